@@ -1,0 +1,78 @@
+# Tests. test/unit/test_X.c is one cmocka program; test/cli/test_X.sh drives the binary; each
+# test/fuzz/fuzz_X.c is a libFuzzer target whose corpus, test/fuzz/corpus/X/, is replayed by ctest;
+# test/bench/bench_X.c is a program that script/bench runs. A new file needs no edit here.
+enable_testing()
+set(suite "") # so that the names of two builds' tests differ where one ctest runs both
+if(NOT CHIMERE_PRESET STREQUAL "release")
+  set(suite "${CHIMERE_PRESET}.")
+endif()
+
+# Limits on time are in processor time, times what the build costs.
+set(slowness 1)
+if(CHIMERE_SANITIZE OR CMAKE_BUILD_TYPE STREQUAL "Debug")
+  set(slowness 10)
+elseif(CMAKE_CROSSCOMPILING)
+  set(slowness 30)
+endif()
+
+file(GLOB unit_sources CONFIGURE_DEPENDS test/unit/test_*.c)
+if(CHIMERE_KERNELS_ONLY)
+  # Only tests of what is built; test/cross/cmocka.h stands in for the library.
+  keep_libc_only(unit_sources)
+  add_library(cmocka INTERFACE)
+  target_include_directories(cmocka INTERFACE test/cross)
+elseif(CMOCKA_FOUND)
+  add_library(cmocka ALIAS PkgConfig::CMOCKA)
+endif()
+if(TARGET cmocka)
+  foreach(source ${unit_sources})
+    get_filename_component(name ${source} NAME_WE)
+    add_executable(${name} ${source})
+    target_link_libraries(${name} PRIVATE libchimere cmocka)
+    target_compile_definitions(${name} PRIVATE
+      TEST_DATA="${CMAKE_SOURCE_DIR}/test/data" TEST_NANO="${CMAKE_BINARY_DIR}/chimere-nano.gguf"
+      TEST_SLOWNESS=${slowness})
+    set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY test)
+    add_test(NAME ${suite}unit.${name} COMMAND ${name})
+    set_tests_properties(${suite}unit.${name} PROPERTIES TIMEOUT 1800)
+  endforeach()
+else()
+  message(STATUS "skip: unit tests: cmocka not found (script/setup --dev installs it)")
+endif()
+
+if(CHIMERE_KERNELS_ONLY)
+  return()
+endif()
+
+file(GLOB cli_tests CONFIGURE_DEPENDS test/cli/test_*.sh)
+foreach(script ${cli_tests})
+  get_filename_component(name ${script} NAME_WE)
+  add_test(NAME ${suite}cli.${name} COMMAND bash ${script})
+  set_tests_properties(${suite}cli.${name} PROPERTIES TIMEOUT 600 SKIP_RETURN_CODE 77 ENVIRONMENT
+    "CHIMERE=$<TARGET_FILE:chimere>;TEST_DATA=${CMAKE_SOURCE_DIR}/test/data;SOURCE_DIR=${CMAKE_SOURCE_DIR}")
+endforeach()
+
+file(GLOB fuzz_sources CONFIGURE_DEPENDS test/fuzz/fuzz_*.c)
+foreach(source ${fuzz_sources})
+  get_filename_component(name ${source} NAME_WE)
+  string(REPLACE "fuzz_" "" corpus ${name})
+  add_executable(${name} ${source})
+  target_link_libraries(${name} PRIVATE libchimere)
+  set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY fuzz)
+  if(CHIMERE_FUZZ)
+    target_link_options(${name} PRIVATE -fsanitize=fuzzer -static-libstdc++ -static-libgcc)
+  else()
+    target_sources(${name} PRIVATE test/fuzz/replay.c)
+    add_test(NAME ${suite}fuzz.${corpus} COMMAND ${name} ${CMAKE_SOURCE_DIR}/test/fuzz/corpus/${corpus})
+    set_tests_properties(${suite}fuzz.${corpus} PROPERTIES TIMEOUT 900)
+  endif()
+endforeach()
+
+file(GLOB bench_sources CONFIGURE_DEPENDS test/bench/bench_*.c)
+foreach(source ${bench_sources})
+  get_filename_component(name ${source} NAME_WE)
+  add_executable(${name} ${source})
+  target_link_libraries(${name} PRIVATE libchimere)
+  target_compile_definitions(${name} PRIVATE TEST_DATA="${CMAKE_SOURCE_DIR}/test/data")
+  set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY test)
+endforeach()

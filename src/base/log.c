@@ -1,0 +1,84 @@
+#include "base/log.h"
+
+#include <pthread.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/str.h"
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static enum log_level max_level = LOG_WARN;
+static struct {
+    char what[64];
+    uint64_t total;
+    bool is_bytes, active;
+    int64_t start_ns, shown_ns;
+} bar;
+
+void log_set_level(enum log_level level) { max_level = level; }
+bool log_enabled(enum log_level level) { return level <= max_level; }
+
+void log_msg(enum log_level level, const char *fmt, ...) {
+    static const char *const names[] = {"error", "warning", "info", "debug"};
+    if (!log_enabled(level)) return;
+    char line[1024];
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(line, sizeof line, fmt, ap);
+    va_end(ap);
+    for (char *p = line; *p; p++)
+        if ((unsigned char)*p < 0x20) *p = ' ';
+    pthread_mutex_lock(&lock);
+    fprintf(stderr, "chimere: %s: %s\n", names[level], line);
+    pthread_mutex_unlock(&lock);
+}
+
+void progress_begin(const char *what, uint64_t total, bool is_bytes) {
+    snprintf(bar.what, sizeof bar.what, "%s", what);
+    bar.total = total;
+    bar.is_bytes = is_bytes;
+    bar.start_ns = clock_ns();
+    bar.shown_ns = 0;
+    bar.active = isatty(STDERR_FILENO);
+}
+
+static void draw(uint64_t done) {
+    char have[16], all[16], cells[31];
+    if (bar.is_bytes) {
+        str_bytes(have, done);
+        str_bytes(all, bar.total);
+    } else {
+        snprintf(have, sizeof have, "%llu", (unsigned long long)done);
+        snprintf(all, sizeof all, "%llu", (unsigned long long)bar.total);
+    }
+    if (!bar.total) {
+        fprintf(stderr, "\r%s %s \033[K", bar.what, have);
+        return;
+    }
+    double f = done >= bar.total ? 1.0 : (double)done / (double)bar.total;
+    int full = (int)(f * 30);
+    memset(cells, '.', 30);
+    memset(cells, '#', (size_t)full);
+    cells[30] = 0;
+    double s = (double)(clock_ns() - bar.start_ns) * 1e-9;
+    fprintf(stderr, "\r%s [%s] %s of %s, %.0f s left \033[K", bar.what, cells, have, all,
+            f > 0 ? s * (1 - f) / f : 0.0);
+}
+
+void progress_step(uint64_t done) {
+    if (!bar.active) return;
+    int64_t now = clock_ns();
+    if (now - bar.shown_ns < 100000000) return;
+    bar.shown_ns = now;
+    draw(done);
+}
+
+void progress_end(void) {
+    if (!bar.active) return;
+    draw(bar.total);
+    fputc('\n', stderr);
+    bar.active = false;
+}

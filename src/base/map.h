@@ -1,0 +1,28 @@
+/* map.h: hash map from byte strings to 32-bit values; open addressing, keys copied into an arena.
+ *
+ * Seeded per process, so that hostile keys cannot be made to collide. Not thread-safe for writers;
+ * any number of readers once built. */
+#ifndef CHIMERE_BASE_MAP_H
+#define CHIMERE_BASE_MAP_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/mem.h"
+
+struct map_slot;
+struct map {
+    struct map_slot *slots; /* owned */
+    size_t n, cap;          /* cap: 0 or a power of two */
+    struct arena keys;
+};
+
+void map_init(struct map *m, size_t max_key_bytes);
+int map_reserve(struct map *m, size_t n); /* 0 or CHIMERE_ENOMEM */
+/* Inserts or replaces. 0, 1 if the key was there already (value replaced), CHIMERE_ENOMEM/ELIMIT. */
+int map_put(struct map *m, const char *key, size_t n_key, uint32_t value);
+bool map_find(const struct map *m, const char *key, size_t n_key, uint32_t *value);
+void map_fini(struct map *m);
+
+#endif

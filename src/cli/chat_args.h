@@ -1,0 +1,66 @@
+/* chat_args.h: what the commands that generate text share: sampling options, engine, template. */
+#ifndef CHIMERE_CLI_CHAT_ARGS_H
+#define CHIMERE_CLI_CHAT_ARGS_H
+
+#include "cli/model_args.h"
+#include "engine/answer.h"
+
+/* clang-format off */
+#define SAMPLING_OPTIONS                                                                           \
+    {"temp", 0, CFG_FLOAT, "T", "0.7", 0, 100, NULL, "temperature; 0: always the likeliest token"}, \
+    {"seed", 's', CFG_INT, "N", NULL, 0, 9007199254740992.0, NULL, "random seed (default: a new one)"}, \
+    {"top-k", 0, CFG_INT, "N", "20", 0, 1 << 30, NULL, "keep the N likeliest; 0: off"},             \
+    {"top-p", 0, CFG_FLOAT, "P", "0.8", 0, 1, NULL, "keep the likeliest with P together; 1: off"},   \
+    {"min-p", 0, CFG_FLOAT, "P", "0", 0, 1, NULL, "keep those with P times the likeliest; 0: off"}, \
+    {"typical-p", 0, CFG_FLOAT, "P", "1", 0, 1, NULL, "locally typical sampling; 1: off"},          \
+    {"top-n-sigma", 0, CFG_FLOAT, "N", "-1", -1, 1000, NULL, "keep logits within N deviations of the best; -1: off"}, \
+    {"xtc-probability", 0, CFG_FLOAT, "P", "0", 0, 1, NULL, "exclude top choices with this probability"}, \
+    {"xtc-threshold", 0, CFG_FLOAT, "P", "0.1", 0, 1, NULL, "which choices XTC may exclude"},       \
+    {"dynatemp-range", 0, CFG_FLOAT, "R", "0", 0, 100, NULL, "temperature moves by R with the entropy; 0: off"}, \
+    {"mirostat", 0, CFG_INT, "N", "0", 0, 2, NULL, "mirostat 1 or 2; 0: off"},                      \
+    {"mirostat-tau", 0, CFG_FLOAT, "T", "5", 0, 100, NULL, "mirostat's target surprise"},           \
+    {"mirostat-eta", 0, CFG_FLOAT, "E", "0.1", 0, 1, NULL, "mirostat's learning rate"},             \
+    {"repeat-penalty", 0, CFG_FLOAT, "X", "1", 0.01, 100, NULL, "divide logits of recent tokens; 1: off"}, \
+    {"presence-penalty", 0, CFG_FLOAT, "X", "0", -100, 100, NULL, "subtract from logits of recent tokens"}, \
+    {"frequency-penalty", 0, CFG_FLOAT, "X", "0", -100, 100, NULL, "the same per occurrence"},      \
+    {"penalty-last-n", 0, CFG_INT, "N", "64", -1, 1 << 30, NULL, "how far back penalties look; -1: all"}, \
+    {"dry-multiplier", 0, CFG_FLOAT, "X", "0", 0, 100, NULL, "DRY repetition penalty; 0: off"},     \
+    {"dry-base", 0, CFG_FLOAT, "X", "1.75", 1, 100, NULL, "DRY growth per repeated token"},         \
+    {"dry-allowed-length", 0, CFG_INT, "N", "2", 0, 1 << 30, NULL, "repeats that DRY lets pass"},   \
+    {"ignore-eos", 0, CFG_BOOL, NULL, "false", 0, 0, NULL, "go on past the end token"},             \
+    {"think-budget", 0, CFG_INT, "N", "-1", -1, 1 << 30, NULL, "thinking ends after N tokens; -1: no limit"}
+
+#define ENGINE_OPTIONS                                                                             \
+    {"ctx", 'c', CFG_INT, "N", "0", 0, 1 << 30, NULL, "context in tokens; 0: the model's own, at most 32768"}, \
+    {"batch", 'b', CFG_INT, "N", "512", 1, 65536, NULL, "tokens per forward"},                      \
+    {"speculate", 0, CFG_BOOL, NULL, "true", 0, 0, NULL, "draft tokens where that is faster; --no-speculate"}, \
+    {"draft-max", 0, CFG_INT, "N", "3", 1, 15, NULL, "drafted tokens at most"},                     \
+    {"deterministic", 0, CFG_BOOL, NULL, "false", 0, 0, NULL, "same text whatever else runs"},      \
+    {"lora", 0, CFG_LIST, "FILE[:SCALE]", NULL, 0, 0, NULL, "adapter; may be repeated"}
+/* clang-format on */
+
+enum { CHAT_MAX_LORAS = 16 };
+
+/* Everything behind a generating command, opened by its options. */
+struct chat_rig {
+    struct dev *dev;
+    struct model *m;
+    struct tok *tok;
+    struct chat_template *template; /* NULL: the model has none */
+    struct engine *engine;
+    struct lora_use loras[CHAT_MAX_LORAS];
+    int32_t n_lora;
+    int32_t think_start[8], think_end[8]; /* tokens of the model's thinking marks */
+    size_t n_think_start, n_think_end;
+};
+
+int chat_rig_open(struct chat_rig *r, const struct cfg *c, int32_t n_seq, struct err *e);
+void chat_rig_close(struct chat_rig *r);
+/* Sampling as the options say; points into r. */
+void chat_rig_sampling(const struct chat_rig *r, const struct cfg *c, bool in_think,
+                       struct sampler_params *p);
+/* Prompt ids of a conversation: messages, and tools or NULL. *ids by mem_free. */
+int chat_rig_encode(const struct chat_rig *r, json_t *messages, json_t *tools, bool think,
+                    int32_t **ids, size_t *n, bool *in_think, struct err *e);
+
+#endif

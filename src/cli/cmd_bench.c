@@ -1,0 +1,307 @@
+/* cmd_bench.c: speed of prefill and decode, alone and together, at a depth.
+ *
+ * Inside the timing window: the forward passes and, for decoding, the choice of the largest logit.
+ * Outside: loading, tokenising, text. Token ids are a fixed pseudo-random sequence. */
+#include <jansson.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/mem.h"
+#include "base/pool.h"
+#include "base/rng.h"
+#include "base/str.h"
+#include "cli/model_args.h"
+#include "model/forward.h"
+
+const struct cfg_opt bench_options[] = {
+    MODEL_OPTIONS,
+    CACHE_OPTIONS,
+    {"prompt", 'p', CFG_INT, "N", "512", 0, 1 << 20, NULL, "tokens of the prefill test; 0: none"},
+    {"gen", 'n', CFG_INT, "N", "128", 0, 1 << 20, NULL, "tokens of the decode test; 0: none"},
+    {"depth", 'd', CFG_INT, "N", "0", 0, 1 << 20, NULL, "tokens already in the sequence"},
+    {"parallel", 0, CFG_STR, "LIST", "1", 0, 0, NULL, "sequences decoding together, e.g. 1,4,8"},
+    {"repeat", 'r', CFG_INT, "N", "5", 1, 1000, NULL, "measured repetitions, after one to warm up"},
+    {"batch", 'b', CFG_INT, "N", "512", 1, 65536, NULL, "tokens per forward"},
+    {"bandwidth", 0, CFG_FLOAT, "GB/s", NULL, 0.1, 100000, NULL,
+     "read bandwidth; measured if not given"},
+    {"json", 0, CFG_BOOL, NULL, "false", 0, 0, NULL, "print an array of objects"},
+    {0}};
+
+struct rig {
+    struct model *m;
+    struct seq_pool *pool;
+    struct forward *f;
+    struct seq **seqs;
+    int32_t n_seq, batch, depth, n_prompt, n_gen, n_repeat;
+    int32_t *tokens;  /* as many as the longest run needs */
+    double bandwidth; /* bytes a second */
+};
+
+/* ---- what memory can deliver ---- */
+
+struct sweep {
+    const uint64_t *data;
+    size_t n;
+    uint64_t sums[512];
+};
+
+static void sweep_part(void *arg, int ith, int n) {
+    struct sweep *s = arg;
+    size_t from = s->n / (size_t)n * (size_t)ith,
+           to = ith == n - 1 ? s->n : s->n / (size_t)n * (size_t)(ith + 1);
+    uint64_t a = 0, b = 0, c = 0, d = 0;
+    for (size_t i = from; i + 32 <= to; i += 32)
+        for (size_t k = 0; k < 32; k += 4) {
+            a += s->data[i + k];
+            b += s->data[i + k + 1];
+            c += s->data[i + k + 2];
+            d += s->data[i + k + 3];
+        }
+    s->sums[ith] = a + b + c + d;
+}
+
+/* Best of a few sums over an array larger than the caches. */
+static double measure_bandwidth(int n_thread) {
+    size_t bytes = (size_t)256 << 20;
+    struct sweep s = {.n = bytes / 8};
+    uint64_t *data = mem_alloc(bytes);
+    struct pool *pool = pool_new(n_thread);
+    double best = 0;
+    if (data && pool) {
+        memset(data, 1, bytes);
+        s.data = data;
+        for (int i = 0; i < 7; i++) {
+            int64_t start = clock_ns();
+            pool_run(pool, sweep_part, &s);
+            double rate = (double)bytes / ((double)(clock_ns() - start) * 1e-9);
+            if (rate > best) best = rate;
+        }
+    }
+    pool_free(pool);
+    mem_free(data);
+    return best;
+}
+
+/* ---- the tests ---- */
+
+static int prefill(struct rig *r, struct seq *s, int32_t n, struct err *e) {
+    for (int32_t at = 0; at < n; at += r->batch) {
+        int32_t n_tok = n - at < r->batch ? n - at : r->batch;
+        const struct run run = {.seq = s,
+                                .tokens = r->tokens + at,
+                                .n_tok = n_tok,
+                                .want = at + n_tok == n ? WANT_LAST : WANT_NONE};
+        const float *logits;
+        int rc = forward_run(r->f, &run, 1, &logits, e);
+        if (rc) return rc;
+    }
+    return 0;
+}
+
+static int32_t largest(const float *x, int32_t n) {
+    int32_t best = 0;
+    for (int32_t i = 1; i < n; i++)
+        if (x[i] > x[best]) best = i;
+    return best;
+}
+
+static int decode(struct rig *r, int32_t n_seq, int32_t n, struct err *e) {
+    int32_t next[512];
+    struct run runs[512];
+    for (int32_t i = 0; i < n_seq; i++) next[i] = r->tokens[i];
+    for (int32_t step = 0; step < n; step++) {
+        for (int32_t i = 0; i < n_seq; i++)
+            runs[i] =
+                (struct run){.seq = r->seqs[i], .tokens = &next[i], .n_tok = 1, .want = WANT_LAST};
+        const float *logits;
+        int rc = forward_run(r->f, runs, n_seq, &logits, e);
+        if (rc) return rc;
+        for (int32_t i = 0; i < n_seq; i++) {
+            largest(logits + (int64_t)i * r->m->hp.n_vocab, r->m->hp.n_vocab);
+            next[i] =
+                r->tokens[(step * n_seq + i) % r->n_gen]; /* fixed ids: every engine routes alike */
+        }
+    }
+    return 0;
+}
+
+struct result {
+    double mean, sd;
+};
+
+static int measure(struct rig *r, int32_t n_seq, bool is_decode, struct result *out,
+                   struct err *e) {
+    double sum = 0, square = 0;
+    for (int32_t k = -1; k < r->n_repeat; k++) {
+        for (int32_t i = 0; i < n_seq; i++) {
+            seq_reset(r->seqs[i]);
+            int rc = prefill(r, r->seqs[i], r->depth, e);
+            if (rc) return rc;
+        }
+        int64_t start = clock_ns();
+        int rc = is_decode ? decode(r, n_seq, r->n_gen, e) : prefill(r, r->seqs[0], r->n_prompt, e);
+        if (rc) return rc;
+        double s = (double)(clock_ns() - start) * 1e-9;
+        double rate = (is_decode ? (double)r->n_gen * n_seq : r->n_prompt) / s;
+        if (k < 0) continue;
+        sum += rate;
+        square += rate * rate;
+    }
+    out->mean = sum / r->n_repeat;
+    double var = square / r->n_repeat - out->mean * out->mean;
+    out->sd = sqrt(var > 0 ? var : 0);
+    return 0;
+}
+
+/* ---- output ---- */
+
+static double joules(void) {
+    FILE *f = fopen("/sys/class/powercap/intel-rapl:0/energy_uj", "r");
+    double uj = NAN;
+    if (f && fscanf(f, "%lf", &uj) != 1) uj = NAN;
+    if (f) fclose(f);
+    return uj * 1e-6;
+}
+
+static json_t *report(const struct rig *r, bool is_decode, int32_t n_seq, const struct result *x,
+                      double used) {
+    uint64_t bytes = model_bytes_per_tok(r->m);
+    json_t *o = json_object();
+    json_object_set_new(o, "model", json_string(r->m->name));
+    json_object_set_new(o, "test", json_string(is_decode ? "decode" : "prefill"));
+    json_object_set_new(o, "n_prompt", json_integer(is_decode ? 0 : r->n_prompt));
+    json_object_set_new(o, "n_gen", json_integer(is_decode ? r->n_gen : 0));
+    json_object_set_new(o, "depth", json_integer(r->depth));
+    json_object_set_new(o, "n_seq", json_integer(n_seq));
+    json_object_set_new(o, "tok_s", json_real(round(x->mean * 100) / 100));
+    json_object_set_new(o, "tok_s_sd", json_real(round(x->sd * 100) / 100));
+    json_object_set_new(o, "bytes_per_tok", json_integer((json_int_t)bytes));
+    if (is_decode && n_seq == 1)
+        json_object_set_new(o, "bandwidth_fraction",
+                            json_real(round(x->mean * (double)bytes / r->bandwidth * 1e4) / 1e4));
+    if (isfinite(used)) json_object_set_new(o, "joules_per_tok", json_real(used));
+    return o;
+}
+
+static void print_row(const struct rig *r, bool is_decode, int32_t n_seq, const struct result *x) {
+    char test[48];
+    if (is_decode) snprintf(test, sizeof test, "decode %d", r->n_gen);
+    else snprintf(test, sizeof test, "prefill %d", r->n_prompt);
+    printf("%-32.32s  %-14s %6d %5d %12.2f +- %-8.2f", r->m->name, test, r->depth, n_seq, x->mean,
+           x->sd);
+    if (is_decode && n_seq == 1)
+        printf(" %5.1f %% of %.1f GB/s",
+               100 * x->mean * (double)model_bytes_per_tok(r->m) / r->bandwidth,
+               r->bandwidth * 1e-9);
+    putchar('\n');
+    fflush(stdout);
+}
+
+static int run_test(struct rig *r, bool is_decode, int32_t n_seq, json_t *array, struct err *e) {
+    struct result x;
+    double before = joules();
+    int rc = measure(r, n_seq, is_decode, &x, e);
+    if (rc) return rc;
+    double n = (double)(r->n_repeat + 1) * (is_decode ? (double)r->n_gen * n_seq : r->n_prompt);
+    if (array)
+        json_array_append_new(array, report(r, is_decode, n_seq, &x, (joules() - before) / n));
+    else print_row(r, is_decode, n_seq, &x);
+    return 0;
+}
+
+static int parse_list(const char *s, int32_t *out, int32_t max, int32_t *n, struct err *e) {
+    while (*s) {
+        size_t len = strcspn(s, ",");
+        char num[16];
+        int64_t v;
+        snprintf(num, sizeof num, "%.*s", (int)(len < 15 ? len : 15), s);
+        if (!str_to_i64(num, 1, 256, &v) || *n == max)
+            return err_set(e, CHIMERE_EINVAL,
+                           "--parallel: expected numbers from 1 to 256, got '%s'", num);
+        out[(*n)++] = (int32_t)v;
+        s += len + (s[len] == ',');
+    }
+    return *n ? 0 : err_set(e, CHIMERE_EINVAL, "--parallel: expected a list of numbers");
+}
+
+static int set_up(struct rig *r, const struct cfg *c, struct err *e) {
+    int64_t longest = r->depth + (r->n_prompt > r->n_gen ? r->n_prompt : r->n_gen) + KV_PAGE;
+    const struct seq_pool_params params = {.n_slot = r->n_seq,
+                                           .n_ctx = longest * r->n_seq,
+                                           .k_type = model_args_type(c, "cache-type-k"),
+                                           .v_type = model_args_type(c, "cache-type-v")};
+    int rc = seq_pool_new(&r->pool, r->m, &params, e);
+    if (!rc)
+        rc = forward_new(&r->f, r->m, r->pool, r->batch > r->n_seq ? r->batch : r->n_seq, r->n_seq,
+                         e);
+    r->seqs = mem_alloc_array((size_t)r->n_seq, sizeof *r->seqs);
+    r->tokens = mem_alloc_array((size_t)longest + 512, sizeof *r->tokens);
+    if (!rc && (!r->seqs || !r->tokens)) rc = err_set(e, CHIMERE_ENOMEM, "out of memory");
+    for (int32_t i = 0; !rc && i < r->n_seq; i++) rc = seq_new(&r->seqs[i], r->pool, e);
+    struct rng rng;
+    rng_seed(&rng, 1);
+    for (int64_t i = 0; !rc && i < longest + 512; i++)
+        r->tokens[i] = (int32_t)rng_below(&rng, (uint64_t)r->m->hp.n_vocab);
+    return rc;
+}
+
+static void tear_down(struct rig *r) {
+    for (int32_t i = 0; r->seqs && i < r->n_seq; i++) seq_free(r->seqs[i]);
+    forward_free(r->f);
+    seq_pool_free(r->pool);
+    mem_free(r->seqs);
+    mem_free(r->tokens);
+}
+
+static int run_all(struct rig *r, const struct cfg *c, const int32_t *parallel, int32_t n_parallel,
+                   struct err *e) {
+    json_t *array = cfg_bool(c, "json") ? json_array() : NULL;
+    if (!array) printf("%-32s  %-14s %6s %5s %12s\n", "model", "test", "depth", "seqs", "tok/s");
+    int rc = 0;
+    if (r->n_prompt) rc = run_test(r, false, 1, array, e);
+    for (int32_t i = 0; !rc && r->n_gen && i < n_parallel; i++)
+        rc = run_test(r, true, parallel[i], array, e);
+    if (!rc && array) {
+        json_dumpf(array, stdout, JSON_INDENT(2) | JSON_REAL_PRECISION(10));
+        putchar('\n');
+    }
+    json_decref(array);
+    return rc;
+}
+
+int cmd_bench(int argc, char **argv) {
+    struct cfg *c;
+    int status;
+    if (!cli_parse(
+            &c, bench_options,
+            "usage: chimere bench [-m FILE] [-p N] [-n N] [-d N] [--parallel 1,4,8] [--json]", argc,
+            argv, &status))
+        return status;
+    struct err e = {0};
+    struct dev *dev = NULL;
+    int32_t parallel[32], n_parallel = 0;
+    struct rig r = {.batch = (int32_t)cfg_int(c, "batch"),
+                    .depth = (int32_t)cfg_int(c, "depth"),
+                    .n_prompt = (int32_t)cfg_int(c, "prompt"),
+                    .n_gen = (int32_t)cfg_int(c, "gen"),
+                    .n_repeat = (int32_t)cfg_int(c, "repeat"),
+                    .n_seq = 1};
+    int rc = parse_list(cfg_str(c, "parallel"), parallel, 32, &n_parallel, &e);
+    for (int32_t i = 0; i < n_parallel; i++)
+        if (parallel[i] > r.n_seq) r.n_seq = parallel[i];
+    if (!rc) rc = model_args_open(c, &dev, &r.m, &e);
+    if (!rc) {
+        r.bandwidth = cfg_is_set(c, "bandwidth") ? cfg_float(c, "bandwidth") * 1e9
+                                                 : measure_bandwidth((int)cfg_int(c, "threads"));
+        rc = set_up(&r, c, &e);
+        if (!rc) rc = run_all(&r, c, parallel, n_parallel, &e);
+        tear_down(&r);
+        model_close(r.m);
+        dev->ops->close(dev);
+    }
+    cfg_free(c);
+    return rc ? cli_fail(&e) : 0;
+}

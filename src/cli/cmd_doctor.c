@@ -1,0 +1,94 @@
+/* cmd_doctor.c: build, processor, libraries, and every option with its value and origin. */
+#include <jansson.h>
+#include <openssl/crypto.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/utsname.h>
+#include <unistd.h>
+#include <utf8proc.h>
+#include <yaml.h>
+#define PCRE2_CODE_UNIT_WIDTH 8
+#include <pcre2.h>
+
+#include "base/str.h"
+#include "cli/cli.h"
+
+const struct cfg_opt doctor_options[] = {{0}};
+
+static void show_build(void) {
+    puts("build");
+    printf("  version   %s\n  compiler  %s\n  preset    %s\n  cuda      %s\n", CLI_VERSION,
+           __VERSION__, CHIMERE_PRESET,
+#ifdef CHIMERE_CUDA
+           "yes"
+#else
+           "no (CPU only: no CUDA toolkit 12.8 or newer was found at build time)"
+#endif
+    );
+}
+
+static void show_cpu(void) {
+    puts("machine");
+    struct utsname u;
+    if (uname(&u) == 0) printf("  system    %s %s %s\n", u.sysname, u.release, u.machine);
+    printf("  cores     %ld online\n", sysconf(_SC_NPROCESSORS_ONLN));
+    char mem[16];
+    str_bytes(mem, (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE));
+    printf("  memory    %s\n  features ", mem);
+#if defined(__x86_64__)
+#define SHOW(name) (__builtin_cpu_supports(name) ? printf(" %s", name) : 0)
+    SHOW("avx2"), SHOW("fma"), SHOW("avx512f"), SHOW("avx512bw"), SHOW("avx512vl");
+    SHOW("avx512vnni"), SHOW("avx512bf16"), SHOW("avx512vbmi");
+#undef SHOW
+#elif defined(__aarch64__)
+    printf(" neon");
+#endif
+    putchar('\n');
+    FILE *f = fopen("/proc/driver/nvidia/version", "r");
+    char line[160];
+    if (f && fgets(line, sizeof line, f)) printf("  gpu       %s", line);
+    else puts("  gpu       none");
+    if (f) fclose(f);
+}
+
+static void show_libraries(void) {
+    char pcre[64];
+    pcre2_config(PCRE2_CONFIG_VERSION, pcre);
+    puts("libraries");
+    printf("  jansson   %s\n  libyaml   %s\n  pcre2     %s\n  utf8proc  %s\n  libcrypto %s\n",
+           JANSSON_VERSION, yaml_get_version_string(), pcre, utf8proc_version(),
+           OpenSSL_version(OPENSSL_VERSION));
+}
+
+static int show_options(struct err *e) {
+    static const char *const origins[] = {"default", "file", "environment", "flag"};
+    char name[] = "chimere";
+    char *argv[] = {name, NULL};
+    for (const struct cli_command *cmd = cli_commands; cmd->name; cmd++) {
+        if (!cmd->options || !cmd->options->name) continue;
+        const struct cfg_opt *const tables[] = {cmd->options, NULL};
+        struct cfg *c;
+        int rc = cfg_parse(&c, tables, "", 1, argv, e);
+        if (rc) return rc;
+        printf("options of %s\n", cmd->name);
+        for (const struct cfg_opt *o = cmd->options; o->name; o++) {
+            bool set = cfg_is_set(c, o->name);
+            printf("  %-18s %-24s %s\n", o->name, set ? cfg_text(c, o->name) : "(unset)",
+                   origins[cfg_origin(c, o->name)]);
+        }
+        cfg_free(c);
+    }
+    return 0;
+}
+
+int cmd_doctor(int argc, char **argv) {
+    struct cfg *c;
+    int status;
+    if (!cli_parse(&c, doctor_options, "usage: chimere doctor", argc, argv, &status)) return status;
+    cfg_free(c);
+    show_build();
+    show_cpu();
+    show_libraries();
+    struct err e = {0};
+    return show_options(&e) ? cli_fail(&e) : 0;
+}

@@ -1,0 +1,253 @@
+/* cmd_eval.c: exact-match evaluation of skills, comparison of two runs, bits per byte of a text. */
+#include <dirent.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "base/file.h"
+#include "base/mem.h"
+#include "base/str.h"
+#include "cli/chat_args.h"
+#include "eval/harness.h"
+#include "eval/perplexity.h"
+#include "model/vocab.h"
+
+const struct cfg_opt eval_options[] = {
+    MODEL_OPTIONS,
+    CACHE_OPTIONS,
+    ENGINE_OPTIONS,
+    {"suite", 0, CFG_LIST, "S", NULL, 0, 0, NULL,
+     "a skill, a file of items or a folder of them; may be repeated (default: all skills)"},
+    {"n", 'n', CFG_INT, "N", "0", 0, EVAL_MAX_ITEMS, NULL, "items of each skill; 0: all"},
+    {"parallel", 0, CFG_INT, "N", "8", 1, ENGINE_MAX_SEQS, NULL, "answers at once"},
+    {"json", 0, CFG_BOOL, NULL, "false", 0, 0, NULL, "print the run, to be kept and compared"},
+    {"compare", 0, CFG_BOOL, NULL, "false", 0, 0, NULL, "compare two saved runs: A.json B.json"},
+    {"text", 0, CFG_STR, "FILE", NULL, 0, 0, NULL, "bits per byte of a text instead"},
+    {0}};
+
+/* ---- suites ---- */
+
+enum { MAX_FILES = 1024 };
+
+static int by_text(const void *a, const void *b) {
+    return strcmp(*(char *const *)a, *(char *const *)b);
+}
+
+/* The item files of a folder, in the order of their names. */
+static int load_folder(json_t *items, const char *dir, size_t n, struct err *e) {
+    char *names[MAX_FILES];
+    size_t n_name = 0;
+    struct dirent *entry;
+    DIR *d = opendir(dir);
+    if (!d) return err_set(e, CHIMERE_EIO, "%s: cannot read the folder", dir);
+    while ((entry = readdir(d)) && n_name < MAX_FILES)
+        if (str_ends(entry->d_name, ".jsonl") && (names[n_name] = mem_strdup(entry->d_name)))
+            n_name++;
+    closedir(d);
+    qsort(names, n_name, sizeof *names, by_text);
+    int rc = n_name ? 0 : err_set(e, CHIMERE_ENOENT, "%s: expected files of items, .jsonl", dir);
+    for (size_t i = 0; i < n_name; i++) {
+        char path[4096];
+        snprintf(path, sizeof path, "%s/%s", dir, names[i]);
+        if (!rc) rc = eval_load(items, path, n, e);
+        mem_free(names[i]);
+    }
+    return rc;
+}
+
+/* A path, or a skill of the shipped folder. */
+static int load_suite(json_t *items, const char *suite, size_t n, struct err *e) {
+    char path[4096], name[512];
+    struct stat st;
+    bool known = file_exists(suite);
+    if (known) snprintf(path, sizeof path, "%s", suite);
+    snprintf(name, sizeof name, "eval/%s.jsonl", suite);
+    if (!known && (strchr(suite, '/') || file_find_data(name, path, sizeof path) != 0)) {
+        err_set(e, CHIMERE_ENOENT, "--suite: no skill, file or folder named '%s'", suite);
+        err_hint(e, "skills are the files of the folder eval, without .jsonl");
+        return CHIMERE_ENOENT;
+    }
+    if (stat(path, &st) == 0 && S_ISDIR(st.st_mode)) return load_folder(items, path, n, e);
+    return eval_load(items, path, n, e);
+}
+
+static int load_items(const struct cfg *c, json_t *items, struct err *e) {
+    const char *const *suites;
+    size_t n_suite = cfg_list(c, "suite", &suites), n = (size_t)cfg_int(c, "n");
+    char path[4096];
+    if (!n_suite) {
+        if (file_find_data("eval/add_sub.jsonl", path, sizeof path) != 0) {
+            err_set(e, CHIMERE_ENOENT, "the folder eval with the items was not found");
+            err_hint(e, "give a folder or file with --suite");
+            return CHIMERE_ENOENT;
+        }
+        *strrchr(path, '/') = 0;
+        return load_folder(items, path, n, e);
+    }
+    int rc = 0;
+    for (size_t i = 0; i < n_suite && !rc; i++) rc = load_suite(items, suites[i], n, e);
+    return rc;
+}
+
+/* ---- skills ---- */
+
+static double real(const json_t *o, const char *key) {
+    return json_number_value(json_object_get(o, key));
+}
+static long long whole(const json_t *o, const char *key) {
+    return (long long)json_integer_value(json_object_get(o, key));
+}
+
+static void print_row(const char *name, const json_t *o) {
+    printf("%-18s %6lld %7.1f%%   %5.1f .. %5.1f%%", name, whole(o, "n"), 100 * real(o, "score"),
+           100 * real(o, "low"), 100 * real(o, "high"));
+    if (json_object_get(o, "valid")) printf(" %7.1f%%", 100 * real(o, "valid"));
+    putchar('\n');
+}
+
+static void print_run(const json_t *run) {
+    json_t *row;
+    size_t i;
+    printf("%-18s %6s %8s   %-16s %8s\n", "skill", "items", "score", "95% interval", "valid");
+    json_array_foreach(json_object_get(run, "skills"), i, row) {
+        print_row(json_string_value(json_object_get(row, "skill")), row);
+    }
+    print_row("all", json_object_get(run, "total"));
+}
+
+static int encode(void *ud, json_t *messages, json_t *tools, bool think, int32_t **ids, size_t *n,
+                  struct err *e) {
+    bool in_think;
+    return chat_rig_encode(ud, messages, tools, think, ids, n, &in_think, e);
+}
+
+static int print_result(const struct cfg *c, json_t *o, void (*print)(const json_t *),
+                        struct err *e) {
+    int rc = 0;
+    if (!cfg_bool(c, "json")) print(o);
+    else if (json_dumpf(o, stdout, JSON_INDENT(1) | JSON_REAL_PRECISION(9)) || putchar('\n') < 0)
+        rc = err_set(e, CHIMERE_EIO, "standard output: cannot write");
+    json_decref(o);
+    return rc;
+}
+
+static int eval_skills(const struct cfg *c, struct err *e) {
+    struct chat_rig r;
+    json_t *items = json_array(), *run;
+    int rc = load_items(c, items, e);
+    int32_t n_seq = (int32_t)cfg_int(c, "parallel");
+    if (!rc) rc = chat_rig_open(&r, c, n_seq, e);
+    if (!rc) {
+        const struct eval_host h = {.engine = r.engine,
+                                    .tok = r.tok,
+                                    .encode = encode,
+                                    .ud = &r,
+                                    .n_seq = n_seq,
+                                    .what = cfg_bool(c, "quiet") ? NULL : "eval"};
+        rc = eval_run(&run, items, &h, r.m->name, e);
+        if (!rc) rc = print_result(c, run, print_run, e);
+        chat_rig_close(&r);
+    }
+    json_decref(items);
+    return rc;
+}
+
+/* ---- two runs ---- */
+
+static void print_pair(const char *name, const json_t *o) {
+    printf("%-18s %6lld %7.1f%% %7.1f%% %7lld %7lld   %.4f\n", name, whole(o, "n"),
+           100 * real(o, "a"), 100 * real(o, "b"), whole(o, "only_a"), whole(o, "only_b"),
+           real(o, "p"));
+}
+
+static void print_compare(const json_t *o) {
+    json_t *row;
+    size_t i;
+    printf("%-18s %6s %8s %8s %7s %7s   %s\n", "right", "items", "A", "B", "only A", "only B",
+           "p (McNemar)");
+    json_array_foreach(json_object_get(o, "skills"), i, row) {
+        print_pair(json_string_value(json_object_get(row, "skill")), row);
+    }
+    print_pair("all", json_object_get(o, "total"));
+}
+
+static int load_run(const char *path, json_t **run, struct err *e) {
+    char *text;
+    size_t n;
+    int rc = file_read(path, EVAL_MAX_FILE, &text, &n, e);
+    if (rc) return rc;
+    *run = json_loadb(text, n, JSON_ALLOW_NUL, NULL);
+    mem_free(text);
+    return *run ? 0 : err_set(e, CHIMERE_EFORMAT, "%s: expected a run saved by eval --json", path);
+}
+
+static int compare(const struct cfg *c, struct err *e) {
+    json_t *a = NULL, *b = NULL, *out = NULL;
+    if (cfg_n_pos(c) != 2) return err_set(e, CHIMERE_EINVAL, "--compare: expected A.json B.json");
+    int rc = load_run(cfg_pos(c, 0), &a, e);
+    if (!rc) rc = load_run(cfg_pos(c, 1), &b, e);
+    if (!rc) rc = eval_compare(&out, a, b, e);
+    if (!rc) rc = print_result(c, out, print_compare, e);
+    json_decref(a);
+    json_decref(b);
+    return rc;
+}
+
+/* ---- a text ---- */
+
+static void print_bits(const json_t *o) {
+    printf("bits per byte  %.4f\nperplexity     %.4f\nscored         %lld tokens, %lld bytes\n",
+           real(o, "bits_per_byte"), real(o, "ppl"), whole(o, "n_tokens"), whole(o, "n_bytes"));
+}
+
+static int text_bits(const struct cfg *c, struct err *e) {
+    struct dev *dev = NULL;
+    struct model *m = NULL;
+    struct tok *tok = NULL;
+    struct text_bits t = {0};
+    char *text;
+    size_t n;
+    int rc = file_read(cfg_str(c, "text"), WINDOWS_MAX_TEXT, &text, &n, e);
+    if (rc) return rc;
+    rc = model_args_open(c, &dev, &m, e);
+    if (!rc) {
+        int32_t ctx = (int32_t)cfg_int(c, "ctx");
+        if (!ctx) ctx = m->hp.n_ctx_train < 2048 ? m->hp.n_ctx_train : 2048;
+        const struct windows_params p = {.n_seq = (int32_t)cfg_int(c, "parallel"),
+                                         .n_batch = (int32_t)cfg_int(c, "batch"),
+                                         .k_type = model_args_type(c, "cache-type-k"),
+                                         .v_type = model_args_type(c, "cache-type-v"),
+                                         .what = cfg_bool(c, "quiet") ? NULL : "bits per byte"};
+        rc = vocab_load(&tok, m->gguf, e);
+        if (!rc) rc = perplexity_bits(m, tok, text, n, ctx, &p, &t, e);
+        tok_free(tok);
+        model_close(m);
+        dev->ops->close(dev);
+    }
+    mem_free(text);
+    if (rc) return rc;
+    return print_result(c,
+                        json_pack("{s:f, s:f, s:I, s:I}", "bits_per_byte", t.bits_per_byte, "ppl",
+                                  t.ppl, "n_tokens", (json_int_t)t.n_tok, "n_bytes",
+                                  (json_int_t)t.n_bytes),
+                        print_bits, e);
+}
+
+int cmd_eval(int argc, char **argv) {
+    struct cfg *c;
+    int status;
+    if (!cli_parse(&c, eval_options,
+                   "usage: chimere eval [-m FILE] [--suite S] [-n N] [--json]\n"
+                   "       chimere eval --compare A.json B.json\n"
+                   "       chimere eval [-m FILE] --text FILE",
+                   argc, argv, &status))
+        return status;
+    struct err e = {0};
+    int rc = cfg_bool(c, "compare") ? compare(c, &e)
+             : cfg_str(c, "text")   ? text_bits(c, &e)
+                                    : eval_skills(c, &e);
+    cfg_free(c);
+    return rc ? cli_fail(&e) : 0;
+}

@@ -1,0 +1,63 @@
+/* main.c: finds the subcommand and runs it. */
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "cli/cli.h"
+
+#define COMMAND(name, summary)                                                                     \
+    int cmd_##name(int argc, char **argv);                                                         \
+    extern const struct cfg_opt name##_options[];
+#include "cli/commands.def"
+#undef COMMAND
+
+const struct cli_command cli_commands[] = {
+#define COMMAND(name, summary) {#name, cmd_##name, summary, name##_options},
+#include "cli/commands.def"
+#undef COMMAND
+    {0},
+};
+
+int cli_fail(const struct err *e) {
+    fprintf(stderr, "chimere: %s\n", e->text[0] ? e->text : err_name(e->code));
+    if (e->hint[0]) fprintf(stderr, "  %s\n", e->hint);
+    return e->code == CHIMERE_EINVAL ? 2 : 1;
+}
+
+bool cli_parse(struct cfg **c, const struct cfg_opt *table, const char *usage, int argc,
+               char **argv, int *status) {
+    const struct cfg_opt *const tables[] = {table, NULL};
+    struct err e = {0};
+    int rc = cfg_parse(c, tables, usage, argc, argv, &e);
+    *status = rc == CHIMERE_ECANCELLED ? 0 : rc ? cli_fail(&e) : 0;
+    return rc == 0;
+}
+
+static void usage(FILE *f) {
+    fputs("usage: chimere COMMAND [OPTIONS]\n\ncommands:\n", f);
+    for (const struct cli_command *c = cli_commands; c->name; c++)
+        fprintf(f, "  %-12s %s\n", c->name, c->summary);
+    fputs("\nchimere COMMAND --help lists a command's options.\n", f);
+}
+
+int main(int argc, char **argv) {
+    signal(SIGPIPE, SIG_IGN);
+    if (argc < 2) {
+        usage(stderr);
+        return 2;
+    }
+    const char *name = argv[1];
+    if (strcmp(name, "--help") == 0 || strcmp(name, "-h") == 0 || strcmp(name, "help") == 0) {
+        usage(stdout);
+        return 0;
+    }
+    if (strcmp(name, "--version") == 0) {
+        puts("chimere " CLI_VERSION);
+        return 0;
+    }
+    for (const struct cli_command *c = cli_commands; c->name; c++)
+        if (strcmp(c->name, name) == 0) return c->run(argc - 1, argv + 1);
+    fprintf(stderr, "chimere: unknown command '%s'\n", name);
+    usage(stderr);
+    return 2;
+}

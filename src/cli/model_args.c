@@ -1,0 +1,45 @@
+#include "cli/model_args.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/file.h"
+#include "format/quant.h"
+#include "kernels/cpu/cpu.h"
+
+int model_args_path(const struct cfg *c, char *out, size_t out_size, struct err *e) {
+    const char *path = cfg_str(c, "model");
+    if (path) {
+        if ((size_t)snprintf(out, out_size, "%s", path) >= out_size)
+            return err_set(e, CHIMERE_ELIMIT, "--model: path is too long");
+        return 0;
+    }
+    static const char *const shipped[] = {"chimere-nano.gguf", "models/chimere-nano.gguf",
+                                          "models/chimere-nano-bf16.gguf"};
+    for (size_t i = 0; i < sizeof shipped / sizeof *shipped; i++)
+        if (file_find_data(shipped[i], out, out_size) == 0) return 0;
+    err_set(e, CHIMERE_ENOENT, "no model given, and the shipped one was not found");
+    err_hint(e, "give one with -m FILE.gguf");
+    return CHIMERE_ENOENT;
+}
+
+static enum cpu_isa isa_of(const char *name) {
+    static const char *const names[] = {"best", "scalar", "avx2", "avx512", "neon"};
+    for (int i = 0; i < 5; i++)
+        if (strcmp(names[i], name) == 0) return (enum cpu_isa)i;
+    return CPU_ISA_BEST;
+}
+
+uint32_t model_args_type(const struct cfg *c, const char *option) {
+    return (uint32_t)quant_type_from_name(cfg_str(c, option));
+}
+
+int model_args_open(const struct cfg *c, struct dev **dev, struct model **m, struct err *e) {
+    char path[4096];
+    int rc = model_args_path(c, path, sizeof path, e);
+    if (!rc) rc = cpu_open(dev, (int)cfg_int(c, "threads"), isa_of(cfg_str(c, "isa")), e);
+    if (rc) return rc;
+    rc = model_open(m, path, *dev, cfg_bool(c, "quiet"), e);
+    if (rc) (*dev)->ops->close(*dev);
+    return rc;
+}

@@ -1,0 +1,26 @@
+/* model_args.h: options that every command with a model shares, and opening one by them. */
+#ifndef CHIMERE_CLI_MODEL_ARGS_H
+#define CHIMERE_CLI_MODEL_ARGS_H
+
+#include "cli/cli.h"
+#include "model/model.h"
+
+/* clang-format off */
+#define MODEL_OPTIONS                                                                              \
+    {"model", 'm', CFG_STR, "FILE", NULL, 0, 0, NULL, "model file (default: the model that ships with chimere)"}, \
+    {"threads", 't', CFG_INT, "N", "0", 0, 512, NULL, "threads; 0: one a core"},                   \
+    {"isa", 0, CFG_ENUM, "SET", "best", 0, 0, "best|scalar|avx2|avx512|neon", "instruction set"},  \
+    {"quiet", 'q', CFG_BOOL, NULL, "false", 0, 0, NULL, "no progress bars"}
+#define CACHE_OPTIONS                                                                              \
+    {"cache-type-k", 0, CFG_ENUM, "TYPE", "f16", 0, 0, "f32|f16|q8_0|q4_0", "type of cached keys"}, \
+    {"cache-type-v", 0, CFG_ENUM, "TYPE", "f16", 0, 0, "f32|f16|q8_0|q4_0", "type of cached values"}
+/* clang-format on */
+
+/* Opens the device and the model that the options name. On failure nothing is left open. */
+int model_args_open(const struct cfg *c, struct dev **dev, struct model **m, struct err *e);
+/* The file behind -m, or the shipped model; CHIMERE_ENOENT with a hint. */
+int model_args_path(const struct cfg *c, char *out, size_t out_size, struct err *e);
+uint32_t model_args_type(const struct cfg *c,
+                         const char *option); /* quant.h id of an option's type */
+
+#endif

@@ -1,0 +1,134 @@
+/* hf.c: the order of a conversion: config, weights' directory, keys, blueprint, tensors. */
+#include "convert/hf.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "base/mem.h"
+#include "convert/hf_impl.h"
+#include "format/quant.h"
+
+/* The row whose GGUF name is given. */
+static const struct tensor_row *find_row(const struct arch *a, const char *gguf) {
+    for (const struct tensor_row *const *table = a->tensors; *table; table++)
+        for (const struct tensor_row *row = *table; row->gguf; row++)
+            if (strcmp(row->gguf, gguf) == 0) return row;
+    return NULL;
+}
+
+/* Rows of a global matrix in the source, 0 if absent. */
+static uint64_t global_rows(const struct hf *h, const char *gguf) {
+    const struct tensor_row *row = find_row(h->arch, gguf);
+    const struct st_tensor *t = row && row->hf ? hf_find(h, row->hf, -1, 0) : NULL;
+    return t && t->n_dims == 2 ? t->shape[0] : 0;
+}
+
+static int read_sizes(struct hf *h, struct err *e) {
+    uint64_t n_vocab = global_rows(h, "token_embd.weight");
+    if (n_vocab < 1 || n_vocab > ARCH_MAX_VOCAB)
+        return err_set(e, CHIMERE_EFORMAT,
+                       "%s: token embedding: expected a matrix of 1 to %d rows, got %" PRIu64,
+                       h->options->dir, ARCH_MAX_VOCAB, n_vocab);
+    h->n_vocab = (uint32_t)n_vocab;
+    uint64_t types = global_rows(h, "token_types.weight");
+    h->n_token_type = types < 65536 ? (uint32_t)types : 0;
+    h->used = mem_alloc_array(safetensors_n_tensors(h->st), sizeof *h->used);
+    return h->used ? 0 : err_set(e, CHIMERE_ENOMEM, "out of memory");
+}
+
+/* The checkpoint, not config.json, says how many prediction blocks there are: some configs are silent,
+ * some fine-tunes dropped the tensors. */
+static int settle_nextn(struct hf *h, struct err *e) {
+    int32_t n = 0;
+    for (size_t i = 0; i < safetensors_n_tensors(h->st); i++) {
+        const char *name = safetensors_at(h->st, i)->name;
+        if (str_starts(name, "model.")) name += 6;
+        int at;
+        if (sscanf(name, "mtp.layers.%d.", &at) == 1 && at >= n && at < 64) n = at + 1;
+    }
+    const json_t *said = json_object_get(h->config, "mtp_num_hidden_layers");
+    if (!said && n == 0) return 0;
+    if (json_object_set_new(h->config, "mtp_num_hidden_layers", json_integer(n)))
+        return err_set(e, CHIMERE_ENOMEM, "out of memory");
+    return 0;
+}
+
+/* Fills h->hp by reading back the keys as a file would have them. */
+static int read_blueprint(struct hf *h, struct err *e) {
+    struct gguf_writer *w;
+    struct gguf *g = NULL;
+    struct buf image;
+    buf_init(&image, 64 << 20);
+    int rc = gguf_writer_new(&w, "config.json", 0, 0, e);
+    if (rc) return rc;
+    rc = hf_put_keys(h, w, e);
+    /* stand-ins: only the number of rows is looked at */
+    gguf_add_tensor(w, "token_embd.weight", QUANT_I8, 2, (uint64_t[]){1, h->n_vocab});
+    if (h->n_token_type)
+        gguf_add_tensor(w, "token_types.weight", QUANT_I8, 2, (uint64_t[]){1, h->n_token_type});
+    struct hparams *hp = mem_zalloc(sizeof *hp);
+    if (!rc && !hp) rc = err_set(e, CHIMERE_ENOMEM, "out of memory");
+    if (!rc) rc = gguf_render(w, &image, e);
+    if (!rc) rc = gguf_open_memory(&g, image.p, image.n, "config.json", e);
+    if (!rc) rc = hparams_read(hp, g, e);
+    if (rc) err_prefix(e, "%s", h->options->dir);
+    h->hp = hp;
+    gguf_close(g);
+    gguf_writer_abort(w);
+    buf_fini(&image);
+    return rc;
+}
+
+/* What the mix's rules ask about the model. */
+static int choose_mix(struct hf *h, struct err *e) {
+    const char *type = h->options->type;
+    if (!type) return 0;
+    h->mix = quantize_mix_find(type);
+    if (!h->mix) {
+        err_set(e, CHIMERE_EINVAL, "type: expected source, a tensor type or a mix, got '%s'", type);
+        err_hint(e, "f32, f16, bf16, q8_0, Q4_K_M and so on");
+        return CHIMERE_EINVAL;
+    }
+    return 0;
+}
+
+static void fill_shape(struct hf *h) {
+    const struct hparams *hp = h->hp;
+    const struct tensor_row *output = find_row(h->arch, "output.weight");
+    h->shape = (struct quantize_shape){.n_layer = (uint32_t)arch_n_layer_all(hp),
+                                       .n_expert = (uint32_t)hp->moe.n_expert,
+                                       .n_gqa = 1,
+                                       .has_output = output && output->hf &&
+                                                     hf_find(h, output->hf, -1, 0) != NULL};
+    for (int32_t il = 0; il < hp->n_layer; il++)
+        if (hp->layer[il].mixer == MIX_ATTN && hp->layer[il].n_kv_head > 0)
+            h->shape.n_gqa = (uint32_t)(hp->layer[il].n_head / hp->layer[il].n_kv_head);
+}
+
+int hf_convert(const struct hf_options *options, struct hf_result *result, struct err *e) {
+    struct hf h = {.options = options};
+    int rc = choose_mix(&h, e);
+    if (!rc) rc = hf_read_config(&h, e);
+    if (!rc) rc = safetensors_open(&h.st, options->dir, e);
+    if (!rc) rc = read_sizes(&h, e);
+    if (!rc) rc = settle_nextn(&h, e);
+    if (!rc) rc = read_blueprint(&h, e);
+    if (!rc) fill_shape(&h);
+    if (!rc && !(h.pool = pool_new(options->n_thread)))
+        rc = err_set(e, CHIMERE_ENOMEM, "threads: out of memory");
+    if (!rc) rc = gguf_writer_new(&h.out, options->out, 0, options->split_bytes, e);
+    if (!rc) rc = hf_put_keys(&h, h.out, e);
+    if (!rc) rc = hf_put_vocab(&h, h.out, e);
+    if (!rc) rc = hf_add_tensors(&h, e);
+    if (!rc) rc = gguf_writer_close(h.out, e);
+    else gguf_writer_abort(h.out);
+    *result = h.result;
+    pool_free(h.pool);
+    mem_free(h.hp);
+    mem_free(h.used);
+    safetensors_close(h.st);
+    json_decref(h.root);
+    return rc;
+}

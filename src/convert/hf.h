@@ -1,0 +1,27 @@
+/* hf.h: Hugging Face folder -> GGUF: config.json, tokenizer.json, tokenizer_config.json, safetensors.
+ *
+ * Which keys, tensors and transforms a family has is said by its row of arch_table; this folder only
+ * carries them out. Weights stream row by row: memory is that of a few rows, not of a tensor. */
+#ifndef CHIMERE_CONVERT_HF_H
+#define CHIMERE_CONVERT_HF_H
+
+#include <stdint.h>
+
+#include "base/err.h"
+
+struct hf_options {
+    const char *dir, *out;
+    const char *type;     /* a mix of quantize_mix.h; NULL: matrices as in the source */
+    const char *pre;      /* pre-tokenizer name; NULL: recognised from tokenizer.json */
+    uint64_t split_bytes; /* 0: one file */
+    int n_thread;         /* 0: one a core */
+};
+
+struct hf_result {
+    uint64_t n_tensors, n_weights, n_bytes;
+    uint64_t n_unused; /* tensors of the source that have no place in the family */
+};
+
+int hf_convert(const struct hf_options *options, struct hf_result *result, struct err *e);
+
+#endif

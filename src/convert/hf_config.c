@@ -1,0 +1,210 @@
+/* hf_config.c: config.json -> keys. */
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/file.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "convert/hf_impl.h"
+
+enum { CONFIG_MAX = 8 << 20 };
+
+int hf_read_json(const char *dir, const char *name, size_t max, bool required, json_t **out,
+                 struct err *e) {
+    *out = NULL;
+    size_t size = strlen(dir) + strlen(name) + 2, n = 0;
+    char *path = mem_alloc(size), *text = NULL;
+    if (!path) return err_set(e, CHIMERE_ENOMEM, "%s: out of memory", dir);
+    snprintf(path, size, "%s/%s", dir, name);
+    int rc = 0;
+    if (required || file_exists(path)) rc = file_read(path, max, &text, &n, e);
+    if (!rc && text) {
+        json_error_t why;
+        *out = json_loadb(text, n, JSON_ALLOW_NUL, &why);
+        /* "no limit" is often written as 10^30: then all numbers of the file are read as reals */
+        if (!*out && json_error_code(&why) == json_error_numeric_overflow)
+            *out = json_loadb(text, n, JSON_ALLOW_NUL | JSON_DECODE_INT_AS_REAL, &why);
+        if (!*out)
+            rc = err_set(e, CHIMERE_EFORMAT, "%s: line %d: expected JSON, got: %s", path, why.line,
+                         why.text);
+    }
+    mem_free(text);
+    mem_free(path);
+    return rc;
+}
+
+const json_t *hf_config_find(const json_t *config, const char *paths) {
+    while (*paths) {
+        size_t n = strcspn(paths, "|");
+        const json_t *v = config;
+        for (size_t at = 0; v && at <= n;) {
+            size_t len = strcspn(paths + at, ".|");
+            char key[64];
+            if (len >= sizeof key) return NULL;
+            memcpy(key, paths + at, len);
+            key[len] = 0;
+            v = json_object_get(v, key);
+            at += len + 1;
+        }
+        if (v && !json_is_null(v)) return v;
+        paths += n + (paths[n] == '|');
+    }
+    return NULL;
+}
+
+int hf_read_config(struct hf *h, struct err *e) {
+    int rc = hf_read_json(h->options->dir, "config.json", CONFIG_MAX, true, &h->root, e);
+    if (rc) return rc;
+    json_t *text = json_object_get(h->root, "text_config");
+    h->config = json_is_object(text) ? text : h->root;
+    const char *outer = json_string_value(json_object_get(h->root, "model_type"));
+    const char *inner = json_string_value(json_object_get(h->config, "model_type"));
+    if (inner) h->arch = arch_find_hf(inner);
+    if (!h->arch && outer) h->arch = arch_find_hf(outer);
+    if (h->arch) return 0;
+    err_set(e, CHIMERE_EUNSUPPORTED, "%s/config.json: model_type: '%s' is not a family we convert",
+            h->options->dir,
+            inner   ? inner
+            : outer ? outer
+                    : "(none)");
+    char list[140] = "known:";
+    for (const struct arch *const *a = arch_table; *a; a++)
+        for (const char *const *t = (*a)->hf_model_types; *t; t++) {
+            size_t n = strlen(list);
+            snprintf(list + n, sizeof list - n, " %s", *t);
+        }
+    err_hint(e, "%s", list);
+    return CHIMERE_EUNSUPPORTED;
+}
+
+static int bad_key(const struct hf *h, const struct key_row *k, const char *expected,
+                   struct err *e) {
+    return err_set(e, CHIMERE_EFORMAT, "%s/config.json: %s: expected %s", h->options->dir, k->hf,
+                   expected);
+}
+
+static bool is_u32(const json_t *v) {
+    return json_is_integer(v) && json_integer_value(v) >= 0 && json_integer_value(v) <= UINT32_MAX;
+}
+
+static int put_u32_array(const struct hf *h, struct gguf_writer *w, const struct key_row *k,
+                         const char *key, const json_t *v, struct err *e) {
+    uint32_t items[ARCH_MAX_LAYERS];
+    size_t n = json_array_size(v);
+    if (n == 0 || n > ARCH_MAX_LAYERS) return bad_key(h, k, "a list of 1 to 512 numbers", e);
+    for (size_t i = 0; i < n; i++) {
+        const json_t *item = json_array_get(v, i);
+        if (!is_u32(item)) return bad_key(h, k, "whole numbers below 2^32", e);
+        items[i] = (uint32_t)json_integer_value(item);
+    }
+    gguf_put_array(w, key, GGUF_U32, items, n);
+    return 0;
+}
+
+static int put_key(const struct hf *h, struct gguf_writer *w, const struct key_row *k,
+                   struct err *e) {
+    char key[GGUF_MAX_NAME];
+    snprintf(key, sizeof key, "%s.%s", h->arch->name, k->gguf);
+    const json_t *v = hf_config_find(h->config, k->hf);
+    if (!v && k->required) return bad_key(h, k, "a value, got none", e);
+    if (!v && isnan(k->def)) return 0;
+    switch (k->type) {
+    case KEY_U32:
+        if (v && !is_u32(v)) return bad_key(h, k, "a whole number below 2^32", e);
+        gguf_put_u32(w, key, v ? (uint32_t)json_integer_value(v) : (uint32_t)k->def);
+        return 0;
+    case KEY_F32:
+        if (v && !json_is_number(v)) return bad_key(h, k, "a number", e);
+        gguf_put_f32(w, key, v ? (float)json_number_value(v) : (float)k->def);
+        return 0;
+    case KEY_BOOL:
+        if (v && !json_is_boolean(v)) return bad_key(h, k, "true or false", e);
+        gguf_put_bool(w, key, v ? json_is_true(v) : k->def != 0);
+        return 0;
+    case KEY_U32_ARRAY: return v ? put_u32_array(h, w, k, key, v, e) : 0;
+    }
+    return 0;
+}
+
+/* Position scaling is said in one way for all families. Llama 3's is a tensor: hf_tensor.c. */
+static int put_rope_scaling(const struct hf *h, struct gguf_writer *w, struct err *e) {
+    static const struct {
+        const char *hf, *gguf;
+    } factors[] = {{"factor", "factor"},
+                   {"attention_factor|attn_factor", "attn_factor"},
+                   {"beta_fast", "yarn_beta_fast"},
+                   {"beta_slow", "yarn_beta_slow"},
+                   {"extrapolation_factor", "yarn_ext_factor"}};
+    char key[GGUF_MAX_NAME];
+    const json_t *rope = hf_config_find(h->config, "rope_scaling|rope_parameters");
+    const char *type = json_string_value(hf_config_find(rope, "rope_type|type"));
+    if (!type || !strcmp(type, "default") || !strcmp(type, "llama3") || !strcmp(type, "mrope"))
+        return 0;
+    if (strcmp(type, "linear") != 0 && strcmp(type, "yarn") != 0)
+        return err_set(
+            e, CHIMERE_EUNSUPPORTED,
+            "%s/config.json: rope_type: expected default, linear, yarn or llama3, got '%s'",
+            h->options->dir, type);
+    snprintf(key, sizeof key, "%s.rope.scaling.type", h->arch->name);
+    gguf_put_str(w, key, type, strlen(type));
+    for (size_t i = 0; i < sizeof factors / sizeof factors[0]; i++) {
+        const json_t *v = hf_config_find(rope, factors[i].hf);
+        if (!json_is_number(v)) continue;
+        snprintf(key, sizeof key, "%s.rope.scaling.%s", h->arch->name, factors[i].gguf);
+        gguf_put_f32(w, key, (float)json_number_value(v));
+    }
+    const json_t *v = json_object_get(rope, "original_max_position_embeddings");
+    if (is_u32(v)) {
+        snprintf(key, sizeof key, "%s.rope.scaling.original_context_length", h->arch->name);
+        gguf_put_u32(w, key, (uint32_t)json_integer_value(v));
+    }
+    return 0;
+}
+
+/* sentence-transformers folders say how token vectors become one. */
+static int put_pooling(const struct hf *h, struct gguf_writer *w, struct err *e) {
+    static const struct {
+        const char *key;
+        enum pooling kind;
+    } modes[] = {{"pooling_mode_mean_tokens", POOL_MEAN},
+                 {"pooling_mode_cls_token", POOL_CLS},
+                 {"pooling_mode_lasttoken", POOL_LAST}};
+    json_t *pooling;
+    int rc = hf_read_json(h->options->dir, "1_Pooling/config.json", CONFIG_MAX, false, &pooling, e);
+    if (rc || !pooling) return rc;
+    char key[GGUF_MAX_NAME];
+    snprintf(key, sizeof key, "%s.pooling_type", h->arch->name);
+    for (size_t i = 0; i < sizeof modes / sizeof modes[0]; i++)
+        if (json_is_true(json_object_get(pooling, modes[i].key)))
+            gguf_put_u32(w, key, modes[i].kind);
+    json_decref(pooling);
+    return 0;
+}
+
+static void put_general(const struct hf *h, struct gguf_writer *w) {
+    const char *arch = h->arch->name, *dir = h->options->dir;
+    size_t n = strlen(dir);
+    while (n > 1 && dir[n - 1] == '/') n--;
+    size_t start = n;
+    while (start > 0 && dir[start - 1] != '/') start--;
+    gguf_put_str(w, "general.architecture", arch, strlen(arch));
+    gguf_put_str(w, "general.type", "model", 5);
+    gguf_put_str(w, "general.name", dir + start, n - start);
+    if (h->mix) gguf_put_u32(w, "general.file_type", quantize_mix_file_type(h->mix));
+    gguf_put_u32(w, "general.quantization_version", 2);
+}
+
+int hf_put_keys(struct hf *h, struct gguf_writer *w, struct err *e) {
+    put_general(h, w);
+    int rc = 0;
+    for (const struct key_row *k = h->arch->keys; !rc && k->gguf; k++) rc = put_key(h, w, k, e);
+    if (!rc) rc = put_rope_scaling(h, w, e);
+    if (!rc && h->arch->derive) rc = h->arch->derive(h->config, w, e);
+    if (!rc) rc = put_pooling(h, w, e);
+    char key[GGUF_MAX_NAME];
+    snprintf(key, sizeof key, "%s.vocab_size", h->arch->name);
+    gguf_put_u32(w, key, h->n_vocab);
+    return rc;
+}

@@ -1,0 +1,87 @@
+/* hf_impl.h: what the parts of the conversion share. */
+#ifndef CHIMERE_CONVERT_HF_IMPL_H
+#define CHIMERE_CONVERT_HF_IMPL_H
+
+#include <jansson.h>
+
+#include "base/map.h"
+#include "base/pool.h"
+#include "base/str.h"
+#include "convert/hf.h"
+#include "convert/quantize_mix.h"
+#include "format/gguf.h"
+#include "format/safetensors.h"
+#include "model/arch.h"
+
+struct hf {
+    const struct hf_options *options; /* borrowed */
+    json_t *root;                     /* owned: config.json */
+    json_t *config;                   /* view: its text model */
+    const struct arch *arch;
+    const struct quantize_mix *mix; /* NULL: types as in the source */
+    struct safetensors *st;         /* owned */
+    struct gguf_writer *out;        /* owned until closed */
+    struct hparams *hp;             /* owned */
+    struct quantize_shape shape;
+    struct pool *pool; /* owned */
+    uint32_t n_vocab;  /* rows of the embedding */
+    uint32_t n_token_type;
+    bool *used; /* owned [n tensors of st] */
+    struct hf_result result;
+};
+
+/* ---- hf_config.c ---- */
+
+/* DIR/name as JSON of at most max bytes. Absent and not required: *out = NULL. */
+int hf_read_json(const char *dir, const char *name, size_t max, bool required, json_t **out,
+                 struct err *e);
+/* The text model's part of config.json and the family. */
+int hf_read_config(struct hf *h, struct err *e);
+/* All keys but the tokenizer's. */
+int hf_put_keys(struct hf *h, struct gguf_writer *w, struct err *e);
+/* Value at "a.b|c.d": the first path that leads to a value other than null. */
+const json_t *hf_config_find(const json_t *config, const char *paths);
+
+/* ---- hf_tensor.c ---- */
+
+/* A source tensor by a row's name pattern; layer < 0: global. NULL: absent. */
+const struct st_tensor *hf_find(const struct hf *h, const char *pattern, int32_t il,
+                                int32_t expert);
+int hf_add_tensors(struct hf *h, struct err *e); /* plans and streams all tensors */
+
+/* ---- hf_tokens.c ---- */
+
+enum hf_vocab_model { HF_BPE, HF_SPM, HF_UNIGRAM, HF_WORDPIECE };
+
+struct hf_vocab {
+    enum hf_vocab_model model;
+    struct slice *pieces; /* owned [n]; text in `text` */
+    int32_t *kinds;       /* owned [n]: GGUF token types; 0: a hole */
+    float *scores;        /* owned [n] */
+    uint32_t n, cap;
+    struct slice *merges; /* owned [n_merges]: "left right" */
+    size_t n_merges, cap_merges;
+    struct arena text;
+    struct map ids;                                              /* piece -> id */
+    json_t *added, *normalizer, *pre_tokenizer, *post_processor; /* owned, may be NULL */
+    int64_t unk_id;                                              /* -1: none */
+    bool ignore_merges;
+    char unk[64];
+};
+
+/* In every case to be ended by hf_vocab_fini. text is NUL-terminated behind n; name is for errors. */
+int hf_vocab_read(struct hf_vocab *v, const char *dir, struct err *e);
+int hf_vocab_parse(struct hf_vocab *v, const char *text, size_t n, const char *name, struct err *e);
+void hf_vocab_fini(struct hf_vocab *v);
+int64_t hf_vocab_id(const struct hf_vocab *v, const char *piece, size_t n); /* -1: none */
+
+/* ---- hf_pre.c ---- */
+
+/* Name of the pre-tokenizer that GGUF files use, or CHIMERE_EUNSUPPORTED. */
+int hf_pre_name(const struct hf_vocab *v, const char **name, struct err *e);
+
+/* ---- hf_vocab.c ---- */
+
+int hf_put_vocab(const struct hf *h, struct gguf_writer *w, struct err *e);
+
+#endif

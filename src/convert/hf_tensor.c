@@ -1,0 +1,442 @@
+/* hf_tensor.c: the family's rows -> tensors.
+ *
+ * Every transform is a choice of source row for each row of the result, for one of them a choice of
+ * columns, and at most one function per element. So tensors stream: a batch of rows is decoded,
+ * gathered and encoded by all threads, then written. */
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "base/mem.h"
+#include "convert/hf_impl.h"
+#include "format/quant.h"
+#include "model/weights.h"
+
+enum { BATCH_BYTES = 8 << 20, MAX_NAME_BUF = 256 };
+
+/* One tensor of the result and where its values come from. */
+struct plan {
+    const struct tensor_row *row;     /* NULL: rope_freqs, computed */
+    const struct st_tensor **sources; /* owned [n_source]: one, or one an expert */
+    int32_t n_source, il;
+    enum tensor_transform transform;
+    uint32_t type, n_dims;
+    uint64_t ne[3];
+    bool is_vector; /* elements take the part of rows */
+    char name[MAX_NAME_BUF];
+};
+
+struct plans {
+    struct plan *p; /* owned */
+    size_t n, cap;
+};
+
+/* ---- names ---- */
+
+/* Fills %d and %e. */
+static bool fill_pattern(char *out, size_t size, const char *pattern, int32_t il, int32_t expert) {
+    size_t n = 0;
+    for (const char *p = pattern; *p && n + 12 < size; p++) {
+        if (p[0] == '%' && (p[1] == 'd' || p[1] == 'e'))
+            n += (size_t)snprintf(out + n, size - n, "%" PRId32, *++p == 'd' ? il : expert);
+        else out[n++] = *p;
+    }
+    if (n + 12 >= size) return false;
+    out[n] = 0;
+    return true;
+}
+
+/* Checkpoints of the same family differ in what stands before the name. */
+static const struct st_tensor *find_prefixed(const struct safetensors *st, const char *name) {
+    static const char *const roots[] = {"model.", "model.language_model.", "language_model.model.",
+                                        "language_model.", ""};
+    static const char *const others[] = {"", "model.", "bert.", "language_model."};
+    bool rooted = str_starts(name, "model.");
+    const char *const *list = rooted ? roots : others;
+    size_t n = rooted ? sizeof roots / sizeof roots[0] : sizeof others / sizeof others[0];
+    const char *rest = rooted ? name + 6 : name;
+    for (size_t i = 0; i < n; i++) {
+        char full[MAX_NAME_BUF];
+        snprintf(full, sizeof full, "%s%s", list[i], rest);
+        const struct st_tensor *t = safetensors_find(st, full);
+        if (t) return t;
+    }
+    return NULL;
+}
+
+const struct st_tensor *hf_find(const struct hf *h, const char *pattern, int32_t il,
+                                int32_t expert) {
+    char name[MAX_NAME_BUF], moved[MAX_NAME_BUF];
+    static const char layers[] = "model.layers.%d.";
+    bool is_nextn = h->hp && il >= h->hp->n_layer;
+    if (is_nextn &&
+        str_starts(pattern, layers)) { /* prediction blocks count from 0 by themselves */
+        snprintf(moved, sizeof moved, "mtp.layers.%%d.%s", pattern + sizeof layers - 1);
+        pattern = moved;
+        il -= h->hp->n_layer;
+    }
+    if (!fill_pattern(name, sizeof name, pattern, il, expert)) return NULL;
+    const struct st_tensor *t = find_prefixed(h->st, name);
+    if (t || !strstr(name, "LayerNorm.")) return t;
+    bool is_bias = str_ends(name, ".bias"); /* the first BERT checkpoints */
+    name[strlen(name) - (is_bias ? 4 : 6)] = 0;
+    size_t n = strlen(name);
+    snprintf(name + n, sizeof name - n, "%s", is_bias ? "beta" : "gamma");
+    return find_prefixed(h->st, name);
+}
+
+/* ---- planning ---- */
+
+static int bad_source(const struct plan *p, const struct st_tensor *t, const char *expected,
+                      struct err *e) {
+    char shape[128] = "";
+    for (uint32_t d = 0; d < t->n_dims; d++) {
+        size_t n = strlen(shape);
+        snprintf(shape + n, sizeof shape - n, "%s%" PRIu64, d ? ", " : "", t->shape[d]);
+    }
+    return err_set(e, CHIMERE_EFORMAT, "tensor %s (for %s): expected %s, got %s [%s]", t->name,
+                   p->name, expected, safetensors_dtype_name(t->dtype), shape);
+}
+
+/* The source's shape without ones must be the wanted one. */
+static int check_shape(const struct plan *p, const struct st_tensor *t, const uint64_t *want,
+                       uint32_t n_want, struct err *e) {
+    uint64_t a[ST_MAX_DIMS], b[4];
+    uint32_t na = 0, nb = 0;
+    for (uint32_t d = 0; d < t->n_dims; d++)
+        if (t->shape[d] != 1) a[na++] = t->shape[d];
+    for (uint32_t d = n_want; d-- > 0;) /* GGUF counts from the fastest */
+        if (want[d] != 1) b[nb++] = want[d];
+    if (na == nb && memcmp(a, b, na * sizeof a[0]) == 0) return 0;
+    char expected[96];
+    snprintf(expected, sizeof expected, "%" PRIu64 " x %" PRIu64 " x %" PRIu64 " (fastest first)",
+             want[0], n_want > 1 ? want[1] : 1, n_want > 2 ? want[2] : 1);
+    return bad_source(p, t, expected, e);
+}
+
+static bool is_readable(const struct st_tensor *t) {
+    int q = safetensors_dtype_quant(t->dtype);
+    return q >= 0 && quant_traits((uint32_t)q)->decode;
+}
+
+/* Without a mix matrices keep the source's type; what is no matrix is read as f32 by every loader. */
+static uint32_t choose_type(const struct hf *h, const struct plan *p) {
+    struct gguf_tensor t = {.name = p->name, .type = QUANT_F32, .n_dims = p->n_dims};
+    for (int d = 0; d < GGUF_MAX_DIMS; d++) t.ne[d] = d < 3 ? p->ne[d] : 1;
+    if ((p->row->flags & TS_F32) || !quantize_mix_is_matrix(&t)) return QUANT_F32;
+    if (!h->mix) {
+        int source = safetensors_dtype_quant(p->sources[0]->dtype);
+        return source == QUANT_F64 ? QUANT_F32 : (uint32_t)source;
+    }
+    return quantize_mix_fit(quantize_mix_type(h->mix, &h->shape, &t, false), p->ne[0]);
+}
+
+/* Collects the experts' tensors; *found = false when the first is absent. */
+static int find_experts(const struct hf *h, struct plan *p, bool *found, struct err *e) {
+    int32_t n = h->hp->moe.n_expert;
+    *found = hf_find(h, p->row->hf, p->il, 0) != NULL;
+    if (!*found) return 0;
+    p->sources = mem_alloc_array((size_t)n, sizeof *p->sources);
+    if (!p->sources) return err_set(e, CHIMERE_ENOMEM, "%s: out of memory", p->name);
+    p->n_source = n;
+    int rc = 0;
+    for (int32_t i = 0; i < n && !rc; i++) {
+        p->sources[i] = hf_find(h, p->row->hf, p->il, i);
+        if (!p->sources[i])
+            rc = err_set(e, CHIMERE_EFORMAT, "tensor %s: expected %d experts, number %d is missing",
+                         p->name, n, i);
+        else rc = check_shape(p, p->sources[i], p->ne, 2, e);
+    }
+    return rc;
+}
+
+static int find_single(const struct hf *h, struct plan *p, const char *pattern,
+                       enum tensor_transform transform, bool *found, struct err *e) {
+    const struct st_tensor *t = pattern ? hf_find(h, pattern, p->il, 0) : NULL;
+    *found = t != NULL;
+    if (!t) return 0;
+    p->sources = mem_alloc_array(1, sizeof *p->sources);
+    if (!p->sources) return err_set(e, CHIMERE_ENOMEM, "%s: out of memory", p->name);
+    p->sources[0] = t;
+    p->n_source = 1;
+    p->transform = transform;
+    uint64_t want[3] = {p->ne[0], p->ne[1], p->ne[2]};
+    if (transform == TF_FIRST_HALF || transform == TF_SECOND_HALF) want[1] *= 2;
+    return check_shape(p, t, want, 3, e);
+}
+
+/* Plans row for layer il; *found = false: the source has it not and it is optional. */
+static int plan_row(const struct hf *h, const struct tensor_row *row, int32_t il, struct plan *p,
+                    bool *found, struct err *e) {
+    *p = (struct plan){.row = row, .il = il, .transform = row->transform, .ne = {1, 1, 1}};
+    *found = false;
+    if (!row->hf && !row->hf_fused) return 0;
+    fill_pattern(p->name, sizeof p->name, row->gguf, il, 0);
+    for (int d = 0; d < 3; d++) {
+        if (row->dims[d] == D_NONE) break;
+        int64_t n = arch_dim(h->hp, row->dims[d], il);
+        if (n < 1)
+            return err_set(e, CHIMERE_EFORMAT, "tensor %s: expected a positive size, got %" PRId64,
+                           p->name, n);
+        p->ne[d] = (uint64_t)n;
+        p->n_dims++;
+    }
+    int rc = row->hf && strstr(row->hf, "%e")
+                 ? find_experts(h, p, found, e)
+                 : find_single(h, p, row->hf, row->transform, found, e);
+    if (!rc && !*found) rc = find_single(h, p, row->hf_fused, row->fused_transform, found, e);
+    if (!rc && !*found && !(row->flags & (TS_OPTIONAL | TS_TIED))) {
+        char want[MAX_NAME_BUF];
+        fill_pattern(want, sizeof want, row->hf ? row->hf : row->hf_fused, il, 0);
+        rc = err_set(e, CHIMERE_EFORMAT, "%s: expected tensor %s (for %s), got none",
+                     h->options->dir, want, p->name);
+    }
+    if (rc || !*found) return rc;
+    for (int32_t i = 0; i < p->n_source; i++)
+        if (!is_readable(p->sources[i]))
+            return bad_source(p, p->sources[i], "floats (f32, f16 or bf16)", e);
+    p->is_vector = p->n_dims == 1;
+    p->type = choose_type(h, p);
+    const struct quant_traits *q = quant_traits(p->type);
+    if (q->encode && !q->needs_weights) return 0;
+    return err_set(
+        e, CHIMERE_EINVAL,
+        "type: the mix wants %s for %s, which cannot be made without an importance matrix", q->name,
+        p->name);
+}
+
+static int push(struct plans *list, const struct plan *p, struct err *e) {
+    if (list->n == list->cap) {
+        size_t cap = list->cap ? list->cap * 2 : 256;
+        struct plan *grown = mem_realloc(list->p, cap * sizeof *grown);
+        if (!grown) return err_set(e, CHIMERE_ENOMEM, "out of memory");
+        list->p = grown;
+        list->cap = cap;
+    }
+    list->p[list->n++] = *p;
+    return 0;
+}
+
+static int plan_layer(const struct hf *h, struct plans *list, int32_t il, struct err *e) {
+    for (const struct tensor_row *const *table = h->arch->tensors; *table; table++) {
+        for (const struct tensor_row *row = *table; row->gguf; row++) {
+            struct plan p;
+            bool found;
+            if ((row->where == AT_GLOBAL) != (il < 0) || !arch_has(h->hp, row->where, il)) continue;
+            /* an embedding model's pooler is not part of it */
+            if (str_starts(row->gguf, "cls.") && h->hp->pooling != POOL_RANK) continue;
+            int rc = plan_row(h, row, il, &p, &found, e);
+            if (!rc && found) rc = push(list, &p, e);
+            if (rc || !found) mem_free(p.sources);
+            if (rc) return rc;
+        }
+    }
+    return 0;
+}
+
+/* Llama 3 stretches low frequencies by a table of factors; files carry it as a tensor. */
+static bool has_rope_freqs(const struct hf *h) {
+    const json_t *rope = hf_config_find(h->config, "rope_scaling|rope_parameters");
+    const char *type = json_string_value(hf_config_find(rope, "rope_type|type"));
+    return type && strcmp(type, "llama3") == 0;
+}
+
+static int plan_all(const struct hf *h, struct plans *list, struct err *e) {
+    int rc = plan_layer(h, list, -1, e);
+    if (!rc && has_rope_freqs(h)) {
+        struct plan p = {.type = QUANT_F32, .n_dims = 1, .ne = {(uint64_t)h->hp->n_rot / 2, 1, 1}};
+        snprintf(p.name, sizeof p.name, "rope_freqs.weight");
+        rc = push(list, &p, e);
+    }
+    for (int32_t il = 0; !rc && il < arch_n_layer_all(h->hp); il++) rc = plan_layer(h, list, il, e);
+    return rc;
+}
+
+/* ---- rows ---- */
+
+/* Where the value head that stands at j of the result is in the source. */
+static uint64_t source_head(const struct hparams *hp, uint64_t j) {
+    if (hp->gdn.is_grouped) return j;
+    return (uint64_t)gdn_source_head((int32_t)j, hp->gdn.n_k_head, hp->gdn.n_v_head);
+}
+
+static uint64_t source_in_heads(const struct hparams *hp, uint64_t j, uint64_t d) {
+    return source_head(hp, j / d) * d + j % d;
+}
+
+/* Row of the source matrix for row j of the result's matrix. */
+static uint64_t source_row(const struct hparams *hp, enum tensor_transform tf, uint64_t j) {
+    uint64_t qk = 2 * (uint64_t)hp->gdn.n_k_head * (uint64_t)hp->gdn.d_k, half;
+    switch (tf) {
+    case TF_NEG_EXP:
+    case TF_V_HEAD: return source_head(hp, j);
+    case TF_V_HEAD_ROWS: return source_in_heads(hp, j, (uint64_t)hp->gdn.d_v);
+    case TF_QKV_V_ROWS:
+    case TF_CONV: return j < qk ? j : qk + source_in_heads(hp, j - qk, (uint64_t)hp->gdn.d_v);
+    case TF_ROPE_PERMUTE_Q:
+    case TF_ROPE_PERMUTE_K: /* neighbours i, i + 1 were half a head apart */
+        half = (uint64_t)hp->d_k / 2;
+        return j / (2 * half) * 2 * half + j % (2 * half) / 2 + (j % 2) * half;
+    default: return j;
+    }
+}
+
+struct job {
+    const struct hf *h;
+    const struct plan *p;
+    uint64_t first, n_rows; /* of this batch; rows count over all matrices */
+    uint64_t n_cols, rows_per_matrix;
+    size_t row_bytes;
+    unsigned char *out; /* [n_rows * row_bytes] */
+    float *scratch;     /* [n_thread][2 * n_cols] */
+    bool failed;        /* an encoder's memory was short */
+};
+
+/* Values of row r of the result in x[n_cols]; tmp as long. */
+static void gather(const struct job *b, uint64_t r, float *x, float *tmp) {
+    const struct plan *p = b->p;
+    const struct hparams *hp = b->h->hp;
+    uint64_t matrix = r / b->rows_per_matrix, j = r % b->rows_per_matrix, s;
+    const struct st_tensor *t = p->sources[p->n_source > 1 ? matrix : 0];
+    if (p->n_source > 1) matrix = 0;
+    if (p->transform == TF_FIRST_HALF) s = matrix * 2 * b->rows_per_matrix + j;
+    else if (p->transform == TF_SECOND_HALF) s = (matrix * 2 + 1) * b->rows_per_matrix + j;
+    else s = matrix * b->rows_per_matrix + source_row(hp, p->transform, j);
+    const struct quant_traits *q = quant_traits((uint32_t)safetensors_dtype_quant(t->dtype));
+    bool by_column = p->transform == TF_V_HEAD_COLS;
+    q->decode(t->data + s * b->n_cols * q->block_bytes, by_column ? tmp : x, (size_t)b->n_cols);
+    for (uint64_t c = 0; by_column && c < b->n_cols; c++)
+        x[c] = tmp[source_in_heads(hp, c, (uint64_t)hp->gdn.d_v)];
+    for (uint64_t c = 0; c < b->n_cols; c++) {
+        if (p->transform == TF_NORM_PLUS_1) x[c] += 1.0f;
+        else if (p->transform == TF_NEG_EXP) x[c] = -expf(x[c]);
+        else break;
+    }
+}
+
+static void run_rows(void *arg, int ith, int n_thread) {
+    struct job *b = arg;
+    const struct quant_traits *q = quant_traits(b->p->type);
+    float *x = b->scratch + (size_t)ith * 2 * (size_t)b->n_cols, *tmp = x + b->n_cols;
+    for (uint64_t i = (uint64_t)ith; i < b->n_rows; i += (uint64_t)n_thread) {
+        gather(b, b->first + i, x, tmp);
+        if (!q->encode(x, b->out + i * b->row_bytes, (size_t)b->n_cols, NULL)) b->failed = true;
+    }
+}
+
+static int write_rope_freqs(struct hf *h, uint64_t n, struct err *e) {
+    const json_t *rope = hf_config_find(h->config, "rope_scaling|rope_parameters");
+    double factor = json_number_value(json_object_get(rope, "factor"));
+    double low = json_number_value(json_object_get(rope, "low_freq_factor"));
+    double high = json_number_value(json_object_get(rope, "high_freq_factor"));
+    double n_ctx = json_number_value(json_object_get(rope, "original_max_position_embeddings"));
+    if (!(factor > 0) || !(low > 0) || !(high > low) || !(n_ctx > 0))
+        return err_set(
+            e, CHIMERE_EFORMAT,
+            "%s/config.json: rope_scaling: expected factor, low_freq_factor < high_freq_factor "
+            "and original_max_position_embeddings",
+            h->options->dir);
+    for (uint64_t i = 0; i < n; i++) {
+        double wave =
+            2 * 3.14159265358979323846 * pow((double)h->hp->rope_base, (double)i / (double)n);
+        double smooth = (n_ctx / wave - low) / (high - low);
+        smooth = smooth < 0 ? 0 : smooth > 1 ? 1 : smooth;
+        float f = (float)(1 / ((1 - smooth) / factor + smooth));
+        int rc = gguf_write_data(h->out, &f, sizeof f, e);
+        if (rc) return rc;
+    }
+    return 0;
+}
+
+/* Gives back the source pages behind a batch, so that memory does not grow with the tensor. */
+static void drop_sources(const struct job *b) {
+    uint64_t last = (b->first + b->n_rows - 1) / b->rows_per_matrix;
+    for (uint64_t i = b->first / b->rows_per_matrix; i <= last; i++)
+        safetensors_drop(b->h->st, b->p->sources[b->p->n_source > 1 ? i : 0]);
+}
+
+static int write_tensor(struct hf *h, const struct plan *p, struct err *e) {
+    if (!p->row) return write_rope_freqs(h, p->ne[0], e);
+    struct job b = {.h = h, .p = p};
+    uint64_t n_rows = p->is_vector ? p->ne[0] : p->ne[1] * p->ne[2], bytes;
+    b.n_cols = p->is_vector ? 1 : p->ne[0];
+    b.rows_per_matrix = p->is_vector ? p->ne[0] : p->ne[1];
+    quant_row_bytes(p->type, b.n_cols, &bytes);
+    b.row_bytes = (size_t)bytes;
+    uint64_t batch = BATCH_BYTES / (b.n_cols * sizeof(float));
+    if (batch < (uint64_t)pool_n_thread(h->pool)) batch = (uint64_t)pool_n_thread(h->pool);
+    if (batch > n_rows) batch = n_rows;
+    b.out = mem_alloc_array((size_t)batch, b.row_bytes);
+    b.scratch =
+        mem_alloc_array((size_t)pool_n_thread(h->pool) * 2, (size_t)b.n_cols * sizeof(float));
+    int rc = b.out && b.scratch ? 0 : err_set(e, CHIMERE_ENOMEM, "%s: out of memory", p->name);
+    for (b.first = 0; !rc && b.first < n_rows; b.first += b.n_rows) {
+        b.n_rows = n_rows - b.first < batch ? n_rows - b.first : batch;
+        pool_run(h->pool, run_rows, &b);
+        if (b.failed) rc = err_set(e, CHIMERE_ENOMEM, "%s: out of memory", p->name);
+        else rc = gguf_write_data(h->out, b.out, (size_t)b.n_rows * b.row_bytes, e);
+        drop_sources(&b);
+    }
+    mem_free(b.out);
+    mem_free(b.scratch);
+    return rc;
+}
+
+/* ---- all ---- */
+
+static void mark_used(struct hf *h, const struct plan *p) {
+    const struct st_tensor *base = safetensors_at(h->st, 0);
+    for (int32_t i = 0; i < p->n_source; i++) h->used[p->sources[i] - base] = true;
+}
+
+/* Parts of a checkpoint that no text model has. */
+static bool is_foreign(const char *name) {
+    static const char *const parts[] = {"visual.",     "vision",           "audio",
+                                        "inv_freq",    "position_ids",     "rotary_emb",
+                                        "predictions", "seq_relationship", "pooler."};
+    for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++)
+        if (strstr(name, parts[i])) return true;
+    return false;
+}
+
+static void warn_unused(struct hf *h) {
+    for (size_t i = 0; i < safetensors_n_tensors(h->st); i++) {
+        const char *name = safetensors_at(h->st, i)->name;
+        if (h->used[i] || is_foreign(name)) continue;
+        if (h->result.n_unused++ < 5)
+            log_warn("convert: tensor %s has no place in %s", name, h->arch->name);
+    }
+    if (h->result.n_unused > 5)
+        log_warn("convert: %" PRIu64 " tensors of the source are left out", h->result.n_unused);
+}
+
+int hf_add_tensors(struct hf *h, struct err *e) {
+    struct plans list = {.p = NULL};
+    uint64_t done = 0;
+    int rc = plan_all(h, &list, e);
+    for (size_t i = 0; !rc && i < list.n; i++) {
+        const struct plan *p = &list.p[i];
+        uint64_t n = p->ne[0] * p->ne[1] * p->ne[2], bytes = 0;
+        gguf_add_tensor(h->out, p->name, p->type, p->n_dims, p->ne);
+        quant_row_bytes(p->type, n, &bytes);
+        mark_used(h, p);
+        h->result.n_tensors++;
+        h->result.n_weights += n;
+        h->result.n_bytes += bytes;
+    }
+    if (!rc) warn_unused(h);
+    progress_begin("convert", h->result.n_bytes, true);
+    for (size_t i = 0; !rc && i < list.n; i++) {
+        uint64_t bytes = 0;
+        rc = write_tensor(h, &list.p[i], e);
+        quant_row_bytes(list.p[i].type, list.p[i].ne[0] * list.p[i].ne[1] * list.p[i].ne[2],
+                        &bytes);
+        progress_step(done += bytes);
+    }
+    progress_end();
+    for (size_t i = 0; i < list.n; i++) mem_free(list.p[i].sources);
+    mem_free(list.p);
+    return rc;
+}

@@ -1,0 +1,459 @@
+/* quantize.c: see quantize.h. */
+#include "convert/quantize.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#define PCRE2_CODE_UNIT_WIDTH 8
+#include <pcre2.h>
+
+#include "base/file.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/pool.h"
+#include "base/str.h"
+#include "convert/imatrix_read.h"
+#include "convert/quantize_mix.h"
+#include "format/quant.h"
+
+enum {
+    SPAN =
+        1 << 14, /* elements that a thread decodes and encodes at once: a multiple of every block */
+    SLAB = 1 << 22, /* elements between writes */
+    GRAB = 4,       /* spans that a thread takes at once */
+    MAX_RULES = 4096,
+    QUANTIZATION_VERSION = 2, /* of ggml's blocks, as all files since 2023 carry it */
+};
+
+struct rule {
+    pcre2_code *pattern; /* owned */
+    uint32_t type;
+    bool has_matched;
+};
+
+struct quantize {
+    struct gguf *gguf;               /* owned */
+    struct imatrix *imatrix;         /* owned; NULL without */
+    struct quantize_options options; /* strings borrowed until quantize_close */
+    const struct quantize_mix *mix;
+    struct quantize_shape shape;
+    struct rule *rules; /* owned */
+    size_t n_rule;
+    struct quantize_item *items; /* owned; one for each tensor, in file order */
+    size_t n_item;
+};
+
+/* ---- plan ---- */
+
+static int parse_rule(struct quantize *q, const char *text, struct err *e) {
+    const char *equals = strrchr(text, '=');
+    if (!equals || equals == text || !equals[1])
+        return err_set(e, CHIMERE_EINVAL, "tensor-type: expected REGEX=TYPE, got '%s'", text);
+    int id = quant_type_from_name(equals + 1);
+    if (id < 0 || !quant_traits((uint32_t)id)->encode)
+        return err_set(e, CHIMERE_EINVAL, "tensor-type %s: no type '%s' to encode to", text,
+                       equals + 1);
+    int code;
+    PCRE2_SIZE at;
+    pcre2_code *pattern =
+        pcre2_compile((PCRE2_SPTR)text, (PCRE2_SIZE)(equals - text), PCRE2_UTF, &code, &at, NULL);
+    if (!pattern) {
+        PCRE2_UCHAR message[128];
+        pcre2_get_error_message(code, message, sizeof message);
+        return err_set(e, CHIMERE_EINVAL, "tensor-type %s: at character %zu: %s", text, (size_t)at,
+                       (const char *)message);
+    }
+    q->rules[q->n_rule++] = (struct rule){pattern, (uint32_t)id, false};
+    return 0;
+}
+
+static int parse_rules(struct quantize *q, struct err *e) {
+    const struct quantize_options *o = &q->options;
+    if (o->n_tensor_types > MAX_RULES)
+        return err_set(e, CHIMERE_ELIMIT, "tensor-type: expected at most %d rules, got %zu",
+                       MAX_RULES, o->n_tensor_types);
+    q->rules = mem_alloc_array(o->n_tensor_types + 1, sizeof *q->rules);
+    if (!q->rules) return err_set(e, CHIMERE_ENOMEM, "out of memory");
+    int rc = 0;
+    for (size_t i = 0; i < o->n_tensor_types && !rc; i++) rc = parse_rule(q, o->tensor_types[i], e);
+    return rc;
+}
+
+/* Greatest item of an integer key of the model's architecture; 0: absent. */
+static uint64_t model_key(const struct gguf *g, const char *suffix) {
+    const struct gguf_kv *arch = gguf_find(g, "general.architecture");
+    uint64_t cursor = 0, top = 0, v;
+    struct slice name;
+    char key[GGUF_MAX_NAME + 64];
+    if (!arch || arch->type != GGUF_STR || !gguf_next_str(arch, &cursor, &name)) return 0;
+    if (name.n > GGUF_MAX_NAME) return 0;
+    snprintf(key, sizeof key, "%.*s.%s", (int)name.n, name.p, suffix);
+    const struct gguf_kv *kv = gguf_find(g, key);
+    for (uint64_t i = 0; kv && i < kv->n; i++)
+        if (gguf_item_u64(kv, i, &v) && v > top) top = v;
+    return top;
+}
+
+static void read_shape(struct quantize *q) {
+    uint64_t n_layer = model_key(q->gguf, "block_count"),
+             n_expert = model_key(q->gguf, "expert_count");
+    uint64_t n_head = model_key(q->gguf, "attention.head_count");
+    uint64_t n_kv_head = model_key(q->gguf, "attention.head_count_kv");
+    q->shape = (struct quantize_shape){
+        .n_layer = n_layer < UINT16_MAX ? (uint32_t)n_layer : UINT16_MAX,
+        .n_expert = n_expert < UINT16_MAX ? (uint32_t)n_expert : UINT16_MAX,
+        .n_gqa = n_kv_head && n_head / n_kv_head < UINT16_MAX ? (uint32_t)(n_head / n_kv_head) : 1,
+        .has_output = gguf_find_tensor(q->gguf, "output.weight") != NULL,
+        .has_imatrix = q->imatrix != NULL,
+    };
+}
+
+/* The first rule that matches, NULL for none. A pattern that runs away is refused, not skipped. */
+static int find_rule(struct quantize *q, const char *name, pcre2_match_data *match,
+                     struct rule **found, struct err *e) {
+    *found = NULL;
+    for (size_t i = 0; i < q->n_rule && !*found; i++) {
+        int n = pcre2_match(q->rules[i].pattern, (PCRE2_SPTR)name, PCRE2_ZERO_TERMINATED, 0, 0,
+                            match, NULL);
+        if (n >= 0) *found = &q->rules[i];
+        else if (n != PCRE2_ERROR_NOMATCH)
+            return err_set(e, CHIMERE_ELIMIT, "tensor-type %s: gives up on the name %s (%d)",
+                           q->options.tensor_types[i], name, n);
+    }
+    return 0;
+}
+
+/* What stays as it is may still change its width by rule, if it has rows; it never gets blocks. */
+static bool may_override(const struct gguf_tensor *t, bool is_matrix, uint32_t type) {
+    if (is_matrix) return true;
+    return quant_traits(t->type)->decode && t->n_elements > t->ne[0] &&
+           quant_traits(type)->block_elements == 1;
+}
+
+/* Matrices take the mix's type or a rule's; of the rest, 16- and 64-bit floats become f32, as engines
+ * expect of what they do not multiply with, and everything else stays. */
+static int plan_tensor(struct quantize *q, struct quantize_item *item, pcre2_match_data *match,
+                       struct err *e) {
+    const struct gguf_tensor *t = item->tensor;
+    struct rule *rule;
+    int rc = find_rule(q, t->name, match, &rule, e);
+    if (rc) return rc;
+    bool is_matrix = quantize_mix_is_matrix(t) && quant_traits(t->type)->decode;
+    item->type = t->type;
+    if (rule && may_override(t, is_matrix, rule->type)) {
+        rule->has_matched = true;
+        item->type = rule->type;
+    } else if (is_matrix) {
+        item->type = quantize_mix_type(q->mix, &q->shape, t, q->options.pure);
+    } else if (t->type == QUANT_F16 || t->type == QUANT_BF16 || t->type == QUANT_F64) {
+        item->type = QUANT_F32;
+    }
+    uint32_t wanted = item->type;
+    item->type = wanted == t->type ? wanted : quantize_mix_fit(wanted, t->ne[0]);
+    item->is_refitted = item->type != wanted;
+    uint64_t row = 0;
+    if (!quant_row_bytes(item->type, t->ne[0], &row) ||
+        !u64_mul(row, t->n_elements / t->ne[0], &item->n_bytes))
+        return err_set(e, CHIMERE_ELIMIT, "tensor %s: its size overflows as %s", t->name,
+                       quant_traits(item->type)->name);
+    if (!q->imatrix || item->type == t->type || quant_traits(item->type)->block_elements == 1)
+        return 0;
+    rc = imatrix_check(q->imatrix, t->name, t->ne[0], t->ne[2] * t->ne[3], e);
+    item->is_weighted = rc == 0;
+    return rc == CHIMERE_ENOENT ? 0 : rc;
+}
+
+static int check_weights(const struct quantize *q, const struct quantize_item *item,
+                         struct err *e) {
+    const struct quant_traits *to = quant_traits(item->type);
+    if (!to->needs_weights || item->is_weighted || item->type == item->tensor->type) return 0;
+    err_set(e, CHIMERE_EINVAL, "tensor %s: %s needs importance weights, and %s", item->tensor->name,
+            to->name, q->imatrix ? "the importance matrix has none for it" : "none are given");
+    err_hint(e, q->imatrix ? "give the tensor another type with --tensor-type"
+                           : "give an importance matrix with --imatrix, or take another type");
+    return CHIMERE_EINVAL;
+}
+
+static int plan(struct quantize *q, struct err *e) {
+    pcre2_match_data *match = pcre2_match_data_create(1, NULL);
+    q->n_item = gguf_n_tensors(q->gguf);
+    q->items = mem_alloc_array(q->n_item + 1, sizeof *q->items);
+    int rc = match && q->items ? 0 : err_set(e, CHIMERE_ENOMEM, "out of memory");
+    size_t n_weighted = 0, n_coded = 0;
+    for (size_t i = 0; i < q->n_item && !rc; i++) {
+        q->items[i].tensor = gguf_tensor_at(q->gguf, i);
+        rc = plan_tensor(q, &q->items[i], match, e);
+        if (!rc) rc = check_weights(q, &q->items[i], e);
+        n_weighted += q->items[i].is_weighted;
+        n_coded += quant_traits(q->items[i].type)->block_elements > 1;
+    }
+    pcre2_match_data_free(match);
+    if (!rc && q->imatrix && n_coded && !n_weighted)
+        rc = err_set(e, CHIMERE_EMISMATCH,
+                     "%s: none of its %zu entries names a tensor that is quantised here",
+                     q->options.imatrix, imatrix_n_entries(q->imatrix));
+    for (size_t i = 0; i < q->n_rule && !rc; i++)
+        if (!q->rules[i].has_matched)
+            log_warn("tensor-type %s: applies to no tensor", q->options.tensor_types[i]);
+    return rc;
+}
+
+int quantize_open(struct quantize **out, const char *path, const struct quantize_options *options,
+                  struct err *e) {
+    const struct quantize_mix *mix = quantize_mix_find(options->type);
+    if (!mix) {
+        err_set(e, CHIMERE_EINVAL, "no type or mix named '%s'", options->type);
+        err_hint(e, "chimere quantize --help lists them");
+        return CHIMERE_EINVAL;
+    }
+    struct quantize *q = mem_zalloc(sizeof *q);
+    if (!q) return err_set(e, CHIMERE_ENOMEM, "out of memory");
+    q->options = *options;
+    q->mix = mix;
+    int rc = parse_rules(q, e);
+    if (!rc) rc = gguf_open(&q->gguf, path, e);
+    if (!rc && options->imatrix) rc = imatrix_open(&q->imatrix, options->imatrix, e);
+    if (!rc) {
+        read_shape(q);
+        rc = plan(q, e);
+    }
+    if (rc) {
+        quantize_close(q);
+        return rc;
+    }
+    *out = q;
+    return 0;
+}
+
+void quantize_close(struct quantize *q) {
+    if (!q) return;
+    for (size_t i = 0; i < q->n_rule; i++) pcre2_code_free(q->rules[i].pattern);
+    mem_free(q->rules);
+    mem_free(q->items);
+    imatrix_close(q->imatrix);
+    if (q->gguf) gguf_close(q->gguf);
+    mem_free(q);
+}
+
+size_t quantize_n_items(const struct quantize *q) { return q->n_item; }
+const struct quantize_item *quantize_item_at(const struct quantize *q, size_t i) {
+    return &q->items[i];
+}
+
+void quantize_sizes(const struct quantize *q, uint64_t *n_elements, uint64_t *bytes_before,
+                    uint64_t *bytes_after) {
+    *n_elements = *bytes_before = *bytes_after = 0;
+    for (size_t i = 0; i < q->n_item; i++) {
+        *n_elements += q->items[i].tensor->n_elements;
+        *bytes_before += q->items[i].tensor->n_bytes;
+        *bytes_after += q->items[i].n_bytes;
+    }
+}
+
+/* ---- run ---- */
+
+/* The work on one tensor, shared by the threads. A span is up to SPAN elements of one row. */
+struct job {
+    const struct gguf_tensor *tensor;
+    const struct quant_traits *from, *to;
+    const float *weights; /* view: [n_matrix, ne0], or NULL */
+    uint64_t spans_per_row, from_row_bytes, to_row_bytes;
+    uint64_t first, last; /* spans of this slab */
+    unsigned char *out;   /* view: result of the slab */
+    float *scratch;       /* view: [n_thread, SPAN] */
+    _Atomic uint64_t next;
+    _Atomic uint64_t bad; /* least element that is not finite, UINT64_MAX: none */
+    _Atomic bool out_of_memory;
+};
+
+/* Byte of the result at which a span begins. */
+static uint64_t span_at(const struct job *j, uint64_t span) {
+    uint64_t row = span / j->spans_per_row, column = span % j->spans_per_row * SPAN;
+    return row * j->to_row_bytes + column / j->to->block_elements * j->to->block_bytes;
+}
+
+static void note_bad(struct job *j, uint64_t element) {
+    uint64_t least = atomic_load(&j->bad);
+    while (element < least && !atomic_compare_exchange_weak(&j->bad, &least, element)) continue;
+}
+
+static void code_span(struct job *j, uint64_t span, float *x) {
+    const struct gguf_tensor *t = j->tensor;
+    uint64_t row = span / j->spans_per_row, column = span % j->spans_per_row * SPAN;
+    size_t n = t->ne[0] - column < SPAN ? (size_t)(t->ne[0] - column) : SPAN;
+    j->from->decode(t->data + row * j->from_row_bytes +
+                        column / j->from->block_elements * j->from->block_bytes,
+                    x, n);
+    for (size_t i = 0; i < n; i++)
+        if (!isfinite(x[i])) {
+            note_bad(j, row * t->ne[0] + column + i);
+            return;
+        }
+    const float *w = j->weights ? j->weights + row / t->ne[1] * t->ne[0] + column : NULL;
+    if (!j->to->encode(x, j->out + (span_at(j, span) - span_at(j, j->first)), n, w))
+        atomic_store(&j->out_of_memory, true);
+}
+
+static void code_spans(void *arg, int ith, int n_thread) {
+    (void)n_thread;
+    struct job *j = arg;
+    float *x = j->scratch + (size_t)ith * SPAN;
+    for (;;) {
+        uint64_t span = atomic_fetch_add(&j->next, GRAB);
+        if (span >= j->last) return;
+        for (uint64_t end = span + GRAB < j->last ? span + GRAB : j->last; span < end; span++)
+            code_span(j, span, x);
+    }
+}
+
+struct run {
+    struct quantize *q;
+    struct gguf_writer *w;
+    struct pool *pool;
+    unsigned char *out; /* owned: a slab's result */
+    float *scratch;     /* owned */
+    uint64_t done;      /* source bytes behind us */
+};
+
+/* Source pages behind us are read again from the file should anybody want them. */
+static void give_back(struct run *r, const struct gguf_tensor *t, uint64_t from, uint64_t to) {
+    const struct file_map map = {t->data - t->offset, gguf_file_bytes(r->q->gguf, t->file)};
+    file_map_drop(&map, t->offset + from, t->offset + to);
+    progress_step(r->done + to);
+}
+
+static int copy_tensor(struct run *r, const struct gguf_tensor *t, struct err *e) {
+    int rc = 0;
+    for (uint64_t at = 0; at < t->n_bytes && !rc; at += SLAB) {
+        size_t n = t->n_bytes - at < SLAB ? (size_t)(t->n_bytes - at) : SLAB;
+        rc = gguf_write_data(r->w, t->data + at, n, e);
+        give_back(r, t, at, at + n);
+    }
+    return rc;
+}
+
+static int bad_value(const struct job *j, struct err *e) {
+    uint64_t at = atomic_load(&j->bad);
+    return err_set(e, CHIMERE_ENUMERIC,
+                   "tensor %s: row %" PRIu64 ", column %" PRIu64
+                   ": expected a finite number, got nan or infinity",
+                   j->tensor->name, at / j->tensor->ne[0], at % j->tensor->ne[0]);
+}
+
+static int code_tensor(struct run *r, const struct quantize_item *item, const float *weights,
+                       struct err *e) {
+    const struct gguf_tensor *t = item->tensor;
+    struct job j = {.tensor = t,
+                    .from = quant_traits(t->type),
+                    .to = quant_traits(item->type),
+                    .weights = weights,
+                    .spans_per_row = (t->ne[0] + SPAN - 1) / SPAN,
+                    .out = r->out,
+                    .scratch = r->scratch,
+                    .bad = UINT64_MAX};
+    quant_row_bytes(t->type, t->ne[0], &j.from_row_bytes);
+    quant_row_bytes(item->type, t->ne[0], &j.to_row_bytes);
+    uint64_t n_row = t->n_elements / t->ne[0], n_span = n_row * j.spans_per_row;
+    uint64_t widest = t->ne[0] < SPAN ? t->ne[0] : SPAN, slab = SLAB / widest;
+    int rc = 0;
+    for (j.first = 0; j.first < n_span && !rc; j.first = j.last) {
+        j.last = n_span - j.first < slab ? n_span : j.first + slab;
+        atomic_store(&j.next, j.first);
+        pool_run(r->pool, code_spans, &j);
+        if (atomic_load(&j.out_of_memory)) rc = err_set(e, CHIMERE_ENOMEM, "out of memory");
+        else if (atomic_load(&j.bad) != UINT64_MAX) rc = bad_value(&j, e);
+        else
+            rc = gguf_write_data(r->w, r->out, (size_t)(span_at(&j, j.last) - span_at(&j, j.first)),
+                                 e);
+        give_back(r, t, j.first / j.spans_per_row * j.from_row_bytes,
+                  j.last / j.spans_per_row * j.from_row_bytes);
+    }
+    return rc;
+}
+
+static int write_tensor(struct run *r, const struct quantize_item *item, struct err *e) {
+    const struct gguf_tensor *t = item->tensor;
+    if (item->type == t->type) return copy_tensor(r, t, e);
+    float *weights = NULL;
+    int rc = 0;
+    if (item->is_weighted) {
+        uint64_t n_matrix = t->ne[2] * t->ne[3];
+        weights = mem_alloc_array((size_t)n_matrix, (size_t)t->ne[0] * sizeof *weights);
+        rc = weights ? imatrix_weights(r->q->imatrix, t->name, t->ne[0], n_matrix, weights, e)
+                     : err_set(e, CHIMERE_ENOMEM, "tensor %s: out of memory", t->name);
+    }
+    if (!rc) rc = code_tensor(r, item, weights, e);
+    mem_free(weights);
+    return rc;
+}
+
+static void put_keys(const struct quantize *q, struct gguf_writer *w) {
+    for (size_t i = 0; i < gguf_n_kv(q->gguf); i++) gguf_put_kv(w, gguf_kv_at(q->gguf, i));
+    gguf_drop(w, "split.no");
+    gguf_drop(w, "split.count");
+    gguf_drop(w, "split.tensors.count");
+    gguf_put_u32(w, "general.quantization_version", QUANTIZATION_VERSION);
+    gguf_put_u32(w, "general.file_type", quantize_mix_file_type(q->mix));
+    if (!q->imatrix) return;
+    const char *path = q->options.imatrix, *slash = strrchr(path, '/');
+    const char *name = slash ? slash + 1 : path; /* folders are nobody else's business */
+    if (utf8_is_valid(name, strlen(name)))
+        gguf_put_str(w, "quantize.imatrix.file", name, strlen(name));
+    const char *dataset = imatrix_dataset(q->imatrix);
+    if (dataset[0]) gguf_put_str(w, "quantize.imatrix.dataset", dataset, strlen(dataset));
+    gguf_put_u32(w, "quantize.imatrix.entries_count", (uint32_t)imatrix_n_entries(q->imatrix));
+    int64_t n_chunk = imatrix_n_chunks(q->imatrix);
+    if (n_chunk >= 0 && n_chunk <= UINT32_MAX)
+        gguf_put_u32(w, "quantize.imatrix.chunks_count", (uint32_t)n_chunk);
+}
+
+static int refuse_source(const struct quantize *q, const char *path, struct err *e) {
+    struct stat to, from;
+    if (stat(path, &to)) return 0;
+    for (uint32_t i = 0; i < gguf_n_files(q->gguf); i++)
+        if (!stat(gguf_path(q->gguf, i), &from) && from.st_dev == to.st_dev &&
+            from.st_ino == to.st_ino)
+            return err_set(e, CHIMERE_EINVAL, "%s: the result would replace its source", path);
+    return 0;
+}
+
+static int write_all(struct run *r, struct err *e) {
+    const struct quantize *q = r->q;
+    put_keys(q, r->w);
+    for (size_t i = 0; i < q->n_item; i++) {
+        const struct gguf_tensor *t = q->items[i].tensor;
+        gguf_add_tensor(r->w, t->name, q->items[i].type, t->n_dims, t->ne);
+    }
+    int rc = 0;
+    for (size_t i = 0; i < q->n_item && !rc; i++) {
+        rc = write_tensor(r, &q->items[i], e);
+        r->done += q->items[i].tensor->n_bytes;
+    }
+    return rc;
+}
+
+int quantize_run(struct quantize *q, const char *path, bool show_progress, struct err *e) {
+    int rc = refuse_source(q, path, e);
+    if (rc) return rc;
+    struct run r = {.q = q, .pool = pool_new(q->options.n_thread)};
+    r.out = mem_alloc((size_t)SLAB * sizeof(double));
+    if (r.pool) r.scratch = mem_alloc_array((size_t)pool_n_thread(r.pool) * SPAN, sizeof(float));
+    if (!r.pool || !r.out || !r.scratch) rc = err_set(e, CHIMERE_ENOMEM, "out of memory");
+    if (!rc) rc = gguf_writer_new(&r.w, path, gguf_alignment(q->gguf), q->options.split_bytes, e);
+    if (!rc) {
+        uint64_t n_elements, before, after;
+        quantize_sizes(q, &n_elements, &before, &after);
+        if (show_progress) progress_begin("quantize", before, true);
+        rc = write_all(&r, e);
+        if (show_progress) progress_end();
+        if (rc) gguf_writer_abort(r.w);
+        else rc = gguf_writer_close(r.w, e);
+    }
+    mem_free(r.scratch);
+    mem_free(r.out);
+    if (r.pool) pool_free(r.pool);
+    return rc;
+}

@@ -1,0 +1,51 @@
+/* quantize.h: GGUF -> GGUF with other tensor types.
+ *
+ * Opening makes the plan: the type of every tensor, checked to be possible, before anything is written.
+ * Running streams: slabs of a tensor are decoded, encoded on all threads and written; at most one slab
+ * (16 MB of floats), one tensor's importance weights and the key directory are in memory, and source
+ * pages are given back behind the slab. The result appears under its name only when whole. One thread
+ * calls; not reentrant per plan. */
+#ifndef CHIMERE_CONVERT_QUANTIZE_H
+#define CHIMERE_CONVERT_QUANTIZE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/err.h"
+#include "format/gguf.h"
+
+struct quantize_options {
+    const char *type;    /* a mix or a plain type of quantize_mix.h */
+    const char *imatrix; /* path or NULL */
+    const char *const
+        *tensor_types; /* REGEX=TYPE, found anywhere in the name; the first match wins */
+    size_t n_tensor_types;
+    bool pure;            /* the base type for every matrix, output and embedding too */
+    int n_thread;         /* 0: one a core */
+    uint64_t split_bytes; /* 0: one file */
+};
+
+struct quantize_item {
+    const struct gguf_tensor *tensor; /* view of the source */
+    uint32_t type;
+    uint64_t n_bytes;
+    bool is_weighted; /* the importance matrix has an entry */
+    bool is_refitted; /* rows are no multiple of the wanted type's block */
+};
+
+struct quantize;
+
+int quantize_open(struct quantize **out, const char *path, const struct quantize_options *options,
+                  struct err *e);
+void quantize_close(struct quantize *q);
+size_t quantize_n_items(const struct quantize *q);
+const struct quantize_item *quantize_item_at(const struct quantize *q, size_t i);
+/* Sums over the plan. */
+void quantize_sizes(const struct quantize *q, uint64_t *n_elements, uint64_t *bytes_before,
+                    uint64_t *bytes_after);
+/* Writes the file (or the split set). A value that is not finite is refused with its tensor and place;
+ * path may not be the source. Shows a progress bar on a terminal if asked to. */
+int quantize_run(struct quantize *q, const char *path, bool show_progress, struct err *e);
+
+#endif

@@ -1,0 +1,25 @@
+/* synth.h: models of random, well-scaled weights in published shapes, to bench a machine with no
+ * download. Speed does not depend on the values. The file has a byte-level vocabulary padded to size
+ * and a plain chat template, so that it serves. The same options give the same bytes. */
+#ifndef CHIMERE_CONVERT_SYNTH_H
+#define CHIMERE_CONVERT_SYNTH_H
+
+#include <stdint.h>
+
+#include "base/err.h"
+
+#define SYNTH_SHAPES "qwen35moe-35b|qwen35moe-mini|nemotron-30b"
+#define SYNTH_MIXES "ramp3|q4km|q8|q4_0"
+
+struct synth_options {
+    const char *shape, *mix, *out;       /* of the lists above; path */
+    uint32_t n_layer, n_expert, n_vocab; /* 0: as published */
+};
+
+struct synth_result {
+    uint64_t n_weights, n_bytes; /* of tensors */
+};
+
+int synth_write(const struct synth_options *options, struct synth_result *result, struct err *e);
+
+#endif

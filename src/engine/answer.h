@@ -1,0 +1,53 @@
+/* answer.h: one answer of a model as text: engine job -> characters -> content, reasoning, tool calls.
+ *
+ * Hides detokenising, stop strings and parsing. Events arrive on the engine's thread, in order, and must
+ * not block; text arrives in whole characters and never contains a stop string or its beginning. Owned by
+ * whoever started it; freed after on_done or answer_wait. */
+#ifndef CHIMERE_ENGINE_ANSWER_H
+#define CHIMERE_ENGINE_ANSWER_H
+
+#include "engine/engine.h"
+#include "text/chat.h"
+
+enum { ANSWER_MAX_STOPS = 64, ANSWER_MAX_STOP_BYTES = 1024 };
+
+struct answer_params {
+    const int32_t *prompt; /* borrowed until the end */
+    int32_t n_prompt, max_tokens;
+    struct sampler_params sampling; /* what it points to is borrowed until the end */
+    const struct lora_use *loras;   /* borrowed until the end */
+    int32_t n_lora;
+    bool no_speculation;
+    const char *const *stops; /* borrowed during answer_start */
+    size_t n_stop;
+    const struct chat_parse_spec
+        *parse; /* borrowed during answer_start, its tools until the end; on_event and
+                                            arg of it are ignored. NULL: everything is content */
+    /* Nonzero cancels. */
+    int (*on_event)(void *ud, const struct chat_event *ev);
+    /* One call a token, before its events; may be NULL. */
+    void (*on_token)(void *ud, int32_t token, const struct sampler_probs *probs);
+    void (*on_prefill)(void *ud, int32_t n_done, int32_t n_prompt);
+    void (*on_done)(void *ud); /* may be NULL; the last call */
+    void *ud;
+};
+
+struct answer;
+
+/* tok is borrowed until the end. */
+int answer_start(struct answer **out, struct engine *g, const struct tok *tok,
+                 const struct answer_params *p, struct err *e);
+void answer_cancel(struct answer *a);
+void answer_wait(struct answer *a);
+void answer_free(struct answer *a); /* waits */
+
+/* After the end. */
+enum finish answer_finish(const struct answer *a);
+const struct err *answer_err(const struct answer *a);
+const struct engine_stats *answer_stats(const struct answer *a);
+const char *answer_stop(const struct answer *a); /* the stop string that ended it, or NULL; view */
+const struct chat_parser *answer_parser(const struct answer *a); /* NULL without parse */
+/* Generated ids so far, end token included: a view that lives as long as a. */
+const int32_t *answer_tokens(const struct answer *a, int32_t *n);
+
+#endif

@@ -1,0 +1,260 @@
+/* engine.c: the thread, the queue, and nothing else. A request's life: odo or serve -> here -> sched.c. */
+#include "engine/engine.h"
+
+#include <pthread.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/mem.h"
+#include "engine/lm.h"
+#include "engine/sched.h"
+#include "format/quant.h"
+
+struct engine {
+    struct lm *lm; /* owned */
+    struct sched sched;
+    pthread_t thread;
+    pthread_mutex_t lock; /* guards all below */
+    pthread_cond_t wake;
+    struct job *head, *tail; /* waiting jobs, linked by next */
+    int32_t n_waiting;
+    bool quit, running;
+    struct engine_totals totals; /* a copy of the scheduler's, made after each step */
+};
+
+void engine_defaults(struct engine_params *p) {
+    *p = (struct engine_params){.n_seq = 1,
+                                .n_ctx = 4096,
+                                .n_batch = 512,
+                                .n_chunk = 256,
+                                .n_queue = 256,
+                                .k_type = QUANT_F16,
+                                .v_type = QUANT_F16,
+                                .speculate = true,
+                                .n_draft_max = 3};
+}
+
+/* Takes jobs from the queue while the scheduler has room; cancelled ones end here. */
+static void admit(struct engine *g) {
+    for (;;) {
+        pthread_mutex_lock(&g->lock);
+        struct job *j = g->head;
+        bool cancelled = j && j->cancel;
+        pthread_mutex_unlock(&g->lock);
+        if (!j) return;
+        struct job *next = j->next; /* j may be gone once it was admitted */
+        if (cancelled) {
+            pthread_mutex_lock(&g->lock);
+            g->head = next = j->next;
+            if (!next) g->tail = NULL;
+            g->n_waiting--;
+            pthread_mutex_unlock(&g->lock);
+            j->finish = FINISH_CANCELLED;
+            j->on_done(j);
+            continue;
+        }
+        pthread_mutex_lock(&g->lock);
+        g->head = j->next;
+        if (!g->head) g->tail = NULL;
+        g->n_waiting--;
+        pthread_mutex_unlock(&g->lock);
+        if (sched_admit(&g->sched, j)) continue;
+        pthread_mutex_lock(&g->lock); /* no room: back to the front */
+        j->next = g->head;
+        g->head = j;
+        if (!g->tail) g->tail = j;
+        g->n_waiting++;
+        pthread_mutex_unlock(&g->lock);
+        return;
+    }
+}
+
+static void *engine_thread(void *arg) {
+    struct engine *g = arg;
+    for (;;) {
+        admit(g);
+        bool worked = sched_step(&g->sched);
+        pthread_mutex_lock(&g->lock);
+        g->totals = g->sched.totals;
+        g->totals.n_active = g->sched.n_active;
+        g->totals.n_ctx_free = g->lm->n_ctx - g->sched.n_ctx_held;
+        while (!worked && !g->head && !g->quit) pthread_cond_wait(&g->wake, &g->lock);
+        bool quit = g->quit;
+        pthread_mutex_unlock(&g->lock);
+        if (quit) break;
+    }
+    sched_cancel_all(&g->sched);
+    return NULL;
+}
+
+static int check_params(const struct engine_params *p, struct err *e) {
+    if (p->n_seq < 1 || p->n_seq > ENGINE_MAX_SEQS)
+        return err_set(e, CHIMERE_EINVAL, "sequences: expected 1 to %d, got %d", ENGINE_MAX_SEQS,
+                       p->n_seq);
+    if (p->n_batch < 1 || p->n_batch > 1 << 16)
+        return err_set(e, CHIMERE_EINVAL, "batch: expected 1 to 65536 tokens, got %d", p->n_batch);
+    if (p->n_chunk < 1 || p->n_ctx < 1 || p->n_queue < 1)
+        return err_set(e, CHIMERE_EINVAL, "chunk, context and queue: expected at least 1");
+    if (p->n_draft_max < 0 || p->n_draft_max >= STEP_MAX_TOK)
+        return err_set(e, CHIMERE_EINVAL, "drafts: expected at most %d tokens, got %d",
+                       STEP_MAX_TOK - 1, p->n_draft_max);
+    return 0;
+}
+
+int engine_new_over(struct engine **out, struct lm *lm, const struct tok *tok,
+                    const struct engine_params *p, struct err *e) {
+    *out = NULL;
+    struct engine *g = mem_zalloc(sizeof *g);
+    int rc = g ? check_params(p, e) : err_set(e, CHIMERE_ENOMEM, "out of memory");
+    if (!rc) rc = sched_init(&g->sched, lm, tok, p, e);
+    if (rc) {
+        mem_free(g);
+        lm->ops->close(lm);
+        return rc;
+    }
+    g->lm = lm;
+    pthread_mutex_init(&g->lock, NULL);
+    pthread_cond_init(&g->wake, NULL);
+    if (pthread_create(&g->thread, NULL, engine_thread, g)) {
+        rc = err_set(e, CHIMERE_ENOMEM, "cannot start the engine's thread");
+        engine_free(g);
+        return rc;
+    }
+    g->running = true;
+    *out = g;
+    return 0;
+}
+
+int engine_new(struct engine **out, struct model *m, const struct tok *tok,
+               const struct engine_params *p, struct err *e) {
+    struct lm *lm;
+    *out = NULL;
+    int rc = check_params(p, e);
+    struct engine_params own = *p;
+    int32_t least =
+        own.n_seq * (own.speculate ? 1 + (own.n_draft_max ? own.n_draft_max : LM_N_DRAFT) : 1);
+    if (own.deterministic) least += own.n_chunk; /* a whole chunk always fits beside the decodes */
+    if (own.n_batch < least) own.n_batch = least;
+    if (!rc) rc = lm_open_model(&lm, m, &own, e);
+    return rc ? rc : engine_new_over(out, lm, tok, &own, e);
+}
+
+void engine_free(struct engine *g) {
+    if (!g) return;
+    if (g->running) {
+        pthread_mutex_lock(&g->lock);
+        g->quit = true;
+        pthread_cond_signal(&g->wake);
+        pthread_mutex_unlock(&g->lock);
+        pthread_join(g->thread, NULL);
+    }
+    for (struct job *j = g->head, *next; j; j = next) {
+        next = j->next;
+        j->finish = FINISH_CANCELLED;
+        j->on_done(j);
+    }
+    sched_fini(&g->sched);
+    g->lm->ops->close(g->lm);
+    pthread_mutex_destroy(&g->lock);
+    pthread_cond_destroy(&g->wake);
+    mem_free(g);
+}
+
+int64_t engine_ctx(const struct engine *g) {
+    int64_t own = g->sched.p.n_ctx_seq;
+    return own > 0 && own < g->lm->n_ctx ? own : g->lm->n_ctx;
+}
+
+static int check_job(const struct engine *g, const struct job *j, struct err *e) {
+    int64_t limit = engine_ctx(g);
+    if (!j->prompt || j->n_prompt < 1)
+        return err_set(e, CHIMERE_EINVAL, "prompt: expected at least one token");
+    if (j->n_prompt >= limit) {
+        err_set(e, CHIMERE_ELIMIT, "prompt: %d tokens do not fit the context of %lld", j->n_prompt,
+                (long long)limit);
+        err_hint(e, "start with a larger --ctx, or shorten the prompt");
+        return CHIMERE_ELIMIT;
+    }
+    for (int32_t i = 0; i < j->n_prompt; i++)
+        if (j->prompt[i] < 0 || j->prompt[i] >= g->lm->n_vocab)
+            return err_set(e, CHIMERE_EINVAL, "prompt: expected token ids below %d, got %d",
+                           g->lm->n_vocab, j->prompt[i]);
+    return sampler_check(&j->sampling, g->lm->n_vocab, e);
+}
+
+int engine_submit(struct engine *g, struct job *j, struct err *e) {
+    int rc = check_job(g, j, e);
+    if (rc) return rc;
+    j->finish = FINISH_NONE;
+    j->err = (struct err){0};
+    j->stats = (struct engine_stats){0};
+    j->next = NULL;
+    j->cancel = false;
+    j->posted_ns = clock_ns();
+    pthread_mutex_lock(&g->lock);
+    if (g->n_waiting >= g->sched.p.n_queue) {
+        rc = err_set(e, CHIMERE_EBUSY, "queue: %d requests are waiting already", g->n_waiting);
+    } else {
+        if (g->tail) g->tail->next = j;
+        else g->head = j;
+        g->tail = j;
+        g->n_waiting++;
+        pthread_cond_signal(&g->wake);
+    }
+    pthread_mutex_unlock(&g->lock);
+    return rc;
+}
+
+void engine_cancel(struct engine *g, struct job *j) {
+    pthread_mutex_lock(&g->lock);
+    j->cancel = true;
+    pthread_cond_signal(&g->wake);
+    pthread_mutex_unlock(&g->lock);
+}
+
+/* ---- waiting callers ---- */
+
+struct waiter {
+    pthread_mutex_t lock;
+    pthread_cond_t done;
+    bool is_done;
+    void (*on_done)(struct job *j);
+    void *ud;
+};
+
+static void waiter_done(struct job *j) {
+    struct waiter *w = j->waiter;
+    if (w->on_done) w->on_done(j);
+    pthread_mutex_lock(&w->lock);
+    w->is_done = true;
+    pthread_cond_signal(&w->done);
+    pthread_mutex_unlock(&w->lock);
+}
+
+int engine_run(struct engine *g, struct job *j, struct err *e) {
+    struct waiter w = {.on_done = j->on_done};
+    pthread_mutex_init(&w.lock, NULL);
+    pthread_cond_init(&w.done, NULL);
+    j->waiter = &w;
+    j->on_done = waiter_done;
+    int rc = engine_submit(g, j, e);
+    if (!rc) {
+        pthread_mutex_lock(&w.lock);
+        while (!w.is_done) pthread_cond_wait(&w.done, &w.lock);
+        pthread_mutex_unlock(&w.lock);
+        rc = j->err.code;
+        if (rc && e) *e = j->err;
+    }
+    j->on_done = w.on_done;
+    j->waiter = NULL;
+    pthread_mutex_destroy(&w.lock);
+    pthread_cond_destroy(&w.done);
+    return rc;
+}
+
+void engine_totals(struct engine *g, struct engine_totals *t) {
+    pthread_mutex_lock(&g->lock);
+    *t = g->totals;
+    t->n_waiting = g->n_waiting;
+    pthread_mutex_unlock(&g->lock);
+}

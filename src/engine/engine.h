@@ -1,0 +1,99 @@
+/* engine.h: sequences -> tokens: the one thread boundary.
+ *
+ * An engine owns a thread that owns the device, all sequences and all state. Other threads post jobs,
+ * which they place and keep until on_done has run, and may cancel them. Batching is continuous: each
+ * step runs one token (or one verified draft) of every decoding sequence together with at most
+ * n_batch - that many tokens of prompts, in chunks of at most n_chunk a prompt, so that no decoding
+ * sequence waits for more than one chunk. Jobs are served in order of arrival; prompts of several jobs
+ * take turns. The queue is bounded.
+ *
+ *   POSTED --slot free--> PREFILL --last prompt token--> DECODE --stop, length, cancel, error--> DONE
+ *
+ * A job that fails fails alone. Callbacks run on the engine's thread and must not block. */
+#ifndef CHIMERE_ENGINE_ENGINE_H
+#define CHIMERE_ENGINE_ENGINE_H
+
+#include "base/err.h"
+#include "engine/sampler.h"
+#include "model/forward.h"
+#include "text/tok.h"
+
+struct engine_params {
+    int32_t n_seq;     /* sequences decoding at once */
+    int64_t n_ctx;     /* positions of all sequences together */
+    int64_t n_ctx_seq; /* of one; 0: n_ctx */
+    int32_t n_batch;   /* tokens of one step, 512 */
+    int32_t n_chunk;   /* prompt tokens of one sequence in a step that also decodes, 256 */
+    int32_t n_queue;   /* jobs waiting, 256 */
+    uint32_t k_type, v_type;
+    bool deterministic;  /* a job's text depends on nothing but itself: prompts are cut at absolute
+                           positions whatever else runs, and drafting depends on no clock */
+    bool speculate;      /* draft with what the model brings (its prediction blocks) */
+    int32_t n_draft_max; /* 1..STEP_MAX_TOK - 1; 0: 3 */
+};
+void engine_defaults(struct engine_params *p);
+
+enum { ENGINE_MAX_SEQS = 256 };
+
+enum finish { FINISH_NONE, FINISH_STOP, FINISH_LENGTH, FINISH_CANCELLED, FINISH_ERROR };
+
+struct engine_stats { /* of one job */
+    int32_t n_prompt, n_cached, n_generated, n_drafted, n_accepted;
+    double queue_ms, prefill_ms, decode_ms;
+};
+
+struct job {
+    /* filled by the caller, borrowed until on_done returns */
+    const int32_t *prompt;
+    int32_t n_prompt;   /* >= 1 */
+    int32_t max_tokens; /* <= 0: up to the context */
+    struct sampler_params sampling;
+    const struct lora_use *loras;
+    int32_t n_lora;
+    bool no_speculation;
+    /* One token: return false to stop (finish: stop). probs NULL unless asked for. is_end: the token ended
+     * the generation and is no text. */
+    bool (*on_token)(struct job *j, int32_t token, bool is_end, const struct sampler_probs *probs);
+    /* Progress of the prompt; may be NULL. */
+    void (*on_prefill)(struct job *j, int32_t n_done, int32_t n_prompt);
+    /* Last call for this job; result fields are set. */
+    void (*on_done)(struct job *j);
+    void *ud;
+
+    /* results */
+    enum finish finish;
+    struct err err; /* FINISH_ERROR */
+    struct engine_stats stats;
+
+    /* the engine's own */
+    struct job *next;
+    int64_t posted_ns;
+    _Atomic bool cancel;   /* set by engine_cancel under the queue's lock */
+    struct waiter *waiter; /* of engine_run */
+};
+
+struct engine;
+
+/* The model and tokenizer are borrowed until engine_free. tok may be NULL (token ids only). */
+int engine_new(struct engine **out, struct model *m, const struct tok *tok,
+               const struct engine_params *p, struct err *e);
+int64_t engine_ctx(const struct engine *e); /* positions that one sequence may have */
+void engine_free(struct engine *e);         /* cancels everything and waits */
+
+/* CHIMERE_EBUSY when the queue is full; argument errors at once, by name. */
+int engine_submit(struct engine *e, struct job *j, struct err *err);
+void engine_cancel(struct engine *e, struct job *j); /* takes effect within one step */
+/* submit, then wait until it is done: for callers without an event loop. Returns j->err.code. */
+int engine_run(struct engine *e, struct job *j, struct err *err);
+
+struct engine_totals {
+    int64_t n_step, n_prompt, n_generated, n_drafted, n_accepted, n_job, n_failed;
+    int32_t n_active, n_waiting;
+    int64_t n_ctx_free;
+    double step_ms_mean;
+};
+void engine_totals(struct engine *e, struct engine_totals *t);
+/* Bytes of state and activations that engine_new will take, for plans. */
+uint64_t engine_bytes(const struct model *m, const struct engine_params *p);
+
+#endif

@@ -1,0 +1,66 @@
+/* lm.h: what the scheduler needs of a language model: sequences, and logits for batches of their tokens.
+ *
+ * Two stand behind it: a loaded model (lm_model.c) and a weightless one for tests of all that lies above
+ * (lm_fake.c). Sequences are opaque; the engine's thread only. */
+#ifndef CHIMERE_ENGINE_LM_H
+#define CHIMERE_ENGINE_LM_H
+
+#include "engine/engine.h"
+
+enum {
+    LM_MAX_SPEC_SEQS = 4, /* decoding together beyond this, batching is cheaper than verifying */
+    LM_N_DRAFT = 3,       /* drafted tokens where the user names no number */
+};
+
+struct lm;
+
+struct lm_draft {
+    struct seq *seq;
+    int32_t next;
+    int32_t n_draft; /* wanted, then got */
+    float min_p;     /* stop where the best token is less likely */
+    int32_t tokens[STEP_MAX_TOK];
+};
+
+struct lm_ops {
+    int (*seq_new)(struct lm *l, struct seq **out, struct err *e);
+    void (*seq_free)(struct lm *l, struct seq *s);
+    int64_t (*seq_pos)(struct lm *l, const struct seq *s);
+    void (*seq_drop)(struct lm *l, struct seq *s, int32_t n);
+    /* as forward_run */
+    int (*run)(struct lm *l, const struct run *runs, int32_t n_run, const float **logits,
+               struct err *e);
+    /* Drafting with the model's own prediction blocks; NULL: it has none. kept: after a run, the first n_kept
+     * tokens of runs[i] stay (the rest was dropped). draft: up to n_draft tokens that may follow `next`, the
+     * token sampled last, for each of n sequences; returns 0 or CHIMERE_E*. */
+    int (*kept)(struct lm *l, const struct run *runs, const int32_t *n_kept, const bool *follow,
+                int32_t n_run, struct err *e);
+    int (*draft)(struct lm *l, struct lm_draft *drafts, int32_t n, struct err *e);
+    void (*close)(struct lm *l);
+};
+
+struct lm {
+    const struct lm_ops *ops;
+    int32_t n_vocab;
+    int64_t n_ctx;
+};
+
+int lm_open_model(struct lm **out, struct model *m, const struct engine_params *p, struct err *e);
+
+/* A model without weights: the next token is a function of the last two; after `n_eos` tokens behind the
+ * prompt it prefers the end token. Logits are the same on every machine. delay_us: time a step takes. */
+struct lm_fake_params {
+    int32_t n_vocab, eos, n_eos;
+    int64_t n_ctx;
+    int32_t n_seq;
+    int32_t delay_us;
+    const int32_t *script; /* or: the tokens that it answers with, then eos; borrowed */
+    int32_t n_script;
+};
+int lm_open_fake(struct lm **out, const struct lm_fake_params *p, struct err *e);
+
+/* engine_new over any model; takes ownership of lm, also on failure. */
+int engine_new_over(struct engine **out, struct lm *lm, const struct tok *tok,
+                    const struct engine_params *p, struct err *e);
+
+#endif

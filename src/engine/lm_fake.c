@@ -1,0 +1,133 @@
+/* lm_fake.c: a deterministic model without weights. */
+#include <math.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/hash.h"
+#include "base/mem.h"
+#include "engine/lm.h"
+
+struct fake_seq {
+    int64_t pos, n_prompt;
+    int32_t last[2];              /* the two newest tokens */
+    int32_t log[STEP_MAX_TOK][2]; /* `last` before each deferred token */
+    int32_t n_log;
+    bool decoding;
+};
+
+struct fake {
+    struct lm lm;
+    struct lm_fake_params p;
+    float *logits; /* owned [FORWARD rows, n_vocab] */
+    int32_t n_rows, n_alive;
+};
+
+enum { MAX_ROWS = 1024 };
+
+static int fake_seq_new(struct lm *l, struct seq **out, struct err *e) {
+    struct fake *f = (struct fake *)l;
+    if (f->n_alive >= f->p.n_seq)
+        return err_set(e, CHIMERE_EBUSY, "all %d sequence slots are taken", f->p.n_seq);
+    struct fake_seq *s = mem_zalloc(sizeof *s);
+    if (!s) return err_set(e, CHIMERE_ENOMEM, "out of memory");
+    f->n_alive++;
+    *out = (struct seq *)(void *)s;
+    return 0;
+}
+
+static void fake_seq_free(struct lm *l, struct seq *s) {
+    if (s) ((struct fake *)l)->n_alive--;
+    mem_free(s);
+}
+
+static int64_t fake_seq_pos(struct lm *l, const struct seq *s) {
+    (void)l;
+    return ((const struct fake_seq *)(const void *)s)->pos;
+}
+
+static void fake_seq_drop(struct lm *l, struct seq *seq, int32_t n) {
+    (void)l;
+    struct fake_seq *s = (struct fake_seq *)(void *)seq;
+    if (n > s->n_log) n = s->n_log;
+    if (!n) return;
+    s->n_log -= n;
+    s->pos -= n;
+    memcpy(s->last, s->log[s->n_log], sizeof s->last);
+}
+
+/* One likely token and a smooth rest, all from a hash of the context. */
+static void fill(const struct fake *f, const struct fake_seq *s, float *row) {
+    uint64_t key[2] = {(uint64_t)(uint32_t)s->last[0] << 32 | (uint32_t)s->last[1], 7};
+    uint64_t h = hash_bytes(key, sizeof key, 0);
+    int32_t best = (int32_t)(h % (uint64_t)f->p.n_vocab);
+    int64_t n = s->pos - s->n_prompt;
+    if (best == f->p.eos) best = (best + 1) % f->p.n_vocab;
+    if (f->p.script) best = n < f->p.n_script ? f->p.script[n] : f->p.eos;
+    else if (f->p.n_eos > 0 && n >= f->p.n_eos) best = f->p.eos;
+    for (int32_t i = 0; i < f->p.n_vocab; i++)
+        row[i] = (float)(hash_mix(h + (uint64_t)i) >> 40) * 0x1p-24f;
+    row[best] = 8;
+}
+
+static int fake_run(struct lm *l, const struct run *runs, int32_t n_run, const float **logits,
+                    struct err *e) {
+    struct fake *f = (struct fake *)l;
+    int32_t n_out = 0;
+    *logits = f->logits;
+    for (int32_t i = 0; i < n_run; i++) {
+        const struct run *r = &runs[i];
+        struct fake_seq *s = (struct fake_seq *)(void *)r->seq;
+        if (s->pos + r->n_tok > f->p.n_ctx)
+            return err_set(e, CHIMERE_ELIMIT, "context: expected at most %lld positions",
+                           (long long)f->p.n_ctx);
+        if (!s->decoding) {
+            s->n_prompt += r->n_tok; /* what comes before the first wanted logits is the prompt */
+            s->decoding = r->want != WANT_NONE;
+        }
+        s->n_log = 0;
+        for (int32_t t = 0; t < r->n_tok; t++) {
+            if (r->tokens[t] < 0 || r->tokens[t] >= f->p.n_vocab)
+                return err_set(e, CHIMERE_EINVAL, "token: expected an id below %d, got %d",
+                               f->p.n_vocab, r->tokens[t]);
+            if (r->defer && t < STEP_MAX_TOK) memcpy(s->log[s->n_log++], s->last, sizeof s->last);
+            s->last[0] = s->last[1];
+            s->last[1] = r->tokens[t];
+            s->pos++;
+            if (r->want != WANT_ALL && !(r->want == WANT_LAST && t == r->n_tok - 1)) continue;
+            if (n_out == MAX_ROWS) return err_set(e, CHIMERE_ELIMIT, "too many rows of logits");
+            fill(f, s, f->logits + (int64_t)n_out++ * f->p.n_vocab);
+        }
+    }
+    if (f->p.delay_us > 0) {
+        struct timespec ts = {f->p.delay_us / 1000000, (long)(f->p.delay_us % 1000000) * 1000};
+        nanosleep(&ts, NULL);
+    }
+    return 0;
+}
+
+static void fake_close(struct lm *l) {
+    struct fake *f = (struct fake *)l;
+    mem_free(f->logits);
+    mem_free(f);
+}
+
+static const struct lm_ops ops = {.seq_new = fake_seq_new,
+                                  .seq_free = fake_seq_free,
+                                  .seq_pos = fake_seq_pos,
+                                  .seq_drop = fake_seq_drop,
+                                  .run = fake_run,
+                                  .close = fake_close};
+
+int lm_open_fake(struct lm **out, const struct lm_fake_params *p, struct err *e) {
+    *out = NULL;
+    struct fake *f = mem_zalloc(sizeof *f);
+    if (f) f->logits = mem_alloc_array((size_t)MAX_ROWS * (size_t)p->n_vocab, sizeof(float));
+    if (!f || !f->logits) {
+        mem_free(f);
+        return err_set(e, CHIMERE_ENOMEM, "out of memory");
+    }
+    f->lm = (struct lm){&ops, p->n_vocab, p->n_ctx};
+    f->p = *p;
+    *out = &f->lm;
+    return 0;
+}

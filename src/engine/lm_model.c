@@ -1,0 +1,272 @@
+/* lm_model.c: a loaded model behind lm.h, and drafting with its prediction block.
+ *
+ * The prediction block is fed with pairs (hidden row of position p, token at p + 1). Rows of tokens that
+ * stayed are staged per slot until the next draft, whose first pass takes them all: catching up and the
+ * first drafted token cost one pass. Prompts feed their pairs at once. Drafts are greedy, so that taking
+ * a draft exactly when the target's own sample equals it leaves the target's distribution untouched. */
+#include <math.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "engine/lm.h"
+#include "model/seq.h"
+
+enum { STAGE = STEP_MAX_TOK + 1 };
+
+struct stage {
+    int32_t n;             /* staged hidden rows */
+    int64_t pos;           /* position of row 0 */
+    int32_t tokens[STAGE]; /* token that follows row i; the last one's is not known yet */
+};
+
+struct loaded {
+    struct lm lm;
+    struct model *m;       /* borrowed */
+    struct seq_pool *pool; /* owned */
+    struct forward *f;     /* owned */
+    float *rows;         /* owned, device [n_slot, STAGE, n_embd]; NULL without prediction blocks */
+    float *chain;        /* owned, device [n_slot, n_embd] */
+    struct stage *stage; /* owned [n_slot] */
+};
+
+static int model_seq_new(struct lm *l, struct seq **out, struct err *e) {
+    struct loaded *x = (struct loaded *)l;
+    int rc = seq_new(out, x->pool, e);
+    if (!rc && x->stage) x->stage[seq_slot(*out)] = (struct stage){.n = 0};
+    return rc;
+}
+static void model_seq_free(struct lm *l, struct seq *s) {
+    (void)l;
+    seq_free(s);
+}
+static int64_t model_seq_pos(struct lm *l, const struct seq *s) {
+    (void)l;
+    return seq_pos(s);
+}
+static void model_seq_drop(struct lm *l, struct seq *s, int32_t n) {
+    (void)l;
+    seq_drop(s, n);
+}
+static int model_run(struct lm *l, const struct run *runs, int32_t n_run, const float **logits,
+                     struct err *e) {
+    return forward_run(((struct loaded *)l)->f, runs, n_run, logits, e);
+}
+
+static float *staged_row(struct loaded *x, int32_t slot, int32_t i) {
+    return x->rows + ((int64_t)slot * STAGE + i) * x->m->hp.n_embd;
+}
+
+static void stage_row(struct loaded *x, int32_t slot, int64_t pos, const float *row) {
+    struct stage *st = &x->stage[slot];
+    if (!st->n) st->pos = pos;
+    x->m->dev->ops->copy(x->m->dev, staged_row(x, slot, st->n), row,
+                         (size_t)x->m->hp.n_embd * sizeof(float));
+    st->n++;
+}
+
+/* Feeds all staged pairs whose token is known; the last row stays staged. */
+static int flush(struct loaded *x, struct seq *s, struct err *e) {
+    struct stage *st = &x->stage[seq_slot(s)];
+    if (st->n < 2) return 0;
+    int32_t n = st->n - 1;
+    const struct mtp_run run = {.seq = s,
+                                .tokens = st->tokens,
+                                .n_tok = n,
+                                .pos = st->pos,
+                                .hidden = staged_row(x, seq_slot(s), 0)};
+    const float *logits, *hidden;
+    int rc = forward_mtp(x->f, &run, 1, &logits, &hidden, e);
+    x->m->dev->ops->copy(x->m->dev, staged_row(x, seq_slot(s), 0), staged_row(x, seq_slot(s), n),
+                         (size_t)x->m->hp.n_embd * sizeof(float));
+    st->n = 1;
+    st->pos += n;
+    return rc;
+}
+
+/* Long runs (prompts): the pairs inside the run go to the block directly from the trunk's hidden rows. */
+static int feed_prompt(struct loaded *x, const struct run *r, const float *hidden, struct err *e) {
+    struct stage *st = &x->stage[seq_slot(r->seq)];
+    int64_t first = seq_pos(r->seq) - r->n_tok, d = x->m->hp.n_embd;
+    const float *logits, *next;
+    int rc = flush(x, r->seq, e);
+    if (!rc && st->n &&
+        first > 0) { /* the border: last row of the chunk before, first token of this one */
+        const struct mtp_run border = {.seq = r->seq,
+                                       .tokens = r->tokens,
+                                       .n_tok = 1,
+                                       .pos = first - 1,
+                                       .hidden = staged_row(x, seq_slot(r->seq), st->n - 1)};
+        rc = forward_mtp(x->f, &border, 1, &logits, &next, e);
+    }
+    if (!rc && r->n_tok > 1) {
+        const struct mtp_run inner = {.seq = r->seq,
+                                      .tokens = r->tokens + 1,
+                                      .n_tok = r->n_tok - 1,
+                                      .pos = first,
+                                      .hidden = hidden};
+        rc = forward_mtp(x->f, &inner, 1, &logits, &next, e);
+    }
+    st->n = 0;
+    if (!rc)
+        stage_row(x, seq_slot(r->seq), seq_pos(r->seq) - 1, hidden + (int64_t)(r->n_tok - 1) * d);
+    return rc;
+}
+
+static int model_kept(struct lm *l, const struct run *runs, const int32_t *n_kept,
+                      const bool *follow, int32_t n_run, struct err *e) {
+    struct loaded *x = (struct loaded *)l;
+    const float *hidden = forward_hidden(x->f);
+    int64_t row = 0, d = x->m->hp.n_embd;
+    int rc = 0;
+    for (int32_t i = 0; !rc && i < n_run; row += runs[i++].n_tok) {
+        if (!follow[i]) continue; /* the sequence may be gone */
+        struct stage *st = &x->stage[seq_slot(runs[i].seq)];
+        if (runs[i].n_tok > STEP_MAX_TOK) {
+            rc = feed_prompt(x, &runs[i], hidden + row * d, e);
+            continue;
+        }
+        int64_t pos = seq_pos(runs[i].seq) - n_kept[i];
+        for (int32_t t = 0; !rc && t < n_kept[i]; t++) {
+            if (st->n) st->tokens[st->n - 1] = runs[i].tokens[t];
+            if (st->n == STAGE) rc = flush(x, runs[i].seq, e);
+            if (!rc) stage_row(x, seq_slot(runs[i].seq), pos + t, hidden + (row + t) * d);
+        }
+    }
+    return rc;
+}
+
+/* Probability of the largest logit. */
+static float top_prob(const float *logits, int32_t n, int32_t *best) {
+    int32_t b = 0;
+    for (int32_t i = 1; i < n; i++)
+        if (logits[i] > logits[b]) b = i;
+    float sum = 0;
+    for (int32_t i = 0; i < n; i++) sum += expf(logits[i] - logits[b]);
+    *best = b;
+    return 1 / sum;
+}
+
+static int model_draft(struct lm *l, struct lm_draft *drafts, int32_t n, struct err *e) {
+    struct loaded *x = (struct loaded *)l;
+    struct dev *dev = x->m->dev;
+    int64_t d = x->m->hp.n_embd;
+    struct mtp_run runs[64];
+    int32_t who[64], n_open = 0, want[64];
+    if (n > 64) n = 64;
+    for (int32_t i = 0; i < n; i++) {
+        struct lm_draft *t = &drafts[i];
+        struct stage *st = &x->stage[seq_slot(t->seq)];
+        want[i] = t->n_draft;
+        t->n_draft = 0;
+        if (want[i] < 1 || !st->n) continue;
+        if (seq_reserve(t->seq, want[i] + 1, NULL)) continue; /* no room to look ahead */
+        st->tokens[st->n - 1] = t->next;
+        runs[n_open] = (struct mtp_run){.seq = t->seq,
+                                        .tokens = st->tokens,
+                                        .n_tok = st->n,
+                                        .pos = st->pos,
+                                        .hidden = staged_row(x, seq_slot(t->seq), 0),
+                                        .want = true};
+        who[n_open++] = i;
+    }
+    bool first = true;
+    while (n_open) {
+        const float *logits, *hidden;
+        int rc = forward_mtp(x->f, runs, n_open, &logits, &hidden, e);
+        if (rc) return rc;
+        int32_t still = 0;
+        for (int32_t k = 0; k < n_open; k++) {
+            struct lm_draft *t = &drafts[who[k]];
+            struct stage *st = &x->stage[seq_slot(t->seq)];
+            if (first) st->n = 0; /* all staged pairs are fed */
+            int32_t best;
+            float p = top_prob(logits + (int64_t)k * x->lm.n_vocab, x->lm.n_vocab, &best);
+            if (!(p >= t->min_p)) continue;
+            t->tokens[t->n_draft++] = best;
+            if (t->n_draft == want[who[k]]) continue;
+            float *own = x->chain + (int64_t)seq_slot(t->seq) * d;
+            dev->ops->copy(dev, own, hidden + (int64_t)k * d, (size_t)d * sizeof(float));
+            int64_t pos = runs[k].pos + runs[k].n_tok;
+            runs[still] = (struct mtp_run){.seq = t->seq,
+                                           .tokens = &t->tokens[t->n_draft - 1],
+                                           .n_tok = 1,
+                                           .pos = pos,
+                                           .hidden = own,
+                                           .want = true};
+            who[still++] = who[k];
+        }
+        n_open = still;
+        first = false;
+    }
+    return 0;
+}
+
+static void model_close_lm(struct lm *l) {
+    struct loaded *x = (struct loaded *)l;
+    if (x->rows) x->m->dev->ops->free(x->m->dev, x->rows);
+    if (x->chain) x->m->dev->ops->free(x->m->dev, x->chain);
+    mem_free(x->stage);
+    forward_free(x->f);
+    seq_pool_free(x->pool);
+    mem_free(x);
+}
+
+static const struct lm_ops plain_ops = {.seq_new = model_seq_new,
+                                        .seq_free = model_seq_free,
+                                        .seq_pos = model_seq_pos,
+                                        .seq_drop = model_seq_drop,
+                                        .run = model_run,
+                                        .close = model_close_lm};
+static const struct lm_ops mtp_ops = {.seq_new = model_seq_new,
+                                      .seq_free = model_seq_free,
+                                      .seq_pos = model_seq_pos,
+                                      .seq_drop = model_seq_drop,
+                                      .run = model_run,
+                                      .kept = model_kept,
+                                      .draft = model_draft,
+                                      .close = model_close_lm};
+
+/* Rows of logits of one step: one a sequence, and drafts of the few that are drafted for. */
+static int32_t n_out_max(const struct engine_params *p) {
+    int32_t n_spec = p->n_seq < LM_MAX_SPEC_SEQS ? p->n_seq : LM_MAX_SPEC_SEQS;
+    return p->n_seq +
+           (p->speculate ? n_spec * (p->n_draft_max > 0 ? p->n_draft_max : LM_N_DRAFT) : 0);
+}
+
+static struct seq_pool_params pool_params(const struct engine_params *p) {
+    return (struct seq_pool_params){.n_slot = p->n_seq,
+                                    .n_ctx = p->n_ctx,
+                                    .k_type = p->k_type,
+                                    .v_type = p->v_type,
+                                    .log = p->speculate};
+}
+
+uint64_t engine_bytes(const struct model *m, const struct engine_params *p) {
+    struct seq_pool_params pool = pool_params(p);
+    return seq_pool_bytes(m, &pool) + forward_bytes(m, p->n_batch, n_out_max(p));
+}
+
+int lm_open_model(struct lm **out, struct model *m, const struct engine_params *p, struct err *e) {
+    *out = NULL;
+    struct loaded *x = mem_zalloc(sizeof *x);
+    if (!x) return err_set(e, CHIMERE_ENOMEM, "out of memory");
+    bool mtp = p->speculate && m->hp.n_nextn > 0;
+    x->lm = (struct lm){mtp ? &mtp_ops : &plain_ops, m->hp.n_vocab, p->n_ctx};
+    x->m = m;
+    struct seq_pool_params pool = pool_params(p);
+    int rc = seq_pool_new(&x->pool, m, &pool, e);
+    if (!rc) rc = forward_new(&x->f, m, x->pool, p->n_batch, n_out_max(p), e);
+    if (!rc && mtp) {
+        size_t row = (size_t)m->hp.n_embd * sizeof(float);
+        x->rows = m->dev->ops->alloc(m->dev, (size_t)p->n_seq * STAGE * row);
+        x->chain = m->dev->ops->alloc(m->dev, (size_t)p->n_seq * row);
+        x->stage = mem_alloc_array((size_t)p->n_seq, sizeof *x->stage);
+        if (!x->rows || !x->chain || !x->stage) rc = err_set(e, CHIMERE_ENOMEM, "out of memory");
+    }
+    if (rc) {
+        model_close_lm(&x->lm);
+        return rc;
+    }
+    *out = &x->lm;
+    return 0;
+}

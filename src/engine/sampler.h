@@ -1,0 +1,103 @@
+/* sampler.h: logits -> one token, by a chain of logit processors.
+ *
+ * The chain is a table (sampler.c): each row has a name, a test whether the parameters switch it on,
+ * and a function over the candidates. Its order: logit bias, thinking budget, grammar mask, mixture,
+ * repetition/frequency/presence penalties, DRY, top-n-sigma, top-k, typical, top-p, min-p, XTC,
+ * temperature (fixed or dynamic) or mirostat, draw. Temperature 0 takes the largest after the masks and
+ * penalties (ties: the lower id). A row of NaN or without finite values is CHIMERE_ENUMERIC.
+ *
+ * One sampler belongs to one request; its own random stream makes the same choices from the same logits
+ * on any machine. Everything is allocated by sampler_new: picking allocates nothing. Any one thread. */
+#ifndef CHIMERE_ENGINE_SAMPLER_H
+#define CHIMERE_ENGINE_SAMPLER_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/err.h"
+#include "text/tok.h"
+
+struct grammar_matcher;
+
+struct logit_bias {
+    int32_t token;
+    float bias; /* -INFINITY bans */
+};
+
+enum { SAMPLER_MAX_PROBS = 20 };
+
+struct sampler_params {
+    uint64_t seed;
+    float temperature;    /* 0: greedy */
+    float dynatemp_range; /* 0: off; temperature +- range by entropy */
+    float dynatemp_exponent;
+    int32_t top_k;                        /* 0: off */
+    float top_p, min_p, typical_p;        /* 1, 0, 1: off */
+    float top_n_sigma;                    /* <= 0: off */
+    float xtc_probability, xtc_threshold; /* 0: off */
+    int32_t mirostat; /* 0, 1 or 2; replaces top-k .. temperature's draw as in the papers */
+    float mirostat_tau, mirostat_eta;
+    float repeat_penalty, frequency_penalty, presence_penalty; /* 1, 0, 0: off */
+    int32_t penalty_last_n;                                    /* tokens looked back on; -1: all */
+    float dry_multiplier, dry_base;                            /* 0: off */
+    int32_t dry_allowed_length, dry_last_n;                    /* last_n -1: all */
+    const char *const
+        *dry_breakers; /* strings that end a repeated sequence; NULL: "\n" ":" "\"" "*" */
+    size_t n_dry_breaker;
+    const struct logit_bias *bias;
+    size_t n_bias;
+    bool ignore_eos;    /* end-of-generation tokens are banned */
+    int32_t min_tokens; /* and until that many were taken */
+    int32_t n_probs;    /* log-probabilities of that many tokens, at most SAMPLER_MAX_PROBS */
+    int32_t min_keep;   /* candidates that every filter leaves; >= 1 */
+    /* thinking: from start (or from the first token, if in_think) at most `budget` tokens, then `end` is
+     * forced token by token. budget < 0: no limit */
+    int32_t think_budget;
+    bool in_think;
+    const int32_t *think_start, *think_end; /* token sequences */
+    size_t n_think_start, n_think_end;
+    struct grammar_matcher *grammar; /* borrowed until sampler_free; NULL: none */
+    bool grammar_after_think;        /* the grammar begins behind the thinking block */
+};
+
+/* Every field at the value that changes nothing, temperature 0.7, top_k 20, top_p 0.8 (the family's
+ * published defaults for answers without thinking), seed 0. */
+void sampler_defaults(struct sampler_params *p);
+/* Refuses values out of range by name. */
+int sampler_check(const struct sampler_params *p, int32_t n_vocab, struct err *e);
+
+struct sampler_probs {
+    float
+        chosen; /* log-probability of the token that was picked, under the model's own distribution */
+    int32_t n;
+    int32_t ids[SAMPLER_MAX_PROBS]; /* the n most likely, best first */
+    float logprobs[SAMPLER_MAX_PROBS];
+    float entropy; /* nats, of the model's own distribution */
+};
+
+struct sampler;
+
+/* Copies what it needs of p. tok: borrowed; may be NULL (no DRY breakers, no end-of-generation ids). */
+int sampler_new(struct sampler **out, const struct sampler_params *p, int32_t n_vocab,
+                const struct tok *tok, struct err *e);
+void sampler_free(struct sampler *s);
+/* Tokens of the prompt, for the penalties. */
+int sampler_prime(struct sampler *s, const int32_t *tokens, size_t n, struct err *e);
+/* The next token from logits [n_vocab] (read only), >= 0, or CHIMERE_E*. probs may be NULL. Draws from
+ * the random stream once per call; must be followed by sampler_accept of the token that was taken. */
+int32_t sampler_pick(struct sampler *s, const float *logits, struct sampler_probs *probs);
+void sampler_accept(struct sampler *s, int32_t token);
+/* True where the grammar has been matched completely and allows nothing but the end. */
+bool sampler_is_done(const struct sampler *s);
+
+/* A further processor in front of the draw: changes logits [n_vocab] of a private copy, e.g. a mixture
+ * with an n-gram memory. accept may be NULL. At most 4. */
+struct sampler_hook {
+    void (*apply)(void *ud, float *logits, int32_t n_vocab);
+    void (*accept)(void *ud, int32_t token);
+    void *ud; /* borrowed */
+};
+int sampler_add_hook(struct sampler *s, const struct sampler_hook *h);
+
+#endif

@@ -1,0 +1,180 @@
+/* sampler_row.c: scans over a row of logits, written so that compilers vectorise them. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "engine/sampler_impl.h"
+
+/* Floats as integers of the same order; NaN lies outside [key(-inf), key(+inf)]. */
+static inline int32_t key_of(float x) {
+    int32_t b;
+    memcpy(&b, &x, 4);
+    return b ^ (int32_t)((uint32_t)(b >> 31) >> 1);
+}
+
+bool sampler_max(const float *row, int32_t n, float *max) {
+    int32_t high = INT32_MIN, low = INT32_MAX;
+    for (int32_t i = 0; i < n; i++) {
+        int32_t k = key_of(row[i]);
+        high = k > high ? k : high;
+        low = k < low ? k : low;
+    }
+    if (low < key_of(-INFINITY) || high >= key_of(INFINITY) || high <= key_of(-INFINITY))
+        return false;
+    int32_t b = high ^ (int32_t)((uint32_t)(high >> 31) >> 1);
+    memcpy(max, &b, 4);
+    return true;
+}
+
+int32_t sampler_find(const float *row, int32_t n, float value) {
+    int32_t i = 0;
+    for (; i + 32 <= n; i += 32) {
+        int32_t any = 0;
+        for (int32_t k = 0; k < 32; k++) any |= row[i + k] == value;
+        if (any) break;
+    }
+    while (i < n && row[i] != value) i++;
+    return i;
+}
+
+float sampler_deviation(const float *row, int32_t n) {
+    double sum = 0, square = 0;
+    int32_t count = 0;
+    for (int32_t i = 0; i < n; i++) {
+        if (!isfinite(row[i])) continue;
+        sum += row[i];
+        square += (double)row[i] * row[i];
+        count++;
+    }
+    double mean = count ? sum / count : 0, var = count ? square / count - mean * mean : 0;
+    return (float)sqrt(var > 0 ? var : 0);
+}
+
+static bool less(const struct cand *a, const struct cand *b) {
+    return a->logit < b->logit || (a->logit == b->logit && a->id > b->id);
+}
+
+static void sift(struct cand *h, int32_t n, int32_t i) {
+    for (;;) {
+        int32_t c = 2 * i + 1;
+        if (c >= n) return;
+        if (c + 1 < n && less(&h[c + 1], &h[c])) c++;
+        if (!less(&h[c], &h[i])) return;
+        struct cand t = h[i];
+        h[i] = h[c];
+        h[c] = t;
+        i = c;
+    }
+}
+
+int32_t sampler_top(struct sampler *s, const float *row, int32_t k, float cut) {
+    struct cand *h = s->cand;
+    int32_t n = 0;
+    float least = cut;
+    for (int32_t at = 0; at < s->n_vocab; at += 16) {
+        int32_t end = at + 16 < s->n_vocab ? at + 16 : s->n_vocab, any = 0;
+        for (int32_t i = at; i < end; i++) any |= row[i] >= least;
+        for (int32_t i = at; any && i < end; i++) {
+            if (!(row[i] >= least) || row[i] == -INFINITY) continue;
+            struct cand c = {.id = i, .logit = row[i]};
+            if (n < k) {
+                h[n++] = c;
+                if (n < k) continue;
+                for (int32_t j = n / 2; j-- > 0;)
+                    sift(h, n, j); /* full: the least on top from here on */
+                if (h[0].logit > least) least = h[0].logit;
+            } else if (less(&h[0], &c)) {
+                h[0] = c;
+                sift(h, n, 0);
+                least = h[0].logit;
+            }
+        }
+    }
+    return n;
+}
+
+int sampler_by_logit(const void *a, const void *b) {
+    const struct cand *x = a, *y = b;
+    return x->logit > y->logit ? -1 : x->logit < y->logit ? 1 : x->id - y->id;
+}
+
+/* Heap sort: in place, so that picking allocates nothing (qsort may). */
+void sampler_sort(struct cand *c, int32_t n, int (*cmp)(const void *, const void *)) {
+    for (int32_t start = n / 2, end = n; end > 1;) {
+        if (start > 0) {
+            start--;
+        } else {
+            struct cand t = c[--end];
+            c[end] = c[0];
+            c[0] = t;
+        }
+        for (int32_t root = start;;) {
+            int32_t child = 2 * root + 1;
+            if (child >= end) break;
+            if (child + 1 < end && cmp(&c[child], &c[child + 1]) < 0) child++;
+            if (cmp(&c[root], &c[child]) >= 0) break;
+            struct cand t = c[root];
+            c[root] = c[child];
+            c[child] = t;
+            root = child;
+        }
+    }
+}
+
+void sampler_softmax(struct sampler *s, float temperature) {
+    float max = s->n_cand ? s->cand[0].logit : 0;
+    double sum = 0;
+    for (int32_t i = 0; i < s->n_cand; i++) {
+        s->cand[i].p = expf((s->cand[i].logit - max) / temperature);
+        sum += s->cand[i].p;
+    }
+    for (int32_t i = 0; i < s->n_cand; i++) s->cand[i].p = (float)(s->cand[i].p / sum);
+}
+
+/* ---- thinking ---- */
+
+int32_t sampler_think_forced(const struct sampler *s) {
+    if (s->p.think_budget < 0 || !s->think.inside || !s->p.n_think_end) return -1;
+    if (s->think.forcing) return s->p.think_end[s->think.n_forced];
+    return s->think.n_inside >= s->p.think_budget ? s->p.think_end[0] : -1;
+}
+
+/* Matches a marker of several tokens one token at a time. */
+static bool advance(const int32_t *marker, size_t n, size_t *at, int32_t token) {
+    if (!n) return false;
+    if (token == marker[*at]) (*at)++;
+    else *at = token == marker[0] ? 1 : 0;
+    if (*at < n) return false;
+    *at = 0;
+    return true;
+}
+
+void sampler_think_accept(struct sampler *s, int32_t token) {
+    if (!s->think.inside) {
+        if (advance(s->p.think_start, s->p.n_think_start, &s->think.n_start, token)) {
+            s->think.inside = true;
+            s->think.n_inside = 0;
+        }
+        return;
+    }
+    if (sampler_think_forced(s) == token) {
+        s->think.forcing = true;
+        s->think.n_forced++;
+        if (s->think.n_forced == s->p.n_think_end) {
+            s->think.forcing = s->think.inside = false;
+            s->think.n_forced = s->think.n_end = 0;
+        }
+        return;
+    }
+    s->think.n_inside++;
+    if (advance(s->p.think_end, s->p.n_think_end, &s->think.n_end, token)) s->think.inside = false;
+}
+
+bool sampler_is_breaker(const struct sampler *s, int32_t token) {
+    struct slice piece = tok_piece(s->tok, token);
+    for (size_t i = 0; i < s->p.n_dry_breaker; i++) {
+        size_t n = strlen(s->p.dry_breakers[i]);
+        if (n && n <= piece.n && memmem(piece.p, piece.n, s->p.dry_breakers[i], n)) return true;
+    }
+    return false;
+}

@@ -1,0 +1,375 @@
+/* sched.c: what runs together. A request's life: engine_submit -> here -> model/forward.c. */
+#include "engine/sched.h"
+
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/mem.h"
+
+int sched_init(struct sched *s, struct lm *lm, const struct tok *tok, const struct engine_params *p,
+               struct err *e) {
+    *s = (struct sched){.lm = lm, .tok = tok, .p = *p};
+    size_t n = (size_t)p->n_seq;
+    s->active = mem_alloc_array(n, sizeof *s->active);
+    s->runs = mem_alloc_array(n, sizeof *s->runs);
+    s->owner = mem_alloc_array(n, sizeof *s->owner);
+    s->n_kept = mem_alloc_array(n, sizeof *s->n_kept);
+    s->follow = mem_alloc_array(n, sizeof *s->follow);
+    s->verify = mem_alloc_array(n * STEP_MAX_TOK, sizeof *s->verify);
+    s->drafts = mem_alloc_array(n, sizeof *s->drafts);
+    if (s->active && s->runs && s->owner && s->n_kept && s->follow && s->verify && s->drafts)
+        return 0;
+    sched_fini(s);
+    return err_set(e, CHIMERE_ENOMEM, "out of memory");
+}
+
+void sched_fini(struct sched *s) {
+    mem_free(s->active);
+    mem_free(s->runs);
+    mem_free(s->owner);
+    mem_free(s->n_kept);
+    mem_free(s->follow);
+    mem_free(s->verify);
+    mem_free(s->drafts);
+    *s = (struct sched){.lm = NULL};
+}
+
+/* ---- a job's end and beginning ---- */
+
+static void finish_job(struct sched *s, struct job *j, enum finish finish) {
+    j->finish = finish;
+    s->totals.n_job++;
+    if (finish == FINISH_ERROR) s->totals.n_failed++;
+    j->on_done(j); /* the job's memory may be gone from here on */
+}
+
+static void retire(struct sched *s, struct active *a, enum finish finish) {
+    struct job *j = a->job;
+    int64_t now = clock_ns();
+    if (a->decode_ns) j->stats.decode_ms = (double)(now - a->decode_ns) * 1e-6;
+    s->lm->ops->seq_free(s->lm, a->seq);
+    sampler_free(a->sampler);
+    spec_seq_fini(&a->spec);
+    s->n_ctx_held -= a->n_ctx_held;
+    *a = (struct active){.phase = PHASE_FREE};
+    s->n_active--;
+    finish_job(s, j, finish);
+}
+
+static void fail(struct sched *s, struct active *a, const struct err *e) {
+    a->job->err = *e;
+    retire(s, a, FINISH_ERROR);
+}
+
+static int64_t ctx_limit(const struct sched *s) {
+    return s->p.n_ctx_seq > 0 && s->p.n_ctx_seq < s->lm->n_ctx ? s->p.n_ctx_seq : s->lm->n_ctx;
+}
+
+/* Room for the prompt, the answer, drafts, and the page that a fork may have to copy. */
+static int64_t ctx_wanted(const struct sched *s, const struct job *j) {
+    int64_t limit = ctx_limit(s),
+            want = (int64_t)j->n_prompt + (j->max_tokens > 0 ? j->max_tokens : limit);
+    if (want > limit) want = limit;
+    want = (want + KV_PAGE - 1) / KV_PAGE * KV_PAGE + (s->p.speculate ? KV_PAGE : 0);
+    return want < s->lm->n_ctx ? want : s->lm->n_ctx;
+}
+
+static int seat(struct sched *s, struct active *a, struct job *j, struct err *e) {
+    int rc = s->lm->ops->seq_new(s->lm, &a->seq, e);
+    if (!rc) rc = sampler_new(&a->sampler, &j->sampling, s->lm->n_vocab, s->tok, e);
+    if (!rc) rc = sampler_prime(a->sampler, j->prompt, (size_t)j->n_prompt, e);
+    int64_t more = ctx_limit(s) - j->n_prompt;
+    if (j->max_tokens > 0 && j->max_tokens < more) more = j->max_tokens;
+    if (!rc && s->p.speculate && spec_seq_init(&a->spec, j->prompt, j->n_prompt, (int32_t)more))
+        rc = err_set(e, CHIMERE_ENOMEM, "out of memory");
+    return rc;
+}
+
+bool sched_admit(struct sched *s, struct job *j) {
+    int64_t want = ctx_wanted(s, j);
+    if (s->n_active == s->p.n_seq || s->n_ctx_held + want > s->lm->n_ctx) return false;
+    struct active *a = s->active;
+    while (a->phase != PHASE_FREE) a++;
+    struct err e = {0};
+    int rc = seat(s, a, j, &e);
+    if (rc == CHIMERE_EBUSY) return false;
+    if (rc) {
+        if (a->seq) s->lm->ops->seq_free(s->lm, a->seq);
+        sampler_free(a->sampler);
+        spec_seq_fini(&a->spec);
+        *a = (struct active){.phase = PHASE_FREE};
+        j->err = e;
+        finish_job(s, j, FINISH_ERROR);
+        return true;
+    }
+    a->phase = PHASE_PREFILL;
+    a->job = j;
+    a->start_ns = clock_ns();
+    j->stats.queue_ms = (double)(a->start_ns - j->posted_ns) * 1e-6;
+    j->stats.n_prompt = j->n_prompt;
+    a->n_ctx_held = want;
+    a->spec.off = !s->p.speculate || j->no_speculation;
+    s->n_ctx_held += want;
+    s->n_active++;
+    return true;
+}
+
+void sched_cancel_all(struct sched *s) {
+    for (int32_t i = 0; s->active && i < s->p.n_seq; i++)
+        if (s->active[i].phase != PHASE_FREE) retire(s, &s->active[i], FINISH_CANCELLED);
+}
+
+/* ---- drafting ---- */
+
+static int32_t n_decoding(const struct sched *s) {
+    int32_t n = 0;
+    for (int32_t i = 0; i < s->p.n_seq; i++) n += s->active[i].phase == PHASE_DECODE;
+    return n;
+}
+
+/* Tokens that may still be drafted for a: never beyond its length limit. */
+static int32_t draft_room(const struct sched *s, const struct active *a) {
+    int64_t left = ctx_limit(s) - s->lm->ops->seq_pos(s->lm, a->seq) - 2;
+    const struct job *j = a->job;
+    if (j->max_tokens > 0 && j->max_tokens - j->stats.n_generated - 1 < left)
+        left = j->max_tokens - j->stats.n_generated - 1;
+    int32_t n_max = s->p.n_draft_max > 0 ? s->p.n_draft_max : LM_N_DRAFT;
+    return left < n_max ? (int32_t)(left < 0 ? 0 : left) : n_max;
+}
+
+static void draft_all(struct sched *s) {
+    int32_t n_dec = n_decoding(s), n = 0;
+    int32_t who[LM_MAX_SPEC_SEQS];
+    for (int32_t i = 0; i < s->p.n_seq; i++) s->active[i].n_draft = 0;
+    if (!s->p.speculate || n_dec < 1 || n_dec > LM_MAX_SPEC_SEQS) return;
+    for (int32_t i = 0; i < s->p.n_seq; i++) {
+        struct active *a = &s->active[i];
+        if (a->phase != PHASE_DECODE) continue;
+        int32_t want =
+            spec_choose(&s->spec, &a->spec, draft_room(s, a), s->p.deterministic || n_dec > 1);
+        if (want < 1) continue;
+        a->n_draft = spec_ngram(&a->spec, want, a->draft);
+        if (a->n_draft || !s->lm->ops->draft) continue;
+        s->drafts[n] =
+            (struct lm_draft){.seq = a->seq, .next = a->next, .n_draft = want, .min_p = 0.3f};
+        who[n++] = i;
+    }
+    if (!n) return;
+    struct err e = {0};
+    if (s->lm->ops->draft(s->lm, s->drafts, n, &e)) {
+        log_warn("drafting failed: %s", e.text);
+        return;
+    }
+    for (int32_t k = 0; k < n; k++) {
+        struct active *a = &s->active[who[k]];
+        a->n_draft = s->drafts[k].n_draft;
+        memcpy(a->draft, s->drafts[k].tokens, (size_t)a->n_draft * sizeof *a->draft);
+    }
+}
+
+/* ---- composing the batch ---- */
+
+static void add_decodes(struct sched *s, int32_t *n_run, int32_t *n_tok) {
+    for (int32_t i = 0; i < s->p.n_seq; i++) {
+        struct active *a = &s->active[i];
+        if (a->phase != PHASE_DECODE) continue;
+        int32_t *v = s->verify + (size_t)i * STEP_MAX_TOK;
+        v[0] = a->next;
+        memcpy(v + 1, a->draft, (size_t)a->n_draft * sizeof *v);
+        s->runs[*n_run] = (struct run){.seq = a->seq,
+                                       .tokens = v,
+                                       .n_tok = 1 + a->n_draft,
+                                       .defer = a->n_draft > 0,
+                                       .want = WANT_ALL,
+                                       .loras = a->job->loras,
+                                       .n_lora = a->job->n_lora};
+        s->follow[*n_run] = !a->spec.off;
+        s->owner[(*n_run)++] = i;
+        *n_tok += 1 + a->n_draft;
+    }
+}
+
+/* Tokens of a's prompt that fit now. Cuts fall on the scan grid, or on multiples of n_chunk from the
+ * prompt's start where the text must not depend on what else runs. */
+static int32_t chunk_of(const struct sched *s, const struct active *a, int32_t room,
+                        bool decoding) {
+    int32_t left = a->job->n_prompt - a->n_prefilled, n = left;
+    if (s->p.deterministic) {
+        int32_t cut = s->p.n_chunk - a->n_prefilled % s->p.n_chunk;
+        if (n > cut) n = cut;
+        return n <= room ? n : 0;
+    }
+    int32_t most = decoding && s->p.n_chunk < room ? s->p.n_chunk : room;
+    if (n > most) {
+        n = most;
+        int32_t end = (a->n_prefilled + n) / SCAN_GRID * SCAN_GRID;
+        if (end > a->n_prefilled) n = end - a->n_prefilled;
+    }
+    return n;
+}
+
+static void add_prefills(struct sched *s, int32_t *n_run, int32_t *n_tok) {
+    bool decoding = *n_run > 0;
+    for (int32_t k = 0; k < s->p.n_seq; k++) {
+        int32_t i = (s->turn + k) % s->p.n_seq;
+        struct active *a = &s->active[i];
+        if (a->phase != PHASE_PREFILL) continue;
+        int32_t n = chunk_of(s, a, s->p.n_batch - *n_tok, decoding);
+        if (n < 1) continue;
+        bool last = a->n_prefilled + n == a->job->n_prompt;
+        s->runs[*n_run] = (struct run){.seq = a->seq,
+                                       .tokens = a->job->prompt + a->n_prefilled,
+                                       .n_tok = n,
+                                       .want = last ? WANT_LAST : WANT_NONE,
+                                       .loras = a->job->loras,
+                                       .n_lora = a->job->n_lora};
+        s->follow[*n_run] = !a->spec.off;
+        s->owner[(*n_run)++] = i;
+        *n_tok += n;
+    }
+    s->turn = (s->turn + 1) % s->p.n_seq;
+}
+
+/* ---- after the batch ---- */
+
+static bool is_end(const struct sched *s, const struct job *j, int32_t token) {
+    return s->tok && !j->sampling.ignore_eos && tok_is_eog(s->tok, token);
+}
+
+/* Samples from one row and reports the token. Returns false when the job ended (a is free then). */
+static bool take_token(struct sched *s, struct active *a, const float *row, int32_t *token) {
+    struct job *j = a->job;
+    struct sampler_probs probs;
+    bool with_probs = j->sampling.n_probs > 0;
+    *token = sampler_pick(a->sampler, row, with_probs ? &probs : NULL);
+    if (*token < 0) {
+        struct err e;
+        err_set(&e, *token, "the model's output is not a finite distribution (position %lld)",
+                (long long)s->lm->ops->seq_pos(s->lm, a->seq));
+        fail(s, a, &e);
+        return false;
+    }
+    sampler_accept(a->sampler, *token);
+    spec_seq_push(&a->spec, *token);
+    bool end = is_end(s, j, *token);
+    j->stats.n_generated++;
+    s->totals.n_generated++;
+    bool more = j->on_token(j, *token, end, with_probs ? &probs : NULL);
+    if (end || !more || sampler_is_done(a->sampler)) {
+        retire(s, a, FINISH_STOP);
+        return false;
+    }
+    int64_t limit = ctx_limit(s);
+    if ((j->max_tokens > 0 && j->stats.n_generated >= j->max_tokens) ||
+        j->n_prompt + (int64_t)j->stats.n_generated >= limit) {
+        retire(s, a, FINISH_LENGTH);
+        return false;
+    }
+    return true;
+}
+
+static void after_prefill(struct sched *s, struct active *a, const struct run *r,
+                          const float *rows) {
+    struct job *j = a->job;
+    a->n_prefilled += r->n_tok;
+    s->totals.n_prompt += r->n_tok;
+    if (j->on_prefill) j->on_prefill(j, a->n_prefilled, j->n_prompt);
+    if (r->want == WANT_NONE) return;
+    a->decode_ns = clock_ns();
+    j->stats.prefill_ms = (double)(a->decode_ns - a->start_ns) * 1e-6;
+    a->phase = PHASE_DECODE;
+    take_token(s, a, rows, &a->next);
+}
+
+/* Walks the rows of a verified draft; tells how many of the run's tokens stay. */
+static int32_t count_kept(struct sched *s, struct active *a, const struct run *r, const float *rows,
+                          bool *alive) {
+    int32_t token = -1, i = 0;
+    *alive = true;
+    for (;; i++) {
+        *alive = take_token(s, a, rows + (int64_t)i * s->lm->n_vocab, &token);
+        if (!*alive) return i + 1;
+        if (i + 1 >= r->n_tok || token != r->tokens[i + 1]) break;
+    }
+    a->next = token;
+    return i + 1;
+}
+
+static void after_decode(struct sched *s, struct active *a, const struct run *r, const float *rows,
+                         int32_t *n_kept) {
+    struct job *j = a->job;
+    bool alive;
+    int32_t n_draft = r->n_tok - 1;
+    int32_t kept = count_kept(s, a, r, rows, &alive);
+    s->totals.n_drafted += n_draft;
+    s->totals.n_accepted += kept - 1;
+    if (!alive) {
+        *n_kept = -1;
+        return;
+    }
+    j->stats.n_drafted += n_draft;
+    j->stats.n_accepted += kept - 1;
+    if (r->n_tok > kept) s->lm->ops->seq_drop(s->lm, a->seq, r->n_tok - kept);
+    if (n_draft) spec_learn(&a->spec, n_draft, kept - 1);
+    *n_kept = kept;
+}
+
+static void fail_batch(struct sched *s, int32_t n_run, const struct err *e) {
+    for (int32_t i = 0; i < n_run; i++) fail(s, &s->active[s->owner[i]], e);
+}
+
+/* Tells the model which tokens stayed, so that its prediction block can follow. */
+static void follow_up(struct sched *s, int32_t n_run) {
+    if (!s->lm->ops->kept) return;
+    int32_t n = 0;
+    struct run *runs = s->runs;
+    bool any = false;
+    for (int32_t i = 0; i < n_run; i++) {
+        /* rows of ended sequences keep their place in the batch: hidden rows are found by counting */
+        if (s->n_kept[i] < 0 || s->active[s->owner[i]].phase == PHASE_FREE) s->follow[i] = false;
+        any |= s->follow[i];
+        n++;
+    }
+    if (!any) return;
+    struct err e = {0};
+    if (s->lm->ops->kept(s->lm, runs, s->n_kept, s->follow, n, &e))
+        log_warn("drafting failed: %s", e.text);
+}
+
+bool sched_step(struct sched *s) {
+    for (int32_t i = 0; i < s->p.n_seq; i++)
+        if (s->active[i].phase != PHASE_FREE && s->active[i].job->cancel)
+            retire(s, &s->active[i], FINISH_CANCELLED);
+    if (!s->n_active) return false;
+    int64_t start = clock_ns();
+    draft_all(s);
+    int32_t n_run = 0, n_tok = 0, n_dec;
+    add_decodes(s, &n_run, &n_tok);
+    n_dec = n_run;
+    add_prefills(s, &n_run, &n_tok);
+    const float *logits;
+    struct err e = {0};
+    if (s->lm->ops->run(s->lm, s->runs, n_run, &logits, &e)) {
+        fail_batch(s, n_run, &e);
+        return true;
+    }
+    int32_t n_draft = n_dec == 1 && n_run == 1 ? s->runs[0].n_tok - 1 : -1;
+    int64_t row = 0;
+    for (int32_t i = 0; i < n_run; i++) {
+        struct active *a = &s->active[s->owner[i]];
+        const struct run *r = &s->runs[i];
+        const float *rows = logits + row * s->lm->n_vocab;
+        row += r->want == WANT_ALL ? r->n_tok : r->want == WANT_LAST;
+        s->n_kept[i] = r->n_tok;
+        if (i < n_dec) after_decode(s, a, r, rows, &s->n_kept[i]);
+        else after_prefill(s, a, r, rows);
+    }
+    follow_up(s, n_run);
+    double ms = clock_ms_since(start);
+    if (n_draft >= 0) spec_time(&s->spec, n_draft, ms);
+    s->totals.n_step++;
+    s->totals.step_ms_mean +=
+        (ms - s->totals.step_ms_mean) / (double)(s->totals.n_step < 100 ? s->totals.n_step : 100);
+    return true;
+}

@@ -1,0 +1,45 @@
+/* spec.h: speculation: who drafts, how many tokens, and whether it pays.
+ *
+ * One loop serves every drafter: propose up to n tokens, verify them in one forward, keep the longest
+ * prefix that the target itself samples (exact for any sampling: the target's draw decides, a draft is a
+ * guess of it), drop the rest. Drafters are a table; the first that proposes something is used.
+ *
+ * Whether it pays: the engine keeps the mean time of steps by number of drafted tokens, and each
+ * sequence the mean acceptance by depth; a step drafts the n that maximises
+ *     (1 + expected accepted(n)) / time(n)
+ * where n = 0 is plain decoding. Times that were never measured are tried now and then. */
+#ifndef CHIMERE_ENGINE_SPEC_H
+#define CHIMERE_ENGINE_SPEC_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "kernels/tensor.h"
+
+struct spec_seq {     /* of one sequence */
+    int32_t *history; /* owned: prompt and generated tokens, for n-gram drafts */
+    int32_t n_history, cap_history;
+    float accept[STEP_MAX_TOK]; /* mean acceptance at depth i, given depth i - 1 was accepted */
+    int32_t n_round;
+    bool off;
+};
+
+struct spec {                     /* of the engine */
+    double step_ms[STEP_MAX_TOK]; /* mean step time with n drafted tokens, one sequence decoding */
+    int32_t n_seen[STEP_MAX_TOK];
+    int32_t n_step;
+};
+
+int spec_seq_init(struct spec_seq *q, const int32_t *prompt, int32_t n, int32_t n_more);
+void spec_seq_fini(struct spec_seq *q);
+void spec_seq_push(struct spec_seq *q, int32_t token);
+/* Draft tokens to ask for now; 0: decode plainly. fixed: no clock, always n_max. */
+int32_t spec_choose(struct spec *s, struct spec_seq *q, int32_t n_max, bool fixed);
+/* After a step: n drafted, n accepted; and what the step cost. */
+void spec_learn(struct spec_seq *q, int32_t n_drafted, int32_t n_accepted);
+void spec_time(struct spec *s, int32_t n_drafted, double ms);
+/* Prompt lookup: the tokens that followed the latest earlier occurrence of the longest suffix (3 to 8
+ * tokens) of the history. Returns how many were found. */
+int32_t spec_ngram(const struct spec_seq *q, int32_t n_max, int32_t *out);
+
+#endif

@@ -1,0 +1,322 @@
+/* harness.c: see harness.h. */
+#include "eval/harness.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "base/buf.h"
+#include "base/file.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "engine/answer.h"
+#include "eval/score.h"
+#include "eval/stats.h"
+
+enum { MAX_ANSWER = 4 << 20, MAX_SLOTS = 512 };
+
+/* ---- items ---- */
+
+static int check_item(const json_t *item, struct err *e) {
+    static const struct {
+        const char *name;
+        json_type type;
+    } fields[] = {{"id", JSON_STRING},
+                  {"skill", JSON_STRING},
+                  {"messages", JSON_ARRAY},
+                  {"max_tokens", JSON_INTEGER},
+                  {"check", JSON_OBJECT}};
+    for (size_t i = 0; i < sizeof fields / sizeof *fields; i++) {
+        const json_t *v = json_object_get(item, fields[i].name);
+        if (!v || json_typeof(v) != fields[i].type)
+            return err_set(e, CHIMERE_EFORMAT, "field %s: missing or of another type",
+                           fields[i].name);
+    }
+    json_int_t limit = json_integer_value(json_object_get(item, "max_tokens"));
+    if (limit < 1 || limit > 1 << 20)
+        return err_set(e, CHIMERE_EFORMAT, "field max_tokens: expected 1 to %d, got %lld", 1 << 20,
+                       (long long)limit);
+    struct score s; /* a rule that does not hold together shows now, not after minutes */
+    return score_answer(item, "", 0, &s, e);
+}
+
+int eval_load(json_t *items, const char *path, size_t n_max, struct err *e) {
+    char *text;
+    size_t n, line = 0, count = 0;
+    int rc = file_read(path, EVAL_MAX_FILE, &text, &n, e);
+    if (rc) return rc;
+    for (char *p = text, *end = text + n; p < end && !rc && (!n_max || count < n_max); line++) {
+        char *stop = memchr(p, '\n', (size_t)(end - p));
+        size_t len = (size_t)((stop ? stop : end) - p);
+        if (len) {
+            json_t *item = json_loadb(p, len, 0, NULL);
+            rc = item ? check_item(item, e)
+                      : err_set(e, CHIMERE_EFORMAT, "expected one JSON object");
+            if (!rc && json_array_size(items) >= EVAL_MAX_ITEMS)
+                rc = err_set(e, CHIMERE_ELIMIT, "expected at most %d items", EVAL_MAX_ITEMS);
+            if (rc) {
+                err_prefix(e, "%s:%zu", path, line + 1);
+                json_decref(item);
+            } else {
+                json_array_append_new(items, item);
+                count++;
+            }
+        }
+        p += len + 1;
+    }
+    mem_free(text);
+    return rc;
+}
+
+/* ---- one answer ---- */
+
+struct slot {
+    const json_t *item; /* borrowed; NULL: free */
+    struct answer *answer;
+    int32_t *ids; /* owned until the answer is freed */
+    struct buf text;
+};
+
+static int on_event(void *ud, const struct chat_event *ev) {
+    struct slot *s = ud;
+    return ev->kind == CHAT_CONTENT && buf_put(&s->text, ev->text, ev->n) ? 1 : 0;
+}
+
+static int start(struct slot *s, const json_t *item, const struct eval_host *h, struct err *e) {
+    size_t n = 0;
+    json_t *tools = json_object_get(item, "tools");
+    s->ids = NULL;
+    s->answer = NULL;
+    int rc =
+        h->encode(h->ud, json_object_get(item, "messages"), json_array_size(tools) ? tools : NULL,
+                  json_is_true(json_object_get(item, "think")), &s->ids, &n, e);
+    if (rc) return rc;
+    buf_clear(&s->text);
+    struct answer_params p = {.prompt = s->ids,
+                              .n_prompt = (int32_t)n,
+                              .max_tokens =
+                                  (int32_t)json_integer_value(json_object_get(item, "max_tokens")),
+                              .no_speculation = true,
+                              .on_event = on_event,
+                              .ud = s};
+    sampler_defaults(&p.sampling);
+    p.sampling.temperature = 0;
+    rc = answer_start(&s->answer, h->engine, h->tok, &p, e);
+    if (rc) {
+        mem_free(s->ids);
+        s->ids = NULL;
+        return rc;
+    }
+    s->item = item;
+    return 0;
+}
+
+static void release(struct slot *s) {
+    if (!s->item) return;
+    answer_free(s->answer);
+    mem_free(s->ids);
+    s->item = NULL;
+}
+
+/* Waits for a slot's answer and appends its row to rows. */
+static int finish(struct slot *s, json_t *rows, struct err *e) {
+    struct score sc;
+    answer_wait(s->answer);
+    int rc = answer_err(s->answer)->code;
+    if (rc && e) *e = *answer_err(s->answer);
+    if (!rc) rc = score_answer(s->item, s->text.n ? s->text.p : "", s->text.n, &sc, e);
+    if (rc) {
+        err_prefix(e, "item %s", json_string_value(json_object_get(s->item, "id")));
+    } else {
+        json_t *row = json_object();
+        json_object_set(row, "id", json_object_get(s->item, "id"));
+        json_object_set(row, "skill", json_object_get(s->item, "skill"));
+        json_object_set_new(row, "right", json_boolean(sc.right));
+        if (sc.has_valid) json_object_set_new(row, "valid", json_boolean(sc.valid));
+        if (sc.is_verdict) json_object_set_new(row, "yes", json_boolean(sc.wants_yes));
+        json_object_set_new(row, "n_tokens", json_integer(answer_stats(s->answer)->n_generated));
+        json_object_set_new(row, "text", json_stringn(s->text.n ? s->text.p : "", s->text.n));
+        json_array_append_new(rows, row);
+    }
+    release(s);
+    return rc;
+}
+
+/* ---- totals ---- */
+
+struct tally {
+    int64_t n, right, n_valid, valid, n_yes, right_yes, n_verdict;
+};
+
+static void count(struct tally *t, const json_t *row) {
+    bool right = json_is_true(json_object_get(row, "right"));
+    const json_t *valid = json_object_get(row, "valid"), *yes = json_object_get(row, "yes");
+    t->n++;
+    t->right += right;
+    t->n_valid += valid != NULL;
+    t->valid += json_is_true(valid);
+    t->n_verdict += yes != NULL;
+    t->n_yes += json_is_true(yes);
+    t->right_yes += json_is_true(yes) && right;
+}
+
+static json_t *summary(const char *skill, const struct tally *t) {
+    struct share s = stats_share(t->right, t->n);
+    int64_t n_no = t->n - t->n_yes;
+    if (t->n_verdict == t->n && t->n_yes && n_no)
+        s = stats_mean(stats_share(t->right_yes, t->n_yes),
+                       stats_share(t->right - t->right_yes, n_no));
+    json_t *o = json_pack("{s:I, s:I, s:f, s:f, s:f}", "n", (json_int_t)t->n, "right",
+                          (json_int_t)t->right, "score", s.value, "low", s.low, "high", s.high);
+    if (skill) json_object_set_new(o, "skill", json_string(skill));
+    if (skill && t->n_valid)
+        json_object_set_new(o, "valid", json_real((double)t->valid / (double)t->n_valid));
+    return o;
+}
+
+/* Names of skills, in order of first appearance. */
+static json_t *skills_of(const json_t *rows) {
+    json_t *names = json_object(), *row;
+    size_t i;
+    json_array_foreach(rows, i, row) {
+        const char *skill = json_string_value(json_object_get(row, "skill"));
+        if (!json_object_get(names, skill)) json_object_set_new(names, skill, json_null());
+    }
+    return names;
+}
+
+static void summarise(json_t *run, const json_t *rows) {
+    json_t *names = skills_of(rows), *list = json_array(), *unused, *row;
+    struct tally all = {0};
+    const char *skill;
+    size_t i;
+    json_object_foreach(names, skill, unused) {
+        struct tally t = {0};
+        json_array_foreach(rows, i, row) {
+            if (strcmp(json_string_value(json_object_get(row, "skill")), skill) == 0)
+                count(&t, row);
+        }
+        json_array_append_new(list, summary(skill, &t));
+    }
+    json_array_foreach(rows, i, row) { count(&all, row); }
+    all.n_verdict = 0; /* the total counts answers */
+    json_object_set_new(run, "skills", list);
+    json_object_set_new(run, "total", summary(NULL, &all));
+    json_decref(names);
+}
+
+/* ---- the run ---- */
+
+int eval_run(json_t **run, const json_t *items, const struct eval_host *h, const char *model,
+             struct err *e) {
+    /* twice as many answers as sequences, so that a slow one holds up nothing */
+    size_t n_slot = h->n_seq < 1 ? 1 : 2 * (size_t)h->n_seq, n = json_array_size(items), next = 0;
+    if (n_slot > MAX_SLOTS) n_slot = MAX_SLOTS;
+    struct slot *slots = mem_alloc_array(n_slot, sizeof *slots);
+    json_t *rows = json_array();
+    int rc = slots && rows ? 0 : err_set(e, CHIMERE_ENOMEM, "out of memory");
+    for (size_t i = 0; slots && i < n_slot; i++) buf_init(&slots[i].text, MAX_ANSWER);
+    if (h->what) progress_begin(h->what, n, false);
+    for (size_t done = 0; !rc && done < n;) {
+        while (!rc && next < n && next < done + n_slot) {
+            rc = start(&slots[next % n_slot], json_array_get(items, next), h, e);
+            next += !rc;
+        }
+        if (!rc) rc = finish(&slots[done % n_slot], rows, e);
+        if (h->what) progress_step(++done);
+        else done++;
+    }
+    if (h->what) progress_end();
+    for (size_t i = 0; slots && i < n_slot; i++) {
+        if (slots[i].item) answer_cancel(slots[i].answer);
+        release(&slots[i]);
+        buf_fini(&slots[i].text);
+    }
+    mem_free(slots);
+    if (!rc) {
+        *run = json_object();
+        json_object_set_new(*run, "model", json_string(model));
+        summarise(*run, rows);
+        json_object_set(*run, "items", rows);
+    }
+    json_decref(rows);
+    return rc;
+}
+
+/* ---- two runs ---- */
+
+struct pairs {
+    int64_t n, a, b, only_a, only_b;
+};
+
+static json_t *pair_summary(const char *skill, const struct pairs *p) {
+    double n = p->n ? (double)p->n : 1;
+    json_t *o =
+        json_pack("{s:I, s:f, s:f, s:I, s:I, s:f}", "n", (json_int_t)p->n, "a", (double)p->a / n,
+                  "b", (double)p->b / n, "only_a", (json_int_t)p->only_a, "only_b",
+                  (json_int_t)p->only_b, "p", stats_mcnemar(p->only_a, p->only_b));
+    if (skill) json_object_set_new(o, "skill", json_string(skill));
+    return o;
+}
+
+static int check_run(const json_t *run, const char *which, struct err *e) {
+    const json_t *items = json_object_get(run, "items");
+    json_t *row;
+    size_t i;
+    if (!json_is_array(items))
+        return err_set(e, CHIMERE_EFORMAT, "%s: expected a run saved by eval --json", which);
+    json_array_foreach(items, i, row) {
+        if (!json_is_string(json_object_get(row, "id")) ||
+            !json_is_string(json_object_get(row, "skill")) ||
+            !json_is_boolean(json_object_get(row, "right")))
+            return err_set(e, CHIMERE_EFORMAT, "%s: item %zu: expected id, skill and right", which,
+                           i);
+    }
+    return 0;
+}
+
+static void add_pair(struct pairs *p, bool a, bool b) {
+    p->n++;
+    p->a += a;
+    p->b += b;
+    p->only_a += a && !b;
+    p->only_b += b && !a;
+}
+
+int eval_compare(json_t **out, const json_t *a, const json_t *b, struct err *e) {
+    int rc = check_run(a, "first run", e);
+    if (!rc) rc = check_run(b, "second run", e);
+    if (rc) return rc;
+    json_t *by_id = json_object(), *row, *unused, *list = json_array();
+    const json_t *rows = json_object_get(a, "items");
+    json_t *names = skills_of(rows);
+    struct pairs all = {0};
+    const char *skill;
+    size_t i;
+    json_array_foreach(json_object_get(b, "items"), i, row) {
+        json_object_set(by_id, json_string_value(json_object_get(row, "id")),
+                        json_object_get(row, "right"));
+    }
+    json_object_foreach(names, skill, unused) {
+        struct pairs p = {0};
+        json_array_foreach(rows, i, row) {
+            const json_t *other =
+                json_object_get(by_id, json_string_value(json_object_get(row, "id")));
+            if (!other || strcmp(json_string_value(json_object_get(row, "skill")), skill) != 0)
+                continue;
+            bool right = json_is_true(json_object_get(row, "right"));
+            add_pair(&p, right, json_is_true(other));
+            add_pair(&all, right, json_is_true(other));
+        }
+        if (p.n) json_array_append_new(list, pair_summary(skill, &p));
+    }
+    json_decref(names);
+    json_decref(by_id);
+    if (!all.n) {
+        json_decref(list);
+        return err_set(e, CHIMERE_EMISMATCH, "the two runs have no item in common");
+    }
+    *out = json_object();
+    json_object_set_new(*out, "skills", list);
+    json_object_set_new(*out, "total", pair_summary(NULL, &all));
+    return 0;
+}

@@ -1,0 +1,31 @@
+/* stats.c: see stats.h. */
+#include "eval/stats.h"
+
+#include <math.h>
+
+struct share stats_share(int64_t right, int64_t n) {
+    if (n <= 0) return (struct share){0, 0, 0};
+    const double z = 1.959963984540054, count = (double)n;
+    double p = (double)right / count, z2 = z * z / count;
+    double centre = (p + z2 / 2) / (1 + z2);
+    double half = z / (1 + z2) * sqrt(p * (1 - p) / count + z2 / (4 * count));
+    double low = centre - half, high = centre + half;
+    return (struct share){p, right == 0 || low < 0 ? 0 : low, right == n || high > 1 ? 1 : high};
+}
+
+struct share stats_mean(struct share a, struct share b) {
+    double mean = (a.value + b.value) / 2;
+    return (struct share){mean, mean - hypot(a.value - a.low, b.value - b.low) / 2,
+                          mean + hypot(a.high - a.value, b.high - b.value) / 2};
+}
+
+/* Under the hypothesis that neither is better, only_a of the pairs that differ is a fair coin's count. */
+double stats_mcnemar(int64_t only_a, int64_t only_b) {
+    int64_t n = only_a + only_b, k = only_a < only_b ? only_a : only_b;
+    if (n == 0) return 1;
+    double p = 0;
+    for (int64_t i = 0; i <= k; i++)
+        p += exp(lgamma((double)n + 1) - lgamma((double)i + 1) - lgamma((double)(n - i) + 1) -
+                 (double)n * log(2));
+    return 2 * p < 1 ? 2 * p : 1;
+}

@@ -1,0 +1,145 @@
+/* windows.c: see windows.h. */
+#include "eval/windows.h"
+
+#include <string.h>
+
+#include "base/log.h"
+#include "base/mem.h"
+
+enum { MAX_LOGIT_BYTES = 128 << 20 };
+
+struct group {
+    struct forward *f;
+    struct seq *seqs[WINDOWS_MAX_SEQS];
+    struct run runs[WINDOWS_MAX_SEQS];
+    int32_t chunk; /* tokens of one window in a forward */
+    bool whole;
+};
+
+/* Cuts the next chunk of every window of the group at its first scored position, so that a run wants
+ * either all of its rows or none. Returns the number of runs; of[] says whose they are. */
+static int32_t next_runs(struct group *g, const struct window *w, size_t n, const int32_t *done,
+                         int32_t *of) {
+    int32_t n_run = 0;
+    for (size_t i = 0; i < n; i++) {
+        int32_t last = w[i].n_tok - (g->whole || w[i].first == w[i].n_tok ? 0 : 1);
+        int32_t left = last - done[i];
+        if (left <= 0) continue;
+        if (done[i] < w[i].first && left > w[i].first - done[i]) left = w[i].first - done[i];
+        if (left > g->chunk) left = g->chunk;
+        g->runs[n_run] = (struct run){.seq = g->seqs[i],
+                                      .tokens = w[i].tokens + done[i],
+                                      .n_tok = left,
+                                      .want = done[i] >= w[i].first ? WANT_ALL : WANT_NONE};
+        of[n_run++] = (int32_t)i;
+    }
+    return n_run;
+}
+
+static int run_group(struct group *g, const struct window *w, size_t n, size_t index,
+                     int32_t n_vocab, windows_fn *fn, void *ud, struct err *e) {
+    int32_t done[WINDOWS_MAX_SEQS] = {0}, of[WINDOWS_MAX_SEQS];
+    for (size_t i = 0; i < n; i++) seq_reset(g->seqs[i]);
+    for (;;) {
+        int32_t n_run = next_runs(g, w, n, done, of);
+        if (!n_run) return 0;
+        const float *rows;
+        int rc = forward_run(g->f, g->runs, n_run, &rows, e);
+        for (int32_t k = 0; !rc && k < n_run; k++) {
+            const struct run *r = &g->runs[k];
+            if (r->want == WANT_ALL) {
+                rc = fn(ud, index + (size_t)of[k], done[of[k]], r->n_tok, rows, e);
+                rows += (int64_t)r->n_tok * n_vocab;
+            }
+            done[of[k]] += r->n_tok;
+        }
+        if (rc) return rc;
+    }
+}
+
+static int check(const struct model *m, const struct window *w, size_t n, int32_t *longest,
+                 struct err *e) {
+    if (!m->hp.is_causal)
+        return err_set(e, CHIMERE_EUNSUPPORTED, "%s predicts no next token", m->name);
+    for (size_t i = 0; i < n; i++) {
+        if (w[i].n_tok < 1 || w[i].first < 0 || w[i].first > w[i].n_tok)
+            return err_set(e, CHIMERE_EINVAL, "window %zu: expected tokens", i);
+        if (w[i].n_tok > *longest) *longest = w[i].n_tok;
+    }
+    return 0;
+}
+
+int windows_run(struct model *m, const struct window *w, size_t n, const struct windows_params *p,
+                windows_fn *fn, void *ud, struct err *e) {
+    int32_t longest = 0;
+    int rc = check(m, w, n, &longest, e);
+    if (rc) return rc;
+    int32_t n_seq = p->n_seq < 1 ? 1 : p->n_seq > WINDOWS_MAX_SEQS ? WINDOWS_MAX_SEQS : p->n_seq;
+    if ((size_t)n_seq > n) n_seq = n ? (int32_t)n : 1;
+    /* big vocabularies: as many rows as their logits leave room for */
+    int64_t n_batch = p->n_batch, room = MAX_LOGIT_BYTES / 4 / m->hp.n_vocab;
+    if (n_batch > room) n_batch = room;
+    struct group g = {.chunk = (int32_t)(n_batch / n_seq), .whole = p->whole};
+    if (g.chunk > SCAN_GRID) g.chunk -= g.chunk % SCAN_GRID;
+    if (g.chunk < 1) g.chunk = 1;
+    int64_t pages = (longest + KV_PAGE - 1) / KV_PAGE;
+    const struct seq_pool_params params = {.n_slot = n_seq,
+                                           .n_ctx = pages * KV_PAGE * n_seq,
+                                           .k_type = p->k_type,
+                                           .v_type = p->v_type,
+                                           .log = false};
+    struct seq_pool *pool = NULL;
+    rc = seq_pool_new(&pool, m, &params, e);
+    for (int32_t i = 0; !rc && i < n_seq; i++) rc = seq_new(&g.seqs[i], pool, e);
+    if (!rc) rc = forward_new(&g.f, m, pool, g.chunk * n_seq, g.chunk * n_seq, e);
+    if (p->what) progress_begin(p->what, n, false);
+    for (size_t at = 0; !rc && at < n; at += (size_t)n_seq) {
+        size_t n_now = n - at < (size_t)n_seq ? n - at : (size_t)n_seq;
+        rc = run_group(&g, w + at, n_now, at, m->hp.n_vocab, fn, ud, e);
+        if (p->what) progress_step(at + n_now);
+    }
+    if (p->what) progress_end();
+    forward_free(g.f);
+    for (int32_t i = 0; i < n_seq; i++) seq_free(g.seqs[i]);
+    seq_pool_free(pool);
+    return rc;
+}
+
+/* ---- texts ---- */
+
+int32_t windows_bos(const struct tok *tok) {
+    int32_t *ids = NULL, bos = -1;
+    size_t n = 0;
+    if (tok_bos(tok) >= 0 && tok_encode(tok, "", 0, false, true, &ids, &n, NULL) == 0 && n > 0 &&
+        ids[0] == tok_bos(tok))
+        bos = ids[0];
+    mem_free(ids);
+    return bos;
+}
+
+int windows_cut(struct windows_text *out, const struct tok *tok, const char *text, size_t n_text,
+                int32_t ctx, struct err *e) {
+    *out = (struct windows_text){.ctx = ctx};
+    if (ctx < WINDOWS_MIN_TOK)
+        return err_set(e, CHIMERE_EINVAL, "window: expected at least %d tokens, got %d",
+                       WINDOWS_MIN_TOK, ctx);
+    int32_t bos = windows_bos(tok);
+    size_t n = 0;
+    int rc = tok_encode(tok, text, n_text, false, false, &out->tokens, &n, e);
+    if (rc) return rc;
+    out->n_window = n / (size_t)ctx;
+    if (!out->n_window) {
+        windows_text_fini(out);
+        err_set(e, CHIMERE_EINVAL, "text: expected at least one window of %d tokens, got %zu", ctx,
+                n);
+        err_hint(e, "give a longer text or a smaller --ctx");
+        return CHIMERE_EINVAL;
+    }
+    for (size_t i = 0; bos >= 0 && i < out->n_window; i++) out->tokens[i * (size_t)ctx] = bos;
+    return 0;
+}
+
+void windows_text_fini(struct windows_text *t) {
+    mem_free(t->tokens);
+    *t = (struct windows_text){.tokens = NULL};
+}

@@ -1,0 +1,53 @@
+/* windows.h: pieces of a text through a model, several sequences in one forward.
+ *
+ * What perplexity, importance matrices and bits per byte share. A window is a run of tokens that starts
+ * from nothing; the logits of its scored positions are handed out as they are computed. Windows of one
+ * group advance together, a chunk each, so that a forward has as many rows as one long prompt. */
+#ifndef CHIMERE_EVAL_WINDOWS_H
+#define CHIMERE_EVAL_WINDOWS_H
+
+#include "model/forward.h"
+#include "text/tok.h"
+
+struct window {
+    const int32_t *tokens; /* borrowed */
+    int32_t n_tok;
+    int32_t first; /* logits of positions first .. n_tok - 2 are wanted; n_tok: of none */
+};
+
+struct windows_params {
+    int32_t n_seq;   /* windows of one forward */
+    int32_t n_batch; /* tokens of one forward */
+    uint32_t k_type, v_type;
+    bool whole;       /* the last token of a window runs too, although its row predicts nothing */
+    const char *what; /* title of the progress bar; NULL: none */
+};
+
+enum {
+    WINDOWS_MAX_SEQS = 64,
+    WINDOWS_MAX_TEXT = 1 << 30, /* bytes of a text */
+    WINDOWS_MIN_TOK = 8,        /* of a window */
+};
+
+/* rows: [n_row, n_vocab] logits that predict tokens[pos + 1], ... of window i; valid during the call.
+ * Nonzero ends the run with that code. */
+typedef int windows_fn(void *ud, size_t i, int32_t pos, int32_t n_row, const float *rows,
+                       struct err *e);
+
+int windows_run(struct model *m, const struct window *w, size_t n, const struct windows_params *p,
+                windows_fn *fn, void *ud, struct err *e);
+
+/* A text's ids, cut into full windows of ctx tokens; a rest is left out. Where the tokenizer starts texts
+ * with a BOS, it takes the place of each window's first token, so that windows are as long as asked. */
+struct windows_text {
+    int32_t *tokens; /* owned [n_window * ctx] */
+    size_t n_window;
+    int32_t ctx;
+};
+int windows_cut(struct windows_text *out, const struct tok *tok, const char *text, size_t n_text,
+                int32_t ctx, struct err *e);
+void windows_text_fini(struct windows_text *t);
+/* The BOS that the tokenizer puts before a text, or -1. */
+int32_t windows_bos(const struct tok *tok);
+
+#endif

@@ -1,0 +1,172 @@
+/* cpu.c: the CPU device: which kernels this processor gets. */
+#include "kernels/cpu/cpu.h"
+
+#if defined(__aarch64__)
+#include <sys/auxv.h>
+#endif
+
+#include "base/mem.h"
+#include "kernels/cpu/cpu_impl.h"
+#include "kernels/cpu/ffn_task.h"
+#include "kernels/cpu/gdn.h"
+
+static const char *isa_names[] = {[CPU_ISA_BEST] = "best",
+                                  [CPU_ISA_SCALAR] = "scalar",
+                                  [CPU_ISA_AVX2] = "avx2",
+                                  [CPU_ISA_AVX512] = "avx512",
+                                  [CPU_ISA_NEON] = "neon"};
+
+static bool has_isa(enum cpu_isa isa) {
+#if defined(__x86_64__)
+    if (isa == CPU_ISA_AVX2) /* every such processor has f16c, a name that clang 14 does not know */
+        return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+    if (isa == CPU_ISA_AVX512)
+        return has_isa(CPU_ISA_AVX2) && __builtin_cpu_supports("avx512f") &&
+               __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&
+               __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vnni") &&
+               __builtin_cpu_supports("avx512vbmi");
+#elif defined(__aarch64__)
+    /* As the files are compiled: ARMv8.2 with dot products and half floats (not a Cortex-A72). */
+    unsigned long need = HWCAP_ASIMDDP | HWCAP_ASIMDHP;
+    if (isa == CPU_ISA_NEON) return (getauxval(AT_HWCAP) & need) == need;
+#endif
+    return isa == CPU_ISA_SCALAR;
+}
+
+static enum cpu_isa best_isa(void) {
+    static const enum cpu_isa order[] = {CPU_ISA_AVX512, CPU_ISA_AVX2, CPU_ISA_NEON};
+    for (size_t i = 0; i < sizeof order / sizeof *order; i++)
+        if (has_isa(order[i])) return order[i];
+    return CPU_ISA_SCALAR;
+}
+
+static size_t rounded(size_t n) { return (n + 63) & ~(size_t)63; }
+
+/* Hands out the parts of one block; with base NULL it only adds them up. */
+struct carver {
+    uint8_t *base;
+    size_t used;
+};
+
+static void *carve(struct carver *v, size_t n) {
+    void *p = v->base ? v->base + v->used : NULL;
+    v->used += rounded(n);
+    return p;
+}
+
+static void carve_all(struct cpu *c, const struct dev_need *n, struct carver *v) {
+    size_t n_tok = (size_t)n->n_tok, n_used = (size_t)n->n_used;
+    int64_t n_in = n->n_in > n->n_ff ? n->n_in : n->n_ff;
+    c->n_pair = n_tok * (n_used + 1);
+    c->n_acts = n_tok * gemm_act_bytes(n_in);
+    c->n_hidden_acts = c->n_pair * gemm_act_bytes(n->n_ff);
+    c->n_hidden = c->n_pair * (size_t)n->n_ff;
+    c->acts = carve(v, c->n_acts);
+    c->hidden_acts = carve(v, c->n_hidden_acts);
+    c->hidden = carve(v, c->n_hidden * sizeof(float));
+    c->logits = carve(v, n_tok * (size_t)n->n_expert * sizeof(float));
+    c->shared_gate = carve(v, n_tok * sizeof(float));
+    c->ids = carve(v, n_tok * n_used * sizeof(int32_t));
+    c->weights = carve(v, n_tok * n_used * sizeof(float));
+    c->threads = carve(v, (size_t)c->n_thread * sizeof *c->threads);
+    for (int i = 0; i < c->n_thread; i++) {
+        struct cpu_thread t;
+        t.y = carve(v, GEMM_ROWS * GEMM_Y * sizeof(float));
+        t.room = carve(v, GEMM_ROOM);
+        /* up to CPU_OWN_ACTS elements in rows of 32 or more, each rounded up to 64 bytes */
+        t.acts = carve(v, 4 * CPU_OWN_ACTS);
+        t.ids = carve(v, 2 * c->n_pair * sizeof(int32_t));
+        t.weights = carve(v, 2 * c->n_pair * sizeof(float));
+        t.tasks = carve(v, ((size_t)n->n_expert + 2) * sizeof(struct ffn_task));
+        t.room_f = carve(v, gdn_room(n->d_rec_k, n->d_rec_v) * sizeof(float));
+        t.attn = carve(v, simd_attn_room(n->d_head) * sizeof(float));
+        if (v->base) c->threads[i] = t;
+    }
+}
+
+int cpu_reserve(struct dev *d, const struct dev_need *need, struct err *e) {
+    struct cpu *c = (struct cpu *)d;
+    struct carver v = {0};
+    carve_all(c, need, &v);
+    uint8_t *block = mem_aligned(64, v.used);
+    if (!block) return err_set(e, CHIMERE_ENOMEM, "scratch of %zu bytes: out of memory", v.used);
+    mem_free(c->block);
+    c->block = block;
+    v = (struct carver){.base = block};
+    carve_all(c, need, &v);
+    return ref_reserve(d, need, e);
+}
+
+static void cpu_close(struct dev *d) {
+    struct cpu *c = (struct cpu *)d;
+    if (!c) return;
+    pool_free(c->pool);
+    mem_free(c->block);
+    mem_free(c->ref.scratch);
+    mem_free(c);
+}
+
+#define USE_KERNELS(c, isa)                                                                        \
+    do {                                                                                           \
+        (c)->gemm = &gemm_##isa;                                                                   \
+        (c)->simd.elem = &simd_elem_##isa;                                                         \
+        (c)->simd.attn = &simd_attn_##isa;                                                         \
+    } while (0)
+
+static void set_ops(struct cpu *c) {
+    c->ops = ref_ops;
+    c->ops.name = "cpu";
+    c->ops.close = cpu_close;
+    c->ops.reserve = cpu_reserve;
+    c->ref.dev.ops = &c->ops;
+    c->ref.round8 = true; /* every level computes the same product */
+#if defined(__x86_64__)
+    if (c->isa == CPU_ISA_AVX512) USE_KERNELS(c, avx512);
+    if (c->isa == CPU_ISA_AVX2) USE_KERNELS(c, avx2);
+#elif defined(__aarch64__)
+    if (c->isa == CPU_ISA_NEON) USE_KERNELS(c, neon);
+#endif
+    c->ops.gdn = cpu_gdn;
+    if (!c->gemm) return;
+    c->ops.prepared_bytes = cpu_prepared_bytes;
+    c->ops.prepare = cpu_prepare;
+    c->ops.linear = cpu_linear;
+    c->ops.ffn = cpu_ffn;
+    c->ops.moe = cpu_moe;
+    c->ops.qkv_store = cpu_qkv_store;
+    c->ops.attn = cpu_attn;
+    c->ops.attn_full = cpu_attn_full;
+    c->ops.rms_norm = cpu_rms_norm;
+    c->ops.layer_norm = cpu_layer_norm;
+    c->ops.act_mul = cpu_act_mul;
+    c->ops.axpby = cpu_axpby;
+}
+
+int cpu_open(struct dev **out, int n_thread, enum cpu_isa isa, struct err *e) {
+    if (isa == CPU_ISA_BEST) isa = best_isa();
+    if (!has_isa(isa))
+        return err_set(e, CHIMERE_EUNSUPPORTED, "this processor has no %s", isa_names[isa]);
+    struct cpu *c = mem_zalloc(sizeof *c);
+    if (!c) return err_set(e, CHIMERE_ENOMEM, "cpu device: out of memory");
+    c->isa = isa;
+    c->pool = pool_new(n_thread);
+    if (!c->pool) {
+        mem_free(c);
+        return err_set(e, CHIMERE_ENOMEM, "cpu device: no memory for %d threads", n_thread);
+    }
+    c->n_thread = pool_n_thread(c->pool);
+    set_ops(c);
+    *out = &c->ref.dev;
+    return 0;
+}
+
+const char *cpu_isa_name(const struct dev *d) { return isa_names[((const struct cpu *)d)->isa]; }
+
+void cpu_observe(struct dev *d,
+                 void (*fn)(void *ud, const struct weight *w, int32_t mat, const float *x,
+                            int64_t x_stride, int32_t n_row),
+                 void *ud) {
+    struct cpu *c = (struct cpu *)d;
+    c->observe = fn;
+    c->observe_ud = ud;
+}

@@ -1,0 +1,26 @@
+/* cpu.h: the CPU device: SIMD kernels chosen once from what the processor has, on a pool of threads.
+ *
+ * Quantised weights multiply in a form of 16 interleaved rows that prepare() makes (lossless, pack.h);
+ * how, and why a row's bits do not depend on its batch, says gemm.h. Two isa levels can be forced for tests. */
+#ifndef CHIMERE_KERNELS_CPU_CPU_H
+#define CHIMERE_KERNELS_CPU_CPU_H
+
+#include "kernels/ops.h"
+
+enum cpu_isa { CPU_ISA_BEST, CPU_ISA_SCALAR, CPU_ISA_AVX2, CPU_ISA_AVX512, CPU_ISA_NEON };
+
+/* n_thread as pool_new. isa: BEST, or one that the processor has (else CHIMERE_EUNSUPPORTED). */
+int cpu_open(struct dev **out, int n_thread, enum cpu_isa isa, struct err *e);
+const char *cpu_isa_name(const struct dev *d);
+
+/* The device whose every op is the scalar reference, one thread: the specification. */
+int cpu_open_ref(struct dev **out, struct err *e);
+
+/* Calls fn with the input rows of every product with a matrix, before it is computed (importance
+ * matrices). mat: index in a stack, else 0. NULL switches it off. fn runs on the calling thread. */
+void cpu_observe(struct dev *d,
+                 void (*fn)(void *ud, const struct weight *w, int32_t mat, const float *x,
+                            int64_t x_stride, int32_t n_row),
+                 void *ud);
+
+#endif

@@ -1,0 +1,98 @@
+/* cpu_impl.h: the CPU device's context and scratch, shared by the files of this folder. */
+#ifndef CHIMERE_KERNELS_CPU_CPU_IMPL_H
+#define CHIMERE_KERNELS_CPU_CPU_IMPL_H
+
+#include "base/pool.h"
+#include "kernels/cpu/cpu.h"
+#include "kernels/cpu/gemm.h"
+#include "kernels/cpu/ref.h"
+#include "kernels/cpu/simd_ops.h"
+
+/* What each thread has to itself. */
+struct cpu_thread {
+    float *y;               /* [GEMM_ROWS][GEMM_Y] */
+    uint8_t *room;          /* GEMM_ROOM */
+    uint8_t *acts;          /* rounded rows of small batches, which every thread makes for itself */
+    int32_t *ids;           /* [2 n_pair]: experts of small batches; rows sorted by expert */
+    float *weights;         /* [2 n_pair] */
+    struct ffn_task *tasks; /* [n_expert + 1] */
+    float *room_f;          /* gdn_room() */
+    float *attn;            /* simd_attn_room() */
+};
+
+enum { CPU_OWN_ACTS = 8192 }; /* elements up to which rounding twice is cheaper than a barrier */
+
+struct cpu {
+    struct ref ref; /* first: ops without a faster version run as the reference */
+    struct ops ops;
+    enum cpu_isa isa;
+    const struct gemm *gemm; /* NULL: reference only, and so for simd */
+    struct {
+        const struct simd_elem *elem;
+        const struct simd_attn *attn;
+    } simd;
+    struct pool *pool; /* owned */
+    int n_thread;
+    void (*observe)(void *ud, const struct weight *w, int32_t mat, const float *x, int64_t x_stride,
+                    int32_t n_row);
+    void *observe_ud;
+
+    /* scratch, sized by reserve for batches of ref.need.n_tok */
+    void *block;                /* owned; everything below lies in it */
+    struct cpu_thread *threads; /* [n_thread] */
+    uint8_t *acts;              /* rounded inputs; n_acts bytes */
+    uint8_t *hidden_acts;       /* rounded hidden rows */
+    float *hidden;              /* [n_pair][n_ff] */
+    float *logits;              /* [n_tok][n_expert] */
+    float *shared_gate;         /* [n_tok] */
+    int32_t *ids;               /* [n_tok][n_used] */
+    float *weights;             /* [n_tok][n_used] */
+    size_t n_acts, n_hidden_acts, n_hidden, n_pair;
+};
+
+/* Can w multiply here, packed or as floats? Else the reference does it. */
+bool cpu_multiplies(const struct cpu *c, const struct weight *w);
+/* y[i][0..rows) of the 16 or 32 rows from row0 of matrix mat; rows: which of the inputs, or NULL. acts
+ * serves packed weights, x (x_stride apart) float ones. n_row <= GEMM_ROWS. */
+struct cpu_product {
+    const struct weight *w;
+    int64_t mat, row0;
+    int n_tile;
+    const uint8_t *acts;
+    const float *x;
+    int64_t x_stride;
+    const int32_t *rows;
+    int n_row;
+};
+void cpu_tiles(const struct cpu *c, const struct cpu_thread *t, const struct cpu_product *p,
+               float *y);
+/* Tile row0 / 16 of p->w (gate) to y[..][0..16) and of `other`, of the same type, to y[..][16..32). */
+void cpu_two_tiles(const struct cpu *c, const struct cpu_thread *t, const struct cpu_product *p,
+                   const struct weight *other, float *y);
+/* Rounds rows [first, last) of x to theirs in dst. */
+void cpu_round_rows(const struct cpu *c, const float *x, int64_t x_stride, int64_t n_in,
+                    int64_t first, int64_t last, uint8_t *dst);
+size_t cpu_row_cost(const struct weight *w); /* bytes that 16 rows stream */
+void cpu_observed(const struct cpu *c, const struct weight *w, int64_t mat, const float *x,
+                  int64_t x_stride, int64_t n_row);
+
+void cpu_linear(struct dev *d, const struct linear_out *o, int32_t n_o, const float *x,
+                int64_t x_stride, int32_t n_tok);
+void cpu_ffn(struct dev *d, const struct ffn_args *a);
+void cpu_moe(struct dev *d, const struct moe_args *a);
+void cpu_qkv_store(struct dev *d, const struct qkv_store_args *a);
+void cpu_attn(struct dev *d, const struct attn_args *a);
+void cpu_attn_full(struct dev *d, const struct attn_full_args *a);
+void cpu_gdn(struct dev *d, const struct gdn_args *a);
+void cpu_rms_norm(struct dev *d, float *out, const float *x, const float *w, int64_t n_row,
+                  int64_t n, float eps);
+void cpu_layer_norm(struct dev *d, float *out, const float *x, const float *w, const float *b,
+                    int64_t n_row, int64_t n, float eps);
+void cpu_act_mul(struct dev *d, float *out, const float *a, const float *b, int64_t n,
+                 enum act act);
+void cpu_axpby(struct dev *d, float *y, float alpha, const float *x, float beta, int64_t n);
+size_t cpu_prepared_bytes(struct dev *d, const struct weight *w);
+void cpu_prepare(struct dev *d, const struct weight *w, void *dst, struct weight *w2);
+int cpu_reserve(struct dev *d, const struct dev_need *need, struct err *e);
+
+#endif

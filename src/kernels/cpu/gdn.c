@@ -1,0 +1,74 @@
+/* gdn.c: the gated delta net: heads of all spans over the threads, then convolution state and logs. */
+#include <string.h>
+
+#define GDN_HEAD gdn_head_plain
+#include "kernels/cpu/gdn_kernel.inc"
+
+#include "kernels/cpu/cpu_impl.h"
+
+struct job {
+    const struct cpu *c;
+    const struct gdn_args *a;
+    void (*head)(const struct gdn_head *g, float *room);
+    int64_t n_conv;
+};
+
+static void run_part(void *arg, int ith, int n_thread) {
+    const struct job *j = arg;
+    const struct gdn_args *a = j->a;
+    int32_t n = a->n_span * a->n_v_head;
+    int32_t from = (int32_t)((int64_t)n * ith / n_thread),
+            to = (int32_t)((int64_t)n * (ith + 1) / n_thread);
+    for (int32_t i = from; i < to; i++) {
+        const struct span *s = &a->spans[i / a->n_v_head];
+        const struct rec_view *r = &a->state;
+        struct gdn_head g = {
+            .a = a,
+            .s = s,
+            .conv = r->conv + (size_t)s->slot * r->conv_stride,
+            .n_conv = j->n_conv,
+            .log = r->log ? r->log + (size_t)s->slot * (size_t)r->log_cap * r->log_row : NULL,
+            .head = i % a->n_v_head};
+        j->head(&g, j->c->threads[ith].room_f);
+    }
+}
+
+/* After all heads have read them: the last inputs that the state has seen, and the log of deferred ones. */
+static void remember(const struct gdn_args *a, const struct span *s, int64_t n_conv) {
+    const struct rec_view *r = &a->state;
+    float *conv = r->conv + (size_t)s->slot * r->conv_stride;
+    float *log = r->log ? r->log + (size_t)s->slot * (size_t)r->log_cap * r->log_row : NULL;
+    struct gdn_head g = {.a = a, .s = s, .conv = conv, .log = log, .n_conv = n_conv};
+    int32_t seen = s->n_replay + s->n_commit;
+    for (int32_t j = 0; seen && j < a->d_conv - 1; j++)
+        memmove(conv + j * n_conv, row_of(&g, seen - (a->d_conv - 1) + j),
+                (size_t)n_conv * sizeof(float));
+    if (s->n_commit) return;
+    for (int32_t i = 0; i < s->n_tok; i++) {
+        float *row = log + (size_t)i * r->log_row;
+        int64_t t = s->row + i;
+        memcpy(row, a->qkv + t * a->qkv_stride, (size_t)n_conv * sizeof(float));
+        memcpy(row + n_conv, a->alpha + t * a->n_v_head, (size_t)a->n_v_head * sizeof(float));
+        memcpy(row + n_conv + a->n_v_head, a->beta + t * a->n_v_head,
+               (size_t)a->n_v_head * sizeof(float));
+    }
+}
+
+void cpu_gdn(struct dev *d, const struct gdn_args *a) {
+    struct cpu *c = (struct cpu *)d;
+    if (a->d_k % 16 || a->d_v % 16 || a->d_k > GDN_MAX_DIM || a->d_v > GDN_MAX_DIM ||
+        a->d_conv > GDN_MAX_CONV) {
+        ref_gdn(d, a);
+        return;
+    }
+    struct job j = {.c = c, .a = a, .head = gdn_head_plain};
+    j.n_conv = 2 * (int64_t)a->n_k_head * a->d_k + (int64_t)a->n_v_head * a->d_v;
+#if defined(__x86_64__)
+    if (c->isa == CPU_ISA_AVX512) j.head = gdn_head_avx512;
+    if (c->isa == CPU_ISA_AVX2) j.head = gdn_head_avx2;
+#elif defined(__aarch64__)
+    if (c->isa == CPU_ISA_NEON) j.head = gdn_head_neon;
+#endif
+    pool_run(c->pool, run_part, &j);
+    for (int32_t i = 0; i < a->n_span; i++) remember(a, &a->spans[i], j.n_conv);
+}

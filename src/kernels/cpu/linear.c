@@ -1,0 +1,227 @@
+/* linear.c: products with weight matrices on the thread pool: who computes which rows. */
+#include <stdatomic.h>
+#include <string.h>
+
+#include "format/quant.h"
+#include "kernels/cpu/cpu_impl.h"
+
+enum { UNIT = 2 * PACK_ROWS }; /* output rows of one unit of work */
+
+static bool is_float(uint32_t type) {
+    return type == QUANT_F32 || type == QUANT_F16 || type == QUANT_BF16;
+}
+
+bool cpu_multiplies(const struct cpu *c, const struct weight *w) {
+    return c->gemm && (w->layout == PACK_LAYOUT || (w->layout == 0 && is_float(w->type)));
+}
+
+size_t cpu_prepared_bytes(struct dev *d, const struct weight *w) {
+    return ((struct cpu *)d)->gemm && w->layout == 0 ? pack_bytes(w) : 0;
+}
+
+struct pack_job {
+    const struct weight *w;
+    uint8_t *dst;
+};
+
+static void pack_part(void *arg, int ith, int n_thread) {
+    const struct pack_job *j = arg;
+    int64_t n = j->w->n_mat * pack_n_tile(j->w->n_out);
+    pack_tiles(j->w, n * ith / n_thread, n * (ith + 1) / n_thread, j->dst);
+}
+
+void cpu_prepare(struct dev *d, const struct weight *w, void *dst, struct weight *w2) {
+    struct pack_job j = {w, dst};
+    pool_run(((struct cpu *)d)->pool, pack_part, &j);
+    *w2 = *w;
+    w2->data = dst;
+    w2->layout = PACK_LAYOUT;
+}
+
+size_t cpu_row_cost(const struct weight *w) {
+    return w->layout == PACK_LAYOUT ? pack_tile_bytes(pack_form_of(w->type), w->n_in)
+                                    : w->row_bytes * PACK_ROWS;
+}
+
+void cpu_observed(const struct cpu *c, const struct weight *w, int64_t mat, const float *x,
+                  int64_t x_stride, int64_t n_row) {
+    if (c->observe && w) c->observe(c->observe_ud, w, (int32_t)mat, x, x_stride, (int32_t)n_row);
+}
+
+void cpu_round_rows(const struct cpu *c, const float *x, int64_t x_stride, int64_t n_in,
+                    int64_t first, int64_t last, uint8_t *dst) {
+    for (int64_t i = first; i < last; i++)
+        c->gemm->quantise(x + i * x_stride, n_in, dst + (size_t)i * gemm_act_bytes(n_in));
+}
+
+static void float_tiles(const struct cpu *c, const struct cpu_product *p, float *y) {
+    const struct weight *w = p->w;
+    const uint8_t *rows =
+        (const uint8_t *)w->data + (size_t)p->mat * w->mat_bytes + (size_t)p->row0 * w->row_bytes;
+    int64_t left = w->n_out - p->row0;
+    int n_w = left < p->n_tile * PACK_ROWS ? (int)left : p->n_tile * PACK_ROWS;
+    if (!p->rows) {
+        c->gemm->floats(w->type, rows, w->row_bytes, n_w, w->n_in, p->x, p->x_stride, p->n_row, y,
+                        GEMM_Y);
+        return;
+    }
+    for (int i = 0; i < p->n_row; i++)
+        c->gemm->floats(w->type, rows, w->row_bytes, n_w, w->n_in, p->x + p->rows[i] * p->x_stride,
+                        0, 1, y + i * GEMM_Y, GEMM_Y);
+}
+
+static const uint8_t *tile_data(const struct weight *w, int64_t mat, int64_t row0) {
+    size_t bytes = pack_tile_bytes(pack_form_of(w->type), w->n_in);
+    return (const uint8_t *)w->data +
+           (size_t)(mat * pack_n_tile(w->n_out) + row0 / PACK_ROWS) * bytes;
+}
+
+void cpu_tiles(const struct cpu *c, const struct cpu_thread *t, const struct cpu_product *p,
+               float *y) {
+    const struct weight *w = p->w;
+    if (w->layout != PACK_LAYOUT) {
+        float_tiles(c, p, y);
+        return;
+    }
+    const struct pack_form *f = pack_form_of(w->type);
+    const uint8_t *data = tile_data(w, p->mat, p->row0);
+    struct gemm_call g = {.form = f,
+                          .tile = {data, data + pack_tile_bytes(f, w->n_in)},
+                          .n_in = w->n_in,
+                          .acts = p->acts,
+                          .rows = p->rows,
+                          .n_row = p->n_row,
+                          .y = y,
+                          .room = t->room};
+    g.n_tile = p->row0 / PACK_ROWS + p->n_tile > pack_n_tile(w->n_out) ? 1 : p->n_tile;
+    c->gemm->tiles(&g);
+}
+
+void cpu_two_tiles(const struct cpu *c, const struct cpu_thread *t, const struct cpu_product *p,
+                   const struct weight *other, float *y) {
+    struct gemm_call g = {
+        .form = pack_form_of(p->w->type),
+        .n_tile = 2,
+        .n_in = p->w->n_in,
+        .tile = {tile_data(p->w, p->mat, p->row0), tile_data(other, p->mat, p->row0)},
+        .acts = p->acts,
+        .rows = p->rows,
+        .n_row = p->n_row,
+        .y = y,
+        .room = t->room};
+    c->gemm->tiles(&g);
+}
+
+/* ---- linear ---- */
+
+struct linear_job {
+    struct cpu *c;
+    const struct linear_out *o;
+    int n_o;
+    const float *x;
+    int64_t x_stride, n_in;
+    int32_t n_tok;
+    bool rounds;  /* some weights are packed */
+    bool dynamic; /* units are taken from the counter, not dealt */
+    size_t cost;  /* of all units */
+    _Atomic int64_t next;
+};
+
+static int64_t n_unit(const struct weight *w) { return (w->n_out + UNIT - 1) / UNIT; }
+
+static void finish_rows(const struct linear_out *o, int64_t row0, int32_t tok0, int n_row,
+                        const float *y) {
+    int64_t n = o->w->n_out - row0 < UNIT ? o->w->n_out - row0 : UNIT;
+    for (int i = 0; i < n_row; i++, y += GEMM_Y) {
+        float *dst = o->dst + (tok0 + i) * o->dst_stride + row0;
+        if (o->scale == 1 && !o->bias && !o->add) {
+            memcpy(dst, y, (size_t)n * sizeof *dst);
+            continue;
+        }
+        for (int64_t j = 0; j < n; j++) {
+            float v = y[j] * o->scale + (o->bias ? o->bias[row0 + j] : 0.0f);
+            dst[j] = o->add ? dst[j] + v : v;
+        }
+    }
+}
+
+static void linear_unit(const struct linear_job *j, const struct cpu_thread *t, const uint8_t *acts,
+                        const struct linear_out *o, int64_t row0) {
+    for (int32_t tok = 0; tok < j->n_tok; tok += GEMM_ROWS) {
+        struct cpu_product p = {.w = o->w, .row0 = row0, .n_tile = 2, .x_stride = j->x_stride};
+        p.acts = acts + (size_t)tok * gemm_act_bytes(j->n_in);
+        p.x = j->x + tok * j->x_stride;
+        p.n_row = j->n_tok - tok < GEMM_ROWS ? j->n_tok - tok : GEMM_ROWS;
+        cpu_tiles(j->c, t, &p, t->y);
+        finish_rows(o, row0, tok, p.n_row, t->y);
+    }
+}
+
+/* Units dealt in order of their bytes: thread i has those that begin in its share. */
+static void linear_dealt(struct linear_job *j, const struct cpu_thread *t, const uint8_t *acts,
+                         int ith, int n_thread) {
+    size_t from = j->cost * (size_t)ith / (size_t)n_thread, at = 0;
+    size_t to = j->cost * (size_t)(ith + 1) / (size_t)n_thread;
+    for (int k = 0; k < j->n_o && at < to; k++) {
+        const struct linear_out *o = &j->o[k];
+        size_t each = 2 * cpu_row_cost(o->w);
+        for (int64_t row = 0; row < o->w->n_out && at < to; row += UNIT, at += each)
+            if (at >= from) linear_unit(j, t, acts, o, row);
+    }
+}
+
+static void linear_part(void *arg, int ith, int n_thread) {
+    struct linear_job *j = arg;
+    struct cpu *c = j->c;
+    const struct cpu_thread *t = &c->threads[ith];
+    uint8_t *acts = c->acts;
+    if (j->rounds && j->n_tok * j->n_in <= CPU_OWN_ACTS) {
+        acts = t->acts;
+        cpu_round_rows(c, j->x, j->x_stride, j->n_in, 0, j->n_tok, acts);
+    } else if (j->rounds) {
+        cpu_round_rows(c, j->x, j->x_stride, j->n_in, (int64_t)j->n_tok * ith / n_thread,
+                       (int64_t)j->n_tok * (ith + 1) / n_thread, acts);
+        pool_barrier(c->pool);
+    }
+    if (!j->dynamic) {
+        linear_dealt(j, t, acts, ith, n_thread);
+        return;
+    }
+    int64_t at = 0, k = 0, mine = atomic_fetch_add(&j->next, 1);
+    while (k < j->n_o) {
+        if (mine >= at + n_unit(j->o[k].w)) {
+            at += n_unit(j->o[k++].w);
+            continue;
+        }
+        linear_unit(j, t, acts, &j->o[k], (mine - at) * UNIT);
+        mine = atomic_fetch_add(&j->next, 1);
+    }
+}
+
+void cpu_linear(struct dev *d, const struct linear_out *o, int32_t n_o, const float *x,
+                int64_t x_stride, int32_t n_tok) {
+    struct cpu *c = (struct cpu *)d;
+    struct linear_job j = {.c = c,
+                           .o = o,
+                           .n_o = n_o,
+                           .x = x,
+                           .x_stride = x_stride,
+                           .n_in = o[0].w->n_in,
+                           .n_tok = n_tok};
+    if (!ref_begin(&c->ref)) return;
+    for (int i = 0; i < n_o; i++) {
+        cpu_observed(c, o[i].w, 0, x, x_stride, n_tok);
+        if (!cpu_multiplies(c, o[i].w)) {
+            ref_linear(d, o, n_o, x, x_stride, n_tok);
+            return;
+        }
+        j.rounds |= o[i].w->layout == PACK_LAYOUT;
+        j.cost += (size_t)n_unit(o[i].w) * 2 * cpu_row_cost(o[i].w);
+    }
+    if (j.rounds && (size_t)n_tok * gemm_act_bytes(j.n_in) > c->n_acts) {
+        ref_fail(&c->ref, CHIMERE_EINTERNAL, "linear: more rows than reserve() was told of");
+        return;
+    }
+    j.dynamic = n_tok > STEP_MAX_TOK;
+    pool_run(c->pool, linear_part, &j);
+}

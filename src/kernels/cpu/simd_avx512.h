@@ -1,0 +1,48 @@
+/* simd_avx512.h: the 16 floats that the *.inc kernels are written in, as one register. Every operation
+ * rounds once; vf_fma fuses. simd_avx2.h and simd_neon.h give the same names. */
+#ifndef CHIMERE_KERNELS_CPU_SIMD_AVX512_H
+#define CHIMERE_KERNELS_CPU_SIMD_AVX512_H
+
+#include <immintrin.h>
+#include <stdint.h>
+
+#define SIMD_NAME(name) name##_avx512
+#define SIMD static inline __attribute__((always_inline, unused))
+
+typedef __m512 vf;
+
+SIMD vf vf_load(const float *p) { return _mm512_loadu_ps(p); }
+SIMD void vf_store(float *p, vf a) { _mm512_storeu_ps(p, a); }
+SIMD __mmask16 vf_first(int n) { return (__mmask16)((1u << n) - 1); }
+SIMD vf vf_load_n(const float *p, int n) { return _mm512_maskz_loadu_ps(vf_first(n), p); }
+SIMD void vf_store_n(float *p, vf a, int n) { _mm512_mask_storeu_ps(p, vf_first(n), a); }
+SIMD vf vf_set1(float x) { return _mm512_set1_ps(x); }
+SIMD vf vf_zero(void) { return _mm512_setzero_ps(); }
+SIMD vf vf_add(vf a, vf b) { return _mm512_add_ps(a, b); }
+SIMD vf vf_sub(vf a, vf b) { return _mm512_sub_ps(a, b); }
+SIMD vf vf_mul(vf a, vf b) { return _mm512_mul_ps(a, b); }
+SIMD vf vf_div(vf a, vf b) { return _mm512_div_ps(a, b); }
+SIMD vf vf_fma(vf a, vf b, vf c) { return _mm512_fmadd_ps(a, b, c); }
+SIMD vf vf_max(vf a, vf b) { return _mm512_max_ps(a, b); } /* b where either is NaN */
+SIMD vf vf_min(vf a, vf b) { return _mm512_min_ps(a, b); }
+SIMD vf vf_round(vf a) { return _mm512_roundscale_ps(a, 8); }
+SIMD vf vf_scale2(vf a, vf n) { return _mm512_scalef_ps(a, n); } /* a 2^n, n whole, |n| < 127 */
+SIMD float vf_sum(vf a) { return _mm512_reduce_add_ps(a); }
+SIMD float vf_top(vf a) { return _mm512_reduce_max_ps(a); }
+SIMD vf vf_load_f16(const uint16_t *p) {
+    return _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)(const void *)p));
+}
+SIMD void vf_store_f16(uint16_t *p, vf a) {
+    _mm256_storeu_si256((__m256i *)(void *)p, _mm512_cvtps_ph(a, 8));
+}
+SIMD float vf_half(const void *p) { /* one half, unaligned */
+    uint16_t h;
+    __builtin_memcpy(&h, p, 2);
+    return _cvtsh_ss(h);
+}
+SIMD vf vf_load_s8(const int8_t *p) {
+    __m128i v = _mm_loadu_si128((const __m128i *)(const void *)p);
+    return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(v));
+}
+
+#endif

@@ -1,0 +1,220 @@
+/* ops.h: THE list of operations; one table of function pointers per device.
+ *
+ * Every op has a scalar reference in cpu/ref_*.c that defines it; a device's version agrees with the
+ * reference within the tolerance named at the op (relative to the largest |reference| of the output).
+ * Ops return void. A device fails stickily: after a failure every op is a no-op and status() tells;
+ * the caller asks once per step. Outputs never overlap inputs unless the op says so. Rows of a batch
+ * are independent: what one row holds, NaN included, changes no bit of another row's result, and the
+ * result of a row does not depend on how many rows the call has (n_tok <= STEP_MAX_TOK; beyond that
+ * only scans may differ, within their tolerance).
+ * One thread at a time per device. No op allocates: scratch is sized by reserve(). */
+#ifndef CHIMERE_KERNELS_OPS_H
+#define CHIMERE_KERNELS_OPS_H
+
+#include "base/err.h"
+#include "kernels/tensor.h"
+
+struct ops;
+struct dev_need;
+struct dev { /* first member of every device's own context */
+    const struct ops *ops;
+};
+
+/* ---- arguments ---- */
+
+enum act { ACT_SILU, ACT_GELU, ACT_GELU_ERF, ACT_RELU, ACT_RELU2, ACT_SIGMOID };
+
+/* One result of a linear op: dst[t, 0..n_out) = w x[t] + bias, or += when add is set. */
+struct linear_out {
+    const struct weight *w; /* n_mat 1 */
+    const float *bias;      /* [n_out] or NULL */
+    float *dst;             /* [n_tok, dst_stride] */
+    int64_t dst_stride;
+    float scale; /* multiplies w x before bias and addition; 1 usually */
+    bool add;
+};
+
+enum rope_mode {
+    ROPE_NONE,
+    ROPE_NORM /* pairs (2i, 2i+1) */,
+    ROPE_NEOX /* pairs (i, i + n_rot/2) */
+};
+struct rope {
+    enum rope_mode mode;
+    int32_t n_rot;         /* leading elements of a head that rotate */
+    const float *inv_freq; /* [n_rot / 2] */
+    float magnitude;       /* multiplies sine and cosine (YaRN); 1 usually */
+};
+
+/* Per-head RMS norm (where weights are given) and RoPE of queries and keys, then keys and values into
+ * their pages at positions span.pos + i. Head h of token t starts at src + t * tok_stride +
+ * h * head_stride. */
+struct qkv_store_args {
+    const struct span *spans;
+    int32_t n_span, n_tok, n_head;
+    const float *q, *k, *v;
+    int64_t q_tok_stride, q_head_stride, k_tok_stride, v_tok_stride; /* k, v heads are dense */
+    const float *q_norm, *k_norm;                                    /* [d_k] or NULL */
+    float eps;
+    struct rope rope;
+    struct kv_view kv;
+    float *q_out; /* [n_tok, n_head, d_k], rotated if kv.rotate; may be q itself where dense */
+};
+
+/* out[t, h] = softmax(scale * q k^T over positions <= own) v, times sigmoid(gate) where given. Query
+ * head h uses kv head h / (n_head / n_kv_head). */
+struct attn_args {
+    const struct span *spans;
+    int32_t n_span, n_tok, n_head;
+    const float *q; /* [n_tok, n_head, d_k] from qkv_store */
+    struct kv_view kv;
+    float scale, softcap; /* softcap 0: none; else s = softcap * tanh(s / softcap) */
+    int32_t window;       /* 0: all; else positions > own - window */
+    const float *sinks;   /* [n_head] or NULL: an extra logit without value */
+    const float *gate;    /* or NULL */
+    int64_t gate_tok_stride, gate_head_stride;
+    float *out; /* [n_tok, n_head, d_v] */
+};
+
+/* Attention inside the batch, every token of a span sees the whole span (encoders). Dense heads. */
+struct attn_full_args {
+    const struct span *spans;
+    int32_t n_span, n_tok, n_head, d_head;
+    const float *q, *k, *v; /* [n_tok, n_head, d_head] */
+    float scale;
+    float *out;
+};
+
+/* Gated delta-net mixer (Yang et al., Gated Delta Networks, arXiv:2412.06464, as Qwen3.5 has it), from
+ * raw projections to the gated, normed output. Per token: causal depthwise conv of width d_conv over
+ * [q|k|v] and SiLU; q, k L2-normalised per head (x / sqrt(sum x^2 + eps)), q times d_k^-1/2;
+ * g = softplus(alpha + dt_bias) * a, b = sigmoid(beta); per value head, S in R^{d_k x d_v}:
+ *   S *= exp(g);  d = b (v - S^T k);  S += k d^T;  o = S^T q
+ * out = rms_norm(o; norm_w, eps) * silu(z). Value head j reads key head j % n_k_head (tiled) or
+ * j / (n_v_head / n_k_head) (grouped).
+ * state: s [n_v_head, d_k, d_v] in the order the device likes (opaque bytes, same size); conv
+ * [d_conv - 1, n_conv], n_conv = 2 n_k_head d_k + n_v_head d_v; log row [n_conv | alpha | beta]. */
+struct gdn_args {
+    const struct span *spans;
+    int32_t n_span, n_tok;
+    int32_t n_k_head, n_v_head, d_k, d_v, d_conv;
+    bool is_grouped;
+    float eps;
+    const float *qkv, *z; /* [n_tok, qkv_stride] (n_conv used), [n_tok, n_v_head * d_v] */
+    int64_t qkv_stride, z_stride;
+    const float *alpha, *beta; /* [n_tok, n_v_head] */
+    const float *conv_w;       /* [n_conv, d_conv], newest tap last */
+    const float *conv_b;       /* [n_conv] or NULL */
+    const float *a, *dt_bias;  /* [n_v_head] */
+    const float *norm_w;       /* [d_v] */
+    struct rec_view state;
+    float *out; /* [n_tok, n_v_head * d_v] */
+};
+
+/* out += down(act(gate x) * up x), or += down(act(up x)) where gate is NULL. Biases may be NULL. */
+struct ffn_args {
+    int32_t n_tok;
+    enum act act;
+    const float *x; /* [n_tok, n_embd] */
+    const struct weight *gate, *up, *down;
+    const float *gate_b, *up_b, *down_b;
+    float gate_scale, down_scale; /* 1 usually */
+    float *out;
+};
+
+enum moe_gating {
+    MOE_SOFTMAX,
+    MOE_SIGMOID,
+    MOE_SOFTMAX_CHOSEN /* softmax over the chosen logits */
+};
+
+/* Mixture of experts: scores = gating(router x); the n_used largest of scores + select_bias (ties: the
+ * lower index); their weights are the scores, divided by their sum where normalise, times scale.
+ * out += sum_e weight_e * ffn_e(x) + shared, shared = ffn_shared(x) * sigmoid(<shared_gate_w, x>)
+ * (factor 1 where shared_gate_w is NULL). A token whose scores are not finite gets NaN and ids of -1,
+ * alone. */
+struct moe_args {
+    int32_t n_tok, n_used;
+    enum moe_gating gating;
+    bool normalise;
+    float scale;
+    enum act act;
+    const float *x;                                 /* [n_tok, n_embd] */
+    const struct weight *router;                    /* [n_expert, n_embd] */
+    const float *select_bias;                       /* [n_expert] or NULL */
+    const struct weight *gate, *up, *down;          /* stacks of n_expert; gate may be NULL */
+    const struct weight *sh_gate, *sh_up, *sh_down; /* NULL: no shared expert, or no gate */
+    const float *shared_gate_w;                     /* [n_embd] or NULL */
+    float *out;                                     /* [n_tok, n_embd] */
+    int32_t *ids;                                   /* [n_tok, n_used] chosen experts, or NULL */
+};
+
+/* ---- the table ---- */
+
+struct ops {
+    const char *name;
+    bool is_host; /* device memory can be read by the host directly */
+
+    /* Memory of the device. alloc zeroes; NULL when short. */
+    void *(*alloc)(struct dev *d, size_t n);
+    void (*free)(struct dev *d, void *p);
+    void (*upload)(struct dev *d, void *dst, const void *src, size_t n);
+    void (*download)(struct dev *d, void *dst, const void *src, size_t n); /* waits */
+    void (*copy)(struct dev *d, void *dst, const void *src, size_t n);     /* may overlap: no */
+    void (*zero)(struct dev *d, void *dst, size_t n);
+    /* Scratch for batches of n_tok with rows and expert hidden sizes as given by the model. */
+    int (*reserve)(struct dev *d, const struct dev_need *need, struct err *e);
+    /* 0, or the first failure since open with its sentence. Waits for the device. */
+    int (*status)(struct dev *d, struct err *e);
+    void (*close)(struct dev *d);
+
+    /* Device form of a weight: the bytes it needs (0: multiplies as the file has it), then the lossless
+     * rearrangement of w (layout 0, host memory) into dst; w2 describes the result. */
+    size_t (*prepared_bytes)(struct dev *d, const struct weight *w);
+    void (*prepare)(struct dev *d, const struct weight *w, void *dst, struct weight *w2);
+
+    /* out[t] = scale * row ids[t] of w. w has layout 0. Exact. */
+    void (*embed)(struct dev *d, float *out, const struct weight *w, const int32_t *ids,
+                  int32_t n_tok, float scale);
+    /* out[r] = x[r] * w / sqrt(mean(x[r]^2) + eps) over n_row rows of n; w may be NULL. out may be x.
+     * Tolerance 1e-6. */
+    void (*rms_norm)(struct dev *d, float *out, const float *x, const float *w, int64_t n_row,
+                     int64_t n, float eps);
+    /* out[r] = (x - mean) / sqrt(var + eps) * w + b. out may be x. 1e-6. */
+    void (*layer_norm)(struct dev *d, float *out, const float *x, const float *w, const float *b,
+                       int64_t n_row, int64_t n, float eps);
+    /* n_out matrices times the same rows. float weights 1e-5; quantised weights: activations may be
+     * rounded to 8 bits per block of 32 (1e-2 against the float reference; 1e-5 against ref_linear_q8,
+     * which rounds the same way). */
+    void (*linear)(struct dev *d, const struct linear_out *o, int32_t n_o, const float *x,
+                   int64_t x_stride, int32_t n_tok);
+    void (*qkv_store)(struct dev *d, const struct qkv_store_args *a); /* 1e-5 before rounding */
+    void (*attn)(struct dev *d, const struct attn_args *a); /* 1e-5; q8_0, q4_0 caches 2e-3 */
+    void (*attn_full)(struct dev *d, const struct attn_full_args *a); /* 1e-5 */
+    void (*gdn)(struct dev *d, const struct gdn_args *a);             /* steps 1e-5; chunked 1e-4 */
+    void (*ffn)(struct dev *d, const struct ffn_args *a);             /* as linear */
+    void (*moe)(struct dev *d, const struct moe_args *a);             /* as linear */
+    /* out[i] = act(a[i]) * b[i]; b NULL: act(a). out may be a or b. 1e-6 */
+    void (*act_mul)(struct dev *d, float *out, const float *a, const float *b, int64_t n,
+                    enum act act);
+    /* y[i] = alpha * x[i] + beta * y[i]. Exact rounding not promised: 1e-6. */
+    void (*axpby)(struct dev *d, float *y, float alpha, const float *x, float beta, int64_t n);
+    /* out[i] = row rows[i] of x, n floats each. Exact. */
+    void (*gather_rows)(struct dev *d, float *out, const float *x, const int32_t *rows,
+                        int32_t n_row, int64_t n);
+};
+
+/* What scratch must be able to serve. */
+struct dev_need {
+    int32_t n_tok;       /* rows of the largest batch */
+    int64_t n_in, n_out; /* widest input row and output row of any linear op */
+    int64_t n_ff;        /* widest hidden row of an ffn or one expert */
+    int32_t n_expert, n_used;
+    int32_t n_head, d_head;    /* widest attention */
+    int32_t n_v_head, d_state; /* widest recurrent mixer: heads and per-head state elements */
+    int32_t d_rec_k, d_rec_v;  /* and its two sizes */
+    int64_t n_conv;
+    int64_t n_ctx; /* longest sequence */
+};
+
+#endif

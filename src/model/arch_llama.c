@@ -1,0 +1,183 @@
+/* arch_llama.c: plain decoder families: llama, qwen2, qwen3, qwen3moe. */
+#include <stddef.h>
+
+#include "model/arch_impl.h"
+
+#define HF "model.layers.%d."
+
+const struct tensor_row rows_embd[] = {
+    GMAT("token_embd.weight", "model.embed_tokens.weight", token_embd, 0, D_EMBD, D_VOCAB),
+    GVEC("output_norm.weight", "model.norm.weight", output_norm, 0, TF_NONE, D_EMBD),
+    GMAT("output.weight", "lm_head.weight", output, TS_TIED, D_EMBD, D_VOCAB),
+    GVEC("rope_freqs.weight", NULL, rope_freqs, TS_OPTIONAL, TF_NONE, D_NONE), ROWS_END};
+
+#define ATTN_ROWS(tf_q, tf_k)                                                                      \
+    VEC("blk.%d.attn_norm.weight", HF "input_layernorm.weight", attn_norm, AT_ATTN, 0, TF_NONE,    \
+        D_EMBD),                                                                                   \
+        MAT("blk.%d.attn_q.weight", HF "self_attn.q_proj.weight", attn.q, AT_ATTN, TS_OPTIONAL,    \
+            tf_q, D_EMBD, D_Q, D_NONE),                                                            \
+        MAT("blk.%d.attn_k.weight", HF "self_attn.k_proj.weight", attn.k, AT_ATTN, TS_OPTIONAL,    \
+            tf_k, D_EMBD, D_K, D_NONE),                                                            \
+        MAT("blk.%d.attn_v.weight", HF "self_attn.v_proj.weight", attn.v, AT_ATTN, TS_OPTIONAL,    \
+            TF_NONE, D_EMBD, D_V, D_NONE),                                                         \
+        MAT("blk.%d.attn_qkv.weight", NULL, attn.qkv, AT_ATTN, TS_OPTIONAL, TF_NONE, D_EMBD,       \
+            D_QKV, D_NONE),                                                                        \
+        MAT("blk.%d.attn_output.weight", HF "self_attn.o_proj.weight", attn.out, AT_ATTN, 0,       \
+            TF_NONE, D_ATTN_OUT, D_EMBD, D_NONE),                                                  \
+        VEC("blk.%d.attn_q.bias", HF "self_attn.q_proj.bias", attn.q_b, AT_ATTN, TS_OPTIONAL,      \
+            tf_q, D_Q),                                                                            \
+        VEC("blk.%d.attn_k.bias", HF "self_attn.k_proj.bias", attn.k_b, AT_ATTN, TS_OPTIONAL,      \
+            tf_k, D_K),                                                                            \
+        VEC("blk.%d.attn_v.bias", HF "self_attn.v_proj.bias", attn.v_b, AT_ATTN, TS_OPTIONAL,      \
+            TF_NONE, D_V),                                                                         \
+        VEC("blk.%d.attn_qkv.bias", NULL, attn.qkv_b, AT_ATTN, TS_OPTIONAL, TF_NONE, D_QKV),       \
+        VEC("blk.%d.attn_output.bias", HF "self_attn.o_proj.bias", attn.out_b, AT_ATTN,            \
+            TS_OPTIONAL, TF_NONE, D_EMBD)
+
+const struct tensor_row rows_attn[] = {ATTN_ROWS(TF_NONE, TF_NONE), ROWS_END};
+
+/* llama files pair neighbouring elements in RoPE; Hugging Face pairs the halves. */
+static const struct tensor_row rows_attn_permuted[] = {
+    ATTN_ROWS(TF_ROPE_PERMUTE_Q, TF_ROPE_PERMUTE_K), ROWS_END};
+
+static const struct tensor_row rows_qk_norm[] = {
+    VEC("blk.%d.attn_q_norm.weight", HF "self_attn.q_norm.weight", attn.q_norm, AT_ATTN, 0, TF_NONE,
+        D_HEAD_K),
+    VEC("blk.%d.attn_k_norm.weight", HF "self_attn.k_norm.weight", attn.k_norm, AT_ATTN, 0, TF_NONE,
+        D_HEAD_K),
+    ROWS_END};
+
+const struct tensor_row rows_ffn_norm[] = {VEC("blk.%d.ffn_norm.weight",
+                                               HF "post_attention_layernorm.weight", ffn_norm,
+                                               AT_LAYER, 0, TF_NONE, D_EMBD),
+                                           ROWS_END};
+
+const struct tensor_row rows_ffn[] = {MAT("blk.%d.ffn_gate.weight", HF "mlp.gate_proj.weight",
+                                          ffn.gate, AT_FFN_DENSE, 0, TF_NONE, D_EMBD, D_FF, D_NONE),
+                                      MAT("blk.%d.ffn_up.weight", HF "mlp.up_proj.weight", ffn.up,
+                                          AT_FFN_DENSE, 0, TF_NONE, D_EMBD, D_FF, D_NONE),
+                                      MAT("blk.%d.ffn_down.weight", HF "mlp.down_proj.weight",
+                                          ffn.down, AT_FFN_DENSE, 0, TF_NONE, D_FF, D_EMBD, D_NONE),
+                                      VEC("blk.%d.ffn_gate.bias", HF "mlp.gate_proj.bias",
+                                          ffn.gate_b, AT_FFN_DENSE, TS_OPTIONAL, TF_NONE, D_FF),
+                                      VEC("blk.%d.ffn_up.bias", HF "mlp.up_proj.bias", ffn.up_b,
+                                          AT_FFN_DENSE, TS_OPTIONAL, TF_NONE, D_FF),
+                                      VEC("blk.%d.ffn_down.bias", HF "mlp.down_proj.bias",
+                                          ffn.down_b, AT_FFN_DENSE, TS_OPTIONAL, TF_NONE, D_EMBD),
+                                      ROWS_END};
+
+#define EXPERTS(name_, hf_, fused_, slot_, tf_, a, b)                                              \
+    {                                                                                              \
+        name_, hf_, fused_, offsetof(struct layer_weights, slot_), false, AT_FFN_MOE, TS_OPTIONAL, \
+            TF_NONE, tf_, {                                                                        \
+            a, b, D_EXPERT                                                                         \
+        }                                                                                          \
+    }
+
+const struct tensor_row rows_moe[] = {
+    MAT("blk.%d.ffn_gate_inp.weight", HF "mlp.gate.weight", moe.router, AT_FFN_MOE, TS_F32, TF_NONE,
+        D_EMBD, D_EXPERT, D_NONE),
+    EXPERTS("blk.%d.ffn_gate_exps.weight", HF "mlp.experts.%e.gate_proj.weight",
+            HF "mlp.experts.gate_up_proj", moe.gate, TF_FIRST_HALF, D_EMBD, D_FF_EXP),
+    EXPERTS("blk.%d.ffn_up_exps.weight", HF "mlp.experts.%e.up_proj.weight",
+            HF "mlp.experts.gate_up_proj", moe.up, TF_SECOND_HALF, D_EMBD, D_FF_EXP),
+    EXPERTS("blk.%d.ffn_gate_up_exps.weight", NULL, NULL, moe.gate_up, TF_NONE, D_EMBD, D_FF_EXP2),
+    {"blk.%d.ffn_down_exps.weight",
+     HF "mlp.experts.%e.down_proj.weight",
+     HF "mlp.experts.down_proj",
+     offsetof(struct layer_weights, moe.down),
+     false,
+     AT_FFN_MOE,
+     0,
+     TF_NONE,
+     TF_NONE,
+     {D_FF_EXP, D_EMBD, D_EXPERT}},
+    ROWS_END};
+
+static const struct key_row keys_dense[] = {
+    {"context_length", "max_position_embeddings", KEY_U32, true, NAN},
+    {"embedding_length", "hidden_size", KEY_U32, true, NAN},
+    {"block_count", "num_hidden_layers", KEY_U32, true, NAN},
+    {"feed_forward_length", "intermediate_size", KEY_U32, true, NAN},
+    {"attention.head_count", "num_attention_heads", KEY_U32, true, NAN},
+    {"attention.head_count_kv", "num_key_value_heads|num_attention_heads", KEY_U32, true, NAN},
+    {"attention.key_length", "head_dim", KEY_U32, false, NAN},
+    {"attention.value_length", "head_dim", KEY_U32, false, NAN},
+    {"attention.layer_norm_rms_epsilon", "rms_norm_eps", KEY_F32, true, NAN},
+    {"rope.freq_base", "rope_parameters.rope_theta|rope_theta", KEY_F32, false, 10000},
+    {.gguf = NULL}};
+
+static const struct key_row keys_moe[] = {
+    {"context_length", "max_position_embeddings", KEY_U32, true, NAN},
+    {"embedding_length", "hidden_size", KEY_U32, true, NAN},
+    {"block_count", "num_hidden_layers", KEY_U32, true, NAN},
+    {"feed_forward_length", "intermediate_size", KEY_U32, true, NAN},
+    {"attention.head_count", "num_attention_heads", KEY_U32, true, NAN},
+    {"attention.head_count_kv", "num_key_value_heads|num_attention_heads", KEY_U32, true, NAN},
+    {"attention.key_length", "head_dim", KEY_U32, false, NAN},
+    {"attention.value_length", "head_dim", KEY_U32, false, NAN},
+    {"attention.layer_norm_rms_epsilon", "rms_norm_eps", KEY_F32, true, NAN},
+    {"rope.freq_base", "rope_parameters.rope_theta|rope_theta", KEY_F32, false, 10000},
+    {"expert_count", "num_experts|num_local_experts", KEY_U32, true, NAN},
+    {"expert_used_count", "num_experts_per_tok", KEY_U32, true, NAN},
+    {"expert_feed_forward_length", "moe_intermediate_size", KEY_U32, true, NAN},
+    {.gguf = NULL}};
+
+static int read_plain(struct hparams *hp, const struct gguf *g, enum rope_mode rope,
+                      struct err *e) {
+    int rc = read_layers(hp, g, e);
+    for (int32_t il = 0; !rc && il < arch_n_layer_all(hp); il++) {
+        hp->layer[il].mixer = MIX_ATTN;
+        hp->layer[il].ffn = hp->moe.n_expert ? FFN_MOE : FFN_DENSE;
+        if (!hp->moe.n_expert && hp->layer[il].n_ff < 1)
+            return err_set(e, CHIMERE_EFORMAT,
+                           "key %s.feed_forward_length: expected at least 1, got %d",
+                           hp->arch->name, hp->layer[il].n_ff);
+    }
+    if (!rc) rc = read_attention(hp, g, e);
+    if (!rc) rc = read_rope(hp, g, rope, e);
+    if (!rc) rc = key_f32(hp, g, "attention.layer_norm_rms_epsilon", true, 0, 1, &hp->eps, e);
+    return rc;
+}
+
+static int read_llama(struct hparams *hp, const struct gguf *g, struct err *e) {
+    int32_t n_expert = 0;
+    int rc = key_i32(hp, g, "expert_count", false, 0, ARCH_MAX_EXPERTS, &n_expert, e);
+    if (!rc && n_expert > 0) {
+        /* Mixtral: experts of the dense width, weights of the chosen normalised */
+        hp->moe.normalise = true;
+        rc = key_i32(hp, g, "feed_forward_length", true, 1, 1 << 24, &hp->moe.n_ff, e);
+        if (!rc) rc = read_moe(hp, g, e);
+    }
+    return rc ? rc : read_plain(hp, g, ROPE_NORM, e);
+}
+
+static int read_neox(struct hparams *hp, const struct gguf *g, struct err *e) {
+    return read_plain(hp, g, ROPE_NEOX, e);
+}
+
+static int read_qwen3moe(struct hparams *hp, const struct gguf *g, struct err *e) {
+    hp->moe.normalise = true;
+    int rc = read_moe(hp, g, e);
+    return rc ? rc : read_plain(hp, g, ROPE_NEOX, e);
+}
+
+static const char *const hf_llama[] = {"llama", "mistral", NULL};
+static const char *const hf_qwen2[] = {"qwen2", NULL};
+static const char *const hf_qwen3[] = {"qwen3", NULL};
+static const char *const hf_qwen3moe[] = {"qwen3_moe", NULL};
+
+static const struct tensor_row *const t_llama[] = {rows_embd, rows_attn_permuted, rows_ffn_norm,
+                                                   rows_ffn,  rows_moe,           NULL};
+static const struct tensor_row *const t_qwen2[] = {rows_embd, rows_attn, rows_ffn_norm, rows_ffn,
+                                                   NULL};
+static const struct tensor_row *const t_qwen3[] = {rows_embd,     rows_attn, rows_qk_norm,
+                                                   rows_ffn_norm, rows_ffn,  NULL};
+static const struct tensor_row *const t_qwen3moe[] = {rows_embd,     rows_attn, rows_qk_norm,
+                                                      rows_ffn_norm, rows_moe,  NULL};
+
+const struct arch arch_llama = {"llama", hf_llama, t_llama, keys_dense, NULL, read_llama};
+const struct arch arch_qwen2 = {"qwen2", hf_qwen2, t_qwen2, keys_dense, NULL, read_neox};
+const struct arch arch_qwen3 = {"qwen3", hf_qwen3, t_qwen3, keys_dense, NULL, read_neox};
+const struct arch arch_qwen3moe = {"qwen3moe", hf_qwen3moe, t_qwen3moe,
+                                   keys_moe,   NULL,        read_qwen3moe};

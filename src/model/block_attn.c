@@ -1,0 +1,56 @@
+/* block_attn.c: softmax attention over the sequence's pages, with or without an output gate. */
+#include "model/forward_impl.h"
+
+static struct rope rope_of(const struct model *m) {
+    return (struct rope){m->hp.rope_mode, m->hp.n_rot, m->inv_freq, m->hp.rope_magnitude};
+}
+
+void attn_forward(struct forward *f, int32_t il) {
+    const struct hparams *hp = &f->m->hp;
+    const struct layer_weights *l = &f->m->weights.layer[il];
+    const struct ops *ops = f->d->ops;
+    int32_t n_head = hp->layer[il].n_head;
+    int64_t n_q = arch_dim(hp, D_Q, il), n_k = arch_dim(hp, D_K, il), stride = f->proj_stride;
+    float *q = f->proj, *k = q + n_q, *v = k + n_k;
+    const struct linear_out out[3] = {fwd_out(&l->attn.q, l->attn.q_b, q, stride),
+                                      fwd_out(&l->attn.k, l->attn.k_b, k, stride),
+                                      fwd_out(&l->attn.v, l->attn.v_b, v, stride)};
+    fwd_linear(f, out, 3, f->h, hp->n_embd);
+
+    int64_t q_head = hp->has_q_gate ? 2 * (int64_t)hp->d_k : hp->d_k; /* [q | gate] a head */
+    const struct qkv_store_args store = {.spans = f->spans,
+                                         .n_span = f->n_span,
+                                         .n_tok = f->n_tok,
+                                         .n_head = n_head,
+                                         .q = q,
+                                         .k = k,
+                                         .v = v,
+                                         .q_tok_stride = stride,
+                                         .q_head_stride = q_head,
+                                         .k_tok_stride = stride,
+                                         .v_tok_stride = stride,
+                                         .q_norm = l->attn.q_norm,
+                                         .k_norm = l->attn.k_norm,
+                                         .eps = hp->eps,
+                                         .rope = rope_of(f->m),
+                                         .kv = f->p->layer[il].kv,
+                                         .q_out = f->z};
+    ops->qkv_store(f->d, &store);
+
+    const struct attn_args attn = {.spans = f->spans,
+                                   .n_span = f->n_span,
+                                   .n_tok = f->n_tok,
+                                   .n_head = n_head,
+                                   .q = f->z,
+                                   .kv = f->p->layer[il].kv,
+                                   .scale = hp->attn_scale,
+                                   .sinks = l->attn.sinks,
+                                   .gate = hp->has_q_gate ? q + hp->d_k : NULL,
+                                   .gate_tok_stride = stride,
+                                   .gate_head_stride = q_head,
+                                   .out = f->mix};
+    ops->attn(f->d, &attn);
+
+    const struct linear_out res = fwd_add(&l->attn.out, l->attn.out_b, f->x, hp->n_embd);
+    fwd_linear(f, &res, 1, f->mix, (int64_t)n_head * hp->d_v);
+}

@@ -1,0 +1,156 @@
+/* encode.c: BERT encoders: embeddings and relevance scores of whole texts.
+ *
+ * x = norm(token + position + segment); for each layer: x = norm(x + attention(x)); x = norm(x + ffn(x)).
+ * Norms stand behind the sums (Devlin et al., arXiv:1810.04805). */
+#include <math.h>
+#include <string.h>
+
+#include "base/err.h"
+#include "base/mem.h"
+#include "model/forward_impl.h"
+
+static void encoder_layer(struct forward *f, int32_t il) {
+    const struct hparams *hp = &f->m->hp;
+    const struct layer_weights *l = &f->m->weights.layer[il];
+    const struct ops *ops = f->d->ops;
+    int64_t d = hp->n_embd, n = (int64_t)f->n_tok * d;
+    float *q = f->proj, *k = q + n, *v = k + n; /* dense, so that heads are dense too */
+    const struct linear_out out[3] = {fwd_out(&l->attn.q, l->attn.q_b, q, d),
+                                      fwd_out(&l->attn.k, l->attn.k_b, k, d),
+                                      fwd_out(&l->attn.v, l->attn.v_b, v, d)};
+    fwd_linear(f, out, 3, f->x, d);
+    const struct attn_full_args a = {.spans = f->spans,
+                                     .n_span = f->n_span,
+                                     .n_tok = f->n_tok,
+                                     .n_head = hp->layer[il].n_head,
+                                     .d_head = hp->d_k,
+                                     .q = q,
+                                     .k = k,
+                                     .v = v,
+                                     .scale = hp->attn_scale,
+                                     .out = f->mix};
+    ops->attn_full(f->d, &a);
+    const struct linear_out res = fwd_add(&l->attn.out, l->attn.out_b, f->x, d);
+    fwd_linear(f, &res, 1, f->mix, d);
+    ops->layer_norm(f->d, f->x, f->x, l->attn_norm, l->attn_norm_b, f->n_tok, d, hp->eps);
+    ops->copy(f->d, f->h, f->x, (size_t)n * sizeof(float));
+    ffn_forward(f, il);
+    ops->layer_norm(f->d, f->x, f->x, l->ffn_norm, l->ffn_norm_b, f->n_tok, d, hp->eps);
+}
+
+/* Adds rows of an embedding table chosen by ids (in f->ids) to x. */
+static void add_embedding(struct forward *f, const struct weight *w) {
+    f->d->ops->embed(f->d, f->h, w, f->ids, f->n_tok, 1);
+    f->d->ops->axpby(f->d, f->x, 1, f->h, 1, (int64_t)f->n_tok * f->m->hp.n_embd);
+}
+
+static int load_batch(struct forward *f, const struct encode_text *texts, int32_t n_text,
+                      struct err *e) {
+    const struct hparams *hp = &f->m->hp;
+    f->n_tok = 0;
+    f->n_span = n_text;
+    f->runs = NULL;
+    for (int32_t i = 0; i < n_text; i++) {
+        const struct encode_text *t = &texts[i];
+        if (t->n_tok < 1 || t->n_tok > hp->n_ctx_train)
+            return err_set(e, CHIMERE_ELIMIT, "text %d: expected 1 to %d tokens, got %d", i,
+                           hp->n_ctx_train, t->n_tok);
+        if (f->n_tok > f->n_tok_max - t->n_tok)
+            return err_set(e, CHIMERE_ELIMIT, "texts: expected at most %d tokens together",
+                           f->n_tok_max);
+        f->spans[i] = (struct span){.row = f->n_tok, .n_tok = t->n_tok};
+        for (int32_t k = 0; k < t->n_tok; k++) {
+            if (t->tokens[k] < 0 || t->tokens[k] >= hp->n_vocab)
+                return err_set(e, CHIMERE_EINVAL, "token: expected an id below %d, got %d",
+                               hp->n_vocab, t->tokens[k]);
+            if (t->types && (t->types[k] < 0 || t->types[k] >= hp->n_token_type))
+                return err_set(e, CHIMERE_EINVAL, "segment: expected below %d, got %d",
+                               hp->n_token_type, t->types[k]);
+            f->ids[f->n_tok++] = t->tokens[k];
+        }
+    }
+    return 0;
+}
+
+/* One score a text: the classifier over the first row (a dense layer and tanh before it where present). */
+static int rank(struct forward *f, int32_t n_text, float *out, struct err *e) {
+    const struct global_weights *g = &f->m->weights.global;
+    const struct ops *ops = f->d->ops;
+    int64_t d = f->m->hp.n_embd;
+    if (!g->cls_out.data)
+        return err_set(e, CHIMERE_EUNSUPPORTED, "this model has no relevance head");
+    float *rows = f->picked;
+    if (g->cls.data) {
+        struct linear_out o = fwd_out(&g->cls, g->cls_b, f->h, d);
+        ops->linear(f->d, &o, 1, rows, d, n_text);
+        float *host = mem_alloc((size_t)(n_text * d) * sizeof(float));
+        if (!host) return err_set(e, CHIMERE_ENOMEM, "out of memory");
+        ops->download(f->d, host, f->h, (size_t)(n_text * d) * sizeof(float));
+        for (int64_t i = 0; i < n_text * d; i++) host[i] = tanhf(host[i]);
+        ops->upload(f->d, rows, host, (size_t)(n_text * d) * sizeof(float));
+        mem_free(host);
+    }
+    struct linear_out o = fwd_out(&g->cls_out, g->cls_out_b, f->h, 1);
+    ops->linear(f->d, &o, 1, rows, d, n_text);
+    float scores[FORWARD_MAX_RUNS];
+    ops->download(f->d, scores, f->h, (size_t)n_text * sizeof(float));
+    for (int32_t i = 0; i < n_text; i++) out[(int64_t)i * d] = scores[i];
+    return 0;
+}
+
+static void pool_rows(const struct forward *f, const float *x, float *out) {
+    int64_t d = f->m->hp.n_embd;
+    for (int32_t i = 0; i < f->n_span; i++) {
+        const struct span *s = &f->spans[i];
+        const float *first = x + s->row * d;
+        float *o = out + i * d;
+        if (f->m->hp.pooling == POOL_MEAN) {
+            for (int64_t j = 0; j < d; j++) {
+                double sum = 0;
+                for (int32_t t = 0; t < s->n_tok; t++) sum += first[t * d + j];
+                o[j] = (float)(sum / s->n_tok);
+            }
+        } else {
+            const float *row = f->m->hp.pooling == POOL_LAST ? first + (s->n_tok - 1) * d : first;
+            memcpy(o, row, (size_t)d * sizeof(float));
+        }
+    }
+}
+
+int forward_encode(struct forward *f, const struct encode_text *texts, int32_t n_text, float *out,
+                   struct err *e) {
+    const struct hparams *hp = &f->m->hp;
+    const struct global_weights *g = &f->m->weights.global;
+    const struct ops *ops = f->d->ops;
+    int64_t d = hp->n_embd;
+    if (hp->is_causal) return err_set(e, CHIMERE_EUNSUPPORTED, "%s is no encoder", f->m->name);
+    if (n_text < 1 || n_text > FORWARD_MAX_RUNS || n_text > f->n_out_max)
+        return err_set(e, CHIMERE_ELIMIT, "texts: expected 1 to %d, got %d", f->n_out_max, n_text);
+    int rc = load_batch(f, texts, n_text, e);
+    if (rc) return rc;
+    ops->embed(f->d, f->x, &g->token_embd, f->ids, f->n_tok, 1);
+    for (int32_t i = 0; i < n_text; i++)
+        for (int32_t t = 0; t < texts[i].n_tok; t++) f->ids[f->spans[i].row + t] = t;
+    add_embedding(f, &g->pos_embd);
+    if (g->type_embd.data) {
+        for (int32_t i = 0; i < n_text; i++)
+            for (int32_t t = 0; t < texts[i].n_tok; t++)
+                f->ids[f->spans[i].row + t] = texts[i].types ? texts[i].types[t] : 0;
+        add_embedding(f, &g->type_embd);
+    }
+    ops->layer_norm(f->d, f->x, f->x, g->embd_norm, g->embd_norm_b, f->n_tok, d, hp->eps);
+    for (int32_t il = 0; il < hp->n_layer; il++) encoder_layer(f, il);
+    rc = ops->status(f->d, e);
+    if (rc) return rc;
+    if (hp->pooling == POOL_RANK) {
+        for (int32_t i = 0; i < n_text; i++) f->rows[i] = f->spans[i].row;
+        ops->gather_rows(f->d, f->picked, f->x, f->rows, n_text, d);
+        return rank(f, n_text, out, e);
+    }
+    float *host = mem_alloc((size_t)(f->n_tok * d) * sizeof(float));
+    if (!host) return err_set(e, CHIMERE_ENOMEM, "out of memory");
+    ops->download(f->d, host, f->x, (size_t)(f->n_tok * d) * sizeof(float));
+    pool_rows(f, host, out);
+    mem_free(host);
+    return 0;
+}

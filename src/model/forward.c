@@ -1,0 +1,336 @@
+/* forward.c: the loop over layers. A request's life: scheduler -> here -> block_*.c -> ops.
+ *
+ * tokens -> embedding -> for each layer: x += mixer(norm(x)); x += ffn(norm(x)) -> norm -> logits of the
+ * rows that somebody wants. */
+#include "model/forward.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/err.h"
+#include "base/mem.h"
+#include "model/forward_impl.h"
+
+/* ---- planning ---- */
+
+struct plan {
+    int64_t proj, z, mix, ff, n_v;
+};
+
+static int64_t max64(int64_t a, int64_t b) { return a > b ? a : b; }
+
+static struct plan plan_rows(const struct hparams *hp) {
+    struct plan p = {0};
+    for (int32_t il = 0; il < arch_n_layer_all(hp); il++) {
+        if (hp->layer[il].mixer == MIX_ATTN) {
+            p.proj = max64(p.proj, arch_dim(hp, D_QKV, il));
+            p.z = max64(p.z, (int64_t)hp->layer[il].n_head * hp->d_k);
+            p.mix = max64(p.mix, arch_dim(hp, D_ATTN_OUT, il));
+        } else if (hp->layer[il].mixer == MIX_GDN) {
+            p.proj = max64(p.proj, arch_dim(hp, D_GDN_CONV, il));
+            p.z = max64(p.z, arch_dim(hp, D_GDN_INNER, il));
+            p.mix = max64(p.mix, arch_dim(hp, D_GDN_INNER, il));
+            p.n_v = hp->gdn.n_v_head;
+        }
+        if (hp->layer[il].ffn == FFN_DENSE) p.ff = max64(p.ff, hp->layer[il].n_ff);
+    }
+    return p;
+}
+
+/* Every activation array: where its pointer lives, floats per token or per output row. */
+struct array {
+    float **slot;
+    int64_t per_tok, per_out;
+};
+
+static int list_arrays(struct forward *f, const struct hparams *hp, struct array out[16]) {
+    struct plan p = plan_rows(hp);
+    int64_t d = hp->n_embd;
+    const struct array all[] = {{&f->x, d, 0},
+                                {&f->h, d, 0},
+                                {&f->proj, p.proj, 0},
+                                {&f->z, p.z, 0},
+                                {&f->ab, 2 * p.n_v, 0},
+                                {&f->mix, p.mix, 0},
+                                {&f->ff, 2 * p.ff, 0},
+                                {&f->hidden, d, 0},
+                                {&f->pair, hp->n_nextn ? 2 * d : 0, 0},
+                                {&f->low, LORA_MAX_RANK, 0},
+                                {&f->picked, 0, d},
+                                {&f->logits, 0, hp->n_vocab}};
+    int n = (int)(sizeof all / sizeof *all);
+    memcpy(out, all, sizeof all);
+    f->proj_stride = p.proj;
+    f->z_stride = p.z;
+    f->mix_stride = p.mix;
+    f->ff_stride = p.ff;
+    return n;
+}
+
+uint64_t forward_bytes(const struct model *m, int32_t n_tok_max, int32_t n_out_max) {
+    struct forward f;
+    struct array a[16];
+    int n = list_arrays(&f, &m->hp, a);
+    uint64_t bytes = 0;
+    for (int i = 0; i < n; i++)
+        bytes += 4u * ((uint64_t)a[i].per_tok * (uint64_t)n_tok_max +
+                       (uint64_t)a[i].per_out * (uint64_t)n_out_max);
+    return bytes;
+}
+
+static struct dev_need needs(const struct model *m, const struct seq_pool *p, int32_t n_tok_max) {
+    const struct hparams *hp = &m->hp;
+    struct plan r = plan_rows(hp);
+    struct dev_need n = {.n_tok = n_tok_max,
+                         .n_expert = hp->moe.n_expert,
+                         .n_used = hp->moe.n_used,
+                         .d_head = hp->d_k > hp->d_v ? hp->d_k : hp->d_v,
+                         .n_v_head = hp->gdn.n_v_head,
+                         .d_state = hp->gdn.d_k * hp->gdn.d_v,
+                         .d_rec_k = hp->gdn.d_k,
+                         .d_rec_v = hp->gdn.d_v,
+                         .n_ctx = p ? p->params.n_ctx : n_tok_max};
+    n.n_in = max64(max64(2 * (int64_t)hp->n_embd, r.mix), r.ff);
+    n.n_out = max64(max64(hp->n_vocab, r.proj), r.ff);
+    n.n_ff = max64(max64(hp->moe.n_ff, hp->moe.n_ff_shared), r.ff);
+    for (int32_t il = 0; il < arch_n_layer_all(hp); il++) {
+        if (hp->layer[il].n_head > n.n_head) n.n_head = hp->layer[il].n_head;
+        if (hp->layer[il].mixer == MIX_GDN) n.n_conv = arch_dim(hp, D_GDN_CONV, il);
+    }
+    return n;
+}
+
+int forward_new(struct forward **out, struct model *m, struct seq_pool *p, int32_t n_tok_max,
+                int32_t n_out_max, struct err *e) {
+    *out = NULL;
+    if (n_tok_max < 1 || n_out_max < 1)
+        return err_set(e, CHIMERE_EINVAL, "forward: expected room for a token");
+    struct forward *f = mem_zalloc(sizeof *f);
+    if (!f) return err_set(e, CHIMERE_ENOMEM, "out of memory");
+    f->m = m;
+    f->p = p;
+    f->d = m->dev;
+    f->n_tok_max = n_tok_max;
+    f->n_out_max = n_out_max;
+    struct array a[16];
+    int n = list_arrays(f, &m->hp, a);
+    struct dev_need need = needs(m, p, n_tok_max > n_out_max ? n_tok_max : n_out_max);
+    int rc = f->d->ops->reserve(f->d, &need, e);
+    for (int i = 0; !rc && i < n; i++) {
+        size_t bytes =
+            (size_t)(a[i].per_tok * n_tok_max + a[i].per_out * n_out_max) * sizeof(float);
+        if (bytes && !(*a[i].slot = f->d->ops->alloc(f->d, bytes)))
+            rc = err_set(e, CHIMERE_ENOMEM, "activations for %d tokens: out of memory", n_tok_max);
+    }
+    f->rows = mem_alloc_array((size_t)n_out_max, sizeof *f->rows);
+    f->ids = mem_alloc_array((size_t)n_tok_max, sizeof *f->ids);
+    if (!f->d->ops->is_host)
+        f->host_logits = mem_alloc_array((size_t)n_out_max * (size_t)m->hp.n_vocab, sizeof(float));
+    if (!rc && (!f->rows || !f->ids || (!f->d->ops->is_host && !f->host_logits)))
+        rc = err_set(e, CHIMERE_ENOMEM, "out of memory");
+    if (rc) {
+        forward_free(f);
+        return rc;
+    }
+    *out = f;
+    return 0;
+}
+
+void forward_free(struct forward *f) {
+    if (!f) return;
+    struct array a[16];
+    int n = list_arrays(f, &f->m->hp, a);
+    for (int i = 0; i < n; i++)
+        if (*a[i].slot) f->d->ops->free(f->d, *a[i].slot);
+    mem_free(f->host_logits);
+    mem_free(f->rows);
+    mem_free(f->ids);
+    mem_free(f);
+}
+
+/* ---- products with adapters ---- */
+
+bool fwd_has_lora(const struct forward *f, const struct weight *w) {
+    const struct weight *a, *b;
+    float scale;
+    for (int32_t i = 0; f->runs && i < f->n_span; i++)
+        for (int32_t k = 0; k < f->runs[i].n_lora; k++)
+            if (lora_find(f->runs[i].loras[k].lora, w, &a, &b, &scale)) return true;
+    return false;
+}
+
+static void add_lora(struct forward *f, const struct linear_out *o, const float *x,
+                     int64_t x_stride, const struct span *s, const struct lora_use *use) {
+    const struct weight *a, *b;
+    float scale;
+    if (!lora_find(use->lora, o->w, &a, &b, &scale)) return;
+    const float *rows = x + s->row * x_stride;
+    struct linear_out down = fwd_out(a, NULL, f->low, a->n_out);
+    f->d->ops->linear(f->d, &down, 1, rows, x_stride, s->n_tok);
+    struct linear_out up = fwd_add(b, NULL, o->dst + s->row * o->dst_stride, o->dst_stride);
+    up.scale = scale * use->scale * o->scale;
+    f->d->ops->linear(f->d, &up, 1, f->low, a->n_out, s->n_tok);
+}
+
+void fwd_linear(struct forward *f, const struct linear_out *o, int32_t n_o, const float *x,
+                int64_t x_stride) {
+    f->d->ops->linear(f->d, o, n_o, x, x_stride, f->n_tok);
+    for (int32_t i = 0; f->runs && i < f->n_span; i++)
+        for (int32_t k = 0; k < f->runs[i].n_lora; k++)
+            for (int32_t j = 0; j < n_o; j++)
+                add_lora(f, &o[j], x, x_stride, &f->spans[i], &f->runs[i].loras[k]);
+}
+
+/* ---- running ---- */
+
+void layer_forward(struct forward *f, int32_t il) {
+    const struct hparams *hp = &f->m->hp;
+    const struct layer_weights *l = &f->m->weights.layer[il];
+    const struct ops *ops = f->d->ops;
+    ops->rms_norm(f->d, f->h, f->x, l->attn_norm, f->n_tok, hp->n_embd, hp->eps);
+    if (hp->layer[il].mixer == MIX_ATTN) attn_forward(f, il);
+    else if (hp->layer[il].mixer == MIX_GDN) gdn_forward(f, il);
+    ops->rms_norm(f->d, f->h, f->x, l->ffn_norm, f->n_tok, hp->n_embd, hp->eps);
+    ffn_forward(f, il);
+}
+
+static int check_runs(const struct forward *f, const struct run *runs, int32_t n_run,
+                      struct err *e) {
+    int64_t n_tok = 0, n_out = 0;
+    if (n_run < 1 || n_run > FORWARD_MAX_RUNS)
+        return err_set(e, CHIMERE_ELIMIT, "batch: expected 1 to %d sequences, got %d",
+                       FORWARD_MAX_RUNS, n_run);
+    for (int32_t i = 0; i < n_run; i++) {
+        const struct run *r = &runs[i];
+        if (r->n_tok < 1) return err_set(e, CHIMERE_EINVAL, "batch: a sequence without tokens");
+        if (r->defer && (r->n_tok > STEP_MAX_TOK || !f->p->params.log))
+            return err_set(e, CHIMERE_ELIMIT, "batch: expected at most %d tokens to verify, got %d",
+                           STEP_MAX_TOK, r->n_tok);
+        for (int32_t t = 0; t < r->n_tok; t++)
+            if (r->tokens[t] < 0 || r->tokens[t] >= f->m->hp.n_vocab)
+                return err_set(e, CHIMERE_EINVAL, "token: expected an id below %d, got %d",
+                               f->m->hp.n_vocab, r->tokens[t]);
+        n_tok += r->n_tok;
+        n_out += r->want == WANT_ALL ? r->n_tok : r->want == WANT_LAST;
+    }
+    if (n_tok > f->n_tok_max || n_out > f->n_out_max)
+        return err_set(e, CHIMERE_ELIMIT,
+                       "batch: expected at most %d tokens and %d rows of logits, got %lld and %lld",
+                       f->n_tok_max, f->n_out_max, (long long)n_tok, (long long)n_out);
+    return 0;
+}
+
+static struct span span_of(const struct seq *s, int32_t row, int32_t n_tok, int64_t pos,
+                           bool defer) {
+    return (struct span){.row = row,
+                         .n_tok = n_tok,
+                         .slot = s->slot,
+                         .n_replay = s->n_log,
+                         .n_commit = defer ? 0 : n_tok,
+                         .pos = pos,
+                         .pages = s->pages};
+}
+
+/* Logits of f->rows[0..n_out) of `from`. */
+static void head(struct forward *f, const struct weight *w, const float *from, int32_t n_out,
+                 const float **logits) {
+    const struct hparams *hp = &f->m->hp;
+    const struct ops *ops = f->d->ops;
+    *logits = NULL;
+    if (!n_out) return;
+    ops->gather_rows(f->d, f->picked, from, f->rows, n_out, hp->n_embd);
+    struct linear_out o = fwd_out(w, NULL, f->logits, hp->n_vocab);
+    o.scale = hp->logit_scale;
+    ops->linear(f->d, &o, 1, f->picked, hp->n_embd, n_out);
+    *logits = f->logits;
+    if (!f->host_logits) return;
+    ops->download(f->d, f->host_logits, f->logits,
+                  (size_t)n_out * (size_t)hp->n_vocab * sizeof(float));
+    *logits = f->host_logits;
+}
+
+int forward_run(struct forward *f, const struct run *runs, int32_t n_run, const float **logits,
+                struct err *e) {
+    const struct hparams *hp = &f->m->hp;
+    const struct ops *ops = f->d->ops;
+    const struct global_weights *g = &f->m->weights.global;
+    int rc = check_runs(f, runs, n_run, e);
+    for (int32_t i = 0; !rc && i < n_run; i++) rc = seq_reserve(runs[i].seq, runs[i].n_tok, e);
+    if (rc) return rc;
+
+    f->runs = runs;
+    f->n_span = n_run;
+    f->n_tok = 0;
+    int32_t n_out = 0;
+    for (int32_t i = 0; i < n_run; i++) {
+        const struct run *r = &runs[i];
+        f->spans[i] = span_of(r->seq, f->n_tok, r->n_tok, r->seq->pos, r->defer);
+        memcpy(f->ids + f->n_tok, r->tokens, (size_t)r->n_tok * sizeof *f->ids);
+        for (int32_t t = 0; t < r->n_tok; t++)
+            if (r->want == WANT_ALL || (r->want == WANT_LAST && t == r->n_tok - 1))
+                f->rows[n_out++] = f->n_tok + t;
+        f->n_tok += r->n_tok;
+    }
+
+    ops->embed(f->d, f->x, &g->token_embd, f->ids, f->n_tok, hp->embd_scale);
+    for (int32_t il = 0; il < hp->n_layer; il++) layer_forward(f, il);
+    ops->rms_norm(f->d, f->hidden, f->x, g->output_norm, f->n_tok, hp->n_embd, hp->eps);
+    head(f, &g->output, f->hidden, n_out, logits);
+
+    for (int32_t i = 0; i < n_run; i++) {
+        runs[i].seq->pos += runs[i].n_tok;
+        runs[i].seq->n_log = runs[i].defer ? runs[i].n_tok : 0;
+    }
+    f->runs = NULL;
+    return ops->status(f->d, e);
+}
+
+const float *forward_hidden(const struct forward *f) { return f->hidden; }
+
+float *forward_seq_hidden(struct forward *f, struct seq *s) {
+    return f->p->hidden ? f->p->hidden + (int64_t)s->slot * f->m->hp.n_embd : NULL;
+}
+
+/* ---- multi-token prediction ---- */
+
+int forward_mtp(struct forward *f, const struct mtp_run *runs, int32_t n_run, const float **logits,
+                const float **hidden, struct err *e) {
+    const struct hparams *hp = &f->m->hp;
+    const struct ops *ops = f->d->ops;
+    int32_t il = hp->n_layer, d = hp->n_embd, n_out = 0;
+    if (!hp->n_nextn) return err_set(e, CHIMERE_EUNSUPPORTED, "this model has no prediction block");
+    const struct layer_weights *l = &f->m->weights.layer[il];
+    const struct global_weights *g = &f->m->weights.global;
+    f->runs = NULL;
+    f->n_span = n_run;
+    f->n_tok = 0;
+    for (int32_t i = 0; i < n_run; i++) {
+        const struct mtp_run *r = &runs[i];
+        if (f->n_tok + r->n_tok > f->n_tok_max || n_out >= f->n_out_max)
+            return err_set(e, CHIMERE_ELIMIT, "prediction: batch too large");
+        f->spans[i] = span_of(r->seq, f->n_tok, r->n_tok, r->pos, false);
+        memcpy(f->ids + f->n_tok, r->tokens, (size_t)r->n_tok * sizeof *f->ids);
+        ops->copy(f->d, f->h + (int64_t)f->n_tok * d, r->hidden,
+                  (size_t)r->n_tok * (size_t)d * sizeof(float));
+        f->n_tok += r->n_tok;
+        if (r->want) f->rows[n_out++] = f->n_tok - 1;
+    }
+    /* x = eh_proj [norm(embedding) | norm(hidden)] as two products into one row */
+    ops->embed(f->d, f->x, l->nextn.embd.data ? &l->nextn.embd : &g->token_embd, f->ids, f->n_tok,
+               hp->embd_scale);
+    ops->rms_norm(f->d, f->x, f->x, l->nextn.enorm, f->n_tok, d, hp->eps);
+    ops->rms_norm(f->d, f->h, f->h, l->nextn.hnorm, f->n_tok, d, hp->eps);
+    for (int32_t t = 0; t < f->n_tok; t++) {
+        float *row = f->pair + (int64_t)t * 2 * d;
+        ops->copy(f->d, row, f->x + (int64_t)t * d, (size_t)d * sizeof(float));
+        ops->copy(f->d, row + d, f->h + (int64_t)t * d, (size_t)d * sizeof(float));
+    }
+    const struct linear_out join = fwd_out(&l->nextn.eh_proj, NULL, f->x, d);
+    fwd_linear(f, &join, 1, f->pair, 2 * (int64_t)d);
+    layer_forward(f, il);
+    const float *norm = l->nextn.head_norm ? l->nextn.head_norm : g->output_norm;
+    ops->rms_norm(f->d, f->x, f->x, norm, f->n_tok, d, hp->eps);
+    head(f, l->nextn.head.data ? &l->nextn.head : &g->output, f->x, n_out, logits);
+    *hidden = f->picked;
+    return ops->status(f->d, e);
+}

@@ -1,0 +1,81 @@
+/* forward.h: runs tokens of sequences through a model: the hop between scheduler and blocks.
+ *
+ * A forward owns the activation memory for batches of up to n_tok_max tokens, planned once; running
+ * allocates nothing. Runs of one call are independent sequences, each with its next n_tok >= 1 tokens;
+ * prefill is decode with more tokens. After a failure (CHIMERE_EDEVICE, ...) the sequences' content is
+ * undefined until rewound; argument errors are found before anything runs. One thread at a time. */
+#ifndef CHIMERE_MODEL_FORWARD_H
+#define CHIMERE_MODEL_FORWARD_H
+
+#include "model/seq.h"
+
+struct lora;
+struct lora_use {
+    const struct lora *lora; /* borrowed for the call */
+    float scale;
+};
+
+enum want { WANT_NONE, WANT_LAST, WANT_ALL }; /* rows of logits */
+
+struct run {
+    struct seq *seq;
+    const int32_t *tokens;
+    int32_t n_tok;
+    bool defer; /* these may be dropped again by seq_drop: n_tok <= STEP_MAX_TOK, pool with log */
+    enum want want;
+    const struct lora_use *loras;
+    int32_t n_lora;
+};
+
+struct forward;
+int forward_new(struct forward **out, struct model *m, struct seq_pool *p, int32_t n_tok_max,
+                int32_t n_out_max, struct err *e);
+void forward_free(struct forward *f);
+uint64_t forward_bytes(const struct model *m, int32_t n_tok_max, int32_t n_out_max);
+
+/* Sequences are advanced (pages reserved, positions moved). *logits: [rows wanted, n_vocab] in the order
+ * of runs, on the host, valid until the next call; NULL if none was wanted. */
+int forward_run(struct forward *f, const struct run *runs, int32_t n_run, const float **logits,
+                struct err *e);
+
+/* Post-norm hidden rows of the last forward_run's tokens on the device, [n_tok, n_embd] in batch order;
+ * what prediction blocks and embeddings read. */
+const float *forward_hidden(const struct forward *f);
+
+/* ---- multi-token prediction (models with nextn blocks) ---- */
+
+/* Feeds block 0 with pairs (hidden row of position pos + i, token at position pos + i + 1) and returns
+ * the logits for the token behind the last pair of each run, and that pair's own hidden row to chain
+ * further. Keys and values stand at the hidden row's position; pages up to pos + n_tok must be reserved. */
+struct mtp_run {
+    struct seq *seq;
+    const int32_t *tokens;
+    int32_t n_tok;
+    int64_t pos;
+    const float *hidden; /* device [n_tok, n_embd] */
+    bool want;           /* logits of the last pair */
+};
+int forward_mtp(struct forward *f, const struct mtp_run *runs, int32_t n_run, const float **logits,
+                const float **hidden, struct err *e);
+/* The slot's remembered hidden row (device, [n_embd]): part of the sequence's state. */
+float *forward_seq_hidden(struct forward *f, struct seq *s);
+
+/* ---- encoders ---- */
+
+/* Texts through a model that is not causal, or through a causal one whose last row serves: pooled rows
+ * [n_text, n_embd] (POOL_RANK: one score in column 0) to out on the host. types: segment ids or NULL. */
+struct encode_text {
+    const int32_t *tokens;
+    const int32_t *types;
+    int32_t n_tok;
+};
+int forward_encode(struct forward *f, const struct encode_text *texts, int32_t n_text, float *out,
+                   struct err *e);
+
+/* ---- adapters ---- */
+
+/* LoRA in GGUF form (general.type "adapter", adapter.type "lora"): y += scale * alpha / r * B (A x). */
+int lora_open(struct lora **out, struct model *m, const char *path, struct err *e);
+void lora_close(struct lora *l);
+
+#endif

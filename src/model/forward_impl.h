@@ -1,0 +1,68 @@
+/* forward_impl.h: the activations that blocks share. */
+#ifndef CHIMERE_MODEL_FORWARD_IMPL_H
+#define CHIMERE_MODEL_FORWARD_IMPL_H
+
+#include "model/forward.h"
+#include "model/seq_impl.h"
+
+enum { FORWARD_MAX_RUNS = 512 };
+
+struct forward {
+    struct model *m;    /* borrowed */
+    struct seq_pool *p; /* borrowed; NULL for encoders */
+    struct dev *d;      /* borrowed */
+    int32_t n_tok_max, n_out_max;
+
+    /* activations, all owned, on the device */
+    float *x;           /* [n_tok, n_embd] residual stream */
+    float *h;           /* [n_tok, n_embd] normed */
+    float *proj;        /* [n_tok, proj_stride] q|k|v or conv input */
+    float *z;           /* [n_tok, z_stride] gate of recurrent mixers, queries of attention */
+    float *ab;          /* [2, n_tok, n_v_head] */
+    float *mix;         /* [n_tok, mix_stride] mixer output before its last projection */
+    float *ff;          /* [2, n_tok, ff_stride] hidden rows where an adapter touches a dense FFN */
+    float *hidden;      /* [n_tok, n_embd] post-norm rows */
+    float *pair;        /* [n_tok, 2 n_embd] input of prediction blocks */
+    float *picked;      /* [n_out, n_embd] */
+    float *logits;      /* [n_out, n_vocab] */
+    float *low;         /* [n_tok, LORA_MAX_RANK] */
+    float *host_logits; /* owned, host; NULL where the device is host-visible */
+    int32_t *rows;      /* owned, host [n_out] */
+    int32_t *ids;       /* owned, host [n_tok] */
+    int64_t proj_stride, z_stride, mix_stride, ff_stride;
+
+    /* the present batch */
+    struct span spans[FORWARD_MAX_RUNS];
+    const struct run *runs;
+    int32_t n_span, n_tok;
+};
+
+enum { LORA_MAX_RANK = 512 };
+
+/* Rows of x times several matrices, then each run's adapters. x: [n_tok, x_stride]. */
+void fwd_linear(struct forward *f, const struct linear_out *o, int32_t n_o, const float *x,
+                int64_t x_stride);
+static inline struct linear_out fwd_out(const struct weight *w, const float *bias, float *dst,
+                                        int64_t stride) {
+    return (struct linear_out){
+        .w = w, .bias = bias, .dst = dst, .dst_stride = stride, .scale = 1, .add = false};
+}
+static inline struct linear_out fwd_add(const struct weight *w, const float *bias, float *dst,
+                                        int64_t stride) {
+    return (struct linear_out){
+        .w = w, .bias = bias, .dst = dst, .dst_stride = stride, .scale = 1, .add = true};
+}
+bool fwd_has_lora(const struct forward *f, const struct weight *w);
+
+/* Adapter matrices of a base weight; false if the adapter leaves it alone. */
+bool lora_find(const struct lora *l, const struct weight *base, const struct weight **a,
+               const struct weight **b, float *scale);
+
+/* Blocks: each reads f->h (normed rows) and adds its result to f->x. */
+void attn_forward(struct forward *f, int32_t il);
+void gdn_forward(struct forward *f, int32_t il);
+void ffn_forward(struct forward *f, int32_t il);
+/* One layer: norms, mixer, feed-forward. */
+void layer_forward(struct forward *f, int32_t il);
+
+#endif

@@ -1,0 +1,147 @@
+/* lora.c: adapters in GGUF form, bound to the base weights they change. */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/err.h"
+#include "base/mem.h"
+#include "model/forward_impl.h"
+
+struct pair {
+    const struct weight *base; /* view: identity of the slot */
+    struct weight a, b;        /* a: [r, n_in], b: [n_out, r]; views of the file */
+    float scale;
+};
+
+struct lora {
+    struct gguf *gguf;  /* owned */
+    struct pair *pairs; /* owned */
+    size_t n_pair;
+};
+
+/* Slot of a tensor name among those that adapters may change. */
+static const struct weight *find_base(const struct model *m, const char *name) {
+    for (const struct tensor_row *const *table = m->hp.arch->tensors; *table; table++) {
+        for (const struct tensor_row *row = *table; row->gguf; row++) {
+            if (row->is_vector || row->where == AT_GLOBAL || row->where == AT_FFN_MOE ||
+                row->where == AT_FFN_SHARED)
+                continue;
+            for (int32_t il = 0; il < arch_n_layer_all(&m->hp); il++) {
+                char full[GGUF_MAX_NAME];
+                if (!arch_has(&m->hp, (enum tensor_where)row->where, il)) continue;
+                snprintf(full, sizeof full, row->gguf, il);
+                if (strcmp(full, name) == 0)
+                    return (
+                        const struct weight *)(const void *)((const char *)&m->weights.layer[il] +
+                                                             row->slot);
+            }
+        }
+    }
+    return NULL;
+}
+
+static struct weight view(const struct gguf_tensor *t) {
+    size_t row_bytes = (size_t)(t->n_bytes / (t->ne[1] ? t->ne[1] : 1));
+    return (struct weight){.data = t->data,
+                           .type = t->type,
+                           .n_in = (int64_t)t->ne[0],
+                           .n_out = (int64_t)t->ne[1],
+                           .n_mat = 1,
+                           .row_bytes = row_bytes,
+                           .mat_bytes = (size_t)t->n_bytes};
+}
+
+static int bind_pair(struct lora *l, const struct model *m, const struct gguf_tensor *ta,
+                     float alpha, struct err *e) {
+    char name[GGUF_MAX_NAME + 8];
+    size_t n = strlen(ta->name) - strlen(".lora_a");
+    snprintf(name, sizeof name, "%.*s.lora_b", (int)n, ta->name);
+    const struct gguf_tensor *tb = gguf_find_tensor(l->gguf, name);
+    if (!tb)
+        return err_set(e, CHIMERE_EFORMAT, "tensor %s: expected beside %s, got nothing", name,
+                       ta->name);
+    name[n] = 0;
+    const struct weight *base = find_base(m, name);
+    if (!base || !base->data)
+        return err_set(e, CHIMERE_EMISMATCH,
+                       "tensor %s: the model has no such matrix that adapters may change", name);
+    if (ta->ne[0] != (uint64_t)base->n_in || tb->ne[1] != (uint64_t)base->n_out ||
+        ta->ne[1] != tb->ne[0] || ta->ne[1] < 1 || ta->ne[1] > LORA_MAX_RANK || ta->n_dims > 2 ||
+        tb->n_dims > 2)
+        return err_set(e, CHIMERE_EMISMATCH,
+                       "tensor %s: expected [%lld, r] and [r, %lld] with r up to %d, got "
+                       "[%llu, %llu] and [%llu, %llu]",
+                       name, (long long)base->n_in, (long long)base->n_out, LORA_MAX_RANK,
+                       (unsigned long long)ta->ne[0], (unsigned long long)ta->ne[1],
+                       (unsigned long long)tb->ne[0], (unsigned long long)tb->ne[1]);
+    if (ta->type > 1 && ta->type != 30)
+        return err_set(e, CHIMERE_EUNSUPPORTED, "tensor %s: expected f32, f16 or bf16", ta->name);
+    l->pairs[l->n_pair++] = (struct pair){base, view(ta), view(tb), alpha / (float)ta->ne[1]};
+    return 0;
+}
+
+static bool key_is(const struct gguf *g, const char *key, const char *want) {
+    const struct gguf_kv *kv = gguf_find(g, key);
+    uint64_t cursor = 0;
+    struct slice s;
+    return kv && gguf_next_str(kv, &cursor, &s) && s.n == strlen(want) &&
+           memcmp(s.p, want, s.n) == 0;
+}
+
+int lora_open(struct lora **out, struct model *m, const char *path, struct err *e) {
+    *out = NULL;
+    struct lora *l = mem_zalloc(sizeof *l);
+    if (!l) return err_set(e, CHIMERE_ENOMEM, "%s: out of memory", path);
+    int rc = gguf_open(&l->gguf, path, e);
+    double alpha = 0;
+    if (!rc &&
+        (!key_is(l->gguf, "general.type", "adapter") || !key_is(l->gguf, "adapter.type", "lora")))
+        rc = err_set(e, CHIMERE_EFORMAT,
+                     "expected a LoRA adapter (general.type \"adapter\", adapter.type \"lora\")");
+    if (!rc && !key_is(l->gguf, "general.architecture", m->hp.arch->name))
+        rc = err_set(e, CHIMERE_EMISMATCH, "expected an adapter for %s, got another architecture",
+                     m->hp.arch->name);
+    const struct gguf_kv *kv = rc ? NULL : gguf_find(l->gguf, "adapter.lora.alpha");
+    if (!rc && (!kv || !gguf_item_f64(kv, 0, &alpha)))
+        rc = err_set(e, CHIMERE_EFORMAT, "key adapter.lora.alpha: expected a number");
+    size_t n = rc ? 0 : gguf_n_tensors(l->gguf);
+    l->pairs = mem_alloc_array(n / 2 + 1, sizeof *l->pairs);
+    if (!rc && !l->pairs) rc = err_set(e, CHIMERE_ENOMEM, "out of memory");
+    for (size_t i = 0; !rc && i < n; i++) {
+        const struct gguf_tensor *t = gguf_tensor_at(l->gguf, i);
+        size_t len = strlen(t->name);
+        if (len > 7 && strcmp(t->name + len - 7, ".lora_a") == 0) {
+            if (l->n_pair > n / 2)
+                rc = err_set(e, CHIMERE_EFORMAT, "more .lora_a than .lora_b tensors");
+            else rc = bind_pair(l, m, t, (float)alpha, e);
+        } else if (!(len > 7 && strcmp(t->name + len - 7, ".lora_b") == 0)) {
+            rc = err_set(e, CHIMERE_EFORMAT,
+                         "tensor %s: expected a name ending in .lora_a or .lora_b", t->name);
+        }
+    }
+    if (rc) {
+        err_prefix(e, "%s", path);
+        lora_close(l);
+        return rc;
+    }
+    *out = l;
+    return 0;
+}
+
+void lora_close(struct lora *l) {
+    if (!l) return;
+    gguf_close(l->gguf);
+    mem_free(l->pairs);
+    mem_free(l);
+}
+
+bool lora_find(const struct lora *l, const struct weight *base, const struct weight **a,
+               const struct weight **b, float *scale) {
+    for (size_t i = 0; i < l->n_pair; i++) {
+        if (l->pairs[i].base != base) continue;
+        *a = &l->pairs[i].a;
+        *b = &l->pairs[i].b;
+        *scale = l->pairs[i].scale;
+        return true;
+    }
+    return false;
+}

@@ -1,0 +1,140 @@
+/* model.c: opens a file, checks it, places it. */
+#include "model/model.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "base/err.h"
+#include "base/hash.h"
+#include "base/mem.h"
+#include "base/str.h"
+
+/* Names the model: every key, every directory entry, and 64 bytes at both ends of every tensor. */
+static uint64_t hash_model(const struct gguf *g) {
+    uint64_t h = 1;
+    for (size_t i = 0; i < gguf_n_kv(g); i++) {
+        const struct gguf_kv *kv = gguf_kv_at(g, i);
+        h = hash_bytes(kv->key.p, kv->key.n, h);
+        if (kv->type != GGUF_ARR && kv->type != GGUF_STR) {
+            uint64_t u = 0;
+            double f = 0;
+            if (gguf_item_u64(kv, 0, &u)) h = hash_bytes(&u, sizeof u, h);
+            else if (gguf_item_f64(kv, 0, &f)) h = hash_bytes(&f, sizeof f, h);
+        }
+    }
+    for (size_t i = 0; i < gguf_n_tensors(g); i++) {
+        const struct gguf_tensor *t = gguf_tensor_at(g, i);
+        h = hash_bytes(t->name, strlen(t->name), h);
+        h = hash_bytes(t->ne, sizeof t->ne, h ^ t->type);
+        size_t n = t->n_bytes < 64 ? (size_t)t->n_bytes : 64;
+        h = hash_bytes(t->data, n, h);
+        h = hash_bytes(t->data + t->n_bytes - n, n, h);
+    }
+    return h;
+}
+
+/* Inverse frequencies base^(-2i/n_rot), stretched by YaRN (Peng et al., arXiv:2309.00071), linear
+ * scaling, or the factors that a file carries (rope_freqs.weight). */
+static int make_rope(struct model *m, struct err *e) {
+    const struct hparams *hp = &m->hp;
+    int32_t n = hp->n_rot / 2;
+    if (hp->rope_mode == ROPE_NONE || n < 1) return 0;
+    float *f = mem_alloc_array((size_t)n, sizeof *f);
+    m->inv_freq = m->dev->ops->alloc(m->dev, (size_t)n * sizeof *f);
+    if (!f || !m->inv_freq) {
+        mem_free(f);
+        return err_set(e, CHIMERE_ENOMEM, "out of memory for RoPE tables");
+    }
+    double base = hp->rope_base, dim = hp->n_rot;
+    double low = 0, high = 1;
+    if (hp->rope_yarn) {
+        /* pairs that turn more than 32 times over the original context keep their pace, those that
+         * turn less than once are slowed fully, a ramp between */
+        low = floor(dim * log(hp->rope_n_ctx_orig / (32.0 * 2 * M_PI)) / (2 * log(base)));
+        high = ceil(dim * log(hp->rope_n_ctx_orig / (1.0 * 2 * M_PI)) / (2 * log(base)));
+        if (low < 0) low = 0;
+        if (high > dim - 1) high = dim - 1;
+    }
+    const struct gguf_tensor *factors = gguf_find_tensor(m->gguf, "rope_freqs.weight");
+    if (factors && (factors->type != 0 || factors->n_elements != (uint64_t)n)) factors = NULL;
+    for (int32_t i = 0; i < n; i++) {
+        double w = pow(base, -2.0 * i / dim), factor = hp->rope_factor;
+        if (hp->rope_yarn) {
+            double ramp = (i - low) / (high - low > 0.001 ? high - low : 0.001);
+            ramp = ramp < 0 ? 0 : ramp > 1 ? 1 : ramp;
+            w = w / factor * ramp + w * (1 - ramp);
+        } else {
+            w /= factor;
+        }
+        float own = 1;
+        if (factors) memcpy(&own, factors->data + (size_t)i * 4, 4);
+        f[i] = (float)(w / own);
+    }
+    m->dev->ops->upload(m->dev, m->inv_freq, f, (size_t)n * sizeof *f);
+    mem_free(f);
+    return 0;
+}
+
+static void read_name(struct model *m, const char *path) {
+    const struct gguf_kv *kv = gguf_find(m->gguf, "general.name");
+    const char *base = strrchr(path, '/');
+    base = base ? base + 1 : path;
+    struct slice s = {base, strlen(base)};
+    uint64_t cursor = 0;
+    if (kv) gguf_next_str(kv, &cursor, &s);
+    size_t n = 0;
+    while (n < s.n && n + 5 < sizeof m->name) {
+        int len = utf8_valid_len(s.p + n, s.n - n);
+        if (len <= 0) break;
+        n += (size_t)len;
+    }
+    memcpy(m->name, s.p, n);
+    m->name[n] = 0;
+}
+
+int model_open(struct model **out, const char *path, struct dev *dev, bool quiet, struct err *e) {
+    *out = NULL;
+    struct model *m = mem_zalloc(sizeof *m);
+    if (!m) return err_set(e, CHIMERE_ENOMEM, "%s: out of memory", path);
+    m->dev = dev;
+    int rc = gguf_open(&m->gguf, path, e);
+    if (!rc) {
+        rc = hparams_read(&m->hp, m->gguf, e);
+        if (!rc) rc = weights_bind(&m->weights, &m->hp, m->gguf, dev, quiet, e);
+        if (!rc) rc = make_rope(m, e);
+        if (rc) err_prefix(e, "%s", path);
+    }
+    if (rc) {
+        model_close(m);
+        return rc;
+    }
+    m->hash = hash_model(m->gguf);
+    read_name(m, path);
+    *out = m;
+    return 0;
+}
+
+void model_close(struct model *m) {
+    if (!m) return;
+    if (m->inv_freq) m->dev->ops->free(m->dev, m->inv_freq);
+    weights_release(&m->weights);
+    gguf_close(m->gguf);
+    mem_free(m);
+}
+
+uint64_t model_bytes_per_tok(const struct model *m) {
+    const struct hparams *hp = &m->hp;
+    uint64_t n = m->weights.bytes_per_tok;
+    for (int32_t il = 0; il < hp->n_layer; il++)
+        if (hp->layer[il].mixer == MIX_GDN)
+            n += 2u * 4u * (uint64_t)hp->gdn.n_v_head * (uint64_t)hp->gdn.d_k *
+                 (uint64_t)hp->gdn.d_v;
+    return n;
+}
+
+uint64_t model_n_params(const struct model *m) {
+    uint64_t n = 0;
+    for (size_t i = 0; i < gguf_n_tensors(m->gguf); i++)
+        n += gguf_tensor_at(m->gguf, i)->n_elements;
+    return n;
+}

@@ -1,0 +1,29 @@
+/* model.h: a loaded model: blueprint, weights on a device, tokenizer, RoPE tables.
+ *
+ * Immutable once open; any number of sequences, pools and forwards may share it. Borrowed by them until
+ * model_close. */
+#ifndef CHIMERE_MODEL_MODEL_H
+#define CHIMERE_MODEL_MODEL_H
+
+#include "model/arch.h"
+#include "model/weights.h"
+
+struct model {
+    struct hparams hp;
+    struct gguf *gguf;      /* owned */
+    struct weights weights; /* owned */
+    struct dev *dev;        /* borrowed */
+    float *inv_freq;        /* owned by the device [n_rot / 2] */
+    uint64_t hash;  /* over keys, directory and samples of the data: names the model in files */
+    char name[128]; /* general.name, else the file's name */
+};
+
+/* quiet: no progress bar. */
+int model_open(struct model **out, const char *path, struct dev *dev, bool quiet, struct err *e);
+void model_close(struct model *m);
+
+/* Weight bytes read per decoded token plus recurrent state read and written (the roofline's bytes). */
+uint64_t model_bytes_per_tok(const struct model *m);
+uint64_t model_n_params(const struct model *m);
+
+#endif

@@ -1,0 +1,451 @@
+/* seq.c: page tables, slots, snapshots. */
+#include "model/seq.h"
+
+#include <string.h>
+
+#include "base/err.h"
+#include "base/mem.h"
+#include "format/quant.h"
+#include "model/seq_impl.h"
+
+struct mark {
+    struct seq_pool *pool; /* borrowed */
+    int64_t pos;
+    int32_t n_log, n_page;
+    int32_t *pages; /* owned; references held */
+    char *rec;      /* owned [rec_bytes], host */
+};
+
+static size_t kv_page_bytes(uint32_t type, int64_t n_head, int64_t d) {
+    uint64_t row = 0;
+    quant_row_bytes(type, (uint64_t)d, &row);
+    return (size_t)row * (size_t)n_head * KV_PAGE;
+}
+
+static void shape_layer(const struct model *m, const struct seq_pool_params *p, int32_t il,
+                        struct layer_state *l) {
+    const struct hparams *hp = &m->hp;
+    *l = (struct layer_state){.kv = {.k = NULL}};
+    if (hp->layer[il].mixer == MIX_ATTN) {
+        l->kv.k_type = p->k_type;
+        l->kv.v_type = p->v_type;
+        l->kv.n_kv_head = hp->layer[il].n_kv_head;
+        l->kv.d_k = hp->d_k;
+        l->kv.d_v = hp->d_v;
+        l->kv.k_page_bytes = kv_page_bytes(p->k_type, l->kv.n_kv_head, hp->d_k);
+        l->kv.v_page_bytes = kv_page_bytes(p->v_type, l->kv.n_kv_head, hp->d_v);
+        l->kv.rotate = p->k_type > QUANT_F16 || p->v_type > QUANT_F16;
+    } else if (hp->layer[il].mixer == MIX_GDN) {
+        size_t n_conv = (size_t)arch_dim(hp, D_GDN_CONV, il);
+        l->rec.s_stride = (size_t)hp->gdn.n_v_head * (size_t)hp->gdn.d_k * (size_t)hp->gdn.d_v;
+        l->rec.conv_stride = (size_t)(hp->gdn.d_conv - 1) * n_conv;
+        l->rec.log_row = n_conv + 2 * (size_t)hp->gdn.n_v_head;
+        l->rec.log_cap = p->log ? STEP_MAX_TOK : 0;
+    }
+}
+
+static size_t rec_layer_bytes(const struct layer_state *l) {
+    return (l->rec.s_stride + l->rec.conv_stride + l->rec.log_row * (size_t)l->rec.log_cap) *
+           sizeof(float);
+}
+
+static int32_t n_pages_for(int64_t n_ctx) { return (int32_t)((n_ctx + KV_PAGE - 1) / KV_PAGE); }
+
+uint64_t seq_pool_bytes(const struct model *m, const struct seq_pool_params *p) {
+    uint64_t n = 0;
+    for (int32_t il = 0; il < arch_n_layer_all(&m->hp); il++) {
+        struct layer_state l;
+        shape_layer(m, p, il, &l);
+        n += (uint64_t)n_pages_for(p->n_ctx) * (l.kv.k_page_bytes + l.kv.v_page_bytes);
+        n += (uint64_t)p->n_slot * rec_layer_bytes(&l);
+    }
+    if (m->hp.n_nextn) n += (uint64_t)p->n_slot * (uint64_t)m->hp.n_embd * sizeof(float);
+    return n;
+}
+
+static int alloc_layer(struct seq_pool *p, struct layer_state *l, struct err *e) {
+    struct dev *d = p->m->dev;
+    size_t n_page = (size_t)p->n_page, n_slot = (size_t)p->params.n_slot;
+    bool ok = true;
+    if (l->kv.n_kv_head) {
+        l->kv.k = d->ops->alloc(d, n_page * l->kv.k_page_bytes);
+        l->kv.v = d->ops->alloc(d, n_page * l->kv.v_page_bytes);
+        ok = l->kv.k && l->kv.v;
+    }
+    if (l->rec.s_stride) {
+        l->rec.s = d->ops->alloc(d, n_slot * l->rec.s_stride * sizeof(float));
+        l->rec.conv = d->ops->alloc(d, n_slot * l->rec.conv_stride * sizeof(float));
+        ok = l->rec.s && l->rec.conv;
+        if (ok && l->rec.log_cap) {
+            l->rec.log =
+                d->ops->alloc(d, n_slot * l->rec.log_row * (size_t)l->rec.log_cap * sizeof(float));
+            ok = l->rec.log != NULL;
+        }
+        p->rec_bytes += rec_layer_bytes(l);
+    }
+    return ok ? 0
+              : err_set(e, CHIMERE_ENOMEM,
+                        "sequence state: out of memory for %d slots and %lld positions",
+                        p->params.n_slot, (long long)p->params.n_ctx);
+}
+
+static int check_types(const struct model *m, const struct seq_pool_params *p, struct err *e) {
+    const uint32_t types[2] = {p->k_type, p->v_type};
+    const int32_t dims[2] = {m->hp.d_k, m->hp.d_v};
+    for (int i = 0; i < 2; i++) {
+        uint32_t t = types[i];
+        if (t != QUANT_F32 && t != QUANT_F16 && t != QUANT_Q8_0 && t != QUANT_Q4_0)
+            return err_set(e, CHIMERE_EUNSUPPORTED, "cache type: expected f32, f16, q8_0 or q4_0");
+        if (t > QUANT_F16 && dims[i] % 32)
+            return err_set(e, CHIMERE_EUNSUPPORTED,
+                           "cache type: heads of %d elements cannot be quantised in blocks of 32",
+                           dims[i]);
+    }
+    return 0;
+}
+
+int seq_pool_new(struct seq_pool **out, struct model *m, const struct seq_pool_params *params,
+                 struct err *e) {
+    *out = NULL;
+    if (params->n_slot < 1 || params->n_ctx < 1 || params->n_ctx > (int64_t)1 << 32)
+        return err_set(e, CHIMERE_EINVAL,
+                       "sequence state: expected at least one slot and position");
+    int rc = check_types(m, params, e);
+    if (rc) return rc;
+    struct seq_pool *p = mem_zalloc(sizeof *p);
+    if (!p) return err_set(e, CHIMERE_ENOMEM, "out of memory");
+    p->m = m;
+    p->params = *params;
+    p->n_page = n_pages_for(params->n_ctx);
+    int32_t n_all = arch_n_layer_all(&m->hp);
+    p->layer = mem_alloc_array((size_t)n_all, sizeof *p->layer);
+    p->page_refs = mem_alloc_array((size_t)p->n_page, sizeof *p->page_refs);
+    p->free_pages = mem_alloc_array((size_t)p->n_page, sizeof *p->free_pages);
+    p->free_slots = mem_alloc_array((size_t)params->n_slot, sizeof *p->free_slots);
+    if (!p->layer || !p->page_refs || !p->free_pages || !p->free_slots)
+        rc = err_set(e, CHIMERE_ENOMEM, "out of memory");
+    for (int32_t i = 0; !rc && i < p->n_page; i++) p->free_pages[i] = p->n_page - 1 - i;
+    for (int32_t i = 0; !rc && i < params->n_slot; i++) p->free_slots[i] = params->n_slot - 1 - i;
+    p->n_free_page = p->n_page;
+    p->n_free_slot = params->n_slot;
+    for (int32_t il = 0; !rc && il < n_all; il++) {
+        shape_layer(m, params, il, &p->layer[il]);
+        rc = alloc_layer(p, &p->layer[il], e);
+    }
+    if (!rc && m->hp.n_nextn) {
+        p->hidden = m->dev->ops->alloc(m->dev, (size_t)params->n_slot * (size_t)m->hp.n_embd *
+                                                   sizeof(float));
+        if (!p->hidden) rc = err_set(e, CHIMERE_ENOMEM, "out of memory");
+        p->rec_bytes += (size_t)m->hp.n_embd * sizeof(float);
+    }
+    if (rc) {
+        seq_pool_free(p);
+        return rc;
+    }
+    *out = p;
+    return 0;
+}
+
+void seq_pool_free(struct seq_pool *p) {
+    if (!p) return;
+    struct dev *d = p->m->dev;
+    for (int32_t il = 0; p->layer && il < arch_n_layer_all(&p->m->hp); il++) {
+        struct layer_state *l = &p->layer[il];
+        void *all[] = {l->kv.k, l->kv.v, l->rec.s, l->rec.conv, l->rec.log};
+        for (int i = 0; i < 5; i++)
+            if (all[i]) d->ops->free(d, all[i]);
+    }
+    if (p->hidden) d->ops->free(d, p->hidden);
+    mem_free(p->layer);
+    mem_free(p->page_refs);
+    mem_free(p->free_pages);
+    mem_free(p->free_slots);
+    mem_free(p);
+}
+
+int64_t seq_pool_free_ctx(const struct seq_pool *p) { return (int64_t)p->n_free_page * KV_PAGE; }
+
+/* ---- pages ---- */
+
+static void page_unref(struct seq_pool *p, int32_t page) {
+    if (--p->page_refs[page] == 0) p->free_pages[p->n_free_page++] = page;
+}
+
+static int32_t page_take(struct seq_pool *p) {
+    if (!p->n_free_page) return -1;
+    int32_t page = p->free_pages[--p->n_free_page];
+    p->page_refs[page] = 1;
+    return page;
+}
+
+static void page_copy(struct seq_pool *p, int32_t dst, int32_t src) {
+    struct dev *d = p->m->dev;
+    for (int32_t il = 0; il < arch_n_layer_all(&p->m->hp); il++) {
+        struct kv_view *kv = &p->layer[il].kv;
+        if (!kv->n_kv_head) continue;
+        d->ops->copy(d, (char *)kv->k + (size_t)dst * kv->k_page_bytes,
+                     (char *)kv->k + (size_t)src * kv->k_page_bytes, kv->k_page_bytes);
+        d->ops->copy(d, (char *)kv->v + (size_t)dst * kv->v_page_bytes,
+                     (char *)kv->v + (size_t)src * kv->v_page_bytes, kv->v_page_bytes);
+    }
+}
+
+static void drop_pages(struct seq *s, int32_t keep) {
+    while (s->n_page > keep) page_unref(s->pool, s->pages[--s->n_page]);
+}
+
+static int grow_table(struct seq *s, int32_t n, struct err *e) {
+    if (n <= s->cap_page) return 0;
+    int32_t cap = s->cap_page ? s->cap_page : 16;
+    while (cap < n) cap *= 2;
+    int32_t *pages = mem_realloc(s->pages, (size_t)cap * sizeof *pages);
+    if (!pages) return err_set(e, CHIMERE_ENOMEM, "out of memory");
+    s->pages = pages;
+    s->cap_page = cap;
+    return 0;
+}
+
+int seq_reserve(struct seq *s, int64_t n, struct err *e) {
+    struct seq_pool *p = s->pool;
+    if (n < 0 || n > p->params.n_ctx || s->pos > p->params.n_ctx - n)
+        return err_set(e, CHIMERE_ELIMIT, "context: expected at most %lld positions, got %lld",
+                       (long long)p->params.n_ctx, (long long)(s->pos + n));
+    int32_t want = n_pages_for(s->pos + n), first = (int32_t)(s->pos / KV_PAGE);
+    int rc = grow_table(s, want, e);
+    if (rc) return rc;
+    bool shared = first < s->n_page && p->page_refs[s->pages[first]] > 1;
+    if (want - s->n_page + (shared ? 1 : 0) > p->n_free_page)
+        return err_set(e, CHIMERE_ELIMIT,
+                       "context memory is full: %lld positions wanted, %lld free", (long long)n,
+                       (long long)seq_pool_free_ctx(p));
+    if (shared) {
+        int32_t page = page_take(p);
+        if (s->pos % KV_PAGE) page_copy(p, page, s->pages[first]);
+        page_unref(p, s->pages[first]);
+        s->pages[first] = page;
+    }
+    while (s->n_page < want) s->pages[s->n_page++] = page_take(p);
+    return 0;
+}
+
+/* ---- sequences ---- */
+
+/* Recurrent bytes of a slot, between device and host in a fixed order of layers. */
+static void rec_transfer(struct seq_pool *p, int32_t slot, char *host, bool to_host) {
+    struct dev *d = p->m->dev;
+    size_t at = 0;
+    for (int32_t il = 0; il <= arch_n_layer_all(&p->m->hp); il++) {
+        bool is_hidden = il == arch_n_layer_all(&p->m->hp);
+        struct rec_view *r = is_hidden ? NULL : &p->layer[il].rec;
+        float *part[3] = {is_hidden ? p->hidden : r->s, is_hidden ? NULL : r->conv,
+                          is_hidden ? NULL : r->log};
+        size_t n[3] = {is_hidden ? (size_t)p->m->hp.n_embd : r->s_stride,
+                       is_hidden ? 0 : r->conv_stride,
+                       is_hidden ? 0 : r->log_row * (size_t)r->log_cap};
+        for (int i = 0; i < 3; i++) {
+            if (!part[i]) continue;
+            float *dev = part[i] + (size_t)slot * n[i];
+            if (to_host) d->ops->download(d, host + at, dev, n[i] * sizeof(float));
+            else d->ops->upload(d, dev, host + at, n[i] * sizeof(float));
+            at += n[i] * sizeof(float);
+        }
+    }
+}
+
+static void rec_copy(struct seq_pool *p, int32_t dst, int32_t src) {
+    struct dev *d = p->m->dev;
+    for (int32_t il = 0; il < arch_n_layer_all(&p->m->hp); il++) {
+        struct rec_view *r = &p->layer[il].rec;
+        float *part[3] = {r->s, r->conv, r->log};
+        size_t n[3] = {r->s_stride, r->conv_stride, r->log_row * (size_t)r->log_cap};
+        for (int i = 0; i < 3; i++)
+            if (part[i])
+                d->ops->copy(d, part[i] + (size_t)dst * n[i], part[i] + (size_t)src * n[i],
+                             n[i] * sizeof(float));
+    }
+    size_t n = (size_t)p->m->hp.n_embd;
+    if (p->hidden)
+        d->ops->copy(d, p->hidden + (size_t)dst * n, p->hidden + (size_t)src * n,
+                     n * sizeof(float));
+}
+
+static void rec_zero(struct seq_pool *p, int32_t slot) {
+    struct dev *d = p->m->dev;
+    for (int32_t il = 0; il < arch_n_layer_all(&p->m->hp); il++) {
+        struct rec_view *r = &p->layer[il].rec;
+        if (!r->s) continue;
+        d->ops->zero(d, r->s + (size_t)slot * r->s_stride, r->s_stride * sizeof(float));
+        d->ops->zero(d, r->conv + (size_t)slot * r->conv_stride, r->conv_stride * sizeof(float));
+    }
+    size_t n = (size_t)p->m->hp.n_embd;
+    if (p->hidden) d->ops->zero(d, p->hidden + (size_t)slot * n, n * sizeof(float));
+}
+
+static int seq_alloc(struct seq **out, struct seq_pool *p, struct err *e) {
+    *out = NULL;
+    if (!p->n_free_slot)
+        return err_set(e, CHIMERE_EBUSY, "all %d sequence slots are taken", p->params.n_slot);
+    struct seq *s = mem_zalloc(sizeof *s);
+    if (!s) return err_set(e, CHIMERE_ENOMEM, "out of memory");
+    s->pool = p;
+    s->slot = p->free_slots[--p->n_free_slot];
+    *out = s;
+    return 0;
+}
+
+int seq_new(struct seq **out, struct seq_pool *p, struct err *e) {
+    int rc = seq_alloc(out, p, e);
+    if (!rc) rec_zero(p, (*out)->slot);
+    return rc;
+}
+
+void seq_free(struct seq *s) {
+    if (!s) return;
+    drop_pages(s, 0);
+    s->pool->free_slots[s->pool->n_free_slot++] = s->slot;
+    mem_free(s->pages);
+    mem_free(s);
+}
+
+void seq_reset(struct seq *s) {
+    drop_pages(s, 0);
+    rec_zero(s->pool, s->slot);
+    s->pos = 0;
+    s->n_log = 0;
+}
+
+int64_t seq_pos(const struct seq *s) { return s->pos; }
+int32_t seq_n_deferred(const struct seq *s) { return s->n_log; }
+int32_t seq_slot(const struct seq *s) { return s->slot; }
+
+void seq_drop(struct seq *s, int32_t n) {
+    if (n > s->n_log) n = s->n_log;
+    s->n_log -= n;
+    s->pos -= n;
+}
+
+/* ---- snapshots ---- */
+
+int seq_mark(struct seq *s, struct mark **out, struct err *e) {
+    *out = NULL;
+    struct seq_pool *p = s->pool;
+    int32_t n_page = n_pages_for(s->pos);
+    struct mark *m = mem_zalloc(sizeof *m);
+    if (m) m->pages = mem_alloc_array((size_t)n_page + 1, sizeof *m->pages);
+    if (m) m->rec = mem_alloc(p->rec_bytes);
+    if (!m || !m->pages || !m->rec) {
+        if (m) mem_free(m->pages);
+        if (m) mem_free(m->rec);
+        mem_free(m);
+        return err_set(e, CHIMERE_ENOMEM, "checkpoint of %zu bytes: out of memory", p->rec_bytes);
+    }
+    m->pool = p;
+    m->pos = s->pos;
+    m->n_log = s->n_log;
+    m->n_page = n_page;
+    for (int32_t i = 0; i < n_page; i++) p->page_refs[m->pages[i] = s->pages[i]]++;
+    rec_transfer(p, s->slot, m->rec, true);
+    *out = m;
+    return 0;
+}
+
+/* Gives s the pages and position of m (s holds no pages). */
+static int adopt(struct seq *s, const struct mark *m, struct err *e) {
+    int rc = grow_table(s, m->n_page, e);
+    if (rc) return rc;
+    for (int32_t i = 0; i < m->n_page; i++) s->pool->page_refs[s->pages[i] = m->pages[i]]++;
+    s->n_page = m->n_page;
+    s->pos = m->pos;
+    s->n_log = m->n_log;
+    rec_transfer(s->pool, s->slot, m->rec, false);
+    return 0;
+}
+
+int seq_rewind(struct seq *s, const struct mark *m, struct err *e) {
+    if (m->pool != s->pool)
+        return err_set(e, CHIMERE_EMISMATCH, "checkpoint belongs to another pool");
+    int rc = grow_table(s, m->n_page, e);
+    if (rc) return rc;
+    drop_pages(s, 0);
+    return adopt(s, m, e);
+}
+
+int seq_from_mark(struct seq_pool *p, const struct mark *m, struct seq **out, struct err *e) {
+    if (m->pool != p) return err_set(e, CHIMERE_EMISMATCH, "checkpoint belongs to another pool");
+    int rc = seq_alloc(out, p, e);
+    if (!rc) rc = adopt(*out, m, e);
+    if (rc && *out) {
+        seq_free(*out);
+        *out = NULL;
+    }
+    return rc;
+}
+
+int seq_fork(struct seq *s, struct seq **out, struct err *e) {
+    int rc = seq_alloc(out, s->pool, e);
+    if (rc) return rc;
+    struct seq *f = *out;
+    int32_t n_page = n_pages_for(s->pos);
+    rc = grow_table(f, n_page, e);
+    if (rc) {
+        seq_free(f);
+        *out = NULL;
+        return rc;
+    }
+    for (int32_t i = 0; i < n_page; i++) s->pool->page_refs[f->pages[i] = s->pages[i]]++;
+    f->n_page = n_page;
+    f->pos = s->pos;
+    f->n_log = s->n_log;
+    rec_copy(s->pool, f->slot, s->slot);
+    return 0;
+}
+
+void mark_free(struct mark *m) {
+    if (!m) return;
+    for (int32_t i = 0; i < m->n_page; i++) page_unref(m->pool, m->pages[i]);
+    mem_free(m->pages);
+    mem_free(m->rec);
+    mem_free(m);
+}
+
+int64_t mark_pos(const struct mark *m) { return m->pos; }
+
+uint64_t mark_bytes(const struct mark *m) {
+    uint64_t n = m->pool->rec_bytes;
+    for (int32_t i = 0; i < m->n_page; i++) {
+        if (m->pool->page_refs[m->pages[i]] != 1) continue;
+        for (int32_t il = 0; il < arch_n_layer_all(&m->pool->m->hp); il++)
+            n += m->pool->layer[il].kv.k_page_bytes + m->pool->layer[il].kv.v_page_bytes;
+    }
+    return n;
+}
+
+/* ---- files (seq_file.c) ---- */
+
+size_t seq_page_bytes(const struct seq_pool *p) {
+    size_t n = 0;
+    for (int32_t il = 0; il < arch_n_layer_all(&p->m->hp); il++)
+        n += p->layer[il].kv.k_page_bytes + p->layer[il].kv.v_page_bytes;
+    return n;
+}
+
+/* One page of all layers, between device and host: keys then values, in the order of layers. */
+void seq_page_transfer(struct seq_pool *p, int32_t page, char *host, bool to_host) {
+    struct dev *d = p->m->dev;
+    for (int32_t il = 0; il < arch_n_layer_all(&p->m->hp); il++) {
+        struct kv_view *kv = &p->layer[il].kv;
+        if (!kv->n_kv_head) continue;
+        void *part[2] = {(char *)kv->k + (size_t)page * kv->k_page_bytes,
+                         (char *)kv->v + (size_t)page * kv->v_page_bytes};
+        size_t n[2] = {kv->k_page_bytes, kv->v_page_bytes};
+        for (int i = 0; i < 2; i++) {
+            if (to_host) d->ops->download(d, host, part[i], n[i]);
+            else d->ops->upload(d, part[i], host, n[i]);
+            host += n[i];
+        }
+    }
+}
+
+void seq_rec_transfer(struct seq_pool *p, int32_t slot, char *host, bool to_host) {
+    rec_transfer(p, slot, host, to_host);
+}

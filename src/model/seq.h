@@ -1,0 +1,45 @@
+/* seq.h: what sequences remember: pages of keys and values, recurrent state; mark, rewind, fork, save.
+ *
+ * A pool holds the memory of all sequences of one model on one device: pages of KV_PAGE positions,
+ * shared by reference count and copied before the first write, and n_slot slots of recurrent state.
+ * A sequence is a page table, a slot, and a position. After rewind, fork or load, everything computed
+ * next is the same bit for bit as had it never happened.
+ *
+ *            seq_new          forward (commit)         forward (defer, n <= log_cap)
+ *   (none) ----------> EMPTY ------------------> AT p ------------------------------> AT p, log n
+ *                                                 ^  ^------- next forward ---------------' |
+ *                                                 |           (replays the log)             |
+ *                                                 '----------- seq_drop(k) ------------------'
+ *
+ * Pages and slots belong to the engine's thread. Errors leave the sequence as it was. */
+#ifndef CHIMERE_MODEL_SEQ_H
+#define CHIMERE_MODEL_SEQ_H
+
+#include "model/seq_pool.h"
+
+struct seq;
+struct mark;
+
+int seq_new(struct seq **out, struct seq_pool *p,
+            struct err *e); /* CHIMERE_EBUSY: no slot is free */
+void seq_free(struct seq *s);
+void seq_reset(struct seq *s);        /* back to position 0 */
+int64_t seq_pos(const struct seq *s); /* tokens in it, deferred ones included */
+int32_t seq_n_deferred(const struct seq *s);
+int32_t seq_slot(const struct seq *s); /* 0 .. n_slot - 1, unique while it lives */
+
+/* Pages for n more positions, private ones where they will be written. CHIMERE_ELIMIT: pool full. */
+int seq_reserve(struct seq *s, int64_t n, struct err *e);
+/* Forgets the last n tokens of the deferred ones (n <= seq_n_deferred). Costs nothing. */
+void seq_drop(struct seq *s, int32_t n);
+
+/* Snapshots: pages shared, recurrent state copied to host memory. */
+int seq_mark(struct seq *s, struct mark **out, struct err *e);
+int seq_rewind(struct seq *s, const struct mark *m, struct err *e); /* m stays valid */
+int seq_fork(struct seq *s, struct seq **out, struct err *e);
+int seq_from_mark(struct seq_pool *p, const struct mark *m, struct seq **out, struct err *e);
+void mark_free(struct mark *m);
+int64_t mark_pos(const struct mark *m);
+uint64_t mark_bytes(const struct mark *m); /* host bytes and its share of pages */
+
+#endif

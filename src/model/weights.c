@@ -1,0 +1,379 @@
+/* weights.c: walks the family's tensor rows over the layers, checks every shape, fills the slots. */
+#include "model/weights.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/err.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "format/quant.h"
+
+enum { MAX_VECTOR = 1 << 24 };
+
+struct binder {
+    struct weights *w;
+    const struct hparams *hp;
+    const struct gguf *g;
+    struct dev *dev;
+    size_t cap_owned;
+    struct err *e;
+};
+
+int32_t gdn_source_head(int32_t j, int32_t n_k_head, int32_t n_v_head) {
+    int32_t per_key = n_v_head / n_k_head;
+    return (j % n_k_head) * per_key + j / n_k_head;
+}
+
+static int own(struct binder *b, void *p) {
+    if (!p) return err_set(b->e, CHIMERE_ENOMEM, "out of memory for weights");
+    struct weights *w = b->w;
+    if (w->n_owned == b->cap_owned) {
+        size_t cap = b->cap_owned ? b->cap_owned * 2 : 256;
+        void **grown = mem_realloc(w->owned, cap * sizeof *grown);
+        if (!grown) {
+            b->dev->ops->free(b->dev, p);
+            return err_set(b->e, CHIMERE_ENOMEM, "out of memory for weights");
+        }
+        w->owned = grown;
+        b->cap_owned = cap;
+    }
+    w->owned[w->n_owned++] = p;
+    return 0;
+}
+
+static int bad_shape(struct binder *b, const struct gguf_tensor *t, const int64_t want[3]) {
+    return err_set(b->e, CHIMERE_EFORMAT,
+                   "tensor %s: expected shape [%lld, %lld, %lld], got [%llu, %llu, %llu]", t->name,
+                   (long long)want[0], (long long)want[1], (long long)want[2],
+                   (unsigned long long)t->ne[0], (unsigned long long)t->ne[1],
+                   (unsigned long long)t->ne[2]);
+}
+
+static bool shape_is(const struct gguf_tensor *t, const int64_t want[3]) {
+    return t->ne[0] == (uint64_t)want[0] && t->ne[1] == (uint64_t)want[1] &&
+           t->ne[2] == (uint64_t)want[2] && t->ne[3] == 1;
+}
+
+static bool is_finite(const float *x, size_t n) {
+    uint32_t bad = 0;
+    for (size_t i = 0; i < n; i++) {
+        uint32_t u;
+        memcpy(&u, &x[i], 4);
+        bad |= (u & 0x7f800000u) == 0x7f800000u;
+    }
+    return !bad;
+}
+
+/* Vectors of every kind: decoded to f32, checked for NaN, sent to the device. Shapes may carry extra
+ * dimensions of 1 in any place, as old files have them. */
+static int bind_vector(struct binder *b, const struct tensor_row *row, const struct gguf_tensor *t,
+                       const int64_t want[3], const float **slot) {
+    uint64_t n = (uint64_t)(want[0] * want[1] * want[2]);
+    bool free_size = row->dims[0] == D_NONE; /* as long as the file says */
+    if (free_size) n = t->n_elements;
+    if (t->n_elements != n || n > MAX_VECTOR) return bad_shape(b, t, want);
+    const struct quant_traits *q = quant_traits(t->type);
+    if (!q->decode || n % q->block_elements)
+        return err_set(b->e, CHIMERE_EUNSUPPORTED, "tensor %s: expected a float type, got %s",
+                       t->name, q->name);
+    float *tmp = mem_alloc(n * sizeof *tmp);
+    if (!tmp) return err_set(b->e, CHIMERE_ENOMEM, "out of memory for weights");
+    q->decode(t->data, tmp, n);
+    int rc = is_finite(tmp, n) ? 0
+                               : err_set(b->e, CHIMERE_ENUMERIC,
+                                         "tensor %s: expected finite numbers, got NaN "
+                                         "or infinity",
+                                         t->name);
+    void *p = rc ? NULL : b->dev->ops->alloc(b->dev, n * sizeof *tmp);
+    if (!rc) rc = own(b, p);
+    if (!rc) {
+        b->dev->ops->upload(b->dev, p, tmp, n * sizeof *tmp);
+        *slot = p;
+    }
+    mem_free(tmp);
+    return rc;
+}
+
+static struct weight view_of(const struct gguf_tensor *t) {
+    uint64_t row_bytes = 0;
+    quant_row_bytes(t->type, t->ne[0], &row_bytes);
+    return (struct weight){.data = t->data,
+                           .type = t->type,
+                           .layout = 0,
+                           .n_in = (int64_t)t->ne[0],
+                           .n_out = (int64_t)t->ne[1],
+                           .n_mat = (int64_t)t->ne[2],
+                           .row_bytes = row_bytes,
+                           .mat_bytes = row_bytes * t->ne[1]};
+}
+
+static int bind_matrix(struct binder *b, const struct gguf_tensor *t, const int64_t want[3],
+                       struct weight *slot) {
+    if (!shape_is(t, want)) return bad_shape(b, t, want);
+    const struct quant_traits *q = quant_traits(t->type);
+    if (!q->decode)
+        return err_set(b->e, CHIMERE_EUNSUPPORTED, "tensor %s: expected a number type, got %s",
+                       t->name, q->name);
+    *slot = view_of(t);
+    return 0;
+}
+
+static int bind_row(struct binder *b, const struct tensor_row *row, int32_t il) {
+    char name[GGUF_MAX_NAME];
+    snprintf(name, sizeof name, row->gguf, il);
+    char *base = il < 0 ? (char *)&b->w->global : (char *)&b->w->layer[il];
+    const struct gguf_tensor *t = gguf_find_tensor(b->g, name);
+    if (!t) {
+        if (row->flags & TS_TIED) {
+            *(struct weight *)(void *)(base + row->slot) = b->w->global.token_embd;
+            return 0;
+        }
+        if (row->flags & TS_OPTIONAL) return 0;
+        return err_set(b->e, CHIMERE_EFORMAT, "tensor %s: expected in a %s model, got nothing",
+                       name, b->hp->arch->name);
+    }
+    int64_t want[3];
+    for (int i = 0; i < 3; i++) want[i] = arch_dim(b->hp, (enum arch_dim)row->dims[i], il);
+    void *slot = base + row->slot;
+    if (row->is_vector) return bind_vector(b, row, t, want, slot);
+    return bind_matrix(b, t, want, slot);
+}
+
+/* Rows [first, first + n) of w as a matrix of their own. */
+static struct weight rows_of(const struct weight *w, int64_t first, int64_t n) {
+    struct weight v = *w;
+    v.data = (const char *)w->data + (size_t)first * w->row_bytes;
+    v.n_out = n;
+    return v;
+}
+
+/* Files may fuse q|k|v and gate|up: split them into views. */
+static int split_fused(struct binder *b, int32_t il) {
+    const struct hparams *hp = b->hp;
+    struct layer_weights *l = &b->w->layer[il];
+    if (hp->layer[il].mixer == MIX_ATTN) {
+        if (l->attn.qkv.data) {
+            int64_t nq = arch_dim(hp, D_Q, il), nk = arch_dim(hp, D_K, il),
+                    nv = arch_dim(hp, D_V, il);
+            l->attn.q = rows_of(&l->attn.qkv, 0, nq);
+            l->attn.k = rows_of(&l->attn.qkv, nq, nk);
+            l->attn.v = rows_of(&l->attn.qkv, nq + nk, nv);
+            if (l->attn.qkv_b) {
+                l->attn.q_b = l->attn.qkv_b;
+                l->attn.k_b = l->attn.qkv_b + nq;
+                l->attn.v_b = l->attn.qkv_b + nq + nk;
+            }
+        }
+        if (!l->attn.q.data || !l->attn.k.data || !l->attn.v.data)
+            return err_set(b->e, CHIMERE_EFORMAT,
+                           "tensor blk.%d.attn_q.weight (or attn_k, attn_v): expected, "
+                           "got nothing",
+                           il);
+    }
+    if (hp->layer[il].ffn == FFN_MOE) {
+        if (l->moe.gate_up.data) {
+            l->moe.gate = rows_of(&l->moe.gate_up, 0, hp->moe.n_ff);
+            l->moe.up = rows_of(&l->moe.gate_up, hp->moe.n_ff, hp->moe.n_ff);
+        }
+        if (!l->moe.up.data)
+            return err_set(b->e, CHIMERE_EFORMAT,
+                           "tensor blk.%d.ffn_up_exps.weight: expected, got nothing", il);
+    }
+    return 0;
+}
+
+/* Copies the listed rows of src, in their order, into device memory as a new matrix. */
+static int gather_rows(struct binder *b, const struct weight *src, const int32_t *rows, int64_t n,
+                       struct weight *dst) {
+    void *p = b->dev->ops->alloc(b->dev, (size_t)n * src->row_bytes);
+    int rc = own(b, p);
+    if (rc) return rc;
+    for (int64_t i = 0; i < n; i++)
+        b->dev->ops->upload(b->dev, (char *)p + (size_t)i * src->row_bytes,
+                            (const char *)src->data + (size_t)rows[i] * src->row_bytes,
+                            src->row_bytes);
+    *dst = *src;
+    dst->data = p;
+    dst->n_out = n;
+    dst->mat_bytes = (size_t)n * src->row_bytes;
+    b->w->prepared_bytes += dst->mat_bytes;
+    return 0;
+}
+
+/* Qwen3-Next fuses projections by key head: [q | k | v.. | z..] and [beta.. | alpha..] a group. */
+static int unfuse_gdn(struct binder *b, int32_t il) {
+    const struct hparams *hp = b->hp;
+    struct layer_weights *l = &b->w->layer[il];
+    if (hp->layer[il].mixer != MIX_GDN) return 0;
+    int32_t nk = hp->gdn.n_k_head, nv = hp->gdn.n_v_head, dk = hp->gdn.d_k, dv = hp->gdn.d_v,
+            per = nv / nk;
+    int64_t n_conv = arch_dim(hp, D_GDN_CONV, il), n_z = arch_dim(hp, D_GDN_INNER, il);
+    int32_t *rows = mem_alloc((size_t)(n_conv + n_z) * sizeof *rows);
+    if (!rows) return err_set(b->e, CHIMERE_ENOMEM, "out of memory for weights");
+    int rc = 0;
+    if (l->gdn.qkvz.data) {
+        int32_t group = 2 * dk + 2 * per * dv;
+        int64_t n = 0;
+        for (int32_t h = 0; h < nk; h++)
+            for (int32_t i = 0; i < dk; i++) rows[n++] = h * group + i;
+        for (int32_t h = 0; h < nk; h++)
+            for (int32_t i = 0; i < dk; i++) rows[n++] = h * group + dk + i;
+        for (int32_t h = 0; h < nk; h++)
+            for (int32_t i = 0; i < per * dv; i++) rows[n++] = h * group + 2 * dk + i;
+        for (int32_t h = 0; h < nk; h++)
+            for (int32_t i = 0; i < per * dv; i++) rows[n++] = h * group + 2 * dk + per * dv + i;
+        rc = gather_rows(b, &l->gdn.qkvz, rows, n_conv, &l->gdn.qkv);
+        if (!rc) rc = gather_rows(b, &l->gdn.qkvz, rows + n_conv, n_z, &l->gdn.z);
+    }
+    if (!rc && l->gdn.ba.data) {
+        for (int32_t h = 0; h < nk; h++)
+            for (int32_t i = 0; i < per; i++) {
+                rows[h * per + i] = h * 2 * per + i;
+                rows[nv + h * per + i] = h * 2 * per + per + i;
+            }
+        rc = gather_rows(b, &l->gdn.ba, rows, nv, &l->gdn.beta);
+        if (!rc) rc = gather_rows(b, &l->gdn.ba, rows + nv, nv, &l->gdn.alpha);
+    }
+    mem_free(rows);
+    if (!rc && (!l->gdn.qkv.data || !l->gdn.z.data || !l->gdn.beta.data))
+        rc = err_set(b->e, CHIMERE_EFORMAT,
+                     "tensor blk.%d.attn_qkv.weight (or attn_gate, ssm_in): expected, got "
+                     "nothing",
+                     il);
+    return rc;
+}
+
+/* ---- the device's own forms ---- */
+
+/* Every matrix that multiplies, of one layer or the model. */
+static int matrices(struct weights *w, const struct hparams *hp, int32_t il,
+                    struct weight *out[24]) {
+    int n = 0;
+    if (il < 0) {
+        out[n++] = &w->global.output;
+        out[n++] = &w->global.cls;
+        out[n++] = &w->global.cls_out;
+        return n;
+    }
+    struct layer_weights *l = &w->layer[il];
+    if (hp->layer[il].mixer == MIX_ATTN) {
+        out[n++] = &l->attn.q;
+        out[n++] = &l->attn.k;
+        out[n++] = &l->attn.v;
+        out[n++] = &l->attn.out;
+    } else if (hp->layer[il].mixer == MIX_GDN) {
+        out[n++] = &l->gdn.qkv;
+        out[n++] = &l->gdn.z;
+        out[n++] = &l->gdn.alpha;
+        out[n++] = &l->gdn.beta;
+        out[n++] = &l->gdn.out;
+    }
+    if (hp->layer[il].ffn == FFN_DENSE) {
+        out[n++] = &l->ffn.gate;
+        out[n++] = &l->ffn.up;
+        out[n++] = &l->ffn.down;
+    } else if (hp->layer[il].ffn == FFN_MOE) {
+        out[n++] = &l->moe.router;
+        out[n++] = &l->moe.gate;
+        out[n++] = &l->moe.up;
+        out[n++] = &l->moe.down;
+        out[n++] = &l->moe.sh_gate;
+        out[n++] = &l->moe.sh_up;
+        out[n++] = &l->moe.sh_down;
+    }
+    if (hp->layer[il].is_nextn) {
+        out[n++] = &l->nextn.eh_proj;
+        out[n++] = &l->nextn.head;
+    }
+    return n;
+}
+
+static size_t weight_bytes(const struct weight *m) {
+    return m->row_bytes * (size_t)m->n_out * (size_t)m->n_mat;
+}
+
+/* Bytes of m's device form within the one block of all of them. */
+static size_t prepared_share(struct binder *b, const struct weight *m) {
+    return m->data ? (b->dev->ops->prepared_bytes(b->dev, m) + 255) & ~(size_t)255 : 0;
+}
+
+static void prepare_one(struct binder *b, struct weight *m, char **at) {
+    size_t n = prepared_share(b, m);
+    struct weight ready;
+    if (!n) return;
+    b->dev->ops->prepare(b->dev, m, *at, &ready);
+    *m = ready;
+    *at += n;
+}
+
+static int prepare_all(struct binder *b, bool quiet) {
+    struct weight *m[24];
+    uint64_t total = 0, done = 0;
+    size_t block = 0; /* one for all: the CPU then reads them through few big pages */
+    int32_t n_all = arch_n_layer_all(b->hp);
+    for (int32_t il = -1; il < n_all; il++) {
+        int n = matrices(b->w, b->hp, il, m);
+        for (int i = 0; i < n; i++)
+            if (m[i]->data) {
+                total += weight_bytes(m[i]);
+                block += prepared_share(b, m[i]);
+            }
+    }
+    char *at = NULL;
+    if (block) {
+        at = b->dev->ops->alloc(b->dev, block);
+        int rc = own(b, at);
+        if (rc) return rc;
+        b->w->prepared_bytes += block;
+    }
+    if (!quiet) progress_begin("preparing weights", total, true);
+    for (int32_t il = -1; il < n_all; il++) {
+        int n = matrices(b->w, b->hp, il, m);
+        for (int i = 0; i < n; i++) {
+            if (!m[i]->data) continue;
+            uint64_t bytes = weight_bytes(m[i]);
+            bool routed =
+                b->hp->layer[il < 0 ? 0 : il].ffn == FFN_MOE && m[i]->n_mat > 1 && il >= 0;
+            if (il < b->hp->n_layer)
+                b->w->bytes_per_tok +=
+                    routed ? bytes / (uint64_t)m[i]->n_mat * (uint64_t)b->hp->moe.n_used : bytes;
+            prepare_one(b, m[i], &at);
+            done += bytes;
+            if (!quiet) progress_step(done);
+        }
+    }
+    if (!quiet) progress_end();
+    return 0;
+}
+
+int weights_bind(struct weights *w, const struct hparams *hp, const struct gguf *g, struct dev *dev,
+                 bool quiet, struct err *e) {
+    *w = (struct weights){.dev = dev};
+    struct binder b = {w, hp, g, dev, 0, e};
+    int32_t n_all = arch_n_layer_all(hp);
+    w->layer = mem_alloc_array((size_t)n_all, sizeof *w->layer);
+    int rc = w->layer ? 0 : err_set(e, CHIMERE_ENOMEM, "out of memory for weights");
+    for (const struct tensor_row *const *table = hp->arch->tensors; !rc && *table; table++) {
+        for (const struct tensor_row *row = *table; !rc && row->gguf; row++) {
+            if (row->where == AT_GLOBAL) rc = bind_row(&b, row, -1);
+            for (int32_t il = 0; !rc && il < n_all && row->where != AT_GLOBAL; il++)
+                if (arch_has(hp, (enum tensor_where)row->where, il)) rc = bind_row(&b, row, il);
+        }
+    }
+    for (int32_t il = 0; !rc && il < n_all; il++) {
+        rc = split_fused(&b, il);
+        if (!rc) rc = unfuse_gdn(&b, il);
+    }
+    if (!rc) rc = prepare_all(&b, quiet);
+    if (!rc) rc = dev->ops->status(dev, e);
+    if (rc) weights_release(w);
+    return rc;
+}
+
+void weights_release(struct weights *w) {
+    for (size_t i = 0; i < w->n_owned; i++) w->dev->ops->free(w->dev, w->owned[i]);
+    mem_free(w->owned);
+    mem_free(w->layer);
+    *w = (struct weights){.layer = NULL};
+}

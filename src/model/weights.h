@@ -1,0 +1,61 @@
+/* weights.h: names -> tensors: binds a file's tensors to slots, checks shapes, places them on a device.
+ *
+ * Owned by the model; immutable after loading. Matrices are views of the file map or, where the device
+ * asks for its own form, prepared memory. Vectors are f32 on the device. */
+#ifndef CHIMERE_MODEL_WEIGHTS_H
+#define CHIMERE_MODEL_WEIGHTS_H
+
+#include "kernels/tensor.h"
+#include "model/arch.h"
+
+struct global_weights {
+    struct weight token_embd; /* layout 0, always */
+    struct weight output;     /* may be token_embd's data in the device's form */
+    struct weight pos_embd, type_embd, cls, cls_out; /* encoders */
+    const float *output_norm, *output_norm_b, *embd_norm, *embd_norm_b, *rope_freqs, *cls_b,
+        *cls_out_b;
+};
+
+struct layer_weights {
+    const float *attn_norm, *attn_norm_b, *ffn_norm, *ffn_norm_b; /* [n_embd] */
+    struct {
+        struct weight q, k, v, out, qkv; /* qkv: fused, then q, k, v are unused */
+        const float *q_b, *k_b, *v_b, *out_b, *qkv_b, *q_norm, *k_norm, *sinks;
+    } attn;
+    struct {
+        struct weight qkv, z, alpha, beta, out, qkvz, ba; /* qkvz, ba: fused by key head */
+        const float *conv, *conv_b, *a, *dt_b, *norm;
+    } gdn;
+    struct {
+        struct weight gate, up, down;
+        const float *gate_b, *up_b, *down_b;
+    } ffn;
+    struct {
+        struct weight router, gate, up, down, gate_up, sh_gate, sh_up, sh_down;
+        const float *select_b, *shared_gate;
+    } moe;
+    struct {
+        struct weight eh_proj, embd, head;
+        const float *enorm, *hnorm, *head_norm;
+    } nextn;
+};
+
+struct weights {
+    struct global_weights global;
+    struct layer_weights *layer; /* owned [n_layer + n_nextn] */
+    size_t prepared_bytes;       /* memory taken beside the file's map */
+    struct dev *dev;             /* borrowed */
+    void **owned;                /* device allocations */
+    size_t n_owned;
+    uint64_t bytes_per_tok; /* weight bytes that decoding one token reads */
+};
+
+int weights_bind(struct weights *w, const struct hparams *hp, const struct gguf *g, struct dev *dev,
+                 bool quiet, struct err *e);
+void weights_release(struct weights *w);
+
+/* Turns a Hugging Face position of a value head into ours (grouped -> tiled): the source head of
+ * output head j. Shared with conversion. */
+int32_t gdn_source_head(int32_t j, int32_t n_k_head, int32_t n_v_head);
+
+#endif

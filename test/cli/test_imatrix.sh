@@ -1,0 +1,63 @@
+#!/usr/bin/env bash
+# imatrix: sums against a computation by hand, counts of experts, and a file that quantize takes.
+set -euo pipefail
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+cd "$work"
+
+fail() {
+    echo "FAILED: $*" >&2
+    exit 1
+}
+refuses() {
+    local want=$1 text=$2 status=0
+    shift 2
+    "$@" >out 2>err || status=$?
+    [ "$status" = "$want" ] || fail "$*: expected status $want, got $status: $(cat err)"
+    grep -qF -- "$text" err || fail "$*: expected '$text', got: $(cat err)"
+}
+floats() { "$CHIMERE" dump "$1" "$2" | od -An -v -tf4 -w"$((4 * $3))"; }
+
+for i in $(seq 40); do echo "The $i cats sat on $((i * 7)) mats; none of them moved."; done >text
+"$CHIMERE" synth qwen35moe-mini q8 m.gguf --layers 4 --experts 8 --vocab 512 >/dev/null
+"$CHIMERE" imatrix -m m.gguf -f text -o m.imatrix --ctx 64 --chunks 3 -q --process-output >/dev/null
+"$CHIMERE" inspect m.imatrix --json >info
+for key in '"general.type"' '"imatrix.datasets"' '"imatrix.chunk_count"' '"imatrix.chunk_size"'; do
+    grep -q "$key" info || fail "no key $key"
+done
+
+# the first matrix's input is the normed embedding of each token: sums of squares by hand
+"$CHIMERE" inspect m.gguf --json | tr -d ' \n' >keys
+eps=$(grep -o 'layer_norm_rms_epsilon[^0-9]*[-0-9.e]*' keys | grep -o '[0-9][-0-9.e]*$')
+n=$(grep -o 'embedding_length[^0-9]*[0-9]*' keys | grep -o '[0-9]*$')
+[ -n "$eps" ] && [ -n "$n" ] || fail "width and epsilon are not in the file's keys"
+"$CHIMERE" tokenize -m m.gguf <text | tr -s ' ,' '\n\n' | grep . | sed -n 1,192p >ids
+floats m.gguf token_embd.weight "$n" >embd
+floats m.gguf blk.0.attn_norm.weight "$n" >norm
+floats m.imatrix blk.0.attn_qkv.weight.in_sum2 "$n" >got
+awk -v eps="$eps" '
+    FILENAME == "ids" { count[$1]++; next }
+    FILENAME == "norm" { for (i = 1; i <= NF; i++) w[i] = $i; next }
+    FILENAME == "embd" { if (!(row++ in count)) next
+        q = 0; for (i = 1; i <= NF; i++) q += $i * $i
+        for (i = 1; i <= NF; i++) s[i] += count[row - 1] * $i * $i * w[i] * w[i] / (q / NF + eps); next }
+    { for (i = 1; i <= NF; i++) { d = $i - s[i]; if (d < 0) d = -d; if (d > 1e-4 * s[i]) bad++ }
+      if (bad || !(s[1] > 0)) { print bad " of " NF " sums differ"; exit 1 } }' ids norm embd got ||
+    fail "blk.0.attn_qkv.weight.in_sum2"
+[ "$(floats m.imatrix blk.0.attn_qkv.weight.counts 1 | tr -d ' ')" = 192 ] || fail "rows of attn_qkv"
+
+# every token reaches n_used experts; an expert's matrices see the same rows
+used=$(grep -o 'expert_used_count[^0-9]*[0-9]*' keys | grep -o '[0-9]*$')
+for what in gate up down; do floats m.imatrix blk.1.ffn_${what}_exps.weight.counts 8 >$what; done
+[ "$(awk '{ for (i = 1; i <= NF; i++) s += $i; print s }' up)" = $((192 * used)) ] || fail "experts: $(cat up)"
+cmp -s gate up && cmp -s up down || fail "counts differ: $(cat gate up down)"
+
+# a type that needs the matrix takes it, and a matrix of another shape is refused
+"$CHIMERE" quantize m.gguf q.gguf IQ2_XXS --imatrix m.imatrix >/dev/null
+"$CHIMERE" synth qwen35moe-mini q8 other.gguf --layers 4 --experts 4 --vocab 512 >/dev/null
+refuses 1 "blk.0.ffn" "$CHIMERE" quantize other.gguf q2.gguf IQ2_XXS --imatrix m.imatrix
+refuses 2 "expected -f TEXT and -o OUT" "$CHIMERE" imatrix -m m.gguf
+refuses 2 "at least one window" "$CHIMERE" imatrix -m m.gguf -f text -o x --ctx 100000
+refuses 1 "missing" "$CHIMERE" imatrix -m m.gguf -f missing -o x
+[ ! -e x ] || fail "a refused run left a file"
+echo "imatrix: ok"

@@ -1,0 +1,49 @@
+#!/bin/bash
+# test_inspect.sh: synth writes what inspect reads; bad files are refused with one line and status 1.
+set -eu
+dir=$(mktemp -d)
+trap 'rm -rf "$dir"' EXIT
+fail() { echo "FAILED: $*"; exit 1; }
+
+"$CHIMERE" synth qwen35moe-mini q4km "$dir/m.gguf" --layers 4 --experts 8 --vocab 512 > "$dir/out"
+grep -q 'weights' "$dir/out" || fail "synth says nothing"
+"$CHIMERE" inspect "$dir/m.gguf" --tensors --memory > "$dir/text"
+grep -q 'qwen35moe.block_count  *4$' "$dir/text" || fail "key missing"
+grep -q 'blk.3.attn_q.weight .*q6_K .*1024 x 4096' "$dir/text" || fail "tensor missing"
+grep -q 'key/value cache' "$dir/text" || fail "plan missing"
+"$CHIMERE" inspect "$dir/m.gguf" --json --tensors --memory > "$dir/json"
+python3 - "$dir/json" <<'PY' || fail "JSON"
+import json, sys
+j = json.load(open(sys.argv[1]))
+assert j["keys"]["qwen35moe.rope.dimension_sections"] == [11, 11, 10, 0]
+assert j["keys"]["tokenizer.ggml.tokens"] == {"items": 512, "type": "str"}
+assert j["keys"]["qwen35moe.attention.layer_norm_rms_epsilon"] == 1e-06
+assert sum(t["bytes"] for t in j["tensors"]) == j["tensor_bytes"] == sum(t["bytes"] for t in j["types"].values())
+m = j["memory"]
+# one attention layer: 2 key heads of 256 + 256 halves; three of 16 x 128 x 128 floats and a window of 3 x 4096
+assert m["cache_per_token"] == 2 * 512 * 2, m
+assert m["state_per_sequence"] >= 3 * 4 * (16 * 128 * 128 + 3 * 4096), m
+PY
+
+mkdir "$dir/hf"
+header='{"model.embed_tokens.weight":{"dtype":"BF16","shape":[2,3],"data_offsets":[0,12]}}'
+printf '%b' "$(printf '\\x%02x' ${#header})\\0\\0\\0\\0\\0\\0\\0" > "$dir/hf/model.safetensors"
+printf '%s123456789012' "$header" >> "$dir/hf/model.safetensors"
+"$CHIMERE" inspect "$dir/hf" --json --tensors > "$dir/json"
+grep -q '"format":"safetensors".*"BF16":{"n_tensors":1,"n_weights":6,"bytes":12}.*"shape":\[2,3\]' "$dir/json" ||
+  fail "safetensors: $(cat "$dir/json")"
+
+printf 'GGUF\3\0\0\0' > "$dir/short.gguf"
+: > "$dir/empty.gguf"
+head -c 100000 "$dir/m.gguf" > "$dir/cut.gguf"
+for f in short empty cut none; do
+  status=0
+  "$CHIMERE" inspect "$dir/$f.gguf" > "$dir/out" 2> "$dir/err" || status=$?
+  [ $status = 1 ] || fail "$f: status $status"
+  [ ! -s "$dir/out" ] || fail "$f: output"
+  grep -q "^chimere: .*$f.gguf" "$dir/err" || fail "$f: $(cat "$dir/err")"
+done
+status=0
+"$CHIMERE" inspect > /dev/null 2>&1 || status=$?
+[ $status = 2 ] || fail "usage: status $status"
+echo ok

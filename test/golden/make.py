@@ -1,0 +1,181 @@
+#!/usr/bin/env python3
+"""Writes the golden references: tiny models of every family, their logits by transformers.
+
+Usage: make.py OUT_DIR [FAMILY ...]   (torch and transformers of requirements.txt)
+
+Weights come from a counter-based generator that test_golden.c repeats bit for bit, so that only the
+configuration, the list of tensors and the logits are kept: NAME.json, NAME.logits (little-endian f32,
+[n_tok, n_vocab]; encoders: [n_text, n_embd or 1]), NAME.mtp (logits of the prediction block).
+Scales are such that every block's output is about as large as its input; norms, biases and decays are
+not trivial. 200 positions: no multiple of a chunk.
+"""
+import json, sys, os
+import numpy as np, torch, torch.nn.functional as F
+import transformers as T
+
+M64 = np.uint64(0xFFFFFFFFFFFFFFFF)
+def u64(x): return np.uint64(x & 0xFFFFFFFFFFFFFFFF)
+
+def fnv(name):
+    h = 0xcbf29ce484222325
+    for b in name.encode(): h = ((h ^ b) * 0x100000001b3) & 0xFFFFFFFFFFFFFFFF
+    return h
+
+def mix(x):
+    x ^= x >> 33; x = x * 0xff51afd7ed558ccd & 0xFFFFFFFFFFFFFFFF
+    x ^= x >> 33; x = x * 0xc4ceb9fe1a85ec53 & 0xFFFFFFFFFFFFFFFF
+    return x ^ x >> 33
+
+def values(name, shape, offset, scale):
+    """float32(offset + scale * (2 u - 1)), u = top 53 bits of rng_at(fnv1a(name), i)."""
+    n = int(np.prod(shape)) if shape else 1
+    with np.errstate(over='ignore'):
+        base = u64(mix((fnv(name) + 0x9e3779b97f4a7c15) & 0xFFFFFFFFFFFFFFFF))
+        x = base + np.arange(n, dtype=np.uint64) * u64(0xd1342543de82ef95)
+        z = x + u64(0x9e3779b97f4a7c15)
+        z = (z ^ (z >> u64(30))) * u64(0xbf58476d1ce4e5b9)
+        z = (z ^ (z >> u64(27))) * u64(0x94d049bb133111eb)
+        z = z ^ (z >> u64(31))
+    u = (z >> u64(11)).astype(np.float64) * 2.0 ** -53
+    return (offset + scale * (2 * u - 1)).astype(np.float32).reshape(shape)
+
+VOCAB, N_TOK = 96, 200
+
+def spread(name, shape):
+    """(offset, scale) of a tensor."""
+    leaf = name.rsplit('.', 2)
+    if 'A_log' in name: return 0.3, 1.2
+    if 'dt_bias' in name: return -0.5, 1.5
+    if 'conv1d' in name: return 0.0, 0.9
+    if 'norm' in name.lower() and name.endswith('.bias'): return 0.0, 0.3
+    if 'norm' in name.lower():
+        plain = ZERO_NORMS is False or 'linear_attn.norm' in name
+        return (1.0 if plain else 0.0), 0.5
+    if name.endswith('.bias') or name.endswith('bias'): return 0.0, 0.4
+    if 'embed' in name: return 0.0, 1.7
+    if 'gate.weight' in name and len(shape) == 2: return 0.0, 3.0 * 3 ** .5 * shape[-1] ** -.5
+    fan = shape[-1]
+    return 0.0, 1.5 * 3 ** .5 * fan ** -.5
+
+ZERO_NORMS = False
+common = dict(vocab_size=VOCAB, hidden_size=32, num_attention_heads=4, num_key_value_heads=2, head_dim=16,
+              max_position_embeddings=512, rms_norm_eps=1e-6)
+gdn = dict(linear_num_key_heads=2, linear_num_value_heads=4, linear_key_head_dim=16, linear_value_head_dim=16,
+           linear_conv_kernel_dim=4, num_hidden_layers=4, tie_word_embeddings=False,
+           rope_parameters=dict(rope_type='default', rope_theta=10000.0, partial_rotary_factor=0.5, mrope_section=[2, 1, 1]))
+moe = dict(num_experts=6, num_experts_per_tok=2, moe_intermediate_size=16, shared_expert_intermediate_size=16)
+
+FAMILIES = {
+    'qwen35moe': (lambda: T.Qwen3_5MoeForCausalLM(T.Qwen3_5MoeTextConfig(**common, **gdn, **moe)), True),
+    'qwen35': (lambda: T.Qwen3_5ForCausalLM(T.Qwen3_5TextConfig(**common, **gdn, intermediate_size=48)), True),
+    'qwen3next': (lambda: T.Qwen3NextForCausalLM(T.Qwen3NextConfig(**common, **{**gdn, 'rope_parameters': dict(rope_type='default', rope_theta=10000.0, partial_rotary_factor=0.5)}, **moe, intermediate_size=48, mlp_only_layers=[], decoder_sparse_step=1, norm_topk_prob=True)), True),
+    'llama': (lambda: T.LlamaForCausalLM(T.LlamaConfig(**common, num_hidden_layers=3, intermediate_size=48, attention_bias=False, tie_word_embeddings=False)), False),
+    'qwen2': (lambda: T.Qwen2ForCausalLM(T.Qwen2Config(**{k: v for k, v in common.items() if k != 'head_dim'}, num_hidden_layers=3, intermediate_size=48, tie_word_embeddings=True)), False),
+    'qwen3': (lambda: T.Qwen3ForCausalLM(T.Qwen3Config(**common, num_hidden_layers=3, intermediate_size=48, tie_word_embeddings=False)), False),
+    'qwen3moe': (lambda: T.Qwen3MoeForCausalLM(T.Qwen3MoeConfig(**common, num_hidden_layers=3, intermediate_size=48, num_experts=6, num_experts_per_tok=2, moe_intermediate_size=16, norm_topk_prob=True, decoder_sparse_step=1, mlp_only_layers=[], tie_word_embeddings=False)), False),
+    'bert': (lambda: T.BertModel(T.BertConfig(vocab_size=VOCAB, hidden_size=32, num_hidden_layers=3, num_attention_heads=4, intermediate_size=48, max_position_embeddings=256, type_vocab_size=2)), False),
+    'bertrank': (lambda: T.BertForSequenceClassification(T.BertConfig(vocab_size=VOCAB, hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=48, max_position_embeddings=256, type_vocab_size=2, num_labels=1)), False),
+}
+
+# ---- the prediction block, from its published description: plain torch, no class of transformers ----
+
+def rms(x, w, eps=1e-6): return x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + eps) * (1 + w)
+
+def mtp_logits(w, hidden, ids, embed, head, c):
+    """hidden [n, d] of positions 0..n-1, ids: tokens of positions 1..n. Logits for positions 2..n+1."""
+    H, KV, D = c.num_attention_heads, c.num_key_value_heads, c.head_dim
+    x = torch.cat([rms(embed[ids], w['mtp.pre_fc_norm_embedding.weight']), rms(hidden, w['mtp.pre_fc_norm_hidden.weight'])], -1) @ w['mtp.fc.weight'].T
+    p = 'mtp.layers.0.'
+    h = rms(x, w[p + 'input_layernorm.weight'])
+    n = h.shape[0]
+    q = (h @ w[p + 'self_attn.q_proj.weight'].T).view(n, H, 2 * D)
+    q, gate = q[..., :D], q[..., D:]
+    k = (h @ w[p + 'self_attn.k_proj.weight'].T).view(n, KV, D)
+    v = (h @ w[p + 'self_attn.v_proj.weight'].T).view(n, KV, D)
+    q = rms(q, w[p + 'self_attn.q_norm.weight']); k = rms(k, w[p + 'self_attn.k_norm.weight'])
+    R = int(D * 0.5)
+    inv = 10000.0 ** (-torch.arange(0, R, 2).double() / R)
+    ang = (torch.arange(n).double()[:, None] * inv[None])
+    cos, sin = torch.cos(ang).float()[:, None], torch.sin(ang).float()[:, None]
+    def rope(t):
+        a, b = t[..., :R // 2], t[..., R // 2:R]
+        return torch.cat([a * cos - b * sin, b * cos + a * sin, t[..., R:]], -1)
+    q, k = rope(q), rope(k)
+    k, v = k.repeat_interleave(H // KV, 1), v.repeat_interleave(H // KV, 1)
+    s = torch.einsum('thd,shd->hts', q, k) * D ** -.5
+    s = s.masked_fill(torch.ones(n, n).triu(1).bool()[None], float('-inf')).softmax(-1)
+    a = torch.einsum('hts,shd->thd', s, v) * torch.sigmoid(gate)
+    x = x + a.reshape(n, H * D) @ w[p + 'self_attn.o_proj.weight'].T
+    h = rms(x, w[p + 'post_attention_layernorm.weight'])
+    prob = (h @ w[p + 'mlp.gate.weight'].T).softmax(-1)
+    top, idx = prob.topk(c.num_experts_per_tok, -1)
+    top = top / top.sum(-1, keepdim=True)
+    y = torch.zeros_like(h)
+    for t in range(n):
+        for j in range(c.num_experts_per_tok):
+            e = f"{p}mlp.experts.{idx[t, j].item()}."
+            y[t] += top[t, j] * (w[e + 'down_proj.weight'] @ (F.silu(w[e + 'gate_proj.weight'] @ h[t]) * (w[e + 'up_proj.weight'] @ h[t])))
+    sh = p + 'mlp.shared_expert.'
+    shared = (F.silu(h @ w[sh + 'gate_proj.weight'].T) * (h @ w[sh + 'up_proj.weight'].T)) @ w[sh + 'down_proj.weight'].T
+    x = x + y + torch.sigmoid(h @ w[p + 'mlp.shared_expert_gate.weight'].T) * shared
+    return rms(x, w['mtp.norm.weight']) @ head.T
+
+def mtp_shapes(c):
+    d, D, H, KV, E, f, fs = c.hidden_size, c.head_dim, c.num_attention_heads, c.num_key_value_heads, c.num_experts, c.moe_intermediate_size, c.shared_expert_intermediate_size
+    p = 'mtp.layers.0.'
+    s = {'mtp.fc.weight': (d, 2 * d), 'mtp.pre_fc_norm_embedding.weight': (d,), 'mtp.pre_fc_norm_hidden.weight': (d,), 'mtp.norm.weight': (d,),
+         p + 'input_layernorm.weight': (d,), p + 'post_attention_layernorm.weight': (d,),
+         p + 'self_attn.q_proj.weight': (2 * H * D, d), p + 'self_attn.k_proj.weight': (KV * D, d), p + 'self_attn.v_proj.weight': (KV * D, d),
+         p + 'self_attn.o_proj.weight': (d, H * D), p + 'self_attn.q_norm.weight': (D,), p + 'self_attn.k_norm.weight': (D,),
+         p + 'mlp.gate.weight': (E, d), p + 'mlp.shared_expert_gate.weight': (1, d),
+         p + 'mlp.shared_expert.gate_proj.weight': (fs, d), p + 'mlp.shared_expert.up_proj.weight': (fs, d), p + 'mlp.shared_expert.down_proj.weight': (d, fs)}
+    for e in range(E):
+        s[f'{p}mlp.experts.{e}.gate_proj.weight'] = s[f'{p}mlp.experts.{e}.up_proj.weight'] = (f, d)
+        s[f'{p}mlp.experts.{e}.down_proj.weight'] = (d, f)
+    return s
+
+def main():
+    global ZERO_NORMS
+    out = sys.argv[1]
+    for name in sys.argv[2:] or FAMILIES:
+        build, ZERO_NORMS = FAMILIES[name]
+        m = build().float().eval()
+        tensors = []
+        tied = getattr(m.config, 'tie_word_embeddings', False)
+        with torch.no_grad():
+            for n, p in m.state_dict().items():
+                if n.endswith('position_ids') or (tied and n == 'lm_head.weight'): continue
+                off, sc = spread(n, list(p.shape))
+                p.copy_(torch.from_numpy(values(n, list(p.shape), off, sc)))
+                tensors.append(dict(name=n, shape=list(p.shape), offset=off, scale=sc))
+        config = json.loads(m.config.to_json_string(use_diff=False))
+        config['architectures'] = [type(m).__name__]
+        ids = [int(x) for x in (values('tokens', [N_TOK], VOCAB / 2, VOCAB / 2)).clip(0, VOCAB - 1)]
+        spec = dict(config=config, tokens=ids, tensors=tensors)
+        with torch.no_grad():
+            if name.startswith('bert'):
+                cuts = [(0, 1), (1, 38), (38, 199)]
+                rows = []
+                for a, b in cuts:
+                    t = torch.tensor([ids[a:b]]); ty = torch.tensor([[int(i > (b - a) // 2) for i in range(b - a)]])
+                    if name == 'bert': rows.append(m(t, token_type_ids=ty).last_hidden_state[0].mean(0).numpy())
+                    else: rows.append(m(t, token_type_ids=ty).logits[0].numpy())
+                spec['texts'] = cuts
+                np.stack(rows).astype('<f4').tofile(f'{out}/{name}.logits')
+            else:
+                x = torch.tensor([ids])
+                np.ascontiguousarray(m(x).logits[0].numpy()).astype('<f4').tofile(f'{out}/{name}.logits')
+                if name == 'qwen35moe':
+                    w = {}
+                    for n, s in mtp_shapes(m.config).items():
+                        off, sc = spread(n, s)
+                        w[n] = torch.from_numpy(values(n, list(s), off, sc))
+                        tensors.append(dict(name=n, shape=list(s), offset=off, scale=sc))
+                    config['mtp_num_hidden_layers'] = 1
+                    hidden = m.model(x).last_hidden_state[0]
+                    lo = mtp_logits(w, hidden[:-1], x[0, 1:], m.model.embed_tokens.weight, m.lm_head.weight, m.config)
+                    lo.numpy().astype('<f4').tofile(f'{out}/{name}.mtp')
+        json.dump(spec, open(f'{out}/{name}.json', 'w'), separators=(',', ':'))
+        print(name, len(tensors), 'tensors', sum(int(np.prod(t['shape'])) for t in tensors), 'weights')
+
+main()

@@ -1,0 +1,488 @@
+/* test_convert.c: Hugging Face checkpoints converted and run, against transformers; tokenizers
+ * converted and run, against the tokenizers library (test/golden/make_hf.py made what is compared). */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include <jansson.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/buf.h"
+#include "base/file.h"
+#include "base/hash.h"
+#include "base/mem.h"
+#include "base/rng.h"
+#include "base/str.h"
+#include "convert/hf.h"
+#include "format/gguf.h"
+#include "format/quant.h"
+#include "kernels/cpu/cpu.h"
+#include "model/forward.h"
+#include "model/vocab.h"
+
+static const int32_t tokens[12] = {5, 17, 299, 42, 7, 100, 200, 33, 3, 9, 250, 11};
+static char dir[64];
+
+static const char *at(const char *name) {
+    static char path[4][256];
+    static int next;
+    next = (next + 1) % 4;
+    snprintf(path[next], sizeof path[next], "%s/%s", dir, name);
+    return path[next];
+}
+static const char *data(const char *folder, const char *name) {
+    static char path[4][256];
+    static int next;
+    next = (next + 1) % 4;
+    snprintf(path[next], sizeof path[next], TEST_DATA "/hf/%s/%s", folder, name);
+    return path[next];
+}
+static char *slurp(const char *path, size_t *n) {
+    char *text;
+    struct err e = {0};
+    if (file_read(path, 64 << 20, &text, n, &e)) fail_msg("%s", e.text);
+    return text;
+}
+static void save(const char *path, const void *p, size_t n) {
+    FILE *f = fopen(path, "wb");
+    assert_non_null(f);
+    assert_int_equal(fwrite(p, 1, n, f), n);
+    assert_int_equal(fclose(f), 0);
+}
+static void copy(const char *from, const char *to) {
+    size_t n;
+    char *text = slurp(from, &n);
+    save(to, text, n);
+    mem_free(text);
+}
+
+/* ---- checkpoints ---- */
+
+/* How a checkpoint is stored; the result may not depend on it. */
+struct store {
+    const char *dtype;  /* F32, BF16 */
+    const char *prefix; /* in place of "model." */
+    bool sharded;
+    bool no_mtp;
+};
+
+static void write_safetensors(const char *path, const struct buf *header, const struct buf *body) {
+    struct buf b;
+    buf_init(&b, 1 << 28);
+    uint64_t n = header->n;
+    buf_put(&b, &n, 8);
+    buf_put(&b, header->p, header->n);
+    buf_put(&b, body->p, body->n);
+    assert_int_equal(b.failed, 0);
+    save(path, b.p, b.n);
+    buf_fini(&b);
+}
+
+/* Values as in make_hf.py. */
+static void put_values(struct buf *body, const char *name, size_t n, double scale, double offset,
+                       bool bf16) {
+    uint64_t seed = hash_fnv1a(name, strlen(name));
+    for (size_t i = 0; i < n; i++) {
+        double u = (double)(rng_at(seed, i) >> 40) * 0x1p-23 - 1.0;
+        float v = (float)(u * scale + offset);
+        uint16_t half = quant_f32_to_bf16(v);
+        if (bf16) buf_put(body, &half, 2);
+        else buf_put(body, &v, 4);
+    }
+}
+
+static void add_entry(struct buf *header, struct buf *body, const char *name, const char *shape,
+                      const struct store *s, double scale, double offset, const char *stored) {
+    size_t n = 1, begin = body->n;
+    for (const char *p = shape; *p; p += strcspn(p, ",") + (p[strcspn(p, ",")] == ','))
+        n *= strtoul(p, NULL, 10);
+    put_values(body, name, n, scale, offset, strcmp(s->dtype, "BF16") == 0);
+    buf_printf(header, "%s\"%s\":{\"dtype\":\"%s\",\"shape\":[%s],\"data_offsets\":[%zu,%zu]}",
+               header->n > 1 ? "," : "", stored, s->dtype, shape, begin, body->n);
+}
+
+static void make_folder(const char *family, const struct store *s) {
+    size_t n;
+    char *text = slurp(data(family, "weights.tsv"), &n), *line, *rest = text;
+    struct buf header[2], body[2], index;
+    for (int i = 0; i < 2; i++) {
+        buf_init(&header[i], 1 << 24);
+        buf_init(&body[i], 1 << 26);
+        buf_putc(&header[i], '{');
+    }
+    buf_init(&index, 1 << 24);
+    buf_puts(&index, "{\"metadata\":{},\"weight_map\":{");
+    bool first = true;
+    while ((line = strsep(&rest, "\n")) && *line) {
+        char *name = strsep(&line, "\t"), *shape = strsep(&line, "\t"),
+             *scale = strsep(&line, "\t");
+        char stored[256];
+        if (s->no_mtp && str_starts(name, "mtp.")) continue;
+        bool moved = s->prefix && str_starts(name, "model.");
+        snprintf(stored, sizeof stored, "%s%s", moved ? s->prefix : "", moved ? name + 6 : name);
+        int part = s->sharded && hash_fnv1a(name, strlen(name)) % 2;
+        add_entry(&header[part], &body[part], name, shape, s, strtod(scale, NULL),
+                  strtod(line, NULL), stored);
+        buf_printf(&index, "%s\"%s\":\"part%d.safetensors\"", first ? "" : ",", stored, part);
+        first = false;
+    }
+    buf_puts(&index, "}}");
+    for (int i = 0; i < 2; i++) {
+        char name[32];
+        buf_putc(&header[i], '}');
+        snprintf(name, sizeof name, "hf/part%d.safetensors", i);
+        if (s->sharded) write_safetensors(at(name), &header[i], &body[i]);
+        else if (i == 0) write_safetensors(at("hf/model.safetensors"), &header[i], &body[i]);
+        buf_fini(&header[i]);
+        buf_fini(&body[i]);
+    }
+    if (s->sharded) save(at("hf/model.safetensors.index.json"), index.p, index.n);
+    buf_fini(&index);
+    mem_free(text);
+    copy(data(family, "config.json"), at("hf/config.json"));
+}
+
+static void use_tokenizer(const char *name) {
+    char folder[64];
+    snprintf(folder, sizeof folder, "tokenizer-%s", name);
+    copy(data(folder, "tokenizer.json"), at("hf/tokenizer.json"));
+    copy(data(folder, "tokenizer_config.json"), at("hf/tokenizer_config.json"));
+}
+
+static void new_folder(void) {
+    char command[160];
+    snprintf(command, sizeof command, "rm -rf '%s/hf' && mkdir -p '%s/hf'", dir, dir);
+    assert_int_equal(system(command), 0);
+}
+
+static void convert(const char *type) {
+    struct hf_options o = {.dir = at("hf"), .out = at("out.gguf"), .type = type, .n_thread = 2};
+    struct hf_result r;
+    struct err e = {0};
+    if (hf_convert(&o, &r, &e)) fail_msg("%s (%s)", e.text, e.hint);
+    assert_int_equal(r.n_unused, 0);
+}
+
+/* Largest difference to the expected rows, relative to their largest value. */
+static double run_and_compare(const char *family) {
+    struct err e = {0};
+    struct model *m;
+    struct dev *dev;
+    assert_int_equal(cpu_open(&dev, 2, CPU_ISA_BEST, &e), 0);
+    if (model_open(&m, at("out.gguf"), dev, true, &e)) fail_msg("%s", e.text);
+    size_t n;
+    char *expected = slurp(data(family, "expected.f32"), &n);
+    n /= sizeof(float);
+    float *got = mem_alloc_array(n, sizeof *got);
+    struct seq_pool *pool = NULL;
+    struct seq *seq = NULL;
+    struct forward *f = NULL;
+    int rc = 0;
+    if (!m->hp.is_causal) {
+        struct encode_text text = {.tokens = tokens, .n_tok = 12};
+        rc = forward_new(&f, m, NULL, 12, 1, &e);
+        if (!rc) rc = forward_encode(f, &text, 1, got, &e);
+    } else {
+        const float *logits;
+        rc = seq_pool_new(&pool, m,
+                          &(struct seq_pool_params){
+                              .n_slot = 1, .n_ctx = 64, .k_type = QUANT_F32, .v_type = QUANT_F32},
+                          &e);
+        if (!rc) rc = seq_new(&seq, pool, &e);
+        if (!rc) rc = forward_new(&f, m, pool, 12, 12, &e);
+        if (!rc)
+            rc = forward_run(
+                f, &(struct run){.seq = seq, .tokens = tokens, .n_tok = 12, .want = WANT_ALL}, 1,
+                &logits, &e);
+        if (!rc) memcpy(got, logits, n * sizeof *got);
+    }
+    if (rc) fail_msg("%s: %s", family, e.text);
+    double worst = 0, scale = 0;
+    for (size_t i = 0; i < n; i++) {
+        float x;
+        memcpy(&x, expected + i * sizeof x, sizeof x);
+        worst = fmax(worst, fabs((double)got[i] - (double)x));
+        scale = fmax(scale, fabs((double)x));
+    }
+    forward_free(f);
+    if (seq) seq_free(seq);
+    if (pool) seq_pool_free(pool);
+    model_close(m);
+    dev->ops->close(dev);
+    mem_free(expected);
+    mem_free(got);
+    return worst / scale;
+}
+
+static void families_compute_what_transformers_does(void **state) {
+    (void)state;
+    static const struct {
+        const char *family, *tokenizer;
+        struct store store;
+    } rows[] = {
+        {"qwen35moe", "qwen35", {.dtype = "F32", .prefix = "model.language_model."}},
+        {"qwen35", "qwen35", {.dtype = "F32", .sharded = true}},
+        {"qwen3next", "qwen2", {.dtype = "F32"}},
+        {"llama", "llama3", {.dtype = "F32", .sharded = true}},
+        {"qwen2", "qwen2", {.dtype = "F32"}},
+        {"qwen3", "qwen2", {.dtype = "F32"}},
+        {"qwen3moe", "qwen2", {.dtype = "F32"}},
+        {"bert", "wordpiece", {.dtype = "F32", .prefix = NULL}},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        new_folder();
+        make_folder(rows[i].family, &rows[i].store);
+        use_tokenizer(rows[i].tokenizer);
+        convert(NULL);
+        double worst = run_and_compare(rows[i].family);
+        print_message("%s: %.2g\n", rows[i].family, worst);
+        if (!(worst < 1e-5)) fail_msg("%s: relative difference %g", rows[i].family, worst);
+    }
+}
+
+/* Stored types carry over, wider ones lose nothing, a narrow one loses little. */
+static void types_are_kept_or_made(void **state) {
+    (void)state;
+    static const struct {
+        const char *family, *type;
+        uint32_t matrix;
+        double worst;
+    } rows[] = {{"qwen35moe", NULL, QUANT_BF16, 0.05},
+                {"qwen35moe", "f32", QUANT_F32, 0.05},
+                {"qwen35", "q8_0", QUANT_Q8_0, 0.05},
+                {"qwen35", "f16", QUANT_F16, 0.05}};
+    struct store s = {.dtype = "BF16", .no_mtp = true};
+    for (size_t i = 0; i < 4; i++) {
+        new_folder();
+        make_folder(rows[i].family, &s);
+        use_tokenizer("qwen35");
+        convert(rows[i].type);
+        struct gguf *g;
+        struct err e = {0};
+        assert_int_equal(gguf_open(&g, at("out.gguf"), &e), 0);
+        assert_int_equal(gguf_find_tensor(g, "blk.0.attn_qkv.weight")->type, rows[i].matrix);
+        assert_int_equal(gguf_find_tensor(g, "blk.0.attn_norm.weight")->type, QUANT_F32);
+        const struct gguf_tensor *router = gguf_find_tensor(g, "blk.0.ffn_gate_inp.weight");
+        if (router) assert_int_equal(router->type, QUANT_F32);
+        assert_null(gguf_find(g, "qwen35moe.nextn_predict_layers"));
+        gguf_close(g);
+        double worst = run_and_compare(rows[i].family);
+        if (!(worst < rows[i].worst))
+            fail_msg("%s %s: %g", rows[i].family, rows[i].type ? rows[i].type : "source", worst);
+    }
+}
+
+/* Value i of a converted f32 tensor. */
+static float value(const struct gguf *g, const char *name, size_t i) {
+    const struct gguf_tensor *t = gguf_find_tensor(g, name);
+    if (!t || t->type != QUANT_F32 || i >= t->n_elements) fail_msg("%s", name);
+    float x;
+    memcpy(&x, t->data + i * 4, 4);
+    return x;
+}
+static float source(const char *name, double scale, double offset, size_t i) {
+    return (float)(((double)(rng_at(hash_fnv1a(name, strlen(name)), i) >> 40) * 0x1p-23 - 1.0) *
+                       scale +
+                   offset);
+}
+
+static void prediction_blocks_follow_the_trunk(void **state) {
+    (void)state;
+    new_folder();
+    make_folder("qwen35moe", &(struct store){.dtype = "F32"});
+    use_tokenizer("qwen35");
+    convert(NULL);
+    struct gguf *g;
+    struct err e = {0};
+    uint64_t n;
+    assert_int_equal(gguf_open(&g, at("out.gguf"), &e), 0);
+    assert_true(gguf_item_u64(gguf_find(g, "qwen35moe.block_count"), 0, &n) && n == 5);
+    assert_true(gguf_item_u64(gguf_find(g, "qwen35moe.nextn_predict_layers"), 0, &n) && n == 1);
+    assert_int_equal(gguf_find(g, "qwen35moe.attention.recurrent_layers")->n, 5);
+    assert_true(value(g, "blk.4.attn_norm.weight", 3) ==
+                source("mtp.layers.0.input_layernorm.weight", 0.375, 0, 3) + 1);
+    assert_true(value(g, "blk.4.nextn.enorm.weight", 5) ==
+                source("mtp.pre_fc_norm_embedding.weight", 0.375, 0, 5) + 1);
+    assert_true(value(g, "blk.4.nextn.shared_head_norm.weight", 5) ==
+                source("mtp.norm.weight", 0.375, 0, 5) + 1);
+    double fc = sqrt(3.0 / 128);
+    assert_true(fabs((double)value(g, "blk.4.nextn.eh_proj.weight", 777) -
+                     (double)source("mtp.fc.weight", fc, 0, 777)) < 1e-6);
+    /* fused experts [4, 64, 64]: gate rows 0..31, up rows 32..63 of each */
+    double up = sqrt(3.0 / 64);
+    assert_true(fabs((double)value(g, "blk.4.ffn_up_exps.weight", (2 * 32 + 7) * 64 + 9) -
+                     (double)source("mtp.layers.0.mlp.experts.gate_up_proj", up, 0,
+                                    (2 * 64 + 32 + 7) * 64 + 9)) < 1e-6);
+    gguf_close(g);
+}
+
+/* ---- tokenizers ---- */
+
+static void compare_cases(const char *name, const struct tok *t) {
+    char folder[64];
+    snprintf(folder, sizeof folder, "tokenizer-%s", name);
+    json_error_t why;
+    json_t *cases = json_load_file(data(folder, "cases.json"), 0, &why), *c;
+    assert_non_null(cases);
+    size_t i;
+    json_array_foreach(cases, i, c) {
+        const char *text = json_string_value(json_object_get(c, "text"));
+        const json_t *want = json_object_get(c, "ids");
+        int32_t *ids;
+        size_t n;
+        struct err e = {0};
+        assert_int_equal(tok_encode(t, text, strlen(text),
+                                    json_is_true(json_object_get(c, "special")), true, &ids, &n,
+                                    &e),
+                         0);
+        struct buf got;
+        buf_init(&got, 4096);
+        bool same = n == json_array_size(want);
+        for (size_t j = 0; j < n; j++) {
+            buf_printf(&got, " %d", ids[j]);
+            same = same && ids[j] == json_integer_value(json_array_get(want, j));
+        }
+        if (!same) {
+            char *dump = json_dumps(want, JSON_COMPACT);
+            fail_msg("%s: '%s': expected %s, got%s", name, text, dump, got.p ? got.p : "");
+        }
+        buf_fini(&got);
+        mem_free(ids);
+    }
+    json_decref(cases);
+}
+
+static void tokenizers_split_as_published(void **state) {
+    (void)state;
+    static const struct {
+        const char *name, *model, *pre;
+    } rows[] = {{"qwen2", "gpt2", "qwen2"},         {"qwen35", "gpt2", "qwen35"},
+                {"llama3", "gpt2", "llama-bpe"},    {"gpt2", "gpt2", "gpt-2"},
+                {"starcoder", "gpt2", "starcoder"}, {"spm", "llama", "default"},
+                {"wordpiece", "bert", "default"}};
+    new_folder();
+    make_folder("qwen2", &(struct store){.dtype = "F32"});
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        use_tokenizer(rows[i].name);
+        struct err e = {0};
+        struct gguf *g;
+        struct tok *t;
+        struct slice s;
+        uint64_t cursor = 0;
+        convert(NULL);
+        assert_int_equal(gguf_open(&g, at("out.gguf"), &e), 0);
+        assert_true(gguf_next_str(gguf_find(g, "tokenizer.ggml.model"), &cursor, &s));
+        assert_true(s.n == strlen(rows[i].model) && !memcmp(s.p, rows[i].model, s.n));
+        cursor = 0;
+        assert_true(gguf_next_str(gguf_find(g, "tokenizer.ggml.pre"), &cursor, &s));
+        assert_true(s.n == strlen(rows[i].pre) && !memcmp(s.p, rows[i].pre, s.n));
+        if (vocab_load(&t, g, &e)) fail_msg("%s: %s", rows[i].name, e.text);
+        compare_cases(rows[i].name, t);
+        tok_free(t);
+        gguf_close(g);
+    }
+}
+
+/* ---- refusals ---- */
+
+static void refused(const char *words) {
+    struct hf_options o = {.dir = at("hf"), .out = at("no.gguf"), .n_thread = 1};
+    struct hf_result r;
+    struct err e = {0};
+    assert_int_not_equal(hf_convert(&o, &r, &e), 0);
+    if (!strstr(e.text, words)) fail_msg("'%s' lacks '%s'", e.text, words);
+    assert_false(file_exists(at("no.gguf")));
+}
+static void write_text(const char *name, const char *text) { save(at(name), text, strlen(text)); }
+
+static void broken_folders_are_refused(void **state) {
+    (void)state;
+    new_folder();
+    refused("config.json");
+    make_folder("qwen2", &(struct store){.dtype = "F32"});
+    refused("tokenizer.json");
+    write_text("hf/tokenizer.json", "{\"model\":{\"type\":\"WordPiece\",\"vocab\":{\"a\":400}}}");
+    refused("320 rows");
+    use_tokenizer("qwen2");
+    write_text("hf/config.json", "{\"model_type\":\"nobody\"}");
+    refused("'nobody' is not a family");
+    write_text("hf/config.json", "{\"model_type\":\"qwen2\",\"hidden_size\":-1}");
+    refused("config.json");
+    write_text("hf/config.json", "{\"model_type\":");
+    refused("expected JSON");
+    copy(data("llama", "config.json"), at("hf/config.json")); /* its head size is another */
+    refused("expected");
+    copy(data("qwen2", "config.json"), at("hf/config.json"));
+    write_text("hf/tokenizer.json",
+               "{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0,\"b\":0},\"merges\":[]}}");
+    refused("twice");
+    write_text("hf/tokenizer.json",
+               "{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":99999999},\"merges\":[]}}");
+    refused("ids below");
+    write_text("hf/tokenizer.json",
+               "{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0},\"merges\":[]}}");
+    refused("pre_tokenizer");
+    write_text("hf/tokenizer.json", "{\"model\":{\"type\":\"Magic\",\"vocab\":{\"a\":0}}}");
+    refused("model.type");
+    write_text("hf/tokenizer.json", "[");
+    refused("expected '{'");
+    use_tokenizer("qwen2");
+    make_folder("qwen3", &(struct store){.dtype = "F32"}); /* no biases, other norms: not a qwen2 */
+    copy(data("qwen2", "config.json"), at("hf/config.json"));
+    refused("expected");
+}
+
+/* Allocations fail one after the other: always the same error, never a file, never a leak (asan). */
+static void short_memory_is_an_error(void **state) {
+    (void)state;
+    new_folder();
+    make_folder("qwen3", &(struct store){.dtype = "F32", .sharded = true});
+    use_tokenizer("qwen35");
+    int failed = 0;
+    for (int64_t n = 1; n < 100000; n += n < 60 ? 1 : n / 16) {
+        struct hf_options o = {.dir = at("hf"), .out = at("short.gguf"), .n_thread = 1};
+        struct hf_result r;
+        struct err e = {0};
+        mem_fail_nth(n);
+        int rc = hf_convert(&o, &r, &e);
+        mem_fail_nth(0);
+        if (rc == 0) {
+            assert_true(failed > 60);
+            return;
+        }
+        if (rc != CHIMERE_ENOMEM) fail_msg("allocation %d: %d '%s'", (int)n, rc, e.text);
+        assert_false(file_exists(at("short.gguf")));
+        failed++;
+    }
+    fail_msg("never converted");
+}
+
+static int make_dir(void **state) {
+    (void)state;
+    snprintf(dir, sizeof dir, "test_convert.XXXXXX");
+    return mkdtemp(dir) ? 0 : -1;
+}
+static int drop_dir(void **state) {
+    (void)state;
+    char command[128];
+    snprintf(command, sizeof command, "rm -rf '%s'", dir);
+    return system(command);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(families_compute_what_transformers_does),
+        cmocka_unit_test(types_are_kept_or_made),
+        cmocka_unit_test(prediction_blocks_follow_the_trunk),
+        cmocka_unit_test(tokenizers_split_as_published),
+        cmocka_unit_test(broken_folders_are_refused),
+        cmocka_unit_test(short_memory_is_an_error),
+    };
+    return cmocka_run_group_tests(tests, make_dir, drop_dir);
+}

@@ -1,0 +1,187 @@
+/* test_file.c: maps, bounded reads, and writes that are seen whole or not at all. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include <dirent.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/err.h"
+#include "base/file.h"
+#include "base/mem.h"
+
+static char dir[64];
+
+static const char *in_dir(const char *name) {
+    static char path[128];
+    snprintf(path, sizeof path, "%s/%s", dir, name);
+    return path;
+}
+
+static int make_dir(void **state) {
+    (void)state;
+    snprintf(dir, sizeof dir, "test_file.XXXXXX");
+    return mkdtemp(dir) ? 0 : -1;
+}
+
+static int n_entries(void) {
+    int n = 0;
+    DIR *d = opendir(dir);
+    for (struct dirent *f; d && (f = readdir(d));) n += f->d_name[0] != '.';
+    closedir(d);
+    return n;
+}
+
+static int drop_dir(void **state) {
+    (void)state;
+    unlink(in_dir("a"));
+    rmdir(in_dir("x/y"));
+    rmdir(in_dir("x"));
+    return rmdir(dir);
+}
+
+static void expect_content(const char *text) {
+    char *p;
+    size_t n;
+    struct err e = {0};
+    assert_int_equal(file_read(in_dir("a"), 1 << 20, &p, &n, &e), 0);
+    assert_int_equal(n, strlen(text));
+    assert_memory_equal(p, text, n + 1); /* the final NUL included */
+    mem_free(p);
+}
+
+static void writes_appear_only_when_committed(void **state) {
+    (void)state;
+    struct file_writer w;
+    struct err e = {0};
+    assert_int_equal(file_writer_open(&w, in_dir("a"), &e), 0);
+    fputs("old", w.f);
+    assert_false(file_exists(in_dir("a")));
+    assert_int_equal(file_writer_commit(&w, &e), 0);
+    expect_content("old");
+
+    assert_int_equal(file_writer_open(&w, in_dir("a"), &e), 0);
+    fputs("new content", w.f);
+    fflush(w.f);
+    expect_content("old"); /* until the commit */
+    file_writer_abort(&w);
+    file_writer_abort(&w); /* a second one does nothing */
+    expect_content("old");
+    assert_int_equal(n_entries(), 1); /* no temporary file is left */
+
+    assert_int_equal(file_writer_open(&w, in_dir("a"), &e), 0);
+    fputs("new content", w.f);
+    assert_int_equal(file_writer_commit(&w, &e), 0);
+    expect_content("new content");
+    assert_int_equal(n_entries(), 1);
+}
+
+static void a_write_that_fails_keeps_the_old_file(void **state) {
+    (void)state;
+    struct file_writer w;
+    struct err e = {0};
+    assert_int_equal(file_writer_open(&w, in_dir("no/such/folder"), &e), CHIMERE_ENOENT);
+    assert_non_null(strstr(e.text, "no/such/folder"));
+    if (access("/dev/full", W_OK) != 0) skip();
+    /* a device that takes nothing: the buffered bytes fail at the flush of the commit */
+    assert_int_equal(file_writer_open(&w, in_dir("a"), &e), 0);
+    assert_non_null(freopen("/dev/full", "wb", w.f));
+    fputs("lost", w.f);
+    assert_int_equal(file_writer_commit(&w, &e), CHIMERE_EIO);
+    assert_non_null(strstr(e.text, "cannot write"));
+    expect_content("new content");
+    assert_int_equal(n_entries(), 1);
+}
+
+static void reads_stop_at_their_ceiling(void **state) {
+    (void)state;
+    char *p;
+    size_t n;
+    struct err e = {0};
+    assert_int_equal(file_read(in_dir("a"), 11, &p, &n, &e), 0); /* exactly as long */
+    mem_free(p);
+    assert_int_equal(file_read(in_dir("a"), 10, &p, &n, &e), CHIMERE_ELIMIT);
+    assert_null(p);
+    assert_non_null(strstr(e.text, "expected at most 10 bytes"));
+    assert_int_equal(file_read("/dev/zero", 1 << 20, &p, &n, &e), CHIMERE_ELIMIT);
+    assert_int_equal(file_read(in_dir("missing"), 10, &p, &n, &e), CHIMERE_ENOENT);
+    assert_int_equal(file_read(dir, 10, &p, &n, &e), CHIMERE_EIO);
+    assert_non_null(strstr(e.text, dir));
+}
+
+static void only_regular_files_are_mapped(void **state) {
+    (void)state;
+    struct file_map m;
+    struct err e = {0};
+    assert_int_equal(file_map(&m, in_dir("a"), &e), 0);
+    assert_int_equal(m.size, 11);
+    assert_memory_equal(m.data, "new content", 11);
+    file_unmap(&m);
+    assert_null(m.data);
+    file_unmap(&m); /* twice is harmless */
+    assert_int_equal(file_map(&m, dir, &e), CHIMERE_EINVAL);
+    assert_int_equal(file_map(&m, "/dev/zero", &e), CHIMERE_EINVAL);
+    assert_int_equal(mkfifo(in_dir("pipe"), 0600), 0);
+    assert_int_equal(file_map(&m, in_dir("pipe"), &e), CHIMERE_EINVAL); /* does not hang */
+    unlink(in_dir("pipe"));
+    struct file_writer w;
+    assert_int_equal(file_writer_open(&w, in_dir("empty"), &e), 0);
+    assert_int_equal(file_writer_commit(&w, &e), 0);
+    assert_int_equal(file_map(&m, in_dir("empty"), &e), 0);
+    assert_null(m.data);
+    assert_int_equal(m.size, 0);
+    file_unmap(&m);
+    unlink(in_dir("empty"));
+}
+
+static void folders_are_made_on_the_way(void **state) {
+    (void)state;
+    struct err e = {0};
+    assert_int_equal(file_mkdirs(in_dir("x/y"), &e), 0);
+    assert_int_equal(file_mkdirs(in_dir("x/y"), &e), 0);
+    struct stat st;
+    assert_int_equal(stat(in_dir("x/y"), &st), 0);
+    assert_true(S_ISDIR(st.st_mode));
+    assert_int_equal(st.st_mode & 0777, 0700);
+    assert_int_equal(file_mkdirs(in_dir("a/b"), &e), CHIMERE_EIO);
+    assert_int_equal(file_mkdirs(in_dir("a"), &e), CHIMERE_EIO); /* a file stands there */
+    char name[5000];
+    memset(name, 'n', sizeof name - 1);
+    name[sizeof name - 1] = 0;
+    assert_int_equal(file_mkdirs(name, &e), CHIMERE_ELIMIT);
+}
+
+static void failed_allocations_are_reported(void **state) {
+    (void)state;
+    for (int nth = 1; nth <= 2; nth++) {
+        struct file_writer w;
+        mem_fail_nth(nth);
+        assert_int_equal(file_writer_open(&w, in_dir("a"), NULL), CHIMERE_ENOMEM);
+        mem_fail_nth(0);
+    }
+    char *p;
+    size_t n;
+    mem_fail_nth(1);
+    assert_int_equal(file_read(in_dir("a"), 100, &p, &n, NULL), CHIMERE_ENOMEM);
+    mem_fail_nth(2); /* when the first 64 KiB are full */
+    assert_int_equal(file_read("/dev/zero", 1 << 20, &p, &n, NULL), CHIMERE_ENOMEM);
+    mem_fail_nth(0);
+    assert_int_equal(n_entries(), 2);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(writes_appear_only_when_committed),
+        cmocka_unit_test(a_write_that_fails_keeps_the_old_file),
+        cmocka_unit_test(reads_stop_at_their_ceiling),
+        cmocka_unit_test(only_regular_files_are_mapped),
+        cmocka_unit_test(folders_are_made_on_the_way),
+        cmocka_unit_test(failed_allocations_are_reported),
+    };
+    return cmocka_run_group_tests(tests, make_dir, drop_dir);
+}

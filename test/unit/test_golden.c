@@ -1,0 +1,588 @@
+/* test_golden.c: every family against logits of transformers (test/golden/make.py), through the whole
+ * chain: Hugging Face folder -> convert -> GGUF -> load -> forward. And what holds for each of them:
+ * any way of cutting the tokens gives the same logits; marks, forks, files and dropped drafts leave no
+ * trace; every tensor matters; a neighbour's NaN is the neighbour's alone. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include <jansson.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/file.h"
+#include "base/hash.h"
+#include "base/mem.h"
+#include "base/rng.h"
+#include "convert/hf.h"
+#include "kernels/cpu/cpu.h"
+#include "model/forward.h"
+#include "model/seq_file.h"
+#include "format/quant.h"
+
+static const char *const families[] = {"qwen35moe", "qwen35", "qwen3next", "llama",
+                                       "qwen2",     "qwen3",  "qwen3moe"};
+enum { N_FAMILY = sizeof families / sizeof *families, MAX_TOK = 256 };
+
+struct golden {
+    const char *name;
+    json_t *spec; /* owned */
+    int32_t tokens[MAX_TOK];
+    int32_t n_tok, n_vocab;
+    float *want; /* owned [n_tok, n_vocab] */
+    float range;
+    struct dev *dev;
+    struct model *m;
+};
+
+static char scratch[64]; /* folder of this process */
+
+/* A build in which two tokens have a NaN and a huge embedding. */
+static const char poison[] = "poison";
+enum { NAN_TOKEN = 1, HUGE_TOKEN = 2 };
+
+static float *read_floats(const char *name, const char *suffix, size_t *n) {
+    char path[512], *text;
+    size_t bytes;
+    struct err e = {0};
+    snprintf(path, sizeof path, "%s/golden/%s%s", TEST_DATA, name, suffix);
+    assert_int_equal(file_read(path, 1 << 24, &text, &bytes, &e), 0);
+    *n = bytes / 4;
+    return (float *)(void *)text;
+}
+
+/* Tensor `name` by the generator of make.py; `other` gives different numbers of the same kind. */
+static float *make_values(const char *name, size_t n, double offset, double scale, bool other) {
+    float *x = mem_alloc_array(n, sizeof *x);
+    assert_non_null(x);
+    uint64_t seed = hash_fnv1a(name, strlen(name)) + (other ? 1 : 0);
+    for (size_t i = 0; i < n; i++) {
+        double u = (double)(rng_at(seed, i) >> 11) * 0x1p-53;
+        x[i] = (float)(offset + scale * (2 * u - 1));
+    }
+    return x;
+}
+
+static size_t n_elements(const json_t *shape) {
+    size_t n = 1, i;
+    json_t *d;
+    json_array_foreach((json_t *)shape, i, d) n *= (size_t)json_integer_value(d);
+    return n;
+}
+
+static void write_safetensors(const json_t *tensors, const char *changed, const char *path) {
+    json_t *head = json_object(), *t;
+    size_t i, at = 0;
+    json_array_foreach((json_t *)tensors, i, t) {
+        size_t bytes = n_elements(json_object_get(t, "shape")) * 4;
+        json_object_set_new(head, json_string_value(json_object_get(t, "name")),
+                            json_pack("{s:s,s:O,s:[I,I]}", "dtype", "F32", "shape",
+                                      json_object_get(t, "shape"), "data_offsets", (json_int_t)at,
+                                      (json_int_t)(at + bytes)));
+        at += bytes;
+    }
+    char *text = json_dumps(head, JSON_COMPACT);
+    FILE *f = fopen(path, "wb");
+    assert_non_null(f);
+    uint64_t n = strlen(text);
+    fwrite(&n, 8, 1, f);
+    fwrite(text, 1, n, f);
+    json_array_foreach((json_t *)tensors, i, t) {
+        const char *name = json_string_value(json_object_get(t, "name"));
+        size_t count = n_elements(json_object_get(t, "shape"));
+        float *x = make_values(name, count, json_number_value(json_object_get(t, "offset")),
+                               json_number_value(json_object_get(t, "scale")),
+                               changed && strcmp(changed, name) == 0);
+        if (changed == poison && strstr(name, "embed_tokens")) {
+            size_t width =
+                (size_t)json_integer_value(json_array_get(json_object_get(t, "shape"), 1));
+            for (size_t c = 0; c < width; c++) {
+                x[NAN_TOKEN * width + c] = NAN;
+                x[HUGE_TOKEN * width + c] = 1e30f;
+            }
+        }
+        fwrite(x, 4, count, f);
+        mem_free(x);
+    }
+    assert_int_equal(fclose(f), 0);
+    free(text);
+    json_decref(head);
+}
+
+/* A vocabulary of single bytes, as conversion wants one. */
+static void write_tokenizer(const char *dir, int32_t n_vocab) {
+    json_t *vocab = json_object();
+    for (int32_t i = 0; i < n_vocab; i++) {
+        char piece[8];
+        int n = utf8_encode((uint32_t)(i < 94 ? '!' + i : 0xA1 + i - 94), piece);
+        piece[n] = 0;
+        json_object_set_new(vocab, piece, json_integer(i));
+    }
+    json_t *t = json_pack("{s:s,s:{s:s,s:o,s:[]},s:{s:s,s:b,s:b},s:[]}", "version", "1.0", "model",
+                          "type", "BPE", "vocab", vocab, "merges", "pre_tokenizer", "type",
+                          "ByteLevel", "add_prefix_space", 0, "use_regex", 1, "added_tokens");
+    char path[512];
+    snprintf(path, sizeof path, "%s/tokenizer.json", dir);
+    assert_int_equal(json_dump_file(t, path, 0), 0);
+    json_decref(t);
+}
+
+/* Builds the family's file from its numbers; `changed`: a tensor that gets other ones. */
+static void build(const struct golden *g, const char *changed, char *out, size_t out_size) {
+    char dir[300], path[400];
+    snprintf(dir, sizeof dir, "%s/%s", scratch, g->name);
+    mkdir(dir, 0700);
+    snprintf(path, sizeof path, "%s/config.json", dir);
+    assert_int_equal(json_dump_file(json_object_get(g->spec, "config"), path, 0), 0);
+    write_tokenizer(dir, g->n_vocab);
+    snprintf(path, sizeof path, "%s/model.safetensors", dir);
+    write_safetensors(json_object_get(g->spec, "tensors"), changed, path);
+    snprintf(out, out_size, "%s/%s%s.gguf", scratch, g->name, changed ? "-changed" : "");
+    struct hf_options o = {.dir = dir, .out = out, .type = "f32", .pre = "gpt-2", .n_thread = 1};
+    struct hf_result r;
+    struct err e = {0};
+    if (hf_convert(&o, &r, &e)) fail_msg("%s: %s", g->name, e.text);
+    assert_int_equal(r.n_unused, 0);
+}
+
+static struct model *open_model(struct dev *dev, const char *path) {
+    struct model *m;
+    struct err e = {0};
+    if (model_open(&m, path, dev, true, &e)) fail_msg("%s", e.text);
+    return m;
+}
+
+static void golden_open(struct golden *g, const char *name, enum cpu_isa isa) {
+    *g = (struct golden){.name = name};
+    char path[512];
+    json_error_t je;
+    struct err e = {0};
+    snprintf(path, sizeof path, "%s/golden/%s.json", TEST_DATA, name);
+    g->spec = json_load_file(path, 0, &je);
+    assert_non_null(g->spec);
+    size_t i, n;
+    json_t *t;
+    json_array_foreach(json_object_get(g->spec, "tokens"), i, t) g->tokens[i] =
+        (int32_t)json_integer_value(t);
+    g->n_tok = (int32_t)i;
+    g->n_vocab = (int32_t)json_integer_value(
+        json_object_get(json_object_get(g->spec, "config"), "vocab_size"));
+    g->want = read_floats(name, ".logits", &n);
+    float high = -INFINITY, low = INFINITY;
+    for (size_t k = 0; k < n; k++) {
+        if (g->want[k] > high) high = g->want[k];
+        if (g->want[k] < low) low = g->want[k];
+    }
+    g->range = high - low;
+    assert_int_equal(cpu_open(&g->dev, 2, isa, &e), 0);
+    char file[400];
+    build(g, NULL, file, sizeof file);
+    g->m = open_model(g->dev, file);
+}
+
+static void golden_close(struct golden *g) {
+    model_close(g->m);
+    g->dev->ops->close(g->dev);
+    json_decref(g->spec);
+    mem_free(g->want);
+}
+
+/* A pool, a sequence and a forward over one model. */
+struct rig {
+    struct seq_pool *pool;
+    struct seq *seq;
+    struct forward *f;
+    float *logits; /* owned [MAX_TOK, n_vocab]: what run_tokens collected, by position */
+    int32_t n_vocab;
+};
+
+static void rig_open_types(struct rig *r, struct model *m, uint32_t type, int32_t n_slot) {
+    struct err e = {0};
+    const struct seq_pool_params p = {
+        .n_slot = n_slot, .n_ctx = 1024, .k_type = type, .v_type = type, .log = true};
+    if (seq_pool_new(&r->pool, m, &p, &e)) fail_msg("%s", e.text);
+    assert_int_equal(seq_new(&r->seq, r->pool, &e), 0);
+    if (forward_new(&r->f, m, r->pool, MAX_TOK, MAX_TOK, &e)) fail_msg("%s", e.text);
+    r->n_vocab = m->hp.n_vocab;
+    r->logits = mem_alloc_array((size_t)MAX_TOK * (size_t)r->n_vocab, sizeof(float));
+}
+static void rig_open(struct rig *r, struct model *m) { rig_open_types(r, m, QUANT_F32, 4); }
+
+static void rig_close(struct rig *r) {
+    seq_free(r->seq);
+    forward_free(r->f);
+    seq_pool_free(r->pool);
+    mem_free(r->logits);
+}
+
+/* Runs tokens[from..from+n) of s in one forward, keeping the logits under their positions. */
+static void run_tokens(struct rig *r, struct seq *s, const int32_t *tokens, int32_t n, bool defer) {
+    const struct run run = {
+        .seq = s, .tokens = tokens, .n_tok = n, .defer = defer, .want = WANT_ALL};
+    const float *logits;
+    struct err e = {0};
+    int64_t at = seq_pos(s);
+    if (forward_run(r->f, &run, 1, &logits, &e)) fail_msg("%s", e.text);
+    memcpy(r->logits + at * r->n_vocab, logits, (size_t)n * (size_t)r->n_vocab * sizeof *logits);
+}
+
+static double worst(const float *a, const float *b, size_t n) {
+    double w = 0;
+    for (size_t i = 0; i < n; i++) {
+        double d = fabs((double)a[i] - b[i]);
+        if (!(d <= w)) w = d;
+    }
+    return w;
+}
+
+static int32_t best(const float *x, int32_t n) {
+    int32_t b = 0;
+    for (int32_t i = 1; i < n; i++)
+        if (x[i] > x[b]) b = i;
+    return b;
+}
+
+static void compare(const struct golden *g, const float *got, const char *how) {
+    double d = worst(got, g->want, (size_t)g->n_tok * (size_t)g->n_vocab) / g->range;
+    if (!(d <= 1e-4)) fail_msg("%s, %s: off by %.2e of the range", g->name, how, d);
+    for (int32_t t = 0; t < g->n_tok; t++)
+        assert_int_equal(best(got + t * g->n_vocab, g->n_vocab),
+                         best(g->want + t * g->n_vocab, g->n_vocab));
+}
+
+static void logits_are_those_of_transformers(void **state) {
+    (void)state;
+    static const enum cpu_isa isas[] = {CPU_ISA_BEST, CPU_ISA_SCALAR};
+    for (int i = 0; i < N_FAMILY; i++) {
+        for (int k = 0; k < 2; k++) {
+            struct golden g;
+            struct rig r;
+            golden_open(&g, families[i], isas[k]);
+            rig_open(&r, g.m);
+            run_tokens(&r, r.seq, g.tokens, g.n_tok, false);
+            compare(&g, r.logits, k ? "scalar, at once" : "at once");
+            seq_reset(r.seq);
+            for (int32_t t = 0; t < g.n_tok; t++) run_tokens(&r, r.seq, g.tokens + t, 1, false);
+            compare(&g, r.logits, k ? "scalar, one by one" : "one by one");
+            rig_close(&r);
+            golden_close(&g);
+        }
+    }
+}
+
+/* Up to STEP_MAX_TOK tokens together, or deferred, dropped and run again: the same bits. */
+static void short_runs_give_the_bits_of_single_steps(void **state) {
+    (void)state;
+    for (int i = 0; i < N_FAMILY; i++) {
+        struct golden g;
+        struct rig one, many;
+        golden_open(&g, families[i], CPU_ISA_BEST);
+        rig_open(&one, g.m);
+        rig_open(&many, g.m);
+        for (int32_t t = 0; t < 96; t++) run_tokens(&one, one.seq, g.tokens + t, 1, false);
+        struct rng rng;
+        rng_seed(&rng, (uint64_t)i);
+        for (int32_t t = 0; t < 96;) {
+            int32_t n = 1 + (int32_t)rng_below(&rng, STEP_MAX_TOK);
+            if (n > 96 - t) n = 96 - t;
+            bool defer = rng_below(&rng, 2);
+            run_tokens(&many, many.seq, g.tokens + t, n, defer);
+            if (defer) {
+                int32_t drop = (int32_t)rng_below(&rng, (uint64_t)n);
+                seq_drop(many.seq, drop);
+                n -= drop;
+            }
+            t += n;
+        }
+        assert_memory_equal(one.logits, many.logits, 96 * (size_t)g.n_vocab * sizeof(float));
+        rig_close(&one);
+        rig_close(&many);
+        golden_close(&g);
+    }
+}
+
+/* Marks, forks and files in the middle of a text leave the rest as had they never been made. */
+static void snapshots_leave_no_trace(void **state) {
+    (void)state;
+    static const uint32_t types[] = {QUANT_F32, QUANT_F16, QUANT_F32, QUANT_F16,
+                                     QUANT_F32, QUANT_F16, QUANT_F32};
+    for (int i = 0; i < N_FAMILY; i++) {
+        struct golden g;
+        struct rig plain, r;
+        struct err e = {0};
+        golden_open(&g, families[i], CPU_ISA_BEST);
+        rig_open_types(&plain, g.m, types[i], 4);
+        rig_open_types(&r, g.m, types[i], 4);
+        static const int32_t cuts[] = {100, 7, 1, 3, 50, 9, 30};
+        int32_t at = 0;
+        for (int k = 0; k < 7; k++) {
+            run_tokens(&plain, plain.seq, g.tokens + at, cuts[k], cuts[k] == 7);
+            at += cuts[k];
+        }
+        at = 0;
+        struct mark *mark;
+        struct seq *fork, *loaded;
+        char path[400];
+        void *extra;
+        size_t n_extra;
+        for (int k = 0; k < 7; k++) {
+            run_tokens(&r, r.seq, g.tokens + at, cuts[k], cuts[k] == 7);
+            at += cuts[k];
+            assert_int_equal(seq_mark(r.seq, &mark, &e), 0);
+            assert_int_equal(seq_fork(r.seq, &fork, &e), 0);
+            snprintf(path, sizeof path, "%s/%s.seq", scratch, g.name);
+            if (seq_save(r.seq, path, "hello", 5, &e)) fail_msg("%s", e.text);
+            /* wander off, in the original and in the fork */
+            const float *logits;
+            const struct run astray[2] = {
+                {.seq = r.seq, .tokens = g.tokens + 5, .n_tok = 20, .want = WANT_LAST},
+                {.seq = fork, .tokens = g.tokens + 60, .n_tok = 70, .want = WANT_LAST}};
+            if (forward_run(r.f, astray, 2, &logits, &e)) fail_msg("%s", e.text);
+            seq_free(fork);
+            if (k % 3 == 0) {
+                assert_int_equal(seq_rewind(r.seq, mark, &e), 0);
+            } else if (k % 3 == 1) {
+                seq_free(r.seq);
+                assert_int_equal(seq_from_mark(r.pool, mark, &r.seq, &e), 0);
+            } else {
+                if (seq_load(r.pool, path, &loaded, &extra, &n_extra, &e)) fail_msg("%s", e.text);
+                assert_int_equal(n_extra, 5);
+                assert_memory_equal(extra, "hello", 5);
+                mem_free(extra);
+                seq_free(r.seq);
+                r.seq = loaded;
+            }
+            mark_free(mark);
+            assert_int_equal(seq_pos(r.seq), at);
+        }
+        assert_memory_equal(plain.logits, r.logits,
+                            (size_t)g.n_tok * (size_t)g.n_vocab * sizeof(float));
+        assert_int_equal(seq_pool_free_ctx(r.pool) + 256,
+                         1024); /* nothing leaked but the live sequence */
+        rig_close(&plain);
+        rig_close(&r);
+        golden_close(&g);
+    }
+}
+
+static void damaged_and_foreign_files_are_refused(void **state) {
+    (void)state;
+    struct golden a, b;
+    struct rig r, s;
+    struct err e = {0};
+    golden_open(&a, "qwen35moe", CPU_ISA_BEST);
+    golden_open(&b, "qwen35", CPU_ISA_BEST);
+    rig_open(&r, a.m);
+    rig_open(&s, b.m);
+    run_tokens(&r, r.seq, a.tokens, 70, false);
+    char path[400], *text;
+    snprintf(path, sizeof path, "%s/x.seq", scratch);
+    assert_int_equal(seq_save(r.seq, path, NULL, 0, &e), 0);
+    struct seq *q;
+    void *extra;
+    size_t n, n_extra;
+    assert_int_equal(seq_load(s.pool, path, &q, &extra, &n_extra, &e), CHIMERE_EMISMATCH);
+    assert_int_equal(file_read(path, 1 << 26, &text, &n, &e), 0);
+    for (size_t at = 0; at < n; at += 1 + n / 97) {
+        FILE *f = fopen(path, "wb");
+        text[at] ^= 0x40;
+        fwrite(text, 1, n, f);
+        fclose(f);
+        text[at] ^= 0x40;
+        assert_true(seq_load(r.pool, path, &q, &extra, &n_extra, &e) < 0);
+        assert_null(q);
+    }
+    for (size_t cut = 0; cut < n; cut += 1 + n / 31) {
+        FILE *f = fopen(path, "wb");
+        fwrite(text, 1, cut, f);
+        fclose(f);
+        assert_true(seq_load(r.pool, path, &q, &extra, &n_extra, &e) < 0);
+    }
+    mem_free(text);
+    rig_close(&r);
+    rig_close(&s);
+    golden_close(&a);
+    golden_close(&b);
+}
+
+/* Sequences of one batch, one of them fed with tokens whose embedding is NaN or 1e30: the others' bits do
+ * not move, and the sick one's own logits say so. */
+static void a_neighbours_nan_stays_the_neighbours(void **state) {
+    (void)state;
+    for (int i = 0; i < N_FAMILY; i++) {
+        struct golden g;
+        struct rig alone, r;
+        struct err e = {0};
+        golden_open(&g, families[i], CPU_ISA_BEST);
+        char path[400];
+        build(&g, poison, path, sizeof path);
+        struct model *m = open_model(g.dev, path);
+        rig_open(&alone, m);
+        rig_open(&r, m);
+        for (int32_t t = 0; t < 80; t++)
+            if (g.tokens[t] == NAN_TOKEN || g.tokens[t] == HUGE_TOKEN) g.tokens[t] = 5;
+        for (int32_t t = 0; t < 40; t++) run_tokens(&alone, alone.seq, g.tokens + t, 1, false);
+        struct seq *sick;
+        assert_int_equal(seq_new(&sick, r.pool, &e), 0);
+        const float *logits = NULL;
+        for (int32_t t = 0; t < 40; t++) {
+            const int32_t bad[3] = {t % 2 ? NAN_TOKEN : HUGE_TOKEN, 7, HUGE_TOKEN};
+            const struct run both[2] = {
+                {.seq = sick, .tokens = bad, .n_tok = 1 + t % 3, .want = WANT_LAST},
+                {.seq = r.seq, .tokens = g.tokens + t, .n_tok = 1, .want = WANT_LAST}};
+            if (forward_run(r.f, both, 2, &logits, &e)) fail_msg("%s", e.text);
+            const float *row = logits + g.n_vocab, *want = alone.logits + t * g.n_vocab;
+            for (int32_t k = 0; k < g.n_vocab;
+                 k++) /* a tied head multiplies with the bad rows themselves */
+                if (k != NAN_TOKEN && k != HUGE_TOKEN)
+                    assert_memory_equal(row + k, want + k, sizeof(float));
+        }
+        assert_true(isnan(logits[0]));
+        seq_free(sick);
+        rig_close(&alone);
+        rig_close(&r);
+        model_close(m);
+        golden_close(&g);
+    }
+}
+
+static void every_tensor_matters(void **state) {
+    (void)state;
+    for (int i = 0; i < N_FAMILY; i++) {
+        struct golden g;
+        golden_open(&g, families[i], CPU_ISA_BEST);
+        size_t k;
+        json_t *t;
+        json_array_foreach(json_object_get(g.spec, "tensors"), k, t) {
+            const char *name = json_string_value(json_object_get(t, "name"));
+            if (strncmp(name, "mtp.", 4) == 0) continue;
+            char path[400];
+            struct rig r;
+            build(&g, name, path, sizeof path);
+            struct model *m = open_model(g.dev, path);
+            rig_open(&r, m);
+            run_tokens(&r, r.seq, g.tokens, g.n_tok, false);
+            double d = worst(r.logits, g.want, (size_t)g.n_tok * (size_t)g.n_vocab) / g.range;
+            if (!(d > 1e-2))
+                fail_msg("%s: %s moves the logits by only %.1e of the range", g.name, name, d);
+            rig_close(&r);
+            model_close(m);
+        }
+        golden_close(&g);
+    }
+}
+
+static void the_prediction_block_agrees(void **state) {
+    (void)state;
+    struct golden g;
+    struct rig r;
+    struct err e = {0};
+    golden_open(&g, "qwen35moe", CPU_ISA_BEST);
+    assert_int_equal(g.m->hp.n_nextn, 1);
+    rig_open(&r, g.m);
+    size_t n;
+    float *want = read_floats("qwen35moe", ".mtp", &n);
+    run_tokens(&r, r.seq, g.tokens, g.n_tok, false);
+    float *hidden =
+        g.dev->ops->alloc(g.dev, (size_t)g.n_tok * (size_t)g.m->hp.n_embd * sizeof(float));
+    g.dev->ops->copy(g.dev, hidden, forward_hidden(r.f),
+                     (size_t)g.n_tok * (size_t)g.m->hp.n_embd * sizeof(float));
+    /* in uneven pieces: each call tells the logits of its last pair */
+    for (int32_t at = 0, step = 1; at < g.n_tok - 1; at += step, step = step % 23 + 3) {
+        if (step > g.n_tok - 1 - at) step = g.n_tok - 1 - at;
+        const struct mtp_run run = {.seq = r.seq,
+                                    .tokens = g.tokens + at + 1,
+                                    .n_tok = step,
+                                    .pos = at,
+                                    .hidden = hidden + (int64_t)at * g.m->hp.n_embd,
+                                    .want = true};
+        const float *logits, *next;
+        if (forward_mtp(r.f, &run, 1, &logits, &next, &e)) fail_msg("%s", e.text);
+        const float *row = want + (int64_t)(at + step - 1) * g.n_vocab;
+        if (!(worst(logits, row, (size_t)g.n_vocab) / g.range <= 1e-4))
+            fail_msg("pair %d is off", at + step - 1);
+        assert_int_equal(best(logits, g.n_vocab), best(row, g.n_vocab));
+    }
+    g.dev->ops->free(g.dev, hidden);
+    mem_free(want);
+    rig_close(&r);
+    golden_close(&g);
+}
+
+static void encoders_agree(void **state) {
+    (void)state;
+    static const char *const names[] = {"bert", "bertrank"};
+    for (int i = 0; i < 2; i++) {
+        struct golden g;
+        golden_open(&g, names[i], CPU_ISA_BEST);
+        int32_t d = g.m->hp.n_embd, types[3][MAX_TOK];
+        struct encode_text texts[3];
+        json_t *cuts = json_object_get(g.spec, "texts");
+        for (size_t k = 0; k < 3; k++) {
+            json_t *c = json_array_get(cuts, k);
+            int32_t from = (int32_t)json_integer_value(json_array_get(c, 0));
+            int32_t n = (int32_t)json_integer_value(json_array_get(c, 1)) - from;
+            for (int32_t t = 0; t < n; t++) types[k][t] = t > n / 2;
+            texts[k] = (struct encode_text){g.tokens + from, types[k], n};
+        }
+        struct forward *f;
+        struct err e = {0};
+        if (forward_new(&f, g.m, NULL, MAX_TOK, 8, &e)) fail_msg("%s", e.text);
+        float out[3 * 64];
+        if (forward_encode(f, texts, 3, out, &e)) fail_msg("%s", e.text);
+        for (int k = 0; k < 3; k++) {
+            double w =
+                i ? fabs(out[k * d] - g.want[k]) : worst(out + k * d, g.want + k * d, (size_t)d);
+            if (!(w <= 1e-4 * g.range + 1e-6)) fail_msg("%s, text %d: off by %.2e", names[i], k, w);
+        }
+        forward_free(f);
+        golden_close(&g);
+    }
+}
+
+/* Heads of 16 cannot hold the blocks of a quantised cache: refused in a sentence. */
+static void caches_that_cannot_be_are_refused(void **state) {
+    (void)state;
+    struct golden g;
+    struct seq_pool *pool;
+    struct err e = {0};
+    golden_open(&g, "qwen3", CPU_ISA_BEST);
+    const struct seq_pool_params bad = {
+        .n_slot = 1, .n_ctx = 64, .k_type = QUANT_Q8_0, .v_type = QUANT_Q8_0};
+    assert_int_equal(seq_pool_new(&pool, g.m, &bad, &e), CHIMERE_EUNSUPPORTED);
+    assert_non_null(strstr(e.text, "16"));
+    golden_close(&g);
+}
+
+static int make_scratch(void **state) {
+    (void)state;
+    snprintf(scratch, sizeof scratch, "golden-%ld", (long)getpid());
+    return mkdir(scratch, 0700);
+}
+
+static int drop_scratch(void **state) {
+    (void)state;
+    char cmd[100];
+    snprintf(cmd, sizeof cmd, "rm -rf %s", scratch);
+    return system(cmd);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(logits_are_those_of_transformers),
+        cmocka_unit_test(short_runs_give_the_bits_of_single_steps),
+        cmocka_unit_test(snapshots_leave_no_trace),
+        cmocka_unit_test(damaged_and_foreign_files_are_refused),
+        cmocka_unit_test(a_neighbours_nan_stays_the_neighbours),
+        cmocka_unit_test(the_prediction_block_agrees),
+        cmocka_unit_test(encoders_agree),
+        cmocka_unit_test(caches_that_cannot_be_are_refused),
+        cmocka_unit_test(every_tensor_matters),
+    };
+    return cmocka_run_group_tests(tests, make_scratch, drop_scratch);
+}

@@ -1,0 +1,46 @@
+"""Articles of the withheld part of the invented encyclopedia, and questions on it.
+
+    python articles.py OUT_DIR [--seed 1]
+
+Writes same/NAME.txt (statements in the wording nearest to the questions), other/NAME.txt (paraphrases), mixed/NAME.txt
+(half of the statements in each), noise/N.txt (articles about entities that no question asks for), and questions.jsonl: for every
+fact all its question wordings, the held-out one marked. Retrieval and n-gram memory are measured on these; training never sees them.
+"""
+
+import argparse
+import json
+import os
+import random
+
+from world import KINDS, Entity, encyclopedia
+
+
+def write(folder, name, text):
+    os.makedirs(folder, exist_ok=True)
+    with open(os.path.join(folder, name.replace(" ", "_") + ".txt"), "w", encoding="utf-8") as f:
+        f.write(text + "\n")
+
+
+def main():
+    ap = argparse.ArgumentParser()
+    ap.add_argument("out"), ap.add_argument("--seed", type=int, default=1), ap.add_argument("--noise", type=int, default=200)
+    args = ap.parse_args()
+    rng, (_, withheld) = random.Random(args.seed), encyclopedia()
+    rows = []
+    for e in withheld:
+        write(os.path.join(args.out, "same"), e.name, e.article(rng, wording=0))
+        write(os.path.join(args.out, "other"), e.name, e.article(rng, wording=1))
+        write(os.path.join(args.out, "mixed"), e.name, e.article(rng))
+        for attr, _, _, questions in KINDS[e.kind]:
+            rows.append({"entity": e.name, "kind": e.kind, "attribute": attr, "answer": e.values[attr],
+                         "questions": [q.format(e=e.name) for q in questions[:-1]], "held_out": questions[-1].format(e=e.name)})
+    for i in range(args.noise):
+        write(os.path.join(args.out, "noise"), str(i), Entity(rng).article(rng))
+    with open(os.path.join(args.out, "questions.jsonl"), "w", encoding="utf-8") as f:
+        for r in rows:
+            f.write(json.dumps(r, ensure_ascii=False) + "\n")
+    print(len(withheld), "entities,", len(rows), "facts")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,442 @@
+"""Reading and writing: answers from sources, facts, intent, memory, rewriting, copying, small talk, stories."""
+
+from skills_math import exact, item
+from skills_tools import maybe_system
+from world import (ADJECTIVES, ANIMALS, CITIES, COLOURS, FIRST_NAMES, FRUITS, HOBBIES, JOBS, NOUNS, PLACES, THINGS, VERBS, DAYS,
+                   Entity, encyclopedia, invented)
+
+NOT_FOUND = "That is not in the sources."
+
+
+# ---- answers from sources -------------------------------------------------------------------------
+
+_PEOPLE = [("job", "By trade {e} is {v}.", ["What is the job of {e}?", "What does {e} do for a living?", "Which job does {e} have?", "What is {e} by trade?", "What is {e}'s job?", "{e} works as what?", "What work does {e} do?"], lambda r, S: _a(S.word(JOBS))),
+           ("city", "{e} lives in {v}.", ["Where does {e} live?", "In which city does {e} live?", "Which city is {e} from?", "Where is the home of {e}?", "What is {e}'s city?", "{e} lives where?", "What is the home town of {e}?"], lambda r, S: S.word(CITIES)),
+           ("pet", "{e} keeps {v}.", ["Which animal does {e} keep?", "What pet does {e} have?", "Which pet has {e}?", "What animal does {e} own?", "What is {e}'s pet?", "{e} keeps what animal?", "What animal lives with {e}?"], lambda r, S: _a(S.word(ANIMALS))),
+           ("hobby", "In the evening {e} likes {v}.", ["What does {e} like in the evening?", "What is the hobby of {e}?", "What does {e} do in the evening?", "What does {e} like to do?", "What is {e}'s hobby?", "{e} likes what?", "How does {e} spend the evening?"], lambda r, S: S.word(HOBBIES)),
+           ("age", "{e} is {v} years old.", ["How old is {e}?", "What is the age of {e}?", "How many years old is {e}?", "What is {e}'s age?", "{e} is how old?", "Tell me the age of {e}."], lambda r, S: str(r.randint(5, 95))),
+           ("colour", "The favourite colour of {e} is {v}.", ["What is the favourite colour of {e}?", "Which colour does {e} like best?", "What is {e}'s favourite colour?", "Which is the favourite colour of {e}?", "{e} likes which colour?", "What colour does {e} prefer?"], lambda r, S: r.choice(COLOURS))]
+
+
+class _Person:
+    def __init__(self, rng, S):
+        self.name = S.word(FIRST_NAMES)
+        self.rows = rng.sample(_PEOPLE, rng.randint(2, 4))
+        self.values = {a: make(rng, S) for a, _, _, make in self.rows}
+
+    def article(self, rng, attrs=None):
+        return " ".join(st.format(e=self.name, v=self.values[a]) for a, st, _, _ in self.rows if attrs is None or a in attrs)
+
+    def question(self, attr, S):
+        qs = next(q for a, _, q, _ in _PEOPLE if a == attr)
+        return S.of(qs[:-1], qs[-1:]).format(e=self.name)
+
+    def missing(self):
+        return [a for a, _, _, _ in _PEOPLE if a not in self.values]
+
+
+def _sources(rng, S):
+    """(list of subjects with distinct names)."""
+    n = rng.randint(1, 5)
+    out, names = [], set()
+    same = rng.random() < 0.5
+    kind = None
+    while len(out) < n:
+        s = _Person(rng, S) if rng.random() < 0.25 else Entity(rng, kind if same else None)
+        if isinstance(s, Entity) and same:
+            kind = s.kind
+        if s.name not in names:
+            names.add(s.name)
+            out.append(s)
+    return out
+
+
+_ASK = ["Answer from the sources and cite them as [n]. If the answer is not there, say so.", "Use only the sources below. Cite with [n].",
+        "Answer the question with the numbered sources; give the citation.", "Only use these sources. Say when the answer is not in them.", "Find the answer in the sources and give its number.", "Base your answer on the sources; cite [n].",
+        "Answer with a citation.", "What do the sources say? Cite them.", "Read the passages and answer; add the number of the passage.", "Use the context to answer and cite the source number."]
+_ASK_HELD = ["Reply using the sources alone, with a citation like [1].", "Read the sources, answer, and cite."]
+
+
+def context_item(rng, S, skill, subjects, texts, question, answer, check):
+    blocks = []
+    titled = rng.random() < 0.5
+    for i, (s, t) in enumerate(zip(subjects, texts)):
+        blocks.append(f"[{i + 1}] {s.name}\n{t}" if titled else f"[{i + 1}] {t}")
+    src, ask, k = ("\n\n" if rng.random() < 0.6 else "\n").join(blocks), S.of(_ASK, _ASK_HELD), rng.randrange(3)
+    system = None
+    if k == 0:
+        user = f"{ask}\n\nSources:\n{src}\n\nQuestion: {question}"
+    elif k == 1:
+        user = f"Question: {question}\n\nSources:\n{src}\n\n{ask}"
+    else:
+        system, user = f"{ask}\n\nSources:\n{src}", question
+    it = item(skill, user, answer, check, system=system, max_tokens=40)
+    it["thought"] = f"Source {check['source']} says it." if "source" in check else "No source says it."
+    return it
+
+
+def context_answer(rng, S):
+    subs = _sources(rng, S)
+    i = rng.randrange(len(subs))
+    s = subs[i]
+    attr = rng.choice(list(s.values))
+    texts = []
+    for x in subs:
+        attrs = list(x.values)
+        if len(attrs) > 2 and rng.random() < 0.4:
+            attrs = rng.sample(attrs, len(attrs) - 1)
+        if x is s and attr not in attrs:
+            attrs.append(attr)
+        texts.append(x.article(rng, attrs))
+    v = s.values[attr]
+    return context_item(rng, S, "context_answer", subs, texts, s.question(attr, S), f"{v} [{i + 1}]",
+                        {"kind": "citation", "answer": [v], "source": i + 1})
+
+
+def context_none(rng, S):
+    subs = _sources(rng, S)
+    s = rng.choice(subs)
+    if rng.random() < 0.5:                       # the subject is absent
+        other = Entity(rng, s.kind) if isinstance(s, Entity) else _Person(rng, S)
+        while other.name in {x.name for x in subs}:
+            other = Entity(rng)
+        q = other.question(rng.choice(list(other.values)), S)
+        texts = [x.article(rng) for x in subs]
+    else:                                        # the subject is there, the fact is not
+        attr = rng.choice(list(s.values))
+        q = s.question(attr, S)
+        texts = [x.article(rng, [a for a in x.values if x is not s or a != attr]) for x in subs]
+    return context_item(rng, S, "context_none", subs, texts, q, NOT_FOUND, {"kind": "refusal", "answer": ["not in the sources"]})
+
+
+def context_session(rng, S):
+    """Several questions on the same sources: the first item, and the later (question, answer, thought)."""
+    subs = _sources(rng, S)
+    kept, texts = [], []
+    for x in subs:
+        attrs = list(x.values)
+        if len(attrs) > 2 and rng.random() < 0.6:
+            attrs.remove(rng.choice(attrs))
+        kept.append(attrs)
+        texts.append(x.article(rng, attrs))
+    turns = []
+    for _ in range(rng.randint(3, 7)):
+        i, r = rng.randrange(len(subs)), rng.random()
+        x = subs[i]
+        gone = [a for a in x.values if a not in kept[i]]
+        if r < 0.72 or (r < 0.9 and not gone):
+            attr = rng.choice(kept[i])
+            turns.append((x.question(attr, S), f"{x.values[attr]} [{i + 1}]", f"Source {i + 1} says it."))
+        elif r < 0.9:
+            turns.append((x.question(gone[0], S), NOT_FOUND, "No source says it."))
+        else:
+            other = Entity(rng) if isinstance(x, Entity) else _Person(rng, S)
+            if other.name not in {y.name for y in subs}:
+                turns.append((other.question(rng.choice(list(other.values)), S), NOT_FOUND, "No source says it."))
+    q, a, t = turns[0]
+    first = context_item(rng, S, "context_session", subs, texts, q, a, {"kind": "open"})
+    first["thought"] = t
+    return first, turns[1:]
+
+
+# ---- facts of the invented encyclopedia -----------------------------------------------------------
+
+_KNOWN, _WITHHELD = encyclopedia()
+
+
+def fact(rng, S):
+    e = rng.choice(_KNOWN)
+    attr = rng.choice(list(e.values))
+    return item("fact", e.question(attr, S), e.values[attr] + ".", exact(e.values[attr]), max_tokens=24,
+                system=None if rng.random() < 0.9 else maybe_system(rng))
+
+
+def fact_withheld(rng, S):
+    """Evaluation only: closed book, no way to know."""
+    assert S.is_eval()
+    e = rng.choice(_WITHHELD)
+    attr = rng.choice(list(e.values))
+    return item("fact_withheld", e.question(attr, S), e.values[attr] + ".", exact(e.values[attr]), max_tokens=24)
+
+
+def fact_article(rng, S):
+    """Prose about known entities, for training."""
+    return rng.choice(_KNOWN).article(rng)
+
+
+# ---- intent ---------------------------------------------------------------------------------------
+
+_INTENT = {
+    "code": ["Write a {l} function that sorts a list.", "Fix this {l} error: {x} is undefined.", "How do I parse JSON in {l}?", "Why does my {l} loop never end?",
+             "Explain this regex in {l}.", "Refactor the {x} class in {l}.", "Write unit tests for {x}.", "Git says there is a merge conflict, what now?",
+             "My {l} program crashes with a segmentation fault.", "Create a Dockerfile for a {l} app.", "SQL query to join {x} and {y}.", "Ecris une fonction {l} qui trie une liste.",
+             "Corrige cette erreur {l} : {x} n'est pas defini.", "Comment lire un fichier CSV en {l} ?", "Pourquoi mon script {l} est-il si lent ?", "Ajoute des tests unitaires pour {x}.",
+             "Comment fusionner deux branches avec git ?", "Optimise cette boucle en {l}.", "Genere une classe {x} en {l}.", "What does this {l} stack trace mean?",
+             "Implement a binary search in {l}.", "How do I call a REST API from {l}?", "Debug this {l} code please.", "Compile error in {x}.{e}, help.", "Write a {l} script that renames files.", "What is wrong with this {l} code?", "How do I sort a dictionary in {l}?", "Convert this {l} code to Python.", "What does a null pointer exception mean?", "How do I install a package with npm?", "Write a shell command that finds large files.", "Explain recursion with a {l} example.", "Create a web server in {l}.", "Review my pull request.", "Le compilateur {l} affiche une erreur.", "Comment declarer un tableau en {l} ?", "Ecris un script {l} pour renommer des fichiers.", "Que veut dire cette erreur {l} ?", "Comment tester la fonction {x} ?", "Traduis ce code {l} en Python.", "Explique ce programme {l}.", "Le fichier {x}.{e} ne compile pas.", "Debogue la fonction {x}.", "Add logging to {x}.{e}.", "Why is the {x} variable empty in my {l} function?", "Git rebase or merge?"],
+    "kine": ["Which exercises help {b} pain?", "How do I treat a sprained {b}?", "My patient has a stiff {b} after surgery.", "Stretching routine for the {b}.", "How many weeks of rehabilitation after a {b} fracture?",
+             "Massage technique for the {b}.", "Strengthening the {b} after an injury.", "Is ice good for a swollen {b}?", "Physiotherapy plan for {b} arthritis.", "My {b} hurts when I run.",
+             "Quels exercices pour une douleur {f} ?", "Comment soigner une entorse {f} ?", "Mon patient a mal {f} depuis l'operation.", "Programme de reeducation {f}.", "Combien de seances de kine apres une fracture {f} ?",
+             "Etirements {f} pour un coureur.", "Massage {f} : quelle technique ?", "Renforcer les muscles apres une blessure {f}.", "Tendinitis of the {b}: what to do?", "Posture exercises for the {b}.",
+             "J'ai mal {f} quand je cours.", "Range of motion of the {b}.", "Exercises for {b} pain after running.", "Can I walk on a sprained {b}?", "Rehabilitation protocol after {b} surgery.", "Which muscles move the {b}?", "My {b} is swollen and stiff.", "How to tape the {b}?", "Physical therapy for a torn {b} ligament.", "Stretch for tight {b} muscles.", "When may my patient load the {b} again?", "Mobilisation of the {b} joint.", "Pain in the {b} when climbing stairs.", "Douleur {f} depuis deux semaines.", "Que faire pour une tendinite {f} ?", "Bilan kine pour une raideur {f}.", "Exercices de posture pour le bureau.", "Le patient ne peut pas plier la jambe.", "Quel etirement pour une douleur {f} ?", "Glace ou chaleur {f} ?", "Reprise du sport apres une blessure {f}.", "Muscle cramp in the {b} at night."],
+    "cyber": ["Analyse this IP: {i}.", "Is {i} malicious?", "What does CVE-20{n}-{m} affect?", "How do I stop a phishing campaign?", "Write a YARA rule for this malware.", "Explain SQL injection attacks.",
+              "Our server was hit by ransomware.", "How do I harden SSH against brute force?", "Which MITRE technique is credential dumping?", "Check this hash for malware.", "Set up a firewall rule to block {i}.",
+              "Analyse cette adresse IP : {i}.", "Cette piece jointe est-elle un virus ?", "Comment se proteger du phishing ?", "Que faire apres une attaque par rancongiciel ?", "Explique la faille CVE-20{n}-{m}.",
+              "Comment detecter une intrusion dans les journaux ?", "Ecris une regle Suricata contre {i}.", "How does a buffer overflow exploit work?", "Find the indicators of compromise in this log.",
+              "Est-ce que {i} est une adresse malveillante ?", "Pentest checklist for a web site.", "Is this e-mail a phishing attempt?", "How do attackers steal passwords?", "Scan the network {i} for open ports.", "What is a zero day vulnerability?", "Someone hacked my account.", "Detect malware in a memory dump.", "How does ransomware spread?", "Block the attacker at {i}.", "Write a Sigma rule for PowerShell abuse.", "Explain cross site scripting.", "Which logs show the intrusion?", "Patch for CVE-20{n}-{m}?", "Mon compte a ete pirate.", "Ce courriel est-il du phishing ?", "Comment chiffrer un disque contre le vol ?", "Bloque l'attaquant {i}.", "Quels ports sont ouverts sur {i} ?", "Explique une attaque par force brute.", "Regle de pare-feu contre {i}.", "Analyse ce malware.", "Vulnerabilite dans le serveur web : que faire ?", "Threat report on a botnet."],
+    "research": ["Compare the studies on {t}.", "What does the literature say about {t}?", "Write a report on {t} with sources.", "Summarise recent research on {t}.", "State of the art of {t}.", "Find articles about {t}.",
+                 "Give me a literature review on {t}.", "Which papers studied {t}?", "Latest news on {t}.", "Compare les etudes sur {u}.", "Fais une synthese de la recherche sur {u}.", "Rapport detaille sur {u} avec des sources.",
+                 "Que dit la litterature sur {u} ?", "Trouve des articles sur {u}.", "Etat de l'art sur {u}.", "Quelles sont les dernieres actualites sur {u} ?", "Benchmark of {t}: who leads?", "Investigate {t} and cite your sources.",
+                 "Research the history of {t}.", "Recherche approfondie sur {u}.", "What is known about {t}?", "Collect evidence on {t}.", "Overview of studies of {t}.", "Summarise the scientific debate about {t}.", "Which experts work on {t}?", "Make a survey of {t}.", "Sources on {t}, please.", "Compare {t} and its alternatives with references.", "Meta-analysis of {t}.", "What are the recent findings on {t}?", "Analyse the trends in {t}.", "Bibliography on {t}.", "Quelles etudes portent sur {u} ?", "Resume les travaux recents sur {u}.", "Fais un dossier sur {u}.", "Analyse les tendances de {u}.", "Bibliographie sur {u}.", "Que sait-on de {u} ?", "Compare les sources sur {u}.", "Enquete sur {u}."],
+    "default": ["Hello, how are you?", "Tell me a joke.", "What is the capital of {c}?", "Translate good morning to French.", "Write a poem about {a}.", "What shall I cook tonight?", "Bonjour !", "Merci beaucoup.",
+                "Raconte-moi une histoire.", "Quelle heure est-il ?", "Who are you?", "What is {n} plus {m}?", "Tell me a story about a {a}.", "Ecris une lettre a {p}.", "Que faire ce soir a {c} ?", "I am bored.",
+                "Give me a name for my {a}.", "Thanks, that is all.", "Comment vas-tu ?", "Quelle est la capitale du pays de {c} ?", "What is your favourite colour?", "Write a birthday card for {p}.", "Combien font {n} plus {m} ?",
+                "Suggest a film for tonight.", "What should I wear today?", "How tall is a giraffe?", "Sing me a song.", "Who won the match?", "Good night.", "What is love?", "Recommend a book for {p}.", "How do I bake bread?", "When is Easter?", "Tell me something funny about a {a}.", "Can you keep a secret?", "My {a} is called {p}.", "Je m'ennuie.", "Bonne nuit.", "Que manger ce soir ?", "Chante une chanson.", "Ecris un poeme sur un {a}.", "Comment s'appelle ton {a} ?", "Un cadeau pour {p} ?", "Traduis bonjour en anglais.", "I feel happy today.", "Plan a birthday party for {p}.", "What a lovely day in {c}.", "Hi {p}!"],
+}
+_FILL = {"l": ["Python", "Rust", "C", "Java", "JavaScript", "Go", "Kotlin", "C++", "TypeScript", "Bash"], "x": ["parser", "user", "total", "queue", "index", "config", "buffer", "order"],
+         "y": ["orders", "clients", "items"], "e": ["py", "rs", "c", "go"], "b": ["knee", "ankle", "shoulder", "neck", "back", "hip", "wrist", "elbow", "calf", "hamstring"],
+         "f": ["au genou", "a la cheville", "a l'epaule", "au dos", "a la hanche", "au poignet", "au coude", "a la nuque"],
+         "t": ["sleep and memory", "wind energy", "vitamin D", "urban trees", "remote work", "coffee and health", "coral reefs", "battery recycling", "early reading", "noise in cities"],
+         "u": ["le sommeil", "l'energie solaire", "la vitamine D", "les arbres en ville", "le travail a distance", "le cafe", "les recifs", "le recyclage des batteries"]}
+INTENTS = list(_INTENT)
+_CATS = "code, kine, cyber, research, default"
+_INTENT_ASK = [("You are an intent classifier. Answer with one word: " + _CATS + ".", "{q}"), (None, "Classify the intent of this message in one word (" + _CATS + "): {q}"),
+               (None, "Intent (" + _CATS + ") of: {q}"), ("Classify the message: " + _CATS + ". One word only.", "{q}"), (None, "{q}\n\nWhich category fits: " + _CATS + "? One word."),
+               (None, "Choose the category (" + _CATS + ") of this message: {q}"), ("Categories: " + _CATS + ". Give the category of what the user says.", "{q}"),
+               (None, "Message: {q}\nCategory, one of " + _CATS + ":"), ("You route messages. Answer " + _CATS + ".", "{q}"),
+               (None, "To which of " + _CATS + " does this belong? \"{q}\""), ("Say only the intent of the message, one of " + _CATS + ".", "{q}")]
+_INTENT_HELD = [(None, "Pick one of " + _CATS + " for the message \"{q}\"."), ("Route the user's message. Categories: " + _CATS + ". Reply with one of them.", "{q}"),
+                (None, "Which label suits \"{q}\": " + _CATS + "?")]
+
+
+_PARTS = {
+    "code": ["{Write|Fix|Refactor|Debug|Review|Test|Optimise|Document|Explain|Port|Simplify|Rename|Rewrite|Clean up} {a|the|this|my} {function|class|script|module|loop|method|query|test|program|parser|thread|API call|algorithm|branch|commit} {in {l}|for {x}|that uses {x}|written in {l}|of {x}}.",
+             "{How do I|How can I|What is the way to} {sort|parse|split|merge|index|cache|read|copy|compile|import|call|loop over} {a list|a string|a file|JSON|an array|a branch|a module|an API|a struct} in {l}?",
+             "{Ecris|Corrige|Optimise|Debogue|Explique|Teste|Ameliore} {une fonction|une classe|un script|cette boucle|ce module|cette requete} {en {l}|pour {x}}.",
+             "Why {does|is} my {l} {code|program|build|test|app} {fail|crash|slow|hang|not compile}?"],
+    "kine": ["{Which|What|Give me} {exercises|stretches|treatment|massage|therapy|tape|movements|rehabilitation} {for|after|against} {a sprained|a painful|a stiff|a weak|a broken|a swollen} {b}{?| in a runner?| after surgery?}",
+             "My {patient|knee|neck|{b}|father's {b}} {hurts|is stiff|is swollen|cracks|is weak} {when walking|after sport|in the morning|after the fall|at work}.",
+             "{Quels exercices|Quel traitement|Quelle reeducation|Quel massage|Combien de seances} {pour|apres|contre} {une douleur|une entorse|une fracture|une raideur|une operation} {f} ?",
+             "{Physiotherapy|Rehab|Mobility|Strength} {plan|work|session|exercises} for the {b}."],
+    "cyber": ["{How do I|How can we|What is the way to} {detect|stop|block|prevent|analyse|report|contain|remove} {phishing|malware|ransomware|a botnet|an intrusion|a brute force attack|an exploit|SQL injection|a trojan|spyware|a data breach|a denial of service}?",
+              "{Analyse|Check|Block|Investigate|Scan|Look up} {this IP|the address|the host} {i}.", "{Explain|Describe|Find|Patch|Score} {the vulnerability|the flaw|the exploit} CVE-20{n}-{m}.",
+              "{Comment|Peut-on} {detecter|bloquer|eviter|analyser|arreter} {le phishing|un rancongiciel|un virus|une intrusion|un logiciel malveillant|une attaque|un cheval de Troie} ?",
+              "{Write|Give me} {a YARA|a Suricata|a Sigma|a Snort|a firewall} rule {for|against} {this malware|{i}|ransomware|phishing|the attacker}.",
+              "{Pentest|Security audit|Hardening|Incident response} {plan|guide|steps|list} for {a web site|a server|our network|a phone}."],
+    "research": ["{Compare|Summarise|Review|Collect|Find|Survey|Analyse|List|Investigate|Search} {studies|articles|papers|evidence|the literature|sources|recent findings|research|reports|data} {on|about} {t}.",
+                 "{What do|What have} {studies|experts|researchers|recent papers|scientists} {say about|found on|think about|write about} {t}?",
+                 "{Compare|Resume|Trouve|Analyse|Cherche|Rassemble} {les etudes|des articles|les travaux|des sources|la litterature|les donnees} sur {u}.",
+                 "{A report|A review|A synthesis|A dossier|A survey|A state of the art} on {t}{, with sources|, with citations|}, please."],
+    "default": ["{Tell me|Write|Give me|Make up|Sing} {a joke|a story|a poem|a riddle|a song|a recipe|a tale|something nice} {about|for|with} {a {a}|{p}|my friend|the sea|winter}.",
+                "{What is|Do you know|Tell me} the {capital|language|flag|weather|food} of {c}?", "{Hi|Hello|Bonjour|Salut|Hey|Good evening} {p|there|you|my friend|nano}!",
+                "{What|Who|Where} {is|was} {your name|the president|the moon|my lunch|the tallest tree|the best film}?", "{Raconte|Ecris|Donne-moi} {une blague|une histoire|un poeme|une recette|une devinette} {sur|pour|avec} {un {a}|{p}|la mer}.",
+                "{I am|I feel|Je suis} {tired|happy|sad|bored|hungry|fatigue|content} {today|now|aujourd'hui|because of {p}}."],
+}
+
+
+def _expand(rng, text):
+    """One of the alternatives in each {a|b}; single names stay as slots."""
+    while True:
+        i = text.find("|")
+        if i < 0:
+            return text
+        depth, lo = 0, i
+        while depth < 1:                                    # the brace that opens this group
+            lo -= 1
+            depth += {"{": 1, "}": -1}.get(text[lo], 0)
+        depth, hi, cuts = 0, lo, [lo]
+        while True:
+            c = text[hi]
+            depth += {"{": 1, "}": -1}.get(c, 0)
+            if c == "|" and depth == 1:
+                cuts.append(hi)
+            if depth == 0:
+                break
+            hi += 1
+        cuts.append(hi)
+        k = rng.randrange(len(cuts) - 1)
+        text = text[:lo] + text[cuts[k] + 1:cuts[k + 1]] + text[hi + 1:]
+
+
+def _fill(rng, S, text):
+    slots = {k: S.word(v) for k, v in _FILL.items()}
+    slots.update(i=".".join(str(rng.randint(1, 250)) for _ in range(4)), n=rng.randint(15, 26), m=rng.randint(1000, 49999), c=S.word(CITIES), a=S.word(ANIMALS), p=S.word(FIRST_NAMES))
+    return text.format(**slots)
+
+
+def intent(rng, S):
+    label = rng.choice(INTENTS)
+    if not S.is_eval() and rng.random() < 0.5:
+        q = _fill(rng, S, _expand(rng, rng.choice(_PARTS[label])))
+    else:
+        q = _fill(rng, S, S.word(_INTENT[label]))
+    r = rng.random()
+    if r < 0.15:
+        q = q.lower().rstrip(".?! ")
+    elif r < 0.25:
+        q = rng.choice(["Hi, ", "Please: ", "Bonjour, ", "Quick question: "]) + q[0].lower() + q[1:]
+    system, form = S.of(_INTENT_ASK, _INTENT_HELD)
+    return item("intent", form.format(q=q), label, {"kind": "choice", "answer": label, "choices": INTENTS}, system=system, max_tokens=8)
+
+
+# ---- memory over turns ----------------------------------------------------------------------------
+
+def _memory_facts(rng, S):
+    return rng.sample([
+        ("My name is {v}.", "Nice to meet you, {v}!", ["What is my name?", "Do you remember my name?", "Who am I?"], S.word(FIRST_NAMES)),
+        ("I live in {v}.", "{v} is a nice place.", ["Where do I live?", "Which city do I live in?", "What is my city?"], S.word(CITIES)),
+        ("My favourite colour is {v}.", "Noted.", ["What is my favourite colour?", "Which colour do I like best?", "Name my favourite colour."], rng.choice(COLOURS)),
+        ("My phone ends in {v}.", "I will remember that.", ["What does my phone end in?", "What are the last digits of my phone?", "How does my number end?"], str(rng.randint(100, 9999))),
+        ("I have {v}.", "How nice.", ["Which animal do I have?", "What pet do I have?", "What animal did I mention?"], _a(S.word(ANIMALS))),
+        ("I work as {v}.", "That sounds interesting.", ["What is my job?", "What do I work as?", "What did I say my work is?"], _a(S.word(JOBS))),
+        ("The door code is {v}.", "I have noted the code.", ["What is the door code?", "Which code opens the door?", "Tell me the code of the door."], str(rng.randint(1000, 9999))),
+        ("My train leaves at {v}.", "All right.", ["When does my train leave?", "At what time is my train?", "What time did I say the train leaves?"], f"{rng.randint(5, 23)}:{rng.choice(range(10, 60, 5))}"),
+        ("I am {v} years old.", "Thank you for telling me.", ["How old am I?", "What is my age?", "Tell me my age."], str(rng.randint(8, 90))),
+        ("My sister is called {v}.", "{v} is a lovely name.", ["What is my sister called?", "What is the name of my sister?", "Name my sister."], S.word(FIRST_NAMES))], rng.randint(1, 3))
+
+
+_CHATTER = [("How are you?", "I am well, thank you."), ("Tell me something nice.", "The sun always comes back."), ("What is 2 + 3?", "2 + 3 = 5"), ("Thanks.", "You are welcome."),
+            ("Do you like music?", "I do not hear, but I like to talk about it."), ("It is raining here.", "Then stay dry."), ("I am a bit tired.", "A short rest may help."), ("Good.", "What else can I do?")]
+
+
+def memory(rng, S):
+    facts = _memory_facts(rng, S)
+    msgs = []
+    for said, reply, _, v in facts:
+        msgs += [{"role": "user", "content": said.format(v=v)}, {"role": "assistant", "content": reply.format(v=v)}]
+        if rng.random() < 0.5:
+            q, a = rng.choice(_CHATTER)
+            msgs += [{"role": "user", "content": q}, {"role": "assistant", "content": a}]
+    if rng.random() < 0.3:                                    # one message says it all
+        msgs = [{"role": "user", "content": " ".join(s.format(v=v) for s, _, _, v in facts)}, {"role": "assistant", "content": "Thank you, I will remember."}]
+    _, _, qs, v = rng.choice(facts)
+    msgs.append({"role": "user", "content": S.of(qs[:-1], qs[-1:])})
+    return item("memory", None, v[0].upper() + v[1:] + ".", {"kind": "contains", "answer": [v]}, messages=msgs, system=maybe_system(rng, 0.2), max_tokens=32)
+
+
+# ---- rewriting and summaries ----------------------------------------------------------------------
+
+def _sentence(rng, S):
+    who, (_, past) = S.word(FIRST_NAMES), rng.choice(VERBS)
+    return f"{who} {past} the {S.word(ADJECTIVES)} {S.word(NOUNS)} " + rng.choice([f"near the {S.word(PLACES)}", f"on {rng.choice(DAYS)}", f"with {S.word(FIRST_NAMES)}", "before lunch", "very slowly"]) + "."
+
+
+def rewrite(rng, S):
+    k = rng.randrange(11)
+    s = _sentence(rng, S)
+    words = s.rstrip(".").split()
+    if k == 0:
+        ask, ans = S.of(["Write this in capital letters: {s}", "Put in upper case: {s}", "Capitals: {s}", "Make it all capitals: {s}", "Uppercase this: {s}", "In capital letters, please: {s}"], ["Change to capitals: {s}"]).format(s=s), s.upper()
+    elif k == 1:
+        ask, ans = S.of(["Write this in lower case: {s}", "Put in small letters: {s}", "Lowercase this: {s}", "Make it all lower case: {s}", "In small letters, please: {s}"], ["Change to lower case: {s}"]).format(s=s.upper()), s.lower()
+    elif k == 2:
+        a, b = words[4], S.word(NOUNS)
+        ask, ans = S.of(["Replace \"{a}\" by \"{b}\": {s}", "Change the word {a} to {b}: {s}", "Swap {a} for {b}: {s}", "Write {b} instead of {a}: {s}", "Use {b} where it says {a}: {s}", "Exchange {a} with {b} in: {s}"], ["Put {b} in place of {a}: {s}"]).format(a=a, b=b, s=s), s.replace(f" {a}", f" {b}", 1)
+    elif k == 3:
+        ask = S.of(["Remove the word \"{a}\": {s}", "Leave out \"{a}\": {s}", "Write it without {a}: {s}", "Drop the word {a}: {s}", "Take out {a}: {s}", "Strike the word {a} from this: {s}"], ["Delete {a} from: {s}"]).format(a=words[3], s=s)
+        ans = s.replace(f" {words[3]}", "", 1)
+    elif k == 4:
+        ws = S.words(NOUNS, rng.randint(2, 5))
+        ask, ans = S.of(["Reverse the order of these words: {w}", "Write these words backwards in order: {w}", "Reverse: {w}", "Last word first: {w}", "Put these words in reverse order: {w}", "Reverse the list {w}", "From the last to the first: {w}"], ["Turn around the list: {w}"]).format(w=" ".join(ws)), " ".join(reversed(ws))
+    elif k == 5:
+        rows = [_sentence(rng, S) for _ in range(rng.randint(2, 4))]
+        first = rng.random() < 0.5
+        ask = S.of(["Give only the {w} sentence: {s}", "What is the {w} sentence of this text? {s}", "Only the {w} sentence, please: {s}", "Write down the {w} sentence of: {s}", "{s}\n\nWhat is the {w} sentence?", "Extract the {w} sentence: {s}"], ["Copy the {w} sentence: {s}"]).format(w="first" if first else "last", s=" ".join(rows))
+        ans = rows[0] if first else rows[-1]
+    elif k == 6:
+        ws = S.words(NOUNS, rng.randint(2, 4))
+        ask = S.of(["Make a bullet list of: {w}", "Write as a bulleted list: {w}", "Bullets: {w}", "List with dashes: {w}", "Show as bullet points: {w}", "Make bullet points from {w}", "Write each on its own line with a dash: {w}"], ["Turn into bullets: {w}"]).format(w=", ".join(ws))
+        ans = "\n".join(f"- {w}" for w in ws)
+    elif k == 7:
+        v, past = rng.choice(VERBS)
+        who, n = S.word(FIRST_NAMES), S.word(NOUNS)
+        ask = S.of(["Put in the past tense: I {v} the {n}.", "Rewrite in the past: I {v} the {n}.", "Past tense: I {v} the {n}.", "Change to the past tense: I {v} the {n}.", "Yesterday: I {v} the {n}.", "Make it past: I {v} the {n}."], ["Say it in the past: I {v} the {n}."]).format(v=v, n=n)
+        ans = f"I {past} the {n}."
+    elif k == 8:
+        who, things, shop = S.word(FIRST_NAMES), S.words(THINGS, 3), S.word(PLACES)
+        ask = (f"{who} went to the {shop} on {rng.choice(DAYS)}. There {who} bought {rng.randint(2, 9)} {things[0]}. Then {who} also bought {rng.randint(2, 9)} {things[1]} and {rng.randint(2, 9)} {things[2]}. "
+               "It was a long day.")
+        ask = S.of(["Summarise in one sentence: {s}", "Give a one sentence summary.\n\n{s}", "Summary in one sentence: {s}", "Make this short: {s}", "Summarize: {s}", "What happened, in one sentence? {s}", "{s}\n\nSummarise this."], ["Sum this up in a sentence: {s}"]).format(s=ask)
+        ans = f"{who} bought {things[0]}, {things[1]} and {things[2]} at the {shop}."
+    elif k == 9:
+        e = Entity(rng)
+        text = e.article(rng, fill=True)
+        ask = S.of(["Give a title to this text: {s}", "What is this text about? Give a title.\n\n{s}", "Title for: {s}", "Name the subject of this text: {s}", "{s}\n\nGive it a title.", "Suggest a title: {s}"], ["Find a title: {s}"]).format(s=text)
+        ans = e.name
+    else:
+        a, b = S.words(FIRST_NAMES, 2)
+        s2 = f"{a} gave {rng.randint(2, 9)} {S.word(THINGS)} to {b}."
+        ask = S.of(["Who gave something in this sentence? {s}", "Name the giver: {s}", "Who gave? {s}", "{s} Who gave them away?", "{s} Who is the one that gives?", "In this sentence, who gives? {s}"], ["Who is the giver? {s}"]).format(s=s2)
+        ans = a
+    return item("rewrite", ask, ans, exact(ans), max_tokens=80)
+
+
+_SCRIPTS = ["abcdefghijklmnopqrstuvwxyz", "ABCDEFGHIJKLMNOPQRSTUVWXYZ", "0123456789", "éèêëàâäîïôöùûüçñ", "αβγδεζηθλμπστφω", "абвгдежзиклмнопрст", "日本語中文字漢人大小山水", "かなひらがなカタ", "אבגדהוז", "ابتثجح",
+            "😀😂🎉🚀❤👍🌍🐍", "€£¥§±×÷°µ", "!#$%&()*+-/:;=?@[]^_{}~", "ąćęłńóśźż", "한국어말글", "กขคงจ", "→←↑↓∀∃∈∑√∞≈≠≤≥"]
+
+
+def copy(rng, S):
+    k = rng.randrange(4)
+    if k == 0:
+        text = "".join(rng.choice(rng.choice(_SCRIPTS)) for _ in range(rng.randint(3, 12)))
+    elif k == 1:
+        sc = rng.choice(_SCRIPTS)
+        text = " ".join("".join(rng.choice(sc) for _ in range(rng.randint(1, 6))) for _ in range(rng.randint(1, 4)))
+    elif k == 2:
+        text = " ".join(rng.choice([S.word(NOUNS), invented(rng), str(rng.randint(0, 99999)), rng.choice(_SCRIPTS)[:3]]) for _ in range(rng.randint(2, 9)))
+    else:
+        text = _sentence(rng, S)
+    text = text.strip()
+    ask = S.of(["Repeat exactly: {t}", "Copy this text: {t}", "Say \"{t}\".", "Repeat after me: {t}", "Write this again:\n{t}", "Copy: {t}", "Repeat: {t}", "Output this text as it is: {t}", "Print {t}", "Type the following: {t}", "Return exactly this:\n{t}", "Write {t}"], ["Give back this text unchanged: {t}", "Echo: {t}"]).format(t=text)
+    return item("copy", ask, text, {"kind": "copy", "answer": text}, max_tokens=120)
+
+
+# ---- small talk and stories (not scored by match) -------------------------------------------------
+
+_TALK = [(["Who are you?", "What are you?", "Tell me about yourself.", "Introduce yourself."], "I am chimere-nano, a very small language model. I can chat, do small sums, call tools and answer from sources."),
+         (["What is your name?", "What are you called?", "How should I call you?"], "My name is chimere-nano."),
+         (["Hello!", "Hi", "Hello there", "Hey", "Good day", "hi there", "hello"], "Hello! How can I help you?"), (["Good morning", "Good morning!"], "Good morning! How can I help you?"),
+         (["Good evening", "Good evening!"], "Good evening! What can I do for you?"), (["Thanks", "Thank you!", "Thank you very much.", "thanks a lot"], "You are welcome!"),
+         (["Bye", "Goodbye", "See you later."], "Goodbye! Have a nice day."), (["Bonjour", "Salut", "Bonjour !"], "Bonjour ! Comment puis-je vous aider ?"), (["Merci", "Merci beaucoup"], "Avec plaisir !"),
+         (["How are you?", "How do you do?", "Are you well?"], "I am well, thank you. How are you?"), (["What can you do?", "How can you help me?", "What are you good at?"], "I can chat, do small sums, sort and count, call tools, answer from sources and tell short stories."),
+         (["Are you human?", "Are you a person?", "Are you a robot?"], "No, I am a small language model."), (["Who made you?", "Who trained you?"], "I was trained from scratch by the Chimere project."),
+         (["Tell me a joke.", "Make me laugh.", "Do you know a joke?"], "Why did the clock go to school? It wanted to learn to tell the time."), (["How old are you?", "What is your age?"], "I am a new model, so I am very young."),
+         (["I am sad.", "I feel sad today."], "I am sorry to hear that. Do you want to talk about it?"), (["I am happy today!", "I feel great."], "That is good to hear!"), (["Good night", "Good night!"], "Good night! Sleep well.")]
+
+
+def talk(rng, S):
+    qs, a = rng.choice(_TALK)
+    return item("talk", rng.choice(qs), a, {"kind": "open"}, system=maybe_system(rng, 0.2), max_tokens=48)
+
+
+_LOST = ["ball", "hat", "key", "kite", "bell", "boat", "basket", "lamp", "ring", "drum", "spoon", "scarf"]
+_FEEL = ["sad", "worried", "tired", "cold", "lonely", "hungry"]
+
+
+def _a(word):
+    return ("an " if word[0] in "aeiou" else "a ") + word
+
+
+def story(rng, S):
+    """A small plot: someone wants something, meets help, and it ends well."""
+    a1, a2 = rng.sample(ANIMALS, 2)
+    n1, n2 = rng.sample(FIRST_NAMES, 2)
+    thing, place, place2 = rng.choice(_LOST), rng.choice(PLACES), rng.choice(["forest", "hill", "river", "old bridge", "meadow", "lake"])
+    adj, feel = rng.choice(ADJECTIVES), rng.choice(_FEEL)
+    hero, colour = f"{_a(adj)} {a1} called {n1}", rng.choice(COLOURS)
+    start = rng.choice([f"Once there was {hero}.", f"Long ago there lived {hero}.", f"In a little house near the {place} lived {hero}."])
+    want = rng.choice([f"{n1} had {_a(colour)} {thing} and loved it more than anything.", f"Every day {n1} played with {_a(colour)} {thing}.", f"The best thing {n1} owned was {_a(colour)} {thing}."])
+    turn = rng.choice([f"One morning the {thing} was gone.", f"One day the wind took the {thing} away.", f"But on {rng.choice(DAYS)} the {thing} fell into the {place2 if place2 in ('river', 'lake') else 'well'}."])
+    mood = rng.choice([f"{n1} was very {feel}.", f"{n1} felt {feel} and did not know what to do.", f"\"Where is my {thing}?\" said {n1}."])
+    meet = rng.choice([f"Then {n1} met {_a(a2)} named {n2} by the {place2}.", f"{_a(a2).capitalize()} named {n2} came along.", f"On the way to the {place2}, {n1} saw {n2} the {a2}."])
+    speak = rng.choice([f"\"Do not cry,\" said {n2}. \"I will help you look for it.\"", f"\"What is wrong?\" asked {n2}. \"I lost my {thing},\" said {n1}.", f"\"Come with me,\" said {n2}. \"Two can look better than one.\""])
+    search = rng.choice([f"They looked under the stones and behind the trees.", f"They walked all the way to the {place2} and looked everywhere.", "They asked everyone they met, and they looked until the sun went down."])
+    found = rng.choice([f"At last {n2} found the {thing} in the tall grass.", f"There, on a branch, hung the {thing}!", f"And in the end {n1} saw the {thing} shining by the {place2}."])
+    end = rng.choice([f"{n1} thanked {n2}, and from that day they were friends.", f"{n1} was happy again, and they shared a cake.", f"They laughed and went home together before dark.", f"\"Thank you,\" said {n1}. \"A friend is better than any {thing}.\""])
+    text = " ".join([start, want, turn, mood]) + "\n\n" + " ".join([meet, speak, search]) + "\n\n" + " ".join([found, end])
+    q = S.of([f"Tell me a story about {_a(a1)}.", f"Write a short story about {_a(a1)} and {_a(a2)}.", f"Tell me a story about {_a(a1)} who lost a {thing}.", "Tell me a story.", f"A short story about {n1} the {a1}, please."],
+             [f"I would like a story with {_a(a1)} in it."])
+    return item("story", q, text, {"kind": "open"}, max_tokens=320)
+
+
+TEXT_SKILLS = {"context_answer": context_answer, "context_none": context_none, "fact": fact, "intent": intent, "memory": memory, "rewrite": rewrite, "copy": copy, "talk": talk, "story": story}
+EVAL_ONLY = {"fact_withheld": fact_withheld}
