@@ -1,14 +1,9 @@
 #!/usr/bin/env bash
 # embed: one object a line, unit length, and the mean of a causal model's rows.
 set -euo pipefail
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
-cd "$work"
+# shellcheck source=test/cli/lib.sh
+. "$(dirname "$0")/lib.sh"
 
-fail() {
-    echo "FAILED: $*" >&2
-    exit 1
-}
 vector() { sed -n "${2}s/.*\"embedding\": \[\(.*\)\].*/\1/p" "$1" | tr -s ', ' '\n\n'; }
 norm() { vector "$1" "$2" | awk '{ s += $1 * $1 } END { print sqrt(s) }'; }
 

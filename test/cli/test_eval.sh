@@ -1,21 +1,9 @@
 #!/usr/bin/env bash
 # eval: a run over items of our own, its bookkeeping, comparison of runs, bits per byte by hand.
 set -euo pipefail
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
-cd "$work"
+# shellcheck source=test/cli/lib.sh
+. "$(dirname "$0")/lib.sh"
 
-fail() {
-    echo "FAILED: $*" >&2
-    exit 1
-}
-refuses() {
-    local want=$1 text=$2 status=0
-    shift 2
-    "$@" >out 2>err || status=$?
-    [ "$status" = "$want" ] || fail "$*: expected status $want, got $status: $(cat err)"
-    grep -qF -- "$text" err || fail "$*: expected '$text', got: $(cat err)"
-}
 field() { sed -n "s/.*\"$1\": \([-0-9.e+]*\).*/\1/p" "$2" | head -1; }
 
 # comparison: hand-made runs, 1 against 9 pairs that differ, p = 2 (1 + 10) / 1024

@@ -1,21 +1,9 @@
 #!/usr/bin/env bash
 # imatrix: sums against a computation by hand, counts of experts, and a file that quantize takes.
 set -euo pipefail
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
-cd "$work"
+# shellcheck source=test/cli/lib.sh
+. "$(dirname "$0")/lib.sh"
 
-fail() {
-    echo "FAILED: $*" >&2
-    exit 1
-}
-refuses() {
-    local want=$1 text=$2 status=0
-    shift 2
-    "$@" >out 2>err || status=$?
-    [ "$status" = "$want" ] || fail "$*: expected status $want, got $status: $(cat err)"
-    grep -qF -- "$text" err || fail "$*: expected '$text', got: $(cat err)"
-}
 floats() { "$CHIMERE" dump "$1" "$2" | od -An -v -tf4 -w"$((4 * $3))"; }
 
 for i in $(seq 40); do echo "The $i cats sat on $((i * 7)) mats; none of them moved."; done >text

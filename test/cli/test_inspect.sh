@@ -1,18 +1,17 @@
 #!/bin/bash
 # test_inspect.sh: synth writes what inspect reads; bad files are refused with one line and status 1.
 set -eu
-dir=$(mktemp -d)
-trap 'rm -rf "$dir"' EXIT
-fail() { echo "FAILED: $*"; exit 1; }
+# shellcheck source=test/cli/lib.sh
+. "$(dirname "$0")/lib.sh"
 
-"$CHIMERE" synth qwen35moe-mini q4km "$dir/m.gguf" --layers 4 --experts 8 --vocab 512 > "$dir/out"
-grep -q 'weights' "$dir/out" || fail "synth says nothing"
-"$CHIMERE" inspect "$dir/m.gguf" --tensors --memory > "$dir/text"
-grep -q 'qwen35moe.block_count  *4$' "$dir/text" || fail "key missing"
-grep -q 'blk.3.attn_q.weight .*q6_K .*1024 x 4096' "$dir/text" || fail "tensor missing"
-grep -q 'key/value cache' "$dir/text" || fail "plan missing"
-"$CHIMERE" inspect "$dir/m.gguf" --json --tensors --memory > "$dir/json"
-python3 - "$dir/json" <<'PY' || fail "JSON"
+"$CHIMERE" synth qwen35moe-mini q4km "m.gguf" --layers 4 --experts 8 --vocab 512 > "out"
+grep -q 'weights' "out" || fail "synth says nothing"
+"$CHIMERE" inspect "m.gguf" --tensors --memory > "text"
+grep -q 'qwen35moe.block_count  *4$' "text" || fail "key missing"
+grep -q 'blk.3.attn_q.weight .*q6_K .*1024 x 4096' "text" || fail "tensor missing"
+grep -q 'key/value cache' "text" || fail "plan missing"
+"$CHIMERE" inspect "m.gguf" --json --tensors --memory > "json"
+python3 - "json" <<'PY' || fail "JSON"
 import json, sys
 j = json.load(open(sys.argv[1]))
 assert j["keys"]["qwen35moe.rope.dimension_sections"] == [11, 11, 10, 0]
@@ -25,23 +24,23 @@ assert m["cache_per_token"] == 2 * 512 * 2, m
 assert m["state_per_sequence"] >= 3 * 4 * (16 * 128 * 128 + 3 * 4096), m
 PY
 
-mkdir "$dir/hf"
+mkdir "hf"
 header='{"model.embed_tokens.weight":{"dtype":"BF16","shape":[2,3],"data_offsets":[0,12]}}'
-printf '%b' "$(printf '\\x%02x' ${#header})\\0\\0\\0\\0\\0\\0\\0" > "$dir/hf/model.safetensors"
-printf '%s123456789012' "$header" >> "$dir/hf/model.safetensors"
-"$CHIMERE" inspect "$dir/hf" --json --tensors > "$dir/json"
-grep -q '"format":"safetensors".*"BF16":{"n_tensors":1,"n_weights":6,"bytes":12}.*"shape":\[2,3\]' "$dir/json" ||
-  fail "safetensors: $(cat "$dir/json")"
+printf '%b' "$(printf '\\x%02x' ${#header})\\0\\0\\0\\0\\0\\0\\0" > "hf/model.safetensors"
+printf '%s123456789012' "$header" >> "hf/model.safetensors"
+"$CHIMERE" inspect "hf" --json --tensors > "json"
+grep -q '"format":"safetensors".*"BF16":{"n_tensors":1,"n_weights":6,"bytes":12}.*"shape":\[2,3\]' "json" ||
+  fail "safetensors: $(cat "json")"
 
-printf 'GGUF\3\0\0\0' > "$dir/short.gguf"
-: > "$dir/empty.gguf"
-head -c 100000 "$dir/m.gguf" > "$dir/cut.gguf"
+printf 'GGUF\3\0\0\0' > "short.gguf"
+: > "empty.gguf"
+head -c 100000 "m.gguf" > "cut.gguf"
 for f in short empty cut none; do
   status=0
-  "$CHIMERE" inspect "$dir/$f.gguf" > "$dir/out" 2> "$dir/err" || status=$?
+  "$CHIMERE" inspect "$f.gguf" > "out" 2> "err" || status=$?
   [ $status = 1 ] || fail "$f: status $status"
-  [ ! -s "$dir/out" ] || fail "$f: output"
-  grep -q "^chimere: .*$f.gguf" "$dir/err" || fail "$f: $(cat "$dir/err")"
+  [ ! -s "out" ] || fail "$f: output"
+  grep -q "^chimere: .*$f.gguf" "err" || fail "$f: $(cat "err")"
 done
 status=0
 "$CHIMERE" inspect > /dev/null 2>&1 || status=$?

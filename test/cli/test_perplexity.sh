@@ -1,21 +1,9 @@
 #!/usr/bin/env bash
 # perplexity: figures against sums over the logits of each window, bases written and read, damage refused.
 set -euo pipefail
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
-cd "$work"
+# shellcheck source=test/cli/lib.sh
+. "$(dirname "$0")/lib.sh"
 
-fail() {
-    echo "FAILED: $*" >&2
-    exit 1
-}
-refuses() {
-    local want=$1 text=$2 status=0
-    shift 2
-    "$@" >out 2>err || status=$?
-    [ "$status" = "$want" ] || fail "$*: expected status $want, got $status: $(cat err)"
-    grep -qF -- "$text" err || fail "$*: expected '$text', got: $(cat err)"
-}
 # close A B: equal to a relative 1e-4
 close() { awk -v a="$1" -v b="$2" 'BEGIN { d = a - b; if (d < 0) d = -d; exit !(d <= 1e-4 * (b < 0 ? -b : b)) }'; }
 field() { sed -n "s/.*\"$1\": \([-0-9.e+]*\).*/\1/p" "$2" | head -1; }

@@ -1,22 +1,8 @@
 #!/usr/bin/env bash
 # quantize and dump from the shell: exit statuses, what is printed, and floats that come back.
 set -euo pipefail
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
-cd "$work"
-
-fail() {
-    echo "FAILED: $*" >&2
-    exit 1
-}
-# refuses STATUS TEXT COMMAND...: the command exits with STATUS and says TEXT on standard error
-refuses() {
-    local want=$1 text=$2 status=0
-    shift 2
-    "$@" >out 2>err || status=$?
-    [ "$status" = "$want" ] || fail "$*: expected status $want, got $status: $(cat err)"
-    grep -qF -- "$text" err || fail "$*: expected '$text', got: $(cat err)"
-}
+# shellcheck source=test/cli/lib.sh
+. "$(dirname "$0")/lib.sh"
 
 "$CHIMERE" synth qwen35moe-mini q8 in.gguf --layers 4 --experts 4 --vocab 512 >/dev/null
 

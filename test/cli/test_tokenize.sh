@@ -1,12 +1,11 @@
 #!/bin/bash
 # test_tokenize.sh: text to ids and back on the command line.
 set -eu
-dir=$(mktemp -d)
-trap 'rm -rf "$dir"' EXIT
-fail() { echo "FAILED: $*"; exit 1; }
-xz -dc "$TEST_DATA/vocab/ggml-vocab-qwen2.gguf.xz" > "$dir/v.gguf"
-tokenize() { "$CHIMERE" tokenize -m "$dir/v.gguf" "$@"; }
-detokenize() { "$CHIMERE" detokenize -m "$dir/v.gguf" "$@"; }
+# shellcheck source=test/cli/lib.sh
+. "$(dirname "$0")/lib.sh"
+xz -dc "$TEST_DATA/vocab/ggml-vocab-qwen2.gguf.xz" > "v.gguf"
+tokenize() { "$CHIMERE" tokenize -m "v.gguf" "$@"; }
+detokenize() { "$CHIMERE" detokenize -m "v.gguf" "$@"; }
 
 [ "$(printf 'Hello world' | tokenize)" = '9707 1879' ] || fail "ids"
 [ "$(printf 'Hello world\n' | tokenize)" = '9707 1879 198' ] || fail "the last newline counts"
@@ -16,22 +15,22 @@ detokenize() { "$CHIMERE" detokenize -m "$dir/v.gguf" "$@"; }
 [ "$(printf '<|im_end|>' | tokenize)" != '151645' ] || fail "a control token without leave"
 [ "$(printf 'x' | tokenize --bos)" = '87' ] || fail "this file asks for no BOS"
 
-head -c 100000 /dev/urandom > "$dir/bytes"
-tokenize < "$dir/bytes" | detokenize | cmp - "$dir/bytes" || fail "bytes do not come back"
-[ "$(wc -l < <(tokenize < "$dir/bytes"))" = 1 ] || fail "ids on one line"
+head -c 100000 /dev/urandom > "bytes"
+tokenize < "bytes" | detokenize | cmp - "bytes" || fail "bytes do not come back"
+[ "$(wc -l < <(tokenize < "bytes"))" = 1 ] || fail "ids on one line"
 [ "$(echo 9707 151645 1879 | detokenize)" = 'Hello<|im_end|> world' ] || fail "control tokens as text"
 [ "$(echo 9707, 151645, 1879 | detokenize --no-special)" = 'Hello world' ] || fail "--no-special"
 
 refused() { # STATUS TEXT COMMAND...
     local status=0 want=$1 text=$2
     shift 2
-    "$@" > "$dir/out" 2> "$dir/err" || status=$?
+    "$@" > "out" 2> "err" || status=$?
     [ $status = "$want" ] || fail "$*: status $status"
-    grep -q "$text" "$dir/err" || fail "$*: $(cat "$dir/err")"
+    grep -q "$text" "err" || fail "$*: $(cat "err")"
 }
 refused 2 "expected token ids below 151936, got '151936'" detokenize < <(echo 1 151936)
 refused 2 "expected token ids below 151936, got 'x'" detokenize < <(echo 1 x)
 refused 2 "got '-1'" detokenize < <(echo -1)
-refused 1 'none.gguf' "$CHIMERE" tokenize -m "$dir/none.gguf" < /dev/null
+refused 1 'none.gguf' "$CHIMERE" tokenize -m "none.gguf" < /dev/null
 refused 2 "unexpected argument 'text'" tokenize text < /dev/null
 echo passed

@@ -78,4 +78,24 @@ static void walk(const struct grammar *g, const char *text, size_t n) {
     grammar_matcher_free(m);
 }
 
+typedef int (*walk_compile)(struct grammar **out, const char *text, size_t n,
+                            const struct grammar_limits *limits, struct err *e);
+
+/* data: a grammar's text, a NUL, and a text to match. Compiling ends within its limits, and says why. */
+static int walk_input(walk_compile compile, const uint8_t *data, size_t size) {
+    static const struct grammar_limits limits = {
+        .text_bytes = 1 << 14, .depth = 64, .n_rule = 2000, .n_node = 20000, .time_ms = 400};
+    const uint8_t *nul = size ? memchr(data, 0, size) : NULL;
+    size_t n = nul ? (size_t)(nul - data) : size;
+    struct grammar *g;
+    struct err e = {0};
+    if (compile(&g, (const char *)data, n, &limits, &e)) {
+        if (!e.text[0]) __builtin_trap();
+        return 0;
+    }
+    walk(g, nul ? (const char *)nul + 1 : "", nul ? size - n - 1 : 0);
+    grammar_free(g);
+    return 0;
+}
+
 #endif

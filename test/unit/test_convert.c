@@ -25,15 +25,15 @@
 #include "kernels/cpu/cpu.h"
 #include "model/forward.h"
 #include "model/vocab.h"
+#include "scratch.h"
 
 static const int32_t tokens[12] = {5, 17, 299, 42, 7, 100, 200, 33, 3, 9, 250, 11};
-static char dir[64];
 
 static const char *at(const char *name) {
     static char path[4][256];
     static int next;
     next = (next + 1) % 4;
-    snprintf(path[next], sizeof path[next], "%s/%s", dir, name);
+    snprintf(path[next], sizeof path[next], "%s/%s", scratch, name);
     return path[next];
 }
 static const char *data(const char *folder, const char *name) {
@@ -157,7 +157,7 @@ static void use_tokenizer(const char *name) {
 
 static void new_folder(void) {
     char command[160];
-    snprintf(command, sizeof command, "rm -rf '%s/hf' && mkdir -p '%s/hf'", dir, dir);
+    snprintf(command, sizeof command, "rm -rf '%s/hf' && mkdir -p '%s/hf'", scratch, scratch);
     assert_int_equal(system(command), 0);
 }
 
@@ -463,18 +463,6 @@ static void short_memory_is_an_error(void **state) {
     fail_msg("never converted");
 }
 
-static int make_dir(void **state) {
-    (void)state;
-    snprintf(dir, sizeof dir, "test_convert.XXXXXX");
-    return mkdtemp(dir) ? 0 : -1;
-}
-static int drop_dir(void **state) {
-    (void)state;
-    char command[128];
-    snprintf(command, sizeof command, "rm -rf '%s'", dir);
-    return system(command);
-}
-
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(families_compute_what_transformers_does),
@@ -484,5 +472,5 @@ int main(void) {
         cmocka_unit_test(broken_folders_are_refused),
         cmocka_unit_test(short_memory_is_an_error),
     };
-    return cmocka_run_group_tests(tests, make_dir, drop_dir);
+    return cmocka_run_group_tests(tests, scratch_make, scratch_drop);
 }

@@ -19,6 +19,7 @@
 #include "base/mem.h"
 #include "format/gguf.h"
 #include "format/quant.h"
+#include "scratch.h"
 
 static void u32(struct buf *b, uint32_t v) { assert_int_equal(buf_put(b, &v, 4), 0); }
 static void u64(struct buf *b, uint64_t v) { assert_int_equal(buf_put(b, &v, 8), 0); }
@@ -335,12 +336,11 @@ static void doubles_are_refused(void **state) {
 
 /* ---- files ---- */
 
-static char dir[64];
 static const char *in_dir(const char *name) {
     static char path[4][160];
     static int next;
     next = (next + 1) % 4;
-    snprintf(path[next], sizeof path[next], "%s/%s", dir, name);
+    snprintf(path[next], sizeof path[next], "%s/%s", scratch, name);
     return path[next];
 }
 
@@ -585,18 +585,6 @@ static void size_does_not_slow_opening(void **state) {
     gguf_close(g);
 }
 
-static int make_dir(void **state) {
-    (void)state;
-    snprintf(dir, sizeof dir, "test_gguf.XXXXXX");
-    return mkdtemp(dir) ? 0 : -1;
-}
-static int drop_dir(void **state) {
-    (void)state;
-    char command[128];
-    snprintf(command, sizeof command, "rm -rf '%s'", dir);
-    return system(command);
-}
-
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(sample_is_read_exactly),
@@ -611,5 +599,5 @@ int main(void) {
         cmocka_unit_test(hostile_files_are_refused_cheaply),
         cmocka_unit_test(size_does_not_slow_opening),
     };
-    return cmocka_run_group_tests(tests, make_dir, drop_dir);
+    return cmocka_run_group_tests(tests, scratch_make, scratch_drop);
 }

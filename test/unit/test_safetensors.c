@@ -16,6 +16,7 @@
 #include "format/json_scan.h"
 #include "format/quant.h"
 #include "format/safetensors.h"
+#include "scratch.h"
 
 /* Header text and n_data bytes 0, 1, 2... as one file in memory. */
 static void make(struct buf *b, const char *header, size_t n_data) {
@@ -221,12 +222,11 @@ static void scanner_agrees_with_jansson(void **state) {
     }
 }
 
-static char dir[64];
 static void save(const char *name, const char *header, size_t n_data) {
     char path[160];
     struct buf b;
     make(&b, header, n_data);
-    snprintf(path, sizeof path, "%s/%s", dir, name);
+    snprintf(path, sizeof path, "%s/%s", scratch, name);
     FILE *f = fopen(path, "wb");
     assert_non_null(f);
     fwrite(b.p, 1, b.n, f);
@@ -235,7 +235,7 @@ static void save(const char *name, const char *header, size_t n_data) {
 }
 static void save_text(const char *name, const char *text) {
     char path[160];
-    snprintf(path, sizeof path, "%s/%s", dir, name);
+    snprintf(path, sizeof path, "%s/%s", scratch, name);
     FILE *f = fopen(path, "wb");
     assert_non_null(f);
     fputs(text, f);
@@ -244,7 +244,7 @@ static void save_text(const char *name, const char *text) {
 static void open_dir(int code, const char *words) {
     struct safetensors *st;
     struct err e = {0};
-    int rc = safetensors_open(&st, dir, &e);
+    int rc = safetensors_open(&st, scratch, &e);
     if (rc != code || !strstr(e.text, words)) fail_msg("%d '%s' lacks '%s'", rc, e.text, words);
     if (rc) return;
     assert_int_equal(safetensors_n_files(st), 2);
@@ -278,18 +278,6 @@ static void indexes_are_followed_and_checked(void **state) {
     open_dir(CHIMERE_EFORMAT, "weight_map");
 }
 
-static int make_dir(void **state) {
-    (void)state;
-    snprintf(dir, sizeof dir, "test_safetensors.XXXXXX");
-    return mkdtemp(dir) ? 0 : -1;
-}
-static int drop_dir(void **state) {
-    (void)state;
-    char command[128];
-    snprintf(command, sizeof command, "rm -rf '%s'", dir);
-    return system(command);
-}
-
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(sample_is_read_exactly),
@@ -299,5 +287,5 @@ int main(void) {
         cmocka_unit_test(scanner_agrees_with_jansson),
         cmocka_unit_test(indexes_are_followed_and_checked),
     };
-    return cmocka_run_group_tests(tests, make_dir, drop_dir);
+    return cmocka_run_group_tests(tests, scratch_make, scratch_drop);
 }

@@ -1,0 +1,18 @@
+# What the command line tests share: a scratch folder that is the working one, and ways to fail.
+# $CHIMERE is the program under test.
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+cd "$work"
+
+fail() {
+    echo "FAILED: $*" >&2
+    exit 1
+}
+# refuses STATUS TEXT COMMAND...: the command must end with that status and say TEXT on stderr.
+refuses() {
+    local want=$1 text=$2 status=0
+    shift 2
+    "$@" >out 2>err || status=$?
+    [ "$status" = "$want" ] || fail "$*: expected status $want, got $status: $(cat err)"
+    grep -qF -- "$text" err || fail "$*: expected '$text', got: $(cat err)"
+}
