@@ -52,7 +52,7 @@ struct rope {
 struct qkv_store_args {
     const struct span *spans;
     int32_t n_span, n_tok, n_head;
-    const float *q, *k, *v;
+    const float *q, *k, *v; /* k NULL: queries alone, the cache is another layer's */
     int64_t q_tok_stride, q_head_stride, k_tok_stride, v_tok_stride; /* k, v heads are dense */
     const float *q_norm, *k_norm;                                    /* [d_k] or NULL */
     float eps;
@@ -70,6 +70,7 @@ struct attn_args {
     struct kv_view kv;
     float scale, softcap; /* softcap 0: none; else s = softcap * tanh(s / softcap) */
     int32_t window;       /* 0: all; else positions > own - window */
+    int32_t n_keep;       /* positions below it are seen whatever the window */
     const float *sinks;   /* [n_head] or NULL: an extra logit without value */
     const float *gate;    /* or NULL */
     int64_t gate_tok_stride, gate_head_stride;

@@ -339,16 +339,21 @@ struct attn_case {
     bool norm, gate, sinks, rotate;
     int32_t window;
     float softcap;
+    int32_t n_keep;
+    bool queries_again; /* the queries are made once more, without keys */
 };
 
 static const struct attn_case attn_cases[] = {
-    {QUANT_F32, QUANT_F32, 4, 2, 64, 64, ROPE_NEOX, true, true, false, false, 0, 0},
-    {QUANT_F16, QUANT_F16, 4, 4, 96, 96, ROPE_NORM, false, false, true, false, 70, 0},
-    {QUANT_F16, QUANT_F16, 8, 1, 256, 256, ROPE_NEOX, true, true, false, false, 0, 30},
-    {QUANT_F32, QUANT_F32, 2, 1, 40, 24, ROPE_NONE, false, false, false, false, 0, 0},
-    {QUANT_Q8_0, QUANT_Q8_0, 4, 2, 128, 128, ROPE_NEOX, true, true, false, true, 0, 0},
-    {QUANT_Q8_0, QUANT_Q4_0, 8, 2, 64, 64, ROPE_NEOX, true, false, false, true, 0, 0},
-    {QUANT_Q4_0, QUANT_Q4_0, 2, 2, 96, 32, ROPE_NORM, false, false, false, true, 100, 0},
+    {QUANT_F32, QUANT_F32, 4, 2, 64, 64, ROPE_NEOX, true, true, false, false, 0, 0, 0, false},
+    {QUANT_F16, QUANT_F16, 4, 4, 96, 96, ROPE_NORM, false, false, true, false, 70, 0, 0, false},
+    {QUANT_F16, QUANT_F16, 8, 1, 256, 256, ROPE_NEOX, true, true, false, false, 0, 30, 0, false},
+    {QUANT_F32, QUANT_F32, 2, 1, 40, 24, ROPE_NONE, false, false, false, false, 0, 0, 0, false},
+    {QUANT_Q8_0, QUANT_Q8_0, 4, 2, 128, 128, ROPE_NEOX, true, true, false, true, 0, 0, 0, false},
+    {QUANT_Q8_0, QUANT_Q4_0, 8, 2, 64, 64, ROPE_NEOX, true, false, false, true, 0, 0, 0, false},
+    {QUANT_Q4_0, QUANT_Q4_0, 2, 2, 96, 32, ROPE_NORM, false, false, false, true, 100, 0, 0, false},
+    {QUANT_F32, QUANT_F32, 5, 1, 16, 32, ROPE_NEOX, false, false, false, false, 33, 0, 7, true},
+    {QUANT_F16, QUANT_F16, 4, 2, 64, 64, ROPE_NEOX, false, false, false, false, 50, 0, 70, false},
+    {QUANT_Q8_0, QUANT_Q8_0, 4, 2, 64, 64, ROPE_NEOX, false, false, true, true, 20, 0, 128, true},
 };
 
 struct attn_room {
@@ -410,6 +415,12 @@ static void attn_run(struct dev *d, const struct attn_case *c, struct attn_room 
     a.kv = r->kv;
     a.q_out = r->q_out + (int64_t)first * c->n_head * c->d_k;
     d->ops->qkv_store(d, &a);
+    if (c->queries_again) {
+        size_t n = (size_t)n_tok * (size_t)c->n_head * (size_t)c->d_k;
+        memset(a.q_out, 0, n * sizeof(float));
+        a.k = a.v = NULL;
+        d->ops->qkv_store(d, &a);
+    }
     struct attn_args b = {.spans = s,
                           .n_span = n_span,
                           .n_tok = n_tok,
@@ -418,7 +429,8 @@ static void attn_run(struct dev *d, const struct attn_case *c, struct attn_room 
                           .kv = r->kv,
                           .scale = 1 / sqrtf((float)c->d_k),
                           .softcap = c->softcap,
-                          .window = c->window};
+                          .window = c->window,
+                          .n_keep = c->n_keep};
     b.sinks = c->sinks ? r->sinks : NULL;
     b.gate = c->gate ? r->gate + (int64_t)first * c->n_head * c->d_v : NULL;
     b.gate_head_stride = c->d_v, b.gate_tok_stride = c->n_head * c->d_v;

@@ -80,7 +80,7 @@ static void store_token(struct ref *r, const struct qkv_store_args *a, const str
         memcpy(a->q_out + ((int64_t)t * a->n_head + h) * kv->d_k, tmp,
                (size_t)kv->d_k * sizeof *tmp);
     }
-    for (int32_t h = 0; h < kv->n_kv_head; h++) {
+    for (int32_t h = 0; a->k && h < kv->n_kv_head; h++) {
         memcpy(tmp, a->k + t * a->k_tok_stride + (int64_t)h * kv->d_k,
                (size_t)kv->d_k * sizeof *tmp);
         norm_rope(tmp, kv->d_k, a->k_norm, a->eps, &a->rope, pos);
@@ -117,24 +117,27 @@ static double dot(const float *a, const float *b, int64_t n) {
     return s;
 }
 
-static void attn_head(struct ref *r, const struct attn_args *a, const struct span *s, int32_t i,
+static void attn_head(struct ref *r, const struct attn_args *a, const struct span *s, int32_t tok,
                       int32_t h, double *score, double *acc, float *tmp) {
     const struct kv_view *kv = &a->kv;
-    int64_t t = s->row + i, own = s->pos + i, first = 0;
+    int64_t t = s->row + tok, own = s->pos + tok, first = 0;
     if (a->window > 0 && own + 1 > a->window) first = own + 1 - a->window;
     int32_t g = h / (a->n_head / kv->n_kv_head);
     size_t kb = row_bytes(r, kv->k_type, kv->d_k), vb = row_bytes(r, kv->v_type, kv->d_v);
     const float *q = a->q + (t * a->n_head + h) * kv->d_k;
-    for (int64_t p = first; p <= own; p++) {
+    int64_t n_keep = a->n_keep < first ? a->n_keep : first, n = n_keep + own + 1 - first;
+    for (int64_t i = 0; i < n; i++) {
+        int64_t p = i < n_keep ? i : first + i - n_keep;
         load(r, kv->k_type, page_row(kv->k, kv->k_page_bytes, kb, s, p, g), tmp, kv->d_k);
         double x = a->scale * dot(q, tmp, kv->d_k);
-        score[p - first] = a->softcap != 0 ? a->softcap * tanh(x / a->softcap) : x;
+        score[i] = a->softcap != 0 ? a->softcap * tanh(x / a->softcap) : x;
     }
-    double f = softmax(score, own + 1 - first, a->sinks ? &a->sinks[h] : NULL);
+    double f = softmax(score, n, a->sinks ? &a->sinks[h] : NULL);
     for (int32_t j = 0; j < kv->d_v; j++) acc[j] = 0;
-    for (int64_t p = first; p <= own; p++) {
+    for (int64_t i = 0; i < n; i++) {
+        int64_t p = i < n_keep ? i : first + i - n_keep;
         load(r, kv->v_type, page_row(kv->v, kv->v_page_bytes, vb, s, p, g), tmp, kv->d_v);
-        for (int32_t j = 0; j < kv->d_v; j++) acc[j] += score[p - first] * tmp[j];
+        for (int32_t j = 0; j < kv->d_v; j++) acc[j] += score[i] * tmp[j];
     }
     float *out = a->out + (t * a->n_head + h) * kv->d_v;
     for (int32_t j = 0; j < kv->d_v; j++) out[j] = (float)(acc[j] * f);
