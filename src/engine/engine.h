@@ -51,6 +51,13 @@ struct job {
     const struct lora_use *loras;
     int32_t n_lora;
     bool no_speculation;
+    /* Prefix reuse; all may be left zero. session: a conversation's name, whose state is kept between jobs.
+     * marks: prompt positions worth a checkpoint, ascending: where messages begin, the last user's and
+     * the answer's own among them. */
+    const char *session;
+    const int32_t *marks; /* [n_mark] */
+    int32_t n_mark;
+    bool no_cache; /* evaluate the whole prompt */
     /* One token: return false to stop (finish: stop). probs NULL unless asked for. is_end: the token ended
      * the generation and is no text. */
     bool (*on_token)(struct job *j, int32_t token, bool is_end, const struct sampler_probs *probs);

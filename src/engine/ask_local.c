@@ -1,0 +1,463 @@
+/* ask_local.c: an ask answered by one engine. A request's life: serve -> here -> answer.c -> engine_submit. */
+#include <stdatomic.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/rng.h"
+#include "engine/ask.h"
+
+enum { MAX_MARK_TOKENS = 8, MAX_HINTS = 64 };
+
+struct local {
+    struct ask_backend base;
+    struct ask_model model;
+    struct {
+        int32_t start[MAX_MARK_TOKENS], end[MAX_MARK_TOKENS];
+        size_t n_start, n_end;
+    } think;
+    int32_t call_open; /* the token that opens a tool call, -1: none of its own */
+};
+
+struct local_run;
+struct choice {
+    struct local_run *run; /* view */
+    struct answer *answer; /* owned */
+    int32_t n_reasoning;
+    bool in_think, enough;
+    struct err err; /* why it could not start */
+};
+
+struct local_run {
+    struct ask_run base;
+    const struct ask *ask; /* borrowed until free */
+    struct ask_sink sink;
+    struct answer_params params;
+    struct chat_parse_spec parse;
+    int32_t *ids;             /* owned */
+    struct lora_use *loras;   /* owned */
+    struct logit_bias *bias;  /* owned: the request's and one that bans calls */
+    int32_t marks[MAX_HINTS]; /* where turns begin */
+    _Atomic int32_t n_open;   /* choices that have not ended, and start while it works */
+    _Atomic bool cancelled;
+    int32_t n_choice;
+    struct choice choices[ASK_MAX_CHOICES];
+};
+
+static struct local *local_of(struct ask_backend *b) { return (struct local *)b; }
+
+/* ---- prompt ---- */
+
+static void add_token(json_t *context, const struct tok *tok, const char *name, int32_t id) {
+    struct slice s = id >= 0 ? tok_piece(tok, id) : (struct slice){"", 0};
+    json_object_set_new(context, name, json_stringn(s.p ? s.p : "", s.n));
+}
+
+static bool has_calls(const struct local *l, const struct ask *a) {
+    return json_array_size(a->tools) > 0 &&
+           (a->tool_choice != ASK_TOOLS_NONE || l->call_open >= 0) &&
+           chat_template_caps(l->model.template)->has_tools;
+}
+
+static json_t *template_context(const struct local *l, const struct ask *a) {
+    json_t *c = json_object(), *messages = a->messages;
+    if (!c) return NULL;
+    if (a->template_context) json_object_update(c, a->template_context);
+    if (a->continue_last) {
+        messages = json_copy(messages);
+        json_array_remove(messages, json_array_size(messages) - 1);
+        json_object_set_new(c, "messages", messages);
+    } else {
+        json_object_set(c, "messages", messages);
+    }
+    if (has_calls(l, a)) json_object_set(c, "tools", a->tools);
+    json_object_set_new(c, "add_generation_prompt", json_true());
+    json_object_set_new(c, "enable_thinking", json_boolean(a->think && !a->continue_last));
+    add_token(c, l->model.tok, "bos_token", tok_bos(l->model.tok));
+    add_token(c, l->model.tok, "eos_token", tok_eos(l->model.tok));
+    return c;
+}
+
+/* Appends the text of the message that is to be continued. */
+static int append_last(const struct local *l, const struct ask *a, char **text, int32_t **ids,
+                       size_t *n, struct err *e) {
+    const json_t *last = json_array_get(a->messages, json_array_size(a->messages) - 1);
+    const json_t *content = json_object_get(last, "content");
+    size_t len = json_string_length(content), n_more = 0;
+    if (!len) return 0;
+    int32_t *more = NULL;
+    int rc =
+        tok_encode(l->model.tok, json_string_value(content), len, false, false, &more, &n_more, e);
+    int32_t *joined = rc ? NULL : mem_realloc(*ids, (*n + n_more + 1) * sizeof **ids);
+    if (joined) {
+        if (n_more) memcpy(joined + *n, more, n_more * sizeof *more);
+        *ids = joined;
+        *n += n_more;
+    } else if (!rc) {
+        rc = err_set(e, CHIMERE_ENOMEM, "out of memory");
+    }
+    mem_free(more);
+    if (!rc && text) {
+        size_t have = strlen(*text);
+        char *longer = mem_realloc(*text, have + len + 1);
+        if (!longer) return err_set(e, CHIMERE_ENOMEM, "out of memory");
+        memcpy(longer + have, json_string_value(content), len + 1);
+        *text = longer;
+    }
+    return rc;
+}
+
+static int encode_chat(const struct local *l, const struct ask *a, char **text, int32_t **ids,
+                       size_t *n, bool *in_think, struct err *e) {
+    if (!l->model.template) {
+        err_set(e, CHIMERE_EUNSUPPORTED, "messages: %s has no chat template", l->base.name);
+        err_hint(e, "use /v1/completions for a plain prompt");
+        return CHIMERE_EUNSUPPORTED;
+    }
+    json_t *context = template_context(l, a);
+    if (!context) return err_set(e, CHIMERE_ENOMEM, "out of memory");
+    time_t now = time(NULL);
+    struct tm tm;
+    localtime_r(&now, &tm);
+    struct chat_prompt prompt;
+    int rc = chat_render(l->model.template, context, false, &tm, &prompt, e);
+    if (rc && e) err_prefix(e, "messages");
+    if (!rc) rc = chat_encode(l->model.tok, &prompt, ids, n, e);
+    if (!rc && text) {
+        *text = mem_strndup(prompt.out.text.p ? prompt.out.text.p : "", prompt.out.text.n);
+        if (!*text) rc = err_set(e, CHIMERE_ENOMEM, "out of memory");
+    }
+    *in_think = prompt.in_think;
+    chat_prompt_fini(&prompt);
+    json_decref(context);
+    if (!rc && a->continue_last) rc = append_last(l, a, text, ids, n, e);
+    return rc;
+}
+
+static int encode_raw(const struct local *l, const struct ask *a, char **text, int32_t **ids,
+                      size_t *n, struct err *e) {
+    if (json_is_string(a->prompt)) {
+        const char *s = json_string_value(a->prompt);
+        size_t len = json_string_length(a->prompt);
+        if (text && !(*text = mem_strndup(s, len)))
+            return err_set(e, CHIMERE_ENOMEM, "out of memory");
+        return tok_encode(l->model.tok, s, len, true, true, ids, n, e);
+    }
+    *n = json_array_size(a->prompt);
+    *ids = mem_alloc_array(*n + 1, sizeof **ids);
+    if (!*ids) return err_set(e, CHIMERE_ENOMEM, "out of memory");
+    for (size_t i = 0; i < *n; i++) {
+        json_int_t id = json_integer_value(json_array_get(a->prompt, i));
+        if (id < 0 || id >= tok_n_vocab(l->model.tok))
+            return err_set(e, CHIMERE_EINVAL, "prompt: expected token ids below %u, got %lld",
+                           tok_n_vocab(l->model.tok), (long long)id);
+        (*ids)[i] = (int32_t)id;
+    }
+    if (text && !(*text = mem_strdup(""))) return err_set(e, CHIMERE_ENOMEM, "out of memory");
+    return 0;
+}
+
+static int encode(const struct local *l, const struct ask *a, char **text, int32_t **ids, size_t *n,
+                  bool *in_think, struct err *e) {
+    *in_think = false;
+    return a->messages ? encode_chat(l, a, text, ids, n, in_think, e)
+                       : encode_raw(l, a, text, ids, n, e);
+}
+
+static int local_render(struct ask_backend *b, const struct ask *a, char **text, int32_t **ids,
+                        size_t *n, struct err *e) {
+    bool in_think;
+    int32_t *own = NULL;
+    size_t n_own = 0;
+    if (text) *text = NULL;
+    int rc = encode(local_of(b), a, text, &own, &n_own, &in_think, e);
+    if (rc && text) {
+        mem_free(*text);
+        *text = NULL;
+    }
+    if (!rc && n) *n = n_own;
+    if (!rc && ids) *ids = own;
+    else mem_free(own);
+    return rc;
+}
+
+/* Positions of the token that begins the answer's turn: every message's beginning. */
+static int32_t find_marks(const struct local *l, const int32_t *ids, size_t n, int32_t *marks) {
+    int32_t turn = -1, n_mark = 0;
+    for (size_t i = n; i-- > 0 && turn < 0;)
+        if (tok_kind(l->model.tok, ids[i]) == TOK_CONTROL && !tok_is_eog(l->model.tok, ids[i]))
+            turn = ids[i];
+    if (turn < 0) return 0;
+    for (size_t i = n; i-- > 1 && n_mark < MAX_HINTS;)
+        if (ids[i] == turn) marks[n_mark++] = (int32_t)i;
+    for (int32_t i = 0; i < n_mark / 2; i++) {
+        int32_t t = marks[i];
+        marks[i] = marks[n_mark - 1 - i];
+        marks[n_mark - 1 - i] = t;
+    }
+    return n_mark;
+}
+
+/* ---- events, on the engine's thread ---- */
+
+static int send(struct choice *c, struct ask_event *ev) {
+    struct local_run *r = c->run;
+    ev->choice = (int32_t)(c - r->choices);
+    int rc = r->sink.event(r->sink.ud, ev);
+    return rc ? rc : r->cancelled;
+}
+
+static int on_event(void *ud, const struct chat_event *ev) {
+    struct choice *c = ud;
+    int rc = send(c, &(struct ask_event){.kind = ASK_CHAT, .chat = ev});
+    if (ev->kind == CHAT_CALL_END && c->run->ask->one_call) c->enough = true;
+    return c->enough ? 1 : rc;
+}
+
+static void count_reasoning(struct choice *c, int32_t token) {
+    const struct local *l = local_of(c->run->base.backend);
+    if (!l->think.n_end) return;
+    if (c->in_think) c->n_reasoning++;
+    if (token == l->think.end[l->think.n_end - 1]) c->in_think = false;
+    else if (l->think.n_start == 1 && token == l->think.start[0]) c->in_think = true;
+}
+
+static void on_token(void *ud, int32_t token, const struct sampler_probs *probs) {
+    struct choice *c = ud;
+    if (c->run->parse.reasoning) count_reasoning(c, token);
+    if (!probs || !c->run->ask->probs) return;
+    struct slice s = tok_piece(local_of(c->run->base.backend)->model.tok, token);
+    send(c, &(struct ask_event){
+                .kind = ASK_TOKEN, .token = token, .text = s.p, .n = s.n, .probs = probs});
+}
+
+static void on_prefill(void *ud, int32_t n_done, int32_t n_prompt) {
+    struct choice *c = ud;
+    if (c->run->ask->progress)
+        send(c, &(struct ask_event){.kind = ASK_PREFILL,
+                                    .n_done = n_done,
+                                    .n_prompt = n_prompt,
+                                    .n_cached = answer_stats(c->answer)->n_cached});
+}
+
+static void choice_end(struct choice *c, const struct ask_end *end) {
+    send(c, &(struct ask_event){.kind = ASK_END, .end = end});
+}
+
+/* The last to leave reports what never began, and the end. */
+static void leave(struct local_run *r) {
+    if (atomic_fetch_sub(&r->n_open, 1) != 1) return;
+    for (int32_t i = 0; i < r->n_choice; i++)
+        if (r->choices[i].err.code)
+            choice_end(&r->choices[i],
+                       &(struct ask_end){.finish = ASK_FAILED, .err = &r->choices[i].err});
+    send(&r->choices[0], &(struct ask_event){.kind = ASK_DONE}); /* r may be gone from here on */
+}
+
+static enum ask_finish finish_of(const struct choice *c) {
+    const struct chat_parser *p = answer_parser(c->answer);
+    struct chat_result calls = {0};
+    if (p) chat_parser_result(p, &calls);
+    enum finish f = answer_finish(c->answer);
+    if (c->enough) return ASK_CALLS;
+    if (f == FINISH_ERROR) return ASK_FAILED;
+    if (f == FINISH_CANCELLED) return ASK_CANCELLED;
+    if (f == FINISH_LENGTH) return ASK_LENGTH;
+    return calls.n_call ? ASK_CALLS : ASK_STOP;
+}
+
+static void on_done(void *ud) {
+    struct choice *c = ud;
+    struct ask_end end = {.finish = finish_of(c),
+                          .stop = answer_stop(c->answer),
+                          .stats = *answer_stats(c->answer),
+                          .n_reasoning = c->n_reasoning,
+                          .err = answer_err(c->answer)};
+    choice_end(c, &end);
+    leave(c->run);
+}
+
+/* ---- preparing ---- */
+
+static int set_loras(struct local *l, struct local_run *r, struct err *e) {
+    const struct ask *a = r->ask;
+    r->params.loras = l->model.loras;
+    r->params.n_lora = l->model.n_lora;
+    if (a->n_lora < 0) return 0;
+    r->loras = mem_alloc_array((size_t)a->n_lora + 1, sizeof *r->loras);
+    if (!r->loras) return err_set(e, CHIMERE_ENOMEM, "out of memory");
+    r->params.loras = r->loras;
+    r->params.n_lora = 0;
+    for (int32_t i = 0; i < a->n_lora; i++) {
+        if (a->loras[i].id < 0 || a->loras[i].id >= l->model.n_lora)
+            return err_set(e, CHIMERE_EINVAL, "lora: expected ids below %d, got %d",
+                           l->model.n_lora, a->loras[i].id);
+        if (a->loras[i].scale == 0) continue;
+        r->loras[r->params.n_lora++] =
+            (struct lora_use){l->model.loras[a->loras[i].id].lora, a->loras[i].scale};
+    }
+    return 0;
+}
+
+/* A model that may not call: the token that opens a call is banned, so that prompt and its state stay. */
+static int ban_calls(struct local *l, struct local_run *r, struct err *e) {
+    const struct sampler_params *s = &r->ask->sampling;
+    if (r->ask->tool_choice != ASK_TOOLS_NONE || l->call_open < 0) return 0;
+    r->bias = mem_alloc_array(s->n_bias + 1, sizeof *r->bias);
+    if (!r->bias) return err_set(e, CHIMERE_ENOMEM, "out of memory");
+    if (s->n_bias) memcpy(r->bias, s->bias, s->n_bias * sizeof *r->bias);
+    r->bias[s->n_bias] = (struct logit_bias){l->call_open, -__builtin_inff()};
+    r->params.sampling.bias = r->bias;
+    r->params.sampling.n_bias = s->n_bias + 1;
+    return 0;
+}
+
+static int set_up(struct local *l, struct local_run *r, struct err *e) {
+    const struct ask *a = r->ask;
+    size_t n = 0;
+    bool in_think;
+    if (a->n < 1 || a->n > ASK_MAX_CHOICES)
+        return err_set(e, CHIMERE_EINVAL, "n: expected 1 to %d, got %d", ASK_MAX_CHOICES, a->n);
+    int rc = encode(l, a, NULL, &r->ids, &n, &in_think, e);
+    if (rc) return rc;
+    if (!n || n > INT32_MAX)
+        return err_set(e, CHIMERE_EINVAL, "prompt: expected at least one token");
+    int64_t room = engine_ctx(l->model.engine);
+    if ((int64_t)n >= room)
+        return err_set(e, CHIMERE_ELIMIT, "prompt: %zu tokens do not fit the context of %lld", n,
+                       (long long)room);
+    r->params = (struct answer_params){.prompt = r->ids,
+                                       .n_prompt = (int32_t)n,
+                                       .max_tokens = a->max_tokens,
+                                       .sampling = a->sampling,
+                                       .session = a->session,
+                                       .marks = r->marks,
+                                       .n_mark = find_marks(l, r->ids, n, r->marks),
+                                       .no_cache = a->no_cache,
+                                       .stops = (const char *const *)a->stops,
+                                       .n_stop = a->n_stop,
+                                       .on_event = on_event,
+                                       .on_token = on_token,
+                                       .on_prefill = on_prefill,
+                                       .on_done = on_done};
+    struct sampler_params *s = &r->params.sampling;
+    s->in_think = in_think;
+    s->think_start = l->think.start;
+    s->n_think_start = l->think.n_start;
+    s->think_end = l->think.end;
+    s->n_think_end = l->think.n_end;
+    if (!l->think.n_end) s->think_budget = -1;
+    if (a->messages) {
+        const struct chat_caps *caps = chat_template_caps(l->model.template);
+        r->parse = (struct chat_parse_spec){
+            .calls = has_calls(l, a) ? caps->calls : CHAT_CALLS_NONE,
+            .reasoning = caps->has_reasoning,
+            .in_think = in_think,
+            .tools = a->tools,
+            .id_seed = rng_entropy(),
+        };
+        r->params.parse = &r->parse;
+    }
+    rc = set_loras(l, r, e);
+    if (!rc) rc = ban_calls(l, r, e);
+    return rc ? rc : sampler_check(s, (int32_t)tok_n_vocab(l->model.tok), e);
+}
+
+static void local_free(struct ask_run *base) {
+    struct local_run *r = (struct local_run *)base;
+    if (!r) return;
+    for (int32_t i = 0; i < r->n_choice; i++) answer_free(r->choices[i].answer);
+    mem_free(r->ids);
+    mem_free(r->loras);
+    mem_free(r->bias);
+    mem_free(r);
+}
+
+static int local_prepare(struct ask_backend *b, const struct ask *a, const struct ask_sink *sink,
+                         struct ask_run **out, int32_t *n_prompt, struct err *e) {
+    *out = NULL;
+    struct local_run *r = mem_zalloc(sizeof *r);
+    if (!r) return err_set(e, CHIMERE_ENOMEM, "out of memory");
+    r->base.backend = b;
+    r->ask = a;
+    r->sink = *sink;
+    int rc = set_up(local_of(b), r, e);
+    if (rc) {
+        local_free(&r->base);
+        return rc;
+    }
+    if (n_prompt) *n_prompt = r->params.n_prompt;
+    *out = &r->base;
+    return 0;
+}
+
+static int local_start(struct ask_run *base, struct err *e) {
+    struct local_run *r = (struct local_run *)base;
+    struct local *l = local_of(base->backend);
+    r->n_choice = r->ask->n;
+    r->n_open = r->n_choice + 1;
+    for (int32_t i = 0; i < r->n_choice; i++) {
+        struct choice *c = &r->choices[i];
+        *c = (struct choice){.run = r, .in_think = r->parse.in_think};
+        struct answer_params p = r->params;
+        p.ud = c;
+        p.sampling.seed += (uint64_t)i;
+        int rc = answer_start(&c->answer, l->model.engine, l->model.tok, &p, &c->err);
+        if (rc && i == 0) {
+            if (e) *e = c->err;
+            r->n_choice = 0;
+            return rc;
+        }
+        if (rc) atomic_fetch_sub(&r->n_open, 1); /* reported behind the others */
+    }
+    leave(r);
+    return 0;
+}
+
+static void local_cancel(struct ask_run *base) {
+    struct local_run *r = (struct local_run *)base;
+    r->cancelled = true;
+    for (int32_t i = 0; i < r->n_choice; i++)
+        if (r->choices[i].answer) answer_cancel(r->choices[i].answer);
+}
+
+static void local_close(struct ask_backend *b) { mem_free(b); }
+
+static size_t mark_tokens(const struct tok *tok, const char *text, int32_t out[MAX_MARK_TOKENS]) {
+    int32_t *ids = NULL;
+    size_t n = 0;
+    if (tok_encode(tok, text, strlen(text), true, false, &ids, &n, NULL) || n > MAX_MARK_TOKENS)
+        n = 0;
+    if (n) memcpy(out, ids, n * sizeof *out);
+    mem_free(ids);
+    return n;
+}
+
+static const struct ask_ops local_ops = {.prepare = local_prepare,
+                                         .start = local_start,
+                                         .cancel = local_cancel,
+                                         .free = local_free,
+                                         .render = local_render,
+                                         .close = local_close};
+
+int ask_local_new(struct ask_backend **out, const struct ask_model *m, const char *name,
+                  struct err *e) {
+    *out = NULL;
+    struct local *l = mem_zalloc(sizeof *l);
+    if (!l) return err_set(e, CHIMERE_ENOMEM, "out of memory");
+    l->model = *m;
+    l->base = (struct ask_backend){.ops = &local_ops, .model = &l->model};
+    size_t n = strlen(name) < sizeof l->base.name ? strlen(name) : sizeof l->base.name - 1;
+    memcpy(l->base.name, name, n);
+    l->call_open = -1;
+    if (m->template) {
+        const struct chat_caps *caps = chat_template_caps(m->template);
+        if (caps->has_reasoning) {
+            l->think.n_start = mark_tokens(m->tok, "<think>", l->think.start);
+            l->think.n_end = mark_tokens(m->tok, "</think>", l->think.end);
+        }
+        if (caps->calls == CHAT_CALLS_QWEN_XML || caps->calls == CHAT_CALLS_HERMES)
+            l->call_open = tok_find(m->tok, "<tool_call>", strlen("<tool_call>"));
+    }
+    *out = &l->base;
+    return 0;
+}
