@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 #include <yaml.h>
 
 #include "base/file.h"
@@ -354,6 +355,17 @@ void cfg_free(struct cfg *c) {
     }
     mem_free(c->pos);
     mem_free(c);
+}
+
+int cfg_set(struct cfg *c, const char *name, const char *text, struct err *e) {
+    struct value *v = find(c, name);
+    if (!v) return err_set(e, CHIMERE_EINVAL, "unknown option '%.80s'", name);
+    return store(v, text, CFG_FLAG, name, e);
+}
+
+bool cfg_wants_color(int fd) {
+    const char *no = getenv("NO_COLOR"), *term = getenv("TERM");
+    return isatty(fd) && !(no && *no) && !(term && strcmp(term, "dumb") == 0);
 }
 
 bool cfg_is_set(const struct cfg *c, const char *name) { return need(c, name)->text != NULL; }

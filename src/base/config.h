@@ -3,8 +3,8 @@
  * An option `kv-type` is the flag --kv-type, the environment variable CHIMERE_KV_TYPE and the key
  * `kv-type` of the YAML file given by --config or CHIMERE_CONFIG (else
  * ~/.config/chimere/config.yaml where that exists). Unknown flags, file keys and values out of range
- * are refused by name. The only place that reads the environment. Not thread-safe; read-only after
- * parsing. */
+ * are refused by name. The only place that reads the environment. Not thread-safe; what an interactive
+ * command changes later goes through cfg_set. */
 #ifndef CHIMERE_BASE_CONFIG_H
 #define CHIMERE_BASE_CONFIG_H
 
@@ -44,6 +44,11 @@ struct cfg;
 int cfg_parse(struct cfg **out, const struct cfg_opt *const *tables, const char *usage, int argc,
               char **argv, struct err *e);
 void cfg_free(struct cfg *c);
+/* A new value, checked as a flag's; options that are in no table are refused. */
+int cfg_set(struct cfg *c, const char *name, const char *text, struct err *e);
+/* Escape sequences are welcome on this descriptor: a terminal that is not "dumb", and no NO_COLOR
+ * (no-color.org) in the environment. */
+bool cfg_wants_color(int fd);
 
 bool cfg_is_set(const struct cfg *c, const char *name); /* false only for unset without default */
 bool cfg_bool(const struct cfg *c, const char *name);

@@ -178,3 +178,18 @@ int file_find_data(const char *name, char *out, size_t out_size) {
     if (home && join_exists(out, out_size, home, "/.local/share/chimere/", name)) return 0;
     return CHIMERE_ENOENT;
 }
+
+int file_user_data(const char *name, char *out, size_t out_size, struct err *e) {
+    const char *xdg = getenv("XDG_DATA_HOME"), *home = getenv("HOME");
+    bool own = xdg && *xdg == '/'; /* relative ones are to be ignored, says the specification */
+    if (!own && !(home && *home))
+        return err_set(e, CHIMERE_ENOENT,
+                       "no data directory: neither HOME nor XDG_DATA_HOME is set");
+    int dir = snprintf(out, out_size, "%s%s", own ? xdg : home,
+                       own ? "/chimere" : "/.local/share/chimere");
+    if (dir < 0 || (size_t)dir + strlen(name) + 2 > out_size)
+        return err_set(e, CHIMERE_ELIMIT, "the data directory's path is too long");
+    int rc = file_mkdirs(out, e);
+    if (!rc) snprintf(out + dir, out_size - (size_t)dir, "/%s", name);
+    return rc;
+}

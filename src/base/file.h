@@ -42,5 +42,7 @@ int file_mkdirs(const char *path, struct err *e); /* as mkdir -p, mode 0700 for 
 /* First existing directory entry of: beside the binary, the source tree, the user's data directory
  * (XDG_DATA_HOME or ~/.local/share, then /chimere), joined with name. out_size bytes at out. */
 int file_find_data(const char *name, char *out, size_t out_size);
+/* Path of a file of this name in the user's data directory, which is made if need be. */
+int file_user_data(const char *name, char *out, size_t out_size, struct err *e);
 
 #endif

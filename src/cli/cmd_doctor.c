@@ -1,4 +1,5 @@
 /* cmd_doctor.c: build, processor, libraries, and every option with its value and origin. */
+#include <histedit.h>
 #include <jansson.h>
 #include <openssl/crypto.h>
 #include <stdio.h>
@@ -55,9 +56,10 @@ static void show_libraries(void) {
     char pcre[64];
     pcre2_config(PCRE2_CONFIG_VERSION, pcre);
     puts("libraries");
-    printf("  jansson   %s\n  libyaml   %s\n  pcre2     %s\n  utf8proc  %s\n  libcrypto %s\n",
+    printf("  jansson   %s\n  libyaml   %s\n  pcre2     %s\n  utf8proc  %s\n  libcrypto %s\n  "
+           "libedit   %d.%d\n",
            JANSSON_VERSION, yaml_get_version_string(), pcre, utf8proc_version(),
-           OpenSSL_version(OPENSSL_VERSION));
+           OpenSSL_version(OPENSSL_VERSION), LIBEDIT_MAJOR, LIBEDIT_MINOR);
 }
 
 static int show_options(struct err *e) {

@@ -8,6 +8,7 @@
 #include "base/file.h"
 #include "base/mem.h"
 #include "cli/chat_args.h"
+#include "cli/term.h"
 
 const struct cfg_opt run_options[] = {
     MODEL_OPTIONS,
@@ -27,7 +28,7 @@ const struct cfg_opt run_options[] = {
 
 struct sink {
     bool quiet; /* --json: collect only */
-    bool grey;  /* thinking is shown on a terminal */
+    bool grey;  /* thinking is shown, on a terminal with colours */
     bool thinking;
     struct buf content, reasoning;
 };
@@ -37,7 +38,7 @@ static void show(struct sink *s, const struct chat_event *ev) {
     if (thought && !s->grey) return;
     if (s->thinking != thought && s->grey) fputs(thought ? "\033[90m" : "\033[0m", stdout);
     s->thinking = thought;
-    fwrite(ev->text, 1, ev->n, stdout);
+    term_write(stdout, ev->text, ev->n);
     fflush(stdout);
 }
 
@@ -105,7 +106,7 @@ static int answer_one(struct chat_rig *r, const struct cfg *c, struct err *e) {
     int rc = read_message(c, &text, &n_text, e);
     if (!rc) rc = encode(r, c, text, n_text, &ids, &n, &in_think, e);
     mem_free(text);
-    struct sink s = {.quiet = cfg_bool(c, "json"), .grey = isatty(STDOUT_FILENO)};
+    struct sink s = {.quiet = cfg_bool(c, "json"), .grey = cfg_wants_color(STDOUT_FILENO)};
     buf_init(&s.content, (size_t)64 << 20);
     buf_init(&s.reasoning, (size_t)64 << 20);
     struct chat_parse_spec parse = {
@@ -128,7 +129,7 @@ static int answer_one(struct chat_rig *r, const struct cfg *c, struct err *e) {
         rc = answer_err(a)->code;
         if (rc) *e = *answer_err(a);
         if (s.quiet && !rc) print_json(&s, a);
-        else if (s.grey) puts("\033[0m");
+        else if (isatty(STDOUT_FILENO)) puts(s.grey ? "\033[0m" : "");
         answer_free(a);
     }
     buf_fini(&s.content);

@@ -1,0 +1,43 @@
+/* chat_backend.h: who answers in the terminal chat: the model in this process, or a server elsewhere.
+ *
+ * The chat hands over the whole conversation and gets the answer piece by piece. ask blocks until the
+ * answer has ended; the pieces may come on another thread. A backend ends an answer soon after a byte can be
+ * read from stop_fd, and reports what came until then. */
+#ifndef CHIMERE_CLI_CHAT_BACKEND_H
+#define CHIMERE_CLI_CHAT_BACKEND_H
+
+#include <jansson.h>
+
+#include "base/config.h"
+
+struct chat_ask {
+    json_t *messages;    /* borrowed during ask */
+    const struct cfg *c; /* borrowed during ask: sampling options, n-predict */
+    bool think;          /* the model may think first */
+    int stop_fd;         /* borrowed */
+    /* Thinking or answer, whole characters. */
+    void (*on_text)(void *ud, bool is_thought, const char *text, size_t n);
+    void *ud; /* borrowed during ask */
+};
+
+enum chat_end { CHAT_ENDED, CHAT_END_LENGTH, CHAT_END_STOPPED };
+
+struct chat_reply {
+    json_t *message; /* owned by the caller: the assistant's message, what there is of it */
+    enum chat_end end;
+    int32_t n_prompt, n_generated;
+    double prefill_ms, decode_ms;
+};
+
+struct chat_backend {
+    /* 0 and *r, or CHIMERE_E*. */
+    int (*ask)(struct chat_backend *b, const struct chat_ask *q, struct chat_reply *r,
+               struct err *e);
+    void (*close)(struct chat_backend *b);
+    char name[128]; /* of the model, for the greeting */
+};
+
+/* The model that the options name, in this process. */
+int chat_local_open(struct chat_backend **out, const struct cfg *c, struct err *e);
+
+#endif

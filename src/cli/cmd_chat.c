@@ -1,0 +1,90 @@
+/* cmd_chat.c: a conversation in the terminal, or with what a pipe brings. */
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/mem.h"
+#include "cli/chat_args.h"
+#include "cli/chat_command.h"
+#include "cli/chat_input.h"
+
+const struct cfg_opt chat_options[] = {
+    MODEL_OPTIONS,
+    CACHE_OPTIONS,
+    ENGINE_OPTIONS,
+    SAMPLING_OPTIONS,
+    {"system", 0, CFG_STR, "TEXT", NULL, 0, 0, NULL, "system message"},
+    {"n-predict", 'n', CFG_INT, "N", "0", 0, 1 << 30, NULL,
+     "tokens of an answer at most; 0: up to the context"},
+    {"think", 0, CFG_BOOL, NULL, "false", 0, 0, NULL, "let the model think first"},
+    {"load", 0, CFG_STR, "FILE", NULL, 0, 0, NULL, "go on with a conversation that /save wrote"},
+    {"history", 0, CFG_BOOL, NULL, "true", 0, 0, NULL,
+     "keep what you type for the next time; --no-history"},
+    {0}};
+
+static void show_error(const struct chat_session *s, const struct err *e) {
+    const char *red = s->color ? "\033[31m" : "", *plain = s->color ? "\033[0m" : "";
+    fflush(stdout);
+    fprintf(stderr, "%s%s%s\n", red, e->text, plain);
+    if (e->hint[0]) fprintf(stderr, "  %s\n", e->hint);
+}
+
+static bool is_blank(const char *text) { return text[strspn(text, " \t\n")] == 0; }
+
+/* Until the user leaves. From a pipe, the first thing that goes wrong ends it. */
+static int converse(struct chat_session *s, struct chat_input *in, struct err *e) {
+    bool asked_to_leave = false;
+    while (!s->quit) {
+        char *text = NULL;
+        int rc = chat_input_read(in, &text, e);
+        if (rc == CHIMERE_ECANCELLED) {
+            if (asked_to_leave) puts("(Ctrl-D or /quit leaves)");
+            asked_to_leave = true;
+            continue;
+        }
+        asked_to_leave = false;
+        if (rc <= 0) return rc;
+        if (chat_command_is(text)) rc = chat_command_run(s, text, e);
+        else rc = is_blank(text) ? 0 : chat_session_say(s, text, e);
+        mem_free(text);
+        if (rc < 0) {
+            if (!chat_input_is_terminal(in)) return rc;
+            show_error(s, e);
+            *e = (struct err){0};
+        }
+    }
+    return 0;
+}
+
+int cmd_chat(int argc, char **argv) {
+    struct cfg *c;
+    int status;
+    if (!cli_parse(
+            &c, chat_options,
+            "usage: chimere chat [-m FILE] [--system TEXT] [--think] [--temp T] [--load FILE]\n\n"
+            "Each line is a message, or a command: /help lists them. With standard input from a\n"
+            "pipe, only the answers are printed.",
+            argc, argv, &status))
+        return status;
+    struct err e = {0};
+    struct chat_backend *b = NULL;
+    struct chat_session s;
+    struct chat_input *in = NULL;
+    int rc = chat_local_open(&b, c, &e);
+    if (!rc) rc = chat_session_init(&s, b, c, &e);
+    if (!rc) {
+        const struct chat_input_params p = {.keep_history = cfg_bool(c, "history"),
+                                            .commands = chat_command_names};
+        if (cfg_str(c, "load")) rc = chat_session_load(&s, cfg_str(c, "load"), &e);
+        if (!rc) rc = chat_input_open(&in, &p, &e);
+        if (!rc && chat_input_is_terminal(in))
+            printf("%s. /help lists the commands, Ctrl-C stops an answer, Ctrl-D leaves.\n",
+                   s.backend->name);
+        if (!rc) rc = converse(&s, in, &e);
+        if (in && chat_input_is_terminal(in) && !s.quit) putchar('\n');
+        chat_input_close(in);
+        chat_session_fini(&s);
+    }
+    cfg_free(c);
+    return rc < 0 ? cli_fail(&e) : 0;
+}
