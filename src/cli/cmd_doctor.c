@@ -3,6 +3,7 @@
 #include <jansson.h>
 #include <openssl/crypto.h>
 #include <stdio.h>
+#include <sqlite3.h>
 #include <string.h>
 #include <sys/utsname.h>
 #include <unistd.h>
@@ -56,10 +57,11 @@ static void show_libraries(void) {
     char pcre[64];
     pcre2_config(PCRE2_CONFIG_VERSION, pcre);
     puts("libraries");
-    printf("  jansson   %s\n  libyaml   %s\n  pcre2     %s\n  utf8proc  %s\n  libcrypto %s\n  "
-           "libedit   %d.%d\n",
+    printf("  jansson   %s\n  libyaml   %s\n  pcre2     %s\n  utf8proc  %s\n  libcrypto %s\n",
            JANSSON_VERSION, yaml_get_version_string(), pcre, utf8proc_version(),
-           OpenSSL_version(OPENSSL_VERSION), LIBEDIT_MAJOR, LIBEDIT_MINOR);
+           OpenSSL_version(OPENSSL_VERSION));
+    printf("  libedit   %d.%d\n  sqlite    %s\n", LIBEDIT_MAJOR, LIBEDIT_MINOR,
+           sqlite3_libversion());
 }
 
 static int show_options(struct err *e) {

@@ -1,0 +1,83 @@
+/* key.c: API keys. A stolen database gives nobody a key: the secrets are 256 random bits, stored hashed. */
+#include <string.h>
+
+#include "store/store_impl.h"
+
+int store_key_add(struct store *s, struct store_key *k, struct err *e) {
+    size_t n = strnlen(k->name, sizeof k->name);
+    if (!n || n == sizeof k->name)
+        return err_set(e, CHIMERE_EINVAL, "key name: expected 1 to %d bytes", STORE_MAX_NAME);
+    if (k->max_active < 0 || k->per_minute < 0 || k->tokens_per_day < 0 || k->expires_ms < 0)
+        return err_set(e, CHIMERE_EINVAL, "key limits: expected numbers from 0");
+    sqlite3_stmt *st;
+    int code = store_begin(s, Q_KEY_ADD, &st, e);
+    if (code) return code;
+    k->created_ms = store_now_ms();
+    store_bind_text(st, 1, k->name);
+    sqlite3_bind_blob(st, 2, k->hash, sizeof k->hash, SQLITE_STATIC);
+    sqlite3_bind_int64(st, 3, k->created_ms);
+    sqlite3_bind_int64(st, 4, k->expires_ms);
+    sqlite3_bind_int(st, 5, k->max_active);
+    sqlite3_bind_int(st, 6, k->per_minute);
+    sqlite3_bind_int64(st, 7, k->tokens_per_day);
+    int rc = sqlite3_step(st);
+    k->id = sqlite3_last_insert_rowid(s->db);
+    code = store_end(s, st, rc, e);
+    if (code == CHIMERE_EINVAL) err_set(e, code, "key %s: a key of that name exists", k->name);
+    return code;
+}
+
+static void take_key(sqlite3_stmt *st, struct store_key *k) {
+    *k = (struct store_key){.id = sqlite3_column_int64(st, 0),
+                            .created_ms = sqlite3_column_int64(st, 3),
+                            .expires_ms = sqlite3_column_int64(st, 4),
+                            .revoked = sqlite3_column_int(st, 5) != 0,
+                            .max_active = sqlite3_column_int(st, 6),
+                            .per_minute = sqlite3_column_int(st, 7),
+                            .tokens_per_day = sqlite3_column_int64(st, 8)};
+    const void *name = sqlite3_column_text(st, 1), *hash = sqlite3_column_blob(st, 2);
+    int n = sqlite3_column_bytes(st, 1);
+    if (name) memcpy(k->name, name, (size_t)(n < STORE_MAX_NAME ? n : STORE_MAX_NAME));
+    if (hash && sqlite3_column_bytes(st, 2) == (int)sizeof k->hash)
+        memcpy(k->hash, hash, sizeof k->hash);
+}
+
+int store_key_find(struct store *s, const unsigned char hash[32], struct store_key *k,
+                   struct err *e) {
+    sqlite3_stmt *st;
+    int code = store_begin(s, Q_KEY_FIND, &st, e);
+    if (code) return code;
+    sqlite3_bind_blob(st, 1, hash, 32, SQLITE_STATIC);
+    sqlite3_bind_int64(st, 2, store_now_ms());
+    int rc = sqlite3_step(st);
+    if (rc == SQLITE_ROW) take_key(st, k);
+    code = store_end(s, st, rc, e);
+    if (code || rc == SQLITE_ROW) return code;
+    return err_set(e, CHIMERE_ENOENT, "key: unknown, revoked or expired");
+}
+
+int store_key_list(struct store *s, int (*each)(void *ud, const struct store_key *k), void *ud,
+                   struct err *e) {
+    sqlite3_stmt *st;
+    int code = store_begin(s, Q_KEY_LIST, &st, e);
+    if (code) return code;
+    int rc, stop = 0;
+    while ((rc = sqlite3_step(st)) == SQLITE_ROW && !stop) {
+        struct store_key k;
+        take_key(st, &k);
+        stop = each(ud, &k);
+    }
+    code = store_end(s, st, rc, e);
+    return stop ? stop : code;
+}
+
+int store_key_revoke(struct store *s, const char *name, struct err *e) {
+    sqlite3_stmt *st;
+    int code = store_begin(s, Q_KEY_REVOKE, &st, e);
+    if (code) return code;
+    store_bind_text(st, 1, name);
+    int rc = sqlite3_step(st), n = sqlite3_changes(s->db);
+    code = store_end(s, st, rc, e);
+    if (!code && !n) return err_set(e, CHIMERE_ENOENT, "key %s: not found", name);
+    return code;
+}

@@ -1,0 +1,51 @@
+/* request.c: what was asked and what it cost. */
+#include "store/store_impl.h"
+
+int store_request_add(struct store *s, const struct store_request *r, int64_t *id, struct err *e) {
+    sqlite3_stmt *st;
+    int code = store_begin(s, Q_REQUEST_ADD, &st, e);
+    if (code) return code;
+    sqlite3_bind_int64(st, 1, r->at_ms ? r->at_ms : store_now_ms());
+    sqlite3_bind_int64(st, 2, r->key_id);
+    store_bind_text(st, 3, r->api ? r->api : "");
+    store_bind_text(st, 4, r->model ? r->model : "");
+    store_bind_text(st, 5, r->session);
+    store_bind_text(st, 6, r->finish ? r->finish : "");
+    const int32_t n[] = {r->status, r->n_prompt, r->n_cached, r->n_generated, r->n_reasoning};
+    for (int i = 0; i < 5; i++) sqlite3_bind_int(st, 7 + i, n[i]);
+    sqlite3_bind_double(st, 12, r->queue_ms);
+    sqlite3_bind_double(st, 13, r->prefill_ms);
+    sqlite3_bind_double(st, 14, r->decode_ms);
+    store_bind_text(st, 15, r->request);
+    store_bind_text(st, 16, r->response);
+    int rc = sqlite3_step(st);
+    if (id) *id = sqlite3_last_insert_rowid(s->db);
+    return store_end(s, st, rc, e);
+}
+
+int store_usage_since(struct store *s, int64_t key_id, int64_t from_ms, struct store_usage *u,
+                      struct err *e) {
+    *u = (struct store_usage){0};
+    sqlite3_stmt *st;
+    int code = store_begin(s, key_id ? Q_USAGE_KEY : Q_USAGE_ALL, &st, e);
+    if (code) return code;
+    sqlite3_bind_int64(st, 1, from_ms);
+    if (key_id) sqlite3_bind_int64(st, 2, key_id);
+    int rc = sqlite3_step(st);
+    if (rc == SQLITE_ROW) {
+        int64_t *out[] = {&u->n_request, &u->n_failed, &u->n_prompt, &u->n_cached, &u->n_generated};
+        for (int i = 0; i < 5; i++) *out[i] = sqlite3_column_int64(st, i);
+    }
+    return store_end(s, st, rc, e);
+}
+
+int64_t store_requests_forget(struct store *s, int64_t before_ms, struct err *e) {
+    sqlite3_stmt *st;
+    int code = store_begin(s, Q_REQUESTS_FORGET, &st, e);
+    if (code) return code;
+    sqlite3_bind_int64(st, 1, before_ms);
+    int rc = sqlite3_step(st);
+    int64_t n = rc == SQLITE_DONE ? sqlite3_changes64(s->db) : 0;
+    code = store_end(s, st, rc, e);
+    return code ? code : n;
+}

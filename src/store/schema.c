@@ -1,0 +1,75 @@
+/* schema.c: the tables of chimere.db, as the steps that lead to them. */
+#include "base/mem.h"
+#include "store/store_impl.h"
+
+const struct store_migration store_migrations[] = {
+    {"requests, keys and states",
+     "CREATE TABLE api_keys("
+     "  id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE, hash BLOB NOT NULL UNIQUE,"
+     "  created_ms INTEGER NOT NULL, expires_ms INTEGER NOT NULL, revoked INTEGER NOT NULL DEFAULT "
+     "0,"
+     "  max_active INTEGER NOT NULL, per_minute INTEGER NOT NULL, tokens_per_day INTEGER NOT NULL,"
+     "  CHECK(length(hash) = 32)) STRICT;"
+     "CREATE TABLE requests("
+     "  id INTEGER PRIMARY KEY, at_ms INTEGER NOT NULL, key_id INTEGER NOT NULL,"
+     "  api TEXT NOT NULL, model TEXT NOT NULL, session TEXT, finish TEXT NOT NULL,"
+     "  status INTEGER NOT NULL, n_prompt INTEGER NOT NULL, n_cached INTEGER NOT NULL,"
+     "  n_generated INTEGER NOT NULL, n_reasoning INTEGER NOT NULL, queue_ms REAL NOT NULL,"
+     "  prefill_ms REAL NOT NULL, decode_ms REAL NOT NULL, request TEXT, response TEXT) STRICT;"
+     "CREATE INDEX requests_at ON requests(at_ms);"
+     "CREATE INDEX requests_key ON requests(key_id, at_ms);"
+     "CREATE TABLE states("
+     "  id INTEGER PRIMARY KEY, layout INTEGER NOT NULL, session INTEGER NOT NULL,"
+     "  tokens BLOB NOT NULL, n_bytes INTEGER NOT NULL, used_ms INTEGER NOT NULL,"
+     "  file TEXT NOT NULL UNIQUE) STRICT;"
+     "CREATE INDEX states_used ON states(used_ms);"
+     "CREATE INDEX states_layout ON states(layout);"},
+};
+const int store_n_migration = (int)(sizeof store_migrations / sizeof *store_migrations);
+
+static int exec(struct store *s, const char *sql, const char *doing, struct err *e) {
+    int rc = sqlite3_exec(s->db, sql, NULL, NULL, NULL);
+    return rc == SQLITE_OK ? 0 : store_fail(s, rc, doing, e);
+}
+
+static int user_version(struct store *s, int64_t *v, struct err *e) {
+    sqlite3_stmt *st = NULL;
+    int rc = sqlite3_prepare_v2(s->db, "PRAGMA user_version", -1, &st, NULL);
+    if (rc == SQLITE_OK) rc = sqlite3_step(st);
+    *v = rc == SQLITE_ROW ? sqlite3_column_int64(st, 0) : -1;
+    int code = rc == SQLITE_ROW ? 0 : store_fail(s, rc, "read its version", e);
+    sqlite3_finalize(st);
+    return code;
+}
+
+/* Row number v of the table, inside a transaction that another process may have been faster with. */
+static int apply(struct store *s, const struct store_migration *table, int64_t v, struct err *e) {
+    int rc = exec(s, "BEGIN IMMEDIATE", "begin a migration", e);
+    if (rc) return rc;
+    int64_t now = 0;
+    rc = user_version(s, &now, e);
+    if (!rc && now == v) {
+        char pragma[64];
+        sqlite3_snprintf(sizeof pragma, pragma, "PRAGMA user_version = %lld", (long long)v + 1);
+        rc = exec(s, table[v].sql, table[v].name, e);
+        if (!rc) rc = exec(s, pragma, "set its version", e);
+    }
+    if (!rc) rc = exec(s, "COMMIT", "end a migration", e);
+    if (rc) sqlite3_exec(s->db, "ROLLBACK", NULL, NULL, NULL);
+    return rc;
+}
+
+int store_migrate(struct store *s, const struct store_migration *table, int n, struct err *e) {
+    int64_t v = 0;
+    int rc = user_version(s, &v, e);
+    while (!rc && v < n) {
+        rc = apply(s, table, v, e);
+        if (!rc) rc = user_version(s, &v, e);
+    }
+    if (!rc && v > n) {
+        rc = err_set(e, CHIMERE_EUNSUPPORTED, "%s: schema version: expected at most %d, got %lld",
+                     s->path, n, (long long)v);
+        err_hint(e, "it was written by a newer chimere: update this one, or name another file");
+    }
+    return rc;
+}

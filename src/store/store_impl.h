@@ -1,0 +1,81 @@
+/* store_impl.h: prepared statements and the lock, shared by the files of the store. */
+#ifndef CHIMERE_STORE_STORE_IMPL_H
+#define CHIMERE_STORE_STORE_IMPL_H
+
+#include <pthread.h>
+#include <sqlite3.h>
+
+#include "store/store.h"
+
+#define STORE_KEY_COLUMNS                                                                          \
+    "SELECT id, name, hash, created_ms, expires_ms, revoked, max_active, per_minute,"              \
+    " tokens_per_day FROM api_keys"
+
+/* Every statement that runs more than once: name, text. Prepared at first use. */
+/* clang-format off */
+#define STORE_QUERIES(X)                                                                           \
+    X(REQUEST_ADD,                                                                                 \
+      "INSERT INTO requests(at_ms, key_id, api, model, session, finish, status, n_prompt,"         \
+      " n_cached, n_generated, n_reasoning, queue_ms, prefill_ms, decode_ms, request, response)"   \
+      " VALUES(?1,?2,?3,?4,?5,?6,?7,?8,?9,?10,?11,?12,?13,?14,?15,?16)")                           \
+    X(USAGE_ALL,                                                                                   \
+      "SELECT count(*), total(status >= 400), total(n_prompt), total(n_cached),"                   \
+      " total(n_generated) FROM requests WHERE at_ms >= ?1")                                       \
+    X(USAGE_KEY,                                                                                   \
+      "SELECT count(*), total(status >= 400), total(n_prompt), total(n_cached),"                   \
+      " total(n_generated) FROM requests WHERE key_id = ?2 AND at_ms >= ?1")                       \
+    X(REQUESTS_FORGET, "DELETE FROM requests WHERE at_ms < ?1")                                    \
+    X(KEY_ADD,                                                                                     \
+      "INSERT INTO api_keys(name, hash, created_ms, expires_ms, max_active, per_minute,"           \
+      " tokens_per_day) VALUES(?1,?2,?3,?4,?5,?6,?7)")                                             \
+    X(KEY_FIND, STORE_KEY_COLUMNS " WHERE hash = ?1 AND revoked = 0"                               \
+      " AND (expires_ms = 0 OR expires_ms > ?2)")                                                  \
+    X(KEY_LIST, STORE_KEY_COLUMNS " ORDER BY name")                                                \
+    X(KEY_REVOKE, "UPDATE api_keys SET revoked = 1 WHERE name = ?1")                               \
+    X(STATE_ADD,                                                                                   \
+      "INSERT OR REPLACE INTO states(layout, session, tokens, n_bytes, used_ms, file)"             \
+      " VALUES(?1,?2,?3,?4,?5,?6)")                                                                \
+    X(STATE_LIST,                                                                                  \
+      "SELECT id, layout, session, tokens, n_bytes, used_ms, file FROM states"                     \
+      " WHERE layout = ?1 ORDER BY used_ms, id")                                                   \
+    X(STATE_USED, "UPDATE states SET used_ms = ?2 WHERE id = ?1")                                  \
+    X(STATE_REMOVE, "DELETE FROM states WHERE id = ?1")                                            \
+    X(STATE_BYTES, "SELECT coalesce(sum(n_bytes), 0) FROM states")                                 \
+    X(STATE_OLDEST, "SELECT id, file FROM states ORDER BY used_ms, id LIMIT 1")                    \
+    X(STATE_HAS_FILE, "SELECT 1 FROM states WHERE file = ?1")
+/* clang-format on */
+enum store_query {
+#define X(name, text) Q_##name,
+    STORE_QUERIES(X)
+#undef X
+        Q_N
+};
+
+struct store {
+    sqlite3 *db;             /* owned */
+    char *path;              /* owned */
+    sqlite3_stmt *stmt[Q_N]; /* owned; NULL until first used */
+    pthread_mutex_t lock;    /* guards db and statements */
+};
+
+/* Takes the lock; not so on failure. */
+int store_begin(struct store *s, enum store_query q, sqlite3_stmt **st, struct err *e);
+/* Resets the statement and gives the lock back. rc: what sqlite3_step said last. Returns 0 or CHIMERE_E*. */
+int store_end(struct store *s, sqlite3_stmt *st, int rc, struct err *e);
+/* Fills e from SQLite's own message. */
+int store_fail(const struct store *s, int rc, const char *doing, struct err *e);
+/* NULL binds as SQL's NULL. */
+void store_bind_text(sqlite3_stmt *st, int i, const char *text);
+
+/* One step of the schema. The file's user_version is how many were applied. Rows are only ever added at
+ * the end; a later module adds its tables as a row of its own. */
+struct store_migration {
+    const char *name; /* what it brings, for messages */
+    const char *sql;
+};
+extern const struct store_migration store_migrations[];
+extern const int store_n_migration;
+/* Brings db from its user_version to n rows of the table; each row is one transaction. For tests, too. */
+int store_migrate(struct store *s, const struct store_migration *table, int n, struct err *e);
+
+#endif

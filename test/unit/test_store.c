@@ -1,0 +1,405 @@
+/* test_store.c: the database: answers, migrations, kills, damage. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/mem.h"
+#include "base/rng.h"
+#include "store/state.h"
+#include "store/store_impl.h"
+
+static char dir[64];
+
+static int make_dir(void **state) {
+    (void)state;
+    snprintf(dir, sizeof dir, "%s/test_store.XXXXXX", P_tmpdir);
+    return mkdtemp(dir) ? 0 : -1;
+}
+
+static int remove_dir(void **state) {
+    (void)state;
+    char cmd[128];
+    snprintf(cmd, sizeof cmd, "rm -rf '%s'", dir);
+    return system(cmd);
+}
+
+static const char *in_dir(const char *name) {
+    static char path[2][128];
+    static int turn;
+    char *p = path[turn ^= 1];
+    snprintf(p, sizeof path[0], "%s/%s", dir, name);
+    return p;
+}
+
+static struct store *open_ok(const char *path) {
+    struct store *s;
+    struct err e = {0};
+    if (store_open(&s, path, &e)) fail_msg("%s", e.text);
+    return s;
+}
+
+static void requests_are_counted_by_key_and_time(void **state) {
+    (void)state;
+    struct store *s = open_ok(":memory:");
+    struct err e = {0};
+    int64_t first = 0, id;
+    for (int i = 0; i < 100; i++) {
+        struct store_request r = {.at_ms = 1000 + i,
+                                  .key_id = i % 3,
+                                  .api = "openai.chat",
+                                  .model = "nano",
+                                  .session = i % 2 ? "it's \"quoted\"" : NULL,
+                                  .finish = "stop",
+                                  .status = i % 10 ? 200 : 500,
+                                  .n_prompt = 10,
+                                  .n_cached = 4,
+                                  .n_generated = i};
+        assert_int_equal(store_request_add(s, &r, &id, &e), 0);
+        if (!first) first = id;
+        assert_int_equal(id, first + i);
+    }
+    struct store_usage u;
+    assert_int_equal(store_usage_since(s, 0, 0, &u, &e), 0);
+    assert_int_equal(u.n_request, 100);
+    assert_int_equal(u.n_failed, 10);
+    assert_int_equal(u.n_prompt, 1000);
+    assert_int_equal(u.n_cached, 400);
+    assert_int_equal(u.n_generated, 4950);
+    assert_int_equal(store_usage_since(s, 2, 1050, &u, &e), 0); /* 50, 53, ... 98 */
+    assert_int_equal(u.n_request, 17);
+    assert_int_equal(u.n_generated, 17 * 74);
+    assert_int_equal(store_requests_forget(s, 1050, &e), 50);
+    assert_int_equal(store_usage_since(s, 0, 0, &u, &e), 0);
+    assert_int_equal(u.n_request, 50);
+    store_close(s);
+}
+
+static int count_key(void *ud, const struct store_key *k) {
+    strncat(ud, k->name, 200);
+    strncat(ud, k->revoked ? "- " : "+ ", 200);
+    return 0;
+}
+
+static void keys_are_found_by_hash_until_revoked_or_expired(void **state) {
+    (void)state;
+    struct store *s = open_ok(":memory:");
+    struct err e = {0};
+    struct store_key k = {.name = "editor", .per_minute = 60, .tokens_per_day = 1000000}, got;
+    memset(k.hash, 7, 32);
+    assert_int_equal(store_key_add(s, &k, &e), 0);
+    struct store_key twin = k;
+    assert_int_equal(store_key_add(s, &twin, &e), CHIMERE_EINVAL); /* name taken */
+    struct store_key old = {.name = "old", .expires_ms = store_now_ms() - 1};
+    memset(old.hash, 8, 32);
+    assert_int_equal(store_key_add(s, &old, &e), 0);
+    struct store_key empty = {.name = ""};
+    assert_int_equal(store_key_add(s, &empty, &e), CHIMERE_EINVAL);
+
+    assert_int_equal(store_key_find(s, k.hash, &got, &e), 0);
+    assert_string_equal(got.name, "editor");
+    assert_int_equal(got.id, k.id);
+    assert_int_equal(got.per_minute, 60);
+    assert_int_equal(got.tokens_per_day, 1000000);
+    assert_memory_equal(got.hash, k.hash, 32);
+    assert_int_equal(store_key_find(s, old.hash, &got, &e), CHIMERE_ENOENT);
+    unsigned char foreign[32] = {1};
+    assert_int_equal(store_key_find(s, foreign, &got, &e), CHIMERE_ENOENT);
+
+    assert_int_equal(store_key_revoke(s, "editor", &e), 0);
+    assert_int_equal(store_key_revoke(s, "nobody", &e), CHIMERE_ENOENT);
+    assert_int_equal(store_key_find(s, k.hash, &got, &e), CHIMERE_ENOENT);
+    char names[256] = "";
+    assert_int_equal(store_key_list(s, count_key, names, &e), 0);
+    assert_string_equal(names, "editor- old+ ");
+    store_close(s);
+}
+
+struct seen {
+    int n;
+    int64_t last_used;
+    char files[64];
+};
+
+static int see_state(void *ud, const struct store_state *st) {
+    struct seen *s = ud;
+    assert_true(st->used_ms >= s->last_used);
+    s->last_used = st->used_ms;
+    assert_int_equal(st->n_tok, 3);
+    assert_int_equal(st->tokens[2], -3);
+    strncat(s->files, st->file, 32);
+    return ++s->n == 9 ? 1 : 0;
+}
+
+static void states_are_listed_by_use(void **state) {
+    (void)state;
+    struct store *s = open_ok(":memory:");
+    struct err e = {0};
+    const int32_t tokens[] = {1, 2, -3};
+    int64_t ids[4];
+    for (int i = 0; i < 4; i++) {
+        char file[8];
+        snprintf(file, sizeof file, "f%d", i);
+        struct store_state st = {.layout = i == 3 ? 5 : UINT64_MAX,
+                                 .tokens = tokens,
+                                 .n_tok = 3,
+                                 .n_bytes = 100 + i,
+                                 .used_ms = 10 - i,
+                                 .file = file};
+        assert_int_equal(store_state_add(s, &st, &e), 0);
+        ids[i] = st.id;
+    }
+    struct seen seen = {0};
+    assert_int_equal(store_state_list(s, UINT64_MAX, see_state, &seen, &e), 0);
+    assert_string_equal(seen.files, "f2f1f0");
+    assert_int_equal(store_state_used(s, ids[2], 99, &e), 0);
+    seen = (struct seen){0};
+    assert_int_equal(store_state_list(s, UINT64_MAX, see_state, &seen, &e), 0);
+    assert_string_equal(seen.files, "f1f0f2");
+    int64_t n_bytes, id;
+    assert_int_equal(store_state_bytes(s, &n_bytes, &e), 0);
+    assert_int_equal(n_bytes, 406);
+    char file[16];
+    assert_int_equal(store_state_oldest(s, &id, file, sizeof file, &e), 0);
+    assert_string_equal(file, "f3");
+    assert_int_equal(id, ids[3]);
+    for (int i = 0; i < 4; i++) assert_int_equal(store_state_remove(s, ids[i], &e), 0);
+    assert_int_equal(store_state_oldest(s, &id, file, sizeof file, &e), CHIMERE_ENOENT);
+    assert_false(store_state_has_file(s, "f1"));
+    struct store_state bad = {.file = "../evil"};
+    assert_int_equal(store_state_add(s, &bad, &e), CHIMERE_EINVAL);
+    store_close(s);
+}
+
+/* ---- schema ---- */
+
+/* What a later module would add: full text search, and a step that fails half way. */
+static const struct store_migration later[] = {
+    {"first", "CREATE TABLE a(x INTEGER)"},
+    {"documents", "CREATE VIRTUAL TABLE docs USING fts5(title, body);"
+                  "INSERT INTO docs VALUES('state', 'recurrent layers remember')"},
+    {"broken", "CREATE TABLE b(x INTEGER); INSERT INTO b VALUES(1); SELECT nonsense FROM nowhere"},
+};
+
+static int64_t scalar(struct store *s, const char *sql) {
+    sqlite3_stmt *st = NULL;
+    int64_t v = -1;
+    if (sqlite3_prepare_v2(s->db, sql, -1, &st, NULL) == SQLITE_OK &&
+        sqlite3_step(st) == SQLITE_ROW)
+        v = sqlite3_column_int64(st, 0);
+    sqlite3_finalize(st);
+    return v;
+}
+
+static void migrations_apply_once_and_whole(void **state) {
+    (void)state;
+    struct err e = {0};
+    struct store s = {.path = (char *)"memory"};
+    assert_int_equal(sqlite3_open(":memory:", &s.db), SQLITE_OK);
+    assert_int_equal(store_migrate(&s, later, 1, &e), 0);
+    assert_int_equal(store_migrate(&s, later, 2, &e), 0);
+    assert_int_equal(store_migrate(&s, later, 2, &e), 0);
+    assert_int_equal(scalar(&s, "SELECT count(*) FROM docs WHERE docs MATCH 'recurrent'"), 1);
+    assert_true(store_migrate(&s, later, 3, &e) < 0);
+    assert_int_equal(scalar(&s, "PRAGMA user_version"), 2);
+    assert_int_equal(scalar(&s, "SELECT count(*) FROM sqlite_schema WHERE name = 'b'"), 0);
+    assert_int_equal(store_migrate(&s, later, 1, &e),
+                     CHIMERE_EUNSUPPORTED); /* of a newer program */
+    sqlite3_close(s.db);
+}
+
+static void put_file(const char *path, const void *data, size_t n) {
+    FILE *f = fopen(path, "wb");
+    assert_non_null(f);
+    assert_int_equal(fwrite(data, 1, n, f), n);
+    fclose(f);
+}
+
+static void foreign_and_damaged_files_are_refused(void **state) {
+    (void)state;
+    struct err e = {0};
+    struct store *s;
+    assert_int_equal(store_open(&s, in_dir("no/such/folder.db"), &e), CHIMERE_ENOENT);
+    assert_true(store_open(&s, dir, &e) < 0);
+
+    char junk[8192];
+    memset(junk, 'x', sizeof junk);
+    put_file(in_dir("junk.db"), junk, sizeof junk);
+    assert_int_equal(store_open(&s, in_dir("junk.db"), &e), CHIMERE_EFORMAT);
+
+    sqlite3 *db;
+    assert_int_equal(sqlite3_open(in_dir("other.db"), &db), SQLITE_OK);
+    assert_int_equal(sqlite3_exec(db, "CREATE TABLE mine(x)", NULL, NULL, NULL), SQLITE_OK);
+    sqlite3_close(db);
+    assert_int_equal(store_open(&s, in_dir("other.db"), &e), CHIMERE_EMISMATCH);
+
+    s = open_ok(in_dir("good.db"));
+    struct stat st;
+    assert_int_equal(stat(in_dir("good.db"), &st), 0);
+    assert_int_equal(st.st_mode & 0777, 0600);
+    assert_int_equal(stat(in_dir("good.db-wal"), &st), 0);
+    assert_int_equal(st.st_mode & 0777, 0600);
+    assert_int_equal(sqlite3_exec(s->db, "PRAGMA user_version = 1000", NULL, NULL, NULL),
+                     SQLITE_OK);
+    store_close(s);
+    assert_int_equal(store_open(&s, in_dir("good.db"), &e), CHIMERE_EUNSUPPORTED);
+}
+
+/* Bytes changed anywhere: opened or refused, answers or errors, never a crash. */
+static void any_damage_ends_in_an_answer_or_an_error(void **state) {
+    (void)state;
+    struct err e = {0};
+    struct store *s = open_ok(in_dir("whole.db"));
+    for (int i = 0; i < 200; i++) {
+        struct store_request r = {.at_ms = i + 1, .api = "a", .model = "m", .request = "{\"x\":1}"};
+        assert_int_equal(store_request_add(s, &r, NULL, &e), 0);
+        char name[16];
+        snprintf(name, sizeof name, "f%d", i);
+        int32_t tokens[3] = {1, 2, -3};
+        struct store_state x = {.tokens = tokens, .n_tok = 3, .file = name};
+        assert_int_equal(store_state_add(s, &x, &e), 0);
+    }
+    store_close(s);
+    static char whole[1 << 18], bent[1 << 18];
+    FILE *f = fopen(in_dir("whole.db"), "rb");
+    size_t n = fread(whole, 1, sizeof whole, f);
+    fclose(f);
+    assert_in_range(n, 8192, sizeof whole - 1);
+    struct rng r;
+    rng_seed(&r, 5);
+    int n_open = 0, n_refused = 0;
+    for (int round = 0; round < 60; round++) {
+        memcpy(bent, whole, n);
+        for (int k = 0; k < 1 + round % 20; k++) bent[rng_next(&r) % n] = (char)rng_next(&r);
+        size_t cut = round % 5 ? n : rng_next(&r) % n;
+        char name[32];
+        snprintf(name, sizeof name, "bent%d.db", round);
+        put_file(in_dir(name), bent, cut);
+        if (store_open(&s, in_dir(name), &e)) {
+            n_refused++;
+            continue;
+        }
+        n_open++;
+        struct store_usage u;
+        struct store_request q = {.api = "a"};
+        int64_t n_bytes;
+        store_usage_since(s, 0, 0, &u, &e);
+        store_request_add(s, &q, NULL, &e);
+        store_state_bytes(s, &n_bytes, &e);
+        store_check(s, &e);
+        store_close(s);
+    }
+    assert_true(n_open > 0 && n_refused > 0);
+}
+
+/* ---- kills ---- */
+
+/* A child that stores and, after each success, writes the id to a pipe; killed at a random moment. What it
+ * has acknowledged is there, and the file is whole. */
+static void acknowledged_rows_survive_kill_9(void **state) {
+    (void)state;
+    struct rng r;
+    rng_seed(&r, 11);
+    int64_t n_before = 0;
+    for (int round = 0; round < 12; round++) {
+        int fd[2];
+        assert_int_equal(pipe(fd), 0);
+        pid_t pid = fork();
+        if (pid == 0) {
+            struct store *s;
+            struct err e;
+            close(fd[0]);
+            if (store_open(&s, in_dir("kill.db"), &e)) _exit(3);
+            static char text[20000];
+            memset(text, 'y', sizeof text - 1);
+            for (int i = 0;; i++) {
+                struct store_request q = {.at_ms = 1, .api = "a", .model = "m", .request = text};
+                int64_t id;
+                if (store_request_add(s, &q, &id, &e)) _exit(4);
+                if (write(fd[1], &id, sizeof id) != sizeof id) _exit(5);
+            }
+        }
+        close(fd[1]);
+        usleep((useconds_t)(5000 + rng_next(&r) % 60000));
+        kill(pid, SIGKILL);
+        int status;
+        waitpid(pid, &status, 0);
+        assert_true(WIFSIGNALED(status)); /* and not by an error of its own */
+        int64_t id, last = 0;
+        while (read(fd[0], &id, sizeof id) == sizeof id) last = id;
+        close(fd[0]);
+        struct store *s = open_ok(in_dir("kill.db"));
+        struct store_usage u;
+        struct err e = {0};
+        if (store_check(s, &e)) fail_msg("%s", e.text);
+        assert_int_equal(store_usage_since(s, 0, 0, &u, &e), 0);
+        assert_true(u.n_request >= last && u.n_request >= n_before);
+        n_before = u.n_request;
+        store_close(s);
+    }
+    assert_true(n_before > 50);
+}
+
+/* ---- threads and processes ---- */
+
+struct writer {
+    struct store *s;
+    int n, failed;
+};
+
+static void *write_many(void *arg) {
+    struct writer *w = arg;
+    struct err e;
+    for (int i = 0; i < w->n; i++) {
+        struct store_request q = {.api = "a", .model = "m"};
+        struct store_usage u;
+        w->failed += store_request_add(w->s, &q, NULL, &e) != 0;
+        if (i % 16 == 0) w->failed += store_usage_since(w->s, 0, 0, &u, &e) != 0;
+    }
+    return NULL;
+}
+
+static void threads_and_connections_write_together(void **state) {
+    (void)state;
+    struct store *s[2] = {open_ok(in_dir("many.db")), open_ok(in_dir("many.db"))};
+    pthread_t t[4];
+    struct writer w[4];
+    for (int i = 0; i < 4; i++) {
+        w[i] = (struct writer){.s = s[i % 2], .n = 200};
+        pthread_create(&t[i], NULL, write_many, &w[i]);
+    }
+    for (int i = 0; i < 4; i++) {
+        pthread_join(t[i], NULL);
+        assert_int_equal(w[i].failed, 0);
+    }
+    struct store_usage u;
+    struct err e;
+    assert_int_equal(store_usage_since(s[1], 0, 0, &u, &e), 0);
+    assert_int_equal(u.n_request, 800);
+    store_close(s[0]);
+    store_close(s[1]);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(requests_are_counted_by_key_and_time),
+        cmocka_unit_test(keys_are_found_by_hash_until_revoked_or_expired),
+        cmocka_unit_test(states_are_listed_by_use),
+        cmocka_unit_test(migrations_apply_once_and_whole),
+        cmocka_unit_test(foreign_and_damaged_files_are_refused),
+        cmocka_unit_test(any_damage_ends_in_an_answer_or_an_error),
+        cmocka_unit_test(acknowledged_rows_survive_kill_9),
+        cmocka_unit_test(threads_and_connections_write_together),
+    };
+    return cmocka_run_group_tests(tests, make_dir, remove_dir);
+}
