@@ -14,6 +14,7 @@
 
 #include "base/str.h"
 #include "cli/cli.h"
+#include "net/fetch.h"
 
 const struct cfg_opt doctor_options[] = {{0}};
 
@@ -60,8 +61,8 @@ static void show_libraries(void) {
     printf("  jansson   %s\n  libyaml   %s\n  pcre2     %s\n  utf8proc  %s\n  libcrypto %s\n",
            JANSSON_VERSION, yaml_get_version_string(), pcre, utf8proc_version(),
            OpenSSL_version(OPENSSL_VERSION));
-    printf("  libedit   %d.%d\n  sqlite    %s\n", LIBEDIT_MAJOR, LIBEDIT_MINOR,
-           sqlite3_libversion());
+    printf("  libedit   %d.%d\n  sqlite    %s\n  libcurl   %s\n", LIBEDIT_MAJOR, LIBEDIT_MINOR,
+           sqlite3_libversion(), fetch_version());
 }
 
 static int show_options(struct err *e) {
