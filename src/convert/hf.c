@@ -103,7 +103,7 @@ static void fill_shape(struct hf *h) {
                                        .has_output = output && output->hf &&
                                                      hf_find(h, output->hf, -1, 0) != NULL};
     for (int32_t il = 0; il < hp->n_layer; il++)
-        if (hp->layer[il].mixer == MIX_ATTN && hp->layer[il].n_kv_head > 0)
+        if (hp->layer[il].mixer & MIX_ATTN && hp->layer[il].n_kv_head > 0)
             h->shape.n_gqa = (uint32_t)(hp->layer[il].n_head / hp->layer[il].n_kv_head);
 }
 

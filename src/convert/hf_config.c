@@ -61,8 +61,8 @@ int hf_read_config(struct hf *h, struct err *e) {
     h->config = json_is_object(text) ? text : h->root;
     const char *outer = json_string_value(json_object_get(h->root, "model_type"));
     const char *inner = json_string_value(json_object_get(h->config, "model_type"));
-    if (inner) h->arch = arch_find_hf(inner);
-    if (!h->arch && outer) h->arch = arch_find_hf(outer);
+    if (inner) h->arch = arch_find_hf(inner, h->config);
+    if (!h->arch && outer) h->arch = arch_find_hf(outer, h->config);
     if (h->arch) return 0;
     err_set(e, CHIMERE_EUNSUPPORTED, "%s/config.json: model_type: '%s' is not a family we convert",
             h->options->dir,

@@ -50,8 +50,13 @@ static bool fill_pattern(char *out, size_t size, const char *pattern, int32_t il
 
 /* Checkpoints of the same family differ in what stands before the name. */
 static const struct st_tensor *find_prefixed(const struct safetensors *st, const char *name) {
-    static const char *const roots[] = {"model.", "model.language_model.", "language_model.model.",
-                                        "language_model.", ""};
+    static const char *const roots[] = {"model.",
+                                        "model.language_model.",
+                                        "language_model.model.",
+                                        "language_model.",
+                                        "backbone.",
+                                        "model.backbone.",
+                                        ""};
     static const char *const others[] = {"", "model.", "bert.", "language_model."};
     bool rooted = str_starts(name, "model.");
     const char *const *list = rooted ? roots : others;
@@ -164,6 +169,10 @@ static int find_single(const struct hf *h, struct plan *p, const char *pattern,
     p->transform = transform;
     uint64_t want[3] = {p->ne[0], p->ne[1], p->ne[2]};
     if (transform == TF_FIRST_HALF || transform == TF_SECOND_HALF) want[1] *= 2;
+    if (transform == TF_RESHAPE) {
+        want[0] *= want[1] * want[2];
+        want[1] = want[2] = 1;
+    }
     return check_shape(p, t, want, 3, e);
 }
 
@@ -258,7 +267,7 @@ static int plan_all(const struct hf *h, struct plans *list, struct err *e) {
 
 /* Where the value head that stands at j of the result is in the source. */
 static uint64_t source_head(const struct hparams *hp, uint64_t j) {
-    if (hp->gdn.is_grouped) return j;
+    if (hp->gdn.is_grouped || !hp->gdn.n_v_head) return j;
     return (uint64_t)gdn_source_head((int32_t)j, hp->gdn.n_k_head, hp->gdn.n_v_head);
 }
 

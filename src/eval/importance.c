@@ -51,6 +51,7 @@ static int add_matrix(struct importance *s, const char *name, const struct weigh
 static const struct weight *slot_of(const struct layer_weights *l, const struct weight *w) {
     if (w == &l->moe.gate_up) return &l->moe.up;
     if (w == &l->attn.qkv) return &l->attn.q;
+    if (w == &l->ssm.x) return &l->ssm.x_dt;
     if (w == &l->gdn.qkvz) return &l->gdn.qkv;
     if (w == &l->gdn.ba) return &l->gdn.beta;
     return w;

@@ -112,6 +112,63 @@ struct gdn_args {
     float *out; /* [n_tok, n_v_head * d_v] */
 };
 
+/* Causal depthwise convolution: out[t, c] = f(b[c] + sum_j w[c, j] x[t - d_conv + 1 + j, c]), f = silu or
+ * identity. What recurrent mixers put before their scan; its output is what the scan logs for itself.
+ * state: conv [d_conv - 1, n_conv]; log: the raw x, in the first n_conv floats of a row. */
+struct conv_args {
+    const struct span *spans;
+    int32_t n_span, n_tok, d_conv;
+    int64_t n_conv;
+    const float *x; /* [n_tok, x_stride], n_conv used */
+    int64_t x_stride;
+    const float *w; /* [n_conv, d_conv], newest tap last */
+    const float *b; /* [n_conv] or NULL */
+    bool silu;
+    struct rec_view state;
+    float *out; /* [n_tok, out_stride] */
+    int64_t out_stride;
+};
+
+/* Mamba-1's selective scan (Gu and Dao, arXiv:2312.00752). Per token and channel c:
+ *   t = softplus(dt[c]);  S[c, n] = exp(t a[c, n]) S[c, n] + t x[c] B[n]
+ *   out[c] = (sum_n C[n] S[c, n] + d[c] x[c]) * silu(z[c])
+ * state: s [n_inner, d_state] in the order the device likes; log from log_at: [x | dt | B | C]. */
+struct ssm_args {
+    const struct span *spans;
+    int32_t n_span, n_tok, d_state;
+    int64_t n_inner;
+    const float *x, *dt, *b, *c, *z; /* x convolved, dt with its bias; z or NULL; strides below */
+    int64_t x_stride, dt_stride, bc_stride, z_stride;
+    const float *a; /* [n_inner, d_state], negative */
+    const float *d; /* [n_inner] */
+    struct rec_view state;
+    size_t log_at; /* where this op's part of a log row begins, in floats */
+    float *out;    /* [n_tok, n_inner] */
+};
+
+/* Mamba-2's scan (Dao and Gu, arXiv:2405.21060), gate and norm. Head h reads group
+ * g = h / (n_head / n_group); per token, S in R^{d_head x d_state}:
+ *   t = clamp(softplus(dt[h] + dt_bias[h]), dt_min, dt_max)
+ *   S = exp(t a[h]) S + (t x_h) B_g^T;  y_h = S C_g + d[h] x_h
+ * then out = norm(y * silu(z)), or norm(y) * silu(z) where norm_first; z NULL: no gate; norm_w NULL: no
+ * norm, else RMS over each of n_norm equal parts of a row.
+ * state: s [n_head, d_head, d_state] in the order the device likes; log from log_at: [x | B | C | dt]. */
+struct ssd_args {
+    const struct span *spans;
+    int32_t n_span, n_tok, n_head, n_group, d_head, d_state, n_norm;
+    const float *xbc; /* convolved [n_tok, xbc_stride]: x [n_head d_head], B, C [n_group d_state] */
+    const float *dt, *z;
+    int64_t xbc_stride, dt_stride, z_stride;
+    const float *a, *d, *dt_bias; /* [n_head] */
+    float dt_min, dt_max;
+    const float *norm_w; /* [n_head * d_head] */
+    bool norm_first;
+    float eps;
+    struct rec_view state;
+    size_t log_at;
+    float *out; /* [n_tok, n_head * d_head] */
+};
+
 /* out += down(act(gate x) * up x), or += down(act(up x)) where gate is NULL. Biases may be NULL. */
 struct ffn_args {
     int32_t n_tok;
@@ -193,6 +250,9 @@ struct ops {
     void (*attn)(struct dev *d, const struct attn_args *a); /* 1e-5; q8_0, q4_0 caches 2e-3 */
     void (*attn_full)(struct dev *d, const struct attn_full_args *a); /* 1e-5 */
     void (*gdn)(struct dev *d, const struct gdn_args *a);             /* steps 1e-5; chunked 1e-4 */
+    void (*conv)(struct dev *d, const struct conv_args *a);           /* 1e-5 */
+    void (*ssm)(struct dev *d, const struct ssm_args *a);             /* steps 1e-5; chunked 1e-4 */
+    void (*ssd)(struct dev *d, const struct ssd_args *a);             /* steps 1e-5; chunked 1e-4 */
     void (*ffn)(struct dev *d, const struct ffn_args *a);             /* as linear */
     void (*moe)(struct dev *d, const struct moe_args *a);             /* as linear */
     /* out[i] = act(a[i]) * b[i]; b NULL: act(a). out may be a or b. 1e-6 */
@@ -213,7 +273,7 @@ struct dev_need {
     int32_t n_expert, n_used;
     int32_t n_head, d_head;    /* widest attention */
     int32_t n_v_head, d_state; /* widest recurrent mixer: heads and per-head state elements */
-    int32_t d_rec_k, d_rec_v;  /* and its two sizes */
+    int32_t d_rec_k, d_rec_v;  /* and its two sizes; Mamba-1: a channel is a head of d_rec_v 1 */
     int64_t n_conv;
     int64_t n_ctx; /* longest sequence */
 };

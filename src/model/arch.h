@@ -14,6 +14,7 @@
 
 #include "format/gguf.h"
 #include "kernels/ops.h"
+#include "model/arch_tensor.h"
 
 enum {
     ARCH_MAX_LAYERS = 512,
@@ -22,12 +23,13 @@ enum {
     ARCH_MAX_VOCAB = 1 << 21
 };
 
-enum mixer_kind { MIX_NONE, MIX_ATTN, MIX_GDN };
+/* Bits: a layer may have an attention and a recurrent mixer side by side, reading the same normed rows. */
+enum mixer_kind { MIX_NONE, MIX_ATTN = 1, MIX_GDN = 2, MIX_MAMBA1 = 4, MIX_MAMBA2 = 8 };
 enum ffn_kind { FFN_NONE, FFN_DENSE, FFN_MOE };
 enum pooling { POOL_NONE, POOL_MEAN, POOL_CLS, POOL_LAST, POOL_RANK };
 
 struct layer_shape {
-    uint8_t mixer, ffn; /* enum mixer_kind, ffn_kind */
+    uint8_t mixer, ffn; /* bits of enum mixer_kind; enum ffn_kind */
     bool is_nextn;      /* a multi-token prediction block behind the trunk */
     int32_t n_head, n_kv_head, n_ff;
 };
@@ -54,6 +56,14 @@ struct hparams {
         int32_t n_k_head, n_v_head, d_k, d_v, d_conv;
         bool is_grouped; /* value heads of one key head are neighbours */
     } gdn;
+    struct { /* Mamba-1 and Mamba-2 */
+        int32_t n_inner, d_state, d_conv;
+        int32_t dt_rank;                 /* Mamba-1 */
+        int32_t n_head, n_group, n_norm; /* Mamba-2; n_norm: parts of the gated norm, 0: none */
+        bool norm_dt_bc;                 /* Mamba-1: weightless norms of dt, B and C */
+        bool norm_first;                 /* Mamba-2: norm before gate */
+        float dt_min, dt_max;
+    } ssm;
     struct {
         int32_t n_expert, n_used, n_ff, n_ff_shared;
         enum moe_gating gating;
@@ -62,84 +72,10 @@ struct hparams {
     } moe;
     enum act act;
     float embd_scale, logit_scale; /* 1 unless the family scales */
+    float residual_scale;          /* of what each block adds to the residual stream */
     bool is_causal;
     enum pooling pooling;
     int32_t n_token_type; /* encoders */
-};
-
-/* ---- tensors ---- */
-
-/* Symbols of shapes, evaluated per layer by arch_dim(). */
-enum arch_dim {
-    D_NONE,
-    D_ONE,
-    D_EMBD,
-    D_EMBD2,
-    D_VOCAB,
-    D_CTX,
-    D_HEAD_K,
-    D_Q,
-    D_K,
-    D_V,
-    D_ATTN_OUT,
-    D_QKV,
-    D_FF,
-    D_EXPERT,
-    D_FF_EXP,
-    D_FF_EXP2,
-    D_FF_SHARED,
-    D_GDN_CONV,
-    D_GDN_INNER,
-    D_GDN_V_HEAD,
-    D_GDN_V_DIM,
-    D_GDN_QKVZ,
-    D_GDN_BA,
-    D_CONV_TAPS,
-    D_TOKEN_TYPE,
-};
-
-enum tensor_where { /* which layers have the row */
-                    AT_GLOBAL,
-                    AT_LAYER,
-                    AT_ATTN,
-                    AT_GDN,
-                    AT_FFN_DENSE,
-                    AT_FFN_MOE,
-                    AT_FFN_SHARED,
-                    AT_NEXTN,
-};
-
-/* What conversion does to the Hugging Face tensor. Numbers of heads come from hparams. */
-enum tensor_transform {
-    TF_NONE,
-    TF_NORM_PLUS_1, /* zero-centred norm weights */
-    TF_NEG_EXP,     /* x -> -exp(x), with the value-head order of TF_V_HEAD */
-    TF_V_HEAD,      /* rows (or elements) of value heads: grouped -> tiled, one row a head */
-    TF_V_HEAD_ROWS, /* the same, d_v rows a head (z) */
-    TF_V_HEAD_COLS, /* columns, d_v a head (out_proj) */
-    TF_QKV_V_ROWS,  /* rows of [q|k|v], only the v part reordered */
-    TF_CONV,        /* [C, 1, K] -> [C, K] with the order of TF_QKV_V_ROWS */
-    TF_ROPE_PERMUTE_Q,
-    TF_ROPE_PERMUTE_K, /* half-split rotary pairs -> neighbours (llama) */
-    TF_FIRST_HALF,
-    TF_SECOND_HALF, /* of the rows of each matrix: fused gate|up */
-};
-
-enum tensor_flag {
-    TS_OPTIONAL = 1,
-    TS_F32 = 2,  /* stays f32 whatever the file's type (norms, biases, routers, decay) */
-    TS_TIED = 4, /* absent: token_embd serves */
-    TS_NO_SUFFIX = 8,
-};
-
-struct tensor_row {
-    const char *gguf;     /* name; %d: layer. NULL ends a table */
-    const char *hf;       /* Hugging Face name; %d: layer, %e: one tensor an expert. NULL: none */
-    const char *hf_fused; /* second choice: one tensor for all experts, or fused with a neighbour */
-    size_t slot;          /* offset in struct layer_weights (AT_GLOBAL: struct global_weights) */
-    bool is_vector;       /* slot is const float *, else struct weight */
-    uint8_t where, flags, transform, fused_transform;
-    uint8_t dims[3]; /* enum arch_dim, ne order */
 };
 
 /* ---- conversion of keys ---- */
@@ -163,12 +99,14 @@ struct arch {
     int (*derive)(const json_t *config, struct gguf_writer *w, struct err *e);
     /* Fills hp (zeroed, defaults set) from the file. */
     int (*read)(struct hparams *hp, const struct gguf *g, struct err *e);
+    /* Tells rows with the same model_type apart; NULL: suits. */
+    bool (*suits)(const json_t *config);
 };
 
 extern const struct arch *const arch_table[]; /* NULL-terminated */
 
 const struct arch *arch_find(const char *name); /* by general.architecture */
-const struct arch *arch_find_hf(const char *model_type);
+const struct arch *arch_find_hf(const char *model_type, const json_t *config);
 /* Reads and checks all keys. Unknown architectures are refused by name. */
 int hparams_read(struct hparams *hp, const struct gguf *g, struct err *e);
 /* Value of a dimension symbol for layer il (ignored by global ones). */

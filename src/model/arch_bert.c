@@ -105,4 +105,4 @@ static int read_bert(struct hparams *hp, const struct gguf *g, struct err *e) {
 
 static const char *const hf_types[] = {"bert", NULL};
 static const struct tensor_row *const tensors[] = {rows, NULL};
-const struct arch arch_bert = {"bert", hf_types, tensors, keys, derive, read_bert};
+const struct arch arch_bert = {"bert", hf_types, tensors, keys, derive, read_bert, NULL};

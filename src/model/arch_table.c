@@ -7,10 +7,11 @@
 
 extern const struct arch arch_qwen35moe, arch_qwen35, arch_qwen3next;
 extern const struct arch arch_llama, arch_qwen2, arch_qwen3, arch_qwen3moe, arch_bert;
+extern const struct arch arch_mamba, arch_mamba2;
 
 const struct arch *const arch_table[] = {
-    &arch_qwen35moe, &arch_qwen35,   &arch_qwen3next, &arch_llama, &arch_qwen2,
-    &arch_qwen3,     &arch_qwen3moe, &arch_bert,      NULL,
+    &arch_qwen35moe, &arch_qwen35, &arch_qwen3next, &arch_llama,  &arch_qwen2, &arch_qwen3,
+    &arch_qwen3moe,  &arch_bert,   &arch_mamba,     &arch_mamba2, NULL,
 };
 
 const struct arch *arch_find(const char *name) {
@@ -19,10 +20,10 @@ const struct arch *arch_find(const char *name) {
     return NULL;
 }
 
-const struct arch *arch_find_hf(const char *model_type) {
+const struct arch *arch_find_hf(const char *model_type, const json_t *config) {
     for (const struct arch *const *a = arch_table; *a; a++)
         for (const char *const *t = (*a)->hf_model_types; *t; t++)
-            if (strcmp(*t, model_type) == 0) return *a;
+            if (strcmp(*t, model_type) == 0 && (!(*a)->suits || (*a)->suits(config))) return *a;
     return NULL;
 }
 
@@ -32,6 +33,7 @@ int64_t arch_dim(const struct hparams *hp, enum arch_dim d, int32_t il) {
     const struct layer_shape *l = &hp->layer[il < 0 ? 0 : il];
     int64_t key_dim = (int64_t)hp->gdn.n_k_head * hp->gdn.d_k;
     int64_t value_dim = (int64_t)hp->gdn.n_v_head * hp->gdn.d_v;
+    int64_t inner = hp->ssm.n_inner, n_bc = 2 * (int64_t)hp->ssm.n_group * hp->ssm.d_state;
     int64_t q_dim = (int64_t)l->n_head * hp->d_k * (hp->has_q_gate ? 2 : 1);
     switch (d) {
     case D_NONE:
@@ -58,6 +60,16 @@ int64_t arch_dim(const struct hparams *hp, enum arch_dim d, int32_t il) {
     case D_GDN_QKVZ: return 2 * key_dim + 2 * value_dim;
     case D_GDN_BA: return 2 * (int64_t)hp->gdn.n_v_head;
     case D_CONV_TAPS: return hp->gdn.d_conv;
+    case D_SSM_IN: return 2 * inner + (l->mixer & MIX_MAMBA2 ? n_bc + hp->ssm.n_head : 0);
+    case D_SSM_INNER: return inner;
+    case D_SSM_CONV: return inner + (l->mixer & MIX_MAMBA2 ? n_bc : 0);
+    case D_SSM_TAPS: return hp->ssm.d_conv;
+    case D_SSM_STATE: return hp->ssm.d_state;
+    case D_SSM_HEAD: return hp->ssm.n_head;
+    case D_SSM_RANK: return hp->ssm.dt_rank;
+    case D_SSM_X: return hp->ssm.dt_rank + 2 * (int64_t)hp->ssm.d_state;
+    case D_SSM_NORM: return hp->ssm.n_norm;
+    case D_SSM_PART: return hp->ssm.n_norm ? inner / hp->ssm.n_norm : 0;
     case D_TOKEN_TYPE: return hp->n_token_type;
     }
     return 0;
@@ -68,8 +80,12 @@ bool arch_has(const struct hparams *hp, enum tensor_where where, int32_t il) {
     switch (where) {
     case AT_GLOBAL: return il < 0;
     case AT_LAYER: return il >= 0;
-    case AT_ATTN: return il >= 0 && l->mixer == MIX_ATTN;
-    case AT_GDN: return il >= 0 && l->mixer == MIX_GDN;
+    case AT_ATTN: return il >= 0 && l->mixer & MIX_ATTN;
+    case AT_GDN: return il >= 0 && l->mixer & MIX_GDN;
+    case AT_MAMBA1: return il >= 0 && l->mixer & MIX_MAMBA1;
+    case AT_MAMBA2: return il >= 0 && l->mixer & MIX_MAMBA2;
+    case AT_MIXER: return il >= 0 && l->mixer != MIX_NONE;
+    case AT_FFN: return il >= 0 && l->ffn != FFN_NONE;
     case AT_FFN_DENSE: return il >= 0 && l->ffn == FFN_DENSE;
     case AT_FFN_MOE: return il >= 0 && l->ffn == FFN_MOE;
     case AT_FFN_SHARED: return il >= 0 && l->ffn == FFN_MOE && hp->moe.n_ff_shared > 0;
@@ -185,7 +201,7 @@ int read_attention(struct hparams *hp, const struct gguf *g, struct err *e) {
     int32_t n_head = 0;
     for (int32_t il = 0; il < n_all; il++) {
         struct layer_shape *l = &hp->layer[il];
-        if (l->mixer != MIX_ATTN) continue;
+        if (!(l->mixer & MIX_ATTN)) continue;
         if (!n_head) n_head = l->n_head;
         if (l->n_head < 1 || l->n_kv_head < 1 || l->n_head % l->n_kv_head)
             return err_set(
@@ -312,6 +328,8 @@ int hparams_read(struct hparams *hp, const struct gguf *g, struct err *e) {
     hp->arch = arch_find(name);
     if (!hp->arch) return unknown_arch(s, e);
     hp->rope_factor = hp->rope_magnitude = hp->embd_scale = hp->logit_scale = hp->moe.scale = 1;
+    hp->residual_scale = 1;
+    hp->ssm.dt_max = INFINITY;
     hp->is_causal = true;
     hp->act = ACT_SILU;
     int rc = read_vocab_size(hp, g, e);

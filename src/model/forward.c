@@ -14,7 +14,7 @@
 /* ---- planning ---- */
 
 struct plan {
-    int64_t proj, z, mix, ff, n_v;
+    int64_t proj, z, ab, mix, ff;
 };
 
 static int64_t max64(int64_t a, int64_t b) { return a > b ? a : b; }
@@ -22,16 +22,24 @@ static int64_t max64(int64_t a, int64_t b) { return a > b ? a : b; }
 static struct plan plan_rows(const struct hparams *hp) {
     struct plan p = {0};
     for (int32_t il = 0; il < arch_n_layer_all(hp); il++) {
-        if (hp->layer[il].mixer == MIX_ATTN) {
+        if (hp->layer[il].mixer & MIX_ATTN) {
             p.proj = max64(p.proj, arch_dim(hp, D_QKV, il));
             p.z = max64(p.z, (int64_t)hp->layer[il].n_head * hp->d_k);
             p.mix = max64(p.mix, arch_dim(hp, D_ATTN_OUT, il));
-        } else if (hp->layer[il].mixer == MIX_GDN) {
+        }
+        if (hp->layer[il].mixer & MIX_GDN) {
             p.proj = max64(p.proj, arch_dim(hp, D_GDN_CONV, il));
             p.z = max64(p.z, arch_dim(hp, D_GDN_INNER, il));
             p.mix = max64(p.mix, arch_dim(hp, D_GDN_INNER, il));
-            p.n_v = hp->gdn.n_v_head;
+            p.ab = max64(p.ab, 2 * (int64_t)hp->gdn.n_v_head);
         }
+        if (hp->layer[il].mixer & (MIX_MAMBA1 | MIX_MAMBA2)) {
+            p.proj = max64(p.proj, arch_dim(hp, D_SSM_IN, il));
+            p.z = max64(p.z, arch_dim(hp, D_SSM_CONV, il));
+            p.mix = max64(p.mix, arch_dim(hp, D_SSM_INNER, il));
+        }
+        if (hp->layer[il].mixer & MIX_MAMBA1)
+            p.ab = max64(p.ab, arch_dim(hp, D_SSM_X, il) + arch_dim(hp, D_SSM_INNER, il));
         if (hp->layer[il].ffn == FFN_DENSE) p.ff = max64(p.ff, hp->layer[il].n_ff);
     }
     return p;
@@ -50,8 +58,9 @@ static int list_arrays(struct forward *f, const struct hparams *hp, struct array
                                 {&f->h, d, 0},
                                 {&f->proj, p.proj, 0},
                                 {&f->z, p.z, 0},
-                                {&f->ab, 2 * p.n_v, 0},
+                                {&f->ab, p.ab, 0},
                                 {&f->mix, p.mix, 0},
+                                {&f->branch, hp->residual_scale != 1 ? d : 0, 0},
                                 {&f->ff, 2 * p.ff, 0},
                                 {&f->hidden, d, 0},
                                 {&f->pair, hp->n_nextn ? 2 * d : 0, 0},
@@ -95,7 +104,19 @@ static struct dev_need needs(const struct model *m, const struct seq_pool *p, in
     n.n_ff = max64(max64(hp->moe.n_ff, hp->moe.n_ff_shared), r.ff);
     for (int32_t il = 0; il < arch_n_layer_all(hp); il++) {
         if (hp->layer[il].n_head > n.n_head) n.n_head = hp->layer[il].n_head;
-        if (hp->layer[il].mixer == MIX_GDN) n.n_conv = arch_dim(hp, D_GDN_CONV, il);
+        int32_t recurrent = hp->layer[il].mixer & ~MIX_ATTN;
+        if (recurrent == MIX_GDN) n.n_conv = arch_dim(hp, D_GDN_CONV, il);
+        else if (recurrent) n.n_conv = arch_dim(hp, D_SSM_CONV, il);
+        if (recurrent == MIX_MAMBA1) {
+            n.n_v_head = hp->ssm.n_inner;
+            n.d_state = n.d_rec_k = hp->ssm.d_state;
+            n.d_rec_v = 1;
+        } else if (recurrent == MIX_MAMBA2) {
+            n.n_v_head = hp->ssm.n_head;
+            n.d_rec_k = hp->ssm.d_state;
+            n.d_rec_v = hp->ssm.n_inner / hp->ssm.n_head;
+            n.d_state = n.d_rec_k * n.d_rec_v;
+        }
     }
     return n;
 }
@@ -183,15 +204,42 @@ void fwd_linear(struct forward *f, const struct linear_out *o, int32_t n_o, cons
 
 /* ---- running ---- */
 
+/* A block adds to f->x. Where its result is scaled first, it adds to zeros and those are added scaled. */
+static void add_block(struct forward *f, void (*block)(struct forward *f, int32_t il), int32_t il) {
+    float scale = f->m->hp.residual_scale, *x = f->x;
+    int64_t n = (int64_t)f->n_tok * f->m->hp.n_embd;
+    if (scale == 1) {
+        block(f, il);
+        return;
+    }
+    f->d->ops->zero(f->d, f->branch, (size_t)n * sizeof *x);
+    f->x = f->branch;
+    block(f, il);
+    f->x = x;
+    f->d->ops->axpby(f->d, x, scale, f->branch, 1, n);
+}
+
+/* All mixers of a layer read the same normed rows. */
+static void mixers_forward(struct forward *f, int32_t il) {
+    int32_t mixer = f->m->hp.layer[il].mixer;
+    if (mixer & MIX_ATTN) attn_forward(f, il);
+    if (mixer & MIX_GDN) gdn_forward(f, il);
+    if (mixer & MIX_MAMBA1) mamba1_forward(f, il);
+    if (mixer & MIX_MAMBA2) mamba2_forward(f, il);
+}
+
 void layer_forward(struct forward *f, int32_t il) {
     const struct hparams *hp = &f->m->hp;
     const struct layer_weights *l = &f->m->weights.layer[il];
     const struct ops *ops = f->d->ops;
-    ops->rms_norm(f->d, f->h, f->x, l->attn_norm, f->n_tok, hp->n_embd, hp->eps);
-    if (hp->layer[il].mixer == MIX_ATTN) attn_forward(f, il);
-    else if (hp->layer[il].mixer == MIX_GDN) gdn_forward(f, il);
-    ops->rms_norm(f->d, f->h, f->x, l->ffn_norm, f->n_tok, hp->n_embd, hp->eps);
-    ffn_forward(f, il);
+    if (hp->layer[il].mixer != MIX_NONE) {
+        ops->rms_norm(f->d, f->h, f->x, l->attn_norm, f->n_tok, hp->n_embd, hp->eps);
+        add_block(f, mixers_forward, il);
+    }
+    if (hp->layer[il].ffn != FFN_NONE) {
+        ops->rms_norm(f->d, f->h, f->x, l->ffn_norm, f->n_tok, hp->n_embd, hp->eps);
+        add_block(f, ffn_forward, il);
+    }
 }
 
 static int check_runs(const struct forward *f, const struct run *runs, int32_t n_run,

@@ -14,12 +14,14 @@ struct forward {
     int32_t n_tok_max, n_out_max;
 
     /* activations, all owned, on the device */
-    float *x;           /* [n_tok, n_embd] residual stream */
-    float *h;           /* [n_tok, n_embd] normed */
-    float *proj;        /* [n_tok, proj_stride] q|k|v or conv input */
-    float *z;           /* [n_tok, z_stride] gate of recurrent mixers, queries of attention */
-    float *ab;          /* [2, n_tok, n_v_head] */
+    float *x;    /* [n_tok, n_embd] residual stream */
+    float *h;    /* [n_tok, n_embd] normed */
+    float *proj; /* [n_tok, proj_stride] q|k|v or conv input */
+    float *z;    /* [n_tok, z_stride] gate of recurrent mixers, queries of attention */
+    float
+        *ab; /* [2, n_tok, n_v_head]; Mamba-1: [dt_rank + 2 d_state, n_tok] and [n_tok, n_inner] */
     float *mix;         /* [n_tok, mix_stride] mixer output before its last projection */
+    float *branch;      /* [n_tok, n_embd] a block's result, where the family scales it */
     float *ff;          /* [2, n_tok, ff_stride] hidden rows where an adapter touches a dense FFN */
     float *hidden;      /* [n_tok, n_embd] post-norm rows */
     float *pair;        /* [n_tok, 2 n_embd] input of prediction blocks */
@@ -61,6 +63,8 @@ bool lora_find(const struct lora *l, const struct weight *base, const struct wei
 /* Blocks: each reads f->h (normed rows) and adds its result to f->x. */
 void attn_forward(struct forward *f, int32_t il);
 void gdn_forward(struct forward *f, int32_t il);
+void mamba1_forward(struct forward *f, int32_t il);
+void mamba2_forward(struct forward *f, int32_t il);
 void ffn_forward(struct forward *f, int32_t il);
 /* One layer: norms, mixer, feed-forward. */
 void layer_forward(struct forward *f, int32_t il);

@@ -126,7 +126,9 @@ uint64_t model_bytes_per_tok(const struct model *m) {
     const struct hparams *hp = &m->hp;
     uint64_t n = m->weights.bytes_per_tok;
     for (int32_t il = 0; il < hp->n_layer; il++)
-        if (hp->layer[il].mixer == MIX_GDN)
+        if (hp->layer[il].mixer & (MIX_MAMBA1 | MIX_MAMBA2))
+            n += 2u * 4u * (uint64_t)hp->ssm.n_inner * (uint64_t)hp->ssm.d_state;
+        else if (hp->layer[il].mixer & MIX_GDN)
             n += 2u * 4u * (uint64_t)hp->gdn.n_v_head * (uint64_t)hp->gdn.d_k *
                  (uint64_t)hp->gdn.d_v;
     return n;

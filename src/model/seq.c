@@ -26,7 +26,7 @@ static void shape_layer(const struct model *m, const struct seq_pool_params *p, 
                         struct layer_state *l) {
     const struct hparams *hp = &m->hp;
     *l = (struct layer_state){.kv = {.k = NULL}};
-    if (hp->layer[il].mixer == MIX_ATTN) {
+    if (hp->layer[il].mixer & MIX_ATTN) {
         l->kv.k_type = p->k_type;
         l->kv.v_type = p->v_type;
         l->kv.n_kv_head = hp->layer[il].n_kv_head;
@@ -35,13 +35,22 @@ static void shape_layer(const struct model *m, const struct seq_pool_params *p, 
         l->kv.k_page_bytes = kv_page_bytes(p->k_type, l->kv.n_kv_head, hp->d_k);
         l->kv.v_page_bytes = kv_page_bytes(p->v_type, l->kv.n_kv_head, hp->d_v);
         l->kv.rotate = p->k_type > QUANT_F16 || p->v_type > QUANT_F16;
-    } else if (hp->layer[il].mixer == MIX_GDN) {
+    }
+    if (hp->layer[il].mixer & MIX_GDN) {
         size_t n_conv = (size_t)arch_dim(hp, D_GDN_CONV, il);
         l->rec.s_stride = (size_t)hp->gdn.n_v_head * (size_t)hp->gdn.d_k * (size_t)hp->gdn.d_v;
         l->rec.conv_stride = (size_t)(hp->gdn.d_conv - 1) * n_conv;
         l->rec.log_row = n_conv + 2 * (size_t)hp->gdn.n_v_head;
-        l->rec.log_cap = p->log ? STEP_MAX_TOK : 0;
+    } else if (hp->layer[il].mixer & (MIX_MAMBA1 | MIX_MAMBA2)) {
+        size_t n_conv = (size_t)arch_dim(hp, D_SSM_CONV, il), n_inner = (size_t)hp->ssm.n_inner;
+        size_t n_state = (size_t)hp->ssm.d_state;
+        l->rec.s_stride = n_inner * n_state;
+        l->rec.conv_stride = (size_t)(hp->ssm.d_conv - 1) * n_conv;
+        /* the convolution's inputs, then the scan's */
+        l->rec.log_row = hp->layer[il].mixer & MIX_MAMBA2 ? 2 * n_conv + (size_t)hp->ssm.n_head
+                                                          : n_conv + 2 * n_inner + 2 * n_state;
     }
+    if (l->rec.s_stride) l->rec.log_cap = p->log ? STEP_MAX_TOK : 0;
 }
 
 static size_t rec_layer_bytes(const struct layer_state *l) {

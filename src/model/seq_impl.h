@@ -6,7 +6,7 @@
 
 struct layer_state {
     struct kv_view kv;   /* MIX_ATTN */
-    struct rec_view rec; /* MIX_GDN */
+    struct rec_view rec; /* recurrent mixers */
 };
 
 struct seq_pool {

@@ -152,7 +152,7 @@ static struct weight rows_of(const struct weight *w, int64_t first, int64_t n) {
 static int split_fused(struct binder *b, int32_t il) {
     const struct hparams *hp = b->hp;
     struct layer_weights *l = &b->w->layer[il];
-    if (hp->layer[il].mixer == MIX_ATTN) {
+    if (hp->layer[il].mixer & MIX_ATTN) {
         if (l->attn.qkv.data) {
             int64_t nq = arch_dim(hp, D_Q, il), nk = arch_dim(hp, D_K, il),
                     nv = arch_dim(hp, D_V, il);
@@ -170,6 +170,12 @@ static int split_fused(struct binder *b, int32_t il) {
                            "tensor blk.%d.attn_q.weight (or attn_k, attn_v): expected, "
                            "got nothing",
                            il);
+    }
+    if (l->ssm.x.data) {
+        int64_t rank = hp->ssm.dt_rank, n_state = hp->ssm.d_state;
+        l->ssm.x_dt = rows_of(&l->ssm.x, 0, rank);
+        l->ssm.x_b = rows_of(&l->ssm.x, rank, n_state);
+        l->ssm.x_c = rows_of(&l->ssm.x, rank + n_state, n_state);
     }
     if (hp->layer[il].ffn == FFN_MOE) {
         if (l->moe.gate_up.data) {
@@ -205,7 +211,7 @@ static int gather_rows(struct binder *b, const struct weight *src, const int32_t
 static int unfuse_gdn(struct binder *b, int32_t il) {
     const struct hparams *hp = b->hp;
     struct layer_weights *l = &b->w->layer[il];
-    if (hp->layer[il].mixer != MIX_GDN) return 0;
+    if (!(hp->layer[il].mixer & MIX_GDN)) return 0;
     int32_t nk = hp->gdn.n_k_head, nv = hp->gdn.n_v_head, dk = hp->gdn.d_k, dv = hp->gdn.d_v,
             per = nv / nk;
     int64_t n_conv = arch_dim(hp, D_GDN_CONV, il), n_z = arch_dim(hp, D_GDN_INNER, il);
@@ -257,17 +263,26 @@ static int matrices(struct weights *w, const struct hparams *hp, int32_t il,
         return n;
     }
     struct layer_weights *l = &w->layer[il];
-    if (hp->layer[il].mixer == MIX_ATTN) {
+    if (hp->layer[il].mixer & MIX_ATTN) {
         out[n++] = &l->attn.q;
         out[n++] = &l->attn.k;
         out[n++] = &l->attn.v;
         out[n++] = &l->attn.out;
-    } else if (hp->layer[il].mixer == MIX_GDN) {
+    }
+    if (hp->layer[il].mixer & MIX_GDN) {
         out[n++] = &l->gdn.qkv;
         out[n++] = &l->gdn.z;
         out[n++] = &l->gdn.alpha;
         out[n++] = &l->gdn.beta;
         out[n++] = &l->gdn.out;
+    }
+    if (hp->layer[il].mixer & (MIX_MAMBA1 | MIX_MAMBA2)) {
+        out[n++] = &l->ssm.in;
+        out[n++] = &l->ssm.x_dt;
+        out[n++] = &l->ssm.x_b;
+        out[n++] = &l->ssm.x_c;
+        out[n++] = &l->ssm.dt;
+        out[n++] = &l->ssm.out;
     }
     if (hp->layer[il].ffn == FFN_DENSE) {
         out[n++] = &l->ffn.gate;

@@ -27,6 +27,11 @@ struct layer_weights {
         const float *conv, *conv_b, *a, *dt_b, *norm;
     } gdn;
     struct {
+        struct weight in, x, dt, out;
+        struct weight x_dt, x_b, x_c; /* views of x's rows */
+        const float *in_b, *out_b, *conv, *conv_b, *a, *d, *dt_b, *norm, *dt_norm, *b_norm, *c_norm;
+    } ssm;
+    struct {
         struct weight gate, up, down;
         const float *gate_b, *up_b, *down_b;
     } ffn;

@@ -9,7 +9,7 @@ configuration, the list of tensors and the logits are kept: NAME.json, NAME.logi
 Scales are such that every block's output is about as large as its input; norms, biases and decays are
 not trivial. 200 positions: no multiple of a chunk.
 """
-import json, sys, os
+import json, sys, os, tempfile
 import numpy as np, torch, torch.nn.functional as F
 import transformers as T
 
@@ -77,6 +77,35 @@ FAMILIES = {
     'bertrank': (lambda: T.BertForSequenceClassification(T.BertConfig(vocab_size=VOCAB, hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=48, max_position_embeddings=256, type_vocab_size=2, num_labels=1)), False),
 }
 
+# Hybrid families are written under the names of their checkpoints (one tensor an expert and so on), which
+# transformers reads back: NAMES of the model in memory are not always those.
+CHECKPOINT = set()
+def hybrid(name, build):
+    FAMILIES[name] = (build, False)
+    CHECKPOINT.add(name)
+
+small = dict(vocab_size=VOCAB, hidden_size=32)
+hybrid('mamba', lambda: T.MambaForCausalLM(T.MambaConfig(**small, state_size=16, num_hidden_layers=3, tie_word_embeddings=False)))
+hybrid('mamba2', lambda: T.Mamba2ForCausalLM(T.Mamba2Config(**small, state_size=16, num_heads=4, head_dim=16, n_groups=2, num_hidden_layers=3, chunk_size=32)))
+
+def as_checkpoint(m):
+    """The model with values under its checkpoint's names, and the list of its tensors."""
+    from safetensors import safe_open
+    from safetensors.torch import save_file
+    with tempfile.TemporaryDirectory() as d:
+        m.save_pretrained(d)
+        tensors, data = [], {}
+        with safe_open(d + '/model.safetensors', 'pt') as f:
+            for n in f.keys():
+                shape = list(f.get_slice(n).get_shape())
+                off, sc = spread(n, shape)
+                data[n] = torch.from_numpy(values(n, shape, off, sc).copy())
+                tensors.append(dict(name=n, shape=shape, offset=off, scale=sc))
+        save_file(data, d + '/model.safetensors', metadata={'format': 'pt'})
+        back, info = type(m).from_pretrained(d, dtype=torch.float32, output_loading_info=True)
+        assert not any(info[k] for k in ('missing_keys', 'unexpected_keys', 'mismatched_keys')), info
+        return back.eval(), tensors, json.load(open(d + '/config.json'))
+
 # ---- the prediction block, from its published description: plain torch, no class of transformers ----
 
 def rms(x, w, eps=1e-6): return x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + eps) * (1 + w)
@@ -142,13 +171,14 @@ def main():
         m = build().float().eval()
         tensors = []
         tied = getattr(m.config, 'tie_word_embeddings', False)
+        if name in CHECKPOINT: m, tensors, config = as_checkpoint(m)
         with torch.no_grad():
             for n, p in m.state_dict().items():
-                if n.endswith('position_ids') or (tied and n == 'lm_head.weight'): continue
+                if name in CHECKPOINT or n.endswith('position_ids') or (tied and n == 'lm_head.weight'): continue
                 off, sc = spread(n, list(p.shape))
                 p.copy_(torch.from_numpy(values(n, list(p.shape), off, sc)))
                 tensors.append(dict(name=n, shape=list(p.shape), offset=off, scale=sc))
-        config = json.loads(m.config.to_json_string(use_diff=False))
+        if name not in CHECKPOINT: config = json.loads(m.config.to_json_string(use_diff=False))
         config['architectures'] = [type(m).__name__]
         ids = [int(x) for x in (values('tokens', [N_TOK], VOCAB / 2, VOCAB / 2)).clip(0, VOCAB - 1)]
         spec = dict(config=config, tokens=ids, tensors=tensors)

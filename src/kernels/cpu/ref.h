@@ -61,6 +61,9 @@ void ref_qkv_store(struct dev *d, const struct qkv_store_args *a);
 void ref_attn(struct dev *d, const struct attn_args *a);
 void ref_attn_full(struct dev *d, const struct attn_full_args *a);
 void ref_gdn(struct dev *d, const struct gdn_args *a);
+void ref_conv(struct dev *d, const struct conv_args *a);
+void ref_ssm(struct dev *d, const struct ssm_args *a);
+void ref_ssd(struct dev *d, const struct ssd_args *a);
 void ref_ffn(struct dev *d, const struct ffn_args *a);
 void ref_moe(struct dev *d, const struct moe_args *a);
 void ref_act_mul(struct dev *d, float *out, const float *a, const float *b, int64_t n,

@@ -1,0 +1,99 @@
+/* arch_tensor.h: rows that say which tensors a family has: names, shapes as symbols, what conversion does.
+ *
+ * Constant data; a part of arch.h. */
+#ifndef CHIMERE_MODEL_ARCH_TENSOR_H
+#define CHIMERE_MODEL_ARCH_TENSOR_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* Symbols of shapes, evaluated per layer by arch_dim(). */
+enum arch_dim {
+    D_NONE,
+    D_ONE,
+    D_EMBD,
+    D_EMBD2,
+    D_VOCAB,
+    D_CTX,
+    D_HEAD_K,
+    D_Q,
+    D_K,
+    D_V,
+    D_ATTN_OUT,
+    D_QKV,
+    D_FF,
+    D_EXPERT,
+    D_FF_EXP,
+    D_FF_EXP2,
+    D_FF_SHARED,
+    D_GDN_CONV,
+    D_GDN_INNER,
+    D_GDN_V_HEAD,
+    D_GDN_V_DIM,
+    D_GDN_QKVZ,
+    D_GDN_BA,
+    D_CONV_TAPS,
+    D_SSM_IN, /* rows of ssm_in: Mamba-1 [x | z], Mamba-2 [z | x | B | C | dt] */
+    D_SSM_INNER,
+    D_SSM_CONV, /* convolved channels */
+    D_SSM_TAPS,
+    D_SSM_STATE,
+    D_SSM_HEAD,
+    D_SSM_RANK,
+    D_SSM_X,    /* rows of ssm_x: [dt | B | C] */
+    D_SSM_NORM, /* parts of the gated norm, and elements of one */
+    D_SSM_PART,
+    D_TOKEN_TYPE,
+};
+
+enum tensor_where { /* which layers have the row */
+                    AT_GLOBAL,
+                    AT_LAYER,
+                    AT_ATTN,
+                    AT_GDN,
+                    AT_MAMBA1,
+                    AT_MAMBA2,
+                    AT_MIXER, /* layers with any mixer */
+                    AT_FFN,   /* layers with any feed-forward block */
+                    AT_FFN_DENSE,
+                    AT_FFN_MOE,
+                    AT_FFN_SHARED,
+                    AT_NEXTN,
+};
+
+/* What conversion does to the Hugging Face tensor. Numbers of heads come from hparams. */
+enum tensor_transform {
+    TF_NONE,
+    TF_NORM_PLUS_1, /* zero-centred norm weights */
+    TF_NEG_EXP,     /* x -> -exp(x), with the value-head order of TF_V_HEAD */
+    TF_V_HEAD,      /* rows (or elements) of value heads: grouped -> tiled, one row a head */
+    TF_V_HEAD_ROWS, /* the same, d_v rows a head (z) */
+    TF_V_HEAD_COLS, /* columns, d_v a head (out_proj) */
+    TF_QKV_V_ROWS,  /* rows of [q|k|v], only the v part reordered */
+    TF_CONV,        /* [C, 1, K] -> [C, K] with the order of TF_QKV_V_ROWS */
+    TF_ROPE_PERMUTE_Q,
+    TF_ROPE_PERMUTE_K, /* half-split rotary pairs -> neighbours (llama) */
+    TF_FIRST_HALF,
+    TF_SECOND_HALF, /* of the rows of each matrix: fused gate|up */
+    TF_RESHAPE,     /* the same elements in another shape */
+};
+
+enum tensor_flag {
+    TS_OPTIONAL = 1,
+    TS_F32 = 2,  /* stays f32 whatever the file's type (norms, biases, routers, decay) */
+    TS_TIED = 4, /* absent: token_embd serves */
+    TS_NO_SUFFIX = 8,
+};
+
+struct tensor_row {
+    const char *gguf;     /* name; %d: layer. NULL ends a table */
+    const char *hf;       /* Hugging Face name; %d: layer, %e: one tensor an expert. NULL: none */
+    const char *hf_fused; /* second choice: one tensor for all experts, or fused with a neighbour */
+    size_t slot;          /* offset in struct layer_weights (AT_GLOBAL: struct global_weights) */
+    bool is_vector;       /* slot is const float *, else struct weight */
+    uint8_t where, flags, transform, fused_transform;
+    uint8_t dims[3]; /* enum arch_dim, ne order */
+};
+
+#endif

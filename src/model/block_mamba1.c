@@ -1,0 +1,67 @@
+/* block_mamba1.c: Mamba-1 mixer: projection to [x | z], convolution of x, from it dt, B and C, scan. */
+#include "model/forward_impl.h"
+
+/* Norms of dt, B or C: with weights (Jamba), without (Falcon-Mamba), or none. */
+static void norm(struct forward *f, float *x, const float *w, int64_t n) {
+    if (w || f->m->hp.ssm.norm_dt_bc) f->d->ops->rms_norm(f->d, x, x, w, f->n_tok, n, f->m->hp.eps);
+}
+
+void mamba1_forward(struct forward *f, int32_t il) {
+    const struct hparams *hp = &f->m->hp;
+    const struct layer_weights *l = &f->m->weights.layer[il];
+    const struct ops *ops = f->d->ops;
+    int64_t n_inner = hp->ssm.n_inner, rank = hp->ssm.dt_rank, n_state = hp->ssm.d_state;
+    const struct linear_out in = fwd_out(&l->ssm.in, l->ssm.in_b, f->proj, 2 * n_inner);
+    fwd_linear(f, &in, 1, f->h, hp->n_embd);
+
+    const struct conv_args conv = {.spans = f->spans,
+                                   .n_span = f->n_span,
+                                   .n_tok = f->n_tok,
+                                   .d_conv = hp->ssm.d_conv,
+                                   .n_conv = n_inner,
+                                   .x = f->proj,
+                                   .x_stride = 2 * n_inner,
+                                   .w = l->ssm.conv,
+                                   .b = l->ssm.conv_b,
+                                   .silu = true,
+                                   .state = f->p->layer[il].rec,
+                                   .out = f->z,
+                                   .out_stride = n_inner};
+    ops->conv(f->d, &conv);
+
+    float *dt_low = f->ab, *b = dt_low + rank * f->n_tok_max, *c = b + n_state * f->n_tok_max,
+          *dt = c + n_state * f->n_tok_max;
+    const struct linear_out low[3] = {fwd_out(&l->ssm.x_dt, NULL, dt_low, rank),
+                                      fwd_out(&l->ssm.x_b, NULL, b, n_state),
+                                      fwd_out(&l->ssm.x_c, NULL, c, n_state)};
+    fwd_linear(f, low, 3, f->z, n_inner);
+    norm(f, dt_low, l->ssm.dt_norm, rank);
+    norm(f, b, l->ssm.b_norm, n_state);
+    norm(f, c, l->ssm.c_norm, n_state);
+    const struct linear_out high = fwd_out(&l->ssm.dt, l->ssm.dt_b, dt, n_inner);
+    fwd_linear(f, &high, 1, dt_low, rank);
+
+    const struct ssm_args scan = {.spans = f->spans,
+                                  .n_span = f->n_span,
+                                  .n_tok = f->n_tok,
+                                  .d_state = hp->ssm.d_state,
+                                  .n_inner = n_inner,
+                                  .x = f->z,
+                                  .dt = dt,
+                                  .b = b,
+                                  .c = c,
+                                  .z = f->proj + n_inner,
+                                  .x_stride = n_inner,
+                                  .dt_stride = n_inner,
+                                  .bc_stride = n_state,
+                                  .z_stride = 2 * n_inner,
+                                  .a = l->ssm.a,
+                                  .d = l->ssm.d,
+                                  .state = f->p->layer[il].rec,
+                                  .log_at = (size_t)n_inner,
+                                  .out = f->mix};
+    ops->ssm(f->d, &scan);
+
+    const struct linear_out out = fwd_add(&l->ssm.out, l->ssm.out_b, f->x, hp->n_embd);
+    fwd_linear(f, &out, 1, f->mix, n_inner);
+}
