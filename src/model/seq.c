@@ -1,4 +1,4 @@
-/* seq.c: page tables, slots, snapshots. */
+/* seq.c: page tables, slots, forks. Checkpoints are in mark.c. */
 #include "model/seq.h"
 
 #include <string.h>
@@ -7,14 +7,6 @@
 #include "base/mem.h"
 #include "format/quant.h"
 #include "model/seq_impl.h"
-
-struct mark {
-    struct seq_pool *pool; /* borrowed */
-    int64_t pos;
-    int32_t n_log, n_page;
-    int32_t *pages; /* owned; references held */
-    char *rec;      /* owned [rec_bytes], host */
-};
 
 static size_t kv_page_bytes(uint32_t type, int64_t n_head, int64_t d) {
     uint64_t row = 0;
@@ -58,14 +50,14 @@ static size_t rec_layer_bytes(const struct layer_state *l) {
            sizeof(float);
 }
 
-static int32_t n_pages_for(int64_t n_ctx) { return (int32_t)((n_ctx + KV_PAGE - 1) / KV_PAGE); }
+int32_t seq_n_pages_for(int64_t n_ctx) { return (int32_t)((n_ctx + KV_PAGE - 1) / KV_PAGE); }
 
 uint64_t seq_pool_bytes(const struct model *m, const struct seq_pool_params *p) {
     uint64_t n = 0;
     for (int32_t il = 0; il < arch_n_layer_all(&m->hp); il++) {
         struct layer_state l;
         shape_layer(m, p, il, &l);
-        n += (uint64_t)n_pages_for(p->n_ctx) * (l.kv.k_page_bytes + l.kv.v_page_bytes);
+        n += (uint64_t)seq_n_pages_for(p->n_ctx) * (l.kv.k_page_bytes + l.kv.v_page_bytes);
         n += (uint64_t)p->n_slot * rec_layer_bytes(&l);
     }
     if (m->hp.n_nextn) n += (uint64_t)p->n_slot * (uint64_t)m->hp.n_embd * sizeof(float);
@@ -125,13 +117,14 @@ int seq_pool_new(struct seq_pool **out, struct model *m, const struct seq_pool_p
     if (!p) return err_set(e, CHIMERE_ENOMEM, "out of memory");
     p->m = m;
     p->params = *params;
-    p->n_page = n_pages_for(params->n_ctx);
+    p->n_page = seq_n_pages_for(params->n_ctx);
     int32_t n_all = arch_n_layer_all(&m->hp);
     p->layer = mem_alloc_array((size_t)n_all, sizeof *p->layer);
     p->page_refs = mem_alloc_array((size_t)p->n_page, sizeof *p->page_refs);
     p->free_pages = mem_alloc_array((size_t)p->n_page, sizeof *p->free_pages);
     p->free_slots = mem_alloc_array((size_t)params->n_slot, sizeof *p->free_slots);
-    if (!p->layer || !p->page_refs || !p->free_pages || !p->free_slots)
+    p->twin = mem_alloc_array((size_t)p->n_page, sizeof *p->twin);
+    if (!p->layer || !p->page_refs || !p->free_pages || !p->free_slots || !p->twin)
         rc = err_set(e, CHIMERE_ENOMEM, "out of memory");
     for (int32_t i = 0; !rc && i < p->n_page; i++) p->free_pages[i] = p->n_page - 1 - i;
     for (int32_t i = 0; !rc && i < params->n_slot; i++) p->free_slots[i] = params->n_slot - 1 - i;
@@ -169,6 +162,8 @@ void seq_pool_free(struct seq_pool *p) {
     mem_free(p->page_refs);
     mem_free(p->free_pages);
     mem_free(p->free_slots);
+    mem_free(p->twin);
+    mem_free(p->spare_rec);
     mem_free(p);
 }
 
@@ -176,11 +171,19 @@ int64_t seq_pool_free_ctx(const struct seq_pool *p) { return (int64_t)p->n_free_
 
 /* ---- pages ---- */
 
-static void page_unref(struct seq_pool *p, int32_t page) {
-    if (--p->page_refs[page] == 0) p->free_pages[p->n_free_page++] = page;
+void seq_page_changes(struct seq_pool *p, int32_t page) {
+    if (!p->twin[page]) return;
+    p->twin[page]->page = -1;
+    p->twin[page] = NULL;
 }
 
-static int32_t page_take(struct seq_pool *p) {
+void seq_page_unref(struct seq_pool *p, int32_t page) {
+    if (--p->page_refs[page]) return;
+    seq_page_changes(p, page);
+    p->free_pages[p->n_free_page++] = page;
+}
+
+int32_t seq_page_take(struct seq_pool *p) {
     if (!p->n_free_page) return -1;
     int32_t page = p->free_pages[--p->n_free_page];
     p->page_refs[page] = 1;
@@ -199,11 +202,11 @@ static void page_copy(struct seq_pool *p, int32_t dst, int32_t src) {
     }
 }
 
-static void drop_pages(struct seq *s, int32_t keep) {
-    while (s->n_page > keep) page_unref(s->pool, s->pages[--s->n_page]);
+void seq_drop_pages(struct seq *s, int32_t keep) {
+    while (s->n_page > keep) seq_page_unref(s->pool, s->pages[--s->n_page]);
 }
 
-static int grow_table(struct seq *s, int32_t n, struct err *e) {
+int seq_grow_table(struct seq *s, int32_t n, struct err *e) {
     if (n <= s->cap_page) return 0;
     int32_t cap = s->cap_page ? s->cap_page : 16;
     while (cap < n) cap *= 2;
@@ -219,8 +222,8 @@ int seq_reserve(struct seq *s, int64_t n, struct err *e) {
     if (n < 0 || n > p->params.n_ctx || s->pos > p->params.n_ctx - n)
         return err_set(e, CHIMERE_ELIMIT, "context: expected at most %lld positions, got %lld",
                        (long long)p->params.n_ctx, (long long)(s->pos + n));
-    int32_t want = n_pages_for(s->pos + n), first = (int32_t)(s->pos / KV_PAGE);
-    int rc = grow_table(s, want, e);
+    int32_t want = seq_n_pages_for(s->pos + n), first = (int32_t)(s->pos / KV_PAGE);
+    int rc = seq_grow_table(s, want, e);
     if (rc) return rc;
     bool shared = first < s->n_page && p->page_refs[s->pages[first]] > 1;
     if (want - s->n_page + (shared ? 1 : 0) > p->n_free_page)
@@ -228,12 +231,13 @@ int seq_reserve(struct seq *s, int64_t n, struct err *e) {
                        "context memory is full: %lld positions wanted, %lld free", (long long)n,
                        (long long)seq_pool_free_ctx(p));
     if (shared) {
-        int32_t page = page_take(p);
+        int32_t page = seq_page_take(p);
         if (s->pos % KV_PAGE) page_copy(p, page, s->pages[first]);
-        page_unref(p, s->pages[first]);
+        seq_page_unref(p, s->pages[first]);
         s->pages[first] = page;
     }
-    while (s->n_page < want) s->pages[s->n_page++] = page_take(p);
+    for (int32_t i = first; i < s->n_page; i++) seq_page_changes(p, s->pages[i]);
+    while (s->n_page < want) s->pages[s->n_page++] = seq_page_take(p);
     return 0;
 }
 
@@ -290,7 +294,7 @@ static void rec_zero(struct seq_pool *p, int32_t slot) {
     if (p->hidden) d->ops->zero(d, p->hidden + (size_t)slot * n, n * sizeof(float));
 }
 
-static int seq_alloc(struct seq **out, struct seq_pool *p, struct err *e) {
+int seq_alloc(struct seq **out, struct seq_pool *p, struct err *e) {
     *out = NULL;
     if (!p->n_free_slot)
         return err_set(e, CHIMERE_EBUSY, "all %d sequence slots are taken", p->params.n_slot);
@@ -310,14 +314,14 @@ int seq_new(struct seq **out, struct seq_pool *p, struct err *e) {
 
 void seq_free(struct seq *s) {
     if (!s) return;
-    drop_pages(s, 0);
+    seq_drop_pages(s, 0);
     s->pool->free_slots[s->pool->n_free_slot++] = s->slot;
     mem_free(s->pages);
     mem_free(s);
 }
 
 void seq_reset(struct seq *s) {
-    drop_pages(s, 0);
+    seq_drop_pages(s, 0);
     rec_zero(s->pool, s->slot);
     s->pos = 0;
     s->n_log = 0;
@@ -333,69 +337,12 @@ void seq_drop(struct seq *s, int32_t n) {
     s->pos -= n;
 }
 
-/* ---- snapshots ---- */
-
-int seq_mark(struct seq *s, struct mark **out, struct err *e) {
-    *out = NULL;
-    struct seq_pool *p = s->pool;
-    int32_t n_page = n_pages_for(s->pos);
-    struct mark *m = mem_zalloc(sizeof *m);
-    if (m) m->pages = mem_alloc_array((size_t)n_page + 1, sizeof *m->pages);
-    if (m) m->rec = mem_alloc(p->rec_bytes);
-    if (!m || !m->pages || !m->rec) {
-        if (m) mem_free(m->pages);
-        if (m) mem_free(m->rec);
-        mem_free(m);
-        return err_set(e, CHIMERE_ENOMEM, "checkpoint of %zu bytes: out of memory", p->rec_bytes);
-    }
-    m->pool = p;
-    m->pos = s->pos;
-    m->n_log = s->n_log;
-    m->n_page = n_page;
-    for (int32_t i = 0; i < n_page; i++) p->page_refs[m->pages[i] = s->pages[i]]++;
-    rec_transfer(p, s->slot, m->rec, true);
-    *out = m;
-    return 0;
-}
-
-/* Gives s the pages and position of m (s holds no pages). */
-static int adopt(struct seq *s, const struct mark *m, struct err *e) {
-    int rc = grow_table(s, m->n_page, e);
-    if (rc) return rc;
-    for (int32_t i = 0; i < m->n_page; i++) s->pool->page_refs[s->pages[i] = m->pages[i]]++;
-    s->n_page = m->n_page;
-    s->pos = m->pos;
-    s->n_log = m->n_log;
-    rec_transfer(s->pool, s->slot, m->rec, false);
-    return 0;
-}
-
-int seq_rewind(struct seq *s, const struct mark *m, struct err *e) {
-    if (m->pool != s->pool)
-        return err_set(e, CHIMERE_EMISMATCH, "checkpoint belongs to another pool");
-    int rc = grow_table(s, m->n_page, e);
-    if (rc) return rc;
-    drop_pages(s, 0);
-    return adopt(s, m, e);
-}
-
-int seq_from_mark(struct seq_pool *p, const struct mark *m, struct seq **out, struct err *e) {
-    if (m->pool != p) return err_set(e, CHIMERE_EMISMATCH, "checkpoint belongs to another pool");
-    int rc = seq_alloc(out, p, e);
-    if (!rc) rc = adopt(*out, m, e);
-    if (rc && *out) {
-        seq_free(*out);
-        *out = NULL;
-    }
-    return rc;
-}
-
 int seq_fork(struct seq *s, struct seq **out, struct err *e) {
     int rc = seq_alloc(out, s->pool, e);
     if (rc) return rc;
     struct seq *f = *out;
-    int32_t n_page = n_pages_for(s->pos);
-    rc = grow_table(f, n_page, e);
+    int32_t n_page = seq_n_pages_for(s->pos);
+    rc = seq_grow_table(f, n_page, e);
     if (rc) {
         seq_free(f);
         *out = NULL;
@@ -409,27 +356,7 @@ int seq_fork(struct seq *s, struct seq **out, struct err *e) {
     return 0;
 }
 
-void mark_free(struct mark *m) {
-    if (!m) return;
-    for (int32_t i = 0; i < m->n_page; i++) page_unref(m->pool, m->pages[i]);
-    mem_free(m->pages);
-    mem_free(m->rec);
-    mem_free(m);
-}
-
-int64_t mark_pos(const struct mark *m) { return m->pos; }
-
-uint64_t mark_bytes(const struct mark *m) {
-    uint64_t n = m->pool->rec_bytes;
-    for (int32_t i = 0; i < m->n_page; i++) {
-        if (m->pool->page_refs[m->pages[i]] != 1) continue;
-        for (int32_t il = 0; il < arch_n_layer_all(&m->pool->m->hp); il++)
-            n += m->pool->layer[il].kv.k_page_bytes + m->pool->layer[il].kv.v_page_bytes;
-    }
-    return n;
-}
-
-/* ---- files (seq_file.c) ---- */
+/* ---- for mark.c and seq_file.c ---- */
 
 size_t seq_page_bytes(const struct seq_pool *p) {
     size_t n = 0;

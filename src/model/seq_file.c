@@ -20,6 +20,7 @@
 #include "base/file.h"
 #include "base/hash.h"
 #include "base/mem.h"
+#include "model/mark.h"
 #include "model/seq_file.h"
 #include "model/seq_impl.h"
 
@@ -39,17 +40,17 @@ static uint64_t take64(const unsigned char *p) {
     return v;
 }
 
-static void fill_header(unsigned char h[HEADER], const struct seq *s, size_t n_extra,
+static void fill_header(unsigned char h[HEADER], const struct mark *m, size_t n_extra,
                         uint32_t crc) {
-    const struct seq_pool *p = s->pool;
+    const struct seq_pool *p = m->pool;
     memset(h, 0, HEADER);
     memcpy(h, magic, 8);
     put32(h + 8, 1);
     put64(h + 16, p->m->hash);
     put32(h + 24, p->params.k_type);
     put32(h + 28, p->params.v_type);
-    put64(h + 32, (uint64_t)s->pos);
-    put32(h + 40, (uint32_t)s->n_log);
+    put64(h + 32, (uint64_t)m->pos);
+    put32(h + 40, (uint32_t)m->n_log);
     put32(h + 44, p->params.log ? STEP_MAX_TOK : 0);
     put64(h + 48, p->rec_bytes);
     put64(h + 56, seq_page_bytes(p));
@@ -58,19 +59,21 @@ static void fill_header(unsigned char h[HEADER], const struct seq *s, size_t n_e
     put32(h + 12, hash_crc32c(0, h + 16, HEADER - 16));
 }
 
-static int32_t n_used_pages(const struct seq *s) {
-    return (int32_t)((s->pos + KV_PAGE - 1) / KV_PAGE);
+/* Appends n bytes to the file and to the checksum. */
+static bool put_part(FILE *f, const void *data, size_t n, uint32_t *crc) {
+    *crc = hash_crc32c(*crc, data, n);
+    return !n || fwrite(data, n, 1, f) == 1;
 }
 
-int seq_save(struct seq *s, const char *path, const void *extra, size_t n_extra, struct err *e) {
-    struct seq_pool *p = s->pool;
+int mark_save(const struct mark *m, const char *path, const void *extra, size_t n_extra,
+              struct err *e) {
+    struct seq_pool *p = m->pool;
     if (n_extra > MAX_EXTRA)
         return err_set(e, CHIMERE_ELIMIT, "%s: %zu bytes beside the state are too many", path,
                        n_extra);
     size_t n_page_bytes = seq_page_bytes(p);
-    size_t n_tmp = p->rec_bytes > n_page_bytes ? p->rec_bytes : n_page_bytes;
-    char *tmp = mem_alloc(n_tmp);
-    if (!tmp) return err_set(e, CHIMERE_ENOMEM, "%s: out of memory", path);
+    char *tmp = mark_n_pooled(m) ? mem_alloc(n_page_bytes) : NULL;
+    if (mark_n_pooled(m) && !tmp) return err_set(e, CHIMERE_ENOMEM, "%s: out of memory", path);
     struct file_writer w;
     int rc = file_writer_open(&w, path, e);
     if (rc) {
@@ -78,25 +81,30 @@ int seq_save(struct seq *s, const char *path, const void *extra, size_t n_extra,
         return rc;
     }
     unsigned char header[HEADER] = {0};
-    bool ok = fwrite(header, HEADER, 1, w.f) == 1;
-    uint32_t crc = hash_crc32c(0, extra, n_extra);
-    ok = ok && (!n_extra || fwrite(extra, n_extra, 1, w.f) == 1);
-    seq_rec_transfer(p, s->slot, tmp, true);
-    crc = hash_crc32c(crc, tmp, p->rec_bytes);
-    ok = ok && (!p->rec_bytes || fwrite(tmp, p->rec_bytes, 1, w.f) == 1);
-    for (int32_t i = 0; ok && i < n_used_pages(s) && n_page_bytes; i++) {
-        seq_page_transfer(p, s->pages[i], tmp, true);
-        crc = hash_crc32c(crc, tmp, n_page_bytes);
-        ok = fwrite(tmp, n_page_bytes, 1, w.f) == 1;
+    uint32_t crc = 0;
+    bool ok = fwrite(header, HEADER, 1, w.f) == 1 && put_part(w.f, extra, n_extra, &crc) &&
+              put_part(w.f, m->rec, p->rec_bytes, &crc);
+    for (int32_t i = 0; ok && i < m->n_page && n_page_bytes; i++) {
+        const struct mark_page *page = &m->pages[i];
+        if (page->page >= 0) seq_page_transfer(p, page->page, tmp, true);
+        ok = put_part(w.f, page->page >= 0 ? tmp : page->host->data, n_page_bytes, &crc);
     }
     mem_free(tmp);
-    fill_header(header, s, n_extra, crc);
+    fill_header(header, m, n_extra, crc);
     ok = ok && fseek(w.f, 0, SEEK_SET) == 0 && fwrite(header, HEADER, 1, w.f) == 1;
     if (!ok) {
         file_writer_abort(&w);
         return err_set(e, CHIMERE_EIO, "%s: cannot write", path);
     }
     return file_writer_commit(&w, e);
+}
+
+int seq_save(struct seq *s, const char *path, const void *extra, size_t n_extra, struct err *e) {
+    struct mark *m;
+    int rc = seq_mark(s, &m, e);
+    if (!rc) rc = mark_save(m, path, extra, n_extra, e);
+    mark_free(m);
+    return rc;
 }
 
 /* Everything that can be said before the body is read. */
@@ -130,26 +138,26 @@ static int check_header(const struct seq_pool *p, const unsigned char h[HEADER],
     return 0;
 }
 
-/* Body behind the header into a fresh sequence. */
-static int read_body(struct seq *s, FILE *f, const unsigned char h[HEADER], void *extra,
-                     size_t n_extra, char *tmp) {
-    struct seq_pool *p = s->pool;
-    size_t n_page_bytes = seq_page_bytes(p);
-    if (n_extra && fread(extra, n_extra, 1, f) != 1) return CHIMERE_EIO;
-    uint32_t crc = hash_crc32c(0, extra, n_extra);
-    if (p->rec_bytes && fread(tmp, p->rec_bytes, 1, f) != 1) return CHIMERE_EIO;
-    crc = hash_crc32c(crc, tmp, p->rec_bytes);
-    seq_rec_transfer(p, s->slot, tmp, false);
-    for (int32_t i = 0; i < s->n_page && n_page_bytes; i++) {
-        if (fread(tmp, n_page_bytes, 1, f) != 1) return CHIMERE_EIO;
-        crc = hash_crc32c(crc, tmp, n_page_bytes);
-        seq_page_transfer(p, s->pages[i], tmp, false);
-    }
+static bool take_part(FILE *f, void *data, size_t n, uint32_t *crc) {
+    if (n && fread(data, n, 1, f) != 1) return false;
+    *crc = hash_crc32c(*crc, data, n);
+    return true;
+}
+
+/* What follows the header, into a mark without content. */
+static int read_body(struct mark *m, FILE *f, const unsigned char h[HEADER], void *extra,
+                     size_t n_extra) {
+    size_t n_page_bytes = seq_page_bytes(m->pool);
+    uint32_t crc = 0;
+    bool ok = take_part(f, extra, n_extra, &crc) && take_part(f, m->rec, m->pool->rec_bytes, &crc);
+    for (int32_t i = 0; ok && i < m->n_page; i++)
+        ok = take_part(f, m->pages[i].host->data, n_page_bytes, &crc);
+    if (!ok) return CHIMERE_EIO;
     return crc == take32(h + 72) ? 0 : CHIMERE_ECHECKSUM;
 }
 
-int seq_load(struct seq_pool *p, const char *path, struct seq **out, void **extra, size_t *n_extra,
-             struct err *e) {
+int mark_load(struct seq_pool *p, const char *path, struct mark **out, void **extra,
+              size_t *n_extra, struct err *e) {
     *out = NULL;
     *extra = NULL;
     *n_extra = 0;
@@ -161,31 +169,43 @@ int seq_load(struct seq_pool *p, const char *path, struct seq **out, void **extr
     if (fstat(fileno(f), &st) || !S_ISREG(st.st_mode) || fread(h, HEADER, 1, f) != 1)
         rc = err_set(e, CHIMERE_EFORMAT, "expected a saved sequence, got a file too short");
     if (!rc) rc = check_header(p, h, (uint64_t)st.st_size, e);
-    size_t n = rc ? 0 : (size_t)take64(h + 64), n_page_bytes = seq_page_bytes(p);
-    char *tmp = rc ? NULL : mem_alloc(p->rec_bytes > n_page_bytes ? p->rec_bytes : n_page_bytes);
+    size_t n = rc ? 0 : (size_t)take64(h + 64);
     char *own = rc ? NULL : mem_zalloc(n + 1);
-    if (!rc && (!tmp || !own)) rc = err_set(e, CHIMERE_ENOMEM, "out of memory");
-    struct seq *s = NULL;
-    if (!rc) rc = seq_new(&s, p, e);
-    if (!rc) rc = seq_reserve(s, (int64_t)take64(h + 32), e);
+    struct mark *m =
+        own ? mark_alloc_host(p, (int64_t)take64(h + 32), (int32_t)take32(h + 40)) : NULL;
+    if (!rc && !m) rc = err_set(e, CHIMERE_ENOMEM, "out of memory");
     if (!rc) {
-        s->pos = (int64_t)take64(h + 32);
-        s->n_log = (int32_t)take32(h + 40);
-        rc = read_body(s, f, h, own, n, tmp);
+        rc = read_body(m, f, h, own, n);
         if (rc)
             err_set(e, rc,
                     rc == CHIMERE_ECHECKSUM ? "content is damaged (checksum)" : "cannot read");
     }
     fclose(f);
-    mem_free(tmp);
     if (rc) {
-        seq_free(s);
+        mark_free_host(m);
         mem_free(own);
         err_prefix(e, "%s", path);
         return rc;
     }
-    *out = s;
+    *out = m;
     *extra = own;
     *n_extra = n;
     return 0;
+}
+
+int seq_load(struct seq_pool *p, const char *path, struct seq **out, void **extra, size_t *n_extra,
+             struct err *e) {
+    *out = NULL;
+    struct mark *m;
+    int rc = mark_load(p, path, &m, extra, n_extra, e);
+    if (rc) return rc;
+    rc = seq_from_mark(p, m, out, e);
+    mark_free(m);
+    if (rc) {
+        mem_free(*extra);
+        *extra = NULL;
+        *n_extra = 0;
+        err_prefix(e, "%s", path);
+    }
+    return rc;
 }

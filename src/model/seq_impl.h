@@ -21,6 +21,29 @@ struct seq_pool {
     int32_t *free_slots; /* owned stack [n_slot] */
     int32_t n_free_slot;
     size_t rec_bytes; /* recurrent bytes of one slot over all layers, log and hidden included */
+    struct host_page **twin;     /* view [n_page]: a host copy of the same content, or NULL */
+    char *spare_rec;             /* owned [rec_bytes]: the buffer of the mark freed last, or NULL */
+    _Atomic uint64_t host_bytes; /* of all marks: recurrent copies and host pages */
+};
+
+/* A full page in host memory, shared by marks as the page in the pool was. */
+struct host_page {
+    int32_t refs;
+    int32_t page; /* in the pool with the same content, or -1 */
+    char data[];  /* [seq_page_bytes] */
+};
+
+struct mark_page {
+    int32_t page;           /* in the pool, with a reference; or -1 */
+    struct host_page *host; /* where page < 0, with a reference */
+};
+
+struct mark {
+    struct seq_pool *pool; /* borrowed */
+    int64_t pos;
+    int32_t n_log, n_page;
+    struct mark_page *pages; /* owned */
+    char *rec;               /* owned [rec_bytes], host */
 };
 
 struct seq {
@@ -32,7 +55,18 @@ struct seq {
     int32_t n_log; /* deferred tokens, included in pos */
 };
 
-/* For seq_file.c: bytes of one page or slot between device and host, in a fixed order of layers. */
+int seq_alloc(struct seq **out, struct seq_pool *p, struct err *e); /* recurrent state undefined */
+int seq_grow_table(struct seq *s, int32_t n_page, struct err *e);
+void seq_drop_pages(struct seq *s, int32_t keep);
+int32_t seq_n_pages_for(int64_t n_ctx);
+int32_t seq_page_take(struct seq_pool *p); /* -1: none is free */
+void seq_page_unref(struct seq_pool *p, int32_t page);
+void seq_page_changes(struct seq_pool *p, int32_t page); /* its host copy is no copy any more */
+/* A mark without pages in the pool, content undefined: for files. Any thread. */
+struct mark *mark_alloc_host(struct seq_pool *p, int64_t pos, int32_t n_log);
+void mark_free_host(struct mark *m); /* of a mark without pages in the pool: any thread */
+
+/* For mark.c and seq_file.c: bytes of one page or slot between device and host, in a fixed order of layers. */
 size_t seq_page_bytes(const struct seq_pool *p);
 void seq_page_transfer(struct seq_pool *p, int32_t page, char *host, bool to_host);
 void seq_rec_transfer(struct seq_pool *p, int32_t slot, char *host, bool to_host);

@@ -22,6 +22,7 @@
 #include "convert/hf.h"
 #include "kernels/cpu/cpu.h"
 #include "model/forward.h"
+#include "model/mark.h"
 #include "model/seq_file.h"
 #include "format/quant.h"
 
@@ -324,7 +325,7 @@ static void snapshots_leave_no_trace(void **state) {
             at += cuts[k];
         }
         at = 0;
-        struct mark *mark;
+        struct mark *mark, *older = NULL;
         struct seq *fork, *loaded;
         char path[400];
         void *extra;
@@ -343,6 +344,16 @@ static void snapshots_leave_no_trace(void **state) {
                 {.seq = fork, .tokens = g.tokens + 60, .n_tok = 70, .want = WANT_LAST}};
             if (forward_run(r.f, astray, 2, &logits, &e)) fail_msg("%s", e.text);
             seq_free(fork);
+            /* pages of both marks to the host, some or all: what they share is copied once */
+            if (older) {
+                int32_t n_old = mark_n_pooled(older), n_all = mark_n_pooled(mark);
+                uint64_t bytes = mark_host_bytes(r.pool);
+                assert_int_equal(mark_page_out(mark, k, &e), k < n_all ? k : n_all);
+                assert_int_equal(mark_page_out(older, 100, &e), n_old);
+                assert_int_equal(mark_n_pooled(older), 0);
+                assert_true(n_old < 1 || mark_host_bytes(r.pool) > bytes);
+            }
+            if (k % 2) mark_page_out(mark, 100, &e);
             if (k % 3 == 0) {
                 assert_int_equal(seq_rewind(r.seq, mark, &e), 0);
             } else if (k % 3 == 1) {
@@ -356,9 +367,12 @@ static void snapshots_leave_no_trace(void **state) {
                 seq_free(r.seq);
                 r.seq = loaded;
             }
-            mark_free(mark);
+            mark_free(older);
+            older = mark;
             assert_int_equal(seq_pos(r.seq), at);
         }
+        mark_free(older);
+        assert_int_equal(mark_host_bytes(r.pool), 0);
         assert_memory_equal(plain.logits, r.logits,
                             (size_t)g.n_tok * (size_t)g.n_vocab * sizeof(float));
         assert_int_equal(seq_pool_free_ctx(r.pool) + 256,

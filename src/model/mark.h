@@ -1,0 +1,31 @@
+/* mark.h: checkpoints that outlive the pool's memory: page by page to the host, and to files.
+ *
+ * A mark (seq.h) shares pages with sequences and other marks. Paged out, a page is copied to the host
+ * once, whatever number of marks hold it; a sequence restored from the mark finds pages that are still
+ * in the pool there and uploads the others. The mark stays valid throughout.
+ *
+ * Marks belong to the engine's thread, with two exceptions for a thread that writes and reads files:
+ * mark_save of a mark that is wholly on the host and not touched meanwhile, and mark_load. */
+#ifndef CHIMERE_MODEL_MARK_H
+#define CHIMERE_MODEL_MARK_H
+
+#include "model/seq.h"
+
+/* As seq_mark, as it was before the last n_drop of the deferred tokens. */
+int mark_new(struct seq *s, int32_t n_drop, struct mark **out, struct err *e);
+
+int32_t mark_n_pooled(const struct mark *m); /* pages that it holds in the pool */
+/* Moves at most n_max of them to the host, last first. Returns how many were moved; CHIMERE_ENOMEM. */
+int32_t mark_page_out(struct mark *m, int32_t n_max, struct err *e);
+/* Positions that restoring m takes out of the pool's free ones. */
+int64_t mark_n_ctx_to_load(const struct mark *m);
+/* Host memory of all marks of the pool. */
+uint64_t mark_host_bytes(const struct seq_pool *p);
+
+/* The file of seq_file.h. */
+int mark_save(const struct mark *m, const char *path, const void *extra, size_t n_extra,
+              struct err *e);
+int mark_load(struct seq_pool *p, const char *path, struct mark **out, void **extra,
+              size_t *n_extra, struct err *e);
+
+#endif
