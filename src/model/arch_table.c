@@ -5,14 +5,36 @@
 #include "base/err.h"
 #include "model/arch_impl.h"
 
-extern const struct arch arch_qwen35moe, arch_qwen35, arch_qwen3next;
-extern const struct arch arch_llama, arch_qwen2, arch_qwen3, arch_qwen3moe, arch_bert;
-extern const struct arch arch_mamba, arch_mamba2;
+/* clang-format off: one family a line */
+extern const struct arch arch_qwen35moe;
+extern const struct arch arch_qwen35;
+extern const struct arch arch_qwen3next;
+extern const struct arch arch_llama;
+extern const struct arch arch_qwen2;
+extern const struct arch arch_qwen3;
+extern const struct arch arch_qwen3moe;
+extern const struct arch arch_bert;
+extern const struct arch arch_mamba;
+extern const struct arch arch_mamba2;
+extern const struct arch arch_nemotron_h;
+extern const struct arch arch_nemotron_h_moe;
 
 const struct arch *const arch_table[] = {
-    &arch_qwen35moe, &arch_qwen35, &arch_qwen3next, &arch_llama,  &arch_qwen2, &arch_qwen3,
-    &arch_qwen3moe,  &arch_bert,   &arch_mamba,     &arch_mamba2, NULL,
+    &arch_qwen35moe,
+    &arch_qwen35,
+    &arch_qwen3next,
+    &arch_llama,
+    &arch_qwen2,
+    &arch_qwen3,
+    &arch_qwen3moe,
+    &arch_bert,
+    &arch_mamba,
+    &arch_mamba2,
+    &arch_nemotron_h,
+    &arch_nemotron_h_moe,
+    NULL,
 };
+/* clang-format on */
 
 const struct arch *arch_find(const char *name) {
     for (const struct arch *const *a = arch_table; *a; a++)

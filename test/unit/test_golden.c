@@ -26,8 +26,12 @@
 #include "model/seq_file.h"
 #include "format/quant.h"
 
-static const char *const families[] = {"qwen35moe", "qwen35",   "qwen3next", "llama", "qwen2",
-                                       "qwen3",     "qwen3moe", "mamba",     "mamba2"};
+/* clang-format off: one family a line */
+static const char *const families[] = {
+    "qwen35moe", "qwen35", "qwen3next", "llama",      "qwen2",          "qwen3",
+    "qwen3moe",  "mamba",  "mamba2",    "nemotron_h", "nemotron_h_moe",
+};
+/* clang-format on */
 enum { N_FAMILY = sizeof families / sizeof *families, MAX_TOK = 256 };
 
 struct golden {
