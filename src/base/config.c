@@ -386,7 +386,7 @@ enum cfg_origin cfg_origin(const struct cfg *c, const char *name) { return need(
 const char *cfg_text(const struct cfg *c, const char *name) {
     const struct value *v = need(c, name);
     if (!v->text) return "";
-    return strstr(name, "key") ? "(hidden)" : v->text;
+    return strstr(name, "key") || str_ends(name, "-token") ? "(hidden)" : v->text;
 }
 
 int cfg_n_pos(const struct cfg *c) { return c->n_pos; }

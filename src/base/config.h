@@ -58,7 +58,8 @@ uint64_t cfg_bytes(const struct cfg *c, const char *name);
 const char *cfg_str(const struct cfg *c, const char *name); /* CFG_STR, CFG_ENUM; NULL: unset */
 size_t cfg_list(const struct cfg *c, const char *name, const char *const **items);
 enum cfg_origin cfg_origin(const struct cfg *c, const char *name);
-/* Value as text for display, "" when unset. Options whose name contains "key" show "(hidden)". */
+/* Value as text for display, "" when unset. Options whose name contains "key" or ends on "-token"
+ * show "(hidden)". */
 const char *cfg_text(const struct cfg *c, const char *name);
 /* Positional arguments. */
 int cfg_n_pos(const struct cfg *c);

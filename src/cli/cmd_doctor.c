@@ -14,6 +14,7 @@
 
 #include "base/str.h"
 #include "cli/cli.h"
+#include "cli/hub_args.h"
 #include "net/fetch.h"
 
 const struct cfg_opt doctor_options[] = {{0}};
@@ -65,25 +66,29 @@ static void show_libraries(void) {
            sqlite3_libversion(), fetch_version());
 }
 
-static int show_options(struct err *e) {
+static int show_table(const char *name, const struct cfg_opt *options, struct err *e) {
     static const char *const origins[] = {"default", "file", "environment", "flag"};
-    char name[] = "chimere";
-    char *argv[] = {name, NULL};
-    for (const struct cli_command *cmd = cli_commands; cmd->name; cmd++) {
-        if (!cmd->options || !cmd->options->name) continue;
-        const struct cfg_opt *const tables[] = {cmd->options, NULL};
-        struct cfg *c;
-        int rc = cfg_parse(&c, tables, "", 1, argv, e);
-        if (rc) return rc;
-        printf("options of %s\n", cmd->name);
-        for (const struct cfg_opt *o = cmd->options; o->name; o++) {
-            bool set = cfg_is_set(c, o->name);
-            printf("  %-18s %-24s %s\n", o->name, set ? cfg_text(c, o->name) : "(unset)",
-                   origins[cfg_origin(c, o->name)]);
-        }
-        cfg_free(c);
+    char program[] = "chimere";
+    char *argv[] = {program, NULL};
+    const struct cfg_opt *const tables[] = {options, NULL};
+    struct cfg *c;
+    int rc = cfg_parse(&c, tables, "", 1, argv, e);
+    if (rc) return rc;
+    printf("options of %s\n", name);
+    for (const struct cfg_opt *o = options; o->name; o++) {
+        bool set = cfg_is_set(c, o->name);
+        printf("  %-18s %-24s %s\n", o->name, set ? cfg_text(c, o->name) : "(unset)",
+               origins[cfg_origin(c, o->name)]);
     }
+    cfg_free(c);
     return 0;
+}
+
+static int show_options(struct err *e) {
+    int rc = show_table("every command with a model", hub_options, e);
+    for (const struct cli_command *cmd = cli_commands; !rc && cmd->name; cmd++)
+        if (cmd->options && cmd->options->name) rc = show_table(cmd->name, cmd->options, e);
+    return rc;
 }
 
 int cmd_doctor(int argc, char **argv) {

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "cli/cli.h"
+#include "cli/hub_args.h"
 
 #define COMMAND(name, summary)                                                                     \
     int cmd_##name(int argc, char **argv);                                                         \
@@ -24,9 +25,25 @@ int cli_fail(const struct err *e) {
     return e->code == CHIMERE_EINVAL ? 2 : 1;
 }
 
+/* Commands that take a model take its name on a hub too; -hf NAME is short for -m hf:NAME. */
+static bool takes_hub(const struct cfg_opt *table, int argc, char **argv) {
+    static char names[8][400];
+    bool has_model = table == pull_options;
+    for (const struct cfg_opt *o = table; o->name; o++) has_model |= !strcmp(o->name, "model");
+    for (int i = 1, n = 0; has_model && i + 1 < argc && n < 8; i++) {
+        static char flag[] = "-m";
+        if (strcmp(argv[i], "-hf") || strlen(argv[i + 1]) >= sizeof names[0] - 3) continue;
+        snprintf(names[n], sizeof names[0], "hf:%s", argv[i + 1]);
+        argv[i] = flag;
+        argv[i + 1] = names[n++];
+    }
+    return has_model;
+}
+
 bool cli_parse(struct cfg **c, const struct cfg_opt *table, const char *usage, int argc,
                char **argv, int *status) {
-    const struct cfg_opt *const tables[] = {table, NULL};
+    const struct cfg_opt *const tables[] = {
+        table, takes_hub(table, argc, argv) ? hub_options : NULL, NULL};
     struct err e = {0};
     int rc = cfg_parse(c, tables, usage, argc, argv, &e);
     *status = rc == CHIMERE_ECANCELLED ? 0 : rc ? cli_fail(&e) : 0;

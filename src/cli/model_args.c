@@ -4,11 +4,14 @@
 #include <string.h>
 
 #include "base/file.h"
+#include "base/str.h"
+#include "cli/hub_args.h"
 #include "format/quant.h"
 #include "kernels/cpu/cpu.h"
 
 int model_args_path(const struct cfg *c, char *out, size_t out_size, struct err *e) {
     const char *path = cfg_str(c, "model");
+    if (path && str_starts(path, "hf:")) return hub_args_path(c, path, false, 0, out, out_size, e);
     if (path) {
         if ((size_t)snprintf(out, out_size, "%s", path) >= out_size)
             return err_set(e, CHIMERE_ELIMIT, "--model: path is too long");

@@ -2,7 +2,7 @@
 // by path. Prints its port; ends when its standard input closes. /sha/N tells the SHA-256 that /bytes/N has.
 //
 // FOLDER/OWNER/REPO/... is served as a model hub: /api/models/OWNER/REPO/revision/main and
-// /OWNER/REPO/resolve/main/FILE, the latter by a redirect to another host name, as the real one does.
+// /OWNER/REPO/resolve/REVISION/FILE, the latter by a redirect to another host name, as the real one does.
 import { createHash } from "node:crypto";
 import { createReadStream, existsSync, readdirSync, readFileSync, statSync } from "node:fs";
 import { createServer } from "node:http";
@@ -151,7 +151,7 @@ function hub(req, res, path) {
         });
         return res.end(JSON.stringify({ id: m[1], sha: "c".repeat(40), siblings }));
     }
-    m = /^\/([^/]+\/[^/]+)\/resolve\/main\/(.+)$/.exec(path);
+    m = /^\/([^/]+\/[^/]+)\/resolve\/[0-9a-f]{40}\/(.+)$/.exec(path);
     if (m) {
         if (m[1].startsWith("evil/")) return sendBytes(req, res, 1000);
         return res.writeHead(302, { location: `http://localhost:${port}/cdn/${m[1]}/${m[2]}` }).end();

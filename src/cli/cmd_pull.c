@@ -1,0 +1,33 @@
+/* cmd_pull.c: fetches a model from a hub into the models directory and prints where it is. */
+#include <stdio.h>
+
+#include "cli/hub_args.h"
+
+/* clang-format off */
+const struct cfg_opt pull_options[] = {
+    {"parts", 0, CFG_INT, "N", "4", 1, 16, NULL, "connections at once"},
+    {0}};
+/* clang-format on */
+
+int cmd_pull(int argc, char **argv) {
+    struct cfg *c;
+    int status;
+    if (!cli_parse(
+            &c, pull_options,
+            "usage: chimere pull hf:OWNER/REPO[:FILE or TYPE]\n\n"
+            "Fetches a GGUF model, all parts of a split one, and checks it. TYPE is a quantised\n"
+            "type such as Q4_K_M. An interrupted download goes on where it stopped. Afterwards\n"
+            "every command finds it offline: chimere serve -m hf:OWNER/REPO:TYPE",
+            argc, argv, &status))
+        return status;
+    struct err e = {0};
+    char path[4096];
+    int rc = cfg_n_pos(c) == 1
+                 ? 0
+                 : err_set(&e, CHIMERE_EINVAL, "expected one model, hf:OWNER/REPO[:TYPE]");
+    if (!rc)
+        rc = hub_args_path(c, cfg_pos(c, 0), true, (int)cfg_int(c, "parts"), path, sizeof path, &e);
+    if (!rc) puts(path);
+    cfg_free(c);
+    return rc ? cli_fail(&e) : 0;
+}

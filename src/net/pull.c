@@ -1,0 +1,221 @@
+#include "net/pull.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include "base/file.h"
+#include "base/str.h"
+#include "net/download.h"
+#include "net/fetch.h"
+
+enum { PATH_BYTES = 4096, SPARE_BYTES = 64 << 20 };
+
+static int join(char *out, size_t size, struct err *e, const char *dir, const struct hub_ref *r,
+                const char *path) {
+    int n = snprintf(out, size, "%s/%s/%s%s%s", dir, r->owner, r->repo, *path ? "/" : "", path);
+    if (n > 0 && (size_t)n < size) return 0;
+    return err_set(e, CHIMERE_ELIMIT, "%.100s...: the path is too long", dir);
+}
+
+/* ---- what is there ---- */
+
+static int walk(struct hub_list *l, const char *root, const char *under, int depth) {
+    char at[PATH_BYTES], name[HUB_MAX_PATH_BYTES + 300];
+    snprintf(at, sizeof at, "%s/%s", root, under);
+    DIR *d = opendir(at);
+    int rc = 0;
+    for (struct dirent *entry; d && !rc && (entry = readdir(d));) {
+        struct stat st;
+        snprintf(name, sizeof name, "%s%s%s", under, *under ? "/" : "", entry->d_name);
+        if (!hub_path_is_safe(name) || fstatat(dirfd(d), entry->d_name, &st, AT_SYMLINK_NOFOLLOW))
+            continue;
+        if (S_ISDIR(st.st_mode) && depth < HUB_MAX_DEPTH) rc = walk(l, root, name, depth + 1);
+        else if (S_ISREG(st.st_mode)) rc = hub_list_add(l, name, (uint64_t)st.st_size, NULL);
+        if (rc == CHIMERE_EINVAL) rc = 0;
+    }
+    if (d) closedir(d);
+    return rc;
+}
+
+static int by_path(const void *a, const void *b) {
+    return strcmp(((const struct hub_file *)a)->path, ((const struct hub_file *)b)->path);
+}
+
+int pull_local(const char *dir, const struct hub_ref *r, char *out, size_t out_size,
+               struct err *e) {
+    char root[PATH_BYTES];
+    struct hub_list l;
+    size_t first = 0, n;
+    hub_list_init(&l);
+    int rc = join(root, sizeof root, e, dir, r, "");
+    if (!rc && walk(&l, root, "", 1)) rc = err_set(e, CHIMERE_ELIMIT, "%s: too many files", root);
+    if (!rc && l.n) qsort(l.files, l.n, sizeof *l.files, by_path);
+    if (!rc && !l.n) rc = err_set(e, CHIMERE_ENOENT, "%s/%s: not in %s", r->owner, r->repo, dir);
+    if (!rc) rc = hub_choose(&l, r, &first, &n, e);
+    if (!rc) rc = join(out, out_size, e, dir, r, l.files[first].path);
+    hub_list_fini(&l);
+    return rc;
+}
+
+/* ---- the hub ---- */
+
+static int list(const struct pull *p, const char *endpoint, const struct hub_ref *r,
+                struct hub_list *l, struct err *e) {
+    char url[FETCH_MAX_URL_BYTES];
+    snprintf(url, sizeof url, "%.4000s/api/models/%s/%s/revision/main?blobs=true", endpoint,
+             r->owner, r->repo);
+    const struct fetch_request q = {.url = url,
+                                    .bearer = p->token,
+                                    .total_ms = 120000,
+                                    .is_cancelled = p->is_cancelled,
+                                    .ud = p->ud};
+    struct fetch_reply reply;
+    int rc = fetch_ok(&q, &reply, e);
+    if (rc == CHIMERE_EREFUSED) err_hint(e, "private and gated models need --hf-token");
+    if (!rc) rc = hub_list_read(l, reply.body.n ? reply.body.p : "", reply.body.n, e);
+    fetch_reply_fini(&reply);
+    return rc;
+}
+
+/* Path components as they stand in an address. */
+static void encode(struct buf *b, const char *path) {
+    for (const char *p = path; *p; p++) {
+        unsigned char c = (unsigned char)*p;
+        bool plain = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
+                     strchr("-._~/", c);
+        if (plain) buf_putc(b, *p);
+        else buf_printf(b, "%%%02X", c);
+    }
+}
+
+/* The directory of the file, made, and certain to lie within the models directory. */
+static int prepare_dir(const struct pull *p, const char *path, struct err *e) {
+    char parent[PATH_BYTES], root[PATH_BYTES], real[PATH_BYTES];
+    snprintf(parent, sizeof parent, "%s", path);
+    *strrchr(parent, '/') = 0;
+    int rc = file_mkdirs(parent, e);
+    if (rc) return rc;
+    if (!realpath(p->dir, root) || !realpath(parent, real))
+        return err_set(e, CHIMERE_EIO, "%s: %s", parent, strerror(errno));
+    size_t n = strlen(root);
+    if (strncmp(real, root, n) || real[n] != '/')
+        return err_set(e, CHIMERE_EREFUSED, "%s: leads outside %s, to %s", parent, root, real);
+    return 0;
+}
+
+static bool is_there(const char *path, const struct hub_file *f) {
+    char note[PATH_BYTES + 8], *text;
+    struct stat st;
+    size_t n;
+    if (stat(path, &st) || !S_ISREG(st.st_mode) || (uint64_t)st.st_size != f->size) return false;
+    if (!f->sha256[0]) return false;
+    snprintf(note, sizeof note, "%s.sha256", path);
+    if (file_read(note, 1024, &text, &n, NULL)) return false;
+    bool same = n > 64 && text[64] == ' ' && (text[64] = 0, str_eq_nocase(text, f->sha256));
+    mem_free(text);
+    return same;
+}
+
+static int write_note(const char *path, const struct hub_file *f, struct err *e) {
+    char note[PATH_BYTES + 8];
+    struct file_writer w;
+    snprintf(note, sizeof note, "%s.sha256", path);
+    if (!f->sha256[0]) return 0;
+    int rc = file_writer_open(&w, note, e);
+    if (rc) return rc;
+    fprintf(w.f, "%s  %s\n", f->sha256, strrchr(path, '/') + 1);
+    return file_writer_commit(&w, e);
+}
+
+static int pull_file(const struct pull *p, const char *endpoint, const struct hub_ref *r,
+                     const struct hub_list *l, const struct hub_file *f, const char *path,
+                     struct err *e) {
+    struct buf url;
+    buf_init(&url, FETCH_MAX_URL_BYTES);
+    buf_printf(&url, "%s/%s/%s/resolve/%s/", endpoint, r->owner, r->repo, l->revision);
+    encode(&url, f->path);
+    int rc = url.failed ? err_set(e, url.failed, "%s: the address is too long", f->path) : 0;
+    const struct download d = {.url = url.p,
+                               .path = path,
+                               .bearer = p->token,
+                               .sha256 = f->sha256[0] ? f->sha256 : NULL,
+                               .length = f->size,
+                               .n_part = p->n_part,
+                               .wait_ms = p->wait_ms,
+                               .on_bytes = p->on_bytes,
+                               .on_check = p->on_check,
+                               .is_cancelled = p->is_cancelled,
+                               .ud = p->ud};
+    if (!rc) rc = download_file(&d, e);
+    if (!rc) rc = write_note(path, f, e);
+    buf_fini(&url);
+    return rc;
+}
+
+/* A file that is partly there has taken its blocks already. */
+static uint64_t bytes_on_disk(const char *path) {
+    char part[PATH_BYTES + 8];
+    struct stat st;
+    snprintf(part, sizeof part, "%s.part", path);
+    return stat(part, &st) ? 0 : (uint64_t)st.st_blocks * 512;
+}
+
+static int check_room(const struct pull *p, uint64_t need, struct err *e) {
+    struct statvfs v;
+    if (statvfs(p->dir, &v)) return 0;
+    uint64_t have = (uint64_t)v.f_bavail * v.f_frsize;
+    if (need == 0 || (have >= need && have - need >= SPARE_BYTES)) return 0;
+    char a[16], b[16];
+    str_bytes(a, need);
+    str_bytes(b, have);
+    err_set(e, CHIMERE_ELIMIT, "%s: expected room for %s, there is %s", p->dir, a, b);
+    err_hint(e, "choose a smaller type, or another place with --models-dir");
+    return CHIMERE_ELIMIT;
+}
+
+static int pull_chosen(const struct pull *p, const char *endpoint, const struct hub_ref *r,
+                       const struct hub_list *l, size_t first, size_t n, struct err *e) {
+    char path[PATH_BYTES];
+    uint64_t need = 0;
+    int rc = 0;
+    for (size_t i = 0; !rc && i < n; i++) {
+        const struct hub_file *f = &l->files[first + i];
+        rc = join(path, sizeof path - 16, e, p->dir, r, f->path);
+        if (!rc) rc = prepare_dir(p, path, e);
+        uint64_t have = rc ? 0 : is_there(path, f) ? f->size : bytes_on_disk(path);
+        if (have < f->size) need += f->size - have;
+    }
+    if (!rc) rc = check_room(p, need, e);
+    for (size_t i = 0; !rc && i < n; i++) {
+        const struct hub_file *f = &l->files[first + i];
+        rc = join(path, sizeof path - 16, e, p->dir, r, f->path);
+        bool there = !rc && is_there(path, f);
+        if (!rc && p->on_file) p->on_file(p->ud, f, i, n, there);
+        if (!rc && !there) rc = pull_file(p, endpoint, r, l, f, path, e);
+    }
+    return rc;
+}
+
+int pull_model(const struct pull *p, const struct hub_ref *r, char *out, size_t out_size,
+               struct err *e) {
+    char endpoint[2048];
+    snprintf(endpoint, sizeof endpoint, "%s", p->endpoint ? p->endpoint : PULL_ENDPOINT);
+    for (size_t n = strlen(endpoint); n && endpoint[n - 1] == '/';) endpoint[--n] = 0;
+    struct hub_list l;
+    size_t first = 0, n = 0;
+    hub_list_init(&l);
+    int rc = file_mkdirs(p->dir, e);
+    if (!rc) rc = list(p, endpoint, r, &l, e);
+    if (!rc) rc = hub_choose(&l, r, &first, &n, e);
+    if (!rc) rc = pull_chosen(p, endpoint, r, &l, first, n, e);
+    if (!rc) rc = join(out, out_size, e, p->dir, r, l.files[first].path);
+    hub_list_fini(&l);
+    return rc;
+}
