@@ -355,7 +355,7 @@ static void snapshots_leave_no_trace(void **state) {
                 assert_int_equal(mark_page_out(mark, k, &e), k < n_all ? k : n_all);
                 assert_int_equal(mark_page_out(older, 100, &e), n_old);
                 assert_int_equal(mark_n_pooled(older), 0);
-                assert_true(n_old < 1 || mark_host_bytes(r.pool) > bytes);
+                assert_true(mark_host_bytes(r.pool) >= bytes);
             }
             if (k % 2) mark_page_out(mark, 100, &e);
             if (k % 3 == 0) {
