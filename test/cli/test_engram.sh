@@ -1,0 +1,73 @@
+#!/usr/bin/env bash
+# engram: tables from texts, what they answer, and their upkeep.
+set -euo pipefail
+# shellcheck source=test/cli/lib.sh
+. "$(dirname "$0")/lib.sh"
+
+mkdir -p texts/sub
+printf 'the red fox jumps over the lazy dog\n<|doc|>\nthe red fox sleeps under the old tree\n' >texts/a.txt
+printf 'the red fox jumps over the fence\n' >texts/sub/b.txt
+printf '{"q": "Who jumps?", "a": "the red fox jumps"}\n' >texts/c.jsonl
+printf 'bin\0ary' >texts/d.dat
+engram() { "$CHIMERE" engram "$@"; }
+
+engram build -q -o t.engram --date 2026-01-10 texts >built
+grep -q 'from .* tokens of 4 documents' built || fail "build: $(cat built)"
+grep -q '1 files that are no text' built || fail "a binary file: $(cat built)"
+engram verify t.engram >/dev/null
+engram build -q -o again.engram --date 2026-01-10 texts >/dev/null
+cmp t.engram again.engram || fail "two builds differ"
+engram query t.engram 'the red fox' --json >hits
+grep -q '"text": " j"' hits || fail "query: $(cat hits)"
+grep -q '"count": 3.0' hits || fail "query: $(cat hits)"
+engram query t.engram 'zebra quark' | grep -q 'no context' || fail "query of what is not there"
+engram stats t.engram --json | grep -q '"n_doc": 4' || fail "stats"
+
+# forget, twice: the second changes nothing; what came from elsewhere stays
+engram forget t.engram --source texts/sub/b.txt -o f.engram | grep -q '3 documents, 1 dropped' || fail forget
+engram forget f.engram --source texts/sub/b.txt -o g.engram | grep -q '3 documents, 0 dropped' || fail forget
+cmp f.engram g.engram || fail "forgetting twice differs"
+engram query f.engram 'the red fox' --json | grep -q '"count": 2.0' || fail "what was forgotten counts"
+
+# merge gives it back, and merging again changes nothing
+engram build -q -o b.engram --date 2026-01-10 texts/sub/b.txt >/dev/null
+engram merge -o m.engram f.engram b.engram >/dev/null
+engram merge -o n.engram m.engram b.engram m.engram >/dev/null
+cmp m.engram n.engram || fail "merging again changes something"
+engram query m.engram 'the red fox' --json | grep -q '"count": 3.0' || fail "merge"
+
+# decay: half after 30 days, gone after 90, the same when repeated
+engram decay t.engram -o d.engram --date 2026-02-09 >/dev/null
+engram decay d.engram -o e.engram --date 2026-02-09 >/dev/null
+cmp d.engram e.engram || fail "decay repeated differs"
+engram query d.engram 'the red fox' --json | grep -q '"count": 1.5' || fail "decay: $(engram query d.engram 'the red fox')"
+engram decay t.engram -o e.engram --date 2026-04-11 | grep -q '0 documents, 4 dropped' || fail "drop"
+engram verify e.engram >/dev/null
+
+# sync: only what changed is read, and the result is that of a fresh build
+sync_it() { engram sync --tables tables --domain mine texts; }
+sync_it | grep -q '0 files unchanged, 3 new' || fail "first sync"
+sync_it | grep -q '3 files unchanged, 0 new, 0 changed, 0 gone; nothing to do' || fail "second sync"
+printf 'the blue fox jumps\n' >texts/sub/b.txt
+rm texts/c.jsonl
+sync_it | grep -q '1 files unchanged, 0 new, 1 changed, 1 gone' || fail "sync of changes"
+engram query --tables tables mine 'the blue fox' | grep -q '" j"' || fail "a changed file"
+engram verify --tables tables mine >/dev/null
+cp tables/mine.engram kept
+rm tables/mine.engram
+sync_it >/dev/null
+cmp tables/mine.engram kept || fail "in step differs from fresh"
+
+# bad input
+head -c 1000 t.engram >cut.engram
+refuses 1 'cut n-gram table' engram stats cut.engram
+refuses 1 'not an n-gram table' engram stats texts/a.txt
+refuses 1 'No such file' engram stats nothing.engram
+"$CHIMERE" synth qwen35moe-mini q8 m.gguf --layers 4 --experts 4 --vocab 512 >/dev/null
+refuses 1 'another tokenizer' engram query -m m.gguf t.engram 'the red fox'
+refuses 2 'expected a subcommand' engram frobnicate
+refuses 2 '--half-life: expected a time' engram decay t.engram --half-life soon
+refuses 2 '--date: expected' engram decay t.engram --date yesterday
+refuses 1 'expected an object with "text"' engram build -q -o x.engram <(:) "$(printf '[1]\n' >bad.jsonl; echo bad.jsonl)"
+[ ! -e x.engram ] || fail "a failed build left a table"
+echo "engram: ok"

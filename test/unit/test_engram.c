@@ -1,0 +1,334 @@
+/* test_engram.c: tables against brute force over the same texts; damage; determinism. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/file.h"
+#include "base/hash.h"
+#include "base/mem.h"
+#include "base/rng.h"
+#include "engram/build.h"
+#include "scratch.h"
+
+enum { VOCAB = 50, MAX_DOC = 64, MAX_LEN = 400 };
+
+static const uint64_t tokenizer = 0x1234567890abcdef;
+
+struct corpus {
+    int32_t doc[MAX_DOC][MAX_LEN];
+    int n[MAX_DOC], n_doc;
+    uint32_t weight[MAX_DOC];
+};
+
+static char path[128];
+
+static int set_up(void **state) {
+    int rc = scratch_make(state);
+    snprintf(path, sizeof path, "%s/a.engram", scratch);
+    return rc;
+}
+
+/* Texts with much repetition: walks that copy earlier stretches. */
+static void make_corpus(struct corpus *c, uint64_t seed, int n_doc) {
+    struct rng r;
+    rng_seed(&r, seed);
+    *c = (struct corpus){.n_doc = n_doc};
+    for (int d = 0; d < n_doc; d++) {
+        c->n[d] = 1 + (int)rng_below(&r, MAX_LEN);
+        c->weight[d] = 1 + (uint32_t)rng_below(&r, ENGRAM_UNIT);
+        for (int i = 0; i < c->n[d];) {
+            int from = (int)rng_below(&r, (uint64_t)d + 1), len = 1 + (int)rng_below(&r, 20);
+            int at = (int)rng_below(&r, MAX_LEN);
+            bool copy = rng_below(&r, 3) && from < d && at + len < c->n[from];
+            for (int k = 0; k < len && i < c->n[d]; k++, i++)
+                c->doc[d][i] = copy ? c->doc[from][at + k] : (int32_t)rng_below(&r, VOCAB) / 3;
+        }
+    }
+}
+
+static void write_table(const struct corpus *c, size_t memory) {
+    struct err e = {0};
+    struct engram_builder *b;
+    const struct engram_build_params p = {
+        .tok_hash = tokenizer, .n_vocab = VOCAB, .memory_bytes = memory};
+    assert_int_equal(engram_builder_new(&b, path, &p, &e), 0);
+    for (int d = 0; d < c->n_doc; d++) {
+        char name[16];
+        uint32_t id;
+        snprintf(name, sizeof name, "doc%d", d);
+        assert_int_equal(
+            engram_builder_source(b, (struct slice){name, strlen(name)}, (uint64_t)d, &id, &e), 0);
+        assert_int_equal(
+            engram_builder_doc(b, c->doc[d], (size_t)c->n[d], id, 1000 + d, c->weight[d], &e), 0);
+    }
+    if (engram_builder_finish(b, &e)) fail_msg("%s", e.text);
+}
+
+static struct engram_table *open_table(void) {
+    struct engram_table *t;
+    struct err e = {0};
+    if (engram_table_open(&t, path, tokenizer, VOCAB, &e)) fail_msg("%s", e.text);
+    return t;
+}
+
+/* What followed the last k tokens of ctx: counts by token, number of documents; returns occurrences. */
+static int brute(const struct corpus *c, const int32_t *ctx, int n_ctx, int k, uint32_t *count,
+                 uint32_t *n_doc) {
+    int n = 0;
+    memset(count, 0, VOCAB * sizeof *count);
+    *n_doc = 0;
+    for (int d = 0; d < c->n_doc; d++) {
+        bool here = false;
+        for (int i = k; i < c->n[d]; i++) {
+            if (memcmp(c->doc[d] + i - k, ctx + n_ctx - k, (size_t)k * sizeof *ctx) != 0) continue;
+            count[c->doc[d][i]] += c->weight[d];
+            here = true;
+            n++;
+        }
+        *n_doc += here;
+    }
+    return n;
+}
+
+static void check_context(const struct corpus *c, const struct engram_table *t, const int32_t *ctx,
+                          int n_ctx) {
+    struct engram_hit hits[ENGRAM_N_ORDER];
+    uint32_t count[VOCAB], n_doc;
+    int n_hit = engram_lookup(t, ctx, n_ctx, hits), at = 0, last = 0;
+    for (int k = n_ctx < 8 ? n_ctx : 8; k >= ENGRAM_MIN_ORDER; k--) {
+        int n = brute(c, ctx, n_ctx, k, count, &n_doc);
+        if (!n) continue;
+        if (n == 1 && last == 1) continue; /* as unique as the longer one: reported once */
+        last = n;
+        assert_true(at < n_hit);
+        const struct engram_hit *h = &hits[at++];
+        assert_int_equal(h->order, k);
+        assert_int_equal(h->n_doc, n_doc);
+        assert_int_equal(h->is_unique, n == 1);
+        uint32_t total = 0, distinct = 0, previous = UINT32_MAX;
+        for (int i = 0; i < VOCAB; i++) total += count[i], distinct += count[i] > 0;
+        assert_int_equal(h->total, total);
+        assert_int_equal(h->n_next, distinct);
+        for (uint32_t i = 0; i < h->n_next; i++) {
+            const struct engram_next *x = engram_hit_next(h) + i;
+            assert_int_equal(x->count, count[x->token]);
+            assert_true(x->count <= previous);
+            previous = x->count;
+        }
+    }
+    assert_int_equal(at, n_hit);
+}
+
+static void lookups_equal_brute_force(void **state) {
+    (void)state;
+    static struct corpus c;
+    for (uint64_t seed = 1; seed <= 12; seed++) {
+        struct rng r;
+        rng_seed(&r, seed + 100);
+        make_corpus(&c, seed, seed == 1 ? 1 : 2 + (int)(seed * 3));
+        write_table(&c, 0);
+        struct engram_table *t = open_table();
+        struct err e = {0};
+        if (engram_table_verify(t, &e)) fail_msg("%s", e.text);
+        for (int i = 0; i < 600; i++) {
+            int d = (int)rng_below(&r, (uint64_t)c.n_doc), n = (int)rng_below(&r, 12);
+            int32_t ctx[16];
+            if (n > c.n[d]) n = c.n[d];
+            int at = (int)rng_below(&r, (uint64_t)(c.n[d] - n) + 1);
+            memcpy(ctx, c.doc[d] + at, (size_t)n * sizeof *ctx);
+            if (n && rng_below(&r, 3) == 0) /* a context that breaks off somewhere */
+                ctx[rng_below(&r, (uint64_t)n)] = (int32_t)rng_below(&r, VOCAB);
+            check_context(&c, t, ctx, n);
+        }
+        engram_table_close(t);
+    }
+}
+
+/* Documents, sources and provenance come back; a position leads to its document. */
+static void documents_come_back(void **state) {
+    (void)state;
+    static struct corpus c;
+    make_corpus(&c, 5, 20);
+    write_table(&c, 0);
+    struct engram_table *t = open_table();
+    struct engram_info info;
+    engram_table_info(t, &info);
+    assert_int_equal(info.n_doc, 20);
+    assert_int_equal(info.n_source, 20);
+    for (uint32_t i = 0; i < 20; i++) {
+        struct engram_doc d, at;
+        char name[16];
+        uint64_t content;
+        assert_true(engram_table_doc(t, i, &d));
+        assert_int_equal(d.n_tok, c.n[i]);
+        assert_memory_equal(d.tokens, c.doc[i], d.n_tok * sizeof(int32_t));
+        assert_int_equal(d.time, 1000 + i);
+        assert_int_equal(d.weight, c.weight[i]);
+        snprintf(name, sizeof name, "doc%u", i);
+        struct slice s = engram_table_source(t, d.source, &content);
+        assert_int_equal(s.n, strlen(name));
+        assert_memory_equal(s.p, name, s.n);
+        assert_int_equal(content, i);
+        assert_true(engram_table_doc_at(t, d.begin + d.n_tok - 1, &at));
+        assert_int_equal(at.begin, d.begin);
+        assert_false(engram_table_doc_at(t, d.begin + d.n_tok, &at)); /* the boundary */
+    }
+    assert_false(engram_table_doc_at(t, 0, &(struct engram_doc){0}));
+    engram_table_close(t);
+}
+
+static uint64_t file_hash(void) {
+    char *p;
+    size_t n;
+    assert_int_equal(file_read(path, 1 << 24, &p, &n, NULL), 0);
+    uint64_t h = hash_bytes(p, n, 0);
+    mem_free(p);
+    return h;
+}
+
+/* One run in memory, or many merged from disk: the same bytes. */
+static void building_is_deterministic(void **state) {
+    (void)state;
+    static struct corpus c;
+    make_corpus(&c, 9, MAX_DOC);
+    write_table(&c, 0);
+    uint64_t first = file_hash();
+    write_table(&c, 0);
+    assert_true(first == file_hash());
+    /* a text long enough for several runs of the least memory */
+    struct err e = {0};
+    uint64_t hashes[2];
+    int32_t *text = mem_alloc(400000 * sizeof *text);
+    struct rng r;
+    rng_seed(&r, 3);
+    for (int i = 0; i < 400000; i++)
+        text[i] = i > 500 && rng_below(&r, 30) ? text[i - 1 - (int)rng_below(&r, 3) * 100]
+                                               : (int32_t)rng_below(&r, VOCAB);
+    for (int i = 0; i < 2; i++) {
+        struct engram_builder *b;
+        uint32_t id;
+        const struct engram_build_params p = {
+            .tok_hash = 1, .n_vocab = VOCAB, .memory_bytes = i ? 1 << 20 : 0};
+        assert_int_equal(engram_builder_new(&b, path, &p, &e), 0);
+        assert_int_equal(engram_builder_source(b, SLICE("s"), 0, &id, &e), 0);
+        for (int d = 0; d < 4; d++)
+            assert_int_equal(engram_builder_doc(b, text + d * 100000, 100000, id, 0, 16, &e), 0);
+        if (engram_builder_finish(b, &e)) fail_msg("%s", e.text);
+        hashes[i] = file_hash();
+    }
+    assert_true(hashes[0] == hashes[1]);
+    struct engram_table *t;
+    if (engram_table_open(&t, path, 1, VOCAB, &e)) fail_msg("%s", e.text);
+    if (engram_table_verify(t, &e)) fail_msg("%s", e.text);
+    engram_table_close(t);
+    mem_free(text);
+}
+
+/* Every cut and a sample of flipped bytes: refused with a sentence. */
+static void damage_is_refused(void **state) {
+    (void)state;
+    static struct corpus c;
+    make_corpus(&c, 2, 3);
+    write_table(&c, 0);
+    char *p;
+    size_t n;
+    struct engram_table *t;
+    assert_int_equal(file_read(path, 1 << 24, &p, &n, NULL), 0);
+    assert_int_equal(engram_table_open_memory(&t, p, n, "memory", tokenizer, VOCAB, NULL), 0);
+    engram_table_close(t);
+    for (size_t cut = 0; cut < n; cut += cut < 700 ? 1 : 97) {
+        struct err e = {0};
+        assert_true(engram_table_open_memory(&t, p, cut, "cut", tokenizer, VOCAB, &e) < 0);
+        assert_true(strlen(e.text) > 10);
+    }
+    for (size_t at = 0; at < n; at += at < 600 ? 1 : 41) {
+        struct err e = {0};
+        p[at] ^= 4;
+        assert_true(engram_table_open_memory(&t, p, n, "flip", tokenizer, VOCAB, &e) < 0);
+        p[at] ^= 4;
+    }
+    struct err e = {0};
+    assert_int_equal(engram_table_open_memory(&t, p, n, "other", tokenizer + 1, VOCAB, &e),
+                     CHIMERE_EMISMATCH);
+    assert_non_null(strstr(e.text, "another tokenizer"));
+    mem_free(p);
+}
+
+static void allocation_failures_are_reported(void **state) {
+    (void)state;
+    static struct corpus c;
+    make_corpus(&c, 4, 3);
+    for (int64_t nth = 1; nth < 80; nth++) {
+        struct err e = {0};
+        struct engram_builder *b = NULL;
+        const struct engram_build_params p = {.tok_hash = tokenizer, .n_vocab = VOCAB};
+        mem_fail_nth(nth);
+        int rc = engram_builder_new(&b, path, &p, &e);
+        uint32_t id = 0;
+        if (!rc) rc = engram_builder_source(b, SLICE("s"), 0, &id, &e);
+        for (int d = 0; d < 3 && !rc; d++)
+            rc = engram_builder_doc(b, c.doc[d], (size_t)c.n[d], id, 0, 16, &e);
+        if (b && rc) engram_builder_abort(b);
+        else if (b) rc = engram_builder_finish(b, &e);
+        mem_fail_nth(0);
+        if (rc) assert_true(rc == CHIMERE_ENOMEM);
+        if (!rc) engram_table_close(open_table());
+    }
+}
+
+/* A version 1 file, as its published layout says; written here by hand. */
+static void version_one_is_read(void **state) {
+    (void)state;
+    enum { ORDER = 3, SLOTS = 16 };
+    static uint32_t words[256]; /* aligned as a map is */
+    unsigned char *p = (unsigned char *)words;
+    const uint32_t head[5] = {0x454e4752, 1, ORDER, SLOTS, 2};
+    const int32_t contexts[2][ORDER] = {{1, 2, 3}, {7, 7, 7}};
+    const uint32_t records[] = {2, 5, 30, 9, 10, 1, 4, 1}; /* 5 thirty times, 9 ten times; 4 once */
+    const uint32_t offsets[2] = {0, 20}, totals[2] = {40, 1};
+    memcpy(p, head, sizeof head);
+    for (int i = 0; i < 2; i++) {
+        uint64_t h = hash_fnv1a(contexts[i], sizeof contexts[i]);
+        size_t at = h % SLOTS, zero = 0;
+        while (memcmp(p + 20 + 16 * at, &zero, 8) != 0) at = (at + 1) % SLOTS;
+        memcpy(p + 20 + 16 * at, &h, 8);
+        memcpy(p + 28 + 16 * at, &offsets[i], 4);
+        memcpy(p + 32 + 16 * at, &totals[i], 4);
+    }
+    memcpy(p + 20 + 16 * SLOTS, records, sizeof records);
+    size_t n = 20 + 16 * SLOTS + sizeof records;
+    struct engram_table *t;
+    struct err e = {0};
+    assert_int_equal(engram_table_open_memory(&t, p, n, "old", 0, VOCAB, &e), CHIMERE_EUNSUPPORTED);
+    assert_non_null(strstr(e.text, "which tokenizer"));
+    if (engram_table_open_memory(&t, p, n, "old", tokenizer, VOCAB, &e)) fail_msg("%s", e.text);
+    struct engram_hit hits[ENGRAM_N_ORDER];
+    const int32_t ctx[] = {8, 8, 1, 2, 3}, unknown[] = {3, 2, 1};
+    assert_int_equal(engram_lookup(t, ctx, 5, hits), 1);
+    assert_int_equal(hits[0].n_next, 2);
+    assert_int_equal(engram_hit_next(&hits[0])[0].token, 5);
+    assert_int_equal(hits[0].total, 40);
+    assert_int_equal(engram_lookup(t, unknown, 3, hits), 0);
+    assert_int_equal(engram_lookup(t, ctx, 2, hits), 0);
+    assert_int_equal(engram_table_verify(t, &e), 0);
+    struct engram_info info;
+    engram_table_info(t, &info);
+    assert_int_equal(info.version, 1);
+    engram_table_close(t);
+    p[12] = 0; /* no slots: the reader that this format comes from divided by them */
+    assert_int_equal(engram_table_open_memory(&t, p, n, "old", tokenizer, VOCAB, &e),
+                     CHIMERE_EFORMAT);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(lookups_equal_brute_force),        cmocka_unit_test(documents_come_back),
+        cmocka_unit_test(building_is_deterministic),        cmocka_unit_test(damage_is_refused),
+        cmocka_unit_test(allocation_failures_are_reported), cmocka_unit_test(version_one_is_read),
+    };
+    return cmocka_run_group_tests(tests, set_up, scratch_drop);
+}
