@@ -8,11 +8,12 @@
 #include <sys/mman.h>
 
 static _Atomic int64_t n_alloc, fail_at;
+static _Atomic bool guard_armed;
 static _Thread_local int guard_depth;
 
 /* Counts one allocation; true if it must fail. */
 static bool hook(void) {
-    if (guard_depth) {
+    if (guard_depth && atomic_load_explicit(&guard_armed, memory_order_relaxed)) {
         fputs("chimere: allocation inside a guarded step\n", stderr);
         abort();
     }
@@ -100,8 +101,15 @@ void mem_free(void *p) {
 
 void mem_fail_nth(int64_t n) { atomic_store(&fail_at, n > 0 ? atomic_load(&n_alloc) + n : 0); }
 int64_t mem_alloc_count(void) { return atomic_load(&n_alloc); }
+void mem_guard_arm(bool on) { atomic_store(&guard_armed, on); }
 void mem_guard_begin(void) { guard_depth++; }
 void mem_guard_end(void) { guard_depth--; }
+int mem_guard_lift(void) {
+    int depth = guard_depth;
+    guard_depth = 0;
+    return depth;
+}
+void mem_guard_restore(int depth) { guard_depth = depth; }
 
 struct arena_block {
     struct arena_block *next; /* owned */

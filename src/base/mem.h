@@ -3,8 +3,8 @@
  * All heap memory of the project goes through mem_*; they return NULL when memory is short (callers
  * report CHIMERE_ENOMEM), never abort. Sizes are checked by the mul/add helpers below.
  * Test hooks: mem_fail_nth(n) makes the n-th next allocation of the process fail (1 = the next);
- * the guard aborts the process when the calling thread allocates between begin and end (used around
- * decode steps in test builds). */
+ * the guard, armed by test programs, aborts the process when something allocates between begin and end:
+ * the engine puts it around its steps, and a pool's workers inherit it from who runs the job. */
 #ifndef CHIMERE_BASE_MEM_H
 #define CHIMERE_BASE_MEM_H
 
@@ -23,8 +23,12 @@ void mem_free(void *p);
 
 void mem_fail_nth(int64_t n);  /* 0 switches the injection off */
 int64_t mem_alloc_count(void); /* allocations of this process so far */
+void mem_guard_arm(bool on);   /* for all threads; off at start */
 void mem_guard_begin(void);    /* nests; this thread only */
 void mem_guard_end(void);
+/* Outside of all guards until restored: for callbacks into code that may allocate. */
+int mem_guard_lift(void);
+void mem_guard_restore(int depth);
 
 /* Overflow-safe sizes: true and *out on success, false on overflow. */
 static inline bool size_mul(size_t a, size_t b, size_t *out) {

@@ -28,6 +28,7 @@ struct pool {
     pthread_t *threads; /* owned; n_thread - 1 */
     void (*fn)(void *, int, int);
     void *arg;
+    int guard;                           /* the caller's, for the workers */
     _Alignas(64) _Atomic uint32_t epoch; /* bumped per job; workers wait for a change */
     _Alignas(64) _Atomic uint32_t n_sleep;
     _Alignas(64) _Atomic uint32_t n_done;
@@ -67,7 +68,9 @@ static void *worker(void *opaque) {
         wait_change(p, &p->epoch, seen);
         seen++;
         if (atomic_load(&p->quit)) return NULL;
+        mem_guard_restore(p->guard);
         p->fn(p->arg, s.ith, p->n_thread);
+        mem_guard_lift();
         uint32_t last = (uint32_t)p->n_thread - 2;
         if (atomic_fetch_add(&p->n_done, 1) == last && atomic_load(&p->n_sleep))
             futex_wake(&p->n_done);
@@ -159,6 +162,7 @@ void pool_run(struct pool *p, void (*fn)(void *, int, int), void *arg) {
     }
     p->fn = fn;
     p->arg = arg;
+    mem_guard_restore(p->guard = mem_guard_lift());
     atomic_store(&p->n_done, 0);
     start_epoch(p);
     fn(arg, 0, p->n_thread);

@@ -236,6 +236,7 @@ static int32_t n_out_max(const struct engine_params *p) {
 static struct seq_pool_params pool_params(const struct engine_params *p) {
     return (struct seq_pool_params){.n_slot = p->n_seq,
                                     .n_ctx = p->n_ctx,
+                                    .n_ctx_seq = p->n_ctx_seq > 0 ? p->n_ctx_seq : p->n_ctx,
                                     .k_type = p->k_type,
                                     .v_type = p->v_type,
                                     .log = p->speculate};

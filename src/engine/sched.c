@@ -41,7 +41,9 @@ static void finish_job(struct sched *s, struct job *j, enum finish finish) {
     j->finish = finish;
     s->totals.n_job++;
     if (finish == FINISH_ERROR) s->totals.n_failed++;
+    int guarded = mem_guard_lift();
     j->on_done(j); /* the job's memory may be gone from here on */
+    mem_guard_restore(guarded);
 }
 
 static void retire(struct sched *s, struct active *a, enum finish finish) {
@@ -255,7 +257,9 @@ static bool take_token(struct sched *s, struct active *a, const float *row, int3
     bool end = is_end(s, j, *token);
     j->stats.n_generated++;
     s->totals.n_generated++;
+    int guarded = mem_guard_lift();
     bool more = j->on_token(j, *token, end, with_probs ? &probs : NULL);
+    mem_guard_restore(guarded);
     if (end || !more || sampler_is_done(a->sampler)) {
         retire(s, a, FINISH_STOP);
         return false;
@@ -274,7 +278,9 @@ static void after_prefill(struct sched *s, struct active *a, const struct run *r
     struct job *j = a->job;
     a->n_prefilled += r->n_tok;
     s->totals.n_prompt += r->n_tok;
+    int guarded = mem_guard_lift();
     if (j->on_prefill) j->on_prefill(j, a->n_prefilled, j->n_prompt);
+    mem_guard_restore(guarded);
     if (r->want == WANT_NONE) return;
     a->decode_ns = clock_ns();
     j->stats.prefill_ms = (double)(a->decode_ns - a->start_ns) * 1e-6;
@@ -337,7 +343,7 @@ static void follow_up(struct sched *s, int32_t n_run) {
         log_warn("drafting failed: %s", e.text);
 }
 
-bool sched_step(struct sched *s) {
+static bool step(struct sched *s) {
     for (int32_t i = 0; i < s->p.n_seq; i++)
         if (s->active[i].phase != PHASE_FREE && s->active[i].job->cancel)
             retire(s, &s->active[i], FINISH_CANCELLED);
@@ -372,4 +378,11 @@ bool sched_step(struct sched *s) {
     s->totals.step_ms_mean +=
         (ms - s->totals.step_ms_mean) / (double)(s->totals.n_step < 100 ? s->totals.n_step : 100);
     return true;
+}
+
+bool sched_step(struct sched *s) {
+    mem_guard_begin();
+    bool worked = step(s);
+    mem_guard_end();
+    return worked;
 }

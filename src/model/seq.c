@@ -302,6 +302,12 @@ int seq_alloc(struct seq **out, struct seq_pool *p, struct err *e) {
     if (!s) return err_set(e, CHIMERE_ENOMEM, "out of memory");
     s->pool = p;
     s->slot = p->free_slots[--p->n_free_slot];
+    int64_t n = p->params.n_ctx_seq;
+    int rc = n > 0 ? seq_grow_table(s, seq_n_pages_for(n) + 1, e) : 0; /* 1: for looking ahead */
+    if (rc) {
+        seq_free(s);
+        return rc;
+    }
     *out = s;
     return 0;
 }

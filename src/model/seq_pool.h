@@ -10,6 +10,7 @@
 struct seq_pool_params {
     int32_t n_slot;          /* sequences alive at once, marks aside */
     int64_t n_ctx;           /* positions in all, rounded up to pages */
+    int64_t n_ctx_seq;       /* of one sequence: its page table never grows before; 0: small ones */
     uint32_t k_type, v_type; /* quant.h: F32, F16, Q8_0, Q4_0 */
     bool log;                /* keep logs of STEP_MAX_TOK tokens, so that spans may be deferred */
 };

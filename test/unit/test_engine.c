@@ -442,5 +442,6 @@ int main(void) {
         cmocka_unit_test(drafting_stops_where_it_loses),
         cmocka_unit_test(ngrams_find_the_longest_match),
     };
+    mem_guard_arm(true);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -169,5 +169,6 @@ static void every_masked_answer_is_valid(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(every_masked_answer_is_valid)};
+    mem_guard_arm(true);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
