@@ -25,6 +25,7 @@ struct plan {
     uint32_t type, n_dims;
     uint64_t ne[3];
     bool is_vector; /* elements take the part of rows */
+    uint64_t skip;  /* rows in front of the wanted ones, TF_OF_QKV and behind */
     char name[MAX_NAME_BUF];
 };
 
@@ -35,13 +36,27 @@ struct plans {
 
 /* ---- names ---- */
 
-/* Fills %d and %e. */
-static bool fill_pattern(char *out, size_t size, const char *pattern, int32_t il, int32_t expert) {
+/* Layers before il that ask a shared block. */
+static int32_t n_sharing_before(const struct hparams *hp, int32_t il) {
+    int32_t n = 0;
+    for (int32_t i = 0; i < il; i++) n += hp->layer[i].join == JOIN_SHARED;
+    return n;
+}
+
+/* Fills what stands behind '%' (arch_tensor.h); hp may be NULL where no layers are asked for. */
+static bool fill_pattern(char *out, size_t size, const char *pattern, const struct hparams *hp,
+                         int32_t il, int32_t expert) {
     size_t n = 0;
     for (const char *p = pattern; *p && n + 12 < size; p++) {
-        if (p[0] == '%' && (p[1] == 'd' || p[1] == 'e'))
-            n += (size_t)snprintf(out + n, size - n, "%" PRId32, *++p == 'd' ? il : expert);
-        else out[n++] = *p;
+        int32_t v = il;
+        if (p[0] != '%' || !p[1] || !strchr("deoh", p[1])) {
+            out[n++] = *p;
+            continue;
+        }
+        if (*++p == 'e') v = expert;
+        else if (*p == 'o' && hp && il >= 0) v = il - hp->layer[il].share_back;
+        else if (*p == 'h' && hp) v = n_sharing_before(hp, il);
+        n += (size_t)snprintf(out + n, size - n, "%" PRId32, v);
     }
     if (n + 12 >= size) return false;
     out[n] = 0;
@@ -71,6 +86,20 @@ static const struct st_tensor *find_prefixed(const struct safetensors *st, const
     return NULL;
 }
 
+/* The name as other checkpoints, or other layers, of the family spell it. */
+static const struct st_tensor *find_alias(const struct hf *h, const char *name) {
+    for (const struct name_alias *a = h->arch->aliases; a && a->part; a++) {
+        const char *at = strstr(name, a->part);
+        char full[MAX_NAME_BUF];
+        if (!at) continue;
+        snprintf(full, sizeof full, "%.*s%s%s", (int)(at - name), name, a->also,
+                 at + strlen(a->part));
+        const struct st_tensor *t = find_prefixed(h->st, full);
+        if (t) return t;
+    }
+    return NULL;
+}
+
 const struct st_tensor *hf_find(const struct hf *h, const char *pattern, int32_t il,
                                 int32_t expert) {
     char name[MAX_NAME_BUF], moved[MAX_NAME_BUF];
@@ -82,8 +111,9 @@ const struct st_tensor *hf_find(const struct hf *h, const char *pattern, int32_t
         pattern = moved;
         il -= h->hp->n_layer;
     }
-    if (!fill_pattern(name, sizeof name, pattern, il, expert)) return NULL;
+    if (!fill_pattern(name, sizeof name, pattern, h->hp, il, expert)) return NULL;
     const struct st_tensor *t = find_prefixed(h->st, name);
+    if (!t) t = find_alias(h, name);
     if (t || !strstr(name, "LayerNorm.")) return t;
     bool is_bias = str_ends(name, ".bias"); /* the first BERT checkpoints */
     name[strlen(name) - (is_bias ? 4 : 6)] = 0;
@@ -157,6 +187,17 @@ static int find_experts(const struct hf *h, struct plan *p, bool *found, struct 
     return rc;
 }
 
+/* Rows of the fused source in front of the wanted ones. */
+static uint64_t rows_in_front(const struct hparams *hp, const struct plan *p) {
+    uint64_t n = 0;
+    if (p->transform >= TF_BEHIND_Q) n += (uint64_t)arch_dim(hp, D_Q, p->il);
+    if (p->transform >= TF_BEHIND_QK) n += (uint64_t)arch_dim(hp, D_K, p->il);
+    if (p->transform >= TF_BEHIND_QKV) n += (uint64_t)arch_dim(hp, D_V, p->il);
+    return n;
+}
+
+static bool is_of_qkv(enum tensor_transform tf) { return tf >= TF_OF_QKV && tf <= TF_BEHIND_QKV; }
+
 static int find_single(const struct hf *h, struct plan *p, const char *pattern,
                        enum tensor_transform transform, bool *found, struct err *e) {
     const struct st_tensor *t = pattern ? hf_find(h, pattern, p->il, 0) : NULL;
@@ -173,6 +214,10 @@ static int find_single(const struct hf *h, struct plan *p, const char *pattern,
         want[0] *= want[1] * want[2];
         want[1] = want[2] = 1;
     }
+    if (is_of_qkv(transform)) {
+        p->skip = rows_in_front(h->hp, p);
+        if (t->n_dims == 2 && t->shape[0] >= p->skip + want[1]) want[1] = t->shape[0];
+    }
     return check_shape(p, t, want, 3, e);
 }
 
@@ -182,7 +227,7 @@ static int plan_row(const struct hf *h, const struct tensor_row *row, int32_t il
     *p = (struct plan){.row = row, .il = il, .transform = row->transform, .ne = {1, 1, 1}};
     *found = false;
     if (!row->hf && !row->hf_fused) return 0;
-    fill_pattern(p->name, sizeof p->name, row->gguf, il, 0);
+    fill_pattern(p->name, sizeof p->name, row->gguf, h->hp, il, 0);
     for (int d = 0; d < 3; d++) {
         if (row->dims[d] == D_NONE) break;
         int64_t n = arch_dim(h->hp, row->dims[d], il);
@@ -198,7 +243,7 @@ static int plan_row(const struct hf *h, const struct tensor_row *row, int32_t il
     if (!rc && !*found) rc = find_single(h, p, row->hf_fused, row->fused_transform, found, e);
     if (!rc && !*found && !(row->flags & (TS_OPTIONAL | TS_TIED))) {
         char want[MAX_NAME_BUF];
-        fill_pattern(want, sizeof want, row->hf ? row->hf : row->hf_fused, il, 0);
+        fill_pattern(want, sizeof want, row->hf ? row->hf : row->hf_fused, h->hp, il, 0);
         rc = err_set(e, CHIMERE_EFORMAT, "%s: expected tensor %s (for %s), got none",
                      h->options->dir, want, p->name);
     }
@@ -312,6 +357,7 @@ static void gather(const struct job *b, uint64_t r, float *x, float *tmp) {
     if (p->n_source > 1) matrix = 0;
     if (p->transform == TF_FIRST_HALF) s = matrix * 2 * b->rows_per_matrix + j;
     else if (p->transform == TF_SECOND_HALF) s = (matrix * 2 + 1) * b->rows_per_matrix + j;
+    else if (is_of_qkv(p->transform)) s = p->skip + j;
     else s = matrix * b->rows_per_matrix + source_row(hp, p->transform, j);
     const struct quant_traits *q = quant_traits((uint32_t)safetensors_dtype_quant(t->dtype));
     bool by_column = p->transform == TF_V_HEAD_COLS;
@@ -323,6 +369,9 @@ static void gather(const struct job *b, uint64_t r, float *x, float *tmp) {
         else if (p->transform == TF_NEG_EXP) x[c] = -expf(x[c]);
         else break;
     }
+    if (!b->h->arch->row_scale) return;
+    float scale = (float)b->h->arch->row_scale(b->h->config, hp, p->row, j);
+    for (uint64_t c = 0; c < b->n_cols && scale != 1; c++) x[c] *= scale;
 }
 
 static void run_rows(void *arg, int ith, int n_thread) {

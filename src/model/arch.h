@@ -28,10 +28,21 @@ enum mixer_kind { MIX_NONE, MIX_ATTN = 1, MIX_GDN = 2, MIX_MAMBA1 = 4, MIX_MAMBA
 enum ffn_kind { FFN_NONE, FFN_DENSE, FFN_MOE };
 enum pooling { POOL_NONE, POOL_MEAN, POOL_CLS, POOL_LAST, POOL_RANK };
 
+/* How a layer with two mixers joins them. */
+enum mixer_join {
+    JOIN_SUM, /* each adds its own projection to the residual stream */
+    JOIN_SHARED, /* attention in a block shared with other layers, whose result the other mixer reads */
+    JOIN_MEAN /* the mean of their normed results goes through one projection */
+};
+
 struct layer_shape {
     uint8_t mixer, ffn; /* bits of enum mixer_kind; enum ffn_kind */
+    uint8_t join;       /* enum mixer_join */
     bool is_nextn;      /* a multi-token prediction block behind the trunk */
     int32_t n_head, n_kv_head, n_ff;
+    int32_t window;     /* positions that attention sees, the own one included; 0: all */
+    int32_t kv_back;    /* reads keys and values of the layer so many before it; 0: its own */
+    int32_t share_back; /* the shared block's weights stand so many layers before it */
 };
 
 /* The blueprint, filled from a file's keys and checked against the ceilings above. */
@@ -73,6 +84,8 @@ struct hparams {
     enum act act;
     float embd_scale, logit_scale; /* 1 unless the family scales */
     float residual_scale;          /* of what each block adds to the residual stream */
+    int32_t adapter_rank;          /* of layers' own additions to shared matrices */
+    int32_t n_meta; /* learned rows that stand in front of every sequence, at its first positions */
     bool is_causal;
     enum pooling pooling;
     int32_t n_token_type; /* encoders */
@@ -101,6 +114,10 @@ struct arch {
     int (*read)(struct hparams *hp, const struct gguf *g, struct err *e);
     /* Tells rows with the same model_type apart; NULL: suits. */
     bool (*suits)(const json_t *config);
+    /* What conversion multiplies row j of the row's source with; NULL: 1. */
+    double (*row_scale)(const json_t *config, const struct hparams *hp,
+                        const struct tensor_row *row, uint64_t j);
+    const struct name_alias *aliases; /* tried in turn where a name is not found; may be NULL */
 };
 
 extern const struct arch *const arch_table[]; /* NULL-terminated */

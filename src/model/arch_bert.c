@@ -105,4 +105,9 @@ static int read_bert(struct hparams *hp, const struct gguf *g, struct err *e) {
 
 static const char *const hf_types[] = {"bert", NULL};
 static const struct tensor_row *const tensors[] = {rows, NULL};
-const struct arch arch_bert = {"bert", hf_types, tensors, keys, derive, read_bert, NULL};
+const struct arch arch_bert = {.name = "bert",
+                               .hf_model_types = hf_types,
+                               .tensors = tensors,
+                               .keys = keys,
+                               .derive = derive,
+                               .read = read_bert};

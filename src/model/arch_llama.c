@@ -176,8 +176,23 @@ static const struct tensor_row *const t_qwen3[] = {rows_embd,     rows_attn, row
 static const struct tensor_row *const t_qwen3moe[] = {rows_embd,     rows_attn, rows_qk_norm,
                                                       rows_ffn_norm, rows_moe,  NULL};
 
-const struct arch arch_llama = {"llama", hf_llama, t_llama, keys_dense, NULL, read_llama, NULL};
-const struct arch arch_qwen2 = {"qwen2", hf_qwen2, t_qwen2, keys_dense, NULL, read_neox, NULL};
-const struct arch arch_qwen3 = {"qwen3", hf_qwen3, t_qwen3, keys_dense, NULL, read_neox, NULL};
-const struct arch arch_qwen3moe = {"qwen3moe", hf_qwen3moe,   t_qwen3moe, keys_moe,
-                                   NULL,       read_qwen3moe, NULL};
+const struct arch arch_llama = {.name = "llama",
+                                .hf_model_types = hf_llama,
+                                .tensors = t_llama,
+                                .keys = keys_dense,
+                                .read = read_llama};
+const struct arch arch_qwen2 = {.name = "qwen2",
+                                .hf_model_types = hf_qwen2,
+                                .tensors = t_qwen2,
+                                .keys = keys_dense,
+                                .read = read_neox};
+const struct arch arch_qwen3 = {.name = "qwen3",
+                                .hf_model_types = hf_qwen3,
+                                .tensors = t_qwen3,
+                                .keys = keys_dense,
+                                .read = read_neox};
+const struct arch arch_qwen3moe = {.name = "qwen3moe",
+                                   .hf_model_types = hf_qwen3moe,
+                                   .tensors = t_qwen3moe,
+                                   .keys = keys_moe,
+                                   .read = read_qwen3moe};

@@ -276,9 +276,21 @@ static const struct tensor_row *const t_qwen35[] = {rows_globals, rows_mixers, r
 static const struct tensor_row *const t_qwen3next[] = {
     rows_globals, rows_mixers, rows_gdn_grouped, rows_moe, rows_shared, rows_nextn, NULL};
 
-const struct arch arch_qwen35moe = {"qwen35moe",      hf_qwen35moe,   t_qwen35moe, keys_moe,
-                                    derive_qwen35moe, read_qwen35moe, NULL};
-const struct arch arch_qwen35 = {"qwen35",      hf_qwen35,   t_qwen35, keys_dense,
-                                 derive_qwen35, read_qwen35, NULL};
-const struct arch arch_qwen3next = {"qwen3next",      hf_qwen3next,   t_qwen3next, keys_moe,
-                                    derive_qwen3next, read_qwen3next, NULL};
+const struct arch arch_qwen35moe = {.name = "qwen35moe",
+                                    .hf_model_types = hf_qwen35moe,
+                                    .tensors = t_qwen35moe,
+                                    .keys = keys_moe,
+                                    .derive = derive_qwen35moe,
+                                    .read = read_qwen35moe};
+const struct arch arch_qwen35 = {.name = "qwen35",
+                                 .hf_model_types = hf_qwen35,
+                                 .tensors = t_qwen35,
+                                 .keys = keys_dense,
+                                 .derive = derive_qwen35,
+                                 .read = read_qwen35};
+const struct arch arch_qwen3next = {.name = "qwen3next",
+                                    .hf_model_types = hf_qwen3next,
+                                    .tensors = t_qwen3next,
+                                    .keys = keys_moe,
+                                    .derive = derive_qwen3next,
+                                    .read = read_qwen3next};

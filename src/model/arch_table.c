@@ -18,21 +18,15 @@ extern const struct arch arch_mamba;
 extern const struct arch arch_mamba2;
 extern const struct arch arch_nemotron_h;
 extern const struct arch arch_nemotron_h_moe;
+extern const struct arch arch_falcon_h1;
+extern const struct arch arch_jamba;
+extern const struct arch arch_zamba2;
 
 const struct arch *const arch_table[] = {
-    &arch_qwen35moe,
-    &arch_qwen35,
-    &arch_qwen3next,
-    &arch_llama,
-    &arch_qwen2,
-    &arch_qwen3,
-    &arch_qwen3moe,
-    &arch_bert,
-    &arch_mamba,
-    &arch_mamba2,
-    &arch_nemotron_h,
-    &arch_nemotron_h_moe,
-    NULL,
+    &arch_qwen35moe, &arch_qwen35, &arch_qwen3next,  &arch_llama,
+    &arch_qwen2,     &arch_qwen3,  &arch_qwen3moe,   &arch_bert,
+    &arch_mamba,     &arch_mamba2, &arch_nemotron_h, &arch_nemotron_h_moe,
+    &arch_falcon_h1, &arch_jamba,  &arch_zamba2,     NULL,
 };
 /* clang-format on */
 
@@ -57,6 +51,7 @@ int64_t arch_dim(const struct hparams *hp, enum arch_dim d, int32_t il) {
     int64_t value_dim = (int64_t)hp->gdn.n_v_head * hp->gdn.d_v;
     int64_t inner = hp->ssm.n_inner, n_bc = 2 * (int64_t)hp->ssm.n_group * hp->ssm.d_state;
     int64_t q_dim = (int64_t)l->n_head * hp->d_k * (hp->has_q_gate ? 2 : 1);
+    int64_t n_kv_head = l->kv_back ? 0 : l->n_kv_head;
     switch (d) {
     case D_NONE:
     case D_ONE: return 1;
@@ -66,10 +61,10 @@ int64_t arch_dim(const struct hparams *hp, enum arch_dim d, int32_t il) {
     case D_CTX: return hp->n_ctx_train;
     case D_HEAD_K: return hp->d_k;
     case D_Q: return q_dim;
-    case D_K: return (int64_t)l->n_kv_head * hp->d_k;
-    case D_V: return (int64_t)l->n_kv_head * hp->d_v;
+    case D_K: return n_kv_head * hp->d_k;
+    case D_V: return n_kv_head * hp->d_v;
     case D_ATTN_OUT: return (int64_t)l->n_head * hp->d_v;
-    case D_QKV: return q_dim + (int64_t)l->n_kv_head * (hp->d_k + hp->d_v);
+    case D_QKV: return q_dim + n_kv_head * (hp->d_k + hp->d_v);
     case D_FF: return l->n_ff;
     case D_EXPERT: return hp->moe.n_expert;
     case D_FF_EXP: return hp->moe.n_ff;
@@ -92,6 +87,8 @@ int64_t arch_dim(const struct hparams *hp, enum arch_dim d, int32_t il) {
     case D_SSM_X: return hp->ssm.dt_rank + 2 * (int64_t)hp->ssm.d_state;
     case D_SSM_NORM: return hp->ssm.n_norm;
     case D_SSM_PART: return hp->ssm.n_norm ? inner / hp->ssm.n_norm : 0;
+    case D_ADAPTER: return hp->adapter_rank;
+    case D_META: return hp->n_meta;
     case D_TOKEN_TYPE: return hp->n_token_type;
     }
     return 0;
@@ -102,13 +99,15 @@ bool arch_has(const struct hparams *hp, enum tensor_where where, int32_t il) {
     switch (where) {
     case AT_GLOBAL: return il < 0;
     case AT_LAYER: return il >= 0;
-    case AT_ATTN: return il >= 0 && l->mixer & MIX_ATTN;
+    case AT_ATTN: return il >= 0 && l->mixer & MIX_ATTN && !l->share_back;
+    case AT_ATTN_KV: return il >= 0 && l->mixer & MIX_ATTN && !l->share_back && !l->kv_back;
+    case AT_SHARED: return il >= 0 && l->join == JOIN_SHARED;
     case AT_GDN: return il >= 0 && l->mixer & MIX_GDN;
     case AT_MAMBA1: return il >= 0 && l->mixer & MIX_MAMBA1;
     case AT_MAMBA2: return il >= 0 && l->mixer & MIX_MAMBA2;
     case AT_MIXER: return il >= 0 && l->mixer != MIX_NONE;
     case AT_FFN: return il >= 0 && l->ffn != FFN_NONE;
-    case AT_FFN_DENSE: return il >= 0 && l->ffn == FFN_DENSE;
+    case AT_FFN_DENSE: return il >= 0 && l->ffn == FFN_DENSE && !l->share_back;
     case AT_FFN_MOE: return il >= 0 && l->ffn == FFN_MOE;
     case AT_FFN_SHARED: return il >= 0 && l->ffn == FFN_MOE && hp->moe.n_ff_shared > 0;
     case AT_NEXTN: return il >= 0 && l->is_nextn;

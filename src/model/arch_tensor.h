@@ -44,13 +44,17 @@ enum arch_dim {
     D_SSM_X,    /* rows of ssm_x: [dt | B | C] */
     D_SSM_NORM, /* parts of the gated norm, and elements of one */
     D_SSM_PART,
+    D_ADAPTER, /* rank of a layer's own additions to shared matrices */
+    D_META,
     D_TOKEN_TYPE,
 };
 
 enum tensor_where { /* which layers have the row */
                     AT_GLOBAL,
                     AT_LAYER,
-                    AT_ATTN,
+                    AT_ATTN,    /* attention weights of its own */
+                    AT_ATTN_KV, /* and keys and values of its own */
+                    AT_SHARED,  /* asks a block that several layers share */
                     AT_GDN,
                     AT_MAMBA1,
                     AT_MAMBA2,
@@ -77,6 +81,10 @@ enum tensor_transform {
     TF_FIRST_HALF,
     TF_SECOND_HALF, /* of the rows of each matrix: fused gate|up */
     TF_RESHAPE,     /* the same elements in another shape */
+    TF_OF_QKV,      /* rows of a fused matrix [q | k | v | rest]: the first, */
+    TF_BEHIND_Q,    /* or those behind one, two or three parts */
+    TF_BEHIND_QK,
+    TF_BEHIND_QKV,
 };
 
 enum tensor_flag {
@@ -88,12 +96,18 @@ enum tensor_flag {
 
 struct tensor_row {
     const char *gguf;     /* name; %d: layer. NULL ends a table */
-    const char *hf;       /* Hugging Face name; %d: layer, %e: one tensor an expert. NULL: none */
+    const char *hf;       /* Hugging Face name, NULL: none; %d: layer, %e: one tensor an expert, %o:
+                           * layer that holds the shared block, %h: how many ask one before this */
     const char *hf_fused; /* second choice: one tensor for all experts, or fused with a neighbour */
     size_t slot;          /* offset in struct layer_weights (AT_GLOBAL: struct global_weights) */
     bool is_vector;       /* slot is const float *, else struct weight */
     uint8_t where, flags, transform, fused_transform;
     uint8_t dims[3]; /* enum arch_dim, ne order */
+};
+
+/* A part of a Hugging Face name, and how some checkpoints or layers spell it. */
+struct name_alias {
+    const char *part, *also; /* NULL ends a table */
 };
 
 #endif

@@ -5,26 +5,33 @@ static struct rope rope_of(const struct model *m) {
     return (struct rope){m->hp.rope_mode, m->hp.n_rot, m->inv_freq, m->hp.rope_magnitude};
 }
 
-void attn_forward(struct forward *f, int32_t il) {
+void attn_project(struct forward *f, int32_t il, const float *x, int64_t x_stride) {
     const struct hparams *hp = &f->m->hp;
-    const struct layer_weights *l = &f->m->weights.layer[il];
-    const struct ops *ops = f->d->ops;
-    int32_t n_head = hp->layer[il].n_head;
+    const struct layer_weights *l = fwd_block(f, il);
     int64_t n_q = arch_dim(hp, D_Q, il), n_k = arch_dim(hp, D_K, il), stride = f->proj_stride;
     float *q = f->proj, *k = q + n_q, *v = k + n_k;
     const struct linear_out out[3] = {fwd_out(&l->attn.q, l->attn.q_b, q, stride),
                                       fwd_out(&l->attn.k, l->attn.k_b, k, stride),
                                       fwd_out(&l->attn.v, l->attn.v_b, v, stride)};
-    fwd_linear(f, out, 3, f->h, hp->n_embd);
+    fwd_linear(f, out, hp->layer[il].kv_back ? 1 : 3, x, x_stride);
+}
 
+void attn_heads(struct forward *f, int32_t il) {
+    const struct hparams *hp = &f->m->hp;
+    const struct layer_shape *shape = &hp->layer[il];
+    const struct layer_weights *l = fwd_block(f, il);
+    const struct ops *ops = f->d->ops;
+    int32_t n_head = shape->n_head;
+    int64_t n_q = arch_dim(hp, D_Q, il), n_k = arch_dim(hp, D_K, il), stride = f->proj_stride;
+    float *q = f->proj, *k = q + n_q, *v = k + n_k;
     int64_t q_head = hp->has_q_gate ? 2 * (int64_t)hp->d_k : hp->d_k; /* [q | gate] a head */
     const struct qkv_store_args store = {.spans = f->spans,
                                          .n_span = f->n_span,
                                          .n_tok = f->n_tok,
                                          .n_head = n_head,
                                          .q = q,
-                                         .k = k,
-                                         .v = v,
+                                         .k = shape->kv_back ? NULL : k,
+                                         .v = shape->kv_back ? NULL : v,
                                          .q_tok_stride = stride,
                                          .q_head_stride = q_head,
                                          .k_tok_stride = stride,
@@ -44,13 +51,21 @@ void attn_forward(struct forward *f, int32_t il) {
                                    .q = f->z,
                                    .kv = f->p->layer[il].kv,
                                    .scale = hp->attn_scale,
+                                   .window = shape->window,
+                                   .n_keep = hp->n_meta,
                                    .sinks = l->attn.sinks,
                                    .gate = hp->has_q_gate ? q + hp->d_k : NULL,
                                    .gate_tok_stride = stride,
                                    .gate_head_stride = q_head,
                                    .out = f->mix};
     ops->attn(f->d, &attn);
+}
 
+void attn_forward(struct forward *f, int32_t il) {
+    const struct hparams *hp = &f->m->hp;
+    const struct layer_weights *l = fwd_block(f, il);
+    attn_project(f, il, f->h, hp->n_embd);
+    attn_heads(f, il);
     const struct linear_out res = fwd_add(&l->attn.out, l->attn.out_b, f->x, hp->n_embd);
-    fwd_linear(f, &res, 1, f->mix, (int64_t)n_head * hp->d_v);
+    fwd_linear(f, &res, 1, f->mix, arch_dim(hp, D_ATTN_OUT, il));
 }

@@ -6,7 +6,7 @@ static void norm(struct forward *f, float *x, const float *w, int64_t n) {
     if (w || f->m->hp.ssm.norm_dt_bc) f->d->ops->rms_norm(f->d, x, x, w, f->n_tok, n, f->m->hp.eps);
 }
 
-void mamba1_forward(struct forward *f, int32_t il) {
+void mamba1_heads(struct forward *f, int32_t il) {
     const struct hparams *hp = &f->m->hp;
     const struct layer_weights *l = &f->m->weights.layer[il];
     const struct ops *ops = f->d->ops;
@@ -61,7 +61,11 @@ void mamba1_forward(struct forward *f, int32_t il) {
                                   .log_at = (size_t)n_inner,
                                   .out = f->mix};
     ops->ssm(f->d, &scan);
+}
 
-    const struct linear_out out = fwd_add(&l->ssm.out, l->ssm.out_b, f->x, hp->n_embd);
-    fwd_linear(f, &out, 1, f->mix, n_inner);
+void mamba1_forward(struct forward *f, int32_t il) {
+    const struct layer_weights *l = &f->m->weights.layer[il];
+    mamba1_heads(f, il);
+    const struct linear_out out = fwd_add(&l->ssm.out, l->ssm.out_b, f->x, f->m->hp.n_embd);
+    fwd_linear(f, &out, 1, f->mix, f->m->hp.ssm.n_inner);
 }

@@ -14,7 +14,8 @@
 /* ---- planning ---- */
 
 struct plan {
-    int64_t proj, z, ab, mix, ff;
+    int64_t proj, z, ab, mix, ff, other;
+    bool embd;
 };
 
 static int64_t max64(int64_t a, int64_t b) { return a > b ? a : b; }
@@ -40,6 +41,9 @@ static struct plan plan_rows(const struct hparams *hp) {
         }
         if (hp->layer[il].mixer & MIX_MAMBA1)
             p.ab = max64(p.ab, arch_dim(hp, D_SSM_X, il) + arch_dim(hp, D_SSM_INNER, il));
+        if (hp->layer[il].join == JOIN_MEAN) p.other = max64(p.other, arch_dim(hp, D_ATTN_OUT, il));
+        if (hp->layer[il].join == JOIN_SHARED) p.mix = max64(p.mix, hp->adapter_rank);
+        p.embd |= hp->layer[il].join == JOIN_SHARED;
         if (hp->layer[il].ffn == FFN_DENSE) p.ff = max64(p.ff, hp->layer[il].n_ff);
     }
     return p;
@@ -51,7 +55,7 @@ struct array {
     int64_t per_tok, per_out;
 };
 
-static int list_arrays(struct forward *f, const struct hparams *hp, struct array out[16]) {
+static int list_arrays(struct forward *f, const struct hparams *hp, struct array out[20]) {
     struct plan p = plan_rows(hp);
     int64_t d = hp->n_embd;
     const struct array all[] = {{&f->x, d, 0},
@@ -60,10 +64,12 @@ static int list_arrays(struct forward *f, const struct hparams *hp, struct array
                                 {&f->z, p.z, 0},
                                 {&f->ab, p.ab, 0},
                                 {&f->mix, p.mix, 0},
+                                {&f->embd, p.embd ? d : 0, 0},
+                                {&f->other, p.other, 0},
                                 {&f->branch, hp->residual_scale != 1 ? d : 0, 0},
                                 {&f->ff, 2 * p.ff, 0},
                                 {&f->hidden, d, 0},
-                                {&f->pair, hp->n_nextn ? 2 * d : 0, 0},
+                                {&f->pair, hp->n_nextn || p.embd ? 2 * d : 0, 0},
                                 {&f->low, LORA_MAX_RANK, 0},
                                 {&f->picked, 0, d},
                                 {&f->logits, 0, hp->n_vocab}};
@@ -78,7 +84,7 @@ static int list_arrays(struct forward *f, const struct hparams *hp, struct array
 
 uint64_t forward_bytes(const struct model *m, int32_t n_tok_max, int32_t n_out_max) {
     struct forward f;
-    struct array a[16];
+    struct array a[20];
     int n = list_arrays(&f, &m->hp, a);
     uint64_t bytes = 0;
     for (int i = 0; i < n; i++)
@@ -133,7 +139,7 @@ int forward_new(struct forward **out, struct model *m, struct seq_pool *p, int32
     f->d = m->dev;
     f->n_tok_max = n_tok_max;
     f->n_out_max = n_out_max;
-    struct array a[16];
+    struct array a[20];
     int n = list_arrays(f, &m->hp, a);
     struct dev_need need = needs(m, p, n_tok_max > n_out_max ? n_tok_max : n_out_max);
     int rc = f->d->ops->reserve(f->d, &need, e);
@@ -159,7 +165,7 @@ int forward_new(struct forward **out, struct model *m, struct seq_pool *p, int32
 
 void forward_free(struct forward *f) {
     if (!f) return;
-    struct array a[16];
+    struct array a[20];
     int n = list_arrays(f, &f->m->hp, a);
     for (int i = 0; i < n; i++)
         if (*a[i].slot) f->d->ops->free(f->d, *a[i].slot);
@@ -222,7 +228,12 @@ static void add_block(struct forward *f, void (*block)(struct forward *f, int32_
 /* All mixers of a layer read the same normed rows. */
 static void mixers_forward(struct forward *f, int32_t il) {
     int32_t mixer = f->m->hp.layer[il].mixer;
-    if (mixer & MIX_ATTN) attn_forward(f, il);
+    if (f->m->hp.layer[il].join == JOIN_MEAN) {
+        layer_mean(f, il);
+        return;
+    }
+    if (f->m->hp.layer[il].join == JOIN_SHARED) layer_shared(f, il);
+    else if (mixer & MIX_ATTN) attn_forward(f, il);
     if (mixer & MIX_GDN) gdn_forward(f, il);
     if (mixer & MIX_MAMBA1) mamba1_forward(f, il);
     if (mixer & MIX_MAMBA2) mamba2_forward(f, il);
@@ -236,7 +247,7 @@ void layer_forward(struct forward *f, int32_t il) {
         ops->rms_norm(f->d, f->h, f->x, l->attn_norm, f->n_tok, hp->n_embd, hp->eps);
         add_block(f, mixers_forward, il);
     }
-    if (hp->layer[il].ffn != FFN_NONE) {
+    if (hp->layer[il].ffn != FFN_NONE && hp->layer[il].join != JOIN_SHARED) {
         ops->rms_norm(f->d, f->h, f->x, l->ffn_norm, f->n_tok, hp->n_embd, hp->eps);
         add_block(f, ffn_forward, il);
     }
@@ -297,6 +308,14 @@ static void head(struct forward *f, const struct weight *w, const float *from, i
     *logits = f->host_logits;
 }
 
+/* f->x from embedding to the last layer. */
+static void run_layers(struct forward *f) {
+    const struct hparams *hp = &f->m->hp;
+    if (f->embd)
+        f->d->ops->copy(f->d, f->embd, f->x, (size_t)f->n_tok * (size_t)hp->n_embd * sizeof(float));
+    for (int32_t il = 0; il < hp->n_layer; il++) layer_forward(f, il);
+}
+
 int forward_run(struct forward *f, const struct run *runs, int32_t n_run, const float **logits,
                 struct err *e) {
     const struct hparams *hp = &f->m->hp;
@@ -321,7 +340,7 @@ int forward_run(struct forward *f, const struct run *runs, int32_t n_run, const 
     }
 
     ops->embed(f->d, f->x, &g->token_embd, f->ids, f->n_tok, hp->embd_scale);
-    for (int32_t il = 0; il < hp->n_layer; il++) layer_forward(f, il);
+    run_layers(f);
     ops->rms_norm(f->d, f->hidden, f->x, g->output_norm, f->n_tok, hp->n_embd, hp->eps);
     head(f, &g->output, f->hidden, n_out, logits);
 

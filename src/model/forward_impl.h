@@ -21,6 +21,8 @@ struct forward {
     float
         *ab; /* [2, n_tok, n_v_head]; Mamba-1: [dt_rank + 2 d_state, n_tok] and [n_tok, n_inner] */
     float *mix;         /* [n_tok, mix_stride] mixer output before its last projection */
+    float *embd;        /* [n_tok, n_embd] token embeddings, where shared blocks read them */
+    float *other;       /* [n_tok, n_inner] the first mixer's result, where a mean is taken */
     float *branch;      /* [n_tok, n_embd] a block's result, where the family scales it */
     float *ff;          /* [2, n_tok, ff_stride] hidden rows where an adapter touches a dense FFN */
     float *hidden;      /* [n_tok, n_embd] post-norm rows */
@@ -62,10 +64,21 @@ bool lora_find(const struct lora *l, const struct weight *base, const struct wei
 
 /* Blocks: each reads f->h (normed rows) and adds its result to f->x. */
 void attn_forward(struct forward *f, int32_t il);
+/* Its parts: projections of rows x to f->proj; heads from there to f->mix. */
+void attn_project(struct forward *f, int32_t il, const float *x, int64_t x_stride);
+void attn_heads(struct forward *f, int32_t il);
+void mamba1_heads(struct forward *f, int32_t il); /* f->h to f->mix */
 void gdn_forward(struct forward *f, int32_t il);
 void mamba1_forward(struct forward *f, int32_t il);
 void mamba2_forward(struct forward *f, int32_t il);
 void ffn_forward(struct forward *f, int32_t il);
+/* Two mixers joined otherwise than by a sum (enum mixer_join). */
+void layer_shared(struct forward *f, int32_t il); /* leaves the other mixer's input in f->h */
+void layer_mean(struct forward *f, int32_t il);
+/* Attention and feed-forward weights: those of the layer that holds the shared block. */
+static inline const struct layer_weights *fwd_block(const struct forward *f, int32_t il) {
+    return &f->m->weights.layer[il - f->m->hp.layer[il].share_back];
+}
 /* One layer: norms, mixer, feed-forward. */
 void layer_forward(struct forward *f, int32_t il);
 

@@ -9,7 +9,7 @@
 #include "base/mem.h"
 #include "format/quant.h"
 
-enum { MAX_VECTOR = 1 << 24 };
+enum { MAX_VECTOR = 1 << 24, MAX_MATRICES = 40 };
 
 struct binder {
     struct weights *w;
@@ -152,7 +152,7 @@ static struct weight rows_of(const struct weight *w, int64_t first, int64_t n) {
 static int split_fused(struct binder *b, int32_t il) {
     const struct hparams *hp = b->hp;
     struct layer_weights *l = &b->w->layer[il];
-    if (hp->layer[il].mixer & MIX_ATTN) {
+    if (arch_has(hp, AT_ATTN, il)) {
         if (l->attn.qkv.data) {
             int64_t nq = arch_dim(hp, D_Q, il), nk = arch_dim(hp, D_K, il),
                     nv = arch_dim(hp, D_V, il);
@@ -165,7 +165,8 @@ static int split_fused(struct binder *b, int32_t il) {
                 l->attn.v_b = l->attn.qkv_b + nq + nk;
             }
         }
-        if (!l->attn.q.data || !l->attn.k.data || !l->attn.v.data)
+        bool has_kv = l->attn.k.data && l->attn.v.data;
+        if (!l->attn.q.data || (arch_has(hp, AT_ATTN_KV, il) && !has_kv))
             return err_set(b->e, CHIMERE_EFORMAT,
                            "tensor blk.%d.attn_q.weight (or attn_k, attn_v): expected, "
                            "got nothing",
@@ -254,7 +255,7 @@ static int unfuse_gdn(struct binder *b, int32_t il) {
 
 /* Every matrix that multiplies, of one layer or the model. */
 static int matrices(struct weights *w, const struct hparams *hp, int32_t il,
-                    struct weight *out[24]) {
+                    struct weight *out[MAX_MATRICES]) {
     int n = 0;
     if (il < 0) {
         out[n++] = &w->global.output;
@@ -283,6 +284,12 @@ static int matrices(struct weights *w, const struct hparams *hp, int32_t il,
         out[n++] = &l->ssm.x_c;
         out[n++] = &l->ssm.dt;
         out[n++] = &l->ssm.out;
+    }
+    if (hp->layer[il].join == JOIN_SHARED) {
+        struct weight *own[] = {
+            &l->shared.q_a, &l->shared.q_b,   &l->shared.k_a,    &l->shared.k_b,  &l->shared.v_a,
+            &l->shared.v_b, &l->shared.ffn_a, &l->shared.gate_b, &l->shared.up_b, &l->shared.out};
+        for (size_t i = 0; i < sizeof own / sizeof *own; i++) out[n++] = own[i];
     }
     if (hp->layer[il].ffn == FFN_DENSE) {
         out[n++] = &l->ffn.gate;
@@ -323,7 +330,7 @@ static void prepare_one(struct binder *b, struct weight *m, char **at) {
 }
 
 static int prepare_all(struct binder *b, bool quiet) {
-    struct weight *m[24];
+    struct weight *m[MAX_MATRICES];
     uint64_t total = 0, done = 0;
     size_t block = 0; /* one for all: the CPU then reads them through few big pages */
     int32_t n_all = arch_n_layer_all(b->hp);

@@ -12,6 +12,7 @@ struct global_weights {
     struct weight token_embd; /* layout 0, always */
     struct weight output;     /* may be token_embd's data in the device's form */
     struct weight pos_embd, type_embd, cls, cls_out; /* encoders */
+    struct weight meta_embd;                         /* rows in front of every sequence; layout 0 */
     const float *output_norm, *output_norm_b, *embd_norm, *embd_norm_b, *rope_freqs, *cls_b,
         *cls_out_b;
 };
@@ -31,6 +32,14 @@ struct layer_weights {
         struct weight x_dt, x_b, x_c; /* views of x's rows */
         const float *in_b, *out_b, *conv, *conv_b, *a, *d, *dt_b, *norm, *dt_norm, *b_norm, *c_norm;
     } ssm;
+    struct { /* JOIN_SHARED: norm stands with the block, the rest is the layer's own */
+        struct weight q_a, q_b, k_a, k_b, v_a, v_b, ffn_a, gate_b, up_b; /* low-rank additions */
+        struct weight out;                                               /* behind the block */
+        const float *norm;                                               /* [2 n_embd] */
+    } shared;
+    struct { /* JOIN_MEAN, [n_inner] */
+        const float *attn_norm, *ssm_norm;
+    } mean;
     struct {
         struct weight gate, up, down;
         const float *gate_b, *up_b, *down_b;

@@ -41,8 +41,18 @@ def values(name, shape, offset, scale):
 
 VOCAB, N_TOK = 96, 200
 
+# (offset, scale) of what the rule below does not suit; and what it makes several times too loud or too quiet
+SPREADS = {'mamba.dt_proj.bias': (-0.5, 1.5), 'mamba.dt_proj.0.bias': (-0.5, 1.5), 'mamba.D': (0.3, 1.0), 'memory_tokens': (0.0, 1.7)}
+LOUDNESS = {'jamba': {'mamba.out_proj': 0.25}, 'zamba2': {'.1.weight': 0.4, 'down_proj': 0.4, '.linear.weight': 0.6}}
+
 def spread(name, shape):
     """(offset, scale) of a tensor."""
+    offset, scale = next((v for k, v in SPREADS.items() if k in name), None) or kind_spread(name, shape)
+    for part, times in LOUDNESS.get(FAMILY, {}).items():
+        if part in name: scale *= times
+    return offset, scale
+
+def kind_spread(name, shape):
     leaf = name.rsplit('.', 2)
     if 'A_log' in name: return 0.3, 1.2
     if 'dt_bias' in name: return -0.5, 1.5
@@ -53,11 +63,11 @@ def spread(name, shape):
         return (1.0 if plain else 0.0), 0.5
     if name.endswith('.bias') or name.endswith('bias'): return 0.0, 0.4
     if 'embed' in name: return 0.0, 1.7
-    if 'gate.weight' in name and len(shape) == 2: return 0.0, 3.0 * 3 ** .5 * shape[-1] ** -.5
+    if ('gate.weight' in name or 'router.weight' in name) and len(shape) == 2: return 0.0, 3.0 * 3 ** .5 * shape[-1] ** -.5
     fan = shape[-1]
     return 0.0, 1.5 * 3 ** .5 * fan ** -.5
 
-ZERO_NORMS = False
+ZERO_NORMS, FAMILY = False, None
 common = dict(vocab_size=VOCAB, hidden_size=32, num_attention_heads=4, num_key_value_heads=2, head_dim=16,
               max_position_embeddings=512, rms_norm_eps=1e-6)
 gdn = dict(linear_num_key_heads=2, linear_num_value_heads=4, linear_key_head_dim=16, linear_value_head_dim=16,
@@ -73,13 +83,16 @@ FAMILIES = {
     'qwen2': (lambda: T.Qwen2ForCausalLM(T.Qwen2Config(**{k: v for k, v in common.items() if k != 'head_dim'}, num_hidden_layers=3, intermediate_size=48, tie_word_embeddings=True)), False),
     'qwen3': (lambda: T.Qwen3ForCausalLM(T.Qwen3Config(**common, num_hidden_layers=3, intermediate_size=48, tie_word_embeddings=False)), False),
     'qwen3moe': (lambda: T.Qwen3MoeForCausalLM(T.Qwen3MoeConfig(**common, num_hidden_layers=3, intermediate_size=48, num_experts=6, num_experts_per_tok=2, moe_intermediate_size=16, norm_topk_prob=True, decoder_sparse_step=1, mlp_only_layers=[], tie_word_embeddings=False)), False),
+    'falcon-h1': (lambda: T.FalconH1ForCausalLM(T.FalconH1Config(**common, num_hidden_layers=3, intermediate_size=48, mamba_d_ssm=48, mamba_n_heads=6, mamba_d_head=8, mamba_n_groups=2, mamba_d_state=16, mamba_rms_norm=True, mamba_norm_before_gate=False, embedding_multiplier=1.3, lm_head_multiplier=0.7, mlp_multipliers=[0.9, 1.2], key_multiplier=0.8, attention_in_multiplier=1.1, attention_out_multiplier=0.9, ssm_in_multiplier=1.2, ssm_out_multiplier=0.85, ssm_multipliers=[0.9, 1.1, 1.2, 0.8, 1.15])), False),
+    'jamba': (lambda: T.JambaForCausalLM(T.JambaConfig(**{k: v for k, v in common.items() if k != 'head_dim'}, num_hidden_layers=4, intermediate_size=48, attn_layer_period=3, attn_layer_offset=1, expert_layer_period=2, expert_layer_offset=1, num_experts=4, num_experts_per_tok=2, mamba_d_state=8, mamba_dt_rank=5)), False),
+    'zamba2': (lambda: T.Zamba2ForCausalLM(T.Zamba2Config(vocab_size=VOCAB, hidden_size=32, num_hidden_layers=5, layers_block_type=['mamba', 'hybrid', 'mamba', 'hybrid', 'hybrid'], num_mem_blocks=2, num_attention_heads=4, n_mamba_heads=8, mamba_ngroups=2, mamba_d_state=16, time_step_min=0.05, adapter_rank=6, use_shared_attention_adapter=True, use_mem_rope=True, intermediate_size=48, max_position_embeddings=512)), False),
     'bert': (lambda: T.BertModel(T.BertConfig(vocab_size=VOCAB, hidden_size=32, num_hidden_layers=3, num_attention_heads=4, intermediate_size=48, max_position_embeddings=256, type_vocab_size=2)), False),
     'bertrank': (lambda: T.BertForSequenceClassification(T.BertConfig(vocab_size=VOCAB, hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=48, max_position_embeddings=256, type_vocab_size=2, num_labels=1)), False),
 }
 
 # Hybrid families are written under the names of their checkpoints (one tensor an expert and so on), which
 # transformers reads back: NAMES of the model in memory are not always those.
-CHECKPOINT = set()
+CHECKPOINT = {'falcon-h1', 'jamba', 'zamba2'}
 def hybrid(name, build):
     FAMILIES[name] = (build, False)
     CHECKPOINT.add(name)
@@ -168,17 +181,19 @@ def mtp_shapes(c):
     return s
 
 def main():
-    global ZERO_NORMS
+    global ZERO_NORMS, FAMILY
     out = sys.argv[1]
     for name in sys.argv[2:] or FAMILIES:
-        build, ZERO_NORMS = FAMILIES[name]
+        build, ZERO_NORMS = FAMILIES[FAMILY := name]
         m = build().float().eval()
         tensors = []
         tied = getattr(m.config, 'tie_word_embeddings', False)
         if name in CHECKPOINT: m, tensors, config = as_checkpoint(m)
+        seen = set()
         with torch.no_grad():
             for n, p in m.state_dict().items():
-                if name in CHECKPOINT or n.endswith('position_ids') or (tied and n == 'lm_head.weight'): continue
+                if name in CHECKPOINT or n.endswith('position_ids') or (tied and n == 'lm_head.weight') or p.data_ptr() in seen: continue
+                seen.add(p.data_ptr())
                 off, sc = spread(n, list(p.shape))
                 p.copy_(torch.from_numpy(values(n, list(p.shape), off, sc)))
                 tensors.append(dict(name=n, shape=list(p.shape), offset=off, scale=sc))

@@ -28,8 +28,8 @@
 
 /* clang-format off: one family a line */
 static const char *const families[] = {
-    "qwen35moe", "qwen35", "qwen3next", "llama",      "qwen2",          "qwen3",
-    "qwen3moe",  "mamba",  "mamba2",    "nemotron_h", "nemotron_h_moe",
+    "qwen35moe", "qwen35", "qwen3next",  "llama",          "qwen2",     "qwen3", "qwen3moe",
+    "mamba",     "mamba2", "nemotron_h", "nemotron_h_moe", "falcon-h1", "jamba", "zamba2",
 };
 /* clang-format on */
 enum { N_FAMILY = sizeof families / sizeof *families, MAX_TOK = 256 };
