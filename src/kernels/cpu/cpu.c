@@ -127,6 +127,9 @@ static void set_ops(struct cpu *c) {
     if (c->isa == CPU_ISA_NEON) USE_KERNELS(c, neon);
 #endif
     c->ops.gdn = cpu_gdn;
+    c->ops.conv = cpu_conv;
+    c->ops.ssm = cpu_ssm;
+    c->ops.ssd = cpu_ssd;
     if (!c->gemm) return;
     c->ops.prepared_bytes = cpu_prepared_bytes;
     c->ops.prepare = cpu_prepare;

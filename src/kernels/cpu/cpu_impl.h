@@ -84,6 +84,9 @@ void cpu_qkv_store(struct dev *d, const struct qkv_store_args *a);
 void cpu_attn(struct dev *d, const struct attn_args *a);
 void cpu_attn_full(struct dev *d, const struct attn_full_args *a);
 void cpu_gdn(struct dev *d, const struct gdn_args *a);
+void cpu_conv(struct dev *d, const struct conv_args *a);
+void cpu_ssm(struct dev *d, const struct ssm_args *a);
+void cpu_ssd(struct dev *d, const struct ssd_args *a);
 void cpu_rms_norm(struct dev *d, float *out, const float *x, const float *w, int64_t n_row,
                   int64_t n, float eps);
 void cpu_layer_norm(struct dev *d, float *out, const float *x, const float *w, const float *b,

@@ -1,0 +1,127 @@
+/* ssm.c: the causal convolution and the scans of Mamba: parts of all spans over the threads. */
+#include <string.h>
+
+#define SSM_KERNELS ssm_plain
+#include "kernels/cpu/ssm_kernel.inc"
+
+#include "kernels/cpu/cpu_impl.h"
+
+struct job {
+    const struct cpu *c;
+    const struct ssm_kernels *k;
+    const void *args;
+    int64_t n_part; /* of each span */
+};
+
+static const struct ssm_kernels *kernels_of(const struct cpu *c) {
+#if defined(__x86_64__)
+    if (c->isa == CPU_ISA_AVX512) return &ssm_avx512;
+    if (c->isa == CPU_ISA_AVX2) return &ssm_avx2;
+#elif defined(__aarch64__)
+    if (c->isa == CPU_ISA_NEON) return &ssm_neon;
+#endif
+    (void)c;
+    return &ssm_plain;
+}
+
+/* ---- convolution ---- */
+
+/* Each thread takes a run of vectors of channels, cut where a span ends. */
+static void conv_thread(void *arg, int ith, int n_thread) {
+    const struct job *j = arg;
+    const struct conv_args *a = j->args;
+    int64_t all = a->n_span * j->n_part, at = all * ith / n_thread,
+            end = all * (ith + 1) / n_thread;
+    while (at < end) {
+        int64_t span = at / j->n_part, stop = (span + 1) * j->n_part;
+        if (stop > end) stop = end;
+        j->k->conv(a, &a->spans[span], (at - span * j->n_part) * SSM_CHANNELS,
+                   (stop - span * j->n_part) * SSM_CHANNELS);
+        at = stop;
+    }
+}
+
+void cpu_conv(struct dev *d, const struct conv_args *a) {
+    struct cpu *c = (struct cpu *)d;
+    if (a->n_conv % SSM_CHANNELS || a->d_conv > SSM_MAX_CONV) {
+        ref_conv(d, a);
+        return;
+    }
+    struct job j = {c, kernels_of(c), a, a->n_conv / SSM_CHANNELS};
+    pool_run(c->pool, conv_thread, &j);
+}
+
+/* ---- Mamba-1 ---- */
+
+static void ssm_thread(void *arg, int ith, int n_thread) {
+    const struct job *j = arg;
+    const struct ssm_args *a = j->args;
+    int64_t all = a->n_span * j->n_part;
+    for (int64_t i = all * ith / n_thread; i < all * (ith + 1) / n_thread; i++)
+        j->k->ssm(a, &a->spans[i / j->n_part], i % j->n_part * SSM_CHANNELS);
+}
+
+/* After all parts have read the log: the inputs of deferred tokens. */
+static void log_ssm(const struct ssm_args *a, const struct span *s) {
+    size_t n_inner = (size_t)a->n_inner, n_state = (size_t)a->d_state;
+    for (int32_t i = 0; !s->n_commit && i < s->n_tok; i++) {
+        float *row = (float *)(uintptr_t)log_row(&a->state, s, i) + a->log_at;
+        int64_t t = s->row + i;
+        memcpy(row, a->x + t * a->x_stride, n_inner * sizeof *row);
+        memcpy(row + n_inner, a->dt + t * a->dt_stride, n_inner * sizeof *row);
+        memcpy(row + 2 * n_inner, a->b + t * a->bc_stride, n_state * sizeof *row);
+        memcpy(row + 2 * n_inner + n_state, a->c + t * a->bc_stride, n_state * sizeof *row);
+    }
+}
+
+void cpu_ssm(struct dev *d, const struct ssm_args *a) {
+    struct cpu *c = (struct cpu *)d;
+    if (a->n_inner % SSM_CHANNELS || a->d_state > SSM_MAX_STATE) {
+        ref_ssm(d, a);
+        return;
+    }
+    struct job j = {c, kernels_of(c), a, a->n_inner / SSM_CHANNELS};
+    pool_run(c->pool, ssm_thread, &j);
+    for (int32_t i = 0; i < a->n_span; i++) log_ssm(a, &a->spans[i]);
+}
+
+/* ---- Mamba-2 ---- */
+
+static void ssd_thread(void *arg, int ith, int n_thread) {
+    const struct job *j = arg;
+    const struct ssd_args *a = j->args;
+    int64_t all = a->n_span * j->n_part;
+    for (int64_t i = all * ith / n_thread; i < all * (ith + 1) / n_thread; i++)
+        j->k->ssd(a, &a->spans[i / j->n_part], (int32_t)(i % j->n_part), j->c->threads[ith].room_f);
+    if (!a->z && !a->norm_w) return;
+    pool_barrier(j->c->pool);
+    all = (int64_t)a->n_tok * a->n_norm;
+    for (int64_t i = all * ith / n_thread; i < all * (ith + 1) / n_thread; i++)
+        j->k->finish(a, i / a->n_norm, (int32_t)(i % a->n_norm));
+}
+
+static void log_ssd(const struct ssd_args *a, const struct span *s) {
+    size_t n_xbc =
+        (size_t)a->n_head * (size_t)a->d_head + 2 * (size_t)a->n_group * (size_t)a->d_state;
+    for (int32_t i = 0; !s->n_commit && i < s->n_tok; i++) {
+        float *row = (float *)(uintptr_t)log_row(&a->state, s, i) + a->log_at;
+        int64_t t = s->row + i;
+        memcpy(row, a->xbc + t * a->xbc_stride, n_xbc * sizeof *row);
+        memcpy(row + n_xbc, a->dt + t * a->dt_stride, (size_t)a->n_head * sizeof *row);
+    }
+}
+
+void cpu_ssd(struct dev *d, const struct ssd_args *a) {
+    struct cpu *c = (struct cpu *)d;
+    struct ssd_args own = *a;
+    if (!a->norm_w) own.n_norm = a->n_head; /* parts of the gate */
+    int64_t n_inner = (int64_t)a->n_head * a->d_head;
+    if (a->d_head % SSM_CHANNELS || a->d_head > SSM_MAX_HEAD || a->d_state % 2 ||
+        a->d_state > SSM_MAX_STATE || n_inner / own.n_norm % SSM_CHANNELS) {
+        ref_ssd(d, a);
+        return;
+    }
+    struct job j = {c, kernels_of(c), &own, a->n_head};
+    pool_run(c->pool, ssd_thread, &j);
+    for (int32_t i = 0; i < a->n_span; i++) log_ssd(a, &a->spans[i]);
+}

@@ -1,0 +1,3 @@
+/* ssm_avx2.c: ssm_kernel.inc for this instruction set. */
+#define SSM_KERNELS ssm_avx2
+#include "kernels/cpu/ssm_kernel.inc"

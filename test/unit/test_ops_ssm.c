@@ -1,0 +1,336 @@
+/* test_ops_ssm.c: the convolution and the scans of Mamba on every CPU device: they agree with the scalar
+ * reference, whatever the cuts give the bits of single steps, deferred tokens leave no trace, and a
+ * neighbour's NaN stays the neighbour's. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "base/rng.h"
+#include "kernels/cpu/cpu.h"
+
+enum { SLOTS = 3, CAP = 16, TOKENS = 200, MAX_DEV = 8 };
+
+static struct rng rng;
+static struct dev *ref, *devs[MAX_DEV];
+static const char *dev_names[MAX_DEV];
+static int n_dev;
+
+/* Which op, and its sizes. d_head 0: Mamba-1 with `inner` channels; d_state 0: the convolution. */
+static const struct shape {
+    const char *name;
+    int32_t inner, d_state, d_head, n_group, d_conv, n_norm;
+    bool gate, norm_first, bias;
+    float dt_min, dt_max;
+} cases[] = {
+    {.name = "conv", .inner = 96, .d_conv = 4, .bias = true},
+    {.name = "conv odd", .inner = 37, .d_conv = 3},
+    {.name = "conv raw", .inner = 16, .d_conv = 2, .norm_first = true},
+    {.name = "ssm", .inner = 80, .d_state = 16, .gate = true},
+    {.name = "ssm wide", .inner = 16, .d_state = 24},
+    {.name = "ssm odd", .inner = 21, .d_state = 5, .gate = true},
+    {.name = "ssd",
+     .inner = 256,
+     .d_state = 128,
+     .d_head = 64,
+     .n_group = 2,
+     .n_norm = 2,
+     .gate = true,
+     .dt_max = INFINITY},
+    {.name = "ssd norm first",
+     .inner = 144,
+     .d_state = 32,
+     .d_head = 48,
+     .n_group = 1,
+     .n_norm = 1,
+     .gate = true,
+     .norm_first = true,
+     .dt_min = .1f,
+     .dt_max = .9f},
+    {.name = "ssd bare",
+     .inner = 64,
+     .d_state = 16,
+     .d_head = 32,
+     .n_group = 2,
+     .dt_max = INFINITY},
+    {.name = "ssd gate alone",
+     .inner = 64,
+     .d_state = 16,
+     .d_head = 16,
+     .n_group = 4,
+     .gate = true,
+     .dt_max = INFINITY},
+    {.name = "ssd odd",
+     .inner = 30,
+     .d_state = 7,
+     .d_head = 10,
+     .n_group = 3,
+     .n_norm = 3,
+     .gate = true,
+     .dt_max = INFINITY},
+};
+enum { N_CASE = sizeof cases / sizeof *cases };
+
+struct room {
+    const struct shape *s;
+    float *in; /* [TOKENS, width]: x or [x | B | C], then dt, z, b and c as the op has them */
+    float *w, *b, *a, *d, *dt_bias, *norm;
+    size_t width, n_x;
+    struct rec_view state;
+};
+
+static float *floats(size_t n, double scale) {
+    float *x = mem_aligned(64, (n + 1) * sizeof *x);
+    assert_non_null(x);
+    memset(x, 0, (n + 1) * sizeof *x);
+    for (size_t i = 0; scale > 0 && i < n; i++) x[i] = (float)(rng_normal(&rng) * scale);
+    return x;
+}
+
+static void room_open(struct room *r, const struct shape *s) {
+    size_t inner = (size_t)s->inner, heads = s->d_head ? inner / (size_t)s->d_head : 0;
+    size_t bc = 2 * (size_t)(s->d_head ? s->n_group : 1) * (size_t)s->d_state;
+    *r = (struct room){.s = s, .n_x = inner + (s->d_head ? bc : 0)};
+    r->width = r->n_x + (s->d_head ? heads : s->d_state ? inner + bc : 0) + inner + 3;
+    r->in = floats(TOKENS * r->width, 1);
+    r->w = floats(inner * 8, .5), r->b = floats(inner, .2), r->d = floats(inner, 1);
+    r->dt_bias = floats(heads, 1), r->norm = floats(inner, 1);
+    r->a = floats(inner * (size_t)(s->d_state + 1), 1);
+    for (size_t i = 0; i < inner * (size_t)(s->d_state + 1); i++) r->a[i] = -expf(r->a[i] - 1);
+    r->state.s_stride = inner * (size_t)s->d_state;
+    r->state.conv_stride = inner * (size_t)(s->d_conv ? s->d_conv - 1 : 0);
+    r->state.log_row = 5 + (s->d_state ? r->n_x + (s->d_head ? heads : inner + bc) : inner);
+    r->state.log_cap = CAP;
+}
+
+static void room_close(struct room *r) {
+    mem_free(r->in), mem_free(r->w), mem_free(r->b), mem_free(r->a);
+    mem_free(r->d), mem_free(r->dt_bias), mem_free(r->norm);
+}
+
+static void state_open(struct room *r) {
+    r->state.s = floats(SLOTS * r->state.s_stride, 0);
+    r->state.conv = floats(SLOTS * r->state.conv_stride, 0);
+    r->state.log = floats((size_t)SLOTS * CAP * r->state.log_row, 0);
+}
+static void state_close(struct room *r) {
+    mem_free(r->state.s), mem_free(r->state.conv), mem_free(r->state.log);
+}
+
+static void run_conv(struct dev *d, const struct room *r, const struct span *s, int32_t n_span,
+                     int32_t n_tok, const float *in, float *out) {
+    struct conv_args a = {.spans = s, .n_span = n_span, .n_tok = n_tok, .d_conv = r->s->d_conv};
+    a.n_conv = a.out_stride = r->s->inner, a.x = in, a.x_stride = (int64_t)r->width;
+    a.w = r->w, a.b = r->s->bias ? r->b : NULL, a.silu = !r->s->norm_first;
+    a.state = r->state, a.out = out;
+    d->ops->conv(d, &a);
+}
+
+static void run_ssm(struct dev *d, const struct room *r, const struct span *s, int32_t n_span,
+                    int32_t n_tok, const float *in, float *out) {
+    int64_t inner = r->s->inner, w = (int64_t)r->width;
+    struct ssm_args a = {
+        .spans = s, .n_span = n_span, .n_tok = n_tok, .d_state = r->s->d_state, .n_inner = inner};
+    a.x = in, a.dt = in + inner, a.b = a.dt + inner, a.c = a.b + r->s->d_state;
+    a.z = r->s->gate ? a.c + r->s->d_state : NULL;
+    a.x_stride = a.dt_stride = a.bc_stride = a.z_stride = w;
+    a.a = r->a, a.d = r->d, a.state = r->state, a.log_at = 5, a.out = out;
+    d->ops->ssm(d, &a);
+}
+
+static void run_ssd(struct dev *d, const struct room *r, const struct span *s, int32_t n_span,
+                    int32_t n_tok, const float *in, float *out) {
+    const struct shape *h = r->s;
+    struct ssd_args a = {
+        .spans = s, .n_span = n_span, .n_tok = n_tok, .n_head = h->inner / h->d_head};
+    a.n_group = h->n_group, a.d_head = h->d_head, a.d_state = h->d_state, a.n_norm = h->n_norm;
+    a.xbc = in, a.dt = in + r->n_x, a.z = h->gate ? a.dt + a.n_head : NULL;
+    a.xbc_stride = a.dt_stride = a.z_stride = (int64_t)r->width;
+    a.a = r->a, a.d = r->d, a.dt_bias = r->dt_bias, a.dt_min = h->dt_min, a.dt_max = h->dt_max;
+    a.norm_w = h->n_norm ? r->norm : NULL, a.norm_first = h->norm_first, a.eps = 1e-5f;
+    a.state = r->state, a.log_at = 5, a.out = out;
+    d->ops->ssd(d, &a);
+}
+
+/* Tokens first.. of the room's inputs as one call of the given spans. */
+static void run(struct dev *d, const struct room *r, const struct span *s, int32_t n_span,
+                int32_t n_tok, int32_t first, float *out) {
+    const float *in = r->in + (size_t)first * r->width;
+    out += (size_t)first * (size_t)r->s->inner;
+    if (!r->s->d_state) run_conv(d, r, s, n_span, n_tok, in, out);
+    else if (!r->s->d_head) run_ssm(d, r, s, n_span, n_tok, in, out);
+    else run_ssd(d, r, s, n_span, n_tok, in, out);
+}
+
+static struct span whole(int32_t row, int32_t n, int32_t slot, int64_t pos) {
+    return (struct span){.row = row, .n_tok = n, .slot = slot, .n_commit = n, .pos = pos};
+}
+static struct span draft(int32_t n, int32_t n_replay, int64_t pos) {
+    return (struct span){.n_tok = n, .slot = 1, .n_replay = n_replay, .pos = pos};
+}
+
+static void near(const float *a, const float *b, size_t n, double allowed, const char *dev,
+                 const char *what) {
+    double most = 0, range = 1e-30;
+    for (size_t i = 0; i < n; i++) {
+        double d = fabs((double)a[i] - (double)b[i]);
+        if (!(d <= most)) most = d;
+        range = fmax(range, fabs((double)b[i]));
+    }
+    if (!(most / range <= allowed)) fail_msg("%s, %s: off by %g", dev, what, most / range);
+}
+static void same(const float *a, const float *b, size_t n, const char *dev, const char *what,
+                 const char *when) {
+    if (memcmp(a, b, n * sizeof *a)) fail_msg("%s, %s: other bits %s", dev, what, when);
+}
+
+static void scans_agree(void **st) {
+    (void)st;
+    for (int i = 0; i < n_dev * N_CASE; i++) {
+        struct room r;
+        room_open(&r, &cases[i % N_CASE]);
+        size_t n = TOKENS * (size_t)r.s->inner;
+        float *y[2] = {floats(n, 0), floats(n, 0)};
+        /* a long scan from position 0, one from an odd position, then steps of both */
+        struct span s[] = {whole(0, 131, 2, 0), whole(131, 40, 0, 0), whole(171, 9, 1, 3)};
+        struct span more[] = {whole(0, 2, 2, 131), whole(2, 18, 0, 40)};
+        for (int k = 0; k < 2; k++) {
+            struct dev *d = k ? devs[i / N_CASE] : ref;
+            state_open(&r);
+            run(d, &r, s, 3, 180, 0, y[k]);
+            run(d, &r, more, 2, 20, 180, y[k]);
+            state_close(&r);
+        }
+        near(y[1], y[0], n, r.s->d_state ? 1e-4 : 1e-5, dev_names[i / N_CASE], r.s->name);
+        mem_free(y[0]), mem_free(y[1]);
+        room_close(&r);
+    }
+}
+
+/* Verify 6, accept 4; verify 5 with those replayed, accept none; go on beside a sequence of NaN; accept all
+ * of 8 deferred ones. `want`: 40 single steps. */
+static void drafts(struct dev *d, const char *dev, struct room *r, const float *want, float *y) {
+    size_t n = (size_t)r->s->inner;
+    struct span v = draft(6, 0, 0);
+    run(d, r, &v, 1, 6, 0, y);
+    same(y, want, 6 * n, dev, r->s->name, "deferred");
+    v = draft(5, 4, 4);
+    run(d, r, &v, 1, 5, 4, y);
+    same(y, want, 9 * n, dev, r->s->name, "deferred twice");
+    struct span rest[] = {whole(0, 12, 1, 4), whole(12, 1, 0, 0)};
+    float *bad = r->in + 16 * r->width, *saved = floats(r->width, 0);
+    memcpy(saved, bad, r->width * sizeof *bad);
+    for (size_t j = 0; j < r->width; j++) bad[j] = NAN;
+    run(d, r, rest, 2, 13, 4, y);
+    assert_true(isnan(y[16 * n]));
+    memcpy(bad, saved, r->width * sizeof *bad);
+    mem_free(saved);
+    same(y, want, 16 * n, dev, r->s->name, "after rejection");
+    v = draft(8, 0, 16);
+    run(d, r, &v, 1, 8, 16, y);
+    v = (struct span){.n_tok = 16, .slot = 1, .n_replay = 8, .n_commit = 16, .pos = 24};
+    run(d, r, &v, 1, 16, 24, y);
+    same(y, want, 40 * n, dev, r->s->name, "after replay");
+}
+
+static void cuts_and_drafts_give_the_bits_of_single_steps(void **st) {
+    (void)st;
+    for (int i = 0; i < n_dev * N_CASE; i++) {
+        struct dev *d = devs[i / N_CASE];
+        const char *dev = dev_names[i / N_CASE];
+        struct room r;
+        room_open(&r, &cases[i % N_CASE]);
+        size_t n = 40 * (size_t)r.s->inner, n_s = r.state.s_stride, n_conv = r.state.conv_stride;
+        float *want = floats(n, 0), *y = floats(n, 0), *s = floats(n_s, 0),
+              *conv = floats(n_conv, 0);
+        state_open(&r);
+        for (int t = 0; t < 40; t++) {
+            struct span one = whole(0, 1, 1, t);
+            run(d, &r, &one, 1, 1, t, want);
+        }
+        memcpy(s, r.state.s + n_s, n_s * sizeof *s); /* of slot 1 */
+        memcpy(conv, r.state.conv + n_conv, n_conv * sizeof *conv);
+        state_close(&r);
+        state_open(&r);
+        struct span all = whole(0, 40, 1, 0);
+        run(ref, &r, &all, 1, 40, 0, y);
+        near(want, y, n, 1e-5, dev, r.s->name);
+        state_close(&r);
+        for (int how = 0; how < 2; how++) {
+            state_open(&r);
+            struct span cut[] = {whole(0, 16, 1, 0), whole(0, 3, 1, 16), whole(0, 21, 1, 19)};
+            for (int k = 0, at = 0; !how && k < 3; at += cut[k++].n_tok)
+                run(d, &r, &cut[k], 1, cut[k].n_tok, at, y);
+            if (how) drafts(d, dev, &r, want, y);
+            same(y, want, n, dev, r.s->name, "in pieces");
+            same(r.state.s + n_s, s, n_s, dev, r.s->name, "in the state");
+            same(r.state.conv + n_conv, conv, n_conv, dev, r.s->name, "in the window");
+            state_close(&r);
+        }
+        mem_free(want), mem_free(y), mem_free(s), mem_free(conv);
+        room_close(&r);
+    }
+}
+
+static int open_all(void **st) {
+    (void)st;
+    struct err e = {0};
+    static const struct dev_need need = {.n_tok = 320,
+                                         .n_in = 1024,
+                                         .n_out = 1200,
+                                         .n_ff = 512,
+                                         .n_expert = 1,
+                                         .n_used = 1,
+                                         .n_head = 1,
+                                         .d_head = 64,
+                                         .n_v_head = 8,
+                                         .d_state = 128 * 64,
+                                         .d_rec_k = 128,
+                                         .d_rec_v = 64,
+                                         .n_conv = 4096,
+                                         .n_ctx = 512};
+    static const struct {
+        enum cpu_isa isa;
+        int n_thread;
+        const char *name;
+    } want[] = {{CPU_ISA_SCALAR, 1, "scalar"},
+                {CPU_ISA_AVX2, 2, "avx2"},
+                {CPU_ISA_AVX512, 1, "avx512"},
+                {CPU_ISA_AVX512, 3, "avx512 x3"},
+                {CPU_ISA_NEON, 2, "neon"}};
+    rng_seed(&rng, 21);
+    if (cpu_open_ref(&ref, &e) || ref->ops->reserve(ref, &need, &e)) return -1;
+    for (size_t i = 0; i < sizeof want / sizeof *want; i++) {
+        if (cpu_open(&devs[n_dev], want[i].n_thread, want[i].isa, &e)) {
+            print_message("skip: %s: %s\n", want[i].name, e.text);
+            continue;
+        }
+        if (devs[n_dev]->ops->reserve(devs[n_dev], &need, &e)) return -1;
+        dev_names[n_dev++] = want[i].name;
+    }
+    return 0;
+}
+
+static int close_all(void **st) {
+    (void)st;
+    struct err e = {0};
+    for (int i = 0; i < n_dev; i++) {
+        if (devs[i]->ops->status(devs[i], &e)) fail_msg("%s: %s", dev_names[i], e.text);
+        devs[i]->ops->close(devs[i]);
+    }
+    ref->ops->close(ref);
+    return 0;
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(scans_agree),
+        cmocka_unit_test(cuts_and_drafts_give_the_bits_of_single_steps),
+    };
+    return cmocka_run_group_tests(tests, open_all, close_all);
+}
