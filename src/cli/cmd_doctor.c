@@ -3,6 +3,7 @@
 #include <jansson.h>
 #include <openssl/crypto.h>
 #include <stdio.h>
+#include <microhttpd.h>
 #include <sqlite3.h>
 #include <string.h>
 #include <sys/utsname.h>
@@ -62,8 +63,8 @@ static void show_libraries(void) {
     printf("  jansson   %s\n  libyaml   %s\n  pcre2     %s\n  utf8proc  %s\n  libcrypto %s\n",
            JANSSON_VERSION, yaml_get_version_string(), pcre, utf8proc_version(),
            OpenSSL_version(OPENSSL_VERSION));
-    printf("  libedit   %d.%d\n  sqlite    %s\n  libcurl   %s\n", LIBEDIT_MAJOR, LIBEDIT_MINOR,
-           sqlite3_libversion(), fetch_version());
+    printf("  libedit   %d.%d\n  sqlite    %s\n  libcurl   %s\n  microhttpd %s\n", LIBEDIT_MAJOR,
+           LIBEDIT_MINOR, sqlite3_libversion(), fetch_version(), MHD_get_version());
 }
 
 static int show_table(const char *name, const struct cfg_opt *options, struct err *e) {

@@ -1,0 +1,171 @@
+/* cmd_serve.c: the HTTP server. */
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/file.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "cli/chat_args.h"
+#include "serve/serve.h"
+
+const struct cfg_opt serve_options[] = {
+    MODEL_OPTIONS,
+    CACHE_OPTIONS,
+    ENGINE_OPTIONS,
+    {"host", 0, CFG_STR, "ADDRESS", "127.0.0.1", 0, 0, NULL, "address to listen on"},
+    {"port", 0, CFG_INT, "N", "8081", 0, 65535, NULL, "port; 0: any free one"},
+    {"parallel", 'P', CFG_INT, "N", "4", 1, ENGINE_MAX_SEQS, NULL, "answers at once"},
+    {"name", 0, CFG_STR, "NAME", NULL, 0, 0, NULL, "the model's name in the API"},
+    {"alias", 0, CFG_LIST, "NAME[=MODEL]", NULL, 0, 0, NULL,
+     "further name of a model; '*': any name is taken"},
+    {"api-key", 0, CFG_STR, "FILE", NULL, 0, 0, NULL,
+     "keys, one a line: KEY [NAME] [parallel=N] [per-minute=N]"},
+    {"tls-cert", 0, CFG_STR, "FILE", NULL, 0, 0, NULL, "certificate chain, PEM"},
+    {"tls-key", 0, CFG_STR, "FILE", NULL, 0, 0, NULL, "its private key, PEM"},
+    {"cors", 0, CFG_LIST, "ORIGIN", NULL, 0, 0, NULL,
+     "web page that may call, such as http://localhost:3000; '*': any"},
+    {"max-body", 0, CFG_BYTES, "SIZE", "64M", 0, 0, NULL, "largest request"},
+    {"max-connections", 0, CFG_INT, "N", "1024", 8, 65536, NULL, "connections at once"},
+    {"queue", 0, CFG_INT, "N", "256", 1, 65536, NULL, "requests waiting at most; beyond: 429"},
+    {"timeout", 0, CFG_INT, "SECONDS", "0", 0, 1 << 20, NULL, "longest answer; 0: no limit"},
+    {"idle-timeout", 0, CFG_INT, "SECONDS", "300", 1, 1 << 20, NULL,
+     "idle connections close after this"},
+    {"receive-timeout", 0, CFG_INT, "SECONDS", "60", 1, 1 << 20, NULL,
+     "a request must have come within this"},
+    {"ping", 0, CFG_INT, "SECONDS", "10", 1, 1 << 20, NULL, "silence of a stream before a ping"},
+    {"grace", 0, CFG_INT, "SECONDS", "10", 0, 3600, NULL, "time for running answers when stopping"},
+    {"think", 0, CFG_BOOL, NULL, "false", 0, 0, NULL, "models think unless the request says no"},
+    {0}};
+
+/* Text of a file given by an option, or NULL; owned. */
+static int read_option(const struct cfg *c, const char *name, char **text, struct err *e) {
+    size_t n;
+    *text = NULL;
+    const char *path = cfg_str(c, name);
+    return path ? file_read(path, 1 << 20, text, &n, e) : 0;
+}
+
+static void forget(char *text) {
+    if (text) memset(text, 0, strlen(text));
+    mem_free(text);
+}
+
+static bool is_loopback(const char *host) {
+    return strcmp(host, "localhost") == 0 || strncmp(host, "127.", 4) == 0 ||
+           strcmp(host, "::1") == 0;
+}
+
+static void wait_for_signal(void) {
+    sigset_t set;
+    int got;
+    sigemptyset(&set);
+    sigaddset(&set, SIGINT);
+    sigaddset(&set, SIGTERM);
+    sigwait(&set, &got);
+}
+
+/* The file's name without its end: what people call the model. */
+static void name_of(const struct cfg *c, char *out, size_t size) {
+    char path[4096];
+    if (cfg_str(c, "name")) {
+        snprintf(out, size, "%s", cfg_str(c, "name"));
+        return;
+    }
+    if (model_args_path(c, path, sizeof path, NULL)) snprintf(path, sizeof path, "model");
+    const char *base = strrchr(path, '/');
+    snprintf(out, size, "%s", base ? base + 1 : path);
+    char *part = strstr(out, "-00001-of-"), *end = strrchr(out, '.');
+    if (part) *part = 0;
+    else if (end && strcmp(end, ".gguf") == 0) *end = 0;
+}
+
+static int serve_model(struct chat_rig *r, const struct cfg *c, struct serve_params *p,
+                       struct err *e) {
+    struct ask_model model = {.m = r->m,
+                              .engine = r->engine,
+                              .tok = r->tok,
+                              .template = r->template,
+                              .loras = r->loras,
+                              .n_lora = r->n_lora,
+                              .n_seq = (int32_t)cfg_int(c, "parallel")};
+    char name[128];
+    struct ask_backend *backend;
+    struct server *s;
+    name_of(c, name, sizeof name);
+    int rc = ask_local_new(&backend, &model, name, e);
+    if (rc) return rc;
+    p->backends = &backend;
+    p->n_backend = 1;
+    rc = serve_open(&s, p, e);
+    if (!rc) {
+        printf("%s listens on http%s://%s:%d (model %s, %d answers at once)\n", "chimere",
+               p->tls_cert ? "s" : "", p->host, serve_port(s), backend->name, model.n_seq);
+        fflush(stdout);
+        wait_for_signal();
+        log_info("stopping");
+        serve_close(s);
+    }
+    backend->ops->close(backend);
+    return rc;
+}
+
+static int run(const struct cfg *c, struct err *e) {
+    char *keys = NULL, *cert = NULL, *key = NULL;
+    struct chat_rig r;
+    struct serve_params p = {
+        .host = cfg_str(c, "host"),
+        .port = (int)cfg_int(c, "port"),
+        .max_body_bytes = cfg_bytes(c, "max-body"),
+        .max_connections = (int)cfg_int(c, "max-connections"),
+        .max_waiting = (int)cfg_int(c, "queue"),
+        .timeout_s = (int)cfg_int(c, "timeout"),
+        .idle_s = (int)cfg_int(c, "idle-timeout"),
+        .receive_s = (int)cfg_int(c, "receive-timeout"),
+        .ping_s = (int)cfg_int(c, "ping"),
+        .grace_s = (int)cfg_int(c, "grace"),
+        .think = cfg_bool(c, "think"),
+    };
+    p.n_alias = cfg_list(c, "alias", &p.aliases);
+    p.n_origin = cfg_list(c, "cors", &p.origins);
+    if (!cfg_str(c, "tls-cert") != !cfg_str(c, "tls-key"))
+        return err_set(e, CHIMERE_EINVAL, "--tls-cert and --tls-key belong together");
+    int rc = read_option(c, "api-key", &keys, e);
+    if (!rc) rc = read_option(c, "tls-cert", &cert, e);
+    if (!rc) rc = read_option(c, "tls-key", &key, e);
+    p.keys = keys;
+    p.tls_cert = cert;
+    p.tls_key = key;
+    if (!rc && !is_loopback(p.host) && !keys)
+        log_warn("%s can be reached from other machines and no --api-key is set", p.host);
+    if (!rc) rc = chat_rig_open(&r, c, (int32_t)cfg_int(c, "parallel"), e);
+    if (!rc) {
+        rc = serve_model(&r, c, &p, e);
+        chat_rig_close(&r);
+    }
+    forget(keys);
+    forget(key);
+    mem_free(cert);
+    return rc;
+}
+
+int cmd_serve(int argc, char **argv) {
+    struct cfg *c;
+    int status;
+    if (!cli_parse(&c, serve_options,
+                   "usage: chimere serve [-m FILE] [--host ADDRESS] [--port N] [--parallel N] "
+                   "[--ctx N]\n                     [--api-key FILE] [--tls-cert FILE --tls-key "
+                   "FILE] [--cors ORIGIN] [--config FILE]",
+                   argc, argv, &status))
+        return status;
+    struct err e = {0};
+    sigset_t set;
+    sigemptyset(&set);
+    sigaddset(&set, SIGINT);
+    sigaddset(&set, SIGTERM);
+    pthread_sigmask(SIG_BLOCK, &set, NULL); /* in every thread; wait_for_signal takes them */
+    int rc = run(c, &e);
+    cfg_free(c);
+    return rc ? cli_fail(&e) : 0;
+}

@@ -1,0 +1,316 @@
+/* api_openai.c: /v1/chat/completions. A request's life begins here: fields.c -> gen.c -> backend. */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "serve/api.h"
+#include "serve/http_impl.h"
+#include "serve/json_out.h"
+
+/* ---- shared by the APIs ---- */
+
+json_t *api_json(struct http_request *r) {
+    size_t n;
+    struct err e = {0};
+    const char *text = http_body(r, &n);
+    json_t *v = chat_json_object(text, n, "body", &e);
+    if (!v) http_fail(r, &e);
+    return v;
+}
+
+bool api_read(struct gen *g, enum fields_api api, json_t **request) {
+    struct err e = {0};
+    size_t n;
+    const char *text = http_body(g->r, &n);
+    *request = NULL;
+    json_t *v = chat_json_object(text, n, "body", &e);
+    if (!v) {
+        gen_fail(g, &e);
+        return false;
+    }
+    struct fields f = {.ask = &g->ask};
+    const char *session = http_header(g->r, "X-Session-Id");
+    if (session && session[0])
+        g->ask.session = arena_strndup(&g->ask.arena, session, strnlen(session, 512));
+    int rc = gen_model(g, json_object_get(v, "model"));
+    if (!rc) {
+        rc = fields_read(&f, v, api, &e);
+        if (rc) gen_fail(g, &e);
+    }
+    if (rc) {
+        json_decref(v);
+        return false;
+    }
+    g->stream = f.stream;
+    g->usage = f.usage;
+    g->progress = f.progress;
+    g->n_top = f.n_probs;
+    *request = v;
+    return true;
+}
+
+void api_put_usage(struct gen *g, struct buf *out) {
+    struct ask_end s = gen_sum(g);
+    int32_t n_prompt = s.stats.n_prompt, n_gen = s.stats.n_generated;
+    buf_printf(out,
+               "{\"prompt_tokens\":%d,\"completion_tokens\":%d,\"total_tokens\":%d,"
+               "\"prompt_tokens_details\":{\"cached_tokens\":%d,\"evaluated_tokens\":%d},"
+               "\"completion_tokens_details\":{\"reasoning_tokens\":%d,"
+               "\"accepted_prediction_tokens\":0,\"rejected_prediction_tokens\":0}}",
+               n_prompt, n_gen, n_prompt + n_gen, s.stats.n_cached, n_prompt - s.stats.n_cached,
+               s.n_reasoning);
+}
+
+static double per_second(double n, double ms) { return ms > 0 ? n * 1000 / ms : 0; }
+
+void api_put_timings(struct gen *g, struct buf *out) {
+    struct ask_end s = gen_sum(g);
+    int32_t n_eval = s.stats.n_prompt - s.stats.n_cached;
+    buf_printf(out,
+               ",\"timings\":{\"queue_ms\":%.3f,\"prompt_n\":%d,\"prompt_ms\":%.3f,"
+               "\"prompt_per_second\":%.2f,\"predicted_n\":%d,\"predicted_ms\":%.3f,"
+               "\"predicted_per_second\":%.2f,\"draft_n\":%d,\"draft_n_accepted\":%d}",
+               s.stats.queue_ms, n_eval, s.stats.prefill_ms, per_second(n_eval, s.stats.prefill_ms),
+               s.stats.n_generated, s.stats.decode_ms,
+               per_second(s.stats.n_generated, s.stats.decode_ms), s.stats.n_drafted,
+               s.stats.n_accepted);
+}
+
+const char *api_finish(const struct gen_choice *c) {
+    switch (c->end.finish) {
+    case ASK_LENGTH: return "length";
+    case ASK_CALLS: return "tool_calls";
+    default: return "stop";
+    }
+}
+
+void api_put_calls(struct gen_choice *c, struct buf *out) {
+    bool first = true;
+    buf_putc(out, '[');
+    for (int i = 0; i < c->n_call; i++) {
+        struct gen_call *call = &c->calls[i];
+        if (!call->is_done) continue;
+        buf_puts(out, first ? "{\"id\":" : ",{\"id\":");
+        json_out_string(out, call->id);
+        buf_puts(out, ",\"type\":\"function\",\"function\":{\"name\":");
+        json_out_string(out, call->name);
+        buf_puts(out, ",\"arguments\":");
+        json_out_text(out, call->args.p, call->args.n);
+        buf_puts(out, "}}");
+        first = false;
+    }
+    buf_putc(out, ']');
+}
+
+void api_put_error_frame(struct gen *g, enum http_shape shape, const char *event) {
+    if (event) buf_printf(&g->frame, "event: %s\n", event);
+    buf_puts(&g->frame, "data: ");
+    reply_error_object(&g->frame, shape, http_status_of(g->cut.code), &g->cut);
+    buf_puts(&g->frame, "\n\n");
+}
+
+/* ---- log-probabilities ---- */
+
+static void put_one(struct buf *out, const struct tok *tok, int32_t id, float logprob) {
+    struct slice s = tok_piece(tok, id);
+    buf_puts(out, "{\"token\":");
+    json_out_text(out, s.p, s.n);
+    buf_puts(out, ",\"logprob\":");
+    json_out_number(out, logprob < -9999 ? -9999 : (double)logprob);
+    buf_puts(out, ",\"bytes\":[");
+    for (size_t i = 0; i < s.n; i++)
+        buf_printf(out, i ? ",%u" : "%u", (unsigned)(unsigned char)s.p[i]);
+    buf_puts(out, "]");
+}
+
+void api_put_probs(struct gen *g, struct gen_choice *c, const struct ask_event *ev) {
+    struct buf *out = &c->probs[0];
+    const struct tok *tok = g->backend->model->tok;
+    if (out->n) buf_putc(out, ',');
+    put_one(out, tok, ev->token, ev->probs->chosen);
+    buf_puts(out, ",\"top_logprobs\":[");
+    for (int32_t i = 0; i < g->n_top && i < ev->probs->n; i++) {
+        if (i) buf_putc(out, ',');
+        put_one(out, tok, ev->probs->ids[i], ev->probs->logprobs[i]);
+        buf_putc(out, '}');
+    }
+    buf_puts(out, "]}");
+}
+
+/* The pending ones as a value, taken. */
+static void put_pending(struct gen *g, struct gen_choice *c, struct buf *out) {
+    if (!g->ask.probs || !c->probs[0].n) {
+        buf_puts(out, "null");
+        return;
+    }
+    buf_puts(out, "{\"content\":[");
+    buf_put(out, c->probs[0].p, c->probs[0].n);
+    buf_puts(out, "],\"refusal\":null}");
+    buf_clear(&c->probs[0]);
+}
+
+/* ---- stream ---- */
+
+static int index_of(const struct gen *g, const struct gen_choice *c) {
+    return (int)(c - g->choices);
+}
+
+static void chunk_open(struct gen *g, struct gen_choice *c) {
+    buf_put(&g->frame, g->prefix.p, g->prefix.n);
+    buf_printf(&g->frame, "[{\"index\":%d,\"delta\":", index_of(g, c));
+}
+
+static void chunk_close(struct gen *g, struct gen_choice *c, const char *finish) {
+    buf_puts(&g->frame, ",\"logprobs\":");
+    put_pending(g, c, &g->frame);
+    if (finish) buf_printf(&g->frame, ",\"finish_reason\":\"%s\"}]", finish);
+    else buf_puts(&g->frame, ",\"finish_reason\":null}]");
+    if (g->usage) buf_puts(&g->frame, ",\"usage\":null");
+}
+
+static void send_frame(struct gen *g) {
+    buf_puts(&g->frame, "}\n\n");
+    gen_put(g, &g->frame);
+}
+
+static void chat_begin(struct gen *g) {
+    buf_puts(&g->prefix, "data: {\"id\":");
+    json_out_string(&g->prefix, g->id);
+    buf_printf(&g->prefix, ",\"object\":\"chat.completion.chunk\",\"created\":%lld,\"model\":",
+               (long long)g->created);
+    json_out_string(&g->prefix, g->model);
+    buf_puts(&g->prefix, ",\"system_fingerprint\":\"chimere\",\"choices\":");
+    for (int i = 0; i < g->ask.n; i++) {
+        chunk_open(g, &g->choices[i]);
+        buf_puts(&g->frame, "{\"role\":\"assistant\",\"content\":\"\"}");
+        chunk_close(g, &g->choices[i], NULL);
+        send_frame(g);
+    }
+}
+
+static void put_chat(struct gen *g, struct gen_choice *c, const struct chat_event *ev) {
+    struct buf *out = &g->frame;
+    if (ev->kind == CHAT_CALL_END || ev->kind == CHAT_MALFORMED) return;
+    chunk_open(g, c);
+    if (ev->kind == CHAT_CONTENT || ev->kind == CHAT_REASONING) {
+        buf_puts(out, ev->kind == CHAT_CONTENT ? "{\"content\":" : "{\"reasoning_content\":");
+        json_out_text(out, ev->text, ev->n);
+        buf_putc(out, '}');
+    } else {
+        buf_printf(out, "{\"tool_calls\":[{\"index\":%d,", ev->index);
+        if (ev->kind == CHAT_CALL) {
+            buf_puts(out, "\"id\":");
+            json_out_string(out, ev->id);
+            buf_puts(out, ",\"type\":\"function\",\"function\":{\"name\":");
+            json_out_string(out, ev->name);
+            buf_puts(out, ",\"arguments\":\"\"}}]}");
+        } else {
+            buf_puts(out, "\"function\":{\"arguments\":");
+            json_out_text(out, ev->text, ev->n);
+            buf_puts(out, "}}]}");
+        }
+    }
+    chunk_close(g, c, NULL);
+    send_frame(g);
+}
+
+static void put_progress(struct gen *g, const struct ask_event *ev) {
+    buf_put(&g->frame, g->prefix.p, g->prefix.n);
+    buf_printf(&g->frame,
+               "[],\"prompt_progress\":{\"total\":%d,\"cache\":%d,\"processed\":%d,"
+               "\"time_ms\":%.1f}",
+               ev->n_prompt, ev->n_cached, ev->n_done,
+               (double)(clock_ns() - g->r->begin_ns) * 1e-6);
+    send_frame(g);
+}
+
+static void chat_event(struct gen *g, struct gen_choice *c, const struct ask_event *ev) {
+    if (ev->kind == ASK_CHAT) put_chat(g, c, ev->chat);
+    else if (ev->kind == ASK_PREFILL) put_progress(g, ev);
+    else if (ev->kind == ASK_NOTE) { /* an orchestrator's step, as an extension */
+        buf_put(&g->frame, g->prefix.p, g->prefix.n);
+        buf_puts(&g->frame, "[],\"odo\":{\"step\":");
+        json_out_string(&g->frame, ev->name);
+        buf_puts(&g->frame, ",\"data\":");
+        if (ev->n) buf_put(&g->frame, ev->text, ev->n);
+        else buf_puts(&g->frame, "null");
+        buf_putc(&g->frame, '}');
+        send_frame(g);
+    } else if (ev->kind == ASK_END && ev->end->finish != ASK_FAILED &&
+               ev->end->finish != ASK_CANCELLED) {
+        chunk_open(g, c);
+        buf_puts(&g->frame, "{}");
+        chunk_close(g, c, api_finish(c));
+        if (!g->usage && g->ask.n == 1) api_put_timings(g, &g->frame);
+        send_frame(g);
+    }
+}
+
+static void chat_end(struct gen *g) {
+    if (g->cut.code) {
+        api_put_error_frame(g, SHAPE_OPENAI, NULL);
+    } else if (g->usage) {
+        buf_put(&g->frame, g->prefix.p, g->prefix.n);
+        buf_puts(&g->frame, "[],\"usage\":");
+        api_put_usage(g, &g->frame);
+        api_put_timings(g, &g->frame);
+        buf_puts(&g->frame, "}\n\n");
+    }
+    buf_puts(&g->frame, "data: [DONE]\n\n");
+    gen_put(g, &g->frame);
+}
+
+/* ---- whole ---- */
+
+static void put_choice(struct gen *g, struct gen_choice *c, struct buf *out) {
+    bool has_call = false;
+    for (int i = 0; i < c->n_call; i++) has_call |= c->calls[i].is_done;
+    buf_printf(out,
+               "{\"index\":%d,\"message\":{\"role\":\"assistant\",\"content\":", index_of(g, c));
+    if (has_call && !c->content.n) buf_puts(out, "null");
+    else json_out_text(out, c->content.p, c->content.n);
+    buf_puts(out, ",\"refusal\":null");
+    if (c->reasoning.n) {
+        buf_puts(out, ",\"reasoning_content\":");
+        json_out_text(out, c->reasoning.p, c->reasoning.n);
+    }
+    if (has_call) {
+        buf_puts(out, ",\"tool_calls\":");
+        api_put_calls(c, out);
+    }
+    buf_puts(out, "},\"logprobs\":");
+    put_pending(g, c, out);
+    buf_printf(out, ",\"finish_reason\":\"%s\"}", api_finish(c));
+}
+
+static void chat_whole(struct gen *g, struct buf *out) {
+    buf_puts(out, "{\"id\":");
+    json_out_string(out, g->id);
+    buf_printf(
+        out, ",\"object\":\"chat.completion\",\"created\":%lld,\"model\":", (long long)g->created);
+    json_out_string(out, g->model);
+    buf_puts(out, ",\"choices\":[");
+    for (int i = 0; i < g->ask.n; i++) {
+        if (i) buf_putc(out, ',');
+        put_choice(g, &g->choices[i], out);
+    }
+    buf_puts(out, "],\"usage\":");
+    api_put_usage(g, out);
+    api_put_timings(g, out);
+    buf_puts(out, ",\"service_tier\":\"default\",\"system_fingerprint\":\"chimere\"}");
+}
+
+static const struct gen_form chat_form = {.ping = ": ping\n\n",
+                                          .begin = chat_begin,
+                                          .event = chat_event,
+                                          .end = chat_end,
+                                          .whole = chat_whole,
+                                          .probs = api_put_probs};
+
+void api_chat(struct http_request *r) {
+    struct gen *g = gen_new(r, &chat_form, "chatcmpl-");
+    json_t *request;
+    if (!g || !api_read(g, FIELDS_CHAT, &request)) return;
+    json_decref(request);
+    gen_go(g);
+}

@@ -1,0 +1,136 @@
+/* api_text.c: /v1/completions: a raw prompt goes on. */
+#include <string.h>
+
+#include "serve/api.h"
+#include "serve/http_impl.h"
+#include "serve/json_out.h"
+
+/* The older log-probabilities: tokens, token_logprobs, top_logprobs, text_offset. */
+static void text_probs(struct gen *g, struct gen_choice *c, const struct ask_event *ev) {
+    const struct tok *tok = g->backend->model->tok;
+    struct buf *p = c->probs;
+    for (int i = 0; p[0].n && i < 4; i++) buf_putc(&p[i], ',');
+    json_out_text(&p[0], ev->text, ev->n);
+    json_out_number(&p[1], (double)ev->probs->chosen);
+    buf_putc(&p[2], '{');
+    for (int32_t i = 0; i < g->n_top && i < ev->probs->n; i++) {
+        struct slice s = tok_piece(tok, ev->probs->ids[i]);
+        if (i) buf_putc(&p[2], ',');
+        json_out_text(&p[2], s.p, s.n);
+        buf_putc(&p[2], ':');
+        json_out_number(&p[2], (double)ev->probs->logprobs[i]);
+    }
+    buf_putc(&p[2], '}');
+    buf_printf(&p[3], "%zu", c->n_offset);
+    c->n_offset += ev->n;
+}
+
+static void put_probs(struct gen *g, struct gen_choice *c, struct buf *out) {
+    static const char *const names[] = {"tokens", "token_logprobs", "top_logprobs", "text_offset"};
+    if (!g->ask.probs || !c->probs[0].n) {
+        buf_puts(out, "null");
+        return;
+    }
+    for (int i = 0; i < 4; i++) {
+        buf_printf(out, "%s\"%s\":[", i ? "," : "{", names[i]);
+        buf_put(out, c->probs[i].p, c->probs[i].n);
+        buf_putc(out, ']');
+        buf_clear(&c->probs[i]);
+    }
+    buf_putc(out, '}');
+}
+
+static void put_head(struct gen *g, struct buf *out) {
+    buf_puts(out, "{\"id\":");
+    json_out_string(out, g->id);
+    buf_printf(
+        out, ",\"object\":\"text_completion\",\"created\":%lld,\"model\":", (long long)g->created);
+    json_out_string(out, g->model);
+    buf_puts(out, ",\"choices\":[");
+}
+
+static void put_choice(struct gen *g, struct gen_choice *c, const char *text, size_t n,
+                       const char *finish, struct buf *out) {
+    buf_printf(out, "{\"index\":%d,\"text\":", (int)(c - g->choices));
+    json_out_text(out, text, n);
+    buf_puts(out, ",\"logprobs\":");
+    put_probs(g, c, out);
+    buf_puts(out, ",\"finish_reason\":");
+    json_out_string(out, finish);
+    if (finish && c->end.stop) {
+        buf_puts(out, ",\"stop_reason\":");
+        json_out_string(out, c->end.stop);
+    }
+    buf_putc(out, '}');
+}
+
+static void send_text(struct gen *g, struct gen_choice *c, const char *text, size_t n,
+                      const char *finish) {
+    buf_put(&g->frame, g->prefix.p, g->prefix.n);
+    put_choice(g, c, text, n, finish, &g->frame);
+    buf_puts(&g->frame, g->usage ? "],\"usage\":null}\n\n" : "]}\n\n");
+    gen_put(g, &g->frame);
+}
+
+static void text_begin(struct gen *g) {
+    buf_puts(&g->prefix, "data: ");
+    put_head(g, &g->prefix);
+    const char *prompt = json_string_value(g->ask.prompt);
+    for (int i = 0; g->ask.echo && prompt && i < g->ask.n; i++)
+        send_text(g, &g->choices[i], prompt, json_string_length(g->ask.prompt), NULL);
+}
+
+static void text_event(struct gen *g, struct gen_choice *c, const struct ask_event *ev) {
+    if (ev->kind == ASK_CHAT && ev->chat->kind == CHAT_CONTENT)
+        send_text(g, c, ev->chat->text, ev->chat->n, NULL);
+    if (ev->kind == ASK_END && ev->end->finish != ASK_FAILED && ev->end->finish != ASK_CANCELLED)
+        send_text(g, c, "", 0, api_finish(c));
+}
+
+static void text_end(struct gen *g) {
+    if (g->cut.code) {
+        api_put_error_frame(g, SHAPE_OPENAI, NULL);
+    } else if (g->usage) {
+        buf_put(&g->frame, g->prefix.p, g->prefix.n);
+        buf_puts(&g->frame, "],\"usage\":");
+        api_put_usage(g, &g->frame);
+        api_put_timings(g, &g->frame);
+        buf_puts(&g->frame, "}\n\n");
+    }
+    buf_puts(&g->frame, "data: [DONE]\n\n");
+    gen_put(g, &g->frame);
+}
+
+static void text_whole(struct gen *g, struct buf *out) {
+    const char *prompt = json_string_value(g->ask.prompt);
+    put_head(g, out);
+    for (int i = 0; i < g->ask.n; i++) {
+        struct gen_choice *c = &g->choices[i];
+        struct buf text;
+        buf_init(&text, (size_t)128 << 20);
+        if (g->ask.echo && prompt) buf_puts(&text, prompt);
+        if (c->content.n) buf_put(&text, c->content.p, c->content.n);
+        if (i) buf_putc(out, ',');
+        put_choice(g, c, text.p, text.n, api_finish(c), out);
+        buf_fini(&text);
+    }
+    buf_puts(out, "],\"usage\":");
+    api_put_usage(g, out);
+    api_put_timings(g, out);
+    buf_putc(out, '}');
+}
+
+static const struct gen_form text_form = {.ping = ": ping\n\n",
+                                          .begin = text_begin,
+                                          .event = text_event,
+                                          .end = text_end,
+                                          .whole = text_whole,
+                                          .probs = text_probs};
+
+void api_text(struct http_request *r) {
+    struct gen *g = gen_new(r, &text_form, "cmpl-");
+    json_t *request;
+    if (!g || !api_read(g, FIELDS_TEXT, &request)) return;
+    json_decref(request);
+    gen_go(g);
+}

@@ -1,0 +1,717 @@
+/* fields.c: the table of request fields. */
+#include "serve/fields.h"
+
+#include <math.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/str.h"
+
+typedef int read_fn(struct fields *f, json_t *v, const char *name, struct err *e);
+
+enum kind {
+    K_FLOAT, /* of sampling, at `at`, low..high */
+    K_INT,   /* likewise */
+    K_FN,    /* read */
+    K_SAFE,  /* a hint: any value, nothing to do */
+    K_NONE,  /* only null, or what `only` names: other values would change the answer */
+};
+
+struct row {
+    const char *name;
+    unsigned apis;
+    enum kind kind;
+    size_t at;
+    double low, high;
+    read_fn *read;
+    const char *only; /* K_NONE: '|'-separated texts that mean the default */
+};
+
+/* ---- readers ---- */
+
+static int expected(struct err *e, const char *name, const char *what) {
+    return err_set(e, CHIMERE_EINVAL, "%s: expected %s", name, what);
+}
+
+static int read_bool(const json_t *v, const char *name, bool *out, struct err *e) {
+    if (!json_is_boolean(v)) return expected(e, name, "true or false");
+    *out = json_is_true(v);
+    return 0;
+}
+
+static int read_int(const json_t *v, const char *name, double low, double high, int64_t *out,
+                    struct err *e) {
+    double x = json_number_value(v);
+    bool whole = json_is_integer(v) || (json_is_real(v) && x == floor(x));
+    if (!whole || x < low || x > high)
+        return err_set(e, CHIMERE_EINVAL, "%s: expected a whole number from %.0f to %.0f", name,
+                       low, high);
+    *out = json_is_integer(v) ? json_integer_value(v) : (int64_t)x;
+    return 0;
+}
+
+static int read_text(struct fields *f, const json_t *v, const char *name, size_t max,
+                     const char **out, struct err *e) {
+    size_t n = json_string_length(v);
+    if (!json_is_string(v) || !n || n > max)
+        return err_set(e, CHIMERE_EINVAL, "%s: expected a text of 1 to %zu bytes", name, max);
+    *out = arena_strndup(&f->ask->arena, json_string_value(v), n);
+    return *out ? 0 : err_set(e, CHIMERE_ENOMEM, "out of memory");
+}
+
+static int put_context(struct ask *a, const char *name, json_t *v, struct err *e) {
+    if (!a->template_context) a->template_context = json_object();
+    if (json_object_set(a->template_context, name, v))
+        return err_set(e, CHIMERE_ENOMEM, "out of memory");
+    return 0;
+}
+
+#define BOOL_READER(fn, target)                                                                    \
+    static int fn(struct fields *f, json_t *v, const char *name, struct err *e) {                  \
+        return read_bool(v, name, &target, e);                                                     \
+    }
+BOOL_READER(f_stream, f->stream)
+BOOL_READER(f_progress, f->progress)
+BOOL_READER(f_echo, f->ask->echo)
+BOOL_READER(f_ignore_eos, f->ask->sampling.ignore_eos)
+BOOL_READER(f_continue, f->ask->continue_last)
+BOOL_READER(f_probs_flag, f->ask->probs)
+
+static int f_stream_options(struct fields *f, json_t *v, const char *name, struct err *e) {
+    const char *key;
+    json_t *x;
+    if (!json_is_object(v)) return expected(e, name, "an object");
+    json_object_foreach(v, key, x) {
+        bool flag = false;
+        char where[96];
+        snprintf(where, sizeof where, "%s.%.60s", name, key);
+        if (json_is_null(x)) continue;
+        int rc = read_bool(x, where, &flag, e);
+        if (rc) return rc;
+        if (strcmp(key, "include_usage") == 0) f->usage = flag;
+        else if (strcmp(key, "include_obfuscation") == 0) f->obfuscate_off = !flag;
+        else return err_set(e, CHIMERE_EUNSUPPORTED, "%s: this option is not known", where);
+    }
+    return 0;
+}
+
+static int f_max_tokens(struct fields *f, json_t *v, const char *name, struct err *e) {
+    int64_t n = 0;
+    /* -1 is what some clients send for "as many as fit" */
+    if (json_is_integer(v) && json_integer_value(v) == -1) return 0;
+    int rc = read_int(v, name, 1, INT32_MAX, &n, e);
+    if (!rc) f->ask->max_tokens = (int32_t)n;
+    return rc;
+}
+
+static int f_n(struct fields *f, json_t *v, const char *name, struct err *e) {
+    int64_t n = 0;
+    int rc = read_int(v, name, 1, ASK_MAX_CHOICES, &n, e);
+    if (rc) return rc;
+    if (strcmp(name, "n") == 0) f->ask->n = (int32_t)n;
+    else f->best_of = (int32_t)n;
+    return 0;
+}
+
+static int f_seed(struct fields *f, json_t *v, const char *name, struct err *e) {
+    if (!json_is_integer(v)) return expected(e, name, "a whole number");
+    if (json_integer_value(v) != -1) f->ask->sampling.seed = (uint64_t)json_integer_value(v);
+    return 0;
+}
+
+static int f_stop(struct fields *f, json_t *v, const char *name, struct err *e) {
+    size_t n = json_is_array(v) ? json_array_size(v) : 1;
+    if (!json_is_array(v) && !json_is_string(v))
+        return expected(e, name, "a text or a list of texts");
+    if (n > ANSWER_MAX_STOPS)
+        return err_set(e, CHIMERE_ELIMIT, "%s: expected at most %d texts, got %zu", name,
+                       ANSWER_MAX_STOPS, n);
+    const char **stops = arena_alloc(&f->ask->arena, (n + 1) * sizeof *stops);
+    if (!stops) return err_set(e, CHIMERE_ENOMEM, "out of memory");
+    for (size_t i = 0; i < n; i++) {
+        char where[48];
+        snprintf(where, sizeof where, json_is_array(v) ? "%s[%zu]" : "%s", name, i);
+        int rc = read_text(f, json_is_array(v) ? json_array_get(v, i) : v, where,
+                           ANSWER_MAX_STOP_BYTES, &stops[i], e);
+        if (rc) return rc;
+    }
+    f->ask->stops = stops;
+    f->ask->n_stop = n;
+    return 0;
+}
+
+static int add_bias(struct fields *f, const char *name, int64_t token, const json_t *bias,
+                    struct logit_bias *out, struct err *e) {
+    double x = json_is_false(bias) ? -INFINITY : json_number_value(bias);
+    if ((!json_is_number(bias) && !json_is_false(bias)) || x > 100 || (x < -100 && !isinf(x)))
+        return expected(e, name, "numbers from -100 to 100");
+    (void)f;
+    *out = (struct logit_bias){(int32_t)token, (float)(x <= -100 ? -INFINITY : x)};
+    return 0;
+}
+
+/* {"TOKEN": bias} as OpenAI has it, or [[token, bias], ...]. */
+static int f_bias(struct fields *f, json_t *v, const char *name, struct err *e) {
+    size_t n = json_is_array(v) ? json_array_size(v) : json_object_size(v), i = 0;
+    const char *key;
+    json_t *x;
+    int rc = 0;
+    if (!json_is_array(v) && !json_is_object(v)) return expected(e, name, "an object");
+    if (n > FIELDS_MAX_BIAS)
+        return err_set(e, CHIMERE_ELIMIT, "%s: expected at most %d tokens", name, FIELDS_MAX_BIAS);
+    struct logit_bias *b = arena_alloc(&f->ask->arena, (n + 1) * sizeof *b);
+    if (!b) return err_set(e, CHIMERE_ENOMEM, "out of memory");
+    if (json_is_array(v)) {
+        json_array_foreach(v, i, x) {
+            json_t *id = json_array_get(x, 0);
+            if (!json_is_integer(id) || json_integer_value(id) < 0 ||
+                json_integer_value(id) > INT32_MAX)
+                return expected(e, name, "pairs of a token id and a number");
+            rc = add_bias(f, name, json_integer_value(id), json_array_get(x, 1), &b[i], e);
+            if (rc) return rc;
+        }
+    } else {
+        json_object_foreach(v, key, x) {
+            int64_t id;
+            if (!str_to_i64(key, 0, INT32_MAX, &id)) return expected(e, name, "token ids as keys");
+            rc = add_bias(f, name, id, x, &b[i++], e);
+            if (rc) return rc;
+        }
+    }
+    f->ask->sampling.bias = b;
+    f->ask->sampling.n_bias = n;
+    return 0;
+}
+
+static int f_top_logprobs(struct fields *f, json_t *v, const char *name, struct err *e) {
+    int64_t n = 0;
+    int rc = read_int(v, name, 0, SAMPLER_MAX_PROBS, &n, e);
+    if (!rc) f->n_probs = (int32_t)n;
+    return rc;
+}
+
+/* Completions: logprobs is the number itself. */
+static int f_text_logprobs(struct fields *f, json_t *v, const char *name, struct err *e) {
+    if (json_is_false(v)) return 0;
+    int rc = f_top_logprobs(f, v, name, e);
+    if (!rc) f->ask->probs = true;
+    return rc;
+}
+
+static int f_breakers(struct fields *f, json_t *v, const char *name, struct err *e) {
+    size_t n = json_array_size(v);
+    if (!json_is_array(v) || n > 64) return expected(e, name, "a list of at most 64 texts");
+    const char **list = arena_alloc(&f->ask->arena, (n + 1) * sizeof *list);
+    if (!list) return err_set(e, CHIMERE_ENOMEM, "out of memory");
+    for (size_t i = 0; i < n; i++) {
+        int rc = read_text(f, json_array_get(v, i), name, 256, &list[i], e);
+        if (rc) return rc;
+    }
+    f->ask->sampling.dry_breakers = list;
+    f->ask->sampling.n_dry_breaker = n;
+    return 0;
+}
+
+/* ---- form of the answer ---- */
+
+int fields_schema(struct ask *a, json_t *schema, const char *where, struct err *e) {
+    if (!json_is_object(schema) && !json_is_boolean(schema))
+        return expected(e, where, "a JSON schema");
+    json_decref(a->schema);
+    a->schema = json_incref(schema);
+    a->format = ASK_JSON_SCHEMA;
+    return 0;
+}
+
+static int f_format(struct fields *f, json_t *v, const char *name, struct err *e) {
+    const char *type = json_string_value(json_object_get(v, "type"));
+    if (!type) return expected(e, name, "an object with a type");
+    if (strcmp(type, "text") == 0) return 0;
+    if (strcmp(type, "json_object") == 0) {
+        json_t *schema = json_object_get(v, "schema");
+        f->ask->format = ASK_JSON_OBJECT;
+        return schema && !json_is_null(schema) ? fields_schema(f->ask, schema, name, e) : 0;
+    }
+    if (strcmp(type, "json_schema") == 0) {
+        /* chat wraps it, responses does not */
+        json_t *inner = json_object_get(v, "json_schema");
+        if (!inner) inner = v;
+        json_t *schema = json_object_get(inner, "schema");
+        char where[80];
+        snprintf(where, sizeof where, "%s%s.schema", name, inner == v ? "" : ".json_schema");
+        f->format_name = json_object_get(inner, "name");
+        return schema ? fields_schema(f->ask, schema, where, e)
+                      : expected(e, where, "a JSON schema");
+    }
+    return err_set(e, CHIMERE_EINVAL,
+                   "%s.type: expected text, json_object or json_schema, got %.60s", name, type);
+}
+
+static int f_schema(struct fields *f, json_t *v, const char *name, struct err *e) {
+    return fields_schema(f->ask, v, name, e);
+}
+
+static int f_grammar(struct fields *f, json_t *v, const char *name, struct err *e) {
+    if (json_is_string(v) && !json_string_length(v)) return 0;
+    int rc = read_text(f, v, name, 1 << 20, &f->ask->grammar, e);
+    if (!rc) f->ask->format = ASK_GBNF;
+    return rc;
+}
+
+/* Responses: {"format": {...}, "verbosity": "medium"}; messages: output_config {"format", "effort"}. */
+static int f_text_config(struct fields *f, json_t *v, const char *name, struct err *e) {
+    const char *key;
+    json_t *x;
+    if (!json_is_object(v)) return expected(e, name, "an object");
+    json_object_foreach(v, key, x) {
+        char where[80];
+        snprintf(where, sizeof where, "%s.%.40s", name, key);
+        int rc = 0;
+        if (json_is_null(x)) continue;
+        if (strcmp(key, "format") == 0) rc = f_format(f, x, where, e);
+        else if (strcmp(key, "effort") == 0) rc = fields_effort(f, x, where, e);
+        else if (strcmp(key, "verbosity") == 0) rc = put_context(f->ask, key, x, e);
+        else rc = err_set(e, CHIMERE_EUNSUPPORTED, "%s: this field is not known", where);
+        if (rc) return rc;
+    }
+    return 0;
+}
+
+/* ---- thinking ---- */
+
+static const struct {
+    const char *name;
+    bool think;
+    int32_t budget; /* tokens; -1: no limit */
+} efforts[] = {
+    {"none", false, -1}, {"minimal", true, 512}, {"low", true, 2048}, {"medium", true, 8192},
+    {"high", true, -1},  {"xhigh", true, -1},    {"max", true, -1},
+};
+
+int fields_effort(struct fields *f, const json_t *v, const char *name, struct err *e) {
+    const char *s = json_string_value(v);
+    for (size_t i = 0; s && i < sizeof efforts / sizeof *efforts; i++) {
+        if (strcmp(s, efforts[i].name) != 0) continue;
+        f->ask->think = efforts[i].think;
+        f->think_named = true;
+        if (f->ask->sampling.think_budget < 0) f->ask->sampling.think_budget = efforts[i].budget;
+        return put_context(f->ask, "reasoning_effort", (json_t *)v, e);
+    }
+    return expected(e, name, "none, minimal, low, medium, high, xhigh or max");
+}
+
+static int f_effort(struct fields *f, json_t *v, const char *name, struct err *e) {
+    return fields_effort(f, v, name, e);
+}
+
+static int f_reasoning(struct fields *f, json_t *v, const char *name, struct err *e) {
+    const char *key;
+    json_t *x;
+    if (!json_is_object(v)) return expected(e, name, "an object");
+    json_object_foreach(v, key, x) {
+        char where[80];
+        snprintf(where, sizeof where, "%s.%.40s", name, key);
+        int rc = 0;
+        if (json_is_null(x)) continue;
+        if (strcmp(key, "effort") == 0) rc = fields_effort(f, x, where, e);
+        else if (strcmp(key, "summary") != 0 && strcmp(key, "generate_summary") != 0)
+            rc = err_set(e, CHIMERE_EUNSUPPORTED, "%s: this field is not known", where);
+        if (rc) return rc;
+    }
+    return 0;
+}
+
+static int set_budget(struct fields *f, const json_t *v, const char *name, struct err *e) {
+    int64_t n = 0;
+    int rc = read_int(v, name, -1, INT32_MAX, &n, e);
+    if (!rc) f->ask->sampling.think_budget = (int32_t)n;
+    return rc;
+}
+
+static int f_budget(struct fields *f, json_t *v, const char *name, struct err *e) {
+    int rc = set_budget(f, v, name, e);
+    if (!rc && !f->think_named) f->ask->think = f->ask->sampling.think_budget != 0;
+    return rc;
+}
+
+/* Messages: {"type": "enabled" | "disabled" | "adaptive", "budget_tokens": n} */
+static int f_thinking(struct fields *f, json_t *v, const char *name, struct err *e) {
+    const char *type = json_string_value(json_object_get(v, "type"));
+    json_t *budget = json_object_get(v, "budget_tokens");
+    f->think_named = true;
+    if (type && strcmp(type, "disabled") == 0) {
+        f->ask->think = false;
+        return 0;
+    }
+    if (!type || (strcmp(type, "enabled") != 0 && strcmp(type, "adaptive") != 0))
+        return expected(e, "thinking.type", "enabled, disabled or adaptive");
+    (void)name;
+    f->ask->think = true;
+    return budget ? set_budget(f, budget, "thinking.budget_tokens", e) : 0;
+}
+
+static int f_enable_thinking(struct fields *f, json_t *v, const char *name, struct err *e) {
+    f->think_named = true;
+    return read_bool(v, name, &f->ask->think, e);
+}
+
+static int f_template_kwargs(struct fields *f, json_t *v, const char *name, struct err *e) {
+    static const char *const ours[] = {"messages", "tools", "add_generation_prompt", "bos_token",
+                                       "eos_token"};
+    const char *key;
+    json_t *x;
+    if (!json_is_object(v)) return expected(e, name, "an object");
+    json_object_foreach(v, key, x) {
+        int rc = 0;
+        for (size_t i = 0; i < sizeof ours / sizeof *ours; i++)
+            if (strcmp(key, ours[i]) == 0)
+                return err_set(e, CHIMERE_EINVAL, "%s.%s: this is set by the server", name, key);
+        if (strcmp(key, "enable_thinking") == 0)
+            rc = f_enable_thinking(f, x, "chat_template_kwargs.enable_thinking", e);
+        else rc = put_context(f->ask, key, x, e);
+        if (rc) return rc;
+    }
+    return 0;
+}
+
+/* ---- how it is served ---- */
+
+static int f_session(struct fields *f, json_t *v, const char *name, struct err *e) {
+    if (json_is_string(v) && !json_string_length(v)) return 0;
+    return read_text(f, v, name, 512, &f->ask->session, e);
+}
+
+static int f_metadata(struct fields *f, json_t *v, const char *name, struct err *e) {
+    if (!json_is_object(v)) return expected(e, name, "an object");
+    json_t *user = json_object_get(v, "user_id");
+    return user && !json_is_null(user) ? f_session(f, user, "metadata.user_id", e) : 0;
+}
+
+static int f_slot(struct fields *f, json_t *v, const char *name, struct err *e) {
+    int64_t n = 0;
+    int rc = read_int(v, name, -1, ENGINE_MAX_SEQS - 1, &n, e);
+    if (!rc) f->ask->slot = (int32_t)n;
+    return rc;
+}
+
+static int f_cache(struct fields *f, json_t *v, const char *name, struct err *e) {
+    bool cache = true;
+    int rc = read_bool(v, name, &cache, e);
+    if (!rc) f->ask->no_cache = !cache;
+    return rc;
+}
+
+static int f_lora(struct fields *f, json_t *v, const char *name, struct err *e) {
+    size_t i;
+    json_t *x;
+    if (!json_is_array(v) || json_array_size(v) > ASK_MAX_LORAS)
+        return expected(e, name, "a list of {id, scale}");
+    struct ask_lora *l = arena_alloc(&f->ask->arena, (json_array_size(v) + 1) * sizeof *l);
+    if (!l) return err_set(e, CHIMERE_ENOMEM, "out of memory");
+    json_array_foreach(v, i, x) {
+        int64_t id = 0;
+        json_t *scale = json_object_get(x, "scale");
+        int rc = read_int(json_object_get(x, "id"), "lora.id", 0, ASK_MAX_LORAS, &id, e);
+        if (rc) return rc;
+        if (!json_is_number(scale) || fabs(json_number_value(scale)) > 1000)
+            return expected(e, "lora.scale", "a number from -1000 to 1000");
+        l[i] = (struct ask_lora){(int32_t)id, (float)json_number_value(scale)};
+    }
+    f->ask->loras = l;
+    f->ask->n_lora = (int32_t)json_array_size(v);
+    return 0;
+}
+
+static int f_extra(struct fields *f, json_t *v, const char *name, struct err *e) {
+    if (!f->ask->extra) f->ask->extra = json_object();
+    if (json_object_set(f->ask->extra, name, v)) return err_set(e, CHIMERE_ENOMEM, "out of memory");
+    return 0;
+}
+
+/* ---- tools and messages ---- */
+
+static int f_tools(struct fields *f, json_t *v, const char *name, struct err *e) {
+    (void)name;
+    return fields_tools(f->ask, v, e);
+}
+
+static int f_parallel(struct fields *f, json_t *v, const char *name, struct err *e) {
+    bool parallel = true;
+    int rc = read_bool(v, name, &parallel, e);
+    if (!rc) f->ask->one_call = !parallel;
+    return rc;
+}
+
+/* "auto", "none", "required", "any"; an object with type and name, or with function.name. */
+static int f_choice(struct fields *f, json_t *v, const char *name, struct err *e) {
+    static const struct {
+        const char *name;
+        enum ask_choice choice;
+    } names[] = {{"auto", ASK_TOOLS_AUTO},
+                 {"none", ASK_TOOLS_NONE},
+                 {"required", ASK_TOOLS_REQUIRED},
+                 {"any", ASK_TOOLS_REQUIRED}};
+    const char *s =
+        json_is_object(v) ? json_string_value(json_object_get(v, "type")) : json_string_value(v);
+    for (size_t i = 0; s && i < 4; i++)
+        if (strcmp(s, names[i].name) == 0) {
+            f->ask->tool_choice = names[i].choice;
+            if (json_is_true(json_object_get(v, "disable_parallel_tool_use")))
+                f->ask->one_call = true;
+            return 0;
+        }
+    json_t *who = json_object_get(json_object_get(v, "function"), "name");
+    if (!who) who = json_object_get(v, "name");
+    if (!json_is_object(v) || !json_is_string(who))
+        return expected(e, name, "auto, none, required or the name of a function");
+    f->ask->tool_choice = ASK_TOOLS_NAMED;
+    if (json_is_true(json_object_get(v, "disable_parallel_tool_use"))) f->ask->one_call = true;
+    return read_text(f, who, "tool_choice.function.name", 128, &f->ask->tool_name, e);
+}
+
+static int f_messages(struct fields *f, json_t *v, const char *name, struct err *e) {
+    (void)name;
+    return fields_messages(f->ask, v, e);
+}
+
+static int f_prompt(struct fields *f, json_t *v, const char *name, struct err *e) {
+    size_t i;
+    json_t *x;
+    if (json_is_array(v) && json_array_size(v) == 1 && !json_is_integer(json_array_get(v, 0)))
+        v = json_array_get(v, 0);
+    if (json_is_array(v) && json_array_size(v) && !json_is_integer(json_array_get(v, 0)))
+        return err_set(e, CHIMERE_EUNSUPPORTED,
+                       "%s: expected one text or one list of token ids; send several requests",
+                       name);
+    if (!json_is_string(v) && !json_is_array(v))
+        return expected(e, name, "a text or a list of token ids");
+    json_array_foreach(v, i, x) if (!json_is_integer(x)) return expected(e, name, "token ids");
+    f->ask->prompt = json_incref(v);
+    return 0;
+}
+
+/* ---- the table ---- */
+
+enum {
+    C = FIELDS_CHAT,
+    T = FIELDS_TEXT,
+    R = FIELDS_RESPONSES,
+    M = FIELDS_MESSAGES,
+    CT = C | T,
+    ALL = C | T | R | M,
+};
+#define FLOAT(name, apis, field, low, high)                                                        \
+    { name, apis, K_FLOAT, offsetof(struct sampler_params, field), low, high, NULL, NULL }
+#define INT(name, apis, field, low, high)                                                          \
+    { name, apis, K_INT, offsetof(struct sampler_params, field), low, high, NULL, NULL }
+#define FN(name, apis, read)                                                                       \
+    { name, apis, K_FN, 0, 0, 0, read, NULL }
+#define SAFE(name, apis)                                                                           \
+    { name, apis, K_SAFE, 0, 0, 0, NULL, NULL }
+#define NONE(name, apis, only)                                                                     \
+    { name, apis, K_NONE, 0, 0, 0, NULL, only }
+/* clang-format off */
+static const struct row rows[] = {
+    SAFE("model", ALL),
+    FN("messages", C, f_messages),
+    FN("prompt", T, f_prompt),
+    FN("stream", ALL, f_stream),
+    FN("stream_options", C | T | R, f_stream_options),
+    FN("return_progress", ALL, f_progress),
+
+    FLOAT("temperature", ALL, temperature, 0, 100),
+    FLOAT("top_p", ALL, top_p, 0, 1),
+    FLOAT("min_p", ALL, min_p, 0, 1),
+    FLOAT("typical_p", ALL, typical_p, 0, 1),
+    FLOAT("top_n_sigma", ALL, top_n_sigma, -1, 1000),
+    INT("top_k", ALL, top_k, 0, 1 << 30),
+    INT("min_keep", ALL, min_keep, 1, 1 << 30),
+    FLOAT("xtc_probability", ALL, xtc_probability, 0, 1),
+    FLOAT("xtc_threshold", ALL, xtc_threshold, 0, 1),
+    FLOAT("dynatemp_range", ALL, dynatemp_range, 0, 100),
+    FLOAT("dynatemp_exponent", ALL, dynatemp_exponent, 0, 100),
+    INT("mirostat", ALL, mirostat, 0, 2),
+    FLOAT("mirostat_tau", ALL, mirostat_tau, 0, 100),
+    FLOAT("mirostat_eta", ALL, mirostat_eta, 0, 1),
+    FLOAT("repeat_penalty", ALL, repeat_penalty, 0.01, 100),
+    FLOAT("repetition_penalty", ALL, repeat_penalty, 0.01, 100),
+    FLOAT("frequency_penalty", ALL, frequency_penalty, -100, 100),
+    FLOAT("presence_penalty", ALL, presence_penalty, -100, 100),
+    INT("repeat_last_n", ALL, penalty_last_n, -1, 1 << 30),
+    INT("penalty_last_n", ALL, penalty_last_n, -1, 1 << 30),
+    FLOAT("dry_multiplier", ALL, dry_multiplier, 0, 100),
+    FLOAT("dry_base", ALL, dry_base, 0, 100),
+    INT("dry_allowed_length", ALL, dry_allowed_length, 0, 1 << 30),
+    INT("dry_penalty_last_n", ALL, dry_last_n, -1, 1 << 30),
+    INT("dry_last_n", ALL, dry_last_n, -1, 1 << 30),
+    FN("dry_sequence_breakers", ALL, f_breakers),
+    INT("min_tokens", ALL, min_tokens, 0, 1 << 30),
+    FN("ignore_eos", ALL, f_ignore_eos),
+    FN("seed", ALL, f_seed),
+    FN("logit_bias", C | T | R, f_bias),
+
+    FN("n", CT, f_n),
+    FN("best_of", T, f_n),
+    FN("echo", T, f_echo),
+    NONE("suffix", T, ""),
+    FN("stop", C | T, f_stop),
+    FN("stop_sequences", M, f_stop),
+    FN("max_tokens", C | T | M, f_max_tokens),
+    FN("n_predict", CT, f_max_tokens),
+    FN("max_completion_tokens", C, f_max_tokens),
+    FN("max_output_tokens", R, f_max_tokens),
+    FN("logprobs", C, f_probs_flag),
+    FN("logprobs", T, f_text_logprobs),
+    FN("top_logprobs", C | R, f_top_logprobs),
+
+    FN("response_format", CT, f_format),
+    FN("text", R, f_text_config),
+    FN("output_config", M, f_text_config),
+    FN("output_format", M, f_format),
+    FN("json_schema", CT, f_schema),
+    FN("grammar", ALL, f_grammar),
+
+    FN("tools", C | R | M, f_tools),
+    FN("tool_choice", C | R | M, f_choice),
+    FN("parallel_tool_calls", C | R, f_parallel),
+    NONE("max_tool_calls", R, NULL),
+    NONE("functions", C, NULL),
+    NONE("function_call", C, NULL),
+
+    FN("reasoning_effort", C, f_effort),
+    FN("reasoning", R | C, f_reasoning),
+    FN("thinking", M | C, f_thinking),
+    FN("thinking_budget", C | R, f_budget),
+    FN("reasoning_budget", C | R, f_budget),
+    FN("enable_thinking", C | R, f_enable_thinking),
+    FN("chat_template_kwargs", C | R | M, f_template_kwargs),
+    FN("continue_final_message", C, f_continue),
+
+    FN("user", C | T | R, f_session),
+    FN("session_id", ALL, f_session),
+    FN("prompt_cache_key", C | R, f_session),
+    FN("metadata", M, f_metadata),
+    FN("id_slot", CT, f_slot),
+    FN("cache_prompt", ALL, f_cache),
+    FN("lora", ALL, f_lora),
+    FN("engram", ALL, f_extra),
+    FN("odo", ALL, f_extra),
+
+    SAFE("metadata", C | R),
+    SAFE("store", C | R),
+    SAFE("service_tier", C | R | M),
+    SAFE("safety_identifier", C | R),
+    SAFE("prompt_cache_retention", C | R),
+    SAFE("cache_control", M),
+    SAFE("include", R),
+    SAFE("prediction", C),
+    NONE("verbosity", C, "medium"),
+    NONE("modalities", C, "text"),
+    NONE("audio", C, NULL),
+    NONE("web_search_options", C, NULL),
+    NONE("truncation", R, "disabled|auto"),
+    NONE("background", R, "false"),
+    NONE("previous_response_id", R, NULL),
+    NONE("conversation", R, NULL),
+    NONE("container", M, NULL),
+    NONE("mcp_servers", M, ""),
+    NONE("context_management", M, NULL),
+};
+/* clang-format on */
+
+static bool is_only(const json_t *v, const char *only) {
+    char word[64];
+    if (json_is_array(v) && json_array_size(v) <= 1)
+        v = json_array_size(v) ? json_array_get(v, 0) : json_null();
+    if (json_is_null(v)) return true;
+    const char *s =
+        json_is_boolean(v) ? (json_is_true(v) ? "true" : "false") : json_string_value(v);
+    for (const char *p = only; p && s; p = strchr(p, '|') ? strchr(p, '|') + 1 : NULL) {
+        snprintf(word, sizeof word, "%.*s", (int)strcspn(p, "|"), p);
+        if (strcmp(word, s) == 0) return true;
+    }
+    return false;
+}
+
+static int read_row(struct fields *f, const struct row *r, json_t *v, struct err *e) {
+    char *base = (char *)&f->ask->sampling;
+    int64_t n = 0;
+    int rc;
+    switch (r->kind) {
+    case K_FLOAT: {
+        double x = json_number_value(v);
+        if (!json_is_number(v) || !(x >= r->low && x <= r->high))
+            return err_set(e, CHIMERE_EINVAL, "%s: expected a number from %g to %g", r->name,
+                           r->low, r->high);
+        *(float *)(void *)(base + r->at) = (float)x;
+        return 0;
+    }
+    case K_INT:
+        rc = read_int(v, r->name, r->low, r->high, &n, e);
+        if (!rc) *(int32_t *)(void *)(base + r->at) = (int32_t)n;
+        return rc;
+    case K_FN: return r->read(f, v, r->name, e);
+    case K_SAFE: return 0;
+    case K_NONE:
+        if (is_only(v, r->only)) return 0;
+        return err_set(e, CHIMERE_EUNSUPPORTED, "%s: this server cannot do that%s%s", r->name,
+                       r->only && r->only[0] ? "; expected " : "", r->only ? r->only : "");
+    }
+    return 0;
+}
+
+/* What only all fields together tell. */
+static int check(struct fields *f, enum fields_api api, struct err *e) {
+    struct ask *a = f->ask;
+    if (f->n_probs >= 0 && api == FIELDS_CHAT && !a->probs)
+        return err_set(e, CHIMERE_EINVAL, "top_logprobs: expected logprobs to be true as well");
+    if (api == FIELDS_RESPONSES && f->n_probs > 0) a->probs = true;
+    if (a->probs) a->sampling.n_probs = f->n_probs > 0 ? f->n_probs : 1;
+    if (f->best_of > a->n) return err_set(e, CHIMERE_EUNSUPPORTED, "best_of: expected at most n");
+    if (a->format != ASK_TEXT && a->format != ASK_GBNF && a->sampling.ignore_eos)
+        return err_set(e, CHIMERE_EINVAL, "ignore_eos: a response format has an end");
+    if (a->tool_choice == ASK_TOOLS_NAMED || a->tool_choice == ASK_TOOLS_REQUIRED) {
+        size_t i;
+        json_t *t;
+        bool found = a->tool_choice == ASK_TOOLS_REQUIRED && json_array_size(a->tools);
+        json_array_foreach(a->tools, i, t) {
+            const char *name =
+                json_string_value(json_object_get(json_object_get(t, "function"), "name"));
+            found |= a->tool_name && name && strcmp(name, a->tool_name) == 0;
+        }
+        if (!found)
+            return err_set(e, CHIMERE_EINVAL, "tool_choice: expected a function of tools%s%.80s",
+                           a->tool_name ? ", got " : "", a->tool_name ? a->tool_name : "");
+        if (a->format != ASK_TEXT)
+            return err_set(e, CHIMERE_EINVAL,
+                           "tool_choice: a forced call and a response format exclude each other");
+    }
+    if (api == FIELDS_TEXT && !a->prompt)
+        return expected(e, "prompt", "a text or a list of token ids");
+    if (api != FIELDS_TEXT && !a->messages)
+        return expected(e, api == FIELDS_RESPONSES ? "input" : "messages", "at least one message");
+    return 0;
+}
+
+int fields_read(struct fields *f, json_t *request, enum fields_api api, struct err *e) {
+    const char *name;
+    json_t *v;
+    f->n_probs = -1;
+    json_object_foreach(request, name, v) {
+        const struct row *row = NULL;
+        bool elsewhere = false;
+        for (size_t i = 0; i < sizeof rows / sizeof *rows && !row; i++) {
+            if (strcmp(rows[i].name, name) != 0) continue;
+            if (rows[i].apis & (unsigned)api) row = &rows[i];
+            elsewhere = true;
+        }
+        if (!row)
+            return err_set(e, CHIMERE_EUNSUPPORTED, "%.80s: this field is not %s", name,
+                           elsewhere ? "one of this endpoint" : "known");
+        if (json_is_null(v)) continue; /* as if it were not there */
+        int rc = read_row(f, row, v, e);
+        if (rc) return rc;
+    }
+    return check(f, api, e);
+}

@@ -1,0 +1,79 @@
+/* gen.h: one answer under way for one request: ask -> queue -> events -> frames or one body.
+ *
+ * An API reads its JSON into g->ask and names a form; from there all APIs are alike. Frames are written
+ * on the engine's thread as events arrive; what is collected of an answer is kept per choice. */
+#ifndef CHIMERE_SERVE_GEN_H
+#define CHIMERE_SERVE_GEN_H
+
+#include "engine/ask.h"
+#include "serve/http.h"
+
+enum { GEN_MAX_CALLS = 128 };
+
+struct gen_call {
+    char id[64], name[128];
+    struct buf args;
+    int index; /* in order of appearance, void ones too */
+    bool is_done, is_void;
+};
+
+struct gen_choice {
+    struct buf content, reasoning;
+    struct gen_call *calls; /* owned [n_call] */
+    int n_call;
+    struct buf
+        probs[4];    /* pending log-probabilities, comma-separated JSON, as the form wants them */
+    size_t n_offset; /* bytes of text so far, for text_offset */
+    bool ended, role_sent;
+    struct ask_end end; /* its pointers are not kept: */
+    char stop[ANSWER_MAX_STOP_BYTES + 1];
+    struct err err;
+    int block, n_block; /* a form's own place */
+    int open;
+};
+
+struct gen;
+struct gen_form {
+    const char *ping;
+    bool collects; /* wants content, reasoning and calls kept while it streams, too */
+    void (*begin)(struct gen *g);
+    void (*event)(struct gen *g, struct gen_choice *c, const struct ask_event *ev);
+    void (*end)(struct gen *g);                    /* after the last event; e set: it was cut */
+    void (*whole)(struct gen *g, struct buf *out); /* without stream */
+    void (*probs)(struct gen *g, struct gen_choice *c, const struct ask_event *ev);
+};
+
+struct gen {
+    struct http_request *r;      /* view; lives longer */
+    const struct gen_form *form; /* static */
+    struct ask ask;
+    struct ask_backend *backend; /* borrowed */
+    bool stream, usage;          /* stream_options.include_usage */
+    bool progress;               /* return_progress */
+    int64_t created;             /* seconds since 1970 */
+    char id[40];
+    char *model;       /* owned: the name as asked */
+    json_t *echo;      /* owned: what an API repeats of its request, or NULL */
+    struct err cut;    /* why the answer was cut; code 0: it was not */
+    struct buf frame;  /* scratch of the form */
+    struct buf prefix; /* a form's constant beginning of frames */
+    int64_t sequence;
+    bool begun_text;
+    int32_t n_prompt, n_top; /* n_top: log-probabilities beside the chosen one's */
+    struct gen_choice choices[ASK_MAX_CHOICES];
+};
+
+/* NULL: it was answered with an error already. */
+struct gen *gen_new(struct http_request *r, const struct gen_form *form, const char *id_prefix);
+/* Finds the model; on error the request was answered. */
+int gen_model(struct gen *g, const json_t *name);
+void gen_fail(struct gen *g, const struct err *e);
+/* Prepares, waits for a turn, runs. Replies whatever happens. */
+void gen_go(struct gen *g);
+
+void gen_put(struct gen *g, struct buf *frame); /* sends and clears */
+struct ask_end gen_sum(const struct gen *g);    /* stats of all choices */
+
+struct ask_backend *gen_backend(struct http_request *r, const json_t *name, struct err *e);
+
+#endif

@@ -1,0 +1,650 @@
+/* http.c: sockets' side of a request. A request's life: here -> routes.c -> api_*.c -> gen.c -> the backend;
+ * back: gen.c -> http_put -> read_out. */
+#include "serve/http.h"
+
+#include <arpa/inet.h>
+#include <linux/tcp.h>
+#include <netinet/in.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+
+#include "base/clock.h"
+#include "base/hash.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/str.h"
+#include "serve/http_impl.h"
+
+enum {
+    HEADER_BYTES = 64 << 10, /* request line and headers of one request */
+    CHUNK_BYTES = 16 << 10,  /* of output, handed over at once */
+    DISCARD_FACTOR = 4, /* a body over the limit is read on this far, so that its error is seen */
+};
+
+/* ---- requests ---- */
+
+uint64_t http_bytes_received(int fd);
+
+/* Called with the first line of every request: its earliest sign. */
+static void *on_line(void *cls, const char *uri, struct MHD_Connection *conn) {
+    struct server *s = cls;
+    struct http_request *r = mem_zalloc(sizeof *r);
+    (void)uri;
+    if (!r) return NULL;
+    r->s = s;
+    r->conn = conn;
+    r->n_ref = 1;
+    r->begin_ns = r->last_ns = clock_ns();
+    pthread_mutex_init(&r->lock, NULL);
+    buf_init(&r->body, s->p.max_body_bytes);
+    buf_init(&r->out, s->p.max_out_bytes + CHUNK_BYTES);
+    snprintf(r->id, sizeof r->id, "%08llx%06llx",
+             (unsigned long long)(hash_mix((uint64_t)s->start_ns) & 0xffffffff),
+             (unsigned long long)(++s->n_request & 0xffffff));
+    const union MHD_ConnectionInfo *info =
+        MHD_get_connection_info(conn, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
+    r->sock = info ? info->socket_context : NULL;
+    pthread_mutex_lock(&s->live_lock);
+    r->next = s->live;
+    if (r->next) r->next->prev = r;
+    s->live = r;
+    s->n_live++;
+    if (r->sock) {
+        r->sock->reading = true;
+        r->sock->since_ns = r->begin_ns;
+        r->sock->partial_ns = 0;
+    }
+    pthread_mutex_unlock(&s->live_lock);
+    return r;
+}
+
+static void release(struct http_request *r) {
+    struct server *s = r->s;
+    if (r->job.free) r->job.free(r->job_ud);
+    buf_fini(&r->body);
+    buf_fini(&r->out);
+    mem_free(r->path);
+    pthread_mutex_destroy(&r->lock);
+    pthread_mutex_lock(&s->live_lock);
+    if (r->prev) r->prev->next = r->next;
+    else s->live = r->next;
+    if (r->next) r->next->prev = r->prev;
+    if (!--s->n_live) pthread_cond_broadcast(&s->none_live);
+    pthread_mutex_unlock(&s->live_lock);
+    mem_free(r);
+}
+
+/* ---- workers ---- */
+
+static void post(struct http_request *r, void (*work)(struct http_request *)) {
+    struct server *s = r->s;
+    r->work = work;
+    r->work_next = NULL;
+    pthread_mutex_lock(&s->work_lock);
+    if (s->work_tail) s->work_tail->work_next = r;
+    else s->work_head = r;
+    s->work_tail = r;
+    pthread_cond_signal(&s->has_work);
+    pthread_mutex_unlock(&s->work_lock);
+}
+
+static void *worker(void *arg) {
+    struct server *s = arg;
+    pthread_mutex_lock(&s->work_lock);
+    for (;;) {
+        while (!s->work_head && !s->quit) pthread_cond_wait(&s->has_work, &s->work_lock);
+        struct http_request *r = s->work_head;
+        if (!r) break;
+        s->work_head = r->work_next;
+        if (!s->work_head) s->work_tail = NULL;
+        pthread_mutex_unlock(&s->work_lock);
+        r->work(r);
+        pthread_mutex_lock(&s->work_lock);
+    }
+    pthread_mutex_unlock(&s->work_lock);
+    return NULL;
+}
+
+void http_ref(struct http_request *r) {
+    pthread_mutex_lock(&r->lock);
+    r->n_ref++;
+    pthread_mutex_unlock(&r->lock);
+}
+
+void http_unref(struct http_request *r) {
+    pthread_mutex_lock(&r->lock);
+    int left = --r->n_ref;
+    pthread_mutex_unlock(&r->lock);
+    if (!left) post(r, release); /* may wait for an engine, so never here */
+}
+
+static void handle(struct http_request *r) {
+    r->route->handle(r);
+    http_unref(r); /* taken when it was posted */
+}
+
+/* ---- the connection's side ---- */
+
+/* Under r->lock. */
+static void wake(struct http_request *r) {
+    if (!r->suspended || !r->conn) return;
+    r->suspended = false;
+    MHD_resume_connection(r->conn);
+}
+
+static void suspend(struct http_request *r) {
+    r->suspended = true;
+    MHD_suspend_connection(r->conn);
+}
+
+/* libmicrohttpd asks for the next bytes of a stream. */
+static ssize_t read_out(void *cls, uint64_t pos, char *to, size_t max) {
+    struct http_request *r = cls;
+    ssize_t n = 0;
+    (void)pos;
+    pthread_mutex_lock(&r->lock);
+    size_t have = r->out.n - r->out_at;
+    if (have) {
+        n = (ssize_t)(have < max ? have : max);
+        memcpy(to, r->out.p + r->out_at, (size_t)n);
+        r->out_at += (size_t)n;
+        if (r->out_at == r->out.n) {
+            buf_clear(&r->out);
+            r->out_at = 0;
+        }
+    } else if (r->gone || r->out_cut) {
+        n = MHD_CONTENT_READER_END_WITH_ERROR;
+    } else if (r->out_done) {
+        n = MHD_CONTENT_READER_END_OF_STREAM;
+    } else {
+        suspend(r);
+    }
+    pthread_mutex_unlock(&r->lock);
+    return n;
+}
+
+static bool origin_allowed(const struct server *s, const char *origin) {
+    for (size_t i = 0; i < s->p.n_origin; i++)
+        if (strcmp(s->p.origins[i], "*") == 0 || strcmp(s->p.origins[i], origin) == 0) return true;
+    return false;
+}
+
+static void add_headers(struct http_request *r, struct MHD_Response *m) {
+    char id[48];
+    snprintf(id, sizeof id, "req_%s", r->id);
+    MHD_add_response_header(m, "X-Request-Id", id);
+    if (r->route && r->route->shape == SHAPE_ANTHROPIC)
+        MHD_add_response_header(m, "Request-Id", id);
+    if (r->retry_s) {
+        char text[16];
+        snprintf(text, sizeof text, "%d", r->retry_s);
+        MHD_add_response_header(m, "Retry-After", text);
+    }
+    const char *origin = http_header(r, "Origin");
+    if (origin && origin_allowed(r->s, origin)) {
+        MHD_add_response_header(m, "Access-Control-Allow-Origin", origin);
+        MHD_add_response_header(m, "Vary", "Origin");
+        MHD_add_response_header(m, "Access-Control-Expose-Headers", "X-Request-Id, Retry-After");
+    }
+}
+
+static void free_text(void *p) { mem_free(p); }
+
+static enum MHD_Result send_ready(struct http_request *r) {
+    size_t n = r->out.n;
+    char *text = buf_take(&r->out);
+    if (!text) return MHD_NO;
+    struct MHD_Response *m = MHD_create_response_from_buffer_with_free_callback(n, text, free_text);
+    if (!m) {
+        mem_free(text);
+        return MHD_NO;
+    }
+    if (r->type) MHD_add_response_header(m, "Content-Type", r->type);
+    if (r->status == 401) MHD_add_response_header(m, "WWW-Authenticate", "Bearer");
+    add_headers(r, m);
+    enum MHD_Result ok = MHD_queue_response(r->conn, (unsigned)r->status, m);
+    MHD_destroy_response(m);
+    return ok;
+}
+
+static enum MHD_Result send_stream(struct http_request *r) {
+    struct MHD_Response *m =
+        MHD_create_response_from_callback(MHD_SIZE_UNKNOWN, CHUNK_BYTES, read_out, r, NULL);
+    if (!m) return MHD_NO;
+    MHD_add_response_header(m, "Content-Type", "text/event-stream");
+    MHD_add_response_header(m, "Cache-Control", "no-cache");
+    MHD_add_response_header(m, "X-Accel-Buffering",
+                            "no"); /* proxies of nginx's kind collect else */
+    add_headers(r, m);
+    enum MHD_Result ok = MHD_queue_response(r->conn, 200, m);
+    MHD_destroy_response(m);
+    return ok;
+}
+
+/* ---- what is refused before it is read ---- */
+
+static bool is_loopback_name(const char *host) {
+    size_t n = strcspn(host, ":");
+    if (host[0] == '[') return true; /* an address: no name can be rebound to it */
+    char name[64];
+    struct in_addr a;
+    if (n >= sizeof name) return false;
+    memcpy(name, host, n);
+    name[n] = 0;
+    return strcasecmp(name, "localhost") == 0 || inet_pton(AF_INET, name, &a) == 1;
+}
+
+/* Pages of other sites, and names that were bound to this address to get around that. */
+static int check_origin(struct http_request *r) {
+    const char *host = http_header(r, "Host"), *origin = http_header(r, "Origin");
+    if (host && !r->s->auth && !is_loopback_name(host) && strcmp(r->s->p.host, "127.0.0.1") == 0)
+        return err_set(&r->early, CHIMERE_EREFUSED, "Host: expected localhost, got %.80s", host);
+    if (!origin || origin_allowed(r->s, origin)) return 0;
+    const char *name = strstr(origin, "://");
+    if (name && host && strcmp(name + 3, host) == 0) return 0;
+    return err_set(&r->early, CHIMERE_EREFUSED, "Origin: %.80s is not allowed to call this server",
+                   origin);
+}
+
+static int check_key(struct http_request *r) {
+    struct server *s = r->s;
+    if (!s->auth || (r->route && r->route->flags & ROUTE_OPEN)) return 0;
+    const char *sent = http_header(r, "Authorization");
+    if (!sent) sent = http_header(r, "x-api-key");
+    r->key = auth_find(s->auth, sent);
+    if (!r->key) {
+        err_set(&r->early, CHIMERE_EREFUSED,
+                sent ? "this API key is not known"
+                     : "an API key is needed: Authorization: Bearer KEY");
+        return r->early_status = 401;
+    }
+    snprintf(r->owner, sizeof r->owner, "%s", auth_name(r->key));
+    if (auth_enter(s->auth, r->key, &r->retry_s, &r->early)) return r->early_status = 429;
+    r->counted = true;
+    return 0;
+}
+
+static bool path_matches(const char *pattern, const char *path) {
+    size_t n = strlen(pattern);
+    if (n && pattern[n - 1] == '*') return strncmp(pattern, path, n - 1) == 0 && path[n - 1] != 0;
+    return strcmp(pattern, path) == 0;
+}
+
+static const struct route *find_route(const char *method, const char *path, bool *path_known) {
+    *path_known = false;
+    for (const struct route *t = routes; t->path; t++) {
+        if (!path_matches(t->path, path)) continue;
+        *path_known = true;
+        if (strcmp(t->method, method) == 0) return t;
+    }
+    return NULL;
+}
+
+static void look_at_peer(struct http_request *r) {
+    const union MHD_ConnectionInfo *info =
+        MHD_get_connection_info(r->conn, MHD_CONNECTION_INFO_CLIENT_ADDRESS);
+    const struct sockaddr *a = info ? info->client_addr : NULL;
+    if (!a) return;
+    if (a->sa_family == AF_INET)
+        inet_ntop(AF_INET, &((const struct sockaddr_in *)(const void *)a)->sin_addr, r->owner,
+                  sizeof r->owner);
+    else if (a->sa_family == AF_INET6)
+        inet_ntop(AF_INET6, &((const struct sockaddr_in6 *)(const void *)a)->sin6_addr, r->owner,
+                  sizeof r->owner);
+}
+
+static void look(struct http_request *r, const char *method, const char *path) {
+    bool path_known;
+    r->seen = true;
+    r->path = mem_strdup(path);
+    look_at_peer(r);
+    if (strcmp(method, "HEAD") == 0) method = "GET";
+    r->route = find_route(method, path, &path_known);
+    if (check_origin(r)) {
+        r->early_status = 403;
+    } else if (check_key(r)) {
+        return;
+    } else if (!r->route || !r->path) {
+        r->early_status = path_known ? 405 : 404;
+        err_set(&r->early, CHIMERE_ENOENT, path_known ? "%s is not for %s" : "there is no %s",
+                path_known ? path : path, method);
+    } else if (r->s->stopping) {
+        r->early_status = 503;
+        err_set(&r->early, CHIMERE_EBUSY, "the server is stopping");
+    }
+}
+
+/* ---- libmicrohttpd's callbacks ---- */
+
+static bool too_large(struct http_request *r, uint64_t n) {
+    if (n <= r->s->p.max_body_bytes) return false;
+    if (!r->early_status) {
+        r->early_status = 413;
+        err_set(&r->early, CHIMERE_ELIMIT, "body: expected at most %zu bytes, got %llu",
+                r->s->p.max_body_bytes, (unsigned long long)n);
+    }
+    return true;
+}
+
+static enum MHD_Result preflight(struct http_request *r) {
+    struct MHD_Response *m = MHD_create_response_from_buffer(0, NULL, MHD_RESPMEM_PERSISTENT);
+    if (!m) return MHD_NO;
+    add_headers(r, m);
+    MHD_add_response_header(m, "Access-Control-Allow-Methods", "GET, POST, DELETE, OPTIONS");
+    MHD_add_response_header(m, "Access-Control-Allow-Headers",
+                            "Authorization, Content-Type, X-Api-Key, Anthropic-Version, "
+                            "Anthropic-Beta, X-Session-Id");
+    MHD_add_response_header(m, "Access-Control-Max-Age", "600");
+    enum MHD_Result ok = MHD_queue_response(r->conn, 204, m);
+    MHD_destroy_response(m);
+    return ok;
+}
+
+static enum MHD_Result refuse(struct http_request *r) {
+    reply_error(r, r->early_status, &r->early);
+    return send_ready(r);
+}
+
+/* The whole request is here. */
+static enum MHD_Result dispatch(struct http_request *r, const char *method) {
+    struct server *s = r->s;
+    pthread_mutex_lock(&s->live_lock);
+    if (r->sock) {
+        r->sock->reading = false;
+        r->sock->busy = true;
+    }
+    pthread_mutex_unlock(&s->live_lock);
+    const char *origin = http_header(r, "Origin");
+    if (strcmp(method, "OPTIONS") == 0 && origin && origin_allowed(s, origin)) return preflight(r);
+    if (!r->early_status && r->body.failed) {
+        err_set(&r->early, r->body.failed, "body: out of memory");
+        r->early_status = 503;
+    }
+    if (r->early_status) return refuse(r);
+    r->state = HTTP_WORKING;
+    if (r->route->flags & ROUTE_QUICK) {
+        r->route->handle(r);
+        return send_ready(r);
+    }
+    r->watched = true;
+    watch_add(r);
+    pthread_mutex_lock(&r->lock);
+    r->n_ref++;
+    suspend(r);
+    pthread_mutex_unlock(&r->lock);
+    post(r, handle);
+    return MHD_YES;
+}
+
+static enum MHD_Result on_access(void *cls, struct MHD_Connection *conn, const char *path,
+                                 const char *method, const char *version, const char *data,
+                                 size_t *n_data, void **con_cls) {
+    struct http_request *r = *con_cls;
+    (void)cls, (void)version, (void)conn;
+    if (!r) return MHD_NO;
+    if (!r->seen) {
+        look(r, method, path);
+        const char *length = http_header(r, "Content-Length");
+        int64_t n;
+        if (length && str_to_i64(length, 0, INT64_MAX, &n) && too_large(r, (uint64_t)n))
+            return refuse(r); /* at once, unread */
+        return MHD_YES;
+    }
+    if (*n_data) {
+        size_t n = *n_data;
+        *n_data = 0;
+        if (r->body.n + n > r->s->p.max_body_bytes * DISCARD_FACTOR) return MHD_NO;
+        if (too_large(r, r->body.n + n) || r->early_status) return MHD_YES;
+        buf_put(&r->body, data, n);
+        return MHD_YES;
+    }
+    pthread_mutex_lock(&r->lock);
+    enum http_state state = r->state;
+    bool gone = r->gone;
+    pthread_mutex_unlock(&r->lock);
+    if (state == HTTP_READING) return dispatch(r, method);
+    if (state == HTTP_READY) return send_ready(r);
+    if (state == HTTP_STREAM) return send_stream(r);
+    if (gone) return MHD_NO;
+    pthread_mutex_lock(&r->lock); /* woken without reason */
+    suspend(r);
+    pthread_mutex_unlock(&r->lock);
+    return MHD_YES;
+}
+
+static void on_completed(void *cls, struct MHD_Connection *conn, void **con_cls,
+                         enum MHD_RequestTerminationCode why) {
+    struct http_request *r = *con_cls;
+    struct server *s = cls;
+    (void)conn;
+    *con_cls = NULL;
+    if (!r) return;
+    if (r->watched) watch_remove(r);
+    pthread_mutex_lock(&s->live_lock);
+    if (r->sock) {
+        r->sock->reading = r->sock->busy = false;
+        r->sock->partial_ns = 0;
+        r->sock->n_byte = http_bytes_received(r->sock->fd);
+        r->sock = NULL;
+    }
+    pthread_mutex_unlock(&s->live_lock);
+    if (r->counted) auth_leave(s->auth, r->key);
+    r->counted = false;
+    pthread_mutex_lock(&r->lock);
+    r->conn = NULL;
+    r->state = HTTP_CLOSED;
+    if (why != MHD_REQUEST_TERMINATED_COMPLETED_OK) r->gone = true;
+    bool open = r->job_open;
+    pthread_mutex_unlock(&r->lock);
+    if (open) http_tell_gone(r);
+    http_unref(r);
+}
+
+uint64_t http_bytes_received(int fd) {
+    struct tcp_info info;
+    socklen_t n = sizeof info;
+    memset(&info, 0, sizeof info);
+    if (getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &n)) return 0;
+    return info.tcpi_bytes_received;
+}
+
+static void on_connection(void *cls, struct MHD_Connection *conn, void **socket_context,
+                          enum MHD_ConnectionNotificationCode what) {
+    struct server *s = cls;
+    struct http_conn *c = *socket_context;
+    if (what == MHD_CONNECTION_NOTIFY_STARTED) {
+        const union MHD_ConnectionInfo *info =
+            MHD_get_connection_info(conn, MHD_CONNECTION_INFO_CONNECTION_FD);
+        c = mem_zalloc(sizeof *c);
+        *socket_context = c;
+        if (!c) return;
+        c->s = s;
+        c->fd = info ? info->connect_fd : -1;
+        c->since_ns = clock_ns();
+        pthread_mutex_lock(&s->live_lock);
+        c->next = s->conns;
+        if (c->next) c->next->prev = c;
+        s->conns = c;
+        pthread_mutex_unlock(&s->live_lock);
+    } else if (c) {
+        pthread_mutex_lock(&s->live_lock);
+        if (c->prev) c->prev->next = c->next;
+        else s->conns = c->next;
+        if (c->next) c->next->prev = c->prev;
+        pthread_mutex_unlock(&s->live_lock);
+        mem_free(c);
+        *socket_context = NULL;
+    }
+}
+
+static void on_log(void *cls, const char *fmt, va_list args) {
+    char text[300];
+    (void)cls;
+    vsnprintf(text, sizeof text, fmt, args);
+    text[strcspn(text, "\n")] = 0;
+    log_debug("http: %s", text);
+}
+
+/* ---- what handlers use ---- */
+
+struct server *http_server(const struct http_request *r) {
+    return r->s;
+}
+const char *http_body(const struct http_request *r, size_t *n) {
+    *n = r->body.n;
+    return r->body.p ? r->body.p : "";
+}
+const char *http_header(const struct http_request *r, const char *name) {
+    return r->conn ? MHD_lookup_connection_value(r->conn, MHD_HEADER_KIND, name) : NULL;
+}
+const char *http_rest(const struct http_request *r) {
+    return r->path + strcspn(r->route->path, "*");
+}
+const char *http_owner(const struct http_request *r) { return r->owner; }
+const char *http_id(const struct http_request *r) { return r->id; }
+
+void http_reply(struct http_request *r, int status, const char *type, struct buf *body) {
+    struct metrics *m = &r->s->metrics;
+    if (body->failed) { /* what there was is gone already */
+        buf_fini(body);
+        struct err e;
+        err_set(&e, CHIMERE_ENOMEM, "out of memory");
+        reply_error(r, 503, &e);
+        return;
+    }
+    if (status == 429) m->n_busy++;
+    else if (status >= 500) m->n_failed++;
+    else if (status >= 400) m->n_bad++;
+    else m->n_ok++;
+    pthread_mutex_lock(&r->lock);
+    buf_fini(&r->out);
+    r->out = *body;
+    *body = (struct buf){NULL, 0, 0, body->max, 0};
+    r->status = status;
+    r->type = type ? type : "application/json";
+    if (r->state == HTTP_WORKING) r->state = HTTP_READY;
+    wake(r);
+    pthread_mutex_unlock(&r->lock);
+}
+
+void http_fail(struct http_request *r, const struct err *e) {
+    reply_error(r, http_status_of(e->code), e);
+}
+
+void http_job_begin(struct http_request *r, const struct http_job *job, void *ud) {
+    pthread_mutex_lock(&r->lock);
+    r->job = *job;
+    r->job_ud = ud;
+    r->job_open = true;
+    r->n_ref++;
+    pthread_mutex_unlock(&r->lock);
+}
+
+void http_job_done(struct http_request *r) {
+    pthread_mutex_lock(&r->lock);
+    r->job_open = false;
+    pthread_mutex_unlock(&r->lock);
+    http_unref(r);
+}
+
+void *http_job_data(const struct http_request *r) { return r->job_ud; }
+
+void http_tell_gone(struct http_request *r) {
+    pthread_mutex_lock(&r->lock);
+    bool tell = r->job_open && !r->told;
+    r->told = true;
+    pthread_mutex_unlock(&r->lock);
+    if (tell) r->job.gone(r->job_ud);
+}
+
+void http_stream_begin(struct http_request *r) {
+    r->s->metrics.n_ok++;
+    pthread_mutex_lock(&r->lock);
+    if (r->state == HTTP_WORKING) r->state = HTTP_STREAM;
+    r->last_ns = clock_ns();
+    wake(r);
+    pthread_mutex_unlock(&r->lock);
+}
+
+bool http_put(struct http_request *r, const char *data, size_t n) {
+    bool ok = false;
+    pthread_mutex_lock(&r->lock);
+    if (r->out.n - r->out_at + n > r->s->p.max_out_bytes) {
+        if (!r->out_cut) log_warn("request %s: its client reads too slowly; cut", r->id);
+        r->out_cut = true;
+    }
+    if (r->state != HTTP_CLOSED && !r->gone && !r->out_cut) {
+        if (r->out_at > r->out.n / 2) { /* keeps the buffer as short as what is unread */
+            memmove(r->out.p, r->out.p + r->out_at, r->out.n - r->out_at);
+            buf_cut(&r->out, r->out.n - r->out_at);
+            r->out_at = 0;
+        }
+        ok = buf_put(&r->out, data, n) == 0;
+        r->last_ns = clock_ns();
+        if (!ok) r->out_cut = true;
+    }
+    if (r->state != HTTP_WORKING) wake(r);
+    pthread_mutex_unlock(&r->lock);
+    return ok;
+}
+
+void http_stream_end(struct http_request *r) {
+    pthread_mutex_lock(&r->lock);
+    r->out_done = true;
+    wake(r);
+    pthread_mutex_unlock(&r->lock);
+}
+
+/* ---- start and stop ---- */
+
+static int read_address(const char *host, int port, struct sockaddr_storage *out, struct err *e) {
+    struct sockaddr_in *v4 = (struct sockaddr_in *)(void *)out;
+    struct sockaddr_in6 *v6 = (struct sockaddr_in6 *)(void *)out;
+    memset(out, 0, sizeof *out);
+    if (strcmp(host, "localhost") == 0) host = "127.0.0.1";
+    if (inet_pton(AF_INET, host, &v4->sin_addr) == 1) {
+        v4->sin_family = AF_INET;
+        v4->sin_port = htons((uint16_t)port);
+        return 0;
+    }
+    if (inet_pton(AF_INET6, host, &v6->sin6_addr) == 1) {
+        v6->sin6_family = AF_INET6;
+        v6->sin6_port = htons((uint16_t)port);
+        return 0;
+    }
+    return err_set(e, CHIMERE_EINVAL, "host: expected an address such as 127.0.0.1, got %.80s",
+                   host);
+}
+
+int http_listen(struct server *s, struct err *e) {
+    struct sockaddr_storage addr;
+    int rc = read_address(s->p.host, s->p.port, &addr, e);
+    if (rc) return rc;
+    unsigned flags = MHD_USE_EPOLL_INTERNAL_THREAD | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_ERROR_LOG;
+    if (addr.ss_family == AF_INET6) flags |= MHD_USE_IPv6;
+    struct MHD_OptionItem tls[] = {
+        {MHD_OPTION_HTTPS_MEM_CERT, 0, (void *)s->p.tls_cert},
+        {MHD_OPTION_HTTPS_MEM_KEY, 0, (void *)s->p.tls_key},
+        {MHD_OPTION_END, 0, NULL},
+    };
+    if (s->p.tls_cert) flags |= MHD_USE_TLS;
+    else tls[0].option = MHD_OPTION_END;
+    s->mhd = MHD_start_daemon(
+        flags, (uint16_t)s->p.port, NULL, NULL, on_access, s, MHD_OPTION_EXTERNAL_LOGGER, on_log,
+        NULL, MHD_OPTION_SOCK_ADDR, (struct sockaddr *)&addr, MHD_OPTION_CONNECTION_LIMIT,
+        (unsigned)s->p.max_connections, MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)s->p.idle_s,
+        MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)HEADER_BYTES, MHD_OPTION_NOTIFY_COMPLETED,
+        on_completed, s, MHD_OPTION_NOTIFY_CONNECTION, on_connection, s,
+        MHD_OPTION_URI_LOG_CALLBACK, on_line, s, MHD_OPTION_ARRAY, tls, MHD_OPTION_END);
+    if (!s->mhd) {
+        err_set(e, CHIMERE_EIO, "cannot listen on %s port %d%s", s->p.host, s->p.port,
+                s->p.tls_cert ? " (or the certificate and key do not fit)" : "");
+        err_hint(e, "another program may use the port; --port 0 takes a free one");
+        return CHIMERE_EIO;
+    }
+    for (; s->n_worker < SERVE_N_WORKER; s->n_worker++)
+        if (pthread_create(&s->workers[s->n_worker], NULL, worker, s))
+            return err_set(e, CHIMERE_ENOMEM, "cannot start a thread");
+    return 0;
+}

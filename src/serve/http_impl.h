@@ -1,0 +1,111 @@
+/* http_impl.h: the server's parts and a request's state. Shared by the files of this folder. */
+#ifndef CHIMERE_SERVE_HTTP_IMPL_H
+#define CHIMERE_SERVE_HTTP_IMPL_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdint.h>
+
+#include <microhttpd.h>
+
+#include "serve/auth.h"
+#include "serve/gate.h"
+#include "serve/http.h"
+#include "serve/metrics.h"
+#include "serve/serve.h"
+
+enum http_state { HTTP_READING, HTTP_WORKING, HTTP_READY, HTTP_STREAM, HTTP_CLOSED };
+
+struct http_conn {    /* of one socket */
+    struct server *s; /* view */
+    int fd;
+    int64_t since_ns;   /* the first line of its request came */
+    int64_t partial_ns; /* less than a line was seen; 0: not */
+    uint64_t n_byte;    /* received when its last request was done */
+    bool reading;       /* a request line came, its body has not */
+    bool busy;          /* a request is being answered */
+    struct http_conn *prev, *next;
+};
+
+struct http_request {
+    struct server *s;            /* view */
+    struct MHD_Connection *conn; /* borrowed until HTTP_CLOSED */
+    struct http_conn *sock;      /* borrowed until HTTP_CLOSED; may be NULL */
+    const struct route *route;
+    char *path;           /* owned */
+    struct auth_key *key; /* borrowed from the server; NULL: none needed */
+    char id[32], owner[80];
+    int64_t begin_ns, deadline_ns;
+    struct buf body;
+    bool seen, counted;
+    bool watched;
+    struct err early; /* why it is refused before it is read */
+    int early_status;
+
+    pthread_mutex_t lock; /* what follows */
+    enum http_state state;
+    int n_ref;
+    bool suspended, gone, told, job_open;
+    struct http_job job;
+    void *job_ud;
+    int status;
+    const char *type; /* static */
+    int retry_s;
+    struct buf out;
+    size_t out_at;          /* sent so far */
+    bool out_done, out_cut; /* complete; ended in the middle */
+    int64_t last_ns;        /* of output */
+
+    void (*work)(struct http_request *r);
+    struct http_request *work_next;
+    struct http_request *prev, *next; /* of the server's live ones */
+};
+
+enum { SERVE_N_WORKER = 2 };
+
+struct server {
+    struct serve_params p;
+    struct MHD_Daemon *mhd;    /* owned */
+    int64_t start_ns, created; /* created: seconds since 1970 */
+    _Atomic bool stopping;
+    struct gate **gates; /* owned [n_backend] */
+    struct auth *auth;   /* owned; NULL: open to all */
+    struct metrics metrics;
+    pthread_mutex_t embed_lock;
+
+    pthread_mutex_t live_lock;
+    struct http_request *live; /* requests between their first line and their release */
+    struct http_conn *conns;
+    int32_t n_live;
+    pthread_cond_t none_live;
+
+    pthread_mutex_t work_lock;
+    pthread_cond_t has_work;
+    struct http_request *work_head, *work_tail;
+    bool quit;
+    pthread_t workers[SERVE_N_WORKER], watcher;
+    int n_worker;
+    bool has_watcher;
+    int epoll_fd, wake_fd;
+    _Atomic uint64_t n_request;
+};
+
+/* ---- http.c ---- */
+int http_listen(struct server *s, struct err *e);
+void http_ref(struct http_request *r);
+void http_unref(struct http_request *r);
+void http_tell_gone(struct http_request *r); /* once; not under r->lock */
+int http_status_of(int code);
+
+/* ---- watch.c: time, and clients that left ---- */
+int watch_start(struct server *s, struct err *e);
+void watch_stop(struct server *s);
+void watch_add(struct http_request *r);
+void watch_remove(struct http_request *r);
+
+/* ---- reply.c ---- */
+size_t reply_field(const struct err *e); /* bytes of the field's name in front */
+void reply_error_object(struct buf *out, enum http_shape shape, int status, const struct err *e);
+void reply_error(struct http_request *r, int status, const struct err *e);
+
+#endif

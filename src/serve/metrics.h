@@ -1,0 +1,29 @@
+/* metrics.h: what is counted, and its Prometheus text. Any thread. */
+#ifndef CHIMERE_SERVE_METRICS_H
+#define CHIMERE_SERVE_METRICS_H
+
+#include <stdatomic.h>
+#include <stdint.h>
+
+#include "base/buf.h"
+
+enum { METRICS_N_BUCKET = 14 };
+extern const double metrics_bounds_s[METRICS_N_BUCKET];
+
+struct metrics_times { /* a histogram; the last bucket is +Inf */
+    _Atomic uint64_t n[METRICS_N_BUCKET + 1];
+    _Atomic uint64_t sum_us;
+};
+
+struct metrics {
+    _Atomic uint64_t n_ok, n_bad, n_busy, n_failed; /* responses: 2xx, 4xx, 429, 5xx */
+    _Atomic uint64_t n_cancelled, n_prompt, n_cached, n_generated, n_reasoning, n_drafted,
+        n_accepted;
+    struct metrics_times ttft, queue, answer, per_token;
+};
+
+void metrics_time(struct metrics_times *t, double seconds);
+double metrics_quantile(struct metrics_times *t, double q, uint64_t *n); /* seconds, by bucket */
+void metrics_write(struct metrics *m, struct buf *out);
+
+#endif

@@ -1,0 +1,90 @@
+/* native.c: health, readiness, metrics, models. */
+#include "serve/native.h"
+
+#include <string.h>
+
+#include "base/clock.h"
+#include "serve/http_impl.h"
+#include "serve/json_out.h"
+
+static void send_body(struct http_request *r, int status, const char *type, struct buf *out) {
+    http_reply(r, status, type, out);
+    buf_fini(out);
+}
+
+void native_health(struct http_request *r) {
+    struct buf out;
+    buf_init(&out, 4096);
+    buf_puts(&out, "{\"status\":\"ok\"}");
+    send_body(r, 200, NULL, &out);
+}
+
+/* Ready: it takes requests. A balancer stops sending when this says no. */
+void native_ready(struct http_request *r) {
+    struct server *s = http_server(r);
+    struct buf out;
+    buf_init(&out, 4096);
+    bool ready = !s->stopping;
+    buf_printf(&out, "{\"status\":\"%s\"}", ready ? "ready" : "stopping");
+    send_body(r, ready ? 200 : 503, NULL, &out);
+}
+
+static void put_gauge(struct buf *out, const char *name, const char *help, const char *model,
+                      double value) {
+    buf_printf(out, "# HELP chimere_%s %s\n# TYPE chimere_%s gauge\nchimere_%s{model=", name, help,
+               name, name);
+    json_out_string(out, model);
+    buf_printf(out, "} %.0f\n", value);
+}
+
+void native_metrics(struct http_request *r) {
+    struct server *s = http_server(r);
+    struct buf out;
+    buf_init(&out, 1 << 20);
+    metrics_write(&s->metrics, &out);
+    for (size_t i = 0; i < s->p.n_backend; i++) {
+        struct ask_backend *b = s->p.backends[i];
+        put_gauge(&out, "running", "answers under way", b->name, gate_n_running(s->gates[i]));
+        put_gauge(&out, "waiting", "answers in the queue", b->name, gate_n_waiting(s->gates[i]));
+        put_gauge(&out, "slots", "answers at once", b->name, b->model->n_seq);
+    }
+    send_body(r, 200, "text/plain; version=0.0.4; charset=utf-8", &out);
+}
+
+static void put_model(struct server *s, size_t i, struct buf *out) {
+    struct ask_backend *b = s->p.backends[i];
+    buf_puts(out, "{\"id\":");
+    json_out_string(out, b->name);
+    buf_printf(out, ",\"object\":\"model\",\"created\":%lld,\"owned_by\":\"chimere\"",
+               (long long)s->created);
+    buf_printf(out, ",\"meta\":{\"n_ctx\":%lld,\"n_vocab\":%u}}",
+               (long long)engine_ctx(b->model->engine), tok_n_vocab(b->model->tok));
+}
+
+void native_models(struct http_request *r) {
+    struct server *s = http_server(r);
+    struct buf out;
+    buf_init(&out, 1 << 20);
+    buf_puts(&out, "{\"object\":\"list\",\"data\":[");
+    for (size_t i = 0; i < s->p.n_backend; i++) {
+        if (i) buf_putc(&out, ',');
+        put_model(s, i, &out);
+    }
+    buf_puts(&out, "]}");
+    send_body(r, 200, NULL, &out);
+}
+
+void native_model(struct http_request *r) {
+    struct server *s = http_server(r);
+    for (size_t i = 0; i < s->p.n_backend; i++) {
+        if (strcmp(s->p.backends[i]->name, http_rest(r)) != 0) continue;
+        struct buf out;
+        buf_init(&out, 1 << 16);
+        put_model(s, i, &out);
+        send_body(r, 200, NULL, &out);
+        return;
+    }
+    struct err e;
+    err_set(&e, CHIMERE_ENOENT, "model: there is no '%.80s' here", http_rest(r));
+    http_fail(r, &e);
+}

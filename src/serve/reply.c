@@ -1,0 +1,86 @@
+/* reply.c: errors in each API's shape. */
+#include <ctype.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/str.h"
+#include "serve/http_impl.h"
+#include "serve/json_out.h"
+
+static const struct {
+    int code, status;
+} statuses[] = {
+    {CHIMERE_EINVAL, 400},   {CHIMERE_EFORMAT, 400},    {CHIMERE_EUNSUPPORTED, 400},
+    {CHIMERE_EREFUSED, 400}, {CHIMERE_EMISMATCH, 400},  {CHIMERE_ELIMIT, 400},
+    {CHIMERE_ENOENT, 404},   {CHIMERE_EBUSY, 429},      {CHIMERE_ENOMEM, 503},
+    {CHIMERE_ETIMEOUT, 504}, {CHIMERE_ECANCELLED, 503},
+};
+
+int http_status_of(int code) {
+    for (size_t i = 0; i < sizeof statuses / sizeof *statuses; i++)
+        if (statuses[i].code == code) return statuses[i].status;
+    return 500;
+}
+
+static const struct {
+    int status;
+    const char *openai, *code, *anthropic;
+} kinds[] = {
+    {400, "invalid_request_error", NULL, "invalid_request_error"},
+    {401, "invalid_request_error", "invalid_api_key", "authentication_error"},
+    {403, "invalid_request_error", "forbidden", "permission_error"},
+    {404, "invalid_request_error", "not_found", "not_found_error"},
+    {405, "invalid_request_error", "method_not_allowed", "invalid_request_error"},
+    {413, "invalid_request_error", "request_too_large", "request_too_large"},
+    {429, "rate_limit_error", "rate_limit_exceeded", "rate_limit_error"},
+    {503, "server_error", "unavailable", "overloaded_error"},
+    {504, "server_error", "timeout", "timeout_error"},
+    {0, "server_error", "internal_error", "api_error"},
+};
+
+/* The field that an error is about: a name, possibly with indices, before ": ". */
+size_t reply_field(const struct err *e) {
+    const char *colon = strstr(e->text, ": ");
+    if (!colon || colon == e->text) return 0;
+    size_t n = (size_t)(colon - e->text);
+    for (size_t i = 0; i < n; i++)
+        if (!isalnum((unsigned char)e->text[i]) && !strchr("_.[]-$", e->text[i])) return 0;
+    return n;
+}
+
+void reply_error_object(struct buf *out, enum http_shape shape, int status, const struct err *e) {
+    size_t k = 0, n_field = status < 500 ? reply_field(e) : 0;
+    while (kinds[k].status && kinds[k].status != status) k++;
+    const char *code = kinds[k].code;
+    if (status == 400 && e->code == CHIMERE_ELIMIT && strstr(e->text, "context"))
+        code = "context_length_exceeded";
+    else if (status == 400 && e->code == CHIMERE_EUNSUPPORTED) code = "unsupported";
+    if (status == 404 && str_starts(e->text, "model: ")) code = "model_not_found";
+    struct buf text;
+    buf_init(&text, 2048);
+    buf_printf(&text, "%s%s%s%s", e->text[0] ? e->text : err_name(e->code), e->hint[0] ? " (" : "",
+               e->hint, e->hint[0] ? ")" : "");
+    if (shape == SHAPE_ANTHROPIC) {
+        buf_printf(
+            out, "{\"type\":\"error\",\"error\":{\"type\":\"%s\",\"message\":", kinds[k].anthropic);
+        json_out_text(out, text.p, text.n);
+        buf_puts(out, "}}");
+    } else {
+        buf_puts(out, "{\"error\":{\"message\":");
+        json_out_text(out, text.p, text.n);
+        buf_printf(out, ",\"type\":\"%s\",\"param\":", kinds[k].openai);
+        if (n_field) json_out_text(out, e->text, n_field);
+        else buf_puts(out, "null");
+        buf_printf(out, ",\"code\":%s%s%s}}", code ? "\"" : "", code ? code : "null",
+                   code ? "\"" : "");
+    }
+    buf_fini(&text);
+}
+
+void reply_error(struct http_request *r, int status, const struct err *e) {
+    struct buf body;
+    buf_init(&body, 1 << 16);
+    reply_error_object(&body, r->route ? r->route->shape : SHAPE_OPENAI, status, e);
+    http_reply(r, status, NULL, &body);
+    buf_fini(&body);
+}

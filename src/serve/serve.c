@@ -1,0 +1,130 @@
+#include "serve/serve.h"
+
+#include <time.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "serve/http_impl.h"
+
+static void set_default(int *x, int value) {
+    if (*x <= 0) *x = value;
+}
+
+static void set_defaults(struct serve_params *p) {
+    if (!p->host) p->host = "127.0.0.1";
+    if (!p->max_body_bytes) p->max_body_bytes = (size_t)64 << 20;
+    if (!p->max_out_bytes) p->max_out_bytes = (size_t)8 << 20;
+    set_default(&p->max_connections, 1024);
+    set_default(&p->max_waiting, 256);
+    set_default(&p->idle_s, 300);
+    set_default(&p->receive_s, 60);
+    set_default(&p->ping_s, 10);
+}
+
+static int open_gates(struct server *s, struct err *e) {
+    s->gates = mem_alloc_array(s->p.n_backend, sizeof *s->gates);
+    if (!s->gates) return err_set(e, CHIMERE_ENOMEM, "out of memory");
+    for (size_t i = 0; i < s->p.n_backend; i++) {
+        int rc = gate_new(&s->gates[i], s->p.backends[i]->model->n_seq, s->p.max_waiting, e);
+        if (rc) return rc;
+    }
+    return 0;
+}
+
+int serve_open(struct server **out, const struct serve_params *p, struct err *e) {
+    *out = NULL;
+    struct server *s = mem_zalloc(sizeof *s);
+    if (!s) return err_set(e, CHIMERE_ENOMEM, "out of memory");
+    s->p = *p;
+    s->start_ns = clock_ns();
+    s->created = (int64_t)time(NULL);
+    s->epoll_fd = s->wake_fd = -1;
+    set_defaults(&s->p);
+    pthread_mutex_init(&s->live_lock, NULL);
+    pthread_mutex_init(&s->work_lock, NULL);
+    pthread_mutex_init(&s->embed_lock, NULL);
+    pthread_cond_init(&s->none_live, NULL);
+    pthread_cond_init(&s->has_work, NULL);
+    int rc = open_gates(s, e);
+    if (!rc && p->keys) rc = auth_open(&s->auth, p->keys, e);
+    if (!rc) rc = watch_start(s, e);
+    if (!rc) rc = http_listen(s, e);
+    if (rc) serve_close(s);
+    else *out = s;
+    return rc;
+}
+
+int serve_port(const struct server *s) {
+    const union MHD_DaemonInfo *info = MHD_get_daemon_info(s->mhd, MHD_DAEMON_INFO_BIND_PORT);
+    return info ? info->port : 0;
+}
+
+/* True: no request is left. */
+static bool wait_idle(struct server *s, int seconds) {
+    struct timespec until;
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_sec += seconds;
+    int rc = 0;
+    pthread_mutex_lock(&s->live_lock);
+    while (s->n_live && !rc) rc = pthread_cond_timedwait(&s->none_live, &s->live_lock, &until);
+    bool idle = !s->n_live;
+    pthread_mutex_unlock(&s->live_lock);
+    return idle;
+}
+
+static void cut_all(struct server *s) {
+    for (;;) {
+        struct http_request *one = NULL;
+        pthread_mutex_lock(&s->live_lock);
+        for (struct http_request *r = s->live; r && !one; r = r->next) {
+            pthread_mutex_lock(&r->lock);
+            if (r->job_open && !r->told) {
+                one = r;
+                r->n_ref++;
+            }
+            pthread_mutex_unlock(&r->lock);
+        }
+        pthread_mutex_unlock(&s->live_lock);
+        if (!one) return;
+        http_tell_gone(one);
+        http_unref(one);
+    }
+}
+
+void serve_stop(struct server *s) {
+    if (s->stopping) return;
+    s->stopping = true;
+    if (!s->mhd) return;
+    MHD_socket listening = MHD_quiesce_daemon(s->mhd);
+    if (listening != MHD_INVALID_SOCKET) close(listening);
+    if (wait_idle(s, s->p.grace_s)) return;
+    log_info("cutting the answers that are still under way");
+    cut_all(s);
+    wait_idle(s, 5);
+}
+
+static void stop_workers(struct server *s) {
+    pthread_mutex_lock(&s->work_lock);
+    s->quit = true;
+    pthread_cond_broadcast(&s->has_work);
+    pthread_mutex_unlock(&s->work_lock);
+    for (int i = 0; i < s->n_worker; i++) pthread_join(s->workers[i], NULL);
+}
+
+void serve_close(struct server *s) {
+    if (!s) return;
+    serve_stop(s);
+    watch_stop(s);
+    if (s->mhd) MHD_stop_daemon(s->mhd);
+    stop_workers(s); /* after the daemon: its last requests are freed there */
+    for (size_t i = 0; s->gates && i < s->p.n_backend; i++) gate_free(s->gates[i]);
+    mem_free(s->gates);
+    auth_close(s->auth);
+    pthread_mutex_destroy(&s->live_lock);
+    pthread_mutex_destroy(&s->work_lock);
+    pthread_mutex_destroy(&s->embed_lock);
+    pthread_cond_destroy(&s->none_live);
+    pthread_cond_destroy(&s->has_work);
+    mem_free(s);
+}

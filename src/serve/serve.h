@@ -1,0 +1,49 @@
+/* serve.h: the HTTP server: backends behind the OpenAI and Anthropic APIs.
+ *
+ * Hides sockets, routes, request parsing, queueing and frames. Threads: one owns all sockets
+ * (libmicrohttpd), a few read requests (JSON, template, tokens), one keeps time and notices clients that
+ * left. Events of answers arrive on the engine's thread, which only appends to a connection's bounded
+ * buffer. Everything given in params is borrowed until serve_close. */
+#ifndef CHIMERE_SERVE_SERVE_H
+#define CHIMERE_SERVE_SERVE_H
+
+#include "engine/ask.h"
+
+struct embed;
+
+struct serve_params {
+    const char *host;                    /* numeric address or "localhost" */
+    int port;                            /* 0: any free one */
+    struct ask_backend *const *backends; /* [n_backend]; the first is the default */
+    size_t n_backend;
+    const char *const
+        *aliases; /* [n_alias] "NAME" or "NAME=MODEL"; "*": any name is the default model */
+    size_t n_alias;
+    struct embed *embed; /* answers embeddings and rerank, under a lock; NULL: refused */
+    const char *embed_name;
+    const struct tok *embed_tok;
+    const char *keys;               /* text of the key file, or NULL: no keys */
+    const char *tls_cert, *tls_key; /* PEM text, or NULL */
+    const char *const *origins;     /* [n_origin] that browsers may call from; "*": any */
+    size_t n_origin;
+    size_t max_body_bytes; /* 0: 64 MiB */
+    size_t max_out_bytes;  /* unread output of one connection, 0: 8 MiB */
+    int max_connections;   /* 0: 1024 */
+    int max_waiting;       /* requests in the queue of one backend, 0: 256 */
+    int idle_s;            /* idle connections close after this, 0: 300 */
+    int receive_s;         /* a request must arrive within this, 0: 60 */
+    int ping_s;            /* silence of a stream before a ping, 0: 10 */
+    int timeout_s;         /* longest answer, 0: no limit */
+    int grace_s;           /* time for running answers when stopping */
+    bool think;            /* models think unless told not to */
+};
+
+struct server;
+
+int serve_open(struct server **out, const struct serve_params *p, struct err *e);
+int serve_port(const struct server *s);
+/* No new requests; running answers may end within grace_s, then they are cut with a proper end. */
+void serve_stop(struct server *s);
+void serve_close(struct server *s); /* after serve_stop, or stops at once */
+
+#endif
