@@ -9,26 +9,6 @@
 #include "base/str.h"
 #include "model/vocab.h"
 
-static int open_loras(struct chat_rig *r, const struct cfg *c, struct err *e) {
-    const char *const *items;
-    size_t n = cfg_list(c, "lora", &items);
-    if (n > CHAT_MAX_LORAS)
-        return err_set(e, CHIMERE_ELIMIT, "--lora: expected at most %d, got %zu", CHAT_MAX_LORAS,
-                       n);
-    for (size_t i = 0; i < n; i++) {
-        char path[4096];
-        double scale = 1;
-        snprintf(path, sizeof path, "%s", items[i]);
-        char *colon = strrchr(path, ':');
-        if (colon && str_to_f64(colon + 1, -1000, 1000, &scale)) *colon = 0;
-        struct lora *l;
-        int rc = lora_open(&l, r->m, path, e);
-        if (rc) return rc;
-        r->loras[r->n_lora++] = (struct lora_use){l, (float)scale};
-    }
-    return 0;
-}
-
 static size_t mark_tokens(const struct tok *tok, const char *text, int32_t out[8]) {
     int32_t *ids = NULL;
     size_t n = 0;
@@ -38,52 +18,51 @@ static size_t mark_tokens(const struct tok *tok, const char *text, int32_t out[8
     return n;
 }
 
-static int open_template(struct chat_rig *r, struct err *e) {
-    struct slice text = vocab_chat_template(r->m->gguf, NULL);
-    if (!text.n) return 0;
-    int rc = chat_template_new(&r->template, text.p, text.n, e);
-    if (rc) {
-        err_prefix(e, "chat template of %s", r->m->name);
-        return rc;
-    }
-    if (!chat_template_caps(r->template)->has_reasoning) return 0;
-    r->n_think_start = mark_tokens(r->tok, "<think>", r->think_start);
-    r->n_think_end = mark_tokens(r->tok, "</think>", r->think_end);
-    return 0;
-}
-
-int chat_rig_open(struct chat_rig *r, const struct cfg *c, int32_t n_seq, struct err *e) {
-    *r = (struct chat_rig){.dev = NULL};
-    int rc = model_args_open(c, &r->dev, &r->m, e);
-    if (rc) return rc;
-    struct engine_params p;
-    engine_defaults(&p);
-    int64_t ctx = cfg_int(c, "ctx");
-    if (!ctx) ctx = r->m->hp.n_ctx_train < 32768 ? r->m->hp.n_ctx_train : 32768;
-    p.n_seq = n_seq;
-    p.n_ctx = ctx * n_seq;
-    p.n_ctx_seq = ctx;
-    p.n_batch = (int32_t)cfg_int(c, "batch");
-    p.k_type = model_args_type(c, "cache-type-k");
-    p.v_type = model_args_type(c, "cache-type-v");
-    p.speculate = cfg_bool(c, "speculate");
-    p.n_draft_max = (int32_t)cfg_int(c, "draft-max");
-    p.deterministic = cfg_bool(c, "deterministic");
-    rc = vocab_load(&r->tok, r->m->gguf, e);
-    if (!rc) rc = open_template(r, e);
-    if (!rc) rc = open_loras(r, c, e);
-    if (!rc) rc = engine_new(&r->engine, r->m, r->tok, &p, e);
-    if (rc) chat_rig_close(r);
+int chat_rig_load(const struct cfg *c, int32_t n_seq, struct load_params *p, char *path,
+                  size_t path_size, struct err *e) {
+    load_defaults(p);
+    int rc = model_args_path(c, path, path_size, e);
+    p->path = path;
+    p->n_thread = (int32_t)cfg_int(c, "threads");
+    p->isa = model_args_isa(c);
+    p->quiet = cfg_bool(c, "quiet");
+    p->plan.n_ctx = cfg_int(c, "ctx");
+    p->plan.n_seq = n_seq;
+    p->plan.engine.n_batch = (int32_t)cfg_int(c, "batch");
+    p->plan.engine.k_type = model_args_type(c, "cache-type-k");
+    p->plan.engine.v_type = model_args_type(c, "cache-type-v");
+    p->plan.engine.speculate = cfg_bool(c, "speculate");
+    p->plan.engine.n_draft_max = (int32_t)cfg_int(c, "draft-max");
+    p->plan.engine.deterministic = cfg_bool(c, "deterministic");
+    p->no_fit = !cfg_bool(c, "fit");
+    p->n_lora = cfg_list(c, "lora", &p->loras);
     return rc;
 }
 
+int chat_rig_open(struct chat_rig *r, const struct cfg *c, int32_t n_seq, struct err *e) {
+    char path[4096];
+    struct load_params p;
+    *r = (struct chat_rig){.dev = NULL};
+    int rc = chat_rig_load(c, n_seq, &p, path, sizeof path, e);
+    if (!rc) rc = load_open(&r->loaded, &p, e);
+    if (rc) return rc;
+    const struct loaded *l = &r->loaded;
+    r->dev = l->dev;
+    r->m = l->model;
+    r->tok = l->tok;
+    r->template = l->template;
+    r->engine = l->engine;
+    r->loras = l->loras;
+    r->n_lora = l->n_lora;
+    if (r->template && chat_template_caps(r->template)->has_reasoning) {
+        r->n_think_start = mark_tokens(r->tok, "<think>", r->think_start);
+        r->n_think_end = mark_tokens(r->tok, "</think>", r->think_end);
+    }
+    return 0;
+}
+
 void chat_rig_close(struct chat_rig *r) {
-    engine_free(r->engine);
-    for (int32_t i = 0; i < r->n_lora; i++) lora_close((struct lora *)r->loras[i].lora);
-    chat_template_free(r->template);
-    tok_free(r->tok);
-    model_close(r->m);
-    if (r->dev) r->dev->ops->close(r->dev);
+    load_close(&r->loaded);
     *r = (struct chat_rig){.dev = NULL};
 }
 

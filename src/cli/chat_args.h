@@ -4,6 +4,7 @@
 
 #include "cli/model_args.h"
 #include "engine/answer.h"
+#include "engine/load.h"
 
 /* clang-format off */
 #define SAMPLING_OPTIONS                                                                           \
@@ -31,7 +32,8 @@
     {"think-budget", 0, CFG_INT, "N", "-1", -1, 1 << 30, NULL, "thinking ends after N tokens; -1: no limit"}
 
 #define ENGINE_OPTIONS                                                                             \
-    {"ctx", 'c', CFG_INT, "N", "0", 0, 1 << 30, NULL, "context in tokens; 0: the model's own, at most 32768"}, \
+    {"ctx", 'c', CFG_INT, "N", "0", 0, 1 << 30, NULL, "context in tokens; 0: the model's own, at most 32768, less if memory is short"}, \
+    {"fit", 0, CFG_BOOL, NULL, "true", 0, 0, NULL, "plan memory first, refuse what does not fit; --no-fit"}, \
     {"batch", 'b', CFG_INT, "N", "512", 1, 65536, NULL, "tokens per forward"},                      \
     {"speculate", 0, CFG_BOOL, NULL, "true", 0, 0, NULL, "draft tokens where that is faster; --no-speculate"}, \
     {"draft-max", 0, CFG_INT, "N", "3", 1, 15, NULL, "drafted tokens at most"},                     \
@@ -39,21 +41,23 @@
     {"lora", 0, CFG_LIST, "FILE[:SCALE]", NULL, 0, 0, NULL, "adapter; may be repeated"}
 /* clang-format on */
 
-enum { CHAT_MAX_LORAS = 16 };
-
 /* Everything behind a generating command, opened by its options. */
 struct chat_rig {
-    struct dev *dev;
-    struct model *m;
-    struct tok *tok;
-    struct chat_template *template; /* NULL: the model has none */
-    struct engine *engine;
-    struct lora_use loras[CHAT_MAX_LORAS];
+    struct loaded loaded;           /* owns what the views below show */
+    struct dev *dev;                /* view */
+    struct model *m;                /* view */
+    struct tok *tok;                /* view */
+    struct chat_template *template; /* view; NULL: the model has none */
+    struct engine *engine;          /* view */
+    const struct lora_use *loras;   /* view [n_lora] */
     int32_t n_lora;
     int32_t think_start[8], think_end[8]; /* tokens of the model's thinking marks */
     size_t n_think_start, n_think_end;
 };
 
+/* What the options say about loading; p->path is path, p->loras are c's. n_seq 0: chosen by the plan. */
+int chat_rig_load(const struct cfg *c, int32_t n_seq, struct load_params *p, char *path,
+                  size_t path_size, struct err *e);
 int chat_rig_open(struct chat_rig *r, const struct cfg *c, int32_t n_seq, struct err *e);
 void chat_rig_close(struct chat_rig *r);
 /* Sampling as the options say; points into r. */

@@ -33,6 +33,8 @@ static enum cpu_isa isa_of(const char *name) {
     return CPU_ISA_BEST;
 }
 
+enum cpu_isa model_args_isa(const struct cfg *c) { return isa_of(cfg_str(c, "isa")); }
+
 uint32_t model_args_type(const struct cfg *c, const char *option) {
     return (uint32_t)quant_type_from_name(cfg_str(c, option));
 }
@@ -40,7 +42,7 @@ uint32_t model_args_type(const struct cfg *c, const char *option) {
 int model_args_open(const struct cfg *c, struct dev **dev, struct model **m, struct err *e) {
     char path[4096];
     int rc = model_args_path(c, path, sizeof path, e);
-    if (!rc) rc = cpu_open(dev, (int)cfg_int(c, "threads"), isa_of(cfg_str(c, "isa")), e);
+    if (!rc) rc = cpu_open(dev, (int)cfg_int(c, "threads"), model_args_isa(c), e);
     if (rc) return rc;
     rc = model_open(m, path, *dev, cfg_bool(c, "quiet"), e);
     if (rc) (*dev)->ops->close(*dev);

@@ -3,6 +3,7 @@
 #define CHIMERE_CLI_MODEL_ARGS_H
 
 #include "cli/cli.h"
+#include "kernels/cpu/cpu.h"
 #include "model/model.h"
 
 /* clang-format off */
@@ -20,6 +21,7 @@
 int model_args_open(const struct cfg *c, struct dev **dev, struct model **m, struct err *e);
 /* The file behind -m, or the shipped model; CHIMERE_ENOENT with a hint. */
 int model_args_path(const struct cfg *c, char *out, size_t out_size, struct err *e);
+enum cpu_isa model_args_isa(const struct cfg *c);
 uint32_t model_args_type(const struct cfg *c,
                          const char *option); /* quant.h id of an option's type */
 

@@ -1,0 +1,70 @@
+#include "engine/load.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/str.h"
+#include "format/quant.h"
+#include "model/vocab.h"
+
+void load_defaults(struct load_params *p) {
+    *p = (struct load_params){.plan.n_seq_want = 1};
+    engine_defaults(&p->plan.engine);
+}
+
+static int open_loras(struct loaded *l, const struct load_params *p, struct err *e) {
+    if (p->n_lora > LOAD_MAX_LORAS)
+        return err_set(e, CHIMERE_ELIMIT, "lora: expected at most %d, got %zu", LOAD_MAX_LORAS,
+                       p->n_lora);
+    for (size_t i = 0; i < p->n_lora; i++) {
+        char path[4096];
+        double scale = 1;
+        if ((size_t)snprintf(path, sizeof path, "%s", p->loras[i]) >= sizeof path)
+            return err_set(e, CHIMERE_ELIMIT, "lora: the path is too long");
+        char *colon = strrchr(path, ':');
+        if (colon && str_to_f64(colon + 1, -1000, 1000, &scale)) *colon = 0;
+        struct lora *lora;
+        int rc = lora_open(&lora, l->model, path, e);
+        if (rc) return rc;
+        l->loras[l->n_lora++] = (struct lora_use){lora, (float)scale};
+    }
+    return 0;
+}
+
+static int open_template(struct loaded *l, struct err *e) {
+    struct slice text = vocab_chat_template(l->model->gguf, NULL);
+    if (!text.n) return 0;
+    int rc = chat_template_new(&l->template, text.p, text.n, e);
+    if (rc) err_prefix(e, "chat template of %s", l->model->name);
+    return rc;
+}
+
+/* Without a budget nothing is refused; the allocator will say. */
+static int make_plan(struct loaded *l, const struct load_params *p, struct err *e) {
+    struct plan_params plan = p->plan;
+    if (p->no_fit) plan.budget_bytes = UINT64_MAX;
+    return plan_make(&l->plan, p->path, &plan, e);
+}
+
+int load_open(struct loaded *l, const struct load_params *p, struct err *e) {
+    *l = (struct loaded){.dev = NULL};
+    int rc = make_plan(l, p, e);
+    if (!rc) rc = cpu_open(&l->dev, p->n_thread, p->isa, e);
+    if (!rc) rc = model_open(&l->model, p->path, l->dev, p->quiet, e);
+    if (!rc) rc = vocab_load(&l->tok, l->model->gguf, e);
+    if (!rc) rc = open_template(l, e);
+    if (!rc) rc = open_loras(l, p, e);
+    if (!rc) rc = engine_new(&l->engine, l->model, l->tok, &l->plan.engine, e);
+    if (rc) load_close(l);
+    return rc;
+}
+
+void load_close(struct loaded *l) {
+    engine_free(l->engine);
+    for (int32_t i = 0; i < l->n_lora; i++) lora_close((struct lora *)l->loras[i].lora);
+    chat_template_free(l->template);
+    tok_free(l->tok);
+    model_close(l->model);
+    if (l->dev) l->dev->ops->close(l->dev);
+    *l = (struct loaded){.dev = NULL};
+}

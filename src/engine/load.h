@@ -1,0 +1,40 @@
+/* load.h: a model from its file to an engine that answers: device, weights, tokenizer, template, adapters.
+ *
+ * The plan comes first: what does not fit is refused before anything is read. Whoever opened it closes it,
+ * after every answer has ended. */
+#ifndef CHIMERE_ENGINE_LOAD_H
+#define CHIMERE_ENGINE_LOAD_H
+
+#include "engine/plan.h"
+#include "kernels/cpu/cpu.h"
+#include "text/chat.h"
+
+enum { LOAD_MAX_LORAS = 16 };
+
+struct load_params {
+    const char *path;
+    int32_t n_thread; /* 0: one a core */
+    enum cpu_isa isa;
+    struct plan_params plan;
+    bool no_fit; /* takes plan.n_ctx and plan.n_seq as they are, whatever memory there is */
+    const char *const *loras; /* [n_lora] "FILE" or "FILE:SCALE"; borrowed for the call */
+    size_t n_lora;
+    bool quiet; /* no progress bar */
+};
+void load_defaults(struct load_params *p);
+
+struct loaded {
+    struct dev *dev;                       /* owned */
+    struct model *model;                   /* owned */
+    struct tok *tok;                       /* owned */
+    struct chat_template *template;        /* owned; NULL: the model has none */
+    struct engine *engine;                 /* owned */
+    struct lora_use loras[LOAD_MAX_LORAS]; /* owned */
+    int32_t n_lora;
+    struct plan plan; /* what it was opened with */
+};
+
+int load_open(struct loaded *l, const struct load_params *p, struct err *e);
+void load_close(struct loaded *l); /* also one that is all zero */
+
+#endif

@@ -1,0 +1,43 @@
+/* plan.h: what running a model will take, before anything is taken; and what to run it with.
+ *
+ * Reads a file's header alone. Given what the user insists on and what memory there is, it chooses slots
+ * and context, or refuses with the numbers. Any thread. */
+#ifndef CHIMERE_ENGINE_PLAN_H
+#define CHIMERE_ENGINE_PLAN_H
+
+#include "base/buf.h"
+#include "engine/engine.h"
+
+enum {
+    PLAN_MIN_CTX = 4096,      /* of one sequence; fewer only where the user or the model says so */
+    PLAN_DEFAULT_CTX = 32768, /* where neither says */
+};
+
+struct plan_params {
+    struct engine_params
+        engine;    /* types, batch and the like; its n_seq, n_ctx, n_ctx_seq are ignored */
+    int64_t n_ctx; /* of one sequence; 0: choose */
+    int32_t n_seq; /* 0: choose, at most n_seq_want */
+    int32_t n_seq_want;
+    uint64_t budget_bytes; /* 0: plan_available_bytes() less a reserve */
+};
+
+struct plan {
+    struct engine_params engine; /* complete */
+    uint64_t weight_bytes;       /* in RAM, the same whether mapped or packed */
+    uint64_t cache_bytes, cache_bytes_per_tok;
+    uint64_t state_bytes;   /* recurrent state of all slots */
+    uint64_t scratch_bytes; /* activations */
+    uint64_t total_bytes, budget_bytes;
+    int64_t n_ctx_train;
+    char name[128]; /* of the model */
+    bool reduced;   /* less than was wanted, so that it fits */
+};
+
+/* CHIMERE_ELIMIT, with the numbers, when it does not fit. */
+int plan_make(struct plan *out, const char *path, const struct plan_params *p, struct err *e);
+void plan_print(const struct plan *p, struct buf *out); /* a few lines of text */
+/* Memory that this process may still take: the system's, or less by its control group. */
+uint64_t plan_available_bytes(void);
+
+#endif

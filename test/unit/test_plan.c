@@ -1,0 +1,131 @@
+/* test_plan.c: what is chosen for how much memory, and what is refused; nano in several budgets. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "base/file.h"
+#include "engine/load.h"
+
+static struct plan_params wanted(int64_t n_ctx, int32_t n_seq, int32_t n_seq_want,
+                                 uint64_t budget) {
+    struct plan_params p = {
+        .n_ctx = n_ctx, .n_seq = n_seq, .n_seq_want = n_seq_want, .budget_bytes = budget};
+    engine_defaults(&p.engine);
+    return p;
+}
+
+static int plan(struct plan *out, struct plan_params p, struct err *e) {
+    int rc = plan_make(out, TEST_NANO, &p, e);
+    if (rc) return rc;
+    assert_true(out->total_bytes <= out->budget_bytes);
+    assert_int_equal(out->total_bytes,
+                     out->weight_bytes + out->cache_bytes + out->state_bytes + out->scratch_bytes);
+    assert_true(out->engine.n_ctx >= out->engine.n_ctx_seq);
+    assert_true(out->engine.n_ctx <= out->engine.n_ctx_seq * out->engine.n_seq);
+    return 0;
+}
+
+static void what_fits_is_taken_as_wanted(void **s) {
+    (void)s;
+    struct plan p;
+    struct err e = {0};
+    struct stat st;
+    assert_int_equal(stat(TEST_NANO, &st), 0);
+    assert_int_equal(plan(&p, wanted(512, 3, 0, (uint64_t)8 << 30), &e), 0);
+    assert_int_equal(p.engine.n_ctx_seq, 512);
+    assert_int_equal(p.engine.n_seq, 3);
+    assert_int_equal(p.engine.n_ctx, 3 * 512);
+    assert_false(p.reduced);
+    assert_true(p.weight_bytes < (uint64_t)st.st_size);
+    assert_true(p.weight_bytes > (uint64_t)st.st_size * 8 / 10);
+    assert_int_equal(plan(&p, wanted(0, 0, 4, (uint64_t)8 << 30), &e), 0);
+    assert_int_equal(p.engine.n_seq, 4);
+    assert_int_equal(p.engine.n_ctx_seq,
+                     p.n_ctx_train < PLAN_DEFAULT_CTX ? p.n_ctx_train : PLAN_DEFAULT_CTX);
+}
+
+/* Less memory gives first fewer positions together, then fewer sequences, then shorter ones, and at last
+ * a refusal. */
+static void less_memory_gives_less(void **s) {
+    (void)s;
+    struct plan full, p;
+    struct err e = {0};
+    assert_int_equal(plan(&full, wanted(0, 0, 8, (uint64_t)8 << 30), &e), 0);
+    struct engine_params last = full.engine;
+    bool shared = false, refused = false;
+    for (uint64_t b = full.total_bytes; b > 1 << 20; b -= full.total_bytes / 50) {
+        e = (struct err){0};
+        int rc = plan(&p, wanted(0, 0, 8, b), &e);
+        if (rc) {
+            assert_int_equal(rc, CHIMERE_ELIMIT);
+            assert_non_null(strstr(e.text, "does not fit"));
+            refused = true;
+            continue;
+        }
+        assert_false(refused);
+        assert_true(p.engine.n_ctx_seq <= last.n_ctx_seq);
+        if (p.engine.n_ctx_seq == last.n_ctx_seq) assert_true(p.engine.n_seq <= last.n_seq);
+        last = p.engine;
+        shared |= p.engine.n_seq == 8 && p.engine.n_ctx < full.engine.n_ctx;
+    }
+    assert_true(shared);
+    assert_true(refused);
+}
+
+static void what_the_user_insists_on_is_kept_or_refused(void **s) {
+    (void)s;
+    struct plan full, p;
+    struct err e = {0};
+    assert_int_equal(plan(&full, wanted(1024, 1, 0, (uint64_t)8 << 30), &e), 0);
+    uint64_t enough = full.total_bytes;
+    assert_int_equal(plan(&p, wanted(1024, 1, 0, enough), &e), 0);
+    assert_int_equal(plan(&p, wanted(1024, 1, 0, enough - 1), &e), CHIMERE_ELIMIT);
+    assert_non_null(strstr(e.text, "1 sequences of 1024 tokens"));
+    assert_non_null(strstr(e.hint, "--ctx"));
+    assert_int_equal(plan(&p, wanted(0, 200, 0, enough), &e), CHIMERE_ELIMIT);
+    assert_int_equal(plan_make(&p, "/nowhere.gguf", &(struct plan_params){0}, &e), CHIMERE_ENOENT);
+}
+
+static void a_plan_can_be_run(void **s) {
+    (void)s;
+    struct loaded l;
+    struct load_params p;
+    struct err e = {0};
+    load_defaults(&p);
+    p.path = TEST_NANO;
+    p.quiet = true;
+    p.plan.n_seq_want = 2;
+    p.plan.n_ctx = 300;
+    assert_int_equal(load_open(&l, &p, &e), 0);
+    assert_int_equal(engine_ctx(l.engine), 300);
+    assert_non_null(l.template);
+    struct buf text;
+    buf_init(&text, 4096);
+    plan_print(&l.plan, &text);
+    assert_non_null(strstr(text.p, "2 sequences of 300 tokens at most"));
+    buf_fini(&text);
+    load_close(&l);
+    p.plan.budget_bytes = 1 << 20;
+    assert_int_equal(load_open(&l, &p, &e), CHIMERE_ELIMIT);
+    assert_null(l.dev);
+    assert_true(plan_available_bytes() > 16 << 20);
+}
+
+int main(void) {
+    if (!file_exists(TEST_NANO)) {
+        printf("skip: plan: the build made no chimere-nano.gguf\n");
+        return 0;
+    }
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(what_fits_is_taken_as_wanted),
+        cmocka_unit_test(less_memory_gives_less),
+        cmocka_unit_test(what_the_user_insists_on_is_kept_or_refused),
+        cmocka_unit_test(a_plan_can_be_run),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
