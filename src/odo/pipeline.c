@@ -1,0 +1,388 @@
+/* pipeline.c: the files of the folder, and snapshots of them. */
+#include "odo/pipeline.h"
+
+#include <dirent.h>
+#include <math.h>
+#include <poll.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/inotify.h>
+#include <unistd.h>
+
+#include "base/buf.h"
+#include "base/log.h"
+#include "base/str.h"
+
+struct file { /* one version of one file; shared by sets */
+    _Atomic int refs;
+    char name[INTENT_MAX_NAME + 8];
+    struct arena arena;
+    struct pipeline p;
+    struct intent_rules *rules; /* owned; of intent.yaml alone */
+};
+
+struct pipeline_set {
+    _Atomic int refs;
+    struct file *files[PIPELINE_MAX]; /* each holds a reference */
+    int n;
+    const struct intent_rules *rules; /* view into files */
+    uint64_t version;
+    char problem[640];
+};
+
+struct pipeline_dir {
+    char *path;           /* owned */
+    pthread_mutex_t lock; /* guards now; reload holds `reloading` besides */
+    pthread_mutex_t reloading;
+    struct pipeline_set *now; /* holds a reference */
+    pthread_t thread;
+    bool watching;
+    int inotify, stop; /* descriptors; -1 */
+};
+
+static void file_drop(struct file *f) {
+    if (!f || --f->refs) return;
+    intent_free(f->rules);
+    arena_fini(&f->arena);
+    mem_free(f);
+}
+
+/* ---- one file ---- */
+
+#define SAMPLING                                                                                   \
+    {"temperature", YF_NUM, offsetof(struct pipeline_sampling, temperature), 0, 100, NULL},        \
+        {"top_p", YF_NUM, offsetof(struct pipeline_sampling, top_p), 0, 1, NULL},                  \
+        {"top_k", YF_INT, offsetof(struct pipeline_sampling, top_k), 0, 1 << 20, NULL},            \
+        {"min_p", YF_NUM, offsetof(struct pipeline_sampling, min_p), 0, 1, NULL},                  \
+        {"presence_penalty",                                                                       \
+         YF_NUM,                                                                                   \
+         offsetof(struct pipeline_sampling, presence_penalty),                                     \
+         -2,                                                                                       \
+         2,                                                                                        \
+         NULL},                                                                                    \
+    {                                                                                              \
+        "max_tokens", YF_INT, offsetof(struct pipeline_sampling, max_tokens), 1, 1 << 20, NULL     \
+    }
+
+static const struct yamlfile_field sampling_fields[] = {SAMPLING, {0}};
+
+static int bind_sampling(struct yamlfile *y, int32_t node, struct pipeline_sampling *s,
+                         struct arena *a, struct err *e) {
+    *s = (struct pipeline_sampling){NAN, NAN, NAN, NAN, INT32_MIN, INT32_MIN};
+    return node ? yamlfile_bind(y, node, sampling_fields, s, NULL, a, e) : 0;
+}
+
+struct nodes { /* the parts of a file that are mappings of their own */
+    int32_t sampling, thinking, engram, enrich, plan, steps;
+};
+
+static int bind_parts(struct file *f, struct yamlfile *y, const struct nodes *n, struct err *e) {
+    struct pipeline *p = &f->p;
+    static const struct yamlfile_field thinking[] = {
+        {"enabled", YF_BOOL, 0, 0, 0, NULL},
+        {"budget", YF_INT, sizeof(int32_t), -1, 1 << 20, NULL},
+        {0}};
+    static const struct yamlfile_field engram[] = {
+        {"table", YF_STR, offsetof(struct pipeline, engram), 0, 0, NULL},
+        {"alpha", YF_NUM, offsetof(struct pipeline, engram_alpha), 0, 1, NULL},
+        {0}};
+    static const struct yamlfile_field enrich[] = {
+        {"documents", YF_BOOL, offsetof(struct pipeline, documents), 0, 0, NULL},
+        {"collection", YF_STR, offsetof(struct pipeline, collection), 0, 0, NULL},
+        {"web", YF_ENUM, offsetof(struct pipeline, web), 0, 0, "never|probe|always"},
+        {"few_shot", YF_BOOL, offsetof(struct pipeline, few_shot), 0, 0, NULL},
+        {"dynamic_engram", YF_BOOL, offsetof(struct pipeline, dynamic_engram), 0, 0, NULL},
+        {"tokens", YF_INT, offsetof(struct pipeline, enrich_tokens), 50, 1 << 20, NULL},
+        {"deadline_ms", YF_INT, offsetof(struct pipeline, enrich_ms), 10, 600000, NULL},
+        {0}};
+    static const struct yamlfile_field plan[] = {
+        {"enabled", YF_BOOL, offsetof(struct pipeline, plan), 0, 0, NULL},
+        {"max_tokens", YF_INT, offsetof(struct pipeline, plan_tokens), 1, 8192, NULL},
+        {"deadline_ms", YF_INT, offsetof(struct pipeline, plan_ms), 10, 600000, NULL},
+        {0}};
+    struct {
+        bool enabled;
+        int32_t budget;
+    } think = {.budget = INT32_MIN};
+    uint64_t seen = 0;
+    int rc = bind_sampling(y, n->sampling, &p->sampling, &f->arena, e);
+    if (!rc && n->thinking)
+        rc = yamlfile_bind(y, n->thinking, thinking, &think, &seen, &f->arena, e);
+    p->think = seen & 1 ? think.enabled : -1;
+    p->think_budget = think.budget;
+    if (!rc && n->engram) rc = yamlfile_bind(y, n->engram, engram, p, NULL, &f->arena, e);
+    if (!rc && n->enrich) rc = yamlfile_bind(y, n->enrich, enrich, p, NULL, &f->arena, e);
+    if (!rc && n->plan) rc = yamlfile_bind(y, n->plan, plan, p, NULL, &f->arena, e);
+    return rc;
+}
+
+struct step_nodes {
+    struct pipeline_step step;
+    int32_t sampling, parallel;
+};
+
+static int bind_step(struct file *f, struct yamlfile *y, int32_t node, int32_t group, bool inner,
+                     struct err *e) {
+    static const struct yamlfile_field fields[] = {
+        {"agent", YF_STR, offsetof(struct step_nodes, step.agent), 0, 0, NULL},
+        {"prompt", YF_STR, offsetof(struct step_nodes, step.prompt), 0, 0, NULL},
+        {"sampling", YF_NODE, offsetof(struct step_nodes, sampling), 0, 0, NULL},
+        {"tools", YF_LIST, offsetof(struct step_nodes, step.tools), 0, 0, NULL},
+        {"rounds", YF_INT, offsetof(struct step_nodes, step.rounds), 1, 64, NULL},
+        {"parallel", YF_NODE, offsetof(struct step_nodes, parallel), 0, 0, NULL},
+        {0}};
+    struct step_nodes s = {0};
+    int rc = yamlfile_bind(y, node, fields, &s, NULL, &f->arena, e);
+    if (rc) return rc;
+    if (s.parallel) {
+        if (inner || s.step.agent || s.step.prompt)
+            return yamlfile_fail(y, node, e,
+                                 "parallel: expected alone in its step, one level deep");
+        int32_t n;
+        rc = yamlfile_items(y, s.parallel, "parallel", &n, e);
+        if (!rc && !n) rc = yamlfile_fail(y, s.parallel, e, "parallel: expected steps");
+        for (int32_t i = 0; i < n && !rc; ++i)
+            rc = bind_step(f, y, yamlfile_item(y, s.parallel, i), group, true, e);
+        return rc;
+    }
+    if (!s.step.agent || !*s.step.agent) return yamlfile_fail(y, node, e, "agent: expected a name");
+    if (f->p.n_step == PIPELINE_MAX_STEPS)
+        return yamlfile_fail(y, node, e, "steps: expected at most %d", PIPELINE_MAX_STEPS);
+    s.step.group = group;
+    rc = bind_sampling(y, s.sampling, &s.step.sampling, &f->arena, e);
+    if (!rc) f->p.steps[f->p.n_step++] = s.step;
+    return rc;
+}
+
+static int bind_file(struct file *f, struct yamlfile *y, struct err *e) {
+    struct whole {
+        struct pipeline p;
+        struct nodes n;
+    } *w = mem_zalloc(sizeof *w);
+    if (!w) return err_set(e, CHIMERE_ENOMEM, "out of memory");
+    static const struct yamlfile_field fields[] = {
+        {"name", YF_STR, offsetof(struct whole, p.name), 0, 0, NULL},
+        {"about", YF_STR, offsetof(struct whole, p.about), 0, 0, NULL},
+        {"prompt", YF_STR, offsetof(struct whole, p.prompt), 0, 0, NULL},
+        {"persona", YF_STR, offsetof(struct whole, p.persona), 0, 0, NULL},
+        {"tools", YF_LIST, offsetof(struct whole, p.tools), 0, 0, NULL},
+        {"skills", YF_LIST, offsetof(struct whole, p.skills), 0, 0, NULL},
+        {"rounds", YF_INT, offsetof(struct whole, p.rounds), 1, 64, NULL},
+        {"memory", YF_BOOL, offsetof(struct whole, p.memory), 0, 0, NULL},
+        {"run_steps", YF_ENUM, offsetof(struct whole, p.run_steps), 0, 0, "never|ultra|always"},
+        {"sampling", YF_NODE, offsetof(struct whole, n.sampling), 0, 0, NULL},
+        {"thinking", YF_NODE, offsetof(struct whole, n.thinking), 0, 0, NULL},
+        {"engram", YF_NODE, offsetof(struct whole, n.engram), 0, 0, NULL},
+        {"enrich", YF_NODE, offsetof(struct whole, n.enrich), 0, 0, NULL},
+        {"plan", YF_NODE, offsetof(struct whole, n.plan), 0, 0, NULL},
+        {"steps", YF_NODE, offsetof(struct whole, n.steps), 0, 0, NULL},
+        {0}};
+    w->p.rounds = 6;
+    w->p.enrich_tokens = 1200;
+    w->p.enrich_ms = 8000;
+    w->p.plan_tokens = 256;
+    w->p.plan_ms = 20000;
+    w->p.run_steps = PIPELINE_ULTRA;
+    w->p.engram_alpha = 0.1;
+    int32_t root = yamlfile_root(y), n = 0;
+    int rc = yamlfile_bind(y, root, fields, w, NULL, &f->arena, e);
+    f->p = w->p;
+    struct nodes nodes = w->n;
+    mem_free(w);
+    if (rc) return rc;
+    size_t stem = strlen(f->name) - 5; /* .yaml */
+    if (!f->p.name || strlen(f->p.name) != stem || strncmp(f->p.name, f->name, stem))
+        return yamlfile_fail(y, root, e, "name: expected the file's own, %.*s", (int)stem, f->name);
+    rc = bind_parts(f, y, &nodes, e);
+    if (!rc && nodes.steps) rc = yamlfile_items(y, nodes.steps, "steps", &n, e);
+    for (int32_t i = 0; i < n && !rc; ++i)
+        rc = bind_step(f, y, yamlfile_item(y, nodes.steps, i), i, false, e);
+    return rc;
+}
+
+static int file_load(struct file **out, const char *dir, const char *name, struct err *e) {
+    char path[4096];
+    if (snprintf(path, sizeof path, "%s/%s", dir, name) >= (int)sizeof path)
+        return err_set(e, CHIMERE_EINVAL, "%s: path is too long", dir);
+    struct file *f = mem_zalloc(sizeof *f);
+    if (!f) return err_set(e, CHIMERE_ENOMEM, "out of memory");
+    f->refs = 1;
+    arena_init(&f->arena, (size_t)4 << 20);
+    snprintf(f->name, sizeof f->name, "%s", name);
+    int rc;
+    if (!strcmp(name, "intent.yaml")) {
+        rc = intent_load(&f->rules, path, e);
+    } else {
+        struct yamlfile *y;
+        rc = yamlfile_open(&y, path, NULL, 0, e);
+        if (!rc) rc = bind_file(f, y, e);
+        yamlfile_close(y);
+    }
+    if (rc) file_drop(f);
+    else *out = f;
+    return rc;
+}
+
+/* ---- the folder ---- */
+
+void pipeline_release(struct pipeline_set *s) {
+    if (!s || --s->refs) return;
+    for (int i = 0; i < s->n; ++i) file_drop(s->files[i]);
+    mem_free(s);
+}
+
+static struct file *old_file(const struct pipeline_set *old, const char *name) {
+    for (int i = 0; old && i < old->n; ++i)
+        if (!strcmp(old->files[i]->name, name)) return old->files[i];
+    return NULL;
+}
+
+static int scan(struct pipeline_set *s, const struct pipeline_set *old, const char *path,
+                struct err *e) {
+    DIR *dir = opendir(path);
+    if (!dir) return err_set(e, CHIMERE_ENOENT, "%s: cannot open the folder of pipelines", path);
+    int first = 0;
+    for (const struct dirent *d; (d = readdir(dir));) {
+        struct err why = {0};
+        struct file *f = NULL;
+        size_t n = strlen(d->d_name);
+        if (n < 6 || strcmp(d->d_name + n - 5, ".yaml") || d->d_name[0] == '.') continue;
+        int rc = n - 5 >= INTENT_MAX_NAME || s->n == PIPELINE_MAX
+                     ? err_set(&why, CHIMERE_ELIMIT,
+                               "%s/%s: expected a name below %d bytes, and at "
+                               "most %d files",
+                               path, d->d_name, INTENT_MAX_NAME, PIPELINE_MAX)
+                     : file_load(&f, path, d->d_name, &why);
+        if (rc && (f = old_file(old, d->d_name))) ++f->refs;
+        if (f) s->files[s->n++] = f;
+        if (rc && !first) {
+            first = rc;
+            snprintf(s->problem, sizeof s->problem, "%s", why.text);
+            if (e) *e = why;
+        }
+    }
+    closedir(dir);
+    for (int i = 0; i < s->n; ++i)
+        if (s->files[i]->rules) s->rules = s->files[i]->rules;
+    if (!first && !s->rules) first = err_set(e, CHIMERE_ENOENT, "%s/intent.yaml: not found", path);
+    if (!first && !pipeline_find(s, "default"))
+        first = err_set(e, CHIMERE_ENOENT, "%s/default.yaml: not found", path);
+    return first;
+}
+
+int pipeline_dir_reload(struct pipeline_dir *d, struct err *e) {
+    struct err own = {0};
+    if (!e) e = &own;
+    pthread_mutex_lock(&d->reloading);
+    struct pipeline_set *s = mem_zalloc(sizeof *s), *old = d->now;
+    int rc = s ? scan(s, old, d->path, e) : err_set(e, CHIMERE_ENOMEM, "out of memory");
+    bool whole = s && s->rules && pipeline_find(s, "default");
+    if (s && whole && (!rc || old)) { /* the first time all must be right */
+        s->refs = 1;
+        s->version = old ? old->version + 1 : 1;
+        pthread_mutex_lock(&d->lock);
+        d->now = s;
+        pthread_mutex_unlock(&d->lock);
+        pipeline_release(old);
+    } else if (s) {
+        s->refs = 1;
+        pipeline_release(s);
+    }
+    pthread_mutex_unlock(&d->reloading);
+    return rc;
+}
+
+struct pipeline_set *pipeline_hold(struct pipeline_dir *d) {
+    pthread_mutex_lock(&d->lock);
+    struct pipeline_set *s = d->now;
+    ++s->refs;
+    pthread_mutex_unlock(&d->lock);
+    return s;
+}
+
+const struct intent_rules *pipeline_rules(const struct pipeline_set *s) { return s->rules; }
+
+const struct pipeline *pipeline_at(const struct pipeline_set *s, int i) {
+    for (int k = 0; k < s->n; ++k)
+        if (!s->files[k]->rules && i-- == 0) return &s->files[k]->p;
+    return NULL;
+}
+
+const struct pipeline *pipeline_find(const struct pipeline_set *s, const char *name) {
+    const struct pipeline *p;
+    for (int i = 0; (p = pipeline_at(s, i)); ++i)
+        if (!strcmp(p->name, name)) return p;
+    return NULL;
+}
+
+const char *pipeline_problem(const struct pipeline_set *s) { return s->problem; }
+uint64_t pipeline_version(const struct pipeline_set *s) { return s->version; }
+
+/* ---- watching ---- */
+
+static void *watch(void *ud) {
+    struct pipeline_dir *d = ud;
+    struct pollfd fds[2] = {{.fd = d->inotify, .events = POLLIN},
+                            {.fd = d->stop, .events = POLLIN}};
+    bool dirty = false;
+    for (;;) {
+        /* an editor writes in several steps: wait until it is quiet */
+        int n = poll(fds, 2, dirty ? 50 : -1);
+        if (fds[1].revents) return NULL;
+        if (n > 0 && fds[0].revents) {
+            char events[4096];
+            dirty |= read(d->inotify, events, sizeof events) > 0;
+        } else if (n == 0 && dirty) {
+            struct err e = {0};
+            dirty = false;
+            if (pipeline_dir_reload(d, &e))
+                log_warn("pipelines: %s; the version before stays in force", e.text);
+            else log_info("pipelines: read again");
+        }
+    }
+}
+
+static int start_watch(struct pipeline_dir *d, struct err *e) {
+    d->inotify = inotify_init1(IN_CLOEXEC | IN_NONBLOCK);
+    d->stop = eventfd(0, EFD_CLOEXEC);
+    if (d->inotify < 0 || d->stop < 0 ||
+        inotify_add_watch(d->inotify, d->path,
+                          IN_CLOSE_WRITE | IN_MOVED_TO | IN_MOVED_FROM | IN_DELETE) < 0 ||
+        pthread_create(&d->thread, NULL, watch, d))
+        return err_set(e, CHIMERE_EIO, "%s: cannot watch the folder", d->path);
+    d->watching = true;
+    return 0;
+}
+
+int pipeline_dir_open(struct pipeline_dir **out, const char *path, bool watching, struct err *e) {
+    *out = NULL;
+    struct pipeline_dir *d = mem_zalloc(sizeof *d);
+    if (!d) return err_set(e, CHIMERE_ENOMEM, "out of memory");
+    d->inotify = d->stop = -1;
+    pthread_mutex_init(&d->lock, NULL);
+    pthread_mutex_init(&d->reloading, NULL);
+    d->path = mem_strdup(path);
+    int rc = d->path ? 0 : err_set(e, CHIMERE_ENOMEM, "out of memory");
+    if (!rc && watching) rc = start_watch(d, e); /* first, so that no change is missed */
+    if (!rc) rc = pipeline_dir_reload(d, e);
+    if (rc) pipeline_dir_close(d);
+    else *out = d;
+    return rc;
+}
+
+void pipeline_dir_close(struct pipeline_dir *d) {
+    if (!d) return;
+    if (d->watching) {
+        uint64_t one = 1;
+        if (write(d->stop, &one, sizeof one) == sizeof one) pthread_join(d->thread, NULL);
+    }
+    if (d->inotify >= 0) close(d->inotify);
+    if (d->stop >= 0) close(d->stop);
+    pipeline_release(d->now);
+    pthread_mutex_destroy(&d->lock);
+    pthread_mutex_destroy(&d->reloading);
+    mem_free(d->path);
+    mem_free(d);
+}
