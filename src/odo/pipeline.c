@@ -199,6 +199,9 @@ static int bind_file(struct file *f, struct yamlfile *y, struct err *e) {
     if (!rc && nodes.steps) rc = yamlfile_items(y, nodes.steps, "steps", &n, e);
     for (int32_t i = 0; i < n && !rc; ++i)
         rc = bind_step(f, y, yamlfile_item(y, nodes.steps, i), i, false, e);
+    const struct pipeline_step *last = f->p.steps + f->p.n_step;
+    if (!rc && f->p.n_step > 1 && last[-1].group == last[-2].group)
+        rc = yamlfile_fail(y, nodes.steps, e, "steps: the last must stand alone, it is the answer");
     return rc;
 }
 

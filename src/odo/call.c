@@ -1,0 +1,165 @@
+#include "odo/call.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/clock.h"
+
+struct waiting {
+    const struct call *call;
+    struct call_result *out;
+    pthread_mutex_t lock;
+    pthread_cond_t cond;
+    bool done;
+    struct buf args; /* of the call that is open */
+    char *name, *id; /* owned; of it */
+};
+
+static void begin_call(struct waiting *w, const struct chat_event *ev) {
+    mem_free(w->name);
+    mem_free(w->id);
+    w->name = mem_strdup(ev->name);
+    w->id = mem_strdup(ev->id);
+    buf_clear(&w->args);
+}
+
+static void end_call(struct waiting *w) {
+    if (!w->name || !w->id || w->args.failed) return;
+    if (json_array_size(w->out->calls) >= CALL_MAX_CALLS) return;
+    json_array_append_new(w->out->calls, json_pack("{s:s, s:s, s:s}", "id", w->id, "name", w->name,
+                                                   "arguments", w->args.n ? w->args.p : "{}"));
+    mem_free(w->name);
+    w->name = NULL;
+}
+
+static void on_chat(struct waiting *w, const struct chat_event *ev) {
+    switch (ev->kind) {
+    case CHAT_CONTENT: buf_put(&w->out->content, ev->text, ev->n); break;
+    case CHAT_REASONING: buf_put(&w->out->reasoning, ev->text, ev->n); break;
+    case CHAT_CALL: begin_call(w, ev); break;
+    case CHAT_ARGS: buf_put(&w->args, ev->text, ev->n); break;
+    case CHAT_CALL_END: end_call(w); break;
+    case CHAT_MALFORMED: break;
+    }
+}
+
+static int on_event(void *ud, const struct ask_event *ev) {
+    struct waiting *w = ud;
+    struct call_result *out = w->out;
+    if (ev->kind == ASK_CHAT) on_chat(w, ev->chat);
+    if (ev->kind == ASK_TOKEN && ev->probs) {
+        ++out->n_token;
+        out->entropy += (double)ev->probs->entropy;
+    }
+    if (ev->kind == ASK_END) {
+        out->finish = ev->end->finish;
+        out->stats = ev->end->stats;
+        out->n_reasoning = ev->end->n_reasoning;
+        if (ev->end->stop) out->stop = mem_strdup(ev->end->stop);
+        if (ev->end->err) out->err = *ev->end->err;
+        return 0;
+    }
+    if (ev->kind == ASK_DONE) {
+        pthread_mutex_lock(&w->lock);
+        w->done = true;
+        pthread_cond_signal(&w->cond);
+        pthread_mutex_unlock(&w->lock); /* w may be gone from here on */
+        return 0;
+    }
+    int rc = w->call->on_event ? w->call->on_event(w->call->ud, ev) : 0;
+    return rc || (w->call->cancelled && *w->call->cancelled);
+}
+
+/* Waits for the end; cancels once at the deadline. True: it was that. */
+static bool await(struct waiting *w, struct ask_run *run) {
+    bool late = false, told = false;
+    pthread_mutex_lock(&w->lock);
+    while (!w->done) {
+        struct timespec until;
+        clock_gettime(CLOCK_MONOTONIC, &until);
+        int64_t now = clock_ns(), step = 20000000;
+        if (w->call->deadline_ns && !told && w->call->deadline_ns - now < step)
+            step = w->call->deadline_ns > now ? w->call->deadline_ns - now : 0;
+        until.tv_nsec += (long)step;
+        until.tv_sec += until.tv_nsec / 1000000000;
+        until.tv_nsec %= 1000000000;
+        pthread_cond_timedwait(&w->cond, &w->lock, &until);
+        bool over = w->call->deadline_ns && clock_ns() >= w->call->deadline_ns;
+        bool stop = over || (w->call->cancelled && *w->call->cancelled);
+        if (w->done || !stop || told) continue;
+        late = over;
+        told = true;
+        pthread_mutex_unlock(&w->lock);
+        run->backend->ops->cancel(run);
+        pthread_mutex_lock(&w->lock);
+    }
+    pthread_mutex_unlock(&w->lock);
+    return late;
+}
+
+int call_run(const struct call *c, struct call_result *out, struct err *e) {
+    *out = (struct call_result){.calls = json_array(), .finish = ASK_FAILED};
+    buf_init(&out->content, CALL_MAX_TEXT);
+    buf_init(&out->reasoning, CALL_MAX_TEXT);
+    struct waiting w = {.call = c, .out = out};
+    buf_init(&w.args, CALL_MAX_TEXT);
+    pthread_condattr_t attr;
+    pthread_condattr_init(&attr);
+    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+    pthread_cond_init(&w.cond, &attr);
+    pthread_condattr_destroy(&attr);
+    pthread_mutex_init(&w.lock, NULL);
+    struct ask_sink sink = {on_event, &w};
+    struct ask_run *run = NULL;
+    bool late = false;
+    const struct ask_ops *ops = c->backend->ops;
+    int rc = out->calls ? ops->prepare(c->backend, c->ask, &sink, &run, NULL, e)
+                        : err_set(e, CHIMERE_ENOMEM, "out of memory");
+    if (!rc) rc = ops->start(run, e);
+    if (!rc) late = await(&w, run);
+    if (run) ops->free(run);
+    pthread_cond_destroy(&w.cond);
+    pthread_mutex_destroy(&w.lock);
+    buf_fini(&w.args);
+    mem_free(w.name);
+    mem_free(w.id);
+    if (!rc && late) return err_set(e, CHIMERE_ETIMEOUT, "the model did not answer in time");
+    if (!rc && out->finish == ASK_FAILED) {
+        if (e) *e = out->err;
+        rc = out->err.code ? out->err.code : err_set(e, CHIMERE_EINTERNAL, "the model failed");
+    }
+    return rc;
+}
+
+void call_fini(struct call_result *r) {
+    buf_fini(&r->content);
+    buf_fini(&r->reasoning);
+    json_decref(r->calls);
+    mem_free((char *)r->stop);
+    r->calls = NULL;
+    r->stop = NULL;
+}
+
+int call_text(struct ask_backend *b, const char *system, const char *user, const char *gbnf,
+              int32_t max_tokens, _Atomic bool *cancelled, int64_t deadline_ns,
+              struct call_result *out, struct err *e) {
+    struct ask a;
+    ask_init(&a);
+    a.messages = json_array();
+    if (system)
+        json_array_append_new(a.messages,
+                              json_pack("{s:s, s:s}", "role", "system", "content", system));
+    json_array_append_new(a.messages, json_pack("{s:s, s:s}", "role", "user", "content", user));
+    a.sampling.temperature = 0;
+    a.max_tokens = max_tokens;
+    if (gbnf) {
+        a.format = ASK_GBNF;
+        a.grammar = gbnf;
+    }
+    struct call c = {.backend = b, .ask = &a, .cancelled = cancelled, .deadline_ns = deadline_ns};
+    int rc = call_run(&c, out, e);
+    ask_fini(&a);
+    return rc;
+}

@@ -1,0 +1,337 @@
+/* odo.c: the orchestrator as a backend. A request's life: serve -> here -> odo_loop.c -> the backend below. */
+#include "odo/odo.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/file.h"
+#include "base/mem.h"
+#include "odo/odo_impl.h"
+
+static struct odo_run *run_of(struct ask_run *r) { return (struct odo_run *)r; }
+
+static void run_fini(struct odo_run *r) {
+    if (!r) return;
+    if (r->threaded) pthread_join(r->thread, NULL);
+    if (r->direct) r->direct->backend->ops->free(r->direct);
+    pipeline_release(r->set);
+    mem_free(r->question);
+    json_decref(r->messages);
+    json_decref(r->sources);
+    json_decref(r->record);
+    buf_fini(&r->source_text);
+    if (r->sink_lock) pthread_mutex_destroy(r->sink_lock);
+    mem_free(r->sink_lock);
+    mem_free(r);
+}
+
+/* ---- the messages that the model sees ---- */
+
+/* The pipeline's prompt before the caller's own; several system messages become one, which must be first
+ * for many templates. */
+static int build_messages(struct odo_run *r, struct err *e) {
+    const char *prompt = r->d.pipeline->prompt;
+    struct buf system;
+    buf_init(&system, (size_t)16 << 20);
+    if (prompt) buf_puts(&system, prompt);
+    while (system.n && system.p[system.n - 1] == '\n') buf_cut(&system, system.n - 1);
+    json_t *all = json_array(), *m;
+    size_t i;
+    bool plain = true;
+    json_array_foreach(r->ask->messages, i, m) {
+        const char *role = json_string_value(json_object_get(m, "role"));
+        const char *text = json_string_value(json_object_get(m, "content"));
+        if (role && !strcmp(role, "system") && text) {
+            if (i) plain = false;
+            buf_printf(&system, "%s%s", system.n ? "\n\n" : "", text);
+        } else {
+            json_array_append(all, m);
+        }
+    }
+    if (!prompt && plain) { /* nothing to merge: exactly what the caller sent */
+        json_decref(all);
+        all = json_copy(r->ask->messages);
+    } else if (system.n) {
+        json_array_insert_new(
+            all, 0, json_pack("{s:s, s:s#}", "role", "system", "content", system.p, (int)system.n));
+    }
+    bool failed = system.failed;
+    buf_fini(&system);
+    r->messages = all;
+    return all && !failed ? 0 : err_set(e, CHIMERE_ENOMEM, "out of memory");
+}
+
+/* Pre-act: a short plan by the model, put before it again. Its failure costs the plan alone. */
+static void plan(struct odo_run *r) {
+    const struct pipeline *p = r->d.pipeline;
+    if (!p->plan || r->d.mode == DIFFICULTY_FAST) return;
+    int64_t start = clock_ns();
+    struct call_result out;
+    ++r->odo->n_model_call;
+    int rc = call_text(
+        r->odo->p.backend,
+        "Write a plan of three to five short numbered steps for answering. Do not answer.",
+        r->question, NULL, p->plan_tokens, r->cancelled, start + (int64_t)p->plan_ms * 1000000,
+        &out, NULL);
+    json_t *first = json_array_get(r->messages, 0);
+    const char *role = json_string_value(json_object_get(first, "role"));
+    if (!rc && out.content.n) {
+        struct buf b;
+        buf_init(&b, (size_t)1 << 20);
+        bool has = role && !strcmp(role, "system");
+        const char *old = has ? json_string_value(json_object_get(first, "content")) : NULL;
+        buf_printf(&b, "%s%sFollow these steps:\n%s", old ? old : "", old ? "\n\n" : "",
+                   out.content.p);
+        json_t *m = json_pack("{s:s, s:s}", "role", "system", "content", b.n ? b.p : "");
+        if (has) json_array_set_new(r->messages, 0, m);
+        else json_array_insert_new(r->messages, 0, m);
+        buf_fini(&b);
+    }
+    r->stats.n_generated += out.stats.n_generated;
+    call_fini(&out);
+    odo_count(r->odo, ODO_PLAN, start, rc != 0);
+    json_object_set_new(r->record, "plan", json_boolean(!rc));
+}
+
+/* ---- a run ---- */
+
+static int answer(struct odo_run *r, enum ask_finish *finish, struct err *e) {
+    json_decref(r->messages);
+    r->messages = NULL;
+    int rc = build_messages(r, e);
+    if (rc) return rc;
+    if (r->choice == 0) odo_enrich(r);
+    rc = odo_place_sources(r);
+    if (rc) return err_set(e, rc, "out of memory");
+    plan(r);
+    if (r->d.steps) return odo_steps(r, finish, e);
+    struct odo_round round = {
+        .tools = r->d.pipeline->tools, .final = true, .messages = r->messages};
+    return odo_loop(r, &round, NULL, finish, e);
+}
+
+static void finish_run(struct odo_run *r, int64_t start_ns) {
+    json_object_set_new(r->record, "total_ms", json_real(clock_ms_since(start_ns)));
+    json_object_set_new(r->record, "model_tokens", json_integer(r->stats.n_generated));
+    if (r->sources) json_object_set(r->record, "sources", r->sources);
+    odo_note(r, "done", json_incref(r->record));
+}
+
+static void *work(void *ud) {
+    struct odo_run *r = ud;
+    int64_t start = clock_ns();
+    odo_note(r, "decision", odo_decision_json(r));
+    for (r->choice = 0; r->choice < r->ask->n; ++r->choice) {
+        struct err err = {0};
+        enum ask_finish finish = ASK_FAILED;
+        r->stats = (struct engine_stats){0};
+        r->n_reasoning = 0;
+        r->n_client_call = 0;
+        r->n_left = r->ask->max_tokens > 0 ? r->ask->max_tokens : INT32_MAX;
+        int rc = *r->cancelled ? 0 : answer(r, &finish, &err);
+        if (r->choice == r->ask->n - 1) finish_run(r, start);
+        if (*r->cancelled) finish = ASK_CANCELLED;
+        else if (rc) finish = ASK_FAILED;
+        struct ask_end end = {.finish = finish,
+                              .stats = r->stats,
+                              .n_reasoning = r->n_reasoning,
+                              .err = finish == ASK_FAILED ? &err : NULL};
+        odo_send(r, &(struct ask_event){.kind = ASK_END, .choice = r->choice, .end = &end});
+    }
+    --r->odo->n_run;
+    struct ask_sink sink = r->sink;
+    sink.event(sink.ud, &(struct ask_event){.kind = ASK_DONE});
+    return NULL;
+}
+
+/* True where the backend can answer the request as it is: no thread, no second call. */
+static bool is_direct(const struct odo_run *r) {
+    const struct odo_decision *d = &r->d;
+    const struct pipeline *p = d->pipeline;
+    if (!r->ask->messages || r->ask->continue_last) return true;
+    bool tools = p->tools.n && r->ask->tool_choice == ASK_TOOLS_AUTO &&
+                 r->ask->format == ASK_TEXT && r->wish.tools != 0 &&
+                 d->intent.how != INTENT_GREETING;
+    if (tools && p->tools.n == 1 && !strcmp(p->tools.v[0], "calculator"))
+        tools = strpbrk(r->question, "0123456789") != NULL;
+    return !tools && !d->steps && !d->documents && d->web == PIPELINE_WEB_NEVER && !p->prompt &&
+           !p->plan && p->think < 0;
+}
+
+static int prepare(struct ask_backend *b, const struct ask *a, const struct ask_sink *sink,
+                   struct ask_run **out, int32_t *n_prompt, struct err *e) {
+    const struct odo_front *front = (const struct odo_front *)b;
+    struct odo *o = front->odo;
+    *out = NULL;
+    struct odo_run *r = mem_zalloc(sizeof *r);
+    if (!r) return err_set(e, CHIMERE_ENOMEM, "out of memory");
+    r->base.backend = b;
+    r->odo = o;
+    r->ask = a;
+    r->sink = *sink;
+    r->cancelled = &r->is_cancelled;
+    buf_init(&r->source_text, (size_t)4 << 20);
+    r->set = pipeline_hold(o->dir);
+    r->record = json_pack("{s:[], s:[]}", "tools", "steps");
+    r->sink_lock = mem_zalloc(sizeof *r->sink_lock);
+    if (r->sink_lock) pthread_mutex_init(r->sink_lock, NULL);
+    int rc = r->record && r->sink_lock ? odo_wish_read(&r->wish, a->extra, e)
+                                       : err_set(e, CHIMERE_ENOMEM, "out of memory");
+    if (!rc && a->messages) rc = odo_decide(o, r, front->route, e);
+    if (!rc)
+        json_object_set_new(r->record, "decision",
+                            a->messages ? odo_decision_json(r) : json_null());
+    /* the prompt is read once here also where it will grow: what is wrong with it is told now */
+    if (!rc) rc = o->p.backend->ops->prepare(o->p.backend, a, sink, &r->direct, n_prompt, e);
+    if (!rc && !is_direct(r)) {
+        o->p.backend->ops->free(r->direct);
+        r->direct = NULL;
+    }
+    ++o->n_request;
+    if (rc) run_fini(r);
+    else *out = &r->base;
+    return rc;
+}
+
+static int start(struct ask_run *base, struct err *e) {
+    struct odo_run *r = run_of(base);
+    if (r->direct) return r->direct->backend->ops->start(r->direct, e);
+    if (++r->odo->n_run > ODO_MAX_RUNS) {
+        --r->odo->n_run;
+        return err_set(e, CHIMERE_EBUSY, "odo: %d requests are under way", ODO_MAX_RUNS);
+    }
+    if (pthread_create(&r->thread, NULL, work, r)) {
+        --r->odo->n_run;
+        return err_set(e, CHIMERE_EBUSY, "odo: no thread for the request");
+    }
+    r->threaded = true;
+    return 0;
+}
+
+static void cancel(struct ask_run *base) {
+    struct odo_run *r = run_of(base);
+    *r->cancelled = true;
+    if (r->direct) r->direct->backend->ops->cancel(r->direct);
+}
+
+static void free_run(struct ask_run *base) { run_fini(base ? run_of(base) : NULL); }
+
+static int render(struct ask_backend *b, const struct ask *a, char **text, int32_t **ids, size_t *n,
+                  struct err *e) {
+    struct ask_backend *below = ((struct odo_front *)b)->odo->p.backend;
+    return below->ops->render(below, a, text, ids, n, e);
+}
+
+static void close_front(struct ask_backend *b) { (void)b; } /* odo_close does */
+
+static const struct ask_ops ops = {prepare, start, cancel, free_run, render, close_front};
+
+/* ---- opening ---- */
+
+static void add_front(struct odo *o, const char *route) {
+    struct odo_front *f = &o->fronts[o->n_front++];
+    f->base = (struct ask_backend){.ops = &ops, .model = o->p.backend->model};
+    f->odo = o;
+    snprintf(f->route, sizeof f->route, "%s", route);
+    snprintf(f->base.name, sizeof f->base.name, "odo%s%s", *route ? ":" : "", route);
+}
+
+int odo_open(struct odo **out, const struct odo_params *p, struct err *e) {
+    *out = NULL;
+    struct odo *o = mem_zalloc(sizeof *o);
+    if (!o) {
+        tool_set_free(p->tools);
+        return err_set(e, CHIMERE_ENOMEM, "out of memory");
+    }
+    o->p = *p;
+    char beside[4096];
+    const char *path = p->pipelines;
+    int rc = 0;
+    if (!path) {
+        if (file_find_data("pipelines", beside, sizeof beside)) {
+            rc = err_set(e, CHIMERE_ENOENT, "pipelines: the folder is not beside the program");
+            err_hint(e, "give it with --pipelines");
+        }
+        path = beside;
+    }
+    if (!rc) rc = pipeline_dir_open(&o->dir, path, p->watch, e);
+    if (!rc && !o->p.tools) rc = tool_set_new(&o->p.tools, e);
+    if (!rc && !(o->fronts = mem_alloc_array(PIPELINE_MAX + 1, sizeof *o->fronts)))
+        rc = err_set(e, CHIMERE_ENOMEM, "out of memory");
+    if (rc) {
+        odo_close(o);
+        return rc;
+    }
+    add_front(o, "");
+    struct pipeline_set *s = pipeline_hold(o->dir);
+    for (int i = 0; pipeline_at(s, i); ++i) add_front(o, pipeline_at(s, i)->name);
+    pipeline_release(s);
+    *out = o;
+    return 0;
+}
+
+void odo_close(struct odo *o) {
+    if (!o) return;
+    pipeline_dir_close(o->dir);
+    tool_set_free(o->p.tools);
+    mem_free(o->fronts);
+    mem_free(o);
+}
+
+struct ask_backend *odo_backend(struct odo *o, int i) {
+    return i >= 0 && i < o->n_front ? &o->fronts[i].base : NULL;
+}
+
+static int ignore(void *ud, const struct ask_event *ev) {
+    (void)ud, (void)ev;
+    return 0;
+}
+
+int odo_explain(struct odo *o, const struct ask *a, const char *route, json_t **out,
+                struct err *e) {
+    *out = NULL;
+    struct odo_front front = {.base = {.ops = &ops, .model = o->p.backend->model}, .odo = o};
+    snprintf(front.route, sizeof front.route, "%s", route ? route : "");
+    struct ask_sink sink = {ignore, NULL};
+    struct ask_run *run;
+    int32_t n_prompt = 0;
+    int rc = prepare(&front.base, a, &sink, &run, &n_prompt, e);
+    if (rc) return rc;
+    struct odo_run *r = run_of(run);
+    json_t *d = r->ask->messages ? odo_decision_json(r) : json_object(), *tools = json_array();
+    for (size_t i = 0; r->d.pipeline && i < r->d.pipeline->tools.n; ++i)
+        if (tool_find(o->p.tools, r->d.pipeline->tools.v[i]))
+            json_array_append_new(tools, json_string(r->d.pipeline->tools.v[i]));
+    json_object_set_new(d, "tools", tools);
+    json_object_set_new(d, "direct", json_boolean(r->direct != NULL));
+    json_object_set_new(d, "prompt_tokens", json_integer(n_prompt));
+    if (*pipeline_problem(r->set))
+        json_object_set_new(d, "problem", json_string(pipeline_problem(r->set)));
+    run_fini(r);
+    *out = d;
+    return 0;
+}
+
+void odo_metrics(struct odo *o, struct buf *out) {
+    static const char *const names[ODO_N_STAGE] = {"decide", "enrich", "plan", "model", "tool"};
+    buf_printf(out, "# TYPE chimere_odo_requests_total counter\nchimere_odo_requests_total %llu\n",
+               (unsigned long long)o->n_request);
+    buf_printf(out,
+               "# TYPE chimere_odo_model_calls_total counter\nchimere_odo_model_calls_total %llu\n",
+               (unsigned long long)o->n_model_call);
+    buf_printf(out,
+               "# TYPE chimere_odo_tools_refused_total counter\n"
+               "chimere_odo_tools_refused_total %llu\n",
+               (unsigned long long)o->n_tool_refused);
+    buf_puts(out, "# TYPE chimere_odo_stage_seconds summary\n");
+    for (int i = 0; i < ODO_N_STAGE; ++i) {
+        const struct odo_counter *c = &o->stage[i];
+        buf_printf(out,
+                   "chimere_odo_stage_seconds_count{stage=\"%s\"} %llu\n"
+                   "chimere_odo_stage_seconds_sum{stage=\"%s\"} %.6f\n"
+                   "chimere_odo_stage_failed_total{stage=\"%s\"} %llu\n",
+                   names[i], (unsigned long long)c->n, names[i], (double)c->sum_us * 1e-6, names[i],
+                   (unsigned long long)c->n_failed);
+    }
+}

@@ -1,0 +1,50 @@
+/* odo.h: one request -> how to answer it: what it is about, what the model lacks, what it may do.
+ *
+ * Hides intent, pipelines, enrichment, tools, the loop between them and the record of decisions. An odo
+ * stands between the server and a backend that answers; to the server it is such a backend itself, under
+ * the name "odo" (or "odo:NAME", which pins the pipeline). Whatever it asks a model on its own goes to the
+ * backend below, never through itself.
+ *
+ *   prepare: decide (rules, or the model within 300 ms), build the question
+ *   start:   a thread of its own: enrich in parallel -> plan -> steps, or the loop of answer and tools
+ *
+ * A request says what it wants in extra.odo: {"route", "mode", "documents", "web", "tools", "files",
+ * "collection", "cache"}; what is not there is decided here. Anything unknown is refused by name. Notes
+ * (ASK_NOTE) tell each step: "decision", "sources", "step", "tool", "done". Any thread. */
+#ifndef CHIMERE_ODO_ODO_H
+#define CHIMERE_ODO_ODO_H
+
+#include <jansson.h>
+
+#include "engine/ask.h"
+#include "odo/tool.h"
+
+struct docs;
+struct store;
+struct web;
+struct odo;
+
+enum { ODO_MAX_RUNS = 256 };
+
+struct odo_params {              /* all borrowed until odo_close */
+    struct ask_backend *backend; /* who answers */
+    const char *pipelines;       /* folder; NULL: the one beside the program */
+    bool watch;                  /* read it again when it changes */
+    struct tool_set *tools; /* owned from now on, also on failure; NULL: the calculator alone */
+    struct store *store;    /* decision log, memory, answer cache; NULL: none */
+    struct docs *docs;      /* NULL: no documents */
+    struct web *web;        /* NULL: no source configured */
+    bool can_see;           /* the backend reads images */
+    int32_t intent_ms;      /* budget of the model as a judge; 0: 300; < 0: rules alone */
+};
+
+int odo_open(struct odo **out, const struct odo_params *p, struct err *e);
+void odo_close(struct odo *o); /* after every run was freed; its backends go too */
+/* The i-th backend: "odo", then one "odo:NAME" a pipeline; NULL beyond the end. Lives as o. */
+struct ask_backend *odo_backend(struct odo *o, int i);
+/* What would be done with this question, without answering; *out is a new reference. */
+int odo_explain(struct odo *o, const struct ask *a, const char *route, json_t **out, struct err *e);
+/* Prometheus text of everything counted so far. */
+void odo_metrics(struct odo *o, struct buf *out);
+
+#endif

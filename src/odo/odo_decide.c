@@ -1,0 +1,207 @@
+/* odo_decide.c: what a request wants, what it is about, and what follows from that. */
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/mem.h"
+#include "odo/odo_impl.h"
+
+static int wish_bool(const json_t *v, const char *key, int *out, struct err *e) {
+    if (!json_is_boolean(v))
+        return err_set(e, CHIMERE_EINVAL, "odo.%s: expected true or false", key);
+    *out = json_is_true(v);
+    return 0;
+}
+
+static int wish_files(struct odo_wish *w, const json_t *v, struct err *e) {
+    size_t n = json_array_size(v);
+    if (!json_is_array(v) || n > sizeof w->files / sizeof *w->files)
+        return err_set(e, CHIMERE_EINVAL, "odo.files: expected a list of at most %zu names",
+                       sizeof w->files / sizeof *w->files);
+    for (size_t i = 0; i < n; ++i) {
+        w->files[i] = json_string_value(json_array_get(v, i));
+        if (!w->files[i]) return err_set(e, CHIMERE_EINVAL, "odo.files: expected names");
+    }
+    w->n_file = n;
+    return 0;
+}
+
+int odo_wish_read(struct odo_wish *w, const json_t *extra, struct err *e) {
+    *w = (struct odo_wish){.mode = -1, .documents = -1, .web = -1, .tools = -1, .cache = -1};
+    const json_t *o = json_object_get(extra, "odo");
+    if (!o) return 0;
+    if (!json_is_object(o)) return err_set(e, CHIMERE_EINVAL, "odo: expected an object");
+    const char *key;
+    json_t *v;
+    int rc = 0;
+    json_object_foreach((json_t *)o, key, v) {
+        const char *text = json_string_value(v);
+        if (!strcmp(key, "route")) {
+            if (!(w->route = text)) rc = err_set(e, CHIMERE_EINVAL, "odo.route: expected a name");
+        } else if (!strcmp(key, "collection")) {
+            if (!(w->collection = text))
+                rc = err_set(e, CHIMERE_EINVAL, "odo.collection: expected a name");
+        } else if (!strcmp(key, "mode")) {
+            if (!text || (w->mode = difficulty_mode_from(text)) < 0)
+                rc = err_set(e, CHIMERE_EINVAL, "odo.mode: expected fast, quality or ultra");
+        } else if (!strcmp(key, "documents")) {
+            rc = wish_bool(v, key, &w->documents, e);
+        } else if (!strcmp(key, "web")) {
+            rc = wish_bool(v, key, &w->web, e);
+        } else if (!strcmp(key, "tools")) {
+            rc = wish_bool(v, key, &w->tools, e);
+        } else if (!strcmp(key, "cache")) {
+            rc = wish_bool(v, key, &w->cache, e);
+        } else if (!strcmp(key, "files")) {
+            rc = wish_files(w, v, e);
+        } else {
+            rc = err_set(e, CHIMERE_EINVAL, "odo.%.40s: unknown field", key);
+        }
+        if (rc) return rc;
+    }
+    return 0;
+}
+
+char *odo_question(const json_t *messages, bool *has_image) {
+    *has_image = false;
+    for (size_t i = json_array_size(messages); i-- > 0;) {
+        const json_t *m = json_array_get(messages, i), *content = json_object_get(m, "content");
+        const char *role = json_string_value(json_object_get(m, "role"));
+        if (!role || strcmp(role, "user")) continue;
+        if (json_is_string(content))
+            return mem_strndup(json_string_value(content), json_string_length(content));
+        struct buf text;
+        buf_init(&text, (size_t)64 << 20);
+        size_t k;
+        json_t *part;
+        json_array_foreach(content, k, part) {
+            const char *type = json_string_value(json_object_get(part, "type"));
+            const char *s = json_string_value(json_object_get(part, "text"));
+            if (type && (!strcmp(type, "image_url") || !strcmp(type, "image"))) *has_image = true;
+            if (s) buf_printf(&text, "%s%s", text.n ? "\n" : "", s);
+        }
+        return buf_take(&text);
+    }
+    return mem_strdup("");
+}
+
+/* ---- the model as a judge ---- */
+
+struct judge {
+    struct odo_run *run;
+    bool asked;
+};
+
+static int choose(void *ud, const char *text, const char *const *names, const char *const *about,
+                  int n, double budget_ms) {
+    (void)about; /* a small model does better with names alone, and reads them faster */
+    struct judge *j = ud;
+    struct odo_run *r = j->run;
+    j->asked = true;
+    struct buf system, grammar;
+    buf_init(&system, 4096);
+    buf_init(&grammar, 4096);
+    buf_puts(&system, "Route the user's message. Categories: ");
+    buf_puts(&grammar, "root ::= ");
+    for (int i = 0; i < n; ++i) {
+        buf_printf(&system, "%s%s", i ? ", " : "", names[i]);
+        buf_printf(&grammar, "%s\"%s\"", i ? " | " : "", names[i]);
+    }
+    buf_puts(&system, ". Reply with one of them.");
+    struct call_result out = {0};
+    ++r->odo->n_model_call;
+    int rc = system.failed || grammar.failed
+                 ? CHIMERE_ENOMEM
+                 : call_text(r->odo->p.backend, system.p, text, grammar.p, 8, r->cancelled,
+                             clock_ns() + (int64_t)(budget_ms * 1e6), &out, NULL);
+    buf_fini(&system);
+    buf_fini(&grammar);
+    int pick = CHIMERE_ENOENT;
+    for (int i = 0; i < n && !rc && out.content.n; ++i) {
+        size_t len = strlen(names[i]);
+        if (out.content.n >= len && !memcmp(out.content.p, names[i], len)) pick = i;
+    }
+    call_fini(&out);
+    return rc ? rc : pick;
+}
+
+static const struct pipeline *pipeline_for(struct odo_run *r) {
+    const struct pipeline *p = pipeline_find(r->set, r->d.intent.route);
+    return p ? p : pipeline_find(r->set, "default");
+}
+
+static int find_intent(struct odo *o, struct odo_run *r, const char *pinned, bool has_image,
+                       struct err *e) {
+    struct odo_decision *d = &r->d;
+    if (pinned && *pinned) {
+        if (!pipeline_find(r->set, pinned)) {
+            err_set(e, CHIMERE_EINVAL, "odo.route: no pipeline \"%.40s\"", pinned);
+            err_hint(e, "GET /v1/models lists them as odo:NAME");
+            return CHIMERE_EINVAL;
+        }
+        memset(&d->intent, 0, sizeof d->intent);
+        strncpy(d->intent.route, pinned, sizeof d->intent.route - 1);
+        d->intent.confidence = 1;
+        d->intent.how = INTENT_PINNED;
+        return 0;
+    }
+    struct judge j = {.run = r};
+    struct intent_judge judge = {choose, &j};
+    struct intent_question q = {.text = r->question,
+                                .n = strlen(r->question),
+                                .files = r->wish.files,
+                                .n_file = r->wish.n_file,
+                                .has_image = has_image,
+                                .budget_ms = o->p.intent_ms};
+    intent_decide(pipeline_rules(r->set), &q, o->p.intent_ms < 0 ? NULL : &judge, &d->intent);
+    if (!strcmp(d->intent.route, "vision") && !o->p.can_see && !pipeline_find(r->set, "vision")) {
+        err_set(e, CHIMERE_EUNSUPPORTED, "messages: %s cannot see images", o->p.backend->name);
+        err_hint(e, "describe the image in words, or use a model that reads images");
+        return CHIMERE_EUNSUPPORTED;
+    }
+    return 0;
+}
+
+int odo_decide(struct odo *o, struct odo_run *r, const char *pinned, struct err *e) {
+    int64_t start = clock_ns();
+    bool has_image;
+    struct odo_decision *d = &r->d;
+    if (!(r->question = odo_question(r->ask->messages, &has_image)))
+        return err_set(e, CHIMERE_ENOMEM, "out of memory");
+    int rc = find_intent(o, r, r->wish.route ? r->wish.route : pinned, has_image, e);
+    if (rc) return rc;
+    const struct pipeline *p = d->pipeline = pipeline_for(r);
+    difficulty_of(r->question, strlen(r->question), d->intent.confidence, NULL, 0, &d->difficulty);
+    d->mode = r->wish.mode >= 0 ? (enum difficulty_mode)r->wish.mode : d->difficulty.mode;
+    bool free_text = r->ask->format == ASK_TEXT && !r->ask->continue_last;
+    d->steps = p->n_step > 0 && free_text && r->ask->n == 1 && !json_array_size(r->ask->tools) &&
+               (p->run_steps == PIPELINE_ALWAYS ||
+                (p->run_steps == PIPELINE_ULTRA && d->mode == DIFFICULTY_ULTRA));
+    bool greeting = d->intent.how == INTENT_GREETING || r->ask->continue_last;
+    d->documents = o->p.docs && !greeting &&
+                   (r->wish.documents >= 0 ? r->wish.documents
+                                           : p->documents || !strcmp(d->intent.route, "doc_qa"));
+    d->web = !o->p.web || greeting                                        ? PIPELINE_WEB_NEVER
+             : r->wish.web == 1                                           ? PIPELINE_WEB_ALWAYS
+             : r->wish.web == 0                                           ? PIPELINE_WEB_NEVER
+             : d->mode == DIFFICULTY_FAST && p->web == PIPELINE_WEB_PROBE ? PIPELINE_WEB_NEVER
+                                                                          : p->web;
+    d->ms = clock_ms_since(start);
+    odo_count(o, ODO_DECIDE, start, false);
+    return 0;
+}
+
+json_t *odo_decision_json(const struct odo_run *r) {
+    static const char *const web[] = {"never", "probe", "always"};
+    const struct odo_decision *d = &r->d;
+    json_t *scores = json_object();
+    const struct intent_rules *rules = pipeline_rules(r->set);
+    for (int i = 0; i < intent_n_route(rules); ++i)
+        if (d->intent.score[i] > 0)
+            json_object_set_new(scores, intent_route(rules, i), json_real(d->intent.score[i]));
+    return json_pack("{s:s, s:f, s:s, s:o, s:s, s:s, s:f, s:s, s:b, s:b, s:s, s:f}", "route",
+                     d->intent.route, "confidence", d->intent.confidence, "how",
+                     intent_how_name(d->intent.how), "scores", scores, "pipeline",
+                     d->pipeline->name, "difficulty", difficulty_class_name(d->difficulty.class),
+                     "score", d->difficulty.score, "mode", difficulty_mode_name(d->mode), "steps",
+                     d->steps, "documents", d->documents, "web", web[d->web], "ms", d->ms);
+}

@@ -1,0 +1,118 @@
+/* odo_impl.h: one run of the orchestrator, shared by its parts. */
+#ifndef CHIMERE_ODO_ODO_IMPL_H
+#define CHIMERE_ODO_ODO_IMPL_H
+
+#include <pthread.h>
+
+#include "odo/call.h"
+#include "odo/difficulty.h"
+#include "odo/intent.h"
+#include "odo/odo.h"
+#include "odo/pipeline.h"
+
+enum odo_stage { /* of the metrics */
+                 ODO_DECIDE,
+                 ODO_ENRICH,
+                 ODO_PLAN,
+                 ODO_MODEL,
+                 ODO_TOOL,
+                 ODO_N_STAGE
+};
+
+struct odo_counter {
+    _Atomic uint64_t n, n_failed, sum_us;
+};
+
+struct odo_front { /* the backend that the server sees */
+    struct ask_backend base;
+    struct odo *odo;             /* view */
+    char route[INTENT_MAX_NAME]; /* pinned; "": decided by request */
+};
+
+struct odo {
+    struct odo_params p;
+    struct pipeline_dir *dir; /* owned */
+    struct odo_front *fronts; /* owned [n_front] */
+    int n_front;
+    _Atomic int n_run;
+    struct odo_counter stage[ODO_N_STAGE];
+    _Atomic uint64_t n_request, n_model_call, n_tool_refused;
+};
+
+/* What the request says in extra.odo; -1 or NULL: nothing. */
+struct odo_wish {
+    const char *route, *collection;
+    int mode, documents, web, tools, cache;
+    const char *files[16];
+    size_t n_file;
+};
+
+struct odo_decision {
+    struct intent intent;
+    struct difficulty difficulty;
+    enum difficulty_mode mode;
+    const struct pipeline *pipeline; /* view into the run's set */
+    bool steps, documents;
+    int web; /* enum pipeline_web */
+    double ms;
+};
+
+struct odo_run {
+    struct ask_run base;
+    struct odo *odo;       /* view */
+    const struct ask *ask; /* borrowed until free */
+    struct ask_sink sink;
+    struct pipeline_set *set; /* held */
+    struct odo_wish wish;
+    struct odo_decision d;
+    char *question;         /* owned: the last user message's text */
+    struct ask_run *direct; /* owned: where nothing is added, the backend's own run */
+    _Atomic bool is_cancelled;
+    _Atomic bool *cancelled;    /* view: the whole run's, also for one agent's part of it */
+    pthread_mutex_t *sink_lock; /* view: of the whole run; agents side by side take turns */
+    bool quiet;                 /* one agent of several: its text is shown when it is done */
+    bool threaded;
+    pthread_t thread;
+    /* of the thread alone: */
+    json_t *messages;            /* owned: what the model sees */
+    json_t *sources;             /* owned: [{n, title, where, from, to}] */
+    struct buf source_text;      /* the block of sources for the prompt */
+    bool tainted;                /* strangers' text is in messages */
+    struct engine_stats stats;   /* sums of all calls */
+    int32_t n_reasoning, n_left; /* n_left: tokens that max_tokens leaves, INT32_MAX: no limit */
+    int32_t n_client_call;       /* calls of the client's tools forwarded so far */
+    int32_t choice;
+    json_t *record; /* owned: the decision and what was done, for log and notes */
+};
+
+/* odo_decide.c */
+int odo_wish_read(struct odo_wish *w, const json_t *extra, struct err *e);
+char *odo_question(const json_t *messages, bool *has_image); /* by mem_free; NULL: out of memory */
+int odo_decide(struct odo *o, struct odo_run *r, const char *pinned, struct err *e);
+json_t *odo_decision_json(const struct odo_run *r);
+
+/* odo_loop.c: asks until no tool of ours is called any more. final: its text goes to the client. */
+struct odo_round {
+    const char *system; /* added in front of the system message; may be NULL */
+    const struct pipeline_sampling *sampling; /* NULL: the caller's */
+    struct yamlfile_list tools;               /* names that may be offered */
+    int32_t rounds;
+    bool final;
+    json_t *messages; /* borrowed; grows by what happens */
+};
+int odo_loop(struct odo_run *r, const struct odo_round *round, struct buf *content,
+             enum ask_finish *finish, struct err *e);
+int odo_send(struct odo_run *r, const struct ask_event *ev); /* nonzero: cancelled */
+int odo_say(struct odo_run *r, bool thought, const char *text, size_t n);
+int odo_note(struct odo_run *r, const char *name, json_t *o); /* takes o; nonzero: cancelled */
+void odo_count(struct odo *o, enum odo_stage s, int64_t start_ns, bool failed);
+
+/* odo_enrich.c: fills sources and source_text, and says what was done in record. */
+void odo_enrich(struct odo_run *r);
+/* Puts the sources around the question, in the last user message. */
+int odo_place_sources(struct odo_run *r);
+
+/* odo_steps.c */
+int odo_steps(struct odo_run *r, enum ask_finish *finish, struct err *e);
+
+#endif

@@ -1,0 +1,262 @@
+/* odo_loop.c: the model answers, calls tools, reads their results, answers again. */
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/mem.h"
+#include "odo/odo_impl.h"
+
+void odo_count(struct odo *o, enum odo_stage s, int64_t start_ns, bool failed) {
+    struct odo_counter *c = &o->stage[s];
+    ++c->n;
+    c->n_failed += failed;
+    c->sum_us += (uint64_t)((clock_ns() - start_ns) / 1000);
+}
+
+int odo_send(struct odo_run *r, const struct ask_event *ev) {
+    pthread_mutex_lock(r->sink_lock);
+    int rc = r->sink.event(r->sink.ud, ev);
+    pthread_mutex_unlock(r->sink_lock);
+    if (rc) *r->cancelled = true;
+    return rc;
+}
+
+int odo_say(struct odo_run *r, bool thought, const char *text, size_t n) {
+    struct chat_event chat = {
+        .kind = thought ? CHAT_REASONING : CHAT_CONTENT, .text = text, .n = n, .index = -1};
+    return n ? odo_send(r,
+                        &(struct ask_event){.kind = ASK_CHAT, .choice = r->choice, .chat = &chat})
+             : 0;
+}
+
+int odo_note(struct odo_run *r, const char *name, json_t *o) {
+    char *text = o ? json_dumps(o, JSON_COMPACT | JSON_REAL_PRECISION(6)) : NULL;
+    json_decref(o);
+    if (!text) return 0;
+    struct ask_event ev = {
+        .kind = ASK_NOTE, .choice = r->choice, .name = name, .text = text, .n = strlen(text)};
+    int rc = odo_send(r, &ev);
+    mem_free(text);
+    return rc;
+}
+
+/* ---- which tools are offered ---- */
+
+static bool listed(const struct yamlfile_list *l, const char *name) {
+    for (size_t i = 0; i < l->n; ++i)
+        if (!strcmp(l->v[i], name)) return true;
+    return false;
+}
+
+static bool has_name(const json_t *tools, const char *name) {
+    size_t i;
+    json_t *t;
+    json_array_foreach(tools, i, t) {
+        const char *s = json_string_value(json_object_get(json_object_get(t, "function"), "name"));
+        if (s && !strcmp(s, name)) return true;
+    }
+    return false;
+}
+
+/* The prompt stays short where a tool cannot help: no digits, no calculator. */
+static bool useful(const struct odo_run *r, const struct tool *t) {
+    if (!strcmp(t->name, "calculator")) return strpbrk(r->question, "0123456789") != NULL;
+    return true;
+}
+
+/* The client's tools, then ours; a name that the client uses is the client's. NULL: none at all. */
+static json_t *offered(const struct odo_run *r, const struct odo_round *round, size_t *n_ours) {
+    const struct ask *a = r->ask;
+    json_t *all = a->tools ? json_copy(a->tools) : json_array();
+    *n_ours = 0;
+    bool free_choice = a->tool_choice == ASK_TOOLS_AUTO && a->format == ASK_TEXT &&
+                       r->wish.tools != 0 && !a->continue_last;
+    struct tool_env env = {.tainted = r->tainted};
+    const struct tool *t;
+    for (size_t i = 0; all && free_choice && (t = tool_at(r->odo->p.tools, i)); ++i) {
+        if (!listed(&round->tools, t->name) || !useful(r, t) || !tool_allowed(t, &env, NULL))
+            continue;
+        if (has_name(a->tools, t->name)) continue;
+        json_array_append(all, t->spec);
+        ++*n_ours;
+    }
+    if (json_array_size(all)) return all;
+    json_decref(all);
+    return NULL;
+}
+
+/* ---- one turn ---- */
+
+struct turn {
+    struct odo_run *run;
+    bool final;
+    bool ours; /* the call that is open belongs to us: the client does not see it */
+    int n_client;
+};
+
+static int forward(struct turn *t, struct chat_event *chat) {
+    struct odo_run *r = t->run;
+    struct ask_event ev = {.kind = ASK_CHAT, .choice = r->choice, .chat = chat};
+    return odo_send(r, &ev);
+}
+
+static int on_event(void *ud, const struct ask_event *ev) {
+    struct turn *t = ud;
+    struct odo_run *r = t->run;
+    if (ev->kind != ASK_CHAT) {
+        if (!t->final || ev->kind == ASK_NOTE) return 0;
+        struct ask_event copy = *ev;
+        copy.choice = r->choice;
+        return odo_send(r, &copy);
+    }
+    if (r->quiet) return 0;
+    struct chat_event chat = *ev->chat;
+    switch (chat.kind) {
+    case CHAT_CONTENT:
+        /* what is not yet the answer is shown as thought, so that every path streams */
+        if (!t->final) chat.kind = CHAT_REASONING;
+        break;
+    case CHAT_CALL:
+        t->ours = tool_find(r->odo->p.tools, chat.name) && !has_name(r->ask->tools, chat.name);
+        if (!t->ours && !has_name(r->ask->tools, chat.name))
+            t->ours = true; /* nobody's: told below */
+        if (!t->ours) ++t->n_client;
+        break;
+    default: break;
+    }
+    bool of_call = chat.kind == CHAT_CALL || chat.kind == CHAT_ARGS || chat.kind == CHAT_CALL_END ||
+                   (chat.kind == CHAT_MALFORMED && chat.index >= 0);
+    if (of_call && t->ours) return 0;
+    if (of_call) chat.index = r->n_client_call + t->n_client - 1;
+    return forward(t, &chat);
+}
+
+static void set_sampling(struct ask *a, const struct pipeline_sampling *s) {
+    if (!s) return;
+    if (s->temperature == s->temperature) a->sampling.temperature = (float)s->temperature;
+    if (s->top_p == s->top_p) a->sampling.top_p = (float)s->top_p;
+    if (s->min_p == s->min_p) a->sampling.min_p = (float)s->min_p;
+    if (s->presence_penalty == s->presence_penalty)
+        a->sampling.presence_penalty = (float)s->presence_penalty;
+    if (s->top_k != INT32_MIN) a->sampling.top_k = s->top_k;
+    if (s->max_tokens != INT32_MIN) a->max_tokens = s->max_tokens;
+}
+
+static int ask_model(struct odo_run *r, const struct odo_round *round, json_t *tools,
+                     struct turn *turn, struct call_result *out, struct err *e) {
+    struct ask a = *r->ask; /* its arrays stay the maker's */
+    a.messages = round->messages;
+    a.tools = tools;
+    a.n = 1;
+    a.sampling.seed += (uint64_t)r->choice;
+    set_sampling(&a, &r->d.pipeline->sampling);
+    set_sampling(&a, round->sampling);
+    if (r->d.pipeline->think >= 0 && round->final) a.think = r->d.pipeline->think;
+    if (r->d.pipeline->think_budget != INT32_MIN)
+        a.sampling.think_budget = r->d.pipeline->think_budget;
+    if (!round->final) { /* steps: plain text, whatever form the answer has */
+        a.format = ASK_TEXT;
+        a.n_stop = 0;
+        a.probs = false;
+    }
+    if (r->n_left != INT32_MAX && (a.max_tokens <= 0 || a.max_tokens > r->n_left))
+        a.max_tokens = r->n_left;
+    struct call c = {.backend = r->odo->p.backend,
+                     .ask = &a,
+                     .on_event = on_event,
+                     .ud = turn,
+                     .cancelled = r->cancelled,
+                     .deadline_ns = a.deadline_ns};
+    int64_t start = clock_ns();
+    ++r->odo->n_model_call;
+    int rc = call_run(&c, out, e);
+    odo_count(r->odo, ODO_MODEL, start, rc != 0);
+    r->stats.n_prompt += out->stats.n_prompt;
+    r->stats.n_cached += out->stats.n_cached;
+    r->stats.n_generated += out->stats.n_generated;
+    r->stats.n_drafted += out->stats.n_drafted;
+    r->stats.n_accepted += out->stats.n_accepted;
+    r->stats.queue_ms += out->stats.queue_ms;
+    r->stats.prefill_ms += out->stats.prefill_ms;
+    r->stats.decode_ms += out->stats.decode_ms;
+    r->n_reasoning += out->n_reasoning;
+    if (r->n_left != INT32_MAX) r->n_left -= out->stats.n_generated;
+    return rc;
+}
+
+/* ---- tools ---- */
+
+static int append_calls(json_t *messages, const struct call_result *out) {
+    json_t *calls = json_array(), *c;
+    size_t i;
+    json_array_foreach(out->calls, i, c) json_array_append_new(
+        calls, json_pack("{s:O, s:s, s:{s:O, s:O}}", "id", json_object_get(c, "id"), "type",
+                         "function", "function", "name", json_object_get(c, "name"), "arguments",
+                         json_object_get(c, "arguments")));
+    json_t *m =
+        json_pack("{s:s, s:s#, s:o}", "role", "assistant", "content",
+                  out->content.n ? out->content.p : "", (int)out->content.n, "tool_calls", calls);
+    return m && !json_array_append_new(messages, m) ? 0 : CHIMERE_ENOMEM;
+}
+
+static int run_tool(struct odo_run *r, const struct odo_round *round, const json_t *call) {
+    const char *name = json_string_value(json_object_get(call, "name")),
+               *args = json_string_value(json_object_get(call, "arguments"));
+    const struct tool *t = listed(&round->tools, name) ? tool_find(r->odo->p.tools, name) : NULL;
+    struct buf text;
+    buf_init(&text, (size_t)2 * TOOL_MAX_OUTPUT);
+    int64_t start = clock_ns();
+    int rc = CHIMERE_ENOENT;
+    struct tool_env env = {.cancelled = r->cancelled,
+                           .deadline_ns = r->ask->deadline_ns,
+                           .tainted = r->tainted,
+                           .collection =
+                               r->wish.collection ? r->wish.collection : r->d.pipeline->collection};
+    if (t) rc = tool_run(t, args, &env, &text);
+    else buf_printf(&text, "error: there is no tool \"%.64s\"", name);
+    r->tainted = env.tainted;
+    if (rc == CHIMERE_EREFUSED) ++r->odo->n_tool_refused;
+    odo_count(r->odo, ODO_TOOL, start, rc != 0);
+    json_t *note = json_pack("{s:s, s:s, s:b, s:f, s:i}", "name", name, "arguments", args, "ok",
+                             rc == 0, "ms", clock_ms_since(start), "bytes", (int)text.n);
+    json_t *list = json_object_get(r->record, "tools");
+    if (note && list) json_array_append(list, note);
+    odo_note(r, "tool", note);
+    json_t *m =
+        json_pack("{s:s, s:O, s:s#}", "role", "tool", "tool_call_id", json_object_get(call, "id"),
+                  "content", text.n ? text.p : "", (int)text.n);
+    buf_fini(&text);
+    return m && !json_array_append_new(round->messages, m) ? 0 : CHIMERE_ENOMEM;
+}
+
+int odo_loop(struct odo_run *r, const struct odo_round *round, struct buf *content,
+             enum ask_finish *finish, struct err *e) {
+    int32_t most = round->rounds ? round->rounds : r->d.pipeline->rounds;
+    for (int32_t i = 0;; ++i) {
+        size_t n_ours = 0;
+        /* behind the last round no tool of ours is offered: the model must answer */
+        struct odo_round bare = *round;
+        if (i >= most) bare.tools.n = 0;
+        json_t *tools = offered(r, &bare, &n_ours);
+        struct turn turn = {.run = r, .final = round->final};
+        struct call_result out;
+        int rc = ask_model(r, round, tools, &turn, &out, e);
+        json_decref(tools);
+        *finish = out.finish;
+        size_t n_call = json_array_size(out.calls);
+        bool again = !rc && !*r->cancelled && out.finish == ASK_CALLS && n_call && !turn.n_client &&
+                     i < most && r->n_left > 0;
+        if (!rc && content && !again)
+            buf_put(content, out.content.n ? out.content.p : "", out.content.n);
+        if (again) {
+            rc = append_calls(round->messages, &out);
+            for (size_t k = 0; k < n_call && !rc && !*r->cancelled; ++k)
+                rc = run_tool(r, round, json_array_get(out.calls, k));
+            if (rc) err_set(e, rc, "out of memory");
+        } else if (!rc && out.finish == ASK_CALLS && !turn.n_client) {
+            *finish = ASK_STOP; /* calls of ours beyond the limit: the client has nothing to run */
+        }
+        r->n_client_call += turn.n_client;
+        call_fini(&out);
+        if (rc || !again) return rc;
+    }
+}
