@@ -24,6 +24,17 @@ const struct store_migration store_migrations[] = {
      "  file TEXT NOT NULL UNIQUE) STRICT;"
      "CREATE INDEX states_used ON states(used_ms);"
      "CREATE INDEX states_layout ON states(layout);"},
+    {"documents",
+     "CREATE TABLE doc_files("
+     "  id INTEGER PRIMARY KEY, collection TEXT NOT NULL, path TEXT NOT NULL, title TEXT NOT NULL,"
+     "  n_bytes INTEGER NOT NULL, mtime_ns INTEGER NOT NULL, n_chunk INTEGER NOT NULL,"
+     "  UNIQUE(collection, path)) STRICT;"
+     "CREATE TABLE doc_chunks("
+     "  id INTEGER PRIMARY KEY, file INTEGER NOT NULL, from_byte INTEGER NOT NULL,"
+     "  to_byte INTEGER NOT NULL, page INTEGER NOT NULL, line INTEGER NOT NULL, vec BLOB) STRICT;"
+     "CREATE INDEX doc_chunks_file ON doc_chunks(file);"
+     "CREATE VIRTUAL TABLE doc_fts USING fts5(title, heading, body,"
+     "  tokenize = 'porter unicode61 remove_diacritics 2');"},
 };
 const int store_n_migration = (int)(sizeof store_migrations / sizeof *store_migrations);
 

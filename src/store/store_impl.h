@@ -11,6 +11,10 @@
     "SELECT id, name, hash, created_ms, expires_ms, revoked, max_active, per_minute,"              \
     " tokens_per_day FROM api_keys"
 
+#define STORE_CHUNK_COLUMNS                                                                        \
+    "SELECT c.id, c.from_byte, c.to_byte, c.page, c.line, doc_fts.heading, doc_fts.body, f.path,"  \
+    " f.title, f.collection"
+
 /* Every statement that runs more than once: name, text. Prepared at first use. */
 /* clang-format off */
 #define STORE_QUERIES(X)                                                                           \
@@ -42,7 +46,23 @@
     X(STATE_REMOVE, "DELETE FROM states WHERE id = ?1")                                            \
     X(STATE_BYTES, "SELECT coalesce(sum(n_bytes), 0) FROM states")                                 \
     X(STATE_OLDEST, "SELECT id, file FROM states ORDER BY used_ms, id LIMIT 1")                    \
-    X(STATE_HAS_FILE, "SELECT 1 FROM states WHERE file = ?1")
+    X(STATE_HAS_FILE, "SELECT 1 FROM states WHERE file = ?1")                                      \
+    X(DOC_LIST,                                                                                    \
+      "SELECT id, collection, path, title, n_bytes, mtime_ns, n_chunk FROM doc_files"              \
+      " WHERE ?1 IS NULL OR collection = ?1 ORDER BY collection, path")                            \
+    X(DOC_MATCH, STORE_CHUNK_COLUMNS                                                               \
+      ", -bm25(doc_fts, 4.0, 2.0, 1.0) AS score FROM doc_fts"                                      \
+      " JOIN doc_chunks c ON c.id = doc_fts.rowid JOIN doc_files f ON f.id = c.file"               \
+      " WHERE doc_fts MATCH ?1 AND (?2 IS NULL OR f.collection = ?2)"                              \
+      " ORDER BY score DESC, c.id LIMIT ?3")                                                       \
+    X(DOC_CHUNK, STORE_CHUNK_COLUMNS                                                               \
+      ", 0.0 FROM doc_fts JOIN doc_chunks c ON c.id = doc_fts.rowid"                               \
+      " JOIN doc_files f ON f.id = c.file WHERE doc_fts.rowid = ?1")                               \
+    X(DOC_COUNT,                                                                                   \
+      "SELECT count(*) FROM (SELECT 1 FROM doc_fts WHERE doc_fts MATCH ?1 LIMIT ?2)")              \
+    X(DOC_VECTORS,                                                                                 \
+      "SELECT c.id, c.vec FROM doc_chunks c JOIN doc_files f ON f.id = c.file"                     \
+      " WHERE c.vec IS NOT NULL AND (?1 IS NULL OR f.collection = ?1)")
 /* clang-format on */
 enum store_query {
 #define X(name, text) Q_##name,

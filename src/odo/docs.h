@@ -1,0 +1,53 @@
+/* docs.h: the user's documents: a folder -> an index -> the passages that a question needs.
+ *
+ * Indexing is incremental: a file whose size and time are known is left alone, a changed one is read
+ * again, one that is gone is forgotten. Passages are ranked by BM25, and where an embedding model is given
+ * by its vectors too, the two lists fused by reciprocal ranks. Links are not followed, hidden files are not
+ * read. Any thread; embedding is done by one at a time. */
+#ifndef CHIMERE_ODO_DOCS_H
+#define CHIMERE_ODO_DOCS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/err.h"
+
+struct docs;
+struct embed;
+struct store;
+struct tool_set;
+
+enum { DOCS_MAX_FILES = 100000, DOCS_MAX_DEPTH = 32, DOCS_MAX_HITS = 32, DOCS_MAX_QUERY = 4096 };
+
+/* Both borrowed until docs_close. embed NULL: BM25 alone. */
+int docs_open(struct docs **out, struct store *s, struct embed *embed, struct err *e);
+void docs_close(struct docs *d);
+bool docs_has_vectors(const struct docs *d);
+
+struct docs_report {
+    int32_t n_seen, n_read, n_kept, n_removed, n_skipped, n_failed, n_chunk;
+    char first_failure[480]; /* of n_failed */
+};
+/* Brings the index of a folder (or one file) up to date. */
+int docs_index(struct docs *d, const char *path, const char *collection, struct docs_report *r,
+               struct err *e);
+
+struct docs_hit {
+    char *path, *title, *heading, *text; /* owned by the hits */
+    int32_t from, to, page, line;
+    double score;
+};
+struct docs_hits {
+    struct docs_hit v[DOCS_MAX_HITS];
+    int32_t n;
+    double coverage; /* 0..1: how much of the question's rare words the best passage holds */
+    bool by_vectors; /* vectors took part */
+};
+/* The k best passages, at most those worth showing: none where coverage is too low to be about it. */
+int docs_search(struct docs *d, const char *question, const char *collection, int32_t k,
+                int64_t deadline_ns, struct docs_hits *out, struct err *e);
+void docs_hits_fini(struct docs_hits *h);
+/* The tool "documents". */
+int docs_add_tool(struct docs *d, struct tool_set *tools, struct err *e);
+
+#endif

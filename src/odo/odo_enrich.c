@@ -1,0 +1,162 @@
+/* odo_enrich.c: what the model lacks, fetched side by side, each part timed and cut off, within a budget. */
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/mem.h"
+#include "odo/docs.h"
+#include "odo/odo_impl.h"
+#include "odo/words.h"
+
+enum { N_HIT = 5 };
+
+struct part {
+    struct odo_run *run;
+    int (*fetch)(struct part *p, struct err *e);
+    const char *name;
+    int64_t deadline_ns;
+    json_t *sources; /* owned; [{title, where, from, to, text, kind, score}], best first */
+    json_t *said;    /* owned; what to record */
+    pthread_t thread;
+    bool threaded;
+};
+
+static json_t *source(const char *kind, const char *title, const char *where, int32_t from,
+                      int32_t to, int32_t line, int32_t page, const char *text, double score) {
+    return json_pack("{s:s, s:s, s:s, s:i, s:i, s:i, s:i, s:s, s:f}", "kind", kind, "title", title,
+                     "where", where, "from", (int)from, "to", (int)to, "line", (int)line, "page",
+                     (int)page, "text", text, "score", score);
+}
+
+static int fetch_documents(struct part *p, struct err *e) {
+    struct odo_run *r = p->run;
+    const char *collection = r->wish.collection ? r->wish.collection : r->d.pipeline->collection;
+    struct docs_hits h;
+    int rc = docs_search(r->odo->p.docs, r->question, collection, N_HIT, p->deadline_ns, &h, e);
+    if (rc) return rc;
+    for (int32_t i = 0; i < h.n; ++i) {
+        const struct docs_hit *d = &h.v[i];
+        json_array_append_new(p->sources,
+                              source("document", d->heading[0] ? d->heading : d->title, d->path,
+                                     d->from, d->to, d->line, d->page, d->text, d->score));
+    }
+    json_object_set_new(p->said, "coverage", json_real(h.coverage));
+    json_object_set_new(p->said, "ranking",
+                        json_string(h.by_vectors ? "bm25+vectors" : "bm25 alone"));
+    docs_hits_fini(&h);
+    return 0;
+}
+
+static void *fetch(void *ud) {
+    struct part *p = ud;
+    struct err e = {0};
+    int64_t start = clock_ns();
+    int rc = p->fetch(p, &e);
+    json_object_set_new(p->said, "part", json_string(p->name));
+    json_object_set_new(p->said, "ms", json_real(clock_ms_since(start)));
+    json_object_set_new(p->said, "found", json_integer((json_int_t)json_array_size(p->sources)));
+    if (rc) json_object_set_new(p->said, "error", json_string(e.text));
+    odo_count(p->run->odo, ODO_ENRICH, start, rc != 0);
+    return NULL;
+}
+
+static int32_t count_tokens(const struct odo_run *r, const char *text, size_t n) {
+    const struct ask_model *m = r->odo->p.backend->model;
+    int32_t *ids = NULL;
+    size_t n_tok = 0;
+    if (!m || !m->tok || tok_encode(m->tok, text, n, false, false, &ids, &n_tok, NULL))
+        return (int32_t)(n / 4 + 1);
+    mem_free(ids);
+    return (int32_t)n_tok;
+}
+
+/* Sources in turn from each part, as many as the budget holds; one too long is left out, not cut. */
+static void choose(struct odo_run *r, struct part *parts, int n) {
+    int32_t left = r->d.pipeline->enrich_tokens, number = 0;
+    size_t longest = 0;
+    for (int i = 0; i < n; ++i)
+        if (json_array_size(parts[i].sources) > longest)
+            longest = json_array_size(parts[i].sources);
+    for (size_t k = 0; k < longest; ++k)
+        for (int i = 0; i < n; ++i) {
+            json_t *s = json_array_get(parts[i].sources, k);
+            const char *text = json_string_value(json_object_get(s, "text"));
+            if (!text) continue;
+            size_t before = r->source_text.n;
+            buf_printf(&r->source_text, "%s[%d] %s", before ? "\n\n" : "", number + 1, text);
+            int32_t cost = count_tokens(r, r->source_text.p + before, r->source_text.n - before);
+            if (r->source_text.failed || cost > left) {
+                buf_cut(&r->source_text, before);
+                continue;
+            }
+            left -= cost;
+            json_object_set_new(s, "n", json_integer(++number));
+            json_object_del(s, "text");
+            json_array_append(r->sources, s);
+        }
+    json_object_set_new(r->record, "enrich_tokens",
+                        json_integer(r->d.pipeline->enrich_tokens - left));
+}
+
+void odo_enrich(struct odo_run *r) {
+    struct part parts[2] = {{0}};
+    int n = 0;
+    if (r->d.documents) parts[n++] = (struct part){.name = "documents", .fetch = fetch_documents};
+    json_t *said = json_array();
+    json_object_set_new(r->record, "enrich", said);
+    r->sources = json_array();
+    if (!n) return;
+    int64_t deadline = clock_ns() + (int64_t)r->d.pipeline->enrich_ms * 1000000;
+    if (r->ask->deadline_ns && r->ask->deadline_ns < deadline) deadline = r->ask->deadline_ns;
+    for (int i = 0; i < n; ++i) {
+        parts[i].run = r;
+        parts[i].deadline_ns = deadline;
+        parts[i].sources = json_array();
+        parts[i].said = json_object();
+        /* the last part runs here: one part needs no thread */
+        if (i < n - 1)
+            parts[i].threaded = !pthread_create(&parts[i].thread, NULL, fetch, &parts[i]);
+        if (!parts[i].threaded) fetch(&parts[i]);
+    }
+    for (int i = 0; i < n; ++i)
+        if (parts[i].threaded) pthread_join(parts[i].thread, NULL);
+    choose(r, parts, n);
+    for (int i = 0; i < n; ++i) {
+        json_array_append_new(said, parts[i].said);
+        json_decref(parts[i].sources);
+    }
+    if (json_array_size(r->sources)) {
+        r->tainted = true;
+        odo_note(r, "sources", json_incref(r->sources));
+    }
+}
+
+int odo_place_sources(struct odo_run *r) {
+    if (!r->source_text.n) return 0;
+    for (size_t i = json_array_size(r->messages); i-- > 0;) {
+        json_t *m = json_array_get(r->messages, i), *content = json_object_get(m, "content");
+        const char *role = json_string_value(json_object_get(m, "role"));
+        if (!role || strcmp(role, "user")) continue;
+        struct buf b;
+        buf_init(&b, (size_t)64 << 20);
+        buf_printf(
+            &b,
+            "Answer from the sources and cite them as [n]. If the answer is not there, say so."
+            "\n\nSources:\n%s\n\nQuestion: %s",
+            r->source_text.p, r->question);
+        json_t *copy = json_copy(m); /* the caller's messages stay as they are */
+        if (json_is_array(content)) {
+            json_t *parts = json_array(), *part;
+            size_t k;
+            json_array_append_new(parts, json_pack("{s:s, s:s}", "type", "text", "text", b.p));
+            json_array_foreach(content, k, part) if (!json_object_get(part, "text"))
+                json_array_append(parts, part);
+            json_object_set_new(copy, "content", parts);
+        } else {
+            json_object_set_new(copy, "content", json_stringn(b.n ? b.p : "", b.n));
+        }
+        bool bad = b.failed || !copy;
+        buf_fini(&b);
+        return json_array_set_new(r->messages, i, copy) || bad ? CHIMERE_ENOMEM : 0;
+    }
+    return 0;
+}

@@ -1,0 +1,55 @@
+#include "odo/words.h"
+
+#include <ctype.h>
+#include <string.h>
+
+#include "odo/fold.h"
+
+static const char stop_words[] = " a about after all am an and any are as at be because been "
+                                 "before being between but by can could did do does "
+                                 "doing for from give had has have he her him his how i if in into "
+                                 "is it its just like make many me more most "
+                                 "much my name no not of on one only or other our out over please "
+                                 "say she should so some such tell than that "
+                                 "the their them then there these they this those to too under up "
+                                 "us use very was we were what when where which "
+                                 "while who whom whose why will with would year you your "
+                                 "au aux avec ce ces cet cette comme comment dans de des donne "
+                                 "donner du elle elles en est et etait etre eu fait "
+                                 "faire il ils je la le les leur leurs lui ma mais me mes moi mon "
+                                 "ne nom nos notre nous on ou par pas plus pour "
+                                 "pourquoi quand que quel quelle quelles quels qui sa sans se ses "
+                                 "si son sont sur ta te tes toi ton tous tout "
+                                 "toute tu un une vers vos votre vous y combien dis dit quoi ";
+
+static int is_word(unsigned char c) { return isalnum(c) || c >= 0x80; }
+
+void words_of(struct words *w, const char *text, size_t n) {
+    w->n = 0;
+    struct buf folded;
+    buf_init(&folded, (size_t)64 << 10);
+    fold_text(&folded, text, n < 8192 ? n : 8192, true);
+    for (size_t i = 0; i < folded.n && w->n < WORDS_MAX;) {
+        if (!is_word((unsigned char)folded.p[i])) {
+            ++i;
+            continue;
+        }
+        char key[WORDS_MAX_BYTES + 2] = " ";
+        size_t len = 0;
+        for (; i < folded.n && is_word((unsigned char)folded.p[i]); ++i)
+            if (len < WORDS_MAX_BYTES - 2)
+                key[1 + len++] = (char)tolower((unsigned char)folded.p[i]);
+        while (len && ((unsigned char)key[len] & 0xc0) == 0x80)
+            --len; /* may cut a character: drop it */
+        if (len && (unsigned char)key[len] >= 0xc0) --len;
+        if (len < 2 && !isdigit((unsigned char)key[1])) continue;
+        key[len + 1] = ' ';
+        key[len + 2] = 0;
+        if (strstr(stop_words, key)) continue;
+        key[len + 1] = 0;
+        size_t k = 0;
+        while (k < w->n && strcmp(w->v[k], key + 1)) ++k;
+        if (k == w->n) memcpy(w->v[w->n++], key + 1, len + 1);
+    }
+    buf_fini(&folded);
+}
