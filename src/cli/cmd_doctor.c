@@ -3,7 +3,9 @@
 #include <jansson.h>
 #include <openssl/crypto.h>
 #include <stdio.h>
+#include <libxml/xmlversion.h>
 #include <microhttpd.h>
+#include <poppler.h>
 #include <sqlite3.h>
 #include <string.h>
 #include <sys/utsname.h>
@@ -65,6 +67,7 @@ static void show_libraries(void) {
            OpenSSL_version(OPENSSL_VERSION));
     printf("  libedit   %d.%d\n  sqlite    %s\n  libcurl   %s\n  microhttpd %s\n", LIBEDIT_MAJOR,
            LIBEDIT_MINOR, sqlite3_libversion(), fetch_version(), MHD_get_version());
+    printf("  libxml2   %s\n  poppler   %s\n", LIBXML_DOTTED_VERSION, poppler_get_version());
 }
 
 static int show_table(const char *name, const struct cfg_opt *options, struct err *e) {
