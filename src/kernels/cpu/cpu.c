@@ -23,8 +23,7 @@ static bool has_isa(enum cpu_isa isa) {
     if (isa == CPU_ISA_AVX512)
         return has_isa(CPU_ISA_AVX2) && __builtin_cpu_supports("avx512f") &&
                __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&
-               __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vnni") &&
-               __builtin_cpu_supports("avx512vbmi");
+               __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vnni");
 #elif defined(__aarch64__)
     /* As the files are compiled: ARMv8.2 with dot products and half floats (not a Cortex-A72). */
     unsigned long need = HWCAP_ASIMDDP | HWCAP_ASIMDHP;
