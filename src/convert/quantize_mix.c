@@ -57,12 +57,17 @@ static unsigned roles_of(const char *name) {
 
 /* Parts of names of matrices that stay as they are. */
 static const char *const kept[] = {
-    "_norm.weight",   "ffn_gate_inp",   "altup",         "laurel",          "per_layer_model_proj",
-    "position_embd",  "token_types.",   "ssm_conv1d",    "shortconv.conv.", "indexer.k_proj.",
-    "indexer.q_proj", "time_mix_w",     "time_mix_v0.",  "time_mix_v1.",    "time_mix_v2.",
-    "time_mix_a0.",   "time_mix_a1.",   "time_mix_a2.",  "time_mix_g1.",    "time_mix_g2.",
-    "time_mix_first", "time_mix_decay", "time_mix_lerp", "attn_rel_b.",     ".patch_embd",
-    ".patch_merger",  ".rel_pos",       "sam.pos_embd",  "sam.neck.",       "sam.net_",
+    "meta_embd",       "_norm.weight",    "ffn_gate_inp",
+    "altup",           "laurel",          "per_layer_model_proj",
+    "position_embd",   "token_types.",    "ssm_conv1d",
+    "shortconv.conv.", "indexer.k_proj.", "indexer.q_proj",
+    "time_mix_w",      "time_mix_v0.",    "time_mix_v1.",
+    "time_mix_v2.",    "time_mix_a0.",    "time_mix_a1.",
+    "time_mix_a2.",    "time_mix_g1.",    "time_mix_g2.",
+    "time_mix_first",  "time_mix_decay",  "time_mix_lerp",
+    "attn_rel_b.",     ".patch_embd",     ".patch_merger",
+    ".rel_pos",        "sam.pos_embd",    "sam.neck.",
+    "sam.net_",
 };
 
 bool quantize_mix_is_matrix(const struct gguf_tensor *t) {

@@ -5,7 +5,8 @@
 #include "base/err.h"
 #include "model/arch_impl.h"
 
-/* clang-format off: one family a line */
+/* one family a line */
+/* clang-format off */
 extern const struct arch arch_qwen35moe;
 extern const struct arch arch_qwen35;
 extern const struct arch arch_qwen3next;
@@ -21,12 +22,26 @@ extern const struct arch arch_nemotron_h_moe;
 extern const struct arch arch_falcon_h1;
 extern const struct arch arch_jamba;
 extern const struct arch arch_zamba2;
+extern const struct arch arch_hymba;
 
 const struct arch *const arch_table[] = {
-    &arch_qwen35moe, &arch_qwen35, &arch_qwen3next,  &arch_llama,
-    &arch_qwen2,     &arch_qwen3,  &arch_qwen3moe,   &arch_bert,
-    &arch_mamba,     &arch_mamba2, &arch_nemotron_h, &arch_nemotron_h_moe,
-    &arch_falcon_h1, &arch_jamba,  &arch_zamba2,     NULL,
+    &arch_qwen35moe,
+    &arch_qwen35,
+    &arch_qwen3next,
+    &arch_llama,
+    &arch_qwen2,
+    &arch_qwen3,
+    &arch_qwen3moe,
+    &arch_bert,
+    &arch_mamba,
+    &arch_mamba2,
+    &arch_nemotron_h,
+    &arch_nemotron_h_moe,
+    &arch_falcon_h1,
+    &arch_jamba,
+    &arch_zamba2,
+    &arch_hymba,
+    NULL,
 };
 /* clang-format on */
 

@@ -104,7 +104,7 @@ static struct dev_need needs(const struct model *m, const struct seq_pool *p, in
                          .d_state = hp->gdn.d_k * hp->gdn.d_v,
                          .d_rec_k = hp->gdn.d_k,
                          .d_rec_v = hp->gdn.d_v,
-                         .n_ctx = p ? p->params.n_ctx : n_tok_max};
+                         .n_ctx = p ? p->params.n_ctx + hp->n_meta : n_tok_max};
     n.n_in = max64(max64(2 * (int64_t)hp->n_embd, r.mix), r.ff);
     n.n_out = max64(max64(hp->n_vocab, r.proj), r.ff);
     n.n_ff = max64(max64(hp->moe.n_ff, hp->moe.n_ff_shared), r.ff);
@@ -126,6 +126,8 @@ static struct dev_need needs(const struct model *m, const struct seq_pool *p, in
     }
     return n;
 }
+
+static int run_meta(struct forward *f, struct err *e);
 
 int forward_new(struct forward **out, struct model *m, struct seq_pool *p, int32_t n_tok_max,
                 int32_t n_out_max, struct err *e) {
@@ -155,6 +157,7 @@ int forward_new(struct forward **out, struct model *m, struct seq_pool *p, int32
         f->host_logits = mem_alloc_array((size_t)n_out_max * (size_t)m->hp.n_vocab, sizeof(float));
     if (!rc && (!f->rows || !f->ids || (!f->d->ops->is_host && !f->host_logits)))
         rc = err_set(e, CHIMERE_ENOMEM, "out of memory");
+    if (!rc) rc = run_meta(f, e);
     if (rc) {
         forward_free(f);
         return rc;
@@ -314,6 +317,34 @@ static void run_layers(struct forward *f) {
     if (f->embd)
         f->d->ops->copy(f->d, f->embd, f->x, (size_t)f->n_tok * (size_t)hp->n_embd * sizeof(float));
     for (int32_t il = 0; il < hp->n_layer; il++) layer_forward(f, il);
+}
+
+/* Computes the rows in front of every sequence, once for the pool, by the kernels of single steps: the
+ * bits do not depend on the size of batches. */
+static int run_meta(struct forward *f, struct err *e) {
+    const struct hparams *hp = &f->m->hp;
+    if (!f->p || !hp->n_meta || f->p->meta) return 0;
+    int rc = seq_new_meta(f->p, e);
+    struct seq *s = f->p->meta;
+    f->runs = NULL;
+    f->n_span = 1;
+    while (!rc && s->pos < hp->n_meta) {
+        int64_t n = hp->n_meta - s->pos;
+        if (n > STEP_MAX_TOK) n = STEP_MAX_TOK;
+        if (n > f->n_tok_max) n = f->n_tok_max;
+        if (n > f->p->params.n_ctx) n = f->p->params.n_ctx;
+        rc = seq_reserve(s, n, e);
+        if (rc) break;
+        f->n_tok = (int32_t)n;
+        f->spans[0] = span_of(s, 0, f->n_tok, s->pos, false);
+        for (int32_t i = 0; i < f->n_tok; i++) f->ids[i] = (int32_t)s->pos + i;
+        f->d->ops->embed(f->d, f->x, &f->m->weights.global.meta_embd, f->ids, f->n_tok,
+                         hp->embd_scale);
+        run_layers(f);
+        s->pos += n;
+        rc = f->d->ops->status(f->d, e);
+    }
+    return rc;
 }
 
 int forward_run(struct forward *f, const struct run *runs, int32_t n_run, const float **logits,

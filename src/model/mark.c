@@ -109,7 +109,7 @@ void mark_free(struct mark *m) {
     mark_free_host(m);
 }
 
-int64_t mark_pos(const struct mark *m) { return m->pos; }
+int64_t mark_pos(const struct mark *m) { return seq_tokens_at(m->pool, m->pos); }
 uint64_t mark_host_bytes(const struct seq_pool *p) { return p->host_bytes; }
 
 uint64_t mark_bytes(const struct mark *m) {

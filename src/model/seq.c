@@ -27,6 +27,7 @@ static void shape_layer(const struct model *m, const struct seq_pool_params *p, 
         l->kv.k_page_bytes = kv_page_bytes(p->k_type, l->kv.n_kv_head, hp->d_k);
         l->kv.v_page_bytes = kv_page_bytes(p->v_type, l->kv.n_kv_head, hp->d_v);
         l->kv.rotate = p->k_type > QUANT_F16 || p->v_type > QUANT_F16;
+        l->kv_is_other = hp->layer[il].kv_back > 0;
     }
     if (hp->layer[il].mixer & MIX_GDN) {
         size_t n_conv = (size_t)arch_dim(hp, D_GDN_CONV, il);
@@ -52,13 +53,25 @@ static size_t rec_layer_bytes(const struct layer_state *l) {
 
 int32_t seq_n_pages_for(int64_t n_ctx) { return (int32_t)((n_ctx + KV_PAGE - 1) / KV_PAGE); }
 
+/* Rows in front of every sequence take pages of their own and a slot; where they do not fill the last
+ * page, every sequence begins with a copy of it. */
+static bool has_split_page(const struct model *m) { return m->hp.n_meta % KV_PAGE != 0; }
+static int32_t n_slots_all(const struct model *m, const struct seq_pool_params *p) {
+    return p->n_slot + (m->hp.n_meta > 0);
+}
+static int32_t n_pages_all(const struct model *m, const struct seq_pool_params *p) {
+    return seq_n_pages_for(p->n_ctx) + seq_n_pages_for(m->hp.n_meta) +
+           (has_split_page(m) ? p->n_slot : 0);
+}
+
 uint64_t seq_pool_bytes(const struct model *m, const struct seq_pool_params *p) {
     uint64_t n = 0;
     for (int32_t il = 0; il < arch_n_layer_all(&m->hp); il++) {
         struct layer_state l;
         shape_layer(m, p, il, &l);
-        n += (uint64_t)seq_n_pages_for(p->n_ctx) * (l.kv.k_page_bytes + l.kv.v_page_bytes);
-        n += (uint64_t)p->n_slot * rec_layer_bytes(&l);
+        if (!l.kv_is_other)
+            n += (uint64_t)n_pages_all(m, p) * (l.kv.k_page_bytes + l.kv.v_page_bytes);
+        n += (uint64_t)n_slots_all(m, p) * rec_layer_bytes(&l);
     }
     if (m->hp.n_nextn) n += (uint64_t)p->n_slot * (uint64_t)m->hp.n_embd * sizeof(float);
     return n;
@@ -66,9 +79,9 @@ uint64_t seq_pool_bytes(const struct model *m, const struct seq_pool_params *p) 
 
 static int alloc_layer(struct seq_pool *p, struct layer_state *l, struct err *e) {
     struct dev *d = p->m->dev;
-    size_t n_page = (size_t)p->n_page, n_slot = (size_t)p->params.n_slot;
+    size_t n_page = (size_t)p->n_page, n_slot = (size_t)n_slots_all(p->m, &p->params);
     bool ok = true;
-    if (l->kv.n_kv_head) {
+    if (l->kv.n_kv_head && !l->kv_is_other) {
         l->kv.k = d->ops->alloc(d, n_page * l->kv.k_page_bytes);
         l->kv.v = d->ops->alloc(d, n_page * l->kv.v_page_bytes);
         ok = l->kv.k && l->kv.v;
@@ -117,7 +130,7 @@ int seq_pool_new(struct seq_pool **out, struct model *m, const struct seq_pool_p
     if (!p) return err_set(e, CHIMERE_ENOMEM, "out of memory");
     p->m = m;
     p->params = *params;
-    p->n_page = seq_n_pages_for(params->n_ctx);
+    p->n_page = n_pages_all(m, params);
     int32_t n_all = arch_n_layer_all(&m->hp);
     p->layer = mem_alloc_array((size_t)n_all, sizeof *p->layer);
     p->page_refs = mem_alloc_array((size_t)p->n_page, sizeof *p->page_refs);
@@ -133,10 +146,11 @@ int seq_pool_new(struct seq_pool **out, struct model *m, const struct seq_pool_p
     for (int32_t il = 0; !rc && il < n_all; il++) {
         shape_layer(m, params, il, &p->layer[il]);
         rc = alloc_layer(p, &p->layer[il], e);
+        if (p->layer[il].kv_is_other) p->layer[il].kv = p->layer[il - m->hp.layer[il].kv_back].kv;
     }
     if (!rc && m->hp.n_nextn) {
-        p->hidden = m->dev->ops->alloc(m->dev, (size_t)params->n_slot * (size_t)m->hp.n_embd *
-                                                   sizeof(float));
+        p->hidden = m->dev->ops->alloc(m->dev, (size_t)n_slots_all(m, params) *
+                                                   (size_t)m->hp.n_embd * sizeof(float));
         if (!p->hidden) rc = err_set(e, CHIMERE_ENOMEM, "out of memory");
         p->rec_bytes += (size_t)m->hp.n_embd * sizeof(float);
     }
@@ -151,10 +165,12 @@ int seq_pool_new(struct seq_pool **out, struct model *m, const struct seq_pool_p
 void seq_pool_free(struct seq_pool *p) {
     if (!p) return;
     struct dev *d = p->m->dev;
+    if (p->meta) mem_free(p->meta->pages);
+    mem_free(p->meta);
     for (int32_t il = 0; p->layer && il < arch_n_layer_all(&p->m->hp); il++) {
         struct layer_state *l = &p->layer[il];
-        void *all[] = {l->kv.k, l->kv.v, l->rec.s, l->rec.conv, l->rec.log};
-        for (int i = 0; i < 5; i++)
+        void *all[] = {l->rec.s, l->rec.conv, l->rec.log, l->kv.k, l->kv.v};
+        for (int i = 0; i < (l->kv_is_other ? 3 : 5); i++)
             if (all[i]) d->ops->free(d, all[i]);
     }
     if (p->hidden) d->ops->free(d, p->hidden);
@@ -167,7 +183,10 @@ void seq_pool_free(struct seq_pool *p) {
     mem_free(p);
 }
 
-int64_t seq_pool_free_ctx(const struct seq_pool *p) { return (int64_t)p->n_free_page * KV_PAGE; }
+int64_t seq_pool_free_ctx(const struct seq_pool *p) {
+    int32_t n = p->n_free_page - (has_split_page(p->m) ? p->n_free_slot : 0);
+    return n > 0 ? (int64_t)n * KV_PAGE : 0;
+}
 
 /* ---- pages ---- */
 
@@ -194,7 +213,7 @@ static void page_copy(struct seq_pool *p, int32_t dst, int32_t src) {
     struct dev *d = p->m->dev;
     for (int32_t il = 0; il < arch_n_layer_all(&p->m->hp); il++) {
         struct kv_view *kv = &p->layer[il].kv;
-        if (!kv->n_kv_head) continue;
+        if (!kv->n_kv_head || p->layer[il].kv_is_other) continue;
         d->ops->copy(d, (char *)kv->k + (size_t)dst * kv->k_page_bytes,
                      (char *)kv->k + (size_t)src * kv->k_page_bytes, kv->k_page_bytes);
         d->ops->copy(d, (char *)kv->v + (size_t)dst * kv->v_page_bytes,
@@ -219,11 +238,13 @@ int seq_grow_table(struct seq *s, int32_t n, struct err *e) {
 
 int seq_reserve(struct seq *s, int64_t n, struct err *e) {
     struct seq_pool *p = s->pool;
-    if (n < 0 || n > p->params.n_ctx || s->pos > p->params.n_ctx - n)
+    if (n < 0 || n > p->params.n_ctx || seq_pos(s) > p->params.n_ctx - n)
         return err_set(e, CHIMERE_ELIMIT, "context: expected at most %lld positions, got %lld",
-                       (long long)p->params.n_ctx, (long long)(s->pos + n));
+                       (long long)p->params.n_ctx, (long long)(seq_pos(s) + n));
+    int rc = seq_begin(s, e);
+    if (rc) return rc;
     int32_t want = seq_n_pages_for(s->pos + n), first = (int32_t)(s->pos / KV_PAGE);
-    int rc = seq_grow_table(s, want, e);
+    rc = seq_grow_table(s, want, e);
     if (rc) return rc;
     bool shared = first < s->n_page && p->page_refs[s->pages[first]] > 1;
     if (want - s->n_page + (shared ? 1 : 0) > p->n_free_page)
@@ -303,6 +324,7 @@ int seq_alloc(struct seq **out, struct seq_pool *p, struct err *e) {
     s->pool = p;
     s->slot = p->free_slots[--p->n_free_slot];
     int64_t n = p->params.n_ctx_seq;
+    if (n > 0) n += p->m->hp.n_meta;
     int rc = n > 0 ? seq_grow_table(s, seq_n_pages_for(n) + 1, e) : 0; /* 1: for looking ahead */
     if (rc) {
         seq_free(s);
@@ -333,7 +355,10 @@ void seq_reset(struct seq *s) {
     s->n_log = 0;
 }
 
-int64_t seq_pos(const struct seq *s) { return s->pos; }
+int64_t seq_tokens_at(const struct seq_pool *p, int64_t pos) {
+    return pos > p->m->hp.n_meta ? pos - p->m->hp.n_meta : 0;
+}
+int64_t seq_pos(const struct seq *s) { return seq_tokens_at(s->pool, s->pos); }
 int32_t seq_n_deferred(const struct seq *s) { return s->n_log; }
 int32_t seq_slot(const struct seq *s) { return s->slot; }
 
@@ -343,17 +368,11 @@ void seq_drop(struct seq *s, int32_t n) {
     s->pos -= n;
 }
 
-int seq_fork(struct seq *s, struct seq **out, struct err *e) {
-    int rc = seq_alloc(out, s->pool, e);
-    if (rc) return rc;
-    struct seq *f = *out;
+/* f, which holds no pages, becomes what s is. */
+static int become(struct seq *f, const struct seq *s, struct err *e) {
     int32_t n_page = seq_n_pages_for(s->pos);
-    rc = seq_grow_table(f, n_page, e);
-    if (rc) {
-        seq_free(f);
-        *out = NULL;
-        return rc;
-    }
+    int rc = seq_grow_table(f, n_page, e);
+    if (rc) return rc;
     for (int32_t i = 0; i < n_page; i++) s->pool->page_refs[f->pages[i] = s->pages[i]]++;
     f->n_page = n_page;
     f->pos = s->pos;
@@ -362,12 +381,40 @@ int seq_fork(struct seq *s, struct seq **out, struct err *e) {
     return 0;
 }
 
+int seq_fork(struct seq *s, struct seq **out, struct err *e) {
+    int rc = seq_alloc(out, s->pool, e);
+    if (rc) return rc;
+    rc = become(*out, s, e);
+    if (!rc) return 0;
+    seq_free(*out);
+    *out = NULL;
+    return rc;
+}
+
+int seq_new_meta(struct seq_pool *p, struct err *e) {
+    p->meta = mem_zalloc(sizeof *p->meta);
+    if (!p->meta) return err_set(e, CHIMERE_ENOMEM, "out of memory");
+    p->meta->pool = p;
+    p->meta->slot = p->params.n_slot;
+    return 0;
+}
+
+int seq_begin(struct seq *s, struct err *e) {
+    struct seq_pool *p = s->pool;
+    if (s->pos > 0 || p->m->hp.n_meta == 0 || s == p->meta) return 0;
+    if (!p->meta || p->meta->pos != p->m->hp.n_meta)
+        return err_set(e, CHIMERE_EINVAL, "sequence: its model's first rows are not computed yet");
+    seq_drop_pages(s, 0);
+    return become(s, p->meta, e);
+}
+
 /* ---- for mark.c and seq_file.c ---- */
 
 size_t seq_page_bytes(const struct seq_pool *p) {
     size_t n = 0;
     for (int32_t il = 0; il < arch_n_layer_all(&p->m->hp); il++)
-        n += p->layer[il].kv.k_page_bytes + p->layer[il].kv.v_page_bytes;
+        if (!p->layer[il].kv_is_other)
+            n += p->layer[il].kv.k_page_bytes + p->layer[il].kv.v_page_bytes;
     return n;
 }
 
@@ -376,7 +423,7 @@ void seq_page_transfer(struct seq_pool *p, int32_t page, char *host, bool to_hos
     struct dev *d = p->m->dev;
     for (int32_t il = 0; il < arch_n_layer_all(&p->m->hp); il++) {
         struct kv_view *kv = &p->layer[il].kv;
-        if (!kv->n_kv_head) continue;
+        if (!kv->n_kv_head || p->layer[il].kv_is_other) continue;
         void *part[2] = {(char *)kv->k + (size_t)page * kv->k_page_bytes,
                          (char *)kv->v + (size_t)page * kv->v_page_bytes};
         size_t n[2] = {kv->k_page_bytes, kv->v_page_bytes};

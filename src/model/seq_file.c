@@ -6,7 +6,7 @@
  *       12     4  CRC-32C of bytes 16..header end
  *       16     8  model hash
  *       24     4  key type, 4 value type (quant.h ids)
- *       32     8  position
+ *       32     8  position, rows in front of all tokens included
  *       40     4  deferred tokens, 4 log capacity
  *       48     8  recurrent bytes
  *       56     8  bytes of one page
@@ -124,7 +124,7 @@ static int check_header(const struct seq_pool *p, const unsigned char h[HEADER],
         take64(h + 56) != seq_page_bytes(p))
         return err_set(e, CHIMERE_EMISMATCH, "saved with another state layout");
     uint64_t pos = take64(h + 32), n_extra = take64(h + 64);
-    if (pos > (uint64_t)p->params.n_ctx)
+    if (pos > (uint64_t)p->params.n_ctx + (uint64_t)p->m->hp.n_meta)
         return err_set(e, CHIMERE_ELIMIT, "position: expected at most %lld, got %llu",
                        (long long)p->params.n_ctx, (unsigned long long)pos);
     if (take32(h + 40) > (p->params.log ? STEP_MAX_TOK : 0u) || take32(h + 40) > pos ||

@@ -6,6 +6,7 @@
 
 struct layer_state {
     struct kv_view kv;   /* MIX_ATTN */
+    bool kv_is_other;    /* kv is an earlier layer's */
     struct rec_view rec; /* recurrent mixers */
 };
 
@@ -13,6 +14,9 @@ struct seq_pool {
     struct model *m; /* borrowed */
     struct seq_pool_params params;
     struct layer_state *layer; /* owned [n_layer + n_nextn] */
+    /* Models with rows in front of every sequence: those, computed once, in the slot behind all others;
+     * owned, NULL before the first forward. Others begin as its forks. */
+    struct seq *meta;
     float *hidden; /* owned [n_slot, n_embd]: last hidden row, for prediction blocks; or NULL */
     int32_t n_page;
     int32_t *page_refs;  /* owned [n_page] */
@@ -40,7 +44,7 @@ struct mark_page {
 
 struct mark {
     struct seq_pool *pool; /* borrowed */
-    int64_t pos;
+    int64_t pos;           /* as in struct seq */
     int32_t n_log, n_page;
     struct mark_page *pages; /* owned */
     char *rec;               /* owned [rec_bytes], host */
@@ -51,11 +55,16 @@ struct seq {
     int32_t slot;
     int32_t n_page, cap_page;
     int32_t *pages; /* owned */
-    int64_t pos;
-    int32_t n_log; /* deferred tokens, included in pos */
+    int64_t pos;    /* of keys and values: counts the rows in front; 0: not begun */
+    int32_t n_log;  /* deferred tokens, included in pos */
 };
 
 int seq_alloc(struct seq **out, struct seq_pool *p, struct err *e); /* recurrent state undefined */
+/* The sequence that holds the rows in front, empty; p->meta from then on. */
+int seq_new_meta(struct seq_pool *p, struct err *e);
+/* A sequence not begun takes what stands in front. */
+int seq_begin(struct seq *s, struct err *e);
+int64_t seq_tokens_at(const struct seq_pool *p, int64_t pos); /* tokens before a position */
 int seq_grow_table(struct seq *s, int32_t n_page, struct err *e);
 void seq_drop_pages(struct seq *s, int32_t keep);
 int32_t seq_n_pages_for(int64_t n_ctx);

@@ -12,6 +12,7 @@ not trivial. 200 positions: no multiple of a chunk.
 import json, sys, os, tempfile
 import numpy as np, torch, torch.nn.functional as F
 import transformers as T
+import hymba
 
 M64 = np.uint64(0xFFFFFFFFFFFFFFFF)
 def u64(x): return np.uint64(x & 0xFFFFFFFFFFFFFFFF)
@@ -43,7 +44,8 @@ VOCAB, N_TOK = 96, 200
 
 # (offset, scale) of what the rule below does not suit; and what it makes several times too loud or too quiet
 SPREADS = {'mamba.dt_proj.bias': (-0.5, 1.5), 'mamba.dt_proj.0.bias': (-0.5, 1.5), 'mamba.D': (0.3, 1.0), 'memory_tokens': (0.0, 1.7)}
-LOUDNESS = {'jamba': {'mamba.out_proj': 0.25}, 'zamba2': {'.1.weight': 0.4, 'down_proj': 0.4, '.linear.weight': 0.6}}
+LOUDNESS = {'jamba': {'mamba.out_proj': 0.25}, 'hymba': {'mamba.out_proj': 2.0},
+            'zamba2': {'.1.weight': 0.4, 'down_proj': 0.4, '.linear.weight': 0.6}}
 
 def spread(name, shape):
     """(offset, scale) of a tensor."""
@@ -86,6 +88,7 @@ FAMILIES = {
     'falcon-h1': (lambda: T.FalconH1ForCausalLM(T.FalconH1Config(**common, num_hidden_layers=3, intermediate_size=48, mamba_d_ssm=48, mamba_n_heads=6, mamba_d_head=8, mamba_n_groups=2, mamba_d_state=16, mamba_rms_norm=True, mamba_norm_before_gate=False, embedding_multiplier=1.3, lm_head_multiplier=0.7, mlp_multipliers=[0.9, 1.2], key_multiplier=0.8, attention_in_multiplier=1.1, attention_out_multiplier=0.9, ssm_in_multiplier=1.2, ssm_out_multiplier=0.85, ssm_multipliers=[0.9, 1.1, 1.2, 0.8, 1.15])), False),
     'jamba': (lambda: T.JambaForCausalLM(T.JambaConfig(**{k: v for k, v in common.items() if k != 'head_dim'}, num_hidden_layers=4, intermediate_size=48, attn_layer_period=3, attn_layer_offset=1, expert_layer_period=2, expert_layer_offset=1, num_experts=4, num_experts_per_tok=2, mamba_d_state=8, mamba_dt_rank=5)), False),
     'zamba2': (lambda: T.Zamba2ForCausalLM(T.Zamba2Config(vocab_size=VOCAB, hidden_size=32, num_hidden_layers=5, layers_block_type=['mamba', 'hybrid', 'mamba', 'hybrid', 'hybrid'], num_mem_blocks=2, num_attention_heads=4, n_mamba_heads=8, mamba_ngroups=2, mamba_d_state=16, time_step_min=0.05, adapter_rank=6, use_shared_attention_adapter=True, use_mem_rope=True, intermediate_size=48, max_position_embeddings=512)), False),
+    'hymba': (lambda: hymba.Hymba(hymba.HymbaConfig(vocab_size=VOCAB, hidden_size=32, num_hidden_layers=6, num_attention_heads=4, num_key_value_heads=2, intermediate_size=48, mamba_expand=2, mamba_d_state=8, mamba_d_conv=4, mamba_dt_rank=5, mamba_conv_bias=True, mamba_proj_bias=False, mamba_inner_layernorms=True, num_memory_tokens=70, memory_tokens_interspersed_every=0, sliding_window=40, global_attn_idx=[0, 3, 5], kv_reuse_group=[[1, 2]], kv_reuse_every_i_layer=-1, kq_norm='none', kq_head_dim=-1, v_head_dim=16, attn_hidden_size=-1, num_experts=1, num_experts_per_tok=1, num_mamba=1, rope=True, rope_theta=10000.0, rope_type='ntk', max_position_embeddings=512, orig_max_position_embeddings=128, seq_length=512, hidden_act='silu', mlp_hidden_act='silu', rms_norm_eps=1e-6, tie_word_embeddings=False)), False),
     'bert': (lambda: T.BertModel(T.BertConfig(vocab_size=VOCAB, hidden_size=32, num_hidden_layers=3, num_attention_heads=4, intermediate_size=48, max_position_embeddings=256, type_vocab_size=2)), False),
     'bertrank': (lambda: T.BertForSequenceClassification(T.BertConfig(vocab_size=VOCAB, hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=48, max_position_embeddings=256, type_vocab_size=2, num_labels=1)), False),
 }

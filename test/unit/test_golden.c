@@ -26,10 +26,24 @@
 #include "model/seq_file.h"
 #include "format/quant.h"
 
-/* clang-format off: one family a line */
+/* one family a line */
+/* clang-format off */
 static const char *const families[] = {
-    "qwen35moe", "qwen35", "qwen3next",  "llama",          "qwen2",     "qwen3", "qwen3moe",
-    "mamba",     "mamba2", "nemotron_h", "nemotron_h_moe", "falcon-h1", "jamba", "zamba2",
+    "qwen35moe",
+    "qwen35",
+    "qwen3next",
+    "llama",
+    "qwen2",
+    "qwen3",
+    "qwen3moe",
+    "mamba",
+    "mamba2",
+    "nemotron_h",
+    "nemotron_h_moe",
+    "falcon-h1",
+    "jamba",
+    "zamba2",
+    "hymba",
 };
 /* clang-format on */
 enum { N_FAMILY = sizeof families / sizeof *families, MAX_TOK = 256 };
@@ -379,8 +393,10 @@ static void snapshots_leave_no_trace(void **state) {
         assert_int_equal(mark_host_bytes(r.pool), 0);
         assert_memory_equal(plain.logits, r.logits,
                             (size_t)g.n_tok * (size_t)g.n_vocab * sizeof(float));
-        assert_int_equal(seq_pool_free_ctx(r.pool) + 256,
-                         1024); /* nothing leaked but the live sequence */
+        /* nothing leaked: as much is free as beside the sequence that was left alone, but for rows in
+         * front of it, of which a loaded sequence has a copy of its own */
+        int64_t copied = seq_pool_free_ctx(plain.pool) - seq_pool_free_ctx(r.pool);
+        assert_true(copied >= 0 && copied <= g.m->hp.n_meta / KV_PAGE * KV_PAGE);
         rig_close(&plain);
         rig_close(&r);
         golden_close(&g);
