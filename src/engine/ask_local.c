@@ -5,6 +5,7 @@
 
 #include "base/rng.h"
 #include "engine/ask.h"
+#include "engine/ask_grammar.h"
 
 enum { MAX_MARK_TOKENS = 8, MAX_HINTS = 64 };
 
@@ -15,7 +16,8 @@ struct local {
         int32_t start[MAX_MARK_TOKENS], end[MAX_MARK_TOKENS];
         size_t n_start, n_end;
     } think;
-    int32_t call_open; /* the token that opens a tool call, -1: none of its own */
+    struct ask_grammars *grammars; /* owned */
+    int32_t call_open;             /* the token that opens a tool call, -1: none of its own */
 };
 
 struct local_run;
@@ -33,11 +35,12 @@ struct local_run {
     struct ask_sink sink;
     struct answer_params params;
     struct chat_parse_spec parse;
-    int32_t *ids;             /* owned */
-    struct lora_use *loras;   /* owned */
-    struct logit_bias *bias;  /* owned: the request's and one that bans calls */
-    int32_t marks[MAX_HINTS]; /* where turns begin */
-    _Atomic int32_t n_open;   /* choices that have not ended, and start while it works */
+    int32_t *ids;                /* owned */
+    struct lora_use *loras;      /* owned */
+    struct ask_grammar *grammar; /* taken; NULL: none */
+    struct logit_bias *bias;     /* owned: the request's and one that bans calls */
+    int32_t marks[MAX_HINTS];    /* where turns begin */
+    _Atomic int32_t n_open;      /* choices that have not ended, and start while it works */
     _Atomic bool cancelled;
     int32_t n_choice;
     struct choice choices[ASK_MAX_CHOICES];
@@ -311,6 +314,16 @@ static int ban_calls(struct local *l, struct local_run *r, struct err *e) {
     return 0;
 }
 
+static int set_grammar(struct local *l, struct local_run *r, struct err *e) {
+    enum chat_calls calls =
+        l->model.template ? chat_template_caps(l->model.template)->calls : CHAT_CALLS_NONE;
+    int rc = ask_grammar_take(l->grammars, r->ask, calls, &r->grammar, e);
+    if (rc || !r->grammar) return rc;
+    r->params.sampling.grammar = ask_grammar_matcher(r->grammar);
+    r->params.sampling.grammar_after_think = r->params.sampling.in_think;
+    return 0;
+}
+
 static int set_up(struct local *l, struct local_run *r, struct err *e) {
     const struct ask *a = r->ask;
     size_t n = 0;
@@ -349,7 +362,8 @@ static int set_up(struct local *l, struct local_run *r, struct err *e) {
     if (a->messages) {
         const struct chat_caps *caps = chat_template_caps(l->model.template);
         r->parse = (struct chat_parse_spec){
-            .calls = has_calls(l, a) ? caps->calls : CHAT_CALLS_NONE,
+            .calls =
+                has_calls(l, a) && a->tool_choice != ASK_TOOLS_NONE ? caps->calls : CHAT_CALLS_NONE,
             .reasoning = caps->has_reasoning,
             .in_think = in_think,
             .tools = a->tools,
@@ -357,7 +371,8 @@ static int set_up(struct local *l, struct local_run *r, struct err *e) {
         };
         r->params.parse = &r->parse;
     }
-    rc = set_loras(l, r, e);
+    rc = set_grammar(l, r, e);
+    if (!rc) rc = set_loras(l, r, e);
     if (!rc) rc = ban_calls(l, r, e);
     return rc ? rc : sampler_check(s, (int32_t)tok_n_vocab(l->model.tok), e);
 }
@@ -366,6 +381,7 @@ static void local_free(struct ask_run *base) {
     struct local_run *r = (struct local_run *)base;
     if (!r) return;
     for (int32_t i = 0; i < r->n_choice; i++) answer_free(r->choices[i].answer);
+    ask_grammar_drop(local_of(base->backend)->grammars, r->grammar);
     mem_free(r->ids);
     mem_free(r->loras);
     mem_free(r->bias);
@@ -420,7 +436,10 @@ static void local_cancel(struct ask_run *base) {
         if (r->choices[i].answer) answer_cancel(r->choices[i].answer);
 }
 
-static void local_close(struct ask_backend *b) { mem_free(b); }
+static void local_close(struct ask_backend *b) {
+    ask_grammars_free(local_of(b)->grammars);
+    mem_free(b);
+}
 
 static size_t mark_tokens(const struct tok *tok, const char *text, int32_t out[MAX_MARK_TOKENS]) {
     int32_t *ids = NULL;
@@ -444,6 +463,11 @@ int ask_local_new(struct ask_backend **out, const struct ask_model *m, const cha
     *out = NULL;
     struct local *l = mem_zalloc(sizeof *l);
     if (!l) return err_set(e, CHIMERE_ENOMEM, "out of memory");
+    int rc = ask_grammars_new(&l->grammars, m->tok, e);
+    if (rc) {
+        mem_free(l);
+        return rc;
+    }
     l->model = *m;
     l->base = (struct ask_backend){.ops = &local_ops, .model = &l->model};
     size_t n = strlen(name) < sizeof l->base.name ? strlen(name) : sizeof l->base.name - 1;

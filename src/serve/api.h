@@ -5,7 +5,7 @@
 #include "serve/fields.h"
 #include "serve/gen.h"
 
-/* Handlers: api_openai.c api_text.c api_responses.c api_anthropic.c api_vectors.c api_native.c */
+/* Handlers: api_openai.c api_text.c api_responses.c api_anthropic.c */
 void api_chat(struct http_request *r);
 void api_text(struct http_request *r);
 void api_responses(struct http_request *r);

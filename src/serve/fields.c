@@ -491,6 +491,16 @@ static int f_prompt(struct fields *f, json_t *v, const char *name, struct err *e
     return 0;
 }
 
+#define OTHER_READER(fn, reader)                                                                   \
+    static int fn(struct fields *f, json_t *v, const char *name, struct err *e) {                  \
+        (void)name;                                                                                \
+        return reader(f, v, e);                                                                    \
+    }
+OTHER_READER(f_input, fields_input)
+OTHER_READER(f_instructions, fields_instructions)
+OTHER_READER(f_amessages, fields_anthropic_messages)
+OTHER_READER(f_system, fields_anthropic_system)
+
 /* ---- the table ---- */
 
 enum {
@@ -515,6 +525,10 @@ enum {
 static const struct row rows[] = {
     SAFE("model", ALL),
     FN("messages", C, f_messages),
+    FN("messages", M, f_amessages),
+    FN("system", M, f_system),
+    FN("input", R, f_input),
+    FN("instructions", R, f_instructions),
     FN("prompt", T, f_prompt),
     FN("stream", ALL, f_stream),
     FN("stream_options", C | T | R, f_stream_options),

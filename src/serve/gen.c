@@ -180,11 +180,15 @@ static int on_event(void *ud, const struct ask_event *ev) {
         if (keep) rc = collect(c, ev->chat);
     }
     if (ev->kind == ASK_TOKEN && g->form->probs) g->form->probs(g, c, ev);
-    if (g->stream) g->form->event(g, c, ev);
+    if (g->stream || g->form->always) g->form->event(g, c, ev);
     return rc || x->cancelled;
 }
 
 void gen_put(struct gen *g, struct buf *frame) {
+    if (!g->stream) {
+        buf_clear(frame);
+        return;
+    }
     if (frame->failed || !http_put(g->r, frame->p ? frame->p : "", frame->n))
         run_of(g)->cancelled = true; /* the next event's return value tells the backend */
     buf_clear(frame);
@@ -238,6 +242,7 @@ static void gone(void *ud) {
 static void free_choice(struct gen_choice *c) {
     buf_fini(&c->content);
     buf_fini(&c->reasoning);
+    buf_fini(&c->blocks);
     for (int i = 0; i < c->n_call; i++) buf_fini(&c->calls[i].args);
     mem_free(c->calls);
     for (int i = 0; i < 4; i++) buf_fini(&c->probs[i]);
@@ -278,7 +283,8 @@ struct gen *gen_new(struct http_request *r, const struct gen_form *form, const c
         buf_init(&g->choices[i].content, MAX_TEXT);
         buf_init(&g->choices[i].reasoning, MAX_TEXT);
         for (int k = 0; k < 4; k++) buf_init(&g->choices[i].probs[k], MAX_TEXT);
-        g->choices[i].open = -1;
+        g->choices[i].call = -1;
+        buf_init(&g->choices[i].blocks, MAX_TEXT);
     }
     if (r->s->p.timeout_s > 0)
         r->deadline_ns = r->begin_ns + (int64_t)r->s->p.timeout_s * 1000000000;

@@ -28,14 +28,17 @@ struct gen_choice {
     struct ask_end end; /* its pointers are not kept: */
     char stop[ANSWER_MAX_STOP_BYTES + 1];
     struct err err;
-    int block, n_block; /* a form's own place */
-    int open;
+    /* a form's own place: kind and number of the open block, where its text begins, its call */
+    int block, n_block, call;
+    size_t from;
+    struct buf blocks; /* closed blocks, comma-separated JSON */
 };
 
 struct gen;
 struct gen_form {
     const char *ping;
     bool collects; /* wants content, reasoning and calls kept while it streams, too */
+    bool always;   /* wants events without a stream, too: frames are dropped then */
     void (*begin)(struct gen *g);
     void (*event)(struct gen *g, struct gen_choice *c, const struct ask_event *ev);
     void (*end)(struct gen *g);                    /* after the last event; e set: it was cut */

@@ -9,5 +9,12 @@ void native_ready(struct http_request *r);
 void native_metrics(struct http_request *r);
 void native_models(struct http_request *r);
 void native_model(struct http_request *r);
+/* api_native.c */
+void native_tokenize(struct http_request *r);
+void native_detokenize(struct http_request *r);
+void native_template(struct http_request *r);
+void native_props(struct http_request *r);
+void native_slots(struct http_request *r);
+void native_status(struct http_request *r);
 
 #endif

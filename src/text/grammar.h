@@ -26,6 +26,7 @@
 #define CHIMERE_TEXT_GRAMMAR_H
 
 #include <jansson.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -39,6 +40,8 @@ struct grammar_limits { /* 0 in a field: the default */
     uint32_t n_rule;    /* 65,536 */
     uint32_t n_node;    /* nodes of the automaton, 1,000,000 */
     uint32_t time_ms;   /* CPU time of compiling, 800 */
+    uint32_t space;     /* whitespace characters where JSON allows any, GRAMMAR_MAX_SPACE */
+    bool bare;          /* none before and behind the whole value: a model cannot go on forever */
 };
 
 struct grammar;
@@ -50,6 +53,17 @@ int grammar_from_schema(struct grammar **out, const char *text, size_t n,
                         const struct grammar_limits *lim, struct err *e);
 int grammar_from_json(struct grammar **out, const json_t *schema, const struct grammar_limits *lim,
                       struct err *e);
+/* Answers that are tool calls and nothing else, in the form in which a model writes them: XML as Qwen3.5
+ * has it, or open NAME middle ARGUMENTS close. Arguments follow each tool's own schema. */
+struct grammar_calls {
+    const json_t *tools; /* OpenAI tool list; borrowed during the call, as everything here */
+    const char *only;    /* name of the one tool, NULL: any */
+    bool many;           /* several calls, one after the other */
+    bool xml;
+    const char *open, *middle, *close; /* without xml */
+};
+int grammar_from_calls(struct grammar **out, const struct grammar_calls *c,
+                       const struct grammar_limits *lim, struct err *e);
 void grammar_free(struct grammar *g);
 
 struct grammar_stats {

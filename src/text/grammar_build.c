@@ -18,6 +18,7 @@ int grammar_builder_init(struct grammar_builder *b, const struct grammar_limits 
     if (!b->lim.n_rule) b->lim.n_rule = 65536;
     if (!b->lim.n_node) b->lim.n_node = 1000000;
     if (!b->lim.time_ms) b->lim.time_ms = 800;
+    if (!b->lim.space) b->lim.space = GRAMMAR_MAX_SPACE;
     map_init(&b->interned, (size_t)b->lim.n_node * 64);
     b->ret = grammar_add_node(b, G_RET, 0, 0, GRAMMAR_NONE);
     return b->rc;

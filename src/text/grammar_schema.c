@@ -386,33 +386,39 @@ static bool is_deeper(const json_t *at, uint32_t limit) {
     return false;
 }
 
-static void compile(struct schema *s) {
+uint32_t schema_root_rule(struct schema *s) {
     struct literal root = {s->root, 0};
     if (!schema_is_one(s->root)) {
         grammar_fail(&s->b, CHIMERE_EFORMAT, "schema: expected an object, true or false");
-        return;
+        return 0;
     }
     const char *dialect = json_string_value(json_object_get(s->root, "$schema"));
     if (dialect && !strstr(dialect, "json-schema.org/")) {
         schema_refuse(s, CHIMERE_EUNSUPPORTED, s->root, "$schema",
                       "only dialects of json-schema.org");
-        return;
+        return 0;
     }
     if (is_deeper(s->root, s->b.lim.depth)) {
         grammar_fail(&s->b, CHIMERE_ELIMIT, "schema: nested deeper than %u", s->b.lim.depth);
-        return;
+        return 0;
     }
     s->root_id = json_string_value(json_object_get(s->root, "$id"));
     look_for_inner_ids(s, s->root, 0);
-    schema_emit_prelude(s);
     uint32_t value = schema_rule(s, &root, 1);
     schema_emit_jobs(s);
-    if (!s->b.rc) s->space = schema_emit_root(s, value);
+    return value;
 }
 
-int grammar_from_json(struct grammar **out, const json_t *schema, const struct grammar_limits *lim,
-                      struct err *e) {
-    struct schema s = {.root = schema};
+static uint32_t emit_value(struct schema *s, void *arg) {
+    (void)arg;
+    uint32_t value = schema_root_rule(s);
+    return s->b.rc ? 0 : schema_emit_root(s, value);
+}
+
+int schema_build(struct grammar **out, const json_t *root, schema_emit_fn *emit, void *arg,
+                 const struct grammar_limits *lim, struct err *e) {
+    struct schema s = {.root = root};
+    uint32_t start = 0;
     *out = NULL;
     int rc = grammar_builder_init(&s.b, lim, e);
     map_init(&s.rules, (size_t)64 << 20);
@@ -420,14 +426,22 @@ int grammar_from_json(struct grammar **out, const json_t *schema, const struct g
     map_init(&s.acyclic, (size_t)64 << 20);
     map_init(&s.made_for, (size_t)64 << 20);
     grammar_vec_add(&s.b, &s.agenda, 0, sizeof(struct item), "constraints", 1);
-    if (rc == 0) compile(&s);
-    rc = s.b.rc ? s.b.rc : grammar_finish(&s.b, s.space, out);
+    if (rc == 0) {
+        schema_emit_prelude(&s);
+        start = emit(&s, arg);
+    }
+    rc = s.b.rc ? s.b.rc : grammar_finish(&s.b, start, out);
     if (rc == CHIMERE_EREFUSED) err_set(e, rc, "schema: no value satisfies it");
     for (uint32_t i = 0; i < s.made.n; i++) json_decref(((json_t **)s.made.p)[i]);
     map_fini(&s.rules), map_fini(&s.strings), map_fini(&s.acyclic), map_fini(&s.made_for);
     mem_free(s.jobs.p), mem_free(s.sets.p), mem_free(s.made.p), mem_free(s.agenda.p);
     grammar_builder_fini(&s.b);
     return rc;
+}
+
+int grammar_from_json(struct grammar **out, const json_t *schema, const struct grammar_limits *lim,
+                      struct err *e) {
+    return schema_build(out, schema, emit_value, NULL, lim, e);
 }
 
 int grammar_from_schema(struct grammar **out, const char *text, size_t n,

@@ -46,7 +46,7 @@ void schema_emit_prelude(struct schema *s) {
     s->free_string = grammar_add_rule(b);
     grammar_set_entry(b, s->free_string, grammar_add_byte(b, '"', b->free_string));
     uint32_t node = b->ret;
-    for (int i = 0; i < GRAMMAR_MAX_SPACE && !b->rc; i++) {
+    for (uint32_t i = 0; i < b->lim.space && !b->rc; i++) {
         struct grammar_edge e[4] = {{'\t', '\t', 0, node},
                                     {'\n', '\n', 0, node},
                                     {'\r', '\r', 0, node},
@@ -582,6 +582,8 @@ void schema_emit_jobs(struct schema *s) {
 
 uint32_t schema_emit_root(struct schema *s, uint32_t value) {
     uint32_t rule = grammar_add_rule(&s->b);
-    grammar_set_entry(&s->b, rule, space(s, call(s, value, space(s, s->b.ret))));
+    uint32_t entry =
+        s->b.lim.bare ? call(s, value, s->b.ret) : space(s, call(s, value, space(s, s->b.ret)));
+    grammar_set_entry(&s->b, rule, entry);
     return rule;
 }

@@ -145,6 +145,13 @@ void schema_refuse_cycle(struct schema *s, const json_t *j, uint32_t depth);
 /* An array or object that equals `value`, as a schema of types, counts and constants. */
 const json_t *schema_of_constant(struct schema *s, const json_t *value);
 
+/* The rule of s->root, written with all that it needs. */
+uint32_t schema_root_rule(struct schema *s);
+/* A grammar whose start rule emit returns; it may set s->root and write other rules around. */
+typedef uint32_t schema_emit_fn(struct schema *s, void *arg);
+int schema_build(struct grammar **out, const json_t *root, schema_emit_fn *emit, void *arg,
+                 const struct grammar_limits *lim, struct err *e);
+
 /* ---- grammar_schema_expand.c ---- */
 /* Calls fn for every case of the conjunction of lits[n]. */
 void schema_cases(struct schema *s, const struct literal *lits, uint32_t n, case_fn *fn, void *arg);

@@ -1,0 +1,233 @@
+#include "engine/ask_grammar.h"
+
+#include <pthread.h>
+#include <string.h>
+
+#include "base/hash.h"
+
+enum { MAX_KEPT = 16, CACHE_BYTES = 16 << 20 };
+
+struct ask_grammar {
+    uint64_t key[2];
+    struct grammar *grammar;         /* owned */
+    struct grammar_matcher *matcher; /* owned */
+    int n_user;
+    uint64_t used; /* when, in takes */
+    struct ask_grammar *next;
+};
+
+struct ask_grammars {
+    pthread_mutex_t lock;
+    const struct tok *tok;       /* borrowed */
+    struct grammar_vocab *vocab; /* owned; built when first wanted */
+    struct ask_grammar *list;    /* owned */
+    uint64_t n_take;
+};
+
+int ask_grammars_new(struct ask_grammars **out, const struct tok *tok, struct err *e) {
+    struct ask_grammars *g = mem_zalloc(sizeof *g);
+    *out = g;
+    if (!g) return err_set(e, CHIMERE_ENOMEM, "out of memory");
+    pthread_mutex_init(&g->lock, NULL);
+    g->tok = tok;
+    return 0;
+}
+
+static void free_one(struct ask_grammar *m) {
+    if (!m) return;
+    grammar_matcher_free(m->matcher);
+    grammar_free(m->grammar);
+    mem_free(m);
+}
+
+void ask_grammars_free(struct ask_grammars *g) {
+    if (!g) return;
+    for (struct ask_grammar *m = g->list, *next; m; m = next) {
+        next = m->next;
+        free_one(m);
+    }
+    grammar_vocab_free(g->vocab);
+    pthread_mutex_destroy(&g->lock);
+    mem_free(g);
+}
+
+/* ---- what is wanted, as a grammar ---- */
+
+enum need { NEED_NOTHING, NEED_OBJECT, NEED_SCHEMA, NEED_GBNF, NEED_CALLS };
+
+static enum need need_of(const struct ask *a) {
+    if (a->tool_choice == ASK_TOOLS_REQUIRED || a->tool_choice == ASK_TOOLS_NAMED)
+        return NEED_CALLS;
+    switch (a->format) {
+    case ASK_JSON_OBJECT: return NEED_OBJECT;
+    case ASK_JSON_SCHEMA: return NEED_SCHEMA;
+    case ASK_GBNF: return NEED_GBNF;
+    case ASK_TEXT: break;
+    }
+    return NEED_NOTHING;
+}
+
+/* How models write a call without XML; those whose marks are control tokens cannot be forced. */
+static const struct {
+    enum chat_calls calls;
+    const char *open, *middle, *close;
+} forms[] = {
+    {CHAT_CALLS_HERMES, "<tool_call>\n{\"name\": \"", "\", \"arguments\": ", "}\n</tool_call>"},
+    {CHAT_CALLS_NEMOTRON, "<TOOLCALL>[{\"name\": \"", "\", \"arguments\": ", "}]</TOOLCALL>"},
+    {CHAT_CALLS_LLAMA, "{\"name\": \"", "\", \"parameters\": ", "}"},
+};
+
+/* A line end and ten levels of two spaces: a model that has lost its way cannot fill the answer with
+ * blanks. */
+static const struct grammar_limits limits = {.space = 21, .bare = true};
+
+static bool is_many(const struct ask *a) {
+    return a->tool_choice == ASK_TOOLS_REQUIRED && !a->one_call;
+}
+
+static int compile_calls(const struct ask *a, enum chat_calls calls, struct grammar **out,
+                         struct err *e) {
+    struct grammar_calls c = {.tools = a->tools,
+                              .only = a->tool_choice == ASK_TOOLS_NAMED ? a->tool_name : NULL,
+                              .many = is_many(a),
+                              .xml = calls == CHAT_CALLS_QWEN_XML};
+    for (size_t i = 0; i < sizeof forms / sizeof *forms; i++)
+        if (forms[i].calls == calls) {
+            c.open = forms[i].open;
+            c.middle = forms[i].middle;
+            c.close = forms[i].close;
+            c.many = c.many && calls == CHAT_CALLS_HERMES;
+        }
+    if (!c.xml && !c.open)
+        return err_set(e, CHIMERE_EUNSUPPORTED,
+                       "tool_choice: calls in this model's form (%s) cannot be forced; use auto",
+                       chat_calls_name(calls));
+    int rc = grammar_from_calls(out, &c, &limits, e);
+    if (rc && e) err_prefix(e, "tools");
+    return rc;
+}
+
+static int compile(const struct ask *a, enum need need, enum chat_calls calls, struct grammar **out,
+                   struct err *e) {
+    int rc = 0;
+    switch (need) {
+    case NEED_OBJECT:
+        return grammar_from_schema(out, "{\"type\":\"object\"}", strlen("{\"type\":\"object\"}"),
+                                   &limits, e);
+    case NEED_SCHEMA:
+        rc = grammar_from_json(out, a->schema, &limits, e);
+        if (rc && e) err_prefix(e, "response_format");
+        return rc;
+    case NEED_GBNF:
+        rc = grammar_from_gbnf(out, a->grammar, strlen(a->grammar), NULL, e);
+        if (rc && e && strncmp(e->text, "grammar", 7) != 0) err_prefix(e, "grammar");
+        return rc;
+    default: return compile_calls(a, calls, out, e);
+    }
+}
+
+static int hash_text(const char *s, size_t n, void *arg) {
+    uint64_t *h = arg;
+    h[0] = hash_bytes(s, n, h[0]);
+    h[1] = hash_bytes(s, n, h[1] ^ 0x5bd1e995);
+    return 0;
+}
+
+static void key_of(const struct ask *a, enum need need, enum chat_calls calls, uint64_t key[2]) {
+    int head[3] = {(int)need, (int)calls, need == NEED_CALLS && is_many(a)};
+    key[0] = 1, key[1] = 2;
+    hash_text((char *)head, sizeof head, key);
+    if (need == NEED_SCHEMA) json_dump_callback(a->schema, hash_text, key, JSON_ENCODE_ANY);
+    if (need == NEED_GBNF) hash_text(a->grammar, strlen(a->grammar), key);
+    if (need != NEED_CALLS) return;
+    json_dump_callback(a->tools, hash_text, key, 0);
+    if (a->tool_name) hash_text(a->tool_name, strlen(a->tool_name), key);
+}
+
+/* ---- keeping ---- */
+
+static struct ask_grammar *find(struct ask_grammars *g, const uint64_t key[2]) {
+    for (struct ask_grammar *m = g->list; m; m = m->next)
+        if (m->key[0] == key[0] && m->key[1] == key[1]) {
+            m->n_user++;
+            m->used = ++g->n_take;
+            return m;
+        }
+    return NULL;
+}
+
+/* Under the lock: unlinks what nobody uses and was used longest ago, until few enough are left. */
+static struct ask_grammar *prune(struct ask_grammars *g) {
+    struct ask_grammar *gone = NULL;
+    for (;;) {
+        struct ask_grammar **oldest = NULL;
+        int n = 0;
+        for (struct ask_grammar **at = &g->list; *at; at = &(*at)->next, n++)
+            if (!(*at)->n_user && (!oldest || (*at)->used < (*oldest)->used)) oldest = at;
+        if (n <= MAX_KEPT || !oldest) return gone;
+        struct ask_grammar *m = *oldest;
+        *oldest = m->next;
+        m->next = gone;
+        gone = m;
+    }
+}
+
+static void free_all(struct ask_grammar *list) {
+    for (struct ask_grammar *next; list; list = next) {
+        next = list->next;
+        free_one(list);
+    }
+}
+
+static int need_vocab(struct ask_grammars *g, struct err *e) {
+    pthread_mutex_lock(&g->lock);
+    int rc = g->vocab ? 0 : grammar_vocab_from_tok(&g->vocab, g->tok, e);
+    pthread_mutex_unlock(&g->lock);
+    return rc;
+}
+
+int ask_grammar_take(struct ask_grammars *g, const struct ask *a, enum chat_calls calls,
+                     struct ask_grammar **out, struct err *e) {
+    enum need need = need_of(a);
+    uint64_t key[2];
+    *out = NULL;
+    if (need == NEED_NOTHING) return 0;
+    key_of(a, need, calls, key);
+    pthread_mutex_lock(&g->lock);
+    *out = find(g, key);
+    pthread_mutex_unlock(&g->lock);
+    if (*out) return 0;
+    struct ask_grammar *m = mem_zalloc(sizeof *m);
+    if (!m) return err_set(e, CHIMERE_ENOMEM, "out of memory");
+    int rc = compile(a, need, calls, &m->grammar, e);
+    if (!rc) rc = need_vocab(g, e);
+    if (!rc) rc = grammar_matcher_new(&m->matcher, m->grammar, g->vocab, CACHE_BYTES, e);
+    if (rc) {
+        free_one(m);
+        return rc;
+    }
+    memcpy(m->key, key, sizeof key);
+    pthread_mutex_lock(&g->lock);
+    m->n_user = 1;
+    m->used = ++g->n_take;
+    m->next = g->list;
+    g->list = m; /* two of the same may come in: harmless, one goes */
+    struct ask_grammar *gone = prune(g);
+    pthread_mutex_unlock(&g->lock);
+    free_all(gone);
+    *out = m;
+    return 0;
+}
+
+void ask_grammar_drop(struct ask_grammars *g, struct ask_grammar *m) {
+    if (!m) return;
+    pthread_mutex_lock(&g->lock);
+    m->n_user--;
+    struct ask_grammar *gone = prune(g);
+    pthread_mutex_unlock(&g->lock);
+    free_all(gone);
+}
+
+struct grammar_matcher *ask_grammar_matcher(struct ask_grammar *m) {
+    return m->matcher;
+}

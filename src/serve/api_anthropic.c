@@ -1,0 +1,226 @@
+/* api_anthropic.c: /v1/messages and count_tokens. An answer is a list of blocks (thinking, text,
+ * tool_use); the same events build the frames of a stream and the list of a whole answer. */
+#include <string.h>
+
+#include "serve/api.h"
+#include "serve/http_impl.h"
+#include "serve/json_out.h"
+
+enum { BLOCK_NONE, BLOCK_THINKING, BLOCK_TEXT, BLOCK_CALL };
+
+static void send_frame(struct gen *g) {
+    buf_puts(&g->frame, "}\n\n");
+    gen_put(g, &g->frame);
+}
+
+static void open_frame(struct gen *g, const char *type) {
+    buf_printf(&g->frame, "event: %s\ndata: {\"type\":\"%s\"", type, type);
+}
+
+static struct gen_call *call_of(struct gen_choice *c) {
+    return c->call >= 0 && c->call < c->n_call ? &c->calls[c->call] : NULL;
+}
+
+/* The block as a whole: text from where it began. */
+static void put_block(struct gen_choice *c, struct buf *out) {
+    struct gen_call *call = call_of(c);
+    if (c->block == BLOCK_TEXT) {
+        buf_puts(out, "{\"type\":\"text\",\"text\":");
+        json_out_text(out, c->content.n ? c->content.p + c->from : "", c->content.n - c->from);
+    } else if (c->block == BLOCK_THINKING) {
+        buf_puts(out, "{\"type\":\"thinking\",\"thinking\":");
+        json_out_text(out, c->reasoning.n ? c->reasoning.p + c->from : "",
+                      c->reasoning.n - c->from);
+        buf_puts(out, ",\"signature\":\"\"");
+    } else if (call) {
+        buf_puts(out, "{\"type\":\"tool_use\",\"id\":");
+        json_out_string(out, call->id);
+        buf_puts(out, ",\"name\":");
+        json_out_string(out, call->name);
+        buf_puts(out, ",\"input\":");
+        buf_put(out, call->args.n ? call->args.p : "{}", call->args.n ? call->args.n : 2);
+    }
+    buf_putc(out, '}');
+}
+
+static void close_block(struct gen *g, struct gen_choice *c) {
+    if (c->block == BLOCK_NONE) return;
+    struct gen_call *call = call_of(c);
+    if (c->block != BLOCK_CALL || (call && !call->is_void)) {
+        if (c->blocks.n) buf_putc(&c->blocks, ',');
+        put_block(c, &c->blocks);
+    }
+    open_frame(g, "content_block_stop");
+    buf_printf(&g->frame, ",\"index\":%d", c->n_block++);
+    send_frame(g);
+    c->block = BLOCK_NONE;
+    c->call = -1;
+}
+
+/* n_new: bytes of the event that were collected already. */
+static void open_block(struct gen *g, struct gen_choice *c, int kind, const struct chat_event *ev) {
+    close_block(g, c);
+    c->block = kind;
+    open_frame(g, "content_block_start");
+    buf_printf(&g->frame, ",\"index\":%d,\"content_block\":", c->n_block);
+    if (kind == BLOCK_TEXT) {
+        c->from = c->content.n - ev->n;
+        buf_puts(&g->frame, "{\"type\":\"text\",\"text\":\"\"}");
+    } else if (kind == BLOCK_THINKING) {
+        c->from = c->reasoning.n - ev->n;
+        buf_puts(&g->frame, "{\"type\":\"thinking\",\"thinking\":\"\",\"signature\":\"\"}");
+    } else {
+        c->call = c->n_call - 1;
+        buf_puts(&g->frame, "{\"type\":\"tool_use\",\"id\":");
+        json_out_string(&g->frame, ev->id);
+        buf_puts(&g->frame, ",\"name\":");
+        json_out_string(&g->frame, ev->name);
+        buf_puts(&g->frame, ",\"input\":{}}");
+    }
+    send_frame(g);
+}
+
+static void put_delta(struct gen *g, struct gen_choice *c, const char *type, const char *field,
+                      const struct chat_event *ev) {
+    open_frame(g, "content_block_delta");
+    buf_printf(&g->frame, ",\"index\":%d,\"delta\":{\"type\":\"%s\",\"%s\":", c->n_block, type,
+               field);
+    json_out_text(&g->frame, ev->text, ev->n);
+    buf_putc(&g->frame, '}');
+    send_frame(g);
+}
+
+static void on_chat(struct gen *g, struct gen_choice *c, const struct chat_event *ev) {
+    switch (ev->kind) {
+    case CHAT_CONTENT:
+        if (c->block != BLOCK_TEXT) open_block(g, c, BLOCK_TEXT, ev);
+        put_delta(g, c, "text_delta", "text", ev);
+        break;
+    case CHAT_REASONING:
+        if (c->block != BLOCK_THINKING) open_block(g, c, BLOCK_THINKING, ev);
+        put_delta(g, c, "thinking_delta", "thinking", ev);
+        break;
+    case CHAT_CALL: open_block(g, c, BLOCK_CALL, ev); break;
+    case CHAT_ARGS: put_delta(g, c, "input_json_delta", "partial_json", ev); break;
+    case CHAT_CALL_END:
+    case CHAT_MALFORMED:
+        if (c->block == BLOCK_CALL) close_block(g, c);
+        break;
+    }
+}
+
+static const char *stop_reason(const struct gen_choice *c) {
+    if (c->end.stop) return "stop_sequence";
+    switch (c->end.finish) {
+    case ASK_LENGTH: return "max_tokens";
+    case ASK_CALLS: return "tool_use";
+    default: return "end_turn";
+    }
+}
+
+static void put_usage(struct gen *g, struct buf *out) {
+    struct ask_end s = gen_sum(g);
+    buf_printf(out,
+               "{\"input_tokens\":%d,\"cache_creation_input_tokens\":0,"
+               "\"cache_read_input_tokens\":%d,\"output_tokens\":%d}",
+               s.stats.n_prompt - s.stats.n_cached, s.stats.n_cached, s.stats.n_generated);
+}
+
+static void put_head(struct gen *g, struct buf *out) {
+    buf_puts(out, "{\"id\":");
+    json_out_string(out, g->id);
+    buf_puts(out, ",\"type\":\"message\",\"role\":\"assistant\",\"model\":");
+    json_out_string(out, g->model);
+}
+
+static void on_event(struct gen *g, struct gen_choice *c, const struct ask_event *ev) {
+    if (ev->kind == ASK_CHAT) on_chat(g, c, ev->chat);
+    if (ev->kind != ASK_END) return;
+    close_block(g, c);
+    if (ev->end->finish == ASK_FAILED || ev->end->finish == ASK_CANCELLED) return;
+    open_frame(g, "message_delta");
+    buf_printf(&g->frame, ",\"delta\":{\"stop_reason\":\"%s\",\"stop_sequence\":", stop_reason(c));
+    json_out_string(&g->frame, c->end.stop);
+    buf_puts(&g->frame, "},\"usage\":");
+    put_usage(g, &g->frame);
+    send_frame(g);
+}
+
+static void on_begin(struct gen *g) {
+    open_frame(g, "message_start");
+    buf_puts(&g->frame, ",\"message\":");
+    put_head(g, &g->frame);
+    buf_printf(&g->frame,
+               ",\"content\":[],\"stop_reason\":null,\"stop_sequence\":null,\"usage\":{"
+               "\"input_tokens\":%d,\"cache_creation_input_tokens\":0,"
+               "\"cache_read_input_tokens\":0,\"output_tokens\":0}}",
+               g->n_prompt);
+    send_frame(g);
+    buf_puts(&g->frame, g->form->ping);
+    gen_put(g, &g->frame);
+}
+
+static void on_end(struct gen *g) {
+    if (g->cut.code) {
+        api_put_error_frame(g, SHAPE_ANTHROPIC, "error");
+        gen_put(g, &g->frame);
+        return;
+    }
+    open_frame(g, "message_stop");
+    send_frame(g);
+}
+
+static void whole(struct gen *g, struct buf *out) {
+    struct gen_choice *c = &g->choices[0];
+    put_head(g, out);
+    buf_puts(out, ",\"content\":[");
+    if (c->blocks.n) buf_put(out, c->blocks.p, c->blocks.n);
+    buf_printf(out, "],\"stop_reason\":\"%s\",\"stop_sequence\":", stop_reason(c));
+    json_out_string(out, c->end.stop);
+    buf_puts(out, ",\"usage\":");
+    put_usage(g, out);
+    buf_putc(out, '}');
+}
+
+static const struct gen_form messages_form = {
+    .ping = "event: ping\ndata: {\"type\":\"ping\"}\n\n",
+    .collects = true,
+    .always = true,
+    .begin = on_begin,
+    .event = on_event,
+    .end = on_end,
+    .whole = whole,
+};
+
+void api_messages(struct http_request *r) {
+    struct gen *g = gen_new(r, &messages_form, "msg_");
+    json_t *request;
+    if (!g || !api_read(g, FIELDS_MESSAGES, &request)) return;
+    json_decref(request);
+    if (g->ask.max_tokens <= 0) {
+        struct err e;
+        err_set(&e, CHIMERE_EINVAL, "max_tokens: expected a number of tokens");
+        gen_fail(g, &e);
+        return;
+    }
+    gen_go(g);
+}
+
+void api_count_tokens(struct http_request *r) {
+    struct gen *g = gen_new(r, &messages_form, "msg_");
+    struct err e = {0};
+    json_t *request;
+    size_t n = 0;
+    if (!g || !api_read(g, FIELDS_MESSAGES, &request)) return;
+    json_decref(request);
+    if (g->backend->ops->render(g->backend, &g->ask, NULL, NULL, &n, &e)) {
+        gen_fail(g, &e);
+        return;
+    }
+    struct buf out;
+    buf_init(&out, 256);
+    buf_printf(&out, "{\"input_tokens\":%zu}", n);
+    http_reply(r, 200, NULL, &out);
+    buf_fini(&out);
+    http_job_done(r);
+}

@@ -1,0 +1,241 @@
+/* api_native.c: tokens and templates: /tokenize /detokenize /apply-template, and what runs: /props
+ * /slots /v1/status. */
+#include <string.h>
+
+#include "base/clock.h"
+#include "serve/api.h"
+#include "serve/http_impl.h"
+#include "serve/json_out.h"
+#include "serve/native.h"
+
+enum { MAX_OUT = 256 << 20 };
+
+static void reply(struct http_request *r, struct buf *out) {
+    http_reply(r, 200, NULL, out);
+    buf_fini(out);
+}
+
+static int check_names(const json_t *request, const char *const *names, struct err *e) {
+    const char *key;
+    json_t *v;
+    json_object_foreach((json_t *)request, key, v) {
+        const char *const *n = names;
+        while (*n && strcmp(*n, key) != 0) n++;
+        if (!*n) return err_set(e, CHIMERE_EUNSUPPORTED, "%.80s: this field is not known", key);
+    }
+    return 0;
+}
+
+static int flag(const json_t *request, const char *name, bool *out, struct err *e) {
+    const json_t *v = json_object_get(request, name);
+    if (!v || json_is_null(v)) return 0;
+    if (!json_is_boolean(v)) return err_set(e, CHIMERE_EINVAL, "%s: expected true or false", name);
+    *out = json_is_true(v);
+    return 0;
+}
+
+/* ---- /tokenize ---- */
+
+static int tokenize(struct http_request *r, const json_t *q, struct buf *out, struct err *e) {
+    static const char *const names[] = {"model",         "content",     "add_special",
+                                        "parse_special", "with_pieces", NULL};
+    bool special = false, parse = true, pieces = false;
+    const json_t *content = json_object_get(q, "content");
+    int rc = check_names(q, names, e);
+    if (!rc && !json_is_string(content))
+        rc = err_set(e, CHIMERE_EINVAL, "content: expected a text");
+    if (!rc) rc = flag(q, "add_special", &special, e);
+    if (!rc) rc = flag(q, "parse_special", &parse, e);
+    if (!rc) rc = flag(q, "with_pieces", &pieces, e);
+    struct ask_backend *b = rc ? NULL : gen_backend(r, json_object_get(q, "model"), e);
+    if (!b) return rc ? rc : e->code;
+    int32_t *ids = NULL;
+    size_t n = 0;
+    const struct tok *tok = b->model->tok;
+    rc = tok_encode(tok, json_string_value(content), json_string_length(content), parse, special,
+                    &ids, &n, e);
+    buf_puts(out, "{\"tokens\":[");
+    for (size_t i = 0; !rc && i < n; i++) {
+        if (i) buf_putc(out, ',');
+        if (!pieces) {
+            buf_printf(out, "%d", ids[i]);
+            continue;
+        }
+        struct slice s = tok_piece(tok, ids[i]);
+        buf_printf(out, "{\"id\":%d,\"piece\":", ids[i]);
+        json_out_text(out, s.p, s.n);
+        buf_putc(out, '}');
+    }
+    buf_printf(out, "],\"count\":%zu}", n);
+    mem_free(ids);
+    return rc;
+}
+
+static int detokenize(struct http_request *r, const json_t *q, struct buf *out, struct err *e) {
+    static const char *const names[] = {"model", "tokens", NULL};
+    const json_t *tokens = json_object_get(q, "tokens"), *v;
+    int rc = check_names(q, names, e);
+    if (!rc && !json_is_array(tokens))
+        rc = err_set(e, CHIMERE_EINVAL, "tokens: expected a list of token ids");
+    struct ask_backend *b = rc ? NULL : gen_backend(r, json_object_get(q, "model"), e);
+    if (!b) return rc ? rc : e->code;
+    const struct tok *tok = b->model->tok;
+    struct tok_stream stream;
+    struct buf text;
+    size_t i;
+    char *piece = mem_alloc(3 * tok_max_piece_bytes(tok) + 64);
+    if (!piece) return err_set(e, CHIMERE_ENOMEM, "out of memory");
+    tok_stream_init(&stream, tok, true);
+    buf_init(&text, MAX_OUT);
+    json_array_foreach(tokens, i, v) {
+        json_int_t id = json_integer_value(v);
+        if (!json_is_integer(v) || id < 0 || id >= tok_n_vocab(tok)) {
+            rc = err_set(e, CHIMERE_EINVAL, "tokens[%zu]: expected an id below %u", i,
+                         tok_n_vocab(tok));
+            break;
+        }
+        buf_put(&text, piece, tok_stream_push(&stream, (int32_t)id, piece));
+    }
+    buf_put(&text, piece, tok_stream_flush(&stream, piece));
+    buf_puts(out, "{\"content\":");
+    json_out_text(out, text.p, text.n);
+    buf_putc(out, '}');
+    buf_fini(&text);
+    mem_free(piece);
+    return rc;
+}
+
+static void answer(struct http_request *r,
+                   int (*fn)(struct http_request *, const json_t *, struct buf *, struct err *)) {
+    struct err e = {0};
+    struct buf out;
+    json_t *q = api_json(r);
+    if (!q) return;
+    buf_init(&out, MAX_OUT);
+    if (fn(r, q, &out, &e)) {
+        buf_fini(&out);
+        http_fail(r, &e);
+    } else {
+        reply(r, &out);
+    }
+    json_decref(q);
+}
+
+void native_tokenize(struct http_request *r) { answer(r, tokenize); }
+void native_detokenize(struct http_request *r) { answer(r, detokenize); }
+
+void native_template(struct http_request *r) {
+    static const struct gen_form none = {0};
+    struct gen *g = gen_new(r, &none, "");
+    json_t *request;
+    char *text = NULL;
+    size_t n = 0;
+    struct err e = {0};
+    if (!g || !api_read(g, FIELDS_CHAT, &request)) return;
+    json_decref(request);
+    if (g->backend->ops->render(g->backend, &g->ask, &text, NULL, &n, &e)) {
+        gen_fail(g, &e);
+        return;
+    }
+    struct buf out;
+    buf_init(&out, MAX_OUT);
+    buf_puts(&out, "{\"prompt\":");
+    json_out_string(&out, text);
+    buf_printf(&out, ",\"n_tokens\":%zu}", n);
+    mem_free(text);
+    reply(r, &out);
+    http_job_done(r);
+}
+
+/* ---- what runs ---- */
+
+void native_props(struct http_request *r) {
+    struct server *s = http_server(r);
+    struct ask_backend *b = s->p.backends[0];
+    struct buf out;
+    buf_init(&out, 4 << 20);
+    buf_puts(&out, "{\"model\":");
+    json_out_string(&out, b->name);
+    buf_printf(&out,
+               ",\"total_slots\":%d,\"n_ctx\":%lld,\"n_vocab\":%u,\"tokenizer_hash\":\"%016llx\"",
+               b->model->n_seq, (long long)engine_ctx(b->model->engine), tok_n_vocab(b->model->tok),
+               (unsigned long long)tok_hash(b->model->tok));
+    if (b->model->template) {
+        const struct chat_caps *c = chat_template_caps(b->model->template);
+        buf_printf(&out,
+                   ",\"chat\":{\"tool_calls\":\"%s\",\"system\":%s,\"tools\":%s,\"reasoning\":%s}",
+                   chat_calls_name(c->calls), c->has_system ? "true" : "false",
+                   c->has_tools ? "true" : "false", c->has_reasoning ? "true" : "false");
+    }
+    buf_printf(&out, ",\"loras\":%d,\"max_body_bytes\":%zu}", b->model->n_lora,
+               s->p.max_body_bytes);
+    reply(r, &out);
+}
+
+/* Requests are not bound to slots: the list says how many answers run and wait, by model. */
+void native_slots(struct http_request *r) {
+    struct server *s = http_server(r);
+    struct buf out;
+    buf_init(&out, 4 << 20);
+    buf_putc(&out, '[');
+    bool first = true;
+    for (size_t i = 0; i < s->p.n_backend; i++) {
+        struct ask_backend *b = s->p.backends[i];
+        struct engine_totals t;
+        engine_totals(b->model->engine, &t);
+        for (int32_t k = 0; k < b->model->n_seq; k++) {
+            buf_printf(&out, "%s{\"id\":%d,\"model\":", first ? "" : ",", k);
+            json_out_string(&out, b->name);
+            buf_printf(&out, ",\"n_ctx\":%lld,\"is_processing\":%s}",
+                       (long long)engine_ctx(b->model->engine), k < t.n_active ? "true" : "false");
+            first = false;
+        }
+    }
+    buf_putc(&out, ']');
+    reply(r, &out);
+}
+
+static void put_times(struct buf *out, const char *name, struct metrics_times *t) {
+    uint64_t n;
+    double p50 = metrics_quantile(t, 0.5, &n), p95 = metrics_quantile(t, 0.95, &n),
+           p99 = metrics_quantile(t, 0.99, &n);
+    buf_printf(out, ",\"%s\":", name);
+    if (!n) buf_puts(out, "null");
+    else
+        buf_printf(out, "{\"count\":%llu,\"p50_ms\":%.1f,\"p95_ms\":%.1f,\"p99_ms\":%.1f}",
+                   (unsigned long long)n, p50 * 1e3, p95 * 1e3, p99 * 1e3);
+}
+
+void native_status(struct http_request *r) {
+    struct server *s = http_server(r);
+    struct metrics *m = &s->metrics;
+    struct buf out;
+    buf_init(&out, 4 << 20);
+    buf_printf(&out, "{\"status\":\"%s\",\"uptime_s\":%.0f,\"models\":[",
+               s->stopping ? "stopping" : "ok", clock_ms_since(s->start_ns) * 1e-3);
+    for (size_t i = 0; i < s->p.n_backend; i++) {
+        struct ask_backend *b = s->p.backends[i];
+        struct engine_totals t;
+        engine_totals(b->model->engine, &t);
+        buf_puts(&out, i ? ",{\"name\":" : "{\"name\":");
+        json_out_string(&out, b->name);
+        buf_printf(&out,
+                   ",\"running\":%d,\"waiting\":%d,\"slots\":%d,\"steps\":%lld,\"step_ms\":%.3f,"
+                   "\"context_free\":%lld}",
+                   gate_n_running(s->gates[i]), gate_n_waiting(s->gates[i]), b->model->n_seq,
+                   (long long)t.n_step, t.step_ms_mean, (long long)t.n_ctx_free);
+    }
+    buf_printf(
+        &out,
+        "],\"requests\":{\"ok\":%llu,\"refused\":%llu,\"busy\":%llu,\"failed\":%llu,"
+        "\"cancelled\":%llu},\"tokens\":{\"prompt\":%llu,\"cached\":%llu,\"generated\":%llu}",
+        (unsigned long long)m->n_ok, (unsigned long long)m->n_bad, (unsigned long long)m->n_busy,
+        (unsigned long long)m->n_failed, (unsigned long long)m->n_cancelled,
+        (unsigned long long)m->n_prompt, (unsigned long long)m->n_cached,
+        (unsigned long long)m->n_generated);
+    put_times(&out, "ttft", &m->ttft);
+    put_times(&out, "queue", &m->queue);
+    put_times(&out, "token", &m->per_token);
+    buf_putc(&out, '}');
+    reply(r, &out);
+}

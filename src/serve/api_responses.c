@@ -1,0 +1,280 @@
+/* api_responses.c: /v1/responses. An answer is a list of items (reasoning, message, function_call); the
+ * same events build the frames of a stream and the list of a whole answer. Nothing is stored. */
+#include <stdio.h>
+#include <string.h>
+
+#include "serve/api.h"
+#include "serve/http_impl.h"
+#include "serve/json_out.h"
+
+enum { ITEM_NONE, ITEM_REASONING, ITEM_MESSAGE, ITEM_CALL };
+static const char *const id_prefixes[] = {"", "rs_", "msg_", "fc_"};
+
+static void open_frame(struct gen *g, const char *type) {
+    buf_printf(&g->frame, "event: %s\ndata: {\"type\":\"%s\",\"sequence_number\":%lld", type, type,
+               (long long)g->sequence++);
+}
+
+static void send_frame(struct gen *g) {
+    buf_puts(&g->frame, "}\n\n");
+    gen_put(g, &g->frame);
+}
+
+static void put_item_id(struct gen *g, struct gen_choice *c, struct buf *out) {
+    buf_printf(out, "\"%s%s_%d\"", id_prefixes[c->block], http_id(g->r), c->n_block);
+}
+
+static void put_place(struct gen *g, struct gen_choice *c) {
+    buf_puts(&g->frame, ",\"item_id\":");
+    put_item_id(g, c, &g->frame);
+    buf_printf(&g->frame, ",\"output_index\":%d", c->n_block);
+    if (c->block != ITEM_CALL) buf_puts(&g->frame, ",\"content_index\":0");
+}
+
+/* Text of the open item so far. */
+static void put_text(struct gen_choice *c, struct buf *out) {
+    const struct buf *all = c->block == ITEM_MESSAGE ? &c->content : &c->reasoning;
+    json_out_text(out, all->n ? all->p + c->from : "", all->n - c->from);
+}
+
+static void put_part(struct gen_choice *c, bool done, struct buf *out) {
+    bool is_message = c->block == ITEM_MESSAGE;
+    buf_printf(out, "{\"type\":\"%s\",\"text\":", is_message ? "output_text" : "reasoning_text");
+    if (done) put_text(c, out);
+    else buf_puts(out, "\"\"");
+    if (is_message) {
+        buf_puts(out, ",\"annotations\":[],\"logprobs\":[");
+        if (done && c->probs[1].n) buf_put(out, c->probs[1].p, c->probs[1].n);
+        buf_putc(out, ']');
+    }
+    buf_putc(out, '}');
+}
+
+static void put_item(struct gen *g, struct gen_choice *c, bool done, const char *status,
+                     struct buf *out) {
+    struct gen_call *call = c->call >= 0 ? &c->calls[c->call] : NULL;
+    buf_puts(out, "{\"id\":");
+    put_item_id(g, c, out);
+    if (c->block == ITEM_CALL && call) {
+        buf_puts(out, ",\"type\":\"function_call\",\"call_id\":");
+        json_out_string(out, call->id);
+        buf_puts(out, ",\"name\":");
+        json_out_string(out, call->name);
+        buf_puts(out, ",\"arguments\":");
+        json_out_text(out, call->args.p, done ? call->args.n : 0);
+    } else if (c->block == ITEM_REASONING) {
+        buf_puts(out, ",\"type\":\"reasoning\",\"summary\":[],\"content\":[");
+        if (done) put_part(c, true, out);
+        buf_putc(out, ']');
+    } else {
+        buf_puts(out, ",\"type\":\"message\",\"role\":\"assistant\",\"content\":[");
+        if (done) put_part(c, true, out);
+        buf_putc(out, ']');
+    }
+    buf_printf(out, ",\"status\":\"%s\"}", status);
+}
+
+static void close_text(struct gen *g, struct gen_choice *c) {
+    open_frame(g, c->block == ITEM_MESSAGE ? "response.output_text.done"
+                                           : "response.reasoning_text.done");
+    put_place(g, c);
+    buf_puts(&g->frame, ",\"text\":");
+    put_text(c, &g->frame);
+    if (c->block == ITEM_MESSAGE) buf_puts(&g->frame, ",\"logprobs\":[]");
+    send_frame(g);
+    open_frame(g, "response.content_part.done");
+    put_place(g, c);
+    buf_puts(&g->frame, ",\"part\":");
+    put_part(c, true, &g->frame);
+    send_frame(g);
+}
+
+static void close_item(struct gen *g, struct gen_choice *c) {
+    if (c->block == ITEM_NONE) return;
+    struct gen_call *call = c->call >= 0 ? &c->calls[c->call] : NULL;
+    bool ok = c->block != ITEM_CALL || (call && call->is_done);
+    const char *status = ok && c->end.finish != ASK_LENGTH ? "completed" : "incomplete";
+    if (c->block == ITEM_CALL && call) {
+        open_frame(g, "response.function_call_arguments.done");
+        put_place(g, c);
+        buf_puts(&g->frame, ",\"name\":");
+        json_out_string(&g->frame, call->name);
+        buf_puts(&g->frame, ",\"arguments\":");
+        json_out_text(&g->frame, call->args.p, call->args.n);
+        send_frame(g);
+    } else {
+        close_text(g, c);
+    }
+    open_frame(g, "response.output_item.done");
+    buf_printf(&g->frame, ",\"output_index\":%d,\"item\":", c->n_block);
+    put_item(g, c, true, status, &g->frame);
+    send_frame(g);
+    if (c->blocks.n) buf_putc(&c->blocks, ',');
+    put_item(g, c, true, status, &c->blocks);
+    if (c->block == ITEM_MESSAGE) buf_clear(&c->probs[1]);
+    c->block = ITEM_NONE;
+    c->call = -1;
+    c->n_block++;
+}
+
+static void open_item(struct gen *g, struct gen_choice *c, int kind, const struct chat_event *ev) {
+    close_item(g, c);
+    c->block = kind;
+    if (kind == ITEM_MESSAGE) c->from = c->content.n - ev->n;
+    else if (kind == ITEM_REASONING) c->from = c->reasoning.n - ev->n;
+    else c->call = c->n_call - 1;
+    open_frame(g, "response.output_item.added");
+    buf_printf(&g->frame, ",\"output_index\":%d,\"item\":", c->n_block);
+    put_item(g, c, false, "in_progress", &g->frame);
+    send_frame(g);
+    if (kind == ITEM_CALL) return;
+    open_frame(g, "response.content_part.added");
+    put_place(g, c);
+    buf_puts(&g->frame, ",\"part\":");
+    put_part(c, false, &g->frame);
+    send_frame(g);
+}
+
+static void put_delta(struct gen *g, struct gen_choice *c, const char *type,
+                      const struct chat_event *ev) {
+    open_frame(g, type);
+    put_place(g, c);
+    buf_puts(&g->frame, ",\"delta\":");
+    json_out_text(&g->frame, ev->text, ev->n);
+    if (c->block == ITEM_MESSAGE) {
+        buf_puts(&g->frame, ",\"logprobs\":[");
+        if (c->probs[0].n) {
+            buf_put(&g->frame, c->probs[0].p, c->probs[0].n);
+            if (c->probs[1].n) buf_putc(&c->probs[1], ',');
+            buf_put(&c->probs[1], c->probs[0].p, c->probs[0].n);
+        }
+        buf_clear(&c->probs[0]);
+        buf_putc(&g->frame, ']');
+    }
+    send_frame(g);
+}
+
+static void on_chat(struct gen *g, struct gen_choice *c, const struct chat_event *ev) {
+    switch (ev->kind) {
+    case CHAT_CONTENT:
+        if (c->block != ITEM_MESSAGE) open_item(g, c, ITEM_MESSAGE, ev);
+        put_delta(g, c, "response.output_text.delta", ev);
+        break;
+    case CHAT_REASONING:
+        if (c->block != ITEM_REASONING) open_item(g, c, ITEM_REASONING, ev);
+        put_delta(g, c, "response.reasoning_text.delta", ev);
+        break;
+    case CHAT_CALL: open_item(g, c, ITEM_CALL, ev); break;
+    case CHAT_ARGS: put_delta(g, c, "response.function_call_arguments.delta", ev); break;
+    case CHAT_CALL_END:
+    case CHAT_MALFORMED:
+        if (c->block == ITEM_CALL) close_item(g, c);
+        break;
+    }
+}
+
+static void put_usage(struct gen *g, struct buf *out) {
+    struct ask_end s = gen_sum(g);
+    buf_printf(out,
+               "{\"input_tokens\":%d,\"input_tokens_details\":{\"cached_tokens\":%d,"
+               "\"evaluated_tokens\":%d},\"output_tokens\":%d,\"output_tokens_details\":{"
+               "\"reasoning_tokens\":%d},\"total_tokens\":%d}",
+               s.stats.n_prompt, s.stats.n_cached, s.stats.n_prompt - s.stats.n_cached,
+               s.stats.n_generated, s.n_reasoning, s.stats.n_prompt + s.stats.n_generated);
+}
+
+/* What the request said, or what that means where it was silent. */
+static void put_echo(struct gen *g, struct buf *out, const char *name, const char *otherwise) {
+    json_t *v = json_object_get(g->echo, name);
+    buf_printf(out, ",\"%s\":", name);
+    if (v && !json_is_null(v)) json_out_value(out, v);
+    else buf_puts(out, otherwise);
+}
+
+static void put_response(struct gen *g, const char *status, struct buf *out) {
+    struct gen_choice *c = &g->choices[0];
+    bool ended = strcmp(status, "in_progress") != 0;
+    buf_puts(out, "{\"id\":");
+    json_out_string(out, g->id);
+    buf_printf(out, ",\"object\":\"response\",\"created_at\":%lld,\"status\":\"%s\",\"model\":",
+               (long long)g->created, status);
+    json_out_string(out, g->model);
+    buf_puts(out, ",\"error\":");
+    if (g->cut.code) {
+        buf_puts(out, "{\"code\":\"server_error\",\"message\":");
+        json_out_string(out, g->cut.text);
+        buf_putc(out, '}');
+    } else {
+        buf_puts(out, "null");
+    }
+    buf_printf(out, ",\"incomplete_details\":%s",
+               strcmp(status, "incomplete") ? "null" : "{\"reason\":\"max_output_tokens\"}");
+    buf_puts(out, ",\"output\":[");
+    if (ended && c->blocks.n) buf_put(out, c->blocks.p, c->blocks.n);
+    buf_puts(out, "],\"usage\":");
+    if (ended) put_usage(g, out);
+    else buf_puts(out, "null");
+    put_echo(g, out, "instructions", "null");
+    put_echo(g, out, "max_output_tokens", "null");
+    put_echo(g, out, "metadata", "{}");
+    put_echo(g, out, "parallel_tool_calls", "true");
+    put_echo(g, out, "reasoning", "{\"effort\":null,\"summary\":null}");
+    put_echo(g, out, "temperature", "null");
+    put_echo(g, out, "text", "{\"format\":{\"type\":\"text\"}}");
+    put_echo(g, out, "tool_choice", "\"auto\"");
+    put_echo(g, out, "tools", "[]");
+    put_echo(g, out, "top_p", "null");
+    put_echo(g, out, "truncation", "\"disabled\"");
+    put_echo(g, out, "user", "null");
+    buf_puts(out, ",\"previous_response_id\":null,\"store\":false,\"background\":false}");
+}
+
+static void on_begin(struct gen *g) {
+    static const char *const types[] = {"response.created", "response.in_progress"};
+    for (int i = 0; i < 2; i++) {
+        open_frame(g, types[i]);
+        buf_puts(&g->frame, ",\"response\":");
+        put_response(g, "in_progress", &g->frame);
+        send_frame(g);
+    }
+}
+
+static void on_event(struct gen *g, struct gen_choice *c, const struct ask_event *ev) {
+    if (ev->kind == ASK_CHAT) on_chat(g, c, ev->chat);
+    if (ev->kind == ASK_END) close_item(g, c);
+}
+
+static const char *status_of(const struct gen *g) {
+    if (g->cut.code) return "failed";
+    return g->choices[0].end.finish == ASK_LENGTH ? "incomplete" : "completed";
+}
+
+static void on_end(struct gen *g) {
+    char type[40];
+    snprintf(type, sizeof type, "response.%s", status_of(g));
+    open_frame(g, type);
+    buf_puts(&g->frame, ",\"response\":");
+    put_response(g, status_of(g), &g->frame);
+    send_frame(g);
+}
+
+static void whole(struct gen *g, struct buf *out) { put_response(g, status_of(g), out); }
+
+static const struct gen_form responses_form = {
+    .ping = ": ping\n\n",
+    .collects = true,
+    .always = true,
+    .begin = on_begin,
+    .event = on_event,
+    .end = on_end,
+    .whole = whole,
+    .probs = api_put_probs,
+};
+
+void api_responses(struct http_request *r) {
+    struct gen *g = gen_new(r, &responses_form, "resp_");
+    json_t *request;
+    if (!g || !api_read(g, FIELDS_RESPONSES, &request)) return;
+    g->echo = request;
+    gen_go(g);
+}
