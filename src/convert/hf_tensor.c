@@ -322,7 +322,7 @@ static uint64_t source_in_heads(const struct hparams *hp, uint64_t j, uint64_t d
 
 /* Row of the source matrix for row j of the result's matrix. */
 static uint64_t source_row(const struct hparams *hp, enum tensor_transform tf, uint64_t j) {
-    uint64_t qk = 2 * (uint64_t)hp->gdn.n_k_head * (uint64_t)hp->gdn.d_k, half;
+    uint64_t qk = 2 * (uint64_t)hp->gdn.n_k_head * (uint64_t)hp->gdn.d_k, half, in_head;
     switch (tf) {
     case TF_NEG_EXP:
     case TF_V_HEAD: return source_head(hp, j);
@@ -331,8 +331,9 @@ static uint64_t source_row(const struct hparams *hp, enum tensor_transform tf, u
     case TF_CONV: return j < qk ? j : qk + source_in_heads(hp, j - qk, (uint64_t)hp->gdn.d_v);
     case TF_ROPE_PERMUTE_Q:
     case TF_ROPE_PERMUTE_K: /* neighbours i, i + 1 were half a head apart */
-        half = (uint64_t)hp->d_k / 2;
-        return j / (2 * half) * 2 * half + j % (2 * half) / 2 + (j % 2) * half;
+        half = (uint64_t)(hp->n_rot ? hp->n_rot : hp->d_k) / 2;
+        in_head = j % (uint64_t)hp->d_k;
+        return in_head >= 2 * half ? j : j - in_head + in_head / 2 + (j % 2) * half;
     default: return j;
     }
 }

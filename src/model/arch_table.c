@@ -19,6 +19,7 @@ extern const struct arch arch_mamba;
 extern const struct arch arch_mamba2;
 extern const struct arch arch_nemotron_h;
 extern const struct arch arch_nemotron_h_moe;
+extern const struct arch arch_granite_hybrid;
 extern const struct arch arch_falcon_h1;
 extern const struct arch arch_jamba;
 extern const struct arch arch_zamba2;
@@ -37,6 +38,7 @@ const struct arch *const arch_table[] = {
     &arch_mamba2,
     &arch_nemotron_h,
     &arch_nemotron_h_moe,
+    &arch_granite_hybrid,
     &arch_falcon_h1,
     &arch_jamba,
     &arch_zamba2,
