@@ -21,8 +21,6 @@
 
 /* ---- mixes ---- */
 
-enum role { R_F32, R_EXPERT, R_SHARED, R_QK, R_MIX, R_GATE, R_EMBED, R_OUTPUT, N_ROLE };
-
 static const struct mix {
     const char *name;
     uint32_t file_type;
@@ -84,14 +82,12 @@ enum size {
     N_SIZE
 };
 
-enum fill { F_NORMAL, F_ONES, F_DECAY /* minus a rate of 0.05 to 8 */ };
-
 struct row {
     const char *name; /* behind "blk.N." in layers */
-    enum role role;
+    enum synth_role role;
     enum size ne[3]; /* trailing S_ONE beyond n_dims */
     uint8_t n_dims;
-    enum fill fill;
+    enum synth_fill fill;
     float deviation; /* 0: 1 / sqrt(ne[0]) */
 };
 
@@ -235,7 +231,7 @@ static const struct shape shapes[] = {
      .d_inner = 4096},
 };
 
-enum { CONV_KERNEL = 4, CONTEXT = 262144, TILE_BYTES = 4 << 20, MAX_LAYERS = 512 };
+enum { CONV_KERNEL = 4, CONTEXT = 262144, TILE_BYTES = 4 << 20, MAX_LAYERS = SYNTH_MAX_LAYERS };
 
 struct synth {
     struct shape shape; /* with the caller's numbers in place */
@@ -247,6 +243,9 @@ struct synth {
     uint8_t tile_type;
     float tile_deviation; /* 0: no tile yet */
     uint64_t n_weights, n_bytes, written;
+    const struct synth_family *family; /* view; then shape is not used */
+    struct synth_tensor *planned;      /* owned [n_planned], of a family */
+    size_t n_planned;
 };
 
 static char layer_kind(const struct synth *s, uint32_t il) {
@@ -393,7 +392,7 @@ static int write_blocks(struct synth *s, uint8_t type, float deviation, uint64_t
     return 0;
 }
 
-static int write_floats(struct synth *s, enum fill fill, float deviation, uint64_t n,
+static int write_floats(struct synth *s, enum synth_fill fill, float deviation, uint64_t n,
                         struct err *e) {
     float x[1024];
     while (n > 0) {
@@ -410,35 +409,41 @@ static int write_floats(struct synth *s, enum fill fill, float deviation, uint64
     return 0;
 }
 
-static int write_row(struct synth *s, const struct row *r, const uint64_t *ne, uint64_t n,
-                     struct err *e) {
-    float deviation = r->deviation > 0 ? r->deviation : 1.0f / sqrtf((float)ne[0]);
-    uint8_t type = s->mix.type[r->role];
-    uint64_t bytes;
-    if (type == QUANT_F32) return write_floats(s, r->fill, deviation, n, e);
-    quant_row_bytes(type, n, &bytes);
-    return write_blocks(s, type, deviation, bytes, e);
+static int write_tensor(struct synth *s, const struct synth_tensor *t, struct err *e) {
+    float deviation = t->deviation > 0 ? t->deviation : 1.0f / sqrtf((float)t->ne[0]);
+    uint64_t n = t->ne[0] * t->ne[1] * t->ne[2], bytes;
+    if (t->type == QUANT_F32) return write_floats(s, t->fill, deviation, n, e);
+    quant_row_bytes(t->type, n, &bytes);
+    return write_blocks(s, (uint8_t)t->type, deviation, bytes, e);
 }
 
 /* ---- the walk over all tensors: once for the directory, once for the data ---- */
 
+/* Into the directory, or its data. */
+static int put_tensor(struct synth *s, const struct synth_tensor *t, bool is_data, struct err *e) {
+    if (is_data) return write_tensor(s, t, e);
+    uint64_t n = t->ne[0] * t->ne[1] * t->ne[2], bytes;
+    gguf_add_tensor(s->w, t->name, t->type, t->n_dims, t->ne);
+    if (quant_row_bytes(t->type, n, &bytes)) s->n_bytes += bytes;
+    s->n_weights += n;
+    return 0;
+}
+
 static int walk_rows(struct synth *s, const struct row *rows, const char *prefix, bool is_data,
                      struct err *e) {
-    for (const struct row *r = rows; r->name; r++) {
-        char name[96];
-        uint64_t ne[3] = {1, 1, 1}, n = 1, bytes;
-        for (int d = 0; d < r->n_dims; d++) n *= ne[d] = s->size[r->ne[d]];
-        if (is_data) {
-            int rc = write_row(s, r, ne, n, e);
-            if (rc) return rc;
-            continue;
-        }
-        snprintf(name, sizeof name, "%s%s", prefix, r->name);
-        gguf_add_tensor(s->w, name, s->mix.type[r->role], r->n_dims, ne);
-        if (quant_row_bytes(s->mix.type[r->role], n, &bytes)) s->n_bytes += bytes;
-        s->n_weights += n;
+    int rc = 0;
+    for (const struct row *r = rows; !rc && r->name; r++) {
+        struct synth_tensor t = {.role = r->role,
+                                 .type = s->mix.type[r->role],
+                                 .ne = {1, 1, 1},
+                                 .n_dims = r->n_dims,
+                                 .fill = r->fill,
+                                 .deviation = r->deviation};
+        for (int d = 0; d < r->n_dims; d++) t.ne[d] = s->size[r->ne[d]];
+        snprintf(t.name, sizeof t.name, "%s%s", prefix, r->name);
+        rc = put_tensor(s, &t, is_data, e);
     }
-    return 0;
+    return rc;
 }
 
 static const struct row *const *rows_of(char kind) {
@@ -457,7 +462,10 @@ static const struct row *const *rows_of(char kind) {
 }
 
 static int walk(struct synth *s, bool is_data, struct err *e) {
-    int rc = walk_rows(s, global_rows, "", is_data, e);
+    int rc = 0;
+    for (size_t i = 0; !rc && i < s->n_planned; i++) rc = put_tensor(s, &s->planned[i], is_data, e);
+    if (s->family) return rc;
+    rc = walk_rows(s, global_rows, "", is_data, e);
     for (uint32_t il = 0; il < s->shape.n_layer; il++) {
         char prefix[24];
         snprintf(prefix, sizeof prefix, "blk.%" PRIu32 ".", il);
@@ -486,13 +494,15 @@ static int choose(struct synth *s, const struct synth_options *o, struct err *e)
         if (strcmp(shapes[i].name, o->shape) == 0) shape = &shapes[i];
     for (size_t i = 0; i < sizeof mixes / sizeof mixes[0]; i++)
         if (strcmp(mixes[i].name, o->mix) == 0) mix = &mixes[i];
-    if (!shape)
+    s->family = synth_family_find(o->shape);
+    if (!shape && !s->family)
         return err_set(e, CHIMERE_EINVAL, "shape: expected one of " SYNTH_SHAPES ", got '%s'",
                        o->shape);
     if (!mix)
         return err_set(e, CHIMERE_EINVAL, "mix: expected one of " SYNTH_MIXES ", got '%s'", o->mix);
-    s->shape = *shape;
     s->mix = *mix;
+    if (!shape) return 0;
+    s->shape = *shape;
     if (o->n_layer) s->shape.n_layer = o->n_layer;
     if (o->n_expert) s->shape.n_expert = o->n_expert;
     if (o->n_vocab) s->shape.n_vocab = o->n_vocab;
@@ -505,6 +515,23 @@ static int choose(struct synth *s, const struct synth_options *o, struct err *e)
     return 0;
 }
 
+/* Rows that a type's blocks do not divide take one in blocks of 32, or floats. */
+static uint32_t fit_row(uint32_t type, uint64_t n) {
+    if (n % quant_traits(type)->block_elements == 0) return type;
+    return n % 32 ? QUANT_F32 : type == QUANT_Q6_K || type == QUANT_Q8_0 ? QUANT_Q8_0 : QUANT_Q4_0;
+}
+
+static int plan_family(struct synth *s, const struct synth_options *o, struct err *e) {
+    struct synth_sizes z = {o->n_layer, o->n_expert, o->n_vocab};
+    int rc = synth_family_plan(s->family, &z, s->w, &s->planned, &s->n_planned, e);
+    if (rc) return rc;
+    gguf_put_u32(s->w, "general.file_type", s->mix.file_type);
+    gguf_put_u32(s->w, "general.quantization_version", 2);
+    for (size_t i = 0; i < s->n_planned; i++)
+        s->planned[i].type = fit_row(s->mix.type[s->planned[i].role], s->planned[i].ne[0]);
+    return synth_put_vocab(s->w, z.n_vocab, e);
+}
+
 int synth_write(const struct synth_options *options, struct synth_result *result, struct err *e) {
     struct synth s = {.w = NULL};
     int rc = choose(&s, options, e);
@@ -513,7 +540,7 @@ int synth_write(const struct synth_options *options, struct synth_result *result
     rng_seed(&s.rng, 1);
     s.tile = mem_alloc(TILE_BYTES);
     if (!s.tile) rc = err_set(e, CHIMERE_ENOMEM, "%s: out of memory", options->out);
-    if (!rc) rc = put_keys(&s, e);
+    if (!rc) rc = s.family ? plan_family(&s, options, e) : put_keys(&s, e);
     if (!rc) rc = walk(&s, false, e);
     progress_begin("write", s.n_bytes, true);
     if (!rc) rc = walk(&s, true, e);
@@ -521,6 +548,7 @@ int synth_write(const struct synth_options *options, struct synth_result *result
     if (rc) gguf_writer_abort(s.w);
     else rc = gguf_writer_close(s.w, e);
     mem_free(s.tile);
+    mem_free(s.planned);
     *result = (struct synth_result){s.n_weights, s.n_bytes};
     return rc;
 }

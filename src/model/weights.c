@@ -329,6 +329,18 @@ static void prepare_one(struct binder *b, struct weight *m, char **at) {
     *at += n;
 }
 
+/* What layer il reads of a block that stands in an earlier layer. */
+static uint64_t shared_bytes(const struct binder *b, int32_t il) {
+    int32_t back = b->hp->layer[il].share_back;
+    const struct layer_weights *l = &b->w->layer[il - back];
+    const struct weight *m[] = {&l->attn.q,   &l->attn.k, &l->attn.v,  &l->attn.out,
+                                &l->ffn.gate, &l->ffn.up, &l->ffn.down};
+    uint64_t n = 0;
+    for (size_t i = 0; back && i < sizeof m / sizeof *m; i++)
+        if (m[i]->data) n += weight_bytes(m[i]);
+    return n;
+}
+
 static int prepare_all(struct binder *b, bool quiet) {
     struct weight *m[MAX_MATRICES];
     uint64_t total = 0, done = 0;
@@ -366,6 +378,7 @@ static int prepare_all(struct binder *b, bool quiet) {
         }
     }
     if (!quiet) progress_end();
+    for (int32_t il = 0; il < b->hp->n_layer; il++) b->w->bytes_per_tok += shared_bytes(b, il);
     return 0;
 }
 

@@ -13,6 +13,8 @@
 #include "convert/synth.h"
 #include "format/gguf.h"
 #include "format/quant.h"
+#include "kernels/cpu/cpu.h"
+#include "model/forward.h"
 
 static char path[64];
 
@@ -94,6 +96,52 @@ static void shapes_are_the_published_ones(void **state) {
     gguf_close(g);
 }
 
+/* Small shapes of families are read by the loader, whole or cut, and give finite logits. */
+static void families_run(void **state) {
+    (void)state;
+    static const struct {
+        const char *name;
+        uint32_t n_layer; /* at least one of each kind */
+    } shapes[] = {{"mamba-mini", 2},     {"mamba2-mini", 2}, {"nemotron-mini", 5},
+                  {"falcon-h1-mini", 2}, {"jamba-mini", 5},  {"zamba2-mini", 9},
+                  {"hymba-mini", 3}};
+    struct err e = {0};
+    struct dev *dev;
+    assert_int_equal(cpu_open(&dev, 2, CPU_ISA_BEST, &e), 0);
+    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
+        gguf_close(make(shapes[i].name, i % 2 ? "q4km" : "q4_0", shapes[i].n_layer, 4, 512));
+        struct model *m;
+        struct seq_pool *pool;
+        struct seq *s;
+        struct forward *f;
+        if (model_open(&m, path, dev, true, &e)) fail_msg("%s: %s", shapes[i].name, e.text);
+        const struct seq_pool_params p = {
+            .n_slot = 1, .n_ctx = 64, .k_type = QUANT_F16, .v_type = QUANT_F16};
+        if (seq_pool_new(&pool, m, &p, &e)) fail_msg("%s", e.text);
+        if (forward_new(&f, m, pool, 20, 1, &e)) fail_msg("%s", e.text);
+        if (seq_new(&s, pool, &e)) fail_msg("%s", e.text);
+        int32_t tokens[20];
+        for (int32_t t = 0; t < 20; t++) tokens[t] = 7 * t + 1;
+        const struct run run = {.seq = s, .tokens = tokens, .n_tok = 20, .want = WANT_LAST};
+        const float *logits;
+        if (forward_run(f, &run, 1, &logits, &e)) fail_msg("%s", e.text);
+        double squares = 0;
+        for (int32_t t = 0; t < 512; t++) squares += (double)logits[t] * (double)logits[t];
+        double rms = sqrt(squares / 512);
+        if (!(rms > 0.2 && rms < 5)) fail_msg("%s: logits of %g", shapes[i].name, rms);
+        seq_free(s);
+        forward_free(f);
+        seq_pool_free(pool);
+        model_close(m);
+    }
+    dev->ops->close(dev);
+    struct synth_result r;
+    assert_int_equal(
+        synth_write(&(struct synth_options){"zamba2-mini", "q8", path, 13, 0, 0}, &r, &e),
+        CHIMERE_EINVAL);
+    assert_non_null(strstr(e.text, "at most 12"));
+}
+
 static void wrong_options_are_refused(void **state) {
     (void)state;
     struct synth_result r;
@@ -116,6 +164,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(weights_have_the_wanted_spread),
         cmocka_unit_test(shapes_are_the_published_ones),
+        cmocka_unit_test(families_run),
         cmocka_unit_test(wrong_options_are_refused),
     };
     int failed = cmocka_run_group_tests(tests, NULL, NULL);
