@@ -1,4 +1,4 @@
-/* test_engine.c: the sampler chain, scheduling over a weightless model, speculation's exactness. */
+/* test_engine.c: scheduling over a weightless model, speculation's exactness. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -9,260 +9,16 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "base/rng.h"
 #include "engine/lm.h"
 #include "engine/spec.h"
 
 enum { VOCAB = 40, EOS = 0 };
-
-/* ---- sampler ---- */
-
-static struct sampler *new_sampler(const struct sampler_params *p) {
-    struct sampler *s;
-    struct err e = {0};
-    if (sampler_new(&s, p, VOCAB, NULL, &e)) fail_msg("%s", e.text);
-    return s;
-}
 
 static void neutral(struct sampler_params *p) {
     sampler_defaults(p);
     p->temperature = 1;
     p->top_k = 0;
     p->top_p = 1;
-}
-
-static void fill_logits(float *x, uint64_t seed) {
-    struct rng r;
-    rng_seed(&r, seed);
-    for (int i = 0; i < VOCAB; i++) x[i] = (float)(3 * rng_normal(&r));
-}
-
-/* Draws n tokens and compares their counts with the distribution p by chi-square (p = 0.0001). */
-static void check_distribution(const struct sampler_params *params, const float *logits,
-                               const double *p) {
-    enum { N = 20000 };
-    int count[VOCAB] = {0}, df = -1;
-    struct sampler *s = new_sampler(params);
-    for (int i = 0; i < N; i++) count[sampler_pick(s, logits, NULL)]++;
-    sampler_free(s);
-    double chi = 0, rest_p = 0;
-    int rest = 0;
-    for (int i = 0; i < VOCAB; i++) {
-        if (p[i] == 0) assert_int_equal(count[i], 0);
-        if (p[i] * N < 8) { /* rare ones together */
-            rest_p += p[i];
-            rest += count[i];
-            continue;
-        }
-        chi += (count[i] - p[i] * N) * (count[i] - p[i] * N) / (p[i] * N);
-        df++;
-    }
-    if (rest_p * N >= 8) {
-        chi += (rest - rest_p * N) * (rest - rest_p * N) / (rest_p * N);
-        df++;
-    }
-    if (df < 1) return;
-    double limit =
-        df * pow(1 - 2.0 / (9 * df) + 3.72 * sqrt(2.0 / (9 * df)), 3); /* Wilson-Hilferty */
-    if (chi > limit) fail_msg("chi-square %.1f with %d degrees of freedom", chi, df);
-}
-
-static void softmax(const float *x, double t, double *p) {
-    double max = -INFINITY, sum = 0;
-    for (int i = 0; i < VOCAB; i++) max = x[i] > max ? x[i] : max;
-    for (int i = 0; i < VOCAB; i++) sum += p[i] = exp((x[i] - max) / t);
-    for (int i = 0; i < VOCAB; i++) p[i] /= sum;
-}
-
-static void keep(double *p, const bool *in) {
-    double sum = 0;
-    for (int i = 0; i < VOCAB; i++) sum += p[i] *= in[i];
-    for (int i = 0; i < VOCAB; i++) p[i] /= sum;
-}
-
-/* Rank of token i: how many are likelier. */
-static int rank_of(const float *x, int i) {
-    int r = 0;
-    for (int k = 0; k < VOCAB; k++) r += x[k] > x[i] || (x[k] == x[i] && k < i);
-    return r;
-}
-
-static void draws_follow_the_definitions(void **state) {
-    (void)state;
-    for (uint64_t seed = 1; seed <= 3; seed++) {
-        float x[VOCAB];
-        double p[VOCAB], q[VOCAB];
-        bool in[VOCAB];
-        struct sampler_params sp;
-        fill_logits(x, seed);
-        neutral(&sp);
-        sp.seed = seed;
-        softmax(x, 1, p);
-        check_distribution(&sp, x, p);
-
-        neutral(&sp);
-        sp.temperature = 2.5f;
-        softmax(x, 2.5, q);
-        check_distribution(&sp, x, q);
-
-        neutral(&sp);
-        sp.top_k = 5;
-        memcpy(q, p, sizeof q);
-        for (int i = 0; i < VOCAB; i++) in[i] = rank_of(x, i) < 5;
-        keep(q, in);
-        check_distribution(&sp, x, q);
-
-        neutral(&sp);
-        sp.top_p = 0.6f;
-        memcpy(q, p, sizeof q);
-        for (int i = 0; i < VOCAB; i++) { /* in, while what is likelier sums to less than 0.6 */
-            double before = 0;
-            for (int k = 0; k < VOCAB; k++) before += rank_of(x, k) < rank_of(x, i) ? p[k] : 0;
-            in[i] = before < 0.6;
-        }
-        keep(q, in);
-        check_distribution(&sp, x, q);
-
-        neutral(&sp);
-        sp.min_p = 0.1f;
-        double best = 0;
-        for (int i = 0; i < VOCAB; i++) best = p[i] > best ? p[i] : best;
-        memcpy(q, p, sizeof q);
-        for (int i = 0; i < VOCAB; i++) in[i] = p[i] >= 0.1 * best;
-        keep(q, in);
-        check_distribution(&sp, x, q);
-
-        neutral(&sp);
-        sp.top_n_sigma = 1;
-        double mean = 0, var = 0, max = -INFINITY;
-        for (int i = 0; i < VOCAB; i++) mean += x[i] / VOCAB;
-        for (int i = 0; i < VOCAB; i++) var += (x[i] - mean) * (x[i] - mean) / VOCAB;
-        for (int i = 0; i < VOCAB; i++) max = x[i] > max ? x[i] : max;
-        memcpy(q, p, sizeof q);
-        for (int i = 0; i < VOCAB; i++) in[i] = x[i] >= max - sqrt(var);
-        keep(q, in);
-        check_distribution(&sp, x, q);
-
-        neutral(&sp);
-        const struct logit_bias bias[] = {{3, 2.0f}, {7, -INFINITY}};
-        sp.bias = bias;
-        sp.n_bias = 2;
-        float y[VOCAB];
-        memcpy(y, x, sizeof y);
-        y[3] += 2;
-        y[7] = -INFINITY;
-        softmax(y, 1, q);
-        check_distribution(&sp, x, q);
-    }
-}
-
-static void greedy_takes_the_largest_and_the_lower_id(void **state) {
-    (void)state;
-    float x[VOCAB];
-    struct sampler_params sp;
-    struct sampler_probs probs;
-    neutral(&sp);
-    sp.temperature = 0;
-    sp.n_probs = 3;
-    fill_logits(x, 9);
-    x[11] = x[30] = 20;
-    struct sampler *s = new_sampler(&sp);
-    assert_int_equal(sampler_pick(s, x, &probs), 11);
-    double p[VOCAB];
-    softmax(x, 1, p);
-    assert_true(fabs(probs.chosen - log(p[11])) < 1e-5);
-    assert_int_equal(probs.n, 3);
-    assert_int_equal(probs.ids[0], 11);
-    assert_int_equal(probs.ids[1], 30);
-    assert_true(probs.logprobs[2] <= probs.logprobs[1]);
-    x[5] = NAN;
-    assert_int_equal(sampler_pick(s, x, NULL), CHIMERE_ENUMERIC);
-    x[5] = INFINITY;
-    assert_int_equal(sampler_pick(s, x, NULL), CHIMERE_ENUMERIC);
-    sampler_free(s);
-}
-
-static void penalties_do_their_arithmetic(void **state) {
-    (void)state;
-    float x[VOCAB] = {0};
-    struct sampler_params sp;
-    neutral(&sp);
-    sp.temperature = 0;
-    sp.repeat_penalty = 2;
-    sp.frequency_penalty = 0.5f;
-    sp.presence_penalty = 0.25f;
-    x[4] = 10; /* 10 / 2 - 2 * 0.5 - 0.25 = 3.75 after two occurrences */
-    x[5] = 3.7f;
-    struct sampler *s = new_sampler(&sp);
-    assert_int_equal(sampler_pick(s, x, NULL), 4);
-    sampler_accept(s, 4);
-    sampler_accept(s, 4);
-    assert_int_equal(sampler_pick(s, x, NULL), 4);
-    x[5] = 3.8f;
-    assert_int_equal(sampler_pick(s, x, NULL), 5);
-    sampler_free(s);
-
-    neutral(&sp);
-    sp.temperature = 0;
-    sp.dry_multiplier = 1;
-    sp.dry_allowed_length = 2;
-    s = new_sampler(&sp);
-    const int32_t text[] = {1, 2, 3, 9, 1, 2, 3};
-    struct err e;
-    assert_int_equal(sampler_prime(s, text, 7, &e), 0);
-    float y[VOCAB] = {0};
-    y[9] = 1.7f; /* would continue a match of three: minus 1.75^(3 - 2) */
-    y[8] = 0.1f;
-    assert_int_equal(sampler_pick(s, y, NULL), 8);
-    y[9] = 1.9f;
-    assert_int_equal(sampler_pick(s, y, NULL), 9);
-    sampler_free(s);
-}
-
-static void thinking_ends_at_its_budget(void **state) {
-    (void)state;
-    float x[VOCAB] = {0};
-    x[20] = 9;
-    static const int32_t open[] = {30}, close[] = {31, 32};
-    struct sampler_params sp;
-    neutral(&sp);
-    sp.temperature = 0;
-    sp.think_budget = 3;
-    sp.think_start = open;
-    sp.n_think_start = 1;
-    sp.think_end = close;
-    sp.n_think_end = 2;
-    sp.in_think = true;
-    struct sampler *s = new_sampler(&sp);
-    static const int32_t want[] = {20, 20, 20, 31, 32, 20, 20, 20, 20, 20};
-    for (int i = 0; i < 10; i++) {
-        int32_t t = sampler_pick(s, x, NULL);
-        assert_int_equal(t, want[i]);
-        sampler_accept(s, t);
-    }
-    sampler_accept(s, 30); /* a second block gets its own budget */
-    for (int i = 0; i < 6; i++) {
-        int32_t t = sampler_pick(s, x, NULL);
-        assert_int_equal(t, want[i]);
-        sampler_accept(s, t);
-    }
-    sampler_free(s);
-}
-
-static void bad_parameters_are_refused_by_name(void **state) {
-    (void)state;
-    struct sampler_params sp;
-    struct err e = {0};
-    neutral(&sp);
-    sp.top_p = NAN;
-    assert_int_equal(sampler_check(&sp, VOCAB, &e), CHIMERE_EINVAL);
-    assert_non_null(strstr(e.text, "top_p"));
-    neutral(&sp);
-    const struct logit_bias bias = {VOCAB, 1};
-    sp.bias = &bias;
-    sp.n_bias = 1;
-    assert_int_equal(sampler_check(&sp, VOCAB, &e), CHIMERE_EINVAL);
-    assert_non_null(strstr(e.text, "logit_bias"));
 }
 
 /* ---- engine over the weightless model ---- */
@@ -432,11 +188,6 @@ static void ngrams_find_the_longest_match(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(draws_follow_the_definitions),
-        cmocka_unit_test(greedy_takes_the_largest_and_the_lower_id),
-        cmocka_unit_test(penalties_do_their_arithmetic),
-        cmocka_unit_test(thinking_ends_at_its_budget),
-        cmocka_unit_test(bad_parameters_are_refused_by_name),
         cmocka_unit_test(texts_do_not_depend_on_company_or_drafts),
         cmocka_unit_test(jobs_end_as_they_should),
         cmocka_unit_test(drafting_stops_where_it_loses),

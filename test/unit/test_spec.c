@@ -1,0 +1,288 @@
+/* test_spec.c: drafting changes what an answer costs, never which answers come how often: four tokens in a
+ * row against their joint distribution, over a weightless model and over chimere-nano. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include <math.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "base/rng.h"
+#include "chi.h"
+#include "engine/lm.h"
+#include "kernels/cpu/cpu.h"
+#include "model/vocab.h"
+
+enum { LENGTH = 4, MAX_TEXT = 100 };
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+enum { N_FAKE = 1000, N_NANO = 40 };
+#else
+enum { N_FAKE = 15000, N_NANO = 500 };
+#endif
+
+struct text {
+    int32_t tokens[MAX_TEXT];
+    int32_t n;
+    struct sampler_probs probs;
+};
+
+static bool collect(struct job *j, int32_t token, bool is_end, const struct sampler_probs *probs) {
+    (void)is_end;
+    struct text *t = j->ud;
+    t->tokens[t->n++] = token;
+    if (probs) t->probs = *probs;
+    return true;
+}
+static void ended(struct job *j) { (void)j; }
+
+static void run(struct engine *g, const int32_t *prompt, int32_t n_prompt, int32_t n,
+                const struct sampler_params *sp, struct text *t) {
+    struct err e = {0};
+    struct job j = {.prompt = prompt,
+                    .n_prompt = n_prompt,
+                    .max_tokens = n,
+                    .sampling = *sp,
+                    .on_token = collect,
+                    .on_done = ended,
+                    .ud = t};
+    t->n = 0;
+    if (engine_run(g, &j, &e)) fail_msg("%s", e.text);
+    assert_int_equal(t->n, n);
+}
+
+/* ---- the weightless model: prompt lookup drafts ---- */
+
+enum { VOCAB = 6, N_PROMPT = 200, N_JOINT = VOCAB * VOCAB * VOCAB * VOCAB };
+
+static const struct lm_fake_params fake_params = {
+    .n_vocab = VOCAB, .eos = 0, .n_ctx = 1024, .n_seq = 1};
+static const double temperature = 4, nano_temperature = 2.5;
+
+/* p[VOCAB] behind prompt and text, by running just that. */
+static void fake_next(const int32_t *prompt, const int32_t *text, int32_t n, double *p) {
+    struct lm *lm;
+    struct seq *s;
+    const float *row;
+    int32_t all[N_PROMPT + LENGTH];
+    memcpy(all, prompt, N_PROMPT * sizeof *all);
+    if (n) memcpy(all + N_PROMPT, text, (size_t)n * sizeof *all);
+    assert_int_equal(lm_open_fake(&lm, &fake_params, NULL), 0);
+    assert_int_equal(lm->ops->seq_new(lm, &s, NULL), 0);
+    const struct run r = {.seq = s, .tokens = all, .n_tok = N_PROMPT + n, .want = WANT_LAST};
+    assert_int_equal(lm->ops->run(lm, &r, 1, &row, NULL), 0);
+    double sum = 0;
+    for (int i = 0; i < VOCAB; i++) sum += p[i] = exp(row[i] / temperature);
+    for (int i = 0; i < VOCAB; i++) p[i] /= sum;
+    lm->ops->seq_free(lm, s);
+    lm->ops->close(lm);
+}
+
+static void fill_joint(const int32_t *prompt, int32_t *text, int32_t n, double before, int at,
+                       double *joint) {
+    double p[VOCAB];
+    if (n == LENGTH) {
+        joint[at] = before;
+        return;
+    }
+    fake_next(prompt, text, n, p);
+    for (int32_t i = 0; i < VOCAB; i++) {
+        text[n] = i;
+        fill_joint(prompt, text, n + 1, before * p[i], at * VOCAB + i, joint);
+    }
+}
+
+static void looked_up_drafts_leave_the_distribution_alone(void **state) {
+    (void)state;
+    static double joint[N_JOINT];
+    static int count[N_JOINT];
+    int32_t prompt[N_PROMPT], scratch[LENGTH];
+    struct rng rng;
+    rng_seed(&rng, 5);
+    for (int i = 0; i < N_PROMPT; i++) prompt[i] = (int32_t)(rng_uniform(&rng) * VOCAB);
+    fill_joint(prompt, scratch, 0, 1, 0, joint);
+    struct engine_params p;
+    struct engine *g;
+    struct lm *lm;
+    struct text t;
+    engine_defaults(&p);
+    p.n_ctx = 1024;
+    p.deterministic = true; /* drafts always */
+    assert_int_equal(lm_open_fake(&lm, &fake_params, NULL), 0);
+    assert_int_equal(engine_new_over(&g, lm, NULL, &p, NULL), 0);
+    struct sampler_params sp;
+    sampler_defaults(&sp);
+    sp.temperature = (float)temperature;
+    sp.top_k = 0;
+    sp.top_p = 1;
+    for (int i = 0; i < N_FAKE; i++) {
+        sp.seed = (uint64_t)i;
+        run(g, prompt, N_PROMPT, LENGTH, &sp, &t);
+        int at = 0;
+        for (int k = 0; k < LENGTH; k++) at = at * VOCAB + t.tokens[k];
+        count[at]++;
+    }
+    struct engine_totals totals;
+    engine_totals(g, &totals);
+    assert_true(totals.n_drafted > N_FAKE); /* and both outcomes are frequent */
+    assert_true(totals.n_accepted > totals.n_drafted / 20);
+    assert_true(totals.n_accepted < totals.n_drafted * 19 / 20);
+    engine_free(g);
+    chi_check(count, joint, N_JOINT, N_FAKE);
+}
+
+/* ---- chimere-nano: its prediction block drafts ---- */
+
+enum { KEEP = 3, N_NANO_JOINT = KEEP * KEEP * KEEP * KEEP };
+
+static struct {
+    struct dev *dev;
+    struct model *m;
+    struct tok *tok;
+    int32_t ids[MAX_TEXT];
+    int32_t n_ids;
+} nano;
+
+static int open_nano(void **state) {
+    (void)state;
+    struct err e = {0};
+    int32_t *ids = NULL;
+    size_t n = 0;
+    static const char text[] =
+        "<|im_start|>user\nTell me a story.<|im_end|>\n<|im_start|>assistant\n"
+        "<think>\n\n</think>\n\nIn a little house near the shop";
+    if (cpu_open(&nano.dev, 2, CPU_ISA_BEST, &e) ||
+        model_open(&nano.m, TEST_NANO, nano.dev, true, &e) ||
+        vocab_load(&nano.tok, nano.m->gguf, &e) ||
+        tok_encode(nano.tok, text, sizeof text - 1, true, false, &ids, &n, &e) ||
+        n > MAX_TEXT - LENGTH) {
+        print_error("%s\n", e.text);
+        return 1;
+    }
+    memcpy(nano.ids, ids, n * sizeof *ids);
+    nano.n_ids = (int32_t)n;
+    mem_free(ids);
+    return 0;
+}
+
+static int close_nano(void **state) {
+    (void)state;
+    tok_free(nano.tok);
+    model_close(nano.m);
+    nano.dev->ops->close(nano.dev);
+    return 0;
+}
+
+static struct engine *nano_engine(bool speculate) {
+    struct engine_params p;
+    struct engine *g;
+    struct err e = {0};
+    engine_defaults(&p);
+    p.n_ctx = 512;
+    p.speculate = speculate;
+    p.deterministic = true;
+    /* without a tokenizer no token ends a text */
+    if (engine_new(&g, nano.m, NULL, &p, &e)) fail_msg("%s", e.text);
+    return g;
+}
+
+/* The KEEP likeliest tokens behind the text and their shares, from an engine that never drafts. */
+struct node {
+    int32_t ids[KEEP];
+    double p[KEEP];
+};
+static struct node tree[1 + KEEP + KEEP * KEEP + KEEP * KEEP * KEEP];
+
+static void fill_tree(struct engine *plain, int32_t *text, int32_t n, int at, double before,
+                      double *joint) {
+    if (n == LENGTH) {
+        joint[at - (int)(sizeof tree / sizeof *tree)] = before;
+        return;
+    }
+    struct sampler_params sp;
+    struct text t;
+    sampler_defaults(&sp);
+    sp.temperature = 0;
+    sp.n_probs = KEEP;
+    run(plain, text, nano.n_ids + n, 1, &sp, &t);
+    struct node *node = &tree[at];
+    double sum = 0;
+    for (int i = 0; i < KEEP; i++) sum += exp(t.probs.logprobs[i] / nano_temperature);
+    for (int i = 0; i < KEEP; i++) {
+        node->ids[i] = t.probs.ids[i];
+        node->p[i] = exp(t.probs.logprobs[i] / nano_temperature) / sum;
+        text[nano.n_ids + n] = node->ids[i];
+        fill_tree(plain, text, n + 1, at * KEEP + 1 + i, before * node->p[i], joint);
+    }
+}
+
+static void predicted_drafts_leave_the_distribution_alone(void **state) {
+    (void)state;
+    static double joint[N_NANO_JOINT];
+    static int count[N_NANO_JOINT];
+    int32_t text[MAX_TEXT];
+    memcpy(text, nano.ids, sizeof text);
+    struct engine *plain = nano_engine(false);
+    fill_tree(plain, text, 0, 0, 1, joint);
+    engine_free(plain);
+    struct engine *g = nano_engine(true);
+    struct sampler_params sp;
+    struct text t;
+    sampler_defaults(&sp);
+    sp.temperature = (float)nano_temperature;
+    sp.top_k = KEEP;
+    sp.top_p = 1;
+    for (int i = 0; i < N_NANO; i++) {
+        sp.seed = (uint64_t)i;
+        run(g, nano.ids, nano.n_ids, LENGTH, &sp, &t);
+        int at = 0;
+        for (int k = 0; k < LENGTH; k++) {
+            int which = 0;
+            while (which < KEEP && tree[at].ids[which] != t.tokens[k]) which++;
+            if (which == KEEP) fail_msg("token %d is none of the %d likeliest", t.tokens[k], KEEP);
+            at = at * KEEP + 1 + which;
+        }
+        count[at - (int)(sizeof tree / sizeof *tree)]++;
+    }
+    struct engine_totals totals;
+    engine_totals(g, &totals);
+    assert_true(totals.n_drafted > N_NANO / 2);
+    assert_true(totals.n_accepted > totals.n_drafted / 20);
+    assert_true(totals.n_accepted < totals.n_drafted * 19 / 20);
+    engine_free(g);
+    chi_check(count, joint, N_NANO_JOINT, N_NANO);
+}
+
+/* Stronger than the same distribution: one seed gives one text, drafted or not. */
+static void a_seed_gives_one_text(void **state) {
+    (void)state;
+    struct engine *g[2] = {nano_engine(false), nano_engine(true)};
+    struct sampler_params sp;
+    sampler_defaults(&sp);
+    for (int i = 0; i < 8; i++) {
+        struct text t[2];
+        sp.seed = (uint64_t)i;
+        sp.temperature = i % 4 == 0 ? 0 : 0.6f + 0.2f * (float)(i % 4);
+        for (int how = 0; how < 2; how++) {
+            run(g[how], nano.ids, nano.n_ids, MAX_TEXT - 1, &sp, &t[how]);
+        }
+        assert_memory_equal(t[0].tokens, t[1].tokens, (MAX_TEXT - 1) * sizeof *t[0].tokens);
+    }
+    struct engine_totals totals;
+    engine_totals(g[1], &totals);
+    assert_true(totals.n_accepted > 0);
+    engine_free(g[0]);
+    engine_free(g[1]);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(looked_up_drafts_leave_the_distribution_alone),
+        cmocka_unit_test_setup_teardown(predicted_drafts_leave_the_distribution_alone, open_nano,
+                                        close_nano),
+        cmocka_unit_test_setup_teardown(a_seed_gives_one_text, open_nano, close_nano),
+    };
+    mem_guard_arm(true);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
