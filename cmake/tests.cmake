@@ -73,6 +73,7 @@ foreach(source ${bench_sources})
   get_filename_component(name ${source} NAME_WE)
   add_executable(${name} ${source})
   target_link_libraries(${name} PRIVATE libchimere)
-  target_compile_definitions(${name} PRIVATE TEST_DATA="${CMAKE_SOURCE_DIR}/test/data")
+  target_compile_definitions(${name} PRIVATE TEST_DATA="${CMAKE_SOURCE_DIR}/test/data"
+    TEST_NANO="${CMAKE_BINARY_DIR}/chimere-nano.gguf")
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY test)
 endforeach()

@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "cli/chat_args.h"
+#include "cli/odo_args.h"
 #include "serve/serve.h"
 
 const struct cfg_opt serve_options[] = {
@@ -37,6 +38,9 @@ const struct cfg_opt serve_options[] = {
     {"ping", 0, CFG_INT, "SECONDS", "10", 1, 1 << 20, NULL, "silence of a stream before a ping"},
     {"grace", 0, CFG_INT, "SECONDS", "10", 0, 3600, NULL, "time for running answers when stopping"},
     {"think", 0, CFG_BOOL, NULL, "false", 0, 0, NULL, "models think unless the request says no"},
+    {"odo", 0, CFG_BOOL, NULL, "true", 0, 0, NULL,
+     "the orchestrator beside the model, as model \"odo\"; --no-odo"},
+    ODO_OPTIONS,
     {0}};
 
 /* Text of a file given by an option, or NULL; owned. */
@@ -96,9 +100,14 @@ static int serve_model(struct chat_rig *r, const struct cfg *c, struct serve_par
     name_of(c, name, sizeof name);
     int rc = ask_local_new(&backend, &model, name, e);
     if (rc) return rc;
-    p->backends = &backend;
+    struct ask_backend *all[2 + ODO_MAX_NAMES] = {backend};
+    struct odo_rig odo = {0};
+    p->backends = all;
     p->n_backend = 1;
-    rc = serve_open(&s, p, e);
+    if (cfg_bool(c, "odo")) rc = odo_rig_open(&odo, c, backend, e);
+    for (int i = 0; !rc && i < ODO_MAX_NAMES && odo.odo && odo_backend(odo.odo, i); ++i)
+        all[p->n_backend++] = odo_backend(odo.odo, i);
+    if (!rc) rc = serve_open(&s, p, e);
     if (!rc) {
         printf("%s listens on http%s://%s:%d (model %s, %d answers at once)\n", "chimere",
                p->tls_cert ? "s" : "", p->host, serve_port(s), backend->name, model.n_seq);
@@ -107,6 +116,7 @@ static int serve_model(struct chat_rig *r, const struct cfg *c, struct serve_par
         log_info("stopping");
         serve_close(s);
     }
+    odo_rig_close(&odo);
     backend->ops->close(backend);
     return rc;
 }

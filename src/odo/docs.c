@@ -116,11 +116,13 @@ static bool has_word(const char *text, const char *word) {
     return false;
 }
 
+/* A word that no document has says little about which one is meant: it may be the question's own wording. */
 static double rarity(struct docs *d, const char *word) {
     char quoted[WORDS_MAX_BYTES + 4];
     snprintf(quoted, sizeof quoted, "\"%s\"", word);
     int64_t n = store_doc_count(d->store, quoted, COUNT_MOST, NULL);
-    return log(1 + (double)COUNT_MOST / (1 + (double)(n < 0 ? 0 : n)));
+    double r = log(1 + (double)COUNT_MOST / (1 + (double)(n < 0 ? 0 : n)));
+    return n > 0 ? r : 0.3 * r;
 }
 
 static double coverage(const struct words *w, const double *rare, const struct docs_hit *h) {
@@ -143,12 +145,15 @@ static double coverage(const struct words *w, const double *rare, const struct d
         }
     }
     double total = 0, found = 0;
+    bool any = false; /* numbers alone are no subject: every sum would find a page that has them */
     for (size_t i = 0; i < w->n; ++i) {
         total += rare[i];
-        if (!all.failed && has_word(all.p, w->v[i])) found += rare[i];
+        if (all.failed || !has_word(all.p, w->v[i])) continue;
+        found += rare[i];
+        any |= w->v[i][strspn(w->v[i], "0123456789")] != 0;
     }
     buf_fini(&all);
-    return total > 0 ? found / total : 0;
+    return any ? found / total : 0;
 }
 
 static int take(void *ud, const struct store_chunk *c) {

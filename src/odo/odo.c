@@ -183,8 +183,9 @@ static int prepare(struct ask_backend *b, const struct ask *a, const struct ask_
         json_object_set_new(r->record, "decision",
                             a->messages ? odo_decision_json(r) : json_null());
     /* the prompt is read once here also where it will grow: what is wrong with it is told now */
-    if (!rc) rc = o->p.backend->ops->prepare(o->p.backend, a, sink, &r->direct, n_prompt, e);
-    if (!rc && !is_direct(r)) {
+    if (!rc && o->p.backend)
+        rc = o->p.backend->ops->prepare(o->p.backend, a, sink, &r->direct, n_prompt, e);
+    if (!rc && r->direct && !is_direct(r)) {
         o->p.backend->ops->free(r->direct);
         r->direct = NULL;
     }
@@ -196,6 +197,8 @@ static int prepare(struct ask_backend *b, const struct ask *a, const struct ask_
 
 static int start(struct ask_run *base, struct err *e) {
     struct odo_run *r = run_of(base);
+    if (!r->odo->p.backend)
+        return err_set(e, CHIMERE_EUNSUPPORTED, "odo: there is no model to ask");
     if (r->direct) return r->direct->backend->ops->start(r->direct, e);
     if (++r->odo->n_run > ODO_MAX_RUNS) {
         --r->odo->n_run;
@@ -231,7 +234,7 @@ static const struct ask_ops ops = {prepare, start, cancel, free_run, render, clo
 
 static void add_front(struct odo *o, const char *route) {
     struct odo_front *f = &o->fronts[o->n_front++];
-    f->base = (struct ask_backend){.ops = &ops, .model = o->p.backend->model};
+    f->base = (struct ask_backend){.ops = &ops, .model = o->p.backend ? o->p.backend->model : NULL};
     f->odo = o;
     snprintf(f->route, sizeof f->route, "%s", route);
     snprintf(f->base.name, sizeof f->base.name, "odo%s%s", *route ? ":" : "", route);
@@ -291,7 +294,7 @@ static int ignore(void *ud, const struct ask_event *ev) {
 int odo_explain(struct odo *o, const struct ask *a, const char *route, json_t **out,
                 struct err *e) {
     *out = NULL;
-    struct odo_front front = {.base = {.ops = &ops, .model = o->p.backend->model}, .odo = o};
+    struct odo_front front = {.base = {.ops = &ops}, .odo = o};
     snprintf(front.route, sizeof front.route, "%s", route ? route : "");
     struct ask_sink sink = {ignore, NULL};
     struct ask_run *run;
@@ -304,8 +307,8 @@ int odo_explain(struct odo *o, const struct ask *a, const char *route, json_t **
         if (tool_find(o->p.tools, r->d.pipeline->tools.v[i]))
             json_array_append_new(tools, json_string(r->d.pipeline->tools.v[i]));
     json_object_set_new(d, "tools", tools);
-    json_object_set_new(d, "direct", json_boolean(r->direct != NULL));
-    json_object_set_new(d, "prompt_tokens", json_integer(n_prompt));
+    json_object_set_new(d, "direct", json_boolean(r->ask->messages && is_direct(r)));
+    if (n_prompt) json_object_set_new(d, "prompt_tokens", json_integer(n_prompt));
     if (*pipeline_problem(r->set))
         json_object_set_new(d, "problem", json_string(pipeline_problem(r->set)));
     run_fini(r);

@@ -24,10 +24,10 @@ struct store;
 struct web;
 struct odo;
 
-enum { ODO_MAX_RUNS = 256 };
+enum { ODO_MAX_RUNS = 256, ODO_MAX_NAMES = 65 };
 
 struct odo_params {              /* all borrowed until odo_close */
-    struct ask_backend *backend; /* who answers */
+    struct ask_backend *backend; /* who answers; NULL: odo_explain alone works, by rules */
     const char *pipelines;       /* folder; NULL: the one beside the program */
     bool watch;                  /* read it again when it changes */
     struct tool_set *tools; /* owned from now on, also on failure; NULL: the calculator alone */

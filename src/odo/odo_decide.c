@@ -152,9 +152,11 @@ static int find_intent(struct odo *o, struct odo_run *r, const char *pinned, boo
                                 .n_file = r->wish.n_file,
                                 .has_image = has_image,
                                 .budget_ms = o->p.intent_ms};
-    intent_decide(pipeline_rules(r->set), &q, o->p.intent_ms < 0 ? NULL : &judge, &d->intent);
+    bool rules_alone = o->p.intent_ms < 0 || !o->p.backend;
+    intent_decide(pipeline_rules(r->set), &q, rules_alone ? NULL : &judge, &d->intent);
     if (!strcmp(d->intent.route, "vision") && !o->p.can_see && !pipeline_find(r->set, "vision")) {
-        err_set(e, CHIMERE_EUNSUPPORTED, "messages: %s cannot see images", o->p.backend->name);
+        err_set(e, CHIMERE_EUNSUPPORTED, "messages: %s cannot see images",
+                o->p.backend ? o->p.backend->name : "the model");
         err_hint(e, "describe the image in words, or use a model that reads images");
         return CHIMERE_EUNSUPPORTED;
     }

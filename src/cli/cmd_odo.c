@@ -1,0 +1,214 @@
+/* cmd_odo.c: the orchestrator from the command line: what it would decide, its documents, one answer. */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "cli/chat_args.h"
+#include "cli/odo_args.h"
+#include "odo/call.h"
+#include "odo/pipeline.h"
+#include "store/doc.h"
+
+const struct cfg_opt odo_options[] = {
+    MODEL_OPTIONS,
+    CACHE_OPTIONS,
+    ENGINE_OPTIONS,
+    SAMPLING_OPTIONS,
+    ODO_OPTIONS,
+    {"collection", 0, CFG_STR, "NAME", NULL, 0, 0, NULL,
+     "of documents (index: default \"default\")"},
+    {"mode", 0, CFG_ENUM, "MODE", NULL, 0, 0, "fast|quality|ultra",
+     "ask, explain: instead of the one decided"},
+    {"route", 0, CFG_STR, "NAME", NULL, 0, 0, NULL, "ask, explain: this pipeline"},
+    {"n-predict", 'n', CFG_INT, "N", "0", 0, 1 << 30, NULL,
+     "ask: tokens at most; 0: up to the context"},
+    {"json", 0, CFG_BOOL, NULL, "false", 0, 0, NULL, "ask: one JSON object when done"},
+    {0}};
+
+static void print(json_t *o) {
+    json_dumpf(o, stdout, JSON_INDENT(2) | JSON_REAL_PRECISION(6));
+    putchar('\n');
+    json_decref(o);
+}
+
+static int question(struct ask *a, const struct cfg *c, struct err *e) {
+    const char *text = cfg_pos(c, 1);
+    if (!text || cfg_pos(c, 2))
+        return err_set(e, CHIMERE_EINVAL, "expected one question, in quotes");
+    ask_init(a);
+    json_t *wish = json_object();
+    if (cfg_str(c, "mode")) json_object_set_new(wish, "mode", json_string(cfg_str(c, "mode")));
+    if (cfg_str(c, "route")) json_object_set_new(wish, "route", json_string(cfg_str(c, "route")));
+    if (cfg_str(c, "collection"))
+        json_object_set_new(wish, "collection", json_string(cfg_str(c, "collection")));
+    a->extra = json_pack("{s:o}", "odo", wish);
+    a->messages = json_pack("[{s:s, s:s}]", "role", "user", "content", text);
+    return a->messages ? 0 : err_set(e, CHIMERE_EINVAL, "question: expected valid UTF-8");
+}
+
+static int explain(const struct cfg *c, struct err *e) {
+    struct odo_rig r;
+    struct ask a = {0};
+    json_t *d;
+    int rc = question(&a, c, e);
+    if (rc) return rc;
+    rc = odo_rig_open(&r, c, NULL, e);
+    if (!rc) {
+        rc = odo_explain(r.odo, &a, NULL, &d, e);
+        if (!rc) print(d);
+        odo_rig_close(&r);
+    }
+    ask_fini(&a);
+    return rc;
+}
+
+struct shown {
+    bool json;
+    json_t *notes;
+};
+
+static int on_event(void *ud, const struct ask_event *ev) {
+    struct shown *s = ud;
+    if (ev->kind == ASK_NOTE)
+        json_array_append_new(s->notes,
+                              json_pack("{s:s, s:o*}", "step", ev->name, "data",
+                                        json_loadb(ev->text, ev->n, JSON_DECODE_ANY, NULL)));
+    if (ev->kind == ASK_CHAT && ev->chat->kind == CHAT_CONTENT && !s->json) {
+        fwrite(ev->chat->text, 1, ev->chat->n, stdout);
+        fflush(stdout);
+    }
+    return 0;
+}
+
+static int answer(const struct cfg *c, struct odo *o, struct ask *a, struct err *e) {
+    struct shown s = {.json = cfg_bool(c, "json"), .notes = json_array()};
+    struct call call = {.backend = odo_backend(o, 0), .ask = a, .on_event = on_event, .ud = &s};
+    struct call_result out;
+    int rc = call_run(&call, &out, e);
+    if (!rc && s.json)
+        print(json_pack("{s:s#, s:s#, s:O, s:i}", "content", out.content.n ? out.content.p : "",
+                        (int)out.content.n, "reasoning", out.reasoning.n ? out.reasoning.p : "",
+                        (int)out.reasoning.n, "steps", s.notes, "n_generated",
+                        (int)out.stats.n_generated));
+    else if (!rc) putchar('\n');
+    call_fini(&out);
+    json_decref(s.notes);
+    return rc;
+}
+
+static int ask_one(const struct cfg *c, struct err *e) {
+    struct chat_rig rig;
+    struct odo_rig r;
+    struct ask a = {0};
+    int rc = question(&a, c, e);
+    if (rc) return rc;
+    rc = chat_rig_open(&rig, c, 2, e);
+    if (rc) {
+        ask_fini(&a);
+        return rc;
+    }
+    struct ask_model model = {.m = rig.m,
+                              .engine = rig.engine,
+                              .tok = rig.tok,
+                              .template = rig.template,
+                              .loras = rig.loras,
+                              .n_lora = rig.n_lora,
+                              .n_seq = 2};
+    struct ask_backend *backend = NULL;
+    chat_rig_sampling(&rig, c, false, &a.sampling);
+    a.max_tokens = (int32_t)cfg_int(c, "n-predict");
+    rc = ask_local_new(&backend, &model, "local", e);
+    if (!rc) rc = odo_rig_open(&r, c, backend, e);
+    if (!rc) {
+        rc = answer(c, r.odo, &a, e);
+        odo_rig_close(&r);
+    }
+    if (backend) backend->ops->close(backend);
+    chat_rig_close(&rig);
+    ask_fini(&a);
+    return rc;
+}
+
+static int index_paths(const struct cfg *c, struct err *e) {
+    struct odo_rig r = {0};
+    const char *collection = cfg_str(c, "collection") ? cfg_str(c, "collection") : "default";
+    if (!cfg_pos(c, 1)) return err_set(e, CHIMERE_EINVAL, "index: expected a folder or a file");
+    int rc = odo_rig_store(&r, c, e);
+    for (int i = 1; !rc && cfg_pos(c, i); ++i) {
+        struct docs_report report;
+        rc = docs_index(r.docs, cfg_pos(c, i), collection, &report, e);
+        if (rc) break;
+        printf(
+            "%s: %d files: %d read (%d passages), %d unchanged, %d removed, %d of other types, %d "
+            "failed\n",
+            cfg_pos(c, i), report.n_seen, report.n_read, report.n_chunk, report.n_kept,
+            report.n_removed, report.n_skipped, report.n_failed);
+        if (report.n_failed) printf("  first failure: %s\n", report.first_failure);
+    }
+    odo_rig_close(&r);
+    return rc;
+}
+
+static int print_doc(void *ud, const struct store_doc *d) {
+    (void)ud;
+    printf("%-12s %6d passages  %s  (%s)\n", d->collection, d->n_chunk, d->path, d->title);
+    return 0;
+}
+
+static int documents(const struct cfg *c, struct err *e) {
+    struct odo_rig r = {0};
+    int rc = odo_rig_store(&r, c, e);
+    if (!rc) rc = store_doc_list(r.store, cfg_str(c, "collection"), print_doc, NULL, e);
+    odo_rig_close(&r);
+    return rc;
+}
+
+static int search(const struct cfg *c, struct err *e) {
+    struct odo_rig r = {0};
+    struct docs_hits h;
+    if (!cfg_pos(c, 1)) return err_set(e, CHIMERE_EINVAL, "search: expected words");
+    int rc = odo_rig_store(&r, c, e);
+    if (!rc) rc = docs_search(r.docs, cfg_pos(c, 1), cfg_str(c, "collection"), 5, 0, &h, e);
+    if (!rc) {
+        printf("coverage %.2f, %s\n", h.coverage,
+               h.by_vectors ? "BM25 and vectors" : "BM25 alone (no embedding model)");
+        for (int32_t i = 0; i < h.n; ++i)
+            printf("[%d] %s:%d bytes %d-%d %s\n%s\n\n", i + 1, h.v[i].path, h.v[i].line,
+                   h.v[i].from, h.v[i].to, h.v[i].title, h.v[i].text);
+        docs_hits_fini(&h);
+    }
+    odo_rig_close(&r);
+    return rc;
+}
+
+static const struct {
+    const char *name;
+    int (*run)(const struct cfg *c, struct err *e);
+} actions[] = {
+    {"explain", explain}, {"ask", ask_one},         {"index", index_paths},
+    {"search", search},   {"documents", documents},
+};
+
+int cmd_odo(int argc, char **argv) {
+    struct cfg *c;
+    int status;
+    if (!cli_parse(&c, odo_options,
+                   "usage: chimere odo explain \"QUESTION\" [--route NAME] [--mode MODE]\n"
+                   "       chimere odo ask \"QUESTION\" [-m FILE] [--json]\n"
+                   "       chimere odo index FOLDER... [--collection NAME]\n"
+                   "       chimere odo search \"WORDS\" | documents [--collection NAME]",
+                   argc, argv, &status))
+        return status;
+    struct err e = {0};
+    const char *name = cfg_pos(c, 0);
+    int rc = err_set(&e, CHIMERE_EINVAL,
+                     "expected one of explain, ask, index, search, documents; got %s",
+                     name ? name : "nothing");
+    for (size_t i = 0; name && i < sizeof actions / sizeof *actions; ++i)
+        if (!strcmp(actions[i].name, name)) {
+            e = (struct err){0};
+            rc = actions[i].run(c, &e);
+        }
+    cfg_free(c);
+    return rc ? cli_fail(&e) : 0;
+}
