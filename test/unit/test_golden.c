@@ -20,6 +20,7 @@
 #include "base/mem.h"
 #include "base/rng.h"
 #include "convert/hf.h"
+#include "engine/engine.h"
 #include "kernels/cpu/cpu.h"
 #include "model/forward.h"
 #include "model/mark.h"
@@ -406,6 +407,67 @@ static void snapshots_leave_no_trace(void **state) {
     }
 }
 
+/* ---- through the engine ---- */
+
+enum { N_TEXT = 48 };
+struct text {
+    int32_t tokens[N_TEXT];
+    int32_t n;
+};
+
+static bool keep_token(struct job *j, int32_t token, bool is_end,
+                       const struct sampler_probs *probs) {
+    (void)is_end, (void)probs;
+    struct text *t = j->ud;
+    if (t->n < N_TEXT) t->tokens[t->n++] = token;
+    return true;
+}
+static void no_more(struct job *j) { (void)j; }
+
+/* Drafts from the text itself, verified together and in part rejected, change no greedy token. */
+static void speculation_changes_no_greedy_text(void **state) {
+    (void)state;
+    int32_t n_accepted = 0, n_rejected = 0;
+    for (int i = 0; i < N_FAMILY; i++) {
+        struct golden g;
+        struct engine *engine;
+        struct engine_params p;
+        struct err e = {0};
+        golden_open(&g, families[i], CPU_ISA_BEST);
+        engine_defaults(&p);
+        p.n_seq = 1;
+        p.n_ctx = 512;
+        p.k_type = p.v_type = QUANT_F32;
+        p.deterministic = p.speculate = true;
+        if (engine_new(&engine, g.m, NULL, &p, &e)) fail_msg("%s: %s", families[i], e.text);
+        int32_t prompt[120];
+        for (int32_t t = 0; t < 120; t++) prompt[t] = g.tokens[t % 24];
+        struct text texts[2] = {{.n = 0}, {.n = 0}};
+        for (int k = 0; k < 2; k++) {
+            struct job j = {.prompt = prompt,
+                            .n_prompt = 120,
+                            .max_tokens = N_TEXT,
+                            .no_speculation = k,
+                            .no_cache = true,
+                            .on_token = keep_token,
+                            .on_done = no_more,
+                            .ud = &texts[k]};
+            sampler_defaults(&j.sampling);
+            j.sampling.temperature = 0;
+            if (engine_run(engine, &j, &e)) fail_msg("%s: %s", families[i], e.text);
+            assert_int_equal(texts[k].n, N_TEXT);
+            if (k) assert_int_equal(j.stats.n_drafted, 0);
+            n_accepted += j.stats.n_accepted;
+            n_rejected += j.stats.n_drafted - j.stats.n_accepted;
+        }
+        if (memcmp(texts[0].tokens, texts[1].tokens, sizeof texts[0].tokens))
+            fail_msg("%s: speculation changes the text", families[i]);
+        engine_free(engine);
+        golden_close(&g);
+    }
+    assert_true(n_accepted > N_FAMILY && n_rejected > N_FAMILY);
+}
+
 static void damaged_and_foreign_files_are_refused(void **state) {
     (void)state;
     struct golden a, b;
@@ -613,6 +675,7 @@ int main(void) {
         cmocka_unit_test(logits_are_those_of_transformers),
         cmocka_unit_test(short_runs_give_the_bits_of_single_steps),
         cmocka_unit_test(snapshots_leave_no_trace),
+        cmocka_unit_test(speculation_changes_no_greedy_text),
         cmocka_unit_test(damaged_and_foreign_files_are_refused),
         cmocka_unit_test(a_neighbours_nan_stays_the_neighbours),
         cmocka_unit_test(the_prediction_block_agrees),
