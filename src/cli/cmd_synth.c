@@ -18,8 +18,8 @@ static const char usage[] =
     "\n"
     "shapes: qwen35moe-35b (34 B weights), qwen35moe-mini (1 B), nemotron-30b; small ones of "
     "other\n"
-    "        families: mamba-mini, mamba2-mini, nemotron-mini, falcon-h1-mini, jamba-mini,\n"
-    "        zamba2-mini, hymba-mini\n"
+    "        families: mamba-mini, mamba2-mini, nemotron-mini, granite-h-mini, falcon-h1-mini,\n"
+    "        jamba-mini, zamba2-mini, hymba-mini\n"
     "mixes:  ramp3 (experts iq3_s), q4km, q8, q4_0";
 
 static uint32_t number(const struct cfg *c, const char *name) {

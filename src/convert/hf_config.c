@@ -11,6 +11,19 @@
 
 enum { CONFIG_MAX = 8 << 20 };
 
+/* JSON has no infinity, but Python writes one ("time_step_limit": [0.0, Infinity]): it becomes a number
+ * that is one as a float. */
+static void tame_infinity(char *text, size_t n) {
+    static const char word[] = "Infinity", number[] = "1e308   ";
+    bool in_string = false;
+    for (size_t i = 0; i < n; i++) {
+        if (in_string && text[i] == '\\') i++;
+        else if (text[i] == '"') in_string = !in_string;
+        else if (!in_string && n - i >= sizeof word - 1 && !memcmp(text + i, word, sizeof word - 1))
+            memcpy(text + i, number, sizeof number - 1);
+    }
+}
+
 int hf_read_json(const char *dir, const char *name, size_t max, bool required, json_t **out,
                  struct err *e) {
     *out = NULL;
@@ -22,6 +35,7 @@ int hf_read_json(const char *dir, const char *name, size_t max, bool required, j
     if (required || file_exists(path)) rc = file_read(path, max, &text, &n, e);
     if (!rc && text) {
         json_error_t why;
+        tame_infinity(text, n);
         *out = json_loadb(text, n, JSON_ALLOW_NUL, &why);
         /* "no limit" is often written as 10^30: then all numbers of the file are read as reals */
         if (!*out && json_error_code(&why) == json_error_numeric_overflow)

@@ -47,6 +47,7 @@ struct synth_family {
 /* each layer of Nemotron-H is one block: M - M A M - M - M A - M */
 static const int16_t nemotron_kv[] = {0, 0, 0, 2, 0, 0, 0, 0, 0, 2, 0, 0};
 static const int16_t nemotron_ff[] = {0, 4096, 0, 0, 4096, 0, 0, 4096, 0, 0, 4096, 0};
+static const int16_t granite_kv[] = {0, 0, 2, 0, 0, 0, 0, 2, 0, 0, 0, 0};
 static const int16_t jamba_kv[] = {0, 0, 0, 0, 4, 0, 0, 0, 0, 0, 0, 0};
 static const int16_t jamba_experts[] = {0, 1, 0, 1, 0, 1, 0, 1, 0, 1, 0, 1};
 static const int16_t zamba_shared[] = {-1, -1, 2, -1, -1, 5, -1, -1, 2, -1, -1, 5};
@@ -69,6 +70,23 @@ static const struct synth_family families[] = {
       MAMBA2(2048, 32, 4, 128),
       {"attention.head_count_kv", V_U32_EACH, 0, nemotron_kv},
       {"feed_forward_length", V_U32_EACH, 0, nemotron_ff}}},
+    {"granite-h-mini",
+     "granitehybrid",
+     12,
+     32768,
+     16,
+     4,
+     {SIZES(1024),
+      HEADS(8, 128),
+      MAMBA2(2048, 32, 1, 128),
+      {"attention.head_count_kv", V_U32_EACH, 0, granite_kv},
+      {"attention.scale", V_F32, 1.0 / 128, NULL},
+      {"embedding_scale", V_F32, 12, NULL},
+      {"residual_scale", V_F32, 0.22, NULL},
+      {"logit_scale", V_F32, 3, NULL},
+      {"rope.scaling.finetuned", V_BOOL, 0, NULL},
+      {"feed_forward_length", V_U32, 512, NULL},
+      {"expert_shared_feed_forward_length", V_U32, 1024, NULL}}},
     {"falcon-h1-mini",
      "falcon-h1",
      12,

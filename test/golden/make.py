@@ -103,6 +103,7 @@ def hybrid(name, build):
 small = dict(vocab_size=VOCAB, hidden_size=32)
 hybrid('mamba', lambda: T.MambaForCausalLM(T.MambaConfig(**small, state_size=16, num_hidden_layers=3, tie_word_embeddings=False)))
 hybrid('mamba2', lambda: T.Mamba2ForCausalLM(T.Mamba2Config(**small, state_size=16, num_heads=4, head_dim=16, n_groups=2, num_hidden_layers=3, chunk_size=32)))
+hybrid('falcon_mamba', lambda: T.FalconMambaForCausalLM(T.FalconMambaConfig(**small, state_size=16, num_hidden_layers=3, tie_word_embeddings=False)))
 nemotron = dict(**small, num_attention_heads=4, num_key_value_heads=2, head_dim=16, mamba_num_heads=4, mamba_head_dim=16,
                 ssm_state_size=16, n_groups=2, chunk_size=32, tie_word_embeddings=False, num_hidden_layers=None)
 hybrid('nemotron_h', lambda: T.NemotronHForCausalLM(T.NemotronHConfig(**nemotron, intermediate_size=48, layers_block_type=['linear_attention', 'mlp', 'full_attention', 'mlp', 'linear_attention', 'mlp'])))

@@ -389,6 +389,24 @@ static void tokenizers_split_as_published(void **state) {
     }
 }
 
+/* Python's json writes what JSON has no word for; inside strings it stays. */
+static void infinity_in_a_config_is_a_number(void **state) {
+    (void)state;
+    new_folder();
+    make_folder("qwen3", &(struct store){.dtype = "F32"});
+    use_tokenizer("qwen2");
+    size_t n;
+    char *text = slurp(data("qwen3", "config.json"), &n);
+    struct buf b;
+    buf_init(&b, 1 << 20);
+    buf_printf(&b, "{\"limit\": [0.0, Infinity, -Infinity], \"name\": \"to \\\" Infinity\",%.*s",
+               (int)(n - 1), text + 1);
+    save(at("hf/config.json"), b.p, b.n);
+    buf_fini(&b);
+    mem_free(text);
+    convert(NULL);
+}
+
 /* ---- refusals ---- */
 
 static void refused(const char *words) {
@@ -468,6 +486,7 @@ int main(void) {
         cmocka_unit_test(families_compute_what_transformers_does),
         cmocka_unit_test(types_are_kept_or_made),
         cmocka_unit_test(prediction_blocks_follow_the_trunk),
+        cmocka_unit_test(infinity_in_a_config_is_a_number),
         cmocka_unit_test(tokenizers_split_as_published),
         cmocka_unit_test(broken_folders_are_refused),
         cmocka_unit_test(short_memory_is_an_error),

@@ -38,6 +38,7 @@ static const char *const families[] = {
     "qwen3",
     "qwen3moe",
     "mamba",
+    "falcon_mamba",
     "mamba2",
     "nemotron_h",
     "nemotron_h_moe",
