@@ -5,6 +5,7 @@
 #include "cli/model_args.h"
 #include "engine/answer.h"
 #include "engine/load.h"
+#include "engine/memory.h"
 
 /* clang-format off */
 #define SAMPLING_OPTIONS                                                                           \
@@ -38,7 +39,14 @@
     {"speculate", 0, CFG_BOOL, NULL, "true", 0, 0, NULL, "draft tokens where that is faster; --no-speculate"}, \
     {"draft-max", 0, CFG_INT, "N", "3", 1, 15, NULL, "drafted tokens at most"},                     \
     {"deterministic", 0, CFG_BOOL, NULL, "false", 0, 0, NULL, "same text whatever else runs"},      \
-    {"lora", 0, CFG_LIST, "FILE[:SCALE]", NULL, 0, 0, NULL, "adapter; may be repeated"}
+    {"lora", 0, CFG_LIST, "FILE[:SCALE]", NULL, 0, 0, NULL, "adapter; may be repeated"}, \
+    {"engram-dir", 0, CFG_STR, "DIR", NULL, 0, 0, NULL, "folder of n-gram tables (default: the user's own)"}
+
+/* Of commands whose answers use n-gram tables that the user names. */
+#define ENGRAM_OPTIONS                                                                             \
+    {"engram", 0, CFG_LIST, "TABLE", NULL, 0, 0, NULL, "n-gram table to mix in and draft with: a name or a file; may be repeated"}, \
+    {"engram-alpha", 0, CFG_FLOAT, "A", "1", 0, 100, NULL, "how much the tables weigh: 0 not at all, 1 as fitted"}, \
+    {"engram-recall", 0, CFG_BOOL, NULL, "true", 0, 0, NULL, "look up what the question names; --no-engram-recall"}
 /* clang-format on */
 
 /* Everything behind a generating command, opened by its options. */
@@ -53,6 +61,7 @@ struct chat_rig {
     int32_t n_lora;
     int32_t think_start[8], think_end[8]; /* tokens of the model's thinking marks */
     size_t n_think_start, n_think_end;
+    struct engram_store *engram; /* owned; NULL until tables are named */
 };
 
 /* What the options say about loading; p->path is path, p->loras are c's. n_seq 0: chosen by the plan. */
@@ -63,6 +72,9 @@ void chat_rig_close(struct chat_rig *r);
 /* Sampling as the options say; points into r. */
 void chat_rig_sampling(const struct chat_rig *r, const struct cfg *c, bool in_think,
                        struct sampler_params *p);
+/* The tables of ENGRAM_OPTIONS for one conversation; *out is NULL where none is named. */
+int chat_rig_memory(struct chat_rig *r, const struct cfg *c, const json_t *messages,
+                    struct memory **out, struct err *e);
 /* Prompt ids of a conversation: messages, and tools or NULL. *ids by mem_free. */
 int chat_rig_encode(const struct chat_rig *r, json_t *messages, json_t *tools, bool think,
                     int32_t **ids, size_t *n, bool *in_think, struct err *e);

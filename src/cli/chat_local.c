@@ -57,8 +57,10 @@ static int local_ask(struct chat_backend *b, const struct chat_ask *q, struct ch
     int32_t *ids = NULL;
     size_t n = 0;
     bool in_think = false;
+    struct memory *memory = NULL;
     *r = (struct chat_reply){.message = NULL};
     int rc = chat_rig_encode(&l->rig, q->messages, NULL, q->think, &ids, &n, &in_think, e);
+    if (!rc) rc = chat_rig_memory(&l->rig, q->c, q->messages, &memory, e);
     struct turn turn = {.ask = q, .done_fd = l->done[1]};
     struct chat_parse_spec parse = {
         .calls = CHAT_CALLS_NONE, .reasoning = true, .in_think = in_think};
@@ -67,6 +69,7 @@ static int local_ask(struct chat_backend *b, const struct chat_ask *q, struct ch
                               .max_tokens = (int32_t)cfg_int(q->c, "n-predict"),
                               .loras = l->rig.loras,
                               .n_lora = l->rig.n_lora,
+                              .engram = memory_use(memory),
                               .parse = &parse,
                               .on_event = on_event,
                               .on_done = on_done,
@@ -90,6 +93,7 @@ static int local_ask(struct chat_backend *b, const struct chat_ask *q, struct ch
             rc = err_set(e, CHIMERE_ENOMEM, "out of memory");
         answer_free(a);
     }
+    memory_close(memory);
     mem_free(ids);
     return rc;
 }

@@ -12,6 +12,7 @@ const struct cfg_opt chat_options[] = {
     MODEL_OPTIONS,
     CACHE_OPTIONS,
     ENGINE_OPTIONS,
+    ENGRAM_OPTIONS,
     SAMPLING_OPTIONS,
     {"system", 0, CFG_STR, "TEXT", NULL, 0, 0, NULL, "system message"},
     {"n-predict", 'n', CFG_INT, "N", "0", 0, 1 << 30, NULL,

@@ -18,8 +18,9 @@
 
 const struct cfg_opt engram_options[] = {
     MODEL_OPTIONS,
+    CACHE_OPTIONS,
     {"out", 'o', CFG_STR, "TABLE", NULL, 0, 0, NULL, "table to write"},
-    {"tables", 0, CFG_STR, "DIR", NULL, 0, 0, NULL,
+    {"engram-dir", 0, CFG_STR, "DIR", NULL, 0, 0, NULL,
      "folder of tables given by name (default: the user's own)"},
     {"memory", 0, CFG_BYTES, "SIZE", "256M", 0, 0, NULL, "memory for sorting"},
     {"source", 0, CFG_STR, "ID", NULL, 0, 0, NULL,
@@ -31,6 +32,12 @@ const struct cfg_opt engram_options[] = {
     {"domain", 0, CFG_STR, "NAME", NULL, 0, 0, NULL, "sync: name of the table"},
     {"n", 'n', CFG_INT, "N", "5", 1, ENGRAM_MAX_NEXT, NULL, "query: continuations shown"},
     {"json", 0, CFG_BOOL, NULL, "false", 0, 0, NULL, "stats and query: print JSON"},
+    {"in", 0, CFG_LIST, "FILE", NULL, 0, 0, NULL, "eval: text of the table's domain, not in it"},
+    {"other", 0, CFG_LIST, "FILE", NULL, 0, 0, NULL, "eval: text of other domains"},
+    {"fit", 0, CFG_BOOL, NULL, "false", 0, 0, NULL,
+     "eval: fit the mixture on every other document, write its weights into the table"},
+    {"eval-tokens", 0, CFG_INT, "N", "0", 0, 1 << 30, NULL,
+     "eval: tokens at most of each half of each text; 0: all"},
     {0}};
 
 /* ---- arguments ---- */
@@ -47,10 +54,10 @@ int engram_args_tok(const struct cfg *c, struct tok **tok, struct err *e) {
 }
 
 static int tables_folder(const struct cfg *c, char *out, size_t out_size, struct err *e) {
-    const char *dir = cfg_str(c, "tables");
+    const char *dir = cfg_str(c, "engram-dir");
     if (!dir) return file_user_data("engram", out, out_size, e);
     if ((size_t)snprintf(out, out_size, "%s", dir) >= out_size)
-        return err_set(e, CHIMERE_ELIMIT, "--tables: path is too long");
+        return err_set(e, CHIMERE_ELIMIT, "--engram-dir: path is too long");
     return 0;
 }
 
@@ -482,8 +489,9 @@ static const struct {
     const char *name;
     int (*run)(const struct cfg *c, struct err *e);
 } subcommands[] = {
-    {"build", run_build},   {"sync", run_sync},   {"merge", run_merge}, {"decay", run_decay},
-    {"forget", run_forget}, {"query", run_query}, {"stats", run_stats}, {"verify", run_verify},
+    {"build", run_build}, {"sync", run_sync},     {"merge", run_merge},
+    {"decay", run_decay}, {"forget", run_forget}, {"query", run_query},
+    {"stats", run_stats}, {"verify", run_verify}, {"eval", engram_eval},
 };
 
 static const char usage[] =
@@ -495,7 +503,9 @@ static const char usage[] =
     "       chimere engram forget TABLE --source ID             what came from there goes\n"
     "       chimere engram query [-m MODEL] TABLE TEXT          what follows a text\n"
     "       chimere engram stats TABLE [--json]\n"
-    "       chimere engram verify TABLE";
+    "       chimere engram verify TABLE\n"
+    "       chimere engram eval [-m MODEL] TABLE --in TEXT --other TEXT [--fit]\n"
+    "                                                           what it is worth";
 
 int cmd_engram(int argc, char **argv) {
     struct cfg *c;

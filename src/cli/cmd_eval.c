@@ -18,6 +18,7 @@ const struct cfg_opt eval_options[] = {
     MODEL_OPTIONS,
     CACHE_OPTIONS,
     ENGINE_OPTIONS,
+    ENGRAM_OPTIONS,
     {"suite", 0, CFG_LIST, "S", NULL, 0, 0, NULL,
      "a skill, a file of items or a folder of them; may be repeated (default: all skills)"},
     {"n", 'n', CFG_INT, "N", "0", 0, EVAL_MAX_ITEMS, NULL, "items of each skill; 0: all"},
@@ -117,10 +118,21 @@ static void print_run(const json_t *run) {
     print_row("all", json_object_get(run, "total"));
 }
 
+struct eval_rig {
+    struct chat_rig r;
+    const struct cfg *c;
+};
+
+static int remember(void *ud, const json_t *messages, struct memory **out, struct err *e) {
+    struct eval_rig *x = ud;
+    return chat_rig_memory(&x->r, x->c, messages, out, e);
+}
+
 static int encode(void *ud, json_t *messages, json_t *tools, bool think, int32_t **ids, size_t *n,
                   struct err *e) {
     bool in_think;
-    return chat_rig_encode(ud, messages, tools, think, ids, n, &in_think, e);
+    return chat_rig_encode(&((struct eval_rig *)ud)->r, messages, tools, think, ids, n, &in_think,
+                           e);
 }
 
 static int print_result(const struct cfg *c, json_t *o, void (*print)(const json_t *),
@@ -134,21 +146,23 @@ static int print_result(const struct cfg *c, json_t *o, void (*print)(const json
 }
 
 static int eval_skills(const struct cfg *c, struct err *e) {
-    struct chat_rig r;
+    struct eval_rig x = {.c = c};
+    struct chat_rig *r = &x.r;
     json_t *items = json_array(), *run;
     int rc = load_items(c, items, e);
     int32_t n_seq = (int32_t)cfg_int(c, "parallel");
-    if (!rc) rc = chat_rig_open(&r, c, n_seq, e);
+    if (!rc) rc = chat_rig_open(r, c, n_seq, e);
     if (!rc) {
-        const struct eval_host h = {.engine = r.engine,
-                                    .tok = r.tok,
+        const struct eval_host h = {.engine = r->engine,
+                                    .tok = r->tok,
                                     .encode = encode,
-                                    .ud = &r,
+                                    .remember = remember,
+                                    .ud = &x,
                                     .n_seq = n_seq,
                                     .what = cfg_bool(c, "quiet") ? NULL : "eval"};
-        rc = eval_run(&run, items, &h, r.m->name, e);
+        rc = eval_run(&run, items, &h, r->m->name, e);
         if (!rc) rc = print_result(c, run, print_run, e);
-        chat_rig_close(&r);
+        chat_rig_close(r);
     }
     json_decref(items);
     return rc;

@@ -14,6 +14,7 @@ const struct cfg_opt run_options[] = {
     MODEL_OPTIONS,
     CACHE_OPTIONS,
     ENGINE_OPTIONS,
+    ENGRAM_OPTIONS,
     SAMPLING_OPTIONS,
     {"prompt", 'p', CFG_STR, "TEXT", NULL, 0, 0, NULL, "the user's message"},
     {"file", 'f', CFG_STR, "FILE", NULL, 0, 0, NULL,
@@ -80,9 +81,12 @@ static int read_message(const struct cfg *c, char **text, size_t *n, struct err 
     return *text ? 0 : err_set(e, CHIMERE_ENOMEM, "out of memory");
 }
 
-static int encode(const struct chat_rig *r, const struct cfg *c, const char *text, size_t n_text,
-                  int32_t **ids, size_t *n, bool *in_think, struct err *e) {
-    if (cfg_bool(c, "raw")) return tok_encode(r->tok, text, n_text, false, true, ids, n, e);
+static int encode(struct chat_rig *r, const struct cfg *c, const char *text, size_t n_text,
+                  int32_t **ids, size_t *n, bool *in_think, struct memory **memory, struct err *e) {
+    if (cfg_bool(c, "raw")) {
+        int rc = chat_rig_memory(r, c, NULL, memory, e);
+        return rc ? rc : tok_encode(r->tok, text, n_text, false, true, ids, n, e);
+    }
     json_t *messages = json_array();
     if (cfg_str(c, "system"))
         json_array_append_new(
@@ -94,6 +98,7 @@ static int encode(const struct chat_rig *r, const struct cfg *c, const char *tex
     json_object_set_new(user, "content", content);
     json_array_append_new(messages, user);
     if (!rc) rc = chat_rig_encode(r, messages, NULL, cfg_bool(c, "think"), ids, n, in_think, e);
+    if (!rc) rc = chat_rig_memory(r, c, messages, memory, e);
     json_decref(messages);
     return rc;
 }
@@ -101,10 +106,11 @@ static int encode(const struct chat_rig *r, const struct cfg *c, const char *tex
 static int answer_one(struct chat_rig *r, const struct cfg *c, struct err *e) {
     char *text = NULL;
     int32_t *ids = NULL;
+    struct memory *memory = NULL;
     size_t n_text = 0, n = 0;
     bool in_think = false, raw = cfg_bool(c, "raw");
     int rc = read_message(c, &text, &n_text, e);
-    if (!rc) rc = encode(r, c, text, n_text, &ids, &n, &in_think, e);
+    if (!rc) rc = encode(r, c, text, n_text, &ids, &n, &in_think, &memory, e);
     mem_free(text);
     struct sink s = {.quiet = cfg_bool(c, "json"), .grey = cfg_wants_color(STDOUT_FILENO)};
     buf_init(&s.content, (size_t)64 << 20);
@@ -116,6 +122,7 @@ static int answer_one(struct chat_rig *r, const struct cfg *c, struct err *e) {
                               .max_tokens = (int32_t)cfg_int(c, "n-predict"),
                               .loras = r->loras,
                               .n_lora = r->n_lora,
+                              .engram = memory_use(memory),
                               .parse = raw ? NULL : &parse,
                               .on_event = on_event,
                               .ud = &s};
@@ -134,6 +141,7 @@ static int answer_one(struct chat_rig *r, const struct cfg *c, struct err *e) {
     }
     buf_fini(&s.content);
     buf_fini(&s.reasoning);
+    memory_close(memory);
     mem_free(ids);
     return rc;
 }

@@ -93,7 +93,8 @@ static int serve_model(struct chat_rig *r, const struct cfg *c, struct serve_par
                               .template = r->template,
                               .loras = r->loras,
                               .n_lora = r->n_lora,
-                              .n_seq = (int32_t)cfg_int(c, "parallel")};
+                              .n_seq = (int32_t)cfg_int(c, "parallel"),
+                              .engram_dir = cfg_str(c, "engram-dir")};
     char name[128];
     struct ask_backend *backend;
     struct server *s;

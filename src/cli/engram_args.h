@@ -9,7 +9,7 @@
 /* The tokenizer of -m; *n_vocab its tokens. */
 int engram_args_tok(const struct cfg *c, struct tok **tok, struct err *e);
 /* Path of a table: as given where it names a file or holds a slash, else NAME.engram in the folder of
- * --tables. */
+ * --engram-dir. */
 int engram_args_path(const struct cfg *c, const char *name, char *out, size_t out_size,
                      struct err *e);
 /* "30d", "12h", "2w", "90" (seconds) as seconds; "2026-11-21" or "now" as seconds since 1970. */

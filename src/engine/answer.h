@@ -18,8 +18,9 @@ struct answer_params {
     const struct lora_use *loras;   /* borrowed until the end */
     int32_t n_lora;
     bool no_speculation;
-    const char *session;  /* prefix reuse, as in struct job; borrowed until the end */
-    const int32_t *marks; /* borrowed until the end */
+    const struct engram_use *engram; /* borrowed until the end; NULL: none */
+    const char *session;             /* prefix reuse, as in struct job; borrowed until the end */
+    const int32_t *marks;            /* borrowed until the end */
     int32_t n_mark;
     bool no_cache;
     const char *const *stops; /* borrowed during answer_start */

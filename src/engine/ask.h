@@ -150,6 +150,7 @@ struct ask_model {
     const struct chat_template *template; /* NULL: raw prompts only */
     const struct lora_use *loras;         /* [n_lora] as loaded */
     int32_t n_lora, n_seq;
+    const char *engram_dir; /* folder of n-gram tables; NULL: the user's own */
 };
 
 /* The backend over one engine; close frees it, not what it borrows. */

@@ -6,6 +6,7 @@
 #include "base/rng.h"
 #include "engine/ask.h"
 #include "engine/ask_grammar.h"
+#include "engine/memory.h"
 
 enum { MAX_MARK_TOKENS = 8, MAX_HINTS = 64 };
 
@@ -18,6 +19,7 @@ struct local {
     } think;
     struct ask_grammars *grammars; /* owned */
     int32_t call_open;             /* the token that opens a tool call, -1: none of its own */
+    struct engram_store *engram;   /* owned; NULL: no folder for tables */
 };
 
 struct local_run;
@@ -41,6 +43,7 @@ struct local_run {
     struct logit_bias *bias;     /* owned: the request's and one that bans calls */
     int32_t marks[MAX_HINTS];    /* where turns begin */
     _Atomic int32_t n_open;      /* choices that have not ended, and start while it works */
+    struct memory *memory;       /* owned; NULL: none asked for */
     _Atomic bool cancelled;
     int32_t n_choice;
     struct choice choices[ASK_MAX_CHOICES];
@@ -374,6 +377,10 @@ static int set_up(struct local *l, struct local_run *r, struct err *e) {
     rc = set_grammar(l, r, e);
     if (!rc) rc = set_loras(l, r, e);
     if (!rc) rc = ban_calls(l, r, e);
+    if (!rc)
+        rc = memory_open_json(&r->memory, l->engram, json_object_get(a->extra, "engram"),
+                              a->messages, l->model.tok, e);
+    r->params.engram = memory_use(r->memory);
     return rc ? rc : sampler_check(s, (int32_t)tok_n_vocab(l->model.tok), e);
 }
 
@@ -384,6 +391,7 @@ static void local_free(struct ask_run *base) {
     ask_grammar_drop(local_of(base->backend)->grammars, r->grammar);
     mem_free(r->ids);
     mem_free(r->loras);
+    memory_close(r->memory);
     mem_free(r->bias);
     mem_free(r);
 }
@@ -438,6 +446,7 @@ static void local_cancel(struct ask_run *base) {
 
 static void local_close(struct ask_backend *b) {
     ask_grammars_free(local_of(b)->grammars);
+    engram_store_free(local_of(b)->engram);
     mem_free(b);
 }
 
@@ -473,6 +482,9 @@ int ask_local_new(struct ask_backend **out, const struct ask_model *m, const cha
     size_t n = strlen(name) < sizeof l->base.name ? strlen(name) : sizeof l->base.name - 1;
     memcpy(l->base.name, name, n);
     l->call_open = -1;
+    /* without a home there is no folder of tables: requests that name one are told so */
+    if (m->tok)
+        engram_store_new(&l->engram, m->engram_dir, tok_hash(m->tok), tok_n_vocab(m->tok), NULL);
     if (m->template) {
         const struct chat_caps *caps = chat_template_caps(m->template);
         if (caps->has_reasoning) {

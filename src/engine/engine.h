@@ -42,6 +42,8 @@ struct engine_stats { /* of one job */
     double queue_ms, prefill_ms, decode_ms;
 };
 
+struct engram_use;
+
 struct job {
     /* filled by the caller, borrowed until on_done returns */
     const int32_t *prompt;
@@ -51,6 +53,7 @@ struct job {
     const struct lora_use *loras;
     int32_t n_lora;
     bool no_speculation;
+    const struct engram_use *engram; /* n-gram memory to mix in, and to draft with; NULL: none */
     /* Prefix reuse; all may be left zero. session: a conversation's name, whose state is kept between jobs.
      * marks: prompt positions worth a checkpoint, ascending: where messages begin, the last user's and
      * the answer's own among them. */

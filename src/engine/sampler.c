@@ -112,9 +112,17 @@ static void apply_grammar(struct sampler *s) {
         if (!(s->mask[i / 64] >> (i % 64) & 1)) s->work[i] = -INFINITY;
 }
 
-static bool on_hooks(const struct sampler *s) { return s->n_hook > 0; }
+static bool hook_wants(const struct sampler *s, const struct sampler_hook *h) {
+    return (h->in_thinking || !s->think.inside) && (!h->wants || h->wants(h->ud));
+}
+static bool on_hooks(const struct sampler *s) {
+    for (int i = 0; i < s->n_hook; i++)
+        if (hook_wants(s, &s->hooks[i])) return true;
+    return false;
+}
 static void apply_hooks(struct sampler *s) {
-    for (int i = 0; i < s->n_hook; i++) s->hooks[i].apply(s->hooks[i].ud, s->work, s->n_vocab);
+    for (int i = 0; i < s->n_hook; i++)
+        if (hook_wants(s, &s->hooks[i])) s->hooks[i].apply(s->hooks[i].ud, s->work, s->n_vocab);
 }
 
 static bool on_penalties(const struct sampler *s) {
@@ -405,9 +413,12 @@ void sampler_accept(struct sampler *s, int32_t token) {
     remember(s, token);
     s->n_taken++;
     if (grammar_rules(s) && grammar_accept_token(s->grammar, token)) s->grammar_left = true;
+    bool thought = s->think.inside;
     sampler_think_accept(s, token);
+    thought |= s->think.inside;
     for (int i = 0; i < s->n_hook; i++)
-        if (s->hooks[i].accept) s->hooks[i].accept(s->hooks[i].ud, token);
+        if (s->hooks[i].accept && (s->hooks[i].in_thinking || !thought))
+            s->hooks[i].accept(s->hooks[i].ud, token);
 }
 
 bool sampler_is_done(const struct sampler *s) {

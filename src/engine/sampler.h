@@ -92,11 +92,15 @@ void sampler_accept(struct sampler *s, int32_t token);
 bool sampler_is_done(const struct sampler *s);
 
 /* A further processor in front of the draw: changes logits [n_vocab] of a private copy, e.g. a mixture
- * with an n-gram memory. accept may be NULL. At most 4. */
+ * with an n-gram memory. accept may be NULL. wants says whether apply would change anything now, so that
+ * the row is copied for a reason; NULL: always. Without in_thinking it sees the answer alone: inside a
+ * thinking block neither is called. At most 4. */
 struct sampler_hook {
+    bool (*wants)(void *ud);
     void (*apply)(void *ud, float *logits, int32_t n_vocab);
     void (*accept)(void *ud, int32_t token);
     void *ud; /* borrowed */
+    bool in_thinking;
 };
 int sampler_add_hook(struct sampler *s, const struct sampler_hook *h);
 

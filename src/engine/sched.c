@@ -6,6 +6,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "engram/mix.h"
 
 int sched_init(struct sched *s, struct lm *lm, const struct tok *tok, const struct engine_params *p,
                struct err *e) {
@@ -52,6 +53,7 @@ static void retire(struct sched *s, struct active *a, enum finish finish) {
     if (a->decode_ns) j->stats.decode_ms = (double)(now - a->decode_ns) * 1e-6;
     s->lm->ops->seq_free(s->lm, a->seq);
     sampler_free(a->sampler);
+    engram_mixer_free(a->engram);
     spec_seq_fini(&a->spec);
     s->n_ctx_held -= a->n_ctx_held;
     *a = (struct active){.phase = PHASE_FREE};
@@ -77,9 +79,26 @@ static int64_t ctx_wanted(const struct sched *s, const struct job *j) {
     return want < s->lm->n_ctx ? want : s->lm->n_ctx;
 }
 
+/* ---- the n-gram memory as a logit processor ---- */
+
+static bool mixture_wants(void *ud) { return engram_mixer_wants(ud); }
+static void mixture_apply(void *ud, float *logits, int32_t n_vocab) {
+    (void)n_vocab; /* the mixer was made for it */
+    engram_mixer_apply(ud, logits);
+}
+static void mixture_accept(void *ud, int32_t token) { engram_mixer_push(ud, token); }
+
 static int seat(struct sched *s, struct active *a, struct job *j, struct err *e) {
     int rc = s->lm->ops->seq_new(s->lm, &a->seq, e);
     if (!rc) rc = sampler_new(&a->sampler, &j->sampling, s->lm->n_vocab, s->tok, e);
+    if (!rc && j->engram) {
+        rc = engram_mixer_new(&a->engram, j->engram, s->lm->n_vocab, j->prompt, j->n_prompt, e);
+        if (!rc)
+            rc = sampler_add_hook(a->sampler, &(struct sampler_hook){.wants = mixture_wants,
+                                                                     .apply = mixture_apply,
+                                                                     .accept = mixture_accept,
+                                                                     .ud = a->engram});
+    }
     if (!rc) rc = sampler_prime(a->sampler, j->prompt, (size_t)j->n_prompt, e);
     int64_t more = ctx_limit(s) - j->n_prompt;
     if (j->max_tokens > 0 && j->max_tokens < more) more = j->max_tokens;
@@ -99,6 +118,7 @@ bool sched_admit(struct sched *s, struct job *j) {
     if (rc) {
         if (a->seq) s->lm->ops->seq_free(s->lm, a->seq);
         sampler_free(a->sampler);
+        engram_mixer_free(a->engram);
         spec_seq_fini(&a->spec);
         *a = (struct active){.phase = PHASE_FREE};
         j->err = e;
@@ -111,6 +131,7 @@ bool sched_admit(struct sched *s, struct job *j) {
     j->stats.queue_ms = (double)(a->start_ns - j->posted_ns) * 1e-6;
     j->stats.n_prompt = j->n_prompt;
     a->n_ctx_held = want;
+    a->spec.engram = a->engram;
     a->spec.off = !s->p.speculate || j->no_speculation;
     s->n_ctx_held += want;
     s->n_active++;
@@ -151,7 +172,7 @@ static void draft_all(struct sched *s) {
         int32_t want =
             spec_choose(&s->spec, &a->spec, draft_room(s, a), s->p.deterministic || n_dec > 1);
         if (want < 1) continue;
-        a->n_draft = spec_ngram(&a->spec, want, a->draft);
+        a->n_draft = spec_draft(&a->spec, want, a->draft);
         if (a->n_draft || !s->lm->ops->draft) continue;
         s->drafts[n] =
             (struct lm_draft){.seq = a->seq, .next = a->next, .n_draft = want, .min_p = 0.3f};

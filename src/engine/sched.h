@@ -12,9 +12,10 @@ enum phase { PHASE_FREE, PHASE_PREFILL, PHASE_DECODE };
 
 struct active {
     enum phase phase;
-    struct job *job;         /* borrowed from its submitter */
-    struct seq *seq;         /* owned */
-    struct sampler *sampler; /* owned */
+    struct job *job;             /* borrowed from its submitter */
+    struct seq *seq;             /* owned */
+    struct sampler *sampler;     /* owned */
+    struct engram_mixer *engram; /* owned; NULL: none */
     int32_t n_prefilled;
     int32_t next; /* sampled, not yet in the sequence */
     int32_t n_draft;

@@ -4,8 +4,10 @@
 
 #include "base/err.h"
 #include "base/mem.h"
+#include "engram/mix.h"
 
-enum { MIN_MATCH = 3, MAX_MATCH = 8, PROBE_EVERY = 64 };
+enum { MIN_MATCH = 3, MAX_MATCH = 8, PROBE_EVERY = 64, SURE_ROUNDS = 8, IDLE_ROUNDS = 32 };
+static const float least_yield = 1.0f / 3;
 
 int spec_seq_init(struct spec_seq *q, const int32_t *prompt, int32_t n, int32_t n_more) {
     *q = (struct spec_seq){.cap_history = n + n_more + 1};
@@ -14,6 +16,8 @@ int spec_seq_init(struct spec_seq *q, const int32_t *prompt, int32_t n, int32_t 
     memcpy(q->history, prompt, (size_t)n * sizeof *prompt);
     q->n_history = n;
     for (int i = 0; i < STEP_MAX_TOK; i++) q->accept[i] = 0.7f; /* a hopeful start, soon replaced */
+    for (int i = 0; i < SPEC_N_DRAFTER; i++) q->drafters[i].yield = 0.7f;
+    q->drafter = SPEC_N_DRAFTER;
     return 0;
 }
 
@@ -47,6 +51,11 @@ int32_t spec_choose(struct spec *s, struct spec_seq *q, int32_t n_max, bool fixe
 }
 
 void spec_learn(struct spec_seq *q, int32_t n_drafted, int32_t n_accepted) {
+    if (q->drafter < SPEC_N_DRAFTER) {
+        int32_t n = ++q->drafters[q->drafter].n_round;
+        float hit = n_accepted > 0, by = 1.0f / (float)(n < SURE_ROUNDS ? n + 1 : SURE_ROUNDS);
+        q->drafters[q->drafter].yield += by * (hit - q->drafters[q->drafter].yield);
+    }
     q->n_round++;
     float step = q->n_round < 16 ? 1.0f / (float)(q->n_round + 1) : 1.0f / 16;
     for (int32_t i = 0; i < n_drafted && i <= n_accepted; i++)
@@ -81,4 +90,31 @@ int32_t spec_ngram(const struct spec_seq *q, int32_t n_max, int32_t *out) {
         got++;
     }
     return got;
+}
+
+/* ---- drafters ---- */
+
+static int32_t draft_engram(const struct spec_seq *q, int32_t n_max, int32_t *out) {
+    return q->engram ? engram_mixer_draft(q->engram, n_max, out) : 0;
+}
+
+static const struct {
+    const char *name;
+    int32_t (*draft)(const struct spec_seq *q, int32_t n_max, int32_t *out);
+} drafters[SPEC_N_DRAFTER] = {
+    [SPEC_PROMPT_LOOKUP] = {"prompt lookup", spec_ngram},
+    [SPEC_ENGRAM] = {"engram", draft_engram},
+};
+
+int32_t spec_draft(struct spec_seq *q, int32_t n_max, int32_t *out) {
+    q->drafter = SPEC_N_DRAFTER;
+    for (int i = 0; i < SPEC_N_DRAFTER; i++) {
+        bool poor = q->drafters[i].n_round >= SURE_ROUNDS && q->drafters[i].yield < least_yield;
+        if (poor && ++q->drafters[i].n_idle % IDLE_ROUNDS != 0) continue;
+        int32_t n = drafters[i].draft(q, n_max, out);
+        if (n < 1) continue;
+        q->drafter = (enum spec_drafter)i;
+        return n;
+    }
+    return 0;
 }

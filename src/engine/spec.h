@@ -16,11 +16,23 @@
 
 #include "kernels/tensor.h"
 
+struct engram_mixer;
+
+/* Rows of the table of drafters (spec.c), in the order they are asked; the model's own prediction blocks
+ * come after them all. */
+enum spec_drafter { SPEC_PROMPT_LOOKUP, SPEC_ENGRAM, SPEC_N_DRAFTER };
+
 struct spec_seq {     /* of one sequence */
     int32_t *history; /* owned: prompt and generated tokens, for n-gram drafts */
     int32_t n_history, cap_history;
     float accept[STEP_MAX_TOK]; /* mean acceptance at depth i, given depth i - 1 was accepted */
     int32_t n_round;
+    struct engram_mixer *engram; /* borrowed from the scheduler; NULL: none */
+    enum spec_drafter drafter; /* whose draft is being verified; SPEC_N_DRAFTER: the model's own */
+    struct {
+        float yield; /* mean share of its drafts' first tokens that were accepted */
+        int32_t n_round, n_idle;
+    } drafters[SPEC_N_DRAFTER];
     bool off;
 };
 
@@ -38,6 +50,9 @@ int32_t spec_choose(struct spec *s, struct spec_seq *q, int32_t n_max, bool fixe
 /* After a step: n drafted, n accepted; and what the step cost. */
 void spec_learn(struct spec_seq *q, int32_t n_drafted, int32_t n_accepted);
 void spec_time(struct spec *s, int32_t n_drafted, double ms);
+/* The first drafter's proposal that has one: how many tokens. One whose first tokens were accepted less
+ * often than one in three sits out, and is tried again now and then. */
+int32_t spec_draft(struct spec_seq *q, int32_t n_max, int32_t *out);
 /* Prompt lookup: the tokens that followed the latest earlier occurrence of the longest suffix (3 to 8
  * tokens) of the history. Returns how many were found. */
 int32_t spec_ngram(const struct spec_seq *q, int32_t n_max, int32_t *out);

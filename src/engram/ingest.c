@@ -29,7 +29,8 @@ static int add_text(struct engram_ingest *in, const char *text, size_t n, const 
     if (!n) return 0;
     int rc = tok_encode(in->tok, text, n, false, false, &ids, &n_ids, e);
     if (rc) return rc;
-    rc = engram_builder_doc(in->b, ids, n_ids, o->source, o->time, ENGRAM_UNIT, e);
+    rc = in->b ? engram_builder_doc(in->b, ids, n_ids, o->source, o->time, ENGRAM_UNIT, e)
+               : in->take(in->ud, ids, n_ids, e);
     mem_free(ids);
     in->n_doc++;
     return rc;
@@ -125,7 +126,7 @@ int engram_ingest_file(struct engram_ingest *in, const char *path, struct slice 
         in->n_skipped++;
     } else {
         in->n_file++;
-        rc = engram_builder_source(in->b, source, hash_bytes(p, n, 0), &o.source, e);
+        if (in->b) rc = engram_builder_source(in->b, source, hash_bytes(p, n, 0), &o.source, e);
         if (!rc)
             rc = str_ends(path, ".jsonl") ? add_lines(in, path, p, n, &o, e)
                                           : add_plain(in, p, n, &o, e);

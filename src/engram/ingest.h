@@ -13,11 +13,12 @@
 enum { ENGRAM_MAX_PIECE = 1 << 20 }; /* bytes that are tokenised at once */
 
 struct engram_ingest {
-    struct engram_builder *b; /* borrowed */
-    const struct tok *tok;    /* borrowed */
+    struct engram_builder *b; /* borrowed; NULL: documents go to take */
+    int (*take)(void *ud, const int32_t *ids, size_t n, struct err *e);
+    const struct tok *tok; /* borrowed */
     uint64_t n_bytes, n_doc, n_file, n_skipped;
     void (*progress)(void *ud, uint64_t n_bytes); /* may be NULL */
-    void *ud;
+    void *ud;                                     /* of take and progress */
 };
 
 /* source: its name in the table; time: of its documents, 0: the file's last change. */

@@ -72,7 +72,8 @@ int eval_load(json_t *items, const char *path, size_t n_max, struct err *e) {
 struct slot {
     const json_t *item; /* borrowed; NULL: free */
     struct answer *answer;
-    int32_t *ids; /* owned until the answer is freed */
+    int32_t *ids;          /* owned until the answer is freed */
+    struct memory *memory; /* likewise; NULL: none */
     struct buf text;
 };
 
@@ -89,19 +90,27 @@ static int start(struct slot *s, const json_t *item, const struct eval_host *h, 
     int rc =
         h->encode(h->ud, json_object_get(item, "messages"), json_array_size(tools) ? tools : NULL,
                   json_is_true(json_object_get(item, "think")), &s->ids, &n, e);
-    if (rc) return rc;
+    s->memory = NULL;
+    if (!rc && h->remember)
+        rc = h->remember(h->ud, json_object_get(item, "messages"), &s->memory, e);
+    if (rc) {
+        mem_free(s->ids);
+        return rc;
+    }
     buf_clear(&s->text);
     struct answer_params p = {.prompt = s->ids,
                               .n_prompt = (int32_t)n,
                               .max_tokens =
                                   (int32_t)json_integer_value(json_object_get(item, "max_tokens")),
                               .no_speculation = true,
+                              .engram = memory_use(s->memory),
                               .on_event = on_event,
                               .ud = s};
     sampler_defaults(&p.sampling);
     p.sampling.temperature = 0;
     rc = answer_start(&s->answer, h->engine, h->tok, &p, e);
     if (rc) {
+        memory_close(s->memory);
         mem_free(s->ids);
         s->ids = NULL;
         return rc;
@@ -113,6 +122,7 @@ static int start(struct slot *s, const json_t *item, const struct eval_host *h, 
 static void release(struct slot *s) {
     if (!s->item) return;
     answer_free(s->answer);
+    memory_close(s->memory);
     mem_free(s->ids);
     s->item = NULL;
 }

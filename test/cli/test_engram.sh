@@ -45,14 +45,14 @@ engram decay t.engram -o e.engram --date 2026-04-11 | grep -q '0 documents, 4 dr
 engram verify e.engram >/dev/null
 
 # sync: only what changed is read, and the result is that of a fresh build
-sync_it() { engram sync --tables tables --domain mine texts; }
+sync_it() { engram sync --engram-dir tables --domain mine texts; }
 sync_it | grep -q '0 files unchanged, 3 new' || fail "first sync"
 sync_it | grep -q '3 files unchanged, 0 new, 0 changed, 0 gone; nothing to do' || fail "second sync"
 printf 'the blue fox jumps\n' >texts/sub/b.txt
 rm texts/c.jsonl
 sync_it | grep -q '1 files unchanged, 0 new, 1 changed, 1 gone' || fail "sync of changes"
-engram query --tables tables mine 'the blue fox' | grep -q '" j"' || fail "a changed file"
-engram verify --tables tables mine >/dev/null
+engram query --engram-dir tables mine 'the blue fox' | grep -q '" j"' || fail "a changed file"
+engram verify --engram-dir tables mine >/dev/null
 cp tables/mine.engram kept
 rm tables/mine.engram
 sync_it >/dev/null

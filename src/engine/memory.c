@@ -1,0 +1,113 @@
+/* memory.c: see memory.h. */
+#include "engine/memory.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "engram/recall.h"
+
+struct memory {
+    struct engram_use use;
+    struct engram_lease *leases[ENGRAM_MAX_TABLES]; /* owned */
+    struct engram_recall *recall;                   /* owned; NULL: none */
+};
+
+/* The text of the last message, if it is a user's: *text is a new reference or NULL. */
+static json_t *question_of(const json_t *messages) {
+    const json_t *last = json_array_get(messages, json_array_size(messages) - 1);
+    const json_t *content = json_object_get(last, "content"), *part;
+    const char *role = json_string_value(json_object_get(last, "role"));
+    size_t i;
+    if (!role || strcmp(role, "user") != 0) return NULL;
+    if (json_is_string(content)) return json_incref((json_t *)content);
+    json_array_foreach(content, i, part) {
+        json_t *text = json_object_get(part, "text");
+        if (json_is_string(text)) return json_incref(text);
+    }
+    return NULL;
+}
+
+int memory_open(struct memory **out, const struct memory_params *p, struct err *e) {
+    *out = NULL;
+    if (p->n_table > ENGRAM_MAX_TABLES)
+        return err_set(e, CHIMERE_ELIMIT, "engram.tables: expected at most %d, got %zu",
+                       ENGRAM_MAX_TABLES, p->n_table);
+    struct memory *m = mem_zalloc(sizeof *m);
+    if (!m) return err_set(e, CHIMERE_ENOMEM, "out of memory");
+    int rc = 0;
+    m->use.alpha = p->alpha;
+    for (size_t i = 0; i < p->n_table && !rc; i++) {
+        bool is_path =
+            p->is_trusted && (strchr(p->tables[i], '/') || str_ends(p->tables[i], ".engram") ||
+                              str_ends(p->tables[i], ".engr"));
+        rc = is_path ? engram_store_take_path(p->store, p->tables[i], &m->leases[i], e)
+                     : engram_store_take(p->store, p->tables[i], &m->leases[i], e);
+        if (!rc) m->use.tables[m->use.n_table++] = engram_lease_table(m->leases[i]);
+    }
+    json_t *question = !rc && p->recall && p->alpha > 0 ? question_of(p->messages) : NULL;
+    if (question)
+        rc = engram_recall_new(&m->recall, m->use.tables, m->use.n_table, p->tok,
+                               json_string_value(question), json_string_length(question), e);
+    json_decref(question);
+    m->use.recall = m->recall;
+    if (rc) {
+        memory_close(m);
+        return rc;
+    }
+    *out = m;
+    return 0;
+}
+
+int memory_open_json(struct memory **out, struct engram_store *store, const json_t *field,
+                     const json_t *messages, const struct tok *tok, struct err *e) {
+    const char *names[ENGRAM_MAX_TABLES], *key;
+    struct memory_params p = {.store = store,
+                              .tables = names,
+                              .alpha = 1,
+                              .recall = true,
+                              .messages = messages,
+                              .tok = tok};
+    json_t *v, *name;
+    size_t i;
+    *out = NULL;
+    if (!field || json_is_null(field)) return 0;
+    if (!json_is_object(field))
+        return err_set(e, CHIMERE_EINVAL, "engram: expected an object with tables and alpha");
+    json_object_foreach((json_t *)field, key, v) {
+        if (strcmp(key, "alpha") == 0) {
+            double x = json_number_value(v);
+            if (!json_is_number(v) || !(x >= 0 && x <= 100))
+                return err_set(e, CHIMERE_EINVAL, "engram.alpha: expected a number from 0 to 100");
+            p.alpha = (float)x;
+        } else if (strcmp(key, "recall") == 0) {
+            if (!json_is_boolean(v))
+                return err_set(e, CHIMERE_EINVAL, "engram.recall: expected true or false");
+            p.recall = json_is_true(v);
+        } else if (strcmp(key, "tables") != 0) {
+            return err_set(e, CHIMERE_EINVAL,
+                           "engram.%.40s: not known; expected tables, alpha, recall", key);
+        }
+    }
+    const json_t *tables = json_object_get(field, "tables");
+    if (!json_is_array(tables) || json_array_size(tables) > ENGRAM_MAX_TABLES)
+        return err_set(e, CHIMERE_EINVAL, "engram.tables: expected a list of at most %d names",
+                       ENGRAM_MAX_TABLES);
+    json_array_foreach(tables, i, name) {
+        if (!json_is_string(name))
+            return err_set(e, CHIMERE_EINVAL, "engram.tables: expected names");
+        names[p.n_table++] = json_string_value(name);
+    }
+    if (!p.n_table) return 0;
+    if (!store) return err_set(e, CHIMERE_EUNSUPPORTED, "engram: this server has no tables");
+    return memory_open(out, &p, e);
+}
+
+void memory_close(struct memory *m) {
+    if (!m) return;
+    for (int i = 0; i < ENGRAM_MAX_TABLES; i++) engram_lease_return(m->leases[i]);
+    engram_recall_free(m->recall);
+    mem_free(m);
+}
+
+const struct engram_use *memory_use(const struct memory *m) { return m ? &m->use : NULL; }

@@ -1,0 +1,35 @@
+/* memory.h: the n-gram memory that one request uses: leases on its tables, and what they recall.
+ *
+ * A request names tables and alpha, {"engram": {"tables": ["NAME", ..], "alpha": 1, "recall": true}};
+ * alpha defaults to 1 (the mixture as fitted), recall to true. Opened before the job is posted, on the
+ * caller's thread; immutable then, and closed after the job is done. */
+#ifndef CHIMERE_ENGINE_MEMORY_H
+#define CHIMERE_ENGINE_MEMORY_H
+
+#include <jansson.h>
+
+#include "engram/mix.h"
+#include "engram/store.h"
+#include "text/tok.h"
+
+struct memory;
+
+struct memory_params {
+    struct engram_store *store;
+    const char *const *tables; /* names; paths where they hold a slash and is_trusted */
+    size_t n_table;
+    float alpha;
+    bool is_trusted; /* the names come from the machine's user */
+    bool recall;
+    const json_t *messages; /* the question is the last one; NULL: nothing is recalled */
+    const struct tok *tok;
+};
+
+int memory_open(struct memory **out, const struct memory_params *p, struct err *e);
+/* The same by the request's field; *out is NULL where the field asks for nothing. */
+int memory_open_json(struct memory **out, struct engram_store *store, const json_t *field,
+                     const json_t *messages, const struct tok *tok, struct err *e);
+void memory_close(struct memory *m);
+const struct engram_use *memory_use(const struct memory *m); /* NULL for NULL */
+
+#endif

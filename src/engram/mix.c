@@ -1,0 +1,334 @@
+#include "engram/mix.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "engram/recall.h"
+
+/* Fitted on the texts and by the command that docs/engram.md names. */
+static const float built_in[ENGRAM_N_FEATURE] = {
+    -5.545f, 0.3219f,  0.561f,  0.9229f,  0.7676f, 0.1391f,   0.3874f, 0.2021f,
+    0.4457f, -0.4756f, 1.466f,  -0.3929f, 0.7667f, -0.09708f, -2.039f, 0.01366f,
+    0.7844f, -0.5567f, 0.4166f, 0.3217f,  5.875f,  -0.2402f};
+
+/* Drafts are at most so long; and need a context of so many tokens. */
+enum { STEP_ROOM = 16, DRAFT_ORDER = 3, COVER_TOKENS = 48, COVER_PROMPT = 256 };
+
+struct engram_mixer {
+    struct engram_use use;
+    const float *weights[ENGRAM_MAX_TABLES]; /* owned; of the tables' headers, or NULL */
+    int32_t n_vocab;
+    int32_t
+        ctx[ENGRAM_MAX_ORDER + STEP_ROOM]; /* the last tokens, newest last; room to draft behind */
+    int32_t n_ctx;
+    struct engram_hit hits[ENGRAM_MAX_TABLES][ENGRAM_N_ORDER];
+    int n_hit[ENGRAM_MAX_TABLES];
+    float cover[ENGRAM_MAX_TABLES];
+    bool looked_up;
+    struct engram_blend blend;
+    float *boost;     /* owned [n_vocab]: sum of odds * p; zero between calls */
+    int32_t *touched; /* owned [n_vocab] */
+    int32_t n_touched;
+    struct engram_follow follow;
+};
+
+/* ---- the row ---- */
+
+/* e^x for x <= 0, within 2e-7 of it: plain arithmetic, so that loops over rows vectorise. */
+static inline float exp_below(float x) {
+    x = x < -87 ? -87 : x;
+    float n = x * 1.44269504f;
+    int32_t i = (int32_t)(n - 0.5f); /* towards zero: n is not positive */
+    float r = x - (float)i * 0.693359375f + (float)i * 2.12194440e-4f;
+    float p = 1.9875691500e-4f;
+    p = p * r + 1.3981999507e-3f;
+    p = p * r + 8.3334519073e-3f;
+    p = p * r + 4.1665795894e-2f;
+    p = p * r + 1.6666665459e-1f;
+    p = p * r + 5.0000001201e-1f;
+    p = p * r * r + r + 1;
+    uint32_t bits = (uint32_t)(i + 127) << 23;
+    float scale;
+    memcpy(&scale, &bits, 4);
+    return p * scale;
+}
+
+/* Largest of 16 at a time, so that the compiler keeps it in vectors. */
+static float largest(const float *x, int32_t n) {
+    float lane[16];
+    for (int k = 0; k < 16; k++) lane[k] = -INFINITY;
+    int32_t i = 0;
+    for (; i + 16 <= n; i += 16)
+        for (int k = 0; k < 16; k++) lane[k] = x[i + k] > lane[k] ? x[i + k] : lane[k];
+    for (; i < n; i++) lane[0] = x[i] > lane[0] ? x[i] : lane[0];
+    for (int k = 1; k < 16; k++) lane[0] = lane[k] > lane[0] ? lane[k] : lane[0];
+    return lane[0];
+}
+
+void engram_row_scan(const float *logits, int32_t n, struct engram_row *out) {
+    float top = largest(logits, n), sum[16] = {0}, dot[16] = {0};
+    int32_t i = 0;
+    for (; i + 16 <= n; i += 16)
+        for (int k = 0; k < 16; k++) {
+            float x = logits[i + k] - top;
+            x = x < -87 ? -87 : x; /* banned ones too: e^-87 counts as nothing */
+            float p = exp_below(x);
+            sum[k] += p;
+            dot[k] += p * x;
+        }
+    double s = 0, d = 0;
+    for (int k = 0; k < 16; k++) s += (double)sum[k], d += (double)dot[k];
+    for (; i < n; i++) {
+        float x = logits[i] - top < -87 ? -87 : logits[i] - top, p = exp_below(x);
+        s += (double)p;
+        d += (double)(p * x);
+    }
+    float second = -INFINITY;
+    out->first = -1;
+    for (i = 0; i < n; i += 16) {
+        int32_t end = i + 16 < n ? i + 16 : n;
+        bool any = false;
+        for (int32_t k = i; k < end; k++) any |= logits[k] > second;
+        for (int32_t k = i; any && k < end; k++) {
+            if (logits[k] == top && out->first < 0) out->first = k;
+            else if (logits[k] > second) second = logits[k];
+        }
+    }
+    out->norm = top + (float)log(s);
+    out->entropy = (float)(log(s) - d / s);
+    out->p_first = (float)(1 / s);
+    out->p_second = second > -INFINITY ? expf(second - out->norm) : 0;
+}
+
+/* ---- p_engram ---- */
+
+int engram_blend_init(struct engram_blend *b, int32_t n_vocab) {
+    *b = (struct engram_blend){.cap = ENGRAM_N_ORDER * ENGRAM_MAX_NEXT};
+    b->tokens = mem_alloc_array((size_t)b->cap, sizeof *b->tokens);
+    b->p = mem_alloc_array((size_t)b->cap, sizeof *b->p);
+    b->place = mem_alloc_array((size_t)n_vocab, sizeof *b->place);
+    return b->tokens && b->p && b->place ? 0 : CHIMERE_ENOMEM;
+}
+
+void engram_blend_fini(struct engram_blend *b) {
+    mem_free(b->tokens);
+    mem_free(b->p);
+    mem_free(b->place);
+}
+
+void engram_blend_fill(struct engram_blend *b, const struct engram_hit *hits, int n_hit,
+                       int32_t n_vocab) {
+    for (int32_t i = 0; i < b->n; i++) b->place[b->tokens[i]] = 0;
+    b->n = 0;
+    b->left = 1;
+    for (int h = 0; h < n_hit; h++) {
+        const struct engram_next *next = engram_hit_next(&hits[h]);
+        float total = (float)hits[h].total, unit = hits[h].unit;
+        float scale = b->left / (total + unit * (float)hits[h].n_next), used = 0;
+        for (uint32_t i = 0; i < hits[h].n_next; i++) {
+            if (next[i].token >= (uint32_t)n_vocab) continue; /* a forged table */
+            int32_t *place = &b->place[next[i].token];
+            if (!*place) {
+                b->tokens[b->n] = (int32_t)next[i].token;
+                b->p[b->n] = 0;
+                *place = ++b->n;
+            }
+            float p = scale * (float)next[i].count;
+            b->p[*place - 1] += p;
+            used += p;
+        }
+        b->left -= used;
+        if (b->left < 0) b->left = 0; /* counts of a forged table may exceed their total */
+    }
+}
+
+/* ---- w ---- */
+
+float engram_cover(float cover, const struct engram_hit *hits, int n_hit) {
+    float x = n_hit ? (float)(hits[0].order - ENGRAM_MIN_ORDER) / 6 : 0;
+    return cover + ((x > 1 ? 1 : x) - cover) / COVER_TOKENS;
+}
+
+void engram_features(const struct engram_hit *hits, int n_hit, const struct engram_blend *b,
+                     const struct engram_row *row, const float *logits, float cover,
+                     float f[ENGRAM_N_FEATURE]) {
+    const struct engram_hit *h = &hits[0];
+    int order = h->order < ENGRAM_MIN_ORDER   ? ENGRAM_MIN_ORDER
+                : h->order > ENGRAM_MAX_ORDER ? ENGRAM_MAX_ORDER
+                                              : h->order;
+    float best = 0, agree = 0, plausible = 0;
+    int32_t favourite = -1;
+    for (int32_t i = 0; i < b->n; i++) {
+        if (b->p[i] > best) best = b->p[i], favourite = b->tokens[i];
+        plausible += b->p[i] * expf(logits[b->tokens[i]] - row->norm);
+    }
+    for (int i = 0; i < n_hit; i++) agree += (int32_t)engram_hit_next(&hits[i])->token == favourite;
+    float p_model = favourite >= 0 ? expf(logits[favourite] - row->norm) : 0;
+    memset(f, 0, ENGRAM_N_FEATURE * sizeof *f);
+    f[0] = 1;
+    if (order > ENGRAM_MIN_ORDER) f[order - ENGRAM_MIN_ORDER] = 1; /* 1..6: orders 3..8 */
+    f[7] = log2f(1 + (float)h->total / h->unit);
+    f[8] = log2f(1 + (float)h->n_doc);
+    f[9] = log2f((float)h->n_next);
+    f[10] = best;
+    f[11] = b->left;
+    f[12] = agree / (float)n_hit;
+    f[13] = row->entropy;
+    f[14] = row->p_first;
+    f[15] = row->p_first - row->p_second;
+    f[16] = log2f(p_model + 1e-6f) / 8;
+    f[17] = favourite == row->first;
+    f[18] = best * row->entropy;
+    f[19] = log2f(plausible + 1e-6f) / 8;
+    f[20] = 4 * cover;
+    f[21] = 4 * cover * row->entropy;
+}
+
+void engram_default_weights(float weights[ENGRAM_N_FEATURE]) {
+    memcpy(weights, built_in, sizeof built_in);
+}
+
+float engram_weight(const float *weights, const float f[ENGRAM_N_FEATURE]) {
+    if (!weights) weights = built_in;
+    float x = 0;
+    for (int i = 0; i < ENGRAM_N_FEATURE; i++) x += weights[i] * f[i];
+    return 1 / (1 + expf(-x));
+}
+
+/* ---- the mixer ---- */
+
+int engram_mixer_new(struct engram_mixer **out, const struct engram_use *use, int32_t n_vocab,
+                     const int32_t *prompt, int32_t n_prompt, struct err *e) {
+    *out = NULL;
+    if (use->n_table < 0 || use->n_table > ENGRAM_MAX_TABLES)
+        return err_set(e, CHIMERE_ELIMIT, "engram: expected at most %d tables", ENGRAM_MAX_TABLES);
+    struct engram_mixer *m = mem_zalloc(sizeof *m);
+    int rc = m ? engram_blend_init(&m->blend, n_vocab) : CHIMERE_ENOMEM;
+    if (!rc) {
+        m->use = *use;
+        m->n_vocab = n_vocab;
+        m->boost = mem_alloc_array((size_t)n_vocab, sizeof *m->boost);
+        m->touched = mem_alloc_array((size_t)n_vocab, sizeof *m->touched);
+        if (!m->boost || !m->touched) rc = CHIMERE_ENOMEM;
+    }
+    for (int32_t i = 0; !rc && i < use->n_table; i++) {
+        struct engram_info info;
+        engram_table_info(use->tables[i], &info);
+        if (info.n_weight != ENGRAM_N_FEATURE) continue;
+        float *w = mem_alloc(sizeof info.weights);
+        if (!w) rc = CHIMERE_ENOMEM;
+        else memcpy(w, info.weights, sizeof info.weights);
+        m->weights[i] = w;
+    }
+    if (rc) {
+        engram_mixer_free(m);
+        return err_set(e, rc, "engram: out of memory");
+    }
+    int32_t from = n_prompt > COVER_PROMPT ? n_prompt - COVER_PROMPT : 0;
+    for (int32_t i = from; i < n_prompt; i++) {
+        engram_mixer_push(m, prompt[i]);
+        engram_mixer_wants(m);
+    }
+    engram_follow_start(&m->follow, use->recall);
+    *out = m;
+    return 0;
+}
+
+void engram_mixer_free(struct engram_mixer *m) {
+    if (!m) return;
+    for (int32_t i = 0; i < ENGRAM_MAX_TABLES; i++) mem_free((float *)m->weights[i]);
+    engram_blend_fini(&m->blend);
+    mem_free(m->boost);
+    mem_free(m->touched);
+    mem_free(m);
+}
+
+void engram_mixer_push(struct engram_mixer *m, int32_t token) {
+    if (m->n_ctx == ENGRAM_MAX_ORDER) {
+        memmove(m->ctx, m->ctx + 1, (ENGRAM_MAX_ORDER - 1) * sizeof *m->ctx);
+        m->n_ctx--;
+    }
+    m->ctx[m->n_ctx++] = token;
+    m->looked_up = false;
+    engram_follow_push(&m->follow, token);
+}
+
+bool engram_mixer_wants(struct engram_mixer *m) {
+    if (m->use.alpha <= 0) return false;
+    for (int32_t i = 0; i < m->use.n_table && !m->looked_up; i++) {
+        m->n_hit[i] = engram_lookup(m->use.tables[i], m->ctx, m->n_ctx, m->hits[i]);
+        m->cover[i] = engram_cover(m->cover[i], m->hits[i], m->n_hit[i]);
+    }
+    m->looked_up = true;
+    for (int32_t i = 0; i < m->use.n_table; i++)
+        if (m->n_hit[i]) return true;
+    return engram_follow_wants(&m->follow);
+}
+
+static void add(struct engram_mixer *m, int32_t token, float odds) {
+    if (odds <= 0) return;
+    if (m->boost[token] == 0) m->touched[m->n_touched++] = token;
+    m->boost[token] += odds;
+}
+
+/* Odds of a weight; the logistic function reaches 1 in floats. */
+static float odds_of(float w) { return w < 0.9999f ? w / (1 - w) : 9999; }
+
+void engram_mixer_apply(struct engram_mixer *m, float *logits) {
+    if (!engram_mixer_wants(m)) return;
+    struct engram_row row;
+    float f[ENGRAM_N_FEATURE], to_model = 1;
+    engram_row_scan(logits, m->n_vocab, &row);
+    for (int32_t t = 0; t < m->use.n_table; t++) {
+        if (!m->n_hit[t]) continue;
+        struct engram_blend *b = &m->blend;
+        engram_blend_fill(b, m->hits[t], m->n_hit[t], m->n_vocab);
+        engram_features(m->hits[t], m->n_hit[t], b, &row, logits, m->cover[t], f);
+        float odds = m->use.alpha * odds_of(engram_weight(m->weights[t], f));
+        for (int32_t i = 0; i < b->n; i++) add(m, b->tokens[i], odds * b->p[i]);
+        to_model += odds * b->left;
+    }
+    int32_t n_recalled;
+    const struct engram_recalled *r = engram_follow_next(&m->follow, logits, &row, &n_recalled);
+    for (int32_t i = 0; i < n_recalled; i++)
+        if (r[i].token >= 0 && r[i].token < m->n_vocab)
+            add(m, r[i].token, m->use.alpha * r[i].odds);
+    for (int32_t i = 0; i < m->n_touched; i++) {
+        int32_t t = m->touched[i];
+        /* ratio to what the model gives; -infinity stays: a ban is a ban */
+        float p = expf(logits[t] - row.norm) * to_model;
+        if (logits[t] > -INFINITY) {
+            if (p > 1e-30f) logits[t] += log1pf(m->boost[t] / p);
+            else logits[t] = row.norm + logf(m->boost[t] / to_model);
+        }
+        m->boost[t] = 0;
+    }
+    m->n_touched = 0;
+}
+
+int32_t engram_mixer_draft(struct engram_mixer *m, int32_t n_max, int32_t *out) {
+    int32_t n = 0, n_ctx = m->n_ctx;
+    int32_t *ctx = m->ctx;
+    struct engram_hit hits[ENGRAM_N_ORDER];
+    if (n_max > STEP_ROOM) n_max = STEP_ROOM;
+    for (; n < n_max; n++) {
+        const struct engram_next *best = NULL;
+        float share = 0;
+        for (int32_t i = 0; i < m->use.n_table; i++) {
+            int32_t from = n_ctx > ENGRAM_MAX_ORDER ? n_ctx - ENGRAM_MAX_ORDER : 0;
+            if (!engram_lookup(m->use.tables[i], ctx + from, n_ctx - from, hits)) continue;
+            const struct engram_next *x = engram_hit_next(&hits[0]);
+            float s = (float)x->count / (float)hits[0].total * (float)hits[0].order;
+            if (hits[0].order < DRAFT_ORDER || 2 * (uint64_t)x->count < hits[0].total ||
+                s <= share || x->token >= (uint32_t)m->n_vocab)
+                continue;
+            share = s;
+            best = x;
+            out[n] = (int32_t)x->token;
+        }
+        if (!best) break;
+        ctx[n_ctx++] = out[n];
+    }
+    return n;
+}

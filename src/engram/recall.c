@@ -1,0 +1,332 @@
+#include "engram/recall.h"
+
+#include <ctype.h>
+#include <math.h>
+#include <string.h>
+
+#include "base/buf.h"
+#include "base/mem.h"
+
+enum {
+    MAX_WORDS = 64,     /* of a question */
+    MAX_SENTENCES = 64, /* looked at */
+    MAX_ANCHORS = 8,
+    RARE_DOCS = 3,
+    WINDOW = 400,   /* tokens on each side of a place that names an anchor */
+    MIN_ANCHOR = 3, /* bytes */
+};
+
+/* e^rank: how much a sentence gains by a word that it shares and the others lack. */
+static const float sharpness = 4;
+/* Against a name or a number, as the beginning of an answer. */
+static const float common_word = 0.03f;
+/* How strongly recalled text begins (fully where the model gives its first tokens at least `likely`), goes
+ * on within a word, to a further name or number, and to a common word. */
+static const float likely = 0.003f, odds_first = 60, odds_within = 300, odds_between = 300,
+                   odds_common = 3;
+
+struct word {
+    struct slice s; /* view */
+    bool is_anchor;
+};
+
+struct sentence {
+    struct slice s; /* view of the text */
+    float score;
+};
+
+struct gathering {
+    const struct tok *tok;
+    struct word words[MAX_WORDS]; /* of the question */
+    int n_word;
+    struct buf text; /* sentences that were found */
+    struct {
+        size_t at, n;
+    } spans[MAX_SENTENCES];
+    int n_span;
+    struct engram_recall *r;
+};
+
+static bool is_word_byte(char c) { return isalnum((unsigned char)c) || (unsigned char)c >= 128; }
+
+/* The next word of s from *at on; false: none. */
+static bool next_word(struct slice s, size_t *at, struct slice *word) {
+    while (*at < s.n && !is_word_byte(s.p[*at])) ++*at;
+    size_t begin = *at;
+    while (*at < s.n && is_word_byte(s.p[*at])) ++*at;
+    *word = (struct slice){s.p + begin, *at - begin};
+    return word->n > 0;
+}
+
+/* Same word, or the same but for its ending: two thirds of the shorter one, four letters at least. */
+static bool is_alike(struct slice a, struct slice b) {
+    size_t least = a.n < b.n ? a.n : b.n, n = 0;
+    while (n < least && tolower((unsigned char)a.p[n]) == tolower((unsigned char)b.p[n])) n++;
+    if (n == a.n && n == b.n) return true;
+    return n >= 4 && 3 * n >= 2 * least && a.n < n + 5 && b.n < n + 5;
+}
+
+/* ---- places that name what the question names ---- */
+
+static bool is_end_of_sentence(const char *p, size_t n, size_t i) {
+    if (p[i] == '\n') return true;
+    return strchr(".!?", p[i]) && (i + 1 == n || isspace((unsigned char)p[i + 1]));
+}
+
+static void add_sentence(struct gathering *g, struct slice s, struct slice anchor) {
+    while (s.n && isspace((unsigned char)s.p[0])) s.p++, s.n--;
+    while (s.n && isspace((unsigned char)s.p[s.n - 1])) s.n--;
+    if (s.n < anchor.n || s.n > 1000 || !memmem(s.p, s.n, anchor.p, anchor.n)) return;
+    for (int i = 0; i < g->n_span; i++)
+        if (g->spans[i].n == s.n && memcmp(g->text.p + g->spans[i].at, s.p, s.n) == 0) return;
+    if (g->n_span == MAX_SENTENCES) return;
+    size_t at = g->text.n;
+    if (buf_put(&g->text, s.p, s.n)) return;
+    g->spans[g->n_span].at = at;
+    g->spans[g->n_span++].n = s.n;
+}
+
+static void add_place(struct gathering *g, const struct engram_table *t, uint32_t pos,
+                      struct slice anchor) {
+    struct engram_doc d;
+    struct buf text;
+    if (!engram_table_doc_at(t, pos, &d)) return;
+    uint32_t at = pos - d.begin, from = at > WINDOW ? at - WINDOW : 0,
+             to = d.n_tok - at > WINDOW ? at + WINDOW : d.n_tok;
+    buf_init(&text, (size_t)1 << 20);
+    for (uint32_t i = from; i < to; i++) {
+        struct slice s = tok_piece(g->tok, d.tokens[i]);
+        if (s.n) buf_put(&text, s.p, s.n);
+    }
+    for (size_t i = 0, begin = 0; i < text.n; i++) {
+        if (!is_end_of_sentence(text.p, text.n, i) && i + 1 < text.n) continue;
+        add_sentence(g, (struct slice){text.p + begin, i + 1 - begin}, anchor);
+        begin = i + 1;
+    }
+    buf_fini(&text);
+}
+
+/* Looks the word up as it stands within a text: behind a space. */
+static void try_anchor(struct gathering *g, const struct engram_table *t, struct word *w) {
+    char spaced[128];
+    struct engram_hit hits[ENGRAM_N_ORDER];
+    int32_t *ids;
+    size_t n;
+    if (w->s.n < MIN_ANCHOR || w->s.n + 1 > sizeof spaced) return;
+    spaced[0] = ' ';
+    memcpy(spaced + 1, w->s.p, w->s.n);
+    if (tok_encode(g->tok, spaced, w->s.n + 1, false, false, &ids, &n, NULL)) return;
+    int32_t whole = n < ENGRAM_MAX_ORDER ? (int32_t)n : ENGRAM_MAX_ORDER;
+    if (n >= ENGRAM_MIN_ORDER && engram_lookup(t, ids, (int32_t)n, hits) &&
+        hits[0].order == whole && hits[0].n_doc <= RARE_DOCS) {
+        w->is_anchor = true;
+        add_place(g, t, hits[0].pos, w->s);
+    }
+    mem_free(ids);
+}
+
+/* ---- ranks ---- */
+
+static bool has_word(struct slice s, struct slice word) {
+    struct slice w;
+    for (size_t at = 0; next_word(s, &at, &w);)
+        if (is_alike(w, word)) return true;
+    return false;
+}
+
+static bool in_question(const struct gathering *g, struct slice word) {
+    for (int i = 0; i < g->n_word; i++)
+        if (is_alike(g->words[i].s, word)) return true;
+    return false;
+}
+
+/* A shared word counts for more the fewer sentences have it. */
+static void rank(const struct gathering *g, struct sentence *s) {
+    for (int w = 0; w < g->n_word; w++) {
+        int n_has = 0;
+        bool has[MAX_SENTENCES];
+        for (int i = 0; i < g->n_span; i++) n_has += has[i] = has_word(s[i].s, g->words[w].s);
+        for (int i = 0; i < g->n_span; i++)
+            if (has[i]) s[i].score += logf((float)g->n_span / (float)n_has);
+    }
+    float top = 0, sum = 0;
+    for (int i = 0; i < g->n_span; i++) top = s[i].score > top ? s[i].score : top;
+    for (int i = 0; i < g->n_span; i++) sum += s[i].score = expf(sharpness * (s[i].score - top));
+    for (int i = 0; i < g->n_span; i++) s[i].score /= sum;
+}
+
+/* ---- candidates ---- */
+
+static bool is_proper(struct slice w) {
+    return isdigit((unsigned char)w.p[0]) || isupper((unsigned char)w.p[0]);
+}
+
+static int add_candidate(struct gathering *g, struct slice text, float weight, struct err *e) {
+    int32_t *ids;
+    size_t n;
+    if (g->r->n == ENGRAM_MAX_CANDIDATES) return 0;
+    int rc = tok_encode(g->tok, text.p, text.n, false, false, &ids, &n, e);
+    if (rc) return rc;
+    if (n) {
+        struct engram_candidate *c = &g->r->candidates[g->r->n++];
+        c->n = n < ENGRAM_CANDIDATE_TOKENS ? (int32_t)n : ENGRAM_CANDIDATE_TOKENS;
+        memcpy(c->tokens, ids, (size_t)c->n * sizeof *ids);
+        for (int32_t i = 1; i < c->n; i++) {
+            struct slice piece = tok_piece(g->tok, ids[i]);
+            if (piece.n && is_word_byte(piece.p[0])) continue;
+            c->starts |= 1u << i;
+            bool proper = piece.n > 1 && piece.p[0] == ' ' &&
+                          is_proper((struct slice){piece.p + 1, piece.n - 1});
+            if (!proper) c->common |= 1u << i;
+        }
+        c->weight = weight;
+    }
+    mem_free(ids);
+    return 0;
+}
+
+/* What a question asks for is seldom a word that every text has: names, numbers and words that the
+ * tokenizer has no single token for count fully. */
+static float worth(const struct gathering *g, struct slice word, bool is_first) {
+    if (isdigit((unsigned char)word.p[0]) || (is_proper(word) && !is_first)) return 1;
+    return tok_find(g->tok, word.p, word.n) < 0 ? 1 : common_word;
+}
+
+static int add_candidates(struct gathering *g, const struct sentence *s, struct err *e) {
+    struct slice word, last = {NULL, 0};
+    int rc = 0;
+    float sum = 0;
+    for (int pass = 0; pass < 2 && !rc; pass++) {
+        last.n = 0;
+        for (size_t at = 0; !rc && next_word(s->s, &at, &word); last = word) {
+            if (in_question(g, word)) continue;
+            /* the second word of a name or a date begins nothing */
+            bool goes_on = last.n && last.p + last.n + 1 == word.p && is_proper(last) &&
+                           is_proper(word) && !in_question(g, last) && last.p != s->s.p;
+            if (goes_on || (last.n && last.p == s->s.p && last.p + last.n + 1 == word.p &&
+                            is_proper(word) && worth(g, last, true) == 1 && !in_question(g, last)))
+                continue;
+            float w = worth(g, word, word.p == s->s.p);
+            if (!pass) sum += w;
+            else
+                rc = add_candidate(g, (struct slice){word.p, (size_t)(s->s.p + s->s.n - word.p)},
+                                   s->score * w / sum, e);
+        }
+    }
+    return rc;
+}
+
+static int build(struct gathering *g, struct err *e) {
+    static const char *const blanks[] = {"\n", "\n\n"};
+    struct sentence s[MAX_SENTENCES];
+    int rc = 0;
+    for (int i = 0; i < 2; i++) {
+        int32_t id = tok_find(g->tok, blanks[i], strlen(blanks[i]));
+        if (id >= 0) g->r->blanks[g->r->n_blank++] = id;
+    }
+    for (int32_t i = 0; i < (int32_t)tok_n_vocab(g->tok) && g->r->n_end < 16; i++) {
+        struct slice piece = tok_piece(g->tok, i);
+        if (tok_is_eog(g->tok, i) || (piece.n == 1 && strchr(".,;!?\n", piece.p[0])))
+            g->r->ends[g->r->n_end++] = i;
+    }
+    for (int i = 0; i < g->n_span; i++)
+        s[i] = (struct sentence){.s = {g->text.p + g->spans[i].at, g->spans[i].n}};
+    rank(g, s);
+    for (int i = 0; i < g->n_span && !rc; i++)
+        if (s[i].score > 1e-4f) rc = add_candidates(g, &s[i], e);
+    return rc;
+}
+
+int engram_recall_new(struct engram_recall **out, const struct engram_table *const *tables,
+                      int32_t n_table, const struct tok *tok, const char *question, size_t n,
+                      struct err *e) {
+    struct gathering g = {.tok = tok};
+    struct slice word;
+    *out = NULL;
+    buf_init(&g.text, (size_t)1 << 20);
+    for (size_t at = 0; g.n_word < MAX_WORDS && next_word((struct slice){question, n}, &at, &word);)
+        g.words[g.n_word++].s = word;
+    int n_anchor = 0;
+    for (int i = 0; i < g.n_word && n_anchor < MAX_ANCHORS; i++) {
+        for (int32_t t = 0; t < n_table; t++) try_anchor(&g, tables[t], &g.words[i]);
+        n_anchor += g.words[i].is_anchor;
+    }
+    int rc = 0;
+    if (g.n_span && !g.text.failed) {
+        g.r = mem_zalloc(sizeof *g.r);
+        rc = g.r ? build(&g, e) : err_set(e, CHIMERE_ENOMEM, "out of memory");
+    }
+    buf_fini(&g.text);
+    if (rc || (g.r && !g.r->n)) {
+        mem_free(g.r);
+        return rc;
+    }
+    *out = g.r;
+    return 0;
+}
+
+void engram_recall_free(struct engram_recall *r) { mem_free(r); }
+
+/* ---- following ---- */
+
+void engram_follow_start(struct engram_follow *f, const struct engram_recall *r) {
+    f->r = r;
+    f->depth = 0;
+    f->n_alive = r ? r->n : 0;
+    for (int32_t i = 0; i < f->n_alive; i++) f->share[i] = r->candidates[i].weight;
+}
+
+void engram_follow_push(struct engram_follow *f, int32_t token) {
+    if (!f->r || !f->n_alive) return;
+    for (int32_t i = 0; f->depth == 0 && i < f->r->n_blank; i++)
+        if (f->r->blanks[i] == token) return;
+    float sum = 0;
+    f->n_alive = 0;
+    for (int32_t i = 0; i < f->r->n; i++) {
+        const struct engram_candidate *c = &f->r->candidates[i];
+        if (f->share[i] <= 0) continue;
+        if (c->tokens[f->depth] != token || c->n <= f->depth + 1) {
+            f->share[i] = 0;
+            continue;
+        }
+        sum += f->share[i];
+        f->n_alive++;
+    }
+    for (int32_t i = 0; f->n_alive && i < f->r->n; i++) f->share[i] /= sum;
+    f->depth++;
+}
+
+bool engram_follow_wants(const struct engram_follow *f) { return f->r && f->n_alive > 0; }
+
+const struct engram_recalled *engram_follow_next(struct engram_follow *f, const float *logits,
+                                                 const struct engram_row *row, int32_t *n) {
+    float sum = 0, mass = 0;
+    *n = 0;
+    f->is_within = false;
+    bool is_common = true;
+    for (int32_t i = 0; f->n_alive && i < f->r->n; i++) {
+        if (f->share[i] <= 0) continue;
+        int32_t token = f->r->candidates[i].tokens[f->depth], k = 0;
+        while (k < *n && f->next[k].token != token) k++;
+        if (k == *n) f->next[(*n)++] = (struct engram_recalled){token, 0};
+        f->next[k].odds += f->share[i];
+        if (f->depth && !(f->r->candidates[i].starts >> f->depth & 1)) f->is_within = true;
+        if (!(f->r->candidates[i].common >> f->depth & 1)) is_common = false;
+    }
+    for (int32_t k = 0; k < *n; k++) {
+        float p = expf(logits[f->next[k].token] - row->norm);
+        mass += p;
+        if (f->depth == 0) f->next[k].odds *= sqrtf(p);
+        sum += f->next[k].odds;
+    }
+    float odds = f->is_within ? odds_within : is_common ? odds_common : odds_between;
+    if (f->depth == 0) { /* the model must have thought of something like it */
+        odds = odds_first * (mass < likely ? sqrtf(mass / likely) : 1);
+    } else if (!f->is_within) { /* until the model is sure of an end */
+        float end = 0;
+        for (int32_t i = 0; i < f->r->n_end; i++) end += expf(logits[f->r->ends[i]] - row->norm);
+        odds *= end < 1 ? (1 - end) * (1 - end) * (1 - end) : 0;
+    }
+    for (int32_t k = 0; k < *n; k++) f->next[k].odds = sum > 0 ? f->next[k].odds / sum * odds : 0;
+    return f->next;
+}
