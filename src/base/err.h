@@ -25,12 +25,14 @@
     X(ETIMEOUT, -15, "timed out")                                                                  \
     X(EINTERNAL, -16, "internal error")
 
-enum chimere_error {
+#ifndef CHIMERE_H /* the installed header has them too */
+enum chimere_code {
     CHIMERE_OK = 0,
 #define X(name, value, text) CHIMERE_##name = value,
     CHIMERE_ERRORS(X)
 #undef X
 };
+#endif
 
 struct err {
     int code;       /* 0 or CHIMERE_E* */
