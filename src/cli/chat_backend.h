@@ -39,5 +39,7 @@ struct chat_backend {
 
 /* The model that the options name, in this process. */
 int chat_local_open(struct chat_backend **out, const struct cfg *c, struct err *e);
+/* The server that --url names; CHIMERE_EIO and the like if it cannot be reached. */
+int chat_remote_open(struct chat_backend **out, const struct cfg *c, struct err *e);
 
 #endif

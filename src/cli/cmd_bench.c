@@ -13,7 +13,9 @@
 #include "base/pool.h"
 #include "base/rng.h"
 #include "base/str.h"
+#include "cli/bench_url.h"
 #include "cli/model_args.h"
+#include "cli/remote_args.h"
 #include "model/forward.h"
 
 const struct cfg_opt bench_options[] = {
@@ -28,6 +30,8 @@ const struct cfg_opt bench_options[] = {
     {"bandwidth", 0, CFG_FLOAT, "GB/s", NULL, 0.1, 100000, NULL,
      "read bandwidth; measured if not given"},
     {"json", 0, CFG_BOOL, NULL, "false", 0, 0, NULL, "print an array of objects"},
+    REMOTE_OPTIONS,
+    LOAD_OPTIONS,
     {0}};
 
 struct rig {
@@ -277,10 +281,17 @@ int cmd_bench(int argc, char **argv) {
     int status;
     if (!cli_parse(
             &c, bench_options,
-            "usage: chimere bench [-m FILE] [-p N] [-n N] [-d N] [--parallel 1,4,8] [--json]", argc,
-            argv, &status))
+            "usage: chimere bench [-m FILE] [-p N] [-n N] [-d N] [--parallel 1,4,8] [--json]\n"
+            "       chimere bench --url URL [-p N] [-n N] [--concurrency 1,8] [--rate N] "
+            "[--requests N]",
+            argc, argv, &status))
         return status;
     struct err e = {0};
+    if (cfg_str(c, "url")) {
+        int failed = bench_url(c, &e);
+        cfg_free(c);
+        return failed ? cli_fail(&e) : 0;
+    }
     struct dev *dev = NULL;
     int32_t parallel[32], n_parallel = 0;
     struct rig r = {.batch = (int32_t)cfg_int(c, "batch"),

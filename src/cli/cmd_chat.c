@@ -7,6 +7,7 @@
 #include "cli/chat_args.h"
 #include "cli/chat_command.h"
 #include "cli/chat_input.h"
+#include "cli/remote_args.h"
 
 const struct cfg_opt chat_options[] = {
     MODEL_OPTIONS,
@@ -14,6 +15,7 @@ const struct cfg_opt chat_options[] = {
     ENGINE_OPTIONS,
     ENGRAM_OPTIONS,
     SAMPLING_OPTIONS,
+    REMOTE_OPTIONS,
     {"system", 0, CFG_STR, "TEXT", NULL, 0, 0, NULL, "system message"},
     {"n-predict", 'n', CFG_INT, "N", "0", 0, 1 << 30, NULL,
      "tokens of an answer at most; 0: up to the context"},
@@ -62,7 +64,8 @@ int cmd_chat(int argc, char **argv) {
     int status;
     if (!cli_parse(
             &c, chat_options,
-            "usage: chimere chat [-m FILE] [--system TEXT] [--think] [--temp T] [--load FILE]\n\n"
+            "usage: chimere chat [-m FILE] [--system TEXT] [--think] [--temp T] [--load FILE]\n"
+            "       chimere chat --url URL [--url-model NAME]\n\n"
             "Each line is a message, or a command: /help lists them. With standard input from a\n"
             "pipe, only the answers are printed.",
             argc, argv, &status))
@@ -71,7 +74,7 @@ int cmd_chat(int argc, char **argv) {
     struct chat_backend *b = NULL;
     struct chat_session s;
     struct chat_input *in = NULL;
-    int rc = chat_local_open(&b, c, &e);
+    int rc = cfg_str(c, "url") ? chat_remote_open(&b, c, &e) : chat_local_open(&b, c, &e);
     if (!rc) rc = chat_session_init(&s, b, c, &e);
     if (!rc) {
         const struct chat_input_params p = {.keep_history = cfg_bool(c, "history"),

@@ -12,7 +12,7 @@
 #include "base/str.h"
 #include "net/address.h"
 
-enum { POLL_MS = 50 };
+enum { POLL_MS = 50, LATER_MS = 2 };
 
 struct transfer {
     struct fetch_request r;
@@ -339,9 +339,9 @@ static int finish(struct loop *l, struct transfer *t, int rc) {
     return verdict;
 }
 
-/* Starts what wants to start; *alive: whether anything runs or waits. */
-static int start_all(struct loop *l, bool *alive) {
-    *alive = false;
+/* Starts what wants to start; *alive: whether anything runs or waits, *later: whether anything waits. */
+static int start_all(struct loop *l, bool *alive, bool *later) {
+    *alive = *later = false;
     for (int32_t i = 0; i < l->m->n; i++) {
         struct transfer *t = &l->t[i];
         if (t->easy || t->stopped) {
@@ -352,6 +352,7 @@ static int start_all(struct loop *l, bool *alive) {
         enum fetch_next next = l->m->next(l->m->ud, i, &t->r);
         t->stopped = next == FETCH_STOP;
         *alive |= !t->stopped;
+        *later |= next == FETCH_LATER;
         if (next != FETCH_START) continue;
         t->max_bytes = t->r.max_bytes ? t->r.max_bytes : FETCH_DEFAULT_MAX_BYTES;
         size_t keep = t->r.on_body ? FETCH_MAX_ERROR_BYTES : (size_t)t->max_bytes;
@@ -396,14 +397,14 @@ int fetch_many(const struct fetch_many *m, struct err *e) {
     l.t = mem_alloc_array((size_t)m->n, sizeof *l.t);
     int rc = l.multi && l.t ? 0 : err_set(e, CHIMERE_ENOMEM, "out of memory");
     while (!rc) {
-        bool alive;
+        bool alive, later;
         int n_running, n_done = 0;
-        rc = start_all(&l, &alive);
+        rc = start_all(&l, &alive, &later);
         if (rc || !alive) break;
         if (curl_multi_perform(l.multi, &n_running) != CURLM_OK)
             rc = err_set(e, CHIMERE_EINTERNAL, "network: the transfer loop failed");
         if (!rc) rc = collect(&l, &n_done);
-        if (!rc && !n_done) curl_multi_poll(l.multi, NULL, 0, POLL_MS, NULL);
+        if (!rc && !n_done) curl_multi_poll(l.multi, NULL, 0, later ? LATER_MS : POLL_MS, NULL);
     }
     for (int32_t i = 0; l.t && i < m->n; i++)
         if (l.t[i].easy) {

@@ -23,7 +23,7 @@ enum {
     FETCH_DEFAULT_CONNECT_MS = 15000,
     FETCH_DEFAULT_STALL_MS = 30000,
     FETCH_MAX_REDIRECTS = 5,
-    FETCH_MAX_TRANSFERS = 64,
+    FETCH_MAX_TRANSFERS = 256,
 };
 
 struct fetch_reply {
@@ -76,7 +76,7 @@ int fetch_status_error(const struct fetch_request *r, const struct fetch_reply *
 enum fetch_next { FETCH_STOP, FETCH_START, FETCH_LATER };
 struct fetch_many {
     int32_t n; /* slots, 1..FETCH_MAX_TRANSFERS */
-    /* What slot i does next: fill *r and start; nothing more; or ask again within 50 ms. */
+    /* What slot i does next: fill *r and start; nothing more; or ask again within a few milliseconds. */
     enum fetch_next (*next)(void *ud, int32_t i, struct fetch_request *r);
     /* Slot i ended with rc (as fetch) and text e. A negative result ends everything with it and e. The
      * body may be taken out of the reply. */

@@ -1,0 +1,27 @@
+/* remote_args.h: a server elsewhere that speaks OpenAI's API, as the commands chat and bench name it. */
+#ifndef CHIMERE_CLI_REMOTE_ARGS_H
+#define CHIMERE_CLI_REMOTE_ARGS_H
+
+#include <jansson.h>
+
+#include "base/config.h"
+
+/* clang-format off */
+#define REMOTE_OPTIONS                                                                             \
+    {"url", 0, CFG_STR, "URL", NULL, 0, 0, NULL, "use a running server, such as http://127.0.0.1:8081"}, \
+    {"url-model", 0, CFG_STR, "NAME", NULL, 0, 0, NULL, "its model (default: its first)"},         \
+    {"url-key", 0, CFG_STR, "KEY", NULL, 0, 0, NULL, "its API key; rather set CHIMERE_URL_KEY"}
+/* clang-format on */
+
+struct remote {
+    char base[2048]; /* ends on /v1 */
+    char model[256];
+    const char *key; /* view of the options; NULL: none */
+};
+
+/* Finds the model's name where the options give none: one request. */
+int remote_open(struct remote *r, const struct cfg *c, struct err *e);
+/* Text of a request body; mem_free. NULL: out of memory. */
+char *remote_body(const json_t *body, size_t *n);
+
+#endif
