@@ -56,6 +56,7 @@ static void *on_line(void *cls, const char *uri, struct MHD_Connection *conn) {
         r->sock->partial_ns = 0;
     }
     pthread_mutex_unlock(&s->live_lock);
+    watch_add(r);
     return r;
 }
 
@@ -367,8 +368,6 @@ static enum MHD_Result dispatch(struct http_request *r, const char *method) {
         r->route->handle(r);
         return send_ready(r);
     }
-    r->watched = true;
-    watch_add(r);
     pthread_mutex_lock(&r->lock);
     r->n_ref++;
     suspend(r);
@@ -420,7 +419,7 @@ static void on_completed(void *cls, struct MHD_Connection *conn, void **con_cls,
     (void)conn;
     *con_cls = NULL;
     if (!r) return;
-    if (r->watched) watch_remove(r);
+    watch_remove(r);
     pthread_mutex_lock(&s->live_lock);
     if (r->sock) {
         r->sock->reading = r->sock->busy = false;

@@ -38,7 +38,6 @@ struct http_request {
     int64_t begin_ns, deadline_ns;
     struct buf body;
     bool seen, counted;
-    bool watched;
     struct err early; /* why it is refused before it is read */
     int early_status;
 

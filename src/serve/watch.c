@@ -57,6 +57,8 @@ static void client_left(struct server *s, int fd) {
     pthread_mutex_lock(&s->live_lock);
     for (struct http_request *r = s->live; r && !found; r = r->next)
         if (r->sock && r->sock->fd == fd && hold(r)) found = r;
+    /* in the middle of a request: libmicrohttpd would wait for the rest of it */
+    if (found && found->sock->reading) shutdown(fd, SHUT_RDWR);
     pthread_mutex_unlock(&s->live_lock);
     if (!found) return;
     leave(found);

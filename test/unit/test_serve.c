@@ -1,0 +1,723 @@
+/* test_serve.c: the HTTP server over a weightless model that answers with a given script: what goes over
+ * the wire, what is refused and how, clients that leave, dawdle, or send nonsense. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/mem.h"
+#include "engine/lm.h"
+#include "model/vocab.h"
+#include "serve/gate.h"
+#include "serve/serve.h"
+
+static struct gguf *file;
+static struct tok *tok;
+static struct chat_template *template;
+
+struct rig {
+    struct engine *engine;
+    struct ask_backend *backend;
+    struct server *s;
+    struct ask_model model;
+    int32_t *script;
+    size_t n_script;
+    int port;
+};
+
+/* ---- rig ---- */
+
+static int open_model(void **state) {
+    struct err e = {0};
+    (void)state;
+    if (gguf_open(&file, TEST_NANO, &e) || vocab_load(&tok, file, &e)) fail_msg("%s", e.text);
+    struct slice t = vocab_chat_template(file, NULL);
+    if (chat_template_new(&template, t.p, t.n, &e)) fail_msg("%s", e.text);
+    return 0;
+}
+
+static int close_model(void **state) {
+    (void)state;
+    chat_template_free(template);
+    tok_free(tok);
+    gguf_close(file);
+    return 0;
+}
+
+static void rig_open(struct rig *r, const char *answer, int delay_us, struct serve_params p,
+                     int n_seq) {
+    struct err e = {0};
+    struct lm *lm;
+    *r = (struct rig){.port = 0};
+    if (answer &&
+        tok_encode(tok, answer, strlen(answer), true, false, &r->script, &r->n_script, &e))
+        fail_msg("%s", e.text);
+    struct lm_fake_params f = {.n_vocab = (int32_t)tok_n_vocab(tok),
+                               .eos = tok_eos(tok),
+                               .n_ctx = 65536,
+                               .n_seq = n_seq,
+                               .delay_us = delay_us,
+                               .script = answer ? r->script : NULL,
+                               .n_script = (int32_t)r->n_script};
+    struct engine_params ep;
+    engine_defaults(&ep);
+    ep.n_seq = n_seq;
+    ep.n_ctx = 65536;
+    ep.n_ctx_seq = 65536 / n_seq;
+    ep.speculate = false;
+    if (lm_open_fake(&lm, &f, &e) || engine_new_over(&r->engine, lm, tok, &ep, &e))
+        fail_msg("%s", e.text);
+    r->model =
+        (struct ask_model){.engine = r->engine, .tok = tok, .template = template, .n_seq = n_seq};
+    if (ask_local_new(&r->backend, &r->model, "fake", &e)) fail_msg("%s", e.text);
+    p.backends = &r->backend;
+    p.n_backend = 1;
+    if (serve_open(&r->s, &p, &e)) fail_msg("%s", e.text);
+    r->port = serve_port(r->s);
+}
+
+static void rig_close(struct rig *r) {
+    serve_close(r->s);
+    r->backend->ops->close(r->backend);
+    engine_free(r->engine);
+    mem_free(r->script);
+}
+
+/* ---- a client ---- */
+
+static int dial(const struct rig *r) {
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    struct sockaddr_in a = {.sin_family = AF_INET, .sin_port = htons((uint16_t)r->port)};
+    struct timeval limit = {.tv_sec = 20 * TEST_SLOWNESS};
+    inet_pton(AF_INET, "127.0.0.1", &a.sin_addr);
+    setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
+    assert_int_equal(connect(fd, (struct sockaddr *)&a, sizeof a), 0);
+    return fd;
+}
+
+static void say(int fd, const char *text, size_t n) {
+    while (n) {
+        ssize_t k = send(fd, text, n, MSG_NOSIGNAL);
+        if (k <= 0) return; /* the server may have had enough */
+        text += k;
+        n -= (size_t)k;
+    }
+}
+
+static void post(int fd, const char *path, const char *body, size_t n, const char *headers) {
+    char head[1024];
+    int k = snprintf(head, sizeof head,
+                     "POST %s HTTP/1.1\r\nHost: localhost\r\n%sContent-Length: %zu\r\n\r\n", path,
+                     headers ? headers : "Connection: close\r\n", n);
+    say(fd, head, (size_t)k);
+    say(fd, body, n);
+}
+
+static struct buf reply; /* of the last call */
+
+static const char *hear(int fd) { /* to the end */
+    char piece[65536];
+    ssize_t k;
+    buf_fini(&reply);
+    buf_init(&reply, (size_t)64 << 20);
+    while ((k = recv(fd, piece, sizeof piece, 0)) > 0) buf_put(&reply, piece, (size_t)k);
+    close(fd);
+    return reply.p ? reply.p : "";
+}
+
+static const char *call(const struct rig *r, const char *path, const char *body) {
+    int fd = dial(r);
+    post(fd, path, body, strlen(body), NULL);
+    return hear(fd);
+}
+
+static const char *get(const struct rig *r, const char *path, const char *headers) {
+    char head[512];
+    int fd = dial(r);
+    int k = snprintf(head, sizeof head,
+                     "GET %s HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n%s\r\n", path,
+                     headers ? headers : "");
+    say(fd, head, (size_t)k);
+    return hear(fd);
+}
+
+static int status_of(const char *answer) {
+    return strncmp(answer, "HTTP/1.1 ", 9) == 0 ? atoi(answer + 9) : 0;
+}
+
+static json_t *body_of(const char *answer) {
+    const char *body = strstr(answer, "\r\n\r\n");
+    json_t *j = body ? json_loads(body + 4, 0, NULL) : NULL;
+    if (!j) fail_msg("no JSON body: %.300s", answer);
+    return j;
+}
+
+static const char *text_at(json_t *j, const char *path) { /* "choices.0.message.content" */
+    char key[64];
+    while (j && *path) {
+        size_t n = strcspn(path, ".");
+        snprintf(key, sizeof key, "%.*s", (int)n, path);
+        j = json_is_array(j) ? json_array_get(j, (size_t)atoi(key)) : json_object_get(j, key);
+        path += n + (path[n] == '.');
+    }
+    return json_is_string(j) ? json_string_value(j) : NULL;
+}
+
+/* The data lines of a stream, one after the other; chunk sizes are skipped by looking at lines only. */
+static json_t *next_frame(const char **at) {
+    const char *line = strstr(*at, "data: ");
+    if (!line) return NULL;
+    *at = line + 6;
+    json_t *j = json_loads(line + 6, JSON_DISABLE_EOF_CHECK, NULL);
+    return j ? j : json_null();
+}
+
+static int32_t n_active(const struct rig *r) {
+    struct engine_totals t;
+    engine_totals(r->engine, &t);
+    return t.n_active;
+}
+static int64_t n_generated(const struct rig *r) {
+    struct engine_totals t;
+    engine_totals(r->engine, &t);
+    return t.n_generated;
+}
+
+static bool wait_active(const struct rig *r, int32_t n, int ms) {
+    for (int i = 0; i < ms * TEST_SLOWNESS; i++) {
+        if (n_active(r) == n) return true;
+        usleep(1000);
+    }
+    return false;
+}
+
+#define CHAT "/v1/chat/completions"
+#define HI "\"messages\":[{\"role\":\"user\",\"content\":\"Hi\"}]"
+#define CALC                                                                                       \
+    "\"tools\":[{\"type\":\"function\",\"function\":{\"name\":\"calculator\",\"parameters\":{"     \
+    "\"type\":\"object\",\"properties\":{\"expression\":{\"type\":\"string\"}},\"required\":["     \
+    "\"expression\"]}}}]"
+static const char script[] = "The answer is 42, naturally \xe2\x80\x94 said the \"model\".";
+static const char call_script[] = "<tool_call>\n<function=calculator>\n<parameter=expression>\n"
+                                  "12 * 34\n</parameter>\n</function>\n</tool_call>";
+
+/* ---- answers ---- */
+
+static void test_whole(void **state) {
+    struct rig r;
+    (void)state;
+    rig_open(&r, script, 0, (struct serve_params){0}, 4);
+    json_t *j = body_of(call(&r, CHAT, "{" HI "}"));
+    assert_string_equal(text_at(j, "choices.0.message.content"), script);
+    assert_string_equal(text_at(j, "choices.0.finish_reason"), "stop");
+    json_t *usage = json_object_get(j, "usage");
+    assert_int_equal(json_integer_value(json_object_get(usage, "completion_tokens")),
+                     (int)r.n_script + 1);
+    json_decref(j);
+    j = body_of(call(&r, CHAT, "{" HI ",\"stop\":[\"42\"],\"n\":3}"));
+    assert_string_equal(text_at(j, "choices.2.message.content"), "The answer is ");
+    json_decref(j);
+    j = body_of(call(&r, CHAT, "{" HI ",\"max_tokens\":2}"));
+    assert_string_equal(text_at(j, "choices.0.finish_reason"), "length");
+    json_decref(j);
+    j = body_of(call(&r, "/v1/messages", "{\"max_tokens\":99," HI "}"));
+    assert_string_equal(text_at(j, "content.0.text"), script);
+    assert_string_equal(text_at(j, "stop_reason"), "end_turn");
+    json_decref(j);
+    j = body_of(call(&r, "/v1/responses", "{\"input\":\"Hi\"}"));
+    assert_string_equal(text_at(j, "output.0.content.0.text"), script);
+    assert_string_equal(text_at(j, "status"), "completed");
+    json_decref(j);
+    j = body_of(call(&r, "/v1/completions", "{\"prompt\":\"Hi\",\"echo\":true,\"max_tokens\":3}"));
+    assert_non_null(text_at(j, "choices.0.text"));
+    assert_memory_equal(text_at(j, "choices.0.text"), "Hi", 2);
+    json_decref(j);
+    rig_close(&r);
+}
+
+static void test_stream(void **state) {
+    struct rig r;
+    char text[256] = "";
+    int n_done = 0;
+    (void)state;
+    rig_open(&r, script, 0, (struct serve_params){0}, 4);
+    const char *at =
+        call(&r, CHAT, "{" HI ",\"stream\":true,\"stream_options\":{\"include_usage\":true}}");
+    assert_int_equal(status_of(at), 200);
+    assert_non_null(strstr(at, "text/event-stream"));
+    bool has_usage = false, has_finish = false;
+    for (json_t *j; (j = next_frame(&at)); json_decref(j)) {
+        const char *piece = text_at(j, "choices.0.delta.content");
+        if (piece) strncat(text, piece, sizeof text - strlen(text) - 1);
+        if (strncmp(at, "[DONE]", 6) == 0) n_done++;
+        has_finish |= text_at(j, "choices.0.finish_reason") != NULL;
+        has_usage |= json_is_object(json_object_get(j, "usage"));
+    }
+    assert_string_equal(text, script);
+    assert_true(has_usage && has_finish && n_done == 1);
+    rig_close(&r);
+}
+
+static void test_calls(void **state) {
+    struct rig r;
+    char args[256] = "", input[256] = "";
+    int n_piece = 0;
+    (void)state;
+    rig_open(&r, call_script, 0, (struct serve_params){0}, 4);
+    json_t *j = body_of(call(&r, CHAT, "{" HI "," CALC "}"));
+    assert_string_equal(text_at(j, "choices.0.message.tool_calls.0.function.arguments"),
+                        "{\"expression\":\"12 * 34\"}");
+    assert_string_equal(text_at(j, "choices.0.finish_reason"), "tool_calls");
+    json_decref(j);
+    const char *at = call(&r, CHAT, "{" HI ",\"stream\":true," CALC "}");
+    for (; (j = next_frame(&at)); json_decref(j)) {
+        const char *piece = text_at(j, "choices.0.delta.tool_calls.0.function.arguments");
+        if (!piece) continue;
+        n_piece += piece[0] != 0;
+        strncat(args, piece, sizeof args - strlen(args) - 1);
+    }
+    assert_string_equal(args, "{\"expression\":\"12 * 34\"}");
+    assert_true(n_piece > 2); /* they grow */
+    at = call(&r, "/v1/messages",
+              "{\"max_tokens\":99,\"stream\":true," HI ",\"tools\":[{\"name\":\"calculator\","
+              "\"input_schema\":{\"type\":\"object\",\"properties\":{\"expression\":{\"type\":"
+              "\"string\"}}}}]}");
+    for (; (j = next_frame(&at)); json_decref(j)) {
+        const char *piece = text_at(j, "delta.partial_json");
+        if (piece) strncat(input, piece, sizeof input - strlen(input) - 1);
+    }
+    assert_string_equal(input, "{\"expression\":\"12 * 34\"}");
+    rig_close(&r);
+}
+
+/* A model that would say something else is held to the form. */
+static void test_forced(void **state) {
+    struct rig r;
+    (void)state;
+    rig_open(&r, NULL, 0, (struct serve_params){0}, 4);
+    json_t *j = body_of(call(
+        &r, CHAT,
+        "{" HI
+        ",\"max_tokens\":3000,\"tools\":[{\"type\":\"function\",\"function\":{\"name\":\"w\","
+        "\"parameters\":{\"type\":\"object\",\"properties\":{\"city\":{\"enum\":[\"Rome\","
+        "\"Oslo\"]},\"n\":{\"type\":\"integer\",\"minimum\":5,\"maximum\":6}},\"required\":["
+        "\"city\",\"n\"]}}}],\"tool_choice\":{\"type\":\"function\",\"function\":{\"name\":\"w\"}"
+        "}}"));
+    const char *args = text_at(j, "choices.0.message.tool_calls.0.function.arguments");
+    assert_non_null(args);
+    json_t *a = json_loads(args, 0, NULL);
+    const char *city = json_string_value(json_object_get(a, "city"));
+    double n = json_number_value(json_object_get(a, "n"));
+    assert_true(city && (strcmp(city, "Rome") == 0 || strcmp(city, "Oslo") == 0));
+    assert_true(n == 5 || n == 6);
+    json_decref(a);
+    json_decref(j);
+    j = body_of(call(&r, CHAT,
+                     "{" HI ",\"max_tokens\":3000,\"response_format\":{\"type\":\"json_schema\","
+                     "\"json_schema\":{\"name\":\"x\",\"schema\":{\"enum\":[\"a\",\"b\"]}}}}"));
+    const char *text = text_at(j, "choices.0.message.content");
+    assert_true(text && (strcmp(text, "\"a\"") == 0 || strcmp(text, "\"b\"") == 0));
+    json_decref(j);
+    rig_close(&r);
+}
+
+/* ---- refusals ---- */
+
+static const struct {
+    const char *path, *body;
+    int status;
+    const char *param; /* "": none is named */
+} refusals[] = {
+    {CHAT, "", 400, "body"},
+    {CHAT, "[]", 400, "body"},
+    {CHAT, "{", 400, "body"},
+    {CHAT, "{\"messages\":[]}", 400, "messages"},
+    {CHAT, "{}", 400, "messages"},
+    {CHAT, "{\"messages\":\"Hi\"}", 400, "messages"},
+    {CHAT, "{\"messages\":[{\"role\":\"alien\",\"content\":\"x\"}]}", 400, "messages[0].role"},
+    {CHAT, "{\"messages\":[{\"role\":\"user\"}]}", 400, "messages[0].content"},
+    {CHAT, "{\"messages\":[{\"role\":\"user\",\"content\":\"\\ud800\"}]}", 400, "body"},
+    {CHAT, "{\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"image_url\"}]}]}", 400,
+     "messages[0].content[0].type"},
+    {CHAT, "{" HI ",\"temperature\":NaN}", 400, "body"},
+    {CHAT, "{" HI ",\"temperature\":-1}", 400, "temperature"},
+    {CHAT, "{" HI ",\"temperature\":\"hot\"}", 400, "temperature"},
+    {CHAT, "{" HI ",\"temperature\":1e999}", 400, "body"},
+    {CHAT, "{" HI ",\"max_tokens\":-5}", 400, "max_tokens"},
+    {CHAT, "{" HI ",\"max_tokens\":1.5}", 400, "max_tokens"},
+    {CHAT, "{" HI ",\"n\":1000}", 400, "n"},
+    {CHAT, "{" HI ",\"top_logprobs\":3}", 400, "top_logprobs"},
+    {CHAT, "{" HI ",\"logprobs\":true,\"top_logprobs\":21}", 400, "top_logprobs"},
+    {CHAT, "{" HI ",\"stop\":[\"\"]}", 400, "stop[0]"},
+    {CHAT, "{" HI ",\"logit_bias\":{\"x\":1}}", 400, "logit_bias"},
+    {CHAT, "{" HI ",\"logit_bias\":{\"99999999\":1}}", 400, "logit_bias"},
+    {CHAT, "{" HI ",\"colour\":\"red\"}", 400, "colour"},
+    {CHAT, "{" HI ",\"input\":\"x\"}", 400, "input"},
+    {CHAT, "{" HI ",\"functions\":[{}]}", 400, "functions"},
+    {CHAT, "{" HI ",\"model\":\"other\"}", 404, "model"},
+    {CHAT, "{" HI ",\"tool_choice\":\"required\"}", 400, "tool_choice"},
+    {CHAT, "{" HI ",\"lora\":[{\"id\":0,\"scale\":1}]}", 400, "lora"},
+    {CHAT, "{" HI ",\"grammar\":\"root ::= x\"}", 400, "grammar"},
+    {CHAT,
+     "{" HI ",\"response_format\":{\"type\":\"json_schema\",\"json_schema\":{\"schema\":{\"type\":"
+     "\"array\",\"uniqueItems\":true}}}}",
+     400, "response_format"},
+    {CHAT,
+     "{" HI ",\"response_format\":{\"type\":\"json_schema\",\"json_schema\":{\"schema\":{\"type\":"
+     "\"string\",\"pattern\":\"^(a{1,1000}){1,1000}$\"}}}}",
+     400, "response_format"},
+    {"/v1/messages", "{" HI "}", 400, ""},
+    {"/v1/messages", "{\"max_tokens\":9,\"messages\":[{\"role\":\"user\",\"content\":7}]}", 400,
+     ""},
+    {"/v1/responses", "{\"input\":[{\"type\":\"web\"}]}", 400, "input[0].type"},
+    {"/v1/responses", "{\"input\":\"x\",\"previous_response_id\":\"r\"}", 400,
+     "previous_response_id"},
+    {"/v1/completions", "{\"prompt\":[\"a\",\"b\"]}", 400, "prompt"},
+    {"/v1/completions", "{\"prompt\":[-1]}", 400, "prompt"},
+    {"/v1/completions", "{\"prompt\":[123456789]}", 400, "prompt"},
+    {"/tokenize", "{}", 400, "content"},
+    {"/nowhere", "{}", 404, ""},
+    {"/health", "{}", 405, ""},
+};
+
+static void test_refusals(void **state) {
+    struct rig r;
+    (void)state;
+    rig_open(&r, script, 0, (struct serve_params){0}, 4);
+    for (size_t i = 0; i < sizeof refusals / sizeof *refusals; i++) {
+        const char *answer = call(&r, refusals[i].path, refusals[i].body);
+        if (status_of(answer) != refusals[i].status)
+            fail_msg("%s: expected %d, got %.400s", refusals[i].body, refusals[i].status, answer);
+        json_t *j = body_of(answer);
+        const char *param = text_at(j, "error.param");
+        assert_non_null(text_at(j, "error.message"));
+        if (strcmp(param ? param : "", refusals[i].param) != 0)
+            fail_msg("%s: expected the field %s, got %s", refusals[i].body, refusals[i].param,
+                     param ? param : "none");
+        bool anthropic = strcmp(refusals[i].path, "/v1/messages") == 0;
+        assert_int_equal(text_at(j, "type") != NULL, anthropic);
+        json_decref(j);
+    }
+    json_t *j = body_of(call(&r, CHAT, "{" HI "}")); /* and nothing else was disturbed */
+    assert_string_equal(text_at(j, "choices.0.message.content"), script);
+    json_decref(j);
+    rig_close(&r);
+}
+
+static void test_large(void **state) {
+    struct rig r;
+    size_t n = 100000;
+    char *deep = malloc(n + 1), head[200];
+    (void)state;
+    rig_open(&r, script, 0, (struct serve_params){.max_body_bytes = 1 << 20}, 4);
+    memset(deep, '[', n);
+    deep[n] = 0;
+    assert_int_equal(status_of(call(&r, CHAT, deep)), 400);
+    int fd = dial(&r); /* 100 MB announced: refused before it is sent */
+    int k =
+        snprintf(head, sizeof head,
+                 "POST " CHAT " HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100000000\r\n\r\n");
+    say(fd, head, (size_t)k);
+    assert_int_equal(status_of(hear(fd)), 413);
+    fd = dial(&r); /* 3 MB in pieces of unknown number */
+    say(fd, head,
+        (size_t)snprintf(head, sizeof head,
+                         "POST " CHAT " HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n"
+                         "Transfer-Encoding: chunked\r\n\r\n"));
+    for (int i = 0; i < 30; i++) {
+        say(fd, "186a0\r\n", 7);
+        say(fd, deep, n);
+        say(fd, "\r\n", 2);
+    }
+    say(fd, "0\r\n\r\n", 5);
+    assert_int_equal(status_of(hear(fd)), 413);
+    free(deep);
+    rig_close(&r);
+}
+
+/* ---- clients that leave or dawdle ---- */
+
+static void leave_early(bool stream) {
+    struct rig r;
+    char piece[200];
+    const char *body =
+        stream ? "{" HI ",\"stream\":true,\"ignore_eos\":true}" : "{" HI ",\"ignore_eos\":true}";
+    rig_open(&r, NULL, 2000, (struct serve_params){0}, 4);
+    int fd = dial(&r);
+    post(fd, CHAT, body, strlen(body), NULL);
+    assert_true(wait_active(&r, 1, 2000));
+    if (stream) assert_true(recv(fd, piece, sizeof piece, 0) > 0);
+    int64_t before = n_generated(&r);
+    close(fd);
+    assert_true(wait_active(&r, 0, 2000));
+    assert_true(n_generated(&r) - before < 20 * TEST_SLOWNESS); /* of the 16,000 that it could */
+    rig_close(&r);
+}
+static void test_leave_stream(void **state) { (void)state, leave_early(true); }
+static void test_leave_whole(void **state) { (void)state, leave_early(false); }
+
+static void test_leave_queue(void **state) {
+    struct rig r;
+    static const char body[] = "{" HI ",\"ignore_eos\":true}";
+    (void)state;
+    rig_open(&r, NULL, 2000, (struct serve_params){0}, 1);
+    int first = dial(&r), second = dial(&r);
+    post(first, CHAT, body, strlen(body), NULL);
+    assert_true(wait_active(&r, 1, 2000));
+    post(second, CHAT, body, strlen(body), NULL);
+    usleep(50000);
+    assert_non_null(strstr(get(&r, "/metrics", NULL), "chimere_waiting{model=\"fake\"} 1"));
+    close(second);
+    usleep(100000 * TEST_SLOWNESS);
+    assert_non_null(strstr(get(&r, "/metrics", NULL), "chimere_waiting{model=\"fake\"} 0"));
+    close(first);
+    assert_true(wait_active(&r, 0, 2000));
+    rig_close(&r);
+}
+
+static void test_slow_reader(void **state) {
+    struct rig r;
+    static const char body[] = "{" HI ",\"stream\":true,\"ignore_eos\":true,\"max_tokens\":16000}";
+    int small = 4096;
+    (void)state;
+    rig_open(&r, NULL, 0, (struct serve_params){.max_out_bytes = 1 << 17}, 4);
+    int fd = socket(AF_INET, SOCK_STREAM, 0);
+    struct sockaddr_in a = {.sin_family = AF_INET, .sin_port = htons((uint16_t)r.port)};
+    inet_pton(AF_INET, "127.0.0.1", &a.sin_addr);
+    setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &small, sizeof small);
+    assert_int_equal(connect(fd, (struct sockaddr *)&a, sizeof a), 0);
+    post(fd, CHAT, body, strlen(body), NULL); /* and reads nothing */
+    assert_true(wait_active(&r, 1, 2000));
+    json_t *j = body_of(call(&r, CHAT, "{" HI ",\"max_tokens\":50,\"ignore_eos\":true}"));
+    assert_string_equal(text_at(j, "choices.0.finish_reason"), "length");
+    json_decref(j);
+    assert_true(wait_active(&r, 0, 5000)); /* cut, long before its 16,000 tokens */
+    assert_true(n_generated(&r) < 16000);
+    close(fd);
+    rig_close(&r);
+}
+
+static void test_trickle(void **state) {
+    struct rig r;
+    char byte;
+    (void)state;
+    rig_open(&r, script, 0, (struct serve_params){.receive_s = 1}, 4);
+    int head = dial(&r), body = dial(&r), idle = dial(&r);
+    say(head, "POST /v1/chat/comp", 18);
+    post(body, CHAT, "{", 1, "Content-Length: 50\r\nX-Ignored: ");
+    int64_t start = clock_ns();
+    assert_true(recv(head, &byte, 1, 0) <= 0);
+    while (recv(body, &byte, 1, 0) > 0) {}
+    assert_true(clock_ms_since(start) < 6000 * TEST_SLOWNESS);
+    post(idle, CHAT, "{" HI "}", strlen("{" HI "}"), NULL); /* waiting in silence is no offence */
+    assert_int_equal(status_of(hear(idle)), 200);
+    close(head);
+    close(body);
+    rig_close(&r);
+}
+
+static void test_half_closed(void **state) {
+    struct rig r;
+    char byte;
+    (void)state;
+    rig_open(&r, NULL, 2000, (struct serve_params){0}, 4);
+    int fd = dial(&r);
+    say(fd, "POST " CHAT " HTTP/1.1\r\nContent-Length: 100\r\n\r\n{", 60);
+    shutdown(fd, SHUT_WR); /* in the middle of the body */
+    while (recv(fd, &byte, 1, 0) > 0) {}
+    close(fd);
+    fd = dial(&r);
+    post(fd, CHAT, "{" HI ",\"ignore_eos\":true}", strlen("{" HI ",\"ignore_eos\":true}"), NULL);
+    assert_true(wait_active(&r, 1, 2000));
+    shutdown(fd, SHUT_WR);
+    assert_true(wait_active(&r, 0, 2000));
+    close(fd);
+    assert_int_equal(status_of(get(&r, "/health", NULL)), 200);
+    rig_close(&r);
+}
+
+static void test_keep_alive(void **state) {
+    struct rig r;
+    char piece[4096];
+    (void)state;
+    rig_open(&r, script, 0, (struct serve_params){0}, 4);
+    int fd = dial(&r);
+    for (int i = 0; i < 3; i++) {
+        size_t n = 0;
+        post(fd, CHAT, "{" HI "}", strlen("{" HI "}"), "");
+        for (;;) { /* the whole body is one object: its last byte ends it */
+            ssize_t k = recv(fd, piece + n, sizeof piece - n - 1, 0);
+            assert_true(k > 0);
+            n += (size_t)k;
+            piece[n] = 0;
+            if (strstr(piece, "\"system_fingerprint\":\"chimere\"}")) break;
+        }
+        assert_int_equal(status_of(piece), 200);
+    }
+    close(fd);
+    rig_close(&r);
+}
+
+static void test_ping(void **state) {
+    struct rig r;
+    (void)state;
+    rig_open(&r, "a", 1800000, (struct serve_params){.ping_s = 1}, 4);
+    const char *answer = call(&r, CHAT, "{" HI ",\"stream\":true}");
+    assert_non_null(strstr(answer, ": ping\n\n"));
+    assert_non_null(strstr(answer, "[DONE]"));
+    rig_close(&r);
+}
+
+/* ---- queue, keys, origins, stopping ---- */
+
+static void test_queue_full(void **state) {
+    struct rig r;
+    static const char body[] = "{" HI ",\"ignore_eos\":true}";
+    (void)state;
+    rig_open(&r, NULL, 2000, (struct serve_params){.max_waiting = 1}, 1);
+    int a = dial(&r), b = dial(&r);
+    post(a, CHAT, body, strlen(body), NULL);
+    assert_true(wait_active(&r, 1, 2000));
+    post(b, CHAT, body, strlen(body), NULL);
+    usleep(100000);
+    const char *answer = call(&r, CHAT, "{" HI ",\"stream\":true}");
+    assert_int_equal(status_of(answer), 429);
+    assert_non_null(strstr(answer, "Retry-After: "));
+    close(a);
+    close(b);
+    assert_true(wait_active(&r, 0, 2000));
+    rig_close(&r);
+}
+
+static struct gate_item *started[16];
+static int n_order;
+static void remember(struct gate_item *it) { started[n_order++] = it; }
+
+static void test_turns(void **state) {
+    struct gate *g;
+    struct gate_item items[6];
+    struct err e;
+    int retry;
+    (void)state;
+    n_order = 0;
+    assert_int_equal(gate_new(&g, 1, 4, &e), 0);
+    for (int i = 0; i < 5; i++) { /* four of one owner, then one of another */
+        items[i] = (struct gate_item){.start = remember, .owner = i < 4 ? 1 : 2, .n_slot = 1};
+        assert_int_equal(gate_enter(g, &items[i], &retry, &e), 0);
+    }
+    items[5] = (struct gate_item){.start = remember, .owner = 3, .n_slot = 1};
+    assert_int_equal(gate_enter(g, &items[5], &retry, &e), CHIMERE_EBUSY);
+    assert_int_equal(n_order, 1);
+    for (int i = 0; i < 5; i++) gate_leave(g, started[i]);
+    assert_int_equal(n_order, 5);
+    assert_ptr_equal(started[1], &items[4]); /* who came last but had no turn yet */
+    assert_ptr_equal(started[2], &items[1]);
+    gate_free(g);
+}
+
+static void test_keys(void **state) {
+    struct rig r;
+    (void)state;
+    rig_open(&r, script, 0,
+             (struct serve_params){.keys = "secret-one alice per-minute=2\n# none\nsecret-two bob"},
+             4);
+    assert_int_equal(status_of(get(&r, "/v1/models", NULL)), 401);
+    assert_int_equal(status_of(get(&r, "/health", NULL)), 200);
+    assert_int_equal(status_of(get(&r, "/v1/models", "Authorization: Bearer secret\r\n")), 401);
+    assert_int_equal(status_of(get(&r, "/v1/models", "x-api-key: secret-two\r\n")), 200);
+    static const char alice[] = "Authorization: Bearer secret-one\r\n";
+    assert_int_equal(status_of(get(&r, "/v1/models", alice)), 200);
+    assert_int_equal(status_of(get(&r, "/v1/models", alice)), 200);
+    const char *answer = get(&r, "/v1/models", alice);
+    assert_int_equal(status_of(answer), 429);
+    assert_non_null(strstr(answer, "Retry-After: "));
+    assert_null(strstr(answer, "secret"));
+    rig_close(&r);
+}
+
+static void test_origins(void **state) {
+    struct rig r;
+    const char *const origins[] = {"http://good.example"};
+    (void)state;
+    rig_open(&r, script, 0, (struct serve_params){.origins = origins, .n_origin = 1}, 4);
+    assert_int_equal(status_of(get(&r, "/health", "Origin: http://evil.example\r\n")), 403);
+    const char *answer = get(&r, "/health", "Origin: http://good.example\r\n");
+    assert_int_equal(status_of(answer), 200);
+    assert_non_null(strstr(answer, "Access-Control-Allow-Origin: http://good.example"));
+    assert_null(strstr(get(&r, "/health", NULL), "Access-Control-Allow-Origin"));
+    int fd = dial(&r); /* a name that was bound to this address */
+    static const char rebound[] = "GET /health HTTP/1.1\r\nHost: evil.example\r\n"
+                                  "Connection: close\r\n\r\n";
+    say(fd, rebound, strlen(rebound));
+    assert_int_equal(status_of(hear(fd)), 403);
+    rig_close(&r);
+}
+
+struct stream {
+    int fd;
+    struct buf text;
+};
+static void *read_all(void *arg) {
+    struct stream *s = arg;
+    char piece[4096];
+    ssize_t k;
+    while ((k = recv(s->fd, piece, sizeof piece, 0)) > 0) buf_put(&s->text, piece, (size_t)k);
+    return NULL;
+}
+
+static void test_stop(void **state) {
+    struct rig r;
+    pthread_t t;
+    static const char body[] = "{" HI ",\"stream\":true,\"ignore_eos\":true}";
+    (void)state;
+    rig_open(&r, NULL, 2000, (struct serve_params){0}, 4);
+    struct stream s = {.fd = dial(&r)};
+    buf_init(&s.text, 64 << 20);
+    post(s.fd, CHAT, body, strlen(body), NULL);
+    assert_true(wait_active(&r, 1, 2000));
+    pthread_create(&t, NULL, read_all, &s);
+    serve_stop(r.s);
+    pthread_join(t, NULL);
+    assert_non_null(strstr(s.text.p, "the server is stopping"));
+    assert_non_null(strstr(s.text.p, "[DONE]"));
+    assert_string_equal(s.text.p + s.text.n - 5, "0\r\n\r\n"); /* the last chunk: a proper end */
+    buf_fini(&s.text);
+    close(s.fd);
+    rig_close(&r);
+}
+
+static void test_timeout(void **state) {
+    struct rig r;
+    (void)state;
+    rig_open(&r, NULL, 2000, (struct serve_params){.timeout_s = 1}, 4);
+    assert_int_equal(status_of(call(&r, CHAT, "{" HI ",\"ignore_eos\":true}")), 504);
+    rig_close(&r);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_whole),        cmocka_unit_test(test_stream),
+        cmocka_unit_test(test_calls),        cmocka_unit_test(test_forced),
+        cmocka_unit_test(test_refusals),     cmocka_unit_test(test_large),
+        cmocka_unit_test(test_leave_stream), cmocka_unit_test(test_leave_whole),
+        cmocka_unit_test(test_leave_queue),  cmocka_unit_test(test_slow_reader),
+        cmocka_unit_test(test_trickle),      cmocka_unit_test(test_half_closed),
+        cmocka_unit_test(test_keep_alive),   cmocka_unit_test(test_ping),
+        cmocka_unit_test(test_queue_full),   cmocka_unit_test(test_turns),
+        cmocka_unit_test(test_keys),         cmocka_unit_test(test_origins),
+        cmocka_unit_test(test_stop),         cmocka_unit_test(test_timeout),
+    };
+    int rc = cmocka_run_group_tests(tests, open_model, close_model);
+    buf_fini(&reply);
+    return rc;
+}
