@@ -408,6 +408,92 @@ static void snapshots_leave_no_trace(void **state) {
     }
 }
 
+/* ---- hostile files ---- */
+
+static int32_t item_bytes(const struct gguf_kv *kv) {
+    enum gguf_type t = kv->type == GGUF_ARR ? kv->item_type : kv->type;
+    return t == GGUF_BOOL ? 1 : t == GGUF_U32 || t == GGUF_I32 || t == GGUF_F32 ? 4 : 0;
+}
+
+/* Opens the file and, if that is possible, runs a few tokens. Whatever it is, it ends in a sentence or in
+ * logits; a device that has failed stays so and is replaced. Returns true if it was refused. */
+static bool try_file(struct golden *g, const char *path) {
+    struct model *m;
+    struct seq_pool *pool = NULL;
+    struct seq *s = NULL;
+    struct forward *f = NULL;
+    struct err e = {0};
+    const struct seq_pool_params p = {
+        .n_slot = 1, .n_ctx = 128, .k_type = QUANT_F32, .v_type = QUANT_F32};
+    int rc = model_open(&m, path, g->dev, true, &e);
+    bool refused = rc != 0;
+    if (!rc) rc = seq_pool_new(&pool, m, &p, &e);
+    if (!rc) rc = seq_new(&s, pool, &e);
+    if (!rc) rc = forward_new(&f, m, pool, 24, 1, &e);
+    const struct run run = {.seq = s, .tokens = g->tokens, .n_tok = 20, .want = WANT_LAST};
+    const float *logits;
+    if (!rc) rc = forward_run(f, &run, 1, &logits, &e);
+    if (rc) assert_true(strlen(e.text) > 10);
+    seq_free(s);
+    forward_free(f);
+    seq_pool_free(pool);
+    if (!refused) model_close(m);
+    if (rc && !refused) {
+        g->dev->ops->close(g->dev);
+        assert_int_equal(cpu_open(&g->dev, 1, CPU_ISA_BEST, &e), 0);
+    }
+    return refused;
+}
+
+/* Every key of the family, one after the other, says something else. */
+static void strange_keys_are_refused_or_run(void **state) {
+    (void)state;
+    static const uint32_t values[] = {0, 1, 3, 0x7fffffff, 0xffffffff};
+    for (int i = 0; i < N_FAMILY; i++) {
+        struct golden g;
+        struct gguf *gguf;
+        struct err e = {0};
+        char path[400], prefix[80], *text;
+        size_t n, n_refused = 0, n_tried = 0;
+        golden_open(&g, families[i], CPU_ISA_BEST);
+        build(&g, NULL, path, sizeof path);
+        model_close(g.m);
+        assert_int_equal(file_read(path, 1 << 26, &text, &n, &e), 0);
+        assert_int_equal(gguf_open_memory(&gguf, text, n, path, &e), 0);
+        uint64_t cursor = 0;
+        struct slice arch;
+        assert_true(gguf_next_str(gguf_find(gguf, "general.architecture"), &cursor, &arch));
+        snprintf(prefix, sizeof prefix, "%.*s.", (int)arch.n, arch.p);
+        for (size_t k = 0; k < gguf_n_kv(gguf); k++) {
+            const struct gguf_kv *kv = gguf_kv_at(gguf, k);
+            size_t width = (size_t)item_bytes(kv);
+            if (!width || kv->key.n < strlen(prefix) ||
+                memcmp(kv->key.p, prefix, strlen(prefix)) != 0)
+                continue;
+            char *item = text + ((const char *)kv->data - text) + (kv->n - 1) * width;
+            char kept[4];
+            memcpy(kept, item, width);
+            for (size_t v = 0; v < sizeof values / sizeof *values; v++) {
+                memcpy(item, &values[v], width);
+                if (memcmp(item, kept, width) == 0) continue;
+                FILE *f = fopen(path, "wb");
+                assert_non_null(f);
+                assert_int_equal(fwrite(text, 1, n, f), n);
+                assert_int_equal(fclose(f), 0);
+                n_tried++;
+                n_refused += try_file(&g, path);
+            }
+            memcpy(item, kept, width);
+        }
+        assert_true(n_tried > 20 && n_refused * 2 > n_tried);
+        gguf_close(gguf);
+        mem_free(text);
+        g.dev->ops->close(g.dev);
+        json_decref(g.spec);
+        mem_free(g.want);
+    }
+}
+
 /* ---- through the engine ---- */
 
 enum { N_TEXT = 48 };
@@ -677,6 +763,7 @@ int main(void) {
         cmocka_unit_test(short_runs_give_the_bits_of_single_steps),
         cmocka_unit_test(snapshots_leave_no_trace),
         cmocka_unit_test(speculation_changes_no_greedy_text),
+        cmocka_unit_test(strange_keys_are_refused_or_run),
         cmocka_unit_test(damaged_and_foreign_files_are_refused),
         cmocka_unit_test(a_neighbours_nan_stays_the_neighbours),
         cmocka_unit_test(the_prediction_block_agrees),
