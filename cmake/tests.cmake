@@ -1,4 +1,5 @@
-# Tests. test/unit/test_X.c is one cmocka program; test/cli/test_X.sh drives the binary; each
+# Tests. test/unit/test_X.c is one cmocka program; test/cli/test_X.sh drives the binary;
+# test/clients/X.test.mjs drives `chimere serve` with the npm packages that people use; each
 # test/fuzz/fuzz_X.c is a libFuzzer target whose corpus, test/fuzz/corpus/X/, is replayed by ctest;
 # test/bench/bench_X.c is a program that script/bench runs. A new file needs no edit here.
 enable_testing()
@@ -50,6 +51,14 @@ foreach(script ${cli_tests})
   add_test(NAME ${suite}cli.${name} COMMAND bash ${script})
   set_tests_properties(${suite}cli.${name} PROPERTIES TIMEOUT 600 SKIP_RETURN_CODE 77 ENVIRONMENT
     "CHIMERE=$<TARGET_FILE:chimere>;TEST_DATA=${CMAKE_SOURCE_DIR}/test/data;SOURCE_DIR=${CMAKE_SOURCE_DIR}")
+endforeach()
+
+file(GLOB client_tests CONFIGURE_DEPENDS test/clients/*.test.mjs)
+foreach(source ${client_tests})
+  get_filename_component(name ${source} NAME_WE)
+  add_test(NAME ${suite}cli.client_${name} COMMAND bash ${CMAKE_SOURCE_DIR}/test/clients/run.sh ${source})
+  set_tests_properties(${suite}cli.client_${name} PROPERTIES TIMEOUT 600 SKIP_RETURN_CODE 77 ENVIRONMENT
+    "CHIMERE=$<TARGET_FILE:chimere>")
 endforeach()
 
 file(GLOB fuzz_sources CONFIGURE_DEPENDS test/fuzz/fuzz_*.c)

@@ -231,7 +231,9 @@ static void on_token(void *ud, int32_t token, const struct sampler_probs *probs)
     struct choice *c = ud;
     if (c->run->parse.reasoning) count_reasoning(c, token);
     if (!probs || !c->run->ask->probs) return;
-    struct slice s = tok_piece(local_of(c->run->base.backend)->model.tok, token);
+    const struct tok *tok = local_of(c->run->base.backend)->model.tok;
+    if (tok_is_eog(tok, token)) return; /* no part of the text: clients join the tokens to it */
+    struct slice s = tok_piece(tok, token);
     send(c, &(struct ask_event){
                 .kind = ASK_TOKEN, .token = token, .text = s.p, .n = s.n, .probs = probs});
 }
