@@ -1,7 +1,11 @@
 #include "cli/odo_args.h"
 
+#include <string.h>
+
 #include "base/file.h"
+#include "base/mem.h"
 #include "odo/tool.h"
+#include "odo/tool_files.h"
 
 int odo_rig_store(struct odo_rig *r, const struct cfg *c, struct err *e) {
     char path[4096];
@@ -11,6 +15,22 @@ int odo_rig_store(struct odo_rig *r, const struct cfg *c, struct err *e) {
     return rc ? rc : docs_open(&r->docs, r->store, NULL, e);
 }
 
+static int open_web(struct odo_rig *r, const struct cfg *c, struct err *e) {
+    struct web_params p = {.searxng = cfg_str(c, "searxng")};
+    const char *file = cfg_str(c, "brave-key");
+    char *key = NULL;
+    size_t n = 0;
+    if (!p.searxng && !file) return 0;
+    int rc = file ? file_read(file, 4096, &key, &n, e) : 0;
+    while (key && n && (key[n - 1] == '\n' || key[n - 1] == '\r' || key[n - 1] == ' '))
+        key[--n] = 0;
+    p.brave_key = key;
+    if (!rc) rc = web_open(&r->web, &p, e);
+    if (key) memset(key, 0, n);
+    mem_free(key);
+    return rc;
+}
+
 int odo_rig_open(struct odo_rig *r, const struct cfg *c, struct ask_backend *backend,
                  struct err *e) {
     *r = (struct odo_rig){0};
@@ -18,6 +38,10 @@ int odo_rig_open(struct odo_rig *r, const struct cfg *c, struct ask_backend *bac
     int rc = odo_rig_store(r, c, e);
     if (!rc) rc = tool_set_new(&tools, e);
     if (!rc) rc = docs_add_tool(r->docs, tools, e);
+    if (!rc) rc = open_web(r, c, e);
+    if (!rc && r->web) rc = web_add_tool(r->web, tools, e);
+    if (!rc && cfg_str(c, "files")) rc = tool_files_add(tools, cfg_str(c, "files"), e);
+    if (!rc && cfg_bool(c, "run-code")) rc = tool_code_add(tools, e);
     if (rc) {
         tool_set_free(tools);
     } else {
@@ -27,6 +51,7 @@ int odo_rig_open(struct odo_rig *r, const struct cfg *c, struct ask_backend *bac
                                .tools = tools,
                                .store = r->store,
                                .docs = r->docs,
+                               .web = r->web,
                                .intent_ms = (int32_t)cfg_int(c, "intent-ms")};
         rc = odo_open(&r->odo, &p, e);
     }
@@ -36,6 +61,7 @@ int odo_rig_open(struct odo_rig *r, const struct cfg *c, struct ask_backend *bac
 
 void odo_rig_close(struct odo_rig *r) {
     odo_close(r->odo);
+    web_close(r->web);
     docs_close(r->docs);
     store_close(r->store);
     *r = (struct odo_rig){0};

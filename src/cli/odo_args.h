@@ -5,18 +5,24 @@
 #include "cli/cli.h"
 #include "odo/docs.h"
 #include "odo/odo.h"
+#include "odo/web.h"
 #include "store/store.h"
 
 /* clang-format off */
 #define ODO_OPTIONS                                                                                \
     {"pipelines", 0, CFG_STR, "DIR", NULL, 0, 0, NULL, "folder of pipelines (default: the one beside the program)"}, \
     {"db", 0, CFG_STR, "FILE", NULL, 0, 0, NULL, "documents, decisions, memory (default: chimere.db of the user)"}, \
+    {"files", 0, CFG_STR, "DIR", NULL, 0, 0, NULL, "folder that read_file and write_file may touch (default: none)"}, \
+    {"run-code", 0, CFG_BOOL, NULL, "true", 0, 0, NULL, "programs in a sandbox as a tool; --no-run-code"}, \
+    {"searxng", 0, CFG_STR, "URL", NULL, 0, 0, NULL, "SearXNG to search the web with (default: no web)"},  \
+    {"brave-key", 0, CFG_STR, "FILE", NULL, 0, 0, NULL, "file with a key of Brave's search"},         \
     {"intent-ms", 0, CFG_INT, "N", "300", -1, 60000, NULL, "time the model may take to judge a message; -1: rules alone"}
 /* clang-format on */
 
 struct odo_rig {
     struct store *store;
     struct docs *docs;
+    struct web *web; /* NULL: no source configured */
     struct odo *odo;
 };
 

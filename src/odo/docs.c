@@ -103,19 +103,6 @@ static int by_vectors(struct docs *d, const char *question, const char *collecti
 
 /* ---- is the best passage about the question at all? ---- */
 
-/* text: " word word ", folded. Endings may differ: a word of the text may go on for three letters behind the
- * beginning of the one asked for; numbers must be equal. */
-static bool has_word(const char *text, const char *word) {
-    size_t n = strlen(word), stem = n > 5 ? n - 2 : n;
-    bool number = strspn(word, "0123456789") == n;
-    for (const char *p = text; (p = strchr(p, ' ')) && *++p;) {
-        if (strncmp(p, word, number ? n : stem)) continue;
-        size_t rest = strcspn(p, " ") - (number ? n : stem);
-        if (!rest || (!number && n > 2 && rest <= 3 + (n - stem))) return true;
-    }
-    return false;
-}
-
 /* A word that no document has says little about which one is meant: it may be the question's own wording. */
 static double rarity(struct docs *d, const char *word) {
     char quoted[WORDS_MAX_BYTES + 4];
@@ -126,31 +113,17 @@ static double rarity(struct docs *d, const char *word) {
 }
 
 static double coverage(const struct words *w, const double *rare, const struct docs_hit *h) {
-    struct words have;
     struct buf all;
     buf_init(&all, (size_t)256 << 10);
-    buf_putc(&all, ' ');
     const char *parts[] = {h->title, h->heading, h->text};
-    for (int i = 0; i < 3; ++i) {
-        /* in pieces: words_of reads at most WORDS_MAX words at once */
-        const char *p = parts[i];
-        size_t left = strlen(p);
-        while (left) {
-            size_t n = left < 200 ? left : 200;
-            while (n < left && p[n] != ' ' && p[n] != '\n' && n < 300) ++n;
-            words_of(&have, p, n);
-            for (size_t k = 0; k < have.n; ++k) buf_printf(&all, "%s ", have.v[k]);
-            p += n;
-            left -= n;
-        }
-    }
+    for (int i = 0; i < 3; ++i) words_fold(&all, parts[i], strlen(parts[i]));
     double total = 0, found = 0;
     bool any = false; /* numbers alone are no subject: every sum would find a page that has them */
     for (size_t i = 0; i < w->n; ++i) {
         total += rare[i];
-        if (all.failed || !has_word(all.p, w->v[i])) continue;
+        if (all.failed || !words_count(all.p, w->v[i])) continue;
         found += rare[i];
-        any |= w->v[i][strspn(w->v[i], "0123456789")] != 0;
+        any |= !words_is_number(w->v[i]);
     }
     buf_fini(&all);
     return any ? found / total : 0;

@@ -1,11 +1,13 @@
 /* odo_enrich.c: what the model lacks, fetched side by side, each part timed and cut off, within a budget. */
+#include <ctype.h>
 #include <string.h>
 
 #include "base/clock.h"
 #include "base/mem.h"
 #include "odo/docs.h"
 #include "odo/odo_impl.h"
-#include "odo/words.h"
+#include "odo/fold.h"
+#include "odo/web.h"
 
 enum { N_HIT = 5 };
 
@@ -44,6 +46,103 @@ static int fetch_documents(struct part *p, struct err *e) {
                         json_string(h.by_vectors ? "bm25+vectors" : "bm25 alone"));
     docs_hits_fini(&h);
     return 0;
+}
+
+/* ---- the web ---- */
+
+/* A short greedy answer shows whether the model knows: it hedges, or its tokens are uncertain. */
+#define PROBE_NATS 0.9 /* mean entropy of a token from which a guess is likely */
+static const char *const hedges[] = {
+    "i don't know",     "i do not know",     "not sure",          "i am unable",
+    "i'm unable",       "cannot verify",     "can't verify",      "no information",
+    "as of my",         "knowledge cutoff",  "my training",       "not aware of",
+    "please check",     "je ne sais pas",    "pas certain",       "je ne peux pas",
+    "pas sur",          "pas d'information", "mes connaissances", "verifiez",
+    "donnees recentes", "not in the sources"};
+
+static bool is_confident(struct part *p, json_t *said) {
+    struct odo_run *r = p->run;
+    struct ask a;
+    struct call_result out;
+    ask_init(&a);
+    a.messages = json_pack("[{s:s, s:s}]", "role", "user", "content", r->question);
+    a.sampling.temperature = 0;
+    a.sampling.n_probs = 5;
+    a.probs = true;
+    a.max_tokens = 48;
+    struct call c = {.backend = r->odo->p.backend,
+                     .ask = &a,
+                     .cancelled = r->cancelled,
+                     .deadline_ns = clock_ns() + (p->deadline_ns - clock_ns()) / 3};
+    ++r->odo->n_model_call;
+    int rc = call_run(&c, &out, NULL);
+    struct buf text;
+    buf_init(&text, (size_t)1 << 16);
+    fold_text(&text, out.content.n ? out.content.p : "", out.content.n, true);
+    for (size_t i = 0; i < text.n; ++i) text.p[i] = (char)tolower((unsigned char)text.p[i]);
+    bool hedge = false;
+    for (size_t i = 0; i < sizeof hedges / sizeof *hedges && text.n; ++i)
+        hedge |= strstr(text.p, hedges[i]) != NULL;
+    double mean = out.n_token ? out.entropy / out.n_token : 0;
+    json_object_set_new(said, "probe_entropy", json_real(mean));
+    json_object_set_new(said, "probe_hedge", json_boolean(hedge));
+    r->stats.n_generated += out.stats.n_generated;
+    buf_fini(&text);
+    call_fini(&out);
+    ask_fini(&a);
+    return !rc && !hedge && mean < PROBE_NATS;
+}
+
+/* Further queries by the model; none where it does not give a JSON array of texts. */
+static json_t *expand(struct part *p) {
+    struct odo_run *r = p->run;
+    if (r->d.mode == DIFFICULTY_FAST) return NULL;
+    struct buf ask;
+    struct call_result out = {0};
+    buf_init(&ask, (size_t)16 << 10);
+    buf_printf(&ask, "Produce 3 search queries in a JSON array about: %.2000s", r->question);
+    ++r->odo->n_model_call;
+    int rc = ask.failed ? CHIMERE_ENOMEM
+                        : call_text(r->odo->p.backend, NULL, ask.p,
+                                    "root ::= \"[\" s (\", \" s){0,4} \"]\"\n"
+                                    "s ::= \"\\\"\" [^\"\\\\\\n]{1,120} \"\\\"\"",
+                                    120, r->cancelled,
+                                    clock_ns() + (p->deadline_ns - clock_ns()) / 4, &out, NULL);
+    json_t *list = rc || !out.content.n ? NULL : json_loadb(out.content.p, out.content.n, 0, NULL);
+    r->stats.n_generated += out.stats.n_generated;
+    call_fini(&out);
+    buf_fini(&ask);
+    return list;
+}
+
+static int fetch_web(struct part *p, struct err *e) {
+    struct odo_run *r = p->run;
+    if (r->d.web == PIPELINE_WEB_PROBE && is_confident(p, p->said)) {
+        json_object_set_new(p->said, "skipped", json_string("the model is confident"));
+        return 0;
+    }
+    json_t *more = expand(p), *t;
+    const char *queries[WEB_MAX_QUERIES];
+    size_t i;
+    struct web_question q = {.text = r->question,
+                             .more = queries,
+                             .k = 8,
+                             .deadline_ns = p->deadline_ns,
+                             .cancelled = r->cancelled};
+    json_array_foreach(more, i, t) {
+        const char *s = json_string_value(t);
+        if (s && *s && q.n_more < WEB_MAX_QUERIES - 1) queries[q.n_more++] = s;
+    }
+    struct web_hits h;
+    int rc = web_search(r->odo->p.web, &q, &h, e);
+    if (h.report) json_object_set(p->said, "report", h.report);
+    json_object_set_new(p->said, "queries", json_integer(q.n_more + 1));
+    for (int32_t k = 0; k < h.n; ++k)
+        json_array_append_new(p->sources, source("web", h.v[k].title, h.v[k].url, h.v[k].from,
+                                                 h.v[k].to, 0, 0, h.v[k].text, h.v[k].score));
+    web_hits_fini(&h);
+    json_decref(more);
+    return rc;
 }
 
 static void *fetch(void *ud) {
@@ -100,6 +199,7 @@ static void choose(struct odo_run *r, struct part *parts, int n) {
 void odo_enrich(struct odo_run *r) {
     struct part parts[2] = {{0}};
     int n = 0;
+    if (r->d.web) parts[n++] = (struct part){.name = "web", .fetch = fetch_web};
     if (r->d.documents) parts[n++] = (struct part){.name = "documents", .fetch = fetch_documents};
     json_t *said = json_array();
     json_object_set_new(r->record, "enrich", said);

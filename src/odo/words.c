@@ -53,3 +53,30 @@ void words_of(struct words *w, const char *text, size_t n) {
     }
     buf_fini(&folded);
 }
+
+void words_fold(struct buf *out, const char *text, size_t n) {
+    struct words part; /* in pieces: words_of keeps WORDS_MAX at most, and each once */
+    if (!out->n) buf_putc(out, ' ');
+    for (size_t at = 0; at < n && !out->failed;) {
+        size_t len = n - at < 60 ? n - at : 60;
+        while (at + len < n && len < 160 && text[at + len] != ' ' && text[at + len] != '\n') ++len;
+        words_of(&part, text + at, len);
+        for (size_t k = 0; k < part.n; ++k) buf_printf(out, "%s ", part.v[k]);
+        at += len;
+    }
+}
+
+bool words_is_number(const char *word) { return strspn(word, "0123456789") == strlen(word); }
+
+int words_count(const char *folded, const char *word) {
+    size_t n = strlen(word), stem = n > 5 ? n - 2 : n;
+    bool number = words_is_number(word);
+    int found = 0;
+    if (number) stem = n;
+    for (const char *p = folded; (p = strchr(p, ' ')) && *++p;) {
+        if (strncmp(p, word, stem)) continue;
+        size_t rest = strcspn(p, " ") - stem;
+        found += !rest || (!number && n > 2 && rest <= 3 + (n - stem));
+    }
+    return found;
+}

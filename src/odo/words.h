@@ -2,7 +2,10 @@
 #ifndef CHIMERE_ODO_WORDS_H
 #define CHIMERE_ODO_WORDS_H
 
+#include <stdbool.h>
 #include <stddef.h>
+
+#include "base/buf.h"
 
 enum { WORDS_MAX = 48, WORDS_MAX_BYTES = 40 };
 
@@ -13,5 +16,11 @@ struct words {
 
 /* Letters and digits, small, without accents; each once; English and French stop words left out. */
 void words_of(struct words *w, const char *text, size_t n);
+/* Appends all words of a text that are worth it, folded: " word word word ". */
+void words_fold(struct buf *out, const char *text, size_t n);
+/* How often such a text has a word. Endings may differ: a word of the text may go on for three letters behind the
+ * beginning of the one asked for; numbers must be equal. */
+int words_count(const char *folded, const char *word);
+bool words_is_number(const char *word);
 
 #endif
