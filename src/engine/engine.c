@@ -3,6 +3,7 @@
 
 #include <pthread.h>
 #include <string.h>
+#include <time.h>
 
 #include "base/clock.h"
 #include "base/mem.h"
@@ -31,7 +32,8 @@ void engine_defaults(struct engine_params *p) {
                                 .k_type = QUANT_F16,
                                 .v_type = QUANT_F16,
                                 .speculate = true,
-                                .n_draft_max = 3};
+                                .n_draft_max = 3,
+                                .cache = {.ram_bytes = (uint64_t)1 << 30, .n_every = 4096}};
 }
 
 /* Takes jobs from the queue while the scheduler has room; cancelled ones end here. */
@@ -69,21 +71,39 @@ static void admit(struct engine *g) {
     }
 }
 
+/* Sleeps until there is a job, or for as long as a file may wait to be noticed as written. */
+static void nap(struct engine *g, int32_t ms) {
+    struct timespec until;
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_nsec += ms * 1000000L;
+    until.tv_sec += until.tv_nsec / 1000000000;
+    until.tv_nsec %= 1000000000;
+    pthread_cond_timedwait(&g->wake, &g->lock, &until);
+}
+
 static void *engine_thread(void *arg) {
     struct engine *g = arg;
     for (;;) {
         admit(g);
-        bool worked = sched_step(&g->sched);
+        sched_step(&g->sched);
+        bool writing = sched_keep(&g->sched);
         pthread_mutex_lock(&g->lock);
         g->totals = g->sched.totals;
         g->totals.n_active = g->sched.n_active;
         g->totals.n_ctx_free = g->lm->n_ctx - g->sched.n_ctx_held;
-        while (!worked && !g->head && !g->quit) pthread_cond_wait(&g->wake, &g->lock);
+        int32_t n_loading = g->sched.n_loading;
+        if (g->sched.n_active > n_loading || g->quit) { /* there is work */
+        } else if (n_loading || (writing && !g->head)) {
+            nap(g, n_loading ? 1 : 20);
+        } else {
+            while (!g->head && !g->quit) pthread_cond_wait(&g->wake, &g->lock);
+        }
         bool quit = g->quit;
         pthread_mutex_unlock(&g->lock);
         if (quit) break;
     }
     sched_cancel_all(&g->sched);
+    sched_keep(&g->sched);
     return NULL;
 }
 

@@ -18,6 +18,17 @@
 #include "model/forward.h"
 #include "text/tok.h"
 
+struct store;
+
+/* What becomes of states that a later prompt may begin with (prefix.h). */
+struct cache_params {
+    uint64_t ram_bytes;  /* host memory for checkpoints; 0: none are kept */
+    uint64_t disk_bytes; /* of files of all models; 0: none */
+    const char *dir;     /* where those go, made if need be; borrowed for engine_new; NULL: none */
+    struct store *store; /* their index; borrowed until engine_free; NULL: none */
+    int32_t n_every;     /* prompt tokens between two checkpoints */
+};
+
 struct engine_params {
     int32_t n_seq;     /* sequences decoding at once */
     int64_t n_ctx;     /* positions of all sequences together */
@@ -30,6 +41,7 @@ struct engine_params {
                            positions whatever else runs, and drafting depends on no clock */
     bool speculate;      /* draft with what the model brings (its prediction blocks) */
     int32_t n_draft_max; /* 1..STEP_MAX_TOK - 1; 0: 3 */
+    struct cache_params cache;
 };
 void engine_defaults(struct engine_params *p);
 
@@ -100,6 +112,10 @@ struct engine_totals {
     int64_t n_step, n_prompt, n_generated, n_drafted, n_accepted, n_job, n_failed;
     int32_t n_active, n_waiting;
     int64_t n_ctx_free;
+    int64_t n_cached;     /* prompt tokens that were not evaluated again */
+    int32_t n_state;      /* checkpoints in memory */
+    int32_t n_state_disk; /* and in files */
+    uint64_t state_bytes; /* host memory of the former */
     double step_ms_mean;
 };
 void engine_totals(struct engine *e, struct engine_totals *t);

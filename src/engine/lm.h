@@ -37,12 +37,32 @@ struct lm_ops {
                 int32_t n_run, struct err *e);
     int (*draft)(struct lm *l, struct lm_draft *drafts, int32_t n, struct err *e);
     void (*close)(struct lm *l);
+    const struct lm_mark_ops *marks; /* NULL: states cannot be kept */
+};
+
+/* Checkpoints of sequences, as in model/mark.h. save and load: any thread, save only of a mark without
+ * pages in the pool. */
+struct lm_mark_ops {
+    int (*mark)(struct lm *l, struct seq *s, int32_t n_drop, struct mark **out, struct err *e);
+    void (*mark_free)(struct lm *l, struct mark *m);
+    int (*restore)(struct lm *l, struct seq *s, const struct mark *m, struct err *e);
+    int64_t (*ctx_to_load)(struct lm *l, const struct mark *m);
+    int32_t (*page_out)(struct lm *l, struct mark *m, int32_t n_max, struct err *e);
+    int64_t (*ctx_free)(struct lm *l);
+    uint64_t (*host_bytes)(struct lm *l);
+    int (*save)(struct lm *l, const struct mark *m, const char *path, const void *extra,
+                size_t n_extra, struct err *e);
+    int (*load)(struct lm *l, const char *path, struct mark **out, void **extra, size_t *n_extra,
+                struct err *e);
 };
 
 struct lm {
     const struct lm_ops *ops;
     int32_t n_vocab;
     int64_t n_ctx;
+    uint64_t layout;     /* names the model and the form of its states in files */
+    uint64_t mark_bytes; /* of a mark without its pages */
+    uint64_t page_bytes; /* of KV_PAGE positions */
 };
 
 int lm_open_model(struct lm **out, struct model *m, const struct engine_params *p, struct err *e);
@@ -54,7 +74,8 @@ struct lm_fake_params {
     int64_t n_ctx;
     int32_t n_seq;
     int32_t delay_us;
-    const int32_t *script; /* or: the tokens that it answers with, then eos; borrowed */
+    uint64_t mark_bytes, page_bytes; /* that its states pretend to take */
+    const int32_t *script;           /* or: the tokens that it answers with, then eos; borrowed */
     int32_t n_script;
 };
 int lm_open_fake(struct lm **out, const struct lm_fake_params *p, struct err *e);

@@ -3,6 +3,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "base/file.h"
 #include "base/hash.h"
 #include "base/mem.h"
 #include "engine/lm.h"
@@ -20,6 +21,7 @@ struct fake {
     struct lm_fake_params p;
     float *logits; /* owned [FORWARD rows, n_vocab] */
     int32_t n_rows, n_alive;
+    _Atomic uint64_t host_bytes; /* of marks */
 };
 
 enum { MAX_ROWS = 1024 };
@@ -105,6 +107,126 @@ static int fake_run(struct lm *l, const struct run *runs, int32_t n_run, const f
     return 0;
 }
 
+/* ---- checkpoints: a copy of the few numbers that a state is ---- */
+
+struct fake_mark {
+    struct fake_seq seq;
+    int32_t n_pooled; /* pretended pages */
+};
+
+static struct fake_mark *mark_of(const struct mark *m) {
+    return (struct fake_mark *)(void *)(uintptr_t)m;
+}
+
+static void weigh(struct fake *f, const struct fake_mark *m, int sign) {
+    uint64_t n_page = (uint64_t)(m->seq.pos / KV_PAGE - m->n_pooled);
+    uint64_t n = f->p.mark_bytes + f->p.page_bytes * n_page;
+    if (sign > 0) f->host_bytes += n;
+    else f->host_bytes -= n;
+}
+
+static int fake_mark_new(struct lm *l, struct seq *s, int32_t n_drop, struct mark **out,
+                         struct err *e) {
+    *out = NULL;
+    if (n_drop > ((const struct fake_seq *)(void *)s)->n_log)
+        return err_set(e, CHIMERE_EINVAL, "checkpoint: no way back by %d tokens", n_drop);
+    struct fake_mark *m = mem_zalloc(sizeof *m);
+    *out = (struct mark *)(void *)m;
+    if (!m) return err_set(e, CHIMERE_ENOMEM, "out of memory");
+    m->seq = *(const struct fake_seq *)(void *)s;
+    fake_seq_drop(l, (struct seq *)(void *)&m->seq, n_drop);
+    m->n_pooled = (int32_t)(m->seq.pos / KV_PAGE);
+    weigh((struct fake *)l, m, 1);
+    return 0;
+}
+
+static void fake_mark_free(struct lm *l, struct mark *m) {
+    if (m) weigh((struct fake *)l, mark_of(m), -1);
+    mem_free(m);
+}
+
+static int fake_restore(struct lm *l, struct seq *seq, const struct mark *m, struct err *e) {
+    (void)l;
+    (void)e;
+    struct fake_seq *s = (struct fake_seq *)(void *)seq;
+    *s = mark_of(m)->seq;
+    s->n_prompt = s->pos; /* what comes is prompt again */
+    s->decoding = false;
+    return 0;
+}
+
+static int64_t fake_ctx_to_load(struct lm *l, const struct mark *m) {
+    (void)l;
+    (void)m;
+    return 0;
+}
+
+static int32_t fake_page_out(struct lm *l, struct mark *mark, int32_t n_max, struct err *e) {
+    (void)e;
+    struct fake_mark *m = mark_of(mark);
+    int32_t n = m->n_pooled < n_max ? m->n_pooled : n_max;
+    weigh((struct fake *)l, m, -1);
+    m->n_pooled -= n;
+    weigh((struct fake *)l, m, 1);
+    return n;
+}
+
+static int64_t fake_ctx_free(struct lm *l) { return l->n_ctx; }
+static uint64_t fake_host_bytes(struct lm *l) { return ((struct fake *)l)->host_bytes; }
+
+static int fake_save(struct lm *l, const struct mark *m, const char *path, const void *extra,
+                     size_t n_extra, struct err *e) {
+    (void)l;
+    struct file_writer w;
+    int rc = file_writer_open(&w, path, e);
+    if (rc) return rc;
+    uint32_t crc =
+        hash_crc32c(hash_crc32c(0, mark_of(m), sizeof(struct fake_mark)), extra, n_extra);
+    if (fwrite(&crc, sizeof crc, 1, w.f) == 1 &&
+        fwrite(mark_of(m), sizeof(struct fake_mark), 1, w.f) == 1 &&
+        (!n_extra || fwrite(extra, n_extra, 1, w.f) == 1))
+        return file_writer_commit(&w, e);
+    file_writer_abort(&w);
+    return err_set(e, CHIMERE_EIO, "%s: cannot write", path);
+}
+
+static int fake_load(struct lm *l, const char *path, struct mark **out, void **extra,
+                     size_t *n_extra, struct err *e) {
+    char *text = NULL;
+    size_t n = 0, head = sizeof(uint32_t) + sizeof(struct fake_mark);
+    *out = NULL;
+    *extra = NULL;
+    *n_extra = 0;
+    int rc = file_read(path, (size_t)1 << 28, &text, &n, e);
+    if (rc) return rc;
+    struct fake_mark *m = mem_zalloc(sizeof *m);
+    uint32_t crc = 0;
+    memcpy(&crc, text, n < sizeof crc ? n : sizeof crc);
+    if (n < head || !m || hash_crc32c(0, text + sizeof crc, n - sizeof crc) != crc) {
+        mem_free(m);
+        mem_free(text);
+        return err_set(e, CHIMERE_ECHECKSUM, "%s: damaged", path);
+    }
+    memcpy(m, text + sizeof crc, sizeof *m);
+    m->n_pooled = 0;
+    weigh((struct fake *)l, m, 1);
+    memmove(text, text + head, n - head);
+    *out = (struct mark *)(void *)m;
+    *extra = text;
+    *n_extra = n - head;
+    return 0;
+}
+
+static const struct lm_mark_ops mark_ops = {.mark = fake_mark_new,
+                                            .mark_free = fake_mark_free,
+                                            .restore = fake_restore,
+                                            .ctx_to_load = fake_ctx_to_load,
+                                            .page_out = fake_page_out,
+                                            .ctx_free = fake_ctx_free,
+                                            .host_bytes = fake_host_bytes,
+                                            .save = fake_save,
+                                            .load = fake_load};
+
 static void fake_close(struct lm *l) {
     struct fake *f = (struct fake *)l;
     mem_free(f->logits);
@@ -116,7 +238,8 @@ static const struct lm_ops ops = {.seq_new = fake_seq_new,
                                   .seq_pos = fake_seq_pos,
                                   .seq_drop = fake_seq_drop,
                                   .run = fake_run,
-                                  .close = fake_close};
+                                  .close = fake_close,
+                                  .marks = &mark_ops};
 
 int lm_open_fake(struct lm **out, const struct lm_fake_params *p, struct err *e) {
     *out = NULL;
@@ -126,7 +249,12 @@ int lm_open_fake(struct lm **out, const struct lm_fake_params *p, struct err *e)
         mem_free(f);
         return err_set(e, CHIMERE_ENOMEM, "out of memory");
     }
-    f->lm = (struct lm){&ops, p->n_vocab, p->n_ctx};
+    f->lm = (struct lm){.ops = &ops,
+                        .n_vocab = p->n_vocab,
+                        .n_ctx = p->n_ctx,
+                        .layout = 1,
+                        .mark_bytes = p->mark_bytes,
+                        .page_bytes = p->page_bytes};
     f->p = *p;
     *out = &f->lm;
     return 0;

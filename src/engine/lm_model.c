@@ -7,9 +7,10 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/hash.h"
 #include "base/mem.h"
 #include "engine/lm.h"
-#include "model/seq.h"
+#include "model/mark.h"
 
 enum { STAGE = STEP_MAX_TOK + 1 };
 
@@ -211,12 +212,64 @@ static void model_close_lm(struct lm *l) {
     mem_free(x);
 }
 
+/* ---- checkpoints ---- */
+
+static int model_mark(struct lm *l, struct seq *s, int32_t n_drop, struct mark **out,
+                      struct err *e) {
+    (void)l;
+    return mark_new(s, n_drop, out, e);
+}
+static void model_mark_free(struct lm *l, struct mark *m) {
+    (void)l;
+    mark_free(m);
+}
+static int model_restore(struct lm *l, struct seq *s, const struct mark *m, struct err *e) {
+    struct loaded *x = (struct loaded *)l;
+    int rc = seq_rewind(s, m, e);
+    if (!rc && x->stage) x->stage[seq_slot(s)].n = 0; /* drafting starts afresh */
+    return rc;
+}
+static int64_t model_ctx_to_load(struct lm *l, const struct mark *m) {
+    (void)l;
+    return mark_n_ctx_to_load(m);
+}
+static int32_t model_page_out(struct lm *l, struct mark *m, int32_t n_max, struct err *e) {
+    (void)l;
+    return mark_page_out(m, n_max, e);
+}
+static int64_t model_ctx_free(struct lm *l) {
+    return seq_pool_free_ctx(((struct loaded *)l)->pool);
+}
+static uint64_t model_host_bytes(struct lm *l) {
+    return mark_host_bytes(((struct loaded *)l)->pool);
+}
+static int model_mark_save(struct lm *l, const struct mark *m, const char *path, const void *extra,
+                           size_t n_extra, struct err *e) {
+    (void)l;
+    return mark_save(m, path, extra, n_extra, e);
+}
+static int model_mark_load(struct lm *l, const char *path, struct mark **out, void **extra,
+                           size_t *n_extra, struct err *e) {
+    return mark_load(((struct loaded *)l)->pool, path, out, extra, n_extra, e);
+}
+
+static const struct lm_mark_ops mark_ops = {.mark = model_mark,
+                                            .mark_free = model_mark_free,
+                                            .restore = model_restore,
+                                            .ctx_to_load = model_ctx_to_load,
+                                            .page_out = model_page_out,
+                                            .ctx_free = model_ctx_free,
+                                            .host_bytes = model_host_bytes,
+                                            .save = model_mark_save,
+                                            .load = model_mark_load};
+
 static const struct lm_ops plain_ops = {.seq_new = model_seq_new,
                                         .seq_free = model_seq_free,
                                         .seq_pos = model_seq_pos,
                                         .seq_drop = model_seq_drop,
                                         .run = model_run,
-                                        .close = model_close_lm};
+                                        .close = model_close_lm,
+                                        .marks = &mark_ops};
 static const struct lm_ops mtp_ops = {.seq_new = model_seq_new,
                                       .seq_free = model_seq_free,
                                       .seq_pos = model_seq_pos,
@@ -224,7 +277,8 @@ static const struct lm_ops mtp_ops = {.seq_new = model_seq_new,
                                       .run = model_run,
                                       .kept = model_kept,
                                       .draft = model_draft,
-                                      .close = model_close_lm};
+                                      .close = model_close_lm,
+                                      .marks = &mark_ops};
 
 /* Rows of logits of one step: one a sequence, and drafts of the few that are drafted for. */
 static int32_t n_out_max(const struct engine_params *p) {
@@ -252,10 +306,18 @@ int lm_open_model(struct lm **out, struct model *m, const struct engine_params *
     struct loaded *x = mem_zalloc(sizeof *x);
     if (!x) return err_set(e, CHIMERE_ENOMEM, "out of memory");
     bool mtp = p->speculate && m->hp.n_nextn > 0;
-    x->lm = (struct lm){mtp ? &mtp_ops : &plain_ops, m->hp.n_vocab, p->n_ctx};
+    x->lm = (struct lm){
+        .ops = mtp ? &mtp_ops : &plain_ops, .n_vocab = m->hp.n_vocab, .n_ctx = p->n_ctx};
     x->m = m;
     struct seq_pool_params pool = pool_params(p);
     int rc = seq_pool_new(&x->pool, m, &pool, e);
+    if (!rc) {
+        x->lm.page_bytes = mark_page_bytes(x->pool);
+        x->lm.mark_bytes = mark_state_bytes(x->pool);
+        const uint64_t form[] = {m->hash,      p->k_type,        p->v_type,
+                                 p->speculate, x->lm.page_bytes, x->lm.mark_bytes};
+        x->lm.layout = hash_bytes(form, sizeof form, 0);
+    }
     if (!rc) rc = forward_new(&x->f, m, x->pool, p->n_batch, n_out_max(p), e);
     if (!rc && mtp) {
         size_t row = (size_t)m->hp.n_embd * sizeof(float);

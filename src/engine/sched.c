@@ -19,13 +19,15 @@ int sched_init(struct sched *s, struct lm *lm, const struct tok *tok, const stru
     s->follow = mem_alloc_array(n, sizeof *s->follow);
     s->verify = mem_alloc_array(n * STEP_MAX_TOK, sizeof *s->verify);
     s->drafts = mem_alloc_array(n, sizeof *s->drafts);
-    if (s->active && s->runs && s->owner && s->n_kept && s->follow && s->verify && s->drafts)
-        return 0;
-    sched_fini(s);
-    return err_set(e, CHIMERE_ENOMEM, "out of memory");
+    bool ok = s->active && s->runs && s->owner && s->n_kept && s->follow && s->verify && s->drafts;
+    int rc = ok ? 0 : err_set(e, CHIMERE_ENOMEM, "out of memory");
+    if (!rc) rc = sched_open_cache(s, e);
+    if (rc) sched_fini(s);
+    return rc;
 }
 
 void sched_fini(struct sched *s) {
+    prefix_free(s->prefix);
     mem_free(s->active);
     mem_free(s->runs);
     mem_free(s->owner);
@@ -51,13 +53,14 @@ static void retire(struct sched *s, struct active *a, enum finish finish) {
     struct job *j = a->job;
     int64_t now = clock_ns();
     if (a->decode_ns) j->stats.decode_ms = (double)(now - a->decode_ns) * 1e-6;
-    s->lm->ops->seq_free(s->lm, a->seq);
     sampler_free(a->sampler);
     engram_mixer_free(a->engram);
-    spec_seq_fini(&a->spec);
-    s->n_ctx_held -= a->n_ctx_held;
-    *a = (struct active){.phase = PHASE_FREE};
-    s->n_active--;
+    a->engram = NULL;
+    a->spec.engram = NULL;
+    a->sampler = NULL;
+    a->job = NULL;
+    a->phase = PHASE_CLOSING;
+    a->is_kept &= finish != FINISH_ERROR; /* a step that failed leaves no state */
     finish_job(s, j, finish);
 }
 
@@ -102,7 +105,7 @@ static int seat(struct sched *s, struct active *a, struct job *j, struct err *e)
     if (!rc) rc = sampler_prime(a->sampler, j->prompt, (size_t)j->n_prompt, e);
     int64_t more = ctx_limit(s) - j->n_prompt;
     if (j->max_tokens > 0 && j->max_tokens < more) more = j->max_tokens;
-    if (!rc && s->p.speculate && spec_seq_init(&a->spec, j->prompt, j->n_prompt, (int32_t)more))
+    if (!rc && spec_seq_init(&a->spec, j->prompt, j->n_prompt, (int32_t)more))
         rc = err_set(e, CHIMERE_ENOMEM, "out of memory");
     return rc;
 }
@@ -125,7 +128,6 @@ bool sched_admit(struct sched *s, struct job *j) {
         finish_job(s, j, FINISH_ERROR);
         return true;
     }
-    a->phase = PHASE_PREFILL;
     a->job = j;
     a->start_ns = clock_ns();
     j->stats.queue_ms = (double)(a->start_ns - j->posted_ns) * 1e-6;
@@ -135,12 +137,13 @@ bool sched_admit(struct sched *s, struct job *j) {
     a->spec.off = !s->p.speculate || j->no_speculation;
     s->n_ctx_held += want;
     s->n_active++;
+    sched_begin_cached(s, a);
     return true;
 }
 
 void sched_cancel_all(struct sched *s) {
     for (int32_t i = 0; s->active && i < s->p.n_seq; i++)
-        if (s->active[i].phase != PHASE_FREE) retire(s, &s->active[i], FINISH_CANCELLED);
+        if (s->active[i].job) retire(s, &s->active[i], FINISH_CANCELLED);
 }
 
 /* ---- drafting ---- */
@@ -229,7 +232,8 @@ static int32_t chunk_of(const struct sched *s, const struct active *a, int32_t r
         int32_t end = (a->n_prefilled + n) / SCAN_GRID * SCAN_GRID;
         if (end > a->n_prefilled) n = end - a->n_prefilled;
     }
-    return n;
+    int32_t stop = sched_next_stop(s, a);
+    return a->n_prefilled + n > stop ? stop - a->n_prefilled : n;
 }
 
 static void add_prefills(struct sched *s, int32_t *n_run, int32_t *n_tok) {
@@ -354,7 +358,7 @@ static void follow_up(struct sched *s, int32_t n_run) {
     bool any = false;
     for (int32_t i = 0; i < n_run; i++) {
         /* rows of ended sequences keep their place in the batch: hidden rows are found by counting */
-        if (s->n_kept[i] < 0 || s->active[s->owner[i]].phase == PHASE_FREE) s->follow[i] = false;
+        if (s->n_kept[i] < 0 || s->active[s->owner[i]].phase == PHASE_CLOSING) s->follow[i] = false;
         any |= s->follow[i];
         n++;
     }
@@ -366,7 +370,7 @@ static void follow_up(struct sched *s, int32_t n_run) {
 
 static bool step(struct sched *s) {
     for (int32_t i = 0; i < s->p.n_seq; i++)
-        if (s->active[i].phase != PHASE_FREE && s->active[i].job->cancel)
+        if (s->active[i].job && s->active[i].job->cancel)
             retire(s, &s->active[i], FINISH_CANCELLED);
     if (!s->n_active) return false;
     int64_t start = clock_ns();
@@ -375,6 +379,7 @@ static bool step(struct sched *s) {
     add_decodes(s, &n_run, &n_tok);
     n_dec = n_run;
     add_prefills(s, &n_run, &n_tok);
+    if (!n_run) return false;
     const float *logits;
     struct err e = {0};
     if (s->lm->ops->run(s->lm, s->runs, n_run, &logits, &e)) {

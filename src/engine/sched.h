@@ -6,9 +6,12 @@
 #define CHIMERE_ENGINE_SCHED_H
 
 #include "engine/lm.h"
+#include "engine/prefix.h"
 #include "engine/spec.h"
 
-enum phase { PHASE_FREE, PHASE_PREFILL, PHASE_DECODE };
+/* LOAD: waits for a state from a file. CLOSING: its job is done, its state is about to be kept. */
+enum phase { PHASE_FREE, PHASE_LOAD, PHASE_PREFILL, PHASE_DECODE, PHASE_CLOSING };
+enum { SCHED_MAX_STOPS = 6 };
 
 struct active {
     enum phase phase;
@@ -23,6 +26,13 @@ struct active {
     int64_t n_ctx_held; /* positions promised to this job */
     struct spec_seq spec;
     int64_t start_ns, decode_ns;
+    bool is_kept;                   /* its states go to the prefix cache */
+    uint64_t salt, session;         /* adapters; conversation */
+    int32_t stops[SCHED_MAX_STOPS]; /* prompt positions to keep, ascending */
+    int32_t n_stop;
+    int64_t kept_pos;                   /* newest position kept, or given up */
+    struct prefix_entry *hit;           /* pinned while its file is read */
+    struct prefix_entry *began, *ended; /* pinned: behind the prompt; newest behind the answer */
 };
 
 struct sched {
@@ -39,6 +49,9 @@ struct sched {
     int32_t *verify;         /* owned [n_seq, STEP_MAX_TOK]: next token and its drafts */
     struct lm_draft *drafts; /* owned [n_seq] */
     struct spec spec;
+    struct prefix *prefix; /* owned; NULL: no states are kept */
+    int32_t grid;          /* of kept positions */
+    int32_t n_loading;
     struct engine_totals totals;
 };
 
@@ -47,8 +60,17 @@ int sched_init(struct sched *s, struct lm *lm, const struct tok *tok, const stru
 void sched_fini(struct sched *s);
 /* True if the job was taken into a slot (or ended at once); false: no room now, ask again later. */
 bool sched_admit(struct sched *s, struct job *j);
-/* Runs one step; returns false when there was nothing to do. */
+/* Runs one step; returns false when there was nothing to run. */
 bool sched_step(struct sched *s);
+/* After each step: keeps states, frees what ended, makes room for the next step. Allocates, where sched_step
+ * does not. True: files are being written or read. */
+bool sched_keep(struct sched *s);
 void sched_cancel_all(struct sched *s);
+
+/* ---- sched_keep.c, for sched.c ---- */
+
+int sched_open_cache(struct sched *s, struct err *e);
+void sched_begin_cached(struct sched *s, struct active *a); /* sets the phase */
+int32_t sched_next_stop(const struct sched *s, const struct active *a);
 
 #endif

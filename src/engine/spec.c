@@ -10,7 +10,7 @@ enum { MIN_MATCH = 3, MAX_MATCH = 8, PROBE_EVERY = 64, SURE_ROUNDS = 8, IDLE_ROU
 static const float least_yield = 1.0f / 3;
 
 int spec_seq_init(struct spec_seq *q, const int32_t *prompt, int32_t n, int32_t n_more) {
-    *q = (struct spec_seq){.cap_history = n + n_more + 1};
+    *q = (struct spec_seq){.n_prompt = n, .cap_history = n + n_more + 1};
     q->history = mem_alloc((size_t)q->cap_history * sizeof *q->history);
     if (!q->history) return CHIMERE_ENOMEM;
     memcpy(q->history, prompt, (size_t)n * sizeof *prompt);

@@ -24,7 +24,7 @@ enum spec_drafter { SPEC_PROMPT_LOOKUP, SPEC_ENGRAM, SPEC_N_DRAFTER };
 
 struct spec_seq {     /* of one sequence */
     int32_t *history; /* owned: prompt and generated tokens, for n-gram drafts */
-    int32_t n_history, cap_history;
+    int32_t n_prompt, n_history, cap_history;
     float accept[STEP_MAX_TOK]; /* mean acceptance at depth i, given depth i - 1 was accepted */
     int32_t n_round;
     struct engram_mixer *engram; /* borrowed from the scheduler; NULL: none */

@@ -77,5 +77,6 @@ int forward_encode(struct forward *f, const struct encode_text *texts, int32_t n
 /* LoRA in GGUF form (general.type "adapter", adapter.type "lora"): y += scale * alpha / r * B (A x). */
 int lora_open(struct lora **out, struct model *m, const char *path, struct err *e);
 void lora_close(struct lora *l);
+uint64_t lora_hash(const struct lora *l); /* names its content, as model.h's hash does a model's */
 
 #endif

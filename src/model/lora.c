@@ -16,6 +16,7 @@ struct lora {
     struct gguf *gguf;  /* owned */
     struct pair *pairs; /* owned */
     size_t n_pair;
+    uint64_t hash;
 };
 
 /* Slot of a tensor name among those that adapters may change. */
@@ -123,9 +124,12 @@ int lora_open(struct lora **out, struct model *m, const char *path, struct err *
         lora_close(l);
         return rc;
     }
+    l->hash = model_hash_file(l->gguf);
     *out = l;
     return 0;
 }
+
+uint64_t lora_hash(const struct lora *l) { return l->hash; }
 
 void lora_close(struct lora *l) {
     if (!l) return;

@@ -110,6 +110,8 @@ void mark_free(struct mark *m) {
 }
 
 int64_t mark_pos(const struct mark *m) { return seq_tokens_at(m->pool, m->pos); }
+size_t mark_state_bytes(const struct seq_pool *p) { return p->rec_bytes; }
+size_t mark_page_bytes(const struct seq_pool *p) { return seq_page_bytes(p); }
 uint64_t mark_host_bytes(const struct seq_pool *p) { return p->host_bytes; }
 
 uint64_t mark_bytes(const struct mark *m) {

@@ -22,7 +22,11 @@ int64_t mark_n_ctx_to_load(const struct mark *m);
 /* Host memory of all marks of the pool. */
 uint64_t mark_host_bytes(const struct seq_pool *p);
 
-/* The file of seq_file.h. */
+/* Of a mark without pages, and of one page. */
+size_t mark_state_bytes(const struct seq_pool *p);
+size_t mark_page_bytes(const struct seq_pool *p);
+
+/* The file of seq_file.h, mode 0600: it holds what the tokens say. */
 int mark_save(const struct mark *m, const char *path, const void *extra, size_t n_extra,
               struct err *e);
 int mark_load(struct seq_pool *p, const char *path, struct mark **out, void **extra,

@@ -9,8 +9,7 @@
 #include "base/mem.h"
 #include "base/str.h"
 
-/* Names the model: every key, every directory entry, and 64 bytes at both ends of every tensor. */
-static uint64_t hash_model(const struct gguf *g) {
+uint64_t model_hash_file(const struct gguf *g) {
     uint64_t h = 1;
     for (size_t i = 0; i < gguf_n_kv(g); i++) {
         const struct gguf_kv *kv = gguf_kv_at(g, i);
@@ -108,7 +107,7 @@ int model_open(struct model **out, const char *path, struct dev *dev, bool quiet
         model_close(m);
         return rc;
     }
-    m->hash = hash_model(m->gguf);
+    m->hash = model_hash_file(m->gguf);
     read_name(m, path);
     *out = m;
     return 0;

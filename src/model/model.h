@@ -22,6 +22,9 @@ struct model {
 int model_open(struct model **out, const char *path, struct dev *dev, bool quiet, struct err *e);
 void model_close(struct model *m);
 
+/* Names a GGUF file by every key, every directory entry, and both ends of every tensor. */
+uint64_t model_hash_file(const struct gguf *g);
+
 /* Weight bytes read per decoded token plus recurrent state read and written (the roofline's bytes). */
 uint64_t model_bytes_per_tok(const struct model *m);
 uint64_t model_n_params(const struct model *m);

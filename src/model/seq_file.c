@@ -82,6 +82,7 @@ int mark_save(const struct mark *m, const char *path, const void *extra, size_t 
     }
     unsigned char header[HEADER] = {0};
     uint32_t crc = 0;
+    fchmod(fileno(w.f), 0600);
     bool ok = fwrite(header, HEADER, 1, w.f) == 1 && put_part(w.f, extra, n_extra, &crc) &&
               put_part(w.f, m->rec, p->rec_bytes, &crc);
     for (int32_t i = 0; ok && i < m->n_page && n_page_bytes; i++) {

@@ -8,37 +8,21 @@
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "base/mem.h"
 #include "base/rng.h"
+#include "scratch.h"
 #include "store/state.h"
 #include "store/store_impl.h"
-
-static char dir[64];
-
-static int make_dir(void **state) {
-    (void)state;
-    snprintf(dir, sizeof dir, "%s/test_store.XXXXXX", P_tmpdir);
-    return mkdtemp(dir) ? 0 : -1;
-}
-
-static int remove_dir(void **state) {
-    (void)state;
-    char cmd[128];
-    snprintf(cmd, sizeof cmd, "rm -rf '%s'", dir);
-    return system(cmd);
-}
 
 static const char *in_dir(const char *name) {
     static char path[2][128];
     static int turn;
     char *p = path[turn ^= 1];
-    snprintf(p, sizeof path[0], "%s/%s", dir, name);
+    snprintf(p, sizeof path[0], "%s/%s", scratch, name);
     return p;
 }
 
@@ -230,7 +214,7 @@ static void foreign_and_damaged_files_are_refused(void **state) {
     struct err e = {0};
     struct store *s;
     assert_int_equal(store_open(&s, in_dir("no/such/folder.db"), &e), CHIMERE_ENOENT);
-    assert_true(store_open(&s, dir, &e) < 0);
+    assert_true(store_open(&s, scratch, &e) < 0);
 
     char junk[8192];
     memset(junk, 'x', sizeof junk);
@@ -401,5 +385,5 @@ int main(void) {
         cmocka_unit_test(acknowledged_rows_survive_kill_9),
         cmocka_unit_test(threads_and_connections_write_together),
     };
-    return cmocka_run_group_tests(tests, make_dir, remove_dir);
+    return cmocka_run_group_tests(tests, scratch_make, scratch_drop);
 }

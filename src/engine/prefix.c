@@ -1,0 +1,528 @@
+/* prefix.c: the tree of token blocks, the order of use, the budgets. */
+#include "engine/prefix.h"
+
+#include <string.h>
+
+#include "base/hash.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/rng.h"
+#include "engine/prefix_impl.h"
+#include "model/seq.h"
+
+enum {
+    BLOCK = SCAN_GRID,
+    N_BUCKET = 1 << 14,
+    MAX_MEMORY_ENTRIES = 1 << 15,
+    MAX_DISK_ENTRIES = 1 << 14,
+    SPILL_STEP_BYTES = 8 << 20, /* moved to the host per step for a file: a few milliseconds */
+    DISK_ADVANTAGE = 256,       /* tokens that a file must know more than memory does, to be read */
+};
+
+struct node { /* one block of tokens behind those of its parents */
+    uint64_t hash, salt;
+    struct node *up;            /* NULL: the first block */
+    struct node *next;          /* of its bucket */
+    struct prefix_entry *entry; /* owned, or NULL */
+    int32_t n_child;
+    int32_t depth; /* blocks up to this one */
+    int32_t tokens[BLOCK];
+};
+
+struct prefix_entry {
+    struct node *node;
+    struct mark *mark;                  /* owned; NULL: in a file only */
+    struct prefix_entry *newer, *older; /* order of use of those in memory */
+    uint64_t session;
+    int32_t n_pin;
+    bool busy;    /* the file thread works on it */
+    bool worth;   /* a conversation will go on here: keep it in a file */
+    bool unsaved; /* a file could not be written */
+    bool lost;    /* a file could not be read */
+    bool used;    /* somebody continued from it */
+    int64_t id;   /* of its row; 0: no file */
+    char file[PREFIX_FILE_NAME];
+};
+
+struct prefix {
+    struct lm *lm; /* borrowed */
+    const struct lm_mark_ops *ops;
+    uint64_t ram_bytes, seed;
+    int32_t grid;
+    struct node **buckets;                /* owned [N_BUCKET] of owned lists */
+    struct prefix_entry *newest, *oldest; /* in memory */
+    struct prefix_entry *spilling;        /* on its way to a file, page by page; busy */
+    int32_t n_memory, n_disk, n_saving;
+    bool with_files;
+    struct prefix_files files;
+};
+
+/* ---- order of use ---- */
+
+static void unlink_use(struct prefix *p, struct prefix_entry *x) {
+    if (x->newer) x->newer->older = x->older;
+    else p->newest = x->older;
+    if (x->older) x->older->newer = x->newer;
+    else p->oldest = x->newer;
+    x->newer = x->older = NULL;
+    p->n_memory--;
+}
+
+static void link_use(struct prefix *p, struct prefix_entry *x) {
+    x->older = p->newest;
+    x->newer = NULL;
+    if (p->newest) p->newest->newer = x;
+    else p->oldest = x;
+    p->newest = x;
+    p->n_memory++;
+}
+
+static void touch(struct prefix *p, struct prefix_entry *x) {
+    if (!x->mark) return;
+    unlink_use(p, x);
+    link_use(p, x);
+}
+
+/* ---- the tree ---- */
+
+static uint64_t block_hash(uint64_t before, const int32_t *tokens) {
+    return hash_bytes(tokens, BLOCK * sizeof *tokens, before);
+}
+
+static struct node *child(const struct prefix *p, struct node *up, uint64_t salt, uint64_t hash,
+                          const int32_t *tokens) {
+    for (struct node *n = p->buckets[hash % N_BUCKET]; n; n = n->next)
+        if (n->hash == hash && n->up == up && n->salt == salt &&
+            memcmp(n->tokens, tokens, sizeof n->tokens) == 0)
+            return n;
+    return NULL;
+}
+
+static struct node *add_child(struct prefix *p, struct node *up, uint64_t salt, uint64_t hash,
+                              const int32_t *tokens) {
+    struct node *n = mem_alloc(sizeof *n);
+    if (!n) return NULL;
+    *n = (struct node){.hash = hash,
+                       .salt = salt,
+                       .up = up,
+                       .next = p->buckets[hash % N_BUCKET],
+                       .depth = up ? up->depth + 1 : 1};
+    memcpy(n->tokens, tokens, sizeof n->tokens);
+    p->buckets[hash % N_BUCKET] = n;
+    if (up) up->n_child++;
+    return n;
+}
+
+/* Frees n and its parents as far as nothing hangs on them. */
+static void prune(struct prefix *p, struct node *n) {
+    while (n && !n->entry && !n->n_child) {
+        struct node **at = &p->buckets[n->hash % N_BUCKET], *up = n->up;
+        while (*at != n) at = &(*at)->next;
+        *at = n->next;
+        mem_free(n);
+        if (up) up->n_child--;
+        n = up;
+    }
+}
+
+/* The node behind n_block blocks, made where it is missing; NULL: no memory. */
+static struct node *reach(struct prefix *p, const int32_t *tokens, int64_t n_block, uint64_t salt) {
+    struct node *n = NULL;
+    uint64_t h = p->seed ^ salt;
+    for (int64_t i = 0; i < n_block; i++, tokens += BLOCK) {
+        h = block_hash(h, tokens);
+        struct node *next = child(p, n, salt, h, tokens);
+        if (!next) next = add_child(p, n, salt, h, tokens);
+        if (!next) {
+            prune(p, n);
+            return NULL;
+        }
+        n = next;
+    }
+    return n;
+}
+
+/* ---- entries ---- */
+
+static void drop_mark(struct prefix *p, struct prefix_entry *x) {
+    if (!x->mark) return;
+    unlink_use(p, x);
+    p->ops->mark_free(p->lm, x->mark);
+    x->mark = NULL;
+}
+
+static void forget_file(struct prefix *p, struct prefix_entry *x) {
+    if (!x->id) return;
+    x->id = 0;
+    p->n_disk--;
+}
+
+/* Frees what is neither in memory nor in a file nor in use. */
+static void release(struct prefix *p, struct prefix_entry *x) {
+    if (x->mark || x->id || x->busy || x->n_pin) return;
+    struct node *n = x->node;
+    n->entry = NULL;
+    mem_free(x);
+    prune(p, n);
+}
+
+static struct prefix_entry *entry_at(struct node *n) {
+    if (n->entry) return n->entry;
+    n->entry = mem_zalloc(sizeof *n->entry);
+    if (n->entry) n->entry->node = n;
+    return n->entry;
+}
+
+static bool has_file_room(const struct prefix *p, const struct prefix_entry *x) {
+    uint64_t n = p->lm->mark_bytes + (uint64_t)x->node->depth * p->lm->page_bytes;
+    return p->with_files && !x->unsaved && !x->node->salt && n <= p->files.disk_bytes;
+}
+
+int64_t prefix_pos(const struct prefix_entry *x) { return (int64_t)x->node->depth * BLOCK; }
+
+/* ---- lookup ---- */
+
+struct prefix_entry *prefix_find(struct prefix *p, const int32_t *tokens, int32_t n,
+                                 uint64_t salt) {
+    struct node *at = NULL;
+    struct prefix_entry *best = NULL, *disk = NULL;
+    uint64_t h = p->seed ^ salt;
+    for (int64_t i = 0; (i + 1) * BLOCK < n; i++) {
+        h = block_hash(h, tokens + i * BLOCK);
+        at = child(p, at, salt, h, tokens + i * BLOCK);
+        if (!at) break;
+        struct prefix_entry *x = at->entry;
+        if (!x || x->lost || (int64_t)at->depth * BLOCK % p->grid) continue;
+        if (x->mark) best = x;
+        else if (x->id) disk = x;
+    }
+    if (disk && (!best || prefix_pos(disk) >= prefix_pos(best) + DISK_ADVANTAGE)) best = disk;
+    if (!best) return NULL;
+    best->n_pin++;
+    best->used = true;
+    touch(p, best);
+    for (struct node *up = best->node->up; up; up = up->up) /* the prefix that many share stays */
+        if (up->entry && up->entry->used) touch(p, up->entry);
+    touch(p, best);
+    return best;
+}
+
+int prefix_fetch(struct prefix *p, struct prefix_entry *x) {
+    if (x->mark) return 1;
+    if (x->lost || (!x->id && !x->busy)) return CHIMERE_ENOENT;
+    if (x->busy) return 0;
+    struct prefix_task *t = prefix_task_new(TASK_LOAD);
+    if (!t) return CHIMERE_ENOMEM;
+    t->entry = x;
+    t->id = x->id;
+    memcpy(t->file, x->file, sizeof t->file);
+    x->busy = true;
+    prefix_files_post(&p->files, t);
+    return 0;
+}
+
+int prefix_restore(struct prefix *p, struct prefix_entry *x, struct seq *seq, struct err *e) {
+    prefix_make_room(p, p->ops->ctx_to_load(p->lm, x->mark));
+    return p->ops->restore(p->lm, seq, x->mark, e);
+}
+
+void prefix_unpin(struct prefix *p, struct prefix_entry *x) {
+    x->n_pin--;
+    release(p, x);
+}
+
+/* ---- keeping ---- */
+
+struct prefix_entry *prefix_keep(struct prefix *p, struct seq *seq, const struct prefix_at *at) {
+    struct node *n = reach(p, at->tokens, at->pos / BLOCK, at->salt);
+    struct prefix_entry *x = n ? entry_at(n) : NULL;
+    if (!x) {
+        prune(p, n);
+        return NULL;
+    }
+    if (!x->mark && !x->busy) {
+        struct err e;
+        if (p->ops->mark(p->lm, seq, at->n_drop, &x->mark, &e)) {
+            log_debug("no checkpoint: %s", e.text);
+            release(p, x);
+            return NULL;
+        }
+        link_use(p, x);
+        x->lost = false;
+    }
+    touch(p, x);
+    if (at->session) x->session = at->session;
+    x->n_pin++;
+    return x;
+}
+
+void prefix_replace(struct prefix *p, struct prefix_entry *x) {
+    x->n_pin--;
+    if (!x->n_pin && !x->used && !x->worth && !x->busy && !x->id) drop_mark(p, x);
+    release(p, x);
+}
+
+void prefix_finish(struct prefix *p, struct prefix_entry *began, struct prefix_entry *ended) {
+    struct prefix_entry *first = began ? began : ended;
+    for (struct node *up = first ? first->node->up : NULL; up; up = up->up)
+        if (up->entry) up->entry->worth = false;
+    if (began) began->worth = true;
+    if (ended) ended->worth = true;
+    if (began) prefix_unpin(p, began);
+    if (ended) prefix_unpin(p, ended);
+}
+
+/* ---- budgets ---- */
+
+void prefix_make_room(struct prefix *p, int64_t n_ctx) {
+    int64_t missing;
+    bool moved = true;
+    struct err e;
+    while (moved && (missing = n_ctx - p->ops->ctx_free(p->lm)) > 0) {
+        moved = false;
+        int32_t n_page = (int32_t)((missing + KV_PAGE - 1) / KV_PAGE);
+        for (struct prefix_entry *x = p->oldest, *next; x; x = next) {
+            next = x->newer;
+            if (x->busy && x != p->spilling) continue; /* the file thread reads it: on the host */
+            int32_t n = p->ops->page_out(p->lm, x->mark, n_page, &e);
+            if (n < 0 && !x->n_pin &&
+                !x->busy) { /* no memory on the host: better lost than stuck */
+                drop_mark(p, x);
+                release(p, x);
+                n = 1;
+            }
+            moved |= n > 0;
+            if (p->ops->ctx_free(p->lm) >= n_ctx) return;
+        }
+    }
+}
+
+static void start_save(struct prefix *p, struct prefix_entry *x) {
+    struct prefix_task *t = prefix_task_new(TASK_SAVE);
+    if (t) {
+        t->n_tok = (int32_t)prefix_pos(x);
+        t->tokens = mem_alloc((size_t)t->n_tok * sizeof *t->tokens + 1);
+    }
+    if (!t || !t->tokens) {
+        if (t) prefix_task_free(&p->files, t);
+        x->unsaved = true;
+        x->busy = false;
+        return;
+    }
+    for (struct node *n = x->node; n; n = n->up)
+        memcpy(t->tokens + (int64_t)(n->depth - 1) * BLOCK, n->tokens, sizeof n->tokens);
+    t->entry = x;
+    t->mark = x->mark;
+    t->session = x->session;
+    p->n_saving++;
+    prefix_files_post(&p->files, t);
+}
+
+/* Moves a part of what is to be saved to the host, then hands it over. */
+static void spill(struct prefix *p, int64_t n_bytes) {
+    struct prefix_entry *x = p->spilling;
+    struct err e;
+    int64_t n_max = p->lm->page_bytes ? n_bytes / (int64_t)p->lm->page_bytes + 1 : 1;
+    int32_t n =
+        p->ops->page_out(p->lm, x->mark, n_max > INT32_MAX ? INT32_MAX : (int32_t)n_max, &e);
+    if (n >= n_max) return;
+    p->spilling = NULL;
+    if (n < 0) {
+        x->unsaved = true;
+        x->busy = false;
+        return;
+    }
+    start_save(p, x);
+}
+
+/* Least recently used first: what has a file or is not worth one goes; the first that is worth one is
+ * written, and the others wait for it unless memory runs a quarter over. */
+static void keep_budget(struct prefix *p) {
+    struct prefix_entry *x = p->oldest, *next;
+    for (; x && (p->ops->host_bytes(p->lm) > p->ram_bytes || p->n_memory > MAX_MEMORY_ENTRIES);
+         x = next) {
+        next = x->newer;
+        if (x->busy || x->n_pin) continue;
+        bool save = x->worth && !x->id && has_file_room(p, x);
+        bool far = p->ops->host_bytes(p->lm) > p->ram_bytes + p->ram_bytes / 4;
+        if (save && !p->spilling && !p->n_saving) {
+            x->busy = true;
+            p->spilling = x;
+        } else if (!save || far) {
+            drop_mark(p, x);
+            release(p, x);
+        }
+    }
+}
+
+/* ---- the file thread's news ---- */
+
+static bool same_tokens(const struct prefix_task *t) {
+    const struct node *n = t->entry->node;
+    if (t->n_tok != n->depth * BLOCK) return false;
+    for (; n; n = n->up)
+        if (memcmp(t->tokens + (int64_t)(n->depth - 1) * BLOCK, n->tokens, sizeof n->tokens) != 0)
+            return false;
+    return true;
+}
+
+static void post_for(struct prefix *p, enum prefix_task_kind kind, const struct prefix_entry *x) {
+    struct prefix_task *t = prefix_task_new(kind);
+    if (!t) return;
+    t->id = x->id;
+    memcpy(t->file, x->file, sizeof t->file);
+    prefix_files_post(&p->files, t);
+}
+
+static void take_loaded(struct prefix *p, struct prefix_task *t) {
+    struct prefix_entry *x = t->entry;
+    x->busy = false;
+    if (!t->rc && same_tokens(t)) {
+        x->mark = t->mark;
+        t->mark = NULL;
+        link_use(p, x);
+        post_for(p, TASK_USED, x);
+    } else if (t->rc != CHIMERE_ENOMEM) {
+        if (!t->rc) post_for(p, TASK_REMOVE, x); /* a file under another's name */
+        forget_file(p, x);
+        x->lost = true;
+    } else {
+        x->lost = true; /* for those who wait now */
+    }
+    release(p, x);
+}
+
+static void take_saved(struct prefix *p, struct prefix_task *t) {
+    struct prefix_entry *x = t->entry;
+    x->busy = false;
+    p->n_saving--;
+    x->unsaved = t->rc != 0;
+    if (!t->rc) {
+        x->id = t->id;
+        memcpy(x->file, t->file, sizeof x->file);
+        p->n_disk++;
+    }
+    release(p, x);
+}
+
+static struct prefix_entry *find_file(struct prefix *p, const char *file) {
+    for (int32_t i = 0; i < N_BUCKET; i++)
+        for (struct node *n = p->buckets[i]; n; n = n->next)
+            if (n->entry && n->entry->id && strcmp(n->entry->file, file) == 0) return n->entry;
+    return NULL;
+}
+
+static void take_news(struct prefix *p) {
+    for (struct prefix_task *t; (t = prefix_files_take(&p->files));) {
+        if (t->kind == TASK_SAVE) take_saved(p, t);
+        if (t->kind == TASK_LOAD) take_loaded(p, t);
+        struct prefix_entry *x = t->kind == TASK_EVICTED ? find_file(p, t->file) : NULL;
+        if (x) {
+            forget_file(p, x);
+            release(p, x);
+        }
+        prefix_task_free(&p->files, t);
+    }
+}
+
+bool prefix_settle(struct prefix *p) {
+    if (p->with_files) take_news(p);
+    if (p->spilling) spill(p, SPILL_STEP_BYTES);
+    keep_budget(p);
+    return p->spilling || (p->with_files && prefix_files_busy(&p->files));
+}
+
+void prefix_wait(struct prefix *p, int32_t ms) {
+    if (p->with_files) prefix_files_wait(&p->files, ms);
+}
+
+void prefix_totals(const struct prefix *p, struct engine_totals *t) {
+    t->n_state = p->n_memory;
+    t->n_state_disk = p->n_disk;
+    t->state_bytes = p->ops->host_bytes(p->lm);
+}
+
+/* ---- beginning and end ---- */
+
+static int add_known(void *ud, const struct store_state *st) {
+    struct prefix *p = ud;
+    int32_t n_block = st->n_tok / BLOCK;
+    if (!n_block || st->n_tok % BLOCK || strlen(st->file) >= PREFIX_FILE_NAME) return 0;
+    if (p->n_disk >= MAX_DISK_ENTRIES) return 0;
+    struct node *n = reach(p, st->tokens, n_block, 0);
+    struct prefix_entry *x = n ? entry_at(n) : NULL;
+    if (!x) {
+        prune(p, n);
+        return CHIMERE_ENOMEM;
+    }
+    if (!x->id) p->n_disk++; /* of two files for the same tokens the later used counts */
+    x->id = st->id;
+    x->session = st->session;
+    x->worth = true;
+    memcpy(x->file, st->file, strlen(st->file) + 1);
+    return 0;
+}
+
+int prefix_new(struct prefix **out, struct lm *lm, const struct cache_params *c, uint64_t schedule,
+               int32_t grid, struct err *e) {
+    *out = NULL;
+    struct prefix *p = mem_zalloc(sizeof *p);
+    if (p) p->buckets = mem_alloc_array(N_BUCKET, sizeof *p->buckets);
+    if (!p || !p->buckets) {
+        mem_free(p);
+        return err_set(e, CHIMERE_ENOMEM, "out of memory");
+    }
+    p->lm = lm;
+    p->ops = lm->ops->marks;
+    p->ram_bytes = c->ram_bytes;
+    p->grid = grid;
+    const uint64_t form[] = {lm->layout, schedule};
+    uint64_t layout = hash_bytes(form, sizeof form, 0);
+    p->seed = rng_process_seed();
+    int rc = 0;
+    if (c->dir && c->store && c->disk_bytes) {
+        rc = prefix_files_open(&p->files, lm, c, layout, e);
+        p->with_files = !rc;
+        if (!rc) rc = store_state_list(c->store, layout, add_known, p, e);
+    }
+    if (rc) {
+        prefix_free(p);
+        return rc;
+    }
+    *out = p;
+    return 0;
+}
+
+/* Saves what a conversation would go on from, the latest last, so that it is the last to be evicted. */
+static void save_all(struct prefix *p) {
+    while (p->with_files && prefix_settle(p)) prefix_wait(p, 100);
+    for (struct prefix_entry *x = p->oldest, *next; x && p->with_files; x = next) {
+        next = x->newer;
+        if (x->busy || !x->worth || x->id || !has_file_room(p, x)) continue;
+        x->busy = true;
+        p->spilling = x;
+        spill(p, INT64_MAX / 2);
+        while (prefix_files_busy(&p->files)) {
+            prefix_wait(p, 100);
+            take_news(p);
+        }
+    }
+}
+
+void prefix_free(struct prefix *p) {
+    if (!p) return;
+    save_all(p);
+    if (p->with_files) {
+        prefix_files_close(&p->files);
+        p->with_files = false;
+    }
+    for (int32_t i = 0; i < N_BUCKET; i++)
+        for (struct node *n = p->buckets[i], *next; n; n = next) {
+            next = n->next;
+            if (n->entry) drop_mark(p, n->entry);
+            mem_free(n->entry);
+            mem_free(n);
+        }
+    mem_free(p->buckets);
+    mem_free(p);
+}

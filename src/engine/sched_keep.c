@@ -1,0 +1,190 @@
+/* sched_keep.c: which states of running jobs are kept, and what a new job need not evaluate again.
+ *
+ * During a prompt: behind its first message, before its last turns, where the answer begins, and every
+ * n_every tokens; chunks end there. During an answer: each multiple of the grid, the newest alone, so that
+ * the next turn finds the end of this one. */
+#include <string.h>
+
+#include "base/hash.h"
+#include "base/mem.h"
+#include "engine/sched.h"
+#include "model/seq.h"
+
+enum { N_LAST_MARKS = 3 };
+
+int sched_open_cache(struct sched *s, struct err *e) {
+    s->grid = SCAN_GRID;
+    if (s->p.deterministic) s->grid = s->p.n_chunk % SCAN_GRID ? 0 : s->p.n_chunk;
+    if (!s->lm->ops->marks || !s->p.cache.ram_bytes || !s->grid) return 0;
+    return prefix_new(&s->prefix, s->lm, &s->p.cache,
+                      s->p.deterministic ? (uint64_t)s->p.n_chunk : 0, s->grid, e);
+}
+
+/* ---- where ---- */
+
+static void add_stop(struct sched *s, struct active *a, int64_t pos) {
+    int32_t stop = (int32_t)(pos / s->grid * s->grid), last = a->n_stop - 1;
+    if (stop <= a->n_prefilled || (last >= 0 && a->stops[last] >= stop)) return;
+    if (a->n_stop < SCHED_MAX_STOPS) a->stops[a->n_stop++] = stop;
+}
+
+static void plan_stops(struct sched *s, struct active *a) {
+    const struct job *j = a->job;
+    int32_t n = j->n_mark, first = n > N_LAST_MARKS ? n - N_LAST_MARKS : 0;
+    a->n_stop = 0;
+    if (first > 0) add_stop(s, a, j->marks[0]);
+    for (int32_t i = first; i < n; i++)
+        if (j->marks[i] > 0 && j->marks[i] < j->n_prompt) add_stop(s, a, j->marks[i]);
+    add_stop(s, a, j->n_prompt - 1);
+}
+
+int32_t sched_next_stop(const struct sched *s, const struct active *a) {
+    int32_t stop = a->job->n_prompt, every = s->p.cache.n_every;
+    if (!a->is_kept) return stop;
+    for (int32_t i = a->n_stop - 1; i >= 0 && a->stops[i] > a->n_prefilled; i--) stop = a->stops[i];
+    every = every > s->grid ? every / s->grid * s->grid : s->grid;
+    int64_t next = ((int64_t)a->n_prefilled / every + 1) * every;
+    return next < stop ? (int32_t)next : stop;
+}
+
+static bool is_stop(const struct sched *s, const struct active *a) {
+    int32_t every = s->p.cache.n_every;
+    every = every > s->grid ? every / s->grid * s->grid : s->grid;
+    for (int32_t i = 0; i < a->n_stop; i++)
+        if (a->stops[i] == a->n_prefilled) return true;
+    return a->n_prefilled % every == 0;
+}
+
+static uint64_t salt_of(const struct job *j) {
+    uint64_t h = 0;
+    for (int32_t i = 0; i < j->n_lora; i++) {
+        const struct {
+            uint64_t hash;
+            double scale;
+        } use = {lora_hash(j->loras[i].lora), (double)j->loras[i].scale};
+        h = hash_bytes(&use, sizeof use, h + 1);
+    }
+    return h;
+}
+
+/* ---- a job's beginning ---- */
+
+static void begin_prefill(struct sched *s, struct active *a) {
+    a->phase = PHASE_PREFILL;
+    if (!a->is_kept) return;
+    plan_stops(s, a);
+    a->kept_pos = a->n_prefilled;
+}
+
+/* Continues from a->hit, which is in memory. */
+static void take_hit(struct sched *s, struct active *a) {
+    struct prefix_entry *x = a->hit;
+    struct err e;
+    int64_t pos = prefix_pos(x);
+    a->hit = NULL;
+    if (prefix_restore(s->prefix, x, a->seq, &e)) { /* no room: from the beginning */
+        prefix_unpin(s->prefix, x);
+        return;
+    }
+    a->n_prefilled = (int32_t)pos;
+    a->job->stats.n_cached = (int32_t)pos;
+    s->totals.n_cached += pos;
+    if (pos == (a->job->n_prompt - 1) / s->grid * s->grid) a->began = x;
+    else prefix_unpin(s->prefix, x);
+}
+
+/* Looks for the job's prefix until one is there, is being read, or there is none. */
+static void seek(struct sched *s, struct active *a) {
+    const struct job *j = a->job;
+    for (;;) {
+        if (!a->hit) a->hit = prefix_find(s->prefix, j->prompt, j->n_prompt, a->salt);
+        if (!a->hit) break;
+        int got = prefix_fetch(s->prefix, a->hit);
+        if (!got) {
+            s->n_loading += a->phase != PHASE_LOAD;
+            a->phase = PHASE_LOAD;
+            return;
+        }
+        if (got > 0) {
+            take_hit(s, a);
+            break;
+        }
+        prefix_unpin(s->prefix, a->hit);
+        a->hit = NULL;
+    }
+    s->n_loading -= a->phase == PHASE_LOAD;
+    begin_prefill(s, a);
+}
+
+void sched_begin_cached(struct sched *s, struct active *a) {
+    const struct job *j = a->job;
+    a->is_kept = s->prefix && !j->no_cache;
+    a->phase = PHASE_PREFILL;
+    if (!a->is_kept) return;
+    a->salt = salt_of(j);
+    a->session = j->session ? hash_bytes(j->session, strlen(j->session), 1) : 0;
+    seek(s, a);
+}
+
+/* ---- after a step ---- */
+
+static struct prefix_entry *keep_at(struct sched *s, struct active *a, int64_t pos) {
+    const struct prefix_at at = {.tokens = a->spec.history,
+                                 .pos = pos,
+                                 .n_drop = (int32_t)(s->lm->ops->seq_pos(s->lm, a->seq) - pos),
+                                 .salt = a->salt,
+                                 .session = a->session};
+    a->kept_pos = pos;
+    return prefix_keep(s->prefix, a->seq, &at);
+}
+
+static void keep_prompt(struct sched *s, struct active *a) {
+    if (a->n_prefilled <= a->kept_pos || !is_stop(s, a)) return;
+    struct prefix_entry *x = keep_at(s, a, a->n_prefilled);
+    if (!x) return;
+    if (a->n_prefilled == (a->spec.n_prompt - 1) / s->grid * s->grid) a->began = x;
+    else prefix_unpin(s->prefix, x);
+}
+
+/* The newest multiple of the grid in what is certain: drafts that were refused are not. */
+static void keep_answer(struct sched *s, struct active *a) {
+    int64_t pos = s->lm->ops->seq_pos(s->lm, a->seq), sure = a->spec.n_history - 1;
+    if (pos < sure) sure = pos;
+    int64_t at = sure / s->grid * s->grid;
+    if (at <= a->kept_pos) return;
+    if (s->p.deterministic) return; /* a state made step by step differs in its last bits */
+    if ((uint64_t)s->n_active * s->lm->mark_bytes > s->p.cache.ram_bytes / 2) return;
+    struct prefix_entry *x = keep_at(s, a, at);
+    if (!x) return;
+    if (a->ended) prefix_replace(s->prefix, a->ended);
+    a->ended = x;
+}
+
+static void close_active(struct sched *s, struct active *a) {
+    if (a->is_kept) keep_answer(s, a);
+    if (a->hit) {
+        prefix_unpin(s->prefix, a->hit);
+        s->n_loading--;
+    }
+    if (s->prefix) prefix_finish(s->prefix, a->began, a->ended);
+    s->lm->ops->seq_free(s->lm, a->seq);
+    spec_seq_fini(&a->spec);
+    s->n_ctx_held -= a->n_ctx_held;
+    *a = (struct active){.phase = PHASE_FREE};
+    s->n_active--;
+}
+
+bool sched_keep(struct sched *s) {
+    for (int32_t i = 0; i < s->p.n_seq; i++) {
+        struct active *a = &s->active[i];
+        if (a->phase == PHASE_CLOSING) close_active(s, a);
+        else if (a->phase == PHASE_LOAD) seek(s, a);
+        else if (a->phase == PHASE_PREFILL && a->is_kept) keep_prompt(s, a);
+        else if (a->phase == PHASE_DECODE && a->is_kept) keep_answer(s, a);
+    }
+    if (!s->prefix) return false;
+    prefix_make_room(s->prefix, s->p.n_batch + (int64_t)s->p.n_seq * 2 * KV_PAGE);
+    bool busy = prefix_settle(s->prefix);
+    prefix_totals(s->prefix, &s->totals);
+    return busy;
+}
