@@ -9,7 +9,7 @@
 #include "base/str.h"
 #include "cli/inspect.h"
 #include "cli/model_args.h"
-#include "model/forward.h"
+#include "engine/plan.h"
 
 const struct cfg_opt inspect_options[] = {
     {"tensors", 0, CFG_BOOL, NULL, "false", 0, 0, NULL, "list every tensor"},
@@ -99,34 +99,30 @@ static int open_file(struct inspection *x, struct err *e) {
     return rc;
 }
 
-/* The plan of a run: exact where the family is known, else weights alone. */
+/* The plan of a run as the engine would make it; without a family of ours, weights alone are known. */
 static void plan_memory(struct inspection *x, const struct cfg *c) {
-    struct err ignored;
-    struct model *m = x->gguf ? mem_zalloc(sizeof *m) : NULL;
-    if (m && hparams_read(&m->hp, x->gguf, &ignored) == 0) {
-        struct seq_pool_params one = {.n_slot = 1,
-                                      .n_ctx = cfg_int(c, "ctx-size"),
-                                      .k_type = model_args_type(c, "cache-type-k"),
-                                      .v_type = model_args_type(c, "cache-type-v")};
-        struct seq_pool_params none = one, many = one;
-        none.n_slot = 0;
-        many.n_slot = (int32_t)cfg_int(c, "parallel");
-        uint64_t cache = seq_pool_bytes(m, &none);
-        x->plan = (struct inspect_plan){
-            .is_known = true,
-            .n_ctx = one.n_ctx,
-            .n_seq = many.n_slot,
-            .n_batch = (int32_t)cfg_int(c, "batch"),
-            .cache_bytes = cache,
-            .cache_bytes_per_tok =
-                cache / (uint64_t)((one.n_ctx + KV_PAGE - 1) / KV_PAGE * KV_PAGE),
-            .state_bytes_per_seq = seq_pool_bytes(m, &one) - cache,
-            .state_bytes = seq_pool_bytes(m, &many) - cache,
-        };
-        x->plan.scratch_bytes = forward_bytes(m, x->plan.n_batch, x->plan.n_seq);
-    }
+    struct plan_params want = {.n_ctx = cfg_int(c, "ctx-size"),
+                               .n_seq = (int32_t)cfg_int(c, "parallel"),
+                               .budget_bytes = UINT64_MAX};
+    struct plan p;
+    engine_defaults(&want.engine);
+    want.engine.n_batch = (int32_t)cfg_int(c, "batch");
+    want.engine.k_type = model_args_type(c, "cache-type-k");
+    want.engine.v_type = model_args_type(c, "cache-type-v");
     x->has_plan = true;
-    mem_free(m);
+    if (!x->gguf || plan_make(&p, x->path, &want, NULL)) return;
+    x->plan = (struct inspect_plan){.is_known = true,
+                                    .n_ctx = p.engine.n_ctx,
+                                    .n_seq = p.engine.n_seq,
+                                    .n_batch = p.engine.n_batch,
+                                    .weight_bytes = p.weight_bytes,
+                                    .cache_bytes = p.cache_bytes,
+                                    .cache_bytes_per_tok = p.cache_bytes_per_tok,
+                                    .state_bytes = p.state_bytes,
+                                    .state_bytes_per_seq = p.state_bytes / (uint64_t)p.engine.n_seq,
+                                    .scratch_bytes = p.scratch_bytes,
+                                    .program_bytes = p.program_bytes,
+                                    .total_bytes = p.total_bytes};
 }
 
 int cmd_inspect(int argc, char **argv) {

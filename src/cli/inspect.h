@@ -21,7 +21,8 @@ struct inspect_plan {
     bool is_known; /* false: no family of ours, weights alone are known */
     int64_t n_ctx;
     int32_t n_seq, n_batch;
-    uint64_t cache_bytes, cache_bytes_per_tok, state_bytes, state_bytes_per_seq, scratch_bytes;
+    uint64_t weight_bytes, cache_bytes, cache_bytes_per_tok, state_bytes, state_bytes_per_seq,
+        scratch_bytes, program_bytes, total_bytes;
 };
 
 struct inspection {

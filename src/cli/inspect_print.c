@@ -140,7 +140,11 @@ static void text_memory(const struct inspection *x) {
     text_line("recurrent state", p->state_bytes, note);
     snprintf(note, sizeof note, "forwards of %d tokens", p->n_batch);
     text_line("activations", p->scratch_bytes, note);
-    text_line("in all", x->n_bytes + p->cache_bytes + p->state_bytes + p->scratch_bytes, "");
+    text_line("program and tokenizer", p->program_bytes, "an estimate");
+    if (p->weight_bytes > x->n_bytes)
+        text_line("embedding, to multiply", p->weight_bytes - x->n_bytes,
+                  "rows of it lie there twice");
+    text_line("in all", p->total_bytes, "and the file's pages, which the system may drop");
 }
 
 static double bits(uint64_t n_bytes, uint64_t n_weights) {
@@ -241,11 +245,12 @@ static void json_memory(const struct inspection *x) {
         printf("%s\"%s\":%" PRIu64, i ? "," : "", part_names[i], x->part_bytes[i]);
     putchar('}');
     if (p->is_known)
-        printf(",\"n_ctx\":%" PRId64 ",\"n_seq\":%d,\"n_batch\":%d,\"cache\":%" PRIu64
-               ",\"cache_per_token\":%" PRIu64 ",\"state\":%" PRIu64
-               ",\"state_per_sequence\":%" PRIu64 ",\"activations\":%" PRIu64,
-               p->n_ctx, p->n_seq, p->n_batch, p->cache_bytes, p->cache_bytes_per_tok,
-               p->state_bytes, p->state_bytes_per_seq, p->scratch_bytes);
+        printf(
+            ",\"n_ctx\":%" PRId64 ",\"n_seq\":%d,\"n_batch\":%d,\"cache\":%" PRIu64
+            ",\"cache_per_token\":%" PRIu64 ",\"state\":%" PRIu64 ",\"state_per_sequence\":%" PRIu64
+            ",\"activations\":%" PRIu64 ",\"program\":%" PRIu64 ",\"total\":%" PRIu64,
+            p->n_ctx, p->n_seq, p->n_batch, p->cache_bytes, p->cache_bytes_per_tok, p->state_bytes,
+            p->state_bytes_per_seq, p->scratch_bytes, p->program_bytes, p->total_bytes);
     putchar('}');
 }
 

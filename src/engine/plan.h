@@ -24,10 +24,11 @@ struct plan_params {
 
 struct plan {
     struct engine_params engine; /* complete */
-    uint64_t weight_bytes;       /* in RAM, the same whether mapped or packed */
+    uint64_t weight_bytes;       /* in the device's form; a tied embedding counts twice */
     uint64_t cache_bytes, cache_bytes_per_tok;
     uint64_t state_bytes;   /* recurrent state of all slots */
-    uint64_t scratch_bytes; /* activations */
+    uint64_t scratch_bytes; /* activations, and what the device computes with */
+    uint64_t program_bytes; /* code, libraries and tokenizer: an estimate */
     uint64_t total_bytes, budget_bytes;
     int64_t n_ctx_train;
     char name[128]; /* of the model */

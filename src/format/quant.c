@@ -3,6 +3,9 @@
 #include "format/quant.h"
 
 #include "base/str.h"
+#include <math.h>
+#include <string.h>
+
 #include "format/quant_impl.h"
 
 /* Codecs of each type: decode, encode, whether encoding needs weights. */
@@ -57,4 +60,80 @@ bool quant_row_bytes(uint32_t id, uint64_t n, uint64_t *bytes) {
     const struct quant_traits *t = quant_traits(id);
     if (!t || n % t->block_elements) return false;
     return !__builtin_mul_overflow(n / t->block_elements, (uint64_t)t->block_bytes, bytes);
+}
+
+/* Where the f16 scales of a block stand; -1: there is none. */
+static const struct {
+    uint32_t type;
+    int at[2];
+} half_scales[] = {
+    {QUANT_Q4_0, {0, -1}},   {QUANT_Q4_1, {0, 2}},     {QUANT_Q5_0, {0, -1}},
+    {QUANT_Q5_1, {0, 2}},    {QUANT_Q8_0, {0, -1}},    {QUANT_Q2_K, {80, 82}},
+    {QUANT_Q3_K, {108, -1}}, {QUANT_Q4_K, {0, 2}},     {QUANT_Q5_K, {0, 2}},
+    {QUANT_Q6_K, {208, -1}}, {QUANT_IQ2_XXS, {0, -1}}, {QUANT_IQ2_XS, {0, -1}},
+    {QUANT_IQ2_S, {0, -1}},  {QUANT_IQ3_XXS, {0, -1}}, {QUANT_IQ3_S, {0, -1}},
+    {QUANT_IQ1_S, {0, -1}},  {QUANT_IQ4_NL, {0, -1}},  {QUANT_IQ4_XS, {0, -1}},
+    {QUANT_TQ1_0, {52, -1}}, {QUANT_TQ2_0, {64, -1}},
+};
+
+static bool halves_are_finite(const uint8_t *p, size_t stride, uint64_t n) {
+    uint32_t bad = 0;
+    for (uint64_t i = 0; i < n; i++, p += stride) bad |= (load_u16(p) & 0x7c00u) == 0x7c00u;
+    return !bad;
+}
+
+static bool words_are_finite(const uint8_t *p, uint64_t n, uint32_t exponent) {
+    uint32_t bad = 0;
+    for (uint64_t i = 0; i < n; i++) {
+        uint32_t v;
+        memcpy(&v, p + 4 * i, 4);
+        bad |= (v & exponent) == exponent;
+    }
+    return !bad;
+}
+
+static bool shorts_are_finite(const uint8_t *p, uint64_t n, uint16_t exponent) {
+    uint16_t bad = 0;
+    for (uint64_t i = 0; i < n; i++) {
+        uint16_t v;
+        memcpy(&v, p + 2 * i, 2);
+        bad |= (v & exponent) == exponent;
+    }
+    return !bad;
+}
+
+/* iq1_m spreads its scale over the top nibbles of four words. */
+static bool iq1_m_is_finite(const uint8_t *b, uint64_t n_block) {
+    uint32_t bad = 0;
+    for (uint64_t i = 0; i < n_block; i++, b += 56)
+        bad |= (b[55] & 0x70) == 0x70 && (b[53] & 0xc0) == 0xc0;
+    return !bad;
+}
+
+bool quant_is_finite(uint32_t id, const void *src, uint64_t n) {
+    const struct quant_traits *t = quant_traits(id);
+    if (!t) return false;
+    uint64_t n_block = n / t->block_elements;
+    switch (id) {
+    case QUANT_F32: return words_are_finite(src, n, 0x7f800000u);
+    case QUANT_F16: return shorts_are_finite(src, n, 0x7c00);
+    case QUANT_BF16: return shorts_are_finite(src, n, 0x7f80);
+    case QUANT_IQ1_M: return iq1_m_is_finite(src, n_block);
+    case QUANT_F64:
+        for (uint64_t i = 0; i < n; i++) {
+            double v;
+            memcpy(&v, (const char *)src + 8 * i, 8);
+            if (!isfinite((float)v)) return false; /* as it is decoded */
+        }
+        return true;
+    default: break;
+    }
+    for (size_t i = 0; i < sizeof half_scales / sizeof *half_scales; i++) {
+        if (half_scales[i].type != id) continue;
+        for (int k = 0; k < 2 && half_scales[i].at[k] >= 0; k++)
+            if (!halves_are_finite((const uint8_t *)src + half_scales[i].at[k], t->block_bytes,
+                                   n_block))
+                return false;
+    }
+    return true; /* integers, and scales that are powers of two */
 }

@@ -69,6 +69,10 @@ int quant_type_from_name(const char *name);
 /* Bytes of a row of n elements; false if n is no multiple of the block or the size overflows. */
 bool quant_row_bytes(uint32_t id, uint64_t n, uint64_t *bytes);
 
+/* No NaN and no infinity among n elements (n a multiple of the block), from the scales where the type has
+ * some: a block of any codes is finite iff its scales are. */
+bool quant_is_finite(uint32_t id, const void *src, uint64_t n);
+
 /* IEEE half and bfloat16. Encoding rounds to nearest even; NaN stays NaN. */
 float quant_f16_to_f32(uint16_t h);
 uint16_t quant_f32_to_f16(float f);

@@ -227,9 +227,10 @@ struct ops {
     void (*close)(struct dev *d);
 
     /* Device form of a weight: the bytes it needs (0: multiplies as the file has it), then the lossless
-     * rearrangement of w (layout 0, host memory) into dst; w2 describes the result. */
+     * rearrangement of w (layout 0, host memory) into dst; w2 describes the result. CHIMERE_ENUMERIC: w
+     * holds NaN or infinity, seen on the way. */
     size_t (*prepared_bytes)(struct dev *d, const struct weight *w);
-    void (*prepare)(struct dev *d, const struct weight *w, void *dst, struct weight *w2);
+    int (*prepare)(struct dev *d, const struct weight *w, void *dst, struct weight *w2);
 
     /* out[t] = scale * row ids[t] of w. w has layout 0. Exact. */
     void (*embed)(struct dev *d, float *out, const struct weight *w, const int32_t *ids,

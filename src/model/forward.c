@@ -93,7 +93,7 @@ uint64_t forward_bytes(const struct model *m, int32_t n_tok_max, int32_t n_out_m
     return bytes;
 }
 
-static struct dev_need needs(const struct model *m, const struct seq_pool *p, int32_t n_tok_max) {
+struct dev_need forward_need(const struct model *m, int64_t n_ctx, int32_t n_tok_max) {
     const struct hparams *hp = &m->hp;
     struct plan r = plan_rows(hp);
     struct dev_need n = {.n_tok = n_tok_max,
@@ -104,7 +104,7 @@ static struct dev_need needs(const struct model *m, const struct seq_pool *p, in
                          .d_state = hp->gdn.d_k * hp->gdn.d_v,
                          .d_rec_k = hp->gdn.d_k,
                          .d_rec_v = hp->gdn.d_v,
-                         .n_ctx = p ? p->params.n_ctx + hp->n_meta : n_tok_max};
+                         .n_ctx = n_ctx > 0 ? n_ctx + hp->n_meta : n_tok_max};
     n.n_in = max64(max64(2 * (int64_t)hp->n_embd, r.mix), r.ff);
     n.n_out = max64(max64(hp->n_vocab, r.proj), r.ff);
     n.n_ff = max64(max64(hp->moe.n_ff, hp->moe.n_ff_shared), r.ff);
@@ -143,7 +143,8 @@ int forward_new(struct forward **out, struct model *m, struct seq_pool *p, int32
     f->n_out_max = n_out_max;
     struct array a[20];
     int n = list_arrays(f, &m->hp, a);
-    struct dev_need need = needs(m, p, n_tok_max > n_out_max ? n_tok_max : n_out_max);
+    struct dev_need need =
+        forward_need(m, p ? p->params.n_ctx : 0, n_tok_max > n_out_max ? n_tok_max : n_out_max);
     int rc = f->d->ops->reserve(f->d, &need, e);
     for (int i = 0; !rc && i < n; i++) {
         size_t bytes =

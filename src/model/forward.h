@@ -32,6 +32,8 @@ int forward_new(struct forward **out, struct model *m, struct seq_pool *p, int32
                 int32_t n_out_max, struct err *e);
 void forward_free(struct forward *f);
 uint64_t forward_bytes(const struct model *m, int32_t n_tok_max, int32_t n_out_max);
+/* What the device reserves scratch for; n_ctx 0: an encoder. */
+struct dev_need forward_need(const struct model *m, int64_t n_ctx, int32_t n_tok_max);
 
 /* Sequences are advanced (pages reserved, positions moved). *logits: [rows wanted, n_vocab] in the order
  * of runs, on the host, valid until the next call; NULL if none was wanted. */

@@ -55,14 +55,9 @@ static bool shape_is(const struct gguf_tensor *t, const int64_t want[3]) {
            t->ne[2] == (uint64_t)want[2] && t->ne[3] == 1;
 }
 
-static bool is_finite(const float *x, size_t n) {
-    uint32_t bad = 0;
-    for (size_t i = 0; i < n; i++) {
-        uint32_t u;
-        memcpy(&u, &x[i], 4);
-        bad |= (u & 0x7f800000u) == 0x7f800000u;
-    }
-    return !bad;
+static int not_finite(struct binder *b, const char *name) {
+    return err_set(b->e, CHIMERE_ENUMERIC,
+                   "tensor %s: expected finite numbers, got NaN or infinity", name);
 }
 
 /* Vectors of every kind: decoded to f32, checked for NaN, sent to the device. Shapes may carry extra
@@ -80,11 +75,7 @@ static int bind_vector(struct binder *b, const struct tensor_row *row, const str
     float *tmp = mem_alloc(n * sizeof *tmp);
     if (!tmp) return err_set(b->e, CHIMERE_ENOMEM, "out of memory for weights");
     q->decode(t->data, tmp, n);
-    int rc = is_finite(tmp, n) ? 0
-                               : err_set(b->e, CHIMERE_ENUMERIC,
-                                         "tensor %s: expected finite numbers, got NaN "
-                                         "or infinity",
-                                         t->name);
+    int rc = quant_is_finite(QUANT_F32, tmp, n) ? 0 : not_finite(b, t->name);
     void *p = rc ? NULL : b->dev->ops->alloc(b->dev, n * sizeof *tmp);
     if (!rc) rc = own(b, p);
     if (!rc) {
@@ -320,13 +311,42 @@ static size_t prepared_share(struct binder *b, const struct weight *m) {
     return m->data ? (b->dev->ops->prepared_bytes(b->dev, m) + 255) & ~(size_t)255 : 0;
 }
 
-static void prepare_one(struct binder *b, struct weight *m, char **at) {
+/* The matrix as an error names it: by the tensor of the file that its rows come from. */
+static int matrix_not_finite(struct binder *b, const struct weight *m, int32_t il) {
+    const char *at = m->data;
+    char name[32];
+    for (size_t i = 0; i < gguf_n_tensors(b->g); i++) {
+        const struct gguf_tensor *t = gguf_tensor_at(b->g, i);
+        const char *data = (const char *)t->data;
+        if (at >= data && at < data + t->n_bytes) return not_finite(b, t->name);
+    }
+    snprintf(name, sizeof name, "blk.%d.ssm_in.weight", il); /* rows gathered by unfuse_gdn */
+    return not_finite(b, name);
+}
+
+/* For what the device takes as it is. */
+static bool matrix_is_finite(const struct weight *m) {
+    return quant_is_finite(m->type, m->data, (uint64_t)(m->n_in * m->n_out * m->n_mat));
+}
+
+static int prepare_one(struct binder *b, struct weight *m, int32_t il, char **at) {
     size_t n = prepared_share(b, m);
     struct weight ready;
-    if (!n) return;
-    b->dev->ops->prepare(b->dev, m, *at, &ready);
+    if (!n) return matrix_is_finite(m) ? 0 : matrix_not_finite(b, m, il);
+    if (b->dev->ops->prepare(b->dev, m, *at, &ready)) return matrix_not_finite(b, m, il);
     *m = ready;
     *at += n;
+    return 0;
+}
+
+/* Tables that rows are looked up in. */
+static int check_tables(struct binder *b) {
+    const struct global_weights *w = &b->w->global;
+    const struct weight *tables[] = {&w->token_embd, &w->pos_embd, &w->type_embd, &w->meta_embd};
+    for (size_t i = 0; i < sizeof tables / sizeof *tables; i++)
+        if (tables[i]->data && !matrix_is_finite(tables[i]))
+            return matrix_not_finite(b, tables[i], -1);
+    return 0;
 }
 
 /* What layer il reads of a block that stands in an earlier layer. */
@@ -357,12 +377,12 @@ static int prepare_all(struct binder *b, bool quiet) {
     char *at = NULL;
     if (block) {
         at = b->dev->ops->alloc(b->dev, block);
-        int rc = own(b, at);
-        if (rc) return rc;
+        if (own(b, at)) return CHIMERE_ENOMEM;
         b->w->prepared_bytes += block;
     }
+    int rc = check_tables(b);
     if (!quiet) progress_begin("preparing weights", total, true);
-    for (int32_t il = -1; il < n_all; il++) {
+    for (int32_t il = -1; !rc && il < n_all; il++) {
         int n = matrices(b->w, b->hp, il, m);
         for (int i = 0; i < n; i++) {
             if (!m[i]->data) continue;
@@ -372,14 +392,15 @@ static int prepare_all(struct binder *b, bool quiet) {
             if (il < b->hp->n_layer)
                 b->w->bytes_per_tok +=
                     routed ? bytes / (uint64_t)m[i]->n_mat * (uint64_t)b->hp->moe.n_used : bytes;
-            prepare_one(b, m[i], &at);
+            rc = prepare_one(b, m[i], il, &at);
+            if (rc) break;
             done += bytes;
             if (!quiet) progress_step(done);
         }
     }
     if (!quiet) progress_end();
     for (int32_t il = 0; il < b->hp->n_layer; il++) b->w->bytes_per_tok += shared_bytes(b, il);
-    return 0;
+    return rc;
 }
 
 int weights_bind(struct weights *w, const struct hparams *hp, const struct gguf *g, struct dev *dev,

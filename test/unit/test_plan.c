@@ -23,8 +23,8 @@ static int plan(struct plan *out, struct plan_params p, struct err *e) {
     int rc = plan_make(out, TEST_NANO, &p, e);
     if (rc) return rc;
     assert_true(out->total_bytes <= out->budget_bytes);
-    assert_int_equal(out->total_bytes,
-                     out->weight_bytes + out->cache_bytes + out->state_bytes + out->scratch_bytes);
+    assert_int_equal(out->total_bytes, out->weight_bytes + out->cache_bytes + out->state_bytes +
+                                           out->scratch_bytes + out->program_bytes);
     assert_true(out->engine.n_ctx >= out->engine.n_ctx_seq);
     assert_true(out->engine.n_ctx <= out->engine.n_ctx_seq * out->engine.n_seq);
     return 0;
@@ -41,7 +41,7 @@ static void what_fits_is_taken_as_wanted(void **s) {
     assert_int_equal(p.engine.n_seq, 3);
     assert_int_equal(p.engine.n_ctx, 3 * 512);
     assert_false(p.reduced);
-    assert_true(p.weight_bytes < (uint64_t)st.st_size);
+    assert_true(p.weight_bytes < (uint64_t)st.st_size * 13 / 10); /* its embedding is tied */
     assert_true(p.weight_bytes > (uint64_t)st.st_size * 8 / 10);
     assert_int_equal(plan(&p, wanted(0, 0, 4, (uint64_t)8 << 30), &e), 0);
     assert_int_equal(p.engine.n_seq, 4);

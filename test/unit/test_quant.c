@@ -339,8 +339,38 @@ static void names_and_sizes_are_checked(void **s) {
     assert_int_equal(bytes, 420);
 }
 
+/* A scale made NaN or infinite anywhere is seen; what decodes to finite numbers passes. */
+static void bad_scales_are_seen(void **state) {
+    (void)state;
+    enum { N_BLOCK = 5, MAX_BYTES = 300 };
+    for (uint32_t id = 0; id < QUANT_N_ID; id++) {
+        const struct quant_traits *t = quant_traits(id);
+        if (!t || !t->decode) continue;
+        static float out[N_BLOCK * 256];
+        uint8_t clean[N_BLOCK * MAX_BYTES], block[sizeof clean];
+        size_t n = (size_t)N_BLOCK * t->block_elements, n_byte = (size_t)N_BLOCK * t->block_bytes;
+        memset(clean, 0x11, n_byte);
+        assert_true(quant_is_finite(id, clean, n));
+        /* each pair of bytes, all ones or an exponent of ones: the decoder is the oracle */
+        for (size_t at = 0; at + 1 < n_byte; at++) {
+            for (int how = 0; how < 2; how++) {
+                memcpy(block, clean, n_byte);
+                block[at] = how ? 0xff : 0x00;
+                block[at + 1] = how ? 0xff : 0x7c;
+                t->decode(block, out, n);
+                bool finite = true;
+                for (size_t i = 0; i < n; i++) finite &= isfinite(out[i]) != 0;
+                if (quant_is_finite(id, block, n) != finite)
+                    fail_msg("%s: bytes %zu: decoding gives %s numbers", t->name, at,
+                             finite ? "finite" : "other");
+            }
+        }
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(bad_scales_are_seen),
         cmocka_unit_test(threads_agree_on_the_first_blocks),
         cmocka_unit_test(decoding_matches_the_reference_bit_for_bit),
         cmocka_unit_test(every_half_and_bfloat16_decodes_and_returns),

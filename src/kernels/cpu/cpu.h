@@ -13,6 +13,9 @@ enum cpu_isa { CPU_ISA_BEST, CPU_ISA_SCALAR, CPU_ISA_AVX2, CPU_ISA_AVX512, CPU_I
 int cpu_open(struct dev **out, int n_thread, enum cpu_isa isa, struct err *e);
 const char *cpu_isa_name(const struct dev *d);
 
+/* Bytes that reserve() will take for this need; n_thread as pool_new. */
+size_t cpu_scratch_bytes(const struct dev_need *need, int n_thread);
+
 /* The device whose every op is the scalar reference, one thread: the specification. */
 int cpu_open_ref(struct dev **out, struct err *e);
 

@@ -2,6 +2,7 @@
 #include <stdatomic.h>
 #include <string.h>
 
+#include "base/err.h"
 #include "format/quant.h"
 #include "kernels/cpu/cpu_impl.h"
 
@@ -22,20 +23,23 @@ size_t cpu_prepared_bytes(struct dev *d, const struct weight *w) {
 struct pack_job {
     const struct weight *w;
     uint8_t *dst;
+    _Atomic bool is_finite;
 };
 
 static void pack_part(void *arg, int ith, int n_thread) {
-    const struct pack_job *j = arg;
+    struct pack_job *j = arg;
     int64_t n = j->w->n_mat * pack_n_tile(j->w->n_out);
-    pack_tiles(j->w, n * ith / n_thread, n * (ith + 1) / n_thread, j->dst);
+    if (!pack_tiles(j->w, n * ith / n_thread, n * (ith + 1) / n_thread, j->dst))
+        j->is_finite = false;
 }
 
-void cpu_prepare(struct dev *d, const struct weight *w, void *dst, struct weight *w2) {
-    struct pack_job j = {w, dst};
+int cpu_prepare(struct dev *d, const struct weight *w, void *dst, struct weight *w2) {
+    struct pack_job j = {w, dst, true};
     pool_run(((struct cpu *)d)->pool, pack_part, &j);
     *w2 = *w;
     w2->data = dst;
     w2->layout = PACK_LAYOUT;
+    return j.is_finite ? 0 : CHIMERE_ENUMERIC;
 }
 
 size_t cpu_row_cost(const struct weight *w) {

@@ -128,7 +128,8 @@ static void put_codes(enum pack_planes planes, const uint8_t *q, int r, uint8_t 
     *out = bits;
 }
 
-static void pack_tile(const struct weight *w, const struct pack_form *f, int64_t mat, int64_t tile,
+/* While its rows are in the cache anyway, also tells whether they are finite. */
+static bool pack_tile(const struct weight *w, const struct pack_form *f, int64_t mat, int64_t tile,
                       uint8_t *dst) {
     const struct quant_traits *t = quant_traits(w->type);
     pack_read *read = pack_reader(w->type);
@@ -152,12 +153,15 @@ static void pack_tile(const struct weight *w, const struct pack_form *f, int64_t
                 put_codes(f->planes, c[r].q + i * PACK_BLOCK, r,
                           dst + f->header_bytes + i * block_bytes);
     }
+    return quant_is_finite(w->type, rows, (uint64_t)(n_row * w->n_in));
 }
 
-void pack_tiles(const struct weight *w, int64_t first, int64_t last, uint8_t *dst) {
+bool pack_tiles(const struct weight *w, int64_t first, int64_t last, uint8_t *dst) {
     const struct pack_form *f = pack_form_of(w->type);
     int64_t n_tile = pack_n_tile(w->n_out);
     size_t bytes = pack_tile_bytes(f, w->n_in);
+    bool is_finite = true;
     for (int64_t i = first; i < last; i++)
-        pack_tile(w, f, i / n_tile, i % n_tile, dst + (size_t)i * bytes);
+        is_finite &= pack_tile(w, f, i / n_tile, i % n_tile, dst + (size_t)i * bytes);
+    return is_finite;
 }

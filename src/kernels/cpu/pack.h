@@ -61,7 +61,8 @@ static inline int pack_block_bytes(const struct pack_form *f) { return (int)f->p
 size_t pack_tile_bytes(const struct pack_form *f, int64_t n_in);
 static inline int64_t pack_n_tile(int64_t n_out) { return (n_out + PACK_ROWS - 1) / PACK_ROWS; }
 size_t pack_bytes(const struct weight *w); /* of all matrices; 0 where there is no form */
-/* Tiles [first, last) of all n_mat * pack_n_tile(n_out) into dst; w has layout 0. */
-void pack_tiles(const struct weight *w, int64_t first, int64_t last, uint8_t *dst);
+/* Tiles [first, last) of all n_mat * pack_n_tile(n_out) into dst; w has layout 0. False: a scale is NaN or
+ * infinite. */
+bool pack_tiles(const struct weight *w, int64_t first, int64_t last, uint8_t *dst);
 
 #endif

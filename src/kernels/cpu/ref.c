@@ -28,14 +28,18 @@ void ref_zero(struct dev *d, void *dst, size_t n) {
 
 static int64_t max64(int64_t a, int64_t b) { return a > b ? a : b; }
 
-int ref_reserve(struct dev *d, const struct dev_need *need, struct err *e) {
-    struct ref *r = (struct ref *)d;
+size_t ref_scratch(const struct dev_need *need) {
     int64_t widest = max64(max64(need->n_in, need->n_out), max64(need->n_ff, need->n_conv));
     widest = max64(widest, (int64_t)need->n_head * need->d_head);
     /* the widest users: gdn (window, mixed row, state copy) and attn (scores in double, one head) */
-    size_t n = (size_t)widest * 12 + (size_t)need->n_v_head * (size_t)need->d_state +
-               (size_t)need->n_ctx * 2 + (size_t)need->n_tok * 2 + (size_t)need->n_expert * 4 +
-               (size_t)need->d_head * 8 + 4096;
+    return (size_t)widest * 12 + (size_t)need->n_v_head * (size_t)need->d_state +
+           (size_t)need->n_ctx * 2 + (size_t)need->n_tok * 2 + (size_t)need->n_expert * 4 +
+           (size_t)need->d_head * 8 + 4096;
+}
+
+int ref_reserve(struct dev *d, const struct dev_need *need, struct err *e) {
+    struct ref *r = (struct ref *)d;
+    size_t n = ref_scratch(need);
     float *p = mem_aligned(64, n * sizeof *p);
     if (!p) return err_set(e, CHIMERE_ENOMEM, "scratch of %zu bytes: out of memory", n * sizeof *p);
     mem_free(r->scratch);
@@ -79,10 +83,11 @@ static size_t ref_prepared_bytes(struct dev *d, const struct weight *w) {
     return 0;
 }
 
-static void ref_prepare(struct dev *d, const struct weight *w, void *dst, struct weight *w2) {
+static int ref_prepare(struct dev *d, const struct weight *w, void *dst, struct weight *w2) {
     (void)d;
     (void)dst;
     *w2 = *w;
+    return 0;
 }
 
 const struct ops ref_ops = {

@@ -36,6 +36,7 @@ void *ref_alloc(struct dev *d, size_t n);
 void ref_free(struct dev *d, void *p);
 void ref_copy(struct dev *d, void *dst, const void *src, size_t n);
 void ref_zero(struct dev *d, void *dst, size_t n);
+size_t ref_scratch(const struct dev_need *need); /* floats */
 int ref_reserve(struct dev *d, const struct dev_need *need, struct err *e);
 int ref_status(struct dev *d, struct err *e);
 
