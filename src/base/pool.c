@@ -101,7 +101,7 @@ static int quota_cores(void) {
     return cores < INT_MAX ? (int)cores : INT_MAX;
 }
 
-int pool_n_core(void) {
+int pool_default_threads(void) {
     cpu_set_t set;
     if (sched_getaffinity(0, sizeof set, &set)) return 1;
     int n = 0;
@@ -121,7 +121,7 @@ static void start_epoch(struct pool *p) {
 }
 
 struct pool *pool_new(int n_thread) {
-    if (n_thread <= 0) n_thread = pool_n_core();
+    if (n_thread <= 0) n_thread = pool_default_threads();
     if (n_thread > MAX_THREAD) n_thread = MAX_THREAD;
     struct pool *p = mem_aligned(64, sizeof *p);
     if (!p) return NULL;

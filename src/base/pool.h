@@ -11,7 +11,7 @@ struct pool;
 /* n_thread >= 1 in all, caller included; 0: one per physical core available to the
  * process, affinity and container quota respected. */
 struct pool *pool_new(int n_thread); /* NULL: out of memory or threads */
-int pool_n_core(void);               /* what 0 stands for */
+int pool_default_threads(void);      /* what 0 stands for */
 void pool_free(struct pool *p);
 int pool_n_thread(const struct pool *p);
 /* Calls fn(arg, ith, n_thread) once on each thread. */

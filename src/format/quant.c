@@ -110,6 +110,13 @@ static bool iq1_m_is_finite(const uint8_t *b, uint64_t n_block) {
     return !bad;
 }
 
+/* From 2^(253 - 128) on, the largest code overflows; 255 is the format's own NaN. */
+static bool mxfp4_is_finite(const uint8_t *b, uint64_t n_block) {
+    uint8_t most = 0;
+    for (uint64_t i = 0; i < n_block; i++, b += 17) most = *b > most ? *b : most;
+    return most < 253;
+}
+
 bool quant_is_finite(uint32_t id, const void *src, uint64_t n) {
     const struct quant_traits *t = quant_traits(id);
     if (!t) return false;
@@ -118,6 +125,7 @@ bool quant_is_finite(uint32_t id, const void *src, uint64_t n) {
     case QUANT_F32: return words_are_finite(src, n, 0x7f800000u);
     case QUANT_F16: return shorts_are_finite(src, n, 0x7c00);
     case QUANT_BF16: return shorts_are_finite(src, n, 0x7f80);
+    case QUANT_MXFP4: return mxfp4_is_finite(src, n_block);
     case QUANT_IQ1_M: return iq1_m_is_finite(src, n_block);
     case QUANT_F64:
         for (uint64_t i = 0; i < n; i++) {
@@ -135,5 +143,5 @@ bool quant_is_finite(uint32_t id, const void *src, uint64_t n) {
                                    n_block))
                 return false;
     }
-    return true; /* integers, and scales that are powers of two */
+    return true;
 }

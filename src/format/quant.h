@@ -70,7 +70,7 @@ int quant_type_from_name(const char *name);
 bool quant_row_bytes(uint32_t id, uint64_t n, uint64_t *bytes);
 
 /* No NaN and no infinity among n elements (n a multiple of the block), from the scales where the type has
- * some: a block of any codes is finite iff its scales are. */
+ * some: with finite scales no code gives anything else. */
 bool quant_is_finite(uint32_t id, const void *src, uint64_t n);
 
 /* IEEE half and bfloat16. Encoding rounds to nearest even; NaN stays NaN. */

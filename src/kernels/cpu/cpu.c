@@ -84,7 +84,7 @@ static void carve_all(struct cpu *c, const struct dev_need *n, struct carver *v)
 }
 
 size_t cpu_scratch_bytes(const struct dev_need *need, int n_thread) {
-    struct cpu c = {.n_thread = n_thread > 0 ? n_thread : pool_n_core()};
+    struct cpu c = {.n_thread = n_thread > 0 ? n_thread : pool_default_threads()};
     struct carver v = {0};
     carve_all(&c, need, &v);
     return v.used + ref_scratch(need) * sizeof(float);
