@@ -4,10 +4,12 @@
 #include <string.h>
 #include <time.h>
 
+#include "base/file.h"
 #include "base/mem.h"
 #include "base/rng.h"
 #include "base/str.h"
 #include "model/vocab.h"
+#include "store/store.h"
 
 static size_t mark_tokens(const struct tok *tok, const char *text, int32_t out[8]) {
     int32_t *ids = NULL;
@@ -34,18 +36,40 @@ int chat_rig_load(const struct cfg *c, int32_t n_seq, struct load_params *p, cha
     p->plan.engine.speculate = cfg_bool(c, "speculate");
     p->plan.engine.n_draft_max = (int32_t)cfg_int(c, "draft-max");
     p->plan.engine.deterministic = cfg_bool(c, "deterministic");
+    p->plan.engine.cache.ram_bytes = cfg_bytes(c, "prompt-cache");
+    p->plan.engine.cache.disk_bytes = cfg_bytes(c, "state-disk");
     p->no_fit = !cfg_bool(c, "fit");
     p->n_lora = cfg_list(c, "lora", &p->loras);
     return rc;
 }
 
-int chat_rig_open(struct chat_rig *r, const struct cfg *c, int32_t n_seq, struct err *e) {
+/* The folder of saved states, DIR/states, and their index, DIR/chimere.db. */
+static int open_states(struct chat_rig *r, const struct cfg *c, struct cache_params *p, char *dir,
+                       size_t dir_size, struct err *e) {
     char path[4096];
+    const char *root = cfg_str(c, "state-dir");
+    if (!root || !p->ram_bytes || !p->disk_bytes) return 0;
+    if ((size_t)snprintf(dir, dir_size, "%s/states", root) >= dir_size ||
+        (size_t)snprintf(path, sizeof path, "%s/chimere.db", root) >= sizeof path)
+        return err_set(e, CHIMERE_ELIMIT, "state-dir: the path is too long");
+    int rc = file_mkdirs(root, e);
+    if (!rc) rc = store_open(&r->store, path, e);
+    p->dir = dir;
+    p->store = r->store;
+    return rc;
+}
+
+int chat_rig_open(struct chat_rig *r, const struct cfg *c, int32_t n_seq, struct err *e) {
+    char path[4096], dir[4096];
     struct load_params p;
     *r = (struct chat_rig){.dev = NULL};
     int rc = chat_rig_load(c, n_seq, &p, path, sizeof path, e);
+    if (!rc) rc = open_states(r, c, &p.plan.engine.cache, dir, sizeof dir, e);
     if (!rc) rc = load_open(&r->loaded, &p, e);
-    if (rc) return rc;
+    if (rc) {
+        store_close(r->store);
+        return rc;
+    }
     const struct loaded *l = &r->loaded;
     r->dev = l->dev;
     r->m = l->model;
@@ -81,6 +105,7 @@ int chat_rig_memory(struct chat_rig *r, const struct cfg *c, const json_t *messa
 void chat_rig_close(struct chat_rig *r) {
     engram_store_free(r->engram);
     load_close(&r->loaded);
+    store_close(r->store);
     *r = (struct chat_rig){.dev = NULL};
 }
 

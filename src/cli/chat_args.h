@@ -40,6 +40,9 @@
     {"draft-max", 0, CFG_INT, "N", "3", 1, 15, NULL, "drafted tokens at most"},                     \
     {"deterministic", 0, CFG_BOOL, NULL, "false", 0, 0, NULL, "same text whatever else runs"},      \
     {"lora", 0, CFG_LIST, "FILE[:SCALE]", NULL, 0, 0, NULL, "adapter; may be repeated"}, \
+    {"prompt-cache", 0, CFG_BYTES, "SIZE", "1G", 0, 0, NULL, "memory for states that later prompts may begin with; 0: none"}, \
+    {"state-dir", 0, CFG_STR, "DIR", NULL, 0, 0, NULL, "where those go that memory cannot hold, and all at the end: the next start finds them"}, \
+    {"state-disk", 0, CFG_BYTES, "SIZE", "8G", 0, 0, NULL, "their files together, at most"},      \
     {"engram-dir", 0, CFG_STR, "DIR", NULL, 0, 0, NULL, "folder of n-gram tables (default: the user's own)"}
 
 /* Of commands whose answers use n-gram tables that the user names. */
@@ -62,6 +65,7 @@ struct chat_rig {
     int32_t think_start[8], think_end[8]; /* tokens of the model's thinking marks */
     size_t n_think_start, n_think_end;
     struct engram_store *engram; /* owned; NULL until tables are named */
+    struct store *store;         /* owned; NULL without --state-dir */
 };
 
 /* What the options say about loading; p->path is path, p->loras are c's. n_seq 0: chosen by the plan. */

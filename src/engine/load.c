@@ -43,7 +43,12 @@ static int open_template(struct loaded *l, struct err *e) {
 static int make_plan(struct loaded *l, const struct load_params *p, struct err *e) {
     struct plan_params plan = p->plan;
     if (p->no_fit) plan.budget_bytes = UINT64_MAX;
-    return plan_make(&l->plan, p->path, &plan, e);
+    int rc = plan_make(&l->plan, p->path, &plan, e);
+    if (rc || p->no_fit) return rc;
+    /* checkpoints come on top of the plan, and take at most half of what it leaves */
+    uint64_t left = l->plan.budget_bytes - l->plan.total_bytes;
+    if (l->plan.engine.cache.ram_bytes > left / 2) l->plan.engine.cache.ram_bytes = left / 2;
+    return 0;
 }
 
 int load_open(struct loaded *l, const struct load_params *p, struct err *e) {

@@ -221,9 +221,10 @@ void native_status(struct http_request *r) {
         json_out_string(&out, b->name);
         buf_printf(&out,
                    ",\"running\":%d,\"waiting\":%d,\"slots\":%d,\"steps\":%lld,\"step_ms\":%.3f,"
-                   "\"context_free\":%lld}",
+                   "\"context_free\":%lld,\"states\":%d,\"states_disk\":%d,\"state_bytes\":%llu}",
                    gate_n_running(s->gates[i]), gate_n_waiting(s->gates[i]), b->model->n_seq,
-                   (long long)t.n_step, t.step_ms_mean, (long long)t.n_ctx_free);
+                   (long long)t.n_step, t.step_ms_mean, (long long)t.n_ctx_free, t.n_state,
+                   t.n_state_disk, (unsigned long long)t.state_bytes);
     }
     buf_printf(
         &out,
