@@ -17,6 +17,7 @@
 
 #include "base/str.h"
 #include "cli/cli.h"
+#include "engram/vec.h"
 #include "cli/hub_args.h"
 #include "net/fetch.h"
 
@@ -67,6 +68,10 @@ static void show_libraries(void) {
            OpenSSL_version(OPENSSL_VERSION));
     printf("  libedit   %d.%d\n  sqlite    %s\n  libcurl   %s\n  microhttpd %s\n", LIBEDIT_MAJOR,
            LIBEDIT_MINOR, sqlite3_libversion(), fetch_version(), MHD_get_version());
+    printf("  faiss     %s\n",
+           engram_vec_is_built_in()
+               ? "yes"
+               : "no (libfaiss-dev was not there at build: no search by vectors)");
     printf("  libxml2   %s\n  poppler   %s\n", LIBXML_DOTTED_VERSION, poppler_get_version());
 }
 

@@ -37,7 +37,7 @@ const struct cfg_opt engram_options[] = {
     {"fit", 0, CFG_BOOL, NULL, "false", 0, 0, NULL,
      "eval: fit the mixture on every other document, write its weights into the table"},
     {"eval-tokens", 0, CFG_INT, "N", "0", 0, 1 << 30, NULL,
-     "eval: tokens at most of each half of each text; 0: all"},
+     "eval: tokens at most of each half of a text; 0: all"},
     {0}};
 
 /* ---- arguments ---- */

@@ -71,8 +71,8 @@ static int read_texts(const struct cfg *c, const char *option, const struct tok 
     const char *const *paths;
     size_t n = cfg_list(c, option, &paths);
     struct engram_ingest in = {.tok = tok, .take = take_doc, .ud = t};
-    t->limit = (size_t)cfg_int(c, "eval-tokens");
     for (size_t i = 0; i < n; i++) {
+        t->limit = (size_t)cfg_int(c, "eval-tokens") * (i + 1); /* each text adds its share */
         char **files;
         size_t n_file;
         int rc = engram_files(paths[i], &files, &n_file, e);

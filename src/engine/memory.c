@@ -111,3 +111,15 @@ void memory_close(struct memory *m) {
 }
 
 const struct engram_use *memory_use(const struct memory *m) { return m ? &m->use : NULL; }
+
+static bool hook_wants(void *ud) { return engram_mixer_wants(ud); }
+static void hook_apply(void *ud, float *logits, int32_t n_vocab) {
+    (void)n_vocab; /* the mixer was made for it */
+    engram_mixer_apply(ud, logits);
+}
+static void hook_accept(void *ud, int32_t token) { engram_mixer_push(ud, token); }
+
+struct sampler_hook memory_hook(struct engram_mixer *m) {
+    return (struct sampler_hook){
+        .wants = hook_wants, .apply = hook_apply, .accept = hook_accept, .ud = m};
+}

@@ -8,6 +8,7 @@
 
 #include <jansson.h>
 
+#include "engine/sampler.h"
 #include "engram/mix.h"
 #include "engram/store.h"
 #include "text/tok.h"
@@ -30,6 +31,8 @@ int memory_open(struct memory **out, const struct memory_params *p, struct err *
 int memory_open_json(struct memory **out, struct engram_store *store, const json_t *field,
                      const json_t *messages, const struct tok *tok, struct err *e);
 void memory_close(struct memory *m);
+/* The mixture as a row of the sampler's chain; m is borrowed until the sampler is freed. */
+struct sampler_hook memory_hook(struct engram_mixer *m);
 const struct engram_use *memory_use(const struct memory *m); /* NULL for NULL */
 
 #endif

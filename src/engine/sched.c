@@ -6,7 +6,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
-#include "engram/mix.h"
+#include "engine/memory.h"
 
 int sched_init(struct sched *s, struct lm *lm, const struct tok *tok, const struct engine_params *p,
                struct err *e) {
@@ -82,25 +82,13 @@ static int64_t ctx_wanted(const struct sched *s, const struct job *j) {
     return want < s->lm->n_ctx ? want : s->lm->n_ctx;
 }
 
-/* ---- the n-gram memory as a logit processor ---- */
-
-static bool mixture_wants(void *ud) { return engram_mixer_wants(ud); }
-static void mixture_apply(void *ud, float *logits, int32_t n_vocab) {
-    (void)n_vocab; /* the mixer was made for it */
-    engram_mixer_apply(ud, logits);
-}
-static void mixture_accept(void *ud, int32_t token) { engram_mixer_push(ud, token); }
-
 static int seat(struct sched *s, struct active *a, struct job *j, struct err *e) {
     int rc = s->lm->ops->seq_new(s->lm, &a->seq, e);
     if (!rc) rc = sampler_new(&a->sampler, &j->sampling, s->lm->n_vocab, s->tok, e);
     if (!rc && j->engram) {
         rc = engram_mixer_new(&a->engram, j->engram, s->lm->n_vocab, j->prompt, j->n_prompt, e);
-        if (!rc)
-            rc = sampler_add_hook(a->sampler, &(struct sampler_hook){.wants = mixture_wants,
-                                                                     .apply = mixture_apply,
-                                                                     .accept = mixture_accept,
-                                                                     .ud = a->engram});
+        const struct sampler_hook hook = memory_hook(a->engram);
+        if (!rc) rc = sampler_add_hook(a->sampler, &hook);
     }
     if (!rc) rc = sampler_prime(a->sampler, j->prompt, (size_t)j->n_prompt, e);
     int64_t more = ctx_limit(s) - j->n_prompt;

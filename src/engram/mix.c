@@ -8,9 +8,9 @@
 
 /* Fitted on the texts and by the command that docs/engram.md names. */
 static const float built_in[ENGRAM_N_FEATURE] = {
-    -5.545f, 0.3219f,  0.561f,  0.9229f,  0.7676f, 0.1391f,   0.3874f, 0.2021f,
-    0.4457f, -0.4756f, 1.466f,  -0.3929f, 0.7667f, -0.09708f, -2.039f, 0.01366f,
-    0.7844f, -0.5567f, 0.4166f, 0.3217f,  5.875f,  -0.2402f};
+    -2.531f, -0.2021f, -0.2783f, -0.2239f, -0.0401f, -0.3524f, 0.1566f, 0.01537f,
+    0.5146f, -0.3251f, 1.839f,   -1.726f,  0.7121f,  -0.1118f, -1.981f, -0.2413f,
+    0.3074f, -0.2112f, 0.2393f,  0.2901f,  2.727f,   -0.1655f};
 
 /* Drafts are at most so long; and need a context of so many tokens. */
 enum { STEP_ROOM = 16, DRAFT_ORDER = 3, COVER_TOKENS = 48, COVER_PROMPT = 256 };
@@ -35,66 +35,102 @@ struct engram_mixer {
 
 /* ---- the row ---- */
 
-/* e^x for x <= 0, within 2e-7 of it: plain arithmetic, so that loops over rows vectorise. */
-static inline float exp_below(float x) {
-    x = x < -87 ? -87 : x;
-    float n = x * 1.44269504f;
-    int32_t i = (int32_t)(n - 0.5f); /* towards zero: n is not positive */
-    float r = x - (float)i * 0.693359375f + (float)i * 2.12194440e-4f;
-    float p = 1.9875691500e-4f;
-    p = p * r + 1.3981999507e-3f;
+typedef float f4 __attribute__((vector_size(16), aligned(4)));
+typedef int32_t i4 __attribute__((vector_size(16), aligned(4)));
+
+enum {
+    BLOCK = 16,          /* logits that are looked at together */
+    EXACT_ROW = 1 << 15, /* longer rows: of blocks without a likely token one in eight is summed */
+    SAMPLE = 8,
+};
+/* A token e^-7 times as likely as the best is no likely one. */
+static const float likely_nats = 7;
+
+static inline f4 at_least(f4 x, float low) {
+    f4 l = {low, low, low, low};
+    i4 keep = x > l;
+    return (f4)(((i4)x & keep) | ((i4)l & ~keep));
+}
+
+/* e^x for -87 <= x <= 0, within 2e-7 of it. */
+static inline f4 exp_below(f4 x) {
+    f4 n = x * 1.44269504f - 0.5f;
+    i4 i = __builtin_convertvector(n, i4); /* towards zero: n is not positive */
+    f4 k = __builtin_convertvector(i, f4), r = x - k * 0.693359375f + k * 2.12194440e-4f;
+    f4 p = r * 1.9875691500e-4f + 1.3981999507e-3f;
     p = p * r + 8.3334519073e-3f;
     p = p * r + 4.1665795894e-2f;
     p = p * r + 1.6666665459e-1f;
     p = p * r + 5.0000001201e-1f;
     p = p * r * r + r + 1;
-    uint32_t bits = (uint32_t)(i + 127) << 23;
-    float scale;
-    memcpy(&scale, &bits, 4);
-    return p * scale;
+    return p * (f4)((i + 127) << 23);
 }
 
-/* Largest of 16 at a time, so that the compiler keeps it in vectors. */
+static inline f4 larger(f4 a, f4 b) {
+    i4 keep = a > b;
+    return (f4)(((i4)a & keep) | ((i4)b & ~keep));
+}
+
 static float largest(const float *x, int32_t n) {
-    float lane[16];
-    for (int k = 0; k < 16; k++) lane[k] = -INFINITY;
+    f4 m[4];
+    for (int k = 0; k < 4; k++) m[k] = (f4){-INFINITY, -INFINITY, -INFINITY, -INFINITY};
     int32_t i = 0;
-    for (; i + 16 <= n; i += 16)
-        for (int k = 0; k < 16; k++) lane[k] = x[i + k] > lane[k] ? x[i + k] : lane[k];
-    for (; i < n; i++) lane[0] = x[i] > lane[0] ? x[i] : lane[0];
-    for (int k = 1; k < 16; k++) lane[0] = lane[k] > lane[0] ? lane[k] : lane[0];
-    return lane[0];
+    for (; i + BLOCK <= n; i += BLOCK)
+        for (int k = 0; k < 4; k++) m[k] = larger(m[k], *(const f4 *)(x + i + 4 * k));
+    f4 all = larger(larger(m[0], m[1]), larger(m[2], m[3]));
+    float top = all[0];
+    for (int k = 1; k < 4; k++) top = all[k] > top ? all[k] : top;
+    for (; i < n; i++) top = x[i] > top ? x[i] : top;
+    return top;
+}
+
+struct sums {
+    f4 p, px; /* sums of e^(x - top), and of that times x - top */
+};
+
+/* Banned ones too: e^-87 counts as nothing. */
+static inline void add_block(struct sums *s, const float *x, float top) {
+    for (int k = 0; k < 4; k++) {
+        f4 d = at_least(*(const f4 *)(x + 4 * k) - top, -87), p = exp_below(d);
+        s->p += p;
+        s->px += p * d;
+    }
+}
+
+static double total(f4 x) { return (double)x[0] + (double)x[1] + (double)x[2] + (double)x[3]; }
+
+/* True if a logit of the block exceeds low. */
+static inline bool exceeds(const float *x, float low) {
+    i4 any = *(const f4 *)x > low;
+    for (int k = 1; k < 4; k++) any |= *(const f4 *)(x + 4 * k) > low;
+    return any[0] | any[1] | any[2] | any[3];
 }
 
 void engram_row_scan(const float *logits, int32_t n, struct engram_row *out) {
-    float top = largest(logits, n), sum[16] = {0}, dot[16] = {0};
-    int32_t i = 0;
-    for (; i + 16 <= n; i += 16)
-        for (int k = 0; k < 16; k++) {
-            float x = logits[i + k] - top;
-            x = x < -87 ? -87 : x; /* banned ones too: e^-87 counts as nothing */
-            float p = exp_below(x);
-            sum[k] += p;
-            dot[k] += p * x;
-        }
-    double s = 0, d = 0;
-    for (int k = 0; k < 16; k++) s += (double)sum[k], d += (double)dot[k];
-    for (; i < n; i++) {
-        float x = logits[i] - top < -87 ? -87 : logits[i] - top, p = exp_below(x);
-        s += (double)p;
-        d += (double)(p * x);
-    }
-    float second = -INFINITY;
+    float top = largest(logits, n), second = -INFINITY, tail[BLOCK];
+    struct sums exact = {0}, sampled = {0};
+    int32_t n_far = 0, i = 0;
+    bool all = n <= EXACT_ROW;
     out->first = -1;
-    for (i = 0; i < n; i += 16) {
-        int32_t end = i + 16 < n ? i + 16 : n;
-        bool any = false;
-        for (int32_t k = i; k < end; k++) any |= logits[k] > second;
-        for (int32_t k = i; any && k < end; k++) {
-            if (logits[k] == top && out->first < 0) out->first = k;
-            else if (logits[k] > second) second = logits[k];
+    for (; i < n; i += BLOCK) {
+        const float *x = logits + i;
+        if (i + BLOCK > n) { /* the last block, filled up with banned ones */
+            for (int32_t k = 0; k < BLOCK; k++) tail[k] = i + k < n ? logits[i + k] : -INFINITY;
+            x = tail;
+        }
+        if (!all && !exceeds(x, top - likely_nats)) {
+            if (n_far++ % SAMPLE == 0) add_block(&sampled, x, top);
+            continue;
+        }
+        add_block(&exact, x, top);
+        for (int k = 0; k < BLOCK; k++) {
+            if (x[k] == top && out->first < 0) out->first = i + k;
+            else if (x[k] > second) second = x[k];
         }
     }
+    double scale = n_far ? (double)n_far / ((n_far + SAMPLE - 1) / SAMPLE) : 0;
+    double s = total(exact.p) + scale * total(sampled.p);
+    double d = total(exact.px) + scale * total(sampled.px);
     out->norm = top + (float)log(s);
     out->entropy = (float)(log(s) - d / s);
     out->p_first = (float)(1 / s);

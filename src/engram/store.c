@@ -28,7 +28,8 @@ struct engram_lease { /* an open table with its count; what is handed out is thi
 struct engram_store {
     pthread_mutex_t lock; /* guards the list and its counts */
     struct engram_lease *tables;
-    char *dir; /* owned */
+    char *dir;   /* owned */
+    bool is_own; /* dir is the user's data directory: what came with the program stands behind it */
     uint64_t tok_hash;
     uint32_t n_vocab;
 };
@@ -45,6 +46,7 @@ int engram_store_new(struct engram_store **out, const char *dir, uint64_t tok_ha
         mem_free(s);
         return err_set(e, CHIMERE_ENOMEM, "out of memory");
     }
+    s->is_own = !dir;
     s->tok_hash = tok_hash;
     s->n_vocab = n_vocab;
     pthread_mutex_init(&s->lock, NULL);
@@ -168,6 +170,10 @@ int engram_store_take(struct engram_store *s, const char *name, struct engram_le
                        name);
     if ((size_t)snprintf(path, sizeof path, "%s/%s.engram", s->dir, name) >= sizeof path)
         return err_set(e, CHIMERE_ELIMIT, "engram: the path of the tables is too long");
+    /* the tables that came with the program, unless the user has one of that name */
+    char shipped[96];
+    snprintf(shipped, sizeof shipped, "engram/%s.engram", name);
+    if (s->is_own && !file_exists(path)) file_find_data(shipped, path, sizeof path);
     int rc = engram_store_take_path(s, path, out, e);
     if (rc == CHIMERE_ENOENT) {
         err_set(e, rc, "engram: no table named '%s'", name);

@@ -11,7 +11,8 @@
 
 struct engram_store;
 
-/* dir: where NAME.engram lies; NULL: the folder "engram" of the user's data directory. tok_hash, n_vocab:
+/* dir: where NAME.engram lies; NULL: the folder "engram" of the user's data directory, then the tables that
+ * came with the program. tok_hash, n_vocab:
  * of the model that the tables are for. */
 int engram_store_new(struct engram_store **out, const char *dir, uint64_t tok_hash,
                      uint32_t n_vocab, struct err *e);

@@ -40,7 +40,7 @@ double mixture_former_nll(const struct mixture_points *p, int which);
 double mixture_known(const struct mixture_points *p); /* share of points that are known */
 /* The weights that predict the domain's text best while other text loses at most MIXTURE_LOSS of
  * perplexity: the other text counts once, then twice as much, and so on until that holds. */
-#define MIXTURE_LOSS 0.003
+#define MIXTURE_LOSS 0.002
 int mixture_fit(const struct mixture_points *domain, const struct mixture_points *other,
                 float weights[ENGRAM_N_FEATURE], struct err *e);
 
