@@ -12,8 +12,9 @@ enum {
     MAX_SENTENCES = 64, /* looked at */
     MAX_ANCHORS = 8,
     RARE_DOCS = 3,
-    WINDOW = 400,   /* tokens on each side of a place that names an anchor */
-    MIN_ANCHOR = 3, /* bytes */
+    WINDOW = 400,       /* tokens on each side of a place that names an anchor */
+    MIN_ANCHOR = 4,     /* bytes */
+    LONG_QUESTION = 40, /* words: one that brings its own text needs no other */
 };
 
 /* e^rank: how much a sentence gains by a word that it shares and the others lack. */
@@ -22,7 +23,7 @@ static const float sharpness = 4;
 static const float common_word = 0.03f;
 /* How strongly recalled text begins (fully where the model gives its first tokens at least `likely`), goes
  * on within a word, to a further name or number, and to a common word. */
-static const float likely = 0.003f, odds_first = 60, odds_within = 300, odds_between = 300,
+static const float likely = 0.003f, odds_first = 120, odds_within = 300, odds_between = 300,
                    odds_common = 3;
 
 struct word {
@@ -73,10 +74,18 @@ static bool is_end_of_sentence(const char *p, size_t n, size_t i) {
     return strchr(".!?", p[i]) && (i + 1 == n || isspace((unsigned char)p[i + 1]));
 }
 
+/* As a whole word: Vera does not stand in VeraCrypt. */
+static bool stands_in(struct slice s, struct slice anchor) {
+    struct slice w;
+    for (size_t at = 0; next_word(s, &at, &w);)
+        if (w.n == anchor.n && memcmp(w.p, anchor.p, w.n) == 0) return true;
+    return false;
+}
+
 static void add_sentence(struct gathering *g, struct slice s, struct slice anchor) {
     while (s.n && isspace((unsigned char)s.p[0])) s.p++, s.n--;
     while (s.n && isspace((unsigned char)s.p[s.n - 1])) s.n--;
-    if (s.n < anchor.n || s.n > 1000 || !memmem(s.p, s.n, anchor.p, anchor.n)) return;
+    if (s.n > 1000 || !stands_in(s, anchor)) return;
     for (int i = 0; i < g->n_span; i++)
         if (g->spans[i].n == s.n && memcmp(g->text.p + g->spans[i].at, s.p, s.n) == 0) return;
     if (g->n_span == MAX_SENTENCES) return;
@@ -106,6 +115,14 @@ static void add_place(struct gathering *g, const struct engram_table *t, uint32_
     buf_fini(&text);
 }
 
+/* Names, and other words of letters that are long enough for the tokenizer to have no short way to write
+ * them. Anything else is too often a chance: numbers, single words to be sorted, copied, counted. */
+static bool may_name(struct slice w, size_t n_tok) {
+    for (size_t i = 0; i < w.n; i++)
+        if (!isalpha((unsigned char)w.p[i]) && (unsigned char)w.p[i] < 0xc3) return false;
+    return isupper((unsigned char)w.p[0]) ? n_tok >= ENGRAM_MIN_ORDER : n_tok > 3;
+}
+
 /* Looks the word up as it stands within a text: behind a space. */
 static void try_anchor(struct gathering *g, const struct engram_table *t, struct word *w) {
     char spaced[128];
@@ -117,7 +134,7 @@ static void try_anchor(struct gathering *g, const struct engram_table *t, struct
     memcpy(spaced + 1, w->s.p, w->s.n);
     if (tok_encode(g->tok, spaced, w->s.n + 1, false, false, &ids, &n, NULL)) return;
     int32_t whole = n < ENGRAM_MAX_ORDER ? (int32_t)n : ENGRAM_MAX_ORDER;
-    if (n >= ENGRAM_MIN_ORDER && engram_lookup(t, ids, (int32_t)n, hits) &&
+    if (may_name(w->s, n) && n >= ENGRAM_MIN_ORDER && engram_lookup(t, ids, (int32_t)n, hits) &&
         hits[0].order == whole && hits[0].n_doc <= RARE_DOCS) {
         w->is_anchor = true;
         add_place(g, t, hits[0].pos, w->s);
@@ -246,7 +263,7 @@ int engram_recall_new(struct engram_recall **out, const struct engram_table *con
     buf_init(&g.text, (size_t)1 << 20);
     for (size_t at = 0; g.n_word < MAX_WORDS && next_word((struct slice){question, n}, &at, &word);)
         g.words[g.n_word++].s = word;
-    int n_anchor = 0;
+    int n_anchor = g.n_word > LONG_QUESTION ? MAX_ANCHORS : 0;
     for (int i = 0; i < g.n_word && n_anchor < MAX_ANCHORS; i++) {
         for (int32_t t = 0; t < n_table; t++) try_anchor(&g, tables[t], &g.words[i]);
         n_anchor += g.words[i].is_anchor;
@@ -321,7 +338,8 @@ const struct engram_recalled *engram_follow_next(struct engram_follow *f, const 
     }
     float odds = f->is_within ? odds_within : is_common ? odds_common : odds_between;
     if (f->depth == 0) { /* the model must have thought of something like it */
-        odds = odds_first * (mass < likely ? sqrtf(mass / likely) : 1);
+        float doubt = 1 - row->p_first;
+        odds = odds_first * doubt * (mass < likely ? sqrtf(mass / likely) : 1);
     } else if (!f->is_within) { /* until the model is sure of an end */
         float end = 0;
         for (int32_t i = 0; i < f->r->n_end; i++) end += expf(logits[f->r->ends[i]] - row->norm);
