@@ -69,6 +69,7 @@ static const struct tensor_row rows_experts[] = {
         {"attention.head_count", "num_attention_heads", KEY_U32, true, NAN},                       \
         {"attention.key_length", "head_dim|attention_head_dim", KEY_U32, true, NAN},               \
         {"attention.value_length", "head_dim|attention_head_dim", KEY_U32, true, NAN},             \
+        {"attention.layer_norm_epsilon", "layer_norm_epsilon|rms_norm_eps", KEY_F32, true, NAN},   \
         {"attention.layer_norm_rms_epsilon", "layer_norm_epsilon|rms_norm_eps", KEY_F32, true,     \
          NAN},                                                                                     \
         {"ssm.conv_kernel", "conv_kernel", KEY_U32, true, NAN},                                    \
@@ -200,7 +201,10 @@ static int read_family(struct hparams *hp, const struct gguf *g, enum ffn_kind f
     if (!rc) rc = read_attention(hp, g, e);
     if (!rc) rc = read_mamba2(hp, g, e);
     if (!rc && ffn == FFN_MOE) rc = read_experts(hp, g, e);
-    if (!rc) rc = key_f32(hp, g, "attention.layer_norm_rms_epsilon", true, 0, 1, &hp->eps, e);
+    /* files carry one of the two names, or both */
+    bool has_rms = key_find(hp, g, "attention.layer_norm_rms_epsilon") != NULL;
+    const char *eps = has_rms ? "attention.layer_norm_rms_epsilon" : "attention.layer_norm_epsilon";
+    if (!rc) rc = key_f32(hp, g, eps, true, 0, 1, &hp->eps, e);
     return rc;
 }
 
