@@ -29,7 +29,8 @@ int chat_rig_load(const struct cfg *c, int32_t n_seq, struct load_params *p, cha
     p->isa = model_args_isa(c);
     p->quiet = cfg_bool(c, "quiet");
     p->plan.n_ctx = cfg_int(c, "ctx");
-    p->plan.n_seq = n_seq;
+    p->plan.n_seq = n_seq > 0 ? n_seq : 0;
+    p->plan.n_seq_want = n_seq < 0 ? -n_seq : n_seq;
     p->plan.engine.n_batch = (int32_t)cfg_int(c, "batch");
     p->plan.engine.k_type = model_args_type(c, "cache-type-k");
     p->plan.engine.v_type = model_args_type(c, "cache-type-v");

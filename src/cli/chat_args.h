@@ -68,7 +68,7 @@ struct chat_rig {
     struct store *store;         /* owned; NULL without --state-dir */
 };
 
-/* What the options say about loading; p->path is path, p->loras are c's. n_seq 0: chosen by the plan. */
+/* What the options say about loading; p->path is path, p->loras are c's. n_seq below 0: -n_seq or fewer. */
 int chat_rig_load(const struct cfg *c, int32_t n_seq, struct load_params *p, char *path,
                   size_t path_size, struct err *e);
 int chat_rig_open(struct chat_rig *r, const struct cfg *c, int32_t n_seq, struct err *e);

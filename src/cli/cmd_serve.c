@@ -4,11 +4,15 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/buf.h"
 #include "base/file.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/str.h"
 #include "cli/chat_args.h"
 #include "cli/odo_args.h"
+#include "cli/hub_args.h"
+#include "serve/models_backend.h"
 #include "serve/serve.h"
 
 const struct cfg_opt serve_options[] = {
@@ -18,6 +22,10 @@ const struct cfg_opt serve_options[] = {
     {"host", 0, CFG_STR, "ADDRESS", "127.0.0.1", 0, 0, NULL, "address to listen on"},
     {"port", 0, CFG_INT, "N", "8081", 0, 65535, NULL, "port; 0: any free one"},
     {"parallel", 'P', CFG_INT, "N", "4", 1, ENGINE_MAX_SEQS, NULL, "answers at once"},
+    {"also", 0, CFG_LIST, "[NAME=]FILE", NULL, 0, 0, NULL,
+     "further model, loaded when it is first asked for; may be repeated"},
+    {"also-max", 0, CFG_INT, "N", "0", 0, MODELS_MAX, NULL,
+     "of those, loaded at once; 0: as many as fit"},
     {"name", 0, CFG_STR, "NAME", NULL, 0, 0, NULL, "the model's name in the API"},
     {"alias", 0, CFG_LIST, "NAME[=MODEL]", NULL, 0, 0, NULL,
      "further name of a model; '*': any name is taken"},
@@ -71,6 +79,15 @@ static void wait_for_signal(void) {
 }
 
 /* The file's name without its end: what people call the model. */
+static void stem(const char *path, char *out, size_t size) {
+    const char *base = strrchr(path, '/');
+    base = base ? base + 1 : path;
+    snprintf(out, size, "%.*s", (int)size - 1, base);
+    char *part = strstr(out, "-00001-of-"), *end = strrchr(out, '.');
+    if (part) *part = 0;
+    else if (end && strcmp(end, ".gguf") == 0) *end = 0;
+}
+
 static void name_of(const struct cfg *c, char *out, size_t size) {
     char path[4096];
     if (cfg_str(c, "name")) {
@@ -78,11 +95,43 @@ static void name_of(const struct cfg *c, char *out, size_t size) {
         return;
     }
     if (model_args_path(c, path, sizeof path, NULL)) snprintf(path, sizeof path, "model");
-    const char *base = strrchr(path, '/');
-    snprintf(out, size, "%s", base ? base + 1 : path);
-    char *part = strstr(out, "-00001-of-"), *end = strrchr(out, '.');
-    if (part) *part = 0;
-    else if (end && strcmp(end, ".gguf") == 0) *end = 0;
+    stem(path, out, size);
+}
+
+/* What the user says is kept or refused; the default is a wish. */
+static int32_t slots(const struct cfg *c) {
+    int32_t n = (int32_t)cfg_int(c, "parallel");
+    return cfg_origin(c, "parallel") == CFG_DEFAULT ? -n : n;
+}
+
+/* The models of --also: their registry, and a backend for each behind all[*n]. */
+static int open_others(const struct cfg *c, struct models **r, struct ask_backend **all, size_t *n,
+                       struct err *e) {
+    const char *const *items;
+    size_t n_item = cfg_list(c, "also", &items);
+    if (!n_item) return 0;
+    if (n_item > MODELS_MAX)
+        return err_set(e, CHIMERE_ELIMIT, "--also: expected at most %d", MODELS_MAX);
+    int rc = models_new(r, 0, (int)cfg_int(c, "also-max"), e);
+    for (size_t i = 0; !rc && i < n_item; i++) {
+        char unused[4096], path[4096], name[128];
+        struct load_params how;
+        const char *eq = strchr(items[i], '='), *file = eq ? eq + 1 : items[i];
+        rc = chat_rig_load(c, slots(c), &how, unused, sizeof unused, e);
+        if (!rc && str_starts(file, "hf:"))
+            rc = hub_args_path(c, file, false, 0, path, sizeof path, e);
+        else snprintf(path, sizeof path, "%s", file);
+        if (eq) snprintf(name, sizeof name, "%.*s", (int)(eq - items[i]), items[i]);
+        else stem(path, name, sizeof name);
+        how.path = path;
+        how.loras = NULL;
+        how.n_lora = 0;
+        how.quiet = true;
+        if (!rc) rc = models_add(*r, name, &how, e);
+        if (!rc) rc = models_backend_new(&all[*n], *r, name, &how, e);
+        if (!rc) ++*n;
+    }
+    return rc;
 }
 
 static int serve_model(struct chat_rig *r, const struct cfg *c, struct serve_params *p,
@@ -93,7 +142,7 @@ static int serve_model(struct chat_rig *r, const struct cfg *c, struct serve_par
                               .template = r->template,
                               .loras = r->loras,
                               .n_lora = r->n_lora,
-                              .n_seq = (int32_t)cfg_int(c, "parallel"),
+                              .n_seq = r->loaded.plan.engine.n_seq,
                               .engram_dir = cfg_str(c, "engram-dir")};
     char name[128];
     struct ask_backend *backend;
@@ -101,13 +150,15 @@ static int serve_model(struct chat_rig *r, const struct cfg *c, struct serve_par
     name_of(c, name, sizeof name);
     int rc = ask_local_new(&backend, &model, name, e);
     if (rc) return rc;
-    struct ask_backend *all[2 + ODO_MAX_NAMES] = {backend};
+    struct ask_backend *all[2 + ODO_MAX_NAMES + MODELS_MAX] = {backend};
     struct odo_rig odo = {0};
     p->backends = all;
     p->n_backend = 1;
     if (cfg_bool(c, "odo")) rc = odo_rig_open(&odo, c, backend, e);
     for (int i = 0; !rc && i < ODO_MAX_NAMES && odo.odo && odo_backend(odo.odo, i); ++i)
         all[p->n_backend++] = odo_backend(odo.odo, i);
+    size_t first = p->n_backend;
+    if (!rc) rc = open_others(c, &p->models, all, &p->n_backend, e);
     if (!rc) rc = serve_open(&s, p, e);
     if (!rc) {
         printf("%s listens on http%s://%s:%d (model %s, %d answers at once)\n", "chimere",
@@ -117,12 +168,24 @@ static int serve_model(struct chat_rig *r, const struct cfg *c, struct serve_par
         log_info("stopping");
         serve_close(s);
     }
+    for (size_t i = first; i < p->n_backend; i++) all[i]->ops->close(all[i]);
+    models_free(p->models);
     odo_rig_close(&odo);
     backend->ops->close(backend);
     return rc;
 }
 
+/* What it was opened with, and what that takes: seen before the first request, not after the last. */
+static void show_plan(const struct plan *p) {
+    struct buf b;
+    buf_init(&b, 4096);
+    plan_print(p, &b);
+    if (b.n) fputs(b.p, stderr);
+    buf_fini(&b);
+}
+
 static int run(const struct cfg *c, struct err *e) {
+    int32_t n_seq = slots(c);
     char *keys = NULL, *cert = NULL, *key = NULL;
     struct chat_rig r;
     struct serve_params p = {
@@ -150,8 +213,9 @@ static int run(const struct cfg *c, struct err *e) {
     p.tls_key = key;
     if (!rc && !is_loopback(p.host) && !keys)
         log_warn("%s can be reached from other machines and no --api-key is set", p.host);
-    if (!rc) rc = chat_rig_open(&r, c, (int32_t)cfg_int(c, "parallel"), e);
+    if (!rc) rc = chat_rig_open(&r, c, n_seq, e);
     if (!rc) {
+        if (!cfg_bool(c, "quiet")) show_plan(&r.loaded.plan);
         rc = serve_model(&r, c, &p, e);
         chat_rig_close(&r);
     }

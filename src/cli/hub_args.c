@@ -68,9 +68,14 @@ static int fetch_model(const struct pull *p, const struct hub_ref *r, char *out,
     q.ud = &b;
     /* so that an interrupted download notes how far it came */
     struct sigaction act = {.sa_handler = on_interrupt}, old;
+    sigset_t set, before; /* a server blocks it, to wait for it later */
+    sigemptyset(&set);
+    sigaddset(&set, SIGINT);
     interrupted = 0;
     sigaction(SIGINT, &act, &old);
+    pthread_sigmask(SIG_UNBLOCK, &set, &before);
     int rc = pull_model(&q, r, out, out_size, e);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
     sigaction(SIGINT, &old, NULL);
     if (b.running && rc) fputc('\n', stderr);
     else if (b.running) progress_end();

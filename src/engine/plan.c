@@ -155,13 +155,18 @@ int plan_make(struct plan *out, const char *path, const struct plan_params *p, s
                             : "take a smaller quantised type");
         }
     }
+    /* what is kept between requests takes what is left */
+    uint64_t left = out->budget_bytes - out->total_bytes;
+    if (!rc && out->engine.cache.ram_bytes > left) out->engine.cache.ram_bytes = left;
+    out->kept_bytes = out->engine.cache.ram_bytes;
     mem_free(m);
     return rc;
 }
 
 void plan_print(const struct plan *p, struct buf *out) {
     char weights[16], cache[16], per_tok[16], state[16], scratch[16], program[16], total[16],
-        budget[16];
+        budget[16], kept[16];
+    str_bytes(kept, p->kept_bytes);
     str_bytes(weights, p->weight_bytes);
     str_bytes(cache, p->cache_bytes);
     str_bytes(per_tok, p->cache_bytes_per_tok);
@@ -177,8 +182,9 @@ void plan_print(const struct plan *p, struct buf *out) {
                "  state        %10s\n"
                "  activations  %10s\n"
                "  program      %10s\n"
-               "  in all       %10s  of %s that may be used\n",
+               "  in all       %10s  of %s that may be used\n"
+               "  kept states  %10s  at most, beside that\n",
                p->name, p->engine.n_seq, p->engine.n_ctx_seq, p->engine.n_ctx,
                p->reduced ? " (fewer than wanted, so that it fits)" : "", weights, cache, per_tok,
-               state, scratch, program, total, budget);
+               state, scratch, program, total, budget, kept);
 }

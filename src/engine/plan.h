@@ -30,6 +30,8 @@ struct plan {
     uint64_t scratch_bytes; /* activations, and what the device computes with */
     uint64_t program_bytes; /* code, libraries and tokenizer: an estimate */
     uint64_t total_bytes, budget_bytes;
+    uint64_t
+        kept_bytes; /* for states that later prompts may begin with, at most: not in the total */
     int64_t n_ctx_train;
     char name[128]; /* of the model */
     bool reduced;   /* less than was wanted, so that it fits */

@@ -182,6 +182,7 @@ void native_slots(struct http_request *r) {
     for (size_t i = 0; i < s->p.n_backend; i++) {
         struct ask_backend *b = s->p.backends[i];
         struct engine_totals t;
+        if (!b->model->engine) continue;
         engine_totals(b->model->engine, &t);
         for (int32_t k = 0; k < b->model->n_seq; k++) {
             buf_printf(&out, "%s{\"id\":%d,\"model\":", first ? "" : ",", k);
@@ -215,8 +216,8 @@ void native_status(struct http_request *r) {
                s->stopping ? "stopping" : "ok", clock_ms_since(s->start_ns) * 1e-3);
     for (size_t i = 0; i < s->p.n_backend; i++) {
         struct ask_backend *b = s->p.backends[i];
-        struct engine_totals t;
-        engine_totals(b->model->engine, &t);
+        struct engine_totals t = {0};
+        if (b->model->engine) engine_totals(b->model->engine, &t);
         buf_puts(&out, i ? ",{\"name\":" : "{\"name\":");
         json_out_string(&out, b->name);
         buf_printf(&out,
@@ -226,9 +227,11 @@ void native_status(struct http_request *r) {
                    (long long)t.n_step, t.step_ms_mean, (long long)t.n_ctx_free, t.n_state,
                    t.n_state_disk, (unsigned long long)t.state_bytes);
     }
+    buf_puts(&out, "],\"on_demand\":");
+    native_put_models(s, &out);
     buf_printf(
         &out,
-        "],\"requests\":{\"ok\":%llu,\"refused\":%llu,\"busy\":%llu,\"failed\":%llu,"
+        ",\"requests\":{\"ok\":%llu,\"refused\":%llu,\"busy\":%llu,\"failed\":%llu,"
         "\"cancelled\":%llu},\"tokens\":{\"prompt\":%llu,\"cached\":%llu,\"generated\":%llu}",
         (unsigned long long)m->n_ok, (unsigned long long)m->n_bad, (unsigned long long)m->n_busy,
         (unsigned long long)m->n_failed, (unsigned long long)m->n_cancelled,

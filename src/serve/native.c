@@ -57,8 +57,10 @@ static void put_model(struct server *s, size_t i, struct buf *out) {
     json_out_string(out, b->name);
     buf_printf(out, ",\"object\":\"model\",\"created\":%lld,\"owned_by\":\"chimere\"",
                (long long)s->created);
-    buf_printf(out, ",\"meta\":{\"n_ctx\":%lld,\"n_vocab\":%u}}",
-               (long long)engine_ctx(b->model->engine), tok_n_vocab(b->model->tok));
+    buf_printf(out, ",\"meta\":{\"n_vocab\":%u", tok_n_vocab(b->model->tok));
+    if (b->model->engine) /* else it is loaded on demand: /v1/status says how it stands */
+        buf_printf(out, ",\"n_ctx\":%lld", (long long)engine_ctx(b->model->engine));
+    buf_puts(out, "}}");
 }
 
 void native_models(struct http_request *r) {

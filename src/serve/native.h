@@ -16,5 +16,10 @@ void native_template(struct http_request *r);
 void native_props(struct http_request *r);
 void native_slots(struct http_request *r);
 void native_status(struct http_request *r);
+/* api_models.c */
+void native_load(struct http_request *r);
+void native_unload(struct http_request *r);
+struct buf;
+void native_put_models(struct server *s, struct buf *out); /* JSON list of the models on demand */
 
 #endif

@@ -12,6 +12,8 @@ const struct route routes[] = {
     {"POST", "/tokenize", 0, SHAPE_OPENAI, native_tokenize},
     {"POST", "/detokenize", 0, SHAPE_OPENAI, native_detokenize},
     {"POST", "/apply-template", 0, SHAPE_OPENAI, native_template},
+    {"POST", "/models/load", 0, SHAPE_OPENAI, native_load},
+    {"POST", "/models/unload", 0, SHAPE_OPENAI, native_unload},
     {"GET", "/props", ROUTE_QUICK, SHAPE_OPENAI, native_props},
     {"GET", "/slots", ROUTE_QUICK, SHAPE_OPENAI, native_slots},
     {"GET", "/v1/status", ROUTE_QUICK, SHAPE_OPENAI, native_status},

@@ -1,6 +1,7 @@
 // openai.test.mjs: the openai package, as its documentation shows its use, against a running server.
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
+import { dirname, join } from "node:path";
 import OpenAI from "openai";
 import { calculate, calculator, key, person, question, serve, toolQuestion } from "./serve.mjs";
 
@@ -186,6 +187,28 @@ test("responses", async () => {
         input: [{ role: "user", content: toolQuestion }, ...call.output,
             { type: "function_call_output", call_id: f.call_id, output: calculate(JSON.parse(f.arguments).expression) }] });
     assert.match(end.output_text, /-1186/);
+});
+
+test("embeddings", async (t) => {
+    const own = await serve("--embedding-model", join(dirname(process.env.CHIMERE), "chimere-nano.gguf")).catch((e) => e);
+    if (own instanceof Error) return t.skip(`this server has no embeddings: ${own.message}`);
+    try {
+        const c = new OpenAI({ baseURL: `${own.url}/v1`, apiKey: key, maxRetries: 0 });
+        const input = ["The cat sleeps.", "The cat sleeps.", "Seven times eight is fifty-six."];
+        const ask = (more) => c.embeddings.create({ model, input, ...more });
+        const plain = await ask({ encoding_format: "float" }), packed = await ask(); // base64 is the package's default
+        assert.deepEqual(plain.data.map((d) => d.index), [0, 1, 2]);
+        const [a, b, d] = plain.data.map((x) => x.embedding);
+        assert.ok(a.length > 100);
+        assert.ok(Math.abs(a.reduce((s, x) => s + x * x, 0) - 1) < 1e-3);
+        assert.deepEqual(a, b);
+        assert.notDeepEqual(a, d);
+        packed.data[0].embedding.forEach((x, i) => assert.ok(Math.abs(x - a[i]) < 1e-6));
+        assert.ok(plain.usage.prompt_tokens > 6);
+        await assert.rejects(ask({ input: [] }), OpenAI.BadRequestError);
+    } finally {
+        assert.equal(await own.stop(), 0);
+    }
 });
 
 test("errors are the package's own classes, with the field's name", async () => {

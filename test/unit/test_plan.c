@@ -25,6 +25,7 @@ static int plan(struct plan *out, struct plan_params p, struct err *e) {
     assert_true(out->total_bytes <= out->budget_bytes);
     assert_int_equal(out->total_bytes, out->weight_bytes + out->cache_bytes + out->state_bytes +
                                            out->scratch_bytes + out->program_bytes);
+    assert_true(out->kept_bytes <= out->budget_bytes - out->total_bytes);
     assert_true(out->engine.n_ctx >= out->engine.n_ctx_seq);
     assert_true(out->engine.n_ctx <= out->engine.n_ctx_seq * out->engine.n_seq);
     return 0;
@@ -85,7 +86,7 @@ static void what_the_user_insists_on_is_kept_or_refused(void **s) {
     uint64_t enough = full.total_bytes;
     assert_int_equal(plan(&p, wanted(1024, 1, 0, enough), &e), 0);
     assert_int_equal(plan(&p, wanted(1024, 1, 0, enough - 1), &e), CHIMERE_ELIMIT);
-    assert_non_null(strstr(e.text, "1 sequences of 1024 tokens"));
+    assert_non_null(strstr(e.text, "1 sequence of 1024 tokens"));
     assert_non_null(strstr(e.hint, "--ctx"));
     assert_int_equal(plan(&p, wanted(0, 200, 0, enough), &e), CHIMERE_ELIMIT);
     assert_int_equal(plan_make(&p, "/nowhere.gguf", &(struct plan_params){0}, &e), CHIMERE_ENOENT);
