@@ -1,11 +1,12 @@
 // standin.mjs [FOLDER]: an HTTP server on loopback for the tests of src/net: honest, slow, lying or endless,
-// by path. Prints its port; ends when its standard input closes. /sha/N tells the SHA-256 that /bytes/N has.
+// by path. Prints its port and one that speaks TLS with a certificate nobody vouches for; ends when its standard input closes. /sha/N tells the SHA-256 that /bytes/N has.
 //
 // FOLDER/OWNER/REPO/... is served as a model hub: /api/models/OWNER/REPO/revision/main and
 // /OWNER/REPO/resolve/REVISION/FILE, the latter by a redirect to another host name, as the real one does.
 import { createHash } from "node:crypto";
 import { createReadStream, existsSync, readdirSync, readFileSync, statSync } from "node:fs";
 import { createServer } from "node:http";
+import { createServer as createSecure } from "node:https";
 import { join } from "node:path";
 
 const folder = process.argv[2];
@@ -165,6 +166,24 @@ function hub(req, res, path) {
     res.writeHead(404).end('{"error":"no such thing"}');
 }
 
+// Signed by itself, for localhost, made for these tests.
+const secret = `-----BEGIN PRIVATE KEY-----
+MIGHAgEAMBMGByqGSM49AgEGCCqGSM49AwEHBG0wawIBAQQgVIoW/UeRHI+hszQC
+B2KuZeNc5AEaU5WsA3rS1/NmKAyhRANCAASYPi+BAJLLfG5aQwckxllBM6h7zzgw
+M3kaqVpjSyq04gJiCK0J7ckfErXJPw+JvaHTi91CnXfZd/ptM19cVPf0
+-----END PRIVATE KEY-----`;
+const certificate = `-----BEGIN CERTIFICATE-----
+MIIBnDCCAUGgAwIBAgIUFBYhG3ZzILLagW5TacXUve93j3swCgYIKoZIzj0EAwIw
+FDESMBAGA1UEAwwJbG9jYWxob3N0MCAXDTI2MTEyMTIyMDgxM1oYDzIxMjYxMDI4
+MjIwODEzWjAUMRIwEAYDVQQDDAlsb2NhbGhvc3QwWTATBgcqhkjOPQIBBggqhkjO
+PQMBBwNCAASYPi+BAJLLfG5aQwckxllBM6h7zzgwM3kaqVpjSyq04gJiCK0J7ckf
+ErXJPw+JvaHTi91CnXfZd/ptM19cVPf0o28wbTAdBgNVHQ4EFgQUGcKiQ2NalH1j
+JoOkByAXbuPsG9UwHwYDVR0jBBgwFoAUGcKiQ2NalH1jJoOkByAXbuPsG9UwDwYD
+VR0TAQH/BAUwAwEB/zAaBgNVHREEEzARgglsb2NhbGhvc3SHBH8AAAEwCgYIKoZI
+zj0EAwIDSQAwRgIhAMup266vnpwx/4qKlBDfKMKxC0EpMhIcn/P+hx4q0rtAAiEA
+6gzkd+ULdgG/sxtkSTivPgQoMLX13kG1/i0owHeYGS4=
+-----END CERTIFICATE-----`;
+
 let port;
 const server = createServer((req, res) => {
     const path = req.url.split("?")[0], [, name, arg] = path.split("/");
@@ -179,7 +198,8 @@ server.listen(0, "127.0.0.1", () => {
     port = server.address().port;
     // "localhost" may mean ::1 first
     const six = createServer((req, res) => server.emit("request", req, res));
-    const ready = () => process.stdout.write(`${port}\n`);
+    const secure = createSecure({ key: secret, cert: certificate }, (req, res) => server.emit("request", req, res));
+    const ready = () => secure.listen(0, "127.0.0.1", () => process.stdout.write(`${port} ${secure.address().port}\n`));
     six.on("error", ready);
     six.listen(port, "::1", ready);
 });

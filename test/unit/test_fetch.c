@@ -24,7 +24,7 @@
 static struct {
     pid_t pid;
     int in; /* its end is the server's end */
-    int port;
+    int port, tls_port;
     char dir[256];
 } server;
 
@@ -44,14 +44,16 @@ static int begin(void **s) {
     close(in[0]);
     close(out[1]);
     server.in = in[1];
-    char line[16] = "";
+    char line[32] = "";
     ssize_t n = read(out[0], line, sizeof line - 1);
     close(out[0]);
     if (n <= 0) {
         printf("skip: fetch tests: node does not run; script/setup --test installs it\n");
         exit(0);
     }
-    server.port = (int)strtol(line, NULL, 10);
+    char *rest;
+    server.port = (int)strtol(line, &rest, 10);
+    server.tls_port = (int)strtol(rest, NULL, 10);
     snprintf(server.dir, sizeof server.dir, "%s/chimere-fetch-XXXXXX", P_tmpdir);
     assert_non_null(mkdtemp(server.dir));
     return 0;
@@ -208,6 +210,17 @@ static void addresses_without_sense_are_refused(void **s) {
     assert_int_equal(
         ask((struct fetch_request){.url = url("/echo"), .headers = split}, NULL, 0, &e),
         CHIMERE_EINVAL);
+}
+
+static void a_certificate_must_be_vouched_for(void **s) {
+    (void)s;
+    struct err e = {0};
+    char to[64];
+    snprintf(to, sizeof to, "https://127.0.0.1:%d/echo", server.tls_port);
+    struct fetch_request r = {.url = to, .bearer = "sesame"};
+    assert_int_equal(ask(r, NULL, 0, &e), CHIMERE_EREFUSED);
+    snprintf(to, sizeof to, "https://127.0.0.1:%d/echo", server.port); /* speaks no TLS at all */
+    assert_int_equal(ask(r, NULL, 0, &e), CHIMERE_EIO);
 }
 
 /* ---- ceilings and deadlines ---- */
@@ -581,6 +594,7 @@ int main(void) {
         cmocka_unit_test(redirects_are_followed_so_far),
         cmocka_unit_test(a_secret_stays_with_the_first_host),
         cmocka_unit_test(addresses_without_sense_are_refused),
+        cmocka_unit_test(a_certificate_must_be_vouched_for),
         cmocka_unit_test(endless_bytes_end),
         cmocka_unit_test(slowness_ends),
         cmocka_unit_test(a_transfer_can_be_cancelled),
