@@ -36,38 +36,38 @@ void engine_defaults(struct engine_params *p) {
                                 .cache = {.ram_bytes = (uint64_t)1 << 30, .n_every = 4096}};
 }
 
-/* Takes jobs from the queue while the scheduler has room; cancelled ones end here. */
-static void admit(struct engine *g) {
-    for (;;) {
-        pthread_mutex_lock(&g->lock);
-        struct job *j = g->head;
-        bool cancelled = j && j->cancel;
-        pthread_mutex_unlock(&g->lock);
-        if (!j) return;
-        struct job *next = j->next; /* j may be gone once it was admitted */
-        if (cancelled) {
-            pthread_mutex_lock(&g->lock);
-            g->head = next = j->next;
-            if (!next) g->tail = NULL;
-            g->n_waiting--;
-            pthread_mutex_unlock(&g->lock);
-            j->finish = FINISH_CANCELLED;
-            j->on_done(j);
-            continue;
-        }
-        pthread_mutex_lock(&g->lock);
+/* The first waiting job, taken out of the queue; NULL: none waits. */
+static struct job *pop(struct engine *g) {
+    pthread_mutex_lock(&g->lock);
+    struct job *j = g->head;
+    if (j) {
         g->head = j->next;
         if (!g->head) g->tail = NULL;
         g->n_waiting--;
-        pthread_mutex_unlock(&g->lock);
-        if (sched_admit(&g->sched, j)) continue;
-        pthread_mutex_lock(&g->lock); /* no room: back to the front */
-        j->next = g->head;
-        g->head = j;
-        if (!g->tail) g->tail = j;
-        g->n_waiting++;
-        pthread_mutex_unlock(&g->lock);
-        return;
+    }
+    pthread_mutex_unlock(&g->lock);
+    return j;
+}
+
+static void push_front(struct engine *g, struct job *j) {
+    pthread_mutex_lock(&g->lock);
+    j->next = g->head;
+    g->head = j;
+    if (!g->tail) g->tail = j;
+    g->n_waiting++;
+    pthread_mutex_unlock(&g->lock);
+}
+
+/* Takes jobs from the queue while the scheduler has room; cancelled ones end here. */
+static void admit(struct engine *g) {
+    for (struct job *j; (j = pop(g));) {
+        if (j->cancel) {
+            j->finish = FINISH_CANCELLED;
+            j->on_done(j);
+        } else if (!sched_admit(&g->sched, j)) {
+            push_front(g, j);
+            return;
+        }
     }
 }
 
