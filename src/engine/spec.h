@@ -7,7 +7,8 @@
  * Whether it pays: the engine keeps the mean time of steps by number of drafted tokens, and each
  * sequence the mean acceptance by depth; a step drafts the n that maximises
  *     (1 + expected accepted(n)) / time(n)
- * where n = 0 is plain decoding. Times that were never measured are tried now and then. */
+ * where n = 0 is plain decoding. Other depths are tried now and then, more and more rarely while drafting
+ * loses. */
 #ifndef CHIMERE_ENGINE_SPEC_H
 #define CHIMERE_ENGINE_SPEC_H
 
@@ -39,7 +40,8 @@ struct spec_seq {     /* of one sequence */
 struct spec {                     /* of the engine */
     double step_ms[STEP_MAX_TOK]; /* mean step time with n drafted tokens, one sequence decoding */
     int32_t n_seen[STEP_MAX_TOK];
-    int32_t n_step;
+    int32_t n_step, n_probe;
+    int32_t probe_gap, next_probe; /* in steps */
 };
 
 int spec_seq_init(struct spec_seq *q, const int32_t *prompt, int32_t n, int32_t n_more);

@@ -173,6 +173,37 @@ static void drafting_stops_where_it_loses(void **state) {
     assert_int_equal(spec_choose(&s, &q, 3, true), 3);
 }
 
+/* Time of n steps where a step with d drafts takes 1 + cost * d and every draft is or is not accepted; how
+ * many tokens that gave in *n_token. */
+static double spend(struct spec *s, struct spec_seq *q, int n, double cost, bool good,
+                    int *n_token) {
+    double time = 0;
+    *n_token = 0;
+    for (int i = 0; i < n; i++) {
+        int32_t d = spec_choose(s, q, 3, false);
+        spec_time(s, d, 1 + cost * d);
+        if (d) spec_learn(q, d, good ? d : 0);
+        time += 1 + cost * d;
+        *n_token += 1 + (good ? d : 0);
+    }
+    return time;
+}
+
+/* Where no draft is ever taken, looking again costs at most 1 %; where it begins to pay, it is found. */
+static void looking_again_costs_little(void **state) {
+    (void)state;
+    struct spec s = {.n_step = 0};
+    struct spec_seq q = {.history = NULL};
+    int n_token;
+    for (int i = 0; i < STEP_MAX_TOK; i++) q.accept[i] = 0.7f;
+    spend(&s, &q, 50, 0.6, false, &n_token);
+    double time = spend(&s, &q, 20000, 0.6, false, &n_token);
+    assert_true(time <= 1.01 * n_token);
+    spend(&s, &q, 40000, 0.1, true, &n_token);
+    time = spend(&s, &q, 1000, 0.1, true, &n_token);
+    assert_true(n_token > 2.5 * time);
+}
+
 static void ngrams_find_the_longest_match(void **state) {
     (void)state;
     static const int32_t text[] = {1, 2, 3, 4, 50, 9, 2, 3, 4, 60, 8, 1, 2, 3, 4};
@@ -191,6 +222,7 @@ int main(void) {
         cmocka_unit_test(texts_do_not_depend_on_company_or_drafts),
         cmocka_unit_test(jobs_end_as_they_should),
         cmocka_unit_test(drafting_stops_where_it_loses),
+        cmocka_unit_test(looking_again_costs_little),
         cmocka_unit_test(ngrams_find_the_longest_match),
     };
     mem_guard_arm(true);
