@@ -146,6 +146,9 @@ static int derive(const json_t *config, struct gguf_writer *w, struct err *e) {
     if (json_is_true(json_object_get(config, "add_bias_linear")))
         return err_set(e, CHIMERE_EUNSUPPORTED,
                        "config.json: add_bias_linear: expected false, got true");
+    if (json_is_true(json_object_get(config, "use_long_context")))
+        return err_set(e, CHIMERE_EUNSUPPORTED,
+                       "config.json: use_long_context: expected false, got true");
     int32_t shared[ARCH_MAX_LAYERS], first[ARCH_MAX_LAYERS];
     uint32_t kv[ARCH_MAX_LAYERS], ff[ARCH_MAX_LAYERS];
     for (int64_t il = 0; il < n_layer; il++) {
