@@ -511,9 +511,11 @@ static bool keep_token(struct job *j, int32_t token, bool is_end,
 }
 static void no_more(struct job *j) { (void)j; }
 
-/* Drafts from the text itself, verified together and in part rejected, change no greedy token. */
+/* Drafts from the text itself, verified together and in part rejected, change no greedy token. Three tokens
+ * far above all others make texts that repeat themselves, but not always in the same way. */
 static void speculation_changes_no_greedy_text(void **state) {
     (void)state;
+    static const struct logit_bias bias[3] = {{5, 100}, {9, 100}, {17, 100}};
     int32_t n_accepted = 0, n_rejected = 0;
     for (int i = 0; i < N_FAMILY; i++) {
         struct golden g;
@@ -541,9 +543,13 @@ static void speculation_changes_no_greedy_text(void **state) {
                             .ud = &texts[k]};
             sampler_defaults(&j.sampling);
             j.sampling.temperature = 0;
+            j.sampling.bias = bias;
+            j.sampling.n_bias = 3;
             if (engine_run(engine, &j, &e)) fail_msg("%s: %s", families[i], e.text);
             assert_int_equal(texts[k].n, N_TEXT);
-            if (k) assert_int_equal(j.stats.n_drafted, 0);
+            if (k ? j.stats.n_drafted : !j.stats.n_accepted)
+                fail_msg("%s: %d drafted, %d accepted", families[i], j.stats.n_drafted,
+                         j.stats.n_accepted);
             n_accepted += j.stats.n_accepted;
             n_rejected += j.stats.n_drafted - j.stats.n_accepted;
         }
