@@ -26,6 +26,7 @@ int chat_rig_load(const struct cfg *c, int32_t n_seq, struct load_params *p, cha
     int rc = model_args_path(c, path, path_size, e);
     p->path = path;
     p->n_thread = (int32_t)cfg_int(c, "threads");
+    p->device = cfg_str(c, "device");
     p->isa = model_args_isa(c);
     p->quiet = cfg_bool(c, "quiet");
     p->plan.n_ctx = cfg_int(c, "ctx");

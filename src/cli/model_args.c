@@ -7,7 +7,7 @@
 #include "base/str.h"
 #include "cli/hub_args.h"
 #include "format/quant.h"
-#include "kernels/cpu/cpu.h"
+#include "kernels/device.h"
 
 int model_args_path(const struct cfg *c, char *out, size_t out_size, struct err *e) {
     const char *path = cfg_str(c, "model");
@@ -42,7 +42,10 @@ uint32_t model_args_type(const struct cfg *c, const char *option) {
 int model_args_open(const struct cfg *c, struct dev **dev, struct model **m, struct err *e) {
     char path[4096];
     int rc = model_args_path(c, path, sizeof path, e);
-    if (!rc) rc = cpu_open(dev, (int)cfg_int(c, "threads"), model_args_isa(c), e);
+    const struct device_params device = {.name = cfg_str(c, "device"),
+                                         .n_thread = (int)cfg_int(c, "threads"),
+                                         .isa = model_args_isa(c)};
+    if (!rc) rc = device_open(dev, &device, e);
     if (rc) return rc;
     rc = model_open(m, path, *dev, cfg_bool(c, "quiet"), e);
     if (rc) (*dev)->ops->close(*dev);

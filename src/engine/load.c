@@ -54,7 +54,8 @@ static int make_plan(struct loaded *l, const struct load_params *p, struct err *
 int load_open(struct loaded *l, const struct load_params *p, struct err *e) {
     *l = (struct loaded){.dev = NULL};
     int rc = make_plan(l, p, e);
-    if (!rc) rc = cpu_open(&l->dev, p->n_thread, p->isa, e);
+    const struct device_params device = {.name = p->device, .n_thread = p->n_thread, .isa = p->isa};
+    if (!rc) rc = device_open(&l->dev, &device, e);
     if (!rc) rc = model_open(&l->model, p->path, l->dev, p->quiet, e);
     if (!rc) rc = vocab_load(&l->tok, l->model->gguf, e);
     if (!rc) rc = open_template(l, e);

@@ -6,14 +6,15 @@
 #define CHIMERE_ENGINE_LOAD_H
 
 #include "engine/plan.h"
-#include "kernels/cpu/cpu.h"
+#include "kernels/device.h"
 #include "text/chat.h"
 
 enum { LOAD_MAX_LORAS = 16 };
 
 struct load_params {
     const char *path;
-    int32_t n_thread; /* 0: one a core */
+    const char *device; /* device.h; NULL: auto; borrowed for the call */
+    int32_t n_thread;   /* 0: one a core */
     enum cpu_isa isa;
     struct plan_params plan;
     bool no_fit; /* takes plan.n_ctx and plan.n_seq as they are, whatever memory there is */

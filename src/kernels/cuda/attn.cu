@@ -1,0 +1,698 @@
+/* attn.cu: queries, keys and values into the cache; attention over pages and inside a batch.
+ *
+ * Few tokens of a sequence: the cache is cut into stretches of positions, a block each; warps take
+ * positions in turn and keep running maxima and sums, and a second kernel joins the stretches. Roofline: the
+ * bytes of keys and values, read once per group of query heads. The length of a stretch follows from the
+ * token's own position alone, so its bits do not depend on its neighbours.
+ * Many tokens: blocks of 64 queries against pages of 64 keys on the tensor cores. */
+#include <utility>
+
+#include "kernels/cuda/cuda_impl.cuh"
+
+extern "C" {
+#include "format/quant.h"
+}
+
+enum {
+    SPLIT_THREADS = 128,
+    MAX_SPLIT = 64,
+    MIN_STRETCH = 256,
+    MAX_GROUP = 8, /* query heads of one kv head that a block serves */
+    FLASH_THREADS = 128,
+    FLASH_Q = 64,
+    FEW_ROWS = 64, /* rows whose stretches have room at once */
+};
+
+/* ---- elements of the cache ---- */
+
+struct cache { /* one of keys or values */
+    const uint8_t *data;
+    size_t page_bytes, row_bytes;
+    uint32_t type;
+    int32_t d;
+};
+
+static cache cache_of(const void *data, uint32_t type, int32_t d, size_t page_bytes) {
+    uint64_t row = 0;
+    quant_row_bytes(type, (uint64_t)d, &row);
+    return cache{(const uint8_t *)data, page_bytes, row, type, d};
+}
+
+__device__ __forceinline__ const uint8_t *cache_row(const cache &c, const int32_t *pages,
+                                                    int64_t pos, int32_t head) {
+    return c.data + (size_t)pages[pos / KV_PAGE] * c.page_bytes +
+           ((size_t)head * KV_PAGE + (size_t)(pos % KV_PAGE)) * c.row_bytes;
+}
+
+__device__ __forceinline__ float cache_at(const cache &c, const uint8_t *row, int i) {
+    if (c.type == QUANT_F16) return to_float(((const uint16_t *)row)[i]);
+    if (c.type == QUANT_F32) return ((const float *)row)[i];
+    if (c.type == QUANT_Q8_0) {
+        const uint8_t *b = row + i / 32 * 34;
+        return to_float(*(const uint16_t *)b) * (float)(int8_t)b[2 + i % 32];
+    }
+    const uint8_t *b = row + i / 32 * 18;
+    int q = b[2 + i % 16] >> (i % 32 / 16 * 4) & 15;
+    return to_float(*(const uint16_t *)b) * (float)(q - 8);
+}
+
+/* ---- storing ---- */
+
+struct store_job {
+    const float *src, *norm;
+    int64_t tok_stride, head_stride;
+    float eps;
+    int32_t n_rot, mode; /* mode ROPE_NONE: values */
+    const float *inv_freq;
+    float magnitude;
+    int32_t rotate, n_head;
+    float *out; /* queries: [n_tok, n_head, d]; else NULL */
+    cache to;
+};
+
+__device__ __forceinline__ void hadamard_heads(float *x, int d) {
+    int n = d & -d;
+    for (int h = 1; h < n; h *= 2) {
+        __syncthreads();
+        for (int i = (int)threadIdx.x; i < d / 2; i += (int)blockDim.x) {
+            int at = i / h * 2 * h + i % h;
+            float a = x[at], b = x[at + h];
+            x[at] = a + b;
+            x[at + h] = a - b;
+        }
+    }
+    __syncthreads();
+    float f = 1.0f / sqrtf((float)n);
+    for (int i = (int)threadIdx.x; i < d; i += (int)blockDim.x) x[i] *= f;
+    __syncthreads();
+}
+
+/* A block writes block b of 32 by warp: all lanes hold one value each. */
+__device__ __forceinline__ void store_32(uint32_t type, uint8_t *row, int b, float v) {
+    int lane = (int)threadIdx.x % 32;
+    float a = fabsf(v), most = lanes_max(a, 32);
+    bool bad = __ballot_sync(0xffffffffu, !(a <= 3.402823466e38f)) != 0;
+    if (type == QUANT_Q8_0) {
+        uint8_t *dst = row + b * 34;
+        /* codes for the scale as it is kept, in half precision, which must reach the largest value */
+        __half half = __float2half(bad ? __int_as_float(0x7fc00000) : most / 127.0f);
+        uint16_t bits;
+        memcpy(&bits, &half, 2);
+        if (!bad && to_float(bits) * 127.5f < most && bits < 0x7bff) bits++;
+        float inv = bits ? 1.0f / to_float(bits) : 0.0f;
+        if (lane == 0) memcpy(dst, &bits, 2);
+        float q = fminf(fmaxf(rintf(v * inv), -127.0f), 127.0f);
+        dst[2 + lane] = (uint8_t)(int8_t)(bad ? 1.0f : q);
+        return;
+    }
+    /* q4_0: the value of largest magnitude becomes -8; codes round to nearest */
+    uint32_t who = __ballot_sync(0xffffffffu, a == most);
+    int first = 0;
+    while (first < 31 && !(who >> first & 1)) first++;
+    float extreme = __shfl_sync(0xffffffffu, v, first);
+    float d = extreme / -8.0f, inv = d != 0.0f ? 1.0f / d : 0.0f;
+    int q = bad ? 8 : (int)(v * inv + 8.5f);
+    q = q < 0 ? 0 : q > 15 ? 15 : q;
+    int high = __shfl_xor_sync(0xffffffffu, q, 16);
+    uint8_t *dst = row + b * 18;
+    __half half = __float2half(bad ? __int_as_float(0x7fc00000) : d);
+    if (lane == 0) memcpy(dst, &half, 2);
+    if (lane < 16) dst[2 + lane] = (uint8_t)(q | high << 4);
+}
+
+__global__ void store_kernel(dspans b, store_job jq, store_job jk, store_job jv, int32_t n_q,
+                             int32_t n_kv) {
+    DYNAMIC_SHARED(float, x);
+    __shared__ float room[32];
+    launch_next();
+    wait_previous();
+    int32_t h = (int32_t)blockIdx.y, t = (int32_t)blockIdx.x;
+    const store_job &j = h < n_q ? jq : h < n_q + n_kv ? jk : jv;
+    h = h < n_q ? h : (h - n_q) % n_kv;
+    int d = j.to.d;
+    dspan s = b.spans[b.of_row[t]];
+    int64_t pos = s.pos + (t - s.row);
+    const float *src = j.src + t * j.tok_stride + h * j.head_stride;
+    float sum = 0;
+    for (int i = (int)threadIdx.x; i < d; i += (int)blockDim.x) {
+        x[i] = src[i];
+        sum += x[i] * x[i];
+    }
+    __syncthreads();
+    if (j.norm) {
+        float f = 1.0f / sqrtf(block_sum(sum, room) / (float)d + j.eps);
+        for (int i = (int)threadIdx.x; i < d; i += (int)blockDim.x) x[i] *= f * j.norm[i];
+        __syncthreads();
+    }
+    if (j.mode != ROPE_NONE) {
+        int half = j.n_rot / 2;
+        for (int i = (int)threadIdx.x; i < half; i += (int)blockDim.x) {
+            float angle = (float)pos * j.inv_freq[i], sn, cs;
+            sn = sinf(angle) * j.magnitude;
+            cs = cosf(angle) * j.magnitude;
+            int a = j.mode == ROPE_NORM ? 2 * i : i, c = j.mode == ROPE_NORM ? a + 1 : a + half;
+            float x0 = x[a], x1 = x[c];
+            x[a] = x0 * cs - x1 * sn;
+            x[c] = x0 * sn + x1 * cs;
+        }
+        __syncthreads();
+    }
+    if (j.rotate) hadamard_heads(x, d);
+    if (j.out) {
+        for (int i = (int)threadIdx.x; i < d; i += (int)blockDim.x)
+            j.out[((int64_t)t * j.n_head + h) * d + i] = x[i];
+        return;
+    }
+    uint8_t *row = (uint8_t *)cache_row(j.to, b.pages + s.page_at, pos, h);
+    if (j.to.type == QUANT_F32 || j.to.type == QUANT_F16) {
+        for (int i = (int)threadIdx.x; i < d; i += (int)blockDim.x) {
+            if (j.to.type == QUANT_F32) ((float *)row)[i] = x[i];
+            else {
+                __half half = __float2half(x[i]);
+                memcpy(row + 2 * i, &half, 2);
+            }
+        }
+        return;
+    }
+    for (int u = (int)threadIdx.x / 32; u < d / 32; u += (int)blockDim.x / 32)
+        store_32(j.to.type, row, u, x[u * 32 + (int)threadIdx.x % 32]);
+}
+
+void cuda_qkv_store(struct dev *d, const struct qkv_store_args *a) {
+    struct cuda *c = (struct cuda *)d;
+    dspans b;
+    if (!cuda_begin(c) || !cuda_spans(c, a->spans, a->n_span, &b)) return;
+    const struct kv_view *kv = &a->kv;
+    store_job q = {a->q,
+                   a->q_norm,
+                   a->q_tok_stride,
+                   a->q_head_stride,
+                   a->eps,
+                   a->rope.n_rot,
+                   (int32_t)a->rope.mode,
+                   a->rope.inv_freq,
+                   a->rope.magnitude,
+                   kv->rotate,
+                   a->n_head,
+                   a->q_out,
+                   {}};
+    q.to.d = kv->d_k;
+    store_job k = q, v = {};
+    k.src = a->k;
+    k.norm = a->k_norm;
+    k.tok_stride = a->k_tok_stride;
+    k.head_stride = kv->d_k;
+    k.out = NULL;
+    k.to = cache_of(kv->k, kv->k_type, kv->d_k, kv->k_page_bytes);
+    v.src = a->v;
+    v.tok_stride = a->v_tok_stride;
+    v.head_stride = kv->d_v;
+    v.mode = ROPE_NONE;
+    v.rotate = kv->rotate;
+    v.to = cache_of(kv->v, kv->v_type, kv->d_v, kv->v_page_bytes);
+    int widest = kv->d_k > kv->d_v ? kv->d_k : kv->d_v;
+    int32_t n_kv = a->k ? kv->n_kv_head : 0;
+    launch(c, store_kernel, dim3((unsigned)a->n_tok, (unsigned)(a->n_head + 2 * n_kv)), dim3(128),
+           (size_t)widest * 4, b, q, k, v, a->n_head, n_kv);
+}
+
+/* ---- few tokens ---- */
+
+struct attn_job {
+    cache k, v;
+    const float *q, *sinks, *gate;
+    int64_t gate_tok_stride, gate_head_stride;
+    int32_t n_head, n_kv_head, window, n_keep, rotate;
+    float scale, softcap;
+    const int32_t *rows; /* [n_row] that split_kernel takes */
+    float *part;         /* [n_row, n_head, MAX_SPLIT, d_v + 2]: sum, maximum, weighted values */
+    float *out;
+};
+
+/* Positions of a stretch for a token at position own. */
+__device__ __forceinline__ int64_t stretch_of(int64_t own) {
+    int64_t n = MIN_STRETCH;
+    while (n * MAX_SPLIT <= own) n *= 2;
+    return n;
+}
+
+__device__ __forceinline__ bool is_seen(const attn_job &j, int64_t pos, int64_t own) {
+    return j.window <= 0 || pos > own - j.window || pos < j.n_keep;
+}
+
+/* Lane l holds elements l * E .. of a row. */
+template <int E>
+__device__ __forceinline__ void load_lane(const cache &c, const uint8_t *row, float *x) {
+    int at = (int)threadIdx.x % 32 * E;
+#pragma unroll
+    for (int i = 0; i < E; i++) x[i] = at + i < c.d ? cache_at(c, row, at + i) : 0.0f;
+}
+
+template <int G, int E>
+__global__ void __launch_bounds__(SPLIT_THREADS) split_kernel(dspans b, attn_job j) {
+    DYNAMIC_SHARED(float, room); /* per warp: G * (2 + d_v) */
+    launch_next();
+    wait_previous();
+    int32_t t = j.rows[blockIdx.z], lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32;
+    dspan s = b.spans[b.of_row[t]];
+    int64_t own = s.pos + (t - s.row), n = stretch_of(own);
+    int64_t first = (int64_t)blockIdx.y * n, last = first + n - 1 < own ? first + n - 1 : own;
+    if (first > own) return;
+    int32_t group = j.n_head / j.n_kv_head, per = (group + G - 1) / G;
+    int32_t kv = (int32_t)blockIdx.x / per, head0 = kv * group + (int32_t)blockIdx.x % per * G;
+    int32_t head_end = kv * group + group;
+    const int32_t *pages = b.pages + s.page_at;
+    float q[G][E], acc[G][E], most[G], sum[G];
+#pragma unroll
+    for (int g = 0; g < G; g++) {
+        most[g] = -INFINITY;
+        sum[g] = 0.0f;
+        const float *src = j.q + ((int64_t)t * j.n_head + head0 + g) * j.k.d;
+#pragma unroll
+        for (int i = 0; i < E; i++) {
+            int at = lane * E + i;
+            q[g][i] = head0 + g < head_end && at < j.k.d ? src[at] * j.scale : 0.0f;
+            acc[g][i] = 0.0f;
+        }
+    }
+    for (int64_t pos = first + warp; pos <= last; pos += SPLIT_THREADS / 32) {
+        if (!is_seen(j, pos, own)) continue;
+        float k[E], v[E];
+        load_lane<E>(j.k, cache_row(j.k, pages, pos, kv), k);
+        load_lane<E>(j.v, cache_row(j.v, pages, pos, kv), v);
+#pragma unroll
+        for (int g = 0; g < G; g++) {
+            float dot = 0;
+#pragma unroll
+            for (int i = 0; i < E; i++) dot += q[g][i] * k[i];
+            dot = lanes_sum(dot, 32);
+            if (j.softcap != 0.0f) dot = j.softcap * tanhf(dot / j.softcap);
+            float m = fmaxf(most[g], dot);
+            if (!(dot == dot)) m = dot; /* a NaN stays */
+            float keep = most[g] == m ? 1.0f : expf(most[g] - m), w = expf(dot - m);
+            most[g] = m;
+            sum[g] = sum[g] * keep + w;
+#pragma unroll
+            for (int i = 0; i < E; i++) acc[g][i] = acc[g][i] * keep + w * v[i];
+        }
+    }
+    /* warps join in shared memory, in order */
+    int d_v = j.v.d, row = d_v + 2;
+#pragma unroll
+    for (int g = 0; g < G; g++) {
+        float *mine = room + ((int64_t)warp * G + g) * row;
+        if (lane == 0) mine[0] = sum[g], mine[1] = most[g];
+#pragma unroll
+        for (int i = 0; i < E; i++)
+            if (lane * E + i < d_v) mine[2 + lane * E + i] = acc[g][i];
+    }
+    __syncthreads();
+    for (int i = (int)threadIdx.x; i < G * row; i += SPLIT_THREADS) {
+        int g = i / row, e = i % row;
+        if (head0 + g >= head_end) continue;
+        float m = -INFINITY, total = 0;
+        for (int w = 0; w < SPLIT_THREADS / 32; w++) {
+            float mw = room[((int64_t)w * G + g) * row + 1];
+            m = mw == mw ? fmaxf(m, mw) : mw;
+            if (!(mw == mw)) break;
+        }
+        for (int w = 0; w < SPLIT_THREADS / 32; w++) {
+            const float *from = room + ((int64_t)w * G + g) * row;
+            float f = from[1] == -INFINITY ? 0.0f : expf(from[1] - m);
+            total += e == 1 ? 0.0f : from[e] * f;
+        }
+        j.part[(((int64_t)blockIdx.z * j.n_head + head0 + g) * MAX_SPLIT + blockIdx.y) * row + e] =
+            e == 1 ? m : total;
+    }
+}
+
+/* One block a head of a token: stretches, the sink, the rotation back, the gate. */
+__global__ void join_kernel(dspans b, attn_job j) {
+    DYNAMIC_SHARED(float, x);
+    launch_next();
+    wait_previous();
+    int32_t h = (int32_t)blockIdx.x, t = j.rows[blockIdx.y];
+    dspan s = b.spans[b.of_row[t]];
+    int64_t own = s.pos + (t - s.row);
+    int n = (int)(own / stretch_of(own)) + 1, d_v = j.v.d, row = d_v + 2;
+    const float *part = j.part + ((int64_t)blockIdx.y * j.n_head + h) * MAX_SPLIT * row;
+    float m = j.sinks ? j.sinks[h] : -INFINITY, sum = 0;
+    bool bad = false;
+    for (int i = 0; i < n; i++) {
+        bad |= !(part[(int64_t)i * row + 1] == part[(int64_t)i * row + 1]);
+        m = fmaxf(m, part[(int64_t)i * row + 1]);
+    }
+    if (bad) m = __int_as_float(0x7fc00000);
+    if (j.sinks) sum += expf(j.sinks[h] - m);
+    for (int i = 0; i < n; i++)
+        sum += part[(int64_t)i * row] * expf(part[(int64_t)i * row + 1] - m);
+    for (int e = (int)threadIdx.x; e < d_v; e += (int)blockDim.x) {
+        float y = 0;
+        for (int i = 0; i < n; i++)
+            y += part[(int64_t)i * row + 2 + e] * expf(part[(int64_t)i * row + 1] - m);
+        x[e] = y / sum;
+    }
+    __syncthreads();
+    if (j.rotate) hadamard_heads(x, d_v);
+    for (int e = (int)threadIdx.x; e < d_v; e += (int)blockDim.x) {
+        float y = x[e];
+        if (j.gate)
+            y *= 1.0f / (1.0f + expf(-j.gate[t * j.gate_tok_stride + h * j.gate_head_stride + e]));
+        j.out[((int64_t)t * j.n_head + h) * d_v + e] = y;
+    }
+}
+
+template <int G, int E>
+static void split_launch(struct cuda *c, const dspans &b, const attn_job &j, int n_split,
+                         int n_row) {
+    int group = j.n_head / j.n_kv_head;
+    dim3 grid((unsigned)(j.n_kv_head * ((group + G - 1) / G)), (unsigned)n_split, (unsigned)n_row);
+    launch(c, split_kernel<G, E>, grid, dim3(SPLIT_THREADS),
+           (size_t)(SPLIT_THREADS / 32) * G * (size_t)(j.v.d + 2) * 4, b, j);
+}
+
+template <int E>
+static void split_group(struct cuda *c, const dspans &b, const attn_job &j, int n_split,
+                        int n_row) {
+    int group = j.n_head / j.n_kv_head;
+    if (group == 1) split_launch<1, E>(c, b, j, n_split, n_row);
+    else if (group <= 4) split_launch<4, E>(c, b, j, n_split, n_row);
+    else split_launch<MAX_GROUP, E>(c, b, j, n_split, n_row);
+}
+
+/* ---- many tokens ---- */
+
+struct flash_tile {
+    int32_t span, first; /* first query of the tile within the span */
+};
+
+template <int D> static size_t flash_shared(void) { return 3 * 64 * (size_t)(D + 8) * 2; }
+
+/* 64 rows of the cache as halves, zeros beyond n. */
+template <int D>
+__device__ __forceinline__ void page_to_shared(const cache &c, const int32_t *pages, int64_t pos,
+                                               int64_t n, int32_t head, uint16_t *dst) {
+    for (int i = (int)threadIdx.x; i < 64 * (D / 2); i += FLASH_THREADS) {
+        int r = i / (D / 2), e = i % (D / 2) * 2;
+        float a = 0, b = 0;
+        if (r < n) {
+            const uint8_t *row = cache_row(c, pages, pos + r, head);
+            if (e < c.d) a = cache_at(c, row, e);
+            if (e + 1 < c.d) b = cache_at(c, row, e + 1);
+        }
+        *(uint32_t *)(dst + r * (D + 8) + e) = two_halves(a, b);
+    }
+}
+
+template <int D>
+__global__ void __launch_bounds__(FLASH_THREADS)
+    flash_kernel(dspans b, attn_job j, const flash_tile *tiles) {
+    DYNAMIC_SHARED(uint16_t, shared);
+    constexpr int S = D + 8;
+    uint16_t *sq = shared, *sk = shared + 64 * S, *sv = shared + 128 * S;
+    launch_next();
+    wait_previous();
+    flash_tile tile = tiles[blockIdx.x];
+    dspan s = b.spans[tile.span];
+    int32_t h = (int32_t)blockIdx.y, kv = h / (j.n_head / j.n_kv_head);
+    int tid = (int)threadIdx.x, lane = tid % 32, warp = tid / 32, gr = lane / 4, tc = lane % 4;
+    const int32_t *pages = b.pages + s.page_at;
+    for (int i = tid; i < FLASH_Q * (D / 2); i += FLASH_THREADS) {
+        int r = i / (D / 2), e = i % (D / 2) * 2;
+        int32_t at = tile.first + r;
+        float x = 0, y = 0;
+        if (at < s.n_tok) {
+            const float *q = j.q + ((int64_t)(s.row + at) * j.n_head + h) * j.k.d;
+            if (e < j.k.d) x = q[e] * j.scale;
+            if (e + 1 < j.k.d) y = q[e + 1] * j.scale;
+        }
+        *(uint32_t *)(sq + r * S + e) = two_halves(x, y);
+    }
+    int64_t own[2];
+    own[0] = s.pos + tile.first + warp * 16 + gr;
+    own[1] = own[0] + 8;
+    int64_t end = s.pos + (tile.first + FLASH_Q < s.n_tok ? tile.first + FLASH_Q : s.n_tok);
+    int64_t begin = 0;
+    if (j.window > 0 && j.n_keep <= 0 && s.pos + tile.first - j.window + 1 > 0)
+        begin = (s.pos + tile.first - j.window + 1) / KV_PAGE * KV_PAGE;
+    float acc[D / 8][4], most[2] = {-INFINITY, -INFINITY}, sum[2] = {0, 0};
+#pragma unroll
+    for (int n = 0; n < D / 8; n++)
+#pragma unroll
+        for (int i = 0; i < 4; i++) acc[n][i] = 0.0f;
+    for (int64_t pos = begin; pos < end; pos += KV_PAGE) {
+        __syncthreads();
+        int64_t n = end - pos < KV_PAGE ? end - pos : KV_PAGE;
+        page_to_shared<D>(j.k, pages, pos, n, kv, sk);
+        page_to_shared<D>(j.v, pages, pos, n, kv, sv);
+        __syncthreads();
+        float dot[8][4];
+#pragma unroll
+        for (int n8 = 0; n8 < 8; n8++)
+#pragma unroll
+            for (int i = 0; i < 4; i++) dot[n8][i] = 0.0f;
+#pragma unroll
+        for (int kk = 0; kk < D; kk += 16) {
+            const uint16_t *p = sq + (warp * 16 + gr) * S + kk + 2 * tc;
+            uint32_t a[4] = {*(const uint32_t *)p, *(const uint32_t *)(p + 8 * S),
+                             *(const uint32_t *)(p + 8), *(const uint32_t *)(p + 8 * S + 8)};
+#pragma unroll
+            for (int n8 = 0; n8 < 8; n8++) {
+                const uint16_t *r = sk + (n8 * 8 + gr) * S + kk + 2 * tc;
+                uint32_t f[2] = {*(const uint32_t *)r, *(const uint32_t *)(r + 8)};
+                mma_16816(dot[n8], a, f);
+            }
+        }
+        float m[2] = {most[0], most[1]};
+#pragma unroll
+        for (int n8 = 0; n8 < 8; n8++)
+#pragma unroll
+            for (int i = 0; i < 4; i++) {
+                int64_t p = pos + n8 * 8 + 2 * tc + i % 2;
+                float v = dot[n8][i];
+                if (j.softcap != 0.0f) v = j.softcap * tanhf(v / j.softcap);
+                if (p > own[i / 2] || !is_seen(j, p, own[i / 2])) v = -INFINITY;
+                dot[n8][i] = v;
+                m[i / 2] = fmaxf(m[i / 2], v);
+            }
+#pragma unroll
+        for (int r = 0; r < 2; r++) {
+            m[r] = lanes_max(m[r], 4);
+            float keep = m[r] == most[r] ? 1.0f : expf(most[r] - m[r]);
+            most[r] = m[r];
+            sum[r] *= keep;
+#pragma unroll
+            for (int n = 0; n < D / 8; n++) acc[n][2 * r] *= keep, acc[n][2 * r + 1] *= keep;
+        }
+        uint32_t w[8][2];
+#pragma unroll
+        for (int n8 = 0; n8 < 8; n8++) {
+#pragma unroll
+            for (int i = 0; i < 4; i++) {
+                float v = most[i / 2] == -INFINITY ? 0.0f : expf(dot[n8][i] - most[i / 2]);
+                dot[n8][i] = v;
+                sum[i / 2] += v;
+            }
+            w[n8][0] = two_halves(dot[n8][0], dot[n8][1]);
+            w[n8][1] = two_halves(dot[n8][2], dot[n8][3]);
+        }
+#pragma unroll
+        for (int kk = 0; kk < 4; kk++) {
+            uint32_t a[4] = {w[2 * kk][0], w[2 * kk][1], w[2 * kk + 1][0], w[2 * kk + 1][1]};
+#pragma unroll
+            for (int n = 0; n < D / 8; n++) {
+                const uint16_t *r = sv + (kk * 16 + 2 * tc) * S + n * 8 + gr;
+                uint32_t f[2] = {(uint32_t)r[0] | (uint32_t)r[S] << 16,
+                                 (uint32_t)r[8 * S] | (uint32_t)r[9 * S] << 16};
+                mma_16816(acc[n], a, f);
+            }
+        }
+    }
+#pragma unroll
+    for (int r = 0; r < 2; r++) {
+        sum[r] = lanes_sum(sum[r], 4);
+        int32_t at = tile.first + warp * 16 + gr + 8 * r;
+        if (at >= s.n_tok) continue;
+        int64_t t = s.row + at;
+        float f = 1.0f / sum[r];
+        if (j.sinks) {
+            float m = fmaxf(most[r], j.sinks[h]), scale = expf(most[r] - m);
+            f = scale / (sum[r] * scale + expf(j.sinks[h] - m));
+        }
+        float *out = j.out + (t * j.n_head + h) * j.v.d;
+        const float *gate = j.gate ? j.gate + t * j.gate_tok_stride + h * j.gate_head_stride : NULL;
+#pragma unroll
+        for (int n = 0; n < D / 8; n++)
+#pragma unroll
+            for (int i = 0; i < 2; i++) {
+                int e = n * 8 + 2 * tc + i;
+                if (e >= j.v.d) continue;
+                float y = acc[n][2 * r + i] * f;
+                if (gate && !j.rotate) y *= 1.0f / (1.0f + expf(-gate[e]));
+                out[e] = y;
+            }
+    }
+}
+
+/* Rotates rows back in place and gates them, for spans that flash_kernel took. */
+__global__ void unrotate_kernel(dspans b, attn_job j) {
+    DYNAMIC_SHARED(float, x);
+    launch_next();
+    wait_previous();
+    int32_t h = (int32_t)blockIdx.x, t = (int32_t)blockIdx.y;
+    if (b.spans[b.of_row[t]].n_tok <= STEP_MAX_TOK) return;
+    int d = j.v.d;
+    float *out = j.out + ((int64_t)t * j.n_head + h) * d;
+    for (int i = (int)threadIdx.x; i < d; i += (int)blockDim.x) x[i] = out[i];
+    __syncthreads();
+    hadamard_heads(x, d);
+    for (int i = (int)threadIdx.x; i < d; i += (int)blockDim.x) {
+        float y = x[i];
+        if (j.gate)
+            y *= 1.0f / (1.0f + expf(-j.gate[t * j.gate_tok_stride + h * j.gate_head_stride + i]));
+        out[i] = y;
+    }
+}
+
+static void flash(struct cuda *c, const struct attn_args *a, const dspans &b, const attn_job &j) {
+    int32_t n_tile = 0;
+    for (int32_t i = 0; i < a->n_span; i++)
+        if (a->spans[i].n_tok > STEP_MAX_TOK) n_tile += (a->spans[i].n_tok + FLASH_Q - 1) / FLASH_Q;
+    flash_tile *host = (flash_tile *)cuda_stage_room(c, (size_t)n_tile * sizeof *host);
+    if (!host) return;
+    int32_t k = 0;
+    for (int32_t i = 0; i < a->n_span; i++)
+        for (int32_t t = 0; a->spans[i].n_tok > STEP_MAX_TOK && t < a->spans[i].n_tok; t += FLASH_Q)
+            host[k++] = flash_tile{i, t};
+    const flash_tile *tiles = (const flash_tile *)cuda_staged(c, host);
+    int d = j.k.d > j.v.d ? j.k.d : j.v.d;
+    dim3 grid((unsigned)n_tile, (unsigned)a->n_head);
+    if (d <= 64)
+        launch(c, flash_kernel<64>, grid, dim3(FLASH_THREADS), flash_shared<64>(), b, j, tiles);
+    else if (d <= 128)
+        launch(c, flash_kernel<128>, grid, dim3(FLASH_THREADS), flash_shared<128>(), b, j, tiles);
+    else launch(c, flash_kernel<256>, grid, dim3(FLASH_THREADS), flash_shared<256>(), b, j, tiles);
+    if (j.rotate)
+        launch(c, unrotate_kernel, dim3((unsigned)a->n_head, (unsigned)a->n_tok), dim3(128),
+               (size_t)j.v.d * 4, b, j);
+}
+
+size_t cuda_attn_scratch(const struct dev_need *n) {
+    size_t n_row = (size_t)(n->n_tok < FEW_ROWS ? n->n_tok : FEW_ROWS);
+    return n_row * (size_t)n->n_head * MAX_SPLIT * (size_t)(n->d_head + 2) * 4 + 1024;
+}
+
+/* Rows of short spans (when exact, of all) through stretches, FEW_ROWS at a time. */
+static void stretches(struct cuda *c, const struct attn_args *a, const dspans &b, attn_job j) {
+    int32_t n_row = 0;
+    int64_t longest = 1;
+    for (int32_t i = 0; i < a->n_span; i++) {
+        const struct span *s = &a->spans[i];
+        if (s->n_tok > STEP_MAX_TOK && !c->params.precise) continue;
+        n_row += s->n_tok;
+        longest = s->pos + s->n_tok > longest ? s->pos + s->n_tok : longest;
+    }
+    if (!n_row) return;
+    int32_t *rows = (int32_t *)cuda_stage_room(c, (size_t)n_row * sizeof *rows), k = 0;
+    if (!rows) return;
+    for (int32_t i = 0; i < a->n_span; i++)
+        for (int32_t t = 0; t < a->spans[i].n_tok; t++)
+            if (a->spans[i].n_tok <= STEP_MAX_TOK || c->params.precise)
+                rows[k++] = a->spans[i].row + t;
+    const int32_t *staged = (const int32_t *)cuda_staged(c, rows);
+    int n_few = n_row < FEW_ROWS ? n_row : FEW_ROWS;
+    j.part = (float *)cuda_take(c, (size_t)n_few * (size_t)a->n_head * MAX_SPLIT *
+                                       (size_t)(j.v.d + 2) * 4);
+    if (!j.part) return;
+    int n_split = 1; /* as many as the longest may need, in powers of two so that graphs repeat */
+    while (n_split < MAX_SPLIT && (int64_t)n_split * MIN_STRETCH < longest) n_split *= 2;
+    int d_most = j.k.d > j.v.d ? j.k.d : j.v.d;
+    for (int32_t at = 0; at < n_row; at += FEW_ROWS) {
+        int n = n_row - at < FEW_ROWS ? n_row - at : FEW_ROWS;
+        j.rows = staged + at;
+        if (d_most <= 64) split_group<2>(c, b, j, n_split, n);
+        else if (d_most <= 128) split_group<4>(c, b, j, n_split, n);
+        else split_group<8>(c, b, j, n_split, n);
+        launch(c, join_kernel, dim3((unsigned)a->n_head, (unsigned)n), dim3(128), (size_t)j.v.d * 4,
+               b, j);
+    }
+}
+
+void cuda_attn(struct dev *d, const struct attn_args *a) {
+    struct cuda *c = (struct cuda *)d;
+    dspans b;
+    if (!cuda_begin(c) || !cuda_spans(c, a->spans, a->n_span, &b)) return;
+    const struct kv_view *kv = &a->kv;
+    attn_job j = {};
+    j.k = cache_of(kv->k, kv->k_type, kv->d_k, kv->k_page_bytes);
+    j.v = cache_of(kv->v, kv->v_type, kv->d_v, kv->v_page_bytes);
+    j.q = a->q, j.sinks = a->sinks, j.gate = a->gate;
+    j.gate_tok_stride = a->gate_tok_stride, j.gate_head_stride = a->gate_head_stride;
+    j.n_head = a->n_head, j.n_kv_head = kv->n_kv_head;
+    j.window = a->window, j.n_keep = a->n_keep, j.rotate = kv->rotate;
+    j.scale = a->scale, j.softcap = a->softcap;
+    j.out = a->out;
+    int d_most = j.k.d > j.v.d ? j.k.d : j.v.d;
+    if (d_most > 256) {
+        cuda_fail_with(c, CHIMERE_EUNSUPPORTED, "attention heads wider than 256");
+        return;
+    }
+    bool many = false;
+    for (int32_t i = 0; i < a->n_span; i++) many |= a->spans[i].n_tok > STEP_MAX_TOK;
+    if (many && !c->params.precise) flash(c, a, b, j);
+    stretches(c, a, b, j);
+}
+
+/* ---- encoders ---- */
+
+__global__ void full_kernel(dspans b, const float *q, const float *k, const float *v,
+                            int32_t n_head, int32_t d, float scale, float *out) {
+    DYNAMIC_SHARED(float, score); /* of every token of the span */
+    __shared__ float room[32];
+    launch_next();
+    wait_previous();
+    int32_t h = (int32_t)blockIdx.x, t = (int32_t)blockIdx.y;
+    int lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32, n_warp = (int)blockDim.x / 32;
+    dspan s = b.spans[b.of_row[t]];
+    int64_t row = (int64_t)n_head * d, at = (int64_t)h * d;
+    const float *own = q + t * row + at;
+    float most = -INFINITY;
+    for (int i = warp; i < s.n_tok; i += n_warp) {
+        const float *key = k + (int64_t)(s.row + i) * row + at;
+        float dot = 0;
+        for (int e = lane; e < d; e += 32) dot += own[e] * key[e];
+        dot = lanes_sum(dot, 32) * scale;
+        if (lane == 0) score[i] = dot;
+        most = fmaxf(most, dot);
+    }
+    if (lane == 0) room[warp] = most;
+    __syncthreads();
+    for (int i = 0; i < n_warp; i++) most = fmaxf(most, room[i]);
+    __syncthreads();
+    float sum = 0;
+    for (int i = (int)threadIdx.x; i < s.n_tok; i += (int)blockDim.x) {
+        score[i] = expf(score[i] - most);
+        sum += score[i];
+    }
+    sum = block_sum(sum, room);
+    for (int e = (int)threadIdx.x; e < d; e += (int)blockDim.x) {
+        float y = 0;
+        for (int i = 0; i < s.n_tok; i++) y += score[i] * v[(int64_t)(s.row + i) * row + at + e];
+        out[t * row + at + e] = y / sum;
+    }
+}
+
+void cuda_attn_full(struct dev *d, const struct attn_full_args *a) {
+    struct cuda *c = (struct cuda *)d;
+    dspans b;
+    if (!cuda_begin(c) || !cuda_spans(c, a->spans, a->n_span, &b)) return;
+    int32_t most = 1;
+    for (int32_t i = 0; i < a->n_span; i++)
+        most = a->spans[i].n_tok > most ? a->spans[i].n_tok : most;
+    if ((size_t)most * 4 > 96 << 10) {
+        cuda_fail_with(c, CHIMERE_ELIMIT, "encoder input of more than 24,576 tokens");
+        return;
+    }
+    launch(c, full_kernel, dim3((unsigned)a->n_head, (unsigned)a->n_tok), dim3(128),
+           (size_t)most * 4, b, a->q, a->k, a->v, a->n_head, a->d_head, a->scale, a->out);
+}

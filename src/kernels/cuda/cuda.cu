@@ -1,0 +1,485 @@
+/* cuda.cu: the device itself: memory, the list of launches, graphs, staging, the table. */
+#include <stdint.h>
+#include <utility>
+
+#include "kernels/cuda/cuda_impl.cuh"
+
+extern "C" {
+#include "base/hash.h"
+#include "base/mem.h"
+#include "format/quant.h"
+#include "format/quant_codebook.h"
+}
+
+/* ---- failures ---- */
+
+void cuda_fail_with(struct cuda *c, int code, const char *what) {
+    if (!c->err.code) err_set(&c->err, code, "gpu: %s", what);
+}
+
+void cuda_fail(struct cuda *c, cudaError_t rc, const char *what) {
+    if (rc == cudaSuccess || c->err.code) return;
+    err_set(&c->err, rc == cudaErrorMemoryAllocation ? CHIMERE_ENOMEM : CHIMERE_EDEVICE,
+            "gpu: %s: %s", what, cudaGetErrorString(rc));
+    cudaGetLastError(); /* what is not sticky for the driver is cleared */
+}
+
+/* ---- memory ---- */
+
+static void *dev_alloc(struct dev *d, size_t n) {
+    struct cuda *c = (struct cuda *)d;
+    void *p = NULL;
+    if (!n) n = 256;
+    if (c->err.code) return NULL;
+    if (c->params.vram_bytes && c->used_bytes + n > c->params.vram_bytes) return NULL;
+    cudaError_t rc = cudaMalloc(&p, n);
+    if (rc != cudaSuccess) {
+        cudaGetLastError();
+        return NULL;
+    }
+    c->used_bytes += n;
+    cuda_send(c);
+    cuda_fail(c, cudaMemsetAsync(p, 0, n, c->stream), "clearing memory");
+    return p;
+}
+
+static void dev_free(struct dev *d, void *p) {
+    struct cuda *c = (struct cuda *)d;
+    if (!p) return;
+    cuda_send(c);
+    cudaStreamSynchronize(c->stream);
+    cudaFree(p);
+}
+
+static void dev_upload(struct dev *d, void *dst, const void *src, size_t n) {
+    struct cuda *c = (struct cuda *)d;
+    if (c->err.code || !n) return;
+    cuda_send(c);
+    cuda_fail(c, cudaMemcpyAsync(dst, src, n, cudaMemcpyHostToDevice, c->stream), "upload");
+    cuda_fail(c, cudaStreamSynchronize(c->stream), "upload");
+}
+
+static void dev_download(struct dev *d, void *dst, const void *src, size_t n) {
+    struct cuda *c = (struct cuda *)d;
+    cuda_send(c);
+    if (c->err.code || !n) return;
+    cuda_fail(c, cudaMemcpyAsync(dst, src, n, cudaMemcpyDeviceToHost, c->stream), "download");
+    cuda_fail(c, cudaStreamSynchronize(c->stream), "download");
+}
+
+void *cuda_host_alloc(size_t n) {
+    void *p = NULL;
+    if (cudaMallocHost(&p, n ? n : 1) != cudaSuccess) return NULL;
+    memset(p, 0, n);
+    return p;
+}
+
+void cuda_host_free(void *p) {
+    if (p) cudaFreeHost(p);
+}
+
+/* ---- the list ---- */
+
+struct launch *cuda_launch_new(struct cuda *c, size_t n_bytes) {
+    struct list *l = &c->list;
+    n_bytes = (n_bytes + 15) & ~(size_t)15;
+    if (l->n_launch == CUDA_MAX_LAUNCHES || l->n_args_bytes + n_bytes > l->cap_args) cuda_send(c);
+    if (c->err.code) return NULL;
+    struct launch *a = &l->launches[l->n_launch++];
+    memset((void *)a, 0, sizeof *a); /* padding takes part in the hash */
+    a->args_at = l->n_args_bytes;
+    memset(l->args + l->n_args_bytes, 0, n_bytes);
+    l->n_args_bytes += (uint32_t)n_bytes;
+    return a;
+}
+
+static void launch_one(struct cuda *c, const struct launch *l) {
+    void *args[CUDA_MAX_ARGS];
+    for (int i = 0; i < l->n_arg; i++) args[i] = c->list.args + l->args_at + l->arg_at[i];
+#ifdef CHIMERE_EMULATE
+    emulate_launch(l->invoke, l->kernel, l->grid, l->block, l->shared_bytes, args);
+#else
+    cudaLaunchConfig_t config = {};
+    cudaLaunchAttribute attribute;
+    config.gridDim = l->grid;
+    config.blockDim = l->block;
+    config.dynamicSmemBytes = l->shared_bytes;
+    config.stream = c->stream;
+    attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    attribute.val.programmaticStreamSerializationAllowed = 1;
+    config.attrs = &attribute;
+    config.numAttrs = c->dependent ? 1 : 0;
+    if (l->shared_bytes > 48 << 10)
+        cuda_fail(c,
+                  cudaFuncSetAttribute(l->kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                       (int)l->shared_bytes),
+                  "shared memory");
+    cuda_fail(c, cudaLaunchKernelExC(&config, l->kernel, args), "launch");
+#endif
+    c->stats.n_launch++;
+}
+
+#ifndef CHIMERE_EMULATE
+static bool was_seen(struct cuda *c, uint64_t key) {
+    for (uint32_t i = 0; i < 64; i++)
+        if (c->seen[i] == key) return true;
+    c->seen[c->n_seen++ % 64] = key;
+    return false;
+}
+
+/* A graph of the list: the one made before, or a new one. NULL: launch one by one. */
+static struct graph *graph_of(struct cuda *c, uint64_t key) {
+    struct graph *oldest = &c->graphs[0];
+    for (int i = 0; i < CUDA_MAX_GRAPHS; i++) {
+        struct graph *g = &c->graphs[i];
+        if (g->exec && g->key == key && g->n_launch == c->list.n_launch) return g;
+        if (g->used < oldest->used) oldest = g;
+    }
+    if (!was_seen(c, key)) return NULL;
+    cudaGraph_t graph = NULL;
+    cudaGraphExec_t exec = NULL;
+    if (cudaStreamBeginCapture(c->stream, cudaStreamCaptureModeThreadLocal) != cudaSuccess) {
+        cudaGetLastError();
+        return NULL;
+    }
+    for (uint32_t i = 0; i < c->list.n_launch; i++) launch_one(c, &c->list.launches[i]);
+    cudaError_t rc = cudaStreamEndCapture(c->stream, &graph);
+    if (rc == cudaSuccess) rc = cudaGraphInstantiate(&exec, graph, 0);
+    if (graph) cudaGraphDestroy(graph);
+    cuda_fail(c, rc, "recording a graph");
+    if (rc != cudaSuccess) return NULL;
+    if (oldest->exec) cudaGraphExecDestroy(oldest->exec);
+    *oldest = (struct graph){exec, key, 0, c->list.n_launch};
+    return oldest;
+}
+#endif
+
+/* Copies what was staged since the last copy. */
+static void send_staged(struct cuda *c) {
+    if (c->stage_used == c->stage_sent) return;
+    cuda_fail(c,
+              cudaMemcpyAsync(c->stage + c->stage_sent, c->stage_host + c->stage_sent,
+                              c->stage_used - c->stage_sent, cudaMemcpyHostToDevice, c->stream),
+              "staging");
+    c->stage_sent = c->stage_used;
+    cuda_fail(c, cudaEventRecord(c->staged, c->stream), "event");
+}
+
+/* Room in the staging buffer; what it held before has been copied away. */
+void *cuda_stage_room(struct cuda *c, size_t n) {
+    n = (n + 15) & ~(size_t)15;
+    if (n > c->stage_cap)
+        cuda_fail_with(c, CHIMERE_EINTERNAL, "batch larger than reserve() was told of");
+    else if (c->stage_used + n > c->stage_cap) cuda_send(c);
+    if (c->err.code) return NULL;
+    if (!c->stage_used) cuda_fail(c, cudaEventSynchronize(c->staged), "waiting");
+    uint8_t *p = c->stage_host + c->stage_used;
+    c->stage_used += n;
+    return p;
+}
+
+void cuda_send(struct cuda *c) {
+    struct list *l = &c->list;
+    if (c->err.code) l->n_launch = 0;
+    if (l->n_launch) {
+        send_staged(c);
+        bool sent = false;
+#ifndef CHIMERE_EMULATE
+        if (!c->params.no_graph && l->n_launch >= CUDA_GRAPH_LAUNCHES) {
+            uint64_t key = hash_bytes(l->launches, l->n_launch * sizeof *l->launches, 1) ^
+                           hash_bytes(l->args, l->n_args_bytes, 2);
+            struct graph *g = graph_of(c, key);
+            if (g) {
+                cuda_fail(c, cudaGraphLaunch(g->exec, c->stream), "graph");
+                g->used = ++c->clock;
+                c->stats.n_graph++;
+                sent = true;
+            }
+        }
+#endif
+        for (uint32_t i = 0; !sent && i < l->n_launch; i++) launch_one(c, &l->launches[i]);
+        c->stats.n_list++;
+    }
+    l->n_launch = l->n_args_bytes = 0;
+    c->stage_used = c->stage_sent = 0;
+    c->last_spans = NULL;
+}
+
+void *cuda_take(struct cuda *c, size_t n) {
+    n = (n + 255) & ~(size_t)255;
+    if (c->err.code) return NULL;
+    if (n > c->n_scratch - c->scratch_used) {
+        cuda_fail_with(c, CHIMERE_EINTERNAL, "op needs more scratch than reserve() was told of");
+        return NULL;
+    }
+    void *p = c->scratch + c->scratch_used;
+    c->scratch_used += n;
+    return p;
+}
+
+void *cuda_stage(struct cuda *c, const void *data, size_t n) {
+    void *host = cuda_stage_room(c, n);
+    if (!host) return NULL;
+    memcpy(host, data, n);
+    return cuda_staged(c, host);
+}
+
+static uint64_t spans_hash(const struct span *s, int32_t n) {
+    uint64_t h = 0;
+    for (int32_t i = 0; i < n; i++) {
+        h = hash_bytes(&s[i].pos, sizeof s[i].pos, h + (uint64_t)(uint32_t)s[i].row);
+        int32_t more[5] = {s[i].n_tok, s[i].slot, s[i].n_replay, s[i].n_commit, i};
+        h = hash_bytes(more, sizeof more, h);
+        h ^= (uint64_t)(uintptr_t)s[i].pages;
+    }
+    return h;
+}
+
+bool cuda_spans(struct cuda *c, const struct span *spans, int32_t n_span, struct dspans *out) {
+    uint64_t h = spans_hash(spans, n_span);
+    if (c->last_spans == spans && c->last_hash == h) {
+        *out = c->last;
+        return true;
+    }
+    int32_t most = 1, n_tok = 0, n_steps = 1;
+    for (int32_t i = 0; i < n_span; i++) {
+        int64_t end = spans[i].pos + spans[i].n_tok;
+        int32_t n_page = (int32_t)((end + KV_PAGE - 1) / KV_PAGE);
+        most = n_page > most ? n_page : most;
+        n_tok = spans[i].row + spans[i].n_tok > n_tok ? spans[i].row + spans[i].n_tok : n_tok;
+        int32_t steps = spans[i].n_replay + spans[i].n_tok;
+        n_steps = steps > n_steps ? steps : n_steps;
+    }
+    int32_t cap = 1;
+    while (cap < most) cap *= 2;
+    size_t n_bytes = (size_t)n_span * sizeof(struct dspan) + 4 * (size_t)n_tok + 64 +
+                     4 * (size_t)n_span * (size_t)cap;
+    /* An op stages its own lists behind its spans: both must be of one sending. */
+    if (c->stage_used + n_bytes + 16 * (size_t)n_tok + 4096 > c->stage_cap) cuda_send(c);
+    uint8_t *host = (uint8_t *)cuda_stage_room(c, n_bytes);
+    if (!host) return false;
+    const uint8_t *dev = (const uint8_t *)cuda_staged(c, host);
+    memset(host, 0, n_bytes);
+    size_t rows_at = (size_t)n_span * sizeof(struct dspan);
+    size_t pages_at = (rows_at + 4 * (size_t)n_tok + 15) & ~(size_t)15;
+    struct dspan *ds = (struct dspan *)host;
+    int32_t *rows = (int32_t *)(host + rows_at), *pages = (int32_t *)(host + pages_at);
+    for (int32_t i = 0; i < n_span; i++) {
+        const struct span *s = &spans[i];
+        ds[i] =
+            (struct dspan){s->row, s->n_tok, s->slot, s->n_replay, s->n_commit, i * cap, s->pos};
+        for (int32_t t = 0; t < s->n_tok; t++) rows[s->row + t] = i;
+        int64_t n_page = (s->pos + s->n_tok + KV_PAGE - 1) / KV_PAGE;
+        if (s->pages) memcpy(pages + (size_t)i * (size_t)cap, s->pages, (size_t)n_page * 4);
+    }
+    *out = (struct dspans){(const struct dspan *)dev,
+                           (const int32_t *)(dev + rows_at),
+                           (const int32_t *)(dev + pages_at),
+                           n_span,
+                           n_tok,
+                           (int64_t)cap * KV_PAGE,
+                           n_steps};
+    c->last = *out;
+    c->last_spans = spans;
+    c->last_hash = h;
+    return true;
+}
+
+/* ---- weights ---- */
+
+static size_t prepared_bytes(struct dev *d, const struct weight *w) {
+    (void)d;
+    return planes_bytes(w);
+}
+
+static int prepare(struct dev *d, const struct weight *w, void *dst, struct weight *w2) {
+    struct cuda *c = (struct cuda *)d;
+    *w2 = *w;
+    w2->data = dst;
+    w2->layout = 1;
+    if (c->err.code) return c->err.code;
+    /* one matrix row block at a time would bound this buffer; stacks of experts are at most 0.3 GB */
+    size_t n = planes_bytes(w);
+    uint8_t *host = (uint8_t *)mem_alloc(n);
+    if (!host) {
+        cuda_fail_with(c, CHIMERE_ENOMEM, "out of memory while rearranging weights");
+        return c->err.code;
+    }
+    bool is_finite = planes_pack(w, host);
+    dev_upload(d, dst, host, n);
+    mem_free(host);
+    return is_finite ? 0 : CHIMERE_ENUMERIC;
+}
+
+/* ---- opening ---- */
+
+static int dev_reserve(struct dev *d, const struct dev_need *need, struct err *e) {
+    struct cuda *c = (struct cuda *)d;
+    cuda_send(c);
+    size_t parts[] = {cuda_linear_scratch(need), cuda_moe_scratch(need), cuda_attn_scratch(need),
+                      cuda_recurrent_scratch(need)};
+    size_t n = 1 << 16;
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) n = parts[i] > n ? parts[i] : n;
+    size_t n_page = (size_t)need->n_ctx / KV_PAGE + 2;
+    /* embeddings of a batch as floats; spans with page tables, padded to powers of two */
+    size_t n_stage = (size_t)need->n_tok * ((size_t)need->n_in * 4 + 128) + 512 * 64 +
+                     (2 * n_page + 1024) * 8 * 4 + (1 << 20);
+    uint8_t *scratch = (uint8_t *)dev_alloc(d, n), *stage = (uint8_t *)dev_alloc(d, n_stage);
+    void *host = cuda_host_alloc(n_stage);
+    if (!scratch || !stage || !host) {
+        dev_free(d, scratch);
+        dev_free(d, stage);
+        cuda_host_free(host);
+        return err_set(e, CHIMERE_ENOMEM, "gpu: no room for %zu bytes of scratch", n + n_stage);
+    }
+    dev_free(d, c->scratch);
+    dev_free(d, c->stage);
+    cuda_host_free(c->stage_host);
+    c->scratch = scratch;
+    c->n_scratch = n;
+    c->stage = stage;
+    c->stage_host = (uint8_t *)host;
+    c->stage_cap = n_stage;
+    c->stage_used = c->stage_sent = 0;
+    c->need = *need;
+    return 0;
+}
+
+static int dev_status(struct dev *d, struct err *e) {
+    struct cuda *c = (struct cuda *)d;
+    cuda_send(c);
+    cuda_fail(c, cudaStreamSynchronize(c->stream), "running");
+    if (c->err.code && e) *e = c->err;
+    return c->err.code;
+}
+
+static void dev_close(struct dev *d) {
+    struct cuda *c = (struct cuda *)d;
+    if (!c) return;
+    if (c->stream) cudaStreamSynchronize(c->stream);
+#ifndef CHIMERE_EMULATE
+    for (int i = 0; i < CUDA_MAX_GRAPHS; i++)
+        if (c->graphs[i].exec) cudaGraphExecDestroy(c->graphs[i].exec);
+#endif
+    cudaFree(c->scratch);
+    cudaFree(c->stage);
+    cudaFree(c->table_block);
+    cuda_host_free(c->stage_host);
+    if (c->staged) cudaEventDestroy(c->staged);
+    if (c->stream) cudaStreamDestroy(c->stream);
+    mem_free(c->list.launches);
+    mem_free(c->list.args);
+    mem_free(c);
+}
+
+static const struct ops cuda_ops = {
+    .name = "cuda",
+    .is_host = false,
+    .alloc = dev_alloc,
+    .free = dev_free,
+    .upload = dev_upload,
+    .download = dev_download,
+    .copy = cuda_copy,
+    .zero = cuda_zero,
+    .reserve = dev_reserve,
+    .status = dev_status,
+    .close = dev_close,
+    .prepared_bytes = prepared_bytes,
+    .prepare = prepare,
+    .embed = cuda_embed,
+    .rms_norm = cuda_rms_norm,
+    .layer_norm = cuda_layer_norm,
+    .linear = cuda_linear,
+    .qkv_store = cuda_qkv_store,
+    .attn = cuda_attn,
+    .attn_full = cuda_attn_full,
+    .gdn = cuda_gdn,
+    .conv = cuda_conv,
+    .ssm = cuda_ssm,
+    .ssd = cuda_ssd,
+    .ffn = cuda_ffn,
+    .moe = cuda_moe,
+    .act_mul = cuda_act_mul,
+    .axpby = cuda_axpby,
+    .gather_rows = cuda_gather_rows,
+};
+
+static bool open_tables(struct cuda *c) {
+    static const struct part {
+        const void *host;
+        size_t n;
+    } parts[] = {{quant_grid_iq3s, sizeof quant_grid_iq3s},
+                 {quant_grid_iq3xxs, sizeof quant_grid_iq3xxs},
+                 {quant_grid_iq2xxs, sizeof quant_grid_iq2xxs},
+                 {quant_grid_iq2xs, sizeof quant_grid_iq2xs},
+                 {quant_grid_iq2s, sizeof quant_grid_iq2s},
+                 {quant_values_iq4, sizeof quant_values_iq4},
+                 {quant_values_mxfp4, sizeof quant_values_mxfp4}};
+    size_t total = 0, at[7];
+    for (int i = 0; i < 7; i++) {
+        at[i] = total;
+        total += (parts[i].n + 255) & ~(size_t)255;
+    }
+    c->table_block = (uint8_t *)dev_alloc(&c->dev, total);
+    if (!c->table_block) return false;
+    for (int i = 0; i < 7; i++)
+        dev_upload(&c->dev, c->table_block + at[i], parts[i].host, parts[i].n);
+    const uint8_t *p = c->table_block;
+    c->tables = (struct grid_tables){(const uint32_t *)(p + at[0]), (const uint32_t *)(p + at[1]),
+                                     (const uint2 *)(p + at[2]),    (const uint2 *)(p + at[3]),
+                                     (const uint2 *)(p + at[4]),    (const uint32_t *)(p + at[5]),
+                                     (const uint32_t *)(p + at[6])};
+    return true;
+}
+
+int cuda_open(struct dev **out, const struct cuda_params *p, struct err *e) {
+    *out = NULL;
+    int n_device = 0;
+    if (cudaGetDeviceCount(&n_device) != cudaSuccess || n_device == 0) {
+        cudaGetLastError();
+        return err_set(e, CHIMERE_EUNSUPPORTED, "gpu: no NVIDIA GPU with a working driver found");
+    }
+    if (p->device < 0 || p->device >= n_device)
+        return err_set(e, CHIMERE_EUNSUPPORTED, "gpu: expected a number below %d, got %d", n_device,
+                       p->device);
+    cudaDeviceProp prop;
+    cudaError_t rc = cudaSetDevice(p->device);
+    if (rc == cudaSuccess) rc = cudaGetDeviceProperties(&prop, p->device);
+    if (rc != cudaSuccess)
+        return err_set(e, CHIMERE_EUNSUPPORTED, "gpu %d: %s", p->device, cudaGetErrorString(rc));
+    if (prop.major * 10 + prop.minor < 75)
+        return err_set(e, CHIMERE_EUNSUPPORTED,
+                       "gpu %d: expected compute capability 7.5 or newer, got %d.%d", p->device,
+                       prop.major, prop.minor);
+    struct cuda *c = (struct cuda *)mem_zalloc(sizeof *c);
+    if (!c) return err_set(e, CHIMERE_ENOMEM, "gpu: out of memory");
+    c->dev.ops = &cuda_ops;
+    c->params = *p;
+    c->compute = prop.major * 10 + prop.minor;
+    c->dependent = c->compute >= 90;
+    c->n_sm = prop.multiProcessorCount;
+    c->shared_max = prop.sharedMemPerBlockOptin;
+    c->stats.bytes_total = prop.totalGlobalMem;
+    c->list.launches =
+        (struct launch *)mem_alloc_array(CUDA_MAX_LAUNCHES, sizeof *c->list.launches);
+    c->list.cap_args = CUDA_MAX_LAUNCHES * 512;
+    c->list.args = (uint8_t *)mem_alloc(c->list.cap_args);
+    rc = cudaStreamCreateWithFlags(&c->stream, cudaStreamNonBlocking);
+    if (rc == cudaSuccess) rc = cudaEventCreateWithFlags(&c->staged, cudaEventDisableTiming);
+    bool ok = c->list.launches && c->list.args && rc == cudaSuccess && open_tables(c);
+    if (!ok || c->err.code) {
+        if (rc != cudaSuccess) err_set(e, CHIMERE_EDEVICE, "gpu: %s", cudaGetErrorString(rc));
+        else if (c->err.code) *e = c->err;
+        else err_set(e, CHIMERE_ENOMEM, "gpu: out of memory");
+        dev_close(&c->dev);
+        return e->code;
+    }
+    *out = &c->dev;
+    return 0;
+}
+
+void cuda_stats(const struct dev *d, struct cuda_stats *s) {
+    const struct cuda *c = (const struct cuda *)d;
+    *s = c->stats;
+    s->bytes_used = c->used_bytes;
+}

@@ -1,0 +1,189 @@
+/* cuda_impl.cuh: the device's context, its list of launches, and what op files share. */
+#ifndef CHIMERE_KERNELS_CUDA_CUDA_IMPL_CUH
+#define CHIMERE_KERNELS_CUDA_CUDA_IMPL_CUH
+
+#include <string.h>
+
+#include "kernels/cuda/cuda.h"
+#include "kernels/cuda/planes.h"
+#include "kernels/cuda/portable.cuh"
+#include "kernels/cuda/unpack.cuh"
+
+enum {
+    CUDA_MAX_ARGS = 24,
+    CUDA_MAX_LAUNCHES = 4096, /* of a list; a longer one is sent in parts */
+    CUDA_MAX_GRAPHS = 48,     /* kept; the one unused longest gives way */
+    CUDA_GRAPH_LAUNCHES = 16, /* shorter lists are launched one by one */
+    CUDA_N_EVENT = 2,
+};
+
+struct launch {
+    const void *kernel;
+    void (*invoke)(const void *kernel, void **args); /* for the emulator: calls it, typed */
+    dim3 grid, block;
+    uint32_t shared_bytes, args_at; /* offset in the list's argument bytes */
+    uint16_t n_arg, arg_at[CUDA_MAX_ARGS];
+};
+
+struct list {                /* launches not yet sent */
+    struct launch *launches; /* owned */
+    uint8_t *args;           /* owned */
+    uint32_t n_launch, n_args_bytes, cap_args;
+};
+
+struct graph {
+    cudaGraphExec_t exec;
+    uint64_t key, used; /* hash of the list it was made of; when it was last used */
+    uint32_t n_launch;
+};
+
+/* A span as kernels see it; its pages are at pages[page_at ...]. */
+struct dspan {
+    int32_t row, n_tok, slot, n_replay, n_commit, page_at;
+    int64_t pos;
+};
+struct dspans {
+    const struct dspan *spans; /* device */
+    const int32_t *of_row;     /* device [n_tok]: span of each row */
+    const int32_t *pages;      /* device */
+    int32_t n_span, n_tok;
+    int64_t n_ctx;   /* longest context after this step, rounded up to a power of two of pages */
+    int32_t n_steps; /* most replayed and new tokens of one span */
+};
+
+struct cuda {
+    struct dev dev; /* first: ops */
+    struct cuda_params params;
+    cudaStream_t stream;
+    struct list list;
+    struct graph graphs[CUDA_MAX_GRAPHS];
+    uint64_t seen[64]; /* hashes of lists sent once */
+    uint32_t n_seen;
+    uint64_t clock;
+    bool dependent; /* sm_90 and newer: programmatic dependent launch */
+    int n_sm, compute;
+    size_t shared_max;
+
+    uint8_t *stage_host, *stage; /* owned: pinned, device: [stage_cap] */
+    size_t stage_used, stage_cap, stage_sent;
+    cudaEvent_t staged;            /* the last copy out of stage_host */
+    const struct span *last_spans; /* deduplication within a list */
+    struct dspans last;
+    uint64_t last_hash;
+
+    struct dev_need need;
+    uint8_t *scratch; /* owned, device */
+    size_t n_scratch, scratch_used;
+    struct grid_tables tables;
+    uint8_t *table_block; /* owned, device */
+
+    uint64_t used_bytes;
+    struct cuda_stats stats;
+    struct err err;
+};
+
+void cuda_fail(struct cuda *c, cudaError_t rc, const char *what);
+void cuda_fail_with(struct cuda *c, int code, const char *what);
+
+/* n bytes of scratch for the op being recorded (256-aligned); cuda_begin starts anew. Kernels of
+ * consecutive ops run in order, so they may share it. NULL (and sticky failure) when short. */
+void *cuda_take(struct cuda *c, size_t n);
+static inline bool cuda_begin(struct cuda *c) {
+    c->scratch_used = 0;
+    return c->err.code == 0;
+}
+
+/* Bytes that kernels of this list will read: copied now. The device address; NULL when there is no room. */
+void *cuda_stage(struct cuda *c, const void *data, size_t n);
+/* The same in two steps: where the host writes, and where kernels will find it. */
+void *cuda_stage_room(struct cuda *c, size_t n);
+static inline void *cuda_staged(const struct cuda *c, const void *room) {
+    return c->stage + ((const uint8_t *)room - c->stage_host);
+}
+/* Spans of a batch, staged once per list. */
+bool cuda_spans(struct cuda *c, const struct span *spans, int32_t n_span, struct dspans *out);
+
+/* Room for one more launch whose arguments take n bytes; NULL after a failure. */
+struct launch *cuda_launch_new(struct cuda *c, size_t n_bytes);
+void cuda_send(struct cuda *c); /* sends the list */
+
+template <class... P> struct launcher {
+    template <size_t... I>
+    static void call(const void *kernel, void **args, std::index_sequence<I...>) {
+        ((void (*)(P...))kernel)(*(P *)args[I]...);
+    }
+    static void invoke(const void *kernel, void **args) {
+        call(kernel, args, std::index_sequence_for<P...>{});
+    }
+};
+
+template <class P> static inline size_t arg_end(size_t at) {
+    return ((at + alignof(P) - 1) & ~(alignof(P) - 1)) + sizeof(P);
+}
+
+/* Records kernel<<<grid, block, shared_bytes>>>(args...). */
+template <class... P, class... A>
+static void launch(struct cuda *c, void (*kernel)(P...), dim3 grid, dim3 block, size_t shared_bytes,
+                   A... args) {
+    static_assert(sizeof...(P) == sizeof...(A), "as many arguments as parameters");
+    static_assert(sizeof...(P) <= CUDA_MAX_ARGS, "too many arguments");
+    size_t n = 0;
+    ((n = arg_end<P>(n)), ...);
+    if (grid.x == 0 || grid.y == 0 || grid.z == 0) return;
+    struct launch *l = cuda_launch_new(c, n);
+    if (!l) return;
+    l->kernel = (const void *)kernel;
+    l->invoke = launcher<P...>::invoke;
+    l->grid = grid;
+    l->block = block;
+    l->shared_bytes = (uint32_t)shared_bytes;
+    uint8_t *blob = c->list.args + l->args_at;
+    size_t at = 0;
+    auto put = [&](auto value) {
+        at = (at + alignof(decltype(value)) - 1) & ~(alignof(decltype(value)) - 1);
+        l->arg_at[l->n_arg++] = (uint16_t)at;
+        memcpy(blob + at, &value, sizeof value);
+        at += sizeof value;
+    };
+    (put((P)args), ...);
+}
+
+/* ---- ops ---- */
+
+void cuda_embed(struct dev *d, float *out, const struct weight *w, const int32_t *ids,
+                int32_t n_tok, float scale);
+void cuda_rms_norm(struct dev *d, float *out, const float *x, const float *w, int64_t n_row,
+                   int64_t n, float eps);
+void cuda_layer_norm(struct dev *d, float *out, const float *x, const float *w, const float *b,
+                     int64_t n_row, int64_t n, float eps);
+void cuda_act_mul(struct dev *d, float *out, const float *a, const float *b, int64_t n,
+                  enum act act);
+void cuda_axpby(struct dev *d, float *y, float alpha, const float *x, float beta, int64_t n);
+void cuda_gather_rows(struct dev *d, float *out, const float *x, const int32_t *rows, int32_t n_row,
+                      int64_t n);
+void cuda_copy(struct dev *d, void *dst, const void *src, size_t n);
+void cuda_zero(struct dev *d, void *dst, size_t n);
+void cuda_linear(struct dev *d, const struct linear_out *o, int32_t n_o, const float *x,
+                 int64_t x_stride, int32_t n_tok);
+void cuda_ffn(struct dev *d, const struct ffn_args *a);
+void cuda_moe(struct dev *d, const struct moe_args *a);
+void cuda_qkv_store(struct dev *d, const struct qkv_store_args *a);
+void cuda_attn(struct dev *d, const struct attn_args *a);
+void cuda_attn_full(struct dev *d, const struct attn_full_args *a);
+void cuda_gdn(struct dev *d, const struct gdn_args *a);
+void cuda_conv(struct dev *d, const struct conv_args *a);
+void cuda_ssm(struct dev *d, const struct ssm_args *a);
+void cuda_ssd(struct dev *d, const struct ssd_args *a);
+
+/* linear within another op: scratch goes on. factor: [n_tok] or NULL, multiplies a row's result.
+ * exact: never halves (routers). */
+void cuda_linear_rows(struct cuda *c, const struct linear_out *o, int32_t n_o, const float *x,
+                      int64_t x_stride, int32_t n_tok, const float *factor, bool exact);
+
+/* Scratch that each family needs for a batch as `need` says. */
+size_t cuda_linear_scratch(const struct dev_need *n);
+size_t cuda_moe_scratch(const struct dev_need *n);
+size_t cuda_attn_scratch(const struct dev_need *n);
+size_t cuda_recurrent_scratch(const struct dev_need *n);
+
+#endif

@@ -1,0 +1,169 @@
+/* elem.cu: norms, elementwise ops, copies of rows. Each reads and writes every byte once; at decode
+ * they cost their launch, at prefill 8 bytes a float at the memory's speed. */
+#include <utility>
+
+#include "kernels/cuda/cuda_impl.cuh"
+
+extern "C" {
+#include "base/mem.h"
+#include "format/quant.h"
+}
+
+enum { ELEM_THREADS = 256 };
+
+static dim3 blocks_of(int64_t n) {
+    int64_t b = (n + ELEM_THREADS - 1) / ELEM_THREADS;
+    return dim3((unsigned)(b < 4096 ? b : 4096));
+}
+
+/* ---- rows ---- */
+
+__global__ void rms_norm_kernel(float *out, const float *x, const float *w, int64_t n, float eps) {
+    __shared__ float room[32];
+    launch_next();
+    wait_previous();
+    x += blockIdx.x * n;
+    out += blockIdx.x * n;
+    float sum = 0;
+    for (int64_t i = threadIdx.x; i < n; i += blockDim.x) sum += x[i] * x[i];
+    float f = 1.0f / sqrtf(block_sum(sum, room) / (float)n + eps);
+    for (int64_t i = threadIdx.x; i < n; i += blockDim.x) out[i] = x[i] * f * (w ? w[i] : 1.0f);
+}
+
+void cuda_rms_norm(struct dev *d, float *out, const float *x, const float *w, int64_t n_row,
+                   int64_t n, float eps) {
+    struct cuda *c = (struct cuda *)d;
+    if (!cuda_begin(c)) return;
+    launch(c, rms_norm_kernel, dim3((unsigned)n_row), dim3(n > 1024 ? 512 : 128), 0, out, x, w, n,
+           eps);
+}
+
+__global__ void layer_norm_kernel(float *out, const float *x, const float *w, const float *b,
+                                  int64_t n, float eps) {
+    __shared__ float room[32];
+    launch_next();
+    wait_previous();
+    x += blockIdx.x * n;
+    out += blockIdx.x * n;
+    float sum = 0, var = 0;
+    for (int64_t i = threadIdx.x; i < n; i += blockDim.x) sum += x[i];
+    float mean = block_sum(sum, room) / (float)n;
+    for (int64_t i = threadIdx.x; i < n; i += blockDim.x) var += (x[i] - mean) * (x[i] - mean);
+    float f = 1.0f / sqrtf(block_sum(var, room) / (float)n + eps);
+    for (int64_t i = threadIdx.x; i < n; i += blockDim.x)
+        out[i] = (x[i] - mean) * f * (w ? w[i] : 1.0f) + (b ? b[i] : 0.0f);
+}
+
+void cuda_layer_norm(struct dev *d, float *out, const float *x, const float *w, const float *b,
+                     int64_t n_row, int64_t n, float eps) {
+    struct cuda *c = (struct cuda *)d;
+    if (!cuda_begin(c)) return;
+    launch(c, layer_norm_kernel, dim3((unsigned)n_row), dim3(n > 1024 ? 512 : 128), 0, out, x, w, b,
+           n, eps);
+}
+
+__global__ void gather_rows_kernel(float *out, const float *x, const int32_t *rows, int64_t n) {
+    launch_next();
+    wait_previous();
+    const float *src = x + rows[blockIdx.x] * n;
+    float *dst = out + blockIdx.x * n;
+    for (int64_t i = threadIdx.x; i < n; i += blockDim.x) dst[i] = src[i];
+}
+
+void cuda_gather_rows(struct dev *d, float *out, const float *x, const int32_t *rows, int32_t n_row,
+                      int64_t n) {
+    struct cuda *c = (struct cuda *)d;
+    if (!cuda_begin(c) || n_row < 1) return;
+    const int32_t *staged = (const int32_t *)cuda_stage(c, rows, (size_t)n_row * sizeof *rows);
+    if (!staged) return;
+    launch(c, gather_rows_kernel, dim3((unsigned)n_row), dim3(ELEM_THREADS), 0, out, x, staged, n);
+}
+
+/* Rows of the table are decoded on the host, which has the file mapped, and staged as floats. */
+void cuda_embed(struct dev *d, float *out, const struct weight *w, const int32_t *ids,
+                int32_t n_tok, float scale) {
+    struct cuda *c = (struct cuda *)d;
+    const struct quant_traits *t = quant_traits(w->type);
+    if (!cuda_begin(c)) return;
+    if (w->layout != 0 || !t || !t->decode) {
+        cuda_fail_with(c, CHIMERE_EUNSUPPORTED, "embedding of a type that cannot be decoded");
+        return;
+    }
+    size_t n = (size_t)w->n_in;
+    for (int32_t first = 0; first < n_tok; first += 256) {
+        size_t n_row = (size_t)(n_tok - first < 256 ? n_tok - first : 256);
+        float *host = (float *)cuda_stage_room(c, n_row * n * sizeof *host);
+        if (!host) return;
+        for (size_t i = 0; i < n_row; i++) {
+            float *row = host + i * n;
+            t->decode((const char *)w->data + (size_t)ids[(size_t)first + i] * w->row_bytes, row,
+                      n);
+            for (size_t j = 0; j < n; j++) row[j] *= scale;
+        }
+        cuda_copy(d, out + (size_t)first * n, cuda_staged(c, host), n_row * n * sizeof *out);
+    }
+}
+
+/* ---- elements ---- */
+
+__global__ void act_mul_kernel(float *out, const float *a, const float *b, int64_t n, int act) {
+    launch_next();
+    wait_previous();
+    int64_t step = (int64_t)gridDim.x * blockDim.x;
+    for (int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; i < n; i += step)
+        out[i] = act_of(act, a[i]) * (b ? b[i] : 1.0f);
+}
+
+void cuda_act_mul(struct dev *d, float *out, const float *a, const float *b, int64_t n,
+                  enum act act) {
+    struct cuda *c = (struct cuda *)d;
+    if (!cuda_begin(c) || n < 1) return;
+    launch(c, act_mul_kernel, blocks_of(n), dim3(ELEM_THREADS), 0, out, a, b, n, (int)act);
+}
+
+__global__ void axpby_kernel(float *y, float alpha, const float *x, float beta, int64_t n) {
+    launch_next();
+    wait_previous();
+    int64_t step = (int64_t)gridDim.x * blockDim.x;
+    for (int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; i < n; i += step)
+        y[i] = alpha * x[i] + beta * y[i];
+}
+
+void cuda_axpby(struct dev *d, float *y, float alpha, const float *x, float beta, int64_t n) {
+    struct cuda *c = (struct cuda *)d;
+    if (!cuda_begin(c) || n < 1) return;
+    launch(c, axpby_kernel, blocks_of(n), dim3(ELEM_THREADS), 0, y, alpha, x, beta, n);
+}
+
+/* Copies are kernels, so that they stay in the list. Sixteen bytes a thread where both ends allow. */
+__global__ void copy_kernel(uint8_t *dst, const uint8_t *src, size_t n) {
+    launch_next();
+    wait_previous();
+    size_t step = (size_t)gridDim.x * blockDim.x;
+    size_t first = (size_t)blockIdx.x * blockDim.x + threadIdx.x, done = 0;
+    if (((uintptr_t)dst | (uintptr_t)src) % 16 == 0) {
+        for (size_t i = first; i < n / 16; i += step) ((uint4 *)dst)[i] = ((const uint4 *)src)[i];
+        done = n / 16 * 16;
+    }
+    for (size_t i = done + first; i < n; i += step) dst[i] = src[i];
+}
+
+void cuda_copy(struct dev *d, void *dst, const void *src, size_t n) {
+    struct cuda *c = (struct cuda *)d;
+    if (c->err.code || !n) return;
+    launch(c, copy_kernel, blocks_of((int64_t)(n + 15) / 16), dim3(ELEM_THREADS), 0, (uint8_t *)dst,
+           (const uint8_t *)src, n);
+}
+
+__global__ void zero_kernel(uint8_t *dst, size_t n) {
+    launch_next();
+    wait_previous();
+    size_t step = (size_t)gridDim.x * blockDim.x;
+    for (size_t i = (size_t)blockIdx.x * blockDim.x + threadIdx.x; i < n; i += step) dst[i] = 0;
+}
+
+void cuda_zero(struct dev *d, void *dst, size_t n) {
+    struct cuda *c = (struct cuda *)d;
+    if (c->err.code || !n) return;
+    launch(c, zero_kernel, blocks_of((int64_t)n), dim3(ELEM_THREADS), 0, (uint8_t *)dst, n);
+}

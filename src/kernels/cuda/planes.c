@@ -1,0 +1,300 @@
+/* planes.c: rows of blocks, as files have them, into planes of fields. Block layouts: format/quant_*.c. */
+#include "kernels/cuda/planes.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "format/quant.h"
+
+/* clang-format off */
+static const struct form_row {
+    struct plane_sizes size;
+    uint32_t type;
+} forms[N_FORM] = {
+    [FORM_F32]   = {{128, 0, 0, 0, 1}, QUANT_F32},
+    [FORM_F16]   = {{64, 0, 0, 0, 1}, QUANT_F16},
+    [FORM_BF16]  = {{64, 0, 0, 0, 1}, QUANT_BF16},
+    [FORM_I8]    = {{32, 0, 0, 2, 1}, QUANT_Q8_0},
+    [FORM_I8X]   = {{32, 0, 0, 8, 1}, QUANT_IQ1_S},
+    [FORM_N4]    = {{16, 0, 0, 2, 1}, QUANT_Q4_0},
+    [FORM_N4M]   = {{16, 0, 0, 4, 1}, QUANT_Q4_1},
+    [FORM_N5]    = {{16, 4, 0, 2, 1}, QUANT_Q5_0},
+    [FORM_N5M]   = {{16, 4, 0, 4, 1}, QUANT_Q5_1},
+    [FORM_N4K]   = {{16, 0, 2, 4, 8}, QUANT_Q4_K},
+    [FORM_N5K]   = {{16, 4, 2, 4, 8}, QUANT_Q5_K},
+    [FORM_N6K]   = {{16, 8, 2, 2, 8}, QUANT_Q6_K},
+    [FORM_N3K]   = {{8, 4, 2, 2, 8}, QUANT_Q3_K},
+    [FORM_N2K]   = {{8, 0, 2, 4, 8}, QUANT_Q2_K},
+    [FORM_T4]    = {{16, 0, 0, 2, 1}, QUANT_IQ4_NL},
+    [FORM_T4K]   = {{16, 0, 1, 2, 8}, QUANT_IQ4_XS},
+    [FORM_TFP4]  = {{16, 0, 1, 0, 1}, QUANT_MXFP4},
+    [FORM_G3S]   = {{8, 4, 2, 2, 8}, QUANT_IQ3_S},
+    [FORM_G3XXS] = {{8, 4, 0, 2, 8}, QUANT_IQ3_XXS},
+    [FORM_G2XXS] = {{4, 4, 0, 2, 8}, QUANT_IQ2_XXS},
+    [FORM_G2XS]  = {{8, 0, 1, 2, 8}, QUANT_IQ2_XS},
+    [FORM_G2S]   = {{4, 4, 2, 2, 8}, QUANT_IQ2_S},
+};
+/* clang-format on */
+
+enum plane_form planes_form(uint32_t type) {
+    for (int f = 1; f < N_FORM; f++)
+        if (forms[f].type == type) return (enum plane_form)f;
+    if (type == QUANT_IQ1_M || type == QUANT_TQ1_0 || type == QUANT_TQ2_0) return FORM_I8X;
+    return FORM_NONE;
+}
+
+struct plane_sizes planes_sizes(enum plane_form f) {
+    return forms[f].size;
+}
+
+static bool is_float(enum plane_form f) { return f == FORM_F32 || f == FORM_F16 || f == FORM_BF16; }
+
+static size_t aligned(size_t n) { return (n + 255) & ~(size_t)255; }
+
+struct extent {
+    size_t codes, more, sub, top;
+};
+
+static struct extent extent_of(const struct weight *w, enum plane_form f) {
+    size_t n_row = (size_t)w->n_out * (size_t)w->n_mat, n_unit = (size_t)w->n_in / 32;
+    struct plane_sizes s = forms[f].size;
+    if (is_float(f))
+        return (struct extent){aligned(n_row * (size_t)w->n_in * (f == FORM_F32 ? 4 : 2)), 0, 0, 0};
+    return (struct extent){aligned(n_row * n_unit * s.codes), aligned(n_row * n_unit * s.more),
+                           aligned(n_row * n_unit * s.sub),
+                           aligned(n_row * (n_unit / s.top_units) * s.top)};
+}
+
+size_t planes_bytes(const struct weight *w) {
+    struct extent e = extent_of(w, planes_form(w->type));
+    return e.codes + e.more + e.sub + e.top;
+}
+
+struct planes planes_of(const struct weight *w) {
+    enum plane_form f = planes_form(w->type);
+    struct extent e = extent_of(w, f);
+    const uint8_t *p = w->data;
+    return (struct planes){.codes = p,
+                           .more = p + e.codes,
+                           .sub = p + e.codes + e.more,
+                           .top = p + e.codes + e.more + e.sub,
+                           .n_row = w->n_out,
+                           .n_in = (int32_t)w->n_in,
+                           .n_unit = (int32_t)(w->n_in / 32),
+                           .form = f};
+}
+
+/* ---- fields of a unit ---- */
+
+struct unit { /* where the fields of one unit go; top of its group */
+    uint8_t *codes, *more, *sub, *top;
+};
+
+/* Low bits of 32 codes as nibbles; bit 4 of each as fifth bits; bits 4 and 5 as pairs. */
+static void put_nibbles(const uint8_t *q, uint8_t *out) {
+    for (int j = 0; j < 16; j++) out[j] = (uint8_t)((q[j] & 15) | (q[j + 16] & 15) << 4);
+}
+static void put_bits(const uint8_t *q, int shift, uint8_t *out) {
+    memset(out, 0, 4);
+    for (int e = 0; e < 32; e++) out[e % 4] = (uint8_t)(out[e % 4] | (q[e] >> shift & 1) << e / 4);
+}
+static void put_pairs(const uint8_t *q, int shift, uint8_t *out) {
+    memset(out, 0, 8);
+    for (int e = 0; e < 32; e++) {
+        uint8_t *b = out + e / 16 * 4 + e % 4;
+        *b = (uint8_t)(*b | (q[e] >> shift & 3) << e % 16 / 4 * 2);
+    }
+}
+
+static void fifths(const uint8_t *nibbles, const uint8_t *qh, uint8_t *q) {
+    for (int j = 0; j < 16; j++) {
+        q[j] = (uint8_t)((nibbles[j] & 15) | (qh[j / 8] >> j % 8 & 1) << 4);
+        q[j + 16] = (uint8_t)(nibbles[j] >> 4 | (qh[2 + j / 8] >> j % 8 & 1) << 4);
+    }
+}
+
+static void scale_min_6(const uint8_t *s, int b, uint8_t *scale, uint8_t *min) {
+    *scale = (uint8_t)(b < 4 ? s[b] & 63 : (s[b + 4] & 15) | s[b - 4] >> 6 << 4);
+    *min = (uint8_t)(b < 4 ? s[b + 4] & 63 : s[b + 4] >> 4 | s[b] >> 6 << 4);
+}
+
+/* Legacy blocks: a unit is a block. */
+static void pack_small(enum plane_form f, const uint8_t *b, struct unit u) {
+    uint8_t q[32];
+    switch (f) {
+    case FORM_I8:
+        memcpy(u.codes, b + 2, 32);
+        memcpy(u.top, b, 2);
+        break;
+    case FORM_N4:
+    case FORM_T4:
+        memcpy(u.codes, b + 2, 16);
+        memcpy(u.top, b, 2);
+        break;
+    case FORM_N4M:
+        memcpy(u.codes, b + 4, 16);
+        memcpy(u.top, b, 4);
+        break;
+    case FORM_N5:
+    case FORM_N5M: {
+        int head = f == FORM_N5 ? 2 : 4;
+        fifths(b + head + 4, b + head, q);
+        put_nibbles(q, u.codes);
+        put_bits(q, 4, u.more);
+        memcpy(u.top, b, (size_t)head);
+        break;
+    }
+    default: /* FORM_TFP4 */ memcpy(u.codes, b + 1, 16); u.sub[0] = b[0];
+    }
+}
+
+/* Super-blocks: unit k of 8. */
+static void pack_k(enum plane_form f, const uint8_t *b, int k, struct unit u) {
+    uint8_t q[32];
+    int half = k / 4, part = k % 4; /* 128 elements, and the 32 within them */
+    switch (f) {
+    case FORM_N4K:
+    case FORM_N5K: {
+        const uint8_t *qs = b + (f == FORM_N4K ? 16 : 48) + k / 2 * 32;
+        for (int j = 0; j < 32; j++) {
+            q[j] = qs[j] >> k % 2 * 4 & 15;
+            if (f == FORM_N5K) q[j] = (uint8_t)(q[j] | (b[16 + j] >> k & 1) << 4);
+        }
+        put_nibbles(q, u.codes);
+        if (f == FORM_N5K) put_bits(q, 4, u.more);
+        scale_min_6(b + 4, k, &u.sub[0], &u.sub[1]);
+        memcpy(u.top, b, 4);
+        break;
+    }
+    case FORM_N6K:
+        for (int j = 0; j < 32; j++) {
+            int e = part * 32 + j;
+            int low = b[64 * half + e % 64] >> e / 64 * 4 & 15;
+            int high = b[128 + 32 * half + j] >> part * 2 & 3;
+            q[j] = (uint8_t)(low | high << 4);
+        }
+        put_nibbles(q, u.codes);
+        put_pairs(q, 4, u.more);
+        memcpy(u.sub, b + 192 + 2 * k, 2);
+        memcpy(u.top, b + 208, 2);
+        break;
+    case FORM_N3K:
+        for (int j = 0; j < 32; j++)
+            q[j] = (uint8_t)((b[32 + 32 * half + j] >> 2 * part & 3) | (b[j] >> k & 1) << 2);
+        put_pairs(q, 0, u.codes);
+        put_bits(q, 2, u.more);
+        for (int i = 0; i < 2; i++) {
+            int s = 2 * k + i, low = s < 8 ? b[96 + s] & 15 : b[96 + s - 8] >> 4;
+            u.sub[i] = (uint8_t)((low | (b[104 + s % 4] >> s / 4 * 2 & 3) << 4) - 32);
+        }
+        memcpy(u.top, b + 108, 2);
+        break;
+    case FORM_N2K:
+        for (int j = 0; j < 32; j++) q[j] = b[16 + 32 * half + j] >> 2 * part & 3;
+        put_pairs(q, 0, u.codes);
+        memcpy(u.sub, b + 2 * k, 2);
+        memcpy(u.top, b + 80, 4);
+        break;
+    default: break;
+    }
+}
+
+static void pack_grid(enum plane_form f, const uint8_t *b, int k, struct unit u) {
+    memcpy(u.top, b, 2);
+    switch (f) {
+    case FORM_T4K:
+        memcpy(u.codes, b + 8 + 16 * k, 16);
+        u.sub[0] =
+            (uint8_t)(((b[4 + k / 2] >> k % 2 * 4 & 15) | ((b[2] | b[3] << 8) >> 2 * k & 3) << 4) -
+                      32);
+        break;
+    case FORM_G3S:
+        memcpy(u.codes, b + 2 + 8 * k, 8);
+        memcpy(u.more, b + 74 + 4 * k, 4);
+        u.sub[0] = b[66 + k];
+        u.sub[1] = b[106 + k / 2] >> k % 2 * 4 & 15;
+        break;
+    case FORM_G3XXS:
+        memcpy(u.codes, b + 2 + 8 * k, 8);
+        memcpy(u.more, b + 66 + 4 * k, 4);
+        break;
+    case FORM_G2XXS:
+        memcpy(u.codes, b + 2 + 8 * k, 4);
+        memcpy(u.more, b + 6 + 8 * k, 4);
+        break;
+    case FORM_G2XS:
+        memcpy(u.codes, b + 2 + 8 * k, 8);
+        u.sub[0] = b[66 + k];
+        break;
+    default: /* FORM_G2S */
+        memcpy(u.codes, b + 2 + 4 * k, 4);
+        memcpy(u.more, b + 34 + 4 * k, 4);
+        u.sub[0] = b[66 + k];
+        u.sub[1] = b[74 + k];
+    }
+}
+
+/* Types without a form of their own: each half of a unit is a float times small integers; of IQ1 eighths.
+ * The decoder gives the values; the largest common step is the scale. */
+static void pack_exact(const float *x, struct unit u) {
+    for (int half = 0; half < 2; half++) {
+        const float *v = x + 16 * half;
+        float step = 0;
+        for (int j = 0; j < 16; j++) {
+            float a = fabsf(v[j]);
+            if (a > 0 && (step == 0 || a < step)) step = a;
+        }
+        /* IQ1: values are (g +- 1/8) s: 7, 8 or 9 eighths, or one; TQ: 0 and s. */
+        float best = step;
+        for (int div = 1; div <= 9; div++) {
+            float s = step / (float)div;
+            bool ok = s > 0;
+            for (int j = 0; j < 16 && ok; j++) {
+                float r = v[j] / s;
+                ok = fabsf(r - rintf(r)) < 1e-3f && fabsf(r) < 120;
+            }
+            if (ok) {
+                best = s;
+                break;
+            }
+        }
+        for (int j = 0; j < 16; j++)
+            u.codes[16 * half + j] = (uint8_t)(int8_t)(best > 0 ? rintf(v[j] / best) : 0);
+        memcpy(u.top + 4 * half, &best, 4);
+    }
+}
+
+bool planes_pack(const struct weight *w, uint8_t *dst) {
+    enum plane_form f = planes_form(w->type);
+    struct extent e = extent_of(w, f);
+    struct plane_sizes s = forms[f].size;
+    const struct quant_traits *t = quant_traits(w->type);
+    size_t n_row = (size_t)w->n_out * (size_t)w->n_mat, n_unit = (size_t)w->n_in / 32;
+    bool is_finite = true;
+    for (size_t r = 0; r < n_row; r++) {
+        const uint8_t *src = (const uint8_t *)w->data + r / (size_t)w->n_out * w->mat_bytes +
+                             r % (size_t)w->n_out * w->row_bytes;
+        is_finite &= quant_is_finite(w->type, src, (uint64_t)w->n_in);
+        if (is_float(f)) {
+            size_t n = (size_t)w->n_in * (f == FORM_F32 ? 4 : 2);
+            memcpy(dst + r * n, src, n);
+            continue;
+        }
+        for (size_t i = 0; i < n_unit; i++) {
+            size_t at = r * n_unit + i;
+            struct unit u = {dst + at * s.codes, dst + e.codes + at * s.more,
+                             dst + e.codes + e.more + at * s.sub,
+                             dst + e.codes + e.more + e.sub + at / s.top_units * s.top};
+            size_t per = t->block_elements / 32; /* units of a block: 1 or 8 */
+            const uint8_t *b = src + i / per * t->block_bytes;
+            if (f == FORM_I8X) {
+                float x[256];
+                t->decode(b, x, t->block_elements);
+                pack_exact(x + i % per * 32, u);
+            } else if (per == 1) pack_small(f, b, u);
+            else if (f <= FORM_N2K) pack_k(f, b, (int)(i % per), u);
+            else pack_grid(f, b, (int)(i % per), u);
+        }
+    }
+    return is_finite;
+}

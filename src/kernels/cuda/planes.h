@@ -1,0 +1,98 @@
+/* planes.h: how the device stores a matrix: as planes of fields instead of rows of blocks.
+ *
+ * A unit is 32 elements of a row, the work of one lane. Each field of all units of all rows of all
+ * matrices of a stack forms one plane, so that neighbouring lanes read neighbouring bytes, aligned.
+ * Rearranging loses nothing; where sub-scales are unpacked from 6 or 4 bits, 2 to 4 % of bytes are added.
+ * Element 4 i + b of a unit is byte b of word i of its 8 words of codes.
+ *
+ * | form   | codes                    | more                      | sub           | top        | value            |
+ * |--------|--------------------------|---------------------------|---------------|------------|------------------|
+ * | F32, F16, BF16: rows of numbers, as in the file                                                                |
+ * | I8     | 32 B codes               |                           |               | f16        | d q       (Q8_0) |
+ * | I8X    | 32 B codes               |                           |               | 2 f32      | d_half q  (IQ1_S, IQ1_M, TQ1_0, TQ2_0) |
+ * | N4     | 16 B nibbles             |                           |               | f16        | d (q - 8) (Q4_0) |
+ * | N4M    | 16 B                     |                           |               | 2 f16      | d q + m   (Q4_1) |
+ * | N5     | 16 B                     | 4 B fifth bits            |               | f16        | d (q - 16) (Q5_0) |
+ * | N5M    | 16 B                     | 4 B                       |               | 2 f16      | d q + m   (Q5_1) |
+ * | N4K    | 16 B                     |                           | u8 s, u8 m    | 2 f16 / 8  | d s q - dmin m (Q4_K) |
+ * | N5K    | 16 B                     | 4 B                       | u8 s, u8 m    | 2 f16 / 8  | the same  (Q5_K) |
+ * | N6K    | 16 B                     | 8 B upper pairs           | 2 i8          | f16 / 8    | d s (q - 32) (Q6_K) |
+ * | N3K    | 8 B pairs                | 4 B third bits            | 2 i8          | f16 / 8    | d s (q - 4) (Q3_K) |
+ * | N2K    | 8 B pairs                |                           | 2 B s, m << 4 | 2 f16 / 8  | d s q - dmin m (Q2_K) |
+ * | T4     | 16 B                     |                           |               | f16        | d iq4[q]  (IQ4_NL) |
+ * | T4K    | 16 B                     |                           | i8            | f16 / 8    | d s iq4[q] (IQ4_XS) |
+ * | TFP4   | 16 B                     |                           | u8 e          |            | 2^(e - 128) fp4[q] (MXFP4) |
+ * | G3S    | 8 B grid index           | 4 B signs                 | u8 qh, u8 s   | f16 / 8    | d (2 s + 1) g (IQ3_S) |
+ * | G3XXS  | 8 B                      | 4 B signs and scale       |               | f16 / 8    | d (s + 1/2)/2 g (IQ3_XXS) |
+ * | G2XXS  | 4 B                      | 4 B signs and scale       |               | f16 / 8    | d (s + 1/2)/4 g (IQ2_XXS) |
+ * | G2XS   | 8 B index and signs      |                           | u8 2 nibbles  | f16 / 8    | the same  (IQ2_XS) |
+ * | G2S    | 4 B                      | 4 B signs                 | u8 qh, u8 s s | f16 / 8    | the same  (IQ2_S) |
+ *
+ * Nibbles: byte j holds code j low and code j + 16 high. Fifth (third) bits: bit i of byte b belongs to
+ * element 4 i + b. Pairs: words 0 to 3 in the first 4 bytes: bits 2 i of byte b belong to element
+ * 4 i + b; words 4 to 7 in the next 4 the same way. */
+#ifndef CHIMERE_KERNELS_CUDA_PLANES_H
+#define CHIMERE_KERNELS_CUDA_PLANES_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#include "kernels/tensor.h"
+
+enum plane_form {
+    FORM_NONE,
+    FORM_F32,
+    FORM_F16,
+    FORM_BF16,
+    FORM_I8,
+    FORM_I8X,
+    FORM_N4,
+    FORM_N4M,
+    FORM_N5,
+    FORM_N5M,
+    FORM_N4K,
+    FORM_N5K,
+    FORM_N6K,
+    FORM_N3K,
+    FORM_N2K,
+    FORM_T4,
+    FORM_T4K,
+    FORM_TFP4,
+    FORM_G3S,
+    FORM_G3XXS,
+    FORM_G2XXS,
+    FORM_G2XS,
+    FORM_G2S,
+    N_FORM
+};
+
+struct plane_sizes { /* bytes a unit, of each plane; top_units: units that share one top field */
+    uint8_t codes, more, sub, top, top_units;
+};
+
+/* What a kernel sees of a stack of matrices. */
+struct planes {
+    const uint8_t *codes, *more, *sub, *top; /* device */
+    int64_t n_row;                           /* of one matrix */
+    int32_t n_in, n_unit;                    /* elements and units of a row */
+    int32_t form;
+};
+
+enum plane_form planes_form(uint32_t type); /* FORM_NONE: a type that cannot be multiplied */
+struct plane_sizes planes_sizes(enum plane_form f);
+/* Bytes of w as planes; each plane starts at a multiple of 256. */
+size_t planes_bytes(const struct weight *w);
+/* Rearranges w (layout 0, host) into dst (host, planes_bytes). False: w holds NaN or infinity. */
+bool planes_pack(const struct weight *w, uint8_t *dst);
+/* The planes of a packed w whose data is a device address. */
+struct planes planes_of(const struct weight *w);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

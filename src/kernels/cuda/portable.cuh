@@ -1,0 +1,99 @@
+/* portable.cuh: the few instructions that kernels use beyond C++: shuffles, dot products of bytes, the
+ * tensor cores' product, dependent launch. CHIMERE_EMULATE builds them for the CPU (test/gpu/emu). */
+#ifndef CHIMERE_KERNELS_CUDA_PORTABLE_CUH
+#define CHIMERE_KERNELS_CUDA_PORTABLE_CUH
+
+#include <cuda_fp16.h>
+#include <cuda_runtime.h>
+#include <stdint.h>
+
+#ifdef CHIMERE_EMULATE
+#include <emulate.h>
+#else
+
+#define DYNAMIC_SHARED(type, name) extern __shared__ __align__(16) type name[]
+
+/* Let the next kernel of the stream start; wait until the previous one has finished and its writes are
+ * seen. Every kernel calls both, the wait before it touches anything that a kernel writes. */
+__device__ __forceinline__ void launch_next(void) {
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+__device__ __forceinline__ void wait_previous(void) {
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+
+__device__ __forceinline__ int dot4(int a, int b, int c) { return __dp4a(a, b, c); }
+/* Bytewise a - b, without borrows. */
+__device__ __forceinline__ uint32_t sub4(uint32_t a, uint32_t b) { return __vsub4(a, b); }
+
+/* d[16, 8] += a[16, 16] b[16, 8], halves into floats; fragments as PTX's mma.m16n8k16 has them. */
+__device__ __forceinline__ void mma_16816(float d[4], const uint32_t a[4], const uint32_t b[2]) {
+#if __CUDA_ARCH__ >= 800
+    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, "
+                 "{%8,%9}, {%0,%1,%2,%3};"
+                 : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+#else
+    asm volatile("mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5}, {%6}, "
+                 "{%0,%1,%2,%3};"
+                 : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+                 : "r"(a[0]), "r"(a[1]), "r"(b[0]));
+    asm volatile("mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5}, {%6}, "
+                 "{%0,%1,%2,%3};"
+                 : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+                 : "r"(a[2]), "r"(a[3]), "r"(b[1]));
+#endif
+}
+
+#endif
+
+/* Sum over groups of `width` lanes, a power of two; every lane gets it, added in the same order. */
+__device__ __forceinline__ float lanes_sum(float x, int width) {
+    for (int o = width / 2; o > 0; o /= 2) x += __shfl_xor_sync(0xffffffffu, x, o);
+    return x;
+}
+__device__ __forceinline__ float lanes_max(float x, int width) {
+    for (int o = width / 2; o > 0; o /= 2) x = fmaxf(x, __shfl_xor_sync(0xffffffffu, x, o));
+    return x;
+}
+
+/* Sum over the block, for blocks of whole warps; room: 32 floats. Ends on a barrier. */
+__device__ __forceinline__ float block_sum(float x, float *room) {
+    int n_warp = (int)blockDim.x / 32;
+    x = lanes_sum(x, 32);
+    if (threadIdx.x % 32 == 0) room[threadIdx.x / 32] = x;
+    __syncthreads();
+    x = (int)threadIdx.x % 32 < n_warp ? room[threadIdx.x % 32] : 0.0f;
+    x = lanes_sum(x, 32);
+    __syncthreads();
+    return x;
+}
+
+__device__ __forceinline__ float to_float(uint16_t bits) {
+    __half h;
+    memcpy(&h, &bits, 2);
+    return __half2float(h);
+}
+__device__ __forceinline__ uint32_t two_halves(float lo, float hi) {
+    __half2 h = __floats2half2_rn(lo, hi);
+    uint32_t u;
+    memcpy(&u, &h, 4);
+    return u;
+}
+
+__device__ __forceinline__ float act_of(int act, float x) {
+    switch (act) {
+    case 0: return x / (1.0f + expf(-x));
+    case 1: return 0.5f * x * (1.0f + tanhf(0.79788456080286535588f * (x + 0.044715f * x * x * x)));
+    case 2: return 0.5f * x * (1.0f + erff(x * 0.70710678118654752440f));
+    case 3: return x < 0.0f ? 0.0f : x;
+    case 4: return x < 0.0f ? 0.0f : x * x;
+    default: return 1.0f / (1.0f + expf(-x));
+    }
+}
+
+#endif

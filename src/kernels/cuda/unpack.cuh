@@ -1,0 +1,222 @@
+/* unpack.cuh: units of 32 elements out of planes: 8 words of signed bytes, two scales, an offset.
+ *
+ * value[e] = scale[e / 16] * q[e] - offset[e / 16]. raw<F> holds what a lane reads, so that loads can be issued
+ * long before they are used; tables of the grid forms lie in shared memory (unpack_tables). */
+#ifndef CHIMERE_KERNELS_CUDA_UNPACK_CUH
+#define CHIMERE_KERNELS_CUDA_UNPACK_CUH
+
+#include "kernels/cuda/planes.h"
+#include "kernels/cuda/portable.cuh"
+
+/* One table of grid points, uploaded when the device is opened. */
+struct grid_tables {
+    const uint32_t *iq3s, *iq3xxs;      /* [512], [256] */
+    const uint2 *iq2xxs, *iq2xs, *iq2s; /* [256], [512], [1024] */
+    const uint32_t *iq4, *fp4;          /* [4]: 16 signed bytes */
+};
+
+struct unpacked {
+    uint32_t q[8];
+    float scale[2], offset[2]; /* of elements 0 to 15, and 16 to 31 */
+};
+
+__device__ __forceinline__ uint32_t ones_of(uint32_t four_bits) {
+    return (four_bits * 0x00204081u & 0x01010101u) * 255u;
+}
+__device__ __forceinline__ uint32_t signed_4(uint32_t magnitudes, uint32_t signs) {
+    uint32_t m = ones_of(signs & 15u);
+    return sub4(magnitudes ^ m, m);
+}
+__device__ __forceinline__ uint32_t signs_of_7(uint32_t bits) {
+    uint32_t b = bits & 127u;
+    return b | (uint32_t)(__popc(b) & 1) << 7;
+}
+
+/* 4 codes of 4 bits (one in each byte) through a table of 16 signed bytes. */
+__device__ __forceinline__ uint32_t table_4(const uint32_t *table, uint32_t codes) {
+    const int8_t *t = (const int8_t *)table;
+    return (uint32_t)(uint8_t)t[codes & 15] | (uint32_t)(uint8_t)t[codes >> 8 & 15] << 8 |
+           (uint32_t)(uint8_t)t[codes >> 16 & 15] << 16 | (uint32_t)(uint8_t)t[codes >> 24] << 24;
+}
+
+template <int F> struct raw {
+    uint32_t code[F == FORM_I8 || F == FORM_I8X                                         ? 8
+                  : F == FORM_G2XXS || F == FORM_G2S                                    ? 1
+                  : F == FORM_N3K || F == FORM_N2K || (F >= FORM_G3S && F <= FORM_G2XS) ? 2
+                                                                                        : 4];
+    uint32_t more[2];
+    uint32_t sub, top[2];
+};
+
+__device__ __forceinline__ uint32_t load_2(const uint8_t *p) { return *(const uint16_t *)p; }
+
+/* at: index of the unit in its plane, row * n_unit + unit. */
+template <int F> __device__ __forceinline__ void load_unit(raw<F> &r, const planes &w, int64_t at) {
+    if constexpr (F == FORM_I8 || F == FORM_I8X) {
+        const uint4 *p = (const uint4 *)(w.codes + at * 32);
+        uint4 a = __ldcs(p), b = __ldcs(p + 1);
+        r.code[0] = a.x, r.code[1] = a.y, r.code[2] = a.z, r.code[3] = a.w;
+        r.code[4] = b.x, r.code[5] = b.y, r.code[6] = b.z, r.code[7] = b.w;
+    } else if constexpr (F == FORM_G2XXS || F == FORM_G2S) {
+        r.code[0] = __ldcs((const uint32_t *)(w.codes + at * 4));
+    } else if constexpr (F == FORM_N3K || F == FORM_N2K || (F >= FORM_G3S && F <= FORM_G2XS)) {
+        uint2 a = __ldcs((const uint2 *)(w.codes + at * 8));
+        r.code[0] = a.x, r.code[1] = a.y;
+    } else {
+        uint4 a = __ldcs((const uint4 *)(w.codes + at * 16));
+        r.code[0] = a.x, r.code[1] = a.y, r.code[2] = a.z, r.code[3] = a.w;
+    }
+    if constexpr (F == FORM_N6K) {
+        uint2 a = __ldcs((const uint2 *)(w.more + at * 8));
+        r.more[0] = a.x, r.more[1] = a.y;
+    } else if constexpr (F == FORM_N5 || F == FORM_N5M || F == FORM_N5K || F == FORM_N3K ||
+                         F == FORM_G3S || F == FORM_G3XXS || F == FORM_G2XXS || F == FORM_G2S) {
+        r.more[0] = __ldcs((const uint32_t *)(w.more + at * 4));
+    }
+    if constexpr (F == FORM_N4K || F == FORM_N5K || F == FORM_N6K || F == FORM_N3K ||
+                  F == FORM_N2K || F == FORM_G3S || F == FORM_G2S) {
+        r.sub = load_2(w.sub + at * 2);
+    } else if constexpr (F == FORM_T4K || F == FORM_TFP4 || F == FORM_G2XS) {
+        r.sub = w.sub[at];
+    }
+    if constexpr (F == FORM_I8X) {
+        uint2 a = *(const uint2 *)(w.top + at * 8);
+        r.top[0] = a.x, r.top[1] = a.y;
+    } else if constexpr (F == FORM_N4M || F == FORM_N5M) {
+        r.top[0] = *(const uint32_t *)(w.top + at * 4);
+    } else if constexpr (F == FORM_N4K || F == FORM_N5K || F == FORM_N2K) {
+        r.top[0] = *(const uint32_t *)(w.top + at / 8 * 4);
+    } else if constexpr (F == FORM_I8 || F == FORM_N4 || F == FORM_N5 || F == FORM_T4) {
+        r.top[0] = load_2(w.top + at * 2);
+    } else if constexpr (F != FORM_TFP4) {
+        r.top[0] = load_2(w.top + at / 8 * 2);
+    }
+}
+
+/* Nibbles to 8 words of bytes. */
+__device__ __forceinline__ void nibble_words(const uint32_t *code, uint32_t *q) {
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+        q[i] = code[i] & 0x0f0f0f0fu;
+        q[i + 4] = code[i] >> 4 & 0x0f0f0f0fu;
+    }
+}
+
+template <int F>
+__device__ __forceinline__ void unpack(const raw<F> &r, const grid_tables &g, unpacked &u) {
+    u.offset[0] = u.offset[1] = 0.0f;
+    float d = to_float((uint16_t)r.top[0]);
+    u.scale[0] = u.scale[1] = d;
+    if constexpr (F == FORM_I8 || F == FORM_I8X) {
+#pragma unroll
+        for (int i = 0; i < 8; i++) u.q[i] = r.code[i];
+        if constexpr (F == FORM_I8X) {
+            memcpy(&u.scale[0], &r.top[0], 4);
+            memcpy(&u.scale[1], &r.top[1], 4);
+        }
+    } else if constexpr (F == FORM_N4 || F == FORM_N4M || F == FORM_N5 || F == FORM_N5M ||
+                         F == FORM_N4K || F == FORM_N5K || F == FORM_N6K) {
+        nibble_words(r.code, u.q);
+        if constexpr (F == FORM_N5 || F == FORM_N5M || F == FORM_N5K) {
+#pragma unroll
+            for (int i = 0; i < 8; i++) u.q[i] |= (r.more[0] >> i & 0x01010101u) << 4;
+        }
+        if constexpr (F == FORM_N6K) {
+#pragma unroll
+            for (int i = 0; i < 8; i++) u.q[i] |= (r.more[i / 4] >> i % 4 * 2 & 0x03030303u) << 4;
+        }
+        constexpr uint32_t mid = F == FORM_N4    ? 0x08080808u
+                                 : F == FORM_N5  ? 0x10101010u
+                                 : F == FORM_N6K ? 0x20202020u
+                                                 : 0;
+        if constexpr (mid != 0) {
+#pragma unroll
+            for (int i = 0; i < 8; i++) u.q[i] = sub4(u.q[i], mid);
+        }
+        if constexpr (F == FORM_N4M || F == FORM_N5M)
+            u.offset[0] = u.offset[1] = -to_float((uint16_t)(r.top[0] >> 16));
+        if constexpr (F == FORM_N4K || F == FORM_N5K) {
+            u.scale[0] = u.scale[1] = d * (float)(r.sub & 255u);
+            u.offset[0] = to_float((uint16_t)(r.top[0] >> 16)) * (float)(r.sub >> 8);
+            u.offset[1] = u.offset[0];
+        }
+        if constexpr (F == FORM_N6K) {
+            u.scale[0] = d * (float)(int8_t)(r.sub & 255u);
+            u.scale[1] = d * (float)(int8_t)(r.sub >> 8);
+        }
+    } else if constexpr (F == FORM_N3K || F == FORM_N2K) {
+#pragma unroll
+        for (int i = 0; i < 8; i++) u.q[i] = r.code[i / 4] >> i % 4 * 2 & 0x03030303u;
+        if constexpr (F == FORM_N3K) {
+#pragma unroll
+            for (int i = 0; i < 8; i++)
+                u.q[i] = sub4(u.q[i] | (r.more[0] >> i & 0x01010101u) << 2, 0x04040404u);
+            u.scale[0] = d * (float)(int8_t)(r.sub & 255u);
+            u.scale[1] = d * (float)(int8_t)(r.sub >> 8);
+        } else {
+            float m = to_float((uint16_t)(r.top[0] >> 16));
+            u.scale[0] = d * (float)(r.sub & 15u);
+            u.scale[1] = d * (float)(r.sub >> 8 & 15u);
+            u.offset[0] = m * (float)(r.sub >> 4 & 15u);
+            u.offset[1] = m * (float)(r.sub >> 12 & 15u);
+        }
+    } else if constexpr (F == FORM_T4 || F == FORM_T4K || F == FORM_TFP4) {
+        uint32_t codes[8];
+        nibble_words(r.code, codes);
+#pragma unroll
+        for (int i = 0; i < 8; i++) u.q[i] = table_4(F == FORM_TFP4 ? g.fp4 : g.iq4, codes[i]);
+        if constexpr (F == FORM_T4K) u.scale[0] = u.scale[1] = d * (float)(int8_t)r.sub;
+        if constexpr (F == FORM_TFP4) {
+            uint32_t bits = r.sub < 2 ? 0x00200000u << r.sub : (r.sub - 1u) << 23;
+            memcpy(&u.scale[0], &bits, 4);
+            u.scale[1] = u.scale[0];
+        }
+    } else if constexpr (F == FORM_G3S || F == FORM_G3XXS) {
+#pragma unroll
+        for (int i = 0; i < 8; i++) {
+            uint32_t index = r.code[i / 4] >> i % 4 * 8 & 255u;
+            if constexpr (F == FORM_G3S)
+                u.q[i] = signed_4(g.iq3s[index | (r.sub >> i & 1u) << 8], r.more[0] >> 4 * i);
+            else
+                u.q[i] = signed_4(g.iq3xxs[index], signs_of_7(r.more[0] >> i / 2 * 7) >> i % 2 * 4);
+        }
+        u.scale[0] = F == FORM_G3S ? d * (float)(1u + 2u * (r.sub >> 8))
+                                   : d * (0.5f + (float)(r.more[0] >> 28)) * 0.5f;
+        u.scale[1] = u.scale[0];
+    } else if constexpr (F == FORM_G2XXS || F == FORM_G2XS || F == FORM_G2S) {
+#pragma unroll
+        for (int o = 0; o < 4; o++) { /* octets */
+            uint32_t index, signs;
+            uint2 point;
+            if constexpr (F == FORM_G2XXS) {
+                index = r.code[0] >> 8 * o & 255u;
+                signs = signs_of_7(r.more[0] >> 7 * o);
+                point = g.iq2xxs[index];
+            } else if constexpr (F == FORM_G2XS) {
+                uint32_t both = r.code[o / 2] >> o % 2 * 16 & 0xffffu;
+                signs = signs_of_7(both >> 9);
+                point = g.iq2xs[both & 511u];
+            } else {
+                index = (r.code[0] >> 8 * o & 255u) | (r.sub >> 2 * o & 3u) << 8;
+                signs = r.more[0] >> 8 * o & 255u;
+                point = g.iq2s[index];
+            }
+            u.q[2 * o] = signed_4(point.x, signs);
+            u.q[2 * o + 1] = signed_4(point.y, signs >> 4);
+        }
+        uint32_t s = F == FORM_G2XXS  ? r.more[0] >> 28 | r.more[0] >> 28 << 4
+                     : F == FORM_G2XS ? r.sub
+                                      : r.sub >> 8;
+        u.scale[0] = d * (0.5f + (float)(s & 15u)) * 0.25f;
+        u.scale[1] = d * (0.5f + (float)(s >> 4 & 15u)) * 0.25f;
+    }
+}
+
+template <int F> struct form_traits {
+    static constexpr bool has_offset =
+        F == FORM_N4M || F == FORM_N5M || F == FORM_N4K || F == FORM_N5K || F == FORM_N2K;
+    static constexpr bool has_halves = F == FORM_I8X || F == FORM_N6K || F == FORM_N3K ||
+                                       F == FORM_N2K || F == FORM_G2XS || F == FORM_G2S;
+};
+
+#endif

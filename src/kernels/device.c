@@ -1,0 +1,38 @@
+/* device.c: opens the device that a name stands for. */
+#include "kernels/device.h"
+
+#include <string.h>
+
+#include "base/str.h"
+
+#ifdef CHIMERE_CUDA
+#include "kernels/cuda/cuda.h"
+
+static int open_gpu(struct dev **out, const struct device_params *p, int number, struct err *e) {
+    const struct cuda_params c = {.device = number, .vram_bytes = p->vram_bytes};
+    return cuda_open(out, &c, e);
+}
+#else
+static int open_gpu(struct dev **out, const struct device_params *p, int number, struct err *e) {
+    (void)p;
+    (void)number;
+    *out = NULL;
+    err_set(e, CHIMERE_EUNSUPPORTED, "gpu: this build has no CUDA kernels");
+    err_hint(e,
+             "build with cmake --preset cuda where a CUDA toolkit of 12.8 or newer is installed");
+    return CHIMERE_EUNSUPPORTED;
+}
+#endif
+
+int device_open(struct dev **out, const struct device_params *p, struct err *e) {
+    const char *name = p->name ? p->name : "auto";
+    if (strcmp(name, "cpu") == 0 || strcmp(name, "auto") == 0)
+        return cpu_open(out, p->n_thread, p->isa, e);
+    int number = 0;
+    if (str_starts(name, "cuda:") && name[5] >= '0' && name[5] <= '9' && !name[6])
+        number = name[5] - '0';
+    else if (strcmp(name, "cuda") != 0)
+        return err_set(e, CHIMERE_EINVAL, "device: expected auto, cpu, cuda or cuda:N, got '%s'",
+                       name);
+    return open_gpu(out, p, number, e);
+}

@@ -1,0 +1,152 @@
+/* emulate.cc: fibres, barriers, and the tensor cores' product. */
+#include "emulate.h"
+
+#include <cuda_fp16.h>
+#include <setjmp.h>
+#include <stdio.h>
+#include <ucontext.h>
+
+#include <vector>
+
+dim3 emulate_thread, emulate_block, emulate_block_dim, emulate_grid_dim;
+unsigned char *emulate_shared;
+int emulate_fail_nth;
+
+namespace {
+
+enum { STACK = 64 << 10, MAX_THREADS = 1024 };
+enum wait { RUNNING, AT_BLOCK, AT_WARP, DONE };
+
+struct fibre {
+    ucontext_t first;
+    jmp_buf at;
+    bool begun;
+    wait state;
+    dim3 id;
+    std::vector<char> stack;
+};
+
+fibre fibres[MAX_THREADS];
+jmp_buf scheduler;
+ucontext_t home;
+int current, n_thread;
+uint32_t exchanged[MAX_THREADS / 32][2][32][8];
+int turn[MAX_THREADS / 32];
+void (*the_invoke)(const void *, void **);
+const void *the_kernel;
+void **the_args;
+
+void enter() {
+    the_invoke(the_kernel, the_args);
+    fibres[current].state = DONE;
+    longjmp(scheduler, 1);
+}
+
+void yield(wait why) {
+    fibres[current].state = why;
+    if (!setjmp(fibres[current].at)) longjmp(scheduler, 1);
+}
+
+void resume(int i) {
+    current = i;
+    emulate_thread = fibres[i].id;
+    if (setjmp(scheduler)) return;
+    if (fibres[i].begun) longjmp(fibres[i].at, 1);
+    fibres[i].begun = true;
+    getcontext(&fibres[i].first);
+    fibres[i].stack.resize(STACK);
+    fibres[i].first.uc_stack.ss_sp = fibres[i].stack.data();
+    fibres[i].first.uc_stack.ss_size = STACK;
+    fibres[i].first.uc_link = &home;
+    makecontext(&fibres[i].first, enter, 0);
+    setcontext(&fibres[i].first);
+}
+
+/* Warps whose live threads all wait go on; then the block's barrier. False: all are done. */
+bool release() {
+    bool any = false, all_at_block = true;
+    for (int w = 0; w < n_thread; w += 32) {
+        bool all = true, some = false;
+        int end = w + 32 < n_thread ? w + 32 : n_thread;
+        for (int i = w; i < end; i++) {
+            if (fibres[i].state == AT_WARP) some = true;
+            else if (fibres[i].state != DONE) all = false;
+        }
+        if (some && !all) {
+            fprintf(stderr, "emulator: threads of one warp wait at different places\n");
+            abort();
+        }
+        for (int i = w; some && i < end; i++)
+            if (fibres[i].state == AT_WARP) fibres[i].state = RUNNING, any = true;
+        if (some) turn[w / 32] ^= 1;
+        if (some) all_at_block = false;
+    }
+    if (any) return true;
+    for (int i = 0; all_at_block && i < n_thread; i++)
+        if (fibres[i].state == AT_BLOCK) fibres[i].state = RUNNING, any = true;
+    return any;
+}
+
+void run_block() {
+    for (int i = 0; i < n_thread; i++) {
+        fibres[i].begun = false;
+        fibres[i].state = RUNNING;
+    }
+    do {
+        for (int i = 0; i < n_thread; i++)
+            if (fibres[i].state == RUNNING) resume(i);
+    } while (release());
+}
+
+} // namespace
+
+void emulate_block_barrier(void) { yield(AT_BLOCK); }
+
+const uint32_t (*emulate_exchange(const uint32_t mine[8]))[8] {
+    int w = current / 32, half = turn[w];
+    memcpy(exchanged[w][half][current % 32], mine, sizeof exchanged[w][half][0]);
+    yield(AT_WARP);
+    return exchanged[w][half];
+}
+
+void emulate_launch(void (*invoke)(const void *, void **), const void *kernel, dim3 grid,
+                    dim3 block, size_t shared_bytes, void **args) {
+    n_thread = (int)(block.x * block.y * block.z);
+    if (n_thread > MAX_THREADS || block.y != 1 || block.z != 1 || shared_bytes > 227 << 10) abort();
+    the_invoke = invoke;
+    the_kernel = kernel;
+    the_args = args;
+    emulate_block_dim = block;
+    emulate_grid_dim = grid;
+    emulate_shared = (unsigned char *)aligned_alloc(256, (shared_bytes + 511) & ~(size_t)255);
+    for (int i = 0; i < n_thread; i++) fibres[i].id = dim3((unsigned)i, 0, 0);
+    for (unsigned z = 0; z < grid.z; z++)
+        for (unsigned y = 0; y < grid.y; y++)
+            for (unsigned x = 0; x < grid.x; x++) {
+                memset(emulate_shared, 0xff, shared_bytes); /* NaN where nothing was written */
+                emulate_block = dim3(x, y, z);
+                run_block();
+            }
+    free(emulate_shared);
+}
+
+static float half_at(const uint32_t *words, int i) {
+    return __half2float(__half{(uint16_t)(words[i / 2] >> i % 2 * 16)});
+}
+
+/* Lane 4 g + t holds a[g][2t..], a[g + 8][2t..], a[g][2t + 8..], a[g + 8][2t + 8..]; b[2t..][g],
+ * b[2t + 8..][g]; d[g][2t..], d[g + 8][2t..]. */
+void mma_16816(float d[4], const uint32_t a[4], const uint32_t b[2]) {
+    uint32_t mine[8] = {a[0], a[1], a[2], a[3], b[0], b[1], 0, 0};
+    int lane = emulate_lane, g = lane / 4, t = lane % 4;
+    const uint32_t(*all)[8] = emulate_exchange(mine);
+    for (int i = 0; i < 4; i++) {
+        int row = g + i / 2 * 8, col = 2 * t + i % 2;
+        float sum = d[i];
+        for (int k = 0; k < 16; k++) {
+            const uint32_t *la = all[row % 8 * 4 + k % 8 / 2], *lb = all[col * 4 + k % 8 / 2];
+            sum += half_at(la + row / 8 + k / 8 * 2, k % 2) * half_at(lb + 4 + k / 8, k % 2);
+        }
+        d[i] = sum;
+    }
+}

@@ -1,0 +1,90 @@
+/* emulate.h: runs CUDA kernels on the CPU, to test what they compute where there is no GPU.
+ *
+ * Each thread of a block is a fibre; blocks run one after the other. A barrier (of the block, or of a
+ * warp for shuffles and tensor products) hands over to the next fibre until all have arrived. Neither
+ * races nor speed show here: that is what a GPU is for. */
+#ifndef EMULATE_EMULATE_H
+#define EMULATE_EMULATE_H
+
+#include <cuda_runtime.h>
+
+extern dim3 emulate_thread, emulate_block, emulate_block_dim, emulate_grid_dim;
+extern unsigned char *emulate_shared;
+#define threadIdx emulate_thread
+#define blockIdx emulate_block
+#define blockDim emulate_block_dim
+#define gridDim emulate_grid_dim
+#define DYNAMIC_SHARED(type, name) type *name = (type *)emulate_shared
+
+void emulate_launch(void (*invoke)(const void *, void **), const void *kernel, dim3 grid,
+                    dim3 block, size_t shared_bytes, void **args);
+void emulate_block_barrier(void);
+/* Puts 8 words of this lane, waits for the warp, and returns all lanes' words [32][8]. Valid until the
+ * second next exchange. */
+const uint32_t (*emulate_exchange(const uint32_t mine[8]))[8];
+
+static inline void __syncthreads(void) { emulate_block_barrier(); }
+static inline void __syncwarp(uint32_t = 0xffffffffu) {
+    uint32_t none[8] = {0};
+    emulate_exchange(none);
+}
+static inline void launch_next(void) {}
+static inline void wait_previous(void) {}
+
+template <class T> static inline T emulate_shuffle(T x, int from) {
+    static_assert(sizeof(T) <= 8, "a register or two");
+    uint32_t mine[8] = {0};
+    memcpy(mine, &x, sizeof x);
+    const uint32_t(*all)[8] = emulate_exchange(mine);
+    memcpy(&x, all[from & 31], sizeof x);
+    return x;
+}
+#define emulate_lane ((int)(threadIdx.x % 32))
+template <class T> static inline T __shfl_xor_sync(uint32_t, T x, int mask) {
+    return emulate_shuffle(x, emulate_lane ^ mask);
+}
+template <class T> static inline T __shfl_sync(uint32_t, T x, int from) {
+    return emulate_shuffle(x, from);
+}
+static inline uint32_t __ballot_sync(uint32_t, bool p) {
+    uint32_t mine[8] = {p}, r = 0;
+    const uint32_t(*all)[8] = emulate_exchange(mine);
+    for (int i = 0; i < 32; i++) r |= all[i][0] << i;
+    return r;
+}
+static inline int __popc(uint32_t x) { return __builtin_popcount(x); }
+template <class T> static inline T __ldcs(const T *p) { return *p; }
+template <class T> static inline T __ldg(const T *p) { return *p; }
+static inline void __threadfence(void) {}
+template <class T> static inline T atomicAdd(T *p, T x) {
+    T old = *p;
+    *p += x;
+    return old;
+}
+static inline float rsqrtf(float x) { return 1 / sqrtf(x); }
+static inline float __int_as_float(int i) {
+    float f;
+    memcpy(&f, &i, 4);
+    return f;
+}
+static inline int __float_as_int(float f) {
+    int i;
+    memcpy(&i, &f, 4);
+    return i;
+}
+static inline int min(int a, int b) { return a < b ? a : b; }
+static inline int max(int a, int b) { return a > b ? a : b; }
+
+static inline int dot4(int a, int b, int c) {
+    for (int i = 0; i < 4; i++) c += (int8_t)(a >> 8 * i) * (int8_t)(b >> 8 * i);
+    return c;
+}
+static inline uint32_t sub4(uint32_t a, uint32_t b) {
+    uint32_t r = 0;
+    for (int i = 0; i < 4; i++)
+        r |= (uint32_t)(uint8_t)((a >> 8 * i & 255) - (b >> 8 * i & 255)) << 8 * i;
+    return r;
+}
+void mma_16816(float d[4], const uint32_t a[4], const uint32_t b[2]);
+
+#endif
