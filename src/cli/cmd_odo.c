@@ -1,12 +1,17 @@
 /* cmd_odo.c: the orchestrator from the command line: what it would decide, its documents, one answer. */
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 
+#include "base/file.h"
 #include "base/mem.h"
 #include "cli/chat_args.h"
 #include "cli/odo_args.h"
 #include "odo/call.h"
+#include "odo/mcp_serve.h"
 #include "odo/pipeline.h"
+#include "odo/remote.h"
+#include "store/decision.h"
 #include "store/doc.h"
 
 const struct cfg_opt odo_options[] = {
@@ -22,7 +27,13 @@ const struct cfg_opt odo_options[] = {
     {"route", 0, CFG_STR, "NAME", NULL, 0, 0, NULL, "ask, explain: this pipeline"},
     {"n-predict", 'n', CFG_INT, "N", "0", 0, 1 << 30, NULL,
      "ask: tokens at most; 0: up to the context"},
-    {"json", 0, CFG_BOOL, NULL, "false", 0, 0, NULL, "ask: one JSON object when done"},
+    {"last", 0, CFG_INT, "N", "20", 1, 1000000, NULL, "log: the newest N"},
+    {"backend", 0, CFG_STR, "URL", NULL, 0, 0, NULL,
+     "ask: an OpenAI-compatible server instead of a local model"},
+    {"backend-model", 0, CFG_STR, "NAME", "default", 0, 0, NULL, "the model's name there"},
+    {"backend-key", 0, CFG_STR, "FILE", NULL, 0, 0, NULL, "file with its API key"},
+    {"json", 0, CFG_BOOL, NULL, "false", 0, 0, NULL,
+     "ask: one JSON object when done; log: one a line"},
     {0}};
 
 static void print(json_t *o) {
@@ -96,12 +107,40 @@ static int answer(const struct cfg *c, struct odo *o, struct ask *a, struct err 
     return rc;
 }
 
+static int ask_remote(const struct cfg *c, struct ask *a, struct err *e) {
+    struct ask_backend *backend;
+    struct odo_rig r;
+    char *key = NULL;
+    size_t n = 0;
+    int rc =
+        cfg_str(c, "backend-key") ? file_read(cfg_str(c, "backend-key"), 4096, &key, &n, e) : 0;
+    while (key && n && (key[n - 1] == '\n' || key[n - 1] == '\r')) key[--n] = 0;
+    if (!rc) rc = remote_open(&backend, cfg_str(c, "backend"), key, cfg_str(c, "backend-model"), e);
+    if (key) memset(key, 0, n);
+    mem_free(key);
+    if (rc) return rc;
+    a->sampling.temperature = (float)cfg_float(c, "temp");
+    a->max_tokens = (int32_t)cfg_int(c, "n-predict");
+    rc = odo_rig_open(&r, c, backend, e);
+    if (!rc) {
+        rc = answer(c, r.odo, a, e);
+        odo_rig_close(&r);
+    }
+    backend->ops->close(backend);
+    return rc;
+}
+
 static int ask_one(const struct cfg *c, struct err *e) {
     struct chat_rig rig;
     struct odo_rig r;
     struct ask a = {0};
     int rc = question(&a, c, e);
     if (rc) return rc;
+    if (cfg_str(c, "backend")) {
+        rc = ask_remote(c, &a, e);
+        ask_fini(&a);
+        return rc;
+    }
     rc = chat_rig_open(&rig, c, 2, e);
     if (rc) {
         ask_fini(&a);
@@ -181,28 +220,73 @@ static int search(const struct cfg *c, struct err *e) {
     return rc;
 }
 
+static int print_decision(void *ud, const struct store_decision *d) {
+    if (*(bool *)ud) {
+        json_t *o = json_pack("{s:I, s:I, s:s, s:s, s:s, s:s, s:f, s:b, s:o*}", "id",
+                              (json_int_t)d->id, "at_ms", (json_int_t)d->at_ms, "route", d->route,
+                              "how", d->how, "pipeline", d->pipeline, "mode", d->mode, "ms", d->ms,
+                              "failed", d->failed, "record", json_loads(d->record, 0, NULL));
+        json_dumpf(o, stdout, JSON_COMPACT | JSON_REAL_PRECISION(6));
+        putchar('\n');
+        json_decref(o);
+        return 0;
+    }
+    char when[32] = "";
+    time_t t = (time_t)(d->at_ms / 1000);
+    struct tm tm;
+    if (localtime_r(&t, &tm)) strftime(when, sizeof when, "%Y-%m-%d %H:%M:%S", &tm);
+    printf("%6lld  %s  %-10s %-8s %-8s %8.0f ms  %s\n", (long long)d->id, when, d->route, d->how,
+           d->mode, d->ms, d->failed ? "failed" : "");
+    return 0;
+}
+
+static int show_log(const struct cfg *c, struct err *e) {
+    struct odo_rig r = {0};
+    bool json = cfg_bool(c, "json");
+    int rc = odo_rig_store(&r, c, e);
+    if (!rc)
+        rc = store_decision_list(r.store, (int32_t)cfg_int(c, "last"), print_decision, &json, e);
+    odo_rig_close(&r);
+    return rc;
+}
+
+static int serve_mcp(const struct cfg *c, struct err *e) {
+    struct odo_rig r;
+    struct tool_set *tools;
+    int rc = odo_rig_tools(&r, c, &tools, e);
+    if (rc) return rc;
+    rc = mcp_serve(tools, stdin, stdout, e);
+    tool_set_free(tools);
+    odo_rig_close(&r);
+    return rc;
+}
+
 static const struct {
     const char *name;
     int (*run)(const struct cfg *c, struct err *e);
 } actions[] = {
-    {"explain", explain}, {"ask", ask_one},         {"index", index_paths},
-    {"search", search},   {"documents", documents},
+    {"explain", explain},     {"ask", ask_one},  {"index", index_paths}, {"search", search},
+    {"documents", documents}, {"log", show_log}, {"mcp", serve_mcp},
 };
 
 int cmd_odo(int argc, char **argv) {
     struct cfg *c;
     int status;
-    if (!cli_parse(&c, odo_options,
-                   "usage: chimere odo explain \"QUESTION\" [--route NAME] [--mode MODE]\n"
-                   "       chimere odo ask \"QUESTION\" [-m FILE] [--json]\n"
-                   "       chimere odo index FOLDER... [--collection NAME]\n"
-                   "       chimere odo search \"WORDS\" | documents [--collection NAME]",
-                   argc, argv, &status))
+    if (!cli_parse(
+            &c, odo_options,
+            "usage: chimere odo explain \"QUESTION\" [--route NAME] [--mode MODE]\n"
+            "       chimere odo ask \"QUESTION\" [-m FILE] [--json]\n"
+            "       chimere odo index FOLDER... [--collection NAME]\n"
+            "       chimere odo search \"WORDS\" | documents [--collection NAME]\n"
+            "       chimere odo log [--last N] [--json]\n"
+            "       chimere odo mcp    (our tools as an MCP server on the standard streams)\n"
+            "       chimere odo ask \"QUESTION\" --backend URL [--backend-model NAME]",
+            argc, argv, &status))
         return status;
     struct err e = {0};
     const char *name = cfg_pos(c, 0);
     int rc = err_set(&e, CHIMERE_EINVAL,
-                     "expected one of explain, ask, index, search, documents; got %s",
+                     "expected one of explain, ask, index, search, documents, log, mcp; got %s",
                      name ? name : "nothing");
     for (size_t i = 0; name && i < sizeof actions / sizeof *actions; ++i)
         if (!strcmp(actions[i].name, name)) {

@@ -155,6 +155,12 @@ static int serve_model(struct chat_rig *r, const struct cfg *c, struct serve_par
     p->backends = all;
     p->n_backend = 1;
     if (cfg_bool(c, "odo")) rc = odo_rig_open(&odo, c, backend, e);
+    if (rc &&
+        cfg_origin(c, "odo") == CFG_DEFAULT) { /* nobody asked for it: the model itself is served */
+        log_warn("serving without the orchestrator: %s", e->text);
+        *e = (struct err){0};
+        rc = 0;
+    }
     for (int i = 0; !rc && i < ODO_MAX_NAMES && odo.odo && odo_backend(odo.odo, i); ++i)
         all[p->n_backend++] = odo_backend(odo.odo, i);
     size_t first = p->n_backend;

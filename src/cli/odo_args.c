@@ -31,10 +31,9 @@ static int open_web(struct odo_rig *r, const struct cfg *c, struct err *e) {
     return rc;
 }
 
-int odo_rig_open(struct odo_rig *r, const struct cfg *c, struct ask_backend *backend,
-                 struct err *e) {
-    *r = (struct odo_rig){0};
+int odo_rig_tools(struct odo_rig *r, const struct cfg *c, struct tool_set **out, struct err *e) {
     struct tool_set *tools = NULL;
+    *r = (struct odo_rig){0};
     int rc = odo_rig_store(r, c, e);
     if (!rc) rc = tool_set_new(&tools, e);
     if (!rc) rc = docs_add_tool(r->docs, tools, e);
@@ -42,9 +41,29 @@ int odo_rig_open(struct odo_rig *r, const struct cfg *c, struct ask_backend *bac
     if (!rc && r->web) rc = web_add_tool(r->web, tools, e);
     if (!rc && cfg_str(c, "files")) rc = tool_files_add(tools, cfg_str(c, "files"), e);
     if (!rc && cfg_bool(c, "run-code")) rc = tool_code_add(tools, e);
+    const char *const *servers;
+    size_t n_server = cfg_list(c, "mcp", &servers);
+    if (!rc && n_server > ODO_RIG_MAX_MCP)
+        rc = err_set(e, CHIMERE_ELIMIT, "--mcp: expected at most %d", ODO_RIG_MAX_MCP);
+    for (size_t i = 0; i < n_server && !rc; ++i) {
+        rc = mcp_open(&r->mcp[i], servers[i], e);
+        r->n_mcp += !rc;
+        if (!rc) rc = mcp_add_tools(r->mcp[i], tools, e);
+    }
     if (rc) {
         tool_set_free(tools);
-    } else {
+        odo_rig_close(r);
+        tools = NULL;
+    }
+    *out = tools;
+    return rc;
+}
+
+int odo_rig_open(struct odo_rig *r, const struct cfg *c, struct ask_backend *backend,
+                 struct err *e) {
+    struct tool_set *tools;
+    int rc = odo_rig_tools(r, c, &tools, e);
+    if (!rc) {
         struct odo_params p = {.backend = backend,
                                .pipelines = cfg_str(c, "pipelines"),
                                .watch = backend != NULL,
@@ -61,6 +80,7 @@ int odo_rig_open(struct odo_rig *r, const struct cfg *c, struct ask_backend *bac
 
 void odo_rig_close(struct odo_rig *r) {
     odo_close(r->odo);
+    for (int i = 0; i < r->n_mcp; ++i) mcp_close(r->mcp[i]);
     web_close(r->web);
     docs_close(r->docs);
     store_close(r->store);

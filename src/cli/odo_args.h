@@ -4,6 +4,7 @@
 
 #include "cli/cli.h"
 #include "odo/docs.h"
+#include "odo/mcp.h"
 #include "odo/odo.h"
 #include "odo/web.h"
 #include "store/store.h"
@@ -16,19 +17,26 @@
     {"run-code", 0, CFG_BOOL, NULL, "true", 0, 0, NULL, "programs in a sandbox as a tool; --no-run-code"}, \
     {"searxng", 0, CFG_STR, "URL", NULL, 0, 0, NULL, "SearXNG to search the web with (default: no web)"},  \
     {"brave-key", 0, CFG_STR, "FILE", NULL, 0, 0, NULL, "file with a key of Brave's search"},         \
+    {"mcp", 0, CFG_LIST, "NAME=COMMAND", NULL, 0, 0, NULL, "MCP server whose tools are offered: a command line or a URL; may be repeated"}, \
     {"intent-ms", 0, CFG_INT, "N", "300", -1, 60000, NULL, "time the model may take to judge a message; -1: rules alone"}
 /* clang-format on */
+
+enum { ODO_RIG_MAX_MCP = 16 };
 
 struct odo_rig {
     struct store *store;
     struct docs *docs;
     struct web *web; /* NULL: no source configured */
     struct odo *odo;
+    struct mcp *mcp[ODO_RIG_MAX_MCP];
+    int n_mcp;
 };
 
 /* backend NULL: decisions alone. */
 int odo_rig_open(struct odo_rig *r, const struct cfg *c, struct ask_backend *backend,
                  struct err *e);
+/* Everything but the orchestrator; *tools is the caller's. */
+int odo_rig_tools(struct odo_rig *r, const struct cfg *c, struct tool_set **tools, struct err *e);
 /* Store and documents, without the orchestrator. */
 int odo_rig_store(struct odo_rig *r, const struct cfg *c, struct err *e);
 void odo_rig_close(struct odo_rig *r);

@@ -6,14 +6,36 @@
 
 #include "base/clock.h"
 #include "base/file.h"
+#include "base/log.h"
 #include "base/mem.h"
 #include "odo/odo_impl.h"
+#include "store/decision.h"
 
 static struct odo_run *run_of(struct ask_run *r) { return (struct odo_run *)r; }
+
+/* One row a request that was started; arguments of tools may be the user's own words and stay out. */
+static void log_decision(struct odo_run *r) {
+    if (!r->started || !r->odo->p.store || !r->ask->messages) return;
+    json_t *t;
+    size_t i;
+    json_array_foreach(json_object_get(r->record, "tools"), i, t) json_object_del(t, "arguments");
+    char *text = json_dumps(r->record, JSON_COMPACT | JSON_REAL_PRECISION(6));
+    struct store_decision d = {.route = r->d.intent.route,
+                               .how = intent_how_name(r->d.intent.how),
+                               .pipeline = r->d.pipeline->name,
+                               .mode = difficulty_mode_name(r->d.mode),
+                               .ms = clock_ms_since(r->start_ns),
+                               .failed = r->failed,
+                               .record = text ? text : "{}"};
+    struct err e = {0};
+    if (store_decision_add(r->odo->p.store, &d, &e)) log_warn("odo: %s", e.text);
+    mem_free(text);
+}
 
 static void run_fini(struct odo_run *r) {
     if (!r) return;
     if (r->threaded) pthread_join(r->thread, NULL);
+    log_decision(r);
     if (r->direct) r->direct->backend->ops->free(r->direct);
     pipeline_release(r->set);
     mem_free(r->question);
@@ -137,6 +159,7 @@ static void *work(void *ud) {
                               .stats = r->stats,
                               .n_reasoning = r->n_reasoning,
                               .err = finish == ASK_FAILED ? &err : NULL};
+        r->failed |= finish == ASK_FAILED;
         odo_send(r, &(struct ask_event){.kind = ASK_END, .choice = r->choice, .end = &end});
     }
     --r->odo->n_run;
@@ -150,10 +173,13 @@ static bool is_direct(const struct odo_run *r) {
     const struct odo_decision *d = &r->d;
     const struct pipeline *p = d->pipeline;
     if (!r->ask->messages || r->ask->continue_last) return true;
-    bool tools = p->tools.n && r->ask->tool_choice == ASK_TOOLS_AUTO &&
+    bool anywhere = false;
+    const struct tool *t;
+    for (size_t i = 0; (t = tool_at(r->odo->p.tools, i)); ++i) anywhere |= t->flags & TOOL_ANYWHERE;
+    bool tools = (p->tools.n || anywhere) && r->ask->tool_choice == ASK_TOOLS_AUTO &&
                  r->ask->format == ASK_TEXT && r->wish.tools != 0 &&
                  d->intent.how != INTENT_GREETING;
-    if (tools && p->tools.n == 1 && !strcmp(p->tools.v[0], "calculator"))
+    if (tools && !anywhere && p->tools.n == 1 && !strcmp(p->tools.v[0], "calculator"))
         tools = strpbrk(r->question, "0123456789") != NULL;
     return !tools && !d->steps && !d->documents && d->web == PIPELINE_WEB_NEVER && !p->prompt &&
            !p->plan && p->think < 0;
@@ -199,6 +225,8 @@ static int start(struct ask_run *base, struct err *e) {
     struct odo_run *r = run_of(base);
     if (!r->odo->p.backend)
         return err_set(e, CHIMERE_EUNSUPPORTED, "odo: there is no model to ask");
+    r->start_ns = clock_ns();
+    r->started = true;
     if (r->direct) return r->direct->backend->ops->start(r->direct, e);
     if (++r->odo->n_run > ODO_MAX_RUNS) {
         --r->odo->n_run;

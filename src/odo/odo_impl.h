@@ -71,13 +71,15 @@ struct odo_run {
     _Atomic bool *cancelled;    /* view: the whole run's, also for one agent's part of it */
     pthread_mutex_t *sink_lock; /* view: of the whole run; agents side by side take turns */
     bool quiet;                 /* one agent of several: its text is shown when it is done */
-    bool threaded;
+    bool threaded, started, failed;
+    int64_t start_ns;
     pthread_t thread;
     /* of the thread alone: */
-    json_t *messages;            /* owned: what the model sees */
-    json_t *sources;             /* owned: [{n, title, where, from, to}] */
-    struct buf source_text;      /* the block of sources for the prompt */
-    bool tainted;                /* strangers' text is in messages */
+    json_t *messages;       /* owned: what the model sees */
+    json_t *sources;        /* owned: [{n, title, where, from, to}] */
+    struct buf source_text; /* the block of sources for the prompt */
+    bool tainted;           /* strangers' text is in messages */
+    bool tainted_local;
     struct engine_stats stats;   /* sums of all calls */
     int32_t n_reasoning, n_left; /* n_left: tokens that max_tokens leaves, INT32_MAX: no limit */
     int32_t n_client_call;       /* calls of the client's tools forwarded so far */
@@ -97,7 +99,7 @@ struct odo_round {
     const struct pipeline_sampling *sampling; /* NULL: the caller's */
     struct yamlfile_list tools;               /* names that may be offered */
     int32_t rounds;
-    bool final;
+    bool final, no_tools;
     json_t *messages; /* borrowed; grows by what happens */
 };
 int odo_loop(struct odo_run *r, const struct odo_round *round, struct buf *content,

@@ -47,6 +47,10 @@ static bool listed(const struct yamlfile_list *l, const char *name) {
     return false;
 }
 
+static bool wanted(const struct odo_round *round, const struct tool *t) {
+    return listed(&round->tools, t->name) || (t->flags & TOOL_ANYWHERE && !round->no_tools);
+}
+
 static bool has_name(const json_t *tools, const char *name) {
     size_t i;
     json_t *t;
@@ -70,11 +74,10 @@ static json_t *offered(const struct odo_run *r, const struct odo_round *round, s
     *n_ours = 0;
     bool free_choice = a->tool_choice == ASK_TOOLS_AUTO && a->format == ASK_TEXT &&
                        r->wish.tools != 0 && !a->continue_last;
-    struct tool_env env = {.tainted = r->tainted};
+    struct tool_env env = {.tainted = r->tainted, .tainted_local = r->tainted_local};
     const struct tool *t;
     for (size_t i = 0; all && free_choice && (t = tool_at(r->odo->p.tools, i)); ++i) {
-        if (!listed(&round->tools, t->name) || !useful(r, t) || !tool_allowed(t, &env, NULL))
-            continue;
+        if (!wanted(round, t) || !useful(r, t) || !tool_allowed(t, &env, NULL)) continue;
         if (has_name(a->tools, t->name)) continue;
         json_array_append(all, t->spec);
         ++*n_ours;
@@ -201,7 +204,8 @@ static int append_calls(json_t *messages, const struct call_result *out) {
 static int run_tool(struct odo_run *r, const struct odo_round *round, const json_t *call) {
     const char *name = json_string_value(json_object_get(call, "name")),
                *args = json_string_value(json_object_get(call, "arguments"));
-    const struct tool *t = listed(&round->tools, name) ? tool_find(r->odo->p.tools, name) : NULL;
+    const struct tool *t = tool_find(r->odo->p.tools, name);
+    if (t && !wanted(round, t)) t = NULL;
     struct buf text;
     buf_init(&text, (size_t)2 * TOOL_MAX_OUTPUT);
     int64_t start = clock_ns();
@@ -209,11 +213,13 @@ static int run_tool(struct odo_run *r, const struct odo_round *round, const json
     struct tool_env env = {.cancelled = r->cancelled,
                            .deadline_ns = r->ask->deadline_ns,
                            .tainted = r->tainted,
+                           .tainted_local = r->tainted_local,
                            .collection =
                                r->wish.collection ? r->wish.collection : r->d.pipeline->collection};
     if (t) rc = tool_run(t, args, &env, &text);
     else buf_printf(&text, "error: there is no tool \"%.64s\"", name);
     r->tainted = env.tainted;
+    r->tainted_local = env.tainted_local;
     if (rc == CHIMERE_EREFUSED) ++r->odo->n_tool_refused;
     odo_count(r->odo, ODO_TOOL, start, rc != 0);
     json_t *note = json_pack("{s:s, s:s, s:b, s:f, s:i}", "name", name, "arguments", args, "ok",
@@ -235,7 +241,8 @@ int odo_loop(struct odo_run *r, const struct odo_round *round, struct buf *conte
         size_t n_ours = 0;
         /* behind the last round no tool of ours is offered: the model must answer */
         struct odo_round bare = *round;
-        if (i >= most) bare.tools.n = 0;
+        bare.no_tools = i >= most;
+        if (bare.no_tools) bare.tools.n = 0;
         json_t *tools = offered(r, &bare, &n_ours);
         struct turn turn = {.run = r, .final = round->final};
         struct call_result out;

@@ -74,6 +74,7 @@ static void begin(struct odo_run *r, struct outcome *o, bool alone, const struct
                                .sink_lock = r->sink_lock,
                                .quiet = !alone,
                                .tainted = r->tainted,
+                               .tainted_local = r->tainted_local,
                                .n_left = r->n_left,
                                .choice = r->choice,
                                .record = json_pack("{s:[]}", "tools")};
@@ -98,6 +99,7 @@ static void end(struct odo_run *r, struct outcome *o, bool alone, struct buf *be
     r->n_reasoning += o->final ? part->n_reasoning : part->stats.n_generated;
     if (r->n_left != INT32_MAX) r->n_left -= part->stats.n_generated;
     r->tainted |= part->tainted;
+    r->tainted_local |= part->tainted_local;
     json_array_extend(json_object_get(r->record, "tools"), json_object_get(part->record, "tools"));
     json_decref(part->record);
     if (!alone && !o->rc) odo_say(r, true, o->text.n ? o->text.p : "", o->text.n);

@@ -90,7 +90,9 @@ const struct tool *tool_at(const struct tool_set *s, size_t i) {
 }
 
 bool tool_allowed(const struct tool *t, const struct tool_env *env, struct err *e) {
-    if (!env->tainted || !(t->flags & (TOOL_EFFECT | TOOL_SENDS))) return true;
+    bool harmless = !(t->flags & (TOOL_EFFECT | TOOL_SENDS));
+    bool confined = t->flags & TOOL_CONFINED && !(t->flags & TOOL_SENDS);
+    if (harmless || (!env->tainted && (confined || !env->tainted_local))) return true;
     err_set(e, CHIMERE_EREFUSED,
             "%s may not be used in this conversation any more: it contains text from documents or "
             "pages",
@@ -160,6 +162,7 @@ int tool_run(const struct tool *t, const char *args, struct tool_env *env, struc
         buf_printf(out, "error: %s", e.text[0] ? e.text : err_name(rc));
     } else {
         if (t->flags & TOOL_TAINTS) env->tainted = true;
+        if (t->flags & TOOL_TAINTS_LOCAL) env->tainted_local = true;
         buf_put(out, text.n ? text.p : "", text.n);
     }
     buf_fini(&text);

@@ -16,9 +16,12 @@
 #include "base/err.h"
 
 enum {
-    TOOL_EFFECT = 1, /* changes something, or runs what the model wrote */
-    TOOL_SENDS = 2,  /* arguments leave the machine */
-    TOOL_TAINTS = 4, /* its result was written by strangers */
+    TOOL_EFFECT = 1,        /* changes something, or runs what the model wrote */
+    TOOL_SENDS = 2,         /* arguments leave the machine */
+    TOOL_TAINTS = 4,        /* its result was written by strangers */
+    TOOL_CONFINED = 8,      /* its effect stays in a sandbox or under a root of the user's choice */
+    TOOL_TAINTS_LOCAL = 16, /* its result is a file of that root: confined tools may go on */
+    TOOL_ANYWHERE = 32,     /* offered by every pipeline, not only by those that name it */
 };
 enum { TOOL_MAX_NAME = 64, TOOL_MAX_OUTPUT = 64 << 10, TOOL_MAX = 256 };
 
@@ -26,6 +29,7 @@ struct tool_env {            /* of one request */
     _Atomic bool *cancelled; /* borrowed */
     int64_t deadline_ns;     /* of this call */
     bool tainted;            /* strangers' text is in the conversation */
+    bool tainted_local;      /* text of files under the root is */
     const char *collection;  /* of documents; NULL: all */
     struct buf *sources;     /* what documents and pages were shown; may be NULL */
 };

@@ -163,7 +163,7 @@ int tool_files_add(struct tool_set *tools, const char *path, struct err *e) {
         return e ? e->code : CHIMERE_ENOENT;
     }
     struct tool r = {.name = "read_file",
-                     .flags = TOOL_TAINTS,
+                     .flags = TOOL_TAINTS_LOCAL,
                      .deadline_ms = 5000,
                      .spec = tool_spec("read_file", "Read a text file, or list a folder.",
                                        "{\"type\":\"object\",\"properties\":{\"path\":{\"type\":"
@@ -173,7 +173,7 @@ int tool_files_add(struct tool_set *tools, const char *path, struct err *e) {
                      .free = free_root,
                      .ud = reads};
     struct tool w = {.name = "write_file",
-                     .flags = TOOL_EFFECT,
+                     .flags = TOOL_EFFECT | TOOL_CONFINED,
                      .deadline_ms = 5000,
                      .spec =
                          tool_spec("write_file", "Write a text file, in place of what it held.",
@@ -238,7 +238,7 @@ static int run_code(void *ud, const json_t *args, struct tool_env *env, struct b
 int tool_code_add(struct tool_set *tools, struct err *e) {
     struct tool t = {
         .name = "run_code",
-        .flags = TOOL_EFFECT,
+        .flags = TOOL_EFFECT | TOOL_CONFINED,
         .deadline_ms = 15000,
         .spec =
             tool_spec("run_code", "Run a program, without network and files, and see its output.",

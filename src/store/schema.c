@@ -35,6 +35,12 @@ const struct store_migration store_migrations[] = {
      "CREATE INDEX doc_chunks_file ON doc_chunks(file);"
      "CREATE VIRTUAL TABLE doc_fts USING fts5(title, heading, body,"
      "  tokenize = 'porter unicode61 remove_diacritics 2');"},
+    {"decisions of the orchestrator",
+     "CREATE TABLE odo_decisions("
+     "  id INTEGER PRIMARY KEY, at_ms INTEGER NOT NULL, route TEXT NOT NULL, how TEXT NOT NULL,"
+     "  pipeline TEXT NOT NULL, mode TEXT NOT NULL, ms REAL NOT NULL, failed INTEGER NOT NULL,"
+     "  record TEXT NOT NULL) STRICT;"
+     "CREATE INDEX odo_decisions_at ON odo_decisions(at_ms);"},
 };
 const int store_n_migration = (int)(sizeof store_migrations / sizeof *store_migrations);
 

@@ -60,6 +60,13 @@
       " JOIN doc_files f ON f.id = c.file WHERE doc_fts.rowid = ?1")                               \
     X(DOC_COUNT,                                                                                   \
       "SELECT count(*) FROM (SELECT 1 FROM doc_fts WHERE doc_fts MATCH ?1 LIMIT ?2)")              \
+    X(DECISION_ADD,                                                                                \
+      "INSERT INTO odo_decisions(at_ms, route, how, pipeline, mode, ms, failed, record)"           \
+      " VALUES(?1,?2,?3,?4,?5,?6,?7,?8)")                                                          \
+    X(DECISION_LIST,                                                                               \
+      "SELECT id, at_ms, route, how, pipeline, mode, ms, failed, record FROM odo_decisions"        \
+      " ORDER BY id DESC LIMIT ?1")                                                                \
+    X(DECISION_FORGET, "DELETE FROM odo_decisions WHERE at_ms < ?1")                               \
     X(DOC_VECTORS,                                                                                 \
       "SELECT c.id, c.vec FROM doc_chunks c JOIN doc_files f ON f.id = c.file"                     \
       " WHERE c.vec IS NOT NULL AND (?1 IS NULL OR f.collection = ?1)")

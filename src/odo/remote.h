@@ -1,0 +1,14 @@
+/* remote.h: any OpenAI-compatible server as a backend: the orchestrator in front of somebody else's model.
+ *
+ * Each run is a thread that posts one streaming request and turns its frames into events. What the server
+ * says is checked and has ceilings; its errors keep their text. Log-probabilities are not asked for. */
+#ifndef CHIMERE_ODO_REMOTE_H
+#define CHIMERE_ODO_REMOTE_H
+
+#include "engine/ask.h"
+
+/* url: base address, ".../v1" or the server's root. key: secret or NULL. name: the model asked for. */
+int remote_open(struct ask_backend **out, const char *url, const char *key, const char *name,
+                struct err *e);
+
+#endif

@@ -1,0 +1,182 @@
+/* MCP client: a server on a pipe (Python) and one over HTTP, good and bad. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include "base/clock.h"
+#include "base/mem.h"
+#include "odo/mcp.h"
+#include "odo/tool.h"
+
+#include "loopback.h"
+
+static const char program[] =
+    "import sys, json, time\n"
+    "for line in sys.stdin:\n"
+    "    m = json.loads(line)\n"
+    "    if 'id' not in m or 'method' not in m: continue\n"
+    "    r = {}\n"
+    "    if m['method'] == 'initialize':\n"
+    "        r = {'protocolVersion': '2025-06-18', 'capabilities': {'tools': {}}, 'serverInfo': "
+    "{'name': 't', 'version': '1'}}\n"
+    "    elif m['method'] == 'tools/list':\n"
+    "        print('not json at all'); print(json.dumps({'jsonrpc': '2.0', 'id': 99, 'method': "
+    "'roots/list'}))\n"
+    "        if 'cursor' not in m.get('params', {}):\n"
+    "            r = {'tools': [{'name': 'add', 'description': 'Add.', 'inputSchema': {'type': "
+    "'object', 'properties': {'a': {'type': 'integer'}, 'b': {'type': 'integer'}}, 'required': "
+    "['a', 'b']}}], 'nextCursor': 'x'}\n"
+    "        else:\n"
+    "            r = {'tools': [{'name': n, 'inputSchema': {'type': 'object'}} for n in ('hang', "
+    "'flood', 'fail', 'die')]}\n"
+    "    elif m['method'] == 'tools/call':\n"
+    "        n, a = m['params']['name'], m['params']['arguments']\n"
+    "        if n == 'add': r = {'content': [{'type': 'text', 'text': str(a['a'] + a['b'])}]}\n"
+    "        if n == 'hang': time.sleep(60)\n"
+    "        if n == 'fail': r = {'content': [{'type': 'text', 'text': 'no luck'}], 'isError': "
+    "True}\n"
+    "        if n == 'die': sys.exit(1)\n"
+    "        if n == 'flood':\n"
+    "            while True: sys.stdout.write('x' * 65536)\n"
+    "    print(json.dumps({'jsonrpc': '2.0', 'id': m['id'], 'result': r}), flush=True)\n";
+
+static char path[64];
+
+static int setup(void **state) {
+    (void)state;
+    snprintf(path, sizeof path, "test_odo_mcp.XXXXXX");
+    int fd = mkstemp(path);
+    assert_true(fd >= 0 && write(fd, program, sizeof program - 1) == (ssize_t)sizeof program - 1);
+    close(fd);
+    return 0;
+}
+
+static int teardown(void **state) {
+    (void)state;
+    return unlink(path);
+}
+
+static int call(struct tool_set *s, const char *name, const char *args, int64_t ms, char *out,
+                size_t size) {
+    struct buf b;
+    struct tool_env env = {.deadline_ns = clock_ns() + ms * 1000000};
+    const struct tool *t = tool_find(s, name);
+    assert_non_null(t);
+    buf_init(&b, 1 << 20);
+    int rc = tool_run(t, args, &env, &b);
+    snprintf(out, size, "%s", b.n ? b.p : "");
+    buf_fini(&b);
+    return rc;
+}
+
+static void test_program(void **state) {
+    (void)state;
+    if (access("/usr/bin/python3", X_OK)) {
+        print_message("skip: MCP over a pipe: apt-get install python3\n");
+        skip();
+    }
+    char spec[128], out[512];
+    struct mcp *m;
+    struct tool_set *s;
+    struct err e = {0};
+    snprintf(spec, sizeof spec, "t=/usr/bin/python3 %s", path);
+    if (mcp_open(&m, spec, &e)) fail_msg("%s", e.text);
+    assert_int_equal(mcp_n_tool(m), 5); /* both pages of the list */
+    assert_int_equal(tool_set_new(&s, NULL), 0);
+    assert_int_equal(mcp_add_tools(m, s, NULL), 0);
+    assert_int_equal(call(s, "t_add", "{\"a\": 20, \"b\": 22}", 5000, out, sizeof out), 0);
+    assert_string_equal(out, "42");
+    assert_int_equal(call(s, "t_add", "{\"a\": 20}", 5000, out, sizeof out),
+                     CHIMERE_EINVAL); /* checked before */
+    assert_int_equal(call(s, "t_fail", "{}", 5000, out, sizeof out), CHIMERE_EINVAL);
+    assert_non_null(strstr(out, "no luck"));
+    struct tool_env tainted = {.tainted = true};
+    assert_false(tool_allowed(tool_find(s, "t_add"), &tainted, NULL));
+    assert_int_equal(call(s, "t_flood", "{}", 20000, out, sizeof out), CHIMERE_ELIMIT);
+    assert_int_equal(call(s, "t_add", "{\"a\": 1, \"b\": 1}", 1000, out, sizeof out),
+                     CHIMERE_EIO); /* given up */
+    tool_set_free(s);
+    mcp_close(m);
+    /* one that hangs keeps its deadline; one that dies says so */
+    assert_int_equal(mcp_open(&m, spec, NULL), 0);
+    assert_int_equal(tool_set_new(&s, NULL), 0);
+    assert_int_equal(mcp_add_tools(m, s, NULL), 0);
+    int64_t start = clock_ns();
+    assert_int_equal(call(s, "t_hang", "{}", 200, out, sizeof out), CHIMERE_ETIMEOUT);
+    assert_true(clock_ms_since(start) < 2000.0 * TEST_SLOWNESS);
+    tool_set_free(s);
+    mcp_close(m);
+    assert_int_equal(mcp_open(&m, spec, NULL), 0);
+    assert_int_equal(tool_set_new(&s, NULL), 0);
+    assert_int_equal(mcp_add_tools(m, s, NULL), 0);
+    assert_int_equal(call(s, "t_die", "{}", 5000, out, sizeof out), CHIMERE_EIO);
+    tool_set_free(s);
+    mcp_close(m);
+}
+
+static void test_refused(void **state) {
+    (void)state;
+    struct mcp *m;
+    static const char *const bad[] = {
+        "", "x", "=y", "A b=y", "x=", "x=/nonexistent/program", "x=/bin/true"};
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; ++i)
+        assert_int_not_equal(mcp_open(&m, bad[i], NULL), 0);
+}
+
+/* Streamable HTTP: the list comes as an event stream, the call as plain JSON. */
+static void handle(struct loopback *l, int fd, const char *where, const char *request) {
+    (void)l, (void)where;
+    const char *body = strstr(request, "\r\n\r\n"), *id = body ? strstr(body, "\"id\":") : NULL;
+    char text[1024];
+    int n = id ? atoi(id + 5) : -1;
+    if (strstr(body, "notifications/")) loopback_reply(fd, "202 Accepted", "application/json", "");
+    else if (strstr(body, "\"initialize\"")) {
+        snprintf(text, sizeof text,
+                 "{\"jsonrpc\":\"2.0\",\"id\":%d,\"result\":{\"protocolVersion\":\"2025-06-18\"}}",
+                 n);
+        loopback_reply(fd, "200 OK", "application/json", text);
+    } else if (strstr(body, "tools/list")) {
+        snprintf(text, sizeof text,
+                 ": hello\n\nevent: message\ndata: "
+                 "{\"jsonrpc\":\"2.0\",\"id\":%d,\"result\":{\"tools\":[{\"name\":\"hi\","
+                 "\"inputSchema\":{\"type\":\"object\"}}]}}\n\n",
+                 n);
+        loopback_reply(fd, "200 OK", "text/event-stream", text);
+    } else {
+        snprintf(text, sizeof text,
+                 "{\"jsonrpc\":\"2.0\",\"id\":%d,\"result\":{\"content\":[{\"type\":\"text\","
+                 "\"text\":\"hello\"}]}}",
+                 n);
+        loopback_reply(fd, "200 OK", "application/json", text);
+    }
+}
+
+static void test_http(void **state) {
+    (void)state;
+    struct loopback l;
+    struct mcp *m;
+    struct tool_set *s;
+    struct err e = {0};
+    char spec[64], out[100];
+    loopback_open(&l, handle);
+    snprintf(spec, sizeof spec, "web=http://127.0.0.1:%d/mcp", l.port);
+    if (mcp_open(&m, spec, &e)) fail_msg("%s", e.text);
+    assert_int_equal(tool_set_new(&s, NULL), 0);
+    assert_int_equal(mcp_add_tools(m, s, NULL), 0);
+    assert_int_equal(call(s, "web_hi", "{}", 5000, out, sizeof out), 0);
+    assert_string_equal(out, "hello");
+    tool_set_free(s);
+    mcp_close(m);
+    loopback_close(&l);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_program),
+        cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_http),
+    };
+    return cmocka_run_group_tests(tests, setup, teardown);
+}
