@@ -115,7 +115,8 @@ static int ask_remote(const struct cfg *c, struct ask *a, struct err *e) {
     int rc =
         cfg_str(c, "backend-key") ? file_read(cfg_str(c, "backend-key"), 4096, &key, &n, e) : 0;
     while (key && n && (key[n - 1] == '\n' || key[n - 1] == '\r')) key[--n] = 0;
-    if (!rc) rc = remote_open(&backend, cfg_str(c, "backend"), key, cfg_str(c, "backend-model"), e);
+    if (!rc)
+        rc = odo_remote_open(&backend, cfg_str(c, "backend"), key, cfg_str(c, "backend-model"), e);
     if (key) memset(key, 0, n);
     mem_free(key);
     if (rc) return rc;

@@ -392,6 +392,16 @@ static void free_remote(void *ud) {
     mem_free(r);
 }
 
+/* The server's own name, which small models do best with; behind the server's where that is taken or ours. */
+static bool name_tool(const struct mcp *m, const struct tool_set *tools, const char *name,
+                      char *out, size_t size) {
+    static const char *const ours[] = {"calculator", "documents",  "web_search",
+                                       "read_file",  "write_file", "run_code"};
+    bool taken = tool_find(tools, name) != NULL;
+    for (size_t i = 0; i < sizeof ours / sizeof *ours; ++i) taken |= !strcmp(ours[i], name);
+    return snprintf(out, size, "%s%s%s", taken ? m->name : "", taken ? "_" : "", name) < (int)size;
+}
+
 int mcp_add_tools(struct mcp *m, struct tool_set *tools, struct err *e) {
     json_t *t;
     size_t i;
@@ -405,7 +415,7 @@ int mcp_add_tools(struct mcp *m, struct tool_set *tools, struct err *e) {
                            .run = run_remote,
                            .free = free_remote};
         if (!name || i >= MCP_MAX_TOOLS || !json_is_object(schema) ||
-            snprintf(own.name, sizeof own.name, "%s_%s", m->name, name) >= (int)sizeof own.name)
+            !name_tool(m, tools, name, own.name, sizeof own.name))
             continue;
         struct remote *r = mem_zalloc(sizeof *r);
         if (!r || !(r->name = mem_strdup(name))) {

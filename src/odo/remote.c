@@ -267,8 +267,8 @@ static void close_backend(struct ask_backend *b) {
 
 static const struct ask_ops ops = {prepare, start, cancel, free_run, render, close_backend};
 
-int remote_open(struct ask_backend **out, const char *url, const char *key, const char *name,
-                struct err *e) {
+int odo_remote_open(struct ask_backend **out, const char *url, const char *key, const char *name,
+                    struct err *e) {
     *out = NULL;
     if (!str_starts(url, "http://") && !str_starts(url, "https://"))
         return err_set(e, CHIMERE_EINVAL, "backend: expected an http address, got \"%.100s\"", url);

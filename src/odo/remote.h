@@ -8,7 +8,7 @@
 #include "engine/ask.h"
 
 /* url: base address, ".../v1" or the server's root. key: secret or NULL. name: the model asked for. */
-int remote_open(struct ask_backend **out, const char *url, const char *key, const char *name,
-                struct err *e);
+int odo_remote_open(struct ask_backend **out, const char *url, const char *key, const char *name,
+                    struct err *e);
 
 #endif

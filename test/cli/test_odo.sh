@@ -27,6 +27,9 @@ expect Goza out
 expect '"kind": "document"' out
 "$CHIMERE" odo ask "What is 914 x 408?" --temp 0 -q "${db[@]}" >out
 expect 372912 out
+"$CHIMERE" odo log "${db[@]}" >out
+expect default out
+grep -q "914" out && fail "the log holds a question"
 rm docs/kala.txt
 "$CHIMERE" odo index docs "${db[@]}" >out
 expect '1 removed' out
@@ -55,3 +58,7 @@ expect 'data: [DONE]' out
 curl -sS "$url/v1/chat/completions" -H 'content-type: application/json' -d "${body/\{/\{\"odo\":\{\"mode\":\"hyper\"\},}" >out
 expect 'odo.mode: expected fast, quality or ultra' out
 curl -sS "$url/metrics" >out
+# the same in front of a server that knows nothing of it
+"$CHIMERE" odo ask "What is 914 x 408?" --temp 0 --backend "$url" --backend-model chimere-nano "${db[@]}" >out
+expect 372912 out
+refuses 1 'connect' "$CHIMERE" odo ask hello --backend http://127.0.0.1:9 "${db[@]}"

@@ -86,16 +86,16 @@ static void test_program(void **state) {
     assert_int_equal(mcp_n_tool(m), 5); /* both pages of the list */
     assert_int_equal(tool_set_new(&s, NULL), 0);
     assert_int_equal(mcp_add_tools(m, s, NULL), 0);
-    assert_int_equal(call(s, "t_add", "{\"a\": 20, \"b\": 22}", 5000, out, sizeof out), 0);
+    assert_int_equal(call(s, "add", "{\"a\": 20, \"b\": 22}", 5000, out, sizeof out), 0);
     assert_string_equal(out, "42");
-    assert_int_equal(call(s, "t_add", "{\"a\": 20}", 5000, out, sizeof out),
+    assert_int_equal(call(s, "add", "{\"a\": 20}", 5000, out, sizeof out),
                      CHIMERE_EINVAL); /* checked before */
-    assert_int_equal(call(s, "t_fail", "{}", 5000, out, sizeof out), CHIMERE_EINVAL);
+    assert_int_equal(call(s, "fail", "{}", 5000, out, sizeof out), CHIMERE_EINVAL);
     assert_non_null(strstr(out, "no luck"));
     struct tool_env tainted = {.tainted = true};
-    assert_false(tool_allowed(tool_find(s, "t_add"), &tainted, NULL));
-    assert_int_equal(call(s, "t_flood", "{}", 20000, out, sizeof out), CHIMERE_ELIMIT);
-    assert_int_equal(call(s, "t_add", "{\"a\": 1, \"b\": 1}", 1000, out, sizeof out),
+    assert_false(tool_allowed(tool_find(s, "add"), &tainted, NULL));
+    assert_int_equal(call(s, "flood", "{}", 20000, out, sizeof out), CHIMERE_ELIMIT);
+    assert_int_equal(call(s, "add", "{\"a\": 1, \"b\": 1}", 1000, out, sizeof out),
                      CHIMERE_EIO); /* given up */
     tool_set_free(s);
     mcp_close(m);
@@ -104,14 +104,14 @@ static void test_program(void **state) {
     assert_int_equal(tool_set_new(&s, NULL), 0);
     assert_int_equal(mcp_add_tools(m, s, NULL), 0);
     int64_t start = clock_ns();
-    assert_int_equal(call(s, "t_hang", "{}", 200, out, sizeof out), CHIMERE_ETIMEOUT);
+    assert_int_equal(call(s, "hang", "{}", 200, out, sizeof out), CHIMERE_ETIMEOUT);
     assert_true(clock_ms_since(start) < 2000.0 * TEST_SLOWNESS);
     tool_set_free(s);
     mcp_close(m);
     assert_int_equal(mcp_open(&m, spec, NULL), 0);
     assert_int_equal(tool_set_new(&s, NULL), 0);
     assert_int_equal(mcp_add_tools(m, s, NULL), 0);
-    assert_int_equal(call(s, "t_die", "{}", 5000, out, sizeof out), CHIMERE_EIO);
+    assert_int_equal(call(s, "die", "{}", 5000, out, sizeof out), CHIMERE_EIO);
     tool_set_free(s);
     mcp_close(m);
 }
@@ -165,7 +165,7 @@ static void test_http(void **state) {
     if (mcp_open(&m, spec, &e)) fail_msg("%s", e.text);
     assert_int_equal(tool_set_new(&s, NULL), 0);
     assert_int_equal(mcp_add_tools(m, s, NULL), 0);
-    assert_int_equal(call(s, "web_hi", "{}", 5000, out, sizeof out), 0);
+    assert_int_equal(call(s, "hi", "{}", 5000, out, sizeof out), 0);
     assert_string_equal(out, "hello");
     tool_set_free(s);
     mcp_close(m);
