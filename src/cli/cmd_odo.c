@@ -1,4 +1,6 @@
 /* cmd_odo.c: the orchestrator from the command line: what it would decide, its documents, one answer. */
+#include <pthread.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
@@ -11,6 +13,7 @@
 #include "odo/mcp_serve.h"
 #include "odo/pipeline.h"
 #include "odo/remote.h"
+#include "serve/serve.h"
 #include "store/decision.h"
 #include "store/doc.h"
 
@@ -28,8 +31,10 @@ const struct cfg_opt odo_options[] = {
     {"n-predict", 'n', CFG_INT, "N", "0", 0, 1 << 30, NULL,
      "ask: tokens at most; 0: up to the context"},
     {"last", 0, CFG_INT, "N", "20", 1, 1000000, NULL, "log: the newest N"},
+    {"host", 0, CFG_STR, "ADDRESS", "127.0.0.1", 0, 0, NULL, "serve: address to listen on"},
+    {"port", 0, CFG_INT, "N", "8084", 0, 65535, NULL, "serve: port; 0: any free one"},
     {"backend", 0, CFG_STR, "URL", NULL, 0, 0, NULL,
-     "ask: an OpenAI-compatible server instead of a local model"},
+     "ask, serve: an OpenAI-compatible server instead of a local model"},
     {"backend-model", 0, CFG_STR, "NAME", "default", 0, 0, NULL, "the model's name there"},
     {"backend-key", 0, CFG_STR, "FILE", NULL, 0, 0, NULL, "file with its API key"},
     {"json", 0, CFG_BOOL, NULL, "false", 0, 0, NULL,
@@ -107,24 +112,66 @@ static int answer(const struct cfg *c, struct odo *o, struct ask *a, struct err 
     return rc;
 }
 
-static int ask_remote(const struct cfg *c, struct ask *a, struct err *e) {
-    struct ask_backend *backend;
-    struct odo_rig r;
+static int open_remote(const struct cfg *c, struct ask_backend **out, struct err *e) {
     char *key = NULL;
     size_t n = 0;
     int rc =
         cfg_str(c, "backend-key") ? file_read(cfg_str(c, "backend-key"), 4096, &key, &n, e) : 0;
     while (key && n && (key[n - 1] == '\n' || key[n - 1] == '\r')) key[--n] = 0;
-    if (!rc)
-        rc = odo_remote_open(&backend, cfg_str(c, "backend"), key, cfg_str(c, "backend-model"), e);
+    if (!rc) rc = odo_remote_open(out, cfg_str(c, "backend"), key, cfg_str(c, "backend-model"), e);
     if (key) memset(key, 0, n);
     mem_free(key);
+    return rc;
+}
+
+static int ask_remote(const struct cfg *c, struct ask *a, struct err *e) {
+    struct ask_backend *backend;
+    struct odo_rig r;
+    int rc = open_remote(c, &backend, e);
     if (rc) return rc;
     a->sampling.temperature = (float)cfg_float(c, "temp");
     a->max_tokens = (int32_t)cfg_int(c, "n-predict");
     rc = odo_rig_open(&r, c, backend, e);
     if (!rc) {
         rc = answer(c, r.odo, a, e);
+        odo_rig_close(&r);
+    }
+    backend->ops->close(backend);
+    return rc;
+}
+
+/* The orchestrator alone, in front of a server elsewhere. */
+static int serve_remote(const struct cfg *c, struct err *e) {
+    struct ask_backend *backend, *all[ODO_MAX_NAMES + 1];
+    struct odo_rig r;
+    struct server *s;
+    struct serve_params p = {.host = cfg_str(c, "host"),
+                             .port = (int)cfg_int(c, "port"),
+                             .backends = all,
+                             .grace_s = 10};
+    sigset_t set;
+    int got, rc;
+    if (!cfg_str(c, "backend")) return err_set(e, CHIMERE_EINVAL, "serve: expected --backend URL");
+    sigemptyset(&set);
+    sigaddset(&set, SIGINT);
+    sigaddset(&set, SIGTERM);
+    pthread_sigmask(SIG_BLOCK, &set, NULL);
+    rc = open_remote(c, &backend, e);
+    if (rc) return rc;
+    rc = odo_rig_open(&r, c, backend, e);
+    if (!rc) {
+        for (int i = 0; i < ODO_MAX_NAMES && odo_backend(r.odo, i); ++i)
+            all[p.n_backend++] = odo_backend(r.odo, i);
+        all[p.n_backend++] = backend;
+        p.metrics = odo_metrics, p.metrics_ud = r.odo;
+        rc = serve_open(&s, &p, e);
+        if (!rc) {
+            printf("chimere listens on http://%s:%d (odo in front of %s)\n", p.host, serve_port(s),
+                   cfg_str(c, "backend"));
+            fflush(stdout);
+            sigwait(&set, &got);
+            serve_close(s);
+        }
         odo_rig_close(&r);
     }
     backend->ops->close(backend);
@@ -267,7 +314,7 @@ static const struct {
     int (*run)(const struct cfg *c, struct err *e);
 } actions[] = {
     {"explain", explain},     {"ask", ask_one},  {"index", index_paths}, {"search", search},
-    {"documents", documents}, {"log", show_log}, {"mcp", serve_mcp},
+    {"documents", documents}, {"log", show_log}, {"mcp", serve_mcp},     {"serve", serve_remote},
 };
 
 int cmd_odo(int argc, char **argv) {
@@ -286,9 +333,10 @@ int cmd_odo(int argc, char **argv) {
         return status;
     struct err e = {0};
     const char *name = cfg_pos(c, 0);
-    int rc = err_set(&e, CHIMERE_EINVAL,
-                     "expected one of explain, ask, index, search, documents, log, mcp; got %s",
-                     name ? name : "nothing");
+    int rc =
+        err_set(&e, CHIMERE_EINVAL,
+                "expected one of explain, ask, index, search, documents, log, mcp, serve; got %s",
+                name ? name : "nothing");
     for (size_t i = 0; name && i < sizeof actions / sizeof *actions; ++i)
         if (!strcmp(actions[i].name, name)) {
             e = (struct err){0};

@@ -163,6 +163,7 @@ static int serve_model(struct chat_rig *r, const struct cfg *c, struct serve_par
     }
     for (int i = 0; !rc && i < ODO_MAX_NAMES && odo.odo && odo_backend(odo.odo, i); ++i)
         all[p->n_backend++] = odo_backend(odo.odo, i);
+    if (odo.odo) p->metrics = odo_metrics, p->metrics_ud = odo.odo;
     size_t first = p->n_backend;
     if (!rc) rc = open_others(c, &p->models, all, &p->n_backend, e);
     if (!rc) rc = serve_open(&s, p, e);

@@ -140,6 +140,8 @@ struct ask_ops {
     int (*render)(struct ask_backend *b, const struct ask *a, char **text, int32_t **ids, size_t *n,
                   struct err *e);
     void (*close)(struct ask_backend *b);
+    /* May be NULL. Lines "Name: value" for the response's head, of a prepared run. */
+    void (*headers)(struct ask_run *r, struct buf *out);
 };
 
 /* What a local answer needs; everything borrowed until close. */

@@ -56,7 +56,9 @@ static int build_messages(struct odo_run *r, struct err *e) {
     const char *prompt = r->d.pipeline->prompt;
     struct buf system;
     buf_init(&system, (size_t)16 << 20);
-    if (prompt) buf_puts(&system, prompt);
+    const char *persona = r->d.pipeline->persona;
+    if (persona) buf_puts(&system, persona);
+    if (prompt) buf_printf(&system, "%s%s", persona ? "\n\n" : "", prompt);
     while (system.n && system.p[system.n - 1] == '\n') buf_cut(&system, system.n - 1);
     json_t *all = json_array(), *m;
     size_t i;
@@ -71,7 +73,7 @@ static int build_messages(struct odo_run *r, struct err *e) {
             json_array_append(all, m);
         }
     }
-    if (!prompt && plain) { /* nothing to merge: exactly what the caller sent */
+    if (!prompt && !persona && plain) { /* nothing to merge: exactly what the caller sent */
         json_decref(all);
         all = json_copy(r->ask->messages);
     } else if (system.n) {
@@ -182,7 +184,7 @@ static bool is_direct(const struct odo_run *r) {
     if (tools && !anywhere && p->tools.n == 1 && !strcmp(p->tools.v[0], "calculator"))
         tools = strpbrk(r->question, "0123456789") != NULL;
     return !tools && !d->steps && !d->documents && d->web == PIPELINE_WEB_NEVER && !p->prompt &&
-           !p->plan && p->think < 0;
+           !p->persona && !p->plan && p->think < 0;
 }
 
 static int prepare(struct ask_backend *b, const struct ask *a, const struct ask_sink *sink,
@@ -256,7 +258,15 @@ static int render(struct ask_backend *b, const struct ask *a, char **text, int32
 
 static void close_front(struct ask_backend *b) { (void)b; } /* odo_close does */
 
-static const struct ask_ops ops = {prepare, start, cancel, free_run, render, close_front};
+static void headers(struct ask_run *base, struct buf *out) {
+    const struct odo_run *r = run_of(base);
+    if (!r->d.pipeline) return;
+    buf_printf(out, "X-Odo-Route: %s\nX-Odo-How: %s\nX-Odo-Mode: %s\nX-Odo-Pipeline: %s\n",
+               r->d.intent.route, intent_how_name(r->d.intent.how), difficulty_mode_name(r->d.mode),
+               r->d.pipeline->name);
+}
+
+static const struct ask_ops ops = {prepare, start, cancel, free_run, render, close_front, headers};
 
 /* ---- opening ---- */
 
@@ -344,7 +354,8 @@ int odo_explain(struct odo *o, const struct ask *a, const char *route, json_t **
     return 0;
 }
 
-void odo_metrics(struct odo *o, struct buf *out) {
+void odo_metrics(void *ud, struct buf *out) {
+    struct odo *o = ud;
     static const char *const names[ODO_N_STAGE] = {"decide", "enrich", "plan", "model", "tool"};
     buf_printf(out, "# TYPE chimere_odo_requests_total counter\nchimere_odo_requests_total %llu\n",
                (unsigned long long)o->n_request);

@@ -45,6 +45,6 @@ struct ask_backend *odo_backend(struct odo *o, int i);
 /* What would be done with this question, without answering; *out is a new reference. */
 int odo_explain(struct odo *o, const struct ask *a, const char *route, json_t **out, struct err *e);
 /* Prometheus text of everything counted so far. */
-void odo_metrics(struct odo *o, struct buf *out);
+void odo_metrics(void *odo, struct buf *out); /* takes the odo as a callback does */
 
 #endif

@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "base/buf.h"
+#include "base/file.h"
 #include "base/log.h"
 #include "base/str.h"
 
@@ -205,6 +206,26 @@ static int bind_file(struct file *f, struct yamlfile *y, struct err *e) {
     return rc;
 }
 
+/* personas/NAME/SOUL.md of the folder takes the place of the name. */
+static int load_persona(struct file *f, const char *dir, struct err *e) {
+    const char *name = f->p.persona;
+    char path[4096], *text;
+    size_t n;
+    if (!name) return 0;
+    if (!*name || strspn(name, "abcdefghijklmnopqrstuvwxyz0123456789_-") != strlen(name) ||
+        snprintf(path, sizeof path, "%s/personas/%s/SOUL.md", dir, name) >= (int)sizeof path)
+        return err_set(e, CHIMERE_EFORMAT, "%s/%s: persona: expected a name of a-z 0-9 _ -", dir,
+                       f->name);
+    int rc = file_read(path, (size_t)64 << 10, &text, &n, e);
+    if (rc) return rc;
+    while (n && (text[n - 1] == '\n' || text[n - 1] == ' ')) --n;
+    if (!utf8_is_valid(text, n)) rc = err_set(e, CHIMERE_EFORMAT, "%s: expected UTF-8", path);
+    else if (!(f->p.persona = arena_strndup(&f->arena, text, n)))
+        rc = err_set(e, CHIMERE_ENOMEM, "out of memory");
+    mem_free(text);
+    return rc;
+}
+
 static int file_load(struct file **out, const char *dir, const char *name, struct err *e) {
     char path[4096];
     if (snprintf(path, sizeof path, "%s/%s", dir, name) >= (int)sizeof path)
@@ -221,6 +242,7 @@ static int file_load(struct file **out, const char *dir, const char *name, struc
         struct yamlfile *y;
         rc = yamlfile_open(&y, path, NULL, 0, e);
         if (!rc) rc = bind_file(f, y, e);
+        if (!rc) rc = load_persona(f, dir, e);
         yamlfile_close(y);
     }
     if (rc) file_drop(f);

@@ -34,7 +34,8 @@ struct pipeline_step {
 };
 
 struct pipeline { /* strings in its own arena */
-    const char *name, *about, *prompt, *persona;
+    const char *name, *about, *prompt;
+    const char *persona; /* text of its SOUL.md, or NULL */
     struct pipeline_sampling sampling;
     int32_t think;        /* -1: the caller's; 0, 1 */
     int32_t think_budget; /* INT32_MIN: the caller's */

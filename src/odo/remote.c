@@ -265,7 +265,12 @@ static void close_backend(struct ask_backend *b) {
     mem_free(r);
 }
 
-static const struct ask_ops ops = {prepare, start, cancel, free_run, render, close_backend};
+static const struct ask_ops ops = {.prepare = prepare,
+                                   .start = start,
+                                   .cancel = cancel,
+                                   .free = free_run,
+                                   .render = render,
+                                   .close = close_backend};
 
 int odo_remote_open(struct ask_backend **out, const char *url, const char *key, const char *name,
                     struct err *e) {

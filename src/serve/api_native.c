@@ -49,6 +49,7 @@ static int tokenize(struct http_request *r, const json_t *q, struct buf *out, st
     if (!rc) rc = flag(q, "with_pieces", &pieces, e);
     struct ask_backend *b = rc ? NULL : gen_backend(r, json_object_get(q, "model"), e);
     if (!b) return rc ? rc : e->code;
+    if (!b->model) return err_set(e, CHIMERE_EUNSUPPORTED, "model: its tokens are not known here");
     int32_t *ids = NULL;
     size_t n = 0;
     const struct tok *tok = b->model->tok;
@@ -79,6 +80,7 @@ static int detokenize(struct http_request *r, const json_t *q, struct buf *out, 
         rc = err_set(e, CHIMERE_EINVAL, "tokens: expected a list of token ids");
     struct ask_backend *b = rc ? NULL : gen_backend(r, json_object_get(q, "model"), e);
     if (!b) return rc ? rc : e->code;
+    if (!b->model) return err_set(e, CHIMERE_EUNSUPPORTED, "model: its tokens are not known here");
     const struct tok *tok = b->model->tok;
     struct tok_stream stream;
     struct buf text;
@@ -156,6 +158,12 @@ void native_props(struct http_request *r) {
     buf_init(&out, 4 << 20);
     buf_puts(&out, "{\"model\":");
     json_out_string(&out, b->name);
+    if (!b->model) {
+        buf_printf(&out, ",\"total_slots\":%d,\"max_body_bytes\":%zu}", gen_n_seq(b),
+                   s->p.max_body_bytes);
+        reply(r, &out);
+        return;
+    }
     buf_printf(&out,
                ",\"total_slots\":%d,\"n_ctx\":%lld,\"n_vocab\":%u,\"tokenizer_hash\":\"%016llx\"",
                b->model->n_seq, (long long)engine_ctx(b->model->engine), tok_n_vocab(b->model->tok),
@@ -182,7 +190,7 @@ void native_slots(struct http_request *r) {
     for (size_t i = 0; i < s->p.n_backend; i++) {
         struct ask_backend *b = s->p.backends[i];
         struct engine_totals t;
-        if (!b->model->engine) continue;
+        if (!b->model || !b->model->engine) continue;
         engine_totals(b->model->engine, &t);
         for (int32_t k = 0; k < b->model->n_seq; k++) {
             buf_printf(&out, "%s{\"id\":%d,\"model\":", first ? "" : ",", k);
@@ -217,13 +225,13 @@ void native_status(struct http_request *r) {
     for (size_t i = 0; i < s->p.n_backend; i++) {
         struct ask_backend *b = s->p.backends[i];
         struct engine_totals t = {0};
-        if (b->model->engine) engine_totals(b->model->engine, &t);
+        if (b->model && b->model->engine) engine_totals(b->model->engine, &t);
         buf_puts(&out, i ? ",{\"name\":" : "{\"name\":");
         json_out_string(&out, b->name);
         buf_printf(&out,
                    ",\"running\":%d,\"waiting\":%d,\"slots\":%d,\"steps\":%lld,\"step_ms\":%.3f,"
                    "\"context_free\":%lld,\"states\":%d,\"states_disk\":%d,\"state_bytes\":%llu}",
-                   gate_n_running(s->gates[i]), gate_n_waiting(s->gates[i]), b->model->n_seq,
+                   gate_n_running(s->gates[i]), gate_n_waiting(s->gates[i]), gen_n_seq(b),
                    (long long)t.n_step, t.step_ms_mean, (long long)t.n_ctx_free, t.n_state,
                    t.n_state_disk, (unsigned long long)t.state_bytes);
     }

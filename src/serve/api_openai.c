@@ -297,6 +297,10 @@ static void chat_whole(struct gen *g, struct buf *out) {
     buf_puts(out, "],\"usage\":");
     api_put_usage(g, out);
     api_put_timings(g, out);
+    if (g->note.n) {
+        buf_puts(out, ",\"odo\":");
+        buf_put(out, g->note.p, g->note.n);
+    }
     buf_puts(out, ",\"service_tier\":\"default\",\"system_fingerprint\":\"chimere\"}");
 }
 

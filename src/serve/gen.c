@@ -174,6 +174,10 @@ static int on_event(void *ud, const struct ask_event *ev) {
         return 0;
     }
     if (ev->kind == ASK_END) keep_end(c, ev->end);
+    if (ev->kind == ASK_NOTE && !g->stream) {
+        buf_clear(&g->note);
+        buf_put(&g->note, ev->text, ev->n);
+    }
     if (ev->kind == ASK_CHAT) {
         note_first(x);
         bool keep = !g->stream || g->form->collects || ev->chat->kind == CHAT_CALL;
@@ -255,6 +259,7 @@ static void free_gen(void *ud) {
     for (int i = 0; i < ASK_MAX_CHOICES; i++) free_choice(&x->g.choices[i]);
     buf_fini(&x->g.frame);
     buf_fini(&x->g.prefix);
+    buf_fini(&x->g.note);
     json_decref(x->g.echo);
     mem_free(x->g.model);
     pthread_mutex_destroy(&x->lock);
@@ -279,6 +284,7 @@ struct gen *gen_new(struct http_request *r, const struct gen_form *form, const c
     g->ask.sampling.seed = hash_mix((uint64_t)clock_ns()) ^ hash_bytes(r->id, strlen(r->id), 1);
     buf_init(&g->frame, MAX_TEXT);
     buf_init(&g->prefix, 1 << 16);
+    buf_init(&g->note, MAX_TEXT);
     for (int i = 0; i < ASK_MAX_CHOICES; i++) {
         buf_init(&g->choices[i].content, MAX_TEXT);
         buf_init(&g->choices[i].reasoning, MAX_TEXT);
@@ -296,6 +302,8 @@ void gen_fail(struct gen *g, const struct err *e) {
     http_fail(g->r, e);
     http_job_done(g->r);
 }
+
+int32_t gen_n_seq(const struct ask_backend *b) { return b->model ? b->model->n_seq : 16; }
 
 struct ask_backend *gen_backend(struct http_request *r, const json_t *name, struct err *e) {
     const struct serve_params *p = &r->s->p;
@@ -350,6 +358,12 @@ void gen_go(struct gen *g) {
     if (rc) {
         gen_fail(g, &e);
         return;
+    }
+    if (g->backend->ops->headers) {
+        struct buf lines;
+        buf_init(&lines, 4096);
+        g->backend->ops->headers(x->run, &lines);
+        http_headers(g->r, &lines);
     }
     for (size_t i = 0; i < s->p.n_backend; i++)
         if (s->p.backends[i] == g->backend) x->gate = s->gates[i];

@@ -60,6 +60,7 @@ struct gen {
     struct err cut;    /* why the answer was cut; code 0: it was not */
     struct buf frame;  /* scratch of the form */
     struct buf prefix; /* a form's constant beginning of frames */
+    struct buf note;   /* what an orchestrator did: its last note's JSON */
     int64_t sequence;
     bool begun_text;
     int32_t n_prompt, n_top; /* n_top: log-probabilities beside the chosen one's */
@@ -77,6 +78,8 @@ void gen_go(struct gen *g);
 void gen_put(struct gen *g, struct buf *frame); /* sends and clears */
 struct ask_end gen_sum(const struct gen *g);    /* stats of all choices */
 
+/* Answers at once; of a model that lives elsewhere: 16. */
+int32_t gen_n_seq(const struct ask_backend *b);
 struct ask_backend *gen_backend(struct http_request *r, const json_t *name, struct err *e);
 
 #endif

@@ -64,6 +64,7 @@ static void release(struct http_request *r) {
     struct server *s = r->s;
     if (r->job.free) r->job.free(r->job_ud);
     buf_fini(&r->body);
+    mem_free(r->headers);
     buf_fini(&r->out);
     mem_free(r->path);
     pthread_mutex_destroy(&r->lock);
@@ -171,6 +172,25 @@ static bool origin_allowed(const struct server *s, const char *origin) {
     return false;
 }
 
+void http_headers(struct http_request *r, struct buf *lines) {
+    mem_free(r->headers);
+    r->headers = buf_take(lines);
+}
+
+static void add_more(struct http_request *r, struct MHD_Response *m) {
+    for (char *line = r->headers, *next; line && *line; line = next) {
+        char *end = strchr(line, '\n'), *colon = strstr(line, ": ");
+        next = end ? end + 1 : NULL;
+        if (end) *end = 0;
+        if (colon && (!end || colon < end)) {
+            *colon = 0;
+            MHD_add_response_header(m, line, colon + 2);
+            *colon = ':';
+        }
+        if (end) *end = '\n';
+    }
+}
+
 static void add_headers(struct http_request *r, struct MHD_Response *m) {
     char id[48];
     snprintf(id, sizeof id, "req_%s", r->id);
@@ -182,11 +202,14 @@ static void add_headers(struct http_request *r, struct MHD_Response *m) {
         snprintf(text, sizeof text, "%d", r->retry_s);
         MHD_add_response_header(m, "Retry-After", text);
     }
+    add_more(r, m);
     const char *origin = http_header(r, "Origin");
     if (origin && origin_allowed(r->s, origin)) {
         MHD_add_response_header(m, "Access-Control-Allow-Origin", origin);
         MHD_add_response_header(m, "Vary", "Origin");
-        MHD_add_response_header(m, "Access-Control-Expose-Headers", "X-Request-Id, Retry-After");
+        MHD_add_response_header(m, "Access-Control-Expose-Headers",
+                                "X-Request-Id, Retry-After, X-Odo-Route, X-Odo-How, X-Odo-Mode, "
+                                "X-Odo-Pipeline");
     }
 }
 

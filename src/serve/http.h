@@ -46,6 +46,8 @@ const char *http_id(const struct http_request *r);    /* request id, for answers
 
 /* Takes the buffer's content. status with type; NULL: application/json. */
 void http_reply(struct http_request *r, int status, const char *type, struct buf *body);
+/* Takes lines "Name: value" that the response's head will have besides; before reply or stream. */
+void http_headers(struct http_request *r, struct buf *lines);
 /* An error in the route's shape; the field's name is what stands before ": " in e. */
 void http_fail(struct http_request *r, const struct err *e);
 

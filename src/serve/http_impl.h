@@ -50,6 +50,7 @@ struct http_request {
     int status;
     const char *type; /* static */
     int retry_s;
+    char *headers; /* owned: lines for the head, or NULL */
     struct buf out;
     size_t out_at;          /* sent so far */
     bool out_done, out_cut; /* complete; ended in the middle */

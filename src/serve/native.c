@@ -1,4 +1,5 @@
 /* native.c: health, readiness, metrics, models. */
+#include "serve/gen.h"
 #include "serve/native.h"
 
 #include <string.h>
@@ -42,11 +43,12 @@ void native_metrics(struct http_request *r) {
     struct buf out;
     buf_init(&out, 1 << 20);
     metrics_write(&s->metrics, &out);
+    if (s->p.metrics) s->p.metrics(s->p.metrics_ud, &out);
     for (size_t i = 0; i < s->p.n_backend; i++) {
         struct ask_backend *b = s->p.backends[i];
         put_gauge(&out, "running", "answers under way", b->name, gate_n_running(s->gates[i]));
         put_gauge(&out, "waiting", "answers in the queue", b->name, gate_n_waiting(s->gates[i]));
-        put_gauge(&out, "slots", "answers at once", b->name, b->model->n_seq);
+        put_gauge(&out, "slots", "answers at once", b->name, gen_n_seq(b));
     }
     send_body(r, 200, "text/plain; version=0.0.4; charset=utf-8", &out);
 }
@@ -57,6 +59,10 @@ static void put_model(struct server *s, size_t i, struct buf *out) {
     json_out_string(out, b->name);
     buf_printf(out, ",\"object\":\"model\",\"created\":%lld,\"owned_by\":\"chimere\"",
                (long long)s->created);
+    if (!b->model) { /* it lives elsewhere */
+        buf_putc(out, '}');
+        return;
+    }
     buf_printf(out, ",\"meta\":{\"n_vocab\":%u", tok_n_vocab(b->model->tok));
     if (b->model->engine) /* else it is loaded on demand: /v1/status says how it stands */
         buf_printf(out, ",\"n_ctx\":%lld", (long long)engine_ctx(b->model->engine));

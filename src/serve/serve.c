@@ -1,3 +1,4 @@
+#include "serve/gen.h"
 #include "serve/serve.h"
 
 #include <time.h>
@@ -26,7 +27,7 @@ static int open_gates(struct server *s, struct err *e) {
     s->gates = mem_alloc_array(s->p.n_backend, sizeof *s->gates);
     if (!s->gates) return err_set(e, CHIMERE_ENOMEM, "out of memory");
     for (size_t i = 0; i < s->p.n_backend; i++) {
-        int rc = gate_new(&s->gates[i], s->p.backends[i]->model->n_seq, s->p.max_waiting, e);
+        int rc = gate_new(&s->gates[i], gen_n_seq(s->p.backends[i]), s->p.max_waiting, e);
         if (rc) return rc;
     }
     return 0;

@@ -37,7 +37,10 @@ struct serve_params {
     int ping_s;            /* silence of a stream before a ping, 0: 10 */
     int timeout_s;         /* longest answer, 0: no limit */
     int grace_s;           /* time for running answers when stopping */
-    bool think;            /* models think unless told not to */
+    /* Further text for /metrics; NULL: none. */
+    void (*metrics)(void *ud, struct buf *out);
+    void *metrics_ud;
+    bool think; /* models think unless told not to */
 };
 
 struct server;

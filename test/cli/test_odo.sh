@@ -52,13 +52,30 @@ expect '"odo:kine"' out
 body='{"model":"odo","temperature":0,"messages":[{"role":"user","content":"What is 914 x 408?"}]}'
 curl -sS "$url/v1/chat/completions" -H 'content-type: application/json' -d "$body" >out
 expect 372912 out
+expect '"odo":{"tools":[{' out
+curl -sSi "$url/v1/chat/completions" -H 'content-type: application/json' -d "${body/\{/\{\"stream\":true,}" >out
+expect 'X-Odo-Route: default' out
+expect 'X-Odo-How: rules' out
 curl -sSN "$url/v1/chat/completions" -H 'content-type: application/json' -d "${body/\{/\{\"stream\":true,}" >out
 expect '"step":"tool"' out
 expect 'data: [DONE]' out
 curl -sS "$url/v1/chat/completions" -H 'content-type: application/json' -d "${body/\{/\{\"odo\":\{\"mode\":\"hyper\"\},}" >out
 expect 'odo.mode: expected fast, quality or ultra' out
 curl -sS "$url/metrics" >out
+expect 'chimere_odo_stage_seconds_count{stage="tool"}' out
 # the same in front of a server that knows nothing of it
 "$CHIMERE" odo ask "What is 914 x 408?" --temp 0 --backend "$url" --backend-model chimere-nano "${db[@]}" >out
 expect 372912 out
 refuses 1 'connect' "$CHIMERE" odo ask hello --backend http://127.0.0.1:9 "${db[@]}"
+"$CHIMERE" odo serve --backend "$url" --backend-model chimere-nano --port 0 "${db[@]}" >front.out 2>front.err &
+front=$!
+trap 'kill $server $front 2>/dev/null || true; rm -rf "$work"' EXIT
+for _ in $(seq 100); do grep -q listens front.out && break; sleep 0.2; done
+url=$(sed -n 's/.*listens on \(http:[^ ]*\).*/\1/p' front.out)
+[ -n "$url" ] || fail "no address: $(cat front.out front.err)"
+curl -sS "$url/v1/chat/completions" -H 'content-type: application/json' -d "$body" >out
+expect 372912 out
+for path in /v1/models /metrics /props /slots /v1/status; do
+    curl -sS -o out "$url$path" || fail "$path: $(cat front.err)"
+done
+kill -0 $front || fail "the front ended: $(cat front.err)"

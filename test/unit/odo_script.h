@@ -122,8 +122,12 @@ static inline int script_render(struct ask_backend *b, const struct ask *a, char
 }
 static inline void script_close(struct ask_backend *b) { (void)b; }
 
-static const struct ask_ops script_ops = {script_prepare, script_start,  script_cancel,
-                                          script_free,    script_render, script_close};
+static const struct ask_ops script_ops = {.prepare = script_prepare,
+                                          .start = script_start,
+                                          .cancel = script_cancel,
+                                          .free = script_free,
+                                          .render = script_render,
+                                          .close = script_close};
 
 static inline void script_init(struct script *s, const char *const *replies, int n) {
     *s =

@@ -86,6 +86,8 @@ static void refused(const char *yaml, const char *where, const char *what) {
 static void test_refused(void **state) {
     (void)state;
     refused("name: y\n", "x.yaml:1:", "expected the file's own");
+    refused("name: x\npersona: ../../etc\n", "x.yaml", "persona");
+    refused("name: x\npersona: nobody\n", "SOUL.md", "");
     refused("name: x\ntools: {a: b}\n", "x.yaml:2:", "list");
     refused("name: x\nsampling:\n  temperature: hot\n", "x.yaml:3:", "0..100");
     refused("name: x\nsampling:\n  temprature: 1\n", "x.yaml:3:", "unknown key \"temprature\"");
@@ -155,6 +157,21 @@ static void test_reload(void **state) {
     pipeline_dir_close(d);
 }
 
+static void test_persona(void **state) {
+    (void)state;
+    char path[128];
+    struct pipeline_dir *d;
+    snprintf(path, sizeof path, "%s/personas/sage", dir);
+    assert_int_equal(file_mkdirs(path, NULL), 0);
+    put("personas/sage/SOUL.md", "You are calm.\n\n");
+    put("x.yaml", "name: x\npersona: sage\n");
+    assert_int_equal(pipeline_dir_open(&d, dir, false, NULL), 0);
+    struct pipeline_set *s = pipeline_hold(d);
+    assert_string_equal(pipeline_find(s, "x")->persona, "You are calm.");
+    pipeline_release(s);
+    pipeline_dir_close(d);
+}
+
 /* The formula's own numbers; and stems that the original could never match. */
 static void test_difficulty(void **state) {
     (void)state;
@@ -191,6 +208,7 @@ int main(void) {
         cmocka_unit_test(test_shipped),
         cmocka_unit_test_setup_teardown(test_refused, make_dir, drop_dir),
         cmocka_unit_test_setup_teardown(test_reload, make_dir, drop_dir),
+        cmocka_unit_test_setup_teardown(test_persona, make_dir, drop_dir),
         cmocka_unit_test(test_difficulty),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
