@@ -43,6 +43,7 @@ static void run_fini(struct odo_run *r) {
     json_decref(r->sources);
     json_decref(r->record);
     buf_fini(&r->source_text);
+    buf_fini(&r->answer);
     if (r->sink_lock) pthread_mutex_destroy(r->sink_lock);
     mem_free(r->sink_lock);
     mem_free(r);
@@ -142,6 +143,31 @@ static void finish_run(struct odo_run *r, int64_t start_ns) {
     odo_note(r, "done", json_incref(r->record));
 }
 
+/* True: the answer was kept from before, and has been sent. */
+static bool from_cache(struct odo_run *r, const char *key, enum ask_finish *finish) {
+    char *text = key ? cache_find(r->odo->cache, key) : NULL;
+    if (!text) return false;
+    json_object_set_new(r->record, "cached", json_true());
+    odo_say(r, false, text, strlen(text));
+    mem_free(text);
+    *finish = ASK_STOP;
+    return true;
+}
+
+static int answer_or_cache(struct odo_run *r, enum ask_finish *finish, struct err *e) {
+    char *key = r->wish.cache == 1
+                    ? cache_key(r->ask, r->d.intent.route, difficulty_mode_name(r->d.mode))
+                    : NULL;
+    int rc = 0;
+    if (!from_cache(r, key, finish)) {
+        rc = answer(r, finish, e);
+        bool whole = !rc && *finish == ASK_STOP && !r->n_client_call && !*r->cancelled;
+        if (key && whole && r->answer.n) cache_put(r->odo->cache, key, r->answer.p, r->answer.n);
+    }
+    mem_free(key);
+    return rc;
+}
+
 static void *work(void *ud) {
     struct odo_run *r = ud;
     int64_t start = clock_ns();
@@ -153,7 +179,7 @@ static void *work(void *ud) {
         r->n_reasoning = 0;
         r->n_client_call = 0;
         r->n_left = r->ask->max_tokens > 0 ? r->ask->max_tokens : INT32_MAX;
-        int rc = *r->cancelled ? 0 : answer(r, &finish, &err);
+        int rc = *r->cancelled ? 0 : answer_or_cache(r, &finish, &err);
         if (r->choice == r->ask->n - 1) finish_run(r, start);
         if (*r->cancelled) finish = ASK_CANCELLED;
         else if (rc) finish = ASK_FAILED;
@@ -183,8 +209,8 @@ static bool is_direct(const struct odo_run *r) {
                  d->intent.how != INTENT_GREETING;
     if (tools && !anywhere && p->tools.n == 1 && !strcmp(p->tools.v[0], "calculator"))
         tools = strpbrk(r->question, "0123456789") != NULL;
-    return !tools && !d->steps && !d->documents && d->web == PIPELINE_WEB_NEVER && !p->prompt &&
-           !p->persona && !p->plan && p->think < 0;
+    return r->wish.cache != 1 && !tools && !d->steps && !d->documents &&
+           d->web == PIPELINE_WEB_NEVER && !p->prompt && !p->persona && !p->plan && p->think < 0;
 }
 
 static int prepare(struct ask_backend *b, const struct ask *a, const struct ask_sink *sink,
@@ -200,6 +226,7 @@ static int prepare(struct ask_backend *b, const struct ask *a, const struct ask_
     r->sink = *sink;
     r->cancelled = &r->is_cancelled;
     buf_init(&r->source_text, (size_t)4 << 20);
+    buf_init(&r->answer, CACHE_MAX_BYTES);
     r->set = pipeline_hold(o->dir);
     r->record = json_pack("{s:[], s:[]}", "tools", "steps");
     r->sink_lock = mem_zalloc(sizeof *r->sink_lock);
@@ -298,6 +325,7 @@ int odo_open(struct odo **out, const struct odo_params *p, struct err *e) {
     }
     if (!rc) rc = pipeline_dir_open(&o->dir, path, p->watch, e);
     if (!rc && !o->p.tools) rc = tool_set_new(&o->p.tools, e);
+    if (!rc) rc = cache_new(&o->cache, e);
     if (!rc && !(o->fronts = mem_alloc_array(PIPELINE_MAX + 1, sizeof *o->fronts)))
         rc = err_set(e, CHIMERE_ENOMEM, "out of memory");
     if (rc) {
@@ -316,6 +344,7 @@ void odo_close(struct odo *o) {
     if (!o) return;
     pipeline_dir_close(o->dir);
     tool_set_free(o->p.tools);
+    cache_free(o->cache);
     mem_free(o->fronts);
     mem_free(o);
 }

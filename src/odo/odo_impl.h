@@ -4,6 +4,7 @@
 
 #include <pthread.h>
 
+#include "odo/cache.h"
 #include "odo/call.h"
 #include "odo/difficulty.h"
 #include "odo/intent.h"
@@ -32,6 +33,7 @@ struct odo_front { /* the backend that the server sees */
 struct odo {
     struct odo_params p;
     struct pipeline_dir *dir; /* owned */
+    struct cache *cache;      /* owned */
     struct odo_front *fronts; /* owned [n_front] */
     int n_front;
     _Atomic int n_run;
@@ -84,7 +86,8 @@ struct odo_run {
     int32_t n_reasoning, n_left; /* n_left: tokens that max_tokens leaves, INT32_MAX: no limit */
     int32_t n_client_call;       /* calls of the client's tools forwarded so far */
     int32_t choice;
-    json_t *record; /* owned: the decision and what was done, for log and notes */
+    struct buf answer; /* of the final text, where it is to be kept */
+    json_t *record;    /* owned: the decision and what was done, for log and notes */
 };
 
 /* odo_decide.c */

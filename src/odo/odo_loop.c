@@ -117,6 +117,7 @@ static int on_event(void *ud, const struct ask_event *ev) {
     case CHAT_CONTENT:
         /* what is not yet the answer is shown as thought, so that every path streams */
         if (!t->final) chat.kind = CHAT_REASONING;
+        else if (r->wish.cache == 1) buf_put(&r->answer, chat.text, chat.n);
         break;
     case CHAT_CALL:
         t->ours = tool_find(r->odo->p.tools, chat.name) && !has_name(r->ask->tools, chat.name);

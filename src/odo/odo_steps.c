@@ -79,6 +79,7 @@ static void begin(struct odo_run *r, struct outcome *o, bool alone, const struct
                                .choice = r->choice,
                                .record = json_pack("{s:[]}", "tools")};
     buf_init(&o->text, (size_t)1 << 20);
+    buf_init(&o->part.answer, CACHE_MAX_BYTES);
     if (!(o->messages = step_messages(r, o->step->prompt, before)) || !o->part.record)
         o->rc = err_set(&o->err, CHIMERE_ENOMEM, "out of memory");
     odo_note(r, "step",
@@ -102,6 +103,9 @@ static void end(struct odo_run *r, struct outcome *o, bool alone, struct buf *be
     r->tainted_local |= part->tainted_local;
     json_array_extend(json_object_get(r->record, "tools"), json_object_get(part->record, "tools"));
     json_decref(part->record);
+    if (o->final && !o->rc && part->answer.n) buf_put(&r->answer, part->answer.p, part->answer.n);
+    r->n_client_call += part->n_client_call;
+    buf_fini(&part->answer);
     if (!alone && !o->rc) odo_say(r, true, o->text.n ? o->text.p : "", o->text.n);
     if (!o->final && !o->rc && o->text.n) odo_say(r, true, "\n\n", 2);
     json_t *note = json_pack("{s:s, s:s, s:i, s:i, s:s}", "agent", o->step->agent, "state",

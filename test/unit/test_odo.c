@@ -285,6 +285,35 @@ static void test_vision(void **state) {
     bed_close(&b);
 }
 
+/* Kept only where asked for, for the same owner, and never where anything differs. */
+static void test_cache(void **state) {
+    (void)state;
+    static const char *const replies[] = {"one", "two", "three", "four"};
+    struct bed b;
+    bed_open(&b, replies, 4, NULL);
+    say(&b, "user", "Tell me a joke.");
+    b.ask.owner = "anna";
+    b.ask.extra = json_loads("{\"odo\": {\"cache\": true}}", 0, NULL);
+    assert_int_equal(ask_it(&b, NULL), 0);
+    assert_string_equal(content(&b), "one");
+    assert_int_equal(ask_it(&b, NULL), 0);
+    assert_string_equal(content(&b), "one");
+    assert_non_null(strstr(notes(&b), "\"cached\":true"));
+    b.ask.owner = "bert";
+    assert_int_equal(ask_it(&b, NULL), 0);
+    assert_string_equal(content(&b), "two");
+    b.ask.owner = "anna";
+    b.ask.max_tokens = 7;
+    assert_int_equal(ask_it(&b, NULL), 0);
+    assert_string_equal(content(&b), "three");
+    json_decref(b.ask.extra);
+    b.ask.extra = NULL;
+    b.ask.max_tokens = 0;
+    assert_int_equal(ask_it(&b, NULL), 0);
+    assert_string_equal(content(&b), "four");
+    bed_close(&b);
+}
+
 /* ---- steps ---- */
 
 static const char *by_agent(struct script *s, const json_t *messages) {
@@ -660,6 +689,7 @@ int main(void) {
         cmocka_unit_test(test_tool_choice_none),
         cmocka_unit_test(test_wishes),
         cmocka_unit_test(test_vision),
+        cmocka_unit_test(test_cache),
         cmocka_unit_test(test_steps),
         cmocka_unit_test(test_step_failure),
         cmocka_unit_test(test_no_leak),
