@@ -23,8 +23,8 @@ static const float sharpness = 4;
 static const float common_word = 0.03f;
 /* How strongly recalled text begins (fully where the model gives its first tokens at least `likely`), goes
  * on within a word, to a further name or number, and to a common word. */
-static const float likely = 0.003f, odds_first = 120, odds_within = 300, odds_between = 300,
-                   odds_common = 3;
+static const float likely = 0.003f, sure = 0.03f, odds_first = 60, odds_within = 300,
+                   odds_between = 300, odds_common = 3;
 
 struct word {
     struct slice s; /* view */
@@ -115,12 +115,15 @@ static void add_place(struct gathering *g, const struct engram_table *t, uint32_
     buf_fini(&text);
 }
 
-/* Names, and other words of letters that are long enough for the tokenizer to have no short way to write
- * them. Anything else is too often a chance: numbers, single words to be sorted, copied, counted. */
-static bool may_name(struct slice w, size_t n_tok) {
-    for (size_t i = 0; i < w.n; i++)
-        if (!isalpha((unsigned char)w.p[i]) && (unsigned char)w.p[i] < 0xc3) return false;
-    return isupper((unsigned char)w.p[0]) ? n_tok >= ENGRAM_MIN_ORDER : n_tok > 3;
+/* Names, and other words that are long enough for the tokenizer to have no short way to write them; of
+ * Latin letters. Anything else is too often a chance: numbers, words to be sorted, strings to be copied. */
+static bool may_name(struct slice w, size_t n_tok, bool is_first) {
+    for (size_t i = 0; i < w.n; i++) {
+        unsigned char c = (unsigned char)w.p[i];
+        if (!isalpha(c) && (c < 0x80 || c > 0xc5)) return false; /* UTF-8 of U+00C0 to U+017F */
+    }
+    if (!isupper((unsigned char)w.p[0])) return n_tok > 3;
+    return n_tok >= (is_first ? 3 : ENGRAM_MIN_ORDER); /* any word is capital at the beginning */
 }
 
 /* Looks the word up as it stands within a text: behind a space. */
@@ -134,8 +137,9 @@ static void try_anchor(struct gathering *g, const struct engram_table *t, struct
     memcpy(spaced + 1, w->s.p, w->s.n);
     if (tok_encode(g->tok, spaced, w->s.n + 1, false, false, &ids, &n, NULL)) return;
     int32_t whole = n < ENGRAM_MAX_ORDER ? (int32_t)n : ENGRAM_MAX_ORDER;
-    if (may_name(w->s, n) && n >= ENGRAM_MIN_ORDER && engram_lookup(t, ids, (int32_t)n, hits) &&
-        hits[0].order == whole && hits[0].n_doc <= RARE_DOCS) {
+    if (may_name(w->s, n, w == g->words) && n >= ENGRAM_MIN_ORDER &&
+        engram_lookup(t, ids, (int32_t)n, hits) && hits[0].order == whole &&
+        hits[0].n_doc <= RARE_DOCS) {
         w->is_anchor = true;
         add_place(g, t, hits[0].pos, w->s);
     }
@@ -339,7 +343,8 @@ const struct engram_recalled *engram_follow_next(struct engram_follow *f, const 
     float odds = f->is_within ? odds_within : is_common ? odds_common : odds_between;
     if (f->depth == 0) { /* the model must have thought of something like it */
         float doubt = 1 - row->p_first;
-        odds = odds_first * doubt * (mass < likely ? sqrtf(mass / likely) : 1);
+        odds = odds_first * (doubt < sure ? doubt / sure : 1) *
+               (mass < likely ? sqrtf(mass / likely) : 1);
     } else if (!f->is_within) { /* until the model is sure of an end */
         float end = 0;
         for (int32_t i = 0; i < f->r->n_end; i++) end += expf(logits[f->r->ends[i]] - row->norm);
