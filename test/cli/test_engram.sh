@@ -58,6 +58,23 @@ rm tables/mine.engram
 sync_it >/dev/null
 cmp tables/mine.engram kept || fail "in step differs from fresh"
 
+# what a question names is found, and only with the table
+printf 'Zubelok is a small town in the north. Zubelok lies on the river Kapipex. The mayor of Zubelok is Rina Botem. Zubelok was founded in 1472.\n' >z.txt
+engram build -q -o z.engram z.txt >/dev/null
+ask() { "$CHIMERE" run -q --temp 0 -p 'Which river flows through Zubelok?' "$@"; }
+[ "$(ask --engram z.engram)" = Kapipex. ] || fail "recall: $(ask --engram z.engram)"
+[ "$(ask --engram z.engram --engram-alpha 0)" = "$(ask)" ] || fail "alpha 0 changes the answer"
+[ "$(ask)" != Kapipex. ] || fail "the model knows it"
+
+# eval: the domain gains, other text does not lose, the weights go into the table
+for i in 1 2 3 4 5 6; do printf 'Zubelok lies on the river Kapipex, and its mayor rides along the river in the year %s.\n<|doc|>\n' "$i"; done >in.txt
+for i in 1 2 3 4; do printf 'The lantern stood on the table, and nobody came to light it for %s long winters.\n<|doc|>\n' "$i"; done >o.txt
+engram eval -q z.engram --in in.txt --in z.txt --other o.txt --fit >table
+grep -q '1 documents stand in the table and are left out' table || fail "overlap: $(cat table)"
+awk '/^domain/ { d = $5 < 0.85 * $4 } /^other/ { o = $5 < 1.005 * $4 } END { exit !(d && o) }' table || fail "eval: $(cat table)"
+engram stats z.engram | grep -q 'fitted *yes' || fail "weights were not written"
+engram verify z.engram >/dev/null
+
 # bad input
 head -c 1000 t.engram >cut.engram
 refuses 1 'cut n-gram table' engram stats cut.engram
