@@ -33,9 +33,10 @@ cc -std=c17 -Wall -Wextra -Werror "$SOURCE_DIR/examples/chat.c" $(pkg-config --c
 # shellcheck disable=SC2046,SC2086
 c++ -std=c++17 -Wall -Wextra -Werror "$SOURCE_DIR/examples/serve.cc" $(pkg-config --cflags --libs chimere) -o serve
 # the archive, with the libraries that it stands on
+also=$(sed -n 's/^Libs.private: //p' "$lib/pkgconfig/chimere.pc")
 needs=$(sed -n 's/^Requires.private: //p' "$lib/pkgconfig/chimere.pc")
 # shellcheck disable=SC2046,SC2086
-cc -std=c17 $flags "$SOURCE_DIR/examples/chat.c" "$lib/libchimere.a" $(pkg-config --libs $needs) -lm -lpthread -o chat_static
+cc -std=c17 $flags "$SOURCE_DIR/examples/chat.c" "$lib/libchimere.a" $(pkg-config --libs $needs) $also -o chat_static
 
 export LD_LIBRARY_PATH=$lib
 ./chat "$nano" "What is 12 plus 30?" >out || fail "chat: $(cat out)"
