@@ -14,21 +14,41 @@
 
 enum { MAX_FILE_BYTES = 64 << 20 };
 
+/* ---- Ctrl-C ---- */
+
+static int stop_fd_of_handler = -1;
+static void on_interrupt(int sig) {
+    (void)sig;
+    int kept = errno;
+    if (write(stop_fd_of_handler, "", 1) < 0) errno = 0; /* full: a stop is on its way already */
+    errno = kept;
+}
+
+/* On a terminal the handler stays for the whole chat: a Ctrl-C that comes just before or after an answer must
+ * not end the program. */
+static void handle_interrupts(bool on) {
+    struct sigaction act = {.sa_handler = on ? on_interrupt : SIG_DFL};
+    sigaction(SIGINT, &act, NULL);
+}
+
 int chat_session_init(struct chat_session *s, struct chat_backend *b, struct cfg *c,
                       struct err *e) {
     *s = (struct chat_session){.backend = b, .c = c, .messages = json_array(), .stop = {-1, -1}};
     int rc = s->messages ? 0 : err_set(e, CHIMERE_ENOMEM, "out of memory");
     if (!rc && pipe2(s->stop, O_CLOEXEC | O_NONBLOCK))
         rc = err_set(e, CHIMERE_EIO, "cannot make a pipe: %s", strerror(errno));
+    stop_fd_of_handler = s->stop[1];
     s->think = cfg_bool(c, "think");
     s->terminal = isatty(STDOUT_FILENO);
     s->color = cfg_wants_color(STDOUT_FILENO);
+    if (!rc && s->terminal) handle_interrupts(true);
     if (!rc && cfg_str(c, "system")) rc = chat_session_set_system(s, cfg_str(c, "system"), e);
     if (rc) chat_session_fini(s);
     return rc;
 }
 
 void chat_session_fini(struct chat_session *s) {
+    handle_interrupts(false);
     json_decref(s->messages);
     mem_free(s->system);
     for (int i = 0; i < 2; i++)
@@ -88,14 +108,6 @@ static void on_text(void *ud, bool is_thought, const char *text, size_t n) {
     fflush(stdout);
 }
 
-static int stop_fd_of_handler = -1;
-static void on_interrupt(int sig) {
-    (void)sig;
-    int kept = errno;
-    if (write(stop_fd_of_handler, "", 1) < 0) errno = 0; /* full: a stop is on its way already */
-    errno = kept;
-}
-
 /* Asks with the messages as they are; the answer is appended. */
 static int ask(struct chat_session *s, struct err *e) {
     json_t *all = whole(s, e);
@@ -103,9 +115,7 @@ static int ask(struct chat_session *s, struct err *e) {
     char byte;
     while (read(s->stop[0], &byte, 1) == 1) {
     } /* an interrupt that came too late for the last one */
-    struct sigaction act = {.sa_handler = on_interrupt}, before;
-    stop_fd_of_handler = s->stop[1];
-    sigaction(SIGINT, &act, &before);
+    handle_interrupts(true);
     struct show show = {.s = s};
     const struct chat_ask q = {.messages = all,
                                .c = s->c,
@@ -115,7 +125,7 @@ static int ask(struct chat_session *s, struct err *e) {
                                .ud = &show};
     struct chat_reply r;
     int rc = s->backend->ask(s->backend, &q, &r, e);
-    sigaction(SIGINT, &before, NULL);
+    if (!s->terminal) handle_interrupts(false);
     json_decref(all);
     if (show.thinking) show_border(&show, false);
     if (rc) return rc;

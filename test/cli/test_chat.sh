@@ -80,7 +80,7 @@ fi
 t() { tmux -L "$session-$n_terminal" "$@"; }
 screen() { t capture-pane -p -S -200 -t x >screen; }
 await() { # TEXT [COUNT]: until it stands on the screen that often
-    for _ in $(seq 150); do
+    for _ in $(seq 600); do
         screen
         [ "$(grep -cF -- "$1" screen)" -ge "${2:-1}" ] && return
         sleep 0.1
@@ -156,7 +156,11 @@ await 'left with 0'
 # Ctrl-C stops an answer that would run on, and the chat goes on
 start "A=1" --ignore-eos --ctx 30000
 type_line 'Tell me a story.'
-sleep 1
+for _ in $(seq 600); do # until the answer's first line stands there
+    screen
+    [ "$(grep -c . screen)" -ge 3 ] && break
+    sleep 0.1
+done
 t send-keys -t x C-c
 await '(stopped)'
 type_line '/stats'
