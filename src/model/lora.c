@@ -19,8 +19,8 @@ struct lora {
     uint64_t hash;
 };
 
-/* Slot of a tensor name among those that adapters may change. */
-static const struct weight *find_base(const struct model *m, const char *name) {
+/* Slot of a tensor name among those that adapters may change, and its layer. */
+static const struct weight *find_base(const struct model *m, const char *name, int32_t *layer) {
     for (const struct tensor_row *const *table = m->hp.arch->tensors; *table; table++) {
         for (const struct tensor_row *row = *table; row->gguf; row++) {
             if (row->is_vector || row->where == AT_GLOBAL || row->where == AT_FFN_MOE ||
@@ -30,14 +30,30 @@ static const struct weight *find_base(const struct model *m, const char *name) {
                 char full[GGUF_MAX_NAME];
                 if (!arch_has(&m->hp, (enum tensor_where)row->where, il)) continue;
                 snprintf(full, sizeof full, row->gguf, il);
-                if (strcmp(full, name) == 0)
-                    return (
-                        const struct weight *)(const void *)((const char *)&m->weights.layer[il] +
+                if (strcmp(full, name) != 0) continue;
+                *layer = il;
+                return (const struct weight *)(const void *)((const char *)&m->weights.layer[il] +
                                                              row->slot);
             }
         }
     }
     return NULL;
+}
+
+/* A fused tensor multiplies through views of its rows, in order; 0: through copies in another order. */
+static int parts_of(const struct layer_weights *l, const struct weight *base,
+                    const struct weight *out[3]) {
+    if (base == &l->ssm.x) {
+        out[0] = &l->ssm.x_dt, out[1] = &l->ssm.x_b, out[2] = &l->ssm.x_c;
+        return 3;
+    }
+    if (base == &l->attn.qkv) {
+        out[0] = &l->attn.q, out[1] = &l->attn.k, out[2] = &l->attn.v;
+        return 3;
+    }
+    if (base == &l->gdn.qkvz || base == &l->gdn.ba) return 0;
+    out[0] = base;
+    return 1;
 }
 
 static struct weight view(const struct gguf_tensor *t) {
@@ -61,8 +77,10 @@ static int bind_pair(struct lora *l, const struct model *m, const struct gguf_te
         return err_set(e, CHIMERE_EFORMAT, "tensor %s: expected beside %s, got nothing", name,
                        ta->name);
     name[n] = 0;
-    const struct weight *base = find_base(m, name);
-    if (!base || !base->data)
+    int32_t il = 0;
+    const struct weight *base = find_base(m, name, &il), *part[3];
+    int n_part = base && base->data ? parts_of(&m->weights.layer[il], base, part) : 0;
+    if (!n_part)
         return err_set(e, CHIMERE_EMISMATCH,
                        "tensor %s: the model has no such matrix that adapters may change", name);
     if (ta->ne[0] != (uint64_t)base->n_in || tb->ne[1] != (uint64_t)base->n_out ||
@@ -76,7 +94,13 @@ static int bind_pair(struct lora *l, const struct model *m, const struct gguf_te
                        (unsigned long long)tb->ne[0], (unsigned long long)tb->ne[1]);
     if (ta->type > 1 && ta->type != 30)
         return err_set(e, CHIMERE_EUNSUPPORTED, "tensor %s: expected f32, f16 or bf16", ta->name);
-    l->pairs[l->n_pair++] = (struct pair){base, view(ta), view(tb), alpha / (float)ta->ne[1]};
+    struct weight b = view(tb);
+    for (int i = 0; i < n_part; i++) {
+        b.n_out = n_part > 1 ? part[i]->n_out : b.n_out;
+        b.mat_bytes = (size_t)b.n_out * b.row_bytes;
+        l->pairs[l->n_pair++] = (struct pair){part[i], view(ta), b, alpha / (float)ta->ne[1]};
+        b.data = (const char *)b.data + b.mat_bytes;
+    }
     return 0;
 }
 
@@ -105,13 +129,13 @@ int lora_open(struct lora **out, struct model *m, const char *path, struct err *
     if (!rc && (!kv || !gguf_item_f64(kv, 0, &alpha)))
         rc = err_set(e, CHIMERE_EFORMAT, "key adapter.lora.alpha: expected a number");
     size_t n = rc ? 0 : gguf_n_tensors(l->gguf);
-    l->pairs = mem_alloc_array(n / 2 + 1, sizeof *l->pairs);
+    l->pairs = mem_alloc_array(n / 2 * 3 + 3, sizeof *l->pairs);
     if (!rc && !l->pairs) rc = err_set(e, CHIMERE_ENOMEM, "out of memory");
     for (size_t i = 0; !rc && i < n; i++) {
         const struct gguf_tensor *t = gguf_tensor_at(l->gguf, i);
         size_t len = strlen(t->name);
         if (len > 7 && strcmp(t->name + len - 7, ".lora_a") == 0) {
-            if (l->n_pair > n / 2)
+            if (l->n_pair > n / 2 * 3)
                 rc = err_set(e, CHIMERE_EFORMAT, "more .lora_a than .lora_b tensors");
             else rc = bind_pair(l, m, t, (float)alpha, e);
         } else if (!(len > 7 && strcmp(t->name + len - 7, ".lora_b") == 0)) {

@@ -802,6 +802,74 @@ static void encoders_agree(void **state) {
     }
 }
 
+/* An adapter of a matrix that multiplies in parts (Mamba's x_proj): the logits are those of a model with the
+ * product added to its weights. */
+static void adapters_reach_every_part_of_a_fused_matrix(void **state) {
+    (void)state;
+    struct golden g;
+    struct err e = {0};
+    golden_open(&g, "mamba", CPU_ISA_BEST);
+    struct ssm_part {
+        struct weight *w;
+    } parts[3] = {{&g.m->weights.layer[1].ssm.x_dt},
+                  {&g.m->weights.layer[1].ssm.x_b},
+                  {&g.m->weights.layer[1].ssm.x_c}};
+    uint64_t n_in = (uint64_t)parts[0].w->n_in, n_out = 0;
+    for (int i = 0; i < 3; i++) n_out += (uint64_t)parts[i].w->n_out;
+    float *a = make_values("a", n_in * 2, 0, .3, false),
+          *b = make_values("b", n_out * 2, 0, .3, false);
+    char path[400];
+    snprintf(path, sizeof path, "%s/x.lora", scratch);
+    struct gguf_writer *w;
+    assert_int_equal(gguf_writer_new(&w, path, 0, 0, &e), 0);
+    gguf_put_str(w, "general.type", "adapter", 7);
+    gguf_put_str(w, "adapter.type", "lora", 4);
+    gguf_put_str(w, "general.architecture", "mamba", 5);
+    gguf_put_f32(w, "adapter.lora.alpha", 3);
+    gguf_add_tensor(w, "blk.1.ssm_x.weight.lora_a", QUANT_F32, 2, (uint64_t[]){n_in, 2});
+    gguf_add_tensor(w, "blk.1.ssm_x.weight.lora_b", QUANT_F32, 2, (uint64_t[]){2, n_out});
+    assert_int_equal(gguf_write_data(w, a, n_in * 2 * 4, &e), 0);
+    assert_int_equal(gguf_write_data(w, b, n_out * 2 * 4, &e), 0);
+    assert_int_equal(gguf_writer_close(w, &e), 0);
+    struct lora *l;
+    if (lora_open(&l, g.m, path, &e)) fail_msg("%s", e.text);
+    struct rig with, merged;
+    rig_open(&with, g.m);
+    const struct lora_use use = {l, 0.5f};
+    const struct run run = {.seq = with.seq,
+                            .tokens = g.tokens,
+                            .n_tok = 40,
+                            .want = WANT_ALL,
+                            .loras = &use,
+                            .n_lora = 1};
+    const float *logits;
+    if (forward_run(with.f, &run, 1, &logits, &e)) fail_msg("%s", e.text);
+    memcpy(with.logits, logits, 40 * (size_t)g.n_vocab * sizeof *logits);
+    float *sums[3];
+    for (uint64_t i = 0, row = 0; i < 3; i++) {
+        uint64_t n = (uint64_t)parts[i].w->n_out;
+        sums[i] = mem_alloc_array(n * n_in, sizeof(float));
+        memcpy(sums[i], parts[i].w->data, n * n_in * sizeof(float));
+        for (uint64_t r = 0; r < n; r++, row++)
+            for (uint64_t c = 0; c < n_in; c++)
+                sums[i][r * n_in + c] +=
+                    0.5f * 3 / 2 * (b[row * 2] * a[c] + b[row * 2 + 1] * a[n_in + c]);
+        parts[i].w->data = sums[i];
+    }
+    rig_open(&merged, g.m);
+    run_tokens(&merged, merged.seq, g.tokens, 40, false);
+    size_t n = 40 * (size_t)g.n_vocab;
+    assert_true(worst(with.logits, merged.logits, n) / g.range <= 1e-4);
+    assert_true(worst(with.logits, g.want, n) / g.range > 1e-2);
+    rig_close(&with);
+    rig_close(&merged);
+    for (int i = 0; i < 3; i++) mem_free(sums[i]);
+    mem_free(a);
+    mem_free(b);
+    lora_close(l);
+    golden_close(&g);
+}
+
 /* Heads of 16 cannot hold the blocks of a quantised cache: refused in a sentence. */
 static void caches_that_cannot_be_are_refused(void **state) {
     (void)state;
@@ -845,6 +913,7 @@ int main(void) {
         cmocka_unit_test(a_neighbours_nan_stays_the_neighbours),
         cmocka_unit_test(the_prediction_block_agrees),
         cmocka_unit_test(encoders_agree),
+        cmocka_unit_test(adapters_reach_every_part_of_a_fused_matrix),
         cmocka_unit_test(caches_that_cannot_be_are_refused),
         cmocka_unit_test(every_tensor_matters),
     };
