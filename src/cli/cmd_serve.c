@@ -13,6 +13,9 @@
 #include "cli/odo_args.h"
 #include "cli/hub_args.h"
 #include "serve/models_backend.h"
+#include "eval/embed.h"
+#include "kernels/cpu/cpu.h"
+#include "model/vocab.h"
 #include "serve/serve.h"
 
 const struct cfg_opt serve_options[] = {
@@ -26,6 +29,8 @@ const struct cfg_opt serve_options[] = {
      "further model, loaded when it is first asked for; may be repeated"},
     {"also-max", 0, CFG_INT, "N", "0", 0, MODELS_MAX, NULL,
      "of those, loaded at once; 0: as many as fit"},
+    {"embedding-model", 0, CFG_STR, "FILE", NULL, 0, 0, NULL,
+     "model that answers /v1/embeddings and /v1/rerank"},
     {"name", 0, CFG_STR, "NAME", NULL, 0, 0, NULL, "the model's name in the API"},
     {"alias", 0, CFG_LIST, "NAME[=MODEL]", NULL, 0, 0, NULL,
      "further name of a model; '*': any name is taken"},
@@ -134,6 +139,38 @@ static int open_others(const struct cfg *c, struct models **r, struct ask_backen
     return rc;
 }
 
+/* A model of its own on a device of its own: the engine's thread owns the other one. */
+struct embed_rig {
+    struct dev *dev;
+    struct model *m;
+    struct tok *tok;
+    struct embed *embed;
+    char name[128];
+};
+
+static void embed_rig_close(struct embed_rig *r) {
+    embed_close(r->embed);
+    tok_free(r->tok);
+    model_close(r->m);
+    if (r->dev) r->dev->ops->close(r->dev);
+}
+
+static int embed_rig_open(struct embed_rig *r, const struct cfg *c, struct err *e) {
+    const char *path = cfg_str(c, "embedding-model");
+    *r = (struct embed_rig){.dev = NULL};
+    if (!path) return 0;
+    stem(path, r->name, sizeof r->name);
+    int rc = cpu_open(&r->dev, (int)cfg_int(c, "threads"), model_args_isa(c), e);
+    if (!rc) rc = model_open(&r->m, path, r->dev, cfg_bool(c, "quiet"), e);
+    if (!rc) rc = vocab_load(&r->tok, r->m->gguf, e);
+    if (!rc) rc = embed_open(&r->embed, r->m, r->tok, 0, e);
+    if (rc) {
+        embed_rig_close(r);
+        r->dev = NULL;
+    }
+    return rc;
+}
+
 static int serve_model(struct chat_rig *r, const struct cfg *c, struct serve_params *p,
                        struct err *e) {
     struct ask_model model = {.m = r->m,
@@ -168,8 +205,12 @@ static int serve_model(struct chat_rig *r, const struct cfg *c, struct serve_par
     if (!rc) rc = open_others(c, &p->models, all, &p->n_backend, e);
     if (!rc) rc = serve_open(&s, p, e);
     if (!rc) {
-        printf("%s listens on http%s://%s:%d (model %s, %d answers at once)\n", "chimere",
-               p->tls_cert ? "s" : "", p->host, serve_port(s), backend->name, model.n_seq);
+        const char *scheme = p->tls_cert ? "https" : "http";
+        printf("chimere listens on %s://%s:%d (model %s, %d answers at once). Try, in another "
+               "terminal:\n  curl %s://%s:%d/v1/chat/completions -d "
+               "'{\"messages\":[{\"role\":\"user\",\"content\":\"Hello, who are you?\"}]}'\n",
+               scheme, p->host, serve_port(s), backend->name, model.n_seq, scheme, p->host,
+               serve_port(s));
         fflush(stdout);
         wait_for_signal();
         log_info("stopping");
@@ -195,6 +236,7 @@ static int run(const struct cfg *c, struct err *e) {
     int32_t n_seq = slots(c);
     char *keys = NULL, *cert = NULL, *key = NULL;
     struct chat_rig r;
+    struct embed_rig embed = {.dev = NULL};
     struct serve_params p = {
         .host = cfg_str(c, "host"),
         .port = (int)cfg_int(c, "port"),
@@ -223,7 +265,11 @@ static int run(const struct cfg *c, struct err *e) {
     if (!rc) rc = chat_rig_open(&r, c, n_seq, e);
     if (!rc) {
         if (!cfg_bool(c, "quiet")) show_plan(&r.loaded.plan);
-        rc = serve_model(&r, c, &p, e);
+        rc = embed_rig_open(&embed, c, e);
+        p.embed = embed.embed;
+        p.embed_name = embed.name;
+        if (!rc) rc = serve_model(&r, c, &p, e);
+        if (embed.dev) embed_rig_close(&embed);
         chat_rig_close(&r);
     }
     forget(keys);

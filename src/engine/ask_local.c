@@ -6,9 +6,10 @@
 #include "base/rng.h"
 #include "engine/ask.h"
 #include "engine/ask_grammar.h"
+#include "engine/ask_replay.h"
 #include "engine/memory.h"
 
-enum { MAX_MARK_TOKENS = 8, MAX_HINTS = 64 };
+enum { MAX_MARK_TOKENS = 8, MAX_HINTS = 64, REPLAY_BYTES = 32 << 20 };
 
 struct local {
     struct ask_backend base;
@@ -18,6 +19,7 @@ struct local {
         size_t n_start, n_end;
     } think;
     struct ask_grammars *grammars; /* owned */
+    struct ask_replay *replay;     /* owned; NULL: no template */
     int32_t call_open;             /* the token that opens a tool call, -1: none of its own */
     struct engram_store *engram;   /* owned; NULL: no folder for tables */
 };
@@ -127,7 +129,7 @@ static int encode_chat(const struct local *l, const struct ask *a, char **text, 
     struct chat_prompt prompt;
     int rc = chat_render(l->model.template, context, false, &tm, &prompt, e);
     if (rc && e) err_prefix(e, "messages");
-    if (!rc) rc = chat_encode(l->model.tok, &prompt, ids, n, e);
+    if (!rc) rc = ask_replay_encode(l->replay, a->owner, a->messages, &prompt, ids, n, e);
     if (!rc && text) {
         *text = mem_strndup(prompt.out.text.p ? prompt.out.text.p : "", prompt.out.text.n);
         if (!*text) rc = err_set(e, CHIMERE_ENOMEM, "out of memory");
@@ -273,6 +275,21 @@ static enum ask_finish finish_of(const struct choice *c) {
     return calls.n_call ? ASK_CALLS : ASK_STOP;
 }
 
+/* A whole answer, for prompts that contain it again. */
+static void remember(struct choice *c, enum ask_finish finish) {
+    const struct local *l = local_of(c->run->base.backend);
+    const struct ask *a = c->run->ask;
+    const struct chat_parser *p = answer_parser(c->answer);
+    int32_t n;
+    const int32_t *ids = answer_tokens(c->answer, &n);
+    if (!p || !l->replay || a->continue_last || a->no_cache || answer_stop(c->answer) || n < 1 ||
+        !tok_is_eog(l->model.tok, ids[n - 1]) || (finish != ASK_STOP && finish != ASK_CALLS))
+        return;
+    json_t *message = chat_parser_message(p);
+    if (message) ask_replay_put(l->replay, a->owner, a->think, message, ids, n);
+    json_decref(message);
+}
+
 static void on_done(void *ud) {
     struct choice *c = ud;
     struct ask_end end = {.finish = finish_of(c),
@@ -280,6 +297,7 @@ static void on_done(void *ud) {
                           .stats = *answer_stats(c->answer),
                           .n_reasoning = c->n_reasoning,
                           .err = answer_err(c->answer)};
+    remember(c, end.finish);
     choice_end(c, &end);
     leave(c->run);
 }
@@ -448,6 +466,7 @@ static void local_cancel(struct ask_run *base) {
 
 static void local_close(struct ask_backend *b) {
     ask_grammars_free(local_of(b)->grammars);
+    ask_replay_free(local_of(b)->replay);
     engram_store_free(local_of(b)->engram);
     mem_free(b);
 }
@@ -475,7 +494,9 @@ int ask_local_new(struct ask_backend **out, const struct ask_model *m, const cha
     struct local *l = mem_zalloc(sizeof *l);
     if (!l) return err_set(e, CHIMERE_ENOMEM, "out of memory");
     int rc = ask_grammars_new(&l->grammars, m->tok, e);
+    if (!rc && m->template) rc = ask_replay_new(&l->replay, m->template, m->tok, REPLAY_BYTES, e);
     if (rc) {
+        ask_grammars_free(l->grammars);
         mem_free(l);
         return rc;
     }

@@ -5,12 +5,14 @@
 #include "serve/fields.h"
 #include "serve/gen.h"
 
-/* Handlers: api_openai.c api_text.c api_responses.c api_anthropic.c */
+/* Handlers: api_openai.c api_text.c api_responses.c api_anthropic.c api_vectors.c */
 void api_chat(struct http_request *r);
 void api_text(struct http_request *r);
 void api_responses(struct http_request *r);
 void api_messages(struct http_request *r);
 void api_count_tokens(struct http_request *r);
+void api_embeddings(struct http_request *r);
+void api_rerank(struct http_request *r);
 
 /* Reads the body into g's ask: model, fields, session header. False: the request was answered. */
 bool api_read(struct gen *g, enum fields_api api, json_t **request);

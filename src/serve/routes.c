@@ -9,6 +9,8 @@ const struct route routes[] = {
     {"POST", "/v1/responses", 0, SHAPE_OPENAI, api_responses},
     {"POST", "/v1/messages", 0, SHAPE_ANTHROPIC, api_messages},
     {"POST", "/v1/messages/count_tokens", 0, SHAPE_ANTHROPIC, api_count_tokens},
+    {"POST", "/v1/embeddings", 0, SHAPE_OPENAI, api_embeddings},
+    {"POST", "/v1/rerank", 0, SHAPE_OPENAI, api_rerank},
     {"POST", "/tokenize", 0, SHAPE_OPENAI, native_tokenize},
     {"POST", "/detokenize", 0, SHAPE_OPENAI, native_detokenize},
     {"POST", "/apply-template", 0, SHAPE_OPENAI, native_template},

@@ -23,7 +23,6 @@ struct serve_params {
     size_t n_alias;
     struct embed *embed; /* answers embeddings and rerank, under a lock; NULL: refused */
     const char *embed_name;
-    const struct tok *embed_tok;
     const char *keys;               /* text of the key file, or NULL: no keys */
     const char *tls_cert, *tls_key; /* PEM text, or NULL */
     const char *const *origins;     /* [n_origin] that browsers may call from; "*": any */

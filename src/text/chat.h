@@ -72,6 +72,9 @@ void chat_prompt_fini(struct chat_prompt *p);
  * *ids is freed with mem_free. */
 int chat_encode(const struct tok *tok, const struct chat_prompt *p, int32_t **ids, size_t *n,
                 struct err *e);
+/* The same for bytes from..to of it, cut where control tokens stand; BOS only before byte 0. */
+int chat_encode_range(const struct tok *tok, const struct chat_prompt *p, size_t from, size_t to,
+                      int32_t **ids, size_t *n, struct err *e);
 
 /* Reads a JSON object, with one clear sentence for what jansson refuses (integers beyond 64 bits, NUL,
  * lone surrogates, nesting beyond its limit, trailing text); NULL on error. */

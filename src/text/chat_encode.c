@@ -73,8 +73,8 @@ static int append_text(const struct tok *tok, const char *text, size_t n, bool b
 
 static bool is_space(char c) { return c == ' ' || (c >= '\t' && c <= '\r'); }
 
-int chat_encode(const struct tok *tok, const struct chat_prompt *p, int32_t **ids, size_t *n,
-                struct err *e) {
+int chat_encode_range(const struct tok *tok, const struct chat_prompt *p, size_t from, size_t to,
+                      int32_t **ids, size_t *n, struct err *e) {
     *ids = NULL;
     *n = 0;
     struct marks *m = mem_alloc(sizeof *m);
@@ -82,12 +82,18 @@ int chat_encode(const struct tok *tok, const struct chat_prompt *p, int32_t **id
     list_marks(tok, m);
     const char *text = p->out.text.p ? p->out.text.p : "";
     struct ids out = {NULL, 0, 0};
-    int rc = append_text(tok, "", 0, true, &out, e);
+    int rc = from ? 0 : append_text(tok, "", 0, true, &out, e);
     bool has_bos = out.n == 1;
-    size_t plain = 0, at = 0; /* plain: start of the text that is not encoded yet */
-    for (size_t r = 0; !rc && r < p->out.n_run; r++) {
-        size_t begin = at, end = at + p->out.runs[r].n;
-        if (!p->out.runs[r].is_template) at = end;
+    size_t plain = from, at = 0; /* plain: start of the text that is not encoded yet */
+    for (size_t r = 0; !rc && at < to && r < p->out.n_run; r++) {
+        size_t end = at + p->out.runs[r].n;
+        if (!p->out.runs[r].is_template || end <= from) {
+            at = end;
+            continue;
+        }
+        if (at < from) at = from;
+        size_t begin = at, run_end = end;
+        if (end > to) end = to;
         while (!rc && at < end) {
             size_t len;
             int32_t id = mark_at(tok, m, text + at, end - at, &len);
@@ -108,8 +114,9 @@ int chat_encode(const struct tok *tok, const struct chat_prompt *p, int32_t **id
             while ((strips & TOK_STRIP_RIGHT) && at < end && is_space(text[at])) at++;
             plain = begin = at;
         }
+        at = run_end;
     }
-    if (!rc) rc = append_text(tok, text + plain, p->out.text.n - plain, false, &out, e);
+    if (!rc && plain < to) rc = append_text(tok, text + plain, to - plain, false, &out, e);
     mem_free(m);
     if (rc) {
         mem_free(out.p);
@@ -118,4 +125,9 @@ int chat_encode(const struct tok *tok, const struct chat_prompt *p, int32_t **id
     *ids = out.p;
     *n = out.n;
     return 0;
+}
+
+int chat_encode(const struct tok *tok, const struct chat_prompt *p, int32_t **ids, size_t *n,
+                struct err *e) {
+    return chat_encode_range(tok, p, 0, p->out.text.n, ids, n, e);
 }

@@ -1,0 +1,208 @@
+/* api_vectors.c: /v1/embeddings and /v1/rerank, by the model of --embedding-model. Relevance is the cosine
+ * of the two vectors. One text after the other, under a lock: a forward of its own, beside the engine's. */
+#include <stdlib.h>
+#include <string.h>
+
+#include <openssl/evp.h>
+
+#include "base/mem.h"
+#include "eval/embed.h"
+#include "serve/api.h"
+#include "serve/http_impl.h"
+#include "serve/json_out.h"
+
+enum { MAX_TEXTS = 2048, MAX_OUT = 256 << 20 };
+
+struct vectors {
+    struct server *s;
+    float *v; /* owned [n_embd] */
+    int32_t size;
+    int64_t n_tok;
+};
+
+static int check_names(const json_t *q, const char *const *names, struct err *e) {
+    const char *key;
+    json_t *v;
+    json_object_foreach((json_t *)q, key, v) {
+        const char *const *n = names;
+        while (*n && strcmp(*n, key) != 0) n++;
+        if (!*n) return err_set(e, CHIMERE_EUNSUPPORTED, "%.80s: this field is not known", key);
+    }
+    return 0;
+}
+
+static int begin(struct http_request *r, const json_t *q, struct vectors *x, struct err *e) {
+    *x = (struct vectors){.s = http_server(r)};
+    const struct serve_params *p = &x->s->p;
+    const char *want = json_string_value(json_object_get(q, "model"));
+    if (!p->embed) {
+        err_set(e, CHIMERE_EUNSUPPORTED, "model: this server has no embedding model");
+        err_hint(e, "start it with --embedding-model FILE");
+        return CHIMERE_EUNSUPPORTED;
+    }
+    bool named = !want || strcmp(want, p->embed_name) == 0;
+    for (size_t i = 0; !named && i < p->n_alias; i++)
+        named = strcmp(p->aliases[i], "*") == 0 || strcmp(p->aliases[i], want) == 0;
+    if (!named) {
+        err_set(e, CHIMERE_ENOENT, "model: there is no embedding model '%.80s'", want);
+        err_hint(e, "this server has '%.80s'", p->embed_name);
+        return CHIMERE_ENOENT;
+    }
+    x->size = embed_size(p->embed);
+    x->v = mem_alloc_array((size_t)x->size, sizeof *x->v);
+    return x->v ? 0 : err_set(e, CHIMERE_ENOMEM, "out of memory");
+}
+
+static int one(struct vectors *x, const json_t *text, const char *where, struct err *e) {
+    int32_t n_tok = 0;
+    bool cut = false;
+    if (!json_is_string(text)) return err_set(e, CHIMERE_EINVAL, "%s: expected a text", where);
+    pthread_mutex_lock(&x->s->embed_lock);
+    int rc = embed_text(x->s->p.embed, json_string_value(text), json_string_length(text), true,
+                        x->v, &n_tok, &cut, e);
+    pthread_mutex_unlock(&x->s->embed_lock);
+    x->n_tok += n_tok;
+    if (!rc && cut)
+        rc = err_set(e, CHIMERE_ELIMIT, "%s: longer than this model's context of %d tokens", where,
+                     n_tok);
+    return rc;
+}
+
+static void put_vector(const struct vectors *x, bool base64, struct buf *out) {
+    if (!base64) {
+        for (int32_t i = 0; i < x->size; i++)
+            buf_printf(out, "%s%.9g", i ? "," : "[", (double)x->v[i]);
+        buf_putc(out, ']');
+        return;
+    }
+    size_t n = (size_t)x->size * sizeof *x->v, room = 4 * ((n + 2) / 3) + 1;
+    buf_putc(out, '"');
+    if (!buf_reserve(out, room)) /* little-endian floats, as the machine has them */
+        out->n += (size_t)EVP_EncodeBlock((unsigned char *)out->p + out->n,
+                                          (const unsigned char *)x->v, (int)n);
+    buf_putc(out, '"');
+}
+
+static int embeddings(struct http_request *r, const json_t *q, struct buf *out, struct err *e) {
+    static const char *const names[] = {"model",      "input", "encoding_format",
+                                        "dimensions", "user",  NULL};
+    struct vectors x = {.v = NULL};
+    const json_t *input = json_object_get(q, "input"), *dim = json_object_get(q, "dimensions");
+    const json_t *format = json_object_get(q, "encoding_format");
+    size_t n = json_is_array(input) ? json_array_size(input) : 1;
+    int rc = check_names(q, names, e);
+    if (!rc) rc = begin(r, q, &x, e);
+    bool base64 = json_is_string(format) && strcmp(json_string_value(format), "base64") == 0;
+    if (!rc && format && !json_is_null(format) && !base64 &&
+        (!json_is_string(format) || strcmp(json_string_value(format), "float") != 0))
+        rc = err_set(e, CHIMERE_EINVAL, "encoding_format: expected float or base64");
+    if (!rc && dim && !json_is_null(dim) && json_integer_value(dim) != x.size)
+        rc = err_set(e, CHIMERE_EUNSUPPORTED, "dimensions: this model has %d", x.size);
+    if (!rc && (!n || n > MAX_TEXTS))
+        rc = err_set(e, CHIMERE_ELIMIT, "input: expected 1 to %d texts", MAX_TEXTS);
+    buf_puts(out, "{\"object\":\"list\",\"data\":[");
+    for (size_t i = 0; !rc && i < n; i++) {
+        rc = one(&x, json_is_array(input) ? json_array_get(input, i) : input, "input", e);
+        if (rc) break;
+        buf_printf(out, "%s{\"object\":\"embedding\",\"index\":%zu,\"embedding\":", i ? "," : "",
+                   i);
+        put_vector(&x, base64, out);
+        buf_putc(out, '}');
+    }
+    buf_puts(out, "],\"model\":");
+    json_out_string(out, x.s ? x.s->p.embed_name : NULL);
+    buf_printf(out, ",\"usage\":{\"prompt_tokens\":%lld,\"total_tokens\":%lld}}",
+               (long long)x.n_tok, (long long)x.n_tok);
+    mem_free(x.v);
+    return rc;
+}
+
+/* ---- rerank ---- */
+
+struct rank {
+    size_t index;
+    double score;
+};
+
+static int by_score(const void *a, const void *b) {
+    const struct rank *x = a, *y = b;
+    if (x->score != y->score) return x->score < y->score ? 1 : -1;
+    return x->index > y->index ? 1 : -1;
+}
+
+static const json_t *text_of(const json_t *document) {
+    return json_is_object(document) ? json_object_get(document, "text") : document;
+}
+
+static int score_all(struct vectors *x, const json_t *query, const json_t *documents,
+                     struct rank *ranks, struct err *e) {
+    size_t i;
+    json_t *d;
+    float *asked = mem_alloc_array((size_t)x->size, sizeof *asked);
+    int rc = asked ? one(x, query, "query", e) : err_set(e, CHIMERE_ENOMEM, "out of memory");
+    if (!rc) memcpy(asked, x->v, (size_t)x->size * sizeof *asked);
+    json_array_foreach(documents, i, d) {
+        if (!rc) rc = one(x, text_of(d), "documents", e);
+        if (rc) break;
+        ranks[i] = (struct rank){i, 0};
+        for (int32_t k = 0; k < x->size; k++) ranks[i].score += (double)asked[k] * (double)x->v[k];
+    }
+    mem_free(asked);
+    return rc;
+}
+
+static int rerank(struct http_request *r, const json_t *q, struct buf *out, struct err *e) {
+    static const char *const names[] = {"model", "query", "documents", "top_n", "return_documents",
+                                        "user",  NULL};
+    struct vectors x = {.v = NULL};
+    const json_t *documents = json_object_get(q, "documents"), *top = json_object_get(q, "top_n");
+    size_t n = json_array_size(documents), n_top = n;
+    struct rank *ranks = NULL;
+    int rc = check_names(q, names, e);
+    if (!rc) rc = begin(r, q, &x, e);
+    if (!rc && (!n || n > MAX_TEXTS))
+        rc = err_set(e, CHIMERE_EINVAL, "documents: expected a list of 1 to %d texts", MAX_TEXTS);
+    if (!rc && top && !json_is_null(top)) {
+        if (!json_is_integer(top) || json_integer_value(top) < 1)
+            rc = err_set(e, CHIMERE_EINVAL, "top_n: expected 1 or more");
+        else if ((size_t)json_integer_value(top) < n) n_top = (size_t)json_integer_value(top);
+    }
+    if (!rc && !(ranks = mem_alloc_array(n, sizeof *ranks)))
+        rc = err_set(e, CHIMERE_ENOMEM, "out of memory");
+    if (!rc) rc = score_all(&x, json_object_get(q, "query"), documents, ranks, e);
+    if (!rc) qsort(ranks, n, sizeof *ranks, by_score);
+    buf_puts(out, "{\"object\":\"list\",\"results\":[");
+    for (size_t i = 0; !rc && i < n_top; i++) {
+        buf_printf(out, "%s{\"index\":%zu,\"relevance_score\":%.6f", i ? "," : "", ranks[i].index,
+                   ranks[i].score);
+        if (json_is_true(json_object_get(q, "return_documents"))) {
+            buf_puts(out, ",\"document\":{\"text\":");
+            json_out_value(out, text_of(json_array_get(documents, ranks[i].index)));
+            buf_putc(out, '}');
+        }
+        buf_putc(out, '}');
+    }
+    buf_puts(out, "],\"model\":");
+    json_out_string(out, x.s ? x.s->p.embed_name : NULL);
+    buf_printf(out, ",\"usage\":{\"prompt_tokens\":%lld,\"total_tokens\":%lld}}",
+               (long long)x.n_tok, (long long)x.n_tok);
+    mem_free(ranks);
+    mem_free(x.v);
+    return rc;
+}
+
+static void answer(struct http_request *r,
+                   int (*fn)(struct http_request *, const json_t *, struct buf *, struct err *)) {
+    struct err e = {0};
+    struct buf out;
+    json_t *q = api_json(r);
+    if (!q) return;
+    buf_init(&out, MAX_OUT);
+    if (fn(r, q, &out, &e)) http_fail(r, &e);
+    else http_reply(r, 200, NULL, &out);
+    buf_fini(&out);
+    json_decref(q);
+}
+
+void api_embeddings(struct http_request *r) { answer(r, embeddings); }
+void api_rerank(struct http_request *r) { answer(r, rerank); }
