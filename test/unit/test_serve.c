@@ -326,7 +326,10 @@ static void test_forced(void **state) {
                      "{" HI ",\"max_tokens\":3000,\"response_format\":{\"type\":\"json_schema\","
                      "\"json_schema\":{\"name\":\"x\",\"schema\":{\"enum\":[\"a\",\"b\"]}}}}"));
     const char *text = text_at(j, "choices.0.message.content");
-    assert_true(text && (strcmp(text, "\"a\"") == 0 || strcmp(text, "\"b\"") == 0));
+    json_t *v = text ? json_loads(text, JSON_DECODE_ANY, NULL) : NULL; /* may be spelt "\\u0061" */
+    const char *letter = json_string_value(v);
+    assert_true(letter && (strcmp(letter, "a") == 0 || strcmp(letter, "b") == 0));
+    json_decref(v);
     json_decref(j);
     rig_close(&r);
 }
