@@ -18,6 +18,16 @@ json_t *api_json(struct http_request *r) {
     return v;
 }
 
+/* Sessions belong to their key; a slot's number names one where the request has no better name. */
+static void name_session(struct gen *g) {
+    char name[700];
+    const char *session = g->ask.session;
+    if (!session && g->ask.slot < 0) return;
+    if (session) snprintf(name, sizeof name, "%s/%.512s", g->ask.owner, session);
+    else snprintf(name, sizeof name, "%s/slot-%d", g->ask.owner, g->ask.slot);
+    g->ask.session = arena_strndup(&g->ask.arena, name, strlen(name));
+}
+
 bool api_read(struct gen *g, enum fields_api api, json_t **request) {
     struct err e = {0};
     size_t n;
@@ -41,6 +51,7 @@ bool api_read(struct gen *g, enum fields_api api, json_t **request) {
         json_decref(v);
         return false;
     }
+    name_session(g);
     g->stream = f.stream;
     g->usage = f.usage;
     g->progress = f.progress;

@@ -259,10 +259,15 @@ static bool is_loopback_name(const char *host) {
     return strcasecmp(name, "localhost") == 0 || inet_pton(AF_INET, name, &a) == 1;
 }
 
+static bool is_loopback(const char *address) {
+    return strncmp(address, "127.", 4) == 0 || strcmp(address, "::1") == 0 ||
+           strcmp(address, "localhost") == 0;
+}
+
 /* Pages of other sites, and names that were bound to this address to get around that. */
 static int check_origin(struct http_request *r) {
     const char *host = http_header(r, "Host"), *origin = http_header(r, "Origin");
-    if (host && !r->s->auth && !is_loopback_name(host) && strcmp(r->s->p.host, "127.0.0.1") == 0)
+    if (host && !r->s->auth && !is_loopback_name(host) && is_loopback(r->s->p.host))
         return err_set(&r->early, CHIMERE_EREFUSED, "Host: expected localhost, got %.80s", host);
     if (!origin || origin_allowed(r->s, origin)) return 0;
     const char *name = strstr(origin, "://");

@@ -61,7 +61,7 @@ struct http_request {
     struct http_request *prev, *next; /* of the server's live ones */
 };
 
-enum { SERVE_N_WORKER = 2 };
+enum { SERVE_N_WORKER = 4 }; /* one may be loading a model for minutes */
 
 struct server {
     struct serve_params p;
