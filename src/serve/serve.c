@@ -105,6 +105,21 @@ void serve_stop(struct server *s) {
     wait_idle(s, 5);
 }
 
+/* libmicrohttpd aborts when it is stopped with connections suspended. */
+static void resume_all(struct server *s) {
+    pthread_mutex_lock(&s->live_lock);
+    for (struct http_request *r = s->live; r; r = r->next) {
+        pthread_mutex_lock(&r->lock);
+        r->gone = true;
+        if (r->suspended && r->conn) {
+            r->suspended = false;
+            MHD_resume_connection(r->conn);
+        }
+        pthread_mutex_unlock(&r->lock);
+    }
+    pthread_mutex_unlock(&s->live_lock);
+}
+
 static void stop_workers(struct server *s) {
     pthread_mutex_lock(&s->work_lock);
     s->quit = true;
@@ -117,7 +132,9 @@ void serve_close(struct server *s) {
     if (!s) return;
     serve_stop(s);
     watch_stop(s);
+    resume_all(s);
     if (s->mhd) MHD_stop_daemon(s->mhd);
+    while (!wait_idle(s, 10)) log_warn("waiting for a running step to end");
     stop_workers(s); /* after the daemon: its last requests are freed there */
     for (size_t i = 0; s->gates && i < s->p.n_backend; i++) gate_free(s->gates[i]);
     mem_free(s->gates);

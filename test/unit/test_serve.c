@@ -744,6 +744,18 @@ static void test_stop(void **state) {
     rig_close(&r);
 }
 
+/* A step that takes longer than stopping waits for. */
+static void test_stop_stuck(void **state) {
+    struct rig r;
+    (void)state;
+    rig_open(&r, NULL, 7000000, (struct serve_params){0}, 4);
+    int fd = dial(&r);
+    post(fd, CHAT, "{" HI "}", strlen("{" HI "}"), NULL);
+    assert_true(wait_active(&r, 1, 9000));
+    rig_close(&r); /* must not abort, nor leave anything behind */
+    close(fd);
+}
+
 static void test_timeout(void **state) {
     struct rig r;
     (void)state;
@@ -764,7 +776,7 @@ int main(void) {
         cmocka_unit_test(test_ping),        cmocka_unit_test(test_queue_full),
         cmocka_unit_test(test_turns),       cmocka_unit_test(test_keys),
         cmocka_unit_test(test_origins),     cmocka_unit_test(test_stop),
-        cmocka_unit_test(test_timeout),
+        cmocka_unit_test(test_timeout),     cmocka_unit_test(test_stop_stuck),
     };
     int rc = cmocka_run_group_tests(tests, open_model, close_model);
     buf_fini(&reply);
