@@ -428,6 +428,7 @@ static const struct {
     {"/v1/messages", "{\"max_tokens\":9,\"messages\":[{\"role\":\"user\",\"content\":7}]}", 400,
      ""},
     {"/v1/responses", "{\"input\":[{\"type\":\"web\"}]}", 400, "input[0].type"},
+    {"/v1/completions", "{\"prompt\":\"a\",\"return_progress\":true}", 400, "return_progress"},
     {"/v1/responses", "{\"input\":\"x\",\"previous_response_id\":\"r\"}", 400,
      "previous_response_id"},
     {"/v1/completions", "{\"prompt\":[\"a\",\"b\"]}", 400, "prompt"},
