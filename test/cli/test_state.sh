@@ -10,7 +10,7 @@ pid=
 trap '[ -z "$pid" ] || kill $pid 2>/dev/null; wait; rm -rf "$work"' EXIT
 start() {
     : >served
-    "$CHIMERE" serve --port 0 -q --state-dir kept "$@" >served 2>log &
+    "$CHIMERE" serve --port 0 -q --state-dir kept >served 2>log &
     pid=$!
     for _ in $(seq 400); do grep -q 'http://' served && break || sleep 0.05; done
     url=$(grep -o 'http://[^ ]*' served) || fail "the server does not start: $(cat log)"
