@@ -190,6 +190,7 @@ static int serve_model(struct chat_rig *r, const struct cfg *c, struct serve_par
     struct ask_backend *all[2 + ODO_MAX_NAMES + MODELS_MAX] = {backend};
     struct odo_rig odo = {0};
     p->backends = all;
+    p->store = r->store;
     p->n_backend = 1;
     if (cfg_bool(c, "odo")) rc = odo_rig_open(&odo, c, backend, e);
     if (rc &&

@@ -53,7 +53,27 @@ struct ask_end gen_sum(const struct gen *g) {
     return sum;
 }
 
-static void count(struct gen_run *x) {
+static void record(struct gen_run *x, const struct ask_end *sum, const struct err *e) {
+    static const char *const finishes[] = {"stop", "length", "tool_calls", "cancelled", "error"};
+    struct gen *g = &x->g;
+    record_post(g->r->s->record,
+                &(struct store_request){.api = g->r->route->path,
+                                        .model = g->backend->name,
+                                        .session = g->ask.session,
+                                        .finish = x->cancelled ? "cancelled"
+                                                  : e          ? "error"
+                                                               : finishes[g->choices[0].end.finish],
+                                        .status = e ? http_status_of(e->code) : 200,
+                                        .n_prompt = sum->stats.n_prompt,
+                                        .n_cached = sum->stats.n_cached,
+                                        .n_generated = sum->stats.n_generated,
+                                        .n_reasoning = sum->n_reasoning,
+                                        .queue_ms = sum->stats.queue_ms,
+                                        .prefill_ms = sum->stats.prefill_ms,
+                                        .decode_ms = sum->stats.decode_ms});
+}
+
+static void count(struct gen_run *x, const struct err *e) {
     struct metrics *m = &x->g.r->s->metrics;
     struct ask_end sum = gen_sum(&x->g);
     m->n_prompt += (uint64_t)sum.stats.n_prompt;
@@ -67,6 +87,7 @@ static void count(struct gen_run *x) {
     metrics_time(&m->queue, sum.stats.queue_ms * 1e-3);
     if (sum.stats.n_generated > 1)
         metrics_time(&m->per_token, sum.stats.decode_ms * 1e-3 / sum.stats.n_generated);
+    if (x->g.r->s->record) record(x, &sum, e);
 }
 
 /* Why the whole answer failed, if it did: the first choice's error, or that it was cut. */
@@ -87,7 +108,7 @@ static void finish(struct gen_run *x) {
     const struct err *e = whole_error(g);
     if (!e && cancelled)
         e = &g->cut, err_set(&g->cut, CHIMERE_ECANCELLED, "the answer was cancelled");
-    count(x);
+    count(x, e);
     if (x->streaming) {
         if (e && !g->cut.code) g->cut = *e;
         g->form->end(g);

@@ -12,6 +12,7 @@
 #include "serve/gate.h"
 #include "serve/http.h"
 #include "serve/metrics.h"
+#include "serve/record.h"
 #include "serve/serve.h"
 
 enum http_state { HTTP_READING, HTTP_WORKING, HTTP_READY, HTTP_STREAM, HTTP_CLOSED };
@@ -71,6 +72,7 @@ struct server {
     struct gate **gates; /* owned [n_backend] */
     struct auth *auth;   /* owned; NULL: open to all */
     struct metrics metrics;
+    struct record *record; /* owned; NULL: requests are not recorded */
     pthread_mutex_t embed_lock;
 
     pthread_mutex_t live_lock;

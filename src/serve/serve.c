@@ -49,6 +49,7 @@ int serve_open(struct server **out, const struct serve_params *p, struct err *e)
     pthread_cond_init(&s->has_work, NULL);
     int rc = open_gates(s, e);
     if (!rc && p->keys) rc = auth_open(&s->auth, p->keys, e);
+    if (!rc && p->store) rc = record_open(&s->record, p->store, e);
     if (!rc) rc = watch_start(s, e);
     if (!rc) rc = http_listen(s, e);
     if (rc) serve_close(s);
@@ -139,6 +140,7 @@ void serve_close(struct server *s) {
     for (size_t i = 0; s->gates && i < s->p.n_backend; i++) gate_free(s->gates[i]);
     mem_free(s->gates);
     auth_close(s->auth);
+    record_close(s->record);
     pthread_mutex_destroy(&s->live_lock);
     pthread_mutex_destroy(&s->work_lock);
     pthread_mutex_destroy(&s->embed_lock);

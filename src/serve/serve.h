@@ -40,6 +40,8 @@ struct serve_params {
     void (*metrics)(void *ud, struct buf *out);
     void *metrics_ud;
     bool think; /* models think unless told not to */
+    bool think;            /* models think unless told not to */
+    struct store *store;   /* where requests are recorded, without their contents; NULL: nowhere */
 };
 
 struct server;

@@ -39,6 +39,11 @@ cached=$(ask 7)
 [ "$cached" -ge $((first - 64 - 30)) ] || fail "turn 7: $cached of $(total) cached, after $first"
 text=$(cat answer)
 stop -TERM
+if command -v sqlite3 >/dev/null; then
+    rows=$(sqlite3 kept/chimere.db 'SELECT api, session, status, n_cached FROM requests')
+    [ "$rows" = "/v1/chat/completions|u|200|0
+/v1/chat/completions|u|200|$cached" ] || fail "recorded: $rows"
+fi
 [ -n "$(ls kept/states/*.seq 2>/dev/null)" ] || fail "nothing was saved: $(cat log)"
 [ -z "$(find kept -type f ! -perm 600)" ] || fail "others may read: $(ls -l kept kept/states)"
 
