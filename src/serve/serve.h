@@ -39,9 +39,8 @@ struct serve_params {
     /* Further text for /metrics; NULL: none. */
     void (*metrics)(void *ud, struct buf *out);
     void *metrics_ud;
-    bool think; /* models think unless told not to */
-    bool think;            /* models think unless told not to */
-    struct store *store;   /* where requests are recorded, without their contents; NULL: nowhere */
+    bool think;          /* models think unless told not to */
+    struct store *store; /* where requests are recorded, without their contents; NULL: nowhere */
 };
 
 struct server;
