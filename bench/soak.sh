@@ -18,7 +18,7 @@ for _ in $(seq 200); do
     grep -q 'http://' "$work/served" && break
     sleep 0.1
 done
-url=$(grep -o 'http://[^ ]*' "$work/served") || { echo "soak: the server does not start: $(cat "$work/log")" >&2; exit 1; }
+url=$(grep -o 'http://[^ ]*' "$work/served" | head -1); [ -n "$url" ] || { echo "soak: the server does not start: $(cat "$work/log")" >&2; exit 1; }
 memory() { awk '/VmRSS/ { print $2 }' "/proc/$pid/status"; }
 
 printf '%8s %12s %10s %8s\n' seconds rss_kib requests failed

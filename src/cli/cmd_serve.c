@@ -221,6 +221,7 @@ static int serve_model(struct chat_rig *r, const struct cfg *c, struct serve_par
     models_free(p->models);
     odo_rig_close(&odo);
     backend->ops->close(backend);
+    p->backends = NULL;
     return rc;
 }
 

@@ -128,7 +128,8 @@ void engram_row_scan(const float *logits, int32_t n, struct engram_row *out) {
             else if (x[k] > second) second = x[k];
         }
     }
-    double scale = n_far ? (double)n_far / ((n_far + SAMPLE - 1) / SAMPLE) : 0;
+    int n_sampled = (n_far + SAMPLE - 1) / SAMPLE;
+    double scale = n_far ? (double)n_far / n_sampled : 0;
     double s = total(exact.p) + scale * total(sampled.p);
     double d = total(exact.px) + scale * total(sampled.px);
     out->norm = top + (float)log(s);

@@ -211,8 +211,8 @@ int mixture_fit(const struct mixture_points *domain, const struct mixture_points
     if (!domain->n) return err_set(e, CHIMERE_EINVAL, "fitting needs text of the domain");
     memset(weights, 0, ENGRAM_N_FEATURE * sizeof *weights);
     weights[0] = -1;
-    for (double importance = 1; importance <= 1024; importance *= 2) {
-        descend(domain, other, importance, weights);
+    for (int doubling = 0; doubling <= 10; doubling++) {
+        descend(domain, other, ldexp(1, doubling), weights);
         if (mixture_nll(other, weights, 1) - mixture_nll(other, weights, 0) <= MIXTURE_LOSS) break;
     }
     return 0;

@@ -64,7 +64,6 @@ static int start(struct mcp *m, struct err *e) {
     posix_spawnattr_setsigmask(&attr, &none);
     posix_spawnattr_setpgroup(&attr, 0);
     posix_spawnattr_setflags(&attr, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETPGROUP);
-    extern char **environ;
     int rc = posix_spawnp(&m->pid, argv[0], &acts, &attr, argv, environ);
     posix_spawn_file_actions_destroy(&acts);
     posix_spawnattr_destroy(&attr);
@@ -210,9 +209,10 @@ static int http_call(struct mcp *m, const char *text, int64_t id, int64_t deadli
     sse_init(&h.sse, MCP_MAX_MESSAGE, on_sse, &h);
     buf_init(&h.body, MCP_MAX_MESSAGE);
     int64_t left = (deadline_ns - clock_ns()) / 1000000;
+    static const char protocol_header[] = "MCP-Protocol-Version: " PROTOCOL;
     const char *headers[] = {"Content-Type: application/json",
-                             "Accept: application/json, text/event-stream",
-                             "MCP-Protocol-Version: " PROTOCOL, NULL, NULL};
+                             "Accept: application/json, text/event-stream", protocol_header, NULL,
+                             NULL};
     struct fetch_request r = {.url = m->url,
                               .body = text,
                               .n_body = strlen(text),

@@ -44,7 +44,7 @@ command -v curl >/dev/null || { echo "skip: model odo over HTTP: apt-get install
 server=$!
 trap 'kill $server 2>/dev/null || true; rm -rf "$work"' EXIT
 for _ in $(seq 100); do grep -q listens serve.out && break; sleep 0.2; done
-url=$(sed -n 's/.*\(http:[^ ]*\).*/\1/p' serve.out)
+url=$(sed -n 's/.*listens on \(http:[^ ]*\).*/\1/p' serve.out)
 [ -n "$url" ] || fail "no address: $(cat serve.out serve.err)"
 curl -sS "$url/v1/models" >out
 expect '"odo"' out

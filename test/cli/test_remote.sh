@@ -10,7 +10,7 @@ pid=$!
 trap 'kill $pid 2>/dev/null; wait $pid 2>/dev/null; rm -rf "$work"' EXIT
 for _ in $(seq 200); do grep -q 'http://' served && break || sleep 0.05; done
 [ -s served ] || fail "the server does not start"
-url=$(grep -o 'http://[^ ]*' served)
+url=$(grep -o 'http://[^ ]*' served | head -1)
 talk() { printf 'What is 12 plus 30?\nWho are you?\n' | "$CHIMERE" chat --temp 0 -n 60 "$@"; }
 
 talk -q >here

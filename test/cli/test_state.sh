@@ -13,7 +13,7 @@ start() {
     "$CHIMERE" serve --port 0 -q --state-dir kept >served 2>log &
     pid=$!
     for _ in $(seq 400); do grep -q 'http://' served && break || sleep 0.05; done
-    url=$(grep -o 'http://[^ ]*' served) || fail "the server does not start: $(cat log)"
+    url=$(grep -om1 'http://[^ ]*' served | head -1); [ -n "$url" ] || fail "the server does not start: $(cat log)"
 }
 stop() {
     kill "$1" "$pid"
@@ -41,8 +41,8 @@ text=$(cat answer)
 stop -TERM
 if command -v sqlite3 >/dev/null; then
     rows=$(sqlite3 kept/chimere.db 'SELECT api, session, status, n_cached FROM requests')
-    [ "$rows" = "/v1/chat/completions|u|200|0
-/v1/chat/completions|u|200|$cached" ] || fail "recorded: $rows"
+    [ "$rows" = "/v1/chat/completions|127.0.0.1/u|200|0
+/v1/chat/completions|127.0.0.1/u|200|$cached" ] || fail "recorded: $rows"
 fi
 [ -n "$(ls kept/states/*.seq 2>/dev/null)" ] || fail "nothing was saved: $(cat log)"
 [ -z "$(find kept -type f ! -perm 600)" ] || fail "others may read: $(ls -l kept kept/states)"
