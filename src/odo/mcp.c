@@ -9,6 +9,7 @@
 #include <spawn.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -47,7 +48,9 @@ static int start(struct mcp *m, struct err *e) {
         if (*word && n < MAX_ARGS) argv[n++] = word;
     argv[n] = NULL;
     if (!n) return err_set(e, CHIMERE_EINVAL, "mcp %s: expected a command", m->name);
-    if (pipe2(to, O_CLOEXEC)) return err_set(e, CHIMERE_EIO, "mcp %s: no pipe", m->name);
+    /* a socket, since writing to a pipe whose reader has died raises a signal */
+    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, to))
+        return err_set(e, CHIMERE_EIO, "mcp %s: no socket", m->name);
     if (pipe2(from, O_CLOEXEC)) {
         close(to[0]), close(to[1]);
         return err_set(e, CHIMERE_EIO, "mcp %s: no pipe", m->name);
@@ -94,7 +97,8 @@ static int send_line(struct mcp *m, const char *text, int64_t deadline_ns,
     while (sent <= n) { /* the line's end is the last byte */
         int rc = ready(m->in, POLLOUT, deadline_ns, cancelled);
         if (rc) return rc;
-        ssize_t k = sent < n ? write(m->in, text + sent, n - sent) : write(m->in, "\n", 1);
+        const char *from = sent < n ? text + sent : "\n";
+        ssize_t k = send(m->in, from, sent < n ? n - sent : 1, MSG_NOSIGNAL);
         if (k < 0 && errno != EAGAIN && errno != EINTR) return CHIMERE_EIO;
         if (k > 0) sent += (size_t)k;
     }
