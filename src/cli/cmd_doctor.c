@@ -5,7 +5,6 @@
 #include <stdio.h>
 #include <libxml/xmlversion.h>
 #include <microhttpd.h>
-#include <poppler.h>
 #include <sqlite3.h>
 #include <string.h>
 #include <sys/utsname.h>
@@ -72,7 +71,11 @@ static void show_libraries(void) {
            engram_vec_is_built_in()
                ? "yes"
                : "no (libfaiss-dev was not there at build: no search by vectors)");
-    printf("  libxml2   %s\n  poppler   %s\n", LIBXML_DOTTED_VERSION, poppler_get_version());
+    printf("  libxml2   %s\n", LIBXML_DOTTED_VERSION);
+    puts("programs");
+    printf("  pdftotext %s\n", access("/usr/bin/pdftotext", X_OK)
+                                   ? "no (PDF is not indexed: apt-get install poppler-utils)"
+                                   : "yes");
 }
 
 static int show_table(const char *name, const struct cfg_opt *options, struct err *e) {

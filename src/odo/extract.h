@@ -1,8 +1,9 @@
 /* extract.h: a file or a page -> its text, in the order of reading.
  *
  * Plain text, markdown and code as they are (bytes that are no UTF-8 are read as Latin-1), HTML by libxml2
- * without scripts, styles, forms and what is hidden, PDF by poppler page by page. Headings become lines
- * that begin with '#'. Input and output have ceilings; nothing is fetched. Any thread. */
+ * without scripts, styles, forms and what is hidden, PDF page by page by the program pdftotext in a sandbox.
+ * Headings become lines that begin with '#'. Input and output have ceilings; nothing is fetched. Any
+ * thread. */
 #ifndef CHIMERE_ODO_EXTRACT_H
 #define CHIMERE_ODO_EXTRACT_H
 

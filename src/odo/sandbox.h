@@ -3,7 +3,8 @@
  * Own user, mount, process, network and IPC namespaces: the program sees the system's programs read-only,
  * an empty /tmp in memory and nothing else; no network, not even loopback; no privileges. Limits on
  * processor time, memory, processes, files, time and output. Where the kernel does not allow this the run
- * is refused, never weakened. Blocks the calling thread; any thread. */
+ * is refused; only a job that says so (a program of the system's, never a model's) then runs under the
+ * limits alone. Blocks the calling thread; any thread. */
 #ifndef CHIMERE_ODO_SANDBOX_H
 #define CHIMERE_ODO_SANDBOX_H
 
@@ -28,11 +29,13 @@ struct sandbox_job {
     size_t n_input;
     struct sandbox_limits limits;
     _Atomic bool *cancelled; /* may be NULL */
+    bool may_be_bare;        /* limits alone will do where the kernel forbids the rest */
 };
 
 struct sandbox_result {
     int status;          /* exit status; -signal where a signal ended it */
     bool timed_out, cut; /* cut: output beyond the limit was dropped and the program ended */
+    bool bare;           /* it ran under limits alone */
 };
 
 /* Output and errors of the program, interleaved, to out. CHIMERE_EREFUSED: the kernel forbids sandboxes. */

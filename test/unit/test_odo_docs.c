@@ -1,0 +1,221 @@
+/* Documents: PDF through its own program, the index, what it says about itself. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include <errno.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/file.h"
+#include "base/mem.h"
+#include "odo/docs.h"
+#include "odo/extract.h"
+#include "odo/sandbox.h"
+#include "store/store.h"
+
+#include "scratch.h"
+
+static void put(const char *name, const char *text, size_t n) {
+    char path[160];
+    struct file_writer w;
+    snprintf(path, sizeof path, "%s/%s", scratch, name);
+    assert_int_equal(file_writer_open(&w, path, NULL), 0);
+    assert_int_equal(fwrite(text, 1, n, w.f), n);
+    assert_int_equal(file_writer_commit(&w, NULL), 0);
+}
+
+/* ---- PDF ---- */
+
+/* One object a line, its place noted for the table at the end. */
+static void object(struct buf *b, size_t *places, int i, const char *text) {
+    places[i] = b->n;
+    buf_printf(b, "%d 0 obj\n%s\nendobj\n", i, text);
+}
+
+static void page(struct buf *b, size_t *places, int i, const char *text) {
+    char content[400], body[600];
+    snprintf(body, sizeof body,
+             "<< /Type /Page /Parent 2 0 R /MediaBox [0 0 612 792] /Contents %d 0 R"
+             " /Resources << /Font << /F1 3 0 R >> >> >>",
+             i + 1);
+    object(b, places, i, body);
+    int n = snprintf(content, sizeof content, "BT /F1 24 Tf 72 700 Td (%s) Tj ET", text);
+    snprintf(body, sizeof body, "<< /Length %d >>\nstream\n%s\nendstream", n, content);
+    object(b, places, i + 1, body);
+}
+
+/* A document of two pages as the format's specification describes one (ISO 32000-1, annex H). */
+static void make_pdf(struct buf *b, const char *first, const char *second) {
+    size_t places[9] = {0};
+    buf_init(b, 1 << 16);
+    buf_puts(b, "%PDF-1.4\n");
+    object(b, places, 1, "<< /Type /Catalog /Pages 2 0 R >>");
+    object(b, places, 2, "<< /Type /Pages /Kids [4 0 R 6 0 R] /Count 2 >>");
+    object(b, places, 3, "<< /Type /Font /Subtype /Type1 /BaseFont /Helvetica >>");
+    page(b, places, 4, first);
+    page(b, places, 6, second);
+    object(b, places, 8, "<< /Title (Herons of the Loire) >>");
+    size_t table = b->n;
+    buf_puts(b, "xref\n0 9\n0000000000 65535 f \n");
+    for (int i = 1; i < 9; ++i) buf_printf(b, "%010zu 00000 n \n", places[i]);
+    buf_printf(b, "trailer\n<< /Size 9 /Root 1 0 R /Info 8 0 R >>\nstartxref\n%zu\n%%%%EOF\n",
+               table);
+    assert_int_equal(b->failed, 0);
+}
+
+static bool has_pdf(void) {
+    if (!access("/usr/bin/pdftotext", X_OK)) return true;
+    puts("skip: PDF, apt-get install poppler-utils");
+    return false;
+}
+
+static void test_pdf(void **state) {
+    (void)state;
+    struct buf b;
+    struct extract x;
+    struct err e = {0};
+    if (!has_pdf()) skip();
+    make_pdf(&b, "Grey herons nest in April.", "Purple herons leave in August.");
+    if (extract_text(&x, EXTRACT_PDF, b.p, b.n, 0, &e)) fail_msg("%s", e.text);
+    assert_string_equal(x.title, "Herons of the Loire");
+    assert_int_equal(x.n_page, 2);
+    const char *second = strstr(x.text.p, "Purple herons leave in August.");
+    assert_non_null(strstr(x.text.p, "Grey herons nest in April."));
+    assert_non_null(second);
+    assert_true(second - x.text.p >= x.pages[1]);
+    assert_int_equal(x.pages[0], 0);
+    extract_fini(&x);
+    /* half of it, something else, and no time at all: a sentence each, nothing hangs */
+    assert_int_not_equal(extract_text(&x, EXTRACT_PDF, "no PDF at all", 13, 0, &e), 0);
+    assert_non_null(strstr(e.text, "not a PDF that can be read"));
+    extract_fini(&x);
+    int64_t start = clock_ns();
+    extract_text(&x, EXTRACT_PDF, b.p, b.n, clock_ns() - 1, &e);
+    extract_fini(&x);
+    assert_true(clock_ms_since(start) < 2000.0 * TEST_SLOWNESS);
+    for (size_t n = 16; n < b.n; n += 97) {
+        extract_text(&x, EXTRACT_PDF, b.p, n, clock_ns() + (int64_t)10000000000, &e);
+        extract_fini(&x);
+    }
+    buf_fini(&b);
+}
+
+/* Namespaces as a container without them has them: unshare is refused. */
+static int forbid_unshare(void) {
+    struct sock_filter rows[] = {
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_unshare, 0, 1),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+    };
+    struct sock_fprog program = {sizeof rows / sizeof *rows, rows};
+    return prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) ||
+           prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program, 0, 0);
+}
+
+static int run_bare(bool may) {
+    const char *argv[] = {"/bin/cat", NULL};
+    struct sandbox_job job = {.argv = argv, .input = "through", .n_input = 7, .may_be_bare = may};
+    struct sandbox_result r;
+    struct buf out;
+    sandbox_defaults(&job.limits);
+    buf_init(&out, 1 << 16);
+    int rc = sandbox_run(&job, &out, &r, NULL);
+    bool good = may ? !rc && r.bare && !r.status && out.n == 7 : rc == CHIMERE_EREFUSED && !out.n;
+    buf_fini(&out);
+    return good ? 0 : 1;
+}
+
+/* Where the kernel forbids the cage a model's program is refused; one of the system's runs under limits. */
+static void test_bare(void **state) {
+    (void)state;
+    int status;
+    pid_t pid = fork();
+    if (!pid) _exit(forbid_unshare() ? 77 : run_bare(false) | run_bare(true) << 1);
+    assert_true(pid > 0);
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_true(WIFEXITED(status));
+    if (WEXITSTATUS(status) == 77) {
+        puts("skip: no seccomp filters here, a kernel that has them");
+        skip();
+    }
+    assert_int_equal(WEXITSTATUS(status), 0);
+}
+
+/* ---- the index ---- */
+
+struct library {
+    struct store *store;
+    struct docs *docs;
+};
+
+static void library_open(struct library *l) {
+    char path[160];
+    snprintf(path, sizeof path, "%s/odo.db", scratch);
+    struct err e = {0};
+    if (store_open(&l->store, path, &e)) fail_msg("%s", e.text);
+    if (docs_open(&l->docs, l->store, NULL, &e)) fail_msg("%s", e.text);
+}
+
+static void library_index(struct library *l, const char *folder, struct docs_report *r) {
+    char path[160];
+    struct err e = {0};
+    snprintf(path, sizeof path, "%s/%s", scratch, folder);
+    if (docs_index(l->docs, path, "test", r, &e)) fail_msg("%s", e.text);
+}
+
+static void library_close(struct library *l) {
+    docs_close(l->docs);
+    store_close(l->store);
+}
+
+static void make_folder(const char *name) {
+    char path[160];
+    snprintf(path, sizeof path, "%s/%s", scratch, name);
+    assert_int_equal(file_mkdirs(path, NULL), 0);
+}
+
+/* A citation of a PDF names its page; a damaged one is said, and costs nothing else. */
+static void test_pdf_index(void **state) {
+    (void)state;
+    struct library l;
+    struct docs_report r;
+    struct docs_hits h;
+    struct buf b;
+    if (!has_pdf()) skip();
+    make_folder("pdf");
+    make_pdf(&b, "Grey herons nest in April.", "Purple herons leave in August.");
+    put("pdf/herons.pdf", b.p, b.n);
+    put("pdf/broken.pdf", b.p + 40, 200);
+    buf_fini(&b);
+    library_open(&l);
+    library_index(&l, "pdf", &r);
+    assert_int_equal(r.n_read, 1);
+    assert_int_equal(r.n_failed, 1);
+    assert_non_null(strstr(r.first_failure, "broken.pdf: not a PDF that can be read"));
+    assert_int_equal(docs_search(l.docs, "When do purple herons leave?", "test", 3, 0, &h, NULL),
+                     0);
+    assert_true(h.n >= 1);
+    assert_string_equal(h.v[0].title, "Herons of the Loire");
+    assert_true(h.v[0].page >= 1);
+    assert_false(h.by_vectors);
+    docs_hits_fini(&h);
+    library_close(&l);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_pdf),
+        cmocka_unit_test(test_bare),
+        cmocka_unit_test(test_pdf_index),
+    };
+    return cmocka_run_group_tests(tests, scratch_make, scratch_drop);
+}
