@@ -50,12 +50,13 @@ static int open_states(struct chat_rig *r, const struct cfg *c, struct cache_par
                        size_t dir_size, struct err *e) {
     char path[4096];
     const char *root = cfg_str(c, "state-dir");
-    if (!root || !p->ram_bytes || !p->disk_bytes) return 0;
+    if (!root) return 0;
     if ((size_t)snprintf(dir, dir_size, "%s/states", root) >= dir_size ||
         (size_t)snprintf(path, sizeof path, "%s/chimere.db", root) >= sizeof path)
         return err_set(e, CHIMERE_ELIMIT, "state-dir: the path is too long");
     int rc = file_mkdirs(root, e);
     if (!rc) rc = store_open(&r->store, path, e);
+    if (!p->ram_bytes || !p->disk_bytes) return rc; /* no states are kept */
     p->dir = dir;
     p->store = r->store;
     return rc;

@@ -17,6 +17,7 @@
 #include "kernels/cpu/cpu.h"
 #include "model/vocab.h"
 #include "serve/serve.h"
+#include "store/store.h"
 
 const struct cfg_opt serve_options[] = {
     MODEL_OPTIONS,
@@ -36,6 +37,8 @@ const struct cfg_opt serve_options[] = {
      "further name of a model; '*': any name is taken"},
     {"api-key", 0, CFG_STR, "FILE", NULL, 0, 0, NULL,
      "keys, one a line: KEY [NAME] [parallel=N] [per-minute=N]"},
+    {"keys", 0, CFG_BOOL, NULL, "true", 0, 0, NULL,
+     "ask for the keys that `chimere key` put into --state-dir; --no-keys"},
     {"tls-cert", 0, CFG_STR, "FILE", NULL, 0, 0, NULL, "certificate chain, PEM"},
     {"tls-key", 0, CFG_STR, "FILE", NULL, 0, 0, NULL, "its private key, PEM"},
     {"cors", 0, CFG_LIST, "ORIGIN", NULL, 0, 0, NULL,
@@ -118,6 +121,7 @@ static int open_others(const struct cfg *c, struct models **r, struct ask_backen
     if (n_item > MODELS_MAX)
         return err_set(e, CHIMERE_ELIMIT, "--also: expected at most %d", MODELS_MAX);
     int rc = models_new(r, 0, (int)cfg_int(c, "also-max"), e);
+    if (!rc) models_engram_dir(*r, cfg_str(c, "engram-dir"));
     for (size_t i = 0; !rc && i < n_item; i++) {
         char unused[4096], path[4096], name[128];
         struct load_params how;
@@ -234,6 +238,11 @@ static void show_plan(const struct plan *p) {
     buf_fini(&b);
 }
 
+static int is_key(void *ud, const struct store_key *k) {
+    (void)ud, (void)k;
+    return 1;
+}
+
 static int run(const struct cfg *c, struct err *e) {
     int32_t n_seq = slots(c);
     char *keys = NULL, *cert = NULL, *key = NULL;
@@ -251,6 +260,7 @@ static int run(const struct cfg *c, struct err *e) {
         .ping_s = (int)cfg_int(c, "ping"),
         .grace_s = (int)cfg_int(c, "grace"),
         .think = cfg_bool(c, "think"),
+        .no_store_keys = !cfg_bool(c, "keys"),
     };
     p.n_alias = cfg_list(c, "alias", &p.aliases);
     p.n_origin = cfg_list(c, "cors", &p.origins);
@@ -262,10 +272,12 @@ static int run(const struct cfg *c, struct err *e) {
     p.keys = keys;
     p.tls_cert = cert;
     p.tls_key = key;
-    if (!rc && !is_loopback(p.host) && !keys)
-        log_warn("%s can be reached from other machines and no --api-key is set", p.host);
     if (!rc) rc = chat_rig_open(&r, c, n_seq, e);
     if (!rc) {
+        bool asks = keys || (cfg_bool(c, "keys") && r.store &&
+                             store_key_list(r.store, is_key, NULL, NULL) > 0);
+        if (!is_loopback(p.host) && !asks)
+            log_warn("%s can be reached from other machines and no API key is set", p.host);
         if (!cfg_bool(c, "quiet")) show_plan(&r.loaded.plan);
         rc = embed_rig_open(&embed, c, e);
         p.embed = embed.embed;

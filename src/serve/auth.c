@@ -7,29 +7,48 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/log.h"
 #include "base/mem.h"
+#include "base/rng.h"
 #include "base/str.h"
+#include "store/store.h"
 
-enum { MAX_KEYS = 4096, MAX_KEY_BYTES = 512 };
+enum { MAX_KEYS = 4096, MAX_KEY_BYTES = 512, DAY_MS = 86400000 };
 
 struct auth_key {
-    unsigned char digest[SHA256_DIGEST_LENGTH];
-    char name[48];
-    int64_t max_parallel, per_minute; /* 0: no limit */
+    unsigned char digest[AUTH_HASH_BYTES];
+    char name[STORE_MAX_NAME + 1];
+    int64_t id; /* of the store; 0: of the file */
+    bool removed, seen;
+    int64_t expires_ms;                               /* 0: never */
+    int64_t max_parallel, per_minute, tokens_per_day; /* 0: no limit */
     int64_t n_running;
     double tokens; /* of the bucket that per_minute fills */
     int64_t filled_ns;
+    int64_t day, day_tokens; /* days since 1970 (UTC), and what was used in that one */
 };
 
 struct auth {
-    pthread_mutex_t lock;
-    struct auth_key *keys; /* owned [n] */
+    pthread_mutex_t lock;  /* guards all below */
+    struct auth_key *keys; /* owned [n] of MAX_KEYS: they never move */
     size_t n;
+    bool full;           /* said so */
+    struct store *store; /* borrowed, or NULL */
+    int64_t version;     /* of the store, when it was last read */
 };
 
-static void digest(const char *text, size_t n, unsigned char out[SHA256_DIGEST_LENGTH]) {
-    SHA256((const unsigned char *)text, n, out);
+void auth_hash(const char *secret, unsigned char out[AUTH_HASH_BYTES]) {
+    SHA256((const unsigned char *)secret, strlen(secret), out);
 }
+
+void auth_secret(char out[AUTH_SECRET_BYTES]) {
+    int n = snprintf(out, AUTH_SECRET_BYTES, "sk-chimere-");
+    for (int i = 0; i < 4; i++)
+        n += snprintf(out + n, AUTH_SECRET_BYTES - (size_t)n, "%016llx",
+                      (unsigned long long)rng_entropy());
+}
+
+/* ---- the file ---- */
 
 /* One word of a line behind the key. */
 static int read_word(struct auth_key *k, const char *word, size_t line, struct err *e) {
@@ -65,7 +84,7 @@ static int read_line(struct auth *a, char *text, size_t line, struct err *e) {
         return err_set(e, CHIMERE_EINVAL, "api keys: line %zu: expected 8 to %d characters", line,
                        MAX_KEY_BYTES);
     struct auth_key *k = &a->keys[a->n++];
-    digest(word, strlen(word), k->digest);
+    auth_hash(word, k->digest);
     snprintf(k->name, sizeof k->name, "key-%zu", a->n);
     k->filled_ns = clock_ns();
     int rc = 0;
@@ -73,23 +92,95 @@ static int read_line(struct auth *a, char *text, size_t line, struct err *e) {
     return rc;
 }
 
-int auth_open(struct auth **out, const char *text, struct err *e) {
-    struct auth *a = mem_zalloc(sizeof *a);
+static int read_file(struct auth *a, const char *text, struct err *e) {
     char *copy = mem_strdup(text), *save = NULL;
+    if (!copy) return err_set(e, CHIMERE_ENOMEM, "out of memory");
     int rc = 0;
+    size_t line = 1;
+    for (char *at = strtok_r(copy, "\n", &save); at && !rc; at = strtok_r(NULL, "\n", &save))
+        rc = read_line(a, at, line++, e);
+    if (!rc && !a->n) rc = err_set(e, CHIMERE_EINVAL, "api keys: the file names none");
+    OPENSSL_cleanse(copy, strlen(text));
+    mem_free(copy);
+    return rc;
+}
+
+/* ---- the store ---- */
+
+static int64_t today(void) { return store_now_ms() / DAY_MS; }
+
+/* What a key used since midnight: the store remembers it over a restart. */
+static void count_today(struct auth *a, struct auth_key *k) {
+    struct store_usage u;
+    k->day = today();
+    k->day_tokens = 0;
+    if (!store_usage_since(a->store, k->id, k->day * DAY_MS, &u, NULL))
+        k->day_tokens = u.n_prompt + u.n_generated;
+}
+
+/* Under the lock, and that of the store: a row is copied, nothing is asked. */
+static int take_row(void *ud, const struct store_key *row) {
+    struct auth *a = ud;
+    size_t i = 0;
+    while (i < a->n && (!a->keys[i].id || a->keys[i].id != row->id)) i++;
+    if (i == MAX_KEYS) {
+        if (!a->full) log_warn("api keys: more than %d: the others are not known", MAX_KEYS);
+        a->full = true;
+        return 0;
+    }
+    struct auth_key *k = &a->keys[i];
+    if (i == a->n) {
+        *k = (struct auth_key){.id = row->id, .day = -1, .filled_ns = clock_ns()};
+        snprintf(k->name, sizeof k->name, "%s", row->name);
+        a->n++;
+    }
+    memcpy(k->digest, row->hash, sizeof k->digest); /* a removed name may be given out again */
+    if (k->per_minute != row->per_minute) k->tokens = (double)row->per_minute;
+    k->seen = true;
+    k->removed = row->revoked;
+    k->expires_ms = row->expires_ms;
+    k->max_parallel = row->max_active;
+    k->per_minute = row->per_minute;
+    k->tokens_per_day = row->tokens_per_day;
+    return 0;
+}
+
+static int read_store(struct auth *a, struct err *e) {
+    pthread_mutex_lock(&a->lock);
+    for (size_t i = 0; i < a->n; i++) a->keys[i].seen = false;
+    int rc = store_key_list(a->store, take_row, a, e);
+    for (size_t i = 0; i < a->n && !rc; i++) {
+        struct auth_key *k = &a->keys[i];
+        if (k->id && !k->seen) k->removed = true;
+        if (k->id && k->day < 0) count_today(a, k);
+    }
+    pthread_mutex_unlock(&a->lock);
+    return rc;
+}
+
+void auth_refresh(struct auth *a) {
+    int64_t version = a->store ? store_version(a->store) : 0;
+    struct err e = {0};
+    if (version == a->version) return;
+    a->version = version;
+    if (read_store(a, &e)) log_warn("api keys: %s", e.text);
+}
+
+/* ---- beginning and end ---- */
+
+int auth_open(struct auth **out, const char *text, struct store *s, struct err *e) {
+    struct auth *a = mem_zalloc(sizeof *a);
     *out = NULL;
     if (a) a->keys = mem_alloc_array(MAX_KEYS, sizeof *a->keys);
-    if (!a || !copy || !a->keys) {
-        rc = err_set(e, CHIMERE_ENOMEM, "out of memory");
-    } else {
-        pthread_mutex_init(&a->lock, NULL);
-        size_t line = 1;
-        for (char *at = strtok_r(copy, "\n", &save); at && !rc; at = strtok_r(NULL, "\n", &save))
-            rc = read_line(a, at, line++, e);
-        if (!rc && !a->n) rc = err_set(e, CHIMERE_EINVAL, "api keys: the file names none");
+    if (!a || !a->keys) {
+        mem_free(a);
+        return err_set(e, CHIMERE_ENOMEM, "out of memory");
     }
-    if (copy) OPENSSL_cleanse(copy, strlen(text));
-    mem_free(copy);
+    pthread_mutex_init(&a->lock, NULL);
+    a->store = s;
+    a->version = s ? store_version(s) : 0;
+    int rc = text ? read_file(a, text, e) : 0;
+    if (!rc && s) rc = read_store(a, e);
     if (rc) auth_close(a);
     else *out = a;
     return rc;
@@ -97,47 +188,77 @@ int auth_open(struct auth **out, const char *text, struct err *e) {
 
 void auth_close(struct auth *a) {
     if (!a) return;
-    if (a->keys) pthread_mutex_destroy(&a->lock);
+    pthread_mutex_destroy(&a->lock);
     mem_free(a->keys);
     mem_free(a);
 }
 
+/* ---- requests ---- */
+
+bool auth_is_needed(struct auth *a) {
+    pthread_mutex_lock(&a->lock);
+    bool needed = a->n > 0;
+    pthread_mutex_unlock(&a->lock);
+    return needed;
+}
+
 struct auth_key *auth_find(struct auth *a, const char *sent) {
-    unsigned char d[SHA256_DIGEST_LENGTH];
+    unsigned char d[AUTH_HASH_BYTES];
     if (!sent) return NULL;
     if (strncasecmp(sent, "bearer ", 7) == 0) sent += 7;
     while (*sent == ' ') sent++;
-    size_t n = strlen(sent), found = SIZE_MAX;
-    if (n > MAX_KEY_BYTES) return NULL;
-    digest(sent, n, d);
-    for (size_t i = 0; i < a->n; i++)
-        if (CRYPTO_memcmp(d, a->keys[i].digest, sizeof d) == 0) found = i;
-    return found < a->n ? &a->keys[found] : NULL;
+    if (strlen(sent) > MAX_KEY_BYTES) return NULL;
+    auth_hash(sent, d);
+    int64_t now = store_now_ms();
+    struct auth_key *found = NULL;
+    pthread_mutex_lock(&a->lock);
+    for (size_t i = 0; i < a->n; i++) {
+        struct auth_key *k = &a->keys[i];
+        bool same = CRYPTO_memcmp(d, k->digest, sizeof d) == 0;
+        if (same && !k->removed && (!k->expires_ms || k->expires_ms > now)) found = k;
+    }
+    pthread_mutex_unlock(&a->lock);
+    return found;
 }
 
 const char *auth_name(const struct auth_key *k) { return k->name; }
+int64_t auth_id(const struct auth_key *k) { return k->id; }
 
-int auth_enter(struct auth *a, struct auth_key *k, int *retry_s, struct err *e) {
-    int rc = 0;
-    pthread_mutex_lock(&a->lock);
-    int64_t now = clock_ns();
+/* Under the lock. */
+static int check_limits(struct auth_key *k, int *retry_s, struct err *e) {
+    int64_t now = clock_ns(), day = today();
     if (k->per_minute) {
         k->tokens += (double)(now - k->filled_ns) * 1e-9 * (double)k->per_minute / 60;
         if (k->tokens > (double)k->per_minute) k->tokens = (double)k->per_minute;
         k->filled_ns = now;
     }
-    *retry_s = 1;
-    if (k->max_parallel && k->n_running >= k->max_parallel) {
-        rc = err_set(e, CHIMERE_EBUSY, "this key may have %lld requests at once",
-                     (long long)k->max_parallel);
-    } else if (k->per_minute && k->tokens < 1) {
-        *retry_s = 1 + (int)((1 - k->tokens) * 60 / (double)k->per_minute);
-        rc = err_set(e, CHIMERE_EBUSY, "this key may send %lld requests a minute",
-                     (long long)k->per_minute);
-    } else {
-        k->n_running++;
-        if (k->per_minute) k->tokens -= 1;
+    if (k->day != day) {
+        k->day = day;
+        k->day_tokens = 0;
     }
+    *retry_s = 1;
+    if (k->max_parallel && k->n_running >= k->max_parallel)
+        return err_set(e, CHIMERE_EBUSY, "this key may have %lld requests at once",
+                       (long long)k->max_parallel);
+    if (k->tokens_per_day && k->day_tokens >= k->tokens_per_day) {
+        *retry_s = (int)(((day + 1) * DAY_MS - store_now_ms()) / 1000 + 1);
+        return err_set(e, CHIMERE_EBUSY, "this key may use %lld tokens a day (UTC)",
+                       (long long)k->tokens_per_day);
+    }
+    if (k->per_minute && k->tokens < 1) {
+        *retry_s = 1 + (int)((1 - k->tokens) * 60 / (double)k->per_minute);
+        return err_set(e, CHIMERE_EBUSY, "this key may send %lld requests a minute",
+                       (long long)k->per_minute);
+    }
+    if (k->per_minute) k->tokens -= 1;
+    k->n_running++;
+    *retry_s = 0;
+    return 0;
+}
+
+int auth_enter(struct auth *a, struct auth_key *k, int *retry_s, struct err *e) {
+    pthread_mutex_lock(&a->lock);
+    int rc = check_limits(k, retry_s, e);
     pthread_mutex_unlock(&a->lock);
     return rc;
 }
@@ -145,5 +266,11 @@ int auth_enter(struct auth *a, struct auth_key *k, int *retry_s, struct err *e) 
 void auth_leave(struct auth *a, struct auth_key *k) {
     pthread_mutex_lock(&a->lock);
     k->n_running--;
+    pthread_mutex_unlock(&a->lock);
+}
+
+void auth_spend(struct auth *a, struct auth_key *k, int64_t n_tok) {
+    pthread_mutex_lock(&a->lock);
+    k->day_tokens += n_tok;
     pthread_mutex_unlock(&a->lock);
 }

@@ -1,6 +1,8 @@
-/* auth.h: API keys. A file of lines "KEY [NAME] [parallel=N] [per-minute=N]"; '#' begins a comment.
+/* auth.h: API keys: of a file of lines "KEY [NAME] [parallel=N] [per-minute=N]" ('#' begins a comment), and of
+ * the store, where `chimere key` puts them.
  *
- * Keys are kept as SHA-256 and compared in constant time against all, so that time tells nothing. */
+ * Keys are known as SHA-256 and compared in constant time against all, so that time tells nothing. What
+ * changes in the store holds within a second (auth_refresh). Any thread. */
 #ifndef CHIMERE_SERVE_AUTH_H
 #define CHIMERE_SERVE_AUTH_H
 
@@ -10,16 +12,31 @@
 
 #include "base/err.h"
 
-struct auth;
-struct auth_key;
+enum { AUTH_HASH_BYTES = 32, AUTH_SECRET_BYTES = 80 };
 
-int auth_open(struct auth **out, const char *text, struct err *e);
+struct auth;
+struct auth_key; /* valid until auth_close, also when it was removed */
+struct store;
+
+/* text: of the key file, or NULL; s: borrowed until auth_close, or NULL. */
+int auth_open(struct auth **out, const char *text, struct store *s, struct err *e);
 void auth_close(struct auth *a);
+/* False: there are no keys, nobody is asked for one. True once there was one, whatever becomes of it. */
+bool auth_is_needed(struct auth *a);
+/* Takes over what another process changed in the store. */
+void auth_refresh(struct auth *a);
 /* The key that the client sent ("Bearer K" or K), or NULL. */
 struct auth_key *auth_find(struct auth *a, const char *sent);
 const char *auth_name(const struct auth_key *k);
+int64_t auth_id(const struct auth_key *k); /* its row of the store; 0: of the file */
 /* One more request under k: 0, or CHIMERE_EBUSY with the seconds to wait in *retry_s. */
 int auth_enter(struct auth *a, struct auth_key *k, int *retry_s, struct err *e);
 void auth_leave(struct auth *a, struct auth_key *k);
+/* An answer has cost n_tok tokens of prompt and text. */
+void auth_spend(struct auth *a, struct auth_key *k, int64_t n_tok);
+
+/* A new secret of 256 random bits, and the hash that is stored of one. */
+void auth_secret(char out[AUTH_SECRET_BYTES]);
+void auth_hash(const char *secret, unsigned char out[AUTH_HASH_BYTES]);
 
 #endif

@@ -58,6 +58,7 @@ static void record(struct gen_run *x, const struct ask_end *sum, const struct er
     struct gen *g = &x->g;
     record_post(g->r->s->record,
                 &(struct store_request){.api = g->r->route->path,
+                                        .key_id = g->r->key ? auth_id(g->r->key) : 0,
                                         .model = g->backend->name,
                                         .session = g->ask.session,
                                         .finish = x->cancelled ? "cancelled"
@@ -87,7 +88,9 @@ static void count(struct gen_run *x, const struct err *e) {
     metrics_time(&m->queue, sum.stats.queue_ms * 1e-3);
     if (sum.stats.n_generated > 1)
         metrics_time(&m->per_token, sum.stats.decode_ms * 1e-3 / sum.stats.n_generated);
-    if (x->g.r->s->record) record(x, &sum, e);
+    struct http_request *r = x->g.r;
+    if (r->key) auth_spend(r->s->auth, r->key, (int64_t)sum.stats.n_prompt + sum.stats.n_generated);
+    if (r->s->record) record(x, &sum, e);
 }
 
 /* Why the whole answer failed, if it did: the first choice's error, or that it was cut. */

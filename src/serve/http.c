@@ -267,7 +267,7 @@ static bool is_loopback(const char *address) {
 /* Pages of other sites, and names that were bound to this address to get around that. */
 static int check_origin(struct http_request *r) {
     const char *host = http_header(r, "Host"), *origin = http_header(r, "Origin");
-    if (host && !r->s->auth && !is_loopback_name(host) && is_loopback(r->s->p.host))
+    if (host && !r->s->asks_keys && !is_loopback_name(host) && is_loopback(r->s->p.host))
         return err_set(&r->early, CHIMERE_EREFUSED, "Host: expected localhost, got %.80s", host);
     if (!origin || origin_allowed(r->s, origin)) return 0;
     const char *name = strstr(origin, "://");
@@ -278,7 +278,9 @@ static int check_origin(struct http_request *r) {
 
 static int check_key(struct http_request *r) {
     struct server *s = r->s;
-    if (!s->auth || (r->route && r->route->flags & ROUTE_OPEN)) return 0;
+    if (!s->asks_keys && (!s->auth || !auth_is_needed(s->auth))) return 0;
+    s->asks_keys = true;
+    if (r->route && r->route->flags & ROUTE_OPEN) return 0;
     const char *sent = http_header(r, "Authorization");
     if (!sent) sent = http_header(r, "x-api-key");
     r->key = auth_find(s->auth, sent);

@@ -69,8 +69,9 @@ struct server {
     struct MHD_Daemon *mhd;    /* owned */
     int64_t start_ns, created; /* created: seconds since 1970 */
     _Atomic bool stopping;
-    struct gate **gates; /* owned [n_backend] */
-    struct auth *auth;   /* owned; NULL: open to all */
+    struct gate **gates;    /* owned [n_backend] */
+    struct auth *auth;      /* owned; NULL: open to all, and so without keys in it */
+    _Atomic bool asks_keys; /* there is a key */
     struct metrics metrics;
     struct record *record; /* owned; NULL: requests are not recorded */
     pthread_mutex_t embed_lock;

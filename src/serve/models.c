@@ -31,7 +31,8 @@ struct models {
     size_t n;
     uint64_t budget_bytes;
     int most;
-    bool loading; /* one at a time: two plans at once would count the same memory twice */
+    const char *engram_dir; /* borrowed, or NULL */
+    bool loading;           /* one at a time: two plans at once would count the same memory twice */
 };
 
 const char *models_state_name(enum model_state s) {
@@ -48,6 +49,8 @@ int models_new(struct models **out, uint64_t budget_bytes, int most, struct err 
     r->most = most;
     return 0;
 }
+
+void models_engram_dir(struct models *r, const char *dir) { r->engram_dir = dir; }
 
 static void close_row(struct entry *w) {
     if (w->backend) w->backend->ops->close(w->backend);
@@ -223,7 +226,8 @@ static uint64_t bytes_taken(const struct models *r, int *n) {
     return sum;
 }
 
-static int open_row(struct entry *w, const struct load_params *how, struct err *e) {
+static int open_row(struct entry *w, const struct load_params *how, const char *engram_dir,
+                    struct err *e) {
     int rc = load_open(&w->loaded, how, e);
     if (rc) return rc;
     const struct ask_model m = {.m = w->loaded.model,
@@ -232,7 +236,8 @@ static int open_row(struct entry *w, const struct load_params *how, struct err *
                                 .template = w->loaded.template,
                                 .loras = w->loaded.loras,
                                 .n_lora = w->loaded.n_lora,
-                                .n_seq = w->loaded.plan.engine.n_seq};
+                                .n_seq = w->loaded.plan.engine.n_seq,
+                                .engram_dir = engram_dir};
     rc = ask_local_new(&w->backend, &m, w->name, e);
     if (rc) load_close(&w->loaded);
     return rc;
@@ -249,7 +254,7 @@ static int try_row(struct models *r, struct entry *w, struct err *e) {
         return err_set(e, CHIMERE_EBUSY, "model: '%s' has to wait: %d models are loaded and in use",
                        w->name, n);
     pthread_mutex_unlock(&r->lock);
-    int rc = open_row(w, &how, e);
+    int rc = open_row(w, &how, r->engram_dir, e);
     pthread_mutex_lock(&r->lock);
     return rc;
 }

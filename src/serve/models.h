@@ -24,6 +24,8 @@ struct models;
 /* budget_bytes 0: what the machine has free at each loading. most: loaded at once; 0: no limit. */
 int models_new(struct models **out, uint64_t budget_bytes, int most, struct err *e);
 void models_free(struct models *r); /* nobody may hold a backend */
+/* Folder of n-gram tables, for models that are loaded later; borrowed. NULL: the user's own. */
+void models_engram_dir(struct models *r, const char *dir);
 
 /* name: letters, digits and -._:/@+; how: copied, its path and adapters too. CHIMERE_EINVAL: the name is
  * taken or malformed. The first added is the default. */

@@ -48,7 +48,9 @@ int serve_open(struct server **out, const struct serve_params *p, struct err *e)
     pthread_cond_init(&s->none_live, NULL);
     pthread_cond_init(&s->has_work, NULL);
     int rc = open_gates(s, e);
-    if (!rc && p->keys) rc = auth_open(&s->auth, p->keys, e);
+    struct store *keys = p->no_store_keys ? NULL : p->store;
+    if (!rc && (p->keys || keys)) rc = auth_open(&s->auth, p->keys, keys, e);
+    if (s->auth) s->asks_keys = auth_is_needed(s->auth);
     if (!rc && p->store) rc = record_open(&s->record, p->store, e);
     if (!rc) rc = watch_start(s, e);
     if (!rc) rc = http_listen(s, e);

@@ -23,7 +23,8 @@ struct serve_params {
     size_t n_alias;
     struct embed *embed; /* answers embeddings and rerank, under a lock; NULL: refused */
     const char *embed_name;
-    const char *keys;               /* text of the key file, or NULL: no keys */
+    const char *keys;               /* text of the key file, or NULL: none beside the store's */
+    bool no_store_keys;             /* the keys of the store do not count */
     const char *tls_cert, *tls_key; /* PEM text, or NULL */
     const char *const *origins;     /* [n_origin] that browsers may call from; "*": any */
     size_t n_origin;
@@ -39,8 +40,9 @@ struct serve_params {
     /* Further text for /metrics; NULL: none. */
     void (*metrics)(void *ud, struct buf *out);
     void *metrics_ud;
-    bool think;          /* models think unless told not to */
-    struct store *store; /* where requests are recorded, without their contents; NULL: nowhere */
+    bool think; /* models think unless told not to */
+    /* Where requests are recorded, without their contents, and keys are found; NULL: nowhere. */
+    struct store *store;
 };
 
 struct server;

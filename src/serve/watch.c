@@ -131,6 +131,7 @@ static void *watch(void *arg) {
         tick = now;
         check_requests(s, now);
         check_sockets(s, now);
+        if (s->auth) auth_refresh(s->auth);
     }
 }
 

@@ -3,14 +3,19 @@
 
 #include "store/store_impl.h"
 
-int store_key_add(struct store *s, struct store_key *k, struct err *e) {
+static int check(const struct store_key *k, struct err *e) {
     size_t n = strnlen(k->name, sizeof k->name);
     if (!n || n == sizeof k->name)
         return err_set(e, CHIMERE_EINVAL, "key name: expected 1 to %d bytes", STORE_MAX_NAME);
     if (k->max_active < 0 || k->per_minute < 0 || k->tokens_per_day < 0 || k->expires_ms < 0)
         return err_set(e, CHIMERE_EINVAL, "key limits: expected numbers from 0");
+    return 0;
+}
+
+int store_key_add(struct store *s, struct store_key *k, struct err *e) {
     sqlite3_stmt *st;
-    int code = store_begin(s, Q_KEY_ADD, &st, e);
+    int code = check(k, e);
+    if (!code) code = store_begin(s, Q_KEY_ADD, &st, e);
     if (code) return code;
     k->created_ms = store_now_ms();
     store_bind_text(st, 1, k->name);
@@ -21,9 +26,30 @@ int store_key_add(struct store *s, struct store_key *k, struct err *e) {
     sqlite3_bind_int(st, 6, k->per_minute);
     sqlite3_bind_int64(st, 7, k->tokens_per_day);
     int rc = sqlite3_step(st);
-    k->id = sqlite3_last_insert_rowid(s->db);
+    bool added = rc == SQLITE_ROW;
+    if (added) {
+        k->id = sqlite3_column_int64(st, 0);
+        rc = sqlite3_step(st); /* commits */
+    }
     code = store_end(s, st, rc, e);
+    if (!code && !added) code = CHIMERE_EINVAL;
     if (code == CHIMERE_EINVAL) err_set(e, code, "key %s: a key of that name exists", k->name);
+    return code;
+}
+
+int store_key_limit(struct store *s, const struct store_key *k, struct err *e) {
+    sqlite3_stmt *st;
+    int code = check(k, e);
+    if (!code) code = store_begin(s, Q_KEY_LIMIT, &st, e);
+    if (code) return code;
+    store_bind_text(st, 1, k->name);
+    sqlite3_bind_int64(st, 2, k->expires_ms);
+    sqlite3_bind_int(st, 3, k->max_active);
+    sqlite3_bind_int(st, 4, k->per_minute);
+    sqlite3_bind_int64(st, 5, k->tokens_per_day);
+    int rc = sqlite3_step(st), n = sqlite3_changes(s->db);
+    code = store_end(s, st, rc, e);
+    if (!code && !n) return err_set(e, CHIMERE_ENOENT, "key %s: not found", k->name);
     return code;
 }
 

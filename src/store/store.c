@@ -145,6 +145,14 @@ void store_close(struct store *s) {
     mem_free(s);
 }
 
+int64_t store_version(struct store *s) {
+    sqlite3_stmt *st;
+    if (store_begin(s, Q_VERSION, &st, NULL)) return 0;
+    int rc = sqlite3_step(st);
+    int64_t v = rc == SQLITE_ROW ? sqlite3_column_int64(st, 0) : 0;
+    return store_end(s, st, rc, NULL) ? 0 : v;
+}
+
 int store_check(struct store *s, struct err *e) {
     pthread_mutex_lock(&s->lock);
     sqlite3_stmt *st = NULL;

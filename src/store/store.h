@@ -24,6 +24,9 @@ int64_t store_now_ms(void);
 /* Reads every page: 0, or CHIMERE_EFORMAT with what is wrong. Seconds a gigabyte. */
 int store_check(struct store *s, struct err *e);
 
+/* A number that changes when another connection has written; 0: cannot tell. */
+int64_t store_version(struct store *s);
+
 /* ---- requests ---- */
 
 struct store_request {
@@ -61,8 +64,11 @@ struct store_key {
     int32_t per_minute;     /* requests; 0: no limit */
     int64_t tokens_per_day; /* prompt and generated; 0: no limit */
 };
-/* name, hash, expires and limits in; id and created out. CHIMERE_EINVAL: name or secret is taken. */
+/* name, hash, expires and limits in; id and created out. CHIMERE_EINVAL: name or secret is taken; the name
+ * of a revoked key may be used again, and keeps its id. */
 int store_key_add(struct store *s, struct store_key *k, struct err *e);
+/* Sets expires and limits of the key of that name. CHIMERE_ENOENT: none, or revoked. */
+int store_key_limit(struct store *s, const struct store_key *k, struct err *e);
 /* CHIMERE_ENOENT: unknown, revoked or expired. */
 int store_key_find(struct store *s, const unsigned char hash[32], struct store_key *k,
                    struct err *e);

@@ -31,11 +31,17 @@
     X(REQUESTS_FORGET, "DELETE FROM requests WHERE at_ms < ?1")                                    \
     X(KEY_ADD,                                                                                     \
       "INSERT INTO api_keys(name, hash, created_ms, expires_ms, max_active, per_minute,"           \
-      " tokens_per_day) VALUES(?1,?2,?3,?4,?5,?6,?7)")                                             \
+      " tokens_per_day) VALUES(?1,?2,?3,?4,?5,?6,?7) ON CONFLICT(name) DO UPDATE SET"              \
+      " hash = ?2, created_ms = ?3, expires_ms = ?4, max_active = ?5, per_minute = ?6,"            \
+      " tokens_per_day = ?7, revoked = 0 WHERE revoked = 1 RETURNING id")                          \
     X(KEY_FIND, STORE_KEY_COLUMNS " WHERE hash = ?1 AND revoked = 0"                               \
       " AND (expires_ms = 0 OR expires_ms > ?2)")                                                  \
     X(KEY_LIST, STORE_KEY_COLUMNS " ORDER BY name")                                                \
-    X(KEY_REVOKE, "UPDATE api_keys SET revoked = 1 WHERE name = ?1")                               \
+    X(KEY_REVOKE, "UPDATE api_keys SET revoked = 1 WHERE name = ?1 AND revoked = 0")               \
+    X(KEY_LIMIT,                                                                                   \
+      "UPDATE api_keys SET expires_ms = ?2, max_active = ?3, per_minute = ?4, tokens_per_day = ?5" \
+      " WHERE name = ?1 AND revoked = 0")                                                          \
+    X(VERSION, "PRAGMA data_version")                                                              \
     X(STATE_ADD,                                                                                   \
       "INSERT OR REPLACE INTO states(layout, session, tokens, n_bytes, used_ms, file)"             \
       " VALUES(?1,?2,?3,?4,?5,?6)")                                                                \

@@ -139,6 +139,39 @@ static void a_crowd_shares(void **s) {
     }
 }
 
+/* A table of the folder that was named is found there, also by a model loaded later: here it is damaged. */
+static void n_gram_tables_come_from_the_folder_named(void **s) {
+    (void)s;
+    char dir[] = P_tmpdir "/chimere-models-XXXXXX", path[512];
+    assert_non_null(mkdtemp(dir));
+    snprintf(path, sizeof path, "%s/junk.engram", dir);
+    FILE *f = fopen(path, "w");
+    assert_non_null(f);
+    assert_true(fputs("no table", f) >= 0);
+    assert_int_equal(fclose(f), 0);
+    for (int named = 0; named < 2; named++) {
+        struct models *r = three(0, 0);
+        struct err e = {0};
+        struct ask_backend *b;
+        struct ask a;
+        struct ask_run *run;
+        struct ask_sink sink = {.event = NULL};
+        if (named) models_engram_dir(r, dir);
+        assert_int_equal(models_acquire(r, "two", &b, &e), 0);
+        ask_init(&a);
+        a.prompt = json_string("once");
+        a.extra = json_pack("{s:{s:[s]}}", "engram", "tables", "junk");
+        assert_int_not_equal(b->ops->prepare(b, &a, &sink, &run, NULL, &e), 0);
+        if (named) assert_non_null(strstr(e.text, path));
+        else assert_null(strstr(e.text, path));
+        ask_fini(&a);
+        models_release(r, b);
+        models_free(r);
+    }
+    unlink(path);
+    rmdir(dir);
+}
+
 static void a_directory_lists_what_lies_within(void **s) {
     (void)s;
     char dir[] = P_tmpdir "/chimere-models-XXXXXX", path[512], command[1024];
@@ -175,6 +208,7 @@ int main(void) {
         cmocka_unit_test(a_model_loads_when_asked_for),
         cmocka_unit_test(room_is_made_by_the_idle),
         cmocka_unit_test(a_crowd_shares),
+        cmocka_unit_test(n_gram_tables_come_from_the_folder_named),
         cmocka_unit_test(a_directory_lists_what_lies_within),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -100,12 +100,29 @@ static void keys_are_found_by_hash_until_revoked_or_expired(void **state) {
     unsigned char foreign[32] = {1};
     assert_int_equal(store_key_find(s, foreign, &got, &e), CHIMERE_ENOENT);
 
+    k.per_minute = 0;
+    k.max_active = 3;
+    assert_int_equal(store_key_limit(s, &k, &e), 0);
+    assert_int_equal(store_key_find(s, k.hash, &got, &e), 0);
+    assert_int_equal(got.per_minute, 0);
+    assert_int_equal(got.max_active, 3);
+    assert_int_equal(got.tokens_per_day, 1000000);
+
     assert_int_equal(store_key_revoke(s, "editor", &e), 0);
+    assert_int_equal(store_key_revoke(s, "editor", &e), CHIMERE_ENOENT);
+    assert_int_equal(store_key_limit(s, &k, &e), CHIMERE_ENOENT);
     assert_int_equal(store_key_revoke(s, "nobody", &e), CHIMERE_ENOENT);
     assert_int_equal(store_key_find(s, k.hash, &got, &e), CHIMERE_ENOENT);
     char names[256] = "";
     assert_int_equal(store_key_list(s, count_key, names, &e), 0);
     assert_string_equal(names, "editor- old+ ");
+    struct store_key next = {.name = "editor"}; /* a removed name, another secret, the same row */
+    memset(next.hash, 9, 32);
+    assert_int_equal(store_key_add(s, &next, &e), 0);
+    assert_int_equal(next.id, k.id);
+    assert_int_equal(store_key_find(s, next.hash, &got, &e), 0);
+    assert_int_equal(got.max_active, 0);
+    assert_int_equal(store_key_find(s, k.hash, &got, &e), CHIMERE_ENOENT);
     store_close(s);
 }
 
