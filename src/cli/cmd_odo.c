@@ -98,7 +98,7 @@ static int on_event(void *ud, const struct ask_event *ev) {
 
 static int answer(const struct cfg *c, struct odo *o, struct ask *a, struct err *e) {
     struct shown s = {.json = cfg_bool(c, "json"), .notes = json_array()};
-    struct call call = {.backend = odo_backend(o, 0), .ask = a, .on_event = on_event, .ud = &s};
+    struct call call = {.backend = odo_find(o, "odo"), .ask = a, .on_event = on_event, .ud = &s};
     struct call_result out;
     int rc = call_run(&call, &out, e);
     if (!rc && s.json)
@@ -142,7 +142,7 @@ static int ask_remote(const struct cfg *c, struct ask *a, struct err *e) {
 
 /* The orchestrator alone, in front of a server elsewhere. */
 static int serve_remote(const struct cfg *c, struct err *e) {
-    struct ask_backend *backend, *all[ODO_MAX_NAMES + 1];
+    struct ask_backend *backend, *all[2];
     struct odo_rig r;
     struct server *s;
     struct serve_params p = {.host = cfg_str(c, "host"),
@@ -160,9 +160,9 @@ static int serve_remote(const struct cfg *c, struct err *e) {
     if (rc) return rc;
     rc = odo_rig_open(&r, c, backend, e);
     if (!rc) {
-        for (int i = 0; i < ODO_MAX_NAMES && odo_backend(r.odo, i); ++i)
-            all[p.n_backend++] = odo_backend(r.odo, i);
+        all[p.n_backend++] = odo_find(r.odo, "odo");
         all[p.n_backend++] = backend;
+        p.odo = r.odo;
         p.metrics = odo_metrics, p.metrics_ud = r.odo;
         rc = serve_open(&s, &p, e);
         if (!rc) {
@@ -328,11 +328,13 @@ int cmd_odo(int argc, char **argv) {
             "       chimere odo search \"WORDS\" | documents [--collection NAME]\n"
             "       chimere odo log [--last N] [--json]\n"
             "       chimere odo mcp    (our tools as an MCP server on the standard streams)\n"
-            "       chimere odo ask \"QUESTION\" --backend URL [--backend-model NAME]",
+            "       chimere odo ask \"QUESTION\" --backend URL [--backend-model NAME]\n"
+            "       chimere odo [serve] --backend URL [--port N]    (in front of any server)",
             argc, argv, &status))
         return status;
     struct err e = {0};
     const char *name = cfg_pos(c, 0);
+    if (!name && cfg_str(c, "backend")) name = "serve";
     int rc =
         err_set(&e, CHIMERE_EINVAL,
                 "expected one of explain, ask, index, search, documents, log, mcp, serve; got %s",

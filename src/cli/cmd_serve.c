@@ -191,7 +191,7 @@ static int serve_model(struct chat_rig *r, const struct cfg *c, struct serve_par
     name_of(c, name, sizeof name);
     int rc = ask_local_new(&backend, &model, name, e);
     if (rc) return rc;
-    struct ask_backend *all[2 + ODO_MAX_NAMES + MODELS_MAX] = {backend};
+    struct ask_backend *all[2 + MODELS_MAX] = {backend};
     struct odo_rig odo = {0};
     p->backends = all;
     p->store = r->store;
@@ -203,9 +203,11 @@ static int serve_model(struct chat_rig *r, const struct cfg *c, struct serve_par
         *e = (struct err){0};
         rc = 0;
     }
-    for (int i = 0; !rc && i < ODO_MAX_NAMES && odo.odo && odo_backend(odo.odo, i); ++i)
-        all[p->n_backend++] = odo_backend(odo.odo, i);
-    if (odo.odo) p->metrics = odo_metrics, p->metrics_ud = odo.odo;
+    if (odo.odo) {
+        all[p->n_backend++] = odo_find(odo.odo, "odo");
+        p->odo = odo.odo;
+        p->metrics = odo_metrics, p->metrics_ud = odo.odo;
+    }
     size_t first = p->n_backend;
     if (!rc) rc = open_others(c, &p->models, all, &p->n_backend, e);
     if (!rc) rc = serve_open(&s, p, e);

@@ -297,12 +297,16 @@ static const struct ask_ops ops = {prepare, start, cancel, free_run, render, clo
 
 /* ---- opening ---- */
 
-static void add_front(struct odo *o, const char *route) {
-    struct odo_front *f = &o->fronts[o->n_front++];
+static struct odo_front *front_of(struct odo *o, const char *route) {
+    for (int i = 0; i < o->n_front; ++i)
+        if (!strcmp(o->fronts[i]->route, route)) return o->fronts[i];
+    struct odo_front *f = o->n_front < ODO_MAX_NAMES ? mem_zalloc(sizeof *f) : NULL;
+    if (!f) return NULL;
     f->base = (struct ask_backend){.ops = &ops, .model = o->p.backend ? o->p.backend->model : NULL};
     f->odo = o;
     snprintf(f->route, sizeof f->route, "%s", route);
     snprintf(f->base.name, sizeof f->base.name, "odo%s%s", *route ? ":" : "", route);
+    return o->fronts[o->n_front++] = f;
 }
 
 int odo_open(struct odo **out, const struct odo_params *p, struct err *e) {
@@ -313,6 +317,7 @@ int odo_open(struct odo **out, const struct odo_params *p, struct err *e) {
         return err_set(e, CHIMERE_ENOMEM, "out of memory");
     }
     o->p = *p;
+    pthread_mutex_init(&o->front_lock, NULL);
     char beside[4096];
     const char *path = p->pipelines;
     int rc = 0;
@@ -326,18 +331,10 @@ int odo_open(struct odo **out, const struct odo_params *p, struct err *e) {
     if (!rc) rc = pipeline_dir_open(&o->dir, path, p->watch, e);
     if (!rc && !o->p.tools) rc = tool_set_new(&o->p.tools, e);
     if (!rc) rc = cache_new(&o->cache, e);
-    if (!rc && !(o->fronts = mem_alloc_array(PIPELINE_MAX + 1, sizeof *o->fronts)))
-        rc = err_set(e, CHIMERE_ENOMEM, "out of memory");
-    if (rc) {
-        odo_close(o);
-        return rc;
-    }
-    add_front(o, "");
-    struct pipeline_set *s = pipeline_hold(o->dir);
-    for (int i = 0; pipeline_at(s, i); ++i) add_front(o, pipeline_at(s, i)->name);
-    pipeline_release(s);
-    *out = o;
-    return 0;
+    if (!rc && !front_of(o, "")) rc = err_set(e, CHIMERE_ENOMEM, "out of memory");
+    if (rc) odo_close(o);
+    else *out = o;
+    return rc;
 }
 
 void odo_close(struct odo *o) {
@@ -345,12 +342,33 @@ void odo_close(struct odo *o) {
     pipeline_dir_close(o->dir);
     tool_set_free(o->p.tools);
     cache_free(o->cache);
-    mem_free(o->fronts);
+    for (int i = 0; i < o->n_front; ++i) mem_free(o->fronts[i]);
+    pthread_mutex_destroy(&o->front_lock);
     mem_free(o);
 }
 
-struct ask_backend *odo_backend(struct odo *o, int i) {
-    return i >= 0 && i < o->n_front ? &o->fronts[i].base : NULL;
+struct ask_backend *odo_find(struct odo *o, const char *name) {
+    if (!strcmp(name, "odo")) return &o->fronts[0]->base;
+    if (strncmp(name, "odo:", 4)) return NULL;
+    struct pipeline_set *s = pipeline_hold(o->dir);
+    const struct pipeline *p = pipeline_find(s, name + 4);
+    pthread_mutex_lock(&o->front_lock);
+    struct odo_front *f = p ? front_of(o, p->name) : NULL;
+    pthread_mutex_unlock(&o->front_lock);
+    pipeline_release(s);
+    return f ? &f->base : NULL;
+}
+
+int odo_names(struct odo *o, int (*each)(void *ud, const char *name), void *ud) {
+    struct pipeline_set *s = pipeline_hold(o->dir);
+    int rc = each(ud, "odo");
+    for (int i = 0; !rc && pipeline_at(s, i); ++i) {
+        char name[INTENT_MAX_NAME + 8];
+        snprintf(name, sizeof name, "odo:%s", pipeline_at(s, i)->name);
+        rc = each(ud, name);
+    }
+    pipeline_release(s);
+    return rc;
 }
 
 static int ignore(void *ud, const struct ask_event *ev) {

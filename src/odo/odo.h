@@ -24,7 +24,7 @@ struct store;
 struct web;
 struct odo;
 
-enum { ODO_MAX_RUNS = 256, ODO_MAX_NAMES = 65 };
+enum { ODO_MAX_RUNS = 256, ODO_MAX_NAMES = 256 /* ever asked for by one process */ };
 
 struct odo_params {              /* all borrowed until odo_close */
     struct ask_backend *backend; /* who answers; NULL: odo_explain alone works, by rules */
@@ -40,8 +40,11 @@ struct odo_params {              /* all borrowed until odo_close */
 
 int odo_open(struct odo **out, const struct odo_params *p, struct err *e);
 void odo_close(struct odo *o); /* after every run was freed; its backends go too */
-/* The i-th backend: "odo", then one "odo:NAME" a pipeline; NULL beyond the end. Lives as o. */
-struct ask_backend *odo_backend(struct odo *o, int i);
+/* The backend of this name: "odo", or "odo:NAME" where there is such a pipeline now; NULL: there is none.
+ * Lives as o, also when its pipeline goes. */
+struct ask_backend *odo_find(struct odo *o, const char *name);
+/* "odo", then "odo:NAME" for each pipeline that there is now. Nonzero from each stops, and is returned. */
+int odo_names(struct odo *o, int (*each)(void *ud, const char *name), void *ud);
 /* What would be done with this question, without answering; *out is a new reference. */
 int odo_explain(struct odo *o, const struct ask *a, const char *route, json_t **out, struct err *e);
 /* Prometheus text of everything counted so far. */

@@ -34,7 +34,8 @@ struct odo {
     struct odo_params p;
     struct pipeline_dir *dir; /* owned */
     struct cache *cache;      /* owned */
-    struct odo_front *fronts; /* owned [n_front] */
+    pthread_mutex_t front_lock;
+    struct odo_front *fronts[ODO_MAX_NAMES]; /* owned [n_front]; made when first asked for */
     int n_front;
     _Atomic int n_run;
     struct odo_counter stage[ODO_N_STAGE];
@@ -107,6 +108,8 @@ struct odo_round {
 };
 int odo_loop(struct odo_run *r, const struct odo_round *round, struct buf *content,
              enum ask_finish *finish, struct err *e);
+/* Adds what a call took to the run's sums, and takes it from the tokens left. */
+void odo_spend(struct odo_run *r, const struct engine_stats *s, int32_t n_reasoning);
 int odo_send(struct odo_run *r, const struct ask_event *ev); /* nonzero: cancelled */
 int odo_say(struct odo_run *r, bool thought, const char *text, size_t n);
 int odo_note(struct odo_run *r, const char *name, json_t *o); /* takes o; nonzero: cancelled */

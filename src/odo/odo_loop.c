@@ -12,6 +12,19 @@ void odo_count(struct odo *o, enum odo_stage s, int64_t start_ns, bool failed) {
     c->sum_us += (uint64_t)((clock_ns() - start_ns) / 1000);
 }
 
+void odo_spend(struct odo_run *r, const struct engine_stats *s, int32_t n_reasoning) {
+    r->stats.n_prompt += s->n_prompt;
+    r->stats.n_cached += s->n_cached;
+    r->stats.n_generated += s->n_generated;
+    r->stats.n_drafted += s->n_drafted;
+    r->stats.n_accepted += s->n_accepted;
+    r->stats.queue_ms += s->queue_ms;
+    r->stats.prefill_ms += s->prefill_ms;
+    r->stats.decode_ms += s->decode_ms;
+    r->n_reasoning += n_reasoning;
+    if (r->n_left != INT32_MAX) r->n_left -= s->n_generated;
+}
+
 int odo_send(struct odo_run *r, const struct ask_event *ev) {
     pthread_mutex_lock(r->sink_lock);
     int rc = r->sink.event(r->sink.ud, ev);
@@ -174,16 +187,7 @@ static int ask_model(struct odo_run *r, const struct odo_round *round, json_t *t
     ++r->odo->n_model_call;
     int rc = call_run(&c, out, e);
     odo_count(r->odo, ODO_MODEL, start, rc != 0);
-    r->stats.n_prompt += out->stats.n_prompt;
-    r->stats.n_cached += out->stats.n_cached;
-    r->stats.n_generated += out->stats.n_generated;
-    r->stats.n_drafted += out->stats.n_drafted;
-    r->stats.n_accepted += out->stats.n_accepted;
-    r->stats.queue_ms += out->stats.queue_ms;
-    r->stats.prefill_ms += out->stats.prefill_ms;
-    r->stats.decode_ms += out->stats.decode_ms;
-    r->n_reasoning += out->n_reasoning;
-    if (r->n_left != INT32_MAX) r->n_left -= out->stats.n_generated;
+    odo_spend(r, &out->stats, out->n_reasoning);
     return rc;
 }
 

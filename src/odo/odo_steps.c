@@ -89,16 +89,7 @@ static void begin(struct odo_run *r, struct outcome *o, bool alone, const struct
 
 static void end(struct odo_run *r, struct outcome *o, bool alone, struct buf *before) {
     struct odo_run *part = &o->part;
-    r->stats.n_prompt += part->stats.n_prompt;
-    r->stats.n_cached += part->stats.n_cached;
-    r->stats.n_generated += part->stats.n_generated;
-    r->stats.n_drafted += part->stats.n_drafted;
-    r->stats.n_accepted += part->stats.n_accepted;
-    r->stats.queue_ms += part->stats.queue_ms;
-    r->stats.prefill_ms += part->stats.prefill_ms;
-    r->stats.decode_ms += part->stats.decode_ms;
-    r->n_reasoning += o->final ? part->n_reasoning : part->stats.n_generated;
-    if (r->n_left != INT32_MAX) r->n_left -= part->stats.n_generated;
+    odo_spend(r, &part->stats, o->final ? part->n_reasoning : part->stats.n_generated);
     r->tainted |= part->tainted;
     r->tainted_local |= part->tainted_local;
     json_array_extend(json_object_get(r->record, "tools"), json_object_get(part->record, "tools"));

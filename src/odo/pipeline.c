@@ -2,6 +2,7 @@
 #include "odo/pipeline.h"
 
 #include <dirent.h>
+#include <limits.h>
 #include <math.h>
 #include <poll.h>
 #include <pthread.h>
@@ -209,42 +210,48 @@ static int bind_file(struct file *f, struct yamlfile *y, struct err *e) {
 /* personas/NAME/SOUL.md of the folder takes the place of the name. */
 static int load_persona(struct file *f, const char *dir, struct err *e) {
     const char *name = f->p.persona;
-    char path[4096], *text;
+    char *text = NULL;
     size_t n;
     if (!name) return 0;
-    if (!*name || strspn(name, "abcdefghijklmnopqrstuvwxyz0123456789_-") != strlen(name) ||
-        snprintf(path, sizeof path, "%s/personas/%s/SOUL.md", dir, name) >= (int)sizeof path)
+    if (!*name || strspn(name, "abcdefghijklmnopqrstuvwxyz0123456789_-") != strlen(name))
         return err_set(e, CHIMERE_EFORMAT, "%s/%s: persona: expected a name of a-z 0-9 _ -", dir,
                        f->name);
-    int rc = file_read(path, (size_t)64 << 10, &text, &n, e);
-    if (rc) return rc;
-    while (n && (text[n - 1] == '\n' || text[n - 1] == ' ')) --n;
-    if (!utf8_is_valid(text, n)) rc = err_set(e, CHIMERE_EFORMAT, "%s: expected UTF-8", path);
-    else if (!(f->p.persona = arena_strndup(&f->arena, text, n)))
+    struct buf path;
+    buf_init(&path, PATH_MAX);
+    int rc = buf_printf(&path, "%s/personas/%s/SOUL.md", dir, name);
+    if (rc) rc = err_set(e, rc, "%s: persona: its path is too long", dir);
+    if (!rc) rc = file_read(path.p, (size_t)64 << 10, &text, &n, e);
+    while (!rc && n && (text[n - 1] == '\n' || text[n - 1] == ' ')) --n;
+    if (!rc && !utf8_is_valid(text, n))
+        rc = err_set(e, CHIMERE_EFORMAT, "%s: expected UTF-8", path.p);
+    else if (!rc && !(f->p.persona = arena_strndup(&f->arena, text, n)))
         rc = err_set(e, CHIMERE_ENOMEM, "out of memory");
+    buf_fini(&path);
     mem_free(text);
     return rc;
 }
 
 static int file_load(struct file **out, const char *dir, const char *name, struct err *e) {
-    char path[4096];
-    if (snprintf(path, sizeof path, "%s/%s", dir, name) >= (int)sizeof path)
-        return err_set(e, CHIMERE_EINVAL, "%s: path is too long", dir);
+    struct buf path;
     struct file *f = mem_zalloc(sizeof *f);
     if (!f) return err_set(e, CHIMERE_ENOMEM, "out of memory");
     f->refs = 1;
     arena_init(&f->arena, (size_t)4 << 20);
-    snprintf(f->name, sizeof f->name, "%s", name);
-    int rc;
-    if (!strcmp(name, "intent.yaml")) {
-        rc = intent_load(&f->rules, path, e);
+    snprintf(f->name, sizeof f->name, "%s", name); /* its length was checked */
+    buf_init(&path, PATH_MAX);
+    int rc = buf_printf(&path, "%s/%s", dir, name);
+    if (rc) {
+        err_set(e, rc, "%s: path is too long", dir);
+    } else if (!strcmp(name, "intent.yaml")) {
+        rc = intent_load(&f->rules, path.p, e);
     } else {
         struct yamlfile *y;
-        rc = yamlfile_open(&y, path, NULL, 0, e);
+        rc = yamlfile_open(&y, path.p, NULL, 0, e);
         if (!rc) rc = bind_file(f, y, e);
         if (!rc) rc = load_persona(f, dir, e);
         yamlfile_close(y);
     }
+    buf_fini(&path);
     if (rc) file_drop(f);
     else *out = f;
     return rc;

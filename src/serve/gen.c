@@ -9,6 +9,7 @@
 #include "base/clock.h"
 #include "base/hash.h"
 #include "base/log.h"
+#include "odo/odo.h"
 #include "serve/http_impl.h"
 #include "serve/json_out.h"
 
@@ -329,24 +330,40 @@ void gen_fail(struct gen *g, const struct err *e) {
 
 int32_t gen_n_seq(const struct ask_backend *b) { return b->model ? b->model->n_seq : 16; }
 
+static struct ask_backend *named(const struct serve_params *p, const char *want) {
+    for (size_t i = 0; i < p->n_backend; i++)
+        if (strcmp(p->backends[i]->name, want) == 0) return p->backends[i];
+    return p->odo ? odo_find(p->odo, want) : NULL;
+}
+
+/* The place in the queue: all names of the orchestrator share one. */
+static struct gate *gate_of(const struct server *s, const struct ask_backend *b) {
+    const struct ask_backend *odo = s->p.odo ? odo_find(s->p.odo, "odo") : NULL;
+    struct gate *shared = NULL;
+    for (size_t i = 0; i < s->p.n_backend; i++) {
+        if (s->p.backends[i] == b) return s->gates[i];
+        if (s->p.backends[i] == odo) shared = s->gates[i];
+    }
+    return shared;
+}
+
 struct ask_backend *gen_backend(struct http_request *r, const json_t *name, struct err *e) {
     const struct serve_params *p = &r->s->p;
+    struct ask_backend *b;
     const char *want = json_string_value(name);
     if (name && !json_is_null(name) && !want) {
         err_set(e, CHIMERE_EINVAL, "model: expected a string");
         return NULL;
     }
     if (!want) return p->backends[0];
-    for (size_t i = 0; i < p->n_backend; i++)
-        if (strcmp(p->backends[i]->name, want) == 0) return p->backends[i];
+    if ((b = named(p, want))) return b;
     for (size_t i = 0; i < p->n_alias; i++) {
         const char *eq = strchr(p->aliases[i], '=');
         size_t n = eq ? (size_t)(eq - p->aliases[i]) : strlen(p->aliases[i]);
         bool any = n == 1 && p->aliases[i][0] == '*';
         if (!any && (strlen(want) != n || memcmp(want, p->aliases[i], n) != 0)) continue;
         if (!eq) return p->backends[0];
-        for (size_t k = 0; k < p->n_backend; k++)
-            if (strcmp(p->backends[k]->name, eq + 1) == 0) return p->backends[k];
+        if ((b = named(p, eq + 1))) return b;
     }
     err_set(e, CHIMERE_ENOENT, "model: there is no '%.80s' here", want);
     err_hint(e, "this server has '%.80s'; /v1/models lists all", p->backends[0]->name);
@@ -389,8 +406,7 @@ void gen_go(struct gen *g) {
         g->backend->ops->headers(x->run, &lines);
         http_headers(g->r, &lines);
     }
-    for (size_t i = 0; i < s->p.n_backend; i++)
-        if (s->p.backends[i] == g->backend) x->gate = s->gates[i];
+    x->gate = gate_of(s, g->backend);
     x->item = (struct gate_item){.start = start, .owner = owner_of(g), .n_slot = g->ask.n};
     if (g->stream) g->form->begin(g);
     pthread_mutex_lock(&x->lock);

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "odo/odo.h"
 #include "serve/http_impl.h"
 #include "serve/json_out.h"
 
@@ -53,10 +54,10 @@ void native_metrics(struct http_request *r) {
     send_body(r, 200, "text/plain; version=0.0.4; charset=utf-8", &out);
 }
 
-static void put_model(struct server *s, size_t i, struct buf *out) {
-    struct ask_backend *b = s->p.backends[i];
+static void put_model(const struct server *s, const struct ask_backend *b, const char *name,
+                      struct buf *out) {
     buf_puts(out, "{\"id\":");
-    json_out_string(out, b->name);
+    json_out_string(out, name);
     buf_printf(out, ",\"object\":\"model\",\"created\":%lld,\"owned_by\":\"chimere\"",
                (long long)s->created);
     if (!b->model) { /* it lives elsewhere */
@@ -69,6 +70,19 @@ static void put_model(struct server *s, size_t i, struct buf *out) {
     buf_puts(out, "}}");
 }
 
+struct listing {
+    const struct server *s;
+    struct buf *out;
+};
+
+static int put_pipeline(void *ud, const char *name) {
+    const struct listing *l = ud;
+    if (!strcmp(name, "odo")) return 0; /* is among the backends */
+    buf_putc(l->out, ',');
+    put_model(l->s, odo_find(l->s->p.odo, "odo"), name, l->out);
+    return 0;
+}
+
 void native_models(struct http_request *r) {
     struct server *s = http_server(r);
     struct buf out;
@@ -76,19 +90,22 @@ void native_models(struct http_request *r) {
     buf_puts(&out, "{\"object\":\"list\",\"data\":[");
     for (size_t i = 0; i < s->p.n_backend; i++) {
         if (i) buf_putc(&out, ',');
-        put_model(s, i, &out);
+        put_model(s, s->p.backends[i], s->p.backends[i]->name, &out);
     }
+    if (s->p.odo) odo_names(s->p.odo, put_pipeline, &(struct listing){s, &out});
     buf_puts(&out, "]}");
     send_body(r, 200, NULL, &out);
 }
 
 void native_model(struct http_request *r) {
     struct server *s = http_server(r);
-    for (size_t i = 0; i < s->p.n_backend; i++) {
-        if (strcmp(s->p.backends[i]->name, http_rest(r)) != 0) continue;
+    const struct ask_backend *b = s->p.odo ? odo_find(s->p.odo, http_rest(r)) : NULL;
+    for (size_t i = 0; i < s->p.n_backend && !b; i++)
+        if (strcmp(s->p.backends[i]->name, http_rest(r)) == 0) b = s->p.backends[i];
+    if (b) {
         struct buf out;
         buf_init(&out, 1 << 16);
-        put_model(s, i, &out);
+        put_model(s, b, b->name, &out);
         send_body(r, 200, NULL, &out);
         return;
     }

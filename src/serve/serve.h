@@ -11,12 +11,15 @@
 
 struct embed;
 struct models;
+struct odo;
 
 struct serve_params {
     const char *host;                    /* numeric address or "localhost" */
     int port;                            /* 0: any free one */
     struct ask_backend *const *backends; /* [n_backend]; the first is the default */
     size_t n_backend;
+    struct odo
+        *odo; /* behind the backend "odo": also "odo:NAME", for each pipeline of the moment */
     struct models *models; /* behind backends that load on demand (models_backend.h); NULL: none */
     const char *const
         *aliases; /* [n_alias] "NAME" or "NAME=MODEL"; "*": any name is the default model */

@@ -240,12 +240,12 @@ int main(int argc, char **argv) {
     printf("%-34s  %-19s  %-19s  %7s\n", "right, %", "withheld facts", "3-digit arithmetic",
            "ms/item");
     row(&b, "chimere-nano alone", plain, NULL);
-    row(&b, "odo", odo_backend(all, 0), NULL);
-    row(&b, "odo, documents off", odo_backend(all, 0), "{\"odo\": {\"documents\": false}}");
-    row(&b, "odo, tools off", odo_backend(all, 0), "{\"odo\": {\"tools\": false}}");
-    row(&b, "odo, the model judges nothing", odo_backend(bare, 0), NULL);
-    overhead(plain, odo_backend(all, 0), "Tell me a joke.");
-    overhead(plain, odo_backend(all, 0), "What is 123 + 456?");
+    row(&b, "odo", odo_find(all, "odo"), NULL);
+    row(&b, "odo, documents off", odo_find(all, "odo"), "{\"odo\": {\"documents\": false}}");
+    row(&b, "odo, tools off", odo_find(all, "odo"), "{\"odo\": {\"tools\": false}}");
+    row(&b, "odo, the model judges nothing", odo_find(bare, "odo"), NULL);
+    overhead(plain, odo_find(all, "odo"), "Tell me a joke.");
+    overhead(plain, odo_find(all, "odo"), "What is 123 + 456?");
     odo_close(all);
     odo_close(bare);
     plain->ops->close(plain);

@@ -40,7 +40,8 @@ printf 'name: code\nsteps:\n  - agnt: x\n' >pipelines/code.yaml
 refuses 1 'code.yaml:3: unknown key "agnt"' "$CHIMERE" odo explain hello --pipelines pipelines "${db[@]}"
 
 command -v curl >/dev/null || { echo "skip: model odo over HTTP: apt-get install curl"; exit 77; }
-"$CHIMERE" serve --port 0 -q "${db[@]}" >serve.out 2>serve.err &
+cp "$SOURCE_DIR"/pipelines/code.yaml pipelines
+"$CHIMERE" serve --port 0 -q --pipelines pipelines "${db[@]}" >serve.out 2>serve.err &
 server=$!
 trap 'kill $server 2>/dev/null || true; rm -rf "$work"' EXIT
 for _ in $(seq 100); do grep -q listens serve.out && break; sleep 0.2; done
@@ -49,6 +50,25 @@ url=$(sed -n 's/.*listens on \(http:[^ ]*\).*/\1/p' serve.out)
 curl -sS "$url/v1/models" >out
 expect '"odo"' out
 expect '"odo:kine"' out
+# a new pipeline is a model at once; one that breaks stays as it was, and the log says why with the line
+models() { for _ in $(seq 100); do curl -sS "$url/v1/models" >out; "$@" && return; sleep 0.1; done; fail "$*: $(cat out)"; }
+printf 'name: haiku\nprompt: Answer in three short lines.\n' >pipelines/haiku.yaml
+models grep -q '"odo:haiku"' out
+curl -sSi "$url/v1/chat/completions" -H 'content-type: application/json' \
+    -d '{"model":"odo:haiku","max_tokens":8,"messages":[{"role":"user","content":"Hello"}]}' >out
+expect 'X-Odo-Pipeline: haiku' out
+curl -sS "$url/v1/models/odo:haiku" >out
+expect '"id":"odo:haiku"' out
+printf 'name: haiku\nprmpt: x\n' >pipelines/haiku.yaml
+for _ in $(seq 100); do grep -q 'haiku.yaml:2' serve.err && break; sleep 0.1; done
+expect 'haiku.yaml:2: unknown key "prmpt"' serve.err
+curl -sS "$url/v1/models/odo:haiku" >out
+expect '"id":"odo:haiku"' out
+rm pipelines/haiku.yaml
+gone() { ! grep -q 'odo:haiku' out; }
+models gone
+curl -sS "$url/v1/models/odo:haiku" >out
+expect 'not_found' out
 body='{"model":"odo","temperature":0,"messages":[{"role":"user","content":"What is 914 x 408?"}]}'
 curl -sS "$url/v1/chat/completions" -H 'content-type: application/json' -d "$body" >out
 expect 372912 out
@@ -67,7 +87,7 @@ expect 'chimere_odo_stage_seconds_count{stage="tool"}' out
 "$CHIMERE" odo ask "What is 914 x 408?" --temp 0 --backend "$url" --backend-model chimere-nano "${db[@]}" >out
 expect 372912 out
 refuses 1 'connect' "$CHIMERE" odo ask hello --backend http://127.0.0.1:9 "${db[@]}"
-"$CHIMERE" odo serve --backend "$url" --backend-model chimere-nano --port 0 "${db[@]}" >front.out 2>front.err &
+"$CHIMERE" odo --backend "$url" --backend-model chimere-nano --port 0 "${db[@]}" >front.out 2>front.err &
 front=$!
 trap 'kill $server $front 2>/dev/null || true; rm -rf "$work"' EXIT
 for _ in $(seq 100); do grep -q listens front.out && break; sleep 0.2; done

@@ -85,7 +85,7 @@ static void say(struct bed *b, const char *role, const char *text) {
 
 static int ask_it(struct bed *b, struct err *e) {
     struct call c = {
-        .backend = odo_backend(b->odo, 0), .ask = &b->ask, .on_event = see, .ud = &b->seen};
+        .backend = odo_find(b->odo, "odo"), .ask = &b->ask, .on_event = see, .ud = &b->seen};
     call_fini(&b->out);
     return call_run(&c, &b->out, e);
 }
@@ -623,7 +623,7 @@ static void *ask_one(void *ud) {
     snprintf(text, sizeof text, "repeat %d of user %d", 7919 * o->i, o->i);
     ask_init(&a);
     a.messages = json_pack("[{s:s, s:s}]", "role", "user", "content", text);
-    struct call c = {.backend = odo_backend(o->b->odo, 0), .ask = &a};
+    struct call c = {.backend = odo_find(o->b->odo, "odo"), .ask = &a};
     o->good = !call_run(&c, &out, NULL) && out.content.n && !strcmp(out.content.p, text);
     call_fini(&out);
     ask_fini(&a);
