@@ -1,0 +1,147 @@
+#include "odo/batch.h"
+
+#include <pthread.h>
+#include <time.h>
+
+#include "base/clock.h"
+#include "base/mem.h"
+
+struct waiting;
+struct seat {
+    struct waiting *w;       /* view */
+    struct batch_item *item; /* view */
+    struct ask_run *run;     /* owned; NULL: never started */
+};
+
+struct waiting {
+    struct batch *b; /* view */
+    pthread_mutex_t lock;
+    pthread_cond_t cond;
+    int32_t n_open; /* under the lock */
+};
+
+static void on_end(struct batch_item *it, const struct ask_end *end) {
+    it->finish = end->finish;
+    it->stats = end->stats;
+    it->n_reasoning = end->n_reasoning;
+    if (end->stop) it->stop = mem_strdup(end->stop);
+    if (end->err) it->err = *end->err;
+}
+
+static void on_chat(struct batch_item *it, const struct chat_event *ev) {
+    if (ev->kind == CHAT_CONTENT) buf_put(&it->content, ev->text, ev->n);
+    if (ev->kind == CHAT_REASONING) buf_put(&it->reasoning, ev->text, ev->n);
+    if (ev->kind == CHAT_CALL) it->has_calls = true;
+}
+
+static int on_event(void *ud, const struct ask_event *ev) {
+    struct seat *s = ud;
+    struct waiting *w = s->w;
+    if (ev->kind == ASK_DONE) {
+        pthread_mutex_lock(&w->lock);
+        w->n_open--;
+        pthread_cond_signal(&w->cond);
+        pthread_mutex_unlock(&w->lock); /* s may be gone from here on */
+        return 0;
+    }
+    if (ev->choice) return 0;
+    if (ev->kind == ASK_END) on_end(s->item, ev->end);
+    if (ev->kind == ASK_CHAT) on_chat(s->item, ev->chat);
+    if (ev->kind == ASK_TOKEN && s->item->on_token) s->item->on_token(s->item->ud, ev);
+    return w->b->cancelled && *w->b->cancelled;
+}
+
+static void begin(struct waiting *w, struct seat *s, struct batch_item *it) {
+    struct ask_backend *backend = w->b->backend;
+    struct ask_sink sink = {on_event, s};
+    *s = (struct seat){.w = w, .item = it};
+    buf_init(&it->content, BATCH_MAX_TEXT);
+    buf_init(&it->reasoning, BATCH_MAX_TEXT);
+    it->finish = ASK_FAILED;
+    it->stop = NULL;
+    it->has_calls = false;
+    it->err = (struct err){0};
+    int rc = backend->ops->prepare(backend, it->ask, &sink, &s->run, NULL, &it->err);
+    if (rc) return;
+    pthread_mutex_lock(&w->lock);
+    w->n_open++;
+    pthread_mutex_unlock(&w->lock);
+    if (!backend->ops->start(s->run, &it->err)) return;
+    backend->ops->free(s->run);
+    s->run = NULL;
+    pthread_mutex_lock(&w->lock);
+    w->n_open--;
+    pthread_mutex_unlock(&w->lock);
+}
+
+static void await(struct waiting *w, struct seat *seats) {
+    const struct batch *b = w->b;
+    bool told = false;
+    pthread_mutex_lock(&w->lock);
+    while (w->n_open) {
+        struct timespec until;
+        clock_gettime(CLOCK_MONOTONIC, &until);
+        int64_t left = b->deadline_ns ? b->deadline_ns - clock_ns() : INT64_MAX, step = 20000000;
+        if (!told && left < step) step = left > 0 ? left : 0;
+        until.tv_nsec += (long)step;
+        until.tv_sec += until.tv_nsec / 1000000000;
+        until.tv_nsec %= 1000000000;
+        pthread_cond_timedwait(&w->cond, &w->lock, &until);
+        bool over = b->deadline_ns && clock_ns() >= b->deadline_ns;
+        if (told || !w->n_open || !(over || (b->cancelled && *b->cancelled))) continue;
+        told = true;
+        pthread_mutex_unlock(&w->lock);
+        for (int32_t i = 0; i < b->n; i++)
+            if (seats[i].run) b->backend->ops->cancel(seats[i].run);
+        pthread_mutex_lock(&w->lock);
+    }
+    pthread_mutex_unlock(&w->lock);
+}
+
+int batch_run(struct batch *b, struct err *e) {
+    if (b->n < 1 || b->n > BATCH_MAX)
+        return err_set(e, CHIMERE_ELIMIT, "expected 1 to %d questions at once, got %d", BATCH_MAX,
+                       b->n);
+    struct seat *seats = mem_alloc_array((size_t)b->n, sizeof *seats);
+    if (!seats) return err_set(e, CHIMERE_ENOMEM, "out of memory");
+    struct waiting w = {.b = b};
+    pthread_condattr_t attr;
+    pthread_condattr_init(&attr);
+    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+    pthread_cond_init(&w.cond, &attr);
+    pthread_condattr_destroy(&attr);
+    pthread_mutex_init(&w.lock, NULL);
+    for (int32_t i = 0; i < b->n; i++) begin(&w, &seats[i], &b->items[i]);
+    await(&w, seats);
+    int rc = 0;
+    bool any = false;
+    for (int32_t i = 0; i < b->n; i++) {
+        struct batch_item *it = &b->items[i];
+        if (seats[i].run) b->backend->ops->free(seats[i].run);
+        if (it->content.failed || it->reasoning.failed) {
+            it->finish = ASK_FAILED;
+            err_set(&it->err, CHIMERE_ELIMIT, "an answer is longer than %d bytes", BATCH_MAX_TEXT);
+        }
+        any |= it->finish != ASK_FAILED;
+        if (it->finish != ASK_FAILED || rc) continue;
+        rc = it->err.code ? it->err.code : err_set(&it->err, CHIMERE_EINTERNAL, "the model failed");
+        if (e) *e = it->err;
+    }
+    pthread_cond_destroy(&w.cond);
+    pthread_mutex_destroy(&w.lock);
+    mem_free(seats);
+    return any ? 0 : rc;
+}
+
+bool batch_is_whole(const struct batch_item *it) {
+    return it->finish == ASK_STOP || it->finish == ASK_CALLS;
+}
+
+void batch_fini(struct batch_item *items, int32_t n) {
+    for (int32_t i = 0; i < n; i++) {
+        buf_fini(&items[i].content);
+        buf_fini(&items[i].reasoning);
+        mem_free(items[i].stop);
+        items[i].stop = NULL;
+    }
+}

@@ -1,0 +1,46 @@
+/* strategy_impl.h: one run of a strategy, shared by its rows. */
+#ifndef CHIMERE_ODO_STRATEGY_IMPL_H
+#define CHIMERE_ODO_STRATEGY_IMPL_H
+
+#include "odo/batch.h"
+#include "odo/strategy.h"
+
+struct strategy_row {
+    const char *name, *about;
+    struct strategy defaults;
+    int (*run)(const struct strategy_use *u, struct strategy_result *r, struct err *e);
+    bool is_tree; /* width, steps and step_tokens mean something */
+};
+
+struct candidate {
+    struct buf content, reasoning;
+    enum ask_finish finish;
+    bool failed;
+    double score;   /* 0..1 */
+    char key[64];   /* strategy_key of its text */
+    struct err err; /* where it failed */
+};
+
+/* The final answer that a text gives, in a form that equal answers share: what stands in the last
+ * \boxed{}, else behind the last "answer is", else the last number, else a hash of the whole text. */
+void strategy_key(const char *text, size_t n, char out[64]);
+/* A copy of the user's ask for candidate i: one choice, its own random stream. Borrows everything. */
+void strategy_ask(const struct strategy_use *u, int32_t i, struct ask *out);
+void strategy_count(struct strategy_result *r, const struct engine_stats *s, int32_t n_reasoning);
+void strategy_count_check(struct strategy_result *r, const struct engine_stats *s);
+int64_t strategy_deadline(const struct strategy_use *u);
+bool strategy_over(const struct strategy_use *u); /* cancelled, or late */
+
+/* n answers at once; CHIMERE_E* where all failed. [n] wants strategy_drop. */
+int strategy_sample(const struct strategy_use *u, struct candidate *c, int32_t n,
+                    struct strategy_result *r, struct err *e);
+/* Which answer most votes are for: sum of weights (NULL: 1 each) of candidates with the same key; among
+ * its candidates the one with the best score, then the first. Unfinished ones vote only where nobody
+ * finished. *share: of all votes. -1: there is none. */
+int32_t strategy_vote(const struct candidate *c, int32_t n, bool weighted, double *share);
+/* Fills r from the winner and sends its events. */
+int strategy_give(const struct strategy_use *u, const struct candidate *c, int32_t n,
+                  int32_t winner, struct strategy_result *r, struct err *e);
+void strategy_drop(struct candidate *c, int32_t n);
+
+#endif
