@@ -207,6 +207,33 @@ struct moe_args {
     int32_t *ids;                                   /* [n_tok, n_used] chosen experts, or NULL */
 };
 
+/* What a chain of samplers needs of rows of logits, so that no whole row need cross to the host: all but
+ * the logits are the host's memory. Order of ids and logits: any. */
+enum {
+    SELECT_TOP = 1024,
+    SELECT_CAP = 2 * SELECT_TOP,
+    SELECT_MAX_IDS = 4096, /* wanted of one row */
+};
+struct select_row {    /* over the tokens that the row's mask allows */
+    double log_sum;    /* log of the sum of e^(logit - max) */
+    double entropy;    /* nats */
+    float max;         /* -infinity: none is allowed */
+    int32_t n;         /* candidates; -1: so many are equal that only the whole row tells */
+    int32_t is_finite; /* 0: the row, allowed or not, holds NaN, +infinity or nothing finite */
+    int32_t n_finite;  /* allowed tokens whose logit is finite */
+    int32_t ids[SELECT_CAP];
+    float logits[SELECT_CAP];
+};
+struct select_args {
+    int32_t n_row, n_vocab;
+    const float *logits; /* [n_row, n_vocab] */
+    const uint64_t *const
+        *masks; /* [n_row] of [ceil(n_vocab / 64)]: bit set: allowed; NULL: all are */
+    const int32_t *ids, *id_at; /* logits ids[id_at[r] .. id_at[r + 1]) of row r are wanted too */
+    struct select_row *rows;    /* [n_row] */
+    float *id_logits;           /* [id_at[n_row]], whatever the masks say */
+};
+
 /* ---- the table ---- */
 
 struct ops {
@@ -264,6 +291,9 @@ struct ops {
     /* out[i] = row rows[i] of x, n floats each. Exact. */
     void (*gather_rows)(struct dev *d, float *out, const float *x, const int32_t *rows,
                         int32_t n_row, int64_t n);
+    /* Of each row at least SELECT_TOP candidates (fewer only where fewer are finite), and every token that
+     * is none of them has a smaller logit than each of them. Logits exact, sums 1e-6. Waits. */
+    void (*select)(struct dev *d, const struct select_args *a);
 };
 
 /* What scratch must be able to serve. */

@@ -20,6 +20,8 @@
 #include "kernels/cuda/cuda.h"
 #include "kernels/cuda/planes.h"
 
+#include "../unit/select_rows.h"
+
 static struct rng rng;
 static struct dev *ref, *ref8, *dev, *precise; /* ref8: activations rounded to 8 bits */
 
@@ -794,6 +796,26 @@ static void moe_agrees_and_rows_are_independent(void **st) {
     }
 }
 
+static void selected_rows_keep_the_promise(void **s) {
+    (void)s;
+    static const int32_t sizes[] = {7, 1024, 1200};
+    for (size_t k = 0; k < sizeof sizes / sizeof *sizes; k++) {
+        select_check(dev, floats((size_t)sizes[k] * SELECT_KINDS, 0), sizes[k]);
+        drop_all();
+    }
+    /* as large as a vocabulary, the staging made for it */
+    enum { N = 20011 };
+    struct dev_need wide = need;
+    wide.n_out = N;
+    struct dev *own;
+    const struct cuda_params plain = {0};
+    assert_int_equal(cuda_open(&own, &plain, NULL), 0);
+    assert_int_equal(own->ops->reserve(own, &wide, NULL), 0);
+    select_check(own, floats(N * SELECT_KINDS, 0), N);
+    drop_all();
+    own->ops->close(own);
+}
+
 static int open_all(void **st) {
     (void)st;
     struct err e = {0};
@@ -821,6 +843,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(rows_agree),
         cmocka_unit_test(elements_agree),
+        cmocka_unit_test(selected_rows_keep_the_promise),
         cmocka_unit_test(linear_of_every_type),
         cmocka_unit_test(linear_of_several_matrices),
         cmocka_unit_test(ffn_agrees),

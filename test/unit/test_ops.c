@@ -18,6 +18,7 @@
 #include "format/quant.h"
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/ref.h"
+#include "select_rows.h"
 
 static struct rng rng;
 static struct dev *ref, *ref8; /* activations as they are, and rounded to 8 bits */
@@ -328,6 +329,17 @@ static void elementwise_ops_agree(void **s) {
         check_same(y1 + 100, a, 100, "%s gather_rows", dev_names[i]);
         drop(a), drop(b), drop(y0), drop(y1);
     }
+}
+
+static void selected_rows_keep_the_promise(void **s) {
+    (void)s;
+    static const int32_t sizes[] = {7, 1024, 2049, 20011};
+    for (int i = 0; i < n_dev; i++)
+        for (size_t k = 0; k < sizeof sizes / sizeof *sizes; k++) {
+            float *x = floats((size_t)sizes[k] * SELECT_KINDS, 0);
+            select_check(devs[i], x, sizes[k]);
+            drop(x);
+        }
 }
 
 /* ---- attention ---- */
@@ -887,6 +899,7 @@ int main(void) {
         cmocka_unit_test(reference_hadamard_is_its_own_inverse),
         cmocka_unit_test(linear_of_every_type),
         cmocka_unit_test(linear_of_several_matrices),
+        cmocka_unit_test(selected_rows_keep_the_promise),
         cmocka_unit_test(embedding_rows_are_exact),
         cmocka_unit_test(norms_agree),
         cmocka_unit_test(elementwise_ops_agree),

@@ -119,6 +119,7 @@ const struct ops ref_ops = {
     .act_mul = ref_act_mul,
     .axpby = ref_axpby,
     .gather_rows = ref_gather_rows,
+    .select = ref_select,
 };
 
 static int open_ref(struct dev **out, bool round8, struct err *e) {

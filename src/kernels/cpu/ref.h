@@ -72,6 +72,7 @@ void ref_act_mul(struct dev *d, float *out, const float *a, const float *b, int6
 void ref_axpby(struct dev *d, float *y, float alpha, const float *x, float beta, int64_t n);
 void ref_gather_rows(struct dev *d, float *out, const float *x, const int32_t *rows, int32_t n_row,
                      int64_t n);
+void ref_select(struct dev *d, const struct select_args *a);
 
 /* dst[0..n_out) = matrix mat of w times x, in double; row: scratch of n_in floats. */
 void ref_matvec(struct ref *r, const struct weight *w, int64_t mat, const float *x, float *row,

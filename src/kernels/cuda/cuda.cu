@@ -317,16 +317,17 @@ static int dev_reserve(struct dev *d, const struct dev_need *need, struct err *e
     struct cuda *c = (struct cuda *)d;
     cuda_send(c);
     size_t parts[] = {cuda_linear_scratch(need), cuda_moe_scratch(need), cuda_attn_scratch(need),
-                      cuda_recurrent_scratch(need)};
+                      cuda_recurrent_scratch(need), cuda_select_scratch(need)};
     size_t n = 1 << 16;
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) n = parts[i] > n ? parts[i] : n;
     size_t n_page = (size_t)need->n_ctx / KV_PAGE + 2;
     /* embeddings of a batch as floats; spans with page tables, padded to powers of two */
     size_t n_stage = (size_t)need->n_tok * ((size_t)need->n_in * 4 + 128) + 512 * 64 +
-                     (2 * n_page + 1024) * 8 * 4 + (1 << 20);
+                     (2 * n_page + 1024) * 8 * 4 + cuda_select_stage(need) + (1 << 20);
     uint8_t *scratch = (uint8_t *)dev_alloc(d, n), *stage = (uint8_t *)dev_alloc(d, n_stage);
     void *host = cuda_host_alloc(n_stage);
-    if (!scratch || !stage || !host) {
+    if (!c->back) c->back = (uint8_t *)cuda_host_alloc(cuda_select_back());
+    if (!scratch || !stage || !host || !c->back) {
         dev_free(d, scratch);
         dev_free(d, stage);
         cuda_host_free(host);
@@ -365,6 +366,7 @@ static void dev_close(struct dev *d) {
     cudaFree(c->stage);
     cudaFree(c->table_block);
     cuda_host_free(c->stage_host);
+    cuda_host_free(c->back);
     if (c->staged) cudaEventDestroy(c->staged);
     if (c->stream) cudaStreamDestroy(c->stream);
     mem_free(c->list.launches);
@@ -402,6 +404,7 @@ static const struct ops cuda_ops = {
     .act_mul = cuda_act_mul,
     .axpby = cuda_axpby,
     .gather_rows = cuda_gather_rows,
+    .select = cuda_select,
 };
 
 static bool open_tables(struct cuda *c) {

@@ -73,6 +73,7 @@ struct cuda {
 
     struct dev_need need;
     uint8_t *scratch; /* owned, device */
+    uint8_t *back;    /* owned, pinned: what select brings to the host */
     size_t n_scratch, scratch_used;
     struct grid_tables tables;
     uint8_t *table_block; /* owned, device */
@@ -174,6 +175,7 @@ void cuda_gdn(struct dev *d, const struct gdn_args *a);
 void cuda_conv(struct dev *d, const struct conv_args *a);
 void cuda_ssm(struct dev *d, const struct ssm_args *a);
 void cuda_ssd(struct dev *d, const struct ssd_args *a);
+void cuda_select(struct dev *d, const struct select_args *a);
 
 /* linear within another op: scratch goes on. factor: [n_tok] or NULL, multiplies a row's result.
  * exact: never halves (routers). */
@@ -185,5 +187,8 @@ size_t cuda_linear_scratch(const struct dev_need *n);
 size_t cuda_moe_scratch(const struct dev_need *n);
 size_t cuda_attn_scratch(const struct dev_need *n);
 size_t cuda_recurrent_scratch(const struct dev_need *n);
+size_t cuda_select_scratch(const struct dev_need *n);
+size_t cuda_select_stage(const struct dev_need *n); /* bytes of staging, and of what comes back */
+size_t cuda_select_back(void);
 
 #endif
