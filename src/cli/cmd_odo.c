@@ -257,8 +257,9 @@ static int search(const struct cfg *c, struct err *e) {
     int rc = odo_rig_store(&r, c, e);
     if (!rc) rc = docs_search(r.docs, cfg_pos(c, 1), cfg_str(c, "collection"), 5, 0, &h, e);
     if (!rc) {
-        printf("coverage %.2f, %s\n", h.coverage,
-               h.by_vectors ? "BM25 and vectors" : "BM25 alone (no embedding model)");
+        printf("coverage %.2f, %s%s\n", h.coverage, docs_ranking(&h),
+               docs_has_vectors(r.docs) ? "" : " (no --embedding-model)");
+        if (h.why[0]) printf("degraded: %s\n", h.why);
         for (int32_t i = 0; i < h.n; ++i)
             printf("[%d] %s:%d bytes %d-%d %s\n%s\n\n", i + 1, h.v[i].path, h.v[i].line,
                    h.v[i].from, h.v[i].to, h.v[i].title, h.v[i].text);

@@ -10,12 +10,11 @@
 #include "base/mem.h"
 #include "base/str.h"
 #include "cli/chat_args.h"
+#include "cli/encoder_args.h"
 #include "cli/odo_args.h"
 #include "cli/hub_args.h"
 #include "serve/models_backend.h"
 #include "eval/embed.h"
-#include "kernels/cpu/cpu.h"
-#include "model/vocab.h"
 #include "serve/serve.h"
 #include "store/store.h"
 
@@ -30,8 +29,6 @@ const struct cfg_opt serve_options[] = {
      "further model, loaded when it is first asked for; may be repeated"},
     {"also-max", 0, CFG_INT, "N", "0", 0, MODELS_MAX, NULL,
      "of those, loaded at once; 0: as many as fit"},
-    {"embedding-model", 0, CFG_STR, "FILE", NULL, 0, 0, NULL,
-     "model that answers /v1/embeddings and /v1/rerank"},
     {"name", 0, CFG_STR, "NAME", NULL, 0, 0, NULL, "the model's name in the API"},
     {"alias", 0, CFG_LIST, "NAME[=MODEL]", NULL, 0, 0, NULL,
      "further name of a model; '*': any name is taken"},
@@ -86,16 +83,6 @@ static void wait_for_signal(void) {
     sigwait(&set, &got);
 }
 
-/* The file's name without its end: what people call the model. */
-static void stem(const char *path, char *out, size_t size) {
-    const char *base = strrchr(path, '/');
-    base = base ? base + 1 : path;
-    snprintf(out, size, "%.*s", (int)size - 1, base);
-    char *part = strstr(out, "-00001-of-"), *end = strrchr(out, '.');
-    if (part) *part = 0;
-    else if (end && strcmp(end, ".gguf") == 0) *end = 0;
-}
-
 static void name_of(const struct cfg *c, char *out, size_t size) {
     char path[4096];
     if (cfg_str(c, "name")) {
@@ -103,7 +90,7 @@ static void name_of(const struct cfg *c, char *out, size_t size) {
         return;
     }
     if (model_args_path(c, path, sizeof path, NULL)) snprintf(path, sizeof path, "model");
-    stem(path, out, size);
+    encoder_stem(path, out, size);
 }
 
 /* What the user says is kept or refused; the default is a wish. */
@@ -131,7 +118,7 @@ static int open_others(const struct cfg *c, struct models **r, struct ask_backen
             rc = hub_args_path(c, file, false, 0, path, sizeof path, e);
         else snprintf(path, sizeof path, "%s", file);
         if (eq) snprintf(name, sizeof name, "%.*s", (int)(eq - items[i]), items[i]);
-        else stem(path, name, sizeof name);
+        else encoder_stem(path, name, sizeof name);
         how.path = path;
         how.loras = NULL;
         how.n_lora = 0;
@@ -139,38 +126,6 @@ static int open_others(const struct cfg *c, struct models **r, struct ask_backen
         if (!rc) rc = models_add(*r, name, &how, e);
         if (!rc) rc = models_backend_new(&all[*n], *r, name, &how, e);
         if (!rc) ++*n;
-    }
-    return rc;
-}
-
-/* A model of its own on a device of its own: the engine's thread owns the other one. */
-struct embed_rig {
-    struct dev *dev;
-    struct model *m;
-    struct tok *tok;
-    struct embed *embed;
-    char name[128];
-};
-
-static void embed_rig_close(struct embed_rig *r) {
-    embed_close(r->embed);
-    tok_free(r->tok);
-    model_close(r->m);
-    if (r->dev) r->dev->ops->close(r->dev);
-}
-
-static int embed_rig_open(struct embed_rig *r, const struct cfg *c, struct err *e) {
-    const char *path = cfg_str(c, "embedding-model");
-    *r = (struct embed_rig){.dev = NULL};
-    if (!path) return 0;
-    stem(path, r->name, sizeof r->name);
-    int rc = cpu_open(&r->dev, (int)cfg_int(c, "threads"), model_args_isa(c), e);
-    if (!rc) rc = model_open(&r->m, path, r->dev, cfg_bool(c, "quiet"), e);
-    if (!rc) rc = vocab_load(&r->tok, r->m->gguf, e);
-    if (!rc) rc = embed_open(&r->embed, r->m, r->tok, 0, e);
-    if (rc) {
-        embed_rig_close(r);
-        r->dev = NULL;
     }
     return rc;
 }
@@ -249,7 +204,8 @@ static int run(const struct cfg *c, struct err *e) {
     int32_t n_seq = slots(c);
     char *keys = NULL, *cert = NULL, *key = NULL;
     struct chat_rig r;
-    struct embed_rig embed = {.dev = NULL};
+    struct encoder_rig encoder = {.dev = NULL};
+    struct embed *embed = NULL;
     struct serve_params p = {
         .host = cfg_str(c, "host"),
         .port = (int)cfg_int(c, "port"),
@@ -281,11 +237,13 @@ static int run(const struct cfg *c, struct err *e) {
         if (!is_loopback(p.host) && !asks)
             log_warn("%s can be reached from other machines and no API key is set", p.host);
         if (!cfg_bool(c, "quiet")) show_plan(&r.loaded.plan);
-        rc = embed_rig_open(&embed, c, e);
-        p.embed = embed.embed;
-        p.embed_name = embed.name;
+        rc = encoder_rig_open(&encoder, c, "embedding-model", e);
+        if (!rc && encoder.m) rc = embed_open(&embed, encoder.m, encoder.tok, 0, e);
+        p.embed = embed;
+        p.embed_name = encoder.name;
         if (!rc) rc = serve_model(&r, c, &p, e);
-        if (embed.dev) embed_rig_close(&embed);
+        embed_close(embed);
+        encoder_rig_close(&encoder);
         chat_rig_close(&r);
     }
     forget(keys);

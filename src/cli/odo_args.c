@@ -4,6 +4,8 @@
 
 #include "base/file.h"
 #include "base/mem.h"
+#include "eval/embed.h"
+#include "eval/rerank.h"
 #include "odo/tool.h"
 #include "odo/tool_files.h"
 
@@ -12,7 +14,12 @@ int odo_rig_store(struct odo_rig *r, const struct cfg *c, struct err *e) {
     const char *given = cfg_str(c, "db");
     int rc = given ? 0 : file_user_data("chimere.db", path, sizeof path, e);
     if (!rc) rc = store_open(&r->store, given ? given : path, e);
-    return rc ? rc : docs_open(&r->docs, r->store, NULL, e);
+    if (!rc) rc = encoder_rig_open(&r->embedder, c, "embedding-model", e);
+    if (!rc && r->embedder.m)
+        rc = embed_open(&r->models.embed, r->embedder.m, r->embedder.tok, 0, e);
+    if (!rc) rc = encoder_rig_open(&r->ranker, c, "rerank-model", e);
+    if (!rc && r->ranker.m) rc = rerank_open(&r->models.rerank, r->ranker.m, r->ranker.tok, 0, e);
+    return rc ? rc : docs_open(&r->docs, r->store, &r->models, e);
 }
 
 static int open_web(struct odo_rig *r, const struct cfg *c, struct err *e) {
@@ -83,6 +90,10 @@ void odo_rig_close(struct odo_rig *r) {
     for (int i = 0; i < r->n_mcp; ++i) mcp_close(r->mcp[i]);
     web_close(r->web);
     docs_close(r->docs);
+    embed_close(r->models.embed);
+    rerank_close(r->models.rerank);
+    encoder_rig_close(&r->embedder);
+    encoder_rig_close(&r->ranker);
     store_close(r->store);
     *r = (struct odo_rig){0};
 }

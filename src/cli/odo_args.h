@@ -3,6 +3,7 @@
 #define CHIMERE_CLI_ODO_ARGS_H
 
 #include "cli/cli.h"
+#include "cli/encoder_args.h"
 #include "odo/docs.h"
 #include "odo/mcp.h"
 #include "odo/odo.h"
@@ -13,6 +14,8 @@
 #define ODO_OPTIONS                                                                                \
     {"pipelines", 0, CFG_STR, "DIR", NULL, 0, 0, NULL, "folder of pipelines (default: the one beside the program)"}, \
     {"db", 0, CFG_STR, "FILE", NULL, 0, 0, NULL, "documents, decisions, memory (default: chimere.db of the user)"}, \
+    {"embedding-model", 0, CFG_STR, "FILE", NULL, 0, 0, NULL, "model that finds documents by meaning; in serve also answers /v1/embeddings and /v1/rerank"}, \
+    {"rerank-model", 0, CFG_STR, "FILE", NULL, 0, 0, NULL, "cross-encoder that orders the documents found (default: none)"}, \
     {"files", 0, CFG_STR, "DIR", NULL, 0, 0, NULL, "folder that read_file and write_file may touch (default: none)"}, \
     {"run-code", 0, CFG_BOOL, NULL, "true", 0, 0, NULL, "programs in a sandbox as a tool; --no-run-code"}, \
     {"searxng", 0, CFG_STR, "URL", NULL, 0, 0, NULL, "SearXNG to search the web with (default: no web)"},  \
@@ -26,7 +29,9 @@ enum { ODO_RIG_MAX_MCP = 16 };
 struct odo_rig {
     struct store *store;
     struct docs *docs;
-    struct web *web; /* NULL: no source configured */
+    struct encoder_rig embedder, ranker;
+    struct docs_models models; /* owned: over the two above */
+    struct web *web;           /* NULL: no source configured */
     struct odo *odo;
     struct mcp *mcp[ODO_RIG_MAX_MCP];
     int n_mcp;

@@ -57,6 +57,7 @@ void embed_close(struct embed *s) {
 }
 
 int32_t embed_size(const struct embed *s) { return s->m->hp.n_embd; }
+uint64_t embed_hash(const struct embed *s) { return s->m->hash; }
 
 static int causal(struct embed *s, const int32_t *ids, int32_t n, float *out, struct err *e) {
     int32_t d = s->m->hp.n_embd;

@@ -1,11 +1,13 @@
 /* docs.c: searching the index. docs_index.c fills it. */
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/clock.h"
 #include "base/mem.h"
 #include "eval/embed.h"
+#include "eval/rerank.h"
 #include "odo/docs_impl.h"
 #include "odo/rank.h"
 #include "odo/tool.h"
@@ -14,23 +16,66 @@
 
 enum { POOL = 40, COUNT_MOST = 5000 };
 #define MIN_COVERAGE 0.5 /* below it the passage shares little but common words with the question */
+/* A passage is about the question, whatever its words, this far on the way from what the model gives unrelated
+ * sentences to 1: published models differ in the former, from 0.05 (MiniLM: questions reach their answers at
+ * 0.45 to 0.62, other texts at 0.23 at most) to 0.6. */
+#define NEAR_SHARE 0.33F
 
-int docs_open(struct docs **out, struct store *s, struct embed *embed, struct err *e) {
+static int measure_unrelated(struct docs *d, struct err *e) {
+    static const char *const texts[] = {"The ferry to the island leaves at half past nine.",
+                                        "Sourdough needs flour, water, salt and a day of patience.",
+                                        "The court rejected the appeal of the tenants.",
+                                        "A prime number has exactly two divisors.",
+                                        "Le chirurgien a recousu le tendon du genou.",
+                                        "Her grandfather played the cello in a small orchestra."};
+    enum { N = sizeof texts / sizeof *texts };
+    size_t n = (size_t)embed_size(d->models.embed);
+    float *x = mem_alloc_array(N * n, sizeof *x), sum = 0;
+    if (!x) return err_set(e, CHIMERE_ENOMEM, "out of memory");
+    int rc = 0;
+    for (size_t i = 0; i < N && !rc; ++i) rc = docs_vector(d, "", texts[i], x + i * n, e);
+    for (size_t i = 0; i < N && !rc; ++i)
+        for (size_t j = 0; j < i; ++j)
+            for (size_t k = 0; k < n; ++k) sum += x[i * n + k] * x[j * n + k];
+    d->unrelated = fmaxf(0, sum / (N * (N - 1) / 2));
+    mem_free(x);
+    return rc;
+}
+
+int docs_open(struct docs **out, struct store *s, const struct docs_models *models, struct err *e) {
     *out = mem_zalloc(sizeof **out);
     if (!*out) return err_set(e, CHIMERE_ENOMEM, "out of memory");
     (*out)->store = s;
-    (*out)->embed = embed;
+    if (models) (*out)->models = *models;
     pthread_mutex_init(&(*out)->lock, NULL);
-    return 0;
+    pthread_mutex_init(&(*out)->near_lock, NULL);
+    int rc = (*out)->models.embed ? measure_unrelated(*out, e) : 0;
+    if (rc) {
+        docs_close(*out);
+        *out = NULL;
+    }
+    return rc;
 }
 
 void docs_close(struct docs *d) {
     if (!d) return;
+    for (int i = 0; i < DOCS_NEAR_KEPT; ++i) docs_near_fini(&d->near[i]);
     pthread_mutex_destroy(&d->lock);
+    pthread_mutex_destroy(&d->near_lock);
     mem_free(d);
 }
 
-bool docs_has_vectors(const struct docs *d) { return d->embed != NULL; }
+bool docs_has_vectors(const struct docs *d) { return d->models.embed != NULL; }
+
+int64_t docs_embedder(const struct docs *d) {
+    return d->models.embed ? (int64_t)embed_hash(d->models.embed) : 0;
+}
+
+const char *docs_ranking(const struct docs_hits *h) {
+    return h->by_vectors ? h->reranked ? "bm25+vectors+reranker" : "bm25+vectors"
+           : h->reranked ? "bm25+reranker"
+                         : "bm25 alone";
+}
 
 void docs_hits_fini(struct docs_hits *h) {
     for (int32_t i = 0; i < h->n; ++i) {
@@ -42,12 +87,18 @@ void docs_hits_fini(struct docs_hits *h) {
     h->n = 0;
 }
 
-int docs_vector(struct docs *d, const char *text, size_t n, float *out, struct err *e) {
+int docs_vector(struct docs *d, const char *heading, const char *text, float *out, struct err *e) {
     int32_t n_tok;
     bool cut;
+    struct buf b;
+    buf_init(&b, (size_t)1 << 20);
+    buf_printf(&b, "%s%s%s", heading, heading[0] ? "\n" : "", text);
     pthread_mutex_lock(&d->lock);
-    int rc = embed_text(d->embed, text, n, true, out, &n_tok, &cut, e);
+    int rc = b.failed
+                 ? err_set(e, CHIMERE_ENOMEM, "out of memory")
+                 : embed_text(d->models.embed, b.n ? b.p : "", b.n, true, out, &n_tok, &cut, e);
     pthread_mutex_unlock(&d->lock);
+    buf_fini(&b);
     return rc;
 }
 
@@ -55,31 +106,13 @@ int docs_vector(struct docs *d, const char *text, size_t n, float *out, struct e
 
 struct ranking {
     int64_t ids[POOL];
-    double scores[POOL];
+    float cosines[POOL]; /* of the vectors' list */
     size_t n;
-    const float *query; /* view */
-    int32_t n_vec;
 };
 
 static int add_match(void *ud, const struct store_chunk *c) {
     struct ranking *r = ud;
     if (r->n < POOL) r->ids[r->n++] = c->id;
-    return 0;
-}
-
-static int add_vector(void *ud, const struct store_chunk *c) {
-    struct ranking *r = ud;
-    if (c->n_vec != r->n_vec) return 0; /* of another model */
-    double s = 0;
-    for (int32_t i = 0; i < c->n_vec; ++i) s += (double)c->vec[i] * (double)r->query[i];
-    if (r->n == POOL && s <= r->scores[POOL - 1]) return 0;
-    size_t at = r->n < POOL ? r->n++ : POOL - 1;
-    for (; at && r->scores[at - 1] < s; --at) {
-        r->scores[at] = r->scores[at - 1];
-        r->ids[at] = r->ids[at - 1];
-    }
-    r->scores[at] = s;
-    r->ids[at] = c->id;
     return 0;
 }
 
@@ -90,15 +123,27 @@ static void expression(struct buf *b, const struct words *w) {
 
 static int by_vectors(struct docs *d, const char *question, const char *collection,
                       struct ranking *r, struct err *e) {
-    int32_t n = embed_size(d->embed);
-    float *query = mem_alloc_array((size_t)n, sizeof *query);
+    float *query = mem_alloc_array((size_t)embed_size(d->models.embed), sizeof *query);
     if (!query) return err_set(e, CHIMERE_ENOMEM, "out of memory");
-    int rc = docs_vector(d, question, strlen(question), query, e);
-    r->query = query;
-    r->n_vec = n;
-    if (!rc) rc = store_doc_vectors(d->store, collection, add_vector, r, e);
+    int rc = docs_vector(d, "", question, query, e);
+    if (!rc) rc = docs_nearest(d, collection, query, POOL, r->ids, r->cosines, e);
     mem_free(query);
-    return rc;
+    if (rc > 0) r->n = (size_t)rc;
+    return rc < 0 ? rc : 0;
+}
+
+/* The list by meaning, as far as there is one: without it the words alone rank, and the hits say why. */
+static void add_vectors(struct docs *d, const char *question, const char *collection,
+                        int64_t deadline_ns, struct ranking *r, struct docs_hits *out) {
+    struct err e = {0};
+    if (!d->models.embed) return;
+    if (deadline_ns && clock_ns() > deadline_ns)
+        snprintf(out->why, sizeof out->why, "vectors: the deadline came first");
+    else if (by_vectors(d, question, collection, r, &e))
+        snprintf(out->why, sizeof out->why, "vectors: %.140s", e.text);
+    else if (!r->n)
+        snprintf(out->why, sizeof out->why, "vectors: no file was indexed with this model");
+    else out->by_vectors = true;
 }
 
 /* ---- is the best passage about the question at all? ---- */
@@ -144,6 +189,59 @@ static int take(void *ud, const struct store_chunk *c) {
     return h->path && h->title && h->heading && h->text ? 0 : CHIMERE_ENOMEM;
 }
 
+/* ---- the cross-encoder ---- */
+
+static int by_score(const void *a, const void *b) {
+    const struct docs_hit *x = a, *y = b;
+    return x->score != y->score ? (x->score < y->score ? 1 : -1) : 0;
+}
+
+/* Orders the hits by what a model that reads question and passage together says of each. All or none: at the deadline
+ * the fused order stays, as scores of two kinds do not compare. */
+static void rerank(struct docs *d, const char *question, size_t n_question, int64_t deadline_ns,
+                   struct docs_hits *out) {
+    double scores[DOCS_MAX_HITS];
+    struct err e = {0};
+    int rc = 0;
+    if (!d->models.rerank || !out->n) return;
+    for (int32_t i = 0; i < out->n && !rc; ++i) {
+        const struct docs_hit *h = &out->v[i];
+        struct buf b;
+        float score = 0;
+        if (deadline_ns && clock_ns() > deadline_ns) {
+            rc = err_set(&e, CHIMERE_ETIMEOUT, "the deadline came first");
+            break;
+        }
+        buf_init(&b, (size_t)1 << 20);
+        buf_printf(&b, "%s%s%s", h->heading, h->heading[0] ? "\n" : "", h->text);
+        pthread_mutex_lock(&d->lock);
+        rc = b.failed ? err_set(&e, CHIMERE_ENOMEM, "out of memory")
+                      : rerank_score(d->models.rerank, question, n_question, b.n ? b.p : "", b.n,
+                                     &score, &e);
+        pthread_mutex_unlock(&d->lock);
+        buf_fini(&b);
+        scores[i] = (double)score;
+    }
+    if (rc) {
+        snprintf(out->why, sizeof out->why, "reranker: %.140s", e.text);
+        return;
+    }
+    for (int32_t i = 0; i < out->n; ++i) out->v[i].score = scores[i];
+    qsort(out->v, (size_t)out->n, sizeof *out->v, by_score);
+    out->reranked = true;
+}
+
+/* Of more hits than were asked for, the best k stay. */
+static void keep(struct docs_hits *out, int32_t k) {
+    for (; out->n > k; --out->n) {
+        struct docs_hit *h = &out->v[out->n - 1];
+        mem_free(h->path);
+        mem_free(h->title);
+        mem_free(h->heading);
+        mem_free(h->text);
+    }
+}
+
 int docs_search(struct docs *d, const char *question, const char *collection, int32_t k,
                 int64_t deadline_ns, struct docs_hits *out, struct err *e) {
     *out = (struct docs_hits){0};
@@ -158,27 +256,28 @@ int docs_search(struct docs *d, const char *question, const char *collection, in
     int rc = b.failed ? err_set(e, CHIMERE_ENOMEM, "out of memory")
                       : store_doc_match(d->store, b.p, collection, POOL, add_match, &text, e);
     buf_fini(&b);
-    bool late = deadline_ns && clock_ns() > deadline_ns;
-    if (!rc && d->embed && !late) {
-        rc = by_vectors(d, question, collection, &vectors, e);
-        out->by_vectors = !rc;
-    }
+    if (!rc) add_vectors(d, question, collection, deadline_ns, &vectors, out);
     struct rank_item items[2 * POOL];
     size_t n = 0;
     rank_fuse(items, &n, 2 * POOL, text.ids, text.n, 1);
     rank_fuse(items, &n, 2 * POOL, vectors.ids, vectors.n, 1);
     rank_sort(items, n);
     if (k > DOCS_MAX_HITS) k = DOCS_MAX_HITS;
-    for (size_t i = 0; i < n && out->n < k && !rc; ++i) {
+    int32_t looked_at = d->models.rerank && 3 * k < DOCS_MAX_HITS ? 3 * k
+                        : d->models.rerank                        ? DOCS_MAX_HITS
+                                                                  : k;
+    for (size_t i = 0; i < n && out->n < looked_at && !rc; ++i) {
         int32_t at = out->n;
         rc = store_doc_chunk(d->store, items[i].id, take, out, e);
         if (!rc && out->n > at) out->v[at].score = items[i].score;
     }
+    if (!rc) rerank(d, question, n_question, deadline_ns, out);
+    keep(out, k);
     double rare[WORDS_MAX];
     for (size_t i = 0; i < w.n && !rc; ++i) rare[i] = rarity(d, w.v[i]);
     for (int32_t i = 0; i < out->n && !rc; ++i)
         out->coverage = fmax(out->coverage, coverage(&w, rare, &out->v[i]));
-    bool near = vectors.n && vectors.scores[0] > 0.6;
+    bool near = vectors.n && vectors.cosines[0] > d->unrelated + NEAR_SHARE * (1 - d->unrelated);
     if (rc || (out->coverage < MIN_COVERAGE && !near)) docs_hits_fini(out);
     return rc;
 }

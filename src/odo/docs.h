@@ -2,8 +2,9 @@
  *
  * Indexing is incremental: a file whose size and time are known is left alone, a changed one is read
  * again, one that is gone is forgotten. Passages are ranked by BM25, and where an embedding model is given
- * by its vectors too, the two lists fused by reciprocal ranks. Links are not followed, hidden files are not
- * read. Any thread; embedding is done by one at a time. */
+ * by its vectors too (nearest by FAISS), the two lists fused by reciprocal ranks; a cross-encoder, where
+ * given, then orders the best of them. What could not take part is said in the hits. Links are not followed,
+ * hidden files are not read. Any thread; the models are asked by one at a time. */
 #ifndef CHIMERE_ODO_DOCS_H
 #define CHIMERE_ODO_DOCS_H
 
@@ -14,13 +15,18 @@
 
 struct docs;
 struct embed;
+struct rerank;
 struct store;
 struct tool_set;
 
 enum { DOCS_MAX_FILES = 100000, DOCS_MAX_DEPTH = 32, DOCS_MAX_HITS = 32, DOCS_MAX_QUERY = 4096 };
 
-/* Both borrowed until docs_close. embed NULL: BM25 alone. */
-int docs_open(struct docs **out, struct store *s, struct embed *embed, struct err *e);
+struct docs_models {       /* borrowed until docs_close, and nobody else's */
+    struct embed *embed;   /* NULL: BM25 alone */
+    struct rerank *rerank; /* NULL: the fused order stays */
+};
+/* s: borrowed until docs_close; models may be NULL. */
+int docs_open(struct docs **out, struct store *s, const struct docs_models *models, struct err *e);
 void docs_close(struct docs *d);
 bool docs_has_vectors(const struct docs *d);
 
@@ -41,8 +47,11 @@ struct docs_hits {
     struct docs_hit v[DOCS_MAX_HITS];
     int32_t n;
     double coverage; /* 0..1: how much of the question's rare words the best passage holds */
-    bool by_vectors; /* vectors took part */
+    bool by_vectors, reranked; /* vectors, the cross-encoder took part */
+    char why[160]; /* why one of them did not; "": none is configured, or nothing is wrong */
 };
+/* "bm25 alone", "bm25+vectors", "bm25+vectors+reranker", ... */
+const char *docs_ranking(const struct docs_hits *h);
 /* The k best passages, at most those worth showing: none where coverage is too low to be about it. */
 int docs_search(struct docs *d, const char *question, const char *collection, int32_t k,
                 int64_t deadline_ns, struct docs_hits *out, struct err *e);

@@ -21,7 +21,7 @@
 enum { PDF_SECONDS = 60 };
 
 struct known { /* a file that the index has */
-    int64_t n_bytes, mtime_ns;
+    int64_t n_bytes, mtime_ns, embedder;
     bool seen;
     char *path; /* owned */
 };
@@ -46,7 +46,7 @@ static int add_known(void *ud, const struct store_doc *doc) {
         j->cap_known = cap;
     }
     struct known *k = &j->known[j->n_known];
-    *k = (struct known){doc->n_bytes, doc->mtime_ns, false, mem_strdup(doc->path)};
+    *k = (struct known){doc->n_bytes, doc->mtime_ns, doc->embedder, false, mem_strdup(doc->path)};
     if (!k->path || map_put(&j->by_path, doc->path, strlen(doc->path), (uint32_t)j->n_known) < 0)
         return CHIMERE_ENOMEM;
     ++j->n_known;
@@ -66,7 +66,7 @@ static int put(struct job *j, const char *path, const struct stat *st, const str
     const char *name = strrchr(path, '/') ? strrchr(path, '/') + 1 : path;
     struct chunk_cursor c;
     struct chunk piece;
-    int32_t n = 0, page = 0, n_vec = j->d->embed ? embed_size(j->d->embed) : 0;
+    int32_t n = 0, page = 0, n_vec = j->d->models.embed ? embed_size(j->d->models.embed) : 0;
     int rc = chunks ? 0 : CHIMERE_ENOMEM;
     chunk_begin(&c, x->text.n ? x->text.p : "", x->text.n);
     while (!rc && n < STORE_MAX_CHUNKS && chunk_next(&c, &piece)) {
@@ -78,7 +78,7 @@ static int put(struct job *j, const char *path, const struct stat *st, const str
         s->text = arena_strndup(&a, x->text.p + piece.from, (size_t)(piece.to - piece.from));
         float *vec = n_vec ? arena_alloc(&a, (size_t)n_vec * sizeof *vec) : NULL;
         if (!s->heading || !s->text || (n_vec && !vec)) rc = CHIMERE_ENOMEM;
-        if (!rc && vec) rc = docs_vector(j->d, s->text, strlen(s->text), vec, j->e);
+        if (!rc && vec) rc = docs_vector(j->d, s->heading, s->text, vec, j->e);
         s->vec = vec;
         s->n_vec = n_vec;
     }
@@ -86,6 +86,7 @@ static int put(struct job *j, const char *path, const struct stat *st, const str
                             .path = path,
                             .title = x->title[0] ? x->title : name,
                             .n_bytes = st->st_size,
+                            .embedder = docs_embedder(j->d),
                             .mtime_ns =
                                 (int64_t)st->st_mtim.tv_sec * 1000000000 + st->st_mtim.tv_nsec};
     if (!rc) rc = store_doc_put(j->d->store, &doc, chunks, n, j->e);
@@ -138,7 +139,9 @@ static int read_file(struct job *j, int dir, const char *name, const char *path)
     int64_t mtime_ns = (int64_t)st.st_mtim.tv_sec * 1000000000 + st.st_mtim.tv_nsec;
     bool known = map_find(&j->by_path, path, strlen(path), &at);
     if (known) j->known[at].seen = true;
-    if (known && j->known[at].n_bytes == st.st_size && j->known[at].mtime_ns == mtime_ns) {
+    /* vectors of another model are of no use; without a model those that are there stay */
+    bool embedded = known && (!j->d->models.embed || j->known[at].embedder == docs_embedder(j->d));
+    if (embedded && j->known[at].n_bytes == st.st_size && j->known[at].mtime_ns == mtime_ns) {
         close(fd);
         ++j->r->n_kept;
         return 0;

@@ -42,8 +42,8 @@ static int fetch_documents(struct part *p, struct err *e) {
                                      d->from, d->to, d->line, d->page, d->text, d->score));
     }
     json_object_set_new(p->said, "coverage", json_real(h.coverage));
-    json_object_set_new(p->said, "ranking",
-                        json_string(h.by_vectors ? "bm25+vectors" : "bm25 alone"));
+    json_object_set_new(p->said, "ranking", json_string(docs_ranking(&h)));
+    if (h.why[0]) json_object_set_new(p->said, "degraded", json_string(h.why));
     docs_hits_fini(&h);
     return 0;
 }

@@ -5,6 +5,7 @@
 #include <poll.h>
 #include <sched.h>
 #include <signal.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mount.h>
@@ -159,6 +160,22 @@ static void outer(const struct plan *p) {
 
 /* ---- in the parent ---- */
 
+/* Writing to a pipe whose reader has died raises a signal: it is held back and taken. A socket in the pipe's place
+ * would raise none, but programs cannot open it again as /dev/stdin. */
+static ssize_t write_quietly(int fd, const char *p, size_t n) {
+    static const struct timespec now = {0};
+    sigset_t pipe, old, waiting;
+    sigemptyset(&pipe);
+    sigaddset(&pipe, SIGPIPE);
+    sigpending(&waiting);
+    pthread_sigmask(SIG_BLOCK, &pipe, &old);
+    ssize_t k = write(fd, p, n);
+    if (k < 0 && errno == EPIPE && !sigismember(&waiting, SIGPIPE))
+        while (sigtimedwait(&pipe, NULL, &now) < 0 && errno == EINTR) {}
+    pthread_sigmask(SIG_SETMASK, &old, NULL);
+    return k;
+}
+
 static void pump(const struct sandbox_job *job, int in, int out, struct buf *text,
                  struct sandbox_result *r) {
     int64_t end = clock_ns() + (int64_t)job->limits.wall_ms * 1000000;
@@ -174,8 +191,9 @@ static void pump(const struct sandbox_job *job, int in, int out, struct buf *tex
         if (n < 0 && errno != EINTR) break;
         if (n <= 0) continue;
         if (in >= 0 && fds[1].revents) {
-            ssize_t k =
-                sent < job->n_input ? write(in, job->input + sent, job->n_input - sent) : -1;
+            ssize_t k = sent < job->n_input
+                            ? write_quietly(in, job->input + sent, job->n_input - sent)
+                            : -1;
             if (k > 0) sent += (size_t)k;
             if (k <= 0 || sent == job->n_input) {
                 close(in);

@@ -38,6 +38,7 @@ static int remove_file(struct store *s, const char *collection, const char *path
     if (!rc)
         rc = run(s, "DELETE FROM doc_files WHERE collection = ?1 AND path = ?2", collection, path,
                  e);
+    if (!rc) rc = simple(s, "UPDATE doc_version SET n = n + 1", e);
     return rc;
 }
 
@@ -92,7 +93,7 @@ int store_doc_put(struct store *s, const struct store_doc *d, const struct store
     if (!rc) {
         int sql = sqlite3_prepare_v2(s->db,
                                      "INSERT INTO doc_files(collection, path, title, n_bytes,"
-                                     " mtime_ns, n_chunk) VALUES(?1,?2,?3,?4,?5,?6)",
+                                     " mtime_ns, n_chunk, embedder) VALUES(?1,?2,?3,?4,?5,?6,?7)",
                                      -1, &st, NULL);
         if (sql == SQLITE_OK) {
             store_bind_text(st, 1, d->collection);
@@ -101,6 +102,7 @@ int store_doc_put(struct store *s, const struct store_doc *d, const struct store
             sqlite3_bind_int64(st, 4, d->n_bytes);
             sqlite3_bind_int64(st, 5, d->mtime_ns);
             sqlite3_bind_int(st, 6, n);
+            sqlite3_bind_int64(st, 7, d->embedder);
             sql = sqlite3_step(st);
         }
         if (sql != SQLITE_DONE) rc = store_fail(s, sql, "write a document", e);
@@ -141,7 +143,8 @@ int store_doc_list(struct store *s, const char *collection,
                               .title = text_of(st, 3),
                               .n_bytes = sqlite3_column_int64(st, 4),
                               .mtime_ns = sqlite3_column_int64(st, 5),
-                              .n_chunk = sqlite3_column_int(st, 6)};
+                              .n_chunk = sqlite3_column_int(st, 6),
+                              .embedder = sqlite3_column_int64(st, 7)};
         stop = each(ud, &d);
     }
     code = store_end(s, st, rc, e);
@@ -200,12 +203,23 @@ int64_t store_doc_count(struct store *s, const char *expression, int32_t most, s
     return code ? code : n;
 }
 
-int store_doc_vectors(struct store *s, const char *collection,
+int64_t store_doc_version(struct store *s, struct err *e) {
+    sqlite3_stmt *st;
+    int code = store_begin(s, Q_DOC_VERSION, &st, e);
+    if (code) return code;
+    int rc = sqlite3_step(st);
+    int64_t n = rc == SQLITE_ROW ? sqlite3_column_int64(st, 0) : 0;
+    code = store_end(s, st, rc, e);
+    return code ? code : n;
+}
+
+int store_doc_vectors(struct store *s, const char *collection, int64_t embedder,
                       int (*each)(void *ud, const struct store_chunk *c), void *ud, struct err *e) {
     sqlite3_stmt *st;
     int code = store_begin(s, Q_DOC_VECTORS, &st, e), rc, stop = 0;
     if (code) return code;
     store_bind_text(st, 1, collection);
+    sqlite3_bind_int64(st, 2, embedder);
     while ((rc = sqlite3_step(st)) == SQLITE_ROW && !stop) {
         struct store_chunk c = {.id = sqlite3_column_int64(st, 0),
                                 .vec = sqlite3_column_blob(st, 1),

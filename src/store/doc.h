@@ -15,6 +15,7 @@ struct store_doc {
     int64_t id;
     const char *collection, *path, *title; /* view */
     int64_t n_bytes, mtime_ns;
+    int64_t embedder; /* names the model that made the vectors; 0: there are none */
     int32_t n_chunk;
 };
 struct store_chunk {
@@ -41,9 +42,11 @@ int store_doc_match(struct store *s, const char *expression, const char *collect
                     int (*each)(void *ud, const struct store_chunk *c), void *ud, struct err *e);
 /* Chunks (at most `most` are counted) that an expression matches, or CHIMERE_E*. */
 int64_t store_doc_count(struct store *s, const char *expression, int32_t most, struct err *e);
-/* Every chunk that has a vector, with neither text nor names. */
-int store_doc_vectors(struct store *s, const char *collection,
+/* Every chunk that has a vector of that model, with neither text nor names, by id. */
+int store_doc_vectors(struct store *s, const char *collection, int64_t embedder,
                       int (*each)(void *ud, const struct store_chunk *c), void *ud, struct err *e);
+/* Another number after every change, by whatever process; CHIMERE_E* below zero. */
+int64_t store_doc_version(struct store *s, struct err *e);
 int store_doc_chunk(struct store *s, int64_t id, int (*each)(void *ud, const struct store_chunk *c),
                     void *ud, struct err *e);
 

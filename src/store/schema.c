@@ -41,6 +41,10 @@ const struct store_migration store_migrations[] = {
      "  pipeline TEXT NOT NULL, mode TEXT NOT NULL, ms REAL NOT NULL, failed INTEGER NOT NULL,"
      "  record TEXT NOT NULL) STRICT;"
      "CREATE INDEX odo_decisions_at ON odo_decisions(at_ms);"},
+    {"whose vectors documents have, and how often they changed",
+     "ALTER TABLE doc_files ADD COLUMN embedder INTEGER NOT NULL DEFAULT 0;"
+     "CREATE TABLE doc_version(n INTEGER NOT NULL) STRICT;"
+     "INSERT INTO doc_version VALUES(1);"},
 };
 const int store_n_migration = (int)(sizeof store_migrations / sizeof *store_migrations);
 

@@ -54,7 +54,7 @@
     X(STATE_OLDEST, "SELECT id, file FROM states ORDER BY used_ms, id LIMIT 1")                    \
     X(STATE_HAS_FILE, "SELECT 1 FROM states WHERE file = ?1")                                      \
     X(DOC_LIST,                                                                                    \
-      "SELECT id, collection, path, title, n_bytes, mtime_ns, n_chunk FROM doc_files"              \
+      "SELECT id, collection, path, title, n_bytes, mtime_ns, n_chunk, embedder FROM doc_files"              \
       " WHERE ?1 IS NULL OR collection = ?1 ORDER BY collection, path")                            \
     X(DOC_MATCH, STORE_CHUNK_COLUMNS                                                               \
       ", -bm25(doc_fts, 4.0, 2.0, 1.0) AS score FROM doc_fts"                                      \
@@ -73,9 +73,11 @@
       "SELECT id, at_ms, route, how, pipeline, mode, ms, failed, record FROM odo_decisions"        \
       " ORDER BY id DESC LIMIT ?1")                                                                \
     X(DECISION_FORGET, "DELETE FROM odo_decisions WHERE at_ms < ?1")                               \
+    X(DOC_VERSION, "SELECT n FROM doc_version")                                                    \
     X(DOC_VECTORS,                                                                                 \
       "SELECT c.id, c.vec FROM doc_chunks c JOIN doc_files f ON f.id = c.file"                     \
-      " WHERE c.vec IS NOT NULL AND (?1 IS NULL OR f.collection = ?1)")
+      " WHERE c.vec IS NOT NULL AND f.embedder = ?2 AND (?1 IS NULL OR f.collection = ?1)"         \
+      " ORDER BY c.id")
 /* clang-format on */
 enum store_query {
 #define X(name, text) Q_##name,

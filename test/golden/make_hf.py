@@ -8,6 +8,7 @@ test/unit/test_convert.c), spread by a scale and an offset. Each model folder ho
   config.json   as transformers saves it
   weights.tsv   name, shape, scale, offset of each tensor of the checkpoint
   expected.f32  logits of TOKENS, or the mean of an encoder's last hidden states
+  pairs.json    of a cross-encoder: question, text and score
 and each tokenizer folder tokenizer.json, tokenizer_config.json and cases.json: text and ids.
 """
 import json, os, sys
@@ -202,7 +203,38 @@ def tokenizers_all(out):
     save(out, 'wordpiece', tok, cls_token="[CLS]", sep_token="[SEP]", unk_token="[UNK]", pad_token="[PAD]", mask_token="[MASK]")
 
 
+def pairs(out):
+    """A cross-encoder's scores of pairs, as its tokenizer joins them."""
+    model(out, 'bertpair', T.BertForSequenceClassification(T.BertConfig(
+        vocab_size=V, hidden_size=64, num_hidden_layers=2, num_attention_heads=4, intermediate_size=96,
+        max_position_embeddings=64, num_labels=1)))
+    path = out + '/bertpair'
+    tok = Tokenizer.from_file(out + '/tokenizer-wordpiece/tokenizer.json')
+    tok.post_processor = processors.TemplateProcessing(
+        single="[CLS] $A [SEP]", pair="[CLS] $A [SEP] $B:1 [SEP]:1", special_tokens=[("[CLS]", 2), ("[SEP]", 3)])
+    m = T.BertForSequenceClassification(T.BertConfig.from_pretrained(path)).float().eval()
+    state = {}
+    for line in open(path + '/weights.tsv'):
+        name, shape, scale, offset = line.rstrip('\n').split('\t')
+        shape = [int(x) for x in shape.split(',')]
+        state[name] = torch.from_numpy(value(name, int(np.prod(shape)), float(scale), float(offset)).reshape(shape))
+    missing = m.load_state_dict(state, strict=False).missing_keys
+    assert all('position_ids' in k or 'token_type_ids' in k for k in missing), missing
+    rows = []
+    for a, b in [(TEXTS[1], TEXTS[2]), (TEXTS[1], "the cat in the hat and the lazy dog"), (TEXTS[5], TEXTS[6]),
+                 (TEXTS[4], TEXTS[1]), ("fox", "dog")]:
+        x = tok.encode(a, b)
+        with torch.no_grad():
+            score = m(torch.tensor([x.ids]), token_type_ids=torch.tensor([x.type_ids])).logits[0, 0]
+        rows.append(dict(question=a, text=b, score=float(score)))
+    with open(path + '/pairs.json', 'w') as f:
+        json.dump(rows, f, ensure_ascii=False, indent=0)
+    os.remove(path + '/expected.f32')
+    print('bertpair', [r['score'] for r in rows])
+
+
 if __name__ == '__main__':
     out = sys.argv[1] if len(sys.argv) > 1 else os.path.join(os.path.dirname(os.path.abspath(__file__)), '../data/hf')
     models_all(out)
     tokenizers_all(out)
+    pairs(out)

@@ -20,6 +20,7 @@
 #include "base/rng.h"
 #include "base/str.h"
 #include "convert/hf.h"
+#include "eval/rerank.h"
 #include "format/gguf.h"
 #include "format/quant.h"
 #include "kernels/cpu/cpu.h"
@@ -244,6 +245,59 @@ static void families_compute_what_transformers_does(void **state) {
         print_message("%s: %.2g\n", rows[i].family, worst);
         if (!(worst < 1e-5)) fail_msg("%s: relative difference %g", rows[i].family, worst);
     }
+}
+
+/* A cross-encoder's scores of pairs, tokens and segments joined as its own tokenizer joins them. */
+static void pairs_score_as_transformers_has_it(void **state) {
+    (void)state;
+    struct err e = {0};
+    struct dev *dev;
+    struct model *m;
+    struct tok *tok;
+    struct rerank *r;
+    size_t n, i;
+    new_folder();
+    make_folder("bertpair", &(struct store){.dtype = "F32"});
+    use_tokenizer("wordpiece");
+    convert(NULL);
+    assert_int_equal(cpu_open(&dev, 2, CPU_ISA_BEST, &e), 0);
+    if (model_open(&m, at("out.gguf"), dev, true, &e)) fail_msg("%s", e.text);
+    assert_int_equal(vocab_load(&tok, m->gguf, &e), 0);
+    if (rerank_open(&r, m, tok, 0, &e)) fail_msg("%s", e.text);
+    char *text = slurp(data("bertpair", "pairs.json"), &n);
+    json_t *all = json_loadb(text, n, 0, NULL), *row;
+    assert_int_equal(json_array_size(all), 5);
+    json_array_foreach(all, i, row) {
+        const char *a = json_string_value(json_object_get(row, "question")),
+                   *b = json_string_value(json_object_get(row, "text"));
+        float score;
+        if (rerank_score(r, a, strlen(a), b, strlen(b), &score, &e)) fail_msg("%s", e.text);
+        double expected = json_real_value(json_object_get(row, "score"));
+        if (!(fabs((double)score - expected) < 1e-5))
+            fail_msg("pair %zu: %g, expected %g", i, (double)score, expected);
+    }
+    /* longer than the model reads: cut, not refused, and the end mark stays */
+    char longer[4000];
+    for (size_t k = 0; k < sizeof longer - 1; k++) longer[k] = k % 4 == 3 ? ' ' : "the"[k % 4];
+    longer[sizeof longer - 1] = 0;
+    float score;
+    assert_int_equal(rerank_score(r, longer, strlen(longer), longer, strlen(longer), &score, &e),
+                     0);
+    assert_int_equal(rerank_score(r, "fox", 3, longer, strlen(longer), &score, &e), 0);
+    json_decref(all);
+    mem_free(text);
+    rerank_close(r);
+    tok_free(tok);
+    model_close(m);
+    /* no head, no scores */
+    new_folder();
+    make_folder("bert", &(struct store){.dtype = "F32"});
+    use_tokenizer("wordpiece");
+    convert(NULL);
+    if (model_open(&m, at("out.gguf"), dev, true, &e)) fail_msg("%s", e.text);
+    assert_int_equal(rerank_open(&r, m, NULL, 0, &e), CHIMERE_EUNSUPPORTED);
+    model_close(m);
+    dev->ops->close(dev);
 }
 
 /* Stored types carry over, wider ones lose nothing, a narrow one loses little. */
@@ -484,6 +538,7 @@ static void short_memory_is_an_error(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(families_compute_what_transformers_does),
+        cmocka_unit_test(pairs_score_as_transformers_has_it),
         cmocka_unit_test(types_are_kept_or_made),
         cmocka_unit_test(prediction_blocks_follow_the_trunk),
         cmocka_unit_test(infinity_in_a_config_is_a_number),

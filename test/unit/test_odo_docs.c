@@ -5,6 +5,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 #include <errno.h>
+#include <stdlib.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
 #include <string.h>
@@ -16,12 +17,17 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/mem.h"
+#include "eval/embed.h"
+#include "eval/rerank.h"
+#include "kernels/cpu/cpu.h"
+#include "model/vocab.h"
 #include "odo/docs.h"
 #include "odo/extract.h"
 #include "odo/sandbox.h"
 #include "store/store.h"
 
 #include "scratch.h"
+#include "tiny_bert.h"
 
 static void put(const char *name, const char *text, size_t n) {
     char path[160];
@@ -150,6 +156,25 @@ static void test_bare(void **state) {
     assert_int_equal(WEXITSTATUS(status), 0);
 }
 
+/* A program that ends before it has read its input: an error or a status, no signal in us. */
+static void test_early_end(void **state) {
+    (void)state;
+    const char *argv[] = {"/bin/true", NULL};
+    static char input[1 << 20];
+    for (int i = 0; i < 20; ++i) {
+        struct sandbox_job job = {
+            .argv = argv, .input = input, .n_input = sizeof input, .may_be_bare = true};
+        struct sandbox_result r;
+        struct buf out;
+        struct err e = {0};
+        sandbox_defaults(&job.limits);
+        buf_init(&out, 1 << 16);
+        if (sandbox_run(&job, &out, &r, &e)) fail_msg("%s", e.text);
+        assert_int_equal(r.status, 0);
+        buf_fini(&out);
+    }
+}
+
 /* ---- the index ---- */
 
 struct library {
@@ -157,12 +182,12 @@ struct library {
     struct docs *docs;
 };
 
-static void library_open(struct library *l) {
+static void library_open(struct library *l, const char *name, const struct docs_models *models) {
     char path[160];
-    snprintf(path, sizeof path, "%s/odo.db", scratch);
+    snprintf(path, sizeof path, "%s/%s.db", scratch, name);
     struct err e = {0};
     if (store_open(&l->store, path, &e)) fail_msg("%s", e.text);
-    if (docs_open(&l->docs, l->store, NULL, &e)) fail_msg("%s", e.text);
+    if (docs_open(&l->docs, l->store, models, &e)) fail_msg("%s", e.text);
 }
 
 static void library_index(struct library *l, const char *folder, struct docs_report *r) {
@@ -196,7 +221,7 @@ static void test_pdf_index(void **state) {
     put("pdf/herons.pdf", b.p, b.n);
     put("pdf/broken.pdf", b.p + 40, 200);
     buf_fini(&b);
-    library_open(&l);
+    library_open(&l, "pdf", NULL);
     library_index(&l, "pdf", &r);
     assert_int_equal(r.n_read, 1);
     assert_int_equal(r.n_failed, 1);
@@ -211,11 +236,218 @@ static void test_pdf_index(void **state) {
     library_close(&l);
 }
 
+/* ---- vectors and the cross-encoder ---- */
+
+struct brain { /* one model and what is made of it */
+    struct dev *dev;
+    struct model *m;
+    struct tok *tok;
+    struct embed *embed;
+    struct rerank *rerank;
+};
+
+static void brain_open(struct brain *b, const char *path, bool ranks) {
+    struct err e = {0};
+    *b = (struct brain){0};
+    if (cpu_open(&b->dev, 1, CPU_ISA_BEST, &e) || model_open(&b->m, path, b->dev, true, &e) ||
+        vocab_load(&b->tok, b->m->gguf, &e) ||
+        (ranks ? rerank_open(&b->rerank, b->m, b->tok, 0, &e)
+               : embed_open(&b->embed, b->m, b->tok, 0, &e)))
+        fail_msg("%s", e.text);
+}
+
+static void brain_close(struct brain *b) {
+    embed_close(b->embed);
+    rerank_close(b->rerank);
+    tok_free(b->tok);
+    model_close(b->m);
+    b->dev->ops->close(b->dev);
+}
+
+static const struct tiny_word words[] = {{"gold", 0},      {"car", 1},    {"automobile", 1},
+                                         {"spring", 2},    {"oil", 3},    {"engine", 4},
+                                         {"physician", 5}, {"doctor", 5}, {"cat", 6},
+                                         {"heron", 7},     {"stamps", 8}, {"museum", 9}};
+enum { N_WORD = sizeof words / sizeof *words };
+
+static void tiny(struct brain *b, const char *name, int n_word, bool ranks) {
+    char path[160];
+    struct err e = {0};
+    snprintf(path, sizeof path, "%s/%s", scratch, name);
+    if (tiny_bert_write(path, words, n_word, ranks, &e)) fail_msg("%s", e.text);
+    brain_open(b, path, ranks);
+}
+
+static void put_text(const char *name, const char *text) { put(name, text, strlen(text)); }
+
+static void search(struct library *l, const char *question, struct docs_hits *h) {
+    struct err e = {0};
+    if (docs_search(l->docs, question, "test", 2, 0, h, &e)) fail_msg("%s", e.text);
+}
+
+/* Synonyms are found where words are not shared; without a model, or before the files have its vectors, words alone
+ * rank, and the hits say so; files of another model's vectors are read again; a removed file's vectors go with it. */
+static void test_vectors(void **state) {
+    (void)state;
+    static const char question[] = "doctor for a cat?";
+    struct library l;
+    struct docs_report r;
+    struct docs_hits h;
+    struct brain b, other;
+    make_folder("vec");
+    put_text("vec/a.md", "The physician saw the cat.\n");
+    put_text("vec/b.md", "A museum of stamps and oil.\n");
+    put_text("vec/c.md", "A doctor collects stamps.\n");
+    library_open(&l, "vec", NULL);
+    library_index(&l, "vec", &r);
+    assert_int_equal(r.n_read, 3);
+    library_close(&l);
+
+    tiny(&b, "embed.gguf", N_WORD, false);
+    struct docs_models models = {.embed = b.embed};
+    library_open(&l, "vec", &models);
+    search(&l, question, &h);
+    assert_false(h.by_vectors);
+    assert_string_equal(docs_ranking(&h), "bm25 alone");
+    assert_non_null(strstr(h.why, "no file was indexed with this model"));
+    docs_hits_fini(&h);
+    library_index(&l, "vec", &r);
+    assert_int_equal(r.n_read, 3); /* unchanged, but without vectors */
+    search(&l, question, &h);
+    assert_string_equal(docs_ranking(&h), "bm25+vectors");
+    assert_string_equal(h.why, "");
+    assert_true(h.n >= 1);
+    assert_non_null(strstr(h.v[0].path, "/a.md")); /* both meanings; c.md shares the rarer word */
+    docs_hits_fini(&h);
+    /* no word in common at all */
+    search(&l, "automobile physician?", &h);
+    assert_true(h.n >= 1);
+    assert_non_null(strstr(h.v[0].text, "physician"));
+    docs_hits_fini(&h);
+    library_index(&l, "vec", &r);
+    assert_int_equal(r.n_kept, 3);
+    library_close(&l);
+
+    tiny(&other, "other.gguf", N_WORD - 1, false);
+    models.embed = other.embed;
+    library_open(&l, "vec", &models);
+    search(&l, question, &h);
+    assert_false(h.by_vectors); /* as many values, another meaning: not mixed */
+    docs_hits_fini(&h);
+    library_index(&l, "vec", &r);
+    assert_int_equal(r.n_read, 3);
+    search(&l, question, &h);
+    assert_true(h.by_vectors);
+    assert_non_null(strstr(h.v[0].path, "/a.md"));
+    docs_hits_fini(&h);
+    char path[160];
+    snprintf(path, sizeof path, "%s/vec/a.md", scratch);
+    unlink(path);
+    library_index(&l, "vec", &r);
+    assert_int_equal(r.n_removed, 1);
+    search(&l, question, &h);
+    for (int i = 0; i < h.n; ++i) assert_null(strstr(h.v[i].path, "/a.md"));
+    docs_hits_fini(&h);
+    library_close(&l);
+    brain_close(&b);
+    brain_close(&other);
+}
+
+/* The cross-encoder orders what the lists found; at the deadline their order stays, and the hits say so. */
+static void test_rerank(void **state) {
+    (void)state;
+    struct library l;
+    struct docs_report r;
+    struct docs_hits h;
+    struct brain b;
+    make_folder("rank");
+    for (int i = 0; i < 9; ++i) {
+        char name[32], text[200] = "Heron of the engine, heron of the oil.\n";
+        snprintf(name, sizeof name, "rank/%d.md", i);
+        if (i == 7)
+            strcpy(text, "A heron, and gold, gold, gold, the car, the spring, more words.\n");
+        put_text(name, text);
+    }
+    tiny(&b, "rank.gguf", N_WORD, true);
+    library_open(&l, "rank", NULL);
+    library_index(&l, "rank", &r);
+    search(&l, "heron?", &h);
+    assert_int_equal(h.n, 2);
+    assert_null(strstr(h.v[0].text, "gold")); /* BM25: the word stands there once, in a long text */
+    assert_false(h.reranked);
+    docs_hits_fini(&h);
+    library_close(&l);
+    struct docs_models models = {.rerank = b.rerank};
+    library_open(&l, "rank", &models);
+    /* it looks at three times as many as are asked for */
+    struct err e = {0};
+    assert_int_equal(docs_search(l.docs, "heron?", "test", 3, 0, &h, &e), 0);
+    assert_int_equal(h.n, 3);
+    assert_true(h.reranked);
+    assert_string_equal(docs_ranking(&h), "bm25+reranker");
+    assert_non_null(strstr(h.v[0].text, "gold"));
+    docs_hits_fini(&h);
+    assert_int_equal(docs_search(l.docs, "heron?", "test", 3, clock_ns() - 1, &h, &e), 0);
+    assert_int_equal(h.n, 3);
+    assert_false(h.reranked);
+    assert_non_null(strstr(h.why, "reranker: the deadline came first"));
+    docs_hits_fini(&h);
+    library_close(&l);
+    brain_close(&b);
+}
+
+/* Questions that share no word with their passage, by a published model. */
+static void test_real_model(void **state) {
+    (void)state;
+    const char *path = getenv("CHIMERE_TEST_EMBED");
+    if (!path || access(path, R_OK)) {
+        puts("skip: documents by a real model, CHIMERE_TEST_EMBED=all-MiniLM-L6-v2.gguf");
+        skip();
+    }
+    static const char *const rows[][2] = {
+        {"The automobile needs fresh lubricant every ten thousand kilometres.",
+         "How often do I change the oil of my car?"},
+        {"A feline will sleep for sixteen hours of the day.", "How long does my cat nap?"},
+        {"The physician on call answers at night as well.", "Can I phone a doctor at 3 a.m.?"},
+        {"Payment is due within thirty days of the invoice.", "When must I settle the bill?"},
+        {"Pupils may not use telephones in the classroom.", "Are students allowed their mobiles?"},
+        {"Bread is taken out of the oven when it sounds hollow.",
+         "How do I know the loaf is done?"}};
+    struct library l;
+    struct docs_report r;
+    struct docs_hits h;
+    struct brain b;
+    int n_right = 0;
+    make_folder("real");
+    for (int i = 0; i < 6; ++i) {
+        char name[32];
+        snprintf(name, sizeof name, "real/%d.md", i);
+        put_text(name, rows[i][0]);
+    }
+    brain_open(&b, path, false);
+    struct docs_models models = {.embed = b.embed};
+    library_open(&l, "real", &models);
+    library_index(&l, "real", &r);
+    for (int i = 0; i < 6; ++i) {
+        search(&l, rows[i][1], &h);
+        bool shown = false;
+        for (int k = 0; k < h.n; ++k) shown |= !strcmp(h.v[k].text, rows[i][0]);
+        assert_true(shown);
+        n_right += !strcmp(h.v[0].text, rows[i][0]);
+        docs_hits_fini(&h);
+    }
+    print_message("paraphrased questions: %d of 6 find their passage first\n", n_right);
+    assert_true(n_right >= 4); /* one shared word of no meaning outranks a synonym now and then */
+    library_close(&l);
+    brain_close(&b);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_pdf),
-        cmocka_unit_test(test_bare),
-        cmocka_unit_test(test_pdf_index),
+        cmocka_unit_test(test_pdf),        cmocka_unit_test(test_bare),
+        cmocka_unit_test(test_early_end),  cmocka_unit_test(test_pdf_index),
+        cmocka_unit_test(test_vectors),    cmocka_unit_test(test_rerank),
+        cmocka_unit_test(test_real_model),
     };
     return cmocka_run_group_tests(tests, scratch_make, scratch_drop);
 }
