@@ -24,14 +24,23 @@ const struct cfg_opt engram_options[] = {
      "folder of tables given by name (default: the user's own)"},
     {"memory", 0, CFG_BYTES, "SIZE", "256M", 0, 0, NULL, "memory for sorting"},
     {"source", 0, CFG_STR, "ID", NULL, 0, 0, NULL,
-     "build: name of the texts' source (default: their paths); forget: whose texts go"},
+     "build: name of the texts' source (default: their paths); forget: whose texts go; examples "
+     "add: "
+     "who validated them"},
     {"date", 0, CFG_STR, "DATE", NULL, 0, 0, NULL,
      "build: time stamp of the texts (default: of the files); decay: the day (default: today)"},
     {"half-life", 0, CFG_STR, "T", "30d", 0, 0, NULL, "decay: age at which a text counts half"},
     {"drop", 0, CFG_STR, "T", "90d", 0, 0, NULL, "decay: age at which it goes"},
-    {"domain", 0, CFG_STR, "NAME", NULL, 0, 0, NULL, "sync: name of the table"},
-    {"n", 'n', CFG_INT, "N", "5", 1, ENGRAM_MAX_NEXT, NULL, "query: continuations shown"},
-    {"json", 0, CFG_BOOL, NULL, "false", 0, 0, NULL, "stats and query: print JSON"},
+    {"domain", 0, CFG_STR, "NAME", NULL, 0, 0, NULL,
+     "sync: name of the table; examples: of the domain"},
+    {"n", 'n', CFG_INT, "N", "5", 1, 64, NULL,
+     "query: continuations shown; examples search: nearest shown"},
+    {"json", 0, CFG_BOOL, NULL, "false", 0, 0, NULL, "stats, query, examples: print JSON"},
+    {"db", 0, CFG_STR, "FILE", NULL, 0, 0, NULL,
+     "examples: where they are (default: chimere.db of the user)"},
+    {"embedding-model", 0, CFG_STR, "FILE", NULL, 0, 0, NULL,
+     "examples: model that makes vectors (default: all-minilm-l6-v2.gguf, where installed)"},
+    {"least", 0, CFG_FLOAT, "X", "-1", -1, 1, NULL, "examples search: nearness to be shown"},
     {"in", 0, CFG_LIST, "FILE", NULL, 0, 0, NULL, "eval: text of the table's domain, not in it"},
     {"other", 0, CFG_LIST, "FILE", NULL, 0, 0, NULL, "eval: text of other domains"},
     {"fit", 0, CFG_BOOL, NULL, "false", 0, 0, NULL,
@@ -489,9 +498,10 @@ static const struct {
     const char *name;
     int (*run)(const struct cfg *c, struct err *e);
 } subcommands[] = {
-    {"build", run_build}, {"sync", run_sync},     {"merge", run_merge},
-    {"decay", run_decay}, {"forget", run_forget}, {"query", run_query},
-    {"stats", run_stats}, {"verify", run_verify}, {"eval", engram_eval},
+    {"build", run_build},          {"sync", run_sync},     {"merge", run_merge},
+    {"decay", run_decay},          {"forget", run_forget}, {"query", run_query},
+    {"stats", run_stats},          {"verify", run_verify}, {"eval", engram_eval},
+    {"examples", engram_examples},
 };
 
 static const char usage[] =
@@ -505,7 +515,10 @@ static const char usage[] =
     "       chimere engram stats TABLE [--json]\n"
     "       chimere engram verify TABLE\n"
     "       chimere engram eval [-m MODEL] TABLE --in TEXT --other TEXT [--fit]\n"
-    "                                                           what it is worth";
+    "                                                           what it is worth\n"
+    "       chimere engram examples add --domain NAME FILES.jsonl   validated answers\n"
+    "       chimere engram examples search --domain NAME QUESTION   the nearest of them\n"
+    "       chimere engram examples list [--domain NAME] | remove --domain NAME IDS...";
 
 int cmd_engram(int argc, char **argv) {
     struct cfg *c;

@@ -18,5 +18,7 @@ int engram_args_date(const struct cfg *c, int64_t *seconds, struct err *e);
 
 /* cmd_engram_eval.c */
 int engram_eval(const struct cfg *c, struct err *e);
+/* cmd_engram_examples.c */
+int engram_examples(const struct cfg *c, struct err *e);
 
 #endif

@@ -45,6 +45,15 @@ const struct store_migration store_migrations[] = {
      "ALTER TABLE doc_files ADD COLUMN embedder INTEGER NOT NULL DEFAULT 0;"
      "CREATE TABLE doc_version(n INTEGER NOT NULL) STRICT;"
      "INSERT INTO doc_version VALUES(1);"},
+    {"validated examples",
+     "CREATE TABLE examples("
+     "  id INTEGER PRIMARY KEY AUTOINCREMENT, domain TEXT NOT NULL, question TEXT NOT NULL,"
+     "  answer TEXT NOT NULL, source TEXT, score REAL NOT NULL, at_ms INTEGER NOT NULL,"
+     "  embedder INTEGER NOT NULL, vec BLOB NOT NULL, UNIQUE(domain, question)) STRICT;"
+     "CREATE INDEX examples_embedder ON examples(domain, embedder);"
+     "CREATE TABLE example_domains("
+     "  domain TEXT NOT NULL, embedder INTEGER NOT NULL, n_change INTEGER NOT NULL, centres BLOB,"
+     "  PRIMARY KEY(domain, embedder)) STRICT;"},
 };
 const int store_n_migration = (int)(sizeof store_migrations / sizeof *store_migrations);
 

@@ -15,6 +15,9 @@
     "SELECT c.id, c.from_byte, c.to_byte, c.page, c.line, doc_fts.heading, doc_fts.body, f.path,"  \
     " f.title, f.collection"
 
+#define STORE_EXAMPLE_COLUMNS                                                                      \
+    "SELECT id, domain, question, answer, source, score, at_ms, embedder FROM examples"
+
 /* Every statement that runs more than once: name, text. Prepared at first use. */
 /* clang-format off */
 #define STORE_QUERIES(X)                                                                           \
@@ -74,6 +77,20 @@
       " ORDER BY id DESC LIMIT ?1")                                                                \
     X(DECISION_FORGET, "DELETE FROM odo_decisions WHERE at_ms < ?1")                               \
     X(DOC_VERSION, "SELECT n FROM doc_version")                                                    \
+    X(EXAMPLE_LIST, STORE_EXAMPLE_COLUMNS " WHERE ?1 IS NULL OR domain = ?1 ORDER BY id")          \
+    X(EXAMPLE_ONE, STORE_EXAMPLE_COLUMNS " WHERE id = ?1")                                         \
+    X(EXAMPLE_CHANGE,                                                                              \
+      "SELECT n_change FROM example_domains WHERE domain = ?1 AND embedder = ?2")                  \
+    X(EXAMPLE_COUNT, "SELECT count(*) FROM examples WHERE domain = ?1 AND embedder = ?2")          \
+    X(EXAMPLE_IDS,                                                                                 \
+      "SELECT id FROM examples WHERE domain = ?1 AND embedder = ?2 AND id > ?3 ORDER BY id")       \
+    X(EXAMPLE_VECTORS,                                                                             \
+      "SELECT id, vec FROM examples WHERE domain = ?1 AND embedder = ?2 AND id > ?3"               \
+      " ORDER BY id")                                                                              \
+    X(EXAMPLE_PUT_INDEX,                                                                           \
+      "UPDATE example_domains SET centres = ?3 WHERE domain = ?1 AND embedder = ?2")               \
+    X(EXAMPLE_GET_INDEX,                                                                           \
+      "SELECT centres FROM example_domains WHERE domain = ?1 AND embedder = ?2")                   \
     X(DOC_VECTORS,                                                                                 \
       "SELECT c.id, c.vec FROM doc_chunks c JOIN doc_files f ON f.id = c.file"                     \
       " WHERE c.vec IS NOT NULL AND f.embedder = ?2 AND (?1 IS NULL OR f.collection = ?1)"         \

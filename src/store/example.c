@@ -1,0 +1,227 @@
+#include "store/example.h"
+
+#include <string.h>
+
+#include "base/mem.h"
+#include "store/store_impl.h"
+
+static int simple(struct store *s, const char *sql, struct err *e) {
+    int rc = sqlite3_exec(s->db, sql, NULL, NULL, NULL);
+    return rc == SQLITE_OK ? 0 : store_fail(s, rc, "write examples", e);
+}
+
+/* With the lock held: one statement of a transaction. */
+static sqlite3_stmt *prepare(struct store *s, const char *sql, int *rc, struct err *e) {
+    sqlite3_stmt *st = NULL;
+    int got = sqlite3_prepare_v2(s->db, sql, -1, &st, NULL);
+    *rc = got == SQLITE_OK ? 0 : store_fail(s, got, "prepare a statement", e);
+    return st;
+}
+
+static int finish(struct store *s, sqlite3_stmt *st, struct err *e) {
+    int rc = sqlite3_step(st);
+    int code = rc == SQLITE_DONE ? 0 : store_fail(s, rc, "write examples", e);
+    sqlite3_finalize(st);
+    return code;
+}
+
+/* Moves the counter of a domain. */
+static int touch(struct store *s, const char *domain, int64_t embedder, struct err *e) {
+    int rc;
+    sqlite3_stmt *st = prepare(s,
+                               "INSERT INTO example_domains(domain, embedder, n_change)"
+                               " VALUES(?1, ?2, 1) ON CONFLICT(domain, embedder)"
+                               " DO UPDATE SET n_change = n_change + 1",
+                               &rc, e);
+    if (rc) return rc;
+    store_bind_text(st, 1, domain);
+    sqlite3_bind_int64(st, 2, embedder);
+    return finish(s, st, e);
+}
+
+/* Takes one example away, by its question (id 0) or by its id; *found: there was one. */
+static int take_away(struct store *s, const char *domain, const char *question, int64_t id,
+                     bool *found, struct err *e) {
+    int rc;
+    sqlite3_stmt *st = prepare(s,
+                               "DELETE FROM examples WHERE domain = ?1"
+                               " AND CASE WHEN ?3 THEN id = ?3 ELSE question = ?2 END"
+                               " RETURNING embedder",
+                               &rc, e);
+    if (rc) return rc;
+    store_bind_text(st, 1, domain);
+    store_bind_text(st, 2, question);
+    sqlite3_bind_int64(st, 3, id);
+    int got = sqlite3_step(st);
+    *found = got == SQLITE_ROW;
+    int64_t embedder = *found ? sqlite3_column_int64(st, 0) : 0;
+    if (*found) got = sqlite3_step(st);
+    rc = got == SQLITE_DONE ? 0 : store_fail(s, got, "remove an example", e);
+    sqlite3_finalize(st);
+    return !rc && *found ? touch(s, domain, embedder, e) : rc;
+}
+
+static int insert(struct store *s, const struct store_example *x, int64_t *id, struct err *e) {
+    int rc;
+    sqlite3_stmt *st = prepare(s,
+                               "INSERT INTO examples(domain, question, answer, source, score,"
+                               " at_ms, embedder, vec) VALUES(?1,?2,?3,?4,?5,?6,?7,?8)",
+                               &rc, e);
+    if (rc) return rc;
+    store_bind_text(st, 1, x->domain);
+    store_bind_text(st, 2, x->question);
+    store_bind_text(st, 3, x->answer);
+    store_bind_text(st, 4, x->source);
+    sqlite3_bind_double(st, 5, x->score);
+    sqlite3_bind_int64(st, 6, x->at_ms ? x->at_ms : store_now_ms());
+    sqlite3_bind_int64(st, 7, (int64_t)x->embedder);
+    sqlite3_bind_blob(st, 8, x->vec, (int)((size_t)x->n_vec * sizeof *x->vec), SQLITE_STATIC);
+    rc = finish(s, st, e);
+    if (!rc) *id = sqlite3_last_insert_rowid(s->db);
+    return rc;
+}
+
+static int end(struct store *s, int rc, struct err *e) {
+    if (!rc) rc = simple(s, "COMMIT", e);
+    if (rc) sqlite3_exec(s->db, "ROLLBACK", NULL, NULL, NULL);
+    pthread_mutex_unlock(&s->lock);
+    return rc;
+}
+
+int store_example_put(struct store *s, const struct store_example *x, int64_t *id, struct err *e) {
+    bool found;
+    pthread_mutex_lock(&s->lock);
+    int rc = simple(s, "BEGIN IMMEDIATE", e);
+    if (!rc) rc = take_away(s, x->domain, x->question, 0, &found, e);
+    if (!rc) rc = insert(s, x, id, e);
+    if (!rc) rc = touch(s, x->domain, (int64_t)x->embedder, e);
+    return end(s, rc, e);
+}
+
+int store_example_remove(struct store *s, const char *domain, int64_t id, struct err *e) {
+    bool found = false;
+    pthread_mutex_lock(&s->lock);
+    int rc = simple(s, "BEGIN IMMEDIATE", e);
+    if (!rc && id > 0) rc = take_away(s, domain, NULL, id, &found, e);
+    if (!rc && !found)
+        rc = err_set(e, CHIMERE_ENOENT, "%s: there is no example %lld", domain, (long long)id);
+    return end(s, rc, e);
+}
+
+/* ---- reading ---- */
+
+static const char *text_of(sqlite3_stmt *st, int i) {
+    const char *t = (const char *)sqlite3_column_text(st, i);
+    return t ? t : "";
+}
+
+static int walk(struct store *s, sqlite3_stmt *st,
+                int (*each)(void *ud, const struct store_example *x), void *ud, struct err *e) {
+    int rc, stop = 0;
+    while ((rc = sqlite3_step(st)) == SQLITE_ROW && !stop) {
+        struct store_example x = {.id = sqlite3_column_int64(st, 0),
+                                  .domain = text_of(st, 1),
+                                  .question = text_of(st, 2),
+                                  .answer = text_of(st, 3),
+                                  .source = text_of(st, 4),
+                                  .score = sqlite3_column_double(st, 5),
+                                  .at_ms = sqlite3_column_int64(st, 6),
+                                  .embedder = (uint64_t)sqlite3_column_int64(st, 7)};
+        stop = each(ud, &x);
+    }
+    int code = store_end(s, st, rc, e);
+    return code ? code : stop;
+}
+
+int store_example_list(struct store *s, const char *domain,
+                       int (*each)(void *ud, const struct store_example *x), void *ud,
+                       struct err *e) {
+    sqlite3_stmt *st;
+    int code = store_begin(s, Q_EXAMPLE_LIST, &st, e);
+    if (code) return code;
+    store_bind_text(st, 1, domain);
+    return walk(s, st, each, ud, e);
+}
+
+int store_example_one(struct store *s, int64_t id,
+                      int (*each)(void *ud, const struct store_example *x), void *ud,
+                      struct err *e) {
+    sqlite3_stmt *st;
+    int code = store_begin(s, Q_EXAMPLE_ONE, &st, e);
+    if (code) return code;
+    sqlite3_bind_int64(st, 1, id);
+    return walk(s, st, each, ud, e);
+}
+
+int store_example_state(struct store *s, const char *domain, uint64_t embedder, bool count,
+                        struct store_example_state *out, struct err *e) {
+    static const enum store_query queries[] = {Q_EXAMPLE_CHANGE, Q_EXAMPLE_COUNT};
+    int64_t value[2] = {0, 0};
+    for (int i = 0; i <= (int)count; i++) {
+        sqlite3_stmt *st;
+        int code = store_begin(s, queries[i], &st, e);
+        if (code) return code;
+        store_bind_text(st, 1, domain);
+        sqlite3_bind_int64(st, 2, (int64_t)embedder);
+        int rc = sqlite3_step(st);
+        if (rc == SQLITE_ROW) value[i] = sqlite3_column_int64(st, 0);
+        code = store_end(s, st, rc, e);
+        if (code) return code;
+    }
+    *out = (struct store_example_state){value[0], value[1]};
+    return 0;
+}
+
+int store_example_vectors(struct store *s, const char *domain, uint64_t embedder, int64_t after_id,
+                          bool with_vec, int (*each)(void *ud, const struct store_example *x),
+                          void *ud, struct err *e) {
+    sqlite3_stmt *st;
+    int code = store_begin(s, with_vec ? Q_EXAMPLE_VECTORS : Q_EXAMPLE_IDS, &st, e), rc, stop = 0;
+    if (code) return code;
+    store_bind_text(st, 1, domain);
+    sqlite3_bind_int64(st, 2, (int64_t)embedder);
+    sqlite3_bind_int64(st, 3, after_id);
+    while ((rc = sqlite3_step(st)) == SQLITE_ROW && !stop) {
+        struct store_example x = {.id = sqlite3_column_int64(st, 0), .embedder = embedder};
+        if (with_vec) {
+            x.vec = sqlite3_column_blob(st, 1);
+            x.n_vec = sqlite3_column_bytes(st, 1) / (int32_t)sizeof *x.vec;
+        }
+        stop = each(ud, &x);
+    }
+    code = store_end(s, st, rc, e);
+    return code ? code : stop;
+}
+
+int store_example_put_index(struct store *s, const char *domain, uint64_t embedder,
+                            const void *data, size_t n, struct err *e) {
+    sqlite3_stmt *st;
+    int code = store_begin(s, Q_EXAMPLE_PUT_INDEX, &st, e);
+    if (code) return code;
+    store_bind_text(st, 1, domain);
+    sqlite3_bind_int64(st, 2, (int64_t)embedder);
+    sqlite3_bind_blob64(st, 3, data, n, SQLITE_STATIC);
+    return store_end(s, st, sqlite3_step(st), e);
+}
+
+int store_example_get_index(struct store *s, const char *domain, uint64_t embedder, void **out,
+                            size_t *n, struct err *e) {
+    sqlite3_stmt *st;
+    *out = NULL;
+    *n = 0;
+    int code = store_begin(s, Q_EXAMPLE_GET_INDEX, &st, e);
+    if (code) return code;
+    store_bind_text(st, 1, domain);
+    sqlite3_bind_int64(st, 2, (int64_t)embedder);
+    int rc = sqlite3_step(st);
+    const void *blob = rc == SQLITE_ROW ? sqlite3_column_blob(st, 0) : NULL;
+    bool short_of_memory = false;
+    if (blob) {
+        *n = (size_t)sqlite3_column_bytes(st, 0);
+        *out = mem_alloc(*n);
+        if (*out) memcpy(*out, blob, *n);
+        else short_of_memory = true;
+    }
+    code = store_end(s, st, rc, e);
+    return short_of_memory && !code ? err_set(e, CHIMERE_ENOMEM, "out of memory") : code;
+}
