@@ -331,6 +331,7 @@ int odo_open(struct odo **out, const struct odo_params *p, struct err *e) {
     if (!rc) rc = pipeline_dir_open(&o->dir, path, p->watch, e);
     if (!rc && !o->p.tools) rc = tool_set_new(&o->p.tools, e);
     if (!rc) rc = cache_new(&o->cache, e);
+    if (!rc) rc = history_new(&o->history, p->store, e);
     if (!rc && !front_of(o, "")) rc = err_set(e, CHIMERE_ENOMEM, "out of memory");
     if (rc) odo_close(o);
     else *out = o;
@@ -342,6 +343,7 @@ void odo_close(struct odo *o) {
     pipeline_dir_close(o->dir);
     tool_set_free(o->p.tools);
     cache_free(o->cache);
+    history_free(o->history);
     for (int i = 0; i < o->n_front; ++i) mem_free(o->fronts[i]);
     pthread_mutex_destroy(&o->front_lock);
     mem_free(o);

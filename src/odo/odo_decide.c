@@ -4,6 +4,7 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "odo/odo_impl.h"
+#include "store/score.h"
 
 static int wish_bool(const json_t *v, const char *key, int *out, struct err *e) {
     if (!json_is_boolean(v))
@@ -172,7 +173,10 @@ int odo_decide(struct odo *o, struct odo_run *r, const char *pinned, struct err 
     int rc = find_intent(o, r, r->wish.route ? r->wish.route : pinned, has_image, e);
     if (rc) return rc;
     const struct pipeline *p = d->pipeline = pipeline_for(r);
-    difficulty_of(r->question, strlen(r->question), d->intent.confidence, NULL, 0, &d->difficulty);
+    double scores[STORE_MAX_SCORES];
+    size_t n_score = history_scores(o->history, d->intent.route, scores);
+    difficulty_of(r->question, strlen(r->question), d->intent.confidence, scores, n_score,
+                  &d->difficulty);
     d->mode = r->wish.mode >= 0 ? (enum difficulty_mode)r->wish.mode : d->difficulty.mode;
     bool free_text = r->ask->format == ASK_TEXT && !r->ask->continue_last;
     d->steps = p->n_step > 0 && free_text && r->ask->n == 1 && !json_array_size(r->ask->tools) &&
@@ -200,10 +204,11 @@ json_t *odo_decision_json(const struct odo_run *r) {
     for (int i = 0; i < intent_n_route(rules); ++i)
         if (d->intent.score[i] > 0)
             json_object_set_new(scores, intent_route(rules, i), json_real(d->intent.score[i]));
-    return json_pack("{s:s, s:f, s:s, s:o, s:s, s:s, s:f, s:s, s:b, s:b, s:s, s:f}", "route",
+    return json_pack("{s:s, s:f, s:s, s:o, s:s, s:s, s:f, s:f, s:s, s:b, s:b, s:s, s:f}", "route",
                      d->intent.route, "confidence", d->intent.confidence, "how",
                      intent_how_name(d->intent.how), "scores", scores, "pipeline",
                      d->pipeline->name, "difficulty", difficulty_class_name(d->difficulty.class),
-                     "score", d->difficulty.score, "mode", difficulty_mode_name(d->mode), "steps",
-                     d->steps, "documents", d->documents, "web", web[d->web], "ms", d->ms);
+                     "score", d->difficulty.score, "history", d->difficulty.history, "mode",
+                     difficulty_mode_name(d->mode), "steps", d->steps, "documents", d->documents,
+                     "web", web[d->web], "ms", d->ms);
 }

@@ -7,6 +7,7 @@
 #include "odo/cache.h"
 #include "odo/call.h"
 #include "odo/difficulty.h"
+#include "odo/history.h"
 #include "odo/intent.h"
 #include "odo/odo.h"
 #include "odo/pipeline.h"
@@ -34,6 +35,7 @@ struct odo {
     struct odo_params p;
     struct pipeline_dir *dir; /* owned */
     struct cache *cache;      /* owned */
+    struct history *history;  /* owned */
     pthread_mutex_t front_lock;
     struct odo_front *fronts[ODO_MAX_NAMES]; /* owned [n_front]; made when first asked for */
     int n_front;

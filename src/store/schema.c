@@ -54,6 +54,11 @@ const struct store_migration store_migrations[] = {
      "CREATE TABLE example_domains("
      "  domain TEXT NOT NULL, embedder INTEGER NOT NULL, n_change INTEGER NOT NULL, centres BLOB,"
      "  PRIMARY KEY(domain, embedder)) STRICT;"},
+    {"scores of answers",
+     "CREATE TABLE odo_scores("
+     "  id INTEGER PRIMARY KEY, at_ms INTEGER NOT NULL, route TEXT NOT NULL, judge TEXT NOT NULL,"
+     "  score REAL NOT NULL) STRICT;"
+     "CREATE INDEX odo_scores_route ON odo_scores(route, at_ms);"},
 };
 const int store_n_migration = (int)(sizeof store_migrations / sizeof *store_migrations);
 

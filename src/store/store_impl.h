@@ -76,6 +76,10 @@
       "SELECT id, at_ms, route, how, pipeline, mode, ms, failed, record FROM odo_decisions"        \
       " ORDER BY id DESC LIMIT ?1")                                                                \
     X(DECISION_FORGET, "DELETE FROM odo_decisions WHERE at_ms < ?1")                               \
+    X(SCORE_ADD, "INSERT INTO odo_scores(at_ms, route, judge, score) VALUES(?1,?2,?3,?4)")         \
+    X(SCORE_LAST,                                                                                  \
+      "SELECT score FROM odo_scores WHERE route = ?1 ORDER BY at_ms DESC, id DESC LIMIT ?2")       \
+    X(SCORE_FORGET, "DELETE FROM odo_scores WHERE at_ms < ?1")                                     \
     X(DOC_VERSION, "SELECT n FROM doc_version")                                                    \
     X(EXAMPLE_LIST, STORE_EXAMPLE_COLUMNS " WHERE ?1 IS NULL OR domain = ?1 ORDER BY id")          \
     X(EXAMPLE_ONE, STORE_EXAMPLE_COLUMNS " WHERE id = ?1")                                         \

@@ -6,11 +6,14 @@
 #include <stdint.h>
 #include <cmocka.h>
 
+#include <math.h>
+
 #include "base/clock.h"
 #include "base/file.h"
 #include "odo/call.h"
 #include "odo/docs.h"
 #include "odo/odo.h"
+#include "store/score.h"
 #include "store/store.h"
 
 #include "odo_script.h"
@@ -597,6 +600,69 @@ static void test_documents(void **state) {
     library_close(&l);
 }
 
+/* ---- difficulty ---- */
+
+static const char *difficulty_in(const char *db, const char *question, double *history) {
+    static char mode[16];
+    struct bed b;
+    struct store *store;
+    json_t *d;
+    struct err e = {0};
+    if (store_open(&store, db, &e)) fail_msg("%s", e.text);
+    struct odo_params p = {.store = store};
+    bed_open(&b, NULL, 0, &p);
+    say(&b, "user", question);
+    if (odo_explain(b.odo, &b.ask, "code", &d, &e)) fail_msg("%s", e.text);
+    *history = json_real_value(json_object_get(d, "history"));
+    snprintf(mode, sizeof mode, "%s", json_string_value(json_object_get(d, "mode")));
+    json_decref(d);
+    bed_close(&b);
+    store_close(store);
+    return mode;
+}
+
+/* The same question is easier where answers of its route were good and harder where they were bad; other routes' scores
+ * do not count, nor do those before the last 200. Numbers by hand from the rule in difficulty.h. */
+static void test_history(void **state) {
+    (void)state;
+    static const char question[] =
+        "Compare two algorithms and design a plan: first measure, then optimise. Which is best?";
+    char path[160];
+    struct store *store;
+    double history;
+    snprintf(path, sizeof path, "%s/scores.db", dir);
+    assert_int_equal(store_open(&store, path, NULL), 0);
+    const char *mode = difficulty_in(path, question, &history);
+    assert_true(history == 0.5); /* no scores */
+    char before[16];
+    snprintf(before, sizeof before, "%s", mode);
+    struct store_score s = {.route = "kine", .judge = "user", .score = 1};
+    for (int i = 0; i < 10; ++i) assert_int_equal(store_score_add(store, &s, NULL), 0);
+    difficulty_in(path, question, &history);
+    assert_true(history == 0.5);
+    s.route = "code";
+    for (int i = 0; i < 300; ++i) { /* 100 old bad ones, 200 new good ones */
+        s.at_ms = 1000 + i;
+        s.score = i < 100 ? 1 : 5;
+        assert_int_equal(store_score_add(store, &s, NULL), 0);
+    }
+    mode = difficulty_in(path, question, &history);
+    assert_true(fabs(history) < 1e-9);
+    assert_string_equal(mode, "fast");
+    assert_string_not_equal(mode, before);
+    for (int i = 0; i < 200; ++i) {
+        s.at_ms = 5000 + i;
+        s.score = i % 2 ? 1 : 2;
+        assert_int_equal(store_score_add(store, &s, NULL), 0);
+    }
+    difficulty_in(path, question, &history);
+    assert_true(fabs(history - (0.85 + 0.10 * 0.5)) < 1e-9); /* mean 1.5, deviation 0.5 */
+    s.score = 6;
+    assert_int_equal(store_score_add(store, &s, NULL), CHIMERE_EINVAL);
+    assert_int_equal(store_score_forget(store, 2000, NULL), 300);
+    store_close(store);
+}
+
 /* ---- many at once, cancelling ---- */
 
 static const char *echo(struct script *s, const json_t *messages) {
@@ -696,6 +762,7 @@ int main(void) {
         cmocka_unit_test(test_judge),
         cmocka_unit_test_setup_teardown(test_injection, make_dir, drop_dir),
         cmocka_unit_test_setup_teardown(test_documents, make_dir, drop_dir),
+        cmocka_unit_test_setup_teardown(test_history, make_dir, drop_dir),
         cmocka_unit_test(test_many),
         cmocka_unit_test(test_deadline),
         cmocka_unit_test(test_explain),

@@ -1,0 +1,39 @@
+#include "store/score.h"
+
+#include "store/store_impl.h"
+
+int store_score_add(struct store *s, const struct store_score *v, struct err *e) {
+    sqlite3_stmt *st;
+    if (!(v->score >= 1 && v->score <= 5))
+        return err_set(e, CHIMERE_EINVAL, "score: expected 1 to 5, got %g", v->score);
+    int code = store_begin(s, Q_SCORE_ADD, &st, e);
+    if (code) return code;
+    sqlite3_bind_int64(st, 1, v->at_ms ? v->at_ms : store_now_ms());
+    store_bind_text(st, 2, v->route);
+    store_bind_text(st, 3, v->judge);
+    sqlite3_bind_double(st, 4, v->score);
+    return store_end(s, st, sqlite3_step(st), e);
+}
+
+int store_score_last(struct store *s, const char *route, double *scores, size_t *n, struct err *e) {
+    sqlite3_stmt *st;
+    *n = 0;
+    int code = store_begin(s, Q_SCORE_LAST, &st, e), rc;
+    if (code) return code;
+    store_bind_text(st, 1, route);
+    sqlite3_bind_int(st, 2, STORE_MAX_SCORES);
+    while ((rc = sqlite3_step(st)) == SQLITE_ROW && *n < STORE_MAX_SCORES)
+        scores[(*n)++] = sqlite3_column_double(st, 0);
+    return store_end(s, st, rc, e);
+}
+
+int64_t store_score_forget(struct store *s, int64_t before_ms, struct err *e) {
+    sqlite3_stmt *st;
+    int code = store_begin(s, Q_SCORE_FORGET, &st, e);
+    if (code) return code;
+    sqlite3_bind_int64(st, 1, before_ms);
+    int rc = sqlite3_step(st);
+    int64_t n = rc == SQLITE_DONE ? sqlite3_changes64(s->db) : 0;
+    code = store_end(s, st, rc, e);
+    return code ? code : n;
+}
