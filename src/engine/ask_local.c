@@ -17,6 +17,7 @@ struct local {
     struct {
         int32_t start[MAX_MARK_TOKENS], end[MAX_MARK_TOKENS];
         size_t n_start, n_end;
+        struct think_vocab *vocab; /* owned; NULL: the model does not think */
     } think;
     struct ask_grammars *grammars; /* owned */
     struct ask_replay *replay;     /* owned; NULL: no template */
@@ -382,6 +383,7 @@ static int set_up(struct local *l, struct local_run *r, struct err *e) {
     s->think_end = l->think.end;
     s->n_think_end = l->think.n_end;
     if (!l->think.n_end) s->think_budget = -1;
+    s->think.vocab = l->think.vocab;
     if (a->messages) {
         const struct chat_caps *caps = chat_template_caps(l->model.template);
         r->parse = (struct chat_parse_spec){
@@ -468,6 +470,7 @@ static void local_close(struct ask_backend *b) {
     ask_grammars_free(local_of(b)->grammars);
     ask_replay_free(local_of(b)->replay);
     engram_store_free(local_of(b)->engram);
+    think_vocab_free(local_of(b)->think.vocab);
     mem_free(b);
 }
 
@@ -513,10 +516,12 @@ int ask_local_new(struct ask_backend **out, const struct ask_model *m, const cha
         if (caps->has_reasoning) {
             l->think.n_start = mark_tokens(m->tok, "<think>", l->think.start);
             l->think.n_end = mark_tokens(m->tok, "</think>", l->think.end);
+            rc = think_vocab_new(&l->think.vocab, m->tok, e);
         }
         if (caps->calls == CHAT_CALLS_QWEN_XML || caps->calls == CHAT_CALLS_HERMES)
             l->call_open = tok_find(m->tok, "<tool_call>", strlen("<tool_call>"));
     }
-    *out = &l->base;
-    return 0;
+    if (rc) local_close(&l->base);
+    else *out = &l->base;
+    return rc;
 }

@@ -52,6 +52,7 @@ enum finish { FINISH_NONE, FINISH_STOP, FINISH_LENGTH, FINISH_CANCELLED, FINISH_
 struct engine_stats { /* of one job */
     int32_t n_prompt, n_cached, n_generated, n_drafted, n_accepted;
     double queue_ms, prefill_ms, decode_ms;
+    struct think_stats think;
 };
 
 struct engram_use;

@@ -32,6 +32,7 @@ void sampler_defaults(struct sampler_params *p) {
                                  .dry_last_n = -1,
                                  .min_keep = 1,
                                  .think_budget = -1};
+    think_defaults(&p->think);
 }
 
 /* Bounds of every number, by name. */
@@ -57,6 +58,12 @@ void sampler_defaults(struct sampler_params *p) {
     X(dry_base, 0, 100)                                                                            \
     X(dry_allowed_length, 0, 1 << 30)                                                              \
     X(dry_last_n, -1, 1 << 30)                                                                     \
+    X(think.window, 1, THINK_MAX_WINDOW)                                                           \
+    X(think.min_tokens, 0, 1 << 30)                                                                \
+    X(think.stop, 0, 2)                                                                            \
+    X(think.unsure, 0, 1)                                                                          \
+    X(think.extend, 0, THINK_MAX_EXTEND)                                                           \
+    X(think.suppress, 0, 2)                                                                        \
     X(n_probs, 0, SAMPLER_MAX_PROBS)                                                               \
     X(min_keep, 1, 1 << 30)
 
@@ -77,6 +84,9 @@ int sampler_check(const struct sampler_params *p, int32_t n_vocab, struct err *e
     if (p->think_budget >= 0 && !p->n_think_end)
         return err_set(e, CHIMERE_EINVAL,
                        "thinking budget: this model has no end-of-thinking token");
+    if (think_is_on(&p->think) && p->think.vocab->n_vocab > n_vocab)
+        return err_set(e, CHIMERE_EMISMATCH, "think: classes of %d tokens for a model of %d",
+                       p->think.vocab->n_vocab, n_vocab);
     return 0;
 }
 
@@ -98,6 +108,9 @@ static void apply_think(struct sampler *s) {
     for (int32_t i = 0; i < s->n_vocab; i++) s->work[i] = -INFINITY;
     s->work[token] = isfinite(keep) ? keep : 0;
 }
+
+static bool on_reflection(const struct sampler *s) { return sampler_think_suppresses(s); }
+static void apply_reflection(struct sampler *s) { sampler_think_suppress(s); }
 
 static bool grammar_rules(const struct sampler *s) {
     return s->grammar && !(s->p.grammar_after_think && s->think.inside);
@@ -181,9 +194,13 @@ static const struct {
     bool (*on)(const struct sampler *s);
     void (*apply)(struct sampler *s);
 } processors[] = {
-    {"logit bias", on_bias, apply_bias},          {"thinking budget", on_think, apply_think},
-    {"grammar", on_grammar, apply_grammar},       {"mixture", on_hooks, apply_hooks},
-    {"penalties", on_penalties, apply_penalties}, {"dry", on_dry, apply_dry},
+    {"logit bias", on_bias, apply_bias},
+    {"thinking", on_think, apply_think},
+    {"reflection", on_reflection, apply_reflection},
+    {"grammar", on_grammar, apply_grammar},
+    {"mixture", on_hooks, apply_hooks},
+    {"penalties", on_penalties, apply_penalties},
+    {"dry", on_dry, apply_dry},
 };
 enum { N_PROCESSOR = sizeof processors / sizeof *processors };
 
@@ -368,6 +385,7 @@ int32_t sampler_pick(struct sampler *s, const float *logits, struct sampler_prob
     float own_max = max;
     const float *row = logits;
     s->failed = 0;
+    sampler_think_look(s, logits, max);
     for (int i = 0; i < N_PROCESSOR; i++) {
         if (!processors[i].on(s)) continue;
         if (row == logits) {
@@ -391,6 +409,7 @@ int32_t sampler_pick(struct sampler *s, const float *logits, struct sampler_prob
             chosen = s->cand[draw(s)].id;
         }
     }
+    chosen = sampler_think_settle(s, chosen);
     if (probs) report(s, logits, own_max, chosen, probs);
     return chosen;
 }
@@ -520,6 +539,7 @@ int sampler_new(struct sampler **out, const struct sampler_params *p, int32_t n_
         rc = s->mask ? grammar_state_new(&s->grammar, p->grammar, e) : CHIMERE_ENOMEM;
     }
     s->think.inside = p->in_think;
+    s->think.look = -1;
     if (rc) {
         sampler_free(s);
         return rc == CHIMERE_ENOMEM ? err_set(e, rc, "sampler: out of memory") : rc;

@@ -1,7 +1,7 @@
 /* sampler.h: logits -> one token, by a chain of logit processors.
  *
  * The chain is a table (sampler.c): each row has a name, a test whether the parameters switch it on,
- * and a function over the candidates. Its order: logit bias, thinking budget, grammar mask, mixture,
+ * and a function over the candidates. Its order: logit bias, thinking, reflection, grammar mask, mixture,
  * repetition/frequency/presence penalties, DRY, top-n-sigma, top-k, typical, top-p, min-p, XTC,
  * temperature (fixed or dynamic) or mirostat, draw. Temperature 0 takes the largest after the masks and
  * penalties (ties: the lower id). A row of NaN or without finite values is CHIMERE_ENUMERIC.
@@ -16,6 +16,7 @@
 #include <stdint.h>
 
 #include "base/err.h"
+#include "engine/think.h"
 #include "text/tok.h"
 
 struct grammar_matcher;
@@ -57,6 +58,7 @@ struct sampler_params {
     bool in_think;
     const int32_t *think_start, *think_end; /* token sequences */
     size_t n_think_start, n_think_end;
+    struct think_control think;      /* of the length of thinking, by certainty */
     struct grammar_matcher *grammar; /* borrowed until sampler_free; NULL: none */
     bool grammar_after_think;        /* the grammar begins behind the thinking block */
 };
@@ -88,6 +90,8 @@ int sampler_prime(struct sampler *s, const int32_t *tokens, size_t n, struct err
  * the random stream once per call; must be followed by sampler_accept of the token that was taken. */
 int32_t sampler_pick(struct sampler *s, const float *logits, struct sampler_probs *probs);
 void sampler_accept(struct sampler *s, int32_t token);
+/* What became of the thinking so far. */
+void sampler_think_stats(const struct sampler *s, struct think_stats *out);
 /* True where the grammar has been matched completely and allows nothing but the end. */
 bool sampler_is_done(const struct sampler *s);
 

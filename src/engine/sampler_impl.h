@@ -12,6 +12,10 @@ struct cand {
     float logit, p, key;
 };
 
+/* What is being forced: the end mark; a newline and the end mark; a newline and the word that makes the
+ * model look again. */
+enum think_force { FORCE_NONE, FORCE_END, FORCE_CLOSE, FORCE_WAIT };
+
 struct sampler {
     struct sampler_params p; /* arrays in the arena */
     struct arena arena;
@@ -37,8 +41,13 @@ struct sampler {
         bool inside;
         int32_t n_inside;      /* tokens taken inside the block */
         size_t n_start, n_end; /* tokens of the markers matched so far */
-        size_t n_forced;       /* tokens of the end marker forced so far; 0: not forcing */
-        bool forcing;
+        enum think_force force;
+        size_t n_forced;              /* of its tokens */
+        float look;                   /* certainty of the position last looked at; below 0: none */
+        float ring[THINK_MAX_WINDOW]; /* of the last n_ring tokens, at n_ring % window */
+        int32_t n_ring;
+        uint8_t last; /* class of the token before */
+        struct think_stats stats;
     } think;
     struct sampler_hook hooks[4];
     int n_hook;
@@ -56,8 +65,14 @@ int sampler_by_logit(const void *a, const void *b); /* descending, then lower id
 /* p = softmax(logit / temperature) over the candidates. */
 void sampler_softmax(struct sampler *s, float temperature);
 
-/* Thinking budget: the token that must come now, or -1; and its bookkeeping. */
+/* sampler_think.c. Before a row's processors: certainty, and whether the block is closed here. */
+void sampler_think_look(struct sampler *s, const float *logits, float max);
+/* The token that must come now, or -1. */
 int32_t sampler_think_forced(const struct sampler *s);
+bool sampler_think_suppresses(const struct sampler *s);
+void sampler_think_suppress(struct sampler *s); /* in work */
+/* The token that is taken where `chosen` was drawn: another where the model would stop too early. */
+int32_t sampler_think_settle(struct sampler *s, int32_t chosen);
 void sampler_think_accept(struct sampler *s, int32_t token);
 bool sampler_is_breaker(const struct sampler *s, int32_t token);
 

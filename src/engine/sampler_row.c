@@ -131,45 +131,6 @@ void sampler_softmax(struct sampler *s, float temperature) {
     for (int32_t i = 0; i < s->n_cand; i++) s->cand[i].p = (float)(s->cand[i].p / sum);
 }
 
-/* ---- thinking ---- */
-
-int32_t sampler_think_forced(const struct sampler *s) {
-    if (s->p.think_budget < 0 || !s->think.inside || !s->p.n_think_end) return -1;
-    if (s->think.forcing) return s->p.think_end[s->think.n_forced];
-    return s->think.n_inside >= s->p.think_budget ? s->p.think_end[0] : -1;
-}
-
-/* Matches a marker of several tokens one token at a time. */
-static bool advance(const int32_t *marker, size_t n, size_t *at, int32_t token) {
-    if (!n) return false;
-    if (token == marker[*at]) (*at)++;
-    else *at = token == marker[0] ? 1 : 0;
-    if (*at < n) return false;
-    *at = 0;
-    return true;
-}
-
-void sampler_think_accept(struct sampler *s, int32_t token) {
-    if (!s->think.inside) {
-        if (advance(s->p.think_start, s->p.n_think_start, &s->think.n_start, token)) {
-            s->think.inside = true;
-            s->think.n_inside = 0;
-        }
-        return;
-    }
-    if (sampler_think_forced(s) == token) {
-        s->think.forcing = true;
-        s->think.n_forced++;
-        if (s->think.n_forced == s->p.n_think_end) {
-            s->think.forcing = s->think.inside = false;
-            s->think.n_forced = s->think.n_end = 0;
-        }
-        return;
-    }
-    s->think.n_inside++;
-    if (advance(s->p.think_end, s->p.n_think_end, &s->think.n_end, token)) s->think.inside = false;
-}
-
 bool sampler_is_breaker(const struct sampler *s, int32_t token) {
     struct slice piece = tok_piece(s->tok, token);
     for (size_t i = 0; i < s->p.n_dry_breaker; i++) {

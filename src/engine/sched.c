@@ -53,6 +53,7 @@ static void retire(struct sched *s, struct active *a, enum finish finish) {
     struct job *j = a->job;
     int64_t now = clock_ns();
     if (a->decode_ns) j->stats.decode_ms = (double)(now - a->decode_ns) * 1e-6;
+    sampler_think_stats(a->sampler, &j->stats.think);
     sampler_free(a->sampler);
     engram_mixer_free(a->engram);
     a->engram = NULL;

@@ -599,6 +599,7 @@ static const struct row rows[] = {
     FN("thinking_budget", C | R, f_budget),
     FN("reasoning_budget", C | R, f_budget),
     FN("enable_thinking", C | R, f_enable_thinking),
+    FN("think", C | R | M, fields_think),
     FN("chat_template_kwargs", C | R | M, f_template_kwargs),
     FN("continue_final_message", C, f_continue),
 

@@ -33,6 +33,7 @@ int fields_add_tool(struct ask *a, const char *where, const json_t *name, const 
 int fields_messages(struct ask *a, json_t *messages, struct err *e); /* OpenAI chat form */
 int fields_schema(struct ask *a, json_t *schema, const char *where, struct err *e);
 int fields_effort(struct fields *f, const json_t *v, const char *name, struct err *e);
+int fields_think(struct fields *f, json_t *v, const char *name, struct err *e);
 /* Content of a message as a string or a list of text parts; *out is new. */
 int fields_text(const json_t *content, const char *where, json_t **out, struct err *e);
 
