@@ -67,11 +67,18 @@ static int run_majority(const struct strategy_use *u, struct strategy_result *r,
     return rc;
 }
 
+#define TREE .width = 4, .steps = 24, .step_tokens = 128
 #define SAMPLED .max_tokens = 0, .temperature = 0.7, .top_p = 0.95
+/* clang-format off */
 static const struct strategy_row rows[] = {
     {"greedy", "one answer, always the likeliest token", {.n = 1, .top_p = 1}, run_greedy, false},
     {"majority", "n answers, the one that most agree on", {.n = 8, SAMPLED}, run_majority, false},
+    {"best_of_n", "n answers, the one that the verifier likes best", {.n = 8, SAMPLED}, strategy_best, false},
+    {"dvts", "n / width trees, grown step by step, each keeping the step that the verifier likes best", {.n = 8, TREE, SAMPLED}, strategy_dvts, true},
+    {"beam", "n ways at a time, grown step by step, the n / width best of all kept", {.n = 8, TREE, SAMPLED}, strategy_beam, true},
+    {"weighted", "n answers, votes that weigh what the verifier thinks of them", {.n = 8, SAMPLED}, strategy_weighted, false},
 };
+/* clang-format on */
 enum { N_ROW = sizeof rows / sizeof *rows };
 
 /* ---- names and parameters ---- */
@@ -296,6 +303,24 @@ int32_t strategy_vote(const struct candidate *c, int32_t n, bool weighted, doubl
         }
     }
     *share = all > 0 && winner >= 0 ? most / all : 0;
+    return winner;
+}
+
+int32_t strategy_pick(const struct candidate *c, int32_t n) {
+    bool whole = false;
+    int32_t winner = -1, most = 0;
+    for (int32_t i = 0; i < n; i++) whole |= may_vote(&c[i], true);
+    for (int32_t i = 0; i < n; i++) {
+        if (!may_vote(&c[i], whole)) continue;
+        int32_t same = 0;
+        for (int32_t k = 0; k < n; k++)
+            same += may_vote(&c[k], whole) && !strcmp(c[k].key, c[i].key);
+        if (winner >= 0 &&
+            (c[i].score < c[winner].score || (c[i].score == c[winner].score && same <= most)))
+            continue;
+        winner = i;
+        most = same;
+    }
     return winner;
 }
 

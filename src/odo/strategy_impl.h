@@ -4,6 +4,7 @@
 
 #include "odo/batch.h"
 #include "odo/strategy.h"
+#include "odo/strategy_key.h"
 
 struct strategy_row {
     const char *name, *about;
@@ -16,14 +17,12 @@ struct candidate {
     struct buf content, reasoning;
     enum ask_finish finish;
     bool failed;
-    double score;   /* 0..1 */
-    char key[64];   /* strategy_key of its text */
-    struct err err; /* where it failed */
+    double score;                 /* 0..1 */
+    char key[STRATEGY_KEY_BYTES]; /* strategy_key of its text */
+    int32_t twin;                 /* the first candidate with the same text */
+    struct err err;               /* where it failed */
 };
 
-/* The final answer that a text gives, in a form that equal answers share: what stands in the last
- * \boxed{}, else behind the last "answer is", else the last number, else a hash of the whole text. */
-void strategy_key(const char *text, size_t n, char out[64]);
 /* A copy of the user's ask for candidate i: one choice, its own random stream. Borrows everything. */
 void strategy_ask(const struct strategy_use *u, int32_t i, struct ask *out);
 void strategy_count(struct strategy_result *r, const struct engine_stats *s, int32_t n_reasoning);
@@ -38,9 +37,22 @@ int strategy_sample(const struct strategy_use *u, struct candidate *c, int32_t n
  * its candidates the one with the best score, then the first. Unfinished ones vote only where nobody
  * finished. *share: of all votes. -1: there is none. */
 int32_t strategy_vote(const struct candidate *c, int32_t n, bool weighted, double *share);
+/* The finished one with the best score; among equals the one whose answer most give, then the first. */
+int32_t strategy_pick(const struct candidate *c, int32_t n);
 /* Fills r from the winner and sends its events. */
 int strategy_give(const struct strategy_use *u, const struct candidate *c, int32_t n,
                   int32_t winner, struct strategy_result *r, struct err *e);
 void strategy_drop(struct candidate *c, int32_t n);
+
+/* strategy_best.c. Scores candidates [n] with the verifier, all at once; those that failed get 0, those
+ * that it could not judge 0.5. */
+int strategy_judge(const struct strategy_use *u, struct candidate *c, int32_t n,
+                   struct strategy_result *r, struct err *e);
+int strategy_best(const struct strategy_use *u, struct strategy_result *r, struct err *e);
+int strategy_weighted(const struct strategy_use *u, struct strategy_result *r, struct err *e);
+
+/* strategy_tree.c */
+int strategy_dvts(const struct strategy_use *u, struct strategy_result *r, struct err *e);
+int strategy_beam(const struct strategy_use *u, struct strategy_result *r, struct err *e);
 
 #endif

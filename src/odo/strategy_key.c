@@ -1,11 +1,12 @@
-/* strategy_key.c: what an answer comes down to, so that answers can be counted. */
+#include "odo/strategy_key.h"
+
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 
 #include "base/hash.h"
-#include "odo/strategy_impl.h"
 
 static bool is_digit(char c) { return c >= '0' && c <= '9'; }
 
@@ -54,10 +55,10 @@ static bool last_number(const char *text, size_t n, double *out) {
     return any;
 }
 
-static void key_of(const char *text, size_t n, char out[64]) {
+static void key_of(const char *text, size_t n, char out[STRATEGY_KEY_BYTES]) {
     double x;
     if (last_number(text, n, &x)) {
-        snprintf(out, 64, "%.12g", x == 0 ? 0 : x);
+        snprintf(out, STRATEGY_KEY_BYTES, "%.12g", x == 0 ? 0 : x);
         return;
     }
     size_t len = 0;
@@ -79,7 +80,7 @@ static void key_of(const char *text, size_t n, char out[64]) {
         blank = false;
     }
     out[len] = 0;
-    if (len >= 40) snprintf(out, 64, "text %016llx", (unsigned long long)h);
+    if (len >= 40) snprintf(out, STRATEGY_KEY_BYTES, "text %016llx", (unsigned long long)h);
 }
 
 /* Behind the last occurrence of a phrase, up to the end of its line; false: it is not there. */
@@ -96,7 +97,7 @@ static bool behind(const char *text, size_t n, const char *phrase, const char **
     return false;
 }
 
-void strategy_key(const char *text, size_t n, char out[64]) {
+void strategy_key(const char *text, size_t n, char out[STRATEGY_KEY_BYTES]) {
     static const char *const phrases[] = {"answer is", "answer:", "ponse est", "ponse :"};
     const char *at;
     size_t len;

@@ -18,6 +18,8 @@ struct script {
     const char *const *replies; /* [n] */
     int n, at;
     const char *(*choose)(struct script *s, const json_t *messages); /* instead of replies */
+    const char
+        *stop; /* the stop string that ends each plain answer where the ask has any; NULL: none */
     json_t *asked; /* [{messages, tools, max_tokens, temperature, think}] */
 };
 
@@ -81,6 +83,7 @@ static inline void *script_work(void *ud) {
             }
         }
         free(copy);
+        if (s->stop && r->ask->n_stop && end.finish == ASK_STOP) end.stop = s->stop;
     }
     struct ask_event ev = {.kind = ASK_END, .end = &end};
     r->sink.event(r->sink.ud, &ev);

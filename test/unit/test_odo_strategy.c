@@ -206,12 +206,152 @@ static void test_tools_refused(void **state) {
     bed_close(&b);
 }
 
+/* ---- with a verifier ---- */
+
+static bool is_check(const json_t *messages) {
+    const char *t = json_string_value(json_object_get(json_array_get(messages, 0), "content"));
+    return t && !strncmp(t, "Check each step", 15);
+}
+
+static const char *last_text(const json_t *messages) {
+    const json_t *m = json_array_get(messages, json_array_size(messages) - 1);
+    return json_string_value(json_object_get(m, "content"));
+}
+
+/* Three candidates say 3, one says 4; the verifier knows better. Under the script's lock. */
+static const char *one_is_right(struct script *s, const json_t *messages) {
+    if (is_check(messages))
+        return strstr(last_text(messages), "= 4") ? "Step 1 is correct." : "Step 1 is incorrect.";
+    return s->at++ == 2 ? "2 + 2 = 4." : "2 + 2 = 3.";
+}
+
+static const char *nonsense(struct script *s, const json_t *messages) {
+    if (is_check(messages)) return "banana banana";
+    return s->at++ == 2 ? "2 + 2 = 4." : "2 + 2 = 3.";
+}
+
+static const char *judge_fails(struct script *s, const json_t *messages) {
+    return is_check(messages) ? "fail" : nonsense(s, messages);
+}
+
+static const char *judge_hangs(struct script *s, const json_t *messages) {
+    return is_check(messages) ? "hang" : nonsense(s, messages);
+}
+
+static void expect_answer(const char *spec, const char *(*choose)(struct script *, const json_t *),
+                          bool late, const char *answer) {
+    struct bed b;
+    struct err e = {0};
+    bed_open(&b, spec, NULL, 0);
+    b.script.choose = choose;
+    if (late) b.use.deadline_ns = clock_ns() + 300 * 1000000LL;
+    assert_int_equal(go(&b, &e), 0);
+    assert_string_equal(said(&b), answer);
+    assert_string_equal(seen(&b), answer);
+    bed_close(&b);
+}
+
+static void test_best(void **state) {
+    (void)state;
+    expect_answer("best_of_n:n=4", one_is_right, false, "2 + 2 = 4.");
+    expect_answer("weighted:n=4", one_is_right, false, "2 + 2 = 4.");
+    expect_answer("best_of_n:n=4", nonsense, false, "2 + 2 = 3."); /* all neutral: the majority */
+    expect_answer("weighted:n=4", nonsense, false, "2 + 2 = 3.");
+    expect_answer("best_of_n:n=4", judge_fails, false, "2 + 2 = 3.");
+    expect_answer("best_of_n:n=4", judge_hangs, true, "2 + 2 = 3.");
+}
+
+/* ---- trees: each reply is a whole step; the second step of an answer ends it ---- */
+
+static const char *two_steps(struct script *s, const json_t *messages) {
+    if (is_check(messages)) {
+        const char *t = last_text(messages);
+        if (json_array_size(messages) > 1)
+            t = json_string_value(json_object_get(json_array_get(messages, 0), "content"));
+        return strstr(t, "bad") ? "Step 1 is incorrect. Step 2 is incorrect."
+                                : "Step 1 is correct. Step 2 is correct.";
+    }
+    return s->at++ % 2 ? "good step with 7" : "bad step with 8";
+}
+
+static void test_tree(void **state) {
+    (void)state;
+    struct bed b;
+    struct err e = {0};
+    static const char *const specs[] = {"dvts:n=4,width=2", "beam:n=4,width=2"};
+    for (int i = 0; i < 2; i++) {
+        bed_open(&b, specs[i], NULL, 0);
+        b.script.choose = two_steps;
+        assert_int_equal(go(&b, &e), 0);
+        assert_string_equal(said(&b), "good step with 7");
+        assert_string_equal(seen(&b), said(&b));
+        assert_int_equal(b.r.finish, ASK_STOP);
+        assert_true(b.r.score == 1);
+        assert_true(b.r.cost.n_check > 0 && b.r.cost.n_answer == 20);
+        bed_close(&b);
+    }
+}
+
+/* A branch whose model fails is dropped, the others go on; where all fail, that is the error. */
+static const char *half_fail(struct script *s, const json_t *messages) {
+    if (is_check(messages)) return "Step 1 is correct.";
+    return s->at++ % 2 ? "fail" : "fine: 5";
+}
+static const char *all_fail(struct script *s, const json_t *messages) {
+    (void)s, (void)messages;
+    return "fail";
+}
+
+static void test_tree_fails(void **state) {
+    (void)state;
+    struct bed b;
+    struct err e = {0};
+    expect_answer("dvts:n=4,width=1", half_fail, false, "fine: 5");
+    expect_answer("dvts:n=4,width=2", nonsense, false, "2 + 2 = 3.");
+    bed_open(&b, "dvts:n=4,width=2", NULL, 0);
+    b.script.choose = all_fail;
+    assert_int_equal(go(&b, &e), CHIMERE_EDEVICE);
+    bed_close(&b);
+}
+
+/* Steps that never end: the rounds are counted, and the best so far is given. */
+static const char *endless(struct script *s, const json_t *messages) {
+    (void)s;
+    return is_check(messages) ? "Step 1 is correct." : "stop\n";
+}
+
+static void test_tree_bounds(void **state) {
+    (void)state;
+    struct bed b;
+    struct err e = {0};
+    bed_open(&b, "dvts:n=2,width=1,steps=5", NULL, 0);
+    b.script.choose = endless;
+    b.script.stop = "\n";
+    assert_int_equal(go(&b, &e), 0);
+    assert_string_equal(said(&b), "stop\nstop\nstop\nstop\nstop\n");
+    assert_int_equal(b.r.finish, ASK_LENGTH);
+    bed_close(&b);
+    bed_open(&b, "dvts:n=2,width=1", NULL, 0); /* the second round hangs until the deadline */
+    static const char *const replies[] = {"one", "Step 1 is correct.", "hang", "hang", "hang"};
+    b.script.replies = replies;
+    b.script.n = 5;
+    b.script.stop = "\n";
+    b.strategy.n = 1;
+    b.use.deadline_ns = clock_ns() + 400 * 1000000LL;
+    assert_int_equal(go(&b, &e), 0);
+    assert_true(!strncmp(said(&b), "one\n", 4));
+    assert_true(b.r.was_late);
+    bed_close(&b);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_parse),    cmocka_unit_test(test_key),
-        cmocka_unit_test(test_greedy),   cmocka_unit_test(test_majority),
-        cmocka_unit_test(test_all_fail), cmocka_unit_test(test_deadline),
-        cmocka_unit_test(test_cancel),   cmocka_unit_test(test_tools_refused),
+        cmocka_unit_test(test_parse),      cmocka_unit_test(test_key),
+        cmocka_unit_test(test_greedy),     cmocka_unit_test(test_majority),
+        cmocka_unit_test(test_all_fail),   cmocka_unit_test(test_deadline),
+        cmocka_unit_test(test_cancel),     cmocka_unit_test(test_tools_refused),
+        cmocka_unit_test(test_best),       cmocka_unit_test(test_tree),
+        cmocka_unit_test(test_tree_fails), cmocka_unit_test(test_tree_bounds),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
