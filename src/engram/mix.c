@@ -293,8 +293,14 @@ void engram_mixer_push(struct engram_mixer *m, int32_t token) {
 
 bool engram_mixer_wants(struct engram_mixer *m) {
     if (m->use.alpha <= 0) return false;
-    for (int32_t i = 0; i < m->use.n_table && !m->looked_up; i++) {
-        m->n_hit[i] = engram_lookup(m->use.tables[i], m->ctx, m->n_ctx, m->hits[i]);
+    struct engram_query q[ENGRAM_MAX_TABLES];
+    int32_t n = m->looked_up ? 0 : m->use.n_table;
+    for (int32_t i = 0; i < n; i++)
+        q[i] = (struct engram_query){
+            .table = m->use.tables[i], .ctx = m->ctx, .n_ctx = m->n_ctx, .hits = m->hits[i]};
+    engram_lookup_many(q, (size_t)n);
+    for (int32_t i = 0; i < n; i++) {
+        m->n_hit[i] = q[i].n_hit;
         m->cover[i] = engram_cover(m->cover[i], m->hits[i], m->n_hit[i]);
     }
     m->looked_up = true;

@@ -10,7 +10,7 @@
 #include "base/file.h"
 #include "base/mem.h"
 
-enum { MAX_NAME = 64 };
+enum { MAX_NAME = 64, SETTLE_LEAST = 8 << 20, SETTLE_MOST = 1 << 30 };
 
 struct engram_lease { /* an open table with its count; what is handed out is this, shared */
     struct engram_lease *next;
@@ -139,6 +139,7 @@ int engram_store_take_path(struct engram_store *s, const char *path, struct engr
         if (l) drop(l);
         return rc;
     }
+    engram_table_settle(l->table, SETTLE_LEAST, SETTLE_MOST);
     l->store = s;
     l->dev = st.st_dev;
     l->ino = st.st_ino;

@@ -2,6 +2,7 @@
 #include "engram/table.h"
 
 #include <string.h>
+#include <sys/mman.h>
 
 #include "base/mem.h"
 #include "engram/table_impl.h"
@@ -186,9 +187,43 @@ int engram_table_open(struct engram_table **out, const char *path, uint64_t tok_
 
 void engram_table_close(struct engram_table *t) {
     if (!t) return;
+    if (t->settled) munmap(t->settled, t->settled_bytes);
     file_unmap(&t->map);
     mem_free((char *)t->name);
     mem_free(t);
+}
+
+enum { LARGE_PAGE = 2 << 20 };
+
+void engram_table_settle(struct engram_table *t, uint64_t min_bytes, uint64_t max_bytes) {
+    struct {
+        uint64_t off, n, at;
+    } parts[3] = {{t->h.off_text, t->h.n_text * sizeof *t->text, 0},
+                  {t->h.off_record, t->h.record_bytes, 0},
+                  {t->h.off_slot, t->h.n_bucket * ENGRAM_BUCKET * sizeof *t->slots, 0}};
+    uint64_t total = 0;
+    if (t->settled || t->old.order || t->size < min_bytes || t->size > max_bytes) return;
+    for (int i = 0; i < 3; i++) {
+        parts[i].at = total;
+        total += (parts[i].n + LARGE_PAGE - 1) / LARGE_PAGE * LARGE_PAGE;
+    }
+    unsigned char *p =
+        mmap(NULL, total + LARGE_PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (p == MAP_FAILED) return;
+    t->settled = p;
+    t->settled_bytes = total + LARGE_PAGE;
+    p = (unsigned char *)(((uintptr_t)p + LARGE_PAGE - 1) & ~(uintptr_t)(LARGE_PAGE - 1));
+#ifdef MADV_HUGEPAGE
+    madvise(p, total, MADV_HUGEPAGE);
+#endif
+    for (int i = 0; i < 3; i++) {
+        memcpy(p + parts[i].at, t->data + parts[i].off, parts[i].n);
+        if (t->map.data) file_map_drop(&t->map, parts[i].off, parts[i].off + parts[i].n);
+    }
+    mprotect(t->settled, t->settled_bytes, PROT_READ);
+    t->text = (const uint32_t *)(p + parts[0].at);
+    t->records = p + parts[1].at;
+    t->slots = (const struct engram_slot *)(p + parts[2].at);
 }
 
 /* ---- questions ---- */

@@ -62,6 +62,11 @@ int engram_table_open(struct engram_table **out, const char *path, uint64_t tok_
 int engram_table_open_memory(struct engram_table **out, const void *data, size_t n,
                              const char *name, uint64_t tok_hash, uint32_t n_vocab, struct err *e);
 void engram_table_close(struct engram_table *t);
+/* For a process that will look up often: copies text, records and slots, if the file's size lies
+ * between the two, into memory of large pages, where a miss of the cache is not one of the address
+ * translation too (half of a lookup's time on a virtual machine), and gives the map's pages back.
+ * Before any other thread looks. Where memory is short the map stays. */
+void engram_table_settle(struct engram_table *t, uint64_t min_bytes, uint64_t max_bytes);
 
 /* Walks every slot, record and position: what a writer of ours must have left. Slow. */
 int engram_table_verify(const struct engram_table *t, struct err *e);
@@ -71,6 +76,16 @@ int engram_table_verify(const struct engram_table *t, struct err *e);
  * that agrees: its shorter contexts that are as unique are left out. Returns how many hits. */
 int engram_lookup(const struct engram_table *t, const int32_t *ctx, int32_t n_ctx,
                   struct engram_hit hits[ENGRAM_N_ORDER]);
+
+struct engram_query {
+    const struct engram_table *table; /* borrowed for the call, as the others */
+    const int32_t *ctx;               /* [n_ctx] */
+    int32_t n_ctx;
+    int32_t n_hit;           /* out */
+    struct engram_hit *hits; /* out: [ENGRAM_N_ORDER] */
+};
+/* The same for n lookups that do not wait for each other, of any tables: their misses overlap. */
+void engram_lookup_many(struct engram_query *q, size_t n);
 
 /* ---- what is inside ---- */
 

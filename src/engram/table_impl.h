@@ -97,6 +97,8 @@ struct engram_table {
     const char *names;
     const unsigned char *records;
     const struct engram_slot *slots;
+    void *settled; /* owned, by munmap; NULL: text, records and slots are views of data */
+    size_t settled_bytes;
     struct { /* version 1 */
         uint32_t order, n_slot;
         const unsigned char *slots, *data;

@@ -123,6 +123,56 @@ static void check_context(const struct corpus *c, const struct engram_table *t, 
     assert_int_equal(at, n_hit);
 }
 
+/* Lookups side by side, of a settled table and of one that is not, give what one at a time gives. */
+static void many_equal_one(void **state) {
+    (void)state;
+    enum { N = 101 };
+    static struct corpus c;
+    static struct engram_hit many[N][ENGRAM_N_ORDER];
+    static int32_t ctx[N][12];
+    struct engram_query q[N];
+    struct engram_hit one[ENGRAM_N_ORDER];
+    struct rng r;
+    rng_seed(&r, 77);
+    make_corpus(&c, 3, 30);
+    write_table(&c, 0);
+    struct engram_table *t = open_table(), *settled = open_table();
+    engram_table_settle(settled, UINT64_MAX, UINT64_MAX); /* too small: nothing happens */
+    engram_table_settle(settled, 0, UINT64_MAX);
+    engram_table_settle(settled, 0, UINT64_MAX); /* once is enough */
+    for (int i = 0; i < N; i++) {
+        int d = (int)rng_below(&r, (uint64_t)c.n_doc), n = (int)rng_below(&r, 13);
+        if (n > c.n[d]) n = c.n[d];
+        int at = (int)rng_below(&r, (uint64_t)(c.n[d] - n) + 1);
+        memcpy(ctx[i], c.doc[d] + at, (size_t)n * sizeof **ctx);
+        if (n && rng_below(&r, 3) == 0) ctx[i][rng_below(&r, (uint64_t)n)] = 1;
+        q[i] = (struct engram_query){
+            .table = i % 2 ? t : settled, .ctx = ctx[i], .n_ctx = n, .hits = many[i]};
+    }
+    for (size_t n = 0; n <= N; n += 1 + n / 3) {
+        for (size_t i = 0; i < N; i++) q[i].n_hit = -1;
+        engram_lookup_many(q, n);
+        for (size_t i = 0; i < n; i++) {
+            int n_hit = engram_lookup(t, q[i].ctx, q[i].n_ctx, one);
+            assert_int_equal(q[i].n_hit, n_hit);
+            for (int k = 0; k < n_hit; k++) {
+                const struct engram_hit *h = &many[i][k];
+                assert_int_equal(h->order, one[k].order);
+                assert_int_equal(h->total, one[k].total);
+                assert_int_equal(h->n_next, one[k].n_next);
+                assert_int_equal(h->pos, one[k].pos);
+                assert_memory_equal(engram_hit_next(h), engram_hit_next(&one[k]),
+                                    h->n_next * sizeof(struct engram_next));
+            }
+        }
+        for (size_t i = n; i < N; i++) assert_int_equal(q[i].n_hit, -1);
+    }
+    struct err e = {0};
+    if (engram_table_verify(settled, &e)) fail_msg("%s", e.text);
+    engram_table_close(t);
+    engram_table_close(settled);
+}
+
 static void lookups_equal_brute_force(void **state) {
     (void)state;
     static struct corpus c;
@@ -326,9 +376,13 @@ static void version_one_is_read(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(lookups_equal_brute_force),        cmocka_unit_test(documents_come_back),
-        cmocka_unit_test(building_is_deterministic),        cmocka_unit_test(damage_is_refused),
-        cmocka_unit_test(allocation_failures_are_reported), cmocka_unit_test(version_one_is_read),
+        cmocka_unit_test(lookups_equal_brute_force),
+        cmocka_unit_test(many_equal_one),
+        cmocka_unit_test(documents_come_back),
+        cmocka_unit_test(building_is_deterministic),
+        cmocka_unit_test(damage_is_refused),
+        cmocka_unit_test(allocation_failures_are_reported),
+        cmocka_unit_test(version_one_is_read),
     };
     return cmocka_run_group_tests(tests, set_up, scratch_drop);
 }
