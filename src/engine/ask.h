@@ -16,6 +16,8 @@
 #include "base/mem.h"
 #include "engine/answer.h"
 
+struct engram_table;
+
 enum { ASK_MAX_CHOICES = 16, ASK_MAX_TOOLS = 256, ASK_MAX_LORAS = 16 };
 
 enum ask_choice { ASK_TOOLS_AUTO, ASK_TOOLS_NONE, ASK_TOOLS_REQUIRED, ASK_TOOLS_NAMED };
@@ -69,6 +71,10 @@ struct ask {
     /* What the request says to the n-gram memory and the orchestrator: {"engram": .., "odo": ..}, each
      * checked by its reader; owned, or NULL. */
     json_t *extra;
+    /* An orchestrator's: a table for this request alone, mixed in beside those of extra.engram; borrowed until
+     * run free, or NULL. recall: the question that it is asked; NULL: the last message. */
+    const struct engram_table *table;
+    const char *recall;
 };
 
 void ask_init(struct ask *a);

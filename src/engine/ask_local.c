@@ -399,9 +399,7 @@ static int set_up(struct local *l, struct local_run *r, struct err *e) {
     rc = set_grammar(l, r, e);
     if (!rc) rc = set_loras(l, r, e);
     if (!rc) rc = ban_calls(l, r, e);
-    if (!rc)
-        rc = memory_open_json(&r->memory, l->engram, json_object_get(a->extra, "engram"),
-                              a->messages, l->model.tok, e);
+    if (!rc) rc = memory_open_json(&r->memory, l->engram, a, l->model.tok, e);
     r->params.engram = memory_use(r->memory);
     return rc ? rc : sampler_check(s, (int32_t)tok_n_vocab(l->model.tok), e);
 }

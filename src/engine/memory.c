@@ -30,9 +30,10 @@ static json_t *question_of(const json_t *messages) {
 
 int memory_open(struct memory **out, const struct memory_params *p, struct err *e) {
     *out = NULL;
-    if (p->n_table > ENGRAM_MAX_TABLES)
-        return err_set(e, CHIMERE_ELIMIT, "engram.tables: expected at most %d, got %zu",
-                       ENGRAM_MAX_TABLES, p->n_table);
+    size_t most = ENGRAM_MAX_TABLES - (p->own != NULL);
+    if (p->n_table > most)
+        return err_set(e, CHIMERE_ELIMIT, "engram.tables: expected at most %zu, got %zu", most,
+                       p->n_table);
     struct memory *m = mem_zalloc(sizeof *m);
     if (!m) return err_set(e, CHIMERE_ENOMEM, "out of memory");
     int rc = 0;
@@ -45,7 +46,10 @@ int memory_open(struct memory **out, const struct memory_params *p, struct err *
                      : engram_store_take(p->store, p->tables[i], &m->leases[i], e);
         if (!rc) m->use.tables[m->use.n_table++] = engram_lease_table(m->leases[i]);
     }
-    json_t *question = !rc && p->recall && p->alpha > 0 ? question_of(p->messages) : NULL;
+    if (!rc && p->own) m->use.tables[m->use.n_table++] = p->own;
+    json_t *question = rc || !p->recall || !(p->alpha > 0) ? NULL
+                       : p->question                       ? json_string(p->question)
+                                                           : question_of(p->messages);
     if (question)
         rc = engram_recall_new(&m->recall, m->use.tables, m->use.n_table, p->tok,
                                json_string_value(question), json_string_length(question), e);
@@ -59,19 +63,12 @@ int memory_open(struct memory **out, const struct memory_params *p, struct err *
     return 0;
 }
 
-int memory_open_json(struct memory **out, struct engram_store *store, const json_t *field,
-                     const json_t *messages, const struct tok *tok, struct err *e) {
-    const char *names[ENGRAM_MAX_TABLES], *key;
-    struct memory_params p = {.store = store,
-                              .tables = names,
-                              .alpha = 1,
-                              .recall = true,
-                              .messages = messages,
-                              .tok = tok};
+/* Fills p and names [ENGRAM_MAX_TABLES] from {"tables", "alpha", "recall"}. */
+static int read_field(struct memory_params *p, const json_t *field, const char **names,
+                      struct err *e) {
+    const char *key;
     json_t *v, *name;
     size_t i;
-    *out = NULL;
-    if (!field || json_is_null(field)) return 0;
     if (!json_is_object(field))
         return err_set(e, CHIMERE_EINVAL, "engram: expected an object with tables and alpha");
     json_object_foreach((json_t *)field, key, v) {
@@ -79,11 +76,11 @@ int memory_open_json(struct memory **out, struct engram_store *store, const json
             double x = json_number_value(v);
             if (!json_is_number(v) || !(x >= 0 && x <= 100))
                 return err_set(e, CHIMERE_EINVAL, "engram.alpha: expected a number from 0 to 100");
-            p.alpha = (float)x;
+            p->alpha = (float)x;
         } else if (strcmp(key, "recall") == 0) {
             if (!json_is_boolean(v))
                 return err_set(e, CHIMERE_EINVAL, "engram.recall: expected true or false");
-            p.recall = json_is_true(v);
+            p->recall = json_is_true(v);
         } else if (strcmp(key, "tables") != 0) {
             return err_set(e, CHIMERE_EINVAL,
                            "engram.%.40s: not known; expected tables, alpha, recall", key);
@@ -96,11 +93,28 @@ int memory_open_json(struct memory **out, struct engram_store *store, const json
     json_array_foreach(tables, i, name) {
         if (!json_is_string(name))
             return err_set(e, CHIMERE_EINVAL, "engram.tables: expected names");
-        names[p.n_table++] = json_string_value(name);
+        names[p->n_table++] = json_string_value(name);
     }
-    if (!p.n_table) return 0;
-    if (!store) return err_set(e, CHIMERE_EUNSUPPORTED, "engram: this server has no tables");
-    return memory_open(out, &p, e);
+    if (p->n_table && !p->store)
+        return err_set(e, CHIMERE_EUNSUPPORTED, "engram: this server has no tables");
+    return 0;
+}
+
+int memory_open_json(struct memory **out, struct engram_store *store, const struct ask *a,
+                     const struct tok *tok, struct err *e) {
+    const char *names[ENGRAM_MAX_TABLES];
+    const json_t *field = json_object_get(a->extra, "engram");
+    struct memory_params p = {.store = store,
+                              .tables = names,
+                              .alpha = 1,
+                              .recall = true,
+                              .messages = a->messages,
+                              .question = a->recall,
+                              .own = a->table,
+                              .tok = tok};
+    *out = NULL;
+    int rc = field && !json_is_null(field) ? read_field(&p, field, names, e) : 0;
+    return rc || (!p.n_table && !p.own) ? rc : memory_open(out, &p, e);
 }
 
 void memory_close(struct memory *m) {

@@ -8,6 +8,7 @@
 
 #include <jansson.h>
 
+#include "engine/ask.h"
 #include "engine/sampler.h"
 #include "engram/mix.h"
 #include "engram/store.h"
@@ -22,14 +23,16 @@ struct memory_params {
     float alpha;
     bool is_trusted; /* the names come from the machine's user */
     bool recall;
-    const json_t *messages; /* the question is the last one; NULL: nothing is recalled */
+    const json_t *messages;         /* the question is the last one; NULL: nothing is recalled */
+    const char *question;           /* instead of the last message, or NULL */
+    const struct engram_table *own; /* one more table, borrowed until memory_close; NULL: none */
     const struct tok *tok;
 };
 
 int memory_open(struct memory **out, const struct memory_params *p, struct err *e);
-/* The same by the request's field; *out is NULL where the field asks for nothing. */
-int memory_open_json(struct memory **out, struct engram_store *store, const json_t *field,
-                     const json_t *messages, const struct tok *tok, struct err *e);
+/* The same as the request's field extra.engram and its own table say; *out is NULL where they ask for nothing. */
+int memory_open_json(struct memory **out, struct engram_store *store, const struct ask *a,
+                     const struct tok *tok, struct err *e);
 void memory_close(struct memory *m);
 /* The mixture as a row of the sampler's chain; m is borrowed until the sampler is freed. */
 struct sampler_hook memory_hook(struct engram_mixer *m);

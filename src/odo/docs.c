@@ -21,6 +21,10 @@ enum { POOL = 40, COUNT_MOST = 5000 };
  * 0.45 to 0.62, other texts at 0.23 at most) to 0.6. */
 #define NEAR_SHARE 0.33F
 
+int docs_embed(struct docs *d, const char *text, float *out, struct err *e) {
+    return docs_vector(d, "", text, out, e);
+}
+
 static int measure_unrelated(struct docs *d, struct err *e) {
     static const char *const texts[] = {"The ferry to the island leaves at half past nine.",
                                         "Sourdough needs flour, water, salt and a day of patience.",
@@ -33,7 +37,7 @@ static int measure_unrelated(struct docs *d, struct err *e) {
     float *x = mem_alloc_array(N * n, sizeof *x), sum = 0;
     if (!x) return err_set(e, CHIMERE_ENOMEM, "out of memory");
     int rc = 0;
-    for (size_t i = 0; i < N && !rc; ++i) rc = docs_vector(d, "", texts[i], x + i * n, e);
+    for (size_t i = 0; i < N && !rc; ++i) rc = docs_embed(d, texts[i], x + i * n, e);
     for (size_t i = 0; i < N && !rc; ++i)
         for (size_t j = 0; j < i; ++j)
             for (size_t k = 0; k < n; ++k) sum += x[i * n + k] * x[j * n + k];
@@ -66,6 +70,14 @@ void docs_close(struct docs *d) {
 }
 
 bool docs_has_vectors(const struct docs *d) { return d->models.embed != NULL; }
+
+int32_t docs_n_vec(const struct docs *d) {
+    return d->models.embed ? embed_size(d->models.embed) : 0;
+}
+
+float docs_near_from(const struct docs *d) {
+    return d->unrelated + NEAR_SHARE * (1 - d->unrelated);
+}
 
 int64_t docs_embedder(const struct docs *d) {
     return d->models.embed ? (int64_t)embed_hash(d->models.embed) : 0;
@@ -125,7 +137,7 @@ static int by_vectors(struct docs *d, const char *question, const char *collecti
                       struct ranking *r, struct err *e) {
     float *query = mem_alloc_array((size_t)embed_size(d->models.embed), sizeof *query);
     if (!query) return err_set(e, CHIMERE_ENOMEM, "out of memory");
-    int rc = docs_vector(d, "", question, query, e);
+    int rc = docs_embed(d, question, query, e);
     if (!rc) rc = docs_nearest(d, collection, query, POOL, r->ids, r->cosines, e);
     mem_free(query);
     if (rc > 0) r->n = (size_t)rc;
@@ -277,7 +289,7 @@ int docs_search(struct docs *d, const char *question, const char *collection, in
     for (size_t i = 0; i < w.n && !rc; ++i) rare[i] = rarity(d, w.v[i]);
     for (int32_t i = 0; i < out->n && !rc; ++i)
         out->coverage = fmax(out->coverage, coverage(&w, rare, &out->v[i]));
-    bool near = vectors.n && vectors.cosines[0] > d->unrelated + NEAR_SHARE * (1 - d->unrelated);
+    bool near = vectors.n && vectors.cosines[0] > docs_near_from(d);
     if (rc || (out->coverage < MIN_COVERAGE && !near)) docs_hits_fini(out);
     return rc;
 }

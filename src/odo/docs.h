@@ -29,6 +29,11 @@ struct docs_models {       /* borrowed until docs_close, and nobody else's */
 int docs_open(struct docs **out, struct store *s, const struct docs_models *models, struct err *e);
 void docs_close(struct docs *d);
 bool docs_has_vectors(const struct docs *d);
+int32_t docs_n_vec(const struct docs *d);    /* values of a vector; 0: no embedding model */
+int64_t docs_embedder(const struct docs *d); /* names that model; 0: none */
+float docs_near_from(const struct docs *d);  /* cosine from which two texts are about one thing */
+/* The vector of a text, of length 1, to out [docs_n_vec]. */
+int docs_embed(struct docs *d, const char *text, float *out, struct err *e);
 
 struct docs_report {
     int32_t n_seen, n_read, n_kept, n_removed, n_skipped, n_failed, n_chunk;

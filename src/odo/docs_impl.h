@@ -28,9 +28,8 @@ struct docs {
     struct docs_near near[DOCS_NEAR_KEPT];
 };
 
-/* Of a passage with its heading, or of a question; out [embed_size]. */
+/* Of a passage with its heading; out [embed_size]. */
 int docs_vector(struct docs *d, const char *heading, const char *text, float *out, struct err *e);
-int64_t docs_embedder(const struct docs *d); /* 0: no model */
 
 /* docs_near.c: the k chunks of a collection that are nearest to query [embed_size], best first: ids and cosines
  * [k]. Returns how many; 0 also where no file has vectors of this model; CHIMERE_E*. */

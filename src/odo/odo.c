@@ -8,6 +8,10 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "engram/examples.h"
+#include "engram/table.h"
+#include "odo/docs.h"
+#include "odo/odo_enrich_impl.h"
 #include "odo/odo_impl.h"
 #include "store/decision.h"
 
@@ -41,6 +45,8 @@ static void run_fini(struct odo_run *r) {
     mem_free(r->question);
     json_decref(r->messages);
     json_decref(r->sources);
+    json_decref(r->shots);
+    engram_table_close(r->table);
     json_decref(r->record);
     buf_fini(&r->source_text);
     buf_fini(&r->answer);
@@ -128,6 +134,7 @@ static int answer(struct odo_run *r, enum ask_finish *finish, struct err *e) {
     if (rc) return rc;
     if (r->choice == 0) odo_enrich(r);
     rc = odo_place_sources(r);
+    if (!rc) rc = odo_place_shots(r);
     if (rc) return err_set(e, rc, "out of memory");
     plan(r);
     if (r->d.steps) return odo_steps(r, finish, e);
@@ -209,7 +216,7 @@ static bool is_direct(const struct odo_run *r) {
                  d->intent.how != INTENT_GREETING;
     if (tools && !anywhere && p->tools.n == 1 && !strcmp(p->tools.v[0], "calculator"))
         tools = strpbrk(r->question, "0123456789") != NULL;
-    return r->wish.cache != 1 && !tools && !d->steps && !d->documents &&
+    return r->wish.cache != 1 && !tools && !d->steps && !d->documents && !d->few_shot &&
            d->web == PIPELINE_WEB_NEVER && !p->prompt && !p->persona && !p->plan && p->think < 0;
 }
 
@@ -332,6 +339,9 @@ int odo_open(struct odo **out, const struct odo_params *p, struct err *e) {
     if (!rc && !o->p.tools) rc = tool_set_new(&o->p.tools, e);
     if (!rc) rc = cache_new(&o->cache, e);
     if (!rc) rc = history_new(&o->history, p->store, e);
+    if (!rc && p->store && p->docs && docs_has_vectors(p->docs))
+        rc = examples_open(&o->examples, p->store, (uint64_t)docs_embedder(p->docs),
+                           docs_n_vec(p->docs), e);
     if (!rc && !front_of(o, "")) rc = err_set(e, CHIMERE_ENOMEM, "out of memory");
     if (rc) odo_close(o);
     else *out = o;
@@ -344,6 +354,7 @@ void odo_close(struct odo *o) {
     tool_set_free(o->p.tools);
     cache_free(o->cache);
     history_free(o->history);
+    examples_close(o->examples);
     for (int i = 0; i < o->n_front; ++i) mem_free(o->fronts[i]);
     pthread_mutex_destroy(&o->front_lock);
     mem_free(o);

@@ -27,7 +27,13 @@ static int wish_files(struct odo_wish *w, const json_t *v, struct err *e) {
 }
 
 int odo_wish_read(struct odo_wish *w, const json_t *extra, struct err *e) {
-    *w = (struct odo_wish){.mode = -1, .documents = -1, .web = -1, .tools = -1, .cache = -1};
+    *w = (struct odo_wish){.mode = -1,
+                           .documents = -1,
+                           .web = -1,
+                           .tools = -1,
+                           .cache = -1,
+                           .few_shot = -1,
+                           .dynamic_engram = -1};
     const json_t *o = json_object_get(extra, "odo");
     if (!o) return 0;
     if (!json_is_object(o)) return err_set(e, CHIMERE_EINVAL, "odo: expected an object");
@@ -50,6 +56,10 @@ int odo_wish_read(struct odo_wish *w, const json_t *extra, struct err *e) {
             rc = wish_bool(v, key, &w->web, e);
         } else if (!strcmp(key, "tools")) {
             rc = wish_bool(v, key, &w->tools, e);
+        } else if (!strcmp(key, "few_shot")) {
+            rc = wish_bool(v, key, &w->few_shot, e);
+        } else if (!strcmp(key, "dynamic_engram")) {
+            rc = wish_bool(v, key, &w->dynamic_engram, e);
         } else if (!strcmp(key, "cache")) {
             rc = wish_bool(v, key, &w->cache, e);
         } else if (!strcmp(key, "files")) {
@@ -186,6 +196,9 @@ int odo_decide(struct odo *o, struct odo_run *r, const char *pinned, struct err 
     d->documents = o->p.docs && !greeting &&
                    (r->wish.documents >= 0 ? r->wish.documents
                                            : p->documents || !strcmp(d->intent.route, "doc_qa"));
+    d->few_shot = o->examples && !greeting && free_text &&
+                  (r->wish.few_shot >= 0 ? r->wish.few_shot : p->few_shot);
+    d->dynamic_engram = r->wish.dynamic_engram >= 0 ? r->wish.dynamic_engram : p->dynamic_engram;
     d->web = !o->p.web || greeting                                        ? PIPELINE_WEB_NEVER
              : r->wish.web == 1                                           ? PIPELINE_WEB_ALWAYS
              : r->wish.web == 0                                           ? PIPELINE_WEB_NEVER

@@ -4,8 +4,9 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
+#include "engram/transient.h"
 #include "odo/docs.h"
-#include "odo/odo_impl.h"
+#include "odo/odo_enrich_impl.h"
 #include "odo/fold.h"
 #include "odo/web.h"
 
@@ -18,6 +19,7 @@ struct part {
     int64_t deadline_ns;
     json_t *sources; /* owned; [{title, where, from, to, text, kind, score}], best first */
     json_t *said;    /* owned; what to record */
+    int rc;          /* of fetch */
     pthread_t thread;
     bool threaded;
 };
@@ -145,11 +147,13 @@ static int fetch_web(struct part *p, struct err *e) {
     return rc;
 }
 
+static int fetch_shots(struct part *p, struct err *e) { return odo_find_shots(p->run, p->said, e); }
+
 static void *fetch(void *ud) {
     struct part *p = ud;
     struct err e = {0};
     int64_t start = clock_ns();
-    int rc = p->fetch(p, &e);
+    int rc = p->rc = p->fetch(p, &e);
     json_object_set_new(p->said, "part", json_string(p->name));
     json_object_set_new(p->said, "ms", json_real(clock_ms_since(start)));
     json_object_set_new(p->said, "found", json_integer((json_int_t)json_array_size(p->sources)));
@@ -158,7 +162,7 @@ static void *fetch(void *ud) {
     return NULL;
 }
 
-static int32_t count_tokens(const struct odo_run *r, const char *text, size_t n) {
+int32_t odo_count_tokens(const struct odo_run *r, const char *text, size_t n) {
     const struct ask_model *m = r->odo->p.backend->model;
     int32_t *ids = NULL;
     size_t n_tok = 0;
@@ -182,7 +186,8 @@ static void choose(struct odo_run *r, struct part *parts, int n) {
             if (!text) continue;
             size_t before = r->source_text.n;
             buf_printf(&r->source_text, "%s[%d] %s", before ? "\n\n" : "", number + 1, text);
-            int32_t cost = count_tokens(r, r->source_text.p + before, r->source_text.n - before);
+            int32_t cost =
+                odo_count_tokens(r, r->source_text.p + before, r->source_text.n - before);
             if (r->source_text.failed || cost > left) {
                 buf_cut(&r->source_text, before);
                 continue;
@@ -196,10 +201,53 @@ static void choose(struct odo_run *r, struct part *parts, int n) {
                         json_integer(r->d.pipeline->enrich_tokens - left));
 }
 
+/* All that was fetched, also what the budget leaves out, as a table for this request's answers alone. */
+static void make_table(struct odo_run *r, struct part *parts, int n) {
+    enum { MOST = 64 };
+    struct slice texts[MOST];
+    size_t n_text = 0;
+    int64_t start = clock_ns();
+    struct err e = {0};
+    const struct ask_model *m = r->odo->p.backend->model;
+    if (!r->d.dynamic_engram || !m || !m->tok) return;
+    for (int i = 0; i < n; ++i) {
+        json_t *s;
+        size_t k;
+        json_array_foreach(parts[i].sources, k, s) {
+            const json_t *text = json_object_get(s, "text");
+            if (n_text < MOST && json_is_string(text))
+                texts[n_text++] = (struct slice){json_string_value(text), json_string_length(text)};
+        }
+    }
+    if (!n_text) return;
+    int rc = engram_transient_new(&r->table, texts, n_text, m->tok, &e);
+    json_t *said = json_pack("{s:s, s:f, s:i}", "part", "dynamic_engram", "ms",
+                             clock_ms_since(start), "found", (int)n_text);
+    if (rc) json_object_set_new(said, "error", json_string(e.text));
+    json_array_append_new(json_object_get(r->record, "enrich"), said);
+}
+
+/* A part that failed is told to the client, in the record, and to the model, which may have to admit it. */
+static void tell_failures(struct odo_run *r, const struct part *parts, int n) {
+    json_t *all = json_array();
+    for (int i = 0; i < n; ++i) {
+        const char *why = json_string_value(json_object_get(parts[i].said, "error"));
+        if (!parts[i].rc || !why) continue;
+        json_array_append_new(all, json_sprintf("%s: %s", parts[i].name, why));
+        if (parts[i].fetch != fetch_shots) r->missing = parts[i].name;
+    }
+    if (json_array_size(all)) {
+        json_object_set(r->record, "degraded", all);
+        odo_note(r, "degraded", json_incref(all));
+    }
+    json_decref(all);
+}
+
 void odo_enrich(struct odo_run *r) {
-    struct part parts[2] = {{0}};
+    struct part parts[3] = {{0}};
     int n = 0;
     if (r->d.web) parts[n++] = (struct part){.name = "web", .fetch = fetch_web};
+    if (r->d.few_shot) parts[n++] = (struct part){.name = "few_shot", .fetch = fetch_shots};
     if (r->d.documents) parts[n++] = (struct part){.name = "documents", .fetch = fetch_documents};
     json_t *said = json_array();
     json_object_set_new(r->record, "enrich", said);
@@ -219,7 +267,10 @@ void odo_enrich(struct odo_run *r) {
     }
     for (int i = 0; i < n; ++i)
         if (parts[i].threaded) pthread_join(parts[i].thread, NULL);
+    make_table(r, parts, n);
     choose(r, parts, n);
+    odo_choose_shots(r);
+    tell_failures(r, parts, n);
     for (int i = 0; i < n; ++i) {
         json_array_append_new(said, parts[i].said);
         json_decref(parts[i].sources);
@@ -231,18 +282,21 @@ void odo_enrich(struct odo_run *r) {
 }
 
 int odo_place_sources(struct odo_run *r) {
-    if (!r->source_text.n) return 0;
+    if (!r->source_text.n && !r->missing) return 0;
     for (size_t i = json_array_size(r->messages); i-- > 0;) {
         json_t *m = json_array_get(r->messages, i), *content = json_object_get(m, "content");
         const char *role = json_string_value(json_object_get(m, "role"));
         if (!role || strcmp(role, "user")) continue;
         struct buf b;
         buf_init(&b, (size_t)64 << 20);
-        buf_printf(
-            &b,
-            "Answer from the sources and cite them as [n]. If the answer is not there, say so."
-            "\n\nSources:\n%s\n\nQuestion: %s",
-            r->source_text.p, r->question);
+        if (r->source_text.n)
+            buf_printf(&b,
+                       "Answer from the sources and cite them as [n]. If the answer is not there, "
+                       "say so.\n\nSources:\n%s\n\nQuestion: %s",
+                       r->source_text.p, r->question);
+        else
+            buf_printf(&b, "%s\n\n(The %s could not be searched. Say so if the answer needs it.)",
+                       r->question, r->missing);
         json_t *copy = json_copy(m); /* the caller's messages stay as they are */
         if (json_is_array(content)) {
             json_t *parts = json_array(), *part;

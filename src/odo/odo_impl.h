@@ -33,9 +33,10 @@ struct odo_front { /* the backend that the server sees */
 
 struct odo {
     struct odo_params p;
-    struct pipeline_dir *dir; /* owned */
-    struct cache *cache;      /* owned */
-    struct history *history;  /* owned */
+    struct pipeline_dir *dir;  /* owned */
+    struct cache *cache;       /* owned */
+    struct history *history;   /* owned */
+    struct examples *examples; /* owned; NULL: no embedding model, or no store */
     pthread_mutex_t front_lock;
     struct odo_front *fronts[ODO_MAX_NAMES]; /* owned [n_front]; made when first asked for */
     int n_front;
@@ -47,7 +48,7 @@ struct odo {
 /* What the request says in extra.odo; -1 or NULL: nothing. */
 struct odo_wish {
     const char *route, *collection;
-    int mode, documents, web, tools, cache;
+    int mode, documents, web, tools, cache, few_shot, dynamic_engram;
     const char *files[16];
     size_t n_file;
 };
@@ -57,7 +58,7 @@ struct odo_decision {
     struct difficulty difficulty;
     enum difficulty_mode mode;
     const struct pipeline *pipeline; /* view into the run's set */
-    bool steps, documents;
+    bool steps, documents, few_shot, dynamic_engram;
     int web; /* enum pipeline_web */
     double ms;
 };
@@ -80,10 +81,13 @@ struct odo_run {
     int64_t start_ns;
     pthread_t thread;
     /* of the thread alone: */
-    json_t *messages;       /* owned: what the model sees */
-    json_t *sources;        /* owned: [{n, title, where, from, to}] */
-    struct buf source_text; /* the block of sources for the prompt */
-    bool tainted;           /* strangers' text is in messages */
+    json_t *messages;           /* owned: what the model sees */
+    json_t *sources;            /* owned: [{n, title, where, from, to}] */
+    struct buf source_text;     /* the block of sources for the prompt */
+    const char *missing;        /* view: a source that failed; NULL: none did */
+    json_t *shots;              /* owned: [{id, question, answer, nearness}], nearest first */
+    struct engram_table *table; /* owned: of what was fetched; NULL: none */
+    bool tainted;               /* strangers' text is in messages */
     bool tainted_local;
     struct engine_stats stats;   /* sums of all calls */
     int32_t n_reasoning, n_left; /* n_left: tokens that max_tokens leaves, INT32_MAX: no limit */
@@ -116,11 +120,6 @@ int odo_send(struct odo_run *r, const struct ask_event *ev); /* nonzero: cancell
 int odo_say(struct odo_run *r, bool thought, const char *text, size_t n);
 int odo_note(struct odo_run *r, const char *name, json_t *o); /* takes o; nonzero: cancelled */
 void odo_count(struct odo *o, enum odo_stage s, int64_t start_ns, bool failed);
-
-/* odo_enrich.c: fills sources and source_text, and says what was done in record. */
-void odo_enrich(struct odo_run *r);
-/* Puts the sources around the question, in the last user message. */
-int odo_place_sources(struct odo_run *r);
 
 /* odo_steps.c */
 int odo_steps(struct odo_run *r, enum ask_finish *finish, struct err *e);

@@ -165,6 +165,10 @@ static int ask_model(struct odo_run *r, const struct odo_round *round, json_t *t
     a.tools = tools;
     a.n = 1;
     a.sampling.seed += (uint64_t)r->choice;
+    if (r->table) { /* what was fetched also sways the words of the answer itself */
+        a.table = r->table;
+        a.recall = r->question;
+    }
     set_sampling(&a, &r->d.pipeline->sampling);
     set_sampling(&a, round->sampling);
     if (r->d.pipeline->think >= 0 && round->final) a.think = r->d.pipeline->think;

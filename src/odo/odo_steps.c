@@ -70,6 +70,7 @@ static void begin(struct odo_run *r, struct outcome *o, bool alone, const struct
                                .wish = r->wish,
                                .d = r->d,
                                .question = r->question,
+                               .table = r->table,
                                .cancelled = r->cancelled,
                                .sink_lock = r->sink_lock,
                                .quiet = !alone,

@@ -44,12 +44,13 @@ static inline void *script_work(void *ud) {
     struct script_run *r = ud;
     struct script *s = (struct script *)r->base.backend;
     pthread_mutex_lock(&s->lock);
-    json_array_append_new(s->asked, json_pack("{s:o, s:o*, s:i, s:f, s:b, s:i}", "messages",
-                                              json_deep_copy(r->ask->messages), "tools",
-                                              json_deep_copy(r->ask->tools), "max_tokens",
-                                              (int)r->ask->max_tokens, "temperature",
-                                              (double)r->ask->sampling.temperature, "think",
-                                              r->ask->think, "format", (int)r->ask->format));
+    json_array_append_new(s->asked,
+                          json_pack("{s:o, s:o*, s:i, s:f, s:b, s:i, s:b}", "messages",
+                                    json_deep_copy(r->ask->messages), "tools",
+                                    json_deep_copy(r->ask->tools), "max_tokens",
+                                    (int)r->ask->max_tokens, "temperature",
+                                    (double)r->ask->sampling.temperature, "think", r->ask->think,
+                                    "format", (int)r->ask->format, "table", r->ask->table != NULL));
     const char *reply = s->choose      ? s->choose(s, r->ask->messages)
                         : s->at < s->n ? s->replies[s->at++]
                                        : "out of script";

@@ -509,6 +509,13 @@ static void a_running_engine_sees_no_seam(void **state) {
     engram_store_free(s);
 }
 
+static int open_field(struct memory **m, struct engram_store *s, json_t *field, struct err *e) {
+    struct ask a = {.extra = json_pack("{s:O}", "engram", field)};
+    int rc = memory_open_json(m, s, &a, NULL, e);
+    json_decref(a.extra);
+    return rc;
+}
+
 static void requests_are_checked(void **state) {
     (void)state;
     static const struct {
@@ -533,18 +540,18 @@ static void requests_are_checked(void **state) {
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         json_t *field = json_loads(bad[i].field, 0, NULL);
         assert_non_null(field);
-        assert_true(memory_open_json(&m, s, field, NULL, NULL, &e) < 0);
+        assert_true(open_field(&m, s, field, &e) < 0);
         if (!strstr(e.text, bad[i].says)) fail_msg("%s: got '%s'", bad[i].field, e.text);
         assert_null(m);
         json_decref(field);
     }
     json_t *field = json_loads("{\"tables\": [\"live\"], \"alpha\": 0.5}", 0, NULL);
-    assert_int_equal(memory_open_json(&m, s, field, NULL, NULL, &e), 0);
+    assert_int_equal(open_field(&m, s, field, &e), 0);
     assert_int_equal(memory_use(m)->n_table, 1);
     assert_true(memory_use(m)->alpha == 0.5f);
     memory_close(m);
     json_decref(field);
-    assert_int_equal(memory_open_json(&m, s, NULL, NULL, NULL, &e), 0);
+    assert_int_equal(memory_open_json(&m, s, &(struct ask){.extra = NULL}, NULL, &e), 0);
     assert_null(memory_use(m));
     engram_store_free(s);
 }
