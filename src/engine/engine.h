@@ -41,6 +41,7 @@ struct engine_params {
                            positions whatever else runs, and drafting depends on no clock */
     bool speculate;      /* draft with what the model brings (its prediction blocks) */
     int32_t n_draft_max; /* 1..STEP_MAX_TOK - 1; 0: 3 */
+    bool select;         /* choose from ops->select even where whole rows are at hand: for tests */
     struct cache_params cache;
 };
 void engine_defaults(struct engine_params *p);
@@ -111,6 +112,7 @@ int engine_run(struct engine *e, struct job *j, struct err *err);
 
 struct engine_totals {
     int64_t n_step, n_prompt, n_generated, n_drafted, n_accepted, n_job, n_failed;
+    int64_t n_row, n_row_whole; /* sampled from; of them those that had to cross to the host */
     int32_t n_active, n_waiting;
     int64_t n_ctx_free;
     int64_t n_cached;     /* prompt tokens that were not evaluated again */

@@ -30,6 +30,9 @@ struct lm_ops {
     /* as forward_run */
     int (*run)(struct lm *l, const struct run *runs, int32_t n_run, const float **logits,
                struct err *e);
+    /* Rows of a run with logits NULL, as forward_select and forward_row; NULL: rows are read in place. */
+    int (*select)(struct lm *l, struct select_args *a, struct err *e);
+    const float *(*row)(struct lm *l, int32_t i, struct err *e);
     /* Drafting with the model's own prediction blocks; NULL: it has none. kept: after a run, the first n_kept
      * tokens of runs[i] stay (the rest was dropped). draft: up to n_draft tokens that may follow `next`, the
      * token sampled last, for each of n sequences; returns 0 or CHIMERE_E*. */
@@ -59,6 +62,7 @@ struct lm_mark_ops {
 struct lm {
     const struct lm_ops *ops;
     int32_t n_vocab;
+    int32_t n_row_max; /* rows of logits of one run; 0: no bound is known, and none are selected */
     int64_t n_ctx;
     uint64_t layout;     /* names the model and the form of its states in files */
     uint64_t mark_bytes; /* of a mark without its pages */
@@ -74,6 +78,7 @@ struct lm_fake_params {
     int64_t n_ctx;
     int32_t n_seq;
     int32_t delay_us;
+    bool select;                     /* its rows pretend to lie elsewhere */
     uint64_t mark_bytes, page_bytes; /* that its states pretend to take */
     const int32_t *script;           /* or: the tokens that it answers with, then eos; borrowed */
     int32_t n_script;

@@ -7,6 +7,7 @@
 #include "base/hash.h"
 #include "base/mem.h"
 #include "engine/lm.h"
+#include "kernels/cpu/cpu.h"
 
 struct fake_seq {
     int64_t pos, n_prompt;
@@ -20,7 +21,9 @@ struct fake {
     struct lm lm;
     struct lm_fake_params p;
     float *logits; /* owned [FORWARD rows, n_vocab] */
-    int32_t n_rows, n_alive;
+    struct lm_ops ops;
+    struct dev *ref; /* owned; NULL: rows are not selected from */
+    int32_t n_out, n_alive;
     _Atomic uint64_t host_bytes; /* of marks */
 };
 
@@ -75,7 +78,7 @@ static int fake_run(struct lm *l, const struct run *runs, int32_t n_run, const f
                     struct err *e) {
     struct fake *f = (struct fake *)l;
     int32_t n_out = 0;
-    *logits = f->logits;
+    if (logits) *logits = f->logits;
     for (int32_t i = 0; i < n_run; i++) {
         const struct run *r = &runs[i];
         struct fake_seq *s = (struct fake_seq *)(void *)r->seq;
@@ -100,11 +103,26 @@ static int fake_run(struct lm *l, const struct run *runs, int32_t n_run, const f
             fill(f, s, f->logits + (int64_t)n_out++ * f->p.n_vocab);
         }
     }
+    f->n_out = n_out;
     if (f->p.delay_us > 0) {
         struct timespec ts = {f->p.delay_us / 1000000, (long)(f->p.delay_us % 1000000) * 1000};
         nanosleep(&ts, NULL);
     }
     return 0;
+}
+
+static int fake_select(struct lm *l, struct select_args *a, struct err *e) {
+    struct fake *f = (struct fake *)l;
+    a->logits = f->logits;
+    a->n_row = f->n_out;
+    a->n_vocab = f->p.n_vocab;
+    f->ref->ops->select(f->ref, a);
+    return f->ref->ops->status(f->ref, e);
+}
+static const float *fake_row(struct lm *l, int32_t i, struct err *e) {
+    struct fake *f = (struct fake *)l;
+    (void)e;
+    return f->logits + (int64_t)i * f->p.n_vocab;
 }
 
 /* ---- checkpoints: a copy of the few numbers that a state is ---- */
@@ -229,6 +247,7 @@ static const struct lm_mark_ops mark_ops = {.mark = fake_mark_new,
 
 static void fake_close(struct lm *l) {
     struct fake *f = (struct fake *)l;
+    if (f->ref) f->ref->ops->close(f->ref);
     mem_free(f->logits);
     mem_free(f);
 }
@@ -245,12 +264,19 @@ int lm_open_fake(struct lm **out, const struct lm_fake_params *p, struct err *e)
     *out = NULL;
     struct fake *f = mem_zalloc(sizeof *f);
     if (f) f->logits = mem_alloc_array((size_t)MAX_ROWS * (size_t)p->n_vocab, sizeof(float));
-    if (!f || !f->logits) {
+    if (!f || !f->logits || (p->select && cpu_open_ref(&f->ref, e))) {
+        if (f) mem_free(f->logits);
         mem_free(f);
         return err_set(e, CHIMERE_ENOMEM, "out of memory");
     }
-    f->lm = (struct lm){.ops = &ops,
+    f->ops = ops;
+    if (p->select) {
+        f->ops.select = fake_select;
+        f->ops.row = fake_row;
+    }
+    f->lm = (struct lm){.ops = &f->ops,
                         .n_vocab = p->n_vocab,
+                        .n_row_max = 64,
                         .n_ctx = p->n_ctx,
                         .layout = 1,
                         .mark_bytes = p->mark_bytes,

@@ -22,12 +22,14 @@ struct stage {
 
 struct loaded {
     struct lm lm;
+    struct lm_ops ops;
     struct model *m;       /* borrowed */
     struct seq_pool *pool; /* owned */
     struct forward *f;     /* owned */
     float *rows;         /* owned, device [n_slot, STAGE, n_embd]; NULL without prediction blocks */
     float *chain;        /* owned, device [n_slot, n_embd] */
     struct stage *stage; /* owned [n_slot] */
+    struct select_row *best; /* owned [64]: of drafts; NULL: rows are read in place */
 };
 
 static int model_seq_new(struct lm *l, struct seq **out, struct err *e) {
@@ -51,6 +53,13 @@ static void model_seq_drop(struct lm *l, struct seq *s, int32_t n) {
 static int model_run(struct lm *l, const struct run *runs, int32_t n_run, const float **logits,
                      struct err *e) {
     return forward_run(((struct loaded *)l)->f, runs, n_run, logits, e);
+}
+
+static int model_select(struct lm *l, struct select_args *a, struct err *e) {
+    return forward_select(((struct loaded *)l)->f, a, e);
+}
+static const float *model_row(struct lm *l, int32_t i, struct err *e) {
+    return forward_row(((struct loaded *)l)->f, i, e);
 }
 
 static float *staged_row(struct loaded *x, int32_t slot, int32_t i) {
@@ -147,6 +156,16 @@ static float top_prob(const float *logits, int32_t n, int32_t *best) {
     return 1 / sum;
 }
 
+/* The same of a row that only select reads. */
+static float top_selected(const struct select_row *r, int32_t *best) {
+    *best = 0;
+    if (r->n < 1 || !r->is_finite) return 0;
+    *best = INT32_MAX;
+    for (int32_t i = 0; i < r->n; i++)
+        if (r->logits[i] == r->max && r->ids[i] < *best) *best = r->ids[i];
+    return (float)exp(-r->log_sum);
+}
+
 static int model_draft(struct lm *l, struct lm_draft *drafts, int32_t n, struct err *e) {
     struct loaded *x = (struct loaded *)l;
     struct dev *dev = x->m->dev;
@@ -172,16 +191,19 @@ static int model_draft(struct lm *l, struct lm_draft *drafts, int32_t n, struct 
     }
     bool first = true;
     while (n_open) {
-        const float *logits, *hidden;
-        int rc = forward_mtp(x->f, runs, n_open, &logits, &hidden, e);
+        const float *logits = NULL, *hidden;
+        int rc = forward_mtp(x->f, runs, n_open, x->best ? NULL : &logits, &hidden, e);
         if (rc) return rc;
+        struct select_args select = {.rows = x->best};
+        if (x->best && (rc = forward_select(x->f, &select, e))) return rc;
         int32_t still = 0;
         for (int32_t k = 0; k < n_open; k++) {
             struct lm_draft *t = &drafts[who[k]];
             struct stage *st = &x->stage[seq_slot(t->seq)];
             if (first) st->n = 0; /* all staged pairs are fed */
             int32_t best;
-            float p = top_prob(logits + (int64_t)k * x->lm.n_vocab, x->lm.n_vocab, &best);
+            float p = x->best ? top_selected(&x->best[k], &best)
+                              : top_prob(logits + (int64_t)k * x->lm.n_vocab, x->lm.n_vocab, &best);
             if (!(p >= t->min_p)) continue;
             t->tokens[t->n_draft++] = best;
             if (t->n_draft == want[who[k]]) continue;
@@ -207,6 +229,7 @@ static void model_close_lm(struct lm *l) {
     if (x->rows) x->m->dev->ops->free(x->m->dev, x->rows);
     if (x->chain) x->m->dev->ops->free(x->m->dev, x->chain);
     mem_free(x->stage);
+    mem_free(x->best);
     forward_free(x->f);
     seq_pool_free(x->pool);
     mem_free(x);
@@ -270,15 +293,20 @@ static const struct lm_ops plain_ops = {.seq_new = model_seq_new,
                                         .run = model_run,
                                         .close = model_close_lm,
                                         .marks = &mark_ops};
-static const struct lm_ops mtp_ops = {.seq_new = model_seq_new,
-                                      .seq_free = model_seq_free,
-                                      .seq_pos = model_seq_pos,
-                                      .seq_drop = model_seq_drop,
-                                      .run = model_run,
-                                      .kept = model_kept,
-                                      .draft = model_draft,
-                                      .close = model_close_lm,
-                                      .marks = &mark_ops};
+
+/* What this model and its device can do beyond that. */
+static struct lm_ops ops_of(bool mtp, bool select) {
+    struct lm_ops ops = plain_ops;
+    if (mtp) {
+        ops.kept = model_kept;
+        ops.draft = model_draft;
+    }
+    if (select) {
+        ops.select = model_select;
+        ops.row = model_row;
+    }
+    return ops;
+}
 
 /* Rows of logits of one step: one a sequence, and drafts of the few that are drafted for. */
 static int32_t n_out_max(const struct engine_params *p) {
@@ -306,8 +334,10 @@ int lm_open_model(struct lm **out, struct model *m, const struct engine_params *
     struct loaded *x = mem_zalloc(sizeof *x);
     if (!x) return err_set(e, CHIMERE_ENOMEM, "out of memory");
     bool mtp = p->speculate && m->hp.n_nextn > 0;
+    bool select = m->dev->ops->select && (p->select || !m->dev->ops->is_host);
+    x->ops = ops_of(mtp, select);
     x->lm = (struct lm){
-        .ops = mtp ? &mtp_ops : &plain_ops, .n_vocab = m->hp.n_vocab, .n_ctx = p->n_ctx};
+        .ops = &x->ops, .n_vocab = m->hp.n_vocab, .n_row_max = n_out_max(p), .n_ctx = p->n_ctx};
     x->m = m;
     struct seq_pool_params pool = pool_params(p);
     int rc = seq_pool_new(&x->pool, m, &pool, e);
@@ -324,7 +354,9 @@ int lm_open_model(struct lm **out, struct model *m, const struct engine_params *
         x->rows = m->dev->ops->alloc(m->dev, (size_t)p->n_seq * STAGE * row);
         x->chain = m->dev->ops->alloc(m->dev, (size_t)p->n_seq * row);
         x->stage = mem_alloc_array((size_t)p->n_seq, sizeof *x->stage);
-        if (!x->rows || !x->chain || !x->stage) rc = err_set(e, CHIMERE_ENOMEM, "out of memory");
+        if (select) x->best = mem_alloc_array(64, sizeof *x->best);
+        if (!x->rows || !x->chain || !x->stage || (select && !x->best))
+            rc = err_set(e, CHIMERE_ENOMEM, "out of memory");
     }
     if (rc) {
         model_close_lm(&x->lm);

@@ -131,9 +131,25 @@ static void hook_apply(void *ud, float *logits, int32_t n_vocab) {
     (void)n_vocab; /* the mixer was made for it */
     engram_mixer_apply(ud, logits);
 }
+static int32_t hook_list(void *ud, const int32_t *ahead, int32_t n_ahead, int32_t *out,
+                         int32_t cap) {
+    return engram_mixer_list(ud, ahead, n_ahead, out, cap);
+}
+static void hook_apply_few(void *ud, float *logits, const struct sampler_sums *sums) {
+    const struct engram_row row = {.norm = sums->norm,
+                                   .entropy = sums->entropy,
+                                   .p_first = sums->p_first,
+                                   .p_second = sums->p_second,
+                                   .first = sums->first};
+    engram_mixer_apply_few(ud, logits, &row);
+}
 static void hook_accept(void *ud, int32_t token) { engram_mixer_push(ud, token); }
 
 struct sampler_hook memory_hook(struct engram_mixer *m) {
-    return (struct sampler_hook){
-        .wants = hook_wants, .apply = hook_apply, .accept = hook_accept, .ud = m};
+    return (struct sampler_hook){.wants = hook_wants,
+                                 .apply = hook_apply,
+                                 .accept = hook_accept,
+                                 .list = hook_list,
+                                 .apply_few = hook_apply_few,
+                                 .ud = m};
 }

@@ -101,12 +101,35 @@ static bool on_bias(const struct sampler *s) {
     return s->p.n_bias || ((s->p.ignore_eos || s->n_taken < s->p.min_tokens) && s->n_eog);
 }
 
+static bool list_bias(struct sampler *s, struct sampler_list *l) {
+    for (size_t i = 0; i < s->p.n_bias; i++)
+        if (!sampler_list_add(s, l, s->p.bias[i].token)) return false;
+    if (!s->p.ignore_eos && s->n_taken >= s->p.min_tokens) return true;
+    for (int32_t i = 0; i < s->n_eog; i++)
+        if (!sampler_list_add(s, l, s->eog[i])) return false;
+    return true;
+}
+static void apply_bias_few(struct sampler *s) {
+    apply_bias(s);
+    s->few.has_sums = false;
+}
+
 static bool on_think(const struct sampler *s) { return sampler_think_forced(s) >= 0; }
 static void apply_think(struct sampler *s) {
     int32_t token = sampler_think_forced(s);
     float keep = s->work[token];
     for (int32_t i = 0; i < s->n_vocab; i++) s->work[i] = -INFINITY;
     s->work[token] = isfinite(keep) ? keep : 0;
+}
+
+static void apply_think_few(struct sampler *s) {
+    int32_t token = sampler_think_forced(s);
+    bool known = s->few.known[token / 64] >> (token % 64) & 1;
+    if (!known || !isfinite(s->work[token])) s->work[token] = 0;
+    s->few.ids[0] = token;
+    s->few.n = 1;
+    s->few.least = -INFINITY;
+    s->few.has_sums = false;
 }
 
 static bool on_reflection(const struct sampler *s) { return sampler_think_suppresses(s); }
@@ -116,13 +139,22 @@ static bool grammar_rules(const struct sampler *s) {
     return s->grammar && !(s->p.grammar_after_think && s->think.inside);
 }
 static bool on_grammar(const struct sampler *s) { return grammar_rules(s) && !on_think(s); }
+static bool make_mask(struct sampler *s) {
+    if (!s->is_mask_ready && grammar_mask(s->grammar, s->mask)) s->failed = CHIMERE_ELIMIT;
+    s->is_mask_ready = !s->failed;
+    return s->is_mask_ready;
+}
 static void apply_grammar(struct sampler *s) {
-    if (grammar_mask(s->grammar, s->mask)) {
-        s->failed = CHIMERE_ELIMIT;
-        return;
-    }
+    if (!make_mask(s)) return;
     for (int32_t i = 0; i < s->n_vocab; i++)
         if (!(s->mask[i / 64] >> (i % 64) & 1)) s->work[i] = -INFINITY;
+}
+static void apply_grammar_few(struct sampler *s) {
+    if (!make_mask(s)) return;
+    for (int32_t i = 0; i < s->few.n; i++) {
+        int32_t id = s->few.ids[i];
+        if (!(s->mask[id / 64] >> (id % 64) & 1)) s->work[id] = -INFINITY;
+    }
 }
 
 static bool hook_wants(const struct sampler *s, const struct sampler_hook *h) {
@@ -136,6 +168,30 @@ static bool on_hooks(const struct sampler *s) {
 static void apply_hooks(struct sampler *s) {
     for (int i = 0; i < s->n_hook; i++)
         if (hook_wants(s, &s->hooks[i])) s->hooks[i].apply(s->hooks[i].ud, s->work, s->n_vocab);
+}
+
+/* Behind a draft nobody knows yet whether a hook will want something: all that it might touch. */
+static bool list_hooks(struct sampler *s, struct sampler_list *l) {
+    int32_t room[SELECT_MAX_IDS];
+    for (int i = 0; i < s->n_hook; i++) {
+        const struct sampler_hook *h = &s->hooks[i];
+        if (l->n_ahead ? !h->in_thinking && s->think.inside : !hook_wants(s, h)) continue;
+        if (!h->list || !h->apply_few) return false;
+        int32_t n = h->list(h->ud, l->ahead, l->n_ahead, room, SELECT_MAX_IDS);
+        if (n < 0) return false;
+        for (int32_t k = 0; k < n; k++)
+            if (!sampler_list_add(s, l, room[k])) return false;
+    }
+    return true;
+}
+static void apply_hooks_few(struct sampler *s) {
+    for (int i = 0; i < s->n_hook; i++) {
+        const struct sampler_hook *h = &s->hooks[i];
+        if (!hook_wants(s, h)) continue;
+        if (s->few.has_sums) h->apply_few(h->ud, s->work, &s->few.sums);
+        else s->failed = SAMPLER_WHOLE;
+        s->few.has_sums = false;
+    }
 }
 
 static bool on_penalties(const struct sampler *s) {
@@ -155,6 +211,25 @@ static void apply_penalties(struct sampler *s) {
         *x -= s->p.frequency_penalty * (float)count + s->p.presence_penalty;
         s->counts[t] = 0;
     }
+}
+
+/* The newest n tokens of the text (-1: all), and those to come. */
+static bool list_recent(struct sampler *s, struct sampler_list *l, int32_t n) {
+    if (n < 0 || n > s->n_history) n = s->n_history;
+    for (int32_t i = s->n_history - n; i < s->n_history; i++)
+        if (!sampler_list_add(s, l, s->history[i])) return false;
+    for (int32_t i = 0; i < l->n_ahead; i++)
+        if (!sampler_list_add(s, l, l->ahead[i])) return false;
+    return true;
+}
+static bool list_penalties(struct sampler *s, struct sampler_list *l) {
+    bool neutral =
+        s->p.repeat_penalty == 1 && s->p.frequency_penalty == 0 && s->p.presence_penalty == 0;
+    return neutral || list_recent(s, l, s->p.penalty_last_n);
+}
+static bool list_dry(struct sampler *s, struct sampler_list *l) {
+    bool neutral = !(s->p.dry_multiplier > 0 && s->p.dry_base >= 1);
+    return neutral || list_recent(s, l, s->p.dry_last_n);
 }
 
 static bool on_dry(const struct sampler *s) {
@@ -189,20 +264,15 @@ static void apply_dry(struct sampler *s) {
     }
 }
 
-static const struct {
-    const char *name;
-    bool (*on)(const struct sampler *s);
-    void (*apply)(struct sampler *s);
-} processors[] = {
-    {"logit bias", on_bias, apply_bias},
-    {"thinking", on_think, apply_think},
-    {"reflection", on_reflection, apply_reflection},
-    {"grammar", on_grammar, apply_grammar},
-    {"mixture", on_hooks, apply_hooks},
-    {"penalties", on_penalties, apply_penalties},
-    {"dry", on_dry, apply_dry},
+const struct sampler_processor sampler_processors[SAMPLER_N_PROCESSOR] = {
+    {"logit bias", on_bias, apply_bias, list_bias, apply_bias_few},
+    {"thinking", on_think, apply_think, NULL, apply_think_few},
+    {"reflection", on_reflection, apply_reflection, NULL, NULL}, /* never over few */
+    {"grammar", on_grammar, apply_grammar, NULL, apply_grammar_few},
+    {"mixture", on_hooks, apply_hooks, list_hooks, apply_hooks_few},
+    {"penalties", on_penalties, apply_penalties, list_penalties, NULL},
+    {"dry", on_dry, apply_dry, list_dry, NULL},
 };
-enum { N_PROCESSOR = sizeof processors / sizeof *processors };
 
 /* ---- filters over sorted candidates ---- */
 
@@ -365,16 +435,31 @@ static void report(struct sampler *s, const float *logits, float max, int32_t ch
     }
 }
 
+float sampler_cut(const struct sampler *s, float max) {
+    return max - cut_nats * (s->p.temperature > 1 ? s->p.temperature : 1);
+}
+
+int32_t sampler_k(const struct sampler *s) {
+    int32_t k = s->p.top_k > 0 && !s->p.mirostat ? s->p.top_k : s->n_vocab;
+    if (k < s->p.min_keep) k = s->p.min_keep;
+    return k < s->n_vocab ? k : s->n_vocab;
+}
+
+int32_t sampler_draw(struct sampler *s) {
+    if (s->p.mirostat) return s->cand[draw_mirostat(s)].id;
+    for (int i = 0; i < N_FILTER; i++)
+        if (filters[i].on(s)) filters[i].apply(s);
+    return s->cand[draw(s)].id;
+}
+
 /* Fills the candidates from a row whose largest value is max; sorted, with probabilities. */
 static void gather(struct sampler *s, const float *row, float max) {
-    float cut = max - cut_nats * (s->p.temperature > 1 ? s->p.temperature : 1);
+    float cut = sampler_cut(s, max);
     if (s->p.top_n_sigma > 0) {
         float least = max - s->p.top_n_sigma * sampler_deviation(row, s->n_vocab);
         if (least > cut) cut = least;
     }
-    int32_t k = s->p.top_k > 0 && !s->p.mirostat ? s->p.top_k : s->n_vocab;
-    if (k < s->p.min_keep) k = s->p.min_keep;
-    s->n_cand = sampler_top(s, row, k < s->n_vocab ? k : s->n_vocab, cut);
+    s->n_cand = sampler_top(s, row, sampler_k(s), cut);
     sampler_sort(s->cand, s->n_cand, sampler_by_logit);
     sampler_softmax(s, 1);
 }
@@ -386,13 +471,13 @@ int32_t sampler_pick(struct sampler *s, const float *logits, struct sampler_prob
     const float *row = logits;
     s->failed = 0;
     sampler_think_look(s, logits, max);
-    for (int i = 0; i < N_PROCESSOR; i++) {
-        if (!processors[i].on(s)) continue;
+    for (int i = 0; i < SAMPLER_N_PROCESSOR; i++) {
+        if (!sampler_processors[i].on(s)) continue;
         if (row == logits) {
             memcpy(s->work, logits, (size_t)s->n_vocab * sizeof *s->work);
             row = s->work;
         }
-        processors[i].apply(s);
+        sampler_processors[i].apply(s);
     }
     if (s->failed) return s->failed;
     if (row != logits && !sampler_max(row, s->n_vocab, &max)) return CHIMERE_ENUMERIC;
@@ -401,13 +486,7 @@ int32_t sampler_pick(struct sampler *s, const float *logits, struct sampler_prob
         chosen = sampler_find(row, s->n_vocab, max);
     } else {
         gather(s, row, max);
-        if (s->p.mirostat) {
-            chosen = s->cand[draw_mirostat(s)].id;
-        } else {
-            for (int i = 0; i < N_FILTER; i++)
-                if (filters[i].on(s)) filters[i].apply(s);
-            chosen = s->cand[draw(s)].id;
-        }
+        chosen = sampler_draw(s);
     }
     chosen = sampler_think_settle(s, chosen);
     if (probs) report(s, logits, own_max, chosen, probs);
@@ -431,6 +510,7 @@ static void remember(struct sampler *s, int32_t token) {
 void sampler_accept(struct sampler *s, int32_t token) {
     remember(s, token);
     s->n_taken++;
+    s->is_mask_ready = false;
     if (grammar_rules(s) && grammar_accept_token(s->grammar, token)) s->grammar_left = true;
     bool thought = s->think.inside;
     sampler_think_accept(s, token);
@@ -440,11 +520,13 @@ void sampler_accept(struct sampler *s, int32_t token) {
             s->hooks[i].accept(s->hooks[i].ud, token);
 }
 
-bool sampler_is_done(const struct sampler *s) {
+bool sampler_is_done(struct sampler *s) {
     if (s->grammar_left) return true;
     if (!grammar_rules(s) || !grammar_is_complete(s->grammar)) return false;
     /* complete, and nothing but the end may follow: a model without an end token would run on */
+    s->is_mask_ready = false;
     if (grammar_mask(s->grammar, s->mask)) return false;
+    s->is_mask_ready = true;
     for (int32_t i = 0; i < s->n_vocab; i++)
         if (s->mask[i / 64] >> (i % 64) & 1 && !(s->tok && tok_is_eog(s->tok, i))) return false;
     return true;
@@ -526,7 +608,9 @@ int sampler_new(struct sampler **out, const struct sampler_params *p, int32_t n_
     if (!rc && (p->ignore_eos || p->min_tokens > 0)) rc = list_eog(s);
     s->work = mem_alloc(n * sizeof *s->work);
     s->cand = mem_alloc(n * sizeof *s->cand);
-    if (!s->work || !s->cand) rc = CHIMERE_ENOMEM;
+    s->few.ids = mem_alloc_array(SELECT_CAP + SELECT_MAX_IDS, sizeof *s->few.ids);
+    s->few.known = mem_alloc_array((n + 63) / 64, sizeof *s->few.known);
+    if (!s->work || !s->cand || !s->few.ids || !s->few.known) rc = CHIMERE_ENOMEM;
     if (!rc && looks_back) {
         s->history = mem_alloc(MAX_HISTORY * sizeof *s->history);
         s->breaks = mem_alloc(MAX_HISTORY);
@@ -554,6 +638,8 @@ void sampler_free(struct sampler *s) {
     mem_free(s->mask);
     mem_free(s->work);
     mem_free(s->cand);
+    mem_free(s->few.ids);
+    mem_free(s->few.known);
     mem_free(s->history);
     mem_free(s->breaks);
     mem_free(s->z);

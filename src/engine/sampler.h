@@ -20,6 +20,7 @@
 #include "text/tok.h"
 
 struct grammar_matcher;
+struct select_row;
 
 struct logit_bias {
     int32_t token;
@@ -93,19 +94,55 @@ void sampler_accept(struct sampler *s, int32_t token);
 /* What became of the thinking so far. */
 void sampler_think_stats(const struct sampler *s, struct think_stats *out);
 /* True where the grammar has been matched completely and allows nothing but the end. */
-bool sampler_is_done(const struct sampler *s);
+bool sampler_is_done(struct sampler *s);
+
+/* A row's sums, for those who do not read it. */
+struct sampler_sums {
+    float norm, entropy, p_first, p_second; /* log-sum-exp; nats; of the two likeliest */
+    int32_t first;
+};
 
 /* A further processor in front of the draw: changes logits [n_vocab] of a private copy, e.g. a mixture
  * with an n-gram memory. accept may be NULL. wants says whether apply would change anything now, so that
  * the row is copied for a reason; NULL: always. Without in_thinking it sees the answer alone: inside a
- * thinking block neither is called. At most 4. */
+ * thinking block neither is called. At most 4.
+ * For rows that are not at hand (NULL: it needs them): list writes the tokens whose logits apply_few reads
+ * or changes, behind n_ahead tokens more; how many, or -1: more than cap. Of logits only those hold. */
 struct sampler_hook {
     bool (*wants)(void *ud);
     void (*apply)(void *ud, float *logits, int32_t n_vocab);
     void (*accept)(void *ud, int32_t token);
+    int32_t (*list)(void *ud, const int32_t *ahead, int32_t n_ahead, int32_t *out, int32_t cap);
+    void (*apply_few)(void *ud, float *logits, const struct sampler_sums *sums);
     void *ud; /* borrowed */
     bool in_thinking;
 };
 int sampler_add_hook(struct sampler *s, const struct sampler_hook *h);
+
+/* ---- picking without the whole row (sampler_few.c) ----
+ *
+ * The candidates that ops->select leaves and the logits that processors touch are enough for most picks:
+ * the same token comes out, and the same random numbers are drawn. Where they are not, SAMPLER_WHOLE says
+ * so before anything was drawn; sampler_pick then does it. */
+enum { SAMPLER_WHOLE = -1000 };
+
+struct sampler_need {
+    bool whole;           /* nothing less than the row will do */
+    const uint64_t *mask; /* select under it; NULL: all tokens. Valid until the next call of s */
+    int32_t n_id;         /* listed in ids */
+};
+/* What the pick behind n_ahead tokens more (a draft) will read. ids: room for SELECT_MAX_IDS. */
+void sampler_needs(struct sampler *s, const int32_t *ahead, int32_t n_ahead, int32_t *ids,
+                   struct sampler_need *out);
+
+struct sampler_few {
+    const struct select_row *row;
+    bool is_masked;         /* by the mask of sampler_needs */
+    const int32_t *ids;     /* [n_id] */
+    const float *id_logits; /* [n_id] */
+    int32_t n_id;
+};
+int32_t sampler_pick_few(struct sampler *s, const struct sampler_few *few,
+                         struct sampler_probs *probs);
 
 #endif

@@ -5,6 +5,7 @@
 #include "base/mem.h"
 #include "base/rng.h"
 #include "engine/sampler.h"
+#include "kernels/ops.h"
 #include "text/grammar_mask.h"
 
 struct cand {
@@ -35,6 +36,7 @@ struct sampler {
     int32_t n_eog;
     struct grammar_state *grammar; /* owned */
     uint64_t *mask;                /* owned [(n_vocab + 63) / 64] */
+    bool is_mask_ready;            /* mask holds for the next pick */
     bool grammar_left;             /* a token was taken that the grammar does not know: end it */
     float mu;                      /* mirostat */
     struct {
@@ -52,7 +54,45 @@ struct sampler {
     struct sampler_hook hooks[4];
     int n_hook;
     int failed;
+    struct {
+        int32_t *ids;    /* owned [SELECT_CAP + SELECT_MAX_IDS]: whose logits stand in work */
+        uint64_t *known; /* owned [(n_vocab + 63) / 64]: the same as bits; zero between calls */
+        int32_t n;
+        float least; /* all other logits are smaller */
+        struct sampler_sums sums;
+        bool has_sums; /* they are those of the row as the processors left it so far */
+    } few;
 };
+
+/* Collects, or checks, the tokens that a processor touches. */
+struct sampler_list {
+    const int32_t *ahead; /* tokens that are to be taken before the pick */
+    int32_t n_ahead;
+    int32_t *ids; /* NULL: are all of them in few.known? */
+    int32_t n;
+};
+bool sampler_list_add(struct sampler *s, struct sampler_list *l, int32_t id);
+
+/* The chain's rows over the whole row of logits, in their order. */
+struct sampler_processor {
+    const char *name;
+    bool (*on)(const struct sampler *s);
+    void (*apply)(struct sampler *s); /* over work */
+    /* Tokens whose logits apply reads or changes; false: too many to list, or not all known. NULL: none. */
+    bool (*list)(struct sampler *s, struct sampler_list *l);
+    void (*apply_few)(struct sampler *s); /* over few; NULL: apply touches only what it lists */
+};
+enum { SAMPLER_GRAMMAR = 3, SAMPLER_N_PROCESSOR = 7 }; /* the former: its row */
+extern const struct sampler_processor sampler_processors[SAMPLER_N_PROCESSOR];
+
+/* Draws from the sorted candidates by filters and temperature, or mirostat. */
+int32_t sampler_draw(struct sampler *s);
+/* What a draw keeps: logits >= cut, at most k of them. */
+float sampler_cut(const struct sampler *s, float max);
+int32_t sampler_k(const struct sampler *s);
+/* The k best of n listed tokens whose logits [n] are >= cut, as sampler_top; values NULL: work[id]. */
+int32_t sampler_top_of(struct sampler *s, const int32_t *ids, const float *values, int32_t n,
+                       int32_t k, float cut);
 
 /* Largest value; false if the row holds NaN, +infinity, or nothing finite. */
 bool sampler_max(const float *row, int32_t n, float *max);
@@ -67,6 +107,8 @@ void sampler_softmax(struct sampler *s, float temperature);
 
 /* sampler_think.c. Before a row's processors: certainty, and whether the block is closed here. */
 void sampler_think_look(struct sampler *s, const float *logits, float max);
+bool sampler_think_reads(
+    const struct sampler *s); /* the control of thinking looks at whole rows now */
 /* The token that must come now, or -1. */
 int32_t sampler_think_forced(const struct sampler *s);
 bool sampler_think_suppresses(const struct sampler *s);

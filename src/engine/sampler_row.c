@@ -67,28 +67,41 @@ static void sift(struct cand *h, int32_t n, int32_t i) {
     }
 }
 
+/* Takes c among the k best so far, the least of which is on top once there are k. */
+static inline void offer(struct cand *h, int32_t *n, int32_t k, struct cand c, float *least) {
+    if (*n < k) {
+        h[(*n)++] = c;
+        if (*n < k) return;
+        for (int32_t j = *n / 2; j-- > 0;) sift(h, *n, j);
+        if (h[0].logit > *least) *least = h[0].logit;
+    } else if (less(&h[0], &c)) {
+        h[0] = c;
+        sift(h, *n, 0);
+        *least = h[0].logit;
+    }
+}
+
 int32_t sampler_top(struct sampler *s, const float *row, int32_t k, float cut) {
-    struct cand *h = s->cand;
     int32_t n = 0;
     float least = cut;
     for (int32_t at = 0; at < s->n_vocab; at += 16) {
         int32_t end = at + 16 < s->n_vocab ? at + 16 : s->n_vocab, any = 0;
         for (int32_t i = at; i < end; i++) any |= row[i] >= least;
-        for (int32_t i = at; any && i < end; i++) {
-            if (!(row[i] >= least) || row[i] == -INFINITY) continue;
-            struct cand c = {.id = i, .logit = row[i]};
-            if (n < k) {
-                h[n++] = c;
-                if (n < k) continue;
-                for (int32_t j = n / 2; j-- > 0;)
-                    sift(h, n, j); /* full: the least on top from here on */
-                if (h[0].logit > least) least = h[0].logit;
-            } else if (less(&h[0], &c)) {
-                h[0] = c;
-                sift(h, n, 0);
-                least = h[0].logit;
-            }
-        }
+        for (int32_t i = at; any && i < end; i++)
+            if (row[i] >= least && row[i] != -INFINITY)
+                offer(s->cand, &n, k, (struct cand){.id = i, .logit = row[i]}, &least);
+    }
+    return n;
+}
+
+int32_t sampler_top_of(struct sampler *s, const int32_t *ids, const float *values, int32_t n_id,
+                       int32_t k, float cut) {
+    int32_t n = 0;
+    float least = cut;
+    for (int32_t i = 0; i < n_id; i++) {
+        float x = values ? values[i] : s->work[ids[i]];
+        if (x >= least && x != -INFINITY)
+            offer(s->cand, &n, k, (struct cand){.id = ids[i], .logit = x}, &least);
     }
     return n;
 }

@@ -45,9 +45,13 @@ static bool at_step_end(const struct sampler *s, const float *logits, float max)
     return next < control(s)->vocab->n_vocab && control(s)->vocab->classes[next] & THINK_BLANK;
 }
 
+bool sampler_think_reads(const struct sampler *s) {
+    return is_on(s) && sampler_think_forced(s) < 0;
+}
+
 void sampler_think_look(struct sampler *s, const float *logits, float max) {
     s->think.look = -1;
-    if (!is_on(s) || sampler_think_forced(s) >= 0) return;
+    if (!sampler_think_reads(s)) return;
     struct think_look look;
     think_look(logits, s->n_vocab, max, &look);
     s->think.look = look.certainty;

@@ -21,6 +21,7 @@ int sched_init(struct sched *s, struct lm *lm, const struct tok *tok, const stru
     s->drafts = mem_alloc_array(n, sizeof *s->drafts);
     bool ok = s->active && s->runs && s->owner && s->n_kept && s->follow && s->verify && s->drafts;
     int rc = ok ? 0 : err_set(e, CHIMERE_ENOMEM, "out of memory");
+    if (!rc) rc = sched_open_rows(s, e);
     if (!rc) rc = sched_open_cache(s, e);
     if (rc) sched_fini(s);
     return rc;
@@ -28,6 +29,7 @@ int sched_init(struct sched *s, struct lm *lm, const struct tok *tok, const stru
 
 void sched_fini(struct sched *s) {
     prefix_free(s->prefix);
+    sched_close_rows(s);
     mem_free(s->active);
     mem_free(s->runs);
     mem_free(s->owner);
@@ -254,15 +256,16 @@ static bool is_end(const struct sched *s, const struct job *j, int32_t token) {
 }
 
 /* Samples from one row and reports the token. Returns false when the job ended (a is free then). */
-static bool take_token(struct sched *s, struct active *a, const float *row, int32_t *token) {
+static bool take_token(struct sched *s, struct active *a, int32_t row, int32_t *token) {
     struct job *j = a->job;
     struct sampler_probs probs;
     bool with_probs = j->sampling.n_probs > 0;
-    *token = sampler_pick(a->sampler, row, with_probs ? &probs : NULL);
+    struct err e = {0};
+    *token = sched_pick(s, a, row, with_probs ? &probs : NULL, &e);
     if (*token < 0) {
-        struct err e;
-        err_set(&e, *token, "the model's output is not a finite distribution (position %lld)",
-                (long long)s->lm->ops->seq_pos(s->lm, a->seq));
+        if (!e.code)
+            err_set(&e, *token, "the model's output is not a finite distribution (position %lld)",
+                    (long long)s->lm->ops->seq_pos(s->lm, a->seq));
         fail(s, a, &e);
         return false;
     }
@@ -287,8 +290,7 @@ static bool take_token(struct sched *s, struct active *a, const float *row, int3
     return true;
 }
 
-static void after_prefill(struct sched *s, struct active *a, const struct run *r,
-                          const float *rows) {
+static void after_prefill(struct sched *s, struct active *a, const struct run *r, int32_t row) {
     struct job *j = a->job;
     a->n_prefilled += r->n_tok;
     s->totals.n_prompt += r->n_tok;
@@ -299,16 +301,16 @@ static void after_prefill(struct sched *s, struct active *a, const struct run *r
     a->decode_ns = clock_ns();
     j->stats.prefill_ms = (double)(a->decode_ns - a->start_ns) * 1e-6;
     a->phase = PHASE_DECODE;
-    take_token(s, a, rows, &a->next);
+    take_token(s, a, row, &a->next);
 }
 
 /* Walks the rows of a verified draft; tells how many of the run's tokens stay. */
-static int32_t count_kept(struct sched *s, struct active *a, const struct run *r, const float *rows,
+static int32_t count_kept(struct sched *s, struct active *a, const struct run *r, int32_t row,
                           bool *alive) {
     int32_t token = -1, i = 0;
     *alive = true;
     for (;; i++) {
-        *alive = take_token(s, a, rows + (int64_t)i * s->lm->n_vocab, &token);
+        *alive = take_token(s, a, row + i, &token);
         if (!*alive) return i + 1;
         if (i + 1 >= r->n_tok || token != r->tokens[i + 1]) break;
     }
@@ -316,12 +318,12 @@ static int32_t count_kept(struct sched *s, struct active *a, const struct run *r
     return i + 1;
 }
 
-static void after_decode(struct sched *s, struct active *a, const struct run *r, const float *rows,
+static void after_decode(struct sched *s, struct active *a, const struct run *r, int32_t row,
                          int32_t *n_kept) {
     struct job *j = a->job;
     bool alive;
     int32_t n_draft = r->n_tok - 1;
-    int32_t kept = count_kept(s, a, r, rows, &alive);
+    int32_t kept = count_kept(s, a, r, row, &alive);
     s->totals.n_drafted += n_draft;
     s->totals.n_accepted += kept - 1;
     if (!alive) {
@@ -369,22 +371,20 @@ static bool step(struct sched *s) {
     n_dec = n_run;
     add_prefills(s, &n_run, &n_tok);
     if (!n_run) return false;
-    const float *logits;
     struct err e = {0};
-    if (s->lm->ops->run(s->lm, s->runs, n_run, &logits, &e)) {
+    if (sched_run_batch(s, n_run, &e)) {
         fail_batch(s, n_run, &e);
         return true;
     }
     int32_t n_draft = n_dec == 1 && n_run == 1 ? s->runs[0].n_tok - 1 : -1;
-    int64_t row = 0;
+    int32_t row = 0;
     for (int32_t i = 0; i < n_run; i++) {
         struct active *a = &s->active[s->owner[i]];
         const struct run *r = &s->runs[i];
-        const float *rows = logits + row * s->lm->n_vocab;
-        row += r->want == WANT_ALL ? r->n_tok : r->want == WANT_LAST;
         s->n_kept[i] = r->n_tok;
-        if (i < n_dec) after_decode(s, a, r, rows, &s->n_kept[i]);
-        else after_prefill(s, a, r, rows);
+        if (i < n_dec) after_decode(s, a, r, row, &s->n_kept[i]);
+        else after_prefill(s, a, r, row);
+        row += r->want == WANT_ALL ? r->n_tok : r->want == WANT_LAST;
     }
     follow_up(s, n_run);
     double ms = clock_ms_since(start);

@@ -35,6 +35,18 @@ struct active {
     struct prefix_entry *began, *ended; /* pinned: behind the prompt; newest behind the answer */
 };
 
+/* What the rows of the present step are sampled from (sched_rows.c). */
+struct sched_rows {
+    const float *logits; /* view [n, n_vocab]; NULL: those below */
+    int32_t n, n_max;    /* rows of this step; 0: the model selects nothing */
+    struct select_args args;
+    struct select_row *rows; /* owned [n_max] */
+    const uint64_t **masks;  /* owned [n_max], of the samplers */
+    int32_t *ids, *id_at;    /* owned [n_max * SELECT_MAX_IDS], [n_max + 1] */
+    float *id_logits;        /* owned [n_max * SELECT_MAX_IDS] */
+    bool *whole;             /* owned [n_max] */
+};
+
 struct sched {
     struct lm *lm;         /* borrowed from the engine */
     const struct tok *tok; /* borrowed; may be NULL */
@@ -49,6 +61,7 @@ struct sched {
     int32_t *verify;         /* owned [n_seq, STEP_MAX_TOK]: next token and its drafts */
     struct lm_draft *drafts; /* owned [n_seq] */
     struct spec spec;
+    struct sched_rows rows;
     struct prefix *prefix; /* owned; NULL: no states are kept */
     int32_t grid;          /* of kept positions */
     int32_t n_loading;
@@ -66,6 +79,15 @@ bool sched_step(struct sched *s);
  * does not. True: files are being written or read. */
 bool sched_keep(struct sched *s);
 void sched_cancel_all(struct sched *s);
+
+/* ---- sched_rows.c, for sched.c ---- */
+
+int sched_open_rows(struct sched *s, struct err *e);
+void sched_close_rows(struct sched *s);
+/* Runs the batch; its rows are sampled from by sched_pick, in their order. */
+int sched_run_batch(struct sched *s, int32_t n_run, struct err *e);
+int32_t sched_pick(struct sched *s, struct active *a, int32_t row, struct sampler_probs *probs,
+                   struct err *e);
 
 /* ---- sched_keep.c, for sched.c ---- */
 

@@ -321,33 +321,61 @@ static float odds_of(float w) { return w < 0.9999f ? w / (1 - w) : 9999; }
 void engram_mixer_apply(struct engram_mixer *m, float *logits) {
     if (!engram_mixer_wants(m)) return;
     struct engram_row row;
-    float f[ENGRAM_N_FEATURE], to_model = 1;
     engram_row_scan(logits, m->n_vocab, &row);
+    engram_mixer_apply_few(m, logits, &row);
+}
+
+void engram_mixer_apply_few(struct engram_mixer *m, float *logits, const struct engram_row *row) {
+    float f[ENGRAM_N_FEATURE], to_model = 1;
+    if (!engram_mixer_wants(m)) return;
     for (int32_t t = 0; t < m->use.n_table; t++) {
         if (!m->n_hit[t]) continue;
         struct engram_blend *b = &m->blend;
         engram_blend_fill(b, m->hits[t], m->n_hit[t], m->n_vocab);
-        engram_features(m->hits[t], m->n_hit[t], b, &row, logits, m->cover[t], f);
+        engram_features(m->hits[t], m->n_hit[t], b, row, logits, m->cover[t], f);
         float odds = m->use.alpha * odds_of(engram_weight(m->weights[t], f));
         for (int32_t i = 0; i < b->n; i++) add(m, b->tokens[i], odds * b->p[i]);
         to_model += odds * b->left;
     }
     int32_t n_recalled;
-    const struct engram_recalled *r = engram_follow_next(&m->follow, logits, &row, &n_recalled);
+    const struct engram_recalled *r = engram_follow_next(&m->follow, logits, row, &n_recalled);
     for (int32_t i = 0; i < n_recalled; i++)
         if (r[i].token >= 0 && r[i].token < m->n_vocab)
             add(m, r[i].token, m->use.alpha * r[i].odds);
     for (int32_t i = 0; i < m->n_touched; i++) {
         int32_t t = m->touched[i];
         /* ratio to what the model gives; -infinity stays: a ban is a ban */
-        float p = expf(logits[t] - row.norm) * to_model;
+        float p = expf(logits[t] - row->norm) * to_model;
         if (logits[t] > -INFINITY) {
             if (p > 1e-30f) logits[t] += log1pf(m->boost[t] / p);
-            else logits[t] = row.norm + logf(m->boost[t] / to_model);
+            else logits[t] = row->norm + logf(m->boost[t] / to_model);
         }
         m->boost[t] = 0;
     }
     m->n_touched = 0;
+}
+
+int32_t engram_mixer_list(struct engram_mixer *m, const int32_t *ahead, int32_t n_ahead,
+                          int32_t *out, int32_t cap) {
+    struct engram_hit hits[ENGRAM_N_ORDER];
+    int32_t n = 0, n_ctx = m->n_ctx;
+    if (m->use.alpha <= 0) return 0;
+    if (n_ahead > STEP_ROOM) return -1;
+    for (int32_t i = 0; i < n_ahead; i++) m->ctx[n_ctx++] = ahead[i];
+    int32_t from = n_ctx > ENGRAM_MAX_ORDER ? n_ctx - ENGRAM_MAX_ORDER : 0;
+    for (int32_t t = 0; t < m->use.n_table; t++) {
+        int n_hit = engram_lookup(m->use.tables[t], m->ctx + from, n_ctx - from, hits);
+        for (int h = 0; h < n_hit; h++) {
+            const struct engram_next *next = engram_hit_next(&hits[h]);
+            for (uint32_t i = 0; i < hits[h].n_next; i++) {
+                if (next[i].token >= (uint32_t)m->n_vocab) continue;
+                if (n == cap) return -1;
+                out[n++] = (int32_t)next[i].token;
+            }
+        }
+    }
+    int32_t more = engram_follow_list(&m->follow, n_ahead, out + n, cap - n);
+    return more < 0 ? -1 : n + more;
 }
 
 int32_t engram_mixer_draft(struct engram_mixer *m, int32_t n_max, int32_t *out) {

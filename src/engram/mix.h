@@ -40,6 +40,12 @@ void engram_mixer_push(struct engram_mixer *m, int32_t token);
 bool engram_mixer_wants(struct engram_mixer *m);
 /* Adds to logits [n_vocab] what makes their softmax the mixture. */
 void engram_mixer_apply(struct engram_mixer *m, float *logits);
+/* The same where the row is elsewhere: the tokens whose logits are read or changed, behind n_ahead tokens
+ * more (how many; -1: more than cap), and the mixture over those, given the sums of the whole row. */
+int32_t engram_mixer_list(struct engram_mixer *m, const int32_t *ahead, int32_t n_ahead,
+                          int32_t *out, int32_t cap);
+struct engram_row;
+void engram_mixer_apply_few(struct engram_mixer *m, float *logits, const struct engram_row *row);
 /* Tokens that may follow: the longest known context's favourite, again and again, while it holds at least
  * half of its context. Returns how many, at most n_max. */
 int32_t engram_mixer_draft(struct engram_mixer *m, int32_t n_max, int32_t *out);

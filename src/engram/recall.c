@@ -319,6 +319,25 @@ void engram_follow_push(struct engram_follow *f, int32_t token) {
 
 bool engram_follow_wants(const struct engram_follow *f) { return f->r && f->n_alive > 0; }
 
+int32_t engram_follow_list(const struct engram_follow *f, int32_t n_ahead, int32_t *out,
+                           int32_t cap) {
+    int32_t n = 0;
+    if (!engram_follow_wants(f)) return 0;
+    for (int32_t i = 0; i < f->r->n; i++) {
+        const struct engram_candidate *c = &f->r->candidates[i];
+        if (f->share[i] <= 0) continue;
+        /* line breaks in front do not count as tokens of the answer */
+        int32_t from = f->depth ? f->depth + n_ahead : 0, to = f->depth + n_ahead;
+        for (int32_t k = from; k <= to && k < c->n; k++) {
+            if (n == cap) return -1;
+            out[n++] = c->tokens[k];
+        }
+    }
+    if (n + f->r->n_end > cap) return -1;
+    memcpy(out + n, f->r->ends, (size_t)f->r->n_end * sizeof *out);
+    return n + f->r->n_end;
+}
+
 const struct engram_recalled *engram_follow_next(struct engram_follow *f, const float *logits,
                                                  const struct engram_row *row, int32_t *n) {
     float sum = 0, mass = 0;

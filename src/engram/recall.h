@@ -51,6 +51,10 @@ struct engram_follow {
 void engram_follow_start(struct engram_follow *f, const struct engram_recall *r);
 void engram_follow_push(struct engram_follow *f, int32_t token);
 bool engram_follow_wants(const struct engram_follow *f);
+/* Tokens whose logits engram_follow_next reads now, or may read n_ahead tokens later: how many; -1: more
+ * than cap. */
+int32_t engram_follow_list(const struct engram_follow *f, int32_t n_ahead, int32_t *out,
+                           int32_t cap);
 /* Tokens that the candidates go on with, and the odds of each against the model. */
 const struct engram_recalled *engram_follow_next(struct engram_follow *f, const float *logits,
                                                  const struct engram_row *row, int32_t *n);

@@ -299,12 +299,14 @@ static void head(struct forward *f, const struct weight *w, const float *from, i
                  const float **logits) {
     const struct hparams *hp = &f->m->hp;
     const struct ops *ops = f->d->ops;
-    *logits = NULL;
+    f->n_out = n_out;
+    if (logits) *logits = NULL;
     if (!n_out) return;
     ops->gather_rows(f->d, f->picked, from, f->rows, n_out, hp->n_embd);
     struct linear_out o = fwd_out(w, NULL, f->logits, hp->n_vocab);
     o.scale = hp->logit_scale;
     ops->linear(f->d, &o, 1, f->picked, hp->n_embd, n_out);
+    if (!logits) return;
     *logits = f->logits;
     if (!f->host_logits) return;
     ops->download(f->d, f->host_logits, f->logits,
@@ -381,7 +383,23 @@ int forward_run(struct forward *f, const struct run *runs, int32_t n_run, const 
         runs[i].seq->n_log = runs[i].defer ? runs[i].n_tok : 0;
     }
     f->runs = NULL;
-    return ops->status(f->d, e);
+    return logits || !n_out ? ops->status(f->d, e) : 0;
+}
+
+int forward_select(struct forward *f, struct select_args *a, struct err *e) {
+    a->logits = f->logits;
+    a->n_row = f->n_out;
+    a->n_vocab = f->m->hp.n_vocab;
+    f->d->ops->select(f->d, a);
+    return f->d->ops->status(f->d, e);
+}
+
+const float *forward_row(struct forward *f, int32_t i, struct err *e) {
+    size_t at = (size_t)i * (size_t)f->m->hp.n_vocab;
+    if (!f->host_logits) return f->logits + at;
+    f->d->ops->download(f->d, f->host_logits + at, f->logits + at,
+                        (size_t)f->m->hp.n_vocab * sizeof(float));
+    return f->d->ops->status(f->d, e) ? NULL : f->host_logits + at;
 }
 
 const float *forward_hidden(const struct forward *f) { return f->hidden; }

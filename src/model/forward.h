@@ -36,9 +36,15 @@ uint64_t forward_bytes(const struct model *m, int32_t n_tok_max, int32_t n_out_m
 struct dev_need forward_need(const struct model *m, int64_t n_ctx, int32_t n_tok_max);
 
 /* Sequences are advanced (pages reserved, positions moved). *logits: [rows wanted, n_vocab] in the order
- * of runs, on the host, valid until the next call; NULL if none was wanted. */
+ * of runs, on the host, valid until the next call; NULL if none was wanted. logits NULL: the rows stay where
+ * they are, and nobody waits for them: forward_select and forward_row tell. */
 int forward_run(struct forward *f, const struct run *runs, int32_t n_run, const float **logits,
                 struct err *e);
+
+/* ops->select over the rows of the last run: fills a's logits, n_row and n_vocab. */
+int forward_select(struct forward *f, struct select_args *a, struct err *e);
+/* The i-th of those rows on the host, valid until the next run; NULL after a failure. */
+const float *forward_row(struct forward *f, int32_t i, struct err *e);
 
 /* Post-norm hidden rows of the last forward_run's tokens on the device, [n_tok, n_embd] in batch order;
  * what prediction blocks and embeddings read. */

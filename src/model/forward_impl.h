@@ -38,7 +38,7 @@ struct forward {
     /* the present batch */
     struct span spans[FORWARD_MAX_RUNS];
     const struct run *runs;
-    int32_t n_span, n_tok;
+    int32_t n_span, n_tok, n_out; /* n_out: rows of logits of the last run */
 };
 
 enum { LORA_MAX_RANK = 512 };
