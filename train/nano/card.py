@@ -1,4 +1,4 @@
-"""Tables of the model card from a checkpoint's eval.json and place.json: python card.py CKPT_DIR"""
+"""Table of the model card from a run of our engine: chimere eval --json >RUN; python card.py RUN EVAL_DIR"""
 
 import json
 import math
@@ -15,25 +15,27 @@ def interval(p, n, z=1.96):
     return f"{100 * (mid - half):.0f}-{100 * (mid + half):.0f}"
 
 
+def share(rows, key):
+    return sum(bool(r[key]) for r in rows) / len(rows)
+
+
 def main():
-    with open(os.path.join(sys.argv[1], "eval.json")) as f:
-        result = json.load(f)
-    with open(os.path.join(sys.argv[1], "place.json")) as f:
-        place = json.load(f)
+    with open(sys.argv[1], encoding="utf-8") as f:
+        rows = json.load(f)["items"]
+    wants = {}
+    with open(os.path.join(sys.argv[2], "verify.jsonl"), encoding="utf-8") as f:
+        for item in map(json.loads, f):
+            wants[item["id"]] = item["check"]["answer"]
     print("| Skill | Right, % | 95 % interval | Also | Goal |\n|---|---:|---:|---|---|")
-    valid = []
-    for skill, r in result["skills"].items():
-        also = [f"valid {100 * r['valid']:.1f} %"] if "valid" in r else []
-        if "balanced" in r:
-            also.append(f"balanced {100 * r['balanced']:.1f} %")
-        if skill.startswith("tool_") and "valid" in r:
-            valid.append(r["valid"])
-        print(f"| {skill} | {100 * r['right']:.1f} | {interval(r['right'], r['n'])} | {', '.join(also)} | {GOALS.get(skill, '')} |")
-    print(f"| tool-call validity, all four kinds | {100 * sum(valid) / len(valid):.1f} | | | 97 % |")
-    print(f"| MTP first draft accepted | {100 * result['mtp']:.1f} | | over these answers | 60 % |")
-    for source, bits in place.get("bits", {}).items():
-        print(f"| held-out {source} | {bits:.2f} bits per byte | | first 60 documents of each | 2.0 |")
-    print(f"\n{place['step']} steps, {place['tokens'] / 1e6:.0f} M tokens")
+    for skill in sorted({r["skill"] for r in rows}):
+        mine = [r for r in rows if r["skill"] == skill]
+        also = [f"valid {100 * share(mine, 'valid'):.1f} %"] if "valid" in mine[0] else []
+        if skill == "verify":
+            parts = [[r for r in mine if wants[r["id"]] == w] for w in ("yes", "no")]
+            also.append(f"balanced {50 * sum(share(p, 'right') for p in parts):.1f} %")
+        print(f"| {skill} | {100 * share(mine, 'right'):.1f} | {interval(share(mine, 'right'), len(mine))} | {', '.join(also)} | {GOALS.get(skill, '')} |")
+    calls = [r for r in rows if r["skill"] in ("tool_calculator", "tool_call", "tool_multi", "tool_none")]
+    print(f"| tool-call validity, all four kinds | {100 * share(calls, 'valid'):.1f} | | | 97 % |")
 
 
 if __name__ == "__main__":

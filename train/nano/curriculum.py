@@ -16,8 +16,8 @@ THINKING = {"add_sub", "product", "division", "sum_chain", "word_problem", "comp
 # Share of procedural samples (not tokens) at the start of training; the trainer raises the weak ones.
 WEIGHTS = {"add_sub": 7, "product": 5, "division": 1.5, "sum_chain": 2.5, "word_problem": 6, "verify": 4, "compare": 2.5, "sort": 4, "count": 2.5,
            "dates": 5, "units": 3, "sequence": 2.5, "tool_calculator": 2.5, "tool_call": 2.5, "tool_multi": 2, "tool_none": 1.5, "tool_result": 2,
-           "json_schema": 6, "query_expand": 3, "context_answer": 4, "context_none": 1.5, "fact": 5, "intent": 5, "memory": 4, "rewrite": 7,
-           "copy": 4, "talk": 1.5, "story": 2, "context_session": 7, "tool_session": 7}
+           "json_schema": 6, "query_expand": 3, "context_answer": 4, "context_none": 1.5, "fact": 5, "intent": 9, "memory": 4, "rewrite": 7,
+           "copy": 4, "talk": 1.5, "story": 4, "context_session": 7, "tool_session": 7}
 # Sessions of several turns, and the skills that they teach.
 SESSIONS = {"context_session": ("context_answer", "context_none"),
             "tool_session": ("tool_calculator", "tool_call", "tool_multi", "tool_none", "tool_result")}

@@ -1,6 +1,6 @@
 """Write evaluation items: eval/SKILL.jsonl.
 
-    python make_eval.py OUT_DIR [--n 200] [--seed 2026] [--skill NAME]...
+    python make_eval.py OUT_DIR [--n 200] [--seed 2027] [--skill NAME]...
 """
 
 import argparse
@@ -12,7 +12,7 @@ from curriculum import EVAL_SKILLS, eval_items
 
 def main():
     ap = argparse.ArgumentParser()
-    ap.add_argument("out"), ap.add_argument("--n", type=int, default=200), ap.add_argument("--seed", type=int, default=2026)
+    ap.add_argument("out"), ap.add_argument("--n", type=int, default=200), ap.add_argument("--seed", type=int, default=2027)
     ap.add_argument("--skill", action="append")
     args = ap.parse_args()
     os.makedirs(args.out, exist_ok=True)

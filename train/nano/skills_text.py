@@ -197,6 +197,14 @@ _FILL = {"l": ["Python", "Rust", "C", "Java", "JavaScript", "Go", "Kotlin", "C++
          "f": ["au genou", "a la cheville", "a l'epaule", "au dos", "a la hanche", "au poignet", "au coude", "a la nuque"],
          "t": ["sleep and memory", "wind energy", "vitamin D", "urban trees", "remote work", "coffee and health", "coral reefs", "battery recycling", "early reading", "noise in cities"],
          "u": ["le sommeil", "l'energie solaire", "la vitamine D", "les arbres en ville", "le travail a distance", "le cafe", "les recifs", "le recyclage des batteries"]}
+# Training fills half of the slots from these instead, so that the intent is read from the whole message.
+_FILL_WIDE = {"l": ["PHP", "Ruby", "Swift", "SQL", "HTML", "CSS", "Perl", "Scala", "Lua", "R", "Haskell", "C#", "Zig", "Julia", "React", "Django", "bash", "python", "OCaml", "Dart", "MATLAB"],
+              "x": ["{w}", "{w}_{v}", "get_{w}", "{w}List", "{w}s", "is_{w}", "node", "data", "result", "client", "server", "stack", "tree", "price", "main", "login", "token"],
+              "e": ["java", "js", "ts", "cpp", "h", "rb", "php", "sql", "sh", "html", "css", "yaml"],
+              "b": ["foot", "thumb", "thigh", "lower back", "spine", "rotator cuff", "Achilles tendon", "groin", "jaw", "forearm", "heel", "toe", "quadriceps", "meniscus", "rib", "sciatic nerve", "upper back", "finger", "shin", "trapezius", "left knee", "right shoulder"],
+              "f": ["au pied", "au mollet", "aux cervicales", "aux lombaires", "au tendon d'Achille", "a la cuisse", "au pouce", "a l'aine", "au bras", "a la main", "aux ischio-jambiers", "au menisque", "a la colonne", "aux doigts"],
+              "t": ["{w}", "{w} and {v}", "the {w} {v}", "{w} in {c}", "the history of {w}", "the effect of {w} on {v}", "the use of {w} in schools", "{a} behaviour", "ocean plastic", "electric cars", "bilingual children", "microplastics", "school meals", "antibiotics", "the migration of birds", "solar cells", "social media and teenagers", "soil bacteria", "ageing", "black holes", "income and health", "water in {c}"],
+              "u": ["{w}", "{w} et {v}", "les {w}", "l'effet de {w}", "l'histoire de {c}", "les abeilles", "le climat", "les voitures electriques", "les langues rares", "la pollution de l'air", "les antibiotiques", "l'education", "le vieillissement", "les trous noirs", "l'eau a {c}", "la migration des oiseaux", "les reseaux sociaux", "le sucre", "l'economie de {c}"]}
 INTENTS = list(_INTENT)
 _CATS = "code, kine, cyber, research, default"
 _INTENT_ASK = [("You are an intent classifier. Answer with one word: " + _CATS + ".", "{q}"), (None, "Classify the intent of this message in one word (" + _CATS + "): {q}"),
@@ -212,25 +220,84 @@ _PARTS = {
     "code": ["{Write|Fix|Refactor|Debug|Review|Test|Optimise|Document|Explain|Port|Simplify|Rename|Rewrite|Clean up} {a|the|this|my} {function|class|script|module|loop|method|query|test|program|parser|thread|API call|algorithm|branch|commit} {in {l}|for {x}|that uses {x}|written in {l}|of {x}}.",
              "{How do I|How can I|What is the way to} {sort|parse|split|merge|index|cache|read|copy|compile|import|call|loop over} {a list|a string|a file|JSON|an array|a branch|a module|an API|a struct} in {l}?",
              "{Ecris|Corrige|Optimise|Debogue|Explique|Teste|Ameliore} {une fonction|une classe|un script|cette boucle|ce module|cette requete} {en {l}|pour {x}}.",
-             "Why {does|is} my {l} {code|program|build|test|app} {fail|crash|slow|hang|not compile}?"],
+             "Why {does|is} my {l} {code|program|build|test|app} {fail|crash|slow|hang|not compile}?",
+             "{Write|Show me|I need|Give me|Generate|Create} {a regex|a Makefile|a unit test|a bash one-liner|a SQL table|a JSON schema|a REST endpoint|a for loop|a linked list|a hash map|a decorator|a mock|a migration|a CI job|a Docker image|a web page|an HTML form|a parser|a command line tool} {for|that handles|with|to check} {{x}|{w}|the {w} field|dates|e-mail addresses|numbers|{l}}{.| please.| in {l}.}",
+             "{What is|Explain|What does} {the difference between {x} and {w} in {l}|a pointer|a closure|a race condition|a deadlock|async and await|an abstract class|inheritance|the garbage collector|big O|a stack overflow in {l}|this stack trace|a lambda in {l}|the keyword static}{?|.}",
+             "{git|npm|pip|cargo|gcc|docker|make|cmake|maven|The compiler|The linter|My IDE|The debugger} {says|prints|fails with|complains about|stops with} {an error|a warning|undefined {x}|a missing module|a type error in {x}.{e}|a syntax error on line {n}|permission denied}{.|, what now?|. Help!}",
+             "{How do I|How can I|How to} {undo a commit|squash commits|revert a merge|push to a branch|resolve a conflict|tag a release|clone a repository|write a loop|declare a variable|catch an exception|print a table|connect to a database|parse command line arguments|open a socket|read environment variables|profile memory} {in {l}|with git|in my program|for {x}}?",
+             "{Add|Remove|Move|Extract|Replace|Rename|Split} {the method|the variable|the import|a parameter|the test|error handling|the constant|a comment|type hints|the class} {{x}|in {x}.{e}|from {x}.{e}|of the {x} module}.",
+             "{Le programme|Mon code|La fonction {x}|Le test|Le script|La boucle|Mon application {l}|La requete SQL} {plante|ne marche pas|est trop lent|renvoie une erreur|ne s'arrete jamais|ne compile plus|affiche un mauvais resultat}{.| : pourquoi ?| en {l}.}",
+             "{Comment|Peux-tu me montrer comment} {trier une liste|lire un fichier|ecrire un test|annuler un commit|appeler une API|installer une bibliotheque|parcourir un dictionnaire|definir une classe|convertir une chaine en nombre|gerer les exceptions|deboguer un programme|creer une branche} {en {l}|avec git|dans mon projet} ?",
+             "{Renomme|Deplace|Ajoute|Supprime|Remplace|Documente|Commente} {la variable|la methode|la classe|le module|un parametre|l'import|le code de} {x} {dans {x}.{e}|en {l}|du projet}."],
     "kine": ["{Which|What|Give me} {exercises|stretches|treatment|massage|therapy|tape|movements|rehabilitation} {for|after|against} {a sprained|a painful|a stiff|a weak|a broken|a swollen} {b}{?| in a runner?| after surgery?}",
              "My {patient|knee|neck|{b}|father's {b}} {hurts|is stiff|is swollen|cracks|is weak} {when walking|after sport|in the morning|after the fall|at work}.",
              "{Quels exercices|Quel traitement|Quelle reeducation|Quel massage|Combien de seances} {pour|apres|contre} {une douleur|une entorse|une fracture|une raideur|une operation} {f} ?",
-             "{Physiotherapy|Rehab|Mobility|Strength} {plan|work|session|exercises} for the {b}."],
+             "{Physiotherapy|Rehab|Mobility|Strength} {plan|work|session|exercises} for the {b}.",
+             "{How long|When|How|How soon} {can|may|should} {I|a patient|an athlete|my mother|a runner} {walk|run|lift weights|drive|stretch|climb stairs|play tennis|bear weight|swim} after {a torn {b}|{b} surgery|a {b} injury|a hip replacement|a {b} strain|a fracture of the {b}}?",
+             "{Is it normal that|Why does} my {b} {clicks|hurts at night|feels numb|is warm|swells after walking|cramps|pulls|hurts when I sit}{?| since the operation?}",
+             "{What causes|How do you treat|How to prevent|Signs of|Home exercises for|First aid for|Taping for} {tennis elbow|sciatica|shin splints|a frozen shoulder|plantar fasciitis|runner's knee|carpal tunnel|a herniated disc|whiplash|a muscle tear|bad posture|scoliosis|a pulled {b}|{b} bursitis|low back pain|a stiff {b}}{?|.}",
+             "{Patient|A {n} year old patient|An elderly woman|A football player|A pianist|A child} {with|complains of|presents with|comes with} {{b} pain|a stiff {b}|reduced {b} mobility|weakness of the {b}|a sprain of the {b}|balance problems|a limp}{.|: which test?|: what treatment?|, plan the sessions.}",
+             "{Show|Describe|Explain|List} {the muscles of the {b}|the anatomy of the {b}|a warm-up for the {b}|how to use crutches|a balance exercise|breathing exercises|core strengthening|a foam roller routine|gait training|ultrasound therapy|electrotherapy for the {b}|manual therapy of the {b}|the range of motion test of the {b}}.",
+             "{Should I use|Does} {heat or ice|a brace|a bandage|massage|electrotherapy|rest|swimming|yoga} {for|help} {a sore {b}|{b} pain|my {b}|sore muscles|a stiff {b}}?",
+             "{J'ai|Mon patient a|Ma mere a|Le joueur a|Je ressens} {une douleur|une contracture|une tension|un blocage|une gene|une faiblesse|une elongation} {f} {depuis hier|apres le sport|la nuit|en marchant|au reveil|apres une chute}.",
+             "{Comment|Quand|Pourquoi} {soulager|etirer|renforcer|masser|mobiliser|reeduquer} {le dos|l'epaule|la cheville|le genou|les muscles|la hanche|la nuque|le poignet|une articulation raide|un muscle froisse} {apres l'effort|apres une operation|chez un sportif|sans douleur|a la maison} ?",
+             "{Seance|Protocole|Exercices|Bilan|Plan|Conseils|Technique} {de kine|de reeducation|d'etirement|de renforcement|d'equilibre|de marche|de massage} {f|apres une chute|pour un senior|pour le dos|pour le coureur|apres une prothese de hanche}."],
     "cyber": ["{How do I|How can we|What is the way to} {detect|stop|block|prevent|analyse|report|contain|remove} {phishing|malware|ransomware|a botnet|an intrusion|a brute force attack|an exploit|SQL injection|a trojan|spyware|a data breach|a denial of service}?",
               "{Analyse|Check|Block|Investigate|Scan|Look up} {this IP|the address|the host} {i}.", "{Explain|Describe|Find|Patch|Score} {the vulnerability|the flaw|the exploit} CVE-20{n}-{m}.",
               "{Comment|Peut-on} {detecter|bloquer|eviter|analyser|arreter} {le phishing|un rancongiciel|un virus|une intrusion|un logiciel malveillant|une attaque|un cheval de Troie} ?",
               "{Write|Give me} {a YARA|a Suricata|a Sigma|a Snort|a firewall} rule {for|against} {this malware|{i}|ransomware|phishing|the attacker}.",
-              "{Pentest|Security audit|Hardening|Incident response} {plan|guide|steps|list} for {a web site|a server|our network|a phone}."],
+              "{Pentest|Security audit|Hardening|Incident response} {plan|guide|steps|list} for {a web site|a server|our network|a phone}.",
+              "{Is|Could} {this link|this attachment|the file {w}.exe|the domain {w}.com|this message|{i}|this process|the hash of {w}} {malicious|dangerous|safe|infected|a scam|a threat|part of a botnet}?",
+              "{Our|My|The company's} {server|network|laptop|website|mail account|database|router|domain controller|cloud} {was hacked|is under attack|leaks data|was encrypted by ransomware|sends spam|is scanned from {i}|shows strange logins|is infected}{.|: what now?|, help us.}",
+              "{What is|Explain|How does|How do you stop} {cross site request forgery|privilege escalation|a man in the middle attack|lateral movement|a rootkit|a keylogger|credential stuffing|DNS tunnelling|a honeypot|two factor authentication|the MITRE ATT&CK matrix|a side channel attack|threat hunting|an APT group|social engineering|a supply chain attack}{?|.}",
+              "{Find|List|Extract|Correlate|Hunt for} {the indicators of compromise|suspicious logins|failed SSH attempts|open ports|weak passwords|the attacker's IP|malicious domains|traces of {w}|beacons|exposed services} {in these logs|on {i}|on the network|in the capture|since yesterday}.",
+              "{How do I|How can I|Steps to} {secure|harden|encrypt|protect|monitor|isolate|audit} {my Wi-Fi|a Linux server|our passwords|the firewall|an infected machine|a VPN|the backups|Active Directory|a web application|customer data}{?|.}",
+              "{Mon|Notre|Le} {serveur|reseau|ordinateur|site|mot de passe|compte|telephone} {est attaque|a ete vole|est infecte|est compromis|envoie du spam|est scanne par {i}|a ete chiffre}{.| : que faire ?}",
+              "{Comment|Peux-tu} {securiser|proteger|chiffrer|surveiller|auditer|isoler} {le reseau|un serveur|les mots de passe|une machine infectee|le pare-feu|les sauvegardes|un site web|mes donnees} ?",
+              "{Ce lien|Ce fichier|Ce message|Le domaine {w}.fr|Cette adresse {i}|Ce processus} {est-il|est-elle} {dangereux|malveillant|sur|infecte|suspect} ?",
+              "{Analyse|Explique|Trouve|Signale|Liste} {les journaux|la menace|les traces de l'attaque|la vulnerabilite|les ports ouverts|le code malveillant|les connexions suspectes|le vol de mots de passe} {du serveur|de {i}|sur le reseau|du pirate|de cette nuit}."],
     "research": ["{Compare|Summarise|Review|Collect|Find|Survey|Analyse|List|Investigate|Search} {studies|articles|papers|evidence|the literature|sources|recent findings|research|reports|data} {on|about} {t}.",
                  "{What do|What have} {studies|experts|researchers|recent papers|scientists} {say about|found on|think about|write about} {t}?",
                  "{Compare|Resume|Trouve|Analyse|Cherche|Rassemble} {les etudes|des articles|les travaux|des sources|la litterature|les donnees} sur {u}.",
-                 "{A report|A review|A synthesis|A dossier|A survey|A state of the art} on {t}{, with sources|, with citations|}, please."],
+                 "{A report|A review|A synthesis|A dossier|A survey|A state of the art} on {t}{, with sources|, with citations|}, please.",
+                 "{I need|Prepare|Give me|Draft|Write|Build} {a literature review|an overview|a comparison|a summary of the evidence|a list of references|a research report|a market study|a fact sheet with sources|an annotated bibliography|a timeline with sources} {on|about|of} {t}.",
+                 "{Is there|Do we have|How strong is|What is} {the evidence|any study|a consensus|scientific proof|recent data|new research|a meta-analysis} {on|about|for} {t}?",
+                 "{Search|Look|Dig} {the web|the archives|scientific journals|the literature|recent news} {for|to find out about} {t}{.| and cite sources.| and compare what you find.}",
+                 "{Pros and cons of|Trends in|Key figures on|Latest results on|Open questions about|The debate on|Leading theories of|Statistics about|New discoveries about} {t}{, with sources.|, with references.|: summarise the research.|.}",
+                 "{Which|What} {papers|studies|journals|universities|authors|trials|surveys|sources} {cover|deal with|measured|published on|disagree about|support} {t}?",
+                 "{Fais|Redige|Prepare|Donne-moi} {un rapport|une revue de la litterature|une synthese|un etat de l'art|un dossier complet|une comparaison|une bibliographie|une enquete} sur {u}{.| avec des sources.| avec des references.}",
+                 "{Que disent|Que montrent|Que pensent} {les etudes|les chercheurs|les experts|les publications|les articles recents|les donnees} {sur|de} {u} ?",
+                 "{Quels|Quelles} {sont les travaux|sont les preuves|sont les tendances|publications existent|chiffres existent|recherches sont en cours} sur {u} ?"],
     "default": ["{Tell me|Write|Give me|Make up|Sing} {a joke|a story|a poem|a riddle|a song|a recipe|a tale|something nice} {about|for|with} {a {a}|{p}|my friend|the sea|winter}.",
                 "{What is|Do you know|Tell me} the {capital|language|flag|weather|food} of {c}?", "{Hi|Hello|Bonjour|Salut|Hey|Good evening} {p|there|you|my friend|nano}!",
                 "{What|Who|Where} {is|was} {your name|the president|the moon|my lunch|the tallest tree|the best film}?", "{Raconte|Ecris|Donne-moi} {une blague|une histoire|un poeme|une recette|une devinette} {sur|pour|avec} {un {a}|{p}|la mer}.",
-                "{I am|I feel|Je suis} {tired|happy|sad|bored|hungry|fatigue|content} {today|now|aujourd'hui|because of {p}}."],
+                "{I am|I feel|Je suis} {tired|happy|sad|bored|hungry|fatigue|content} {today|now|aujourd'hui|because of {p}}.",
+                "{Where|When|How} {do|can|should} {I|we} {buy a {w}|go on holiday|meet {p}|get a {a}|learn to swim|find a good restaurant in {c}|celebrate|park in {c}|cook rice|plant a {w}|clean a {w}}?",
+                "{How many|How big|How old|How fast|How far} {is|are} {a {a}|the moon|{c}|the earth|{p}|the sun|a {w}|an elephant}?",
+                "{Translate|Say|Spell|Repeat|Write} {the word {w}|good evening|thank you|happy birthday|the sentence I like {w}|hello {p}} {in Spanish|in German|in French|in capitals|backwards|three times}.",
+                "{Help me|Can you|Could you|Please} {choose a gift for {p}|plan a trip to {c}|write a letter to {p}|write an invitation|find a rhyme for {w}|make a shopping list|say something nice|count to {n}|describe a {w}|talk with me|wish {p} good luck}{.|?}",
+                "{What|Which} {colour|kind of {w}|day|film|song|cake|game|name|present|animal} {do you like|is best|should I choose|goes with blue|would {p} like|is it today}?",
+                "{My|Our|The neighbour's} {{a}|sister|friend {p}|boss|garden|car|birthday} {is lovely|is so funny|makes me happy|is late|is {n} years old|likes {w}|is called {p}}.",
+                "{Thanks|Thank you|Great|OK|Perfect|Sorry|Well done|See you|Goodbye|Good morning}{!|, {p}.|, that helps.| so much.| for everything.|, see you tomorrow.}",
+                "{Je voudrais|J'aimerais|Peux-tu|Aide-moi a} {choisir un cadeau|ecrire une carte|trouver un restaurant a {c}|raconter une histoire|cuisiner un gateau|parler de {p}|apprendre une chanson|dire bonjour|partir en vacances|organiser une fete}{.| ?| pour {p}.}",
+                "{Quel|Quelle} {temps fait-il|est ton nom|est ta couleur preferee|cadeau pour {p}|film ce soir|age a {p}|est la taille d'un {a}|jour sommes-nous|gateau pour un anniversaire|chanson aimes-tu} ?",
+                "{Merci|Bonsoir|Salut|Au revoir|A demain|Bravo|Desole|Bon appetit|Joyeux anniversaire}{ !| {p} !| mon ami.| et bonne soiree.|, c'est gentil.}",
+                "{Who|What} {wrote Hamlet|invented the telephone|painted the Mona Lisa|is the king of {c}|discovered America|lives in the sea|eats a {a}|was the first man on the moon}?",
+                "{I like|I love|I hate|I saw|I bought|I lost|I found} {a {w}|my {a}|{c}|the {w}|music|the rain|a new {w}|{p}}{.| today.| and you?| very much.}"],
 }
+_AROUND = ["{q} Thanks.", "{q} Thank you in advance.", "Hello! {q}", "I have a question. {q}", "{q} It is urgent.", "Merci de m'aider : {q}", "Salut, {q}", "{q} Please.", "Could you help? {q}", "Excusez-moi, {q}", "Hey nano: {q}", "{q}\n\nRegards, Ana"]
+# Orders with the message inside; those that begin with S: are system texts.
+_ASK_PARTS = ["{Classify|Label|Sort|Tag|Categorise|File} {this|the} {message|request|question|text|sentence} {as|under|into} {one of |}{cats}{. One word.|.|:| (one word).}{\n| |\n\n}{q}",
+              "{What is the|Tell me the|Give the|I want the} {intent|category|class|topic|kind} of {this message|the message|this request}{: {cats}.|, one of {cats}.| ({cats}).| out of {cats}:}{\n| }{q}",
+              "Which {intent|category|class|topic|kind} {has|describes|fits best} {this message|the message|this request}{: {cats}?|, one of {cats}?| ({cats})?}{\n| }{q}",
+              "{q}\n{\n|}{Intent|Category|Class|Answer|Kind|Department} {({cats}):|out of {cats}:|- {cats}?|from {cats}:}",
+              "{Message|User|Text|Request|Input}: {q}\n{Options|Choices|Classes|Intents|Categories}: {cats}\n{Answer|Intent|Output|Choice|Class}:",
+              "S:{You sort|You label|You classify|Decide the intent of|Determine the kind of|Name the topic of|Find the category of} {messages|requests|what the user writes|each message|user questions}{.| into one word.|, nothing else.} {Use|Say|Answer with|The words are|Output|Give only} {one of |}{cats}.",
+              "S:{Intents|Labels|Classes|Topics|Possible answers}: {cats}. {Answer with one|Output a single word|Say which one|One word only|Write the right one|Nothing but the word}.",
+              "{Select|Choose|Name|State|Give|Tell me|Decide on} {the word|the best one|the category|the kind|the right class} {of|among|from|out of} {cats} for{:| this:| the text:| what follows:| this message:} {q}",
+              "{Which of|Which one of|What among} {cats} {is meant by|is the intent of|is this about|would you give to|goes with} {this|the following|the message}?{\n| }{q}",
+              "{\"{q}\"|The message \"{q}\"|{q} -} {is about|concerns|belongs to|goes to}{ which of {cats}?| what: {cats}?| ... ({cats})}",
+              "{Intent detection|Intent|Message type|Triage|Dispatch}: {cats}.\n{q}"]
 
 
 def _expand(rng, text):
@@ -260,13 +327,19 @@ def _expand(rng, text):
 def _fill(rng, S, text):
     slots = {k: S.word(v) for k, v in _FILL.items()}
     slots.update(i=".".join(str(rng.randint(1, 250)) for _ in range(4)), n=rng.randint(15, 26), m=rng.randint(1000, 49999), c=S.word(CITIES), a=S.word(ANIMALS), p=S.word(FIRST_NAMES))
+    if not S.is_eval():
+        words = dict(w=S.word(NOUNS), v=S.word(NOUNS), c=slots["c"], a=slots["a"])
+        slots.update({k: rng.choice(v).format(**words) for k, v in _FILL_WIDE.items() if rng.random() < 0.5}, w=words["w"], v=words["v"])
     return text.format(**slots)
 
 
 def intent(rng, S):
     label = rng.choice(INTENTS)
-    if not S.is_eval() and rng.random() < 0.5:
+    if not S.is_eval() and rng.random() < 0.75:
         q = _fill(rng, S, _expand(rng, rng.choice(_PARTS[label])))
+        q = q[0].upper() + q[1:]
+        if rng.random() < 0.2:                               # two sentences of one intent
+            q += " " + _fill(rng, S, _expand(rng, rng.choice(_PARTS[label])))
     else:
         q = _fill(rng, S, S.word(_INTENT[label]))
     r = rng.random()
@@ -274,7 +347,14 @@ def intent(rng, S):
         q = q.lower().rstrip(".?! ")
     elif r < 0.25:
         q = rng.choice(["Hi, ", "Please: ", "Bonjour, ", "Quick question: "]) + q[0].lower() + q[1:]
+    elif r < 0.32 and not S.is_eval():
+        q = rng.choice(_AROUND).format(q=q)
     system, form = S.of(_INTENT_ASK, _INTENT_HELD)
+    if not S.is_eval() and rng.random() < 0.6:
+        form, system = _expand(rng, rng.choice(_ASK_PARTS)), None
+        form = form.replace("{cats}", _CATS if rng.random() < 0.8 else ", ".join(rng.sample(INTENTS, len(INTENTS))))
+        if form.startswith("S:"):
+            system, form = form[2:], "{q}"
     return item("intent", form.format(q=q), label, {"kind": "choice", "answer": label, "choices": INTENTS}, system=system, max_tokens=8)
 
 
@@ -408,33 +488,111 @@ def talk(rng, S):
     return item("talk", rng.choice(qs), a, {"kind": "open"}, system=maybe_system(rng, 0.2), max_tokens=48)
 
 
-_LOST = ["ball", "hat", "key", "kite", "bell", "boat", "basket", "lamp", "ring", "drum", "spoon", "scarf"]
-_FEEL = ["sad", "worried", "tired", "cold", "lonely", "hungry"]
-
-
 def _a(word):
     return ("an " if word[0] in "aeiou" else "a ") + word
 
 
+# Each animal of our list: its home, what it treasures, its nature, and a friend that lives near.
+_CAST = {
+    "cat": ("in a warm kitchen", "ball of wool", "curious", "mouse"), "dog": ("on a farm", "old bone", "faithful", "sheep"), "horse": ("in a green field", "silver bell", "proud", "goat"),
+    "cow": ("in a quiet barn", "straw hat", "patient", "duck"), "sheep": ("up in the hills", "woollen scarf", "shy", "dog"), "goat": ("on the mountain", "copper horn", "stubborn", "eagle"),
+    "pig": ("in a muddy yard", "golden apple", "cheerful", "hen"), "duck": ("in a small pond", "paper boat", "gentle", "frog"), "hen": ("in a red hen house", "painted egg", "busy", "cow"),
+    "fox": ("in the dark forest", "green lantern", "clever", "rabbit"), "wolf": ("in the snowy woods", "wooden drum", "lonely", "bear"), "bear": ("in a deep cave", "jar of honey", "sleepy", "fox"),
+    "lion": ("on the hot plain", "little crown", "brave", "ant"), "tiger": ("in the jungle", "striped blanket", "fierce", "monkey"), "rabbit": ("in a soft burrow", "yellow kite", "quick", "fox"),
+    "mouse": ("in a hole in the wall", "piece of cheese", "tiny", "cat"), "owl": ("in an old oak", "reading lamp", "wise", "rabbit"), "eagle": ("on a high cliff", "shining ring", "bold", "snake"),
+    "frog": ("in a lily pond", "blue whistle", "noisy", "turtle"), "turtle": ("on a sandy beach", "round mirror", "slow", "whale"), "whale": ("in the wide sea", "white pearl", "huge", "parrot"),
+    "shark": ("in the cold deep", "lost anchor", "hungry", "turtle"), "snake": ("in the tall grass", "long ribbon", "quiet", "deer"), "bee": ("in a golden hive", "cup of nectar", "hard-working", "cow"),
+    "ant": ("in a busy anthill", "sweet crumb", "strong", "lion"), "deer": ("at the edge of the wood", "crown of flowers", "graceful", "owl"), "camel": ("in the dry desert", "water bottle", "calm", "parrot"),
+    "monkey": ("at the top of a palm", "red umbrella", "naughty", "tiger"), "parrot": ("on a ship", "feather pen", "talkative", "camel"), "otter": ("in a clear river", "smooth stone", "playful", "duck")}
+_FEEL = ["sad", "worried", "tired", "cold", "lonely", "hungry"]
+
+
+def _by_letter(rng, names, word, taken=()):
+    """A name that begins as the word does, so that who is called what follows from who it is."""
+    fit = [n for n in names if n[0].lower() == word[0] and n not in taken]
+    return rng.choice(fit or [n for n in names if n not in taken])
+
+
+def _lost(rng, h, f, t, feel):
+    return [[f"One morning the {t} was gone. {h} looked under the bed and behind the door, but it was not there. {h} felt {feel}.",
+             f"One day the wind took the {t} away. {h} ran after it, but the wind was faster. {h} was very {feel}.",
+             f"But when {h} woke up, the {t} was gone. \"Where is my {t}?\" said {h}."],
+            [f"\"What is wrong?\" asked {f}. \"I lost my {t},\" said {h}. \"Then let us look for it together,\" said {f}. They looked under every stone and behind every tree.",
+             f"\"Do not be {feel},\" said {f}. \"Two can look better than one.\" They asked everyone they met, and they looked until the sun went down."],
+            [f"At last {f} saw something in the tall grass. It was the {t}!", f"There, on a low branch, hung the {t}!"]]
+
+
+def _storm(rng, h, f, t, feel):
+    return [[f"One night there was a great storm. The rain fell, the wind cried, and {h} could not sleep.", f"One evening the sky went black. Thunder shook the ground, and {h} was afraid."],
+            [f"\"May I come in?\" asked {f}. \"I am wet and {feel}.\" {h} opened the door at once and made a place by the fire.",
+             f"\"I do not like the thunder,\" said {f}. \"Neither do I,\" said {h}. So they sat close together and told each other stories."],
+            ["In the morning the sky was blue again, and the birds sang.", f"When the sun came up, they saw that the storm had left the {t} quite safe."]]
+
+
+def _race(rng, h, f, t, feel):
+    return [[f"One day there was a race, and the {t} was the prize. {h} wanted to win more than anything.", f"\"I can run to the old bridge and back before you,\" {h} said one day. \"Let us see who is faster!\""],
+            [f"{h} ran ahead, but {f} fell over a root. {h} heard the cry and stopped. \"Are you hurt?\" asked {h}. \"Only a little,\" said {f}.",
+             f"Half way there, {f} could not go on. {h} looked at the road, and then at {f}, and turned around to help."],
+            ["They walked over the line side by side, and everyone clapped.", f"So nobody won that day, but {f} gave {h} half of the cake."]]
+
+
+def _gift(rng, h, f, t, feel):
+    return [[f"It was nearly winter, and {h} thought of a neighbour who had nothing at all.", f"Tomorrow was the birthday of a friend, and {h} had no present. \"I only have my {t},\" thought {h}."],
+            [f"So {h} went to {f} and said, \"This {t} is for you.\" {f} did not know what to say.", f"{h} put the {t} in a box with a blue ribbon and gave it to {f}. \"For me?\" asked {f}."],
+            [f"The next day {f} came back with a gift too: a cake as big as the moon.", f"{f} smiled for the first time in many days. \"We will share it,\" said {f}."]]
+
+
+def _dream(rng, h, f, t, feel):
+    return [[f"But every night {h} dreamed of the sea, and every morning {h} was {feel}.", f"\"I have never seen the other side of the hill,\" said {h} one day, and set out with the {t} in a bag."],
+            [f"\"Where are you going?\" asked {f}. \"To see the world,\" said {h}. \"May I come too?\" They walked for three days, over a bridge and through a valley.",
+             f"\"The road is long,\" said {f}, \"but I know a song for every mile.\" They sang, and the road did not feel long at all."],
+            ["When they stood on the top of the hill, they saw the whole land below, green and gold.", f"At the end of the road lay the sea. It was bigger than any dream, and {h} laughed out loud."]]
+
+
+_PLOTS = [_lost, _storm, _race, _gift, _dream]
+_ENDS = ["{h} thanked {f}, and from that day they were friends.", "They laughed and went home together before dark.", "\"Thank you,\" said {h}. \"A friend is better than any {t}.\"",
+         "And {h} and {f} still tell that story when the nights are long.", "That night {h} slept well, and dreamed of nothing at all."]
+
+
 def story(rng, S):
-    """A small plot: someone wants something, meets help, and it ends well."""
-    a1, a2 = rng.sample(ANIMALS, 2)
-    n1, n2 = rng.sample(FIRST_NAMES, 2)
-    thing, place, place2 = rng.choice(_LOST), rng.choice(PLACES), rng.choice(["forest", "hill", "river", "old bridge", "meadow", "lake"])
-    adj, feel = rng.choice(ADJECTIVES), rng.choice(_FEEL)
-    hero, colour = f"{_a(adj)} {a1} called {n1}", rng.choice(COLOURS)
-    start = rng.choice([f"Once there was {hero}.", f"Long ago there lived {hero}.", f"In a little house near the {place} lived {hero}."])
-    want = rng.choice([f"{n1} had {_a(colour)} {thing} and loved it more than anything.", f"Every day {n1} played with {_a(colour)} {thing}.", f"The best thing {n1} owned was {_a(colour)} {thing}."])
-    turn = rng.choice([f"One morning the {thing} was gone.", f"One day the wind took the {thing} away.", f"But on {rng.choice(DAYS)} the {thing} fell into the {place2 if place2 in ('river', 'lake') else 'well'}."])
-    mood = rng.choice([f"{n1} was very {feel}.", f"{n1} felt {feel} and did not know what to do.", f"\"Where is my {thing}?\" said {n1}."])
-    meet = rng.choice([f"Then {n1} met {_a(a2)} named {n2} by the {place2}.", f"{_a(a2).capitalize()} named {n2} came along.", f"On the way to the {place2}, {n1} saw {n2} the {a2}."])
-    speak = rng.choice([f"\"Do not cry,\" said {n2}. \"I will help you look for it.\"", f"\"What is wrong?\" asked {n2}. \"I lost my {thing},\" said {n1}.", f"\"Come with me,\" said {n2}. \"Two can look better than one.\""])
-    search = rng.choice([f"They looked under the stones and behind the trees.", f"They walked all the way to the {place2} and looked everywhere.", "They asked everyone they met, and they looked until the sun went down."])
-    found = rng.choice([f"At last {n2} found the {thing} in the tall grass.", f"There, on a branch, hung the {thing}!", f"And in the end {n1} saw the {thing} shining by the {place2}."])
-    end = rng.choice([f"{n1} thanked {n2}, and from that day they were friends.", f"{n1} was happy again, and they shared a cake.", f"They laughed and went home together before dark.", f"\"Thank you,\" said {n1}. \"A friend is better than any {thing}.\""])
-    text = " ".join([start, want, turn, mood]) + "\n\n" + " ".join([meet, speak, search]) + "\n\n" + " ".join([found, end])
-    q = S.of([f"Tell me a story about {_a(a1)}.", f"Write a short story about {_a(a1)} and {_a(a2)}.", f"Tell me a story about {_a(a1)} who lost a {thing}.", "Tell me a story.", f"A short story about {n1} the {a1}, please."],
-             [f"I would like a story with {_a(a1)} in it."])
+    """A small plot: someone has a treasure and a trouble, meets a friend, and it ends well.
+
+    Names, homes, treasures and plots follow from who the hero is, mostly: told without chance, stories still differ.
+    """
+    if rng.random() < 0.75:
+        kind = rng.choice(list(_CAST))
+        home, thing, nature, other = _CAST[kind]
+        usual = list(_CAST).index(kind)
+    else:
+        kind = S.word(rng.choice([JOBS, NOUNS, ANIMALS])) if rng.random() < 0.7 else rng.choice(["girl", "boy", "king", "queen", "princess", "dragon", "robot", "child", "witch", "giant", "prince", "wizard", "ghost", "elephant", "penguin", "dinosaur"])
+        home, thing, nature, other = rng.choice(list(_CAST.values()))
+        usual = ord(kind[0]) + len(kind)
+    if rng.random() < 0.25 or other[0] == kind[0]:
+        other = rng.choice([x for x in _CAST if x[0] != kind[0]])
+    if rng.random() < 0.2:
+        thing, nature = rng.choice(["ball", "hat", "key", "kite", "bell", "boat", "basket", "lamp", "ring", "drum", "spoon", "scarf"]), rng.choice(ADJECTIVES)
+    h = _by_letter(rng, FIRST_NAMES, kind)
+    f = _by_letter(rng, FIRST_NAMES, other, (h,))
+    feel = rng.choice(_FEEL) if rng.random() < 0.4 else _FEEL[usual % len(_FEEL)]
+    given = rng.random() < 0.25                                  # the request names the thing
+    plot = _lost if given else _PLOTS[usual % len(_PLOTS)] if rng.random() < 0.7 else rng.choice(_PLOTS)
+
+    def pick(options, turn):
+        return options[(usual // turn) % len(options)] if rng.random() < 0.6 else rng.choice(options)
+
+    trouble, help_, luck = plot(rng, h, f, thing, feel)
+    start = pick([f"Once there was {_a(nature)} {kind} called {h}, who lived {home}.", f"Long ago, {home}, there lived {_a(nature)} {kind} named {h}.", f"{home[0].upper() + home[1:]} lived {h}, {_a(nature)} {kind}."], 1)
+    own = pick([f"{h} had {_a(thing)} and loved it more than anything.", f"The best thing {h} owned was {_a(thing)}.", f"Every day {h} took out {_a(thing)} and looked at it with joy."], 3)
+    meet = pick([f"Then {f} the {other} came along.", f"Not far away lived {_a(other)} called {f}.", f"On the road {h} met {_a(other)} whose name was {f}."], 2)
+    end = pick(_ENDS, 2).format(h=h, f=f, t=thing)
+    text = f"{start} {own} {pick(trouble, 5)}\n\n{meet} {pick(help_, 3)}\n\n{pick(luck, 2)} {end}"
+    a = _a(kind)
+    if given:
+        q = S.of([f"Tell me a story about {a} who lost {_a(thing)}.", f"Write a story in which {a} loses {_a(thing)}.", f"A story about a lost {thing} and {a}, please."], [f"I would like a story with {a} and {_a(thing)} in it."])
+    else:
+        q = S.of([f"Tell me a story about {a}.", f"Tell me a story about {a}.", f"Write a short story about {a}.", f"Tell me a story about {a} and {_a(other)}.", "Tell me a story.", f"A short story about {h} the {kind}, please.",
+                  f"Write a story about {_a(nature)} {kind}.", f"Can you tell a story with {a}?", f"Once upon a time there was {a}. Go on.", f"A bedtime story about {a}, please.", f"Make up a story: {kind}."],
+                 [f"I would like a story with {a} in it."])
     return item("story", q, text, {"kind": "open"}, max_tokens=320)
 
 

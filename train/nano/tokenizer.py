@@ -15,6 +15,7 @@ from corpus import chat_rows, prose_documents
 from curriculum import SESSIONS, SKILLS, WEIGHTS, training_sample
 
 N_VOCAB = 8192
+N_MARKS = len(CONTROL_TOKENS) + len(MARK_TOKENS)
 # Qwen3.5's split: letters with their combining marks, single digits, runs of punctuation, blanks.
 SPLIT = (r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N}| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*"
          r"|\s*[\r\n]+|\s+(?!\S)|\s+")
@@ -50,18 +51,20 @@ def texts(corpus, n_bytes, seed=7):
         yield text
 
 
-def main():
-    corpus, out = sys.argv[1:3]
-    tok = Tokenizer(models.BPE())
+def untrained(vocab=None, merges=None):
+    """The tokenizer around a vocabulary: Qwen3.5's normal form and split, bytes below."""
+    tok = Tokenizer(models.BPE(vocab, merges) if vocab else models.BPE())
     tok.normalizer = normalizers.NFC()
     tok.pre_tokenizer = pre_tokenizers.Sequence([
         pre_tokenizers.Split(Regex(SPLIT), "isolated"),
         pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)])
     tok.decoder = decoders.ByteLevel(add_prefix_space=False, use_regex=False)
-    n_marks = len(CONTROL_TOKENS) + len(MARK_TOKENS)
-    tok.train_from_iterator(texts(corpus, 24_000_000), trainers.BpeTrainer(
-        vocab_size=N_VOCAB - n_marks, initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()), show_progress=False))
-    assert tok.get_vocab_size() == N_VOCAB - n_marks
+    return tok
+
+
+def save(tok, out):
+    """Add the special tokens behind the vocabulary, and write a Hugging Face tokenizer directory."""
+    assert tok.get_vocab_size() == N_VOCAB - N_MARKS
     tok.add_special_tokens([AddedToken(t, special=True, normalized=False) for t in CONTROL_TOKENS])
     tok.add_tokens([AddedToken(t, special=False, normalized=False) for t in MARK_TOKENS])
     os.makedirs(out, exist_ok=True)
@@ -86,6 +89,14 @@ def main():
     with open(os.path.join(out, "merges.txt"), "w") as f:
         f.write("#version: 0.2\n" + "\n".join(" ".join(m) if isinstance(m, list) else m for m in model["merges"]) + "\n")
     print("vocabulary", tok.get_vocab_size(), ids)
+
+
+def main():
+    corpus, out = sys.argv[1:3]
+    tok = untrained()
+    tok.train_from_iterator(texts(corpus, 24_000_000), trainers.BpeTrainer(
+        vocab_size=N_VOCAB - N_MARKS, initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()), show_progress=False))
+    save(tok, out)
 
 
 if __name__ == "__main__":
