@@ -10,7 +10,7 @@
 #include "base/file.h"
 #include "base/mem.h"
 
-enum { MAX_NAME = 64, SETTLE_LEAST = 8 << 20, SETTLE_MOST = 1 << 30 };
+enum { MAX_NAME = 64, LOAD_MOST = 1 << 30 };
 
 struct engram_lease { /* an open table with its count; what is handed out is this, shared */
     struct engram_lease *next;
@@ -133,13 +133,13 @@ int engram_store_take_path(struct engram_store *s, const char *path, struct engr
     }
     l = mem_zalloc(sizeof *l);
     if (l) l->path = mem_strdup(path);
-    int rc = l && l->path ? engram_table_open(&l->table, path, s->tok_hash, s->n_vocab, e)
-                          : err_set(e, CHIMERE_ENOMEM, "out of memory");
+    int rc = l && l->path
+                 ? engram_table_load(&l->table, path, LOAD_MOST, s->tok_hash, s->n_vocab, e)
+                 : err_set(e, CHIMERE_ENOMEM, "out of memory");
     if (rc) {
         if (l) drop(l);
         return rc;
     }
-    engram_table_settle(l->table, SETTLE_LEAST, SETTLE_MOST);
     l->store = s;
     l->dev = st.st_dev;
     l->ino = st.st_ino;

@@ -1,8 +1,12 @@
 /* table.c: opens and checks a table; see table_impl.h for the format. */
 #include "engram/table.h"
 
+#include <errno.h>
+#include <fcntl.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include "base/mem.h"
 #include "engram/table_impl.h"
@@ -187,7 +191,7 @@ int engram_table_open(struct engram_table **out, const char *path, uint64_t tok_
 
 void engram_table_close(struct engram_table *t) {
     if (!t) return;
-    if (t->settled) munmap(t->settled, t->settled_bytes);
+    if (t->loaded) munmap(t->loaded, t->loaded_bytes);
     file_unmap(&t->map);
     mem_free((char *)t->name);
     mem_free(t);
@@ -195,35 +199,51 @@ void engram_table_close(struct engram_table *t) {
 
 enum { LARGE_PAGE = 2 << 20 };
 
-void engram_table_settle(struct engram_table *t, uint64_t min_bytes, uint64_t max_bytes) {
-    struct {
-        uint64_t off, n, at;
-    } parts[3] = {{t->h.off_text, t->h.n_text * sizeof *t->text, 0},
-                  {t->h.off_record, t->h.record_bytes, 0},
-                  {t->h.off_slot, t->h.n_bucket * ENGRAM_BUCKET * sizeof *t->slots, 0}};
-    uint64_t total = 0;
-    if (t->settled || t->old.order || t->size < min_bytes || t->size > max_bytes) return;
-    for (int i = 0; i < 3; i++) {
-        parts[i].at = total;
-        total += (parts[i].n + LARGE_PAGE - 1) / LARGE_PAGE * LARGE_PAGE;
-    }
+/* The whole file, read into pages of our own: large ones where it has two megabytes. */
+static int read_all(struct engram_table *t, const char *path, int fd, uint64_t size,
+                    struct err *e) {
     unsigned char *p =
-        mmap(NULL, total + LARGE_PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (p == MAP_FAILED) return;
-    t->settled = p;
-    t->settled_bytes = total + LARGE_PAGE;
+        mmap(NULL, size + LARGE_PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (p == MAP_FAILED) return err_set(e, CHIMERE_ENOMEM, "%s: out of memory", path);
+    t->loaded = p;
+    t->loaded_bytes = size + LARGE_PAGE;
     p = (unsigned char *)(((uintptr_t)p + LARGE_PAGE - 1) & ~(uintptr_t)(LARGE_PAGE - 1));
 #ifdef MADV_HUGEPAGE
-    madvise(p, total, MADV_HUGEPAGE);
+    if (size >= LARGE_PAGE) madvise(p, size, MADV_HUGEPAGE);
 #endif
-    for (int i = 0; i < 3; i++) {
-        memcpy(p + parts[i].at, t->data + parts[i].off, parts[i].n);
-        if (t->map.data) file_map_drop(&t->map, parts[i].off, parts[i].off + parts[i].n);
+    for (uint64_t at = 0; at < size;) {
+        ssize_t got = read(fd, p + at, size - at);
+        if (got < 0 && errno == EINTR) continue;
+        if (got < 0) return err_set(e, CHIMERE_EIO, "%s: cannot read: %s", path, strerror(errno));
+        if (!got) return err_set(e, CHIMERE_EFORMAT, "%s: cut while it was read", path);
+        at += (uint64_t)got;
     }
-    mprotect(t->settled, t->settled_bytes, PROT_READ);
-    t->text = (const uint32_t *)(p + parts[0].at);
-    t->records = p + parts[1].at;
-    t->slots = (const struct engram_slot *)(p + parts[2].at);
+    mprotect(t->loaded, t->loaded_bytes, PROT_READ);
+    t->data = p;
+    t->size = size;
+    return 0;
+}
+
+int engram_table_load(struct engram_table **out, const char *path, uint64_t max_bytes,
+                      uint64_t tok_hash, uint32_t n_vocab, struct err *e) {
+    *out = NULL;
+    struct stat st;
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    bool fits = fd >= 0 && fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && st.st_size > 0 &&
+                (uint64_t)st.st_size <= max_bytes;
+    if (!fits) { /* mapped, or refused with a reason */
+        if (fd >= 0) close(fd);
+        return engram_table_open(out, path, tok_hash, n_vocab, e);
+    }
+    struct engram_table *t = mem_zalloc(sizeof *t);
+    int rc = t ? read_all(t, path, fd, (uint64_t)st.st_size, e)
+               : err_set(e, CHIMERE_ENOMEM, "out of memory");
+    close(fd);
+    if (rc) {
+        engram_table_close(t);
+        return rc;
+    }
+    return open_any(out, t, path, tok_hash, n_vocab, e);
 }
 
 /* ---- questions ---- */

@@ -1,7 +1,7 @@
 /* table.h: an n-gram memory on disk: what followed each context of 2 to 8 tokens in the user's texts.
  *
  * Hides the file format (table_impl.h) and the hashing. A table is immutable: it is replaced by rename,
- * and an open one goes on reading the file it mapped. Contexts are verified token by token, never by
+ * and an open one goes on with the file it mapped or loaded. Contexts are verified token by token, never by
  * their hash alone. Bytes are hostile: opening checks the checksum, the bounds of every section and all
  * documents; what is read later is checked where it is read, so a forged file can give wrong counts but
  * no wrong access. Any number of threads may read an open table.
@@ -58,15 +58,15 @@ struct engram_table;
  * tokens. */
 int engram_table_open(struct engram_table **out, const char *path, uint64_t tok_hash,
                       uint32_t n_vocab, struct err *e);
+/* For a process that looks up often and for long: reads a file of at most max_bytes into memory of its own, so that
+ * whatever is done to the file later changes nothing here, and of large pages, where a miss of the cache is not
+ * one of the address translation too: half of a lookup's time on a virtual machine. A larger file is mapped. */
+int engram_table_load(struct engram_table **out, const char *path, uint64_t max_bytes,
+                      uint64_t tok_hash, uint32_t n_vocab, struct err *e);
 /* The same over memory that stays with the caller. name: for messages. */
 int engram_table_open_memory(struct engram_table **out, const void *data, size_t n,
                              const char *name, uint64_t tok_hash, uint32_t n_vocab, struct err *e);
 void engram_table_close(struct engram_table *t);
-/* For a process that will look up often: copies text, records and slots, if the file's size lies
- * between the two, into memory of large pages, where a miss of the cache is not one of the address
- * translation too (half of a lookup's time on a virtual machine), and gives the map's pages back.
- * Before any other thread looks. Where memory is short the map stays. */
-void engram_table_settle(struct engram_table *t, uint64_t min_bytes, uint64_t max_bytes);
 
 /* Walks every slot, record and position: what a writer of ours must have left. Slow. */
 int engram_table_verify(const struct engram_table *t, struct err *e);

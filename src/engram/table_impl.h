@@ -86,9 +86,9 @@ struct engram_slot { /* all zero: free */
 _Static_assert(sizeof(struct engram_slot) == 16, "slot layout");
 
 struct engram_table {
-    struct file_map map;       /* owned; empty over a caller's memory */
+    struct file_map map;       /* owned; empty over memory that was loaded, or is a caller's */
     const char *name;          /* owned */
-    const unsigned char *data; /* view of the map, or borrowed until engram_table_close */
+    const unsigned char *data; /* view of map or loaded, or borrowed until engram_table_close */
     uint64_t size;
     struct engram_header h;
     const uint32_t *text; /* views of data, as the following */
@@ -97,8 +97,8 @@ struct engram_table {
     const char *names;
     const unsigned char *records;
     const struct engram_slot *slots;
-    void *settled; /* owned, by munmap; NULL: text, records and slots are views of data */
-    size_t settled_bytes;
+    void *loaded; /* owned, by munmap; NULL: not ours */
+    size_t loaded_bytes;
     struct { /* version 1 */
         uint32_t order, n_slot;
         const unsigned char *slots, *data;

@@ -13,9 +13,16 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 enum { HEADER = 512, BODY_HASH = 152, HEADER_HASH = 160 };
 
 static void ask(const struct engram_table *t, const int32_t *ctx, int32_t n) {
-    struct engram_hit hits[ENGRAM_N_ORDER];
+    struct engram_hit hits[ENGRAM_N_ORDER], again[2][ENGRAM_N_ORDER];
     int n_hit = engram_lookup(t, ctx, n, hits);
     if (n_hit > ENGRAM_N_ORDER) abort();
+    struct engram_query q[2] = {{t, ctx, n, 0, again[0]}, {t, ctx, n, 0, again[1]}};
+    engram_lookup_many(q, 2);
+    for (int k = 0; k < 2; k++) {
+        if (q[k].n_hit != n_hit) abort();
+        for (int i = 0; i < n_hit; i++)
+            if (again[k][i].order != hits[i].order || again[k][i].pos != hits[i].pos) abort();
+    }
     for (int i = 0; i < n_hit; i++) {
         uint64_t sum = 0;
         if (!hits[i].n_next || hits[i].n_next > ENGRAM_MAX_NEXT || !hits[i].total) abort();

@@ -449,6 +449,20 @@ static void replaced_tables_are_picked_up(void **state) {
     fputs("not a table", f);
     fclose(f);
     assert_int_equal(engram_store_take(s, "live", &c, &e), CHIMERE_EFORMAT);
+    /* written over in place, cut in place: leases answer as before, new ones see what there is now */
+    write_table("live", text, N_TEXT, NULL);
+    assert_int_equal(engram_store_take(s, "live", &c, &e), 0);
+    f = fopen(path, "r+");
+    for (int i = 0; i < 3000; i++) fputc(0x5a, f);
+    fclose(f);
+    assert_true(engram_lookup(engram_lease_table(c), ctx, 3, hits) > 0);
+    assert_int_equal(engram_hit_next(&hits[0])[0].token, 4);
+    assert_int_equal(truncate(path, 100), 0);
+    assert_true(engram_lookup(engram_lease_table(c), ctx, 3, hits) > 0);
+    assert_int_equal(engram_hit_next(&hits[0])[0].token, 4);
+    struct engram_lease *d;
+    assert_int_equal(engram_store_take(s, "live", &d, &e), CHIMERE_EFORMAT);
+    engram_lease_return(c);
     engram_lease_return(a);
     engram_lease_return(b);
     static const char *const names[] = {"../live", ".live", "", "a/b", "live engram"};
