@@ -7,10 +7,12 @@
 
 #include "base/file.h"
 #include "base/mem.h"
+#include "base/str.h"
 #include "cli/chat_args.h"
 #include "cli/odo_args.h"
 #include "odo/call.h"
 #include "odo/mcp_serve.h"
+#include "odo/memory.h"
 #include "odo/pipeline.h"
 #include "odo/remote.h"
 #include "serve/serve.h"
@@ -31,6 +33,9 @@ const struct cfg_opt odo_options[] = {
     {"n-predict", 'n', CFG_INT, "N", "0", 0, 1 << 30, NULL,
      "ask: tokens at most; 0: up to the context"},
     {"last", 0, CFG_INT, "N", "20", 1, 1000000, NULL, "log: the newest N"},
+    {"pin", 0, CFG_BOOL, NULL, "false", 0, 0, NULL, "remember: and put it into every prompt"},
+    {"user", 0, CFG_STR, "KEY", NULL, 0, 0, NULL,
+     "memory of this API key's owner (default: who asks without one)"},
     {"host", 0, CFG_STR, "ADDRESS", "127.0.0.1", 0, 0, NULL, "serve: address to listen on"},
     {"port", 0, CFG_INT, "N", "8084", 0, 65535, NULL, "serve: port; 0: any free one"},
     {"backend", 0, CFG_STR, "URL", NULL, 0, 0, NULL,
@@ -299,6 +304,86 @@ static int show_log(const struct cfg *c, struct err *e) {
     return rc;
 }
 
+/* ---- memory ---- */
+
+static int remember(const struct cfg *c, struct err *e) {
+    struct odo_rig r = {0};
+    char owner[MEMORY_MAX_OWNER];
+    const char *text = cfg_pos(c, 1);
+    int64_t id = 0;
+    if (!text || cfg_pos(c, 2))
+        return err_set(e, CHIMERE_EINVAL, "remember: expected one text, in quotes");
+    memory_owner(cfg_str(c, "user"), NULL, owner);
+    int rc = odo_rig_store(&r, c, e);
+    if (!rc) rc = memory_keep_fact(r.store, owner, text, strlen(text), cfg_bool(c, "pin"), &id, e);
+    if (!rc) printf("remembered as number %lld\n", (long long)id);
+    odo_rig_close(&r);
+    return rc;
+}
+
+static int show_memory(const struct cfg *c, struct err *e) {
+    struct odo_rig r = {0};
+    char owner[MEMORY_MAX_OWNER];
+    json_t *list = NULL, *m;
+    size_t i;
+    memory_owner(cfg_str(c, "user"), NULL, owner);
+    int rc = odo_rig_store(&r, c, e);
+    if (!rc) rc = memory_list(r.store, owner, STORE_MAX_MEMORIES, &list, e);
+    if (!rc && cfg_bool(c, "json")) {
+        print(json_incref(list));
+    } else if (!rc) {
+        json_array_foreach(list, i, m)
+            printf("%6lld  %-4s  %s%s\n", (long long)json_integer_value(json_object_get(m, "id")),
+                   json_string_value(json_object_get(m, "kind")),
+                   json_is_true(json_object_get(m, "pinned")) ? "[pinned] " : "",
+                   json_string_value(json_object_get(m, "text")));
+    }
+    json_decref(list);
+    odo_rig_close(&r);
+    return rc;
+}
+
+/* pin, unpin, forget: which of them the command's first word says. */
+static int change_memory(const struct cfg *c, struct err *e) {
+    struct odo_rig r = {0};
+    char owner[MEMORY_MAX_OWNER];
+    const char *what = cfg_pos(c, 0), *which = cfg_pos(c, 1);
+    int64_t id = 0, n = 1;
+    bool forget = !strcmp(what, "forget"), all = forget && which && !strcmp(which, "all");
+    if (!which || (!all && !str_to_i64(which, 1, INT64_MAX, &id)))
+        return err_set(e, CHIMERE_EINVAL, "%s: expected the number of a memory%s", what,
+                       forget ? ", or all" : "");
+    memory_owner(cfg_str(c, "user"), NULL, owner);
+    int rc = odo_rig_store(&r, c, e);
+    if (!rc && all) {
+        n = store_memory_forget(r.store, owner, INT64_MAX, true, e);
+        rc = n < 0 ? (int)n : 0;
+    } else if (!rc && forget) {
+        rc = store_memory_remove(r.store, owner, id, e);
+    } else if (!rc) {
+        rc = store_memory_pin(r.store, owner, id, !strcmp(what, "pin"), e);
+    }
+    if (!rc && forget) printf("%lld forgotten\n", (long long)n);
+    odo_rig_close(&r);
+    return rc;
+}
+
+static int list_skills(const struct cfg *c, struct err *e) {
+    struct odo_rig r;
+    json_t *s;
+    size_t i;
+    int rc = odo_rig_open(&r, c, NULL, e);
+    if (rc) return rc;
+    json_t *all = odo_skills(r.odo);
+    json_array_foreach(all, i, s)
+        printf("%-24s %-8s %s\n", json_string_value(json_object_get(s, "name")),
+               json_is_true(json_object_get(s, "command")) ? "command" : "text",
+               json_string_value(json_object_get(s, "about")));
+    json_decref(all);
+    odo_rig_close(&r);
+    return 0;
+}
+
 static int serve_mcp(const struct cfg *c, struct err *e) {
     struct odo_rig r;
     struct tool_set *tools;
@@ -314,8 +399,11 @@ static const struct {
     const char *name;
     int (*run)(const struct cfg *c, struct err *e);
 } actions[] = {
-    {"explain", explain},     {"ask", ask_one},  {"index", index_paths}, {"search", search},
-    {"documents", documents}, {"log", show_log}, {"mcp", serve_mcp},     {"serve", serve_remote},
+    {"explain", explain},      {"ask", ask_one},         {"index", index_paths},
+    {"search", search},        {"documents", documents}, {"log", show_log},
+    {"mcp", serve_mcp},        {"serve", serve_remote},  {"remember", remember},
+    {"memory", show_memory},   {"pin", change_memory},   {"unpin", change_memory},
+    {"forget", change_memory}, {"skills", list_skills},
 };
 
 int cmd_odo(int argc, char **argv) {
@@ -328,6 +416,10 @@ int cmd_odo(int argc, char **argv) {
             "       chimere odo index FOLDER... [--collection NAME]\n"
             "       chimere odo search \"WORDS\" | documents [--collection NAME]\n"
             "       chimere odo log [--last N] [--json]\n"
+            "       chimere odo remember \"TEXT\" [--pin] | memory | pin N | unpin N | forget "
+            "N|all "
+            "[--user KEY]\n"
+            "       chimere odo skills\n"
             "       chimere odo mcp    (our tools as an MCP server on the standard streams)\n"
             "       chimere odo ask \"QUESTION\" --backend URL [--backend-model NAME]\n"
             "       chimere odo [serve] --backend URL [--port N]    (in front of any server)",
@@ -336,10 +428,11 @@ int cmd_odo(int argc, char **argv) {
     struct err e = {0};
     const char *name = cfg_pos(c, 0);
     if (!name && cfg_str(c, "backend")) name = "serve";
-    int rc =
-        err_set(&e, CHIMERE_EINVAL,
-                "expected one of explain, ask, index, search, documents, log, mcp, serve; got %s",
-                name ? name : "nothing");
+    int rc = err_set(
+        &e, CHIMERE_EINVAL,
+        "expected one of explain, ask, index, search, documents, log, remember, memory, pin, "
+        "unpin, forget, skills, mcp, serve; got %s",
+        name ? name : "nothing");
     for (size_t i = 0; name && i < sizeof actions / sizeof *actions; ++i)
         if (!strcmp(actions[i].name, name)) {
             e = (struct err){0};

@@ -6,6 +6,7 @@
 #include "base/mem.h"
 #include "eval/embed.h"
 #include "eval/rerank.h"
+#include "odo/memory.h"
 #include "odo/tool.h"
 #include "odo/tool_files.h"
 
@@ -44,6 +45,7 @@ int odo_rig_tools(struct odo_rig *r, const struct cfg *c, struct tool_set **out,
     int rc = odo_rig_store(r, c, e);
     if (!rc) rc = tool_set_new(&tools, e);
     if (!rc) rc = docs_add_tool(r->docs, tools, e);
+    if (!rc) rc = memory_add_tools(r->store, tools, e);
     if (!rc) rc = open_web(r, c, e);
     if (!rc && r->web) rc = web_add_tool(r->web, tools, e);
     if (!rc && cfg_str(c, "files")) rc = tool_files_add(tools, cfg_str(c, "files"), e);

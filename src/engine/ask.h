@@ -60,9 +60,10 @@ struct ask {
     /* how it is served */
     const char *
         session; /* a conversation's name (`user` or a session header), or NULL: its state is kept */
-    const char *owner;            /* whose turn it takes in the queue: key, session or address */
-    bool no_cache;                /* cache_prompt false: evaluate the whole prompt */
-    int32_t slot;                 /* id_slot, -1: any */
+    const char *user;  /* the person behind the owner, as the client names them (`user`), or NULL */
+    const char *owner; /* whose turn it takes in the queue: key, session or address */
+    bool no_cache;     /* cache_prompt false: evaluate the whole prompt */
+    int32_t slot;      /* id_slot, -1: any */
     int64_t deadline_ns;          /* on clock_ns; 0: none. The server cancels behind it */
     const struct ask_lora *loras; /* [n_lora] */
     int32_t n_lora;               /* -1: all as they were loaded */

@@ -106,7 +106,7 @@ static size_t on_header(char *p, size_t size, size_t n, void *ud) {
         t->reply.has_length = false;
         t->reply.from = t->reply.length = 0;
         t->reply.retry_after_s = -1;
-        t->reply.type[0] = 0;
+        t->reply.type[0] = t->reply.wanted[0] = 0;
         if (code) sscanf(code, " %3d", &t->reply.status);
         return n;
     }
@@ -117,6 +117,8 @@ static size_t on_header(char *p, size_t size, size_t n, void *ud) {
     size_t len = strlen(value);
     while (len && (value[len - 1] == ' ' || value[len - 1] == '\t')) value[--len] = 0;
     read_head_line(t, line, value);
+    if (t->r.want && str_eq_nocase(line, t->r.want) && strlen(value) < sizeof t->reply.wanted)
+        memcpy(t->reply.wanted, value, strlen(value) + 1);
     return n;
 }
 

@@ -32,6 +32,7 @@ struct fetch_reply {
     uint64_t from, length; /* first byte of the body within the whole, and bytes of the whole */
     uint64_t n_bytes;      /* of the body so far */
     int32_t retry_after_s; /* -1: not said */
+    char wanted[256];      /* the header that was asked for; "": not there, or longer */
     char type[96];         /* Content-Type, lower case, without parameters */
     struct buf body;       /* owned: what no on_body took, or the beginning of an error's body */
 };
@@ -43,6 +44,7 @@ struct fetch_request { /* all pointers: borrowed until the transfer ends */
     const void *body;   /* NULL: none */
     size_t n_body;
     const char *const *headers; /* "Name: value", ends with NULL; may be NULL */
+    const char *want;           /* name of a response's header to keep, lower case; NULL: none */
     const char *bearer;         /* secret; NULL: none */
     uint64_t from,
         n_range;           /* asks for n_range bytes from there (0: to the end); both 0: no range */

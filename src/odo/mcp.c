@@ -18,6 +18,7 @@
 #include "base/str.h"
 #include "net/fetch.h"
 #include "net/sse.h"
+#include "odo/mcp_impl.h"
 #include "odo/tool.h"
 #include "text/chat.h"
 
@@ -26,10 +27,10 @@ enum { MAX_ARGS = 32, MAX_NAME = 24 };
 
 struct mcp {
     char name[MAX_NAME + 1];
-    char *command; /* owned; split in place */
-    char *url;     /* owned; NULL: a program */
-    char session[200];
-    pthread_mutex_t lock; /* one call at a time */
+    char *command;                   /* owned; split in place */
+    char *url;                       /* owned; NULL: a program */
+    char session[256], protocol[24]; /* over HTTP: as initialize answered; "": none */
+    pthread_mutex_t lock;            /* one call at a time */
     pid_t pid;
     int in, out; /* descriptors to and from the program; -1 */
     struct buf line;
@@ -135,7 +136,7 @@ static int read_line(struct mcp *m, char **line, size_t *n, int64_t deadline_ns,
 
 /* ---- JSON-RPC ---- */
 
-static bool is_reply(const json_t *o, int64_t id) {
+bool mcp_is_reply(const json_t *o, int64_t id) {
     const json_t *v = json_object_get(o, "id");
     return json_is_integer(v) && json_integer_value(v) == id &&
            (json_object_get(o, "result") || json_object_get(o, "error"));
@@ -150,7 +151,7 @@ static int pipe_call(struct mcp *m, const char *text, int64_t id, int64_t deadli
         rc = read_line(m, &line, &n, deadline_ns, cancelled);
         if (rc) break;
         json_t *o = chat_json_object(line, n, "message", NULL);
-        if (is_reply(o, id)) *reply = json_incref(o);
+        if (mcp_is_reply(o, id)) *reply = json_incref(o);
         else if (json_object_get(o, "id") &&
                  json_object_get(o, "method")) { /* it asks us: we offer nothing */
             char *asked = json_dumps(json_object_get(o, "id"), JSON_ENCODE_ANY);
@@ -184,7 +185,7 @@ struct http_reply {
 static int on_sse(void *ud, const struct sse_event *ev) {
     struct http_reply *h = ud;
     json_t *o = chat_json_object(ev->data, ev->n_data, "message", NULL);
-    if (!h->reply && is_reply(o, h->id)) h->reply = json_incref(o);
+    if (!h->reply && mcp_is_reply(o, h->id)) h->reply = json_incref(o);
     json_decref(o);
     return h->reply ? CHIMERE_ECANCELLED : 0; /* enough */
 }
@@ -207,20 +208,39 @@ static bool http_cancelled(void *ud) {
     return h->cancelled && *h->cancelled;
 }
 
+/* Headers of what initialize has answered: the version, and the session where the server keeps some. */
+static void put_session(const struct mcp *m, const char **headers, char protocol[64],
+                        char session[300]) {
+    snprintf(protocol, 64, "MCP-Protocol-Version: %s", m->protocol);
+    snprintf(session, 300, "Mcp-Session-Id: %s", m->session);
+    if (m->protocol[0]) *headers++ = protocol;
+    if (m->session[0]) *headers++ = session;
+    *headers = NULL;
+}
+
+/* Visible ASCII, as the protocol wants it: nothing else may get into a header. */
+static void take_session(struct mcp *m, const char *id) {
+    if (m->session[0] || !*id) return;
+    for (const char *c = id; *c; ++c)
+        if (*c < 0x21 || *c > 0x7e) return;
+    snprintf(m->session, sizeof m->session, "%s", id);
+}
+
 static int http_call(struct mcp *m, const char *text, int64_t id, int64_t deadline_ns,
                      _Atomic bool *cancelled, json_t **reply, struct err *e) {
     struct http_reply h = {.m = m, .id = id, .cancelled = cancelled};
     sse_init(&h.sse, MCP_MAX_MESSAGE, on_sse, &h);
     buf_init(&h.body, MCP_MAX_MESSAGE);
     int64_t left = (deadline_ns - clock_ns()) / 1000000;
-    static const char protocol_header[] = "MCP-Protocol-Version: " PROTOCOL;
-    const char *headers[] = {"Content-Type: application/json",
-                             "Accept: application/json, text/event-stream", protocol_header, NULL,
-                             NULL};
+    char protocol[64], session[300];
+    const char *headers[5] = {"Content-Type: application/json",
+                              "Accept: application/json, text/event-stream"};
+    put_session(m, headers + 2, protocol, session);
     struct fetch_request r = {.url = m->url,
                               .body = text,
                               .n_body = strlen(text),
                               .headers = headers,
+                              .want = "mcp-session-id",
                               .max_bytes = MCP_MAX_MESSAGE,
                               .total_ms = left > 1 ? (int32_t)left : 1,
                               .stall_ms = left > 1 ? (int32_t)left : 1,
@@ -233,9 +253,10 @@ static int http_call(struct mcp *m, const char *text, int64_t id, int64_t deadli
     int rc = fetch_ok(&r, &out, e);
     if (!h.reply && !rc && id >= 0 && h.body.n) {
         json_t *o = chat_json_object(h.body.p, h.body.n, "message", NULL);
-        if (is_reply(o, id)) h.reply = json_incref(o);
+        if (mcp_is_reply(o, id)) h.reply = json_incref(o);
         json_decref(o);
     }
+    if (!rc || h.reply) take_session(m, out.wanted);
     fetch_reply_fini(&out);
     sse_fini(&h.sse);
     buf_fini(&h.body);
@@ -275,6 +296,20 @@ static int rpc(struct mcp *m, const char *method, json_t *params, bool notify, i
     }
     json_decref(reply);
     return rc;
+}
+
+static int handshake(struct mcp *m, int64_t deadline_ns, struct err *e) {
+    json_t *r = NULL;
+    m->session[0] = m->protocol[0] = 0;
+    int rc = rpc(m, "initialize",
+                 json_pack("{s:s, s:{}, s:{s:s, s:s}}", "protocolVersion", PROTOCOL, "capabilities",
+                           "clientInfo", "name", "chimere", "version", "0.1.0"),
+                 false, deadline_ns, NULL, &r, e);
+    const char *version = json_string_value(json_object_get(r, "protocolVersion"));
+    bool plain = version && strspn(version, "0123456789-") == strlen(version);
+    snprintf(m->protocol, sizeof m->protocol, "%s", plain ? version : PROTOCOL);
+    json_decref(r);
+    return rc ? rc : rpc(m, "notifications/initialized", NULL, true, deadline_ns, NULL, NULL, e);
 }
 
 static int list_tools(struct mcp *m, int64_t deadline_ns, struct err *e) {
@@ -317,20 +352,31 @@ int mcp_open(struct mcp **out, const char *spec, struct err *e) {
         (*where = mem_strdup(eq + 1)) && m->tools ? 0 : err_set(e, CHIMERE_ENOMEM, "out of memory");
     if (!rc && !http) rc = start(m, e);
     int64_t deadline = clock_ns() + (int64_t)MCP_CONNECT_MS * 1000000;
-    if (!rc)
-        rc = rpc(m, "initialize",
-                 json_pack("{s:s, s:{}, s:{s:s, s:s}}", "protocolVersion", PROTOCOL, "capabilities",
-                           "clientInfo", "name", "chimere", "version", "0.1.0"),
-                 false, deadline, NULL, NULL, e);
-    if (!rc) rc = rpc(m, "notifications/initialized", NULL, true, deadline, NULL, NULL, e);
+    if (!rc) rc = handshake(m, deadline, e);
     if (!rc) rc = list_tools(m, deadline, e);
     if (rc) mcp_close(m);
     else *out = m;
     return rc;
 }
 
+/* The server may forget the session; whether it does is its own affair. */
+static void end_session(const struct mcp *m) {
+    char protocol[64], session[300];
+    const char *headers[3];
+    put_session(m, headers, protocol, session);
+    struct fetch_request r = {.url = m->url,
+                              .method = "DELETE",
+                              .headers = headers,
+                              .total_ms = 2000,
+                              .max_redirects = -1};
+    struct fetch_reply out;
+    fetch(&r, &out, NULL);
+    fetch_reply_fini(&out);
+}
+
 void mcp_close(struct mcp *m) {
     if (!m) return;
+    if (m->url && m->session[0]) end_session(m);
     if (m->in >= 0) close(m->in); /* the server should end by itself */
     if (m->pid > 0) {
         int status;
@@ -361,7 +407,7 @@ struct remote {
     char *name;    /* owned: the server's own */
 };
 
-static void put_content(struct buf *out, const json_t *result) {
+void mcp_put_content(struct buf *out, const json_t *result) {
     json_t *part;
     size_t i;
     json_array_foreach(json_object_get(result, "content"), i, part) {
@@ -372,18 +418,29 @@ static void put_content(struct buf *out, const json_t *result) {
     }
 }
 
+/* A server that has forgotten our session says 404: once more with a new one. */
+static int call_remote(const struct remote *r, const json_t *args, struct tool_env *env,
+                       json_t **result, struct err *e) {
+    struct mcp *m = r->m;
+    int rc = CHIMERE_ENOENT;
+    for (int turn = 0; turn < 2 && rc == CHIMERE_ENOENT; ++turn) {
+        if (turn && (!m->session[0] || (rc = handshake(m, env->deadline_ns, e)))) break;
+        rc = rpc(m, "tools/call",
+                 json_pack("{s:s, s:o}", "name", r->name, "arguments", json_deep_copy(args)), false,
+                 env->deadline_ns, env->cancelled, result, e);
+    }
+    return rc;
+}
+
 static int run_remote(void *ud, const json_t *args, struct tool_env *env, struct buf *out,
                       struct err *e) {
     const struct remote *r = ud;
     json_t *result = NULL;
     pthread_mutex_lock(&r->m->lock);
-    int rc = r->m->dead
-                 ? err_set(e, CHIMERE_EIO, "mcp %s: the server has ended", r->m->name)
-                 : rpc(r->m, "tools/call",
-                       json_pack("{s:s, s:o}", "name", r->name, "arguments", json_deep_copy(args)),
-                       false, env->deadline_ns, env->cancelled, &result, e);
+    int rc = r->m->dead ? err_set(e, CHIMERE_EIO, "mcp %s: the server has ended", r->m->name)
+                        : call_remote(r, args, env, &result, e);
     pthread_mutex_unlock(&r->m->lock);
-    if (!rc) put_content(out, result);
+    if (!rc) mcp_put_content(out, result);
     if (!rc && json_is_true(json_object_get(result, "isError")))
         rc = err_set(e, CHIMERE_EINVAL, "%.300s", out->n ? out->p : "the tool failed");
     json_decref(result);
@@ -399,8 +456,8 @@ static void free_remote(void *ud) {
 /* The server's own name, which small models do best with; behind the server's where that is taken or ours. */
 static bool name_tool(const struct mcp *m, const struct tool_set *tools, const char *name,
                       char *out, size_t size) {
-    static const char *const ours[] = {"calculator", "documents",  "web_search",
-                                       "read_file",  "write_file", "run_code"};
+    static const char *const ours[] = {"calculator", "documents", "web_search", "read_file",
+                                       "write_file", "run_code",  "remember",   "recall"};
     bool taken = tool_find(tools, name) != NULL;
     for (size_t i = 0; i < sizeof ours / sizeof *ours; ++i) taken |= !strcmp(ours[i], name);
     return snprintf(out, size, "%s%s%s", taken ? m->name : "", taken ? "_" : "", name) < (int)size;

@@ -33,7 +33,8 @@ static json_t *list(const struct tool_set *tools) {
     return json_pack("{s:o}", "tools", all);
 }
 
-static json_t *call(struct tool_set *tools, const json_t *params, struct err *e) {
+static json_t *call(struct tool_set *tools, const json_t *params, const struct tool_env *caller,
+                    struct err *e) {
     const char *name = json_string_value(json_object_get(params, "name"));
     const struct tool *t = name ? tool_find(tools, name) : NULL;
     if (!t) {
@@ -42,7 +43,7 @@ static json_t *call(struct tool_set *tools, const json_t *params, struct err *e)
     }
     const json_t *given = json_object_get(params, "arguments");
     char *args = given ? json_dumps(given, JSON_COMPACT) : mem_strdup("{}");
-    struct tool_env env = {0};
+    struct tool_env env = *caller;
     struct buf text;
     buf_init(&text, (size_t)2 * TOOL_MAX_OUTPUT);
     int rc = args ? tool_run(t, args, &env, &text) : CHIMERE_ENOMEM;
@@ -53,8 +54,18 @@ static json_t *call(struct tool_set *tools, const json_t *params, struct err *e)
     return result;
 }
 
-/* NULL: a notification, or nothing that could be answered. */
-static json_t *answer(struct tool_set *tools, const json_t *m) {
+bool mcp_is_protocol(const char *version) {
+    for (size_t i = 0; i < sizeof protocols / sizeof *protocols; ++i)
+        if (!strcmp(protocols[i], version)) return true;
+    return false;
+}
+
+json_t *mcp_unreadable(void) {
+    return json_pack("{s:s, s:n, s:{s:i, s:s}}", "jsonrpc", "2.0", "id", "error", "code", -32700,
+                     "message", "not a JSON object");
+}
+
+json_t *mcp_answer(struct tool_set *tools, const json_t *m, const struct tool_env *env) {
     const char *method = json_string_value(json_object_get(m, "method"));
     json_t *id = json_object_get(m, "id"), *result = NULL;
     const json_t *params = json_object_get(m, "params");
@@ -65,7 +76,7 @@ static json_t *answer(struct tool_set *tools, const json_t *m) {
     else if (!strcmp(method, "ping")) result = json_object();
     else if (!strcmp(method, "tools/list")) result = list(tools);
     else if (!strcmp(method, "tools/call")) {
-        result = call(tools, params, &e);
+        result = call(tools, params, env, &e);
         code = -32602;
     } else {
         err_set(&e, CHIMERE_EUNSUPPORTED, "unknown method: %.64s", method);
@@ -85,6 +96,7 @@ static void put(FILE *out, json_t *o) {
 
 int mcp_serve(struct tool_set *tools, FILE *in, FILE *out, struct err *e) {
     struct buf line;
+    const struct tool_env env = {0};
     buf_init(&line, MCP_MAX_MESSAGE);
     for (int c; (c = fgetc(in)) != EOF;) {
         if (c != '\n') {
@@ -92,10 +104,8 @@ int mcp_serve(struct tool_set *tools, FILE *in, FILE *out, struct err *e) {
             continue;
         }
         json_t *m = line.n ? chat_json_object(line.p, line.n, "message", NULL) : NULL;
-        if (m) put(out, answer(tools, m));
-        else if (line.n)
-            put(out, json_pack("{s:s, s:n, s:{s:i, s:s}}", "jsonrpc", "2.0", "id", "error", "code",
-                               -32700, "message", "not a JSON object"));
+        if (m) put(out, mcp_answer(tools, m, &env));
+        else if (line.n) put(out, mcp_unreadable());
         json_decref(m);
         buf_clear(&line);
     }

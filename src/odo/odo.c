@@ -11,6 +11,7 @@
 #include "engram/examples.h"
 #include "engram/table.h"
 #include "odo/docs.h"
+#include "odo/odo_context.h"
 #include "odo/odo_enrich_impl.h"
 #include "odo/odo_impl.h"
 #include "store/decision.h"
@@ -42,6 +43,10 @@ static void run_fini(struct odo_run *r) {
     log_decision(r);
     if (r->direct) r->direct->backend->ops->free(r->direct);
     pipeline_release(r->set);
+    json_decref(r->skill_tool.spec);
+    mem_free(r->owner);
+    mem_free(r->fact);
+    buf_fini(&r->memory);
     mem_free(r->question);
     json_decref(r->messages);
     json_decref(r->sources);
@@ -63,7 +68,7 @@ static int build_messages(struct odo_run *r, struct err *e) {
     const char *prompt = r->d.pipeline->prompt;
     struct buf system;
     buf_init(&system, (size_t)16 << 20);
-    const char *persona = r->d.pipeline->persona;
+    const char *persona = r->persona;
     if (persona) buf_puts(&system, persona);
     if (prompt) buf_printf(&system, "%s%s", persona ? "\n\n" : "", prompt);
     while (system.n && system.p[system.n - 1] == '\n') buf_cut(&system, system.n - 1);
@@ -80,7 +85,9 @@ static int build_messages(struct odo_run *r, struct err *e) {
             json_array_append(all, m);
         }
     }
-    if (!prompt && !persona && plain) { /* nothing to merge: exactly what the caller sent */
+    odo_put_context(r, &system);
+    if (!prompt && !persona && plain &&
+        !odo_has_context(r)) { /* nothing to merge: exactly what the caller sent */
         json_decref(all);
         all = json_copy(r->ask->messages);
     } else if (system.n) {
@@ -132,6 +139,7 @@ static int answer(struct odo_run *r, enum ask_finish *finish, struct err *e) {
     r->messages = NULL;
     int rc = build_messages(r, e);
     if (rc) return rc;
+    r->tainted |= r->recalled_tainted;
     if (r->choice == 0) odo_enrich(r);
     rc = odo_place_sources(r);
     if (!rc) rc = odo_place_shots(r);
@@ -151,27 +159,46 @@ static void finish_run(struct odo_run *r, int64_t start_ns) {
 }
 
 /* True: the answer was kept from before, and has been sent. */
-static bool from_cache(struct odo_run *r, const char *key, enum ask_finish *finish) {
-    char *text = key ? cache_find(r->odo->cache, key) : NULL;
+static bool from_cache(struct odo_run *r, const struct cache_place *place,
+                       enum ask_finish *finish) {
+    double cosine;
+    char *text = cache_find(r->odo->cache, place, &cosine);
+    ++r->odo->n_cache[!text ? 0 : cosine < 1 ? 2 : 1];
     if (!text) return false;
     json_object_set_new(r->record, "cached", json_true());
+    if (cosine < 1) json_object_set_new(r->record, "cached_cosine", json_real(cosine));
     odo_say(r, false, text, strlen(text));
     mem_free(text);
     *finish = ASK_STOP;
     return true;
 }
 
+/* What a tool or a source said may be different the next time. */
+static bool may_keep(const struct odo_run *r) {
+    return !r->n_client_call && !json_array_size(r->sources) && !r->tainted && !r->tainted_local &&
+           !json_array_size(json_object_get(r->record, "tools")) &&
+           !json_object_get(r->record, "partial");
+}
+
 static int answer_or_cache(struct odo_run *r, enum ask_finish *finish, struct err *e) {
-    char *key = r->wish.cache == 1
-                    ? cache_key(r->ask, r->d.intent.route, difficulty_mode_name(r->d.mode))
-                    : NULL;
+    struct cache_place place = {0};
+    struct buf context; /* what is in the prompt besides the request */
+    buf_init(&context, (size_t)1 << 20);
+    odo_put_context(r, &context);
+    if (r->wish.cache && !context.failed)
+        cache_place(r->odo->cache, r->ask, r->d.intent.route, difficulty_mode_name(r->d.mode),
+                    context.n ? context.p : "", r->question, r->wish.cache == ODO_CACHE_SEMANTIC,
+                    &place);
+    buf_fini(&context);
     int rc = 0;
-    if (!from_cache(r, key, finish)) {
+    if (!place.key || !from_cache(r, &place, finish)) {
         rc = answer(r, finish, e);
-        bool whole = !rc && *finish == ASK_STOP && !r->n_client_call && !*r->cancelled;
-        if (key && whole && r->answer.n) cache_put(r->odo->cache, key, r->answer.p, r->answer.n);
+        bool whole = !rc && *finish == ASK_STOP && !*r->cancelled;
+        if (place.key && whole && may_keep(r) && r->answer.n && !r->answer.failed)
+            cache_put(r->odo->cache, &place, r->answer.p, r->answer.n);
+        if (whole && r->choice == 0) odo_remember(r);
     }
-    mem_free(key);
+    cache_place_fini(&place);
     return rc;
 }
 
@@ -211,13 +238,15 @@ static bool is_direct(const struct odo_run *r) {
     bool anywhere = false;
     const struct tool *t;
     for (size_t i = 0; (t = tool_at(r->odo->p.tools, i)); ++i) anywhere |= t->flags & TOOL_ANYWHERE;
-    bool tools = (p->tools.n || anywhere) && r->ask->tool_choice == ASK_TOOLS_AUTO &&
-                 r->ask->format == ASK_TEXT && r->wish.tools != 0 &&
-                 d->intent.how != INTENT_GREETING;
-    if (tools && !anywhere && p->tools.n == 1 && !strcmp(p->tools.v[0], "calculator"))
+    bool tools = (p->tools.n || anywhere || r->skill_tool.spec) &&
+                 r->ask->tool_choice == ASK_TOOLS_AUTO && r->ask->format == ASK_TEXT &&
+                 r->wish.tools != 0 && d->intent.how != INTENT_GREETING;
+    if (tools && !anywhere && !r->skill_tool.spec && p->tools.n == 1 &&
+        !strcmp(p->tools.v[0], "calculator"))
         tools = strpbrk(r->question, "0123456789") != NULL;
-    return r->wish.cache != 1 && !tools && !d->steps && !d->documents && !d->few_shot &&
-           d->web == PIPELINE_WEB_NEVER && !p->prompt && !p->persona && !p->plan && p->think < 0;
+    return !r->wish.cache && !r->fact && !r->keep_talk && !odo_has_context(r) && !tools &&
+           !d->steps && !d->documents && !d->few_shot && d->web == PIPELINE_WEB_NEVER &&
+           !p->prompt && !r->persona && !p->plan && p->think < 0;
 }
 
 static int prepare(struct ask_backend *b, const struct ask *a, const struct ask_sink *sink,
@@ -234,6 +263,7 @@ static int prepare(struct ask_backend *b, const struct ask *a, const struct ask_
     r->cancelled = &r->is_cancelled;
     buf_init(&r->source_text, (size_t)4 << 20);
     buf_init(&r->answer, CACHE_MAX_BYTES);
+    buf_init(&r->memory, (size_t)1 << 20);
     r->set = pipeline_hold(o->dir);
     r->record = json_pack("{s:[], s:[]}", "tools", "steps");
     r->sink_lock = mem_zalloc(sizeof *r->sink_lock);
@@ -241,6 +271,7 @@ static int prepare(struct ask_backend *b, const struct ask *a, const struct ask_
     int rc = r->record && r->sink_lock ? odo_wish_read(&r->wish, a->extra, e)
                                        : err_set(e, CHIMERE_ENOMEM, "out of memory");
     if (!rc && a->messages) rc = odo_decide(o, r, front->route, e);
+    if (!rc && a->messages) rc = odo_context(r, e);
     if (!rc)
         json_object_set_new(r->record, "decision",
                             a->messages ? odo_decision_json(r) : json_null());
@@ -316,6 +347,11 @@ static struct odo_front *front_of(struct odo *o, const char *route) {
     return o->fronts[o->n_front++] = f;
 }
 
+static int vector_of(void *ud, const char *text, float *out, struct err *e) {
+    const struct odo *o = ud;
+    return docs_embed(o->p.docs, text, out, e);
+}
+
 int odo_open(struct odo **out, const struct odo_params *p, struct err *e) {
     *out = NULL;
     struct odo *o = mem_zalloc(sizeof *o);
@@ -337,7 +373,11 @@ int odo_open(struct odo **out, const struct odo_params *p, struct err *e) {
     }
     if (!rc) rc = pipeline_dir_open(&o->dir, path, p->watch, e);
     if (!rc && !o->p.tools) rc = tool_set_new(&o->p.tools, e);
-    if (!rc) rc = cache_new(&o->cache, e);
+    if (!rc && !p->vectors && p->docs && docs_has_vectors(p->docs)) {
+        o->vectors = (struct cache_vectors){docs_n_vec(p->docs), vector_of, o};
+        o->p.vectors = &o->vectors;
+    }
+    if (!rc) rc = cache_new(&o->cache, (int64_t)CACHE_KEEP_S * 1000, o->p.vectors, e);
     if (!rc) rc = history_new(&o->history, p->store, e);
     if (!rc && p->store && p->docs && docs_has_vectors(p->docs))
         rc = examples_open(&o->examples, p->store, (uint64_t)docs_embedder(p->docs),
@@ -350,6 +390,7 @@ int odo_open(struct odo **out, const struct odo_params *p, struct err *e) {
 
 void odo_close(struct odo *o) {
     if (!o) return;
+    odo_judge_wait(o);
     pipeline_dir_close(o->dir);
     tool_set_free(o->p.tools);
     cache_free(o->cache);
@@ -384,6 +425,25 @@ int odo_names(struct odo *o, int (*each)(void *ud, const char *name), void *ud) 
     return rc;
 }
 
+struct tool_set *odo_tools(const struct odo *o) {
+    return o->p.tools;
+}
+struct store *odo_store(const struct odo *o) {
+    return o->p.store;
+}
+
+json_t *odo_skills(const struct odo *o) {
+    struct pipeline_set *s = pipeline_hold(o->dir);
+    json_t *all = json_array();
+    int n;
+    const struct skill *const *v = pipeline_skills(s, &n);
+    for (int i = 0; i < n; ++i)
+        json_array_append_new(all, json_pack("{s:s, s:s, s:b}", "name", v[i]->name, "about",
+                                             v[i]->about, "command", v[i]->command.n > 0));
+    pipeline_release(s);
+    return all;
+}
+
 static int ignore(void *ud, const struct ask_event *ev) {
     (void)ud, (void)ev;
     return 0;
@@ -404,7 +464,10 @@ int odo_explain(struct odo *o, const struct ask *a, const char *route, json_t **
     for (size_t i = 0; r->d.pipeline && i < r->d.pipeline->tools.n; ++i)
         if (tool_find(o->p.tools, r->d.pipeline->tools.v[i]))
             json_array_append_new(tools, json_string(r->d.pipeline->tools.v[i]));
+    if (r->skill_tool.spec) json_array_append_new(tools, json_string(r->skill_tool.name));
     json_object_set_new(d, "tools", tools);
+    if (json_object_get(r->record, "memory"))
+        json_object_set(d, "memory", json_object_get(r->record, "memory"));
     json_object_set_new(d, "direct", json_boolean(r->ask->messages && is_direct(r)));
     if (n_prompt) json_object_set_new(d, "prompt_tokens", json_integer(n_prompt));
     if (*pipeline_problem(r->set))
@@ -416,7 +479,8 @@ int odo_explain(struct odo *o, const struct ask *a, const char *route, json_t **
 
 void odo_metrics(void *ud, struct buf *out) {
     struct odo *o = ud;
-    static const char *const names[ODO_N_STAGE] = {"decide", "enrich", "plan", "model", "tool"};
+    static const char *const names[ODO_N_STAGE] = {"decide", "enrich", "plan",
+                                                   "model",  "tool",   "memory"};
     buf_printf(out, "# TYPE chimere_odo_requests_total counter\nchimere_odo_requests_total %llu\n",
                (unsigned long long)o->n_request);
     buf_printf(out,
@@ -426,6 +490,13 @@ void odo_metrics(void *ud, struct buf *out) {
                "# TYPE chimere_odo_tools_refused_total counter\n"
                "chimere_odo_tools_refused_total %llu\n",
                (unsigned long long)o->n_tool_refused);
+    buf_printf(
+        out,
+        "# TYPE chimere_odo_cache_total counter\nchimere_odo_cache_total{found=\"no\"} %llu\n"
+        "chimere_odo_cache_total{found=\"same\"} %llu\n"
+        "chimere_odo_cache_total{found=\"near\"} %llu\n",
+        (unsigned long long)o->n_cache[0], (unsigned long long)o->n_cache[1],
+        (unsigned long long)o->n_cache[2]);
     buf_puts(out, "# TYPE chimere_odo_stage_seconds summary\n");
     for (int i = 0; i < ODO_N_STAGE; ++i) {
         const struct odo_counter *c = &o->stage[i];

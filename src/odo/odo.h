@@ -9,7 +9,7 @@
  *   start:   a thread of its own: enrich in parallel -> plan -> steps, or the loop of answer and tools
  *
  * A request says what it wants in extra.odo: {"route", "mode", "documents", "web", "tools", "files",
- * "collection", "cache"}; what is not there is decided here. Anything unknown is refused by name. Notes
+ * "collection", "cache", "memory", "persona", "skill"}; what is not there is decided here. Anything unknown is refused by name. Notes
  * (ASK_NOTE) tell each step: "decision", "sources", "step", "tool", "done". Any thread. */
 #ifndef CHIMERE_ODO_ODO_H
 #define CHIMERE_ODO_ODO_H
@@ -23,6 +23,7 @@ struct docs;
 struct store;
 struct web;
 struct odo;
+struct cache_vectors;
 
 enum { ODO_MAX_RUNS = 256, ODO_MAX_NAMES = 256 /* ever asked for by one process */ };
 
@@ -34,8 +35,10 @@ struct odo_params {              /* all borrowed until odo_close */
     struct store *store;    /* decision log, memory, answer cache; NULL: none */
     struct docs *docs;      /* NULL: no documents */
     struct web *web;        /* NULL: no source configured */
-    bool can_see;           /* the backend reads images */
-    int32_t intent_ms;      /* budget of the model as a judge; 0: 300; < 0: rules alone */
+    /* Of questions, for the cache of answers; NULL: the documents' model, where there is one. */
+    const struct cache_vectors *vectors;
+    bool can_see;      /* the backend reads images */
+    int32_t intent_ms; /* budget of the model as a judge; 0: 300; < 0: rules alone */
 };
 
 int odo_open(struct odo **out, const struct odo_params *p, struct err *e);
@@ -47,6 +50,11 @@ struct ask_backend *odo_find(struct odo *o, const char *name);
 int odo_names(struct odo *o, int (*each)(void *ud, const char *name), void *ud);
 /* What would be done with this question, without answering; *out is a new reference. */
 int odo_explain(struct odo *o, const struct ask *a, const char *route, json_t **out, struct err *e);
+/* What it was opened with; tools live as o. */
+struct tool_set *odo_tools(const struct odo *o);
+struct store *odo_store(const struct odo *o);
+/* [{"name", "about", "command"}] of the skills that there are now; a new reference, NULL: out of memory. */
+json_t *odo_skills(const struct odo *o);
 /* Prometheus text of everything counted so far. */
 void odo_metrics(void *odo, struct buf *out); /* takes the odo as a callback does */
 

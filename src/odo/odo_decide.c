@@ -13,6 +13,26 @@ static int wish_bool(const json_t *v, const char *key, int *out, struct err *e) 
     return 0;
 }
 
+/* One of a few words; false is the first of them, true the last. */
+static int wish_level(const json_t *v, const char *key, const char *words, int *out,
+                      struct err *e) {
+    const char *text = json_string_value(v);
+    int n = 0;
+    for (const char *w = words; w; ++n) {
+        const char *end = strchr(w, '|');
+        size_t len = end ? (size_t)(end - w) : strlen(w);
+        if (text && strlen(text) == len && !memcmp(text, w, len)) {
+            *out = n;
+            return 0;
+        }
+        w = end ? end + 1 : NULL;
+    }
+    if (!json_is_boolean(v))
+        return err_set(e, CHIMERE_EINVAL, "odo.%s: expected true, false or one of %s", key, words);
+    *out = json_is_true(v) ? n - 1 : 0;
+    return 0;
+}
+
 static int wish_files(struct odo_wish *w, const json_t *v, struct err *e) {
     size_t n = json_array_size(v);
     if (!json_is_array(v) || n > sizeof w->files / sizeof *w->files)
@@ -31,7 +51,7 @@ int odo_wish_read(struct odo_wish *w, const json_t *extra, struct err *e) {
                            .documents = -1,
                            .web = -1,
                            .tools = -1,
-                           .cache = -1,
+                           .memory = -1,
                            .few_shot = -1,
                            .dynamic_engram = -1};
     const json_t *o = json_object_get(extra, "odo");
@@ -61,7 +81,16 @@ int odo_wish_read(struct odo_wish *w, const json_t *extra, struct err *e) {
         } else if (!strcmp(key, "dynamic_engram")) {
             rc = wish_bool(v, key, &w->dynamic_engram, e);
         } else if (!strcmp(key, "cache")) {
-            rc = wish_bool(v, key, &w->cache, e);
+            rc = wish_level(v, key, "no|exact|semantic", &w->cache, e);
+            if (json_is_true(v)) w->cache = ODO_CACHE_EXACT;
+        } else if (!strcmp(key, "memory")) {
+            rc = wish_level(v, key, "never|facts|all", &w->memory, e);
+        } else if (!strcmp(key, "persona")) {
+            if (!(w->persona = text))
+                rc = err_set(e, CHIMERE_EINVAL, "odo.persona: expected a name");
+        } else if (!strcmp(key, "skill")) {
+            w->skill = json_is_false(v) ? "" : text;
+            if (!w->skill) rc = err_set(e, CHIMERE_EINVAL, "odo.skill: expected a name or false");
         } else if (!strcmp(key, "files")) {
             rc = wish_files(w, v, e);
         } else {
@@ -95,44 +124,10 @@ char *odo_question(const json_t *messages, bool *has_image) {
     return mem_strdup("");
 }
 
-/* ---- the model as a judge ---- */
-
-struct judge {
-    struct odo_run *run;
-    bool asked;
-};
-
 static int choose(void *ud, const char *text, const char *const *names, const char *const *about,
                   int n, double budget_ms) {
     (void)about; /* a small model does better with names alone, and reads them faster */
-    struct judge *j = ud;
-    struct odo_run *r = j->run;
-    j->asked = true;
-    struct buf system, grammar;
-    buf_init(&system, 4096);
-    buf_init(&grammar, 4096);
-    buf_puts(&system, "Route the user's message. Categories: ");
-    buf_puts(&grammar, "root ::= ");
-    for (int i = 0; i < n; ++i) {
-        buf_printf(&system, "%s%s", i ? ", " : "", names[i]);
-        buf_printf(&grammar, "%s\"%s\"", i ? " | " : "", names[i]);
-    }
-    buf_puts(&system, ". Reply with one of them.");
-    struct call_result out = {0};
-    ++r->odo->n_model_call;
-    int rc = system.failed || grammar.failed
-                 ? CHIMERE_ENOMEM
-                 : call_text(r->odo->p.backend, system.p, text, grammar.p, 8, r->cancelled,
-                             clock_ns() + (int64_t)(budget_ms * 1e6), &out, NULL);
-    buf_fini(&system);
-    buf_fini(&grammar);
-    int pick = CHIMERE_ENOENT;
-    for (int i = 0; i < n && !rc && out.content.n; ++i) {
-        size_t len = strlen(names[i]);
-        if (out.content.n >= len && !memcmp(out.content.p, names[i], len)) pick = i;
-    }
-    call_fini(&out);
-    return rc ? rc : pick;
+    return odo_judge(ud, text, names, n, budget_ms);
 }
 
 static const struct pipeline *pipeline_for(struct odo_run *r) {
@@ -155,8 +150,7 @@ static int find_intent(struct odo *o, struct odo_run *r, const char *pinned, boo
         d->intent.how = INTENT_PINNED;
         return 0;
     }
-    struct judge j = {.run = r};
-    struct intent_judge judge = {choose, &j};
+    struct intent_judge judge = {choose, o};
     struct intent_question q = {.text = r->question,
                                 .n = strlen(r->question),
                                 .files = r->wish.files,
@@ -217,11 +211,12 @@ json_t *odo_decision_json(const struct odo_run *r) {
     for (int i = 0; i < intent_n_route(rules); ++i)
         if (d->intent.score[i] > 0)
             json_object_set_new(scores, intent_route(rules, i), json_real(d->intent.score[i]));
-    return json_pack("{s:s, s:f, s:s, s:o, s:s, s:s, s:f, s:f, s:s, s:b, s:b, s:s, s:f}", "route",
-                     d->intent.route, "confidence", d->intent.confidence, "how",
+    const char *skill = r->skill ? r->skill->name : NULL;
+    return json_pack("{s:s, s:f, s:s, s:o, s:s, s:s, s:f, s:f, s:s, s:b, s:b, s:s, s:s*, s:f}",
+                     "route", d->intent.route, "confidence", d->intent.confidence, "how",
                      intent_how_name(d->intent.how), "scores", scores, "pipeline",
                      d->pipeline->name, "difficulty", difficulty_class_name(d->difficulty.class),
                      "score", d->difficulty.score, "history", d->difficulty.history, "mode",
                      difficulty_mode_name(d->mode), "steps", d->steps, "documents", d->documents,
-                     "web", web[d->web], "ms", d->ms);
+                     "web", web[d->web], "skill", skill, "ms", d->ms);
 }

@@ -18,6 +18,7 @@ enum odo_stage { /* of the metrics */
                  ODO_PLAN,
                  ODO_MODEL,
                  ODO_TOOL,
+                 ODO_MEMORY,
                  ODO_N_STAGE
 };
 
@@ -33,22 +34,27 @@ struct odo_front { /* the backend that the server sees */
 
 struct odo {
     struct odo_params p;
-    struct pipeline_dir *dir;  /* owned */
-    struct cache *cache;       /* owned */
-    struct history *history;   /* owned */
-    struct examples *examples; /* owned; NULL: no embedding model, or no store */
+    struct pipeline_dir *dir;     /* owned */
+    struct cache *cache;          /* owned */
+    struct cache_vectors vectors; /* of the documents' model */
+    struct history *history;      /* owned */
+    struct examples *examples;    /* owned; NULL: no embedding model, or no store */
     pthread_mutex_t front_lock;
     struct odo_front *fronts[ODO_MAX_NAMES]; /* owned [n_front]; made when first asked for */
     int n_front;
-    _Atomic int n_run;
+    _Atomic int n_run, n_judging;
     struct odo_counter stage[ODO_N_STAGE];
-    _Atomic uint64_t n_request, n_model_call, n_tool_refused;
+    _Atomic uint64_t n_request, n_model_call, n_tool_refused, n_cache[3]; /* missed, same, near */
 };
+
+enum odo_cache { ODO_CACHE_NO, ODO_CACHE_EXACT, ODO_CACHE_SEMANTIC };
 
 /* What the request says in extra.odo; -1 or NULL: nothing. */
 struct odo_wish {
-    const char *route, *collection;
-    int mode, documents, web, tools, cache, few_shot, dynamic_engram;
+    const char *route, *collection, *persona, *skill; /* skill "": none */
+    int mode, documents, web, tools, few_shot, dynamic_engram;
+    int memory; /* enum pipeline_memory */
+    int cache;  /* enum odo_cache */
     const char *files[16];
     size_t n_file;
 };
@@ -71,7 +77,13 @@ struct odo_run {
     struct pipeline_set *set; /* held */
     struct odo_wish wish;
     struct odo_decision d;
-    char *question;         /* owned: the last user message's text */
+    char *question;      /* owned: the last user message's text */
+    char *owner, *fact;  /* owned: whose memory; what the question asks to remember, or NULL */
+    const char *persona; /* view into set: text, or NULL */
+    const struct skill *skill; /* view into set: the chosen one, or NULL */
+    struct tool skill_tool;    /* spec owned: its command; NULL: it has none */
+    struct buf memory;         /* lines about the user, for the prompt */
+    bool recalled_tainted, keep_talk;
     struct ask_run *direct; /* owned: where nothing is added, the backend's own run */
     _Atomic bool is_cancelled;
     _Atomic bool *cancelled;    /* view: the whole run's, also for one agent's part of it */
@@ -102,6 +114,10 @@ int odo_wish_read(struct odo_wish *w, const json_t *extra, struct err *e);
 char *odo_question(const json_t *messages, bool *has_image); /* by mem_free; NULL: out of memory */
 int odo_decide(struct odo *o, struct odo_run *r, const char *pinned, struct err *e);
 json_t *odo_decision_json(const struct odo_run *r);
+
+/* odo_judge.c: index of the name that the model chooses, or CHIMERE_E*; keeps budget_ms. */
+int odo_judge(struct odo *o, const char *text, const char *const *names, int n, double budget_ms);
+void odo_judge_wait(struct odo *o); /* until nobody is left behind */
 
 /* odo_loop.c: asks until no tool of ours is called any more. final: its text goes to the client. */
 struct odo_round {

@@ -3,6 +3,7 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
+#include "odo/odo_context.h"
 #include "odo/odo_impl.h"
 
 void odo_count(struct odo *o, enum odo_stage s, int64_t start_ns, bool failed) {
@@ -61,7 +62,7 @@ static bool listed(const struct yamlfile_list *l, const char *name) {
 }
 
 static bool wanted(const struct odo_round *round, const struct tool *t) {
-    return listed(&round->tools, t->name) || (t->flags & TOOL_ANYWHERE && !round->no_tools);
+    return !round->no_tools && (listed(&round->tools, t->name) || t->flags & TOOL_ANYWHERE);
 }
 
 static bool has_name(const json_t *tools, const char *name) {
@@ -88,7 +89,12 @@ static json_t *offered(const struct odo_run *r, const struct odo_round *round, s
     bool free_choice = a->tool_choice == ASK_TOOLS_AUTO && a->format == ASK_TEXT &&
                        r->wish.tools != 0 && !a->continue_last;
     struct tool_env env = {.tainted = r->tainted, .tainted_local = r->tainted_local};
-    const struct tool *t;
+    const struct tool *t = &r->skill_tool;
+    if (all && free_choice && t->spec && !round->no_tools && tool_allowed(t, &env, NULL) &&
+        !has_name(a->tools, t->name)) {
+        json_array_append(all, t->spec);
+        ++*n_ours;
+    }
     for (size_t i = 0; all && free_choice && (t = tool_at(r->odo->p.tools, i)); ++i) {
         if (!wanted(round, t) || !useful(r, t) || !tool_allowed(t, &env, NULL)) continue;
         if (has_name(a->tools, t->name)) continue;
@@ -130,10 +136,10 @@ static int on_event(void *ud, const struct ask_event *ev) {
     case CHAT_CONTENT:
         /* what is not yet the answer is shown as thought, so that every path streams */
         if (!t->final) chat.kind = CHAT_REASONING;
-        else if (r->wish.cache == 1) buf_put(&r->answer, chat.text, chat.n);
+        else if (r->wish.cache || r->keep_talk) buf_put(&r->answer, chat.text, chat.n);
         break;
     case CHAT_CALL:
-        t->ours = tool_find(r->odo->p.tools, chat.name) && !has_name(r->ask->tools, chat.name);
+        t->ours = odo_tool(r, chat.name) && !has_name(r->ask->tools, chat.name);
         if (!t->ours && !has_name(r->ask->tools, chat.name))
             t->ours = true; /* nobody's: told below */
         if (!t->ours) ++t->n_client;
@@ -213,8 +219,8 @@ static int append_calls(json_t *messages, const struct call_result *out) {
 static int run_tool(struct odo_run *r, const struct odo_round *round, const json_t *call) {
     const char *name = json_string_value(json_object_get(call, "name")),
                *args = json_string_value(json_object_get(call, "arguments"));
-    const struct tool *t = tool_find(r->odo->p.tools, name);
-    if (t && !wanted(round, t)) t = NULL;
+    const struct tool *t = odo_tool(r, name);
+    if (t && t != &r->skill_tool && !wanted(round, t)) t = NULL;
     struct buf text;
     buf_init(&text, (size_t)2 * TOOL_MAX_OUTPUT);
     int64_t start = clock_ns();
@@ -223,6 +229,7 @@ static int run_tool(struct odo_run *r, const struct odo_round *round, const json
                            .deadline_ns = r->ask->deadline_ns,
                            .tainted = r->tainted,
                            .tainted_local = r->tainted_local,
+                           .owner = r->owner,
                            .collection =
                                r->wish.collection ? r->wish.collection : r->d.pipeline->collection};
     if (t) rc = tool_run(t, args, &env, &text);

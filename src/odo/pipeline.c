@@ -17,19 +17,27 @@
 #include "base/log.h"
 #include "base/str.h"
 
+enum file_kind { FILE_PIPELINE, FILE_RULES, FILE_SKILL, FILE_PERSONA };
+
 struct file { /* one version of one file; shared by sets */
     _Atomic int refs;
-    char name[INTENT_MAX_NAME + 8];
+    char name[SKILL_MAX_NAME + 16]; /* within the folder */
+    enum file_kind kind;
     struct arena arena;
     struct pipeline p;
+    struct skill skill;
     struct intent_rules *rules; /* owned; of intent.yaml alone */
+    const char *persona;        /* text, in the arena */
 };
+
+enum { MAX_FILES = PIPELINE_MAX + PIPELINE_MAX_SKILLS + PIPELINE_MAX_PERSONAS };
 
 struct pipeline_set {
     _Atomic int refs;
-    struct file *files[PIPELINE_MAX]; /* each holds a reference */
-    int n;
-    const struct intent_rules *rules; /* view into files */
+    struct file *files[MAX_FILES];                   /* each holds a reference */
+    int n, n_of[FILE_PERSONA + 1];                   /* all, and by kind */
+    const struct skill *skills[PIPELINE_MAX_SKILLS]; /* views into files [n_of[FILE_SKILL]] */
+    const struct intent_rules *rules;                /* view into files */
     uint64_t version;
     char problem[640];
 };
@@ -158,6 +166,8 @@ static int bind_step(struct file *f, struct yamlfile *y, int32_t node, int32_t g
     return rc;
 }
 
+enum { SKILLS_ROW = 5 }; /* of the table below */
+
 static int bind_file(struct file *f, struct yamlfile *y, struct err *e) {
     struct whole {
         struct pipeline p;
@@ -172,7 +182,8 @@ static int bind_file(struct file *f, struct yamlfile *y, struct err *e) {
         {"tools", YF_LIST, offsetof(struct whole, p.tools), 0, 0, NULL},
         {"skills", YF_LIST, offsetof(struct whole, p.skills), 0, 0, NULL},
         {"rounds", YF_INT, offsetof(struct whole, p.rounds), 1, 64, NULL},
-        {"memory", YF_BOOL, offsetof(struct whole, p.memory), 0, 0, NULL},
+        {"memory", YF_ENUM, offsetof(struct whole, p.memory), 0, 0, "never|facts|all"},
+        {"memory_tokens", YF_INT, offsetof(struct whole, p.memory_tokens), 0, 1 << 20, NULL},
         {"run_steps", YF_ENUM, offsetof(struct whole, p.run_steps), 0, 0, "never|ultra|always"},
         {"sampling", YF_NODE, offsetof(struct whole, n.sampling), 0, 0, NULL},
         {"thinking", YF_NODE, offsetof(struct whole, n.thinking), 0, 0, NULL},
@@ -188,9 +199,13 @@ static int bind_file(struct file *f, struct yamlfile *y, struct err *e) {
     w->p.plan_ms = 20000;
     w->p.run_steps = PIPELINE_ULTRA;
     w->p.engram_alpha = 0.1;
+    w->p.memory = PIPELINE_MEMORY_FACTS;
+    w->p.memory_tokens = 300;
     int32_t root = yamlfile_root(y), n = 0;
-    int rc = yamlfile_bind(y, root, fields, w, NULL, &f->arena, e);
+    uint64_t seen = 0;
+    int rc = yamlfile_bind(y, root, fields, w, &seen, &f->arena, e);
     f->p = w->p;
+    f->p.any_skill = !(seen >> SKILLS_ROW & 1);
     struct nodes nodes = w->n;
     mem_free(w);
     if (rc) return rc;
@@ -207,53 +222,80 @@ static int bind_file(struct file *f, struct yamlfile *y, struct err *e) {
     return rc;
 }
 
-/* personas/NAME/SOUL.md of the folder takes the place of the name. */
-static int load_persona(struct file *f, const char *dir, struct err *e) {
-    const char *name = f->p.persona;
+/* personas/NAME/SOUL.md of the folder. */
+static int read_persona(struct file *f, const char *dir, const char *name, const char **out,
+                        struct err *e) {
     char *text = NULL;
     size_t n;
-    if (!name) return 0;
-    if (!*name || strspn(name, "abcdefghijklmnopqrstuvwxyz0123456789_-") != strlen(name))
-        return err_set(e, CHIMERE_EFORMAT, "%s/%s: persona: expected a name of a-z 0-9 _ -", dir,
-                       f->name);
     struct buf path;
     buf_init(&path, PATH_MAX);
     int rc = buf_printf(&path, "%s/personas/%s/SOUL.md", dir, name);
     if (rc) rc = err_set(e, rc, "%s: persona: its path is too long", dir);
     if (!rc) rc = file_read(path.p, (size_t)64 << 10, &text, &n, e);
     while (!rc && n && (text[n - 1] == '\n' || text[n - 1] == ' ')) --n;
-    if (!rc && !utf8_is_valid(text, n))
+    if (!rc && (!utf8_is_valid(text, n) || memchr(text, 0, n)))
         rc = err_set(e, CHIMERE_EFORMAT, "%s: expected UTF-8", path.p);
-    else if (!rc && !(f->p.persona = arena_strndup(&f->arena, text, n)))
+    else if (!rc && !(*out = arena_strndup(&f->arena, text, n)))
         rc = err_set(e, CHIMERE_ENOMEM, "out of memory");
     buf_fini(&path);
     mem_free(text);
     return rc;
 }
 
-static int file_load(struct file **out, const char *dir, const char *name, struct err *e) {
+/* The text takes the place of the name. */
+static int load_persona(struct file *f, const char *dir, struct err *e) {
+    const char *name = f->p.persona;
+    if (!name) return 0;
+    if (!*name || strspn(name, "abcdefghijklmnopqrstuvwxyz0123456789_-") != strlen(name))
+        return err_set(e, CHIMERE_EFORMAT, "%s/%s: persona: expected a name of a-z 0-9 _ -", dir,
+                       f->name);
+    return read_persona(f, dir, name, &f->p.persona, e);
+}
+
+static int load_pipeline(struct file *f, const char *dir, const char *path, struct err *e) {
+    struct yamlfile *y;
+    int rc = yamlfile_open(&y, path, NULL, 0, e);
+    if (!rc) rc = bind_file(f, y, e);
+    if (!rc) rc = load_persona(f, dir, e);
+    yamlfile_close(y);
+    return rc;
+}
+
+/* name: within dir, of a length that was checked. */
+static int file_load(struct file **out, const char *dir, const char *name, enum file_kind kind,
+                     struct err *e) {
     struct buf path;
     struct file *f = mem_zalloc(sizeof *f);
     if (!f) return err_set(e, CHIMERE_ENOMEM, "out of memory");
     f->refs = 1;
+    f->kind = kind;
     arena_init(&f->arena, (size_t)4 << 20);
-    snprintf(f->name, sizeof f->name, "%s", name); /* its length was checked */
+    snprintf(f->name, sizeof f->name, "%s", name);
     buf_init(&path, PATH_MAX);
+    const char *own = strchr(name, '/'); /* skills/NAME, personas/NAME */
     int rc = buf_printf(&path, "%s/%s", dir, name);
-    if (rc) {
-        err_set(e, rc, "%s: path is too long", dir);
-    } else if (!strcmp(name, "intent.yaml")) {
-        rc = intent_load(&f->rules, path.p, e);
-    } else {
-        struct yamlfile *y;
-        rc = yamlfile_open(&y, path.p, NULL, 0, e);
-        if (!rc) rc = bind_file(f, y, e);
-        if (!rc) rc = load_persona(f, dir, e);
-        yamlfile_close(y);
-    }
+    if (rc) err_set(e, rc, "%s: path is too long", dir);
+    else if (kind == FILE_RULES) rc = intent_load(&f->rules, path.p, e);
+    else if (kind == FILE_SKILL) rc = skill_read(&f->skill, path.p, own + 1, &f->arena, e);
+    else if (kind == FILE_PERSONA) rc = read_persona(f, dir, own + 1, &f->persona, e);
+    else rc = load_pipeline(f, dir, path.p, e);
     buf_fini(&path);
     if (rc) file_drop(f);
     else *out = f;
+    return rc;
+}
+
+int pipeline_check(const char *name, const char *text, size_t n, struct err *e) {
+    struct yamlfile *y;
+    struct file *f = mem_zalloc(sizeof *f);
+    if (!f) return err_set(e, CHIMERE_ENOMEM, "out of memory");
+    f->refs = 1;
+    arena_init(&f->arena, (size_t)4 << 20);
+    snprintf(f->name, sizeof f->name, "%.40s.yaml", name);
+    int rc = yamlfile_open(&y, f->name, text, n, e);
+    if (!rc) rc = bind_file(f, y, e);
+    yamlfile_close(y);
+    file_drop(f);
     return rc;
 }
 
@@ -271,33 +313,82 @@ static struct file *old_file(const struct pipeline_set *old, const char *name) {
     return NULL;
 }
 
-static int scan(struct pipeline_set *s, const struct pipeline_set *old, const char *path,
-                struct err *e) {
-    DIR *dir = opendir(path);
-    if (!dir) return err_set(e, CHIMERE_ENOENT, "%s: cannot open the folder of pipelines", path);
+/* What a folder of the set may hold. A broken skill or persona is a problem, not a reason not to start: such folders
+ * are often somebody else's. */
+static const struct shelf {
+    const char *sub; /* "": the folder itself */
+    enum file_kind kind;
+    int most;
+    size_t longest; /* of a name */
+    bool optional;
+} shelves[] = {
+    {"", FILE_PIPELINE, PIPELINE_MAX, INTENT_MAX_NAME - 1 + 5, false},
+    {"skills", FILE_SKILL, PIPELINE_MAX_SKILLS, SKILL_MAX_NAME, true},
+    {"personas", FILE_PERSONA, PIPELINE_MAX_PERSONAS, SKILL_MAX_NAME, true},
+};
+
+static void add_file(struct pipeline_set *s, struct file *f) {
+    if (f->kind == FILE_SKILL) s->skills[s->n_of[FILE_SKILL]] = &f->skill;
+    if (f->rules) s->rules = f->rules;
+    ++s->n_of[f->kind];
+    s->files[s->n++] = f;
+}
+
+/* One entry; the first problem is kept. Returns what forbids a first start. */
+static int scan_one(struct pipeline_set *s, const struct pipeline_set *old, const char *path,
+                    const struct shelf *shelf, const char *entry, struct err *e) {
+    struct err why = {0};
+    struct file *f = NULL;
+    char name[SKILL_MAX_NAME + 16]; /* longest is at most SKILL_MAX_NAME */
+    int rc;
+    enum file_kind kind = strcmp(entry, "intent.yaml") != 0 ? shelf->kind : FILE_RULES;
+    if (strlen(entry) > shelf->longest || s->n_of[kind] == shelf->most) {
+        rc = err_set(&why, CHIMERE_ELIMIT,
+                     "%s/%s%s%.200s: expected a name of at most %zu bytes, and at most %d files",
+                     path, shelf->sub, *shelf->sub ? "/" : "", entry, shelf->longest, shelf->most);
+    } else {
+        snprintf(name, sizeof name, "%s%s%.*s", shelf->sub, *shelf->sub ? "/" : "", SKILL_MAX_NAME,
+                 entry);
+        rc = file_load(&f, path, name, kind, &why);
+        if (rc && (f = old_file(old, name))) ++f->refs;
+        if (f) add_file(s, f);
+    }
+    if (rc && !s->problem[0]) {
+        snprintf(s->problem, sizeof s->problem, "%s", why.text);
+        if (e) *e = why;
+    }
+    return shelf->optional ? 0 : rc;
+}
+
+static int scan_shelf(struct pipeline_set *s, const struct pipeline_set *old, const char *path,
+                      const struct shelf *shelf, struct err *e) {
+    struct buf where;
+    buf_init(&where, PATH_MAX);
+    buf_printf(&where, "%s/%s", path, shelf->sub);
+    DIR *dir = where.failed ? NULL : opendir(where.p);
+    buf_fini(&where);
+    if (!dir)
+        return shelf->optional
+                   ? 0
+                   : err_set(e, CHIMERE_ENOENT, "%s: cannot open the folder of pipelines", path);
     int first = 0;
     for (const struct dirent *d; (d = readdir(dir));) {
-        struct err why = {0};
-        struct file *f = NULL;
-        size_t n = strlen(d->d_name);
-        if (n < 6 || strcmp(d->d_name + n - 5, ".yaml") || d->d_name[0] == '.') continue;
-        int rc = n - 5 >= INTENT_MAX_NAME || s->n == PIPELINE_MAX
-                     ? err_set(&why, CHIMERE_ELIMIT,
-                               "%s/%s: expected a name below %d bytes, and at "
-                               "most %d files",
-                               path, d->d_name, INTENT_MAX_NAME, PIPELINE_MAX)
-                     : file_load(&f, path, d->d_name, &why);
-        if (rc && (f = old_file(old, d->d_name))) ++f->refs;
-        if (f) s->files[s->n++] = f;
-        if (rc && !first) {
-            first = rc;
-            snprintf(s->problem, sizeof s->problem, "%s", why.text);
-            if (e) *e = why;
-        }
+        if (d->d_name[0] == '.' || (!*shelf->sub && !str_ends(d->d_name, ".yaml"))) continue;
+        if (*shelf->sub && d->d_type == DT_REG) continue; /* a README beside them */
+        int rc = scan_one(s, old, path, shelf, d->d_name, e);
+        if (!first) first = rc;
     }
     closedir(dir);
-    for (int i = 0; i < s->n; ++i)
-        if (s->files[i]->rules) s->rules = s->files[i]->rules;
+    return first;
+}
+
+static int scan(struct pipeline_set *s, const struct pipeline_set *old, const char *path,
+                struct err *e) {
+    int first = 0;
+    for (size_t i = 0; i < sizeof shelves / sizeof *shelves; ++i) {
+        int rc = scan_shelf(s, old, path, &shelves[i], e);
+        if (!first) first = rc;
+    }
     if (!first && !s->rules) first = err_set(e, CHIMERE_ENOENT, "%s/intent.yaml: not found", path);
     if (!first && !pipeline_find(s, "default"))
         first = err_set(e, CHIMERE_ENOENT, "%s/default.yaml: not found", path);
@@ -338,7 +429,7 @@ const struct intent_rules *pipeline_rules(const struct pipeline_set *s) { return
 
 const struct pipeline *pipeline_at(const struct pipeline_set *s, int i) {
     for (int k = 0; k < s->n; ++k)
-        if (!s->files[k]->rules && i-- == 0) return &s->files[k]->p;
+        if (s->files[k]->kind == FILE_PIPELINE && i-- == 0) return &s->files[k]->p;
     return NULL;
 }
 
@@ -349,10 +440,45 @@ const struct pipeline *pipeline_find(const struct pipeline_set *s, const char *n
     return NULL;
 }
 
+const struct skill *const *pipeline_skills(const struct pipeline_set *s, int *n) {
+    *n = s->n_of[FILE_SKILL];
+    return s->skills;
+}
+
+const char *pipeline_persona(const struct pipeline_set *s, const char *name) {
+    for (int i = 0; i < s->n; ++i)
+        if (s->files[i]->kind == FILE_PERSONA && !strcmp(s->files[i]->name + 9, name))
+            return s->files[i]->persona; /* behind "personas/" */
+    return NULL;
+}
+
 const char *pipeline_problem(const struct pipeline_set *s) { return s->problem; }
 uint64_t pipeline_version(const struct pipeline_set *s) { return s->version; }
 
 /* ---- watching ---- */
+
+/* Of the folder, and of what lies in its folders of skills and personas; a path that is watched stays as it is. */
+static bool watch_paths(const struct pipeline_dir *d) {
+    const uint32_t what = IN_CLOSE_WRITE | IN_MOVED_TO | IN_MOVED_FROM | IN_DELETE | IN_CREATE;
+    bool whole = inotify_add_watch(d->inotify, d->path, what) >= 0;
+    for (size_t i = 1; i < sizeof shelves / sizeof *shelves; ++i) {
+        struct buf path;
+        buf_init(&path, PATH_MAX);
+        buf_printf(&path, "%s/%s", d->path, shelves[i].sub);
+        DIR *dir = path.failed ? NULL : opendir(path.p);
+        if (dir) inotify_add_watch(d->inotify, path.p, what);
+        for (const struct dirent *t; dir && (t = readdir(dir));) {
+            if (t->d_name[0] == '.') continue;
+            size_t n = path.n;
+            buf_printf(&path, "/%s", t->d_name);
+            if (!path.failed) inotify_add_watch(d->inotify, path.p, what | IN_ONLYDIR);
+            buf_cut(&path, n);
+        }
+        if (dir) closedir(dir);
+        buf_fini(&path);
+    }
+    return whole;
+}
 
 static void *watch(void *ud) {
     struct pipeline_dir *d = ud;
@@ -369,8 +495,9 @@ static void *watch(void *ud) {
         } else if (n == 0 && dirty) {
             struct err e = {0};
             dirty = false;
-            if (pipeline_dir_reload(d, &e))
-                log_warn("pipelines: %s; the version before stays in force", e.text);
+            watch_paths(d); /* before reading, so that no change is missed */
+            pipeline_dir_reload(d, &e);
+            if (e.text[0]) log_warn("pipelines: %s; the version before stays in force", e.text);
             else log_info("pipelines: read again");
         }
     }
@@ -379,9 +506,7 @@ static void *watch(void *ud) {
 static int start_watch(struct pipeline_dir *d, struct err *e) {
     d->inotify = inotify_init1(IN_CLOEXEC | IN_NONBLOCK);
     d->stop = eventfd(0, EFD_CLOEXEC);
-    if (d->inotify < 0 || d->stop < 0 ||
-        inotify_add_watch(d->inotify, d->path,
-                          IN_CLOSE_WRITE | IN_MOVED_TO | IN_MOVED_FROM | IN_DELETE) < 0 ||
+    if (d->inotify < 0 || d->stop < 0 || !watch_paths(d) ||
         pthread_create(&d->thread, NULL, watch, d))
         return err_set(e, CHIMERE_EIO, "%s: cannot watch the folder", d->path);
     d->watching = true;
@@ -399,6 +524,7 @@ int pipeline_dir_open(struct pipeline_dir **out, const char *path, bool watching
     int rc = d->path ? 0 : err_set(e, CHIMERE_ENOMEM, "out of memory");
     if (!rc && watching) rc = start_watch(d, e); /* first, so that no change is missed */
     if (!rc) rc = pipeline_dir_reload(d, e);
+    if (!rc && d->now->problem[0]) log_warn("pipelines: %s", d->now->problem);
     if (rc) pipeline_dir_close(d);
     else *out = d;
     return rc;

@@ -12,9 +12,15 @@
 
 #include "base/err.h"
 #include "odo/intent.h"
+#include "odo/skill.h"
 #include "odo/yamlfile.h"
 
-enum { PIPELINE_MAX_STEPS = 32, PIPELINE_MAX = 64 };
+enum {
+    PIPELINE_MAX_STEPS = 32,
+    PIPELINE_MAX = 64,
+    PIPELINE_MAX_SKILLS = 128,
+    PIPELINE_MAX_PERSONAS = 64
+};
 
 struct pipeline_sampling { /* what is set replaces the caller's; NaN and INT32_MIN: unset */
     double temperature, top_p, min_p, presence_penalty;
@@ -22,6 +28,8 @@ struct pipeline_sampling { /* what is set replaces the caller's; NaN and INT32_M
 };
 
 enum pipeline_when { PIPELINE_NEVER, PIPELINE_ULTRA, PIPELINE_ALWAYS };
+/* never; facts: what the user told is read, "Remember that ..." is kept; all: talks too */
+enum pipeline_memory { PIPELINE_MEMORY_NEVER, PIPELINE_MEMORY_FACTS, PIPELINE_MEMORY_ALL };
 enum pipeline_web { PIPELINE_WEB_NEVER, PIPELINE_WEB_PROBE, PIPELINE_WEB_ALWAYS };
 
 struct pipeline_step {
@@ -51,8 +59,10 @@ struct pipeline { /* strings in its own arena */
     int32_t rounds; /* of tools at most, 6 */
     bool plan;
     int32_t plan_tokens, plan_ms;
-    bool memory;
-    int32_t run_steps; /* enum pipeline_when */
+    bool any_skill;        /* no list of skills: every one may be chosen */
+    int32_t memory;        /* enum pipeline_memory */
+    int32_t memory_tokens; /* budget in the prompt, 300 */
+    int32_t run_steps;     /* enum pipeline_when */
     struct pipeline_step steps[PIPELINE_MAX_STEPS];
     int32_t n_step;
 };
@@ -66,12 +76,18 @@ void pipeline_dir_close(struct pipeline_dir *d); /* sets that are held stay vali
 /* Looks at the folder now; 0, or the first error (old versions stay). The watcher calls it. */
 int pipeline_dir_reload(struct pipeline_dir *d, struct err *e);
 
+/* A text as the file NAME.yaml, without a folder; its persona is not looked for. */
+int pipeline_check(const char *name, const char *text, size_t n, struct err *e);
+
 struct pipeline_set *pipeline_hold(struct pipeline_dir *d);
 void pipeline_release(struct pipeline_set *s);
 const struct intent_rules *pipeline_rules(const struct pipeline_set *s);
 /* The named one; NULL: there is none. */
 const struct pipeline *pipeline_find(const struct pipeline_set *s, const char *name);
 const struct pipeline *pipeline_at(const struct pipeline_set *s, int i); /* NULL beyond the end */
+/* skills/NAME/SKILL.md and personas/NAME/SOUL.md of the folder; what is broken of those is a problem alone. */
+const struct skill *const *pipeline_skills(const struct pipeline_set *s, int *n);
+const char *pipeline_persona(const struct pipeline_set *s, const char *name); /* text; NULL */
 const char *pipeline_problem(const struct pipeline_set *s); /* of the last reload; "" where none */
 uint64_t pipeline_version(const struct pipeline_set *s);    /* counts changes */
 

@@ -17,6 +17,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/str.h"
 
 enum {
     EXIT_SETUP = 120
@@ -56,9 +57,23 @@ static bool put_file(const char *path, const char *text) {
 static const char *const shown[] = {"usr", "bin", "sbin", "lib", "lib64", "lib32"};
 static const char *const devices[] = {"dev/null", "dev/zero", "dev/urandom"};
 
+/* The job's folder; opened before /tmp is covered, as it may lie there. */
+static void bind_folder(const struct plan *p, int fd) {
+    char from[40] = "/proc/self/fd/";
+    size_t n = strlen(from), digits = 1;
+    for (int k = fd; k >= 10; k /= 10) ++digits;
+    for (size_t i = 0; i < digits; ++i, fd /= 10) from[n + digits - 1 - i] = (char)('0' + fd % 10);
+    if (mkdir(SANDBOX_FOLDER + 1, 0755) || mount(from, SANDBOX_FOLDER + 1, NULL, MS_BIND, NULL) ||
+        mount(NULL, SANDBOX_FOLDER + 1, NULL,
+              MS_BIND | MS_REMOUNT | MS_RDONLY | MS_NOSUID | MS_NODEV, NULL))
+        give_up(p, "binding its folder");
+}
+
 /* A root of its own: a tmpfs at /tmp of the new namespace becomes "/", with the system bound in. */
 static void build_root(const struct plan *p) {
     if (mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL)) give_up(p, "making mounts private");
+    int folder = p->job->folder ? open(p->job->folder, O_PATH | O_DIRECTORY | O_CLOEXEC) : -1;
+    if (p->job->folder && folder < 0) give_up(p, "opening its folder");
     if (mount("tmpfs", "/tmp", "tmpfs", MS_NOSUID | MS_NODEV, "size=64m,mode=755"))
         give_up(p, "mounting a root");
     if (chdir("/tmp") || mkdir("old", 0700) || mkdir("tmp", 0777) || mkdir("proc", 0755) ||
@@ -85,6 +100,10 @@ static void build_root(const struct plan *p) {
         int fd = open(devices[i], O_CREAT | O_WRONLY | O_CLOEXEC, 0666);
         if (fd < 0 || close(fd) || mount(from, devices[i], NULL, MS_BIND, NULL))
             give_up(p, "binding a device");
+    }
+    if (folder >= 0) {
+        bind_folder(p, folder);
+        close(folder);
     }
     mount("proc", "proc", "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC | MS_RDONLY,
           NULL); /* may be refused */
@@ -263,4 +282,17 @@ int sandbox_run(const struct sandbox_job *job, struct buf *out, struct sandbox_r
                 struct err *e) {
     int rc = run(job, false, out, r, e);
     return rc == CHIMERE_EREFUSED && job->may_be_bare ? run(job, true, out, r, e) : rc;
+}
+
+void sandbox_text(struct buf *out, const struct buf *raw, const struct sandbox_job *job,
+                  const struct sandbox_result *r) {
+    for (size_t i = 0; i < raw->n;) {
+        int len = utf8_valid_len(raw->p + i, raw->n - i);
+        bool good = len > 0 && raw->p[i];
+        buf_put(out, good ? raw->p + i : "?", good ? (size_t)len : 1);
+        i += good ? (size_t)len : 1;
+    }
+    if (r->timed_out) buf_printf(out, "\n[stopped after %d ms]", job->limits.wall_ms);
+    else if (r->cut) buf_puts(out, "\n[stopped: too much output]");
+    else if (r->status) buf_printf(out, "\n[exit status %d]", r->status);
 }

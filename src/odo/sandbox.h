@@ -29,8 +29,11 @@ struct sandbox_job {
     size_t n_input;
     struct sandbox_limits limits;
     _Atomic bool *cancelled; /* may be NULL */
+    const char *folder;      /* shown read-only as SANDBOX_FOLDER; NULL: none */
     bool may_be_bare;        /* limits alone will do where the kernel forbids the rest */
 };
+
+#define SANDBOX_FOLDER "/skill"
 
 struct sandbox_result {
     int status;          /* exit status; -signal where a signal ended it */
@@ -41,5 +44,9 @@ struct sandbox_result {
 /* Output and errors of the program, interleaved, to out. CHIMERE_EREFUSED: the kernel forbids sandboxes. */
 int sandbox_run(const struct sandbox_job *job, struct buf *out, struct sandbox_result *r,
                 struct err *e);
+/* What a program gave, as text that a model reads: bytes that are no UTF-8 become '?', and a line tells how it
+ * ended where that was not well. */
+void sandbox_text(struct buf *out, const struct buf *raw, const struct sandbox_job *job,
+                  const struct sandbox_result *r);
 
 #endif

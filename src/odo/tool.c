@@ -151,6 +151,7 @@ int tool_run(const struct tool *t, const char *args, struct tool_env *env, struc
     struct buf text;
     buf_init(&text, TOOL_MAX_OUTPUT);
     if (!rc) rc = t->run(t->ud, a, &own, &text, &e);
+    env->tainted |= own.tainted; /* what it found may have come from strangers */
     json_decref(a);
     if (!rc && text.failed)
         rc = err_set(&e, CHIMERE_ELIMIT, "%s: more than %d bytes of output", t->name,

@@ -31,6 +31,7 @@ struct tool_env {            /* of one request */
     bool tainted;            /* strangers' text is in the conversation */
     bool tainted_local;      /* text of files under the root is */
     const char *collection;  /* of documents; NULL: all */
+    const char *owner;       /* whose memory; NULL: MEMORY_LOCAL */
     struct buf *sources;     /* what documents and pages were shown; may be NULL */
 };
 

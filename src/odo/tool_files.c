@@ -221,18 +221,9 @@ static int run_code(void *ud, const json_t *args, struct tool_env *env, struct b
     buf_init(&raw, TOOL_MAX_OUTPUT);
     sandbox_defaults(&job.limits);
     int rc = sandbox_run(&job, &raw, &r, e);
-    for (size_t i = 0; !rc && i < raw.n;) { /* output is any bytes */
-        int len = utf8_valid_len(raw.p + i, raw.n - i);
-        bool good = len > 0 && raw.p[i];
-        buf_put(out, good ? raw.p + i : "?", good ? (size_t)len : 1);
-        i += good ? (size_t)len : 1;
-    }
+    if (!rc) sandbox_text(out, &raw, &job, &r);
     buf_fini(&raw);
-    if (rc) return rc;
-    if (r.timed_out) buf_printf(out, "\n[stopped after %d ms]", job.limits.wall_ms);
-    else if (r.cut) buf_puts(out, "\n[stopped: too much output]");
-    else if (r.status) buf_printf(out, "\n[exit status %d]", r.status);
-    return 0;
+    return rc;
 }
 
 int tool_code_add(struct tool_set *tools, struct err *e) {

@@ -382,10 +382,18 @@ static int f_session(struct fields *f, json_t *v, const char *name, struct err *
     return read_text(f, v, name, 512, &f->ask->session, e);
 }
 
+/* A person, and until a session is named a conversation of theirs. */
+static int f_user(struct fields *f, json_t *v, const char *name, struct err *e) {
+    int rc = json_is_string(v) && !json_string_length(v)
+                 ? 0
+                 : read_text(f, v, name, 512, &f->ask->user, e);
+    return rc ? rc : f_session(f, v, name, e);
+}
+
 static int f_metadata(struct fields *f, json_t *v, const char *name, struct err *e) {
     if (!json_is_object(v)) return expected(e, name, "an object");
     json_t *user = json_object_get(v, "user_id");
-    return user && !json_is_null(user) ? f_session(f, user, "metadata.user_id", e) : 0;
+    return user && !json_is_null(user) ? f_user(f, user, "metadata.user_id", e) : 0;
 }
 
 static int f_slot(struct fields *f, json_t *v, const char *name, struct err *e) {
@@ -603,7 +611,7 @@ static const struct row rows[] = {
     FN("chat_template_kwargs", C | R | M, f_template_kwargs),
     FN("continue_final_message", C, f_continue),
 
-    FN("user", C | T | R, f_session),
+    FN("user", C | T | R, f_user),
     FN("session_id", ALL, f_session),
     FN("prompt_cache_key", C | R, f_session),
     FN("metadata", M, f_metadata),

@@ -365,7 +365,8 @@ static enum MHD_Result preflight(struct http_request *r) {
     MHD_add_response_header(m, "Access-Control-Allow-Methods", "GET, POST, DELETE, OPTIONS");
     MHD_add_response_header(m, "Access-Control-Allow-Headers",
                             "Authorization, Content-Type, X-Api-Key, Anthropic-Version, "
-                            "Anthropic-Beta, X-Session-Id");
+                            "Anthropic-Beta, X-Session-Id, X-User, Mcp-Session-Id, "
+                            "Mcp-Protocol-Version");
     MHD_add_response_header(m, "Access-Control-Max-Age", "600");
     enum MHD_Result ok = MHD_queue_response(r->conn, 204, m);
     MHD_destroy_response(m);

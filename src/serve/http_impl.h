@@ -73,6 +73,8 @@ struct server {
     struct auth *auth;      /* owned; NULL: open to all, and so without keys in it */
     _Atomic bool asks_keys; /* there is a key */
     struct metrics metrics;
+    struct mcp_sessions *mcp; /* owned; NULL without an orchestrator */
+    _Atomic int n_mcp_call;
     struct record *record; /* owned; NULL: requests are not recorded */
     pthread_mutex_t embed_lock;
 

@@ -1,5 +1,6 @@
 /* routes.c: one row per route. */
 #include "serve/api.h"
+#include "serve/api_odo.h"
 #include "serve/native.h"
 
 /* clang-format off */
@@ -11,6 +12,13 @@ const struct route routes[] = {
     {"POST", "/v1/messages/count_tokens", 0, SHAPE_ANTHROPIC, api_count_tokens},
     {"POST", "/v1/embeddings", 0, SHAPE_OPENAI, api_embeddings},
     {"POST", "/v1/rerank", 0, SHAPE_OPENAI, api_rerank},
+    {"POST", "/mcp", 0, SHAPE_OPENAI, api_mcp},
+    {"DELETE", "/mcp", 0, SHAPE_OPENAI, api_mcp_end},
+    {"GET", "/v1/memory", 0, SHAPE_OPENAI, api_memory},
+    {"POST", "/v1/memory", 0, SHAPE_OPENAI, api_memory_add},
+    {"POST", "/v1/memory/*", 0, SHAPE_OPENAI, api_memory_change},
+    {"DELETE", "/v1/memory/*", 0, SHAPE_OPENAI, api_memory_remove},
+    {"GET", "/v1/skills", ROUTE_QUICK, SHAPE_OPENAI, api_skills},
     {"POST", "/tokenize", 0, SHAPE_OPENAI, native_tokenize},
     {"POST", "/detokenize", 0, SHAPE_OPENAI, native_detokenize},
     {"POST", "/apply-template", 0, SHAPE_OPENAI, native_template},

@@ -6,6 +6,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "odo/mcp_session.h"
 #include "serve/http_impl.h"
 
 static void set_default(int *x, int value) {
@@ -52,6 +53,7 @@ int serve_open(struct server **out, const struct serve_params *p, struct err *e)
     if (!rc && (p->keys || keys)) rc = auth_open(&s->auth, p->keys, keys, e);
     if (s->auth) s->asks_keys = auth_is_needed(s->auth);
     if (!rc && p->store) rc = record_open(&s->record, p->store, e);
+    if (!rc && p->odo) rc = mcp_sessions_new(&s->mcp, e);
     if (!rc) rc = watch_start(s, e);
     if (!rc) rc = http_listen(s, e);
     if (rc) serve_close(s);
@@ -143,6 +145,7 @@ void serve_close(struct server *s) {
     mem_free(s->gates);
     auth_close(s->auth);
     record_close(s->record);
+    mcp_sessions_free(s->mcp);
     pthread_mutex_destroy(&s->live_lock);
     pthread_mutex_destroy(&s->work_lock);
     pthread_mutex_destroy(&s->embed_lock);

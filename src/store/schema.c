@@ -59,6 +59,14 @@ const struct store_migration store_migrations[] = {
      "  id INTEGER PRIMARY KEY, at_ms INTEGER NOT NULL, route TEXT NOT NULL, judge TEXT NOT NULL,"
      "  score REAL NOT NULL) STRICT;"
      "CREATE INDEX odo_scores_route ON odo_scores(route, at_ms);"},
+    {"what each user wants remembered",
+     "CREATE TABLE odo_memory("
+     "  id INTEGER PRIMARY KEY AUTOINCREMENT, owner TEXT NOT NULL, at_ms INTEGER NOT NULL,"
+     "  kind INTEGER NOT NULL, text TEXT NOT NULL, pinned INTEGER NOT NULL,"
+     "  tainted INTEGER NOT NULL, UNIQUE(owner, text)) STRICT;"
+     "CREATE INDEX odo_memory_owner ON odo_memory(owner, pinned, at_ms);"
+     "CREATE VIRTUAL TABLE odo_memory_fts USING fts5(text,"
+     "  tokenize = 'porter unicode61 remove_diacritics 2');"},
 };
 const int store_n_migration = (int)(sizeof store_migrations / sizeof *store_migrations);
 

@@ -95,6 +95,14 @@
       "UPDATE example_domains SET centres = ?3 WHERE domain = ?1 AND embedder = ?2")               \
     X(EXAMPLE_GET_INDEX,                                                                           \
       "SELECT centres FROM example_domains WHERE domain = ?1 AND embedder = ?2")                   \
+    X(MEMORY_LIST,                                                                                 \
+      "SELECT id, at_ms, kind, text, pinned, tainted, 0.0 FROM odo_memory WHERE owner = ?1"        \
+      " AND (pinned OR NOT ?2) ORDER BY pinned DESC, at_ms DESC, id DESC LIMIT ?3")                \
+    X(MEMORY_MATCH,                                                                                \
+      "SELECT m.id, m.at_ms, m.kind, m.text, m.pinned, m.tainted, -bm25(odo_memory_fts) AS score"  \
+      " FROM odo_memory_fts JOIN odo_memory m ON m.id = odo_memory_fts.rowid"                      \
+      " WHERE odo_memory_fts MATCH ?2 AND m.owner = ?1 AND m.pinned = 0"                           \
+      " ORDER BY score DESC, m.at_ms DESC LIMIT ?3")                                               \
     X(DOC_VECTORS,                                                                                 \
       "SELECT c.id, c.vec FROM doc_chunks c JOIN doc_files f ON f.id = c.file"                     \
       " WHERE c.vec IS NOT NULL AND f.embedder = ?2 AND (?1 IS NULL OR f.collection = ?1)"         \

@@ -21,7 +21,7 @@ expect '1 read (1 passages)' out
 expect '0 read (0 passages), 1 unchanged' out
 "$CHIMERE" odo search "river of Kala Pometh" "${db[@]}" >out
 expect 'docs/kala.txt:1' out
-expect 'BM25 alone' out
+expect 'bm25 alone' out
 "$CHIMERE" odo ask "On which river does Kala Pometh lie?" --temp 0 --json -q "${db[@]}" >out
 expect Goza out
 expect '"kind": "document"' out
@@ -34,8 +34,31 @@ rm docs/kala.txt
 "$CHIMERE" odo index docs "${db[@]}" >out
 expect '1 removed' out
 
-mkdir pipelines
+# memory from the command line, and in an answer
+"$CHIMERE" odo remember "I live in Oslo" "${db[@]}" >out
+expect 'remembered as number 1' out
+"$CHIMERE" odo remember "I have a dog" --user anna "${db[@]}" >out
+"$CHIMERE" odo pin 1 "${db[@]}"
+"$CHIMERE" odo memory "${db[@]}" >out
+expect '[pinned] I live in Oslo' out
+grep -q dog out && fail "another user's memory: $(cat out)"
+"$CHIMERE" odo explain "Where do I live?" "${db[@]}" >out
+expect '"pins": 1' out
+"$CHIMERE" odo ask "Where do I live?" --temp 0 -q "${db[@]}" >out
+expect Oslo out
+refuses 1 'there is no number 2' "$CHIMERE" odo forget 2 "${db[@]}"
+refuses 2 'expected the number' "$CHIMERE" odo unpin x "${db[@]}"
+"$CHIMERE" odo forget all "${db[@]}" >out
+expect '1 forgotten' out
+
+mkdir -p pipelines/skills/shout pipelines/personas/sage
 cp "$SOURCE_DIR"/pipelines/*.yaml pipelines
+printf -- '---\nname: shout\ndescription: Writes a text in capital letters, shouting it.\n---\nUse capitals.\n' >pipelines/skills/shout/SKILL.md
+echo "You are calm." >pipelines/personas/sage/SOUL.md
+"$CHIMERE" odo skills --pipelines pipelines "${db[@]}" >out
+expect 'shout ' out
+"$CHIMERE" odo explain "Shout this text in capital letters: hi" --pipelines pipelines "${db[@]}" >out
+expect '"skill": "shout"' out
 printf 'name: code\nsteps:\n  - agnt: x\n' >pipelines/code.yaml
 refuses 1 'code.yaml:3: unknown key "agnt"' "$CHIMERE" odo explain hello --pipelines pipelines "${db[@]}"
 
@@ -81,6 +104,32 @@ expect '"step":"tool"' out
 expect 'data: [DONE]' out
 curl -sS "$url/v1/chat/completions" -H 'content-type: application/json' -d "${body/\{/\{\"odo\":\{\"mode\":\"hyper\"\},}" >out
 expect 'odo.mode: expected fast, quality or ultra' out
+# MCP over HTTP: a session first, then tools; nothing without it
+mcp() { curl -sSi "$url/mcp" -H 'content-type: application/json' "$@" >out; }
+call='{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"calculator","arguments":{"expression":"6*7"}}}'
+mcp -d "$call"
+expect ' 400 ' out
+mcp -d '{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-06-18"}}'
+session=$(tr -d '\r' <out | sed -n 's/^mcp-session-id: //Ip')
+[ ${#session} = 32 ] || fail "no session: $(cat out)"
+mcp -H "Mcp-Session-Id: $session" -d '{"jsonrpc":"2.0","method":"notifications/initialized"}'
+expect ' 202 ' out
+mcp -H "Mcp-Session-Id: $session" -d "$call"
+expect '6*7 = 42' out
+mcp -H "Mcp-Session-Id: $session" -d 'nonsense'
+expect '32700' out
+mcp -H "Mcp-Session-Id: $session" -X DELETE
+mcp -H "Mcp-Session-Id: $session" -d "$call"
+expect ' 404 ' out
+curl -sS "$url/v1/memory" -H 'content-type: application/json' -d '{"text":"I sail","pinned":true}' >out
+expect '"pinned":true' out
+curl -sS "$url/v1/memory" >out
+expect 'I sail' out
+id=$(sed -n 's/.*"id":\([0-9]*\).*/\1/p' out)
+curl -sS -X DELETE "$url/v1/memory/$id" >out
+expect '"deleted":1' out
+curl -sS "$url/v1/skills" >out
+expect '"name":"shout"' out
 curl -sS "$url/metrics" >out
 expect 'chimere_odo_stage_seconds_count{stage="tool"}' out
 # the same in front of a server that knows nothing of it

@@ -7,6 +7,7 @@ import { join } from "node:path";
 import { after, before, test } from "node:test";
 import OpenAI from "openai";
 import { Client } from "@modelcontextprotocol/sdk/client/index.js";
+import { StreamableHTTPClientTransport } from "@modelcontextprotocol/sdk/client/streamableHttp.js";
 import { StdioClientTransport } from "@modelcontextprotocol/sdk/client/stdio.js";
 import { calculator, key, serve, toolQuestion } from "./serve.mjs";
 
@@ -81,4 +82,56 @@ test("ourselves as an MCP server", async () => {
     assert.match(sum.content[0].text, /42/);
     assert.equal((await us.callTool({ name: "calculator", arguments: { expression: "1/0" } })).isError, true);
     await us.close();
+});
+
+test("ourselves as an MCP server over HTTP, with sessions", async () => {
+    const headers = { Authorization: `Bearer ${key}` };
+    const transport = new StreamableHTTPClientTransport(new URL(`${server.url}/mcp`), { requestInit: { headers } });
+    const us = new Client({ name: "test", version: "1.0.0" });
+    await us.connect(transport);
+    assert.match(transport.sessionId, /^[0-9a-f]{32}$/);
+    const { tools } = await us.listTools();
+    for (const name of ["calculator", "documents", "remember"]) assert.ok(tools.some((t) => t.name === name), name);
+    const sums = await Promise.all([...Array(16).keys()].map((i) =>
+        us.callTool({ name: "calculator", arguments: { expression: `${i}*7` } })));
+    sums.forEach((sum, i) => assert.match(sum.content[0].text, new RegExp(`= ${i * 7}$`)));
+    assert.equal((await us.callTool({ name: "calculator", arguments: { expression: "1/0" } })).isError, true);
+    await us.callTool({ name: "remember", arguments: { text: "My boat is called Ada." } });
+    const memory = await (await fetch(`${server.url}/v1/memory`, { headers })).json();
+    assert.ok(memory.data.some((m) => m.text === "My boat is called Ada."));
+    const post = (extra, body = { jsonrpc: "2.0", id: 1, method: "tools/list" }) => fetch(`${server.url}/mcp`, {
+        method: "POST", headers: { "Content-Type": "application/json", ...headers, ...extra }, body: JSON.stringify(body) });
+    const session = { "Mcp-Session-Id": transport.sessionId };
+    assert.equal((await post({})).status, 400);
+    assert.equal((await post({ "Mcp-Session-Id": "0".repeat(32) })).status, 404);
+    assert.equal((await post({ ...session, "MCP-Protocol-Version": "1999-01-01" })).status, 400);
+    assert.equal((await post({ ...session, "Content-Type": "text/plain" })).status, 415);
+    assert.equal((await post({ ...session, Origin: "http://evil.example" })).status, 403);
+    assert.equal((await post({ ...session, Authorization: "Bearer no" })).status, 401);
+    assert.equal((await post(session)).status, 200);
+    await transport.terminateSession();
+    assert.equal((await post(session)).status, 404);
+    await us.close();
+});
+
+test("what a user wants remembered is the user's alone", async () => {
+    const one = await ask("Remember that my parrot is called Coco.", { user: "kim" });
+    assert.ok(one.odo.remembered);
+    const call = (path, init = {}, user = "kim") => fetch(`${server.url}/v1/memory${path}`, { ...init,
+        headers: { Authorization: `Bearer ${key}`, "Content-Type": "application/json", "X-User": user } });
+    const list = async (user) => (await (await call("", {}, user)).json()).data;
+    const [row] = (await list("kim")).filter((m) => /Coco/.test(m.text));
+    assert.equal(row.pinned, false);
+    assert.equal((await list("bo")).length, 0);
+    const asked = async (user) => (await ask("Tell me a joke.", { user })).odo.memory;
+    assert.equal((await asked("kim")).found, 1);
+    assert.equal(await asked("bo"), undefined);
+    assert.equal((await call(`/${row.id}`, { method: "POST", body: '{"pinned":true}' }, "bo")).status, 404);
+    assert.equal((await call(`/${row.id}`, { method: "POST", body: '{"pinned":true}' })).status, 200);
+    assert.equal((await asked("kim")).pins, 1);
+    assert.equal((await call("", { method: "POST", body: '{"text":""}' })).status, 400);
+    assert.equal((await call("", { method: "POST", body: '{"text":"x","colour":1}' })).status, 400);
+    assert.equal((await call(`/${row.id}`, { method: "DELETE" }, "bo")).status, 404);
+    assert.deepEqual(await (await call("/all", { method: "DELETE" })).json(), { deleted: 1 });
+    assert.equal(await asked("kim"), undefined);
 });

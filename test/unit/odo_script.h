@@ -1,5 +1,6 @@
 /* A backend that answers from a script and keeps what it was asked: what the orchestrator does, without a
- * model. Each reply is content, or "call NAME ARGS" lines; "fail" fails; "hang" waits to be cancelled. */
+ * model. Each reply is content, or "call NAME ARGS" lines; "fail" fails; "hang" waits to be cancelled,
+ * "stuck" does not even hear that. */
 #ifndef CHIMERE_TEST_ODO_SCRIPT_H
 #define CHIMERE_TEST_ODO_SCRIPT_H
 
@@ -20,7 +21,8 @@ struct script {
     const char *(*choose)(struct script *s, const json_t *messages); /* instead of replies */
     const char
         *stop; /* the stop string that ends each plain answer where the ask has any; NULL: none */
-    json_t *asked; /* [{messages, tools, max_tokens, temperature, think}] */
+    _Atomic bool release; /* ends what is "stuck" */
+    json_t *asked;        /* [{messages, tools, max_tokens, temperature, think}] */
 };
 
 struct script_run {
@@ -44,13 +46,14 @@ static inline void *script_work(void *ud) {
     struct script_run *r = ud;
     struct script *s = (struct script *)r->base.backend;
     pthread_mutex_lock(&s->lock);
-    json_array_append_new(s->asked,
-                          json_pack("{s:o, s:o*, s:i, s:f, s:b, s:i, s:b}", "messages",
-                                    json_deep_copy(r->ask->messages), "tools",
-                                    json_deep_copy(r->ask->tools), "max_tokens",
-                                    (int)r->ask->max_tokens, "temperature",
-                                    (double)r->ask->sampling.temperature, "think", r->ask->think,
-                                    "format", (int)r->ask->format, "table", r->ask->table != NULL));
+    json_array_append_new(
+        s->asked,
+        json_pack("{s:o, s:o*, s:i, s:f, s:b, s:i, s:b, s:i, s:f}", "messages",
+                  json_deep_copy(r->ask->messages), "tools", json_deep_copy(r->ask->tools),
+                  "max_tokens", (int)r->ask->max_tokens, "temperature",
+                  (double)r->ask->sampling.temperature, "think", r->ask->think, "format",
+                  (int)r->ask->format, "table", r->ask->table != NULL, "think_budget",
+                  (int)r->ask->sampling.think_budget, "top_p", (double)r->ask->sampling.top_p));
     const char *reply = s->choose      ? s->choose(s, r->ask->messages)
                         : s->at < s->n ? s->replies[s->at++]
                                        : "out of script";
@@ -60,6 +63,9 @@ static inline void *script_work(void *ud) {
     if (!strcmp(reply, "fail")) {
         err_set(&failed, CHIMERE_EDEVICE, "the script says so");
         end = (struct ask_end){.finish = ASK_FAILED, .err = &failed};
+    } else if (!strcmp(reply, "stuck")) { /* does not even hear that it is cancelled */
+        for (int i = 0; i < 60000 && !s->release; ++i) usleep(1000);
+        end.finish = ASK_CANCELLED;
     } else if (!strcmp(reply, "hang")) {
         for (int i = 0; i < 5000 && !r->cancelled; ++i) usleep(1000);
         end.finish = ASK_CANCELLED;

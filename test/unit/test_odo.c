@@ -16,7 +16,7 @@
 #include "store/score.h"
 #include "store/store.h"
 
-#include "odo_script.h"
+#include "odo_bed.h"
 
 static char dir[64];
 
@@ -41,71 +41,6 @@ static int drop_dir(void **state) {
     snprintf(command, sizeof command, "rm -rf %s", dir);
     return system(command);
 }
-
-struct seen { /* what the client gets */
-    struct buf content, reasoning, notes;
-    json_t *calls;
-};
-
-static int see(void *ud, const struct ask_event *ev) {
-    struct seen *s = ud;
-    if (ev->kind == ASK_NOTE) buf_printf(&s->notes, "%s %s\n", ev->name, ev->text);
-    if (ev->kind == ASK_CHAT && ev->chat->kind == CHAT_CALL)
-        json_array_append_new(
-            s->calls, json_pack("{s:s, s:i}", "name", ev->chat->name, "index", ev->chat->index));
-    return 0;
-}
-
-struct bed {
-    struct script script;
-    struct odo *odo;
-    struct ask ask;
-    struct seen seen;
-    struct call_result out;
-};
-
-static void bed_open(struct bed *b, const char *const *replies, int n,
-                     const struct odo_params *extra) {
-    memset(b, 0, sizeof *b);
-    script_init(&b->script, replies, n);
-    struct odo_params p = extra ? *extra : (struct odo_params){0};
-    p.backend = &b->script.base;
-    if (!p.pipelines) p.pipelines = TEST_DATA "/../../pipelines";
-    p.intent_ms = p.intent_ms ? p.intent_ms : -1;
-    struct err e = {0};
-    if (odo_open(&b->odo, &p, &e)) fail_msg("%s", e.text);
-    ask_init(&b->ask);
-    b->ask.messages = json_array();
-    buf_init(&b->seen.content, 1 << 20);
-    buf_init(&b->seen.reasoning, 1 << 20);
-    buf_init(&b->seen.notes, 1 << 20);
-    b->seen.calls = json_array();
-}
-
-static void say(struct bed *b, const char *role, const char *text) {
-    json_array_append_new(b->ask.messages, json_pack("{s:s, s:s}", "role", role, "content", text));
-}
-
-static int ask_it(struct bed *b, struct err *e) {
-    struct call c = {
-        .backend = odo_find(b->odo, "odo"), .ask = &b->ask, .on_event = see, .ud = &b->seen};
-    call_fini(&b->out);
-    return call_run(&c, &b->out, e);
-}
-
-static void bed_close(struct bed *b) {
-    call_fini(&b->out);
-    ask_fini(&b->ask);
-    buf_fini(&b->seen.content);
-    buf_fini(&b->seen.reasoning);
-    buf_fini(&b->seen.notes);
-    json_decref(b->seen.calls);
-    odo_close(b->odo);
-    script_fini(&b->script);
-}
-
-static const char *content(const struct bed *b) { return b->out.content.n ? b->out.content.p : ""; }
-static const char *notes(const struct bed *b) { return b->seen.notes.n ? b->seen.notes.p : ""; }
 
 /* ---- plain requests ---- */
 

@@ -8,6 +8,8 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "odo/mcp.h"
+#include "odo/mcp_serve.h"
+#include "odo/mcp_session.h"
 #include "odo/tool.h"
 
 #include "loopback.h"
@@ -172,11 +174,144 @@ static void test_http(void **state) {
     loopback_close(&l);
 }
 
+/* A server that keeps sessions: each message but the first must name the one it gave, and the version that was agreed
+ * on; after two calls it forgets it once. */
+static int n_session, n_call_of_session, n_ended;
+
+static bool has_header(const char *request, const char *line) {
+    const char *end = strstr(request, "\r\n\r\n"), *at = strcasestr(request, line);
+    return at && at < end;
+}
+
+static void handle_sessions(struct loopback *l, int fd, const char *where, const char *request) {
+    (void)l, (void)where;
+    const char *body = strstr(request, "\r\n\r\n"), *id = strstr(body, "\"id\":");
+    char text[1024], head[160], session[64];
+    int n = id ? atoi(id + 5) : -1;
+    snprintf(session, sizeof session, "Mcp-Session-Id: s%d\r\n", n_session);
+    if (strstr(body, "\"initialize\"")) {
+        assert_false(has_header(request, "Mcp-Session-Id:"));
+        snprintf(head, sizeof head, "application/json\r\nMcp-Session-Id: s%d", ++n_session);
+        snprintf(text, sizeof text,
+                 "{\"jsonrpc\":\"2.0\",\"id\":%d,\"result\":{\"protocolVersion\":\"2025-03-26\"}}",
+                 n);
+        n_call_of_session = 0;
+        loopback_reply(fd, "200 OK", head, text);
+        return;
+    }
+    if (!has_header(request, session) ||
+        !has_header(request, "MCP-Protocol-Version: 2025-03-26\r\n")) {
+        loopback_reply(fd, "400 Bad Request", "text/plain", "no session");
+    } else if (!strncmp(request, "DELETE", 6)) {
+        ++n_ended;
+        loopback_reply(fd, "200 OK", "application/json", "");
+    } else if (strstr(body, "notifications/")) {
+        loopback_reply(fd, "202 Accepted", "application/json", "");
+    } else if (strstr(body, "tools/list")) {
+        snprintf(text, sizeof text,
+                 "{\"jsonrpc\":\"2.0\",\"id\":%d,\"result\":{\"tools\":[{\"name\":\"hi\","
+                 "\"inputSchema\":{\"type\":\"object\"}}]}}",
+                 n);
+        loopback_reply(fd, "200 OK", "application/json", text);
+    } else if (n_session == 1 && ++n_call_of_session > 2) {
+        loopback_reply(fd, "404 Not Found", "text/plain", "who are you?");
+    } else {
+        snprintf(text, sizeof text,
+                 "{\"jsonrpc\":\"2.0\",\"id\":%d,\"result\":{\"content\":[{\"type\":\"text\","
+                 "\"text\":\"session %d\"}]}}",
+                 n, n_session);
+        loopback_reply(fd, "200 OK", "application/json", text);
+    }
+}
+
+static void test_sessions(void **state) {
+    (void)state;
+    struct loopback l;
+    struct mcp *m;
+    struct tool_set *s;
+    struct err e = {0};
+    char spec[64], out[100];
+    loopback_open(&l, handle_sessions);
+    snprintf(spec, sizeof spec, "web=http://127.0.0.1:%d/mcp", l.port);
+    if (mcp_open(&m, spec, &e)) fail_msg("%s", e.text);
+    assert_int_equal(tool_set_new(&s, NULL), 0);
+    assert_int_equal(mcp_add_tools(m, s, NULL), 0);
+    static const char *const want[] = {"session 1", "session 1", "session 2", "session 2"};
+    for (int i = 0; i < 4; ++i) {
+        assert_int_equal(call(s, "hi", "{}", 5000, out, sizeof out), 0);
+        assert_string_equal(out, want[i]);
+    }
+    tool_set_free(s);
+    mcp_close(m);
+    assert_int_equal(n_ended, 1);
+    loopback_close(&l);
+}
+
+/* ---- ourselves as a server: messages ---- */
+
+static void answers(struct tool_set *tools, const char *message, const char *want) {
+    json_t *m = json_loads(message, 0, NULL);
+    json_t *r = mcp_answer(tools, m, &(struct tool_env){0});
+    char *text = r ? json_dumps(r, JSON_COMPACT | JSON_SORT_KEYS) : NULL;
+    if (!want != !text || (want && !strstr(text, want)))
+        fail_msg("%s: expected %s, got %s", message, want ? want : "nothing",
+                 text ? text : "nothing");
+    free(text);
+    json_decref(r);
+    json_decref(m);
+}
+
+static void test_answers(void **state) {
+    (void)state;
+    struct tool_set *s;
+    assert_int_equal(tool_set_new(&s, NULL), 0);
+#define CALL(id, method, params) "{\"jsonrpc\":\"2.0\"," id "\"method\":\"" method "\"" params "}"
+    answers(s, CALL("\"id\":1,", "initialize", ",\"params\":{\"protocolVersion\":\"2025-03-26\"}"),
+            "\"protocolVersion\":\"2025-03-26\"");
+    answers(s, CALL("\"id\":1,", "initialize", ",\"params\":{\"protocolVersion\":\"1999\"}"),
+            "\"protocolVersion\":\"2025-06-18\"");
+    answers(s, CALL("\"id\":\"a\",", "ping", ""), "\"id\":\"a\"");
+    answers(s, CALL("", "notifications/initialized", ""), NULL);
+    answers(s, CALL("\"id\":1,", "tools/list", ""), "\"name\":\"calculator\"");
+    answers(s,
+            CALL("\"id\":1,", "tools/call",
+                 ",\"params\":{\"name\":\"calculator\",\"arguments\":{\"expression\":\"6*7\"}}"),
+            "6*7 = 42");
+    answers(s,
+            CALL("\"id\":1,", "tools/call",
+                 ",\"params\":{\"name\":\"calculator\",\"arguments\":{\"expression\":7}}"),
+            "\"isError\":true");
+    answers(s, CALL("\"id\":1,", "tools/call", ",\"params\":{\"name\":\"rm\"}"), "-32602");
+    answers(s, CALL("\"id\":1,", "tools/call", ",\"params\":[]"), "-32602");
+    answers(s, CALL("\"id\":1,", "resources/list", ""), "-32601");
+    answers(s, "{}", NULL);
+    answers(s, "{\"id\":1,\"method\":7}", NULL);
+    tool_set_free(s);
+    /* sessions belong to whom they were given */
+    struct mcp_sessions *all;
+    char id[MCP_SESSION_BYTES], other[MCP_SESSION_BYTES];
+    assert_int_equal(mcp_sessions_new(&all, NULL), 0);
+    assert_int_equal(mcp_session_open(all, "anna", id, NULL), 0);
+    assert_true(mcp_session_use(all, id, "anna"));
+    assert_false(mcp_session_use(all, id, "bert"));
+    assert_false(mcp_session_end(all, id, "bert"));
+    assert_false(mcp_session_use(all, "", "anna"));
+    assert_false(mcp_session_use(all, NULL, "anna"));
+    for (int i = 0; i < MCP_MAX_SESSIONS - 1; ++i)
+        assert_int_equal(mcp_session_open(all, "bert", other, NULL), 0);
+    assert_true(mcp_session_use(all, id, "anna"));
+    assert_int_equal(mcp_session_open(all, "bert", other, NULL), 0); /* one goes, not the newest */
+    assert_true(mcp_session_use(all, other, "bert"));
+    assert_true(mcp_session_end(all, id, "anna"));
+    assert_false(mcp_session_use(all, id, "anna"));
+    mcp_sessions_free(all);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_program),
-        cmocka_unit_test(test_refused),
-        cmocka_unit_test(test_http),
+        cmocka_unit_test(test_program), cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_http),    cmocka_unit_test(test_sessions),
+        cmocka_unit_test(test_answers),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

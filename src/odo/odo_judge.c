@@ -1,0 +1,135 @@
+/* odo_judge.c: the model says in one word what a message is about, within a budget that is kept whatever the model
+ * does: it is asked in a thread of its own, which is left behind where it does not come back in time. */
+#include <errno.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/clock.h"
+#include "base/mem.h"
+#include "odo/odo_impl.h"
+
+enum { MAX_JUDGING = 8, GRACE_MS = 20 }; /* more would only queue behind a model that is busy */
+
+struct judging {     /* of the thread and of the one who waits; the last one frees it */
+    struct odo *odo; /* borrowed: odo_close waits for n_judging */
+    struct ask_backend *backend;
+    char *system, *grammar, *text; /* owned */
+    int64_t deadline_ns;
+    _Atomic bool cancelled;
+    pthread_mutex_t lock;
+    pthread_cond_t cond;
+    bool done, left; /* by the thread; by the one who waited */
+    int rc;
+    char word[INTENT_MAX_NAME];
+};
+
+static void judging_free(struct judging *j) {
+    pthread_mutex_destroy(&j->lock);
+    pthread_cond_destroy(&j->cond);
+    mem_free(j->system);
+    mem_free(j->grammar);
+    mem_free(j->text);
+    mem_free(j);
+}
+
+static void *work(void *ud) {
+    struct judging *j = ud;
+    struct odo *o = j->odo;
+    struct call_result out = {0};
+    int rc = call_text(j->backend, j->system, j->text, j->grammar, 8, &j->cancelled, j->deadline_ns,
+                       &out, NULL);
+    pthread_mutex_lock(&j->lock);
+    j->rc = rc;
+    size_t n = out.content.n < sizeof j->word - 1 ? out.content.n : sizeof j->word - 1;
+    if (n) memcpy(j->word, out.content.p, n);
+    j->done = true;
+    bool last = j->left;
+    pthread_cond_signal(&j->cond);
+    pthread_mutex_unlock(&j->lock);
+    call_fini(&out);
+    if (last) judging_free(j);
+    --o->n_judging; /* o may be gone from here on */
+    return NULL;
+}
+
+static int make(struct judging **out, struct odo *o, const char *text, const char *const *names,
+                int n, double budget_ms) {
+    struct judging *j = mem_zalloc(sizeof *j);
+    struct buf system, grammar;
+    if (!j) return CHIMERE_ENOMEM;
+    buf_init(&system, 4096);
+    buf_init(&grammar, 4096);
+    buf_puts(&system, "Route the user's message. Categories: ");
+    buf_puts(&grammar, "root ::= ");
+    for (int i = 0; i < n; ++i) {
+        buf_printf(&system, "%s%s", i ? ", " : "", names[i]);
+        buf_printf(&grammar, "%s\"%s\"", i ? " | " : "", names[i]);
+    }
+    buf_puts(&system, ". Reply with one of them.");
+    j->odo = o;
+    j->backend = o->p.backend;
+    j->deadline_ns = clock_ns() + (int64_t)(budget_ms * 1e6);
+    pthread_mutex_init(&j->lock, NULL);
+    pthread_condattr_t attr;
+    pthread_condattr_init(&attr);
+    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+    pthread_cond_init(&j->cond, &attr);
+    pthread_condattr_destroy(&attr);
+    j->system = buf_take(&system);
+    j->grammar = buf_take(&grammar);
+    j->text = mem_strdup(text);
+    buf_fini(&system);
+    buf_fini(&grammar);
+    if (j->system && j->grammar && j->text) {
+        *out = j;
+        return 0;
+    }
+    judging_free(j);
+    return CHIMERE_ENOMEM;
+}
+
+/* With the lock held: until it is done, or a little behind the deadline. */
+static void await(struct judging *j) {
+    int64_t end = j->deadline_ns + (int64_t)GRACE_MS * 1000000;
+    while (!j->done && clock_ns() < end) {
+        int64_t left = end - clock_ns();
+        struct timespec until;
+        clock_gettime(CLOCK_MONOTONIC, &until);
+        until.tv_nsec += (long)(left > 0 ? left % 1000000000 : 0);
+        until.tv_sec += (left > 0 ? left / 1000000000 : 0) + until.tv_nsec / 1000000000;
+        until.tv_nsec %= 1000000000;
+        pthread_cond_timedwait(&j->cond, &j->lock, &until);
+    }
+}
+
+int odo_judge(struct odo *o, const char *text, const char *const *names, int n, double budget_ms) {
+    struct judging *j;
+    pthread_t thread;
+    if (++o->n_judging > MAX_JUDGING) {
+        --o->n_judging;
+        return CHIMERE_EBUSY;
+    }
+    int rc = make(&j, o, text, names, n, budget_ms);
+    if (rc || pthread_create(&thread, NULL, work, j)) {
+        if (!rc) judging_free(j);
+        --o->n_judging;
+        return CHIMERE_ENOMEM;
+    }
+    pthread_detach(thread);
+    ++o->n_model_call;
+    pthread_mutex_lock(&j->lock);
+    await(j);
+    int pick = j->done ? (j->rc ? j->rc : CHIMERE_ENOENT) : CHIMERE_ETIMEOUT;
+    for (int i = 0; i < n && j->done && !j->rc; ++i)
+        if (!strcmp(j->word, names[i])) pick = i;
+    bool last = j->done;
+    j->left = true;
+    j->cancelled = true;
+    pthread_mutex_unlock(&j->lock);
+    if (last) judging_free(j);
+    return pick;
+}
+
+void odo_judge_wait(struct odo *o) {
+    while (o->n_judging) nanosleep(&(struct timespec){.tv_nsec = 2000000}, NULL);
+}

@@ -1,0 +1,137 @@
+/* api_memory.c: what the orchestrator remembers of the caller: seen, told, pinned, forgotten (/v1/memory); and the
+ * skills that it has (/v1/skills). A user behind a shared key is named by the header X-User. */
+#include <string.h>
+
+#include "base/mem.h"
+#include "base/str.h"
+#include "odo/memory.h"
+#include "odo/odo.h"
+#include "serve/api.h"
+#include "serve/api_odo.h"
+#include "serve/http_impl.h"
+
+/* NULL: the request was answered. */
+static struct store *open_memory(struct http_request *r, char owner[MEMORY_MAX_OWNER]) {
+    struct store *s = r->s->p.odo ? odo_store(r->s->p.odo) : NULL;
+    struct err e;
+    memory_owner(http_owner(r), http_header(r, "X-User"), owner);
+    if (s) return s;
+    err_set(&e, CHIMERE_ENOENT, "this server runs without its orchestrator");
+    http_fail(r, &e);
+    return NULL;
+}
+
+static void finish(struct http_request *r, int rc, json_t *o, const struct err *e) {
+    char *text = o ? json_dumps(o, JSON_COMPACT) : NULL;
+    json_decref(o);
+    if (rc || !text) {
+        struct err none;
+        err_set(&none, CHIMERE_ENOMEM, "out of memory");
+        http_fail(r, rc ? e : &none);
+    } else {
+        struct buf out;
+        buf_init(&out, (size_t)64 << 20);
+        buf_puts(&out, text);
+        http_reply(r, 200, NULL, &out);
+        buf_fini(&out);
+    }
+    mem_free(text);
+}
+
+void api_memory(struct http_request *r) {
+    char owner[MEMORY_MAX_OWNER];
+    struct store *s = open_memory(r, owner);
+    struct err e = {0};
+    json_t *list = NULL;
+    if (!s) return;
+    int rc = memory_list(s, owner, STORE_MAX_MEMORIES, &list, &e);
+    finish(r, rc, rc ? NULL : json_pack("{s:s, s:o}", "object", "list", "data", list), &e);
+}
+
+static int check_fields(const json_t *q, const char *const *names, struct err *e) {
+    const char *key;
+    json_t *v;
+    json_object_foreach((json_t *)q, key, v) {
+        const char *const *n = names;
+        while (*n && strcmp(*n, key) != 0) ++n;
+        if (!*n) return err_set(e, CHIMERE_EUNSUPPORTED, "%.80s: this field is not known", key);
+    }
+    v = json_object_get(q, "pinned");
+    return !v || json_is_boolean(v) ? 0
+                                    : err_set(e, CHIMERE_EINVAL, "pinned: expected true or false");
+}
+
+void api_memory_add(struct http_request *r) {
+    static const char *const names[] = {"text", "pinned", NULL};
+    char owner[MEMORY_MAX_OWNER];
+    struct err e = {0};
+    struct store *s = open_memory(r, owner);
+    json_t *q = s ? api_json(r) : NULL;
+    if (!q) return;
+    const json_t *text = json_object_get(q, "text");
+    bool pinned = json_is_true(json_object_get(q, "pinned"));
+    int64_t id = 0;
+    int rc = check_fields(q, names, &e);
+    if (!rc)
+        rc = memory_keep_fact(s, owner, json_is_string(text) ? json_string_value(text) : "",
+                              json_string_length(text), pinned, &id, &e);
+    finish(r, rc,
+           rc ? NULL
+              : json_pack("{s:I, s:s, s:O, s:b}", "id", (json_int_t)id, "kind", "fact", "text",
+                          text, "pinned", pinned),
+           &e);
+    json_decref(q);
+}
+
+/* The number behind /v1/memory/. */
+static int id_of(struct http_request *r, int64_t *id, struct err *e) {
+    return str_to_i64(http_rest(r), 1, INT64_MAX, id)
+               ? 0
+               : err_set(e, CHIMERE_ENOENT, "memory: there is no '%.40s'", http_rest(r));
+}
+
+void api_memory_change(struct http_request *r) {
+    static const char *const names[] = {"pinned", NULL};
+    char owner[MEMORY_MAX_OWNER];
+    struct err e = {0};
+    struct store *s = open_memory(r, owner);
+    json_t *q = s ? api_json(r) : NULL;
+    if (!q) return;
+    const json_t *pinned = json_object_get(q, "pinned");
+    int64_t id = 0;
+    int rc = id_of(r, &id, &e);
+    if (!rc) rc = check_fields(q, names, &e);
+    if (!rc && !pinned) rc = err_set(&e, CHIMERE_EINVAL, "pinned: expected true or false");
+    if (!rc) rc = store_memory_pin(s, owner, id, json_is_true(pinned), &e);
+    finish(r, rc, rc ? NULL : json_pack("{s:I, s:O}", "id", (json_int_t)id, "pinned", pinned), &e);
+    json_decref(q);
+}
+
+/* One of them, or "all", pins too. */
+void api_memory_remove(struct http_request *r) {
+    char owner[MEMORY_MAX_OWNER];
+    struct err e = {0};
+    struct store *s = open_memory(r, owner);
+    int64_t id = 0, n = 1;
+    if (!s) return;
+    bool all = !strcmp(http_rest(r), "all");
+    int rc = all ? 0 : id_of(r, &id, &e);
+    if (!rc && all) {
+        n = store_memory_forget(s, owner, INT64_MAX, true, &e);
+        rc = n < 0 ? (int)n : 0;
+    } else if (!rc) {
+        rc = store_memory_remove(s, owner, id, &e);
+    }
+    finish(r, rc, rc ? NULL : json_pack("{s:I}", "deleted", (json_int_t)n), &e);
+}
+
+void api_skills(struct http_request *r) {
+    struct err e;
+    if (!r->s->p.odo) {
+        err_set(&e, CHIMERE_ENOENT, "this server runs without its orchestrator");
+        http_fail(r, &e);
+        return;
+    }
+    json_t *list = odo_skills(r->s->p.odo);
+    finish(r, 0, list ? json_pack("{s:s, s:o}", "object", "list", "data", list) : NULL, NULL);
+}

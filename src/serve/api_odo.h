@@ -1,0 +1,17 @@
+/* api_odo.h: the orchestrator's own endpoints: its tools over MCP, what it remembers, its skills. */
+#ifndef CHIMERE_SERVE_API_ODO_H
+#define CHIMERE_SERVE_API_ODO_H
+
+#include "serve/http.h"
+
+/* api_mcp.c */
+void api_mcp(struct http_request *r);
+void api_mcp_end(struct http_request *r);
+/* api_memory.c */
+void api_memory(struct http_request *r);
+void api_memory_add(struct http_request *r);
+void api_memory_change(struct http_request *r);
+void api_memory_remove(struct http_request *r);
+void api_skills(struct http_request *r);
+
+#endif

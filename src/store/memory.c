@@ -1,0 +1,166 @@
+#include "store/memory.h"
+
+#include "store/store_impl.h"
+
+static const char *text_of(sqlite3_stmt *st, int i) {
+    const char *t = (const char *)sqlite3_column_text(st, i);
+    return t ? t : "";
+}
+
+/* With the lock held, inside a transaction: one statement with what it may name: ?1 owner, ?2 a number, ?3 a time or
+ * a flag, ?4 text. *out: the first column of its first row, or the rows that it changed. */
+struct change {
+    const char *owner, *text; /* view */
+    int64_t id, number;
+    const struct store_memory *m; /* view */
+};
+
+static int step(struct store *s, const char *sql, const struct change *c, int64_t *out,
+                struct err *e) {
+    sqlite3_stmt *st = NULL;
+    int rc = sqlite3_prepare_v2(s->db, sql, -1, &st, NULL);
+    if (rc == SQLITE_OK) {
+        int n = sqlite3_bind_parameter_count(st);
+        if (n >= 1) store_bind_text(st, 1, c->owner);
+        if (n >= 2) sqlite3_bind_int64(st, 2, c->id);
+        if (n >= 3) sqlite3_bind_int64(st, 3, c->number);
+        if (n >= 4) store_bind_text(st, 4, c->text);
+        if (n >= 7) {
+            sqlite3_bind_int(st, 5, (int)c->m->kind);
+            sqlite3_bind_int(st, 6, c->m->pinned);
+            sqlite3_bind_int(st, 7, c->m->tainted);
+        }
+        rc = sqlite3_step(st);
+        if (out) *out = rc == SQLITE_ROW ? sqlite3_column_int64(st, 0) : sqlite3_changes64(s->db);
+        while (rc == SQLITE_ROW) rc = sqlite3_step(st);
+    }
+    int code = rc == SQLITE_DONE ? 0 : store_fail(s, rc, "write what is remembered", e);
+    sqlite3_finalize(st);
+    return code;
+}
+
+static int begin(struct store *s, struct err *e) {
+    pthread_mutex_lock(&s->lock);
+    int rc = step(s, "BEGIN IMMEDIATE", NULL, NULL, e);
+    if (rc) pthread_mutex_unlock(&s->lock);
+    return rc;
+}
+
+static int end(struct store *s, int rc, struct err *e) {
+    if (!rc) rc = step(s, "COMMIT", NULL, NULL, e);
+    if (rc) sqlite3_exec(s->db, "ROLLBACK", NULL, NULL, NULL);
+    pthread_mutex_unlock(&s->lock);
+    return rc;
+}
+
+int store_memory_add(struct store *s, const struct store_memory *m, int64_t *id, struct err *e) {
+    struct change c = {
+        .owner = m->owner, .text = m->text, .number = m->at_ms ? m->at_ms : store_now_ms(), .m = m};
+    int64_t n_gone = 0;
+    int rc = begin(s, e);
+    if (rc) return rc;
+    rc = step(s,
+              "INSERT INTO odo_memory(owner, at_ms, text, kind, pinned, tainted)"
+              " VALUES(?1,?3,?4,?5,?6,?7) ON CONFLICT(owner, text) DO UPDATE SET"
+              " at_ms = excluded.at_ms, pinned = max(pinned, excluded.pinned),"
+              " tainted = min(tainted, excluded.tainted) RETURNING id",
+              &c, &c.id, e);
+    if (!rc) rc = step(s, "DELETE FROM odo_memory_fts WHERE rowid = ?2", &c, NULL, e);
+    if (!rc) rc = step(s, "INSERT INTO odo_memory_fts(rowid, text) VALUES(?2, ?4)", &c, NULL, e);
+    struct change crop = {.owner = m->owner, .number = STORE_MAX_MEMORIES};
+    if (!rc)
+        rc = step(s,
+                  "DELETE FROM odo_memory WHERE owner = ?1 AND pinned = 0 AND id IN (SELECT id"
+                  " FROM odo_memory WHERE owner = ?1 AND pinned = 0 ORDER BY at_ms DESC, id DESC"
+                  " LIMIT -1 OFFSET ?3)",
+                  &crop, &n_gone, e);
+    if (!rc && n_gone)
+        rc = step(s, "DELETE FROM odo_memory_fts WHERE rowid NOT IN (SELECT id FROM odo_memory)",
+                  &crop, NULL, e);
+    if (id) *id = c.id;
+    return end(s, rc, e);
+}
+
+static int each_row(struct store *s, sqlite3_stmt *st, const char *owner,
+                    int (*each)(void *ud, const struct store_memory *m), void *ud, struct err *e) {
+    int rc, stop = 0;
+    while ((rc = sqlite3_step(st)) == SQLITE_ROW && !stop) {
+        struct store_memory m = {.id = sqlite3_column_int64(st, 0),
+                                 .at_ms = sqlite3_column_int64(st, 1),
+                                 .owner = owner,
+                                 .kind = (enum store_memory_kind)sqlite3_column_int(st, 2),
+                                 .text = text_of(st, 3),
+                                 .pinned = sqlite3_column_int(st, 4),
+                                 .tainted = sqlite3_column_int(st, 5),
+                                 .score = sqlite3_column_double(st, 6)};
+        stop = each(ud, &m);
+    }
+    int code = store_end(s, st, rc, e);
+    return code ? code : stop;
+}
+
+int store_memory_list(struct store *s, const char *owner, bool pins_alone, int32_t most,
+                      int (*each)(void *ud, const struct store_memory *m), void *ud,
+                      struct err *e) {
+    sqlite3_stmt *st;
+    int code = store_begin(s, Q_MEMORY_LIST, &st, e);
+    if (code) return code;
+    store_bind_text(st, 1, owner);
+    sqlite3_bind_int(st, 2, pins_alone);
+    sqlite3_bind_int(st, 3, most);
+    return each_row(s, st, owner, each, ud, e);
+}
+
+int store_memory_match(struct store *s, const char *owner, const char *words, int32_t most,
+                       int (*each)(void *ud, const struct store_memory *m), void *ud,
+                       struct err *e) {
+    sqlite3_stmt *st;
+    int code = store_begin(s, Q_MEMORY_MATCH, &st, e);
+    if (code) return code;
+    store_bind_text(st, 1, owner);
+    store_bind_text(st, 2, words);
+    sqlite3_bind_int(st, 3, most);
+    return each_row(s, st, owner, each, ud, e);
+}
+
+static int found(int rc, int64_t n, int64_t id, struct err *e) {
+    if (rc || n) return rc;
+    return err_set(e, CHIMERE_ENOENT, "memory: there is no number %lld", (long long)id);
+}
+
+int store_memory_pin(struct store *s, const char *owner, int64_t id, bool pinned, struct err *e) {
+    struct change c = {.owner = owner, .id = id, .number = pinned};
+    int64_t n = 0;
+    int rc = begin(s, e);
+    if (rc) return rc;
+    rc = step(s, "UPDATE odo_memory SET pinned = ?3 WHERE owner = ?1 AND id = ?2", &c, &n, e);
+    return found(end(s, rc, e), n, id, e);
+}
+
+int store_memory_remove(struct store *s, const char *owner, int64_t id, struct err *e) {
+    struct change c = {.owner = owner, .id = id};
+    int64_t n = 0;
+    int rc = begin(s, e);
+    if (rc) return rc;
+    rc = step(s, "DELETE FROM odo_memory WHERE owner = ?1 AND id = ?2", &c, &n, e);
+    if (!rc && n) rc = step(s, "DELETE FROM odo_memory_fts WHERE rowid = ?2", &c, NULL, e);
+    return found(end(s, rc, e), n, id, e);
+}
+
+int64_t store_memory_forget(struct store *s, const char *owner, int64_t before_ms, bool pins,
+                            struct err *e) {
+    struct change c = {.owner = owner, .id = pins, .number = before_ms};
+    int64_t n = 0;
+    int rc = begin(s, e);
+    if (rc) return rc;
+    rc = step(s,
+              "DELETE FROM odo_memory_fts WHERE rowid IN (SELECT id FROM odo_memory"
+              " WHERE owner = ?1 AND at_ms < ?3 AND (?2 OR NOT pinned))",
+              &c, NULL, e);
+    if (!rc)
+        rc =
+            step(s, "DELETE FROM odo_memory WHERE owner = ?1 AND at_ms < ?3 AND (?2 OR NOT pinned)",
+                 &c, &n, e);
+    rc = end(s, rc, e);
+    return rc ? rc : n;
+}

@@ -1,0 +1,85 @@
+/* odo_bed.h: an orchestrator over a scripted backend, asked as the server asks it. */
+#ifndef CHIMERE_TEST_ODO_BED_H
+#define CHIMERE_TEST_ODO_BED_H
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include "odo/call.h"
+#include "odo/odo.h"
+
+#include "odo_script.h"
+
+struct seen { /* what the client gets */
+    struct buf content, reasoning, notes;
+    json_t *calls;
+};
+
+static inline int see(void *ud, const struct ask_event *ev) {
+    struct seen *s = ud;
+    if (ev->kind == ASK_NOTE) buf_printf(&s->notes, "%s %s\n", ev->name, ev->text);
+    if (ev->kind == ASK_CHAT && ev->chat->kind == CHAT_CALL)
+        json_array_append_new(
+            s->calls, json_pack("{s:s, s:i}", "name", ev->chat->name, "index", ev->chat->index));
+    return 0;
+}
+
+struct bed {
+    struct script script;
+    struct odo *odo;
+    struct ask ask;
+    struct seen seen;
+    struct call_result out;
+};
+
+static inline void bed_open(struct bed *b, const char *const *replies, int n,
+                            const struct odo_params *extra) {
+    memset(b, 0, sizeof *b);
+    script_init(&b->script, replies, n);
+    struct odo_params p = extra ? *extra : (struct odo_params){0};
+    p.backend = &b->script.base;
+    if (!p.pipelines) p.pipelines = TEST_DATA "/../../pipelines";
+    p.intent_ms = p.intent_ms ? p.intent_ms : -1;
+    struct err e = {0};
+    if (odo_open(&b->odo, &p, &e)) fail_msg("%s", e.text);
+    ask_init(&b->ask);
+    b->ask.messages = json_array();
+    buf_init(&b->seen.content, 1 << 20);
+    buf_init(&b->seen.reasoning, 1 << 20);
+    buf_init(&b->seen.notes, 1 << 20);
+    b->seen.calls = json_array();
+}
+
+static inline void say(struct bed *b, const char *role, const char *text) {
+    json_array_append_new(b->ask.messages, json_pack("{s:s, s:s}", "role", role, "content", text));
+}
+
+static inline int ask_it(struct bed *b, struct err *e) {
+    struct call c = {
+        .backend = odo_find(b->odo, "odo"), .ask = &b->ask, .on_event = see, .ud = &b->seen};
+    call_fini(&b->out);
+    return call_run(&c, &b->out, e);
+}
+
+static inline void bed_close(struct bed *b) {
+    call_fini(&b->out);
+    ask_fini(&b->ask);
+    buf_fini(&b->seen.content);
+    buf_fini(&b->seen.reasoning);
+    buf_fini(&b->seen.notes);
+    json_decref(b->seen.calls);
+    odo_close(b->odo);
+    script_fini(&b->script);
+}
+
+static inline const char *content(const struct bed *b) {
+    return b->out.content.n ? b->out.content.p : "";
+}
+static inline const char *notes(const struct bed *b) {
+    return b->seen.notes.n ? b->seen.notes.p : "";
+}
+
+#endif
