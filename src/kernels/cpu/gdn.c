@@ -13,27 +13,8 @@ struct job {
     int64_t n_conv;
 };
 
-static void run_part(void *arg, int ith, int n_thread) {
-    const struct job *j = arg;
-    const struct gdn_args *a = j->a;
-    int32_t n = a->n_span * a->n_v_head;
-    int32_t from = (int32_t)((int64_t)n * ith / n_thread),
-            to = (int32_t)((int64_t)n * (ith + 1) / n_thread);
-    for (int32_t i = from; i < to; i++) {
-        const struct span *s = &a->spans[i / a->n_v_head];
-        const struct rec_view *r = &a->state;
-        struct gdn_head g = {
-            .a = a,
-            .s = s,
-            .conv = r->conv + (size_t)s->slot * r->conv_stride,
-            .n_conv = j->n_conv,
-            .log = r->log ? r->log + (size_t)s->slot * (size_t)r->log_cap * r->log_row : NULL,
-            .head = i % a->n_v_head};
-        j->head(&g, j->c->threads[ith].room_f);
-    }
-}
-
-/* After all heads have read them: the last inputs that the state has seen, and the log of deferred ones. */
+/* After all heads of a span have read them: the last inputs that the state has seen, and the log of deferred
+ * ones. */
 static void remember(const struct gdn_args *a, const struct span *s, int64_t n_conv) {
     const struct rec_view *r = &a->state;
     float *conv = r->conv + (size_t)s->slot * r->conv_stride;
@@ -54,6 +35,30 @@ static void remember(const struct gdn_args *a, const struct span *s, int64_t n_c
     }
 }
 
+/* First of the heads, counted over all spans, that thread ith takes. */
+static int32_t first_head(const struct gdn_args *a, int ith, int n_thread) {
+    return (int32_t)((int64_t)a->n_span * a->n_v_head * ith / n_thread);
+}
+
+static void run_part(void *arg, int ith, int n_thread) {
+    const struct job *j = arg;
+    const struct gdn_args *a = j->a;
+    int32_t from = first_head(a, ith, n_thread), to = first_head(a, ith + 1, n_thread);
+    for (int32_t i = from; i < to; i++) {
+        const struct span *s = &a->spans[i / a->n_v_head];
+        const struct rec_view *r = &a->state;
+        struct gdn_head g = {
+            .a = a,
+            .s = s,
+            .conv = r->conv + (size_t)s->slot * r->conv_stride,
+            .n_conv = j->n_conv,
+            .log = r->log ? r->log + (size_t)s->slot * (size_t)r->log_cap * r->log_row : NULL,
+            .head = i % a->n_v_head};
+        j->head(&g, j->c->threads[ith].room_f);
+        if (g.head == a->n_v_head - 1 && i - g.head >= from) remember(a, s, j->n_conv);
+    }
+}
+
 void cpu_gdn(struct dev *d, const struct gdn_args *a) {
     struct cpu *c = (struct cpu *)d;
     if (a->d_k % 16 || a->d_v % 16 || a->d_k > GDN_MAX_DIM || a->d_v > GDN_MAX_DIM ||
@@ -70,5 +75,12 @@ void cpu_gdn(struct dev *d, const struct gdn_args *a) {
     if (c->isa == CPU_ISA_NEON) j.head = gdn_head_neon;
 #endif
     pool_run(c->pool, run_part, &j);
-    for (int32_t i = 0; i < a->n_span; i++) remember(a, &a->spans[i], j.n_conv);
+    /* spans whose heads several threads shared */
+    int n_thread = pool_n_thread(c->pool);
+    for (int ith = 1, last = -1; ith < n_thread; ith++) {
+        int32_t cut = first_head(a, ith, n_thread), i = cut / a->n_v_head;
+        if (cut % a->n_v_head == 0 || i == last) continue;
+        remember(a, &a->spans[i], j.n_conv);
+        last = i;
+    }
 }
