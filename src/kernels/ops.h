@@ -247,6 +247,10 @@ struct ops {
     void (*download)(struct dev *d, void *dst, const void *src, size_t n); /* waits */
     void (*copy)(struct dev *d, void *dst, const void *src, size_t n);     /* may overlap: no */
     void (*zero)(struct dev *d, void *dst, size_t n);
+    /* Host memory that the device copies to and from at the full speed of the bus; NULL rows where
+     * device memory is the host's. */
+    void *(*host_alloc)(struct dev *d, size_t n);
+    void (*host_free)(struct dev *d, void *p);
     /* Scratch for batches of n_tok with rows and expert hidden sizes as given by the model. */
     int (*reserve)(struct dev *d, const struct dev_need *need, struct err *e);
     /* 0, or the first failure since open with its sentence. Waits for the device. */

@@ -155,7 +155,8 @@ int forward_new(struct forward **out, struct model *m, struct seq_pool *p, int32
     f->rows = mem_alloc_array((size_t)n_out_max, sizeof *f->rows);
     f->ids = mem_alloc_array((size_t)n_tok_max, sizeof *f->ids);
     if (!f->d->ops->is_host)
-        f->host_logits = mem_alloc_array((size_t)n_out_max * (size_t)m->hp.n_vocab, sizeof(float));
+        f->host_logits =
+            f->d->ops->host_alloc(f->d, (size_t)n_out_max * (size_t)m->hp.n_vocab * sizeof(float));
     if (!rc && (!f->rows || !f->ids || (!f->d->ops->is_host && !f->host_logits)))
         rc = err_set(e, CHIMERE_ENOMEM, "out of memory");
     if (!rc) rc = run_meta(f, e);
@@ -173,7 +174,7 @@ void forward_free(struct forward *f) {
     int n = list_arrays(f, &f->m->hp, a);
     for (int i = 0; i < n; i++)
         if (*a[i].slot) f->d->ops->free(f->d, *a[i].slot);
-    mem_free(f->host_logits);
+    if (f->host_logits) f->d->ops->host_free(f->d, f->host_logits);
     mem_free(f->rows);
     mem_free(f->ids);
     mem_free(f);

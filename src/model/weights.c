@@ -181,16 +181,26 @@ static int split_fused(struct binder *b, int32_t il) {
     return 0;
 }
 
-/* Copies the listed rows of src, in their order, into device memory as a new matrix. */
+static void free_gathered(struct weights *w) {
+    for (size_t i = 0; i < w->n_gathered; i++) mem_free(w->gathered[i]);
+    mem_free(w->gathered);
+    w->gathered = NULL;
+    w->n_gathered = 0;
+}
+
+/* Copies the listed rows of src, in their order, into host memory as a new matrix: like what is mapped
+ * from the file, it has yet to be prepared for the device. */
 static int gather_rows(struct binder *b, const struct weight *src, const int32_t *rows, int64_t n,
                        struct weight *dst) {
-    void *p = b->dev->ops->alloc(b->dev, (size_t)n * src->row_bytes);
-    int rc = own(b, p);
-    if (rc) return rc;
+    struct weights *w = b->w;
+    void **grown = mem_realloc(w->gathered, (w->n_gathered + 1) * sizeof *grown);
+    if (grown) w->gathered = grown;
+    void *p = grown ? mem_alloc((size_t)n * src->row_bytes) : NULL;
+    if (!p) return err_set(b->e, CHIMERE_ENOMEM, "out of memory for weights");
+    w->gathered[w->n_gathered++] = p;
     for (int64_t i = 0; i < n; i++)
-        b->dev->ops->upload(b->dev, (char *)p + (size_t)i * src->row_bytes,
-                            (const char *)src->data + (size_t)rows[i] * src->row_bytes,
-                            src->row_bytes);
+        memcpy((char *)p + (size_t)i * src->row_bytes,
+               (const char *)src->data + (size_t)rows[i] * src->row_bytes, src->row_bytes);
     *dst = *src;
     dst->data = p;
     dst->n_out = n;
@@ -422,6 +432,7 @@ int weights_bind(struct weights *w, const struct hparams *hp, const struct gguf 
         if (!rc) rc = unfuse_gdn(&b, il);
     }
     if (!rc) rc = prepare_all(&b, quiet);
+    if (!dev->ops->is_host) free_gathered(w); /* the device has its own form of them */
     if (!rc) rc = dev->ops->status(dev, e);
     if (rc) weights_release(w);
     return rc;
@@ -430,6 +441,7 @@ int weights_bind(struct weights *w, const struct hparams *hp, const struct gguf 
 void weights_release(struct weights *w) {
     for (size_t i = 0; i < w->n_owned; i++) w->dev->ops->free(w->dev, w->owned[i]);
     mem_free(w->owned);
+    free_gathered(w);
     mem_free(w->layer);
     *w = (struct weights){.layer = NULL};
 }

@@ -59,7 +59,10 @@ struct weights {
     struct layer_weights *layer; /* owned [n_layer + n_nextn] */
     size_t prepared_bytes;       /* memory taken beside the file's map */
     struct dev *dev;             /* borrowed */
-    void **owned;                /* device allocations */
+    void *
+        *gathered; /* owned, with its arrays: rows in another order than the file's, on the host */
+    size_t n_gathered;
+    void **owned; /* device allocations */
     size_t n_owned;
     uint64_t bytes_per_tok; /* weight bytes that decoding one token reads */
 };

@@ -92,6 +92,7 @@ static int ref_prepare(struct dev *d, const struct weight *w, void *dst, struct 
 
 const struct ops ref_ops = {
     .name = "reference",
+    .is_host = true,
     .alloc = ref_alloc,
     .free = ref_free,
     .upload = ref_copy,

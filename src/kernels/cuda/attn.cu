@@ -15,12 +15,12 @@ extern "C" {
 
 enum {
     SPLIT_THREADS = 128,
-    MAX_SPLIT = 64,
-    MIN_STRETCH = 256,
+    MAX_SPLIT = 128,
+    MIN_STRETCH = 128,
     MAX_GROUP = 8, /* query heads of one kv head that a block serves */
     FLASH_THREADS = 128,
     FLASH_Q = 64,
-    FEW_ROWS = 64, /* rows whose stretches have room at once */
+    FEW_ROWS = 32, /* rows whose stretches have room at once */
 };
 
 /* ---- elements of the cache ---- */
@@ -167,10 +167,7 @@ __global__ void store_kernel(dspans b, store_job jq, store_job jk, store_job jv,
     if (j.to.type == QUANT_F32 || j.to.type == QUANT_F16) {
         for (int i = (int)threadIdx.x; i < d; i += (int)blockDim.x) {
             if (j.to.type == QUANT_F32) ((float *)row)[i] = x[i];
-            else {
-                __half half = __float2half(x[i]);
-                memcpy(row + 2 * i, &half, 2);
-            }
+            else ((uint16_t *)row)[i] = to_half(x[i]);
         }
         return;
     }
@@ -212,6 +209,7 @@ void cuda_qkv_store(struct dev *d, const struct qkv_store_args *a) {
     v.to = cache_of(kv->v, kv->v_type, kv->d_v, kv->v_page_bytes);
     int widest = kv->d_k > kv->d_v ? kv->d_k : kv->d_v;
     int32_t n_kv = a->k ? kv->n_kv_head : 0;
+    if (a->q_out) cuda_wrote(c, a->q_out, (size_t)a->n_tok * (size_t)(a->n_head * kv->d_k) * 4);
     launch(c, store_kernel, dim3((unsigned)a->n_tok, (unsigned)(a->n_head + 2 * n_kv)), dim3(128),
            (size_t)widest * 4, b, q, k, v, a->n_head, n_kv);
 }
@@ -222,8 +220,9 @@ struct attn_job {
     cache k, v;
     const float *q, *sinks, *gate;
     int64_t gate_tok_stride, gate_head_stride;
-    int32_t n_head, n_kv_head, window, n_keep, rotate;
+    int32_t n_head, n_kv_head, window, n_keep, rotate, unused;
     float scale, softcap;
+    act8 out8;           /* q NULL: none */
     const int32_t *rows; /* [n_row] that split_kernel takes */
     float *part;         /* [n_row, n_head, MAX_SPLIT, d_v + 2]: sum, maximum, weighted values */
     float *out;
@@ -244,13 +243,42 @@ __device__ __forceinline__ bool is_seen(const attn_job &j, int64_t pos, int64_t 
 template <int E>
 __device__ __forceinline__ void load_lane(const cache &c, const uint8_t *row, float *x) {
     int at = (int)threadIdx.x % 32 * E;
+    if (c.type == QUANT_F16 && c.d == 32 * E) {
+        uint32_t w[E / 2];
+        if constexpr (E == 8) {
+            uint4 v = *(const uint4 *)(row + 2 * at);
+            w[0] = v.x, w[1] = v.y, w[2] = v.z, w[3] = v.w;
+        } else if constexpr (E == 4) {
+            uint2 v = *(const uint2 *)(row + 2 * at);
+            w[0] = v.x, w[1] = v.y;
+        } else w[0] = *(const uint32_t *)(row + 2 * at);
+#pragma unroll
+        for (int i = 0; i < E / 2; i++) {
+            x[2 * i] = to_float((uint16_t)w[i]);
+            x[2 * i + 1] = to_float((uint16_t)(w[i] >> 16));
+        }
+        return;
+    }
+    if (c.type == QUANT_Q8_0 && c.d == 32 * E) { /* a block of 34 bytes holds 32 / E lanes */
+        const uint8_t *b = row + at / 32 * 34;
+        float d = to_float(*(const uint16_t *)b);
+        const uint16_t *q = (const uint16_t *)(b + 2 + at % 32);
+#pragma unroll
+        for (int i = 0; i < E / 2; i++) {
+            uint32_t two = q[i];
+            x[2 * i] = d * (float)(int8_t)two;
+            x[2 * i + 1] = d * (float)(int8_t)(two >> 8);
+        }
+        return;
+    }
 #pragma unroll
     for (int i = 0; i < E; i++) x[i] = at + i < c.d ? cache_at(c, row, at + i) : 0.0f;
 }
 
 template <int G, int E>
 __global__ void __launch_bounds__(SPLIT_THREADS) split_kernel(dspans b, attn_job j) {
-    DYNAMIC_SHARED(float, room); /* per warp: G * (2 + d_v) */
+    constexpr int AT_ONCE = E == 8 ? 2 : 4; /* positions of a warp, as registers allow */
+    DYNAMIC_SHARED(float, room);            /* per warp: G * (2 + d_v) */
     launch_next();
     wait_previous();
     int32_t t = j.rows[blockIdx.z], lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32;
@@ -275,25 +303,45 @@ __global__ void __launch_bounds__(SPLIT_THREADS) split_kernel(dspans b, attn_job
             acc[g][i] = 0.0f;
         }
     }
-    for (int64_t pos = first + warp; pos <= last; pos += SPLIT_THREADS / 32) {
-        if (!is_seen(j, pos, own)) continue;
-        float k[E], v[E];
-        load_lane<E>(j.k, cache_row(j.k, pages, pos, kv), k);
-        load_lane<E>(j.v, cache_row(j.v, pages, pos, kv), v);
+    /* a warp takes AT_ONCE positions together: their loads are in flight side by side */
+    for (int64_t at = first + warp * AT_ONCE; at <= last; at += SPLIT_THREADS / 32 * AT_ONCE) {
+        float k[AT_ONCE][E], v[AT_ONCE][E];
+#pragma unroll
+        for (int u = 0; u < AT_ONCE; u++) {
+            int64_t pos = at + u <= last ? at + u : last;
+            load_lane<E>(j.k, cache_row(j.k, pages, pos, kv), k[u]);
+            load_lane<E>(j.v, cache_row(j.v, pages, pos, kv), v[u]);
+        }
 #pragma unroll
         for (int g = 0; g < G; g++) {
-            float dot = 0;
+            float dot[AT_ONCE], m = most[g];
 #pragma unroll
-            for (int i = 0; i < E; i++) dot += q[g][i] * k[i];
-            dot = lanes_sum(dot, 32);
-            if (j.softcap != 0.0f) dot = j.softcap * tanhf(dot / j.softcap);
-            float m = fmaxf(most[g], dot);
-            if (!(dot == dot)) m = dot; /* a NaN stays */
-            float keep = most[g] == m ? 1.0f : expf(most[g] - m), w = expf(dot - m);
+            for (int u = 0; u < AT_ONCE; u++) {
+                dot[u] = 0;
+#pragma unroll
+                for (int i = 0; i < E; i++) dot[u] += q[g][i] * k[u][i];
+                dot[u] = lanes_sum(dot[u], 32);
+                if (j.softcap != 0.0f) dot[u] = j.softcap * tanhf(dot[u] / j.softcap);
+                if (at + u > last || !is_seen(j, at + u, own)) dot[u] = -INFINITY;
+                m = dot[u] == dot[u] ? fmaxf(m, dot[u]) : dot[u]; /* a NaN is told below */
+            }
+            bool bad = false;
+#pragma unroll
+            for (int u = 0; u < AT_ONCE; u++) bad |= !(dot[u] == dot[u]);
+            if (bad || !(most[g] == most[g])) m = __int_as_float(0x7fc00000); /* and stays */
+            if (m == -INFINITY) continue;
+            float keep = most[g] == m ? 1.0f : expf(most[g] - m);
             most[g] = m;
-            sum[g] = sum[g] * keep + w;
+            sum[g] *= keep;
 #pragma unroll
-            for (int i = 0; i < E; i++) acc[g][i] = acc[g][i] * keep + w * v[i];
+            for (int i = 0; i < E; i++) acc[g][i] *= keep;
+#pragma unroll
+            for (int u = 0; u < AT_ONCE; u++) {
+                float w = expf(dot[u] - m);
+                sum[g] += w;
+#pragma unroll
+                for (int i = 0; i < E; i++) acc[g][i] += w * v[u][i];
+            }
         }
     }
     /* warps join in shared memory, in order */
@@ -359,6 +407,7 @@ __global__ void join_kernel(dspans b, attn_job j) {
         if (j.gate)
             y *= 1.0f / (1.0f + expf(-j.gate[t * j.gate_tok_stride + h * j.gate_head_stride + e]));
         j.out[((int64_t)t * j.n_head + h) * d_v + e] = y;
+        if (j.out8.q) act8_put(j.out8, (((int64_t)t * j.n_head + h) * d_v + e) / 32, y);
     }
 }
 
@@ -392,6 +441,15 @@ template <int D> static size_t flash_shared(void) { return 3 * 64 * (size_t)(D +
 template <int D>
 __device__ __forceinline__ void page_to_shared(const cache &c, const int32_t *pages, int64_t pos,
                                                int64_t n, int32_t head, uint16_t *dst) {
+    if (c.type == QUANT_F16 && c.d % 8 == 0) { /* rows of halves: 16 bytes at a time */
+        for (int i = (int)threadIdx.x; i < 64 * (D / 8); i += FLASH_THREADS) {
+            int r = i / (D / 8), e = i % (D / 8) * 8;
+            uint4 x = make_uint4(0, 0, 0, 0);
+            if (r < n && e < c.d) x = *(const uint4 *)(cache_row(c, pages, pos + r, head) + 2 * e);
+            *(uint4 *)(dst + r * (D + 8) + e) = x;
+        }
+        return;
+    }
     for (int i = (int)threadIdx.x; i < 64 * (D / 2); i += FLASH_THREADS) {
         int r = i / (D / 2), e = i % (D / 2) * 2;
         float a = 0, b = 0;
@@ -639,6 +697,9 @@ void cuda_attn(struct dev *d, const struct attn_args *a) {
     }
     bool many = false;
     for (int32_t i = 0; i < a->n_span; i++) many |= a->spans[i].n_tok > STEP_MAX_TOK;
+    int64_t n_out = (int64_t)a->n_head * j.v.d;
+    cuda_wrote(c, a->out, (size_t)(a->n_tok * n_out) * 4);
+    if (!many && j.v.d % 32 == 0) j.out8 = cuda_shadow_new(c, a->out, a->n_tok, n_out);
     if (many && !c->params.precise) flash(c, a, b, j);
     stretches(c, a, b, j);
 }
@@ -693,6 +754,7 @@ void cuda_attn_full(struct dev *d, const struct attn_full_args *a) {
         cuda_fail_with(c, CHIMERE_ELIMIT, "encoder input of more than 24,576 tokens");
         return;
     }
+    cuda_wrote(c, a->out, (size_t)a->n_tok * (size_t)(a->n_head * a->d_head) * 4);
     launch(c, full_kernel, dim3((unsigned)a->n_head, (unsigned)a->n_tok), dim3(128),
            (size_t)most * 4, b, a->q, a->k, a->v, a->n_head, a->d_head, a->scale, a->out);
 }

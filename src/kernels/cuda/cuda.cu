@@ -47,6 +47,7 @@ static void dev_free(struct dev *d, void *p) {
     struct cuda *c = (struct cuda *)d;
     if (!p) return;
     cuda_send(c);
+    memset(c->shadows, 0, sizeof c->shadows); /* its addresses may be given again */
     cudaStreamSynchronize(c->stream);
     cudaFree(p);
 }
@@ -54,6 +55,7 @@ static void dev_free(struct dev *d, void *p) {
 static void dev_upload(struct dev *d, void *dst, const void *src, size_t n) {
     struct cuda *c = (struct cuda *)d;
     if (c->err.code || !n) return;
+    cuda_wrote(c, dst, n);
     cuda_send(c);
     cuda_fail(c, cudaMemcpyAsync(dst, src, n, cudaMemcpyHostToDevice, c->stream), "upload");
     cuda_fail(c, cudaStreamSynchronize(c->stream), "upload");
@@ -78,6 +80,15 @@ void cuda_host_free(void *p) {
     if (p) cudaFreeHost(p);
 }
 
+static void *dev_host_alloc(struct dev *d, size_t n) {
+    (void)d;
+    return cuda_host_alloc(n);
+}
+static void dev_host_free(struct dev *d, void *p) {
+    (void)d;
+    cuda_host_free(p);
+}
+
 /* ---- the list ---- */
 
 struct launch *cuda_launch_new(struct cuda *c, size_t n_bytes) {
@@ -93,6 +104,8 @@ struct launch *cuda_launch_new(struct cuda *c, size_t n_bytes) {
     return a;
 }
 
+/* The first kernel of a list waits for all before it to end: what a kernel reads ahead of its wait may
+ * then be anything that no kernel of its own list writes. */
 static void launch_one(struct cuda *c, const struct launch *l) {
     void *args[CUDA_MAX_ARGS];
     for (int i = 0; i < l->n_arg; i++) args[i] = c->list.args + l->args_at + l->arg_at[i];
@@ -108,7 +121,7 @@ static void launch_one(struct cuda *c, const struct launch *l) {
     attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
     attribute.val.programmaticStreamSerializationAllowed = 1;
     config.attrs = &attribute;
-    config.numAttrs = c->dependent ? 1 : 0;
+    config.numAttrs = c->dependent && l != c->list.launches ? 1 : 0;
     if (l->shared_bytes > 48 << 10)
         cuda_fail(c,
                   cudaFuncSetAttribute(l->kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
@@ -224,6 +237,40 @@ void *cuda_stage(struct cuda *c, const void *data, size_t n) {
     return cuda_staged(c, host);
 }
 
+act8 cuda_shadow_new(struct cuda *c, const float *x, int32_t n_row, int64_t n) {
+    act8 none = {};
+    if (c->params.precise || n % 32 || n_row > STEP_MAX_TOK ||
+        act8_bytes(n_row, n) > c->shadow_bytes)
+        return none;
+    int at = -1;
+    for (int i = 0; i < N_SHADOW; i++)
+        if (c->shadows[i].x == x) at = i;
+    if (at < 0) at = (int)(c->n_shadow++ % N_SHADOW);
+    act8 a = act8_at(c->shadow_room + (size_t)at * c->shadow_bytes, n_row, n);
+    c->shadows[at] = shadow{x, n, n_row, true, a};
+    return a;
+}
+
+const act8 *cuda_shadow_of(struct cuda *c, const float *x, int64_t stride, int32_t n_row,
+                           int64_t n) {
+    for (int i = 0; i < N_SHADOW; i++) {
+        const struct shadow *s = &c->shadows[i];
+        if (s->is_valid && s->x == x && s->n == n && s->n_row >= n_row &&
+            (stride == n || n_row == 1))
+            return &s->a;
+    }
+    return NULL;
+}
+
+void cuda_wrote(struct cuda *c, const void *p, size_t n_bytes) {
+    const uint8_t *from = (const uint8_t *)p, *to = from + n_bytes;
+    for (int i = 0; i < N_SHADOW; i++) {
+        struct shadow *s = &c->shadows[i];
+        const uint8_t *x = (const uint8_t *)s->x;
+        if (x < to && from < x + (size_t)s->n_row * (size_t)s->n * 4) s->is_valid = false;
+    }
+}
+
 static uint64_t spans_hash(const struct span *s, int32_t n) {
     uint64_t h = 0;
     for (int32_t i = 0; i < n; i++) {
@@ -278,7 +325,8 @@ bool cuda_spans(struct cuda *c, const struct span *spans, int32_t n_span, struct
                            n_span,
                            n_tok,
                            (int64_t)cap * KV_PAGE,
-                           n_steps};
+                           n_steps,
+                           0};
     c->last = *out;
     c->last_spans = spans;
     c->last_hash = h;
@@ -324,19 +372,26 @@ static int dev_reserve(struct dev *d, const struct dev_need *need, struct err *e
     /* embeddings of a batch as floats; spans with page tables, padded to powers of two */
     size_t n_stage = (size_t)need->n_tok * ((size_t)need->n_in * 4 + 128) + 512 * 64 +
                      (2 * n_page + 1024) * 8 * 4 + cuda_select_stage(need) + (1 << 20);
+    size_t n_shadow = (act8_bytes(STEP_MAX_TOK, need->n_in + 32) + 255) & ~(size_t)255;
     uint8_t *scratch = (uint8_t *)dev_alloc(d, n), *stage = (uint8_t *)dev_alloc(d, n_stage);
+    uint8_t *shadow_room = (uint8_t *)dev_alloc(d, N_SHADOW * n_shadow);
     void *host = cuda_host_alloc(n_stage);
     if (!c->back) c->back = (uint8_t *)cuda_host_alloc(cuda_select_back());
-    if (!scratch || !stage || !host || !c->back) {
+    if (!scratch || !stage || !shadow_room || !host || !c->back) {
         dev_free(d, scratch);
+        dev_free(d, shadow_room);
         dev_free(d, stage);
         cuda_host_free(host);
         return err_set(e, CHIMERE_ENOMEM, "gpu: no room for %zu bytes of scratch", n + n_stage);
     }
     dev_free(d, c->scratch);
+    dev_free(d, c->shadow_room);
     dev_free(d, c->stage);
     cuda_host_free(c->stage_host);
     c->scratch = scratch;
+    c->shadow_room = shadow_room;
+    c->shadow_bytes = n_shadow;
+    memset(c->shadows, 0, sizeof c->shadows);
     c->n_scratch = n;
     c->stage = stage;
     c->stage_host = (uint8_t *)host;
@@ -363,6 +418,7 @@ static void dev_close(struct dev *d) {
         if (c->graphs[i].exec) cudaGraphExecDestroy(c->graphs[i].exec);
 #endif
     cudaFree(c->scratch);
+    cudaFree(c->shadow_room);
     cudaFree(c->stage);
     cudaFree(c->table_block);
     cuda_host_free(c->stage_host);
@@ -383,6 +439,8 @@ static const struct ops cuda_ops = {
     .download = dev_download,
     .copy = cuda_copy,
     .zero = cuda_zero,
+    .host_alloc = dev_host_alloc,
+    .host_free = dev_host_free,
     .reserve = dev_reserve,
     .status = dev_status,
     .close = dev_close,
@@ -415,23 +473,26 @@ static bool open_tables(struct cuda *c) {
                  {quant_grid_iq3xxs, sizeof quant_grid_iq3xxs},
                  {quant_grid_iq2xxs, sizeof quant_grid_iq2xxs},
                  {quant_grid_iq2xs, sizeof quant_grid_iq2xs},
-                 {quant_grid_iq2s, sizeof quant_grid_iq2s},
-                 {quant_values_iq4, sizeof quant_values_iq4},
-                 {quant_values_mxfp4, sizeof quant_values_mxfp4}};
-    size_t total = 0, at[7];
-    for (int i = 0; i < 7; i++) {
+                 {quant_grid_iq2s, sizeof quant_grid_iq2s}};
+    size_t total = 0, at[5];
+    for (int i = 0; i < 5; i++) {
         at[i] = total;
         total += (parts[i].n + 255) & ~(size_t)255;
     }
     c->table_block = (uint8_t *)dev_alloc(&c->dev, total);
     if (!c->table_block) return false;
-    for (int i = 0; i < 7; i++)
+    for (int i = 0; i < 5; i++)
         dev_upload(&c->dev, c->table_block + at[i], parts[i].host, parts[i].n);
     const uint8_t *p = c->table_block;
-    c->tables = (struct grid_tables){(const uint32_t *)(p + at[0]), (const uint32_t *)(p + at[1]),
-                                     (const uint2 *)(p + at[2]),    (const uint2 *)(p + at[3]),
-                                     (const uint2 *)(p + at[4]),    (const uint32_t *)(p + at[5]),
-                                     (const uint32_t *)(p + at[6])};
+    c->tables = (struct grid_tables){(const uint32_t *)(p + at[0]),
+                                     (const uint32_t *)(p + at[1]),
+                                     (const uint2 *)(p + at[2]),
+                                     (const uint2 *)(p + at[3]),
+                                     (const uint2 *)(p + at[4]),
+                                     {},
+                                     {}};
+    memcpy(c->tables.iq4, quant_values_iq4, sizeof c->tables.iq4);
+    memcpy(c->tables.fp4, quant_values_mxfp4, sizeof c->tables.fp4);
     return true;
 }
 

@@ -7,6 +7,7 @@
 #include "kernels/cuda/cuda.h"
 #include "kernels/cuda/planes.h"
 #include "kernels/cuda/portable.cuh"
+#include "kernels/cuda/rows8.cuh"
 #include "kernels/cuda/unpack.cuh"
 
 enum {
@@ -49,7 +50,18 @@ struct dspans {
     int32_t n_span, n_tok;
     int64_t n_ctx;   /* longest context after this step, rounded up to a power of two of pages */
     int32_t n_steps; /* most replayed and new tokens of one span */
+    int32_t unused;
 };
+
+/* Rows of floats that also exist in 8 bits, because the kernel that wrote them rounded them on the way. */
+struct shadow {
+    const float *x; /* [n_row, n], dense; NULL: none */
+    int64_t n;
+    int32_t n_row;
+    bool is_valid;
+    act8 a;
+};
+enum { N_SHADOW = 3 };
 
 struct cuda {
     struct dev dev; /* first: ops */
@@ -70,6 +82,11 @@ struct cuda {
     const struct span *last_spans; /* deduplication within a list */
     struct dspans last;
     uint64_t last_hash;
+
+    struct shadow shadows[N_SHADOW];
+    uint32_t n_shadow;    /* ever made */
+    uint8_t *shadow_room; /* owned, device: N_SHADOW times shadow_bytes */
+    size_t shadow_bytes;
 
     struct dev_need need;
     uint8_t *scratch; /* owned, device */
@@ -103,6 +120,15 @@ static inline void *cuda_staged(const struct cuda *c, const void *room) {
 }
 /* Spans of a batch, staged once per list. */
 bool cuda_spans(struct cuda *c, const struct span *spans, int32_t n_span, struct dspans *out);
+
+/* Where a kernel puts x [n_row, n] in 8 bits too; q NULL: it need not (many rows, precise mode). */
+act8 cuda_shadow_new(struct cuda *c, const float *x, int32_t n_row, int64_t n);
+const act8 *cuda_shadow_of(struct cuda *c, const float *x, int64_t stride, int32_t n_row,
+                           int64_t n);
+/* An op writes n_bytes at p: shadows of it are no more. Every op says so of its outputs. */
+void cuda_wrote(struct cuda *c, const void *p, size_t n_bytes);
+/* x in 8 bits: its shadow, or a copy in scratch. */
+act8 cuda_act8(struct cuda *c, const float *x, int64_t stride, int32_t n_row, int64_t n);
 
 /* Room for one more launch whose arguments take n bytes; NULL after a failure. */
 struct launch *cuda_launch_new(struct cuda *c, size_t n_bytes);
@@ -181,6 +207,10 @@ void cuda_select(struct dev *d, const struct select_args *a);
  * exact: never halves (routers). */
 void cuda_linear_rows(struct cuda *c, const struct linear_out *o, int32_t n_o, const float *x,
                       int64_t x_stride, int32_t n_tok, const float *factor, bool exact);
+
+/* One matrix of a quantised form times rows that are in 8 bits already. */
+void cuda_linear_act8(struct cuda *c, const struct linear_out *o, const act8 &x, int32_t n_tok,
+                      const float *factor);
 
 /* Scratch that each family needs for a batch as `need` says. */
 size_t cuda_linear_scratch(const struct dev_need *n);

@@ -18,24 +18,59 @@ static dim3 blocks_of(int64_t n) {
 
 /* ---- rows ---- */
 
-__global__ void rms_norm_kernel(float *out, const float *x, const float *w, int64_t n, float eps) {
+/* A8: the row also in 8 bits; n is then a multiple of 32, and a warp has whole units. */
+template <bool A8>
+__global__ void rms_norm_kernel(float *out, const float *x, const float *w, int64_t n, float eps,
+                                act8 a8) {
     __shared__ float room[32];
-    launch_next();
-    wait_previous();
+    constexpr int KEPT = 8; /* values a thread keeps: rows of up to 4,096 are read once */
+    float kept[KEPT], weight[KEPT];
     x += blockIdx.x * n;
     out += blockIdx.x * n;
+    launch_next();
+#pragma unroll
+    for (int k = 0; k < KEPT; k++) {
+        int64_t i = threadIdx.x + k * (int64_t)blockDim.x;
+        weight[k] = w && i < n ? w[i] : 1.0f;
+    }
+    wait_previous();
     float sum = 0;
-    for (int64_t i = threadIdx.x; i < n; i += blockDim.x) sum += x[i] * x[i];
+#pragma unroll
+    for (int k = 0; k < KEPT; k++) {
+        int64_t i = threadIdx.x + k * (int64_t)blockDim.x;
+        kept[k] = i < n ? x[i] : 0.0f;
+    }
+#pragma unroll
+    for (int k = 0; k < KEPT; k++) sum += kept[k] * kept[k];
+    for (int64_t i = threadIdx.x + KEPT * (int64_t)blockDim.x; i < n; i += blockDim.x)
+        sum += x[i] * x[i];
     float f = 1.0f / sqrtf(block_sum(sum, room) / (float)n + eps);
-    for (int64_t i = threadIdx.x; i < n; i += blockDim.x) out[i] = x[i] * f * (w ? w[i] : 1.0f);
+#pragma unroll
+    for (int k = 0; k < KEPT; k++) {
+        int64_t i = threadIdx.x + k * (int64_t)blockDim.x;
+        if (i >= n) break;
+        float y = kept[k] * f * weight[k];
+        out[i] = y;
+        if (A8) act8_put(a8, (blockIdx.x * n + i) / 32, y);
+    }
+    for (int64_t i = threadIdx.x + KEPT * (int64_t)blockDim.x; i < n; i += blockDim.x) {
+        float y = x[i] * f * (w ? w[i] : 1.0f);
+        out[i] = y;
+        if (A8) act8_put(a8, (blockIdx.x * n + i) / 32, y);
+    }
 }
 
 void cuda_rms_norm(struct dev *d, float *out, const float *x, const float *w, int64_t n_row,
                    int64_t n, float eps) {
     struct cuda *c = (struct cuda *)d;
     if (!cuda_begin(c)) return;
-    launch(c, rms_norm_kernel, dim3((unsigned)n_row), dim3(n > 1024 ? 512 : 128), 0, out, x, w, n,
-           eps);
+    cuda_wrote(c, out, (size_t)(n_row * n) * sizeof *out);
+    act8 a8 = {};
+    if (n_row <= STEP_MAX_TOK) a8 = cuda_shadow_new(c, out, (int32_t)n_row, n);
+    dim3 block(n > 1024 ? 512 : 128);
+    if (a8.q)
+        launch(c, rms_norm_kernel<true>, dim3((unsigned)n_row), block, 0, out, x, w, n, eps, a8);
+    else launch(c, rms_norm_kernel<false>, dim3((unsigned)n_row), block, 0, out, x, w, n, eps, a8);
 }
 
 __global__ void layer_norm_kernel(float *out, const float *x, const float *w, const float *b,
@@ -58,6 +93,7 @@ void cuda_layer_norm(struct dev *d, float *out, const float *x, const float *w, 
                      int64_t n_row, int64_t n, float eps) {
     struct cuda *c = (struct cuda *)d;
     if (!cuda_begin(c)) return;
+    cuda_wrote(c, out, (size_t)(n_row * n) * sizeof *out);
     launch(c, layer_norm_kernel, dim3((unsigned)n_row), dim3(n > 1024 ? 512 : 128), 0, out, x, w, b,
            n, eps);
 }
@@ -76,6 +112,7 @@ void cuda_gather_rows(struct dev *d, float *out, const float *x, const int32_t *
     if (!cuda_begin(c) || n_row < 1) return;
     const int32_t *staged = (const int32_t *)cuda_stage(c, rows, (size_t)n_row * sizeof *rows);
     if (!staged) return;
+    cuda_wrote(c, out, (size_t)n_row * (size_t)n * sizeof *out);
     launch(c, gather_rows_kernel, dim3((unsigned)n_row), dim3(ELEM_THREADS), 0, out, x, staged, n);
 }
 
@@ -118,6 +155,7 @@ void cuda_act_mul(struct dev *d, float *out, const float *a, const float *b, int
                   enum act act) {
     struct cuda *c = (struct cuda *)d;
     if (!cuda_begin(c) || n < 1) return;
+    cuda_wrote(c, out, (size_t)n * sizeof *out);
     launch(c, act_mul_kernel, blocks_of(n), dim3(ELEM_THREADS), 0, out, a, b, n, (int)act);
 }
 
@@ -132,12 +170,13 @@ __global__ void axpby_kernel(float *y, float alpha, const float *x, float beta, 
 void cuda_axpby(struct dev *d, float *y, float alpha, const float *x, float beta, int64_t n) {
     struct cuda *c = (struct cuda *)d;
     if (!cuda_begin(c) || n < 1) return;
+    cuda_wrote(c, y, (size_t)n * sizeof *y);
     launch(c, axpby_kernel, blocks_of(n), dim3(ELEM_THREADS), 0, y, alpha, x, beta, n);
 }
 
-/* Copies are kernels, so that they stay in the list. Sixteen bytes a thread where both ends allow. */
+/* Copies are kernels, so that they stay in the list. Sixteen bytes a thread where both ends allow. Copies
+ * and zeros may write what later kernels read ahead of their wait (states): nothing starts before their end. */
 __global__ void copy_kernel(uint8_t *dst, const uint8_t *src, size_t n) {
-    launch_next();
     wait_previous();
     size_t step = (size_t)gridDim.x * blockDim.x;
     size_t first = (size_t)blockIdx.x * blockDim.x + threadIdx.x, done = 0;
@@ -151,12 +190,12 @@ __global__ void copy_kernel(uint8_t *dst, const uint8_t *src, size_t n) {
 void cuda_copy(struct dev *d, void *dst, const void *src, size_t n) {
     struct cuda *c = (struct cuda *)d;
     if (c->err.code || !n) return;
+    cuda_wrote(c, dst, n);
     launch(c, copy_kernel, blocks_of((int64_t)(n + 15) / 16), dim3(ELEM_THREADS), 0, (uint8_t *)dst,
            (const uint8_t *)src, n);
 }
 
 __global__ void zero_kernel(uint8_t *dst, size_t n) {
-    launch_next();
     wait_previous();
     size_t step = (size_t)gridDim.x * blockDim.x;
     for (size_t i = (size_t)blockIdx.x * blockDim.x + threadIdx.x; i < n; i += step) dst[i] = 0;
@@ -165,5 +204,6 @@ __global__ void zero_kernel(uint8_t *dst, size_t n) {
 void cuda_zero(struct dev *d, void *dst, size_t n) {
     struct cuda *c = (struct cuda *)d;
     if (c->err.code || !n) return;
+    cuda_wrote(c, dst, n);
     launch(c, zero_kernel, blocks_of((int64_t)n), dim3(ELEM_THREADS), 0, (uint8_t *)dst, n);
 }

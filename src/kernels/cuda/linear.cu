@@ -1,13 +1,13 @@
-/* linear.cu: matrices times rows. Roofline at decode: the bytes of the weights; a block has
- * VEC_ROWS units a lane in flight before it waits for the kernel before it. At prefill: 2 n_in n_out
- * n_tok operations on the tensor cores; decoding costs about 5 instructions a weight and tile of 128
- * tokens. */
+/* linear.cu: matrices times rows. Roofline at decode: the bytes of the weights; a lane has up to 8 units
+ * in flight before it waits for the kernel before it, and blocks are as many as the chip holds at once.
+ * At prefill: 2 n_in n_out n_tok operations on the tensor cores; decoding costs about 5 instructions a
+ * weight and tile of 128 tokens. */
 #include <utility>
 
 #include "kernels/cuda/cuda_impl.cuh"
 #include "kernels/cuda/linear.cuh"
 
-enum { MAX_OUTS = 8, LINEAR_N = 128 };
+enum { MAX_OUTS = 8, LINEAR_N = 128, NUMBER_WIDE = 1024 };
 
 struct out_job {
     planes w;
@@ -15,18 +15,26 @@ struct out_job {
     float *dst;
     int64_t dst_stride;
     float scale;
-    int32_t add, first_block, group;
+    int32_t add, first_block, n_block, group, unused;
 };
 struct linear_job {
     out_job o[MAX_OUTS];
-    int32_t n_o, n_tok, step; /* step: tokens of one block */
+    int32_t n_o, n_tok, step, unused; /* step: tokens of one block */
     const float *x;
     int64_t x_stride;
+    act8 x8;
     const float *factor; /* [n_tok] or NULL: multiplies a row's result */
-    int32_t precise;
 };
 
-template <int NT>
+__device__ __forceinline__ void put(const linear_job &j, const out_job &o, int64_t row, int32_t t,
+                                    float sum) {
+    float y = o.scale * sum + (o.bias ? o.bias[row] : 0.0f);
+    if (j.factor) y *= j.factor[t];
+    float *dst = o.dst + t * o.dst_stride + row;
+    *dst = o.add ? *dst + y : y;
+}
+
+/* Precise mode: floats against any form. */
 __global__ void __launch_bounds__(VEC_THREADS) vector_kernel(linear_job j, grid_tables tables) {
     DYNAMIC_SHARED(uint8_t, room);
     int k = 0;
@@ -38,29 +46,162 @@ __global__ void __launch_bounds__(VEC_THREADS) vector_kernel(linear_job j, grid_
                     (int64_t)(threadIdx.x / (unsigned)group) * VEC_ROWS;
     int32_t t0 = (int32_t)blockIdx.y * j.step;
     int32_t n_tok = j.n_tok - t0 < j.step ? j.n_tok - t0 : j.step;
-    float out[VEC_ROWS][NT];
-    act_room a;
-    bool floats = j.precise || is_number_form(o.w.form);
+    float out[VEC_ROWS][VEC_TOKS];
     launch_next();
-    auto ready = [&]() {
-        wait_previous();
-        a = act_load(room, j.x + t0 * j.x_stride, j.x_stride, n_tok, o.w.n_in, floats);
-    };
-    any_rows<NT>(o.w, 0, first, lane, group, tables, a, ready, n_tok, out);
+    wait_previous();
+    const float *a = act_load(room, j.x + t0 * j.x_stride, j.x_stride, n_tok, o.w.n_in);
+    any_rows<VEC_TOKS>(o.w, 0, first, lane, group, tables, a, n_tok, out);
     if (lane) return;
+    for (int r = 0; r < VEC_ROWS && first + r < o.w.n_row; r++)
 #pragma unroll
-    for (int r = 0; r < VEC_ROWS; r++) {
-        if (first + r >= o.w.n_row) break;
-        float bias = o.bias ? o.bias[first + r] : 0.0f;
+        for (int t = 0; t < VEC_TOKS; t++)
+            if (t < n_tok) put(j, o, first + r, t0 + t, out[r][t]);
+}
+
+/* ---- rows of bytes ---- */
+
+template <int F, int NT>
+__device__ __forceinline__ void vector8(const linear_job &j, const out_job &o, int32_t t0,
+                                        int32_t n_tok, const grid_tables &g) {
+    int group = o.group, lane = (int)threadIdx.x % group, per_block = VEC_THREADS / group;
+    int64_t n_group = (int64_t)o.n_block * per_block;
+    int64_t mine = ((int64_t)blockIdx.x - o.first_block) * per_block +
+                   (int64_t)(threadIdx.x / (unsigned)group);
+    /* as many pairs as the first group of the warp has: lanes of a warp go together */
+    int64_t lead = mine - (int64_t)(threadIdx.x % 32u / (unsigned)group);
+    int64_t pairs = (o.w.n_row + 1) / 2;
+    int n_pair = lead < pairs ? (int)((pairs - lead + n_group - 1) / n_group) : 0;
+    int n_unit = o.w.n_unit, n_step = (n_unit + group - 1) / group;
+    auto load = [&](raw<F> &r, int half, int pair, int step) {
+        int u = step * group + lane;
+        int64_t row = 2 * (mine + pair * n_group) + half;
+        row = row < o.w.n_row ? row : o.w.n_row - 1;
+        if (u < n_unit) load_unit<F>(r, o.w, row * n_unit + u);
+    };
+    auto act = [&](int, int step, int t, uint4 &lo, uint4 &hi, uint2 &meta) {
+        int u = step * group + lane;
+        if (u >= n_unit) return false;
+        act8_load(j.x8, (int64_t)(t0 + t) * n_unit + u, lo, hi, meta);
+        return true;
+    };
+    auto sink = [&](int pair, const float out[2][NT]) {
+        int64_t row = 2 * (mine + pair * n_group);
+        if (lane) return;
 #pragma unroll
-        for (int t = 0; t < NT; t++) {
-            if (t >= n_tok) break;
-            float *dst = o.dst + (t0 + t) * o.dst_stride + first + r;
-            float y = o.scale * out[r][t] + bias;
-            if (j.factor) y *= j.factor[t0 + t];
-            *dst = o.add ? *dst + y : y;
+        for (int r = 0; r < 2; r++)
+#pragma unroll
+            for (int t = 0; t < NT; t++)
+                if (t < n_tok && row + r < o.w.n_row) put(j, o, row + r, t0 + t, out[r][t]);
+    };
+    stream8<F, NT>(
+        n_pair, n_step, group, g, n_tok, load, act, [] { wait_previous(); }, sink);
+}
+
+/* Rows of numbers times floats: W warps a row, rows 8 / W of a block. Four units of 16 bytes a lane are
+ * read before the wait. */
+template <int NT, int W>
+__device__ __forceinline__ void number_rows(const linear_job &j, const out_job &o, int32_t t0,
+                                            int32_t n_tok, float (*room)[NT]) {
+    constexpr int LANES = 32 * W, ROWS = VEC_THREADS / LANES, UNITS = 4;
+    int lane = (int)threadIdx.x % LANES;
+    int64_t own = ((int64_t)blockIdx.x - o.first_block) * ROWS + (int64_t)threadIdx.x / LANES;
+    int64_t row = own < o.w.n_row ? own : o.w.n_row - 1;
+    int n_in = o.w.n_in, n_quad = n_in % 4 ? 0 : n_in / 4;
+    bool is_float = o.w.form == FORM_F32;
+    auto quad = [&](int q) {
+        int64_t at = row * n_in + 4 * (int64_t)q;
+        if (is_float) return __ldcs((const float4 *)((const float *)o.w.codes + at));
+        uint2 h = __ldcs((const uint2 *)((const uint16_t *)o.w.codes + at));
+        if (o.w.form == FORM_F16)
+            return make_float4(to_float((uint16_t)h.x), to_float((uint16_t)(h.x >> 16)),
+                               to_float((uint16_t)h.y), to_float((uint16_t)(h.y >> 16)));
+        return make_float4(
+            __int_as_float((int)(h.x << 16)), __int_as_float((int)(h.x & 0xffff0000u)),
+            __int_as_float((int)(h.y << 16)), __int_as_float((int)(h.y & 0xffff0000u)));
+    };
+    float4 w[UNITS];
+#pragma unroll
+    for (int i = 0; i < UNITS; i++)
+        if (lane + i * LANES < n_quad) w[i] = quad(lane + i * LANES);
+    float sum[NT];
+#pragma unroll
+    for (int t = 0; t < NT; t++) sum[t] = 0.0f;
+    wait_previous();
+    for (int q0 = lane; q0 < n_quad; q0 += UNITS * LANES) {
+#pragma unroll
+        for (int i = 0; i < UNITS; i++) {
+            int q = q0 + i * LANES;
+            if (q >= n_quad) break;
+            float4 v = w[i];
+            if (q + UNITS * LANES < n_quad) w[i] = quad(q + UNITS * LANES);
+#pragma unroll
+            for (int t = 0; t < NT; t++) {
+                if (t >= n_tok) break;
+                const float *p = j.x + (t0 + t) * j.x_stride + 4 * (int64_t)q;
+                sum[t] += v.x * p[0] + v.y * p[1] + (v.z * p[2] + v.w * p[3]);
+            }
         }
     }
+    if (!n_quad)
+        for (int i = lane; i < n_in; i += LANES) {
+            float v = number_at(o.w, row * n_in + i);
+#pragma unroll
+            for (int t = 0; t < NT; t++)
+                if (t < n_tok) sum[t] += v * j.x[(t0 + t) * j.x_stride + i];
+        }
+#pragma unroll
+    for (int t = 0; t < NT; t++) sum[t] = lanes_sum(sum[t], 32);
+    if constexpr (W > 1) {
+        if (threadIdx.x % 32 == 0)
+#pragma unroll
+            for (int t = 0; t < NT; t++) room[threadIdx.x / 32][t] = sum[t];
+        __syncthreads();
+#pragma unroll
+        for (int t = 0; t < NT; t++) {
+            sum[t] = 0;
+            for (int i = 0; i < W; i++) sum[t] += room[threadIdx.x / LANES * W + i][t];
+        }
+    }
+    if (lane || own >= o.w.n_row) return;
+#pragma unroll
+    for (int t = 0; t < NT; t++)
+        if (t < n_tok) put(j, o, row, t0 + t, sum[t]);
+}
+
+/* Matrices of form F, and of numbers. */
+template <int F, int NT>
+__global__ void __launch_bounds__(VEC_THREADS, 2) vector8_kernel(linear_job j, grid_tables tables) {
+    DYNAMIC_SHARED(uint32_t, points); /* grid points */
+    __shared__ float sums[VEC_THREADS / 32][NT];
+    int k = 0;
+    while (k + 1 < j.n_o && (int)blockIdx.x >= j.o[k + 1].first_block) k++;
+    const out_job &o = j.o[k];
+    int32_t t0 = (int32_t)blockIdx.y * j.step;
+    int32_t n_tok = j.n_tok - t0 < j.step ? j.n_tok - t0 : j.step;
+    launch_next();
+    if (o.w.form == F) {
+        if (grid_words(F)) grid_load(tables, F, points);
+        vector8<F, NT>(j, o, t0, n_tok, tables);
+    } else if (o.w.n_in >= NUMBER_WIDE) number_rows<NT, 4>(j, o, t0, n_tok, sums);
+    else number_rows<NT, 1>(j, o, t0, n_tok, sums);
+}
+
+__global__ void act8_kernel(const float *x, int64_t stride, int32_t n_unit, act8 out) {
+    launch_next();
+    wait_previous();
+    for (int u = (int)threadIdx.x / 32; u < n_unit; u += (int)blockDim.x / 32)
+        act8_put(out, (int64_t)blockIdx.x * n_unit + u,
+                 x[blockIdx.x * stride + 32 * (int64_t)u + threadIdx.x % 32]);
+}
+
+act8 cuda_act8(struct cuda *c, const float *x, int64_t stride, int32_t n_row, int64_t n) {
+    const act8 *made = cuda_shadow_of(c, x, stride, n_row, n);
+    if (made) return *made;
+    act8 a = act8_at(cuda_take(c, act8_bytes(n_row, n)), n_row, n);
+    if (a.q)
+        launch(c, act8_kernel, dim3((unsigned)n_row), dim3(n > 1024 ? 512 : 128), 0, x, stride,
+               (int32_t)(n / 32), a);
+    return a;
 }
 
 __global__ void __launch_bounds__(TILE_THREADS)
@@ -132,47 +273,163 @@ void cuda_to_halves(struct cuda *c, const float *x, int64_t stride, int32_t n_ro
 }
 
 size_t cuda_linear_scratch(const struct dev_need *n) {
-    return (size_t)n->n_tok * ((size_t)halves_of(n->n_in) * 2 + 4) + 1024;
+    return (size_t)n->n_tok * ((size_t)halves_of(n->n_in) * 2 + 4) +
+           act8_bytes(STEP_TOKS, n->n_in + 32) + 2048;
 }
 
 static out_job job_of(const struct linear_out *o) {
-    out_job j = {planes_of(o->w), o->bias, o->dst, o->dst_stride, o->scale, o->add, 0, 0};
-    j.group = lanes_of(j.w);
+    out_job j = {planes_of(o->w), o->bias, o->dst, o->dst_stride, o->scale, o->add, 0, 0, 0, 0};
     return j;
 }
 
-static void vectors(struct cuda *c, const struct linear_out *o, int32_t n_o, const float *x,
-                    int64_t x_stride, int32_t n_tok, const float *factor) {
-    linear_job j = {};
+static void vectors_precise(struct cuda *c, linear_job &j) {
     int32_t blocks = 0;
-    bool floats = c->params.precise;
-    j.n_o = n_o;
-    j.n_tok = n_tok;
-    j.x = x;
-    j.x_stride = x_stride;
-    j.factor = factor;
-    j.precise = floats;
-    for (int32_t i = 0; i < n_o; i++) {
-        j.o[i] = job_of(&o[i]);
+    for (int32_t i = 0; i < j.n_o; i++) {
+        j.o[i].group = float_lanes_of(j.o[i].w);
         j.o[i].first_block = blocks;
         int64_t rows = (int64_t)(VEC_THREADS / j.o[i].group) * VEC_ROWS;
         blocks += (int32_t)((j.o[i].w.n_row + rows - 1) / rows);
-        floats |= is_number_form(j.o[i].w.form);
     }
-    int64_t n_in = o[0].w->n_in;
-    bool fits = act_room_bytes(n_in, VEC_TOKS, floats) <= 48 << 10;
-    j.step = n_tok > 1 && fits ? VEC_TOKS : 1;
-    dim3 grid((unsigned)blocks, (unsigned)((n_tok + j.step - 1) / j.step));
-    size_t room = act_room_bytes(n_in, j.step, floats);
-    if (j.step == 1) launch(c, vector_kernel<1>, grid, dim3(VEC_THREADS), room, j, c->tables);
-    else launch(c, vector_kernel<VEC_TOKS>, grid, dim3(VEC_THREADS), room, j, c->tables);
+    int64_t n_in = j.o[0].w.n_in;
+    j.step = act_room_bytes(n_in, VEC_TOKS) <= 48 << 10 ? VEC_TOKS : 1;
+    dim3 grid((unsigned)blocks, (unsigned)((j.n_tok + j.step - 1) / j.step));
+    launch(c, vector_kernel, grid, dim3(VEC_THREADS), act_room_bytes(n_in, j.step), j, c->tables);
+}
+
+/* Numbers times floats, many tokens, nothing rounded: tiles of 64 x 64, 4 x 4 a thread (routers). */
+enum { FLOAT_TILE = 64, FLOAT_K = 16 };
+__global__ void __launch_bounds__(256) float_tile_kernel(linear_job j) {
+    __shared__ __align__(16) float a[FLOAT_K][FLOAT_TILE + 4], b[FLOAT_K][FLOAT_TILE + 4];
+    const out_job &o = j.o[0];
+    int tid = (int)threadIdx.x, tx = tid % 16, ty = tid / 16;
+    int64_t row0 = (int64_t)blockIdx.x * FLOAT_TILE;
+    int32_t t0 = (int32_t)blockIdx.y * FLOAT_TILE;
+    launch_next();
+    wait_previous();
+    float acc[4][4] = {};
+    for (int k0 = 0; k0 < o.w.n_in; k0 += FLOAT_K) {
+        for (int i = tid; i < FLOAT_TILE * FLOAT_K; i += 256) {
+            int r = i / FLOAT_K, k = i % FLOAT_K;
+            bool in = k0 + k < o.w.n_in;
+            a[k][r] =
+                in && row0 + r < o.w.n_row ? number_at(o.w, (row0 + r) * o.w.n_in + k0 + k) : 0;
+            b[k][r] = in && t0 + r < j.n_tok ? j.x[(t0 + r) * j.x_stride + k0 + k] : 0;
+        }
+        __syncthreads();
+#pragma unroll
+        for (int k = 0; k < FLOAT_K; k++) {
+            float4 x = *(const float4 *)&a[k][4 * tx], y = *(const float4 *)&b[k][4 * ty];
+            float xs[4] = {x.x, x.y, x.z, x.w}, ys[4] = {y.x, y.y, y.z, y.w};
+#pragma unroll
+            for (int i = 0; i < 4; i++)
+#pragma unroll
+                for (int n = 0; n < 4; n++) acc[i][n] += xs[i] * ys[n];
+        }
+        __syncthreads();
+    }
+#pragma unroll
+    for (int i = 0; i < 4; i++)
+#pragma unroll
+        for (int n = 0; n < 4; n++)
+            if (row0 + 4 * tx + i < o.w.n_row && t0 + 4 * ty + n < j.n_tok)
+                put(j, o, row0 + 4 * tx + i, t0 + 4 * ty + n, acc[i][n]);
+}
+
+/* One launch: matrices of one form, and of numbers. x8.q NULL: none is needed. */
+static void vectors8(struct cuda *c, linear_job &j, int form) {
+    int64_t pairs = 0; /* of rows, a warp each */
+    for (int32_t i = 0; i < j.n_o; i++) {
+        j.o[i].group = lanes_of(j.o[i].w);
+        if (!is_number_form(j.o[i].w.form)) pairs += (j.o[i].w.n_row + 1) / 2 * j.o[i].group / 32;
+    }
+    /* pairs of a warp: as many as let all blocks be resident at once, two on a multiprocessor; with one, to
+     * leave room for the next kernel's first loads, a 35B model decoded 12 % slower */
+    int64_t warps = 2 * (int64_t)c->n_sm * (VEC_THREADS / 32), each = (pairs + warps - 1) / warps;
+    if (each < 1) each = 1;
+    int32_t blocks = 0;
+    for (int32_t i = 0; i < j.n_o; i++) {
+        out_job &k = j.o[i];
+        k.first_block = blocks;
+        int64_t rows = k.w.n_in >= NUMBER_WIDE ? 2 : 8;
+        if (!is_number_form(k.w.form)) rows = 2 * each * (VEC_THREADS / k.group);
+        k.n_block = (int32_t)((k.w.n_row + rows - 1) / rows);
+        blocks += k.n_block;
+    }
+    j.step = j.n_tok > 1 ? VEC8_TOKS : 1;
+    dim3 grid((unsigned)blocks, (unsigned)((j.n_tok + j.step - 1) / j.step));
+    size_t room = (size_t)grid_words(form) * 4;
+    switch (form) {
+#define X(F)                                                                                       \
+    case F:                                                                                        \
+        if (j.n_tok > 1)                                                                           \
+            launch(c, vector8_kernel<F, VEC8_TOKS>, grid, dim3(VEC_THREADS), room, j, c->tables);  \
+        else launch(c, vector8_kernel<F, 1>, grid, dim3(VEC_THREADS), room, j, c->tables);         \
+        break;
+        FOR_EACH_FORM(X)
+#undef X
+    }
+}
+
+static void vectors(struct cuda *c, const struct linear_out *o, int32_t n_o, const float *x,
+                    int64_t x_stride, int32_t n_tok, const float *factor, act8 x8) {
+    bool done[MAX_OUTS] = {false};
+    linear_job all = {};
+    all.n_tok = n_tok;
+    all.x = x;
+    all.x_stride = x_stride;
+    all.factor = factor;
+    if (c->params.precise) {
+        all.n_o = n_o;
+        for (int32_t i = 0; i < n_o; i++) all.o[i] = job_of(&o[i]);
+        vectors_precise(c, all);
+        return;
+    }
+    for (int32_t left = n_o; left > 0 && !c->err.code;) {
+        linear_job j = all;
+        int form = FORM_NONE;
+        for (int32_t i = 0; i < n_o; i++) {
+            out_job k = job_of(&o[i]);
+            bool is_number = is_number_form(k.w.form);
+            if (done[i] || (!is_number && form != FORM_NONE && k.w.form != form)) continue;
+            if (!is_number) form = k.w.form;
+            j.o[j.n_o++] = k;
+            done[i] = true;
+            left--;
+        }
+        if (form != FORM_NONE && !x8.q) x8 = cuda_act8(c, x, x_stride, n_tok, o[0].w->n_in);
+        j.x8 = x8;
+        if (!c->err.code) vectors8(c, j, form == FORM_NONE ? FORM_I8 : form);
+    }
+}
+
+void cuda_linear_act8(struct cuda *c, const struct linear_out *o, const act8 &x, int32_t n_tok,
+                      const float *factor) {
+    vectors(c, o, 1, NULL, 0, n_tok, factor, x);
 }
 
 void cuda_linear_rows(struct cuda *c, const struct linear_out *o, int32_t n_o, const float *x,
                       int64_t x_stride, int32_t n_tok, const float *factor, bool exact) {
+    for (int32_t i = 0; i < n_o; i++)
+        cuda_wrote(c, o[i].dst,
+                   ((size_t)(n_tok - 1) * (size_t)o[i].dst_stride + (size_t)o[i].w->n_out) *
+                       sizeof(float));
+    if (n_tok > STEP_TOKS && exact && n_o == 1 && is_number_form(planes_of(o->w).form)) {
+        linear_job j = {};
+        j.o[0] = job_of(o);
+        j.n_tok = n_tok;
+        j.x = x;
+        j.x_stride = x_stride;
+        j.factor = factor;
+        launch(c, float_tile_kernel,
+               dim3((unsigned)((o->w->n_out + FLOAT_TILE - 1) / FLOAT_TILE),
+                    (unsigned)((n_tok + FLOAT_TILE - 1) / FLOAT_TILE)),
+               dim3(256), 0, j);
+        return;
+    }
     if (n_tok <= STEP_TOKS || exact || c->params.precise) {
         for (int32_t i = 0; i < n_o; i += MAX_OUTS)
-            vectors(c, o + i, n_o - i < MAX_OUTS ? n_o - i : MAX_OUTS, x, x_stride, n_tok, factor);
+            vectors(c, o + i, n_o - i < MAX_OUTS ? n_o - i : MAX_OUTS, x, x_stride, n_tok, factor,
+                    act8{});
         return;
     }
     int64_t n_in = o[0].w->n_in;

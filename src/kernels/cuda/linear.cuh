@@ -1,169 +1,81 @@
-/* linear.cuh: rows of a matrix times vectors: what linear and the mixture of experts share.
+/* linear.cuh: rows of a matrix times floats, and tiles: what linear and the mixture of experts share.
  *
- * Few tokens (decode): a group of up to 32 lanes takes a row, each lane every group-th unit of 32; the
- * activations lie in shared memory as bytes with a scale a unit, or as floats (precise mode, float
- * weights). A lane's order of additions depends on n_in alone, so a token's bits do not depend on how
- * many tokens there are.
+ * Few tokens with activations as floats (precise mode, experts of floats): a group of up to 32 lanes
+ * takes a row, each lane every group-th unit of 32; the activations lie in shared memory. rows8.cuh is
+ * what decoding usually takes.
  * Many tokens (prefill): tiles of decoded weights in halves times tiles of activations in halves on the
  * tensor cores, accumulated in float. Each row of activations is scaled to its own largest value. */
 #ifndef CHIMERE_KERNELS_CUDA_LINEAR_CUH
 #define CHIMERE_KERNELS_CUDA_LINEAR_CUH
 
 #include "kernels/cuda/portable.cuh"
+#include "kernels/cuda/rows8.cuh"
 #include "kernels/cuda/unpack.cuh"
 
 enum {
     VEC_THREADS = 256,
-    VEC_ROWS = 2,   /* rows in flight per group of lanes */
-    VEC_TOKS = 4,   /* tokens of one pass over the weights */
+    VEC_ROWS = 2,   /* rows of a group of lanes */
+    VEC_TOKS = 4,   /* tokens of one pass over the weights, floats */
+    VEC8_TOKS = 8,  /* the same, bytes */
     STEP_TOKS = 16, /* up to here: vectors; beyond: tiles */
 };
 
-/* Activations in shared memory: bytes and scales, or floats. */
-struct act_room {
-    const int *q;       /* [n_tok][n_in / 4]; NULL: floats */
-    const float *scale; /* [n_tok][n_in / 32] */
-    const float *x;     /* [n_tok][n_in] */
-};
-
-static __host__ __device__ inline size_t act_room_bytes(int64_t n_in, int n_tok, bool floats) {
-    int64_t padded = (n_in + 31) / 32 * 32;
-    return (size_t)n_tok * (size_t)(floats ? padded * 4 : padded + padded / 8);
+static __host__ __device__ inline size_t act_room_bytes(int64_t n_in, int n_tok) {
+    return (size_t)n_tok * (size_t)((n_in + 31) / 32 * 32) * 4;
 }
 
-/* Rounds rows to bytes as ref_quantise8 does: scale amax / 127, nearest even; a block that is not
- * finite gets a scale that is not a number. n_in a multiple of 32 where bytes are made. */
-static __device__ __forceinline__ act_room act_load(uint8_t *room, const float *x, int64_t x_stride,
-                                                    int n_tok, int n_in, bool floats) {
-    act_room r = {NULL, NULL, NULL};
-    if (floats) {
-        float *f = (float *)room;
-        int padded = (n_in + 31) / 32 * 32;
-        for (int t = 0; t < n_tok; t++)
-            for (int i = (int)threadIdx.x; i < padded; i += (int)blockDim.x)
-                f[t * padded + i] = i < n_in ? x[t * x_stride + i] : 0.0f;
-        r.x = f;
-        __syncthreads();
-        return r;
-    }
-    int n_unit = n_in / 32;
-    int8_t *q = (int8_t *)room;
-    float *scale = (float *)(room + (size_t)n_tok * (size_t)n_in);
-    int lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32, n_warp = (int)blockDim.x / 32;
-    for (int u = warp; u < n_tok * n_unit; u += n_warp) {
-        float v = x[u / n_unit * x_stride + u % n_unit * 32 + lane];
-        float a = fabsf(v);
-        bool bad = !(a <= 3.402823466e38f);
-        for (int o = 16; o > 0; o /= 2) {
-            a = fmaxf(a, __shfl_xor_sync(0xffffffffu, a, o));
-            bad = __shfl_xor_sync(0xffffffffu, (int)bad, o) | (int)bad;
-        }
-        float d = a / 127.0f;
-        float inv = d >= 1.17549435e-38f ? 1.0f / d : 0.0f;
-        float s = rintf(v * inv);
-        q[u * 32 + lane] = bad ? (int8_t)1 : (int8_t)fminf(fmaxf(s, -127.0f), 127.0f);
-        if (lane == 0)
-            scale[u] = bad ? __int_as_float(0x7fc00000) : d >= 1.17549435e-38f ? d : 0.0f;
-    }
-    r.q = (const int *)q;
-    r.scale = scale;
+/* Rows of x to shared memory, zero-padded to whole units. */
+static __device__ __forceinline__ const float *act_load(uint8_t *room, const float *x,
+                                                        int64_t x_stride, int n_tok, int n_in) {
+    float *f = (float *)room;
+    int padded = (n_in + 31) / 32 * 32;
+    for (int t = 0; t < n_tok; t++)
+        for (int i = (int)threadIdx.x; i < padded; i += (int)blockDim.x)
+            f[t * padded + i] = i < n_in ? x[t * x_stride + i] : 0.0f;
     __syncthreads();
-    return r;
+    return f;
 }
 
 static __host__ __device__ inline bool is_number_form(int form) {
     return form == FORM_F32 || form == FORM_F16 || form == FORM_BF16;
 }
 
-/* Lanes that share a row: a power of two up to 32, and no more than the row has units. */
-static __host__ __device__ inline int lanes_of(const planes &w) {
-    int g = 1;
-    while (g < 32 && (is_number_form(w.form) || g < w.n_unit)) g *= 2;
-    return g;
-}
-
-/* sum[t] += <unit u of the row, activations of token t>. */
-template <int F>
-__device__ __forceinline__ float unit_dot(const unpacked &w, const act_room &a, int t, int u,
-                                          int n_unit) {
-    if (!a.q) {
-        const float *x = a.x + ((int64_t)t * n_unit + u) * 32;
-        float sum = 0;
-#pragma unroll
-        for (int i = 0; i < 8; i++)
-#pragma unroll
-            for (int b = 0; b < 4; b++)
-                sum += (w.scale[i / 4] * (float)(int8_t)(w.q[i] >> 8 * b) - w.offset[i / 4]) *
-                       x[4 * i + b];
-        return sum;
-    }
-    const uint4 *q = (const uint4 *)(a.q + ((int64_t)t * n_unit + u) * 8);
-    uint4 lo = q[0], hi = q[1];
-    int s0 = 0, s1 = 0;
-    s0 = dot4((int)w.q[0], (int)lo.x, s0), s0 = dot4((int)w.q[1], (int)lo.y, s0);
-    s0 = dot4((int)w.q[2], (int)lo.z, s0), s0 = dot4((int)w.q[3], (int)lo.w, s0);
-    s1 = dot4((int)w.q[4], (int)hi.x, s1), s1 = dot4((int)w.q[5], (int)hi.y, s1);
-    s1 = dot4((int)w.q[6], (int)hi.z, s1), s1 = dot4((int)w.q[7], (int)hi.w, s1);
-    float sum;
-    if constexpr (form_traits<F>::has_halves) sum = w.scale[0] * (float)s0 + w.scale[1] * (float)s1;
-    else sum = w.scale[0] * (float)(s0 + s1);
-    if constexpr (form_traits<F>::has_offset) {
-        const int one = 0x01010101;
-        int t0 = dot4((int)lo.w, one,
-                      dot4((int)lo.z, one, dot4((int)lo.y, one, dot4((int)lo.x, one, 0))));
-        int t1 = dot4((int)hi.w, one,
-                      dot4((int)hi.z, one, dot4((int)hi.y, one, dot4((int)hi.x, one, 0))));
-        if constexpr (F == FORM_N2K) sum -= w.offset[0] * (float)t0 + w.offset[1] * (float)t1;
-        else sum -= w.offset[0] * (float)(t0 + t1);
-    }
-    return sum * a.scale[(int64_t)t * n_unit + u];
+static __host__ __device__ inline int float_lanes_of(const planes &w) {
+    return is_number_form(w.form) ? 32 : lanes_of(w);
 }
 
 /* out[r][t] = row (first + r) of w times token t, r < VEC_ROWS, in every lane of the group. Rows beyond
- * n_row are read as the last one. `ready` runs between the first loads and the first use: it waits for
- * the previous kernel and fills the room. */
-template <int F, int NT, class Ready>
+ * n_row are read as the last one. a: [n_tok, n_unit * 32], in shared memory. */
+template <int F, int NT>
 __device__ __forceinline__ void quant_rows(const planes &w, int64_t mat, int64_t first, int lane,
-                                           int group, const grid_tables &g, act_room &a,
-                                           Ready ready, int n_tok, float out[VEC_ROWS][NT]) {
-    int64_t base[VEC_ROWS];
-#pragma unroll
+                                           int group, const grid_tables &g, const float *a,
+                                           int n_tok, float out[VEC_ROWS][NT]) {
     for (int r = 0; r < VEC_ROWS; r++) {
         int64_t row = first + r < w.n_row ? first + r : w.n_row - 1;
-        base[r] = (mat * w.n_row + row) * w.n_unit;
+        float sum[NT];
 #pragma unroll
-        for (int t = 0; t < NT; t++) out[r][t] = 0.0f;
-    }
-    raw<F> next[VEC_ROWS];
-    int u = lane;
-    if (u < w.n_unit) {
-#pragma unroll
-        for (int r = 0; r < VEC_ROWS; r++) load_unit<F>(next[r], w, base[r] + u);
-    }
-    ready();
-    while (u < w.n_unit) {
-        raw<F> now[VEC_ROWS];
-#pragma unroll
-        for (int r = 0; r < VEC_ROWS; r++) now[r] = next[r];
-        int then = u + group;
-        if (then < w.n_unit) {
-#pragma unroll
-            for (int r = 0; r < VEC_ROWS; r++) load_unit<F>(next[r], w, base[r] + then);
-        }
-#pragma unroll
-        for (int r = 0; r < VEC_ROWS; r++) {
+        for (int t = 0; t < NT; t++) sum[t] = 0.0f;
+        for (int u = lane; u < w.n_unit; u += group) {
+            raw<F> code;
             unpacked v;
-            unpack<F>(now[r], g, v);
+            load_unit<F>(code, w, (mat * w.n_row + row) * w.n_unit + u);
+            unpack<F>(code, g, v);
 #pragma unroll
-            for (int t = 0; t < NT; t++)
-                if (t < n_tok) out[r][t] += unit_dot<F>(v, a, t, u, w.n_unit);
+            for (int t = 0; t < NT; t++) {
+                if (t >= n_tok) break;
+                const float *x = a + ((int64_t)t * w.n_unit + u) * 32;
+#pragma unroll
+                for (int i = 0; i < 8; i++)
+#pragma unroll
+                    for (int b = 0; b < 4; b++)
+                        sum[t] +=
+                            (v.scale[i / 4] * (float)(int8_t)(v.q[i] >> 8 * b) - v.offset[i / 4]) *
+                            x[4 * i + b];
+            }
         }
-        u = then;
+#pragma unroll
+        for (int t = 0; t < NT; t++) out[r][t] = lanes_sum(sum[t], group);
     }
-#pragma unroll
-    for (int r = 0; r < VEC_ROWS; r++)
-#pragma unroll
-        for (int t = 0; t < NT; t++) out[r][t] = lanes_sum(out[r][t], group);
 }
 
 __device__ __forceinline__ float number_at(const planes &w, int64_t at) {
@@ -173,12 +85,11 @@ __device__ __forceinline__ float number_at(const planes &w, int64_t at) {
     return __int_as_float((int)((uint32_t)h << 16));
 }
 
-/* The same for rows of numbers, whole warps a row, against floats. */
-template <int NT, class Ready>
+/* The same for rows of numbers, whole warps a row. */
+template <int NT>
 __device__ __forceinline__ void float_rows(const planes &w, int64_t mat, int64_t first, int lane,
-                                           int group, act_room &a, Ready ready, int n_tok,
+                                           int group, const float *a, int n_tok,
                                            float out[VEC_ROWS][NT]) {
-    ready();
     int padded = (w.n_in + 31) / 32 * 32;
     for (int r = 0; r < VEC_ROWS; r++) {
         int64_t row = first + r < w.n_row ? first + r : w.n_row - 1;
@@ -190,7 +101,7 @@ __device__ __forceinline__ void float_rows(const planes &w, int64_t mat, int64_t
             float v = number_at(w, base + i);
 #pragma unroll
             for (int t = 0; t < NT; t++)
-                if (t < n_tok) sum[t] += v * a.x[t * padded + i];
+                if (t < n_tok) sum[t] += v * a[t * padded + i];
         }
 #pragma unroll
         for (int t = 0; t < NT; t++) out[r][t] = lanes_sum(sum[t], group);
@@ -204,16 +115,16 @@ __device__ __forceinline__ void float_rows(const planes &w, int64_t mat, int64_t
     X(FORM_G3XXS) X(FORM_G2XXS) X(FORM_G2XS) X(FORM_G2S)
 /* clang-format on */
 
-template <int NT, class Ready>
+template <int NT>
 __device__ __forceinline__ void any_rows(const planes &w, int64_t mat, int64_t first, int lane,
-                                         int group, const grid_tables &g, act_room &a, Ready ready,
-                                         int n_tok, float out[VEC_ROWS][NT]) {
+                                         int group, const grid_tables &g, const float *a, int n_tok,
+                                         float out[VEC_ROWS][NT]) {
     switch (w.form) {
 #define X(F)                                                                                       \
-    case F: quant_rows<F, NT>(w, mat, first, lane, group, g, a, ready, n_tok, out); break;
+    case F: quant_rows<F, NT>(w, mat, first, lane, group, g, a, n_tok, out); break;
         FOR_EACH_FORM(X)
 #undef X
-    default: float_rows<NT>(w, mat, first, lane, group, a, ready, n_tok, out);
+    default: float_rows<NT>(w, mat, first, lane, group, a, n_tok, out);
     }
 }
 

@@ -6,7 +6,7 @@
 #include "kernels/cuda/cuda_impl.cuh"
 #include "kernels/cuda/linear.cuh"
 
-enum { MOE_N = 64, TOPK_THREADS = 256, MAX_USED = 64, MAX_EXPERTS = 1024 };
+enum { MOE_N = 64, TOPK_THREADS = 1024, MAX_USED = 64, MAX_EXPERTS = 1024 };
 
 struct expert_set {
     planes gate, up, down;
@@ -15,16 +15,16 @@ struct expert_set {
     float gate_scale, down_scale;
 };
 
-/* ---- decode ---- */
+/* ---- decode, floats: precise mode, experts of numbers ---- */
 
 /* hidden[pair] = act(gate x) * (up x). Pair p of token t: expert ids[p], matrix mat. */
 template <bool HAS_GATE>
 __global__ void __launch_bounds__(VEC_THREADS)
     hidden_kernel(expert_set e, const float *x, const int32_t *ids, int32_t n_used, float *hidden,
-                  int32_t precise, grid_tables tables) {
+                  grid_tables tables) {
     DYNAMIC_SHARED(uint8_t, room);
     int32_t pair = (int32_t)blockIdx.y;
-    int group = lanes_of(e.up), lane = (int)threadIdx.x % group;
+    int group = float_lanes_of(e.up), lane = (int)threadIdx.x % group;
     int64_t first = (int64_t)blockIdx.x * (VEC_THREADS / group) * VEC_ROWS +
                     (int64_t)(threadIdx.x / (unsigned)group) * VEC_ROWS;
     launch_next();
@@ -32,12 +32,10 @@ __global__ void __launch_bounds__(VEC_THREADS)
     int32_t mat = ids ? ids[pair] : 0;
     if (mat < 0) return; /* scores were not finite: combine writes NaN */
     int32_t n_in = e.up.n_in;
-    bool floats = precise || is_number_form(e.up.form) || (HAS_GATE && is_number_form(e.gate.form));
-    act_room a = act_load(room, x + (int64_t)(pair / n_used) * n_in, 0, 1, n_in, floats);
-    auto ready = [&]() {};
+    const float *a = act_load(room, x + (int64_t)(pair / n_used) * n_in, 0, 1, n_in);
     float up[VEC_ROWS][1], gate[VEC_ROWS][1];
-    any_rows<1>(e.up, mat, first, lane, group, tables, a, ready, 1, up);
-    if (HAS_GATE) any_rows<1>(e.gate, mat, first, lane, group, tables, a, ready, 1, gate);
+    any_rows<1>(e.up, mat, first, lane, group, tables, a, 1, up);
+    if (HAS_GATE) any_rows<1>(e.gate, mat, first, lane, group, tables, a, 1, gate);
     if (lane) return;
     for (int r = 0; r < VEC_ROWS && first + r < e.up.n_row; r++) {
         float u = up[r][0] + (e.up_b ? e.up_b[first + r] : 0.0f);
@@ -54,8 +52,7 @@ __global__ void __launch_bounds__(VEC_THREADS)
 __global__ void __launch_bounds__(VEC_THREADS)
     down_kernel(planes down, const float *hidden, const int32_t *ids, const float *weights,
                 int32_t n_used, planes sh_down, const float *sh_hidden, const float *sh_weight,
-                float *out, int32_t precise, const float *bias, float scale, int32_t group,
-                grid_tables tables) {
+                float *out, const float *bias, float scale, int32_t group, grid_tables tables) {
     DYNAMIC_SHARED(uint8_t, room);
     int32_t t = (int32_t)blockIdx.y;
     int lane = (int)threadIdx.x % group;
@@ -63,7 +60,6 @@ __global__ void __launch_bounds__(VEC_THREADS)
                     (int64_t)(threadIdx.x / (unsigned)group) * VEC_ROWS;
     launch_next();
     wait_previous();
-    auto ready = [&]() {};
     float sum[VEC_ROWS] = {0}, y[VEC_ROWS][1];
     bool bad = false;
     for (int32_t k = 0; k < n_used; k++) {
@@ -73,19 +69,16 @@ __global__ void __launch_bounds__(VEC_THREADS)
             break;
         }
         __syncthreads(); /* the room is read no more */
-        bool floats = precise || is_number_form(down.form);
-        act_room a =
-            act_load(room, hidden + ((int64_t)t * n_used + k) * down.n_in, 0, 1, down.n_in, floats);
-        any_rows<1>(down, mat, first, lane, group, tables, a, ready, 1, y);
+        const float *a =
+            act_load(room, hidden + ((int64_t)t * n_used + k) * down.n_in, 0, 1, down.n_in);
+        any_rows<1>(down, mat, first, lane, group, tables, a, 1, y);
         float f = weights ? weights[t * n_used + k] : scale;
         for (int r = 0; r < VEC_ROWS; r++) sum[r] += f * y[r][0];
     }
     if (!bad && sh_hidden) {
         __syncthreads();
-        bool floats = precise || is_number_form(sh_down.form);
-        act_room a =
-            act_load(room, sh_hidden + (int64_t)t * sh_down.n_in, 0, 1, sh_down.n_in, floats);
-        any_rows<1>(sh_down, 0, first, lane, group, tables, a, ready, 1, y);
+        const float *a = act_load(room, sh_hidden + (int64_t)t * sh_down.n_in, 0, 1, sh_down.n_in);
+        any_rows<1>(sh_down, 0, first, lane, group, tables, a, 1, y);
         for (int r = 0; r < VEC_ROWS; r++) sum[r] += sh_weight[t] * y[r][0];
     }
     if (lane) return;
@@ -96,80 +89,193 @@ __global__ void __launch_bounds__(VEC_THREADS)
     }
 }
 
+/* ---- decode, bytes ---- */
+
+struct hidden8_job {
+    planes gate, up;
+    act8 x, hidden;
+    const int32_t *ids; /* [n_pair] */
+    int32_t n_used, act;
+};
+
+/* Block y is a pair (token, expert), block x a unit of 32 elements of its hidden row; gate and up are
+ * streamed side by side. The next kernel starts when every block has passed its wait: the choice of experts
+ * is then made, and it may read their weights ahead of its own wait. */
+template <int F, bool HAS_GATE>
+__global__ void __launch_bounds__(VEC_THREADS, 2) hidden8_kernel(hidden8_job j, grid_tables g) {
+    DYNAMIC_SHARED(uint32_t, points);
+    __shared__ float h[32];
+    int n_unit = j.up.n_unit, group = lanes_of(j.up), per_block = VEC_THREADS / group;
+    int lane = (int)threadIdx.x % group, mine = (int)threadIdx.x / group;
+    int n_step = (n_unit + group - 1) / group, rows = per_block < 32 ? 32 / per_block : 1;
+    int64_t pair_at = blockIdx.y, t = pair_at / j.n_used;
+    if (grid_words(F)) grid_load(g, F, points);
+    wait_previous();
+    launch_next();
+    int64_t mat = j.ids[pair_at];
+    int64_t base = mat * j.up.n_row + (int64_t)blockIdx.x * 32;
+    auto load = [&](raw<F> &r, int half, int pair, int step) {
+        int u = step * group + lane, row = mine * rows + (HAS_GATE ? pair : 2 * pair + half);
+        row = row < 32 ? row : 31;
+        if (u < n_unit)
+            load_unit<F>(r, HAS_GATE && !half ? j.gate : j.up, (base + row) * n_unit + u);
+    };
+    auto act = [&](int, int step, int, uint4 &lo, uint4 &hi, uint2 &meta) {
+        int u = step * group + lane;
+        if (u >= n_unit) return false;
+        act8_load(j.x, t * n_unit + u, lo, hi, meta);
+        return true;
+    };
+    auto sink = [&](int pair, const float out[2][1]) {
+        int row = mine * rows + (HAS_GATE ? pair : 2 * pair);
+        if (lane || row >= 32) return;
+        if (HAS_GATE) {
+            h[row] = act_of(j.act, out[0][0]) * out[1][0];
+            return;
+        }
+        h[row] = act_of(j.act, out[0][0]);
+        if (rows > 1) h[row + 1] = act_of(j.act, out[1][0]);
+    };
+    if (mat >= 0)
+        stream8<F, 1>(
+            HAS_GATE ? rows : (rows + 1) / 2, n_step, group, g, 1, load, act, [] {}, sink);
+    __syncthreads();
+    if (threadIdx.x < 32)
+        act8_put(j.hidden, pair_at * (j.up.n_row / 32) + blockIdx.x,
+                 mat < 0 ? 0.0f : h[threadIdx.x]);
+}
+
+struct down8_job {
+    planes down;
+    act8 hidden;
+    const int32_t *ids;   /* [n_tok, n_used] */
+    const float *weights; /* [n_tok, n_used] */
+    int32_t n_used, unused;
+    float *out;
+};
+
+/* out[t] += sum of weight * down(hidden) over the chosen experts: a pair of rows a warp, the units of all
+ * chosen experts in one stream. Block y is the token. */
+template <int F>
+__global__ void __launch_bounds__(VEC_THREADS, 2) down8_kernel(down8_job j, grid_tables g) {
+    DYNAMIC_SHARED(uint32_t, points);
+    int lane = (int)threadIdx.x % 32, n_unit = j.down.n_unit, n = j.n_used * n_unit;
+    int64_t t = blockIdx.y, first = ((int64_t)blockIdx.x * VEC_THREADS + threadIdx.x) / 32 * 2;
+    launch_next();
+    if (grid_words(F)) grid_load(g, F, points);
+    auto load = [&](raw<F> &r, int half, int, int step) {
+        int i = step * 32 + lane;
+        if (i >= n) return;
+        int64_t row = first + half < j.down.n_row ? first + half : j.down.n_row - 1;
+        int32_t mat = __ldcg(j.ids + t * j.n_used + i / n_unit);
+        if (mat < 0) mat = 0;
+        load_unit<F>(r, j.down, (mat * j.down.n_row + row) * n_unit + i % n_unit);
+    };
+    auto act = [&](int, int step, int, uint4 &lo, uint4 &hi, uint2 &meta) {
+        int i = step * 32 + lane;
+        if (i >= n) return false;
+        int64_t pair = t * j.n_used + i / n_unit;
+        act8_load(j.hidden, pair * n_unit + i % n_unit, lo, hi, meta);
+        meta.x = (uint32_t)__float_as_int(__int_as_float((int)meta.x) * j.weights[pair]);
+        return true;
+    };
+    auto sink = [&](int, const float out[2][1]) {
+        if (lane) return;
+        bool bad = j.ids[t * j.n_used] < 0;
+        for (int r = 0; r < 2 && first + r < j.down.n_row; r++)
+            j.out[t * j.down.n_row + first + r] += bad ? __int_as_float(0x7fc00000) : out[r][0];
+    };
+    stream8<F, 1>(
+        1, (n + 31) / 32, 32, g, 1, load, act, [] { wait_previous(); }, sink);
+}
+
+/* A hidden row [n_row, n] still to be made of its products with gate and up. */
+struct hidden_row {
+    const float *gate, *up; /* gate NULL: none */
+    int32_t n, act;         /* n 0: nothing to do */
+    act8 to;
+};
+
 /* Chosen experts, their weights, and the shared expert's factor. One block a token. */
 __global__ void __launch_bounds__(TOPK_THREADS)
     choose_kernel(const float *logits, int32_t n_expert, int32_t n_used, int gating,
                   int32_t normalise, float scale, const float *select_bias, const float *x,
                   int32_t n_embd, const float *shared_gate_w, int32_t *ids, float *weights,
-                  float *shared_weight) {
+                  float *shared_weight, hidden_row shared) {
     __shared__ float score[MAX_EXPERTS], key[MAX_EXPERTS], room[32];
-    __shared__ int32_t best_at[TOPK_THREADS / 32], chosen[MAX_USED], any_bad;
-    __shared__ float best_key[TOPK_THREADS / 32];
-    launch_next();
-    wait_previous();
+    __shared__ int32_t rank[MAX_EXPERTS], chosen[MAX_USED], any_bad;
     int tid = (int)threadIdx.x;
     logits += (int64_t)blockIdx.x * n_expert;
     ids += (int64_t)blockIdx.x * n_used;
     weights += (int64_t)blockIdx.x * n_used;
+    launch_next();
+    bool has = tid < n_expert;
+    float bias = has && select_bias ? select_bias[tid] : 0.0f, gate_w[2] = {0, 0};
+    for (int k = 0; k < 2 && shared_gate_w; k++)
+        if (tid + k * TOPK_THREADS < n_embd) gate_w[k] = shared_gate_w[tid + k * TOPK_THREADS];
+    wait_previous();
+    /* all reads first: each costs a trip to the second cache */
+    float v = has ? logits[tid] : -3.402823466e38f, dot = 0, up = 0, gate = 0;
+    int64_t at = (int64_t)blockIdx.x * shared.n + tid;
+    if (tid < shared.n) {
+        up = shared.up[at];
+        gate = shared.gate ? shared.gate[at] : 0.0f;
+    }
+    for (int k = 0; k < 2 && shared_gate_w; k++)
+        if (tid + k * TOPK_THREADS < n_embd)
+            dot += gate_w[k] * x[(int64_t)blockIdx.x * n_embd + tid + k * TOPK_THREADS];
+    for (int i = tid + 2 * TOPK_THREADS; shared_gate_w && i < n_embd; i += TOPK_THREADS)
+        dot += shared_gate_w[i] * x[(int64_t)blockIdx.x * n_embd + i];
+    if (tid < MAX_EXPERTS) rank[tid] = 0;
+    if (tid == 0) any_bad = 0;
+    for (int first = 0; first + tid / 32 * 32 < shared.n;
+         first += TOPK_THREADS, at += TOPK_THREADS) {
+        if (first) {
+            up = shared.up[at];
+            gate = shared.gate ? shared.gate[at] : 0.0f;
+        }
+        act8_put(shared.to, at / 32,
+                 shared.gate ? act_of(shared.act, gate) * up : act_of(shared.act, up));
+    }
     if (shared_weight) {
-        float dot = 0;
-        for (int i = tid; shared_gate_w && i < n_embd; i += TOPK_THREADS)
-            dot += shared_gate_w[i] * x[(int64_t)blockIdx.x * n_embd + i];
         dot = block_sum(dot, room);
         if (tid == 0) shared_weight[blockIdx.x] = shared_gate_w ? 1.0f / (1.0f + expf(-dot)) : 1.0f;
     }
-    if (tid == 0) any_bad = 0;
-    __syncthreads();
-    float most = -3.402823466e38f;
-    for (int i = tid; i < n_expert; i += TOPK_THREADS) {
-        float v = logits[i];
-        if (!(fabsf(v) <= 3.402823466e38f)) any_bad = 1;
-        most = fmaxf(most, v);
-    }
-    most = lanes_max(most, 32);
+    float most = lanes_max(v, 32);
     if (tid % 32 == 0) room[tid / 32] = most;
     __syncthreads();
-    for (int i = 0; i < TOPK_THREADS / 32; i++) most = fmaxf(most, room[i]);
+    if (!(fabsf(v) <= 3.402823466e38f)) any_bad = 1;
+    most = lanes_max(room[tid % 32], 32);
     __syncthreads();
-    float sum = 0;
-    for (int i = tid; gating == MOE_SOFTMAX && i < n_expert; i += TOPK_THREADS)
-        sum += expf(logits[i] - most);
-    sum = block_sum(sum, room);
-    for (int i = tid; i < n_expert; i += TOPK_THREADS) {
-        float v = logits[i];
-        float s = gating == MOE_SOFTMAX   ? expf(v - most) / sum
+    float e_v = has && gating == MOE_SOFTMAX ? expf(v - most) : 0.0f;
+    float sum = gating == MOE_SOFTMAX ? block_sum(e_v, room) : 1.0f;
+    if (has) {
+        float s = gating == MOE_SOFTMAX   ? e_v / sum
                   : gating == MOE_SIGMOID ? 1.0f / (1.0f + expf(-v))
                                           : v;
-        score[i] = s;
-        key[i] = s + (select_bias ? select_bias[i] : 0.0f);
-        if (!(fabsf(key[i]) <= 3.402823466e38f)) any_bad = 1;
+        score[tid] = s;
+        key[tid] = s + bias;
+        if (!(fabsf(s + bias) <= 3.402823466e38f)) any_bad = 1;
     }
     __syncthreads();
     if (any_bad) {
         if (tid < n_used) ids[tid] = -1, weights[tid] = 0.0f;
         return;
     }
-    for (int32_t k = 0; k < n_used; k++) {
-        float best = -3.402823466e38f;
-        int32_t at = 0x7fffffff;
-        for (int i = tid; i < n_expert; i += TOPK_THREADS)
-            if (key[i] > best || (key[i] == best && i < at)) best = key[i], at = i;
-        for (int o = 16; o > 0; o /= 2) {
-            float other = __shfl_xor_sync(0xffffffffu, best, o);
-            int32_t other_at = __shfl_xor_sync(0xffffffffu, at, o);
-            if (other > best || (other == best && other_at < at)) best = other, at = other_at;
-        }
-        if (tid % 32 == 0) best_key[tid / 32] = best, best_at[tid / 32] = at;
-        __syncthreads();
-        if (tid == 0) {
-            for (int i = 1; i < TOPK_THREADS / 32; i++)
-                if (best_key[i] > best || (best_key[i] == best && best_at[i] < at))
-                    best = best_key[i], at = best_at[i];
-            chosen[k] = at;
-            key[at] = -INFINITY;
-        }
-        __syncthreads();
+    /* an expert's rank: how many come before it, counted by several threads */
+    int wide = 32;
+    while (wide < n_expert) wide *= 2;
+    int mine = tid % wide, n_part = TOPK_THREADS / wide;
+    if (mine < n_expert) {
+        float own = key[mine];
+        int32_t before = 0;
+        for (int e = tid / wide; e < n_expert; e += n_part)
+            before += key[e] > own || (key[e] == own && e < mine);
+        atomicAdd(&rank[mine], before);
     }
+    __syncthreads();
+    if (has && rank[tid] < n_used) chosen[rank[tid]] = tid;
+    __syncthreads();
     if (tid) return;
     float total = 0, first = score[chosen[0]];
     for (int32_t k = 0; k < n_used; k++) {
@@ -190,12 +296,13 @@ struct tile_list {   /* pairs in order of expert, in tiles of MOE_N */
     int32_t *pairs;  /* [n_pair] */
     int32_t *expert; /* [cap]; -1: no tile */
     int32_t *at, *n; /* [cap]: first pair of the tile in pairs, how many */
-    int32_t cap;
+    int32_t *start;  /* [n_expert]: first pair of an expert */
+    int32_t cap, unused;
 };
 
-/* One block. Each thread counts and places the pairs of its experts, in order of pair. */
-__global__ void sort_kernel(const int32_t *ids, int32_t n_pair, int32_t n_expert, tile_list l) {
-    __shared__ int32_t count[MAX_EXPERTS], start[MAX_EXPERTS], tile[MAX_EXPERTS];
+/* One block: counts pairs of every expert, gives experts their places and tiles. */
+__global__ void count_kernel(const int32_t *ids, int32_t n_pair, int32_t n_expert, tile_list l) {
+    __shared__ int32_t count[MAX_EXPERTS], tile[MAX_EXPERTS + 1];
     launch_next();
     wait_previous();
     int tid = (int)threadIdx.x, n = (int)blockDim.x;
@@ -207,34 +314,46 @@ __global__ void sort_kernel(const int32_t *ids, int32_t n_pair, int32_t n_expert
     if (tid == 0) {
         int32_t pairs = 0, tiles = 0;
         for (int e = 0; e < n_expert; e++) {
-            start[e] = pairs;
+            l.start[e] = pairs;
             tile[e] = tiles;
             pairs += count[e];
             tiles += (count[e] + MOE_N - 1) / MOE_N;
         }
+        tile[n_expert] = tiles;
     }
-    for (int i = tid; i < l.cap; i += n) l.expert[i] = -1;
     __syncthreads();
-    for (int e = tid; e < n_expert; e += n) {
-        int32_t at = start[e];
+    for (int i = tile[n_expert] + tid; i < l.cap; i += n) l.expert[i] = -1;
+    for (int e = tid; e < n_expert; e += n)
         for (int32_t i = 0; i < count[e]; i += MOE_N) {
             int32_t k = tile[e] + i / MOE_N;
             l.expert[k] = e;
-            l.at[k] = at + i;
+            l.at[k] = l.start[e] + i;
             l.n[k] = count[e] - i < MOE_N ? count[e] - i : MOE_N;
         }
-    }
-    /* warps take experts in turn: a ballot keeps the order of pairs, so that results do not depend on it */
-    int lane = tid % 32;
-    for (int e = tid / 32; e < n_expert; e += n / 32) {
-        int32_t at = start[e];
-        if (!count[e]) continue;
-        for (int32_t p = 0; p < n_pair; p += 32) {
-            bool mine = p + lane < n_pair && ids[p + lane] == e;
-            uint32_t all = __ballot_sync(0xffffffffu, mine);
-            if (mine) l.pairs[at + __popc(all & ((1u << lane) - 1u))] = p + lane;
-            at += __popc(all);
+}
+
+/* A block an expert: lists its pairs in order of pair, so that results do not depend on who was first. */
+enum { PLACE_THREADS = 256 };
+__global__ void place_kernel(const int32_t *ids, int32_t n_pair, tile_list l) {
+    __shared__ int32_t room[PLACE_THREADS / 32];
+    launch_next();
+    wait_previous();
+    int lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32, e = (int)blockIdx.x;
+    int32_t at = l.start[e];
+    for (int32_t first = 0; first < n_pair; first += PLACE_THREADS) {
+        int32_t p = first + (int32_t)threadIdx.x;
+        bool mine = p < n_pair && ids[p] == e;
+        uint32_t all = __ballot_sync(0xffffffffu, mine);
+        if (lane == 0) room[warp] = __popc(all);
+        __syncthreads();
+        int32_t before = 0, total = 0;
+        for (int w = 0; w < PLACE_THREADS / 32; w++) {
+            before += w < warp ? room[w] : 0;
+            total += room[w];
         }
+        if (mine) l.pairs[at + before + __popc(all & ((1u << lane) - 1u))] = p;
+        at += total;
+        __syncthreads();
     }
 }
 
@@ -321,84 +440,106 @@ size_t cuda_moe_scratch(const struct dev_need *n) {
     size_t n_pair = n_tok * (n_used + 1), widest = (size_t)(n->n_in > n->n_ff ? n->n_in : n->n_ff);
     size_t bytes = n_tok * ((size_t)n->n_expert + 2 * n_used + 2) * 4; /* logits, choice */
     bytes += 2 * n_pair * (size_t)n->n_ff * 4;                         /* hidden rows, gate rows */
+    bytes += 2 * act8_bytes(STEP_TOKS, (int64_t)widest + 32);          /* input, shared row */
     if (n->n_tok > STEP_TOKS) {
         bytes += n_tok * (size_t)halves_of((int64_t)widest) * 2 +
                  n_pair * ((size_t)halves_of(n->n_ff) * 2 + 8);
         bytes += n_pair * (size_t)n->n_in * 4; /* results of pairs */
-        bytes += (n_pair + 3 * (n_pair / MOE_N + (size_t)n->n_expert + 2)) * 4;
+        bytes += (n_pair + 4 * (n_pair / MOE_N + (size_t)n->n_expert + 2)) * 4;
     }
     return bytes + 64 * 256;
 }
 
 static void hidden_rows(struct cuda *c, const expert_set &e, const float *x, const int32_t *ids,
                         int32_t n_pair, int32_t n_used, float *hidden) {
-    int group = lanes_of(e.up);
-    int64_t rows = (int64_t)(VEC_THREADS / group) * VEC_ROWS;
-    bool floats = c->params.precise || is_number_form(e.up.form) ||
-                  (e.has_gate && is_number_form(e.gate.form));
+    int64_t rows = (int64_t)(VEC_THREADS / float_lanes_of(e.up)) * VEC_ROWS;
     dim3 grid((unsigned)((e.up.n_row + rows - 1) / rows), (unsigned)n_pair);
-    size_t room = act_room_bytes(e.up.n_in, 1, floats);
-    int32_t precise = floats; /* gate and up share the room, so both see floats or both bytes */
+    size_t room = act_room_bytes(e.up.n_in, 1);
     if (e.has_gate)
         launch(c, hidden_kernel<true>, grid, dim3(VEC_THREADS), room, e, x, ids, n_used, hidden,
-               precise, c->tables);
+               c->tables);
     else
         launch(c, hidden_kernel<false>, grid, dim3(VEC_THREADS), room, e, x, ids, n_used, hidden,
-               precise, c->tables);
+               c->tables);
 }
 
 static void down_rows(struct cuda *c, const planes &down, const float *hidden, const int32_t *ids,
                       const float *weights, int32_t n_used, const planes &sh_down,
                       const float *sh_hidden, const float *sh_weight, float *out, int32_t n_tok,
                       const float *bias, float scale) {
-    int32_t group = lanes_of(down);
-    if (sh_hidden && lanes_of(sh_down) > group) group = lanes_of(sh_down);
+    int32_t group = float_lanes_of(down);
+    if (sh_hidden && float_lanes_of(sh_down) > group) group = float_lanes_of(sh_down);
     int64_t rows = (int64_t)(VEC_THREADS / group) * VEC_ROWS;
     int64_t n_in = sh_hidden && sh_down.n_in > down.n_in ? sh_down.n_in : down.n_in;
     dim3 grid((unsigned)((down.n_row + rows - 1) / rows), (unsigned)n_tok);
-    bool floats = c->params.precise || is_number_form(down.form) ||
-                  (sh_hidden && is_number_form(sh_down.form));
-    launch(c, down_kernel, grid, dim3(VEC_THREADS), act_room_bytes(n_in, 1, floats), down, hidden,
-           ids, weights, n_used, sh_down, sh_hidden, sh_weight, out, (int32_t)c->params.precise,
-           bias, scale, group, c->tables);
+    launch(c, down_kernel, grid, dim3(VEC_THREADS), act_room_bytes(n_in, 1), down, hidden, ids,
+           weights, n_used, sh_down, sh_hidden, sh_weight, out, bias, scale, group, c->tables);
+}
+
+static expert_set experts_of(const struct weight *gate, const struct weight *up,
+                             const struct weight *down, enum act act) {
+    return expert_set{planes_or_none(gate),
+                      planes_of(up),
+                      planes_of(down),
+                      gate != NULL,
+                      (int32_t)act,
+                      NULL,
+                      NULL,
+                      NULL,
+                      1,
+                      1};
+}
+
+/* Whether gate, up and down go through the kernels for bytes. */
+static bool is_bytes(const expert_set &e) {
+    return !is_number_form(e.up.form) && !is_number_form(e.down.form) &&
+           (!e.has_gate || e.gate.form == e.up.form) && e.up.n_row % 32 == 0;
+}
+
+/* The chosen experts of a few tokens, through bytes. */
+static void few_experts8(struct cuda *c, const struct moe_args *a, const expert_set &e,
+                         const int32_t *ids, const float *weights) {
+    int32_t n_pair = a->n_tok * a->n_used;
+    int64_t n_ff = e.up.n_row;
+    hidden8_job h = {e.gate, e.up, {}, {}, ids, a->n_used, e.act};
+    h.x = cuda_act8(c, a->x, a->up->n_in, a->n_tok, a->up->n_in);
+    h.hidden = act8_at(cuda_take(c, act8_bytes(n_pair, n_ff)), n_pair, n_ff);
+    if (c->err.code) return;
+    dim3 grid((unsigned)(n_ff / 32), (unsigned)n_pair);
+    size_t room = (size_t)grid_words(e.up.form) * 4;
+    switch (e.up.form) {
+#define X(F)                                                                                       \
+    case F:                                                                                        \
+        if (e.has_gate)                                                                            \
+            launch(c, hidden8_kernel<F, true>, grid, dim3(VEC_THREADS), room, h, c->tables);       \
+        else launch(c, hidden8_kernel<F, false>, grid, dim3(VEC_THREADS), room, h, c->tables);     \
+        break;
+        FOR_EACH_FORM(X)
+#undef X
+    }
+    down8_job d = {e.down, h.hidden, ids, weights, a->n_used, 0, a->out};
+    dim3 down_grid((unsigned)((e.down.n_row + 15) / 16), (unsigned)a->n_tok);
+    room = (size_t)grid_words(e.down.form) * 4;
+    switch (e.down.form) {
+#define X(F)                                                                                       \
+    case F: launch(c, down8_kernel<F>, down_grid, dim3(VEC_THREADS), room, d, c->tables); break;
+        FOR_EACH_FORM(X)
+#undef X
+    }
 }
 
 static void few_experts(struct cuda *c, const struct moe_args *a, const int32_t *ids,
                         const float *weights, const float *sh_weight) {
     int32_t n_pair = a->n_tok * a->n_used;
-    expert_set e = {planes_or_none(a->gate),
-                    planes_of(a->up),
-                    planes_of(a->down),
-                    a->gate != NULL,
-                    (int32_t)a->act,
-                    NULL,
-                    NULL,
-                    NULL,
-                    1,
-                    1};
+    expert_set e = experts_of(a->gate, a->up, a->down, a->act), s = {};
+    if (a->sh_up) s = experts_of(a->sh_gate, a->sh_up, a->sh_down, a->act);
     float *hidden = (float *)cuda_take(c, (size_t)n_pair * (size_t)a->up->n_out * 4);
     float *sh_hidden = NULL;
-    planes sh_down = {};
-    if (a->sh_up) {
-        sh_hidden = (float *)cuda_take(c, (size_t)a->n_tok * (size_t)a->sh_up->n_out * 4);
-        sh_down = planes_of(a->sh_down);
-    }
+    if (a->sh_up) sh_hidden = (float *)cuda_take(c, (size_t)a->n_tok * (size_t)a->sh_up->n_out * 4);
     if (c->err.code) return;
     hidden_rows(c, e, a->x, ids, n_pair, a->n_used, hidden);
-    if (sh_hidden) {
-        expert_set s = {planes_or_none(a->sh_gate),
-                        planes_of(a->sh_up),
-                        sh_down,
-                        a->sh_gate != NULL,
-                        (int32_t)a->act,
-                        NULL,
-                        NULL,
-                        NULL,
-                        1,
-                        1};
-        hidden_rows(c, s, a->x, NULL, a->n_tok, 1, sh_hidden);
-    }
-    down_rows(c, e.down, hidden, ids, weights, a->n_used, sh_down, sh_hidden, sh_weight, a->out,
+    if (sh_hidden) hidden_rows(c, s, a->x, NULL, a->n_tok, 1, sh_hidden);
+    down_rows(c, e.down, hidden, ids, weights, a->n_used, s.down, sh_hidden, sh_weight, a->out,
               a->n_tok, NULL, 1);
 }
 
@@ -426,6 +567,7 @@ static tile_list take_list(struct cuda *c, int32_t n_pair, int64_t n_expert) {
     l.expert = (int32_t *)cuda_take(c, (size_t)l.cap * 4);
     l.at = (int32_t *)cuda_take(c, (size_t)l.cap * 4);
     l.n = (int32_t *)cuda_take(c, (size_t)l.cap * 4);
+    l.start = (int32_t *)cuda_take(c, (size_t)n_expert * 4);
     return l;
 }
 
@@ -443,7 +585,9 @@ static void many_experts(struct cuda *c, const struct moe_args *a, const int32_t
     float *y = (float *)cuda_take(c, (size_t)n_pair * (size_t)n * 4);
     if (c->err.code) return;
     cuda_to_halves(c, a->x, n, a->n_tok, n, x16, x_scale);
-    launch(c, sort_kernel, dim3(1), dim3(1024), 0, ids, n_pair, (int32_t)a->router->n_out, l);
+    int32_t n_expert = (int32_t)a->router->n_out;
+    launch(c, count_kernel, dim3(1), dim3(1024), 0, ids, n_pair, n_expert, l);
+    launch(c, place_kernel, dim3((unsigned)n_expert), dim3(PLACE_THREADS), 0, ids, n_pair, l);
     tile_experts(c, a->gate, a->up, a->down, a->act, x16, x_scale, a->n_used, n_pair, l, hidden,
                  gated, h16, h_scale, y);
     launch(c, combine_kernel, dim3((unsigned)a->n_tok), dim3(256), 0, y, ids, weights, a->n_used,
@@ -455,17 +599,10 @@ static void dense_block(struct cuda *c, const struct ffn_args *a, const float *f
     int64_t n_ff = a->up->n_out, n = a->down->n_out;
     float *up = (float *)cuda_take(c, (size_t)a->n_tok * (size_t)n_ff * 4);
     if (c->err.code) return;
-    if (a->n_tok <= STEP_TOKS || c->params.precise) {
-        expert_set e = {planes_or_none(a->gate),
-                        planes_of(a->up),
-                        planes_of(a->down),
-                        a->gate != NULL,
-                        (int32_t)a->act,
-                        a->gate_b,
-                        a->up_b,
-                        a->down_b,
-                        a->gate_scale,
-                        a->down_scale};
+    if (c->params.precise) {
+        expert_set e = experts_of(a->gate, a->up, a->down, a->act);
+        e.gate_b = a->gate_b, e.up_b = a->up_b, e.down_b = a->down_b;
+        e.gate_scale = a->gate_scale, e.down_scale = a->down_scale;
         planes none = {};
         hidden_rows(c, e, a->x, NULL, a->n_tok, 1, up);
         down_rows(c, e.down, up, NULL, factor, 1, none, NULL, NULL, a->out, a->n_tok, a->down_b,
@@ -487,7 +624,9 @@ static void dense_block(struct cuda *c, const struct ffn_args *a, const float *f
 
 void cuda_ffn(struct dev *d, const struct ffn_args *a) {
     struct cuda *c = (struct cuda *)d;
-    if (cuda_begin(c)) dense_block(c, a, NULL);
+    if (!cuda_begin(c)) return;
+    dense_block(c, a, NULL);
+    cuda_wrote(c, a->out, (size_t)a->n_tok * (size_t)a->down->n_out * 4);
 }
 
 void cuda_moe(struct dev *d, const struct moe_args *a) {
@@ -498,20 +637,49 @@ void cuda_moe(struct dev *d, const struct moe_args *a) {
         cuda_fail_with(c, CHIMERE_ELIMIT, "more experts than the router's kernel has room for");
         return;
     }
+    bool is_few = a->n_tok <= STEP_TOKS || c->params.precise, in_bytes = false;
+    if (is_few && !c->params.precise) {
+        in_bytes = is_bytes(experts_of(a->gate, a->up, a->down, a->act)) &&
+                   (!a->sh_up || is_bytes(experts_of(a->sh_gate, a->sh_up, a->sh_down, a->act)));
+    }
     float *logits = (float *)cuda_take(c, (size_t)a->n_tok * (size_t)n_expert * 4);
     int32_t *ids =
         a->ids ? a->ids : (int32_t *)cuda_take(c, (size_t)a->n_tok * (size_t)a->n_used * 4);
     float *weights = (float *)cuda_take(c, (size_t)a->n_tok * (size_t)a->n_used * 4);
     float *sh_weight = (float *)cuda_take(c, (size_t)a->n_tok * 4);
+    int64_t sh_ff = a->sh_up ? a->sh_up->n_out : 0;
+    hidden_row shared = {};
+    /* the router, and in the same launch the shared expert's products */
+    struct linear_out o[3] = {{a->router, NULL, logits, n_expert, 1, false}};
+    int32_t n_o = 1;
+    if (in_bytes && a->sh_up) {
+        float *rows = (float *)cuda_take(c, 2 * (size_t)a->n_tok * (size_t)sh_ff * 4);
+        void *room = cuda_take(c, act8_bytes(a->n_tok, sh_ff));
+        if (!rows || !room) return;
+        shared.up = rows;
+        shared.gate = a->sh_gate ? rows + a->n_tok * sh_ff : NULL;
+        shared.n = (int32_t)sh_ff;
+        shared.act = (int32_t)a->act;
+        shared.to = act8_at(room, a->n_tok, sh_ff);
+        o[n_o++] = linear_out{a->sh_up, NULL, rows, sh_ff, 1, false};
+        if (a->sh_gate)
+            o[n_o++] = linear_out{a->sh_gate, NULL, rows + a->n_tok * sh_ff, sh_ff, 1, false};
+    }
     if (c->err.code) return;
     int32_t n_embd = (int32_t)a->down->n_out;
-    struct linear_out o = {a->router, NULL, logits, n_expert, 1, false};
-    cuda_linear_rows(c, &o, 1, a->x, n_embd, a->n_tok, NULL, true);
+    cuda_wrote(c, a->out, (size_t)a->n_tok * (size_t)n_embd * 4);
+    cuda_linear_rows(c, o, n_o, a->x, n_embd, a->n_tok, NULL, true);
     launch(c, choose_kernel, dim3((unsigned)a->n_tok), dim3(TOPK_THREADS), 0, logits,
            (int32_t)n_expert, a->n_used, (int)a->gating, (int32_t)a->normalise, a->scale,
            a->select_bias, a->x, n_embd, a->shared_gate_w, ids, weights,
-           a->sh_up ? sh_weight : (float *)NULL);
-    if (a->n_tok <= STEP_TOKS || c->params.precise) {
+           a->sh_up ? sh_weight : (float *)NULL, shared);
+    if (in_bytes) {
+        few_experts8(c, a, experts_of(a->gate, a->up, a->down, a->act), ids, weights);
+        struct linear_out down = {a->sh_down, NULL, a->out, n_embd, 1, true};
+        if (a->sh_up) cuda_linear_act8(c, &down, shared.to, a->n_tok, sh_weight);
+        return;
+    }
+    if (is_few) {
         few_experts(c, a, ids, weights, sh_weight);
         return;
     }

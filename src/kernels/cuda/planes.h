@@ -79,7 +79,7 @@ struct planes {
     const uint8_t *codes, *more, *sub, *top; /* device */
     int64_t n_row;                           /* of one matrix */
     int32_t n_in, n_unit;                    /* elements and units of a row */
-    int32_t form;
+    int32_t form, unused;                    /* no byte undefined: lists of launches are hashed */
 };
 
 enum plane_form planes_form(uint32_t type); /* FORM_NONE: a type that cannot be multiplied */

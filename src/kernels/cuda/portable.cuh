@@ -78,6 +78,12 @@ __device__ __forceinline__ float to_float(uint16_t bits) {
     memcpy(&h, &bits, 2);
     return __half2float(h);
 }
+__device__ __forceinline__ uint16_t to_half(float x) {
+    __half h = __float2half_rn(x);
+    uint16_t bits;
+    memcpy(&bits, &h, 2);
+    return bits;
+}
 __device__ __forceinline__ uint32_t two_halves(float lo, float hi) {
     __half2 h = __floats2half2_rn(lo, hi);
     uint32_t u;

@@ -148,6 +148,55 @@ static void convolve(struct cuda *c, const dspans &b, const struct rec_view &rec
            dim3(CONV_THREADS), 0, b, rec, j);
 }
 
+/* The same without a log, every token at once. */
+__global__ void conv_many_kernel(dspans b, rec_view rec, conv_job j) {
+    launch_next();
+    wait_previous();
+    int64_t ch = (int64_t)blockIdx.x * CONV_THREADS + threadIdx.x, t = blockIdx.y;
+    if (ch >= j.n_conv) return;
+    dspan s = b.spans[b.of_row[t]];
+    int keep = j.d_conv - 1;
+    const float *state = rec.conv + (int64_t)s.slot * (int64_t)rec.conv_stride;
+    float sum = j.b ? j.b[ch] : 0.0f;
+    for (int k = 0; k < j.d_conv; k++) {
+        int64_t i = t - s.row - keep + k; /* position in the span */
+        float x = i < 0 ? state[(i + keep) * j.n_conv + ch] : j.x[(s.row + i) * j.x_stride + ch];
+        sum += j.w[ch * j.d_conv + k] * x;
+    }
+    j.out[t * j.out_stride + ch] = j.silu ? silu(sum) : sum;
+}
+
+__global__ void conv_state_kernel(dspans b, rec_view rec, conv_job j) {
+    wait_previous();
+    int64_t ch = (int64_t)blockIdx.x * CONV_THREADS + threadIdx.x;
+    if (ch >= j.n_conv) return;
+    dspan s = b.spans[blockIdx.y];
+    int keep = j.d_conv - 1;
+    float *state = rec.conv + (int64_t)s.slot * (int64_t)rec.conv_stride, now[MAX_CONV];
+    for (int k = 0; k < keep; k++) {
+        int64_t i = (int64_t)s.n_tok - keep + k;
+        now[k] = i < 0 ? state[(i + keep) * j.n_conv + ch] : j.x[(s.row + i) * j.x_stride + ch];
+    }
+    for (int k = 0; k < keep; k++) state[k * j.n_conv + ch] = now[k];
+}
+
+/* Whether a batch goes the way of many tokens: nothing logged, nothing deferred. */
+static bool is_many(const struct span *spans, int32_t n_span) {
+    bool many = false;
+    for (int32_t i = 0; i < n_span; i++) {
+        if (spans[i].n_replay || !spans[i].n_commit) return false;
+        many |= spans[i].n_tok > STEP_MAX_TOK;
+    }
+    return many;
+}
+
+static void convolve_many(struct cuda *c, const dspans &b, const struct rec_view &rec,
+                          const conv_job &j) {
+    unsigned n = (unsigned)((j.n_conv + CONV_THREADS - 1) / CONV_THREADS);
+    launch(c, conv_many_kernel, dim3(n, (unsigned)b.n_tok), dim3(CONV_THREADS), 0, b, rec, j);
+    launch(c, conv_state_kernel, dim3(n, (unsigned)b.n_span), dim3(CONV_THREADS), 0, b, rec, j);
+}
+
 void cuda_conv(struct dev *d, const struct conv_args *a) {
     struct cuda *c = (struct cuda *)d;
     dspans b;
@@ -155,7 +204,9 @@ void cuda_conv(struct dev *d, const struct conv_args *a) {
     conv_job j = {a->x,      a->w,          a->b,      a->x_stride,
                   a->n_conv, a->out_stride, a->d_conv, (int32_t)a->silu,
                   a->out,    NULL};
-    convolve(c, b, a->state, j);
+    cuda_wrote(c, a->out, (size_t)a->n_tok * (size_t)a->out_stride * 4);
+    if (is_many(a->spans, a->n_span) && a->d_conv <= MAX_CONV) convolve_many(c, b, a->state, j);
+    else convolve(c, b, a->state, j);
 }
 
 /* ---- delta net ---- */
@@ -164,17 +215,19 @@ struct gdn_job {
     int32_t n_k_head, n_v_head, d_k, d_v;
     int32_t is_grouped, log_cap;
     float eps;
+    int32_t unused;
     rows mixed, alpha, beta; /* convolved [q | k | v] */
     const float *z, *a, *dt_bias, *norm_w;
     int64_t z_stride;
     float *s, *out;
     int64_t s_stride;
+    act8 out8; /* q NULL: none */
 };
 
 /* Thread 4 j + p of a block has column j, rows 4 i + p. */
 template <int N, int THREADS>
 __global__ void __launch_bounds__(THREADS) gdn_kernel(dspans b, gdn_job g) {
-    DYNAMIC_SHARED(float, room); /* two buffers of [q | k], then 32 sums */
+    DYNAMIC_SHARED(float, room); /* two buffers of [q | k], then 32 sums, then a row of out */
     int tid = (int)threadIdx.x, p = tid % N_PART, col = tid / N_PART, head = (int)blockIdx.x;
     dspan s = b.spans[blockIdx.y]; /* staged before the list: no kernel writes it */
     int d_k = g.d_k, d_v = g.d_v;
@@ -236,14 +289,178 @@ __global__ void __launch_bounds__(THREADS) gdn_kernel(dspans b, gdn_job g) {
         float sq = has ? o * o : 0.0f; /* each column is counted N_PART times */
         float f = 1.0f / sqrtf(block_sum(sq, sums) / (float)(N_PART * d_v) + g.eps);
         int64_t t = s.row + i - s.n_replay;
-        if (has && p == 0)
-            g.out[(t * g.n_v_head + head) * d_v + col] =
-                o * f * norm_w * silu(g.z[t * g.z_stride + (int64_t)head * d_v + col]);
+        float y = has ? o * f * norm_w * silu(g.z[t * g.z_stride + (int64_t)head * d_v + col]) : 0;
+        if (has && p == 0) g.out[(t * g.n_v_head + head) * d_v + col] = y;
+        if (!g.out8.q) continue;
+        float *line = sums + 32;
+        if (has && p == 0) line[col] = y;
+        __syncthreads();
+        if (tid < d_v) act8_put(g.out8, (t * g.n_v_head + head) * (d_v / 32) + tid / 32, line[tid]);
     }
     if (s.n_commit == 0) return;
 #pragma unroll
     for (int r = 0; r < N; r++)
         if (has && N_PART * r + p < d_k) state[(int64_t)(N_PART * r + p) * d_v + col] = S[r];
+}
+
+/* ---- delta net, many tokens ---- */
+
+/* Columns of the state do not meet: a block has COLS of a head, so that all multiprocessors work, and
+ * nothing waits for anything but the state itself. What depends on a token alone is made first, for all
+ * tokens at once: convolution, norms of q and k, decay and beta. The state goes through the same
+ * operations in the same order as in gdn_kernel, and so do outputs. */
+enum { SCAN_COLS = 32, SCAN_THREADS = SCAN_COLS * N_PART, SCAN_TILE = 8, SCAN_ROWS = 128 };
+
+/* factors[t, head]: of k, of q, decay, beta. A warp has 4 heads of a token, 8 lanes each: q, then k. */
+__global__ void gdn_factors_kernel(gdn_job g, int64_t n, float4 *factors) {
+    launch_next();
+    wait_previous();
+    int lane = (int)threadIdx.x % 32, p = lane % N_PART, is_k = lane / N_PART % 2;
+    int64_t at = ((int64_t)blockIdx.x * blockDim.x + threadIdx.x) / 8;
+    bool has = at < n;
+    int64_t t = has ? at / g.n_v_head : 0;
+    int head = has ? (int)(at % g.n_v_head) : 0;
+    int kh = g.is_grouped ? head / (g.n_v_head / g.n_k_head) : head % g.n_k_head;
+    const float *x = g.mixed.x + t * g.mixed.stride + (is_k ? (int64_t)g.n_k_head * g.d_k : 0) +
+                     (int64_t)kh * g.d_k;
+    float sum = 0;
+    for (int row = p; row < g.d_k; row += N_PART) sum += x[row] * x[row];
+    sum = lanes_sum(sum, N_PART);
+    float kk = __shfl_sync(0xffffffffu, sum, lane / 8 * 8 + N_PART);
+    if (!has || lane % 8) return;
+    float decay = g.alpha.x[t * g.alpha.stride + head] + g.dt_bias[head];
+    float beta = g.beta.x[t * g.beta.stride + head];
+    factors[at] = make_float4(1.0f / sqrtf(kk + g.eps), 1.0f / sqrtf((sum + g.eps) * (float)g.d_k),
+                              expf(softplus(decay) * g.a[head]), 1.0f / (1.0f + expf(-beta)));
+}
+
+/* Block (head, part of its columns, span). d_k at most SCAN_ROWS. */
+__global__ void __launch_bounds__(SCAN_THREADS)
+    gdn_scan_kernel(dspans b, gdn_job g, const float4 *factors) {
+    constexpr int R = SCAN_ROWS / N_PART, STRIDE = R + 4; /* rows of a part; parts in other banks */
+    __shared__ __align__(16) float q[2][SCAN_TILE][N_PART * STRIDE],
+        k[2][SCAN_TILE][N_PART * STRIDE];
+    __shared__ float v[2][SCAN_TILE][SCAN_COLS];
+    __shared__ __align__(16) float4 f[2][SCAN_TILE];
+    int tid = (int)threadIdx.x, p = tid % N_PART, mine = tid / N_PART, head = (int)blockIdx.x;
+    int col = (int)blockIdx.y * SCAN_COLS + mine, d_k = g.d_k, d_v = g.d_v;
+    dspan s = b.spans[blockIdx.z];
+    bool has = col < d_v;
+    float *state = g.s + s.slot * g.s_stride + (int64_t)head * d_k * d_v;
+    float S[R];
+#pragma unroll
+    for (int i = 0; i < R; i++) {
+        int row = N_PART * i + p;
+        S[i] = has && row < d_k ? state[(int64_t)row * d_v + col] : 0.0f;
+    }
+    launch_next();
+    wait_previous();
+    int kh = g.is_grouped ? head / (g.n_v_head / g.n_k_head) : head % g.n_k_head;
+    int64_t nq = (int64_t)g.n_k_head * d_k;
+    float next_q[SCAN_TILE], next_k[SCAN_TILE], next_v[SCAN_TILE / 4];
+    float4 next_f = make_float4(0, 0, 0, 0);
+    auto fetch = [&](int32_t first) {
+#pragma unroll
+        for (int i = 0; i < SCAN_TILE; i++) {
+            bool is = first + i < s.n_tok && tid < d_k;
+            const float *x = g.mixed.x + (int64_t)(s.row + first + i) * g.mixed.stride;
+            next_q[i] = is ? x[(int64_t)kh * d_k + tid] : 0.0f;
+            next_k[i] = is ? x[nq + (int64_t)kh * d_k + tid] : 0.0f;
+        }
+#pragma unroll
+        for (int i = 0; i < SCAN_TILE / 4; i++) {
+            int32_t t = first + 4 * i + tid / SCAN_COLS;
+            int c = (int)blockIdx.y * SCAN_COLS + tid % SCAN_COLS;
+            next_v[i] = t < s.n_tok && c < d_v ? g.mixed.x[(int64_t)(s.row + t) * g.mixed.stride +
+                                                           2 * nq + (int64_t)head * d_v + c]
+                                               : 0.0f;
+        }
+        if (tid < SCAN_TILE && first + tid < s.n_tok)
+            next_f = factors[(int64_t)(s.row + first + tid) * g.n_v_head + head];
+    };
+    auto keep = [&](int at) {
+        int place = tid % N_PART * STRIDE + tid / N_PART;
+#pragma unroll
+        for (int i = 0; i < SCAN_TILE; i++) {
+            if (tid < SCAN_ROWS) q[at][i][place] = next_q[i], k[at][i][place] = next_k[i];
+        }
+#pragma unroll
+        for (int i = 0; i < SCAN_TILE / 4; i++)
+            v[at][4 * i + tid / SCAN_COLS][tid % SCAN_COLS] = next_v[i];
+        if (tid < SCAN_TILE) f[at][tid] = next_f;
+    };
+    fetch(0);
+    keep(0);
+    __syncthreads();
+    for (int32_t first = 0, at = 0; first < s.n_tok; first += SCAN_TILE, at ^= 1) {
+        if (first + SCAN_TILE < s.n_tok) fetch(first + SCAN_TILE);
+        for (int32_t i = 0; i < SCAN_TILE && first + i < s.n_tok; i++) {
+            const float4 *kr = (const float4 *)&k[at][i][p * STRIDE];
+            const float4 *qr = (const float4 *)&q[at][i][p * STRIDE];
+            float4 factor = f[at][i];
+            float kept = 0, o = 0;
+#pragma unroll
+            for (int r = 0; r < R / 4; r++) {
+                float4 x = kr[r];
+                kept += S[4 * r] * x.x;
+                kept += S[4 * r + 1] * x.y;
+                kept += S[4 * r + 2] * x.z;
+                kept += S[4 * r + 3] * x.w;
+            }
+            kept = lanes_sum(kept, N_PART);
+            float decay = factor.z;
+            float delta = factor.w * (v[at][i][mine] - decay * (kept * factor.x)) * factor.x;
+#pragma unroll
+            for (int r = 0; r < R / 4; r++) {
+                float4 x = kr[r], y = qr[r];
+                S[4 * r] = decay * S[4 * r] + x.x * delta;
+                o += S[4 * r] * y.x;
+                S[4 * r + 1] = decay * S[4 * r + 1] + x.y * delta;
+                o += S[4 * r + 1] * y.y;
+                S[4 * r + 2] = decay * S[4 * r + 2] + x.z * delta;
+                o += S[4 * r + 2] * y.z;
+                S[4 * r + 3] = decay * S[4 * r + 3] + x.w * delta;
+                o += S[4 * r + 3] * y.w;
+            }
+            o = lanes_sum(o, N_PART) * factor.y;
+            if (has && p == 0)
+                g.out[((int64_t)(s.row + first + i) * g.n_v_head + head) * d_v + col] = o;
+        }
+        if (first + SCAN_TILE < s.n_tok) keep(at ^ 1);
+        __syncthreads();
+    }
+#pragma unroll
+    for (int i = 0; i < R; i++)
+        if (has && N_PART * i + p < d_k) state[(int64_t)(N_PART * i + p) * d_v + col] = S[i];
+}
+
+/* out = rms_norm(out) * silu(z), block (head, token), threads and sums as in gdn_kernel. */
+__global__ void gdn_norm_kernel(gdn_job g) {
+    __shared__ float sums[32];
+    launch_next();
+    wait_previous();
+    int tid = (int)threadIdx.x, col = tid / N_PART, head = (int)blockIdx.x;
+    int64_t t = blockIdx.y;
+    bool has = col < g.d_v;
+    float *out = g.out + (t * g.n_v_head + head) * g.d_v;
+    float o = has ? out[col] : 0.0f;
+    float f = 1.0f / sqrtf(block_sum(o * o, sums) / (float)(N_PART * g.d_v) + g.eps);
+    if (has && tid % N_PART == 0)
+        out[col] = o * f * g.norm_w[col] * silu(g.z[t * g.z_stride + (int64_t)head * g.d_v + col]);
+}
+
+static void gdn_many(struct cuda *c, const dspans &b, const gdn_job &g) {
+    int64_t n = (int64_t)b.n_tok * g.n_v_head;
+    float4 *factors = (float4 *)cuda_take(c, (size_t)n * sizeof *factors);
+    if (!factors) return;
+    launch(c, gdn_factors_kernel, dim3((unsigned)((n * 8 + 255) / 256)), dim3(256), 0, g, n,
+           factors);
+    launch(c, gdn_scan_kernel,
+           dim3((unsigned)g.n_v_head, (unsigned)((g.d_v + SCAN_COLS - 1) / SCAN_COLS),
+                (unsigned)b.n_span),
+           dim3(SCAN_THREADS), 0, b, g, factors);
+    launch(c, gdn_norm_kernel, dim3((unsigned)g.n_v_head, (unsigned)b.n_tok),
+           dim3((unsigned)((g.d_v * N_PART + 31) / 32 * 32)), 0, g);
 }
 
 void cuda_gdn(struct dev *d, const struct gdn_args *a) {
@@ -268,7 +485,9 @@ void cuda_gdn(struct dev *d, const struct gdn_args *a) {
     if (c->err.code) return;
     conv_job j = {a->qkv, a->conv_w, a->conv_b, a->qkv_stride, n_conv,
                   n_conv, a->d_conv, 1,         mixed,         again};
-    convolve(c, b, a->state, j);
+    bool many = is_many(a->spans, a->n_span) && a->d_k <= SCAN_ROWS;
+    if (many) convolve_many(c, b, a->state, j);
+    else convolve(c, b, a->state, j);
     gdn_job g = {};
     g.n_k_head = a->n_k_head, g.n_v_head = a->n_v_head, g.d_k = a->d_k, g.d_v = a->d_v;
     g.is_grouped = a->is_grouped;
@@ -281,9 +500,17 @@ void cuda_gdn(struct dev *d, const struct gdn_args *a) {
     g.z_stride = a->z_stride;
     g.s = a->state.s, g.s_stride = (int64_t)a->state.s_stride;
     g.out = a->out;
+    if (many) {
+        cuda_wrote(c, a->out, (size_t)a->n_tok * (size_t)(a->n_v_head * a->d_v) * 4);
+        gdn_many(c, b, g);
+        return;
+    }
     dim3 grid((unsigned)a->n_v_head, (unsigned)b.n_span);
     dim3 block((unsigned)((a->d_v * N_PART + 31) / 32 * 32));
-    size_t room = (size_t)(4 * a->d_k + 32) * 4;
+    size_t room = (size_t)(4 * a->d_k + 32 + a->d_v) * 4;
+    int64_t n_out = (int64_t)a->n_v_head * a->d_v;
+    cuda_wrote(c, a->out, (size_t)(a->n_tok * n_out) * 4);
+    if (a->d_v % 32 == 0) g.out8 = cuda_shadow_new(c, a->out, a->n_tok, n_out);
     if (a->d_k <= 64) launch(c, gdn_kernel<16, 1024>, grid, block, room, b, g);
     else if (a->d_k <= 128 && a->d_v <= 128)
         launch(c, gdn_kernel<32, 512>, grid, block, room, b, g);
@@ -357,7 +584,7 @@ __global__ void __launch_bounds__(THREADS) ssd_kernel(dspans b, ssd_job g) {
 
 /* Gate and norm of part blockIdx.y of row blockIdx.x, in place. */
 __global__ void gate_norm_kernel(float *y, const float *z, const float *w, int64_t n, int64_t part,
-                                 int64_t z_stride, int32_t norm_first, float eps) {
+                                 int64_t z_stride, int32_t norm_first, float eps, act8 out8) {
     __shared__ float room[32];
     launch_next();
     wait_previous();
@@ -373,7 +600,9 @@ __global__ void gate_norm_kernel(float *y, const float *z, const float *w, int64
     float f = w ? 1.0f / sqrtf(sum / (float)part + eps) : 1.0f;
     for (int64_t i = threadIdx.x; i < part; i += blockDim.x) {
         float v = y[i] * f * (w ? w[at + i] : 1.0f);
-        y[i] = z && norm_first ? v * silu(z[i]) : v;
+        v = z && norm_first ? v * silu(z[i]) : v;
+        y[i] = v;
+        if (out8.q) act8_put(out8, (blockIdx.x * n + at + i) / 32, v);
     }
 }
 
@@ -406,10 +635,14 @@ void cuda_ssd(struct dev *d, const struct ssd_args *a) {
     if (a->d_state <= 64) launch(c, ssd_kernel<16, 1024>, grid, block, room, b, g);
     else if (a->d_head <= 128) launch(c, ssd_kernel<64, 512>, grid, block, room, b, g);
     else launch(c, ssd_kernel<64, 1024>, grid, block, room, b, g);
+    cuda_wrote(c, a->out, (size_t)(a->n_tok * n_inner) * 4);
     if (!a->z && !a->norm_w) return;
     int64_t part = a->norm_w ? n_inner / a->n_norm : n_inner;
+    act8 out8 = {};
+    if (part % 32 == 0) out8 = cuda_shadow_new(c, a->out, a->n_tok, n_inner);
     launch(c, gate_norm_kernel, dim3((unsigned)a->n_tok, (unsigned)(n_inner / part)), dim3(256), 0,
-           a->out, a->z, a->norm_w, n_inner, part, a->z_stride, (int32_t)a->norm_first, a->eps);
+           a->out, a->z, a->norm_w, n_inner, part, a->z_stride, (int32_t)a->norm_first, a->eps,
+           out8);
 }
 
 /* ---- Mamba-1 ---- */
@@ -498,6 +731,7 @@ void cuda_ssm(struct dev *d, const struct ssm_args *a) {
     g.s = a->state.s, g.s_stride = (int64_t)a->state.s_stride;
     g.out = a->out;
     dim3 grid((unsigned)((n + SSM_THREADS - 1) / SSM_THREADS), (unsigned)b.n_span);
+    cuda_wrote(c, a->out, (size_t)(a->n_tok * n) * 4);
     if (a->d_state <= 16) launch(c, ssm_kernel<16>, grid, dim3(SSM_THREADS), 0, b, g);
     else launch(c, ssm_kernel<SSM_STATES>, grid, dim3(SSM_THREADS), 0, b, g);
 }

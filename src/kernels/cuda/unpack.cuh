@@ -12,7 +12,19 @@
 struct grid_tables {
     const uint32_t *iq3s, *iq3xxs;      /* [512], [256] */
     const uint2 *iq2xxs, *iq2xs, *iq2s; /* [256], [512], [1024] */
-    const uint32_t *iq4, *fp4;          /* [4]: 16 signed bytes */
+    uint32_t iq4[4], fp4[4];            /* 16 signed bytes */
+};
+
+template <int F> struct form_traits {
+    static constexpr bool has_offset =
+        F == FORM_N4M || F == FORM_N5M || F == FORM_N4K || F == FORM_N5K || F == FORM_N2K;
+    static constexpr bool has_halves = F == FORM_I8X || F == FORM_N6K || F == FORM_N3K ||
+                                       F == FORM_N2K || F == FORM_G2XS || F == FORM_G2S;
+    static constexpr int mid = F == FORM_N4    ? 8
+                               : F == FORM_N5  ? 16
+                               : F == FORM_N6K ? 32
+                               : F == FORM_N3K ? 4
+                                               : 0; /* what codes stand above their value */
 };
 
 struct unpacked {
@@ -20,23 +32,26 @@ struct unpacked {
     float scale[2], offset[2]; /* of elements 0 to 15, and 16 to 31 */
 };
 
-__device__ __forceinline__ uint32_t ones_of(uint32_t four_bits) {
-    return (four_bits * 0x00204081u & 0x01010101u) * 255u;
-}
+/* Magnitudes of grid points are at least 1, so that adding 1 to a complement carries nowhere. */
 __device__ __forceinline__ uint32_t signed_4(uint32_t magnitudes, uint32_t signs) {
-    uint32_t m = ones_of(signs & 15u);
-    return sub4(magnitudes ^ m, m);
+    uint32_t one = (signs & 15u) * 0x00204081u & 0x01010101u;
+    return (magnitudes ^ one * 255u) + one;
 }
 __device__ __forceinline__ uint32_t signs_of_7(uint32_t bits) {
     uint32_t b = bits & 127u;
     return b | (uint32_t)(__popc(b) & 1) << 7;
 }
 
-/* 4 codes of 4 bits (one in each byte) through a table of 16 signed bytes. */
-__device__ __forceinline__ uint32_t table_4(const uint32_t *table, uint32_t codes) {
-    const int8_t *t = (const int8_t *)table;
-    return (uint32_t)(uint8_t)t[codes & 15] | (uint32_t)(uint8_t)t[codes >> 8 & 15] << 8 |
-           (uint32_t)(uint8_t)t[codes >> 16 & 15] << 16 | (uint32_t)(uint8_t)t[codes >> 24] << 24;
+/* 4 codes of 4 bits, the lower 16 of x, through a table of 16 signed bytes. */
+__device__ __forceinline__ uint32_t table_4(const uint32_t *t, uint32_t x) {
+    uint32_t at = x & 0x7777u, upper = (x & 0x8888u) >> 1 | 0x3210u;
+    return __byte_perm(__byte_perm(t[0], t[1], at), __byte_perm(t[2], t[3], at), upper);
+}
+/* 4 bytes of nibbles through the table: low nibbles to lo, high ones to hi. */
+__device__ __forceinline__ void table_8(const uint32_t *t, uint32_t x, uint32_t &lo, uint32_t &hi) {
+    uint32_t a = table_4(t, x & 0xffffu), b = table_4(t, x >> 16);
+    lo = __byte_perm(a, b, 0x6420);
+    hi = __byte_perm(a, b, 0x7531);
 }
 
 template <int F> struct raw {
@@ -102,7 +117,8 @@ __device__ __forceinline__ void nibble_words(const uint32_t *code, uint32_t *q) 
     }
 }
 
-template <int F>
+/* KEEP_MID: codes stay unsigned, form_traits<F>::mid above the value. */
+template <int F, bool KEEP_MID = false>
 __device__ __forceinline__ void unpack(const raw<F> &r, const grid_tables &g, unpacked &u) {
     u.offset[0] = u.offset[1] = 0.0f;
     float d = to_float((uint16_t)r.top[0]);
@@ -125,11 +141,8 @@ __device__ __forceinline__ void unpack(const raw<F> &r, const grid_tables &g, un
 #pragma unroll
             for (int i = 0; i < 8; i++) u.q[i] |= (r.more[i / 4] >> i % 4 * 2 & 0x03030303u) << 4;
         }
-        constexpr uint32_t mid = F == FORM_N4    ? 0x08080808u
-                                 : F == FORM_N5  ? 0x10101010u
-                                 : F == FORM_N6K ? 0x20202020u
-                                                 : 0;
-        if constexpr (mid != 0) {
+        constexpr uint32_t mid = form_traits<F>::mid * 0x01010101u;
+        if constexpr (mid != 0 && !KEEP_MID) {
 #pragma unroll
             for (int i = 0; i < 8; i++) u.q[i] = sub4(u.q[i], mid);
         }
@@ -149,8 +162,10 @@ __device__ __forceinline__ void unpack(const raw<F> &r, const grid_tables &g, un
         for (int i = 0; i < 8; i++) u.q[i] = r.code[i / 4] >> i % 4 * 2 & 0x03030303u;
         if constexpr (F == FORM_N3K) {
 #pragma unroll
-            for (int i = 0; i < 8; i++)
-                u.q[i] = sub4(u.q[i] | (r.more[0] >> i & 0x01010101u) << 2, 0x04040404u);
+            for (int i = 0; i < 8; i++) {
+                u.q[i] |= (r.more[0] >> i & 0x01010101u) << 2;
+                if constexpr (!KEEP_MID) u.q[i] = sub4(u.q[i], 0x04040404u);
+            }
             u.scale[0] = d * (float)(int8_t)(r.sub & 255u);
             u.scale[1] = d * (float)(int8_t)(r.sub >> 8);
         } else {
@@ -161,10 +176,9 @@ __device__ __forceinline__ void unpack(const raw<F> &r, const grid_tables &g, un
             u.offset[1] = m * (float)(r.sub >> 12 & 15u);
         }
     } else if constexpr (F == FORM_T4 || F == FORM_T4K || F == FORM_TFP4) {
-        uint32_t codes[8];
-        nibble_words(r.code, codes);
+        const uint32_t *t = F == FORM_TFP4 ? g.fp4 : g.iq4;
 #pragma unroll
-        for (int i = 0; i < 8; i++) u.q[i] = table_4(F == FORM_TFP4 ? g.fp4 : g.iq4, codes[i]);
+        for (int i = 0; i < 4; i++) table_8(t, r.code[i], u.q[i], u.q[i + 4]);
         if constexpr (F == FORM_T4K) u.scale[0] = u.scale[1] = d * (float)(int8_t)r.sub;
         if constexpr (F == FORM_TFP4) {
             uint32_t bits = r.sub < 2 ? 0x00200000u << r.sub : (r.sub - 1u) << 23;
@@ -211,12 +225,5 @@ __device__ __forceinline__ void unpack(const raw<F> &r, const grid_tables &g, un
         u.scale[1] = d * (0.5f + (float)(s >> 4 & 15u)) * 0.25f;
     }
 }
-
-template <int F> struct form_traits {
-    static constexpr bool has_offset =
-        F == FORM_N4M || F == FORM_N5M || F == FORM_N4K || F == FORM_N5K || F == FORM_N2K;
-    static constexpr bool has_halves = F == FORM_I8X || F == FORM_N6K || F == FORM_N3K ||
-                                       F == FORM_N2K || F == FORM_G2XS || F == FORM_G2S;
-};
 
 #endif

@@ -54,6 +54,7 @@ static inline uint32_t __ballot_sync(uint32_t, bool p) {
 }
 static inline int __popc(uint32_t x) { return __builtin_popcount(x); }
 template <class T> static inline T __ldcs(const T *p) { return *p; }
+template <class T> static inline T __ldcg(const T *p) { return *p; }
 template <class T> static inline T __ldg(const T *p) { return *p; }
 static inline void __threadfence(void) {}
 template <class T> static inline T atomicAdd(T *p, T x) {
@@ -83,6 +84,12 @@ static inline uint32_t sub4(uint32_t a, uint32_t b) {
     uint32_t r = 0;
     for (int i = 0; i < 4; i++)
         r |= (uint32_t)(uint8_t)((a >> 8 * i & 255) - (b >> 8 * i & 255)) << 8 * i;
+    return r;
+}
+static inline uint32_t __byte_perm(uint32_t a, uint32_t b, uint32_t at) {
+    uint64_t both = (uint64_t)b << 32 | a;
+    uint32_t r = 0;
+    for (int i = 0; i < 4; i++) r |= (uint32_t)(both >> (at >> 4 * i & 7) * 8 & 255) << 8 * i;
     return r;
 }
 void mma_16816(float d[4], const uint32_t a[4], const uint32_t b[2]);

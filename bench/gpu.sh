@@ -1,0 +1,81 @@
+#!/usr/bin/env bash
+# bench/gpu.sh PART...: what a machine with an NVIDIA GPU is asked, one part after the other, from a CUDA build.
+#
+#   test     test_cuda and test_cuda_golden
+#   nano     KL divergence and top-1 agreement of the GPU against the CPU on chimere-nano
+#   35b      speed of qwen35moe-35b, mix ramp3; 35b-deep: at depth 32,768; 35b-q4: mix q4km
+#   nemotron speed of nemotron-30b q4_0
+#   profile  time and bytes of each kernel of one decode step, and of a prefill, by Nsight Compute
+#
+# BUILD: the build folder (default build/cuda). Models of random weights are written once to SCRATCH (/dev/shm).
+set -uo pipefail
+cd "$(dirname "$0")/.."
+build=${BUILD:-build/cuda}
+scratch=${SCRATCH:-/dev/shm}
+chimere=$build/chimere
+
+model() { # SHAPE MIX: path of its file
+    local file=$scratch/$1-$2.gguf
+    [ -f "$file" ] || "$chimere" synth "$1" "$2" "$file" >&2 || return 1
+    echo "$file"
+}
+bench() { "$chimere" bench --device cuda "$@"; }
+profile() { # NAME SKIP COUNT ARGS...
+    local name=$1 skip=$2 count=$3
+    shift 3
+    ncu --csv --metrics gpu__time_duration.sum,dram__bytes_read.sum --cache-control none --clock-control none \
+        --launch-skip "$skip" --launch-count "$count" "$chimere" bench --device cuda "$@" \
+        >"$scratch/$name.csv" 2>"$scratch/$name.err" || tail -3 "$scratch/$name.err"
+    python3 - "$scratch/$name.csv" <<'PY'
+import csv, collections, re, sys
+lines = open(sys.argv[1]).read().splitlines()
+at = next((i for i, l in enumerate(lines) if l.startswith('"ID"')), None)
+if at is None:
+    sys.exit("no profile: " + " | ".join(lines[-3:]))
+t, b, n = collections.Counter(), collections.Counter(), collections.Counter()
+for r in csv.DictReader(lines[at:]):
+    k = re.sub(r"\(.*", "", r["Kernel Name"])[:60] + " " + r["Grid Size"]
+    v = float(r["Metric Value"].replace(",", ""))
+    u = r["Metric Unit"]
+    if "time" in r["Metric Name"]:
+        t[k] += v * {"ns": 1e-3, "nsecond": 1e-3, "us": 1, "usecond": 1, "ms": 1e3, "msecond": 1e3}.get(u, 1)
+        n[k] += 1
+    else:
+        b[k] += v * {"byte": 1e-6, "Kbyte": 1e-3, "Mbyte": 1, "Gbyte": 1e3, "B": 1e-6, "KB": 1e-3, "MB": 1, "GB": 1e3}.get(u, 1)
+print("    us   times    us each       MB   GB/s  kernel and grid")
+for k, v in t.most_common(30):
+    print(f"{v:8.1f} {n[k]:5d} {v / n[k]:10.2f} {b[k]:9.1f} {b[k] / max(v, 1e-9) * 1e3:6.0f}  {k}")
+print(f"{sum(t.values()):8.1f} {sum(n.values()):5d}            {sum(b.values()):9.1f}         all")
+PY
+}
+
+nvidia-smi --query-gpu=name,driver_version,clocks.sm,clocks.mem --format=csv,noheader
+for part in "$@"; do
+    echo "== $part ($SECONDS s)"
+    case $part in
+    test)
+        for t in test_cuda test_cuda_golden; do
+            timeout 200 "$build/test/$t" >"$scratch/$t.log" 2>&1
+            echo "$t: $? $(grep -cE '^\[       OK' "$scratch/$t.log") ok ($SECONDS s)"
+            grep -vE '^\[( *RUN| *OK|=====)' "$scratch/$t.log" | head -${LINES_OF_TEST:-40}
+        done ;;
+    nano)
+        nano=models/chimere-nano-bf16.gguf
+        "$chimere" quantize "$nano" "$scratch/nano.gguf" q8_0 >/dev/null 2>&1 || cp "$nano" "$scratch/nano.gguf"
+        for f in "$nano" "$scratch/nano.gguf"; do
+            "$chimere" perplexity -q --device cpu -m "$f" -f README.md --save-base "$scratch/base" | tail -3
+            "$chimere" perplexity -q --device cuda -m "$f" --kl-base "$scratch/base" | tail -8
+            bench -m "$f" -p 512 -n 128 -r 3 --parallel 1,8
+        done ;;
+    35b) bench -m "$(model qwen35moe-35b ramp3)" -b 2048 -p 2048 -n 128 -r 3 --parallel 1,8 ;;
+    35b-deep) bench -m "$(model qwen35moe-35b ramp3)" -b 2048 -d 32768 -p 0 -n 64 -r 1 ;;
+    35b-q4) bench -m "$(model qwen35moe-35b q4km)" -b 2048 -p 2048 -n 128 -r 3 ;;
+    nemotron) bench -m "$(model nemotron-30b q4_0)" -b 2048 -p 2048 -n 128 -r 3 ;;
+    profile)
+        m=$(model qwen35moe-35b ramp3)
+        profile decode 1500 620 -m "$m" -p 0 -n 6 -r 1
+        profile prefill 0 900 -m "$m" -b 2048 -p 2048 -n 0 -r 1 ;;
+    *) echo "gpu.sh: no part '$part'" >&2 ;;
+    esac
+done
+echo "done ($SECONDS s)"
