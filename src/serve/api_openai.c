@@ -56,6 +56,7 @@ bool api_read(struct gen *g, enum fields_api api, json_t **request) {
     g->usage = f.usage;
     g->progress = f.progress;
     g->n_top = f.n_probs;
+    g->prompts = json_incref(f.prompts);
     *request = v;
     return true;
 }
@@ -191,7 +192,7 @@ static void chat_begin(struct gen *g) {
                (long long)g->created);
     json_out_string(&g->prefix, g->model);
     buf_puts(&g->prefix, ",\"system_fingerprint\":\"chimere\",\"choices\":");
-    for (int i = 0; i < g->ask.n; i++) {
+    for (int i = 0; i < g->n_choice; i++) {
         chunk_open(g, &g->choices[i]);
         buf_puts(&g->frame, "{\"role\":\"assistant\",\"content\":\"\"}");
         chunk_close(g, &g->choices[i], NULL);
@@ -301,7 +302,7 @@ static void chat_whole(struct gen *g, struct buf *out) {
         out, ",\"object\":\"chat.completion\",\"created\":%lld,\"model\":", (long long)g->created);
     json_out_string(out, g->model);
     buf_puts(out, ",\"choices\":[");
-    for (int i = 0; i < g->ask.n; i++) {
+    for (int i = 0; i < g->n_choice; i++) {
         if (i) buf_putc(out, ',');
         put_choice(g, &g->choices[i], out);
     }

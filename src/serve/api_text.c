@@ -5,6 +5,8 @@
 #include "serve/http_impl.h"
 #include "serve/json_out.h"
 
+#define MAX_ECHO ((size_t)64 << 20)
+
 /* The older log-probabilities: tokens, token_logprobs, top_logprobs, text_offset. */
 static void text_probs(struct gen *g, struct gen_choice *c, const struct ask_event *ev) {
     const struct tok *tok = g->backend->model->tok;
@@ -72,12 +74,29 @@ static void send_text(struct gen *g, struct gen_choice *c, const char *text, siz
     gen_put(g, &g->frame);
 }
 
+/* The prompt's text, where it is to be repeated; that of token ids is what they stand for. */
+static void put_echo(struct gen *g, int32_t choice, struct buf *out) {
+    const json_t *prompt = gen_prompt(g, choice), *id;
+    size_t i;
+    if (!g->ask.echo) return;
+    if (json_is_string(prompt))
+        buf_put(out, json_string_value(prompt), json_string_length(prompt));
+    json_array_foreach(prompt, i, id) {
+        struct slice s = tok_piece(g->backend->model->tok, (int32_t)json_integer_value(id));
+        buf_put(out, s.p, s.n);
+    }
+}
+
 static void text_begin(struct gen *g) {
     buf_puts(&g->prefix, "data: ");
     put_head(g, &g->prefix);
-    const char *prompt = json_string_value(g->ask.prompt);
-    for (int i = 0; g->ask.echo && prompt && i < g->ask.n; i++)
-        send_text(g, &g->choices[i], prompt, json_string_length(g->ask.prompt), NULL);
+    for (int32_t i = 0; g->ask.echo && i < g->n_choice; i++) {
+        struct buf text;
+        buf_init(&text, MAX_ECHO);
+        put_echo(g, i, &text);
+        send_text(g, &g->choices[i], text.p, text.n, NULL);
+        buf_fini(&text);
+    }
 }
 
 static void text_event(struct gen *g, struct gen_choice *c, const struct ask_event *ev) {
@@ -102,13 +121,12 @@ static void text_end(struct gen *g) {
 }
 
 static void text_whole(struct gen *g, struct buf *out) {
-    const char *prompt = json_string_value(g->ask.prompt);
     put_head(g, out);
-    for (int i = 0; i < g->ask.n; i++) {
+    for (int32_t i = 0; i < g->n_choice; i++) {
         struct gen_choice *c = &g->choices[i];
         struct buf text;
-        buf_init(&text, (size_t)128 << 20);
-        if (g->ask.echo && prompt) buf_puts(&text, prompt);
+        buf_init(&text, 2 * MAX_ECHO);
+        put_echo(g, i, &text);
         if (c->content.n) buf_put(&text, c->content.p, c->content.n);
         if (i) buf_putc(out, ',');
         put_choice(g, c, text.p, text.n, api_finish(c), out);
@@ -132,5 +150,11 @@ void api_text(struct http_request *r) {
     json_t *request;
     if (!g || !api_read(g, FIELDS_TEXT, &request)) return;
     json_decref(request);
+    if (g->ask.echo && !g->backend->model && !json_is_string(g->ask.prompt)) {
+        struct err e;
+        err_set(&e, CHIMERE_EUNSUPPORTED, "echo: the tokens of this model are not known here");
+        gen_fail(g, &e);
+        return;
+    }
     gen_go(g);
 }

@@ -483,19 +483,30 @@ static int f_messages(struct fields *f, json_t *v, const char *name, struct err 
     return fields_messages(f->ask, v, e);
 }
 
-static int f_prompt(struct fields *f, json_t *v, const char *name, struct err *e) {
+static int check_prompt(const json_t *v, const char *name, struct err *e) {
     size_t i;
     json_t *x;
-    if (json_is_array(v) && json_array_size(v) == 1 && !json_is_integer(json_array_get(v, 0)))
-        v = json_array_get(v, 0);
-    if (json_is_array(v) && json_array_size(v) && !json_is_integer(json_array_get(v, 0)))
-        return err_set(e, CHIMERE_EUNSUPPORTED,
-                       "%s: expected one text or one list of token ids; send several requests",
-                       name);
-    if (!json_is_string(v) && !json_is_array(v))
-        return expected(e, name, "a text or a list of token ids");
+    if (json_is_string(v)) return 0;
+    if (!json_is_array(v)) return expected(e, name, "a text or a list of token ids");
     json_array_foreach(v, i, x) if (!json_is_integer(x)) return expected(e, name, "token ids");
-    f->ask->prompt = json_incref(v);
+    return 0;
+}
+
+/* A text, token ids, or a list of either. */
+static int f_prompt(struct fields *f, json_t *v, const char *name, struct err *e) {
+    bool is_list = json_is_array(v) && json_array_size(v) && !json_is_integer(json_array_get(v, 0));
+    size_t n = is_list ? json_array_size(v) : 1;
+    if (n > FIELDS_MAX_PROMPTS)
+        return err_set(e, CHIMERE_ELIMIT, "%s: expected at most %d, got %zu", name,
+                       FIELDS_MAX_PROMPTS, n);
+    for (size_t i = 0; i < n; i++) {
+        char where[40];
+        snprintf(where, sizeof where, n > 1 ? "%s[%zu]" : "%s", name, i);
+        int rc = check_prompt(is_list ? json_array_get(v, i) : v, where, e);
+        if (rc) return rc;
+    }
+    f->prompts = n > 1 ? v : NULL;
+    f->ask->prompt = json_incref(is_list ? json_array_get(v, 0) : v);
     return 0;
 }
 
@@ -710,6 +721,12 @@ static int check(struct fields *f, enum fields_api api, struct err *e) {
             return err_set(e, CHIMERE_EINVAL,
                            "tool_choice: a forced call and a response format exclude each other");
     }
+    if (f->prompts && json_array_size(f->prompts) * (size_t)a->n > FIELDS_MAX_PROMPTS)
+        return err_set(e, CHIMERE_ELIMIT, "prompt: expected at most %d answers, got %zu times n",
+                       FIELDS_MAX_PROMPTS, json_array_size(f->prompts));
+    if (a->echo && a->probs)
+        return err_set(e, CHIMERE_EUNSUPPORTED,
+                       "echo: there are no log-probabilities of the prompt; leave out logprobs");
     if (api == FIELDS_TEXT && !a->prompt)
         return expected(e, "prompt", "a text or a list of token ids");
     if (api != FIELDS_TEXT && !a->messages)

@@ -10,7 +10,12 @@
 
 enum fields_api { FIELDS_CHAT = 1, FIELDS_TEXT = 2, FIELDS_RESPONSES = 4, FIELDS_MESSAGES = 8 };
 
-enum { FIELDS_MAX_MESSAGES = 8192, FIELDS_MAX_PARTS = 4096, FIELDS_MAX_BIAS = 4096 };
+enum {
+    FIELDS_MAX_MESSAGES = 8192,
+    FIELDS_MAX_PARTS = 4096,
+    FIELDS_MAX_BIAS = 4096,
+    FIELDS_MAX_PROMPTS = 256, /* times n */
+};
 
 struct fields { /* what a request says beside its ask */
     struct ask *ask;
@@ -20,6 +25,7 @@ struct fields { /* what a request says beside its ask */
     int32_t best_of;     /* 0: not named */
     bool think_named;    /* the request said whether to think */
     json_t *format_name; /* view: json_schema's name */
+    json_t *prompts;     /* view: a list of several prompts, or NULL */
 };
 
 /* Reads every member of the request. Members named model are skipped (the server finds it). */

@@ -17,28 +17,36 @@ enum { MAX_TEXT = 64 << 20 };
 
 enum gen_state { GEN_NEW, GEN_WAITING, GEN_STARTING, GEN_RUNNING, GEN_OVER };
 
+struct gen_run;
+struct gen_part { /* one prompt of the request; most have one */
+    struct gen_run *x; /* view */
+    struct ask ask;    /* a view of the request's, with this prompt; the backend borrows it */
+    struct gate_item item;
+    struct ask_run *run; /* owned */
+    enum gen_state state;
+};
+
 struct gen_run { /* what only this file sees */
     struct gen g;
-    struct gate_item item;
-    struct gate *gate;    /* borrowed */
-    struct ask_run *run;  /* owned */
-    pthread_mutex_t lock; /* state and cancelled */
-    enum gen_state state;
-    bool in_go, dropped; /* gen_go has not returned; it left the queue unserved */
-    bool streaming;
+    struct gate *gate;      /* borrowed */
+    struct gen_part *parts; /* owned [n_part] */
+    int32_t n_part;
+    pthread_mutex_t events; /* events of several parts come one at a time */
+    pthread_mutex_t lock;   /* states, cut, n_open */
+    int32_t n_open;         /* parts that are not over; gen_go counts as one */
+    bool is_over;
+    bool streaming; /* the stream has begun */
     _Atomic bool cancelled, has_first;
-    struct err start_err;
-    int64_t ready_ns;
 };
 
 static struct gen_run *run_of(struct gen *g) { return (struct gen_run *)g; }
 
 /* ---- the end ---- */
 
-struct ask_end gen_sum(const struct gen *g) {
+static struct ask_end sum_part(const struct gen_choice *c, int32_t n) {
     struct ask_end sum = {.finish = ASK_STOP};
-    for (int i = 0; i < g->ask.n; i++) {
-        const struct ask_end *e = &g->choices[i].end;
+    for (int32_t i = 0; i < n; i++) {
+        const struct ask_end *e = &c[i].end;
         if (e->stats.n_prompt > sum.stats.n_prompt) sum.stats.n_prompt = e->stats.n_prompt;
         if (i == 0 || e->stats.n_cached < sum.stats.n_cached)
             sum.stats.n_cached = e->stats.n_cached;
@@ -50,8 +58,29 @@ struct ask_end gen_sum(const struct gen *g) {
         if (e->stats.decode_ms > sum.stats.decode_ms) sum.stats.decode_ms = e->stats.decode_ms;
         if (e->stats.queue_ms > sum.stats.queue_ms) sum.stats.queue_ms = e->stats.queue_ms;
     }
+    return sum;
+}
+
+struct ask_end gen_sum(const struct gen *g) {
+    struct ask_end sum = {.finish = ASK_STOP};
+    for (int32_t i = 0; i < g->n_choice; i += g->ask.n) {
+        struct ask_end e = sum_part(&g->choices[i], g->ask.n);
+        sum.stats.n_prompt += e.stats.n_prompt;
+        sum.stats.n_cached += e.stats.n_cached;
+        sum.stats.n_generated += e.stats.n_generated;
+        sum.stats.n_drafted += e.stats.n_drafted;
+        sum.stats.n_accepted += e.stats.n_accepted;
+        sum.n_reasoning += e.n_reasoning;
+        if (e.stats.prefill_ms > sum.stats.prefill_ms) sum.stats.prefill_ms = e.stats.prefill_ms;
+        if (e.stats.decode_ms > sum.stats.decode_ms) sum.stats.decode_ms = e.stats.decode_ms;
+        if (e.stats.queue_ms > sum.stats.queue_ms) sum.stats.queue_ms = e.stats.queue_ms;
+    }
     if (!sum.stats.n_prompt) sum.stats.n_prompt = g->n_prompt;
     return sum;
+}
+
+json_t *gen_prompt(const struct gen *g, int32_t choice) {
+    return g->prompts ? json_array_get(g->prompts, (size_t)(choice / g->ask.n)) : g->ask.prompt;
 }
 
 static void record(struct gen_run *x, const struct ask_end *sum, const struct err *e) {
@@ -62,9 +91,9 @@ static void record(struct gen_run *x, const struct ask_end *sum, const struct er
                                         .key_id = g->r->key ? auth_id(g->r->key) : 0,
                                         .model = g->backend->name,
                                         .session = g->ask.session,
-                                        .finish = x->cancelled ? "cancelled"
-                                                  : e          ? "error"
-                                                               : finishes[g->choices[0].end.finish],
+                                        .finish = e && e->code == CHIMERE_ECANCELLED ? "cancelled"
+                                                  : e ? "error"
+                                                      : finishes[g->choices[0].end.finish],
                                         .status = e ? http_status_of(e->code) : 200,
                                         .n_prompt = sum->stats.n_prompt,
                                         .n_cached = sum->stats.n_cached,
@@ -84,7 +113,7 @@ static void count(struct gen_run *x, const struct err *e) {
     m->n_reasoning += (uint64_t)sum.n_reasoning;
     m->n_drafted += (uint64_t)sum.stats.n_drafted;
     m->n_accepted += (uint64_t)sum.stats.n_accepted;
-    if (x->cancelled) m->n_cancelled++;
+    if (e && e->code == CHIMERE_ECANCELLED) m->n_cancelled++;
     metrics_time(&m->answer, (double)(clock_ns() - x->g.r->begin_ns) * 1e-9);
     metrics_time(&m->queue, sum.stats.queue_ms * 1e-3);
     if (sum.stats.n_generated > 1)
@@ -97,7 +126,7 @@ static void count(struct gen_run *x, const struct err *e) {
 /* Why the whole answer failed, if it did: the first choice's error, or that it was cut. */
 static const struct err *whole_error(struct gen *g) {
     if (g->cut.code) return &g->cut;
-    for (int i = 0; i < g->ask.n; i++)
+    for (int32_t i = 0; i < g->n_choice; i++)
         if (g->choices[i].end.finish == ASK_FAILED && g->choices[i].ended)
             return &g->choices[i].err;
     return NULL;
@@ -106,7 +135,7 @@ static const struct err *whole_error(struct gen *g) {
 static void finish(struct gen_run *x) {
     struct gen *g = &x->g;
     pthread_mutex_lock(&x->lock);
-    x->state = GEN_OVER;
+    x->is_over = true;
     bool cancelled = x->cancelled;
     pthread_mutex_unlock(&x->lock);
     const struct err *e = whole_error(g);
@@ -126,8 +155,24 @@ static void finish(struct gen_run *x) {
         http_reply(g->r, 200, NULL, &body);
         buf_fini(&body);
     }
-    if (!x->dropped) gate_leave(x->gate, &x->item);
     http_job_done(g->r); /* x may be gone from here on */
+}
+
+/* The last one out answers. x may be gone behind it. */
+static void leave(struct gen_run *x) {
+    pthread_mutex_lock(&x->lock);
+    bool last = --x->n_open == 0;
+    pthread_mutex_unlock(&x->lock);
+    if (last) finish(x);
+}
+
+static void part_over(struct gen_part *p, bool has_slot) {
+    struct gen_run *x = p->x;
+    pthread_mutex_lock(&x->lock);
+    p->state = GEN_OVER;
+    pthread_mutex_unlock(&x->lock);
+    if (has_slot) gate_leave(x->gate, &p->item);
+    leave(x);
 }
 
 /* ---- events, on the engine's thread ---- */
@@ -189,15 +234,9 @@ static void note_first(struct gen_run *x) {
     metrics_time(&x->g.r->s->metrics.ttft, (double)(clock_ns() - x->g.r->begin_ns) * 1e-9);
 }
 
-static int on_event(void *ud, const struct ask_event *ev) {
-    struct gen_run *x = ud;
+static int take_event(struct gen_run *x, struct gen_choice *c, const struct ask_event *ev) {
     struct gen *g = &x->g;
-    struct gen_choice *c = &g->choices[ev->choice];
     int rc = 0;
-    if (ev->kind == ASK_DONE) {
-        finish(x);
-        return 0;
-    }
     if (ev->kind == ASK_END) keep_end(c, ev->end);
     if (ev->kind == ASK_NOTE && !g->stream) {
         buf_clear(&g->note);
@@ -210,6 +249,20 @@ static int on_event(void *ud, const struct ask_event *ev) {
     }
     if (ev->kind == ASK_TOKEN && g->form->probs) g->form->probs(g, c, ev);
     if (g->stream || g->form->always) g->form->event(g, c, ev);
+    return rc;
+}
+
+static int on_event(void *ud, const struct ask_event *ev) {
+    struct gen_part *p = ud;
+    struct gen_run *x = p->x;
+    if (ev->kind == ASK_DONE) {
+        part_over(p, true);
+        return 0;
+    }
+    int32_t first = (int32_t)(p - x->parts) * x->g.ask.n;
+    if (x->n_part > 1) pthread_mutex_lock(&x->events);
+    int rc = take_event(x, &x->g.choices[first + ev->choice], ev);
+    if (x->n_part > 1) pthread_mutex_unlock(&x->events);
     return rc || x->cancelled;
 }
 
@@ -225,47 +278,65 @@ void gen_put(struct gen *g, struct buf *frame) {
 
 /* ---- beginning ---- */
 
+/* Takes back what waits and stops what runs. Under no lock. */
+static void stop_parts(struct gen_run *x) {
+    for (int32_t i = 0; i < x->n_part; i++) {
+        struct gen_part *p = &x->parts[i];
+        pthread_mutex_lock(&x->lock);
+        enum gen_state state = p->state;
+        pthread_mutex_unlock(&x->lock);
+        if (state == GEN_RUNNING) x->g.backend->ops->cancel(p->run);
+        else if (x->gate && gate_drop(x->gate, &p->item)) part_over(p, false);
+    }
+}
+
+static void cut(struct gen_run *x, const struct err *e) {
+    pthread_mutex_lock(&x->lock);
+    x->cancelled = true;
+    if (!x->is_over && !x->g.cut.code) x->g.cut = *e;
+    pthread_mutex_unlock(&x->lock);
+}
+
 static void start(struct gate_item *it) {
-    struct gen_run *x = (struct gen_run *)(void *)((char *)it - offsetof(struct gen_run, item));
+    struct gen_part *p = (struct gen_part *)(void *)((char *)it - offsetof(struct gen_part, item));
+    struct gen_run *x = p->x;
     struct http_request *r = x->g.r;
     struct err e = {0};
-    int rc;
+    int rc = 0;
     http_ref(r); /* it may be over before start returns */
     pthread_mutex_lock(&x->lock);
-    x->state = GEN_STARTING;
+    p->state = GEN_STARTING;
     pthread_mutex_unlock(&x->lock);
     if (x->cancelled) rc = err_set(&e, CHIMERE_ECANCELLED, "the answer was cancelled");
-    else rc = x->g.backend->ops->start(x->run, &e);
+    else rc = x->g.backend->ops->start(p->run, &e);
+    if (rc) cut(x, &e);
     pthread_mutex_lock(&x->lock);
-    bool keep =
-        rc && x->in_go; /* gen_go still has the request: an error with a status of its own */
-    if (rc) x->start_err = e;
-    if (rc && !keep && !x->g.cut.code) x->g.cut = e;
-    if (!rc && x->state == GEN_STARTING) x->state = GEN_RUNNING;
-    bool cancel = x->cancelled && x->state == GEN_RUNNING;
+    if (!rc && p->state == GEN_STARTING) p->state = GEN_RUNNING;
+    bool cancel = x->cancelled && p->state == GEN_RUNNING;
     pthread_mutex_unlock(&x->lock);
-    if (rc && !keep) finish(x);
-    if (cancel) x->g.backend->ops->cancel(x->run);
+    if (rc) {
+        stop_parts(x); /* the others answer nobody */
+        part_over(p, true);
+    }
+    if (cancel) x->g.backend->ops->cancel(p->run);
     http_unref(r);
 }
 
 /* The client left, or time is up. */
 static void gone(void *ud) {
     struct gen_run *x = ud;
+    struct http_request *r = x->g.r;
+    http_ref(r);
     pthread_mutex_lock(&x->lock);
     x->cancelled = true;
-    bool late = x->g.r->deadline_ns && clock_ns() > x->g.r->deadline_ns;
-    if (late && x->state != GEN_OVER)
+    bool late = r->deadline_ns && clock_ns() > r->deadline_ns;
+    if (late && !x->is_over)
         err_set(&x->g.cut, CHIMERE_ETIMEOUT, "the answer took longer than this server allows");
-    else if (x->g.r->s->stopping && x->state != GEN_OVER)
+    else if (r->s->stopping && !x->is_over)
         err_set(&x->g.cut, CHIMERE_ECANCELLED, "the server is stopping");
-    bool running = x->state == GEN_RUNNING;
     pthread_mutex_unlock(&x->lock);
-    if (running) x->g.backend->ops->cancel(x->run);
-    else if (x->gate && gate_drop(x->gate, &x->item)) {
-        x->dropped = true;
-        finish(x);
-    }
+    stop_parts(x);
+    http_unref(r);
 }
 
 static void free_choice(struct gen_choice *c) {
@@ -279,15 +350,20 @@ static void free_choice(struct gen_choice *c) {
 
 static void free_gen(void *ud) {
     struct gen_run *x = ud;
-    if (x->run) x->g.backend->ops->free(x->run);
+    for (int32_t i = 0; i < x->n_part; i++)
+        if (x->parts[i].run) x->g.backend->ops->free(x->parts[i].run);
+    mem_free(x->parts);
     ask_fini(&x->g.ask);
-    for (int i = 0; i < ASK_MAX_CHOICES; i++) free_choice(&x->g.choices[i]);
+    for (int32_t i = 0; i < x->g.n_choice; i++) free_choice(&x->g.choices[i]);
+    mem_free(x->g.choices);
+    json_decref(x->g.prompts);
     buf_fini(&x->g.frame);
     buf_fini(&x->g.prefix);
     buf_fini(&x->g.note);
     json_decref(x->g.echo);
     mem_free(x->g.model);
     pthread_mutex_destroy(&x->lock);
+    pthread_mutex_destroy(&x->events);
     mem_free(x);
 }
 
@@ -299,6 +375,7 @@ struct gen *gen_new(struct http_request *r, const struct gen_form *form, const c
     }
     struct gen *g = &x->g;
     pthread_mutex_init(&x->lock, NULL);
+    pthread_mutex_init(&x->events, NULL);
     g->r = r;
     g->form = form;
     g->created = (int64_t)time(NULL);
@@ -310,13 +387,6 @@ struct gen *gen_new(struct http_request *r, const struct gen_form *form, const c
     buf_init(&g->frame, MAX_TEXT);
     buf_init(&g->prefix, 1 << 16);
     buf_init(&g->note, MAX_TEXT);
-    for (int i = 0; i < ASK_MAX_CHOICES; i++) {
-        buf_init(&g->choices[i].content, MAX_TEXT);
-        buf_init(&g->choices[i].reasoning, MAX_TEXT);
-        for (int k = 0; k < 4; k++) buf_init(&g->choices[i].probs[k], MAX_TEXT);
-        g->choices[i].call = -1;
-        buf_init(&g->choices[i].blocks, MAX_TEXT);
-    }
     if (r->s->p.timeout_s > 0)
         r->deadline_ns = r->begin_ns + (int64_t)r->s->p.timeout_s * 1000000000;
     http_job_begin(r, &(struct http_job){.gone = gone, .free = free_gen, .ping = form->ping}, x);
@@ -389,40 +459,79 @@ static uint64_t owner_of(const struct gen *g) {
     return session ? hash_bytes(session, strlen(session), h) : h;
 }
 
+static int new_parts(struct gen_run *x, struct err *e) {
+    struct gen *g = &x->g;
+    int32_t n = g->prompts ? (int32_t)json_array_size(g->prompts) : 1;
+    x->parts = mem_alloc_array((size_t)n, sizeof *x->parts);
+    g->choices = mem_alloc_array((size_t)n * (size_t)g->ask.n, sizeof *g->choices);
+    if (!x->parts || !g->choices) return err_set(e, CHIMERE_ENOMEM, "out of memory");
+    g->n_choice = n * g->ask.n;
+    for (int32_t i = 0; i < g->n_choice; i++) {
+        struct gen_choice *c = &g->choices[i];
+        c->call = -1;
+        struct buf *bufs[] = {&c->content,  &c->reasoning, &c->blocks,  &c->probs[0],
+                              &c->probs[1], &c->probs[2],  &c->probs[3]};
+        for (size_t k = 0; k < sizeof bufs / sizeof *bufs; k++) buf_init(bufs[k], MAX_TEXT);
+    }
+    x->n_part = n;
+    for (int32_t i = 0; i < n; i++) {
+        struct gen_part *p = &x->parts[i];
+        p->x = x;
+        p->ask = g->ask;
+        if (g->prompts) p->ask.prompt = json_array_get(g->prompts, (size_t)i);
+        p->item = (struct gate_item){.start = start, .owner = owner_of(g), .n_slot = g->ask.n};
+    }
+    return 0;
+}
+
+static int prepare(struct gen_run *x, struct err *e) {
+    struct gen *g = &x->g;
+    int rc = new_parts(x, e);
+    for (int32_t i = 0; i < x->n_part && !rc; i++) {
+        struct ask_sink sink = {.event = on_event, .ud = &x->parts[i]};
+        int32_t n_prompt = 0;
+        rc = g->backend->ops->prepare(g->backend, &x->parts[i].ask, &sink, &x->parts[i].run,
+                                      &n_prompt, e);
+        g->n_prompt += n_prompt;
+    }
+    return rc;
+}
+
 void gen_go(struct gen *g) {
     struct gen_run *x = run_of(g);
     struct server *s = g->r->s;
     struct err e = {0};
-    struct ask_sink sink = {.event = on_event, .ud = x};
     g->ask.progress = g->stream && g->progress;
-    int rc = g->backend->ops->prepare(g->backend, &g->ask, &sink, &x->run, &g->n_prompt, &e);
-    if (rc) {
+    if (prepare(x, &e)) {
         gen_fail(g, &e);
         return;
     }
     if (g->backend->ops->headers) {
         struct buf lines;
         buf_init(&lines, 4096);
-        g->backend->ops->headers(x->run, &lines);
+        g->backend->ops->headers(x->parts[0].run, &lines);
         http_headers(g->r, &lines);
     }
     x->gate = gate_of(s, g->backend);
-    x->item = (struct gate_item){.start = start, .owner = owner_of(g), .n_slot = g->ask.n};
     if (g->stream) g->form->begin(g);
-    pthread_mutex_lock(&x->lock);
-    x->state = GEN_WAITING;
-    x->streaming = g->stream;
-    x->in_go = true;
-    pthread_mutex_unlock(&x->lock);
-    rc = gate_enter(x->gate, &x->item, &g->r->retry_s, &e);
-    pthread_mutex_lock(&x->lock);
-    x->in_go = false;
-    bool refused = x->start_err.code;
-    pthread_mutex_unlock(&x->lock);
-    if (refused) {
-        gate_leave(x->gate, &x->item);
-        e = x->start_err;
+    x->n_open = x->n_part + 1;
+    for (int32_t i = 0; i < x->n_part; i++) {
+        struct gen_part *p = &x->parts[i];
+        pthread_mutex_lock(&x->lock);
+        p->state = GEN_WAITING;
+        pthread_mutex_unlock(&x->lock);
+        bool is_in = !x->cancelled;
+        if (is_in && gate_enter(x->gate, &p->item, &g->r->retry_s, &e)) {
+            is_in = false;
+            cut(x, &e);
+            stop_parts(x);
+        }
+        /* who was told to stop meanwhile does not wait for a turn */
+        if (!is_in || (x->cancelled && gate_drop(x->gate, &p->item))) part_over(p, false);
     }
-    if (rc || refused) gen_fail(g, &e);
-    else if (g->stream) http_stream_begin(g->r);
+    pthread_mutex_lock(&x->lock);
+    x->streaming = g->stream && !g->cut.code; /* else an error with a status of its own */
+    pthread_mutex_unlock(&x->lock);
+    if (x->streaming) http_stream_begin(g->r);
+    leave(x);
 }

@@ -8,7 +8,7 @@
 #include "engine/ask.h"
 #include "serve/http.h"
 
-enum { GEN_MAX_CALLS = 128 };
+enum { GEN_MAX_CALLS = 128, GEN_MAX_CHOICES = 256 };
 
 struct gen_call {
     char id[64], name[128];
@@ -50,6 +50,7 @@ struct gen {
     struct http_request *r;      /* view; lives longer */
     const struct gen_form *form; /* static */
     struct ask ask;
+    json_t *prompts;             /* owned: of completions that have several; ask.prompt is the first */
     struct ask_backend *backend; /* borrowed */
     bool stream, usage;          /* stream_options.include_usage */
     bool progress;               /* return_progress */
@@ -64,7 +65,8 @@ struct gen {
     int64_t sequence;
     bool begun_text;
     int32_t n_prompt, n_top; /* n_top: log-probabilities beside the chosen one's */
-    struct gen_choice choices[ASK_MAX_CHOICES];
+    struct gen_choice *choices;  /* owned [n_choice], from gen_go on: ask.n of each prompt in turn */
+    int32_t n_choice;
 };
 
 /* NULL: it was answered with an error already. */
@@ -77,6 +79,7 @@ void gen_go(struct gen *g);
 
 void gen_put(struct gen *g, struct buf *frame); /* sends and clears */
 struct ask_end gen_sum(const struct gen *g);    /* stats of all choices */
+json_t *gen_prompt(const struct gen *g, int32_t choice); /* view: of that choice */
 
 /* Answers at once; of a model that lives elsewhere: 16. */
 int32_t gen_n_seq(const struct ask_backend *b);

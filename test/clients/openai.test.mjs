@@ -162,6 +162,24 @@ test("text completions", async () => {
     assert.equal(`One, two, three,${text}`, r.choices[0].text);
 });
 
+test("text completions of several prompts", async () => {
+    const one = (prompt, more) => client.completions.create({ model, prompt, max_tokens: 8, temperature: 0, ...more });
+    const prompts = ["One, two, three,", "What is 12 plus", "The"];
+    const alone = [];
+    for (const p of prompts) alone.push((await one(p)).choices[0].text);
+    const all = await one(prompts, { n: 2 });
+    assert.deepEqual(all.choices.map((c) => c.index), [0, 1, 2, 3, 4, 5]);
+    assert.deepEqual(all.choices.map((c) => c.text), alone.flatMap((t) => [t, t]));
+    const streamed = ["", "", ""];
+    for await (const c of await one(prompts, { stream: true })) streamed[c.choices[0].index] += c.choices[0].text;
+    assert.deepEqual(streamed, alone);
+    const tokens = async (content) => (await (await fetch(`${server.url}/tokenize`, { method: "POST", body: JSON.stringify({ content }),
+        headers: { authorization: `Bearer ${key}` } })).json()).tokens;
+    const ids = await Promise.all(prompts.map(tokens));
+    const echoed = await one(ids, { echo: true });
+    assert.deepEqual(echoed.choices.map((c) => c.text), alone.map((t, i) => prompts[i] + t));
+});
+
 test("responses", async () => {
     const r = await client.responses.create({ model, input: question, temperature: 0, max_output_tokens: 60 });
     assert.equal(r.status, "completed");

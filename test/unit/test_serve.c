@@ -431,7 +431,19 @@ static const struct {
     {"/v1/completions", "{\"prompt\":\"a\",\"return_progress\":true}", 400, "return_progress"},
     {"/v1/responses", "{\"input\":\"x\",\"previous_response_id\":\"r\"}", 400,
      "previous_response_id"},
-    {"/v1/completions", "{\"prompt\":[\"a\",\"b\"]}", 400, "prompt"},
+    {"/v1/completions", "{\"prompt\":[\"a\",7]}", 400, "prompt[1]"},
+    {"/v1/completions", "{\"prompt\":[\"a\",\"\"]}", 400, "prompt"},
+    {"/v1/completions", "{\"prompt\":[[1],[1.5]]}", 400, "prompt[1]"},
+    {"/v1/completions", "{\"prompt\":[7,\"a\"]}", 400, "prompt"},
+    {"/v1/completions", "{\"prompt\":\"a\",\"suffix\":\"b\"}", 400, "suffix"},
+    {"/v1/completions", "{\"prompt\":\"a\",\"best_of\":2}", 400, "best_of"},
+    {"/v1/completions", "{\"prompt\":\"a\",\"echo\":true,\"logprobs\":1}", 400, "echo"},
+    {"/v1/completions", "{\"prompt\":\"a\",\"tools\":[]}", 400, "tools"},
+    {"/v1/completions", "{\"prompt\":\"a\",\"id_slot\":-2}", 400, "id_slot"},
+    {CHAT, "{" HI ",\"reasoning_effort\":\"much\"}", 400, "reasoning_effort"},
+    {CHAT, "{" HI ",\"chat_template_kwargs\":{\"messages\":[]}}", 400,
+     "chat_template_kwargs.messages"},
+    {CHAT, "{" HI ",\"parallel_tool_calls\":1}", 400, "parallel_tool_calls"},
     {"/v1/completions", "{\"prompt\":[-1]}", 400, "prompt"},
     {"/v1/completions", "{\"prompt\":[123456789]}", 400, "prompt"},
     {"/tokenize", "{}", 400, "content"},
@@ -460,6 +472,79 @@ static void test_refusals(void **state) {
     json_t *j = body_of(call(&r, CHAT, "{" HI "}")); /* and nothing else was disturbed */
     assert_string_equal(text_at(j, "choices.0.message.content"), script);
     json_decref(j);
+    rig_close(&r);
+}
+
+/* Several prompts in one request: choices of the first prompt come first; all end, whatever happens. */
+static void test_prompts(void **state) {
+    struct rig r;
+    (void)state;
+    rig_open(&r, script, 0, (struct serve_params){.max_waiting = 9}, 2);
+    static const char list[] = "{\"echo\":true,\"n\":2,\"prompt\":[\"One\",\"Two two\",\"Three\"]%s}";
+    char body[200], want[300];
+    int n_prompt = 0;
+    static const char *const prompts[] = {"One", "Two two", "Three"};
+    for (int i = 0; i < 3; i++) {
+        snprintf(body, sizeof body, "{\"prompt\":\"%s\"}", prompts[i]);
+        json_t *one = body_of(call(&r, "/v1/completions", body));
+        n_prompt += (int)json_integer_value(
+            json_object_get(json_object_get(one, "usage"), "prompt_tokens"));
+        json_decref(one);
+    }
+    snprintf(body, sizeof body, list, "");
+    json_t *all = body_of(call(&r, "/v1/completions", body));
+    json_t *choices = json_object_get(all, "choices");
+    assert_int_equal(json_array_size(choices), 6);
+    for (int i = 0; i < 6; i++) {
+        snprintf(want, sizeof want, "%s%s", prompts[i / 2], script);
+        json_t *c = json_array_get(choices, (size_t)i);
+        assert_int_equal(json_integer_value(json_object_get(c, "index")), i);
+        assert_string_equal(text_at(c, "text"), want);
+    }
+    assert_int_equal(json_integer_value(json_object_get(json_object_get(all, "usage"), "prompt_tokens")),
+                     n_prompt);
+    json_decref(all);
+
+    snprintf(body, sizeof body, list, ",\"stream\":true");
+    const char *at = call(&r, "/v1/completions", body);
+    char texts[6][300] = {{0}};
+    int n_end = 0;
+    for (json_t *f; (f = next_frame(&at)); json_decref(f)) {
+        json_t *c = json_array_get(json_object_get(f, "choices"), 0);
+        if (!c) continue;
+        int64_t i = json_integer_value(json_object_get(c, "index"));
+        assert_in_range(i, 0, 5);
+        strncat(texts[i], text_at(c, "text"), 200);
+        n_end += text_at(c, "finish_reason") != NULL;
+    }
+    for (int i = 0; i < 6; i++) {
+        snprintf(want, sizeof want, "%s%s", prompts[i / 2], script);
+        assert_string_equal(texts[i], want);
+    }
+    assert_int_equal(n_end, 6);
+    rig_close(&r);
+
+    /* more than the queue takes: all or nothing */
+    rig_open(&r, NULL, 1000, (struct serve_params){.max_waiting = 1}, 2);
+    static const char many[] = "{\"ignore_eos\":true,\"prompt\":[\"a\",\"b\",\"c\",\"d\",\"e\"]%s}";
+    for (int stream = 0; stream < 2; stream++) {
+        snprintf(body, sizeof body, many, stream ? ",\"stream\":true" : "");
+        const char *answer = call(&r, "/v1/completions", body);
+        assert_int_equal(status_of(answer), 429);
+        assert_non_null(strstr(answer, "Retry-After: "));
+        assert_true(wait_active(&r, 0, 2000));
+    }
+    rig_close(&r);
+
+    /* its client leaves while some run and some wait */
+    rig_open(&r, NULL, 1000, (struct serve_params){0}, 2);
+    snprintf(body, sizeof body, many, "");
+    int fd = dial(&r);
+    post(fd, "/v1/completions", body, strlen(body), NULL);
+    assert_true(wait_active(&r, 2, 2000));
+    close(fd);
+    assert_true(wait_active(&r, 0, 2000));
+    assert_int_equal(status_of(call(&r, "/v1/completions", "{\"prompt\":\"a\",\"max_tokens\":1}")), 200);
     rig_close(&r);
 }
 
@@ -770,6 +855,7 @@ int main(void) {
         cmocka_unit_test(test_whole),       cmocka_unit_test(test_stream),
         cmocka_unit_test(test_calls),       cmocka_unit_test(test_forced),
         cmocka_unit_test(test_replay),      cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_prompts),
         cmocka_unit_test(test_large),       cmocka_unit_test(test_leave_stream),
         cmocka_unit_test(test_leave_whole), cmocka_unit_test(test_leave_queue),
         cmocka_unit_test(test_slow_reader), cmocka_unit_test(test_trickle),
