@@ -48,7 +48,8 @@ struct lm_ops {
 struct lm_mark_ops {
     int (*mark)(struct lm *l, struct seq *s, int32_t n_drop, struct mark **out, struct err *e);
     void (*mark_free)(struct lm *l, struct mark *m);
-    int (*restore)(struct lm *l, struct seq *s, const struct mark *m, struct err *e);
+    int (*restore)(struct lm *l, struct seq *s, const struct mark *m, bool first, int32_t n_max,
+                   struct err *e);
     int64_t (*ctx_to_load)(struct lm *l, const struct mark *m);
     int32_t (*page_out)(struct lm *l, struct mark *m, int32_t n_max, struct err *e);
     int64_t (*ctx_free)(struct lm *l);
@@ -80,6 +81,7 @@ struct lm_fake_params {
     int32_t delay_us;
     bool select;                     /* its rows pretend to lie elsewhere */
     uint64_t mark_bytes, page_bytes; /* that its states pretend to take */
+    int32_t page_us;                 /* and time to restore a page */
     const int32_t *script;           /* or: the tokens that it answers with, then eos; borrowed */
     int32_t n_script;
 };

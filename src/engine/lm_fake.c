@@ -15,6 +15,7 @@ struct fake_seq {
     int32_t log[STEP_MAX_TOK][2]; /* `last` before each deferred token */
     int32_t n_log;
     bool decoding;
+    int32_t n_restored; /* pages, of a state that is being restored */
 };
 
 struct fake {
@@ -74,6 +75,11 @@ static void fill(const struct fake *f, const struct fake_seq *s, float *row) {
     row[best] = 8;
 }
 
+static void spend_us(int32_t us) {
+    struct timespec ts = {us / 1000000, (long)(us % 1000000) * 1000};
+    if (us > 0) nanosleep(&ts, NULL);
+}
+
 static int fake_run(struct lm *l, const struct run *runs, int32_t n_run, const float **logits,
                     struct err *e) {
     struct fake *f = (struct fake *)l;
@@ -104,10 +110,7 @@ static int fake_run(struct lm *l, const struct run *runs, int32_t n_run, const f
         }
     }
     f->n_out = n_out;
-    if (f->p.delay_us > 0) {
-        struct timespec ts = {f->p.delay_us / 1000000, (long)(f->p.delay_us % 1000000) * 1000};
-        nanosleep(&ts, NULL);
-    }
+    spend_us(f->p.delay_us);
     return 0;
 }
 
@@ -163,14 +166,20 @@ static void fake_mark_free(struct lm *l, struct mark *m) {
     mem_free(m);
 }
 
-static int fake_restore(struct lm *l, struct seq *seq, const struct mark *m, struct err *e) {
-    (void)l;
+static int fake_restore(struct lm *l, struct seq *seq, const struct mark *m, bool first,
+                        int32_t n_max, struct err *e) {
     (void)e;
     struct fake_seq *s = (struct fake_seq *)(void *)seq;
+    int32_t n_page = (int32_t)(mark_of(m)->seq.pos / KV_PAGE);
+    s->n_restored = first ? 0 : s->n_restored;
+    int32_t left = n_page - s->n_restored, n = n_max < left ? n_max : left;
+    spend_us(n * ((struct fake *)l)->p.page_us);
+    s->n_restored += n;
+    if (n < left) return 0;
     *s = mark_of(m)->seq;
     s->n_prompt = s->pos; /* what comes is prompt again */
     s->decoding = false;
-    return 0;
+    return 1;
 }
 
 static int64_t fake_ctx_to_load(struct lm *l, const struct mark *m) {

@@ -246,10 +246,11 @@ static void model_mark_free(struct lm *l, struct mark *m) {
     (void)l;
     mark_free(m);
 }
-static int model_restore(struct lm *l, struct seq *s, const struct mark *m, struct err *e) {
+static int model_restore(struct lm *l, struct seq *s, const struct mark *m, bool first,
+                         int32_t n_max, struct err *e) {
     struct loaded *x = (struct loaded *)l;
-    int rc = seq_rewind(s, m, e);
-    if (!rc && x->stage) x->stage[seq_slot(s)].n = 0; /* drafting starts afresh */
+    int rc = mark_restore(s, m, first, n_max, e);
+    if (rc > 0 && x->stage) x->stage[seq_slot(s)].n = 0; /* drafting starts afresh */
     return rc;
 }
 static int64_t model_ctx_to_load(struct lm *l, const struct mark *m) {

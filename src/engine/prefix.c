@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/hash.h"
 #include "base/log.h"
 #include "base/mem.h"
@@ -16,6 +17,7 @@ enum {
     MAX_MEMORY_ENTRIES = 1 << 15,
     MAX_DISK_ENTRIES = 1 << 14,
     SPILL_STEP_BYTES = 8 << 20, /* moved to the host per step for a file: a few milliseconds */
+    RESTORE_BATCH_BYTES = 1 << 20, /* between two looks at the clock */
     DISK_ADVANTAGE = 256,       /* tokens that a file must know more than memory does, to be read */
 };
 
@@ -221,9 +223,16 @@ int prefix_fetch(struct prefix *p, struct prefix_entry *x) {
     return 0;
 }
 
-int prefix_restore(struct prefix *p, struct prefix_entry *x, struct seq *seq, struct err *e) {
-    prefix_make_room(p, p->ops->ctx_to_load(p->lm, x->mark));
-    return p->ops->restore(p->lm, seq, x->mark, e);
+int prefix_restore(struct prefix *p, struct prefix_entry *x, struct seq *seq, bool first, double ms,
+                   struct err *e) {
+    int64_t start = clock_ns();
+    uint64_t n_page = p->lm->page_bytes ? RESTORE_BATCH_BYTES / p->lm->page_bytes + 1 : 1024;
+    for (int rc;; first = false) {
+        int64_t want = p->ops->ctx_to_load(p->lm, x->mark), most = (int64_t)n_page * KV_PAGE;
+        prefix_make_room(p, want < most ? want : most);
+        rc = p->ops->restore(p->lm, seq, x->mark, first, (int32_t)n_page, e);
+        if (rc || clock_ms_since(start) >= ms) return rc;
+    }
 }
 
 void prefix_unpin(struct prefix *p, struct prefix_entry *x) {

@@ -34,8 +34,10 @@ struct prefix_entry *prefix_find(struct prefix *p, const int32_t *tokens, int32_
 int64_t prefix_pos(const struct prefix_entry *x);
 /* Brings it to memory: 1: it is there, 0: being read, ask again, CHIMERE_E*: it is gone (unpin it). */
 int prefix_fetch(struct prefix *p, struct prefix_entry *x);
-/* Sets seq to it, making room first. */
-int prefix_restore(struct prefix *p, struct prefix_entry *x, struct seq *seq, struct err *e);
+/* Sets seq to it, making room first, for about that long: 1: done, 0: call again, with first false.
+ * CHIMERE_E*: seq is unchanged if it was the first call, else of no use. */
+int prefix_restore(struct prefix *p, struct prefix_entry *x, struct seq *seq, bool first, double ms,
+                   struct err *e);
 void prefix_unpin(struct prefix *p, struct prefix_entry *x);
 
 struct prefix_at {

@@ -67,7 +67,7 @@ static void retire(struct sched *s, struct active *a, enum finish finish) {
     finish_job(s, j, finish);
 }
 
-static void fail(struct sched *s, struct active *a, const struct err *e) {
+void sched_fail(struct sched *s, struct active *a, const struct err *e) {
     a->job->err = *e;
     retire(s, a, FINISH_ERROR);
 }
@@ -139,7 +139,7 @@ void sched_cancel_all(struct sched *s) {
 
 /* ---- drafting ---- */
 
-static int32_t n_decoding(const struct sched *s) {
+int32_t sched_n_decoding(const struct sched *s) {
     int32_t n = 0;
     for (int32_t i = 0; i < s->p.n_seq; i++) n += s->active[i].phase == PHASE_DECODE;
     return n;
@@ -156,7 +156,7 @@ static int32_t draft_room(const struct sched *s, const struct active *a) {
 }
 
 static void draft_all(struct sched *s) {
-    int32_t n_dec = n_decoding(s), n = 0;
+    int32_t n_dec = sched_n_decoding(s), n = 0;
     int32_t who[LM_MAX_SPEC_SEQS];
     for (int32_t i = 0; i < s->p.n_seq; i++) s->active[i].n_draft = 0;
     if (!s->p.speculate || n_dec < 1 || n_dec > LM_MAX_SPEC_SEQS) return;
@@ -266,7 +266,7 @@ static bool take_token(struct sched *s, struct active *a, int32_t row, int32_t *
         if (!e.code)
             err_set(&e, *token, "the model's output is not a finite distribution (position %lld)",
                     (long long)s->lm->ops->seq_pos(s->lm, a->seq));
-        fail(s, a, &e);
+        sched_fail(s, a, &e);
         return false;
     }
     sampler_accept(a->sampler, *token);
@@ -338,7 +338,7 @@ static void after_decode(struct sched *s, struct active *a, const struct run *r,
 }
 
 static void fail_batch(struct sched *s, int32_t n_run, const struct err *e) {
-    for (int32_t i = 0; i < n_run; i++) fail(s, &s->active[s->owner[i]], e);
+    for (int32_t i = 0; i < n_run; i++) sched_fail(s, &s->active[s->owner[i]], e);
 }
 
 /* Tells the model which tokens stayed, so that its prediction block can follow. */

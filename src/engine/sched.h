@@ -31,7 +31,8 @@ struct active {
     int32_t stops[SCHED_MAX_STOPS]; /* prompt positions to keep, ascending */
     int32_t n_stop;
     int64_t kept_pos;                   /* newest position kept, or given up */
-    struct prefix_entry *hit;           /* pinned while its file is read */
+    struct prefix_entry *hit; /* pinned while its file is read, and while it is restored */
+    bool is_partial;          /* seq holds a part of hit */
     struct prefix_entry *began, *ended; /* pinned: behind the prompt; newest behind the answer */
 };
 
@@ -65,6 +66,7 @@ struct sched {
     struct prefix *prefix; /* owned; NULL: no states are kept */
     int32_t grid;          /* of kept positions */
     int32_t n_loading;
+    double move_ms; /* that this step may still spend on restoring states */
     struct engine_totals totals;
 };
 
@@ -88,6 +90,11 @@ void sched_close_rows(struct sched *s);
 int sched_run_batch(struct sched *s, int32_t n_run, struct err *e);
 int32_t sched_pick(struct sched *s, struct active *a, int32_t row, struct sampler_probs *probs,
                    struct err *e);
+
+/* ---- sched.c, for sched_keep.c ---- */
+
+int32_t sched_n_decoding(const struct sched *s);
+void sched_fail(struct sched *s, struct active *a, const struct err *e);
 
 /* ---- sched_keep.c, for sched.c ---- */
 

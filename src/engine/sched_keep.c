@@ -5,12 +5,13 @@
  * the next turn finds the end of this one. */
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/hash.h"
 #include "base/mem.h"
 #include "engine/sched.h"
 #include "model/seq.h"
 
-enum { N_LAST_MARKS = 3 };
+enum { N_LAST_MARKS = 3, MOVE_LEAST_MS = 2, MOVE_MOST_MS = 20 };
 
 int sched_open_cache(struct sched *s, struct err *e) {
     s->grid = SCAN_GRID;
@@ -76,44 +77,69 @@ static void begin_prefill(struct sched *s, struct active *a) {
     a->kept_pos = a->n_prefilled;
 }
 
-/* Continues from a->hit, which is in memory. */
-static void take_hit(struct sched *s, struct active *a) {
+/* Time for restoring between two steps: while others decode, no more than the steps themselves take, so that
+ * their tokens come at half the speed at worst. */
+static double move_limit(const struct sched *s) {
+    double ms = s->totals.step_ms_mean;
+    if (!sched_n_decoding(s)) return 1e9;
+    return ms < MOVE_LEAST_MS ? MOVE_LEAST_MS : ms > MOVE_MOST_MS ? MOVE_MOST_MS : ms;
+}
+
+/* A sequence that may hold a part of a state begins again. */
+static int begin_again(struct sched *s, struct active *a, struct err *e) {
+    a->is_partial = false;
+    s->lm->ops->seq_free(s->lm, a->seq);
+    a->seq = NULL;
+    return s->lm->ops->seq_new(s->lm, &a->seq, e);
+}
+
+/* Continues from a->hit, which is in memory. False: not yet. */
+static bool take_hit(struct sched *s, struct active *a) {
     struct prefix_entry *x = a->hit;
-    struct err e;
-    int64_t pos = prefix_pos(x);
-    a->hit = NULL;
-    if (prefix_restore(s->prefix, x, a->seq, &e)) { /* no room: from the beginning */
-        prefix_unpin(s->prefix, x);
-        return;
+    struct err e = {0};
+    int64_t pos = prefix_pos(x), start = clock_ns();
+    double ms = sched_n_decoding(s) ? s->move_ms : 1e9;
+    if (ms <= 0) return false;
+    int rc = prefix_restore(s->prefix, x, a->seq, !a->is_partial, ms, &e);
+    s->move_ms -= clock_ms_since(start);
+    if (!rc) {
+        a->is_partial = true;
+        return false;
     }
+    a->hit = NULL;
+    if (rc < 0) { /* no room: from the beginning */
+        prefix_unpin(s->prefix, x);
+        if (begin_again(s, a, &e)) sched_fail(s, a, &e);
+        return true;
+    }
+    a->is_partial = false;
     a->n_prefilled = (int32_t)pos;
     a->job->stats.n_cached = (int32_t)pos;
     s->totals.n_cached += pos;
     if (pos == (a->job->n_prompt - 1) / s->grid * s->grid) a->began = x;
     else prefix_unpin(s->prefix, x);
+    return true;
 }
 
 /* Looks for the job's prefix until one is there, is being read, or there is none. */
 static void seek(struct sched *s, struct active *a) {
     const struct job *j = a->job;
+    bool was_loading = a->phase == PHASE_LOAD;
     for (;;) {
         if (!a->hit) a->hit = prefix_find(s->prefix, j->prompt, j->n_prompt, a->salt);
         if (!a->hit) break;
         int got = prefix_fetch(s->prefix, a->hit);
-        if (!got) {
-            s->n_loading += a->phase != PHASE_LOAD;
+        if (!got || (got > 0 && !take_hit(s, a))) {
+            s->n_loading += !was_loading;
             a->phase = PHASE_LOAD;
             return;
         }
-        if (got > 0) {
-            take_hit(s, a);
-            break;
-        }
+        if (got > 0) break;
         prefix_unpin(s->prefix, a->hit);
         a->hit = NULL;
     }
-    s->n_loading -= a->phase == PHASE_LOAD;
-    begin_prefill(s, a);
+    s->n_loading -= was_loading;
+    if (a->phase != PHASE_CLOSING) begin_prefill(s, a);
 }
 
 void sched_begin_cached(struct sched *s, struct active *a) {
@@ -167,7 +193,7 @@ static void close_active(struct sched *s, struct active *a) {
         s->n_loading--;
     }
     if (s->prefix) prefix_finish(s->prefix, a->began, a->ended);
-    s->lm->ops->seq_free(s->lm, a->seq);
+    if (a->seq) s->lm->ops->seq_free(s->lm, a->seq);
     spec_seq_fini(&a->spec);
     s->n_ctx_held -= a->n_ctx_held;
     *a = (struct active){.phase = PHASE_FREE};
@@ -175,6 +201,7 @@ static void close_active(struct sched *s, struct active *a) {
 }
 
 bool sched_keep(struct sched *s) {
+    s->move_ms = move_limit(s);
     for (int32_t i = 0; i < s->p.n_seq; i++) {
         struct active *a = &s->active[i];
         if (a->phase == PHASE_CLOSING) close_active(s, a);

@@ -154,18 +154,24 @@ int32_t mark_page_out(struct mark *m, int32_t n_max, struct err *e) {
     return n;
 }
 
+/* Whether page i of m has to be uploaded. */
+static bool is_away(const struct mark *m, int32_t i) {
+    return m->pages[i].page < 0 && m->pages[i].host->page < 0;
+}
+
 int64_t mark_n_ctx_to_load(const struct mark *m) {
     int64_t n = 0;
-    for (int32_t i = 0; i < m->n_page; i++) n += m->pages[i].page < 0 && m->pages[i].host->page < 0;
+    for (int32_t i = 0; i < m->n_page; i++) n += is_away(m, i);
     return n * KV_PAGE;
 }
 
 /* ---- sequences from marks ---- */
 
-/* Gives s, which holds no pages, those of m and its position. There is room: the caller has looked. */
-static void adopt(struct seq *s, const struct mark *m) {
+/* Gives s, which has the first s->n_page pages of m, those up to n_page; with the last its position, too.
+ * There is room: the caller has looked. */
+static void adopt(struct seq *s, const struct mark *m, int32_t n_page) {
     struct seq_pool *p = s->pool;
-    for (int32_t i = 0; i < m->n_page; i++) {
+    for (int32_t i = s->n_page; i < n_page; i++) {
         int32_t page = m->pages[i].page;
         struct host_page *h = m->pages[i].host;
         if (page < 0) page = h->page;
@@ -178,36 +184,50 @@ static void adopt(struct seq *s, const struct mark *m) {
         }
         s->pages[i] = page;
     }
-    s->n_page = m->n_page;
+    s->n_page = n_page;
+    if (n_page < m->n_page) return;
     s->pos = m->pos;
     s->n_log = m->n_log;
     seq_rec_transfer(p, s->slot, m->rec, false);
 }
 
-static int check_room(const struct seq_pool *p, const struct mark *m, struct err *e) {
-    int64_t want = mark_n_ctx_to_load(m), have = seq_pool_free_ctx(p);
+static int check_room(const struct seq_pool *p, const struct mark *m, int32_t from, int32_t to,
+                      struct err *e) {
+    int64_t want = 0, have = seq_pool_free_ctx(p);
+    for (int32_t i = from; i < to; i++) want += is_away(m, i) ? KV_PAGE : 0;
     return want <= have ? 0
                         : err_set(e, CHIMERE_ELIMIT,
                                   "context memory is full: %lld positions wanted, %lld free",
                                   (long long)want, (long long)have);
 }
 
-int seq_rewind(struct seq *s, const struct mark *m, struct err *e) {
+int mark_restore(struct seq *s, const struct mark *m, bool first, int32_t n_max, struct err *e) {
     if (m->pool != s->pool)
         return err_set(e, CHIMERE_EMISMATCH, "checkpoint belongs to another pool");
+    int32_t from = first ? 0 : s->n_page, left = m->n_page - from;
+    int32_t to = from + (n_max < left ? n_max : left);
     int rc = seq_grow_table(s, m->n_page, e);
-    if (!rc) rc = check_room(s->pool, m, e);
+    if (!rc) rc = check_room(s->pool, m, from, to, e);
     if (rc) return rc;
-    seq_drop_pages(s, 0);
-    adopt(s, m);
-    return 0;
+    if (first) {
+        seq_drop_pages(s, 0);
+        s->pos = 0;
+        s->n_log = 0;
+    }
+    adopt(s, m, to);
+    return to == m->n_page;
+}
+
+int seq_rewind(struct seq *s, const struct mark *m, struct err *e) {
+    int rc = mark_restore(s, m, true, INT32_MAX, e);
+    return rc < 0 ? rc : 0;
 }
 
 int seq_from_mark(struct seq_pool *p, const struct mark *m, struct seq **out, struct err *e) {
     *out = NULL;
     if (m->pool != p) return err_set(e, CHIMERE_EMISMATCH, "checkpoint belongs to another pool");
     struct seq *s;
-    int rc = check_room(p, m, e);
+    int rc = check_room(p, m, 0, m->n_page, e);
     if (!rc) rc = seq_alloc(&s, p, e);
     if (rc) return rc;
     rc = seq_grow_table(s, m->n_page, e);
@@ -215,7 +235,7 @@ int seq_from_mark(struct seq_pool *p, const struct mark *m, struct seq **out, st
         seq_free(s);
         return rc;
     }
-    adopt(s, m);
+    adopt(s, m, m->n_page);
     *out = s;
     return 0;
 }

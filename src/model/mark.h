@@ -19,6 +19,9 @@ int32_t mark_n_pooled(const struct mark *m); /* pages that it holds in the pool 
 int32_t mark_page_out(struct mark *m, int32_t n_max, struct err *e);
 /* Positions that restoring m takes out of the pool's free ones. */
 int64_t mark_n_ctx_to_load(const struct mark *m);
+/* Sets s to it, at most n_max pages (>= 1) a call: 1 when done, 0: call again, with first false, before
+ * anything else is done with s but freeing it. CHIMERE_E*: s is unchanged if it was the first call. */
+int mark_restore(struct seq *s, const struct mark *m, bool first, int32_t n_max, struct err *e);
 /* Host memory of all marks of the pool. */
 uint64_t mark_host_bytes(const struct seq_pool *p);
 

@@ -433,7 +433,16 @@ static void snapshots_leave_no_trace(void **state) {
                 assert_true(mark_host_bytes(r.pool) >= bytes);
             }
             if (k % 2) mark_page_out(mark, 100, &e);
-            if (k % 3 == 0) {
+            if (k == 3) { /* page by page, others running meanwhile */
+                int32_t n_call = 0, rc;
+                struct run other = {.tokens = g.tokens + 7, .n_tok = 3, .want = WANT_LAST};
+                assert_int_equal(seq_new(&other.seq, r.pool, &e), 0);
+                while (!(rc = mark_restore(r.seq, mark, n_call++ == 0, 1, &e)))
+                    if (forward_run(r.f, &other, 1, &logits, &e)) fail_msg("%s", e.text);
+                assert_int_equal(rc, 1);
+                assert_int_equal(n_call, (at + g.m->hp.n_meta + KV_PAGE - 1) / KV_PAGE);
+                seq_free(other.seq);
+            } else if (k % 3 == 0) {
                 assert_int_equal(seq_rewind(r.seq, mark, &e), 0);
             } else if (k % 3 == 1) {
                 seq_free(r.seq);
