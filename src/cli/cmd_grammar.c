@@ -125,7 +125,7 @@ static int check_text(const struct grammar *g, const struct tok *t, const char *
     struct grammar_vocab *v = NULL;
     struct grammar_matcher *m = NULL;
     struct token_check c = {.t = t};
-    int rc = t ? grammar_vocab_from_tok(&v, t, e) : byte_vocab(&v, e);
+    int rc = t ? grammar_vocab_from_tok(&v, t, NULL, e) : byte_vocab(&v, e);
     if (rc == 0) rc = grammar_matcher_new(&m, g, v, 0, e);
     if (rc == 0) rc = check_bytes(m, text, n, at, e);
     if (t && (rc == 0 || rc == CHIMERE_EREFUSED)) {

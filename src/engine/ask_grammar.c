@@ -19,7 +19,7 @@ struct ask_grammar {
 struct ask_grammars {
     pthread_mutex_t lock;
     const struct tok *tok;       /* borrowed */
-    struct grammar_vocab *vocab; /* owned; built when first wanted */
+    struct grammar_vocab *vocab[2]; /* owned; built when first wanted; [1]: marks of calls are text */
     struct ask_grammar *list;    /* owned */
     uint64_t n_take;
 };
@@ -46,7 +46,7 @@ void ask_grammars_free(struct ask_grammars *g) {
         next = m->next;
         free_one(m);
     }
-    grammar_vocab_free(g->vocab);
+    for (int i = 0; i < 2; i++) grammar_vocab_free(g->vocab[i]);
     pthread_mutex_destroy(&g->lock);
     mem_free(g);
 }
@@ -67,15 +67,36 @@ static enum need need_of(const struct ask *a) {
     return NEED_NOTHING;
 }
 
-/* How models write a call without XML; those whose marks are control tokens cannot be forced. */
+#define BAR "\xef\xbd\x9c" /* U+FF5C */
+#define LOW "\xe2\x96\x81" /* U+2581 */
+#define DEEPSEEK(words) "<" BAR "tool" LOW words BAR ">"
+#define DS_CALLS DEEPSEEK("calls" LOW "begin")
+#define DS_CALLS_END DEEPSEEK("calls" LOW "end")
+#define DS_CALL DEEPSEEK("call" LOW "begin")
+#define DS_CALL_END DEEPSEEK("call" LOW "end")
+#define DS_SEP DEEPSEEK("sep")
+
+/* How models write a call without XML. Of two rows for one form the first counts whose `only` the tokenizer
+ * knows as a token of its own. */
 static const struct {
     enum chat_calls calls;
+    const char *only; /* NULL: any tokenizer */
     const char *open, *middle, *close;
 } forms[] = {
-    {CHAT_CALLS_HERMES, "<tool_call>\n{\"name\": \"", "\", \"arguments\": ", "}\n</tool_call>"},
-    {CHAT_CALLS_NEMOTRON, "<TOOLCALL>[{\"name\": \"", "\", \"arguments\": ", "}]</TOOLCALL>"},
-    {CHAT_CALLS_LLAMA, "{\"name\": \"", "\", \"parameters\": ", "}"},
+    {CHAT_CALLS_HERMES, NULL, "<tool_call>\n{\"name\": \"", "\", \"arguments\": ", "}\n</tool_call>"},
+    {CHAT_CALLS_NEMOTRON, NULL, "<TOOLCALL>[{\"name\": \"", "\", \"arguments\": ", "}]</TOOLCALL>"},
+    {CHAT_CALLS_GRANITE, NULL, "<|tool_call|>[{\"name\": \"", "\", \"arguments\": ", "}]"},
+    {CHAT_CALLS_LLAMA, NULL, "{\"name\": \"", "\", \"parameters\": ", "}"},
+    {CHAT_CALLS_MISTRAL, "[ARGS]", "[TOOL_CALLS]", "[ARGS]", ""},
+    {CHAT_CALLS_MISTRAL, NULL, "[TOOL_CALLS][{\"name\": \"", "\", \"arguments\": ", "}]"},
+    {CHAT_CALLS_DEEPSEEK, NULL, DS_CALLS DS_CALL "function" DS_SEP, "\n```json\n",
+     "\n```" DS_CALL_END DS_CALLS_END},
 };
+
+/* Control tokens of some of these models, which a grammar would not let pass otherwise. */
+static const char *const marks[] = {"<tool_call>", "</tool_call>", "<TOOLCALL>", "</TOOLCALL>",
+                                    "<|tool_call|>", "[TOOL_CALLS]", "[ARGS]", DS_CALLS,
+                                    DS_CALLS_END, DS_CALL, DS_CALL_END, DS_SEP, NULL};
 
 /* A line end and ten levels of two spaces: a model that has lost its way cannot fill the answer with
  * blanks. */
@@ -85,14 +106,18 @@ static bool is_many(const struct ask *a) {
     return a->tool_choice == ASK_TOOLS_REQUIRED && !a->one_call;
 }
 
-static int compile_calls(const struct ask *a, enum chat_calls calls, struct grammar **out,
-                         struct err *e) {
+static bool is_token(const struct tok *tok, const char *text) {
+    return tok_find(tok, text, strlen(text)) >= 0;
+}
+
+static int compile_calls(const struct ask *a, enum chat_calls calls, const struct tok *tok,
+                         struct grammar **out, struct err *e) {
     struct grammar_calls c = {.tools = a->tools,
                               .only = a->tool_choice == ASK_TOOLS_NAMED ? a->tool_name : NULL,
                               .many = is_many(a),
                               .xml = calls == CHAT_CALLS_QWEN_XML};
     for (size_t i = 0; i < sizeof forms / sizeof *forms; i++)
-        if (forms[i].calls == calls) {
+        if (forms[i].calls == calls && !c.open && (!forms[i].only || is_token(tok, forms[i].only))) {
             c.open = forms[i].open;
             c.middle = forms[i].middle;
             c.close = forms[i].close;
@@ -107,8 +132,8 @@ static int compile_calls(const struct ask *a, enum chat_calls calls, struct gram
     return rc;
 }
 
-static int compile(const struct ask *a, enum need need, enum chat_calls calls, struct grammar **out,
-                   struct err *e) {
+static int compile(const struct ask *a, enum need need, enum chat_calls calls, const struct tok *tok,
+                   struct grammar **out, struct err *e) {
     int rc = 0;
     switch (need) {
     case NEED_OBJECT:
@@ -122,7 +147,7 @@ static int compile(const struct ask *a, enum need need, enum chat_calls calls, s
         rc = grammar_from_gbnf(out, a->grammar, strlen(a->grammar), NULL, e);
         if (rc && e && strncmp(e->text, "grammar", 7) != 0) err_prefix(e, "grammar");
         return rc;
-    default: return compile_calls(a, calls, out, e);
+    default: return compile_calls(a, calls, tok, out, e);
     }
 }
 
@@ -179,9 +204,10 @@ static void free_all(struct ask_grammar *list) {
     }
 }
 
-static int need_vocab(struct ask_grammars *g, struct err *e) {
+static int need_vocab(struct ask_grammars *g, bool calls, struct err *e) {
     pthread_mutex_lock(&g->lock);
-    int rc = g->vocab ? 0 : grammar_vocab_from_tok(&g->vocab, g->tok, e);
+    struct grammar_vocab **v = &g->vocab[calls];
+    int rc = *v ? 0 : grammar_vocab_from_tok(v, g->tok, calls ? marks : NULL, e);
     pthread_mutex_unlock(&g->lock);
     return rc;
 }
@@ -199,9 +225,11 @@ int ask_grammar_take(struct ask_grammars *g, const struct ask *a, enum chat_call
     if (*out) return 0;
     struct ask_grammar *m = mem_zalloc(sizeof *m);
     if (!m) return err_set(e, CHIMERE_ENOMEM, "out of memory");
-    int rc = compile(a, need, calls, &m->grammar, e);
-    if (!rc) rc = need_vocab(g, e);
-    if (!rc) rc = grammar_matcher_new(&m->matcher, m->grammar, g->vocab, CACHE_BYTES, e);
+    int rc = compile(a, need, calls, g->tok, &m->grammar, e);
+    if (!rc) rc = need_vocab(g, need == NEED_CALLS, e);
+    if (!rc)
+        rc = grammar_matcher_new(&m->matcher, m->grammar, g->vocab[need == NEED_CALLS], CACHE_BYTES,
+                                 e);
     if (rc) {
         free_one(m);
         return rc;

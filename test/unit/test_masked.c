@@ -98,7 +98,7 @@ static void every_masked_answer_is_valid(void **state) {
     if (model_open(&m, TEST_NANO, dev, true, &e)) fail_msg("%s", e.text);
     if (vocab_load(&tok, m->gguf, &e)) fail_msg("%s", e.text);
     if (grammar_from_schema(&grammar, schema, sizeof schema - 1, NULL, &e)) fail_msg("%s", e.text);
-    if (grammar_vocab_from_tok(&vocab, tok, &e)) fail_msg("%s", e.text);
+    if (grammar_vocab_from_tok(&vocab, tok, NULL, &e)) fail_msg("%s", e.text);
     if (grammar_matcher_new(&matcher, grammar, vocab, 0, &e)) fail_msg("%s", e.text);
     struct engine_params p;
     engine_defaults(&p);

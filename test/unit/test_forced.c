@@ -1,0 +1,221 @@
+/* test_forced.c: forced tool calls in every form that models write: whatever the sampler takes out of what
+ * the grammar allows, the parser of answers finds calls of the tools, with arguments by their schema. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/rng.h"
+#include "engine/ask_grammar.h"
+#include "text/chat.h"
+
+enum { N_BYTE = 256, END = N_BYTE, FIRST_MARK, MAX_MARK = 12, N_WALK = 200 };
+
+/* Bytes, an end, and marks, all of them control tokens. */
+static struct tok *toy_tok(const char *const *marks) {
+    static char text[N_BYTE][4];
+    struct slice pieces[FIRST_MARK + MAX_MARK] = {{0}};
+    uint8_t kinds[FIRST_MARK + MAX_MARK];
+    uint32_t n_moved = 0, n = FIRST_MARK;
+    for (uint32_t b = 0; b < N_BYTE; b++) {
+        bool own = (b >= 33 && b <= 126) || (b >= 161 && b <= 172) || b >= 174;
+        int k = utf8_encode(own ? b : 256 + n_moved++, text[b]);
+        pieces[b] = (struct slice){text[b], (size_t)k};
+        kinds[b] = TOK_NORMAL;
+    }
+    pieces[END] = SLICE("<|end|>");
+    kinds[END] = TOK_CONTROL;
+    for (; *marks; marks++, n++) {
+        pieces[n] = (struct slice){*marks, strlen(*marks)};
+        kinds[n] = TOK_CONTROL;
+    }
+    struct tok_spec spec = {.model = TOK_BPE,
+                            .pre = "qwen2",
+                            .n_vocab = n,
+                            .pieces = pieces,
+                            .kinds = kinds,
+                            .bos = -1,
+                            .eos = END,
+                            .unk = -1,
+                            .sep = -1,
+                            .pad = -1,
+                            .cls = -1,
+                            .mask = -1,
+                            .eot = -1};
+    struct tok *t = NULL;
+    struct err e = {0};
+    if (tok_new(&t, &spec, &e)) fail_msg("%s", e.text);
+    return t;
+}
+
+#define BAR "\xef\xbd\x9c"
+#define LOW "\xe2\x96\x81"
+#define DS(words) "<" BAR "tool" LOW words BAR ">"
+static const struct {
+    enum chat_calls calls;
+    const char *marks[MAX_MARK];
+    const char *begins; /* as the models' own templates render a call */
+} forms[] = {
+    {CHAT_CALLS_QWEN_XML, {NULL}, "<tool_call>\n<function="},
+    {CHAT_CALLS_HERMES, {"<tool_call>", "</tool_call>", NULL}, "<tool_call>\n{\"name\": \""},
+    {CHAT_CALLS_NEMOTRON, {NULL}, "<TOOLCALL>[{\"name\": \""},
+    {CHAT_CALLS_GRANITE, {"<|tool_call|>", NULL}, "<|tool_call|>[{\"name\": \""},
+    {CHAT_CALLS_LLAMA, {NULL}, "{\"name\": \""},
+    {CHAT_CALLS_MISTRAL, {"[TOOL_CALLS]", NULL}, "[TOOL_CALLS][{\"name\": \""},
+    {CHAT_CALLS_MISTRAL, {"[TOOL_CALLS]", "[ARGS]", NULL}, "[TOOL_CALLS]"},
+    {CHAT_CALLS_DEEPSEEK, {DS("calls" LOW "begin"), DS("call" LOW "begin"), DS("sep"), DS("call" LOW "end"),
+      DS("calls" LOW "end"), NULL}, DS("calls" LOW "begin") DS("call" LOW "begin") "function" DS("sep")},
+};
+
+static const char tools[] =
+    "[{\"type\":\"function\",\"function\":{\"name\":\"weather\",\"parameters\":{\"type\":\"object\","
+    "\"properties\":{\"unit\":{\"enum\":[\"c\",\"f\"]},\"day\":{\"type\":\"integer\",\"minimum\":0,\"maximum\":9}},"
+    "\"required\":[\"unit\",\"day\"],\"additionalProperties\":false}}},"
+    "{\"type\":\"function\",\"function\":{\"name\":\"stop_all\",\"parameters\":{\"type\":\"object\","
+    "\"properties\":{},\"additionalProperties\":false}}}]";
+
+static int ignore_event(void *ud, const struct chat_event *ev) {
+    (void)ud, (void)ev;
+    return 0;
+}
+
+static void check_call(json_t *call, const char *only) {
+    json_t *f = json_object_get(call, "function");
+    const char *name = json_string_value(json_object_get(f, "name"));
+    json_t *args = json_loads(json_string_value(json_object_get(f, "arguments")), 0, NULL);
+    assert_non_null(name);
+    assert_true(json_is_object(args));
+    if (only) assert_string_equal(name, only);
+    if (strcmp(name, "stop_all") == 0) {
+        assert_int_equal(json_object_size(args), 0);
+    } else {
+        const char *unit = json_string_value(json_object_get(args, "unit"));
+        json_t *day = json_object_get(args, "day");
+        assert_string_equal(name, "weather");
+        assert_int_equal(json_object_size(args), 2);
+        assert_true(unit && (strcmp(unit, "c") == 0 || strcmp(unit, "f") == 0));
+        assert_true(json_is_number(day)); /* 7.0 is an integer, too */
+        double x = json_number_value(day);
+        assert_true(x >= 0 && x <= 9 && x == (double)(int)x);
+    }
+    json_decref(args);
+}
+
+/* A random text of the grammar; marks wherever they may stand, as a model would have it. */
+static size_t walk(struct grammar_matcher *m, const struct tok *tok, struct rng *r, char *out, size_t max) {
+    struct grammar_state *s;
+    struct err e = {0};
+    uint32_t n_vocab = tok_n_vocab(tok);
+    uint64_t bits[(FIRST_MARK + MAX_MARK + 63) / 64];
+    size_t n = 0;
+    assert_int_equal(grammar_state_new(&s, m, &e), 0);
+    for (;;) {
+        int32_t ids[FIRST_MARK + MAX_MARK], n_id = 0, pick = -1;
+        assert_int_equal(grammar_mask(s, bits), 0);
+        for (uint32_t id = 0; id < n_vocab; id++)
+            if (bits[id / 64] >> id % 64 & 1) {
+                ids[n_id++] = (int32_t)id;
+                if (id >= FIRST_MARK) pick = (int32_t)id;
+            }
+        assert_true(n_id > 0);
+        bool may_end = bits[END / 64] >> END % 64 & 1;
+        if (pick < 0) pick = may_end && rng_below(r, 2) ? END : ids[rng_below(r, (uint64_t)n_id)];
+        assert_int_equal(grammar_accept_token(s, pick), 0);
+        if (pick == END) break;
+        struct slice piece = tok_piece(tok, pick);
+        assert_true(n + piece.n < max);
+        memcpy(out + n, piece.p, piece.n);
+        n += piece.n;
+    }
+    grammar_state_free(s);
+    return n;
+}
+
+static void forced_calls_parse(void **state) {
+    (void)state;
+    struct rng r;
+    rng_seed(&r, 5);
+    for (size_t i = 0; i < sizeof forms / sizeof *forms; i++) {
+        struct tok *tok = toy_tok(forms[i].marks);
+        struct ask_grammars *g;
+        struct err e = {0};
+        assert_int_equal(ask_grammars_new(&g, tok, &e), 0);
+        for (int named = 0; named < 2; named++) {
+            struct ask a;
+            struct ask_grammar *m;
+            ask_init(&a);
+            a.tools = json_loads(tools, 0, NULL);
+            a.tool_choice = named ? ASK_TOOLS_NAMED : ASK_TOOLS_REQUIRED;
+            a.tool_name = named ? "weather" : NULL;
+            if (ask_grammar_take(g, &a, forms[i].calls, &m, &e))
+                fail_msg("%s: %s", chat_calls_name(forms[i].calls), e.text);
+            for (int k = 0; k < N_WALK; k++) {
+                char text[20000];
+                struct chat_parser *p;
+                struct chat_result result;
+                struct chat_parse_spec spec = {.calls = forms[i].calls, .tools = a.tools, .on_event = ignore_event};
+                size_t n = walk(ask_grammar_matcher(m), tok, &r, text, sizeof text);
+                if (n < strlen(forms[i].begins) || memcmp(text, forms[i].begins, strlen(forms[i].begins)))
+                    fail_msg("%s: %.*s", chat_calls_name(forms[i].calls), (int)n, text);
+                assert_int_equal(chat_parser_new(&p, &spec, &e), 0);
+                assert_int_equal(chat_parser_push(p, text, n), 0);
+                assert_int_equal(chat_parser_finish(p), 0);
+                chat_parser_result(p, &result);
+                if (result.n_call < 1 || result.n_malformed)
+                    fail_msg("%s: %s: %.*s", chat_calls_name(forms[i].calls), result.reason, (int)n, text);
+                json_t *message = chat_parser_message(p), *call;
+                size_t c;
+                json_array_foreach(json_object_get(message, "tool_calls"), c, call)
+                    check_call(call, named ? "weather" : NULL);
+                if (named) assert_int_equal(c, 1);
+                const char *content = json_string_value(json_object_get(message, "content"));
+                assert_true(!content || !*content);
+                json_decref(message);
+                chat_parser_free(p);
+            }
+            ask_grammar_drop(g, m);
+            ask_fini(&a);
+        }
+        ask_grammars_free(g);
+        tok_free(tok);
+    }
+}
+
+/* Plain JSON answers still contain no control token. */
+static void marks_stay_out_of_texts(void **state) {
+    (void)state;
+    static const char *const marks[] = {"[TOOL_CALLS]", NULL};
+    struct tok *tok = toy_tok(marks);
+    struct ask_grammars *g;
+    struct ask_grammar *m;
+    struct grammar_state *s;
+    struct err e = {0};
+    struct ask a;
+    uint64_t bits[(FIRST_MARK + MAX_MARK + 63) / 64];
+    ask_init(&a);
+    a.format = ASK_JSON_SCHEMA;
+    a.schema = json_pack("{s:s}", "type", "string");
+    assert_int_equal(ask_grammars_new(&g, tok, &e), 0);
+    if (ask_grammar_take(g, &a, CHAT_CALLS_MISTRAL, &m, &e)) fail_msg("%s", e.text);
+    assert_int_equal(grammar_state_new(&s, ask_grammar_matcher(m), &e), 0);
+    assert_int_equal(grammar_accept_token(s, '"'), 0);
+    assert_int_equal(grammar_mask(s, bits), 0);
+    assert_true(bits['['/ 64] >> '[' % 64 & 1);
+    assert_false(bits[FIRST_MARK / 64] >> FIRST_MARK % 64 & 1);
+    grammar_state_free(s);
+    ask_grammar_drop(g, m);
+    ask_fini(&a);
+    ask_grammars_free(g);
+    tok_free(tok);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(forced_calls_parse),
+        cmocka_unit_test(marks_stay_out_of_texts),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
