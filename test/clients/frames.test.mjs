@@ -43,6 +43,50 @@ test("a messages stream names its events", async () => {
     assert.match(frames.at(-1), /^event: message_stop/);
 });
 
+const frames = (r) => r.body.split("\n\n").filter((f) => f.startsWith("data: {")).map((f) => JSON.parse(f.slice(6)));
+
+test("usage counts what was cached, evaluated and thought; the prompt's progress is told", async () => {
+    const long = { ...chat, user: "one", return_progress: true, stream: true, stream_options: { include_usage: true }, max_tokens: 200,
+        messages: [{ role: "system", content: "Numbers are fine things. ".repeat(60) }, { role: "user", content: question }] };
+    for (let turn = 0; turn < 2; turn++) {
+        const all = frames(await curl("/v1/chat/completions", { ...long, chat_template_kwargs: { enable_thinking: turn === 1 } }));
+        const { usage } = all.at(-1), progress = all.map((c) => c.prompt_progress).filter(Boolean);
+        assert.equal(usage.prompt_tokens_details.cached_tokens + usage.prompt_tokens_details.evaluated_tokens, usage.prompt_tokens);
+        assert.ok(usage.prompt_tokens > 128);
+        if (turn) assert.ok(usage.prompt_tokens_details.cached_tokens >= 64);
+        else assert.equal(usage.prompt_tokens_details.cached_tokens, 0);
+        assert.equal(progress.at(-1).processed, usage.prompt_tokens);
+        assert.ok(progress.every((p, i) => p.total === usage.prompt_tokens && p.processed >= (progress[i - 1]?.processed ?? 0)));
+        const thought = all.map((c) => c.choices[0]?.delta?.reasoning_content ?? "").join("");
+        assert.equal(usage.completion_tokens_details.reasoning_tokens > 0, thought !== "");
+        assert.equal(all.filter((c) => c.usage).length, 1);
+    }
+});
+
+test("several choices of one stream are those of the whole", async () => {
+    const more = { ...chat, n: 3, seed: 5, temperature: 1 };
+    const whole = JSON.parse((await curl("/v1/chat/completions", more)).body);
+    const texts = ["", "", ""], ends = [];
+    for (const { choices: [c] } of frames(await curl("/v1/chat/completions", { ...more, stream: true }))) {
+        if (c) texts[c.index] += c.delta.content ?? "";
+        if (c?.finish_reason) ends.push(c.index);
+    }
+    assert.deepEqual(texts, whole.choices.map((c) => c.message.content));
+    assert.deepEqual(ends.sort(), [0, 1, 2]);
+});
+
+test("effort is a budget of thinking, none is no thinking", async () => {
+    const thought = async (more) => {
+        const r = JSON.parse((await curl("/v1/chat/completions", { ...chat, max_tokens: 400, ...more })).body);
+        return [r.choices[0].message.reasoning_content ?? "", r.usage.completion_tokens_details.reasoning_tokens];
+    };
+    assert.deepEqual(await thought({ reasoning_effort: "none" }), ["", 0]);
+    const [text, n] = await thought({ reasoning_effort: "high" });
+    assert.ok(text && n > 0);
+    const [, short] = await thought({ reasoning_effort: "high", thinking_budget: 2 });
+    assert.ok(short <= 8, `${short} tokens`);
+});
+
 test("errors come in the API's shape, before and instead of a stream", async () => {
     for (const bad of ["", "{", "[]", "null", '{"messages":"x"}', '{"messages":[{"role":"user","content":"\\ud800"}]}',
         JSON.stringify({ ...chat, temperature: "hot" }), `{"a":${"[".repeat(10000)}${"]".repeat(10000)}}`]) {

@@ -298,6 +298,23 @@ static void test_calls(void **state) {
     }
     assert_string_equal(input, "{\"expression\":\"12 * 34\"}");
     rig_close(&r);
+
+    /* a model that calls twice, and a client that takes one call at a time */
+    char two[800], body[800];
+    snprintf(two, sizeof two, "%s\n%s", call_script, call_script);
+    rig_open(&r, two, 0, (struct serve_params){0}, 4);
+    for (int parallel = 0; parallel < 2; parallel++) {
+        snprintf(body, sizeof body, "{" HI "," CALC ",\"parallel_tool_calls\":%s}",
+                 parallel ? "true" : "false");
+        j = body_of(call(&r, CHAT, body));
+        json_t *choice = json_array_get(json_object_get(j, "choices"), 0);
+        assert_int_equal(
+            json_array_size(json_object_get(json_object_get(choice, "message"), "tool_calls")),
+            1 + parallel);
+        assert_string_equal(text_at(j, "choices.0.finish_reason"), "tool_calls");
+        json_decref(j);
+    }
+    rig_close(&r);
 }
 
 /* A model that would say something else is held to the form. */
@@ -480,7 +497,8 @@ static void test_prompts(void **state) {
     struct rig r;
     (void)state;
     rig_open(&r, script, 0, (struct serve_params){.max_waiting = 9}, 2);
-    static const char list[] = "{\"echo\":true,\"n\":2,\"prompt\":[\"One\",\"Two two\",\"Three\"]%s}";
+    static const char list[] =
+        "{\"echo\":true,\"n\":2,\"prompt\":[\"One\",\"Two two\",\"Three\"]%s}";
     char body[200], want[300];
     int n_prompt = 0;
     static const char *const prompts[] = {"One", "Two two", "Three"};
@@ -501,8 +519,9 @@ static void test_prompts(void **state) {
         assert_int_equal(json_integer_value(json_object_get(c, "index")), i);
         assert_string_equal(text_at(c, "text"), want);
     }
-    assert_int_equal(json_integer_value(json_object_get(json_object_get(all, "usage"), "prompt_tokens")),
-                     n_prompt);
+    assert_int_equal(
+        json_integer_value(json_object_get(json_object_get(all, "usage"), "prompt_tokens")),
+        n_prompt);
     json_decref(all);
 
     snprintf(body, sizeof body, list, ",\"stream\":true");
@@ -544,7 +563,8 @@ static void test_prompts(void **state) {
     assert_true(wait_active(&r, 2, 2000));
     close(fd);
     assert_true(wait_active(&r, 0, 2000));
-    assert_int_equal(status_of(call(&r, "/v1/completions", "{\"prompt\":\"a\",\"max_tokens\":1}")), 200);
+    assert_int_equal(status_of(call(&r, "/v1/completions", "{\"prompt\":\"a\",\"max_tokens\":1}")),
+                     200);
     rig_close(&r);
 }
 
@@ -852,18 +872,18 @@ static void test_timeout(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_whole),       cmocka_unit_test(test_stream),
-        cmocka_unit_test(test_calls),       cmocka_unit_test(test_forced),
-        cmocka_unit_test(test_replay),      cmocka_unit_test(test_refusals),
-        cmocka_unit_test(test_prompts),
-        cmocka_unit_test(test_large),       cmocka_unit_test(test_leave_stream),
-        cmocka_unit_test(test_leave_whole), cmocka_unit_test(test_leave_queue),
-        cmocka_unit_test(test_slow_reader), cmocka_unit_test(test_trickle),
-        cmocka_unit_test(test_half_closed), cmocka_unit_test(test_keep_alive),
-        cmocka_unit_test(test_ping),        cmocka_unit_test(test_queue_full),
-        cmocka_unit_test(test_turns),       cmocka_unit_test(test_keys),
-        cmocka_unit_test(test_origins),     cmocka_unit_test(test_stop),
-        cmocka_unit_test(test_timeout),     cmocka_unit_test(test_stop_stuck),
+        cmocka_unit_test(test_whole),        cmocka_unit_test(test_stream),
+        cmocka_unit_test(test_calls),        cmocka_unit_test(test_forced),
+        cmocka_unit_test(test_replay),       cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_prompts),      cmocka_unit_test(test_large),
+        cmocka_unit_test(test_leave_stream), cmocka_unit_test(test_leave_whole),
+        cmocka_unit_test(test_leave_queue),  cmocka_unit_test(test_slow_reader),
+        cmocka_unit_test(test_trickle),      cmocka_unit_test(test_half_closed),
+        cmocka_unit_test(test_keep_alive),   cmocka_unit_test(test_ping),
+        cmocka_unit_test(test_queue_full),   cmocka_unit_test(test_turns),
+        cmocka_unit_test(test_keys),         cmocka_unit_test(test_origins),
+        cmocka_unit_test(test_stop),         cmocka_unit_test(test_timeout),
+        cmocka_unit_test(test_stop_stuck),
     };
     int rc = cmocka_run_group_tests(tests, open_model, close_model);
     buf_fini(&reply);
