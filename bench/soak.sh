@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
-# bench/soak.sh [SECONDS [WARM_UP]]: 64 streams at once against chimere-nano, 600 seconds by default.
+# bench/soak.sh [SECONDS [ROUNDS]]: 64 streams at once against chimere-nano, 600 seconds by default.
 #
 # Memory that a server takes on purpose is bounded by budgets: states of prompts, answers to replay, their index.
-# So first it is warmed up, uncounted, for WARM_UP seconds (a quarter of SECONDS) and until the budget of states is
-# full; then SECONDS are counted. Fails on any error, and where the largest memory of the last tenth is more than
+# So first it is warmed up, uncounted: ROUNDS of 128 requests (12), and more until the budget of states is full;
+# then SECONDS are counted. Fails on any error, and where the largest memory of the last tenth is more than
 # 1 % above the largest of the first tenth. $CHIMERE is the program, build/release/chimere by default.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-seconds=${1:-600} warm=${2:-$((${1:-600} / 4))}
+seconds=${1:-600} warm=${2:-12}
 chimere=${CHIMERE:-build/release/chimere}
 [ -x "$chimere" ] || { echo "soak: no $chimere; script/setup, then cmake --build --preset release" >&2; exit 2; }
 command -v curl >/dev/null || { echo "soak: apt-get install curl" >&2; exit 2; }
@@ -39,8 +39,7 @@ round() { # one load, added to the counts
 
 printf '%8s %10s %10s %10s %10s %8s\n' seconds rss_kib anon_kib states_kib requests failed
 show() { printf '%8s %10d %10d %10d %10d %8d\n' "$1" "$(memory VmRSS)" "$(memory RssAnon)" "$(($(states) / 1024))" "$requests" "$failed"; }
-begin=$SECONDS
-while [ $((SECONDS - begin)) -lt "$warm" ] || { [ "$(states)" -lt $((budget * 8 / 10)) ] && [ $((SECONDS - begin)) -lt $((warm * 4)) ]; }; do
+for ((i = 0; i < warm || (i < 4 * warm && $(states) < budget * 8 / 10); i++)); do
     round
     show "warm-up"
 done
