@@ -54,7 +54,7 @@ static int open_nano(void **state) {
     if (cpu_open(&dev, 2, CPU_ISA_BEST, &e) || model_open(&model, TEST_NANO, dev, true, &e) ||
         vocab_load(&tok, model->gguf, &e) ||
         grammar_from_schema(&grammar, schema, sizeof schema - 1, NULL, &e) ||
-        grammar_vocab_from_tok(&vocab, tok, &e) ||
+        grammar_vocab_from_tok(&vocab, tok, NULL, &e) ||
         grammar_matcher_new(&matcher, grammar, vocab, 0, &e) ||
         tok_encode(tok, text, sizeof text - 1, false, false, &prompt, &n_prompt, &e))
         fail_msg("%s", e.text);
