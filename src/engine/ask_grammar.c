@@ -18,9 +18,10 @@ struct ask_grammar {
 
 struct ask_grammars {
     pthread_mutex_t lock;
-    const struct tok *tok;       /* borrowed */
-    struct grammar_vocab *vocab[2]; /* owned; built when first wanted; [1]: marks of calls are text */
-    struct ask_grammar *list;    /* owned */
+    const struct tok *tok; /* borrowed */
+    struct grammar_vocab
+        *vocab[2];            /* owned; built when first wanted; [1]: marks of calls are text */
+    struct ask_grammar *list; /* owned */
     uint64_t n_take;
 };
 
@@ -83,7 +84,8 @@ static const struct {
     const char *only; /* NULL: any tokenizer */
     const char *open, *middle, *close;
 } forms[] = {
-    {CHAT_CALLS_HERMES, NULL, "<tool_call>\n{\"name\": \"", "\", \"arguments\": ", "}\n</tool_call>"},
+    {CHAT_CALLS_HERMES, NULL, "<tool_call>\n{\"name\": \"",
+     "\", \"arguments\": ", "}\n</tool_call>"},
     {CHAT_CALLS_NEMOTRON, NULL, "<TOOLCALL>[{\"name\": \"", "\", \"arguments\": ", "}]</TOOLCALL>"},
     {CHAT_CALLS_GRANITE, NULL, "<|tool_call|>[{\"name\": \"", "\", \"arguments\": ", "}]"},
     {CHAT_CALLS_LLAMA, NULL, "{\"name\": \"", "\", \"parameters\": ", "}"},
@@ -94,9 +96,10 @@ static const struct {
 };
 
 /* Control tokens of some of these models, which a grammar would not let pass otherwise. */
-static const char *const marks[] = {"<tool_call>", "</tool_call>", "<TOOLCALL>", "</TOOLCALL>",
-                                    "<|tool_call|>", "[TOOL_CALLS]", "[ARGS]", DS_CALLS,
-                                    DS_CALLS_END, DS_CALL, DS_CALL_END, DS_SEP, NULL};
+static const char *const marks[] = {
+    "<tool_call>",  "</tool_call>", "<TOOLCALL>", "</TOOLCALL>", "<|tool_call|>",
+    "[TOOL_CALLS]", "[ARGS]",       DS_CALLS,     DS_CALLS_END,  DS_CALL,
+    DS_CALL_END,    DS_SEP,         NULL};
 
 /* A line end and ten levels of two spaces: a model that has lost its way cannot fill the answer with
  * blanks. */
@@ -117,7 +120,8 @@ static int compile_calls(const struct ask *a, enum chat_calls calls, const struc
                               .many = is_many(a),
                               .xml = calls == CHAT_CALLS_QWEN_XML};
     for (size_t i = 0; i < sizeof forms / sizeof *forms; i++)
-        if (forms[i].calls == calls && !c.open && (!forms[i].only || is_token(tok, forms[i].only))) {
+        if (forms[i].calls == calls && !c.open &&
+            (!forms[i].only || is_token(tok, forms[i].only))) {
             c.open = forms[i].open;
             c.middle = forms[i].middle;
             c.close = forms[i].close;
@@ -132,8 +136,8 @@ static int compile_calls(const struct ask *a, enum chat_calls calls, const struc
     return rc;
 }
 
-static int compile(const struct ask *a, enum need need, enum chat_calls calls, const struct tok *tok,
-                   struct grammar **out, struct err *e) {
+static int compile(const struct ask *a, enum need need, enum chat_calls calls,
+                   const struct tok *tok, struct grammar **out, struct err *e) {
     int rc = 0;
     switch (need) {
     case NEED_OBJECT:

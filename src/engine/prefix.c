@@ -16,9 +16,9 @@ enum {
     N_BUCKET = 1 << 14,
     MAX_MEMORY_ENTRIES = 1 << 15,
     MAX_DISK_ENTRIES = 1 << 14,
-    SPILL_STEP_BYTES = 8 << 20, /* moved to the host per step for a file: a few milliseconds */
+    SPILL_STEP_BYTES = 8 << 20,    /* moved to the host per step for a file: a few milliseconds */
     RESTORE_BATCH_BYTES = 1 << 20, /* between two looks at the clock */
-    DISK_ADVANTAGE = 256,       /* tokens that a file must know more than memory does, to be read */
+    DISK_ADVANTAGE = 256, /* tokens that a file must know more than memory does, to be read */
 };
 
 struct node { /* one block of tokens behind those of its parents */

@@ -30,7 +30,7 @@ struct active {
     uint64_t salt, session;         /* adapters; conversation */
     int32_t stops[SCHED_MAX_STOPS]; /* prompt positions to keep, ascending */
     int32_t n_stop;
-    int64_t kept_pos;                   /* newest position kept, or given up */
+    int64_t kept_pos;         /* newest position kept, or given up */
     struct prefix_entry *hit; /* pinned while its file is read, and while it is restored */
     bool is_partial;          /* seq holds a part of hit */
     struct prefix_entry *began, *ended; /* pinned: behind the prompt; newest behind the answer */

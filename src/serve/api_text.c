@@ -79,8 +79,7 @@ static void put_echo(struct gen *g, int32_t choice, struct buf *out) {
     const json_t *prompt = gen_prompt(g, choice), *id;
     size_t i;
     if (!g->ask.echo) return;
-    if (json_is_string(prompt))
-        buf_put(out, json_string_value(prompt), json_string_length(prompt));
+    if (json_is_string(prompt)) buf_put(out, json_string_value(prompt), json_string_length(prompt));
     json_array_foreach(prompt, i, id) {
         struct slice s = tok_piece(g->backend->model->tok, (int32_t)json_integer_value(id));
         buf_put(out, s.p, s.n);

@@ -18,7 +18,7 @@ enum { MAX_TEXT = 64 << 20 };
 enum gen_state { GEN_NEW, GEN_WAITING, GEN_STARTING, GEN_RUNNING, GEN_OVER };
 
 struct gen_run;
-struct gen_part { /* one prompt of the request; most have one */
+struct gen_part {      /* one prompt of the request; most have one */
     struct gen_run *x; /* view */
     struct ask ask;    /* a view of the request's, with this prompt; the backend borrows it */
     struct gate_item item;
@@ -92,7 +92,7 @@ static void record(struct gen_run *x, const struct ask_end *sum, const struct er
                                         .model = g->backend->name,
                                         .session = g->ask.session,
                                         .finish = e && e->code == CHIMERE_ECANCELLED ? "cancelled"
-                                                  : e ? "error"
+                                                  : e                                ? "error"
                                                       : finishes[g->choices[0].end.finish],
                                         .status = e ? http_status_of(e->code) : 200,
                                         .n_prompt = sum->stats.n_prompt,

@@ -50,7 +50,7 @@ struct gen {
     struct http_request *r;      /* view; lives longer */
     const struct gen_form *form; /* static */
     struct ask ask;
-    json_t *prompts;             /* owned: of completions that have several; ask.prompt is the first */
+    json_t *prompts; /* owned: of completions that have several; ask.prompt is the first */
     struct ask_backend *backend; /* borrowed */
     bool stream, usage;          /* stream_options.include_usage */
     bool progress;               /* return_progress */
@@ -64,8 +64,8 @@ struct gen {
     struct buf note;   /* what an orchestrator did: its last note's JSON */
     int64_t sequence;
     bool begun_text;
-    int32_t n_prompt, n_top; /* n_top: log-probabilities beside the chosen one's */
-    struct gen_choice *choices;  /* owned [n_choice], from gen_go on: ask.n of each prompt in turn */
+    int32_t n_prompt, n_top;    /* n_top: log-probabilities beside the chosen one's */
+    struct gen_choice *choices; /* owned [n_choice], from gen_go on: ask.n of each prompt in turn */
     int32_t n_choice;
 };
 
@@ -77,8 +77,8 @@ void gen_fail(struct gen *g, const struct err *e);
 /* Prepares, waits for a turn, runs. Replies whatever happens. */
 void gen_go(struct gen *g);
 
-void gen_put(struct gen *g, struct buf *frame); /* sends and clears */
-struct ask_end gen_sum(const struct gen *g);    /* stats of all choices */
+void gen_put(struct gen *g, struct buf *frame);          /* sends and clears */
+struct ask_end gen_sum(const struct gen *g);             /* stats of all choices */
 json_t *gen_prompt(const struct gen *g, int32_t choice); /* view: of that choice */
 
 /* Answers at once; of a model that lives elsewhere: 16. */

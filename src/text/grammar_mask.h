@@ -37,8 +37,8 @@ int grammar_vocab_new(struct grammar_vocab **out, uint32_t n_vocab, const struct
                       const uint8_t *kinds, struct err *e);
 /* The same from a tokenizer: control, unknown and unused tokens are special, but for those whose texts are
  * among marks (ends with NULL; NULL: none). Nothing of t is kept. */
-int grammar_vocab_from_tok(struct grammar_vocab **out, const struct tok *t, const char *const *marks,
-                           struct err *e);
+int grammar_vocab_from_tok(struct grammar_vocab **out, const struct tok *t,
+                           const char *const *marks, struct err *e);
 void grammar_vocab_free(struct grammar_vocab *v);
 
 /* Borrows g and v until grammar_matcher_free. cache_bytes: ceiling of all caches, 0 for 64 MiB (touched

@@ -21,8 +21,8 @@ static enum grammar_token kind_of(const struct tok *t, int32_t id, const char *c
     }
 }
 
-int grammar_vocab_from_tok(struct grammar_vocab **out, const struct tok *t, const char *const *marks,
-                           struct err *e) {
+int grammar_vocab_from_tok(struct grammar_vocab **out, const struct tok *t,
+                           const char *const *marks, struct err *e) {
     uint32_t n = tok_n_vocab(t);
     struct slice *pieces = mem_alloc_array(n, sizeof *pieces);
     uint8_t *kinds = mem_zalloc(n);

@@ -66,16 +66,20 @@ static const struct {
     {CHAT_CALLS_LLAMA, {NULL}, "{\"name\": \""},
     {CHAT_CALLS_MISTRAL, {"[TOOL_CALLS]", NULL}, "[TOOL_CALLS][{\"name\": \""},
     {CHAT_CALLS_MISTRAL, {"[TOOL_CALLS]", "[ARGS]", NULL}, "[TOOL_CALLS]"},
-    {CHAT_CALLS_DEEPSEEK, {DS("calls" LOW "begin"), DS("call" LOW "begin"), DS("sep"), DS("call" LOW "end"),
-      DS("calls" LOW "end"), NULL}, DS("calls" LOW "begin") DS("call" LOW "begin") "function" DS("sep")},
+    {CHAT_CALLS_DEEPSEEK,
+     {DS("calls" LOW "begin"), DS("call" LOW "begin"), DS("sep"), DS("call" LOW "end"),
+      DS("calls" LOW "end"), NULL},
+     DS("calls" LOW "begin") DS("call" LOW "begin") "function" DS("sep")},
 };
 
-static const char tools[] =
-    "[{\"type\":\"function\",\"function\":{\"name\":\"weather\",\"parameters\":{\"type\":\"object\","
-    "\"properties\":{\"unit\":{\"enum\":[\"c\",\"f\"]},\"day\":{\"type\":\"integer\",\"minimum\":0,\"maximum\":9}},"
-    "\"required\":[\"unit\",\"day\"],\"additionalProperties\":false}}},"
-    "{\"type\":\"function\",\"function\":{\"name\":\"stop_all\",\"parameters\":{\"type\":\"object\","
-    "\"properties\":{},\"additionalProperties\":false}}}]";
+static const char tools[] = "[{\"type\":\"function\",\"function\":{\"name\":\"weather\","
+                            "\"parameters\":{\"type\":\"object\","
+                            "\"properties\":{\"unit\":{\"enum\":[\"c\",\"f\"]},\"day\":{\"type\":"
+                            "\"integer\",\"minimum\":0,\"maximum\":9}},"
+                            "\"required\":[\"unit\",\"day\"],\"additionalProperties\":false}}},"
+                            "{\"type\":\"function\",\"function\":{\"name\":\"stop_all\","
+                            "\"parameters\":{\"type\":\"object\","
+                            "\"properties\":{},\"additionalProperties\":false}}}]";
 
 static int ignore_event(void *ud, const struct chat_event *ev) {
     (void)ud, (void)ev;
@@ -105,7 +109,8 @@ static void check_call(json_t *call, const char *only) {
 }
 
 /* A random text of the grammar; marks wherever they may stand, as a model would have it. */
-static size_t walk(struct grammar_matcher *m, const struct tok *tok, struct rng *r, char *out, size_t max) {
+static size_t walk(struct grammar_matcher *m, const struct tok *tok, struct rng *r, char *out,
+                   size_t max) {
     struct grammar_state *s;
     struct err e = {0};
     uint32_t n_vocab = tok_n_vocab(tok);
@@ -156,16 +161,19 @@ static void forced_calls_parse(void **state) {
                 char text[20000];
                 struct chat_parser *p;
                 struct chat_result result;
-                struct chat_parse_spec spec = {.calls = forms[i].calls, .tools = a.tools, .on_event = ignore_event};
+                struct chat_parse_spec spec = {
+                    .calls = forms[i].calls, .tools = a.tools, .on_event = ignore_event};
                 size_t n = walk(ask_grammar_matcher(m), tok, &r, text, sizeof text);
-                if (n < strlen(forms[i].begins) || memcmp(text, forms[i].begins, strlen(forms[i].begins)))
+                if (n < strlen(forms[i].begins) ||
+                    memcmp(text, forms[i].begins, strlen(forms[i].begins)))
                     fail_msg("%s: %.*s", chat_calls_name(forms[i].calls), (int)n, text);
                 assert_int_equal(chat_parser_new(&p, &spec, &e), 0);
                 assert_int_equal(chat_parser_push(p, text, n), 0);
                 assert_int_equal(chat_parser_finish(p), 0);
                 chat_parser_result(p, &result);
                 if (result.n_call < 1 || result.n_malformed)
-                    fail_msg("%s: %s: %.*s", chat_calls_name(forms[i].calls), result.reason, (int)n, text);
+                    fail_msg("%s: %s: %.*s", chat_calls_name(forms[i].calls), result.reason, (int)n,
+                             text);
                 json_t *message = chat_parser_message(p), *call;
                 size_t c;
                 json_array_foreach(json_object_get(message, "tool_calls"), c, call)
@@ -203,7 +211,7 @@ static void marks_stay_out_of_texts(void **state) {
     assert_int_equal(grammar_state_new(&s, ask_grammar_matcher(m), &e), 0);
     assert_int_equal(grammar_accept_token(s, '"'), 0);
     assert_int_equal(grammar_mask(s, bits), 0);
-    assert_true(bits['['/ 64] >> '[' % 64 & 1);
+    assert_true(bits['[' / 64] >> '[' % 64 & 1);
     assert_false(bits[FIRST_MARK / 64] >> FIRST_MARK % 64 & 1);
     grammar_state_free(s);
     ask_grammar_drop(g, m);

@@ -568,7 +568,8 @@ static _Atomic int32_t n_neighbour;
 static void mark_over(struct job *j) { *(_Atomic bool *)j->ud = true; }
 static void no_matter(struct job *j) { (void)j; }
 
-static bool count_token(struct job *j, int32_t token, bool is_end, const struct sampler_probs *probs) {
+static bool count_token(struct job *j, int32_t token, bool is_end,
+                        const struct sampler_probs *probs) {
     (void)j, (void)token, (void)is_end, (void)probs;
     n_neighbour++;
     return true;
@@ -583,7 +584,11 @@ static void neighbours_go_on_while_a_state_is_restored(void **state) {
     struct err e = {0};
     const int32_t prompt[] = {1, 2, 3};
     _Atomic bool over = false;
-    struct job other = {.prompt = prompt, .n_prompt = 3, .max_tokens = 100000, .on_token = count_token, .ud = (void *)&over};
+    struct job other = {.prompt = prompt,
+                        .n_prompt = 3,
+                        .max_tokens = 100000,
+                        .on_token = count_token,
+                        .ud = (void *)&over};
     turn(g, t, 1, 10);
     sampler_defaults(&other.sampling);
     other.sampling.ignore_eos = true;
@@ -600,8 +605,12 @@ static void neighbours_go_on_while_a_state_is_restored(void **state) {
     while (!over) usleep(1000);
     /* and who leaves meanwhile gives its place back */
     for (int i = 0; i < 3; i++) {
-        struct job gone = {.prompt = t->tokens, .n_prompt = t->n, .max_tokens = 100, .on_token = count_token,
-                           .on_done = mark_over, .ud = (void *)&over};
+        struct job gone = {.prompt = t->tokens,
+                           .n_prompt = t->n,
+                           .max_tokens = 100,
+                           .on_token = count_token,
+                           .on_done = mark_over,
+                           .ud = (void *)&over};
         over = false;
         other.ud = (void *)&over;
         sampler_defaults(&gone.sampling);
