@@ -1,4 +1,5 @@
 /* cmd_serve.c: the HTTP server. */
+#include <malloc.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
@@ -255,6 +256,9 @@ static int run(const struct cfg *c, struct err *e) {
 int cmd_serve(int argc, char **argv) {
     struct cfg *c;
     int status;
+    /* glibc raises this by itself with each large block that is freed, until states, which come and go by the
+     * thousand, fragment the heap: 240 MB after 2,000 requests that hold 190. */
+    mallopt(M_MMAP_THRESHOLD, 128 << 10);
     if (!cli_parse(&c, serve_options,
                    "usage: chimere serve [-m FILE] [--host ADDRESS] [--port N] [--parallel N] "
                    "[--ctx N]\n                     [--api-key FILE] [--tls-cert FILE --tls-key "
