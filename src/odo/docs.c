@@ -203,6 +203,17 @@ static int take(void *ud, const struct store_chunk *c) {
 
 /* ---- the cross-encoder ---- */
 
+bool docs_has_reranker(const struct docs *d) { return d->models.rerank != NULL; }
+
+int docs_score(struct docs *d, const char *question, const char *text, float *score,
+               struct err *e) {
+    pthread_mutex_lock(&d->lock);
+    int rc = rerank_score(d->models.rerank, question, strnlen(question, DOCS_MAX_QUERY), text,
+                          strlen(text), score, e);
+    pthread_mutex_unlock(&d->lock);
+    return rc;
+}
+
 static int by_score(const void *a, const void *b) {
     const struct docs_hit *x = a, *y = b;
     return x->score != y->score ? (x->score < y->score ? 1 : -1) : 0;
@@ -210,7 +221,7 @@ static int by_score(const void *a, const void *b) {
 
 /* Orders the hits by what a model that reads question and passage together says of each. All or none: at the deadline
  * the fused order stays, as scores of two kinds do not compare. */
-static void rerank(struct docs *d, const char *question, size_t n_question, int64_t deadline_ns,
+static void rerank(struct docs *d, const char *question, int64_t deadline_ns,
                    struct docs_hits *out) {
     double scores[DOCS_MAX_HITS];
     struct err e = {0};
@@ -226,11 +237,8 @@ static void rerank(struct docs *d, const char *question, size_t n_question, int6
         }
         buf_init(&b, (size_t)1 << 20);
         buf_printf(&b, "%s%s%s", h->heading, h->heading[0] ? "\n" : "", h->text);
-        pthread_mutex_lock(&d->lock);
         rc = b.failed ? err_set(&e, CHIMERE_ENOMEM, "out of memory")
-                      : rerank_score(d->models.rerank, question, n_question, b.n ? b.p : "", b.n,
-                                     &score, &e);
-        pthread_mutex_unlock(&d->lock);
+                      : docs_score(d, question, b.n ? b.p : "", &score, &e);
         buf_fini(&b);
         scores[i] = (double)score;
     }
@@ -283,7 +291,7 @@ int docs_search(struct docs *d, const char *question, const char *collection, in
         rc = store_doc_chunk(d->store, items[i].id, take, out, e);
         if (!rc && out->n > at) out->v[at].score = items[i].score;
     }
-    if (!rc) rerank(d, question, n_question, deadline_ns, out);
+    if (!rc) rerank(d, question, deadline_ns, out);
     keep(out, k);
     double rare[WORDS_MAX];
     for (size_t i = 0; i < w.n && !rc; ++i) rare[i] = rarity(d, w.v[i]);

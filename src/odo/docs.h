@@ -32,6 +32,9 @@ bool docs_has_vectors(const struct docs *d);
 int32_t docs_n_vec(const struct docs *d);    /* values of a vector; 0: no embedding model */
 int64_t docs_embedder(const struct docs *d); /* names that model; 0: none */
 float docs_near_from(const struct docs *d);  /* cosine from which two texts are about one thing */
+bool docs_has_reranker(const struct docs *d);
+/* By the cross-encoder: how well a text answers a question; larger is better. */
+int docs_score(struct docs *d, const char *question, const char *text, float *score, struct err *e);
 /* The vector of a text, of length 1, to out [docs_n_vec]. */
 int docs_embed(struct docs *d, const char *text, float *out, struct err *e);
 

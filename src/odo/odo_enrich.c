@@ -1,5 +1,6 @@
 /* odo_enrich.c: what the model lacks, fetched side by side, each part timed and cut off, within a budget. */
 #include <ctype.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/clock.h"
@@ -117,6 +118,30 @@ static json_t *expand(struct part *p) {
     return list;
 }
 
+static int by_score(const void *a, const void *b) {
+    const struct web_hit *x = a, *y = b;
+    return x->score != y->score ? (x->score < y->score ? 1 : -1) : 0;
+}
+
+/* Passages of pages in the order that the cross-encoder gives them, where there is one and time for all. */
+static void rerank(struct part *p, struct web_hits *h) {
+    struct docs *d = p->run->odo->p.docs;
+    double scores[WEB_MAX_HITS];
+    float score;
+    if (!d || !docs_has_reranker(d)) return;
+    for (int32_t i = 0; i < h->n; ++i) {
+        if (clock_ns() > p->deadline_ns ||
+            docs_score(d, p->run->question, h->v[i].text, &score, NULL)) {
+            json_object_set_new(p->said, "degraded", json_string("reranker: the deadline came first"));
+            return;
+        }
+        scores[i] = (double)score;
+    }
+    for (int32_t i = 0; i < h->n; ++i) h->v[i].score = scores[i];
+    qsort(h->v, (size_t)h->n, sizeof *h->v, by_score);
+    json_object_set_new(p->said, "ranking", json_string("bm25+reranker"));
+}
+
 static int fetch_web(struct part *p, struct err *e) {
     struct odo_run *r = p->run;
     if (r->d.web == PIPELINE_WEB_PROBE && is_confident(p, p->said)) {
@@ -139,6 +164,7 @@ static int fetch_web(struct part *p, struct err *e) {
     int rc = web_search(r->odo->p.web, &q, &h, e);
     if (h.report) json_object_set(p->said, "report", h.report);
     json_object_set_new(p->said, "queries", json_integer(q.n_more + 1));
+    if (!rc) rerank(p, &h);
     for (int32_t k = 0; k < h.n; ++k)
         json_array_append_new(p->sources, source("web", h.v[k].title, h.v[k].url, h.v[k].from,
                                                  h.v[k].to, 0, 0, h.v[k].text, h.v[k].score));

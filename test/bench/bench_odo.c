@@ -2,8 +2,10 @@
  *
  * Items: 200 questions on facts that training never saw (eval/fact_withheld.jsonl) with articles about them and
  * 200 others indexed, and 200 sums, differences and products of three-digit numbers. Greedy; an item is right when
- * its answer stands in the text (facts) or is its last number (arithmetic). Rows switch one part off. Intervals are
- * Wilson's at 95 %. Then: time that deciding adds to a request that rules decide. Arguments: number of items. */
+ * its answer stands in the text (facts) or is its last number (arithmetic). Rows switch one part off, or on where it
+ * is off by default. Intervals are Wilson's at 95 %; the last column compares a row with "odo" item by item: how many
+ * it alone has right and wrong, and McNemar's p. Then: time and model calls that deciding adds to a request that rules
+ * decide. Arguments: number of items. CHIMERE_BENCH_EMBED=FILE adds rows with an embedding model. */
 #include <math.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -16,7 +18,11 @@
 #include "base/mem.h"
 #include "base/rng.h"
 #include "engine/load.h"
+#include "engram/examples.h"
+#include "eval/embed.h"
 #include "eval/stats.h"
+#include "kernels/cpu/cpu.h"
+#include "model/vocab.h"
 #include "odo/call.h"
 #include "odo/docs.h"
 #include "odo/odo.h"
@@ -32,9 +38,9 @@ struct item {
 struct bench {
     struct item items[MAX_ITEMS];
     int n_item;
-    struct ask_backend *backend; /* who is asked now */
+    struct ask_backend *backend, *plain; /* who is asked now; the model itself */
     const char *wish;            /* extra, as JSON */
-    bool right[MAX_ITEMS];
+    bool right[MAX_ITEMS], base[MAX_ITEMS]; /* base: of the row that others are compared with */
     _Atomic int next;
 };
 
@@ -132,7 +138,15 @@ static void row(struct bench *b, const char *name, struct ask_backend *backend, 
         struct share s = stats_share(k, n);
         printf("  %5.1f (%4.1f-%5.1f)", 100 * s.value, 100 * s.low, 100 * s.high);
     }
-    printf("  %7.0f\n", clock_ms_since(start) / b->n_item);
+    printf("  %7.0f", clock_ms_since(start) / b->n_item);
+    int better = 0, worse = 0;
+    for (int i = 0; i < b->n_item; ++i) {
+        better += b->right[i] && !b->base[i];
+        worse += !b->right[i] && b->base[i];
+    }
+    if (!strcmp(name, "odo")) memcpy(b->base, b->right, sizeof b->base);
+    else if (backend != b->plain) printf("  +%d -%d p=%.3g", better, worse, stats_mcnemar(better, worse));
+    putchar('\n');
     fflush(stdout);
 }
 
@@ -146,10 +160,22 @@ static int ignore(void *ud, const struct ask_event *ev) {
     return 0;
 }
 
+static int64_t model_calls(struct odo *o) {
+    struct buf text;
+    buf_init(&text, (size_t)1 << 16);
+    odo_metrics(o, &text);
+    const char *p = text.n ? strstr(text.p, "\nchimere_odo_model_calls_total ") : NULL;
+    int64_t n = p ? atoll(p + strlen("\nchimere_odo_model_calls_total ")) : -1;
+    buf_fini(&text);
+    return n;
+}
+
 /* Time from the request to the engine's hands: prepare of the orchestrator against prepare of the engine. */
-static void overhead(struct ask_backend *plain, struct ask_backend *odo, const char *text) {
+static void overhead(struct ask_backend *plain, struct odo *o, const char *text) {
     enum { N = 300 };
     static double t[2][N];
+    struct ask_backend *odo = odo_find(o, "odo");
+    int64_t n_call = model_calls(o);
     for (int i = 0; i < N; ++i)
         for (int k = 0; k < 2; ++k) {
             struct ask_backend *b = k ? odo : plain;
@@ -166,9 +192,9 @@ static void overhead(struct ask_backend *plain, struct ask_backend *odo, const c
         }
     for (int k = 0; k < 2; ++k) qsort(t[k], N, sizeof(double), by_value);
     printf("overhead, \"%s\": engine %.3f ms (p99 %.3f), orchestrator %.3f ms (p99 %.3f), medians "
-           "of %d: adds %.3f ms\n",
+           "of %d: adds %.3f ms and %lld model calls\n",
            text, t[0][N / 2], t[0][N * 99 / 100], t[1][N / 2], t[1][N * 99 / 100], N,
-           t[1][N / 2] - t[0][N / 2]);
+           t[1][N / 2] - t[0][N / 2], (long long)(model_calls(o) - n_call));
 }
 
 static void index_articles(struct docs *docs, const char *dir) {
@@ -194,8 +220,83 @@ static void index_articles(struct docs *docs, const char *dir) {
     }
     mem_free(text);
     if (docs_index(docs, dir, "default", &rep, &e)) die("index", &e);
-    printf("index: %d files, %d passages, BM25 alone (nano is no embedding model)\n", rep.n_read,
-           rep.n_chunk);
+    printf("index: %d files, %d passages, %s\n", rep.n_read, rep.n_chunk,
+           docs_has_vectors(docs) ? "with vectors" : "BM25 alone (nano is no embedding model)");
+}
+
+/* ---- with an embedding model ---- */
+
+struct meaning {
+    struct dev *dev;
+    struct model *m;
+    struct tok *tok;
+    struct embed *embed;
+    struct store *store;
+    struct docs *docs;
+    struct odo *odo;
+};
+
+/* Facts that training did see, as validated answers: shown before a question they teach the form alone. */
+static void learn(struct meaning *x, const char *domain) {
+    char *text, *line, *rest;
+    size_t size;
+    struct err e = {0};
+    struct examples *all;
+    int32_t n_vec = docs_n_vec(x->docs), n = 0;
+    float *v = mem_alloc_array((size_t)n_vec, sizeof *v);
+    if (!v || file_read(TEST_DATA "/../../eval/fact.jsonl", 1 << 24, &text, &size, &e) ||
+        examples_open(&all, x->store, (uint64_t)docs_embedder(x->docs), n_vec, &e))
+        die("examples", &e);
+    for (rest = text; (line = strsep(&rest, "\n")) && n < 200;) {
+        json_t *o = json_loads(line, 0, NULL);
+        json_t *q = json_object_get(json_array_get(json_object_get(o, "messages"), 0), "content");
+        json_t *a = json_array_get(json_object_get(json_object_get(o, "check"), "answer"), 0);
+        int64_t id;
+        struct store_example one = {.domain = domain,
+                                    .question = json_string_value(q),
+                                    .answer = json_string_value(a),
+                                    .score = 5};
+        if (q && a && !docs_embed(x->docs, one.question, v, &e) &&
+            !examples_add(all, &one, v, &id, &e))
+            ++n;
+        json_decref(o);
+    }
+    printf("examples: %d\n", n);
+    examples_close(all);
+    mem_free(text);
+    mem_free(v);
+}
+
+static void meaning_rows(struct bench *b, struct odo_params *p, const char *path,
+                         const char *dir) {
+    struct meaning x = {.dev = NULL};
+    struct err e = {0};
+    char db[64];
+    snprintf(db, sizeof db, "%s/meaning.db", dir);
+    if (cpu_open(&x.dev, 2, CPU_ISA_BEST, &e) || model_open(&x.m, path, x.dev, true, &e) ||
+        vocab_load(&x.tok, x.m->gguf, &e) || embed_open(&x.embed, x.m, x.tok, 0, &e) ||
+        store_open(&x.store, db, &e))
+        die(path, &e);
+    struct docs_models models = {.embed = x.embed};
+    if (docs_open(&x.docs, x.store, &models, &e)) die("documents", &e);
+    index_articles(x.docs, dir);
+    p->docs = x.docs, p->store = x.store, p->tools = NULL, p->intent_ms = 0;
+    if (odo_open(&x.odo, p, &e)) die("odo", &e);
+    row(b, "odo, vectors on", odo_find(x.odo, "odo"), NULL);
+    if (engram_vec_is_built_in()) {
+        learn(&x, "default");
+        row(b, "odo, vectors and examples on", odo_find(x.odo, "odo"),
+            "{\"odo\": {\"few_shot\": true}}");
+        row(b, "odo, examples on, documents off", odo_find(x.odo, "odo"),
+            "{\"odo\": {\"few_shot\": true, \"documents\": false}}");
+    }
+    odo_close(x.odo);
+    docs_close(x.docs);
+    store_close(x.store);
+    embed_close(x.embed);
+    tok_free(x.tok);
+    model_close(x.m);
+    x.dev->ops->close(x.dev);
 }
 
 int main(int argc, char **argv) {
@@ -237,15 +338,21 @@ int main(int argc, char **argv) {
     if (odo_open(&bare, &p, &e)) die("odo", &e);
     load_facts(&b, n);
     make_sums(&b, n);
-    printf("%-34s  %-19s  %-19s  %7s\n", "right, %", "withheld facts", "3-digit arithmetic",
-           "ms/item");
+    printf("%-34s  %-19s  %-19s  %7s  %s\n", "right, %", "withheld facts", "3-digit arithmetic",
+           "ms/item", "against odo");
+    b.plain = plain;
     row(&b, "chimere-nano alone", plain, NULL);
     row(&b, "odo", odo_find(all, "odo"), NULL);
     row(&b, "odo, documents off", odo_find(all, "odo"), "{\"odo\": {\"documents\": false}}");
     row(&b, "odo, tools off", odo_find(all, "odo"), "{\"odo\": {\"tools\": false}}");
     row(&b, "odo, the model judges nothing", odo_find(bare, "odo"), NULL);
-    overhead(plain, odo_find(all, "odo"), "Tell me a joke.");
-    overhead(plain, odo_find(all, "odo"), "What is 123 + 456?");
+    row(&b, "odo, dynamic Engram off", odo_find(all, "odo"),
+        "{\"odo\": {\"dynamic_engram\": false}}");
+    const char *embedder = getenv("CHIMERE_BENCH_EMBED");
+    if (embedder) meaning_rows(&b, &p, embedder, dir);
+    else puts("skip: rows with vectors and examples, CHIMERE_BENCH_EMBED=all-MiniLM-L6-v2.gguf");
+    overhead(plain, all, "Tell me a joke.");
+    overhead(plain, all, "What is 123 + 456?");
     odo_close(all);
     odo_close(bare);
     plain->ops->close(plain);

@@ -179,6 +179,32 @@ static void test_down(void **state) {
     assert_int_equal(web_open(&w, &bad, NULL), CHIMERE_EINVAL);
 }
 
+/* What is kept is kept for so long and no longer. */
+static void test_cache(void **state) {
+    (void)state;
+    char url[64];
+    struct web *w;
+    struct web_hits h;
+    snprintf(url, sizeof url, "http://127.0.0.1:%d", server.port);
+    struct web_params p = {
+        .searxng = url, .private_pages = true, .n_page = 1, .search_s = 1, .page_s = 3600};
+    assert_int_equal(web_open(&w, &p, NULL), 0);
+    struct web_question q = {.text = "lifetime of zebras in a cache", .k = 2};
+    int searched[3];
+    for (int i = 0; i < 3; ++i) {
+        if (i == 2) usleep(1200000);
+        q.deadline_ns = clock_ns() + (int64_t)5000000000;
+        int before = server.n_request;
+        assert_int_equal(web_search(w, &q, &h, NULL), 0);
+        searched[i] = server.n_request - before;
+        web_hits_fini(&h);
+    }
+    assert_true(searched[0] >= 2); /* the search, robots.txt, the page */
+    assert_true(searched[1] == 0 || TEST_SLOWNESS > 1);
+    assert_int_equal(searched[2], 1); /* the search alone */
+    web_close(w);
+}
+
 /* The examples of RFC 9309, 2.2.2 and 5, and its precedence rules. */
 static void test_robots(void **state) {
     (void)state;
@@ -231,6 +257,7 @@ static void test_rank(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_stages), cmocka_unit_test(test_private), cmocka_unit_test(test_down),
+        cmocka_unit_test(test_cache),
         cmocka_unit_test(test_robots), cmocka_unit_test(test_rank),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
