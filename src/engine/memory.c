@@ -45,6 +45,7 @@ int memory_open(struct memory **out, const struct memory_params *p, struct err *
         rc = is_path ? engram_store_take_path(p->store, p->tables[i], &m->leases[i], e)
                      : engram_store_take(p->store, p->tables[i], &m->leases[i], e);
         if (!rc) m->use.tables[m->use.n_table++] = engram_lease_table(m->leases[i]);
+        if (rc == CHIMERE_ENOENT && p->is_optional) rc = 0;
     }
     if (!rc && p->own) m->use.tables[m->use.n_table++] = p->own;
     json_t *question = rc || !p->recall || !(p->alpha > 0) ? NULL
@@ -81,9 +82,14 @@ static int read_field(struct memory_params *p, const json_t *field, const char *
             if (!json_is_boolean(v))
                 return err_set(e, CHIMERE_EINVAL, "engram.recall: expected true or false");
             p->recall = json_is_true(v);
+        } else if (strcmp(key, "optional") == 0) {
+            if (!json_is_boolean(v))
+                return err_set(e, CHIMERE_EINVAL, "engram.optional: expected true or false");
+            p->is_optional = json_is_true(v);
         } else if (strcmp(key, "tables") != 0) {
             return err_set(e, CHIMERE_EINVAL,
-                           "engram.%.40s: not known; expected tables, alpha, recall", key);
+                           "engram.%.40s: not known; expected tables, alpha, recall, optional",
+                           key);
         }
     }
     const json_t *tables = json_object_get(field, "tables");
@@ -95,6 +101,7 @@ static int read_field(struct memory_params *p, const json_t *field, const char *
             return err_set(e, CHIMERE_EINVAL, "engram.tables: expected names");
         names[p->n_table++] = json_string_value(name);
     }
+    if (p->is_optional && !p->store) p->n_table = 0;
     if (p->n_table && !p->store)
         return err_set(e, CHIMERE_EUNSUPPORTED, "engram: this server has no tables");
     return 0;

@@ -1,7 +1,8 @@
 /* memory.h: the n-gram memory that one request uses: leases on its tables, and what they recall.
  *
  * A request names tables and alpha, {"engram": {"tables": ["NAME", ..], "alpha": 1, "recall": true}};
- * alpha defaults to 1 (the mixture as fitted), recall to true. Opened before the job is posted, on the
+ * alpha defaults to 1 (the mixture as fitted), recall to true, "optional" (tables that are not there are left out) to
+ * false. Opened before the job is posted, on the
  * caller's thread; immutable then, and closed after the job is done. */
 #ifndef CHIMERE_ENGINE_MEMORY_H
 #define CHIMERE_ENGINE_MEMORY_H
@@ -21,8 +22,8 @@ struct memory_params {
     const char *const *tables; /* names; paths where they hold a slash and is_trusted */
     size_t n_table;
     float alpha;
-    bool is_trusted; /* the names come from the machine's user */
-    bool recall;
+    bool is_trusted;                /* the names come from the machine's user */
+    bool recall, is_optional;       /* is_optional: tables that are not there are left out */
     const json_t *messages;         /* the question is the last one; NULL: nothing is recalled */
     const char *question;           /* instead of the last message, or NULL */
     const struct engram_table *own; /* one more table, borrowed until memory_close; NULL: none */

@@ -132,7 +132,8 @@ static void rerank(struct part *p, struct web_hits *h) {
     for (int32_t i = 0; i < h->n; ++i) {
         if (clock_ns() > p->deadline_ns ||
             docs_score(d, p->run->question, h->v[i].text, &score, NULL)) {
-            json_object_set_new(p->said, "degraded", json_string("reranker: the deadline came first"));
+            json_object_set_new(p->said, "degraded",
+                                json_string("reranker: the deadline came first"));
             return;
         }
         scores[i] = (double)score;
@@ -280,7 +281,10 @@ void odo_enrich(struct odo_run *r) {
     r->sources = json_array();
     if (!n) return;
     int64_t deadline = clock_ns() + (int64_t)r->d.pipeline->enrich_ms * 1000000;
-    if (r->ask->deadline_ns && r->ask->deadline_ns < deadline) deadline = r->ask->deadline_ns;
+    if (r->ask->deadline_ns) { /* half of the time that there is: the answer needs some */
+        int64_t half = clock_ns() + (r->ask->deadline_ns - clock_ns()) / 2;
+        if (half < deadline) deadline = half;
+    }
     for (int i = 0; i < n; ++i) {
         parts[i].run = r;
         parts[i].deadline_ns = deadline;

@@ -164,6 +164,17 @@ static void set_sampling(struct ask *a, const struct pipeline_sampling *s) {
     if (s->max_tokens != INT32_MIN) a->max_tokens = s->max_tokens;
 }
 
+/* The request's extra, with the pipeline's table where it names none itself; a new reference. */
+static json_t *with_table(const struct odo_run *r) {
+    const struct pipeline *p = r->d.pipeline;
+    if (!p->engram || json_object_get(r->ask->extra, "engram")) return json_incref(r->ask->extra);
+    json_t *extra = r->ask->extra ? json_copy(r->ask->extra) : json_object();
+    json_object_set_new(extra, "engram",
+                        json_pack("{s:[s], s:f, s:b}", "tables", p->engram, "alpha",
+                                  p->engram_alpha, "optional", 1));
+    return extra;
+}
+
 static int ask_model(struct odo_run *r, const struct odo_round *round, json_t *tools,
                      struct turn *turn, struct call_result *out, struct err *e) {
     struct ask a = *r->ask; /* its arrays stay the maker's */
@@ -175,6 +186,7 @@ static int ask_model(struct odo_run *r, const struct odo_round *round, json_t *t
         a.table = r->table;
         a.recall = r->question;
     }
+    a.extra = with_table(r);
     set_sampling(&a, &r->d.pipeline->sampling);
     set_sampling(&a, round->sampling);
     if (r->d.pipeline->think >= 0 && round->final) a.think = r->d.pipeline->think;
@@ -196,6 +208,7 @@ static int ask_model(struct odo_run *r, const struct odo_round *round, json_t *t
     int64_t start = clock_ns();
     ++r->odo->n_model_call;
     int rc = call_run(&c, out, e);
+    json_decref(a.extra);
     odo_count(r->odo, ODO_MODEL, start, rc != 0);
     odo_spend(r, &out->stats, out->n_reasoning);
     return rc;

@@ -198,7 +198,7 @@ static int bind_file(struct file *f, struct yamlfile *y, struct err *e) {
     w->p.plan_tokens = 256;
     w->p.plan_ms = 20000;
     w->p.run_steps = PIPELINE_ULTRA;
-    w->p.engram_alpha = 0.1;
+    w->p.engram_alpha = 1;
     w->p.memory = PIPELINE_MEMORY_FACTS;
     w->p.memory_tokens = 300;
     int32_t root = yamlfile_root(y), n = 0;

@@ -5,7 +5,7 @@
  * its answer stands in the text (facts) or is its last number (arithmetic). Rows switch one part off, or on where it
  * is off by default. Intervals are Wilson's at 95 %; the last column compares a row with "odo" item by item: how many
  * it alone has right and wrong, and McNemar's p. Then: time and model calls that deciding adds to a request that rules
- * decide. Arguments: number of items. CHIMERE_BENCH_EMBED=FILE adds rows with an embedding model. */
+ * decide. Arguments: number of items. Rows with an embedding model want all-minilm-l6-v2.gguf (script/embedder). */
 #include <math.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -38,8 +38,8 @@ struct item {
 struct bench {
     struct item items[MAX_ITEMS];
     int n_item;
-    struct ask_backend *backend, *plain; /* who is asked now; the model itself */
-    const char *wish;            /* extra, as JSON */
+    struct ask_backend *backend, *plain;    /* who is asked now; the model itself */
+    const char *wish;                       /* extra, as JSON */
     bool right[MAX_ITEMS], base[MAX_ITEMS]; /* base: of the row that others are compared with */
     _Atomic int next;
 };
@@ -145,7 +145,8 @@ static void row(struct bench *b, const char *name, struct ask_backend *backend, 
         worse += !b->right[i] && b->base[i];
     }
     if (!strcmp(name, "odo")) memcpy(b->base, b->right, sizeof b->base);
-    else if (backend != b->plain) printf("  +%d -%d p=%.3g", better, worse, stats_mcnemar(better, worse));
+    else if (backend != b->plain)
+        printf("  +%d -%d p=%.3g", better, worse, stats_mcnemar(better, worse));
     putchar('\n');
     fflush(stdout);
 }
@@ -267,8 +268,7 @@ static void learn(struct meaning *x, const char *domain) {
     mem_free(v);
 }
 
-static void meaning_rows(struct bench *b, struct odo_params *p, const char *path,
-                         const char *dir) {
+static void meaning_rows(struct bench *b, struct odo_params *p, const char *path, const char *dir) {
     struct meaning x = {.dev = NULL};
     struct err e = {0};
     char db[64];
@@ -348,9 +348,10 @@ int main(int argc, char **argv) {
     row(&b, "odo, the model judges nothing", odo_find(bare, "odo"), NULL);
     row(&b, "odo, dynamic Engram off", odo_find(all, "odo"),
         "{\"odo\": {\"dynamic_engram\": false}}");
-    const char *embedder = getenv("CHIMERE_BENCH_EMBED");
-    if (embedder) meaning_rows(&b, &p, embedder, dir);
-    else puts("skip: rows with vectors and examples, CHIMERE_BENCH_EMBED=all-MiniLM-L6-v2.gguf");
+    char embedder[4096];
+    if (!file_find_data("all-minilm-l6-v2.gguf", embedder, sizeof embedder))
+        meaning_rows(&b, &p, embedder, dir);
+    else puts("skip: rows with vectors and examples, script/embedder");
     overhead(plain, all, "Tell me a joke.");
     overhead(plain, all, "What is 123 + 456?");
     odo_close(all);

@@ -48,12 +48,13 @@ static inline void *script_work(void *ud) {
     pthread_mutex_lock(&s->lock);
     json_array_append_new(
         s->asked,
-        json_pack("{s:o, s:o*, s:i, s:f, s:b, s:i, s:b, s:i, s:f}", "messages",
+        json_pack("{s:o, s:o*, s:i, s:f, s:b, s:i, s:b, s:i, s:f, s:o*}", "messages",
                   json_deep_copy(r->ask->messages), "tools", json_deep_copy(r->ask->tools),
                   "max_tokens", (int)r->ask->max_tokens, "temperature",
                   (double)r->ask->sampling.temperature, "think", r->ask->think, "format",
                   (int)r->ask->format, "table", r->ask->table != NULL, "think_budget",
-                  (int)r->ask->sampling.think_budget, "top_p", (double)r->ask->sampling.top_p));
+                  (int)r->ask->sampling.think_budget, "top_p", (double)r->ask->sampling.top_p,
+                  "extra", json_deep_copy(r->ask->extra)));
     const char *reply = s->choose      ? s->choose(s, r->ask->messages)
                         : s->at < s->n ? s->replies[s->at++]
                                        : "out of script";

@@ -257,8 +257,7 @@ static void test_rank(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_stages), cmocka_unit_test(test_private), cmocka_unit_test(test_down),
-        cmocka_unit_test(test_cache),
-        cmocka_unit_test(test_robots), cmocka_unit_test(test_rank),
+        cmocka_unit_test(test_cache),  cmocka_unit_test(test_robots),  cmocka_unit_test(test_rank),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }
