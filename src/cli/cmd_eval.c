@@ -10,6 +10,7 @@
 #include "base/mem.h"
 #include "base/str.h"
 #include "cli/chat_args.h"
+#include "cli/eval_strategy.h"
 #include "eval/harness.h"
 #include "eval/perplexity.h"
 #include "model/vocab.h"
@@ -23,6 +24,11 @@ const struct cfg_opt eval_options[] = {
      "a skill, a file of items or a folder of them; may be repeated (default: all skills)"},
     {"n", 'n', CFG_INT, "N", "0", 0, EVAL_MAX_ITEMS, NULL, "items of each skill; 0: all"},
     {"parallel", 0, CFG_INT, "N", "8", 1, ENGINE_MAX_SEQS, NULL, "answers at once"},
+    {"strategy", 0, CFG_STR, "S", NULL, 0, 0, NULL,
+     "how items are answered: [MODE+]NAME[:KEY=VALUE,...], e.g. quality, majority:n=8"},
+    {"think", 0, CFG_STR, "JSON", NULL, 0, 0, NULL,
+     "of a strategy: a request's field think, a mode or an object"},
+    {"seed", 0, CFG_INT, "N", "0", 0, 1 << 30, NULL, "of a strategy that samples"},
     {"json", 0, CFG_BOOL, NULL, "false", 0, 0, NULL, "print the run, to be kept and compared"},
     {"compare", 0, CFG_BOOL, NULL, "false", 0, 0, NULL, "compare two saved runs: A.json B.json"},
     {"text", 0, CFG_STR, "FILE", NULL, 0, 0, NULL, "bits per byte of a text instead"},
@@ -115,7 +121,14 @@ static void print_run(const json_t *run) {
     json_array_foreach(json_object_get(run, "skills"), i, row) {
         print_row(json_string_value(json_object_get(row, "skill")), row);
     }
-    print_row("all", json_object_get(run, "total"));
+    const json_t *total = json_object_get(run, "total");
+    print_row("all", total);
+    if (!json_object_get(total, "strategy")) return;
+    printf(
+        "\n%s: an item took %.1f tokens, %.1f of them thinking, %.1f checking; %.0f ms of %.1f s\n",
+        json_string_value(json_object_get(total, "strategy")), real(total, "n_tokens"),
+        real(total, "n_thinking"), real(total, "n_check"), real(total, "ms"),
+        real(total, "seconds"));
 }
 
 struct eval_rig {
@@ -145,14 +158,32 @@ static int print_result(const struct cfg *c, json_t *o, void (*print)(const json
     return rc;
 }
 
+/* Workers: enough that the slots are never idle, few enough that the engine's queue holds all they ask. */
+static int32_t n_worker(const struct strategy *s, int32_t n_seq) {
+    int32_t n = 2 * n_seq / (s->n > 0 ? s->n : 1), most = 192 / (s->n > 0 ? s->n : 1);
+    if (n > most) n = most;
+    return n < 2 ? 2 : n;
+}
+
 static int eval_skills(const struct cfg *c, struct err *e) {
     struct eval_rig x = {.c = c};
+    struct eval_strategy way = {.seed = 0};
     struct chat_rig *r = &x.r;
     json_t *items = json_array(), *run;
-    int rc = load_items(c, items, e);
+    bool by_strategy = cfg_str(c, "strategy") || cfg_str(c, "think");
+    int rc = by_strategy ? eval_strategy_init(&way, cfg_str(c, "strategy"), cfg_str(c, "think"),
+                                              (uint64_t)cfg_int(c, "seed"), e)
+                         : 0;
+    if (!rc) rc = load_items(c, items, e);
     int32_t n_seq = (int32_t)cfg_int(c, "parallel");
     if (!rc) rc = chat_rig_open(r, c, n_seq, e);
     if (!rc) {
+        if (by_strategy) rc = eval_strategy_open(&way, r, n_seq, e);
+        const struct eval_host by = {.answer = eval_strategy_answer,
+                                     .ud = &way,
+                                     .n_worker = n_worker(&way.strategy, n_seq),
+                                     .strategy = way.name,
+                                     .what = cfg_bool(c, "quiet") ? NULL : "eval"};
         const struct eval_host h = {.engine = r->engine,
                                     .tok = r->tok,
                                     .encode = encode,
@@ -160,9 +191,12 @@ static int eval_skills(const struct cfg *c, struct err *e) {
                                     .ud = &x,
                                     .n_seq = n_seq,
                                     .what = cfg_bool(c, "quiet") ? NULL : "eval"};
-        rc = eval_run(&run, items, &h, r->m->name, e);
+        if (!rc) rc = eval_run(&run, items, by_strategy ? &by : &h, r->m->name, e);
         if (!rc) rc = print_result(c, run, print_run, e);
+        eval_strategy_fini(&way);
         chat_rig_close(r);
+    } else {
+        eval_strategy_fini(&way);
     }
     json_decref(items);
     return rc;
@@ -184,7 +218,18 @@ static void print_compare(const json_t *o) {
     json_array_foreach(json_object_get(o, "skills"), i, row) {
         print_pair(json_string_value(json_object_get(row, "skill")), row);
     }
-    print_pair("all", json_object_get(o, "total"));
+    const json_t *total = json_object_get(o, "total");
+    print_pair("all", total);
+    printf("\nB - A: %+.2f points, 95%% interval %+.2f .. %+.2f\n", 100 * real(total, "gain"),
+           100 * real(total, "low"), 100 * real(total, "high"));
+    static const char *const costs[] = {"tokens", "thinking"};
+    for (int k = 0; k < 2; k++) {
+        const json_t *x = json_object_get(total, costs[k]);
+        if (x)
+            printf("%s an item: %.1f, %.1f: %.1f%% fewer, %.1f .. %.1f%%\n", costs[k], real(x, "a"),
+                   real(x, "b"), 100 * real(x, "saved"), 100 * real(x, "low"),
+                   100 * real(x, "high"));
+    }
 }
 
 static int load_run(const char *path, json_t **run, struct err *e) {

@@ -488,7 +488,7 @@ int32_t sampler_pick(struct sampler *s, const float *logits, struct sampler_prob
         gather(s, row, max);
         chosen = sampler_draw(s);
     }
-    chosen = sampler_think_settle(s, chosen);
+    chosen = sampler_think_settle(s, logits, own_max, chosen);
     if (probs) report(s, logits, own_max, chosen, probs);
     return chosen;
 }

@@ -114,7 +114,7 @@ int32_t sampler_think_forced(const struct sampler *s);
 bool sampler_think_suppresses(const struct sampler *s);
 void sampler_think_suppress(struct sampler *s); /* in work */
 /* The token that is taken where `chosen` was drawn: another where the model would stop too early. */
-int32_t sampler_think_settle(struct sampler *s, int32_t chosen);
+int32_t sampler_think_settle(struct sampler *s, const float *logits, float max, int32_t chosen);
 void sampler_think_accept(struct sampler *s, int32_t token);
 bool sampler_is_breaker(const struct sampler *s, int32_t token);
 

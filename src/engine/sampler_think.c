@@ -4,6 +4,8 @@
 
 #include "engine/sampler_impl.h"
 
+static const float could_end = 14; /* nats below the likeliest token */
+
 static const struct think_control *control(const struct sampler *s) { return &s->p.think; }
 
 static const struct think_seq *wait_of(const struct sampler *s) {
@@ -89,10 +91,30 @@ void sampler_think_suppress(struct sampler *s) {
         if (v->classes[i] & langs) s->work[i] = -INFINITY;
 }
 
-int32_t sampler_think_settle(struct sampler *s, int32_t chosen) {
+/* Where `chosen` ends a step, the token that ends its line too, so that the block ends as the model would
+ * have written it: closing behind the bare full stop splits what its training never split, and answers
+ * came out of tune. The logit tells "42." from the start of "42.5". */
+static int32_t close_line(struct sampler *s, const float *logits, float max, int32_t chosen) {
     const struct think_control *c = control(s);
-    if (!is_on(s) || s->think.n_end || s->p.n_think_end != 1 || chosen != s->p.think_end[0] ||
-        sampler_think_forced(s) >= 0 || s->think.stats.n_extended >= c->extend)
+    if (c->stop > 1 || s->think.n_inside + 1 < c->min_tokens || certainty(s) < c->stop) return -1;
+    for (int i = 0; i < c->vocab->n_pair; i++)
+        if (c->vocab->pairs[i].stop == chosen && logits[c->vocab->pairs[i].line] > max - could_end)
+            return c->vocab->pairs[i].line;
+    return -1;
+}
+
+int32_t sampler_think_settle(struct sampler *s, const float *logits, float max, int32_t chosen) {
+    const struct think_control *c = control(s);
+    if (!is_on(s) || sampler_think_forced(s) >= 0) return chosen;
+    int32_t line = close_line(s, logits, max, chosen);
+    if (line >= 0) {
+        s->think.force = FORCE_END;
+        s->think.n_forced = 0;
+        s->think.stats.end = THINK_SURE;
+        return line;
+    }
+    if (s->think.n_end || s->p.n_think_end != 1 || chosen != s->p.think_end[0] ||
+        s->think.stats.n_extended >= c->extend)
         return chosen;
     float sure = certainty(s);
     size_t n;

@@ -10,7 +10,7 @@
 
 void think_defaults(struct think_control *c) {
     *c = (struct think_control){
-        .window = 32, .min_tokens = 8, .stop = 2, .suppress = 2, .langs = THINK_EN | THINK_FR};
+        .window = 32, .min_tokens = 64, .stop = 2, .suppress = 2, .langs = THINK_EN | THINK_FR};
 }
 
 bool think_is_on(const struct think_control *c) {
@@ -37,7 +37,7 @@ bool think_preset(const char *name, bool *think, struct think_control *c) {
         if (strcmp(presets[i].name, name) != 0) continue;
         unsigned parts = presets[i].parts;
         *think = presets[i].think;
-        c->stop = parts & STOP ? 0.97f : 2;
+        c->stop = parts & STOP ? 0.99f : 2;
         c->suppress = parts & SUPPRESS ? 0.9f : 2;
         c->unsure = parts & EXTEND ? 0.7f : 0;
         c->extend = parts & EXTEND ? 2 : 0;
@@ -189,6 +189,22 @@ static int add_first_pieces(struct think_vocab *v, const struct tok *tok, struct
     return 0;
 }
 
+static void add_pairs(struct think_vocab *v, const struct tok *tok) {
+    for (int32_t i = 0; i < v->n_vocab && v->n_pair < THINK_MAX_PAIRS; i++) {
+        char text[16];
+        struct slice s = tok_piece(tok, i);
+        if (!(v->classes[i] & THINK_ENDS_STEP) || v->classes[i] & THINK_BLANK || s.n > 4 ||
+            memchr(s.p, '\n', s.n))
+            continue;
+        memcpy(text, s.p, s.n);
+        text[s.n] = '\n';
+        int32_t line = tok_find(tok, text, s.n + 1);
+        if (line < 0) continue;
+        v->pairs[v->n_pair].stop = i;
+        v->pairs[v->n_pair++].line = line;
+    }
+}
+
 int think_vocab_new(struct think_vocab **out, const struct tok *tok, struct err *e) {
     *out = NULL;
     struct think_vocab *v = mem_zalloc(sizeof *v);
@@ -201,6 +217,7 @@ int think_vocab_new(struct think_vocab **out, const struct tok *tok, struct err 
         v->classes[i] = kind == TOK_NORMAL || kind == TOK_BYTE ? class_of(tok_piece(tok, i)) : 0;
     }
     if (!rc) rc = add_first_pieces(v, tok, e);
+    if (!rc) add_pairs(v, tok);
     if (!rc) rc = encode(tok, "\n", &v->newline, e);
     if (!rc) rc = encode(tok, "Wait,", &v->wait[0], e);
     if (!rc) rc = encode(tok, "Attends,", &v->wait[1], e);

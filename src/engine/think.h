@@ -40,9 +40,16 @@ struct think_seq {
     size_t n;
 };
 
+enum { THINK_MAX_PAIRS = 64 };
+
 struct think_vocab {
     uint8_t *classes; /* owned [n_vocab], enum think_class bits */
     int32_t n_vocab;
+    /* Tokens that end a step, and the ones that also end the line: ".", ".\n". */
+    struct {
+        int32_t stop, line;
+    } pairs[THINK_MAX_PAIRS];
+    int n_pair;
     struct think_seq newline;
     struct think_seq wait[2]; /* behind a newline; English, French */
 };

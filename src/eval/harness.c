@@ -2,9 +2,11 @@
 #include "eval/harness.h"
 
 #include <math.h>
+#include <pthread.h>
 #include <string.h>
 
 #include "base/buf.h"
+#include "base/clock.h"
 #include "base/file.h"
 #include "base/log.h"
 #include "base/mem.h"
@@ -127,26 +129,32 @@ static void release(struct slot *s) {
     s->item = NULL;
 }
 
+/* Scores a text; *out is a new row. */
+static int make_row(json_t **out, const json_t *item, const struct buf *text, int64_t n_token,
+                    struct err *e) {
+    struct score sc;
+    int rc = score_answer(item, text->n ? text->p : "", text->n, &sc, e);
+    if (rc) return rc;
+    json_t *row = *out = json_object();
+    json_object_set(row, "id", json_object_get(item, "id"));
+    json_object_set(row, "skill", json_object_get(item, "skill"));
+    json_object_set_new(row, "right", json_boolean(sc.right));
+    if (sc.has_valid) json_object_set_new(row, "valid", json_boolean(sc.valid));
+    if (sc.is_verdict) json_object_set_new(row, "yes", json_boolean(sc.wants_yes));
+    json_object_set_new(row, "n_tokens", json_integer(n_token));
+    json_object_set_new(row, "text", json_stringn(text->n ? text->p : "", text->n));
+    return 0;
+}
+
 /* Waits for a slot's answer and appends its row to rows. */
 static int finish(struct slot *s, json_t *rows, struct err *e) {
-    struct score sc;
     answer_wait(s->answer);
     int rc = answer_err(s->answer)->code;
+    json_t *row = NULL;
     if (rc && e) *e = *answer_err(s->answer);
-    if (!rc) rc = score_answer(s->item, s->text.n ? s->text.p : "", s->text.n, &sc, e);
-    if (rc) {
-        err_prefix(e, "item %s", json_string_value(json_object_get(s->item, "id")));
-    } else {
-        json_t *row = json_object();
-        json_object_set(row, "id", json_object_get(s->item, "id"));
-        json_object_set(row, "skill", json_object_get(s->item, "skill"));
-        json_object_set_new(row, "right", json_boolean(sc.right));
-        if (sc.has_valid) json_object_set_new(row, "valid", json_boolean(sc.valid));
-        if (sc.is_verdict) json_object_set_new(row, "yes", json_boolean(sc.wants_yes));
-        json_object_set_new(row, "n_tokens", json_integer(answer_stats(s->answer)->n_generated));
-        json_object_set_new(row, "text", json_stringn(s->text.n ? s->text.p : "", s->text.n));
-        json_array_append_new(rows, row);
-    }
+    if (!rc) rc = make_row(&row, s->item, &s->text, answer_stats(s->answer)->n_generated, e);
+    if (rc) err_prefix(e, "item %s", json_string_value(json_object_get(s->item, "id")));
+    else json_array_append_new(rows, row);
     release(s);
     return rc;
 }
@@ -214,10 +222,112 @@ static void summarise(json_t *run, const json_t *rows) {
     json_decref(names);
 }
 
+/* ---- the run, through a strategy ---- */
+
+struct crew {
+    const json_t *items; /* borrowed */
+    const struct eval_host *h;
+    json_t **rows; /* [n_item] */
+    size_t next, n, done;
+    pthread_mutex_t lock;
+    int rc;
+    struct err err;
+};
+
+/* One item's row. Its texts are the thread's own until it is in its place. */
+static int answer_one(struct crew *c, size_t i, json_t **row, struct err *e) {
+    struct eval_answer a = {.ms = 0};
+    const json_t *item = json_array_get(c->items, i);
+    buf_init(&a.text, MAX_ANSWER);
+    int rc = c->h->answer(c->h->ud, item, i, &a, e);
+    if (!rc) rc = make_row(row, item, &a.text, a.n_thinking + a.n_answer + a.n_check, e);
+    if (rc) {
+        err_prefix(e, "item %s", json_string_value(json_object_get(item, "id")));
+    } else {
+        json_object_set_new(*row, "n_thinking", json_integer(a.n_thinking));
+        json_object_set_new(*row, "n_check", json_integer(a.n_check));
+        json_object_set_new(*row, "ms", json_real(a.ms));
+    }
+    buf_fini(&a.text);
+    return rc;
+}
+
+static void *work(void *arg) {
+    struct crew *c = arg;
+    pthread_mutex_lock(&c->lock);
+    while (!c->rc && c->next < c->n) {
+        size_t i = c->next++;
+        struct err e = {0};
+        pthread_mutex_unlock(&c->lock);
+        int rc = answer_one(c, i, &c->rows[i], &e);
+        pthread_mutex_lock(&c->lock);
+        if (rc && !c->rc) {
+            c->rc = rc;
+            c->err = e;
+        }
+        c->done++;
+        if (c->h->what) progress_step(c->done);
+    }
+    pthread_mutex_unlock(&c->lock);
+    return NULL;
+}
+
+/* Items share nothing but the reference counts of their own fields, which one thread alone touches. */
+static int run_crew(struct crew *c, struct err *e) {
+    pthread_t threads[MAX_SLOTS];
+    int32_t n = c->h->n_worker < MAX_SLOTS ? c->h->n_worker : MAX_SLOTS, started = 0;
+    pthread_mutex_init(&c->lock, NULL);
+    while (started < n && !pthread_create(&threads[started], NULL, work, c)) started++;
+    if (!started) work(c);
+    for (int32_t i = 0; i < started; i++) pthread_join(threads[i], NULL);
+    pthread_mutex_destroy(&c->lock);
+    if (c->rc && e) *e = c->err;
+    return c->rc;
+}
+
+static double mean_of(const json_t *rows, const char *key) {
+    double sum = 0;
+    size_t i;
+    json_t *row;
+    json_array_foreach(rows, i, row) sum += json_number_value(json_object_get(row, key));
+    return i ? sum / (double)i : 0;
+}
+
+static int run_strategy(json_t **run, const json_t *items, const struct eval_host *h,
+                        const char *model, struct err *e) {
+    struct crew c = {.items = items, .h = h, .n = json_array_size(items)};
+    int64_t start = clock_ns();
+    c.rows = mem_alloc_array(c.n + 1, sizeof *c.rows);
+    json_t *rows = json_array();
+    if (!c.rows || !rows) c.rc = err_set(e, CHIMERE_ENOMEM, "out of memory");
+    if (h->what) progress_begin(h->what, c.n, false);
+    if (!c.rc) run_crew(&c, e);
+    if (h->what) progress_end();
+    for (size_t i = 0; c.rows && i < c.n; i++)
+        if (c.rows[i]) json_array_append_new(rows, c.rows[i]);
+    if (!c.rc) {
+        *run = json_object();
+        json_object_set_new(*run, "model", json_string(model));
+        summarise(*run, rows);
+        json_t *total = json_object_get(*run, "total");
+        json_object_set_new(total, "strategy", json_string(h->strategy));
+        json_object_set_new(total, "n_tokens", json_real(mean_of(rows, "n_tokens")));
+        json_object_set_new(total, "n_thinking", json_real(mean_of(rows, "n_thinking")));
+        json_object_set_new(total, "n_check", json_real(mean_of(rows, "n_check")));
+        json_object_set_new(total, "ms", json_real(mean_of(rows, "ms")));
+        json_object_set_new(total, "seconds", json_real((double)clock_ms_since(start) / 1000));
+        json_object_set(*run, "items", rows);
+    }
+    mem_free(c.rows);
+    json_decref(rows);
+    return c.rc;
+}
+
 /* ---- the run ---- */
 
 int eval_run(json_t **run, const json_t *items, const struct eval_host *h, const char *model,
              struct err *e) {
+    if (h->answer) return run_strategy(run, items, h, model, e);
     /* twice as many answers as sequences, so that a slow one holds up nothing */
     size_t n_slot = h->n_seq < 1 ? 1 : 2 * (size_t)h->n_seq, n = json_array_size(items), next = 0;
     if (n_slot > MAX_SLOTS) n_slot = MAX_SLOTS;
@@ -256,7 +366,18 @@ int eval_run(json_t **run, const json_t *items, const struct eval_host *h, const
 
 struct pairs {
     int64_t n, a, b, only_a, only_b;
+    struct cost { /* of pairs where both runs say it */
+        int64_t n;
+        double sums[2], squares[3];
+    } tokens, thinking;
 };
+
+static json_t *cost_summary(const struct cost *c) {
+    struct share s = stats_saved(c->n, c->sums, c->squares);
+    double n = (double)c->n;
+    return json_pack("{s:f, s:f, s:f, s:f, s:f}", "a", c->sums[0] / n, "b", c->sums[1] / n, "saved",
+                     s.value, "low", s.low, "high", s.high);
+}
 
 static json_t *pair_summary(const char *skill, const struct pairs *p) {
     double n = p->n ? (double)p->n : 1;
@@ -264,6 +385,12 @@ static json_t *pair_summary(const char *skill, const struct pairs *p) {
         json_pack("{s:I, s:f, s:f, s:I, s:I, s:f}", "n", (json_int_t)p->n, "a", (double)p->a / n,
                   "b", (double)p->b / n, "only_a", (json_int_t)p->only_a, "only_b",
                   (json_int_t)p->only_b, "p", stats_mcnemar(p->only_a, p->only_b));
+    struct share gain = stats_pair(p->n, p->only_a, p->only_b);
+    json_object_set_new(o, "gain", json_real(gain.value));
+    json_object_set_new(o, "low", json_real(gain.low));
+    json_object_set_new(o, "high", json_real(gain.high));
+    if (p->tokens.n == p->n) json_object_set_new(o, "tokens", cost_summary(&p->tokens));
+    if (p->thinking.n == p->n) json_object_set_new(o, "thinking", cost_summary(&p->thinking));
     if (skill) json_object_set_new(o, "skill", json_string(skill));
     return o;
 }
@@ -292,6 +419,18 @@ static void add_pair(struct pairs *p, bool a, bool b) {
     p->only_b += b && !a;
 }
 
+static void add_cost(struct cost *c, const json_t *a, const json_t *b, const char *key) {
+    const json_t *x = json_object_get(a, key), *y = json_object_get(b, key);
+    if (!x || !y) return;
+    double u = json_number_value(x), v = json_number_value(y);
+    c->n++;
+    c->sums[0] += u;
+    c->sums[1] += v;
+    c->squares[0] += u * u;
+    c->squares[1] += u * v;
+    c->squares[2] += v * v;
+}
+
 int eval_compare(json_t **out, const json_t *a, const json_t *b, struct err *e) {
     int rc = check_run(a, "first run", e);
     if (!rc) rc = check_run(b, "second run", e);
@@ -303,8 +442,7 @@ int eval_compare(json_t **out, const json_t *a, const json_t *b, struct err *e) 
     const char *skill;
     size_t i;
     json_array_foreach(json_object_get(b, "items"), i, row) {
-        json_object_set(by_id, json_string_value(json_object_get(row, "id")),
-                        json_object_get(row, "right"));
+        json_object_set(by_id, json_string_value(json_object_get(row, "id")), row);
     }
     json_object_foreach(names, skill, unused) {
         struct pairs p = {0};
@@ -314,8 +452,11 @@ int eval_compare(json_t **out, const json_t *a, const json_t *b, struct err *e) 
             if (!other || strcmp(json_string_value(json_object_get(row, "skill")), skill) != 0)
                 continue;
             bool right = json_is_true(json_object_get(row, "right"));
-            add_pair(&p, right, json_is_true(other));
-            add_pair(&all, right, json_is_true(other));
+            bool too = json_is_true(json_object_get(other, "right"));
+            add_pair(&p, right, too);
+            add_pair(&all, right, too);
+            add_cost(&all.tokens, row, other, "n_tokens");
+            add_cost(&all.thinking, row, other, "n_thinking");
         }
         if (p.n) json_array_append_new(list, pair_summary(skill, &p));
     }

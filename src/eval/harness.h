@@ -4,6 +4,8 @@
  * compared with another one:
  *   {"model", "skills": [{"skill", "n", "right", "score", "low", "high", "valid"}], "total": {...},
  *    "items": [{"id", "skill", "right", "valid", "yes", "n_tokens", "text"}]}
+ * A run through a strategy also has "n_thinking", "n_check" (the verifier's; both of n_tokens) and "ms" of each
+ * item, and in "total" their means, "strategy" and "seconds" of it all.
  * "score" is the share right, for verdicts the mean of the shares among yes and no ("yes" of an item);
  * "low", "high" its 95 % interval; "valid" the share of answers in a valid form, where the kind has one. */
 #ifndef CHIMERE_EVAL_HARNESS_H
@@ -11,6 +13,7 @@
 
 #include <jansson.h>
 
+#include "base/buf.h"
 #include "engine/engine.h"
 #include "engine/memory.h"
 
@@ -20,7 +23,19 @@ enum { EVAL_MAX_ITEMS = 1 << 20, EVAL_MAX_FILE = 256 << 20 };
  * reads. */
 int eval_load(json_t *items, const char *path, size_t n_max, struct err *e);
 
+struct eval_answer {
+    struct buf text;
+    int64_t n_thinking, n_answer, n_check;
+    double ms;
+};
+
 struct eval_host {
+    /* Another way to answer than greedily by the engine, from n_worker threads; blocks. index: of the item.
+     * NULL: the engine, and what follows here. */
+    int (*answer)(void *ud, const json_t *item, size_t index, struct eval_answer *out,
+                  struct err *e);
+    int32_t n_worker;
+    const char *strategy; /* view: its name */
     struct engine *engine;
     const struct tok *tok;
     /* Prompt of messages (tools may be NULL); *ids by mem_free. */
@@ -37,8 +52,10 @@ struct eval_host {
 int eval_run(json_t **run, const json_t *items, const struct eval_host *h, const char *model,
              struct err *e);
 
-/* {"pairs", "skills": [{"skill", "n", "a", "b", "only_a", "only_b", "p"}], "total": {...}} over the items
- * that both runs have; shares right (a, b), and McNemar's exact p. New reference. */
+/* {"skills": [{"skill", "n", "a", "b", "only_a", "only_b", "p", "gain", "low", "high"}], "total": {...}} over
+ * the items that both runs have; shares right (a, b), McNemar's exact p, and b - a with its paired 95 % interval.
+ * "total" of runs through strategies also has "tokens" and "thinking", each {"a", "b", "saved", "low", "high"}:
+ * means an item, and 1 - b/a with its paired 95 % interval. New reference. */
 int eval_compare(json_t **out, const json_t *a, const json_t *b, struct err *e);
 
 #endif

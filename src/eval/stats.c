@@ -29,3 +29,20 @@ double stats_mcnemar(int64_t only_a, int64_t only_b) {
                  (double)n * log(2));
     return 2 * p < 1 ? 2 * p : 1;
 }
+
+struct share stats_pair(int64_t n, int64_t only_a, int64_t only_b) {
+    if (n < 1) return (struct share){0, 0, 0};
+    double differ = (double)(only_a + only_b), d = (double)(only_b - only_a), m = (double)n;
+    double half = 1.959964 * sqrt(differ - d * d / m) / m;
+    return (struct share){d / m, d / m - half, d / m + half};
+}
+
+/* sums: a, b; squares: aa, ab, bb. */
+struct share stats_saved(int64_t n, const double sums[2], const double squares[3]) {
+    if (n < 2 || sums[0] <= 0) return (struct share){0, 0, 0};
+    double m = (double)n, a = sums[0] / m, b = sums[1] / m, ratio = b / a;
+    double aa = squares[0] / m - a * a, ab = squares[1] / m - a * b, bb = squares[2] / m - b * b;
+    double var = (bb - 2 * ratio * ab + ratio * ratio * aa) / (m - 1) / (a * a);
+    double half = 1.959964 * sqrt(var > 0 ? var : 0);
+    return (struct share){1 - ratio, 1 - ratio - half, 1 - ratio + half};
+}

@@ -51,6 +51,7 @@ static int on_event(void *ud, const struct ask_event *ev) {
     if (ev->kind == ASK_CHAT) on_chat(w, ev->chat);
     if (ev->kind == ASK_TOKEN && ev->probs) {
         ++out->n_token;
+        if (out->n_token == 1) out->first_entropy = (double)ev->probs->entropy;
         out->entropy += (double)ev->probs->entropy;
     }
     if (ev->kind == ASK_END) {

@@ -22,6 +22,7 @@ struct call_result {
     const char *stop; /* owned copy, or NULL */
     int32_t n_token;  /* with ask.probs: tokens seen, and */
     double entropy;   /* the sum of their entropies, nats */
+    double first_entropy;
 };
 
 struct call {

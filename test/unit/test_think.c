@@ -12,6 +12,7 @@
 #include "engine/lm.h"
 #include "engine/sampler.h"
 #include "engine/think.h"
+#include "odo/mode.h"
 #include "serve/fields.h"
 
 /* ---- certainty ---- */
@@ -210,6 +211,32 @@ static void sure_thinking_stops_at_a_steps_end(void **state) {
     sampler_free(s);
 }
 
+/* A vocabulary with ".\n" in one token: the block ends as the model would have written it. */
+static void a_line_ends_in_one_token_where_there_is_one(void **state) {
+    (void)state;
+    struct sampler_params p;
+    struct think_vocab v = *g_vocab;
+    thinking(&p);
+    p.think.stop = 0.9f;
+    p.think.vocab = &v;
+    v.pairs[0].stop = T_STOP;
+    v.pairs[0].line = T_ENDS;
+    v.n_pair = 1;
+    for (int could = 0; could < 2; could++) {
+        struct sampler *s = make(&p);
+        float row[VOCAB] = {0};
+        assert_int_equal(next(s, T_A, true), T_A);
+        assert_int_equal(next(s, T_WORD, true), T_WORD);
+        row[T_STOP] =
+            could ? 12 : 30; /* the pair is 12 nats away, or out of reach as within a number */
+        int32_t t = sampler_pick(s, row, NULL);
+        assert_int_equal(t, could ? T_ENDS : T_STOP);
+        sampler_accept(s, t);
+        assert_int_equal(next(s, T_A, true), could ? T_CLOSE : T_A);
+        sampler_free(s);
+    }
+}
+
 static void unsure_ends_are_put_off_so_often(void **state) {
     (void)state;
     struct sampler_params p;
@@ -286,6 +313,32 @@ static void numbers_out_of_range_are_refused_by_name(void **state) {
     p.think.extend = 99;
     assert_int_equal(sampler_check(&p, VOCAB, &e), CHIMERE_EINVAL);
     assert_non_null(strstr(e.text, "think.extend"));
+}
+
+/* ---- how much to think ---- */
+
+static void modes_follow_text_and_probe(void **state) {
+    (void)state;
+    const struct difficulty low = {.class = DIFFICULTY_LOW, .mode = DIFFICULTY_FAST},
+                            medium = {.class = DIFFICULTY_MEDIUM, .mode = DIFFICULTY_QUALITY},
+                            high = {.class = DIFFICULTY_HIGH, .mode = DIFFICULTY_ULTRA};
+    const struct mode_probe sure = {.mean = 0.01, .n_token = 8},
+                            middling = {.mean = 0.4, .n_token = 8},
+                            lost = {.mean = 2, .n_token = 8}, none = {.n_token = 0};
+    assert_int_equal(mode_choose(&medium, NULL), DIFFICULTY_QUALITY);
+    assert_int_equal(mode_choose(&low, &none), DIFFICULTY_FAST);
+    assert_int_equal(mode_choose(&medium, &sure), DIFFICULTY_FAST);
+    assert_int_equal(mode_choose(&high, &sure), DIFFICULTY_QUALITY);
+    assert_int_equal(mode_choose(&low, &middling), DIFFICULTY_QUALITY);
+    assert_int_equal(mode_choose(&high, &middling), DIFFICULTY_ULTRA);
+    assert_int_equal(mode_choose(&low, &lost), DIFFICULTY_ULTRA);
+    struct ask a;
+    ask_init(&a);
+    mode_apply(DIFFICULTY_FAST, &a);
+    assert_false(a.think);
+    mode_apply(DIFFICULTY_ULTRA, &a);
+    assert_true(a.think && a.sampling.think.extend > 0 && a.sampling.think.suppress < 1);
+    ask_fini(&a);
 }
 
 /* ---- as a request says it ---- */
@@ -462,9 +515,11 @@ int main(void) {
         cmocka_unit_test(a_wide_row_loses_nothing),
         cmocka_unit_test(classes_come_from_the_pieces),
         cmocka_unit_test(sure_thinking_stops_at_a_steps_end),
+        cmocka_unit_test(a_line_ends_in_one_token_where_there_is_one),
         cmocka_unit_test(unsure_ends_are_put_off_so_often),
         cmocka_unit_test(openers_are_suppressed_where_it_is_sure),
         cmocka_unit_test(numbers_out_of_range_are_refused_by_name),
+        cmocka_unit_test(modes_follow_text_and_probe),
         cmocka_unit_test(requests_say_it_on_every_api),
         cmocka_unit_test(wrong_requests_are_refused_by_name),
         cmocka_unit_test(drafts_change_nothing),

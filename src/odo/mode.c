@@ -1,0 +1,46 @@
+#include "odo/mode.h"
+
+#include "odo/call.h"
+
+/* Nats. A first token is often a choice of words, so that it weighs as one of the mean. */
+static const double sure_nats = 0.12, unsure_nats = 0.8;
+
+int mode_probe(struct ask_backend *b, const struct ask *a, _Atomic bool *cancelled,
+               int64_t deadline_ns, struct mode_probe *out, struct err *e) {
+    struct ask q = *a; /* its arrays stay the maker's */
+    struct call_result r;
+    *out = (struct mode_probe){.n_token = 0};
+    q.n = 1;
+    q.think = false;
+    q.max_tokens = MODE_PROBE_TOKENS;
+    q.n_stop = 0;
+    q.probs = true;
+    q.progress = false;
+    q.sampling.temperature = 0;
+    q.sampling.n_probs = 1;
+    struct call c = {.backend = b, .ask = &q, .cancelled = cancelled, .deadline_ns = deadline_ns};
+    int rc = call_run(&c, &r, e);
+    if (!rc && r.n_token > 0) {
+        out->n_token = r.n_token;
+        out->mean = r.entropy / r.n_token;
+        out->first = r.first_entropy;
+    } else if (!rc) {
+        rc = err_set(e, CHIMERE_ENOENT, "the probe got no tokens with probabilities");
+    }
+    out->stats = r.stats;
+    call_fini(&r);
+    return rc;
+}
+
+enum difficulty_mode mode_choose(const struct difficulty *d, const struct mode_probe *p) {
+    if (!p || p->n_token < 1) return d->mode;
+    /* a text that looks hard is thought about however sure the beginning is, and the other way round */
+    if (p->mean <= sure_nats)
+        return d->class == DIFFICULTY_HIGH ? DIFFICULTY_QUALITY : DIFFICULTY_FAST;
+    if (p->mean >= unsure_nats) return DIFFICULTY_ULTRA;
+    return d->class == DIFFICULTY_HIGH ? DIFFICULTY_ULTRA : DIFFICULTY_QUALITY;
+}
+
+void mode_apply(enum difficulty_mode m, struct ask *a) {
+    think_preset(difficulty_mode_name(m), &a->think, &a->sampling.think);
+}
