@@ -244,8 +244,9 @@ static bool is_direct(const struct odo_run *r) {
     if (tools && !anywhere && !r->skill_tool.spec && p->tools.n == 1 &&
         !strcmp(p->tools.v[0], "calculator"))
         tools = strpbrk(r->question, "0123456789") != NULL;
-    return !r->wish.cache && !r->fact && !r->keep_talk && !odo_has_context(r) && !tools &&
-           !d->steps && !d->documents && !d->few_shot && d->web == PIPELINE_WEB_NEVER &&
+    bool has_mode = r->wish.mode >= 0 || r->wish.auto_mode;
+    return !r->wish.cache && !r->fact && !r->keep_talk && !odo_has_context(r) && !has_mode &&
+           !tools && !d->steps && !d->documents && !d->few_shot && d->web == PIPELINE_WEB_NEVER &&
            !p->prompt && !r->persona && !p->plan && p->think < 0;
 }
 

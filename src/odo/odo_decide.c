@@ -3,6 +3,7 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
+#include "odo/mode.h"
 #include "odo/odo_impl.h"
 #include "store/score.h"
 
@@ -68,8 +69,9 @@ int odo_wish_read(struct odo_wish *w, const json_t *extra, struct err *e) {
             if (!(w->collection = text))
                 rc = err_set(e, CHIMERE_EINVAL, "odo.collection: expected a name");
         } else if (!strcmp(key, "mode")) {
-            if (!text || (w->mode = difficulty_mode_from(text)) < 0)
-                rc = err_set(e, CHIMERE_EINVAL, "odo.mode: expected fast, quality or ultra");
+            w->auto_mode = text && !strcmp(text, "auto");
+            if (!w->auto_mode && (!text || (w->mode = difficulty_mode_from(text)) < 0))
+                rc = err_set(e, CHIMERE_EINVAL, "odo.mode: expected auto, fast, quality or ultra");
         } else if (!strcmp(key, "documents")) {
             rc = wish_bool(v, key, &w->documents, e);
         } else if (!strcmp(key, "web")) {
@@ -168,6 +170,20 @@ static int find_intent(struct odo *o, struct odo_run *r, const char *pinned, boo
     return 0;
 }
 
+/* The mode that nobody named, by how sure the model is when it begins to answer at once. */
+static void probe_mode(struct odo *o, struct odo_run *r) {
+    struct odo_decision *d = &r->d;
+    struct mode_probe p;
+    double budget_ms = o->p.intent_ms > 0 ? 3.0 * o->p.intent_ms : 900;
+    if (!o->p.backend || o->p.intent_ms < 0) return;
+    ++o->n_model_call;
+    if (mode_probe(o->p.backend, r->ask, r->cancelled, clock_ns() + (int64_t)(budget_ms * 1e6), &p,
+                   NULL) == 0)
+        d->probe_nats = p.mean;
+    r->stats.n_generated += p.stats.n_generated;
+    d->mode = mode_choose(&d->difficulty, d->probe_nats >= 0 ? &p : NULL);
+}
+
 int odo_decide(struct odo *o, struct odo_run *r, const char *pinned, struct err *e) {
     int64_t start = clock_ns();
     bool has_image;
@@ -182,6 +198,8 @@ int odo_decide(struct odo *o, struct odo_run *r, const char *pinned, struct err 
     difficulty_of(r->question, strlen(r->question), d->intent.confidence, scores, n_score,
                   &d->difficulty);
     d->mode = r->wish.mode >= 0 ? (enum difficulty_mode)r->wish.mode : d->difficulty.mode;
+    d->probe_nats = -1;
+    if (r->wish.auto_mode && !r->ask->continue_last) probe_mode(o, r);
     bool free_text = r->ask->format == ASK_TEXT && !r->ask->continue_last;
     d->steps = p->n_step > 0 && free_text && r->ask->n == 1 && !json_array_size(r->ask->tools) &&
                (p->run_steps == PIPELINE_ALWAYS ||
@@ -212,11 +230,13 @@ json_t *odo_decision_json(const struct odo_run *r) {
         if (d->intent.score[i] > 0)
             json_object_set_new(scores, intent_route(rules, i), json_real(d->intent.score[i]));
     const char *skill = r->skill ? r->skill->name : NULL;
-    return json_pack("{s:s, s:f, s:s, s:o, s:s, s:s, s:f, s:f, s:s, s:b, s:b, s:s, s:s*, s:f}",
-                     "route", d->intent.route, "confidence", d->intent.confidence, "how",
-                     intent_how_name(d->intent.how), "scores", scores, "pipeline",
-                     d->pipeline->name, "difficulty", difficulty_class_name(d->difficulty.class),
-                     "score", d->difficulty.score, "history", d->difficulty.history, "mode",
-                     difficulty_mode_name(d->mode), "steps", d->steps, "documents", d->documents,
-                     "web", web[d->web], "skill", skill, "ms", d->ms);
+    json_t *o = json_pack(
+        "{s:s, s:f, s:s, s:o, s:s, s:s, s:f, s:f, s:s, s:b, s:b, s:s, s:s*, s:f}", "route",
+        d->intent.route, "confidence", d->intent.confidence, "how", intent_how_name(d->intent.how),
+        "scores", scores, "pipeline", d->pipeline->name, "difficulty",
+        difficulty_class_name(d->difficulty.class), "score", d->difficulty.score, "history",
+        d->difficulty.history, "mode", difficulty_mode_name(d->mode), "steps", d->steps,
+        "documents", d->documents, "web", web[d->web], "skill", skill, "ms", d->ms);
+    if (o && d->probe_nats >= 0) json_object_set_new(o, "probe", json_real(d->probe_nats));
+    return o;
 }

@@ -53,8 +53,9 @@ enum odo_cache { ODO_CACHE_NO, ODO_CACHE_EXACT, ODO_CACHE_SEMANTIC };
 struct odo_wish {
     const char *route, *collection, *persona, *skill; /* skill "": none */
     int mode, documents, web, tools, few_shot, dynamic_engram;
-    int memory; /* enum pipeline_memory */
-    int cache;  /* enum odo_cache */
+    int memory;     /* enum pipeline_memory */
+    int cache;      /* enum odo_cache */
+    bool auto_mode; /* by a probe of the model */
     const char *files[16];
     size_t n_file;
 };
@@ -63,6 +64,7 @@ struct odo_decision {
     struct intent intent;
     struct difficulty difficulty;
     enum difficulty_mode mode;
+    double probe_nats; /* mean entropy of the probe's tokens; below 0: not asked, or it failed */
     const struct pipeline *pipeline; /* view into the run's set */
     bool steps, documents, few_shot, dynamic_engram;
     int web; /* enum pipeline_web */

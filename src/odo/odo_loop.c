@@ -3,6 +3,7 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
+#include "odo/mode.h"
 #include "odo/odo_context.h"
 #include "odo/odo_impl.h"
 
@@ -190,6 +191,8 @@ static int ask_model(struct odo_run *r, const struct odo_round *round, json_t *t
     set_sampling(&a, &r->d.pipeline->sampling);
     set_sampling(&a, round->sampling);
     if (r->d.pipeline->think >= 0 && round->final) a.think = r->d.pipeline->think;
+    /* what the request itself says about its mode outranks the pipeline */
+    if (round->final && (r->wish.mode >= 0 || r->wish.auto_mode)) mode_apply(r->d.mode, &a);
     if (r->d.pipeline->think_budget != INT32_MIN)
         a.sampling.think_budget = r->d.pipeline->think_budget;
     if (!round->final) { /* steps: plain text, whatever form the answer has */

@@ -84,6 +84,6 @@ awk -v t="$(field n_thinking think)" -v f="$(field n_thinking fast)" 'BEGIN { ex
 "$CHIMERE" eval --compare think fast | grep -q '^thinking an item: .* 100.0% fewer' || fail "tokens saved"
 # five tokens and the mark that ends them
 grep -q '"n_thinking": 6,' budget || fail "a budget of five: $(grep n_thinking budget | sort | uniq -c)"
-refuses 1 'expected a name, got "nope"' "$CHIMERE" eval -m "$model" --suite "$hard" --strategy nope
-refuses 1 'think.window: expected' "$CHIMERE" eval -m "$model" --suite "$hard" --think '{"window": 0}'
+refuses 2 'expected a name, got "nope"' "$CHIMERE" eval -m "$model" --suite "$hard" --strategy nope
+refuses 2 'think.window: expected' "$CHIMERE" eval -m "$model" --suite "$hard" --think '{"window": 0}'
 echo "eval: ok"
