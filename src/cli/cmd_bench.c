@@ -1,6 +1,7 @@
 /* cmd_bench.c: speed of prefill and decode, alone and together, at a depth.
  *
- * Inside the timing window: the forward passes and, for decoding, the choice of the largest logit.
+ * Inside the timing window: the forward passes and, for decoding, the choice of the largest logit; on a
+ * device, the selection that the engine's samplers read in place of whole rows.
  * Outside: loading, tokenising, text. Token ids are a fixed pseudo-random sequence. */
 #include <jansson.h>
 #include <math.h>
@@ -40,8 +41,9 @@ struct rig {
     struct forward *f;
     struct seq **seqs;
     int32_t n_seq, batch, depth, n_prompt, n_gen, n_repeat;
-    int32_t *tokens;  /* as many as the longest run needs */
-    double bandwidth; /* bytes a second */
+    int32_t *tokens;         /* as many as the longest run needs */
+    struct select_row *rows; /* owned [n_seq]; NULL: whole rows are read in place */
+    double bandwidth;        /* bytes a second */
 };
 
 /* ---- what memory can deliver ---- */
@@ -120,11 +122,13 @@ static int decode(struct rig *r, int32_t n_seq, int32_t n, struct err *e) {
         for (int32_t i = 0; i < n_seq; i++)
             runs[i] =
                 (struct run){.seq = r->seqs[i], .tokens = &next[i], .n_tok = 1, .want = WANT_LAST};
-        const float *logits;
-        int rc = forward_run(r->f, runs, n_seq, &logits, e);
+        const float *logits = NULL;
+        struct select_args select = {.rows = r->rows};
+        int rc = forward_run(r->f, runs, n_seq, r->rows ? NULL : &logits, e);
+        if (!rc && r->rows) rc = forward_select(r->f, &select, e);
         if (rc) return rc;
         for (int32_t i = 0; i < n_seq; i++) {
-            largest(logits + (int64_t)i * r->m->hp.n_vocab, r->m->hp.n_vocab);
+            if (logits) largest(logits + (int64_t)i * r->m->hp.n_vocab, r->m->hp.n_vocab);
             next[i] =
                 r->tokens[(step * n_seq + i) % r->n_gen]; /* fixed ids: every engine routes alike */
         }
@@ -243,7 +247,10 @@ static int set_up(struct rig *r, const struct cfg *c, struct err *e) {
                          e);
     r->seqs = mem_alloc_array((size_t)r->n_seq, sizeof *r->seqs);
     r->tokens = mem_alloc_array((size_t)longest + 512, sizeof *r->tokens);
-    if (!rc && (!r->seqs || !r->tokens)) rc = err_set(e, CHIMERE_ENOMEM, "out of memory");
+    bool selects = !r->m->dev->ops->is_host;
+    if (selects) r->rows = mem_alloc_array((size_t)r->n_seq, sizeof *r->rows);
+    if (!rc && (!r->seqs || !r->tokens || (selects && !r->rows)))
+        rc = err_set(e, CHIMERE_ENOMEM, "out of memory");
     for (int32_t i = 0; !rc && i < r->n_seq; i++) rc = seq_new(&r->seqs[i], r->pool, e);
     struct rng rng;
     rng_seed(&rng, 1);
@@ -257,6 +264,7 @@ static void tear_down(struct rig *r) {
     forward_free(r->f);
     seq_pool_free(r->pool);
     mem_free(r->seqs);
+    mem_free(r->rows);
     mem_free(r->tokens);
 }
 

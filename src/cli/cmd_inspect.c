@@ -10,6 +10,7 @@
 #include "cli/inspect.h"
 #include "cli/model_args.h"
 #include "engine/plan.h"
+#include "kernels/device.h"
 
 const struct cfg_opt inspect_options[] = {
     {"tensors", 0, CFG_BOOL, NULL, "false", 0, 0, NULL, "list every tensor"},
@@ -18,6 +19,8 @@ const struct cfg_opt inspect_options[] = {
     {"ctx-size", 'c', CFG_INT, "N", "32768", 1, 1 << 30, NULL, "context for --memory"},
     {"parallel", 0, CFG_INT, "N", "1", 1, 4096, NULL, "sequences for --memory"},
     {"batch", 0, CFG_INT, "N", "512", 1, 65536, NULL, "tokens of one forward for --memory"},
+    {"device", 0, CFG_STR, "NAME", "cpu", 0, 0, NULL, "whose --memory: cpu, cuda or cuda:N"},
+    {"vram", 0, CFG_BYTES, "SIZE", NULL, 1e6, 1e15, NULL, "of a GPU's memory for --memory"},
     CACHE_OPTIONS,
     {0}};
 
@@ -125,6 +128,32 @@ static void plan_memory(struct inspection *x, const struct cfg *c) {
                                     .total_bytes = p.total_bytes};
 }
 
+/* The plan of a run on a GPU, as `serve` prints it. */
+static int print_device_plan(const struct inspection *x, const struct cfg *c, struct err *e) {
+    const struct device_params device = {.name = cfg_str(c, "device"),
+                                         .vram_bytes =
+                                             cfg_is_set(c, "vram") ? cfg_bytes(c, "vram") : 0};
+    struct plan_params want = {.n_ctx = cfg_int(c, "ctx-size"),
+                               .n_seq = (int32_t)cfg_int(c, "parallel"),
+                               .vram_bytes = device.vram_bytes};
+    struct plan p;
+    struct buf b;
+    engine_defaults(&want.engine);
+    want.engine.n_batch = (int32_t)cfg_int(c, "batch");
+    want.engine.k_type = model_args_type(c, "cache-type-k");
+    want.engine.v_type = model_args_type(c, "cache-type-v");
+    int rc = device_open(&want.dev, &device, e);
+    if (rc) return rc;
+    rc = plan_make(&p, x->path, &want, e);
+    buf_init(&b, 1 << 16);
+    if (!rc) plan_print(&p, &b);
+    if (!rc)
+        if (b.n) printf("\n%s", b.p);
+    buf_fini(&b);
+    want.dev->ops->close(want.dev);
+    return rc;
+}
+
 int cmd_inspect(int argc, char **argv) {
     struct cfg *c;
     int status;
@@ -135,9 +164,11 @@ int cmd_inspect(int argc, char **argv) {
                  ? open_file(&x, &e)
                  : err_set(&e, CHIMERE_EINVAL, "inspect: expected one FILE, got %d arguments",
                            cfg_n_pos(c));
-    if (!rc && cfg_bool(c, "memory")) plan_memory(&x, c);
+    bool on_device = cfg_bool(c, "memory") && strcmp(cfg_str(c, "device"), "cpu") != 0;
+    if (!rc && cfg_bool(c, "memory") && !on_device) plan_memory(&x, c);
     if (!rc && cfg_bool(c, "json")) inspect_print_json(&x);
     else if (!rc) inspect_print_text(&x);
+    if (!rc && on_device) rc = print_device_plan(&x, c, &e);
     gguf_close(x.gguf);
     safetensors_close(x.st);
     cfg_free(c);

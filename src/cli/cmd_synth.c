@@ -10,6 +10,8 @@ const struct cfg_opt synth_options[] = {
     {"experts", 0, CFG_INT, "N", NULL, 1, 65536, NULL,
      "routed experts instead of the published number"},
     {"vocab", 0, CFG_INT, "N", NULL, 1, 1 << 22, NULL, "tokens instead of the published number"},
+    {"hollow", 0, CFG_BOOL, NULL, "false", 0, 0, NULL,
+     "without the weights' bytes: enough for inspect --memory, on disk a hole"},
     {0},
 };
 
@@ -31,8 +33,9 @@ int cmd_synth(int argc, char **argv) {
     int status;
     if (!cli_parse(&c, synth_options, usage, argc, argv, &status)) return status;
     struct err e = {0};
-    struct synth_options o = {cfg_pos(c, 0),       cfg_pos(c, 1),        cfg_pos(c, 2),
-                              number(c, "layers"), number(c, "experts"), number(c, "vocab")};
+    struct synth_options o = {cfg_pos(c, 0),        cfg_pos(c, 1),        cfg_pos(c, 2),
+                              number(c, "layers"),  number(c, "experts"), number(c, "vocab"),
+                              cfg_bool(c, "hollow")};
     struct synth_result r;
     int rc;
     if (cfg_n_pos(c) != 3)

@@ -44,10 +44,16 @@ int model_args_open(const struct cfg *c, struct dev **dev, struct model **m, str
     int rc = model_args_path(c, path, sizeof path, e);
     const struct device_params device = {.name = cfg_str(c, "device"),
                                          .n_thread = (int)cfg_int(c, "threads"),
-                                         .isa = model_args_isa(c)};
+                                         .isa = model_args_isa(c),
+                                         .vram_bytes =
+                                             cfg_is_set(c, "vram") ? cfg_bytes(c, "vram") : 0};
     if (!rc) rc = device_open(dev, &device, e);
     if (rc) return rc;
-    rc = model_open(m, path, *dev, cfg_bool(c, "quiet"), e);
+    struct placement where = {
+        .n_layer = cfg_is_set(c, "n-cpu-moe") ? (int32_t)cfg_int(c, "n-cpu-moe") : 0};
+    if (where.n_layer && !(*dev)->ops->is_host)
+        rc = cpu_open(&where.host, device.n_thread, device.isa, e);
+    if (!rc) rc = model_open_placed(m, path, *dev, &where, cfg_bool(c, "quiet"), e);
     if (rc) (*dev)->ops->close(*dev);
     return rc;
 }

@@ -11,6 +11,8 @@
     {"model", 'm', CFG_STR, "FILE", NULL, 0, 0, NULL, "model file (default: the model that ships with chimere)"}, \
     {"threads", 't', CFG_INT, "N", "0", 0, 512, NULL, "threads; 0: one a core"},                   \
     {"device", 0, CFG_STR, "NAME", "auto", 0, 0, NULL, "cpu, cuda or cuda:N; auto: cpu"}, \
+    {"vram", 0, CFG_BYTES, "SIZE", NULL, 1e6, 1e15, NULL, "take no more of a GPU's memory"},     \
+    {"n-cpu-moe", 0, CFG_INT, "N", NULL, 0, 1024, NULL, "layers whose experts the processor multiplies (default: as few as fit)"}, \
     {"isa", 0, CFG_ENUM, "SET", "best", 0, 0, "best|scalar|avx2|avx512|neon", "instruction set"},  \
     {"quiet", 'q', CFG_BOOL, NULL, "false", 0, 0, NULL, "no progress bars"}
 #define CACHE_OPTIONS                                                                              \

@@ -246,6 +246,7 @@ struct synth {
     const struct synth_family *family; /* view; then shape is not used */
     struct synth_tensor *planned;      /* owned [n_planned], of a family */
     size_t n_planned;
+    bool is_hollow; /* data is not written */
 };
 
 static char layer_kind(const struct synth *s, uint32_t il) {
@@ -412,6 +413,9 @@ static int write_floats(struct synth *s, enum synth_fill fill, float deviation, 
 static int write_tensor(struct synth *s, const struct synth_tensor *t, struct err *e) {
     float deviation = t->deviation > 0 ? t->deviation : 1.0f / sqrtf((float)t->ne[0]);
     uint64_t n = t->ne[0] * t->ne[1] * t->ne[2], bytes;
+    if (s->is_hollow)
+        return quant_row_bytes(t->type, n, &bytes) ? gguf_write_data(s->w, NULL, (size_t)bytes, e)
+                                                   : 0;
     if (t->type == QUANT_F32) return write_floats(s, t->fill, deviation, n, e);
     quant_row_bytes(t->type, n, &bytes);
     return write_blocks(s, (uint8_t)t->type, deviation, bytes, e);
@@ -533,7 +537,7 @@ static int plan_family(struct synth *s, const struct synth_options *o, struct er
 }
 
 int synth_write(const struct synth_options *options, struct synth_result *result, struct err *e) {
-    struct synth s = {.w = NULL};
+    struct synth s = {.is_hollow = options->is_hollow};
     int rc = choose(&s, options, e);
     if (!rc) rc = gguf_writer_new(&s.w, options->out, 0, 0, e);
     if (rc) return rc;

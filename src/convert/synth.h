@@ -4,6 +4,7 @@
 #ifndef CHIMERE_CONVERT_SYNTH_H
 #define CHIMERE_CONVERT_SYNTH_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "base/err.h"
@@ -16,6 +17,8 @@
 struct synth_options {
     const char *shape, *mix, *out;       /* of the lists above; path */
     uint32_t n_layer, n_expert, n_vocab; /* 0: as published */
+    bool
+        is_hollow; /* keys and directory; the tensors' bytes are a hole, which takes no room: for plans */
 };
 
 struct synth_result {

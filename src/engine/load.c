@@ -42,21 +42,28 @@ static int open_template(struct loaded *l, struct err *e) {
 /* Without a budget nothing is refused; the allocator will say. */
 static int make_plan(struct loaded *l, const struct load_params *p, struct err *e) {
     struct plan_params plan = p->plan;
+    plan.dev = l->dev;
+    plan.vram_bytes = p->vram_bytes;
     if (p->no_fit) plan.budget_bytes = UINT64_MAX;
     int rc = plan_make(&l->plan, p->path, &plan, e);
     if (rc || p->no_fit) return rc;
     /* checkpoints come on top of the plan, and take at most half of what it leaves */
-    uint64_t left = l->plan.budget_bytes - l->plan.total_bytes;
+    uint64_t left = plan_left_bytes(&l->plan);
     if (l->plan.engine.cache.ram_bytes > left / 2) l->plan.engine.cache.ram_bytes = left / 2;
     return 0;
 }
 
 int load_open(struct loaded *l, const struct load_params *p, struct err *e) {
     *l = (struct loaded){.dev = NULL};
-    int rc = make_plan(l, p, e);
-    const struct device_params device = {.name = p->device, .n_thread = p->n_thread, .isa = p->isa};
-    if (!rc) rc = device_open(&l->dev, &device, e);
-    if (!rc) rc = model_open(&l->model, p->path, l->dev, p->quiet, e);
+    const struct device_params device = {
+        .name = p->device, .n_thread = p->n_thread, .isa = p->isa, .vram_bytes = p->vram_bytes};
+    int rc = 0;
+    if (p->opened) l->dev = p->opened;
+    else rc = device_open(&l->dev, &device, e);
+    if (!rc) rc = make_plan(l, p, e);
+    struct placement where = {.n_layer = l->plan.n_cpu_moe};
+    if (!rc && where.n_layer) rc = cpu_open(&where.host, p->n_thread, p->isa, e);
+    if (!rc) rc = model_open_placed(&l->model, p->path, l->dev, &where, p->quiet, e);
     if (!rc) rc = vocab_load(&l->tok, l->model->gguf, e);
     if (!rc) rc = open_template(l, e);
     if (!rc) rc = open_loras(l, p, e);

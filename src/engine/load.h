@@ -14,9 +14,11 @@ enum { LOAD_MAX_LORAS = 16 };
 struct load_params {
     const char *path;
     const char *device; /* device.h; NULL: auto; borrowed for the call */
+    struct dev *opened; /* taken over, also on failure, in place of device; NULL: none */
     int32_t n_thread;   /* 0: one a core */
     enum cpu_isa isa;
-    struct plan_params plan;
+    uint64_t vram_bytes;     /* take no more of a GPU; 0: what is free */
+    struct plan_params plan; /* its dev and vram_bytes are set by load_open */
     bool no_fit; /* takes plan.n_ctx and plan.n_seq as they are, whatever memory there is */
     const char *const *loras; /* [n_lora] "FILE" or "FILE:SCALE"; borrowed for the call */
     size_t n_lora;

@@ -47,19 +47,74 @@ uint64_t plan_available_bytes(void) {
 
 /* ---- what it takes ---- */
 
-/* A model of which only the blueprint is known: enough for every *_bytes function. */
-static int read_header(struct plan *out, struct model **m, const char *path, struct err *e) {
+enum { MAX_LAYERS = 1024 };
+
+/* What is known of a file from its header: the blueprint, enough for every *_bytes function, and where the
+ * bytes of its weights lie. */
+struct blueprint {
+    struct model *m; /* owned; only hp is filled */
+    struct dev *dev; /* borrowed; NULL: the processor */
+    uint64_t weight_bytes, file_bytes;
+    uint64_t expert_dev[MAX_LAYERS], expert_host[MAX_LAYERS]; /* of the mixtures in their order */
+    int32_t n_moe, n_cpu_most; /* how many of them may go to the host */
+    int32_t n_cpu_least;
+};
+
+static uint64_t device_bytes(struct dev *d, const struct gguf_tensor *t) {
+    uint64_t row = 0;
+    if (t->n_elements == t->ne[0]) return (t->n_elements * sizeof(float) + 511) & ~(uint64_t)511;
+    if (!quant_row_bytes(t->type, t->ne[0], &row)) return t->n_bytes;
+    const struct weight w = {.type = t->type,
+                             .n_in = (int64_t)t->ne[0],
+                             .n_out = (int64_t)t->ne[1],
+                             .n_mat = (int64_t)t->ne[2],
+                             .row_bytes = row,
+                             .mat_bytes = row * t->ne[1]};
+    return (d->ops->prepared_bytes(d, &w) + 255) & ~(uint64_t)255;
+}
+
+static bool is_table(const struct gguf_tensor *t) {
+    static const char *const names[] = {"token_embd.weight", "position_embd.weight",
+                                        "token_types.weight"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (strcmp(t->name, names[i]) == 0) return true;
+    return false;
+}
+
+static void count_tensor(struct blueprint *b, const struct gguf_tensor *t, bool is_tied,
+                         int32_t place[MAX_LAYERS]) {
+    const struct hparams *hp = &b->m->hp;
+    bool table = is_table(t);
+    int il = -1;
+    b->file_bytes += t->n_bytes;
+    if (table && is_tied) b->weight_bytes += b->dev ? device_bytes(b->dev, t) : t->n_bytes;
+    if (!b->dev) b->weight_bytes += t->n_bytes;
+    if (!b->dev || table) return;
+    uint64_t n = device_bytes(b->dev, t);
+    b->weight_bytes += n;
+    bool routed = strstr(t->name, "_exps.weight") && sscanf(t->name, "blk.%d.", &il) == 1;
+    if (!routed || il < 0 || il >= hp->n_layer || il >= MAX_LAYERS) return;
+    b->expert_dev[place[il]] += n;
+    b->expert_host[place[il]] += t->n_bytes;
+}
+
+static int read_header(struct plan *out, struct blueprint *b, const char *path, struct err *e) {
     struct gguf *g;
+    int32_t place[MAX_LAYERS] = {0};
     int rc = gguf_open(&g, path, e);
     if (rc) return rc;
-    *m = mem_zalloc(sizeof **m);
-    rc = *m ? hparams_read(&(*m)->hp, g, e) : err_set(e, CHIMERE_ENOMEM, "out of memory");
-    for (size_t i = 0; !rc && i < gguf_n_tensors(g); i++)
-        out->weight_bytes += gguf_tensor_at(g, i)->n_bytes;
+    b->m = mem_zalloc(sizeof *b->m);
+    rc = b->m ? hparams_read(&b->m->hp, g, e) : err_set(e, CHIMERE_ENOMEM, "out of memory");
+    for (int32_t il = 0; !rc && il < b->m->hp.n_layer && il < MAX_LAYERS; il++)
+        place[il] = b->m->hp.layer[il].ffn == FFN_MOE ? b->n_moe++ : 0;
     const struct gguf_tensor *embd = gguf_find_tensor(g, "token_embd.weight");
-    if (!rc && embd && !gguf_find_tensor(g, "output.weight") && (*m)->hp.is_causal &&
-        quant_traits(embd->type)->block_elements > 1)
-        out->weight_bytes += embd->n_bytes; /* rows looked up, and once more to multiply */
+    bool is_tied = !rc && embd && !gguf_find_tensor(g, "output.weight") && b->m->hp.is_causal;
+    /* its rows are looked up, and once more multiplied: of the processor's memory a float table serves both */
+    if (is_tied && !b->dev) is_tied = quant_traits(embd->type)->block_elements > 1;
+    for (size_t i = 0; !rc && i < gguf_n_tensors(g); i++) {
+        const struct gguf_tensor *t = gguf_tensor_at(g, i);
+        count_tensor(b, t, is_tied && t == embd, place);
+    }
     const struct gguf_kv *kv = gguf_find(g, "general.name");
     uint64_t cursor = 0;
     struct slice s;
@@ -71,7 +126,20 @@ static int read_header(struct plan *out, struct model **m, const char *path, str
     return rc;
 }
 
-static void count(struct plan *p, const struct model *m) {
+/* Gives as few experts to the host as make the rest fit the device. */
+static void place_experts(struct plan *p, const struct blueprint *b, uint64_t rest) {
+    p->weight_bytes = b->weight_bytes;
+    p->expert_bytes = 0;
+    p->n_moe = b->n_moe;
+    for (p->n_cpu_moe = 0; p->n_cpu_moe < b->n_cpu_most; p->n_cpu_moe++) {
+        if (p->n_cpu_moe >= b->n_cpu_least && p->weight_bytes + rest <= p->budget_bytes) break;
+        p->weight_bytes -= b->expert_dev[p->n_cpu_moe];
+        p->expert_bytes += b->expert_host[p->n_cpu_moe];
+    }
+}
+
+static void count(struct plan *p, const struct blueprint *b) {
+    const struct model *m = b->m;
     const struct engine_params *g = &p->engine;
     struct seq_pool_params pool = {
         .n_slot = 0, .n_ctx = g->n_ctx, .k_type = g->k_type, .v_type = g->v_type};
@@ -82,46 +150,57 @@ static void count(struct plan *p, const struct model *m) {
     p->scratch_bytes = forward_bytes(m, g->n_batch, g->n_seq);
     p->state_bytes =
         engine > p->cache_bytes + p->scratch_bytes ? engine - p->cache_bytes - p->scratch_bytes : 0;
-    p->scratch_bytes += cpu_scratch_bytes(&need, 0);
     p->program_bytes = PROGRAM_BYTES + (uint64_t)TOKEN_BYTES * (uint64_t)m->hp.n_vocab;
-    p->total_bytes =
-        p->weight_bytes + p->cache_bytes + p->state_bytes + p->scratch_bytes + p->program_bytes;
+    if (!b->dev) {
+        p->weight_bytes = b->weight_bytes;
+        p->scratch_bytes += cpu_scratch_bytes(&need, 0);
+        p->total_bytes =
+            p->weight_bytes + p->cache_bytes + p->state_bytes + p->scratch_bytes + p->program_bytes;
+        return;
+    }
+    uint64_t crossing = (uint64_t)g->n_batch * (uint64_t)m->hp.n_embd * sizeof(float);
+    p->scratch_bytes += b->dev->ops->scratch_bytes(b->dev, &need) + crossing;
+    place_experts(p, b, p->cache_bytes + p->state_bytes + p->scratch_bytes);
+    p->total_bytes = p->weight_bytes + p->cache_bytes + p->state_bytes + p->scratch_bytes;
+    p->host_bytes = p->program_bytes + p->expert_bytes;
+    if (p->n_cpu_moe) p->host_bytes += cpu_scratch_bytes(&need, 0) + 2 * crossing;
 }
 
-static bool fits(struct plan *p, const struct model *m) {
-    count(p, m);
-    return p->total_bytes <= p->budget_bytes;
+static bool fits(struct plan *p, const struct blueprint *b) {
+    count(p, b);
+    return p->total_bytes <= p->budget_bytes && p->host_bytes <= p->host_budget_bytes;
 }
 
 /* ---- what to run it with ---- */
 
 /* Positions of all sequences together: as many as fit, n_ctx_seq of each at most, of one at least. */
-static bool choose_total(struct plan *p, const struct model *m) {
+static bool choose_total(struct plan *p, const struct blueprint *b) {
     struct engine_params *g = &p->engine;
     int64_t most = g->n_ctx_seq * g->n_seq, least = g->n_ctx_seq;
     g->n_ctx = most;
-    if (fits(p, m)) return true;
+    if (fits(p, b)) return true;
     g->n_ctx = least;
-    if (!fits(p, m)) return false;
+    if (!fits(p, b)) return false;
     uint64_t more =
         p->cache_bytes_per_tok ? (p->budget_bytes - p->total_bytes) / p->cache_bytes_per_tok : 0;
     g->n_ctx += (int64_t)more / KV_PAGE * KV_PAGE;
     if (g->n_ctx > most) g->n_ctx = most;
-    while (g->n_ctx > least && !fits(p, m)) g->n_ctx -= KV_PAGE;
-    return fits(p, m);
+    while (g->n_ctx > least && !fits(p, b)) g->n_ctx -= KV_PAGE;
+    return fits(p, b);
 }
 
-static bool choose(struct plan *p, const struct model *m, const struct plan_params *want) {
+static bool choose(struct plan *p, const struct blueprint *b, const struct plan_params *want) {
     struct engine_params *g = &p->engine;
     int64_t train = p->n_ctx_train;
     int64_t ctx = want->n_ctx ? want->n_ctx : train < PLAN_DEFAULT_CTX ? train : PLAN_DEFAULT_CTX;
     int64_t floor_ctx = want->n_ctx || ctx < PLAN_MIN_CTX ? ctx : PLAN_MIN_CTX;
     int32_t n_seq = want->n_seq ? want->n_seq : want->n_seq_want > 0 ? want->n_seq_want : 1;
+    p->reduced = false;
     for (;; ctx = ctx / 2 > floor_ctx ? ctx / 2 : floor_ctx) {
         for (int32_t n = n_seq; n >= 1; n /= 2) {
             g->n_ctx_seq = ctx;
             g->n_seq = n;
-            if (choose_total(p, m)) return true;
+            if (choose_total(p, b)) return true;
             p->reduced = true;
             if (want->n_seq) break;
         }
@@ -129,44 +208,88 @@ static bool choose(struct plan *p, const struct model *m, const struct plan_para
     }
 }
 
+/* First with as few experts on the host as the user wants; then with as many there as must be: shorter
+ * contexts cost less than experts that a processor multiplies. */
+static bool choose_placed(struct plan *p, struct blueprint *b, const struct plan_params *want) {
+    int32_t fixed = want->n_cpu_moe < b->n_moe ? want->n_cpu_moe : b->n_moe;
+    b->n_cpu_least = b->n_cpu_most = want->fix_cpu_moe ? fixed : 0;
+    if (choose(p, b, want)) return true;
+    if (!b->dev || want->fix_cpu_moe || !b->n_moe) return false;
+    b->n_cpu_most = b->n_moe;
+    return choose(p, b, want);
+}
+
+static void set_budgets(struct plan *p, const struct blueprint *b, const struct plan_params *want) {
+    uint64_t host = want->budget_bytes;
+    if (!host) {
+        uint64_t have = plan_available_bytes();
+        host = have > RESERVE_BYTES ? have - RESERVE_BYTES : 0;
+    }
+    p->budget_bytes = p->host_budget_bytes = host;
+    if (!b->dev) return;
+    uint64_t have = b->dev->ops->free_bytes(b->dev);
+    if (!want->vram_bytes) have = have > RESERVE_BYTES ? have - RESERVE_BYTES : 0;
+    p->is_device = true;
+    p->budget_bytes = want->budget_bytes == UINT64_MAX ? UINT64_MAX : have;
+}
+
+static int refuse(const struct plan *p, const struct plan_params *want, struct err *e) {
+    char need[16], have[16], weights[16], host[16], host_have[16];
+    str_bytes(need, p->total_bytes);
+    str_bytes(have, p->budget_bytes);
+    str_bytes(weights, p->weight_bytes);
+    str_bytes(host, p->host_bytes);
+    str_bytes(host_have, p->host_budget_bytes);
+    err_set(e, CHIMERE_ELIMIT,
+            "%s does not fit: %d sequence%s of %" PRId64
+            " tokens need%s %s (weights %s), and %s may be used",
+            p->name, p->engine.n_seq, p->engine.n_seq > 1 ? "s" : "", p->engine.n_ctx_seq,
+            p->engine.n_seq > 1 ? "" : "s", need, weights, have);
+    if (p->is_device && p->host_bytes > p->host_budget_bytes)
+        err_set(
+            e, CHIMERE_ELIMIT,
+            "%s does not fit: experts of %d layers beside the GPU need %s of memory, and %s may "
+            "be used",
+            p->name, p->n_cpu_moe, host, host_have);
+    err_hint(e, want->n_ctx || want->n_seq
+                    ? "give it a smaller --ctx or --parallel, or leave them to it"
+                    : "take a smaller quantised type");
+    return CHIMERE_ELIMIT;
+}
+
+uint64_t plan_left_bytes(const struct plan *p) {
+    return p->is_device ? p->host_budget_bytes - p->host_bytes : p->budget_bytes - p->total_bytes;
+}
+
 int plan_make(struct plan *out, const char *path, const struct plan_params *p, struct err *e) {
-    *out = (struct plan){.engine = p->engine, .budget_bytes = p->budget_bytes};
-    struct model *m = NULL;
-    int rc = read_header(out, &m, path, e);
+    *out = (struct plan){.engine = p->engine};
+    struct blueprint *b = mem_zalloc(sizeof *b);
+    if (!b) return err_set(e, CHIMERE_ENOMEM, "out of memory");
+    b->dev = p->dev && !p->dev->ops->is_host ? p->dev : NULL;
+    int rc = read_header(out, b, path, e);
     if (!rc) {
-        if (!out->budget_bytes) {
-            uint64_t have = plan_available_bytes();
-            out->budget_bytes = have > RESERVE_BYTES ? have - RESERVE_BYTES : 0;
-        }
-        out->n_ctx_train = m->hp.n_ctx_train > 0 ? m->hp.n_ctx_train : PLAN_DEFAULT_CTX;
-        if (!choose(out, m, p)) {
-            char need[16], have[16], weights[16];
-            str_bytes(need, out->total_bytes);
-            str_bytes(have, out->budget_bytes);
-            str_bytes(weights, out->weight_bytes);
-            rc = err_set(e, CHIMERE_ELIMIT,
-                         "%s does not fit: %d sequence%s of %" PRId64
-                         " tokens need%s %s (weights %s), and %s may be used",
-                         out->name, out->engine.n_seq, out->engine.n_seq > 1 ? "s" : "",
-                         out->engine.n_ctx_seq, out->engine.n_seq > 1 ? "" : "s", need, weights,
-                         have);
-            err_hint(e, p->n_ctx || p->n_seq
-                            ? "give it a smaller --ctx or --parallel, or leave them to it"
-                            : "take a smaller quantised type");
-        }
+        const struct hparams *hp = &b->m->hp;
+        set_budgets(out, b, p);
+        out->n_ctx_train = hp->n_ctx_train > 0 ? hp->n_ctx_train : PLAN_DEFAULT_CTX;
+        if (!choose_placed(out, b, p)) rc = refuse(out, p, e);
     }
     /* what is kept between requests takes what is left */
-    uint64_t left = out->budget_bytes - out->total_bytes;
+    uint64_t left = rc ? 0 : plan_left_bytes(out);
     if (!rc && out->engine.cache.ram_bytes > left) out->engine.cache.ram_bytes = left;
     out->kept_bytes = out->engine.cache.ram_bytes;
-    mem_free(m);
+    mem_free(b->m);
+    mem_free(b);
     return rc;
 }
 
 void plan_print(const struct plan *p, struct buf *out) {
     char weights[16], cache[16], per_tok[16], state[16], scratch[16], program[16], total[16],
         budget[16], kept[16];
+    char experts[16], host[16], host_budget[16];
     str_bytes(kept, p->kept_bytes);
+    str_bytes(experts, p->expert_bytes);
+    str_bytes(host, p->host_bytes);
+    str_bytes(host_budget, p->host_budget_bytes);
     str_bytes(weights, p->weight_bytes);
     str_bytes(cache, p->cache_bytes);
     str_bytes(per_tok, p->cache_bytes_per_tok);
@@ -177,14 +300,20 @@ void plan_print(const struct plan *p, struct buf *out) {
     str_bytes(budget, p->budget_bytes);
     buf_printf(out,
                "%s: %d sequences of %" PRId64 " tokens at most, %" PRId64 " together%s\n"
-               "  weights      %10s\n"
+               "  weights      %10s%s\n"
                "  cache        %10s  (%s a token)\n"
                "  state        %10s\n"
-               "  activations  %10s\n"
-               "  program      %10s\n"
-               "  in all       %10s  of %s that may be used\n"
-               "  kept states  %10s  at most, beside that\n",
+               "  activations  %10s\n",
                p->name, p->engine.n_seq, p->engine.n_ctx_seq, p->engine.n_ctx,
-               p->reduced ? " (fewer than wanted, so that it fits)" : "", weights, cache, per_tok,
-               state, scratch, program, total, budget, kept);
+               p->reduced ? " (fewer than wanted, so that it fits)" : "", weights,
+               p->is_device ? "  on the GPU, as all down to the sum" : "", cache, per_tok, state,
+               scratch);
+    if (!p->is_device) buf_printf(out, "  program      %10s\n", program);
+    buf_printf(out, "  in all       %10s  of %s that may be used\n", total, budget);
+    if (p->is_device && p->n_moe)
+        buf_printf(out, "  experts      %10s  of %d of %d layers, on the processor\n", experts,
+                   p->n_cpu_moe, p->n_moe);
+    if (p->is_device)
+        buf_printf(out, "  host         %10s  of %s that may be used\n", host, host_budget);
+    buf_printf(out, "  kept states  %10s  at most, beside that\n", kept);
 }

@@ -1,5 +1,8 @@
 /* plan.h: what running a model will take, before anything is taken; and what to run it with.
  *
+ * Where a device has memory of its own, that is what is planned: weights in its form, pages, states,
+ * activations, scratch and staging. What does not fit of a mixture's experts goes to the processor, layer by
+ * layer from the first, as few as will do; the host's own share is checked beside it.
  * Reads a file's header alone. Given what the user insists on and what memory there is, it chooses slots
  * and context, or refuses with the numbers. Any thread. */
 #ifndef CHIMERE_ENGINE_PLAN_H
@@ -19,17 +22,26 @@ struct plan_params {
     int64_t n_ctx; /* of one sequence; 0: choose */
     int32_t n_seq; /* 0: choose, at most n_seq_want */
     int32_t n_seq_want;
-    uint64_t budget_bytes; /* 0: plan_available_bytes() less a reserve */
+    uint64_t budget_bytes; /* of the host; 0: plan_available_bytes() less a reserve */
+    struct dev *dev;       /* borrowed for the call; NULL: the processor */
+    uint64_t vram_bytes;   /* the cap that dev was opened with; 0: none */
+    bool fix_cpu_moe;      /* n_cpu_moe as given; else as few as fit */
+    int32_t n_cpu_moe;     /* layers whose experts the processor multiplies */
 };
 
 struct plan {
     struct engine_params engine; /* complete */
     uint64_t weight_bytes;       /* in the device's form; a tied embedding counts twice */
     uint64_t cache_bytes, cache_bytes_per_tok;
-    uint64_t state_bytes;   /* recurrent state of all slots */
-    uint64_t scratch_bytes; /* activations, and what the device computes with */
-    uint64_t program_bytes; /* code, libraries and tokenizer: an estimate */
-    uint64_t total_bytes, budget_bytes;
+    uint64_t state_bytes;               /* recurrent state of all slots */
+    uint64_t scratch_bytes;             /* activations, and what the device computes with */
+    uint64_t program_bytes;             /* code, libraries and tokenizer: an estimate */
+    uint64_t total_bytes, budget_bytes; /* of the device's memory where it has its own */
+    bool is_device;
+    int32_t n_moe,
+        n_cpu_moe; /* layers with experts; those of them whose experts the host multiplies */
+    uint64_t expert_bytes;                  /* of the latter, on the host */
+    uint64_t host_bytes, host_budget_bytes; /* beside a device; embeddings stay in the file's map */
     uint64_t
         kept_bytes; /* for states that later prompts may begin with, at most: not in the total */
     int64_t n_ctx_train;
@@ -40,6 +52,8 @@ struct plan {
 /* CHIMERE_ELIMIT, with the numbers, when it does not fit. */
 int plan_make(struct plan *out, const char *path, const struct plan_params *p, struct err *e);
 void plan_print(const struct plan *p, struct buf *out); /* a few lines of text */
+/* Host memory that the plan leaves. */
+uint64_t plan_left_bytes(const struct plan *p);
 /* Memory that this process may still take: the system's, or less by its control group. */
 uint64_t plan_available_bytes(void);
 

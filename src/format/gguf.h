@@ -120,7 +120,7 @@ void gguf_drop(struct gguf_writer *w, const char *key);            /* forgets a 
 void gguf_add_tensor(struct gguf_writer *w, const char *name, uint32_t type, uint32_t n_dims,
                      const uint64_t *ne);
 /* Writes the next n bytes of tensor data; tensors follow one another in the order of gguf_add_tensor,
- * padding between them is the writer's business. */
+ * padding between them is the writer's business. data NULL: zeros, as a hole of the file. */
 int gguf_write_data(struct gguf_writer *w, const void *data, size_t n, struct err *e);
 /* The file so far as bytes, zeros for data: for a look through a reader before anything is written. */
 int gguf_render(struct gguf_writer *w, struct buf *out, struct err *e);

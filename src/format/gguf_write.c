@@ -438,6 +438,12 @@ static int finish_tensor(struct gguf_writer *w) {
     return 0;
 }
 
+/* n bytes, or a hole that ends on a zero. */
+static bool put_bytes(FILE *f, const unsigned char *p, size_t n) {
+    if (p) return fwrite(p, 1, n, f) == n;
+    return n == 0 || (fseeko(f, (off_t)n - 1, SEEK_CUR) == 0 && fputc(0, f) == 0);
+}
+
 static int stream(struct gguf_writer *w, const unsigned char *p, size_t n) {
     int rc = start(w);
     while (!rc && n > 0) {
@@ -446,9 +452,9 @@ static int stream(struct gguf_writer *w, const unsigned char *p, size_t n) {
         const struct out_tensor *t = &w->tensors[w->at];
         uint64_t room = t->n_bytes - w->at_written;
         size_t part = n < room ? n : (size_t)room;
-        if (fwrite(p, 1, part, w->files[t->file].f) != part)
+        if (!put_bytes(w->files[t->file].f, p, part))
             return stick(w, CHIMERE_EIO, "write to", w->path);
-        p += part;
+        if (p) p += part;
         n -= part;
         w->at_written += part;
         if (w->at_written == t->n_bytes) rc = finish_tensor(w);

@@ -169,7 +169,8 @@ struct ssd_args {
     float *out; /* [n_tok, n_head * d_head] */
 };
 
-/* out += down(act(gate x) * up x), or += down(act(up x)) where gate is NULL. Biases may be NULL. */
+/* out += down(act(gate x) * up x), or += down(act(up x)) where gate is NULL. Biases may be NULL. row_gate:
+ * what a row adds is multiplied by sigmoid(<row_gate, x>); NULL: by 1; not with down_b or down_scale. */
 struct ffn_args {
     int32_t n_tok;
     enum act act;
@@ -177,6 +178,7 @@ struct ffn_args {
     const struct weight *gate, *up, *down;
     const float *gate_b, *up_b, *down_b;
     float gate_scale, down_scale; /* 1 usually */
+    const float *row_gate;        /* [n_embd] or NULL */
     float *out;
 };
 
@@ -247,6 +249,11 @@ struct ops {
     void (*download)(struct dev *d, void *dst, const void *src, size_t n); /* waits */
     void (*copy)(struct dev *d, void *dst, const void *src, size_t n);     /* may overlap: no */
     void (*zero)(struct dev *d, void *dst, size_t n);
+    /* Begins what the device has collected; waits for nothing. What the host does next runs beside it. */
+    void (*start)(struct dev *d);
+    uint64_t (*free_bytes)(struct dev *d); /* that alloc may still give; 0: they are the host's */
+    size_t (*scratch_bytes)(struct dev *d,
+                            const struct dev_need *need); /* that reserve will take */
     /* Host memory that the device copies to and from at the full speed of the bus; NULL rows where
      * device memory is the host's. */
     void *(*host_alloc)(struct dev *d, size_t n);

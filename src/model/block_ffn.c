@@ -1,4 +1,6 @@
 /* block_ffn.c: dense feed-forward and mixture of experts. */
+#include <string.h>
+
 #include "model/forward_impl.h"
 
 static const struct weight *or_null(const struct weight *w) { return w->data ? w : NULL; }
@@ -40,9 +42,55 @@ static void dense(struct forward *f, int32_t il) {
     f->d->ops->ffn(f->d, &a);
 }
 
+/* The routed experts on the host, beside the shared one on the device: down go the normed rows, up comes
+ * what the experts add. */
+static void experts_on_host(struct forward *f, int32_t il) {
+    const struct hparams *hp = &f->m->hp;
+    const struct layer_weights *l = &f->m->weights.layer[il];
+    const struct ops *ops = f->d->ops;
+    struct dev *host = f->m->weights.host;
+    int64_t n = (int64_t)f->n_tok * hp->n_embd;
+    ops->download(f->d, f->host_x, f->h, (size_t)n * sizeof(float));
+    if (l->moe.sh_up.data) {
+        const struct ffn_args shared = {.n_tok = f->n_tok,
+                                        .act = hp->act,
+                                        .x = f->h,
+                                        .gate = or_null(&l->moe.sh_gate),
+                                        .up = &l->moe.sh_up,
+                                        .down = &l->moe.sh_down,
+                                        .gate_scale = 1,
+                                        .down_scale = 1,
+                                        .row_gate = l->moe.shared_gate,
+                                        .out = f->x};
+        ops->ffn(f->d, &shared);
+        ops->start(f->d);
+    }
+    memset(f->host_y, 0, (size_t)n * sizeof(float));
+    const struct moe_args routed = {.n_tok = f->n_tok,
+                                    .n_used = hp->moe.n_used,
+                                    .gating = hp->moe.gating,
+                                    .normalise = hp->moe.normalise,
+                                    .scale = hp->moe.scale,
+                                    .act = hp->act,
+                                    .x = f->host_x,
+                                    .router = &l->moe.host_router,
+                                    .select_bias = l->moe.host_select_b,
+                                    .gate = or_null(&l->moe.gate),
+                                    .up = &l->moe.up,
+                                    .down = &l->moe.down,
+                                    .out = f->host_y};
+    host->ops->moe(host, &routed);
+    ops->upload(f->d, f->cross, f->host_y, (size_t)n * sizeof(float));
+    ops->axpby(f->d, f->x, 1, f->cross, 1, n);
+}
+
 static void experts(struct forward *f, int32_t il) {
     const struct hparams *hp = &f->m->hp;
     const struct layer_weights *l = &f->m->weights.layer[il];
+    if (l->moe.on_host) {
+        experts_on_host(f, il);
+        return;
+    }
     const struct moe_args a = {.n_tok = f->n_tok,
                                .n_used = hp->moe.n_used,
                                .gating = hp->moe.gating,

@@ -71,6 +71,7 @@ static int list_arrays(struct forward *f, const struct hparams *hp, struct array
                                 {&f->hidden, d, 0},
                                 {&f->pair, hp->n_nextn || p.embd ? 2 * d : 0, 0},
                                 {&f->low, LORA_MAX_RANK, 0},
+                                {&f->cross, f->has_host ? d : 0, 0},
                                 {&f->picked, 0, d},
                                 {&f->logits, 0, hp->n_vocab}};
     int n = (int)(sizeof all / sizeof *all);
@@ -83,7 +84,7 @@ static int list_arrays(struct forward *f, const struct hparams *hp, struct array
 }
 
 uint64_t forward_bytes(const struct model *m, int32_t n_tok_max, int32_t n_out_max) {
-    struct forward f;
+    struct forward f = {.has_host = m->weights.host != NULL};
     struct array a[20];
     int n = list_arrays(&f, &m->hp, a);
     uint64_t bytes = 0;
@@ -141,11 +142,19 @@ int forward_new(struct forward **out, struct model *m, struct seq_pool *p, int32
     f->d = m->dev;
     f->n_tok_max = n_tok_max;
     f->n_out_max = n_out_max;
+    f->has_host = m->weights.host != NULL;
     struct array a[20];
     int n = list_arrays(f, &m->hp, a);
     struct dev_need need =
         forward_need(m, p ? p->params.n_ctx : 0, n_tok_max > n_out_max ? n_tok_max : n_out_max);
     int rc = f->d->ops->reserve(f->d, &need, e);
+    if (!rc && f->has_host) {
+        size_t row = (size_t)m->hp.n_embd * sizeof(float);
+        rc = m->weights.host->ops->reserve(m->weights.host, &need, e);
+        f->host_x = mem_alloc_array((size_t)n_tok_max, row);
+        f->host_y = mem_alloc_array((size_t)n_tok_max, row);
+        if (!rc && (!f->host_x || !f->host_y)) rc = err_set(e, CHIMERE_ENOMEM, "out of memory");
+    }
     for (int i = 0; !rc && i < n; i++) {
         size_t bytes =
             (size_t)(a[i].per_tok * n_tok_max + a[i].per_out * n_out_max) * sizeof(float);
@@ -174,6 +183,8 @@ void forward_free(struct forward *f) {
     int n = list_arrays(f, &f->m->hp, a);
     for (int i = 0; i < n; i++)
         if (*a[i].slot) f->d->ops->free(f->d, *a[i].slot);
+    mem_free(f->host_x);
+    mem_free(f->host_y);
     if (f->host_logits) f->d->ops->host_free(f->d, f->host_logits);
     mem_free(f->rows);
     mem_free(f->ids);
@@ -384,6 +395,8 @@ int forward_run(struct forward *f, const struct run *runs, int32_t n_run, const 
         runs[i].seq->n_log = runs[i].defer ? runs[i].n_tok : 0;
     }
     f->runs = NULL;
+    struct dev *host = f->m->weights.host;
+    if (host && host->ops->status(host, e)) return e ? e->code : CHIMERE_EDEVICE;
     return logits || !n_out ? ops->status(f->d, e) : 0;
 }
 

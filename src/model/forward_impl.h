@@ -12,6 +12,7 @@ struct forward {
     struct seq_pool *p; /* borrowed; NULL for encoders */
     struct dev *d;      /* borrowed */
     int32_t n_tok_max, n_out_max;
+    bool has_host; /* experts of some layers are the host's */
 
     /* activations, all owned, on the device */
     float *x;    /* [n_tok, n_embd] residual stream */
@@ -20,16 +21,19 @@ struct forward {
     float *z;    /* [n_tok, z_stride] gate of recurrent mixers, queries of attention */
     float
         *ab; /* [2, n_tok, n_v_head]; Mamba-1: [dt_rank + 2 d_state, n_tok] and [n_tok, n_inner] */
-    float *mix;         /* [n_tok, mix_stride] mixer output before its last projection */
-    float *embd;        /* [n_tok, n_embd] token embeddings, where shared blocks read them */
-    float *other;       /* [n_tok, n_inner] the first mixer's result, where a mean is taken */
-    float *branch;      /* [n_tok, n_embd] a block's result, where the family scales it */
-    float *ff;          /* [2, n_tok, ff_stride] hidden rows where an adapter touches a dense FFN */
-    float *hidden;      /* [n_tok, n_embd] post-norm rows */
-    float *pair;        /* [n_tok, 2 n_embd] input of prediction blocks */
-    float *picked;      /* [n_out, n_embd] */
-    float *logits;      /* [n_out, n_vocab] */
-    float *low;         /* [n_tok, LORA_MAX_RANK] */
+    float *mix;    /* [n_tok, mix_stride] mixer output before its last projection */
+    float *embd;   /* [n_tok, n_embd] token embeddings, where shared blocks read them */
+    float *other;  /* [n_tok, n_inner] the first mixer's result, where a mean is taken */
+    float *branch; /* [n_tok, n_embd] a block's result, where the family scales it */
+    float *ff;     /* [2, n_tok, ff_stride] hidden rows where an adapter touches a dense FFN */
+    float *hidden; /* [n_tok, n_embd] post-norm rows */
+    float *pair;   /* [n_tok, 2 n_embd] input of prediction blocks */
+    float *picked; /* [n_out, n_embd] */
+    float *logits; /* [n_out, n_vocab] */
+    float *low;    /* [n_tok, LORA_MAX_RANK] */
+    float *cross;  /* [n_tok, n_embd] what experts on the host gave */
+    float *host_x,
+        *host_y;        /* owned, host [n_tok, n_embd]: those experts' rows and results; or NULL */
     float *host_logits; /* owned, host; NULL where the device is host-visible */
     int32_t *rows;      /* owned, host [n_out] */
     int32_t *ids;       /* owned, host [n_tok] */

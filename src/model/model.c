@@ -92,14 +92,23 @@ static void read_name(struct model *m, const char *path) {
 }
 
 int model_open(struct model **out, const char *path, struct dev *dev, bool quiet, struct err *e) {
+    return model_open_placed(out, path, dev, NULL, quiet, e);
+}
+
+int model_open_placed(struct model **out, const char *path, struct dev *dev,
+                      const struct placement *where, bool quiet, struct err *e) {
     *out = NULL;
     struct model *m = mem_zalloc(sizeof *m);
-    if (!m) return err_set(e, CHIMERE_ENOMEM, "%s: out of memory", path);
+    if (!m) {
+        if (where && where->host) where->host->ops->close(where->host);
+        return err_set(e, CHIMERE_ENOMEM, "%s: out of memory", path);
+    }
+    m->host = where ? where->host : NULL;
     m->dev = dev;
     int rc = gguf_open(&m->gguf, path, e);
     if (!rc) {
         rc = hparams_read(&m->hp, m->gguf, e);
-        if (!rc) rc = weights_bind(&m->weights, &m->hp, m->gguf, dev, quiet, e);
+        if (!rc) rc = weights_bind(&m->weights, &m->hp, m->gguf, dev, where, quiet, e);
         if (!rc) rc = make_rope(m, e);
         if (rc) err_prefix(e, "%s", path);
     }
@@ -117,6 +126,7 @@ void model_close(struct model *m) {
     if (!m) return;
     if (m->inv_freq) m->dev->ops->free(m->dev, m->inv_freq);
     weights_release(&m->weights);
+    if (m->host) m->host->ops->close(m->host);
     gguf_close(m->gguf);
     mem_free(m);
 }

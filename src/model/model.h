@@ -13,6 +13,7 @@ struct model {
     struct gguf *gguf;      /* owned */
     struct weights weights; /* owned */
     struct dev *dev;        /* borrowed */
+    struct dev *host;       /* owned; NULL: no experts are multiplied beside dev */
     float *inv_freq;        /* owned by the device [n_rot / 2] */
     uint64_t hash;  /* over keys, directory and samples of the data: names the model in files */
     char name[128]; /* general.name, else the file's name */
@@ -20,6 +21,9 @@ struct model {
 
 /* quiet: no progress bar. */
 int model_open(struct model **out, const char *path, struct dev *dev, bool quiet, struct err *e);
+/* The same with experts of some layers on the host. */
+int model_open_placed(struct model **out, const char *path, struct dev *dev,
+                      const struct placement *where, bool quiet, struct err *e);
 void model_close(struct model *m);
 
 /* Names a GGUF file by every key, every directory entry, and both ends of every tensor. */

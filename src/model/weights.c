@@ -9,7 +9,7 @@
 #include "base/mem.h"
 #include "format/quant.h"
 
-enum { MAX_VECTOR = 1 << 24, MAX_MATRICES = 40 };
+enum { MAX_VECTOR = 1 << 24, MAX_MATRICES = 40, MAX_GATHERED = 4096 };
 
 struct binder {
     struct weights *w;
@@ -18,6 +18,8 @@ struct binder {
     struct dev *dev;
     size_t cap_owned;
     struct err *e;
+    void **gathered; /* owned [MAX_GATHERED] */
+    size_t n_gathered;
 };
 
 int32_t gdn_source_head(int32_t j, int32_t n_k_head, int32_t n_v_head) {
@@ -181,31 +183,34 @@ static int split_fused(struct binder *b, int32_t il) {
     return 0;
 }
 
-static void free_gathered(struct weights *w) {
-    for (size_t i = 0; i < w->n_gathered; i++) mem_free(w->gathered[i]);
-    mem_free(w->gathered);
-    w->gathered = NULL;
-    w->n_gathered = 0;
+/* Host memory until the device has its own form. */
+static int keep_gathered(struct binder *b, void *p) {
+    if (b->n_gathered == MAX_GATHERED) {
+        mem_free(p);
+        return err_set(b->e, CHIMERE_ELIMIT, "more fused matrices than expected");
+    }
+    b->gathered[b->n_gathered++] = p;
+    return 0;
 }
 
-/* Copies the listed rows of src, in their order, into host memory as a new matrix: like what is mapped
- * from the file, it has yet to be prepared for the device. */
+/* Copies the listed rows of src, in their order, as a new matrix: host memory, which prepare reads; where
+ * nothing is prepared it is the device's too. */
 static int gather_rows(struct binder *b, const struct weight *src, const int32_t *rows, int64_t n,
                        struct weight *dst) {
-    struct weights *w = b->w;
-    void **grown = mem_realloc(w->gathered, (w->n_gathered + 1) * sizeof *grown);
-    if (grown) w->gathered = grown;
-    void *p = grown ? mem_alloc((size_t)n * src->row_bytes) : NULL;
+    bool is_host = b->dev->ops->is_host;
+    size_t bytes = (size_t)n * src->row_bytes;
+    char *p = is_host ? b->dev->ops->alloc(b->dev, bytes) : mem_alloc(bytes);
     if (!p) return err_set(b->e, CHIMERE_ENOMEM, "out of memory for weights");
-    w->gathered[w->n_gathered++] = p;
+    int rc = is_host ? own(b, p) : keep_gathered(b, p);
+    if (rc) return rc;
     for (int64_t i = 0; i < n; i++)
-        memcpy((char *)p + (size_t)i * src->row_bytes,
+        memcpy(p + (size_t)i * src->row_bytes,
                (const char *)src->data + (size_t)rows[i] * src->row_bytes, src->row_bytes);
     *dst = *src;
     dst->data = p;
     dst->n_out = n;
-    dst->mat_bytes = (size_t)n * src->row_bytes;
-    b->w->prepared_bytes += dst->mat_bytes;
+    dst->mat_bytes = bytes;
+    if (is_host) b->w->prepared_bytes += bytes;
     return 0;
 }
 
@@ -304,6 +309,7 @@ static int matrices(struct weights *w, const struct hparams *hp, int32_t il,
         out[n++] = &l->moe.sh_gate;
         out[n++] = &l->moe.sh_up;
         out[n++] = &l->moe.sh_down;
+        out[n++] = &l->moe.host_router;
     }
     if (hp->layer[il].is_nextn) {
         out[n++] = &l->nextn.eh_proj;
@@ -312,13 +318,22 @@ static int matrices(struct weights *w, const struct hparams *hp, int32_t il,
     return n;
 }
 
+/* The device that multiplies m. */
+static struct dev *home_of(const struct binder *b, const struct weight *m, int32_t il) {
+    const struct layer_weights *l = il < 0 ? NULL : &b->w->layer[il];
+    bool host =
+        l && l->moe.on_host &&
+        (m == &l->moe.gate || m == &l->moe.up || m == &l->moe.down || m == &l->moe.host_router);
+    return host ? b->w->host : b->dev;
+}
+
 static size_t weight_bytes(const struct weight *m) {
     return m->row_bytes * (size_t)m->n_out * (size_t)m->n_mat;
 }
 
 /* Bytes of m's device form within the one block of all of them. */
-static size_t prepared_share(struct binder *b, const struct weight *m) {
-    return m->data ? (b->dev->ops->prepared_bytes(b->dev, m) + 255) & ~(size_t)255 : 0;
+static size_t prepared_share(struct dev *d, const struct weight *m) {
+    return m->data ? (d->ops->prepared_bytes(d, m) + 255) & ~(size_t)255 : 0;
 }
 
 /* The matrix as an error names it: by the tensor of the file that its rows come from. */
@@ -339,11 +354,13 @@ static bool matrix_is_finite(const struct weight *m) {
     return quant_is_finite(m->type, m->data, (uint64_t)(m->n_in * m->n_out * m->n_mat));
 }
 
-static int prepare_one(struct binder *b, struct weight *m, int32_t il, char **at) {
-    size_t n = prepared_share(b, m);
+static int prepare_one(struct binder *b, struct weight *m, int32_t il, struct dev *d, char **at) {
+    size_t n = prepared_share(d, m);
     struct weight ready;
     if (!n) return matrix_is_finite(m) ? 0 : matrix_not_finite(b, m, il);
-    if (b->dev->ops->prepare(b->dev, m, *at, &ready)) return matrix_not_finite(b, m, il);
+    int rc = d->ops->prepare(d, m, *at, &ready);
+    if (rc == CHIMERE_ENUMERIC) return matrix_not_finite(b, m, il);
+    if (rc) return d->ops->status(d, b->e) ? b->e->code : err_set(b->e, rc, "preparing weights");
     *m = ready;
     *at += n;
     return 0;
@@ -371,26 +388,73 @@ static uint64_t shared_bytes(const struct binder *b, int32_t il) {
     return n;
 }
 
-static int prepare_all(struct binder *b, bool quiet) {
+/* Marks the mixtures whose experts stay with the host, and gives it routers of its own. */
+static int place_experts(struct binder *b, const struct placement *where, size_t *bytes) {
+    int32_t n = 0;
+    *bytes = 0;
+    if (!where || !where->host || b->dev->ops->is_host) return 0;
+    for (int32_t il = 0; il < b->hp->n_layer && n < where->n_layer; il++) {
+        struct layer_weights *l = &b->w->layer[il];
+        if (b->hp->layer[il].ffn != FFN_MOE) continue;
+        l->moe.on_host = true;
+        l->moe.host_router = l->moe.router;
+        if (l->moe.select_b) *bytes += (size_t)b->hp->moe.n_expert * sizeof(float);
+        n++;
+    }
+    if (n) b->w->host = where->host;
+    return n;
+}
+
+/* What the host needs beside matrices: the bias of its routers' choice. */
+static char *copy_select(struct binder *b, char *at) {
+    size_t n = (size_t)b->hp->moe.n_expert * sizeof(float);
+    for (int32_t il = 0; il < b->hp->n_layer; il++) {
+        struct layer_weights *l = &b->w->layer[il];
+        if (!l->moe.on_host || !l->moe.select_b) continue;
+        b->dev->ops->download(b->dev, at, l->moe.select_b, n);
+        l->moe.host_select_b = (const float *)(void *)at;
+        at += n;
+    }
+    return at;
+}
+
+static int take_blocks(struct binder *b, size_t block, size_t host_block, char **at, char **host) {
+    struct weights *w = b->w;
+    if (block) {
+        *at = b->dev->ops->alloc(b->dev, block);
+        if (own(b, *at)) return CHIMERE_ENOMEM;
+        w->prepared_bytes += block;
+    }
+    if (!w->host || !host_block) return 0;
+    w->host_block = *host = w->host->ops->alloc(w->host, host_block);
+    w->host_bytes = host_block;
+    return *host ? 0 : err_set(b->e, CHIMERE_ENOMEM, "out of memory for experts on the host");
+}
+
+static int prepare_all(struct binder *b, const struct placement *where, bool quiet) {
     struct weight *m[MAX_MATRICES];
     uint64_t total = 0, done = 0;
-    size_t block = 0; /* one for all: the CPU then reads them through few big pages */
+    size_t block = 0, host_block = 0; /* one each: the CPU then reads them through few big pages */
+    place_experts(b, where, &host_block);
+    size_t select_bytes = host_block = (host_block + 255) & ~(size_t)255;
     int32_t n_all = arch_n_layer_all(b->hp);
     for (int32_t il = -1; il < n_all; il++) {
         int n = matrices(b->w, b->hp, il, m);
         for (int i = 0; i < n; i++)
             if (m[i]->data) {
+                struct dev *d = home_of(b, m[i], il);
                 total += weight_bytes(m[i]);
-                block += prepared_share(b, m[i]);
+                *(d == b->dev ? &block : &host_block) += prepared_share(d, m[i]);
             }
     }
-    char *at = NULL;
-    if (block) {
-        at = b->dev->ops->alloc(b->dev, block);
-        if (own(b, at)) return CHIMERE_ENOMEM;
-        b->w->prepared_bytes += block;
+    char *at = NULL, *host = NULL;
+    int rc = take_blocks(b, block, host_block, &at, &host);
+    if (rc) return rc;
+    if (host) {
+        copy_select(b, host);
+        host += select_bytes;
     }
-    int rc = check_tables(b);
+    rc = check_tables(b);
     if (!quiet) progress_begin("preparing weights", total, true);
     for (int32_t il = -1; !rc && il < n_all; il++) {
         int n = matrices(b->w, b->hp, il, m);
@@ -402,7 +466,8 @@ static int prepare_all(struct binder *b, bool quiet) {
             if (il < b->hp->n_layer)
                 b->w->bytes_per_tok +=
                     routed ? bytes / (uint64_t)m[i]->n_mat * (uint64_t)b->hp->moe.n_used : bytes;
-            rc = prepare_one(b, m[i], il, &at);
+            struct dev *d = home_of(b, m[i], il);
+            rc = prepare_one(b, m[i], il, d, d == b->dev ? &at : &host);
             if (rc) break;
             done += bytes;
             if (!quiet) progress_step(done);
@@ -414,12 +479,13 @@ static int prepare_all(struct binder *b, bool quiet) {
 }
 
 int weights_bind(struct weights *w, const struct hparams *hp, const struct gguf *g, struct dev *dev,
-                 bool quiet, struct err *e) {
+                 const struct placement *where, bool quiet, struct err *e) {
     *w = (struct weights){.dev = dev};
-    struct binder b = {w, hp, g, dev, 0, e};
+    struct binder b = {.w = w, .hp = hp, .g = g, .dev = dev, .e = e};
     int32_t n_all = arch_n_layer_all(hp);
     w->layer = mem_alloc_array((size_t)n_all, sizeof *w->layer);
-    int rc = w->layer ? 0 : err_set(e, CHIMERE_ENOMEM, "out of memory for weights");
+    b.gathered = mem_alloc_array(MAX_GATHERED, sizeof *b.gathered);
+    int rc = w->layer && b.gathered ? 0 : err_set(e, CHIMERE_ENOMEM, "out of memory for weights");
     for (const struct tensor_row *const *table = hp->arch->tensors; !rc && *table; table++) {
         for (const struct tensor_row *row = *table; !rc && row->gguf; row++) {
             if (row->where == AT_GLOBAL) rc = bind_row(&b, row, -1);
@@ -431,17 +497,18 @@ int weights_bind(struct weights *w, const struct hparams *hp, const struct gguf 
         rc = split_fused(&b, il);
         if (!rc) rc = unfuse_gdn(&b, il);
     }
-    if (!rc) rc = prepare_all(&b, quiet);
-    if (!dev->ops->is_host) free_gathered(w); /* the device has its own form of them */
+    if (!rc) rc = prepare_all(&b, where, quiet);
     if (!rc) rc = dev->ops->status(dev, e);
+    for (size_t i = 0; i < b.n_gathered; i++) mem_free(b.gathered[i]);
+    mem_free(b.gathered);
     if (rc) weights_release(w);
     return rc;
 }
 
 void weights_release(struct weights *w) {
     for (size_t i = 0; i < w->n_owned; i++) w->dev->ops->free(w->dev, w->owned[i]);
+    if (w->host_block) w->host->ops->free(w->host, w->host_block);
     mem_free(w->owned);
-    free_gathered(w);
     mem_free(w->layer);
     *w = (struct weights){.layer = NULL};
 }

@@ -47,6 +47,10 @@ struct layer_weights {
     struct {
         struct weight router, gate, up, down, gate_up, sh_gate, sh_up, sh_down;
         const float *select_b, *shared_gate;
+        /* The layer's routed experts are the host's: gate, up and down in its form, and these for it. */
+        bool on_host;
+        struct weight host_router;
+        const float *host_select_b;
     } moe;
     struct {
         struct weight eh_proj, embd, head;
@@ -54,21 +58,28 @@ struct layer_weights {
     } nextn;
 };
 
+/* Where experts live: those of the first n_layer mixtures with the host, where it multiplies them. */
+struct placement {
+    struct dev
+        *host; /* the model's from here on, also on failure; NULL: everything is the device's */
+    int32_t n_layer;
+};
+
 struct weights {
     struct global_weights global;
     struct layer_weights *layer; /* owned [n_layer + n_nextn] */
     size_t prepared_bytes;       /* memory taken beside the file's map */
     struct dev *dev;             /* borrowed */
-    void *
-        *gathered; /* owned, with its arrays: rows in another order than the file's, on the host */
-    size_t n_gathered;
+    struct dev *host;            /* borrowed; NULL: no experts are on the host */
+    void *host_block;            /* owned by it */
+    size_t host_bytes;
     void **owned; /* device allocations */
     size_t n_owned;
     uint64_t bytes_per_tok; /* weight bytes that decoding one token reads */
 };
 
 int weights_bind(struct weights *w, const struct hparams *hp, const struct gguf *g, struct dev *dev,
-                 bool quiet, struct err *e);
+                 const struct placement *where, bool quiet, struct err *e);
 void weights_release(struct weights *w);
 
 /* Turns a Hugging Face position of a value head into ours (grouped -> tiled): the source head of

@@ -90,6 +90,10 @@ size_t cpu_scratch_bytes(const struct dev_need *need, int n_thread) {
     return v.used + ref_scratch(need) * sizeof(float);
 }
 
+static size_t own_scratch_bytes(struct dev *d, const struct dev_need *need) {
+    return cpu_scratch_bytes(need, pool_n_thread(((struct cpu *)d)->pool));
+}
+
 int cpu_reserve(struct dev *d, const struct dev_need *need, struct err *e) {
     struct cpu *c = (struct cpu *)d;
     struct carver v = {0};
@@ -124,6 +128,7 @@ static void set_ops(struct cpu *c) {
     c->ops.name = "cpu";
     c->ops.close = cpu_close;
     c->ops.reserve = cpu_reserve;
+    c->ops.scratch_bytes = own_scratch_bytes;
     c->ref.dev.ops = &c->ops;
     c->ref.round8 = true; /* every level computes the same product */
 #if defined(__x86_64__)

@@ -345,7 +345,8 @@ static bool plan(struct ffn_job *j, int64_t n_hidden_row, int64_t n_ff) {
 
 void cpu_ffn(struct dev *d, const struct ffn_args *a) {
     struct cpu *c = (struct cpu *)d;
-    if (!multiplies(c, a->gate) || !cpu_multiplies(c, a->up) || !cpu_multiplies(c, a->down)) {
+    if (!multiplies(c, a->gate) || !cpu_multiplies(c, a->up) || !cpu_multiplies(c, a->down) ||
+        a->row_gate) { /* shared experts are a part of moe here */
         ref_ffn(d, a);
         return;
     }

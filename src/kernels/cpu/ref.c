@@ -77,6 +77,16 @@ static void ref_close(struct dev *d) {
     mem_free(r);
 }
 
+static void ref_start(struct dev *d) { (void)d; }
+static uint64_t ref_free_bytes(struct dev *d) {
+    (void)d;
+    return 0;
+}
+static size_t ref_scratch_bytes(struct dev *d, const struct dev_need *need) {
+    (void)d;
+    return ref_scratch(need) * sizeof(float);
+}
+
 static size_t ref_prepared_bytes(struct dev *d, const struct weight *w) {
     (void)d;
     (void)w;
@@ -99,6 +109,9 @@ const struct ops ref_ops = {
     .download = ref_copy,
     .copy = ref_copy,
     .zero = ref_zero,
+    .start = ref_start,
+    .free_bytes = ref_free_bytes,
+    .scratch_bytes = ref_scratch_bytes,
     .reserve = ref_reserve,
     .status = ref_status,
     .close = ref_close,

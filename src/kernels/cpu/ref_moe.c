@@ -53,7 +53,11 @@ void ref_ffn(struct dev *d, const struct ffn_args *a) {
                        a->down_b, a->act, a->gate_scale, a->down_scale, 0};
     for (int32_t t = 0; t < a->n_tok; t++) {
         ffn_one(r, &e, a->x + t * n, &m);
-        for (int64_t i = 0; i < n; i++) a->out[t * n + i] += m.y[i];
+        double dot = 0, factor = 1;
+        for (int64_t i = 0; a->row_gate && i < n; i++)
+            dot += (double)a->row_gate[i] * (double)a->x[t * n + i];
+        if (a->row_gate) factor = ref_act(ACT_SIGMOID, dot);
+        for (int64_t i = 0; i < n; i++) a->out[t * n + i] += (float)(factor * (double)m.y[i]);
     }
 }
 

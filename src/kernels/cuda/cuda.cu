@@ -26,17 +26,30 @@ void cuda_fail(struct cuda *c, cudaError_t rc, const char *what) {
 
 /* ---- memory ---- */
 
+/* Room to remember one more piece. */
+static bool piece_room(struct cuda *c) {
+    if (c->n_piece < c->cap_piece) return true;
+    uint32_t cap = c->cap_piece ? 2 * c->cap_piece : 256;
+    void *grown = mem_realloc(c->pieces, cap * sizeof *c->pieces);
+    if (!grown) return false;
+    c->pieces = (cuda::piece *)grown;
+    c->cap_piece = cap;
+    return true;
+}
+
 static void *dev_alloc(struct dev *d, size_t n) {
     struct cuda *c = (struct cuda *)d;
     void *p = NULL;
     if (!n) n = 256;
     if (c->err.code) return NULL;
     if (c->params.vram_bytes && c->used_bytes + n > c->params.vram_bytes) return NULL;
+    if (!piece_room(c)) return NULL;
     cudaError_t rc = cudaMalloc(&p, n);
     if (rc != cudaSuccess) {
         cudaGetLastError();
         return NULL;
     }
+    c->pieces[c->n_piece++] = {p, n};
     c->used_bytes += n;
     cuda_send(c);
     cuda_fail(c, cudaMemsetAsync(p, 0, n, c->stream), "clearing memory");
@@ -50,6 +63,12 @@ static void dev_free(struct dev *d, void *p) {
     memset(c->shadows, 0, sizeof c->shadows); /* its addresses may be given again */
     cudaStreamSynchronize(c->stream);
     cudaFree(p);
+    for (uint32_t i = c->n_piece; i-- > 0;) {
+        if (c->pieces[i].p != p) continue;
+        c->used_bytes -= c->pieces[i].n;
+        c->pieces[i] = c->pieces[--c->n_piece];
+        break;
+    }
 }
 
 static void dev_upload(struct dev *d, void *dst, const void *src, size_t n) {
@@ -361,18 +380,46 @@ static int prepare(struct dev *d, const struct weight *w, void *dst, struct weig
 
 /* ---- opening ---- */
 
-static int dev_reserve(struct dev *d, const struct dev_need *need, struct err *e) {
-    struct cuda *c = (struct cuda *)d;
-    cuda_send(c);
+static size_t op_bytes(const struct dev_need *need) {
     size_t parts[] = {cuda_linear_scratch(need), cuda_moe_scratch(need), cuda_attn_scratch(need),
                       cuda_recurrent_scratch(need), cuda_select_scratch(need)};
     size_t n = 1 << 16;
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) n = parts[i] > n ? parts[i] : n;
+    return n;
+}
+
+/* Embeddings of a batch as floats; spans with page tables, padded to powers of two. */
+static size_t stage_bytes(const struct dev_need *need) {
     size_t n_page = (size_t)need->n_ctx / KV_PAGE + 2;
-    /* embeddings of a batch as floats; spans with page tables, padded to powers of two */
-    size_t n_stage = (size_t)need->n_tok * ((size_t)need->n_in * 4 + 128) + 512 * 64 +
-                     (2 * n_page + 1024) * 8 * 4 + cuda_select_stage(need) + (1 << 20);
-    size_t n_shadow = (act8_bytes(STEP_MAX_TOK, need->n_in + 32) + 255) & ~(size_t)255;
+    return (size_t)need->n_tok * ((size_t)need->n_in * 4 + 128) + 512 * 64 +
+           (2 * n_page + 1024) * 8 * 4 + cuda_select_stage(need) + (1 << 20);
+}
+
+/* One array of rows in 8 bits. */
+static size_t shadow_bytes(const struct dev_need *need) {
+    return (act8_bytes(STEP_MAX_TOK, need->n_in + 32) + 255) & ~(size_t)255;
+}
+
+static size_t dev_scratch_bytes(struct dev *d, const struct dev_need *need) {
+    (void)d;
+    return op_bytes(need) + stage_bytes(need) + N_SHADOW * shadow_bytes(need);
+}
+
+static uint64_t dev_free_bytes(struct dev *d) {
+    struct cuda *c = (struct cuda *)d;
+    size_t n_free = 0, n_total = 0;
+    if (c->err.code || cudaMemGetInfo(&n_free, &n_total) != cudaSuccess) return 1;
+    uint64_t cap = c->params.vram_bytes;
+    uint64_t left = cap > c->used_bytes ? cap - c->used_bytes : 1;
+    return cap && left < n_free ? left : n_free;
+}
+
+static void dev_start(struct dev *d) { cuda_send((struct cuda *)d); }
+
+static int dev_reserve(struct dev *d, const struct dev_need *need, struct err *e) {
+    struct cuda *c = (struct cuda *)d;
+    cuda_send(c);
+    size_t n = op_bytes(need), n_stage = stage_bytes(need), n_shadow = shadow_bytes(need);
     uint8_t *scratch = (uint8_t *)dev_alloc(d, n), *stage = (uint8_t *)dev_alloc(d, n_stage);
     uint8_t *shadow_room = (uint8_t *)dev_alloc(d, N_SHADOW * n_shadow);
     void *host = cuda_host_alloc(n_stage);
@@ -425,6 +472,7 @@ static void dev_close(struct dev *d) {
     cuda_host_free(c->back);
     if (c->staged) cudaEventDestroy(c->staged);
     if (c->stream) cudaStreamDestroy(c->stream);
+    mem_free(c->pieces);
     mem_free(c->list.launches);
     mem_free(c->list.args);
     mem_free(c);
@@ -439,6 +487,9 @@ static const struct ops cuda_ops = {
     .download = dev_download,
     .copy = cuda_copy,
     .zero = cuda_zero,
+    .start = dev_start,
+    .free_bytes = dev_free_bytes,
+    .scratch_bytes = dev_scratch_bytes,
     .host_alloc = dev_host_alloc,
     .host_free = dev_host_free,
     .reserve = dev_reserve,

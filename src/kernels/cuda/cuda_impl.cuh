@@ -95,6 +95,11 @@ struct cuda {
     struct grid_tables tables;
     uint8_t *table_block; /* owned, device */
 
+    struct piece { /* of device memory that dev_alloc gave out */
+        void *p;
+        size_t n;
+    } * pieces; /* owned */
+    uint32_t n_piece, cap_piece;
     uint64_t used_bytes;
     struct cuda_stats stats;
     struct err err;

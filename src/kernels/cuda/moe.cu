@@ -622,10 +622,28 @@ static void dense_block(struct cuda *c, const struct ffn_args *a, const float *f
     cuda_linear_rows(c, &down, 1, up, n_ff, a->n_tok, factor, false);
 }
 
+/* factor[t] = sigmoid(<w, x[t]>): of a shared expert whose layer's other experts are elsewhere. */
+__global__ void row_gate_kernel(const float *x, const float *w, int64_t n, float *factor) {
+    __shared__ float room[32];
+    launch_next();
+    wait_previous();
+    float dot = 0;
+    for (int64_t i = threadIdx.x; i < n; i += blockDim.x) dot += w[i] * x[blockIdx.x * n + i];
+    dot = block_sum(dot, room);
+    if (threadIdx.x == 0) factor[blockIdx.x] = 1.0f / (1.0f + expf(-dot));
+}
+
 void cuda_ffn(struct dev *d, const struct ffn_args *a) {
     struct cuda *c = (struct cuda *)d;
+    float *factor = NULL;
     if (!cuda_begin(c)) return;
-    dense_block(c, a, NULL);
+    if (a->row_gate) {
+        factor = (float *)cuda_take(c, (size_t)a->n_tok * sizeof *factor);
+        if (c->err.code) return;
+        launch(c, row_gate_kernel, dim3((unsigned)a->n_tok), dim3(256), 0, a->x, a->row_gate,
+               a->down->n_out, factor);
+    }
+    dense_block(c, a, factor);
     cuda_wrote(c, a->out, (size_t)a->n_tok * (size_t)a->down->n_out * 4);
 }
 

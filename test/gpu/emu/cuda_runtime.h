@@ -41,7 +41,7 @@ static inline uint4 make_uint4(uint32_t x, uint32_t y, uint32_t z, uint32_t w) {
     return uint4{x, y, z, w};
 }
 
-enum cudaError_t { cudaSuccess, cudaErrorMemoryAllocation = 2 };
+enum cudaError_t { cudaSuccess, cudaErrorMemoryAllocation = 2, cudaErrorLaunchFailure = 719 };
 typedef struct emulate_stream *cudaStream_t;
 typedef struct emulate_event *cudaEvent_t;
 typedef struct emulate_graph *cudaGraphExec_t;
@@ -56,7 +56,18 @@ struct cudaDeviceProp {
 extern int emulate_fail_nth;
 static inline bool emulate_short(void) { return emulate_fail_nth && --emulate_fail_nth == 0; }
 
-static inline const char *cudaGetErrorString(cudaError_t e) { return e ? "out of memory" : "none"; }
+/* Launches, copies and waits from the n-th on fail, as on a device that is lost; 0: none. */
+extern int emulate_lose_nth;
+static inline cudaError_t emulate_lost(void) {
+    if (emulate_lose_nth > 1) emulate_lose_nth--;
+    return emulate_lose_nth == 1 ? cudaErrorLaunchFailure : cudaSuccess;
+}
+
+static inline const char *cudaGetErrorString(cudaError_t e) {
+    return e == cudaErrorLaunchFailure ? "unspecified launch failure"
+           : e                         ? "out of memory"
+                                       : "none";
+}
 static inline cudaError_t cudaGetLastError(void) { return cudaSuccess; }
 static inline cudaError_t cudaGetDeviceCount(int *n) { return *n = 1, cudaSuccess; }
 static inline cudaError_t cudaSetDevice(int) { return cudaSuccess; }
@@ -68,11 +79,16 @@ static inline cudaError_t cudaMalloc(void **p, size_t n) {
     *p = emulate_short() ? NULL : aligned_alloc(256, (n + 255) & ~(size_t)255);
     return *p ? cudaSuccess : cudaErrorMemoryAllocation;
 }
+static inline cudaError_t cudaMemGetInfo(size_t *n_free, size_t *n_total) {
+    return *n_free = *n_total = (size_t)1 << 34, cudaSuccess;
+}
 static inline cudaError_t cudaFree(void *p) { return free(p), cudaSuccess; }
 static inline cudaError_t cudaMallocHost(void **p, size_t n) { return cudaMalloc(p, n); }
 static inline cudaError_t cudaFreeHost(void *p) { return cudaFree(p); }
 static inline cudaError_t cudaMemcpyAsync(void *d, const void *s, size_t n, int, cudaStream_t) {
-    return memcpy(d, s, n), cudaSuccess;
+    cudaError_t rc = emulate_lost();
+    if (!rc) memcpy(d, s, n);
+    return rc;
 }
 static inline cudaError_t cudaMemsetAsync(void *d, int v, size_t n, cudaStream_t) {
     return memset(d, v, n), cudaSuccess;
@@ -81,7 +97,7 @@ static inline cudaError_t cudaStreamCreateWithFlags(cudaStream_t *s, int) {
     return *s = NULL, cudaSuccess;
 }
 static inline cudaError_t cudaStreamDestroy(cudaStream_t) { return cudaSuccess; }
-static inline cudaError_t cudaStreamSynchronize(cudaStream_t) { return cudaSuccess; }
+static inline cudaError_t cudaStreamSynchronize(cudaStream_t) { return emulate_lost(); }
 static inline cudaError_t cudaEventCreateWithFlags(cudaEvent_t *e, int) {
     return *e = NULL, cudaSuccess;
 }

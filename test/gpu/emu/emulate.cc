@@ -10,7 +10,7 @@
 
 dim3 emulate_thread, emulate_block, emulate_block_dim, emulate_grid_dim;
 unsigned char *emulate_shared;
-int emulate_fail_nth;
+int emulate_fail_nth, emulate_lose_nth;
 
 namespace {
 

@@ -1,0 +1,312 @@
+/* test_cuda_engine.c: what stands around the kernels: the plan of a GPU's memory, experts that stay with the
+ * processor, memory that runs out anywhere, a device that is lost, activations that are NaN. Runs on a GPU or
+ * over the emulator; failures of the device are injected in the latter alone. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include <math.h>
+#include <string.h>
+
+#include "../unit/scratch.h"
+#include "base/buf.h"
+#include "base/mem.h"
+#include "convert/synth.h"
+#include "engine/load.h"
+#include "format/quant.h"
+#include "kernels/cuda/cuda.h"
+
+#ifdef CHIMERE_EMULATE
+extern int emulate_fail_nth, emulate_lose_nth;
+#endif
+
+static char small[64], whole[64];
+
+/* Two layers and four experts, which the emulator runs in a second a token; and the 35B's header. */
+static int make_files(void **state) {
+    struct err e = {0};
+    struct synth_result r;
+    if (scratch_make(state)) return -1;
+    snprintf(small, sizeof small, "%s/small.gguf", scratch);
+    snprintf(whole, sizeof whole, "%s/whole.gguf", scratch);
+    const struct synth_options s = {"qwen35moe-mini", "q8", small, 2, 4, 512, false};
+    const struct synth_options w = {"qwen35moe-35b", "ramp3", whole, 0, 0, 0, true};
+    if (synth_write(&s, &r, &e) || synth_write(&w, &r, &e)) fail_msg("%s", e.text);
+    return 0;
+}
+
+static struct dev *open_cuda(uint64_t vram) {
+    struct dev *d;
+    struct err e = {0};
+    const struct cuda_params p = {.precise = true, .vram_bytes = vram};
+    if (cuda_open(&d, &p, &e)) fail_msg("%s", e.text);
+    return d;
+}
+
+/* ---- plans ---- */
+
+static int plan(struct plan *out, uint64_t vram, int64_t n_ctx, int32_t n_cpu_moe, struct err *e) {
+    struct dev *d = open_cuda(vram);
+    struct plan_params p = {.n_ctx = n_ctx,
+                            .n_seq = 1,
+                            .budget_bytes = (uint64_t)64 << 30,
+                            .dev = d,
+                            .vram_bytes = vram,
+                            .fix_cpu_moe = n_cpu_moe >= 0,
+                            .n_cpu_moe = n_cpu_moe};
+    engine_defaults(&p.engine);
+    p.engine.k_type = p.engine.v_type = QUANT_Q8_0;
+    int rc = plan_make(out, whole, &p, e);
+    d->ops->close(d);
+    if (rc) return rc;
+    assert_true(out->is_device);
+    assert_true(out->total_bytes <= out->budget_bytes);
+    assert_int_equal(out->total_bytes,
+                     out->weight_bytes + out->cache_bytes + out->state_bytes + out->scratch_bytes);
+    return 0;
+}
+
+static const uint64_t card = (uint64_t)(15.3 * (1 << 30)); /* what a card of 16 GB leaves */
+
+static void the_35b_fits_a_card_of_16_gb(void **state) {
+    (void)state;
+    struct plan p;
+    struct err e = {0};
+    struct buf b;
+    if (plan(&p, card, 65536, -1, &e)) fail_msg("%s", e.text);
+    buf_init(&b, 1 << 16);
+    plan_print(&p, &b);
+    print_message("%s", b.p);
+    buf_fini(&b);
+    assert_int_equal(p.engine.n_ctx_seq, 65536);
+    assert_in_range(p.n_cpu_moe, 0,
+                    3); /* 14.8 GiB of weights: experts of two layers stay outside */
+    /* by hand: 10 layers of attention, 2 kv heads of 256, keys and values at 34 bytes for 32 */
+    assert_int_equal(p.cache_bytes_per_tok / 100, 10 * 2 * 2 * 256 * 34 / 32 / 100);
+}
+
+static void what_does_not_fit_goes_to_the_processor(void **state) {
+    (void)state;
+    struct plan full, p;
+    struct err e = {0};
+    if (plan(&full, (uint64_t)16 << 30, 65536, 0, &e)) fail_msg("%s", e.text);
+    int32_t last = 0;
+    for (uint64_t vram = full.total_bytes; vram > full.total_bytes / 4;
+         vram -= full.total_bytes / 8) {
+        if (plan(&p, vram, 65536, -1, &e)) fail_msg("%s", e.text);
+        assert_true(p.n_cpu_moe >= last && p.n_cpu_moe <= p.n_moe);
+        assert_int_equal(p.n_cpu_moe == 0, p.expert_bytes == 0);
+        assert_true(p.host_bytes >= p.expert_bytes);
+        last = p.n_cpu_moe;
+    }
+    assert_true(last > 20);
+    /* too little for all but the experts: refused, with the numbers */
+    assert_int_equal(plan(&p, (uint64_t)1 << 30, 65536, -1, &e), CHIMERE_ELIMIT);
+    assert_non_null(strstr(e.text, "does not fit"));
+    /* as the user says, whether it must be or not */
+    assert_int_equal(plan(&p, card, 65536, 7, &e), 0);
+    assert_int_equal(p.n_cpu_moe, 7);
+    assert_true(p.weight_bytes < full.weight_bytes);
+    assert_int_equal(plan(&p, full.total_bytes / 2, 65536, 0, &e), CHIMERE_ELIMIT);
+}
+
+/* ---- running ---- */
+
+enum { N_TOK = 5 };
+
+static void load_small(struct load_params *p) {
+    load_defaults(p);
+    p->path = small;
+    p->quiet = true;
+    p->plan.n_ctx = 128;
+    p->plan.n_seq = 1;
+    p->plan.engine.n_batch = 32;
+    p->plan.engine.speculate = false;
+    p->plan.budget_bytes = (uint64_t)8 << 30;
+}
+
+/* Logits of the last of N_TOK tokens: a prompt, then steps. */
+static int last_logits(int32_t n_cpu_moe, float *out, int32_t *n_vocab, struct err *e) {
+    struct dev *d = open_cuda(0);
+    struct placement where = {.n_layer = n_cpu_moe};
+    struct model *m = NULL;
+    struct seq_pool *pool = NULL;
+    struct forward *f = NULL;
+    struct seq *s = NULL;
+    int rc = n_cpu_moe ? cpu_open(&where.host, 2, CPU_ISA_SCALAR, e) : 0;
+    if (!rc) rc = model_open_placed(&m, small, d, &where, true, e);
+    const struct seq_pool_params pp = {
+        .n_slot = 1, .n_ctx = 128, .k_type = QUANT_F16, .v_type = QUANT_F16};
+    if (!rc) rc = seq_pool_new(&pool, m, &pp, e);
+    if (!rc) rc = forward_new(&f, m, pool, 32, 1, e);
+    if (!rc) rc = seq_new(&s, pool, e);
+    for (int32_t at = 0; !rc && at < N_TOK; at = at ? at + 1 : N_TOK - 2) {
+        int32_t tokens[N_TOK], n = at ? 1 : N_TOK - 2;
+        for (int32_t i = 0; i < n; i++) tokens[i] = (at + i) * 7 % 300;
+        const struct run run = {.seq = s, .tokens = tokens, .n_tok = n, .want = WANT_LAST};
+        const float *logits;
+        rc = forward_run(f, &run, 1, &logits, e);
+        *n_vocab = rc ? 0 : m->hp.n_vocab;
+        if (!rc) memcpy(out, logits, (size_t)*n_vocab * sizeof *out);
+    }
+    if (s) seq_free(s);
+    forward_free(f);
+    seq_pool_free(pool);
+    model_close(m);
+    d->ops->close(d);
+    return rc;
+}
+
+static void experts_give_the_same_wherever_they_are(void **state) {
+    (void)state;
+    enum { MAX = 4096 };
+    static float want[MAX], got[MAX];
+    int32_t n, n2;
+    struct err e = {0};
+    if (last_logits(0, want, &n, &e)) fail_msg("%s", e.text);
+    assert_in_range(n, 1, MAX);
+    double range = 0;
+    for (int32_t i = 0; i < n; i++)
+        range = fabs((double)want[i]) > range ? fabs((double)want[i]) : range;
+    for (int32_t n_cpu = 1; n_cpu <= 2; n_cpu++) {
+        if (last_logits(n_cpu, got, &n2, &e)) fail_msg("%s", e.text);
+        assert_int_equal(n, n2);
+        double most = 0;
+        for (int32_t i = 0; i < n; i++) {
+            double d = fabs((double)got[i] - want[i]);
+            most = d > most || isnan(d) ? d : most;
+        }
+        /* the processor rounds activations to 8 bits, the device in precise mode does not */
+        if (!(most < 0.02 * range)) fail_msg("%d layers: off by %g of %g", n_cpu, most, range);
+    }
+}
+
+#ifdef CHIMERE_EMULATE
+struct heard {
+    int32_t n;
+};
+static bool hear(struct job *j, int32_t token, bool is_end, const struct sampler_probs *probs) {
+    (void)token, (void)is_end, (void)probs;
+    ((struct heard *)j->ud)->n++;
+    return true;
+}
+static void ended(struct job *j) { (void)j; }
+
+static int answer(struct engine *g, struct err *e) {
+    static const int32_t prompt[] = {5, 6, 7, 8};
+    struct heard h = {0};
+    struct job j = {.prompt = prompt,
+                    .n_prompt = 4,
+                    .max_tokens = 2,
+                    .on_token = hear,
+                    .on_done = ended,
+                    .ud = &h};
+    sampler_defaults(&j.sampling);
+    int rc = engine_run(g, &j, e);
+    if (!rc) assert_int_equal(h.n, 2);
+    return rc;
+}
+
+/* Every allocation of the device fails once: a sentence, and nothing is left behind. */
+static void memory_may_run_out_anywhere(void **state) {
+    (void)state;
+    struct load_params p;
+    struct err e = {0};
+    load_small(&p);
+    int n_failed = 0;
+    for (int nth = 1;; nth += 1 + nth / 8) {
+        struct loaded l;
+        e = (struct err){0};
+        p.opened = open_cuda(0);
+        emulate_fail_nth = nth;
+        int rc = load_open(&l, &p, &e);
+        bool reached = emulate_fail_nth <= 0;
+        emulate_fail_nth = 0;
+        if (!rc) {
+            assert_false(reached);
+            load_close(&l);
+            break;
+        }
+        assert_true(reached);
+        assert_int_equal(rc, CHIMERE_ENOMEM);
+        assert_true(e.text[0] != 0);
+        n_failed++;
+    }
+    assert_true(n_failed > 10);
+}
+
+/* The host's allocations too, and the device's beside them are given back. */
+static void host_memory_may_run_out_anywhere(void **state) {
+    (void)state;
+    struct load_params p;
+    load_small(&p);
+    for (int64_t nth = 1;; nth += 1 + nth / 3) {
+        struct loaded l;
+        struct err e = {0};
+        p.opened = open_cuda(0);
+        mem_fail_nth(nth);
+        int rc = load_open(&l, &p, &e);
+        mem_fail_nth(0);
+        if (!rc) {
+            load_close(&l);
+            break;
+        }
+        assert_true(e.text[0] != 0);
+    }
+}
+
+/* The request fails with a sentence, and so do those after it; nothing crashes, all can be closed. */
+static void a_lost_device_fails_requests(void **state) {
+    (void)state;
+    for (int nth = 2; nth <= 4; nth += 2) {
+        struct load_params p;
+        struct loaded l;
+        struct err e = {0};
+        load_small(&p);
+        p.opened = open_cuda(0);
+        if (load_open(&l, &p, &e)) fail_msg("%s", e.text);
+        emulate_lose_nth = nth;
+        assert_int_equal(answer(l.engine, &e), CHIMERE_EDEVICE);
+        assert_non_null(strstr(e.text, "gpu: "));
+        e = (struct err){0};
+        assert_int_equal(answer(l.engine, &e), CHIMERE_EDEVICE);
+        assert_non_null(strstr(e.text, "unspecified launch failure"));
+        emulate_lose_nth = 0;
+        load_close(&l);
+    }
+}
+
+/* A row that is not finite fails its request by a sentence; the next one is answered. */
+static void nan_fails_one_request(void **state) {
+    (void)state;
+    struct load_params p;
+    struct loaded l;
+    struct err e = {0};
+    load_small(&p);
+    p.opened = open_cuda(0);
+    if (load_open(&l, &p, &e)) fail_msg("%s", e.text);
+    float *norm = (float *)(uintptr_t)l.model->weights.global.output_norm, own = norm[3], bad = NAN;
+    l.dev->ops->upload(l.dev, norm + 3, &bad, sizeof bad);
+    assert_int_equal(answer(l.engine, &e), CHIMERE_ENUMERIC);
+    assert_non_null(strstr(e.text, "not a finite distribution"));
+    l.dev->ops->upload(l.dev, norm + 3, &own, sizeof own);
+    if (answer(l.engine, &e)) fail_msg("%s", e.text);
+    load_close(&l);
+}
+#endif
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_35b_fits_a_card_of_16_gb),
+        cmocka_unit_test(what_does_not_fit_goes_to_the_processor),
+        cmocka_unit_test(experts_give_the_same_wherever_they_are),
+#ifdef CHIMERE_EMULATE
+        cmocka_unit_test(memory_may_run_out_anywhere),
+        cmocka_unit_test(host_memory_may_run_out_anywhere),
+        cmocka_unit_test(a_lost_device_fails_requests),
+        cmocka_unit_test(nan_fails_one_request),
+#endif
+    };
+    return cmocka_run_group_tests(tests, make_files, scratch_drop);
+}
