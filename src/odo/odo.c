@@ -1,6 +1,7 @@
 /* odo.c: the orchestrator as a backend. A request's life: serve -> here -> odo_loop.c -> the backend below. */
 #include "odo/odo.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -8,12 +9,15 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/rng.h"
 #include "engram/examples.h"
 #include "engram/table.h"
 #include "odo/docs.h"
 #include "odo/odo_context.h"
 #include "odo/odo_enrich_impl.h"
 #include "odo/odo_impl.h"
+#include "odo/odo_quality.h"
+#include "odo/quality.h"
 #include "store/decision.h"
 
 static struct odo_run *run_of(struct ask_run *r) { return (struct odo_run *)r; }
@@ -55,6 +59,8 @@ static void run_fini(struct odo_run *r) {
     json_decref(r->record);
     buf_fini(&r->source_text);
     buf_fini(&r->answer);
+    json_decref(r->candidates);
+    mem_free(r->draft);
     if (r->sink_lock) pthread_mutex_destroy(r->sink_lock);
     mem_free(r->sink_lock);
     mem_free(r);
@@ -145,9 +151,11 @@ static int answer(struct odo_run *r, enum ask_finish *finish, struct err *e) {
     if (!rc) rc = odo_place_shots(r);
     if (rc) return err_set(e, rc, "out of memory");
     plan(r);
+    if (r->d.has_strategy) return odo_strategy_answer(r, finish, e);
     if (r->d.steps) return odo_steps(r, finish, e);
     struct odo_round round = {
         .tools = r->d.pipeline->tools, .final = true, .messages = r->messages};
+    if (odo_wants_reflection(r)) return odo_reflect(r, &round, finish, e);
     return odo_loop(r, &round, NULL, finish, e);
 }
 
@@ -197,6 +205,7 @@ static int answer_or_cache(struct odo_run *r, enum ask_finish *finish, struct er
         if (place.key && whole && may_keep(r) && r->answer.n && !r->answer.failed)
             cache_put(r->odo->cache, &place, r->answer.p, r->answer.n);
         if (whole && r->choice == 0) odo_remember(r);
+        if (whole && !r->n_client_call && r->choice == 0) odo_quality_post(r, *finish);
     }
     cache_place_fini(&place);
     return rc;
@@ -246,7 +255,8 @@ static bool is_direct(const struct odo_run *r) {
         tools = strpbrk(r->question, "0123456789") != NULL;
     bool has_mode = r->wish.mode >= 0 || r->wish.auto_mode;
     return !r->wish.cache && !r->fact && !r->keep_talk && !odo_has_context(r) && !has_mode &&
-           !tools && !d->steps && !d->documents && !d->few_shot && d->web == PIPELINE_WEB_NEVER &&
+           !tools && !d->steps && !d->documents && !d->few_shot && !d->has_strategy &&
+           !odo_wants_quality(r) && !p->quality_reflect && d->web == PIPELINE_WEB_NEVER &&
            !p->prompt && !r->persona && !p->plan && p->think < 0;
 }
 
@@ -273,6 +283,11 @@ static int prepare(struct ask_backend *b, const struct ask *a, const struct ask_
                                        : err_set(e, CHIMERE_ENOMEM, "out of memory");
     if (!rc && a->messages) rc = odo_decide(o, r, front->route, e);
     if (!rc && a->messages) rc = odo_context(r, e);
+    r->keeps_answer = r->wish.cache || r->keep_talk || odo_wants_quality(r);
+    r->score = r->draft_score = NAN;
+    snprintf(r->answer_name, sizeof r->answer_name, "odo-%016llx",
+             (unsigned long long)rng_entropy());
+    json_object_set_new(r->record, "answer", json_string(r->answer_name));
     if (!rc)
         json_object_set_new(r->record, "decision",
                             a->messages ? odo_decision_json(r) : json_null());
@@ -327,9 +342,12 @@ static void close_front(struct ask_backend *b) { (void)b; } /* odo_close does */
 static void headers(struct ask_run *base, struct buf *out) {
     const struct odo_run *r = run_of(base);
     if (!r->d.pipeline) return;
-    buf_printf(out, "X-Odo-Route: %s\nX-Odo-How: %s\nX-Odo-Mode: %s\nX-Odo-Pipeline: %s\n",
+    buf_printf(out,
+               "X-Odo-Route: %s\nX-Odo-How: %s\nX-Odo-Mode: %s\nX-Odo-Pipeline: %s\n"
+               "X-Odo-Strategy: %s\nX-Odo-Answer: %s\n",
                r->d.intent.route, intent_how_name(r->d.intent.how), difficulty_mode_name(r->d.mode),
-               r->d.pipeline->name);
+               r->d.pipeline->name, r->d.has_strategy ? strategy_name(&r->d.strategy) : "none",
+               r->answer_name);
 }
 
 static const struct ask_ops ops = {prepare, start, cancel, free_run, render, close_front, headers};
@@ -383,6 +401,7 @@ int odo_open(struct odo **out, const struct odo_params *p, struct err *e) {
     if (!rc && p->store && p->docs && docs_has_vectors(p->docs))
         rc = examples_open(&o->examples, p->store, (uint64_t)docs_embedder(p->docs),
                            docs_n_vec(p->docs), e);
+    if (!rc && p->store && p->backend) rc = quality_open(&o->quality, p->backend, p->store, e);
     if (!rc && !front_of(o, "")) rc = err_set(e, CHIMERE_ENOMEM, "out of memory");
     if (rc) odo_close(o);
     else *out = o;
@@ -394,6 +413,7 @@ void odo_close(struct odo *o) {
     odo_judge_wait(o);
     pipeline_dir_close(o->dir);
     tool_set_free(o->p.tools);
+    quality_close(o->quality);
     cache_free(o->cache);
     history_free(o->history);
     examples_close(o->examples);
@@ -508,4 +528,5 @@ void odo_metrics(void *ud, struct buf *out) {
                    names[i], (unsigned long long)c->n, names[i], (double)c->sum_us * 1e-6, names[i],
                    (unsigned long long)c->n_failed);
     }
+    if (o->quality) quality_metrics(o->quality, out);
 }

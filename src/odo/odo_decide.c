@@ -5,6 +5,7 @@
 #include "base/mem.h"
 #include "odo/mode.h"
 #include "odo/odo_impl.h"
+#include "odo/odo_quality.h"
 #include "store/score.h"
 
 static int wish_bool(const json_t *v, const char *key, int *out, struct err *e) {
@@ -93,6 +94,10 @@ int odo_wish_read(struct odo_wish *w, const json_t *extra, struct err *e) {
         } else if (!strcmp(key, "skill")) {
             w->skill = json_is_false(v) ? "" : text;
             if (!w->skill) rc = err_set(e, CHIMERE_EINVAL, "odo.skill: expected a name or false");
+        } else if (!strcmp(key, "strategy")) {
+            w->no_strategy = json_is_false(v);
+            if (!(w->strategy = text) && !w->no_strategy)
+                rc = err_set(e, CHIMERE_EINVAL, "odo.strategy: expected a name, or false");
         } else if (!strcmp(key, "files")) {
             rc = wish_files(w, v, e);
         } else {
@@ -216,6 +221,8 @@ int odo_decide(struct odo *o, struct odo_run *r, const char *pinned, struct err 
              : r->wish.web == 0                                           ? PIPELINE_WEB_NEVER
              : d->mode == DIFFICULTY_FAST && p->web == PIPELINE_WEB_PROBE ? PIPELINE_WEB_NEVER
                                                                           : p->web;
+    rc = odo_strategy_decide(r, e);
+    if (rc) return rc;
     d->ms = clock_ms_since(start);
     odo_count(o, ODO_DECIDE, start, false);
     return 0;
@@ -231,12 +238,13 @@ json_t *odo_decision_json(const struct odo_run *r) {
             json_object_set_new(scores, intent_route(rules, i), json_real(d->intent.score[i]));
     const char *skill = r->skill ? r->skill->name : NULL;
     json_t *o = json_pack(
-        "{s:s, s:f, s:s, s:o, s:s, s:s, s:f, s:f, s:s, s:b, s:b, s:s, s:s*, s:f}", "route",
+        "{s:s, s:f, s:s, s:o, s:s, s:s, s:f, s:f, s:s, s:b, s:b, s:s, s:s*, s:s, s:f}", "route",
         d->intent.route, "confidence", d->intent.confidence, "how", intent_how_name(d->intent.how),
         "scores", scores, "pipeline", d->pipeline->name, "difficulty",
         difficulty_class_name(d->difficulty.class), "score", d->difficulty.score, "history",
         d->difficulty.history, "mode", difficulty_mode_name(d->mode), "steps", d->steps,
-        "documents", d->documents, "web", web[d->web], "skill", skill, "ms", d->ms);
+        "documents", d->documents, "web", web[d->web], "skill", skill, "strategy",
+        d->has_strategy ? strategy_name(&d->strategy) : "none", "ms", d->ms);
     if (o && d->probe_nats >= 0) json_object_set_new(o, "probe", json_real(d->probe_nats));
     return o;
 }

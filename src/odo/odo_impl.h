@@ -11,6 +11,7 @@
 #include "odo/intent.h"
 #include "odo/odo.h"
 #include "odo/pipeline.h"
+#include "odo/strategy.h"
 
 enum odo_stage { /* of the metrics */
                  ODO_DECIDE,
@@ -39,6 +40,7 @@ struct odo {
     struct cache_vectors vectors; /* of the documents' model */
     struct history *history;      /* owned */
     struct examples *examples;    /* owned; NULL: no embedding model, or no store */
+    struct quality *quality;      /* owned; NULL: no store, or no model */
     pthread_mutex_t front_lock;
     struct odo_front *fronts[ODO_MAX_NAMES]; /* owned [n_front]; made when first asked for */
     int n_front;
@@ -58,6 +60,8 @@ struct odo_wish {
     bool auto_mode; /* by a probe of the model */
     const char *files[16];
     size_t n_file;
+    const char *strategy; /* strategy.h */
+    bool no_strategy;
 };
 
 struct odo_decision {
@@ -66,7 +70,8 @@ struct odo_decision {
     enum difficulty_mode mode;
     double probe_nats; /* mean entropy of the probe's tokens; below 0: not asked, or it failed */
     const struct pipeline *pipeline; /* view into the run's set */
-    bool steps, documents, few_shot, dynamic_engram;
+    bool steps, documents, few_shot, dynamic_engram, has_strategy;
+    struct strategy strategy;
     int web; /* enum pipeline_web */
     double ms;
 };
@@ -108,7 +113,13 @@ struct odo_run {
     int32_t n_client_call;       /* calls of the client's tools forwarded so far */
     int32_t choice;
     struct buf answer; /* of the final text, where it is to be kept */
-    json_t *record;    /* owned: the decision and what was done, for log and notes */
+    bool keeps_answer;
+    char answer_name[24];      /* what feedback calls it */
+    double score, draft_score; /* 0..1; NaN: not judged */
+    json_t *candidates;        /* owned: of a strategy; NULL: none */
+    int32_t winner;
+    char *draft;    /* owned: what a second attempt replaced; NULL */
+    json_t *record; /* owned: the decision and what was done, for log and notes */
 };
 
 /* odo_decide.c */
@@ -134,6 +145,7 @@ int odo_loop(struct odo_run *r, const struct odo_round *round, struct buf *conte
              enum ask_finish *finish, struct err *e);
 /* Adds what a call took to the run's sums, and takes it from the tokens left. */
 void odo_spend(struct odo_run *r, const struct engine_stats *s, int32_t n_reasoning);
+void odo_set_sampling(struct ask *a, const struct pipeline_sampling *s);
 int odo_send(struct odo_run *r, const struct ask_event *ev); /* nonzero: cancelled */
 int odo_say(struct odo_run *r, bool thought, const char *text, size_t n);
 int odo_note(struct odo_run *r, const char *name, json_t *o); /* takes o; nonzero: cancelled */

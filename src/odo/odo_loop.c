@@ -137,7 +137,7 @@ static int on_event(void *ud, const struct ask_event *ev) {
     case CHAT_CONTENT:
         /* what is not yet the answer is shown as thought, so that every path streams */
         if (!t->final) chat.kind = CHAT_REASONING;
-        else if (r->wish.cache || r->keep_talk) buf_put(&r->answer, chat.text, chat.n);
+        else if (r->keeps_answer) buf_put(&r->answer, chat.text, chat.n);
         break;
     case CHAT_CALL:
         t->ours = odo_tool(r, chat.name) && !has_name(r->ask->tools, chat.name);
@@ -154,7 +154,7 @@ static int on_event(void *ud, const struct ask_event *ev) {
     return forward(t, &chat);
 }
 
-static void set_sampling(struct ask *a, const struct pipeline_sampling *s) {
+void odo_set_sampling(struct ask *a, const struct pipeline_sampling *s) {
     if (!s) return;
     if (s->temperature == s->temperature) a->sampling.temperature = (float)s->temperature;
     if (s->top_p == s->top_p) a->sampling.top_p = (float)s->top_p;
@@ -188,8 +188,8 @@ static int ask_model(struct odo_run *r, const struct odo_round *round, json_t *t
         a.recall = r->question;
     }
     a.extra = with_table(r);
-    set_sampling(&a, &r->d.pipeline->sampling);
-    set_sampling(&a, round->sampling);
+    odo_set_sampling(&a, &r->d.pipeline->sampling);
+    odo_set_sampling(&a, round->sampling);
     if (r->d.pipeline->think >= 0 && round->final) a.think = r->d.pipeline->think;
     /* what the request itself says about its mode outranks the pipeline */
     if (round->final && (r->wish.mode >= 0 || r->wish.auto_mode)) mode_apply(r->d.mode, &a);

@@ -16,6 +16,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/str.h"
+#include "odo/strategy.h"
 
 enum file_kind { FILE_PIPELINE, FILE_RULES, FILE_SKILL, FILE_PERSONA };
 
@@ -85,7 +86,7 @@ static int bind_sampling(struct yamlfile *y, int32_t node, struct pipeline_sampl
 }
 
 struct nodes { /* the parts of a file that are mappings of their own */
-    int32_t sampling, thinking, engram, enrich, plan, steps;
+    int32_t sampling, thinking, engram, enrich, plan, steps, strategy, quality;
 };
 
 static int bind_parts(struct file *f, struct yamlfile *y, const struct nodes *n, struct err *e) {
@@ -112,6 +113,16 @@ static int bind_parts(struct file *f, struct yamlfile *y, const struct nodes *n,
         {"max_tokens", YF_INT, offsetof(struct pipeline, plan_tokens), 1, 8192, NULL},
         {"deadline_ms", YF_INT, offsetof(struct pipeline, plan_ms), 10, 600000, NULL},
         {0}};
+    static const struct yamlfile_field strategy[] = {
+        {"use", YF_STR, offsetof(struct pipeline, strategy), 0, 0, NULL},
+        {"when", YF_ENUM, offsetof(struct pipeline, strategy_when), 0, 0, "never|ultra|always"},
+        {"deadline_ms", YF_INT, offsetof(struct pipeline, strategy_ms), 10, 3600000, NULL},
+        {0}};
+    static const struct yamlfile_field quality[] = {
+        {"score", YF_BOOL, offsetof(struct pipeline, quality_score), 0, 0, NULL},
+        {"keep", YF_BOOL, offsetof(struct pipeline, quality_keep), 0, 0, NULL},
+        {"reflect", YF_BOOL, offsetof(struct pipeline, quality_reflect), 0, 0, NULL},
+        {0}};
     struct {
         bool enabled;
         int32_t budget;
@@ -125,6 +136,12 @@ static int bind_parts(struct file *f, struct yamlfile *y, const struct nodes *n,
     if (!rc && n->engram) rc = yamlfile_bind(y, n->engram, engram, p, NULL, &f->arena, e);
     if (!rc && n->enrich) rc = yamlfile_bind(y, n->enrich, enrich, p, NULL, &f->arena, e);
     if (!rc && n->plan) rc = yamlfile_bind(y, n->plan, plan, p, NULL, &f->arena, e);
+    if (!rc && n->strategy) rc = yamlfile_bind(y, n->strategy, strategy, p, NULL, &f->arena, e);
+    if (!rc && n->quality) rc = yamlfile_bind(y, n->quality, quality, p, NULL, &f->arena, e);
+    struct strategy s;
+    struct err why = {0};
+    if (!rc && p->strategy && strategy_parse(&s, p->strategy, &why))
+        rc = yamlfile_fail(y, n->strategy, e, "%s", why.text);
     return rc;
 }
 
@@ -191,6 +208,8 @@ static int bind_file(struct file *f, struct yamlfile *y, struct err *e) {
         {"enrich", YF_NODE, offsetof(struct whole, n.enrich), 0, 0, NULL},
         {"plan", YF_NODE, offsetof(struct whole, n.plan), 0, 0, NULL},
         {"steps", YF_NODE, offsetof(struct whole, n.steps), 0, 0, NULL},
+        {"strategy", YF_NODE, offsetof(struct whole, n.strategy), 0, 0, NULL},
+        {"quality", YF_NODE, offsetof(struct whole, n.quality), 0, 0, NULL},
         {0}};
     w->p.rounds = 6;
     w->p.enrich_tokens = 1200;
@@ -199,6 +218,8 @@ static int bind_file(struct file *f, struct yamlfile *y, struct err *e) {
     w->p.plan_ms = 20000;
     w->p.run_steps = PIPELINE_ULTRA;
     w->p.engram_alpha = 1;
+    w->p.strategy_when = PIPELINE_ULTRA;
+    w->p.strategy_ms = 60000;
     w->p.memory = PIPELINE_MEMORY_FACTS;
     w->p.memory_tokens = 300;
     int32_t root = yamlfile_root(y), n = 0;

@@ -62,7 +62,12 @@ struct pipeline { /* strings in its own arena */
     bool any_skill;        /* no list of skills: every one may be chosen */
     int32_t memory;        /* enum pipeline_memory */
     int32_t memory_tokens; /* budget in the prompt, 300 */
-    int32_t run_steps;     /* enum pipeline_when */
+    const char *strategy;  /* strategy.h; checked; or NULL */
+    int32_t strategy_when; /* enum pipeline_when */
+    int32_t strategy_ms;   /* deadline, 60000 */
+    /* judge answers; keep texts for learning; hold an answer back until judged, and retry a bad one */
+    bool quality_score, quality_keep, quality_reflect;
+    int32_t run_steps; /* enum pipeline_when */
     struct pipeline_step steps[PIPELINE_MAX_STEPS];
     int32_t n_step;
 };

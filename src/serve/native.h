@@ -19,6 +19,7 @@ void native_status(struct http_request *r);
 /* api_models.c */
 void native_load(struct http_request *r);
 void native_unload(struct http_request *r);
+void native_feedback(struct http_request *r);
 struct buf;
 void native_put_models(struct server *s, struct buf *out); /* JSON list of the models on demand */
 

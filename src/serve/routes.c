@@ -19,6 +19,7 @@ const struct route routes[] = {
     {"POST", "/v1/memory/*", 0, SHAPE_OPENAI, api_memory_change},
     {"DELETE", "/v1/memory/*", 0, SHAPE_OPENAI, api_memory_remove},
     {"GET", "/v1/skills", ROUTE_QUICK, SHAPE_OPENAI, api_skills},
+    {"POST", "/v1/feedback", 0, SHAPE_OPENAI, native_feedback},
     {"POST", "/tokenize", 0, SHAPE_OPENAI, native_tokenize},
     {"POST", "/detokenize", 0, SHAPE_OPENAI, native_detokenize},
     {"POST", "/apply-template", 0, SHAPE_OPENAI, native_template},

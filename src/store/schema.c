@@ -67,6 +67,16 @@ const struct store_migration store_migrations[] = {
      "CREATE INDEX odo_memory_owner ON odo_memory(owner, pinned, at_ms);"
      "CREATE VIRTUAL TABLE odo_memory_fts USING fts5(text,"
      "  tokenize = 'porter unicode61 remove_diacritics 2');"},
+    {"answers and what they were worth",
+     "CREATE TABLE quality("
+     "  id INTEGER PRIMARY KEY, at_ms INTEGER NOT NULL, parent INTEGER NOT NULL, name TEXT UNIQUE,"
+     "  route TEXT NOT NULL, model TEXT NOT NULL, origin TEXT NOT NULL, question TEXT, answer TEXT,"
+     "  score REAL, judge TEXT NOT NULL, feedback INTEGER NOT NULL DEFAULT 0, comment TEXT) STRICT;"
+     "CREATE INDEX quality_route ON quality(route, at_ms);"
+     "CREATE INDEX quality_parent ON quality(parent);"
+     "INSERT INTO quality(at_ms, parent, route, model, origin, score, judge)"
+     "  SELECT at_ms, 0, route, '', 'score', (score - 1) / 4.0, judge FROM odo_scores ORDER BY id;"
+     "DROP TABLE odo_scores;"},
 };
 const int store_n_migration = (int)(sizeof store_migrations / sizeof *store_migrations);
 

@@ -1,4 +1,5 @@
-/* score.h: how good answers were, 1 to 5, by whoever judged them: a quality gate, a user. */
+/* score.h: how good a route's answers were, 1 to 5, by whoever judged them: a quality gate, a user. The rows
+ * are those of store/quality.h. */
 #ifndef CHIMERE_STORE_SCORE_H
 #define CHIMERE_STORE_SCORE_H
 

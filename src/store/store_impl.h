@@ -18,6 +18,10 @@
 #define STORE_EXAMPLE_COLUMNS                                                                      \
     "SELECT id, domain, question, answer, source, score, at_ms, embedder FROM examples"
 
+#define STORE_QUALITY_COLUMNS(t)                                                                   \
+    t ".id, " t ".at_ms, " t ".parent, " t ".name, " t ".route, " t ".model, " t ".origin, " t     \
+      ".question, " t ".answer, " t ".score, " t ".feedback, " t ".comment, " t ".judge"
+
 /* Every statement that runs more than once: name, text. Prepared at first use. */
 /* clang-format off */
 #define STORE_QUERIES(X)                                                                           \
@@ -76,10 +80,23 @@
       "SELECT id, at_ms, route, how, pipeline, mode, ms, failed, record FROM odo_decisions"        \
       " ORDER BY id DESC LIMIT ?1")                                                                \
     X(DECISION_FORGET, "DELETE FROM odo_decisions WHERE at_ms < ?1")                               \
-    X(SCORE_ADD, "INSERT INTO odo_scores(at_ms, route, judge, score) VALUES(?1,?2,?3,?4)")         \
+    X(SCORE_ADD,                                                                                   \
+      "INSERT INTO quality(at_ms, parent, route, model, origin, score, judge)"                     \
+      " VALUES(?1, 0, ?2, '', 'score', (?4 - 1) / 4.0, ?3)")                                       \
     X(SCORE_LAST,                                                                                  \
-      "SELECT score FROM odo_scores WHERE route = ?1 ORDER BY at_ms DESC, id DESC LIMIT ?2")       \
-    X(SCORE_FORGET, "DELETE FROM odo_scores WHERE at_ms < ?1")                                     \
+      "SELECT CASE WHEN feedback > 0 THEN feedback ELSE 1 + 4 * score END FROM quality"            \
+      " WHERE route = ?1 AND parent = 0 AND (feedback > 0 OR score IS NOT NULL)"                   \
+      " ORDER BY at_ms DESC, id DESC LIMIT ?2")                                                    \
+    X(SCORE_FORGET, "DELETE FROM quality WHERE at_ms < ?1")                                        \
+    X(QUALITY_ADD,                                                                                 \
+      "INSERT INTO quality(at_ms, parent, name, route, model, origin, question, answer, score,"    \
+      " judge) VALUES(?1,?2,?3,?4,?5,?6,?7,?8,?9,?10)")                                            \
+    X(QUALITY_FEEDBACK, "UPDATE quality SET feedback = ?2, comment = ?3 WHERE name = ?1")          \
+    X(QUALITY_LIST, "SELECT " STORE_QUALITY_COLUMNS("q") " FROM quality q WHERE q.at_ms >= ?1"     \
+      " ORDER BY q.id")                                                                            \
+    X(QUALITY_PAIRS, "SELECT " STORE_QUALITY_COLUMNS("a") ", " STORE_QUALITY_COLUMNS("b")          \
+      " FROM quality a JOIN quality b ON b.parent = a.id"                                          \
+      " WHERE a.at_ms >= ?1 AND a.answer IS NOT NULL AND b.answer IS NOT NULL ORDER BY b.id")      \
     X(DOC_VERSION, "SELECT n FROM doc_version")                                                    \
     X(EXAMPLE_LIST, STORE_EXAMPLE_COLUMNS " WHERE ?1 IS NULL OR domain = ?1 ORDER BY id")          \
     X(EXAMPLE_ONE, STORE_EXAMPLE_COLUMNS " WHERE id = ?1")                                         \

@@ -1,0 +1,221 @@
+#include "odo/quality.h"
+
+#include <math.h>
+#include <pthread.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "odo/prm.h"
+#include "store/quality.h"
+
+enum { JUDGE_MS = 60000 };
+
+struct entry {
+    struct entry *next;
+    char *name, *route, *question, *answer, *draft; /* owned; draft may be NULL */
+    json_t *candidates;                             /* owned; or NULL */
+    double score, draft_score;
+    int32_t winner;
+    bool keep;
+};
+
+struct quality {
+    struct ask_backend *backend; /* borrowed */
+    struct store *store;         /* borrowed */
+    pthread_mutex_t lock;        /* guards what follows */
+    pthread_cond_t cond;
+    struct entry *first, *last;
+    int32_t n, n_busy;
+    bool stop;
+    _Atomic bool cancelled;
+    _Atomic uint64_t n_judged, n_dropped, n_failed;
+    pthread_t thread;
+};
+
+int quality_grade(double score) {
+    return score >= 0.9 ? 5 : score >= 0.7 ? 4 : score >= 0.5 ? 3 : score >= 0.3 ? 2 : 1;
+}
+
+static void entry_free(struct entry *x) {
+    if (!x) return;
+    mem_free(x->name);
+    mem_free(x->route);
+    mem_free(x->question);
+    mem_free(x->answer);
+    mem_free(x->draft);
+    json_decref(x->candidates);
+    mem_free(x);
+}
+
+/* ---- judging and writing ---- */
+
+static int judge(struct quality *q, struct entry *x) {
+    struct prm_item it = {.problem = x->question, .solution = x->answer};
+    const struct prm_use use = {.backend = q->backend,
+                                .cancelled = &q->cancelled,
+                                .deadline_ns = clock_ns() + (int64_t)JUDGE_MS * 1000000};
+    int rc = prm_score(&use, &it, 1, NULL);
+    if (!rc && it.failed) rc = CHIMERE_EBUSY;
+    if (!rc && (it.verdict.n_said || it.verdict.has_whole)) x->score = it.verdict.score;
+    if (!rc) prm_drop(&it);
+    return rc;
+}
+
+static int write_alternative(struct quality *q, const struct entry *x, struct store_quality row,
+                             const char *origin, const char *answer, double score, struct err *e) {
+    row.name = NULL;
+    row.origin = origin;
+    row.answer = x->keep ? answer : NULL;
+    row.score = score;
+    return store_quality_add(q->store, &row, NULL, e);
+}
+
+static int write_rows(struct quality *q, const struct entry *x, struct err *e) {
+    struct store_quality row = {.name = x->name,
+                                .route = x->route,
+                                .model = q->backend->name,
+                                .origin = "answer",
+                                .question = x->keep ? x->question : NULL,
+                                .answer = x->keep ? x->answer : NULL,
+                                .score = x->score,
+                                .judge = q->backend->name};
+    int64_t id = 0;
+    int rc = store_quality_add(q->store, &row, &id, e);
+    row.parent = id;
+    if (!rc && x->draft) rc = write_alternative(q, x, row, "draft", x->draft, x->draft_score, e);
+    json_t *c;
+    size_t i;
+    json_array_foreach(x->candidates, i, c) {
+        const char *text = json_string_value(json_object_get(c, "text"));
+        if (rc || (int32_t)i == x->winner || !text || !*text || !strcmp(text, x->answer)) continue;
+        rc = write_alternative(q, x, row, "candidate", text,
+                               json_number_value(json_object_get(c, "score")), e);
+    }
+    return rc;
+}
+
+static void *work(void *ud) {
+    struct quality *q = ud;
+    pthread_mutex_lock(&q->lock);
+    while (!q->stop) {
+        struct entry *x = q->first;
+        if (!x) {
+            pthread_cond_wait(&q->cond, &q->lock);
+            continue;
+        }
+        q->first = x->next;
+        if (!q->first) q->last = NULL;
+        q->n--;
+        q->n_busy++;
+        pthread_mutex_unlock(&q->lock);
+        struct err e = {0};
+        int rc = isnan(x->score) ? judge(q, x) : 0;
+        if (!q->cancelled && write_rows(q, x, &e)) {
+            log_warn("quality: %s", e.text);
+            rc = e.code;
+        }
+        if (rc) q->n_failed++;
+        else q->n_judged++;
+        entry_free(x);
+        pthread_mutex_lock(&q->lock);
+        q->n_busy--;
+        pthread_cond_broadcast(&q->cond);
+    }
+    pthread_mutex_unlock(&q->lock);
+    return NULL;
+}
+
+/* ---- the queue ---- */
+
+int quality_open(struct quality **out, struct ask_backend *backend, struct store *store,
+                 struct err *e) {
+    *out = NULL;
+    struct quality *q = mem_zalloc(sizeof *q);
+    if (!q) return err_set(e, CHIMERE_ENOMEM, "out of memory");
+    q->backend = backend;
+    q->store = store;
+    pthread_mutex_init(&q->lock, NULL);
+    pthread_cond_init(&q->cond, NULL);
+    if (pthread_create(&q->thread, NULL, work, q)) {
+        pthread_cond_destroy(&q->cond);
+        pthread_mutex_destroy(&q->lock);
+        mem_free(q);
+        return err_set(e, CHIMERE_EBUSY, "quality: no thread");
+    }
+    *out = q;
+    return 0;
+}
+
+void quality_close(struct quality *q) {
+    if (!q) return;
+    pthread_mutex_lock(&q->lock);
+    q->stop = true;
+    q->cancelled = true;
+    pthread_cond_broadcast(&q->cond);
+    pthread_mutex_unlock(&q->lock);
+    pthread_join(q->thread, NULL);
+    for (struct entry *x = q->first, *next; x; x = next) {
+        next = x->next;
+        entry_free(x);
+    }
+    pthread_cond_destroy(&q->cond);
+    pthread_mutex_destroy(&q->lock);
+    mem_free(q);
+}
+
+static struct entry *entry_of(const struct quality_answer *a) {
+    struct entry *x = mem_zalloc(sizeof *x);
+    if (!x) return NULL;
+    x->name = mem_strdup(a->name);
+    x->route = mem_strdup(a->route);
+    x->question = mem_strdup(a->question);
+    x->answer = mem_strdup(a->answer);
+    x->draft = a->draft ? mem_strdup(a->draft) : NULL;
+    x->candidates = a->candidates ? json_deep_copy(a->candidates) : NULL;
+    x->score = a->score;
+    x->draft_score = a->draft_score;
+    x->winner = a->winner;
+    x->keep = a->keep;
+    if (x->name && x->route && x->question && x->answer) return x;
+    entry_free(x);
+    return NULL;
+}
+
+bool quality_post(struct quality *q, const struct quality_answer *a) {
+    size_t n = strlen(a->answer);
+    if (n < QUALITY_LEAST || n > QUALITY_MAX_TEXT || strlen(a->question) > QUALITY_MAX_TEXT)
+        return false;
+    struct entry *x = entry_of(a);
+    pthread_mutex_lock(&q->lock);
+    bool room = x && q->n < QUALITY_QUEUE && !q->stop;
+    if (room) {
+        if (q->last) q->last->next = x;
+        else q->first = x;
+        q->last = x;
+        q->n++;
+        pthread_cond_broadcast(&q->cond);
+    }
+    pthread_mutex_unlock(&q->lock);
+    if (room) return true;
+    entry_free(x);
+    q->n_dropped++;
+    return false;
+}
+
+void quality_wait(struct quality *q) {
+    pthread_mutex_lock(&q->lock);
+    while ((q->n || q->n_busy) && !q->stop) pthread_cond_wait(&q->cond, &q->lock);
+    pthread_mutex_unlock(&q->lock);
+}
+
+void quality_metrics(struct quality *q, struct buf *out) {
+    buf_printf(out,
+               "# TYPE chimere_odo_quality_total counter\n"
+               "chimere_odo_quality_total{result=\"judged\"} %llu\n"
+               "chimere_odo_quality_total{result=\"dropped\"} %llu\n"
+               "chimere_odo_quality_total{result=\"failed\"} %llu\n",
+               (unsigned long long)q->n_judged, (unsigned long long)q->n_dropped,
+               (unsigned long long)q->n_failed);
+}

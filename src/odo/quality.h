@@ -1,0 +1,40 @@
+/* quality.h: the quality gate: answers are judged behind the user's back and kept for learning.
+ *
+ * One thread takes answers from a bounded queue, has the verifier (prm.h) judge each, and writes it with
+ * its alternatives to the store (store/quality.h). Posting copies, never waits and never fails a request:
+ * where the queue is full the answer is dropped and counted. Any thread. */
+#ifndef CHIMERE_ODO_QUALITY_H
+#define CHIMERE_ODO_QUALITY_H
+
+#include <jansson.h>
+
+#include "engine/ask.h"
+
+struct store;
+struct quality;
+
+enum { QUALITY_QUEUE = 64, QUALITY_MAX_TEXT = 64 << 10, QUALITY_LEAST = 20 };
+
+struct quality_answer {
+    const char *name, *route; /* borrowed for the call */
+    const char *question, *answer;
+    double score;             /* NaN: to be judged */
+    const json_t *candidates; /* of a strategy; NULL: none; borrowed for the call */
+    int32_t winner;           /* of them: no alternative */
+    const char *draft;        /* that a second attempt replaced; NULL: none */
+    double draft_score;
+    bool keep; /* texts go to the store, not scores alone */
+};
+
+/* backend: the judge; both are borrowed until quality_close. */
+int quality_open(struct quality **out, struct ask_backend *backend, struct store *store,
+                 struct err *e);
+void quality_close(struct quality *q); /* what waits is dropped, what is judged now is cancelled */
+/* False: dropped, because the queue is full or the texts are too short or too long to judge. */
+bool quality_post(struct quality *q, const struct quality_answer *a);
+void quality_wait(struct quality *q); /* until all that was posted is written */
+int quality_grade(double score);      /* 0..1 -> 1..5 */
+/* Lines of Prometheus text: answers judged, dropped, failed. */
+void quality_metrics(struct quality *q, struct buf *out);
+
+#endif

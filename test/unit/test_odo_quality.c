@@ -1,0 +1,348 @@
+/* The quality gate and strategies within the orchestrator: what is judged, kept, retried and told. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include <math.h>
+
+#include "base/clock.h"
+#include "base/file.h"
+#include "odo/call.h"
+#include "odo/odo.h"
+#include "odo/quality.h"
+#include "store/quality.h"
+#include "store/score.h"
+
+#include "odo_script.h"
+
+static char dir[64];
+static struct store *store;
+
+static void put(const char *name, const char *text) {
+    char path[160];
+    struct file_writer w;
+    snprintf(path, sizeof path, "%s/%s", dir, name);
+    assert_int_equal(file_writer_open(&w, path, NULL), 0);
+    fputs(text, w.f);
+    assert_int_equal(file_writer_commit(&w, NULL), 0);
+}
+
+static int set_up(void **state) {
+    (void)state;
+    char path[160];
+    snprintf(dir, sizeof dir, "test_odo_quality.XXXXXX");
+    if (!mkdtemp(dir)) return -1;
+    snprintf(path, sizeof path, "%s/chimere.db", dir);
+    return store_open(&store, path, NULL);
+}
+
+static int tear_down(void **state) {
+    (void)state;
+    char command[128];
+    store_close(store);
+    snprintf(command, sizeof command, "rm -rf %s", dir);
+    return system(command);
+}
+
+/* ---- the store ---- */
+
+struct rows {
+    int n, n_given, n_pair;
+    double score;
+    int32_t feedback;
+    char better[64], worse[64], origin[64], question[64];
+};
+
+static void copy(char out[64], const char *text) {
+    snprintf(out, 64, "%s", text ? text : "(null)");
+}
+
+static int on_row(void *ud, const struct store_quality *q) {
+    struct rows *r = ud;
+    r->n++;
+    if (q->parent) {
+        copy(r->origin, q->origin);
+        return 0;
+    }
+    r->n_given++;
+    r->score = q->score;
+    r->feedback = q->feedback;
+    copy(r->question, q->question);
+    return 0;
+}
+
+static int on_pair(void *ud, const struct store_quality *better,
+                   const struct store_quality *worse) {
+    struct rows *r = ud;
+    r->n_pair++;
+    copy(r->better, better->answer);
+    copy(r->worse, worse->answer);
+    return 0;
+}
+
+static struct rows read_rows(double gap) {
+    struct rows r = {0};
+    assert_int_equal(store_quality_list(store, 0, on_row, &r, NULL), 0);
+    assert_int_equal(store_quality_pairs(store, 0, gap, on_pair, &r, NULL), 0);
+    return r;
+}
+
+static void test_store(void **state) {
+    (void)state;
+    struct store_quality q = {
+        .name = "odo-1", .route = "kine", .question = "?", .answer = "first", .score = 0.8};
+    struct err e = {0};
+    int64_t id = 0;
+    assert_int_equal(store_quality_add(store, &q, &id, &e), 0);
+    q = (struct store_quality){.parent = id,
+                               .route = "kine",
+                               .question = "?",
+                               .answer = "second",
+                               .score = 0.2,
+                               .origin = "candidate"};
+    assert_int_equal(store_quality_add(store, &q, NULL, &e), 0);
+    q = (struct store_quality){.parent = id,
+                               .route = "kine",
+                               .question = "?",
+                               .answer = "third",
+                               .score = NAN,
+                               .origin = "draft"};
+    assert_int_equal(store_quality_add(store, &q, NULL, &e), 0);
+    struct rows r = read_rows(0.5);
+    assert_int_equal(r.n, 3);
+    assert_int_equal(r.n_pair, 1); /* what nobody judged is no part of a pair */
+    assert_string_equal(r.better, "first");
+    assert_int_equal(read_rows(0.7).n_pair, 0);
+    /* the user thinks otherwise, and the pair turns around */
+    assert_int_equal(store_quality_feedback(store, "odo-1", 1, "wrong", &e), 0);
+    r = read_rows(0.1);
+    assert_string_equal(r.better, "second");
+    assert_string_equal(r.worse, "first");
+    assert_int_equal(r.feedback, 1);
+    assert_int_equal(store_quality_feedback(store, "odo-2", 5, NULL, &e), CHIMERE_ENOENT);
+    assert_int_equal(store_quality_feedback(store, "odo-1", 6, NULL, &e), CHIMERE_EINVAL);
+    /* one schema: the route's history reads the same rows; alternatives do not count */
+    double scores[STORE_MAX_SCORES];
+    size_t n;
+    assert_int_equal(store_score_last(store, "kine", scores, &n, NULL), 0);
+    assert_int_equal(n, 1);
+    assert_true(scores[0] == 1);
+    assert_int_equal(store_score_forget(store, INT64_MAX, NULL), 3);
+}
+
+/* ---- the gate ---- */
+
+static const char *judge_says(struct script *s, const json_t *messages) {
+    (void)messages;
+    return s->replies[0];
+}
+
+static void test_gate(void **state) {
+    (void)state;
+    static const char *const replies[] = {"Step 1 is correct.\nIs the solution correct? Yes"};
+    struct script s;
+    struct quality *q;
+    script_init(&s, replies, 1);
+    s.choose = judge_says;
+    assert_int_equal(quality_open(&q, &s.base, store, NULL), 0);
+    json_t *c = json_pack("[{s:s, s:f}, {s:s, s:f}]", "text", "It is seven, as everybody knows.",
+                          "score", 1.0, "text", "It is eight, as nobody knows.", "score", 0.1);
+    struct quality_answer a = {.name = "odo-a",
+                               .route = "kine",
+                               .question = "How many?",
+                               .answer = "It is seven, as everybody knows.",
+                               .score = NAN,
+                               .candidates = c,
+                               .keep = true};
+    assert_true(quality_post(q, &a));
+    quality_wait(q);
+    struct rows r = read_rows(0.5);
+    assert_int_equal(r.n, 2);
+    assert_true(r.score == 1);
+    assert_string_equal(r.better, "It is seven, as everybody knows.");
+    assert_string_equal(r.worse, "It is eight, as nobody knows.");
+    assert_string_equal(r.origin, "candidate");
+    store_score_forget(store, INT64_MAX, NULL);
+    /* without leave, no text is kept; nonsense is no score; what is too short is not judged */
+    static const char *const nonsense[] = {"banana"};
+    s.replies = nonsense;
+    a.keep = false;
+    a.candidates = NULL;
+    assert_true(quality_post(q, &a));
+    quality_wait(q);
+    r = read_rows(0);
+    assert_int_equal(r.n, 1);
+    assert_true(isnan(r.score));
+    assert_string_equal(r.question, "(null)");
+    a.answer = "7";
+    assert_false(quality_post(q, &a));
+    store_score_forget(store, INT64_MAX, NULL);
+    json_decref(c);
+    quality_close(q);
+    script_fini(&s);
+}
+
+/* A judge that never answers: the queue has a ceiling, posting never waits, closing does not either. */
+static void test_gate_full(void **state) {
+    (void)state;
+    static const char *const replies[] = {"hang"};
+    struct script s;
+    struct quality *q;
+    script_init(&s, replies, 1);
+    s.choose = judge_says;
+    assert_int_equal(quality_open(&q, &s.base, store, NULL), 0);
+    struct quality_answer a = {.name = "odo-b",
+                               .route = "kine",
+                               .question = "How many?",
+                               .answer = "It is seven, as everybody knows.",
+                               .score = NAN};
+    int64_t start = clock_ns();
+    int n = 0;
+    for (int i = 0; i < 3 * QUALITY_QUEUE; i++) n += quality_post(q, &a);
+    assert_in_range(n, QUALITY_QUEUE, QUALITY_QUEUE + 1);
+    quality_close(q);
+    assert_true(clock_ms_since(start) < 4500); /* a hanging script waits 5 s by itself */
+    assert_int_equal(read_rows(0).n, 0);
+    script_fini(&s);
+}
+
+/* ---- in the orchestrator ---- */
+
+struct bed {
+    struct script script;
+    struct odo *odo;
+    struct ask ask;
+    struct call_result out;
+    struct buf seen, notes, headers;
+};
+
+static int see(void *ud, const struct ask_event *ev) {
+    struct bed *b = ud;
+    if (ev->kind == ASK_NOTE) buf_printf(&b->notes, "%s %s\n", ev->name, ev->text);
+    if (ev->kind == ASK_CHAT && ev->chat->kind == CHAT_CONTENT)
+        buf_put(&b->seen, ev->chat->text, ev->chat->n);
+    return 0;
+}
+
+static int bed_open(struct bed *b, const char *pipeline, struct err *e) {
+    memset(b, 0, sizeof *b);
+    put("intent.yaml", "accept: 0.6\nroutes:\n  - name: default\n    about: all\n");
+    put("default.yaml", pipeline);
+    script_init(&b->script, NULL, 0);
+    struct odo_params p = {
+        .backend = &b->script.base, .pipelines = dir, .store = store, .intent_ms = -1};
+    int rc = odo_open(&b->odo, &p, e);
+    if (rc) return rc;
+    ask_init(&b->ask);
+    b->ask.messages = json_pack("[{s:s, s:s}]", "role", "user", "content",
+                                "How many legs has a spider on the moon?");
+    buf_init(&b->seen, 1 << 20);
+    buf_init(&b->notes, 1 << 20);
+    return 0;
+}
+
+static void go(struct bed *b, bool listen) {
+    struct err e = {0};
+    struct call c = {.backend = odo_find(b->odo, "odo"),
+                     .ask = &b->ask,
+                     .on_event = listen ? see : NULL,
+                     .ud = b};
+    call_fini(&b->out);
+    if (call_run(&c, &b->out, &e)) fail_msg("%s", e.text);
+}
+
+static void bed_close(struct bed *b) {
+    call_fini(&b->out);
+    ask_fini(&b->ask);
+    buf_fini(&b->seen);
+    buf_fini(&b->notes);
+    odo_close(b->odo);
+    script_fini(&b->script);
+    store_score_forget(store, INT64_MAX, NULL);
+}
+
+static const char *two_answers(struct script *s, const json_t *messages) {
+    const char *t = json_string_value(json_object_get(json_array_get(messages, 0), "content"));
+    if (t && !strncmp(t, "Check each step", 15))
+        return strstr(t, "eight") ? "Step 1 is correct." : "Step 1 is incorrect.";
+    return s->at++ % 4 == 3 ? "A spider has eight legs there." : "A spider has nine legs there.";
+}
+
+static void test_strategy(void **state) {
+    (void)state;
+    struct bed b;
+    struct err e = {0};
+    assert_int_equal(bed_open(&b,
+                              "name: default\nstrategy: {use: \"best_of_n:n=4\", when: "
+                              "always}\nquality: {score: true, keep: true}\n",
+                              &e),
+                     0);
+    b.script.choose = two_answers;
+    go(&b, true);
+    assert_string_equal(b.out.content.p, "A spider has eight legs there.");
+    assert_string_equal(b.seen.p, b.out.content.p); /* what is streamed is what is not */
+    assert_non_null(strstr(b.notes.p, "strategy {\"name\":\"best_of_n\",\"n\":4"));
+    assert_non_null(strstr(b.notes.p, "\"strategy\":\"best_of_n\""));
+    assert_true(b.out.stats.n_generated >= 20); /* of all candidates */
+    go(&b, false);
+    assert_string_equal(b.out.content.p, "A spider has eight legs there.");
+    b.ask.extra = json_pack("{s:{s:b}}", "odo", "strategy", 0);
+    b.script.at = 0;
+    go(&b, false);
+    assert_string_equal(b.out.content.p, "A spider has nine legs there.");
+    json_decref(b.ask.extra);
+    b.ask.extra = json_pack("{s:{s:s}}", "odo", "strategy", "best_of_m");
+    struct ask_backend *back = odo_find(b.odo, "odo");
+    struct ask_run *run = NULL;
+    struct ask_sink sink = {see, &b};
+    assert_int_equal(back->ops->prepare(back, &b.ask, &sink, &run, NULL, &e), CHIMERE_EINVAL);
+    assert_non_null(strstr(e.text, "best_of_m"));
+    bed_close(&b);
+}
+
+static void test_pipeline_wrong(void **state) {
+    (void)state;
+    struct bed b;
+    struct err e = {0};
+    assert_int_equal(bed_open(&b, "name: default\nstrategy: {use: \"best_of_n:m=4\"}\n", &e),
+                     CHIMERE_EFORMAT);
+    assert_non_null(strstr(e.text, "default.yaml:2"));
+    assert_non_null(strstr(e.text, "\"m\""));
+    script_fini(&b.script);
+    assert_int_equal(bed_open(&b, "name: default\nquality: {scores: true}\n", &e), CHIMERE_EFORMAT);
+    assert_non_null(strstr(e.text, "scores"));
+    script_fini(&b.script);
+}
+
+/* The first answer is bad: a second attempt, and both in the store. */
+static void test_reflect(void **state) {
+    (void)state;
+    struct bed b;
+    struct err e = {0};
+    assert_int_equal(
+        bed_open(&b, "name: default\nquality: {score: true, keep: true, reflect: true}\n", &e), 0);
+    b.script.choose = two_answers;
+    b.script.at = 2; /* nine, then eight */
+    go(&b, true);
+    assert_string_equal(b.out.content.p, "A spider has eight legs there.");
+    assert_string_equal(b.seen.p, b.out.content.p);
+    assert_non_null(strstr(b.notes.p, "reflection {"));
+    for (int i = 0; i < 200 && !read_rows(0.5).n_pair; i++) usleep(20000);
+    struct rows r = read_rows(0.5);
+    assert_int_equal(r.n_pair, 1);
+    assert_string_equal(r.better, "A spider has eight legs there.");
+    assert_string_equal(r.worse, "A spider has nine legs there.");
+    assert_string_equal(r.origin, "draft");
+    bed_close(&b);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_store),          cmocka_unit_test(test_gate),
+        cmocka_unit_test(test_gate_full),      cmocka_unit_test(test_strategy),
+        cmocka_unit_test(test_pipeline_wrong), cmocka_unit_test(test_reflect),
+    };
+    return cmocka_run_group_tests(tests, set_up, tear_down);
+}
