@@ -55,6 +55,9 @@ struct tool_set *odo_tools(const struct odo *o);
 struct store *odo_store(const struct odo *o);
 /* [{"name", "about", "command"}] of the skills that there are now; a new reference, NULL: out of memory. */
 json_t *odo_skills(const struct odo *o);
+/* A user's word on an answer, 1..5, by the name that X-Odo-Answer gave it. CHIMERE_ENOENT: not kept. */
+int odo_feedback(struct odo *o, const char *answer, int32_t score, const char *comment,
+                 struct err *e);
 /* Prometheus text of everything counted so far. */
 void odo_metrics(void *odo, struct buf *out); /* takes the odo as a callback does */
 

@@ -10,6 +10,7 @@
 #include "odo/prm.h"
 #include "odo/quality.h"
 #include "odo/strategy.h"
+#include "store/quality.h"
 
 enum { BAD_GRADE = 2, BAD_TEXT = 4000 };
 
@@ -194,4 +195,10 @@ void odo_quality_post(struct odo_run *r, enum ask_finish finish) {
                                      .draft_score = r->draft_score,
                                      .keep = r->d.pipeline->quality_keep};
     quality_post(r->odo->quality, &a);
+}
+
+int odo_feedback(struct odo *o, const char *answer, int32_t score, const char *comment,
+                 struct err *e) {
+    if (!o->p.store) return err_set(e, CHIMERE_EUNSUPPORTED, "answer: nothing is kept here");
+    return store_quality_feedback(o->p.store, answer, score, comment, e);
 }

@@ -1,10 +1,10 @@
 /* native_feedback.c: POST /v1/feedback: what a user thinks of an answer of the orchestrator. */
 #include <string.h>
 
+#include "odo/odo.h"
 #include "serve/api.h"
 #include "serve/http_impl.h"
 #include "serve/native.h"
-#include "store/quality.h"
 
 enum { MAX_COMMENT = 4096 };
 
@@ -48,9 +48,10 @@ void native_feedback(struct http_request *r) {
     const char *answer, *comment;
     int32_t score;
     int rc = read_feedback(q, &answer, &score, &comment, &e);
-    struct store *store = http_server(r)->p.store;
-    if (!rc && !store) rc = err_set(&e, CHIMERE_EUNSUPPORTED, "answer: this server keeps no store");
-    if (!rc) rc = store_quality_feedback(store, answer, score, comment, &e);
+    struct odo *odo = http_server(r)->p.odo;
+    if (!rc && !odo)
+        rc = err_set(&e, CHIMERE_EUNSUPPORTED, "answer: this server has no orchestrator (--odo)");
+    if (!rc) rc = odo_feedback(odo, answer, score, comment, &e);
     if (rc == CHIMERE_ENOENT)
         err_hint(
             &e, "answers are kept where the pipeline says quality.score, a moment after their end");
