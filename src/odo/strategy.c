@@ -281,6 +281,10 @@ int strategy_sample(const struct strategy_use *u, struct candidate *c, int32_t n
 
 /* ---- picking ---- */
 
+/* No vote weighs less: a verifier is wrong about one answer oftener than many that agree (on chimere-nano in
+ * 2 bits it likes 58 % of right answers and 31 % of wrong ones). */
+static const double DOUBT = 0.2;
+
 static bool may_vote(const struct candidate *c, bool any_whole) {
     return !c->failed && (!any_whole || (c->finish == ASK_STOP && c->content.n));
 }
@@ -295,8 +299,8 @@ int32_t strategy_vote(const struct candidate *c, int32_t n, bool weighted, doubl
         double votes = 0;
         for (int32_t k = 0; k < n; k++)
             if (may_vote(&c[k], whole) && !strcmp(c[i].key, c[k].key))
-                votes += weighted ? c[k].score : 1;
-        all += weighted ? c[i].score : 1;
+                votes += weighted ? DOUBT + c[k].score : 1;
+        all += weighted ? DOUBT + c[i].score : 1;
         if (votes > most || (votes == most && c[i].score > c[winner].score)) {
             most = votes;
             winner = i;
