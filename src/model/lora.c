@@ -16,6 +16,9 @@ struct lora {
     struct gguf *gguf;  /* owned */
     struct pair *pairs; /* owned */
     size_t n_pair;
+    struct dev *dev; /* borrowed */
+    void **blocks;   /* owned, with its arrays: matrices as dev likes them */
+    size_t n_block;
     uint64_t hash;
 };
 
@@ -112,6 +115,27 @@ static bool key_is(const struct gguf *g, const char *key, const char *want) {
            memcmp(s.p, want, s.n) == 0;
 }
 
+/* A device that does not read the host's memory gets its own form of every matrix. */
+static int to_device(struct lora *l, struct dev *d, struct err *e) {
+    if (d->ops->is_host) return 0;
+    l->dev = d;
+    l->blocks = mem_alloc_array(2 * l->n_pair + 1, sizeof *l->blocks);
+    if (!l->blocks) return err_set(e, CHIMERE_ENOMEM, "out of memory");
+    for (size_t i = 0; i < 2 * l->n_pair; i++) {
+        struct weight *w = i % 2 ? &l->pairs[i / 2].b : &l->pairs[i / 2].a, ready;
+        void *p = d->ops->alloc(d, d->ops->prepared_bytes(d, w));
+        if (!p) return err_set(e, CHIMERE_ENOMEM, "gpu: no room for the adapter");
+        l->blocks[l->n_block++] = p;
+        int rc = d->ops->prepare(d, w, p, &ready);
+        if (rc)
+            return err_set(e, rc,
+                           rc == CHIMERE_ENUMERIC ? "expected finite numbers, got NaN or infinity"
+                                                  : "gpu: the adapter could not be prepared");
+        *w = ready;
+    }
+    return 0;
+}
+
 int lora_open(struct lora **out, struct model *m, const char *path, struct err *e) {
     *out = NULL;
     struct lora *l = mem_zalloc(sizeof *l);
@@ -143,6 +167,7 @@ int lora_open(struct lora **out, struct model *m, const char *path, struct err *
                          "tensor %s: expected a name ending in .lora_a or .lora_b", t->name);
         }
     }
+    if (!rc) rc = to_device(l, m->dev, e);
     if (rc) {
         err_prefix(e, "%s", path);
         lora_close(l);
@@ -157,6 +182,8 @@ uint64_t lora_hash(const struct lora *l) { return l->hash; }
 
 void lora_close(struct lora *l) {
     if (!l) return;
+    for (size_t i = 0; i < l->n_block; i++) l->dev->ops->free(l->dev, l->blocks[i]);
+    mem_free(l->blocks);
     gguf_close(l->gguf);
     mem_free(l->pairs);
     mem_free(l);

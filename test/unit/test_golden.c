@@ -915,6 +915,7 @@ int main(void) {
 #ifdef CHIMERE_EMULATE
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(logits_at_once_and_behind_a_file),
+        cmocka_unit_test(adapters_reach_every_part_of_a_fused_matrix),
     };
 #else
     const struct CMUnitTest tests[] = {
