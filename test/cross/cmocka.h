@@ -53,6 +53,8 @@ static inline int cross_run(const char *group, const struct CMUnitTest *tests, s
 #define assert_ptr_equal(a, b) assert_true((const void *)(a) == (const void *)(b))
 #define assert_int_equal(a, b) assert_true((uintmax_t)(a) == (uintmax_t)(b))
 #define assert_int_not_equal(a, b) assert_true((uintmax_t)(a) != (uintmax_t)(b))
+#define assert_in_range(x, low, high)                                                              \
+    assert_true((uintmax_t)(x) >= (uintmax_t)(low) && (uintmax_t)(x) <= (uintmax_t)(high))
 #define assert_string_equal(a, b) assert_true(strcmp(a, b) == 0)
 #define assert_memory_equal(a, b, n) assert_true(memcmp(a, b, n) == 0)
 #define fail_msg(...)                                                                              \
