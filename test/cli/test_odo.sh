@@ -103,7 +103,7 @@ curl -sSN "$url/v1/chat/completions" -H 'content-type: application/json' -d "${b
 expect '"step":"tool"' out
 expect 'data: [DONE]' out
 curl -sS "$url/v1/chat/completions" -H 'content-type: application/json' -d "${body/\{/\{\"odo\":\{\"mode\":\"hyper\"\},}" >out
-expect 'odo.mode: expected fast, quality or ultra' out
+expect 'odo.mode: expected auto, fast, quality or ultra' out
 # MCP over HTTP: a session first, then tools; nothing without it
 mcp() { curl -sSi "$url/mcp" -H 'content-type: application/json' "$@" >out; }
 call='{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"calculator","arguments":{"expression":"6*7"}}}'
