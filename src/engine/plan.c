@@ -44,10 +44,7 @@ uint64_t plan_available_bytes(void) {
     }
     return bytes;
 }
-
 /* ---- what it takes ---- */
-
-enum { MAX_LAYERS = 1024 };
 
 /* What is known of a file from its header: the blueprint, enough for every *_bytes function, and where the
  * bytes of its weights lie. */
@@ -55,8 +52,9 @@ struct blueprint {
     struct model *m; /* owned; only hp is filled */
     struct dev *dev; /* borrowed; NULL: the processor */
     uint64_t weight_bytes, file_bytes;
-    uint64_t expert_dev[MAX_LAYERS], expert_host[MAX_LAYERS]; /* of the mixtures in their order */
-    int32_t n_moe, n_cpu_most; /* how many of them may go to the host */
+    uint64_t expert_dev[ARCH_MAX_LAYERS],
+        expert_host[ARCH_MAX_LAYERS]; /* of the mixtures in their order */
+    int32_t n_moe, n_cpu_most;        /* how many of them may go to the host */
     int32_t n_cpu_least;
 };
 
@@ -82,7 +80,7 @@ static bool is_table(const struct gguf_tensor *t) {
 }
 
 static void count_tensor(struct blueprint *b, const struct gguf_tensor *t, bool is_tied,
-                         int32_t place[MAX_LAYERS]) {
+                         int32_t place[ARCH_MAX_LAYERS]) {
     const struct hparams *hp = &b->m->hp;
     bool table = is_table(t);
     int il = -1;
@@ -93,19 +91,19 @@ static void count_tensor(struct blueprint *b, const struct gguf_tensor *t, bool 
     uint64_t n = device_bytes(b->dev, t);
     b->weight_bytes += n;
     bool routed = strstr(t->name, "_exps.weight") && sscanf(t->name, "blk.%d.", &il) == 1;
-    if (!routed || il < 0 || il >= hp->n_layer || il >= MAX_LAYERS) return;
+    if (!routed || il < 0 || il >= hp->n_layer || il >= ARCH_MAX_LAYERS) return;
     b->expert_dev[place[il]] += n;
     b->expert_host[place[il]] += t->n_bytes;
 }
 
 static int read_header(struct plan *out, struct blueprint *b, const char *path, struct err *e) {
     struct gguf *g;
-    int32_t place[MAX_LAYERS] = {0};
+    int32_t place[ARCH_MAX_LAYERS] = {0};
     int rc = gguf_open(&g, path, e);
     if (rc) return rc;
     b->m = mem_zalloc(sizeof *b->m);
     rc = b->m ? hparams_read(&b->m->hp, g, e) : err_set(e, CHIMERE_ENOMEM, "out of memory");
-    for (int32_t il = 0; !rc && il < b->m->hp.n_layer && il < MAX_LAYERS; il++)
+    for (int32_t il = 0; !rc && il < b->m->hp.n_layer && il < ARCH_MAX_LAYERS; il++)
         place[il] = b->m->hp.layer[il].ffn == FFN_MOE ? b->n_moe++ : 0;
     const struct gguf_tensor *embd = gguf_find_tensor(g, "token_embd.weight");
     bool is_tied = !rc && embd && !gguf_find_tensor(g, "output.weight") && b->m->hp.is_causal;

@@ -41,7 +41,7 @@ static int measure_unrelated(struct docs *d, struct err *e) {
     for (size_t i = 0; i < N && !rc; ++i)
         for (size_t j = 0; j < i; ++j)
             for (size_t k = 0; k < n; ++k) sum += x[i * n + k] * x[j * n + k];
-    d->unrelated = fmaxf(0, sum / (N * (N - 1) / 2));
+    d->unrelated = fmaxf(0, 2 * sum / (float)(N * (N - 1)));
     mem_free(x);
     return rc;
 }

@@ -58,8 +58,9 @@ static int by_size(const void *a, const void *b) {
 static void print(const char *what, int64_t *ns, int n, double ms, int32_t cached) {
     if (n < 1) return;
     qsort(ns, (size_t)n, sizeof *ns, by_size);
-    printf("%-28s %8d %10.2f %10.2f %10.2f %12.1f %10d\n", what, n, (double)ns[n / 2] * 1e-6,
-           (double)ns[n * 99 / 100] * 1e-6, (double)ns[n - 1] * 1e-6, ms, cached);
+    int middle = n / 2, late = n * 99 / 100;
+    printf("%-28s %8d %10.2f %10.2f %10.2f %12.1f %10d\n", what, n, (double)ns[middle] * 1e-6,
+           (double)ns[late] * 1e-6, (double)ns[n - 1] * 1e-6, ms, cached);
 }
 
 struct waiting {

@@ -190,12 +190,12 @@ static void the_sentence_that_answers_leads(void **state) {
 
 static void what_names_nothing_recalls_nothing(void **state) {
     (void)state;
-    static const char *const questions[] = {"", "   ", "What is the capital?", "which river?",
-                                            "Zubelokia", "1472", "\xff\xfe",
-                                            /* long ones bring their own text */
-                                            "Zubelok a b c d e f g h i j k l m n o p q r s t u v w "
-                                            "x y z a b c d e f g h i j k l m n o p "
-                                            "q r s t u v w x y z"};
+    static const char *const questions[] = {
+        "", "   ", "What is the capital?", "which river?", "Zubelokia", "1472", "\xff\xfe",
+        /* long ones bring their own text */
+        ("Zubelok a b c d e f g h i j k l m n o p q r s t u v w "
+         "x y z a b c d e f g h i j k l m n o p "
+         "q r s t u v w x y z")};
     for (size_t i = 0; i < sizeof questions / sizeof *questions; i++)
         assert_null(ask(questions[i]));
 }
