@@ -56,6 +56,7 @@ int strategy_judge(const struct strategy_use *u, struct candidate *c, int32_t n,
         for (int32_t k = 0; k < m && !rc; k++) {
             c[who[k]].score = items[k].verdict.score;
             strategy_count_check(r, &items[k].stats);
+            prm_drop(&items[k]);
         }
     }
     for (int32_t i = 0; i < n && !rc; i++)
