@@ -171,7 +171,7 @@ static int serve_model(struct chat_rig *r, const struct cfg *c, struct serve_par
         const char *scheme = p->tls_cert ? "https" : "http";
         printf("chimere listens on %s://%s:%d (model %s, %d answers at once). Try, in another "
                "terminal:\n  curl %s://%s:%d/v1/chat/completions -d "
-               "'{\"messages\":[{\"role\":\"user\",\"content\":\"Hello, who are you?\"}]}'\n",
+               "'{\"messages\":[{\"role\":\"user\",\"content\":\"Who are you?\"}]}'\n",
                scheme, p->host, serve_port(s), backend->name, model.n_seq, scheme, p->host,
                serve_port(s));
         fflush(stdout);
