@@ -46,12 +46,5 @@ int store_decision_list(struct store *s, int32_t most,
 }
 
 int64_t store_decision_forget(struct store *s, int64_t before_ms, struct err *e) {
-    sqlite3_stmt *st;
-    int code = store_begin(s, Q_DECISION_FORGET, &st, e);
-    if (code) return code;
-    sqlite3_bind_int64(st, 1, before_ms);
-    int rc = sqlite3_step(st);
-    int64_t n = rc == SQLITE_DONE ? sqlite3_changes64(s->db) : 0;
-    code = store_end(s, st, rc, e);
-    return code ? code : n;
+    return store_forget(s, Q_DECISION_FORGET, before_ms, e);
 }

@@ -63,6 +63,17 @@ int store_end(struct store *s, sqlite3_stmt *st, int rc, struct err *e) {
     return code;
 }
 
+int64_t store_forget(struct store *s, enum store_query q, int64_t before_ms, struct err *e) {
+    sqlite3_stmt *st;
+    int code = store_begin(s, q, &st, e);
+    if (code) return code;
+    sqlite3_bind_int64(st, 1, before_ms);
+    int rc = sqlite3_step(st);
+    int64_t n = rc == SQLITE_DONE ? sqlite3_changes64(s->db) : 0;
+    code = store_end(s, st, rc, e);
+    return code ? code : n;
+}
+
 void store_bind_text(sqlite3_stmt *st, int i, const char *text) {
     if (text) sqlite3_bind_text(st, i, text, -1, SQLITE_STATIC);
     else sqlite3_bind_null(st, i);

@@ -143,6 +143,8 @@ struct store {
 int store_begin(struct store *s, enum store_query q, sqlite3_stmt **st, struct err *e);
 /* Resets the statement and gives the lock back. rc: what sqlite3_step said last. Returns 0 or CHIMERE_E*. */
 int store_end(struct store *s, sqlite3_stmt *st, int rc, struct err *e);
+/* Runs a statement that deletes the rows before a time. How many, or CHIMERE_E*. */
+int64_t store_forget(struct store *s, enum store_query q, int64_t before_ms, struct err *e);
 /* Fills e from SQLite's own message. */
 int store_fail(const struct store *s, int rc, const char *doing, struct err *e);
 /* NULL binds as SQL's NULL. */
