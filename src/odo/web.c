@@ -21,7 +21,16 @@ enum { MAX_SEARCH_BYTES = 1 << 20, MAX_PIECES = 400, PIECES_A_PAGE = 60, MAX_PAG
 #define MIN_COVERAGE 0.35
 #define AGENT "chimere"
 
+enum { MAX_KEY_BYTES = 400 };
 static const char brave_default[] = "https://api.search.brave.com/res/v1/web/search";
+
+/* Visible letters alone: what a header can carry. Never quoted. */
+static bool is_key(const char *key) {
+    size_t n = strlen(key);
+    for (size_t i = 0; i < n; ++i)
+        if (key[i] <= ' ' || key[i] > '~') return false;
+    return n && n <= MAX_KEY_BYTES;
+}
 
 int web_open(struct web **out, const struct web_params *p, struct err *e) {
     *out = NULL;
@@ -32,6 +41,10 @@ int web_open(struct web **out, const struct web_params *p, struct err *e) {
     if (p->searxng && !web_split(p->searxng, origin, sizeof origin, &path))
         return err_set(e, CHIMERE_EINVAL,
                        "web: expected an http address of SearXNG, got \"%.100s\"", p->searxng);
+    if (p->brave_key && !is_key(p->brave_key))
+        return err_set(e, CHIMERE_EINVAL,
+                       "web: Brave's key: expected one line of 1 to %d visible letters",
+                       MAX_KEY_BYTES);
     struct web *w = mem_zalloc(sizeof *w);
     if (!w) return err_set(e, CHIMERE_ENOMEM, "out of memory");
     pthread_mutex_init(&w->lock, NULL);
@@ -115,8 +128,9 @@ static int add_list(struct search *s, const struct web_get *g) {
         if (id >= 0) ids[n++] = id;
     }
     rank_fuse(s->order, &s->n_order, WEB_MAX_RESULTS, ids, n, 1);
+    bool good = json_is_array(list);
     json_decref(all);
-    return list ? 0 : CHIMERE_EFORMAT;
+    return good ? 0 : CHIMERE_EFORMAT;
 }
 
 static void query_get(struct search *s, struct web_get *g, const char *query, bool brave,

@@ -138,7 +138,8 @@ static enum fetch_next next(void *ud, int32_t i, struct fetch_request *r) {
                                 .connect_ms = 5000,
                                 .total_ms = (int32_t)(left_ms < 15000 ? left_ms : 15000),
                                 .stall_ms = 5000,
-                                .max_redirects = 4,
+                                .max_redirects =
+                                    g->headers[0] ? -1 : 4, /* a key goes nowhere else */
                                 .public_only = g->public_only,
                                 .on_head = on_head,
                                 .on_body = on_body,

@@ -15,10 +15,49 @@
 
 static bool engine_down;
 
+/* Brave's API as its pages describe it: the key in a header, results under web.results; errors are objects. */
+static const char brave_key[] = "BSA-of-the-tests";
+static enum { BRAVE_GOOD, BRAVE_QUOTA, BRAVE_AWAY, BRAVE_ODD } brave_does;
+static _Atomic int n_key; /* requests that showed the key */
+
+static void handle_brave(struct loopback *l, int fd, const char *path, const char *request) {
+    char body[2048], line[64];
+    snprintf(line, sizeof line, "X-Subscription-Token: %s\r\n", brave_key);
+    const char *end = strstr(request, "\r\n\r\n"), *key = strcasestr(request, line);
+    if (!key || key > end || !strstr(path, "q=How%20many%20stripes")) {
+        loopback_reply(fd, "422 Unprocessable Entity", "application/json",
+                       "{\"type\":\"ErrorResponse\",\"error\":{\"status\":422}}");
+    } else if (brave_does == BRAVE_QUOTA) { /* what it was told comes back in the error */
+        snprintf(body, sizeof body,
+                 "{\"type\":\"ErrorResponse\",\"error\":{\"status\":429,\"detail\":\"%s\"}}",
+                 brave_key);
+        loopback_reply(fd, "429 Too Many Requests", "application/json", body);
+    } else if (brave_does == BRAVE_AWAY) {
+        snprintf(body, sizeof body,
+                 "HTTP/1.1 302 Found\r\nLocation: http://localhost:%d/elsewhere\r\n"
+                 "Content-Length: 0\r\n\r\n",
+                 l->port);
+        ssize_t k = send(fd, body, strlen(body), MSG_NOSIGNAL);
+        (void)k;
+    } else if (brave_does == BRAVE_ODD) {
+        loopback_reply(fd, "200 OK", "application/json", "{\"web\":{\"results\":7}}");
+    } else {
+        snprintf(body, sizeof body,
+                 "{\"type\":\"search\",\"query\":{\"original\":\"x\"},\"web\":{\"type\":"
+                 "\"search\",\"results\":[{\"title\":\"Zebras\",\"url\":"
+                 "\"http://127.0.0.1:%d/good\",\"description\":\"zebras of Quagga\"},"
+                 "{\"title\":7},{\"url\":\"http://127.0.0.1:%d/missing\"}]}}",
+                 l->port, l->port);
+        loopback_reply(fd, "200 OK", "application/json", body);
+    }
+}
+
 static void handle(struct loopback *l, int fd, const char *path, const char *request) {
     char body[8192];
-    (void)request;
-    if (!strncmp(path, "/search", 7)) {
+    n_key += strstr(request, brave_key) != NULL;
+    if (!strncmp(path, "/brave", 6)) {
+        handle_brave(l, fd, path, request);
+    } else if (!strncmp(path, "/search", 7)) {
         if (engine_down) {
             loopback_reply(fd, "500 Oops", "text/plain", "down");
             return;
@@ -179,6 +218,62 @@ static void test_down(void **state) {
     assert_int_equal(web_open(&w, &bad, NULL), CHIMERE_EINVAL);
 }
 
+/* The report and the error of a search that Brave answers. */
+static int search_brave(const char *key, struct web_hits *h, struct err *e) {
+    char url[64];
+    struct web *w;
+    snprintf(url, sizeof url, "http://127.0.0.1:%d/brave", server.port);
+    struct web_params p = {.brave_key = key, .brave_url = url, .private_pages = true, .n_page = 2};
+    if (web_open(&w, &p, e)) fail_msg("%s", e->text);
+    struct web_question q = {.text = "How many stripes do the zebras of Quagga have?",
+                             .k = 4,
+                             .deadline_ns = clock_ns() + (int64_t)5000000000};
+    int rc = web_search(w, &q, h, e);
+    web_close(w);
+    return rc;
+}
+
+/* Brave is told its key and nobody else is: not the pages, not where it sends us, no report and no error. */
+static void test_brave(void **state) {
+    (void)state;
+    static const char *const why[] = {[BRAVE_QUOTA] = "status 429",
+                                      [BRAVE_AWAY] = "status 302",
+                                      [BRAVE_ODD] = "no results in the answer"};
+    struct web_hits h;
+    struct err e = {0};
+    struct web *w;
+    n_key = 0;
+    brave_does = BRAVE_GOOD;
+    if (search_brave(brave_key, &h, &e)) fail_msg("%s", e.text);
+    assert_true(h.n >= 1);
+    assert_non_null(strstr(h.v[0].text, "73 stripes"));
+    assert_string_equal(h.v[0].title, "Zebras");
+    assert_int_equal(json_integer_value(json_object_get(h.report, "results")), 2);
+    char *report = json_dumps(h.report, 0);
+    assert_null(strstr(report, brave_key));
+    free(report);
+    web_hits_fini(&h);
+    assert_int_equal(n_key, 1);
+    for (int does = BRAVE_QUOTA; does <= BRAVE_ODD; ++does) {
+        n_key = 0;
+        brave_does = does;
+        assert_int_equal(search_brave(brave_key, &h, &e), CHIMERE_EIO);
+        assert_non_null(strstr(e.text, why[does]));
+        assert_null(strstr(e.text, brave_key));
+        web_hits_fini(&h);
+        assert_int_equal(n_key, 1);
+    }
+    assert_int_equal(search_brave("another-key", &h, &e), CHIMERE_EIO);
+    assert_non_null(strstr(e.text, "status 422"));
+    web_hits_fini(&h);
+    static const char *const bad[] = {"", "two lines\r\nX-Evil: 1", "k\xc3\xa9y", "a b"};
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; ++i) {
+        struct web_params p = {.brave_key = bad[i]};
+        assert_int_equal(web_open(&w, &p, &e), CHIMERE_EINVAL);
+        assert_true(!*bad[i] || !strstr(e.text, bad[i]));
+    }
+}
+
 /* What is kept is kept for so long and no longer. */
 static void test_cache(void **state) {
     (void)state;
@@ -256,8 +351,10 @@ static void test_rank(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_stages), cmocka_unit_test(test_private), cmocka_unit_test(test_down),
-        cmocka_unit_test(test_cache),  cmocka_unit_test(test_robots),  cmocka_unit_test(test_rank),
+        cmocka_unit_test(test_stages), cmocka_unit_test(test_private),
+        cmocka_unit_test(test_down),   cmocka_unit_test(test_brave),
+        cmocka_unit_test(test_cache),  cmocka_unit_test(test_robots),
+        cmocka_unit_test(test_rank),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }
