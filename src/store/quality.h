@@ -15,7 +15,7 @@ struct store_quality {         /* texts are views, each may be NULL */
     int64_t parent;            /* 0: it was given; else the id of the one that was */
     const char *name;          /* of one that was given, unique */
     const char *route, *model; /* "" for NULL */
-    const char *origin;        /* "answer", "candidate", "draft"; "score": judged elsewhere */
+    const char *origin;        /* "answer", "candidate", "draft" */
     const char *judge;         /* of the score: a model's name */
     const char *question, *answer;
     double score;     /* by the verifier; NaN: none */

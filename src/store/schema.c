@@ -104,7 +104,9 @@ static int apply(struct store *s, const struct store_migration *table, int64_t v
     if (!rc && now == v) {
         char pragma[64];
         sqlite3_snprintf(sizeof pragma, pragma, "PRAGMA user_version = %lld", (long long)v + 1);
-        rc = exec(s, table[v].sql, table[v].name, e);
+        char doing[128];
+        sqlite3_snprintf(sizeof doing, doing, "add its tables for %s", table[v].name);
+        rc = exec(s, table[v].sql, doing, e);
         if (!rc) rc = exec(s, pragma, "set its version", e);
     }
     if (!rc) rc = exec(s, "COMMIT", "end a migration", e);

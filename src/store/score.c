@@ -2,19 +2,6 @@
 
 #include "store/store_impl.h"
 
-int store_score_add(struct store *s, const struct store_score *v, struct err *e) {
-    sqlite3_stmt *st;
-    if (!(v->score >= 1 && v->score <= 5))
-        return err_set(e, CHIMERE_EINVAL, "score: expected 1 to 5, got %g", v->score);
-    int code = store_begin(s, Q_SCORE_ADD, &st, e);
-    if (code) return code;
-    sqlite3_bind_int64(st, 1, v->at_ms ? v->at_ms : store_now_ms());
-    store_bind_text(st, 2, v->route);
-    store_bind_text(st, 3, v->judge);
-    sqlite3_bind_double(st, 4, v->score);
-    return store_end(s, st, sqlite3_step(st), e);
-}
-
 int store_score_last(struct store *s, const char *route, double *scores, size_t *n, struct err *e) {
     sqlite3_stmt *st;
     *n = 0;

@@ -9,13 +9,6 @@
 
 enum { STORE_MAX_SCORES = 200 }; /* that a history looks at */
 
-struct store_score {
-    int64_t at_ms;             /* 0: now */
-    const char *route, *judge; /* view; judge: "user", or a model's name */
-    double score;              /* 1..5 */
-};
-/* CHIMERE_EINVAL where the score lies outside. */
-int store_score_add(struct store *s, const struct store_score *v, struct err *e);
 /* The newest of a route, newest first, to scores [STORE_MAX_SCORES]; *n: how many. */
 int store_score_last(struct store *s, const char *route, double *scores, size_t *n, struct err *e);
 /* Forgets what is older; returns how many, or CHIMERE_E*. */

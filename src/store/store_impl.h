@@ -80,9 +80,6 @@
       "SELECT id, at_ms, route, how, pipeline, mode, ms, failed, record FROM odo_decisions"        \
       " ORDER BY id DESC LIMIT ?1")                                                                \
     X(DECISION_FORGET, "DELETE FROM odo_decisions WHERE at_ms < ?1")                               \
-    X(SCORE_ADD,                                                                                   \
-      "INSERT INTO quality(at_ms, parent, route, model, origin, score, judge)"                     \
-      " VALUES(?1, 0, ?2, '', 'score', (?4 - 1) / 4.0, ?3)")                                       \
     X(SCORE_LAST,                                                                                  \
       "SELECT CASE WHEN feedback > 0 THEN feedback ELSE 1 + 4 * score END FROM quality"            \
       " WHERE route = ?1 AND parent = 0 AND (feedback > 0 OR score IS NOT NULL)"                   \

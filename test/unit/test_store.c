@@ -212,6 +212,7 @@ static void migrations_apply_once_and_whole(void **state) {
     assert_int_equal(store_migrate(&s, later, 2, &e), 0);
     assert_int_equal(scalar(&s, "SELECT count(*) FROM docs WHERE docs MATCH 'recurrent'"), 1);
     assert_true(store_migrate(&s, later, 3, &e) < 0);
+    assert_string_equal(e.text, "memory: cannot add its tables for broken: no such table: nowhere");
     assert_int_equal(scalar(&s, "PRAGMA user_version"), 2);
     assert_int_equal(scalar(&s, "SELECT count(*) FROM sqlite_schema WHERE name = 'b'"), 0);
     assert_int_equal(store_migrate(&s, later, 1, &e),
