@@ -16,6 +16,7 @@
 #include "cli/hub_args.h"
 #include "serve/models_backend.h"
 #include "eval/embed.h"
+#include "eval/rerank.h"
 #include "serve/serve.h"
 #include "store/store.h"
 
@@ -205,8 +206,7 @@ static int run(const struct cfg *c, struct err *e) {
     int32_t n_seq = slots(c);
     char *keys = NULL, *cert = NULL, *key = NULL;
     struct chat_rig r;
-    struct encoder_rig encoder = {.dev = NULL};
-    struct embed *embed = NULL;
+    struct encoder_rig encoder = {.dev = NULL}, ranker = {.dev = NULL};
     struct serve_params p = {
         .host = cfg_str(c, "host"),
         .port = (int)cfg_int(c, "port"),
@@ -239,12 +239,16 @@ static int run(const struct cfg *c, struct err *e) {
             log_warn("%s can be reached from other machines and no API key is set", p.host);
         if (!cfg_bool(c, "quiet")) show_plan(&r.loaded.plan);
         rc = encoder_rig_open(&encoder, c, "embedding-model", e);
-        if (!rc && encoder.m) rc = embed_open(&embed, encoder.m, encoder.tok, 0, e);
-        p.embed = embed;
+        if (!rc && encoder.m) rc = embed_open(&p.embed, encoder.m, encoder.tok, 0, e);
+        if (!rc) rc = encoder_rig_open(&ranker, c, "rerank-model", e);
+        if (!rc && ranker.m) rc = rerank_open(&p.rerank, ranker.m, ranker.tok, 0, e);
         p.embed_name = encoder.name;
+        p.rerank_name = ranker.name;
         if (!rc) rc = serve_model(&r, c, &p, e);
-        embed_close(embed);
+        embed_close(p.embed);
+        rerank_close(p.rerank);
         encoder_rig_close(&encoder);
+        encoder_rig_close(&ranker);
         chat_rig_close(&r);
     }
     forget(keys);

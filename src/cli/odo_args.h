@@ -14,8 +14,8 @@
 #define ODO_OPTIONS                                                                                \
     {"pipelines", 0, CFG_STR, "DIR", NULL, 0, 0, NULL, "folder of pipelines (default: the one beside the program)"}, \
     {"db", 0, CFG_STR, "FILE", NULL, 0, 0, NULL, "documents, decisions, memory (default: chimere.db of the user)"}, \
-    {"embedding-model", 0, CFG_STR, "FILE", NULL, 0, 0, NULL, "model that finds documents by meaning; in serve also answers /v1/embeddings and /v1/rerank"}, \
-    {"rerank-model", 0, CFG_STR, "FILE", NULL, 0, 0, NULL, "cross-encoder that orders the documents found (default: none)"}, \
+    {"embedding-model", 0, CFG_STR, "FILE", NULL, 0, 0, NULL, "model that finds documents by meaning; in serve also answers /v1/embeddings"}, \
+    {"rerank-model", 0, CFG_STR, "FILE", NULL, 0, 0, NULL, "cross-encoder that orders the documents found; in serve also answers /v1/rerank (default: none)"}, \
     {"files", 0, CFG_STR, "DIR", NULL, 0, 0, NULL, "folder that read_file and write_file may touch (default: none)"}, \
     {"run-code", 0, CFG_BOOL, NULL, "true", 0, 0, NULL, "programs in a sandbox as a tool; --no-run-code"}, \
     {"searxng", 0, CFG_STR, "URL", NULL, 0, 0, NULL, "SearXNG to search the web with (default: no web)"},  \

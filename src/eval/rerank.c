@@ -16,6 +16,7 @@ struct rerank {
     float *out;        /* owned [n_embd]: the score is its first value */
     int32_t *ids;      /* owned [n_ctx] */
     int32_t *types;    /* owned [n_ctx]: 0 the question, 1 the text */
+    int32_t n_tok;     /* of the last pair */
 };
 
 int rerank_open(struct rerank **out, struct model *m, const struct tok *tok, int32_t n_ctx,
@@ -84,7 +85,7 @@ int rerank_score(struct rerank *r, const char *question, size_t n_question, cons
     if (!rc) {
         const struct encode_text t = {.tokens = r->ids,
                                       .types = r->m->hp.n_token_type ? r->types : NULL,
-                                      .n_tok = join(r, a, n_a, b + 1, n_b - 1)};
+                                      .n_tok = r->n_tok = join(r, a, n_a, b + 1, n_b - 1)};
         rc = forward_encode(r->f, &t, 1, r->out, e);
     }
     mem_free(a);
@@ -93,3 +94,5 @@ int rerank_score(struct rerank *r, const char *question, size_t n_question, cons
     *score = r->out[0];
     return isfinite(*score) ? 0 : err_set(e, CHIMERE_ENUMERIC, "rerank: expected a finite score");
 }
+
+int32_t rerank_n_tok(const struct rerank *r) { return r->n_tok; }

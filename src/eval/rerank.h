@@ -19,5 +19,6 @@ void rerank_close(struct rerank *r);
  * score is no finite number. */
 int rerank_score(struct rerank *r, const char *question, size_t n_question, const char *text,
                  size_t n_text, float *score, struct err *e);
+int32_t rerank_n_tok(const struct rerank *r); /* that the last pair took */
 
 #endif

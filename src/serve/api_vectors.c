@@ -1,5 +1,7 @@
-/* api_vectors.c: /v1/embeddings and /v1/rerank, by the model of --embedding-model. Relevance is the cosine
- * of the two vectors. One text after the other, under a lock: a forward of its own, beside the engine's. */
+/* api_vectors.c: /v1/embeddings by the model of --embedding-model, /v1/rerank by that of --rerank-model: relevance is
+ * what the cross-encoder says, as a probability; without one it is the cosine of two vectors. One text after the
+ * other, under a lock: a forward of its own, beside the engine's. */
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -7,6 +9,7 @@
 
 #include "base/mem.h"
 #include "eval/embed.h"
+#include "eval/rerank.h"
 #include "serve/api.h"
 #include "serve/http_impl.h"
 #include "serve/json_out.h"
@@ -15,7 +18,9 @@ enum { MAX_TEXTS = 2048, MAX_OUT = 256 << 20 };
 
 struct vectors {
     struct server *s;
-    float *v; /* owned [n_embd] */
+    const char *name;      /* view: the model that answers */
+    struct rerank *rerank; /* borrowed: it is a cross-encoder; NULL: vectors */
+    float *v;              /* owned [n_embd] */
     int32_t size;
     int64_t n_tok;
 };
@@ -31,23 +36,36 @@ static int check_names(const json_t *q, const char *const *names, struct err *e)
     return 0;
 }
 
-static int begin(struct http_request *r, const json_t *q, struct vectors *x, struct err *e) {
+static bool is_named(const struct serve_params *p, const char *want, const char *name) {
+    bool named = !want || strcmp(want, name) == 0;
+    for (size_t i = 0; !named && i < p->n_alias; i++)
+        named = strcmp(p->aliases[i], "*") == 0 || strcmp(p->aliases[i], want) == 0;
+    return named;
+}
+
+/* Picks the model: for pairs the cross-encoder, unless the other one is asked for by its name. */
+static int begin(struct http_request *r, const json_t *q, bool pairs, struct vectors *x,
+                 struct err *e) {
     *x = (struct vectors){.s = http_server(r)};
     const struct serve_params *p = &x->s->p;
     const char *want = json_string_value(json_object_get(q, "model"));
-    if (!p->embed) {
+    if (pairs && p->rerank && is_named(p, want, p->rerank_name)) {
+        x->rerank = p->rerank;
+        x->name = p->rerank_name;
+        return 0;
+    }
+    const char *other = p->embed ? p->embed_name : pairs && p->rerank ? p->rerank_name : NULL;
+    if (!other) {
         err_set(e, CHIMERE_EUNSUPPORTED, "model: this server has no embedding model");
         err_hint(e, "start it with --embedding-model FILE");
         return CHIMERE_EUNSUPPORTED;
     }
-    bool named = !want || strcmp(want, p->embed_name) == 0;
-    for (size_t i = 0; !named && i < p->n_alias; i++)
-        named = strcmp(p->aliases[i], "*") == 0 || strcmp(p->aliases[i], want) == 0;
-    if (!named) {
+    if (!p->embed || !is_named(p, want, p->embed_name)) {
         err_set(e, CHIMERE_ENOENT, "model: there is no embedding model '%.80s'", want);
-        err_hint(e, "this server has '%.80s'", p->embed_name);
+        err_hint(e, "this server has '%.80s'", other);
         return CHIMERE_ENOENT;
     }
+    x->name = p->embed_name;
     x->size = embed_size(p->embed);
     x->v = mem_alloc_array((size_t)x->size, sizeof *x->v);
     return x->v ? 0 : err_set(e, CHIMERE_ENOMEM, "out of memory");
@@ -91,7 +109,7 @@ static int embeddings(struct http_request *r, const json_t *q, struct buf *out, 
     const json_t *format = json_object_get(q, "encoding_format");
     size_t n = json_is_array(input) ? json_array_size(input) : 1;
     int rc = check_names(q, names, e);
-    if (!rc) rc = begin(r, q, &x, e);
+    if (!rc) rc = begin(r, q, false, &x, e);
     bool base64 = json_is_string(format) && strcmp(json_string_value(format), "base64") == 0;
     if (!rc && format && !json_is_null(format) && !base64 &&
         (!json_is_string(format) || strcmp(json_string_value(format), "float") != 0))
@@ -110,7 +128,7 @@ static int embeddings(struct http_request *r, const json_t *q, struct buf *out, 
         buf_putc(out, '}');
     }
     buf_puts(out, "],\"model\":");
-    json_out_string(out, x.s ? x.s->p.embed_name : NULL);
+    json_out_string(out, x.name);
     buf_printf(out, ",\"usage\":{\"prompt_tokens\":%lld,\"total_tokens\":%lld}}",
                (long long)x.n_tok, (long long)x.n_tok);
     mem_free(x.v);
@@ -134,10 +152,32 @@ static const json_t *text_of(const json_t *document) {
     return json_is_object(document) ? json_object_get(document, "text") : document;
 }
 
+static int score_pairs(struct vectors *x, const json_t *query, const json_t *documents,
+                       struct rank *ranks, struct err *e) {
+    size_t i;
+    json_t *d;
+    int rc = json_is_string(query) ? 0 : err_set(e, CHIMERE_EINVAL, "query: expected a text");
+    json_array_foreach(documents, i, d) {
+        const json_t *text = text_of(d);
+        float score = 0;
+        if (!rc && !json_is_string(text))
+            rc = err_set(e, CHIMERE_EINVAL, "documents: expected texts");
+        if (rc) break;
+        pthread_mutex_lock(&x->s->embed_lock);
+        rc = rerank_score(x->rerank, json_string_value(query), json_string_length(query),
+                          json_string_value(text), json_string_length(text), &score, e);
+        if (!rc) x->n_tok += rerank_n_tok(x->rerank);
+        pthread_mutex_unlock(&x->s->embed_lock);
+        ranks[i] = (struct rank){i, 1 / (1 + exp(-(double)score))};
+    }
+    return rc;
+}
+
 static int score_all(struct vectors *x, const json_t *query, const json_t *documents,
                      struct rank *ranks, struct err *e) {
     size_t i;
     json_t *d;
+    if (x->rerank) return score_pairs(x, query, documents, ranks, e);
     float *asked = mem_alloc_array((size_t)x->size, sizeof *asked);
     int rc = asked ? one(x, query, "query", e) : err_set(e, CHIMERE_ENOMEM, "out of memory");
     if (!rc) memcpy(asked, x->v, (size_t)x->size * sizeof *asked);
@@ -159,7 +199,7 @@ static int rerank(struct http_request *r, const json_t *q, struct buf *out, stru
     size_t n = json_array_size(documents), n_top = n;
     struct rank *ranks = NULL;
     int rc = check_names(q, names, e);
-    if (!rc) rc = begin(r, q, &x, e);
+    if (!rc) rc = begin(r, q, true, &x, e);
     if (!rc && (!n || n > MAX_TEXTS))
         rc = err_set(e, CHIMERE_EINVAL, "documents: expected a list of 1 to %d texts", MAX_TEXTS);
     if (!rc && top && !json_is_null(top)) {
@@ -183,7 +223,7 @@ static int rerank(struct http_request *r, const json_t *q, struct buf *out, stru
         buf_putc(out, '}');
     }
     buf_puts(out, "],\"model\":");
-    json_out_string(out, x.s ? x.s->p.embed_name : NULL);
+    json_out_string(out, x.name);
     buf_printf(out, ",\"usage\":{\"prompt_tokens\":%lld,\"total_tokens\":%lld}}",
                (long long)x.n_tok, (long long)x.n_tok);
     mem_free(ranks);

@@ -12,6 +12,7 @@
 struct embed;
 struct models;
 struct odo;
+struct rerank;
 
 struct serve_params {
     const char *host;                    /* numeric address or "localhost" */
@@ -24,8 +25,10 @@ struct serve_params {
     const char *const
         *aliases; /* [n_alias] "NAME" or "NAME=MODEL"; "*": any name is the default model */
     size_t n_alias;
-    struct embed *embed; /* answers embeddings and rerank, under a lock; NULL: refused */
+    struct embed *embed; /* answers embeddings, under a lock; NULL: refused */
     const char *embed_name;
+    struct rerank *rerank; /* answers rerank, under the same lock; NULL: embed does, by cosines */
+    const char *rerank_name;
     const char *keys;               /* text of the key file, or NULL: none beside the store's */
     bool no_store_keys;             /* the keys of the store do not count */
     const char *tls_cert, *tls_key; /* PEM text, or NULL */

@@ -10,6 +10,7 @@
 
 #include "odo/call.h"
 #include "odo/odo.h"
+#include "odo/tool.h"
 
 #include "odo_script.h"
 
@@ -73,6 +74,64 @@ static inline void bed_close(struct bed *b) {
     json_decref(b->seen.calls);
     odo_close(b->odo);
     script_fini(&b->script);
+}
+
+/* A tool with the given flags that counts how often it ran. */
+static inline int bed_run_counted(void *ud, const json_t *args, struct tool_env *env,
+                                  struct buf *out, struct err *e) {
+    (void)args, (void)env, (void)e;
+    ++*(int *)ud;
+    buf_puts(out, "done");
+    return 0;
+}
+
+static inline void bed_add_counted(struct tool_set *s, const char *name, unsigned flags, int *n) {
+    struct tool t = {.flags = flags,
+                     .deadline_ms = 1000,
+                     .spec = tool_spec(name, "A tool.", "{\"type\":\"object\"}"),
+                     .run = bed_run_counted,
+                     .ud = n};
+    snprintf(t.name, sizeof t.name, "%s", name);
+    assert_int_equal(tool_add(s, &t, NULL), 0);
+}
+
+enum { CROWD = 64 };
+
+struct crowd_one { /* one of many users: what is asked, and the answer that is wanted */
+    struct odo *odo;
+    char text[96], wish[200], want[96];
+    bool good;
+};
+
+static inline void *crowd_ask(void *ud) {
+    struct crowd_one *o = ud;
+    struct ask a;
+    struct call_result out;
+    ask_init(&a);
+    a.messages = json_pack("[{s:s, s:s}]", "role", "user", "content", o->text);
+    if (o->wish[0]) a.extra = json_loads(o->wish, 0, NULL);
+    struct call c = {.backend = odo_find(o->odo, "odo"), .ask = &a};
+    o->good = !call_run(&c, &out, NULL) && out.content.n && !strcmp(out.content.p, o->want);
+    call_fini(&out);
+    ask_fini(&a);
+    return NULL;
+}
+
+/* All of them at once; how many got the answer that they want. */
+static inline int crowd(struct odo *odo, void (*make)(struct crowd_one *o, int i)) {
+    static struct crowd_one ones[CROWD];
+    pthread_t threads[CROWD];
+    int n_good = 0;
+    for (int i = 0; i < CROWD; ++i) {
+        ones[i] = (struct crowd_one){.odo = odo};
+        make(&ones[i], i);
+        assert_int_equal(pthread_create(&threads[i], NULL, crowd_ask, &ones[i]), 0);
+    }
+    for (int i = 0; i < CROWD; ++i) {
+        pthread_join(threads[i], NULL);
+        n_good += ones[i].good;
+    }
+    return n_good;
 }
 
 static inline const char *content(const struct bed *b) {

@@ -16,26 +16,12 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/mem.h"
-#include "eval/embed.h"
-#include "eval/rerank.h"
-#include "kernels/cpu/cpu.h"
-#include "model/vocab.h"
-#include "odo/docs.h"
 #include "odo/extract.h"
 #include "odo/sandbox.h"
-#include "store/store.h"
 
+#include "library.h"
 #include "scratch.h"
 #include "tiny_bert.h"
-
-static void put(const char *name, const char *text, size_t n) {
-    char path[160];
-    struct file_writer w;
-    snprintf(path, sizeof path, "%s/%s", scratch, name);
-    assert_int_equal(file_writer_open(&w, path, NULL), 0);
-    assert_int_equal(fwrite(text, 1, n, w.f), n);
-    assert_int_equal(file_writer_commit(&w, NULL), 0);
-}
 
 /* ---- PDF ---- */
 
@@ -176,37 +162,6 @@ static void test_early_end(void **state) {
 
 /* ---- the index ---- */
 
-struct library {
-    struct store *store;
-    struct docs *docs;
-};
-
-static void library_open(struct library *l, const char *name, const struct docs_models *models) {
-    char path[160];
-    snprintf(path, sizeof path, "%s/%s.db", scratch, name);
-    struct err e = {0};
-    if (store_open(&l->store, path, &e)) fail_msg("%s", e.text);
-    if (docs_open(&l->docs, l->store, models, &e)) fail_msg("%s", e.text);
-}
-
-static void library_index(struct library *l, const char *folder, struct docs_report *r) {
-    char path[160];
-    struct err e = {0};
-    snprintf(path, sizeof path, "%s/%s", scratch, folder);
-    if (docs_index(l->docs, path, "test", r, &e)) fail_msg("%s", e.text);
-}
-
-static void library_close(struct library *l) {
-    docs_close(l->docs);
-    store_close(l->store);
-}
-
-static void make_folder(const char *name) {
-    char path[160];
-    snprintf(path, sizeof path, "%s/%s", scratch, name);
-    assert_int_equal(file_mkdirs(path, NULL), 0);
-}
-
 /* A citation of a PDF names its page; a damaged one is said, and costs nothing else. */
 static void test_pdf_index(void **state) {
     (void)state;
@@ -215,13 +170,12 @@ static void test_pdf_index(void **state) {
     struct docs_hits h;
     struct buf b;
     if (!has_pdf()) skip();
-    make_folder("pdf");
     make_pdf(&b, "Grey herons nest in April.", "Purple herons leave in August.");
-    put("pdf/herons.pdf", b.p, b.n);
-    put("pdf/broken.pdf", b.p + 40, 200);
+    scratch_put_bytes("pdf/herons.pdf", b.p, b.n);
+    scratch_put_bytes("pdf/broken.pdf", b.p + 40, 200);
     buf_fini(&b);
     library_open(&l, "pdf", NULL);
-    library_index(&l, "pdf", &r);
+    r = library_index(&l, "pdf", "test");
     assert_int_equal(r.n_read, 1);
     assert_int_equal(r.n_failed, 1);
     assert_non_null(strstr(r.first_failure, "broken.pdf: not a PDF that can be read"));
@@ -237,32 +191,6 @@ static void test_pdf_index(void **state) {
 
 /* ---- vectors and the cross-encoder ---- */
 
-struct brain { /* one model and what is made of it */
-    struct dev *dev;
-    struct model *m;
-    struct tok *tok;
-    struct embed *embed;
-    struct rerank *rerank;
-};
-
-static void brain_open(struct brain *b, const char *path, bool ranks) {
-    struct err e = {0};
-    *b = (struct brain){0};
-    if (cpu_open(&b->dev, 1, CPU_ISA_BEST, &e) || model_open(&b->m, path, b->dev, true, &e) ||
-        vocab_load(&b->tok, b->m->gguf, &e) ||
-        (ranks ? rerank_open(&b->rerank, b->m, b->tok, 0, &e)
-               : embed_open(&b->embed, b->m, b->tok, 0, &e)))
-        fail_msg("%s", e.text);
-}
-
-static void brain_close(struct brain *b) {
-    embed_close(b->embed);
-    rerank_close(b->rerank);
-    tok_free(b->tok);
-    model_close(b->m);
-    b->dev->ops->close(b->dev);
-}
-
 static const struct tiny_word words[] = {{"gold", 0},      {"car", 1},    {"automobile", 1},
                                          {"spring", 2},    {"oil", 3},    {"engine", 4},
                                          {"physician", 5}, {"doctor", 5}, {"cat", 6},
@@ -273,11 +201,9 @@ static void tiny(struct brain *b, const char *name, int n_word, bool ranks) {
     char path[160];
     struct err e = {0};
     snprintf(path, sizeof path, "%s/%s", scratch, name);
-    if (tiny_bert_write(path, words, n_word, ranks, &e)) fail_msg("%s", e.text);
-    brain_open(b, path, ranks);
+    if (tiny_bert_write(path, words, n_word, ranks, &e) || brain_open(b, path, ranks, &e))
+        fail_msg("%s", e.text);
 }
-
-static void put_text(const char *name, const char *text) { put(name, text, strlen(text)); }
 
 static void search(struct library *l, const char *question, struct docs_hits *h) {
     struct err e = {0};
@@ -293,12 +219,11 @@ static void test_vectors(void **state) {
     struct docs_report r;
     struct docs_hits h;
     struct brain b, other;
-    make_folder("vec");
-    put_text("vec/a.md", "The physician saw the cat.\n");
-    put_text("vec/b.md", "A museum of stamps and oil.\n");
-    put_text("vec/c.md", "A doctor collects stamps.\n");
+    scratch_put("vec/a.md", "The physician saw the cat.\n");
+    scratch_put("vec/b.md", "A museum of stamps and oil.\n");
+    scratch_put("vec/c.md", "A doctor collects stamps.\n");
     library_open(&l, "vec", NULL);
-    library_index(&l, "vec", &r);
+    r = library_index(&l, "vec", "test");
     assert_int_equal(r.n_read, 3);
     library_close(&l);
 
@@ -310,7 +235,7 @@ static void test_vectors(void **state) {
     assert_string_equal(docs_ranking(&h), "bm25 alone");
     assert_non_null(strstr(h.why, "no file was indexed with this model"));
     docs_hits_fini(&h);
-    library_index(&l, "vec", &r);
+    r = library_index(&l, "vec", "test");
     assert_int_equal(r.n_read, 3); /* unchanged, but without vectors */
     search(&l, question, &h);
     assert_string_equal(docs_ranking(&h), "bm25+vectors");
@@ -323,7 +248,7 @@ static void test_vectors(void **state) {
     assert_true(h.n >= 1);
     assert_non_null(strstr(h.v[0].text, "physician"));
     docs_hits_fini(&h);
-    library_index(&l, "vec", &r);
+    r = library_index(&l, "vec", "test");
     assert_int_equal(r.n_kept, 3);
     library_close(&l);
 
@@ -333,7 +258,7 @@ static void test_vectors(void **state) {
     search(&l, question, &h);
     assert_false(h.by_vectors); /* as many values, another meaning: not mixed */
     docs_hits_fini(&h);
-    library_index(&l, "vec", &r);
+    r = library_index(&l, "vec", "test");
     assert_int_equal(r.n_read, 3);
     search(&l, question, &h);
     assert_true(h.by_vectors);
@@ -342,7 +267,7 @@ static void test_vectors(void **state) {
     char path[160];
     snprintf(path, sizeof path, "%s/vec/a.md", scratch);
     unlink(path);
-    library_index(&l, "vec", &r);
+    r = library_index(&l, "vec", "test");
     assert_int_equal(r.n_removed, 1);
     search(&l, question, &h);
     for (int i = 0; i < h.n; ++i) assert_null(strstr(h.v[i].path, "/a.md"));
@@ -356,20 +281,18 @@ static void test_vectors(void **state) {
 static void test_rerank(void **state) {
     (void)state;
     struct library l;
-    struct docs_report r;
     struct docs_hits h;
     struct brain b;
-    make_folder("rank");
     for (int i = 0; i < 9; ++i) {
         char name[32], text[200] = "Heron of the engine, heron of the oil.\n";
         snprintf(name, sizeof name, "rank/%d.md", i);
         if (i == 7)
             strcpy(text, "A heron, and gold, gold, gold, the car, the spring, more words.\n");
-        put_text(name, text);
+        scratch_put(name, text);
     }
     tiny(&b, "rank.gguf", N_WORD, true);
     library_open(&l, "rank", NULL);
-    library_index(&l, "rank", &r);
+    library_index(&l, "rank", "test");
     search(&l, "heron?", &h);
     assert_int_equal(h.n, 2);
     assert_null(strstr(h.v[0].text, "gold")); /* BM25: the word stands there once, in a long text */
@@ -413,20 +336,19 @@ static void test_real_model(void **state) {
         {"Bread is taken out of the oven when it sounds hollow.",
          "How do I know the loaf is done?"}};
     struct library l;
-    struct docs_report r;
     struct docs_hits h;
     struct brain b;
     int n_right = 0;
-    make_folder("real");
     for (int i = 0; i < 6; ++i) {
         char name[32];
         snprintf(name, sizeof name, "real/%d.md", i);
-        put_text(name, rows[i][0]);
+        scratch_put(name, rows[i][0]);
     }
-    brain_open(&b, path, false);
+    struct err e = {0};
+    if (brain_open(&b, path, false, &e)) fail_msg("%s", e.text);
     struct docs_models models = {.embed = b.embed};
     library_open(&l, "real", &models);
-    library_index(&l, "real", &r);
+    library_index(&l, "real", "test");
     for (int i = 0; i < 6; ++i) {
         search(&l, rows[i][1], &h);
         bool shown = false;

@@ -7,83 +7,32 @@
 #include <cmocka.h>
 
 #include "base/clock.h"
-#include "base/file.h"
 #include "engram/examples.h"
 #include "engram/transient.h"
-#include "eval/embed.h"
-#include "eval/rerank.h"
-#include "kernels/cpu/cpu.h"
-#include "model/vocab.h"
-#include "odo/call.h"
-#include "odo/docs.h"
-#include "odo/odo.h"
 #include "odo/web.h"
-#include "store/store.h"
 
+#include "library.h"
 #include "loopback.h"
-#include "odo_script.h"
+#include "odo_bed.h"
 #include "scratch.h"
 #include "tiny_bert.h"
 
-static void make_folder(const char *name) {
-    char path[160];
-    snprintf(path, sizeof path, "%s/%s", scratch, name);
-    assert_int_equal(file_mkdirs(path, NULL), 0);
+/* ---- one orchestrator over a script and a library ---- */
+
+static void desk_open(struct bed *b, struct library *l, const char *db,
+                      const struct docs_models *models, struct web *web, const char *const *replies,
+                      int n, struct tool_set *tools) {
+    library_open(l, db, models);
+    bed_open(b, replies, n,
+             &(struct odo_params){.tools = tools, .web = web, .store = l->store, .docs = l->docs});
 }
 
-static void put(const char *name, const char *text) {
-    char path[160];
-    struct file_writer w;
-    snprintf(path, sizeof path, "%s/%s", scratch, name);
-    assert_int_equal(file_writer_open(&w, path, NULL), 0);
-    fputs(text, w.f);
-    assert_int_equal(file_writer_commit(&w, NULL), 0);
+static void desk_close(struct bed *b, struct library *l) {
+    bed_close(b);
+    library_close(l);
 }
 
-/* ---- one orchestrator over a script ---- */
-
-struct bed {
-    struct script script;
-    struct odo *odo;
-    struct store *store;
-    struct docs *docs;
-};
-
-static void bed_open(struct bed *b, const char *db, const struct docs_models *models,
-                     struct web *web, const char *const *replies, int n, struct tool_set *tools) {
-    char path[160];
-    struct err e = {0};
-    memset(b, 0, sizeof *b);
-    script_init(&b->script, replies, n);
-    snprintf(path, sizeof path, "%s/%s.db", scratch, db);
-    struct odo_params p = {.backend = &b->script.base,
-                           .pipelines = TEST_DATA "/../../pipelines",
-                           .tools = tools,
-                           .web = web,
-                           .intent_ms = -1};
-    if (store_open(&b->store, path, &e) || docs_open(&b->docs, b->store, models, &e))
-        fail_msg("%s", e.text);
-    p.store = b->store;
-    p.docs = b->docs;
-    if (odo_open(&b->odo, &p, &e)) fail_msg("%s", e.text);
-}
-
-static void bed_close(struct bed *b) {
-    odo_close(b->odo);
-    docs_close(b->docs);
-    store_close(b->store);
-    script_fini(&b->script);
-}
-
-static void index_folder(struct bed *b, const char *name, const char *collection) {
-    char path[160];
-    struct docs_report r;
-    struct err e = {0};
-    snprintf(path, sizeof path, "%s/%s", scratch, name);
-    if (docs_index(b->docs, path, collection, &r, &e)) fail_msg("%s", e.text);
-}
-
-static int note(void *ud, const struct ask_event *ev) {
+static int keep_note(void *ud, const struct ask_event *ev) {
     if (ev->kind == ASK_NOTE) buf_printf(ud, "%s %s\n", ev->name, ev->text);
     return 0;
 }
@@ -98,7 +47,7 @@ static char *ask(struct bed *b, const char *question, const char *wish, struct b
     a.extra = json_loads(wish, 0, NULL);
     struct call c = {.backend = odo_find(b->odo, "odo"),
                      .ask = &a,
-                     .on_event = notes ? note : NULL,
+                     .on_event = notes ? keep_note : NULL,
                      .ud = notes};
     if (call_run(&c, &out, &e)) fail_msg("%s", e.text);
     char *text = strdup(out.content.n ? out.content.p : "");
@@ -151,27 +100,6 @@ static struct web *open_web(void) {
     return w;
 }
 
-static int run_danger(void *ud, const json_t *args, struct tool_env *env, struct buf *out,
-                      struct err *e) {
-    (void)args, (void)env, (void)e;
-    ++*(int *)ud;
-    buf_puts(out, "done");
-    return 0;
-}
-
-static struct tool_set *dangerous(int *n_run) {
-    struct tool_set *tools;
-    struct tool t = {.name = "write_file",
-                     .flags = TOOL_EFFECT,
-                     .deadline_ms = 1000,
-                     .spec = tool_spec("write_file", "Write.", "{\"type\":\"object\"}"),
-                     .run = run_danger,
-                     .ud = n_run};
-    assert_int_equal(tool_set_new(&tools, NULL), 0);
-    assert_int_equal(tool_add(tools, &t, NULL), 0);
-    return tools;
-}
-
 /* All eight stages: further queries by the model, search, pages, passages, the answer over them with its source. A page
  * names a tool, the model obeys, and the tool does not run. */
 static void test_web(void **state) {
@@ -180,11 +108,15 @@ static void test_web(void **state) {
                                           "call write_file {\"path\": \"x\"}",
                                           "They have 73 stripes [1]."};
     int n_danger = 0;
+    struct tool_set *tools;
     struct web *w = open_web();
     struct bed b;
+    struct library l;
     struct buf notes;
     buf_init(&notes, 1 << 20);
-    bed_open(&b, "web", NULL, w, replies, 3, dangerous(&n_danger));
+    assert_int_equal(tool_set_new(&tools, NULL), 0);
+    bed_add_counted(tools, "write_file", TOOL_EFFECT, &n_danger);
+    desk_open(&b, &l, "web", NULL, w, replies, 3, tools);
     int before = server.n_request;
     char *text =
         ask(&b, "How many stripes do the zebras of Quagga have?",
@@ -200,7 +132,7 @@ static void test_web(void **state) {
     assert_null(strstr(notes.p, "degraded"));
     free(text);
     buf_fini(&notes);
-    bed_close(&b);
+    desk_close(&b, &l);
     web_close(w);
 }
 
@@ -210,9 +142,10 @@ static void test_web_down(void **state) {
     static const char *const replies[] = {"[\"x\"]", "I could not look that up."};
     struct web *w = open_web();
     struct bed b;
+    struct library l;
     struct buf notes;
     buf_init(&notes, 1 << 20);
-    bed_open(&b, "down", NULL, w, replies, 2, NULL);
+    desk_open(&b, &l, "down", NULL, w, replies, 2, NULL);
     engine_down = true;
     char *text =
         ask(&b, "What do the zebras of Quagga eat?",
@@ -223,7 +156,7 @@ static void test_web_down(void **state) {
     assert_non_null(strstr(notes.p, "degraded [\"web: web: the search engine does not answer"));
     free(text);
     buf_fini(&notes);
-    bed_close(&b);
+    desk_close(&b, &l);
     web_close(w);
 }
 
@@ -233,10 +166,11 @@ static void test_deadline(void **state) {
     static const char *const replies[] = {"In time."};
     struct web *w = open_web();
     struct bed b;
+    struct library l;
     struct ask a;
     struct call_result out;
     struct err e = {0};
-    bed_open(&b, "late", NULL, w, replies, 1, NULL);
+    desk_open(&b, &l, "late", NULL, w, replies, 1, NULL);
     is_slow = true;
     ask_init(&a);
     a.messages =
@@ -253,7 +187,7 @@ static void test_deadline(void **state) {
     assert_non_null(strstr(script_text(&b.script, 0, -1), "zebras of Quagga"));
     call_fini(&out);
     ask_fini(&a);
-    bed_close(&b);
+    desk_close(&b, &l);
     web_close(w);
 }
 
@@ -267,9 +201,10 @@ static void test_probe(void **state) {
     struct web *w = open_web();
     for (int i = 0; i < 2; ++i) {
         struct bed b;
+        struct library l;
         struct buf notes;
         buf_init(&notes, 1 << 20);
-        bed_open(&b, "probe", NULL, w, i ? unsure : sure, i ? 3 : 2, NULL);
+        desk_open(&b, &l, "probe", NULL, w, i ? unsure : sure, i ? 3 : 2, NULL);
         int before = server.n_request;
         free(ask(&b, "How many stripes do the zebras of Quagga have?", wish, &notes));
         if (i) assert_true(server.n_request > before);
@@ -277,7 +212,7 @@ static void test_probe(void **state) {
         assert_int_equal(!strstr(notes.p, "the model is confident"), i);
         assert_non_null(strstr(notes.p, i ? "\"probe_hedge\":true" : "\"probe_hedge\":false"));
         buf_fini(&notes);
-        bed_close(&b);
+        desk_close(&b, &l);
     }
     web_close(w);
 }
@@ -298,55 +233,33 @@ static const char *last_word(struct script *s, const json_t *messages) {
     return out[0] ? out : "none";
 }
 
-struct one {
-    struct bed *b;
-    int i;
-    bool good;
-};
-
-static void *ask_one(void *ud) {
-    struct one *o = ud;
-    char wish[160], expected[32];
-    snprintf(wish, sizeof wish,
+static void ask_secret(struct crowd_one *o, int i) {
+    snprintf(o->text, sizeof o->text, "What is the password of the vault?");
+    snprintf(o->wish, sizeof o->wish,
              "{\"odo\": {\"route\": \"code\", \"mode\": \"fast\", \"documents\": true,"
              " \"tools\": false, \"collection\": \"user%02d\"}}",
-             o->i);
-    snprintf(expected, sizeof expected, "secret-%02d ", o->i);
-    char *text = ask(o->b, "What is the password of the vault?", wish, NULL);
-    o->good = !strcmp(text, expected);
-    free(text);
-    return NULL;
+             i);
+    snprintf(o->want, sizeof o->want, "secret-%02d ", i);
 }
 
 /* 64 at once, each with a collection of its own, asking the same: everybody sees their own secret and no other. */
 static void test_many_users(void **state) {
     (void)state;
     struct bed b;
-    struct one ones[64];
-    pthread_t threads[64];
-    bed_open(&b, "many", NULL, NULL, NULL, 0, NULL);
+    struct library l;
+    desk_open(&b, &l, "many", NULL, NULL, NULL, 0, NULL);
     b.script.choose = last_word;
-    for (int i = 0; i < 64; ++i) {
+    for (int i = 0; i < CROWD; ++i) {
         char folder[32], name[48], text[120], collection[16];
         snprintf(folder, sizeof folder, "many/%02d", i);
-        make_folder(folder);
         snprintf(name, sizeof name, "many/%02d/note.md", i);
         snprintf(text, sizeof text, "The password of the vault is secret-%02d.\n", i);
-        put(name, text);
+        scratch_put(name, text);
         snprintf(collection, sizeof collection, "user%02d", i);
-        index_folder(&b, folder, collection);
+        library_index(&l, folder, collection);
     }
-    for (int i = 0; i < 64; ++i) {
-        ones[i] = (struct one){&b, i, false};
-        assert_int_equal(pthread_create(&threads[i], NULL, ask_one, &ones[i]), 0);
-    }
-    int n_good = 0;
-    for (int i = 0; i < 64; ++i) {
-        pthread_join(threads[i], NULL);
-        n_good += ones[i].good;
-    }
-    assert_int_equal(n_good, 64);
-    bed_close(&b);
+    assert_int_equal(crowd(b.odo, ask_secret), CROWD);
+    desk_close(&b, &l);
 }
 
 /* ---- examples ---- */
@@ -355,44 +268,24 @@ static const struct tiny_word words[] = {{"gold", 0},   {"car", 1},    {"automob
                                          {"spring", 2}, {"oil", 3},    {"engine", 4},
                                          {"doctor", 5}, {"museum", 6}, {"password", 7}};
 
-struct brain {
-    struct dev *dev;
-    struct model *m;
-    struct tok *tok;
-    struct embed *embed;
-    struct rerank *rerank;
-};
-
-static void brain_open(struct brain *b, bool ranks) {
+static void tiny(struct brain *b, bool ranks) {
     char path[160];
     struct err e = {0};
-    *b = (struct brain){0};
     snprintf(path, sizeof path, "%s/tiny.gguf", scratch);
     if (tiny_bert_write(path, words, sizeof words / sizeof *words, ranks, &e) ||
-        cpu_open(&b->dev, 1, CPU_ISA_BEST, &e) || model_open(&b->m, path, b->dev, true, &e) ||
-        vocab_load(&b->tok, b->m->gguf, &e) ||
-        (ranks ? rerank_open(&b->rerank, b->m, b->tok, 0, &e)
-               : embed_open(&b->embed, b->m, b->tok, 0, &e)))
+        brain_open(b, path, ranks, &e))
         fail_msg("%s", e.text);
 }
 
-static void brain_close(struct brain *b) {
-    embed_close(b->embed);
-    rerank_close(b->rerank);
-    tok_free(b->tok);
-    model_close(b->m);
-    b->dev->ops->close(b->dev);
-}
-
-static void learn(struct bed *b, const char *domain, const char *question, const char *answer) {
+static void learn(struct library *l, const char *domain, const char *question, const char *answer) {
     struct examples *x;
     struct err e = {0};
     float v[TINY_D];
     int64_t id;
     struct store_example one = {
         .domain = domain, .question = question, .answer = answer, .score = 5};
-    if (docs_embed(b->docs, question, v, &e) ||
-        examples_open(&x, b->store, (uint64_t)docs_embedder(b->docs), TINY_D, &e) ||
+    if (docs_embed(l->docs, question, v, &e) ||
+        examples_open(&x, l->store, (uint64_t)docs_embedder(l->docs), TINY_D, &e) ||
         examples_add(x, &one, v, &id, &e))
         fail_msg("%s", e.text);
     examples_close(x);
@@ -411,17 +304,18 @@ static void test_few_shot(void **state) {
     }
     struct brain brain;
     struct bed b;
-    brain_open(&brain, false);
+    struct library l;
+    tiny(&brain, false);
     struct docs_models models = {.embed = brain.embed};
-    bed_open(&b, "shots", &models, NULL, replies, 4, NULL);
+    desk_open(&b, &l, "shots", &models, NULL, replies, 4, NULL);
     char *longest = malloc(20001);
     memset(longest, 'x', 20000);
     longest[20000] = 0;
-    learn(&b, "code", "automobile engine oil?", "Change it in spring.");
-    learn(&b, "code", "oil of the automobile", "Ten litres.");
-    learn(&b, "code", "car oil engine automobile", longest);
-    learn(&b, "code", "museum", "Closed on Mondays.");
-    learn(&b, "kine", "car oil?", "Of another route.");
+    learn(&l, "code", "automobile engine oil?", "Change it in spring.");
+    learn(&l, "code", "oil of the automobile", "Ten litres.");
+    learn(&l, "code", "car oil engine automobile", longest);
+    learn(&l, "code", "museum", "Closed on Mondays.");
+    learn(&l, "kine", "car oil?", "Of another route.");
     char *text = ask(&b, "my car wants oil", wish, NULL);
     free(text);
     free(longest);
@@ -446,9 +340,8 @@ static void test_few_shot(void **state) {
     assert_int_equal(
         json_array_size(json_object_get(json_array_get(b.script.asked, 1), "messages")), n - 4);
     /* sources are there: they go alone */
-    make_folder("shots");
-    put("shots/car.md", "The car takes oil of the grade 5W30.\n");
-    index_folder(&b, "shots", "default");
+    scratch_put("shots/car.md", "The car takes oil of the grade 5W30.\n");
+    library_index(&l, "shots", "default");
     free(ask(&b, "my car wants oil",
              "{\"odo\": {\"route\": \"code\", \"mode\": \"fast\", \"tools\": false, "
              "\"documents\": true, \"few_shot\": true}}",
@@ -456,7 +349,7 @@ static void test_few_shot(void **state) {
     assert_int_equal(
         json_array_size(json_object_get(json_array_get(b.script.asked, 2), "messages")), n - 4);
     assert_non_null(strstr(script_text(&b.script, 2, -1), "5W30"));
-    bed_close(&b);
+    desk_close(&b, &l);
     brain_close(&brain);
 }
 
@@ -466,13 +359,14 @@ static void test_web_rerank(void **state) {
     static const char *const replies[] = {"one", "two"};
     struct brain brain;
     struct web *w = open_web();
-    brain_open(&brain, true);
+    tiny(&brain, true);
     struct docs_models models = {.rerank = brain.rerank};
     for (int i = 0; i < 2; ++i) {
         struct bed b;
+        struct library l;
         struct buf notes;
         buf_init(&notes, 1 << 20);
-        bed_open(&b, "ranked", i ? &models : NULL, w, replies, 2, NULL);
+        desk_open(&b, &l, "ranked", i ? &models : NULL, w, replies, 2, NULL);
         free(ask(&b, "How many stripes do the zebras of Quagga have?",
                  "{\"odo\": {\"route\": \"code\", \"mode\": \"fast\", \"web\": true, \"tools\": "
                  "false}}",
@@ -485,7 +379,7 @@ static void test_web_rerank(void **state) {
         else assert_true(!gold || gold > stripes);
         assert_int_equal(strstr(notes.p, "bm25+reranker") != NULL, i);
         buf_fini(&notes);
-        bed_close(&b);
+        desk_close(&b, &l);
     }
     brain_close(&brain);
     web_close(w);
@@ -500,7 +394,7 @@ static void test_transient(void **state) {
     struct err e = {0};
     struct engram_hit hits[ENGRAM_N_ORDER];
     struct engram_info info;
-    brain_open(&brain, false);
+    tiny(&brain, false);
     const struct slice texts[] = {{"car oil engine spring", 21}, {"[SEP] museum", 12}, {"", 0}};
     if (engram_transient_new(&t, texts, 3, brain.tok, &e)) fail_msg("%s", e.text);
     assert_non_null(t);
@@ -536,15 +430,15 @@ static void test_dynamic_engram(void **state) {
         "false, \"dynamic_engram\": true}}"};
     struct brain brain;
     struct bed b;
+    struct library l;
     struct buf notes;
     buf_init(&notes, 1 << 20);
-    brain_open(&brain, false);
-    bed_open(&b, "dynamic", NULL, NULL, replies, 3, NULL);
+    tiny(&brain, false);
+    desk_open(&b, &l, "dynamic", NULL, NULL, replies, 3, NULL);
     struct ask_model model = {.tok = brain.tok};
     b.script.base.model = &model;
-    make_folder("dynamic");
-    put("dynamic/vault.md", "The password of the museum is gold engine oil.\n");
-    index_folder(&b, "dynamic", "default");
+    scratch_put("dynamic/vault.md", "The password of the museum is gold engine oil.\n");
+    library_index(&l, "dynamic", "default");
     for (int i = 0; i < 3; ++i) {
         free(ask(&b, "What is the password of the museum?", wishes[i], &notes));
         assert_int_equal(
@@ -553,7 +447,7 @@ static void test_dynamic_engram(void **state) {
     }
     assert_non_null(strstr(notes.p, "\"part\":\"dynamic_engram\""));
     buf_fini(&notes);
-    bed_close(&b);
+    desk_close(&b, &l);
     brain_close(&brain);
 }
 
@@ -568,7 +462,8 @@ static void test_pipeline_table(void **state) {
     static const char *const expected[] = {
         "{\"tables\": [\"kine\"], \"alpha\": 1.0, \"optional\": true}", "{\"tables\": [\"mine\"]}"};
     struct bed b;
-    bed_open(&b, "table", NULL, NULL, replies, 2, NULL);
+    struct library l;
+    desk_open(&b, &l, "table", NULL, NULL, replies, 2, NULL);
     for (size_t i = 0; i < 2; ++i) {
         free(ask(&b, "Which exercises for the shoulder?", wishes[i], NULL));
         json_t *extra = json_object_get(json_array_get(b.script.asked, i), "extra"),
@@ -576,7 +471,7 @@ static void test_pipeline_table(void **state) {
         assert_true(json_equal(json_object_get(extra, "engram"), want));
         json_decref(want);
     }
-    bed_close(&b);
+    desk_close(&b, &l);
 }
 
 static int setup(void **state) {

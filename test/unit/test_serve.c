@@ -21,6 +21,9 @@
 #include "serve/gate.h"
 #include "serve/serve.h"
 
+#include "scratch.h"
+#include "tiny_bert.h"
+
 static struct gguf *file;
 static struct tok *tok;
 static struct chat_template *template;
@@ -870,6 +873,83 @@ static void test_timeout(void **state) {
     rig_close(&r);
 }
 
+/* ---- vectors and pairs ---- */
+
+static const struct tiny_word words[] = {
+    {"gold", 0}, {"car", 1}, {"automobile", 1}, {"oil", 2}, {"museum", 3}};
+
+static void tiny(struct brain *b, const char *name, bool ranks) {
+    char path[64];
+    struct err e = {0};
+    snprintf(path, sizeof path, "%s/%s", scratch, name);
+    if (tiny_bert_write(path, words, 5, ranks, &e) || brain_open(b, path, ranks, &e))
+        fail_msg("%s", e.text);
+}
+
+/* Order and scores of the texts that a question ranks: "2:0.73 0:0.50 ". */
+static const char *ranked(const struct rig *r, const char *model) {
+    static char out[100];
+    char body[300];
+    size_t i;
+    json_t *row;
+    int n = 0;
+    snprintf(body, sizeof body,
+             "{%s\"query\":\"car\",\"documents\":[\"museum\",{\"text\":\"automobile\"},"
+             "\"gold gold gold\"],\"top_n\":2}",
+             model);
+    json_t *j = body_of(call(r, "/v1/rerank", body));
+    if (text_at(j, "error.message")) n = snprintf(out, 100, "%s", text_at(j, "error.message"));
+    else
+        assert_true(
+            json_integer_value(json_object_get(json_object_get(j, "usage"), "total_tokens")) > 3);
+    json_array_foreach(json_object_get(j, "results"), i, row) n +=
+        snprintf(out + n, sizeof out - (size_t)n, "%d:%.2f ",
+                 (int)json_integer_value(json_object_get(row, "index")),
+                 json_real_value(json_object_get(row, "relevance_score")));
+    json_decref(j);
+    return out;
+}
+
+/* Pairs go to the cross-encoder where there is one, else to the vectors' cosines; a name picks between them. */
+static void test_vectors(void **state) {
+    struct brain e, c;
+    struct rig r;
+    assert_int_equal(scratch_make(state), 0);
+    tiny(&e, "e.gguf", false);
+    tiny(&c, "c.gguf", true);
+    struct serve_params p = {
+        .embed = e.embed, .embed_name = "e", .rerank = c.rerank, .rerank_name = "c"};
+    rig_open(&r, NULL, 0, p, 1);
+    json_t *j = body_of(call(&r, "/v1/embeddings", "{\"input\":[\"car\",\"automobile\"]}"));
+    json_t *data = json_object_get(j, "data");
+    assert_int_equal(json_array_size(data), 2);
+    assert_true(json_equal(json_object_get(json_array_get(data, 0), "embedding"),
+                           json_object_get(json_array_get(data, 1), "embedding")));
+    json_decref(j);
+    /* its score is the share of the first meaning: [CLS] car [SEP] gold gold gold [SEP] */
+    const char *both = ranked(&r, "");
+    assert_memory_equal(both, "2:", 2);
+    assert_true(atof(both + 2) > 0.5 && atof(both + 2) < 1);
+    assert_int_equal(strncmp(ranked(&r, "\"model\":\"c\","), "2:", 2), 0);
+    assert_int_equal(strncmp(ranked(&r, "\"model\":\"e\","), "1:1.00 ", 7), 0);
+    assert_non_null(strstr(ranked(&r, "\"model\":\"x\","), "no embedding model 'x'"));
+    assert_int_equal(status_of(call(&r, "/v1/rerank", "{\"query\":7,\"documents\":[\"a\"]}")), 400);
+    assert_int_equal(status_of(call(&r, "/v1/rerank", "{\"query\":\"a\",\"documents\":[7]}")), 400);
+    rig_close(&r);
+    p.rerank = NULL;
+    rig_open(&r, NULL, 0, p, 1);
+    assert_int_equal(strncmp(ranked(&r, ""), "1:1.00 ", 7), 0);
+    rig_close(&r);
+    p = (struct serve_params){.rerank = c.rerank, .rerank_name = "c"};
+    rig_open(&r, NULL, 0, p, 1);
+    assert_int_equal(strncmp(ranked(&r, ""), "2:", 2), 0);
+    assert_int_equal(status_of(call(&r, "/v1/embeddings", "{\"input\":\"car\"}")), 400);
+    rig_close(&r);
+    brain_close(&e);
+    brain_close(&c);
+    scratch_drop(state);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_whole),        cmocka_unit_test(test_stream),
@@ -883,7 +963,7 @@ int main(void) {
         cmocka_unit_test(test_queue_full),   cmocka_unit_test(test_turns),
         cmocka_unit_test(test_keys),         cmocka_unit_test(test_origins),
         cmocka_unit_test(test_stop),         cmocka_unit_test(test_timeout),
-        cmocka_unit_test(test_stop_stuck),
+        cmocka_unit_test(test_stop_stuck),   cmocka_unit_test(test_vectors),
     };
     int rc = cmocka_run_group_tests(tests, open_model, close_model);
     buf_fini(&reply);

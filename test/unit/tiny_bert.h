@@ -8,8 +8,12 @@
 #include <string.h>
 
 #include "base/str.h"
+#include "eval/embed.h"
+#include "eval/rerank.h"
 #include "format/gguf.h"
 #include "format/quant.h"
+#include "kernels/cpu/cpu.h"
+#include "model/vocab.h"
 
 enum { TINY_D = 32, TINY_CTX = 512, TINY_SPECIALS = 5, TINY_MAX_WORDS = 64 };
 
@@ -99,6 +103,33 @@ static inline int tiny_bert_write(const char *path, const struct tiny_word *word
     }
     if (rc) gguf_writer_abort(w);
     return rc ? rc : gguf_writer_close(w, e);
+}
+
+struct brain { /* one encoder and what is made of it */
+    struct dev *dev;
+    struct model *m;
+    struct tok *tok;
+    struct embed *embed; /* one of the two */
+    struct rerank *rerank;
+};
+
+static inline int brain_open(struct brain *b, const char *path, bool ranks, struct err *e) {
+    *b = (struct brain){0};
+    int rc = cpu_open(&b->dev, 1, CPU_ISA_BEST, e);
+    if (!rc) rc = model_open(&b->m, path, b->dev, true, e);
+    if (!rc) rc = vocab_load(&b->tok, b->m->gguf, e);
+    if (!rc)
+        rc = ranks ? rerank_open(&b->rerank, b->m, b->tok, 0, e)
+                   : embed_open(&b->embed, b->m, b->tok, 0, e);
+    return rc;
+}
+
+static inline void brain_close(struct brain *b) {
+    embed_close(b->embed);
+    rerank_close(b->rerank);
+    tok_free(b->tok);
+    model_close(b->m);
+    b->dev->ops->close(b->dev);
 }
 
 #endif
