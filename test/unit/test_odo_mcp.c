@@ -60,6 +60,23 @@ static int teardown(void **state) {
     return unlink(path);
 }
 
+/* A server and its tools. */
+struct peer {
+    struct mcp *m;
+    struct tool_set *s;
+};
+
+static void peer_open(struct peer *p, const char *spec) {
+    struct err e = {0};
+    if (mcp_open(&p->m, spec, &e) || tool_set_new(&p->s, &e) || mcp_add_tools(p->m, p->s, &e))
+        fail_msg("%s", e.text);
+}
+
+static void peer_close(struct peer *p) {
+    tool_set_free(p->s);
+    mcp_close(p->m);
+}
+
 static int call(struct tool_set *s, const char *name, const char *args, int64_t ms, char *out,
                 size_t size) {
     struct buf b;
@@ -80,42 +97,31 @@ static void test_program(void **state) {
         skip();
     }
     char spec[128], out[512];
-    struct mcp *m;
-    struct tool_set *s;
-    struct err e = {0};
+    struct peer p;
     snprintf(spec, sizeof spec, "t=/usr/bin/python3 %s", path);
-    if (mcp_open(&m, spec, &e)) fail_msg("%s", e.text);
-    assert_int_equal(mcp_n_tool(m), 5); /* both pages of the list */
-    assert_int_equal(tool_set_new(&s, NULL), 0);
-    assert_int_equal(mcp_add_tools(m, s, NULL), 0);
-    assert_int_equal(call(s, "add", "{\"a\": 20, \"b\": 22}", 5000, out, sizeof out), 0);
+    peer_open(&p, spec);
+    assert_int_equal(mcp_n_tool(p.m), 5); /* both pages of the list */
+    assert_int_equal(call(p.s, "add", "{\"a\": 20, \"b\": 22}", 5000, out, sizeof out), 0);
     assert_string_equal(out, "42");
-    assert_int_equal(call(s, "add", "{\"a\": 20}", 5000, out, sizeof out),
+    assert_int_equal(call(p.s, "add", "{\"a\": 20}", 5000, out, sizeof out),
                      CHIMERE_EINVAL); /* checked before */
-    assert_int_equal(call(s, "fail", "{}", 5000, out, sizeof out), CHIMERE_EINVAL);
+    assert_int_equal(call(p.s, "fail", "{}", 5000, out, sizeof out), CHIMERE_EINVAL);
     assert_non_null(strstr(out, "no luck"));
     struct tool_env tainted = {.tainted = true};
-    assert_false(tool_allowed(tool_find(s, "add"), &tainted, NULL));
-    assert_int_equal(call(s, "flood", "{}", 20000, out, sizeof out), CHIMERE_ELIMIT);
-    assert_int_equal(call(s, "add", "{\"a\": 1, \"b\": 1}", 1000, out, sizeof out),
+    assert_false(tool_allowed(tool_find(p.s, "add"), &tainted, NULL));
+    assert_int_equal(call(p.s, "flood", "{}", 20000, out, sizeof out), CHIMERE_ELIMIT);
+    assert_int_equal(call(p.s, "add", "{\"a\": 1, \"b\": 1}", 1000, out, sizeof out),
                      CHIMERE_EIO); /* given up */
-    tool_set_free(s);
-    mcp_close(m);
+    peer_close(&p);
     /* one that hangs keeps its deadline; one that dies says so */
-    assert_int_equal(mcp_open(&m, spec, NULL), 0);
-    assert_int_equal(tool_set_new(&s, NULL), 0);
-    assert_int_equal(mcp_add_tools(m, s, NULL), 0);
+    peer_open(&p, spec);
     int64_t start = clock_ns();
-    assert_int_equal(call(s, "hang", "{}", 200, out, sizeof out), CHIMERE_ETIMEOUT);
+    assert_int_equal(call(p.s, "hang", "{}", 200, out, sizeof out), CHIMERE_ETIMEOUT);
     assert_true(clock_ms_since(start) < 2000.0 * TEST_SLOWNESS);
-    tool_set_free(s);
-    mcp_close(m);
-    assert_int_equal(mcp_open(&m, spec, NULL), 0);
-    assert_int_equal(tool_set_new(&s, NULL), 0);
-    assert_int_equal(mcp_add_tools(m, s, NULL), 0);
-    assert_int_equal(call(s, "die", "{}", 5000, out, sizeof out), CHIMERE_EIO);
-    tool_set_free(s);
-    mcp_close(m);
+    peer_close(&p);
+    peer_open(&p, spec);
+    assert_int_equal(call(p.s, "die", "{}", 5000, out, sizeof out), CHIMERE_EIO);
+    peer_close(&p);
 }
 
 static void test_refused(void **state) {
@@ -158,19 +164,14 @@ static void handle(struct loopback *l, int fd, const char *where, const char *re
 static void test_http(void **state) {
     (void)state;
     struct loopback l;
-    struct mcp *m;
-    struct tool_set *s;
-    struct err e = {0};
+    struct peer p;
     char spec[64], out[100];
     loopback_open(&l, handle);
     snprintf(spec, sizeof spec, "web=http://127.0.0.1:%d/mcp", l.port);
-    if (mcp_open(&m, spec, &e)) fail_msg("%s", e.text);
-    assert_int_equal(tool_set_new(&s, NULL), 0);
-    assert_int_equal(mcp_add_tools(m, s, NULL), 0);
-    assert_int_equal(call(s, "hi", "{}", 5000, out, sizeof out), 0);
+    peer_open(&p, spec);
+    assert_int_equal(call(p.s, "hi", "{}", 5000, out, sizeof out), 0);
     assert_string_equal(out, "hello");
-    tool_set_free(s);
-    mcp_close(m);
+    peer_close(&p);
     loopback_close(&l);
 }
 
@@ -227,22 +228,17 @@ static void handle_sessions(struct loopback *l, int fd, const char *where, const
 static void test_sessions(void **state) {
     (void)state;
     struct loopback l;
-    struct mcp *m;
-    struct tool_set *s;
-    struct err e = {0};
+    struct peer p;
     char spec[64], out[100];
     loopback_open(&l, handle_sessions);
     snprintf(spec, sizeof spec, "web=http://127.0.0.1:%d/mcp", l.port);
-    if (mcp_open(&m, spec, &e)) fail_msg("%s", e.text);
-    assert_int_equal(tool_set_new(&s, NULL), 0);
-    assert_int_equal(mcp_add_tools(m, s, NULL), 0);
+    peer_open(&p, spec);
     static const char *const want[] = {"session 1", "session 1", "session 2", "session 2"};
     for (int i = 0; i < 4; ++i) {
-        assert_int_equal(call(s, "hi", "{}", 5000, out, sizeof out), 0);
+        assert_int_equal(call(p.s, "hi", "{}", 5000, out, sizeof out), 0);
         assert_string_equal(out, want[i]);
     }
-    tool_set_free(s);
-    mcp_close(m);
+    peer_close(&p);
     assert_int_equal(n_ended, 1);
     loopback_close(&l);
 }

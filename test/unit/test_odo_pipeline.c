@@ -17,31 +17,14 @@
 #include "odo/difficulty.h"
 #include "odo/pipeline.h"
 
-static char dir[64];
-
-static void put(const char *name, const char *text) {
-    char path[128];
-    struct file_writer w;
-    snprintf(path, sizeof path, "%s/%s", dir, name);
-    assert_int_equal(file_writer_open(&w, path, NULL), 0);
-    fputs(text, w.f);
-    assert_int_equal(file_writer_commit(&w, NULL), 0);
-}
+#include "scratch.h"
 
 static int make_dir(void **state) {
-    (void)state;
-    snprintf(dir, sizeof dir, "test_odo_pipeline.XXXXXX");
-    assert_non_null(mkdtemp(dir));
-    put("intent.yaml", "routes:\n  - name: default\n  - name: wine\n    strong: [merlot]\n");
-    put("default.yaml", "name: default\n");
+    assert_int_equal(scratch_make(state), 0);
+    scratch_put("intent.yaml",
+                "routes:\n  - name: default\n  - name: wine\n    strong: [merlot]\n");
+    scratch_put("default.yaml", "name: default\n");
     return 0;
-}
-
-static int drop_dir(void **state) {
-    (void)state;
-    char command[128];
-    snprintf(command, sizeof command, "rm -rf %s", dir);
-    return system(command);
 }
 
 static void test_shipped(void **state) {
@@ -74,13 +57,13 @@ static void test_shipped(void **state) {
 }
 
 static void refused(const char *yaml, const char *where, const char *what) {
-    put("x.yaml", yaml);
+    scratch_put("x.yaml", yaml);
     struct pipeline_dir *d;
     struct err e = {0};
-    assert_int_not_equal(pipeline_dir_open(&d, dir, false, &e), 0);
+    assert_int_not_equal(pipeline_dir_open(&d, scratch, false, &e), 0);
     if (!strstr(e.text, where) || !strstr(e.text, what))
         fail_msg("expected %s and %s in: %s", where, what, e.text);
-    put("x.yaml", "name: x\n");
+    scratch_put("x.yaml", "name: x\n");
 }
 
 static void test_refused(void **state) {
@@ -118,31 +101,31 @@ static struct pipeline_set *await(struct pipeline_dir *d, uint64_t version) {
 
 static void test_reload(void **state) {
     (void)state;
-    put("wine.yaml", "name: wine\nprompt: red\n");
+    scratch_put("wine.yaml", "name: wine\nprompt: red\n");
     struct pipeline_dir *d;
-    assert_int_equal(pipeline_dir_open(&d, dir, true, NULL), 0);
+    assert_int_equal(pipeline_dir_open(&d, scratch, true, NULL), 0);
     struct pipeline_set *first = pipeline_hold(d), *s;
     assert_string_equal(pipeline_find(first, "wine")->prompt, "red");
-    put("wine.yaml", "name: wine\nprompt: white\n");
+    scratch_put("wine.yaml", "name: wine\nprompt: white\n");
     s = await(d, pipeline_version(first));
     assert_string_equal(pipeline_find(s, "wine")->prompt, "white");
     assert_string_equal(pipeline_find(first, "wine")->prompt, "red"); /* who holds it keeps it */
     uint64_t v = pipeline_version(s);
     pipeline_release(s);
-    put("wine.yaml", "name: wine\nprompt: [broken\n");
+    scratch_put("wine.yaml", "name: wine\nprompt: [broken\n");
     s = await(d, v);
     assert_string_equal(pipeline_find(s, "wine")->prompt, "white");
     assert_non_null(strstr(pipeline_problem(s), "wine.yaml:"));
     v = pipeline_version(s);
     pipeline_release(s);
-    put("intent.yaml", "routes: [\n");
+    scratch_put("intent.yaml", "routes: [\n");
     s = await(d, v);
     assert_int_equal(intent_n_route(pipeline_rules(s)), 2); /* the old rules */
     v = pipeline_version(s);
     pipeline_release(s);
-    put("intent.yaml", "routes:\n  - name: default\n");
+    scratch_put("intent.yaml", "routes:\n  - name: default\n");
     char path[128];
-    snprintf(path, sizeof path, "%s/wine.yaml", dir);
+    snprintf(path, sizeof path, "%s/wine.yaml", scratch);
     unlink(path);
     s = await(d, v);
     if (pipeline_find(s, "wine")) { /* the two changes came apart */
@@ -161,11 +144,11 @@ static void test_persona(void **state) {
     (void)state;
     char path[128];
     struct pipeline_dir *d;
-    snprintf(path, sizeof path, "%s/personas/sage", dir);
+    snprintf(path, sizeof path, "%s/personas/sage", scratch);
     assert_int_equal(file_mkdirs(path, NULL), 0);
-    put("personas/sage/SOUL.md", "You are calm.\n\n");
-    put("x.yaml", "name: x\npersona: sage\n");
-    assert_int_equal(pipeline_dir_open(&d, dir, false, NULL), 0);
+    scratch_put("personas/sage/SOUL.md", "You are calm.\n\n");
+    scratch_put("x.yaml", "name: x\npersona: sage\n");
+    assert_int_equal(pipeline_dir_open(&d, scratch, false, NULL), 0);
     struct pipeline_set *s = pipeline_hold(d);
     assert_string_equal(pipeline_find(s, "x")->persona, "You are calm.");
     pipeline_release(s);
@@ -206,9 +189,9 @@ static void test_difficulty(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_shipped),
-        cmocka_unit_test_setup_teardown(test_refused, make_dir, drop_dir),
-        cmocka_unit_test_setup_teardown(test_reload, make_dir, drop_dir),
-        cmocka_unit_test_setup_teardown(test_persona, make_dir, drop_dir),
+        cmocka_unit_test_setup_teardown(test_refused, make_dir, scratch_drop),
+        cmocka_unit_test_setup_teardown(test_reload, make_dir, scratch_drop),
+        cmocka_unit_test_setup_teardown(test_persona, make_dir, scratch_drop),
         cmocka_unit_test(test_difficulty),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -14,52 +14,32 @@
 #include "odo/tool.h"
 
 #include "odo_bed.h"
-
-static char dir[64];
-
-static void put(const char *name, const char *text) {
-    char path[200];
-    snprintf(path, sizeof path, "%s/%s", dir, name);
-    char *slash = strrchr(path, '/');
-    *slash = 0;
-    assert_int_equal(file_mkdirs(path, NULL), 0);
-    *slash = '/';
-    struct file_writer w;
-    assert_int_equal(file_writer_open(&w, path, NULL), 0);
-    fputs(text, w.f);
-    assert_int_equal(file_writer_commit(&w, NULL), 0);
-}
+#include "scratch.h"
 
 static int setup(void **state) {
-    (void)state;
-    snprintf(dir, sizeof dir, "test_odo_skill.XXXXXX");
-    assert_non_null(mkdtemp(dir));
-    put("intent.yaml", "routes:\n  - name: default\n");
-    put("default.yaml", "name: default\n");
-    put("picky.yaml", "name: picky\nskills: [poem]\n");
-    put("bare.yaml", "name: bare\nskills: []\n");
-    put("skills/word-count/SKILL.md",
+    assert_int_equal(scratch_make(state), 0);
+    scratch_put("intent.yaml", "routes:\n  - name: default\n");
+    scratch_put("default.yaml", "name: default\n");
+    scratch_put("picky.yaml", "name: picky\nskills: [poem]\n");
+    scratch_put("bare.yaml", "name: bare\nskills: []\n");
+    scratch_put(
+        "skills/word-count/SKILL.md",
         "---\nname: word-count\ndescription: Counts the words and lines of a text. Use when a text "
         "is "
         "to be measured.\ncommand: [/usr/bin/printf, '%s|%s', '{input}', '{folder}']\n"
         "timeout_ms: 5000\nlicense: MIT\n---\n\nGive both numbers in one sentence.\n");
-    put("skills/poem/SKILL.md", "---\nname: poem\ndescription: Writes short poems and verses about "
-                                "the sea.\n---\nRhyme.\n");
-    put("skills/stdin/SKILL.md",
-        "---\nname: stdin\ndescription: Sorts a list of cities by their names.\n"
-        "command: ['{folder}/sort.sh']\n---\n");
-    put("skills/stdin/sort.sh", "#!/bin/sh\nsort; cat \"$0\" | wc -l; touch /skill/x 2>&1\n");
-    put("skills/README.md", "not a skill\n");
+    scratch_put("skills/poem/SKILL.md",
+                "---\nname: poem\ndescription: Writes short poems and verses about "
+                "the sea.\n---\nRhyme.\n");
+    scratch_put("skills/stdin/SKILL.md",
+                "---\nname: stdin\ndescription: Sorts a list of cities by their names.\n"
+                "command: ['{folder}/sort.sh']\n---\n");
+    scratch_put("skills/stdin/sort.sh",
+                "#!/bin/sh\nsort; cat \"$0\" | wc -l; touch /skill/x 2>&1\n");
+    scratch_put("skills/README.md", "not a skill\n");
     char path[200];
-    snprintf(path, sizeof path, "%s/skills/stdin/sort.sh", dir);
+    snprintf(path, sizeof path, "%s/skills/stdin/sort.sh", scratch);
     return chmod(path, 0755);
-}
-
-static int teardown(void **state) {
-    (void)state;
-    char command[128];
-    snprintf(command, sizeof command, "rm -rf %s", dir);
-    return system(command);
 }
 
 static void refused(const char *text, size_t n, const char *where, const char *what) {
@@ -103,7 +83,7 @@ static void test_choice(void **state) {
     (void)state;
     struct pipeline_dir *d;
     struct err e = {0};
-    if (pipeline_dir_open(&d, dir, false, &e)) fail_msg("%s", e.text);
+    if (pipeline_dir_open(&d, scratch, false, &e)) fail_msg("%s", e.text);
     assert_string_equal(chosen(d, "Count the words in this text, please"), "word-count");
     assert_string_equal(chosen(d, "Write a short poem about the sea"), "poem");
     assert_string_equal(chosen(d, "Sort these cities by name"), "stdin");
@@ -120,7 +100,7 @@ static bool can_run(void) {
     struct tool_env env = {0};
     struct skill s = {.name = "x",
                       .about = "x",
-                      .folder = dir,
+                      .folder = scratch,
                       .command = {(const char *[]){"/bin/true"}, 1},
                       .timeout_ms = 5000};
     struct tool t;
@@ -147,7 +127,7 @@ static void test_commands(void **state) {
         "plain", "'; touch x; echo '", "$(id)",   "`id`", "a b  c",  "\" | cat /etc/passwd", "-n",
         "%s%n",  "{folder}",           "{input}", "\n\n", "\xc3\xa9"};
     struct pipeline_dir *d;
-    assert_int_equal(pipeline_dir_open(&d, dir, false, NULL), 0);
+    assert_int_equal(pipeline_dir_open(&d, scratch, false, NULL), 0);
     struct pipeline_set *s = pipeline_hold(d);
     int n;
     const struct skill *const *all = pipeline_skills(s, &n);
@@ -194,7 +174,7 @@ static void test_in_a_run(void **state) {
     (void)state;
     static const char *const replies[] = {"call skill_word-count {\"input\": \"a b\"}",
                                           "Two words."};
-    struct odo_params p = {.pipelines = dir};
+    struct odo_params p = {.pipelines = scratch};
     struct bed b;
     bed_open(&b, replies, 2, &p);
     say(&b, "system", "Be brief.");
@@ -238,9 +218,9 @@ static void test_in_a_run(void **state) {
 static void test_reload(void **state) {
     (void)state;
     struct pipeline_dir *d;
-    put("personas/sage/SOUL.md", "You are calm.\n");
-    put("skills/broken/SKILL.md", "---\nname: broken\n---\n");
-    assert_int_equal(pipeline_dir_open(&d, dir, true, NULL), 0);
+    scratch_put("personas/sage/SOUL.md", "You are calm.\n");
+    scratch_put("skills/broken/SKILL.md", "---\nname: broken\n---\n");
+    assert_int_equal(pipeline_dir_open(&d, scratch, true, NULL), 0);
     struct pipeline_set *s = pipeline_hold(d);
     assert_string_equal(pipeline_persona(s, "sage"), "You are calm.");
     assert_null(pipeline_persona(s, "fool"));
@@ -249,8 +229,8 @@ static void test_reload(void **state) {
     pipeline_skills(s, &n);
     assert_int_equal(n, 3);
     pipeline_release(s);
-    put("personas/fool/SOUL.md", "You jest.\n");
-    put("skills/broken/SKILL.md", "---\nname: broken\ndescription: Mended.\n---\n");
+    scratch_put("personas/fool/SOUL.md", "You jest.\n");
+    scratch_put("skills/broken/SKILL.md", "---\nname: broken\ndescription: Mended.\n---\n");
     bool there = false;
     for (int i = 0; i < 2000 && !there; ++i) {
         s = pipeline_hold(d);
@@ -261,8 +241,8 @@ static void test_reload(void **state) {
         nanosleep(&(struct timespec){.tv_nsec = 5000000}, NULL);
     }
     assert_true(there);
-    put("personas/fool/SOUL.md",
-        "You jest a lot.\n"); /* in a folder that was not there at the start */
+    scratch_put("personas/fool/SOUL.md",
+                "You jest a lot.\n"); /* in a folder that was not there at the start */
     there = false;
     for (int i = 0; i < 2000 && !there; ++i) {
         s = pipeline_hold(d);
@@ -272,7 +252,7 @@ static void test_reload(void **state) {
     }
     assert_true(there);
     pipeline_dir_close(d);
-    struct odo_params p = {.pipelines = dir};
+    struct odo_params p = {.pipelines = scratch};
     struct bed b;
     struct err e = {0};
     bed_open(&b, (const char *const[]){"x"}, 1, &p);
@@ -292,5 +272,5 @@ int main(void) {
         cmocka_unit_test(test_commands), cmocka_unit_test(test_in_a_run),
         cmocka_unit_test(test_reload),
     };
-    return cmocka_run_group_tests(tests, setup, teardown);
+    return cmocka_run_group_tests(tests, setup, scratch_drop);
 }
