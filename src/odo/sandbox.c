@@ -54,7 +54,10 @@ static bool put_file(const char *path, const char *text) {
     return good;
 }
 
-static const char *const shown[] = {"usr", "bin", "sbin", "lib", "lib64", "lib32"};
+/* /etc/alternatives holds where /usr/bin/awk and others of several makers lead. */
+static const char *const shown[] = {
+    "usr", "bin", "sbin", "lib", "lib64", "lib32", "etc/alternatives"};
+static const char no_program[] = "starting the program";
 static const char *const devices[] = {"dev/null", "dev/zero", "dev/urandom"};
 
 /* The job's folder; opened before /tmp is covered, as it may lie there. */
@@ -77,10 +80,10 @@ static void build_root(const struct plan *p) {
     if (mount("tmpfs", "/tmp", "tmpfs", MS_NOSUID | MS_NODEV, "size=64m,mode=755"))
         give_up(p, "mounting a root");
     if (chdir("/tmp") || mkdir("old", 0700) || mkdir("tmp", 0777) || mkdir("proc", 0755) ||
-        mkdir("dev", 0755))
+        mkdir("dev", 0755) || mkdir("etc", 0755))
         give_up(p, "making folders");
     for (size_t i = 0; i < sizeof shown / sizeof *shown; ++i) {
-        char from[16] = "/", link[64];
+        char from[32] = "/", link[64];
         memcpy(from + 1, shown[i], strlen(shown[i]));
         ssize_t n = readlink(from, link, sizeof link - 1);
         if (n > 0) { /* merged /usr: bin -> usr/bin */
@@ -134,7 +137,7 @@ static void inner(const struct plan *p) {
     close(p->out);
     umask(077);
     execve(p->job->argv[0], (char *const *)p->job->argv, environment);
-    give_up(p, "starting the program");
+    give_up(p, no_program);
 }
 
 /* Leaves standard descriptors and those of the plan: a pipe of ours or of another run that stayed open here would
@@ -269,7 +272,10 @@ static int run(const struct sandbox_job *job, bool bare, struct buf *out, struct
         why[n > 0 ? n : 0] = 0;
     }
     close(text[0]), close(told[0]);
-    if (why[0]) {
+    if (!strcmp(why, no_program)) {
+        rc = err_set(e, CHIMERE_ENOENT,
+                     "sandbox: cannot start %.200s: it is not there, or no program", job->argv[0]);
+    } else if (why[0]) {
         rc = err_set(e, CHIMERE_EREFUSED, "sandbox: this kernel or container forbids it (%s)", why);
         err_hint(e, "unprivileged user namespaces must be allowed");
     }

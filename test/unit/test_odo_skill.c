@@ -266,11 +266,64 @@ static void test_reload(void **state) {
     bed_close(&b);
 }
 
+/* What ships: a skill that counts, and a persona. The numbers were counted by hand. */
+static void test_shipped(void **state) {
+    (void)state;
+    static const char shipped[] = TEST_DATA "/../../pipelines";
+    struct pipeline_dir *d;
+    struct err e = {0};
+    int n;
+    if (pipeline_dir_open(&d, shipped, false, &e)) fail_msg("%s", e.text);
+    assert_string_equal(chosen(d, "How many words does this text have: to be or not to be"),
+                        "word-count");
+    assert_string_equal(chosen(d, "Count the characters and lines of my poem"), "word-count");
+    static const char *const others[] = {"What is 12 plus 30?", "How many people live in Oslo?",
+                                         "Write a text for my website", "Translate: one word",
+                                         "Explain how to read a file line by line in Python"};
+    for (size_t i = 0; i < sizeof others / sizeof *others; ++i)
+        assert_string_equal(chosen(d, others[i]), "none");
+    struct pipeline_set *s = pipeline_hold(d);
+    const char *soul = pipeline_persona(s, "plain");
+    assert_non_null(soul);
+    const struct skill *count = pipeline_skills(s, &n)[0];
+    static const char *const rows[][2] = {
+        {"Hello there, Zo\xc3\xab! How are you? Fine...",
+         "words: 7\ncharacters: 38\nsentences: 3\nlines: 1\nminutes aloud: 0.1\n"},
+        {"It is 3.5 km. \"Far!\" (yes.) And\r\non",
+         "words: 8\ncharacters: 33\nsentences: 4\nlines: 2\nminutes aloud: 0.1\n"},
+        {"", "words: 0\ncharacters: 0\nsentences: 0\nlines: 0\nminutes aloud: 0.0\n"}};
+    bool runs = can_run() && !access("/usr/bin/awk", X_OK);
+    for (size_t i = 0; i < sizeof rows / sizeof *rows && runs; ++i) {
+        struct tool t;
+        struct tool_env env = {0};
+        struct buf out;
+        buf_init(&out, 1 << 20);
+        assert_int_equal(skill_tool(count, &t, NULL), 0);
+        json_t *args = json_pack("{s:s}", "input", rows[i][0]);
+        char *text = json_dumps(args, 0);
+        if (tool_run(&t, text, &env, &out)) fail_msg("%s", out.p);
+        assert_string_equal(out.p, rows[i][1]);
+        free(text);
+        json_decref(args);
+        json_decref(t.spec);
+        buf_fini(&out);
+    }
+    struct bed b;
+    bed_open(&b, (const char *const[]){"x"}, 1, NULL);
+    say(&b, "user", "Tell me a joke.");
+    b.ask.extra = json_loads("{\"odo\": {\"persona\": \"plain\"}}", 0, NULL);
+    assert_int_equal(ask_it(&b, NULL), 0);
+    assert_string_equal(script_text(&b.script, 0, 0), soul);
+    bed_close(&b);
+    pipeline_release(s);
+    pipeline_dir_close(d);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_refused),  cmocka_unit_test(test_choice),
         cmocka_unit_test(test_commands), cmocka_unit_test(test_in_a_run),
-        cmocka_unit_test(test_reload),
+        cmocka_unit_test(test_reload),   cmocka_unit_test(test_shipped),
     };
     return cmocka_run_group_tests(tests, setup, scratch_drop);
 }

@@ -121,7 +121,7 @@ static void test_sandbox(void **state) {
         const char *code, *want, *never;
     } rows[] = {
         {"cat /etc/passwd || echo none", "none", "root:"},
-        {"ls /home /root /work 2>&1; echo done", "done", "Permission"},
+        {"ls /home /root /srv 2>&1; echo done", "done", "Permission"},
         {"echo x > /usr/evil && echo wrote || echo no", "no", "wrote"},
         {"cd; echo x > mine && cat mine", "x", NULL},
         {"cat /proc/1/environ 2>/dev/null | tr -d '\\\\0' | grep -c SECRET; echo end", "end",
@@ -174,7 +174,7 @@ static void test_limits(void **state) {
     job.limits.wall_ms = 5000;
     assert_int_equal(sandbox_run(&job, &b, &r, NULL), 0);
     job.argv = (const char *const[]){"/nonexistent", NULL};
-    assert_int_equal(sandbox_run(&job, &b, &r, NULL), CHIMERE_EREFUSED);
+    assert_int_equal(sandbox_run(&job, &b, &r, NULL), CHIMERE_ENOENT);
     buf_fini(&b);
     if (access("/usr/bin/python3", X_OK)) return;
     assert_int_equal(
