@@ -5,8 +5,6 @@
 #include <string.h>
 #include <time.h>
 
-#include "base/file.h"
-#include "base/mem.h"
 #include "base/str.h"
 #include "cli/chat_args.h"
 #include "cli/odo_args.h"
@@ -30,6 +28,7 @@ const struct cfg_opt odo_options[] = {
     {"mode", 0, CFG_ENUM, "MODE", NULL, 0, 0, "fast|quality|ultra",
      "ask, explain: instead of the one decided"},
     {"route", 0, CFG_STR, "NAME", NULL, 0, 0, NULL, "ask, explain: this pipeline"},
+    {"persona", 0, CFG_STR, "NAME", NULL, 0, 0, NULL, "ask, explain: who speaks"},
     {"n-predict", 'n', CFG_INT, "N", "0", 0, 1 << 30, NULL,
      "ask: tokens at most; 0: up to the context"},
     {"last", 0, CFG_INT, "N", "20", 1, 1000000, NULL, "log: the newest N"},
@@ -62,6 +61,8 @@ static int question(struct ask *a, const struct cfg *c, struct err *e) {
     if (cfg_str(c, "route")) json_object_set_new(wish, "route", json_string(cfg_str(c, "route")));
     if (cfg_str(c, "collection"))
         json_object_set_new(wish, "collection", json_string(cfg_str(c, "collection")));
+    if (cfg_str(c, "persona"))
+        json_object_set_new(wish, "persona", json_string(cfg_str(c, "persona")));
     a->extra = json_pack("{s:o}", "odo", wish);
     a->messages = json_pack("[{s:s, s:s}]", "role", "user", "content", text);
     return a->messages ? 0 : err_set(e, CHIMERE_EINVAL, "question: expected valid UTF-8");
@@ -118,14 +119,10 @@ static int answer(const struct cfg *c, struct odo *o, struct ask *a, struct err 
 }
 
 static int open_remote(const struct cfg *c, struct ask_backend **out, struct err *e) {
-    char *key = NULL;
-    size_t n = 0;
-    int rc =
-        cfg_str(c, "backend-key") ? file_read(cfg_str(c, "backend-key"), 4096, &key, &n, e) : 0;
-    while (key && n && (key[n - 1] == '\n' || key[n - 1] == '\r')) key[--n] = 0;
+    char *key;
+    int rc = odo_args_key(c, "backend-key", &key, e);
     if (!rc) rc = odo_remote_open(out, cfg_str(c, "backend"), key, cfg_str(c, "backend-model"), e);
-    if (key) memset(key, 0, n);
-    mem_free(key);
+    odo_args_forget(key);
     return rc;
 }
 
@@ -263,7 +260,7 @@ static int search(const struct cfg *c, struct err *e) {
     if (!rc) rc = docs_search(r.docs, cfg_pos(c, 1), cfg_str(c, "collection"), 5, 0, &h, e);
     if (!rc) {
         printf("coverage %.2f, %s%s\n", h.coverage, docs_ranking(&h),
-               docs_has_vectors(r.docs) ? "" : " (no --embedding-model)");
+               docs_has_vectors(r.docs) ? "" : " (no --embedding-model, no --embedding-url)");
         if (h.why[0]) printf("degraded: %s\n", h.why);
         for (int32_t i = 0; i < h.n; ++i)
             printf("[%d] %s:%d bytes %d-%d %s\n%s\n\n", i + 1, h.v[i].path, h.v[i].line,

@@ -7,8 +7,39 @@
 #include "eval/embed.h"
 #include "eval/rerank.h"
 #include "odo/memory.h"
+#include "odo/remote_embed.h"
 #include "odo/tool.h"
 #include "odo/tool_files.h"
+
+int odo_args_key(const struct cfg *c, const char *option, char **out, struct err *e) {
+    const char *file = cfg_str(c, option);
+    size_t n = 0;
+    *out = NULL;
+    int rc = file ? file_read(file, 4096, out, &n, e) : 0;
+    char *key = *out;
+    while (key && n && (key[n - 1] == '\n' || key[n - 1] == '\r' || key[n - 1] == ' '))
+        key[--n] = 0;
+    return rc;
+}
+
+void odo_args_forget(char *key) {
+    if (key) explicit_bzero(key, strlen(key));
+    mem_free(key);
+}
+
+static int open_remote_embed(struct odo_rig *r, const struct cfg *c, struct err *e) {
+    const char *url = cfg_str(c, "embedding-url");
+    char *key;
+    if (!url) return 0;
+    if (cfg_str(c, "embedding-model"))
+        return err_set(e, CHIMERE_EINVAL,
+                       "--embedding-model and --embedding-url: expected one of them");
+    int rc = odo_args_key(c, "embedding-key", &key, e);
+    if (!rc) rc = remote_embed_open(&r->models.remote, url, key, cfg_str(c, "embedding-name"), e);
+    if (rc) err_prefix(e, "--embedding-url");
+    odo_args_forget(key);
+    return rc;
+}
 
 int odo_rig_store(struct odo_rig *r, const struct cfg *c, struct err *e) {
     char path[4096];
@@ -18,6 +49,7 @@ int odo_rig_store(struct odo_rig *r, const struct cfg *c, struct err *e) {
     if (!rc) rc = encoder_rig_open(&r->embedder, c, "embedding-model", e);
     if (!rc && r->embedder.m)
         rc = embed_open(&r->models.embed, r->embedder.m, r->embedder.tok, 0, e);
+    if (!rc) rc = open_remote_embed(r, c, e);
     if (!rc) rc = encoder_rig_open(&r->ranker, c, "rerank-model", e);
     if (!rc && r->ranker.m) rc = rerank_open(&r->models.rerank, r->ranker.m, r->ranker.tok, 0, e);
     return rc ? rc : docs_open(&r->docs, r->store, &r->models, e);
@@ -25,17 +57,12 @@ int odo_rig_store(struct odo_rig *r, const struct cfg *c, struct err *e) {
 
 static int open_web(struct odo_rig *r, const struct cfg *c, struct err *e) {
     struct web_params p = {.searxng = cfg_str(c, "searxng")};
-    const char *file = cfg_str(c, "brave-key");
-    char *key = NULL;
-    size_t n = 0;
-    if (!p.searxng && !file) return 0;
-    int rc = file ? file_read(file, 4096, &key, &n, e) : 0;
-    while (key && n && (key[n - 1] == '\n' || key[n - 1] == '\r' || key[n - 1] == ' '))
-        key[--n] = 0;
+    char *key;
+    if (!p.searxng && !cfg_str(c, "brave-key")) return 0;
+    int rc = odo_args_key(c, "brave-key", &key, e);
     p.brave_key = key;
     if (!rc) rc = web_open(&r->web, &p, e);
-    if (key) memset(key, 0, n);
-    mem_free(key);
+    odo_args_forget(key);
     return rc;
 }
 
@@ -93,6 +120,7 @@ void odo_rig_close(struct odo_rig *r) {
     web_close(r->web);
     docs_close(r->docs);
     embed_close(r->models.embed);
+    remote_embed_close(r->models.remote);
     rerank_close(r->models.rerank);
     encoder_rig_close(&r->embedder);
     encoder_rig_close(&r->ranker);

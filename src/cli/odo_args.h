@@ -15,6 +15,9 @@
     {"pipelines", 0, CFG_STR, "DIR", NULL, 0, 0, NULL, "folder of pipelines (default: the one beside the program)"}, \
     {"db", 0, CFG_STR, "FILE", NULL, 0, 0, NULL, "documents, decisions, memory (default: chimere.db of the user)"}, \
     {"embedding-model", 0, CFG_STR, "FILE", NULL, 0, 0, NULL, "model that finds documents by meaning; in serve also answers /v1/embeddings"}, \
+    {"embedding-url", 0, CFG_STR, "URL", NULL, 0, 0, NULL, "a server whose /v1/embeddings finds them, instead of --embedding-model"}, \
+    {"embedding-name", 0, CFG_STR, "NAME", "default", 0, 0, NULL, "the embedding model's name there"}, \
+    {"embedding-key", 0, CFG_STR, "FILE", NULL, 0, 0, NULL, "file with its API key"}, \
     {"rerank-model", 0, CFG_STR, "FILE", NULL, 0, 0, NULL, "cross-encoder that orders the documents found; in serve also answers /v1/rerank (default: none)"}, \
     {"files", 0, CFG_STR, "DIR", NULL, 0, 0, NULL, "folder that read_file and write_file may touch (default: none)"}, \
     {"run-code", 0, CFG_BOOL, NULL, "true", 0, 0, NULL, "programs in a sandbox as a tool; --no-run-code"}, \
@@ -36,6 +39,11 @@ struct odo_rig {
     struct mcp *mcp[ODO_RIG_MAX_MCP];
     int n_mcp;
 };
+
+/* A secret: what the file that an option names holds, without its line's end; *out NULL where the option is not set.
+ * odo_args_forget wipes and frees it. */
+int odo_args_key(const struct cfg *c, const char *option, char **out, struct err *e);
+void odo_args_forget(char *key);
 
 /* backend NULL: decisions alone. */
 int odo_rig_open(struct odo_rig *r, const struct cfg *c, struct ask_backend *backend,

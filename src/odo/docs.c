@@ -10,6 +10,7 @@
 #include "eval/rerank.h"
 #include "odo/docs_impl.h"
 #include "odo/rank.h"
+#include "odo/remote_embed.h"
 #include "odo/tool.h"
 #include "odo/words.h"
 #include "store/doc.h"
@@ -33,7 +34,7 @@ static int measure_unrelated(struct docs *d, struct err *e) {
                                         "Le chirurgien a recousu le tendon du genou.",
                                         "Her grandfather played the cello in a small orchestra."};
     enum { N = sizeof texts / sizeof *texts };
-    size_t n = (size_t)embed_size(d->models.embed);
+    size_t n = (size_t)docs_n_vec(d);
     float *x = mem_alloc_array(N * n, sizeof *x), sum = 0;
     if (!x) return err_set(e, CHIMERE_ENOMEM, "out of memory");
     int rc = 0;
@@ -53,7 +54,7 @@ int docs_open(struct docs **out, struct store *s, const struct docs_models *mode
     if (models) (*out)->models = *models;
     pthread_mutex_init(&(*out)->lock, NULL);
     pthread_mutex_init(&(*out)->near_lock, NULL);
-    int rc = (*out)->models.embed ? measure_unrelated(*out, e) : 0;
+    int rc = docs_has_vectors(*out) ? measure_unrelated(*out, e) : 0;
     if (rc) {
         docs_close(*out);
         *out = NULL;
@@ -69,10 +70,12 @@ void docs_close(struct docs *d) {
     mem_free(d);
 }
 
-bool docs_has_vectors(const struct docs *d) { return d->models.embed != NULL; }
+bool docs_has_vectors(const struct docs *d) { return d->models.embed || d->models.remote; }
 
 int32_t docs_n_vec(const struct docs *d) {
-    return d->models.embed ? embed_size(d->models.embed) : 0;
+    return d->models.embed    ? embed_size(d->models.embed)
+           : d->models.remote ? remote_embed_size(d->models.remote)
+                              : 0;
 }
 
 float docs_near_from(const struct docs *d) {
@@ -80,7 +83,9 @@ float docs_near_from(const struct docs *d) {
 }
 
 int64_t docs_embedder(const struct docs *d) {
-    return d->models.embed ? (int64_t)embed_hash(d->models.embed) : 0;
+    return (int64_t)(d->models.embed    ? embed_hash(d->models.embed)
+                     : d->models.remote ? remote_embed_hash(d->models.remote)
+                                        : 0);
 }
 
 const char *docs_ranking(const struct docs_hits *h) {
@@ -105,11 +110,14 @@ int docs_vector(struct docs *d, const char *heading, const char *text, float *ou
     struct buf b;
     buf_init(&b, (size_t)1 << 20);
     buf_printf(&b, "%s%s%s", heading, heading[0] ? "\n" : "", text);
-    pthread_mutex_lock(&d->lock);
-    int rc = b.failed
-                 ? err_set(e, CHIMERE_ENOMEM, "out of memory")
-                 : embed_text(d->models.embed, b.n ? b.p : "", b.n, true, out, &n_tok, &cut, e);
-    pthread_mutex_unlock(&d->lock);
+    int rc = b.failed ? err_set(e, CHIMERE_ENOMEM, "out of memory") : 0;
+    if (!rc && d->models.remote) {
+        rc = remote_embed_text(d->models.remote, b.n ? b.p : "", b.n, out, e);
+    } else if (!rc) {
+        pthread_mutex_lock(&d->lock);
+        rc = embed_text(d->models.embed, b.n ? b.p : "", b.n, true, out, &n_tok, &cut, e);
+        pthread_mutex_unlock(&d->lock);
+    }
     buf_fini(&b);
     return rc;
 }
@@ -135,7 +143,7 @@ static void expression(struct buf *b, const struct words *w) {
 
 static int by_vectors(struct docs *d, const char *question, const char *collection,
                       struct ranking *r, struct err *e) {
-    float *query = mem_alloc_array((size_t)embed_size(d->models.embed), sizeof *query);
+    float *query = mem_alloc_array((size_t)docs_n_vec(d), sizeof *query);
     if (!query) return err_set(e, CHIMERE_ENOMEM, "out of memory");
     int rc = docs_embed(d, question, query, e);
     if (!rc) rc = docs_nearest(d, collection, query, POOL, r->ids, r->cosines, e);
@@ -148,7 +156,7 @@ static int by_vectors(struct docs *d, const char *question, const char *collecti
 static void add_vectors(struct docs *d, const char *question, const char *collection,
                         int64_t deadline_ns, struct ranking *r, struct docs_hits *out) {
     struct err e = {0};
-    if (!d->models.embed) return;
+    if (!docs_has_vectors(d)) return;
     if (deadline_ns && clock_ns() > deadline_ns)
         snprintf(out->why, sizeof out->why, "vectors: the deadline came first");
     else if (by_vectors(d, question, collection, r, &e))
@@ -169,6 +177,7 @@ static double rarity(struct docs *d, const char *word) {
     return n > 0 ? r : 0.3 * r;
 }
 
+/* 0..1: the share of the question's rare words that a passage holds; -1: it holds none of its names. */
 static double coverage(const struct words *w, const double *rare, const struct docs_hit *h) {
     struct buf all;
     buf_init(&all, (size_t)256 << 10);
@@ -182,8 +191,9 @@ static double coverage(const struct words *w, const double *rare, const struct d
         found += rare[i];
         any |= !words_is_number(w->v[i]);
     }
+    bool named = all.failed || words_has_name(w, all.n ? all.p : "");
     buf_fini(&all);
-    return any ? found / total : 0;
+    return !named ? -1 : any ? found / total : 0;
 }
 
 static int take(void *ud, const struct store_chunk *c) {
@@ -294,10 +304,14 @@ int docs_search(struct docs *d, const char *question, const char *collection, in
     if (!rc) rerank(d, question, deadline_ns, out);
     keep(out, k);
     double rare[WORDS_MAX];
+    bool named = false;
     for (size_t i = 0; i < w.n && !rc; ++i) rare[i] = rarity(d, w.v[i]);
-    for (int32_t i = 0; i < out->n && !rc; ++i)
-        out->coverage = fmax(out->coverage, coverage(&w, rare, &out->v[i]));
-    bool near = vectors.n && vectors.cosines[0] > docs_near_from(d);
+    for (int32_t i = 0; i < out->n && !rc; ++i) {
+        double c = coverage(&w, rare, &out->v[i]);
+        named |= c >= 0;
+        out->coverage = fmax(out->coverage, c);
+    }
+    bool near = named && vectors.n && vectors.cosines[0] > docs_near_from(d);
     if (rc || (out->coverage < MIN_COVERAGE && !near)) docs_hits_fini(out);
     return rc;
 }

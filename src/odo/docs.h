@@ -15,15 +15,17 @@
 
 struct docs;
 struct embed;
+struct remote_embed;
 struct rerank;
 struct store;
 struct tool_set;
 
 enum { DOCS_MAX_FILES = 100000, DOCS_MAX_DEPTH = 32, DOCS_MAX_HITS = 32, DOCS_MAX_QUERY = 4096 };
 
-struct docs_models {       /* borrowed until docs_close, and nobody else's */
-    struct embed *embed;   /* NULL: BM25 alone */
-    struct rerank *rerank; /* NULL: the fused order stays */
+struct docs_models {             /* borrowed until docs_close, and nobody else's */
+    struct embed *embed;         /* a model here ... */
+    struct remote_embed *remote; /* ... or a server's; both NULL: BM25 alone */
+    struct rerank *rerank;       /* NULL: the fused order stays */
 };
 /* s: borrowed until docs_close; models may be NULL. */
 int docs_open(struct docs **out, struct store *s, const struct docs_models *models, struct err *e);

@@ -28,10 +28,10 @@ struct docs {
     struct docs_near near[DOCS_NEAR_KEPT];
 };
 
-/* Of a passage with its heading; out [embed_size]. */
+/* Of a passage with its heading; out [docs_n_vec]. */
 int docs_vector(struct docs *d, const char *heading, const char *text, float *out, struct err *e);
 
-/* docs_near.c: the k chunks of a collection that are nearest to query [embed_size], best first: ids and cosines
+/* docs_near.c: the k chunks of a collection that are nearest to query [docs_n_vec], best first: ids and cosines
  * [k]. Returns how many; 0 also where no file has vectors of this model; CHIMERE_E*. */
 int32_t docs_nearest(struct docs *d, const char *collection, const float *query, int32_t k,
                      int64_t *ids, float *cosines, struct err *e);

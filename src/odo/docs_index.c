@@ -12,7 +12,6 @@
 #include "base/clock.h"
 #include "base/map.h"
 #include "base/mem.h"
-#include "eval/embed.h"
 #include "odo/chunk.h"
 #include "odo/docs_impl.h"
 #include "odo/extract.h"
@@ -66,7 +65,7 @@ static int put(struct job *j, const char *path, const struct stat *st, const str
     const char *name = strrchr(path, '/') ? strrchr(path, '/') + 1 : path;
     struct chunk_cursor c;
     struct chunk piece;
-    int32_t n = 0, page = 0, n_vec = j->d->models.embed ? embed_size(j->d->models.embed) : 0;
+    int32_t n = 0, page = 0, n_vec = docs_n_vec(j->d);
     int rc = chunks ? 0 : CHIMERE_ENOMEM;
     chunk_begin(&c, x->text.n ? x->text.p : "", x->text.n);
     while (!rc && n < STORE_MAX_CHUNKS && chunk_next(&c, &piece)) {

@@ -5,7 +5,6 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "engram/vec.h"
-#include "eval/embed.h"
 #include "odo/docs_impl.h"
 #include "store/doc.h"
 
@@ -48,7 +47,7 @@ static int load_one(void *ud, const struct store_chunk *c) {
 
 static int load(struct docs *d, struct docs_near *n, const char *collection, int64_t version,
                 struct err *e) {
-    struct loading l = {.near = n, .n_dim = embed_size(d->models.embed)};
+    struct loading l = {.near = n, .n_dim = docs_n_vec(d)};
     docs_near_fini(n);
     if (collection && !(n->collection = mem_strdup(collection)))
         return err_set(e, CHIMERE_ENOMEM, "out of memory");
@@ -118,7 +117,7 @@ int32_t docs_nearest(struct docs *d, const char *collection, const float *query,
         rc = engram_vec_search(n->vec, query, k, ids, cosines, e);
         while (!rc && found < k && ids[found] >= 0) ++found;
     } else if (!rc && n->n) {
-        found = one_by_one(n, embed_size(d->models.embed), query, k, ids, cosines);
+        found = one_by_one(n, docs_n_vec(d), query, k, ids, cosines);
     }
     for (int32_t i = 0; i < found; ++i) ids[i] = n->ids[ids[i]];
     pthread_mutex_unlock(&d->near_lock);

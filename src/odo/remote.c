@@ -272,20 +272,28 @@ static const struct ask_ops ops = {.prepare = prepare,
                                    .render = render,
                                    .close = close_backend};
 
-int odo_remote_open(struct ask_backend **out, const char *url, const char *key, const char *name,
-                    struct err *e) {
+int odo_remote_url(char **out, const char *url, const char *path, struct err *e) {
+    struct buf b;
     *out = NULL;
     if (!str_starts(url, "http://") && !str_starts(url, "https://"))
         return err_set(e, CHIMERE_EINVAL, "backend: expected an http address, got \"%.100s\"", url);
-    struct remote *r = mem_zalloc(sizeof *r);
-    struct buf b;
     buf_init(&b, FETCH_MAX_URL_BYTES);
     buf_puts(&b, url);
     while (b.n && b.p[b.n - 1] == '/') buf_cut(&b, b.n - 1);
     if (b.n && !str_ends(b.p, "/v1")) buf_puts(&b, "/v1");
-    buf_puts(&b, "/chat/completions");
-    char *full = buf_take(&b);
-    if (!r || !full || (key && !(r->key = mem_strdup(key)))) {
+    buf_puts(&b, path);
+    *out = buf_take(&b);
+    return *out ? 0 : err_set(e, CHIMERE_ENOMEM, "out of memory");
+}
+
+int odo_remote_open(struct ask_backend **out, const char *url, const char *key, const char *name,
+                    struct err *e) {
+    *out = NULL;
+    char *full;
+    int rc = odo_remote_url(&full, url, "/chat/completions", e);
+    if (rc) return rc;
+    struct remote *r = mem_zalloc(sizeof *r);
+    if (!r || (key && !(r->key = mem_strdup(key)))) {
         mem_free(full);
         mem_free(r);
         return err_set(e, CHIMERE_ENOMEM, "out of memory");

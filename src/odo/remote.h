@@ -10,5 +10,7 @@
 /* url: base address, ".../v1" or the server's root. key: secret or NULL. name: the model asked for. */
 int odo_remote_open(struct ask_backend **out, const char *url, const char *key, const char *name,
                     struct err *e);
+/* The address of path ("/embeddings") below url, by mem_free. */
+int odo_remote_url(char **out, const char *url, const char *path, struct err *e);
 
 #endif

@@ -287,7 +287,9 @@ static int by_score(const void *a, const void *b) {
 }
 
 /* BM25 over the pieces at hand, and how much of the question's weight each holds. */
-static void rank_pieces(const struct web_question *q, struct piece *p, int32_t n) {
+static void rank_pieces(const struct search *s, struct piece *p, int32_t n) {
+    const struct web_question *q = s->q;
+    bool named[WEB_MAX_RESULTS] = {false}; /* a page may name its subject once */
     struct words w;
     words_of(&w, q->text, strlen(q->text));
     struct buf *folded = mem_alloc_array((size_t)n + 1, sizeof *folded);
@@ -296,6 +298,7 @@ static void rank_pieces(const struct web_question *q, struct piece *p, int32_t n
     for (int32_t i = 0; i < n; ++i) {
         buf_init(&folded[i], (size_t)64 << 10);
         words_fold(&folded[i], p[i].text, strlen(p[i].text));
+        named[p[i].result] |= words_has_name(&w, folded[i].n ? folded[i].p : "");
         mean += (double)folded[i].n / (n ? n : 1);
     }
     for (size_t k = 0; k < w.n; ++k) {
@@ -314,7 +317,7 @@ static void rank_pieces(const struct web_question *q, struct piece *p, int32_t n
             p[i].score +=
                 idf[k] * tf * 2.2 / (tf + 1.2 * (0.25 + 0.75 * (double)folded[i].n / mean));
         }
-        p[i].coverage = total > 0 ? found / total : 0;
+        p[i].coverage = total > 0 && named[p[i].result] ? found / total : 0;
         buf_fini(&folded[i]);
     }
     mem_free(folded);
@@ -372,7 +375,7 @@ int web_search(struct web *w, const struct web_question *q, struct web_hits *out
             n = use_snippets(s, pieces);
         }
         t = lap(s, "pages", t);
-        if (!rc) rank_pieces(q, pieces, n);
+        if (!rc) rank_pieces(s, pieces, n);
         if (!rc) keep(s, pieces, n, out);
         lap(s, "rank", t);
         out->report = json_pack("{s:i, s:i, s:i, s:i, s:i, s:i, s:b, s:O, s:O}", "results",

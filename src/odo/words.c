@@ -29,16 +29,21 @@ void words_of(struct words *w, const char *text, size_t n) {
     struct buf folded;
     buf_init(&folded, (size_t)64 << 10);
     fold_text(&folded, text, n < 8192 ? n : 8192, true);
+    bool first = true; /* of a sentence */
     for (size_t i = 0; i < folded.n && w->n < WORDS_MAX;) {
         if (!is_word((unsigned char)folded.p[i])) {
+            first |= strchr(".!?:", folded.p[i]) != NULL;
             ++i;
             continue;
         }
+        bool is_name = isupper((unsigned char)folded.p[i]), begins = first;
+        first = false;
         char key[WORDS_MAX_BYTES + 2] = " ";
         size_t len = 0;
         for (; i < folded.n && is_word((unsigned char)folded.p[i]); ++i)
             if (len < WORDS_MAX_BYTES - 2)
                 key[1 + len++] = (char)tolower((unsigned char)folded.p[i]);
+        is_name &= !begins || (i < folded.n && folded.p[i] == ':'); /* "Oslo: who is the mayor?" */
         while (len && ((unsigned char)key[len] & 0xc0) == 0x80)
             --len; /* may cut a character: drop it */
         if (len && (unsigned char)key[len] >= 0xc0) --len;
@@ -49,7 +54,11 @@ void words_of(struct words *w, const char *text, size_t n) {
         key[len + 1] = 0;
         size_t k = 0;
         while (k < w->n && strcmp(w->v[k], key + 1)) ++k;
-        if (k == w->n) memcpy(w->v[w->n++], key + 1, len + 1);
+        if (k == w->n) {
+            w->is_name[k] = false;
+            memcpy(w->v[w->n++], key + 1, len + 1);
+        }
+        w->is_name[k] |= is_name;
     }
     buf_fini(&folded);
 }
@@ -67,6 +76,15 @@ void words_fold(struct buf *out, const char *text, size_t n) {
 }
 
 bool words_is_number(const char *word) { return strspn(word, "0123456789") == strlen(word); }
+
+bool words_has_name(const struct words *w, const char *folded) {
+    bool any = false;
+    for (size_t k = 0; k < w->n; ++k) {
+        if (w->is_name[k] && words_count(folded, w->v[k])) return true;
+        any |= w->is_name[k];
+    }
+    return !any;
+}
 
 int words_count(const char *folded, const char *word) {
     size_t n = strlen(word), stem = n > 5 ? n - 2 : n;

@@ -456,6 +456,22 @@ static void test_documents(void **state) {
                                  NULL, 5, 0, &h, NULL),
                      0);
     assert_int_equal(h.n, 0);
+    /* nor does one about a name that no passage has, whatever else they share; without the name it is theirs */
+    assert_int_equal(docs_search(l.docs, "For how many minutes does Madame Zorbek boil quinces?",
+                                 NULL, 5, 0, &h, NULL),
+                     0);
+    assert_int_equal(h.n, 0);
+    assert_int_equal(
+        docs_search(l.docs, "For how many minutes does one boil quinces?", NULL, 5, 0, &h, NULL),
+        0);
+    assert_int_equal(h.n, 1);
+    docs_hits_fini(&h);
+    assert_int_equal(
+        docs_search(l.docs, "Zorbek: to boil quinces takes how long?", NULL, 5, 0, &h, NULL), 0);
+    assert_int_equal(h.n, 0);
+    assert_int_equal(docs_search(l.docs, "HOW LONG DO I BOIL QUINCES?", NULL, 5, 0, &h, NULL), 0);
+    assert_int_equal(h.n, 1);
+    docs_hits_fini(&h);
     /* operators of the index's language are words */
     assert_int_equal(
         docs_search(l.docs, "\") OR quinces NEAR(\"boil* title:x -- AND", NULL, 5, 0, &h, NULL), 0);

@@ -5,10 +5,12 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <cmocka.h>
+#include <math.h>
 
 #include "base/clock.h"
 #include "engram/examples.h"
 #include "engram/transient.h"
+#include "odo/remote_embed.h"
 #include "odo/web.h"
 
 #include "library.h"
@@ -61,10 +63,13 @@ static char *ask(struct bed *b, const char *question, const char *wish, struct b
 static struct loopback server;
 static bool engine_down, is_slow;
 
+static void embeddings(int fd, const char *request);
+
 static void handle(struct loopback *l, int fd, const char *path, const char *request) {
     char body[1024];
-    (void)request;
-    if (!strncmp(path, "/search", 7) && engine_down) {
+    if (!strcmp(path, "/v1/embeddings")) {
+        embeddings(fd, request);
+    } else if (!strncmp(path, "/search", 7) && engine_down) {
         loopback_reply(fd, "500 Oops", "text/plain", "down");
     } else if (!strncmp(path, "/search", 7)) {
         snprintf(body, sizeof body,
@@ -474,6 +479,121 @@ static void test_pipeline_table(void **state) {
     desk_close(&b, &l);
 }
 
+/* ---- vectors of a server ---- */
+
+static struct brain *behind; /* what the server of /v1/embeddings asks */
+static pthread_mutex_t behind_lock = PTHREAD_MUTEX_INITIALIZER;
+static enum { EMBED_GOOD, EMBED_DOWN, EMBED_SHORT, EMBED_TEXT } embed_does;
+static _Atomic int n_too_long;
+
+static void embeddings(int fd, const char *request) {
+    static float v[TINY_D];
+    char body[4096] = "";
+    int32_t n_tok;
+    bool cut;
+    json_t *q = json_loads(strstr(request, "\r\n\r\n") + 4, 0, NULL), *list = json_array();
+    const char *text = json_string_value(json_object_get(q, "input"));
+    pthread_mutex_lock(&behind_lock);
+    if (embed_does == EMBED_DOWN || !text || !strstr(request, "Bearer sesame")) {
+        loopback_reply(fd, "503 No", "text/plain", "down");
+    } else if (strlen(text) > 900) {
+        ++n_too_long;
+        loopback_reply(fd, "400 Bad Request", "application/json",
+                       "{\"error\":{\"message\":\"too long\"}}");
+    } else if (!embed_text(behind->embed, text, strlen(text), false, v, &n_tok, &cut, NULL)) {
+        for (int i = 0; i < TINY_D - (embed_does == EMBED_SHORT); ++i)
+            json_array_append_new(list, json_real((double)v[i] * 3)); /* not of length 1 */
+        if (embed_does == EMBED_TEXT) json_array_set_new(list, 3, json_string("x"));
+        json_t *o = json_pack("{s:[{s:i, s:O}]}", "data", "index", 0, "embedding", list);
+        char *out = json_dumps(o, 0);
+        snprintf(body, sizeof body, "%s", out);
+        free(out);
+        json_decref(o);
+        loopback_reply(fd, "200 OK", "application/json", body);
+    }
+    pthread_mutex_unlock(&behind_lock);
+    json_decref(list);
+    json_decref(q);
+}
+
+static void embed_now(int does) {
+    pthread_mutex_lock(&behind_lock);
+    embed_does = does;
+    pthread_mutex_unlock(&behind_lock);
+}
+
+/* Documents, examples and kept answers by the meaning that a server's /v1/embeddings gives; where it fails, words
+ * alone rank and that is said. */
+static void test_remote(void **state) {
+    (void)state;
+    static const char *const replies[] = {"one", "two", "three", "four"};
+    static const char shots[] = "{\"odo\": {\"route\": \"code\", \"mode\": \"fast\", \"tools\": "
+                                "false, \"documents\": false, \"few_shot\": true}}",
+                      keep[] = "{\"odo\": {\"route\": \"code\", \"mode\": \"fast\", \"tools\": "
+                               "false, \"documents\": false, \"cache\": \"semantic\"}}";
+    struct brain brain;
+    struct bed b;
+    struct library l;
+    struct docs_hits h;
+    struct docs_models models = {0};
+    struct err e = {0};
+    char url[64];
+    float v[TINY_D], length = 0;
+    tiny(&brain, false);
+    behind = &brain;
+    embed_now(EMBED_GOOD);
+    snprintf(url, sizeof url, "http://127.0.0.1:%d/v1/", server.port);
+    assert_int_equal(remote_embed_open(&models.remote, url, "wrong", "tiny", &e), CHIMERE_EBUSY);
+    assert_int_equal(remote_embed_open(&models.remote, "ftp://x", NULL, "tiny", &e),
+                     CHIMERE_EINVAL);
+    if (remote_embed_open(&models.remote, url, "sesame", "tiny", &e)) fail_msg("%s", e.text);
+    assert_int_equal(remote_embed_size(models.remote), TINY_D);
+    assert_int_equal(remote_embed_text(models.remote, "car oil", 7, v, &e), 0);
+    for (int i = 0; i < TINY_D; ++i) length += v[i] * v[i];
+    assert_true(fabsf(length - 1) < 1e-5F);
+    char *longer = malloc(3001);
+    for (int i = 0; i < 3000; ++i) longer[i] = "car oil "[i % 8];
+    longer[3000] = 0;
+    assert_int_equal(remote_embed_text(models.remote, longer, 3000, v, &e), 0); /* a quarter */
+    assert_int_equal(n_too_long, 2);
+    free(longer);
+
+    scratch_put("remote/a.md", "The automobile takes oil.\n");
+    scratch_put("remote/b.md", "The museum has a password.\n");
+    desk_open(&b, &l, "remote", &models, NULL, replies, 4, NULL);
+    assert_int_equal(library_index(&l, "remote", "default").n_read, 2);
+    assert_int_equal(docs_search(l.docs, "car engine?", "default", 2, 0, &h, &e), 0);
+    assert_string_equal(docs_ranking(&h), "bm25+vectors"); /* no word in common */
+    assert_true(h.n >= 1 && strstr(h.v[0].path, "/a.md"));
+    docs_hits_fini(&h);
+    if (engram_vec_is_built_in()) {
+        learn(&l, "code", "automobile engine oil?", "Change it in spring.");
+        free(ask(&b, "my car wants oil", shots, NULL));
+        assert_non_null(strstr(script_text(&b.script, 0, -2), "Change it in spring."));
+    }
+    int n_asked = (int)json_array_size(b.script.asked);
+    char *first = ask(&b, "how does an automobile take its oil", keep, NULL),
+         *again = ask(&b, "how does a car take its oil", keep, NULL);
+    assert_string_equal(first, again);
+    assert_int_equal(json_array_size(b.script.asked), n_asked + 1);
+    free(first);
+    free(again);
+    /* it is gone, or speaks nonsense: words alone, and it is said */
+    static const char *const why[] = {
+        [EMBED_DOWN] = "vectors: ", [EMBED_SHORT] = "expected 32 values", [EMBED_TEXT] = "finite"};
+    for (int does = EMBED_DOWN; does <= EMBED_TEXT; ++does) {
+        embed_now(does);
+        assert_int_equal(docs_search(l.docs, "oil?", "default", 2, 0, &h, &e), 0);
+        assert_string_equal(docs_ranking(&h), "bm25 alone");
+        assert_non_null(strstr(h.why, why[does]));
+        assert_int_equal(h.n, 1);
+        docs_hits_fini(&h);
+    }
+    desk_close(&b, &l);
+    remote_embed_close(models.remote);
+    brain_close(&brain);
+}
+
 static int setup(void **state) {
     loopback_open(&server, handle);
     return scratch_make(state);
@@ -496,6 +616,7 @@ int main(void) {
         cmocka_unit_test(test_transient),
         cmocka_unit_test(test_dynamic_engram),
         cmocka_unit_test(test_pipeline_table),
+        cmocka_unit_test(test_remote),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }
