@@ -54,7 +54,9 @@ static int fetch_documents(struct part *p, struct err *e) {
 /* ---- the web ---- */
 
 /* A short greedy answer shows whether the model knows: it hedges, or its tokens are uncertain. */
-#define PROBE_NATS 0.9 /* mean entropy of a token from which a guess is likely */
+/* Mean entropy of a token from which a guess is likely: of 60 facts that chimere-nano was not taught 50 lie above, of 60
+ * that it was taught 7; 0.9 caught 20 and 2. */
+#define PROBE_NATS 0.3
 static const char *const hedges[] = {
     "i don't know",     "i do not know",     "not sure",          "i am unable",
     "i'm unable",       "cannot verify",     "can't verify",      "no information",
