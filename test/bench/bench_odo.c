@@ -1,11 +1,14 @@
 /* bench_odo.c: what the orchestrator adds to chimere-nano, part by part.
  *
- * Items: 200 questions on facts that training never saw (eval/fact_withheld.jsonl) with articles about them and
- * 200 others indexed, and 200 sums, differences and products of three-digit numbers. Greedy; an item is right when
- * its answer stands in the text (facts) or is its last number (arithmetic). Rows switch one part off, or on where it
- * is off by default. Intervals are Wilson's at 95 %; the last column compares a row with "odo" item by item: how many
- * it alone has right and wrong, and McNemar's p. Then: time and model calls that deciding adds to a request that rules
- * decide. Arguments: number of items. Rows with an embedding model want all-minilm-l6-v2.gguf (script/embedder). */
+ * Items of four kinds, N of each: questions on facts that training never saw (eval/fact_withheld.jsonl) with articles
+ * about them and 200 others indexed, or on the pages of a search engine's stand-in; on facts that it did see
+ * (eval/fact.jsonl), which need no help; sums, differences and products of three-digit numbers; and messages whose
+ * department is wanted, which validated examples alone tell (at most as many as there are sentences). Greedy; an item
+ * is right when its answer, and no other department, stands in the text, or is its last number (arithmetic). Rows
+ * switch one part off, or on where it is off by default. Intervals are Wilson's at 95 %; the last columns compare a
+ * row with "odo" item by item: how many it alone has right and wrong, and McNemar's p; "searched": how many items of
+ * each kind went to the web. Then: time and model calls that deciding adds to a request that rules decide, with a
+ * memory of twenty facts. Arguments: N. Rows with an embedding model want all-minilm-l6-v2.gguf (script/embedder). */
 #include <math.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -25,14 +28,21 @@
 #include "model/vocab.h"
 #include "odo/call.h"
 #include "odo/docs.h"
+#include "odo/memory.h"
 #include "odo/odo.h"
+#include "odo/web.h"
 #include "store/store.h"
 
-enum { N_THREAD = 4, MAX_ITEMS = 2000 };
+#include "../unit/loopback.h"
+
+enum { N_THREAD = 4, MAX_ITEMS = 4000 };
+enum kind { WITHHELD, KNOWN, NUMBER, LABEL, N_KIND };
+static const char *const kind_names[N_KIND] = {"withheld facts", "known facts", "arithmetic",
+                                               "departments"};
 
 struct item {
     char *text, *answer;
-    bool number;
+    enum kind kind;
 };
 
 struct bench {
@@ -41,6 +51,7 @@ struct bench {
     struct ask_backend *backend, *plain;    /* who is asked now; the model itself */
     const char *wish;                       /* extra, as JSON */
     bool right[MAX_ITEMS], base[MAX_ITEMS]; /* base: of the row that others are compared with */
+    bool searched[MAX_ITEMS];
     _Atomic int next;
 };
 
@@ -49,20 +60,21 @@ static void die(const char *what, const struct err *e) {
     exit(1);
 }
 
-static void load_facts(struct bench *b, int n) {
+static void load_facts(struct bench *b, const char *path, enum kind kind, int n) {
     char *text, *line, *rest;
     size_t size;
     struct err e = {0};
-    if (file_read(TEST_DATA "/../../eval/fact_withheld.jsonl", 1 << 24, &text, &size, &e))
-        die("items", &e);
-    for (rest = text; (line = strsep(&rest, "\n")) && b->n_item < n;) {
+    if (file_read(path, 1 << 24, &text, &size, &e)) die("items", &e);
+    for (rest = text; (line = strsep(&rest, "\n")) && n > 0;) {
         json_t *o = json_loads(line, 0, NULL);
         if (!o) continue;
         json_t *m = json_array_get(json_object_get(o, "messages"), 0);
         json_t *a = json_array_get(json_object_get(json_object_get(o, "check"), "answer"), 0);
         b->items[b->n_item++] =
             (struct item){.text = mem_strdup(json_string_value(json_object_get(m, "content"))),
-                          .answer = mem_strdup(json_string_value(a))};
+                          .answer = mem_strdup(json_string_value(a)),
+                          .kind = kind};
+        --n;
         json_decref(o);
     }
     mem_free(text);
@@ -80,12 +92,54 @@ static void make_sums(struct bench *b, int n) {
         char text[100], answer[20];
         snprintf(text, sizeof text, forms[rng_below(&r, 5)], x, signs[op], y);
         snprintf(answer, sizeof answer, "%d", op == 0 ? x + y : op == 1 ? x - y : x * y);
-        b->items[b->n_item++] = (struct item){mem_strdup(text), mem_strdup(answer), true};
+        b->items[b->n_item++] = (struct item){mem_strdup(text), mem_strdup(answer), NUMBER};
     }
 }
 
+/* What goes to which department is nobody's guess: the names say nothing. Every other sentence is an example. */
+static const char *const departments[] = {"Avola", "Bernic", "Corvan"};
+static const char *const messages[][16] = {
+    {"My invoice shows the wrong amount.", "The invoice of May has the wrong total.",
+     "You charged my card twice.", "My credit card was charged two times.",
+     "I want my money back for last month.", "Please give me my money back.",
+     "Which taxes are on the bill?", "The bill lists a tax that I do not know.",
+     "Can I pay by bank transfer?", "May I pay by transfer from my bank?",
+     "The discount is missing on my bill.", "My discount was not taken off the price.",
+     "I need a receipt for my payment.", "Send me a receipt of what I paid.",
+     "The price is higher than you said.", "Why is the price higher than in the offer?"},
+    {"My parcel has not arrived.", "The parcel still did not arrive.", "The box came damaged.",
+     "The package was broken when it came.", "Where is my delivery now?",
+     "Can you tell me where the delivery is?", "The courier left it with a neighbour.",
+     "The driver gave my box to a neighbour.", "I want it sent to another address.",
+     "Please ship it to a different address.", "Two of the three boxes are missing.",
+     "One box of the shipment is missing.", "How long does shipping to Spain take?",
+     "How many days does shipping to Italy take?", "The tracking number does not work.",
+     "Your tracking number shows nothing."},
+    {"I forgot my password.", "I cannot remember my password.", "I cannot log in any more.",
+     "The login page does not let me in.", "Please change my user name.", "I want a new user name.",
+     "Delete my account and my data.", "How do I close my account?",
+     "The code for the login never comes.", "I get no code when I log in.",
+     "Somebody else uses my account.", "A stranger signed in to my account.",
+     "My profile picture does not load.", "I cannot upload a profile photo.",
+     "How do I change my e-mail in the profile?", "The profile shows my old e-mail."},
+};
+enum { N_DEPARTMENT = 3, N_MESSAGE = 16 };
+
+static void make_messages(struct bench *b, int n) {
+    for (int i = 1; i < N_MESSAGE; i += 2)
+        for (int k = 0; k < N_DEPARTMENT && n-- > 0; ++k) {
+            char text[160];
+            snprintf(text, sizeof text, "Which department? %s", messages[k][i]);
+            b->items[b->n_item++] =
+                (struct item){mem_strdup(text), mem_strdup(departments[k]), LABEL};
+        }
+}
+
 static bool is_right(const struct item *it, const char *text) {
-    if (!it->number) return strcasestr(text, it->answer) != NULL;
+    int n_label = 0;
+    for (int i = 0; i < N_DEPARTMENT; ++i) n_label += strcasestr(text, departments[i]) != NULL;
+    if (it->kind == LABEL && n_label != 1) return false;
+    if (it->kind != NUMBER) return strcasestr(text, it->answer) != NULL;
     double last = NAN; /* the last number of the text, commas between groups removed */
     for (const char *p = text; *p; ++p) {
         if (*p < '0' || *p > '9') continue;
@@ -100,6 +154,15 @@ static bool is_right(const struct item *it, const char *text) {
     return last == atof(it->answer);
 }
 
+/* Did the web take part, and not because the probe said no? */
+static int watch(void *ud, const struct ask_event *ev) {
+    const char *web = ev->kind == ASK_NOTE && !strcmp(ev->name, "done")
+                          ? strstr(ev->text, "\"part\":\"web\"")
+                          : NULL;
+    if (web) *(bool *)ud = !strstr(ev->text, "the model is confident");
+    return 0;
+}
+
 static void *work(void *ud) {
     struct bench *b = ud;
     for (int i; (i = b->next++) < b->n_item;) {
@@ -110,7 +173,9 @@ static void *work(void *ud) {
         a.sampling.temperature = 0;
         a.max_tokens = 96;
         if (b->wish) a.extra = json_loads(b->wish, 0, NULL);
-        struct call c = {.backend = b->backend, .ask = &a};
+        b->searched[i] = false;
+        struct call c = {
+            .backend = b->backend, .ask = &a, .on_event = watch, .ud = &b->searched[i]};
         b->right[i] =
             !call_run(&c, &out, NULL) && out.content.n && is_right(&b->items[i], out.content.p);
         if (getenv("VERBOSE"))
@@ -130,11 +195,12 @@ static void row(struct bench *b, const char *name, struct ask_backend *backend, 
     int64_t start = clock_ns();
     for (int i = 0; i < N_THREAD; ++i) pthread_create(&threads[i], NULL, work, b);
     for (int i = 0; i < N_THREAD; ++i) pthread_join(threads[i], NULL);
-    printf("%-34s", name);
-    for (int number = 0; number < 2; ++number) {
+    printf("%-30s", name);
+    bool any = false;
+    for (int kind = 0; kind < N_KIND; ++kind) {
         int n = 0, k = 0;
         for (int i = 0; i < b->n_item; ++i)
-            if (b->items[i].number == number) ++n, k += b->right[i];
+            if ((int)b->items[i].kind == kind) ++n, k += b->right[i], any |= b->searched[i];
         struct share s = stats_share(k, n);
         printf("  %5.1f (%4.1f-%5.1f)", 100 * s.value, 100 * s.low, 100 * s.high);
     }
@@ -147,6 +213,12 @@ static void row(struct bench *b, const char *name, struct ask_backend *backend, 
     if (!strcmp(name, "odo")) memcpy(b->base, b->right, sizeof b->base);
     else if (backend != b->plain)
         printf("  +%d -%d p=%.3g", better, worse, stats_mcnemar(better, worse));
+    for (int kind = 0; kind < N_KIND && any; ++kind) {
+        int n = 0, k = 0;
+        for (int i = 0; i < b->n_item; ++i)
+            if ((int)b->items[i].kind == kind) ++n, k += b->searched[i];
+        printf("%s %d/%d %s", kind ? "," : "  searched", k, n, kind_names[kind]);
+    }
     putchar('\n');
     fflush(stdout);
 }
@@ -237,34 +309,39 @@ struct meaning {
     struct odo *odo;
 };
 
-/* Facts that training did see, as validated answers: shown before a question they teach the form alone. */
-static void learn(struct meaning *x, const char *domain) {
-    char *text, *line, *rest;
-    size_t size;
+/* The messages that are no items, with their departments, as validated answers. */
+static void learn(struct bench *b, struct meaning *x, const char *domain) {
     struct err e = {0};
     struct examples *all;
     int32_t n_vec = docs_n_vec(x->docs), n = 0;
     float *v = mem_alloc_array((size_t)n_vec, sizeof *v);
-    if (!v || file_read(TEST_DATA "/../../eval/fact.jsonl", 1 << 24, &text, &size, &e) ||
-        examples_open(&all, x->store, (uint64_t)docs_embedder(x->docs), n_vec, &e))
+    if (!v || examples_open(&all, x->store, (uint64_t)docs_embedder(x->docs), n_vec, &e))
         die("examples", &e);
-    for (rest = text; (line = strsep(&rest, "\n")) && n < 200;) {
-        json_t *o = json_loads(line, 0, NULL);
-        json_t *q = json_object_get(json_array_get(json_object_get(o, "messages"), 0), "content");
-        json_t *a = json_array_get(json_object_get(json_object_get(o, "check"), "answer"), 0);
-        int64_t id;
-        struct store_example one = {.domain = domain,
-                                    .question = json_string_value(q),
-                                    .answer = json_string_value(a),
-                                    .score = 5};
-        if (q && a && !docs_embed(x->docs, one.question, v, &e) &&
-            !examples_add(all, &one, v, &id, &e))
+    for (int i = 0; i < N_MESSAGE; i += 2)
+        for (int k = 0; k < N_DEPARTMENT; ++k) {
+            char text[160];
+            int64_t id;
+            snprintf(text, sizeof text, "Which department? %s", messages[k][i]);
+            struct store_example one = {
+                .domain = domain, .question = text, .answer = departments[k], .score = 5};
+            if (docs_embed(x->docs, text, v, &e) || examples_add(all, &one, v, &id, &e))
+                die("examples", &e);
             ++n;
-        json_decref(o);
+        }
+    int n_item = 0, n_good = 0;
+    for (int i = 0; i < b->n_item; ++i) {
+        struct examples_hits h = {.n = 0};
+        if (b->items[i].kind != LABEL) continue;
+        if (docs_embed(x->docs, b->items[i].text, v, &e) ||
+            examples_search(all, domain, v, 1, 0, &h, &e))
+            die("examples", &e);
+        ++n_item;
+        n_good += h.n && !strcmp(h.v[0].answer, b->items[i].answer);
+        examples_hits_fini(&h);
     }
-    printf("examples: %d\n", n);
+    printf("examples: %d; the nearest one is of the right department for %d of %d messages\n", n,
+           n_good, n_item);
     examples_close(all);
-    mem_free(text);
     mem_free(v);
 }
 
@@ -284,10 +361,10 @@ static void meaning_rows(struct bench *b, struct odo_params *p, const char *path
     if (odo_open(&x.odo, p, &e)) die("odo", &e);
     row(b, "odo, vectors on", odo_find(x.odo, "odo"), NULL);
     if (engram_vec_is_built_in()) {
-        learn(&x, "default");
-        row(b, "odo, vectors and examples on", odo_find(x.odo, "odo"),
+        learn(b, &x, "default");
+        row(b, "odo, vectors, examples on", odo_find(x.odo, "odo"),
             "{\"odo\": {\"few_shot\": true}}");
-        row(b, "odo, examples on, documents off", odo_find(x.odo, "odo"),
+        row(b, "  the same, documents off", odo_find(x.odo, "odo"),
             "{\"odo\": {\"few_shot\": true, \"documents\": false}}");
     }
     odo_close(x.odo);
@@ -299,6 +376,92 @@ static void meaning_rows(struct bench *b, struct odo_params *p, const char *path
     x.dev->ops->close(x.dev);
 }
 
+/* ---- the web: a search engine and pages on this machine ---- */
+
+static struct docs *library; /* what the engine has read: the articles */
+static char library_dir[64];
+
+/* The text behind a question's "q=", its escapes undone. */
+static void query_of(const char *path, char *out, size_t size) {
+    const char *q = strstr(path, "&q=");
+    size_t n = 0;
+    for (q = q ? q + 3 : ""; *q && *q != '&' && *q != ' ' && n < size - 1; ++q) {
+        unsigned c = (unsigned char)*q;
+        if (c == '%' && sscanf(q + 1, "%2x", &c) == 1) q += 2;
+        out[n++] = (char)c;
+    }
+    out[n] = 0;
+}
+
+static void handle(struct loopback *l, int fd, const char *path, const char *request) {
+    char file[400], query[512], *text;
+    size_t size;
+    (void)request;
+    if (!strncmp(path, "/search?", 8)) {
+        struct docs_hits h;
+        json_t *results = json_array();
+        query_of(path, query, sizeof query);
+        if (!docs_search(library, query, "default", 5, 0, &h, NULL))
+            for (int i = 0; i < h.n; ++i)
+                json_array_append_new(
+                    results,
+                    json_pack("{s:o, s:s, s:s#}", "url",
+                              json_sprintf("http://127.0.0.1:%d%s", l->port,
+                                           strstr(h.v[i].path, library_dir) + strlen(library_dir)),
+                              "title", h.v[i].title, "content", h.v[i].text,
+                              (int)strcspn(h.v[i].text, ".")));
+        docs_hits_fini(&h);
+        json_t *o = json_pack("{s:o}", "results", results);
+        text = json_dumps(o, 0);
+        loopback_reply(fd, "200 OK", "application/json", text);
+        free(text);
+        json_decref(o);
+        return;
+    }
+    snprintf(file, sizeof file, "%s%s", library_dir, path);
+    if (strstr(path, "..") || file_read(file, 1 << 20, &text, &size, NULL)) {
+        loopback_reply(fd, "404 Not Found", "text/plain", "no");
+        return;
+    }
+    loopback_reply(fd, "200 OK", "text/plain; charset=utf-8", text);
+    mem_free(text);
+}
+
+static void web_rows(struct bench *b, struct odo_params *p, struct docs *docs, const char *dir) {
+    struct loopback server;
+    struct web *web;
+    struct odo *o;
+    struct err e = {0};
+    char url[64];
+    library = docs;
+    snprintf(library_dir, sizeof library_dir, "%s", dir);
+    loopback_open(&server, handle);
+    snprintf(url, sizeof url, "http://127.0.0.1:%d", server.port);
+    struct web_params wp = {.searxng = url, .private_pages = true};
+    struct odo_params with = *p;
+    if (web_open(&web, &wp, &e)) die("web", &e);
+    with.web = web, with.docs = NULL, with.tools = NULL;
+    if (odo_open(&o, &with, &e)) die("odo", &e);
+    row(b, "odo, web for documents", odo_find(o, "odo"), "{\"odo\": {\"web\": true}}");
+    row(b, "  the same, expanded", odo_find(o, "odo"),
+        "{\"odo\": {\"web\": true, \"mode\": \"quality\"}}");
+    row(b, "  the same, where unsure", odo_find(o, "odo"), "{\"odo\": {\"mode\": \"quality\"}}");
+    odo_close(o);
+    web_close(web);
+    loopback_close(&server);
+}
+
+static void remember(struct store *s) {
+    char owner[MEMORY_MAX_OWNER], text[64];
+    int64_t id;
+    struct err e = {0};
+    memory_owner(NULL, NULL, owner);
+    for (int i = 0; i < 20; ++i) {
+        int n = snprintf(text, sizeof text, "My boat number %d is called Ada %d.", i, 7 * i);
+        if (memory_keep_fact(s, owner, text, (size_t)n, false, &id, &e)) die("memory", &e);
+    }
+}
+
 int main(int argc, char **argv) {
     int n = argc > 1 ? atoi(argv[1]) : 200;
     struct err e = {0};
@@ -306,7 +469,7 @@ int main(int argc, char **argv) {
     char dir[] = "bench_odo.XXXXXX", db[64], model_path[4096], command[64];
     struct load_params lp;
     struct loaded l;
-    if (n < 1 || n > MAX_ITEMS / 2 || !mkdtemp(dir)) return 1;
+    if (n < 1 || n > MAX_ITEMS / N_KIND || !mkdtemp(dir)) return 1;
     load_defaults(&lp);
     if (file_find_data("chimere-nano.gguf", model_path, sizeof model_path))
         snprintf(model_path, sizeof model_path, "%s", TEST_NANO);
@@ -336,10 +499,13 @@ int main(int argc, char **argv) {
     if (odo_open(&all, &p, &e)) die("odo", &e);
     p.tools = NULL, p.intent_ms = -1;
     if (odo_open(&bare, &p, &e)) die("odo", &e);
-    load_facts(&b, n);
+    load_facts(&b, TEST_DATA "/../../eval/fact_withheld.jsonl", WITHHELD, n);
+    load_facts(&b, TEST_DATA "/../../eval/fact.jsonl", KNOWN, n);
     make_sums(&b, n);
-    printf("%-34s  %-19s  %-19s  %7s  %s\n", "right, %", "withheld facts", "3-digit arithmetic",
-           "ms/item", "against odo");
+    make_messages(&b, n);
+    printf("%-30s", "right, %");
+    for (int i = 0; i < N_KIND; ++i) printf("  %-18s", kind_names[i]);
+    printf("  %7s  %s\n", "ms/item", "against odo");
     b.plain = plain;
     row(&b, "chimere-nano alone", plain, NULL);
     row(&b, "odo", odo_find(all, "odo"), NULL);
@@ -348,10 +514,13 @@ int main(int argc, char **argv) {
     row(&b, "odo, the model judges nothing", odo_find(bare, "odo"), NULL);
     row(&b, "odo, dynamic Engram off", odo_find(all, "odo"),
         "{\"odo\": {\"dynamic_engram\": false}}");
+    p.tools = NULL, p.intent_ms = 0;
+    web_rows(&b, &p, docs, dir);
     char embedder[4096];
     if (!file_find_data("all-minilm-l6-v2.gguf", embedder, sizeof embedder))
         meaning_rows(&b, &p, embedder, dir);
     else puts("skip: rows with vectors and examples, script/embedder");
+    remember(store);
     overhead(plain, all, "Tell me a joke.");
     overhead(plain, all, "What is 123 + 456?");
     odo_close(all);

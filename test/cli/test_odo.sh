@@ -51,6 +51,22 @@ refuses 2 'expected the number' "$CHIMERE" odo unpin x "${db[@]}"
 "$CHIMERE" odo forget all "${db[@]}" >out
 expect '1 forgotten' out
 
+# what ships: a skill, a persona
+"$CHIMERE" odo skills "${db[@]}" >out
+expect 'word-count ' out
+"$CHIMERE" odo explain "How many words does this text have: to be or not to be" "${db[@]}" >out
+expect '"skill": "word-count"' out
+"$CHIMERE" odo ask "Tell me a joke." --persona plain --temp 0 -n 8 -q "${db[@]}" >out
+[ -s out ] || fail "no answer in the persona's words"
+refuses 2 'no persona "nobody"' "$CHIMERE" odo ask hello --persona nobody -q "${db[@]}"
+# secrets are read from files, and never said
+printf 'sesame-of-the-tests' >key
+refuses 1 'embedding-url' "$CHIMERE" odo search x --embedding-url http://127.0.0.1:9 --embedding-key key "${db[@]}"
+grep -q sesame err && fail "the key is in the message: $(cat err)"
+printf 'two words' >key
+refuses 2 'one line of 1 to 400 visible letters' "$CHIMERE" odo explain hello --brave-key key "${db[@]}"
+grep -q 'two words' err && fail "the key is in the message: $(cat err)"
+
 mkdir -p pipelines/skills/shout pipelines/personas/sage
 cp "$SOURCE_DIR"/pipelines/*.yaml pipelines
 printf -- '---\nname: shout\ndescription: Writes a text in capital letters, shouting it.\n---\nUse capitals.\n' >pipelines/skills/shout/SKILL.md
@@ -104,6 +120,23 @@ expect '"step":"tool"' out
 expect 'data: [DONE]' out
 curl -sS "$url/v1/chat/completions" -H 'content-type: application/json' -d "${body/\{/\{\"odo\":\{\"mode\":\"hyper\"\},}" >out
 expect 'odo.mode: expected auto, fast, quality or ultra' out
+# each pipeline that ships, by one answer and by its steps
+for route in code cyber default kine research; do
+    for mode in fast ultra; do
+        curl -sSi "$url/v1/chat/completions" -H 'content-type: application/json' \
+            -d "{\"model\":\"odo:$route\",\"temperature\":0,\"max_tokens\":16,\"odo\":{\"mode\":\"$mode\"},\"messages\":[{\"role\":\"user\",\"content\":\"What is a dog?\"}]}" >out
+        expect ' 200 OK' out
+        expect "X-Odo-Pipeline: $route" out
+        expect '"finish_reason":"' out
+        steps=$(grep -o '"agent":"[a-z]*"' out | sort -u | wc -l)
+        case $mode-$route in
+        ultra-code) want=2 ;;
+        ultra-default | fast-*) want=0 ;;
+        *) want=3 ;;
+        esac
+        [ "$steps" = $want ] || fail "$route, $mode: expected $want agents, got $steps: $(cat out)"
+    done
+done
 # MCP over HTTP: a session first, then tools; nothing without it
 mcp() { curl -sSi "$url/mcp" -H 'content-type: application/json' "$@" >out; }
 call='{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"calculator","arguments":{"expression":"6*7"}}}'
