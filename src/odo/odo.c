@@ -68,6 +68,26 @@ static void run_fini(struct odo_run *r) {
 
 /* ---- the messages that the model sees ---- */
 
+/* Appends a message's text, behind a blank line where there is some already: its own, or that of its parts. False,
+ * and nothing is appended: it has none, or more than that. */
+static bool put_text(struct buf *out, const json_t *message) {
+    const json_t *content = json_object_get(message, "content"), *part;
+    size_t i, before = out->n;
+    if (json_is_string(content)) {
+        buf_printf(out, "%s%s", before ? "\n\n" : "", json_string_value(content));
+        return true;
+    }
+    json_array_foreach((json_t *)content, i, part) {
+        const char *text = json_string_value(json_object_get(part, "text"));
+        if (!text) {
+            buf_cut(out, before);
+            return false;
+        }
+        buf_printf(out, "%s%s", i ? "\n" : before ? "\n\n" : "", text);
+    }
+    return i > 0;
+}
+
 /* The pipeline's prompt before the caller's own; several system messages become one, which must be first
  * for many templates. */
 static int build_messages(struct odo_run *r, struct err *e) {
@@ -83,10 +103,8 @@ static int build_messages(struct odo_run *r, struct err *e) {
     bool plain = true;
     json_array_foreach(r->ask->messages, i, m) {
         const char *role = json_string_value(json_object_get(m, "role"));
-        const char *text = json_string_value(json_object_get(m, "content"));
-        if (role && !strcmp(role, "system") && text) {
+        if (role && !strcmp(role, "system") && put_text(&system, m)) {
             if (i) plain = false;
-            buf_printf(&system, "%s%s", system.n ? "\n\n" : "", text);
         } else {
             json_array_append(all, m);
         }
@@ -123,10 +141,8 @@ static void plan(struct odo_run *r) {
     if (!rc && out.content.n) {
         struct buf b;
         buf_init(&b, (size_t)1 << 20);
-        bool has = role && !strcmp(role, "system");
-        const char *old = has ? json_string_value(json_object_get(first, "content")) : NULL;
-        buf_printf(&b, "%s%sFollow these steps:\n%s", old ? old : "", old ? "\n\n" : "",
-                   out.content.p);
+        bool has = role && !strcmp(role, "system") && put_text(&b, first);
+        buf_printf(&b, "%sFollow these steps:\n%s", b.n ? "\n\n" : "", out.content.p);
         json_t *m = json_pack("{s:s, s:s}", "role", "system", "content", b.n ? b.p : "");
         if (has) json_array_set_new(r->messages, 0, m);
         else json_array_insert_new(r->messages, 0, m);

@@ -57,10 +57,11 @@ static int setup(void **state) {
     scratch_put("intent.yaml",
                 "routes:\n  - name: default\n  - name: cold\n    strong: [frost]\n"
                 "  - name: team\n    strong: [team]\n  - name: side\n    strong: [side]\n"
-                "  - name: free\n    strong: [free]\n");
+                "  - name: free\n    strong: [free]\n  - name: steady\n    strong: [steady]\n");
     scratch_put("default.yaml", "name: default\ntools: [calculator, hang, flood, danger, page]\n");
     scratch_put("cold.yaml", "name: cold\nsampling: {temperature: 0, max_tokens: 33}\n"
                              "thinking: {enabled: true, budget: 77}\ntools: [calculator]\n");
+    scratch_put("steady.yaml", "name: steady\nplan: {enabled: true, max_tokens: 50}\n");
     scratch_put("free.yaml", "name: free\ntools: [calculator]\n");
     scratch_put("team.yaml",
                 "name: team\nrun_steps: always\ntools: [calculator, danger]\nsteps:\n"
@@ -115,6 +116,38 @@ static void test_sampling(void **state) {
         assert_true(number(&b, i, "temperature") == 0.75);
     }
     assert_true(number(&b, 0, "max_tokens") == 21 && number(&b, 1, "max_tokens") == 16);
+    bed_close(&b);
+}
+
+/* Pre-act: the model plans, and sees its plan behind the caller's words, also those that came in parts; not in mode
+ * fast, and a plan that fails costs itself. */
+static void test_plan(void **state) {
+    (void)state;
+    static const char *const replies[] = {"1. Look.", "Done.", "fail", "Done all the same.",
+                                          "Fast."};
+    struct bed b;
+    bed(&b, replies, 5, NULL, NULL);
+    json_array_append_new(b.ask.messages,
+                          json_pack("{s:s, s:[{s:s, s:s}, {s:s, s:s}]}", "role", "system",
+                                    "content", "type", "text", "text", "Be brief.", "type", "text",
+                                    "text", "Be kind."));
+    say(&b, "user", "steady now");
+    b.ask.extra = json_loads("{\"odo\": {\"mode\": \"quality\"}}", 0, NULL);
+    assert_int_equal(ask_it(&b, NULL), 0);
+    assert_string_equal(content(&b), "Done.");
+    assert_true(number(&b, 0, "max_tokens") == 50);
+    assert_non_null(strstr(script_text(&b.script, 0, 0), "Write a plan"));
+    assert_string_equal(script_text(&b.script, 1, 0),
+                        "Be brief.\nBe kind.\n\nFollow these steps:\n1. Look.");
+    assert_non_null(strstr(notes(&b), "\"plan\":true"));
+    assert_int_equal(ask_it(&b, NULL), 0);
+    assert_string_equal(content(&b), "Done all the same.");
+    json_t *last = json_object_get(json_array_get(b.script.asked, 3), "messages");
+    assert_true(json_equal(last, b.ask.messages));
+    json_decref(b.ask.extra);
+    b.ask.extra = json_loads("{\"odo\": {\"mode\": \"fast\"}}", 0, NULL);
+    assert_int_equal(ask_it(&b, NULL), 0);
+    assert_string_equal(content(&b), "Fast.");
     bed_close(&b);
 }
 
@@ -405,11 +438,11 @@ static void test_many(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_sampling),   cmocka_unit_test(test_steps_own),
-        cmocka_unit_test(test_groups),     cmocka_unit_test(test_streams),
-        cmocka_unit_test(test_slow_judge), cmocka_unit_test(test_failure),
-        cmocka_unit_test(test_record),     cmocka_unit_test(test_hostile),
-        cmocka_unit_test(test_many),
+        cmocka_unit_test(test_plan),      cmocka_unit_test(test_sampling),
+        cmocka_unit_test(test_steps_own), cmocka_unit_test(test_groups),
+        cmocka_unit_test(test_streams),   cmocka_unit_test(test_slow_judge),
+        cmocka_unit_test(test_failure),   cmocka_unit_test(test_record),
+        cmocka_unit_test(test_hostile),   cmocka_unit_test(test_many),
     };
     return cmocka_run_group_tests(tests, setup, scratch_drop);
 }
