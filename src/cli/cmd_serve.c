@@ -154,8 +154,8 @@ static int serve_model(struct chat_rig *r, const struct cfg *c, struct serve_par
     p->store = r->store;
     p->n_backend = 1;
     if (cfg_bool(c, "odo")) rc = odo_rig_open(&odo, c, backend, e);
-    if (rc &&
-        cfg_origin(c, "odo") == CFG_DEFAULT) { /* nobody asked for it: the model itself is served */
+    if (rc && cfg_origin(c, "odo") == CFG_DEFAULT &&
+        !odo_args_are_given(c)) { /* nobody asked for it: the model itself is served */
         log_warn("serving without the orchestrator: %s", e->text);
         *e = (struct err){0};
         rc = 0;

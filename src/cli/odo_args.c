@@ -27,6 +27,14 @@ void odo_args_forget(char *key) {
     mem_free(key);
 }
 
+bool odo_args_are_given(const struct cfg *c) {
+    static const char *const names[] = {"pipelines", "files", "run-code",  "searxng",
+                                        "brave-key", "mcp",   "intent-ms", "embedding-url"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; ++i)
+        if (cfg_origin(c, names[i]) != CFG_DEFAULT) return true;
+    return false;
+}
+
 static int open_remote_embed(struct odo_rig *r, const struct cfg *c, struct err *e) {
     const char *url = cfg_str(c, "embedding-url");
     char *key;

@@ -45,6 +45,9 @@ struct odo_rig {
 int odo_args_key(const struct cfg *c, const char *option, char **out, struct err *e);
 void odo_args_forget(char *key);
 
+/* Somebody wants an orchestrator: one of the options that are for it alone is set. */
+bool odo_args_are_given(const struct cfg *c);
+
 /* backend NULL: decisions alone. */
 int odo_rig_open(struct odo_rig *r, const struct cfg *c, struct ask_backend *backend,
                  struct err *e);

@@ -65,6 +65,7 @@ refuses 1 'embedding-url' "$CHIMERE" odo search x --embedding-url http://127.0.0
 grep -q sesame err && fail "the key is in the message: $(cat err)"
 printf 'two words' >key
 refuses 2 'one line of 1 to 400 visible letters' "$CHIMERE" odo explain hello --brave-key key "${db[@]}"
+refuses 2 'one line of 1 to 400 visible letters' "$CHIMERE" serve --port 0 -q --brave-key key "${db[@]}"
 grep -q 'two words' err && fail "the key is in the message: $(cat err)"
 
 mkdir -p pipelines/skills/shout pipelines/personas/sage
