@@ -17,6 +17,7 @@
 
 enum { POOL = 40, COUNT_MOST = 5000 };
 #define MIN_COVERAGE 0.5 /* below it the passage shares little but common words with the question */
+#define MIN_NAMED 0.35   /* the same where it has a name that the question asks about */
 /* A passage is about the question, whatever its words, this far on the way from what the model gives unrelated
  * sentences to 1: published models differ in the former, from 0.05 (MiniLM: questions reach their answers at
  * 0.45 to 0.62, other texts at 0.23 at most) to 0.6. */
@@ -311,8 +312,9 @@ int docs_search(struct docs *d, const char *question, const char *collection, in
         named |= c >= 0;
         out->coverage = fmax(out->coverage, c);
     }
+    double least = named && words_n_name(&w) ? MIN_NAMED : MIN_COVERAGE;
     bool near = named && vectors.n && vectors.cosines[0] > docs_near_from(d);
-    if (rc || (out->coverage < MIN_COVERAGE && !near)) docs_hits_fini(out);
+    if (rc || (out->coverage < least && !near)) docs_hits_fini(out);
     return rc;
 }
 

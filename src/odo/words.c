@@ -77,13 +77,16 @@ void words_fold(struct buf *out, const char *text, size_t n) {
 
 bool words_is_number(const char *word) { return strspn(word, "0123456789") == strlen(word); }
 
+int words_n_name(const struct words *w) {
+    int n = 0;
+    for (size_t k = 0; k < w->n; ++k) n += w->is_name[k];
+    return n;
+}
+
 bool words_has_name(const struct words *w, const char *folded) {
-    bool any = false;
-    for (size_t k = 0; k < w->n; ++k) {
+    for (size_t k = 0; k < w->n; ++k)
         if (w->is_name[k] && words_count(folded, w->v[k])) return true;
-        any |= w->is_name[k];
-    }
-    return !any;
+    return !words_n_name(w);
 }
 
 int words_count(const char *folded, const char *word) {

@@ -22,7 +22,8 @@ void words_fold(struct buf *out, const char *text, size_t n);
 /* How often such a text has a word. Endings may differ: a word of the text may go on for three letters behind the
  * beginning of the one asked for; numbers must be equal. */
 int words_count(const char *folded, const char *word);
-/* Does such a text have one of the names? True where there are none: what a text without them is about is another
+int words_n_name(const struct words *w);
+/* Does such a text have one of the names? True where there are none. What a text without them is about is another
  * person, place or thing, however many other words it shares. */
 bool words_has_name(const struct words *w, const char *folded);
 bool words_is_number(const char *word);

@@ -176,14 +176,19 @@ static void test_wishes(void **state) {
     static const char *const replies[] = {"x"};
     struct bed b;
     bed_open(&b, replies, 1, NULL);
-    say(&b, "system", "Caller's words.");
+    json_array_append_new(b.ask.messages,
+                          json_pack("{s:s, s:[{s:s, s:s}, {s:s, s:s}]}", "role", "system",
+                                    "content", "type", "text", "text", "Caller's words.", "type",
+                                    "text", "text", "In two parts."));
     say(&b, "user", "Tell me a joke.");
     b.ask.extra = json_loads("{\"odo\": {\"route\": \"cyber\", \"mode\": \"fast\"}}", 0, NULL);
     assert_int_equal(ask_it(&b, NULL), 0);
     assert_non_null(strstr(notes(&b), "\"how\":\"pinned\""));
     const char *system = script_text(&b.script, 0, 0);
     assert_non_null(strstr(system, "security team"));
-    assert_non_null(strstr(system, "Caller's words.")); /* defect 3: it was dropped */
+    assert_non_null(strstr(system, "\n\nCaller's words.\nIn two parts.")); /* defect 3: dropped */
+    assert_int_equal(
+        json_array_size(json_object_get(json_array_get(b.script.asked, 0), "messages")), 2);
     bed_close(&b);
 }
 
