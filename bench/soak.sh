@@ -24,7 +24,7 @@ for _ in $(seq 600); do
     grep -q 'http://' "$work/served" && break
     sleep 0.1
 done
-url=$(grep -o 'http://[^ ]*' "$work/served" | head -1)
+url=$(grep -o 'http://[^ ]*' "$work/served" | head -1) || true
 [ -n "$url" ] || { echo "soak: the server does not start: $(cat "$work/log")" >&2; exit 1; }
 memory() { awk -v key="$1:" '$1 == key { print $2 }' "/proc/$pid/status"; }
 states() { curl -sS -m 60 "$url/v1/status" | tr ',{}' '\n' | sed -n 's/.*"state_bytes": *\([0-9]*\).*/\1/p' | head -1; }

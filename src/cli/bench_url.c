@@ -29,7 +29,7 @@ struct stream {
     struct load *load; /* view */
     struct buf body;
     struct sse events;
-    int64_t due_ns, last_ns; /* when it arrived; its last piece, 0: none yet */
+    int64_t due_ns, first_ns, last_ns; /* when it arrived; its first and last piece, 0: none yet */
     int64_t n_tok;
 };
 
@@ -38,6 +38,7 @@ struct load {
     char url[2100];
     int32_t n_prompt, n_gen, n_stream;
     int64_t n_request, n_started, n_done, n_failed, n_tok;
+    int64_t n_decoded, decode_ns; /* of all streams: tokens behind first ones, and their time */
     double rate;
     int64_t next_ns; /* of the next arrival */
     struct rng rng;
@@ -79,8 +80,12 @@ static int on_event(void *ud, const struct sse_event *ev) {
     const char *text = strstr(ev->data, "\"text\":\"");
     if (!text || text[8] == '"') return 0;
     int64_t now = clock_ns();
-    if (s->last_ns) add_sample(l, &l->gap, s->last_ns, now);
-    else add_sample(l, &l->first, s->due_ns, now);
+    if (s->last_ns) {
+        add_sample(l, &l->gap, s->last_ns, now);
+    } else {
+        add_sample(l, &l->first, s->due_ns, now);
+        s->first_ns = now;
+    }
     s->last_ns = now;
     return 0;
 }
@@ -111,7 +116,7 @@ static enum fetch_next next(void *ud, int32_t i, struct fetch_request *r) {
     s->due_ns = l->rate > 0 ? l->next_ns : now;
     if (l->rate > 0) l->next_ns += (int64_t)(-log(1 - rng_uniform(&l->rng)) / l->rate * 1e9);
     l->n_started++;
-    s->last_ns = s->n_tok = 0;
+    s->first_ns = s->last_ns = s->n_tok = 0;
     write_request(s);
     sse_fini(&s->events);
     sse_init(&s->events, MAX_EVENT_BYTES, on_event, s);
@@ -132,7 +137,12 @@ static int done(void *ud, int32_t i, int rc, struct fetch_reply *reply, struct e
     const struct fetch_request r = {.url = l->url};
     if (!rc) rc = fetch_status_error(&r, reply, e);
     l->n_done++;
-    l->n_tok += l->streams[i].n_tok;
+    const struct stream *s = &l->streams[i];
+    l->n_tok += s->n_tok;
+    if (s->last_ns > s->first_ns) {
+        l->n_decoded += s->n_tok - 1;
+        l->decode_ns += s->last_ns - s->first_ns;
+    }
     if (!rc) return 0;
     l->n_failed++;
     if (!l->err.code && reply->status != 429) l->err = *e;
@@ -159,18 +169,21 @@ static void sort(struct samples *s) {
 static void print_row(const struct load *l, double seconds, json_t *array) {
     static const double at[] = {0.5, 0.95, 0.99};
     double rate = (double)l->n_tok / seconds;
+    double decode =
+        l->decode_ns ? (double)l->n_decoded * l->n_stream * 1e9 / (double)l->decode_ns : 0;
     if (!array) {
-        printf("%8d %9lld %7lld %9.1f", l->n_stream, (long long)l->n_done, (long long)l->n_failed,
-               rate);
+        printf("%8d %9lld %7lld %9.1f %9.1f", l->n_stream, (long long)l->n_done,
+               (long long)l->n_failed, rate, decode);
         for (int i = 0; i < 3; i++) printf(" %9.2f", percentile(&l->first, at[i]));
         for (int i = 0; i < 3; i++) printf(" %8.2f", percentile(&l->gap, at[i]));
         putchar('\n');
         fflush(stdout);
         return;
     }
-    json_t *o = json_pack("{s:i, s:I, s:I, s:I, s:f, s:f}", "concurrency", (int)l->n_stream,
-                          "requests", (json_int_t)l->n_done, "failed", (json_int_t)l->n_failed,
-                          "tokens", (json_int_t)l->n_tok, "seconds", seconds, "tok_s", rate);
+    json_t *o =
+        json_pack("{s:i, s:I, s:I, s:I, s:f, s:f, s:f}", "concurrency", (int)l->n_stream,
+                  "requests", (json_int_t)l->n_done, "failed", (json_int_t)l->n_failed, "tokens",
+                  (json_int_t)l->n_tok, "seconds", seconds, "tok_s", rate, "decode_tok_s", decode);
     for (int i = 0; i < 3 && l->first.n && l->gap.n; i++) {
         static const char *const names[][2] = {{"ttft_ms_p50", "gap_ms_p50"},
                                                {"ttft_ms_p95", "gap_ms_p95"},
@@ -189,7 +202,7 @@ static int run_row(struct load *l, json_t *array, struct err *e) {
         buf_init(&l->streams[i].body, (size_t)64 << 20);
         sse_init(&l->streams[i].events, MAX_EVENT_BYTES, on_event, &l->streams[i]);
     }
-    l->n_started = l->n_done = l->n_failed = l->n_tok = 0;
+    l->n_started = l->n_done = l->n_failed = l->n_tok = l->n_decoded = l->decode_ns = 0;
     l->first.n = l->gap.n = 0;
     l->next_ns = clock_ns();
     const struct fetch_many m = {.n = l->n_stream, .next = next, .done = done, .ud = l};
@@ -226,9 +239,9 @@ int bench_url(const struct cfg *c, struct err *e) {
     json_t *array = cfg_bool(c, "json") ? json_array() : NULL;
     if (!array)
         printf("%s at %s: prompts of %d, answers of %d tokens; milliseconds\n"
-               "%8s %9s %7s %9s %9s %9s %9s %8s %8s %8s\n",
+               "%8s %9s %7s %9s %9s %9s %9s %9s %8s %8s %8s\n",
                l.remote.model, l.remote.base, l.n_prompt, l.n_gen, "streams", "requests", "failed",
-               "tok/s", "ttft p50", "p95", "p99", "gap p50", "p95", "p99");
+               "tok/s", "decode", "ttft p50", "p95", "p99", "gap p50", "p95", "p99");
     for (const char *s = cfg_str(c, "concurrency"); !rc && *s;) {
         size_t len = strcspn(s, ",");
         char num[16];

@@ -107,6 +107,14 @@ void engine_free(struct engine *e);         /* cancels everything and waits */
 /* CHIMERE_EBUSY when the queue is full; argument errors at once, by name. */
 int engine_submit(struct engine *e, struct job *j, struct err *err);
 void engine_cancel(struct engine *e, struct job *j); /* takes effect within one step */
+
+/* From a callback: work that shall wait until every sequence has its token of this step, such as waking who
+ * reads them: fn runs once, on this thread. At once where no step is running on this thread. */
+struct engine_later {
+    void (*fn)(struct engine_later *l); /* l may be gone or posted again behind it */
+    struct engine_later *next;
+};
+void engine_later(struct engine_later *l);
 /* submit, then wait until it is done: for callers without an event loop. Returns j->err.code. */
 int engine_run(struct engine *e, struct job *j, struct err *err);
 

@@ -40,6 +40,30 @@ void sched_fini(struct sched *s) {
     *s = (struct sched){.lm = NULL};
 }
 
+/* ---- what callbacks put off ---- */
+
+static _Thread_local struct engine_later **later_end; /* NULL: no tokens are being reported */
+
+void engine_later(struct engine_later *l) {
+    if (!later_end) {
+        l->fn(l);
+        return;
+    }
+    l->next = NULL;
+    *later_end = l;
+    later_end = &l->next;
+}
+
+static void run_later(struct engine_later *first) {
+    later_end = NULL;
+    int guarded = mem_guard_lift();
+    for (struct engine_later *l = first, *next; l; l = next) {
+        next = l->next;
+        l->fn(l);
+    }
+    mem_guard_restore(guarded);
+}
+
 /* ---- a job's end and beginning ---- */
 
 static void finish_job(struct sched *s, struct job *j, enum finish finish) {
@@ -378,6 +402,8 @@ static bool step(struct sched *s) {
     }
     int32_t n_draft = n_dec == 1 && n_run == 1 ? s->runs[0].n_tok - 1 : -1;
     int32_t row = 0;
+    struct engine_later *later = NULL;
+    later_end = &later;
     for (int32_t i = 0; i < n_run; i++) {
         struct active *a = &s->active[s->owner[i]];
         const struct run *r = &s->runs[i];
@@ -386,6 +412,7 @@ static bool step(struct sched *s) {
         else after_prefill(s, a, r, row);
         row += r->want == WANT_ALL ? r->n_tok : r->want == WANT_LAST;
     }
+    run_later(later);
     follow_up(s, n_run);
     double ms = clock_ms_since(start);
     if (n_draft >= 0) spec_time(&s->spec, n_draft, ms);

@@ -5,6 +5,7 @@
 #include <arpa/inet.h>
 #include <linux/tcp.h>
 #include <netinet/in.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -24,6 +25,26 @@ enum {
 
 /* ---- requests ---- */
 
+static void resume(struct engine_later *l) {
+    struct http_request *r = (void *)((char *)l - offsetof(struct http_request, waking));
+    struct server *s = r->s;
+    MHD_resume_connection(r->conn); /* r may be gone behind it */
+    s->n_waking--;
+}
+
+/* Ends what pthread_mutex_lock(&r->lock) began, and wakes the connection if it sleeps: behind the lock, which
+ * the sockets' thread wants next, and with all others that a step of the engine has something for. A
+ * connection that sleeps stays until it is resumed, and r with it. */
+void http_unlock_and_wake(struct http_request *r) {
+    bool sleeps = r->suspended && r->conn;
+    if (sleeps) {
+        r->suspended = false;
+        r->s->n_waking++;
+    }
+    pthread_mutex_unlock(&r->lock);
+    if (sleeps) engine_later(&r->waking);
+}
+
 uint64_t http_bytes_received(int fd);
 
 /* Called with the first line of every request: its earliest sign. */
@@ -35,6 +56,7 @@ static void *on_line(void *cls, const char *uri, struct MHD_Connection *conn) {
     r->s = s;
     r->conn = conn;
     r->n_ref = 1;
+    r->waking.fn = resume;
     r->begin_ns = r->last_ns = clock_ns();
     pthread_mutex_init(&r->lock, NULL);
     buf_init(&r->body, s->p.max_body_bytes);
@@ -127,13 +149,6 @@ static void handle(struct http_request *r) {
 }
 
 /* ---- the connection's side ---- */
-
-/* Under r->lock. */
-static void wake(struct http_request *r) {
-    if (!r->suspended || !r->conn) return;
-    r->suspended = false;
-    MHD_resume_connection(r->conn);
-}
 
 static void suspend(struct http_request *r) {
     r->suspended = true;
@@ -554,8 +569,7 @@ void http_reply(struct http_request *r, int status, const char *type, struct buf
     r->status = status;
     r->type = type ? type : "application/json";
     if (r->state == HTTP_WORKING) r->state = HTTP_READY;
-    wake(r);
-    pthread_mutex_unlock(&r->lock);
+    http_unlock_and_wake(r);
 }
 
 void http_fail(struct http_request *r, const struct err *e) {
@@ -593,8 +607,7 @@ void http_stream_begin(struct http_request *r) {
     pthread_mutex_lock(&r->lock);
     if (r->state == HTTP_WORKING) r->state = HTTP_STREAM;
     r->last_ns = clock_ns();
-    wake(r);
-    pthread_mutex_unlock(&r->lock);
+    http_unlock_and_wake(r);
 }
 
 bool http_put(struct http_request *r, const char *data, size_t n) {
@@ -614,16 +627,15 @@ bool http_put(struct http_request *r, const char *data, size_t n) {
         r->last_ns = clock_ns();
         if (!ok) r->out_cut = true;
     }
-    if (r->state != HTTP_WORKING) wake(r);
-    pthread_mutex_unlock(&r->lock);
+    if (r->state != HTTP_WORKING) http_unlock_and_wake(r);
+    else pthread_mutex_unlock(&r->lock);
     return ok;
 }
 
 void http_stream_end(struct http_request *r) {
     pthread_mutex_lock(&r->lock);
     r->out_done = true;
-    wake(r);
-    pthread_mutex_unlock(&r->lock);
+    http_unlock_and_wake(r);
 }
 
 /* ---- start and stop ---- */

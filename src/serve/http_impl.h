@@ -8,6 +8,7 @@
 
 #include <microhttpd.h>
 
+#include "engine/engine.h"
 #include "serve/auth.h"
 #include "serve/gate.h"
 #include "serve/http.h"
@@ -46,6 +47,7 @@ struct http_request {
     enum http_state state;
     int n_ref;
     bool suspended, gone, told, job_open;
+    struct engine_later waking;
     struct http_job job;
     void *job_ud;
     int status;
@@ -72,6 +74,7 @@ struct server {
     struct gate **gates;    /* owned [n_backend] */
     struct auth *auth;      /* owned; NULL: open to all, and so without keys in it */
     _Atomic bool asks_keys; /* there is a key */
+    _Atomic int n_waking;   /* threads that are resuming a connection */
     struct metrics metrics;
     struct mcp_sessions *mcp; /* owned; NULL without an orchestrator */
     _Atomic int n_mcp_call;
@@ -100,6 +103,7 @@ int http_listen(struct server *s, struct err *e);
 void http_ref(struct http_request *r);
 void http_unref(struct http_request *r);
 void http_tell_gone(struct http_request *r); /* once; not under r->lock */
+void http_unlock_and_wake(struct http_request *r);
 int http_status_of(int code);
 
 /* ---- watch.c: time, and clients that left ---- */

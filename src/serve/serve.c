@@ -116,13 +116,10 @@ static void resume_all(struct server *s) {
     for (struct http_request *r = s->live; r; r = r->next) {
         pthread_mutex_lock(&r->lock);
         r->gone = true;
-        if (r->suspended && r->conn) {
-            r->suspended = false;
-            MHD_resume_connection(r->conn);
-        }
-        pthread_mutex_unlock(&r->lock);
+        http_unlock_and_wake(r);
     }
     pthread_mutex_unlock(&s->live_lock);
+    while (s->n_waking) usleep(100); /* others that were just doing so */
 }
 
 static void stop_workers(struct server *s) {

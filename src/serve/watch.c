@@ -44,11 +44,7 @@ static bool hold(struct http_request *r) {
 static void leave(struct http_request *r) {
     pthread_mutex_lock(&r->lock);
     r->gone = true;
-    if (r->suspended && r->conn) { /* libmicrohttpd finds it closed, and completes it */
-        r->suspended = false;
-        MHD_resume_connection(r->conn);
-    }
-    pthread_mutex_unlock(&r->lock);
+    http_unlock_and_wake(r); /* libmicrohttpd finds it closed, and completes it */
     http_tell_gone(r);
 }
 

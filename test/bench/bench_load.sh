@@ -21,7 +21,7 @@ start() { # MODEL_ARGS...: a server on a free port
         kill -0 $pid || { cat "$work/said" >&2; exit 1; }
         sleep 0.1
     done
-    url=$(grep -o 'http://[^ ]*' "$work/said")
+    url=$(grep -o "http://[^ ?]*" "$work/said" | head -1)
 }
 stop() {
     kill $pid
@@ -34,12 +34,12 @@ other_ns() { cat /proc/$pid/task/*/schedstat | awk '{ s += $1; if ($1 > m) m = $
 all_ns() { cat /proc/$pid/task/*/schedstat | awk '{ s += $1 } END { printf "%.0f\n", s }'; }
 rss_kb() { awk '/^VmRSS/ { print $2 }' /proc/$pid/status; }
 
-# decode, in pairs: the engine alone, then behind HTTP
+# decode, in pairs: the engine alone, then behind HTTP, from first tokens to last
 pairs() { # NAME N_SEQ LEAST
     local name=$1 n=$2 least=$3 a b ratio
     for _ in 1 2 3; do
-        a=$("$CHIMERE" bench -m "$model" -p 0 -n 64 -r 2 -t "$threads" --parallel "$n" --bandwidth 1 --json | field tok_s)
-        b=$(load -p 8 -n 64 --concurrency "$n" --requests $((n * 2)) | field tok_s)
+        a=$("$CHIMERE" bench -m "$model" -p 0 -n 128 -r 2 -t "$threads" --parallel "$n" --bandwidth 1 --json | field tok_s)
+        b=$(load -p 8 -n 128 --concurrency "$n" --requests $((n * 2)) | field decode_tok_s)
         echo "$a $b $(awk -v a="$a" -v b="$b" 'BEGIN { print b / a }')"
     done >"$work/pairs"
     a=$(cut -d' ' -f1 "$work/pairs" | median)
