@@ -15,7 +15,7 @@ export async function serve(...args) {
     const url = await new Promise((resolve, reject) => {
         const read = (data) => {
             text += data;
-            const m = /(http:\/\/[^ ]+)/.exec(text);
+            const m = /(https?:\/\/[^ ]+)/.exec(text);
             if (m) resolve(m[1]);
         };
         child.stdout.on("data", read);
