@@ -265,8 +265,11 @@ static int run_sync(const struct cfg *c, struct err *e) {
         rc = engram_sync_folder(path, cfg_pos(c, 1), tok, &p, &s, e);
     }
     if (!rc)
-        printf("%s: %zu files unchanged, %zu new, %zu changed, %zu gone%s\n", path, s.n_kept,
-               s.n_new, s.n_changed, s.n_removed, s.is_written ? "" : "; nothing to do");
+        printf("%s: %zu files unchanged, %zu new, %zu changed, %zu gone; ", path, s.n_kept, s.n_new,
+               s.n_changed, s.n_removed);
+    if (!rc && s.is_written)
+        printf("%" PRIu64 " of %" PRIu64 " documents indexed anew\n", s.n_doc_sorted, s.n_doc);
+    else if (!rc) puts("nothing to do");
     tok_free(tok);
     return rc;
 }

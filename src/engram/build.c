@@ -15,7 +15,21 @@
 #include "engram/sort_impl.h"
 #include "engram/table_impl.h"
 
-enum { MAX_NAMES = 1 << 28, PROGRESS_EVERY = 1 << 16 };
+enum { MAX_NAMES = 1 << 28, PROGRESS_EVERY = 1 << 16, AHEAD = 12 };
+
+/* A table whose order is used again. */
+struct reused {
+    struct engram_kept kept; /* begin and near owned */
+    struct known {
+        uint64_t key; /* of a document's tokens and the name of its source */
+        uint32_t doc;
+    } * known;     /* owned [n_doc], ascending */
+    uint32_t next; /* only documents from here on: those that are kept keep their sequence */
+};
+
+struct range {
+    uint32_t begin, end; /* of the text */
+};
 
 struct engram_builder {
     struct file_writer w;
@@ -27,6 +41,11 @@ struct engram_builder {
     size_t cap_source;
     struct buf names;
     struct map source_ids, seen; /* seen: documents of a source */
+    struct reused *reused;       /* owned [n_reused] */
+    size_t n_reused, cap_reused;
+    struct range *fresh; /* owned [n_fresh]: what is to be sorted */
+    size_t n_fresh, cap_fresh;
+    uint64_t n_fresh_doc, n_fresh_tok;
 };
 
 /* One context that is being counted, for each order. */
@@ -46,7 +65,9 @@ struct spooled {
 struct indexing {
     struct engram_builder *b;
     const uint32_t *text;
-    FILE *spool; /* struct spooled of every entry */
+    const uint32_t *near; /* of engram_near_new */
+    FILE *spool;          /* struct spooled of every entry */
+    FILE *order;          /* positions as they come */
     struct group groups[ENGRAM_MAX_ORDER + 1];
     struct engram_next *sorted; /* owned [n_vocab] */
     uint64_t record_at;         /* bytes of records so far */
@@ -126,6 +147,85 @@ int engram_builder_source(struct engram_builder *b, struct slice name, uint64_t 
     return 0;
 }
 
+/* ---- what a table has sorted already ---- */
+
+static uint64_t known_key(uint64_t doc_hash, struct slice source) {
+    return hash_mix(doc_hash ^ hash_bytes(source.p, source.n, 1));
+}
+
+static int by_key(const void *a, const void *b) {
+    const struct known *x = a, *y = b;
+    if (x->key != y->key) return x->key < y->key ? -1 : 1;
+    return x->doc < y->doc ? -1 : x->doc > y->doc;
+}
+
+int engram_builder_reuse(struct engram_builder *b, const struct engram_table *t, struct err *e) {
+    if (!t->order) return 0;
+    if (!grow((void **)&b->reused, &b->cap_reused, b->n_reused, sizeof *b->reused))
+        return no_memory(e);
+    struct reused *r = &b->reused[b->n_reused++];
+    *r = (struct reused){.kept = {.t = t,
+                                  .begin = mem_alloc_array(t->h.n_doc, sizeof *r->kept.begin),
+                                  .near = engram_near_new(t->docs, t->h.n_doc, t->h.n_text)},
+                         .known = mem_alloc_array(t->h.n_doc, sizeof *r->known)};
+    if (!r->kept.begin || !r->kept.near || !r->known) return no_memory(e);
+    for (uint32_t i = 0; i < t->h.n_doc; i++) {
+        struct slice source = engram_table_source(t, t->docs[i].source, NULL);
+        r->known[i] = (struct known){known_key(t->docs[i].hash, source), i};
+    }
+    qsort(r->known, t->h.n_doc, sizeof *r->known, by_key);
+    return 0;
+}
+
+/* The document of r with this key that is the next of the sequence; UINT32_MAX: none. */
+static uint32_t known_doc(const struct reused *r, uint64_t key) {
+    const struct known want = {key, r->next};
+    uint32_t low = 0, high = r->kept.t->h.n_doc;
+    while (low < high) {
+        uint32_t mid = low + (high - low) / 2;
+        if (by_key(&r->known[mid], &want) < 0) low = mid + 1;
+        else high = mid;
+    }
+    return low < r->kept.t->h.n_doc && r->known[low].key == key ? r->known[low].doc : UINT32_MAX;
+}
+
+/* Whether the new document is one that a table has sorted. */
+static bool keep(struct engram_builder *b, const int32_t *tokens, size_t n,
+                 const struct engram_doc_disk *d) {
+    const struct engram_source_disk *s = &b->sources[d->source];
+    uint64_t key = known_key(d->hash, (struct slice){b->names.p + s->name_at, s->n_name});
+    for (size_t i = 0; i < b->n_reused; i++) {
+        struct reused *r = &b->reused[i];
+        uint32_t doc = known_doc(r, key);
+        if (doc == UINT32_MAX || r->kept.t->docs[doc].n_tok != n ||
+            memcmp(r->kept.t->text + r->kept.t->docs[doc].begin, tokens, n * sizeof *tokens) != 0)
+            continue;
+        r->kept.begin[doc] = d->begin;
+        r->next = doc + 1;
+        return true;
+    }
+    return false;
+}
+
+/* The next n tokens are to be sorted. */
+static bool put_fresh(struct engram_builder *b, size_t n) {
+    uint32_t begin = (uint32_t)b->h.n_text, end = (uint32_t)(begin + n);
+    b->n_fresh_doc++;
+    b->n_fresh_tok += n;
+    if (b->n_fresh && b->fresh[b->n_fresh - 1].end + 1 == begin) {
+        b->fresh[b->n_fresh - 1].end = end;
+        return true;
+    }
+    if (!grow((void **)&b->fresh, &b->cap_fresh, b->n_fresh, sizeof *b->fresh)) return false;
+    b->fresh[b->n_fresh++] = (struct range){begin, end};
+    return true;
+}
+
+void engram_builder_count(const struct engram_builder *b, uint64_t *n_doc, uint64_t *n_fresh) {
+    *n_doc = b->h.n_doc;
+    *n_fresh = b->n_fresh_doc;
+}
+
 int engram_builder_doc(struct engram_builder *b, const int32_t *tokens, size_t n, uint32_t source,
                        int64_t time, uint32_t weight, struct err *e) {
     if (!n) return 0;
@@ -148,6 +248,7 @@ int engram_builder_doc(struct engram_builder *b, const int32_t *tokens, size_t n
                                                      .n_tok = (uint32_t)n,
                                                      .source = source,
                                                      .weight = weight};
+    if (!keep(b, tokens, n, &b->docs[b->h.n_doc - 1]) && !put_fresh(b, n)) return no_memory(e);
     const uint32_t boundary = ENGRAM_BOUNDARY;
     fwrite(tokens, sizeof *tokens, n, b->w.f);
     if (fwrite(&boundary, 4, 1, b->w.f) != 1) return write_failed(b, e);
@@ -198,16 +299,6 @@ static int write_plain(struct engram_builder *b, struct err *e) {
 }
 
 /* ---- counting ---- */
-
-static uint32_t doc_of(const struct engram_builder *b, uint32_t pos) {
-    uint32_t low = 0, high = b->h.n_doc;
-    while (high - low > 1) {
-        uint32_t mid = low + (high - low) / 2;
-        if (b->docs[mid].begin <= pos) low = mid;
-        else high = mid;
-    }
-    return low;
-}
 
 static int group_add(struct group *g, uint32_t pos, uint32_t token, uint32_t doc, uint32_t weight) {
     if (!g->total) {
@@ -286,7 +377,8 @@ static int context_length(const uint32_t *text, uint32_t pos) {
 /* One position, between neighbours with which it shares so many tokens of context. */
 static int count_position(struct indexing *x, uint32_t pos, int with_last, int with_next) {
     int shared = with_last > with_next ? with_last : with_next, rc = 0;
-    uint32_t doc = doc_of(x->b, pos), weight = x->b->docs[doc].weight;
+    uint32_t doc = engram_near_doc(x->near, x->b->docs, x->b->h.n_doc, pos);
+    uint32_t weight = x->b->docs[doc].weight;
     for (int k = ENGRAM_MIN_ORDER; k <= shared && !rc; k++) {
         rc = group_add(&x->groups[k], pos, x->text[pos], doc, weight);
         if (!rc && k > with_next) rc = group_close(x, &x->groups[k], k);
@@ -302,17 +394,21 @@ static int count_position(struct indexing *x, uint32_t pos, int with_last, int w
 static int count_all(struct indexing *x, struct engram_sort *s) {
     uint32_t pos = 0, next = 0;
     int with_last = 0, more = engram_sort_next(s, &pos), rc = more < 0 ? more : 0;
-    for (uint64_t done = 0; more > 0 && !rc; done++) {
+    uint64_t done = 0;
+    for (; more > 0 && !rc; done++) {
+        int with_next = 0;
+        if (fwrite(&pos, sizeof pos, 1, x->order) != 1) return CHIMERE_EIO;
         more = engram_sort_next(s, &next);
         if (more < 0) return more;
-        int with_next = more ? engram_shared(x->text, pos, next) : 0;
+        /* what is reused was sorted by someone */
+        if (more && engram_compare(x->text, pos, next, &with_next) >= 0) return CHIMERE_EFORMAT;
         rc = count_position(x, pos, with_last, with_next);
         with_last = with_next;
         pos = next;
         if (x->b->p.progress && done % PROGRESS_EVERY == 0)
-            x->b->p.progress(x->b->p.ud, done, x->b->h.n_text);
+            x->b->p.progress(x->b->p.ud, done, x->b->h.n_order);
     }
-    return rc;
+    return rc || done == x->b->h.n_order ? rc : CHIMERE_EFORMAT;
 }
 
 static int groups_new(struct indexing *x) {
@@ -346,6 +442,9 @@ static int fill_slots(FILE *spool, struct engram_slot *slots, struct engram_head
     rewind(spool);
     while ((n = fread(batch, sizeof *batch, 512, spool)) > 0) {
         for (size_t i = 0; i < n; i++) {
+            size_t ahead = i + AHEAD < n ? i + AHEAD : n - 1;
+            __builtin_prefetch(slots + engram_bucket(batch[ahead].key, h->n_bucket) * ENGRAM_BUCKET,
+                               1);
             uint64_t bucket = engram_bucket(batch[i].key, h->n_bucket);
             uint32_t probe = 1;
             int k = 0;
@@ -364,7 +463,7 @@ static int fill_slots(FILE *spool, struct engram_slot *slots, struct engram_head
     return ferror(spool) ? CHIMERE_EIO : 0;
 }
 
-static int write_slots(struct engram_builder *b, FILE *spool, struct err *e) {
+static int write_slots(struct engram_builder *b, FILE *spool, FILE *order, struct err *e) {
     struct engram_header *h = &b->h;
     int rc = align(b, &h->off_slot, e);
     if (rc || fflush(b->w.f)) return rc ? rc : write_failed(b, e);
@@ -372,7 +471,8 @@ static int write_slots(struct engram_builder *b, FILE *spool, struct err *e) {
     if (fd < 0) return write_failed(b, e);
     h->n_bucket = h->n_entry / 3 + 1; /* three of four slots taken */
     for (rc = 1; rc == 1; h->n_bucket += rc == 1 ? h->n_bucket / 4 + 1 : 0) {
-        h->file_bytes = h->off_slot + h->n_bucket * ENGRAM_BUCKET * sizeof(struct engram_slot);
+        h->off_order = h->off_slot + h->n_bucket * ENGRAM_BUCKET * sizeof(struct engram_slot);
+        h->file_bytes = h->off_order + 4 * h->n_order;
         unsigned char *map = MAP_FAILED;
         if (!ftruncate(fd, (off_t)h->off_slot) && !ftruncate(fd, (off_t)h->file_bytes))
             map = mmap(NULL, (size_t)h->file_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
@@ -381,6 +481,8 @@ static int write_slots(struct engram_builder *b, FILE *spool, struct err *e) {
             return write_failed(b, e);
         }
         rc = fill_slots(spool, (struct engram_slot *)(map + h->off_slot), h);
+        rewind(order);
+        if (!rc && fread(map + h->off_order, 4, h->n_order, order) != h->n_order) rc = CHIMERE_EIO;
         if (!rc) {
             h->body_hash = hash_bytes(map + ENGRAM_HEADER_BYTES,
                                       (size_t)(h->file_bytes - ENGRAM_HEADER_BYTES), 0);
@@ -395,6 +497,10 @@ static int write_slots(struct engram_builder *b, FILE *spool, struct err *e) {
 
 /* ---- the end ---- */
 
+struct scratches {
+    FILE *spool, *spill, *order;
+};
+
 /* A nameless file beside the output. */
 static FILE *scratch(const struct engram_builder *b) {
     char path[4096];
@@ -407,29 +513,53 @@ static FILE *scratch(const struct engram_builder *b) {
     return f;
 }
 
-static int index_text(struct engram_builder *b, FILE *spool, FILE *spill, struct err *e) {
+static int sort_text(struct engram_builder *b, const uint32_t *text, FILE *spill,
+                     struct engram_sort **s) {
+    int rc = engram_sort_new(s, text, b->n_fresh_tok, b->p.memory_bytes, spill);
+    for (size_t i = 0; i < b->n_reused && !rc; i++)
+        if (b->reused[i].next) rc = engram_sort_keep(*s, &b->reused[i].kept);
+    for (size_t i = 0; i < b->n_fresh && !rc; i++)
+        rc = engram_sort_add(*s, b->fresh[i].begin, b->fresh[i].end);
+    return rc ? rc : engram_sort_begin(*s);
+}
+
+static int index_text(struct engram_builder *b, struct scratches *f, struct err *e) {
     struct file_map map;
     int rc = file_map(&map, b->w.temp, e);
     if (rc) return rc;
+    uint32_t *near = engram_near_new(b->docs, b->h.n_doc, b->h.n_text);
     struct indexing x = {.b = b,
                          .text = (const uint32_t *)(map.data + ENGRAM_HEADER_BYTES),
-                         .spool = spool,
+                         .near = near,
+                         .spool = f->spool,
+                         .order = f->order,
                          .record_at = 8}; /* record 0 means none */
     struct engram_sort *s = NULL;
     static const char zero[8];
     fwrite(zero, sizeof zero, 1, b->w.f);
-    rc = groups_new(&x);
-    if (rc) err_set(e, rc, "out of memory");
-    else rc = engram_sort_new(&s, x.text, (uint32_t)b->h.n_text, b->p.memory_bytes, spill, e);
-    if (!rc && (rc = count_all(&x, s))) err_set(e, rc, "%s: index: %s", b->w.temp, err_name(rc));
+    rc = near ? groups_new(&x) : CHIMERE_ENOMEM;
+    if (!rc) rc = sort_text(b, x.text, f->spill, &s);
+    if (!rc) rc = count_all(&x, s);
+    if (rc == CHIMERE_ENOMEM) no_memory(e);
+    else if (rc == CHIMERE_EFORMAT)
+        err_set(e, rc, "damaged n-gram table: its positions are not in order; build it anew");
+    else if (rc) err_set(e, rc, "%s: index: %s", b->w.temp, err_name(rc));
     b->h.record_bytes = x.record_at;
     engram_sort_free(s);
     groups_free(&x);
+    mem_free(near);
     file_unmap(&map);
     return rc;
 }
 
 static void release(struct engram_builder *b) {
+    for (size_t i = 0; i < b->n_reused; i++) {
+        mem_free(b->reused[i].kept.begin);
+        mem_free(b->reused[i].kept.near);
+        mem_free(b->reused[i].known);
+    }
+    mem_free(b->reused);
+    mem_free(b->fresh);
     mem_free(b->docs);
     mem_free(b->sources);
     buf_fini(&b->names);
@@ -439,12 +569,16 @@ static void release(struct engram_builder *b) {
 }
 
 int engram_builder_finish(struct engram_builder *b, struct err *e) {
-    FILE *spool = scratch(b), *spill = scratch(b);
-    int rc = spool && spill ? write_plain(b, e) : write_failed(b, e);
-    if (!rc) rc = index_text(b, spool, spill, e);
-    if (!rc) rc = write_slots(b, spool, e);
-    if (spool) fclose(spool);
-    if (spill) fclose(spill);
+    struct scratches f = {scratch(b), scratch(b), scratch(b)};
+    for (uint32_t i = 0; i < b->h.n_doc; i++)
+        b->h.n_order +=
+            b->docs[i].n_tok > ENGRAM_MIN_ORDER ? b->docs[i].n_tok - ENGRAM_MIN_ORDER : 0;
+    int rc = f.spool && f.spill && f.order ? write_plain(b, e) : write_failed(b, e);
+    if (!rc) rc = index_text(b, &f, e);
+    if (!rc) rc = write_slots(b, f.spool, f.order, e);
+    if (f.spool) fclose(f.spool);
+    if (f.spill) fclose(f.spill);
+    if (f.order) fclose(f.order);
     if (rc) file_writer_abort(&b->w);
     else rc = file_writer_commit(&b->w, e);
     release(b);

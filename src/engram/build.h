@@ -33,6 +33,12 @@ int engram_builder_source(struct engram_builder *b, struct slice name, uint64_t 
 /* weight in 1/ENGRAM_UNIT, 1 to ENGRAM_UNIT; time in seconds since 1970. Empty documents are left out. */
 int engram_builder_doc(struct engram_builder *b, const int32_t *tokens, size_t n, uint32_t source,
                        int64_t time, uint32_t weight, struct err *e);
+/* Documents that stand in t too, from a source of the same name and in the same sequence, are not sorted anew: what
+ * a small change costs is one pass over the rest. The bytes are those that the same documents give without.
+ * Before the first document; t is borrowed until the builder ends. */
+int engram_builder_reuse(struct engram_builder *b, const struct engram_table *t, struct err *e);
+/* Documents so far, and those of them that will be sorted. */
+void engram_builder_count(const struct engram_builder *b, uint64_t *n_doc, uint64_t *n_fresh);
 /* Either of the two ends the builder. */
 int engram_builder_finish(struct engram_builder *b, struct err *e);
 void engram_builder_abort(struct engram_builder *b);

@@ -284,7 +284,9 @@ int engram_sync_folder(const char *path, const char *dir, const struct tok *tok,
         own.decayed_at = info.decayed_at;
     }
     if (!rc) rc = engram_builder_new(&s.in.b, path, &own, e);
+    if (!rc && s.old) rc = engram_builder_reuse(s.in.b, s.old, e);
     if (!rc) rc = sync_files(&s, files, n, strlen(dir), e);
+    if (!rc) engram_builder_count(s.in.b, &out->n_doc, &out->n_doc_sorted);
     out->n_removed = info.n_source > out->n_kept + out->n_changed
                          ? info.n_source - out->n_kept - out->n_changed
                          : 0;

@@ -32,7 +32,9 @@ void engram_files_free(char **files, size_t n);
 
 struct engram_sync {
     size_t n_kept, n_new, n_changed, n_removed; /* files */
-    bool is_written;                            /* false: nothing had changed */
+    uint64_t n_doc,
+        n_doc_sorted; /* documents, and those that were sorted; the others were merged */
+    bool is_written;  /* false: nothing had changed */
 };
 /* Makes the table at path hold what is in the folder dir now: files that did not change keep their tokens
  * and time stamps, and the mixture's weights stay. p: as for a build. */

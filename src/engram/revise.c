@@ -69,6 +69,7 @@ int engram_revise(const char *out, const char *const *tables, size_t n,
     p.n_weight = info.n_weight;
     p.decayed_at = r->decay ? r->now : info.decayed_at;
     if (!rc) rc = engram_builder_new(&b, out, &p, e);
+    for (size_t i = 0; i < n && !rc; i++) rc = engram_builder_reuse(b, t[i], e);
     for (size_t i = 0; i < n && !rc; i++) rc = add_table(b, t[i], r, result, e);
     if (rc) engram_builder_abort(b);
     else rc = engram_builder_finish(b, e);

@@ -1,13 +1,14 @@
 /* sort.c: external sort of positions. A run is what fits into memory: a radix sort by the three newest
  * tokens packed into one word, then those that are equal by looking at the text (a third of the time of a sort by
- * comparison alone); runs are merged through a heap. */
+ * comparison alone); or the order of a table that is kept. Runs are merged through a heap. */
+#include "engram/sort_impl.h"
+
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/mem.h"
-#include "engram/sort_impl.h"
 
-enum { MAX_RUN = 4096, RUN_BUFFER = 1 << 14, DIGIT = 11, KEY_BITS = 63 };
+enum { MAX_RUN = 4096, RUN_BUFFER = 1 << 14, DIGIT = 11, KEY_BITS = 63, AHEAD = 12 };
 
 struct item {
     uint64_t key; /* the three newest tokens, 21 bits each */
@@ -15,8 +16,9 @@ struct item {
 };
 
 struct run {
-    uint64_t at, left; /* positions in the spill: next to read, not yet read */
-    uint32_t *buffer;  /* owned [RUN_BUFFER] */
+    const struct engram_kept *kept; /* borrowed; NULL: in the spill */
+    uint64_t at, left;              /* positions there: next to read, not yet read */
+    uint32_t *buffer;               /* owned [RUN_BUFFER] */
     uint32_t n, next;
 };
 
@@ -25,37 +27,29 @@ struct engram_sort {
     FILE *spill;          /* borrowed */
     struct item *items;   /* owned; the one run where everything fits */
     struct item *spare;   /* owned, of the same size */
-    size_t n_item, next_item;
+    size_t n_item, next_item, cap;
+    uint64_t spilled;
     struct run *runs; /* owned */
     uint32_t n_run;
     uint32_t *heap; /* owned: runs by their next position's context */
     uint32_t n_heap;
 };
 
-int engram_shared(const uint32_t *text, uint32_t a, uint32_t b) {
-    int n = 0;
-    while (n < ENGRAM_MAX_ORDER) {
-        uint32_t x = text[--a];
-        if (x == ENGRAM_BOUNDARY || x != text[--b]) break;
-        n++;
+uint32_t *engram_near_new(const struct engram_doc_disk *docs, uint32_t n_doc, uint64_t n_text) {
+    uint64_t n = n_text / 64 + 1;
+    uint32_t *near = mem_alloc_array(n, sizeof *near), doc = 0;
+    for (uint64_t i = 0; near && i < n; i++) {
+        while (doc + 1 < n_doc && docs[doc + 1].begin <= i * 64) doc++;
+        near[i] = doc;
     }
-    return n;
-}
-
-/* Order of two contexts, by position where they are equal. Nothing behind a boundary is read. */
-static int compare(const uint32_t *text, uint32_t a, uint32_t b) {
-    for (uint32_t i = 1; i <= ENGRAM_MAX_ORDER; i++) {
-        uint32_t x = text[a - i], y = text[b - i];
-        if (x != y) return x < y ? -1 : 1;
-        if (x == ENGRAM_BOUNDARY) break;
-    }
-    return a < b ? -1 : a > b;
+    return near;
 }
 
 static int by_context(const void *a, const void *b, void *arg) {
     const struct item *x = a, *y = b;
+    int shared;
     if (x->key != y->key) return x->key < y->key ? -1 : 1;
-    return compare(arg, x->pos, y->pos);
+    return engram_compare(arg, x->pos, y->pos, &shared);
 }
 
 static uint64_t key_of(const uint32_t *text, uint32_t pos) {
@@ -66,12 +60,6 @@ static uint64_t key_of(const uint32_t *text, uint32_t pos) {
         key = key << 21 | (ended ? ENGRAM_MAX_VOCAB : text[pos - i]);
     }
     return key;
-}
-
-/* Positions behind a context of at least ENGRAM_MIN_ORDER tokens. */
-static bool is_wanted(const uint32_t *text, uint32_t pos) {
-    return pos > ENGRAM_MIN_ORDER && text[pos] != ENGRAM_BOUNDARY &&
-           text[pos - 1] != ENGRAM_BOUNDARY && text[pos - 2] != ENGRAM_BOUNDARY;
 }
 
 /* One pass, stable; false: all have the same digit, nothing moved. */
@@ -105,32 +93,49 @@ static void sort_run(struct engram_sort *s) {
     }
 }
 
-static int spill_run(struct engram_sort *s, uint64_t *at) {
+static int spill_run(struct engram_sort *s) {
     if (s->n_run == MAX_RUN) return CHIMERE_ELIMIT;
-    struct run *r = &s->runs[s->n_run++];
-    *r = (struct run){.at = *at, .left = s->n_item};
+    s->runs[s->n_run++] = (struct run){.at = s->spilled, .left = s->n_item};
     for (size_t i = 0; i < s->n_item; i++)
         if (fwrite(&s->items[i].pos, 4, 1, s->spill) != 1) return CHIMERE_EIO;
-    *at += s->n_item;
+    s->spilled += s->n_item;
     s->n_item = 0;
     return 0;
 }
 
+/* Positions of the old text -> of the new one. */
+static int refill_kept(struct run *r) {
+    const struct engram_table *t = r->kept->t;
+    while (r->left && r->n < RUN_BUFFER) {
+        uint32_t pos = t->order[r->at++];
+        r->left--;
+        if (pos >= t->h.n_text) return CHIMERE_EFORMAT;
+        uint32_t doc = engram_near_doc(r->kept->near, t->docs, t->h.n_doc, pos);
+        uint32_t into = pos - t->docs[doc].begin;
+        if (pos < t->docs[doc].begin + ENGRAM_MIN_ORDER || into >= t->docs[doc].n_tok)
+            return CHIMERE_EFORMAT;
+        if (r->kept->begin[doc]) r->buffer[r->n++] = r->kept->begin[doc] + into;
+    }
+    return 0;
+}
+
 static int refill(struct engram_sort *s, struct run *r) {
-    r->n = r->left < RUN_BUFFER ? (uint32_t)r->left : RUN_BUFFER;
-    r->next = 0;
-    if (!r->n) return 0;
-    if (fseeko(s->spill, (off_t)(r->at * 4), SEEK_SET) ||
-        fread(r->buffer, 4, r->n, s->spill) != r->n)
+    r->next = r->n = 0;
+    if (r->kept) return refill_kept(r);
+    uint32_t n = r->left < RUN_BUFFER ? (uint32_t)r->left : RUN_BUFFER;
+    if (n &&
+        (fseeko(s->spill, (off_t)(r->at * 4), SEEK_SET) || fread(r->buffer, 4, n, s->spill) != n))
         return CHIMERE_EIO;
-    r->at += r->n;
-    r->left -= r->n;
+    r->n = n;
+    r->at += n;
+    r->left -= n;
     return 0;
 }
 
 static bool before(const struct engram_sort *s, uint32_t a, uint32_t b) {
     const struct run *x = &s->runs[a], *y = &s->runs[b];
-    return compare(s->text, x->buffer[x->next], y->buffer[y->next]) < 0;
+    int shared;
+    return engram_compare(s->text, x->buffer[x->next], y->buffer[y->next], &shared) < 0;
 }
 
 static void sink(struct engram_sort *s, uint32_t i) {
@@ -157,66 +162,79 @@ static int start_merge(struct engram_sort *s) {
         if (!s->runs[i].buffer) return CHIMERE_ENOMEM;
         int rc = refill(s, &s->runs[i]);
         if (rc) return rc;
-        s->heap[s->n_heap++] = i;
+        if (s->runs[i].n) s->heap[s->n_heap++] = i;
     }
     for (uint32_t i = s->n_heap / 2; i-- > 0;) sink(s, i);
     return 0;
 }
 
-static int fill_runs(struct engram_sort *s, uint32_t n_text, size_t cap) {
-    uint64_t at = 0;
-    int rc = 0;
-    for (uint32_t pos = 1; pos < n_text && !rc; pos++) {
-        if (!is_wanted(s->text, pos)) continue;
-        if (s->n_item == cap) {
-            sort_run(s);
-            rc = spill_run(s, &at);
-        }
-        s->items[s->n_item++] = (struct item){key_of(s->text, pos), pos};
-    }
-    if (rc) return rc;
-    sort_run(s);
-    if (!s->n_run) {
-        mem_free(s->spare);
-        s->spare = NULL;
-        return 0;
-    }
-    rc = s->n_item ? spill_run(s, &at) : 0;
-    return rc ? rc : start_merge(s);
-}
-
-int engram_sort_new(struct engram_sort **out, const uint32_t *text, uint32_t n_text,
-                    size_t memory_bytes, FILE *spill, struct err *e) {
+int engram_sort_new(struct engram_sort **out, const uint32_t *text, uint64_t n_most,
+                    size_t memory_bytes, FILE *spill) {
     *out = NULL;
     struct engram_sort *s = mem_zalloc(sizeof *s);
-    size_t cap = memory_bytes / 2 / sizeof *s->items; /* sorting takes as much again */
-    if (cap > n_text) cap = n_text;
-    if (cap < 1) cap = 1;
-    int rc = s ? 0 : CHIMERE_ENOMEM;
-    if (!rc) {
-        s->text = text;
-        s->spill = spill;
-        s->items = mem_alloc_array(cap, sizeof *s->items);
-        s->spare = mem_alloc_array(cap, sizeof *s->spare);
-        s->runs = mem_alloc_array(MAX_RUN, sizeof *s->runs);
-        rc = s->items && s->spare && s->runs ? fill_runs(s, n_text, cap) : CHIMERE_ENOMEM;
-    }
-    if (rc) {
+    if (!s) return CHIMERE_ENOMEM;
+    s->text = text;
+    s->spill = spill;
+    s->cap = memory_bytes / 2 / sizeof *s->items; /* sorting takes as much again */
+    if (s->cap > n_most) s->cap = n_most;
+    if (s->cap < 1) s->cap = 1;
+    s->items = mem_alloc_array(s->cap, sizeof *s->items);
+    s->spare = mem_alloc_array(s->cap, sizeof *s->spare);
+    s->runs = mem_alloc_array(MAX_RUN, sizeof *s->runs);
+    if (!s->items || !s->spare || !s->runs) {
         engram_sort_free(s);
-        return err_set(e, rc, "sorting %u positions: %s", n_text, err_name(rc));
+        return CHIMERE_ENOMEM;
     }
     *out = s;
     return 0;
 }
 
+int engram_sort_add(struct engram_sort *s, uint32_t from, uint32_t to) {
+    int rc = 0;
+    for (uint32_t pos = from; pos < to && !rc; pos++) {
+        if (!engram_is_wanted(s->text, pos)) continue;
+        if (s->n_item == s->cap) {
+            sort_run(s);
+            rc = spill_run(s);
+        }
+        s->items[s->n_item++] = (struct item){key_of(s->text, pos), pos};
+    }
+    return rc;
+}
+
+int engram_sort_keep(struct engram_sort *s, const struct engram_kept *k) {
+    if (s->n_run == MAX_RUN) return CHIMERE_ELIMIT;
+    s->runs[s->n_run++] = (struct run){.kept = k, .left = k->t->h.n_order};
+    return 0;
+}
+
+int engram_sort_begin(struct engram_sort *s) {
+    sort_run(s);
+    if (s->n_run) {
+        int rc = s->n_item ? spill_run(s) : 0;
+        return rc ? rc : start_merge(s);
+    }
+    mem_free(s->spare);
+    s->spare = NULL;
+    return 0;
+}
+
+/* What stands before a position that is due soon. */
+static void ask_for(const struct engram_sort *s, uint32_t pos) {
+    __builtin_prefetch(s->text + pos);
+    __builtin_prefetch(s->text + pos - (pos < ENGRAM_MAX_ORDER ? pos : ENGRAM_MAX_ORDER));
+}
+
 int engram_sort_next(struct engram_sort *s, uint32_t *pos) {
     if (!s->n_run) {
         if (s->next_item == s->n_item) return 0;
+        if (s->next_item + AHEAD < s->n_item) ask_for(s, s->items[s->next_item + AHEAD].pos);
         *pos = s->items[s->next_item++].pos;
         return 1;
     }
     if (!s->n_heap) return 0;
     struct run *r = &s->runs[s->heap[0]];
+    if (r->next + AHEAD < r->n) ask_for(s, r->buffer[r->next + AHEAD]);
     *pos = r->buffer[r->next++];
     if (r->next == r->n) {
         int rc = refill(s, r);

@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 #include "base/mem.h"
-#include "engram/table_impl.h"
+#include "engram/sort_impl.h"
 
 static int bad(const struct engram_table *t, struct err *e, const char *what) {
     err_set(e, CHIMERE_EFORMAT, "%s: damaged n-gram table: %s", t->name, what);
@@ -60,6 +60,8 @@ static int check_header(struct engram_table *t, struct err *e) {
     if (!rc)
         rc = check_section(t, h->off_slot, h->n_bucket, ENGRAM_BUCKET * sizeof *t->slots, &end,
                            "section of slots", e);
+    if (!rc && h->n_order)
+        rc = check_section(t, h->off_order, h->n_order, 4, &end, "section of the order", e);
     for (uint32_t i = 0; !rc && i < h->n_weight; i++)
         if (!(h->weights[i] > -1e6f && h->weights[i] < 1e6f)) rc = bad(t, e, "mixture weights");
     return rc;
@@ -68,7 +70,7 @@ static int check_header(struct engram_table *t, struct err *e) {
 /* Documents tile the text: one boundary, then tokens, and so on. Names and sources lie inside. */
 static int check_docs(struct engram_table *t, struct err *e) {
     const struct engram_header *h = &t->h;
-    uint64_t at = 1;
+    uint64_t at = 1, n_wanted = 0;
     if (t->text[0] != ENGRAM_BOUNDARY) return bad(t, e, "the text does not start at a boundary");
     for (uint32_t i = 0; i < h->n_doc; i++) {
         const struct engram_doc_disk *d = &t->docs[i];
@@ -76,10 +78,12 @@ static int check_docs(struct engram_table *t, struct err *e) {
             d->weight < 1 || d->weight > ENGRAM_UNIT)
             return bad(t, e, "a document lies outside of the text");
         at += d->n_tok + 1;
+        n_wanted += d->n_tok > ENGRAM_MIN_ORDER ? d->n_tok - ENGRAM_MIN_ORDER : 0;
         if (t->text[at - 1] != ENGRAM_BOUNDARY)
             return bad(t, e, "a document does not end at a boundary");
     }
     if (at != h->n_text) return bad(t, e, "text that belongs to no document");
+    if (h->n_order && h->n_order != n_wanted) return bad(t, e, "the number of ordered positions");
     for (uint32_t i = 0; i < h->n_source; i++) {
         const struct engram_source_disk *s = &t->sources[i];
         if (s->name_at > h->name_bytes || s->n_name > h->name_bytes - s->name_at ||
@@ -122,6 +126,7 @@ static int open_current(struct engram_table *t, uint64_t tok_hash, struct err *e
     t->names = (const char *)(t->data + t->h.off_name);
     t->records = t->data + t->h.off_record;
     t->slots = (const struct engram_slot *)(t->data + t->h.off_slot);
+    if (t->h.n_order) t->order = (const uint32_t *)(t->data + t->h.off_order);
     rc = check_docs(t, e);
     return rc ? rc : check_text(t, e);
 }
@@ -224,6 +229,15 @@ static int read_all(struct engram_table *t, const char *path, int fd, uint64_t s
     return 0;
 }
 
+/* Lookups need no order: its pages go back. It is the last section. */
+static void drop_order(struct engram_table *t) {
+    if (!t->order) return;
+    t->order = NULL;
+    uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), end = (uintptr_t)t->loaded + t->loaded_bytes;
+    uintptr_t from = ((uintptr_t)t->data + t->h.off_order + page - 1) / page * page;
+    if (from < end && munmap((void *)from, end - from) == 0) t->loaded_bytes -= end - from;
+}
+
 int engram_table_load(struct engram_table **out, const char *path, uint64_t max_bytes,
                       uint64_t tok_hash, uint32_t n_vocab, struct err *e) {
     *out = NULL;
@@ -243,7 +257,9 @@ int engram_table_load(struct engram_table **out, const char *path, uint64_t max_
         engram_table_close(t);
         return rc;
     }
-    return open_any(out, t, path, tok_hash, n_vocab, e);
+    rc = open_any(out, t, path, tok_hash, n_vocab, e);
+    if (!rc) drop_order(t);
+    return rc;
 }
 
 /* ---- questions ---- */
@@ -330,6 +346,16 @@ static bool is_record_right(const struct engram_table *t, uint32_t record) {
     return sum <= head[0];
 }
 
+/* As many as there are, strictly ascending: all of them. */
+static bool is_order_right(const struct engram_table *t) {
+    int shared;
+    for (uint64_t i = 0; i < t->h.n_order; i++)
+        if (t->order[i] >= t->h.n_text || !engram_is_wanted(t->text, t->order[i]) ||
+            (i && engram_compare(t->text, t->order[i - 1], t->order[i], &shared) >= 0))
+            return false;
+    return true;
+}
+
 int engram_table_verify(const struct engram_table *t, struct err *e) {
     if (t->old.order) return engram_legacy_verify(t, e);
     uint64_t n = 0;
@@ -343,6 +369,7 @@ int engram_table_verify(const struct engram_table *t, struct err *e) {
         }
     }
     if (n != t->h.n_entry) return bad(t, e, "the number of entries");
+    if (t->order && !is_order_right(t)) return bad(t, e, "the order of the positions");
     for (uint32_t i = 0; i < t->h.n_doc; i++)
         if (hash_bytes(t->text + t->docs[i].begin, 4 * (size_t)t->docs[i].n_tok, 0) !=
             t->docs[i].hash)

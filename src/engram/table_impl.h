@@ -13,6 +13,9 @@
  *   ...     name_bytes      names of the sources, UTF-8 without terminators
  *   ...     record_bytes    records: uint32 total, uint32 n_next, n_next * {uint32 token, uint32 count}
  *   ...     64 * n_bucket   slots, four in a bucket of a cache line, struct engram_slot
+ *   ...     4 * n_order     order: the positions behind two tokens or more by context, newest token first,
+ *                           then by position; 0: not there. What is built from this table need not sort
+ *                           the documents that stay. Lookups never read it
  *
  * Sections start on multiples of 64; gaps are zero. body_hash is hash_bytes of everything behind the
  * header, header_hash of the header with that field zero.
@@ -57,7 +60,8 @@ struct engram_header {
     int64_t decayed_at;
     uint64_t body_hash, header_hash;
     float weights[ENGRAM_N_WEIGHT];
-    unsigned char zero[ENGRAM_HEADER_BYTES - 296];
+    uint64_t off_order, n_order;
+    unsigned char zero[ENGRAM_HEADER_BYTES - 312];
 };
 _Static_assert(sizeof(struct engram_header) == ENGRAM_HEADER_BYTES, "header layout");
 
@@ -97,7 +101,8 @@ struct engram_table {
     const char *names;
     const unsigned char *records;
     const struct engram_slot *slots;
-    void *loaded; /* owned, by munmap; NULL: not ours */
+    const uint32_t *order; /* NULL: it has none, or was loaded for lookups */
+    void *loaded;          /* owned, by munmap; NULL: not ours */
     size_t loaded_bytes;
     struct { /* version 1 */
         uint32_t order, n_slot;

@@ -50,7 +50,7 @@ sync_it | grep -q '0 files unchanged, 3 new' || fail "first sync"
 sync_it | grep -q '3 files unchanged, 0 new, 0 changed, 0 gone; nothing to do' || fail "second sync"
 printf 'the blue fox jumps\n' >texts/sub/b.txt
 rm texts/c.jsonl
-sync_it | grep -q '1 files unchanged, 0 new, 1 changed, 1 gone' || fail "sync of changes"
+sync_it | grep -q '1 files unchanged, 0 new, 1 changed, 1 gone; 1 of 3 documents indexed anew' || fail "sync of changes"
 engram query --engram-dir tables mine 'the blue fox' | grep -q '" j"' || fail "a changed file"
 engram verify --engram-dir tables mine >/dev/null
 cp tables/mine.engram kept

@@ -12,6 +12,7 @@
 #include "base/mem.h"
 #include "base/rng.h"
 #include "engram/build.h"
+#include "engram/table_impl.h"
 #include "scratch.h"
 
 enum { VOCAB = 50, MAX_DOC = 64, MAX_LEN = 400 };
@@ -289,6 +290,118 @@ static void building_is_deterministic(void **state) {
     mem_free(text);
 }
 
+/* Writes documents of c, chosen and in the sequence of `which`, reusing tables [n]; returns how many were sorted. */
+static int64_t write_chosen(const struct corpus *c, const int *which, int n_which,
+                            struct engram_table *const *tables, int n, size_t memory, int *rc) {
+    struct err e = {0};
+    struct engram_builder *b;
+    const struct engram_build_params p = {
+        .tok_hash = tokenizer, .n_vocab = VOCAB, .memory_bytes = memory};
+    uint64_t n_doc, n_fresh;
+    assert_int_equal(engram_builder_new(&b, path, &p, &e), 0);
+    for (int i = 0; i < n; i++) assert_int_equal(engram_builder_reuse(b, tables[i], &e), 0);
+    for (int i = 0; i < n_which; i++) {
+        int d = which[i];
+        char name[16];
+        uint32_t id;
+        snprintf(name, sizeof name, "doc%d", d / 2); /* two of each source */
+        assert_int_equal(engram_builder_source(b, (struct slice){name, strlen(name)}, 1, &id, &e),
+                         0);
+        assert_int_equal(
+            engram_builder_doc(b, c->doc[d], (size_t)c->n[d], id, 1000 + d, c->weight[d], &e), 0);
+    }
+    engram_builder_count(b, &n_doc, &n_fresh);
+    *rc = engram_builder_finish(b, &e);
+    if (*rc) assert_non_null(strstr(e.text, "not in order"));
+    return (int64_t)n_fresh;
+}
+
+/* What stays is merged, what is new is sorted: the bytes are those of a build without any table. */
+static void reused_order_equals_sorting(void **state) {
+    (void)state;
+    enum { N = 40 };
+    static struct corpus c;
+    struct rng r;
+    rng_seed(&r, 21);
+    for (uint64_t seed = 1; seed <= 30; seed++) {
+        int lists[3][2 * N], n[3] = {0}, rc, n_common = 0;
+        struct engram_table *t[2];
+        make_corpus(&c, seed, N);
+        for (int d = 0; d < N; d++) /* two tables and what becomes of them */
+            for (int k = 0; k < 3; k++)
+                if (rng_below(&r, 3)) lists[k][n[k]++] = d;
+        if (seed % 3 == 0) /* another sequence */
+            for (int i = 0; i < 3; i++) {
+                int a = (int)rng_below(&r, (uint64_t)n[2]), b = (int)rng_below(&r, (uint64_t)n[2]);
+                int x = lists[2][a];
+                lists[2][a] = lists[2][b];
+                lists[2][b] = x;
+            }
+        for (int k = 0; k < 2; k++) {
+            assert_int_equal(write_chosen(&c, lists[k], n[k], NULL, 0, 0, &rc), n[k]);
+            t[k] = open_table();
+        }
+        for (int i = 0; i < n[2]; i++) {
+            bool common = false;
+            for (int k = 0; k < 2; k++)
+                for (int j = 0; j < n[k]; j++) common |= lists[k][j] == lists[2][i];
+            n_common += common;
+        }
+        write_chosen(&c, lists[2], n[2], NULL, 0, 0, &rc);
+        uint64_t fresh = file_hash();
+        int64_t sorted = write_chosen(&c, lists[2], n[2], t, 2, 1 << 20, &rc);
+        assert_int_equal(rc, 0);
+        assert_true(fresh == file_hash());
+        if (seed % 3) assert_int_equal(sorted, n[2] - n_common);
+        struct engram_table *out = open_table();
+        struct err e = {0};
+        if (engram_table_verify(out, &e)) fail_msg("%s", e.text);
+        engram_table_close(out);
+        engram_table_close(t[0]);
+        engram_table_close(t[1]);
+    }
+}
+
+/* An order that is none, behind checksums that hold: seen by verify and by whoever reuses it. */
+static void forged_order_is_refused(void **state) {
+    (void)state;
+    static struct corpus c;
+    int all[6] = {0, 1, 2, 3, 4, 5}, rc;
+    char *p;
+    size_t n;
+    make_corpus(&c, 8, 6);
+    write_chosen(&c, all, 6, NULL, 0, 0, &rc);
+    assert_int_equal(file_read(path, 1 << 24, &p, &n, NULL), 0);
+    struct engram_header h;
+    memcpy(&h, p, sizeof h);
+    uint32_t *order = mem_alloc(h.n_order * sizeof *order), n_text = (uint32_t)h.n_text;
+    memcpy(order, p + h.off_order, h.n_order * sizeof *order);
+    const struct {
+        size_t at;
+        uint32_t value;
+    } forged[] = {{0, order[1]},   {1, order[0]}, {h.n_order - 1, 0},
+                  {5, UINT32_MAX}, {7, n_text},   {9, n_text - 1},
+                  {3, 1},          {2, order[8]}, {h.n_order / 2, 2}};
+    for (size_t i = 0; i < sizeof forged / sizeof *forged; i++) {
+        struct engram_table *t;
+        struct err e = {0};
+        memcpy(p + h.off_order, order, h.n_order * sizeof *order);
+        memcpy(p + h.off_order + 4 * forged[i].at, &forged[i].value, 4);
+        h.body_hash = hash_bytes(p + sizeof h, n - sizeof h, 0);
+        h.header_hash = 0;
+        h.header_hash = hash_bytes(&h, sizeof h, 0);
+        memcpy(p, &h, sizeof h);
+        if (engram_table_open_memory(&t, p, n, "forged", tokenizer, VOCAB, &e))
+            fail_msg("%s", e.text);
+        assert_int_equal(engram_table_verify(t, &e), CHIMERE_EFORMAT);
+        write_chosen(&c, all, 6, &t, 1, 0, &rc);
+        assert_int_equal(rc, CHIMERE_EFORMAT);
+        engram_table_close(t);
+    }
+    mem_free(order);
+    mem_free(p);
+}
+
 /* Every cut and a sample of flipped bytes: refused with a sentence. */
 static void damage_is_refused(void **state) {
     (void)state;
@@ -391,6 +504,8 @@ int main(void) {
         cmocka_unit_test(many_equal_one),
         cmocka_unit_test(documents_come_back),
         cmocka_unit_test(building_is_deterministic),
+        cmocka_unit_test(reused_order_equals_sorting),
+        cmocka_unit_test(forged_order_is_refused),
         cmocka_unit_test(damage_is_refused),
         cmocka_unit_test(allocation_failures_are_reported),
         cmocka_unit_test(version_one_is_read),
