@@ -20,7 +20,7 @@ static char path[64];
 
 static struct gguf *make(const char *shape, const char *mix, uint32_t layers, uint32_t experts,
                          uint32_t vocab) {
-    struct synth_options o = {shape, mix, path, layers, experts, vocab};
+    struct synth_options o = {shape, mix, path, layers, experts, vocab, false};
     struct synth_result r;
     struct err e = {0};
     struct gguf *g;
@@ -137,7 +137,7 @@ static void families_run(void **state) {
     dev->ops->close(dev);
     struct synth_result r;
     assert_int_equal(
-        synth_write(&(struct synth_options){"zamba2-mini", "q8", path, 13, 0, 0}, &r, &e),
+        synth_write(&(struct synth_options){"zamba2-mini", "q8", path, 13, 0, 0, false}, &r, &e),
         CHIMERE_EINVAL);
     assert_non_null(strstr(e.text, "at most 12"));
 }
@@ -146,15 +146,16 @@ static void wrong_options_are_refused(void **state) {
     (void)state;
     struct synth_result r;
     struct err e = {0};
-    assert_int_equal(synth_write(&(struct synth_options){"x", "q8", path, 0, 0, 0}, &r, &e),
+    assert_int_equal(synth_write(&(struct synth_options){"x", "q8", path, 0, 0, 0, false}, &r, &e),
                      CHIMERE_EINVAL);
     assert_non_null(strstr(e.text, "shape"));
     assert_int_equal(
-        synth_write(&(struct synth_options){"nemotron-30b", "x", path, 0, 0, 0}, &r, &e),
+        synth_write(&(struct synth_options){"nemotron-30b", "x", path, 0, 0, 0, false}, &r, &e),
         CHIMERE_EINVAL);
     assert_non_null(strstr(e.text, "mix"));
     assert_int_equal(
-        synth_write(&(struct synth_options){"qwen35moe-mini", "q8", path, 1, 1, 100}, &r, &e),
+        synth_write(&(struct synth_options){"qwen35moe-mini", "q8", path, 1, 1, 100, false}, &r,
+                    &e),
         CHIMERE_EINVAL);
     assert_non_null(strstr(e.text, "vocab: expected at least"));
 }
