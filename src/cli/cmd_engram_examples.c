@@ -89,71 +89,149 @@ static const char *string_of(const json_t *row, const char *a, const char *b) {
     return s ? s : json_string_value(json_object_get(row, b));
 }
 
-/* One line of a file: {"question" or "q", "answer" or "a", "score", "source"}. */
-static int add_line(struct rig *r, const struct cfg *c, const char *domain, const json_t *row,
-                    struct err *e) {
-    struct store_example x = {.domain = domain,
+/* Examples that go into the store together: so many a transaction. */
+enum { BATCH = 512, MAX_FILE = 1 << 30 };
+
+struct adding {
+    struct rig *r;
+    const struct cfg *c;
+    const char *domain;
+    int64_t at_ms;
+    bool
+        is_check; /* the lines are looked at, nothing is added: a bad one is found before the first goes in */
+    struct store_example rows[BATCH]; /* texts: views of json */
+    json_t *json[BATCH];              /* references of ours [n] */
+    float *vecs;                      /* owned [BATCH, embed_size] */
+    int64_t ids[BATCH];
+    size_t n;
+    uint64_t n_line, n_added;
+};
+
+static int add_batch(struct adding *a, struct err *e) {
+    int rc = a->n ? examples_add(a->r->examples, a->rows, a->n, a->vecs, a->ids, e) : 0;
+    if (!rc) a->n_added += a->n;
+    for (size_t i = 0; i < a->n; i++) json_decref(a->json[i]);
+    a->n = 0;
+    return rc;
+}
+
+/* One line of a file: {"question" or "q", "answer" or "a", "score", "source"}. Takes the reference. */
+static int add_line(struct adding *a, json_t *row, struct err *e) {
+    struct store_example x = {.domain = a->domain,
                               .question = string_of(row, "question", "q"),
                               .answer = string_of(row, "answer", "a"),
                               .source = string_of(row, "source", "source"),
-                              .score = json_number_value(json_object_get(row, "score"))};
-    int64_t id;
-    if (!x.question || !x.answer)
-        return err_set(e, CHIMERE_EFORMAT,
-                       "expected an object with \"question\" and \"answer\", or \"q\" and \"a\"");
-    if (!x.source) x.source = cfg_str(c, "source");
-    int rc = engram_args_date(c, &x.at_ms, e);
-    x.at_ms *= 1000;
-    if (!rc) rc = embed_question(r, x.question, e);
-    return rc ? rc : examples_add(r->examples, &x, r->vec, &id, e);
+                              .score = json_number_value(json_object_get(row, "score")),
+                              .at_ms = a->at_ms};
+    if (!x.source) x.source = cfg_str(a->c, "source");
+    int rc =
+        x.question && x.answer
+            ? examples_check(&x, e)
+            : err_set(e, CHIMERE_EFORMAT,
+                      "expected an object with \"question\" and \"answer\", or \"q\" and \"a\"");
+    if (rc || a->is_check) {
+        a->n_line++;
+        json_decref(row);
+        return rc;
+    }
+    rc = embed_question(a->r, x.question, e);
+    if (rc) {
+        json_decref(row);
+        return rc;
+    }
+    size_t size = (size_t)embed_size(a->r->embed);
+    memcpy(a->vecs + a->n * size, a->r->vec, size * sizeof *a->vecs);
+    a->rows[a->n] = x;
+    a->json[a->n++] = row;
+    progress_step(a->n_added + a->n);
+    return a->n == BATCH ? add_batch(a, e) : 0;
 }
 
-static int add_file(struct rig *r, const struct cfg *c, const char *domain, const char *path,
-                    uint64_t *n, struct err *e) {
-    enum { MAX_FILE = 1 << 30 };
-    char *text;
-    size_t size;
+static int add_text(struct adding *a, const char *path, const char *text, size_t size,
+                    struct err *e) {
     uint64_t number = 0;
-    int rc = file_read(path, MAX_FILE, &text, &size, e);
-    if (rc) return rc;
+    int rc = 0;
     for (const char *p = text, *end = text + size; p < end && !rc;) {
         const char *stop = memchr(p, '\n', (size_t)(end - p));
         size_t len = (size_t)((stop ? stop : end) - p);
         number++;
         if (len > 1) {
             json_t *row = json_loadb(p, len, 0, NULL);
-            rc = row ? add_line(r, c, domain, row, e)
-                     : err_set(e, CHIMERE_EFORMAT, "expected a JSON object");
-            json_decref(row);
+            rc = row ? add_line(a, row, e) : err_set(e, CHIMERE_EFORMAT, "expected a JSON object");
             if (rc) err_prefix(e, "%s:%" PRIu64, path, number);
-            else ++*n;
         }
         p += len + 1;
     }
-    mem_free(text);
     return rc;
 }
 
-static int run_add(struct rig *r, const struct cfg *c, struct err *e) {
-    const char *domain;
-    uint64_t n = 0;
-    int rc = domain_of(c, &domain, e);
-    if (!rc && !cfg_pos(c, 2))
-        rc = err_set(e, CHIMERE_EINVAL, "examples add: expected files of JSON lines, or -");
+/* What the arguments name, one behind the other; standard input is read but once. */
+struct input {
+    char *text; /* owned */
+    size_t n;
+};
+
+static int read_inputs(const struct cfg *c, struct input *in, struct err *e) {
+    int rc = 0;
+    for (int i = 2; !rc && cfg_pos(c, i); i++)
+        rc = file_read(cfg_pos(c, i), MAX_FILE, &in[i - 2].text, &in[i - 2].n, e);
+    return rc;
+}
+
+static int add_inputs(struct adding *a, const struct input *in, struct err *e) {
+    int rc = 0;
+    for (int i = 2; !rc && cfg_pos(a->c, i); i++)
+        rc = add_text(a, cfg_pos(a->c, i), in[i - 2].text, in[i - 2].n, e);
+    return rc;
+}
+
+static int add_all(struct rig *r, const struct cfg *c, struct adding *a, const struct input *in,
+                   struct err *e) {
+    a->r = r;
+    a->c = c;
+    a->is_check = true;
+    int rc = engram_args_date(c, &a->at_ms, e);
+    a->at_ms *= 1000;
+    if (!rc) rc = add_inputs(a, in, e);
     if (!rc) rc = rig_open(r, c, e);
+    if (!rc && !(a->vecs = mem_alloc_array(BATCH * (size_t)embed_size(r->embed), sizeof(float))))
+        rc = err_set(e, CHIMERE_ENOMEM, "out of memory");
     int64_t start = clock_ns();
-    for (int i = 2; !rc && cfg_pos(c, i); i++) rc = add_file(r, c, domain, cfg_pos(c, i), &n, e);
+    a->is_check = false;
+    if (!rc && !cfg_bool(c, "quiet")) progress_begin("examples", a->n_line, false);
+    if (!rc) {
+        rc = add_inputs(a, in, e);
+        int last = add_batch(a, rc ? NULL : e); /* what came before a failure stays */
+        progress_end();
+        if (!rc) rc = last;
+    }
     /* a search makes the index of a large domain and keeps its centres: here and not at a request */
     struct examples_hits h = {.n = 0};
-    if (!rc && n && engram_vec_is_built_in())
-        rc = examples_search(r->examples, domain, r->vec, 1, -1, &h, e);
+    if (!rc && a->n_added && engram_vec_is_built_in())
+        rc = examples_search(r->examples, a->domain, r->vec, 1, -1, &h, e);
     examples_hits_fini(&h);
     if (!rc)
-        printf("%s: %" PRIu64 " examples added in %.1f s\n", domain, n,
+        printf("%s: %" PRIu64 " examples added in %.1f s\n", a->domain, a->n_added,
                clock_ms_since(start) * 1e-3);
     return rc;
 }
 
+static int run_add(struct rig *r, const struct cfg *c, struct err *e) {
+    struct adding *a = mem_zalloc(sizeof *a);
+    size_t n_in = 0;
+    while (cfg_pos(c, (int)n_in + 2)) n_in++;
+    struct input *in = mem_alloc_array(n_in + 1, sizeof *in);
+    int rc = a && in ? domain_of(c, &a->domain, e) : err_set(e, CHIMERE_ENOMEM, "out of memory");
+    if (!rc && !n_in)
+        rc = err_set(e, CHIMERE_EINVAL, "examples add: expected files of JSON lines, or -");
+    if (!rc) rc = read_inputs(c, in, e);
+    if (!rc) rc = add_all(r, c, a, in, e);
+    for (size_t i = 0; in && i < n_in; i++) mem_free(in[i].text);
+    mem_free(in);
+    if (a) mem_free(a->vecs);
+    mem_free(a);
+    return rc;
+}
 /* ---- search, list, remove ---- */
 
 static json_t *hit_json(const struct examples_hit *h) {

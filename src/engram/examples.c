@@ -83,28 +83,36 @@ static int check_text(const char *what, const char *text, struct err *e) {
 
 /* ---- changes ---- */
 
-int examples_add(struct examples *x, const struct store_example *example, const float *vec,
-                 int64_t *id, struct err *e) {
-    struct store_example own = *example;
-    struct store_example_state state;
-    own.embedder = x->embedder;
-    own.vec = vec;
-    own.n_vec = x->n_dim;
-    int rc = check_domain(own.domain, e);
-    if (!rc) rc = check_text("question", own.question, e);
-    if (!rc) rc = check_text("answer", own.answer, e);
-    if (!rc && own.source && *own.source) rc = check_text("source", own.source, e);
-    if (!rc && !isfinite(own.score))
+int examples_check(const struct store_example *v, struct err *e) {
+    int rc = check_domain(v->domain, e);
+    if (!rc) rc = check_text("question", v->question, e);
+    if (!rc) rc = check_text("answer", v->answer, e);
+    if (!rc && v->source && *v->source) rc = check_text("source", v->source, e);
+    if (!rc && !isfinite(v->score))
         rc = err_set(e, CHIMERE_EINVAL, "score: expected a finite number");
-    if (!rc) rc = check_vector(x, vec, e);
-    /* every change adds to the counter: only a busy domain need be counted */
-    if (!rc) rc = store_example_state(x->store, own.domain, x->embedder, false, &state, e);
-    if (!rc && state.n_change >= EXAMPLES_MAX_COUNT)
-        rc = store_example_state(x->store, own.domain, x->embedder, true, &state, e);
-    if (!rc && state.n >= EXAMPLES_MAX_COUNT)
-        rc = err_set(e, CHIMERE_ELIMIT, "%s: expected at most %d examples", own.domain,
-                     (int)EXAMPLES_MAX_COUNT);
-    return rc ? rc : store_example_put(x->store, &own, id, e);
+    return rc;
+}
+
+int examples_add(struct examples *x, struct store_example *v, size_t n, const float *vecs,
+                 int64_t *ids, struct err *e) {
+    struct store_example_state state;
+    int rc = 0;
+    for (size_t i = 0; i < n && !rc; i++) {
+        v[i].embedder = x->embedder;
+        v[i].vec = vecs + i * (size_t)x->n_dim;
+        v[i].n_vec = x->n_dim;
+        rc = examples_check(&v[i], e);
+        if (!rc) rc = check_vector(x, v[i].vec, e);
+        if (rc || (i && !strcmp(v[i].domain, v[i - 1].domain))) continue;
+        /* every change adds to the counter: only a busy domain need be counted */
+        rc = store_example_state(x->store, v[i].domain, x->embedder, false, &state, e);
+        if (!rc && state.n_change + (int64_t)n > EXAMPLES_MAX_COUNT)
+            rc = store_example_state(x->store, v[i].domain, x->embedder, true, &state, e);
+        if (!rc && state.n + (int64_t)n > EXAMPLES_MAX_COUNT)
+            rc = err_set(e, CHIMERE_ELIMIT, "%s: expected at most %d examples", v[i].domain,
+                         (int)EXAMPLES_MAX_COUNT);
+    }
+    return rc ? rc : store_example_put(x->store, v, n, ids, e);
 }
 
 int examples_remove(struct examples *x, const char *domain, int64_t id, struct err *e) {

@@ -26,10 +26,13 @@ int examples_open(struct examples **out, struct store *store, uint64_t embedder,
                   struct err *e);
 void examples_close(struct examples *x);
 
-/* x: domain, question, answer, and what is known of score, source and time; its embedder and vector are
- * set from vec [n_dim], the question's. The same question again replaces its example. */
-int examples_add(struct examples *x, const struct store_example *example, const float *vec,
-                 int64_t *id, struct err *e);
+/* v [n]: domain, question, answer, and what is known of score, source and time; embedder and vector are set
+ * from vecs [n, n_dim], the questions'. The same question again replaces its example. All of them or none, in one
+ * transaction; ids [n]. */
+int examples_add(struct examples *x, struct store_example *v, size_t n, const float *vecs,
+                 int64_t *ids, struct err *e);
+/* What examples_add will say about one: 0, or why it is refused. */
+int examples_check(const struct store_example *v, struct err *e);
 int examples_remove(struct examples *x, const char *domain, int64_t id, struct err *e);
 
 struct examples_hit {

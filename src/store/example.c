@@ -18,56 +18,70 @@ static sqlite3_stmt *prepare(struct store *s, const char *sql, int *rc, struct e
     return st;
 }
 
-static int finish(struct store *s, sqlite3_stmt *st, struct err *e) {
-    int rc = sqlite3_step(st);
-    int code = rc == SQLITE_DONE ? 0 : store_fail(s, rc, "write examples", e);
-    sqlite3_finalize(st);
-    return code;
+/* The statements of a change, for as many examples as it has. */
+struct change {
+    struct store *s;
+    sqlite3_stmt *take, *insert, *touch; /* owned; insert NULL where nothing is put */
+};
+
+static void change_fini(struct change *c) {
+    sqlite3_finalize(c->take);
+    sqlite3_finalize(c->insert);
+    sqlite3_finalize(c->touch);
+}
+
+/* Both of the ways to name one stand in an index; one statement for both would read the whole domain. */
+static int change_init(struct change *c, struct store *s, bool is_put, struct err *e) {
+    int rc;
+    *c = (struct change){.s = s};
+    c->take = prepare(s,
+                      is_put ? "DELETE FROM examples WHERE domain = ?1 AND question = ?2"
+                               " RETURNING embedder"
+                             : "DELETE FROM examples WHERE domain = ?1 AND id = ?2"
+                               " RETURNING embedder",
+                      &rc, e);
+    if (!rc)
+        c->touch = prepare(s,
+                           "INSERT INTO example_domains(domain, embedder, n_change)"
+                           " VALUES(?1, ?2, 1) ON CONFLICT(domain, embedder)"
+                           " DO UPDATE SET n_change = n_change + 1",
+                           &rc, e);
+    if (!rc && is_put)
+        c->insert = prepare(s,
+                            "INSERT INTO examples(domain, question, answer, source, score,"
+                            " at_ms, embedder, vec) VALUES(?1,?2,?3,?4,?5,?6,?7,?8)",
+                            &rc, e);
+    return rc;
+}
+
+/* got: what the last step of st said. */
+static int finish(struct change *c, sqlite3_stmt *st, int got, struct err *e) {
+    int rc = got == SQLITE_DONE ? 0 : store_fail(c->s, got, "write examples", e);
+    sqlite3_reset(st);
+    sqlite3_clear_bindings(st);
+    return rc;
 }
 
 /* Moves the counter of a domain. */
-static int touch(struct store *s, const char *domain, int64_t embedder, struct err *e) {
-    int rc;
-    sqlite3_stmt *st = prepare(s,
-                               "INSERT INTO example_domains(domain, embedder, n_change)"
-                               " VALUES(?1, ?2, 1) ON CONFLICT(domain, embedder)"
-                               " DO UPDATE SET n_change = n_change + 1",
-                               &rc, e);
-    if (rc) return rc;
-    store_bind_text(st, 1, domain);
-    sqlite3_bind_int64(st, 2, embedder);
-    return finish(s, st, e);
+static int touch(struct change *c, const char *domain, int64_t embedder, struct err *e) {
+    store_bind_text(c->touch, 1, domain);
+    sqlite3_bind_int64(c->touch, 2, embedder);
+    return finish(c, c->touch, sqlite3_step(c->touch), e);
 }
 
-/* Takes one example away, by its question (id 0) or by its id; *found: there was one. */
-static int take_away(struct store *s, const char *domain, const char *question, int64_t id,
-                     bool *found, struct err *e) {
-    int rc;
-    sqlite3_stmt *st = prepare(s,
-                               "DELETE FROM examples WHERE domain = ?1"
-                               " AND CASE WHEN ?3 THEN id = ?3 ELSE question = ?2 END"
-                               " RETURNING embedder",
-                               &rc, e);
-    if (rc) return rc;
-    store_bind_text(st, 1, domain);
-    store_bind_text(st, 2, question);
-    sqlite3_bind_int64(st, 3, id);
-    int got = sqlite3_step(st);
+/* Takes the one away that the bound statement names; *found: there was one. */
+static int take_away(struct change *c, const char *domain, bool *found, struct err *e) {
+    store_bind_text(c->take, 1, domain);
+    int got = sqlite3_step(c->take);
     *found = got == SQLITE_ROW;
-    int64_t embedder = *found ? sqlite3_column_int64(st, 0) : 0;
-    if (*found) got = sqlite3_step(st);
-    rc = got == SQLITE_DONE ? 0 : store_fail(s, got, "remove an example", e);
-    sqlite3_finalize(st);
-    return !rc && *found ? touch(s, domain, embedder, e) : rc;
+    int64_t embedder = *found ? sqlite3_column_int64(c->take, 0) : 0;
+    if (*found) got = sqlite3_step(c->take);
+    int rc = finish(c, c->take, got, e);
+    return !rc && *found ? touch(c, domain, embedder, e) : rc;
 }
 
-static int insert(struct store *s, const struct store_example *x, int64_t *id, struct err *e) {
-    int rc;
-    sqlite3_stmt *st = prepare(s,
-                               "INSERT INTO examples(domain, question, answer, source, score,"
-                               " at_ms, embedder, vec) VALUES(?1,?2,?3,?4,?5,?6,?7,?8)",
-                               &rc, e);
-    if (rc) return rc;
+static int insert(struct change *c, const struct store_example *x, int64_t *id, struct err *e) {
+    sqlite3_stmt *st = c->insert;
     store_bind_text(st, 1, x->domain);
     store_bind_text(st, 2, x->question);
     store_bind_text(st, 3, x->answer);
@@ -76,36 +90,48 @@ static int insert(struct store *s, const struct store_example *x, int64_t *id, s
     sqlite3_bind_int64(st, 6, x->at_ms ? x->at_ms : store_now_ms());
     sqlite3_bind_int64(st, 7, (int64_t)x->embedder);
     sqlite3_bind_blob(st, 8, x->vec, (int)((size_t)x->n_vec * sizeof *x->vec), SQLITE_STATIC);
-    rc = finish(s, st, e);
-    if (!rc) *id = sqlite3_last_insert_rowid(s->db);
+    int rc = finish(c, st, sqlite3_step(st), e);
+    if (!rc) *id = sqlite3_last_insert_rowid(c->s->db);
     return rc;
 }
 
-static int end(struct store *s, int rc, struct err *e) {
-    if (!rc) rc = simple(s, "COMMIT", e);
-    if (rc) sqlite3_exec(s->db, "ROLLBACK", NULL, NULL, NULL);
-    pthread_mutex_unlock(&s->lock);
+static int end(struct change *c, int rc, struct err *e) {
+    change_fini(c);
+    if (!rc) rc = simple(c->s, "COMMIT", e);
+    if (rc) sqlite3_exec(c->s->db, "ROLLBACK", NULL, NULL, NULL);
+    pthread_mutex_unlock(&c->s->lock);
     return rc;
 }
 
-int store_example_put(struct store *s, const struct store_example *x, int64_t *id, struct err *e) {
+int store_example_put(struct store *s, const struct store_example *x, size_t n, int64_t *ids,
+                      struct err *e) {
+    struct change c = {.s = s};
     bool found;
     pthread_mutex_lock(&s->lock);
     int rc = simple(s, "BEGIN IMMEDIATE", e);
-    if (!rc) rc = take_away(s, x->domain, x->question, 0, &found, e);
-    if (!rc) rc = insert(s, x, id, e);
-    if (!rc) rc = touch(s, x->domain, (int64_t)x->embedder, e);
-    return end(s, rc, e);
+    if (!rc) rc = change_init(&c, s, true, e);
+    for (size_t i = 0; i < n && !rc; i++) {
+        store_bind_text(c.take, 2, x[i].question);
+        rc = take_away(&c, x[i].domain, &found, e);
+        if (!rc) rc = insert(&c, &x[i], &ids[i], e);
+        if (!rc) rc = touch(&c, x[i].domain, (int64_t)x[i].embedder, e);
+    }
+    return end(&c, rc, e);
 }
 
 int store_example_remove(struct store *s, const char *domain, int64_t id, struct err *e) {
+    struct change c = {.s = s};
     bool found = false;
     pthread_mutex_lock(&s->lock);
     int rc = simple(s, "BEGIN IMMEDIATE", e);
-    if (!rc && id > 0) rc = take_away(s, domain, NULL, id, &found, e);
+    if (!rc) rc = change_init(&c, s, false, e);
+    if (!rc) {
+        sqlite3_bind_int64(c.take, 2, id);
+        rc = take_away(&c, domain, &found, e);
+    }
     if (!rc && !found)
         rc = err_set(e, CHIMERE_ENOENT, "%s: there is no example %lld", domain, (long long)id);
-    return end(s, rc, e);
+    return end(&c, rc, e);
 }
 
 /* ---- reading ---- */

@@ -21,7 +21,9 @@ struct store_example {
     int32_t n_vec;
 };
 
-int store_example_put(struct store *s, const struct store_example *x, int64_t *id, struct err *e);
+/* All n or none, in one transaction; ids [n]. */
+int store_example_put(struct store *s, const struct store_example *x, size_t n, int64_t *ids,
+                      struct err *e);
 /* CHIMERE_ENOENT: the domain has no such example. */
 int store_example_remove(struct store *s, const char *domain, int64_t id, struct err *e);
 /* By id, without vectors; domain NULL: all. Nonzero from each stops, and is returned. */

@@ -356,16 +356,21 @@ static void unit_vectors(float *x, int n, uint64_t seed) {
 }
 
 static struct examples *filled(struct store *db, const float *x) {
+    enum { TOGETHER = 500 }; /* divides N_VECTOR */
+    static char q[TOGETHER][64], a[TOGETHER][256];
+    static struct store_example rows[TOGETHER];
+    int64_t ids[TOGETHER], start = clock_ns();
     struct examples *ex;
     struct err e = {0};
-    int64_t id, start = clock_ns();
     int rc = examples_open(&ex, db, 1, N_DIM, &e);
-    for (int i = 0; i < N_VECTOR && !rc; i++) {
-        char q[64], a[256];
-        snprintf(q, sizeof q, "question %d", i);
-        snprintf(a, sizeof a, "answer %d, as long as answers to such questions usually are", i);
-        const struct store_example row = {.domain = "bench", .question = q, .answer = a};
-        rc = examples_add(ex, &row, x + (size_t)i * N_DIM, &id, &e);
+    for (int i = 0; i < N_VECTOR && !rc; i += TOGETHER) {
+        for (int k = 0; k < TOGETHER; k++) {
+            snprintf(q[k], sizeof q[k], "question %d", i + k);
+            snprintf(a[k], sizeof a[k],
+                     "answer %d, as long as answers to such questions usually are", i + k);
+            rows[k] = (struct store_example){.domain = "bench", .question = q[k], .answer = a[k]};
+        }
+        rc = examples_add(ex, rows, TOGETHER, x + (size_t)i * N_DIM, ids, &e);
     }
     if (rc) fprintf(stderr, "bench: %s\n", e.text);
     printf("%-24s %8.1f us an example\n", "examples, adding",

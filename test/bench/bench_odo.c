@@ -324,7 +324,7 @@ static void learn(struct bench *b, struct meaning *x, const char *domain) {
             snprintf(text, sizeof text, "Which department? %s", messages[k][i]);
             struct store_example one = {
                 .domain = domain, .question = text, .answer = departments[k], .score = 5};
-            if (docs_embed(x->docs, text, v, &e) || examples_add(all, &one, v, &id, &e))
+            if (docs_embed(x->docs, text, v, &e) || examples_add(all, &one, 1, v, &id, &e))
                 die("examples", &e);
             ++n;
         }

@@ -99,6 +99,7 @@ refuses 1 'half.jsonl:2: expected an object' examples add half.jsonl
 if "$CHIMERE" doctor | grep -q 'faiss *no'; then
     echo "skip: search of examples: FAISS was not found at build; apt-get install libfaiss-dev"
 else
+    [ -z "$(examples list)" ] || fail "a bad line's neighbours were added: $(examples list)"
     examples add qa.jsonl | grep -q '2 examples added' || fail "examples add"
     examples search 'Where does the river rise?' --json -n 1 >hits
     grep -q '"nearness":\(1.0\|0.9999[0-9]*\),.*"answer":"In the hills."' hits || fail "examples search: $(cat hits)"

@@ -49,9 +49,9 @@ static int64_t add(struct examples *x, const char *domain, int number, uint64_t 
     snprintf(q, sizeof q, "question %d", number);
     snprintf(a, sizeof a, "answer %d of %d", number, (int)seed);
     unit_vector(seed, v);
-    const struct store_example row = {
+    struct store_example row = {
         .domain = domain, .question = q, .answer = a, .source = "test", .score = 0.5 * number};
-    if (examples_add(x, &row, v, &id, &e)) fail_msg("%s", e.text);
+    if (examples_add(x, &row, 1, v, &id, &e)) fail_msg("%s", e.text);
     return id;
 }
 
@@ -209,20 +209,20 @@ static void nonsense_is_refused(void **state) {
     float v[DIM], longer[DIM] = {2};
     unit_vector(1, v);
     struct store_example row = {.domain = "d", .question = "q", .answer = "a"};
-    assert_int_equal(examples_add(x, &row, longer, &id, &e), CHIMERE_EINVAL);
+    assert_int_equal(examples_add(x, &row, 1, longer, &id, &e), CHIMERE_EINVAL);
     longer[0] = NAN;
-    assert_int_equal(examples_add(x, &row, longer, &id, &e), CHIMERE_EINVAL);
+    assert_int_equal(examples_add(x, &row, 1, longer, &id, &e), CHIMERE_EINVAL);
     row.domain = "../d";
-    assert_int_equal(examples_add(x, &row, v, &id, &e), CHIMERE_EINVAL);
+    assert_int_equal(examples_add(x, &row, 1, v, &id, &e), CHIMERE_EINVAL);
     row.domain = "d";
     row.answer = "\xff";
-    assert_int_equal(examples_add(x, &row, v, &id, &e), CHIMERE_EINVAL);
+    assert_int_equal(examples_add(x, &row, 1, v, &id, &e), CHIMERE_EINVAL);
     row.answer = "a";
     row.question = "";
-    assert_int_equal(examples_add(x, &row, v, &id, &e), CHIMERE_EINVAL);
+    assert_int_equal(examples_add(x, &row, 1, v, &id, &e), CHIMERE_EINVAL);
     row.question = "q";
     row.score = INFINITY;
-    assert_int_equal(examples_add(x, &row, v, &id, &e), CHIMERE_EINVAL);
+    assert_int_equal(examples_add(x, &row, 1, v, &id, &e), CHIMERE_EINVAL);
     assert_int_equal(examples_remove(x, "d", 12345, &e), CHIMERE_ENOENT);
     assert_int_equal(examples_remove(x, "d", 0, &e), CHIMERE_ENOENT);
     assert_int_equal(examples_search(x, "d", v, 0, 0, &h, &e), CHIMERE_EINVAL);
@@ -233,6 +233,49 @@ static void nonsense_is_refused(void **state) {
     store_close(s);
 }
 
+static int count_row(void *ud, const struct store_example *row) {
+    (void)row;
+    ++*(int *)ud;
+    return 0;
+}
+
+/* Several at once: all of them or none; of the same question the last. Without an index over questions, ten thousand took
+ * minutes. */
+static void together_or_not_at_all(void **state) {
+    (void)state;
+    enum { N = 400, ROUNDS = 25 };
+    struct store *s = open_store();
+    struct examples *x = open_examples(s, EMBEDDER);
+    struct store_example rows[N];
+    struct err e = {0};
+    static char q[N][32];
+    static float vecs[N][DIM];
+    int64_t ids[N];
+    int n = 0;
+    for (int round = 0; round < ROUNDS; round++) {
+        for (int i = 0; i < N; i++) {
+            snprintf(q[i], sizeof q[i], "q%d", round * N + (i == N - 1 ? 0 : i));
+            unit_vector((uint64_t)i, vecs[i]);
+            rows[i] = (struct store_example){.domain = "together", .question = q[i], .answer = "a"};
+        }
+        if (round == 1) { /* the last one is none */
+            rows[N - 1].answer = "";
+            assert_int_equal(examples_add(x, rows, N, vecs[0], ids, &e), CHIMERE_EINVAL);
+            assert_int_equal(store_example_list(s, "together", count_row, &n, &e), 0);
+            assert_int_equal(n, N - 1);
+            rows[N - 1].answer = "a";
+        }
+        if (examples_add(x, rows, N, vecs[0], ids, &e)) fail_msg("%s", e.text);
+        for (int i = 1; i < N; i++) assert_true(ids[i] > ids[i - 1]);
+    }
+    n = 0;
+    assert_int_equal(store_example_list(s, "together", count_row, &n, &e), 0);
+    assert_int_equal(n, ROUNDS * (N - 1));
+    assert_int_equal(examples_add(x, rows, 0, vecs[0], ids, &e), 0);
+    examples_close(x);
+    store_close(s);
+}
+
 int main(void) {
     if (!engram_vec_is_built_in())
         puts("skip: search by vectors: FAISS was not found at build; apt-get install libfaiss-dev");
@@ -240,6 +283,7 @@ int main(void) {
         cmocka_unit_test(stays_in_step),
         cmocka_unit_test(many_are_found_again),
         cmocka_unit_test(searching_while_it_changes),
+        cmocka_unit_test(together_or_not_at_all),
         cmocka_unit_test(nonsense_is_refused),
     };
     return cmocka_run_group_tests(tests, scratch_make, scratch_drop);

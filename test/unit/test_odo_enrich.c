@@ -291,7 +291,7 @@ static void learn(struct library *l, const char *domain, const char *question, c
         .domain = domain, .question = question, .answer = answer, .score = 5};
     if (docs_embed(l->docs, question, v, &e) ||
         examples_open(&x, l->store, (uint64_t)docs_embedder(l->docs), TINY_D, &e) ||
-        examples_add(x, &one, v, &id, &e))
+        examples_add(x, &one, 1, v, &id, &e))
         fail_msg("%s", e.text);
     examples_close(x);
 }
