@@ -64,7 +64,10 @@ int engram_args_tok(const struct cfg *c, struct tok **tok, struct err *e) {
 
 static int tables_folder(const struct cfg *c, char *out, size_t out_size, struct err *e) {
     const char *dir = cfg_str(c, "engram-dir");
-    if (!dir) return file_user_data("engram", out, out_size, e);
+    if (!dir) {
+        int rc = file_user_data("engram", out, out_size, e);
+        return rc ? rc : file_mkdirs(out, e);
+    }
     if ((size_t)snprintf(out, out_size, "%s", dir) >= out_size)
         return err_set(e, CHIMERE_ELIMIT, "--engram-dir: path is too long");
     return 0;
@@ -83,6 +86,19 @@ int engram_args_path(const struct cfg *c, const char *name, char *out, size_t ou
     if (!rc && (size_t)snprintf(out, out_size, "%s/%s.engram", dir, name) >= out_size)
         rc = err_set(e, CHIMERE_ELIMIT, "path is too long");
     return rc;
+}
+
+int engram_args_table(const struct cfg *c, const char *name, char *out, size_t out_size,
+                      struct err *e) {
+    char shipped[256];
+    int rc = engram_args_path(c, name, out, out_size, e);
+    if (rc || cfg_str(c, "engram-dir") || strchr(name, '/') || file_exists(out)) return rc;
+    if ((size_t)snprintf(shipped, sizeof shipped, "engram/%s.engram", name) < sizeof shipped) {
+        char path[4096];
+        if (file_find_data(shipped, path, sizeof path) == 0 && strlen(path) < out_size)
+            memcpy(out, path, strlen(path) + 1);
+    }
+    return 0;
 }
 
 int engram_args_duration(const char *option, const char *text, double *seconds, struct err *e) {
@@ -125,7 +141,7 @@ int engram_args_date(const struct cfg *c, int64_t *seconds, struct err *e) {
 /* The first argument behind the subcommand, as a table's path. */
 static int table_argument(const struct cfg *c, char *out, size_t out_size, struct err *e) {
     if (!cfg_pos(c, 1)) return err_set(e, CHIMERE_EINVAL, "%s: expected a table", cfg_pos(c, 0));
-    return engram_args_path(c, cfg_pos(c, 1), out, out_size, e);
+    return engram_args_table(c, cfg_pos(c, 1), out, out_size, e);
 }
 
 static int output_argument(const struct cfg *c, char *out, size_t out_size, struct err *e) {
@@ -143,7 +159,10 @@ static void show_bytes(void *ud, uint64_t done) {
 static void show_index(void *ud, uint64_t done, uint64_t total) {
     bool *begun = ud;
     if (!begun) return;
-    if (!*begun) progress_begin("index", total, false);
+    if (!*begun) {
+        progress_end(); /* of reading */
+        progress_begin("index", total, false);
+    }
     *begun = true;
     progress_step(done);
 }
@@ -254,15 +273,19 @@ static int run_sync(const struct cfg *c, struct err *e) {
     if (strchr(domain, '/') || domain[0] == '.')
         return err_set(e, CHIMERE_EINVAL, "--domain: expected a name without slashes");
     struct tok *tok = NULL;
-    struct engram_sync s;
+    struct engram_sync s = {.progress = NULL};
     int rc = tables_folder(c, dir, sizeof dir, e);
     if (!rc) rc = file_mkdirs(dir, e);
     if (!rc && (size_t)snprintf(path, sizeof path, "%s/%s.engram", dir, domain) >= sizeof path)
         rc = err_set(e, CHIMERE_ELIMIT, "path is too long");
     if (!rc) rc = engram_args_tok(c, &tok, e);
     if (!rc) {
-        struct engram_build_params p = build_params(c, tok, NULL);
+        bool quiet = cfg_bool(c, "quiet"), begun = false;
+        struct engram_build_params p = build_params(c, tok, quiet ? NULL : &begun);
+        s.progress = quiet ? NULL : show_bytes;
+        if (!quiet) progress_begin("text", 0, true);
         rc = engram_sync_folder(path, cfg_pos(c, 1), tok, &p, &s, e);
+        progress_end();
     }
     if (!rc)
         printf("%s: %zu files unchanged, %zu new, %zu changed, %zu gone; ", path, s.n_kept, s.n_new,
@@ -296,19 +319,19 @@ static int run_merge(const struct cfg *c, struct err *e) {
     for (; !rc && cfg_pos(c, (int)n + 1); n++) {
         if (n == MAX_TABLES)
             return err_set(e, CHIMERE_ELIMIT, "merge: expected at most %d tables", MAX_TABLES);
-        rc = engram_args_path(c, cfg_pos(c, (int)n + 1), paths[n], sizeof paths[n], e);
+        rc = engram_args_table(c, cfg_pos(c, (int)n + 1), paths[n], sizeof paths[n], e);
         in[n] = paths[n];
     }
     struct engram_revision r = {.forget = NULL};
     return rc ? rc : revise(c, out, in, n, &r, e);
 }
 
-/* Of one table, in its place unless -o says otherwise. */
+/* Of one table, in its place unless -o says otherwise; of one that came with the program, the user's own of that name. */
 static int revise_one(const struct cfg *c, struct engram_revision *r, struct err *e) {
     char in[4096], out[4096];
     int rc = table_argument(c, in, sizeof in, e);
     if (!rc && cfg_str(c, "out")) rc = output_argument(c, out, sizeof out, e);
-    else if (!rc) memcpy(out, in, sizeof out);
+    else if (!rc) rc = engram_args_path(c, cfg_pos(c, 1), out, sizeof out, e);
     const char *list[] = {in};
     return rc ? rc : revise(c, out, list, 1, r, e);
 }

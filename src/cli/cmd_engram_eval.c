@@ -184,7 +184,12 @@ int engram_eval(const struct cfg *c, struct err *e) {
     uint64_t *known = NULL;
     char path[4096];
     if (!cfg_pos(c, 1)) return err_set(e, CHIMERE_EINVAL, "eval: expected a table");
-    int rc = engram_args_path(c, cfg_pos(c, 1), path, sizeof path, e);
+    const char *const *list;
+    if (!cfg_list(c, "in", &list) && !cfg_list(c, "other", &list))
+        return err_set(
+            e, CHIMERE_EINVAL,
+            "eval: expected text to measure: --in TEXT of the table's domain, --other TEXT");
+    int rc = engram_args_table(c, cfg_pos(c, 1), path, sizeof path, e);
     if (!rc) rc = model_args_open(c, &dev, &x.m, e);
     if (rc) return rc;
     rc = vocab_load(&tok, x.m->gguf, e);

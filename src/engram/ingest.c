@@ -240,11 +240,13 @@ static int sync_file(struct syncing *s, const char *path, struct slice name, str
     if (known) {
         int rc = file_map(&map, path, e);
         if (rc) return rc;
-        uint64_t now = hash_bytes(map.data ? (const void *)map.data : "", (size_t)map.size, 0);
+        uint64_t n = map.size, now = hash_bytes(map.data ? (const void *)map.data : "", n, 0);
         file_unmap(&map);
         engram_table_source(s->old, source, &content);
         if (now == content) {
             s->out->n_kept++;
+            s->in.n_bytes += n;
+            if (s->in.progress) s->in.progress(s->in.ud, s->in.n_bytes);
             return keep_source(s, source, name, content, e);
         }
     }
@@ -267,12 +269,12 @@ static int sync_files(struct syncing *s, char **files, size_t n, size_t n_prefix
 int engram_sync_folder(const char *path, const char *dir, const struct tok *tok,
                        const struct engram_build_params *p, struct engram_sync *out,
                        struct err *e) {
-    struct syncing s = {.in = {.tok = tok, .progress = NULL}, .out = out};
+    struct syncing s = {.in = {.tok = tok, .progress = out->progress, .ud = out->ud}, .out = out};
     struct engram_build_params own = *p;
     struct engram_info info = {0};
     char **files = NULL;
     size_t n = 0;
-    *out = (struct engram_sync){0};
+    *out = (struct engram_sync){.progress = out->progress, .ud = out->ud};
     map_init(&s.sources, (size_t)1 << 28);
     int rc = engram_files(dir, &files, &n, e);
     /* a table of another tokenizer, or a damaged one, gives nothing: all is read again */

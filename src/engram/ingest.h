@@ -31,6 +31,8 @@ int engram_files(const char *path, char ***files, size_t *n, struct err *e);
 void engram_files_free(char **files, size_t n);
 
 struct engram_sync {
+    void (*progress)(void *ud, uint64_t n_bytes); /* in: text read so far; may be NULL */
+    void *ud;
     size_t n_kept, n_new, n_changed, n_removed; /* files */
     uint64_t n_doc,
         n_doc_sorted; /* documents, and those that were sorted; the others were merged */

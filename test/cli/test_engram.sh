@@ -23,6 +23,14 @@ grep -q '"count": 3.0' hits || fail "query: $(cat hits)"
 engram query t.engram 'zebra quark' | grep -q 'no context' || fail "query of what is not there"
 engram stats t.engram --json | grep -q '"n_doc": 4' || fail "stats"
 
+# a table that came with the program, by its name; what is changed of it becomes the user's own
+(
+    export XDG_DATA_HOME=$work/home
+    engram stats kine --json | grep -q '"path": ".*engram/kine.engram"' || fail "stats of a shipped table"
+    engram decay kine --date 2020-01-01 | grep -q "^$work/home/chimere/engram/kine.engram: " || fail "decay of a shipped table"
+    engram stats kine --json | grep -q "\"path\": \"$work/home" || fail "the user's own comes first"
+)
+
 # forget, twice: the second changes nothing; what came from elsewhere stays
 engram forget t.engram --source texts/sub/b.txt -o f.engram | grep -q '3 documents, 1 dropped' || fail forget
 engram forget f.engram --source texts/sub/b.txt -o g.engram | grep -q '3 documents, 0 dropped' || fail forget
@@ -82,6 +90,7 @@ refuses 1 'not an n-gram table' engram stats texts/a.txt
 refuses 1 'No such file' engram stats nothing.engram
 "$CHIMERE" synth qwen35moe-mini q8 m.gguf --layers 4 --experts 4 --vocab 512 >/dev/null
 refuses 1 'another tokenizer' engram query -m m.gguf t.engram 'the red fox'
+refuses 2 'expected text to measure' engram eval t.engram
 refuses 2 'expected a subcommand' engram frobnicate
 refuses 2 '--half-life: expected a time' engram decay t.engram --half-life soon
 refuses 2 '--date: expected' engram decay t.engram --date yesterday
