@@ -64,38 +64,53 @@ static int32_t n_pages_all(const struct model *m, const struct seq_pool_params *
            (has_split_page(m) ? p->n_slot : 0);
 }
 
+/* Recurrent states of all slots and layers lie in one block: it is large enough for pages of 2 MB where each of them
+ * alone is not. */
+static size_t place(float *block, size_t at, size_t n, float **part) {
+    if (block && n) *part = block + at;
+    return at + (n + 63) / 64 * 64;
+}
+
+/* Places layer l's from float `at` on, or only counts where block is NULL; returns where they end. */
+static size_t place_layer(struct layer_state *l, size_t n_slot, float *block, size_t at) {
+    at = place(block, at, n_slot * l->rec.s_stride, &l->rec.s);
+    at = place(block, at, n_slot * l->rec.conv_stride, &l->rec.conv);
+    return place(block, at, n_slot * l->rec.log_row * (size_t)l->rec.log_cap, &l->rec.log);
+}
+
 uint64_t seq_pool_bytes(const struct model *m, const struct seq_pool_params *p) {
     uint64_t n = 0;
+    size_t rec = 0;
     for (int32_t il = 0; il < arch_n_layer_all(&m->hp); il++) {
         struct layer_state l;
         shape_layer(m, p, il, &l);
         if (!l.kv_is_other)
             n += (uint64_t)n_pages_all(m, p) * (l.kv.k_page_bytes + l.kv.v_page_bytes);
-        n += (uint64_t)n_slots_all(m, p) * rec_layer_bytes(&l);
+        rec = place_layer(&l, (size_t)n_slots_all(m, p), NULL, rec);
     }
+    n += rec * sizeof(float);
     if (m->hp.n_nextn) n += (uint64_t)p->n_slot * (uint64_t)m->hp.n_embd * sizeof(float);
     return n;
 }
 
-static int alloc_layer(struct seq_pool *p, struct layer_state *l, struct err *e) {
+static int alloc_states(struct seq_pool *p, struct err *e) {
     struct dev *d = p->m->dev;
-    size_t n_page = (size_t)p->n_page, n_slot = (size_t)n_slots_all(p->m, &p->params);
+    int32_t n_all = arch_n_layer_all(&p->m->hp);
+    size_t n_page = (size_t)p->n_page, n_slot = (size_t)n_slots_all(p->m, &p->params), n = 0,
+           at = 0;
     bool ok = true;
-    if (l->kv.n_kv_head && !l->kv_is_other) {
-        l->kv.k = d->ops->alloc(d, n_page * l->kv.k_page_bytes);
-        l->kv.v = d->ops->alloc(d, n_page * l->kv.v_page_bytes);
-        ok = l->kv.k && l->kv.v;
-    }
-    if (l->rec.s_stride) {
-        l->rec.s = d->ops->alloc(d, n_slot * l->rec.s_stride * sizeof(float));
-        l->rec.conv = d->ops->alloc(d, n_slot * l->rec.conv_stride * sizeof(float));
-        ok = l->rec.s && l->rec.conv;
-        if (ok && l->rec.log_cap) {
-            l->rec.log =
-                d->ops->alloc(d, n_slot * l->rec.log_row * (size_t)l->rec.log_cap * sizeof(float));
-            ok = l->rec.log != NULL;
-        }
+    for (int32_t il = 0; il < n_all; il++) n = place_layer(&p->layer[il], n_slot, NULL, n);
+    if (n) ok = (p->rec = d->ops->alloc(d, n * sizeof(float))) != NULL;
+    for (int32_t il = 0; ok && il < n_all; il++) {
+        struct layer_state *l = &p->layer[il];
+        at = place_layer(l, n_slot, p->rec, at);
         p->rec_bytes += rec_layer_bytes(l);
+        if (l->kv_is_other) l->kv = p->layer[il - p->m->hp.layer[il].kv_back].kv;
+        else if (l->kv.n_kv_head) {
+            l->kv.k = d->ops->alloc(d, n_page * l->kv.k_page_bytes);
+            l->kv.v = d->ops->alloc(d, n_page * l->kv.v_page_bytes);
+            ok = l->kv.k && l->kv.v;
+        }
     }
     return ok ? 0
               : err_set(e, CHIMERE_ENOMEM,
@@ -143,11 +158,8 @@ int seq_pool_new(struct seq_pool **out, struct model *m, const struct seq_pool_p
     for (int32_t i = 0; !rc && i < params->n_slot; i++) p->free_slots[i] = params->n_slot - 1 - i;
     p->n_free_page = p->n_page;
     p->n_free_slot = params->n_slot;
-    for (int32_t il = 0; !rc && il < n_all; il++) {
-        shape_layer(m, params, il, &p->layer[il]);
-        rc = alloc_layer(p, &p->layer[il], e);
-        if (p->layer[il].kv_is_other) p->layer[il].kv = p->layer[il - m->hp.layer[il].kv_back].kv;
-    }
+    for (int32_t il = 0; !rc && il < n_all; il++) shape_layer(m, params, il, &p->layer[il]);
+    if (!rc) rc = alloc_states(p, e);
     if (!rc && m->hp.n_nextn) {
         p->hidden = m->dev->ops->alloc(m->dev, (size_t)n_slots_all(m, params) *
                                                    (size_t)m->hp.n_embd * sizeof(float));
@@ -169,10 +181,10 @@ void seq_pool_free(struct seq_pool *p) {
     mem_free(p->meta);
     for (int32_t il = 0; p->layer && il < arch_n_layer_all(&p->m->hp); il++) {
         struct layer_state *l = &p->layer[il];
-        void *all[] = {l->rec.s, l->rec.conv, l->rec.log, l->kv.k, l->kv.v};
-        for (int i = 0; i < (l->kv_is_other ? 3 : 5); i++)
-            if (all[i]) d->ops->free(d, all[i]);
+        if (l->kv.k && !l->kv_is_other) d->ops->free(d, l->kv.k);
+        if (l->kv.v && !l->kv_is_other) d->ops->free(d, l->kv.v);
     }
+    if (p->rec) d->ops->free(d, p->rec);
     if (p->hidden) d->ops->free(d, p->hidden);
     mem_free(p->layer);
     mem_free(p->page_refs);

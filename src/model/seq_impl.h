@@ -7,13 +7,14 @@
 struct layer_state {
     struct kv_view kv;   /* MIX_ATTN */
     bool kv_is_other;    /* kv is an earlier layer's */
-    struct rec_view rec; /* recurrent mixers */
+    struct rec_view rec; /* recurrent mixers; parts of the pool's block */
 };
 
 struct seq_pool {
     struct model *m; /* borrowed */
     struct seq_pool_params params;
     struct layer_state *layer; /* owned [n_layer + n_nextn] */
+    float *rec; /* owned: recurrent states of all layers, NULL where there are none */
     /* Models with rows in front of every sequence: those, computed once, in the slot behind all others;
      * owned, NULL before the first forward. Others begin as its forks. */
     struct seq *meta;

@@ -40,6 +40,16 @@ static int32_t first_head(const struct gdn_args *a, int ith, int n_thread) {
     return (int32_t)((int64_t)a->n_span * a->n_v_head * ith / n_thread);
 }
 
+/* A head's share of what the next span's convolution begins with: each head reads a few lines of it here and there,
+ * which the processor does not foresee. */
+static void fetch_next(const struct gdn_args *a, int64_t i) {
+    int64_t next = i / a->n_v_head + 1, head = i % a->n_v_head, n = (int64_t)a->state.conv_stride;
+    if (next >= a->n_span) return;
+    const float *conv = a->state.conv + (size_t)a->spans[next].slot * a->state.conv_stride;
+    for (int64_t k = n * head / a->n_v_head; k < n * (head + 1) / a->n_v_head; k += 16)
+        __builtin_prefetch(conv + k);
+}
+
 static void run_part(void *arg, int ith, int n_thread) {
     const struct job *j = arg;
     const struct gdn_args *a = j->a;
@@ -54,6 +64,7 @@ static void run_part(void *arg, int ith, int n_thread) {
             .n_conv = j->n_conv,
             .log = r->log ? r->log + (size_t)s->slot * (size_t)r->log_cap * r->log_row : NULL,
             .head = i % a->n_v_head};
+        fetch_next(a, i);
         j->head(&g, j->c->threads[ith].room_f);
         if (g.head == a->n_v_head - 1 && i - g.head >= from) remember(a, s, j->n_conv);
     }

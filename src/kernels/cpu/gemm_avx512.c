@@ -2,8 +2,9 @@
  *
  * Codes are unsigned bytes for vpdpbusd: signed forms are raised by 128 (for nibbles and less the table
  * does it), which the sums start out corrected for (gemm_act.bias), so no form pays for its sign.
- * Few rows: unpack a block in registers and multiply up to eight rows at once. Many rows: unpack
- * GEMM_CHUNK blocks of two tiles to first-level cache, then a 2 x 6 kernel over all rows.
+ * Few rows: unpack a block in registers and multiply up to eight rows at once, or where codes have 8 bits two
+ * tiles with up to six. Many rows: unpack GEMM_CHUNK blocks of two tiles to first-level cache, then a 2 x 6
+ * kernel over all rows.
  *
  * Bound of the second: per block and 2 x 6 results 96 vpdpbusd, 12 mul, 12 fma share one 512-bit
  * multiplier pipe (Zen 4): 80 % of 64 products a cycle; 73 % with minimums or with scales per 16.
@@ -212,13 +213,6 @@ INLINE __m512i bcast_4(const int8_t *q) {
     return _mm512_set1_epi32(v);
 }
 
-/* Sums of n code vectors times the words of one row. */
-INLINE __m512i dot_codes(int n, __m512i start, const __m512i *w, const int8_t *q) {
-#pragma GCC unroll 8
-    for (int j = 0; j < n; j++) start = _mm512_dpbusd_epi32(start, w[j], bcast_4(q + 4 * j));
-    return start;
-}
-
 INLINE __m512i start_of(bool x2, bool is_signed, const struct gemm_act *a, int half) {
     return _mm512_set1_epi32(!is_signed ? 0 : x2 ? a->bias16[half] : a->bias);
 }
@@ -238,6 +232,28 @@ INLINE __m512 add_block(bool x2, bool is_signed, const __m512i *dot, const __m51
     return _mm512_fmadd_ps(v, d, acc);
 }
 
+/* One block of at most four rows, whose sums grow in turn: one after another they waited for themselves. */
+INLINE void fused_block(bool x2, bool is_signed, int n_row, const __m512i *w, const __m512 *s,
+                        const __m512 *m, const int8_t *const *q, int64_t n_in, int b, __m512 *acc) {
+    const struct gemm_act *a[4];
+    __m512i dot[4][2];
+#pragma GCC unroll 4
+    for (int i = 0; i < n_row; i++) {
+        a[i] = (const struct gemm_act *)(const void *)(q[i] + n_in) + b;
+        dot[i][0] = start_of(x2, is_signed, a[i], 0);
+        if (x2) dot[i][1] = start_of(x2, is_signed, a[i], 1);
+    }
+#pragma GCC unroll 8
+    for (int j = 0; j < 8; j++)
+#pragma GCC unroll 4
+        for (int i = 0; i < n_row; i++) {
+            __m512i *sum = &dot[i][x2 && j >= 4];
+            *sum = _mm512_dpbusd_epi32(*sum, w[j], bcast_4(q[i] + b * PACK_BLOCK + 4 * j));
+        }
+#pragma GCC unroll 4
+    for (int i = 0; i < n_row; i++) acc[i] = add_block(x2, is_signed, dot[i], s, m, a[i], acc[i]);
+}
+
 /* n_row rows, unpacking in registers. */
 INLINE void fused(int planes, int scale, bool is_signed, int n_row, const struct gemm_call *c,
                   int t, const int8_t *const *q, float *y) {
@@ -247,6 +263,7 @@ INLINE void fused(int planes, int scale, bool is_signed, int n_row, const struct
     __m512i table = table_of(f);
     __m512 acc[N_FUSED];
     const bool x2 = is_x2(scale);
+#pragma GCC unroll 8
     for (int i = 0; i < n_row; i++) acc[i] = _mm512_setzero_ps();
     for (int b0 = 0; b0 < n_block; b0 += per_group) {
         const uint8_t *h = p;
@@ -262,19 +279,14 @@ INLINE void fused(int planes, int scale, bool is_signed, int n_row, const struct
                 _mm_prefetch((const char *)p + AHEAD + 64 * l, _MM_HINT_T0);
             block_scales(scale, g, h, b, s, m);
             unpack_codes(planes, is_signed, p, table, w);
-#pragma GCC unroll 8
-            for (int i = 0; i < n_row; i++) {
-                const struct gemm_act *a = (const struct gemm_act *)(const void *)(q[i] + c->n_in);
-                const int8_t *x = q[i] + (b0 + b) * PACK_BLOCK;
-                __m512i dot[2];
-                a += b0 + b;
-                dot[0] = dot_codes(x2 ? 4 : 8, start_of(x2, is_signed, a, 0), w, x);
-                if (x2) dot[1] = dot_codes(4, start_of(x2, is_signed, a, 1), w + 4, x + 16);
-                acc[i] = add_block(x2, is_signed, dot, s, m, a, acc[i]);
-            }
+#pragma GCC unroll 2
+            for (int i = 0; i < n_row; i += 4)
+                fused_block(x2, is_signed, n_row - i < 4 ? n_row - i : 4, w, s, m, q + i, c->n_in,
+                            b0 + b, acc + i);
         }
         p += (per_group - n) * planes * 64;
     }
+#pragma GCC unroll 8
     for (int i = 0; i < n_row; i++) _mm512_store_ps(y + i * GEMM_Y, acc[i]);
 }
 
@@ -378,6 +390,61 @@ INLINE void micro(int n_tile, int n_row, bool x2, bool is_signed, const uint8_t 
     for (int i = 0; i < n_row; i++)
 #pragma GCC unroll 2
         for (int t = 0; t < n_tile; t++) _mm512_store_ps(y + i * GEMM_Y + t * PACK_ROWS, acc[t][i]);
+}
+
+/* The same of two tiles of 8-bit codes as they are packed: nothing to unpack, so a broadcast serves both. */
+INLINE void direct(int n_row, const uint8_t *const *tile, int first, int last,
+                   const int8_t *const *q, int64_t n_in, float *y) {
+    enum { BLOCK = PLANES_8 * 64, HEADER = 4 * 32, GROUP = HEADER + 4 * BLOCK }; /* of SCALE_F16 */
+    const __m512i raised = _mm512_set1_epi8(-128);
+    __m512 acc[2][6];
+#pragma GCC unroll 6
+    for (int i = 0; i < n_row; i++)
+#pragma GCC unroll 2
+        for (int t = 0; t < 2; t++)
+            acc[t][i] =
+                first ? _mm512_load_ps(y + i * GEMM_Y + t * PACK_ROWS) : _mm512_setzero_ps();
+    for (int b = first; b < last; b++) {
+        const uint8_t *p[2];
+        __m512i dot[2][6];
+        __m512 s[2];
+#pragma GCC unroll 2
+        for (int t = 0; t < 2; t++) {
+            const uint8_t *h = tile[t] + b / 4 * GROUP;
+            p[t] = h + HEADER + b % 4 * BLOCK;
+            s[t] = halves(h + b % 4 * 32);
+        }
+#pragma GCC unroll 6
+        for (int i = 0; i < n_row; i++)
+#pragma GCC unroll 2
+            for (int t = 0; t < 2; t++)
+                dot[t][i] = start_of(false, true, act_of(q[i], n_in) + b, 0);
+#pragma GCC unroll 8
+        for (int j = 0; j < 8; j++) {
+            __m512i w[2];
+#pragma GCC unroll 2
+            for (int t = 0; t < 2; t++) {
+                if (n_row >= 3) _mm_prefetch((const char *)p[t] + AHEAD + 64 * j, _MM_HINT_T0);
+                w[t] = _mm512_xor_si512(load(p[t] + 64 * j), raised);
+            }
+#pragma GCC unroll 6
+            for (int i = 0; i < n_row; i++) {
+                __m512i x = bcast_4(q[i] + b * PACK_BLOCK + j * 4);
+#pragma GCC unroll 2
+                for (int t = 0; t < 2; t++) dot[t][i] = _mm512_dpbusd_epi32(dot[t][i], w[t], x);
+            }
+        }
+#pragma GCC unroll 6
+        for (int i = 0; i < n_row; i++)
+#pragma GCC unroll 2
+            for (int t = 0; t < 2; t++)
+                acc[t][i] = add_block(false, true, &dot[t][i], &s[t], NULL, act_of(q[i], n_in) + b,
+                                      acc[t][i]);
+    }
+#pragma GCC unroll 6
+    for (int i = 0; i < n_row; i++)
+#pragma GCC unroll 2
+        for (int t = 0; t < 2; t++) _mm512_store_ps(y + i * GEMM_Y + t * PACK_ROWS, acc[t][i]);
 }
 
 /* ---- one instance per form and shape ---- */
@@ -502,10 +569,43 @@ static void tiles_unpacked(const struct gemm_call *c, const struct kernel *k) {
     }
 }
 
+typedef void direct_fn(const uint8_t *const *tile, int first, int last, const int8_t *const *q,
+                       int64_t n_in, float *y);
+#define DIRECT(n)                                                                                  \
+    static void direct_##n(const uint8_t *const *tile, int first, int last,                        \
+                           const int8_t *const *q, int64_t n_in, float *y) {                       \
+        direct(n, tile, first, last, q, n_in, y);                                                  \
+    }
+DIRECT(2)
+DIRECT(3)
+DIRECT(4)
+DIRECT(5)
+DIRECT(6)
+
+/* Passes of at most six rows over chunks that stay in the first-level cache. */
+static void tiles_direct(const struct gemm_call *c) {
+    static direct_fn *const fn[6] = {NULL, direct_2, direct_3, direct_4, direct_5, direct_6};
+    int n_block = (int)(c->n_in / PACK_BLOCK), n_pass = (c->n_row + 5) / 6;
+    for (int first = 0; first < n_block; first += GEMM_CHUNK) {
+        int last = first + GEMM_CHUNK < n_block ? first + GEMM_CHUNK : n_block;
+        for (int p = 0, i = 0; p < n_pass; p++) {
+            int n = (c->n_row - i + n_pass - p - 1) / (n_pass - p);
+            const int8_t *q[6];
+            for (int j = 0; j < n; j++) q[j] = act_row(c, i + j);
+            fn[n - 1](c->tile, first, last, q, c->n_in, c->y + i * GEMM_Y);
+            i += n;
+        }
+    }
+}
+
 static void tiles(const struct gemm_call *c) {
     const struct kernel *k = kernel_of(c->form);
     if (c->n_row > MANY) {
         tiles_unpacked(c, k);
+        return;
+    }
+    if (c->form->planes == PLANES_8 && c->n_tile == 2 && c->n_row > 1) {
+        tiles_direct(c);
         return;
     }
     int n_pass = (c->n_row + N_FUSED - 1) / N_FUSED;
