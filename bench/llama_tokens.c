@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "ggml-backend.h"
 #include "llama.h"
 
 enum { MAX_TOKENS = 2048 };
@@ -18,6 +19,7 @@ static void quiet(enum ggml_log_level level, const char *text, void *ud) {
 int main(int argc, char **argv) {
     if (argc != 3) return 2;
     llama_log_set(quiet, NULL);
+    ggml_backend_load_all(); /* builds that choose the processor's code when they run */
     struct llama_model_params mp = llama_model_default_params();
     mp.n_gpu_layers = 0;
     struct llama_model *m = llama_model_load_from_file(argv[1], mp);

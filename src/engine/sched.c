@@ -80,6 +80,7 @@ static void retire(struct sched *s, struct active *a, enum finish finish) {
     int64_t now = clock_ns();
     if (a->decode_ns) j->stats.decode_ms = (double)(now - a->decode_ns) * 1e-6;
     sampler_think_stats(a->sampler, &j->stats.think);
+    spec_leave(&s->spec, &a->spec);
     sampler_free(a->sampler);
     engram_mixer_free(a->engram);
     a->engram = NULL;
@@ -125,6 +126,10 @@ static int seat(struct sched *s, struct active *a, struct job *j, struct err *e)
     return rc;
 }
 
+static int32_t draft_max(const struct sched *s) {
+    return s->p.n_draft_max > 0 ? s->p.n_draft_max : LM_N_DRAFT;
+}
+
 bool sched_admit(struct sched *s, struct job *j) {
     int64_t want = ctx_wanted(s, j);
     if (s->n_active == s->p.n_seq || s->n_ctx_held + want > s->lm->n_ctx) return false;
@@ -150,6 +155,8 @@ bool sched_admit(struct sched *s, struct job *j) {
     a->n_ctx_held = want;
     a->spec.engram = a->engram;
     a->spec.off = !s->p.speculate || j->no_speculation;
+    a->spec.follows =
+        spec_follows(&s->spec, &a->spec, draft_max(s)) || (s->p.deterministic && !a->spec.off);
     s->n_ctx_held += want;
     s->n_active++;
     sched_begin_cached(s, a);
@@ -175,7 +182,7 @@ static int32_t draft_room(const struct sched *s, const struct active *a) {
     const struct job *j = a->job;
     if (j->max_tokens > 0 && j->max_tokens - j->stats.n_generated - 1 < left)
         left = j->max_tokens - j->stats.n_generated - 1;
-    int32_t n_max = s->p.n_draft_max > 0 ? s->p.n_draft_max : LM_N_DRAFT;
+    int32_t n_max = draft_max(s);
     return left < n_max ? (int32_t)(left < 0 ? 0 : left) : n_max;
 }
 
@@ -191,7 +198,7 @@ static void draft_all(struct sched *s) {
             spec_choose(&s->spec, &a->spec, draft_room(s, a), s->p.deterministic || n_dec > 1);
         if (want < 1) continue;
         a->n_draft = spec_draft(&a->spec, want, a->draft);
-        if (a->n_draft || !s->lm->ops->draft) continue;
+        if (a->n_draft || !a->spec.follows || !s->lm->ops->draft) continue;
         s->drafts[n] =
             (struct lm_draft){.seq = a->seq, .next = a->next, .n_draft = want, .min_p = 0.3f};
         who[n++] = i;
@@ -225,7 +232,7 @@ static void add_decodes(struct sched *s, int32_t *n_run, int32_t *n_tok) {
                                        .want = WANT_ALL,
                                        .loras = a->job->loras,
                                        .n_lora = a->job->n_lora};
-        s->follow[*n_run] = !a->spec.off;
+        s->follow[*n_run] = a->spec.follows;
         s->owner[(*n_run)++] = i;
         *n_tok += 1 + a->n_draft;
     }
@@ -266,7 +273,7 @@ static void add_prefills(struct sched *s, int32_t *n_run, int32_t *n_tok) {
                                        .want = last ? WANT_LAST : WANT_NONE,
                                        .loras = a->job->loras,
                                        .n_lora = a->job->n_lora};
-        s->follow[*n_run] = !a->spec.off;
+        s->follow[*n_run] = a->spec.follows;
         s->owner[(*n_run)++] = i;
         *n_tok += n;
     }
@@ -413,9 +420,10 @@ static bool step(struct sched *s) {
         row += r->want == WANT_ALL ? r->n_tok : r->want == WANT_LAST;
     }
     run_later(later);
+    double own_ms = clock_ms_since(start);
     follow_up(s, n_run);
     double ms = clock_ms_since(start);
-    if (n_draft >= 0) spec_time(&s->spec, n_draft, ms);
+    if (n_draft >= 0) spec_time(&s->spec, n_draft, n_draft ? ms : own_ms);
     s->totals.n_step++;
     s->totals.step_ms_mean +=
         (ms - s->totals.step_ms_mean) / (double)(s->totals.n_step < 100 ? s->totals.n_step : 100);

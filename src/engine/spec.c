@@ -12,7 +12,8 @@ enum {
     PROBE_EVERY = 64,
     PROBE_RARELY = 2048,
     SURE_ROUNDS = 8,
-    IDLE_ROUNDS = 32
+    IDLE_ROUNDS = 32,
+    FOLLOW_EVERY = 16
 };
 static const float least_yield = 1.0f / 3;
 
@@ -48,6 +49,25 @@ static int32_t best_depth(const struct spec *s, const struct spec_seq *q, int32_
         if (rate > best_rate * (best ? 1 : 1.02)) best = n, best_rate = rate;
     }
     return best;
+}
+
+bool spec_follows(struct spec *s, struct spec_seq *q, int32_t n_max) {
+    if (n_max > STEP_MAX_TOK - 1) n_max = STEP_MAX_TOK - 1;
+    if (n_max < 1 || q->off) return false;
+    if (s->n_ended) memcpy(q->accept, s->accept, sizeof q->accept);
+    for (int32_t n = 0; n <= n_max; n++)
+        if (s->n_seen[n] < 2) return true;
+    if (best_depth(s, q, n_max) > 0) return true;
+    if (++s->n_left_out % FOLLOW_EVERY != 0) return false;
+    s->next_probe = s->n_step; /* what it follows for */
+    return true;
+}
+
+void spec_leave(struct spec *s, const struct spec_seq *q) {
+    if (!q->n_round) return;
+    s->n_ended++;
+    float by = 1.0f / (float)(s->n_ended < SURE_ROUNDS ? s->n_ended : SURE_ROUNDS);
+    for (int32_t i = 0; i < STEP_MAX_TOK; i++) s->accept[i] += by * (q->accept[i] - s->accept[i]);
 }
 
 int32_t spec_choose(struct spec *s, struct spec_seq *q, int32_t n_max, bool fixed) {

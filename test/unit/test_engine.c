@@ -204,6 +204,32 @@ static void looking_again_costs_little(void **state) {
     assert_true(n_token > 2.5 * time);
 }
 
+/* A prediction block follows while nothing is known and where drafting pays; where it loses, one sequence in 16. */
+static void following_stops_where_drafting_loses(void **state) {
+    (void)state;
+    struct spec s = {.n_step = 0};
+    struct spec_seq q = {.off = true};
+    assert_false(spec_follows(&s, &q, 3));
+    int n_follow[2] = {0, 0};
+    for (int pays = 0; pays < 2; pays++)
+        for (int i = 0; i < 64; i++) {
+            q = (struct spec_seq){.history = NULL};
+            for (int k = 0; k < STEP_MAX_TOK; k++) q.accept[k] = 0.7f;
+            bool follows = spec_follows(&s, &q, 3);
+            if (!pays && !i) assert_true(follows);
+            n_follow[pays] += follows;
+            for (int k = 0; k < 100; k++) {
+                int32_t n = spec_choose(&s, &q, 3, false);
+                if (!follows) n = 0; /* nobody drafts */
+                spec_time(&s, n, pays ? 1 + 0.1 * n : 1.0 + n);
+                if (n) spec_learn(&q, n, n);
+            }
+            spec_leave(&s, &q);
+        }
+    assert_true(n_follow[0] >= 4 && n_follow[0] <= 8);
+    assert_true(n_follow[1] >= 24);
+}
+
 static void ngrams_find_the_longest_match(void **state) {
     (void)state;
     static const int32_t text[] = {1, 2, 3, 4, 50, 9, 2, 3, 4, 60, 8, 1, 2, 3, 4};
@@ -223,6 +249,7 @@ int main(void) {
         cmocka_unit_test(jobs_end_as_they_should),
         cmocka_unit_test(drafting_stops_where_it_loses),
         cmocka_unit_test(looking_again_costs_little),
+        cmocka_unit_test(following_stops_where_drafting_loses),
         cmocka_unit_test(ngrams_find_the_longest_match),
     };
     mem_guard_arm(true);
