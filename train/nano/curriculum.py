@@ -3,21 +3,24 @@
 import random
 
 from chatform import call_text, completion, render
+from skills_hard import HARD
 from skills_math import MATH
 from skills_text import EVAL_ONLY, TEXT_SKILLS, context_session, fact_article
 from skills_tools import TOOL_SKILLS
 from world import Split
 
-SKILLS = {**MATH, **TOOL_SKILLS, **TEXT_SKILLS}
-EVAL_SKILLS = {**{k: v for k, v in SKILLS.items() if k not in ("talk", "story")}, **EVAL_ONLY}
+SKILLS = {**MATH, **HARD, **TOOL_SKILLS, **TEXT_SKILLS}
+EVAL_SKILLS = {**{k: v for k, v in SKILLS.items() if k not in ("talk", "story", *HARD)}, **EVAL_ONLY}
 # Skills whose items are asked both with and without thinking; the others only without.
 THINKING = {"add_sub", "product", "division", "sum_chain", "word_problem", "compare", "count", "dates", "units"}
+# Skills whose thoughts are sometimes cut short, as a budget does it.
+CUT = {"sum_chain", "word_problem", "product", "dates", "hard"}
 
 # Share of procedural samples (not tokens) at the start of training; the trainer raises the weak ones.
-WEIGHTS = {"add_sub": 7, "product": 5, "division": 1.5, "sum_chain": 2.5, "word_problem": 6, "verify": 4, "compare": 2.5, "sort": 4, "count": 2.5,
+WEIGHTS = {"add_sub": 7, "product": 5, "division": 1.5, "sum_chain": 2.5, "word_problem": 6, "verify": 4, "compare": 2.5, "sort": 5, "count": 4,
            "dates": 5, "units": 3, "sequence": 2.5, "tool_calculator": 2.5, "tool_call": 2.5, "tool_multi": 2, "tool_none": 1.5, "tool_result": 2,
-           "json_schema": 6, "query_expand": 3, "context_answer": 4, "context_none": 1.5, "fact": 5, "intent": 9, "memory": 4, "rewrite": 7,
-           "copy": 4, "talk": 1.5, "story": 4, "context_session": 7, "tool_session": 7}
+           "json_schema": 6, "query_expand": 5, "context_answer": 4, "context_none": 1.5, "fact": 5, "intent": 9, "memory": 4, "rewrite": 7,
+           "copy": 4, "talk": 4, "story": 4, "context_session": 7, "tool_session": 7, "hard": 14, "hard_verify": 18}
 # Sessions of several turns, and the skills that they teach.
 SESSIONS = {"context_session": ("context_answer", "context_none"),
             "tool_session": ("tool_calculator", "tool_call", "tool_multi", "tool_none", "tool_result")}
@@ -28,7 +31,7 @@ _OPENERS = ["Please: ", "Task: ", "Question: ", "Q: ", "Now: ", "Next: ", "Hello
 def eval_items(skill, n, seed):
     """n items of a skill, fixed by the seed; prompts are distinct where the skill has enough of them."""
     rng = random.Random(f"{skill}/{seed}")
-    split, make = Split(rng, "eval"), EVAL_SKILLS[skill]
+    split, make = Split(rng, "eval"), (SKILLS | EVAL_ONLY)[skill]
     out, seen = [], set()
     for tries in range(50 * n):
         it = make(rng, split)
@@ -51,7 +54,7 @@ def eval_items(skill, n, seed):
     return rows
 
 
-PROMPT, FULL = 0, 1                 # loss classes of segments (data.py has the weights)
+PROMPT, FULL, NONE = 0, 1, 3        # loss classes of segments (data.py has the weights)
 
 
 def _vary(it, rng):
@@ -119,6 +122,18 @@ def _tool_session(rng, split):
     return out
 
 
+def _cut(it, rng):
+    """A thought that was closed before its end, and the whole answer behind it; nobody learns to stop there."""
+    thought, at = it["thought"], 0
+    ends = [i for i, c in enumerate(thought[:-1]) if c == " "]
+    if rng.random() < 0.5:
+        ends = [i for i in ends if thought[i - 1] in ".;"]
+    if ends and rng.random() < 0.95:
+        at = rng.choice(ends)
+    return [(render(it["messages"], it["tools"], True), PROMPT), (thought[:at] + "\n</think>\n\n", NONE),
+            (completion(it.get("worked", it["answer"]), "", False), FULL)]
+
+
 def training_sample(skill, rng):
     """[(text, loss class)]; the segments are tokenised apart."""
     split = Split(rng, "train")
@@ -132,6 +147,8 @@ def training_sample(skill, rng):
         think = rng.random() < (0.45 if skill in THINKING else 0.2)
     if skill not in ("context_answer", "context_none", "tool_result"):
         it = _vary(it, rng)
+    if think and skill in CUT and it["thought"] and rng.random() < 0.15:
+        return _cut(it, rng)
     return [(render(it["messages"], it["tools"], think), PROMPT), (completion(it["answer"], it["thought"], think), FULL)]
 
 

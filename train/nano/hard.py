@@ -19,30 +19,16 @@ import json
 import os
 import random
 
+from skills_hard import COUNT, FACTOR, START, Scaled
 from skills_math import number, problem_steps
 from world import Split
 
 LOW = (10, 99)
 CHAINS = {1: [(100, 199), LOW, LOW], 2: [(100, 199), LOW, LOW, LOW], 3: [LOW, (100, 199), LOW], 4: [LOW, LOW, (100, 199)],
           5: [(200, 999), LOW, LOW]}
-# The ranges that `problem_steps` draws from, and what stands for them.
-START, COUNT, FACTOR = (11, 60), (3, 30), (2, 9)
 PROBLEMS = {1: {START: (61, 99), COUNT: (31, 60)}, 2: {START: (100, 300), COUNT: (31, 60)},
             3: {START: (100, 300), COUNT: (31, 99), FACTOR: (5, 12)}, 4: {START: (200, 900), COUNT: (60, 99), FACTOR: (5, 9)},
             5: {START: (200, 900), COUNT: (60, 150), FACTOR: (6, 15)}}
-
-
-class Scaled:
-    """A random source whose ranges are larger."""
-
-    def __init__(self, rng, ranges):
-        self.rng, self.ranges = rng, ranges
-
-    def randint(self, low, high):
-        return self.rng.randint(*self.ranges.get((low, high), (low, high)))
-
-    def __getattr__(self, name):
-        return getattr(self.rng, name)
 
 
 def chain(rng, split, level):

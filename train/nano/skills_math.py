@@ -207,7 +207,8 @@ def word_problem(rng, S):
     thought = " ".join(f"{x} {op} {y} = {r}." for _, x, op, y, r in steps)
     if rng.random() < 0.5:
         return item("word_problem", text, said, number(answer), thought, max_tokens=140)
-    return item("word_problem", text, f"The answer is {answer}.", number(answer), " ".join(lines), think=True, max_tokens=140)
+    it = item("word_problem", text, f"The answer is {answer}.", number(answer), " ".join(lines), think=True, max_tokens=140)
+    return it | {"worked": said}                                # what to say behind a thought that was cut short
 
 
 def _corrupt(rng, steps):

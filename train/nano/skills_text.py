@@ -483,9 +483,28 @@ _TALK = [(["Who are you?", "What are you?", "Tell me about yourself.", "Introduc
          (["I am sad.", "I feel sad today."], "I am sorry to hear that. Do you want to talk about it?"), (["I am happy today!", "I feel great."], "That is good to hear!"), (["Good night", "Good night!"], "Good night! Sleep well.")]
 
 
+_GREET = ["Hello", "Hi", "Hey", "Good morning", "Good evening", "Hello there", "Hi there", "hello", "hi", "Good day", "Bonjour", "Salut"]
+
+
 def talk(rng, S):
     qs, a = rng.choice(_TALK)
-    return item("talk", rng.choice(qs), a, {"kind": "open"}, system=maybe_system(rng, 0.2), max_tokens=48)
+    q = rng.choice(qs)
+    if rng.random() < 0.45:                                      # a greeting and a question in one message
+        if rng.random() < 0.25:
+            x, y, sign = rng.randint(1, 20), rng.randint(1, 20), rng.choice("++-x")
+            if sign == "-" and x < y:
+                x, y = y, x
+            gap = rng.choice(["", " "])
+            q = rng.choice(["What is {e}?", "what is {e}?", "How much is {e}?", "Can you tell me what {e} is?"]).format(e=f"{x}{gap}{sign}{gap}{y}")
+            a = f"{x} {sign} {y} = {x + y if sign == '+' else x - y if sign == '-' else x * y}"
+        else:
+            qs, a = rng.choice([t for t in _TALK if t[0][0].endswith("?") or "joke" in t[0][0]])
+            q = rng.choice(qs)
+        sep = rng.choice([", ", ", ", "! ", "! ", ". ", " ", " - "])
+        if sep in (", ", " ", " - ") and not q.startswith("I "):
+            q = q[0].lower() + q[1:]
+        q = rng.choice(_GREET) + sep + q
+    return item("talk", q, a, {"kind": "open"}, system=maybe_system(rng, 0.2), max_tokens=48)
 
 
 def _a(word):

@@ -233,8 +233,9 @@ class Steps:
 def develop(nano, tok, device, n, seed):
     from curriculum import EVAL_SKILLS, eval_items
     from evaluate import answers, mtp_acceptance, summarise
+    from skills_hard import HARD
     nano.eval()
-    items = [it for s in EVAL_SKILLS if s != "fact_withheld" for it in eval_items(s, n, seed)]
+    items = [it for s in [*EVAL_SKILLS, *HARD] if s != "fact_withheld" for it in eval_items(s, n, seed)]
     rows = answers(nano, tok, items, device)
     table, accept = summarise(items, rows), mtp_acceptance(nano, rows, device)
     nano.train()
@@ -308,6 +309,8 @@ def main():
             nano.train()
             return
         for s, row in table.items():
+            if s == "hard":                           # what is hard stays hard
+                continue
             place["factors"][s] = min(2.0, 0.5 + 2.5 * (1 - row.get("balanced", row["right"])))
         for s, members in SESSIONS.items():
             place["factors"][s] = max(place["factors"][k] for k in members)
