@@ -145,7 +145,10 @@ int odo_loop(struct odo_run *r, const struct odo_round *round, struct buf *conte
              enum ask_finish *finish, struct err *e);
 /* Adds what a call took to the run's sums, and takes it from the tokens left. */
 void odo_spend(struct odo_run *r, const struct engine_stats *s, int32_t n_reasoning);
-void odo_set_sampling(struct ask *a, const struct pipeline_sampling *s);
+/* What the run asks a model with: the request's ask with what pipeline, mode and tables say; own: a round's sampling or
+ * NULL. Borrows all but extra, which wants json_decref. */
+void odo_ask(const struct odo_run *r, const struct pipeline_sampling *own, bool final,
+             struct ask *a);
 int odo_send(struct odo_run *r, const struct ask_event *ev); /* nonzero: cancelled */
 int odo_say(struct odo_run *r, bool thought, const char *text, size_t n);
 int odo_note(struct odo_run *r, const char *name, json_t *o); /* takes o; nonzero: cancelled */

@@ -154,7 +154,7 @@ static int on_event(void *ud, const struct ask_event *ev) {
     return forward(t, &chat);
 }
 
-void odo_set_sampling(struct ask *a, const struct pipeline_sampling *s) {
+static void set_sampling(struct ask *a, const struct pipeline_sampling *s) {
     if (!s) return;
     if (s->temperature == s->temperature) a->sampling.temperature = (float)s->temperature;
     if (s->top_p == s->top_p) a->sampling.top_p = (float)s->top_p;
@@ -176,32 +176,38 @@ static json_t *with_table(const struct odo_run *r) {
     return extra;
 }
 
+void odo_ask(const struct odo_run *r, const struct pipeline_sampling *own, bool final,
+             struct ask *a) {
+    const struct pipeline *p = r->d.pipeline;
+    *a = *r->ask; /* its arrays stay the maker's */
+    a->n = 1;
+    if (r->table) { /* what was fetched also sways the words of the answer itself */
+        a->table = r->table;
+        a->recall = r->question;
+    }
+    a->extra = with_table(r);
+    set_sampling(a, &p->sampling);
+    set_sampling(a, own);
+    if (p->think >= 0 && final) a->think = p->think;
+    /* what the request itself says about its mode outranks the pipeline */
+    if (final && (r->wish.mode >= 0 || r->wish.auto_mode)) mode_apply(r->d.mode, a);
+    if (p->think_budget != INT32_MIN) a->sampling.think_budget = p->think_budget;
+    if (r->n_left != INT32_MAX && (a->max_tokens <= 0 || a->max_tokens > r->n_left))
+        a->max_tokens = r->n_left;
+}
+
 static int ask_model(struct odo_run *r, const struct odo_round *round, json_t *tools,
                      struct turn *turn, struct call_result *out, struct err *e) {
-    struct ask a = *r->ask; /* its arrays stay the maker's */
+    struct ask a;
+    odo_ask(r, round->sampling, round->final, &a);
     a.messages = round->messages;
     a.tools = tools;
-    a.n = 1;
     a.sampling.seed += (uint64_t)r->choice;
-    if (r->table) { /* what was fetched also sways the words of the answer itself */
-        a.table = r->table;
-        a.recall = r->question;
-    }
-    a.extra = with_table(r);
-    odo_set_sampling(&a, &r->d.pipeline->sampling);
-    odo_set_sampling(&a, round->sampling);
-    if (r->d.pipeline->think >= 0 && round->final) a.think = r->d.pipeline->think;
-    /* what the request itself says about its mode outranks the pipeline */
-    if (round->final && (r->wish.mode >= 0 || r->wish.auto_mode)) mode_apply(r->d.mode, &a);
-    if (r->d.pipeline->think_budget != INT32_MIN)
-        a.sampling.think_budget = r->d.pipeline->think_budget;
     if (!round->final) { /* steps: plain text, whatever form the answer has */
         a.format = ASK_TEXT;
         a.n_stop = 0;
         a.probs = false;
     }
-    if (r->n_left != INT32_MAX && (a.max_tokens <= 0 || a.max_tokens > r->n_left))
-        a.max_tokens = r->n_left;
     struct call c = {.backend = r->odo->p.backend,
                      .ask = &a,
                      .on_event = on_event,

@@ -55,20 +55,11 @@ static int relay(void *ud, const struct ask_event *ev) {
 
 int odo_strategy_answer(struct odo_run *r, enum ask_finish *finish, struct err *e) {
     const struct pipeline *p = r->d.pipeline;
-    struct ask a = *r->ask; /* its arrays stay the maker's */
+    struct ask a;
+    odo_ask(r, NULL, true, &a);
     a.messages = r->messages;
     a.tools = NULL;
-    a.n = 1;
     a.sampling.seed += (uint64_t)r->choice * STRATEGY_MAX_N * STRATEGY_MAX_STEPS;
-    if (r->table) {
-        a.table = r->table;
-        a.recall = r->question;
-    }
-    odo_set_sampling(&a, &p->sampling);
-    if (p->think >= 0) a.think = p->think;
-    if (p->think_budget != INT32_MIN) a.sampling.think_budget = p->think_budget;
-    if (r->n_left != INT32_MAX && (a.max_tokens <= 0 || a.max_tokens > r->n_left))
-        a.max_tokens = r->n_left;
     const struct strategy_use use = {.strategy = &r->d.strategy,
                                      .backend = r->odo->p.backend,
                                      .ask = &a,
@@ -79,6 +70,7 @@ int odo_strategy_answer(struct odo_run *r, enum ask_finish *finish, struct err *
     struct strategy_result out;
     int64_t start = clock_ns();
     int rc = strategy_run(&use, &out, e);
+    json_decref(a.extra);
     r->odo->n_model_call += (uint64_t)out.cost.n_call;
     odo_count(r->odo, ODO_MODEL, start, rc != 0);
     odo_spend(r, &out.stats, (int32_t)out.cost.n_thinking);

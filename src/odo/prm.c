@@ -6,7 +6,7 @@
 
 #include "base/mem.h"
 
-enum { MAX_MARKS = 4096, TOKENS_A_STEP = 64, TOKENS_BEHIND = 32 };
+enum { MAX_MARKS = 4096, TOKENS_A_STEP = 160, TOKENS_BEHIND = 32 };
 
 /* ---- reading ---- */
 

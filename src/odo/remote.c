@@ -62,6 +62,10 @@ static json_t *request(const struct remote *r, const struct ask *a) {
     set_number(o, "presence_penalty", (double)s->presence_penalty, 0);
     set_number(o, "frequency_penalty", (double)s->frequency_penalty, 0);
     if (s->seed) json_object_set_new(o, "seed", json_integer((json_int_t)(s->seed & 0x7fffffff)));
+    if (a->continue_last) { /* as vLLM writes it, and our own server reads it */
+        json_object_set_new(o, "continue_final_message", json_true());
+        json_object_set_new(o, "add_generation_prompt", json_false());
+    }
     if (format) json_object_set_new(o, "response_format", format);
     if (a->format == ASK_GBNF) json_object_set_new(o, "grammar", json_string(a->grammar));
     if (a->n_stop) {

@@ -15,7 +15,8 @@ static char *solution_of(const struct candidate *c) {
     struct buf b;
     buf_init(&b, (size_t)2 * BATCH_MAX_TEXT);
     buf_put(&b, c->reasoning.p, c->reasoning.n);
-    buf_puts(&b, "\n");
+    /* a thought of one line is read by its sentences, so the answer joins that line */
+    buf_puts(&b, memchr(c->reasoning.p, '\n', c->reasoning.n) ? "\n" : " ");
     buf_put(&b, text, c->content.n);
     return buf_take(&b);
 }

@@ -302,6 +302,32 @@ static void test_strategy(void **state) {
     bed_close(&b);
 }
 
+/* Candidates are asked as a plain answer is: in the mode that was named, with the pipeline's table. */
+static void test_strategy_ask(void **state) {
+    (void)state;
+    struct bed b;
+    struct err e = {0};
+    assert_int_equal(bed_open(&b,
+                              "name: default\nengram: {table: kine}\nthinking: {enabled: true}\n"
+                              "strategy: {use: \"majority:n=2\", when: always}\n",
+                              &e),
+                     0);
+    b.script.choose = two_answers;
+    b.ask.extra = json_pack("{s:{s:s}}", "odo", "mode", "fast");
+    go(&b, false);
+    assert_int_equal(json_array_size(b.script.asked), 2);
+    json_t *asked = json_array_get(b.script.asked, 1),
+           *table = json_object_get(json_object_get(asked, "extra"), "engram");
+    assert_true(json_is_false(json_object_get(asked, "think")));
+    assert_string_equal(json_string_value(json_array_get(json_object_get(table, "tables"), 0)),
+                        "kine");
+    json_decref(b.ask.extra);
+    b.ask.extra = json_pack("{s:{s:s}}", "odo", "mode", "ultra");
+    go(&b, false);
+    assert_true(json_is_true(json_object_get(json_array_get(b.script.asked, 3), "think")));
+    bed_close(&b);
+}
+
 static void test_pipeline_wrong(void **state) {
     (void)state;
     struct bed b;
@@ -340,9 +366,10 @@ static void test_reflect(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_store),          cmocka_unit_test(test_gate),
-        cmocka_unit_test(test_gate_full),      cmocka_unit_test(test_strategy),
-        cmocka_unit_test(test_pipeline_wrong), cmocka_unit_test(test_reflect),
+        cmocka_unit_test(test_store),        cmocka_unit_test(test_gate),
+        cmocka_unit_test(test_gate_full),    cmocka_unit_test(test_strategy),
+        cmocka_unit_test(test_strategy_ask), cmocka_unit_test(test_pipeline_wrong),
+        cmocka_unit_test(test_reflect),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }
