@@ -29,6 +29,7 @@ struct remote_run {
     /* of the thread */
     struct sse sse;
     struct ask_end end;
+    char *stop; /* owned: the stop string that ended it, where the answer names it */
     struct err err;
     bool finished;
     int n_call; /* calls begun */
@@ -163,6 +164,9 @@ static int on_frame(void *ud, const struct sse_event *ev) {
     if (!rc && reason) {
         rc = end_call(r);
         finish(r, reason);
+        /* as vLLM and our own server say it */
+        const char *stop = json_string_value(json_object_get(choice, "stop_reason"));
+        if (stop && !r->stop) r->end.stop = r->stop = mem_strdup(stop);
     }
     json_decref(o);
     return rc;
@@ -218,6 +222,7 @@ static void free_run(struct ask_run *base) {
     struct remote_run *r = (struct remote_run *)base;
     if (!r) return;
     if (r->started) pthread_join(r->thread, NULL);
+    mem_free(r->stop);
     mem_free(r->body);
     mem_free(r);
 }

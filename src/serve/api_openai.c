@@ -172,11 +172,20 @@ static void chunk_open(struct gen *g, struct gen_choice *c) {
     buf_printf(&g->frame, "[{\"index\":%d,\"delta\":", index_of(g, c));
 }
 
+/* The stop string that ended it, as vLLM names it. */
+static void put_finish(const struct gen_choice *c, const char *finish, struct buf *out) {
+    buf_printf(out, ",\"finish_reason\":\"%s\"", finish);
+    if (!c->end.stop) return;
+    buf_puts(out, ",\"stop_reason\":");
+    json_out_string(out, c->end.stop);
+}
+
 static void chunk_close(struct gen *g, struct gen_choice *c, const char *finish) {
     buf_puts(&g->frame, ",\"logprobs\":");
     put_pending(g, c, &g->frame);
-    if (finish) buf_printf(&g->frame, ",\"finish_reason\":\"%s\"}]", finish);
-    else buf_puts(&g->frame, ",\"finish_reason\":null}]");
+    if (finish) put_finish(c, finish, &g->frame);
+    else buf_puts(&g->frame, ",\"finish_reason\":null");
+    buf_puts(&g->frame, "}]");
     if (g->usage) buf_puts(&g->frame, ",\"usage\":null");
 }
 
@@ -292,7 +301,8 @@ static void put_choice(struct gen *g, struct gen_choice *c, struct buf *out) {
     }
     buf_puts(out, "},\"logprobs\":");
     put_pending(g, c, out);
-    buf_printf(out, ",\"finish_reason\":\"%s\"}", api_finish(c));
+    put_finish(c, api_finish(c), out);
+    buf_putc(out, '}');
 }
 
 static void chat_whole(struct gen *g, struct buf *out) {

@@ -6,8 +6,10 @@
 #include <cmocka.h>
 
 #include "base/clock.h"
+#include "odo/remote.h"
 #include "odo/strategy_impl.h"
 
+#include "loopback.h"
 #include "odo_script.h"
 
 struct bed {
@@ -344,14 +346,54 @@ static void test_tree_bounds(void **state) {
     bed_close(&b);
 }
 
+/* ---- a model behind a server ---- */
+
+/* The first step of an answer ends at a stop string, which the server names; the next one is asked for as its continuation. */
+static _Atomic int n_first, n_next;
+
+static void serve_steps(struct loopback *l, int fd, const char *path, const char *request) {
+    (void)l, (void)path;
+    bool next = strstr(request, "\"continue_final_message\":true") &&
+                strstr(request, "{\"role\":\"assistant\",\"content\":\"2 + 2 = 4.\"}");
+    *(next ? &n_next : &n_first) += 1;
+    loopback_reply(fd, "200 OK", "text/event-stream",
+                   next ? "data: {\"choices\":[{\"delta\":{\"content\":\" So 4.\"},"
+                          "\"finish_reason\":\"stop\"}]}\n\ndata: [DONE]\n\n"
+                        : "data: {\"choices\":[{\"delta\":{\"content\":\"2 + 2 = 4\"},"
+                          "\"finish_reason\":\"stop\",\"stop_reason\":\". \"}]}\n\n"
+                          "data: [DONE]\n\n");
+}
+
+static void test_tree_remote(void **state) {
+    (void)state;
+    static struct loopback server;
+    char url[64];
+    struct bed b;
+    struct err e = {0};
+    struct ask_backend *remote;
+    loopback_open(&server, serve_steps);
+    snprintf(url, sizeof url, "http://127.0.0.1:%d", server.port);
+    bed_open(&b, "dvts:n=1,width=1", NULL, 0);
+    assert_int_equal(odo_remote_open(&remote, url, NULL, "m", &e), 0);
+    b.use.backend = remote;
+    if (go(&b, &e)) fail_msg("%s", e.text);
+    assert_string_equal(said(&b), "2 + 2 = 4. So 4.");
+    assert_int_equal(n_first, 1);
+    assert_int_equal(n_next, 1);
+    bed_close(&b);
+    remote->ops->close(remote);
+    loopback_close(&server);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_parse),      cmocka_unit_test(test_key),
-        cmocka_unit_test(test_greedy),     cmocka_unit_test(test_majority),
-        cmocka_unit_test(test_all_fail),   cmocka_unit_test(test_deadline),
-        cmocka_unit_test(test_cancel),     cmocka_unit_test(test_tools_refused),
-        cmocka_unit_test(test_best),       cmocka_unit_test(test_tree),
-        cmocka_unit_test(test_tree_fails), cmocka_unit_test(test_tree_bounds),
+        cmocka_unit_test(test_parse),       cmocka_unit_test(test_key),
+        cmocka_unit_test(test_greedy),      cmocka_unit_test(test_majority),
+        cmocka_unit_test(test_all_fail),    cmocka_unit_test(test_deadline),
+        cmocka_unit_test(test_cancel),      cmocka_unit_test(test_tools_refused),
+        cmocka_unit_test(test_best),        cmocka_unit_test(test_tree),
+        cmocka_unit_test(test_tree_fails),  cmocka_unit_test(test_tree_bounds),
+        cmocka_unit_test(test_tree_remote),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
