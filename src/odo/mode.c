@@ -3,7 +3,7 @@
 #include "odo/call.h"
 
 /* Nats. A first token is often a choice of words, so that it weighs as one of the mean. */
-static const double sure_nats = 0.12, unsure_nats = 0.8;
+static const double sure_nats = 0.45, unsure_nats = 0.9;
 
 int mode_probe(struct ask_backend *b, const struct ask *a, _Atomic bool *cancelled,
                int64_t deadline_ns, struct mode_probe *out, struct err *e) {

@@ -323,7 +323,7 @@ static void modes_follow_text_and_probe(void **state) {
                             medium = {.class = DIFFICULTY_MEDIUM, .mode = DIFFICULTY_QUALITY},
                             high = {.class = DIFFICULTY_HIGH, .mode = DIFFICULTY_ULTRA};
     const struct mode_probe sure = {.mean = 0.01, .n_token = 8},
-                            middling = {.mean = 0.4, .n_token = 8},
+                            middling = {.mean = 0.6, .n_token = 8},
                             lost = {.mean = 2, .n_token = 8}, none = {.n_token = 0};
     assert_int_equal(mode_choose(&medium, NULL), DIFFICULTY_QUALITY);
     assert_int_equal(mode_choose(&low, &none), DIFFICULTY_FAST);

@@ -1,15 +1,10 @@
-"""Graded hard items: chains and word problems of the taught forms with larger numbers than training showed.
+"""Graded hard items: chains and word problems of the taught forms with numbers that one step often gets wrong.
 
     python hard.py OUT_DIR [--n 200] [--seed 2027]
 
 Writes OUT_DIR/hard_chain.jsonl and OUT_DIR/hard_problem.jsonl, n items each, an equal share of each level. All items
-think first (`think`: true); the answer's form is the model's own. Training showed sums and differences of terms below
-100 and word problems with starting values up to 60; here, by level:
-
-    chains    1: first of three terms 100 to 199   2: first of four   3: the second of three   4: the last of three
-              5: the first 200 to 999
-    problems  1: starting values 61 to 99, counts 31 to 60   2: 100 to 300   3: counts to 99 and factors to 12
-              4: 200 to 900, counts from 60                  5: counts to 150, factors to 15
+think first (`think`: true); the answer's form is the model's own. The levels are those of CHAINS and PROBLEMS: ranges of
+the terms of a chain (a pair of ranges is a product), and what stands for the ranges of a word problem.
 
 Wordings, names and things are drawn as for every item of `eval`: half from what was held out of training.
 """
@@ -19,36 +14,35 @@ import json
 import os
 import random
 
-from skills_hard import COUNT, FACTOR, START, Scaled
-from skills_math import number, problem_steps
+import skills_hard
+from skills_hard import COUNT, FACTOR, START
+from skills_math import number
 from world import Split
 
-LOW = (10, 99)
-CHAINS = {1: [(100, 199), LOW, LOW], 2: [(100, 199), LOW, LOW, LOW], 3: [LOW, (100, 199), LOW], 4: [LOW, LOW, (100, 199)],
-          5: [(200, 999), LOW, LOW]}
-PROBLEMS = {1: {START: (61, 99), COUNT: (31, 60)}, 2: {START: (100, 300), COUNT: (31, 60)},
-            3: {START: (100, 300), COUNT: (31, 99), FACTOR: (5, 12)}, 4: {START: (200, 900), COUNT: (60, 99), FACTOR: (5, 9)},
-            5: {START: (200, 900), COUNT: (60, 150), FACTOR: (6, 15)}}
+TENS, HUNDREDS, THOUSANDS = (11, 99), (100, 999), (1000, 9999)
+CHAINS = {1: [THOUSANDS, THOUSANDS, THOUSANDS, HUNDREDS], 2: [(TENS, TENS), HUNDREDS, HUNDREDS], 3: [HUNDREDS, (TENS, TENS), THOUSANDS],
+          4: [(TENS, TENS), THOUSANDS, THOUSANDS, HUNDREDS], 5: [(HUNDREDS, (2, 9)), HUNDREDS, HUNDREDS]}
+PROBLEMS = {1: {START: THOUSANDS, COUNT: HUNDREDS, FACTOR: (2, 9)}, 2: {START: HUNDREDS, COUNT: TENS, FACTOR: TENS},
+            3: {START: THOUSANDS, COUNT: (60, 99), FACTOR: (30, 99)}, 4: {START: THOUSANDS, COUNT: (60, 99), FACTOR: (60, 99)},
+            5: {START: THOUSANDS, COUNT: HUNDREDS, FACTOR: (6, 9)}}
 
 
 def chain(rng, split, level):
-    acc, text = None, ""
-    for low, high in CHAINS[level]:
-        t = rng.randint(low, high)
-        if acc is None:
-            acc, text = t, str(t)
-            continue
-        op = "-" if t <= acc and rng.random() < 0.5 else "+"
-        acc = acc + t if op == "+" else acc - t
-        text += f" {op} {t}"
+    acc, terms = 0, []
+    for r in CHAINS[level]:
+        t = tuple(rng.randint(*x) for x in r) if isinstance(r[0], tuple) else rng.randint(*r)
+        v = t[0] * t[1] if isinstance(t, tuple) else t
+        sign = "-" if terms and v <= acc and rng.random() < 0.5 else "+"
+        acc += v if sign == "+" else -v
+        terms.append((sign, t))
     q = split.of(["What is {e}?", "Calculate {e}.", "{e} =", "Work out {e} step by step.", "Solve {e}.", "Evaluate {e}.", "Tell me {e}."],
                  ["Please compute {e}."])
-    return q.format(e=text), acc
+    return q.format(e=skills_hard.chain_text(terms)), acc
 
 
 def problem(rng, split, level):
-    text, _, answer = problem_steps(Scaled(rng, PROBLEMS[level]), split)
-    return text, answer
+    text, path = skills_hard.problem(rng, split, PROBLEMS[level])
+    return text, skills_hard.run(path)[-1][3]
 
 
 def rows(skill, make, n, seed):
