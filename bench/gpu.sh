@@ -23,7 +23,7 @@ bench() { "$chimere" bench --device cuda "$@"; }
 profile() { # NAME SKIP COUNT ARGS...
     local name=$1 skip=$2 count=$3
     shift 3
-    ncu --csv --metrics gpu__time_duration.sum,dram__bytes_read.sum --cache-control none --clock-control none \
+    ncu --csv --metrics gpu__time_duration.sum,dram__bytes_read.sum,smsp__inst_executed.sum --cache-control none --clock-control none \
         --launch-skip "$skip" --launch-count "$count" "$chimere" bench --device cuda "$@" \
         >"$scratch/$name.csv" 2>"$scratch/$name.err" || tail -3 "$scratch/$name.err"
     python3 - "$scratch/$name.csv" <<'PY'
@@ -32,7 +32,7 @@ lines = open(sys.argv[1]).read().splitlines()
 at = next((i for i, l in enumerate(lines) if l.startswith('"ID"')), None)
 if at is None:
     sys.exit("no profile: " + " | ".join(lines[-3:]))
-t, b, n = collections.Counter(), collections.Counter(), collections.Counter()
+t, b, n, o = (collections.Counter() for _ in range(4))
 for r in csv.DictReader(lines[at:]):
     k = re.sub(r"\(.*", "", r["Kernel Name"])[:60] + " " + r["Grid Size"]
     v = float(r["Metric Value"].replace(",", ""))
@@ -40,11 +40,13 @@ for r in csv.DictReader(lines[at:]):
     if "time" in r["Metric Name"]:
         t[k] += v * {"ns": 1e-3, "nsecond": 1e-3, "us": 1, "usecond": 1, "ms": 1e3, "msecond": 1e3}.get(u, 1)
         n[k] += 1
+    elif "inst" in r["Metric Name"]:
+        o[k] += v
     else:
         b[k] += v * {"byte": 1e-6, "Kbyte": 1e-3, "Mbyte": 1, "Gbyte": 1e3, "B": 1e-6, "KB": 1e-3, "MB": 1, "GB": 1e3}.get(u, 1)
-print("    us   times    us each       MB   GB/s  kernel and grid")
+print("    us   times    us each       MB   GB/s   instructions  kernel and grid")
 for k, v in t.most_common(30):
-    print(f"{v:8.1f} {n[k]:5d} {v / n[k]:10.2f} {b[k]:9.1f} {b[k] / max(v, 1e-9) * 1e3:6.0f}  {k}")
+    print(f"{v:8.1f} {n[k]:5d} {v / n[k]:10.2f} {b[k]:9.1f} {b[k] / max(v, 1e-9) * 1e3:6.0f} {o[k] / n[k]:14.0f}  {k}")
 print(f"{sum(t.values()):8.1f} {sum(n.values()):5d}            {sum(b.values()):9.1f}         all")
 PY
 }
@@ -73,7 +75,7 @@ for part in "$@"; do
     nemotron) bench -m "$(model nemotron-30b q4_0)" -b 2048 -p 2048 -n 128 -r 3 ;;
     profile)
         m=$(model qwen35moe-35b ramp3)
-        profile decode 1500 620 -m "$m" -p 0 -n 6 -r 1
+        profile decode 600 600 -m "$m" -p 0 -n 6 -r 1
         profile prefill 0 900 -m "$m" -b 2048 -p 2048 -n 0 -r 1 ;;
     *) echo "gpu.sh: no part '$part'" >&2 ;;
     esac

@@ -141,7 +141,7 @@ static void launch_one(struct cuda *c, const struct launch *l) {
     attribute.val.programmaticStreamSerializationAllowed = 1;
     config.attrs = &attribute;
     config.numAttrs = c->dependent && l != c->list.launches ? 1 : 0;
-    if (l->shared_bytes > 48 << 10)
+    if (l->shared_bytes > 24 << 10) /* beside what is static */
         cuda_fail(c,
                   cudaFuncSetAttribute(l->kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                        (int)l->shared_bytes),
@@ -212,6 +212,7 @@ void *cuda_stage_room(struct cuda *c, size_t n) {
 
 void cuda_send(struct cuda *c) {
     struct list *l = &c->list;
+    cuda_norm_now(c);
     if (c->err.code) l->n_launch = 0;
     if (l->n_launch) {
         send_staged(c);
@@ -517,6 +518,14 @@ static const struct ops cuda_ops = {
 };
 
 static bool open_tables(struct cuda *c) {
+    static uint32_t iq3s_signed[16][512]; /* the same at every opening */
+    for (uint32_t i = 0; i < 16 * 512; i++) {
+        const uint8_t *point = (const uint8_t *)&quant_grid_iq3s[i % 512];
+        uint32_t word = 0;
+        for (int k = 0; k < 4; k++)
+            word |= (uint32_t)(uint8_t)(i / 512 >> k & 1 ? -point[k] : point[k]) << 8 * k;
+        iq3s_signed[i / 512][i % 512] = word;
+    }
     static const struct part {
         const void *host;
         size_t n;
@@ -524,19 +533,23 @@ static bool open_tables(struct cuda *c) {
                  {quant_grid_iq3xxs, sizeof quant_grid_iq3xxs},
                  {quant_grid_iq2xxs, sizeof quant_grid_iq2xxs},
                  {quant_grid_iq2xs, sizeof quant_grid_iq2xs},
-                 {quant_grid_iq2s, sizeof quant_grid_iq2s}};
-    size_t total = 0, at[5];
-    for (int i = 0; i < 5; i++) {
+                 {quant_grid_iq2s, sizeof quant_grid_iq2s},
+                 {iq3s_signed, sizeof iq3s_signed}};
+    size_t total = 0, at[6];
+    for (int i = 0; i < 6; i++) {
         at[i] = total;
         total += (parts[i].n + 255) & ~(size_t)255;
     }
-    c->table_block = (uint8_t *)dev_alloc(&c->dev, total);
+    size_t counters = CUDA_N_ARRIVED * sizeof *c->arrived;
+    c->table_block = (uint8_t *)dev_alloc(&c->dev, total + counters); /* zeroed */
     if (!c->table_block) return false;
-    for (int i = 0; i < 5; i++)
+    c->arrived = (uint32_t *)(c->table_block + total);
+    for (int i = 0; i < 6; i++)
         dev_upload(&c->dev, c->table_block + at[i], parts[i].host, parts[i].n);
     const uint8_t *p = c->table_block;
     c->tables = (struct grid_tables){(const uint32_t *)(p + at[0]),
                                      (const uint32_t *)(p + at[1]),
+                                     (const uint32_t *)(p + at[5]),
                                      (const uint2 *)(p + at[2]),
                                      (const uint2 *)(p + at[3]),
                                      (const uint2 *)(p + at[4]),

@@ -15,7 +15,7 @@ enum {
     CUDA_MAX_LAUNCHES = 4096, /* of a list; a longer one is sent in parts */
     CUDA_MAX_GRAPHS = 48,     /* kept; the one unused longest gives way */
     CUDA_GRAPH_LAUNCHES = 16, /* shorter lists are launched one by one */
-    CUDA_N_EVENT = 2,
+    CUDA_N_ARRIVED = 16384,   /* counters of blocks that work together */
 };
 
 struct launch {
@@ -88,6 +88,11 @@ struct cuda {
     uint8_t *shadow_room; /* owned, device: N_SHADOW times shadow_bytes */
     size_t shadow_bytes;
 
+    uint32_t *arrived; /* view, of table_block: device [CUDA_N_ARRIVED], zeros between kernels */
+
+    struct norm_row_job norm; /* not launched yet; x NULL: none */
+    int64_t norm_n;
+
     struct dev_need need;
     uint8_t *scratch; /* owned, device */
     uint8_t *back;    /* owned, pinned: what select brings to the host */
@@ -111,7 +116,16 @@ void cuda_fail_with(struct cuda *c, int code, const char *what);
 /* n bytes of scratch for the op being recorded (256-aligned); cuda_begin starts anew. Kernels of
  * consecutive ops run in order, so they may share it. NULL (and sticky failure) when short. */
 void *cuda_take(struct cuda *c, size_t n);
+/* A norm that waits for its product is made now: every op that does not make it in passing begins so. */
+void cuda_norm_now(struct cuda *c);
 static inline bool cuda_begin(struct cuda *c) {
+    cuda_norm_now(c);
+    c->scratch_used = 0;
+    return c->err.code == 0;
+}
+
+/* The same for products, where cuda_linear_rows takes the norm along. */
+static inline bool cuda_begin_product(struct cuda *c) {
     c->scratch_used = 0;
     return c->err.code == 0;
 }
@@ -208,14 +222,19 @@ void cuda_ssm(struct dev *d, const struct ssm_args *a);
 void cuda_ssd(struct dev *d, const struct ssd_args *a);
 void cuda_select(struct dev *d, const struct select_args *a);
 
-/* linear within another op: scratch goes on. factor: [n_tok] or NULL, multiplies a row's result.
- * exact: never halves (routers). */
+/* Shared memory for the grid points of a form (grid_load). */
+static inline size_t grid_bytes(const struct cuda *c, int form) {
+    return (size_t)grid_words(form, c->compute >= 80) * sizeof(uint32_t);
+}
+
+/* linear within another op: scratch goes on. factor: [n_tok] or NULL: its logistic function multiplies a row's
+ * result. exact: never halves (routers). */
 void cuda_linear_rows(struct cuda *c, const struct linear_out *o, int32_t n_o, const float *x,
                       int64_t x_stride, int32_t n_tok, const float *factor, bool exact);
 
-/* One matrix of a quantised form times rows that are in 8 bits already. */
-void cuda_linear_act8(struct cuda *c, const struct linear_out *o, const act8 &x, int32_t n_tok,
-                      const float *factor);
+/* One matrix of a quantised form times at most STEP_TOKS rows act(gate) * up, dense. */
+void cuda_linear_glu(struct cuda *c, const struct linear_out *o, const glu_job &g, int32_t n_tok,
+                     const float *factor);
 
 /* Scratch that each family needs for a batch as `need` says. */
 size_t cuda_linear_scratch(const struct dev_need *n);

@@ -18,59 +18,65 @@ static dim3 blocks_of(int64_t n) {
 
 /* ---- rows ---- */
 
-/* A8: the row also in 8 bits; n is then a multiple of 32, and a warp has whole units. */
-template <bool A8>
-__global__ void rms_norm_kernel(float *out, const float *x, const float *w, int64_t n, float eps,
-                                act8 a8) {
+__global__ void __launch_bounds__(NORM_THREADS)
+    rms_norm_kernel(float *out, const float *x, const float *w, int32_t n, float eps, act8 a8) {
     __shared__ float room[32];
-    constexpr int KEPT = 8; /* values a thread keeps: rows of up to 4,096 are read once */
-    float kept[KEPT], weight[KEPT];
-    x += blockIdx.x * n;
-    out += blockIdx.x * n;
+    x += blockIdx.x * (int64_t)n;
+    out += blockIdx.x * (int64_t)n;
     launch_next();
-#pragma unroll
-    for (int k = 0; k < KEPT; k++) {
-        int64_t i = threadIdx.x + k * (int64_t)blockDim.x;
-        weight[k] = w && i < n ? w[i] : 1.0f;
-    }
     wait_previous();
-    float sum = 0;
-#pragma unroll
-    for (int k = 0; k < KEPT; k++) {
-        int64_t i = threadIdx.x + k * (int64_t)blockDim.x;
-        kept[k] = i < n ? x[i] : 0.0f;
-    }
-#pragma unroll
-    for (int k = 0; k < KEPT; k++) sum += kept[k] * kept[k];
-    for (int64_t i = threadIdx.x + KEPT * (int64_t)blockDim.x; i < n; i += blockDim.x)
-        sum += x[i] * x[i];
-    float f = 1.0f / sqrtf(block_sum(sum, room) / (float)n + eps);
-#pragma unroll
-    for (int k = 0; k < KEPT; k++) {
-        int64_t i = threadIdx.x + k * (int64_t)blockDim.x;
-        if (i >= n) break;
-        float y = kept[k] * f * weight[k];
-        out[i] = y;
-        if (A8) act8_put(a8, (blockIdx.x * n + i) / 32, y);
-    }
-    for (int64_t i = threadIdx.x + KEPT * (int64_t)blockDim.x; i < n; i += blockDim.x) {
-        float y = x[i] * f * (w ? w[i] : 1.0f);
-        out[i] = y;
-        if (A8) act8_put(a8, (blockIdx.x * n + i) / 32, y);
-    }
+    int64_t first = blockIdx.x * (int64_t)(n / 4);
+    norm_row(x, w, n, eps, room, [&](int q, float4 y, bool has) {
+        if (has) ((float4 *)out)[q] = y;
+        if (a8.q) act8_put4(a8, first + q, y, has);
+    });
 }
 
+/* Rows whose length or place is no multiple of four. */
+__global__ void __launch_bounds__(NORM_THREADS)
+    rms_norm_odd_kernel(float *out, const float *x, const float *w, int32_t n, float eps) {
+    __shared__ float room[32];
+    x += blockIdx.x * (int64_t)n;
+    out += blockIdx.x * (int64_t)n;
+    launch_next();
+    wait_previous();
+    float sum = 0;
+    for (int i = (int)threadIdx.x; i < n; i += NORM_THREADS) sum += x[i] * x[i];
+    float f = 1.0f / sqrtf(block_sum(sum, room) / (float)n + eps);
+    for (int i = (int)threadIdx.x; i < n; i += NORM_THREADS) out[i] = x[i] * f * (w ? w[i] : 1.0f);
+}
+
+static bool is_fours(const void *a, const void *b, const void *c, int64_t n) {
+    return ((uintptr_t)a | (uintptr_t)b | (uintptr_t)c) % 16 == 0 && n % 4 == 0;
+}
+
+/* A single row waits for the product that wants it: that makes it in passing (vector8_kernel). */
 void cuda_rms_norm(struct dev *d, float *out, const float *x, const float *w, int64_t n_row,
                    int64_t n, float eps) {
     struct cuda *c = (struct cuda *)d;
     if (!cuda_begin(c)) return;
     cuda_wrote(c, out, (size_t)(n_row * n) * sizeof *out);
+    dim3 grid((unsigned)n_row), block(NORM_THREADS);
+    if (!is_fours(out, x, w, n)) {
+        launch(c, rms_norm_odd_kernel, grid, block, 0, out, x, w, (int32_t)n, eps);
+        return;
+    }
     act8 a8 = {};
     if (n_row <= STEP_MAX_TOK) a8 = cuda_shadow_new(c, out, (int32_t)n_row, n);
-    dim3 block(n > 1024 ? 512 : 128);
-    if (a8.q)
-        launch(c, rms_norm_kernel<true>, dim3((unsigned)n_row), block, 0, out, x, w, n, eps, a8);
-    else launch(c, rms_norm_kernel<false>, dim3((unsigned)n_row), block, 0, out, x, w, n, eps, a8);
+    if (n_row == 1 && a8.q && out != x) {
+        c->norm = norm_row_job{x, w, out, eps, 0, a8};
+        c->norm_n = n;
+        return;
+    }
+    launch(c, rms_norm_kernel, grid, block, 0, out, x, w, (int32_t)n, eps, a8);
+}
+
+void cuda_norm_now(struct cuda *c) {
+    norm_row_job j = c->norm;
+    c->norm.x = NULL;
+    if (!j.x || c->err.code) return;
+    launch(c, rms_norm_kernel, dim3(1), dim3(NORM_THREADS), 0, j.out, j.x, j.w, (int32_t)c->norm_n,
+           j.eps, j.a8);
 }
 
 __global__ void layer_norm_kernel(float *out, const float *x, const float *w, const float *b,
@@ -189,6 +195,7 @@ __global__ void copy_kernel(uint8_t *dst, const uint8_t *src, size_t n) {
 
 void cuda_copy(struct dev *d, void *dst, const void *src, size_t n) {
     struct cuda *c = (struct cuda *)d;
+    cuda_norm_now(c);
     if (c->err.code || !n) return;
     cuda_wrote(c, dst, n);
     launch(c, copy_kernel, blocks_of((int64_t)(n + 15) / 16), dim3(ELEM_THREADS), 0, (uint8_t *)dst,
@@ -203,6 +210,7 @@ __global__ void zero_kernel(uint8_t *dst, size_t n) {
 
 void cuda_zero(struct dev *d, void *dst, size_t n) {
     struct cuda *c = (struct cuda *)d;
+    cuda_norm_now(c);
     if (c->err.code || !n) return;
     cuda_wrote(c, dst, n);
     launch(c, zero_kernel, blocks_of((int64_t)n), dim3(ELEM_THREADS), 0, (uint8_t *)dst, n);

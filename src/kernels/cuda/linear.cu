@@ -7,7 +7,7 @@
 #include "kernels/cuda/cuda_impl.cuh"
 #include "kernels/cuda/linear.cuh"
 
-enum { MAX_OUTS = 8, LINEAR_N = 128, NUMBER_WIDE = 1024 };
+enum { MAX_OUTS = 8, LINEAR_N = 128, NUMBER_WIDE = 1024, INPUT_SHARED = 8192 };
 
 struct out_job {
     planes w;
@@ -23,13 +23,16 @@ struct linear_job {
     const float *x;
     int64_t x_stride;
     act8 x8;
-    const float *factor; /* [n_tok] or NULL: multiplies a row's result */
+    const float *factor; /* [n_tok] or NULL: their logistic function multiplies a row's result */
+    norm_row_job norm;   /* x NULL: none; else what makes the one row of x */
+    glu_job glu;         /* the same */
+    int64_t input_at;    /* behind the rings in shared memory; 0: read from memory */
 };
 
 __device__ __forceinline__ void put(const linear_job &j, const out_job &o, int64_t row, int32_t t,
                                     float sum) {
     float y = o.scale * sum + (o.bias ? o.bias[row] : 0.0f);
-    if (j.factor) y *= j.factor[t];
+    if (j.factor) y *= logistic(j.factor[t]);
     float *dst = o.dst + t * o.dst_stride + row;
     *dst = o.add ? *dst + y : y;
 }
@@ -60,48 +63,51 @@ __global__ void __launch_bounds__(VEC_THREADS) vector_kernel(linear_job j, grid_
 
 /* ---- rows of bytes ---- */
 
-template <int F, int NT>
-__device__ __forceinline__ void vector8(const linear_job &j, const out_job &o, int32_t t0,
-                                        int32_t n_tok, const grid_tables &g) {
+/* What a block multiplies with: NT = 1: in shared memory, made by input_ready. */
+struct input {
+    act8 a;         /* of token 0 of the block */
+    const float *x; /* the same as floats, for rows of numbers */
+    int64_t x_stride;
+};
+
+template <int F, int NT, class Ready>
+__device__ __forceinline__ void vector8(const linear_job &j, const out_job &o, const input &in,
+                                        int32_t t0, int32_t n_tok, const grid_tables &g,
+                                        uint8_t *rings, Ready ready) {
     int group = o.group, lane = (int)threadIdx.x % group, per_block = VEC_THREADS / group;
-    int64_t n_group = (int64_t)o.n_block * per_block;
-    int64_t mine = ((int64_t)blockIdx.x - o.first_block) * per_block +
-                   (int64_t)(threadIdx.x / (unsigned)group);
+    int n_group = o.n_block * per_block, n_row = (int)o.w.n_row, n_unit = o.w.n_unit;
+    int mine = ((int)blockIdx.x - o.first_block) * per_block + (int)threadIdx.x / group;
     /* as many pairs as the first group of the warp has: lanes of a warp go together */
-    int64_t lead = mine - (int64_t)(threadIdx.x % 32u / (unsigned)group);
-    int64_t pairs = (o.w.n_row + 1) / 2;
-    int n_pair = lead < pairs ? (int)((pairs - lead + n_group - 1) / n_group) : 0;
-    int n_unit = o.w.n_unit, n_step = (n_unit + group - 1) / group;
-    auto load = [&](raw<F> &r, int half, int pair, int step) {
-        int u = step * group + lane;
-        int64_t row = 2 * (mine + pair * n_group) + half;
-        row = row < o.w.n_row ? row : o.w.n_row - 1;
-        if (u < n_unit) load_unit<F>(r, o.w, row * n_unit + u);
+    int lead = mine - (int)threadIdx.x % 32 / group, pairs = (n_row + 1) / 2;
+    int n_pair = lead < pairs ? (pairs - lead + n_group - 1) / n_group : 0;
+    auto has = [&](int step) { return step * group + lane < n_unit; };
+    auto unit = [&](int half, int pair, int step) {
+        int row = 2 * (mine + pair * n_group) + half;
+        return (int64_t)(row < n_row ? row : n_row - 1) * n_unit + (step * group + lane);
     };
     auto act = [&](int, int step, int t, uint4 &lo, uint4 &hi, uint2 &meta) {
-        int u = step * group + lane;
-        if (u >= n_unit) return false;
-        act8_load(j.x8, (int64_t)(t0 + t) * n_unit + u, lo, hi, meta);
-        return true;
+        act8_load(in.a, (int64_t)t * n_unit + (step * group + lane), lo, hi, meta);
     };
     auto sink = [&](int pair, const float out[2][NT]) {
-        int64_t row = 2 * (mine + pair * n_group);
+        int row = 2 * (mine + pair * n_group);
         if (lane) return;
 #pragma unroll
         for (int r = 0; r < 2; r++)
 #pragma unroll
             for (int t = 0; t < NT; t++)
-                if (t < n_tok && row + r < o.w.n_row) put(j, o, row + r, t0 + t, out[r][t]);
+                if (t < n_tok && row + r < n_row) put(j, o, row + r, t0 + t, out[r][t]);
     };
     stream8<F, NT>(
-        n_pair, n_step, group, g, n_tok, load, act, [] { wait_previous(); }, sink);
+        rings + threadIdx.x / 32 * slot<F>::ring, n_pair, (n_unit + group - 1) / group, group, g,
+        n_tok, [&](int) -> const planes & { return o.w; }, has, unit, act, ready, sink);
 }
 
 /* Rows of numbers times floats: W warps a row, rows 8 / W of a block. Four units of 16 bytes a lane are
  * read before the wait. */
-template <int NT, int W>
-__device__ __forceinline__ void number_rows(const linear_job &j, const out_job &o, int32_t t0,
-                                            int32_t n_tok, float (*room)[NT]) {
+template <int NT, int W, class Ready>
+__device__ __forceinline__ void number_rows(const linear_job &j, const out_job &o, const input &in,
+                                            int32_t t0, int32_t n_tok, float (*room)[NT],
+                                            Ready ready) {
     constexpr int LANES = 32 * W, ROWS = VEC_THREADS / LANES, UNITS = 4;
     int lane = (int)threadIdx.x % LANES;
     int64_t own = ((int64_t)blockIdx.x - o.first_block) * ROWS + (int64_t)threadIdx.x / LANES;
@@ -126,7 +132,7 @@ __device__ __forceinline__ void number_rows(const linear_job &j, const out_job &
     float sum[NT];
 #pragma unroll
     for (int t = 0; t < NT; t++) sum[t] = 0.0f;
-    wait_previous();
+    ready(std::integral_constant<int, 0>());
     for (int q0 = lane; q0 < n_quad; q0 += UNITS * LANES) {
 #pragma unroll
         for (int i = 0; i < UNITS; i++) {
@@ -137,7 +143,7 @@ __device__ __forceinline__ void number_rows(const linear_job &j, const out_job &
 #pragma unroll
             for (int t = 0; t < NT; t++) {
                 if (t >= n_tok) break;
-                const float *p = j.x + (t0 + t) * j.x_stride + 4 * (int64_t)q;
+                const float *p = in.x + t * in.x_stride + 4 * (int64_t)q;
                 sum[t] += v.x * p[0] + v.y * p[1] + (v.z * p[2] + v.w * p[3]);
             }
         }
@@ -147,7 +153,7 @@ __device__ __forceinline__ void number_rows(const linear_job &j, const out_job &
             float v = number_at(o.w, row * n_in + i);
 #pragma unroll
             for (int t = 0; t < NT; t++)
-                if (t < n_tok) sum[t] += v * j.x[(t0 + t) * j.x_stride + i];
+                if (t < n_tok) sum[t] += v * in.x[t * in.x_stride + i];
         }
 #pragma unroll
     for (int t = 0; t < NT; t++) sum[t] = lanes_sum(sum[t], 32);
@@ -168,30 +174,83 @@ __device__ __forceinline__ void number_rows(const linear_job &j, const out_job &
         if (t < n_tok) put(j, o, row, t0 + t, sum[t]);
 }
 
-/* Matrices of form F, and of numbers. */
+/* Matrices of form F, of numbers, and of Q8_0 (alpha and beta of a delta net beside its projections). With one
+ * token the input is made in shared memory: normed there where the norm is still to be done, and written down
+ * by the first block for whoever else reads it. Shared memory: grid points, rings, input. */
 template <int F, int NT>
-__global__ void __launch_bounds__(VEC_THREADS, 2) vector8_kernel(linear_job j, grid_tables tables) {
-    DYNAMIC_SHARED(uint32_t, points); /* grid points */
-    __shared__ float sums[VEC_THREADS / 32][NT];
+__global__ void __launch_bounds__(VEC_THREADS, NT > 1 ? 2 : 3)
+    vector8_kernel(const __grid_constant__ linear_job j, grid_tables tables) {
+    DYNAMIC_SHARED(uint32_t, points);
+    __shared__ float sums[VEC_THREADS / 32][NT], room[32];
     int k = 0;
     while (k + 1 < j.n_o && (int)blockIdx.x >= j.o[k + 1].first_block) k++;
     const out_job &o = j.o[k];
     int32_t t0 = (int32_t)blockIdx.y * j.step;
     int32_t n_tok = j.n_tok - t0 < j.step ? j.n_tok - t0 : j.step;
+    uint8_t *rings = (uint8_t *)(points + grid_words(F));
+    int64_t n_in = o.w.n_in;
+    input in = {
+        {j.x8.q + t0 * n_in, j.x8.meta + t0 * (n_in / 32)}, j.x + t0 * j.x_stride, j.x_stride};
+    if (NT == 1 && j.input_at) {
+        in.a = act8_at(rings + j.input_at, 1, n_in);
+        if (j.norm.x) in.x = (const float *)(rings + j.input_at + act8_bytes(1, n_in));
+    }
+    /* weights of a norm: into the room of its result, where each thread then reads its own */
+    float *normed = NT == 1 && j.norm.x ? (float *)in.x : NULL;
+    if (normed) {
+#pragma unroll 1
+        for (int q = (int)threadIdx.x; j.norm.w && 4 * q < n_in; q += VEC_THREADS)
+            copy_async<16>(normed + 4 * q, j.norm.w + 4 * q);
+        copy_commit();
+    }
+    auto ready = [&](auto groups) {
+        wait_previous();
+        if (NT > 1 || !j.input_at) return;
+        if (normed) {
+            copy_wait<decltype(groups)::value>();
+            norm_row(j.norm.x, j.norm.w ? normed : NULL, (int)n_in, j.norm.eps, room,
+                     [&](int q, float4 y, bool has) {
+                         if (has) ((float4 *)normed)[q] = y;
+                         act8_put4(in.a, q, y, has);
+                         if (blockIdx.x) return;
+                         if (has) ((float4 *)j.norm.out)[q] = y;
+                         act8_put4(j.norm.a8, q, y, has);
+                     });
+        } else if (j.glu.up) {
+            act8_row(in.a, (int)n_in, [&](int q) { return glu_quad(j.glu, q); });
+        } else {
+#pragma unroll 1
+            for (int i = (int)threadIdx.x; i < n_in / 16; i += VEC_THREADS)
+                ((uint4 *)in.a.q)[i] = ((const uint4 *)j.x8.q)[i];
+#pragma unroll 1
+            for (int i = (int)threadIdx.x; i < n_in / 32; i += VEC_THREADS)
+                ((uint2 *)in.a.meta)[i] = j.x8.meta[i];
+        }
+        __syncthreads();
+    };
     launch_next();
     if (o.w.form == F) {
         if (grid_words(F)) grid_load(tables, F, points);
-        vector8<F, NT>(j, o, t0, n_tok, tables);
-    } else if (o.w.n_in >= NUMBER_WIDE) number_rows<NT, 4>(j, o, t0, n_tok, sums);
-    else number_rows<NT, 1>(j, o, t0, n_tok, sums);
+        vector8<F, NT>(j, o, in, t0, n_tok, tables, rings, ready);
+    } else if (F != FORM_I8 && o.w.form == FORM_I8) {
+        vector8<FORM_I8, NT>(j, o, in, t0, n_tok, tables, rings, ready);
+    } else if (n_in >= NUMBER_WIDE) number_rows<NT, 4>(j, o, in, t0, n_tok, sums, ready);
+    else number_rows<NT, 1>(j, o, in, t0, n_tok, sums, ready);
 }
 
-__global__ void act8_kernel(const float *x, int64_t stride, int32_t n_unit, act8 out) {
+__device__ __forceinline__ act8 act8_at_row(const act8 &a, int64_t row, int64_t n) {
+    return act8{a.q + row * n, a.meta + row * (n / 32)};
+}
+
+__global__ void act8_kernel(const float *x, int64_t stride, int32_t n, act8 out) {
     launch_next();
     wait_previous();
-    for (int u = (int)threadIdx.x / 32; u < n_unit; u += (int)blockDim.x / 32)
-        act8_put(out, (int64_t)blockIdx.x * n_unit + u,
-                 x[blockIdx.x * stride + 32 * (int64_t)u + threadIdx.x % 32]);
+    x += blockIdx.x * stride;
+    bool aligned = (uintptr_t)x % 16 == 0;
+    act8_row(act8_at_row(out, blockIdx.x, n), n, [&](int q) {
+        if (aligned) return ((const float4 *)x)[q];
+        return make_float4(x[4 * q], x[4 * q + 1], x[4 * q + 2], x[4 * q + 3]);
+    });
 }
 
 act8 cuda_act8(struct cuda *c, const float *x, int64_t stride, int32_t n_row, int64_t n) {
@@ -200,7 +259,7 @@ act8 cuda_act8(struct cuda *c, const float *x, int64_t stride, int32_t n_row, in
     act8 a = act8_at(cuda_take(c, act8_bytes(n_row, n)), n_row, n);
     if (a.q)
         launch(c, act8_kernel, dim3((unsigned)n_row), dim3(n > 1024 ? 512 : 128), 0, x, stride,
-               (int32_t)(n / 32), a);
+               (int32_t)n, a);
     return a;
 }
 
@@ -228,7 +287,7 @@ __global__ void __launch_bounds__(TILE_THREADS)
                 int32_t t = t0 + tile_col<LINEAR_N>(n, i);
                 if (row >= o.w.n_row || t >= n_tok) continue;
                 float y = o.scale * (acc[m][n][i] * x_scale[t]) + (o.bias ? o.bias[row] : 0.0f);
-                if (factor) y *= factor[t];
+                if (factor) y *= logistic(factor[t]);
                 float *dst = o.dst + t * o.dst_stride + row;
                 *dst = o.add ? *dst + y : y;
             }
@@ -335,7 +394,21 @@ __global__ void __launch_bounds__(256) float_tile_kernel(linear_job j) {
                 put(j, o, row0 + 4 * tx + i, t0 + 4 * ty + n, acc[i][n]);
 }
 
-/* One launch: matrices of one form, and of numbers. x8.q NULL: none is needed. */
+/* Bytes of a warp's ring in a launch of form F. */
+template <int F> static constexpr int ring_of(void) {
+    return slot<F>::ring > slot<FORM_I8>::ring ? slot<F>::ring : slot<FORM_I8>::ring;
+}
+static int ring_bytes(int form) {
+    switch (form) {
+#define X(F)                                                                                       \
+    case F: return ring_of<F>();
+        FOR_EACH_FORM(X)
+#undef X
+    }
+    return 0;
+}
+
+/* One launch: matrices of one form, of Q8_0, and of numbers. x8.q NULL: none is needed. */
 static void vectors8(struct cuda *c, linear_job &j, int form) {
     int64_t pairs = 0; /* of rows, a warp each */
     for (int32_t i = 0; i < j.n_o; i++) {
@@ -357,7 +430,13 @@ static void vectors8(struct cuda *c, linear_job &j, int form) {
     }
     j.step = j.n_tok > 1 ? VEC8_TOKS : 1;
     dim3 grid((unsigned)blocks, (unsigned)((j.n_tok + j.step - 1) / j.step));
-    size_t room = (size_t)grid_words(form) * 4;
+    size_t rings = (size_t)(VEC_THREADS / 32 * ring_bytes(form)),
+           room = grid_bytes(c, form) + rings;
+    int64_t n_in = j.o[0].w.n_in;
+    if (j.n_tok == 1 && (j.x8.q || j.norm.x || j.glu.up) && n_in <= INPUT_SHARED) {
+        j.input_at = (int64_t)rings;
+        room += act8_bytes(1, n_in) + (j.norm.x ? (size_t)n_in * 4 : 0);
+    }
     switch (form) {
 #define X(F)                                                                                       \
     case F:                                                                                        \
@@ -370,50 +449,90 @@ static void vectors8(struct cuda *c, linear_job &j, int form) {
     }
 }
 
+/* Whether outputs lie where the row to be normed does. */
+static bool writes_norm(const struct cuda *c, const struct linear_out *o, int32_t n_o) {
+    for (int32_t i = 0; i < n_o; i++)
+        if (o[i].dst < c->norm.x + c->norm_n && c->norm.x < o[i].dst + o[i].w->n_out) return true;
+    return false;
+}
+
 static void vectors(struct cuda *c, const struct linear_out *o, int32_t n_o, const float *x,
-                    int64_t x_stride, int32_t n_tok, const float *factor, act8 x8) {
+                    int64_t x_stride, int32_t n_tok, const float *factor, const glu_job &glu,
+                    act8 x8) {
     bool done[MAX_OUTS] = {false};
     linear_job all = {};
     all.n_tok = n_tok;
     all.x = x;
     all.x_stride = x_stride;
     all.factor = factor;
+    all.glu = glu;
     if (c->params.precise) {
         all.n_o = n_o;
         for (int32_t i = 0; i < n_o; i++) all.o[i] = job_of(&o[i]);
         vectors_precise(c, all);
         return;
     }
+    /* the first launch makes a row whose norm is still to be done */
+    if (c->norm.x && c->norm.out == x && n_tok == 1 && c->norm_n == o[0].w->n_in &&
+        c->norm_n <= INPUT_SHARED && !writes_norm(c, o, n_o)) {
+        all.norm = c->norm;
+        c->norm.x = NULL;
+    } else cuda_norm_now(c);
     for (int32_t left = n_o; left > 0 && !c->err.code;) {
         linear_job j = all;
+        all.norm.x = NULL;
         int form = FORM_NONE;
         for (int32_t i = 0; i < n_o; i++) {
             out_job k = job_of(&o[i]);
             bool is_number = is_number_form(k.w.form);
-            if (done[i] || (!is_number && form != FORM_NONE && k.w.form != form)) continue;
-            if (!is_number) form = k.w.form;
+            if (done[i]) continue;
+            if (!is_number && k.w.form != FORM_I8) {
+                if (form != FORM_NONE && form != FORM_I8 && k.w.form != form) continue;
+                form = k.w.form;
+            } else if (!is_number && form == FORM_NONE) form = FORM_I8;
             j.o[j.n_o++] = k;
             done[i] = true;
             left--;
         }
-        if (form != FORM_NONE && !x8.q) x8 = cuda_act8(c, x, x_stride, n_tok, o[0].w->n_in);
+        if (form != FORM_NONE && !x8.q && !glu.up)
+            x8 = cuda_act8(c, x, x_stride, n_tok, o[0].w->n_in);
         j.x8 = x8;
         if (!c->err.code) vectors8(c, j, form == FORM_NONE ? FORM_I8 : form);
     }
 }
 
-void cuda_linear_act8(struct cuda *c, const struct linear_out *o, const act8 &x, int32_t n_tok,
-                      const float *factor) {
-    vectors(c, o, 1, NULL, 0, n_tok, factor, x);
+__global__ void glu8_kernel(glu_job g, int64_t n, act8 out) {
+    launch_next();
+    wait_previous();
+    act8_row(act8_at_row(out, blockIdx.x, n), (int)n,
+             [&](int q) { return glu_quad(g, blockIdx.x * (n / 4) + q); });
+}
+
+void cuda_linear_glu(struct cuda *c, const struct linear_out *o, const glu_job &g, int32_t n_tok,
+                     const float *factor) {
+    int64_t n = o->w->n_in;
+    cuda_norm_now(c);
+    cuda_wrote(c, o->dst,
+               ((size_t)(n_tok - 1) * (size_t)o->dst_stride + (size_t)o->w->n_out) * sizeof(float));
+    if (n_tok == 1 && n <= INPUT_SHARED) {
+        vectors(c, o, 1, NULL, 0, n_tok, factor, g, act8{});
+        return;
+    }
+    act8 a = act8_at(cuda_take(c, act8_bytes(n_tok, n)), n_tok, n);
+    if (!a.q) return;
+    launch(c, glu8_kernel, dim3((unsigned)n_tok), dim3(n > 1024 ? 512 : 128), 0, g, n, a);
+    vectors(c, o, 1, NULL, 0, n_tok, factor, {}, a);
 }
 
 void cuda_linear_rows(struct cuda *c, const struct linear_out *o, int32_t n_o, const float *x,
                       int64_t x_stride, int32_t n_tok, const float *factor, bool exact) {
+    if (n_tok > 1) cuda_norm_now(c);
     for (int32_t i = 0; i < n_o; i++)
         cuda_wrote(c, o[i].dst,
                    ((size_t)(n_tok - 1) * (size_t)o[i].dst_stride + (size_t)o[i].w->n_out) *
                        sizeof(float));
-    if (n_tok > STEP_TOKS && exact && n_o == 1 && is_number_form(planes_of(o->w).form)) {
+    if (n_tok > STEP_TOKS && exact && is_number_form(planes_of(o->w).form) &&
+        o->w->n_out >= FLOAT_TILE) {
         linear_job j = {};
         j.o[0] = job_of(o);
         j.n_tok = n_tok;
@@ -424,12 +543,12 @@ void cuda_linear_rows(struct cuda *c, const struct linear_out *o, int32_t n_o, c
                dim3((unsigned)((o->w->n_out + FLOAT_TILE - 1) / FLOAT_TILE),
                     (unsigned)((n_tok + FLOAT_TILE - 1) / FLOAT_TILE)),
                dim3(256), 0, j);
-        return;
+        o++, n_o--;
     }
     if (n_tok <= STEP_TOKS || exact || c->params.precise) {
         for (int32_t i = 0; i < n_o; i += MAX_OUTS)
             vectors(c, o + i, n_o - i < MAX_OUTS ? n_o - i : MAX_OUTS, x, x_stride, n_tok, factor,
-                    act8{});
+                    {}, act8{});
         return;
     }
     int64_t n_in = o[0].w->n_in;
@@ -449,5 +568,5 @@ void cuda_linear_rows(struct cuda *c, const struct linear_out *o, int32_t n_o, c
 void cuda_linear(struct dev *d, const struct linear_out *o, int32_t n_o, const float *x,
                  int64_t x_stride, int32_t n_tok) {
     struct cuda *c = (struct cuda *)d;
-    if (cuda_begin(c)) cuda_linear_rows(c, o, n_o, x, x_stride, n_tok, NULL, false);
+    if (cuda_begin_product(c)) cuda_linear_rows(c, o, n_o, x, x_stride, n_tok, NULL, false);
 }

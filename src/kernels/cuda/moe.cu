@@ -6,7 +6,11 @@
 #include "kernels/cuda/cuda_impl.cuh"
 #include "kernels/cuda/linear.cuh"
 
-enum { MOE_N = 64, TOPK_THREADS = 1024, MAX_USED = 64, MAX_EXPERTS = 1024 };
+extern "C" {
+#include "format/quant.h"
+}
+
+enum { MOE_N = 64, CHOOSE_THREADS = 128, MAX_USED = 32, CHOOSE_FEW = 256, MAX_EXPERTS = 512 };
 
 struct expert_set {
     planes gate, up, down;
@@ -14,6 +18,92 @@ struct expert_set {
     const float *gate_b, *up_b, *down_b;
     float gate_scale, down_scale;
 };
+
+/* ---- the choice ---- */
+
+struct choice_job {
+    const float *logits; /* [n_tok, n_expert] */
+    const float *bias;   /* [n_expert]: of the choice, not of weights; or NULL */
+    int32_t n_expert, n_used, gating, normalise;
+    float scale;
+    int32_t unused;
+};
+
+/* The n_used best experts of token t, by one warp: lane k gets the k-th and its weight; -1 everywhere if a score
+ * is not finite. Of equal ones the first wins. K: scores of a lane. */
+template <int K>
+__device__ __forceinline__ void warp_choose(const choice_job &c, int64_t t, int32_t &id,
+                                            float &weight) {
+    int lane = (int)threadIdx.x % 32;
+    const float *logits = c.logits + t * c.n_expert;
+    float v[K];
+    uint32_t key[K]; /* in the order of floats; 0: taken, or none */
+    bool bad = false;
+#pragma unroll
+    for (int k = 0; k < K; k++)
+        v[k] = lane + 32 * k < c.n_expert ? logits[lane + 32 * k] : -INFINITY;
+    float most = -INFINITY, sum = 0;
+    if (c.gating == MOE_SOFTMAX) {
+#pragma unroll
+        for (int k = 0; k < K; k++) most = fmaxf(most, v[k]);
+        most = lanes_max(most, 32);
+#pragma unroll
+        for (int k = 0; k < K; k++)
+            sum += v[k] = lane + 32 * k < c.n_expert ? expf(v[k] - most) : 0;
+        sum = lanes_sum(sum, 32);
+#pragma unroll
+        for (int k = 0; k < K; k++) v[k] /= sum;
+    }
+#pragma unroll
+    for (int k = 0; k < K; k++) {
+        int e = lane + 32 * k;
+        key[k] = 0;
+        if (e >= c.n_expert) continue;
+        if (c.gating == MOE_SIGMOID) v[k] = logistic(v[k]);
+        float s = v[k] + (c.bias ? c.bias[e] : 0.0f);
+        bad |= !(fabsf(s) <= 3.402823466e38f);
+        uint32_t u = (uint32_t)__float_as_int(s + 0.0f); /* -0 and 0 are equal */
+        key[k] = u >> 31 ? ~u : u | 0x80000000u;
+    }
+    id = -1;
+    weight = 0;
+    if (__ballot_sync(0xffffffffu, bad)) return;
+    for (int n = 0; n < c.n_used; n++) {
+        uint32_t most = 0;
+#pragma unroll
+        for (int k = 0; k < K; k++) most = most > key[k] ? most : key[k];
+        most = lanes_most(most);
+        uint32_t first = 0; /* the larger, the sooner the expert comes */
+#pragma unroll
+        for (int k = K - 1; k >= 0; k--)
+            if (key[k] == most) first = MAX_EXPERTS - (uint32_t)(lane + 32 * k);
+        int32_t e = MAX_EXPERTS - (int32_t)lanes_most(first);
+#pragma unroll
+        for (int k = 0; k < K; k++)
+            if (lane + 32 * k == e) key[k] = 0;
+        if (lane == n) id = e;
+    }
+    float score = logits[id < 0 ? 0 : id];
+    if (c.gating == MOE_SOFTMAX) score = expf(score - most) / sum;
+    else if (c.gating == MOE_SIGMOID) score = logistic(score);
+    else score = expf(score - __shfl_sync(0xffffffffu, score, 0));
+    weight = lane < c.n_used ? score : 0.0f;
+    float total = lanes_sum(weight, 32);
+    bool divide = c.normalise || c.gating == MOE_SOFTMAX_CHOSEN;
+    weight = weight / (divide ? total + 1e-20f : 1.0f) * c.scale;
+}
+__global__ void __launch_bounds__(CHOOSE_THREADS)
+    choose_kernel(choice_job c, int32_t n_tok, int32_t *ids, float *weights) {
+    launch_next();
+    wait_previous();
+    int64_t t = ((int64_t)blockIdx.x * CHOOSE_THREADS + threadIdx.x) / 32, lane = threadIdx.x % 32;
+    if (t >= n_tok) return;
+    int32_t id;
+    float weight;
+    if (c.n_expert <= CHOOSE_FEW) warp_choose<CHOOSE_FEW / 32>(c, t, id, weight);
+    else warp_choose<MAX_EXPERTS / 32>(c, t, id, weight);
+    if (lane < c.n_used) ids[t * c.n_used + lane] = id, weights[t * c.n_used + lane] = weight;
+}
 
 /* ---- decode, floats: precise mode, experts of numbers ---- */
 
@@ -48,7 +138,7 @@ __global__ void __launch_bounds__(VEC_THREADS)
 }
 
 /* out[t] += sum over the token's pairs of weight * down(hidden), and the shared expert's; block y is the
- * token. group: lanes a row, the most that either matrix uses. */
+ * token. Without ids, one matrix whose factor is the logistic function of weights[t]; so is the shared one's. group: lanes a row, the most that either matrix uses. */
 __global__ void __launch_bounds__(VEC_THREADS)
     down_kernel(planes down, const float *hidden, const int32_t *ids, const float *weights,
                 int32_t n_used, planes sh_down, const float *sh_hidden, const float *sh_weight,
@@ -72,14 +162,15 @@ __global__ void __launch_bounds__(VEC_THREADS)
         const float *a =
             act_load(room, hidden + ((int64_t)t * n_used + k) * down.n_in, 0, 1, down.n_in);
         any_rows<1>(down, mat, first, lane, group, tables, a, 1, y);
-        float f = weights ? weights[t * n_used + k] : scale;
+        float f = !weights ? scale : ids ? weights[t * n_used + k] : logistic(weights[t]);
         for (int r = 0; r < VEC_ROWS; r++) sum[r] += f * y[r][0];
     }
     if (!bad && sh_hidden) {
         __syncthreads();
         const float *a = act_load(room, sh_hidden + (int64_t)t * sh_down.n_in, 0, 1, sh_down.n_in);
         any_rows<1>(sh_down, 0, first, lane, group, tables, a, 1, y);
-        for (int r = 0; r < VEC_ROWS; r++) sum[r] += sh_weight[t] * y[r][0];
+        float sh_factor = sh_weight ? logistic(sh_weight[t]) : 1.0f;
+        for (int r = 0; r < VEC_ROWS; r++) sum[r] += sh_factor * y[r][0];
     }
     if (lane) return;
     for (int r = 0; r < VEC_ROWS && first + r < down.n_row; r++) {
@@ -94,37 +185,52 @@ __global__ void __launch_bounds__(VEC_THREADS)
 struct hidden8_job {
     planes gate, up;
     act8 x, hidden;
-    const int32_t *ids; /* [n_pair] */
-    int32_t n_used, act;
+    choice_job choice; /* logits NULL: made already */
+    int32_t *ids;      /* [n_pair] */
+    float *weights;    /* the same */
+    int32_t act, unused;
 };
 
-/* Block y is a pair (token, expert), block x a unit of 32 elements of its hidden row; gate and up are
- * streamed side by side. The next kernel starts when every block has passed its wait: the choice of experts
- * is then made, and it may read their weights ahead of its own wait. */
+enum { HIDDEN_THREADS = 512 };
+/* Block y is a pair (token, n-th choice), block x a unit of 32 elements of its hidden row; gate and up are
+ * streamed side by side. A warp of every block makes the choice anew. The next kernel starts when the choice is
+ * written down, and may read the experts' weights ahead of its own wait. */
 template <int F, bool HAS_GATE>
-__global__ void __launch_bounds__(VEC_THREADS, 2) hidden8_kernel(hidden8_job j, grid_tables g) {
+__global__ void __launch_bounds__(HIDDEN_THREADS, 2) hidden8_kernel(hidden8_job j, grid_tables g) {
     DYNAMIC_SHARED(uint32_t, points);
     __shared__ float h[32];
-    int n_unit = j.up.n_unit, group = lanes_of(j.up), per_block = VEC_THREADS / group;
+    __shared__ int32_t chosen;
+    int n_unit = j.up.n_unit, group = lanes_of(j.up), per_block = HIDDEN_THREADS / group;
     int lane = (int)threadIdx.x % group, mine = (int)threadIdx.x / group;
     int n_step = (n_unit + group - 1) / group, rows = per_block < 32 ? 32 / per_block : 1;
-    int64_t pair_at = blockIdx.y, t = pair_at / j.n_used;
+    int64_t pair_at = blockIdx.y, t = pair_at / j.choice.n_used;
     if (grid_words(F)) grid_load(g, F, points);
     wait_previous();
+    if (!j.choice.logits) {
+        if (threadIdx.x == 0) chosen = j.ids[pair_at];
+    } else if (threadIdx.x < 32) {
+        int32_t id;
+        float weight;
+        warp_choose<CHOOSE_FEW / 32>(j.choice, t, id, weight);
+        if ((int)threadIdx.x == pair_at % j.choice.n_used) chosen = id;
+        if (blockIdx.x == 0 && pair_at == t * j.choice.n_used &&
+            (int)threadIdx.x < j.choice.n_used) {
+            j.ids[pair_at + threadIdx.x] = id;
+            j.weights[pair_at + threadIdx.x] = weight;
+            __threadfence();
+        }
+    }
+    __syncthreads();
     launch_next();
-    int64_t mat = j.ids[pair_at];
+    int64_t mat = chosen;
     int64_t base = mat * j.up.n_row + (int64_t)blockIdx.x * 32;
-    auto load = [&](raw<F> &r, int half, int pair, int step) {
-        int u = step * group + lane, row = mine * rows + (HAS_GATE ? pair : 2 * pair + half);
-        row = row < 32 ? row : 31;
-        if (u < n_unit)
-            load_unit<F>(r, HAS_GATE && !half ? j.gate : j.up, (base + row) * n_unit + u);
+    auto has = [&](int step) { return step * group + lane < n_unit; };
+    auto unit = [&](int half, int pair, int step) {
+        int row = mine * rows + (HAS_GATE ? pair : 2 * pair + half);
+        return (base + (row < 32 ? row : 31)) * n_unit + (step * group + lane);
     };
     auto act = [&](int, int step, int, uint4 &lo, uint4 &hi, uint2 &meta) {
-        int u = step * group + lane;
-        if (u >= n_unit) return false;
-        act8_load(j.x, t * n_unit + u, lo, hi, meta);
-        return true;
+        act8_load(j.x, t * n_unit + step * group + lane, lo, hi, meta);
     };
     auto sink = [&](int pair, const float out[2][1]) {
         int row = mine * rows + (HAS_GATE ? pair : 2 * pair);
@@ -136,9 +242,12 @@ __global__ void __launch_bounds__(VEC_THREADS, 2) hidden8_kernel(hidden8_job j, 
         h[row] = act_of(j.act, out[0][0]);
         if (rows > 1) h[row + 1] = act_of(j.act, out[1][0]);
     };
+    uint8_t *ring = (uint8_t *)(points + grid_words(F)) + threadIdx.x / 32 * slot<F>::ring;
     if (mat >= 0)
         stream8<F, 1>(
-            HAS_GATE ? rows : (rows + 1) / 2, n_step, group, g, 1, load, act, [] {}, sink);
+            ring, HAS_GATE ? rows : (rows + 1) / 2, n_step, group, g, 1,
+            [&](int r) -> const planes & { return HAS_GATE && !r ? j.gate : j.up; }, has, unit, act,
+            [](auto) {}, sink);
     __syncthreads();
     if (threadIdx.x < 32)
         act8_put(j.hidden, pair_at * (j.up.n_row / 32) + blockIdx.x,
@@ -157,27 +266,25 @@ struct down8_job {
 /* out[t] += sum of weight * down(hidden) over the chosen experts: a pair of rows a warp, the units of all
  * chosen experts in one stream. Block y is the token. */
 template <int F>
-__global__ void __launch_bounds__(VEC_THREADS, 2) down8_kernel(down8_job j, grid_tables g) {
+__global__ void __launch_bounds__(VEC_THREADS, 4) down8_kernel(down8_job j, grid_tables g) {
     DYNAMIC_SHARED(uint32_t, points);
     int lane = (int)threadIdx.x % 32, n_unit = j.down.n_unit, n = j.n_used * n_unit;
     int64_t t = blockIdx.y, first = ((int64_t)blockIdx.x * VEC_THREADS + threadIdx.x) / 32 * 2;
     launch_next();
     if (grid_words(F)) grid_load(g, F, points);
-    auto load = [&](raw<F> &r, int half, int, int step) {
+    auto has = [&](int step) { return step * 32 + lane < n; };
+    auto unit = [&](int half, int, int step) {
         int i = step * 32 + lane;
-        if (i >= n) return;
         int64_t row = first + half < j.down.n_row ? first + half : j.down.n_row - 1;
         int32_t mat = __ldcg(j.ids + t * j.n_used + i / n_unit);
         if (mat < 0) mat = 0;
-        load_unit<F>(r, j.down, (mat * j.down.n_row + row) * n_unit + i % n_unit);
+        return (mat * j.down.n_row + row) * n_unit + i % n_unit;
     };
     auto act = [&](int, int step, int, uint4 &lo, uint4 &hi, uint2 &meta) {
         int i = step * 32 + lane;
-        if (i >= n) return false;
         int64_t pair = t * j.n_used + i / n_unit;
         act8_load(j.hidden, pair * n_unit + i % n_unit, lo, hi, meta);
         meta.x = (uint32_t)__float_as_int(__int_as_float((int)meta.x) * j.weights[pair]);
-        return true;
     };
     auto sink = [&](int, const float out[2][1]) {
         if (lane) return;
@@ -185,109 +292,10 @@ __global__ void __launch_bounds__(VEC_THREADS, 2) down8_kernel(down8_job j, grid
         for (int r = 0; r < 2 && first + r < j.down.n_row; r++)
             j.out[t * j.down.n_row + first + r] += bad ? __int_as_float(0x7fc00000) : out[r][0];
     };
+    uint8_t *ring = (uint8_t *)(points + grid_words(F)) + threadIdx.x / 32 * slot<F>::ring;
     stream8<F, 1>(
-        1, (n + 31) / 32, 32, g, 1, load, act, [] { wait_previous(); }, sink);
-}
-
-/* A hidden row [n_row, n] still to be made of its products with gate and up. */
-struct hidden_row {
-    const float *gate, *up; /* gate NULL: none */
-    int32_t n, act;         /* n 0: nothing to do */
-    act8 to;
-};
-
-/* Chosen experts, their weights, and the shared expert's factor. One block a token. */
-__global__ void __launch_bounds__(TOPK_THREADS)
-    choose_kernel(const float *logits, int32_t n_expert, int32_t n_used, int gating,
-                  int32_t normalise, float scale, const float *select_bias, const float *x,
-                  int32_t n_embd, const float *shared_gate_w, int32_t *ids, float *weights,
-                  float *shared_weight, hidden_row shared) {
-    __shared__ float score[MAX_EXPERTS], key[MAX_EXPERTS], room[32];
-    __shared__ int32_t rank[MAX_EXPERTS], chosen[MAX_USED], any_bad;
-    int tid = (int)threadIdx.x;
-    logits += (int64_t)blockIdx.x * n_expert;
-    ids += (int64_t)blockIdx.x * n_used;
-    weights += (int64_t)blockIdx.x * n_used;
-    launch_next();
-    bool has = tid < n_expert;
-    float bias = has && select_bias ? select_bias[tid] : 0.0f, gate_w[2] = {0, 0};
-    for (int k = 0; k < 2 && shared_gate_w; k++)
-        if (tid + k * TOPK_THREADS < n_embd) gate_w[k] = shared_gate_w[tid + k * TOPK_THREADS];
-    wait_previous();
-    /* all reads first: each costs a trip to the second cache */
-    float v = has ? logits[tid] : -3.402823466e38f, dot = 0, up = 0, gate = 0;
-    int64_t at = (int64_t)blockIdx.x * shared.n + tid;
-    if (tid < shared.n) {
-        up = shared.up[at];
-        gate = shared.gate ? shared.gate[at] : 0.0f;
-    }
-    for (int k = 0; k < 2 && shared_gate_w; k++)
-        if (tid + k * TOPK_THREADS < n_embd)
-            dot += gate_w[k] * x[(int64_t)blockIdx.x * n_embd + tid + k * TOPK_THREADS];
-    for (int i = tid + 2 * TOPK_THREADS; shared_gate_w && i < n_embd; i += TOPK_THREADS)
-        dot += shared_gate_w[i] * x[(int64_t)blockIdx.x * n_embd + i];
-    if (tid < MAX_EXPERTS) rank[tid] = 0;
-    if (tid == 0) any_bad = 0;
-    for (int first = 0; first + tid / 32 * 32 < shared.n;
-         first += TOPK_THREADS, at += TOPK_THREADS) {
-        if (first) {
-            up = shared.up[at];
-            gate = shared.gate ? shared.gate[at] : 0.0f;
-        }
-        act8_put(shared.to, at / 32,
-                 shared.gate ? act_of(shared.act, gate) * up : act_of(shared.act, up));
-    }
-    if (shared_weight) {
-        dot = block_sum(dot, room);
-        if (tid == 0) shared_weight[blockIdx.x] = shared_gate_w ? 1.0f / (1.0f + expf(-dot)) : 1.0f;
-    }
-    float most = lanes_max(v, 32);
-    if (tid % 32 == 0) room[tid / 32] = most;
-    __syncthreads();
-    if (!(fabsf(v) <= 3.402823466e38f)) any_bad = 1;
-    most = lanes_max(room[tid % 32], 32);
-    __syncthreads();
-    float e_v = has && gating == MOE_SOFTMAX ? expf(v - most) : 0.0f;
-    float sum = gating == MOE_SOFTMAX ? block_sum(e_v, room) : 1.0f;
-    if (has) {
-        float s = gating == MOE_SOFTMAX   ? e_v / sum
-                  : gating == MOE_SIGMOID ? 1.0f / (1.0f + expf(-v))
-                                          : v;
-        score[tid] = s;
-        key[tid] = s + bias;
-        if (!(fabsf(s + bias) <= 3.402823466e38f)) any_bad = 1;
-    }
-    __syncthreads();
-    if (any_bad) {
-        if (tid < n_used) ids[tid] = -1, weights[tid] = 0.0f;
-        return;
-    }
-    /* an expert's rank: how many come before it, counted by several threads */
-    int wide = 32;
-    while (wide < n_expert) wide *= 2;
-    int mine = tid % wide, n_part = TOPK_THREADS / wide;
-    if (mine < n_expert) {
-        float own = key[mine];
-        int32_t before = 0;
-        for (int e = tid / wide; e < n_expert; e += n_part)
-            before += key[e] > own || (key[e] == own && e < mine);
-        atomicAdd(&rank[mine], before);
-    }
-    __syncthreads();
-    if (has && rank[tid] < n_used) chosen[rank[tid]] = tid;
-    __syncthreads();
-    if (tid) return;
-    float total = 0, first = score[chosen[0]];
-    for (int32_t k = 0; k < n_used; k++) {
-        float v = gating == MOE_SOFTMAX_CHOSEN ? expf(score[chosen[k]] - first) : score[chosen[k]];
-        weights[k] = v;
-        total += v;
-    }
-    bool divide = normalise || gating == MOE_SOFTMAX_CHOSEN;
-    for (int32_t k = 0; k < n_used; k++) {
-        weights[k] = weights[k] / (divide ? total + 1e-20f : 1.0f) * scale;
-        ids[k] = chosen[k];
-    }
+        ring, 1, (n + 31) / 32, 32, g, 1, [&](int) -> const planes & { return j.down; }, has, unit,
+        act, [](auto) { wait_previous(); }, sink);
 }
 
 /* ---- prefill ---- */
@@ -498,31 +506,34 @@ static bool is_bytes(const expert_set &e) {
 
 /* The chosen experts of a few tokens, through bytes. */
 static void few_experts8(struct cuda *c, const struct moe_args *a, const expert_set &e,
-                         const int32_t *ids, const float *weights) {
+                         const choice_job &choice, int32_t *ids, float *weights) {
     int32_t n_pair = a->n_tok * a->n_used;
     int64_t n_ff = e.up.n_row;
-    hidden8_job h = {e.gate, e.up, {}, {}, ids, a->n_used, e.act};
+    hidden8_job h = {e.gate, e.up, {}, {}, choice, ids, weights, e.act, 0};
     h.x = cuda_act8(c, a->x, a->up->n_in, a->n_tok, a->up->n_in);
     h.hidden = act8_at(cuda_take(c, act8_bytes(n_pair, n_ff)), n_pair, n_ff);
     if (c->err.code) return;
-    dim3 grid((unsigned)(n_ff / 32), (unsigned)n_pair);
-    size_t room = (size_t)grid_words(e.up.form) * 4;
+    dim3 grid((unsigned)(n_ff / 32), (unsigned)n_pair), block(HIDDEN_THREADS);
+    size_t room = grid_bytes(c, e.up.form);
     switch (e.up.form) {
 #define X(F)                                                                                       \
     case F:                                                                                        \
-        if (e.has_gate)                                                                            \
-            launch(c, hidden8_kernel<F, true>, grid, dim3(VEC_THREADS), room, h, c->tables);       \
-        else launch(c, hidden8_kernel<F, false>, grid, dim3(VEC_THREADS), room, h, c->tables);     \
+        room += HIDDEN_THREADS / 32 * slot<F>::ring;                                               \
+        if (e.has_gate) launch(c, hidden8_kernel<F, true>, grid, block, room, h, c->tables);       \
+        else launch(c, hidden8_kernel<F, false>, grid, block, room, h, c->tables);                 \
         break;
         FOR_EACH_FORM(X)
 #undef X
     }
     down8_job d = {e.down, h.hidden, ids, weights, a->n_used, 0, a->out};
     dim3 down_grid((unsigned)((e.down.n_row + 15) / 16), (unsigned)a->n_tok);
-    room = (size_t)grid_words(e.down.form) * 4;
+    room = grid_bytes(c, e.down.form);
     switch (e.down.form) {
 #define X(F)                                                                                       \
-    case F: launch(c, down8_kernel<F>, down_grid, dim3(VEC_THREADS), room, d, c->tables); break;
+    case F:                                                                                        \
+        room += VEC_THREADS / 32 * slot<F>::ring;                                                  \
+        launch(c, down8_kernel<F>, down_grid, dim3(VEC_THREADS), room, d, c->tables);              \
+        break;
         FOR_EACH_FORM(X)
 #undef X
     }
@@ -615,33 +626,27 @@ static void dense_block(struct cuda *c, const struct ffn_args *a, const float *f
     struct linear_out o[2] = {{a->up, a->up_b, up, n_ff, 1, false},
                               {a->gate, a->gate_b, gate, n_ff, a->gate_scale, false}};
     cuda_linear_rows(c, o, gate ? 2 : 1, a->x, a->up->n_in, a->n_tok, NULL, false);
+    struct linear_out down = {a->down, a->down_b, a->out, n, a->down_scale, true};
+    if (a->n_tok <= STEP_TOKS && n_ff % 32 == 0 && !is_number_form(planes_of(a->down).form)) {
+        cuda_linear_glu(c, &down, glu_job{up, gate, (int32_t)a->act, 0}, a->n_tok, factor);
+        return;
+    }
     int64_t n_all = (int64_t)a->n_tok * n_ff;
     launch(c, gated_kernel, elem_blocks(n_all), dim3(256), 0, up, gate, n_all, (int)a->act);
     c->scratch_used = kept;
-    struct linear_out down = {a->down, a->down_b, a->out, n, a->down_scale, true};
     cuda_linear_rows(c, &down, 1, up, n_ff, a->n_tok, factor, false);
-}
-
-/* factor[t] = sigmoid(<w, x[t]>): of a shared expert whose layer's other experts are elsewhere. */
-__global__ void row_gate_kernel(const float *x, const float *w, int64_t n, float *factor) {
-    __shared__ float room[32];
-    launch_next();
-    wait_previous();
-    float dot = 0;
-    for (int64_t i = threadIdx.x; i < n; i += blockDim.x) dot += w[i] * x[blockIdx.x * n + i];
-    dot = block_sum(dot, room);
-    if (threadIdx.x == 0) factor[blockIdx.x] = 1.0f / (1.0f + expf(-dot));
 }
 
 void cuda_ffn(struct dev *d, const struct ffn_args *a) {
     struct cuda *c = (struct cuda *)d;
     float *factor = NULL;
-    if (!cuda_begin(c)) return;
+    if (!cuda_begin_product(c)) return;
     if (a->row_gate) {
+        struct weight w = {a->row_gate, QUANT_F32, 1, a->down->n_out, 1, 1, 0, 0};
         factor = (float *)cuda_take(c, (size_t)a->n_tok * sizeof *factor);
+        struct linear_out o = {&w, NULL, factor, 1, 1, false};
         if (c->err.code) return;
-        launch(c, row_gate_kernel, dim3((unsigned)a->n_tok), dim3(256), 0, a->x, a->row_gate,
-               a->down->n_out, factor);
+        cuda_linear_rows(c, &o, 1, a->x, a->down->n_out, a->n_tok, NULL, true);
     }
     dense_block(c, a, factor);
     cuda_wrote(c, a->out, (size_t)a->n_tok * (size_t)a->down->n_out * 4);
@@ -650,7 +655,7 @@ void cuda_ffn(struct dev *d, const struct ffn_args *a) {
 void cuda_moe(struct dev *d, const struct moe_args *a) {
     struct cuda *c = (struct cuda *)d;
     int64_t n_expert = a->router->n_out;
-    if (!cuda_begin(c)) return;
+    if (!cuda_begin_product(c)) return;
     if (n_expert > MAX_EXPERTS || a->n_used > MAX_USED) {
         cuda_fail_with(c, CHIMERE_ELIMIT, "more experts than the router's kernel has room for");
         return;
@@ -665,36 +670,46 @@ void cuda_moe(struct dev *d, const struct moe_args *a) {
         a->ids ? a->ids : (int32_t *)cuda_take(c, (size_t)a->n_tok * (size_t)a->n_used * 4);
     float *weights = (float *)cuda_take(c, (size_t)a->n_tok * (size_t)a->n_used * 4);
     float *sh_weight = (float *)cuda_take(c, (size_t)a->n_tok * 4);
-    int64_t sh_ff = a->sh_up ? a->sh_up->n_out : 0;
-    hidden_row shared = {};
-    /* the router, and in the same launch the shared expert's products */
-    struct linear_out o[3] = {{a->router, NULL, logits, n_expert, 1, false}};
+    choice_job choice = {logits,
+                         a->select_bias,
+                         (int32_t)n_expert,
+                         a->n_used,
+                         (int32_t)a->gating,
+                         (int32_t)a->normalise,
+                         a->scale,
+                         0};
+    /* the same weights, without the sum over all experts */
+    if (a->gating == MOE_SOFTMAX && a->normalise && !a->select_bias)
+        choice.gating = MOE_SOFTMAX_CHOSEN;
+    /* one launch: the router, the shared expert's gate and, for few tokens, its products */
+    int64_t sh_ff = a->sh_up ? a->sh_up->n_out : 0, n_embd = a->down->n_out;
+    struct weight gate_row = {a->shared_gate_w, QUANT_F32, 1, n_embd, 1, 1, 0, 0};
+    struct linear_out o[4] = {{a->router, NULL, logits, n_expert, 1, false}};
     int32_t n_o = 1;
+    struct glu_job shared = {};
+    if (a->shared_gate_w) o[n_o++] = linear_out{&gate_row, NULL, sh_weight, 1, 1, false};
     if (in_bytes && a->sh_up) {
         float *rows = (float *)cuda_take(c, 2 * (size_t)a->n_tok * (size_t)sh_ff * 4);
-        void *room = cuda_take(c, act8_bytes(a->n_tok, sh_ff));
-        if (!rows || !room) return;
         shared.up = rows;
         shared.gate = a->sh_gate ? rows + a->n_tok * sh_ff : NULL;
-        shared.n = (int32_t)sh_ff;
         shared.act = (int32_t)a->act;
-        shared.to = act8_at(room, a->n_tok, sh_ff);
         o[n_o++] = linear_out{a->sh_up, NULL, rows, sh_ff, 1, false};
         if (a->sh_gate)
             o[n_o++] = linear_out{a->sh_gate, NULL, rows + a->n_tok * sh_ff, sh_ff, 1, false};
     }
     if (c->err.code) return;
-    int32_t n_embd = (int32_t)a->down->n_out;
-    cuda_wrote(c, a->out, (size_t)a->n_tok * (size_t)n_embd * 4);
+    cuda_wrote(c, a->out, (size_t)(a->n_tok * n_embd) * 4);
     cuda_linear_rows(c, o, n_o, a->x, n_embd, a->n_tok, NULL, true);
-    launch(c, choose_kernel, dim3((unsigned)a->n_tok), dim3(TOPK_THREADS), 0, logits,
-           (int32_t)n_expert, a->n_used, (int)a->gating, (int32_t)a->normalise, a->scale,
-           a->select_bias, a->x, n_embd, a->shared_gate_w, ids, weights,
-           a->sh_up ? sh_weight : (float *)NULL, shared);
+    if (a->sh_up && !a->shared_gate_w) sh_weight = NULL;
+    if (!in_bytes || n_expert > CHOOSE_FEW) {
+        dim3 grid((unsigned)((a->n_tok * 32 + CHOOSE_THREADS - 1) / CHOOSE_THREADS));
+        launch(c, choose_kernel, grid, dim3(CHOOSE_THREADS), 0, choice, a->n_tok, ids, weights);
+        choice.logits = NULL;
+    }
     if (in_bytes) {
-        few_experts8(c, a, experts_of(a->gate, a->up, a->down, a->act), ids, weights);
         struct linear_out down = {a->sh_down, NULL, a->out, n_embd, 1, true};
-        if (a->sh_up) cuda_linear_act8(c, &down, shared.to, a->n_tok, sh_weight);
+        if (a->sh_up) cuda_linear_glu(c, &down, shared, a->n_tok, sh_weight);
+        few_experts8(c, a, experts_of(a->gate, a->up, a->down, a->act), choice, ids, weights);
         return;
     }
     if (is_few) {

@@ -26,6 +26,47 @@ __device__ __forceinline__ void wait_previous(void) {
 #endif
 }
 
+/* N (4, 8, 16) bytes from global to shared memory, both aligned to N, which land behind the thread's back:
+ * copies are counted in groups, and copy_wait<K> waits for all groups of this thread but the last K. */
+template <int N> __device__ __forceinline__ void copy_async(void *shared, const void *global) {
+#if __CUDA_ARCH__ >= 800
+    uint32_t to = (uint32_t)__cvta_generic_to_shared(shared);
+    if constexpr (N == 16)
+        asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16;" ::"r"(to), "l"(global)
+                     : "memory");
+    else
+        asm volatile("cp.async.ca.shared.global [%0], [%1], %2;" ::"r"(to), "l"(global), "n"(N)
+                     : "memory");
+#else
+    if constexpr (N == 16) *(uint4 *)shared = *(const uint4 *)global;
+    else if constexpr (N == 8) *(uint2 *)shared = *(const uint2 *)global;
+    else *(uint32_t *)shared = *(const uint32_t *)global;
+#endif
+}
+__device__ __forceinline__ void copy_commit(void) {
+#if __CUDA_ARCH__ >= 800
+    asm volatile("cp.async.commit_group;" ::: "memory");
+#endif
+}
+template <int K> __device__ __forceinline__ void copy_wait(void) {
+#if __CUDA_ARCH__ >= 800
+    asm volatile("cp.async.wait_group %0;" ::"n"(K) : "memory");
+#endif
+}
+
+/* The largest x of the warp, in every lane. */
+__device__ __forceinline__ uint32_t lanes_most(uint32_t x) {
+#if __CUDA_ARCH__ >= 800
+    return __reduce_max_sync(0xffffffffu, x);
+#else
+    for (int o = 16; o > 0; o /= 2) x = max(x, __shfl_xor_sync(0xffffffffu, x, o));
+    return x;
+#endif
+}
+
+__device__ __forceinline__ float quotient(float a, float b) { return __fdividef(a, b); }
+__device__ __forceinline__ float quick_exp(float x) { return __expf(x); }
+__device__ __forceinline__ float quick_log(float x) { return __logf(x); }
 __device__ __forceinline__ int dot4(int a, int b, int c) { return __dp4a(a, b, c); }
 /* Bytewise a - b, without borrows. */
 __device__ __forceinline__ uint32_t sub4(uint32_t a, uint32_t b) { return __vsub4(a, b); }
@@ -91,14 +132,17 @@ __device__ __forceinline__ uint32_t two_halves(float lo, float hi) {
     return u;
 }
 
+/* To a few units in the last place, in few instructions. */
+__device__ __forceinline__ float logistic(float x) { return quotient(1.0f, 1.0f + quick_exp(-x)); }
+
 __device__ __forceinline__ float act_of(int act, float x) {
     switch (act) {
-    case 0: return x / (1.0f + expf(-x));
+    case 0: return x * logistic(x);
     case 1: return 0.5f * x * (1.0f + tanhf(0.79788456080286535588f * (x + 0.044715f * x * x * x)));
     case 2: return 0.5f * x * (1.0f + erff(x * 0.70710678118654752440f));
     case 3: return x < 0.0f ? 0.0f : x;
     case 4: return x < 0.0f ? 0.0f : x * x;
-    default: return 1.0f / (1.0f + expf(-x));
+    default: return logistic(x);
     }
 }
 

@@ -1,7 +1,8 @@
 /* recurrent.cu: convolution, delta net, and the scans of Mamba-1 and Mamba-2.
  *
- * A block owns one head (Mamba-1: a strip of channels) of one sequence, keeps its state in registers and
- * takes the tokens one after the other, logged ones first. So a token's bits do not depend on how many come
+ * A block owns one head of one sequence (delta net: 32 columns of it; Mamba-1: a strip of channels), keeps its
+ * state in registers and takes the tokens one after the other, logged ones first. So a token's bits do not
+ * depend on how many come
  * with it. Roofline at decode: the state, read and written once, 4 MB a layer of a 35B model; the reads
  * are in flight before the wait, since no kernel of the step writes them. At prefill a token costs about
  * 300 cycles a layer, all heads at once.
@@ -25,8 +26,11 @@ __device__ __forceinline__ const float *row_at(const rows &r, const dspan &s, in
     return r.x + (int64_t)(s.row + i - s.n_replay) * r.stride;
 }
 
-__device__ __forceinline__ float softplus(float x) { return x > 20.0f ? x : log1pf(expf(x)); }
-__device__ __forceinline__ float silu(float x) { return x / (1.0f + expf(-x)); }
+__device__ __forceinline__ float softplus(float x) {
+    float e = quick_exp(x);
+    return x > 20.0f ? x : e < 1e-3f ? e * (1.0f - 0.5f * e) : quick_log(1.0f + e);
+}
+__device__ __forceinline__ float silu(float x) { return x * logistic(x); }
 
 /* ---- the log ---- */
 
@@ -85,7 +89,7 @@ struct conv_job {
     const float *x, *w, *b;
     int64_t x_stride, n_conv, out_stride;
     int32_t d_conv, silu;
-    float *out, *replay_out; /* replay_out: rows of logged tokens, or NULL */
+    float *out;
 };
 
 __global__ void conv_kernel(dspans b, rec_view rec, conv_job j) {
@@ -122,8 +126,6 @@ __global__ void conv_kernel(dspans b, rec_view rec, conv_job j) {
             if (k == keep) sum += w[k] * in;
         float y = j.silu ? silu(sum) : sum;
         if (!logged) j.out[t * j.out_stride + ch] = y;
-        else if (j.replay_out)
-            j.replay_out[((int64_t)blockIdx.y * rec.log_cap + i) * j.n_conv + ch] = y;
 #pragma unroll
         for (int k = 0; k + 1 < MAX_CONV; k++)
             if (k < keep) old[k] = k + 1 < keep ? old[k + 1] : in;
@@ -203,7 +205,7 @@ void cuda_conv(struct dev *d, const struct conv_args *a) {
     if (!cuda_begin(c) || !cuda_spans(c, a->spans, a->n_span, &b)) return;
     conv_job j = {a->x,      a->w,          a->b,      a->x_stride,
                   a->n_conv, a->out_stride, a->d_conv, (int32_t)a->silu,
-                  a->out,    NULL};
+                  a->out};
     cuda_wrote(c, a->out, (size_t)a->n_tok * (size_t)a->out_stride * 4);
     if (is_many(a->spans, a->n_span) && a->d_conv <= MAX_CONV) convolve_many(c, b, a->state, j);
     else convolve(c, b, a->state, j);
@@ -215,92 +217,230 @@ struct gdn_job {
     int32_t n_k_head, n_v_head, d_k, d_v;
     int32_t is_grouped, log_cap;
     float eps;
-    int32_t unused;
-    rows mixed, alpha, beta; /* convolved [q | k | v] */
+    int32_t d_conv;
+    rows mixed, alpha, beta; /* [q | k | v]: convolved (many tokens), or to be (few) */
     const float *z, *a, *dt_bias, *norm_w;
     int64_t z_stride;
     float *s, *out;
     int64_t s_stride;
-    act8 out8; /* q NULL: none */
+    /* few tokens: */
+    const float *conv_w, *conv_b;
+    uint32_t *arrived; /* [n_span, n_k_head], zeros */
+    float *raw;        /* [n_tok, n_v_head, d_v]: out before its norm */
+    act8 out8;         /* q NULL: none */
 };
 
-/* Thread 4 j + p of a block has column j, rows 4 i + p. */
-template <int N, int THREADS>
-__global__ void __launch_bounds__(THREADS) gdn_kernel(dspans b, gdn_job g) {
-    DYNAMIC_SHARED(float, room); /* two buffers of [q | k], then 32 sums, then a row of out */
-    int tid = (int)threadIdx.x, p = tid % N_PART, col = tid / N_PART, head = (int)blockIdx.x;
-    dspan s = b.spans[blockIdx.y]; /* staged before the list: no kernel writes it */
-    int d_k = g.d_k, d_v = g.d_v;
-    bool has = col < d_v;
-    float *state = g.s + s.slot * g.s_stride + (int64_t)head * d_k * d_v;
-    float S[N], *sums = room + 4 * d_k;
+enum { STEP_COLS = 32, STEP_THREADS = STEP_COLS * N_PART };
+
+/* Input i of a channel, counted from the state's first: kept ones, then logged ones, then new ones. */
+__device__ __forceinline__ float conv_input(const rec_view &rec, const rows &x, const dspan &s,
+                                            int32_t keep, int64_t n_conv, int64_t ch, int32_t i) {
+    if (i < keep) return rec.conv[s.slot * (int64_t)rec.conv_stride + i * n_conv + ch];
+    i -= keep;
+    if (i < s.n_replay)
+        return rec.log[((int64_t)s.slot * rec.log_cap + i) * (int64_t)rec.log_row + ch];
+    return x.x[(int64_t)(s.row + i - s.n_replay) * x.stride + ch];
+}
+
+/* What the convolution of a channel keeps, and new inputs where they are deferred to the log. */
+__device__ __forceinline__ void conv_keep(const rec_view &rec, const rows &x, const dspan &s,
+                                          int32_t keep, int64_t n_conv, int64_t ch) {
+    int32_t from = s.n_replay + (s.n_commit ? s.n_tok : 0);
+    float now[MAX_CONV];
 #pragma unroll
-    for (int i = 0; i < N; i++) {
-        int row = N_PART * i + p;
-        S[i] = has && row < d_k ? state[(int64_t)row * d_v + col] : 0.0f;
+    for (int k = 0; k < MAX_CONV; k++)
+        if (k < keep) now[k] = conv_input(rec, x, s, keep, n_conv, ch, from + k);
+#pragma unroll
+    for (int k = 0; k < MAX_CONV; k++)
+        if (k < keep) rec.conv[s.slot * (int64_t)rec.conv_stride + k * n_conv + ch] = now[k];
+    for (int32_t i = 0; s.n_commit == 0 && i < s.n_tok; i++)
+        rec.log[((int64_t)s.slot * rec.log_cap + i) * (int64_t)rec.log_row + ch] =
+            x.x[(int64_t)(s.row + i) * x.stride + ch];
+}
+
+/* Norm, gate and rounding of the new tokens' rows of the heads that share a key head, a warp each. */
+__device__ __forceinline__ void norm_heads(const gdn_job &g, const dspan &s, int kh, int rep) {
+    int d_v = g.d_v;
+    for (int at = (int)threadIdx.x / 32; at < rep * s.n_tok; at += STEP_THREADS / 32) {
+        int h = g.is_grouped ? kh * rep + at % rep : kh + at % rep * g.n_k_head,
+            lane = (int)threadIdx.x % 32;
+        int64_t t = s.row + at / rep, to = (t * g.n_v_head + h) * d_v;
+        const float *z = g.z + t * g.z_stride + (int64_t)h * d_v;
+        constexpr int WIDE = 2; /* fours of a lane: heads of up to 256 */
+        float y[WIDE][4], gate[WIDE][4], sum = 0;
+#pragma unroll
+        for (int k = 0; k < WIDE; k++)
+#pragma unroll
+            for (int i = 0; i < 4; i++) {
+                int c = 4 * (lane + 32 * k) + i;
+                y[k][i] = c < d_v ? __ldcg(g.raw + to + c) : 0.0f;
+                gate[k][i] = c < d_v ? silu(z[c]) * g.norm_w[c] : 0.0f;
+                sum += y[k][i] * y[k][i];
+            }
+        float f = 1.0f / sqrtf(lanes_sum(sum, 32) / (float)d_v + g.eps);
+#pragma unroll
+        for (int k = 0; k < WIDE; k++) {
+            int quad = lane + 32 * k;
+            if (128 * k >= d_v) break;
+#pragma unroll
+            for (int i = 0; i < 4; i++) {
+                y[k][i] *= f * gate[k][i];
+                if (4 * quad + i < d_v) g.out[to + 4 * quad + i] = y[k][i];
+            }
+            if (g.out8.q)
+                act8_put4(g.out8, to / 4 + quad, make_float4(y[k][0], y[k][1], y[k][2], y[k][3]),
+                          4 * quad < d_v);
+        }
     }
+}
+
+/* Convolution, delta rule, norm and gate of a few tokens. Block (part of the columns, head, span); thread
+ * 4 j + p has column j, rows N p + i. Blocks of heads that share a key head make its q and k each by itself; the
+ * last of them to arrive writes down what the convolution keeps, and norms their rows. State and weights are read
+ * before the wait: no kernel of the list writes them but this one. N: rows of a thread; C: channels. */
+template <int N>
+__global__ void __launch_bounds__(STEP_THREADS, N == 64 ? 1 : 2)
+    gdn_step_kernel(dspans b, rec_view rec, gdn_job g) {
+    constexpr int C = (2 * N_PART * N + STEP_COLS + STEP_THREADS - 1) / STEP_THREADS, TAPS = 4;
+    constexpr int STRIDE = N + 4; /* of a thread's rows: the four parts then lie in other banks */
+    /* q, k, v, in turn; rows beyond the head stay zero */
+    __shared__ __align__(16) float line[2][2 * N_PART * STRIDE + STEP_COLS];
+    __shared__ uint32_t arrived;
+    int tid = (int)threadIdx.x, p = tid % N_PART, mine = tid / N_PART, head = (int)blockIdx.y;
+    int col = (int)blockIdx.x * STEP_COLS + mine, d_k = g.d_k, d_v = g.d_v, keep = g.d_conv - 1;
+    dspan s = b.spans[blockIdx.z]; /* staged before the list: no kernel writes it */
+    bool has = col < d_v, quick = g.d_conv == TAPS;
+    int rep = g.n_v_head / g.n_k_head, kh = g.is_grouped ? head / rep : head % g.n_k_head;
+    int64_t nq = (int64_t)g.n_k_head * d_k, n_conv = 2 * nq + (int64_t)g.n_v_head * d_v;
+    float *state = g.s + s.slot * g.s_stride + (int64_t)head * d_k * d_v, S[N];
+#pragma unroll
+    for (int i = 0; i < N; i++)
+        S[i] = has && N * p + i < d_k ? state[(N * p + i) * d_v + col] : 0.0f;
+    for (int i = tid; i < 2 * (2 * N_PART * STRIDE + STEP_COLS); i += STEP_THREADS)
+        (&line[0][0])[i] = 0;
+    auto place = [&](int e) { /* of channel e in a line */
+                              if (e >= 2 * d_k) return 2 * N_PART * STRIDE + e - 2 * d_k;
+                              int row = e < d_k ? e : e - d_k;
+                              return (e < d_k ? 0 : N_PART * STRIDE) + row / N * STRIDE + row % N;
+    };
+    /* channel e of the line: q, k of the key head, then the part's columns of v */
+    int n_line =
+        2 * d_k + (d_v - (int)blockIdx.x * STEP_COLS < STEP_COLS ? d_v - (int)blockIdx.x * STEP_COLS
+                                                                 : STEP_COLS);
+    auto channel = [&](int e) {
+        if (e < d_k) return (int64_t)kh * d_k + e;
+        if (e < 2 * d_k) return nq + (int64_t)kh * d_k + e - d_k;
+        return 2 * nq + (int64_t)head * d_v + blockIdx.x * STEP_COLS + e - 2 * d_k;
+    };
+    float old[C][TAPS - 1], bias[C];
+    float4 w[C];
+#pragma unroll
+    for (int c = 0; c < C; c++) {
+        int e = tid + c * STEP_THREADS;
+        if (e >= n_line || !quick) continue;
+        int64_t ch = channel(e);
+        bias[c] = g.conv_b ? g.conv_b[ch] : 0.0f;
+        w[c] = ((const float4 *)g.conv_w)[ch];
+#pragma unroll
+        for (int k = 0; k < TAPS - 1; k++)
+            old[c][k] = rec.conv[s.slot * (int64_t)rec.conv_stride + k * n_conv + ch];
+    }
+    float a = g.a[head], dt_bias = g.dt_bias[head];
     launch_next();
     wait_previous();
-    int kh = g.is_grouped ? head / (g.n_v_head / g.n_k_head) : head % g.n_k_head;
-    int64_t nq = (int64_t)g.n_k_head * d_k;
+    __syncthreads();
     int32_t n = s.n_replay + s.n_tok;
-    float norm_w = has ? g.norm_w[col] : 0.0f, a = g.a[head], dt_bias = g.dt_bias[head];
     for (int32_t i = 0; i < n; i++) {
-        float *qk = room + i % 2 * 2 * d_k;
-        const float *x = row_at(g.mixed, s, (int32_t)blockIdx.y, g.log_cap, i);
-        for (int e = tid; e < 2 * d_k; e += (int)blockDim.x)
-            qk[e] = x[(e < d_k ? 0 : nq) + (int64_t)kh * d_k + e % d_k];
-        float v = has ? x[2 * nq + (int64_t)head * d_v + col] : 0.0f;
-        float decay = row_at(g.alpha, s, (int32_t)blockIdx.y, g.log_cap, i)[head] + dt_bias;
-        float beta = row_at(g.beta, s, (int32_t)blockIdx.y, g.log_cap, i)[head];
-        decay = expf(softplus(decay) * a);
-        beta = 1.0f / (1.0f + expf(-beta));
+        float *now = line[i % 2];
+        float decay = row_at(g.alpha, s, (int32_t)blockIdx.z, g.log_cap, i)[head] + dt_bias;
+        float beta = row_at(g.beta, s, (int32_t)blockIdx.z, g.log_cap, i)[head];
+#pragma unroll
+        for (int c = 0; c < C; c++) {
+            int e = tid + c * STEP_THREADS;
+            if (e >= n_line) continue;
+            int64_t ch = channel(e);
+            float sum, in = conv_input(rec, g.mixed, s, keep, n_conv, ch, keep + i);
+            if (quick) {
+                sum = bias[c] + w[c].x * old[c][0] + w[c].y * old[c][1] + w[c].z * old[c][2] +
+                      w[c].w * in;
+                old[c][0] = old[c][1], old[c][1] = old[c][2], old[c][2] = in;
+            } else {
+                sum = g.conv_b ? g.conv_b[ch] : 0.0f;
+                for (int k = 0; k < keep; k++)
+                    sum += g.conv_w[ch * g.d_conv + k] *
+                           conv_input(rec, g.mixed, s, keep, n_conv, ch, i + k);
+                sum += g.conv_w[ch * g.d_conv + keep] * in;
+            }
+            now[place(e)] = silu(sum);
+        }
+        decay = quick_exp(softplus(decay) * a);
+        beta = logistic(beta);
         if (i == s.n_replay && s.n_commit == 0) {
 #pragma unroll
             for (int r = 0; r < N; r++)
-                if (has && N_PART * r + p < d_k)
-                    state[(int64_t)(N_PART * r + p) * d_v + col] = S[r];
+                if (has && N * p + r < d_k) state[(N * p + r) * d_v + col] = S[r];
         }
         __syncthreads();
-        float qq = 0, kk = 0, kept = 0;
+        const float4 *q4 = (const float4 *)(now + p * STRIDE), *k4 = q4 + N_PART * STRIDE / 4;
+        float v = now[2 * N_PART * STRIDE + mine], qq = 0, kk = 0, kept = 0, o = 0;
 #pragma unroll
-        for (int r = 0; r < N; r++) {
-            int row = N_PART * r + p;
-            if (row >= d_k) continue;
-            float q = qk[row], k = qk[d_k + row];
-            qq += q * q;
-            kk += k * k;
-            kept += S[r] * k;
+        for (int r = 0; r < N / 4; r++) {
+            float4 q = q4[r], k = k4[r];
+            qq += q.x * q.x + q.y * q.y + q.z * q.z + q.w * q.w;
+            kk += k.x * k.x + k.y * k.y + k.z * k.z + k.w * k.w;
+            kept += S[4 * r] * k.x + S[4 * r + 1] * k.y + S[4 * r + 2] * k.z + S[4 * r + 3] * k.w;
         }
         qq = lanes_sum(qq, N_PART);
         kk = lanes_sum(kk, N_PART);
         kept = lanes_sum(kept, N_PART);
-        float kf = 1.0f / sqrtf(kk + g.eps), qf = 1.0f / sqrtf(((qq + g.eps) * (float)d_k));
-        float delta = beta * (v - decay * (kept * kf)) * kf, o = 0;
+        float kf = rsqrtf(kk + g.eps), qf = rsqrtf((qq + g.eps) * (float)d_k);
+        float delta = beta * (v - decay * (kept * kf)) * kf;
 #pragma unroll
-        for (int r = 0; r < N; r++) {
-            int row = N_PART * r + p;
-            if (row >= d_k) continue;
-            S[r] = decay * S[r] + qk[d_k + row] * delta;
-            o += S[r] * qk[row];
+        for (int r = 0; r < N / 4; r++) {
+            float4 q = q4[r], k = k4[r];
+            S[4 * r] = decay * S[4 * r] + k.x * delta;
+            S[4 * r + 1] = decay * S[4 * r + 1] + k.y * delta;
+            S[4 * r + 2] = decay * S[4 * r + 2] + k.z * delta;
+            S[4 * r + 3] = decay * S[4 * r + 3] + k.w * delta;
+            o += S[4 * r] * q.x + S[4 * r + 1] * q.y + S[4 * r + 2] * q.z + S[4 * r + 3] * q.w;
         }
         o = lanes_sum(o, N_PART) * qf;
-        if (i < s.n_replay) continue;
-        float sq = has ? o * o : 0.0f; /* each column is counted N_PART times */
-        float f = 1.0f / sqrtf(block_sum(sq, sums) / (float)(N_PART * d_v) + g.eps);
         int64_t t = s.row + i - s.n_replay;
-        float y = has ? o * f * norm_w * silu(g.z[t * g.z_stride + (int64_t)head * d_v + col]) : 0;
-        if (has && p == 0) g.out[(t * g.n_v_head + head) * d_v + col] = y;
-        if (!g.out8.q) continue;
-        float *line = sums + 32;
-        if (has && p == 0) line[col] = y;
-        __syncthreads();
-        if (tid < d_v) act8_put(g.out8, (t * g.n_v_head + head) * (d_v / 32) + tid / 32, line[tid]);
+        if (i >= s.n_replay && has && p == 0) g.raw[(t * g.n_v_head + head) * d_v + col] = o;
     }
-    if (s.n_commit == 0) return;
+    /* the norm wants whole heads, and what is kept of q and k must not change under another block */
+    __syncthreads();
+    if (tid == 0) {
+        __threadfence();
+        arrived = atomicAdd(&g.arrived[blockIdx.z * g.n_k_head + (unsigned)kh], 1u) + 1u;
+    }
+    if (s.n_commit) {
 #pragma unroll
-    for (int r = 0; r < N; r++)
-        if (has && N_PART * r + p < d_k) state[(int64_t)(N_PART * r + p) * d_v + col] = S[r];
+        for (int r = 0; r < N; r++)
+            if (has && N * p + r < d_k) state[(N * p + r) * d_v + col] = S[r];
+    }
+    auto keep_channels = [&](int first, int last) {
+#pragma unroll
+        for (int c = 0; c < C; c++) {
+            int e = tid + c * STEP_THREADS;
+            if (e < first || e >= last) continue;
+            int64_t ch = channel(e);
+            if (!quick || s.n_commit == 0) {
+                conv_keep(rec, g.mixed, s, keep, n_conv, ch);
+                continue;
+            }
+#pragma unroll
+            for (int k = 0; k < TAPS - 1; k++)
+                rec.conv[s.slot * (int64_t)rec.conv_stride + k * n_conv + ch] = old[c][k];
+        }
+    };
+    keep_channels(2 * d_k, n_line);
+    __syncthreads();
+    if (arrived < gridDim.x * (unsigned)rep) return;
+    __threadfence();
+    norm_heads(g, s, kh, rep);
+    keep_channels(0, 2 * d_k);
+    if (tid == 0) g.arrived[blockIdx.z * g.n_k_head + (unsigned)kh] = 0;
 }
 
 /* ---- delta net, many tokens ---- */
@@ -308,7 +448,7 @@ __global__ void __launch_bounds__(THREADS) gdn_kernel(dspans b, gdn_job g) {
 /* Columns of the state do not meet: a block has COLS of a head, so that all multiprocessors work, and
  * nothing waits for anything but the state itself. What depends on a token alone is made first, for all
  * tokens at once: convolution, norms of q and k, decay and beta. The state goes through the same
- * operations in the same order as in gdn_kernel, and so do outputs. */
+ * operations in the same order as in gdn_step_kernel. */
 enum { SCAN_COLS = 32, SCAN_THREADS = SCAN_COLS * N_PART, SCAN_TILE = 8, SCAN_ROWS = 128 };
 
 /* factors[t, head]: of k, of q, decay, beta. A warp has 4 heads of a token, 8 lanes each: q, then k. */
@@ -434,7 +574,7 @@ __global__ void __launch_bounds__(SCAN_THREADS)
         if (has && N_PART * i + p < d_k) state[(int64_t)(N_PART * i + p) * d_v + col] = S[i];
 }
 
-/* out = rms_norm(out) * silu(z), block (head, token), threads and sums as in gdn_kernel. */
+/* out = rms_norm(out) * silu(z), block (head, token). */
 __global__ void gdn_norm_kernel(gdn_job g) {
     __shared__ float sums[32];
     launch_next();
@@ -478,44 +618,52 @@ void cuda_gdn(struct dev *d, const struct gdn_args *a) {
                        2,
                        (size_t)n_conv,
                        0};
-    float *mixed = (float *)cuda_take(c, (size_t)a->n_tok * (size_t)n_conv * 4);
-    float *ab = turn(c, a->spans, b, &a->state, turned), *again = NULL;
-    int32_t cap = a->state.log_cap;
-    if (ab) again = (float *)cuda_take(c, (size_t)b.n_span * (size_t)cap * (size_t)n_conv * 4);
-    if (c->err.code) return;
-    conv_job j = {a->qkv, a->conv_w, a->conv_b, a->qkv_stride, n_conv,
-                  n_conv, a->d_conv, 1,         mixed,         again};
     bool many = is_many(a->spans, a->n_span) && a->d_k <= SCAN_ROWS;
-    if (many) convolve_many(c, b, a->state, j);
-    else convolve(c, b, a->state, j);
+    int64_t n_out = (int64_t)a->n_v_head * a->d_v;
+    float *mixed = NULL, *raw = NULL, *ab = NULL;
+    if (many) mixed = (float *)cuda_take(c, (size_t)(a->n_tok * n_conv) * 4);
+    else {
+        raw = (float *)cuda_take(c, (size_t)(a->n_tok * n_out) * 4);
+        ab = turn(c, a->spans, b, &a->state, turned);
+    }
+    if (c->err.code) return;
     gdn_job g = {};
     g.n_k_head = a->n_k_head, g.n_v_head = a->n_v_head, g.d_k = a->d_k, g.d_v = a->d_v;
     g.is_grouped = a->is_grouped;
-    g.log_cap = cap;
+    g.log_cap = a->state.log_cap;
     g.eps = a->eps;
-    g.mixed = rows{mixed, again, n_conv, n_conv};
+    g.d_conv = a->d_conv;
     g.alpha = rows{a->alpha, ab, a->n_v_head, 2 * a->n_v_head};
     g.beta = rows{a->beta, ab ? ab + a->n_v_head : NULL, a->n_v_head, 2 * a->n_v_head};
     g.z = a->z, g.a = a->a, g.dt_bias = a->dt_bias, g.norm_w = a->norm_w;
     g.z_stride = a->z_stride;
     g.s = a->state.s, g.s_stride = (int64_t)a->state.s_stride;
     g.out = a->out;
+    cuda_wrote(c, a->out, (size_t)(a->n_tok * n_out) * 4);
     if (many) {
-        cuda_wrote(c, a->out, (size_t)a->n_tok * (size_t)(a->n_v_head * a->d_v) * 4);
+        conv_job j = {a->qkv, a->conv_w, a->conv_b, a->qkv_stride, n_conv,
+                      n_conv, a->d_conv, 1,         mixed};
+        convolve_many(c, b, a->state, j);
+        g.mixed = rows{mixed, NULL, n_conv, 0};
         gdn_many(c, b, g);
         return;
     }
-    dim3 grid((unsigned)a->n_v_head, (unsigned)b.n_span);
-    dim3 block((unsigned)((a->d_v * N_PART + 31) / 32 * 32));
-    size_t room = (size_t)(4 * a->d_k + 32 + a->d_v) * 4;
-    int64_t n_out = (int64_t)a->n_v_head * a->d_v;
-    cuda_wrote(c, a->out, (size_t)(a->n_tok * n_out) * 4);
+    g.mixed = rows{a->qkv, NULL, a->qkv_stride, 0};
+    g.conv_w = a->conv_w, g.conv_b = a->conv_b;
+    g.raw = raw;
+    g.arrived = c->arrived;
     if (a->d_v % 32 == 0) g.out8 = cuda_shadow_new(c, a->out, a->n_tok, n_out);
-    if (a->d_k <= 64) launch(c, gdn_kernel<16, 1024>, grid, block, room, b, g);
-    else if (a->d_k <= 128 && a->d_v <= 128)
-        launch(c, gdn_kernel<32, 512>, grid, block, room, b, g);
-    else if (a->d_v <= 128) launch(c, gdn_kernel<64, 512>, grid, block, room, b, g);
-    else launch(c, gdn_kernel<64, 1024>, grid, block, room, b, g);
+    if (a->d_conv > MAX_CONV || a->n_k_head * a->n_span > CUDA_N_ARRIVED) {
+        cuda_fail_with(c, CHIMERE_EUNSUPPORTED,
+                       "delta net with a convolution wider than 8, or too many heads");
+        return;
+    }
+    dim3 grid((unsigned)((a->d_v + STEP_COLS - 1) / STEP_COLS), (unsigned)a->n_v_head,
+              (unsigned)b.n_span);
+    if (a->d_k <= 64) launch(c, gdn_step_kernel<16>, grid, dim3(STEP_THREADS), 0, b, a->state, g);
+    else if (a->d_k <= 128)
+        launch(c, gdn_step_kernel<32>, grid, dim3(STEP_THREADS), 0, b, a->state, g);
+    else launch(c, gdn_step_kernel<64>, grid, dim3(STEP_THREADS), 0, b, a->state, g);
 }
 
 /* ---- Mamba-2 ---- */

@@ -11,6 +11,7 @@
 /* One table of grid points, uploaded when the device is opened. */
 struct grid_tables {
     const uint32_t *iq3s, *iq3xxs;      /* [512], [256] */
+    const uint32_t *iq3s_signed;        /* [16 signs][512] */
     const uint2 *iq2xxs, *iq2xs, *iq2s; /* [256], [512], [1024] */
     uint32_t iq4[4], fp4[4];            /* 16 signed bytes */
 };
@@ -117,7 +118,15 @@ __device__ __forceinline__ void nibble_words(const uint32_t *code, uint32_t *q) 
     }
 }
 
-/* KEEP_MID: codes stay unsigned, form_traits<F>::mid above the value. */
+/* Whether decoding looks IQ3_S up in a table with signs: 32 KB of shared memory for half the instructions. Chips
+ * before sm_80 have no room for it. */
+#if defined CHIMERE_EMULATE || !defined __CUDA_ARCH__ || __CUDA_ARCH__ >= 800
+#define GRID_SIGNED 1
+#else
+#define GRID_SIGNED 0
+#endif
+
+/* KEEP_MID, of decoding: codes stay unsigned, form_traits<F>::mid above the value; grids are those of grid_load. */
 template <int F, bool KEEP_MID = false>
 __device__ __forceinline__ void unpack(const raw<F> &r, const grid_tables &g, unpacked &u) {
     u.offset[0] = u.offset[1] = 0.0f;
@@ -189,7 +198,11 @@ __device__ __forceinline__ void unpack(const raw<F> &r, const grid_tables &g, un
 #pragma unroll
         for (int i = 0; i < 8; i++) {
             uint32_t index = r.code[i / 4] >> i % 4 * 8 & 255u;
-            if constexpr (F == FORM_G3S)
+            if constexpr (F == FORM_G3S && KEEP_MID && GRID_SIGNED) {
+                int s = 4 * i - 9;
+                uint32_t signs = s < 0 ? r.more[0] << (-s & 31) : r.more[0] >> (s & 31);
+                u.q[i] = g.iq3s[(signs & 0x1e00u) | (r.sub << (8 - i) & 0x100u) | index];
+            } else if constexpr (F == FORM_G3S)
                 u.q[i] = signed_4(g.iq3s[index | (r.sub >> i & 1u) << 8], r.more[0] >> 4 * i);
             else
                 u.q[i] = signed_4(g.iq3xxs[index], signs_of_7(r.more[0] >> i / 2 * 7) >> i % 2 * 4);

@@ -16,6 +16,7 @@
 #define __launch_bounds__(...)
 #define __shared__ static
 #define __restrict__
+#define __grid_constant__
 #define __align__(n) __attribute__((aligned(n)))
 
 struct dim3 {

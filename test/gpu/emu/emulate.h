@@ -76,6 +76,20 @@ static inline int __float_as_int(float f) {
 static inline int min(int a, int b) { return a < b ? a : b; }
 static inline int max(int a, int b) { return a > b ? a : b; }
 
+static inline uint32_t lanes_most(uint32_t x) {
+    for (int o = 16; o > 0; o /= 2) {
+        uint32_t y = __shfl_xor_sync(0xffffffffu, x, o);
+        x = y > x ? y : x;
+    }
+    return x;
+}
+template <int N> static inline void copy_async(void *to, const void *from) { memcpy(to, from, N); }
+static inline void copy_commit(void) {}
+template <int K> static inline void copy_wait(void) {}
+
+static inline float quick_exp(float x) { return expf(x); }
+static inline float quick_log(float x) { return logf(x); }
+static inline float quotient(float a, float b) { return a / b; }
 static inline int dot4(int a, int b, int c) {
     for (int i = 0; i < 4; i++) c += (int8_t)(a >> 8 * i) * (int8_t)(b >> 8 * i);
     return c;
