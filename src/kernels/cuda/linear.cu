@@ -1,13 +1,13 @@
 /* linear.cu: matrices times rows. Roofline at decode: the bytes of the weights; a lane has up to 8 units
  * in flight before it waits for the kernel before it, and blocks are as many as the chip holds at once.
- * At prefill: 2 n_in n_out n_tok operations on the tensor cores; decoding costs about 5 instructions a
- * weight and tile of 128 tokens. */
+ * Prefill: tile.cu. */
 #include <utility>
 
 #include "kernels/cuda/cuda_impl.cuh"
 #include "kernels/cuda/linear.cuh"
+#include "kernels/cuda/tile.cuh"
 
-enum { MAX_OUTS = 8, LINEAR_N = 128, NUMBER_WIDE = 1024, INPUT_SHARED = 8192 };
+enum { MAX_OUTS = 8, NUMBER_WIDE = 1024, INPUT_SHARED = 8192 };
 
 struct out_job {
     planes w;
@@ -263,74 +263,6 @@ act8 cuda_act8(struct cuda *c, const float *x, int64_t stride, int32_t n_row, in
     return a;
 }
 
-__global__ void __launch_bounds__(TILE_THREADS)
-    tile_kernel(out_job o, const uint16_t *x, const float *x_scale, const float *factor,
-                int32_t n_tok, grid_tables tables) {
-    DYNAMIC_SHARED(uint16_t, shared);
-    __shared__ int32_t cols[LINEAR_N];
-    launch_next();
-    wait_previous();
-    int32_t t0 = (int32_t)blockIdx.y * LINEAR_N;
-    for (int i = (int)threadIdx.x; i < LINEAR_N; i += TILE_THREADS)
-        cols[i] = t0 + i < n_tok ? t0 + i : -1;
-    __syncthreads();
-    float acc[2][LINEAR_N / 16][4];
-    int64_t first = (int64_t)blockIdx.x * TILE_M;
-    tile_product<LINEAR_N>(o.w, 0, first, x, halves_of(o.w.n_in), cols, tables, shared, acc);
-#pragma unroll
-    for (int m = 0; m < 2; m++)
-#pragma unroll
-        for (int n = 0; n < LINEAR_N / 16; n++)
-#pragma unroll
-            for (int i = 0; i < 4; i++) {
-                int64_t row = first + tile_row(m, i);
-                int32_t t = t0 + tile_col<LINEAR_N>(n, i);
-                if (row >= o.w.n_row || t >= n_tok) continue;
-                float y = o.scale * (acc[m][n][i] * x_scale[t]) + (o.bias ? o.bias[row] : 0.0f);
-                if (factor) y *= logistic(factor[t]);
-                float *dst = o.dst + t * o.dst_stride + row;
-                *dst = o.add ? *dst + y : y;
-            }
-}
-
-__global__ void to_halves_kernel(const float *x, int64_t stride, int64_t n, uint16_t *out,
-                                 float *scale) {
-    __shared__ float room[32];
-    launch_next();
-    wait_previous();
-    x += blockIdx.x * stride;
-    int64_t padded = halves_of(n);
-    out += blockIdx.x * padded;
-    float most = 0;
-    bool bad = false;
-    for (int64_t i = threadIdx.x; i < n; i += blockDim.x) {
-        float a = fabsf(x[i]);
-        bad |= !(a <= 3.402823466e38f);
-        most = fmaxf(most, a);
-    }
-    most = lanes_max(bad ? __int_as_float(0x7f800000) : most, 32);
-    if (threadIdx.x % 32 == 0) room[threadIdx.x / 32] = most;
-    __syncthreads();
-    for (int i = 0; i < (int)blockDim.x / 32; i++) most = fmaxf(most, room[i]);
-    /* 2^(e - 9): values below 1,024. Rows that are not finite become NaN throughout. */
-    int e = (__float_as_int(most) >> 23 & 255) - 9;
-    float s = e < 1 ? 1.17549435e-38f : __int_as_float(e << 23);
-    float inv = 1.0f / s;
-    if (!(most <= 3.402823466e38f)) s = __int_as_float(0x7fc00000), inv = 0.0f;
-    for (int64_t i = 2 * threadIdx.x; i < padded; i += 2 * blockDim.x) {
-        float a = i < n && inv != 0.0f ? x[i] * inv : 0.0f;
-        float b = i + 1 < n && inv != 0.0f ? x[i + 1] * inv : 0.0f;
-        *(uint32_t *)(out + i) = two_halves(a, b);
-    }
-    if (threadIdx.x == 0) scale[blockIdx.x] = s;
-}
-
-void cuda_to_halves(struct cuda *c, const float *x, int64_t stride, int32_t n_row, int64_t n,
-                    uint16_t *out, float *scale) {
-    launch(c, to_halves_kernel, dim3((unsigned)n_row), dim3(n > 1024 ? 256 : 128), 0, x, stride, n,
-           out, scale);
-}
-
 size_t cuda_linear_scratch(const struct dev_need *n) {
     return (size_t)n->n_tok * ((size_t)halves_of(n->n_in) * 2 + 4) +
            act8_bytes(STEP_TOKS, n->n_in + 32) + 2048;
@@ -524,6 +456,33 @@ void cuda_linear_glu(struct cuda *c, const struct linear_out *o, const glu_job &
     vectors(c, o, 1, NULL, 0, n_tok, factor, {}, a);
 }
 
+/* Many tokens: a launch for each form of weights. */
+static void tiles(struct cuda *c, const struct linear_out *o, int32_t n_o, const float *x,
+                  int64_t x_stride, int32_t n_tok, const float *factor) {
+    int64_t n_in = o[0].w->n_in;
+    uint16_t *h = (uint16_t *)cuda_take(c, (size_t)n_tok * (size_t)halves_of(n_in) * 2);
+    float *scale = (float *)cuda_take(c, (size_t)n_tok * sizeof *scale);
+    if (!h || !scale) return;
+    cuda_to_halves(c, x, x_stride, n_tok, n_in, h, scale);
+    for (int form = 1; form < N_FORM; form++) {
+        tile_job j = {};
+        j.mode = TILE_PUT;
+        j.n_row = n_tok;
+        j.x = h, j.x_scale = scale, j.factor = factor;
+        for (int32_t i = 0; i < n_o; i++) {
+            planes w = planes_of(o[i].w);
+            if ((is_number_form(w.form) ? (int)FORM_F32 : w.form) != form) continue;
+            j.o[j.n_o++] =
+                tile_out{w, o[i].bias, o[i].dst, o[i].dst_stride, o[i].scale, o[i].add, 0, 0};
+            if (j.n_o == TILE_OUTS) {
+                cuda_tiles(c, j);
+                j.n_o = 0;
+            }
+        }
+        if (j.n_o) cuda_tiles(c, j);
+    }
+}
+
 void cuda_linear_rows(struct cuda *c, const struct linear_out *o, int32_t n_o, const float *x,
                       int64_t x_stride, int32_t n_tok, const float *factor, bool exact) {
     if (n_tok > 1) cuda_norm_now(c);
@@ -551,18 +510,7 @@ void cuda_linear_rows(struct cuda *c, const struct linear_out *o, int32_t n_o, c
                     {}, act8{});
         return;
     }
-    int64_t n_in = o[0].w->n_in;
-    uint16_t *h = (uint16_t *)cuda_take(c, (size_t)n_tok * (size_t)halves_of(n_in) * 2);
-    float *scale = (float *)cuda_take(c, (size_t)n_tok * sizeof *scale);
-    if (!h || !scale) return;
-    cuda_to_halves(c, x, x_stride, n_tok, n_in, h, scale);
-    for (int32_t i = 0; i < n_o; i++) {
-        out_job j = job_of(&o[i]);
-        dim3 grid((unsigned)((j.w.n_row + TILE_M - 1) / TILE_M),
-                  (unsigned)((n_tok + LINEAR_N - 1) / LINEAR_N));
-        launch(c, tile_kernel, grid, dim3(TILE_THREADS), tile_shared(LINEAR_N), j, h, scale, factor,
-               n_tok, c->tables);
-    }
+    tiles(c, o, n_o, x, x_stride, n_tok, factor);
 }
 
 void cuda_linear(struct dev *d, const struct linear_out *o, int32_t n_o, const float *x,

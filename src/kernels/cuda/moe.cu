@@ -5,12 +5,13 @@
 
 #include "kernels/cuda/cuda_impl.cuh"
 #include "kernels/cuda/linear.cuh"
+#include "kernels/cuda/tile.cuh"
 
 extern "C" {
 #include "format/quant.h"
 }
 
-enum { MOE_N = 64, CHOOSE_THREADS = 128, MAX_USED = 32, CHOOSE_FEW = 256, MAX_EXPERTS = 512 };
+enum { CHOOSE_THREADS = 128, MAX_USED = 32, CHOOSE_FEW = 256, MAX_EXPERTS = 512 };
 
 struct expert_set {
     planes gate, up, down;
@@ -300,14 +301,6 @@ __global__ void __launch_bounds__(VEC_THREADS, 4) down8_kernel(down8_job j, grid
 
 /* ---- prefill ---- */
 
-struct tile_list {   /* pairs in order of expert, in tiles of MOE_N */
-    int32_t *pairs;  /* [n_pair] */
-    int32_t *expert; /* [cap]; -1: no tile */
-    int32_t *at, *n; /* [cap]: first pair of the tile in pairs, how many */
-    int32_t *start;  /* [n_expert]: first pair of an expert */
-    int32_t cap, unused;
-};
-
 /* One block: counts pairs of every expert, gives experts their places and tiles. */
 __global__ void count_kernel(const int32_t *ids, int32_t n_pair, int32_t n_expert, tile_list l) {
     __shared__ int32_t count[MAX_EXPERTS], tile[MAX_EXPERTS + 1];
@@ -325,18 +318,18 @@ __global__ void count_kernel(const int32_t *ids, int32_t n_pair, int32_t n_exper
             l.start[e] = pairs;
             tile[e] = tiles;
             pairs += count[e];
-            tiles += (count[e] + MOE_N - 1) / MOE_N;
+            tiles += (count[e] + TILE_N - 1) / TILE_N;
         }
         tile[n_expert] = tiles;
     }
     __syncthreads();
     for (int i = tile[n_expert] + tid; i < l.cap; i += n) l.expert[i] = -1;
     for (int e = tid; e < n_expert; e += n)
-        for (int32_t i = 0; i < count[e]; i += MOE_N) {
-            int32_t k = tile[e] + i / MOE_N;
+        for (int32_t i = 0; i < count[e]; i += TILE_N) {
+            int32_t k = tile[e] + i / TILE_N;
             l.expert[k] = e;
             l.at[k] = l.start[e] + i;
-            l.n[k] = count[e] - i < MOE_N ? count[e] - i : MOE_N;
+            l.n[k] = count[e] - i < TILE_N ? count[e] - i : TILE_N;
         }
 }
 
@@ -365,43 +358,6 @@ __global__ void place_kernel(const int32_t *ids, int32_t n_pair, tile_list l) {
     }
 }
 
-/* y[pair] = matrix(expert) x: of gate for z 0, of up for z 1, or of down. per_token: x has a row a token. */
-__global__ void __launch_bounds__(TILE_THREADS)
-    expert_kernel(planes a, planes b, const uint16_t *x, const float *x_scale, int32_t n_used,
-                  int32_t per_token, tile_list l, float *ya, float *yb, grid_tables tables) {
-    DYNAMIC_SHARED(uint16_t, shared);
-    __shared__ int32_t cols[MOE_N], pair_of[MOE_N];
-    launch_next();
-    wait_previous();
-    int32_t tile = (int32_t)blockIdx.y, e = l.expert[tile];
-    if (e < 0) return;
-    const planes &w = blockIdx.z ? b : a;
-    float *y = blockIdx.z ? yb : ya;
-    int64_t first = (int64_t)blockIdx.x * TILE_M;
-    if (first >= w.n_row) return;
-    if (threadIdx.x < MOE_N) {
-        int i = (int)threadIdx.x;
-        int32_t p = i < l.n[tile] ? l.pairs[l.at[tile] + i] : -1;
-        pair_of[i] = p;
-        cols[i] = p < 0 ? -1 : per_token ? p / n_used : p;
-    }
-    __syncthreads();
-    float acc[2][MOE_N / 16][4];
-    tile_product<MOE_N>(w, e, first, x, halves_of(w.n_in), cols, tables, shared, acc);
-#pragma unroll
-    for (int m = 0; m < 2; m++)
-#pragma unroll
-        for (int n = 0; n < MOE_N / 16; n++)
-#pragma unroll
-            for (int i = 0; i < 4; i++) {
-                int64_t row = first + tile_row(m, i);
-                int col = tile_col<MOE_N>(n, i);
-                int32_t p = pair_of[col];
-                if (row < w.n_row && p >= 0)
-                    y[(int64_t)p * w.n_row + row] = acc[m][n][i] * x_scale[cols[col]];
-            }
-}
-
 __global__ void gated_kernel(float *up, const float *gate, int64_t n, int act) {
     launch_next();
     wait_previous();
@@ -410,10 +366,9 @@ __global__ void gated_kernel(float *up, const float *gate, int64_t n, int act) {
         up[i] = gate ? act_of(act, gate[i]) * up[i] : act_of(act, up[i]);
 }
 
-/* out[t] += sum_k weight_k y[t, k] + shared weight * shared[t] */
+/* out[t] += sum_k weight_k y[t, k], in order of choice */
 __global__ void combine_kernel(const float *y, const int32_t *ids, const float *weights,
-                               int32_t n_used, const float *shared, const float *shared_weight,
-                               int64_t n, float *out) {
+                               int32_t n_used, int64_t n, float *out) {
     launch_next();
     wait_previous();
     int64_t t = blockIdx.x;
@@ -422,7 +377,6 @@ __global__ void combine_kernel(const float *y, const int32_t *ids, const float *
         float sum = 0;
         for (int32_t k = 0; k < n_used && !bad; k++)
             sum += weights[t * n_used + k] * y[(t * n_used + k) * n + i];
-        if (shared) sum += shared_weight[t] * shared[t * n + i];
         out[t * n + i] += bad ? __int_as_float(0x7fc00000) : sum;
     }
 }
@@ -440,7 +394,7 @@ static planes planes_or_none(const struct weight *w) {
 }
 
 static int32_t max_tiles(int32_t n_pair, int64_t n_expert) {
-    return (int32_t)(n_pair / MOE_N + (n_expert < n_pair ? n_expert : n_pair)) + 1;
+    return (int32_t)(n_pair / TILE_N + (n_expert < n_pair ? n_expert : n_pair)) + 1;
 }
 
 size_t cuda_moe_scratch(const struct dev_need *n) {
@@ -453,7 +407,7 @@ size_t cuda_moe_scratch(const struct dev_need *n) {
         bytes += n_tok * (size_t)halves_of((int64_t)widest) * 2 +
                  n_pair * ((size_t)halves_of(n->n_ff) * 2 + 8);
         bytes += n_pair * (size_t)n->n_in * 4; /* results of pairs */
-        bytes += (n_pair + 4 * (n_pair / MOE_N + (size_t)n->n_expert + 2)) * 4;
+        bytes += (n_pair + 4 * (n_pair / TILE_N + (size_t)n->n_expert + 2)) * 4;
     }
     return bytes + 64 * 256;
 }
@@ -554,21 +508,36 @@ static void few_experts(struct cuda *c, const struct moe_args *a, const int32_t 
               a->n_tok, NULL, 1);
 }
 
-/* y[row] = ffn of each row listed in l, through tiles. x: halves, a row a token. */
-static void tile_experts(struct cuda *c, const struct weight *gate, const struct weight *up,
-                         const struct weight *down, enum act act, const uint16_t *x,
-                         const float *x_scale, int32_t n_used, int32_t n_pair, const tile_list &l,
-                         float *hidden, float *gated, uint16_t *h16, float *h_scale, float *y) {
-    planes pu = planes_of(up), pg = planes_or_none(gate), pd = planes_of(down), none = {};
-    dim3 grid((unsigned)((pu.n_row + TILE_M - 1) / TILE_M), (unsigned)l.cap, gate ? 2 : 1);
-    launch(c, expert_kernel, grid, dim3(TILE_THREADS), tile_shared(MOE_N), pu, pg, x, x_scale,
-           n_used, 1, l, hidden, gated, c->tables);
-    int64_t n = (int64_t)n_pair * pu.n_row;
-    launch(c, gated_kernel, elem_blocks(n), dim3(256), 0, hidden, gate ? gated : NULL, n, (int)act);
-    cuda_to_halves(c, hidden, pu.n_row, n_pair, pu.n_row, h16, h_scale);
-    dim3 grid_down((unsigned)((pd.n_row + TILE_M - 1) / TILE_M), (unsigned)l.cap, 1);
-    launch(c, expert_kernel, grid_down, dim3(TILE_THREADS), tile_shared(MOE_N), pd, none, h16,
-           h_scale, n_used, 0, l, y, (float *)NULL, c->tables);
+/* y[pair] = its expert's ffn, through tiles. x: halves, a row a token. */
+static void tile_experts(struct cuda *c, const struct moe_args *a, const uint16_t *x,
+                         const float *x_scale, const tile_list &l, float *hidden, uint16_t *h16,
+                         float *h_scale, float *y) {
+    int32_t n_pair = a->n_tok * a->n_used;
+    int64_t n_ff = a->up->n_out, n = a->down->n_out;
+    tile_job j = {};
+    j.act = (int32_t)a->act;
+    j.n_row = n_pair;
+    j.x = x, j.x_scale = x_scale, j.list = l, j.per_x = a->n_used;
+    j.n_o = 1;
+    j.o[0] = tile_out{planes_of(a->up), NULL, hidden, n_ff, 1, 0, 0, 0};
+    if (!a->gate) {
+        j.mode = TILE_ACT;
+    } else if (planes_of(a->gate).form == j.o[0].w.form) {
+        j.mode = TILE_GATED;
+        j.o[1].w = planes_of(a->gate);
+    } else {
+        tile_job g = j;
+        g.mode = TILE_PLAIN;
+        g.o[0].w = planes_of(a->gate);
+        cuda_tiles(c, g);
+        j.mode = TILE_TIMES;
+    }
+    cuda_tiles(c, j);
+    cuda_to_halves(c, hidden, n_ff, n_pair, n_ff, h16, h_scale);
+    j.mode = TILE_PLAIN;
+    j.o[0] = tile_out{planes_of(a->down), NULL, y, n, 1, 0, 0, 0};
+    j.x = h16, j.x_scale = h_scale, j.per_x = 1;
+    cuda_tiles(c, j);
 }
 
 static tile_list take_list(struct cuda *c, int32_t n_pair, int64_t n_expert) {
@@ -583,14 +552,13 @@ static tile_list take_list(struct cuda *c, int32_t n_pair, int64_t n_expert) {
 }
 
 static void many_experts(struct cuda *c, const struct moe_args *a, const int32_t *ids,
-                         const float *weights, const float *sh_weight) {
+                         const float *weights) {
     int32_t n_pair = a->n_tok * a->n_used;
     int64_t n = a->down->n_out, n_ff = a->up->n_out;
     uint16_t *x16 = (uint16_t *)cuda_take(c, (size_t)a->n_tok * (size_t)halves_of(n) * 2);
     float *x_scale = (float *)cuda_take(c, (size_t)a->n_tok * 4);
     tile_list l = take_list(c, n_pair, a->router->n_out);
     float *hidden = (float *)cuda_take(c, (size_t)n_pair * (size_t)n_ff * 4);
-    float *gated = a->gate ? (float *)cuda_take(c, (size_t)n_pair * (size_t)n_ff * 4) : NULL;
     uint16_t *h16 = (uint16_t *)cuda_take(c, (size_t)n_pair * (size_t)halves_of(n_ff) * 2);
     float *h_scale = (float *)cuda_take(c, (size_t)n_pair * 4);
     float *y = (float *)cuda_take(c, (size_t)n_pair * (size_t)n * 4);
@@ -599,10 +567,9 @@ static void many_experts(struct cuda *c, const struct moe_args *a, const int32_t
     int32_t n_expert = (int32_t)a->router->n_out;
     launch(c, count_kernel, dim3(1), dim3(1024), 0, ids, n_pair, n_expert, l);
     launch(c, place_kernel, dim3((unsigned)n_expert), dim3(PLACE_THREADS), 0, ids, n_pair, l);
-    tile_experts(c, a->gate, a->up, a->down, a->act, x16, x_scale, a->n_used, n_pair, l, hidden,
-                 gated, h16, h_scale, y);
-    launch(c, combine_kernel, dim3((unsigned)a->n_tok), dim3(256), 0, y, ids, weights, a->n_used,
-           (const float *)NULL, (const float *)NULL, n, a->out);
+    tile_experts(c, a, x16, x_scale, l, hidden, h16, h_scale, y);
+    launch(c, combine_kernel, dim3((unsigned)a->n_tok), dim3(256), 0, y, ids, weights, a->n_used, n,
+           a->out);
 }
 
 /* A dense block, or the shared expert: every token, one matrix. factor: [n_tok] or NULL. */
@@ -717,7 +684,7 @@ void cuda_moe(struct dev *d, const struct moe_args *a) {
         return;
     }
     size_t kept = c->scratch_used;
-    many_experts(c, a, ids, weights, sh_weight);
+    many_experts(c, a, ids, weights);
     if (!a->sh_up) return;
     c->scratch_used = kept;
     struct ffn_args f = {};

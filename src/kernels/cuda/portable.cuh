@@ -90,6 +90,27 @@ __device__ __forceinline__ void mma_16816(float d[4], const uint32_t a[4], const
 #endif
 }
 
+/* 16 bytes from global to shared memory, zeros where !has, counted as copy_async's. */
+__device__ __forceinline__ void copy_async16(void *to, const void *from, bool has) {
+#if __CUDA_ARCH__ >= 800
+    uint32_t at = (uint32_t)__cvta_generic_to_shared(to);
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(at), "l"(from),
+                 "r"(has ? 16 : 0)
+                 : "memory");
+#else
+    *(uint4 *)to = has ? *(const uint4 *)from : make_uint4(0, 0, 0, 0);
+#endif
+}
+/* Four matrices of 8 rows of 8 halves: lane 8 m + r gives the address of row r of matrix m in shared
+ * memory; lane 4 r + k gets elements 2 k, 2 k + 1 of row r of each. */
+__device__ __forceinline__ void load_matrix4(uint32_t m[4], const void *row) {
+    uint32_t at = (uint32_t)__cvta_generic_to_shared(row);
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
+                 : "=r"(m[0]), "=r"(m[1]), "=r"(m[2]), "=r"(m[3])
+                 : "r"(at)
+                 : "memory");
+}
+
 #endif
 
 /* Sum over groups of `width` lanes, a power of two; every lane gets it, added in the same order. */
@@ -134,6 +155,29 @@ __device__ __forceinline__ uint32_t two_halves(float lo, float hi) {
 
 /* To a few units in the last place, in few instructions. */
 __device__ __forceinline__ float logistic(float x) { return quotient(1.0f, 1.0f + quick_exp(-x)); }
+
+/* Two halves in a word: a - b, a * b, a * b + c. */
+__device__ __forceinline__ uint32_t halves_sub(uint32_t a, uint32_t b) {
+    __half2 x, y;
+    memcpy(&x, &a, 4), memcpy(&y, &b, 4);
+    x = __hsub2(x, y);
+    memcpy(&a, &x, 4);
+    return a;
+}
+__device__ __forceinline__ uint32_t halves_mul(uint32_t a, uint32_t b) {
+    __half2 x, y;
+    memcpy(&x, &a, 4), memcpy(&y, &b, 4);
+    x = __hmul2(x, y);
+    memcpy(&a, &x, 4);
+    return a;
+}
+__device__ __forceinline__ uint32_t halves_fma(uint32_t a, uint32_t b, uint32_t c) {
+    __half2 x, y, z;
+    memcpy(&x, &a, 4), memcpy(&y, &b, 4), memcpy(&z, &c, 4);
+    x = __hfma2(x, y, z);
+    memcpy(&a, &x, 4);
+    return a;
+}
 
 __device__ __forceinline__ float act_of(int act, float x) {
     switch (act) {

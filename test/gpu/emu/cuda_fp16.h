@@ -22,5 +22,17 @@ static inline __half __float2half_rn(float f) { return __float2half(f); }
 static inline __half2 __floats2half2_rn(float a, float b) {
     return __half2{__float2half(a), __float2half(b)};
 }
+static inline __half2 __hsub2(__half2 a, __half2 b) {
+    return __floats2half2_rn(__half2float(a.x) - __half2float(b.x),
+                             __half2float(a.y) - __half2float(b.y));
+}
+static inline __half2 __hmul2(__half2 a, __half2 b) {
+    return __floats2half2_rn(__half2float(a.x) * __half2float(b.x),
+                             __half2float(a.y) * __half2float(b.y));
+}
+static inline __half2 __hfma2(__half2 a, __half2 b, __half2 c) {
+    return __floats2half2_rn(__half2float(a.x) * __half2float(b.x) + __half2float(c.x),
+                             __half2float(a.y) * __half2float(b.y) + __half2float(c.y));
+}
 
 #endif

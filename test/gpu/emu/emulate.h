@@ -108,4 +108,15 @@ static inline uint32_t __byte_perm(uint32_t a, uint32_t b, uint32_t at) {
 }
 void mma_16816(float d[4], const uint32_t a[4], const uint32_t b[2]);
 
+static inline void copy_async16(void *to, const void *from, bool has) {
+    if (has) memcpy(to, from, 16);
+    else memset(to, 0, 16);
+}
+static inline void load_matrix4(uint32_t m[4], const void *row) {
+    uint32_t mine[8];
+    memcpy(mine, row, 16);
+    const uint32_t(*all)[8] = emulate_exchange(mine);
+    for (int i = 0; i < 4; i++) m[i] = all[8 * i + emulate_lane / 4][emulate_lane % 4];
+}
+
 #endif
