@@ -288,7 +288,7 @@ static void vectors_precise(struct cuda *c, linear_job &j) {
 }
 
 /* Numbers times floats, many tokens, nothing rounded: tiles of 64 x 64, 4 x 4 a thread (routers). */
-enum { FLOAT_TILE = 64, FLOAT_K = 16 };
+enum { FLOAT_TILE = 64, FLOAT_K = 32 };
 __global__ void __launch_bounds__(256) float_tile_kernel(linear_job j) {
     __shared__ __align__(16) float a[FLOAT_K][FLOAT_TILE + 4], b[FLOAT_K][FLOAT_TILE + 4];
     const out_job &o = j.o[0];
@@ -297,16 +297,28 @@ __global__ void __launch_bounds__(256) float_tile_kernel(linear_job j) {
     int32_t t0 = (int32_t)blockIdx.y * FLOAT_TILE;
     launch_next();
     wait_previous();
-    float acc[4][4] = {};
+    constexpr int EACH = FLOAT_TILE * FLOAT_K / 256;
+    float acc[4][4] = {}, next_a[EACH], next_b[EACH];
+    auto fetch = [&](int k0) {
+#pragma unroll
+        for (int i = 0; i < EACH; i++) {
+            int r = (tid + 256 * i) / FLOAT_K, k = k0 + tid % FLOAT_K;
+            bool in = k < o.w.n_in;
+            next_a[i] = in && row0 + r < o.w.n_row ? number_at(o.w, (row0 + r) * o.w.n_in + k) : 0;
+            next_b[i] = in && t0 + r < j.n_tok ? j.x[(t0 + r) * j.x_stride + k] : 0;
+        }
+    };
+    fetch(0);
     for (int k0 = 0; k0 < o.w.n_in; k0 += FLOAT_K) {
-        for (int i = tid; i < FLOAT_TILE * FLOAT_K; i += 256) {
-            int r = i / FLOAT_K, k = i % FLOAT_K;
-            bool in = k0 + k < o.w.n_in;
-            a[k][r] =
-                in && row0 + r < o.w.n_row ? number_at(o.w, (row0 + r) * o.w.n_in + k0 + k) : 0;
-            b[k][r] = in && t0 + r < j.n_tok ? j.x[(t0 + r) * j.x_stride + k0 + k] : 0;
+#pragma unroll
+        for (int i = 0; i < EACH; i++) {
+            int r = (tid + 256 * i) / FLOAT_K, k = tid % FLOAT_K;
+            a[k][r] = next_a[i];
+            b[k][r] = next_b[i];
         }
         __syncthreads();
+        if (k0 + FLOAT_K < o.w.n_in)
+            fetch(k0 + FLOAT_K); /* on its way while these are multiplied */
 #pragma unroll
         for (int k = 0; k < FLOAT_K; k++) {
             float4 x = *(const float4 *)&a[k][4 * tx], y = *(const float4 *)&b[k][4 * ty];

@@ -150,22 +150,41 @@ static void convolve(struct cuda *c, const dspans &b, const struct rec_view &rec
            dim3(CONV_THREADS), 0, b, rec, j);
 }
 
-/* The same without a log, every token at once. */
+/* The same without a log: a thread has CONV_TOKS tokens of a channel and slides over them. */
+enum { CONV_TOKS = 8 };
 __global__ void conv_many_kernel(dspans b, rec_view rec, conv_job j) {
     launch_next();
     wait_previous();
-    int64_t ch = (int64_t)blockIdx.x * CONV_THREADS + threadIdx.x, t = blockIdx.y;
+    int64_t ch = (int64_t)blockIdx.x * CONV_THREADS + threadIdx.x;
+    int32_t t0 = (int32_t)blockIdx.y * CONV_TOKS, n = b.n_tok - t0, of = -1;
     if (ch >= j.n_conv) return;
-    dspan s = b.spans[b.of_row[t]];
     int keep = j.d_conv - 1;
-    const float *state = rec.conv + (int64_t)s.slot * (int64_t)rec.conv_stride;
-    float sum = j.b ? j.b[ch] : 0.0f;
-    for (int k = 0; k < j.d_conv; k++) {
-        int64_t i = t - s.row - keep + k; /* position in the span */
-        float x = i < 0 ? state[(i + keep) * j.n_conv + ch] : j.x[(s.row + i) * j.x_stride + ch];
-        sum += j.w[ch * j.d_conv + k] * x;
+    float old[MAX_CONV], w[MAX_CONV], bias = j.b ? j.b[ch] : 0.0f;
+#pragma unroll
+    for (int k = 0; k < MAX_CONV; k++) w[k] = k <= keep ? j.w[ch * j.d_conv + k] : 0.0f;
+    for (int32_t t = t0; t < t0 + (n < CONV_TOKS ? n : CONV_TOKS); t++) {
+        if (b.of_row[t] != of) { /* another span: what lies before this token in it */
+            of = b.of_row[t];
+            dspan s = b.spans[of];
+            const float *state = rec.conv + (int64_t)s.slot * (int64_t)rec.conv_stride;
+#pragma unroll
+            for (int k = 0; k < MAX_CONV; k++) {
+                int32_t i = t - s.row - keep + k; /* position in the span */
+                old[k] = 0.0f;
+                if (k < keep)
+                    old[k] = i < 0 ? state[(i + keep) * j.n_conv + ch]
+                                   : j.x[(int64_t)(s.row + i) * j.x_stride + ch];
+            }
+        }
+        float in = j.x[t * j.x_stride + ch], sum = bias;
+#pragma unroll
+        for (int k = 0; k < MAX_CONV; k++)
+            if (k <= keep) sum += w[k] * (k < keep ? old[k] : in);
+        j.out[t * j.out_stride + ch] = j.silu ? silu(sum) : sum;
+#pragma unroll
+        for (int k = 0; k + 1 < MAX_CONV; k++)
+            if (k < keep) old[k] = k + 1 < keep ? old[k + 1] : in;
     }
-    j.out[t * j.out_stride + ch] = j.silu ? silu(sum) : sum;
 }
 
 __global__ void conv_state_kernel(dspans b, rec_view rec, conv_job j) {
@@ -195,7 +214,8 @@ static bool is_many(const struct span *spans, int32_t n_span) {
 static void convolve_many(struct cuda *c, const dspans &b, const struct rec_view &rec,
                           const conv_job &j) {
     unsigned n = (unsigned)((j.n_conv + CONV_THREADS - 1) / CONV_THREADS);
-    launch(c, conv_many_kernel, dim3(n, (unsigned)b.n_tok), dim3(CONV_THREADS), 0, b, rec, j);
+    launch(c, conv_many_kernel, dim3(n, (unsigned)((b.n_tok + CONV_TOKS - 1) / CONV_TOKS)),
+           dim3(CONV_THREADS), 0, b, rec, j);
     launch(c, conv_state_kernel, dim3(n, (unsigned)b.n_span), dim3(CONV_THREADS), 0, b, rec, j);
 }
 
@@ -447,8 +467,8 @@ __global__ void __launch_bounds__(STEP_THREADS, N == 64 ? 1 : 2)
 
 /* Columns of the state do not meet: a block has COLS of a head, so that all multiprocessors work, and
  * nothing waits for anything but the state itself. What depends on a token alone is made first, for all
- * tokens at once: convolution, norms of q and k, decay and beta. The state goes through the same
- * operations in the same order as in gdn_step_kernel. */
+ * tokens at once: convolution, norms of q and k, decay and beta. A token is one dependent chain from state to
+ * state: sums over rows go in four chains, and the next token's k is read while they end. */
 enum { SCAN_COLS = 32, SCAN_THREADS = SCAN_COLS * N_PART, SCAN_TILE = 8, SCAN_ROWS = 128 };
 
 /* factors[t, head]: of k, of q, decay, beta. A warp has 4 heads of a token, 8 lanes each: q, then k. */
@@ -534,34 +554,37 @@ __global__ void __launch_bounds__(SCAN_THREADS)
     __syncthreads();
     for (int32_t first = 0, at = 0; first < s.n_tok; first += SCAN_TILE, at ^= 1) {
         if (first + SCAN_TILE < s.n_tok) fetch(first + SCAN_TILE);
+        float4 x[R / 4];
+#pragma unroll
+        for (int r = 0; r < R / 4; r++) x[r] = ((const float4 *)&k[at][0][p * STRIDE])[r];
         for (int32_t i = 0; i < SCAN_TILE && first + i < s.n_tok; i++) {
-            const float4 *kr = (const float4 *)&k[at][i][p * STRIDE];
+            const float4 *next_k = (const float4 *)&k[at][(i + 1) % SCAN_TILE][p * STRIDE];
             const float4 *qr = (const float4 *)&q[at][i][p * STRIDE];
-            float4 factor = f[at][i];
-            float kept = 0, o = 0;
+            float4 factor = f[at][i], kept4 = make_float4(0, 0, 0, 0), o4 = kept4;
 #pragma unroll
             for (int r = 0; r < R / 4; r++) {
-                float4 x = kr[r];
-                kept += S[4 * r] * x.x;
-                kept += S[4 * r + 1] * x.y;
-                kept += S[4 * r + 2] * x.z;
-                kept += S[4 * r + 3] * x.w;
+                kept4.x += S[4 * r] * x[r].x;
+                kept4.y += S[4 * r + 1] * x[r].y;
+                kept4.z += S[4 * r + 2] * x[r].z;
+                kept4.w += S[4 * r + 3] * x[r].w;
             }
-            kept = lanes_sum(kept, N_PART);
+            float kept = lanes_sum((kept4.x + kept4.y) + (kept4.z + kept4.w), N_PART);
             float decay = factor.z;
             float delta = factor.w * (v[at][i][mine] - decay * (kept * factor.x)) * factor.x;
 #pragma unroll
             for (int r = 0; r < R / 4; r++) {
-                float4 x = kr[r], y = qr[r];
-                S[4 * r] = decay * S[4 * r] + x.x * delta;
-                o += S[4 * r] * y.x;
-                S[4 * r + 1] = decay * S[4 * r + 1] + x.y * delta;
-                o += S[4 * r + 1] * y.y;
-                S[4 * r + 2] = decay * S[4 * r + 2] + x.z * delta;
-                o += S[4 * r + 2] * y.z;
-                S[4 * r + 3] = decay * S[4 * r + 3] + x.w * delta;
-                o += S[4 * r + 3] * y.w;
+                float4 y = qr[r];
+                S[4 * r] = decay * S[4 * r] + x[r].x * delta;
+                S[4 * r + 1] = decay * S[4 * r + 1] + x[r].y * delta;
+                S[4 * r + 2] = decay * S[4 * r + 2] + x[r].z * delta;
+                S[4 * r + 3] = decay * S[4 * r + 3] + x[r].w * delta;
+                o4.x += S[4 * r] * y.x;
+                o4.y += S[4 * r + 1] * y.y;
+                o4.z += S[4 * r + 2] * y.z;
+                o4.w += S[4 * r + 3] * y.w;
+                x[r] = next_k[r];
             }
+            float o = (o4.x + o4.y) + (o4.z + o4.w);
             o = lanes_sum(o, N_PART) * factor.y;
             if (has && p == 0)
                 g.out[((int64_t)(s.row + first + i) * g.n_v_head + head) * d_v + col] = o;
@@ -730,6 +753,112 @@ __global__ void __launch_bounds__(THREADS) ssd_kernel(dspans b, ssd_job g) {
         if (has && N_PART * k + p < n_state) state[N_PART * k + p] = S[k];
 }
 
+/* Many tokens: rows of a head's state do not meet, so a block has SCAN_COLS of them and no barrier but one
+ * every SCAN_TILE tokens, whose inputs are read while the tokens before them go by. R: states of a part;
+ * d_state at most SCAN_ROWS. */
+template <int R>
+__global__ void __launch_bounds__(SCAN_THREADS) ssd_scan_kernel(dspans b, ssd_job g) {
+    constexpr int STRIDE = R + 4, EACH = (R * N_PART + SCAN_THREADS - 1) / SCAN_THREADS;
+    __shared__ __align__(16) float B[2][SCAN_TILE][N_PART * STRIDE],
+        C[2][SCAN_TILE][N_PART * STRIDE];
+    __shared__ float v[2][SCAN_TILE][SCAN_COLS];
+    __shared__ float2 f[2][SCAN_TILE]; /* decay, t */
+    int tid = (int)threadIdx.x, p = tid % N_PART, mine = tid / N_PART, head = (int)blockIdx.x;
+    int row = (int)blockIdx.y * SCAN_COLS + mine, n_state = g.d_state;
+    dspan s = b.spans[blockIdx.z];
+    bool has = row < g.d_head;
+    float *state = g.s + s.slot * g.s_stride + ((int64_t)head * g.d_head + row) * n_state;
+    float S[R];
+#pragma unroll
+    for (int i = 0; i < R; i++) {
+        int at = N_PART * i + p;
+        S[i] = has && at < n_state ? state[at] : 0.0f;
+    }
+    launch_next();
+    wait_previous();
+    int64_t n_inner = (int64_t)g.n_head * g.d_head, n_bc = (int64_t)g.n_group * n_state;
+    int64_t group_at = n_inner + (int64_t)(head / (g.n_head / g.n_group)) * n_state;
+    float a = g.a[head], d = g.d[head], bias = g.dt_bias[head];
+    float next_b[SCAN_TILE * EACH], next_c[SCAN_TILE * EACH], next_v[SCAN_TILE / 4];
+    float next_t = 0;
+    auto fetch = [&](int32_t first) {
+#pragma unroll
+        for (int i = 0; i < SCAN_TILE * EACH; i++) {
+            int at = tid + i % EACH * SCAN_THREADS;
+            bool is = first + i / EACH < s.n_tok && at < n_state;
+            const float *x = g.xbc.x + (s.row + first + i / EACH) * g.xbc.stride + group_at;
+            next_b[i] = is ? x[at] : 0.0f;
+            next_c[i] = is ? x[n_bc + at] : 0.0f;
+        }
+#pragma unroll
+        for (int i = 0; i < SCAN_TILE / 4; i++) {
+            int32_t t = first + 4 * i + tid / SCAN_COLS;
+            int r = (int)blockIdx.y * SCAN_COLS + tid % SCAN_COLS;
+            next_v[i] = t < s.n_tok && r < g.d_head
+                            ? g.xbc.x[(s.row + t) * g.xbc.stride + (int64_t)head * g.d_head + r]
+                            : 0.0f;
+        }
+        if (tid < SCAN_TILE && first + tid < s.n_tok)
+            next_t = g.dt.x[(s.row + first + tid) * g.dt.stride + head];
+    };
+    auto keep = [&](int at) {
+#pragma unroll
+        for (int i = 0; i < SCAN_TILE * EACH; i++) {
+            int e = tid + i % EACH * SCAN_THREADS, place = e % N_PART * STRIDE + e / N_PART;
+            if (e < R * N_PART)
+                B[at][i / EACH][place] = next_b[i], C[at][i / EACH][place] = next_c[i];
+        }
+#pragma unroll
+        for (int i = 0; i < SCAN_TILE / 4; i++)
+            v[at][4 * i + tid / SCAN_COLS][tid % SCAN_COLS] = next_v[i];
+        if (tid < SCAN_TILE) {
+            float t = softplus(next_t + bias);
+            t = t < g.dt_min ? g.dt_min : t > g.dt_max ? g.dt_max : t;
+            f[at][tid] = make_float2(expf(t * a), t);
+        }
+    };
+    fetch(0);
+    keep(0);
+    __syncthreads();
+    for (int32_t first = 0, at = 0; first < s.n_tok; first += SCAN_TILE, at ^= 1) {
+        if (first + SCAN_TILE < s.n_tok) fetch(first + SCAN_TILE);
+        for (int32_t i = 0; i < SCAN_TILE && first + i < s.n_tok; i++) {
+            const float4 *br = (const float4 *)&B[at][i][p * STRIDE];
+            const float4 *cr = (const float4 *)&C[at][i][p * STRIDE];
+            float2 factor = f[at][i];
+            float x = v[at][i][mine], decay = factor.x, tx = factor.y * x;
+            float4 y4 = make_float4(0, 0, 0, 0);
+#pragma unroll
+            for (int k = 0; k < R / 4; k++) {
+                float4 u = br[k], w = cr[k];
+                S[4 * k] = decay * S[4 * k] + tx * u.x;
+                S[4 * k + 1] = decay * S[4 * k + 1] + tx * u.y;
+                S[4 * k + 2] = decay * S[4 * k + 2] + tx * u.z;
+                S[4 * k + 3] = decay * S[4 * k + 3] + tx * u.w;
+                y4.x += S[4 * k] * w.x;
+                y4.y += S[4 * k + 1] * w.y;
+                y4.z += S[4 * k + 2] * w.z;
+                y4.w += S[4 * k + 3] * w.w;
+            }
+            float y = lanes_sum((y4.x + y4.y) + (y4.z + y4.w), N_PART);
+            if (has && p == 0)
+                g.out[(s.row + first + i) * n_inner + (int64_t)head * g.d_head + row] = y + d * x;
+        }
+        if (first + SCAN_TILE < s.n_tok) keep(at ^ 1);
+        __syncthreads();
+    }
+#pragma unroll
+    for (int i = 0; i < R; i++)
+        if (has && N_PART * i + p < n_state) state[N_PART * i + p] = S[i];
+}
+
+static void ssd_many(struct cuda *c, const dspans &b, const ssd_job &g) {
+    dim3 grid((unsigned)g.n_head, (unsigned)((g.d_head + SCAN_COLS - 1) / SCAN_COLS),
+              (unsigned)b.n_span);
+    if (g.d_state <= 64) launch(c, ssd_scan_kernel<16>, grid, dim3(SCAN_THREADS), 0, b, g);
+    else launch(c, ssd_scan_kernel<SCAN_ROWS / N_PART>, grid, dim3(SCAN_THREADS), 0, b, g);
+}
+
 /* Gate and norm of part blockIdx.y of row blockIdx.x, in place. */
 __global__ void gate_norm_kernel(float *y, const float *z, const float *w, int64_t n, int64_t part,
                                  int64_t z_stride, int32_t norm_first, float eps, act8 out8) {
@@ -780,7 +909,8 @@ void cuda_ssd(struct dev *d, const struct ssd_args *a) {
     dim3 grid((unsigned)a->n_head, (unsigned)b.n_span);
     dim3 block((unsigned)((a->d_head * N_PART + 31) / 32 * 32));
     size_t room = (size_t)(4 * a->d_state) * 4;
-    if (a->d_state <= 64) launch(c, ssd_kernel<16, 1024>, grid, block, room, b, g);
+    if (is_many(a->spans, a->n_span) && a->d_state <= SCAN_ROWS) ssd_many(c, b, g);
+    else if (a->d_state <= 64) launch(c, ssd_kernel<16, 1024>, grid, block, room, b, g);
     else if (a->d_head <= 128) launch(c, ssd_kernel<64, 512>, grid, block, room, b, g);
     else launch(c, ssd_kernel<64, 1024>, grid, block, room, b, g);
     cuda_wrote(c, a->out, (size_t)(a->n_tok * n_inner) * 4);
