@@ -424,6 +424,7 @@ static bool step(struct sched *s) {
     follow_up(s, n_run);
     double ms = clock_ms_since(start);
     if (n_draft >= 0) spec_time(&s->spec, n_draft, n_draft ? ms : own_ms);
+    else spec_pause(&s->spec);
     s->totals.n_step++;
     s->totals.step_ms_mean +=
         (ms - s->totals.step_ms_mean) / (double)(s->totals.n_step < 100 ? s->totals.n_step : 100);

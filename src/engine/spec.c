@@ -45,7 +45,7 @@ static int32_t best_depth(const struct spec *s, const struct spec_seq *q, int32_
     for (int32_t n = 1; n <= n_max; n++) {
         reach *= q->accept[n - 1];
         expected += reach;
-        double rate = expected / s->step_ms[n];
+        double rate = expected / (s->step_ms[n] + s->after_ms[n]);
         if (rate > best_rate * (best ? 1 : 1.02)) best = n, best_rate = rate;
     }
     return best;
@@ -102,13 +102,24 @@ void spec_learn(struct spec_seq *q, int32_t n_drafted, int32_t n_accepted) {
 }
 
 void spec_time(struct spec *s, int32_t n_drafted, double ms) {
-    int32_t n = n_drafted;
+    int32_t n = n_drafted, owed = s->owed;
     if (n >= STEP_MAX_TOK) return;
+    s->owed = n;
+    if (owed > 0 && !n) { /* never a measure of plain steps */
+        if (s->n_seen[0] < 2) return;
+        double extra = ms > s->step_ms[0] ? ms - s->step_ms[0] : 0, most = 8 * s->step_ms[0];
+        double by = ++s->n_after[owed] < 10 ? 1.0 / s->n_after[owed] : 0.1;
+        s->after_ms[owed] += by * ((extra < most ? extra : most) - s->after_ms[owed]);
+        return;
+    }
+    if (owed > 0) ms = ms > s->after_ms[owed] ? ms - s->after_ms[owed] : 0;
     /* the first measurement of a depth pays for cold caches: it is replaced by the second */
     if (s->n_seen[n] < 2) s->step_ms[n] = ms;
     else s->step_ms[n] += 0.1 * ((ms < 4 * s->step_ms[n] ? ms : 4 * s->step_ms[n]) - s->step_ms[n]);
     s->n_seen[n]++;
 }
+
+void spec_pause(struct spec *s) { s->owed = 0; }
 
 int32_t spec_ngram(const struct spec_seq *q, int32_t n_max, int32_t *out) {
     const int32_t *h = q->history;

@@ -7,7 +7,8 @@
  * Whether it pays: the engine keeps the mean time of steps by number of drafted tokens, and each
  * sequence the mean acceptance by depth; a step drafts the n that maximises
  *     (1 + expected accepted(n)) / time(n)
- * where n = 0 is plain decoding. Other depths are tried now and then, more and more rarely while drafting
+ * where n = 0 is plain decoding and time(n) holds what the step after it has to do because of the draft: tokens that
+ * stay are applied to recurrent state then. Other depths are tried now and then, more and more rarely while drafting
  * loses.
  *
  * The model's prediction block must have seen every token of a sequence that it drafts for, which costs a small model a
@@ -41,9 +42,11 @@ struct spec_seq {     /* of one sequence */
     bool follows; /* the prediction block keeps up with it and may draft */
 };
 
-struct spec {                     /* of the engine */
-    double step_ms[STEP_MAX_TOK]; /* mean step time with n drafted tokens, one sequence decoding */
-    int32_t n_seen[STEP_MAX_TOK];
+struct spec {                      /* of the engine */
+    double step_ms[STEP_MAX_TOK];  /* mean step time with n drafted tokens, one sequence decoding */
+    double after_ms[STEP_MAX_TOK]; /* what a draft of n leaves to the step after it: its state */
+    int32_t n_seen[STEP_MAX_TOK], n_after[STEP_MAX_TOK];
+    int32_t owed; /* what the last step drafted */
     int32_t n_step, n_probe;
     int32_t probe_gap, next_probe; /* in steps */
     float accept[STEP_MAX_TOK];    /* mean over sequences of theirs */
@@ -62,6 +65,8 @@ int32_t spec_choose(struct spec *s, struct spec_seq *q, int32_t n_max, bool fixe
 /* After a step: n drafted, n accepted; and what the step cost, a plain one without what following costs. */
 void spec_learn(struct spec_seq *q, int32_t n_drafted, int32_t n_accepted);
 void spec_time(struct spec *s, int32_t n_drafted, double ms);
+/* A step was of other kinds: the next one is not that of a draft just verified. */
+void spec_pause(struct spec *s);
 /* The first drafter's proposal that has one: how many tokens. One whose first tokens were accepted less
  * often than one in three sits out, and is tried again now and then. */
 int32_t spec_draft(struct spec_seq *q, int32_t n_max, int32_t *out);

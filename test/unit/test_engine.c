@@ -204,6 +204,33 @@ static void looking_again_costs_little(void **state) {
     assert_true(n_token > 2.5 * time);
 }
 
+/* A draft's tokens are applied to recurrent state by the step after it. Where drafts come at every second step only, that
+ * is a plain step, and must not make plain steps look dear. */
+static void what_a_draft_leaves_to_do_is_its_own(void **state) {
+    (void)state;
+    for (int pays = 0; pays < 2; pays++) {
+        double each = pays ? 0.2 : 0.9, time = 0;
+        struct spec s = {.n_step = 0};
+        struct spec_seq q = {.history = NULL};
+        int n_token = 0, n_drafted = 0, left = 0;
+        for (int i = 0; i < STEP_MAX_TOK; i++) q.accept[i] = 0.7f;
+        for (int i = 0; i < 4000; i++) {
+            int32_t n = spec_choose(&s, &q, 3, false);
+            if (i % 2) n = 0; /* nothing to propose */
+            double ms = 1 + 0.1 * n + each * left;
+            spec_time(&s, n, ms);
+            if (n) spec_learn(&q, n, n);
+            left = n ? n + 1 : 0;
+            if (i < 200) continue;
+            time += ms;
+            n_token += 1 + n;
+            n_drafted += n;
+        }
+        if (pays) assert_true(n_drafted > 3000);
+        else assert_true(time < 1.03 * n_token);
+    }
+}
+
 /* A prediction block follows while nothing is known and where drafting pays; where it loses, one sequence in 16. */
 static void following_stops_where_drafting_loses(void **state) {
     (void)state;
@@ -246,6 +273,7 @@ static void ngrams_find_the_longest_match(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(texts_do_not_depend_on_company_or_drafts),
+        cmocka_unit_test(what_a_draft_leaves_to_do_is_its_own),
         cmocka_unit_test(jobs_end_as_they_should),
         cmocka_unit_test(drafting_stops_where_it_loses),
         cmocka_unit_test(looking_again_costs_little),
