@@ -1,0 +1,44 @@
+/* recurrent.cuh: what the delta net (recurrent.cu) and the scans of Mamba (ssm.cu) share. */
+#ifndef CHIMERE_KERNELS_CUDA_RECURRENT_CUH
+#define CHIMERE_KERNELS_CUDA_RECURRENT_CUH
+
+#include "kernels/cuda/cuda_impl.cuh"
+
+/* N_PART threads share a row or column of a state. At prefill a block takes SCAN_COLS of them, SCAN_TILE tokens between
+ * barriers. */
+enum { N_PART = 4 };
+enum { SCAN_COLS = 32, SCAN_THREADS = SCAN_COLS * N_PART, SCAN_TILE = 8, SCAN_ROWS = 128 };
+
+struct rows { /* where a scan finds token i of span n: logged ones in replay, new ones in x */
+    const float *x, *replay;
+    int64_t stride, replay_stride; /* of replay: a row; log_cap rows a span */
+};
+
+__device__ __forceinline__ const float *row_at(const rows &r, const dspan &s, int32_t span,
+                                               int32_t log_cap, int32_t i) {
+    if (i < s.n_replay) return r.replay + ((int64_t)span * log_cap + i) * r.replay_stride;
+    return r.x + (int64_t)(s.row + i - s.n_replay) * r.stride;
+}
+
+__device__ __forceinline__ float softplus(float x) {
+    float e = quick_exp(x);
+    return x > 20.0f ? x : e < 1e-3f ? e * (1.0f - 0.5f * e) : quick_log(1.0f + e);
+}
+__device__ __forceinline__ float silu(float x) { return x * logistic(x); }
+
+enum { MAX_PARTS = 4 };
+struct turn_job {
+    const float *src[MAX_PARTS];
+    int64_t stride[MAX_PARTS], n[MAX_PARTS];
+    int32_t n_part;
+    size_t log_at;
+    int64_t n_row; /* floats of all parts */
+};
+
+/* Copies of the logged rows; NULL where no span has any and none defers. */
+float *cuda_turn(struct cuda *c, const struct span *spans, const dspans &b,
+                 const struct rec_view *rec, turn_job j);
+/* Whether a batch goes the way of many tokens: nothing logged, nothing deferred. */
+bool cuda_is_many(const struct span *spans, int32_t n_span);
+
+#endif
