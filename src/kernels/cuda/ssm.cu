@@ -225,9 +225,12 @@ void cuda_ssd(struct dev *d, const struct ssd_args *a) {
     dim3 block((unsigned)((a->d_head * N_PART + 31) / 32 * 32));
     size_t room = (size_t)(4 * a->d_state) * 4;
     if (cuda_is_many(a->spans, a->n_span) && a->d_state <= SCAN_ROWS) ssd_many(c, b, g);
-    else if (a->d_state <= 64) launch(c, ssd_kernel<16, 1024>, grid, block, room, b, g);
-    else if (a->d_head <= 128) launch(c, ssd_kernel<64, 512>, grid, block, room, b, g);
-    else launch(c, ssd_kernel<64, 1024>, grid, block, room, b, g);
+    else if (a->d_head > 128) launch(c, ssd_kernel<64, 1024>, grid, block, room, b, g);
+    else if (a->d_state <= 64) launch(c, ssd_kernel<16, 512>, grid, block, room, b, g);
+    else if (a->d_state <= 128 && a->d_head <= 64)
+        launch(c, ssd_kernel<32, 256>, grid, block, room, b, g);
+    else if (a->d_state <= 128) launch(c, ssd_kernel<32, 512>, grid, block, room, b, g);
+    else launch(c, ssd_kernel<64, 512>, grid, block, room, b, g);
     cuda_wrote(c, a->out, (size_t)(a->n_tok * n_inner) * 4);
     if (!a->z && !a->norm_w) return;
     int64_t part = a->norm_w ? n_inner / a->n_norm : n_inner;
