@@ -41,7 +41,9 @@ cc -std=c17 $flags "$SOURCE_DIR/examples/chat.c" "$lib/libchimere.a" $(pkg-confi
 export LD_LIBRARY_PATH=$lib
 ./chat "$nano" "What is 12 plus 30?" >out || fail "chat: $(cat out)"
 grep -q '42' out || fail "chat answers: $(cat out)"
-tr -d ' ' <out | grep -Eq '^[{]"sure":(true|false)[}]$' || fail "the form: $(cat out)"
+# JSON has many spellings of the same object: escapes in names, space
+grep '^ *[{]' out | python3 -c 'import json, sys; v = json.load(sys.stdin); assert list(v) == ["sure"] and type(v["sure"]) is bool' ||
+    fail "the form: $(cat out)"
 LD_LIBRARY_PATH='' ./chat_static "$nano" "What is 12 plus 30?" >out_static || fail "static: $(cat out_static)"
 cmp out out_static || fail "the archive answers otherwise"
 refuses 1 "nowhere.gguf" ./chat nowhere.gguf hi
