@@ -15,7 +15,7 @@ trap 'kill $server 2>/dev/null || true; rm -rf "$work"' EXIT
 for _ in $(seq 100); do grep -q listens served && break; sleep 0.2; done
 url=$(sed -n 's/.*listens on \(http:[^ ]*\).*/\1/p' served)
 [ -n "$url" ] || fail "no address: $(cat served log)"
-question='"messages": [{"role": "user", "content": "Fiona buys 9 boxes of cookies. Each box holds 53 cookies. Fiona gives 5 cookies to Vera. How many cookies are left?"}], "temperature": 0, "max_tokens": 150'
+question='"messages": [{"role": "user", "content": "Felix buys 9 boxes of lamps. Each box holds 27 lamps. Felix gives 7 lamps to Farid. How many lamps are left? Explain each step."}], "temperature": 0, "max_tokens": 150'
 ask() { curl -sS "$url/v1/chat/completions" -H 'content-type: application/json' -d "{\"model\": \"$1\", $question, $2}"; }
 name=$(curl -sS "$url/v1/models" | grep -o '"id": *"[^"]*"' | head -1 | sed 's/.*"\([^"]*\)"$/\1/')
 

@@ -121,18 +121,18 @@ test("a slot's number names a conversation; cache_prompt false evaluates all", a
 test("an adapter's scale changes the answer, each its own way, and at 0 it is gone", async () => {
     const at = (scale) => say({ ...long, max_tokens: 32, lora: [{ id: 0, scale }] });
     const plain = await say({ ...long, max_tokens: 32 });
-    const [zero, one, minus, again] = [await at(0), await at(1), await at(-3), await at(0)];
+    const [zero, one, minus, again] = [await at(0), await at(3), await at(-3), await at(0)];
     assert.equal(zero, plain);
     assert.equal(again, plain);
     assert.notEqual(one, plain);
     assert.notEqual(minus, plain);
     assert.notEqual(minus, one);
     // others that run beside it keep their own
-    const mixed = await Promise.all([at(1), at(0), at(-3), at(0)]);
+    const mixed = await Promise.all([at(3), at(0), at(-3), at(0)]);
     assert.deepEqual(mixed, [one, plain, minus, plain]);
     // a state of one scale is not taken for another's
     const warm = (scale) => say({ ...long, max_tokens: 32, lora: [{ id: 0, scale }], cache_prompt: true, user: "u" });
-    assert.deepEqual([await warm(1), await warm(0), await warm(1)], [one, plain, one]);
+    assert.deepEqual([await warm(3), await warm(0), await warm(3)], [one, plain, one]);
     const bad = await chat({ lora: [{ id: 1, scale: 1 }] });
     assert.equal(bad.status, 400);
     assert.match(bad.body.error.param, /^lora/);
