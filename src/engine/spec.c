@@ -77,6 +77,10 @@ int32_t spec_choose(struct spec *s, struct spec_seq *q, int32_t n_max, bool fixe
     s->n_step++;
     for (int32_t n = n_max; n >= 0; n--) /* measure what is unknown: each depth twice */
         if (s->n_seen[n] < 2) return n;
+    if (s->plain_again) {
+        s->plain_again = false;
+        return 0;
+    }
     int32_t best = best_depth(s, q, n_max);
     if (!s->probe_gap) s->next_probe = s->n_step + (s->probe_gap = PROBE_EVERY);
     if (s->n_step < s->next_probe) return best;
@@ -86,7 +90,10 @@ int32_t spec_choose(struct spec *s, struct spec_seq *q, int32_t n_max, bool fixe
                                                  : PROBE_RARELY;
     s->next_probe = s->n_step + s->probe_gap;
     s->n_probe++;
-    return best ? s->n_probe % (n_max + 1) : 1 + s->n_probe % n_max;
+    if (!best) return 1 + s->n_probe % n_max;
+    /* every other look is at plain steps: two, as the first has a draft's state to bring up */
+    s->plain_again = s->n_probe % 2 == 0;
+    return s->plain_again ? 0 : 1 + s->n_probe / 2 % n_max;
 }
 
 void spec_learn(struct spec_seq *q, int32_t n_drafted, int32_t n_accepted) {
@@ -115,7 +122,9 @@ void spec_time(struct spec *s, int32_t n_drafted, double ms) {
     if (owed > 0) ms = ms > s->after_ms[owed] ? ms - s->after_ms[owed] : 0;
     /* the first measurement of a depth pays for cold caches: it is replaced by the second */
     if (s->n_seen[n] < 2) s->step_ms[n] = ms;
-    else s->step_ms[n] += 0.1 * ((ms < 4 * s->step_ms[n] ? ms : 4 * s->step_ms[n]) - s->step_ms[n]);
+    else
+        s->step_ms[n] += (n ? 0.1 : 0.3) * /* plain steps are seldom seen while drafting pays */
+                         ((ms < 4 * s->step_ms[n] ? ms : 4 * s->step_ms[n]) - s->step_ms[n]);
     s->n_seen[n]++;
 }
 

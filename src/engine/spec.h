@@ -49,6 +49,7 @@ struct spec {                      /* of the engine */
     int32_t owed; /* what the last step drafted */
     int32_t n_step, n_probe;
     int32_t probe_gap, next_probe; /* in steps */
+    bool plain_again;              /* the next step is plain, too: it is measured */
     float accept[STEP_MAX_TOK];    /* mean over sequences of theirs */
     int32_t n_ended, n_left_out;   /* sequences that drafted; that began where drafting loses */
 };
