@@ -146,37 +146,32 @@ __device__ __forceinline__ uint16_t to_half(float x) {
     memcpy(&bits, &h, 2);
     return bits;
 }
-__device__ __forceinline__ uint32_t two_halves(float lo, float hi) {
-    __half2 h = __floats2half2_rn(lo, hi);
+__device__ __forceinline__ uint32_t word_of(__half2 h) {
     uint32_t u;
     memcpy(&u, &h, 4);
     return u;
+}
+__device__ __forceinline__ uint32_t two_halves(float lo, float hi) {
+    return word_of(__floats2half2_rn(lo, hi));
 }
 
 /* To a few units in the last place, in few instructions. */
 __device__ __forceinline__ float logistic(float x) { return quotient(1.0f, 1.0f + quick_exp(-x)); }
 
 /* Two halves in a word: a - b, a * b, a * b + c. */
+__device__ __forceinline__ __half2 halves_in(uint32_t u) {
+    __half2 h;
+    memcpy(&h, &u, 4);
+    return h;
+}
 __device__ __forceinline__ uint32_t halves_sub(uint32_t a, uint32_t b) {
-    __half2 x, y;
-    memcpy(&x, &a, 4), memcpy(&y, &b, 4);
-    x = __hsub2(x, y);
-    memcpy(&a, &x, 4);
-    return a;
+    return word_of(__hsub2(halves_in(a), halves_in(b)));
 }
 __device__ __forceinline__ uint32_t halves_mul(uint32_t a, uint32_t b) {
-    __half2 x, y;
-    memcpy(&x, &a, 4), memcpy(&y, &b, 4);
-    x = __hmul2(x, y);
-    memcpy(&a, &x, 4);
-    return a;
+    return word_of(__hmul2(halves_in(a), halves_in(b)));
 }
 __device__ __forceinline__ uint32_t halves_fma(uint32_t a, uint32_t b, uint32_t c) {
-    __half2 x, y, z;
-    memcpy(&x, &a, 4), memcpy(&y, &b, 4), memcpy(&z, &c, 4);
-    x = __hfma2(x, y, z);
-    memcpy(&a, &x, 4);
-    return a;
+    return word_of(__hfma2(halves_in(a), halves_in(b), halves_in(c)));
 }
 
 __device__ __forceinline__ float act_of(int act, float x) {

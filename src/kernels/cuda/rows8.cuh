@@ -51,11 +51,11 @@ __device__ __forceinline__ void act8_put(const act8 &a, int64_t unit, float v) {
 __device__ __forceinline__ void act8_put4(const act8 &a, int64_t quad, float4 v, bool has) {
     float most = fmaxf(fmaxf(fabsf(v.x), fabsf(v.y)), fmaxf(fabsf(v.z), fabsf(v.w)));
     /* a maximum forgets NaN: infinity stands for it */
-    bool bad = !(fabsf(v.x) + fabsf(v.y) + fabsf(v.z) + fabsf(v.w) <= 3.402823466e38f) &&
-               !(fabsf(v.x) <= 3.402823466e38f && fabsf(v.y) <= 3.402823466e38f &&
-                 fabsf(v.z) <= 3.402823466e38f && fabsf(v.w) <= 3.402823466e38f);
+    const float limit = 3.402823466e38f;
+    bool bad =
+        !(fabsf(v.x) <= limit && fabsf(v.y) <= limit && fabsf(v.z) <= limit && fabsf(v.w) <= limit);
     most = lanes_max(bad ? __int_as_float(0x7f800000) : most, 8);
-    bad = !(most <= 3.402823466e38f);
+    bad = !(most <= limit);
     float d = most / 127.0f, inv = d >= 1.17549435e-38f ? 1.0f / d : 0.0f;
     auto code = [&](float x) {
         int q = (int)fminf(fmaxf(rintf(x * inv), -127.0f), 127.0f);

@@ -15,6 +15,22 @@ struct ssd_job {
     int64_t s_stride;
 };
 
+/* A thread's part of a row of states: every N_PART-th from p on. */
+template <int N>
+__device__ __forceinline__ void part_load(float (&S)[N], const float *row, int n, int p, bool has) {
+#pragma unroll
+    for (int k = 0; k < N; k++) {
+        int at = N_PART * k + p;
+        S[k] = has && at < n ? row[at] : 0.0f;
+    }
+}
+template <int N>
+__device__ __forceinline__ void part_keep(const float (&S)[N], float *row, int n, int p, bool has) {
+#pragma unroll
+    for (int k = 0; k < N; k++)
+        if (has && N_PART * k + p < n) row[N_PART * k + p] = S[k];
+}
+
 /* Thread 4 i + p has row i of the head, states 4 k + p. */
 template <int N, int THREADS>
 __global__ void __launch_bounds__(THREADS) ssd_kernel(dspans b, ssd_job g) {
@@ -25,11 +41,7 @@ __global__ void __launch_bounds__(THREADS) ssd_kernel(dspans b, ssd_job g) {
     bool has = row < g.d_head;
     float *state = g.s + s.slot * g.s_stride + ((int64_t)head * g.d_head + row) * n_state;
     float S[N];
-#pragma unroll
-    for (int k = 0; k < N; k++) {
-        int at = N_PART * k + p;
-        S[k] = has && at < n_state ? state[at] : 0.0f;
-    }
+    part_load(S, state, n_state, p, has);
     launch_next();
     wait_previous();
     int64_t n_inner = (int64_t)g.n_head * g.d_head, n_bc = (int64_t)g.n_group * n_state;
@@ -44,11 +56,7 @@ __global__ void __launch_bounds__(THREADS) ssd_kernel(dspans b, ssd_job g) {
         float t = softplus(row_at(g.dt, s, (int32_t)blockIdx.y, g.log_cap, i)[head] + bias);
         t = t < g.dt_min ? g.dt_min : t > g.dt_max ? g.dt_max : t;
         float decay = expf(t * a), tx = t * v, y = 0;
-        if (i == s.n_replay && s.n_commit == 0) {
-#pragma unroll
-            for (int k = 0; k < N; k++)
-                if (has && N_PART * k + p < n_state) state[N_PART * k + p] = S[k];
-        }
+        if (i == s.n_replay && s.n_commit == 0) part_keep(S, state, n_state, p, has);
         __syncthreads();
 #pragma unroll
         for (int k = 0; k < N; k++) {
@@ -62,10 +70,7 @@ __global__ void __launch_bounds__(THREADS) ssd_kernel(dspans b, ssd_job g) {
             g.out[(int64_t)(s.row + i - s.n_replay) * n_inner + (int64_t)head * g.d_head + row] =
                 y + d * v;
     }
-    if (s.n_commit == 0) return;
-#pragma unroll
-    for (int k = 0; k < N; k++)
-        if (has && N_PART * k + p < n_state) state[N_PART * k + p] = S[k];
+    if (s.n_commit) part_keep(S, state, n_state, p, has);
 }
 
 /* Many tokens: rows of a head's state do not meet, so a block has SCAN_COLS of them and no barrier but one
@@ -84,11 +89,7 @@ __global__ void __launch_bounds__(SCAN_THREADS) ssd_scan_kernel(dspans b, ssd_jo
     bool has = row < g.d_head;
     float *state = g.s + s.slot * g.s_stride + ((int64_t)head * g.d_head + row) * n_state;
     float S[R];
-#pragma unroll
-    for (int i = 0; i < R; i++) {
-        int at = N_PART * i + p;
-        S[i] = has && at < n_state ? state[at] : 0.0f;
-    }
+    part_load(S, state, n_state, p, has);
     launch_next();
     wait_previous();
     int64_t n_inner = (int64_t)g.n_head * g.d_head, n_bc = (int64_t)g.n_group * n_state;
@@ -162,9 +163,7 @@ __global__ void __launch_bounds__(SCAN_THREADS) ssd_scan_kernel(dspans b, ssd_jo
         if (first + SCAN_TILE < s.n_tok) keep(at ^ 1);
         __syncthreads();
     }
-#pragma unroll
-    for (int i = 0; i < R; i++)
-        if (has && N_PART * i + p < n_state) state[N_PART * i + p] = S[i];
+    part_keep(S, state, n_state, p, has);
 }
 
 static void ssd_many(struct cuda *c, const dspans &b, const ssd_job &g) {
