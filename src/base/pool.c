@@ -11,6 +11,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/mem.h"
 
 #if defined(__x86_64__)
@@ -21,7 +22,13 @@
 #define cpu_relax() ((void)0)
 #endif
 
-enum { N_SPIN = 4000, MAX_THREAD = 512 }; /* about 40 us of pause instructions */
+enum { MAX_THREAD = 512 };
+
+/* A thread that waits keeps its processor: inside a job, whose parts end close together, and longer between
+ * two, where the caller samples and hands out tokens (0.1 ms; a worker that slept then cost each step of a
+ * server a wake-up, and on a busy machine a slice of somebody else's time). Then it lets others run, then it
+ * sleeps. */
+enum { JOB_NS = 40 * 1000, GAP_NS = 150 * 1000, AWAKE_NS = 400 * 1000 };
 
 struct pool {
     int n_thread;
@@ -49,10 +56,17 @@ static void futex_wake(_Atomic uint32_t *a) {
     syscall(SYS_futex, a, FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0);
 }
 
-static void wait_change(struct pool *p, _Atomic uint32_t *a, uint32_t seen) {
-    for (int i = 0; i < N_SPIN; i++) {
-        if (atomic_load_explicit(a, memory_order_acquire) != seen) return;
-        cpu_relax();
+static void wait_change(struct pool *p, _Atomic uint32_t *a, uint32_t seen, int64_t spin_ns) {
+    int64_t start = 0, waited = 0;
+    while (waited < AWAKE_NS) {
+        for (int i = 0; i < 64; i++) {
+            if (atomic_load_explicit(a, memory_order_acquire) != seen) return;
+            cpu_relax();
+        }
+        if (waited > spin_ns) sched_yield();
+        int64_t now = clock_ns();
+        if (!start) start = now;
+        waited = now - start;
     }
     atomic_fetch_add(&p->n_sleep, 1);
     while (atomic_load(a) == seen) futex_wait(a, seen);
@@ -65,7 +79,7 @@ static void *worker(void *opaque) {
     struct pool *p = s.pool;
     uint32_t seen = 0;
     for (;;) {
-        wait_change(p, &p->epoch, seen);
+        wait_change(p, &p->epoch, seen, GAP_NS);
         seen++;
         if (atomic_load(&p->quit)) return NULL;
         mem_guard_restore(p->guard);
@@ -168,7 +182,7 @@ void pool_run(struct pool *p, void (*fn)(void *, int, int), void *arg) {
     fn(arg, 0, p->n_thread);
     uint32_t want = (uint32_t)p->n_thread - 1, n;
     while ((n = atomic_load_explicit(&p->n_done, memory_order_acquire)) != want)
-        wait_change(p, &p->n_done, n);
+        wait_change(p, &p->n_done, n, JOB_NS);
 }
 
 void pool_barrier(struct pool *p) {
@@ -179,6 +193,6 @@ void pool_barrier(struct pool *p) {
         atomic_fetch_add(&p->bar_epoch, 1);
         if (atomic_load(&p->n_sleep)) futex_wake(&p->bar_epoch);
     } else {
-        wait_change(p, &p->bar_epoch, epoch);
+        wait_change(p, &p->bar_epoch, epoch, JOB_NS);
     }
 }

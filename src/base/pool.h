@@ -1,7 +1,7 @@
 /* pool.h: a fixed team of threads that runs one job at a time, the caller being thread 0.
  *
- * pool_run blocks until every thread has returned from fn. Workers spin for a few microseconds after
- * a job (the next op of a forward pass usually follows at once), then sleep in the kernel: an idle
+ * pool_run blocks until every thread has returned from fn. Workers stay awake for 0.4 ms after a job
+ * (the next op of a forward pass, or the next step, usually follows), then sleep in the kernel: an idle
  * pool costs nothing. Only one thread may call pool_run at a time. */
 #ifndef CHIMERE_BASE_POOL_H
 #define CHIMERE_BASE_POOL_H

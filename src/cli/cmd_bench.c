@@ -17,6 +17,7 @@
 #include "cli/bench_url.h"
 #include "cli/model_args.h"
 #include "cli/remote_args.h"
+#include "engine/sampler.h"
 #include "model/forward.h"
 
 const struct cfg_opt bench_options[] = {
@@ -41,6 +42,7 @@ struct rig {
     struct forward *f;
     struct seq **seqs;
     int32_t n_seq, batch, depth, n_prompt, n_gen, n_repeat;
+    struct sampler *sampler; /* owned; greedy */
     int32_t *tokens;         /* as many as the longest run needs */
     struct select_row *rows; /* owned [n_seq]; NULL: whole rows are read in place */
     double bandwidth;        /* bytes a second */
@@ -107,13 +109,6 @@ static int prefill(struct rig *r, struct seq *s, int32_t n, struct err *e) {
     return 0;
 }
 
-static int32_t largest(const float *x, int32_t n) {
-    int32_t best = 0;
-    for (int32_t i = 1; i < n; i++)
-        if (x[i] > x[best]) best = i;
-    return best;
-}
-
 static int decode(struct rig *r, int32_t n_seq, int32_t n, struct err *e) {
     int32_t next[512];
     struct run runs[512];
@@ -128,7 +123,9 @@ static int decode(struct rig *r, int32_t n_seq, int32_t n, struct err *e) {
         if (!rc && r->rows) rc = forward_select(r->f, &select, e);
         if (rc) return rc;
         for (int32_t i = 0; i < n_seq; i++) {
-            if (logits) largest(logits + (int64_t)i * r->m->hp.n_vocab, r->m->hp.n_vocab);
+            if (logits &&
+                sampler_pick(r->sampler, logits + (int64_t)i * r->m->hp.n_vocab, NULL) < 0)
+                return err_set(e, CHIMERE_ENUMERIC, "the model's output is not finite");
             next[i] =
                 r->tokens[(step * n_seq + i) % r->n_gen]; /* fixed ids: every engine routes alike */
         }
@@ -251,6 +248,10 @@ static int set_up(struct rig *r, const struct cfg *c, struct err *e) {
     if (selects) r->rows = mem_alloc_array((size_t)r->n_seq, sizeof *r->rows);
     if (!rc && (!r->seqs || !r->tokens || (selects && !r->rows)))
         rc = err_set(e, CHIMERE_ENOMEM, "out of memory");
+    struct sampler_params greedy;
+    sampler_defaults(&greedy);
+    greedy.temperature = 0;
+    if (!rc) rc = sampler_new(&r->sampler, &greedy, r->m->hp.n_vocab, NULL, e);
     for (int32_t i = 0; !rc && i < r->n_seq; i++) rc = seq_new(&r->seqs[i], r->pool, e);
     struct rng rng;
     rng_seed(&rng, 1);
@@ -261,6 +262,7 @@ static int set_up(struct rig *r, const struct cfg *c, struct err *e) {
 
 static void tear_down(struct rig *r) {
     for (int32_t i = 0; r->seqs && i < r->n_seq; i++) seq_free(r->seqs[i]);
+    sampler_free(r->sampler);
     forward_free(r->f);
     seq_pool_free(r->pool);
     mem_free(r->seqs);

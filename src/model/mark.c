@@ -48,7 +48,7 @@ int mark_new(struct seq *s, int32_t n_drop, struct mark **out, struct err *e) {
                        s->n_log, n_drop);
     struct mark *m = mark_alloc(p, s->pos - n_drop, s->n_log - n_drop);
     if (m) {
-        m->rec = p->spare_rec ? p->spare_rec : mem_alloc(p->rec_bytes);
+        m->rec = p->spare_rec ? p->spare_rec : mem_aligned(64, p->rec_bytes);
         p->spare_rec = NULL;
     }
     if (!m || !m->pages || !m->rec) {
@@ -72,7 +72,7 @@ int seq_mark(struct seq *s, struct mark **out, struct err *e) { return mark_new(
 struct mark *mark_alloc_host(struct seq_pool *p, int64_t pos, int32_t n_log) {
     struct mark *m = mark_alloc(p, pos, n_log);
     if (!m) return NULL;
-    m->rec = mem_alloc(p->rec_bytes);
+    m->rec = mem_aligned(64, p->rec_bytes);
     if (m->rec) p->host_bytes += p->rec_bytes;
     bool ok = m->pages && m->rec;
     for (int32_t i = 0; m->pages && i < m->n_page; i++) {
