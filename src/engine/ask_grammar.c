@@ -103,7 +103,7 @@ static const char *const marks[] = {
 
 /* A line end and ten levels of two spaces: a model that has lost its way cannot fill the answer with
  * blanks. */
-static const struct grammar_limits limits = {.space = 21, .bare = true};
+static const struct grammar_limits limits = {.space = 21, .plain = true};
 
 static bool is_many(const struct ask *a) {
     return a->tool_choice == ASK_TOOLS_REQUIRED && !a->one_call;

@@ -18,6 +18,11 @@
  *   - up to GRAMMAR_MAX_SPACE whitespace characters where JSON allows whitespace;
  *   - strings in any spelling (escapes, surrogate pairs); lone surrogates are refused;
  *   - numbers under minimum, maximum, multipleOf, const or enum are written without exponent.
+ * Under limits.plain, so that a model neither wanders off in blanks nor in spellings that nobody reads:
+ *   - nothing before and behind the whole value; elsewhere no blank, one space, or a line end and its
+ *     indent; none before a comma or a colon, and no line end behind a colon;
+ *   - names of the schema in one spelling, with no more escapes than JSON needs;
+ *   - values that must be integers as digits, without point and exponent.
  *
  * Immutable once built: any thread. Nothing is kept of the inputs. Failures are CHIMERE_EFORMAT (not
  * GBNF, not JSON, wrong keyword value), CHIMERE_EUNSUPPORTED (names the keyword and its place),
@@ -41,7 +46,7 @@ struct grammar_limits { /* 0 in a field: the default */
     uint32_t n_node;    /* nodes of the automaton, 1,000,000 */
     uint32_t time_ms;   /* CPU time of compiling, 800 */
     uint32_t space;     /* whitespace characters where JSON allows any, GRAMMAR_MAX_SPACE */
-    bool bare;          /* none before and behind the whole value: a model cannot go on forever */
+    bool plain; /* values are spelled as most writers do: for texts that a model generates */
 };
 
 struct grammar;

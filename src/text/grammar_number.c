@@ -272,7 +272,8 @@ static void define_place(struct explorer *x, uint32_t i) {
         next.phase = AT_SIGN, next.is_negative = 1;
         e[n++] = (struct grammar_edge){'-', '-', 0, place_node(x, &next)};
     }
-    if (p.phase == AT_ZERO || p.phase == IN_INT) {
+    bool has_point = x->s->is_fraction || !b->lim.plain;
+    if (has_point && (p.phase == AT_ZERO || p.phase == IN_INT)) {
         end_int(x, &next);
         next.phase = AT_POINT;
         e[n++] = (struct grammar_edge){'.', '.', 0, place_node(x, &next)};
@@ -309,8 +310,8 @@ uint32_t grammar_add_number(struct grammar_builder *b, const struct number_spec 
         if (s->multiple[i].shift > x.cap_frac) x.cap_frac = s->multiple[i].shift;
     if (s->has_min || s->has_max) x.cap_int++;
     /* an integer with an exponent of its own sign is one too; 1.5e1 is left out */
-    x.has_exponent =
-        s->is_int && !s->has_min && !s->has_max && !s->multiple[0].n && !s->multiple[1].n;
+    x.has_exponent = s->is_int && !s->has_min && !s->has_max && !s->multiple[0].n &&
+                     !s->multiple[1].n && (s->is_fraction || !b->lim.plain);
     map_init(&x.seen, (size_t)b->lim.n_node * 32);
     if (!b->rc) {
         struct place start;

@@ -23,6 +23,24 @@ static uint32_t call(struct schema *s, uint32_t rule, uint32_t next) {
 /* Optional whitespace, then next. */
 static uint32_t space(struct schema *s, uint32_t next) { return call(s, s->space, next); }
 
+/* Optional whitespace where plain texts have none. */
+static uint32_t odd_space(struct schema *s, uint32_t next) {
+    return s->b.lim.plain ? next : space(s, next);
+}
+
+/* An end behind an element, where odd_space left off: plain texts may set it on a line of its own. What
+ * must hold for it is asked before: blanks that lead nowhere could not be taken back. */
+static uint32_t spaced_end(struct schema *s, uint32_t end) {
+    return s->b.lim.plain ? space(s, end) : end;
+}
+
+static uint32_t colon(struct schema *s, uint32_t next) {
+    struct grammar_builder *b = &s->b;
+    if (!b->lim.plain) return space(s, grammar_add_byte(b, ':', space(s, next)));
+    uint32_t to[2] = {grammar_add_byte(b, ' ', next), next};
+    return grammar_add_byte(b, ':', grammar_add_alt(b, to, 2));
+}
+
 static void to_push(struct schema *s, struct grammar_vec *v, uint32_t node) {
     uint32_t i = grammar_vec_add(&s->b, v, 1, sizeof node, "alternatives", UINT32_MAX);
     if (i != GRAMMAR_NONE) ((uint32_t *)v->p)[i] = node;
@@ -46,12 +64,17 @@ void schema_emit_prelude(struct schema *s) {
     s->free_string = grammar_add_rule(b);
     grammar_set_entry(b, s->free_string, grammar_add_byte(b, '"', b->free_string));
     uint32_t node = b->ret;
-    for (uint32_t i = 0; i < b->lim.space && !b->rc; i++) {
+    for (uint32_t i = b->lim.plain; i < b->lim.space && !b->rc; i++) {
         struct grammar_edge e[4] = {{'\t', '\t', 0, node},
+                                    {' ', ' ', 0, node},
                                     {'\n', '\n', 0, node},
-                                    {'\r', '\r', 0, node},
-                                    {' ', ' ', 0, node}};
-        uint32_t to[2] = {grammar_add_bytes(b, e, 4), b->ret};
+                                    {'\r', '\r', 0, node}};
+        uint32_t to[2] = {grammar_add_bytes(b, e, b->lim.plain ? 2 : 4), b->ret};
+        node = grammar_add_alt(b, to, 2);
+    }
+    if (b->lim.plain) { /* so far the indent behind a line end */
+        struct grammar_edge e[2] = {{'\n', '\n', 0, node}, {' ', ' ', 0, b->ret}};
+        uint32_t to[2] = {grammar_add_bytes(b, e, 2), b->ret};
         node = grammar_add_alt(b, to, 2);
     }
     s->space = grammar_add_rule(b);
@@ -275,12 +298,13 @@ static uint32_t emit_array(struct schema *s, const struct item *items, uint32_t 
         case_item_literals(s, items, n, n_prefix, &lits);
         uint32_t rest = schema_rule(s, lits.p, lits.n), to[2];
         uint32_t after = grammar_reserve(b);
-        uint32_t again = space(s, after);
+        uint32_t again = odd_space(s, after);
         if (counts) again = grammar_add_node(b, G_INC, 0, again, GRAMMAR_NONE);
         item = call(s, rest, again);
         uint32_t low = min > n_prefix ? min - n_prefix : 0,
                  high = max == UINT32_MAX ? max : max - n_prefix;
-        to[0] = counts && low ? grammar_add_node(b, G_GE, low, close, rest) : close;
+        uint32_t end = spaced_end(s, close);
+        to[0] = counts && low ? grammar_add_node(b, G_GE, low, end, rest) : end;
         to[1] = grammar_add_byte(b, ',', space(s, item));
         if (high != UINT32_MAX) to[1] = grammar_add_node(b, G_LT, high, to[1], GRAMMAR_NONE);
         grammar_define_alt(b, after, to, 2);
@@ -294,14 +318,14 @@ static uint32_t emit_array(struct schema *s, const struct item *items, uint32_t 
     /* the prefix, from its last item to its first */
     for (uint32_t i = n_prefix; i-- > 0 && !b->rc;) {
         uint32_t to[2], k = 0;
-        if (i + 1 >= min) to[k++] = close;
+        if (i + 1 >= min) to[k++] = spaced_end(s, close);
         if (item != GRAMMAR_NONE) to[k++] = grammar_add_byte(b, ',', space(s, item));
         lits.n = 0;
         case_item_literals(s, items, n, i, &lits);
         uint32_t one = schema_rule(s, lits.p, lits.n);
         uint32_t after = grammar_reserve(b);
         grammar_define_alt(b, after, to, k);
-        item = call(s, one, space(s, after));
+        item = call(s, one, odd_space(s, after));
     }
     uint32_t to[2], k = 0;
     if (min == 0) to[k++] = close;
@@ -448,9 +472,23 @@ static void collect_named(struct object *o) {
     mem_free(lits.p);
 }
 
+/* The name as JSON writers spell it, then next. */
+static uint32_t emit_plain_name(struct schema *s, struct slice name, uint32_t next) {
+    json_t *json = json_stringn(name.p, name.n);
+    size_t n = json_dumpb(json, NULL, 0, JSON_ENCODE_ANY);
+    char *text = n ? mem_alloc(n) : NULL;
+    if (text && json_dumpb(json, text, n, JSON_ENCODE_ANY) == n)
+        next = grammar_add_literal(&s->b, text, n, next);
+    else grammar_nomem(&s->b);
+    mem_free(text);
+    json_decref(json);
+    return next;
+}
+
 /* The name between quotes, any spelling, then next. */
 static uint32_t emit_name(struct schema *s, struct slice name, uint32_t next) {
     struct grammar_builder *b = &s->b;
+    if (b->lim.plain) return emit_plain_name(s, name, next);
     struct grammar_vec cps = {NULL, 0, 0};
     for (size_t i = 0; i < name.n && !b->rc;) {
         uint32_t cp = 0, k = grammar_vec_add(b, &cps, 1, 4, "characters", UINT32_MAX);
@@ -469,9 +507,9 @@ static uint32_t emit_name(struct schema *s, struct slice name, uint32_t next) {
     return grammar_add_byte(b, '"', next);
 }
 
-/* Space, colon, space, the value, then next. */
+/* A colon, the value, then next. */
 static uint32_t emit_value(struct schema *s, uint32_t rule, uint32_t next) {
-    return space(s, grammar_add_byte(&s->b, ':', space(s, call(s, rule, next))));
+    return colon(s, call(s, rule, next));
 }
 
 static void emit_members(struct object *o, uint32_t rule, const struct type_facts *f) {
@@ -483,7 +521,9 @@ static void emit_members(struct object *o, uint32_t rule, const struct type_fact
     uint32_t members = grammar_reserve(b), end[2];
     end[0] = grammar_add_node(b, G_CLOSE, 0, grammar_add_byte(b, '}', b->ret), object);
     end[1] = grammar_add_node(b, G_MORE, 0, grammar_add_byte(b, ',', space(s, members)), object);
-    uint32_t after = space(s, grammar_add_alt(b, end, 2));
+    uint32_t close = grammar_add_byte(b, '}', b->ret);
+    uint32_t behind[2] = {grammar_add_node(b, G_CLOSE, 0, spaced_end(s, close), object), end[1]};
+    uint32_t after = odd_space(s, grammar_add_alt(b, behind, 2));
     for (uint32_t i = 0; i < o->names.n && !b->rc; i++) {
         uint32_t value = emit_value(s, ((uint32_t *)o->rules.p)[i], after);
         uint32_t take = grammar_add_node(b, G_TAKE, i, value, object);
@@ -583,7 +623,7 @@ void schema_emit_jobs(struct schema *s) {
 uint32_t schema_emit_root(struct schema *s, uint32_t value) {
     uint32_t rule = grammar_add_rule(&s->b);
     uint32_t entry =
-        s->b.lim.bare ? call(s, value, s->b.ret) : space(s, call(s, value, space(s, s->b.ret)));
+        s->b.lim.plain ? call(s, value, s->b.ret) : space(s, call(s, value, space(s, s->b.ret)));
     grammar_set_entry(&s->b, rule, entry);
     return rule;
 }

@@ -80,14 +80,19 @@ static const char *piece_text(int id, size_t *n) {
     return pieces_text[id - 256];
 }
 
-static struct grammar *compile(bool gbnf, const char *text) {
+static struct grammar *compile_under(bool gbnf, const char *text,
+                                     const struct grammar_limits *lim) {
     struct grammar *g;
     struct err e = {0};
-    int rc = gbnf ? grammar_from_gbnf(&g, text, strlen(text), NULL, &e)
-                  : grammar_from_schema(&g, text, strlen(text), NULL, &e);
+    int rc = gbnf ? grammar_from_gbnf(&g, text, strlen(text), lim, &e)
+                  : grammar_from_schema(&g, text, strlen(text), lim, &e);
     if (rc) print_error("%s\n  %s\n", text, e.text);
     assert_int_equal(rc, 0);
     return g;
+}
+
+static struct grammar *compile(bool gbnf, const char *text) {
+    return compile_under(gbnf, text, NULL);
 }
 
 /* -1: matches; else the offset at which it stops. */
@@ -111,9 +116,10 @@ struct example {
     long stop; /* -1: matches */
 };
 
-static void check_examples(bool gbnf, const struct example *examples, size_t n) {
+static void check_examples(bool gbnf, const struct example *examples, size_t n,
+                           const struct grammar_limits *lim) {
     for (size_t i = 0; i < n; i++) {
-        struct grammar *g = compile(gbnf, examples[i].grammar);
+        struct grammar *g = compile_under(gbnf, examples[i].grammar, lim);
         long stop = stops_at(g, examples[i].text, strlen(examples[i].text));
         if (stop != examples[i].stop)
             fail_msg("%s\n  on '%s' stops at %ld, not at %ld", examples[i].grammar,
@@ -159,7 +165,7 @@ static void gbnf_matches_whole_texts(void **state) {
         {"root ::= a b\na ::= \"x\" | \nb ::= \"y\"", "y", -1},
         {"root ::= \"p\" dead | \"p\" \"q\"\ndead ::= \"z\" dead", "pz", 1}, /* dead never ends */
     };
-    check_examples(true, examples, N_ELEMENT(examples));
+    check_examples(true, examples, N_ELEMENT(examples), NULL);
 }
 
 struct refusal {
@@ -312,7 +318,49 @@ static void schema_matches_values(void **state) {
          "{\"kids\":[{\"kids\":[]},{}]}", -1},
         {"{\"$ref\":\"#/$defs/a~1b%25\",\"$defs\":{\"a/b%\":{\"type\":\"null\"}}}", "null", -1},
     };
-    check_examples(false, examples, N_ELEMENT(examples));
+    check_examples(false, examples, N_ELEMENT(examples), NULL);
+}
+
+/* What a model may write of it (limits.plain), and what only a reader takes. */
+static void plain_texts_are_one_way_to_write(void **state) {
+    (void)state;
+    static const char object[] =
+        "{\"properties\":{\"id\":{\"type\":\"integer\"},\"a\\\"b/\xc3\xa9\":{\"type\":\"string\"},"
+        "\"list\":{\"items\":{\"type\":\"number\"}}},\"additionalProperties\":false,\"type\":"
+        "\"object\"}";
+    static const struct example examples[] = {
+        {object, "{\"id\":1212}", -1},
+        {object, "{\"id\": 1212, \"list\": [1, 2.50, 1e3]}", -1},
+        {object, "{\n  \"id\": -5,\n  \"list\": [\n\t\t1,\n\t\t2\n  ]\n}", -1},
+        {object, "{ \"id\": 1 }", -1},
+        {object, "{\"list\": []}", -1},
+        {object, "{\"list\": [ ]}", -1},
+        {object,
+         "{\"a\\\"b/\xc3\xa9\":\"/ \\\" \\\\ \\n \\u0001 \\u00e9 \\ud83d\\ude00 \xc3\xa9\"}", -1},
+        {object, "{\"id\": 1\n }", -1},
+        {object, " {}", 0}, /* nothing around the value */
+        {object, "{} ", 2},
+        {object, "{  \"id\":1}", 2},   /* one space */
+        {object, "{\n\n\"id\":1}", 2}, /* one line end */
+        {object, "{\"id\" :1}", 5},    /* none before a colon */
+        {object, "{\"id\":  1}", 7},
+        {object, "{\"id\":\n1}", 6},
+        {object, "{\"id\":1 ,\"list\":[]}", 8}, /* none before a comma */
+        {object, "{\"list\":[1 ,2]}", 11},
+        {object, "{\"list\":[1,  2]}", 12},
+        {object, "{\"id\":1212.0}", 10}, /* an integer is written as one */
+        {object, "{\"id\":1e3}", 7},
+        {object, "{\"\\u0069d\":1}", 2}, /* names in one spelling */
+        {object, "{\"a\\\"b\\/\xc3\xa9\":\"\"}", 6},
+        {object, "{\"a\\u0022b/\xc3\xa9\":\"\"}", 4},
+        {object, "{\"a\\\"b/\\u00e9\":\"\"}", 7},
+        {"{\"const\":5}", "5", -1},
+        {"{\"type\":\"integer\",\"minimum\":3,\"maximum\":40}", "40", -1},
+        {"{\"type\":\"integer\",\"minimum\":3,\"maximum\":40}", "40.0", 2},
+        {"{\"type\":\"object\"}", "{\"a\": {\"b\": [1, {\"c\": null}]}}", -1},
+    };
+    const struct grammar_limits plain = {.space = 5, .plain = true};
+    check_examples(false, examples, N_ELEMENT(examples), &plain);
 }
 
 static void schema_refuses_by_name(void **state) {
@@ -944,6 +992,7 @@ int main(void) {
         cmocka_unit_test(gbnf_matches_whole_texts),
         cmocka_unit_test(gbnf_refuses_by_name),
         cmocka_unit_test(schema_matches_values),
+        cmocka_unit_test(plain_texts_are_one_way_to_write),
         cmocka_unit_test(schema_refuses_by_name),
         cmocka_unit_test(hostile_sources_end_in_time),
         cmocka_unit_test(nested_alternatives_stay_small),
