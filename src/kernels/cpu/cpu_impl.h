@@ -52,22 +52,19 @@ struct cpu {
 
 /* Can w multiply here, packed or as floats? Else the reference does it. */
 bool cpu_multiplies(const struct cpu *c, const struct weight *w);
-/* y[i][0..rows) of the 16 or 32 rows from row0 of matrix mat; rows: which of the inputs, or NULL. acts
- * serves packed weights, x (x_stride apart) float ones. n_row <= GEMM_ROWS. */
+/* y[i][0..rows) of the 16 or 32 rows from row0 of matrix mat. Of the call acts, rows, n_row (<= GEMM_ROWS) and n_tile
+ * are the caller's; it is filled in place, since copies of what was just stored wait for the stores. acts serves packed
+ * weights, x (x_stride apart) float ones. */
 struct cpu_product {
     const struct weight *w;
     int64_t mat, row0;
-    int n_tile;
-    const uint8_t *acts;
     const float *x;
     int64_t x_stride;
-    const int32_t *rows;
-    int n_row;
+    struct gemm_call call;
 };
-void cpu_tiles(const struct cpu *c, const struct cpu_thread *t, const struct cpu_product *p,
-               float *y);
+void cpu_tiles(const struct cpu *c, const struct cpu_thread *t, struct cpu_product *p, float *y);
 /* Tile row0 / 16 of p->w (gate) to y[..][0..16) and of `other`, of the same type, to y[..][16..32). */
-void cpu_two_tiles(const struct cpu *c, const struct cpu_thread *t, const struct cpu_product *p,
+void cpu_two_tiles(const struct cpu *c, const struct cpu_thread *t, struct cpu_product *p,
                    const struct weight *other, float *y);
 /* Rounds rows [first, last) of x to theirs in dst. */
 void cpu_round_rows(const struct cpu *c, const float *x, int64_t x_stride, int64_t n_in,

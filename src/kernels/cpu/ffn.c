@@ -147,19 +147,17 @@ static void up_unit(const struct ffn_job *j, const struct cpu_thread *t, const u
     int64_t left = k->up->n_out - row0;
     int n = left < PACK_ROWS ? (int)left : PACK_ROWS;
     for (int32_t i = 0; i < k->n_row; i += GEMM_ROWS) {
-        struct cpu_product p = {.w = k->gate,
-                                .mat = k->mat,
-                                .row0 = row0,
-                                .n_tile = 1,
-                                .acts = acts,
-                                .x = j->x,
-                                .x_stride = j->n_embd,
-                                .rows = k->rows ? k->rows + i : NULL};
-        if (!k->rows) {
-            p.acts += (size_t)i * gemm_act_bytes(j->n_embd);
+        struct cpu_product p = {
+            .w = k->gate, .mat = k->mat, .row0 = row0, .x = j->x, .x_stride = j->n_embd};
+        p.call.n_tile = 1;
+        p.call.acts = acts;
+        if (k->rows) {
+            p.call.rows = k->rows + i;
+        } else {
+            p.call.acts += (size_t)i * gemm_act_bytes(j->n_embd);
             p.x += i * j->n_embd;
         }
-        p.n_row = k->n_row - i < GEMM_ROWS ? k->n_row - i : GEMM_ROWS;
+        p.call.n_row = k->n_row - i < GEMM_ROWS ? k->n_row - i : GEMM_ROWS;
         bool together = k->gate && k->gate->layout == PACK_LAYOUT && k->up->layout == PACK_LAYOUT &&
                         k->gate->type == k->up->type;
         if (together) cpu_two_tiles(c, t, &p, k->up, t->y);
@@ -174,7 +172,7 @@ static void up_unit(const struct ffn_job *j, const struct cpu_thread *t, const u
                         .scale = k->gate_scale,
                         .bias = k->gate_b ? k->gate_b + row0 : NULL,
                         .up_bias = k->up_b ? k->up_b + row0 : NULL};
-        c->simd.elem->glu(&g, t->y, GEMM_Y, p.n_row,
+        c->simd.elem->glu(&g, t->y, GEMM_Y, p.call.n_row,
                           c->hidden + (k->hidden0 + i) * j->hidden_stride + row0, j->hidden_stride);
     }
 }
@@ -222,13 +220,14 @@ static void down_unit(const struct ffn_job *j, const struct cpu_thread *t, int n
         const struct ffn_task *task = &t->tasks[k];
         int64_t n_ff = task->down->n_in;
         for (int32_t i = 0; i < task->n_row; i += GEMM_ROWS) {
-            struct cpu_product p = {.w = task->down, .mat = task->mat, .row0 = row0, .n_tile = 2};
-            p.acts = hidden_acts + task->acts0 + (size_t)i * gemm_act_bytes(n_ff);
+            struct cpu_product p = {.w = task->down, .mat = task->mat, .row0 = row0};
+            p.call.n_tile = 2;
+            p.call.acts = hidden_acts + task->acts0 + (size_t)i * gemm_act_bytes(n_ff);
             p.x = c->hidden + (task->hidden0 + i) * j->hidden_stride;
             p.x_stride = j->hidden_stride;
-            p.n_row = task->n_row - i < GEMM_ROWS ? task->n_row - i : GEMM_ROWS;
+            p.call.n_row = task->n_row - i < GEMM_ROWS ? task->n_row - i : GEMM_ROWS;
             cpu_tiles(c, t, &p, t->y);
-            for (int r = 0; r < p.n_row; r++) {
+            for (int r = 0; r < p.call.n_row; r++) {
                 float w = task->weights ? task->weights[i + r] : 1.0f;
                 int64_t tok = task->rows ? task->rows[i + r] : i + r;
                 float *out = j->out + tok * j->n_embd + row0;

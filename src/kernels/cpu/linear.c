@@ -63,57 +63,52 @@ static void float_tiles(const struct cpu *c, const struct cpu_product *p, float 
     const uint8_t *rows =
         (const uint8_t *)w->data + (size_t)p->mat * w->mat_bytes + (size_t)p->row0 * w->row_bytes;
     int64_t left = w->n_out - p->row0;
-    int n_w = left < p->n_tile * PACK_ROWS ? (int)left : p->n_tile * PACK_ROWS;
-    if (!p->rows) {
-        c->gemm->floats(w->type, rows, w->row_bytes, n_w, w->n_in, p->x, p->x_stride, p->n_row, y,
-                        GEMM_Y);
+    int n_w = left < p->call.n_tile * PACK_ROWS ? (int)left : p->call.n_tile * PACK_ROWS;
+    if (!p->call.rows) {
+        c->gemm->floats(w->type, rows, w->row_bytes, n_w, w->n_in, p->x, p->x_stride, p->call.n_row,
+                        y, GEMM_Y);
         return;
     }
-    for (int i = 0; i < p->n_row; i++)
-        c->gemm->floats(w->type, rows, w->row_bytes, n_w, w->n_in, p->x + p->rows[i] * p->x_stride,
-                        0, 1, y + i * GEMM_Y, GEMM_Y);
+    for (int i = 0; i < p->call.n_row; i++)
+        c->gemm->floats(w->type, rows, w->row_bytes, n_w, w->n_in,
+                        p->x + p->call.rows[i] * p->x_stride, 0, 1, y + i * GEMM_Y, GEMM_Y);
 }
 
-static const uint8_t *tile_data(const struct weight *w, int64_t mat, int64_t row0) {
-    size_t bytes = pack_tile_bytes(pack_form_of(w->type), w->n_in);
+static const uint8_t *tile_data(const struct weight *w, const struct pack_form *f, int64_t mat,
+                                int64_t row0) {
     return (const uint8_t *)w->data +
-           (size_t)(mat * pack_n_tile(w->n_out) + row0 / PACK_ROWS) * bytes;
+           (size_t)(mat * pack_n_tile(w->n_out) + row0 / PACK_ROWS) * pack_tile_bytes(f, w->n_in);
 }
 
-void cpu_tiles(const struct cpu *c, const struct cpu_thread *t, const struct cpu_product *p,
-               float *y) {
+static void run_call(const struct cpu *c, const struct cpu_thread *t, struct cpu_product *p,
+                     const struct pack_form *f, float *y) {
+    p->call.form = f;
+    p->call.n_in = p->w->n_in;
+    p->call.y = y;
+    p->call.room = t->room;
+    c->gemm->tiles(&p->call);
+}
+
+void cpu_tiles(const struct cpu *c, const struct cpu_thread *t, struct cpu_product *p, float *y) {
     const struct weight *w = p->w;
     if (w->layout != PACK_LAYOUT) {
         float_tiles(c, p, y);
         return;
     }
     const struct pack_form *f = pack_form_of(w->type);
-    const uint8_t *data = tile_data(w, p->mat, p->row0);
-    struct gemm_call g = {.form = f,
-                          .tile = {data, data + pack_tile_bytes(f, w->n_in)},
-                          .n_in = w->n_in,
-                          .acts = p->acts,
-                          .rows = p->rows,
-                          .n_row = p->n_row,
-                          .y = y,
-                          .room = t->room};
-    g.n_tile = p->row0 / PACK_ROWS + p->n_tile > pack_n_tile(w->n_out) ? 1 : p->n_tile;
-    c->gemm->tiles(&g);
+    if (p->row0 / PACK_ROWS + p->call.n_tile > pack_n_tile(w->n_out)) p->call.n_tile = 1;
+    p->call.tile[0] = tile_data(w, f, p->mat, p->row0);
+    if (p->call.n_tile == 2) p->call.tile[1] = p->call.tile[0] + pack_tile_bytes(f, w->n_in);
+    run_call(c, t, p, f, y);
 }
 
-void cpu_two_tiles(const struct cpu *c, const struct cpu_thread *t, const struct cpu_product *p,
+void cpu_two_tiles(const struct cpu *c, const struct cpu_thread *t, struct cpu_product *p,
                    const struct weight *other, float *y) {
-    struct gemm_call g = {
-        .form = pack_form_of(p->w->type),
-        .n_tile = 2,
-        .n_in = p->w->n_in,
-        .tile = {tile_data(p->w, p->mat, p->row0), tile_data(other, p->mat, p->row0)},
-        .acts = p->acts,
-        .rows = p->rows,
-        .n_row = p->n_row,
-        .y = y,
-        .room = t->room};
-    c->gemm->tiles(&g);
+    const struct pack_form *f = pack_form_of(p->w->type);
+    p->call.n_tile = 2;
+    p->call.tile[0] = tile_data(p->w, f, p->mat, p->row0);
+    p->call.tile[1] = tile_data(other, f, p->mat, p->row0);
+    run_call(c, t, p, f, y);
 }
 
 /* ---- linear ---- */
@@ -152,12 +147,13 @@ static void finish_rows(const struct linear_out *o, int64_t row0, int32_t tok0, 
 static void linear_unit(const struct linear_job *j, const struct cpu_thread *t, const uint8_t *acts,
                         const struct linear_out *o, int64_t row0) {
     for (int32_t tok = 0; tok < j->n_tok; tok += GEMM_ROWS) {
-        struct cpu_product p = {.w = o->w, .row0 = row0, .n_tile = 2, .x_stride = j->x_stride};
-        p.acts = acts + (size_t)tok * gemm_act_bytes(j->n_in);
+        struct cpu_product p = {.w = o->w, .row0 = row0, .x_stride = j->x_stride};
         p.x = j->x + tok * j->x_stride;
-        p.n_row = j->n_tok - tok < GEMM_ROWS ? j->n_tok - tok : GEMM_ROWS;
+        p.call.n_tile = 2;
+        p.call.acts = acts + (size_t)tok * gemm_act_bytes(j->n_in);
+        p.call.n_row = j->n_tok - tok < GEMM_ROWS ? j->n_tok - tok : GEMM_ROWS;
         cpu_tiles(j->c, t, &p, t->y);
-        finish_rows(o, row0, tok, p.n_row, t->y);
+        finish_rows(o, row0, tok, p.call.n_row, t->y);
     }
 }
 
