@@ -7,10 +7,7 @@
 
 #include "engine/engine.h"
 
-enum {
-    LM_MAX_SPEC_SEQS = 4, /* decoding together beyond this, batching is cheaper than verifying */
-    LM_N_DRAFT = 3,       /* drafted tokens where the user names no number */
-};
+enum { LM_N_DRAFT = 3 }; /* drafted tokens where the user names no number */
 
 struct lm;
 

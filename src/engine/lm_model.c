@@ -10,6 +10,8 @@
 #include "base/hash.h"
 #include "base/mem.h"
 #include "engine/lm.h"
+#include "engine/sampler_impl.h"
+#include "engine/spec.h"
 #include "model/mark.h"
 
 enum { STAGE = STEP_MAX_TOK + 1 };
@@ -29,6 +31,7 @@ struct loaded {
     float *rows;         /* owned, device [n_slot, STAGE, n_embd]; NULL without prediction blocks */
     float *chain;        /* owned, device [n_slot, n_embd] */
     struct stage *stage; /* owned [n_slot] */
+    int32_t n_draft_id;  /* drafts are of the first so many ids */
     struct select_row *best; /* owned [64]: of drafts; NULL: rows are read in place */
 };
 
@@ -85,7 +88,7 @@ static int flush(struct loaded *x, struct seq *s, struct err *e) {
                                 .pos = st->pos,
                                 .hidden = staged_row(x, seq_slot(s), 0)};
     const float *logits, *hidden;
-    int rc = forward_mtp(x->f, &run, 1, &logits, &hidden, e);
+    int rc = forward_mtp(x->f, &run, 1, x->n_draft_id, &logits, &hidden, e);
     x->m->dev->ops->copy(x->m->dev, staged_row(x, seq_slot(s), 0), staged_row(x, seq_slot(s), n),
                          (size_t)x->m->hp.n_embd * sizeof(float));
     st->n = 1;
@@ -106,7 +109,7 @@ static int feed_prompt(struct loaded *x, const struct run *r, const float *hidde
                                        .n_tok = 1,
                                        .pos = first - 1,
                                        .hidden = staged_row(x, seq_slot(r->seq), st->n - 1)};
-        rc = forward_mtp(x->f, &border, 1, &logits, &next, e);
+        rc = forward_mtp(x->f, &border, 1, x->n_draft_id, &logits, &next, e);
     }
     if (!rc && r->n_tok > 1) {
         const struct mtp_run inner = {.seq = r->seq,
@@ -114,7 +117,7 @@ static int feed_prompt(struct loaded *x, const struct run *r, const float *hidde
                                       .n_tok = r->n_tok - 1,
                                       .pos = first,
                                       .hidden = hidden};
-        rc = forward_mtp(x->f, &inner, 1, &logits, &next, e);
+        rc = forward_mtp(x->f, &inner, 1, x->n_draft_id, &logits, &next, e);
     }
     st->n = 0;
     if (!rc)
@@ -145,15 +148,13 @@ static int model_kept(struct lm *l, const struct run *runs, const int32_t *n_kep
     return rc;
 }
 
-/* Probability of the largest logit. */
+/* Probability of the largest logit; 0 where one is not finite. */
 static float top_prob(const float *logits, int32_t n, int32_t *best) {
-    int32_t b = 0;
-    for (int32_t i = 1; i < n; i++)
-        if (logits[i] > logits[b]) b = i;
-    float sum = 0;
-    for (int32_t i = 0; i < n; i++) sum += expf(logits[i] - logits[b]);
-    *best = b;
-    return 1 / sum;
+    float max;
+    *best = 0;
+    if (!sampler_max(logits, n, &max)) return 0;
+    *best = sampler_find(logits, n, max);
+    return sampler_share(logits, n, max);
 }
 
 /* The same of a row that only select reads. */
@@ -192,7 +193,8 @@ static int model_draft(struct lm *l, struct lm_draft *drafts, int32_t n, struct 
     bool first = true;
     while (n_open) {
         const float *logits = NULL, *hidden;
-        int rc = forward_mtp(x->f, runs, n_open, x->best ? NULL : &logits, &hidden, e);
+        int rc =
+            forward_mtp(x->f, runs, n_open, x->n_draft_id, x->best ? NULL : &logits, &hidden, e);
         if (rc) return rc;
         struct select_args select = {.rows = x->best};
         if (x->best && (rc = forward_select(x->f, &select, e))) return rc;
@@ -203,7 +205,7 @@ static int model_draft(struct lm *l, struct lm_draft *drafts, int32_t n, struct 
             if (first) st->n = 0; /* all staged pairs are fed */
             int32_t best;
             float p = x->best ? top_selected(&x->best[k], &best)
-                              : top_prob(logits + (int64_t)k * x->lm.n_vocab, x->lm.n_vocab, &best);
+                              : top_prob(logits + (int64_t)k * x->lm.n_vocab, x->n_draft_id, &best);
             if (!(p >= t->min_p)) continue;
             t->tokens[t->n_draft++] = best;
             if (t->n_draft == want[who[k]]) continue;
@@ -311,7 +313,7 @@ static struct lm_ops ops_of(bool mtp, bool select) {
 
 /* Rows of logits of one step: one a sequence, and drafts of the few that are drafted for. */
 static int32_t n_out_max(const struct engine_params *p) {
-    int32_t n_spec = p->n_seq < LM_MAX_SPEC_SEQS ? p->n_seq : LM_MAX_SPEC_SEQS;
+    int32_t n_spec = p->n_seq < SPEC_MAX_SEQS ? p->n_seq : SPEC_MAX_SEQS;
     return p->n_seq +
            (p->speculate ? n_spec * (p->n_draft_max > 0 ? p->n_draft_max : LM_N_DRAFT) : 0);
 }
@@ -340,6 +342,11 @@ int lm_open_model(struct lm **out, struct model *m, const struct engine_params *
     x->lm = (struct lm){
         .ops = &x->ops, .n_vocab = m->hp.n_vocab, .n_row_max = n_out_max(p), .n_ctx = p->n_ctx};
     x->m = m;
+    /* Byte pairs are numbered as they were merged, frequent ones first: nine in ten tokens and more are of the
+     * first half, and the head is two thirds of a small model's drafted token. */
+    x->n_draft_id = m->hp.n_vocab;
+    if (m->dev->ops->is_host && !select) x->n_draft_id = (m->hp.n_vocab / 2 + 31) / 32 * 32;
+    if (x->n_draft_id > m->hp.n_vocab) x->n_draft_id = m->hp.n_vocab;
     struct seq_pool_params pool = pool_params(p);
     int rc = seq_pool_new(&x->pool, m, &pool, e);
     if (!rc) {

@@ -97,7 +97,9 @@ int32_t sampler_top_of(struct sampler *s, const int32_t *ids, const float *value
 /* Largest value; false if the row holds NaN, +infinity, or nothing finite. */
 bool sampler_max(const float *row, int32_t n, float *max);
 int32_t sampler_find(const float *row, int32_t n, float value); /* first index */
-float sampler_deviation(const float *row, int32_t n);           /* of the finite values */
+/* About the probability of the largest of finite logits, max: to a thousandth of itself. */
+float sampler_share(const float *row, int32_t n, float max);
+float sampler_deviation(const float *row, int32_t n); /* of the finite values */
 /* The k largest values >= cut into s->cand, unsorted (ties at the edge: lower ids); how many. */
 int32_t sampler_top(struct sampler *s, const float *row, int32_t k, float cut);
 void sampler_sort(struct cand *c, int32_t n, int (*cmp)(const void *, const void *));

@@ -80,7 +80,6 @@ static void retire(struct sched *s, struct active *a, enum finish finish) {
     int64_t now = clock_ns();
     if (a->decode_ns) j->stats.decode_ms = (double)(now - a->decode_ns) * 1e-6;
     sampler_think_stats(a->sampler, &j->stats.think);
-    spec_leave(&s->spec, &a->spec);
     sampler_free(a->sampler);
     engram_mixer_free(a->engram);
     a->engram = NULL;
@@ -155,10 +154,10 @@ bool sched_admit(struct sched *s, struct job *j) {
     a->n_ctx_held = want;
     a->spec.engram = a->engram;
     a->spec.off = !s->p.speculate || j->no_speculation;
-    a->spec.follows =
-        spec_follows(&s->spec, &a->spec, draft_max(s)) || (s->p.deterministic && !a->spec.off);
     s->n_ctx_held += want;
     s->n_active++;
+    bool pays = s->p.deterministic || spec_follows(&s->spec, &a->spec, s->n_active);
+    a->spec.follows = pays && s->lm->ops->draft && !a->spec.off;
     sched_begin_cached(s, a);
     return true;
 }
@@ -186,16 +185,35 @@ static int32_t draft_room(const struct sched *s, const struct active *a) {
     return left < n_max ? (int32_t)(left < 0 ? 0 : left) : n_max;
 }
 
-static void draft_all(struct sched *s) {
-    int32_t n_dec = sched_n_decoding(s), n = 0;
-    int32_t who[LM_MAX_SPEC_SEQS];
-    for (int32_t i = 0; i < s->p.n_seq; i++) s->active[i].n_draft = 0;
-    if (!s->p.speculate || n_dec < 1 || n_dec > LM_MAX_SPEC_SEQS) return;
+/* Tokens to ask for in this step, of each sequence that may draft. */
+static int32_t draft_depth(struct sched *s) {
+    int32_t n_dec = 0;
+    bool any = false, follows = false;
+    for (int32_t i = 0; i < s->p.n_seq; i++) {
+        const struct active *a = &s->active[i];
+        if (a->phase != PHASE_DECODE) continue;
+        n_dec++;
+        any |= !a->spec.off;
+        follows |= a->spec.follows;
+    }
+    if (!any || n_dec > SPEC_MAX_SEQS) {
+        spec_pause(&s->spec);
+        return 0;
+    }
+    if (s->p.deterministic) return draft_max(s);
+    return spec_choose(&s->spec, n_dec, follows, draft_max(s));
+}
+
+/* Returns what was asked for. */
+static int32_t draft_all(struct sched *s) {
+    int32_t depth = draft_depth(s), n = 0;
+    int32_t who[SPEC_MAX_SEQS];
     for (int32_t i = 0; i < s->p.n_seq; i++) {
         struct active *a = &s->active[i];
-        if (a->phase != PHASE_DECODE) continue;
-        int32_t want =
-            spec_choose(&s->spec, &a->spec, draft_room(s, a), s->p.deterministic || n_dec > 1);
+        a->n_draft = 0;
+        if (a->phase != PHASE_DECODE || a->spec.off) continue;
+        if (!s->p.deterministic) spec_followed(&a->spec, depth);
+        int32_t room = draft_room(s, a), want = depth < room ? depth : room;
         if (want < 1) continue;
         a->n_draft = spec_draft(&a->spec, want, a->draft);
         if (a->n_draft || !a->spec.follows || !s->lm->ops->draft) continue;
@@ -203,17 +221,17 @@ static void draft_all(struct sched *s) {
             (struct lm_draft){.seq = a->seq, .next = a->next, .n_draft = want, .min_p = 0.3f};
         who[n++] = i;
     }
-    if (!n) return;
     struct err e = {0};
-    if (s->lm->ops->draft(s->lm, s->drafts, n, &e)) {
+    if (n && s->lm->ops->draft(s->lm, s->drafts, n, &e)) {
         log_warn("drafting failed: %s", e.text);
-        return;
+        return depth;
     }
     for (int32_t k = 0; k < n; k++) {
         struct active *a = &s->active[who[k]];
         a->n_draft = s->drafts[k].n_draft;
         memcpy(a->draft, s->drafts[k].tokens, (size_t)a->n_draft * sizeof *a->draft);
     }
+    return depth;
 }
 
 /* ---- composing the batch ---- */
@@ -232,7 +250,6 @@ static void add_decodes(struct sched *s, int32_t *n_run, int32_t *n_tok) {
                                        .want = WANT_ALL,
                                        .loras = a->job->loras,
                                        .n_lora = a->job->n_lora};
-        s->follow[*n_run] = a->spec.follows;
         s->owner[(*n_run)++] = i;
         *n_tok += 1 + a->n_draft;
     }
@@ -273,7 +290,6 @@ static void add_prefills(struct sched *s, int32_t *n_run, int32_t *n_tok) {
                                        .want = last ? WANT_LAST : WANT_NONE,
                                        .loras = a->job->loras,
                                        .n_lora = a->job->n_lora};
-        s->follow[*n_run] = a->spec.follows;
         s->owner[(*n_run)++] = i;
         *n_tok += n;
     }
@@ -364,7 +380,7 @@ static void after_decode(struct sched *s, struct active *a, const struct run *r,
     j->stats.n_drafted += n_draft;
     j->stats.n_accepted += kept - 1;
     if (r->n_tok > kept) s->lm->ops->seq_drop(s->lm, a->seq, r->n_tok - kept);
-    if (n_draft) spec_learn(&a->spec, n_draft, kept - 1);
+    if (n_draft) spec_learn(&s->spec, &a->spec, kept - 1);
     *n_kept = kept;
 }
 
@@ -372,21 +388,20 @@ static void fail_batch(struct sched *s, int32_t n_run, const struct err *e) {
     for (int32_t i = 0; i < n_run; i++) sched_fail(s, &s->active[s->owner[i]], e);
 }
 
-/* Tells the model which tokens stayed, so that its prediction block can follow. */
-static void follow_up(struct sched *s, int32_t n_run) {
+/* Tells the model which tokens of runs [from, to) stayed, so that its prediction block can follow. */
+static void follow_up(struct sched *s, int32_t n_run, int32_t from, int32_t to) {
     if (!s->lm->ops->kept) return;
-    int32_t n = 0;
-    struct run *runs = s->runs;
     bool any = false;
     for (int32_t i = 0; i < n_run; i++) {
+        const struct active *a = &s->active[s->owner[i]];
         /* rows of ended sequences keep their place in the batch: hidden rows are found by counting */
-        if (s->n_kept[i] < 0 || s->active[s->owner[i]].phase == PHASE_CLOSING) s->follow[i] = false;
+        s->follow[i] = i >= from && i < to && s->n_kept[i] >= 0 && a->phase != PHASE_CLOSING &&
+                       a->spec.follows;
         any |= s->follow[i];
-        n++;
     }
     if (!any) return;
     struct err e = {0};
-    if (s->lm->ops->kept(s->lm, runs, s->n_kept, s->follow, n, &e))
+    if (s->lm->ops->kept(s->lm, s->runs, s->n_kept, s->follow, n_run, &e))
         log_warn("drafting failed: %s", e.text);
 }
 
@@ -395,9 +410,8 @@ static bool step(struct sched *s) {
         if (s->active[i].job && s->active[i].job->cancel)
             retire(s, &s->active[i], FINISH_CANCELLED);
     if (!s->n_active) return false;
-    int64_t start = clock_ns();
-    draft_all(s);
-    int32_t n_run = 0, n_tok = 0, n_dec;
+    int64_t start = clock_ns(), n_before = s->totals.n_generated;
+    int32_t depth = draft_all(s), n_run = 0, n_tok = 0, n_dec;
     add_decodes(s, &n_run, &n_tok);
     n_dec = n_run;
     add_prefills(s, &n_run, &n_tok);
@@ -407,24 +421,24 @@ static bool step(struct sched *s) {
         fail_batch(s, n_run, &e);
         return true;
     }
-    int32_t n_draft = n_dec == 1 && n_run == 1 ? s->runs[0].n_tok - 1 : -1;
+    for (int32_t i = 0; i < n_run; i++) s->n_kept[i] = s->runs[i].n_tok;
+    follow_up(s, n_run, n_dec, n_run); /* prompts: before the first token comes, whose time they are */
     int32_t row = 0;
     struct engine_later *later = NULL;
     later_end = &later;
     for (int32_t i = 0; i < n_run; i++) {
         struct active *a = &s->active[s->owner[i]];
         const struct run *r = &s->runs[i];
-        s->n_kept[i] = r->n_tok;
         if (i < n_dec) after_decode(s, a, r, row, &s->n_kept[i]);
         else after_prefill(s, a, r, row);
         row += r->want == WANT_ALL ? r->n_tok : r->want == WANT_LAST;
     }
     run_later(later);
     double own_ms = clock_ms_since(start);
-    follow_up(s, n_run);
+    follow_up(s, n_run, 0, n_dec);
     double ms = clock_ms_since(start);
-    if (n_draft >= 0) spec_time(&s->spec, n_draft, n_draft ? ms : own_ms);
-    else spec_pause(&s->spec);
+    if (n_run > n_dec) spec_pause(&s->spec);
+    else spec_time(&s->spec, (int32_t)(s->totals.n_generated - n_before), depth ? ms : own_ms);
     s->totals.n_step++;
     s->totals.step_ms_mean +=
         (ms - s->totals.step_ms_mean) / (double)(s->totals.n_step < 100 ? s->totals.n_step : 100);

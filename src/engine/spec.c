@@ -9,13 +9,16 @@
 enum {
     MIN_MATCH = 3,
     MAX_MATCH = 8,
-    PROBE_EVERY = 64,
-    PROBE_RARELY = 2048,
+    BLOCK = 16,       /* steps: two short answers */
+    MEAN_OF = 4,      /* blocks */
+    PLAIN_EVERY = 32, /* blocks */
     SURE_ROUNDS = 8,
     IDLE_ROUNDS = 32,
-    FOLLOW_EVERY = 16
+    FOLLOW_EVERY = 16,
+    FOLLOW_IDLE = 64, /* plain steps */
 };
-static const float least_yield = 1.0f / 3;
+static const float least_share = 1.0f / 3, least_beside_own = 0.8f, hopeful = 0.7f;
+static const double least_gain = 1.02, look_share = 0.015;
 
 int spec_seq_init(struct spec_seq *q, const int32_t *prompt, int32_t n, int32_t n_more) {
     *q = (struct spec_seq){.n_prompt = n, .cap_history = n + n_more + 1};
@@ -23,8 +26,7 @@ int spec_seq_init(struct spec_seq *q, const int32_t *prompt, int32_t n, int32_t 
     if (!q->history) return CHIMERE_ENOMEM;
     memcpy(q->history, prompt, (size_t)n * sizeof *prompt);
     q->n_history = n;
-    for (int i = 0; i < STEP_MAX_TOK; i++) q->accept[i] = 0.7f; /* a hopeful start, soon replaced */
-    for (int i = 0; i < SPEC_N_DRAFTER; i++) q->drafters[i].yield = 0.7f;
+    for (int i = 0; i < SPEC_N_DRAFTER; i++) q->drafters[i].share = hopeful;
     q->drafter = SPEC_N_DRAFTER;
     return 0;
 }
@@ -38,97 +40,127 @@ void spec_seq_push(struct spec_seq *q, int32_t token) {
     if (q->history && q->n_history < q->cap_history) q->history[q->n_history++] = token;
 }
 
-/* The depth that promises the most tokens a second; 0 unless another gains at least 2 %. */
-static int32_t best_depth(const struct spec *s, const struct spec_seq *q, int32_t n_max) {
-    int32_t best = 0;
-    double best_rate = 1 / s->step_ms[0], expected = 1, reach = 1;
-    for (int32_t n = 1; n <= n_max; n++) {
-        reach *= q->accept[n - 1];
-        expected += reach;
-        double rate = expected / (s->step_ms[n] + s->after_ms[n]);
-        if (rate > best_rate * (best ? 1 : 1.02)) best = n, best_rate = rate;
-    }
-    return best;
+/* ---- the choice of a depth ---- */
+
+static double rate_of(const struct spec_choice *c, int32_t depth) {
+    return c->depth[depth].n_block ? c->depth[depth].tokens / c->depth[depth].cost : 0;
 }
 
-bool spec_follows(struct spec *s, struct spec_seq *q, int32_t n_max) {
+static void learn_tokens(struct spec_choice *c, int32_t depth, double tokens, int32_t most) {
+    int32_t n = ++c->depth[depth].n_block;
+    c->depth[depth].tokens += (tokens - c->depth[depth].tokens) / (n < most ? n : most);
+}
+
+/* A block between two of the best is over, and the second of them. */
+static void judge_look(struct spec_choice *c) {
+    double ms = (c->before.ms + c->block.ms) / 2, tokens = c->depth[c->best].tokens;
+    double ratio = c->before.ms / c->block.ms;
+    int32_t d = c->look;
+    double lost = c->looked.ms - c->looked.tokens / tokens * ms;
+    if (lost > 0) c->allowance -= lost;
+    if (ratio > 1.25 || ratio < 0.8) return; /* the machine changed its speed */
+    double cost = c->depth[c->best].cost * c->looked.ms / ms;
+    learn_tokens(c, d, c->looked.tokens, MEAN_OF / 2);
+    c->depth[d].cost += (cost - c->depth[d].cost) / (c->depth[d].n_block < 2 ? 1 : 2);
+    if (rate_of(c, d) > least_gain * rate_of(c, c->best)) c->best = d;
+}
+
+/* What to look at. Plain steps are what all else is measured by: now and then, and at once where they were better when they
+ * were last seen. The rest as the allowance lets it: what was better, what is unknown, deepest first, then each in turn. */
+static int32_t next_look(struct spec_choice *c, int32_t n_max) {
+    int32_t top = c->best;
+    double enough = least_gain * rate_of(c, top);
+    if (top && (rate_of(c, 0) > enough || c->n_since_plain >= PLAIN_EVERY)) return 0;
+    if (c->allowance < 0) return top;
+    for (int32_t d = 1; d <= n_max; d++)
+        if (rate_of(c, d) > enough) top = d, enough = rate_of(c, d);
+    if (top != c->best) return top;
+    for (int32_t d = n_max; d >= 0; d--)
+        if (!c->depth[d].n_block) return d;
+    int32_t d = c->n_turn++ % n_max;
+    return d + (d >= c->best);
+}
+
+static void next_block(struct spec_choice *c, int32_t n_max) {
+    if (c->now != c->best) {
+        c->looked = c->block;
+        c->look = c->now;
+        c->now = c->best;
+    } else {
+        int32_t was = c->best;
+        if (!c->depth[was].n_block) c->depth[was].cost = 1;
+        learn_tokens(c, was, c->block.tokens, MEAN_OF);
+        if (c->look != was) judge_look(c);
+        c->look = c->best;
+        c->before = c->block;
+        c->n_since_plain++;
+        c->now = c->best == was ? next_look(c, n_max) : c->best;
+        c->n_look += c->now != c->best;
+        if (!c->now) c->n_since_plain = 0;
+    }
+    c->block = (struct spec_block){.n_step = 0};
+}
+
+/* Looks of either kind are paid from the time of both. */
+static void pay_in(struct spec_choice *c, double ms) {
+    c->allowance += look_share * ms;
+    if (c->allowance > ms) c->allowance = ms;
+}
+
+int32_t spec_choose(struct spec *s, int32_t n_seq, bool follows, int32_t n_max) {
+    struct spec_choice *c = &s->choices[n_seq - 1][follows], *before = s->at;
     if (n_max > STEP_MAX_TOK - 1) n_max = STEP_MAX_TOK - 1;
-    if (n_max < 1 || q->off) return false;
-    if (s->n_ended) memcpy(q->accept, s->accept, sizeof q->accept);
-    for (int32_t n = 0; n <= n_max; n++)
-        if (s->n_seen[n] < 2) return true;
-    if (best_depth(s, q, n_max) > 0) return true;
-    if (++s->n_left_out % FOLLOW_EVERY != 0) return false;
-    s->next_probe = s->n_step; /* what it follows for */
-    return true;
-}
-
-void spec_leave(struct spec *s, const struct spec_seq *q) {
-    if (!q->n_round) return;
-    s->n_ended++;
-    float by = 1.0f / (float)(s->n_ended < SURE_ROUNDS ? s->n_ended : SURE_ROUNDS);
-    for (int32_t i = 0; i < STEP_MAX_TOK; i++) s->accept[i] += by * (q->accept[i] - s->accept[i]);
-}
-
-int32_t spec_choose(struct spec *s, struct spec_seq *q, int32_t n_max, bool fixed) {
-    if (n_max > STEP_MAX_TOK - 1) n_max = STEP_MAX_TOK - 1;
-    if (n_max < 1 || q->off) return 0;
-    if (fixed) return n_max;
-    s->n_step++;
-    for (int32_t n = n_max; n >= 0; n--) /* measure what is unknown: each depth twice */
-        if (s->n_seen[n] < 2) return n;
-    if (s->plain_again) {
-        s->plain_again = false;
-        return 0;
+    s->at = c;
+    s->is_second = before == c;
+    if (n_max < 1) return 0;
+    if (c->block.n_step == BLOCK) {
+        int32_t was = c->now;
+        for (int kind = 0; kind < 2; kind++) pay_in(&s->choices[n_seq - 1][kind], c->block.ms);
+        next_block(c, n_max);
+        s->is_second &= c->now == was;
     }
-    int32_t best = best_depth(s, q, n_max);
-    if (!s->probe_gap) s->next_probe = s->n_step + (s->probe_gap = PROBE_EVERY);
-    if (s->n_step < s->next_probe) return best;
-    /* A probe costs up to a step or two; where drafting loses, that must stay below a hundredth. */
-    s->probe_gap = best                          ? PROBE_EVERY
-                   : s->probe_gap < PROBE_RARELY ? 2 * s->probe_gap
-                                                 : PROBE_RARELY;
-    s->next_probe = s->n_step + s->probe_gap;
-    s->n_probe++;
-    if (!best) return 1 + s->n_probe % n_max;
-    /* every other look is at plain steps: two, as the first has a draft's state to bring up */
-    s->plain_again = s->n_probe % 2 == 0;
-    return s->plain_again ? 0 : 1 + s->n_probe / 2 % n_max;
+    return c->now;
 }
 
-void spec_learn(struct spec_seq *q, int32_t n_drafted, int32_t n_accepted) {
-    if (q->drafter < SPEC_N_DRAFTER) {
-        int32_t n = ++q->drafters[q->drafter].n_round;
-        float hit = n_accepted > 0, by = 1.0f / (float)(n < SURE_ROUNDS ? n + 1 : SURE_ROUNDS);
-        q->drafters[q->drafter].yield += by * (hit - q->drafters[q->drafter].yield);
-    }
-    q->n_round++;
-    float step = q->n_round < 16 ? 1.0f / (float)(q->n_round + 1) : 1.0f / 16;
-    for (int32_t i = 0; i < n_drafted && i <= n_accepted; i++)
-        q->accept[i] += step * ((i < n_accepted ? 1.0f : 0.0f) - q->accept[i]);
+void spec_time(struct spec *s, int32_t n_tok, double ms) {
+    struct spec_choice *c = s->at;
+    /* the first step of a depth bears what another left to it, and an interruption is no step's own */
+    if (!c || !s->is_second) return;
+    double most = 4 * (c->block.n_step ? c->block.ms / c->block.n_step : ms);
+    c->block.n_step++;
+    c->block.tokens += n_tok;
+    c->block.ms += ms < most ? ms : most;
 }
 
-void spec_time(struct spec *s, int32_t n_drafted, double ms) {
-    int32_t n = n_drafted, owed = s->owed;
-    if (n >= STEP_MAX_TOK) return;
-    s->owed = n;
-    if (owed > 0 && !n) { /* never a measure of plain steps */
-        if (s->n_seen[0] < 2) return;
-        double extra = ms > s->step_ms[0] ? ms - s->step_ms[0] : 0, most = 8 * s->step_ms[0];
-        double by = ++s->n_after[owed] < 10 ? 1.0 / s->n_after[owed] : 0.1;
-        s->after_ms[owed] += by * ((extra < most ? extra : most) - s->after_ms[owed]);
-        return;
-    }
-    if (owed > 0) ms = ms > s->after_ms[owed] ? ms - s->after_ms[owed] : 0;
-    /* the first measurement of a depth pays for cold caches: it is replaced by the second */
-    if (s->n_seen[n] < 2) s->step_ms[n] = ms;
-    else
-        s->step_ms[n] += (n ? 0.1 : 0.3) * /* plain steps are seldom seen while drafting pays */
-                         ((ms < 4 * s->step_ms[n] ? ms : 4 * s->step_ms[n]) - s->step_ms[n]);
-    s->n_seen[n]++;
+void spec_pause(struct spec *s) { s->at = NULL; }
+
+bool spec_follows(struct spec *s, struct spec_seq *q, int32_t n_seq) {
+    const struct spec_choice *c =
+        &s->choices[(n_seq < SPEC_MAX_SEQS ? n_seq : SPEC_MAX_SEQS) - 1][1];
+    if (q->off) return false;
+    for (int i = 0; i < SPEC_N_DRAFTER; i++)
+        if (s->drafters[i].n_round) q->drafters[i] = s->drafters[i];
+    return !c->n_look || c->best > 0 || ++s->n_left_out % FOLLOW_EVERY == 0;
 }
 
-void spec_pause(struct spec *s) { s->owed = 0; }
+void spec_followed(struct spec_seq *q, int32_t n_asked) {
+    if (!n_asked) q->n_plain++;
+    else if (q->n_plain) q->n_plain--;
+    if (q->n_plain >= FOLLOW_IDLE) q->follows = false;
+}
+
+static void learn_yield(struct spec_yield *y, bool hit) {
+    int32_t n = ++y->n_round;
+    y->share += 1.0f / (float)(n < SURE_ROUNDS ? n + 1 : SURE_ROUNDS) * ((float)hit - y->share);
+}
+
+void spec_learn(struct spec *s, struct spec_seq *q, int32_t n_accepted) {
+    if (q->drafter == SPEC_N_DRAFTER) return;
+    struct spec_yield *all = &s->drafters[q->drafter];
+    if (!all->n_round) all->share = hopeful;
+    learn_yield(all, n_accepted > 0);
+    learn_yield(&q->drafters[q->drafter], n_accepted > 0);
+}
 
 int32_t spec_ngram(const struct spec_seq *q, int32_t n_max, int32_t *out) {
     const int32_t *h = q->history;
@@ -168,8 +200,10 @@ static const struct {
 int32_t spec_draft(struct spec_seq *q, int32_t n_max, int32_t *out) {
     q->drafter = SPEC_N_DRAFTER;
     for (int i = 0; i < SPEC_N_DRAFTER; i++) {
-        bool poor = q->drafters[i].n_round >= SURE_ROUNDS && q->drafters[i].yield < least_yield;
-        if (poor && ++q->drafters[i].n_idle % IDLE_ROUNDS != 0) continue;
+        struct spec_yield *y = &q->drafters[i];
+        bool poor =
+            y->n_round >= SURE_ROUNDS && y->share < (q->follows ? least_beside_own : least_share);
+        if (poor && ++y->n_idle % IDLE_ROUNDS != 0) continue;
         int32_t n = drafters[i].draft(q, n_max, out);
         if (n < 1) continue;
         q->drafter = (enum spec_drafter)i;

@@ -16,24 +16,26 @@ void attn_project(struct forward *f, int32_t il, const float *x, int64_t x_strid
     fwd_linear(f, out, hp->layer[il].kv_back ? 1 : 3, x, x_stride);
 }
 
-void attn_heads(struct forward *f, int32_t il) {
+/* [q | gate] a head */
+static int64_t q_head_of(const struct hparams *hp) {
+    return hp->has_q_gate ? 2 * (int64_t)hp->d_k : hp->d_k;
+}
+
+void attn_store(struct forward *f, int32_t il) {
     const struct hparams *hp = &f->m->hp;
     const struct layer_shape *shape = &hp->layer[il];
     const struct layer_weights *l = fwd_block(f, il);
-    const struct ops *ops = f->d->ops;
-    int32_t n_head = shape->n_head;
     int64_t n_q = arch_dim(hp, D_Q, il), n_k = arch_dim(hp, D_K, il), stride = f->proj_stride;
     float *q = f->proj, *k = q + n_q, *v = k + n_k;
-    int64_t q_head = hp->has_q_gate ? 2 * (int64_t)hp->d_k : hp->d_k; /* [q | gate] a head */
     const struct qkv_store_args store = {.spans = f->spans,
                                          .n_span = f->n_span,
                                          .n_tok = f->n_tok,
-                                         .n_head = n_head,
+                                         .n_head = shape->n_head,
                                          .q = q,
                                          .k = shape->kv_back ? NULL : k,
                                          .v = shape->kv_back ? NULL : v,
                                          .q_tok_stride = stride,
-                                         .q_head_stride = q_head,
+                                         .q_head_stride = q_head_of(hp),
                                          .k_tok_stride = stride,
                                          .v_tok_stride = stride,
                                          .q_norm = l->attn.q_norm,
@@ -42,23 +44,29 @@ void attn_heads(struct forward *f, int32_t il) {
                                          .rope = rope_of(f->m),
                                          .kv = f->p->layer[il].kv,
                                          .q_out = f->z};
-    ops->qkv_store(f->d, &store);
+    f->d->ops->qkv_store(f->d, &store);
+}
 
+void attn_heads(struct forward *f, int32_t il) {
+    const struct hparams *hp = &f->m->hp;
+    const struct layer_shape *shape = &hp->layer[il];
+    const struct layer_weights *l = fwd_block(f, il);
+    attn_store(f, il);
     const struct attn_args attn = {.spans = f->spans,
                                    .n_span = f->n_span,
                                    .n_tok = f->n_tok,
-                                   .n_head = n_head,
+                                   .n_head = shape->n_head,
                                    .q = f->z,
                                    .kv = f->p->layer[il].kv,
                                    .scale = hp->attn_scale,
                                    .window = shape->window,
                                    .n_keep = hp->n_meta,
                                    .sinks = l->attn.sinks,
-                                   .gate = hp->has_q_gate ? q + hp->d_k : NULL,
-                                   .gate_tok_stride = stride,
-                                   .gate_head_stride = q_head,
+                                   .gate = hp->has_q_gate ? f->proj + hp->d_k : NULL,
+                                   .gate_tok_stride = f->proj_stride,
+                                   .gate_head_stride = q_head_of(hp),
                                    .out = f->mix};
-    ops->attn(f->d, &attn);
+    f->d->ops->attn(f->d, &attn);
 }
 
 void attn_forward(struct forward *f, int32_t il) {

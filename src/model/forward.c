@@ -306,16 +306,18 @@ static struct span span_of(const struct seq *s, int32_t row, int32_t n_tok, int6
                          .pages = s->pages};
 }
 
-/* Logits of f->rows[0..n_out) of `from`. */
-static void head(struct forward *f, const struct weight *w, const float *from, int32_t n_out,
-                 const float **logits) {
+/* Logits of f->rows[0..n_out) of `from`, of the first n_id ids. */
+static void head(struct forward *f, const struct weight *w, int32_t n_id, const float *from,
+                 int32_t n_out, const float **logits) {
     const struct hparams *hp = &f->m->hp;
     const struct ops *ops = f->d->ops;
     f->n_out = n_out;
     if (logits) *logits = NULL;
     if (!n_out) return;
     ops->gather_rows(f->d, f->picked, from, f->rows, n_out, hp->n_embd);
-    struct linear_out o = fwd_out(w, NULL, f->logits, hp->n_vocab);
+    struct weight front = *w; /* rows lie one behind the other there */
+    if (n_id < w->n_out) front.n_out = n_id;
+    struct linear_out o = fwd_out(n_id < w->n_out ? &front : w, NULL, f->logits, hp->n_vocab);
     o.scale = hp->logit_scale;
     ops->linear(f->d, &o, 1, f->picked, hp->n_embd, n_out);
     if (!logits) return;
@@ -388,7 +390,7 @@ int forward_run(struct forward *f, const struct run *runs, int32_t n_run, const 
     ops->embed(f->d, f->x, &g->token_embd, f->ids, f->n_tok, hp->embd_scale);
     run_layers(f);
     ops->rms_norm(f->d, f->hidden, f->x, g->output_norm, f->n_tok, hp->n_embd, hp->eps);
-    head(f, &g->output, f->hidden, n_out, logits);
+    head(f, &g->output, hp->n_vocab, f->hidden, n_out, logits);
 
     for (int32_t i = 0; i < n_run; i++) {
         runs[i].seq->pos += runs[i].n_tok;
@@ -424,8 +426,8 @@ float *forward_seq_hidden(struct forward *f, struct seq *s) {
 
 /* ---- multi-token prediction ---- */
 
-int forward_mtp(struct forward *f, const struct mtp_run *runs, int32_t n_run, const float **logits,
-                const float **hidden, struct err *e) {
+int forward_mtp(struct forward *f, const struct mtp_run *runs, int32_t n_run, int32_t n_id,
+                const float **logits, const float **hidden, struct err *e) {
     const struct hparams *hp = &f->m->hp;
     const struct ops *ops = f->d->ops;
     int32_t il = hp->n_layer, d = hp->n_embd, n_out = 0;
@@ -458,10 +460,18 @@ int forward_mtp(struct forward *f, const struct mtp_run *runs, int32_t n_run, co
     }
     const struct linear_out join = fwd_out(&l->nextn.eh_proj, NULL, f->x, d);
     fwd_linear(f, &join, 1, f->pair, 2 * (int64_t)d);
+    if (!n_out) { /* nobody reads what the block says: its keys and values are all that later pairs need */
+        ops->rms_norm(f->d, f->h, f->x, l->attn_norm, f->n_tok, d, hp->eps);
+        attn_project(f, il, f->h, d);
+        attn_store(f, il);
+        *hidden = NULL;
+        if (logits) *logits = NULL;
+        return ops->status(f->d, e);
+    }
     layer_forward(f, il);
     const float *norm = l->nextn.head_norm ? l->nextn.head_norm : g->output_norm;
     ops->rms_norm(f->d, f->x, f->x, norm, f->n_tok, d, hp->eps);
-    head(f, l->nextn.head.data ? &l->nextn.head : &g->output, f->x, n_out, logits);
+    head(f, l->nextn.head.data ? &l->nextn.head : &g->output, n_id, f->x, n_out, logits);
     *hidden = f->picked;
     return ops->status(f->d, e);
 }

@@ -54,7 +54,9 @@ const float *forward_hidden(const struct forward *f);
 
 /* Feeds block 0 with pairs (hidden row of position pos + i, token at position pos + i + 1) and returns
  * the logits for the token behind the last pair of each run, and that pair's own hidden row to chain
- * further. Keys and values stand at the hidden row's position; pages up to pos + n_tok must be reserved. */
+ * further. Keys and values stand at the hidden row's position; pages up to pos + n_tok must be reserved.
+ * n_id: logits of the first so many ids, a row every n_vocab; fewer than all only on a host device, and of
+ * whole tiles there (a multiple of 32). */
 struct mtp_run {
     struct seq *seq;
     const int32_t *tokens;
@@ -63,8 +65,8 @@ struct mtp_run {
     const float *hidden; /* device [n_tok, n_embd] */
     bool want;           /* logits of the last pair */
 };
-int forward_mtp(struct forward *f, const struct mtp_run *runs, int32_t n_run, const float **logits,
-                const float **hidden, struct err *e);
+int forward_mtp(struct forward *f, const struct mtp_run *runs, int32_t n_run, int32_t n_id,
+                const float **logits, const float **hidden, struct err *e);
 /* The slot's remembered hidden row (device, [n_embd]): part of the sequence's state. */
 float *forward_seq_hidden(struct forward *f, struct seq *s);
 

@@ -70,6 +70,8 @@ bool lora_find(const struct lora *l, const struct weight *base, const struct wei
 void attn_forward(struct forward *f, int32_t il);
 /* Its parts: projections of rows x to f->proj; heads from there to f->mix. */
 void attn_project(struct forward *f, int32_t il, const float *x, int64_t x_stride);
+void attn_store(struct forward *f,
+                int32_t il); /* rotated queries to f->z, keys and values to their pages */
 void attn_heads(struct forward *f, int32_t il);
 void mamba1_heads(struct forward *f, int32_t il); /* f->h to f->mix */
 void gdn_forward(struct forward *f, int32_t il);

@@ -363,6 +363,7 @@ static void drafts_change_no_distribution(void **state) {
 static void a_poor_drafter_sits_out(void **state) {
     (void)state;
     int32_t out[4], n_asked = 0;
+    struct spec all = {.at = NULL};
     struct spec_seq q;
     write_table("half", text, N_TEXT, half);
     struct engram_table *t = open_table("half");
@@ -375,7 +376,7 @@ static void a_poor_drafter_sits_out(void **state) {
         int32_t n = spec_draft(&q, 2, out);
         n_asked += n > 0;
         if (n) assert_int_equal(out[0], 4);
-        if (n) spec_learn(&q, n, 0);
+        if (n) spec_learn(&all, &q, 0);
     }
     assert_true(n_asked >= 10 && n_asked < 30);
     spec_seq_fini(&q);

@@ -773,7 +773,7 @@ static void the_prediction_block_agrees(void **state) {
                                     .hidden = hidden + (int64_t)at * g.m->hp.n_embd,
                                     .want = true};
         const float *logits, *next;
-        if (forward_mtp(r.f, &run, 1, &logits, &next, &e)) fail_msg("%s", e.text);
+        if (forward_mtp(r.f, &run, 1, g.n_vocab, &logits, &next, &e)) fail_msg("%s", e.text);
         const float *row = want + (int64_t)(at + step - 1) * g.n_vocab;
         if (!(worst(logits, row, (size_t)g.n_vocab) / g.range <= 1e-4))
             fail_msg("pair %d is off", at + step - 1);
