@@ -212,7 +212,6 @@ static int32_t draft_all(struct sched *s) {
         struct active *a = &s->active[i];
         a->n_draft = 0;
         if (a->phase != PHASE_DECODE || a->spec.off) continue;
-        if (!s->p.deterministic) spec_followed(&a->spec, depth);
         int32_t room = draft_room(s, a), want = depth < room ? depth : room;
         if (want < 1) continue;
         a->n_draft = spec_draft(&a->spec, want, a->draft);
@@ -422,7 +421,8 @@ static bool step(struct sched *s) {
         return true;
     }
     for (int32_t i = 0; i < n_run; i++) s->n_kept[i] = s->runs[i].n_tok;
-    follow_up(s, n_run, n_dec, n_run); /* prompts: before the first token comes, whose time they are */
+    follow_up(s, n_run, n_dec,
+              n_run); /* prompts: before the first token comes, whose time they are */
     int32_t row = 0;
     struct engine_later *later = NULL;
     later_end = &later;

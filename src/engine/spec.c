@@ -14,8 +14,7 @@ enum {
     PLAIN_EVERY = 32, /* blocks */
     SURE_ROUNDS = 8,
     IDLE_ROUNDS = 32,
-    FOLLOW_EVERY = 16,
-    FOLLOW_IDLE = 64, /* plain steps */
+    FOLLOW_EVERY = 4
 };
 static const float least_share = 1.0f / 3, least_beside_own = 0.8f, hopeful = 0.7f;
 static const double least_gain = 1.02, look_share = 0.015;
@@ -141,12 +140,6 @@ bool spec_follows(struct spec *s, struct spec_seq *q, int32_t n_seq) {
     for (int i = 0; i < SPEC_N_DRAFTER; i++)
         if (s->drafters[i].n_round) q->drafters[i] = s->drafters[i];
     return !c->n_look || c->best > 0 || ++s->n_left_out % FOLLOW_EVERY == 0;
-}
-
-void spec_followed(struct spec_seq *q, int32_t n_asked) {
-    if (!n_asked) q->n_plain++;
-    else if (q->n_plain) q->n_plain--;
-    if (q->n_plain >= FOLLOW_IDLE) q->follows = false;
 }
 
 static void learn_yield(struct spec_yield *y, bool hit) {
