@@ -41,8 +41,10 @@ void spec_seq_push(struct spec_seq *q, int32_t token) {
 
 /* ---- the choice of a depth ---- */
 
+/* Plain steps need no looks: that is worth a little. */
 static double rate_of(const struct spec_choice *c, int32_t depth) {
-    return c->depth[depth].n_block ? c->depth[depth].tokens / c->depth[depth].cost : 0;
+    double rate = c->depth[depth].n_block ? c->depth[depth].tokens / c->depth[depth].cost : 0;
+    return depth ? rate : least_gain * rate;
 }
 
 static void learn_tokens(struct spec_choice *c, int32_t depth, double tokens, int32_t most) {
@@ -110,7 +112,7 @@ int32_t spec_choose(struct spec *s, int32_t n_seq, bool follows, int32_t n_max) 
     struct spec_choice *c = &s->choices[n_seq - 1][follows], *before = s->at;
     if (n_max > STEP_MAX_TOK - 1) n_max = STEP_MAX_TOK - 1;
     s->at = c;
-    s->is_second = before == c;
+    s->is_second = before == c || !before; /* a prompt leaves nothing to it */
     if (n_max < 1) return 0;
     if (c->block.n_step == BLOCK) {
         int32_t was = c->now;
