@@ -149,7 +149,7 @@ static uint8_t class_of(struct slice raw) {
     if (s.p[s.n - 1] == '\n') c |= THINK_ENDS_LINE;
     if (memchr(s.p, '\n', s.n)) c |= THINK_ENDS_STEP;
     while (s.n && (s.p[s.n - 1] == ' ' || strchr("*\"')", s.p[s.n - 1]))) s.n--;
-    if (s.n && strchr(".!?", s.p[s.n - 1])) c |= THINK_ENDS_STEP;
+    if (s.n && strchr(".!?;", s.p[s.n - 1])) c |= THINK_ENDS_STEP;
     s = bare(raw);
     for (size_t i = 0; i < sizeof openers / sizeof *openers; i++)
         if (is_word(s, openers[i].word)) c |= (uint8_t)openers[i].lang;

@@ -30,7 +30,7 @@ enum think_lang { THINK_EN = 1, THINK_FR = 2 };
 enum think_class {
     THINK_OPENS_EN = THINK_EN, /* begins a reflection, spelt in one token or known by its first */
     THINK_OPENS_FR = THINK_FR,
-    THINK_ENDS_STEP = 4, /* its text ends with . ! ? or a newline, or holds one */
+    THINK_ENDS_STEP = 4, /* its text ends with . ! ? ; or holds a newline */
     THINK_ENDS_LINE = 8, /* ends with a newline */
     THINK_BLANK = 16,    /* begins with white space */
 };

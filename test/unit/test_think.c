@@ -85,6 +85,7 @@ enum {
     T_DIGIT,
     T_ATT,
     T_ENDS,
+    T_SEMI,
     T_EOS
 };
 static const char *const pieces[] = {
@@ -92,7 +93,7 @@ static const char *const pieces[] = {
     [T_WAIT] = "Wait",    [T_WAIT_S] = S "Wait,", [T_MAIS] = S "Mais", [T_BUTTER] = S "Butter",
     [T_OPEN] = "<think>", [T_CLOSE] = "</think>", [T_WORD] = "word",   [T_COMMA] = ",",
     [T_POINT] = "!\"",    [T_DIGIT] = "5",        [T_ATT] = "Atte",    [T_ENDS] = "nds",
-    [T_EOS] = "<eos>"};
+    [T_SEMI] = ";",       [T_EOS] = "<eos>"};
 enum { N_PIECE = sizeof pieces / sizeof *pieces, VOCAB = N_PIECE };
 
 static struct tok *vocabulary(void) {
@@ -138,6 +139,7 @@ static void classes_come_from_the_pieces(void **state) {
     assert_int_equal(v->classes[T_STOP], THINK_ENDS_STEP);
     assert_int_equal(v->classes[T_POINT], THINK_ENDS_STEP);
     assert_int_equal(v->classes[T_LINE], THINK_ENDS_STEP | THINK_ENDS_LINE | THINK_BLANK);
+    assert_int_equal(v->classes[T_SEMI], THINK_ENDS_STEP); /* "3 + 4 = 7; 7 - 2 = 5" */
     assert_int_equal(v->classes[T_COMMA], 0);
     assert_int_equal(v->classes[T_OPEN], 0);
     assert_int_equal(think_n_openers(v, THINK_EN), 2);
@@ -198,6 +200,13 @@ static void sure_thinking_stops_at_a_steps_end(void **state) {
     assert_int_equal(next(s, T_STEP, true), T_STEP);
     sampler_think_stats(s, &st);
     assert_int_equal(st.end, THINK_SURE);
+    sampler_free(s);
+
+    s = make(&p); /* a calculation is a step too */
+    static const int32_t sum[] = {T_DIGIT, T_DIGIT, T_SEMI};
+    for (int i = 0; i < 3; i++) assert_int_equal(next(s, sum[i], true), sum[i]);
+    assert_int_equal(next(s, T_STEP, true), T_LINE);
+    assert_int_equal(next(s, T_STEP, true), T_CLOSE);
     sampler_free(s);
 
     s = make(&p); /* one doubtful token among three: certainty (2 + 0.04) / 3 */
