@@ -99,19 +99,23 @@ static void test_seams(void **state) {
 static void test_streamed(void **state) {
     (void)state;
     if (!has_nano) skip();
-    struct strategy_result a, b;
-    struct buf seen;
-    buf_init(&seen, 1 << 16);
-    answer("best_of_n:n=3", question, NULL, &seen, &a);
-    answer("best_of_n:n=3", question, NULL, NULL, &b);
-    assert_int_equal(a.content.n, b.content.n);
-    assert_memory_equal(a.content.p, b.content.p, a.content.n);
-    assert_int_equal(a.content.n, seen.n);
-    assert_memory_equal(a.content.p, seen.p, seen.n);
-    assert_true(a.cost.n_check > 0 && a.score >= 0 && a.score <= 1);
-    strategy_fini(&a);
-    strategy_fini(&b);
-    buf_fini(&seen);
+    static const char *const specs[] = {"best_of_n:n=3", "majority:n=3", "weighted:n=3",
+                                        "dvts:n=4,width=2", "beam:n=4,width=2"};
+    for (size_t i = 0; i < sizeof specs / sizeof *specs; i++) {
+        struct strategy_result a, b;
+        struct buf seen;
+        buf_init(&seen, 1 << 16);
+        answer(specs[i], question, NULL, &seen, &a);
+        answer(specs[i], question, NULL, NULL, &b);
+        assert_int_equal(a.content.n, b.content.n);
+        assert_memory_equal(a.content.p, b.content.p, a.content.n);
+        assert_int_equal(a.content.n, seen.n);
+        assert_memory_equal(a.content.p, seen.p, seen.n);
+        assert_true((a.cost.n_check > 0) == (i != 1) && a.score >= 0 && a.score <= 1);
+        strategy_fini(&a);
+        strategy_fini(&b);
+        buf_fini(&seen);
+    }
 }
 
 /* Its own steps: one right, one wrong. */
