@@ -5,8 +5,9 @@
  * (eval/fact.jsonl), which need no help; sums, differences and products of three-digit numbers; and messages whose
  * department is wanted, which validated examples alone tell (at most as many as there are sentences). Greedy; an item
  * is right when its answer, and no other department, stands in the text, or is its last number (arithmetic). Rows
- * switch one part off, or on where it is off by default. Intervals are Wilson's at 95 %; the last columns compare a
- * row with "odo" item by item: how many it alone has right and wrong, and McNemar's p; "searched": how many items of
+ * switch one part off, or on where it is off by default. Intervals are Wilson's at 95 %; "tokens": generated for an
+ * answer; the last columns compare a row with "odo" item by item: how many it alone has right and wrong, McNemar's p,
+ * points with their paired interval; "searched": how many items of
  * each kind went to the web. Then: time and model calls that deciding adds to a request that rules decide, with a
  * memory of twenty facts. Arguments: N. Rows with an embedding model want all-minilm-l6-v2.gguf (script/embedder). */
 #include <math.h>
@@ -53,6 +54,7 @@ struct bench {
     bool right[MAX_ITEMS], base[MAX_ITEMS]; /* base: of the row that others are compared with */
     bool searched[MAX_ITEMS];
     _Atomic int next;
+    _Atomic int64_t n_token; /* generated, of all items */
 };
 
 static void die(const char *what, const struct err *e) {
@@ -178,6 +180,7 @@ static void *work(void *ud) {
             .backend = b->backend, .ask = &a, .on_event = watch, .ud = &b->searched[i]};
         b->right[i] =
             !call_run(&c, &out, NULL) && out.content.n && is_right(&b->items[i], out.content.p);
+        b->n_token += out.stats.n_generated;
         if (getenv("VERBOSE"))
             fprintf(stderr, "%d %s | %s | %s\n", b->right[i], b->items[i].text, b->items[i].answer,
                     out.content.n ? out.content.p : "");
@@ -192,6 +195,7 @@ static void row(struct bench *b, const char *name, struct ask_backend *backend, 
     b->backend = backend;
     b->wish = wish;
     b->next = 0;
+    b->n_token = 0;
     int64_t start = clock_ns();
     for (int i = 0; i < N_THREAD; ++i) pthread_create(&threads[i], NULL, work, b);
     for (int i = 0; i < N_THREAD; ++i) pthread_join(threads[i], NULL);
@@ -204,15 +208,18 @@ static void row(struct bench *b, const char *name, struct ask_backend *backend, 
         struct share s = stats_share(k, n);
         printf("  %5.1f (%4.1f-%5.1f)", 100 * s.value, 100 * s.low, 100 * s.high);
     }
-    printf("  %7.0f", clock_ms_since(start) / b->n_item);
+    printf("  %7.1f  %7.0f", (double)b->n_token / b->n_item, clock_ms_since(start) / b->n_item);
     int better = 0, worse = 0;
     for (int i = 0; i < b->n_item; ++i) {
         better += b->right[i] && !b->base[i];
         worse += !b->right[i] && b->base[i];
     }
     if (!strcmp(name, "odo")) memcpy(b->base, b->right, sizeof b->base);
-    else if (backend != b->plain)
-        printf("  +%d -%d p=%.3g", better, worse, stats_mcnemar(better, worse));
+    else if (backend != b->plain) {
+        struct share gain = stats_pair(b->n_item, worse, better);
+        printf("  +%d -%d p=%.3g %+.1f (%+.1f..%+.1f)", better, worse, stats_mcnemar(better, worse),
+               100 * gain.value, 100 * gain.low, 100 * gain.high);
+    }
     for (int kind = 0; kind < N_KIND && any; ++kind) {
         int n = 0, k = 0;
         for (int i = 0; i < b->n_item; ++i)
@@ -505,7 +512,7 @@ int main(int argc, char **argv) {
     make_messages(&b, n);
     printf("%-30s", "right, %");
     for (int i = 0; i < N_KIND; ++i) printf("  %-18s", kind_names[i]);
-    printf("  %7s  %s\n", "ms/item", "against odo");
+    printf("  %7s  %7s  %s\n", "tokens", "ms/item", "against odo, points");
     b.plain = plain;
     row(&b, "chimere-nano alone", plain, NULL);
     row(&b, "odo", odo_find(all, "odo"), NULL);
