@@ -166,6 +166,20 @@ curl -sS "$url/v1/skills" >out
 expect '"name":"shout"' out
 curl -sS "$url/metrics" >out
 expect 'chimere_odo_stage_seconds_count{stage="tool"}' out
+# what the user says of an answer, by the name that its header gave
+feedback() { curl -sS -o out -w '%{http_code}' "$url/v1/feedback" -H 'content-type: application/json' -d "$1"; }
+printf 'name: judged\nquality: {score: true}\n' >pipelines/judged.yaml
+models grep -q 'odo:judged' out
+curl -sSi "$url/v1/chat/completions" -H 'content-type: application/json' \
+    -d '{"model":"odo:judged","max_tokens":20,"messages":[{"role":"user","content":"Say hello."}]}' >out
+answer=$(sed -n 's/^[Xx]-[Oo]do-[Aa]nswer: *\([^[:space:]]*\).*/\1/p' out)
+[ -n "$answer" ] || fail "no X-Odo-Answer: $(cat out)"
+for _ in $(seq 300); do code=$(feedback "{\"answer\":\"$answer\",\"score\":2,\"comment\":\"too short\"}"); [ "$code" = 404 ] || break; sleep 0.1; done
+[ "${code%?}" = 20 ] || fail "feedback: $code $(cat out)"
+[ "$(feedback "{\"answer\":\"$answer\",\"score\":6}")" = 400 ] || fail "feedback beyond 5: $(cat out)"
+expect 'whole number of 1 to 5' out
+[ "$(feedback '{"answer":"odo-nobody","rating":"up"}')" = 404 ] || fail "feedback on nothing: $(cat out)"
+
 # the same in front of a server that knows nothing of it
 "$CHIMERE" odo ask "What is 914 x 408?" --temp 0 --backend "$url" --backend-model chimere-nano "${db[@]}" >out
 expect 372912 out
