@@ -22,7 +22,7 @@ struct answer_params {
     const char *session;             /* prefix reuse, as in struct job; borrowed until the end */
     const int32_t *marks;            /* borrowed until the end */
     int32_t n_mark;
-    bool no_cache;
+    bool no_cache, keep_end;  /* as in struct job */
     const char *const *stops; /* borrowed during answer_start */
     size_t n_stop;
     const struct chat_parse_spec

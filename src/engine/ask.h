@@ -63,6 +63,7 @@ struct ask {
     const char *user;  /* the person behind the owner, as the client names them (`user`), or NULL */
     const char *owner; /* whose turn it takes in the queue: key, session or address */
     bool no_cache;     /* cache_prompt false: evaluate the whole prompt */
+    bool keep_end;     /* the answer will be continued from its very end, maybe in several ways */
     int32_t slot;      /* id_slot, -1: any */
     int64_t deadline_ns;          /* on clock_ns; 0: none. The server cancels behind it */
     const struct ask_lora *loras; /* [n_lora] */

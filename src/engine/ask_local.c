@@ -370,6 +370,7 @@ static int set_up(struct local *l, struct local_run *r, struct err *e) {
                                        .marks = r->marks,
                                        .n_mark = find_marks(l, r->ids, n, r->marks),
                                        .no_cache = a->no_cache,
+                                       .keep_end = a->keep_end,
                                        .stops = (const char *const *)a->stops,
                                        .n_stop = a->n_stop,
                                        .on_event = on_event,

@@ -75,6 +75,7 @@ struct job {
     const int32_t *marks; /* [n_mark] */
     int32_t n_mark;
     bool no_cache; /* evaluate the whole prompt */
+    bool keep_end; /* others will continue this answer from its very end; wants `speculate` */
     /* One token: return false to stop (finish: stop). probs NULL unless asked for. is_end: the token ended
      * the generation and is no text. */
     bool (*on_token)(struct job *j, int32_t token, bool is_end, const struct sampler_probs *probs);

@@ -26,9 +26,10 @@ struct node { /* one block of tokens behind those of its parents */
     struct node *up;            /* NULL: the first block */
     struct node *next;          /* of its bucket */
     struct prefix_entry *entry; /* owned, or NULL */
-    int32_t n_child;
-    int32_t depth; /* blocks up to this one */
-    int32_t tokens[BLOCK];
+    int32_t n_child, n_tail; /* n_tail: children that are a part of a block, and have no children */
+    int32_t depth;           /* blocks up to this one */
+    int32_t n_tok;           /* BLOCK, or less in a tail */
+    int32_t tokens[BLOCK];   /* zeros behind n_tok */
 };
 
 struct prefix_entry {
@@ -52,6 +53,7 @@ struct prefix {
     uint64_t ram_bytes, seed;
     int32_t grid;
     struct node **buckets;                /* owned [N_BUCKET] of owned lists */
+    int32_t n_tail;                       /* without a full block before them */
     struct prefix_entry *newest, *oldest; /* in memory */
     struct prefix_entry *spilling;        /* on its way to a file, page by page; busy */
     int32_t n_memory, n_disk, n_saving;
@@ -87,31 +89,37 @@ static void touch(struct prefix *p, struct prefix_entry *x) {
 
 /* ---- the tree ---- */
 
-static uint64_t block_hash(uint64_t before, const int32_t *tokens) {
-    return hash_bytes(tokens, BLOCK * sizeof *tokens, before);
+static uint64_t block_hash(uint64_t before, const int32_t *tokens, int32_t n) {
+    return hash_bytes(tokens, (size_t)n * sizeof *tokens, before);
 }
 
 static struct node *child(const struct prefix *p, struct node *up, uint64_t salt, uint64_t hash,
-                          const int32_t *tokens) {
+                          const int32_t *tokens, int32_t n_tok) {
     for (struct node *n = p->buckets[hash % N_BUCKET]; n; n = n->next)
-        if (n->hash == hash && n->up == up && n->salt == salt &&
-            memcmp(n->tokens, tokens, sizeof n->tokens) == 0)
+        if (n->hash == hash && n->up == up && n->salt == salt && n->n_tok == n_tok &&
+            memcmp(n->tokens, tokens, (size_t)n_tok * sizeof *tokens) == 0)
             return n;
     return NULL;
 }
 
+static int32_t *tails_of(struct prefix *p, struct node *up) {
+    return up ? &up->n_tail : &p->n_tail;
+}
+
 static struct node *add_child(struct prefix *p, struct node *up, uint64_t salt, uint64_t hash,
-                              const int32_t *tokens) {
+                              const int32_t *tokens, int32_t n_tok) {
     struct node *n = mem_alloc(sizeof *n);
     if (!n) return NULL;
     *n = (struct node){.hash = hash,
                        .salt = salt,
                        .up = up,
                        .next = p->buckets[hash % N_BUCKET],
-                       .depth = up ? up->depth + 1 : 1};
-    memcpy(n->tokens, tokens, sizeof n->tokens);
+                       .depth = up ? up->depth + 1 : 1,
+                       .n_tok = n_tok};
+    memcpy(n->tokens, tokens, (size_t)n_tok * sizeof *tokens);
     p->buckets[hash % N_BUCKET] = n;
     if (up) up->n_child++;
+    *tails_of(p, up) += n_tok < BLOCK;
     return n;
 }
 
@@ -121,27 +129,29 @@ static void prune(struct prefix *p, struct node *n) {
         struct node **at = &p->buckets[n->hash % N_BUCKET], *up = n->up;
         while (*at != n) at = &(*at)->next;
         *at = n->next;
+        *tails_of(p, up) -= n->n_tok < BLOCK;
         mem_free(n);
         if (up) up->n_child--;
         n = up;
     }
 }
 
-/* The node behind n_block blocks, made where it is missing; NULL: no memory. */
-static struct node *reach(struct prefix *p, const int32_t *tokens, int64_t n_block, uint64_t salt) {
-    struct node *n = NULL;
+/* The node behind n tokens, made where it is missing; NULL: no memory. */
+static struct node *reach(struct prefix *p, const int32_t *tokens, int64_t n, uint64_t salt) {
+    struct node *at = NULL;
     uint64_t h = p->seed ^ salt;
-    for (int64_t i = 0; i < n_block; i++, tokens += BLOCK) {
-        h = block_hash(h, tokens);
-        struct node *next = child(p, n, salt, h, tokens);
-        if (!next) next = add_child(p, n, salt, h, tokens);
+    for (int64_t i = 0; i < n; i += BLOCK) {
+        int32_t n_tok = n - i < BLOCK ? (int32_t)(n - i) : BLOCK;
+        h = block_hash(h, tokens + i, n_tok);
+        struct node *next = child(p, at, salt, h, tokens + i, n_tok);
+        if (!next) next = add_child(p, at, salt, h, tokens + i, n_tok);
         if (!next) {
-            prune(p, n);
+            prune(p, at);
             return NULL;
         }
-        n = next;
+        at = next;
     }
-    return n;
+    return at;
 }
 
 /* ---- entries ---- */
@@ -177,23 +187,39 @@ static struct prefix_entry *entry_at(struct node *n) {
 
 static bool has_file_room(const struct prefix *p, const struct prefix_entry *x) {
     uint64_t n = p->lm->mark_bytes + (uint64_t)x->node->depth * p->lm->page_bytes;
-    return p->with_files && !x->unsaved && !x->node->salt && n <= p->files.disk_bytes;
+    return p->with_files && !x->unsaved && !x->node->salt && x->node->n_tok == BLOCK &&
+           n <= p->files.disk_bytes;
 }
 
-int64_t prefix_pos(const struct prefix_entry *x) { return (int64_t)x->node->depth * BLOCK; }
+int64_t prefix_pos(const struct prefix_entry *x) {
+    return (int64_t)(x->node->depth - 1) * BLOCK + x->node->n_tok;
+}
 
 /* ---- lookup ---- */
+
+/* The longest of up's tails that begins tokens [n], at most n of them; NULL: none. h: hash up to `up`. */
+static struct prefix_entry *find_tail(struct prefix *p, struct node *up, uint64_t h, uint64_t salt,
+                                      const int32_t *tokens, int64_t n) {
+    if (!*tails_of(p, up)) return NULL;
+    for (int32_t k = n < BLOCK ? (int32_t)n : BLOCK - 1; k > 0; k--) {
+        struct node *x = child(p, up, salt, block_hash(h, tokens, k), tokens, k);
+        if (x && x->entry && x->entry->mark) return x->entry;
+    }
+    return NULL;
+}
 
 struct prefix_entry *prefix_find(struct prefix *p, const int32_t *tokens, int32_t n,
                                  uint64_t salt) {
     struct node *at = NULL;
-    struct prefix_entry *best = NULL, *disk = NULL;
+    struct prefix_entry *best = NULL, *disk = NULL, *x;
     uint64_t h = p->seed ^ salt;
-    for (int64_t i = 0; (i + 1) * BLOCK < n; i++) {
-        h = block_hash(h, tokens + i * BLOCK);
-        at = child(p, at, salt, h, tokens + i * BLOCK);
+    for (int64_t i = 0;; i += BLOCK) {
+        if ((x = find_tail(p, at, h, salt, tokens + i, n - 1 - i))) best = x;
+        if (i + BLOCK >= n) break;
+        h = block_hash(h, tokens + i, BLOCK);
+        at = child(p, at, salt, h, tokens + i, BLOCK);
         if (!at) break;
-        struct prefix_entry *x = at->entry;
+        x = at->entry;
         if (!x || x->lost || (int64_t)at->depth * BLOCK % p->grid) continue;
         if (x->mark) best = x;
         else if (x->id) disk = x;
@@ -243,7 +269,7 @@ void prefix_unpin(struct prefix *p, struct prefix_entry *x) {
 /* ---- keeping ---- */
 
 struct prefix_entry *prefix_keep(struct prefix *p, struct seq *seq, const struct prefix_at *at) {
-    struct node *n = reach(p, at->tokens, at->pos / BLOCK, at->salt);
+    struct node *n = reach(p, at->tokens, at->pos, at->salt);
     struct prefix_entry *x = n ? entry_at(n) : NULL;
     if (!x) {
         prune(p, n);
@@ -455,10 +481,9 @@ void prefix_totals(const struct prefix *p, struct engine_totals *t) {
 
 static int add_known(void *ud, const struct store_state *st) {
     struct prefix *p = ud;
-    int32_t n_block = st->n_tok / BLOCK;
-    if (!n_block || st->n_tok % BLOCK || strlen(st->file) >= PREFIX_FILE_NAME) return 0;
+    if (st->n_tok < BLOCK || st->n_tok % BLOCK || strlen(st->file) >= PREFIX_FILE_NAME) return 0;
     if (p->n_disk >= MAX_DISK_ENTRIES) return 0;
-    struct node *n = reach(p, st->tokens, n_block, 0);
+    struct node *n = reach(p, st->tokens, st->n_tok, 0);
     struct prefix_entry *x = n ? entry_at(n) : NULL;
     if (!x) {
         prune(p, n);

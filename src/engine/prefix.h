@@ -1,9 +1,10 @@
 /* prefix.h: states that later prompts may begin with: lookup by tokens, budgets, files.
  *
  * A checkpoint is the exact state of a sequence (a mark) behind a prefix of tokens. Prefixes form a tree
- * of blocks of SCAN_GRID tokens; a checkpoint stands at a node, so positions are multiples of the grid and
- * at most 63 tokens of what was known are evaluated again. A recurrent state cannot be cut back: only
- * positions that have a checkpoint can be continued.
+ * of blocks of SCAN_GRID tokens; a checkpoint stands at a node. A recurrent state cannot be cut back: only
+ * positions that have a checkpoint can be continued. Positions are multiples of the grid, so that at most
+ * 63 tokens of what was known are evaluated again, except where answers branch: such a checkpoint stands
+ * behind a part of a block, in memory only.
  *
  *            keep                   room is needed: pages to the host, least recently used first
  *   sequence ----> mark in the pool -------------------------------> mark on the host
@@ -42,7 +43,7 @@ void prefix_unpin(struct prefix *p, struct prefix_entry *x);
 
 struct prefix_at {
     const int32_t *tokens; /* view: at least pos of them */
-    int64_t pos;           /* a multiple of the grid */
+    int64_t pos;           /* a multiple of the grid, or where answers branch */
     int32_t n_drop;        /* deferred tokens of the sequence behind pos */
     uint64_t salt, session;
 };

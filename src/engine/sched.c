@@ -152,6 +152,7 @@ bool sched_admit(struct sched *s, struct job *j) {
     j->stats.queue_ms = (double)(a->start_ns - j->posted_ns) * 1e-6;
     j->stats.n_prompt = j->n_prompt;
     a->n_ctx_held = want;
+    a->keep_end = j->keep_end;
     a->spec.engram = a->engram;
     a->spec.off = !s->p.speculate || j->no_speculation;
     s->n_ctx_held += want;
@@ -169,9 +170,9 @@ void sched_cancel_all(struct sched *s) {
 
 /* ---- drafting ---- */
 
-int32_t sched_n_decoding(const struct sched *s) {
+int32_t sched_n_in(const struct sched *s, enum phase phase) {
     int32_t n = 0;
-    for (int32_t i = 0; i < s->p.n_seq; i++) n += s->active[i].phase == PHASE_DECODE;
+    for (int32_t i = 0; i < s->p.n_seq; i++) n += s->active[i].phase == phase;
     return n;
 }
 
@@ -245,7 +246,7 @@ static void add_decodes(struct sched *s, int32_t *n_run, int32_t *n_tok) {
         s->runs[*n_run] = (struct run){.seq = a->seq,
                                        .tokens = v,
                                        .n_tok = 1 + a->n_draft,
-                                       .defer = a->n_draft > 0,
+                                       .defer = a->n_draft > 0 || (a->keep_end && s->p.speculate),
                                        .want = WANT_ALL,
                                        .loras = a->job->loras,
                                        .n_lora = a->job->n_lora};

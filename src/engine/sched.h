@@ -9,7 +9,7 @@
 #include "engine/prefix.h"
 #include "engine/spec.h"
 
-/* LOAD: waits for a state from a file. CLOSING: its job is done, its state is about to be kept. */
+/* LOAD: waits for a state, from a file or from a job with its prompt. CLOSING: its job is done, its state is about to be kept. */
 enum phase { PHASE_FREE, PHASE_LOAD, PHASE_PREFILL, PHASE_DECODE, PHASE_CLOSING };
 enum { SCHED_MAX_STOPS = 6 };
 
@@ -33,6 +33,8 @@ struct active {
     int64_t kept_pos;         /* newest position kept, or given up */
     struct prefix_entry *hit; /* pinned while its file is read, and while it is restored */
     bool is_partial;          /* seq holds a part of hit */
+    bool has_twins;           /* others wait for its state before the last token of the prompt */
+    bool keep_end;            /* as the job's */
     struct prefix_entry *began, *ended; /* pinned: behind the prompt; newest behind the answer */
 };
 
@@ -65,8 +67,7 @@ struct sched {
     struct sched_rows rows;
     struct prefix *prefix; /* owned; NULL: no states are kept */
     int32_t grid;          /* of kept positions */
-    int32_t n_loading;
-    double move_ms; /* that this step may still spend on restoring states */
+    double move_ms;        /* that this step may still spend on restoring states */
     struct engine_totals totals;
 };
 
@@ -93,7 +94,7 @@ int32_t sched_pick(struct sched *s, struct active *a, int32_t row, struct sample
 
 /* ---- sched.c, for sched_keep.c ---- */
 
-int32_t sched_n_decoding(const struct sched *s);
+int32_t sched_n_in(const struct sched *s, enum phase phase);
 void sched_fail(struct sched *s, struct active *a, const struct err *e);
 
 /* ---- sched_keep.c, for sched.c ---- */

@@ -2,7 +2,11 @@
  *
  * During a prompt: behind its first message, before its last turns, where the answer begins, and every
  * n_every tokens; chunks end there. During an answer: each multiple of the grid, the newest alone, so that
- * the next turn finds the end of this one. */
+ * the next turn finds the end of this one.
+ *
+ * Jobs with the same prompt branch: the first evaluates it and keeps the state before its last token; the
+ * others wait and go on from there, each with that token, whose logits are its own. A job with keep_end
+ * keeps its end as exactly, so that those who continue its answer branch there. */
 #include <string.h>
 
 #include "base/clock.h"
@@ -42,6 +46,7 @@ static void plan_stops(struct sched *s, struct active *a) {
 int32_t sched_next_stop(const struct sched *s, const struct active *a) {
     int32_t stop = a->job->n_prompt, every = s->p.cache.n_every;
     if (!a->is_kept) return stop;
+    if (a->has_twins && a->n_prefilled < stop - 1) stop--;
     for (int32_t i = a->n_stop - 1; i >= 0 && a->stops[i] > a->n_prefilled; i--) stop = a->stops[i];
     every = every > s->grid ? every / s->grid * s->grid : s->grid;
     int64_t next = ((int64_t)a->n_prefilled / every + 1) * every;
@@ -53,7 +58,7 @@ static bool is_stop(const struct sched *s, const struct active *a) {
     every = every > s->grid ? every / s->grid * s->grid : s->grid;
     for (int32_t i = 0; i < a->n_stop; i++)
         if (a->stops[i] == a->n_prefilled) return true;
-    return a->n_prefilled % every == 0;
+    return a->n_prefilled % every == 0 || (a->has_twins && a->n_prefilled == a->job->n_prompt - 1);
 }
 
 static uint64_t salt_of(const struct job *j) {
@@ -81,7 +86,7 @@ static void begin_prefill(struct sched *s, struct active *a) {
  * their tokens come at half the speed at worst. */
 static double move_limit(const struct sched *s) {
     double ms = s->totals.step_ms_mean;
-    if (!sched_n_decoding(s)) return 1e9;
+    if (!sched_n_in(s, PHASE_DECODE)) return 1e9;
     return ms < MOVE_LEAST_MS ? MOVE_LEAST_MS : ms > MOVE_MOST_MS ? MOVE_MOST_MS : ms;
 }
 
@@ -98,7 +103,7 @@ static bool take_hit(struct sched *s, struct active *a) {
     struct prefix_entry *x = a->hit;
     struct err e = {0};
     int64_t pos = prefix_pos(x), start = clock_ns();
-    double ms = sched_n_decoding(s) ? s->move_ms : 1e9;
+    double ms = sched_n_in(s, PHASE_DECODE) ? s->move_ms : 1e9;
     if (ms <= 0) return false;
     int rc = prefix_restore(s->prefix, x, a->seq, !a->is_partial, ms, &e);
     s->move_ms -= clock_ms_since(start);
@@ -121,16 +126,44 @@ static bool take_hit(struct sched *s, struct active *a) {
     return true;
 }
 
-/* Looks for the job's prefix until one is there, is being read, or there is none. */
+static bool may_branch(const struct sched *s) {
+    return !s->p.deterministic && s->lm->mark_bytes <= s->p.cache.ram_bytes / 2;
+}
+
+/* Whether a goes before b and is on its way through the same prompt. */
+static bool leads(const struct active *a, const struct active *b) {
+    if (a == b || !a->is_kept || (a->phase != PHASE_PREFILL && a->phase != PHASE_LOAD))
+        return false;
+    if (a->start_ns > b->start_ns || (a->start_ns == b->start_ns && a > b)) return false;
+    return a->salt == b->salt && a->job->n_prompt == b->job->n_prompt &&
+           memcmp(a->job->prompt, b->job->prompt,
+                  (size_t)a->job->n_prompt * sizeof *a->job->prompt) == 0;
+}
+
+/* Whether a, which could begin at pos, does better to wait for another one with its prompt. */
+static bool waits(struct sched *s, const struct active *a, int64_t pos) {
+    bool any = false;
+    if (!may_branch(s) || pos + 1 >= a->job->n_prompt) return false;
+    for (int32_t i = 0; i < s->p.n_seq; i++)
+        if (leads(&s->active[i], a)) any = s->active[i].has_twins = true;
+    return any;
+}
+
+/* Looks for the job's prefix until one is there, is being read or evaluated, or there is none. */
 static void seek(struct sched *s, struct active *a) {
     const struct job *j = a->job;
-    bool was_loading = a->phase == PHASE_LOAD;
     for (;;) {
-        if (!a->hit) a->hit = prefix_find(s->prefix, j->prompt, j->n_prompt, a->salt);
+        bool is_new = !a->hit;
+        if (is_new) a->hit = prefix_find(s->prefix, j->prompt, j->n_prompt, a->salt);
+        if (is_new && waits(s, a, a->hit ? prefix_pos(a->hit) : 0)) {
+            if (a->hit) prefix_unpin(s->prefix, a->hit);
+            a->hit = NULL;
+            a->phase = PHASE_LOAD;
+            return;
+        }
         if (!a->hit) break;
         int got = prefix_fetch(s->prefix, a->hit);
         if (!got || (got > 0 && !take_hit(s, a))) {
-            s->n_loading += !was_loading;
             a->phase = PHASE_LOAD;
             return;
         }
@@ -138,7 +171,6 @@ static void seek(struct sched *s, struct active *a) {
         prefix_unpin(s->prefix, a->hit);
         a->hit = NULL;
     }
-    s->n_loading -= was_loading;
     if (a->phase != PHASE_CLOSING) begin_prefill(s, a);
 }
 
@@ -186,12 +218,19 @@ static void keep_answer(struct sched *s, struct active *a) {
     a->ended = x;
 }
 
+/* Before the last token in the sequence: who continues the answer evaluates that one again. */
+static void keep_end(struct sched *s, struct active *a) {
+    int64_t pos = s->lm->ops->seq_pos(s->lm, a->seq), sure = a->spec.n_history - 1;
+    if (pos < sure) sure = pos;
+    if (!may_branch(s) || sure - 1 == a->kept_pos || sure <= a->spec.n_prompt) return;
+    struct prefix_entry *x = keep_at(s, a, sure - 1);
+    if (x) prefix_unpin(s->prefix, x);
+}
+
 static void close_active(struct sched *s, struct active *a) {
     if (a->is_kept) keep_answer(s, a);
-    if (a->hit) {
-        prefix_unpin(s->prefix, a->hit);
-        s->n_loading--;
-    }
+    if (a->is_kept && a->keep_end) keep_end(s, a);
+    if (a->hit) prefix_unpin(s->prefix, a->hit);
     if (s->prefix) prefix_finish(s->prefix, a->began, a->ended);
     if (a->seq) s->lm->ops->seq_free(s->lm, a->seq);
     spec_seq_fini(&a->spec);
@@ -205,10 +244,11 @@ bool sched_keep(struct sched *s) {
     for (int32_t i = 0; i < s->p.n_seq; i++) {
         struct active *a = &s->active[i];
         if (a->phase == PHASE_CLOSING) close_active(s, a);
-        else if (a->phase == PHASE_LOAD) seek(s, a);
         else if (a->phase == PHASE_PREFILL && a->is_kept) keep_prompt(s, a);
         else if (a->phase == PHASE_DECODE && a->is_kept) keep_answer(s, a);
     }
+    for (int32_t i = 0; i < s->p.n_seq; i++)
+        if (s->active[i].phase == PHASE_LOAD) seek(s, &s->active[i]);
     if (!s->prefix) return false;
     prefix_make_room(s->prefix, s->p.n_batch + (int64_t)s->p.n_seq * 2 * KV_PAGE);
     bool busy = prefix_settle(s->prefix);

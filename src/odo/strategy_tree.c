@@ -3,8 +3,9 @@
  * dvts: n / width subtrees, each with one branch; a round grows every live branch by one step in `width`
  * ways, all at once, and each subtree keeps the way that the verifier likes best: diverse, because no
  * subtree can drive out another (Beeching et al., 2024). beam: the same with one pool: the n / width best
- * of all are kept. A branch is continued as a message that its model has begun, so its beginning is in the
- * engine's prefix cache. Every answer that was finished, kept or not, votes at the end.
+ * of all are kept. A branch is continued as a message that its model has begun: the engine has kept the
+ * state before its last token, each way forks from there and evaluates that token alone. Every answer that
+ * was finished, kept or not, votes at the end.
  *
  *      question --+-- step --+-- step (kept)        a round: n ways are asked for at once,
  *                 |          '-- step               then all new ones are judged at once
@@ -119,6 +120,7 @@ static int grow(struct tree *t, struct err *e) {
         struct ask *a = &asks[m];
         strategy_ask(t->u, t->round * n + i, a);
         a->think = false;
+        a->keep_end = true;
         a->messages = begun(t->u->ask->messages, &from->text);
         a->continue_last = from->text.n > 0;
         a->stops = t->stops;

@@ -118,6 +118,28 @@ static void test_streamed(void **state) {
     }
 }
 
+/* What branches share is evaluated once: the question by the first, then by each way the token that it goes on
+ * behind, and maybe the one that ended its step. */
+static void test_branches_share(void **state) {
+    (void)state;
+    if (!has_nano) skip();
+    struct strategy_result a, b;
+    for (int32_t n = 2; n <= 4; n++) {
+        char spec[80];
+        snprintf(spec, sizeof spec, "dvts:n=%d,width=%d,temperature=0.9", n, n);
+        answer("greedy", question, NULL, NULL, &a);
+        answer(spec, question, NULL, NULL, &b);
+        int64_t n_way = b.cost.n_prompt / a.cost.n_prompt; /* more than there were */
+        int64_t n_evaluated = b.cost.n_prompt - b.cost.n_cached;
+        assert_true(n_way > 2 * n && b.cost.n_cached > 0);
+        print_message("%d ways: %d tokens of prompts, %d evaluated\n", n, (int)b.cost.n_prompt,
+                      (int)n_evaluated);
+        assert_in_range(n_evaluated, n, 63 + 2 * n_way); /* at worst greedy kept a block less */
+        strategy_fini(&a);
+        strategy_fini(&b);
+    }
+}
+
 /* Its own steps: one right, one wrong. */
 static void test_verifier(void **state) {
     (void)state;
@@ -172,9 +194,8 @@ static void test_cancelled(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_seams),
-        cmocka_unit_test(test_streamed),
-        cmocka_unit_test(test_verifier),
+        cmocka_unit_test(test_seams),          cmocka_unit_test(test_streamed),
+        cmocka_unit_test(test_branches_share), cmocka_unit_test(test_verifier),
         cmocka_unit_test(test_cancelled),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);

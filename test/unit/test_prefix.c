@@ -562,6 +562,190 @@ static void greedy_texts_of_100_conversations(void **state) {
     engine_free(g);
 }
 
+/* ---- branches ---- */
+
+enum { N_BRANCH = 6 };
+
+struct crowd {
+    struct engine *g;
+    struct job first,
+        jobs[N_BRANCH]; /* first: decodes meanwhile, and posts the others all at once */
+    int32_t n_posted;   /* on the engine's thread */
+    struct talk *talks[N_BRANCH];
+    _Atomic bool over;
+};
+
+static bool post_all(struct job *j, int32_t token, bool is_end, const struct sampler_probs *probs) {
+    (void)token, (void)is_end, (void)probs;
+    struct crowd *c = j->ud;
+    struct err e = {0};
+    bool all = true;
+    for (; c->n_posted < N_BRANCH; c->n_posted++)
+        if (engine_submit(c->g, &c->jobs[c->n_posted], &e)) fail_msg("%s", e.text);
+    for (int i = 0; i < N_BRANCH; i++) all &= c->talks[i]->ended;
+    return !all;
+}
+
+static void crowd_over(struct job *j) { ((struct crowd *)j->ud)->over = true; }
+
+static struct crowd *leaving; /* whose first branch goes in the midst of its prompt */
+
+static void leave(struct job *j, int32_t n_done, int32_t n_prompt) {
+    if (n_done < n_prompt / 2) return;
+    engine_cancel(leaving->g, j);
+}
+
+/* N_BRANCH jobs with the prompt of t, seated in the same step; what they wrote is behind it. Returns prompt
+ * tokens that were evaluated by all of them. */
+static int32_t branch_out(struct engine *g, const struct talk *t, int32_t n_answer,
+                          bool first_leaves, struct crowd *c) {
+    static const int32_t other[] = {1, 2, 3};
+    struct err e = {0};
+    int32_t n = 0;
+    *c = (struct crowd){.g = g,
+                        .first = {.prompt = other,
+                                  .n_prompt = 3,
+                                  .max_tokens = 4000,
+                                  .on_token = post_all,
+                                  .on_done = crowd_over,
+                                  .ud = c}};
+    sampler_defaults(&c->first.sampling);
+    c->first.sampling.ignore_eos = true;
+    for (int i = 0; i < N_BRANCH; i++) {
+        c->talks[i] = talk_new(0, 0, 2);
+        memcpy(c->talks[i]->tokens, t->tokens, (size_t)t->n * sizeof *t->tokens);
+        c->talks[i]->n = t->n;
+        c->jobs[i] = (struct job){.prompt = t->tokens,
+                                  .n_prompt = t->n,
+                                  .max_tokens = n_answer,
+                                  .on_token = collect,
+                                  .on_done = ended,
+                                  .ud = c->talks[i]};
+        sampler_defaults(&c->jobs[i].sampling);
+        c->jobs[i].sampling.ignore_eos = true;
+        c->jobs[i].sampling.temperature = i ? 1 : 0;
+        c->jobs[i].sampling.seed = (uint64_t)i;
+    }
+    leaving = c;
+    if (first_leaves) c->jobs[0].on_prefill = leave;
+    assert_int_equal(engine_submit(g, &c->first, &e), 0);
+    while (!c->over) usleep(1000);
+    for (int i = 0; i < N_BRANCH; i++)
+        if (c->jobs[i].finish != FINISH_CANCELLED)
+            n += c->jobs[i].stats.n_prompt - c->jobs[i].stats.n_cached;
+    return n;
+}
+
+static void crowd_free(struct crowd *c) {
+    for (int i = 0; i < N_BRANCH; i++) talk_free(c->talks[i]);
+}
+
+/* Whatever the prompt's length, it is evaluated once, and its last token by each of them. */
+static void branches_evaluate_their_prompt_once(void **state) {
+    (void)state;
+    static const int32_t lengths[] = {2, 3, 63, 64, 65, 66, 100, 129, 200, 700};
+    for (int speculate = 0; speculate < 2; speculate++)
+        for (size_t i = 0; i < sizeof lengths / sizeof *lengths; i++) {
+            struct engine_params p = cached(N_BRANCH + 1, 1 << 16, 1 << 20);
+            p.speculate = speculate;
+            p.n_batch = 128;
+            struct engine *g = fake_engine(&p);
+            struct talk *t = talk_new(40 + i, lengths[i], VOCAB), *fresh;
+            struct crowd c;
+            assert_int_equal(branch_out(g, t, 20, false, &c), lengths[i] + N_BRANCH - 1);
+            for (int k = 0; k < N_BRANCH; k++) {
+                fresh = talk_new(40 + i, lengths[i], VOCAB);
+                struct job j = c.jobs[k];
+                j.no_cache = true;
+                j.ud = fresh;
+                struct err e = {0};
+                if (engine_run(g, &j, &e)) fail_msg("%s", e.text);
+                assert_int_equal(fresh->n, c.talks[k]->n);
+                assert_memory_equal(fresh->tokens, c.talks[k]->tokens,
+                                    (size_t)fresh->n * sizeof *fresh->tokens);
+                talk_free(fresh);
+            }
+            crowd_free(&c);
+            /* and again, with nothing left to do but each one's last token */
+            assert_int_equal(branch_out(g, t, 20, false, &c), N_BRANCH);
+            crowd_free(&c);
+            talk_free(t);
+            engine_free(g);
+        }
+}
+
+/* The one that the others wait for is cancelled: the next goes on in its place. */
+static void a_branch_that_leaves_hands_over(void **state) {
+    (void)state;
+    struct engine_params p = cached(N_BRANCH + 1, 1 << 16, 1 << 20);
+    p.n_batch = 64;
+    struct engine *g = fake_engine(&p);
+    struct talk *t = talk_new(50, 500, VOCAB);
+    struct crowd c;
+    int32_t n = branch_out(g, t, 20, true, &c);
+    assert_int_equal(c.jobs[0].finish, FINISH_CANCELLED);
+    for (int k = 1; k < N_BRANCH; k++) {
+        assert_int_equal(c.jobs[k].finish, FINISH_LENGTH);
+        assert_int_equal(c.talks[k]->n, 520);
+    }
+    assert_in_range(n, N_BRANCH - 1, 500 + N_BRANCH - 2);
+    crowd_free(&c);
+    talk_free(t);
+    engine_free(g);
+}
+
+static void with_end(struct job *j) { j->keep_end = true; }
+
+/* Answers that are continued from their very end, all but the token that was sampled last: each branch
+ * evaluates one token, and the text is that of a fresh evaluation. */
+static void an_answers_end_is_a_place_to_branch(void **state) {
+    (void)state;
+    for (int speculate = 0; speculate < 2; speculate++)
+        for (int32_t n_answer = 3; n_answer < 90; n_answer += 7) {
+            struct engine_params p = cached(N_BRANCH + 1, 1 << 16, 1 << 20);
+            p.speculate = speculate;
+            struct engine *g = fake_engine(&p);
+            struct talk *t = talk_new(60, 77, VOCAB);
+            struct crowd c;
+            turn_with(g, t, n_answer, 0, with_end);
+            t->n--;
+            int32_t n = branch_out(g, t, 20, false, &c);
+            if (speculate) assert_int_equal(n, N_BRANCH);
+            else assert_in_range(n, N_BRANCH, 63 + N_BRANCH); /* states cannot go back a token */
+            turn_with(g, t, 20, 0, without_cache);
+            assert_memory_equal(t->tokens, c.talks[0]->tokens, (size_t)t->n * sizeof *t->tokens);
+            crowd_free(&c);
+            talk_free(t);
+            engine_free(g);
+        }
+}
+
+static void nano_branches_where_it_stopped(void **state) {
+    (void)state;
+    enum { N = TEST_SLOWNESS > 1 ? 3 : 20, N_ANSWER = 12 };
+    struct engine_params p = cached(N_BRANCH + 1, 1 << 14, (uint64_t)1 << 28);
+    struct engine *g = nano_engine(&p);
+    int n_tie = 0;
+    for (int i = 0; i < N; i++) {
+        struct talk *t = talk_new((uint64_t)i, 40 + 3 * i, nano.n_vocab);
+        struct crowd c;
+        assert_int_equal(branch_out(g, t, 2, false, &c), t->n + N_BRANCH - 1);
+        crowd_free(&c);
+        turn_with(g, t, N_ANSWER + i % 5, 0, with_end);
+        t->n--;
+        assert_int_equal(branch_out(g, t, N_ANSWER, false, &c), N_BRANCH);
+        turn_with(g, t, N_ANSWER, 0, without_cache);
+        if (memcmp(t->tokens, c.talks[0]->tokens, (size_t)t->n * sizeof *t->tokens) != 0) {
+            assert_true(t->gap < 0.02f);
+            n_tie++;
+        }
+        crowd_free(&c);
+        talk_free(t);
+    }
+    assert_true(n_tie <= 2);
+    engine_free(g);
+}
+
 /* Two long conversations in a pool that holds one: switching moves pages, evaluates nothing. */
 static _Atomic int32_t n_neighbour;
 
@@ -666,6 +850,10 @@ int main(void) {
         cmocka_unit_test(greedy_texts_of_100_conversations),
         cmocka_unit_test(neighbours_go_on_while_a_state_is_restored),
         cmocka_unit_test(switching_conversations_costs_no_prefill),
+        cmocka_unit_test(branches_evaluate_their_prompt_once),
+        cmocka_unit_test(a_branch_that_leaves_hands_over),
+        cmocka_unit_test(an_answers_end_is_a_place_to_branch),
+        cmocka_unit_test(nano_branches_where_it_stopped),
     };
     return cmocka_run_group_tests(tests, open_nano, close_nano);
 }
