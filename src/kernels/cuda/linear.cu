@@ -25,13 +25,11 @@ struct linear_job {
     act8 x8;
     const float *factor; /* [n_tok] or NULL: their logistic function multiplies a row's result */
     norm_row_job norm;   /* x NULL: none; else what makes the one row of x */
-    glu_job glu;         /* the same */
-    int64_t input_at;    /* behind the rings in shared memory; 0: read from memory */
 };
 
 __device__ __forceinline__ void put(const linear_job &j, const out_job &o, int64_t row, int32_t t,
-                                    float sum) {
-    float y = o.scale * sum + (o.bias ? o.bias[row] : 0.0f);
+                                    float sum, float norm = 1.0f) {
+    float y = o.scale * norm * sum + (o.bias ? o.bias[row] : 0.0f);
     if (j.factor) y *= logistic(j.factor[t]);
     float *dst = o.dst + t * o.dst_stride + row;
     *dst = o.add ? *dst + y : y;
@@ -63,60 +61,78 @@ __global__ void __launch_bounds__(VEC_THREADS) vector_kernel(linear_job j, grid_
 
 /* ---- rows of bytes ---- */
 
-/* What a block multiplies with: NT = 1: in shared memory, made by input_ready. */
+/* What a block multiplies with. */
 struct input {
     act8 a;         /* of token 0 of the block */
     const float *x; /* the same as floats, for rows of numbers */
     int64_t x_stride;
+    float norm; /* what is still to be multiplied with */
 };
 
-template <int F, int NT, class Ready>
-__device__ __forceinline__ void vector8(const linear_job &j, const out_job &o, const input &in,
-                                        int32_t t0, int32_t n_tok, const grid_tables &g,
-                                        uint8_t *rings, Ready ready) {
-    int group = o.group, lane = (int)threadIdx.x % group, per_block = VEC_THREADS / group;
-    int n_group = o.n_block * per_block, n_row = (int)o.w.n_row, n_unit = o.w.n_unit;
-    int mine = ((int)blockIdx.x - o.first_block) * per_block + (int)threadIdx.x / group;
-    /* as many pairs as the first group of the warp has: lanes of a warp go together */
-    int lead = mine - (int)threadIdx.x % 32 / group, pairs = (n_row + 1) / 2;
-    int n_pair = lead < pairs ? (pairs - lead + n_group - 1) / n_group : 0;
-    auto has = [&](int step) { return step * group + lane < n_unit; };
-    auto unit = [&](int half, int pair, int step) {
-        int row = 2 * (mine + pair * n_group) + half;
-        return (int64_t)(row < n_row ? row : n_row - 1) * n_unit + (step * group + lane);
-    };
-    auto act = [&](int, int step, int t, uint4 &lo, uint4 &hi, uint2 &meta) {
-        act8_load(in.a, (int64_t)t * n_unit + (step * group + lane), lo, hi, meta);
-    };
-    auto sink = [&](int pair, const float out[2][NT]) {
-        int row = 2 * (mine + pair * n_group);
-        if (lane) return;
-#pragma unroll
-        for (int r = 0; r < 2; r++)
-#pragma unroll
-            for (int t = 0; t < NT; t++)
-                if (t < n_tok && row + r < n_row) put(j, o, row + r, t0 + t, out[r][t]);
-    };
-    stream8<F, NT>(
-        rings + threadIdx.x / 32 * slot<F>::ring, n_pair, (n_unit + group - 1) / group, group, g,
-        n_tok, [&](int) -> const planes & { return o.w; }, has, unit, act, ready, sink);
-}
+/* Rows that a group of lanes takes side by side. */
+template <int NT> static constexpr int rows_of = NT == 1 ? 4 : 2;
+
+/* The part of a block in matrix o, through rows of form F: more than one kind of block uses it. */
+template <int F, int NT> struct vector8 {
+    static constexpr int R = rows_of<NT>;
+    const linear_job &j;
+    const out_job &o;
+    int group, lane, mine, n_group, n_row, n_unit, n_task;
+    alignas(16) raw<F> code[2][R]; /* or a row of numbers */
+
+    __device__ __forceinline__ vector8(const linear_job &j_, const out_job &o_) : j(j_), o(o_) {
+        int per_block = VEC_THREADS / o.group;
+        group = o.group, lane = (int)threadIdx.x % group;
+        n_row = (int)o.w.n_row, n_unit = o.w.n_unit, n_group = o.n_block * per_block;
+        mine = ((int)blockIdx.x - o.first_block) * per_block + (int)threadIdx.x / group;
+        /* as many tasks as the first group of the warp has: lanes of a warp go together */
+        int lead = mine - (int)threadIdx.x % 32 / group, tasks = (n_row + R - 1) / R;
+        n_task = lead < tasks ? (tasks - lead + n_group - 1) / n_group : 0;
+    }
+    __device__ __forceinline__ bool has(int step) const { return step * group + lane < n_unit; }
+    __device__ __forceinline__ const planes &source(int) const { return o.w; }
+    __device__ __forceinline__ uint32_t unit(int task, int step, int r) const {
+        int row = R * (mine + task * n_group) + r;
+        return (uint32_t)(row < n_row ? row : n_row - 1) * (uint32_t)n_unit +
+               (uint32_t)(step * group + lane);
+    }
+    __device__ __forceinline__ void begin(void) {
+        if (n_task) stream8_begin<F, R>(code, *this);
+    }
+    __device__ __forceinline__ void run(const grid_tables &g, const input &in, int32_t t0,
+                                        int32_t n_tok) {
+        auto act = [&](int step, int t) {
+            return act8_load(in.a, (uint32_t)(t * n_unit + step * group + lane));
+        };
+        auto sink = [&](int task, int k, float y) {
+            int row = R * (mine + task * n_group) + k / NT, t = k % NT;
+            if (row < n_row && t < n_tok) put(j, o, row, t0 + t, y, in.norm);
+        };
+        stream8_run<F, R, NT>(code, *this, n_task, (n_unit + group - 1) / group, group, g, n_tok,
+                              act, sink);
+    }
+};
 
 /* Rows of numbers times floats: W warps a row, rows 8 / W of a block. Four units of 16 bytes a lane are
- * read before the wait. */
-template <int NT, int W, class Ready>
-__device__ __forceinline__ void number_rows(const linear_job &j, const out_job &o, const input &in,
-                                            int32_t t0, int32_t n_tok, float (*room)[NT],
-                                            Ready ready) {
-    constexpr int LANES = 32 * W, ROWS = VEC_THREADS / LANES, UNITS = 4;
-    int lane = (int)threadIdx.x % LANES;
-    int64_t own = ((int64_t)blockIdx.x - o.first_block) * ROWS + (int64_t)threadIdx.x / LANES;
-    int64_t row = own < o.w.n_row ? own : o.w.n_row - 1;
-    int n_in = o.w.n_in, n_quad = n_in % 4 ? 0 : n_in / 4;
-    bool is_float = o.w.form == FORM_F32;
-    auto quad = [&](int q) {
-        int64_t at = row * n_in + 4 * (int64_t)q;
-        if (is_float) return __ldcs((const float4 *)((const float *)o.w.codes + at));
+ * read before the wait, into whatever room there is. */
+enum { NUMBER_UNITS = 4 };
+template <int NT, int W> struct number_rows {
+    static constexpr int LANES = 32 * W, ROWS = VEC_THREADS / LANES;
+    const linear_job &j;
+    const out_job &o;
+    int lane, n_quad;
+    int64_t own, row;
+
+    __device__ __forceinline__ number_rows(const linear_job &j_, const out_job &o_)
+        : j(j_), o(o_) {
+        lane = (int)threadIdx.x % LANES;
+        own = ((int64_t)blockIdx.x - o.first_block) * ROWS + (int64_t)threadIdx.x / LANES;
+        row = own < o.w.n_row ? own : o.w.n_row - 1;
+        n_quad = o.w.n_in % 4 ? 0 : o.w.n_in / 4;
+    }
+    __device__ __forceinline__ float4 quad(int q) const {
+        int64_t at = row * o.w.n_in + 4 * (int64_t)q;
+        if (o.w.form == FORM_F32) return __ldcs((const float4 *)((const float *)o.w.codes + at));
         uint2 h = __ldcs((const uint2 *)((const uint16_t *)o.w.codes + at));
         if (o.w.form == FORM_F16)
             return make_float4(to_float((uint16_t)h.x), to_float((uint16_t)(h.x >> 16)),
@@ -124,118 +140,154 @@ __device__ __forceinline__ void number_rows(const linear_job &j, const out_job &
         return make_float4(
             __int_as_float((int)(h.x << 16)), __int_as_float((int)(h.x & 0xffff0000u)),
             __int_as_float((int)(h.y << 16)), __int_as_float((int)(h.y & 0xffff0000u)));
-    };
-    float4 w[UNITS];
+    }
+    __device__ __forceinline__ void begin(float4 *w) const {
 #pragma unroll
-    for (int i = 0; i < UNITS; i++)
-        if (lane + i * LANES < n_quad) w[i] = quad(lane + i * LANES);
-    float sum[NT];
+        for (int i = 0; i < NUMBER_UNITS; i++)
+            if (lane + i * LANES < n_quad) w[i] = quad(lane + i * LANES);
+    }
+    __device__ __forceinline__ void run(float4 *w, const input &in, int32_t t0, int32_t n_tok,
+                                        float (*room)[NT]) const {
+        float sum[NT];
 #pragma unroll
-    for (int t = 0; t < NT; t++) sum[t] = 0.0f;
-    ready(std::integral_constant<int, 0>());
-    for (int q0 = lane; q0 < n_quad; q0 += UNITS * LANES) {
+        for (int t = 0; t < NT; t++) sum[t] = 0.0f;
+#pragma unroll 1
+        for (int q0 = lane; q0 < n_quad; q0 += NUMBER_UNITS * LANES) {
 #pragma unroll
-        for (int i = 0; i < UNITS; i++) {
-            int q = q0 + i * LANES;
-            if (q >= n_quad) break;
-            float4 v = w[i];
-            if (q + UNITS * LANES < n_quad) w[i] = quad(q + UNITS * LANES);
+            for (int i = 0; i < NUMBER_UNITS; i++) {
+                int q = q0 + i * LANES;
+                if (q >= n_quad) break;
+                float4 v = w[i];
+                if (q + NUMBER_UNITS * LANES < n_quad) w[i] = quad(q + NUMBER_UNITS * LANES);
 #pragma unroll
-            for (int t = 0; t < NT; t++) {
-                if (t >= n_tok) break;
-                const float *p = in.x + t * in.x_stride + 4 * (int64_t)q;
-                sum[t] += v.x * p[0] + v.y * p[1] + (v.z * p[2] + v.w * p[3]);
+                for (int t = 0; t < NT; t++) {
+                    if (t >= n_tok) break;
+                    const float *p = in.x + t * in.x_stride + 4 * (int64_t)q;
+                    sum[t] += v.x * p[0] + v.y * p[1] + (v.z * p[2] + v.w * p[3]);
+                }
             }
         }
-    }
-    if (!n_quad)
-        for (int i = lane; i < n_in; i += LANES) {
-            float v = number_at(o.w, row * n_in + i);
+        if (!n_quad)
+#pragma unroll 1
+            for (int i = lane; i < o.w.n_in; i += LANES) {
+                float v = number_at(o.w, row * o.w.n_in + i);
 #pragma unroll
-            for (int t = 0; t < NT; t++)
-                if (t < n_tok) sum[t] += v * in.x[t * in.x_stride + i];
+                for (int t = 0; t < NT; t++)
+                    if (t < n_tok) sum[t] += v * in.x[t * in.x_stride + i];
+            }
+#pragma unroll
+        for (int t = 0; t < NT; t++) sum[t] = lanes_sum(sum[t], 32);
+        if constexpr (W > 1) {
+            if (threadIdx.x % 32 == 0)
+#pragma unroll
+                for (int t = 0; t < NT; t++) room[threadIdx.x / 32][t] = sum[t];
+            __syncthreads();
+#pragma unroll
+            for (int t = 0; t < NT; t++) {
+                sum[t] = 0;
+                for (int i = 0; i < W; i++) sum[t] += room[threadIdx.x / LANES * W + i][t];
+            }
         }
+        if (lane || own >= o.w.n_row) return;
 #pragma unroll
-    for (int t = 0; t < NT; t++) sum[t] = lanes_sum(sum[t], 32);
-    if constexpr (W > 1) {
-        if (threadIdx.x % 32 == 0)
+        for (int t = 0; t < NT; t++)
+            if (t < n_tok) put(j, o, row, t0 + t, sum[t], in.norm);
+    }
+};
+
+/* Makes a block's input out of the row to be normed: y = x w in 8 bits and as floats, in `own`; what y is still to
+ * be multiplied with is returned. The first block writes the finished row down for whoever else reads it.
+ * w: the first weights of a thread, read before. Ends on a barrier. */
+enum { NORM_KEPT = 2 };
+__device__ __forceinline__ float norm_input(const norm_row_job &job, const float4 w[NORM_KEPT],
+                                            const act8 &a, float *y, int n, float *room) {
+    float sum = 0;
+    auto make = [&](int q, float4 g) {
+        bool has = 4 * q < n;
+        float4 v = has ? ((const float4 *)job.x)[q] : make_float4(0, 0, 0, 0);
+        sum += v.x * v.x + v.y * v.y + (v.z * v.z + v.w * v.w);
+        v = make_float4(v.x * g.x, v.y * g.y, v.z * g.z, v.w * g.w);
+        if (has) ((float4 *)y)[q] = v;
+        act8_put4(a, q, v, has);
+    };
+    int q = (int)threadIdx.x;
 #pragma unroll
-            for (int t = 0; t < NT; t++) room[threadIdx.x / 32][t] = sum[t];
-        __syncthreads();
+    for (int k = 0; k < NORM_KEPT; k++, q += VEC_THREADS)
+        if (q / 32 * 128 < n) make(q, w[k]);
+#pragma unroll 1
+    for (; q / 32 * 128 < n; q += VEC_THREADS)
+        make(q, job.w && 4 * q < n ? ((const float4 *)job.w)[q] : make_float4(1, 1, 1, 1));
+    sum = lanes_sum(sum, 32);
+    if (threadIdx.x % 32 == 0) room[threadIdx.x / 32] = sum;
+    __syncthreads();
+    sum = 0;
 #pragma unroll
-        for (int t = 0; t < NT; t++) {
-            sum[t] = 0;
-            for (int i = 0; i < W; i++) sum[t] += room[threadIdx.x / LANES * W + i][t];
+    for (int i = 0; i < VEC_THREADS / 32; i++) sum += room[i];
+    float f = 1.0f / sqrtf(sum / (float)n + job.eps);
+    if (blockIdx.x == 0) {
+#pragma unroll 1
+        for (int k = (int)threadIdx.x; 4 * k < n; k += VEC_THREADS) {
+            float4 v = ((const float4 *)y)[k];
+            ((float4 *)job.out)[k] = make_float4(v.x * f, v.y * f, v.z * f, v.w * f);
+            ((uint32_t *)job.a8.q)[k] = ((const uint32_t *)a.q)[k];
+            if (k % 8) continue;
+            uint2 meta = a.meta[k / 8];
+            meta.x = (uint32_t)__float_as_int(__int_as_float((int)meta.x) * f);
+            ((uint2 *)job.a8.meta)[k / 8] = meta;
         }
     }
-    if (lane || own >= o.w.n_row) return;
-#pragma unroll
-    for (int t = 0; t < NT; t++)
-        if (t < n_tok) put(j, o, row, t0 + t, sum[t]);
+    return f;
 }
 
-/* Matrices of form F, of numbers, and of Q8_0 (alpha and beta of a delta net beside its projections). With one
- * token the input is made in shared memory: normed there where the norm is still to be done, and written down
- * by the first block for whoever else reads it. Shared memory: grid points, rings, input. */
+/* Matrices of form F, of numbers, and of Q8_0 (alpha and beta of a delta net beside its projections). One token
+ * may be normed on the way, in every block. Shared memory: grid points, then the normed row. */
 template <int F, int NT>
-__global__ void __launch_bounds__(VEC_THREADS, NT > 1 ? 2 : 3)
+__global__ void __launch_bounds__(VEC_THREADS, 2)
     vector8_kernel(const __grid_constant__ linear_job j, grid_tables tables) {
     DYNAMIC_SHARED(uint32_t, points);
-    __shared__ float sums[VEC_THREADS / 32][NT], room[32];
+    __shared__ float sums[VEC_THREADS / 32][NT];
     int k = 0;
     while (k + 1 < j.n_o && (int)blockIdx.x >= j.o[k + 1].first_block) k++;
     const out_job &o = j.o[k];
     int32_t t0 = (int32_t)blockIdx.y * j.step;
     int32_t n_tok = j.n_tok - t0 < j.step ? j.n_tok - t0 : j.step;
-    uint8_t *rings = (uint8_t *)(points + grid_words(F));
     int64_t n_in = o.w.n_in;
-    input in = {
-        {j.x8.q + t0 * n_in, j.x8.meta + t0 * (n_in / 32)}, j.x + t0 * j.x_stride, j.x_stride};
-    if (NT == 1 && j.input_at) {
-        in.a = act8_at(rings + j.input_at, 1, n_in);
-        if (j.norm.x) in.x = (const float *)(rings + j.input_at + act8_bytes(1, n_in));
-    }
-    /* weights of a norm: into the room of its result, where each thread then reads its own */
-    float *normed = NT == 1 && j.norm.x ? (float *)in.x : NULL;
-    if (normed) {
-#pragma unroll 1
-        for (int q = (int)threadIdx.x; j.norm.w && 4 * q < n_in; q += VEC_THREADS)
-            copy_async<16>(normed + 4 * q, j.norm.w + 4 * q);
-        copy_commit();
-    }
-    auto ready = [&](auto groups) {
-        wait_previous();
-        if (NT > 1 || !j.input_at) return;
-        if (normed) {
-            copy_wait<decltype(groups)::value>();
-            norm_row(j.norm.x, j.norm.w ? normed : NULL, (int)n_in, j.norm.eps, room,
-                     [&](int q, float4 y, bool has) {
-                         if (has) ((float4 *)normed)[q] = y;
-                         act8_put4(in.a, q, y, has);
-                         if (blockIdx.x) return;
-                         if (has) ((float4 *)j.norm.out)[q] = y;
-                         act8_put4(j.norm.a8, q, y, has);
-                     });
-        } else if (j.glu.up) {
-            act8_row(in.a, (int)n_in, [&](int q) { return glu_quad(j.glu, q); });
-        } else {
-#pragma unroll 1
-            for (int i = (int)threadIdx.x; i < n_in / 16; i += VEC_THREADS)
-                ((uint4 *)in.a.q)[i] = ((const uint4 *)j.x8.q)[i];
-#pragma unroll 1
-            for (int i = (int)threadIdx.x; i < n_in / 32; i += VEC_THREADS)
-                ((uint2 *)in.a.meta)[i] = j.x8.meta[i];
-        }
-        __syncthreads();
-    };
+    bool is_main = o.w.form == F, is_wide = n_in >= NUMBER_WIDE;
+    bool is_bytes = F != FORM_I8 && o.w.form == FORM_I8;
     launch_next();
-    if (o.w.form == F) {
-        if (grid_words(F)) grid_load(tables, F, points);
-        vector8<F, NT>(j, o, in, t0, n_tok, tables, rings, ready);
-    } else if (F != FORM_I8 && o.w.form == FORM_I8) {
-        vector8<FORM_I8, NT>(j, o, in, t0, n_tok, tables, rings, ready);
-    } else if (n_in >= NUMBER_WIDE) number_rows<NT, 4>(j, o, in, t0, n_tok, sums, ready);
-    else number_rows<NT, 1>(j, o, in, t0, n_tok, sums, ready);
+    vector8<F, NT> rows(j, o);
+    float4 *numbers = (float4 *)rows.code; /* a block has one or the other */
+    static_assert(sizeof rows.code >= NUMBER_UNITS * sizeof(float4), "room for both");
+    if (is_main) rows.begin();
+    else if (!is_bytes && is_wide) number_rows<NT, 4>(j, o).begin(numbers);
+    else if (!is_bytes) number_rows<NT, 1>(j, o).begin(numbers);
+    float4 norm_w[NORM_KEPT];
+    if (NT == 1 && j.norm.x)
+#pragma unroll
+        for (int i = 0; i < NORM_KEPT; i++) {
+            int q = (int)threadIdx.x + i * VEC_THREADS;
+            norm_w[i] = j.norm.w && 4 * q < n_in ? __ldg((const float4 *)j.norm.w + q)
+                                                 : make_float4(1, 1, 1, 1);
+        }
+    if (grid_words(F) && is_main) grid_load(tables, F, points);
+    wait_previous();
+    input in = {{j.x8.q + t0 * n_in, j.x8.meta + t0 * (n_in / 32)},
+                j.x + t0 * j.x_stride,
+                j.x_stride,
+                1.0f};
+    if (NT == 1 && j.norm.x) {
+        uint8_t *own = (uint8_t *)(points + grid_words(F));
+        in.a = act8_at(own, 1, n_in);
+        in.x = (const float *)(own + act8_bytes(1, n_in));
+        in.norm = norm_input(j.norm, norm_w, in.a, (float *)in.x, (int)n_in, &sums[0][0]);
+    }
+    if (is_main) rows.run(tables, in, t0, n_tok);
+    else if (is_bytes) {
+        vector8<FORM_I8, NT> bytes(j, o);
+        bytes.begin();
+        bytes.run(tables, in, t0, n_tok);
+    } else if (is_wide) number_rows<NT, 4>(j, o).run(numbers, in, t0, n_tok, sums);
+    else number_rows<NT, 1>(j, o).run(numbers, in, t0, n_tok, sums);
 }
 
 __device__ __forceinline__ act8 act8_at_row(const act8 &a, int64_t row, int64_t n) {
@@ -338,49 +390,32 @@ __global__ void __launch_bounds__(256) float_tile_kernel(linear_job j) {
                 put(j, o, row0 + 4 * tx + i, t0 + 4 * ty + n, acc[i][n]);
 }
 
-/* Bytes of a warp's ring in a launch of form F. */
-template <int F> static constexpr int ring_of(void) {
-    return slot<F>::ring > slot<FORM_I8>::ring ? slot<F>::ring : slot<FORM_I8>::ring;
-}
-static int ring_bytes(int form) {
-    switch (form) {
-#define X(F)                                                                                       \
-    case F: return ring_of<F>();
-        FOR_EACH_FORM(X)
-#undef X
-    }
-    return 0;
-}
-
 /* One launch: matrices of one form, of Q8_0, and of numbers. x8.q NULL: none is needed. */
 static void vectors8(struct cuda *c, linear_job &j, int form) {
-    int64_t pairs = 0; /* of rows, a warp each */
+    int each = j.n_tok > 1 ? rows_of<VEC8_TOKS> : rows_of<1>; /* rows of a task */
+    int64_t tasks = 0;                                        /* of a warp */
     for (int32_t i = 0; i < j.n_o; i++) {
         j.o[i].group = lanes_of(j.o[i].w);
-        if (!is_number_form(j.o[i].w.form)) pairs += (j.o[i].w.n_row + 1) / 2 * j.o[i].group / 32;
+        if (!is_number_form(j.o[i].w.form))
+            tasks += (j.o[i].w.n_row + each - 1) / each * j.o[i].group / 32;
     }
-    /* pairs of a warp: as many as let all blocks be resident at once, two on a multiprocessor; with one, to
-     * leave room for the next kernel's first loads, a 35B model decoded 12 % slower */
-    int64_t warps = 2 * (int64_t)c->n_sm * (VEC_THREADS / 32), each = (pairs + warps - 1) / warps;
-    if (each < 1) each = 1;
+    /* tasks of a warp: as many as let all blocks be resident at once, two on a multiprocessor */
+    int64_t warps = 2 * (int64_t)c->n_sm * (VEC_THREADS / 32), n = (tasks + warps - 1) / warps;
+    if (n < 1) n = 1;
     int32_t blocks = 0;
     for (int32_t i = 0; i < j.n_o; i++) {
         out_job &k = j.o[i];
         k.first_block = blocks;
         int64_t rows = k.w.n_in >= NUMBER_WIDE ? 2 : 8;
-        if (!is_number_form(k.w.form)) rows = 2 * each * (VEC_THREADS / k.group);
+        if (!is_number_form(k.w.form)) rows = each * n * (VEC_THREADS / k.group);
         k.n_block = (int32_t)((k.w.n_row + rows - 1) / rows);
         blocks += k.n_block;
     }
     j.step = j.n_tok > 1 ? VEC8_TOKS : 1;
     dim3 grid((unsigned)blocks, (unsigned)((j.n_tok + j.step - 1) / j.step));
-    size_t rings = (size_t)(VEC_THREADS / 32 * ring_bytes(form)),
-           room = grid_bytes(c, form) + rings;
+    size_t room = grid_bytes(c, form);
     int64_t n_in = j.o[0].w.n_in;
-    if (j.n_tok == 1 && (j.x8.q || j.norm.x || j.glu.up) && n_in <= INPUT_SHARED) {
-        j.input_at = (int64_t)rings;
-        room += act8_bytes(1, n_in) + (j.norm.x ? (size_t)n_in * 4 : 0);
-    }
+    if (j.norm.x) room += act8_bytes(1, n_in) + (size_t)n_in * 4;
     switch (form) {
 #define X(F)                                                                                       \
     case F:                                                                                        \
@@ -401,15 +436,13 @@ static bool writes_norm(const struct cuda *c, const struct linear_out *o, int32_
 }
 
 static void vectors(struct cuda *c, const struct linear_out *o, int32_t n_o, const float *x,
-                    int64_t x_stride, int32_t n_tok, const float *factor, const glu_job &glu,
-                    act8 x8) {
+                    int64_t x_stride, int32_t n_tok, const float *factor, act8 x8) {
     bool done[MAX_OUTS] = {false};
     linear_job all = {};
     all.n_tok = n_tok;
     all.x = x;
     all.x_stride = x_stride;
     all.factor = factor;
-    all.glu = glu;
     if (c->params.precise) {
         all.n_o = n_o;
         for (int32_t i = 0; i < n_o; i++) all.o[i] = job_of(&o[i]);
@@ -438,7 +471,7 @@ static void vectors(struct cuda *c, const struct linear_out *o, int32_t n_o, con
             done[i] = true;
             left--;
         }
-        if (form != FORM_NONE && !x8.q && !glu.up)
+        if (form != FORM_NONE && !x8.q)
             x8 = cuda_act8(c, x, x_stride, n_tok, o[0].w->n_in);
         j.x8 = x8;
         if (!c->err.code) vectors8(c, j, form == FORM_NONE ? FORM_I8 : form);
@@ -458,14 +491,10 @@ void cuda_linear_glu(struct cuda *c, const struct linear_out *o, const glu_job &
     cuda_norm_now(c);
     cuda_wrote(c, o->dst,
                ((size_t)(n_tok - 1) * (size_t)o->dst_stride + (size_t)o->w->n_out) * sizeof(float));
-    if (n_tok == 1 && n <= INPUT_SHARED) {
-        vectors(c, o, 1, NULL, 0, n_tok, factor, g, act8{});
-        return;
-    }
     act8 a = act8_at(cuda_take(c, act8_bytes(n_tok, n)), n_tok, n);
     if (!a.q) return;
     launch(c, glu8_kernel, dim3((unsigned)n_tok), dim3(n > 1024 ? 512 : 128), 0, g, n, a);
-    vectors(c, o, 1, NULL, 0, n_tok, factor, {}, a);
+    vectors(c, o, 1, NULL, 0, n_tok, factor, a);
 }
 
 /* Many tokens: a launch for each form of weights. */
@@ -519,7 +548,7 @@ void cuda_linear_rows(struct cuda *c, const struct linear_out *o, int32_t n_o, c
     if (n_tok <= STEP_TOKS || exact || c->params.precise) {
         for (int32_t i = 0; i < n_o; i += MAX_OUTS)
             vectors(c, o + i, n_o - i < MAX_OUTS ? n_o - i : MAX_OUTS, x, x_stride, n_tok, factor,
-                    {}, act8{});
+                    act8{});
         return;
     }
     tiles(c, o, n_o, x, x_stride, n_tok, factor);

@@ -192,18 +192,49 @@ struct hidden8_job {
     int32_t act, unused;
 };
 
-enum { HIDDEN_THREADS = 512 };
+enum { HIDDEN_THREADS = 512, HIDDEN_ROWS = 4 };
+/* The 32 rows of a block's unit, by groups: two of the gate beside two of up, or four of up. */
+template <bool HAS_GATE> struct hidden8_rows {
+    static constexpr int EACH = HAS_GATE ? HIDDEN_ROWS / 2 : HIDDEN_ROWS; /* of one matrix in a task */
+    const hidden8_job &j;
+    int group, lane, mine, n, n_task; /* n: rows of a group */
+    uint32_t first;
+
+    __device__ __forceinline__ hidden8_rows(const hidden8_job &j_, int32_t mat) : j(j_) {
+        group = lanes_of(j.up), lane = (int)threadIdx.x % group;
+        mine = (int)threadIdx.x / group;
+        n = 32 / (HIDDEN_THREADS / group);
+        n = n < 1 ? 1 : n;
+        n_task = (n + EACH - 1) / EACH;
+        first = (uint32_t)mat * (uint32_t)j.up.n_row + blockIdx.x * 32;
+    }
+    __device__ __forceinline__ int row(int task, int k) const {
+        return mine * n + EACH * task + k % EACH;
+    }
+    __device__ __forceinline__ bool has_row(int task, int k) const {
+        return EACH * task + k % EACH < n && row(task, k) < 32;
+    }
+    __device__ __forceinline__ bool has(int step) const {
+        return step * group + lane < j.up.n_unit;
+    }
+    __device__ __forceinline__ const planes &source(int r) const {
+        return HAS_GATE && r < EACH ? j.gate : j.up;
+    }
+    __device__ __forceinline__ uint32_t unit(int task, int step, int r) const {
+        int at = row(task, r);
+        return (first + (uint32_t)(at < 32 ? at : 31)) * (uint32_t)j.up.n_unit +
+               (uint32_t)(step * group + lane);
+    }
+};
+
 /* Block y is a pair (token, n-th choice), block x a unit of 32 elements of its hidden row; gate and up are
  * streamed side by side. A warp of every block makes the choice anew. The next kernel starts when the choice is
  * written down, and may read the experts' weights ahead of its own wait. */
 template <int F, bool HAS_GATE>
-__global__ void __launch_bounds__(HIDDEN_THREADS, 2) hidden8_kernel(hidden8_job j, grid_tables g) {
+__global__ void __launch_bounds__(HIDDEN_THREADS, 1) hidden8_kernel(hidden8_job j, grid_tables g) {
     DYNAMIC_SHARED(uint32_t, points);
-    __shared__ float h[32];
+    __shared__ float h[2][32];
     __shared__ int32_t chosen;
-    int n_unit = j.up.n_unit, group = lanes_of(j.up), per_block = HIDDEN_THREADS / group;
-    int lane = (int)threadIdx.x % group, mine = (int)threadIdx.x / group;
-    int n_step = (n_unit + group - 1) / group, rows = per_block < 32 ? 32 / per_block : 1;
     int64_t pair_at = blockIdx.y, t = pair_at / j.choice.n_used;
     if (grid_words(F)) grid_load(g, F, points);
     wait_previous();
@@ -223,36 +254,26 @@ __global__ void __launch_bounds__(HIDDEN_THREADS, 2) hidden8_kernel(hidden8_job 
     }
     __syncthreads();
     launch_next();
-    int64_t mat = chosen;
-    int64_t base = mat * j.up.n_row + (int64_t)blockIdx.x * 32;
-    auto has = [&](int step) { return step * group + lane < n_unit; };
-    auto unit = [&](int half, int pair, int step) {
-        int row = mine * rows + (HAS_GATE ? pair : 2 * pair + half);
-        return (base + (row < 32 ? row : 31)) * n_unit + (step * group + lane);
-    };
-    auto act = [&](int, int step, int, uint4 &lo, uint4 &hi, uint2 &meta) {
-        act8_load(j.x, t * n_unit + step * group + lane, lo, hi, meta);
-    };
-    auto sink = [&](int pair, const float out[2][1]) {
-        int row = mine * rows + (HAS_GATE ? pair : 2 * pair);
-        if (lane || row >= 32) return;
-        if (HAS_GATE) {
-            h[row] = act_of(j.act, out[0][0]) * out[1][0];
-            return;
-        }
-        h[row] = act_of(j.act, out[0][0]);
-        if (rows > 1) h[row + 1] = act_of(j.act, out[1][0]);
-    };
-    uint8_t *ring = (uint8_t *)(points + grid_words(F)) + threadIdx.x / 32 * slot<F>::ring;
-    if (mat >= 0)
-        stream8<F, 1>(
-            ring, HAS_GATE ? rows : (rows + 1) / 2, n_step, group, g, 1,
-            [&](int r) -> const planes & { return HAS_GATE && !r ? j.gate : j.up; }, has, unit, act,
-            [](auto) {}, sink);
+    int32_t mat = chosen;
+    hidden8_rows<HAS_GATE> part(j, mat);
+    raw<F> code[2][HIDDEN_ROWS];
+    if (mat >= 0) {
+        stream8_begin<F, HIDDEN_ROWS>(code, part);
+        auto act = [&](int step, int) {
+            return act8_load(j.x, (uint32_t)(t * j.up.n_unit + step * part.group + part.lane));
+        };
+        auto sink = [&](int task, int k, float y) {
+            if (part.has_row(task, k)) h[HAS_GATE ? k / 2 : 0][part.row(task, k)] = y;
+        };
+        stream8_run<F, HIDDEN_ROWS, 1>(code, part, part.n_task,
+                                       (j.up.n_unit + part.group - 1) / part.group, part.group, g,
+                                       1, act, sink);
+    }
     __syncthreads();
-    if (threadIdx.x < 32)
-        act8_put(j.hidden, pair_at * (j.up.n_row / 32) + blockIdx.x,
-                 mat < 0 ? 0.0f : h[threadIdx.x]);
+    if (threadIdx.x >= 32) return;
+    float y = act_of(j.act, h[0][threadIdx.x]);
+    if (HAS_GATE) y *= h[1][threadIdx.x];
+    act8_put(j.hidden, pair_at * (j.up.n_row / 32) + blockIdx.x, mat < 0 ? 0.0f : y);
 }
 
 struct down8_job {
@@ -262,41 +283,99 @@ struct down8_job {
     const float *weights; /* [n_tok, n_used] */
     int32_t n_used, unused;
     float *out;
+    planes sh_down; /* the shared expert's; form FORM_NONE: there is none */
+    glu_job glu;    /* its input */
+    const float *sh_weight; /* [n_tok] or NULL: its factor, through the logistic function */
 };
 
-/* out[t] += sum of weight * down(hidden) over the chosen experts: a pair of rows a warp, the units of all
- * chosen experts in one stream. Block y is the token. */
+enum { DOWN_ROWS = 2 }; /* of a warp */
+
+/* The sum of one row of w times a by a half warp, for both halves; row: this half's. */
 template <int F>
-__global__ void __launch_bounds__(VEC_THREADS, 4) down8_kernel(down8_job j, grid_tables g) {
+__device__ __forceinline__ float half_row8(const planes &w, int row, const act8 &a,
+                                           const grid_tables &g) {
+    float sum = 0;
+#pragma unroll 1
+    for (int u = (int)threadIdx.x % 16; u < w.n_unit; u += 16) {
+        raw<F> code;
+        unpacked v;
+        load_unit<F>(code, w, (int64_t)row * w.n_unit + u);
+        unpack<F>(code, g, v);
+        if constexpr (form_traits<F>::mid != 0) {
+            /* unpack has taken the middle off: unit_dot8 would again */
+            sum = unit_dot8<FORM_I8X>(v, act8_load(a, (uint32_t)u), sum);
+        } else sum = unit_dot8<F>(v, act8_load(a, (uint32_t)u), sum);
+    }
+    return lanes_sum(sum, 16);
+}
+static __device__ __attribute__((noinline)) float any_half_row8(const planes &w, int row, const act8 &a,
+                                                   const grid_tables &g) {
+    switch (w.form) {
+#define X(F)                                                                                       \
+    case F: return half_row8<F>(w, row, a, g);
+        FOR_EACH_FORM(X)
+#undef X
+    }
+    return 0;
+}
+
+/* out[t] += sum of weight * down(hidden) over the chosen experts, and the shared one: two rows a warp, the units of
+ * all chosen experts in one stream. Block y is the token. Before its wait a block reads what the kernel before the
+ * previous one wrote, which is finished, and the choice. Shared memory: grid points, the shared expert's input. */
+template <int F> struct down8_rows {
+    const down8_job &j;
+    const int32_t *ids;
+    int first, n_row;
+    uint32_t n_unit;
+
+    __device__ __forceinline__ bool has(int step) const {
+        return step * 32 + (int)threadIdx.x % 32 < j.n_used * (int)n_unit;
+    }
+    __device__ __forceinline__ const planes &source(int) const { return j.down; }
+    __device__ __forceinline__ uint32_t unit(int, int step, int r) const {
+        uint32_t i = (uint32_t)step * 32 + threadIdx.x % 32, k = i / n_unit;
+        int row = first + r < n_row ? first + r : n_row - 1, mat = __ldcg(ids + k);
+        return ((uint32_t)(mat < 0 ? 0 : mat) * (uint32_t)n_row + (uint32_t)row) * n_unit +
+               (i - k * n_unit);
+    }
+};
+template <int F>
+__global__ void __launch_bounds__(VEC_THREADS, 2)
+    down8_kernel(const __grid_constant__ down8_job j, const __grid_constant__ grid_tables tables) {
     DYNAMIC_SHARED(uint32_t, points);
-    int lane = (int)threadIdx.x % 32, n_unit = j.down.n_unit, n = j.n_used * n_unit;
-    int64_t t = blockIdx.y, first = ((int64_t)blockIdx.x * VEC_THREADS + threadIdx.x) / 32 * 2;
+    grid_tables g = tables; /* then in shared memory */
+    int64_t t = blockIdx.y;
+    int lane = (int)threadIdx.x % 32;
+    down8_rows<F> part = {j, j.ids + t * j.n_used,
+                          (int)(blockIdx.x * VEC_THREADS + threadIdx.x) / 32 * DOWN_ROWS,
+                          (int)j.down.n_row, (uint32_t)j.down.n_unit};
+    raw<F> code[2][DOWN_ROWS];
     launch_next();
+    float shared = 0;
+    if (j.sh_down.form != FORM_NONE) {
+        int n = j.sh_down.n_in, row = part.first + lane / 16;
+        act8 a = act8_at(points + grid_words(F), 1, n);
+        act8_row(a, n, [&](int q) { return glu_quad(j.glu, t * (n / 4) + q); });
+        __syncthreads();
+        shared = any_half_row8(j.sh_down, row < part.n_row ? row : part.n_row - 1, a, tables);
+        if (j.sh_weight) shared *= logistic(__ldcg(j.sh_weight + t));
+    }
+    stream8_begin<F, DOWN_ROWS>(code, part);
     if (grid_words(F)) grid_load(g, F, points);
-    auto has = [&](int step) { return step * 32 + lane < n; };
-    auto unit = [&](int half, int, int step) {
-        int i = step * 32 + lane;
-        int64_t row = first + half < j.down.n_row ? first + half : j.down.n_row - 1;
-        int32_t mat = __ldcg(j.ids + t * j.n_used + i / n_unit);
-        if (mat < 0) mat = 0;
-        return (mat * j.down.n_row + row) * n_unit + i % n_unit;
+    wait_previous();
+    auto act = [&](int step, int) {
+        uint32_t i = (uint32_t)(step * 32 + lane), pair = (uint32_t)t * (uint32_t)j.n_used;
+        act_unit a = act8_load(j.hidden, pair * part.n_unit + i);
+        a.scale *= j.weights[pair + i / part.n_unit];
+        return a;
     };
-    auto act = [&](int, int step, int, uint4 &lo, uint4 &hi, uint2 &meta) {
-        int i = step * 32 + lane;
-        int64_t pair = t * j.n_used + i / n_unit;
-        act8_load(j.hidden, pair * n_unit + i % n_unit, lo, hi, meta);
-        meta.x = (uint32_t)__float_as_int(__int_as_float((int)meta.x) * j.weights[pair]);
+    auto sink = [&](int, int k, float y) {
+        if (part.first + k < part.n_row)
+            j.out[t * part.n_row + part.first + k] +=
+                part.ids[0] < 0 ? __int_as_float(0x7fc00000) : y + shared;
     };
-    auto sink = [&](int, const float out[2][1]) {
-        if (lane) return;
-        bool bad = j.ids[t * j.n_used] < 0;
-        for (int r = 0; r < 2 && first + r < j.down.n_row; r++)
-            j.out[t * j.down.n_row + first + r] += bad ? __int_as_float(0x7fc00000) : out[r][0];
-    };
-    uint8_t *ring = (uint8_t *)(points + grid_words(F)) + threadIdx.x / 32 * slot<F>::ring;
-    stream8<F, 1>(
-        ring, 1, (n + 31) / 32, 32, g, 1, [&](int) -> const planes & { return j.down; }, has, unit,
-        act, [](auto) { wait_previous(); }, sink);
+    stream8_run<F, DOWN_ROWS, 1>(code, part, 1, (j.n_used * (int)part.n_unit + 31) / 32, 32, g, 1,
+                                 act, sink);
 }
 
 /* ---- prefill ---- */
@@ -460,7 +539,8 @@ static bool is_bytes(const expert_set &e) {
 
 /* The chosen experts of a few tokens, through bytes. */
 static void few_experts8(struct cuda *c, const struct moe_args *a, const expert_set &e,
-                         const choice_job &choice, int32_t *ids, float *weights) {
+                         const choice_job &choice, int32_t *ids, float *weights,
+                         const glu_job &shared, const float *sh_weight) {
     int32_t n_pair = a->n_tok * a->n_used;
     int64_t n_ff = e.up.n_row;
     hidden8_job h = {e.gate, e.up, {}, {}, choice, ids, weights, e.act, 0};
@@ -472,20 +552,20 @@ static void few_experts8(struct cuda *c, const struct moe_args *a, const expert_
     switch (e.up.form) {
 #define X(F)                                                                                       \
     case F:                                                                                        \
-        room += HIDDEN_THREADS / 32 * slot<F>::ring;                                               \
         if (e.has_gate) launch(c, hidden8_kernel<F, true>, grid, block, room, h, c->tables);       \
         else launch(c, hidden8_kernel<F, false>, grid, block, room, h, c->tables);                 \
         break;
         FOR_EACH_FORM(X)
 #undef X
     }
-    down8_job d = {e.down, h.hidden, ids, weights, a->n_used, 0, a->out};
-    dim3 down_grid((unsigned)((e.down.n_row + 15) / 16), (unsigned)a->n_tok);
-    room = grid_bytes(c, e.down.form);
+    down8_job d = {e.down, h.hidden, ids, weights, a->n_used, 0, a->out, {}, shared, sh_weight};
+    if (a->sh_down) d.sh_down = planes_of(a->sh_down);
+    int64_t rows = VEC_THREADS / 32 * DOWN_ROWS;
+    dim3 down_grid((unsigned)((e.down.n_row + rows - 1) / rows), (unsigned)a->n_tok);
+    room = grid_bytes(c, e.down.form) + (a->sh_down ? act8_bytes(1, a->sh_down->n_in) : 0);
     switch (e.down.form) {
 #define X(F)                                                                                       \
     case F:                                                                                        \
-        room += VEC_THREADS / 32 * slot<F>::ring;                                                  \
         launch(c, down8_kernel<F>, down_grid, dim3(VEC_THREADS), room, d, c->tables);              \
         break;
         FOR_EACH_FORM(X)
@@ -674,9 +754,8 @@ void cuda_moe(struct dev *d, const struct moe_args *a) {
         choice.logits = NULL;
     }
     if (in_bytes) {
-        struct linear_out down = {a->sh_down, NULL, a->out, n_embd, 1, true};
-        if (a->sh_up) cuda_linear_glu(c, &down, shared, a->n_tok, sh_weight);
-        few_experts8(c, a, experts_of(a->gate, a->up, a->down, a->act), choice, ids, weights);
+        few_experts8(c, a, experts_of(a->gate, a->up, a->down, a->act), choice, ids, weights, shared,
+                     sh_weight);
         return;
     }
     if (is_few) {

@@ -1,16 +1,14 @@
 /* rows8.cuh: rows of quantised weights times activations of 8 bits: what decoding consists of.
  *
  * Activations are quantised once, by the kernel that makes them (act8), as ref_quantise8 does it. A group
- * of up to 32 lanes streams pairs of rows: each lane takes every group-th unit and keeps a few steps of
- * copies to shared memory in flight across the ends of rows, the first of them before it waits for the
- * kernel before it. They hold no registers, so that blocks of the next kernel can be resident, and copying,
- * while this one computes.
+ * of up to 32 lanes takes a few rows side by side: each lane has every group-th unit of them, in registers, two steps
+ * ahead of their use and the first two before it waits for the kernel before it. What counts is the number of
+ * instructions a unit: a chip of 132 multiprocessors issues about 60 for a unit of a warp while its memory brings
+ * the bytes of one.
  * A lane's order of additions depends on n_in alone, so a token's bits do not depend on how many tokens
  * there are. */
 #ifndef CHIMERE_KERNELS_CUDA_ROWS8_CUH
 #define CHIMERE_KERNELS_CUDA_ROWS8_CUH
-
-#include <type_traits>
 
 #include "kernels/cuda/portable.cuh"
 #include "kernels/cuda/unpack.cuh"
@@ -133,192 +131,121 @@ __device__ __forceinline__ void norm_row(const float *x, const float *w, int n, 
     }
 }
 
-/* Product of a unit of weights with one of activations. */
-template <int F>
-__device__ __forceinline__ float unit_dot8(const unpacked &w, uint4 lo, uint4 hi, uint2 meta) {
-    int s0 = 0, s1 = 0;
-    s0 = dot4((int)w.q[0], (int)lo.x, s0), s0 = dot4((int)w.q[1], (int)lo.y, s0);
-    s0 = dot4((int)w.q[2], (int)lo.z, s0), s0 = dot4((int)w.q[3], (int)lo.w, s0);
-    s1 = dot4((int)w.q[4], (int)hi.x, s1), s1 = dot4((int)w.q[5], (int)hi.y, s1);
-    s1 = dot4((int)w.q[6], (int)hi.z, s1), s1 = dot4((int)w.q[7], (int)hi.w, s1);
-    int t0 = (int)(int16_t)(meta.y & 0xffffu), t1 = (int)(int16_t)(meta.y >> 16);
-    constexpr int mid = form_traits<F>::mid;
-    s0 -= mid * t0, s1 -= mid * t1;
-    float sum;
-    if constexpr (form_traits<F>::has_halves) sum = w.scale[0] * (float)s0 + w.scale[1] * (float)s1;
-    else sum = w.scale[0] * (float)(s0 + s1);
-    if constexpr (F == FORM_N2K) sum -= w.offset[0] * (float)t0 + w.offset[1] * (float)t1;
-    else if constexpr (form_traits<F>::has_offset) sum -= w.offset[0] * (float)(t0 + t1);
-    return sum * __int_as_float((int)meta.x);
-}
-
-/* Where the fields of a step's units of one row lie in a warp's ring: a lane copies its own, each field as whole
- * words, so that neighbours may copy the same word. */
-template <int F> struct slot {
-    static constexpr int codes =
-        F == FORM_I8 || F == FORM_I8X                                         ? 32
-        : F == FORM_G2XXS || F == FORM_G2S                                    ? 4
-        : F == FORM_N3K || F == FORM_N2K || (F >= FORM_G3S && F <= FORM_G2XS) ? 8
-                                                                              : 16;
-    static constexpr int more = F == FORM_N6K ? 8
-                                : F == FORM_N5 || F == FORM_N5M || F == FORM_N5K || F == FORM_N3K ||
-                                        F == FORM_G3S || F == FORM_G3XXS || F == FORM_G2XXS ||
-                                        F == FORM_G2S
-                                    ? 4
-                                    : 0;
-    static constexpr int sub = F == FORM_N4K || F == FORM_N5K || F == FORM_N6K || F == FORM_N3K ||
-                                       F == FORM_N2K || F == FORM_G3S || F == FORM_G2S
-                                   ? 2
-                               : F == FORM_T4K || F == FORM_TFP4 || F == FORM_G2XS ? 1
-                                                                                   : 0;
-    static constexpr int top =
-        F == FORM_TFP4                                                                      ? 0
-        : F == FORM_I8X                                                                     ? 8
-        : F == FORM_N4M || F == FORM_N5M || F == FORM_N4K || F == FORM_N5K || F == FORM_N2K ? 4
-                                                                                            : 2;
-    static constexpr int top_units = F <= FORM_N5M || F == FORM_T4 || F == FORM_TFP4 ? 1 : 8;
-    static constexpr int more_at = 32 * codes, sub_at = more_at + 32 * more,
-                         top_at = sub_at + (sub ? 128 : 0),
-                         bytes = top_at + (top == 8 ? 256
-                                           : top    ? 128
-                                                    : 0);
-    /* steps in flight: as many as 6 KB hold, a warp's share of a quarter of a multiprocessor */
-    static constexpr int most = F == FORM_G3S ? 3 : 4; /* its grid takes 32 KB of 99 */
-    static constexpr int ahead = 3072 / bytes < 2 ? 2 : 3072 / bytes > most ? most : 3072 / bytes;
-    static constexpr int ring = 2 * ahead * bytes; /* of a warp */
+/* A unit of activations in registers. */
+struct act_unit {
+    uint4 lo, hi;
+    float scale, low, high; /* of its bytes; sums of its first and last 16 */
 };
-
-template <int F>
-__device__ __forceinline__ void copy_unit(uint8_t *to, const planes &w, int64_t at) {
-    using S = slot<F>;
-    int lane = (int)threadIdx.x % 32;
-    if constexpr (S::codes == 32) {
-        copy_async<16>(to + 16 * lane, w.codes + at * 32);
-        copy_async<16>(to + 512 + 16 * lane, w.codes + at * 32 + 16);
-    } else copy_async<S::codes>(to + S::codes * lane, w.codes + at * S::codes);
-    if constexpr (S::more != 0)
-        copy_async<S::more>(to + S::more_at + S::more * lane, w.more + at * S::more);
-    if constexpr (S::sub != 0)
-        copy_async<4>(to + S::sub_at + 4 * lane, w.sub + (at * S::sub & ~(int64_t)3));
-    if constexpr (S::top != 0) {
-        constexpr int word = S::top == 8 ? 8 : 4;
-        copy_async<word>(to + S::top_at + word * lane,
-                         w.top + (at / S::top_units * S::top & ~(int64_t)(word - 1)));
-    }
+__device__ __forceinline__ act_unit act8_load(const act8 &a, uint32_t unit) {
+    act_unit v;
+    const uint4 *q = (const uint4 *)(a.q + (size_t)unit * 32);
+    v.lo = q[0];
+    v.hi = q[1];
+    uint2 meta = a.meta[unit];
+    v.scale = __int_as_float((int)meta.x);
+    v.low = (float)(int16_t)(meta.y & 0xffffu);
+    v.high = (float)(int16_t)(meta.y >> 16);
+    return v;
 }
 
-template <int F>
-__device__ __forceinline__ void read_unit(raw<F> &r, const uint8_t *from, uint32_t at) {
-    using S = slot<F>;
-    int lane = (int)threadIdx.x % 32;
-    if constexpr (S::codes >= 16) {
-        uint4 a = *(const uint4 *)(from + 16 * lane);
-        r.code[0] = a.x, r.code[1] = a.y, r.code[2] = a.z, r.code[3] = a.w;
-        if constexpr (S::codes == 32) {
-            a = *(const uint4 *)(from + 512 + 16 * lane);
-            r.code[4] = a.x, r.code[5] = a.y, r.code[6] = a.z, r.code[7] = a.w;
-        }
-    } else if constexpr (S::codes == 8) {
-        uint2 a = *(const uint2 *)(from + 8 * lane);
-        r.code[0] = a.x, r.code[1] = a.y;
-    } else r.code[0] = *(const uint32_t *)(from + 4 * lane);
-    if constexpr (S::more == 8) {
-        uint2 a = *(const uint2 *)(from + S::more_at + 8 * lane);
-        r.more[0] = a.x, r.more[1] = a.y;
-    } else if constexpr (S::more == 4)
-        r.more[0] = *(const uint32_t *)(from + S::more_at + 4 * lane);
-    if constexpr (S::sub != 0) {
-        uint32_t v = *(const uint32_t *)(from + S::sub_at + 4 * lane);
-        r.sub = S::sub == 2 ? v >> 16 * (at & 1) & 0xffffu : v >> 8 * (at & 3) & 255u;
+/* Product of a unit of weights with one of activations, added to sum. */
+template <int F> __device__ __forceinline__ float unit_dot8(const unpacked &w, const act_unit &a, float sum) {
+    using T = form_traits<F>;
+    int s = 0, s1 = 0;
+    s = dot4((int)w.q[0], (int)a.lo.x, s), s = dot4((int)w.q[1], (int)a.lo.y, s);
+    s = dot4((int)w.q[2], (int)a.lo.z, s), s = dot4((int)w.q[3], (int)a.lo.w, s);
+    if constexpr (!T::has_halves) s1 = s;
+    s1 = dot4((int)w.q[4], (int)a.hi.x, s1), s1 = dot4((int)w.q[5], (int)a.hi.y, s1);
+    s1 = dot4((int)w.q[6], (int)a.hi.z, s1), s1 = dot4((int)w.q[7], (int)a.hi.w, s1);
+    constexpr float mid = (float)T::mid;
+    float y;
+    if constexpr (T::has_halves) {
+        float f = (float)s, f1 = (float)s1;
+        if constexpr (T::mid != 0) f -= mid * a.low, f1 -= mid * a.high;
+        y = w.scale[0] * f + w.scale[1] * f1;
+    } else {
+        float f = (float)s1;
+        if constexpr (T::mid != 0) f -= mid * (a.low + a.high);
+        y = w.scale[0] * f;
     }
-    if constexpr (S::top == 8) {
-        uint2 a = *(const uint2 *)(from + S::top_at + 8 * lane);
-        r.top[0] = a.x, r.top[1] = a.y;
-    } else if constexpr (S::top != 0) {
-        uint32_t v = *(const uint32_t *)(from + S::top_at + 4 * lane);
-        r.top[0] = S::top == 4 ? v : v >> 16 * (at / S::top_units & 1) & 0xffffu;
-    }
+    if constexpr (F == FORM_N2K) y -= w.offset[0] * a.low + w.offset[1] * a.high;
+    else if constexpr (T::has_offset) y -= w.offset[0] * (a.low + a.high);
+    return sum + y * a.scale;
 }
 
-/* Streams n_pair pairs of rows of n_step steps each, through the warp's ring (slot<F>::ring bytes):
- *   has(step)            whether this lane has a unit at a step of a row
- *   unit(r, pair, step)  the place of that of row r (0, 1) of a pair in its planes
- *   act(pair, step, t, lo, hi, meta)   a unit of token t, for lanes that have one
- *   sink(pair, out)      out[r][t], the same in every lane of the group
- * source(r): the planes of row r. ready(groups) waits for the kernel before this one and runs once in every
- * thread, after the first groups of copies are under way. */
-template <int F, int NT, class Source, class Has, class Unit, class Act, class Ready, class Sink>
-__device__ __forceinline__ void stream8(uint8_t *ring, int n_pair, int n_step, int group,
-                                        const grid_tables &g, int n_tok, Source source, Has has,
-                                        Unit unit, Act act, Ready ready, Sink sink) {
-    using S = slot<F>;
-    int pair_in = 0, step_in = 0; /* the next copies */
-    auto issue = [&](uint8_t *to) {
-        if (pair_in < n_pair) {
-            if (has(step_in)) {
-                copy_unit<F>(to, source(0), unit(0, pair_in, step_in));
-                copy_unit<F>(to + S::bytes, source(1), unit(1, pair_in, step_in));
-            }
-            if (++step_in == n_step) step_in = 0, pair_in++;
+/* v[k], k < V, summed over the lanes of a group: each lane keeps halves of the values and gives the others away as
+ * long as there are several. Lane l of a group then has value l * V / group; lanes add in the same order for any V. */
+template <int V> __device__ __forceinline__ float lanes_share(float v[V], int lane, int group) {
+#pragma unroll
+    for (int n = V / 2; n > 0; n /= 2) {
+        int step = group / (V / n);
+        bool upper = (lane & step) != 0;
+#pragma unroll
+        for (int k = 0; k < n; k++) {
+            float keep = upper ? v[k + n] : v[k], give = upper ? v[k] : v[k + n];
+            v[k] = keep + __shfl_xor_sync(0xffffffffu, give, step);
         }
-        copy_commit();
-    };
-    /* not unrolled: a kernel's code is cold in every layer, and fetching it took a third of the time */
+    }
+    return lanes_sum(v[0], group / V);
+}
+
+/* Sums of a lane's units over steps: R rows side by side, for NT tokens. Two steps of weights are in flight;
+ * stream8_begin asks for the first two, before the wait for the kernel before this one. Of `rows`:
+ *   has(step)             whether this lane has a unit
+ *   unit(task, step, r)   the place of its unit of row r in source(r)'s planes
+ * act(step, t): its activations. sink(task, k, y): y is the sum of k = r * NT + t; the lane that got it calls. */
+template <int F, int R, class Rows>
+__device__ __forceinline__ void stream8_fetch(raw<F> *c, const Rows &rows, int task, int step) {
+    if (!rows.has(step)) return;
+#pragma unroll
+    for (int r = 0; r < R; r++) load_unit<F>(c[r], rows.source(r), rows.unit(task, step, r));
+}
+template <int F, int R, class Rows>
+__device__ __forceinline__ void stream8_begin(raw<F> code[2][R], const Rows &rows) {
+    stream8_fetch<F, R>(code[0], rows, 0, 0);
+    stream8_fetch<F, R>(code[1], rows, 0, 1);
+}
+template <int F, int R, int NT, class Rows, class Act, class Sink>
+__device__ __forceinline__ void stream8_run(raw<F> code[2][R], const Rows &rows, int n_task,
+                                            int n_step, int group, const grid_tables &g, int n_tok,
+                                            Act act, Sink sink) {
+    constexpr int V = R * NT;
+    int lane = (int)threadIdx.x % group, each = group / V;
 #pragma unroll 1
-    for (int p = 0; p < S::ahead; p++) issue(ring + p * 2 * S::bytes);
-    ready(std::integral_constant<int, S::ahead>());
-    float out[2][NT];
+    for (int task = 0; task < n_task; task++) {
+        float sum[V];
 #pragma unroll
-    for (int t = 0; t < NT; t++) out[0][t] = out[1][t] = 0.0f;
-    uint8_t *from = ring;
-    for (int pair = 0; pair < n_pair; pair++) {
-        for (int step = 0; step < n_step; step++) {
-            copy_wait<S::ahead - 1>();
-            unpacked w[2];
+        for (int k = 0; k < V; k++) sum[k] = 0.0f;
+        auto use = [&](const raw<F> *c, int step) {
+            if (!rows.has(step)) return;
+            unpacked w[R];
 #pragma unroll
-            for (int r = 0; r < 2; r++) {
-                raw<F> code;
-                read_unit<F>(code, from + r * S::bytes, (uint32_t)unit(r, pair, step));
-                unpack<F, true>(code, g, w[r]);
-            }
-            issue(from);
-            from = from == ring + (S::ahead - 1) * 2 * S::bytes ? ring : from + 2 * S::bytes;
+            for (int r = 0; r < R; r++) unpack<F, true>(c[r], g, w[r]);
 #pragma unroll
             for (int t = 0; t < NT; t++) {
-                uint4 lo, hi;
-                uint2 meta;
-                if (t < n_tok && has(step)) {
-                    act(pair, step, t, lo, hi, meta);
-                    out[0][t] += unit_dot8<F>(w[0], lo, hi, meta);
-                    out[1][t] += unit_dot8<F>(w[1], lo, hi, meta);
-                }
+                if (t >= n_tok) break;
+                act_unit a = act(step, t);
+#pragma unroll
+                for (int r = 0; r < R; r++)
+                    sum[r * NT + t] = unit_dot8<F>(w[r], a, sum[r * NT + t]);
             }
+        };
+#pragma unroll 1
+        for (int step = 0; step < n_step; step += 2) {
+            bool last = step + 2 >= n_step;
+            int next_task = last ? task + 1 : task, next = last ? 0 : step + 2;
+            use(code[0], step);
+            if (next_task < n_task) stream8_fetch<F, R>(code[0], rows, next_task, next);
+            use(code[1], step + 1);
+            if (next_task < n_task) stream8_fetch<F, R>(code[1], rows, next_task, next + 1);
         }
-#pragma unroll
-        for (int t = 0; t < NT; t++) {
-            out[0][t] = lanes_sum(out[0][t], group);
-            out[1][t] = lanes_sum(out[1][t], group);
-        }
-        sink(pair, out);
-#pragma unroll
-        for (int t = 0; t < NT; t++) out[0][t] = out[1][t] = 0.0f;
+        float y = lanes_share<V>(sum, lane, group);
+        if ((lane & (each - 1)) == 0) sink(task, lane / each, y);
     }
 }
 
-__device__ __forceinline__ void act8_load(const act8 &a, int64_t unit, uint4 &lo, uint4 &hi,
-                                          uint2 &meta) {
-    const uint4 *q = (const uint4 *)(a.q + unit * 32);
-    lo = q[0];
-    hi = q[1];
-    meta = a.meta[unit];
-}
-
-/* Lanes that share a row: a power of two up to 32, and no more than the row has units. */
-static __host__ __device__ inline int lanes_of(const planes &w) {
-    int g = 1;
-    while (g < 32 && g < w.n_unit) g *= 2;
-    return g;
-}
+/* Lanes that share a row. Sixteen at least: as many as there are sums to share (lanes_share). */
+static __host__ __device__ inline int lanes_of(const planes &w) { return w.n_unit > 16 ? 32 : 16; }
 
 /* Grid points in shared memory: lookups of 32 lanes go to 32 banks there, to one cache line after the
  * other in global memory. Every thread of the block calls it, before the table is read. */
