@@ -16,7 +16,7 @@ extern "C" {
 enum {
     SPLIT_THREADS = 128,
     MAX_SPLIT = 128,
-    MIN_STRETCH = 128,
+    MIN_STRETCH = 16, /* a step of a block */
     MAX_GROUP = 8, /* query heads of one kv head that a block serves */
     FLASH_THREADS = 128,
     FLASH_Q = 64,
@@ -120,18 +120,29 @@ __device__ __forceinline__ void store_32(uint32_t type, uint8_t *row, int b, flo
     if (lane < 16) dst[2 + lane] = (uint8_t)(q | high << 4);
 }
 
-__global__ void store_kernel(dspans b, store_job jq, store_job jk, store_job jv, int32_t n_q,
-                             int32_t n_kv) {
+__global__ void store_kernel(const __grid_constant__ dspans b, const __grid_constant__ store_job jq,
+                             const __grid_constant__ store_job jk,
+                             const __grid_constant__ store_job jv, int32_t n_q, int32_t n_kv) {
     DYNAMIC_SHARED(float, x);
     __shared__ float room[32];
     launch_next();
-    wait_previous();
     int32_t h = (int32_t)blockIdx.y, t = (int32_t)blockIdx.x;
     const store_job &j = h < n_q ? jq : h < n_q + n_kv ? jk : jv;
     h = h < n_q ? h : (h - n_q) % n_kv;
     int d = j.to.d;
     dspan s = b.spans[b.of_row[t]];
     int64_t pos = s.pos + (t - s.row);
+    /* the first turn of each thread, before the wait */
+    int half = j.mode == ROPE_NONE ? 0 : j.n_rot / 2, mine = (int)threadIdx.x;
+    float sn = 0, cs = 1;
+    auto turn = [&](int i) {
+        float angle = (float)pos * j.inv_freq[i];
+        sn = sinf(angle) * j.magnitude;
+        cs = cosf(angle) * j.magnitude;
+    };
+    if (mine < half) turn(mine);
+    float norm0 = j.norm && mine < d ? j.norm[mine] : 1.0f;
+    wait_previous();
     const float *src = j.src + t * j.tok_stride + h * j.head_stride;
     float sum = 0;
     for (int i = (int)threadIdx.x; i < d; i += (int)blockDim.x) {
@@ -141,15 +152,12 @@ __global__ void store_kernel(dspans b, store_job jq, store_job jk, store_job jv,
     __syncthreads();
     if (j.norm) {
         float f = 1.0f / sqrtf(block_sum(sum, room) / (float)d + j.eps);
-        for (int i = (int)threadIdx.x; i < d; i += (int)blockDim.x) x[i] *= f * j.norm[i];
+        for (int i = mine; i < d; i += (int)blockDim.x) x[i] *= f * (i == mine ? norm0 : j.norm[i]);
         __syncthreads();
     }
-    if (j.mode != ROPE_NONE) {
-        int half = j.n_rot / 2;
-        for (int i = (int)threadIdx.x; i < half; i += (int)blockDim.x) {
-            float angle = (float)pos * j.inv_freq[i], sn, cs;
-            sn = sinf(angle) * j.magnitude;
-            cs = cosf(angle) * j.magnitude;
+    if (half) {
+        for (int i = mine; i < half; i += (int)blockDim.x) {
+            if (i != mine) turn(i);
             int a = j.mode == ROPE_NORM ? 2 * i : i, c = j.mode == ROPE_NORM ? a + 1 : a + half;
             float x0 = x[a], x1 = x[c];
             x[a] = x0 * cs - x1 * sn;
@@ -275,12 +283,16 @@ __device__ __forceinline__ void load_lane(const cache &c, const uint8_t *row, fl
     for (int i = 0; i < E; i++) x[i] = at + i < c.d ? cache_at(c, row, at + i) : 0.0f;
 }
 
+/* Positions that a warp takes together. Of their G * AT_ONCE products with the queries each lane ends up with one
+ * (or several lanes with the same), and makes its exponential. */
 template <int G, int E>
 __global__ void __launch_bounds__(SPLIT_THREADS) split_kernel(dspans b, attn_job j) {
-    constexpr int AT_ONCE = E == 8 ? 2 : 4; /* positions of a warp, as registers allow */
-    DYNAMIC_SHARED(float, room);            /* per warp: G * (2 + d_v) */
+    constexpr int AT_ONCE = G * E > 32 ? 2 : 4; /* as registers allow */
+    constexpr int V = G * AT_ONCE, EACH = 32 / V, WARPS = SPLIT_THREADS / 32;
+    static_assert(V <= 32, "a lane a product");
+    DYNAMIC_SHARED(float, room); /* per warp: G * (2 + d_v) */
+    __shared__ float factor[WARPS][G];
     launch_next();
-    wait_previous();
     int32_t t = j.rows[blockIdx.z], lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32;
     dspan s = b.spans[b.of_row[t]];
     int64_t own = s.pos + (t - s.row), n = stretch_of(own);
@@ -290,92 +302,120 @@ __global__ void __launch_bounds__(SPLIT_THREADS) split_kernel(dspans b, attn_job
     int32_t kv = (int32_t)blockIdx.x / per, head0 = kv * group + (int32_t)blockIdx.x % per * G;
     int32_t head_end = kv * group + group;
     const int32_t *pages = b.pages + s.page_at;
-    float q[G][E], acc[G][E], most[G], sum[G];
-#pragma unroll
-    for (int g = 0; g < G; g++) {
-        most[g] = -INFINITY;
-        sum[g] = 0.0f;
-        const float *src = j.q + ((int64_t)t * j.n_head + head0 + g) * j.k.d;
-#pragma unroll
-        for (int i = 0; i < E; i++) {
-            int at = lane * E + i;
-            q[g][i] = head0 + g < head_end && at < j.k.d ? src[at] * j.scale : 0.0f;
-            acc[g][i] = 0.0f;
-        }
-    }
-    /* a warp takes AT_ONCE positions together: their loads are in flight side by side */
-    for (int64_t at = first + warp * AT_ONCE; at <= last; at += SPLIT_THREADS / 32 * AT_ONCE) {
-        float k[AT_ONCE][E], v[AT_ONCE][E];
+    float k[AT_ONCE][E], v[AT_ONCE][E];
+    auto load = [&](int64_t at, int64_t from, int64_t end) {
 #pragma unroll
         for (int u = 0; u < AT_ONCE; u++) {
             int64_t pos = at + u <= last ? at + u : last;
+            if (pos < from || pos >= end) continue;
             load_lane<E>(j.k, cache_row(j.k, pages, pos, kv), k[u]);
             load_lane<E>(j.v, cache_row(j.v, pages, pos, kv), v[u]);
         }
+    };
+    int64_t at = first + warp * AT_ONCE;
+    if (at <= last) load(at, 0, s.pos); /* the span's own positions are written just now */
+    wait_previous();
+    if (at <= last) load(at, s.pos, last + 1);
+    float q[G][E], acc[G][E];
+#pragma unroll
+    for (int g = 0; g < G; g++) {
+        const float *src = j.q + ((int64_t)t * j.n_head + head0 + g) * j.k.d;
+#pragma unroll
+        for (int i = 0; i < E; i++) {
+            int e = lane * E + i;
+            q[g][i] = head0 + g < head_end && e < j.k.d ? src[e] * j.scale : 0.0f;
+            acc[g][i] = 0.0f;
+        }
+    }
+    /* of the query of this lane's product */
+    float most = -INFINITY, sum = 0.0f;
+#pragma unroll 1
+    for (; at <= last; at += WARPS * AT_ONCE) {
+        float y[V];
+#pragma unroll
+        for (int g = 0; g < G; g++)
+#pragma unroll
+            for (int u = 0; u < AT_ONCE; u++) {
+                float dot = 0;
+#pragma unroll
+                for (int i = 0; i < E; i++) dot += q[g][i] * k[u][i];
+                y[g * AT_ONCE + u] = dot;
+            }
+        float mine = lanes_share<V>(y, lane, 32);
+        int64_t pos = at + lane / EACH % AT_ONCE;
+        if (j.softcap != 0.0f) mine = j.softcap * tanhf(mine / j.softcap);
+        if (pos > last || !is_seen(j, pos, own)) mine = -INFINITY;
+        float m = mine;
+#pragma unroll
+        for (int o = 1; o < AT_ONCE; o *= 2)
+            m = fmaxf(m, __shfl_xor_sync(0xffffffffu, m, o * EACH));
+        m = fmaxf(m, most);
+        /* a maximum forgets NaN: one makes all of them NaN, and stays */
+        if (__ballot_sync(0xffffffffu, !(mine == mine) || !(most == most)))
+            m = __int_as_float(0x7fc00000);
+        float keep = most == m ? 1.0f : expf(most - m), w = m == -INFINITY ? 0.0f : expf(mine - m);
+        most = m;
+        float total = w;
+#pragma unroll
+        for (int o = 1; o < AT_ONCE; o *= 2)
+            total += __shfl_xor_sync(0xffffffffu, total, o * EACH);
+        sum = sum * keep + total;
 #pragma unroll
         for (int g = 0; g < G; g++) {
-            float dot[AT_ONCE], m = most[g];
+            float f = __shfl_sync(0xffffffffu, keep, g * AT_ONCE * EACH);
+#pragma unroll
+            for (int i = 0; i < E; i++) acc[g][i] *= f;
 #pragma unroll
             for (int u = 0; u < AT_ONCE; u++) {
-                dot[u] = 0;
+                f = __shfl_sync(0xffffffffu, w, (g * AT_ONCE + u) * EACH);
 #pragma unroll
-                for (int i = 0; i < E; i++) dot[u] += q[g][i] * k[u][i];
-                dot[u] = lanes_sum(dot[u], 32);
-                if (j.softcap != 0.0f) dot[u] = j.softcap * tanhf(dot[u] / j.softcap);
-                if (at + u > last || !is_seen(j, at + u, own)) dot[u] = -INFINITY;
-                m = dot[u] == dot[u] ? fmaxf(m, dot[u]) : dot[u]; /* a NaN is told below */
-            }
-            bool bad = false;
-#pragma unroll
-            for (int u = 0; u < AT_ONCE; u++) bad |= !(dot[u] == dot[u]);
-            if (bad || !(most[g] == most[g])) m = __int_as_float(0x7fc00000); /* and stays */
-            if (m == -INFINITY) continue;
-            float keep = most[g] == m ? 1.0f : expf(most[g] - m);
-            most[g] = m;
-            sum[g] *= keep;
-#pragma unroll
-            for (int i = 0; i < E; i++) acc[g][i] *= keep;
-#pragma unroll
-            for (int u = 0; u < AT_ONCE; u++) {
-                float w = expf(dot[u] - m);
-                sum[g] += w;
-#pragma unroll
-                for (int i = 0; i < E; i++) acc[g][i] += w * v[u][i];
+                for (int i = 0; i < E; i++) acc[g][i] += f * v[u][i];
             }
         }
+        if (at + WARPS * AT_ONCE <= last) load(at + WARPS * AT_ONCE, 0, last + 1);
     }
     /* warps join in shared memory, in order */
     int d_v = j.v.d, row = d_v + 2;
+    float *own_room = room + (int64_t)warp * G * row;
+    if (lane % (AT_ONCE * EACH) == 0) {
+        own_room[lane / (AT_ONCE * EACH) * row] = sum;
+        own_room[lane / (AT_ONCE * EACH) * row + 1] = most;
+    }
 #pragma unroll
-    for (int g = 0; g < G; g++) {
-        float *mine = room + ((int64_t)warp * G + g) * row;
-        if (lane == 0) mine[0] = sum[g], mine[1] = most[g];
+    for (int g = 0; g < G; g++)
 #pragma unroll
         for (int i = 0; i < E; i++)
-            if (lane * E + i < d_v) mine[2 + lane * E + i] = acc[g][i];
+            if (lane * E + i < d_v) own_room[g * row + 2 + lane * E + i] = acc[g][i];
+    __syncthreads();
+    auto most_of = [&](int g) {
+        float m = -INFINITY;
+        for (int w = 0; w < WARPS; w++) {
+            float mw = room[(w * G + g) * row + 1];
+            if (!(mw == mw)) return mw;
+            m = fmaxf(m, mw);
+        }
+        return m;
+    };
+    if ((int)threadIdx.x < WARPS * G) {
+        int w = (int)threadIdx.x / G, g = (int)threadIdx.x % G;
+        float mw = room[(w * G + g) * row + 1];
+        factor[w][g] = mw == -INFINITY ? 0.0f : expf(mw - most_of(g));
     }
     __syncthreads();
-    for (int i = (int)threadIdx.x; i < G * row; i += SPLIT_THREADS) {
-        int g = i / row, e = i % row;
-        if (head0 + g >= head_end) continue;
-        float m = -INFINITY, total = 0;
-        for (int w = 0; w < SPLIT_THREADS / 32; w++) {
-            float mw = room[((int64_t)w * G + g) * row + 1];
-            m = mw == mw ? fmaxf(m, mw) : mw;
-            if (!(mw == mw)) break;
+    float *part = j.part + (((int64_t)blockIdx.z * j.n_head + head0) * MAX_SPLIT + blockIdx.y) * row;
+#pragma unroll 1
+    for (int g = 0; g < G && head0 + g < head_end; g++, part += MAX_SPLIT * row)
+        for (int e = (int)threadIdx.x; e < row; e += SPLIT_THREADS) {
+            float total = 0;
+#pragma unroll
+            for (int w = 0; w < WARPS; w++) total += room[(w * G + g) * row + e] * factor[w][g];
+            part[e] = e == 1 ? most_of(g) : total;
         }
-        for (int w = 0; w < SPLIT_THREADS / 32; w++) {
-            const float *from = room + ((int64_t)w * G + g) * row;
-            float f = from[1] == -INFINITY ? 0.0f : expf(from[1] - m);
-            total += e == 1 ? 0.0f : from[e] * f;
-        }
-        j.part[(((int64_t)blockIdx.z * j.n_head + head0 + g) * MAX_SPLIT + blockIdx.y) * row + e] =
-            e == 1 ? m : total;
-    }
 }
 
 /* One block a head of a token: stretches, the sink, the rotation back, the gate. */
-__global__ void join_kernel(dspans b, attn_job j) {
+enum { JOIN_THREADS = 256 };
+__global__ void __launch_bounds__(JOIN_THREADS) join_kernel(dspans b, attn_job j) {
     DYNAMIC_SHARED(float, x);
     launch_next();
     wait_previous();
@@ -384,20 +424,28 @@ __global__ void join_kernel(dspans b, attn_job j) {
     int64_t own = s.pos + (t - s.row);
     int n = (int)(own / stretch_of(own)) + 1, d_v = j.v.d, row = d_v + 2;
     const float *part = j.part + ((int64_t)blockIdx.y * j.n_head + h) * MAX_SPLIT * row;
-    float m = j.sinks ? j.sinks[h] : -INFINITY, sum = 0;
-    bool bad = false;
-    for (int i = 0; i < n; i++) {
-        bad |= !(part[(int64_t)i * row + 1] == part[(int64_t)i * row + 1]);
-        m = fmaxf(m, part[(int64_t)i * row + 1]);
+    __shared__ float factor[MAX_SPLIT], room[32];
+    static_assert(MAX_SPLIT <= JOIN_THREADS, "a thread a stretch");
+    int i = (int)threadIdx.x;
+    float most = i < n ? part[(int64_t)i * row + 1] : -INFINITY;
+    float sum = i < n ? part[(int64_t)i * row] : 0.0f, m = lanes_max(most, 32);
+    bool bad = __ballot_sync(0xffffffffu, !(most == most)) != 0;
+    if (i % 32 == 0) room[i / 32] = bad ? __int_as_float(0x7fc00000) : m;
+    __syncthreads();
+    m = j.sinks ? j.sinks[h] : -INFINITY;
+    for (int w = 0; w < JOIN_THREADS / 32; w++) {
+        m = fmaxf(m, room[w]);
+        bad |= !(room[w] == room[w]);
     }
-    if (bad) m = __int_as_float(0x7fc00000);
+    __syncthreads();
+    float f = bad ? __int_as_float(0x7fc00000) : i < n && most != -INFINITY ? expf(most - m) : 0.0f;
+    if (i < MAX_SPLIT) factor[i] = f;
+    sum = block_sum(i < n ? sum * f : 0.0f, room);
     if (j.sinks) sum += expf(j.sinks[h] - m);
-    for (int i = 0; i < n; i++)
-        sum += part[(int64_t)i * row] * expf(part[(int64_t)i * row + 1] - m);
-    for (int e = (int)threadIdx.x; e < d_v; e += (int)blockDim.x) {
+    for (int e = i; e < d_v; e += JOIN_THREADS) {
         float y = 0;
-        for (int i = 0; i < n; i++)
-            y += part[(int64_t)i * row + 2 + e] * expf(part[(int64_t)i * row + 1] - m);
+#pragma unroll 8
+        for (int k = 0; k < n; k++) y += part[(int64_t)k * row + 2 + e] * factor[k];
         x[e] = y / sum;
     }
     __syncthreads();
@@ -671,8 +719,8 @@ static void stretches(struct cuda *c, const struct attn_args *a, const dspans &b
         if (d_most <= 64) split_group<2>(c, b, j, n_split, n);
         else if (d_most <= 128) split_group<4>(c, b, j, n_split, n);
         else split_group<8>(c, b, j, n_split, n);
-        launch(c, join_kernel, dim3((unsigned)a->n_head, (unsigned)n), dim3(128), (size_t)j.v.d * 4,
-               b, j);
+        launch(c, join_kernel, dim3((unsigned)a->n_head, (unsigned)n), dim3(JOIN_THREADS),
+               (size_t)j.v.d * 4, b, j);
     }
 }
 

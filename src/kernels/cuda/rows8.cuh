@@ -175,18 +175,19 @@ template <int F> __device__ __forceinline__ float unit_dot8(const unpacked &w, c
 
 /* v[k], k < V, summed over the lanes of a group: each lane keeps halves of the values and gives the others away as
  * long as there are several. Lane l of a group then has value l * V / group; lanes add in the same order for any V. */
-template <int V> __device__ __forceinline__ float lanes_share(float v[V], int lane, int group) {
-#pragma unroll
-    for (int n = V / 2; n > 0; n /= 2) {
-        int step = group / (V / n);
+template <int V> __device__ __forceinline__ float lanes_share(float *v, int lane, int group) {
+    if constexpr (V == 1) {
+        return lanes_sum(v[0], group);
+    } else {
+        int step = group / 2;
         bool upper = (lane & step) != 0;
 #pragma unroll
-        for (int k = 0; k < n; k++) {
-            float keep = upper ? v[k + n] : v[k], give = upper ? v[k] : v[k + n];
+        for (int k = 0; k < V / 2; k++) {
+            float keep = upper ? v[k + V / 2] : v[k], give = upper ? v[k] : v[k + V / 2];
             v[k] = keep + __shfl_xor_sync(0xffffffffu, give, step);
         }
+        return lanes_share<V / 2>(v, lane, step);
     }
-    return lanes_sum(v[0], group / V);
 }
 
 /* Sums of a lane's units over steps: R rows side by side, for NT tokens. Two steps of weights are in flight;
