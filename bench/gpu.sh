@@ -19,7 +19,7 @@ model() { # SHAPE MIX: path of its file
     [ -f "$file" ] || "$chimere" synth "$1" "$2" "$file" >&2 || return 1
     echo "$file"
 }
-bench() { "$chimere" bench --device cuda "$@"; }
+bench() { "$chimere" bench --device cuda --by-op "$@"; }
 profile() { # NAME SKIP COUNT ARGS...
     local name=$1 skip=$2 count=$3
     shift 3

@@ -2,7 +2,8 @@
  *
  * Inside the timing window: the forward passes and, for decoding, the choice of the largest logit; on a
  * device, the selection that the engine's samplers read in place of whole rows.
- * Outside: loading, tokenising, text. Token ids are a fixed pseudo-random sequence. */
+ * Outside: loading, tokenising, text. Token ids are a fixed pseudo-random sequence. What is printed is the
+ * median of the repetitions. */
 #include <jansson.h>
 #include <math.h>
 #include <stdio.h>
@@ -11,7 +12,6 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
-#include "base/pool.h"
 #include "base/rng.h"
 #include "base/str.h"
 #include "cli/bench_url.h"
@@ -31,6 +31,8 @@ const struct cfg_opt bench_options[] = {
     {"batch", 'b', CFG_INT, "N", "512", 1, 65536, NULL, "tokens per forward"},
     {"bandwidth", 0, CFG_FLOAT, "GB/s", NULL, 0.1, 100000, NULL,
      "read bandwidth; measured if not given"},
+    {"by-op", 0, CFG_BOOL, NULL, "false", 0, 0, NULL,
+     "then one pass more, whose ops are timed (on a GPU)"},
     {"json", 0, CFG_BOOL, NULL, "false", 0, 0, NULL, "print an array of objects"},
     REMOTE_OPTIONS,
     LOAD_OPTIONS,
@@ -45,53 +47,11 @@ struct rig {
     struct sampler *sampler; /* owned; greedy */
     int32_t *tokens;         /* as many as the longest run needs */
     struct select_row *rows; /* owned [n_seq]; NULL: whole rows are read in place */
+    double *rates;           /* owned [n_repeat] */
     double bandwidth;        /* bytes a second */
+    uint64_t cache_bytes;    /* of keys and values, one position */
+    bool by_op;
 };
-
-/* ---- what memory can deliver ---- */
-
-struct sweep {
-    const uint64_t *data;
-    size_t n;
-    uint64_t sums[512];
-};
-
-static void sweep_part(void *arg, int ith, int n) {
-    struct sweep *s = arg;
-    size_t from = s->n / (size_t)n * (size_t)ith,
-           to = ith == n - 1 ? s->n : s->n / (size_t)n * (size_t)(ith + 1);
-    uint64_t a = 0, b = 0, c = 0, d = 0;
-    for (size_t i = from; i + 32 <= to; i += 32)
-        for (size_t k = 0; k < 32; k += 4) {
-            a += s->data[i + k];
-            b += s->data[i + k + 1];
-            c += s->data[i + k + 2];
-            d += s->data[i + k + 3];
-        }
-    s->sums[ith] = a + b + c + d;
-}
-
-/* Best of a few sums over an array larger than the caches. */
-static double measure_bandwidth(int n_thread) {
-    size_t bytes = (size_t)256 << 20;
-    struct sweep s = {.n = bytes / 8};
-    uint64_t *data = mem_alloc(bytes);
-    struct pool *pool = pool_new(n_thread);
-    double best = 0;
-    if (data && pool) {
-        memset(data, 1, bytes);
-        s.data = data;
-        for (int i = 0; i < 7; i++) {
-            int64_t start = clock_ns();
-            pool_run(pool, sweep_part, &s);
-            double rate = (double)bytes / ((double)(clock_ns() - start) * 1e-9);
-            if (rate > best) best = rate;
-        }
-    }
-    pool_free(pool);
-    mem_free(data);
-    return best;
-}
 
 /* ---- the tests ---- */
 
@@ -134,31 +94,64 @@ static int decode(struct rig *r, int32_t n_seq, int32_t n, struct err *e) {
 }
 
 struct result {
-    double mean, sd;
+    double median, sd; /* tokens a second */
+    double n_launch;   /* kernels of one pass; 0: the device launches none */
+    double pass_us;    /* median */
+    int32_t n_op;      /* of one pass more, the longest first; 0: not timed */
+    struct op_time ops[DEV_MAX_OPS];
 };
+
+static int by_size(const void *a, const void *b) {
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static uint64_t launches(const struct rig *r) {
+    struct dev_stats s = {0};
+    if (r->m->dev->ops->stats) r->m->dev->ops->stats(r->m->dev, &s);
+    return s.n_launch;
+}
+
+/* A pass more with every op timed: a step of decoding, or the whole prompt. */
+static int time_ops(struct rig *r, int32_t n_seq, bool is_decode, struct result *out,
+                    struct err *e) {
+    const struct ops *ops = r->m->dev->ops;
+    if (!is_decode) seq_reset(r->seqs[0]);
+    ops->time_ops(r->m->dev, NULL);
+    int rc = is_decode ? decode(r, n_seq, 1, e) : prefill(r, r->seqs[0], r->n_prompt, e);
+    out->n_op = ops->time_ops(r->m->dev, out->ops);
+    return rc ? rc : ops->status(r->m->dev, e);
+}
 
 static int measure(struct rig *r, int32_t n_seq, bool is_decode, struct result *out,
                    struct err *e) {
     double sum = 0, square = 0;
+    uint64_t n_launch = 0;
     for (int32_t k = -1; k < r->n_repeat; k++) {
         for (int32_t i = 0; i < n_seq; i++) {
             seq_reset(r->seqs[i]);
             int rc = prefill(r, r->seqs[i], r->depth, e);
             if (rc) return rc;
         }
+        uint64_t before = launches(r);
         int64_t start = clock_ns();
         int rc = is_decode ? decode(r, n_seq, r->n_gen, e) : prefill(r, r->seqs[0], r->n_prompt, e);
         if (rc) return rc;
         double s = (double)(clock_ns() - start) * 1e-9;
         double rate = (is_decode ? (double)r->n_gen * n_seq : r->n_prompt) / s;
+        n_launch = launches(r) - before;
         if (k < 0) continue;
+        r->rates[k] = rate;
         sum += rate;
         square += rate * rate;
     }
-    out->mean = sum / r->n_repeat;
-    double var = square / r->n_repeat - out->mean * out->mean;
+    qsort(r->rates, (size_t)r->n_repeat, sizeof *r->rates, by_size);
+    double mean = sum / r->n_repeat, var = square / r->n_repeat - mean * mean;
+    out->median = (r->rates[r->n_repeat / 2] + r->rates[(r->n_repeat - 1) / 2]) / 2;
     out->sd = sqrt(var > 0 ? var : 0);
-    return 0;
+    out->n_launch = (double)n_launch / (is_decode ? r->n_gen : 1);
+    out->pass_us = 1e6 * (is_decode ? n_seq : r->n_prompt) / out->median;
+    return r->by_op ? time_ops(r, n_seq, is_decode, out, e) : 0;
 }
 
 /* ---- output ---- */
@@ -171,9 +164,27 @@ static double joules(void) {
     return uj * 1e-6;
 }
 
+/* What one token of one sequence streams: weights, states, and the keys and values of half the way. */
+static double bytes_per_tok(const struct rig *r) {
+    return (double)model_bytes_per_tok(r->m) +
+           (double)r->cache_bytes * (r->depth + (double)r->n_gen / 2);
+}
+
+static json_t *report_ops(const struct result *x) {
+    json_t *a = json_array();
+    for (int32_t i = 0; i < x->n_op; i++) {
+        json_t *o = json_object();
+        json_object_set_new(o, "op", json_string(x->ops[i].op));
+        json_object_set_new(o, "us", json_real(round(x->ops[i].us * 100) / 100));
+        json_object_set_new(o, "launches", json_integer((json_int_t)x->ops[i].n_launch));
+        json_array_append_new(a, o);
+    }
+    return a;
+}
+
 static json_t *report(const struct rig *r, bool is_decode, int32_t n_seq, const struct result *x,
                       double used) {
-    uint64_t bytes = model_bytes_per_tok(r->m);
+    double bytes = bytes_per_tok(r);
     json_t *o = json_object();
     json_object_set_new(o, "model", json_string(r->m->name));
     json_object_set_new(o, "test", json_string(is_decode ? "decode" : "prefill"));
@@ -181,32 +192,53 @@ static json_t *report(const struct rig *r, bool is_decode, int32_t n_seq, const 
     json_object_set_new(o, "n_gen", json_integer(is_decode ? r->n_gen : 0));
     json_object_set_new(o, "depth", json_integer(r->depth));
     json_object_set_new(o, "n_seq", json_integer(n_seq));
-    json_object_set_new(o, "tok_s", json_real(round(x->mean * 100) / 100));
+    json_object_set_new(o, "tok_s", json_real(round(x->median * 100) / 100));
     json_object_set_new(o, "tok_s_sd", json_real(round(x->sd * 100) / 100));
     json_object_set_new(o, "bytes_per_tok", json_integer((json_int_t)bytes));
-    if (is_decode && n_seq == 1)
+    if (is_decode && n_seq == 1 && r->bandwidth > 0)
         json_object_set_new(o, "bandwidth_fraction",
-                            json_real(round(x->mean * (double)bytes / r->bandwidth * 1e4) / 1e4));
+                            json_real(round(x->median * bytes / r->bandwidth * 1e4) / 1e4));
+    json_object_set_new(o, "bandwidth", json_integer((json_int_t)r->bandwidth));
+    if (x->n_launch > 0) json_object_set_new(o, "launches", json_real(x->n_launch));
+    if (x->n_op) json_object_set_new(o, "ops", report_ops(x));
     if (isfinite(used)) json_object_set_new(o, "joules_per_tok", json_real(used));
     return o;
+}
+
+static void print_ops(const struct result *x) {
+    double sum = 0;
+    uint64_t n = 0;
+    for (int32_t i = 0; i < x->n_op; i++) {
+        sum += x->ops[i].us;
+        n += x->ops[i].n_launch;
+    }
+    printf("    %-12s %10s %7s %8s\n", "op", "us", "share", "launches");
+    for (int32_t i = 0; i < x->n_op; i++)
+        printf("    %-12s %10.1f %5.1f %% %8llu\n", x->ops[i].op, x->ops[i].us,
+               sum > 0 ? 100 * x->ops[i].us / sum : 0, (unsigned long long)x->ops[i].n_launch);
+    printf("    %-12s %10.1f %15llu; %.1f us by the clock when they overlap\n", "all", sum,
+           (unsigned long long)n, x->pass_us);
 }
 
 static void print_row(const struct rig *r, bool is_decode, int32_t n_seq, const struct result *x) {
     char test[48];
     if (is_decode) snprintf(test, sizeof test, "decode %d", r->n_gen);
     else snprintf(test, sizeof test, "prefill %d", r->n_prompt);
-    printf("%-32.32s  %-14s %6d %5d %12.2f +- %-8.2f", r->m->name, test, r->depth, n_seq, x->mean,
+    printf("%-32.32s  %-14s %6d %5d %12.2f +- %-8.2f", r->m->name, test, r->depth, n_seq, x->median,
            x->sd);
-    if (is_decode && n_seq == 1)
-        printf(" %5.1f %% of %.1f GB/s",
-               100 * x->mean * (double)model_bytes_per_tok(r->m) / r->bandwidth,
-               r->bandwidth * 1e-9);
+    if (is_decode && n_seq == 1 && r->bandwidth > 0)
+        printf(" %5.1f %% of %.1f GB/s by %.3f GB",
+               100 * x->median * bytes_per_tok(r) / r->bandwidth, r->bandwidth * 1e-9,
+               bytes_per_tok(r) * 1e-9);
+    if (x->n_launch > 0)
+        printf("%s%.0f launches", is_decode && n_seq == 1 ? ", " : "  ", x->n_launch);
     putchar('\n');
+    if (x->n_op) print_ops(x);
     fflush(stdout);
 }
 
 static int run_test(struct rig *r, bool is_decode, int32_t n_seq, json_t *array, struct err *e) {
-    struct result x;
+    struct result x = {0};
     double before = joules();
     int rc = measure(r, n_seq, is_decode, &x, e);
     if (rc) return rc;
@@ -242,11 +274,16 @@ static int set_up(struct rig *r, const struct cfg *c, struct err *e) {
     if (!rc)
         rc = forward_new(&r->f, r->m, r->pool, r->batch > r->n_seq ? r->batch : r->n_seq, r->n_seq,
                          e);
+    struct seq_pool_params one = params, two = params;
+    one.n_ctx = 64 * KV_PAGE;
+    two.n_ctx = 128 * KV_PAGE;
+    r->cache_bytes = (seq_pool_bytes(r->m, &two) - seq_pool_bytes(r->m, &one)) / (64 * KV_PAGE);
+    r->rates = mem_alloc_array((size_t)r->n_repeat, sizeof *r->rates);
     r->seqs = mem_alloc_array((size_t)r->n_seq, sizeof *r->seqs);
     r->tokens = mem_alloc_array((size_t)longest + 512, sizeof *r->tokens);
     bool selects = !r->m->dev->ops->is_host;
     if (selects) r->rows = mem_alloc_array((size_t)r->n_seq, sizeof *r->rows);
-    if (!rc && (!r->seqs || !r->tokens || (selects && !r->rows)))
+    if (!rc && (!r->rates || !r->seqs || !r->tokens || (selects && !r->rows)))
         rc = err_set(e, CHIMERE_ENOMEM, "out of memory");
     struct sampler_params greedy;
     sampler_defaults(&greedy);
@@ -267,6 +304,7 @@ static void tear_down(struct rig *r) {
     seq_pool_free(r->pool);
     mem_free(r->seqs);
     mem_free(r->rows);
+    mem_free(r->rates);
     mem_free(r->tokens);
 }
 
@@ -309,15 +347,19 @@ int cmd_bench(int argc, char **argv) {
                     .n_prompt = (int32_t)cfg_int(c, "prompt"),
                     .n_gen = (int32_t)cfg_int(c, "gen"),
                     .n_repeat = (int32_t)cfg_int(c, "repeat"),
+                    .by_op = cfg_bool(c, "by-op"),
                     .n_seq = 1};
     int rc = parse_list(cfg_str(c, "parallel"), parallel, 32, &n_parallel, &e);
     for (int32_t i = 0; i < n_parallel; i++)
         if (parallel[i] > r.n_seq) r.n_seq = parallel[i];
     if (!rc) rc = model_args_open(c, &dev, &r.m, &e);
     if (!rc) {
+        if (r.by_op && !dev->ops->time_ops)
+            rc = err_set(&e, CHIMERE_EUNSUPPORTED, "--by-op: device %s does not time its ops",
+                         dev->ops->name);
         r.bandwidth = cfg_is_set(c, "bandwidth") ? cfg_float(c, "bandwidth") * 1e9
-                                                 : measure_bandwidth((int)cfg_int(c, "threads"));
-        rc = set_up(&r, c, &e);
+                                                 : dev->ops->read_bandwidth(dev);
+        if (!rc) rc = set_up(&r, c, &e);
         if (!rc) rc = run_all(&r, c, parallel, n_parallel, &e);
         tear_down(&r);
         model_close(r.m);

@@ -236,6 +236,19 @@ struct select_args {
     float *id_logits;           /* [id_at[n_row]], whatever the masks say */
 };
 
+/* ---- measuring ---- */
+
+enum { DEV_MAX_OPS = 32 }; /* rows of the table that compute */
+struct dev_stats {
+    uint64_t n_launch, n_graph, n_list; /* kernels run; lists of them sent, of which as graphs */
+    uint64_t bytes_used, bytes_total;   /* of the device's memory */
+};
+struct op_time {
+    const char *op; /* static: the row's name; "other" for what no op asked for */
+    uint64_t n_launch;
+    double us;
+};
+
 /* ---- the table ---- */
 
 struct ops {
@@ -263,6 +276,15 @@ struct ops {
     /* 0, or the first failure since open with its sentence. Waits for the device. */
     int (*status)(struct dev *d, struct err *e);
     void (*close)(struct dev *d);
+
+    /* Bytes a second that a plain sum over memory larger than the caches reads, best of a few; 0: no room
+     * for it. NULL: the reference. */
+    double (*read_bandwidth)(struct dev *d);
+    /* Since the device was opened. NULL where nothing is launched. */
+    void (*stats)(const struct dev *d, struct dev_stats *s);
+    /* out NULL: times every op from here on. Else ends it, fills out [DEV_MAX_OPS] with what ran since,
+     * the longest first, and returns how many. Waits. NULL where ops are not timed. */
+    int32_t (*time_ops)(struct dev *d, struct op_time *out);
 
     /* Device form of a weight: the bytes it needs (0: multiplies as the file has it), then the lossless
      * rearrangement of w (layout 0, host memory) into dst; w2 describes the result. CHIMERE_ENUMERIC: w

@@ -126,8 +126,16 @@ static void load_small(struct load_params *p) {
     p->plan.budget_bytes = (uint64_t)8 << 30;
 }
 
+/* Where the last step's ops are timed: what the device says of it. */
+struct timed {
+    struct op_time ops[DEV_MAX_OPS];
+    int32_t n_op;
+    uint64_t n_launch;
+};
+
 /* Logits of the last of N_TOK tokens: a prompt, then steps. */
-static int last_logits(int32_t n_cpu_moe, float *out, int32_t *n_vocab, struct err *e) {
+static int last_logits(int32_t n_cpu_moe, struct timed *timed, float *out, int32_t *n_vocab,
+                       struct err *e) {
     struct dev *d = open_cuda(0);
     struct placement where = {.n_layer = n_cpu_moe};
     struct model *m = NULL;
@@ -146,7 +154,14 @@ static int last_logits(int32_t n_cpu_moe, float *out, int32_t *n_vocab, struct e
         for (int32_t i = 0; i < n; i++) tokens[i] = (at + i) * 7 % 300;
         const struct run run = {.seq = s, .tokens = tokens, .n_tok = n, .want = WANT_LAST};
         const float *logits;
+        struct dev_stats before, after;
+        bool times = timed && at == N_TOK - 1;
+        if (times) d->ops->time_ops(d, NULL);
+        d->ops->stats(d, &before);
         rc = forward_run(f, &run, 1, &logits, e);
+        if (times) timed->n_op = d->ops->time_ops(d, timed->ops);
+        d->ops->stats(d, &after);
+        if (times) timed->n_launch = after.n_launch - before.n_launch;
         *n_vocab = rc ? 0 : m->hp.n_vocab;
         if (!rc) memcpy(out, logits, (size_t)*n_vocab * sizeof *out);
     }
@@ -164,13 +179,13 @@ static void experts_give_the_same_wherever_they_are(void **state) {
     static float want[MAX], got[MAX];
     int32_t n, n2;
     struct err e = {0};
-    if (last_logits(0, want, &n, &e)) fail_msg("%s", e.text);
+    if (last_logits(0, NULL, want, &n, &e)) fail_msg("%s", e.text);
     assert_in_range(n, 1, MAX);
     double range = 0;
     for (int32_t i = 0; i < n; i++)
         range = fabs((double)want[i]) > range ? fabs((double)want[i]) : range;
     for (int32_t n_cpu = 1; n_cpu <= 2; n_cpu++) {
-        if (last_logits(n_cpu, got, &n2, &e)) fail_msg("%s", e.text);
+        if (last_logits(n_cpu, NULL, got, &n2, &e)) fail_msg("%s", e.text);
         assert_int_equal(n, n2);
         double most = 0;
         for (int32_t i = 0; i < n; i++) {
@@ -180,6 +195,48 @@ static void experts_give_the_same_wherever_they_are(void **state) {
         /* the processor rounds activations to 8 bits, the device in precise mode does not */
         if (!(most < 0.02 * range)) fail_msg("%d layers: off by %g of %g", n_cpu, most, range);
     }
+}
+
+/* Every launch of a step is one op's, and timing changes nothing of what is computed. */
+static void ops_are_timed(void **state) {
+    (void)state;
+    enum { MAX = 4096 };
+    static float want[MAX], got[MAX];
+    static const char *const some[] = {"rms_norm", "linear", "gdn", "moe"};
+    struct timed t = {.n_op = 0};
+    int32_t n;
+    struct err e = {0};
+    if (last_logits(0, NULL, want, &n, &e)) fail_msg("%s", e.text);
+    if (last_logits(0, &t, got, &n, &e)) fail_msg("%s", e.text);
+    assert_memory_equal(want, got, (size_t)n * sizeof *want);
+    uint64_t n_launch = 0;
+    for (int32_t i = 0; i < t.n_op; i++) {
+        n_launch += t.ops[i].n_launch;
+        assert_true(t.ops[i].us > 0);
+        if (i) assert_true(t.ops[i].us <= t.ops[i - 1].us);
+#ifdef CHIMERE_EMULATE
+        assert_true(fabs(t.ops[i].us - (double)t.ops[i].n_launch) < 1e-3); /* its clock */
+#endif
+    }
+    assert_int_equal(n_launch, t.n_launch);
+    assert_true(n_launch > 10);
+    for (size_t k = 0; k < sizeof some / sizeof *some; k++) {
+        bool has = false;
+        for (int32_t i = 0; i < t.n_op; i++) has |= strcmp(t.ops[i].op, some[k]) == 0;
+        if (!has) fail_msg("no time of %s", some[k]);
+    }
+}
+
+static void bandwidth_is_measured_and_costs_nothing_after(void **state) {
+    (void)state;
+    struct dev *d = open_cuda(0);
+    struct dev_stats before, after;
+    d->ops->stats(d, &before);
+    assert_true(d->ops->read_bandwidth(d) > 0);
+    assert_int_equal(d->ops->status(d, NULL), 0);
+    d->ops->stats(d, &after);
+    assert_int_equal(before.bytes_used, after.bytes_used);
+    d->ops->close(d);
 }
 
 #ifdef CHIMERE_EMULATE
@@ -301,6 +358,8 @@ int main(void) {
         cmocka_unit_test(the_35b_fits_a_card_of_16_gb),
         cmocka_unit_test(what_does_not_fit_goes_to_the_processor),
         cmocka_unit_test(experts_give_the_same_wherever_they_are),
+        cmocka_unit_test(ops_are_timed),
+        cmocka_unit_test(bandwidth_is_measured_and_costs_nothing_after),
 #ifdef CHIMERE_EMULATE
         cmocka_unit_test(memory_may_run_out_anywhere),
         cmocka_unit_test(host_memory_may_run_out_anywhere),

@@ -127,6 +127,7 @@ static void set_ops(struct cpu *c) {
     c->ops = ref_ops;
     c->ops.name = "cpu";
     c->ops.close = cpu_close;
+    c->ops.read_bandwidth = cpu_read_bandwidth;
     c->ops.reserve = cpu_reserve;
     c->ops.scratch_bytes = own_scratch_bytes;
     c->ref.dev.ops = &c->ops;

@@ -93,6 +93,7 @@ void cpu_act_mul(struct dev *d, float *out, const float *a, const float *b, int6
 void cpu_axpby(struct dev *d, float *y, float alpha, const float *x, float beta, int64_t n);
 size_t cpu_prepared_bytes(struct dev *d, const struct weight *w);
 int cpu_prepare(struct dev *d, const struct weight *w, void *dst, struct weight *w2);
+double cpu_read_bandwidth(struct dev *d);
 int cpu_reserve(struct dev *d, const struct dev_need *need, struct err *e);
 
 #endif

@@ -117,6 +117,7 @@ struct launch *cuda_launch_new(struct cuda *c, size_t n_bytes) {
     if (c->err.code) return NULL;
     struct launch *a = &l->launches[l->n_launch++];
     memset((void *)a, 0, sizeof *a); /* padding takes part in the hash */
+    a->op = (uint16_t)c->op;
     a->args_at = l->n_args_bytes;
     memset(l->args + l->n_args_bytes, 0, n_bytes);
     l->n_args_bytes += (uint32_t)n_bytes;
@@ -125,10 +126,11 @@ struct launch *cuda_launch_new(struct cuda *c, size_t n_bytes) {
 
 /* The first kernel of a list waits for all before it to end: what a kernel reads ahead of its wait may
  * then be anything that no kernel of its own list writes. */
-static void launch_one(struct cuda *c, const struct launch *l) {
+void cuda_launch_one(struct cuda *c, const struct launch *l, bool depends) {
     void *args[CUDA_MAX_ARGS];
     for (int i = 0; i < l->n_arg; i++) args[i] = c->list.args + l->args_at + l->arg_at[i];
 #ifdef CHIMERE_EMULATE
+    (void)depends;
     emulate_launch(l->invoke, l->kernel, l->grid, l->block, l->shared_bytes, args);
 #else
     cudaLaunchConfig_t config = {};
@@ -140,7 +142,7 @@ static void launch_one(struct cuda *c, const struct launch *l) {
     attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
     attribute.val.programmaticStreamSerializationAllowed = 1;
     config.attrs = &attribute;
-    config.numAttrs = c->dependent && l != c->list.launches ? 1 : 0;
+    config.numAttrs = c->dependent && depends ? 1 : 0;
     if (l->shared_bytes > 24 << 10) /* beside what is static */
         cuda_fail(c,
                   cudaFuncSetAttribute(l->kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
@@ -148,7 +150,10 @@ static void launch_one(struct cuda *c, const struct launch *l) {
                   "shared memory");
     cuda_fail(c, cudaLaunchKernelExC(&config, l->kernel, args), "launch");
 #endif
-    c->stats.n_launch++;
+}
+
+static void launch_all(struct cuda *c) {
+    for (uint32_t i = 0; i < c->list.n_launch; i++) cuda_launch_one(c, &c->list.launches[i], i > 0);
 }
 
 #ifndef CHIMERE_EMULATE
@@ -174,7 +179,7 @@ static struct graph *graph_of(struct cuda *c, uint64_t key) {
         cudaGetLastError();
         return NULL;
     }
-    for (uint32_t i = 0; i < c->list.n_launch; i++) launch_one(c, &c->list.launches[i]);
+    launch_all(c);
     cudaError_t rc = cudaStreamEndCapture(c->stream, &graph);
     if (rc == cudaSuccess) rc = cudaGraphInstantiate(&exec, graph, 0);
     if (graph) cudaGraphDestroy(graph);
@@ -218,7 +223,7 @@ void cuda_send(struct cuda *c) {
         send_staged(c);
         bool sent = false;
 #ifndef CHIMERE_EMULATE
-        if (!c->params.no_graph && l->n_launch >= CUDA_GRAPH_LAUNCHES) {
+        if (!c->timing && !c->params.no_graph && l->n_launch >= CUDA_GRAPH_LAUNCHES) {
             uint64_t key = hash_bytes(l->launches, l->n_launch * sizeof *l->launches, 1) ^
                            hash_bytes(l->args, l->n_args_bytes, 2);
             struct graph *g = graph_of(c, key);
@@ -230,7 +235,9 @@ void cuda_send(struct cuda *c) {
             }
         }
 #endif
-        for (uint32_t i = 0; !sent && i < l->n_launch; i++) launch_one(c, &l->launches[i]);
+        if (c->timing) cuda_time_list(c);
+        else if (!sent) launch_all(c);
+        c->stats.n_launch += l->n_launch;
         c->stats.n_list++;
     }
     l->n_launch = l->n_args_bytes = 0;
@@ -445,7 +452,6 @@ static int dev_reserve(struct dev *d, const struct dev_need *need, struct err *e
     c->stage_host = (uint8_t *)host;
     c->stage_cap = n_stage;
     c->stage_used = c->stage_sent = 0;
-    c->need = *need;
     return 0;
 }
 
@@ -465,6 +471,7 @@ static void dev_close(struct dev *d) {
     for (int i = 0; i < CUDA_MAX_GRAPHS; i++)
         if (c->graphs[i].exec) cudaGraphExecDestroy(c->graphs[i].exec);
 #endif
+    cuda_timing_free(c);
     cudaFree(c->scratch);
     cudaFree(c->shadow_room);
     cudaFree(c->stage);
@@ -479,6 +486,23 @@ static void dev_close(struct dev *d) {
     mem_free(c);
 }
 
+static void dev_stats_of(const struct dev *d, struct dev_stats *s) {
+    const struct cuda *c = (const struct cuda *)d;
+    *s = c->stats;
+    s->bytes_used = c->used_bytes;
+}
+
+/* An op that says its name to the launches it records. */
+template <enum cuda_op OP, auto F> struct named;
+template <enum cuda_op OP, class... A, void (*F)(struct dev *, A...)> struct named<OP, F> {
+    static void call(struct dev *d, A... args) {
+        struct cuda *c = (struct cuda *)d;
+        c->op = OP;
+        F(d, args...);
+        c->op = OP_other;
+    }
+};
+
 static const struct ops cuda_ops = {
     .name = "cuda",
     .is_host = false,
@@ -486,8 +510,8 @@ static const struct ops cuda_ops = {
     .free = dev_free,
     .upload = dev_upload,
     .download = dev_download,
-    .copy = cuda_copy,
-    .zero = cuda_zero,
+    .copy = named<OP_copy, cuda_copy>::call,
+    .zero = named<OP_zero, cuda_zero>::call,
     .start = dev_start,
     .free_bytes = dev_free_bytes,
     .scratch_bytes = dev_scratch_bytes,
@@ -496,25 +520,28 @@ static const struct ops cuda_ops = {
     .reserve = dev_reserve,
     .status = dev_status,
     .close = dev_close,
+    .read_bandwidth = cuda_read_bandwidth,
+    .stats = dev_stats_of,
+    .time_ops = cuda_time_ops,
     .prepared_bytes = prepared_bytes,
     .prepare = prepare,
-    .embed = cuda_embed,
-    .rms_norm = cuda_rms_norm,
-    .layer_norm = cuda_layer_norm,
-    .linear = cuda_linear,
-    .qkv_store = cuda_qkv_store,
-    .attn = cuda_attn,
-    .attn_full = cuda_attn_full,
-    .gdn = cuda_gdn,
-    .conv = cuda_conv,
-    .ssm = cuda_ssm,
-    .ssd = cuda_ssd,
-    .ffn = cuda_ffn,
-    .moe = cuda_moe,
-    .act_mul = cuda_act_mul,
-    .axpby = cuda_axpby,
-    .gather_rows = cuda_gather_rows,
-    .select = cuda_select,
+    .embed = named<OP_embed, cuda_embed>::call,
+    .rms_norm = named<OP_rms_norm, cuda_rms_norm>::call,
+    .layer_norm = named<OP_layer_norm, cuda_layer_norm>::call,
+    .linear = named<OP_linear, cuda_linear>::call,
+    .qkv_store = named<OP_qkv_store, cuda_qkv_store>::call,
+    .attn = named<OP_attn, cuda_attn>::call,
+    .attn_full = named<OP_attn_full, cuda_attn_full>::call,
+    .gdn = named<OP_gdn, cuda_gdn>::call,
+    .conv = named<OP_conv, cuda_conv>::call,
+    .ssm = named<OP_ssm, cuda_ssm>::call,
+    .ssd = named<OP_ssd, cuda_ssd>::call,
+    .ffn = named<OP_ffn, cuda_ffn>::call,
+    .moe = named<OP_moe, cuda_moe>::call,
+    .act_mul = named<OP_act_mul, cuda_act_mul>::call,
+    .axpby = named<OP_axpby, cuda_axpby>::call,
+    .gather_rows = named<OP_gather_rows, cuda_gather_rows>::call,
+    .select = named<OP_select, cuda_select>::call,
 };
 
 static bool open_tables(struct cuda *c) {
@@ -586,7 +613,6 @@ int cuda_open(struct dev **out, const struct cuda_params *p, struct err *e) {
     c->compute = prop.major * 10 + prop.minor;
     c->dependent = c->compute >= 90;
     c->n_sm = prop.multiProcessorCount;
-    c->shared_max = prop.sharedMemPerBlockOptin;
     c->stats.bytes_total = prop.totalGlobalMem;
     c->list.launches =
         (struct launch *)mem_alloc_array(CUDA_MAX_LAUNCHES, sizeof *c->list.launches);
@@ -604,10 +630,4 @@ int cuda_open(struct dev **out, const struct cuda_params *p, struct err *e) {
     }
     *out = &c->dev;
     return 0;
-}
-
-void cuda_stats(const struct dev *d, struct cuda_stats *s) {
-    const struct cuda *c = (const struct cuda *)d;
-    *s = c->stats;
-    s->bytes_used = c->used_bytes;
 }

@@ -29,12 +29,6 @@ struct cuda_params {
 /* CHIMERE_EUNSUPPORTED where there is no GPU, no driver, or one older than sm_75. */
 int cuda_open(struct dev **out, const struct cuda_params *p, struct err *e);
 
-struct cuda_stats {
-    uint64_t n_launch, n_graph, n_list; /* kernels, graph launches, lists sent */
-    uint64_t bytes_used, bytes_total;   /* device memory */
-};
-void cuda_stats(const struct dev *d, struct cuda_stats *s);
-
 /* Host memory that the device reads and writes in place: for tests, which hand host arrays to ops. */
 void *cuda_host_alloc(size_t n);
 void cuda_host_free(void *p);

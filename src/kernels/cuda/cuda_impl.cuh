@@ -18,12 +18,41 @@ enum {
     CUDA_N_ARRIVED = 16384,   /* counters of blocks that work together */
 };
 
+/* Rows of the op table that compute, in its order: what launches are timed by. */
+#define CUDA_OPS(X)                                                                                \
+    X(copy)                                                                                        \
+    X(zero)                                                                                        \
+    X(embed)                                                                                       \
+    X(rms_norm)                                                                                    \
+    X(layer_norm)                                                                                  \
+    X(linear)                                                                                      \
+    X(qkv_store)                                                                                   \
+    X(attn)                                                                                        \
+    X(attn_full)                                                                                   \
+    X(gdn)                                                                                         \
+    X(conv)                                                                                        \
+    X(ssm)                                                                                         \
+    X(ssd)                                                                                         \
+    X(ffn)                                                                                         \
+    X(moe)                                                                                         \
+    X(act_mul)                                                                                     \
+    X(axpby)                                                                                       \
+    X(gather_rows)                                                                                 \
+    X(select)
+enum cuda_op {
+    OP_other,
+#define X(name) OP_##name,
+    CUDA_OPS(X)
+#undef X
+        N_OP
+};
+
 struct launch {
     const void *kernel;
     void (*invoke)(const void *kernel, void **args); /* for the emulator: calls it, typed */
     dim3 grid, block;
     uint32_t shared_bytes, args_at; /* offset in the list's argument bytes */
-    uint16_t n_arg, arg_at[CUDA_MAX_ARGS];
+    uint16_t op, n_arg, arg_at[CUDA_MAX_ARGS];
 };
 
 struct list {                /* launches not yet sent */
@@ -74,7 +103,8 @@ struct cuda {
     uint64_t clock;
     bool dependent; /* sm_90 and newer: programmatic dependent launch */
     int n_sm, compute;
-    size_t shared_max;
+    enum cuda_op op;       /* being recorded */
+    struct timing *timing; /* owned; NULL: ops are not timed */
 
     uint8_t *stage_host, *stage; /* owned: pinned, device: [stage_cap] */
     size_t stage_used, stage_cap, stage_sent;
@@ -93,7 +123,6 @@ struct cuda {
     struct norm_row_job norm; /* not launched yet; x NULL: none */
     int64_t norm_n;
 
-    struct dev_need need;
     uint8_t *scratch; /* owned, device */
     uint8_t *back;    /* owned, pinned: what select brings to the host */
     size_t n_scratch, scratch_used;
@@ -106,7 +135,7 @@ struct cuda {
     } * pieces; /* owned */
     uint32_t n_piece, cap_piece;
     uint64_t used_bytes;
-    struct cuda_stats stats;
+    struct dev_stats stats;
     struct err err;
 };
 
@@ -151,6 +180,8 @@ act8 cuda_act8(struct cuda *c, const float *x, int64_t stride, int32_t n_row, in
 
 /* Room for one more launch whose arguments take n bytes; NULL after a failure. */
 struct launch *cuda_launch_new(struct cuda *c, size_t n_bytes);
+/* Launches one of the list: into a graph, or at once. depends: it may begin while the one before it ends. */
+void cuda_launch_one(struct cuda *c, const struct launch *l, bool depends);
 void cuda_send(struct cuda *c); /* sends the list */
 
 template <class... P> struct launcher {
@@ -193,6 +224,13 @@ static void launch(struct cuda *c, void (*kernel)(P...), dim3 grid, dim3 block, 
     };
     (put((P)args), ...);
 }
+
+/* ---- measuring (measure.cu) ---- */
+
+double cuda_read_bandwidth(struct dev *d);
+int32_t cuda_time_ops(struct dev *d, struct op_time *out);
+void cuda_time_list(struct cuda *c); /* launches the list and waits */
+void cuda_timing_free(struct cuda *c);
 
 /* ---- ops ---- */
 

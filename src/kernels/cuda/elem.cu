@@ -75,8 +75,11 @@ void cuda_norm_now(struct cuda *c) {
     norm_row_job j = c->norm;
     c->norm.x = NULL;
     if (!j.x || c->err.code) return;
+    enum cuda_op op = c->op;
+    c->op = OP_rms_norm;
     launch(c, rms_norm_kernel, dim3(1), dim3(NORM_THREADS), 0, j.out, j.x, j.w, (int32_t)c->norm_n,
            j.eps, j.a8);
+    c->op = op;
 }
 
 __global__ void layer_norm_kernel(float *out, const float *x, const float *w, const float *b,

@@ -44,13 +44,20 @@ static inline uint4 make_uint4(uint32_t x, uint32_t y, uint32_t z, uint32_t w) {
 
 enum cudaError_t { cudaSuccess, cudaErrorMemoryAllocation = 2, cudaErrorLaunchFailure = 719 };
 typedef struct emulate_stream *cudaStream_t;
-typedef struct emulate_event *cudaEvent_t;
-typedef struct emulate_graph *cudaGraphExec_t;
+typedef struct emulate_event { /* time: kernels launched before it */
+    uint64_t at;
+} * cudaEvent_t;
+typedef struct emulate_graph *cudaGraphExec_t, *cudaGraph_t;
 enum { cudaMemcpyHostToDevice, cudaMemcpyDeviceToHost, cudaMemcpyDeviceToDevice };
-enum { cudaStreamNonBlocking = 1, cudaEventDisableTiming = 2 };
+enum {
+    cudaStreamNonBlocking = 1,
+    cudaEventDisableTiming = 2,
+    cudaEventRecordExternal = 1,
+    cudaStreamCaptureModeThreadLocal = 1
+};
 struct cudaDeviceProp {
     int major, minor, multiProcessorCount;
-    size_t totalGlobalMem, sharedMemPerBlockOptin;
+    size_t totalGlobalMem;
 };
 
 /* Fails the n-th allocation from now; 0: none. */
@@ -73,7 +80,7 @@ static inline cudaError_t cudaGetLastError(void) { return cudaSuccess; }
 static inline cudaError_t cudaGetDeviceCount(int *n) { return *n = 1, cudaSuccess; }
 static inline cudaError_t cudaSetDevice(int) { return cudaSuccess; }
 static inline cudaError_t cudaGetDeviceProperties(cudaDeviceProp *p, int) {
-    *p = cudaDeviceProp{9, 0, 4, (size_t)1 << 34, 227 << 10};
+    *p = cudaDeviceProp{9, 0, 4, (size_t)1 << 34};
     return cudaSuccess;
 }
 static inline cudaError_t cudaMalloc(void **p, size_t n) {
@@ -99,11 +106,34 @@ static inline cudaError_t cudaStreamCreateWithFlags(cudaStream_t *s, int) {
 }
 static inline cudaError_t cudaStreamDestroy(cudaStream_t) { return cudaSuccess; }
 static inline cudaError_t cudaStreamSynchronize(cudaStream_t) { return emulate_lost(); }
+extern uint64_t emulate_n_launch;
 static inline cudaError_t cudaEventCreateWithFlags(cudaEvent_t *e, int) {
-    return *e = NULL, cudaSuccess;
+    *e = emulate_short() ? NULL : (cudaEvent_t)malloc(sizeof **e);
+    return *e ? cudaSuccess : cudaErrorMemoryAllocation;
 }
-static inline cudaError_t cudaEventDestroy(cudaEvent_t) { return cudaSuccess; }
-static inline cudaError_t cudaEventRecord(cudaEvent_t, cudaStream_t) { return cudaSuccess; }
+static inline cudaError_t cudaEventCreate(cudaEvent_t *e) { return cudaEventCreateWithFlags(e, 0); }
+static inline cudaError_t cudaEventDestroy(cudaEvent_t e) { return free(e), cudaSuccess; }
+static inline cudaError_t cudaEventRecord(cudaEvent_t e, cudaStream_t) {
+    return e->at = emulate_n_launch, cudaSuccess;
+}
+static inline cudaError_t cudaEventRecordWithFlags(cudaEvent_t e, cudaStream_t s, int) {
+    return cudaEventRecord(e, s);
+}
 static inline cudaError_t cudaEventSynchronize(cudaEvent_t) { return cudaSuccess; }
+static inline cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t from, cudaEvent_t to) {
+    return *ms = 1e-3f * (float)(to->at - from->at), cudaSuccess; /* a kernel takes 1 us */
+}
+
+/* What is captured runs at once; the graph of it is empty. */
+static inline cudaError_t cudaStreamBeginCapture(cudaStream_t, int) { return cudaSuccess; }
+static inline cudaError_t cudaStreamEndCapture(cudaStream_t, cudaGraph_t *g) {
+    return *g = NULL, cudaSuccess;
+}
+static inline cudaError_t cudaGraphInstantiate(cudaGraphExec_t *x, cudaGraph_t, int) {
+    return *x = NULL, cudaSuccess;
+}
+static inline cudaError_t cudaGraphLaunch(cudaGraphExec_t, cudaStream_t) { return emulate_lost(); }
+static inline cudaError_t cudaGraphDestroy(cudaGraph_t) { return cudaSuccess; }
+static inline cudaError_t cudaGraphExecDestroy(cudaGraphExec_t) { return cudaSuccess; }
 
 #endif

@@ -11,6 +11,7 @@
 dim3 emulate_thread, emulate_block, emulate_block_dim, emulate_grid_dim;
 unsigned char *emulate_shared;
 int emulate_fail_nth, emulate_lose_nth;
+uint64_t emulate_n_launch;
 
 namespace {
 
@@ -113,6 +114,7 @@ void emulate_launch(void (*invoke)(const void *, void **), const void *kernel, d
                     dim3 block, size_t shared_bytes, void **args) {
     n_thread = (int)(block.x * block.y * block.z);
     if (n_thread > MAX_THREADS || block.y != 1 || block.z != 1 || shared_bytes > 227 << 10) abort();
+    emulate_n_launch++;
     the_invoke = invoke;
     the_kernel = kernel;
     the_args = args;
