@@ -9,7 +9,8 @@
 #include "kernels/cuda/cuda.h"
 
 static int open_gpu(struct dev **out, const struct device_params *p, int number, struct err *e) {
-    const struct cuda_params c = {.device = number, .vram_bytes = p->vram_bytes};
+    const struct cuda_params c = {
+        .device = number, .n_thread = p->n_thread, .vram_bytes = p->vram_bytes};
     return cuda_open(out, &c, e);
 }
 #else

@@ -360,32 +360,6 @@ bool cuda_spans(struct cuda *c, const struct span *spans, int32_t n_span, struct
     return true;
 }
 
-/* ---- weights ---- */
-
-static size_t prepared_bytes(struct dev *d, const struct weight *w) {
-    (void)d;
-    return planes_bytes(w);
-}
-
-static int prepare(struct dev *d, const struct weight *w, void *dst, struct weight *w2) {
-    struct cuda *c = (struct cuda *)d;
-    *w2 = *w;
-    w2->data = dst;
-    w2->layout = 1;
-    if (c->err.code) return c->err.code;
-    /* one matrix row block at a time would bound this buffer; stacks of experts are at most 0.3 GB */
-    size_t n = planes_bytes(w);
-    uint8_t *host = (uint8_t *)mem_alloc(n);
-    if (!host) {
-        cuda_fail_with(c, CHIMERE_ENOMEM, "out of memory while rearranging weights");
-        return c->err.code;
-    }
-    bool is_finite = planes_pack(w, host);
-    dev_upload(d, dst, host, n);
-    mem_free(host);
-    return is_finite ? 0 : CHIMERE_ENUMERIC;
-}
-
 /* ---- opening ---- */
 
 static size_t op_bytes(const struct dev_need *need) {
@@ -427,6 +401,7 @@ static void dev_start(struct dev *d) { cuda_send((struct cuda *)d); }
 static int dev_reserve(struct dev *d, const struct dev_need *need, struct err *e) {
     struct cuda *c = (struct cuda *)d;
     cuda_send(c);
+    cuda_loader_free(c);
     size_t n = op_bytes(need), n_stage = stage_bytes(need), n_shadow = shadow_bytes(need);
     uint8_t *scratch = (uint8_t *)dev_alloc(d, n), *stage = (uint8_t *)dev_alloc(d, n_stage);
     uint8_t *shadow_room = (uint8_t *)dev_alloc(d, N_SHADOW * n_shadow);
@@ -472,6 +447,7 @@ static void dev_close(struct dev *d) {
         if (c->graphs[i].exec) cudaGraphExecDestroy(c->graphs[i].exec);
 #endif
     cuda_timing_free(c);
+    cuda_loader_free(c);
     cudaFree(c->scratch);
     cudaFree(c->shadow_room);
     cudaFree(c->stage);
@@ -523,8 +499,8 @@ static const struct ops cuda_ops = {
     .read_bandwidth = cuda_read_bandwidth,
     .stats = dev_stats_of,
     .time_ops = cuda_time_ops,
-    .prepared_bytes = prepared_bytes,
-    .prepare = prepare,
+    .prepared_bytes = cuda_prepared_bytes,
+    .prepare = cuda_prepare,
     .embed = named<OP_embed, cuda_embed>::call,
     .rms_norm = named<OP_rms_norm, cuda_rms_norm>::call,
     .layer_norm = named<OP_layer_norm, cuda_layer_norm>::call,

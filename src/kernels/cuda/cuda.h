@@ -21,6 +21,7 @@ extern "C" {
 
 struct cuda_params {
     int device;
+    int n_thread;        /* that rearrange weights; 0: one a core */
     uint64_t vram_bytes; /* take no more than this; 0: what the card has free */
     bool precise;        /* activations stay f32 in every product: slow, for comparisons */
     bool no_graph;       /* launch kernels one by one */

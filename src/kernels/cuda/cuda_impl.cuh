@@ -103,6 +103,7 @@ struct cuda {
     uint64_t clock;
     bool dependent; /* sm_90 and newer: programmatic dependent launch */
     int n_sm, compute;
+    struct loader *loader; /* owned, made by the first prepare() */
     enum cuda_op op;       /* being recorded */
     struct timing *timing; /* owned; NULL: ops are not timed */
 
@@ -224,6 +225,12 @@ static void launch(struct cuda *c, void (*kernel)(P...), dim3 grid, dim3 block, 
     };
     (put((P)args), ...);
 }
+
+/* ---- weights (load.cu) ---- */
+
+size_t cuda_prepared_bytes(struct dev *d, const struct weight *w);
+int cuda_prepare(struct dev *d, const struct weight *w, void *dst, struct weight *w2);
+void cuda_loader_free(struct cuda *c); /* waits for what it has on its way */
 
 /* ---- measuring (measure.cu) ---- */
 

@@ -51,37 +51,37 @@ static bool is_float(enum plane_form f) { return f == FORM_F32 || f == FORM_F16 
 
 static size_t aligned(size_t n) { return (n + 255) & ~(size_t)255; }
 
-struct extent {
-    size_t codes, more, sub, top;
-};
-
-static struct extent extent_of(const struct weight *w, enum plane_form f) {
-    size_t n_row = (size_t)w->n_out * (size_t)w->n_mat, n_unit = (size_t)w->n_in / 32;
+size_t planes_parts(const struct weight *w, struct plane_part out[4]) {
+    enum plane_form f = planes_form(w->type);
     struct plane_sizes s = forms[f].size;
-    if (is_float(f))
-        return (struct extent){aligned(n_row * (size_t)w->n_in * (f == FORM_F32 ? 4 : 2)), 0, 0, 0};
-    return (struct extent){aligned(n_row * n_unit * s.codes), aligned(n_row * n_unit * s.more),
-                           aligned(n_row * n_unit * s.sub),
-                           aligned(n_row * (n_unit / s.top_units) * s.top)};
+    size_t n_row = (size_t)w->n_out * (size_t)w->n_mat, n_unit = (size_t)w->n_in / 32, at = 0;
+    size_t bytes[4] = {n_unit * s.codes, n_unit * s.more, n_unit * s.sub,
+                       n_unit / (s.top_units ? s.top_units : 1) * s.top};
+    if (is_float(f)) bytes[0] = (size_t)w->n_in * (f == FORM_F32 ? 4 : 2);
+    for (int i = 0; i < 4; i++) {
+        out[i] = (struct plane_part){at, bytes[i]};
+        at += aligned(n_row * bytes[i]);
+    }
+    return at;
 }
 
 size_t planes_bytes(const struct weight *w) {
-    struct extent e = extent_of(w, planes_form(w->type));
-    return e.codes + e.more + e.sub + e.top;
+    struct plane_part part[4];
+    return planes_parts(w, part);
 }
 
 struct planes planes_of(const struct weight *w) {
-    enum plane_form f = planes_form(w->type);
-    struct extent e = extent_of(w, f);
+    struct plane_part part[4];
     const uint8_t *p = w->data;
+    planes_parts(w, part);
     return (struct planes){.codes = p,
-                           .more = p + e.codes,
-                           .sub = p + e.codes + e.more,
-                           .top = p + e.codes + e.more + e.sub,
+                           .more = p + part[1].at,
+                           .sub = p + part[2].at,
+                           .top = p + part[3].at,
                            .n_row = w->n_out,
                            .n_in = (int32_t)w->n_in,
                            .n_unit = (int32_t)(w->n_in / 32),
-                           .form = f};
+                           .form = planes_form(w->type)};
 }
 
 /* ---- fields of a unit ---- */
@@ -90,20 +90,24 @@ struct unit { /* where the fields of one unit go; top of its group */
     uint8_t *codes, *more, *sub, *top;
 };
 
-/* Low bits of 32 codes as nibbles; bit 4 of each as fifth bits; bits 4 and 5 as pairs. */
-static void put_nibbles(const uint8_t *q, uint8_t *out) {
-    for (int j = 0; j < 16; j++) out[j] = (uint8_t)((q[j] & 15) | (q[j + 16] & 15) << 4);
+/* 32 codes as 8 words: element 4 i + b is byte b of word i, so that one operation does four of them. */
+static void words(const uint8_t *p, uint32_t w[8]) { memcpy(w, p, 32); }
+
+/* Low bits of 32 codes as nibbles; one bit of each as fifth bits; two bits of each as pairs. */
+static void put_nibbles(const uint32_t q[8], uint8_t *out) {
+    uint32_t w[4];
+    for (int i = 0; i < 4; i++) w[i] = (q[i] & 0x0f0f0f0f) | (q[i + 4] & 0x0f0f0f0f) << 4;
+    memcpy(out, w, sizeof w);
 }
-static void put_bits(const uint8_t *q, int shift, uint8_t *out) {
-    memset(out, 0, 4);
-    for (int e = 0; e < 32; e++) out[e % 4] = (uint8_t)(out[e % 4] | (q[e] >> shift & 1) << e / 4);
+static void put_bits(const uint32_t q[8], int shift, uint8_t *out) {
+    uint32_t w = 0;
+    for (int i = 0; i < 8; i++) w |= (q[i] >> shift & 0x01010101) << i;
+    memcpy(out, &w, sizeof w);
 }
-static void put_pairs(const uint8_t *q, int shift, uint8_t *out) {
-    memset(out, 0, 8);
-    for (int e = 0; e < 32; e++) {
-        uint8_t *b = out + e / 16 * 4 + e % 4;
-        *b = (uint8_t)(*b | (q[e] >> shift & 3) << e % 16 / 4 * 2);
-    }
+static void put_pairs(const uint32_t q[8], int shift, uint8_t *out) {
+    uint32_t w[2] = {0, 0};
+    for (int i = 0; i < 8; i++) w[i / 4] |= (q[i] >> shift & 0x03030303) << i % 4 * 2;
+    memcpy(out, w, sizeof w);
 }
 
 static void fifths(const uint8_t *nibbles, const uint8_t *qh, uint8_t *q) {
@@ -121,6 +125,7 @@ static void scale_min_6(const uint8_t *s, int b, uint8_t *scale, uint8_t *min) {
 /* Legacy blocks: a unit is a block. */
 static void pack_small(enum plane_form f, const uint8_t *b, struct unit u) {
     uint8_t q[32];
+    uint32_t w[8];
     switch (f) {
     case FORM_I8:
         memcpy(u.codes, b + 2, 32);
@@ -139,8 +144,9 @@ static void pack_small(enum plane_form f, const uint8_t *b, struct unit u) {
     case FORM_N5M: {
         int head = f == FORM_N5 ? 2 : 4;
         fifths(b + head + 4, b + head, q);
-        put_nibbles(q, u.codes);
-        put_bits(q, 4, u.more);
+        words(q, w);
+        put_nibbles(w, u.codes);
+        put_bits(w, 4, u.more);
         memcpy(u.top, b, (size_t)head);
         break;
     }
@@ -150,48 +156,44 @@ static void pack_small(enum plane_form f, const uint8_t *b, struct unit u) {
 
 /* Super-blocks: unit k of 8. */
 static void pack_k(enum plane_form f, const uint8_t *b, int k, struct unit u) {
-    uint8_t q[32];
+    uint32_t low[8], high[8], q[8];
     int half = k / 4, part = k % 4; /* 128 elements, and the 32 within them */
     switch (f) {
     case FORM_N4K:
-    case FORM_N5K: {
-        const uint8_t *qs = b + (f == FORM_N4K ? 16 : 48) + k / 2 * 32;
-        for (int j = 0; j < 32; j++) {
-            q[j] = qs[j] >> k % 2 * 4 & 15;
-            if (f == FORM_N5K) q[j] = (uint8_t)(q[j] | (b[16 + j] >> k & 1) << 4);
-        }
+    case FORM_N5K:
+        words(b + (f == FORM_N4K ? 16 : 48) + k / 2 * 32, low);
+        for (int i = 0; i < 8; i++) q[i] = low[i] >> k % 2 * 4;
         put_nibbles(q, u.codes);
-        if (f == FORM_N5K) put_bits(q, 4, u.more);
+        if (f == FORM_N5K) {
+            words(b + 16, high);
+            put_bits(high, k, u.more);
+        }
         scale_min_6(b + 4, k, &u.sub[0], &u.sub[1]);
         memcpy(u.top, b, 4);
         break;
-    }
     case FORM_N6K:
-        for (int j = 0; j < 32; j++) {
-            int e = part * 32 + j;
-            int low = b[64 * half + e % 64] >> e / 64 * 4 & 15;
-            int high = b[128 + 32 * half + j] >> part * 2 & 3;
-            q[j] = (uint8_t)(low | high << 4);
-        }
+        words(b + 64 * half + part % 2 * 32, low);
+        words(b + 128 + 32 * half, high);
+        for (int i = 0; i < 8; i++) q[i] = low[i] >> part / 2 * 4;
         put_nibbles(q, u.codes);
-        put_pairs(q, 4, u.more);
+        put_pairs(high, 2 * part, u.more);
         memcpy(u.sub, b + 192 + 2 * k, 2);
         memcpy(u.top, b + 208, 2);
         break;
     case FORM_N3K:
-        for (int j = 0; j < 32; j++)
-            q[j] = (uint8_t)((b[32 + 32 * half + j] >> 2 * part & 3) | (b[j] >> k & 1) << 2);
-        put_pairs(q, 0, u.codes);
-        put_bits(q, 2, u.more);
+        words(b + 32 + 32 * half, low);
+        words(b, high);
+        put_pairs(low, 2 * part, u.codes);
+        put_bits(high, k, u.more);
         for (int i = 0; i < 2; i++) {
-            int s = 2 * k + i, low = s < 8 ? b[96 + s] & 15 : b[96 + s - 8] >> 4;
-            u.sub[i] = (uint8_t)((low | (b[104 + s % 4] >> s / 4 * 2 & 3) << 4) - 32);
+            int s = 2 * k + i, bits = s < 8 ? b[96 + s] & 15 : b[96 + s - 8] >> 4;
+            u.sub[i] = (uint8_t)((bits | (b[104 + s % 4] >> s / 4 * 2 & 3) << 4) - 32);
         }
         memcpy(u.top, b + 108, 2);
         break;
     case FORM_N2K:
-        for (int j = 0; j < 32; j++) q[j] = b[16 + 32 * half + j] >> 2 * part & 3;
-        put_pairs(q, 0, u.codes);
+        words(b + 16 + 32 * half, low);
+        put_pairs(low, 2 * part, u.codes);
         memcpy(u.sub, b + 2 * k, 2);
         memcpy(u.top, b + 80, 4);
         break;
@@ -264,36 +266,35 @@ static void pack_exact(const float *x, struct unit u) {
     }
 }
 
-bool planes_pack(const struct weight *w, uint8_t *dst) {
+bool planes_pack(const struct weight *w, int64_t first, int64_t n, uint8_t *const to[4]) {
     enum plane_form f = planes_form(w->type);
-    struct extent e = extent_of(w, f);
     struct plane_sizes s = forms[f].size;
     const struct quant_traits *t = quant_traits(w->type);
-    size_t n_row = (size_t)w->n_out * (size_t)w->n_mat, n_unit = (size_t)w->n_in / 32;
+    size_t n_unit = (size_t)w->n_in / 32;
     bool is_finite = true;
-    for (size_t r = 0; r < n_row; r++) {
-        const uint8_t *src = (const uint8_t *)w->data + r / (size_t)w->n_out * w->mat_bytes +
-                             r % (size_t)w->n_out * w->row_bytes;
+    for (int64_t i = 0; i < n; i++) {
+        const uint8_t *src = (const uint8_t *)w->data +
+                             (size_t)((first + i) / w->n_out) * w->mat_bytes +
+                             (size_t)((first + i) % w->n_out) * w->row_bytes;
         is_finite &= quant_is_finite(w->type, src, (uint64_t)w->n_in);
         if (is_float(f)) {
-            size_t n = (size_t)w->n_in * (f == FORM_F32 ? 4 : 2);
-            memcpy(dst + r * n, src, n);
+            size_t row = (size_t)w->n_in * (f == FORM_F32 ? 4 : 2);
+            memcpy(to[0] + (size_t)i * row, src, row);
             continue;
         }
-        for (size_t i = 0; i < n_unit; i++) {
-            size_t at = r * n_unit + i;
-            struct unit u = {dst + at * s.codes, dst + e.codes + at * s.more,
-                             dst + e.codes + e.more + at * s.sub,
-                             dst + e.codes + e.more + e.sub + at / s.top_units * s.top};
+        for (size_t k = 0; k < n_unit; k++) {
+            size_t at = (size_t)i * n_unit + k;
+            struct unit u = {to[0] + at * s.codes, to[1] + at * s.more, to[2] + at * s.sub,
+                             to[3] + at / s.top_units * s.top};
             size_t per = t->block_elements / 32; /* units of a block: 1 or 8 */
-            const uint8_t *b = src + i / per * t->block_bytes;
+            const uint8_t *b = src + k / per * t->block_bytes;
             if (f == FORM_I8X) {
                 float x[256];
                 t->decode(b, x, t->block_elements);
-                pack_exact(x + i % per * 32, u);
+                pack_exact(x + k % per * 32, u);
             } else if (per == 1) pack_small(f, b, u);
-            else if (f <= FORM_N2K) pack_k(f, b, (int)(i % per), u);
-            else pack_grid(f, b, (int)(i % per), u);
+            else if (f <= FORM_N2K) pack_k(f, b, (int)(k % per), u);
+            else pack_grid(f, b, (int)(k % per), u);
         }
     }
     return is_finite;

@@ -86,8 +86,14 @@ enum plane_form planes_form(uint32_t type); /* FORM_NONE: a type that cannot be 
 struct plane_sizes planes_sizes(enum plane_form f);
 /* Bytes of w as planes; each plane starts at a multiple of 256. */
 size_t planes_bytes(const struct weight *w);
-/* Rearranges w (layout 0, host) into dst (host, planes_bytes). False: w holds NaN or infinity. */
-bool planes_pack(const struct weight *w, uint8_t *dst);
+/* One plane: where it begins, and its bytes a row; 0: the form has none. In the order codes, more, sub, top. */
+struct plane_part {
+    size_t at, row_bytes;
+};
+size_t planes_parts(const struct weight *w, struct plane_part out[4]); /* returns planes_bytes */
+/* Rearranges n rows of w (layout 0, host) from row `first` of the whole stack on; to[i]: where the first of
+ * them goes in plane i. False: they hold NaN or infinity. Any thread. */
+bool planes_pack(const struct weight *w, int64_t first, int64_t n, uint8_t *const to[4]);
 /* The planes of a packed w whose data is a device address. */
 struct planes planes_of(const struct weight *w);
 

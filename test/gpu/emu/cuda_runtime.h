@@ -48,7 +48,12 @@ typedef struct emulate_event { /* time: kernels launched before it */
     uint64_t at;
 } * cudaEvent_t;
 typedef struct emulate_graph *cudaGraphExec_t, *cudaGraph_t;
-enum { cudaMemcpyHostToDevice, cudaMemcpyDeviceToHost, cudaMemcpyDeviceToDevice };
+enum {
+    cudaMemcpyHostToDevice,
+    cudaMemcpyDeviceToHost,
+    cudaMemcpyDeviceToDevice,
+    cudaMemcpyDefault
+};
 enum {
     cudaStreamNonBlocking = 1,
     cudaEventDisableTiming = 2,
