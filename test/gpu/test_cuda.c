@@ -23,7 +23,7 @@
 #include "../unit/select_rows.h"
 
 static struct rng rng;
-static struct dev *ref, *ref8, *dev, *precise; /* ref8: activations rounded to 8 bits */
+static struct dev *ref, *ref8, *dev, *precise, *wide; /* ref8: activations rounded to 8 bits */
 
 static const struct dev_need need = {.n_tok = 256,
                                      .n_in = 1024,
@@ -187,10 +187,21 @@ static void linear_agrees(uint32_t type, int64_t n_in, int64_t n_out, int32_t n_
     }
 }
 
+static void with_wide(void (*test)(void **)) {
+    struct dev *kept = dev;
+    dev = wide;
+    test(NULL);
+    dev = kept;
+}
+
+/* Of types, those that a layout keeps in a way of its own. */
 static void linear_of_every_type(void **s) {
     (void)s;
     for (int t = 0; t < N_TYPE; t++) {
         if (!quant_traits(types[t])->encode) continue;
+        if (dev == wide &&
+            planes_form(types[t], PLANES_WIDE) == planes_form(types[t], PLANES))
+            continue;
         int64_t block = quant_traits(types[t])->block_elements;
         linear_agrees(types[t], block == 1 ? 70 : block, 17, 1);
         linear_agrees(types[t], block == 1 ? 70 : block, 17, 5);
@@ -198,6 +209,7 @@ static void linear_of_every_type(void **s) {
         linear_agrees(types[t], block == 1 ? 133 : block == 32 ? 96 : 256, 130, 19);
         drop_all();
     }
+    if (dev != wide) with_wide(linear_of_every_type);
 }
 
 static void linear_of_several_matrices(void **s) {
@@ -737,6 +749,8 @@ static void moe_agrees_and_rows_are_independent(void **st) {
     enum { N = 256, FF = 256, N_EXPERT = 16, N_USED = 3, N_TOK = 70, N_W = 7 };
     for (size_t k = 0; k < sizeof moe_cases / sizeof *moe_cases; k++) {
         const struct moe_case *c = &moe_cases[k];
+        if (dev == wide && planes_form(c->type, PLANES_WIDE) == planes_form(c->type, PLANES))
+            continue;
         struct weight w[N_W] = {
             weight_of(QUANT_F32, N, N_EXPERT, 1, .1),   weight_of(c->type, N, FF, N_EXPERT, .06),
             weight_of(c->type, N, FF, N_EXPERT, .06),   weight_of(c->type, FF, N, N_EXPERT, .06),
@@ -795,6 +809,7 @@ static void moe_agrees_and_rows_are_independent(void **st) {
         }
         drop_all();
     }
+    if (dev != wide) with_wide(moe_agrees_and_rows_are_independent);
 }
 
 static void selected_rows_keep_the_promise(void **s) {
@@ -821,22 +836,24 @@ static int open_all(void **st) {
     (void)st;
     struct err e = {0};
     rng_seed(&rng, 20);
-    const struct cuda_params plain = {0}, exact = {.precise = true};
+    const struct cuda_params plain = {.layout = PLANES}, exact = {.precise = true},
+                             roomy = {.layout = PLANES_WIDE};
     if (cpu_open_ref(&ref, &e) || ref_open_round8(&ref8, &e)) return -1;
-    if (cuda_open(&dev, &plain, &e) || cuda_open(&precise, &exact, &e)) {
+    if (cuda_open(&dev, &plain, &e) || cuda_open(&precise, &exact, &e) ||
+        cuda_open(&wide, &roomy, &e)) {
         print_message("skip: the CUDA device: %s\n", e.text);
         return -1;
     }
-    struct dev *all[] = {ref, ref8, dev, precise};
-    for (int i = 0; i < 4; i++)
+    struct dev *all[] = {ref, ref8, dev, precise, wide};
+    for (int i = 0; i < 5; i++)
         if (all[i]->ops->reserve(all[i], &need, &e)) return -1;
     return 0;
 }
 
 static int close_all(void **st) {
     (void)st;
-    struct dev *all[] = {ref, ref8, dev, precise};
-    for (int i = 0; i < 4; i++) all[i]->ops->close(all[i]);
+    struct dev *all[] = {ref, ref8, dev, precise, wide};
+    for (int i = 0; i < 5; i++) all[i]->ops->close(all[i]);
     return 0;
 }
 

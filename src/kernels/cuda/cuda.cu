@@ -563,6 +563,19 @@ static bool open_tables(struct cuda *c) {
     return true;
 }
 
+/* A multiprocessor of a data center's card gets 10 to 30 bytes a cycle and waits for instructions; one of a
+ * consumer's gets 3 to 5 and waits for bytes, of which it has few besides. */
+static uint32_t best_layout(const struct cuda_params *p, int n_sm) {
+    enum { WIDE_BYTES = 8 }; /* a cycle of a multiprocessor */
+    if (p->layout) return p->layout;
+    int clock = 0, mem_clock = 0, bits = 0; /* kHz, kHz */
+    cudaDeviceGetAttribute(&clock, cudaDevAttrClockRate, p->device);
+    cudaDeviceGetAttribute(&mem_clock, cudaDevAttrMemoryClockRate, p->device);
+    cudaDeviceGetAttribute(&bits, cudaDevAttrGlobalMemoryBusWidth, p->device);
+    double bytes = 2.0 * mem_clock * bits / 8;
+    return !p->vram_bytes && bytes > (double)WIDE_BYTES * clock * n_sm ? PLANES_WIDE : PLANES;
+}
+
 int cuda_open(struct dev **out, const struct cuda_params *p, struct err *e) {
     *out = NULL;
     int n_device = 0;
@@ -589,6 +602,7 @@ int cuda_open(struct dev **out, const struct cuda_params *p, struct err *e) {
     c->compute = prop.major * 10 + prop.minor;
     c->dependent = c->compute >= 90;
     c->n_sm = prop.multiProcessorCount;
+    c->layout = best_layout(p, c->n_sm);
     c->stats.bytes_total = prop.totalGlobalMem;
     c->list.launches =
         (struct launch *)mem_alloc_array(CUDA_MAX_LAUNCHES, sizeof *c->list.launches);

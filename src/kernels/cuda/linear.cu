@@ -81,7 +81,7 @@ template <int F, int NT> struct vector8 {
     alignas(16) raw<F> code[2][R]; /* or a row of numbers */
 
     __device__ __forceinline__ vector8(const linear_job &j_, const out_job &o_) : j(j_), o(o_) {
-        int per_block = VEC_THREADS / o.group;
+        int per_block = (int)blockDim.x / o.group;
         group = o.group, lane = (int)threadIdx.x % group;
         n_row = (int)o.w.n_row, n_unit = o.w.n_unit, n_group = o.n_block * per_block;
         mine = ((int)blockIdx.x - o.first_block) * per_block + (int)threadIdx.x / group;
@@ -402,12 +402,16 @@ static void vectors8(struct cuda *c, linear_job &j, int form) {
     /* tasks of a warp: as many as let all blocks be resident at once, two on a multiprocessor */
     int64_t warps = 2 * (int64_t)c->n_sm * (VEC_THREADS / 32), n = (tasks + warps - 1) / warps;
     if (n < 1) n = 1;
+    /* few tasks: smaller blocks, so that all multiprocessors have one */
+    bool small = !j.norm.x && tasks * 2 <= (int64_t)c->n_sm * (VEC_THREADS / 32);
+    for (int32_t i = 0; i < j.n_o; i++) small &= !is_number_form(j.o[i].w.form);
+    int threads = small ? VEC_THREADS / 2 : VEC_THREADS;
     int32_t blocks = 0;
     for (int32_t i = 0; i < j.n_o; i++) {
         out_job &k = j.o[i];
         k.first_block = blocks;
         int64_t rows = k.w.n_in >= NUMBER_WIDE ? 2 : 8;
-        if (!is_number_form(k.w.form)) rows = each * n * (VEC_THREADS / k.group);
+        if (!is_number_form(k.w.form)) rows = each * n * (threads / k.group);
         k.n_block = (int32_t)((k.w.n_row + rows - 1) / rows);
         blocks += k.n_block;
     }
@@ -420,8 +424,8 @@ static void vectors8(struct cuda *c, linear_job &j, int form) {
 #define X(F)                                                                                       \
     case F:                                                                                        \
         if (j.n_tok > 1)                                                                           \
-            launch(c, vector8_kernel<F, VEC8_TOKS>, grid, dim3(VEC_THREADS), room, j, c->tables);  \
-        else launch(c, vector8_kernel<F, 1>, grid, dim3(VEC_THREADS), room, j, c->tables);         \
+            launch(c, vector8_kernel<F, VEC8_TOKS>, grid, dim3((unsigned)threads), room, j, c->tables);  \
+        else launch(c, vector8_kernel<F, 1>, grid, dim3((unsigned)threads), room, j, c->tables);         \
         break;
         FOR_EACH_FORM(X)
 #undef X

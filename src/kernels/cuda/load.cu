@@ -63,19 +63,25 @@ static void pack_share(void *arg, int ith, int n_thread) {
         __atomic_store_n(&p->is_bad, true, __ATOMIC_RELAXED);
 }
 
+static struct weight laid_out(const struct cuda *c, const struct weight *w) {
+    struct weight v = *w;
+    v.layout = c->layout;
+    return v;
+}
+
 size_t cuda_prepared_bytes(struct dev *d, const struct weight *w) {
-    (void)d;
-    return planes_bytes(w);
+    struct weight v = laid_out((struct cuda *)d, w);
+    return planes_bytes(&v);
 }
 
 /* Copies end in the order of the stream; dst may be pinned memory of the host as well. */
 int cuda_prepare(struct dev *d, const struct weight *w, void *dst, struct weight *w2) {
     struct cuda *c = (struct cuda *)d;
-    *w2 = *w;
+    struct weight v = laid_out(c, w);
+    *w2 = v;
     w2->data = dst;
-    w2->layout = 1;
     struct plane_part part[4];
-    size_t n_bytes = planes_parts(w, part), row_bytes = 0;
+    size_t n_bytes = planes_parts(&v, part), row_bytes = 0;
     struct loader *l = c->err.code ? NULL : loader_of(c);
     if (!l) return c->err.code;
     cuda_wrote(c, dst, n_bytes);
@@ -84,7 +90,7 @@ int cuda_prepare(struct dev *d, const struct weight *w, void *dst, struct weight
     int64_t n_row = w->n_out * w->n_mat,
             most = (int64_t)((PART_BYTES - 4 * PLANE_ALIGN) / row_bytes);
     if (most < 1) cuda_fail_with(c, CHIMERE_ELIMIT, "a row of weights is too long");
-    struct packing p = {w, part, 0, 0, {}, false};
+    struct packing p = {&v, part, 0, 0, {}, false};
     for (; p.first < n_row && !c->err.code; p.first += p.n) {
         uint8_t *room = l->host[l->turn];
         p.n = n_row - p.first < most ? n_row - p.first : most;

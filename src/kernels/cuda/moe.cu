@@ -192,7 +192,7 @@ struct hidden8_job {
     int32_t act, unused;
 };
 
-enum { HIDDEN_THREADS = 512, HIDDEN_ROWS = 4 };
+enum { HIDDEN_THREADS = 512, HIDDEN_ROWS = 4, HIDDEN_BOUND = 768 };
 /* The 32 rows of a block's unit, by groups: two of the gate beside two of up, or four of up. */
 template <bool HAS_GATE> struct hidden8_rows {
     static constexpr int EACH = HAS_GATE ? HIDDEN_ROWS / 2 : HIDDEN_ROWS; /* of one matrix in a task */
@@ -229,9 +229,9 @@ template <bool HAS_GATE> struct hidden8_rows {
 
 /* Block y is a pair (token, n-th choice), block x a unit of 32 elements of its hidden row; gate and up are
  * streamed side by side. A warp of every block makes the choice anew. The next kernel starts when the choice is
- * written down, and may read the experts' weights ahead of its own wait. */
+ * written down, and may read the experts' weights ahead of its own wait; the bound leaves registers for it. */
 template <int F, bool HAS_GATE>
-__global__ void __launch_bounds__(HIDDEN_THREADS, 1) hidden8_kernel(hidden8_job j, grid_tables g) {
+__global__ void __launch_bounds__(HIDDEN_BOUND, 1) hidden8_kernel(hidden8_job j, grid_tables g) {
     DYNAMIC_SHARED(uint32_t, points);
     __shared__ float h[2][32];
     __shared__ int32_t chosen;

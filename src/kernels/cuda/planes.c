@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "format/quant.h"
+#include "format/quant_codebook.h"
 
 /* clang-format off */
 static const struct form_row {
@@ -28,6 +29,7 @@ static const struct form_row {
     [FORM_T4]    = {{16, 0, 0, 2, 1}, QUANT_IQ4_NL},
     [FORM_T4K]   = {{16, 0, 1, 2, 8}, QUANT_IQ4_XS},
     [FORM_TFP4]  = {{16, 0, 1, 0, 1}, QUANT_MXFP4},
+    [FORM_O4]    = {{16, 0, 1, 2, 8}, QUANT_IQ3_S},
     [FORM_G3S]   = {{8, 4, 2, 2, 8}, QUANT_IQ3_S},
     [FORM_G3XXS] = {{8, 4, 0, 2, 8}, QUANT_IQ3_XXS},
     [FORM_G2XXS] = {{4, 4, 0, 2, 8}, QUANT_IQ2_XXS},
@@ -36,9 +38,10 @@ static const struct form_row {
 };
 /* clang-format on */
 
-enum plane_form planes_form(uint32_t type) {
+enum plane_form planes_form(uint32_t type, uint32_t layout) {
     for (int f = 1; f < N_FORM; f++)
-        if (forms[f].type == type) return (enum plane_form)f;
+        if (forms[f].type == type && (f != FORM_O4 || layout == PLANES_WIDE))
+            return (enum plane_form)f;
     if (type == QUANT_IQ1_M || type == QUANT_TQ1_0 || type == QUANT_TQ2_0) return FORM_I8X;
     return FORM_NONE;
 }
@@ -52,7 +55,7 @@ static bool is_float(enum plane_form f) { return f == FORM_F32 || f == FORM_F16 
 static size_t aligned(size_t n) { return (n + 255) & ~(size_t)255; }
 
 size_t planes_parts(const struct weight *w, struct plane_part out[4]) {
-    enum plane_form f = planes_form(w->type);
+    enum plane_form f = planes_form(w->type, w->layout);
     struct plane_sizes s = forms[f].size;
     size_t n_row = (size_t)w->n_out * (size_t)w->n_mat, n_unit = (size_t)w->n_in / 32, at = 0;
     size_t bytes[4] = {n_unit * s.codes, n_unit * s.more, n_unit * s.sub,
@@ -81,7 +84,7 @@ struct planes planes_of(const struct weight *w) {
                            .n_row = w->n_out,
                            .n_in = (int32_t)w->n_in,
                            .n_unit = (int32_t)(w->n_in / 32),
-                           .form = planes_form(w->type)};
+                           .form = planes_form(w->type, w->layout)};
 }
 
 /* ---- fields of a unit ---- */
@@ -210,6 +213,18 @@ static void pack_grid(enum plane_form f, const uint8_t *b, int k, struct unit u)
             (uint8_t)(((b[4 + k / 2] >> k % 2 * 4 & 15) | ((b[2] | b[3] << 8) >> 2 * k & 3) << 4) -
                       32);
         break;
+    case FORM_O4: { /* points of the grid are odd, up to 15, with signs apart */
+        uint8_t q[32];
+        for (int j = 0; j < 32; j++) {
+            int at = b[2 + 8 * k + j / 4] | (b[66 + k] >> j / 4 & 1) << 8;
+            int v = ((const uint8_t *)&quant_grid_iq3s[at])[j % 4];
+            if (b[74 + 4 * k + j / 8] >> j % 8 & 1) v = -v;
+            q[j] = (uint8_t)((v + 15) / 2);
+        }
+        put_nibbles(q, u.codes);
+        u.sub[0] = b[106 + k / 2] >> k % 2 * 4 & 15;
+        break;
+    }
     case FORM_G3S:
         memcpy(u.codes, b + 2 + 8 * k, 8);
         memcpy(u.more, b + 74 + 4 * k, 4);
@@ -267,7 +282,7 @@ static void pack_exact(const float *x, struct unit u) {
 }
 
 bool planes_pack(const struct weight *w, int64_t first, int64_t n, uint8_t *const to[4]) {
-    enum plane_form f = planes_form(w->type);
+    enum plane_form f = planes_form(w->type, w->layout);
     struct plane_sizes s = forms[f].size;
     const struct quant_traits *t = quant_traits(w->type);
     size_t n_unit = (size_t)w->n_in / 32;

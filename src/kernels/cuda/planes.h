@@ -22,6 +22,7 @@
  * | T4     | 16 B                     |                           |               | f16        | d iq4[q]  (IQ4_NL) |
  * | T4K    | 16 B                     |                           | i8            | f16 / 8    | d s iq4[q] (IQ4_XS) |
  * | TFP4   | 16 B                     |                           | u8 e          |            | 2^(e - 128) fp4[q] (MXFP4) |
+ * | O4     | 16 B nibbles             |                           | u8 s          | f16 / 8    | d (2 s + 1) (2 q - 15) (IQ3_S, wide) |
  * | G3S    | 8 B grid index           | 4 B signs                 | u8 qh, u8 s   | f16 / 8    | d (2 s + 1) g (IQ3_S) |
  * | G3XXS  | 8 B                      | 4 B signs and scale       |               | f16 / 8    | d (s + 1/2)/2 g (IQ3_XXS) |
  * | G2XXS  | 4 B                      | 4 B signs and scale       |               | f16 / 8    | d (s + 1/2)/4 g (IQ2_XXS) |
@@ -62,6 +63,7 @@ enum plane_form {
     FORM_T4,
     FORM_T4K,
     FORM_TFP4,
+    FORM_O4,
     FORM_G3S,
     FORM_G3XXS,
     FORM_G2XXS,
@@ -82,7 +84,9 @@ struct planes {
     int32_t form, unused;                    /* no byte undefined: lists of launches are hashed */
 };
 
-enum plane_form planes_form(uint32_t type); /* FORM_NONE: a type that cannot be multiplied */
+/* How a weight of a type is kept. PLANES_WIDE: what unpacks in fewer instructions, where bytes are cheap. */
+enum { PLANES = 1, PLANES_WIDE }; /* weight.layout */
+enum plane_form planes_form(uint32_t type, uint32_t layout); /* FORM_NONE: cannot be multiplied */
 struct plane_sizes planes_sizes(enum plane_form f);
 /* Bytes of w as planes; each plane starts at a multiple of 256. */
 size_t planes_bytes(const struct weight *w);

@@ -25,6 +25,7 @@ template <int F> struct form_traits {
                                : F == FORM_N5  ? 16
                                : F == FORM_N6K ? 32
                                : F == FORM_N3K ? 4
+                               : F == FORM_O4  ? 15
                                                : 0; /* what codes stand above their value */
 };
 
@@ -92,7 +93,7 @@ template <int F> __device__ __forceinline__ void load_unit(raw<F> &r, const plan
     if constexpr (F == FORM_N4K || F == FORM_N5K || F == FORM_N6K || F == FORM_N3K ||
                   F == FORM_N2K || F == FORM_G3S || F == FORM_G2S) {
         r.sub = load_2(w.sub + at * 2);
-    } else if constexpr (F == FORM_T4K || F == FORM_TFP4 || F == FORM_G2XS) {
+    } else if constexpr (F == FORM_T4K || F == FORM_TFP4 || F == FORM_O4 || F == FORM_G2XS) {
         r.sub = w.sub[at];
     }
     if constexpr (F == FORM_I8X) {
@@ -166,6 +167,17 @@ __device__ __forceinline__ void unpack(const raw<F> &r, const grid_tables &g, un
             u.scale[0] = d * (float)(int8_t)(r.sub & 255u);
             u.scale[1] = d * (float)(int8_t)(r.sub >> 8);
         }
+    } else if constexpr (F == FORM_O4) {
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            u.q[i] = r.code[i] << 1 & 0x1e1e1e1eu;
+            u.q[i + 4] = r.code[i] >> 3 & 0x1e1e1e1eu;
+        }
+        if constexpr (!KEEP_MID) {
+#pragma unroll
+            for (int i = 0; i < 8; i++) u.q[i] = sub4(u.q[i], 0x0f0f0f0fu);
+        }
+        u.scale[0] = u.scale[1] = d * (float)(1u + 2u * r.sub);
     } else if constexpr (F == FORM_N3K || F == FORM_N2K) {
 #pragma unroll
         for (int i = 0; i < 8; i++) u.q[i] = r.code[i / 4] >> i % 4 * 2 & 0x03030303u;

@@ -88,6 +88,14 @@ static inline cudaError_t cudaGetDeviceProperties(cudaDeviceProp *p, int) {
     *p = cudaDeviceProp{9, 0, 4, (size_t)1 << 34};
     return cudaSuccess;
 }
+enum cudaDeviceAttr {
+    cudaDevAttrClockRate,
+    cudaDevAttrMemoryClockRate,
+    cudaDevAttrGlobalMemoryBusWidth
+};
+static inline cudaError_t cudaDeviceGetAttribute(int *v, cudaDeviceAttr, int) {
+    return *v = 128, cudaSuccess;
+}
 static inline cudaError_t cudaMalloc(void **p, size_t n) {
     *p = emulate_short() ? NULL : aligned_alloc(256, (n + 255) & ~(size_t)255);
     return *p ? cudaSuccess : cudaErrorMemoryAllocation;
