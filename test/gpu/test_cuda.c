@@ -423,7 +423,7 @@ static void attention_agrees(void **st) {
         check_near(r.out, o0, tiled, c->v_type == QUANT_Q4_0 ? 0.125 : 4e-3, "attn case %d, tiles",
                    k);
         check_near(r.out + tiled, o0 + tiled, no - tiled,
-                   c->v_type == QUANT_Q4_0  ? 8e-2
+                   c->v_type == QUANT_Q4_0  ? 0.125
                    : coarse                 ? 2e-3
                    : c->k_type == QUANT_F16 ? 2e-4
                                             : 1e-5,

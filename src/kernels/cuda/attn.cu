@@ -247,11 +247,11 @@ __device__ __forceinline__ bool is_seen(const attn_job &j, int64_t pos, int64_t 
     return j.window <= 0 || pos > own - j.window || pos < j.n_keep;
 }
 
-/* Lane l holds elements l * E .. of a row. */
-template <int E>
+/* Lane l holds elements l * E .. of a row. T: the cache's type where rows are whole and loads can be wide, else 0. */
+template <int E, int T>
 __device__ __forceinline__ void load_lane(const cache &c, const uint8_t *row, float *x) {
     int at = (int)threadIdx.x % 32 * E;
-    if (c.type == QUANT_F16 && c.d == 32 * E) {
+    if constexpr (T == QUANT_F16) {
         uint32_t w[E / 2];
         if constexpr (E == 8) {
             uint4 v = *(const uint4 *)(row + 2 * at);
@@ -265,9 +265,7 @@ __device__ __forceinline__ void load_lane(const cache &c, const uint8_t *row, fl
             x[2 * i] = to_float((uint16_t)w[i]);
             x[2 * i + 1] = to_float((uint16_t)(w[i] >> 16));
         }
-        return;
-    }
-    if (c.type == QUANT_Q8_0 && c.d == 32 * E) { /* a block of 34 bytes holds 32 / E lanes */
+    } else if constexpr (T == QUANT_Q8_0) { /* a block of 34 bytes holds 32 / E lanes */
         const uint8_t *b = row + at / 32 * 34;
         float d = to_float(*(const uint16_t *)b);
         const uint16_t *q = (const uint16_t *)(b + 2 + at % 32);
@@ -277,17 +275,18 @@ __device__ __forceinline__ void load_lane(const cache &c, const uint8_t *row, fl
             x[2 * i] = d * (float)(int8_t)two;
             x[2 * i + 1] = d * (float)(int8_t)(two >> 8);
         }
-        return;
-    }
+    } else {
 #pragma unroll
-    for (int i = 0; i < E; i++) x[i] = at + i < c.d ? cache_at(c, row, at + i) : 0.0f;
+        for (int i = 0; i < E; i++) x[i] = at + i < c.d ? cache_at(c, row, at + i) : 0.0f;
+    }
 }
 
 /* Positions that a warp takes together. Of their G * AT_ONCE products with the queries each lane ends up with one
  * (or several lanes with the same), and makes its exponential. */
-template <int G, int E>
-__global__ void __launch_bounds__(SPLIT_THREADS) split_kernel(dspans b, attn_job j) {
-    constexpr int AT_ONCE = G * E > 32 ? 2 : 4; /* as registers allow */
+template <int G, int E, int T>
+__global__ void __launch_bounds__(SPLIT_THREADS)
+    split_kernel(const __grid_constant__ dspans b, const __grid_constant__ attn_job j) {
+    constexpr int AT_ONCE = G * E <= 32 ? 4 : T ? 2 : 1; /* as registers allow */
     constexpr int V = G * AT_ONCE, EACH = 32 / V, WARPS = SPLIT_THREADS / 32;
     static_assert(V <= 32, "a lane a product");
     DYNAMIC_SHARED(float, room); /* per warp: G * (2 + d_v) */
@@ -302,35 +301,44 @@ __global__ void __launch_bounds__(SPLIT_THREADS) split_kernel(dspans b, attn_job
     int32_t kv = (int32_t)blockIdx.x / per, head0 = kv * group + (int32_t)blockIdx.x % per * G;
     int32_t head_end = kv * group + group;
     const int32_t *pages = b.pages + s.page_at;
-    float k[AT_ONCE][E], v[AT_ONCE][E];
-    auto load = [&](int64_t at, int64_t from, int64_t end) {
+    float q[G][E], acc[G][E];
+    /* of the query of this lane's product */
+    float most = -INFINITY, sum = 0.0f;
+    /* positions of the span itself are written just now: their block waits at once, others after their first loads */
+    bool is_new = last >= s.pos, is_first = true;
+    if (is_new) wait_previous();
+#pragma unroll 1
+    for (int64_t at = first + warp * AT_ONCE; at <= last || is_first; at += WARPS * AT_ONCE) {
+        float k[AT_ONCE][E], v[AT_ONCE][E];
 #pragma unroll
         for (int u = 0; u < AT_ONCE; u++) {
             int64_t pos = at + u <= last ? at + u : last;
-            if (pos < from || pos >= end) continue;
-            load_lane<E>(j.k, cache_row(j.k, pages, pos, kv), k[u]);
-            load_lane<E>(j.v, cache_row(j.v, pages, pos, kv), v[u]);
+            load_lane<E, T>(j.k, cache_row(j.k, pages, pos, kv), k[u]);
+            load_lane<E, T>(j.v, cache_row(j.v, pages, pos, kv), v[u]);
         }
-    };
-    int64_t at = first + warp * AT_ONCE;
-    if (at <= last) load(at, 0, s.pos); /* the span's own positions are written just now */
-    wait_previous();
-    if (at <= last) load(at, s.pos, last + 1);
-    float q[G][E], acc[G][E];
+        if (is_first) {
+            is_first = false;
+            if (!is_new) wait_previous();
 #pragma unroll
-    for (int g = 0; g < G; g++) {
-        const float *src = j.q + ((int64_t)t * j.n_head + head0 + g) * j.k.d;
+            for (int g = 0; g < G; g++) {
+                const float *src = j.q + ((int64_t)t * j.n_head + head0 + g) * j.k.d + lane * E;
+                bool has = head0 + g < head_end;
+                if constexpr (T != 0 && E % 4 == 0) {
 #pragma unroll
-        for (int i = 0; i < E; i++) {
-            int e = lane * E + i;
-            q[g][i] = head0 + g < head_end && e < j.k.d ? src[e] * j.scale : 0.0f;
-            acc[g][i] = 0.0f;
+                    for (int i = 0; i < E; i += 4) {
+                        float4 x = has ? *(const float4 *)(src + i) : make_float4(0, 0, 0, 0);
+                        q[g][i] = x.x * j.scale, q[g][i + 1] = x.y * j.scale;
+                        q[g][i + 2] = x.z * j.scale, q[g][i + 3] = x.w * j.scale;
+                    }
+                } else {
+#pragma unroll
+                    for (int i = 0; i < E; i++)
+                        q[g][i] = has && lane * E + i < j.k.d ? src[i] * j.scale : 0.0f;
+                }
+#pragma unroll
+                for (int i = 0; i < E; i++) acc[g][i] = 0.0f;
+            }
         }
-    }
-    /* of the query of this lane's product */
-    float most = -INFINITY, sum = 0.0f;
-#pragma unroll 1
-    for (; at <= last; at += WARPS * AT_ONCE) {
         float y[V];
 #pragma unroll
         for (int g = 0; g < G; g++)
@@ -372,7 +380,6 @@ __global__ void __launch_bounds__(SPLIT_THREADS) split_kernel(dspans b, attn_job
                 for (int i = 0; i < E; i++) acc[g][i] += f * v[u][i];
             }
         }
-        if (at + WARPS * AT_ONCE <= last) load(at + WARPS * AT_ONCE, 0, last + 1);
     }
     /* warps join in shared memory, in order */
     int d_v = j.v.d, row = d_v + 2;
@@ -463,9 +470,15 @@ template <int G, int E>
 static void split_launch(struct cuda *c, const dspans &b, const attn_job &j, int n_split,
                          int n_row) {
     int group = j.n_head / j.n_kv_head;
-    dim3 grid((unsigned)(j.n_kv_head * ((group + G - 1) / G)), (unsigned)n_split, (unsigned)n_row);
-    launch(c, split_kernel<G, E>, grid, dim3(SPLIT_THREADS),
-           (size_t)(SPLIT_THREADS / 32) * G * (size_t)(j.v.d + 2) * 4, b, j);
+    dim3 grid((unsigned)(j.n_kv_head * ((group + G - 1) / G)), (unsigned)n_split, (unsigned)n_row),
+        block(SPLIT_THREADS);
+    size_t shared = (size_t)(SPLIT_THREADS / 32) * G * (size_t)(j.v.d + 2) * 4;
+    bool is_whole = j.k.type == j.v.type && j.k.d == 32 * E && j.v.d == 32 * E;
+    if (is_whole && j.k.type == QUANT_F16)
+        launch(c, split_kernel<G, E, QUANT_F16>, grid, block, shared, b, j);
+    else if (is_whole && j.k.type == QUANT_Q8_0)
+        launch(c, split_kernel<G, E, QUANT_Q8_0>, grid, block, shared, b, j);
+    else launch(c, split_kernel<G, E, 0>, grid, block, shared, b, j);
 }
 
 template <int E>

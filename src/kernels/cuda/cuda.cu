@@ -215,6 +215,21 @@ void *cuda_stage_room(struct cuda *c, size_t n) {
     return p;
 }
 
+/* Of the words of a list, 100 KB a step: in four chains that a processor runs side by side. */
+static uint64_t list_hash(const void *data, size_t n, uint64_t seed) {
+    const uint8_t *p = (const uint8_t *)data;
+    uint64_t h[4] = {seed, seed + 1, seed + 2, seed + 3};
+    for (; n >= 32; p += 32, n -= 32)
+        for (int i = 0; i < 4; i++) {
+            uint64_t w;
+            memcpy(&w, p + 8 * i, 8);
+            h[i] = (h[i] ^ w) * 0x9e3779b97f4a7c15ULL;
+            h[i] ^= h[i] >> 29;
+        }
+    uint64_t end = hash_bytes(p, n, seed);
+    return hash_bytes(h, sizeof h, end);
+}
+
 void cuda_send(struct cuda *c) {
     struct list *l = &c->list;
     cuda_norm_now(c);
@@ -224,8 +239,8 @@ void cuda_send(struct cuda *c) {
         bool sent = false;
 #ifndef CHIMERE_EMULATE
         if (!c->timing && !c->params.no_graph && l->n_launch >= CUDA_GRAPH_LAUNCHES) {
-            uint64_t key = hash_bytes(l->launches, l->n_launch * sizeof *l->launches, 1) ^
-                           hash_bytes(l->args, l->n_args_bytes, 2);
+            uint64_t key = list_hash(l->launches, l->n_launch * sizeof *l->launches, 1) ^
+                           list_hash(l->args, l->n_args_bytes, 2);
             struct graph *g = graph_of(c, key);
             if (g) {
                 cuda_fail(c, cudaGraphLaunch(g->exec, c->stream), "graph");

@@ -399,10 +399,8 @@ static void vectors8(struct cuda *c, linear_job &j, int form) {
         if (!is_number_form(j.o[i].w.form))
             tasks += (j.o[i].w.n_row + each - 1) / each * j.o[i].group / 32;
     }
-    /* tasks of a warp: as many as let all blocks be resident at once, two on a multiprocessor */
-    int64_t warps = 2 * (int64_t)c->n_sm * (VEC_THREADS / 32), n = (tasks + warps - 1) / warps;
-    if (n < 1) n = 1;
-    /* few tasks: smaller blocks, so that all multiprocessors have one */
+    /* all blocks resident at once, two on a multiprocessor, and as many tasks each; of few tasks smaller blocks, so
+     * that all multiprocessors have one */
     bool small = !j.norm.x && tasks * 2 <= (int64_t)c->n_sm * (VEC_THREADS / 32);
     for (int32_t i = 0; i < j.n_o; i++) small &= !is_number_form(j.o[i].w.form);
     int threads = small ? VEC_THREADS / 2 : VEC_THREADS;
@@ -411,8 +409,11 @@ static void vectors8(struct cuda *c, linear_job &j, int form) {
         out_job &k = j.o[i];
         k.first_block = blocks;
         int64_t rows = k.w.n_in >= NUMBER_WIDE ? 2 : 8;
-        if (!is_number_form(k.w.form)) rows = each * n * (threads / k.group);
+        if (!is_number_form(k.w.form)) rows = each * (threads / k.group);
         k.n_block = (int32_t)((k.w.n_row + rows - 1) / rows);
+        int64_t own = (k.w.n_row + each - 1) / each * k.group / 32, room = 2 * (int64_t)c->n_sm;
+        if (!is_number_form(k.w.form) && tasks > room * (VEC_THREADS / 32))
+            k.n_block = (int32_t)(own * room / tasks > 1 ? own * room / tasks : 1);
         blocks += k.n_block;
     }
     j.step = j.n_tok > 1 ? VEC8_TOKS : 1;

@@ -1,6 +1,7 @@
 /* moe.cu: feed-forward blocks: one, and a routed mixture. Decode reads the chosen experts' weights once
  * per token that chose them; prefill sorts pairs (token, expert) by expert on the device and multiplies
  * tiles. Sums are in the order of a token's choice, whatever the batch. */
+#include <type_traits>
 #include <utility>
 
 #include "kernels/cuda/cuda_impl.cuh"
@@ -31,58 +32,76 @@ struct choice_job {
 };
 
 /* The n_used best experts of token t, by one warp: lane k gets the k-th and its weight; -1 everywhere if a score
- * is not finite. Of equal ones the first wins. K: scores of a lane. */
+ * is not finite. Of equal ones the first wins. A lane sorts its K scores of neighbouring experts; the best of all
+ * heads is taken off its list n_used times. Other warps wait for this one: few instructions, in short chains. */
 template <int K>
 __device__ __forceinline__ void warp_choose(const choice_job &c, int64_t t, int32_t &id,
                                             float &weight) {
-    int lane = (int)threadIdx.x % 32;
+    int lane = (int)threadIdx.x % 32, e0 = lane * K;
     const float *logits = c.logits + t * c.n_expert;
     float v[K];
-    uint32_t key[K]; /* in the order of floats; 0: taken, or none */
-    bool bad = false;
+    uint32_t key[K]; /* in the order of floats; 0: none */
+    int at[K];
+    if (c.n_expert == 32 * K && (uintptr_t)logits % 16 == 0) {
 #pragma unroll
-    for (int k = 0; k < K; k++)
-        v[k] = lane + 32 * k < c.n_expert ? logits[lane + 32 * k] : -INFINITY;
-    float most = -INFINITY, sum = 0;
+        for (int k = 0; k < K; k += 4) {
+            float4 four = *(const float4 *)(logits + e0 + k);
+            v[k] = four.x, v[k + 1] = four.y, v[k + 2] = four.z, v[k + 3] = four.w;
+        }
+    } else {
+#pragma unroll
+        for (int k = 0; k < K; k++) v[k] = e0 + k < c.n_expert ? logits[e0 + k] : -INFINITY;
+    }
+    float most = -INFINITY, sum = 1;
     if (c.gating == MOE_SOFTMAX) {
 #pragma unroll
         for (int k = 0; k < K; k++) most = fmaxf(most, v[k]);
         most = lanes_max(most, 32);
+        sum = 0;
 #pragma unroll
         for (int k = 0; k < K; k++)
-            sum += v[k] = lane + 32 * k < c.n_expert ? expf(v[k] - most) : 0;
+            sum += v[k] = e0 + k < c.n_expert ? expf(v[k] - most) : 0;
         sum = lanes_sum(sum, 32);
 #pragma unroll
         for (int k = 0; k < K; k++) v[k] /= sum;
+    } else if (c.gating == MOE_SIGMOID) {
+#pragma unroll
+        for (int k = 0; k < K; k++) v[k] = logistic(v[k]);
     }
+    bool bad = false;
 #pragma unroll
     for (int k = 0; k < K; k++) {
-        int e = lane + 32 * k;
-        key[k] = 0;
-        if (e >= c.n_expert) continue;
-        if (c.gating == MOE_SIGMOID) v[k] = logistic(v[k]);
-        float s = v[k] + (c.bias ? c.bias[e] : 0.0f);
-        bad |= !(fabsf(s) <= 3.402823466e38f);
+        bool has = e0 + k < c.n_expert;
+        float s = v[k] + (c.bias && has ? c.bias[e0 + k] : 0.0f);
+        bad |= has && !(fabsf(s) <= 3.402823466e38f);
         uint32_t u = (uint32_t)__float_as_int(s + 0.0f); /* -0 and 0 are equal */
-        key[k] = u >> 31 ? ~u : u | 0x80000000u;
+        key[k] = !has ? 0u : u ^ ((uint32_t)((int32_t)u >> 31) | 0x80000000u);
+        at[k] = k;
     }
     id = -1;
     weight = 0;
     if (__ballot_sync(0xffffffffu, bad)) return;
+    /* neighbours change places until all are in order: of equal ones none passes the other */
+#pragma unroll
+    for (int turn = 0; turn < K; turn++)
+#pragma unroll
+        for (int k = turn % 2; k + 1 < K; k += 2) {
+            bool less = key[k] < key[k + 1];
+            uint32_t a = less ? key[k + 1] : key[k], b = less ? key[k] : key[k + 1];
+            int i = less ? at[k + 1] : at[k], n = less ? at[k] : at[k + 1];
+            key[k] = a, key[k + 1] = b, at[k] = i, at[k + 1] = n;
+        }
+#pragma unroll 1
     for (int n = 0; n < c.n_used; n++) {
-        uint32_t most = 0;
-#pragma unroll
-        for (int k = 0; k < K; k++) most = most > key[k] ? most : key[k];
-        most = lanes_most(most);
-        uint32_t first = 0; /* the larger, the sooner the expert comes */
-#pragma unroll
-        for (int k = K - 1; k >= 0; k--)
-            if (key[k] == most) first = MAX_EXPERTS - (uint32_t)(lane + 32 * k);
-        int32_t e = MAX_EXPERTS - (int32_t)lanes_most(first);
-#pragma unroll
-        for (int k = 0; k < K; k++)
-            if (lane + 32 * k == e) key[k] = 0;
+        uint32_t best = lanes_most(key[0]);
+        int who = __ffs((int)__ballot_sync(0xffffffffu, key[0] == best)) - 1;
+        int e = who * K + __shfl_sync(0xffffffffu, at[0], who);
         if (lane == n) id = e;
+        if (lane == who) {
+#pragma unroll
+            for (int k = 0; k + 1 < K; k++) key[k] = key[k + 1], at[k] = at[k + 1];
+            key[K - 1] = 0;
+        }
     }
     float score = logits[id < 0 ? 0 : id];
     if (c.gating == MOE_SOFTMAX) score = expf(score - most) / sum;
@@ -290,29 +309,36 @@ struct down8_job {
 
 enum { DOWN_ROWS = 2 }; /* of a warp */
 
-/* The sum of one row of w times a by a half warp, for both halves; row: this half's. */
+/* The sum of one row of w times the shared expert's input by a half warp, for both halves; row: this half's. The
+ * block makes the input in `a` while the first weights come. */
 template <int F>
-__device__ __forceinline__ float half_row8(const planes &w, int row, const act8 &a,
+__device__ __forceinline__ float half_row8(const down8_job &j, int64_t t, int row, const act8 &a,
                                            const grid_tables &g) {
+    const planes &w = j.sh_down;
+    int u = (int)threadIdx.x % 16;
+    raw<F> code;
+    if (u < w.n_unit) load_unit<F>(code, w, (int64_t)row * w.n_unit + u);
+    act8_row(a, w.n_in, [&](int q) { return glu_quad(j.glu, t * (w.n_in / 4) + q); });
+    __syncthreads();
     float sum = 0;
 #pragma unroll 1
-    for (int u = (int)threadIdx.x % 16; u < w.n_unit; u += 16) {
-        raw<F> code;
+    for (; u < w.n_unit; u += 16) {
         unpacked v;
-        load_unit<F>(code, w, (int64_t)row * w.n_unit + u);
         unpack<F>(code, g, v);
-        if constexpr (form_traits<F>::mid != 0) {
-            /* unpack has taken the middle off: unit_dot8 would again */
-            sum = unit_dot8<FORM_I8X>(v, act8_load(a, (uint32_t)u), sum);
-        } else sum = unit_dot8<F>(v, act8_load(a, (uint32_t)u), sum);
+        /* the middle is off the codes already; I8X has none, and two scales as every form */
+        using Same = std::conditional_t<form_traits<F>::mid != 0, std::integral_constant<int, FORM_I8X>,
+                                        std::integral_constant<int, F>>;
+        sum = unit_dot8<Same::value>(v, act8_load(a, (uint32_t)u), sum);
+        if (u + 16 < w.n_unit) load_unit<F>(code, w, (int64_t)row * w.n_unit + u + 16);
     }
     return lanes_sum(sum, 16);
 }
-static __device__ __attribute__((noinline)) float any_half_row8(const planes &w, int row, const act8 &a,
-                                                   const grid_tables &g) {
-    switch (w.form) {
+static __device__ __attribute__((noinline)) float any_half_row8(const down8_job &j, int64_t t,
+                                                                int row, const act8 &a,
+                                                                const grid_tables &g) {
+    switch (j.sh_down.form) {
 #define X(F)                                                                                       \
-    case F: return half_row8<F>(w, row, a, g);
+    case F: return half_row8<F>(j, t, row, a, g);
         FOR_EACH_FORM(X)
 #undef X
     }
@@ -351,16 +377,14 @@ __global__ void __launch_bounds__(VEC_THREADS, 2)
                           (int)j.down.n_row, (uint32_t)j.down.n_unit};
     raw<F> code[2][DOWN_ROWS];
     launch_next();
+    stream8_begin<F, DOWN_ROWS>(code, part);
     float shared = 0;
     if (j.sh_down.form != FORM_NONE) {
-        int n = j.sh_down.n_in, row = part.first + lane / 16;
-        act8 a = act8_at(points + grid_words(F), 1, n);
-        act8_row(a, n, [&](int q) { return glu_quad(j.glu, t * (n / 4) + q); });
-        __syncthreads();
-        shared = any_half_row8(j.sh_down, row < part.n_row ? row : part.n_row - 1, a, tables);
+        int row = part.first + lane / 16;
+        act8 a = act8_at(points + grid_words(F), 1, j.sh_down.n_in);
+        shared = any_half_row8(j, t, row < part.n_row ? row : part.n_row - 1, a, tables);
         if (j.sh_weight) shared *= logistic(__ldcg(j.sh_weight + t));
     }
-    stream8_begin<F, DOWN_ROWS>(code, part);
     if (grid_words(F)) grid_load(g, F, points);
     wait_previous();
     auto act = [&](int step, int) {

@@ -52,6 +52,7 @@ static inline uint32_t __ballot_sync(uint32_t, bool p) {
     for (int i = 0; i < 32; i++) r |= all[i][0] << i;
     return r;
 }
+static inline int __ffs(int x) { return __builtin_ffs(x); }
 static inline int __popc(uint32_t x) { return __builtin_popcount(x); }
 template <class T> static inline T __ldcs(const T *p) { return *p; }
 template <class T> static inline T __ldcg(const T *p) { return *p; }
