@@ -32,11 +32,11 @@ struct choice_job {
 };
 
 /* The n_used best experts of token t, by one warp: lane k gets the k-th and its weight; -1 everywhere if a score
- * is not finite. Of equal ones the first wins. A lane sorts its K scores of neighbouring experts; the best of all
+ * is not finite. taken: room of the warp for MAX_USED, shared. Of equal ones the first wins. A lane sorts its K scores of neighbouring experts; the best of all
  * heads is taken off its list n_used times. Other warps wait for this one: few instructions, in short chains. */
 template <int K>
-__device__ __forceinline__ void warp_choose(const choice_job &c, int64_t t, int32_t &id,
-                                            float &weight) {
+__device__ __forceinline__ void warp_choose(const choice_job &c, int64_t t, int32_t *taken,
+                                            int32_t &id, float &weight) {
     int lane = (int)threadIdx.x % 32, e0 = lane * K;
     const float *logits = c.logits + t * c.n_expert;
     float v[K];
@@ -93,16 +93,18 @@ __device__ __forceinline__ void warp_choose(const choice_job &c, int64_t t, int3
         }
 #pragma unroll 1
     for (int n = 0; n < c.n_used; n++) {
-        uint32_t best = lanes_most(key[0]);
-        int who = __ffs((int)__ballot_sync(0xffffffffu, key[0] == best)) - 1;
-        int e = who * K + __shfl_sync(0xffffffffu, at[0], who);
-        if (lane == n) id = e;
-        if (lane == who) {
+        bool is_best = key[0] == lanes_most(key[0]);
+        uint32_t all = __ballot_sync(0xffffffffu, is_best);
+        if (all & (all - 1)) is_best = lane == __ffs((int)all) - 1;
+        if (is_best) {
+            taken[n] = e0 + at[0];
 #pragma unroll
             for (int k = 0; k + 1 < K; k++) key[k] = key[k + 1], at[k] = at[k + 1];
             key[K - 1] = 0;
         }
     }
+    __syncwarp();
+    if (lane < c.n_used) id = taken[lane];
     float score = logits[id < 0 ? 0 : id];
     if (c.gating == MOE_SOFTMAX) score = expf(score - most) / sum;
     else if (c.gating == MOE_SIGMOID) score = logistic(score);
@@ -118,10 +120,11 @@ __global__ void __launch_bounds__(CHOOSE_THREADS)
     wait_previous();
     int64_t t = ((int64_t)blockIdx.x * CHOOSE_THREADS + threadIdx.x) / 32, lane = threadIdx.x % 32;
     if (t >= n_tok) return;
-    int32_t id;
+    __shared__ int32_t room[CHOOSE_THREADS / 32][MAX_USED];
+    int32_t id, *taken = room[threadIdx.x / 32];
     float weight;
-    if (c.n_expert <= CHOOSE_FEW) warp_choose<CHOOSE_FEW / 32>(c, t, id, weight);
-    else warp_choose<MAX_EXPERTS / 32>(c, t, id, weight);
+    if (c.n_expert <= CHOOSE_FEW) warp_choose<CHOOSE_FEW / 32>(c, t, taken, id, weight);
+    else warp_choose<MAX_EXPERTS / 32>(c, t, taken, id, weight);
     if (lane < c.n_used) ids[t * c.n_used + lane] = id, weights[t * c.n_used + lane] = weight;
 }
 
@@ -219,13 +222,13 @@ template <bool HAS_GATE> struct hidden8_rows {
     int group, lane, mine, n, n_task; /* n: rows of a group */
     uint32_t first;
 
-    __device__ __forceinline__ hidden8_rows(const hidden8_job &j_, int32_t mat) : j(j_) {
+    __device__ __forceinline__ hidden8_rows(const hidden8_job &j_) : j(j_) {
         group = lanes_of(j.up), lane = (int)threadIdx.x % group;
         mine = (int)threadIdx.x / group;
         n = 32 / (HIDDEN_THREADS / group);
         n = n < 1 ? 1 : n;
         n_task = (n + EACH - 1) / EACH;
-        first = (uint32_t)mat * (uint32_t)j.up.n_row + blockIdx.x * 32;
+        first = blockIdx.x * 32;
     }
     __device__ __forceinline__ int row(int task, int k) const {
         return mine * n + EACH * task + k % EACH;
@@ -253,8 +256,9 @@ template <int F, bool HAS_GATE>
 __global__ void __launch_bounds__(HIDDEN_BOUND, 1) hidden8_kernel(hidden8_job j, grid_tables g) {
     DYNAMIC_SHARED(uint32_t, points);
     __shared__ float h[2][32];
-    __shared__ int32_t chosen;
+    __shared__ int32_t chosen, taken[MAX_USED];
     int64_t pair_at = blockIdx.y, t = pair_at / j.choice.n_used;
+    hidden8_rows<HAS_GATE> part(j);
     if (grid_words(F)) grid_load(g, F, points);
     wait_previous();
     if (!j.choice.logits) {
@@ -262,7 +266,7 @@ __global__ void __launch_bounds__(HIDDEN_BOUND, 1) hidden8_kernel(hidden8_job j,
     } else if (threadIdx.x < 32) {
         int32_t id;
         float weight;
-        warp_choose<CHOOSE_FEW / 32>(j.choice, t, id, weight);
+        warp_choose<CHOOSE_FEW / 32>(j.choice, t, taken, id, weight);
         if ((int)threadIdx.x == pair_at % j.choice.n_used) chosen = id;
         if (blockIdx.x == 0 && pair_at == t * j.choice.n_used &&
             (int)threadIdx.x < j.choice.n_used) {
@@ -274,9 +278,9 @@ __global__ void __launch_bounds__(HIDDEN_BOUND, 1) hidden8_kernel(hidden8_job j,
     __syncthreads();
     launch_next();
     int32_t mat = chosen;
-    hidden8_rows<HAS_GATE> part(j, mat);
     raw<F> code[2][HIDDEN_ROWS];
     if (mat >= 0) {
+        part.first += (uint32_t)mat * (uint32_t)j.up.n_row;
         stream8_begin<F, HIDDEN_ROWS>(code, part);
         auto act = [&](int step, int) {
             return act8_load(j.x, (uint32_t)(t * j.up.n_unit + step * part.group + part.lane));

@@ -32,8 +32,7 @@ __device__ __forceinline__ void act8_put(const act8 &a, int64_t unit, float v) {
     int lane = (int)threadIdx.x % 32;
     float most = lanes_max(fabsf(v), 32);
     bool bad = __ballot_sync(0xffffffffu, !(fabsf(v) <= 3.402823466e38f)) != 0;
-    float d = most / 127.0f;
-    float inv = d >= 1.17549435e-38f ? 1.0f / d : 0.0f;
+    float d = most * (1.0f / 127.0f), inv = d >= 1.17549435e-38f ? quotient(1.0f, d) : 0.0f;
     int q = bad ? 1 : (int)fminf(fmaxf(rintf(v * inv), -127.0f), 127.0f), sum = q;
     for (int o = 8; o > 0; o /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, o);
     int high = __shfl_xor_sync(0xffffffffu, sum, 16);
@@ -54,7 +53,7 @@ __device__ __forceinline__ void act8_put4(const act8 &a, int64_t quad, float4 v,
         !(fabsf(v.x) <= limit && fabsf(v.y) <= limit && fabsf(v.z) <= limit && fabsf(v.w) <= limit);
     most = lanes_max(bad ? __int_as_float(0x7f800000) : most, 8);
     bad = !(most <= limit);
-    float d = most / 127.0f, inv = d >= 1.17549435e-38f ? 1.0f / d : 0.0f;
+    float d = most * (1.0f / 127.0f), inv = d >= 1.17549435e-38f ? quotient(1.0f, d) : 0.0f;
     auto code = [&](float x) {
         int q = (int)fminf(fmaxf(rintf(x * inv), -127.0f), 127.0f);
         return (uint32_t)(bad ? 1 : q) & 255u;
