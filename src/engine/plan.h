@@ -2,7 +2,9 @@
  *
  * Where a device has memory of its own, that is what is planned: weights in its form, pages, states,
  * activations, scratch and staging. What does not fit of a mixture's experts goes to the processor, layer by
- * layer from the first, as few as will do; the host's own share is checked beside it.
+ * layer from the first, as few as will do; the host's own share is checked beside it. Long prompts bring those
+ * experts to the device where there is room for two layers of them, and room in the host's memory to keep what
+ * they are read from.
  * Reads a file's header alone. Given what the user insists on and what memory there is, it chooses slots
  * and context, or refuses with the numbers. Any thread. */
 #ifndef CHIMERE_ENGINE_PLAN_H
@@ -40,7 +42,9 @@ struct plan {
     bool is_device;
     int32_t n_moe,
         n_cpu_moe; /* layers with experts; those of them whose experts the host multiplies */
-    uint64_t expert_bytes;                  /* of the latter, on the host */
+    uint64_t expert_bytes; /* of the latter, on the host */
+    uint64_t
+        bring_bytes; /* of scratch_bytes: places where long prompts bring them; 0: they do not */
     uint64_t host_bytes, host_budget_bytes; /* beside a device; embeddings stay in the file's map */
     uint64_t
         kept_bytes; /* for states that later prompts may begin with, at most: not in the total */

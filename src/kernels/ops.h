@@ -291,6 +291,11 @@ struct ops {
      * holds NaN or infinity, seen on the way. */
     size_t (*prepared_bytes)(struct dev *d, const struct weight *w);
     int (*prepare)(struct dev *d, const struct weight *w, void *dst, struct weight *w2);
+    /* The same beside what is computed, for weights that come for one pass: copies into dst begin when what
+     * was recorded before the last brought() is done. What is recorded after brought() finds all that was
+     * brought so far. NULL where device memory is the host's. */
+    int (*bring)(struct dev *d, const struct weight *w, void *dst, struct weight *w2);
+    void (*brought)(struct dev *d);
 
     /* out[t] = scale * row ids[t] of w. w has layout 0. Exact. */
     void (*embed)(struct dev *d, float *out, const struct weight *w, const int32_t *ids,
@@ -340,6 +345,7 @@ struct dev_need {
     int32_t d_rec_k, d_rec_v;  /* and its two sizes; Mamba-1: a channel is a head of d_rec_v 1 */
     int64_t n_conv;
     int64_t n_ctx; /* longest sequence */
+    bool brings;   /* bring() will be called */
 };
 
 #endif

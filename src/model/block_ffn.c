@@ -84,12 +84,43 @@ static void experts_on_host(struct forward *f, int32_t il) {
     ops->axpby(f->d, f->x, 1, f->cross, 1, n);
 }
 
+/* The experts of the host's next layer, from il on, set out for the device: the processor rearranges them and
+ * the bus carries them while the device computes what it has. */
+static void bring_next(struct forward *f, int32_t il) {
+    const struct ops *ops = f->d->ops;
+    while (il < f->m->hp.n_layer && !f->m->weights.layer[il].moe.on_host) il++;
+    if (il == f->m->hp.n_layer) return;
+    const struct weight *file = f->m->weights.layer[il].moe.file;
+    char *at = f->m->weights.places[f->place];
+    struct weight *to = f->brought[f->place];
+    for (int i = 0; i < 3; i++) {
+        to[i] = (struct weight){.data = NULL};
+        if (!file[i].data) continue;
+        ops->bring(f->d, &file[i], at, &to[i]); /* fails as ops do: status() tells */
+        at += (ops->prepared_bytes(f->d, &file[i]) + 255) & ~(size_t)255;
+    }
+    f->place ^= 1;
+}
+
+void ffn_bring_first(struct forward *f) {
+    f->d->ops->brought(f->d); /* both places are free after what was recorded so far */
+    bring_next(f, 0);
+}
+
 static void experts(struct forward *f, int32_t il) {
     const struct hparams *hp = &f->m->hp;
     const struct layer_weights *l = &f->m->weights.layer[il];
-    if (l->moe.on_host) {
+    const struct weight *gate = &l->moe.gate, *up = &l->moe.up, *down = &l->moe.down;
+    if (l->moe.on_host && !f->brings) {
         experts_on_host(f, il);
         return;
+    }
+    if (l->moe.on_host) {
+        const struct weight *here = f->brought[f->place ^ 1];
+        gate = &here[0];
+        up = &here[1];
+        down = &here[2];
+        f->d->ops->brought(f->d);
     }
     const struct moe_args a = {.n_tok = f->n_tok,
                                .n_used = hp->moe.n_used,
@@ -100,15 +131,18 @@ static void experts(struct forward *f, int32_t il) {
                                .x = f->h,
                                .router = &l->moe.router,
                                .select_bias = l->moe.select_b,
-                               .gate = or_null(&l->moe.gate),
-                               .up = &l->moe.up,
-                               .down = &l->moe.down,
+                               .gate = or_null(gate),
+                               .up = up,
+                               .down = down,
                                .sh_gate = or_null(&l->moe.sh_gate),
                                .sh_up = or_null(&l->moe.sh_up),
                                .sh_down = or_null(&l->moe.sh_down),
                                .shared_gate_w = l->moe.shared_gate,
                                .out = f->x};
     f->d->ops->moe(f->d, &a);
+    if (!l->moe.on_host) return;
+    f->d->ops->start(f->d);
+    bring_next(f, il + 1);
 }
 
 void ffn_forward(struct forward *f, int32_t il) {

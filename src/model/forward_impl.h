@@ -38,6 +38,10 @@ struct forward {
     int32_t *rows;      /* owned, host [n_out] */
     int32_t *ids;       /* owned, host [n_tok] */
     int64_t proj_stride, z_stride, mix_stride, ff_stride;
+    /* the host's experts while they are brought to the device: gate, up and down of the layers in turn */
+    struct weight brought[2][3];
+    int32_t place; /* where the next layer's will go */
+    bool brings;   /* for the present batch */
 
     /* the present batch */
     struct span spans[FORWARD_MAX_RUNS];
@@ -78,6 +82,7 @@ void gdn_forward(struct forward *f, int32_t il);
 void mamba1_forward(struct forward *f, int32_t il);
 void mamba2_forward(struct forward *f, int32_t il);
 void ffn_forward(struct forward *f, int32_t il);
+void ffn_bring_first(struct forward *f); /* before the first layer, where experts are brought */
 /* Two mixers joined otherwise than by a sum (enum mixer_join). */
 void layer_shared(struct forward *f, int32_t il); /* leaves the other mixer's input in f->h */
 void layer_mean(struct forward *f, int32_t il);

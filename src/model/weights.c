@@ -388,9 +388,26 @@ static uint64_t shared_bytes(const struct binder *b, int32_t il) {
     return n;
 }
 
+/* Two places for the experts of a layer, which come in turn. */
+static int take_places(struct binder *b) {
+    struct weights *w = b->w;
+    size_t most = 0;
+    for (int32_t il = 0; il < b->hp->n_layer; il++) {
+        size_t n = 0;
+        for (int i = 0; w->layer[il].moe.on_host && i < 3; i++)
+            n += prepared_share(b->dev, &w->layer[il].moe.file[i]);
+        most = n > most ? n : most;
+    }
+    char *at = b->dev->ops->alloc(b->dev, 2 * most);
+    if (own(b, at)) return CHIMERE_ENOMEM;
+    w->places[0] = at;
+    w->places[1] = at + most;
+    return 0;
+}
+
 /* Marks the mixtures whose experts stay with the host, and gives it routers of its own. */
 static int place_experts(struct binder *b, const struct placement *where, size_t *bytes) {
-    int32_t n = 0;
+    int32_t n = 0; /* layers */
     *bytes = 0;
     if (!where || !where->host || b->dev->ops->is_host) return 0;
     for (int32_t il = 0; il < b->hp->n_layer && n < where->n_layer; il++) {
@@ -398,11 +415,14 @@ static int place_experts(struct binder *b, const struct placement *where, size_t
         if (b->hp->layer[il].ffn != FFN_MOE) continue;
         l->moe.on_host = true;
         l->moe.host_router = l->moe.router;
+        l->moe.file[0] = l->moe.gate;
+        l->moe.file[1] = l->moe.up;
+        l->moe.file[2] = l->moe.down;
         if (l->moe.select_b) *bytes += (size_t)b->hp->moe.n_expert * sizeof(float);
         n++;
     }
     if (n) b->w->host = where->host;
-    return n;
+    return n && where->brings ? take_places(b) : 0;
 }
 
 /* What the host needs beside matrices: the bias of its routers' choice. */
@@ -435,7 +455,8 @@ static int prepare_all(struct binder *b, const struct placement *where, bool qui
     struct weight *m[MAX_MATRICES];
     uint64_t total = 0, done = 0;
     size_t block = 0, host_block = 0; /* one each: the CPU then reads them through few big pages */
-    place_experts(b, where, &host_block);
+    int rc = place_experts(b, where, &host_block);
+    if (rc) return rc;
     size_t select_bytes = host_block = (host_block + 255) & ~(size_t)255;
     int32_t n_all = arch_n_layer_all(b->hp);
     for (int32_t il = -1; il < n_all; il++) {
@@ -448,7 +469,7 @@ static int prepare_all(struct binder *b, const struct placement *where, bool qui
             }
     }
     char *at = NULL, *host = NULL;
-    int rc = take_blocks(b, block, host_block, &at, &host);
+    rc = take_blocks(b, block, host_block, &at, &host);
     if (rc) return rc;
     if (host) {
         copy_select(b, host);

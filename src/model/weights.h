@@ -51,6 +51,8 @@ struct layer_weights {
         bool on_host;
         struct weight host_router;
         const float *host_select_b;
+        struct weight
+            file[3]; /* gate, up, down as the file has them: what is brought for long prompts */
     } moe;
     struct {
         struct weight eh_proj, embd, head;
@@ -63,6 +65,8 @@ struct placement {
     struct dev
         *host; /* the model's from here on, also on failure; NULL: everything is the device's */
     int32_t n_layer;
+    bool
+        brings; /* long batches bring those experts to the device and compute there (forward_brings) */
 };
 
 struct weights {
@@ -73,7 +77,8 @@ struct weights {
     struct dev *host;            /* borrowed; NULL: no experts are on the host */
     void *host_block;            /* owned by it */
     size_t host_bytes;
-    void **owned; /* device allocations */
+    char *places[2]; /* views, device: room for one layer's experts each; NULL: none are brought */
+    void **owned;    /* device allocations */
     size_t n_owned;
     uint64_t bytes_per_tok; /* weight bytes that decoding one token reads */
 };

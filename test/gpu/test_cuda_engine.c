@@ -92,14 +92,21 @@ static void what_does_not_fit_goes_to_the_processor(void **state) {
     struct err e = {0};
     if (plan(&full, (uint64_t)16 << 30, 65536, 0, &e)) fail_msg("%s", e.text);
     int32_t last = 0;
+    bool brings = false;
     for (uint64_t vram = full.total_bytes; vram > full.total_bytes / 4;
          vram -= full.total_bytes / 8) {
         if (plan(&p, vram, 65536, -1, &e)) fail_msg("%s", e.text);
         assert_true(p.n_cpu_moe >= last && p.n_cpu_moe <= p.n_moe);
         assert_int_equal(p.n_cpu_moe == 0, p.expert_bytes == 0);
         assert_true(p.host_bytes >= p.expert_bytes);
+        /* two places of a layer's experts, each of 256 x 3 matrices, at a bit less than 0.45 bytes a weight */
+        uint64_t two = 2 * (uint64_t)256 * 3 * 2048 * 512;
+        if (p.bring_bytes) assert_in_range(p.bring_bytes, two * 38 / 100, two * 70 / 100);
+        assert_true(p.n_cpu_moe || !p.bring_bytes);
+        brings |= p.bring_bytes > 0;
         last = p.n_cpu_moe;
     }
+    assert_true(brings);
     assert_true(last > 20);
     /* too little for all but the experts: refused, with the numbers */
     assert_int_equal(plan(&p, (uint64_t)1 << 30, 65536, -1, &e), CHIMERE_ELIMIT);
@@ -133,11 +140,11 @@ struct timed {
     uint64_t n_launch;
 };
 
-/* Logits of the last of N_TOK tokens: a prompt, then steps. */
-static int last_logits(int32_t n_cpu_moe, struct timed *timed, float *out, int32_t *n_vocab,
-                       struct err *e) {
+/* Logits of the last of N_TOK tokens: a prompt, then steps; or of a prompt alone. */
+static int last_logits(int32_t n_cpu_moe, int32_t prompt, struct timed *timed, float *out,
+                       int32_t *n_vocab, struct err *e) {
     struct dev *d = open_cuda(0);
-    struct placement where = {.n_layer = n_cpu_moe};
+    struct placement where = {.n_layer = n_cpu_moe, .brings = prompt > 0};
     struct model *m = NULL;
     struct seq_pool *pool = NULL;
     struct forward *f = NULL;
@@ -149,8 +156,9 @@ static int last_logits(int32_t n_cpu_moe, struct timed *timed, float *out, int32
     if (!rc) rc = seq_pool_new(&pool, m, &pp, e);
     if (!rc) rc = forward_new(&f, m, pool, 32, 1, e);
     if (!rc) rc = seq_new(&s, pool, e);
-    for (int32_t at = 0; !rc && at < N_TOK; at = at ? at + 1 : N_TOK - 2) {
-        int32_t tokens[N_TOK], n = at ? 1 : N_TOK - 2;
+    int32_t end = prompt ? prompt : N_TOK, first = prompt ? prompt : N_TOK - 2;
+    for (int32_t at = 0; !rc && at < end; at = at ? at + 1 : first) {
+        int32_t tokens[32], n = at ? 1 : first;
         for (int32_t i = 0; i < n; i++) tokens[i] = (at + i) * 7 % 300;
         const struct run run = {.seq = s, .tokens = tokens, .n_tok = n, .want = WANT_LAST};
         const float *logits;
@@ -179,13 +187,13 @@ static void experts_give_the_same_wherever_they_are(void **state) {
     static float want[MAX], got[MAX];
     int32_t n, n2;
     struct err e = {0};
-    if (last_logits(0, NULL, want, &n, &e)) fail_msg("%s", e.text);
+    if (last_logits(0, 0, NULL, want, &n, &e)) fail_msg("%s", e.text);
     assert_in_range(n, 1, MAX);
     double range = 0;
     for (int32_t i = 0; i < n; i++)
         range = fabs((double)want[i]) > range ? fabs((double)want[i]) : range;
     for (int32_t n_cpu = 1; n_cpu <= 2; n_cpu++) {
-        if (last_logits(n_cpu, NULL, got, &n2, &e)) fail_msg("%s", e.text);
+        if (last_logits(n_cpu, 0, NULL, got, &n2, &e)) fail_msg("%s", e.text);
         assert_int_equal(n, n2);
         double most = 0;
         for (int32_t i = 0; i < n; i++) {
@@ -194,6 +202,21 @@ static void experts_give_the_same_wherever_they_are(void **state) {
         }
         /* the processor rounds activations to 8 bits, the device in precise mode does not */
         if (!(most < 0.02 * range)) fail_msg("%d layers: off by %g of %g", n_cpu, most, range);
+    }
+}
+
+/* Experts that are brought for a long prompt are those that would have been there: the same bits. */
+static void brought_experts_give_the_same_bits(void **state) {
+    (void)state;
+    enum { MAX = 4096, PROMPT = 24 };
+    static float want[MAX], got[MAX];
+    int32_t n, n2;
+    struct err e = {0};
+    if (last_logits(0, PROMPT, NULL, want, &n, &e)) fail_msg("%s", e.text);
+    for (int32_t n_cpu = 1; n_cpu <= 2; n_cpu++) {
+        if (last_logits(n_cpu, PROMPT, NULL, got, &n2, &e)) fail_msg("%s", e.text);
+        assert_int_equal(n, n2);
+        assert_memory_equal(want, got, (size_t)n * sizeof *want);
     }
 }
 
@@ -206,8 +229,8 @@ static void ops_are_timed(void **state) {
     struct timed t = {.n_op = 0};
     int32_t n;
     struct err e = {0};
-    if (last_logits(0, NULL, want, &n, &e)) fail_msg("%s", e.text);
-    if (last_logits(0, &t, got, &n, &e)) fail_msg("%s", e.text);
+    if (last_logits(0, 0, NULL, want, &n, &e)) fail_msg("%s", e.text);
+    if (last_logits(0, 0, &t, got, &n, &e)) fail_msg("%s", e.text);
     assert_memory_equal(want, got, (size_t)n * sizeof *want);
     uint64_t n_launch = 0;
     for (int32_t i = 0; i < t.n_op; i++) {
@@ -358,6 +381,7 @@ int main(void) {
         cmocka_unit_test(the_35b_fits_a_card_of_16_gb),
         cmocka_unit_test(what_does_not_fit_goes_to_the_processor),
         cmocka_unit_test(experts_give_the_same_wherever_they_are),
+        cmocka_unit_test(brought_experts_give_the_same_bits),
         cmocka_unit_test(ops_are_timed),
         cmocka_unit_test(bandwidth_is_measured_and_costs_nothing_after),
 #ifdef CHIMERE_EMULATE

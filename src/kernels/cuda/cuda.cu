@@ -416,7 +416,8 @@ static void dev_start(struct dev *d) { cuda_send((struct cuda *)d); }
 static int dev_reserve(struct dev *d, const struct dev_need *need, struct err *e) {
     struct cuda *c = (struct cuda *)d;
     cuda_send(c);
-    cuda_loader_free(c);
+    if (!need->brings) cuda_loader_free(c);
+    else if (!cuda_loader_open(c)) return *e = c->err, c->err.code;
     size_t n = op_bytes(need), n_stage = stage_bytes(need), n_shadow = shadow_bytes(need);
     uint8_t *scratch = (uint8_t *)dev_alloc(d, n), *stage = (uint8_t *)dev_alloc(d, n_stage);
     uint8_t *shadow_room = (uint8_t *)dev_alloc(d, N_SHADOW * n_shadow);
@@ -516,6 +517,8 @@ static const struct ops cuda_ops = {
     .time_ops = cuda_time_ops,
     .prepared_bytes = cuda_prepared_bytes,
     .prepare = cuda_prepare,
+    .bring = cuda_bring,
+    .brought = cuda_brought,
     .embed = named<OP_embed, cuda_embed>::call,
     .rms_norm = named<OP_rms_norm, cuda_rms_norm>::call,
     .layer_norm = named<OP_layer_norm, cuda_layer_norm>::call,

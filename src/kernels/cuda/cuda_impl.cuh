@@ -104,7 +104,7 @@ struct cuda {
     bool dependent; /* sm_90 and newer: programmatic dependent launch */
     int n_sm, compute;
     uint32_t layout; /* of weights */
-    struct loader *loader; /* owned, made by the first prepare() */
+    struct loader *loader; /* owned; NULL: nothing is loaded */
     enum cuda_op op;       /* being recorded */
     struct timing *timing; /* owned; NULL: ops are not timed */
 
@@ -231,6 +231,9 @@ static void launch(struct cuda *c, void (*kernel)(P...), dim3 grid, dim3 block, 
 
 size_t cuda_prepared_bytes(struct dev *d, const struct weight *w);
 int cuda_prepare(struct dev *d, const struct weight *w, void *dst, struct weight *w2);
+int cuda_bring(struct dev *d, const struct weight *w, void *dst, struct weight *w2);
+void cuda_brought(struct dev *d);
+bool cuda_loader_open(struct cuda *c); /* or it is open */
 void cuda_loader_free(struct cuda *c); /* waits for what it has on its way */
 
 /* ---- measuring (measure.cu) ---- */

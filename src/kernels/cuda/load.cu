@@ -1,5 +1,5 @@
 /* load.cu: weights on their way from the file's map to the device: all threads rearrange a part of a matrix
- * into pinned memory while the part before it is copied. */
+ * into pinned memory while the part before it is copied, on a stream of its own. */
 #include <utility>
 
 #include "kernels/cuda/cuda_impl.cuh"
@@ -14,36 +14,47 @@ static const size_t PART_BYTES = (size_t)32 << 20, PLANE_ALIGN = 256;
 
 struct loader {
     struct pool *pool;          /* owned */
+    cudaStream_t stream;        /* owned: of the copies */
     uint8_t *host[N_PART];      /* owned, pinned [PART_BYTES] */
     cudaEvent_t copied[N_PART]; /* owned: what lay in host[i] is on the device */
+    cudaEvent_t before, all;    /* owned: ops before the last brought(); all copies */
     int turn;
 };
 
 void cuda_loader_free(struct cuda *c) {
     struct loader *l = c->loader;
     if (!l) return;
-    cuda_fail(c, cudaStreamSynchronize(c->stream), "upload");
+    if (l->stream) {
+        cuda_fail(c, cudaStreamSynchronize(l->stream), "upload");
+        cudaStreamDestroy(l->stream);
+    }
     pool_free(l->pool);
     for (int i = 0; i < N_PART; i++) {
         if (l->host[i]) cudaFreeHost(l->host[i]);
         if (l->copied[i]) cudaEventDestroy(l->copied[i]);
     }
+    if (l->before) cudaEventDestroy(l->before);
+    if (l->all) cudaEventDestroy(l->all);
     mem_free(l);
     c->loader = NULL;
 }
 
-static struct loader *loader_of(struct cuda *c) {
-    if (c->loader) return c->loader;
+bool cuda_loader_open(struct cuda *c) {
+    if (c->loader) return true;
+    const unsigned flags = cudaEventDisableTiming;
     struct loader *l = c->loader = (struct loader *)mem_zalloc(sizeof *c->loader);
-    bool ok = l && (l->pool = pool_new(c->params.n_thread)) != NULL;
+    bool ok = l && (l->pool = pool_new(c->params.n_thread)) != NULL &&
+              cudaStreamCreateWithFlags(&l->stream, cudaStreamNonBlocking) == cudaSuccess &&
+              cudaEventCreateWithFlags(&l->before, flags) == cudaSuccess &&
+              cudaEventCreateWithFlags(&l->all, flags) == cudaSuccess;
     for (int i = 0; ok && i < N_PART; i++)
         ok = cudaMallocHost((void **)&l->host[i], PART_BYTES) == cudaSuccess &&
-             cudaEventCreateWithFlags(&l->copied[i], cudaEventDisableTiming) == cudaSuccess;
-    if (ok) return l;
+             cudaEventCreateWithFlags(&l->copied[i], flags) == cudaSuccess;
+    if (ok) return true;
     cudaGetLastError();
     cuda_fail_with(c, CHIMERE_ENOMEM, "out of memory for rearranging weights");
     cuda_loader_free(c);
-    return NULL;
+    return false;
 }
 
 struct packing { /* of rows [first, first + n) */
@@ -74,22 +85,29 @@ size_t cuda_prepared_bytes(struct dev *d, const struct weight *w) {
     return planes_bytes(&v);
 }
 
-/* Copies end in the order of the stream; dst may be pinned memory of the host as well. */
-int cuda_prepare(struct dev *d, const struct weight *w, void *dst, struct weight *w2) {
+void cuda_brought(struct dev *d) {
+    struct cuda *c = (struct cuda *)d;
+    cuda_send(c);
+    if (c->err.code || !cuda_loader_open(c)) return;
+    cuda_fail(c, cudaEventRecord(c->loader->before, c->stream), "event");
+    cuda_fail(c, cudaStreamWaitEvent(c->stream, c->loader->all, 0), "event");
+}
+
+int cuda_bring(struct dev *d, const struct weight *w, void *dst, struct weight *w2) {
     struct cuda *c = (struct cuda *)d;
     struct weight v = laid_out(c, w);
     *w2 = v;
     w2->data = dst;
     struct plane_part part[4];
     size_t n_bytes = planes_parts(&v, part), row_bytes = 0;
-    struct loader *l = c->err.code ? NULL : loader_of(c);
-    if (!l) return c->err.code;
+    if (c->err.code || !cuda_loader_open(c)) return c->err.code;
+    struct loader *l = c->loader;
     cuda_wrote(c, dst, n_bytes);
-    cuda_send(c);
     for (int i = 0; i < 4; i++) row_bytes += part[i].row_bytes;
     int64_t n_row = w->n_out * w->n_mat,
             most = (int64_t)((PART_BYTES - 4 * PLANE_ALIGN) / row_bytes);
     if (most < 1) cuda_fail_with(c, CHIMERE_ELIMIT, "a row of weights is too long");
+    cuda_fail(c, cudaStreamWaitEvent(l->stream, l->before, 0), "event");
     struct packing p = {&v, part, 0, 0, {}, false};
     for (; p.first < n_row && !c->err.code; p.first += p.n) {
         uint8_t *room = l->host[l->turn];
@@ -100,17 +118,25 @@ int cuda_prepare(struct dev *d, const struct weight *w, void *dst, struct weight
         }
         cuda_fail(c, cudaEventSynchronize(l->copied[l->turn]), "upload");
         pool_run(l->pool, pack_share, &p);
-        for (int i = 0; i < 4; i++)
+        for (int i = 0; i < 4; i++) {
+            uint8_t *to = (uint8_t *)dst + part[i].at + (size_t)p.first * part[i].row_bytes;
             if (part[i].row_bytes)
                 cuda_fail(c,
-                          cudaMemcpyAsync((uint8_t *)dst + part[i].at +
-                                              (size_t)p.first * part[i].row_bytes,
-                                          p.to[i], (size_t)p.n * part[i].row_bytes,
-                                          cudaMemcpyDefault, c->stream),
+                          cudaMemcpyAsync(to, p.to[i], (size_t)p.n * part[i].row_bytes,
+                                          cudaMemcpyHostToDevice, l->stream),
                           "upload");
-        cuda_fail(c, cudaEventRecord(l->copied[l->turn], c->stream), "event");
+        }
+        cuda_fail(c, cudaEventRecord(l->copied[l->turn], l->stream), "event");
         l->turn = (l->turn + 1) % N_PART;
     }
+    cuda_fail(c, cudaEventRecord(l->all, l->stream), "event");
     if (c->err.code) return c->err.code;
     return p.is_bad ? CHIMERE_ENUMERIC : 0;
+}
+
+int cuda_prepare(struct dev *d, const struct weight *w, void *dst, struct weight *w2) {
+    cuda_brought(d); /* what clears dst is on its way too */
+    int rc = cuda_bring(d, w, dst, w2);
+    cuda_brought(d);
+    return rc;
 }
