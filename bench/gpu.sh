@@ -1,15 +1,18 @@
 #!/usr/bin/env bash
 # bench/gpu.sh PART...: what a machine with an NVIDIA GPU is asked, one part after the other, from a CUDA build.
 #
-#   test     test_cuda and test_cuda_golden
+#   test     test_cuda, test_cuda_golden and test_cuda_engine
+#   sanitize test_cuda and test_cuda_engine under compute-sanitizer: memory and leaks, then races; SANITIZE_S
+#            seconds each at most (default 240)
 #   nano     KL divergence and top-1 agreement of the GPU against the CPU on chimere-nano
 #   35b      speed of qwen35moe-35b, mix ramp3; 35b-deep: at depth 32,768; 35b-q4: mix q4km
+#   35b-cpu  the same with the experts of all layers on the processor: decode there, prompts bring them
 #   nemotron speed of nemotron-30b q4_0
 #   profile  time and bytes of each kernel of one decode step, and of a prefill, by Nsight Compute
 #
 # BUILD: the build folder (default build/cuda). Models of random weights are written once to SCRATCH (/dev/shm).
 set -uo pipefail
-cd "$(dirname "$0")/.."
+cd "$(dirname "$0")/.." || exit
 build=${BUILD:-build/cuda}
 scratch=${SCRATCH:-/dev/shm}
 chimere=$build/chimere
@@ -56,10 +59,26 @@ for part in "$@"; do
     echo "== $part ($SECONDS s)"
     case $part in
     test)
-        for t in test_cuda test_cuda_golden; do
+        for t in test_cuda test_cuda_golden test_cuda_engine; do
             timeout 200 "$build/test/$t" >"$scratch/$t.log" 2>&1
             echo "$t: $? $(grep -cE '^\[       OK' "$scratch/$t.log") ok ($SECONDS s)"
             grep -vE '^\[( *RUN| *OK|=====)' "$scratch/$t.log" | head -${LINES_OF_TEST:-40}
+        done ;;
+    sanitize)
+        tool=$(command -v compute-sanitizer || ls /usr/local/cuda/bin/compute-sanitizer 2>/dev/null) || {
+            echo "skip: compute-sanitizer not found: it comes with the CUDA toolkit"
+            continue
+        }
+        for t in test_cuda test_cuda_engine; do
+            for check in "memcheck --leak-check full" racecheck; do
+                # shellcheck disable=SC2086
+                timeout "${SANITIZE_S:-240}" "$tool" --tool $check --error-exitcode 99 "$build/test/$t" \
+                    >"$scratch/$t.${check%% *}.log" 2>&1
+                code=$? # 99: something was found; 124: time was up
+                echo "$t ${check%% *}: $code $(grep -cE '^\[       OK' "$scratch/$t.${check%% *}.log") ok ($SECONDS s)"
+                grep -E '^=========' "$scratch/$t.${check%% *}.log" | grep -v 'COMPUTE-SANITIZER' |
+                    head -"${LINES_OF_TEST:-40}"
+            done
         done ;;
     nano)
         nano=models/chimere-nano-bf16.gguf
@@ -71,6 +90,10 @@ for part in "$@"; do
         done ;;
     35b) bench -m "$(model qwen35moe-35b ramp3)" -b 2048 -p 2048 -n 128 -r 3 --parallel 1,8 ;;
     35b-deep) bench -m "$(model qwen35moe-35b ramp3)" -b 2048 -d 32768 -p 0 -n 64 -r 1 ;;
+    35b-cpu)
+        m=$(model qwen35moe-35b ramp3)
+        for n in 256 512 2048; do bench -m "$m" -b $n -p 2048 -n 0 -r 3 --n-cpu-moe 40; done
+        bench -m "$m" -p 0 -n 64 -r 3 --n-cpu-moe 40 ;;
     35b-q4) bench -m "$(model qwen35moe-35b q4km)" -b 2048 -p 2048 -n 128 -r 3 ;;
     nemotron) bench -m "$(model nemotron-30b q4_0)" -b 2048 -p 2048 -n 128 -r 3 ;;
     profile)
