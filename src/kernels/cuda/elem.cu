@@ -4,11 +4,6 @@
 
 #include "kernels/cuda/cuda_impl.cuh"
 
-extern "C" {
-#include "base/mem.h"
-#include "format/quant.h"
-}
-
 enum { ELEM_THREADS = 256 };
 
 static dim3 blocks_of(int64_t n) {
@@ -123,31 +118,6 @@ void cuda_gather_rows(struct dev *d, float *out, const float *x, const int32_t *
     if (!staged) return;
     cuda_wrote(c, out, (size_t)n_row * (size_t)n * sizeof *out);
     launch(c, gather_rows_kernel, dim3((unsigned)n_row), dim3(ELEM_THREADS), 0, out, x, staged, n);
-}
-
-/* Rows of the table are decoded on the host, which has the file mapped, and staged as floats. */
-void cuda_embed(struct dev *d, float *out, const struct weight *w, const int32_t *ids,
-                int32_t n_tok, float scale) {
-    struct cuda *c = (struct cuda *)d;
-    const struct quant_traits *t = quant_traits(w->type);
-    if (!cuda_begin(c)) return;
-    if (w->layout != 0 || !t || !t->decode) {
-        cuda_fail_with(c, CHIMERE_EUNSUPPORTED, "embedding of a type that cannot be decoded");
-        return;
-    }
-    size_t n = (size_t)w->n_in;
-    for (int32_t first = 0; first < n_tok; first += 256) {
-        size_t n_row = (size_t)(n_tok - first < 256 ? n_tok - first : 256);
-        float *host = (float *)cuda_stage_room(c, n_row * n * sizeof *host);
-        if (!host) return;
-        for (size_t i = 0; i < n_row; i++) {
-            float *row = host + i * n;
-            t->decode((const char *)w->data + (size_t)ids[(size_t)first + i] * w->row_bytes, row,
-                      n);
-            for (size_t j = 0; j < n; j++) row[j] *= scale;
-        }
-        cuda_copy(d, out + (size_t)first * n, cuda_staged(c, host), n_row * n * sizeof *out);
-    }
 }
 
 /* ---- elements ---- */

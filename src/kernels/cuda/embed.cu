@@ -1,0 +1,93 @@
+/* embed.cu: rows of a table. The table stays in the file's map: the host rearranges the rows it is asked for
+ * into planes, which cost a quarter of what floats do, and the device decodes them, bit for bit as the codecs. */
+#include <utility>
+
+#include "kernels/cuda/cuda_impl.cuh"
+#include "kernels/cuda/linear.cuh"
+
+extern "C" {
+#include "format/quant.h"
+}
+
+enum { EMBED_THREADS = 64 };
+
+template <int F>
+__global__ void __launch_bounds__(EMBED_THREADS)
+    embed_kernel(float *out, planes w, float scale, grid_tables tables) {
+    launch_next();
+    wait_previous();
+    out += blockIdx.x * (int64_t)w.n_in;
+    for (int k = (int)threadIdx.x; k < w.n_unit; k += EMBED_THREADS) {
+        raw<F> r;
+        unpacked u;
+        load_unit<F>(r, w, blockIdx.x * (int64_t)w.n_unit + k);
+        unpack<F>(r, tables, u);
+        for (int i = 0; i < 8; i++)
+            for (int b = 0; b < 4; b++) { /* no multiplication takes an addition along */
+                float y = __fmul_rn(u.scale[i / 4], (float)(int8_t)(u.q[i] >> 8 * b & 255u));
+                out[32 * k + 4 * i + b] = __fmul_rn(__fsub_rn(y, u.offset[i / 4]), scale);
+            }
+    }
+}
+
+__global__ void __launch_bounds__(EMBED_THREADS)
+    embed_number_kernel(float *out, planes w, float scale) {
+    launch_next();
+    wait_previous();
+    int64_t row = blockIdx.x * (int64_t)w.n_in;
+    for (int64_t i = row + threadIdx.x; i < row + w.n_in; i += EMBED_THREADS) {
+        float x;
+        if (w.form == FORM_F16) x = to_float(((const uint16_t *)w.codes)[i]);
+        else {
+            uint32_t bits = w.form == FORM_F32 ? ((const uint32_t *)w.codes)[i]
+                                               : (uint32_t)((const uint16_t *)w.codes)[i] << 16;
+            memcpy(&x, &bits, 4);
+        }
+        out[i] = __fmul_rn(x, scale);
+    }
+}
+
+/* Rows ids[0 .. n_tok) of w at `to`, as part says; those of forms that planes_pack only comes near to as floats. */
+static void put_rows(const struct weight *w, const int32_t *ids, int32_t n_tok, bool decodes,
+                     const struct plane_part part[4], uint8_t *to) {
+    for (int32_t i = 0; i < n_tok; i++) {
+        uint8_t *at[4];
+        for (int k = 0; k < 4; k++) at[k] = to + part[k].at + (size_t)i * part[k].row_bytes;
+        const char *row = (const char *)w->data + (size_t)ids[i] * w->row_bytes;
+        if (decodes) quant_traits(w->type)->decode(row, (float *)at[0], (uint64_t)w->n_in);
+        else planes_pack(w, ids[i], 1, at);
+    }
+}
+
+void cuda_embed(struct dev *d, float *out, const struct weight *w, const int32_t *ids,
+                int32_t n_tok, float scale) {
+    struct cuda *c = (struct cuda *)d;
+    const struct quant_traits *t = quant_traits(w->type);
+    if (!cuda_begin(c)) return;
+    if (w->layout != 0 || !t || !t->decode) {
+        cuda_fail_with(c, CHIMERE_EUNSUPPORTED, "embedding of a type that cannot be decoded");
+        return;
+    }
+    enum plane_form f = planes_form(w->type);
+    bool decodes = f == FORM_NONE || f == FORM_I8X;
+    struct weight rows = *w;
+    if (decodes) rows.type = QUANT_F32;
+    rows.n_out = n_tok;
+    rows.n_mat = 1;
+    struct plane_part part[4];
+    size_t n_bytes = planes_parts(&rows, part);
+    uint8_t *host = (uint8_t *)cuda_stage_room(c, n_bytes);
+    if (!host) return;
+    put_rows(w, ids, n_tok, decodes, part, host);
+    rows.data = cuda_staged(c, host);
+    planes p = planes_of(&rows);
+    dim3 grid((unsigned)n_tok), block(EMBED_THREADS);
+    cuda_wrote(c, out, (size_t)n_tok * (size_t)w->n_in * sizeof *out);
+    switch (p.form) {
+#define X(F)                                                                                       \
+    case F: launch(c, embed_kernel<F>, grid, block, 0, out, p, scale, c->tables); break;
+        FOR_EACH_FORM(X)
+#undef X
+    default: launch(c, embed_number_kernel, grid, block, 0, out, p, scale);
+    }
+}
