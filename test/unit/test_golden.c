@@ -859,16 +859,21 @@ static void adapters_reach_every_part_of_a_fused_matrix(void **state) {
     const float *logits;
     if (forward_run(with.f, &run, 1, &logits, &e)) fail_msg("%s", e.text);
     memcpy(with.logits, logits, 40 * (size_t)g.n_vocab * sizeof *logits);
-    float *sums[3];
+    struct dev *dev = g.m->dev;
+    void *merged_at[3];
     for (uint64_t i = 0, row = 0; i < 3; i++) {
         uint64_t n = (uint64_t)parts[i].w->n_out;
-        sums[i] = mem_alloc_array(n * n_in, sizeof(float));
-        memcpy(sums[i], parts[i].w->data, n * n_in * sizeof(float));
+        float *sum = mem_alloc_array(n * n_in, sizeof(float));
+        dev->ops->download(dev, sum, parts[i].w->data, n * n_in * sizeof(float));
         for (uint64_t r = 0; r < n; r++, row++)
             for (uint64_t c = 0; c < n_in; c++)
-                sums[i][r * n_in + c] +=
+                sum[r * n_in + c] +=
                     0.5f * 3 / 2 * (b[row * 2] * a[c] + b[row * 2 + 1] * a[n_in + c]);
-        parts[i].w->data = sums[i];
+        merged_at[i] = dev->ops->alloc(dev, n * n_in * sizeof(float));
+        assert_non_null(merged_at[i]);
+        dev->ops->upload(dev, merged_at[i], sum, n * n_in * sizeof(float));
+        parts[i].w->data = merged_at[i];
+        mem_free(sum);
     }
     rig_open(&merged, g.m);
     run_tokens(&merged, merged.seq, g.tokens, 40, false);
@@ -877,7 +882,7 @@ static void adapters_reach_every_part_of_a_fused_matrix(void **state) {
     assert_true(worst(with.logits, g.want, n) / g.range > 1e-2);
     rig_close(&with);
     rig_close(&merged);
-    for (int i = 0; i < 3; i++) mem_free(sums[i]);
+    for (int i = 0; i < 3; i++) dev->ops->free(dev, merged_at[i]);
     mem_free(a);
     mem_free(b);
     lora_close(l);

@@ -68,7 +68,7 @@ void cuda_embed(struct dev *d, float *out, const struct weight *w, const int32_t
         cuda_fail_with(c, CHIMERE_EUNSUPPORTED, "embedding of a type that cannot be decoded");
         return;
     }
-    enum plane_form f = planes_form(w->type);
+    enum plane_form f = planes_form(w->type, w->layout);
     bool decodes = f == FORM_NONE || f == FORM_I8X;
     struct weight rows = *w;
     if (decodes) rows.type = QUANT_F32;
