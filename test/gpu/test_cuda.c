@@ -199,8 +199,7 @@ static void linear_of_every_type(void **s) {
     (void)s;
     for (int t = 0; t < N_TYPE; t++) {
         if (!quant_traits(types[t])->encode) continue;
-        if (dev == wide &&
-            planes_form(types[t], PLANES_WIDE) == planes_form(types[t], PLANES))
+        if (dev == wide && planes_form(types[t], PLANES_WIDE) == planes_form(types[t], PLANES))
             continue;
         int64_t block = quant_traits(types[t])->block_elements;
         linear_agrees(types[t], block == 1 ? 70 : block, 17, 1);

@@ -17,7 +17,7 @@ enum {
     SPLIT_THREADS = 128,
     MAX_SPLIT = 128,
     MIN_STRETCH = 16, /* a step of a block */
-    MAX_GROUP = 8, /* query heads of one kv head that a block serves */
+    MAX_GROUP = 8,    /* query heads of one kv head that a block serves */
     FLASH_THREADS = 128,
     FLASH_Q = 64,
     FEW_ROWS = 32, /* rows whose stretches have room at once */
@@ -365,8 +365,7 @@ __global__ void __launch_bounds__(SPLIT_THREADS)
         most = m;
         float total = w;
 #pragma unroll
-        for (int o = 1; o < AT_ONCE; o *= 2)
-            total += __shfl_xor_sync(0xffffffffu, total, o * EACH);
+        for (int o = 1; o < AT_ONCE; o *= 2) total += __shfl_xor_sync(0xffffffffu, total, o * EACH);
         sum = sum * keep + total;
 #pragma unroll
         for (int g = 0; g < G; g++) {
@@ -409,7 +408,8 @@ __global__ void __launch_bounds__(SPLIT_THREADS)
         factor[w][g] = mw == -INFINITY ? 0.0f : expf(mw - most_of(g));
     }
     __syncthreads();
-    float *part = j.part + (((int64_t)blockIdx.z * j.n_head + head0) * MAX_SPLIT + blockIdx.y) * row;
+    float *part =
+        j.part + (((int64_t)blockIdx.z * j.n_head + head0) * MAX_SPLIT + blockIdx.y) * row;
 #pragma unroll 1
     for (int g = 0; g < G && head0 + g < head_end; g++, part += MAX_SPLIT * row)
         for (int e = (int)threadIdx.x; e < row; e += SPLIT_THREADS) {

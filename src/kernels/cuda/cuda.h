@@ -23,9 +23,9 @@ struct cuda_params {
     int device;
     int n_thread;        /* that rearrange weights; 0: one a core */
     uint64_t vram_bytes; /* take no more than this; 0: what the card has free */
-    uint32_t layout;     /* of weights: PLANES or PLANES_WIDE (planes.h); 0: as the card's memory is */
-    bool precise;        /* activations stay f32 in every product: slow, for comparisons */
-    bool no_graph;       /* launch kernels one by one */
+    uint32_t layout; /* of weights: PLANES or PLANES_WIDE (planes.h); 0: as the card's memory is */
+    bool precise;    /* activations stay f32 in every product: slow, for comparisons */
+    bool no_graph;   /* launch kernels one by one */
 };
 
 /* CHIMERE_EUNSUPPORTED where there is no GPU, no driver, or one older than sm_75. */

@@ -103,7 +103,7 @@ struct cuda {
     uint64_t clock;
     bool dependent; /* sm_90 and newer: programmatic dependent launch */
     int n_sm, compute;
-    uint32_t layout; /* of weights */
+    uint32_t layout;       /* of weights */
     struct loader *loader; /* owned; NULL: nothing is loaded */
     enum cuda_op op;       /* being recorded */
     struct timing *timing; /* owned; NULL: ops are not timed */

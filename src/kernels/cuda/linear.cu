@@ -123,8 +123,7 @@ template <int NT, int W> struct number_rows {
     int lane, n_quad;
     int64_t own, row;
 
-    __device__ __forceinline__ number_rows(const linear_job &j_, const out_job &o_)
-        : j(j_), o(o_) {
+    __device__ __forceinline__ number_rows(const linear_job &j_, const out_job &o_) : j(j_), o(o_) {
         lane = (int)threadIdx.x % LANES;
         own = ((int64_t)blockIdx.x - o.first_block) * ROWS + (int64_t)threadIdx.x / LANES;
         row = own < o.w.n_row ? own : o.w.n_row - 1;
@@ -425,8 +424,9 @@ static void vectors8(struct cuda *c, linear_job &j, int form) {
 #define X(F)                                                                                       \
     case F:                                                                                        \
         if (j.n_tok > 1)                                                                           \
-            launch(c, vector8_kernel<F, VEC8_TOKS>, grid, dim3((unsigned)threads), room, j, c->tables);  \
-        else launch(c, vector8_kernel<F, 1>, grid, dim3((unsigned)threads), room, j, c->tables);         \
+            launch(c, vector8_kernel<F, VEC8_TOKS>, grid, dim3((unsigned)threads), room, j,        \
+                   c->tables);                                                                     \
+        else launch(c, vector8_kernel<F, 1>, grid, dim3((unsigned)threads), room, j, c->tables);   \
         break;
         FOR_EACH_FORM(X)
 #undef X
@@ -476,8 +476,7 @@ static void vectors(struct cuda *c, const struct linear_out *o, int32_t n_o, con
             done[i] = true;
             left--;
         }
-        if (form != FORM_NONE && !x8.q)
-            x8 = cuda_act8(c, x, x_stride, n_tok, o[0].w->n_in);
+        if (form != FORM_NONE && !x8.q) x8 = cuda_act8(c, x, x_stride, n_tok, o[0].w->n_in);
         j.x8 = x8;
         if (!c->err.code) vectors8(c, j, form == FORM_NONE ? FORM_I8 : form);
     }

@@ -59,8 +59,7 @@ __device__ __forceinline__ void warp_choose(const choice_job &c, int64_t t, int3
         most = lanes_max(most, 32);
         sum = 0;
 #pragma unroll
-        for (int k = 0; k < K; k++)
-            sum += v[k] = e0 + k < c.n_expert ? expf(v[k] - most) : 0;
+        for (int k = 0; k < K; k++) sum += v[k] = e0 + k < c.n_expert ? expf(v[k] - most) : 0;
         sum = lanes_sum(sum, 32);
 #pragma unroll
         for (int k = 0; k < K; k++) v[k] /= sum;
@@ -81,7 +80,7 @@ __device__ __forceinline__ void warp_choose(const choice_job &c, int64_t t, int3
     id = -1;
     weight = 0;
     if (__ballot_sync(0xffffffffu, bad)) return;
-    /* neighbours change places until all are in order: of equal ones none passes the other */
+        /* neighbours change places until all are in order: of equal ones none passes the other */
 #pragma unroll
     for (int turn = 0; turn < K; turn++)
 #pragma unroll
@@ -217,7 +216,8 @@ struct hidden8_job {
 enum { HIDDEN_THREADS = 512, HIDDEN_ROWS = 4, HIDDEN_BOUND = 768 };
 /* The 32 rows of a block's unit, by groups: two of the gate beside two of up, or four of up. */
 template <bool HAS_GATE> struct hidden8_rows {
-    static constexpr int EACH = HAS_GATE ? HIDDEN_ROWS / 2 : HIDDEN_ROWS; /* of one matrix in a task */
+    static constexpr int EACH =
+        HAS_GATE ? HIDDEN_ROWS / 2 : HIDDEN_ROWS; /* of one matrix in a task */
     const hidden8_job &j;
     int group, lane, mine, n, n_task; /* n: rows of a group */
     uint32_t first;
@@ -306,8 +306,8 @@ struct down8_job {
     const float *weights; /* [n_tok, n_used] */
     int32_t n_used, unused;
     float *out;
-    planes sh_down; /* the shared expert's; form FORM_NONE: there is none */
-    glu_job glu;    /* its input */
+    planes sh_down;         /* the shared expert's; form FORM_NONE: there is none */
+    glu_job glu;            /* its input */
     const float *sh_weight; /* [n_tok] or NULL: its factor, through the logistic function */
 };
 
@@ -330,16 +330,16 @@ __device__ __forceinline__ float half_row8(const down8_job &j, int64_t t, int ro
         unpacked v;
         unpack<F>(code, g, v);
         /* the middle is off the codes already; I8X has none, and two scales as every form */
-        using Same = std::conditional_t<form_traits<F>::mid != 0, std::integral_constant<int, FORM_I8X>,
-                                        std::integral_constant<int, F>>;
+        using Same =
+            std::conditional_t<form_traits<F>::mid != 0, std::integral_constant<int, FORM_I8X>,
+                               std::integral_constant<int, F>>;
         sum = unit_dot8<Same::value>(v, act8_load(a, (uint32_t)u), sum);
         if (u + 16 < w.n_unit) load_unit<F>(code, w, (int64_t)row * w.n_unit + u + 16);
     }
     return lanes_sum(sum, 16);
 }
-static __device__ __attribute__((noinline)) float any_half_row8(const down8_job &j, int64_t t,
-                                                                int row, const act8 &a,
-                                                                const grid_tables &g) {
+static __device__ __attribute__((noinline)) float
+any_half_row8(const down8_job &j, int64_t t, int row, const act8 &a, const grid_tables &g) {
     switch (j.sh_down.form) {
 #define X(F)                                                                                       \
     case F: return half_row8<F>(j, t, row, a, g);
@@ -593,9 +593,7 @@ static void few_experts8(struct cuda *c, const struct moe_args *a, const expert_
     room = grid_bytes(c, e.down.form) + (a->sh_down ? act8_bytes(1, a->sh_down->n_in) : 0);
     switch (e.down.form) {
 #define X(F)                                                                                       \
-    case F:                                                                                        \
-        launch(c, down8_kernel<F>, down_grid, dim3(VEC_THREADS), room, d, c->tables);              \
-        break;
+    case F: launch(c, down8_kernel<F>, down_grid, dim3(VEC_THREADS), room, d, c->tables); break;
         FOR_EACH_FORM(X)
 #undef X
     }
@@ -782,8 +780,8 @@ void cuda_moe(struct dev *d, const struct moe_args *a) {
         choice.logits = NULL;
     }
     if (in_bytes) {
-        few_experts8(c, a, experts_of(a->gate, a->up, a->down, a->act), choice, ids, weights, shared,
-                     sh_weight);
+        few_experts8(c, a, experts_of(a->gate, a->up, a->down, a->act), choice, ids, weights,
+                     shared, sh_weight);
         return;
     }
     if (is_few) {

@@ -85,7 +85,7 @@ struct planes {
 };
 
 /* How a weight of a type is kept. PLANES_WIDE: what unpacks in fewer instructions, where bytes are cheap. */
-enum { PLANES = 1, PLANES_WIDE }; /* weight.layout */
+enum { PLANES = 1, PLANES_WIDE };                            /* weight.layout */
 enum plane_form planes_form(uint32_t type, uint32_t layout); /* FORM_NONE: cannot be multiplied */
 struct plane_sizes planes_sizes(enum plane_form f);
 /* Bytes of w as planes; each plane starts at a multiple of 256. */

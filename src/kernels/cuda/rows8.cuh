@@ -148,7 +148,8 @@ __device__ __forceinline__ act_unit act8_load(const act8 &a, uint32_t unit) {
 }
 
 /* Product of a unit of weights with one of activations, added to sum. */
-template <int F> __device__ __forceinline__ float unit_dot8(const unpacked &w, const act_unit &a, float sum) {
+template <int F>
+__device__ __forceinline__ float unit_dot8(const unpacked &w, const act_unit &a, float sum) {
     using T = form_traits<F>;
     int s = 0, s1 = 0;
     s = dot4((int)w.q[0], (int)a.lo.x, s), s = dot4((int)w.q[1], (int)a.lo.y, s);
