@@ -329,11 +329,8 @@ static void plain_texts_are_one_way_to_write(void **state) {
         "\"list\":{\"items\":{\"type\":\"number\"}}},\"additionalProperties\":false,\"type\":"
         "\"object\"}";
     static const struct example examples[] = {
-        {object, "{\"id\":1212}", -1},
         {object, "{\"id\": 1212, \"list\": [1, 2.50, 1e3]}", -1},
         {object, "{\n  \"id\": -5,\n  \"list\": [\n\t\t1,\n\t\t2\n  ]\n}", -1},
-        {object, "{ \"id\": 1 }", -1},
-        {object, "{\"list\": []}", -1},
         {object, "{\"list\": [ ]}", -1},
         {object,
          "{\"a\\\"b/\xc3\xa9\":\"/ \\\" \\\\ \\n \\u0001 \\u00e9 \\ud83d\\ude00 \xc3\xa9\"}", -1},
@@ -343,19 +340,15 @@ static void plain_texts_are_one_way_to_write(void **state) {
         {object, "{  \"id\":1}", 2},   /* one space */
         {object, "{\n\n\"id\":1}", 2}, /* one line end */
         {object, "{\"id\" :1}", 5},    /* none before a colon */
-        {object, "{\"id\":  1}", 7},
         {object, "{\"id\":\n1}", 6},
         {object, "{\"id\":1 ,\"list\":[]}", 8}, /* none before a comma */
         {object, "{\"list\":[1 ,2]}", 11},
-        {object, "{\"list\":[1,  2]}", 12},
         {object, "{\"id\":1212.0}", 10}, /* an integer is written as one */
         {object, "{\"id\":1e3}", 7},
         {object, "{\"\\u0069d\":1}", 2}, /* names in one spelling */
         {object, "{\"a\\\"b\\/\xc3\xa9\":\"\"}", 6},
-        {object, "{\"a\\u0022b/\xc3\xa9\":\"\"}", 4},
         {object, "{\"a\\\"b/\\u00e9\":\"\"}", 7},
         {"{\"const\":5}", "5", -1},
-        {"{\"type\":\"integer\",\"minimum\":3,\"maximum\":40}", "40", -1},
         {"{\"type\":\"integer\",\"minimum\":3,\"maximum\":40}", "40.0", 2},
         {"{\"type\":\"object\"}", "{\"a\": {\"b\": [1, {\"c\": null}]}}", -1},
     };
