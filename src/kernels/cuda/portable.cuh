@@ -26,23 +26,8 @@ __device__ __forceinline__ void wait_previous(void) {
 #endif
 }
 
-/* N (4, 8, 16) bytes from global to shared memory, both aligned to N, which land behind the thread's back:
- * copies are counted in groups, and copy_wait<K> waits for all groups of this thread but the last K. */
-template <int N> __device__ __forceinline__ void copy_async(void *shared, const void *global) {
-#if __CUDA_ARCH__ >= 800
-    uint32_t to = (uint32_t)__cvta_generic_to_shared(shared);
-    if constexpr (N == 16)
-        asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16;" ::"r"(to), "l"(global)
-                     : "memory");
-    else
-        asm volatile("cp.async.ca.shared.global [%0], [%1], %2;" ::"r"(to), "l"(global), "n"(N)
-                     : "memory");
-#else
-    if constexpr (N == 16) *(uint4 *)shared = *(const uint4 *)global;
-    else if constexpr (N == 8) *(uint2 *)shared = *(const uint2 *)global;
-    else *(uint32_t *)shared = *(const uint32_t *)global;
-#endif
-}
+/* Copies from global to shared memory that land behind the thread's back (copy_async16) are counted in groups:
+ * copy_wait<K> waits for all groups of this thread but the last K. */
 __device__ __forceinline__ void copy_commit(void) {
 #if __CUDA_ARCH__ >= 800
     asm volatile("cp.async.commit_group;" ::: "memory");
@@ -90,7 +75,7 @@ __device__ __forceinline__ void mma_16816(float d[4], const uint32_t a[4], const
 #endif
 }
 
-/* 16 bytes from global to shared memory, zeros where !has, counted as copy_async's. */
+/* 16 bytes from global to shared memory, zeros where !has. */
 __device__ __forceinline__ void copy_async16(void *to, const void *from, bool has) {
 #if __CUDA_ARCH__ >= 800
     uint32_t at = (uint32_t)__cvta_generic_to_shared(to);

@@ -86,7 +86,6 @@ static inline uint32_t lanes_most(uint32_t x) {
     }
     return x;
 }
-template <int N> static inline void copy_async(void *to, const void *from) { memcpy(to, from, N); }
 static inline void copy_commit(void) {}
 template <int K> static inline void copy_wait(void) {}
 
