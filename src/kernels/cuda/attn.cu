@@ -701,13 +701,14 @@ size_t cuda_attn_scratch(const struct dev_need *n) {
     return n_row * (size_t)n->n_head * MAX_SPLIT * (size_t)(n->d_head + 2) * 4 + 1024;
 }
 
-/* Rows of short spans (when exact, of all) through stretches, FEW_ROWS at a time. */
-static void stretches(struct cuda *c, const struct attn_args *a, const dspans &b, attn_job j) {
+/* Rows of short spans, or of all, through stretches, FEW_ROWS at a time. */
+static void stretches(struct cuda *c, const struct attn_args *a, const dspans &b, attn_job j,
+                      bool all) {
     int32_t n_row = 0;
     int64_t longest = 1;
     for (int32_t i = 0; i < a->n_span; i++) {
         const struct span *s = &a->spans[i];
-        if (s->n_tok > STEP_MAX_TOK && !c->params.precise) continue;
+        if (s->n_tok > STEP_MAX_TOK && !all) continue;
         n_row += s->n_tok;
         longest = s->pos + s->n_tok > longest ? s->pos + s->n_tok : longest;
     }
@@ -716,7 +717,7 @@ static void stretches(struct cuda *c, const struct attn_args *a, const dspans &b
     if (!rows) return;
     for (int32_t i = 0; i < a->n_span; i++)
         for (int32_t t = 0; t < a->spans[i].n_tok; t++)
-            if (a->spans[i].n_tok <= STEP_MAX_TOK || c->params.precise)
+            if (a->spans[i].n_tok <= STEP_MAX_TOK || all)
                 rows[k++] = a->spans[i].row + t;
     const int32_t *staged = (const int32_t *)cuda_staged(c, rows);
     int n_few = n_row < FEW_ROWS ? n_row : FEW_ROWS;
@@ -761,8 +762,10 @@ void cuda_attn(struct dev *d, const struct attn_args *a) {
     int64_t n_out = (int64_t)a->n_head * j.v.d;
     cuda_wrote(c, a->out, (size_t)(a->n_tok * n_out) * 4);
     if (!many && j.v.d % 32 == 0) j.out8 = cuda_shadow_new(c, a->out, a->n_tok, n_out);
-    if (many && !c->params.precise) flash(c, a, b, j);
-    stretches(c, a, b, j);
+    /* tiles round to halves; of heads of 256 they take 99 KB of shared memory, and sm_75 has 64 */
+    bool tiles = !c->params.precise && (d_most <= 128 || c->compute >= 80);
+    if (many && tiles) flash(c, a, b, j);
+    stretches(c, a, b, j, !tiles);
 }
 
 /* ---- encoders ---- */
