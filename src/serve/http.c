@@ -85,18 +85,21 @@ static void *on_line(void *cls, const char *uri, struct MHD_Connection *conn) {
 static void release(struct http_request *r) {
     struct server *s = r->s;
     if (r->job.free) r->job.free(r->job_ud);
+    /* off the list first: whoever walks it takes the lock of each */
+    pthread_mutex_lock(&s->live_lock);
+    if (r->prev) r->prev->next = r->next;
+    else s->live = r->next;
+    if (r->next) r->next->prev = r->prev;
+    pthread_mutex_unlock(&s->live_lock);
     buf_fini(&r->body);
     mem_free(r->headers);
     buf_fini(&r->out);
     mem_free(r->path);
     pthread_mutex_destroy(&r->lock);
+    mem_free(r);
     pthread_mutex_lock(&s->live_lock);
-    if (r->prev) r->prev->next = r->next;
-    else s->live = r->next;
-    if (r->next) r->next->prev = r->prev;
     if (!--s->n_live) pthread_cond_broadcast(&s->none_live);
     pthread_mutex_unlock(&s->live_lock);
-    mem_free(r);
 }
 
 /* ---- workers ---- */

@@ -37,7 +37,9 @@ static bool collect(struct job *j, int32_t token, bool is_end, const struct samp
     if (c->n < 600) c->tokens[c->n++] = token;
     return !c->stop_after || c->n < c->stop_after;
 }
-static void ended(struct job *j) { ((struct collected *)j->ud)->ended = true; }
+static void ended(struct job *j) {
+    __atomic_store_n(&((struct collected *)j->ud)->ended, true, __ATOMIC_RELEASE);
+}
 
 static struct engine *new_engine(const struct engine_params *p, int32_t delay_us) {
     struct lm_fake_params fp = {.n_vocab = VOCAB,
@@ -100,7 +102,7 @@ static void texts_do_not_depend_on_company_or_drafts(void **state) {
             struct collected lc;
             fill_job(&last, &lc, prompt, 2, 1, 1);
             for (int i = 0; i < N_JOB; i++)
-                while (!((volatile struct collected *)&got[i])->ended) engine_run(g, &last, &e);
+                while (!__atomic_load_n(&got[i].ended, __ATOMIC_ACQUIRE)) engine_run(g, &last, &e);
         }
         for (int i = 0; i < N_JOB; i++) {
             assert_int_equal(jobs[i].finish, FINISH_LENGTH);
