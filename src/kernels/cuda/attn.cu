@@ -717,8 +717,7 @@ static void stretches(struct cuda *c, const struct attn_args *a, const dspans &b
     if (!rows) return;
     for (int32_t i = 0; i < a->n_span; i++)
         for (int32_t t = 0; t < a->spans[i].n_tok; t++)
-            if (a->spans[i].n_tok <= STEP_MAX_TOK || all)
-                rows[k++] = a->spans[i].row + t;
+            if (a->spans[i].n_tok <= STEP_MAX_TOK || all) rows[k++] = a->spans[i].row + t;
     const int32_t *staged = (const int32_t *)cuda_staged(c, rows);
     int n_few = n_row < FEW_ROWS ? n_row : FEW_ROWS;
     j.part = (float *)cuda_take(c, (size_t)n_few * (size_t)a->n_head * MAX_SPLIT *
