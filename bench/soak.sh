@@ -2,8 +2,8 @@
 # bench/soak.sh [SECONDS [ROUNDS]]: 64 streams at once against chimere-nano, 600 seconds by default.
 #
 # Memory that a server takes on purpose is bounded by budgets: states of prompts, answers to replay, their index.
-# So first it is warmed up, uncounted: ROUNDS of 128 requests (12), and more until the budget of states is full;
-# then SECONDS are counted. Fails on any error, and where the largest memory of the last tenth, less the states that
+# So first it is warmed up, uncounted: ROUNDS of 128 requests (12), and more until the budget of states is full, then
+# one with full contexts; then SECONDS are counted. Fails on any error, and where the largest memory of the last tenth, less the states that
 # the budget allows (their number varies), is more than 1 % above the largest of the first tenth. $CHIMERE is the program, build/release/chimere by default.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -30,8 +30,8 @@ memory() { awk -v key="$1:" '$1 == key { print $2 }' "/proc/$pid/status"; }
 states() { curl -sS -m 60 "$url/v1/status" | tr ',{}' '\n' | sed -n 's/.*"state_bytes": *\([0-9]*\).*/\1/p' | head -1; }
 
 requests=0 failed=0
-round() { # one load, added to the counts
-    "$chimere" bench --url "$url" -p 128 -n 32 --concurrency 64 --requests 128 --json >"$work/figures"
+round() { # PROMPT ANSWER, in tokens: one load, added to the counts
+    "$chimere" bench --url "$url" -p "$1" -n "$2" --concurrency 64 --requests 128 --json >"$work/figures"
     count() { tr -d ' ,"' <"$work/figures" | awk -F: -v key="$1" '$1 == key { print $2; exit }'; }
     requests=$((requests + $(count requests)))
     failed=$((failed + $(count failed)))
@@ -40,12 +40,14 @@ round() { # one load, added to the counts
 printf '%8s %10s %10s %10s %10s %8s\n' seconds rss_kib anon_kib states_kib requests failed
 show() { printf '%8s %10d %10d %10d %10d %8d\n' "$1" "$(memory VmRSS)" "$(memory RssAnon)" "$(($(states) / 1024))" "$requests" "$failed"; }
 for ((i = 0; i < warm || (i < 4 * warm && $(states) < budget * 8 / 10); i++)); do
-    round
+    round 128 32
     show "warm-up"
 done
+round 416 64 # all contexts full: pages of the cache that were planned are taken from the system when first used
+show "warm-up"
 begin=$SECONDS first=0 last=0
 while now=$((SECONDS - begin)) && [ "$now" -lt "$seconds" ]; do
-    round
+    round 128 32
     show "$((SECONDS - begin))"
     rss=$(($(memory VmRSS) - $(states) / 1024))
     # the last round may end behind the end; the first counts, however long it took
