@@ -13,18 +13,38 @@ static dim3 blocks_of(int64_t n) {
 
 /* ---- rows ---- */
 
+enum { NORM_THREADS = 256 };
+
+/* A block a row; x, w and n are multiples of 4. The order of additions depends on n alone. */
 __global__ void __launch_bounds__(NORM_THREADS)
     rms_norm_kernel(float *out, const float *x, const float *w, int32_t n, float eps, act8 a8) {
+    constexpr int KEPT = 2; /* fours a thread keeps: rows of up to 2,048 are read once */
     __shared__ float room[32];
     x += blockIdx.x * (int64_t)n;
     out += blockIdx.x * (int64_t)n;
     launch_next();
     wait_previous();
     int64_t first = blockIdx.x * (int64_t)(n / 4);
-    norm_row(x, w, n, eps, room, [&](int q, float4 y, bool has) {
+    float4 kept[KEPT];
+    float sum = 0;
+    auto four = [&](int q) { return 4 * q < n ? ((const float4 *)x)[q] : make_float4(0, 0, 0, 0); };
+    auto add = [&](float4 v) { sum += v.x * v.x + v.y * v.y + (v.z * v.z + v.w * v.w); };
+#pragma unroll
+    for (int k = 0; k < KEPT; k++) kept[k] = four((int)threadIdx.x + k * NORM_THREADS);
+#pragma unroll
+    for (int k = 0; k < KEPT; k++) add(kept[k]);
+#pragma unroll 1
+    for (int q = (int)threadIdx.x + KEPT * NORM_THREADS; 4 * q < n; q += NORM_THREADS) add(four(q));
+    float f = 1.0f / sqrtf(block_sum(sum, room) / (float)n + eps);
+#pragma unroll 1
+    for (int q = (int)threadIdx.x; q / 32 * 128 < n; q += NORM_THREADS) {
+        bool has = 4 * q < n;
+        float4 v = q < NORM_THREADS ? kept[0] : q < 2 * NORM_THREADS ? kept[1] : four(q);
+        float4 g = w && has ? ((const float4 *)w)[q] : make_float4(1, 1, 1, 1);
+        float4 y = make_float4(v.x * f * g.x, v.y * f * g.y, v.z * f * g.z, v.w * f * g.w);
         if (has) ((float4 *)out)[q] = y;
         if (a8.q) act8_put4(a8, first + q, y, has);
-    });
+    }
 }
 
 /* Rows whose length or place is no multiple of four. */

@@ -1,7 +1,6 @@
 /* moe.cu: feed-forward blocks: one, and a routed mixture. Decode reads the chosen experts' weights once
  * per token that chose them; prefill sorts pairs (token, expert) by expert on the device and multiplies
  * tiles. Sums are in the order of a token's choice, whatever the batch. */
-#include <type_traits>
 #include <utility>
 
 #include "kernels/cuda/cuda_impl.cuh"
@@ -330,10 +329,8 @@ __device__ __forceinline__ float half_row8(const down8_job &j, int64_t t, int ro
         unpacked v;
         unpack<F>(code, g, v);
         /* the middle is off the codes already; I8X has none, and two scales as every form */
-        using Same =
-            std::conditional_t<form_traits<F>::mid != 0, std::integral_constant<int, FORM_I8X>,
-                               std::integral_constant<int, F>>;
-        sum = unit_dot8<Same::value>(v, act8_load(a, (uint32_t)u), sum);
+        constexpr int SAME = form_traits<F>::mid ? (int)FORM_I8X : F;
+        sum = unit_dot8<SAME>(v, act8_load(a, (uint32_t)u), sum);
         if (u + 16 < w.n_unit) load_unit<F>(code, w, (int64_t)row * w.n_unit + u + 16);
     }
     return lanes_sum(sum, 16);

@@ -104,32 +104,6 @@ __device__ __forceinline__ float4 glu_quad(const glu_job &g, int64_t quad) {
                        act_of(g.act, v.w) * u.w);
 }
 
-enum { NORM_THREADS = 256 };
-/* A block of NORM_THREADS gives fours of y to put(quad, y), whole warps at a time (has: whether this lane has one).
- * x, w and n are multiples of 4. The order of additions depends on n alone. room: 32 floats. */
-template <class Put>
-__device__ __forceinline__ void norm_row(const float *x, const float *w, int n, float eps,
-                                         float *room, Put put) {
-    constexpr int KEPT = 2; /* fours a thread keeps: rows of up to 2,048 are read once */
-    float4 kept[KEPT];
-    float sum = 0;
-    auto four = [&](int q) { return 4 * q < n ? ((const float4 *)x)[q] : make_float4(0, 0, 0, 0); };
-#pragma unroll
-    for (int k = 0; k < KEPT; k++) kept[k] = four((int)threadIdx.x + k * NORM_THREADS);
-    auto add = [&](float4 v) { sum += v.x * v.x + v.y * v.y + (v.z * v.z + v.w * v.w); };
-#pragma unroll
-    for (int k = 0; k < KEPT; k++) add(kept[k]);
-#pragma unroll 1
-    for (int q = (int)threadIdx.x + KEPT * NORM_THREADS; 4 * q < n; q += NORM_THREADS) add(four(q));
-    float f = 1.0f / sqrtf(block_sum(sum, room) / (float)n + eps);
-#pragma unroll 1
-    for (int q = (int)threadIdx.x; q / 32 * 128 < n; q += NORM_THREADS) {
-        float4 v = q < NORM_THREADS ? kept[0] : q < 2 * NORM_THREADS ? kept[1] : four(q);
-        float4 g = w && 4 * q < n ? ((const float4 *)w)[q] : make_float4(1, 1, 1, 1);
-        put(q, make_float4(v.x * f * g.x, v.y * f * g.y, v.z * f * g.z, v.w * f * g.w), 4 * q < n);
-    }
-}
-
 /* A unit of activations in registers. */
 struct act_unit {
     uint4 lo, hi;
