@@ -337,14 +337,18 @@ bool forward_brings(const struct hparams *hp, int32_t n_tok) {
            (int64_t)n_tok * hp->moe.n_used >= (int64_t)BRING_ROWS * hp->moe.n_expert;
 }
 
-/* f->x from embedding to the last layer. */
+/* f->x from embedding to the last layer. A device begins with the first layers while the host records the others. */
+enum { FIRST_LAYERS = 2 };
 static void run_layers(struct forward *f) {
     const struct hparams *hp = &f->m->hp;
     f->brings = f->m->weights.places[0] && forward_brings(hp, f->n_tok);
     if (f->brings) ffn_bring_first(f);
     if (f->embd)
         f->d->ops->copy(f->d, f->embd, f->x, (size_t)f->n_tok * (size_t)hp->n_embd * sizeof(float));
-    for (int32_t il = 0; il < hp->n_layer; il++) layer_forward(f, il);
+    for (int32_t il = 0; il < hp->n_layer; il++) {
+        layer_forward(f, il);
+        if (il + 1 == FIRST_LAYERS && f->d->ops->start) f->d->ops->start(f->d);
+    }
 }
 
 /* Computes the rows in front of every sequence, once for the pool, by the kernels of single steps: the

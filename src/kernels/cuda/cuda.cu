@@ -80,12 +80,20 @@ static void dev_upload(struct dev *d, void *dst, const void *src, size_t n) {
     cuda_fail(c, cudaStreamSynchronize(c->stream), "upload");
 }
 
+/* What was staged has been copied away, and kernels that read it are sent: the buffer begins anew, at the same place
+ * in every step, so that lists repeat. */
+static void stage_anew(struct cuda *c) {
+    c->stage_used = c->stage_sent = 0;
+    c->last_spans = NULL;
+}
+
 static void dev_download(struct dev *d, void *dst, const void *src, size_t n) {
     struct cuda *c = (struct cuda *)d;
     cuda_send(c);
     if (c->err.code || !n) return;
     cuda_fail(c, cudaMemcpyAsync(dst, src, n, cudaMemcpyDeviceToHost, c->stream), "download");
     cuda_fail(c, cudaStreamSynchronize(c->stream), "download");
+    stage_anew(c);
 }
 
 void *cuda_host_alloc(size_t n) {
@@ -158,9 +166,9 @@ static void launch_all(struct cuda *c) {
 
 #ifndef CHIMERE_EMULATE
 static bool was_seen(struct cuda *c, uint64_t key) {
-    for (uint32_t i = 0; i < 64; i++)
+    for (uint32_t i = 0; i < 128; i++)
         if (c->seen[i] == key) return true;
-    c->seen[c->n_seen++ % 64] = key;
+    c->seen[c->n_seen++ % 128] = key;
     return false;
 }
 
@@ -202,14 +210,19 @@ static void send_staged(struct cuda *c) {
     cuda_fail(c, cudaEventRecord(c->staged, c->stream), "event");
 }
 
-/* Room in the staging buffer; what it held before has been copied away. */
+static void stage_make_room(struct cuda *c, size_t n) {
+    if (c->stage_used + n <= c->stage_cap) return;
+    cuda_send(c);
+    cuda_fail(c, cudaEventSynchronize(c->staged), "waiting");
+    stage_anew(c);
+}
+
 void *cuda_stage_room(struct cuda *c, size_t n) {
     n = (n + 15) & ~(size_t)15;
     if (n > c->stage_cap)
         cuda_fail_with(c, CHIMERE_EINTERNAL, "batch larger than reserve() was told of");
-    else if (c->stage_used + n > c->stage_cap) cuda_send(c);
+    else stage_make_room(c, n);
     if (c->err.code) return NULL;
-    if (!c->stage_used) cuda_fail(c, cudaEventSynchronize(c->staged), "waiting");
     uint8_t *p = c->stage_host + c->stage_used;
     c->stage_used += n;
     return p;
@@ -256,8 +269,6 @@ void cuda_send(struct cuda *c) {
         c->stats.n_list++;
     }
     l->n_launch = l->n_args_bytes = 0;
-    c->stage_used = c->stage_sent = 0;
-    c->last_spans = NULL;
 }
 
 void *cuda_take(struct cuda *c, size_t n) {
@@ -343,8 +354,8 @@ bool cuda_spans(struct cuda *c, const struct span *spans, int32_t n_span, struct
     while (cap < most) cap *= 2;
     size_t n_bytes = (size_t)n_span * sizeof(struct dspan) + 4 * (size_t)n_tok + 64 +
                      4 * (size_t)n_span * (size_t)cap;
-    /* An op stages its own lists behind its spans: both must be of one sending. */
-    if (c->stage_used + n_bytes + 16 * (size_t)n_tok + 4096 > c->stage_cap) cuda_send(c);
+    /* an op stages its own lists behind its spans: both must be there together */
+    stage_make_room(c, n_bytes + 16 * (size_t)n_tok + 4096);
     uint8_t *host = (uint8_t *)cuda_stage_room(c, n_bytes);
     if (!host) return false;
     const uint8_t *dev = (const uint8_t *)cuda_staged(c, host);
@@ -450,6 +461,7 @@ static int dev_status(struct dev *d, struct err *e) {
     struct cuda *c = (struct cuda *)d;
     cuda_send(c);
     cuda_fail(c, cudaStreamSynchronize(c->stream), "running");
+    stage_anew(c);
     if (c->err.code && e) *e = c->err;
     return c->err.code;
 }

@@ -13,8 +13,8 @@
 enum {
     CUDA_MAX_ARGS = 24,
     CUDA_MAX_LAUNCHES = 4096, /* of a list; a longer one is sent in parts */
-    CUDA_MAX_GRAPHS = 48,     /* kept; the one unused longest gives way */
-    CUDA_GRAPH_LAUNCHES = 16, /* shorter lists are launched one by one */
+    CUDA_MAX_GRAPHS = 96,     /* kept; the one unused longest gives way */
+    CUDA_GRAPH_LAUNCHES = 8,  /* shorter lists are launched one by one */
     CUDA_N_ARRIVED = 16384,   /* counters of blocks that work together */
 };
 
@@ -98,7 +98,7 @@ struct cuda {
     cudaStream_t stream;
     struct list list;
     struct graph graphs[CUDA_MAX_GRAPHS];
-    uint64_t seen[64]; /* hashes of lists sent once */
+    uint64_t seen[128]; /* hashes of lists sent once */
     uint32_t n_seen;
     uint64_t clock;
     bool dependent; /* sm_90 and newer: programmatic dependent launch */

@@ -90,18 +90,19 @@ template <int F, int NT> struct vector8 {
         n_task = lead < tasks ? (tasks - lead + n_group - 1) / n_group : 0;
     }
     __device__ __forceinline__ bool has(int step) const { return step * group + lane < n_unit; }
-    __device__ __forceinline__ const planes &source(int) const { return o.w; }
-    __device__ __forceinline__ uint32_t unit(int task, int step, int r) const {
+    __device__ __forceinline__ void load(raw<F> &c, int task, int step, int r) const {
         int row = R * (mine + task * n_group) + r;
-        return (uint32_t)(row < n_row ? row : n_row - 1) * (uint32_t)n_unit +
-               (uint32_t)(step * group + lane);
+        load_unit<F>(c, o.w,
+                     (uint32_t)(row < n_row ? row : n_row - 1) * (uint32_t)n_unit +
+                         (uint32_t)(step * group + lane));
     }
+    __device__ __forceinline__ void done(int) const {}
     __device__ __forceinline__ void begin(void) {
         if (n_task) stream8_begin<F, R>(code, *this);
     }
     __device__ __forceinline__ void run(const grid_tables &g, const input &in, int32_t t0,
                                         int32_t n_tok) {
-        auto act = [&](int step, int t) {
+        auto act = [&](int, int step, int t) {
             return act8_load(in.a, (uint32_t)(t * n_unit + step * group + lane));
         };
         auto sink = [&](int task, int k, float y) {
@@ -195,7 +196,7 @@ template <int NT, int W> struct number_rows {
 };
 
 /* Makes a block's input out of the row to be normed: y = x w in 8 bits and as floats, in `own`; what y is still to
- * be multiplied with is returned. The first block writes the finished row down for whoever else reads it.
+ * be multiplied with is returned. The blocks write the finished row down for whoever else reads it.
  * w: the first weights of a thread, read before. Ends on a barrier. */
 enum { NORM_KEPT = 2 };
 __device__ __forceinline__ float norm_input(const norm_row_job &job, const float4 w[NORM_KEPT],
@@ -223,17 +224,17 @@ __device__ __forceinline__ float norm_input(const norm_row_job &job, const float
 #pragma unroll
     for (int i = 0; i < VEC_THREADS / 32; i++) sum += room[i];
     float f = 1.0f / sqrtf(sum / (float)n + job.eps);
-    if (blockIdx.x == 0) {
+    /* every block writes a part of the finished row */
+    int each = (n / 4 + (int)gridDim.x - 1) / (int)gridDim.x, end = ((int)blockIdx.x + 1) * each;
 #pragma unroll 1
-        for (int k = (int)threadIdx.x; 4 * k < n; k += VEC_THREADS) {
-            float4 v = ((const float4 *)y)[k];
-            ((float4 *)job.out)[k] = make_float4(v.x * f, v.y * f, v.z * f, v.w * f);
-            ((uint32_t *)job.a8.q)[k] = ((const uint32_t *)a.q)[k];
-            if (k % 8) continue;
-            uint2 meta = a.meta[k / 8];
-            meta.x = (uint32_t)__float_as_int(__int_as_float((int)meta.x) * f);
-            ((uint2 *)job.a8.meta)[k / 8] = meta;
-        }
+    for (int k = (int)blockIdx.x * each + (int)threadIdx.x; k < end && 4 * k < n; k += VEC_THREADS) {
+        float4 v = ((const float4 *)y)[k];
+        ((float4 *)job.out)[k] = make_float4(v.x * f, v.y * f, v.z * f, v.w * f);
+        ((uint32_t *)job.a8.q)[k] = ((const uint32_t *)a.q)[k];
+        if (k % 8) continue;
+        uint2 meta = a.meta[k / 8];
+        meta.x = (uint32_t)__float_as_int(__int_as_float((int)meta.x) * f);
+        ((uint2 *)job.a8.meta)[k / 8] = meta;
     }
     return f;
 }

@@ -30,17 +30,15 @@ struct choice_job {
     int32_t unused;
 };
 
-/* The n_used best experts of token t, by one warp: lane k gets the k-th and its weight; -1 everywhere if a score
- * is not finite. taken: room of the warp for MAX_USED, shared. Of equal ones the first wins. A lane sorts its K scores of neighbouring experts; the best of all
- * heads is taken off its list n_used times. Other warps wait for this one: few instructions, in short chains. */
+/* The n_used best experts of token t, by one warp: lane k gets the k-th; -1 everywhere if a score is not finite. Of
+ * equal ones the first wins. taken: room of the warp for MAX_USED, shared. A lane has K neighbouring experts. All warps
+ * of a step wait for this one, so that it is short: without a bias, scores are in the order of logits. */
 template <int K>
-__device__ __forceinline__ void warp_choose(const choice_job &c, int64_t t, int32_t *taken,
-                                            int32_t &id, float &weight) {
+__device__ __forceinline__ int32_t warp_choose(const choice_job &c, int64_t t, int32_t *taken) {
     int lane = (int)threadIdx.x % 32, e0 = lane * K;
     const float *logits = c.logits + t * c.n_expert;
     float v[K];
     uint32_t key[K]; /* in the order of floats; 0: none */
-    int at[K];
     if (c.n_expert == 32 * K && (uintptr_t)logits % 16 == 0) {
 #pragma unroll
         for (int k = 0; k < K; k += 4) {
@@ -51,12 +49,11 @@ __device__ __forceinline__ void warp_choose(const choice_job &c, int64_t t, int3
 #pragma unroll
         for (int k = 0; k < K; k++) v[k] = e0 + k < c.n_expert ? logits[e0 + k] : -INFINITY;
     }
-    float most = -INFINITY, sum = 1;
-    if (c.gating == MOE_SOFTMAX) {
+    if (c.bias && c.gating == MOE_SOFTMAX) {
+        float most = -INFINITY, sum = 0;
 #pragma unroll
         for (int k = 0; k < K; k++) most = fmaxf(most, v[k]);
         most = lanes_max(most, 32);
-        sum = 0;
 #pragma unroll
         for (int k = 0; k < K; k++) sum += v[k] = e0 + k < c.n_expert ? expf(v[k] - most) : 0;
         sum = lanes_sum(sum, 32);
@@ -74,44 +71,56 @@ __device__ __forceinline__ void warp_choose(const choice_job &c, int64_t t, int3
         bad |= has && !(fabsf(s) <= 3.402823466e38f);
         uint32_t u = (uint32_t)__float_as_int(s + 0.0f); /* -0 and 0 are equal */
         key[k] = !has ? 0u : u ^ ((uint32_t)((int32_t)u >> 31) | 0x80000000u);
-        at[k] = k;
     }
-    id = -1;
-    weight = 0;
-    if (__ballot_sync(0xffffffffu, bad)) return;
-        /* neighbours change places until all are in order: of equal ones none passes the other */
-#pragma unroll
-    for (int turn = 0; turn < K; turn++)
-#pragma unroll
-        for (int k = turn % 2; k + 1 < K; k += 2) {
-            bool less = key[k] < key[k + 1];
-            uint32_t a = less ? key[k + 1] : key[k], b = less ? key[k] : key[k + 1];
-            int i = less ? at[k + 1] : at[k], n = less ? at[k] : at[k + 1];
-            key[k] = a, key[k + 1] = b, at[k] = i, at[k + 1] = n;
-        }
+    if (__ballot_sync(0xffffffffu, bad)) return -1;
 #pragma unroll 1
     for (int n = 0; n < c.n_used; n++) {
-        bool is_best = key[0] == lanes_most(key[0]);
-        uint32_t all = __ballot_sync(0xffffffffu, is_best);
-        if (all & (all - 1)) is_best = lane == __ffs((int)all) - 1;
-        if (is_best) {
-            taken[n] = e0 + at[0];
+        uint32_t most[K]; /* a tree: of equal ones the first */
+        int at[K];
 #pragma unroll
-            for (int k = 0; k + 1 < K; k++) key[k] = key[k + 1], at[k] = at[k + 1];
-            key[K - 1] = 0;
-        }
+        for (int k = 0; k < K; k++) most[k] = key[k], at[k] = k;
+#pragma unroll
+        for (int o = 1; o < K; o *= 2)
+#pragma unroll
+            for (int k = 0; k < K; k += 2 * o) {
+                bool later = most[k + o] > most[k];
+                most[k] = later ? most[k + o] : most[k];
+                at[k] = later ? at[k + o] : at[k];
+            }
+        bool is_best = most[0] == lanes_most(most[0]);
+        uint32_t all = __ballot_sync(0xffffffffu, is_best);
+        if (all << (31 - lane) << 1) is_best = false; /* a lane before this one has it */
+        if (is_best) taken[n] = e0 + at[0];
+#pragma unroll
+        for (int k = 0; k < K; k++) key[k] = is_best && at[0] == k ? 0 : key[k];
     }
     __syncwarp();
-    if (lane < c.n_used) id = taken[lane];
-    float score = logits[id < 0 ? 0 : id];
-    if (c.gating == MOE_SOFTMAX) score = expf(score - most) / sum;
-    else if (c.gating == MOE_SIGMOID) score = logistic(score);
-    else score = expf(score - __shfl_sync(0xffffffffu, score, 0));
-    weight = lane < c.n_used ? score : 0.0f;
-    float total = lanes_sum(weight, 32);
-    bool divide = c.normalise || c.gating == MOE_SOFTMAX_CHOSEN;
-    weight = weight / (divide ? total + 1e-20f : 1.0f) * c.scale;
+    return lane < c.n_used ? taken[lane] : -1;
 }
+
+/* What the lane's expert counts for token t; 0 where it has none. */
+__device__ __forceinline__ float warp_weight(const choice_job &c, int64_t t, int32_t id) {
+    int lane = (int)threadIdx.x % 32;
+    const float *logits = c.logits + t * c.n_expert;
+    float score = logits[id < 0 ? 0 : id];
+    if (c.gating == MOE_SOFTMAX) {
+        float most = -INFINITY, sum = 0;
+#pragma unroll 1
+        for (int e = lane; e < c.n_expert; e += 32) most = fmaxf(most, logits[e]);
+        most = lanes_max(most, 32);
+#pragma unroll 1
+        for (int e = lane; e < c.n_expert; e += 32) sum += expf(logits[e] - most);
+        score = expf(score - most) / lanes_sum(sum, 32);
+    } else if (c.gating == MOE_SIGMOID) score = logistic(score);
+    else {
+        float most = lanes_max(id < 0 ? -INFINITY : score, 32);
+        score = expf(score - most);
+    }
+    float weight = id < 0 ? 0.0f : score, total = lanes_sum(weight, 32);
+    bool divide = c.normalise || c.gating == MOE_SOFTMAX_CHOSEN;
+    return weight / (divide ? total + 1e-20f : 1.0f) * c.scale;
+}
+
 __global__ void __launch_bounds__(CHOOSE_THREADS)
     choose_kernel(choice_job c, int32_t n_tok, int32_t *ids, float *weights) {
     launch_next();
@@ -120,9 +129,9 @@ __global__ void __launch_bounds__(CHOOSE_THREADS)
     if (t >= n_tok) return;
     __shared__ int32_t room[CHOOSE_THREADS / 32][MAX_USED];
     int32_t id, *taken = room[threadIdx.x / 32];
-    float weight;
-    if (c.n_expert <= CHOOSE_FEW) warp_choose<CHOOSE_FEW / 32>(c, t, taken, id, weight);
-    else warp_choose<MAX_EXPERTS / 32>(c, t, taken, id, weight);
+    if (c.n_expert <= CHOOSE_FEW) id = warp_choose<CHOOSE_FEW / 32>(c, t, taken);
+    else id = warp_choose<MAX_EXPERTS / 32>(c, t, taken);
+    float weight = warp_weight(c, t, id);
     if (lane < c.n_used) ids[t * c.n_used + lane] = id, weights[t * c.n_used + lane] = weight;
 }
 
@@ -207,95 +216,123 @@ struct hidden8_job {
     planes gate, up;
     act8 x, hidden;
     choice_job choice; /* logits NULL: made already */
-    int32_t *ids;      /* [n_pair] */
+    int32_t *ids;      /* [n_tok, n_used] */
     float *weights;    /* the same */
-    int32_t act, unused;
+    int32_t n_tok, act, n_round, unused;
+    glu_job shared; /* rows of the shared expert, to be rounded in passing; up NULL: there are none */
+    act8 sh_hidden;
+    int32_t n_sh_unit; /* of all tokens */
 };
 
-enum { HIDDEN_THREADS = 512, HIDDEN_ROWS = 4, HIDDEN_BOUND = 768 };
-/* The 32 rows of a block's unit, by groups: two of the gate beside two of up, or four of up. */
-template <bool HAS_GATE> struct hidden8_rows {
-    static constexpr int EACH =
-        HAS_GATE ? HIDDEN_ROWS / 2 : HIDDEN_ROWS; /* of one matrix in a task */
+/* A team of warps makes a unit of 32 elements of a pair's hidden row: a group of lanes two rows of the gate beside
+ * two of up, or four of up. A block has one team or more, and makes n_round units with each. */
+enum { HIDDEN_ROWS = 4, GATED_TEAM = 512, PLAIN_TEAM = 256, MAX_TEAMS = 3 };
+/* Units of 32 bytes take more registers: two teams at most. */
+static __host__ __device__ constexpr int hidden_bound(int form) {
+    return form == FORM_I8 || form == FORM_I8X ? 2 * PLAIN_TEAM : MAX_TEAMS * PLAIN_TEAM;
+}
+template <int F, bool HAS_GATE> struct hidden8_rows {
+    static constexpr int EACH = HAS_GATE ? HIDDEN_ROWS / 2 : HIDDEN_ROWS; /* of one matrix */
+    static constexpr int TEAM = HAS_GATE ? GATED_TEAM : PLAIN_TEAM;
     const hidden8_job &j;
-    int group, lane, mine, n, n_task; /* n: rows of a group */
-    uint32_t first;
+    const int32_t *chosen; /* [n_tok * n_used], shared */
+    float (*h)[MAX_TEAMS][2][32];
+    int group, lane, team, mine, n; /* n: rows of a group */
+    uint32_t per_pair, n_unit;      /* units of a hidden row; of all pairs */
 
-    __device__ __forceinline__ hidden8_rows(const hidden8_job &j_) : j(j_) {
+    __device__ __forceinline__ hidden8_rows(const hidden8_job &j_, const int32_t *c,
+                                            float (*h_)[MAX_TEAMS][2][32])
+        : j(j_), chosen(c), h(h_) {
         group = lanes_of(j.up), lane = (int)threadIdx.x % group;
-        mine = (int)threadIdx.x / group;
-        n = 32 / (HIDDEN_THREADS / group);
-        n = n < 1 ? 1 : n;
-        n_task = (n + EACH - 1) / EACH;
-        first = blockIdx.x * 32;
+        team = (int)threadIdx.x / TEAM, mine = (int)threadIdx.x % TEAM / group;
+        n = 32 / (TEAM / group);
+        per_pair = (uint32_t)j.up.n_row / 32;
+        n_unit = per_pair * (uint32_t)(j.n_tok * j.choice.n_used);
     }
-    __device__ __forceinline__ int row(int task, int k) const {
-        return mine * n + EACH * task + k % EACH;
-    }
-    __device__ __forceinline__ bool has_row(int task, int k) const {
-        return EACH * task + k % EACH < n && row(task, k) < 32;
+    __device__ __forceinline__ uint32_t unit_of(int round, int of) const {
+        return ((uint32_t)round * gridDim.x + blockIdx.x) * (blockDim.x / TEAM) + (uint32_t)of;
     }
     __device__ __forceinline__ bool has(int step) const {
         return step * group + lane < j.up.n_unit;
     }
-    __device__ __forceinline__ const planes &source(int r) const {
-        return HAS_GATE && r < EACH ? j.gate : j.up;
+    __device__ __forceinline__ void load(raw<F> &c, int round, int step, int r) const {
+        uint32_t u = unit_of(round, team), at = (uint32_t)(mine * n + (r % EACH < n ? r % EACH : 0));
+        u = u < n_unit ? u : n_unit - 1;
+        int32_t mat = chosen[u / per_pair];
+        uint32_t row = (uint32_t)(mat < 0 ? 0 : mat) * (uint32_t)j.up.n_row + u % per_pair * 32 + at;
+        load_unit<F>(c, HAS_GATE && r < EACH ? j.gate : j.up,
+                     row * (uint32_t)j.up.n_unit + (uint32_t)(step * group + lane));
     }
-    __device__ __forceinline__ uint32_t unit(int task, int step, int r) const {
-        int at = row(task, r);
-        return (first + (uint32_t)(at < 32 ? at : 31)) * (uint32_t)j.up.n_unit +
-               (uint32_t)(step * group + lane);
+    __device__ __forceinline__ act_unit act(int round, int step) const {
+        uint32_t u = unit_of(round, team), t = u / per_pair / (uint32_t)j.choice.n_used;
+        t = t < (uint32_t)j.n_tok ? t : 0;
+        return act8_load(j.x, t * (uint32_t)j.up.n_unit + (uint32_t)(step * group + lane));
+    }
+    __device__ __forceinline__ void put(int round, int k, float y) const {
+        if (k % EACH < n) h[round % 2][team][HAS_GATE ? k / EACH : 0][mine * n + k % EACH] = y;
+    }
+    /* A warp of the block rounds a team's unit while the others go on; two rounds on, its values are read. */
+    __device__ __forceinline__ void done(int round) const {
+        __syncthreads();
+        int warp = (int)threadIdx.x / 32, n_warp = (int)blockDim.x / 32;
+        int of = (warp - round * MAX_TEAMS % n_warp + n_warp) % n_warp;
+        uint32_t u = unit_of(round, of);
+        if (of >= (int)blockDim.x / TEAM || u >= n_unit) return;
+        float y = act_of(j.act, h[round % 2][of][0][threadIdx.x % 32]);
+        if (HAS_GATE) y *= h[round % 2][of][1][threadIdx.x % 32];
+        act8_put(j.hidden, u, chosen[u / per_pair] < 0 ? 0.0f : y);
     }
 };
 
-/* Block y is a pair (token, n-th choice), block x a unit of 32 elements of its hidden row; gate and up are
- * streamed side by side. A warp of every block makes the choice anew. The next kernel starts when the choice is
- * written down, and may read the experts' weights ahead of its own wait; the bound leaves registers for it. */
+/* Every block makes the choice anew, a warp a token, and rounds its part of the shared expert's rows meanwhile. The
+ * next kernel starts when the choice is written down, and may read the experts' weights ahead of its own wait; the
+ * bound on registers leaves room for it. */
 template <int F, bool HAS_GATE>
-__global__ void __launch_bounds__(HIDDEN_BOUND, 1) hidden8_kernel(hidden8_job j, grid_tables g) {
+__global__ void __launch_bounds__(hidden_bound(F), 1)
+    hidden8_kernel(const __grid_constant__ hidden8_job j, grid_tables g) {
     DYNAMIC_SHARED(uint32_t, points);
-    __shared__ float h[2][32];
-    __shared__ int32_t chosen, taken[MAX_USED];
-    int64_t pair_at = blockIdx.y, t = pair_at / j.choice.n_used;
-    hidden8_rows<HAS_GATE> part(j);
+    __shared__ float h[2][MAX_TEAMS][2][32];
+    __shared__ int32_t chosen[STEP_TOKS * MAX_USED];
+    int warp = (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32, n_warp = (int)blockDim.x / 32;
+    int n_used = j.choice.n_used;
+    hidden8_rows<F, HAS_GATE> rows(j, chosen, h);
     if (grid_words(F)) grid_load(g, F, points);
     wait_previous();
-    if (!j.choice.logits) {
-        if (threadIdx.x == 0) chosen = j.ids[pair_at];
-    } else if (threadIdx.x < 32) {
-        int32_t id;
-        float weight;
-        warp_choose<CHOOSE_FEW / 32>(j.choice, t, taken, id, weight);
-        if ((int)threadIdx.x == pair_at % j.choice.n_used) chosen = id;
-        if (blockIdx.x == 0 && pair_at == t * j.choice.n_used &&
-            (int)threadIdx.x < j.choice.n_used) {
-            j.ids[pair_at + threadIdx.x] = id;
-            j.weights[pair_at + threadIdx.x] = weight;
+    if (!j.choice.logits)
+        for (int i = (int)threadIdx.x; i < j.n_tok * n_used; i += (int)blockDim.x)
+            chosen[i] = j.ids[i];
+    else
+#pragma unroll 1
+        for (int t = warp; t < j.n_tok; t += n_warp) {
+            int32_t id = warp_choose<CHOOSE_FEW / 32>(j.choice, t, chosen + t * n_used);
+            if (lane < n_used) chosen[t * n_used + lane] = id;
+            if (blockIdx.x || lane >= n_used) continue;
+            j.ids[t * n_used + lane] = id;
             __threadfence();
         }
-    }
+    if (warp == n_warp - 1 && j.shared.up)
+#pragma unroll 1
+        for (int u = (int)blockIdx.x; u < j.n_sh_unit; u += (int)gridDim.x) {
+            float y = j.shared.up[u * 32 + lane];
+            if (j.shared.gate) y *= act_of(j.act, j.shared.gate[u * 32 + lane]);
+            else y = act_of(j.act, y);
+            act8_put(j.sh_hidden, u, y);
+        }
     __syncthreads();
     launch_next();
-    int32_t mat = chosen;
     raw<F> code[2][HIDDEN_ROWS];
-    if (mat >= 0) {
-        part.first += (uint32_t)mat * (uint32_t)j.up.n_row;
-        stream8_begin<F, HIDDEN_ROWS>(code, part);
-        auto act = [&](int step, int) {
-            return act8_load(j.x, (uint32_t)(t * j.up.n_unit + step * part.group + part.lane));
-        };
-        auto sink = [&](int task, int k, float y) {
-            if (part.has_row(task, k)) h[HAS_GATE ? k / 2 : 0][part.row(task, k)] = y;
-        };
-        stream8_run<F, HIDDEN_ROWS, 1>(code, part, part.n_task,
-                                       (j.up.n_unit + part.group - 1) / part.group, part.group, g,
-                                       1, act, sink);
-    }
-    __syncthreads();
-    if (threadIdx.x >= 32) return;
-    float y = act_of(j.act, h[0][threadIdx.x]);
-    if (HAS_GATE) y *= h[1][threadIdx.x];
-    act8_put(j.hidden, pair_at * (j.up.n_row / 32) + blockIdx.x, mat < 0 ? 0.0f : y);
+    stream8_begin<F, HIDDEN_ROWS>(code, rows);
+    if (j.choice.logits && blockIdx.x == 0)
+#pragma unroll 1
+        for (int t = warp; t < j.n_tok; t += n_warp) {
+            float weight = warp_weight(j.choice, t, lane < n_used ? chosen[t * n_used + lane] : -1);
+            if (lane < n_used) j.weights[t * n_used + lane] = weight;
+        }
+    auto act = [&](int round, int step, int) { return rows.act(round, step); };
+    auto sink = [&](int round, int k, float y) { rows.put(round, k, y); };
+    stream8_run<F, HIDDEN_ROWS, 1>(code, rows, j.n_round,
+                                   (j.up.n_unit + rows.group - 1) / rows.group, rows.group, g, 1,
+                                   act, sink);
 }
 
 struct down8_job {
@@ -305,41 +342,55 @@ struct down8_job {
     const float *weights; /* [n_tok, n_used] */
     int32_t n_used, unused;
     float *out;
-    planes sh_down;         /* the shared expert's; form FORM_NONE: there is none */
-    glu_job glu;            /* its input */
+    planes sh_down; /* the shared expert's; form FORM_NONE: there is none */
+    act8 sh_hidden;
     const float *sh_weight; /* [n_tok] or NULL: its factor, through the logistic function */
 };
 
 enum { DOWN_ROWS = 2 }; /* of a warp */
 
-/* The sum of one row of w times the shared expert's input by a half warp, for both halves; row: this half's. The
- * block makes the input in `a` while the first weights come. */
+/* A unit of any form, asked for before the wait and used by any_half_row8. */
+struct raw_any {
+    uint32_t code[8], more[2], sub, top[2];
+};
+template <int F> __device__ __forceinline__ void load_any(raw_any &c, const planes &w, uint32_t at) {
+    raw<F> r;
+    load_unit<F>(r, w, at);
+#pragma unroll
+    for (int i = 0; i < (int)(sizeof r.code / 4); i++) c.code[i] = r.code[i];
+    c.more[0] = r.more[0], c.more[1] = r.more[1], c.sub = r.sub;
+    c.top[0] = r.top[0], c.top[1] = r.top[1];
+}
+
+/* The product of one row of the shared expert's with its input a by a half warp, for both halves. The first units are
+ * in c. */
 template <int F>
-__device__ __forceinline__ float half_row8(const down8_job &j, int64_t t, int row, const act8 &a,
-                                           const grid_tables &g) {
-    const planes &w = j.sh_down;
+__device__ __forceinline__ float half_row8(const planes &w, uint32_t row, const act8 &a,
+                                           const raw_any &c, const grid_tables &g) {
     int u = (int)threadIdx.x % 16;
     raw<F> code;
-    if (u < w.n_unit) load_unit<F>(code, w, (int64_t)row * w.n_unit + u);
-    act8_row(a, w.n_in, [&](int q) { return glu_quad(j.glu, t * (w.n_in / 4) + q); });
-    __syncthreads();
+#pragma unroll
+    for (int i = 0; i < (int)(sizeof code.code / 4); i++) code.code[i] = c.code[i];
+    code.more[0] = c.more[0], code.more[1] = c.more[1], code.sub = c.sub;
+    code.top[0] = c.top[0], code.top[1] = c.top[1];
     float sum = 0;
 #pragma unroll 1
     for (; u < w.n_unit; u += 16) {
         unpacked v;
         unpack<F>(code, g, v);
+        if (u + 16 < w.n_unit) load_unit<F>(code, w, row * (uint32_t)w.n_unit + (uint32_t)(u + 16));
         /* the middle is off the codes already; I8X has none, and two scales as every form */
         constexpr int SAME = form_traits<F>::mid ? (int)FORM_I8X : F;
         sum = unit_dot8<SAME>(v, act8_load(a, (uint32_t)u), sum);
-        if (u + 16 < w.n_unit) load_unit<F>(code, w, (int64_t)row * w.n_unit + u + 16);
     }
     return lanes_sum(sum, 16);
 }
-static __device__ __attribute__((noinline)) float
-any_half_row8(const down8_job &j, int64_t t, int row, const act8 &a, const grid_tables &g) {
-    switch (j.sh_down.form) {
+static __device__ __attribute__((noinline)) float any_half_row8(const planes &w, uint32_t row,
+                                                                const act8 &a, raw_any c,
+                                                                const grid_tables &g) {
+    switch (w.form) {
 #define X(F)                                                                                       \
-    case F: return half_row8<F>(j, t, row, a, g);
+    case F: return half_row8<F>(w, row, a, c, g);
         FOR_EACH_FORM(X)
 #undef X
     }
@@ -347,60 +398,89 @@ any_half_row8(const down8_job &j, int64_t t, int row, const act8 &a, const grid_
 }
 
 /* out[t] += sum of weight * down(hidden) over the chosen experts, and the shared one: two rows a warp, the units of
- * all chosen experts in one stream. Block y is the token. Before its wait a block reads what the kernel before the
- * previous one wrote, which is finished, and the choice. Shared memory: grid points, the shared expert's input. */
-template <int F> struct down8_rows {
+ * all chosen experts in one stream, and those of the shared one where they are of the same form (JOINED). Block y is
+ * the token. Before its wait a block reads the choice, which the kernel before wrote before it let this one start.
+ * Shared memory: grid points. */
+template <int F, bool JOINED> struct down8_rows {
     const down8_job &j;
     const int32_t *ids;
-    int first, n_row;
-    uint32_t n_unit;
+    int first, n_row, n_all;
+    uint32_t n_unit, n_expert_unit;
 
     __device__ __forceinline__ bool has(int step) const {
-        return step * 32 + (int)threadIdx.x % 32 < j.n_used * (int)n_unit;
+        return step * 32 + (int)threadIdx.x % 32 < n_all;
     }
-    __device__ __forceinline__ const planes &source(int) const { return j.down; }
-    __device__ __forceinline__ uint32_t unit(int, int step, int r) const {
+    __device__ __forceinline__ void load(raw<F> &c, int, int step, int r) const {
         uint32_t i = (uint32_t)step * 32 + threadIdx.x % 32, k = i / n_unit;
-        int row = first + r < n_row ? first + r : n_row - 1, mat = __ldcg(ids + k);
-        return ((uint32_t)(mat < 0 ? 0 : mat) * (uint32_t)n_row + (uint32_t)row) * n_unit +
-               (i - k * n_unit);
+        uint32_t row = (uint32_t)(first + r < n_row ? first + r : n_row - 1);
+        if (JOINED && i >= n_expert_unit) {
+            load_unit<F>(c, j.sh_down, row * (uint32_t)j.sh_down.n_unit + (i - n_expert_unit));
+            return;
+        }
+        int mat = __ldcg(ids + k);
+        load_unit<F>(c, j.down,
+                     ((uint32_t)(mat < 0 ? 0 : mat) * (uint32_t)n_row + row) * n_unit +
+                         (i - k * n_unit));
     }
+    __device__ __forceinline__ void done(int) const {}
 };
-template <int F>
-__global__ void __launch_bounds__(VEC_THREADS, 2)
+enum { DOWN_BOUND = 640 }; /* 96 registers: a block has room beside one of hidden8_kernel */
+template <int F, bool JOINED>
+__global__ void __launch_bounds__(DOWN_BOUND, 1)
     down8_kernel(const __grid_constant__ down8_job j, const __grid_constant__ grid_tables tables) {
     DYNAMIC_SHARED(uint32_t, points);
     grid_tables g = tables; /* then in shared memory */
-    int64_t t = blockIdx.y;
+    uint32_t t = blockIdx.y;
     int lane = (int)threadIdx.x % 32;
-    down8_rows<F> part = {j, j.ids + t * j.n_used,
-                          (int)(blockIdx.x * VEC_THREADS + threadIdx.x) / 32 * DOWN_ROWS,
-                          (int)j.down.n_row, (uint32_t)j.down.n_unit};
+    uint32_t n_unit = (uint32_t)j.down.n_unit, n_expert_unit = (uint32_t)j.n_used * n_unit;
+    down8_rows<F, JOINED> part = {j,
+                                  j.ids + t * (uint32_t)j.n_used,
+                                  (int)(blockIdx.x * VEC_THREADS + threadIdx.x) / 32 * DOWN_ROWS,
+                                  (int)j.down.n_row,
+                                  (int)n_expert_unit + (JOINED ? j.sh_down.n_unit : 0),
+                                  n_unit,
+                                  n_expert_unit};
     raw<F> code[2][DOWN_ROWS];
     launch_next();
     stream8_begin<F, DOWN_ROWS>(code, part);
-    float shared = 0;
-    if (j.sh_down.form != FORM_NONE) {
-        int row = part.first + lane / 16;
-        act8 a = act8_at(points + grid_words(F), 1, j.sh_down.n_in);
-        shared = any_half_row8(j, t, row < part.n_row ? row : part.n_row - 1, a, tables);
-        if (j.sh_weight) shared *= logistic(__ldcg(j.sh_weight + t));
+    raw_any first = {};
+    uint32_t sh_row = (uint32_t)(part.first + lane / 16);
+    sh_row = sh_row < (uint32_t)part.n_row ? sh_row : (uint32_t)part.n_row - 1;
+    bool apart = !JOINED && j.sh_down.form != FORM_NONE;
+    if (apart && lane % 16 < j.sh_down.n_unit) {
+        uint32_t at = sh_row * (uint32_t)j.sh_down.n_unit + (uint32_t)(lane % 16);
+        switch (j.sh_down.form) {
+#define X(S)                                                                                       \
+    case S: load_any<S>(first, j.sh_down, at); break;
+            FOR_EACH_FORM(X)
+#undef X
+        }
     }
     if (grid_words(F)) grid_load(g, F, points);
     wait_previous();
-    auto act = [&](int step, int) {
-        uint32_t i = (uint32_t)(step * 32 + lane), pair = (uint32_t)t * (uint32_t)j.n_used;
-        act_unit a = act8_load(j.hidden, pair * part.n_unit + i);
-        a.scale *= j.weights[pair + i / part.n_unit];
+    float sh_weight = j.sh_weight ? logistic(j.sh_weight[t]) : 1.0f, shared = 0;
+    act8 sh_hidden = {};
+    if (j.sh_down.form != FORM_NONE)
+        sh_hidden = act8{j.sh_hidden.q + (size_t)t * (size_t)j.sh_down.n_in,
+                         j.sh_hidden.meta + (size_t)t * (size_t)j.sh_down.n_unit};
+    if (apart) shared = sh_weight * any_half_row8(j.sh_down, sh_row, sh_hidden, first, tables);
+    auto act = [&](int, int step, int) {
+        uint32_t i = (uint32_t)(step * 32 + lane), pair = t * (uint32_t)j.n_used;
+        if (JOINED && i >= n_expert_unit) {
+            act_unit a = act8_load(sh_hidden, i - n_expert_unit);
+            a.scale *= sh_weight;
+            return a;
+        }
+        act_unit a = act8_load(j.hidden, pair * n_unit + i);
+        a.scale *= j.weights[pair + i / n_unit];
         return a;
     };
     auto sink = [&](int, int k, float y) {
         if (part.first + k < part.n_row)
-            j.out[t * part.n_row + part.first + k] +=
+            j.out[t * (uint32_t)part.n_row + (uint32_t)(part.first + k)] +=
                 part.ids[0] < 0 ? __int_as_float(0x7fc00000) : y + shared;
     };
-    stream8_run<F, DOWN_ROWS, 1>(code, part, 1, (j.n_used * (int)part.n_unit + 31) / 32, 32, g, 1,
-                                 act, sink);
+    stream8_run<F, DOWN_ROWS, 1>(code, part, 1, (part.n_all + 31) / 32, 32, g, 1, act, sink);
 }
 
 /* ---- prefill ---- */
@@ -568,11 +648,25 @@ static void few_experts8(struct cuda *c, const struct moe_args *a, const expert_
                          const glu_job &shared, const float *sh_weight) {
     int32_t n_pair = a->n_tok * a->n_used;
     int64_t n_ff = e.up.n_row;
-    hidden8_job h = {e.gate, e.up, {}, {}, choice, ids, weights, e.act, 0};
+    hidden8_job h = {};
+    h.gate = e.gate, h.up = e.up, h.choice = choice, h.ids = ids, h.weights = weights;
+    h.n_tok = a->n_tok, h.act = e.act;
     h.x = cuda_act8(c, a->x, a->up->n_in, a->n_tok, a->up->n_in);
     h.hidden = act8_at(cuda_take(c, act8_bytes(n_pair, n_ff)), n_pair, n_ff);
+    if (a->sh_down) {
+        int64_t sh_ff = a->sh_down->n_in;
+        h.shared = shared;
+        h.n_sh_unit = (int32_t)(a->n_tok * (sh_ff / 32));
+        h.sh_hidden = act8_at(cuda_take(c, act8_bytes(a->n_tok, sh_ff)), a->n_tok, sh_ff);
+    }
     if (c->err.code) return;
-    dim3 grid((unsigned)(n_ff / 32), (unsigned)n_pair), block(HIDDEN_THREADS);
+    /* as many teams of a block as let a round do, all blocks resident at once */
+    int32_t units = (int32_t)(n_pair * (n_ff / 32)), teams = (units + c->n_sm - 1) / c->n_sm;
+    int most = e.has_gate ? 1 : hidden_bound(e.up.form) / PLAIN_TEAM;
+    teams = teams < most ? teams : most;
+    h.n_round = (units + teams * c->n_sm - 1) / (teams * c->n_sm);
+    dim3 grid((unsigned)((units + teams * h.n_round - 1) / (teams * h.n_round)));
+    dim3 block((unsigned)(teams * (e.has_gate ? GATED_TEAM : PLAIN_TEAM)));
     size_t room = grid_bytes(c, e.up.form);
     switch (e.up.form) {
 #define X(F)                                                                                       \
@@ -583,14 +677,18 @@ static void few_experts8(struct cuda *c, const struct moe_args *a, const expert_
         FOR_EACH_FORM(X)
 #undef X
     }
-    down8_job d = {e.down, h.hidden, ids, weights, a->n_used, 0, a->out, {}, shared, sh_weight};
+    down8_job d = {e.down, h.hidden, ids, weights, a->n_used, 0, a->out, {}, h.sh_hidden, sh_weight};
     if (a->sh_down) d.sh_down = planes_of(a->sh_down);
     int64_t rows = VEC_THREADS / 32 * DOWN_ROWS;
     dim3 down_grid((unsigned)((e.down.n_row + rows - 1) / rows), (unsigned)a->n_tok);
-    room = grid_bytes(c, e.down.form) + (a->sh_down ? act8_bytes(1, a->sh_down->n_in) : 0);
+    room = grid_bytes(c, e.down.form);
     switch (e.down.form) {
 #define X(F)                                                                                       \
-    case F: launch(c, down8_kernel<F>, down_grid, dim3(VEC_THREADS), room, d, c->tables); break;
+    case F:                                                                                        \
+        if (d.sh_down.form == F)                                                                   \
+            launch(c, down8_kernel<F, true>, down_grid, dim3(VEC_THREADS), room, d, c->tables);    \
+        else launch(c, down8_kernel<F, false>, down_grid, dim3(VEC_THREADS), room, d, c->tables);  \
+        break;
         FOR_EACH_FORM(X)
 #undef X
     }

@@ -26,18 +26,27 @@ static __host__ __device__ inline act8 act8_at(void *room, int64_t n_row, int64_
     return act8{(const int8_t *)room, (const uint2 *)((const uint8_t *)room + n_row * n_in)};
 }
 
-/* A warp rounds one unit, a value a lane: scale amax / 127, nearest even; a unit that is not finite gets
- * a scale that is not a number. */
+/* A value times inv to the nearest integer, ties to even, in the low byte: adding 1.5 * 2^23 rounds. */
+__device__ __forceinline__ uint32_t act8_code(float v, float inv) {
+    return (uint32_t)__float_as_int(__fadd_rn(__fmul_rn(v, inv), 12582912.0f));
+}
+/* Scale of a unit whose largest magnitude has the bits `most`, and what its values are multiplied with: amax / 127. A
+ * unit that is not finite gets a scale that is not a number. */
+__device__ __forceinline__ float act8_scale(uint32_t most, float &inv) {
+    float d = __int_as_float((int)most) * (1.0f / 127.0f);
+    bool small = d < 1.17549435e-38f;
+    inv = small ? 0.0f : quotient(1.0f, d);
+    return most >= 0x7f800000u ? __int_as_float(0x7fc00000) : small ? 0.0f : d;
+}
+
+/* A warp rounds one unit, a value a lane. */
 __device__ __forceinline__ void act8_put(const act8 &a, int64_t unit, float v) {
     int lane = (int)threadIdx.x % 32;
-    float most = lanes_max(fabsf(v), 32);
-    bool bad = __ballot_sync(0xffffffffu, !(fabsf(v) <= 3.402823466e38f)) != 0;
-    float d = most * (1.0f / 127.0f), inv = d >= 1.17549435e-38f ? quotient(1.0f, d) : 0.0f;
-    int q = bad ? 1 : (int)fminf(fmaxf(rintf(v * inv), -127.0f), 127.0f), sum = q;
+    float inv, s = act8_scale(lanes_most((uint32_t)__float_as_int(v) & 0x7fffffffu), inv);
+    int q = (int8_t)act8_code(v, inv), sum = q;
     for (int o = 8; o > 0; o /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, o);
     int high = __shfl_xor_sync(0xffffffffu, sum, 16);
     ((int8_t *)a.q)[unit * 32 + lane] = (int8_t)q;
-    float s = bad ? __int_as_float(0x7fc00000) : d >= 1.17549435e-38f ? d : 0.0f;
     if (lane == 0)
         ((uint2 *)a.meta)[unit] = make_uint2((uint32_t)__float_as_int(s),
                                              (uint32_t)(sum & 0xffff) | (uint32_t)high << 16);
@@ -46,26 +55,21 @@ __device__ __forceinline__ void act8_put(const act8 &a, int64_t unit, float v) {
 /* The same, four values a lane: lanes 8 k to 8 k + 7 of a warp have a unit; in order of lanes, quad counts the fours
  * of the row. Lanes without a quad bring zeros and has = false. */
 __device__ __forceinline__ void act8_put4(const act8 &a, int64_t quad, float4 v, bool has) {
-    float most = fmaxf(fmaxf(fabsf(v.x), fabsf(v.y)), fmaxf(fabsf(v.z), fabsf(v.w)));
-    /* a maximum forgets NaN: infinity stands for it */
-    const float limit = 3.402823466e38f;
-    bool bad =
-        !(fabsf(v.x) <= limit && fabsf(v.y) <= limit && fabsf(v.z) <= limit && fabsf(v.w) <= limit);
-    most = lanes_max(bad ? __int_as_float(0x7f800000) : most, 8);
-    bad = !(most <= limit);
-    float d = most * (1.0f / 127.0f), inv = d >= 1.17549435e-38f ? quotient(1.0f, d) : 0.0f;
-    auto code = [&](float x) {
-        int q = (int)fminf(fmaxf(rintf(x * inv), -127.0f), 127.0f);
-        return (uint32_t)(bad ? 1 : q) & 255u;
-    };
-    uint32_t q = code(v.x) | code(v.y) << 8 | code(v.z) << 16 | code(v.w) << 24;
+    uint32_t x = (uint32_t)__float_as_int(v.x) & 0x7fffffffu, most;
+    uint32_t y = (uint32_t)__float_as_int(v.y) & 0x7fffffffu;
+    uint32_t z = (uint32_t)__float_as_int(v.z) & 0x7fffffffu;
+    uint32_t w = (uint32_t)__float_as_int(v.w) & 0x7fffffffu;
+    most = max(max(x, y), max(z, w));
+    for (int o = 4; o > 0; o /= 2) most = max(most, __shfl_xor_sync(0xffffffffu, most, o));
+    float inv, s = act8_scale(most, inv);
+    uint32_t q = __byte_perm(__byte_perm(act8_code(v.x, inv), act8_code(v.y, inv), 0x0040),
+                             __byte_perm(act8_code(v.z, inv), act8_code(v.w, inv), 0x0040), 0x5410);
     int sum = dot4((int)q, 0x01010101, 0);
     sum += __shfl_xor_sync(0xffffffffu, sum, 1);
     sum += __shfl_xor_sync(0xffffffffu, sum, 2);
     int high = __shfl_xor_sync(0xffffffffu, sum, 4);
     if (!has) return;
     ((uint32_t *)a.q)[quad] = q;
-    float s = bad ? __int_as_float(0x7fc00000) : d >= 1.17549435e-38f ? d : 0.0f;
     if (quad % 8 == 0)
         ((uint2 *)a.meta)[quad / 8] = make_uint2((uint32_t)__float_as_int(s),
                                                  (uint32_t)(sum & 0xffff) | (uint32_t)high << 16);
@@ -166,14 +170,15 @@ template <int V> __device__ __forceinline__ float lanes_share(float *v, int lane
 
 /* Sums of a lane's units over steps: R rows side by side, for NT tokens. Two steps of weights are in flight;
  * stream8_begin asks for the first two, before the wait for the kernel before this one. Of `rows`:
- *   has(step)             whether this lane has a unit
- *   unit(task, step, r)   the place of its unit of row r in source(r)'s planes
- * act(step, t): its activations. sink(task, k, y): y is the sum of k = r * NT + t; the lane that got it calls. */
+ *   has(step)                 whether this lane has a unit
+ *   load(code, task, step, r) asks for its unit of row r
+ *   done(task)                the block's sums of a task are with the sink; all threads call it
+ * act(task, step, t): its activations. sink(task, k, y): y is the sum of k = r * NT + t; the lane that got it calls. */
 template <int F, int R, class Rows>
 __device__ __forceinline__ void stream8_fetch(raw<F> *c, const Rows &rows, int task, int step) {
     if (!rows.has(step)) return;
 #pragma unroll
-    for (int r = 0; r < R; r++) load_unit<F>(c[r], rows.source(r), rows.unit(task, step, r));
+    for (int r = 0; r < R; r++) rows.load(c[r], task, step, r);
 }
 template <int F, int R, class Rows>
 __device__ __forceinline__ void stream8_begin(raw<F> code[2][R], const Rows &rows) {
@@ -199,7 +204,7 @@ __device__ __forceinline__ void stream8_run(raw<F> code[2][R], const Rows &rows,
 #pragma unroll
             for (int t = 0; t < NT; t++) {
                 if (t >= n_tok) break;
-                act_unit a = act(step, t);
+                act_unit a = act(task, step, t);
 #pragma unroll
                 for (int r = 0; r < R; r++)
                     sum[r * NT + t] = unit_dot8<F>(w[r], a, sum[r * NT + t]);
@@ -216,6 +221,7 @@ __device__ __forceinline__ void stream8_run(raw<F> code[2][R], const Rows &rows,
         }
         float y = lanes_share<V>(sum, lane, group);
         if ((lane & (each - 1)) == 0) sink(task, lane / each, y);
+        rows.done(task);
     }
 }
 

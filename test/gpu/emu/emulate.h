@@ -64,6 +64,7 @@ template <class T> static inline T atomicAdd(T *p, T x) {
     return old;
 }
 static inline float __fmul_rn(float a, float b) { return a * b; }
+static inline float __fadd_rn(float a, float b) { return a + b; }
 static inline float __fsub_rn(float a, float b) { return a - b; }
 static inline float rsqrtf(float x) { return 1 / sqrtf(x); }
 static inline float __int_as_float(int i) {
