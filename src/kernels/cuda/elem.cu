@@ -79,7 +79,7 @@ void cuda_rms_norm(struct dev *d, float *out, const float *x, const float *w, in
     act8 a8 = {};
     if (n_row <= STEP_MAX_TOK) a8 = cuda_shadow_new(c, out, (int32_t)n_row, n);
     if (n_row == 1 && a8.q && out != x) {
-        c->norm = norm_row_job{x, w, out, eps, 0, a8};
+        c->norm = norm_row_job{x, w, out, eps, 1.0f / (float)n, a8};
         c->norm_n = n;
         return;
     }

@@ -7,7 +7,7 @@
 #include "kernels/cuda/linear.cuh"
 #include "kernels/cuda/tile.cuh"
 
-enum { MAX_OUTS = 8, NUMBER_WIDE = 1024, INPUT_SHARED = 8192 };
+enum { MAX_OUTS = 8, NUMBER_WIDE = 1024, INPUT_SHARED = 8192, MAX_SUMS = 16 };
 
 struct out_job {
     planes w;
@@ -15,7 +15,7 @@ struct out_job {
     float *dst;
     int64_t dst_stride;
     float scale;
-    int32_t add, first_block, n_block, group, unused;
+    int32_t add, first_block, n_block, group, n_part; /* n_part: warps that share a row */
 };
 struct linear_job {
     out_job o[MAX_OUTS];
@@ -72,45 +72,71 @@ struct input {
 /* Rows that a group of lanes takes side by side. */
 template <int NT> static constexpr int rows_of = NT == 1 ? 4 : 2;
 
-/* The part of a block in matrix o, through rows of form F: more than one kind of block uses it. */
+/* The part of a block in matrix o, through rows of form F: more than one kind of block uses it. Where rows are few,
+ * n_part warps share them, each a part of the steps. */
 template <int F, int NT> struct vector8 {
     static constexpr int R = rows_of<NT>;
     const linear_job &j;
     const out_job &o;
-    int group, lane, mine, n_group, n_row, n_unit, n_task;
-    alignas(16) raw<F> code[2][R]; /* or a row of numbers */
+    int group, lane, mine, n_group, n_row, n_unit, n_task, from, n_step; /* from: first unit */
+    alignas(16) raw<F> code[2][R];                                      /* or a row of numbers */
 
     __device__ __forceinline__ vector8(const linear_job &j_, const out_job &o_) : j(j_), o(o_) {
-        int per_block = (int)blockDim.x / o.group;
-        group = o.group, lane = (int)threadIdx.x % group;
-        n_row = (int)o.w.n_row, n_unit = o.w.n_unit, n_group = o.n_block * per_block;
-        mine = ((int)blockIdx.x - o.first_block) * per_block + (int)threadIdx.x / group;
+        int groups = o.group == 32 ? 1 : 2, warp = (int)threadIdx.x / 32, part = 0;
+        int per_block = (int)(blockDim.x / 32) * groups;
+        group = o.group, lane = (int)threadIdx.x & (group - 1);
+        n_row = (int)o.w.n_row, n_unit = o.w.n_unit;
+        n_step = group == 32 ? (n_unit + 31) / 32 : 1;
+        if (o.n_part > 1) { /* of 2 or 4 */
+            int shift = o.n_part / 2;
+            part = warp & (o.n_part - 1), warp >>= shift, per_block >>= shift;
+            n_step = (n_step + o.n_part - 1) >> shift;
+        }
+        from = part * n_step * 32;
+        n_group = o.n_block * per_block;
+        int lead = ((int)blockIdx.x - o.first_block) * per_block + warp * groups;
+        mine = lead + (groups == 2 ? (int)threadIdx.x / 16 % 2 : 0);
         /* as many tasks as the first group of the warp has: lanes of a warp go together */
-        int lead = mine - (int)threadIdx.x % 32 / group, tasks = (n_row + R - 1) / R;
-        n_task = lead < tasks ? (tasks - lead + n_group - 1) / n_group : 0;
+        n_task = 0;
+#pragma unroll 1
+        for (int i = lead; i < (n_row + R - 1) / R; i += n_group) n_task++;
     }
-    __device__ __forceinline__ bool has(int step) const { return step * group + lane < n_unit; }
+    __device__ __forceinline__ int unit(int step) const { return from + step * group + lane; }
+    __device__ __forceinline__ bool has(int step) const {
+        return step < n_step && unit(step) < n_unit;
+    }
     __device__ __forceinline__ void load(raw<F> &c, int task, int step, int r) const {
         int row = R * (mine + task * n_group) + r;
         load_unit<F>(c, o.w,
                      (uint32_t)(row < n_row ? row : n_row - 1) * (uint32_t)n_unit +
-                         (uint32_t)(step * group + lane));
+                         (uint32_t)unit(step));
     }
     __device__ __forceinline__ void done(int) const {}
     __device__ __forceinline__ void begin(void) {
         if (n_task) stream8_begin<F, R>(code, *this);
     }
+    /* sums: [warps][R * NT], of the block */
     __device__ __forceinline__ void run(const grid_tables &g, const input &in, int32_t t0,
-                                        int32_t n_tok) {
+                                        int32_t n_tok, float (*sums)[MAX_SUMS]) {
         auto act = [&](int, int step, int t) {
-            return act8_load(in.a, (uint32_t)(t * n_unit + step * group + lane));
+            return act8_load(in.a, (uint32_t)(t * n_unit + unit(step)));
         };
-        auto sink = [&](int task, int k, float y) {
+        auto result = [&](int task, int k, float y) {
             int row = R * (mine + task * n_group) + k / NT, t = k % NT;
             if (row < n_row && t < n_tok) put(j, o, row, t0 + t, y, in.norm);
         };
-        stream8_run<F, R, NT>(code, *this, n_task, (n_unit + group - 1) / group, group, g, n_tok,
-                              act, sink);
+        auto sink = [&](int task, int k, float y) {
+            if (o.n_part == 1) result(task, k, y);
+            else sums[threadIdx.x / 32][k] = y;
+        };
+        stream8_run<F, R, NT>(code, *this, n_task, n_step, group, g, n_tok, act, sink);
+        if (o.n_part == 1) return; /* all warps of the block go together */
+        __syncthreads();
+        int warp = (int)threadIdx.x / 32;
+        if (warp & (o.n_part - 1) || lane >= R * NT || !n_task) return;
+        float y = sums[warp][lane];
+        for (int i = 1; i < o.n_part; i++) y += sums[warp + i][lane];
+        result(0, lane, y);
     }
 };
 
@@ -128,7 +154,8 @@ template <int NT, int W> struct number_rows {
         lane = (int)threadIdx.x % LANES;
         own = ((int64_t)blockIdx.x - o.first_block) * ROWS + (int64_t)threadIdx.x / LANES;
         row = own < o.w.n_row ? own : o.w.n_row - 1;
-        n_quad = o.w.n_in % 4 ? 0 : o.w.n_in / 4;
+        bool is_four = ((uintptr_t)j.x | (uintptr_t)(4 * j.x_stride)) % 16 == 0;
+        n_quad = o.w.n_in % 4 || !is_four ? 0 : o.w.n_in / 4;
     }
     __device__ __forceinline__ float4 quad(int q) const {
         int64_t at = row * o.w.n_in + 4 * (int64_t)q;
@@ -147,7 +174,7 @@ template <int NT, int W> struct number_rows {
             if (lane + i * LANES < n_quad) w[i] = quad(lane + i * LANES);
     }
     __device__ __forceinline__ void run(float4 *w, const input &in, int32_t t0, int32_t n_tok,
-                                        float (*room)[NT]) const {
+                                        float (*room)[MAX_SUMS]) const {
         float sum[NT];
 #pragma unroll
         for (int t = 0; t < NT; t++) sum[t] = 0.0f;
@@ -162,8 +189,8 @@ template <int NT, int W> struct number_rows {
 #pragma unroll
                 for (int t = 0; t < NT; t++) {
                     if (t >= n_tok) break;
-                    const float *p = in.x + t * in.x_stride + 4 * (int64_t)q;
-                    sum[t] += v.x * p[0] + v.y * p[1] + (v.z * p[2] + v.w * p[3]);
+                    float4 x = *(const float4 *)(in.x + t * in.x_stride + 4 * (int64_t)q);
+                    sum[t] += v.x * x.x + v.y * x.y + (v.z * x.z + v.w * x.w);
                 }
             }
         }
@@ -223,11 +250,11 @@ __device__ __forceinline__ float norm_input(const norm_row_job &job, const float
     sum = 0;
 #pragma unroll
     for (int i = 0; i < VEC_THREADS / 32; i++) sum += room[i];
-    float f = 1.0f / sqrtf(sum / (float)n + job.eps);
+    float f = rsqrtf(sum * job.scale + job.eps);
     /* every block writes a part of the finished row */
-    int each = (n / 4 + (int)gridDim.x - 1) / (int)gridDim.x, end = ((int)blockIdx.x + 1) * each;
 #pragma unroll 1
-    for (int k = (int)blockIdx.x * each + (int)threadIdx.x; k < end && 4 * k < n; k += VEC_THREADS) {
+    for (int k = (int)(blockIdx.x + threadIdx.x * gridDim.x); 4 * k < n;
+         k += VEC_THREADS * (int)gridDim.x) {
         float4 v = ((const float4 *)y)[k];
         ((float4 *)job.out)[k] = make_float4(v.x * f, v.y * f, v.z * f, v.w * f);
         ((uint32_t *)job.a8.q)[k] = ((const uint32_t *)a.q)[k];
@@ -245,7 +272,7 @@ template <int F, int NT>
 __global__ void __launch_bounds__(VEC_THREADS, 2)
     vector8_kernel(const __grid_constant__ linear_job j, grid_tables tables) {
     DYNAMIC_SHARED(uint32_t, points);
-    __shared__ float sums[VEC_THREADS / 32][NT];
+    __shared__ float sums[VEC_THREADS / 32][MAX_SUMS]; /* a warp's */
     int k = 0;
     while (k + 1 < j.n_o && (int)blockIdx.x >= j.o[k + 1].first_block) k++;
     const out_job &o = j.o[k];
@@ -270,6 +297,10 @@ __global__ void __launch_bounds__(VEC_THREADS, 2)
                                                  : make_float4(1, 1, 1, 1);
         }
     if (grid_words(F) && is_main) grid_load(tables, F, points);
+    if (NT == 1 && threadIdx.x % 32 == 0) {
+        look_up(j.norm.x ? j.norm.x : (const void *)j.x8.q);
+        look_up(o.dst);
+    }
     wait_previous();
     input in = {{j.x8.q + t0 * n_in, j.x8.meta + t0 * (n_in / 32)},
                 j.x + t0 * j.x_stride,
@@ -281,11 +312,11 @@ __global__ void __launch_bounds__(VEC_THREADS, 2)
         in.x = (const float *)(own + act8_bytes(1, n_in));
         in.norm = norm_input(j.norm, norm_w, in.a, (float *)in.x, (int)n_in, &sums[0][0]);
     }
-    if (is_main) rows.run(tables, in, t0, n_tok);
+    if (is_main) rows.run(tables, in, t0, n_tok, sums);
     else if (is_bytes) {
         vector8<FORM_I8, NT> bytes(j, o);
         bytes.begin();
-        bytes.run(tables, in, t0, n_tok);
+        bytes.run(tables, in, t0, n_tok, sums);
     } else if (is_wide) number_rows<NT, 4>(j, o).run(numbers, in, t0, n_tok, sums);
     else number_rows<NT, 1>(j, o).run(numbers, in, t0, n_tok, sums);
 }
@@ -390,29 +421,42 @@ __global__ void __launch_bounds__(256) float_tile_kernel(linear_job j) {
                 put(j, o, row0 + 4 * tx + i, t0 + 4 * ty + n, acc[i][n]);
 }
 
+/* Warps that share the rows of w, so that all multiprocessors have enough of them. A token's sums follow from it: it
+ * depends on the matrices of the launch, not on how many tokens there are. */
+static int32_t parts_of(const struct cuda *c, const planes &w, int64_t n_row) {
+    enum { ROWS = rows_of<1>, MAX_PARTS_ROW = 4 };
+    int32_t n = 1;
+    while (n < MAX_PARTS_ROW && n_row / ROWS * n * 2 <= (int64_t)c->n_sm * (VEC_THREADS / 32) * 2 &&
+           w.n_unit > 32 * n)
+        n *= 2;
+    return n;
+}
+
 /* One launch: matrices of one form, of Q8_0, and of numbers. x8.q NULL: none is needed. */
 static void vectors8(struct cuda *c, linear_job &j, int form) {
     int each = j.n_tok > 1 ? rows_of<VEC8_TOKS> : rows_of<1>; /* rows of a task */
-    int64_t tasks = 0;                                        /* of a warp */
+    int64_t tasks = 0, n_row = 0;                             /* tasks: of a warp */
     for (int32_t i = 0; i < j.n_o; i++) {
         j.o[i].group = lanes_of(j.o[i].w);
-        if (!is_number_form(j.o[i].w.form))
-            tasks += (j.o[i].w.n_row + each - 1) / each * j.o[i].group / 32;
+        j.o[i].n_part = 1;
+        if (!is_number_form(j.o[i].w.form)) n_row += j.o[i].w.n_row;
     }
-    /* all blocks resident at once, two on a multiprocessor, and as many tasks each; of few tasks smaller blocks, so
-     * that all multiprocessors have one */
-    bool small = !j.norm.x && tasks * 2 <= (int64_t)c->n_sm * (VEC_THREADS / 32);
-    for (int32_t i = 0; i < j.n_o; i++) small &= !is_number_form(j.o[i].w.form);
-    int threads = small ? VEC_THREADS / 2 : VEC_THREADS;
+    for (int32_t i = 0; i < j.n_o; i++) {
+        if (is_number_form(j.o[i].w.form)) continue;
+        j.o[i].n_part = parts_of(c, j.o[i].w, n_row);
+        tasks += (j.o[i].w.n_row + each - 1) / each * j.o[i].n_part * j.o[i].group / 32;
+    }
+    /* all blocks resident at once, two on a multiprocessor, and as many tasks each */
+    int threads = VEC_THREADS;
     int32_t blocks = 0;
     for (int32_t i = 0; i < j.n_o; i++) {
         out_job &k = j.o[i];
         k.first_block = blocks;
         int64_t rows = k.w.n_in >= NUMBER_WIDE ? 2 : 8;
-        if (!is_number_form(k.w.form)) rows = each * (threads / k.group);
+        if (!is_number_form(k.w.form)) rows = each * (threads / k.group / k.n_part);
         k.n_block = (int32_t)((k.w.n_row + rows - 1) / rows);
         int64_t own = (k.w.n_row + each - 1) / each * k.group / 32, room = 2 * (int64_t)c->n_sm;
-        if (!is_number_form(k.w.form) && tasks > room * (VEC_THREADS / 32))
+        if (!is_number_form(k.w.form) && k.n_part == 1 && tasks > room * (VEC_THREADS / 32))
             k.n_block = (int32_t)(own * room / tasks > 1 ? own * room / tasks : 1);
         blocks += k.n_block;
     }

@@ -218,18 +218,99 @@ struct hidden8_job {
     choice_job choice; /* logits NULL: made already */
     int32_t *ids;      /* [n_tok, n_used] */
     float *weights;    /* the same */
-    int32_t n_tok, act, n_round, unused;
-    glu_job shared; /* rows of the shared expert, to be rounded in passing; up NULL: there are none */
-    act8 sh_hidden;
-    int32_t n_sh_unit; /* of all tokens */
+    int32_t n_tok, act, n_round, n_sh_row; /* n_sh_row: of a block */
+    planes sh_down;         /* the shared expert's; form FORM_NONE: there is none */
+    glu_job shared;         /* its input */
+    const float *sh_weight; /* [n_tok] or NULL: its factor, through the logistic function */
+    float *out;             /* [n_tok, sh_down.n_row] */
 };
+
+/* ---- the shared expert's last product, beside the choice ---- */
+
+/* Bytes from one token's input to the next. */
+static __host__ __device__ inline size_t shared_input(int n_in) {
+    return (act8_bytes(1, n_in) + 15) & ~(size_t)15;
+}
+/* Sums of a row of w with up to NT tokens' inputs, in `in` one behind the other, by a group of lanes. */
+template <int NT> struct sums_of {
+    float v[NT];
+};
+template <int F, int NT>
+__device__ __forceinline__ sums_of<NT> shared_row8(const planes &w, uint32_t row, int lane, int group,
+                                                   const uint8_t *in, int n_tok, const grid_tables &g) {
+    sums_of<NT> sum = {};
+    raw<F> code;
+    if (lane < w.n_unit) load_unit<F>(code, w, row * (uint32_t)w.n_unit + (uint32_t)lane);
+#pragma unroll 1
+    for (int u = lane; u < w.n_unit; u += group) {
+        unpacked v;
+        unpack<F>(code, g, v);
+        if (u + group < w.n_unit)
+            load_unit<F>(code, w, row * (uint32_t)w.n_unit + (uint32_t)(u + group));
+        /* the middle is off the codes already; I8X has none, and two scales as every form */
+        constexpr int SAME = form_traits<F>::mid ? (int)FORM_I8X : F;
+#pragma unroll
+        for (int t = 0; t < NT; t++) {
+            if (t >= n_tok) break;
+            act8 a = act8_at((void *)(in + (size_t)t * shared_input(w.n_in)), 1, w.n_in);
+            sum.v[t] = unit_dot8<SAME>(v, act8_load(a, (uint32_t)u), sum.v[t]);
+        }
+    }
+#pragma unroll
+    for (int t = 0; t < NT; t++) sum.v[t] = lanes_sum(sum.v[t], group);
+    return sum;
+}
+template <int NT>
+static __device__ __attribute__((noinline)) sums_of<NT> any_row8(planes w, uint32_t row, int lane, int group,
+                                                                 const uint8_t *in, int n_tok, const grid_tables &g) {
+    switch (w.form) {
+#define X(F)                                                                                       \
+    case F: return shared_row8<F, NT>(w, row, lane, group, in, n_tok, g);
+        FOR_EACH_FORM(X)
+#undef X
+    }
+    return sums_of<NT>{};
+}
+
+/* By the last n_warp warps of the block, with up to NT tokens at a time: out[t] += factor * down(act(gate) * up), of
+ * the block's rows. in: room for the inputs in bytes, shared. */
+template <int NT>
+__device__ __forceinline__ void shared_down8(const hidden8_job &j, int warp, int n_warp, int lane, int group, int row,
+                                             uint8_t *in, const grid_tables &g) {
+    const planes &w = j.sh_down;
+    int end = ((int)blockIdx.x + 1) * j.n_sh_row, quads = w.n_in / 4;
+    end = end < (int)w.n_row ? end : (int)w.n_row;
+#pragma unroll 1
+    for (int t0 = 0; t0 < j.n_tok; t0 += NT) {
+        int n_tok = j.n_tok - t0 < NT ? j.n_tok - t0 : NT;
+        if (t0) barrier_of(32 * n_warp); /* inputs are read no more */
+#pragma unroll 1
+        for (int q = 32 * warp + (int)threadIdx.x % 32; q / 32 * 32 < n_tok * quads; q += 32 * n_warp) {
+            int t = q / quads, at = q - t * quads; /* rows are whole groups of 8 quads */
+            bool has = t < n_tok;
+            act8 a = act8_at(in + (size_t)(has ? t : 0) * shared_input(w.n_in), 1, w.n_in);
+            act8_put4(a, at, has ? glu_quad(j.shared, (int64_t)(t0 + t) * quads + at) : make_float4(0, 0, 0, 0), has);
+        }
+        barrier_of(32 * n_warp);
+#pragma unroll 1
+        for (int r = row; r - r % (32 / group) < end; r += n_warp * (32 / group)) {
+            sums_of<NT> y = any_row8<NT>(w, (uint32_t)r, r < end ? lane : w.n_unit, group, in, n_tok, g);
+            if (r >= end || lane >= n_tok) continue;
+            float sum = y.v[0];
+#pragma unroll
+            for (int t = 1; t < NT; t++) sum = lane == t ? y.v[t] : sum;
+            float *out = j.out + (int64_t)(t0 + lane) * w.n_row + r;
+            *out += (j.sh_weight ? logistic(j.sh_weight[t0 + lane]) : 1.0f) * sum;
+        }
+    }
+}
 
 /* A team of warps makes a unit of 32 elements of a pair's hidden row: a group of lanes two rows of the gate beside
  * two of up, or four of up. A block has one team or more, and makes n_round units with each. */
 enum { HIDDEN_ROWS = 4, GATED_TEAM = 512, PLAIN_TEAM = 256, MAX_TEAMS = 3 };
-/* Units of 32 bytes take more registers: two teams at most. */
+/* Wide units take more registers: two teams at most. */
 static __host__ __device__ constexpr int hidden_bound(int form) {
-    return form == FORM_I8 || form == FORM_I8X ? 2 * PLAIN_TEAM : MAX_TEAMS * PLAIN_TEAM;
+    return raw_words(form) > 6 ? 2 * PLAIN_TEAM : MAX_TEAMS * PLAIN_TEAM;
 }
 template <int F, bool HAS_GATE> struct hidden8_rows {
     static constexpr int EACH = HAS_GATE ? HIDDEN_ROWS / 2 : HIDDEN_ROWS; /* of one matrix */
@@ -284,42 +365,61 @@ template <int F, bool HAS_GATE> struct hidden8_rows {
     }
 };
 
-/* Every block makes the choice anew, a warp a token, and rounds its part of the shared expert's rows meanwhile. The
- * next kernel starts when the choice is written down, and may read the experts' weights ahead of its own wait; the
- * bound on registers leaves room for it. */
+/* Every block makes the choice anew, a warp a token; the other warps multiply rows of the shared expert's last matrix
+ * meanwhile. The next kernel starts when the choice is written down, and may read the experts' weights ahead of its
+ * own wait; the bound on registers leaves room for it. Shared memory: grid points, inputs of the shared expert. */
 template <int F, bool HAS_GATE>
 __global__ void __launch_bounds__(hidden_bound(F), 1)
-    hidden8_kernel(const __grid_constant__ hidden8_job j, grid_tables g) {
+    hidden8_kernel(const __grid_constant__ hidden8_job j, const __grid_constant__ grid_tables tables) {
     DYNAMIC_SHARED(uint32_t, points);
     __shared__ float h[2][MAX_TEAMS][2][32];
     __shared__ int32_t chosen[STEP_TOKS * MAX_USED];
+    grid_tables g = tables; /* then in shared memory */
     int warp = (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32, n_warp = (int)blockDim.x / 32;
-    int n_used = j.choice.n_used;
-    hidden8_rows<F, HAS_GATE> rows(j, chosen, h);
+    int n_used = j.choice.n_used, n_choose = j.n_tok < n_warp / 2 ? j.n_tok : n_warp / 2;
+    bool is_shared = j.sh_down.form != FORM_NONE && warp >= n_choose;
+    int sh_group = j.sh_down.n_unit > 16 ? 32 : 16, sh_lane = lane & (sh_group - 1);
+    int sh_row = (int)blockIdx.x * j.n_sh_row +
+                 (sh_group == 32 ? warp - n_choose : 2 * (warp - n_choose) + lane / 16);
+    if (is_shared && sh_row < (int)j.sh_down.n_row) {
+        const planes &w = j.sh_down;
+        int row = sh_row * w.n_unit;
+        for (int u = sh_lane; u < w.n_unit; u += sh_group) {
+            bring_near(w.codes + (row + u) * 16); /* or near it: forms differ */
+            bring_near(w.more + (row + u) * 4);
+            bring_near(w.sub + (row + u) * 2);
+            bring_near(w.top + (row + u) / 2);
+        }
+    }
     if (grid_words(F)) grid_load(g, F, points);
+    if (lane == 0) {
+        look_up(j.choice.logits + lane);
+        look_up(j.x.q);
+        look_up(j.shared.up);
+    }
     wait_previous();
     if (!j.choice.logits)
         for (int i = (int)threadIdx.x; i < j.n_tok * n_used; i += (int)blockDim.x)
             chosen[i] = j.ids[i];
-    else
+    else if (warp < n_choose)
 #pragma unroll 1
-        for (int t = warp; t < j.n_tok; t += n_warp) {
+        for (int t = warp; t < j.n_tok; t += n_choose) {
             int32_t id = warp_choose<CHOOSE_FEW / 32>(j.choice, t, chosen + t * n_used);
             if (lane < n_used) chosen[t * n_used + lane] = id;
             if (blockIdx.x || lane >= n_used) continue;
             j.ids[t * n_used + lane] = id;
             __threadfence();
         }
-    if (warp == n_warp - 1 && j.shared.up)
-#pragma unroll 1
-        for (int u = (int)blockIdx.x; u < j.n_sh_unit; u += (int)gridDim.x) {
-            float y = j.shared.up[u * 32 + lane];
-            if (j.shared.gate) y *= act_of(j.act, j.shared.gate[u * 32 + lane]);
-            else y = act_of(j.act, y);
-            act8_put(j.sh_hidden, u, y);
-        }
+    if (is_shared) {
+        uint8_t *in = (uint8_t *)(points + grid_words(F));
+        if (j.n_tok == 1)
+            shared_down8<1>(j, warp - n_choose, n_warp - n_choose, sh_lane, sh_group, sh_row, in, tables);
+        else
+            shared_down8<VEC8_TOKS>(j, warp - n_choose, n_warp - n_choose, sh_lane, sh_group, sh_row, in, tables);
+    }
     __syncthreads();
     launch_next();
+    hidden8_rows<F, HAS_GATE> rows(j, chosen, h);
     raw<F> code[2][HIDDEN_ROWS];
     stream8_begin<F, HIDDEN_ROWS>(code, rows);
     if (j.choice.logits && blockIdx.x == 0)
@@ -340,83 +440,31 @@ struct down8_job {
     act8 hidden;
     const int32_t *ids;   /* [n_tok, n_used] */
     const float *weights; /* [n_tok, n_used] */
-    int32_t n_used, unused;
+    int32_t n_used, n_part, n_step, unused; /* n_part: warps that share a row; n_step: of a part */
     float *out;
-    planes sh_down; /* the shared expert's; form FORM_NONE: there is none */
-    act8 sh_hidden;
-    const float *sh_weight; /* [n_tok] or NULL: its factor, through the logistic function */
 };
 
-enum { DOWN_ROWS = 2 }; /* of a warp */
+/* Rows of a warp. Wide units take more registers. */
+static __host__ __device__ constexpr int down_rows(int form) { return raw_words(form) > 6 ? 2 : 4; }
 
-/* A unit of any form, asked for before the wait and used by any_half_row8. */
-struct raw_any {
-    uint32_t code[8], more[2], sub, top[2];
-};
-template <int F> __device__ __forceinline__ void load_any(raw_any &c, const planes &w, uint32_t at) {
-    raw<F> r;
-    load_unit<F>(r, w, at);
-#pragma unroll
-    for (int i = 0; i < (int)(sizeof r.code / 4); i++) c.code[i] = r.code[i];
-    c.more[0] = r.more[0], c.more[1] = r.more[1], c.sub = r.sub;
-    c.top[0] = r.top[0], c.top[1] = r.top[1];
-}
-
-/* The product of one row of the shared expert's with its input a by a half warp, for both halves. The first units are
- * in c. */
-template <int F>
-__device__ __forceinline__ float half_row8(const planes &w, uint32_t row, const act8 &a,
-                                           const raw_any &c, const grid_tables &g) {
-    int u = (int)threadIdx.x % 16;
-    raw<F> code;
-#pragma unroll
-    for (int i = 0; i < (int)(sizeof code.code / 4); i++) code.code[i] = c.code[i];
-    code.more[0] = c.more[0], code.more[1] = c.more[1], code.sub = c.sub;
-    code.top[0] = c.top[0], code.top[1] = c.top[1];
-    float sum = 0;
-#pragma unroll 1
-    for (; u < w.n_unit; u += 16) {
-        unpacked v;
-        unpack<F>(code, g, v);
-        if (u + 16 < w.n_unit) load_unit<F>(code, w, row * (uint32_t)w.n_unit + (uint32_t)(u + 16));
-        /* the middle is off the codes already; I8X has none, and two scales as every form */
-        constexpr int SAME = form_traits<F>::mid ? (int)FORM_I8X : F;
-        sum = unit_dot8<SAME>(v, act8_load(a, (uint32_t)u), sum);
-    }
-    return lanes_sum(sum, 16);
-}
-static __device__ __attribute__((noinline)) float any_half_row8(const planes &w, uint32_t row,
-                                                                const act8 &a, raw_any c,
-                                                                const grid_tables &g) {
-    switch (w.form) {
-#define X(F)                                                                                       \
-    case F: return half_row8<F>(w, row, a, c, g);
-        FOR_EACH_FORM(X)
-#undef X
-    }
-    return 0;
-}
-
-/* out[t] += sum of weight * down(hidden) over the chosen experts, and the shared one: two rows a warp, the units of
- * all chosen experts in one stream, and those of the shared one where they are of the same form (JOINED). Block y is
- * the token. Before its wait a block reads the choice, which the kernel before wrote before it let this one start.
- * Shared memory: grid points. */
-template <int F, bool JOINED> struct down8_rows {
+/* out[t] += sum of weight * down(hidden) over the chosen experts: the units of all of them in one stream. n_part warps
+ * share a few rows. Block y is the token. Before its wait a block reads the choice, which the kernel before wrote
+ * before it let this one start. Shared memory: grid points. */
+template <int F> struct down8_rows {
     const down8_job &j;
     const int32_t *ids;
-    int first, n_row, n_all;
-    uint32_t n_unit, n_expert_unit;
+    int row0, n_row, from, n_all; /* from: first unit of the part */
+    uint32_t n_unit;
 
+    __device__ __forceinline__ int unit(int step) const {
+        return from + step * 32 + (int)threadIdx.x % 32;
+    }
     __device__ __forceinline__ bool has(int step) const {
-        return step * 32 + (int)threadIdx.x % 32 < n_all;
+        return step < j.n_step && unit(step) < n_all;
     }
     __device__ __forceinline__ void load(raw<F> &c, int, int step, int r) const {
-        uint32_t i = (uint32_t)step * 32 + threadIdx.x % 32, k = i / n_unit;
-        uint32_t row = (uint32_t)(first + r < n_row ? first + r : n_row - 1);
-        if (JOINED && i >= n_expert_unit) {
-            load_unit<F>(c, j.sh_down, row * (uint32_t)j.sh_down.n_unit + (i - n_expert_unit));
-            return;
-        }
+        uint32_t i = (uint32_t)unit(step), k = i / n_unit;
+        uint32_t row = (uint32_t)(row0 + r < n_row ? row0 + r : n_row - 1);
         int mat = __ldcg(ids + k);
         load_unit<F>(c, j.down,
                      ((uint32_t)(mat < 0 ? 0 : mat) * (uint32_t)n_row + row) * n_unit +
@@ -424,63 +472,51 @@ template <int F, bool JOINED> struct down8_rows {
     }
     __device__ __forceinline__ void done(int) const {}
 };
-enum { DOWN_BOUND = 640 }; /* 96 registers: a block has room beside one of hidden8_kernel */
-template <int F, bool JOINED>
+enum { DOWN_BOUND = 768, DOWN_PARTS = 4 };
+template <int F>
 __global__ void __launch_bounds__(DOWN_BOUND, 1)
-    down8_kernel(const __grid_constant__ down8_job j, const __grid_constant__ grid_tables tables) {
+    down8_kernel(const __grid_constant__ down8_job j, grid_tables g) {
+    constexpr int R = down_rows(F);
     DYNAMIC_SHARED(uint32_t, points);
-    grid_tables g = tables; /* then in shared memory */
+    __shared__ float sums[DOWN_BOUND / 32][R];
     uint32_t t = blockIdx.y;
-    int lane = (int)threadIdx.x % 32;
-    uint32_t n_unit = (uint32_t)j.down.n_unit, n_expert_unit = (uint32_t)j.n_used * n_unit;
-    down8_rows<F, JOINED> part = {j,
-                                  j.ids + t * (uint32_t)j.n_used,
-                                  (int)(blockIdx.x * VEC_THREADS + threadIdx.x) / 32 * DOWN_ROWS,
-                                  (int)j.down.n_row,
-                                  (int)n_expert_unit + (JOINED ? j.sh_down.n_unit : 0),
-                                  n_unit,
-                                  n_expert_unit};
-    raw<F> code[2][DOWN_ROWS];
+    int lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32, shift = j.n_part / 2;
+    int quads = (int)(blockDim.x / 32) >> shift, n_unit = j.down.n_unit, n_row = (int)j.down.n_row;
+    int first = (int)blockIdx.x * quads * R, part = warp & (j.n_part - 1);
+    down8_rows<F> rows = {j,
+                          j.ids + t * (uint32_t)j.n_used,
+                          first + (warp >> shift) * R,
+                          n_row,
+                          part * j.n_step * 32,
+                          j.n_used * n_unit,
+                          (uint32_t)n_unit};
+    raw<F> code[2][R];
     launch_next();
-    stream8_begin<F, DOWN_ROWS>(code, part);
-    raw_any first = {};
-    uint32_t sh_row = (uint32_t)(part.first + lane / 16);
-    sh_row = sh_row < (uint32_t)part.n_row ? sh_row : (uint32_t)part.n_row - 1;
-    bool apart = !JOINED && j.sh_down.form != FORM_NONE;
-    if (apart && lane % 16 < j.sh_down.n_unit) {
-        uint32_t at = sh_row * (uint32_t)j.sh_down.n_unit + (uint32_t)(lane % 16);
-        switch (j.sh_down.form) {
-#define X(S)                                                                                       \
-    case S: load_any<S>(first, j.sh_down, at); break;
-            FOR_EACH_FORM(X)
-#undef X
-        }
-    }
+    stream8_begin<F, R>(code, rows);
     if (grid_words(F)) grid_load(g, F, points);
+    float *out = j.out + t * (uint32_t)n_row + (uint32_t)first + threadIdx.x;
+    bool is_out = (int)threadIdx.x < quads * R && first + (int)threadIdx.x < n_row;
+    if (lane == 0) {
+        look_up(j.hidden.q);
+        look_up(j.weights);
+    }
+    if (is_out) look_up(out);
     wait_previous();
-    float sh_weight = j.sh_weight ? logistic(j.sh_weight[t]) : 1.0f, shared = 0;
-    act8 sh_hidden = {};
-    if (j.sh_down.form != FORM_NONE)
-        sh_hidden = act8{j.sh_hidden.q + (size_t)t * (size_t)j.sh_down.n_in,
-                         j.sh_hidden.meta + (size_t)t * (size_t)j.sh_down.n_unit};
-    if (apart) shared = sh_weight * any_half_row8(j.sh_down, sh_row, sh_hidden, first, tables);
+    float old = is_out ? *out : 0.0f;
     auto act = [&](int, int step, int) {
-        uint32_t i = (uint32_t)(step * 32 + lane), pair = t * (uint32_t)j.n_used;
-        if (JOINED && i >= n_expert_unit) {
-            act_unit a = act8_load(sh_hidden, i - n_expert_unit);
-            a.scale *= sh_weight;
-            return a;
-        }
-        act_unit a = act8_load(j.hidden, pair * n_unit + i);
-        a.scale *= j.weights[pair + i / n_unit];
+        uint32_t i = (uint32_t)rows.unit(step), pair = t * (uint32_t)j.n_used;
+        act_unit a = act8_load(j.hidden, pair * rows.n_unit + i);
+        a.scale *= j.weights[pair + i / rows.n_unit];
         return a;
     };
-    auto sink = [&](int, int k, float y) {
-        if (part.first + k < part.n_row)
-            j.out[t * (uint32_t)part.n_row + (uint32_t)(part.first + k)] +=
-                part.ids[0] < 0 ? __int_as_float(0x7fc00000) : y + shared;
-    };
-    stream8_run<F, DOWN_ROWS, 1>(code, part, 1, (part.n_all + 31) / 32, 32, g, 1, act, sink);
+    auto sink = [&](int, int k, float y) { sums[warp][k] = y; };
+    stream8_run<F, R, 1>(code, rows, 1, j.n_step, 32, g, 1, act, sink);
+    __syncthreads();
+    if (!is_out) return;
+    int from = (int)threadIdx.x / R << shift, r = (int)threadIdx.x % R;
+    float y = sums[from][r];
+    for (int i = 1; i < j.n_part; i++) y += sums[from + i][r];
+    *out = old + (rows.ids[0] < 0 ? __int_as_float(0x7fc00000) : y);
 }
 
 /* ---- prefill ---- */
@@ -653,12 +689,6 @@ static void few_experts8(struct cuda *c, const struct moe_args *a, const expert_
     h.n_tok = a->n_tok, h.act = e.act;
     h.x = cuda_act8(c, a->x, a->up->n_in, a->n_tok, a->up->n_in);
     h.hidden = act8_at(cuda_take(c, act8_bytes(n_pair, n_ff)), n_pair, n_ff);
-    if (a->sh_down) {
-        int64_t sh_ff = a->sh_down->n_in;
-        h.shared = shared;
-        h.n_sh_unit = (int32_t)(a->n_tok * (sh_ff / 32));
-        h.sh_hidden = act8_at(cuda_take(c, act8_bytes(a->n_tok, sh_ff)), a->n_tok, sh_ff);
-    }
     if (c->err.code) return;
     /* as many teams of a block as let a round do, all blocks resident at once */
     int32_t units = (int32_t)(n_pair * (n_ff / 32)), teams = (units + c->n_sm - 1) / c->n_sm;
@@ -668,6 +698,13 @@ static void few_experts8(struct cuda *c, const struct moe_args *a, const expert_
     dim3 grid((unsigned)((units + teams * h.n_round - 1) / (teams * h.n_round)));
     dim3 block((unsigned)(teams * (e.has_gate ? GATED_TEAM : PLAIN_TEAM)));
     size_t room = grid_bytes(c, e.up.form);
+    if (a->sh_down) {
+        h.sh_down = planes_of(a->sh_down);
+        h.shared = shared, h.sh_weight = sh_weight, h.out = a->out;
+        h.n_sh_row = (int32_t)((h.sh_down.n_row + grid.x - 1) / grid.x);
+        int32_t most_tok = a->n_tok < VEC8_TOKS ? a->n_tok : VEC8_TOKS;
+        room += (size_t)most_tok * shared_input(h.sh_down.n_in);
+    }
     switch (e.up.form) {
 #define X(F)                                                                                       \
     case F:                                                                                        \
@@ -677,18 +714,20 @@ static void few_experts8(struct cuda *c, const struct moe_args *a, const expert_
         FOR_EACH_FORM(X)
 #undef X
     }
-    down8_job d = {e.down, h.hidden, ids, weights, a->n_used, 0, a->out, {}, h.sh_hidden, sh_weight};
-    if (a->sh_down) d.sh_down = planes_of(a->sh_down);
-    int64_t rows = VEC_THREADS / 32 * DOWN_ROWS;
-    dim3 down_grid((unsigned)((e.down.n_row + rows - 1) / rows), (unsigned)a->n_tok);
+    down8_job d = {e.down, h.hidden, ids, weights, a->n_used, 1, 0, 0, a->out};
+    /* all blocks resident at once; of long rows several warps share a few */
+    int32_t rows = down_rows(e.down.form), steps = (a->n_used * e.down.n_unit + 31) / 32;
+    int32_t quads = (int32_t)((e.down.n_row + rows * c->n_sm - 1) / (rows * c->n_sm));
+    quads = quads < 8 ? quads : 8;
+    while (d.n_part < DOWN_PARTS && steps > 2 * d.n_part && 2 * d.n_part * quads <= DOWN_BOUND / 32)
+        d.n_part *= 2;
+    d.n_step = (steps + d.n_part - 1) / d.n_part;
+    dim3 down_grid((unsigned)((e.down.n_row + rows * quads - 1) / (rows * quads)), (unsigned)a->n_tok);
+    dim3 down_block((unsigned)(32 * quads * d.n_part));
     room = grid_bytes(c, e.down.form);
     switch (e.down.form) {
 #define X(F)                                                                                       \
-    case F:                                                                                        \
-        if (d.sh_down.form == F)                                                                   \
-            launch(c, down8_kernel<F, true>, down_grid, dim3(VEC_THREADS), room, d, c->tables);    \
-        else launch(c, down8_kernel<F, false>, down_grid, dim3(VEC_THREADS), room, d, c->tables);  \
-        break;
+    case F: launch(c, down8_kernel<F>, down_grid, down_block, room, d, c->tables); break;
         FOR_EACH_FORM(X)
 #undef X
     }

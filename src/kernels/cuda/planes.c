@@ -12,29 +12,9 @@ static const struct form_row {
     struct plane_sizes size;
     uint32_t type;
 } forms[N_FORM] = {
-    [FORM_F32]   = {{128, 0, 0, 0, 1}, QUANT_F32},
-    [FORM_F16]   = {{64, 0, 0, 0, 1}, QUANT_F16},
-    [FORM_BF16]  = {{64, 0, 0, 0, 1}, QUANT_BF16},
-    [FORM_I8]    = {{32, 0, 0, 2, 1}, QUANT_Q8_0},
-    [FORM_I8X]   = {{32, 0, 0, 8, 1}, QUANT_IQ1_S},
-    [FORM_N4]    = {{16, 0, 0, 2, 1}, QUANT_Q4_0},
-    [FORM_N4M]   = {{16, 0, 0, 4, 1}, QUANT_Q4_1},
-    [FORM_N5]    = {{16, 4, 0, 2, 1}, QUANT_Q5_0},
-    [FORM_N5M]   = {{16, 4, 0, 4, 1}, QUANT_Q5_1},
-    [FORM_N4K]   = {{16, 0, 2, 4, 8}, QUANT_Q4_K},
-    [FORM_N5K]   = {{16, 4, 2, 4, 8}, QUANT_Q5_K},
-    [FORM_N6K]   = {{16, 8, 2, 2, 8}, QUANT_Q6_K},
-    [FORM_N3K]   = {{8, 4, 2, 2, 8}, QUANT_Q3_K},
-    [FORM_N2K]   = {{8, 0, 2, 4, 8}, QUANT_Q2_K},
-    [FORM_T4]    = {{16, 0, 0, 2, 1}, QUANT_IQ4_NL},
-    [FORM_T4K]   = {{16, 0, 1, 2, 8}, QUANT_IQ4_XS},
-    [FORM_TFP4]  = {{16, 0, 1, 0, 1}, QUANT_MXFP4},
-    [FORM_O4]    = {{16, 0, 1, 2, 8}, QUANT_IQ3_S},
-    [FORM_G3S]   = {{8, 4, 2, 2, 8}, QUANT_IQ3_S},
-    [FORM_G3XXS] = {{8, 4, 0, 2, 8}, QUANT_IQ3_XXS},
-    [FORM_G2XXS] = {{4, 4, 0, 2, 8}, QUANT_IQ2_XXS},
-    [FORM_G2XS]  = {{8, 0, 1, 2, 8}, QUANT_IQ2_XS},
-    [FORM_G2S]   = {{4, 4, 2, 2, 8}, QUANT_IQ2_S},
+#define X(F, codes, more, sub, top, top_units, type) [F] = {{codes, more, sub, top, top_units}, type},
+    PLANE_FORMS(X)
+#undef X
 };
 /* clang-format on */
 

@@ -76,6 +76,34 @@ struct plane_sizes { /* bytes a unit, of each plane; top_units: units that share
     uint8_t codes, more, sub, top, top_units;
 };
 
+/* Of each form: bytes a unit of codes, more, sub and top, units that share a top field, and a type it holds. */
+/* clang-format off */
+#define PLANE_FORMS(X) \
+    X(FORM_F32, 128, 0, 0, 0, 1, QUANT_F32) \
+    X(FORM_F16, 64, 0, 0, 0, 1, QUANT_F16) \
+    X(FORM_BF16, 64, 0, 0, 0, 1, QUANT_BF16) \
+    X(FORM_I8, 32, 0, 0, 2, 1, QUANT_Q8_0) \
+    X(FORM_I8X, 32, 0, 0, 8, 1, QUANT_IQ1_S) \
+    X(FORM_N4, 16, 0, 0, 2, 1, QUANT_Q4_0) \
+    X(FORM_N4M, 16, 0, 0, 4, 1, QUANT_Q4_1) \
+    X(FORM_N5, 16, 4, 0, 2, 1, QUANT_Q5_0) \
+    X(FORM_N5M, 16, 4, 0, 4, 1, QUANT_Q5_1) \
+    X(FORM_N4K, 16, 0, 2, 4, 8, QUANT_Q4_K) \
+    X(FORM_N5K, 16, 4, 2, 4, 8, QUANT_Q5_K) \
+    X(FORM_N6K, 16, 8, 2, 2, 8, QUANT_Q6_K) \
+    X(FORM_N3K, 8, 4, 2, 2, 8, QUANT_Q3_K) \
+    X(FORM_N2K, 8, 0, 2, 4, 8, QUANT_Q2_K) \
+    X(FORM_T4, 16, 0, 0, 2, 1, QUANT_IQ4_NL) \
+    X(FORM_T4K, 16, 0, 1, 2, 8, QUANT_IQ4_XS) \
+    X(FORM_TFP4, 16, 0, 1, 0, 1, QUANT_MXFP4) \
+    X(FORM_O4, 16, 0, 1, 2, 8, QUANT_IQ3_S) \
+    X(FORM_G3S, 8, 4, 2, 2, 8, QUANT_IQ3_S) \
+    X(FORM_G3XXS, 8, 4, 0, 2, 8, QUANT_IQ3_XXS) \
+    X(FORM_G2XXS, 4, 4, 0, 2, 8, QUANT_IQ2_XXS) \
+    X(FORM_G2XS, 8, 0, 1, 2, 8, QUANT_IQ2_XS) \
+    X(FORM_G2S, 4, 4, 2, 2, 8, QUANT_IQ2_S)
+/* clang-format on */
+
 /* What a kernel sees of a stack of matrices. */
 struct planes {
     const uint8_t *codes, *more, *sub, *top; /* device */

@@ -26,6 +26,22 @@ __device__ __forceinline__ void wait_previous(void) {
 #endif
 }
 
+/* A barrier of n threads, whole warps, while the others of the block go on. */
+__device__ __forceinline__ void barrier_of(int n) {
+    asm volatile("bar.sync 1, %0;" ::"r"(n) : "memory");
+}
+
+/* Before the wait: what is read first after it. Where it lies is then known to the multiprocessor, which otherwise
+ * looks it up with everybody waiting (weights have driven activations out of its list of pages); no value is read. */
+__device__ __forceinline__ void look_up(const void *p) {
+    asm volatile("prefetch.global.L2 [%0];" ::"l"(p));
+}
+
+/* Brings constant data near this multiprocessor. */
+__device__ __forceinline__ void bring_near(const void *p) {
+    asm volatile("prefetch.global.L1 [%0];" ::"l"(p));
+}
+
 /* Copies from global to shared memory that land behind the thread's back (copy_async16) are counted in groups:
  * copy_wait<K> waits for all groups of this thread but the last K. */
 __device__ __forceinline__ void copy_commit(void) {

@@ -88,9 +88,8 @@ template <class Of> __device__ __forceinline__ void act8_row(const act8 &a, int 
 struct norm_row_job {
     const float *x, *w; /* w NULL: ones */
     float *out;
-    float eps;
-    int32_t unused;
-    act8 a8; /* of out */
+    float eps, scale; /* scale: 1 / n */
+    act8 a8;          /* of out */
 };
 
 /* Rows act(gate) * up, made where they are needed. */

@@ -56,58 +56,52 @@ __device__ __forceinline__ void table_8(const uint32_t *t, uint32_t x, uint32_t 
     hi = __byte_perm(a, b, 0x7531);
 }
 
+static __host__ __device__ constexpr plane_sizes sizes_of(int form) {
+    switch (form) {
+#define X(F, codes, more, sub, top, top_units, type)                                               \
+    case F: return plane_sizes{codes, more, sub, top, top_units};
+        PLANE_FORMS(X)
+#undef X
+    }
+    return plane_sizes{};
+}
+static __host__ __device__ constexpr int words_of(int bytes) { return bytes < 4 ? 1 : bytes / 4; }
+
+/* Registers that a unit takes as it is read. */
+static __host__ __device__ constexpr int raw_words(int form) {
+    plane_sizes s = sizes_of(form);
+    return s.codes / 4 + s.more / 4 + (s.sub > 0) + words_of(s.top);
+}
+
 template <int F> struct raw {
-    uint32_t code[F == FORM_I8 || F == FORM_I8X                                         ? 8
-                  : F == FORM_G2XXS || F == FORM_G2S                                    ? 1
-                  : F == FORM_N3K || F == FORM_N2K || (F >= FORM_G3S && F <= FORM_G2XS) ? 2
-                                                                                        : 4];
-    uint32_t more[2];
-    uint32_t sub, top[2];
+    static constexpr plane_sizes size = sizes_of(F);
+    uint32_t code[words_of(size.codes)], more[words_of(size.more)], sub, top[words_of(size.top)];
 };
 
-__device__ __forceinline__ uint32_t load_2(const uint8_t *p) { return *(const uint16_t *)p; }
+/* N bytes at p: from global memory, where nobody reads them again (STREAMED), or from wherever p points. */
+template <int N, bool STREAMED>
+__device__ __forceinline__ void load_field(uint32_t *to, const uint8_t *p) {
+    if constexpr (N == 1) to[0] = *p;
+    else if constexpr (N == 2) to[0] = *(const uint16_t *)p;
+    else if constexpr (N == 4)
+        to[0] = STREAMED ? __ldcs((const uint32_t *)p) : *(const uint32_t *)p;
+    else if constexpr (N == 8) {
+        uint2 a = STREAMED ? __ldcs((const uint2 *)p) : *(const uint2 *)p;
+        to[0] = a.x, to[1] = a.y;
+    } else if constexpr (N >= 16) {
+        uint4 a = STREAMED ? __ldcs((const uint4 *)p) : *(const uint4 *)p;
+        to[0] = a.x, to[1] = a.y, to[2] = a.z, to[3] = a.w;
+        if constexpr (N == 32) load_field<16, STREAMED>(to + 4, p + 16);
+    }
+}
 
 /* at: index of the unit in its plane, row * n_unit + unit. */
 template <int F> __device__ __forceinline__ void load_unit(raw<F> &r, const planes &w, int64_t at) {
-    if constexpr (F == FORM_I8 || F == FORM_I8X) {
-        const uint4 *p = (const uint4 *)(w.codes + at * 32);
-        uint4 a = __ldcs(p), b = __ldcs(p + 1);
-        r.code[0] = a.x, r.code[1] = a.y, r.code[2] = a.z, r.code[3] = a.w;
-        r.code[4] = b.x, r.code[5] = b.y, r.code[6] = b.z, r.code[7] = b.w;
-    } else if constexpr (F == FORM_G2XXS || F == FORM_G2S) {
-        r.code[0] = __ldcs((const uint32_t *)(w.codes + at * 4));
-    } else if constexpr (F == FORM_N3K || F == FORM_N2K || (F >= FORM_G3S && F <= FORM_G2XS)) {
-        uint2 a = __ldcs((const uint2 *)(w.codes + at * 8));
-        r.code[0] = a.x, r.code[1] = a.y;
-    } else {
-        uint4 a = __ldcs((const uint4 *)(w.codes + at * 16));
-        r.code[0] = a.x, r.code[1] = a.y, r.code[2] = a.z, r.code[3] = a.w;
-    }
-    if constexpr (F == FORM_N6K) {
-        uint2 a = __ldcs((const uint2 *)(w.more + at * 8));
-        r.more[0] = a.x, r.more[1] = a.y;
-    } else if constexpr (F == FORM_N5 || F == FORM_N5M || F == FORM_N5K || F == FORM_N3K ||
-                         F == FORM_G3S || F == FORM_G3XXS || F == FORM_G2XXS || F == FORM_G2S) {
-        r.more[0] = __ldcs((const uint32_t *)(w.more + at * 4));
-    }
-    if constexpr (F == FORM_N4K || F == FORM_N5K || F == FORM_N6K || F == FORM_N3K ||
-                  F == FORM_N2K || F == FORM_G3S || F == FORM_G2S) {
-        r.sub = load_2(w.sub + at * 2);
-    } else if constexpr (F == FORM_T4K || F == FORM_TFP4 || F == FORM_O4 || F == FORM_G2XS) {
-        r.sub = w.sub[at];
-    }
-    if constexpr (F == FORM_I8X) {
-        uint2 a = *(const uint2 *)(w.top + at * 8);
-        r.top[0] = a.x, r.top[1] = a.y;
-    } else if constexpr (F == FORM_N4M || F == FORM_N5M) {
-        r.top[0] = *(const uint32_t *)(w.top + at * 4);
-    } else if constexpr (F == FORM_N4K || F == FORM_N5K || F == FORM_N2K) {
-        r.top[0] = *(const uint32_t *)(w.top + at / 8 * 4);
-    } else if constexpr (F == FORM_I8 || F == FORM_N4 || F == FORM_N5 || F == FORM_T4) {
-        r.top[0] = load_2(w.top + at * 2);
-    } else if constexpr (F != FORM_TFP4) {
-        r.top[0] = load_2(w.top + at / 8 * 2);
-    }
+    constexpr plane_sizes s = sizes_of(F);
+    load_field<s.codes, true>(r.code, w.codes + at * s.codes);
+    load_field<s.more, true>(r.more, w.more + at * s.more);
+    load_field<s.sub, false>(&r.sub, w.sub + at * s.sub);
+    load_field<s.top, false>(r.top, w.top + at / s.top_units * s.top);
 }
 
 /* Nibbles to 8 words of bytes. */

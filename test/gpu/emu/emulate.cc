@@ -16,7 +16,7 @@ uint64_t emulate_n_launch;
 namespace {
 
 enum { STACK = 64 << 10, MAX_THREADS = 1024 };
-enum wait { RUNNING, AT_BLOCK, AT_WARP, DONE };
+enum wait { RUNNING, AT_BLOCK, AT_SOME, AT_WARP, DONE };
 
 struct fibre {
     ucontext_t first;
@@ -32,7 +32,7 @@ jmp_buf scheduler;
 ucontext_t home;
 int current, n_thread;
 uint32_t exchanged[MAX_THREADS / 32][2][32][8];
-int turn[MAX_THREADS / 32];
+int turn[MAX_THREADS / 32], some_wanted;
 void (*the_invoke)(const void *, void **);
 const void *the_kernel;
 void **the_args;
@@ -83,6 +83,13 @@ bool release() {
         if (some) all_at_block = false;
     }
     if (any) return true;
+    int n_some = 0;
+    for (int i = 0; i < n_thread; i++) n_some += fibres[i].state == AT_SOME;
+    if (n_some && n_some == some_wanted) {
+        for (int i = 0; i < n_thread; i++)
+            if (fibres[i].state == AT_SOME) fibres[i].state = RUNNING;
+        return true;
+    }
     for (int i = 0; all_at_block && i < n_thread; i++)
         if (fibres[i].state == AT_BLOCK) fibres[i].state = RUNNING, any = true;
     return any;
@@ -102,6 +109,10 @@ void run_block() {
 } // namespace
 
 void emulate_block_barrier(void) { yield(AT_BLOCK); }
+void emulate_some_barrier(int n) {
+    some_wanted = n;
+    yield(AT_SOME);
+}
 
 const uint32_t (*emulate_exchange(const uint32_t mine[8]))[8] {
     int w = current / 32, half = turn[w];

@@ -19,6 +19,7 @@ extern unsigned char *emulate_shared;
 void emulate_launch(void (*invoke)(const void *, void **), const void *kernel, dim3 grid,
                     dim3 block, size_t shared_bytes, void **args);
 void emulate_block_barrier(void);
+void emulate_some_barrier(int n); /* of n threads of the block, whole warps */
 /* Puts 8 words of this lane, waits for the warp, and returns all lanes' words [32][8]. Valid until the
  * second next exchange. */
 const uint32_t (*emulate_exchange(const uint32_t mine[8]))[8];
@@ -28,6 +29,9 @@ static inline void __syncwarp(uint32_t = 0xffffffffu) {
     uint32_t none[8] = {0};
     emulate_exchange(none);
 }
+static inline void look_up(const void *) {}
+static inline void bring_near(const void *) {}
+static inline void barrier_of(int n) { emulate_some_barrier(n); }
 static inline void launch_next(void) {}
 static inline void wait_previous(void) {}
 
