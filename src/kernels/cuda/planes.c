@@ -184,50 +184,64 @@ static void pack_k(enum plane_form f, const uint8_t *b, int k, struct unit u) {
     }
 }
 
-static void pack_grid(enum plane_form f, const uint8_t *b, int k, struct unit u) {
+/* Four points of IQ3_S's grid, which are odd numbers up to 15, with signs (the low bits of `signs`), as nibbles
+ * (v + 15) / 2: of -v all bits are the other way round. */
+static uint32_t odd_nibbles(uint32_t grid, uint32_t signs) {
+    return ((grid >> 1 & 0x07070707) | 0x08080808) ^
+           ((signs & 15) * 0x00204081 & 0x01010101) * 0x0f;
+}
+
+/* Whole super-blocks, u being the place of the first of 8 units: most fields lie in the file as in a plane. */
+static void pack_grid(enum plane_form f, const uint8_t *b, struct unit u) {
     memcpy(u.top, b, 2);
     switch (f) {
     case FORM_T4K:
-        memcpy(u.codes, b + 8 + 16 * k, 16);
-        u.sub[0] =
-            (uint8_t)(((b[4 + k / 2] >> k % 2 * 4 & 15) | ((b[2] | b[3] << 8) >> 2 * k & 3) << 4) -
-                      32);
+        memcpy(u.codes, b + 8, 128);
+        for (int k = 0; k < 8; k++)
+            u.sub[k] = (uint8_t)(((b[4 + k / 2] >> k % 2 * 4 & 15) |
+                                  ((b[2] | b[3] << 8) >> 2 * k & 3) << 4) -
+                                 32);
         break;
-    case FORM_O4: { /* points of the grid are odd, up to 15, with signs apart */
-        uint8_t q[32];
-        for (int j = 0; j < 32; j++) {
-            int at = b[2 + 8 * k + j / 4] | (b[66 + k] >> j / 4 & 1) << 8;
-            int v = ((const uint8_t *)&quant_grid_iq3s[at])[j % 4];
-            if (b[74 + 4 * k + j / 8] >> j % 8 & 1) v = -v;
-            q[j] = (uint8_t)((v + 15) / 2);
+    case FORM_O4:
+        for (int k = 0; k < 8; k++) {
+            uint32_t q[8], high = b[66 + k], signs;
+            memcpy(&signs, b + 74 + 4 * k, 4);
+            for (int i = 0; i < 8; i++)
+                q[i] = odd_nibbles(quant_grid_iq3s[b[2 + 8 * k + i] | (high << (8 - i) & 256)],
+                                   signs >> 4 * i);
+            put_nibbles(q, u.codes + 16 * k);
+            u.sub[k] = b[106 + k / 2] >> k % 2 * 4 & 15;
         }
-        put_nibbles(q, u.codes);
-        u.sub[0] = b[106 + k / 2] >> k % 2 * 4 & 15;
         break;
-    }
     case FORM_G3S:
-        memcpy(u.codes, b + 2 + 8 * k, 8);
-        memcpy(u.more, b + 74 + 4 * k, 4);
-        u.sub[0] = b[66 + k];
-        u.sub[1] = b[106 + k / 2] >> k % 2 * 4 & 15;
+        memcpy(u.codes, b + 2, 64);
+        memcpy(u.more, b + 74, 32);
+        for (int k = 0; k < 8; k++) {
+            u.sub[2 * k] = b[66 + k];
+            u.sub[2 * k + 1] = b[106 + k / 2] >> k % 2 * 4 & 15;
+        }
         break;
     case FORM_G3XXS:
-        memcpy(u.codes, b + 2 + 8 * k, 8);
-        memcpy(u.more, b + 66 + 4 * k, 4);
+        memcpy(u.codes, b + 2, 64);
+        memcpy(u.more, b + 66, 32);
         break;
     case FORM_G2XXS:
-        memcpy(u.codes, b + 2 + 8 * k, 4);
-        memcpy(u.more, b + 6 + 8 * k, 4);
+        for (int k = 0; k < 8; k++) {
+            memcpy(u.codes + 4 * k, b + 2 + 8 * k, 4);
+            memcpy(u.more + 4 * k, b + 6 + 8 * k, 4);
+        }
         break;
     case FORM_G2XS:
-        memcpy(u.codes, b + 2 + 8 * k, 8);
-        u.sub[0] = b[66 + k];
+        memcpy(u.codes, b + 2, 64);
+        memcpy(u.sub, b + 66, 8);
         break;
     default: /* FORM_G2S */
-        memcpy(u.codes, b + 2 + 4 * k, 4);
-        memcpy(u.more, b + 34 + 4 * k, 4);
-        u.sub[0] = b[66 + k];
-        u.sub[1] = b[74 + k];
+        memcpy(u.codes, b + 2, 32);
+        memcpy(u.more, b + 34, 32);
+        for (int k = 0; k < 8; k++) {
+            u.sub[2 * k] = b[66 + k];
+            u.sub[2 * k + 1] = b[74 + k];
+        }
     }
 }
 
@@ -277,19 +291,20 @@ bool planes_pack(const struct weight *w, int64_t first, int64_t n, uint8_t *cons
             memcpy(to[0] + (size_t)i * row, src, row);
             continue;
         }
-        for (size_t k = 0; k < n_unit; k++) {
+        size_t per = (size_t)t->block_elements / 32; /* units of a block: 1 or 8 */
+        bool is_whole = f == FORM_T4K || f >= FORM_O4;
+        for (size_t k = 0; k < n_unit; k += is_whole ? per : 1) {
             size_t at = (size_t)i * n_unit + k;
             struct unit u = {to[0] + at * s.codes, to[1] + at * s.more, to[2] + at * s.sub,
                              to[3] + at / s.top_units * s.top};
-            size_t per = t->block_elements / 32; /* units of a block: 1 or 8 */
             const uint8_t *b = src + k / per * t->block_bytes;
             if (f == FORM_I8X) {
                 float x[256];
                 t->decode(b, x, t->block_elements);
                 pack_exact(x + k % per * 32, u);
-            } else if (per == 1) pack_small(f, b, u);
-            else if (f <= FORM_N2K) pack_k(f, b, (int)(k % per), u);
-            else pack_grid(f, b, (int)(k % per), u);
+            } else if (is_whole) pack_grid(f, b, u);
+            else if (per == 1) pack_small(f, b, u);
+            else pack_k(f, b, (int)(k % per), u);
         }
     }
     return is_finite;
