@@ -99,6 +99,7 @@ struct result {
     double pass_us;    /* median */
     int32_t n_op;      /* of one pass more, the longest first; 0: not timed */
     struct op_time ops[DEV_MAX_OPS];
+    struct load_stats load; /* of that pass */
 };
 
 static int by_size(const void *a, const void *b) {
@@ -106,10 +107,10 @@ static int by_size(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
-static uint64_t launches(const struct rig *r) {
+static struct dev_stats stats_of(const struct rig *r) {
     struct dev_stats s = {0};
     if (r->m->dev->ops->stats) r->m->dev->ops->stats(r->m->dev, &s);
-    return s.n_launch;
+    return s;
 }
 
 /* A pass more with every op timed: a step of decoding, or the whole prompt. */
@@ -117,9 +118,15 @@ static int time_ops(struct rig *r, int32_t n_seq, bool is_decode, struct result 
                     struct err *e) {
     const struct ops *ops = r->m->dev->ops;
     if (!is_decode) seq_reset(r->seqs[0]);
+    struct load_stats before = stats_of(r).load;
     ops->time_ops(r->m->dev, NULL);
     int rc = is_decode ? decode(r, n_seq, 1, e) : prefill(r, r->seqs[0], r->n_prompt, e);
     out->n_op = ops->time_ops(r->m->dev, out->ops);
+    out->load = stats_of(r).load;
+    out->load.packed_bytes -= before.packed_bytes;
+    out->load.copied_bytes -= before.copied_bytes;
+    out->load.pack_us -= before.pack_us;
+    out->load.copy_us -= before.copy_us;
     return rc ? rc : ops->status(r->m->dev, e);
 }
 
@@ -133,13 +140,13 @@ static int measure(struct rig *r, int32_t n_seq, bool is_decode, struct result *
             int rc = prefill(r, r->seqs[i], r->depth, e);
             if (rc) return rc;
         }
-        uint64_t before = launches(r);
+        uint64_t before = stats_of(r).n_launch;
         int64_t start = clock_ns();
         int rc = is_decode ? decode(r, n_seq, r->n_gen, e) : prefill(r, r->seqs[0], r->n_prompt, e);
         if (rc) return rc;
         double s = (double)(clock_ns() - start) * 1e-9;
         double rate = (is_decode ? (double)r->n_gen * n_seq : r->n_prompt) / s;
-        n_launch = launches(r) - before;
+        n_launch = stats_of(r).n_launch - before;
         if (k < 0) continue;
         r->rates[k] = rate;
         sum += rate;
@@ -220,6 +227,16 @@ static void print_ops(const struct result *x) {
            (unsigned long long)n, x->pass_us);
 }
 
+/* Weights that came for the pass: what runs beside the ops. */
+static void print_load(const struct load_stats *l) {
+    if (!l->packed_bytes || !(l->pack_us > 0) || !(l->copy_us > 0)) return;
+    printf("    beside them  %10.1f us: %d threads rearranged %.2f GB, %.1f GB/s\n", l->pack_us,
+           l->n_thread, (double)l->packed_bytes * 1e-9,
+           (double)l->packed_bytes * 1e-3 / l->pack_us);
+    printf("    %-12s %10.1f us: the bus brought %.2f GB, %.1f GB/s\n", "", l->copy_us,
+           (double)l->copied_bytes * 1e-9, (double)l->copied_bytes * 1e-3 / l->copy_us);
+}
+
 static void print_row(const struct rig *r, bool is_decode, int32_t n_seq, const struct result *x) {
     char test[48];
     if (is_decode) snprintf(test, sizeof test, "decode %d", r->n_gen);
@@ -234,6 +251,7 @@ static void print_row(const struct rig *r, bool is_decode, int32_t n_seq, const 
         printf("%s%.0f launches", is_decode && n_seq == 1 ? ", " : "  ", x->n_launch);
     putchar('\n');
     if (x->n_op) print_ops(x);
+    print_load(&x->load);
     fflush(stdout);
 }
 

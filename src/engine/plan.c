@@ -177,7 +177,7 @@ static void count(struct plan *p, const struct blueprint *b) {
         return;
     }
     uint64_t crossing = (uint64_t)g->n_batch * (uint64_t)m->hp.n_embd * sizeof(float);
-    p->scratch_bytes += b->dev->ops->scratch_bytes(b->dev, &need) + crossing;
+    p->scratch_bytes += b->dev->ops->scratch_bytes(b->dev, &need);
     uint64_t rest = p->cache_bytes + p->state_bytes + p->scratch_bytes;
     place_experts(p, b, rest);
     make_places(p, b, rest);

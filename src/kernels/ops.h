@@ -242,6 +242,11 @@ enum { DEV_MAX_OPS = 32 }; /* rows of the table that compute */
 struct dev_stats {
     uint64_t n_launch, n_graph, n_list; /* kernels run; lists of them sent, of which as graphs */
     uint64_t bytes_used, bytes_total;   /* of the device's memory */
+    struct load_stats {                 /* prepare() and bring() */
+        int32_t n_thread;               /* that rearrange */
+        uint64_t packed_bytes, copied_bytes; /* as the file has them; in the device's form */
+        double pack_us, copy_us;             /* the processor's and the bus's, beside each other */
+    } load;
 };
 struct op_time {
     const char *op; /* static: the row's name; "other" for what no op asked for */
@@ -260,15 +265,19 @@ struct ops {
     void (*free)(struct dev *d, void *p);
     void (*upload)(struct dev *d, void *dst, const void *src, size_t n);
     void (*download)(struct dev *d, void *dst, const void *src, size_t n); /* waits */
-    void (*copy)(struct dev *d, void *dst, const void *src, size_t n);     /* may overlap: no */
+    /* The same in two steps, into memory of host_alloc, at a multiple of 16: what is recorded between them
+     * begins before fetched(), which waits for the bytes alone. NULL where device memory is the host's. */
+    void (*fetch)(struct dev *d, void *dst, const void *src, size_t n);
+    void (*fetched)(struct dev *d);
+    void (*copy)(struct dev *d, void *dst, const void *src, size_t n); /* may overlap: no */
     void (*zero)(struct dev *d, void *dst, size_t n);
     /* Begins what the device has collected; waits for nothing. What the host does next runs beside it. */
     void (*start)(struct dev *d);
     uint64_t (*free_bytes)(struct dev *d); /* that alloc may still give; 0: they are the host's */
     size_t (*scratch_bytes)(struct dev *d,
                             const struct dev_need *need); /* that reserve will take */
-    /* Host memory that the device copies to and from at the full speed of the bus; NULL rows where
-     * device memory is the host's. */
+    /* Host memory that the device copies to and from at the full speed of the bus, and that axpby may read as
+     * its x; NULL rows where device memory is the host's. */
     void *(*host_alloc)(struct dev *d, size_t n);
     void (*host_free)(struct dev *d, void *p);
     /* Scratch for batches of n_tok with rows and expert hidden sizes as given by the model. */
@@ -293,7 +302,8 @@ struct ops {
     int (*prepare)(struct dev *d, const struct weight *w, void *dst, struct weight *w2);
     /* The same beside what is computed, for weights that come for one pass: copies into dst begin when what
      * was recorded before the last brought() is done. What is recorded after brought() finds all that was
-     * brought so far. NULL where device memory is the host's. */
+     * brought so far. The form may be another than prepare's, and is no longer. NULL where device memory is
+     * the host's. */
     int (*bring)(struct dev *d, const struct weight *w, void *dst, struct weight *w2);
     void (*brought)(struct dev *d);
 

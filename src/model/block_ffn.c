@@ -42,15 +42,15 @@ static void dense(struct forward *f, int32_t il) {
     f->d->ops->ffn(f->d, &a);
 }
 
-/* The routed experts on the host, beside the shared one on the device: down go the normed rows, up comes
- * what the experts add. */
+/* The routed experts on the host, beside the shared one on the device. The device writes the normed rows to
+ * the host's memory and reads there what the experts add: a step waits once a layer, for those rows. */
 static void experts_on_host(struct forward *f, int32_t il) {
     const struct hparams *hp = &f->m->hp;
     const struct layer_weights *l = &f->m->weights.layer[il];
     const struct ops *ops = f->d->ops;
     struct dev *host = f->m->weights.host;
     int64_t n = (int64_t)f->n_tok * hp->n_embd;
-    ops->download(f->d, f->host_x, f->h, (size_t)n * sizeof(float));
+    ops->fetch(f->d, f->host_x, f->h, (size_t)n * sizeof(float));
     if (l->moe.sh_up.data) {
         const struct ffn_args shared = {.n_tok = f->n_tok,
                                         .act = hp->act,
@@ -65,6 +65,7 @@ static void experts_on_host(struct forward *f, int32_t il) {
         ops->ffn(f->d, &shared);
         ops->start(f->d);
     }
+    ops->fetched(f->d); /* and host_y, which was read before these rows were made */
     memset(f->host_y, 0, (size_t)n * sizeof(float));
     const struct moe_args routed = {.n_tok = f->n_tok,
                                     .n_used = hp->moe.n_used,
@@ -80,8 +81,7 @@ static void experts_on_host(struct forward *f, int32_t il) {
                                     .down = &l->moe.down,
                                     .out = f->host_y};
     host->ops->moe(host, &routed);
-    ops->upload(f->d, f->cross, f->host_y, (size_t)n * sizeof(float));
-    ops->axpby(f->d, f->x, 1, f->cross, 1, n);
+    ops->axpby(f->d, f->x, 1, f->host_y, 1, n);
 }
 
 /* The experts of the host's next layer, from il on, set out for the device: the processor rearranges them and

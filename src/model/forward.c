@@ -71,7 +71,6 @@ static int list_arrays(struct forward *f, const struct hparams *hp, struct array
                                 {&f->hidden, d, 0},
                                 {&f->pair, hp->n_nextn || p.embd ? 2 * d : 0, 0},
                                 {&f->low, LORA_MAX_RANK, 0},
-                                {&f->cross, f->has_host ? d : 0, 0},
                                 {&f->picked, 0, d},
                                 {&f->logits, 0, hp->n_vocab}};
     int n = (int)(sizeof all / sizeof *all);
@@ -150,10 +149,10 @@ int forward_new(struct forward **out, struct model *m, struct seq_pool *p, int32
         forward_need(m, p ? p->params.n_ctx : 0, n_tok_max > n_out_max ? n_tok_max : n_out_max);
     int rc = f->d->ops->reserve(f->d, &need, e);
     if (!rc && f->has_host) {
-        size_t row = (size_t)m->hp.n_embd * sizeof(float);
+        size_t n_bytes = (size_t)n_tok_max * (size_t)m->hp.n_embd * sizeof(float);
         rc = m->weights.host->ops->reserve(m->weights.host, &need, e);
-        f->host_x = mem_alloc_array((size_t)n_tok_max, row);
-        f->host_y = mem_alloc_array((size_t)n_tok_max, row);
+        f->host_x = f->d->ops->host_alloc(f->d, n_bytes);
+        f->host_y = f->d->ops->host_alloc(f->d, n_bytes);
         if (!rc && (!f->host_x || !f->host_y)) rc = err_set(e, CHIMERE_ENOMEM, "out of memory");
     }
     for (int i = 0; !rc && i < n; i++) {
@@ -184,8 +183,8 @@ void forward_free(struct forward *f) {
     int n = list_arrays(f, &f->m->hp, a);
     for (int i = 0; i < n; i++)
         if (*a[i].slot) f->d->ops->free(f->d, *a[i].slot);
-    mem_free(f->host_x);
-    mem_free(f->host_y);
+    if (f->host_x) f->d->ops->host_free(f->d, f->host_x);
+    if (f->host_y) f->d->ops->host_free(f->d, f->host_y);
     if (f->host_logits) f->d->ops->host_free(f->d, f->host_logits);
     mem_free(f->rows);
     mem_free(f->ids);

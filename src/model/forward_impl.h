@@ -21,19 +21,18 @@ struct forward {
     float *z;    /* [n_tok, z_stride] gate of recurrent mixers, queries of attention */
     float
         *ab; /* [2, n_tok, n_v_head]; Mamba-1: [dt_rank + 2 d_state, n_tok] and [n_tok, n_inner] */
-    float *mix;    /* [n_tok, mix_stride] mixer output before its last projection */
-    float *embd;   /* [n_tok, n_embd] token embeddings, where shared blocks read them */
-    float *other;  /* [n_tok, n_inner] the first mixer's result, where a mean is taken */
-    float *branch; /* [n_tok, n_embd] a block's result, where the family scales it */
-    float *ff;     /* [2, n_tok, ff_stride] hidden rows where an adapter touches a dense FFN */
-    float *hidden; /* [n_tok, n_embd] post-norm rows */
-    float *pair;   /* [n_tok, 2 n_embd] input of prediction blocks */
-    float *picked; /* [n_out, n_embd] */
-    float *logits; /* [n_out, n_vocab] */
-    float *low;    /* [n_tok, LORA_MAX_RANK] */
-    float *cross;  /* [n_tok, n_embd] what experts on the host gave */
-    float *host_x,
-        *host_y;        /* owned, host [n_tok, n_embd]: those experts' rows and results; or NULL */
+    float *mix;         /* [n_tok, mix_stride] mixer output before its last projection */
+    float *embd;        /* [n_tok, n_embd] token embeddings, where shared blocks read them */
+    float *other;       /* [n_tok, n_inner] the first mixer's result, where a mean is taken */
+    float *branch;      /* [n_tok, n_embd] a block's result, where the family scales it */
+    float *ff;          /* [2, n_tok, ff_stride] hidden rows where an adapter touches a dense FFN */
+    float *hidden;      /* [n_tok, n_embd] post-norm rows */
+    float *pair;        /* [n_tok, 2 n_embd] input of prediction blocks */
+    float *picked;      /* [n_out, n_embd] */
+    float *logits;      /* [n_out, n_vocab] */
+    float *low;         /* [n_tok, LORA_MAX_RANK] */
+    float *host_x;      /* owned, pinned [n_tok, n_embd]: rows for experts on the host; or NULL */
+    float *host_y;      /* the same: what these give */
     float *host_logits; /* owned, host; NULL where the device is host-visible */
     int32_t *rows;      /* owned, host [n_out] */
     int32_t *ids;       /* owned, host [n_tok] */

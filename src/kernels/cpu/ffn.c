@@ -111,6 +111,7 @@ static int group(const struct ffn_job *j, struct cpu_thread *t, const int32_t *i
     for (int32_t e = 0; e < n_expert; e++) {
         struct ffn_task *k = &t->tasks[e];
         int32_t n = k->n_row;
+        if (!n) continue;
         *k = no_task;
         k->gate = a->gate, k->up = a->up, k->down = a->down;
         k->mat = e;

@@ -96,6 +96,21 @@ static void dev_download(struct dev *d, void *dst, const void *src, size_t n) {
     stage_anew(c);
 }
 
+/* By a kernel, whose end costs less than the way to a copy engine; a few rows. */
+static void dev_fetch(struct dev *d, void *dst, const void *src, size_t n) {
+    struct cuda *c = (struct cuda *)d;
+    c->op = OP_copy;
+    cuda_copy(d, dst, src, n);
+    c->op = OP_other;
+    cuda_send(c);
+    cuda_fail(c, cudaEventRecord(c->fetched, c->stream), "event");
+}
+
+static void dev_fetched(struct dev *d) {
+    struct cuda *c = (struct cuda *)d;
+    cuda_fail(c, cudaEventSynchronize(c->fetched), "download");
+}
+
 void *cuda_host_alloc(size_t n) {
     void *p = NULL;
     if (cudaMallocHost(&p, n ? n : 1) != cudaSuccess) return NULL;
@@ -483,6 +498,7 @@ static void dev_close(struct dev *d) {
     cuda_host_free(c->stage_host);
     cuda_host_free(c->back);
     if (c->staged) cudaEventDestroy(c->staged);
+    if (c->fetched) cudaEventDestroy(c->fetched);
     if (c->stream) cudaStreamDestroy(c->stream);
     mem_free(c->pieces);
     mem_free(c->list.launches);
@@ -514,6 +530,8 @@ static const struct ops cuda_ops = {
     .free = dev_free,
     .upload = dev_upload,
     .download = dev_download,
+    .fetch = dev_fetch,
+    .fetched = dev_fetched,
     .copy = named<OP_copy, cuda_copy>::call,
     .zero = named<OP_zero, cuda_zero>::call,
     .start = dev_start,
@@ -640,6 +658,7 @@ int cuda_open(struct dev **out, const struct cuda_params *p, struct err *e) {
     c->list.args = (uint8_t *)mem_alloc(c->list.cap_args);
     rc = cudaStreamCreateWithFlags(&c->stream, cudaStreamNonBlocking);
     if (rc == cudaSuccess) rc = cudaEventCreateWithFlags(&c->staged, cudaEventDisableTiming);
+    if (rc == cudaSuccess) rc = cudaEventCreateWithFlags(&c->fetched, cudaEventDisableTiming);
     bool ok = c->list.launches && c->list.args && rc == cudaSuccess && open_tables(c);
     if (!ok || c->err.code) {
         if (rc != cudaSuccess) err_set(e, CHIMERE_EDEVICE, "gpu: %s", cudaGetErrorString(rc));

@@ -111,6 +111,7 @@ struct cuda {
     uint8_t *stage_host, *stage; /* owned: pinned, device: [stage_cap] */
     size_t stage_used, stage_cap, stage_sent;
     cudaEvent_t staged;            /* the last copy out of stage_host */
+    cudaEvent_t fetched;           /* the last fetch() */
     const struct span *last_spans; /* deduplication within a list */
     struct dspans last;
     uint64_t last_hash;
