@@ -199,8 +199,10 @@ struct moe_args {
     bool normalise;
     float scale;
     enum act act;
-    const float *x;                                 /* [n_tok, n_embd] */
-    const struct weight *router;                    /* [n_expert, n_embd] */
+    const float *x;              /* [n_tok, n_embd] */
+    const struct weight *router; /* [n_expert, n_embd] */
+    const float *
+        logits; /* [n_tok, n_expert] of the router, where the host's device is given them; else NULL */
     const float *select_bias;                       /* [n_expert] or NULL */
     const struct weight *gate, *up, *down;          /* stacks of n_expert; gate may be NULL */
     const struct weight *sh_gate, *sh_up, *sh_down; /* NULL: no shared expert, or no gate */
@@ -276,8 +278,8 @@ struct ops {
     uint64_t (*free_bytes)(struct dev *d); /* that alloc may still give; 0: they are the host's */
     size_t (*scratch_bytes)(struct dev *d,
                             const struct dev_need *need); /* that reserve will take */
-    /* Host memory that the device copies to and from at the full speed of the bus, and that axpby may read as
-     * its x; NULL rows where device memory is the host's. */
+    /* Host memory that the device copies to and from at the full speed of the bus, that axpby may read as
+     * its x and linear write as its dst, in place; NULL rows where device memory is the host's. */
     void *(*host_alloc)(struct dev *d, size_t n);
     void (*host_free)(struct dev *d, void *p);
     /* Scratch for batches of n_tok with rows and expert hidden sizes as given by the model. */

@@ -42,14 +42,21 @@ static void dense(struct forward *f, int32_t il) {
     f->d->ops->ffn(f->d, &a);
 }
 
-/* The routed experts on the host, beside the shared one on the device. The device writes the normed rows to
- * the host's memory and reads there what the experts add: a step waits once a layer, for those rows. */
+/* The routed experts on the host, beside the shared one on the device. The device writes the normed rows, and of
+ * few their router's logits (2 MB of floats a layer, an eighth of what the host would read), to the host's
+ * memory and reads there what the experts add: a step waits once a layer, for those rows. */
 static void experts_on_host(struct forward *f, int32_t il) {
     const struct hparams *hp = &f->m->hp;
     const struct layer_weights *l = &f->m->weights.layer[il];
     const struct ops *ops = f->d->ops;
     struct dev *host = f->m->weights.host;
     int64_t n = (int64_t)f->n_tok * hp->n_embd;
+    bool is_step = f->n_tok <= STEP_MAX_TOK; /* beyond, the device's products are of halves */
+    if (is_step) {
+        const struct linear_out route =
+            fwd_out(&l->moe.router, NULL, f->host_route, hp->moe.n_expert);
+        ops->linear(f->d, &route, 1, f->h, hp->n_embd, f->n_tok);
+    }
     ops->fetch(f->d, f->host_x, f->h, (size_t)n * sizeof(float));
     if (l->moe.sh_up.data) {
         const struct ffn_args shared = {.n_tok = f->n_tok,
@@ -75,6 +82,7 @@ static void experts_on_host(struct forward *f, int32_t il) {
                                     .act = hp->act,
                                     .x = f->host_x,
                                     .router = &l->moe.host_router,
+                                    .logits = is_step ? f->host_route : NULL,
                                     .select_bias = l->moe.host_select_b,
                                     .gate = or_null(&l->moe.gate),
                                     .up = &l->moe.up,

@@ -153,7 +153,10 @@ int forward_new(struct forward **out, struct model *m, struct seq_pool *p, int32
         rc = m->weights.host->ops->reserve(m->weights.host, &need, e);
         f->host_x = f->d->ops->host_alloc(f->d, n_bytes);
         f->host_y = f->d->ops->host_alloc(f->d, n_bytes);
-        if (!rc && (!f->host_x || !f->host_y)) rc = err_set(e, CHIMERE_ENOMEM, "out of memory");
+        f->host_route = f->d->ops->host_alloc(f->d, (size_t)STEP_MAX_TOK *
+                                                        (size_t)m->hp.moe.n_expert * sizeof(float));
+        if (!rc && (!f->host_x || !f->host_y || !f->host_route))
+            rc = err_set(e, CHIMERE_ENOMEM, "out of memory");
     }
     for (int i = 0; !rc && i < n; i++) {
         size_t bytes =
@@ -185,6 +188,7 @@ void forward_free(struct forward *f) {
         if (*a[i].slot) f->d->ops->free(f->d, *a[i].slot);
     if (f->host_x) f->d->ops->host_free(f->d, f->host_x);
     if (f->host_y) f->d->ops->host_free(f->d, f->host_y);
+    if (f->host_route) f->d->ops->host_free(f->d, f->host_route);
     if (f->host_logits) f->d->ops->host_free(f->d, f->host_logits);
     mem_free(f->rows);
     mem_free(f->ids);

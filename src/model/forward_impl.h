@@ -33,6 +33,7 @@ struct forward {
     float *low;         /* [n_tok, LORA_MAX_RANK] */
     float *host_x;      /* owned, pinned [n_tok, n_embd]: rows for experts on the host; or NULL */
     float *host_y;      /* the same: what these give */
+    float *host_route;  /* the same, [STEP_MAX_TOK, n_expert]: logits of their routers */
     float *host_logits; /* owned, host; NULL where the device is host-visible */
     int32_t *rows;      /* owned, host [n_out] */
     int32_t *ids;       /* owned, host [n_tok] */

@@ -815,6 +815,22 @@ static void moe_agrees_and_rows_are_independent(void **st) {
                 a.n_tok = 1, a.x = x + (size_t)t * N, a.out = y2 + (size_t)t * N;
                 d->ops->moe(d, &a);
             }
+            /* the same where the router's logits are given */
+            float *logits = floats((size_t)N_EXPERT * N_TOK, 0);
+            struct linear_out route = {a.router, NULL, logits, N_EXPERT, 1, false};
+            for (int t = 0; t < N_TOK; t += 13, route.dst += 13 * N_EXPERT)
+                d->ops->linear(d, &route, 1, x + (size_t)t * N, N, N_TOK - t < 13 ? N_TOK - t : 13);
+            memset(y1, 0, n * sizeof *y1);
+            a.n_tok = 13, a.x = x, a.out = y1, a.logits = logits;
+            d->ops->moe(d, &a);
+            check_same(y1, y2, 13 * N, "%s moe case %zu, logits given", dev_names[i], k);
+            a.n_tok = N_TOK;
+            memset(y1, 0, n * sizeof *y1);
+            d->ops->moe(d, &a);
+            check_near(y1, y0, n, ref_is_quantised(c->type) ? 5e-3 : 1e-5,
+                       "%s moe case %zu, logits given", dev_names[i], k);
+            a.logits = NULL;
+            drop(logits);
             x[5 * N + 3] = NAN;
             memset(y1, 0, n * sizeof *y1);
             a.n_tok = 13, a.x = x, a.out = y1, a.ids = NULL;

@@ -15,6 +15,7 @@
 struct ffn_job {
     struct cpu *c;
     const struct moe_args *moe; /* NULL: a plain ffn */
+    const float *logits;        /* [n_tok, n_expert] */
     const float *x;
     float *out;
     int64_t n_embd, hidden_stride;
@@ -39,7 +40,7 @@ static void keep_best(const float *key, int32_t n, int32_t n_used, int32_t *ids)
 }
 
 /* The common case, softmax and division by the chosen's sum, needs the exponentials of the chosen only. */
-static bool choose(const struct moe_args *a, int32_t n, float *logits, int32_t *ids,
+static bool choose(const struct moe_args *a, int32_t n, const float *logits, int32_t *ids,
                    float *weights) {
     bool direct = (a->normalise && a->gating == MOE_SOFTMAX) || a->gating == MOE_SOFTMAX_CHOSEN;
     if (!direct || a->select_bias) {
@@ -64,7 +65,7 @@ static void route(const struct ffn_job *j, int32_t first, int32_t last, int32_t 
     for (int32_t t = first; t < last; t++) {
         int32_t *id = ids + t * a->n_used;
         float *w = weights + t * a->n_used;
-        bool finite = choose(a, n_expert, j->c->logits + (int64_t)t * n_expert, id, w);
+        bool finite = choose(a, n_expert, j->logits + (int64_t)t * n_expert, id, w);
         for (int32_t k = 0; !finite && k < a->n_used; k++) {
             id[k] = k; /* any will do: the weight makes the row NaN */
             w[k] = NAN;
@@ -80,9 +81,10 @@ static void router_logits(const struct ffn_job *j, int ith, int n_thread) {
     int64_t n = r->n_out;
     if (j->n_tok < 2 * n_thread) { /* few rows: each thread some of the experts */
         int64_t from = n * ith / n_thread, to = n * (ith + 1) / n_thread;
-        j->c->gemm->floats(r->type, (const char *)r->data + (size_t)from * r->row_bytes,
-                           r->row_bytes, (int)(to - from), r->n_in, a->x, j->n_embd, j->n_tok,
-                           j->c->logits + from, n);
+        if (!a->logits)
+            j->c->gemm->floats(r->type, (const char *)r->data + (size_t)from * r->row_bytes,
+                               r->row_bytes, (int)(to - from), r->n_in, a->x, j->n_embd, j->n_tok,
+                               j->c->logits + from, n);
         if (a->shared_gate_w && ith == n_thread - 1)
             j->c->gemm->floats(0, a->shared_gate_w, 0, 1, j->n_embd, a->x, j->n_embd, j->n_tok,
                                j->c->shared_gate, 1);
@@ -91,8 +93,9 @@ static void router_logits(const struct ffn_job *j, int ith, int n_thread) {
     int64_t from = (int64_t)j->n_tok * ith / n_thread,
             to = (int64_t)j->n_tok * (ith + 1) / n_thread;
     const float *x = a->x + from * j->n_embd;
-    j->c->gemm->floats(r->type, r->data, r->row_bytes, (int)n, r->n_in, x, j->n_embd,
-                       (int)(to - from), j->c->logits + from * n, n);
+    if (!a->logits)
+        j->c->gemm->floats(r->type, r->data, r->row_bytes, (int)n, r->n_in, x, j->n_embd,
+                           (int)(to - from), j->c->logits + from * n, n);
     if (a->shared_gate_w)
         j->c->gemm->floats(0, a->shared_gate_w, 0, 1, j->n_embd, x, j->n_embd, (int)(to - from),
                            j->c->shared_gate + from, 1);
@@ -310,7 +313,8 @@ static void ffn_part(void *arg, int ith, int n_thread) {
         cpu_round_rows(c, j->x, j->n_embd, j->n_embd,
                        j->own_x ? 0 : (int64_t)j->n_tok * ith / n_thread,
                        j->own_x ? j->n_tok : (int64_t)j->n_tok * (ith + 1) / n_thread, acts);
-    if (j->moe || !j->own_x) pool_barrier(c->pool);
+    bool shares = j->moe && (!j->moe->logits || j->moe->shared_gate_w); /* what threads computed */
+    if (shares || !j->own_x) pool_barrier(c->pool);
     int n_task = make_tasks(j, t, ith, n_thread);
     if (ith == 0 && c->observe) observe_inputs(j, t->tasks, n_task);
     up_phase(j, t, n_task, acts, j->moe ? j->moe->act : j->plain.act, ith, n_thread);
@@ -376,7 +380,8 @@ void cpu_moe(struct dev *d, const struct moe_args *a) {
     struct cpu *c = (struct cpu *)d;
     bool fast = multiplies(c, a->gate) && cpu_multiplies(c, a->up) && cpu_multiplies(c, a->down) &&
                 multiplies(c, a->sh_gate) && multiplies(c, a->sh_up) && multiplies(c, a->sh_down) &&
-                cpu_multiplies(c, a->router) && a->router->layout == 0 && a->router->n_out <= 1024;
+                (a->logits || (cpu_multiplies(c, a->router) && a->router->layout == 0)) &&
+                a->router->n_out <= 1024;
     if (!fast) {
         ref_moe(d, a);
         return;
@@ -384,6 +389,7 @@ void cpu_moe(struct dev *d, const struct moe_args *a) {
     if (!ref_begin(&c->ref)) return;
     struct ffn_job j = {.c = c,
                         .moe = a,
+                        .logits = a->logits ? a->logits : c->logits,
                         .x = a->x,
                         .out = a->out,
                         .n_embd = a->down->n_out,

@@ -1,6 +1,7 @@
 /* ref_moe.c: feed-forward blocks: one, and a routed mixture of them. */
 #include <math.h>
 #include <stdint.h>
+#include <string.h>
 
 #include "kernels/cpu/ref.h"
 
@@ -132,7 +133,8 @@ void ref_moe(struct dev *d, const struct moe_args *a) {
     for (int32_t t = 0; t < a->n_tok; t++) {
         const float *x = a->x + t * n;
         float *out = a->out + t * n;
-        ref_matvec(r, a->router, 0, ref_rounded(r, a->router, x, m.x8), m.row, 1, logits);
+        if (a->logits) memcpy(logits, a->logits + t * n_expert, (size_t)n_expert * sizeof *logits);
+        else ref_matvec(r, a->router, 0, ref_rounded(r, a->router, x, m.x8), m.row, 1, logits);
         bool finite = ref_moe_choose(a, n_expert, logits, scores, ids, weights);
         for (int64_t i = 0; i < n; i++) acc[i] = finite ? 0 : NAN;
         for (int32_t k = 0; finite && k < a->n_used; k++) {
