@@ -461,8 +461,8 @@ enum { SLOTS = 3, CAP = 16, REC_TOK = 160 };
 
 static const struct rec_case {
     const char *name;
-    int32_t kind; /* 0 conv, 1 gdn, 2 ssd, 3 ssm */
-    int32_t n_k_head, n_v_head, d_k, d_v, n_norm;
+    int32_t kind;                                 /* 0 conv, 1 gdn, 2 ssd, 3 ssm */
+    int32_t n_k_head, n_v_head, d_k, d_v, n_norm; /* n_norm of gdn: its convolution's width, 0: 4 */
     bool flag, gate, bias;
 } rec_cases[] = {
     {"conv", 0, 0, 0, 4, 150, 0, true, false, true},
@@ -470,6 +470,8 @@ static const struct rec_case {
     {"gdn", 1, 2, 4, 128, 128, 0, false, true, false},
     {"gdn grouped", 1, 2, 6, 32, 48, 0, true, true, true},
     {"gdn odd", 1, 3, 3, 20, 12, 0, false, true, true},
+    {"gdn of three", 1, 1, 3, 128, 128, 0, true, true, true},
+    {"gdn wide", 1, 1, 2, 160, 200, 3, false, true, false},
     {"ssd", 2, 2, 4, 128, 64, 2, false, true, false},
     {"ssd norm first", 2, 1, 3, 32, 48, 1, true, true, false},
     {"ssd bare", 2, 2, 2, 16, 32, 0, false, false, false},
@@ -504,7 +506,7 @@ static void rec_open(struct rec_room *r, const struct rec_case *c) {
     r->d = floats((size_t)nv + 1, 1);
     r->dt_bias = floats((size_t)nv + 1, .5);
     r->norm = floats((size_t)r->n_out, 1);
-    int64_t d_conv = c->kind == 0 ? dk : 4;
+    int64_t d_conv = c->kind == 0 ? dk : c->kind == 1 && c->n_norm ? c->n_norm : 4;
     r->state = (struct rec_view){.s_stride = (size_t)(nv * dk * (c->kind == 3 ? 1 : dv)) + 4,
                                  .conv_stride = (size_t)((d_conv - 1) * r->n_x),
                                  .log_row = (size_t)(r->n_x + r->n_more),
@@ -550,7 +552,7 @@ static void rec_run(struct dev *d, const struct rec_room *r, const struct span *
                              .n_v_head = c->n_v_head,
                              .d_k = c->d_k,
                              .d_v = c->d_v,
-                             .d_conv = 4,
+                             .d_conv = c->n_norm ? c->n_norm : 4,
                              .is_grouped = c->flag,
                              .eps = 1e-6f,
                              .qkv = x,
@@ -668,6 +670,14 @@ static void cuts_and_drafts_give_the_bits_of_single_steps(void **st) {
             settle(dev);
         }
         check_same(y, want, part, "%s, by tens", name);
+        rec_clear(&r);
+        for (int t = 0; t < 38;
+             t++) { /* the rows of its neighbours are written over by the next step */
+            struct span three[] = {whole(0, 1, 1, t), whole(1, 1, 2, t), whole(2, 1, 0, t)};
+            rec_run(dev, &r, three, 3, 3, t, y);
+            settle(dev);
+        }
+        check_same(y, want, 38 * (size_t)r.n_out, "%s, with neighbours", name);
         /* drafts: 7 deferred of which 3 stay, then 5 of which all stay, and so on to 40 */
         rec_clear(&r);
         memset(y, 0, n * sizeof *y);

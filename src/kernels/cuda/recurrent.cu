@@ -1,7 +1,7 @@
 /* recurrent.cu: the log of drafted tokens, convolution, delta net.
  *
- * A block owns 32 columns of one head of one sequence, keeps their state in registers and takes the tokens one after
- * the other, logged ones first. So a token's bits do not depend on how many come with it.
+ * A block owns a head of one sequence (at prefill 32 of its columns), keeps their state in registers and takes the
+ * tokens one after the other, logged ones first. So a token's bits do not depend on how many come with it.
  * Roofline at decode: the state, read and written once, 4 MB a layer of a 35B model; the reads
  * are in flight before the wait, since no kernel of the step writes them. At prefill a token costs about
  * 300 cycles a layer, all heads at once.
@@ -204,7 +204,7 @@ void cuda_conv(struct dev *d, const struct conv_args *a) {
 /* ---- delta net ---- */
 
 struct gdn_job {
-    int32_t n_k_head, n_v_head, d_k, d_v;
+    int32_t n_k_head, n_v_head, n_rep, d_k, d_v; /* n_rep: value heads of a key head */
     int32_t is_grouped, log_cap;
     float eps;
     int32_t d_conv;
@@ -216,11 +216,12 @@ struct gdn_job {
     /* few tokens: */
     const float *conv_w, *conv_b;
     uint32_t *arrived; /* [n_span, n_k_head], zeros */
-    float *raw;        /* [n_tok, n_v_head, d_v]: out before its norm */
     act8 out8;         /* q NULL: none */
 };
 
-enum { STEP_COLS = 32, STEP_THREADS = STEP_COLS * N_PART };
+/* Few tokens: a block has a head of a span, 128 of its columns at a time. Thread 128 p + j has column j, rows N p + i:
+ * its warp shares its rows, so that k and q are read by all lanes at once. */
+enum { STEP_COLS = 128, STEP_THREADS = STEP_COLS * N_PART, STEP_DIM = 128 };
 
 /* Input i of a channel, counted from the state's first: kept ones, then logged ones, then new ones. */
 __device__ __forceinline__ float conv_input(const rec_view &rec, const rows &x, const dspan &s,
@@ -248,189 +249,295 @@ __device__ __forceinline__ void conv_keep(const rec_view &rec, const rows &x, co
             x.x[(int64_t)(s.row + i) * x.stride + ch];
 }
 
-/* Norm, gate and rounding of the new tokens' rows of the heads that share a key head, a warp each. */
-__device__ __forceinline__ void norm_heads(const gdn_job &g, const dspan &s, int kh, int rep) {
-    int d_v = g.d_v;
-    for (int at = (int)threadIdx.x / 32; at < rep * s.n_tok; at += STEP_THREADS / 32) {
-        int h = g.is_grouped ? kh * rep + at % rep : kh + at % rep * g.n_k_head,
-            lane = (int)threadIdx.x % 32;
-        int64_t t = s.row + at / rep, to = (t * g.n_v_head + h) * d_v;
-        const float *z = g.z + t * g.z_stride + (int64_t)h * d_v;
-        constexpr int WIDE = 2; /* fours of a lane: heads of up to 256 */
-        float y[WIDE][4], gate[WIDE][4], sum = 0;
+/* x, forgotten by the compiler: what follows from it is not kept in registers for later. */
+__device__ __forceinline__ int unknown(int x) {
+    asm volatile("" : "+r"(x));
+    return x;
+}
+
+/* silu(z) times the norm's weight, of four columns. */
+__device__ __forceinline__ float4 norm_gate(float4 z, float4 w) {
+    return make_float4(silu(z.x) * w.x, silu(z.y) * w.y, silu(z.z) * w.z, silu(z.w) * w.w);
+}
+
+/* A warp norms and gates a row of W times 128 columns, and rounds it; `to` is its place in out. */
+template <int W>
+__device__ __forceinline__ void norm_row(const gdn_job &g, int64_t to, int d_v, const float4 *o,
+                                         const float4 *gate) {
+    int lane = (int)threadIdx.x % 32;
+    float sum = 0;
 #pragma unroll
-        for (int k = 0; k < WIDE; k++)
+    for (int k = 0; k < W; k++) {
+        sum = fmaf(o[k].x, o[k].x, sum), sum = fmaf(o[k].y, o[k].y, sum);
+        sum = fmaf(o[k].z, o[k].z, sum), sum = fmaf(o[k].w, o[k].w, sum);
+    }
+    float f = rsqrtf(lanes_sum(sum, 32) / (float)d_v + g.eps);
 #pragma unroll
-            for (int i = 0; i < 4; i++) {
-                int c = 4 * (lane + 32 * k) + i;
-                y[k][i] = c < d_v ? __ldcg(g.raw + to + c) : 0.0f;
-                gate[k][i] = c < d_v ? silu(z[c]) * g.norm_w[c] : 0.0f;
-                sum += y[k][i] * y[k][i];
-            }
-        float f = 1.0f / sqrtf(lanes_sum(sum, 32) / (float)d_v + g.eps);
-#pragma unroll
-        for (int k = 0; k < WIDE; k++) {
-            int quad = lane + 32 * k;
-            if (128 * k >= d_v) break;
-#pragma unroll
-            for (int i = 0; i < 4; i++) {
-                y[k][i] *= f * gate[k][i];
-                if (4 * quad + i < d_v) g.out[to + 4 * quad + i] = y[k][i];
-            }
-            if (g.out8.q)
-                act8_put4(g.out8, to / 4 + quad, make_float4(y[k][0], y[k][1], y[k][2], y[k][3]),
-                          4 * quad < d_v);
+    for (int k = 0; k < W; k++) {
+        int quad = lane + 32 * k;
+        if (128 * k >= d_v) break;
+        float4 y = make_float4(o[k].x * (f * gate[k].x), o[k].y * (f * gate[k].y),
+                               o[k].z * (f * gate[k].z), o[k].w * (f * gate[k].w));
+        if (d_v % 4 == 0 && 4 * quad < d_v) ((float4 *)(g.out + to))[quad] = y;
+        if (d_v % 4 != 0) {
+            const float each[4] = {y.x, y.y, y.z, y.w};
+            for (int i = 0; i < 4; i++)
+                if (4 * quad + i < d_v) g.out[to + 4 * quad + i] = each[i];
         }
+        if (g.out8.q) act8_put4(g.out8, to / 4 + quad, y, 4 * quad < d_v);
     }
 }
 
-/* Convolution, delta rule, norm and gate of a few tokens. Block (part of the columns, head, span); thread
- * 4 j + p has column j, rows N p + i. Blocks of heads that share a key head make its q and k each by itself; the
- * last of them to arrive writes down what the convolution keeps, and norms their rows. State and weights are read
- * before the wait: no kernel of the list writes them but this one. N: rows of a thread; C: channels. */
-template <int N>
-__global__ void __launch_bounds__(STEP_THREADS, N == 64 ? 1 : 2)
+/* Convolution, delta rule, norm and gate of a few tokens; block (head, span). State, weights and what the
+ * convolution kept are read before the wait: no kernel of the list writes them but this one. Heads that share a
+ * key head each make its q and k, so what is kept of those is written by the last of them that has read it.
+ * QUICK: heads of 128 x 128, a convolution of 4, spans of one token, none logged or deferred. Both kinds add in
+ * the same order. N: rows of a thread. */
+template <int N, bool QUICK>
+__global__ void __launch_bounds__(STEP_THREADS, QUICK ? 2 : 1)
     gdn_step_kernel(dspans b, rec_view rec, gdn_job g) {
-    constexpr int C = (2 * N_PART * N + STEP_COLS + STEP_THREADS - 1) / STEP_THREADS, TAPS = 4;
-    constexpr int STRIDE = N + 4; /* of a thread's rows: the four parts then lie in other banks */
-    /* q, k, v, in turn; rows beyond the head stay zero */
-    __shared__ __align__(16) float line[2][2 * N_PART * STRIDE + STEP_COLS];
-    __shared__ uint32_t arrived;
-    int tid = (int)threadIdx.x, p = tid % N_PART, mine = tid / N_PART, head = (int)blockIdx.y;
-    int col = (int)blockIdx.x * STEP_COLS + mine, d_k = g.d_k, d_v = g.d_v, keep = g.d_conv - 1;
-    dspan s = b.spans[blockIdx.z]; /* staged before the list: no kernel writes it */
-    bool has = col < d_v, quick = g.d_conv == TAPS;
-    int rep = g.n_v_head / g.n_k_head, kh = g.is_grouped ? head / rep : head % g.n_k_head;
-    int64_t nq = (int64_t)g.n_k_head * d_k, n_conv = 2 * nq + (int64_t)g.n_v_head * d_v;
-    float *state = g.s + s.slot * g.s_stride + (int64_t)head * d_k * d_v, S[N];
-#pragma unroll
-    for (int i = 0; i < N; i++)
-        S[i] = has && N * p + i < d_k ? state[(N * p + i) * d_v + col] : 0.0f;
-    for (int i = tid; i < 2 * (2 * N_PART * STRIDE + STEP_COLS); i += STEP_THREADS)
-        (&line[0][0])[i] = 0;
-    auto place = [&](int e) { /* of channel e in a line */
-                              if (e >= 2 * d_k) return 2 * N_PART * STRIDE + e - 2 * d_k;
-                              int row = e < d_k ? e : e - d_k;
-                              return (e < d_k ? 0 : N_PART * STRIDE) + row / N * STRIDE + row % N;
-    };
-    /* channel e of the line: q, k of the key head, then the part's columns of v */
-    int n_line =
-        2 * d_k + (d_v - (int)blockIdx.x * STEP_COLS < STEP_COLS ? d_v - (int)blockIdx.x * STEP_COLS
-                                                                 : STEP_COLS);
-    auto channel = [&](int e) {
-        if (e < d_k) return (int64_t)kh * d_k + e;
-        if (e < 2 * d_k) return nq + (int64_t)kh * d_k + e - d_k;
-        return 2 * nq + (int64_t)head * d_v + blockIdx.x * STEP_COLS + e - 2 * d_k;
-    };
-    float old[C][TAPS - 1], bias[C];
-    float4 w[C];
-#pragma unroll
-    for (int c = 0; c < C; c++) {
-        int e = tid + c * STEP_THREADS;
-        if (e >= n_line || !quick) continue;
-        int64_t ch = channel(e);
-        bias[c] = g.conv_b ? g.conv_b[ch] : 0.0f;
-        w[c] = ((const float4 *)g.conv_w)[ch];
-#pragma unroll
-        for (int k = 0; k < TAPS - 1; k++)
-            old[c][k] = rec.conv[s.slot * (int64_t)rec.conv_stride + k * n_conv + ch];
-    }
-    float a = g.a[head], dt_bias = g.dt_bias[head];
-    launch_next();
-    wait_previous();
-    __syncthreads();
+    constexpr int ROWS = N_PART * N,
+                  LINE = 2 * ROWS + STEP_COLS; /* q, k, v: zeros beyond the head */
+    constexpr int TAPS = QUICK ? 4 : MAX_CONV, C = (LINE + STEP_THREADS - 1) / STEP_THREADS;
+    /* warps that convolve nothing make gates and factors, where there are any */
+    constexpr int FIRST = STEP_THREADS * C - LINE < 128 ? STEP_THREADS * C - LINE : 128;
+    constexpr int FACTORS = 1; /* the warp that makes decay and beta */
+    __shared__ __align__(16) float line[2][LINE], o_line[STEP_COLS];
+    __shared__ __align__(16) float2 parts[N_PART][STEP_COLS]; /* of S^T k, S^T q */
+    __shared__ __align__(16) float dots[N_PART][4];           /* parts of q q, k k, q k */
+    __shared__ float2 factors[2][32];                         /* decay, beta */
+    /* of a thread alone, so that they take no registers: the gate of QUICK's row; what the convolution keeps; weights */
+    __shared__ __align__(16) float4 gates[32];
+    __shared__ float kept_line[TAPS - 1][LINE];
+    __shared__ __align__(16) float4 w_line[QUICK ? LINE : 1];
+    __shared__ uint32_t last;
+    int tid = (int)threadIdx.x, warp = tid / 32, lane = tid % 32, mine = tid % STEP_COLS;
+    int p = tid / STEP_COLS, head = (int)blockIdx.x;
+    int d_k = QUICK ? STEP_DIM : g.d_k, d_v = QUICK ? STEP_DIM : g.d_v;
+    int keep = QUICK ? TAPS - 1 : g.d_conv - 1;
+    dspan s = b.spans[blockIdx.y]; /* staged before the list: no kernel writes it */
+    if (QUICK) s.n_replay = 0, s.n_tok = s.n_commit = 1;
+    int kh = g.is_grouped ? head / g.n_rep : head % g.n_k_head;
+    int nq = g.n_k_head * d_k, n_conv = 2 * nq + g.n_v_head * d_v;
     int32_t n = s.n_replay + s.n_tok;
-    for (int32_t i = 0; i < n; i++) {
-        float *now = line[i % 2];
-        float decay = row_at(g.alpha, s, (int32_t)blockIdx.z, g.log_cap, i)[head] + dt_bias;
-        float beta = row_at(g.beta, s, (int32_t)blockIdx.z, g.log_cap, i)[head];
+    float *kept_inputs = rec.conv + s.slot * (int64_t)rec.conv_stride;
+    float a = g.a[head], dt_bias = g.dt_bias[head];
+
+#pragma unroll 1
+    for (int col0 = 0; col0 < d_v; col0 += STEP_COLS) {
+        int col = col0 + mine;
+        bool has = QUICK || col < d_v;
+        float *state = g.s + s.slot * g.s_stride + (int64_t)head * d_k * d_v, S[N];
+        int own = N * p * d_v + col, stride = QUICK ? d_v : unknown(d_v);
+        int n_row = has ? QUICK ? N : unknown(d_k - N * p) : 0;
+#pragma unroll
+        for (int i = 0; i < N; i++) {
+            int at = QUICK ? own + i * stride : unknown(own + i * stride);
+            S[i] = QUICK || i < n_row ? state[at] : 0.0f;
+        }
+        /* this thread's places of the line, and their channels; -1: none */
+        auto place = [&](int c) { return tid - FIRST + c * STEP_THREADS; };
+        auto channel = [&](int c) {
+            int e = place(c);
+            if (e < 0 || e >= LINE) return -1;
+            if (e >= 2 * ROWS) {
+                e -= 2 * ROWS;
+                return QUICK || col0 + e < d_v ? 2 * nq + head * d_v + col0 + e : -1;
+            }
+            int row = e < ROWS ? e : e - ROWS;
+            return QUICK || row < d_k ? (e < ROWS ? 0 : nq) + kh * d_k + row : -1;
+        };
+        float old[C][TAPS - 1], in[C];
+        int ch[C];
 #pragma unroll
         for (int c = 0; c < C; c++) {
-            int e = tid + c * STEP_THREADS;
-            if (e >= n_line) continue;
-            int64_t ch = channel(e);
-            float sum, in = conv_input(rec, g.mixed, s, keep, n_conv, ch, keep + i);
-            if (quick) {
-                sum = bias[c] + w[c].x * old[c][0] + w[c].y * old[c][1] + w[c].z * old[c][2] +
-                      w[c].w * in;
-                old[c][0] = old[c][1], old[c][1] = old[c][2], old[c][2] = in;
-            } else {
-                sum = g.conv_b ? g.conv_b[ch] : 0.0f;
-                for (int k = 0; k < keep; k++)
-                    sum += g.conv_w[ch * g.d_conv + k] *
-                           conv_input(rec, g.mixed, s, keep, n_conv, ch, i + k);
-                sum += g.conv_w[ch * g.d_conv + keep] * in;
+            ch[c] = channel(c);
+            if (ch[c] < 0) continue;
+            if constexpr (QUICK) w_line[place(c)] = ((const float4 *)g.conv_w)[ch[c]];
+#pragma unroll
+            for (int k = 0; QUICK && k < TAPS - 1; k++) old[c][k] = kept_inputs[k * n_conv + ch[c]];
+#pragma unroll(N > 32 ? 1 : TAPS - 1)
+            for (int k = 0; !QUICK && k < keep; k++)
+                kept_line[k][place(c)] = kept_inputs[k * n_conv + ch[c]];
+        }
+        if (QUICK && warp == 0) gates[lane] = ((const float4 *)g.norm_w)[lane];
+        auto fetch = [&](int32_t i) {
+#pragma unroll
+            for (int c = 0; c < C; c++)
+                if (ch[c] >= 0)
+                    in[c] = QUICK ? g.mixed.x[s.row * (int)g.mixed.stride + ch[c]]
+                                  : conv_input(rec, g.mixed, s, 0, n_conv, ch[c], i);
+        };
+        if (col0 == 0) {
+            launch_next();
+            wait_previous();
+        }
+        if (N == 32) fetch(0);
+        if (QUICK && warp == 0)
+            gates[lane] = norm_gate(
+                ((const float4 *)(g.z + s.row * (int)g.z_stride + head * d_v))[lane], gates[lane]);
+
+        float delta = 0, decay = 0;
+        uint32_t arrived = 0;
+        bool is_counter = tid == STEP_THREADS - 1;
+        int32_t stored = s.n_commit ? n : s.n_replay; /* tokens that the stored state has seen */
+#pragma unroll(QUICK ? 2 : 1)
+        for (int32_t i = 0; i <= n; i++) {
+            if (i == n) {
+                /* All inputs have been used, so they have been read: whoever comes last may write. */
+                if (is_counter && col0 + STEP_COLS >= d_v)
+                    arrived =
+                        atomicAdd(&g.arrived[blockIdx.y * (unsigned)g.n_k_head + (unsigned)kh], 1u);
+                __syncthreads();
+                if (QUICK && warp == 0) {
+                    float4 o = ((const float4 *)o_line)[lane];
+                    int row = unknown(s.row * g.n_v_head + head);
+                    norm_row<1>(g, (int64_t)row * d_v, d_v, &o, &gates[lane]);
+                }
             }
-            now[place(e)] = silu(sum);
-        }
-        decay = quick_exp(softplus(decay) * a);
-        beta = logistic(beta);
-        if (i == s.n_replay && s.n_commit == 0) {
+            if (i > 0) { /* the token before this one */
+                const float4 *k4 = (const float4 *)(line[(i + 1) % 2] + ROWS + N * p);
 #pragma unroll
-            for (int r = 0; r < N; r++)
-                if (has && N * p + r < d_k) state[(N * p + r) * d_v + col] = S[r];
-        }
-        __syncthreads();
-        const float4 *q4 = (const float4 *)(now + p * STRIDE), *k4 = q4 + N_PART * STRIDE / 4;
-        float v = now[2 * N_PART * STRIDE + mine], qq = 0, kk = 0, kept = 0, o = 0;
+                for (int r = 0; r < N / 4; r++) {
+                    float4 k = k4[r];
+                    S[4 * r] = fmaf(k.x, delta, decay * S[4 * r]);
+                    S[4 * r + 1] = fmaf(k.y, delta, decay * S[4 * r + 1]);
+                    S[4 * r + 2] = fmaf(k.z, delta, decay * S[4 * r + 2]);
+                    S[4 * r + 3] = fmaf(k.w, delta, decay * S[4 * r + 3]);
+                }
+            }
+            if (i == stored) {
+                float *to = state + unknown(own);
+                stride = QUICK ? d_v : unknown(d_v);
+                n_row = has ? QUICK ? N : unknown(d_k - N * p) : 0;
 #pragma unroll
-        for (int r = 0; r < N / 4; r++) {
-            float4 q = q4[r], k = k4[r];
-            qq += q.x * q.x + q.y * q.y + q.z * q.z + q.w * q.w;
-            kk += k.x * k.x + k.y * k.y + k.z * k.z + k.w * k.w;
-            kept += S[4 * r] * k.x + S[4 * r + 1] * k.y + S[4 * r + 2] * k.z + S[4 * r + 3] * k.w;
-        }
-        qq = lanes_sum(qq, N_PART);
-        kk = lanes_sum(kk, N_PART);
-        kept = lanes_sum(kept, N_PART);
-        float kf = rsqrtf(kk + g.eps), qf = rsqrtf((qq + g.eps) * (float)d_k);
-        float delta = beta * (v - decay * (kept * kf)) * kf;
-#pragma unroll
-        for (int r = 0; r < N / 4; r++) {
-            float4 q = q4[r], k = k4[r];
-            S[4 * r] = decay * S[4 * r] + k.x * delta;
-            S[4 * r + 1] = decay * S[4 * r + 1] + k.y * delta;
-            S[4 * r + 2] = decay * S[4 * r + 2] + k.z * delta;
-            S[4 * r + 3] = decay * S[4 * r + 3] + k.w * delta;
-            o += S[4 * r] * q.x + S[4 * r + 1] * q.y + S[4 * r + 2] * q.z + S[4 * r + 3] * q.w;
-        }
-        o = lanes_sum(o, N_PART) * qf;
-        int64_t t = s.row + i - s.n_replay;
-        if (i >= s.n_replay && has && p == 0) g.raw[(t * g.n_v_head + head) * d_v + col] = o;
-    }
-    /* the norm wants whole heads, and what is kept of q and k must not change under another block */
-    __syncthreads();
-    if (tid == 0) {
-        __threadfence();
-        arrived = atomicAdd(&g.arrived[blockIdx.z * g.n_k_head + (unsigned)kh], 1u) + 1u;
-    }
-    if (s.n_commit) {
-#pragma unroll
-        for (int r = 0; r < N; r++)
-            if (has && N * p + r < d_k) state[(N * p + r) * d_v + col] = S[r];
-    }
-    auto keep_channels = [&](int first, int last) {
-#pragma unroll
-        for (int c = 0; c < C; c++) {
-            int e = tid + c * STEP_THREADS;
-            if (e < first || e >= last) continue;
-            int64_t ch = channel(e);
-            if (!quick || s.n_commit == 0) {
-                conv_keep(rec, g.mixed, s, keep, n_conv, ch);
-                continue;
+                for (int r = 0; r < N; r++)
+                    if (QUICK || r < n_row) to[r * stride] = S[r];
+            }
+            if (i == n) break;
+            float *now = line[i % 2];
+            if (N > 32) fetch(i); /* registers are short */
+            if (warp == FACTORS && i % 32 == 0 && i + lane < n) {
+                int32_t t = i + lane, span = (int32_t)blockIdx.y;
+                float alpha, beta;
+                if constexpr (QUICK) {
+                    alpha = g.alpha.x[s.row * (int)g.alpha.stride + head];
+                    beta = g.beta.x[s.row * (int)g.beta.stride + head];
+                } else {
+                    alpha = row_at(g.alpha, s, span, g.log_cap, t)[head];
+                    beta = row_at(g.beta, s, span, g.log_cap, t)[head];
+                }
+                factors[i / 32 % 2][lane] =
+                    make_float2(quick_exp(softplus(alpha + dt_bias) * a), logistic(beta));
             }
 #pragma unroll
-            for (int k = 0; k < TAPS - 1; k++)
-                rec.conv[s.slot * (int64_t)rec.conv_stride + k * n_conv + ch] = old[c][k];
+            for (int c = 0; c < C; c++) {
+                float sum = 0;
+                if (ch[c] >= 0) {
+                    sum = g.conv_b ? g.conv_b[ch[c]] : 0.0f;
+                    float4 w4 = w_line[QUICK ? place(c) : 0];
+                    const float w[4] = {w4.x, w4.y, w4.z, w4.w};
+                    const float *more = g.conv_w + ch[c] * g.d_conv;
+#pragma unroll
+                    for (int k = 0; k < TAPS - 1; k++)
+                        if (!QUICK && k < keep) old[c][k] = kept_line[k][place(c)];
+#pragma unroll
+                    for (int k = 0; k < TAPS - 1; k++)
+                        if (k < keep) sum = fmaf(QUICK ? w[k % 4] : more[k], old[c][k], sum);
+                    sum = fmaf(QUICK ? w[3] : more[keep], in[c], sum);
+#pragma unroll
+                    for (int k = 0; k < TAPS - 1; k++) {
+                        float next = k + 1 < TAPS - 1 ? old[c][k + 1] : in[c];
+                        if (k < keep) old[c][k] = k + 1 < keep ? next : in[c];
+                    }
+                    sum = silu(sum);
+#pragma unroll
+                    for (int k = 0; k < TAPS - 1; k++)
+                        if (k < keep) kept_line[k][place(c)] = old[c][k];
+                }
+                if (place(c) >= 0 && place(c) < LINE) now[place(c)] = sum;
+            }
+            __syncthreads();
+            const float4 *q4 = (const float4 *)(now + N * p), *k4 = q4 + ROWS / 4;
+            float2 part = make_float2(0, 0);
+            float dot = 0;
+#pragma unroll
+            for (int r = 0; r < N / 32; r++) { /* a warp of a part has one of its dots */
+                int at = N * p + 32 * r + lane, which = warp % (STEP_COLS / 32);
+                dot =
+                    fmaf(now[at + (which == 1 ? ROWS : 0)], now[at + (which == 0 ? 0 : ROWS)], dot);
+            }
+            dot = lanes_sum(dot, 32);
+#pragma unroll
+            for (int r = 0; r < N / 4; r++) {
+                float4 k = k4[r], q = q4[r];
+                part.x = fmaf(S[4 * r], k.x, part.x), part.y = fmaf(S[4 * r], q.x, part.y);
+                part.x = fmaf(S[4 * r + 1], k.y, part.x), part.y = fmaf(S[4 * r + 1], q.y, part.y);
+                part.x = fmaf(S[4 * r + 2], k.z, part.x), part.y = fmaf(S[4 * r + 2], q.z, part.y);
+                part.x = fmaf(S[4 * r + 3], k.w, part.x), part.y = fmaf(S[4 * r + 3], q.w, part.y);
+            }
+            parts[p][mine] = part;
+            if (lane == 0) dots[p][warp % (STEP_COLS / 32)] = dot;
+            if (N == 32 && i + 1 < n) fetch(i + 1);
+            __syncthreads();
+            static_assert(N_PART == 4, "four parts are added by name");
+            float2 x0 = parts[0][mine], x1 = parts[1][mine], x2 = parts[2][mine],
+                   x3 = parts[3][mine], f = factors[i / 32 % 2][i % 32];
+            const float4 *d4 = (const float4 *)&dots[0][0];
+            float4 d0 = d4[0], d1 = d4[1], d2 = d4[2], d3 = d4[3];
+            float qq = (d0.x + d1.x) + (d2.x + d3.x), kk = (d0.y + d1.y) + (d2.y + d3.y),
+                  qk = (d0.z + d1.z) + (d2.z + d3.z);
+            float kept = (x0.x + x1.x) + (x2.x + x3.x), seen = (x0.y + x1.y) + (x2.y + x3.y);
+            float kf = rsqrtf(kk + g.eps), qf = rsqrtf((qq + g.eps) * (float)d_k);
+            decay = f.x;
+            delta = f.y * kf * fmaf(-decay, kept * kf, now[2 * ROWS + mine]);
+            /* (decay S + k delta)^T q, without waiting for the new S */
+            float o = fmaf(delta, qk, decay * seen) * qf;
+            if (p != 0 || !has || i < s.n_replay) continue;
+            if (QUICK) o_line[mine] = o;
+            else g.out[((int64_t)(s.row + i - s.n_replay) * g.n_v_head + head) * d_v + col] = o;
         }
-    };
-    keep_channels(2 * d_k, n_line);
-    __syncthreads();
-    if (arrived < gridDim.x * (unsigned)rep) return;
-    __threadfence();
-    norm_heads(g, s, kh, rep);
-    keep_channels(0, 2 * d_k);
-    if (tid == 0) g.arrived[blockIdx.z * g.n_k_head + (unsigned)kh] = 0;
+        if (is_counter) last = unknown((int)arrived) + 1 == g.n_rep;
+        if constexpr (QUICK) {
+            __syncthreads();
+#pragma unroll
+            for (int c = 0; c < C; c++) {
+                ch[c] = unknown(ch[c]);
+                if (ch[c] < 0 || (ch[c] < 2 * nq && !last)) continue;
+#pragma unroll
+                for (int k = 0; k < TAPS - 1; k++)
+                    kept_inputs[k * n_conv + ch[c]] = kept_line[k][place(c)];
+            }
+        } else {
+            __syncthreads(); /* the lines are free for the next columns; out is whole */
+        }
+    }
+    if constexpr (!QUICK) {
+        for (int32_t i = warp; i < s.n_tok; i += STEP_THREADS / 32) {
+            constexpr int W = 2;
+            int64_t to = ((int64_t)(s.row + i) * g.n_v_head + head) * d_v;
+            const float *z = g.z + (s.row + i) * g.z_stride + (int64_t)head * d_v;
+            float4 o[W], gates[W];
+            auto four = [&](const float *x, int at) {
+                return make_float4(at < d_v ? x[at] : 0.0f, at + 1 < d_v ? x[at + 1] : 0.0f,
+                                   at + 2 < d_v ? x[at + 2] : 0.0f,
+                                   at + 3 < d_v ? x[at + 3] : 0.0f);
+            };
+#pragma unroll
+            for (int k = 0; k < W; k++) {
+                int at = 4 * (lane + 32 * k);
+                o[k] = four(g.out + to, at);
+                gates[k] = norm_gate(four(z, at), four(g.norm_w, at));
+            }
+            norm_row<W>(g, to, d_v, o, gates);
+        }
+        for (int e = tid; e < d_v; e += STEP_THREADS)
+            conv_keep(rec, g.mixed, s, keep, n_conv, 2 * nq + head * d_v + e);
+        for (int e = tid; last && e < 2 * d_k; e += STEP_THREADS)
+            conv_keep(rec, g.mixed, s, keep, n_conv,
+                      (e < d_k ? 0 : nq - d_k) + (int64_t)kh * d_k + e);
+    }
+    if (tid == 0 && last) g.arrived[blockIdx.y * (unsigned)g.n_k_head + (unsigned)kh] = 0;
 }
 
 /* ---- delta net, many tokens ---- */
@@ -612,15 +719,13 @@ void cuda_gdn(struct dev *d, const struct gdn_args *a) {
                        0};
     bool many = cuda_is_many(a->spans, a->n_span) && a->d_k <= SCAN_ROWS;
     int64_t n_out = (int64_t)a->n_v_head * a->d_v;
-    float *mixed = NULL, *raw = NULL, *ab = NULL;
+    float *mixed = NULL, *ab = NULL;
     if (many) mixed = (float *)cuda_take(c, (size_t)(a->n_tok * n_conv) * 4);
-    else {
-        raw = (float *)cuda_take(c, (size_t)(a->n_tok * n_out) * 4);
-        ab = cuda_turn(c, a->spans, b, &a->state, turned);
-    }
+    else ab = cuda_turn(c, a->spans, b, &a->state, turned);
     if (c->err.code) return;
     gdn_job g = {};
     g.n_k_head = a->n_k_head, g.n_v_head = a->n_v_head, g.d_k = a->d_k, g.d_v = a->d_v;
+    g.n_rep = a->n_v_head / a->n_k_head;
     g.is_grouped = a->is_grouped;
     g.log_cap = a->state.log_cap;
     g.eps = a->eps;
@@ -642,7 +747,6 @@ void cuda_gdn(struct dev *d, const struct gdn_args *a) {
     }
     g.mixed = rows{a->qkv, NULL, a->qkv_stride, 0};
     g.conv_w = a->conv_w, g.conv_b = a->conv_b;
-    g.raw = raw;
     g.arrived = c->arrived;
     if (a->d_v % 32 == 0) g.out8 = cuda_shadow_new(c, a->out, a->n_tok, n_out);
     if (a->d_conv > MAX_CONV || a->n_k_head * a->n_span > CUDA_N_ARRIVED) {
@@ -650,12 +754,14 @@ void cuda_gdn(struct dev *d, const struct gdn_args *a) {
                        "delta net with a convolution wider than 8, or too many heads");
         return;
     }
-    dim3 grid((unsigned)((a->d_v + STEP_COLS - 1) / STEP_COLS), (unsigned)a->n_v_head,
-              (unsigned)b.n_span);
-    if (a->d_k <= 64) launch(c, gdn_step_kernel<16>, grid, dim3(STEP_THREADS), 0, b, a->state, g);
-    else if (a->d_k <= 128)
-        launch(c, gdn_step_kernel<32>, grid, dim3(STEP_THREADS), 0, b, a->state, g);
-    else launch(c, gdn_step_kernel<64>, grid, dim3(STEP_THREADS), 0, b, a->state, g);
+    bool quick = a->d_k == STEP_DIM && a->d_v == STEP_DIM && a->d_conv == 4 &&
+                 a->z_stride % 4 == 0 && (uintptr_t)a->z % 16 == 0;
+    for (int32_t i = 0; i < a->n_span; i++)
+        quick &= a->spans[i].n_replay == 0 && a->spans[i].n_commit != 0 && a->spans[i].n_tok == 1;
+    dim3 grid((unsigned)a->n_v_head, (unsigned)b.n_span), block(STEP_THREADS);
+    if (quick) launch(c, gdn_step_kernel<32, true>, grid, block, 0, b, a->state, g);
+    else if (a->d_k <= 128) launch(c, gdn_step_kernel<32, false>, grid, block, 0, b, a->state, g);
+    else launch(c, gdn_step_kernel<64, false>, grid, block, 0, b, a->state, g);
 }
 
 /* Rows of logged tokens of every sequence that can be drafted for, and of a batch. */
