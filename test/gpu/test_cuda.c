@@ -320,6 +320,10 @@ static const struct attn_case {
     {QUANT_F32, QUANT_F32, 2, 1, 40, 24, ROPE_NONE, false, false, false, false, 50, 3, 0},
     {QUANT_Q8_0, QUANT_Q8_0, 4, 2, 128, 128, ROPE_NEOX, true, true, false, true, 0, 0, 0},
     {QUANT_Q8_0, QUANT_Q4_0, 6, 2, 64, 64, ROPE_NEOX, true, false, false, true, 0, 0, 0},
+    {QUANT_F16, QUANT_F16, 12, 1, 64, 64, ROPE_NORM, false, true, true, false, 100, 0, 0},
+    {QUANT_F16, QUANT_F16, 3, 3, 128, 128, ROPE_NEOX, true, false, false, false, 50, 3, 0},
+    {QUANT_Q4_0, QUANT_Q4_0, 8, 1, 256, 256, ROPE_NEOX, true, true, false, true, 0, 0, 0},
+    {QUANT_Q8_0, QUANT_Q8_0, 2, 2, 256, 256, ROPE_NEOX, true, true, false, true, 0, 0, 20},
 };
 enum { N_ATTN = sizeof attn_cases / sizeof *attn_cases, ATTN_TOK = 330 };
 
@@ -435,6 +439,72 @@ static void attention_agrees(void **st) {
         }
         settle(dev);
         check_same(r.out, o1, no, "attn case %d, one at a time", k);
+        drop_all();
+    }
+}
+
+/* Contexts whose stretches are several steps of a warp: a few written pages stand for all before. What lies behind the
+ * last position is NaN. */
+static void deep_attention_agrees(void **st) {
+    (void)st;
+    enum { DEEP = 3, N_PAGES = 400 };
+    static const int64_t at[] = {510, 8191, 18000, 24575};
+    static int32_t pages[N_PAGES];
+    for (int k = 0; k < N_ATTN; k++) {
+        const struct attn_case *c = &attn_cases[k];
+        struct attn_room r;
+        attn_open(c, &r);
+        struct span s = {.row = 0, .n_tok = 256, .pos = 0, .pages = r.pages[0]};
+        attn_run(ref, c, &r, &s, 1, 256, 0);
+        size_t kb = r.kv.k_page_bytes, vb = r.kv.v_page_bytes, no = (size_t)c->n_head * DEEP;
+        no *= (size_t)c->d_v;
+        for (size_t i = 0; i < sizeof at / sizeof *at; i++) {
+            int32_t own = (int32_t)(at[i] / KV_PAGE), *free_pages = r.pages[0] + 4;
+            for (int32_t p = 0; p < own; p++) pages[p] = r.pages[0][p % 4];
+            pages[own] = free_pages[0], pages[own + 1] = free_pages[1];
+            for (int p = 0; p < 2; p++) {
+                uint8_t *key = (uint8_t *)r.kv.k + (size_t)free_pages[p] * kb;
+                uint8_t *value = (uint8_t *)r.kv.v + (size_t)free_pages[p] * vb;
+                memset(key, 0xff, kb);
+                memset(value, 0xff, vb);
+                uint64_t k1 = kb / KV_PAGE / (size_t)c->n_kv_head;
+                uint64_t v1 = vb / KV_PAGE / (size_t)c->n_kv_head;
+                for (int32_t h = 0; p == 0 && h < c->n_kv_head; h++) {
+                    size_t from = (size_t)h * KV_PAGE, n = (size_t)(at[i] % KV_PAGE);
+                    memcpy(key + from * k1,
+                           (uint8_t *)r.kv.k + (size_t)r.pages[0][1] * kb + from * k1, n * k1);
+                    memcpy(value + from * v1,
+                           (uint8_t *)r.kv.v + (size_t)r.pages[0][1] * vb + from * v1, n * v1);
+                }
+            }
+            s = (struct span){.row = 0, .n_tok = DEEP, .pos = at[i], .pages = pages};
+            attn_run(ref, c, &r, &s, 1, DEEP, 256);
+            size_t first = (size_t)(256 * c->n_head * c->d_v);
+            float *o0 = copy_of(r.out + first, no);
+            attn_run(dev, c, &r, &s, 1, DEEP, 256);
+            settle(dev);
+            bool coarse = ref_is_quantised(c->k_type) || ref_is_quantised(c->v_type);
+            check_near(r.out + first, o0, no,
+                       c->v_type == QUANT_Q4_0  ? 0.125
+                       : coarse                 ? 2e-3
+                       : c->k_type == QUANT_F16 ? 2e-4
+                                                : 1e-5,
+                       "attn case %d at %ld", k, (long)at[i]);
+            float *o1 = copy_of(r.out + first, no);
+            attn_run(precise, c, &r, &s, 1, DEEP, 256);
+            settle(precise);
+            check_near(r.out + first, o0, no,
+                       c->v_type == QUANT_Q4_0 ? 0.125
+                       : coarse                ? 2e-3
+                                               : 1e-5,
+                       "attn case %d at %ld, precise", k, (long)at[i]);
+            for (int t = 0; t < DEEP; t++) {
+                struct span one = {.row = 0, .n_tok = 1, .pos = at[i] + t, .pages = pages};
+                attn_run(dev, c, &r, &one, 1, 1, 256 + t);
+            }
+            settle(dev);
+            check_same(r.out + first, o1, no, "attn case %d at %ld, one at a time", k, (long)at[i]);
+        }
         drop_all();
     }
 }
@@ -878,6 +948,7 @@ int main(void) {
         cmocka_unit_test(recurrent_ops_agree),
         cmocka_unit_test(cuts_and_drafts_give_the_bits_of_single_steps),
         cmocka_unit_test(attention_agrees),
+        cmocka_unit_test(deep_attention_agrees),
         cmocka_unit_test(full_attention_agrees),
     };
     return cmocka_run_group_tests(tests, open_all, close_all);

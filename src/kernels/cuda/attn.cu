@@ -3,7 +3,8 @@
  * Few tokens of a sequence: the cache is cut into stretches of positions, a block each; warps take
  * positions in turn and keep running maxima and sums, and a second kernel joins the stretches. Roofline: the
  * bytes of keys and values, read once per group of query heads. The length of a stretch follows from the
- * token's own position alone, so its bits do not depend on its neighbours.
+ * token's own position alone, so its bits do not depend on its neighbours. Heads of 64, 128 or 256 go through
+ * the tensor cores (page_kernel); other sizes, caches of floats and precise mode through split_kernel.
  * Many tokens: blocks of 64 queries against pages of 64 keys on the tensor cores. */
 #include <utility>
 
@@ -16,8 +17,9 @@ extern "C" {
 enum {
     SPLIT_THREADS = 128,
     MAX_SPLIT = 128,
-    MIN_STRETCH = 16, /* a step of a block */
-    MAX_GROUP = 8,    /* query heads of one kv head that a block serves */
+    SPLIT_SHIFT = 4, /* stretches of split_kernel are multiples of 16: a step of a block */
+    PAGE_SHIFT = 6,  /* of page_kernel: of a page */
+    MAX_GROUP = 8,   /* query heads of one kv head that a block serves */
     FLASH_THREADS = 128,
     FLASH_Q = 64,
     FEW_ROWS = 32, /* rows whose stretches have room at once */
@@ -228,19 +230,19 @@ struct attn_job {
     cache k, v;
     const float *q, *sinks, *gate;
     int64_t gate_tok_stride, gate_head_stride;
-    int32_t n_head, n_kv_head, window, n_keep, rotate, unused;
+    int32_t n_head, n_kv_head, window, n_keep, rotate;
+    int32_t shift; /* stretches are multiples of 1 << shift positions */
     float scale, softcap;
     act8 out8;           /* q NULL: none */
     const int32_t *rows; /* [n_row] that split_kernel takes */
-    float *part;         /* [n_row, n_head, MAX_SPLIT, d_v + 2]: sum, maximum, weighted values */
+    float *part;         /* [n_row, n_head, MAX_SPLIT, d_v]: weighted values */
+    float2 *stat;        /* [n_row, n_head, MAX_SPLIT]: sum of weights, maximum */
     float *out;
 };
 
-/* Positions of a stretch for a token at position own. */
-__device__ __forceinline__ int64_t stretch_of(int64_t own) {
-    int64_t n = MIN_STRETCH;
-    while (n * MAX_SPLIT <= own) n *= 2;
-    return n;
+/* Positions of a stretch for a token at position own: the fewest that need no more than MAX_SPLIT. */
+__device__ __forceinline__ int32_t stretch_of(const attn_job &j, int32_t own) {
+    return (own / (MAX_SPLIT << j.shift) + 1) << j.shift;
 }
 
 __device__ __forceinline__ bool is_seen(const attn_job &j, int64_t pos, int64_t own) {
@@ -294,7 +296,7 @@ __global__ void __launch_bounds__(SPLIT_THREADS)
     launch_next();
     int32_t t = j.rows[blockIdx.z], lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32;
     dspan s = b.spans[b.of_row[t]];
-    int64_t own = s.pos + (t - s.row), n = stretch_of(own);
+    int64_t own = s.pos + (t - s.row), n = stretch_of(j, (int32_t)own);
     int64_t first = (int64_t)blockIdx.y * n, last = first + n - 1 < own ? first + n - 1 : own;
     if (first > own) return;
     int32_t group = j.n_head / j.n_kv_head, per = (group + G - 1) / G;
@@ -408,17 +410,318 @@ __global__ void __launch_bounds__(SPLIT_THREADS)
         factor[w][g] = mw == -INFINITY ? 0.0f : expf(mw - most_of(g));
     }
     __syncthreads();
-    float *part =
-        j.part + (((int64_t)blockIdx.z * j.n_head + head0) * MAX_SPLIT + blockIdx.y) * row;
+    int64_t part = ((int64_t)blockIdx.z * j.n_head + head0) * MAX_SPLIT + blockIdx.y;
 #pragma unroll 1
-    for (int g = 0; g < G && head0 + g < head_end; g++, part += MAX_SPLIT * row)
-        for (int e = (int)threadIdx.x; e < row; e += SPLIT_THREADS) {
+    for (int g = 0; g < G && head0 + g < head_end; g++, part += MAX_SPLIT)
+        for (int e = (int)threadIdx.x; e < d_v + 1; e += SPLIT_THREADS) {
             float total = 0;
 #pragma unroll
-            for (int w = 0; w < WARPS; w++) total += room[(w * G + g) * row + e] * factor[w][g];
-            part[e] = e == 1 ? most_of(g) : total;
+            for (int w = 0; w < WARPS; w++)
+                total += room[(w * G + g) * row + (e < d_v ? e + 2 : 0)] * factor[w][g];
+            if (e < d_v) j.part[part * d_v + e] = total;
+            else j.stat[part] = make_float2(total, most_of(g));
         }
 }
+
+/* ---- few tokens, on the tensor cores ---- */
+
+/* A block takes whole pages of a stretch, a warp a quarter of each: 16 positions. Up to 8 query heads of a kv
+ * head: scores are Q K^T with heads as rows, halves of q in rows 0 to 7 and what they lack of the floats in
+ * rows 8 to 15, so that only the cache's own rounding counts; they leave the product as the fragments in which
+ * P^T goes into V^T P^T, whose columns are the 8 heads. Weights too go in as two halves each.
+ * Keys and values come in parts of 16 positions through a ring of three places of the warp, so about 16 KB a
+ * warp are on their way. Halves lie in the ring as the lane that copies them reads them: elements of a row of
+ * keys in another order than in the product (q is reordered alike), and of values so that a lane holds 4 positions
+ * of 8 neighbours, which it pairs by byte permutation; nothing is exchanged but scores.
+ * Roofline: bytes; 32,768 positions of 2 heads of 256 halves are 67 MB, 15 us at 4.5 TB/s. Instructions: about 300
+ * a warp and 16 positions, 2,400 for each scheduler, 2 us. */
+enum {
+    PAGE_WARPS = 4,
+    PAGE_TURN = KV_PAGE / PAGE_WARPS, /* positions a warp takes at once */
+    PAGE_SLOTS = 3,
+};
+static_assert(PAGE_TURN == 16 && KV_PAGE == 1 << PAGE_SHIFT, "a tile of the tensor cores");
+
+/* 8 elements of a coded row as halves, from element e, a multiple of 8. */
+__device__ __forceinline__ uint4 decode8(uint32_t type, const uint8_t *row, int e, bool has) {
+    uint32_t w[2], less, d;
+    if (type == QUANT_Q8_0) {
+        const uint8_t *b = row + e / 32 * 34;
+        const uint16_t *q = (const uint16_t *)(b + 2 + e % 32);
+        d = *(const uint16_t *)b;
+        w[0] = ((uint32_t)q[0] | (uint32_t)q[1] << 16) ^ 0x80808080u;
+        w[1] = ((uint32_t)q[2] | (uint32_t)q[3] << 16) ^ 0x80808080u;
+        less = 0x64806480u; /* 1024 + 128 */
+    } else {
+        const uint8_t *b = row + e / 32 * 18;
+        const uint16_t *q = (const uint16_t *)(b + 2 + e % 16);
+        int shift = e % 32 / 16 * 4;
+        d = *(const uint16_t *)b;
+        w[0] = ((uint32_t)q[0] | (uint32_t)q[1] << 16) >> shift & 0x0f0f0f0fu;
+        w[1] = ((uint32_t)q[2] | (uint32_t)q[3] << 16) >> shift & 0x0f0f0f0fu;
+        less = 0x64086408u; /* 1024 + 8 */
+    }
+    d = has ? d | d << 16 : 0;
+    /* the half with the bits 0x6400 + b is 1024 + b */
+    auto two = [&](uint32_t from, uint32_t at) {
+        return halves_mul(halves_sub(__byte_perm(from, 0x64646464u, at), less), d);
+    };
+    return make_uint4(two(w[0], 0x4140), two(w[0], 0x4342), two(w[1], 0x4140), two(w[1], 0x4342));
+}
+
+/* What two halves lack of two floats, as halves. */
+__device__ __forceinline__ uint32_t rest_of(float lo, float hi, uint32_t halves) {
+    return two_halves(lo - to_float((uint16_t)halves), hi - to_float((uint16_t)(halves >> 16)));
+}
+
+/* H: keys and values are halves; else coded. */
+template <int D, bool H>
+__global__ void __launch_bounds__(PAGE_WARPS * 32, D == 256 ? 2 : 3)
+    page_kernel(const __grid_constant__ dspans b, const __grid_constant__ attn_job j) {
+    constexpr int SLOT = PAGE_TURN * D * 2, N_KEY = D / 32, N_VALUE = D / 64;
+    DYNAMIC_SHARED(uint8_t, ring); /* [PAGE_SLOTS][PAGE_WARPS][SLOT] */
+    __shared__ float2 stat[PAGE_WARPS][MAX_GROUP];
+    launch_next();
+    int tid = (int)threadIdx.x, lane = tid % 32, warp = tid / 32, gr = lane / 4, tc = lane % 4;
+    int32_t t = j.rows[blockIdx.z];
+    dspan s = b.spans[b.of_row[t]];
+    int32_t own = (int32_t)s.pos + (t - s.row), n = stretch_of(j, own);
+    int32_t begin = (int32_t)blockIdx.y * n, last = min(begin + n - 1, own);
+    if (begin > own) return;
+    /* pages before the window */
+    if (j.window > 0 && j.n_keep <= begin)
+        begin = max(begin, max(own - j.window + 1, 0) / KV_PAGE * KV_PAGE);
+    int32_t group = j.n_head / j.n_kv_head, per = (group + MAX_GROUP - 1) / MAX_GROUP;
+    int32_t kv = (int32_t)blockIdx.x / per;
+    int32_t head0 = kv * group + (int32_t)blockIdx.x % per * MAX_GROUP;
+    int32_t n_here = min(kv * group + group - head0, (int32_t)MAX_GROUP);
+    const int32_t *pages = b.pages + s.page_at + begin / KV_PAGE;
+    begin += warp * PAGE_TURN; /* of this warp; it goes on by pages */
+    int32_t n_step = begin <= last ? (last - begin) / KV_PAGE + 1 : 0;
+
+    int32_t page = 0, some_pages = 0; /* of the item copied last; of 32 steps, one a lane */
+    auto slot = [&](int item) { return ring + (item % PAGE_SLOTS * PAGE_WARPS + warp) * SLOT; };
+    auto copy = [&](int item) { /* the step's keys where even, its values where odd */
+        int step = item / 2, at = kv * KV_PAGE + warp * PAGE_TURN;
+        if (step < n_step) {
+            if (item % 2 == 0) {
+                if (step % 32 == 0) some_pages = step + lane < n_step ? pages[step + lane] : 0;
+                page = __shfl_sync(0xffffffffu, some_pages, step % 32);
+            }
+            const cache &c = item % 2 ? j.v : j.k;
+            const uint8_t *from =
+                c.data + (size_t)page * c.page_bytes + (uint32_t)at * (uint32_t)c.row_bytes;
+            uint8_t *to = slot(item) + lane * 16;
+            int has = last - (begin + step * KV_PAGE) + 1; /* positions */
+            if constexpr (!H) {
+                for (int i = lane; i < (int)c.row_bytes; i += 32, to += 512)
+                    copy_async16(to, from + i * 16, true);
+            } else if (item % 2 == 0) {
+#pragma unroll
+                for (int i = 0; i < 2 * N_KEY; i++) {
+                    int row = gr + i / N_KEY * 8;
+                    copy_async16(to + i * 512, from + row * D * 2 + i % N_KEY * 64 + tc * 16,
+                                 row < has);
+                }
+            } else {
+#pragma unroll
+                for (int i = 0; i < 4 * N_VALUE; i++) {
+                    int row = tc * 2 + i % 2 + i % 4 / 2 * 8;
+                    copy_async16(to + i * 512, from + row * D * 2 + i / 4 * 128 + gr * 16,
+                                 row < has);
+                }
+            }
+        }
+        copy_commit();
+    };
+    /* what the kernel before writes is waited for, by the warp that needs it at once */
+    bool is_new = min(begin + PAGE_TURN - 1, last) >= s.pos;
+    if (!is_new) copy(0), copy(1);
+    wait_previous();
+    /* q in fragments, made once: elements 8 tc ... of 32, four for each of two products */
+    uint32_t q[D / 16][4];
+    {
+        constexpr int N = (N_KEY + PAGE_WARPS - 1) / PAGE_WARPS;
+        uint4 *room = (uint4 *)(ring + 2 * PAGE_WARPS * SLOT); /* nothing is copied there yet */
+        float4 x[N][2];
+#pragma unroll
+        for (int i = 0; i < N; i++) {
+            int c = warp + i * PAGE_WARPS;
+            const float4 *src =
+                (const float4 *)(j.q + ((int64_t)t * j.n_head + head0 + gr) * D + c * 32 + tc * 8);
+            bool has = gr < n_here && c < N_KEY;
+            x[i][0] = has ? src[0] : make_float4(0, 0, 0, 0);
+            x[i][1] = has ? src[1] : make_float4(0, 0, 0, 0);
+        }
+        if (is_new) copy(0), copy(1);
+#pragma unroll
+        for (int i = 0; i < N; i++)
+#pragma unroll
+            for (int k = 0; k < 2; k++) {
+                int c = warp + i * PAGE_WARPS;
+                float4 f = x[i][k];
+                f.x *= j.scale, f.y *= j.scale, f.z *= j.scale, f.w *= j.scale;
+                uint32_t lo = two_halves(f.x, f.y), hi = two_halves(f.z, f.w);
+                if (c < N_KEY)
+                    room[(2 * c + k) * 32 + lane] =
+                        make_uint4(lo, rest_of(f.x, f.y, lo), hi, rest_of(f.z, f.w, hi));
+            }
+        __syncthreads();
+#pragma unroll
+        for (int i = 0; i < D / 16; i++) {
+            uint4 f = room[i * 32 + lane];
+            q[i][0] = f.x, q[i][1] = f.y, q[i][2] = f.z, q[i][3] = f.w;
+        }
+        __syncthreads();
+    }
+    copy(2);
+
+    /* acc[c][m]: dimensions 64 c + 8 gr + 2 m, heads 2 tc and 2 tc + 1; the next dimension, the same */
+    float acc[N_VALUE][4][4], most = -INFINITY, sum = 0.0f; /* of head gr */
+#pragma unroll
+    for (int c = 0; c < N_VALUE; c++)
+#pragma unroll
+        for (int m = 0; m < 4; m++)
+#pragma unroll
+            for (int i = 0; i < 4; i++) acc[c][m][i] = 0.0f;
+#pragma unroll 1
+    for (int step = 0; step < n_step; step++) {
+        int32_t pos = begin + step * KV_PAGE;
+        float dot[2][2][4]; /* 8 positions each; two chains of products */
+#pragma unroll
+        for (int i = 0; i < 16; i++) dot[i / 8][i / 4 % 2][i % 4] = 0.0f;
+        copy_wait<2>();
+        if constexpr (!H) __syncwarp();
+        const uint8_t *from = slot(2 * step);
+#pragma unroll
+        for (int c = 0; c < N_KEY; c++)
+#pragma unroll
+            for (int n8 = 0; n8 < 2; n8++) {
+                uint4 k;
+                if constexpr (H) k = *(const uint4 *)(from + ((n8 * N_KEY + c) * 32 + lane) * 16);
+                else
+                    k = decode8(j.k.type, from + (n8 * 8 + gr) * (int)j.k.row_bytes,
+                                c * 32 + tc * 8, true);
+                uint32_t lo[2] = {k.x, k.y}, hi[2] = {k.z, k.w};
+                mma_16816(dot[n8][0], q[2 * c], lo);
+                mma_16816(dot[n8][1], q[2 * c + 1], hi);
+            }
+        if constexpr (!H) __syncwarp();
+        copy(2 * step + 3);
+        float w[4], m = most; /* positions 2 tc, 2 tc + 1, then 8 further on */
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            const float(*two)[4] = dot[i / 2];
+            int32_t at = pos + tc * 2 + i % 2 + i / 2 * 8;
+            float v = (two[0][i % 2] + two[1][i % 2]) + (two[0][i % 2 + 2] + two[1][i % 2 + 2]);
+            if (j.softcap != 0.0f) v = j.softcap * tanhf(v / j.softcap);
+            if (at > last || !is_seen(j, at, own)) v = -INFINITY;
+            w[i] = v;
+            m = fmaxf(m, v);
+        }
+        m = lanes_max(m, 4);
+        float keep = most == m || most == -INFINITY ? 1.0f : quick_exp(most - m);
+        most = m;
+        sum *= keep;
+        /* a maximum forgets NaN, but its weight does not, even where nothing else is seen */
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            w[i] = w[i] == -INFINITY ? 0.0f : quick_exp(w[i] - m);
+            sum += w[i];
+        }
+        uint32_t p[2] = {two_halves(w[0], w[1]), two_halves(w[2], w[3])};
+        uint32_t rest[2] = {rest_of(w[0], w[1], p[0]), rest_of(w[2], w[3], p[1])};
+        if (__ballot_sync(0xffffffffu, keep != 1.0f)) {
+            float even = __shfl_sync(0xffffffffu, keep, tc * 8);
+            float odd = __shfl_sync(0xffffffffu, keep, tc * 8 + 4);
+#pragma unroll
+            for (int c = 0; c < N_VALUE; c++)
+#pragma unroll
+                for (int i = 0; i < 16; i++) acc[c][i / 4][i % 4] *= i % 2 ? odd : even;
+        }
+        copy_wait<2>();
+        if constexpr (!H) __syncwarp();
+        from = slot(2 * step + 1);
+#pragma unroll
+        for (int c = 0; c < N_VALUE; c++) {
+            uint32_t v[4][4];
+#pragma unroll
+            for (int r = 0; r < 4; r++) {
+                uint4 x;
+                if constexpr (H) x = *(const uint4 *)(from + ((c * 4 + r) * 32 + lane) * 16);
+                else {
+                    int row = tc * 2 + r % 2 + r / 2 * 8;
+                    x = decode8(j.v.type, from + row * (int)j.v.row_bytes, c * 64 + gr * 8,
+                                pos + row <= last);
+                }
+                v[r][0] = x.x, v[r][1] = x.y, v[r][2] = x.z, v[r][3] = x.w;
+            }
+#pragma unroll
+            for (int m = 0; m < 4; m++) {
+                uint32_t a[4] = {__byte_perm(v[0][m], v[1][m], 0x5410),
+                                 __byte_perm(v[0][m], v[1][m], 0x7632),
+                                 __byte_perm(v[2][m], v[3][m], 0x5410),
+                                 __byte_perm(v[2][m], v[3][m], 0x7632)};
+                mma_16816(acc[c][m], a, p);
+                mma_16816(acc[c][m], a, rest);
+            }
+        }
+        if constexpr (!H) __syncwarp();
+        copy(2 * step + 4);
+    }
+
+    /* warps join in shared memory, in order */
+    constexpr int S = D + 4; /* fewer conflicts of banks */
+    float *room = (float *)ring;
+    static_assert(PAGE_WARPS * MAX_GROUP * S * 4 <= PAGE_SLOTS * PAGE_WARPS * SLOT, "room to join");
+    sum = lanes_sum(sum, 4);
+    if (tc == 0) stat[warp][gr] = make_float2(sum, most);
+    copy_wait<0>();
+    __syncthreads();
+    auto most_of = [&](int g) {
+        float m = stat[0][g].y;
+#pragma unroll
+        for (int w = 1; w < PAGE_WARPS; w++) m = fmaxf(m, stat[w][g].y);
+        return m;
+    };
+    auto factor = [&](int w, int g, float m) {
+        return stat[w][g].y == -INFINITY ? 0.0f : quick_exp(stat[w][g].y - m);
+    };
+#pragma unroll
+    for (int k = 0; k < 2; k++) {
+        int g = 2 * tc + k;
+        float f = factor(warp, g, most_of(g));
+#pragma unroll
+        for (int c = 0; c < N_VALUE; c++)
+#pragma unroll
+            for (int m = 0; m < 4; m += 2)
+                *(float4 *)(room + (warp * MAX_GROUP + g) * S + c * 64 + gr * 8 + m * 2) =
+                    make_float4(acc[c][m][k] * f, acc[c][m][k + 2] * f, acc[c][m + 1][k] * f,
+                                acc[c][m + 1][k + 2] * f);
+    }
+    __syncthreads();
+    int64_t part = ((int64_t)blockIdx.z * j.n_head + head0) * MAX_SPLIT + blockIdx.y;
+#pragma unroll
+    for (int i = tid; i < MAX_GROUP * D / 4; i += PAGE_WARPS * 32) {
+        int g = i / (D / 4), e = i % (D / 4) * 4;
+        float4 y = make_float4(0, 0, 0, 0);
+#pragma unroll
+        for (int w = 0; w < PAGE_WARPS; w++) {
+            float4 x = *(const float4 *)(room + (w * MAX_GROUP + g) * S + e);
+            y.x += x.x, y.y += x.y, y.z += x.z, y.w += x.w;
+        }
+        if (g < n_here) *(float4 *)(j.part + (part + (int64_t)g * MAX_SPLIT) * D + e) = y;
+    }
+    if (tid < n_here) {
+        float m = most_of(tid), total = 0;
+#pragma unroll
+        for (int w = 0; w < PAGE_WARPS; w++) total += stat[w][tid].x * factor(w, tid, m);
+        j.stat[part + (int64_t)tid * MAX_SPLIT] = make_float2(total, m);
+    }
+}
+
+/* ---- joining stretches ---- */
+
 
 /* One block a head of a token: stretches, the sink, the rotation back, the gate. */
 enum { JOIN_THREADS = 256 };
@@ -428,14 +731,15 @@ __global__ void __launch_bounds__(JOIN_THREADS) join_kernel(dspans b, attn_job j
     wait_previous();
     int32_t h = (int32_t)blockIdx.x, t = j.rows[blockIdx.y];
     dspan s = b.spans[b.of_row[t]];
-    int64_t own = s.pos + (t - s.row);
-    int n = (int)(own / stretch_of(own)) + 1, d_v = j.v.d, row = d_v + 2;
-    const float *part = j.part + ((int64_t)blockIdx.y * j.n_head + h) * MAX_SPLIT * row;
+    int32_t own = (int32_t)s.pos + (t - s.row);
+    int n = own / stretch_of(j, own) + 1, d_v = j.v.d;
+    const float2 *stat = j.stat + ((int64_t)blockIdx.y * j.n_head + h) * MAX_SPLIT;
+    const float *part = j.part + ((int64_t)blockIdx.y * j.n_head + h) * MAX_SPLIT * d_v;
     __shared__ float factor[MAX_SPLIT], room[32];
     static_assert(MAX_SPLIT <= JOIN_THREADS, "a thread a stretch");
     int i = (int)threadIdx.x;
-    float most = i < n ? part[(int64_t)i * row + 1] : -INFINITY;
-    float sum = i < n ? part[(int64_t)i * row] : 0.0f, m = lanes_max(most, 32);
+    float2 mine = i < n ? stat[i] : make_float2(0.0f, -INFINITY);
+    float most = mine.y, sum = mine.x, m = lanes_max(most, 32);
     bool bad = __ballot_sync(0xffffffffu, !(most == most)) != 0;
     if (i % 32 == 0) room[i / 32] = bad ? __int_as_float(0x7fc00000) : m;
     __syncthreads();
@@ -452,7 +756,7 @@ __global__ void __launch_bounds__(JOIN_THREADS) join_kernel(dspans b, attn_job j
     for (int e = i; e < d_v; e += JOIN_THREADS) {
         float y = 0;
 #pragma unroll 8
-        for (int k = 0; k < n; k++) y += part[(int64_t)k * row + 2 + e] * factor[k];
+        for (int k = 0; k < n; k++) y += part[(int64_t)k * d_v + e] * factor[k];
         x[e] = y / sum;
     }
     __syncthreads();
@@ -488,6 +792,25 @@ static void split_group(struct cuda *c, const dspans &b, const attn_job &j, int 
     if (group == 1) split_launch<1, E>(c, b, j, n_split, n_row);
     else if (group <= 4) split_launch<4, E>(c, b, j, n_split, n_row);
     else split_launch<MAX_GROUP, E>(c, b, j, n_split, n_row);
+}
+
+/* The size of heads that page_kernel has a form for; 0: it has none. */
+static int page_heads(const attn_job &j) {
+    bool is_half = j.k.type == QUANT_F16 && j.v.type == QUANT_F16;
+    auto is_coded = [](const cache &c) { return c.type == QUANT_Q8_0 || c.type == QUANT_Q4_0; };
+    if (j.k.d != j.v.d || !(is_half || (is_coded(j.k) && is_coded(j.v)))) return 0;
+    return j.k.d == 64 || j.k.d == 128 || j.k.d == 256 ? j.k.d : 0;
+}
+
+template <int D>
+static void page_launch(struct cuda *c, const dspans &b, const attn_job &j, int n_split,
+                        int n_row) {
+    int per = (j.n_head / j.n_kv_head + MAX_GROUP - 1) / MAX_GROUP;
+    dim3 grid((unsigned)(j.n_kv_head * per), (unsigned)n_split, (unsigned)n_row);
+    size_t shared = (size_t)PAGE_SLOTS * PAGE_WARPS * PAGE_TURN * D * 2;
+    if (j.k.type == QUANT_F16)
+        launch(c, page_kernel<D, true>, grid, dim3(PAGE_WARPS * 32), shared, b, j);
+    else launch(c, page_kernel<D, false>, grid, dim3(PAGE_WARPS * 32), shared, b, j);
 }
 
 /* ---- many tokens ---- */
@@ -698,7 +1021,7 @@ static void flash(struct cuda *c, const struct attn_args *a, const dspans &b, co
 
 size_t cuda_attn_scratch(const struct dev_need *n) {
     size_t n_row = (size_t)(n->n_tok < FEW_ROWS ? n->n_tok : FEW_ROWS);
-    return n_row * (size_t)n->n_head * MAX_SPLIT * (size_t)(n->d_head + 2) * 4 + 1024;
+    return n_row * (size_t)n->n_head * MAX_SPLIT * (size_t)(n->d_head * 4 + 8) + 2048;
 }
 
 /* Rows of short spans, or of all, through stretches, FEW_ROWS at a time. */
@@ -720,16 +1043,23 @@ static void stretches(struct cuda *c, const struct attn_args *a, const dspans &b
             if (a->spans[i].n_tok <= STEP_MAX_TOK || all) rows[k++] = a->spans[i].row + t;
     const int32_t *staged = (const int32_t *)cuda_staged(c, rows);
     int n_few = n_row < FEW_ROWS ? n_row : FEW_ROWS;
-    j.part = (float *)cuda_take(c, (size_t)n_few * (size_t)a->n_head * MAX_SPLIT *
-                                       (size_t)(j.v.d + 2) * 4);
-    if (!j.part) return;
+    size_t n_part = (size_t)n_few * (size_t)a->n_head * MAX_SPLIT;
+    j.part = (float *)cuda_take(c, n_part * (size_t)j.v.d * sizeof *j.part);
+    j.stat = (float2 *)cuda_take(c, n_part * sizeof *j.stat);
+    if (!j.part || !j.stat) return;
+    int d = page_heads(j);
+    bool pages = !all && d;
+    j.shift = pages ? PAGE_SHIFT : SPLIT_SHIFT;
     int n_split = 1; /* as many as the longest may need, in powers of two so that graphs repeat */
-    while (n_split < MAX_SPLIT && (int64_t)n_split * MIN_STRETCH < longest) n_split *= 2;
+    while (n_split < MAX_SPLIT && (int64_t)n_split << j.shift < longest) n_split *= 2;
     int d_most = j.k.d > j.v.d ? j.k.d : j.v.d;
     for (int32_t at = 0; at < n_row; at += FEW_ROWS) {
         int n = n_row - at < FEW_ROWS ? n_row - at : FEW_ROWS;
         j.rows = staged + at;
-        if (d_most <= 64) split_group<2>(c, b, j, n_split, n);
+        if (pages && d == 64) page_launch<64>(c, b, j, n_split, n);
+        else if (pages && d == 128) page_launch<128>(c, b, j, n_split, n);
+        else if (pages) page_launch<256>(c, b, j, n_split, n);
+        else if (d_most <= 64) split_group<2>(c, b, j, n_split, n);
         else if (d_most <= 128) split_group<4>(c, b, j, n_split, n);
         else split_group<8>(c, b, j, n_split, n);
         launch(c, join_kernel, dim3((unsigned)a->n_head, (unsigned)n), dim3(JOIN_THREADS),
