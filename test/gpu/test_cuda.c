@@ -426,10 +426,11 @@ static void attention_agrees(void **st) {
         check_near(r.out, o0, tiled, c->v_type == QUANT_Q4_0 ? 0.125 : 4e-3, "attn case %d, tiles",
                    k);
         check_near(r.out + tiled, o0 + tiled, no - tiled,
-                   c->v_type == QUANT_Q4_0  ? 0.125
-                   : coarse                 ? 2e-3
-                   : c->k_type == QUANT_F16 ? 2e-4
-                                            : 1e-5,
+                   c->k_type == QUANT_Q4_0   ? 0.25
+                   : c->v_type == QUANT_Q4_0 ? 0.125
+                   : coarse                  ? 2e-3
+                   : c->k_type == QUANT_F16  ? 2e-4
+                                             : 1e-5,
                    "attn case %d, steps", k);
         /* the 13 again, one at a time: the same bits */
         float *o1 = copy_of(r.out, no);
@@ -447,8 +448,8 @@ static void attention_agrees(void **st) {
  * last position is NaN. */
 static void deep_attention_agrees(void **st) {
     (void)st;
-    enum { DEEP = 3, N_PAGES = 400 };
-    static const int64_t at[] = {510, 8191, 18000, 24575};
+    enum { DEEP = 2, N_PAGES = 400 };
+    static const int64_t at[] = {511, 8191, 24575};
     static int32_t pages[N_PAGES];
     for (int k = 0; k < N_ATTN; k++) {
         const struct attn_case *c = &attn_cases[k];
@@ -459,6 +460,7 @@ static void deep_attention_agrees(void **st) {
         size_t kb = r.kv.k_page_bytes, vb = r.kv.v_page_bytes, no = (size_t)c->n_head * DEEP;
         no *= (size_t)c->d_v;
         for (size_t i = 0; i < sizeof at / sizeof *at; i++) {
+            if (i == 2 && k != 2 && k != 5) continue; /* slow */
             int32_t own = (int32_t)(at[i] / KV_PAGE), *free_pages = r.pages[0] + 4;
             for (int32_t p = 0; p < own; p++) pages[p] = r.pages[0][p % 4];
             pages[own] = free_pages[0], pages[own + 1] = free_pages[1];
@@ -491,6 +493,11 @@ static void deep_attention_agrees(void **st) {
                                                 : 1e-5,
                        "attn case %d at %ld", k, (long)at[i]);
             float *o1 = copy_of(r.out + first, no);
+            struct span one = {.row = 0, .n_tok = 1, .pos = at[i] + 1, .pages = pages};
+            attn_run(dev, c, &r, &one, 1, 1, 257);
+            settle(dev);
+            check_same(r.out + first, o1, no, "attn case %d at %ld, one at a time", k, (long)at[i]);
+            if (i) continue;
             attn_run(precise, c, &r, &s, 1, DEEP, 256);
             settle(precise);
             check_near(r.out + first, o0, no,
@@ -498,12 +505,6 @@ static void deep_attention_agrees(void **st) {
                        : coarse                ? 2e-3
                                                : 1e-5,
                        "attn case %d at %ld, precise", k, (long)at[i]);
-            for (int t = 0; t < DEEP; t++) {
-                struct span one = {.row = 0, .n_tok = 1, .pos = at[i] + t, .pages = pages};
-                attn_run(dev, c, &r, &one, 1, 1, 256 + t);
-            }
-            settle(dev);
-            check_same(r.out + first, o1, no, "attn case %d at %ld, one at a time", k, (long)at[i]);
         }
         drop_all();
     }

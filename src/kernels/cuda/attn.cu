@@ -501,39 +501,43 @@ __global__ void __launch_bounds__(PAGE_WARPS * 32, D == 256 ? 2 : 3)
 
     int32_t page = 0, some_pages = 0; /* of the item copied last; of 32 steps, one a lane */
     auto slot = [&](int item) { return ring + (item % PAGE_SLOTS * PAGE_WARPS + warp) * SLOT; };
-    auto copy = [&](int item) { /* the step's keys where even, its values where odd */
-        int step = item / 2, at = kv * KV_PAGE + warp * PAGE_TURN;
-        if (step < n_step) {
-            if (item % 2 == 0) {
-                if (step % 32 == 0) some_pages = step + lane < n_step ? pages[step + lane] : 0;
-                page = __shfl_sync(0xffffffffu, some_pages, step % 32);
-            }
-            const cache &c = item % 2 ? j.v : j.k;
-            const uint8_t *from =
-                c.data + (size_t)page * c.page_bytes + (uint32_t)at * (uint32_t)c.row_bytes;
-            uint8_t *to = slot(item) + lane * 16;
-            int has = last - (begin + step * KV_PAGE) + 1; /* positions */
-            if constexpr (!H) {
-                for (int i = lane; i < (int)c.row_bytes; i += 32, to += 512)
-                    copy_async16(to, from + i * 16, true);
-            } else if (item % 2 == 0) {
+    auto copy =
+        [&](int item) { /* the step's keys where even, its values where odd */
+                        int step = item / 2, at = kv * KV_PAGE + warp * PAGE_TURN;
+                        if (step < n_step) {
+                            if (item % 2 == 0) {
+                                if (step % 32 == 0)
+                                    some_pages = step + lane < n_step ? pages[step + lane] : 0;
+                                page = __shfl_sync(0xffffffffu, some_pages, step % 32);
+                            }
+                            const cache &c = item % 2 ? j.v : j.k;
+                            const uint8_t *from = c.data + (size_t)page * c.page_bytes +
+                                                  (uint32_t)at * (uint32_t)c.row_bytes;
+                            uint8_t *to = slot(item) + lane * 16;
+                            int has = last - (begin + step * KV_PAGE) + 1; /* positions */
+                            if constexpr (!H) {
+                                for (int i = lane; i < (int)c.row_bytes; i += 32, to += 512)
+                                    copy_async16(to, from + i * 16, true);
+                            } else if (item % 2 == 0) {
 #pragma unroll
-                for (int i = 0; i < 2 * N_KEY; i++) {
-                    int row = gr + i / N_KEY * 8;
-                    copy_async16(to + i * 512, from + row * D * 2 + i % N_KEY * 64 + tc * 16,
-                                 row < has);
-                }
-            } else {
+                                for (int i = 0; i < 2 * N_KEY; i++) {
+                                    int row = gr + i / N_KEY * 8;
+                                    copy_async16(to + i * 512,
+                                                 from + row * D * 2 + i % N_KEY * 64 + tc * 16,
+                                                 row < has);
+                                }
+                            } else {
 #pragma unroll
-                for (int i = 0; i < 4 * N_VALUE; i++) {
-                    int row = tc * 2 + i % 2 + i % 4 / 2 * 8;
-                    copy_async16(to + i * 512, from + row * D * 2 + i / 4 * 128 + gr * 16,
-                                 row < has);
-                }
-            }
-        }
-        copy_commit();
-    };
+                                for (int i = 0; i < 4 * N_VALUE; i++) {
+                                    int row = tc * 2 + i % 2 + i % 4 / 2 * 8;
+                                    copy_async16(to + i * 512,
+                                                 from + row * D * 2 + i / 4 * 128 + gr * 16,
+                                                 row < has);
+                                }
+                            }
+                        }
+                        copy_commit();
+        };
     /* what the kernel before writes is waited for, by the warp that needs it at once */
     bool is_new = min(begin + PAGE_TURN - 1, last) >= s.pos;
     if (!is_new) copy(0), copy(1);
@@ -658,10 +662,9 @@ __global__ void __launch_bounds__(PAGE_WARPS * 32, D == 256 ? 2 : 3)
             }
 #pragma unroll
             for (int m = 0; m < 4; m++) {
-                uint32_t a[4] = {__byte_perm(v[0][m], v[1][m], 0x5410),
-                                 __byte_perm(v[0][m], v[1][m], 0x7632),
-                                 __byte_perm(v[2][m], v[3][m], 0x5410),
-                                 __byte_perm(v[2][m], v[3][m], 0x7632)};
+                uint32_t a[4] = {
+                    __byte_perm(v[0][m], v[1][m], 0x5410), __byte_perm(v[0][m], v[1][m], 0x7632),
+                    __byte_perm(v[2][m], v[3][m], 0x5410), __byte_perm(v[2][m], v[3][m], 0x7632)};
                 mma_16816(acc[c][m], a, p);
                 mma_16816(acc[c][m], a, rest);
             }
@@ -721,7 +724,6 @@ __global__ void __launch_bounds__(PAGE_WARPS * 32, D == 256 ? 2 : 3)
 }
 
 /* ---- joining stretches ---- */
-
 
 /* One block a head of a token: stretches, the sink, the rotation back, the gate. */
 enum { JOIN_THREADS = 256 };
