@@ -235,10 +235,13 @@ struct attn_job {
     float scale, softcap;
     act8 out8;           /* q NULL: none */
     const int32_t *rows; /* [n_row] that split_kernel takes */
-    float *part;         /* [n_row, n_head, MAX_SPLIT, d_v]: weighted values */
+    float *part;         /* [n_row, n_head, MAX_SPLIT, part_d(d_v)]: weighted values */
     float2 *stat;        /* [n_row, n_head, MAX_SPLIT]: sum of weights, maximum */
     float *out;
 };
+
+/* Floats from one stretch's values to the next's. */
+static __host__ __device__ inline int part_d(int d_v) { return (d_v + 3) / 4 * 4; }
 
 /* Positions of a stretch for a token at position own: the fewest that need no more than MAX_SPLIT. */
 __device__ __forceinline__ int32_t stretch_of(const attn_job &j, int32_t own) {
@@ -418,7 +421,7 @@ __global__ void __launch_bounds__(SPLIT_THREADS)
 #pragma unroll
             for (int w = 0; w < WARPS; w++)
                 total += room[(w * G + g) * row + (e < d_v ? e + 2 : 0)] * factor[w][g];
-            if (e < d_v) j.part[part * d_v + e] = total;
+            if (e < d_v) j.part[part * part_d(d_v) + e] = total;
             else j.stat[part] = make_float2(total, most_of(g));
         }
 }
@@ -499,45 +502,43 @@ __global__ void __launch_bounds__(PAGE_WARPS * 32, D == 256 ? 2 : 3)
     begin += warp * PAGE_TURN; /* of this warp; it goes on by pages */
     int32_t n_step = begin <= last ? (last - begin) / KV_PAGE + 1 : 0;
 
+    /* where the warp's positions begin within a page; of halves, what this lane copies */
+    uint32_t at = (uint32_t)(kv * KV_PAGE + warp * PAGE_TURN);
+    uint32_t at_k = at * (uint32_t)j.k.row_bytes + (H ? (uint32_t)(gr * D * 2 + tc * 16) : 0);
+    uint32_t at_v = at * (uint32_t)j.v.row_bytes + (H ? (uint32_t)(tc * D * 4 + gr * 16) : 0);
     int32_t page = 0, some_pages = 0; /* of the item copied last; of 32 steps, one a lane */
     auto slot = [&](int item) { return ring + (item % PAGE_SLOTS * PAGE_WARPS + warp) * SLOT; };
-    auto copy =
-        [&](int item) { /* the step's keys where even, its values where odd */
-                        int step = item / 2, at = kv * KV_PAGE + warp * PAGE_TURN;
-                        if (step < n_step) {
-                            if (item % 2 == 0) {
-                                if (step % 32 == 0)
-                                    some_pages = step + lane < n_step ? pages[step + lane] : 0;
-                                page = __shfl_sync(0xffffffffu, some_pages, step % 32);
-                            }
-                            const cache &c = item % 2 ? j.v : j.k;
-                            const uint8_t *from = c.data + (size_t)page * c.page_bytes +
-                                                  (uint32_t)at * (uint32_t)c.row_bytes;
-                            uint8_t *to = slot(item) + lane * 16;
-                            int has = last - (begin + step * KV_PAGE) + 1; /* positions */
-                            if constexpr (!H) {
-                                for (int i = lane; i < (int)c.row_bytes; i += 32, to += 512)
-                                    copy_async16(to, from + i * 16, true);
-                            } else if (item % 2 == 0) {
+    /* copies the keys of a step where even, its values where odd */
+    auto copy = [&](int item) {
+        int step = item / 2;
+        if (step < n_step) {
+            if (item % 2 == 0) {
+                if (step % 32 == 0) some_pages = step + lane < n_step ? pages[step + lane] : 0;
+                page = __shfl_sync(0xffffffffu, some_pages, step % 32);
+            }
+            const cache &c = item % 2 ? j.v : j.k;
+            const uint8_t *from = c.data + (size_t)page * c.page_bytes + (item % 2 ? at_v : at_k);
+            uint8_t *to = slot(item) + lane * 16;
+            int has = last - (begin + step * KV_PAGE) + 1; /* positions */
+            if constexpr (!H) {
+                for (int i = lane; i < (int)c.row_bytes; i += 32, to += 512)
+                    copy_async16(to, from + i * 16, true);
+            } else if (item % 2 == 0) {
 #pragma unroll
-                                for (int i = 0; i < 2 * N_KEY; i++) {
-                                    int row = gr + i / N_KEY * 8;
-                                    copy_async16(to + i * 512,
-                                                 from + row * D * 2 + i % N_KEY * 64 + tc * 16,
-                                                 row < has);
-                                }
-                            } else {
+                for (int i = 0; i < 2 * N_KEY; i++)
+                    copy_async16(to + i * 512, from + (i / N_KEY * 8 * D * 2 + i % N_KEY * 64),
+                                 gr + i / N_KEY * 8 < has);
+            } else {
 #pragma unroll
-                                for (int i = 0; i < 4 * N_VALUE; i++) {
-                                    int row = tc * 2 + i % 2 + i % 4 / 2 * 8;
-                                    copy_async16(to + i * 512,
-                                                 from + row * D * 2 + i / 4 * 128 + gr * 16,
-                                                 row < has);
-                                }
-                            }
-                        }
-                        copy_commit();
-        };
+                for (int i = 0; i < 4 * N_VALUE; i++) {
+                    constexpr int ROW[4] = {0, 1, 8, 9};
+                    copy_async16(to + i * 512, from + (ROW[i % 4] * D * 2 + i / 4 * 128),
+                                 tc * 2 + ROW[i % 4] < has);
+                }
+            }
+        }
+        copy_commit();
+    };
     /* what the kernel before writes is waited for, by the warp that needs it at once */
     bool is_new = min(begin + PAGE_TURN - 1, last) >= s.pos;
     if (!is_new) copy(0), copy(1);
@@ -725,51 +726,98 @@ __global__ void __launch_bounds__(PAGE_WARPS * 32, D == 256 ? 2 : 3)
 
 /* ---- joining stretches ---- */
 
-/* One block a head of a token: stretches, the sink, the rotation back, the gate. */
-enum { JOIN_THREADS = 256 };
-__global__ void __launch_bounds__(JOIN_THREADS) join_kernel(dspans b, attn_job j) {
-    DYNAMIC_SHARED(float, x);
+/* Stretches of a head of a token, the sink, the rotation back, the gate. A block makes JOIN_D dimensions of a head,
+ * all of them where they must be rotated: a thread adds four dimensions of every so many stretches, and asks for all
+ * it needs (of 128 stretches, 8 times 16 bytes) before it knows their factors; each warp makes these for itself, so
+ * the block waits once. Roofline: latencies; 16 heads of 256 and 103 stretches are 1.7 MB, 26 KB a block of 64. */
+enum { JOIN_THREADS = 256, JOIN_D = 64, JOIN_AHEAD = 8 };
+static int join_parts(const attn_job &j) { return j.rotate || j.v.d % JOIN_D ? 1 : j.v.d / JOIN_D; }
+__global__ void __launch_bounds__(JOIN_THREADS)
+    join_kernel(const __grid_constant__ dspans b, const __grid_constant__ attn_job j) {
+    DYNAMIC_SHARED(float, x); /* rotated: d_v floats */
+    __shared__ float4 room[JOIN_THREADS];
     launch_next();
-    wait_previous();
-    int32_t h = (int32_t)blockIdx.x, t = j.rows[blockIdx.y];
+    int32_t n_part = (int32_t)gridDim.x / j.n_head, h = (int32_t)blockIdx.x / n_part;
+    int32_t t = j.rows[blockIdx.y];
     dspan s = b.spans[b.of_row[t]];
     int32_t own = (int32_t)s.pos + (t - s.row);
-    int n = own / stretch_of(j, own) + 1, d_v = j.v.d;
-    const float2 *stat = j.stat + ((int64_t)blockIdx.y * j.n_head + h) * MAX_SPLIT;
-    const float *part = j.part + ((int64_t)blockIdx.y * j.n_head + h) * MAX_SPLIT * d_v;
-    __shared__ float factor[MAX_SPLIT], room[32];
-    static_assert(MAX_SPLIT <= JOIN_THREADS, "a thread a stretch");
-    int i = (int)threadIdx.x;
-    float2 mine = i < n ? stat[i] : make_float2(0.0f, -INFINITY);
-    float most = mine.y, sum = mine.x, m = lanes_max(most, 32);
-    bool bad = __ballot_sync(0xffffffffu, !(most == most)) != 0;
-    if (i % 32 == 0) room[i / 32] = bad ? __int_as_float(0x7fc00000) : m;
-    __syncthreads();
-    m = j.sinks ? j.sinks[h] : -INFINITY;
-    for (int w = 0; w < JOIN_THREADS / 32; w++) {
-        m = fmaxf(m, room[w]);
-        bad |= !(room[w] == room[w]);
+    int n = own / stretch_of(j, own) + 1, d_v = j.v.d, d = d_v / n_part;
+    int first_e = (int32_t)blockIdx.x % n_part * d;
+    int64_t at = ((int64_t)blockIdx.y * j.n_head + h) * MAX_SPLIT;
+    const float2 *stat = j.stat + at;
+    const float4 *part = (const float4 *)(j.part + at * part_d(d_v) + first_e);
+    int row = part_d(d_v) / 4, n_quad = (d + 3) / 4, n_team = JOIN_THREADS / n_quad;
+    int tid = (int)threadIdx.x, lane = tid % 32, quad = tid % n_quad, team = tid / n_quad;
+    if (team >= n_team) team = n; /* has nothing to add */
+    wait_previous();
+    float4 v[JOIN_AHEAD];
+    float2 own_stat[JOIN_AHEAD], some[MAX_SPLIT / 32];
+#pragma unroll
+    for (int u = 0; u < MAX_SPLIT / 32; u++)
+        some[u] = lane + u * 32 < n ? stat[lane + u * 32] : make_float2(0.0f, -INFINITY);
+#pragma unroll
+    for (int u = 0; u < JOIN_AHEAD; u++) {
+        int k = team + u * n_team;
+        v[u] = k < n ? part[(int64_t)k * row + quad] : make_float4(0, 0, 0, 0);
+        own_stat[u] = k < n ? stat[k] : make_float2(0.0f, -INFINITY);
     }
-    __syncthreads();
-    float f = bad ? __int_as_float(0x7fc00000) : i < n && most != -INFINITY ? expf(most - m) : 0.0f;
-    if (i < MAX_SPLIT) factor[i] = f;
-    sum = block_sum(i < n ? sum * f : 0.0f, room);
-    if (j.sinks) sum += expf(j.sinks[h] - m);
-    for (int e = i; e < d_v; e += JOIN_THREADS) {
-        float y = 0;
-#pragma unroll 8
-        for (int k = 0; k < n; k++) y += part[(int64_t)k * d_v + e] * factor[k];
-        x[e] = y / sum;
+    float gate[4];
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+        int e = first_e + quad * 4 + i;
+        gate[i] = j.gate && tid < n_quad && e < d_v
+                      ? j.gate[t * j.gate_tok_stride + h * j.gate_head_stride + e]
+                      : 0.0f;
     }
+    /* NaN: a maximum forgets it, its factor does not */
+    float sink = j.sinks ? j.sinks[h] : -INFINITY, m = -INFINITY, sum = 0.0f;
+#pragma unroll
+    for (int u = 0; u < MAX_SPLIT / 32; u++) m = fmaxf(m, some[u].y);
+    m = fmaxf(lanes_max(m, 32), sink);
+    auto factor = [&](float most) { return most == -INFINITY ? 0.0f : quick_exp(most - m); };
+#pragma unroll
+    for (int u = 0; u < MAX_SPLIT / 32; u++) sum += some[u].x * factor(some[u].y);
+    sum = lanes_sum(sum, 32) + factor(sink);
+    float4 y = make_float4(0, 0, 0, 0);
+    auto add = [&](float4 from, float f) {
+        y.x += from.x * f, y.y += from.y * f, y.z += from.z * f, y.w += from.w * f;
+    };
+#pragma unroll
+    for (int u = 0; u < JOIN_AHEAD; u++) add(v[u], factor(own_stat[u].y));
+#pragma unroll 4
+    for (int k = team + JOIN_AHEAD * n_team; k < n; k += n_team)
+        add(part[(int64_t)k * row + quad], factor(stat[k].y));
+    room[tid] = y;
     __syncthreads();
-    if (j.rotate) hadamard_heads(x, d_v);
-    for (int e = (int)threadIdx.x; e < d_v; e += (int)blockDim.x) {
-        float y = x[e];
-        if (j.gate)
-            y *= 1.0f / (1.0f + expf(-j.gate[t * j.gate_tok_stride + h * j.gate_head_stride + e]));
-        j.out[((int64_t)t * j.n_head + h) * d_v + e] = y;
-        if (j.out8.q) act8_put(j.out8, (((int64_t)t * j.n_head + h) * d_v + e) / 32, y);
+    if (!j.rotate && tid / 32 * 32 >= n_quad) return;
+    bool has = tid < n_quad;
+    if (has) {
+        y = room[tid];
+        for (int k = 1; k < n_team; k++) add(room[tid + k * n_quad], 1.0f);
+        float f = 1.0f / sum;
+        y.x *= f, y.y *= f, y.z *= f, y.w *= f;
     }
+    if (j.rotate) {
+        float *mine = (float *)&y;
+#pragma unroll
+        for (int i = 0; i < 4; i++)
+            if (has && quad * 4 + i < d) x[quad * 4 + i] = mine[i];
+        __syncthreads();
+        hadamard_heads(x, d);
+#pragma unroll
+        for (int i = 0; i < 4; i++) mine[i] = has && quad * 4 + i < d ? x[quad * 4 + i] : 0.0f;
+        if (tid / 32 * 32 >= n_quad) return;
+    }
+    if (j.gate) {
+        y.x *= logistic(gate[0]), y.y *= logistic(gate[1]);
+        y.z *= logistic(gate[2]), y.w *= logistic(gate[3]);
+    }
+    int64_t to = ((int64_t)t * j.n_head + h) * d_v + first_e + quad * 4;
+    const float all[4] = {y.x, y.y, y.z, y.w};
+#pragma unroll
+    for (int i = 0; i < 4; i++)
+        if (has && quad * 4 + i < d) j.out[to + i] = all[i];
+    if (j.out8.q) act8_put4(j.out8, to / 4, has ? y : make_float4(0, 0, 0, 0), has);
 }
 
 template <int G, int E>
@@ -1023,7 +1071,7 @@ static void flash(struct cuda *c, const struct attn_args *a, const dspans &b, co
 
 size_t cuda_attn_scratch(const struct dev_need *n) {
     size_t n_row = (size_t)(n->n_tok < FEW_ROWS ? n->n_tok : FEW_ROWS);
-    return n_row * (size_t)n->n_head * MAX_SPLIT * (size_t)(n->d_head * 4 + 8) + 2048;
+    return n_row * (size_t)n->n_head * MAX_SPLIT * (size_t)(part_d(n->d_head) * 4 + 8) + 2048;
 }
 
 /* Rows of short spans, or of all, through stretches, FEW_ROWS at a time. */
@@ -1046,7 +1094,7 @@ static void stretches(struct cuda *c, const struct attn_args *a, const dspans &b
     const int32_t *staged = (const int32_t *)cuda_staged(c, rows);
     int n_few = n_row < FEW_ROWS ? n_row : FEW_ROWS;
     size_t n_part = (size_t)n_few * (size_t)a->n_head * MAX_SPLIT;
-    j.part = (float *)cuda_take(c, n_part * (size_t)j.v.d * sizeof *j.part);
+    j.part = (float *)cuda_take(c, n_part * (size_t)part_d(j.v.d) * sizeof *j.part);
     j.stat = (float2 *)cuda_take(c, n_part * sizeof *j.stat);
     if (!j.part || !j.stat) return;
     int d = page_heads(j);
@@ -1064,8 +1112,8 @@ static void stretches(struct cuda *c, const struct attn_args *a, const dspans &b
         else if (d_most <= 64) split_group<2>(c, b, j, n_split, n);
         else if (d_most <= 128) split_group<4>(c, b, j, n_split, n);
         else split_group<8>(c, b, j, n_split, n);
-        launch(c, join_kernel, dim3((unsigned)a->n_head, (unsigned)n), dim3(JOIN_THREADS),
-               (size_t)j.v.d * 4, b, j);
+        launch(c, join_kernel, dim3((unsigned)(a->n_head * join_parts(j)), (unsigned)n),
+               dim3(JOIN_THREADS), j.rotate ? (size_t)j.v.d * 4 : 0, b, j);
     }
 }
 
