@@ -89,7 +89,7 @@ __device__ __forceinline__ void hadamard_heads(float *x, int d) {
     __syncthreads();
 }
 
-/* A block writes block b of 32 by warp: all lanes hold one value each. */
+/* A warp writes block b of 32: all lanes hold one value each. */
 __device__ __forceinline__ void store_32(uint32_t type, uint8_t *row, int b, float v) {
     int lane = (int)threadIdx.x % 32;
     float a = fabsf(v), most = lanes_max(a, 32);
@@ -122,67 +122,103 @@ __device__ __forceinline__ void store_32(uint32_t type, uint8_t *row, int b, flo
     if (lane < 16) dst[2 + lane] = (uint8_t)(q | high << 4);
 }
 
-__global__ void store_kernel(const __grid_constant__ dspans b, const __grid_constant__ store_job jq,
-                             const __grid_constant__ store_job jk,
-                             const __grid_constant__ store_job jv, int32_t n_q, int32_t n_kv) {
-    DYNAMIC_SHARED(float, x);
-    __shared__ float room[32];
+/* A warp a head: lane l has elements l, l + 32 ..., E of them, and nothing waits for other warps. Angles and weights of
+ * the norm are ready before the wait. Roofline: latencies; one read, a norm of 5 shuffles, a turn through shared
+ * memory, 8 x 5 shuffles of the rotation where there is one, one write: about 350 instructions of a lone warp. */
+enum { STORE_WARPS = 4 }; /* at most: as many as blockDim says */
+template <int E>
+__global__ void __launch_bounds__(STORE_WARPS * 32)
+    store_kernel(const __grid_constant__ dspans b, const __grid_constant__ store_job jq,
+                 const __grid_constant__ store_job jk, const __grid_constant__ store_job jv,
+                 int32_t n_q, int32_t n_kv) {
+    __shared__ float turned[STORE_WARPS][E * 32];
     launch_next();
-    int32_t h = (int32_t)blockIdx.y, t = (int32_t)blockIdx.x;
+    int lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32;
+    int32_t h = (int32_t)(blockIdx.y * (blockDim.x / 32)) + warp, t = (int32_t)blockIdx.x;
+    if (h >= n_q + 2 * n_kv) return;
     const store_job &j = h < n_q ? jq : h < n_q + n_kv ? jk : jv;
     h = h < n_q ? h : (h - n_q) % n_kv;
-    int d = j.to.d;
+    int d = j.to.d, half = j.mode == ROPE_NONE ? 0 : j.n_rot / 2;
     dspan s = b.spans[b.of_row[t]];
     int64_t pos = s.pos + (t - s.row);
-    /* the first turn of each thread, before the wait */
-    int half = j.mode == ROPE_NONE ? 0 : j.n_rot / 2, mine = (int)threadIdx.x;
-    float sn = 0, cs = 1;
-    auto turn = [&](int i) {
-        float angle = (float)pos * j.inv_freq[i];
-        sn = sinf(angle) * j.magnitude;
-        cs = cosf(angle) * j.magnitude;
-    };
-    if (mine < half) turn(mine);
-    float norm0 = j.norm && mine < d ? j.norm[mine] : 1.0f;
+    uint8_t *row = j.out ? NULL : (uint8_t *)cache_row(j.to, b.pages + s.page_at, pos, h);
+    float sn[E / 2], cs[E / 2], w[E], x[E], sum = 0;
+#pragma unroll
+    for (int i = 0; i < E / 2; i++) {
+        if (i * 32 >= half) break;
+        float angle = i * 32 + lane < half ? (float)pos * j.inv_freq[i * 32 + lane] : 0.0f;
+        sn[i] = sinf(angle) * j.magnitude;
+        cs[i] = cosf(angle) * j.magnitude;
+    }
+#pragma unroll
+    for (int i = 0; i < E; i++) w[i] = j.norm && i * 32 + lane < d ? j.norm[i * 32 + lane] : 1.0f;
     wait_previous();
     const float *src = j.src + t * j.tok_stride + h * j.head_stride;
-    float sum = 0;
-    for (int i = (int)threadIdx.x; i < d; i += (int)blockDim.x) {
-        x[i] = src[i];
-        sum += x[i] * x[i];
-    }
-    __syncthreads();
+#pragma unroll
+    for (int i = 0; i < E; i++) x[i] = i * 32 + lane < d ? src[i * 32 + lane] : 0.0f;
     if (j.norm) {
-        float f = 1.0f / sqrtf(block_sum(sum, room) / (float)d + j.eps);
-        for (int i = mine; i < d; i += (int)blockDim.x) x[i] *= f * (i == mine ? norm0 : j.norm[i]);
-        __syncthreads();
+#pragma unroll
+        for (int i = 0; i < E; i++) sum += x[i] * x[i];
+        float f = 1.0f / sqrtf(lanes_sum(sum, 32) / (float)d + j.eps);
+#pragma unroll
+        for (int i = 0; i < E; i++) x[i] *= f * w[i];
     }
     if (half) {
-        for (int i = mine; i < half; i += (int)blockDim.x) {
-            if (i != mine) turn(i);
-            int a = j.mode == ROPE_NORM ? 2 * i : i, c = j.mode == ROPE_NORM ? a + 1 : a + half;
-            float x0 = x[a], x1 = x[c];
-            x[a] = x0 * cs - x1 * sn;
-            x[c] = x0 * sn + x1 * cs;
+        float *mine = turned[warp];
+#pragma unroll
+        for (int i = 0; i < E; i++)
+            if (i * 32 < 2 * half) mine[i * 32 + lane] = x[i];
+        __syncwarp();
+#pragma unroll
+        for (int i = 0; i < E / 2; i++) {
+            int p = i * 32 + lane;
+            if (p >= half) break;
+            int a = j.mode == ROPE_NORM ? 2 * p : p, c = j.mode == ROPE_NORM ? a + 1 : a + half;
+            float x0 = mine[a], x1 = mine[c];
+            mine[a] = x0 * cs[i] - x1 * sn[i];
+            mine[c] = x0 * sn[i] + x1 * cs[i];
         }
-        __syncthreads();
+        __syncwarp();
+#pragma unroll
+        for (int i = 0; i < E; i++)
+            if (i * 32 < 2 * half) x[i] = mine[i * 32 + lane];
     }
-    if (j.rotate) hadamard_heads(x, d);
-    if (j.out) {
-        for (int i = (int)threadIdx.x; i < d; i += (int)blockDim.x)
-            j.out[((int64_t)t * j.n_head + h) * d + i] = x[i];
-        return;
-    }
-    uint8_t *row = (uint8_t *)cache_row(j.to, b.pages + s.page_at, pos, h);
-    if (j.to.type == QUANT_F32 || j.to.type == QUANT_F16) {
-        for (int i = (int)threadIdx.x; i < d; i += (int)blockDim.x) {
-            if (j.to.type == QUANT_F32) ((float *)row)[i] = x[i];
-            else ((uint16_t *)row)[i] = to_half(x[i]);
+    if (j.rotate) {
+        int n = d & -d;
+        for (int o = 1; o < 32 && o < n; o *= 2)
+#pragma unroll
+            for (int i = 0; i < E; i++) {
+                float y = __shfl_xor_sync(0xffffffffu, x[i], o);
+                x[i] = lane & o ? y - x[i] : x[i] + y;
+            }
+#pragma unroll
+        for (int o = 1; o < E; o *= 2) {
+            if (o * 32 >= n) break;
+#pragma unroll
+            for (int i = 0; i < E; i++) {
+                if (i & o) continue;
+                float y = x[i], z = x[i | o];
+                x[i] = y + z;
+                x[i | o] = y - z;
+            }
         }
-        return;
+        float f = 1.0f / sqrtf((float)n);
+#pragma unroll
+        for (int i = 0; i < E; i++) x[i] *= f;
     }
-    for (int u = (int)threadIdx.x / 32; u < d / 32; u += (int)blockDim.x / 32)
-        store_32(j.to.type, row, u, x[u * 32 + (int)threadIdx.x % 32]);
+    float *out = j.out + ((int64_t)t * j.n_head + h) * d;
+#pragma unroll
+    for (int i = 0; i < E; i++) {
+        int e = i * 32 + lane;
+        if (i * 32 >= d) break;
+        if (j.out) {
+            if (e < d) out[e] = x[i];
+        } else if (j.to.type == QUANT_F16) {
+            if (e < d) ((uint16_t *)row)[e] = to_half(x[i]);
+        } else if (j.to.type == QUANT_F32) {
+            if (e < d) ((float *)row)[e] = x[i];
+        } else store_32(j.to.type, row, i, x[i]);
+    }
 }
 
 void cuda_qkv_store(struct dev *d, const struct qkv_store_args *a) {
@@ -220,8 +256,14 @@ void cuda_qkv_store(struct dev *d, const struct qkv_store_args *a) {
     int widest = kv->d_k > kv->d_v ? kv->d_k : kv->d_v;
     int32_t n_kv = a->k ? kv->n_kv_head : 0;
     if (a->q_out) cuda_wrote(c, a->q_out, (size_t)a->n_tok * (size_t)(a->n_head * kv->d_k) * 4);
-    launch(c, store_kernel, dim3((unsigned)a->n_tok, (unsigned)(a->n_head + 2 * n_kv)), dim3(128),
-           (size_t)widest * 4, b, q, k, v, a->n_head, n_kv);
+    /* few tokens: a warp a block, so that each has a scheduler */
+    int n_all = a->n_head + 2 * n_kv, n_warp = a->n_tok > STEP_MAX_TOK ? STORE_WARPS : 1;
+    dim3 grid((unsigned)a->n_tok, (unsigned)((n_all + n_warp - 1) / n_warp));
+    dim3 block((unsigned)n_warp * 32);
+    if (widest <= 64) launch(c, store_kernel<2>, grid, block, 0, b, q, k, v, a->n_head, n_kv);
+    else if (widest <= 128) launch(c, store_kernel<4>, grid, block, 0, b, q, k, v, a->n_head, n_kv);
+    else if (widest <= 256) launch(c, store_kernel<8>, grid, block, 0, b, q, k, v, a->n_head, n_kv);
+    else cuda_fail_with(c, CHIMERE_EUNSUPPORTED, "attention heads wider than 256");
 }
 
 /* ---- few tokens ---- */
