@@ -292,8 +292,10 @@ __device__ __forceinline__ void shared_down8(const hidden8_job &j, int warp, int
             act8_put4(a, at, has ? glu_quad(j.shared, (int64_t)(t0 + t) * quads + at) : make_float4(0, 0, 0, 0), has);
         }
         barrier_of(32 * n_warp);
+        /* row: of the warp's first group of lanes; all lanes go together */
 #pragma unroll 1
-        for (int r = row; r - r % (32 / group) < end; r += n_warp * (32 / group)) {
+        for (int r0 = row; r0 < end; r0 += n_warp * (32 / group)) {
+            int r = r0 + (int)threadIdx.x % 32 / group;
             sums_of<NT> y = any_row8<NT>(w, (uint32_t)r, r < end ? lane : w.n_unit, group, in, n_tok, g);
             if (r >= end || lane >= n_tok) continue;
             float sum = y.v[0];
@@ -379,11 +381,10 @@ __global__ void __launch_bounds__(hidden_bound(F), 1)
     int n_used = j.choice.n_used, n_choose = j.n_tok < n_warp / 2 ? j.n_tok : n_warp / 2;
     bool is_shared = j.sh_down.form != FORM_NONE && warp >= n_choose;
     int sh_group = j.sh_down.n_unit > 16 ? 32 : 16, sh_lane = lane & (sh_group - 1);
-    int sh_row = (int)blockIdx.x * j.n_sh_row +
-                 (sh_group == 32 ? warp - n_choose : 2 * (warp - n_choose) + lane / 16);
-    if (is_shared && sh_row < (int)j.sh_down.n_row) {
+    int sh_row = (int)blockIdx.x * j.n_sh_row + (warp - n_choose) * (32 / sh_group);
+    if (is_shared && sh_row + lane / sh_group < (int)j.sh_down.n_row) {
         const planes &w = j.sh_down;
-        int row = sh_row * w.n_unit;
+        int row = (sh_row + lane / sh_group) * w.n_unit;
         for (int u = sh_lane; u < w.n_unit; u += sh_group) {
             bring_near(w.codes + (row + u) * 16); /* or near it: forms differ */
             bring_near(w.more + (row + u) * 4);

@@ -80,7 +80,7 @@ static inline cudaError_t cudaGetLastError(void) { return cudaSuccess; }
 static inline cudaError_t cudaGetDeviceCount(int *n) { return *n = 1, cudaSuccess; }
 static inline cudaError_t cudaSetDevice(int) { return cudaSuccess; }
 static inline cudaError_t cudaGetDeviceProperties(cudaDeviceProp *p, int) {
-    *p = cudaDeviceProp{9, 0, 4, (size_t)1 << 34};
+    *p = cudaDeviceProp{9, 0, 5, (size_t)1 << 34};
     return cudaSuccess;
 }
 enum cudaDeviceAttr {
