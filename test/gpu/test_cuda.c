@@ -498,6 +498,23 @@ static void deep_attention_agrees(void **st) {
             settle(dev);
             check_same(r.out + first, o1, no, "attn case %d at %ld, one at a time", k, (long)at[i]);
             if (i) continue;
+            /* NaN in a key reaches the heads that see it, in a value its element, and no token before */
+            for (int of_value = 0; of_value < 2; of_value++) {
+                float *x = of_value ? r.v + 257 * c->n_kv_head * c->d_v
+                                    : r.k + 257 * c->n_kv_head * c->d_k;
+                float old = *x;
+                *x = NAN;
+                attn_run(dev, c, &r, &s, 1, DEEP, 256);
+                settle(dev);
+                *x = old;
+                check_same(r.out + first, o1, no / DEEP, "attn case %d before NaN", k);
+                int32_t group = c->n_head / c->n_kv_head, d = c->d_v;
+                for (int32_t e = 0; e < c->n_head * d; e++) {
+                    bool bad = isnan(r.out[first + no / DEEP + (size_t)e]);
+                    if (e >= group * d) assert_false(bad);
+                    else if (!of_value || e % d == 0) assert_true(bad);
+                }
+            }
             attn_run(precise, c, &r, &s, 1, DEEP, 256);
             settle(precise);
             check_near(r.out + first, o0, no,

@@ -20,6 +20,7 @@ enum {
     SPLIT_SHIFT = 4, /* stretches of split_kernel are multiples of 16: a step of a block */
     PAGE_SHIFT = 6,  /* of page_kernel: of a page */
     MAX_GROUP = 8,   /* query heads of one kv head that a block serves */
+    JOIN_FEW = 8,    /* stretches that the last block of them to end joins */
     FLASH_THREADS = 128,
     FLASH_Q = 64,
     FEW_ROWS = 32, /* rows whose stretches have room at once */
@@ -273,7 +274,9 @@ struct attn_job {
     const float *q, *sinks, *gate;
     int64_t gate_tok_stride, gate_head_stride;
     int32_t n_head, n_kv_head, window, n_keep, rotate;
-    int32_t shift; /* stretches are multiples of 1 << shift positions */
+    int32_t shift;     /* stretches are multiples of 1 << shift positions */
+    int32_t few;       /* so many stretches need no join_kernel */
+    uint32_t *arrived; /* [n_row, blocks of heads], zeros */
     float scale, softcap;
     act8 out8;           /* q NULL: none */
     const int32_t *rows; /* [n_row] that split_kernel takes */
@@ -478,6 +481,7 @@ __global__ void __launch_bounds__(SPLIT_THREADS)
  * warp are on their way. Halves lie in the ring as the lane that copies them reads them: elements of a row of
  * keys in another order than in the product (q is reordered alike), and of values so that a lane holds 4 positions
  * of 8 neighbours, which it pairs by byte permutation; nothing is exchanged but scores.
+ * Of few stretches, the block that ends last joins them: a fence and a counter cost less than a kernel.
  * Roofline: bytes; 32,768 positions of 2 heads of 256 halves are 67 MB, 15 us at 4.5 TB/s. Instructions: about 300
  * a warp and 16 positions, 2,400 for each scheduler, 2 us. */
 enum {
@@ -548,14 +552,16 @@ __global__ void __launch_bounds__(PAGE_WARPS * 32, D == 256 ? 2 : 3)
     uint32_t at = (uint32_t)(kv * KV_PAGE + warp * PAGE_TURN);
     uint32_t at_k = at * (uint32_t)j.k.row_bytes + (H ? (uint32_t)(gr * D * 2 + tc * 16) : 0);
     uint32_t at_v = at * (uint32_t)j.v.row_bytes + (H ? (uint32_t)(tc * D * 4 + gr * 16) : 0);
-    int32_t page = 0, some_pages = 0; /* of the item copied last; of 32 steps, one a lane */
+    /* the page of the part copied last; those of 32 steps, one a lane */
+    int32_t page = 0, some_pages = lane < n_step ? pages[lane] : 0;
     auto slot = [&](int item) { return ring + (item % PAGE_SLOTS * PAGE_WARPS + warp) * SLOT; };
     /* copies the keys of a step where even, its values where odd */
     auto copy = [&](int item) {
         int step = item / 2;
         if (step < n_step) {
             if (item % 2 == 0) {
-                if (step % 32 == 0) some_pages = step + lane < n_step ? pages[step + lane] : 0;
+                if (step % 32 == 0 && step)
+                    some_pages = step + lane < n_step ? pages[step + lane] : 0;
                 page = __shfl_sync(0xffffffffu, some_pages, step % 32);
             }
             const cache &c = item % 2 ? j.v : j.k;
@@ -764,6 +770,66 @@ __global__ void __launch_bounds__(PAGE_WARPS * 32, D == 256 ? 2 : 3)
         for (int w = 0; w < PAGE_WARPS; w++) total += stat[w][tid].x * factor(w, tid, m);
         j.stat[part + (int64_t)tid * MAX_SPLIT] = make_float2(total, m);
     }
+    int n_all = own / n + 1;
+    if (n_all > j.few) return;
+
+    /* few stretches: the last block to get here joins them, each thread what it made of its own */
+    __shared__ uint32_t arrived;
+    __shared__ float factors[MAX_GROUP][JOIN_FEW];
+    __syncthreads();
+    uint32_t *counter = j.arrived + blockIdx.z * gridDim.x + blockIdx.x;
+    if (tid == 0) {
+        __threadfence();
+        arrived = atomicAdd(counter, 1u) + 1u;
+    }
+    __syncthreads();
+    if (arrived < (uint32_t)n_all) return;
+    __threadfence();
+    if (tid == 0) *counter = 0;
+    constexpr int N = MAX_GROUP * D / 4 / (PAGE_WARPS * 32);
+    part -= blockIdx.y;
+    float4 x[N][JOIN_FEW], gate[N];
+    float2 mine = make_float2(0.0f, -INFINITY);
+    int g = tid / JOIN_FEW % MAX_GROUP, k = tid % JOIN_FEW;
+    if (g < n_here && k < n_all) mine = __ldcg(j.stat + part + (int64_t)g * MAX_SPLIT + k);
+#pragma unroll
+    for (int u = 0; u < N; u++) {
+        int i = tid + u * PAGE_WARPS * 32, head = i / (D / 4), e = i % (D / 4) * 4;
+        const float *from = j.part + (part + (int64_t)head * MAX_SPLIT) * D + e;
+#pragma unroll
+        for (int r = 0; r < JOIN_FEW; r++)
+            x[u][r] = head < n_here && r < n_all ? __ldcg((const float4 *)(from + r * D))
+                                                 : make_float4(0, 0, 0, 0);
+        gate[u] = head < n_here && j.gate
+                      ? *(const float4 *)(j.gate + t * j.gate_tok_stride +
+                                          (head0 + head) * j.gate_head_stride + e)
+                      : make_float4(0, 0, 0, 0);
+    }
+    float sink = j.sinks && g < n_here ? j.sinks[head0 + g] : -INFINITY;
+    float m = fmaxf(lanes_max(mine.y, JOIN_FEW), sink);
+    auto weight = [&](float a) { return a == -INFINITY ? 0.0f : quick_exp(a - m); };
+    float f = weight(mine.y), total = lanes_sum(mine.x * f, JOIN_FEW) + weight(sink);
+    if (tid < MAX_GROUP * JOIN_FEW) factors[g][k] = f / total;
+    __syncthreads();
+#pragma unroll
+    for (int u = 0; u < N; u++) {
+        int i = tid + u * PAGE_WARPS * 32, head = i / (D / 4), e = i % (D / 4) * 4;
+        float4 y = make_float4(0, 0, 0, 0);
+#pragma unroll
+        for (int r = 0; r < JOIN_FEW; r++) {
+            float c = factors[head][r];
+            y.x += x[u][r].x * c, y.y += x[u][r].y * c;
+            y.z += x[u][r].z * c, y.w += x[u][r].w * c;
+        }
+        if (j.gate) {
+            y.x *= logistic(gate[u].x), y.y *= logistic(gate[u].y);
+            y.z *= logistic(gate[u].z), y.w *= logistic(gate[u].w);
+        }
+        bool has = head < n_here;
+        int64_t to = ((int64_t)t * j.n_head + head0 + head) * D + e;
+        if (has) *(float4 *)(j.out + to) = y;
+        if (j.out8.q) act8_put4(j.out8, to / 4, has ? y : make_float4(0, 0, 0, 0), has);
+    }
 }
 
 /* ---- joining stretches ---- */
@@ -784,6 +850,7 @@ __global__ void __launch_bounds__(JOIN_THREADS)
     dspan s = b.spans[b.of_row[t]];
     int32_t own = (int32_t)s.pos + (t - s.row);
     int n = own / stretch_of(j, own) + 1, d_v = j.v.d, d = d_v / n_part;
+    if (n <= j.few) return;
     int first_e = (int32_t)blockIdx.x % n_part * d;
     int64_t at = ((int64_t)blockIdx.y * j.n_head + h) * MAX_SPLIT;
     const float2 *stat = j.stat + at;
@@ -1142,6 +1209,10 @@ static void stretches(struct cuda *c, const struct attn_args *a, const dspans &b
     int d = page_heads(j);
     bool pages = !all && d;
     j.shift = pages ? PAGE_SHIFT : SPLIT_SHIFT;
+    j.arrived = c->arrived;
+    bool is_wide = ((uintptr_t)j.gate | (uintptr_t)j.out) % 16 == 0 &&
+                   (j.gate_tok_stride | j.gate_head_stride) % 4 == 0;
+    j.few = pages && !j.rotate && is_wide && n_few * a->n_head <= CUDA_N_ARRIVED ? JOIN_FEW : 0;
     int n_split = 1; /* as many as the longest may need, in powers of two so that graphs repeat */
     while (n_split < MAX_SPLIT && (int64_t)n_split << j.shift < longest) n_split *= 2;
     int d_most = j.k.d > j.v.d ? j.k.d : j.v.d;
@@ -1154,6 +1225,7 @@ static void stretches(struct cuda *c, const struct attn_args *a, const dspans &b
         else if (d_most <= 64) split_group<2>(c, b, j, n_split, n);
         else if (d_most <= 128) split_group<4>(c, b, j, n_split, n);
         else split_group<8>(c, b, j, n_split, n);
+        if (longest <= (int64_t)j.few << j.shift) continue; /* joined already */
         launch(c, join_kernel, dim3((unsigned)(a->n_head * join_parts(j)), (unsigned)n),
                dim3(JOIN_THREADS), j.rotate ? (size_t)j.v.d * 4 : 0, b, j);
     }
