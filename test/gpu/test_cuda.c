@@ -549,7 +549,7 @@ enum { SLOTS = 3, CAP = 16, REC_TOK = 160 };
 
 static const struct rec_case {
     const char *name;
-    int32_t kind;                                 /* 0 conv, 1 gdn, 2 ssd, 3 ssm */
+    int32_t kind;                                 /* 0 conv, 1 gdn, 2 ssd, 3 ssm, 4 conv and ssd */
     int32_t n_k_head, n_v_head, d_k, d_v, n_norm; /* n_norm of gdn: its convolution's width, 0: 4 */
     bool flag, gate, bias;
 } rec_cases[] = {
@@ -563,6 +563,10 @@ static const struct rec_case {
     {"ssd", 2, 2, 4, 128, 64, 2, false, true, false},
     {"ssd norm first", 2, 1, 3, 32, 48, 1, true, true, false},
     {"ssd bare", 2, 2, 2, 16, 32, 0, false, false, false},
+    {"conv and ssd", 4, 2, 6, 128, 64, 2, false, true, true},
+    {"conv and ssd of one group", 4, 1, 9, 128, 64, 1, false, true, false},
+    {"conv and ssd odd", 4, 1, 3, 20, 72, 1, true, true, true},
+    {"ssd wide", 2, 1, 2, 200, 80, 2, false, true, false},
     {"ssm", 3, 0, 80, 16, 1, 0, false, true, false},
     {"ssm wide", 3, 0, 21, 24, 1, 0, false, false, false},
 };
@@ -571,7 +575,7 @@ enum { N_REC = sizeof rec_cases / sizeof *rec_cases };
 struct rec_room {
     const struct rec_case *c;
     int64_t n_x, n_more, n_out; /* floats a token of the two inputs and the output */
-    float *x, *more, *z, *w, *bias, *a, *d, *dt_bias, *norm;
+    float *x, *more, *z, *w, *bias, *a, *d, *dt_bias, *norm, *conved;
     struct rec_view state;
 };
 
@@ -581,7 +585,7 @@ static void rec_open(struct rec_room *r, const struct rec_case *c) {
     r->n_out = c->kind == 0 ? dv : c->kind == 3 ? nv : nv * dv;
     r->n_x = c->kind == 0   ? dv
              : c->kind == 1 ? 2 * c->n_k_head * dk + nv * dv
-             : c->kind == 2 ? nv * dv + 2 * c->n_k_head * dk
+             : c->kind != 3 ? nv * dv + 2 * c->n_k_head * dk
                             : 2 * nv + 2 * dk;
     r->n_more = c->kind == 0 || c->kind == 3 ? 0 : c->kind == 1 ? 2 * nv : nv;
     r->x = floats((size_t)(REC_TOK * r->n_x), 1);
@@ -594,10 +598,12 @@ static void rec_open(struct rec_room *r, const struct rec_case *c) {
     r->d = floats((size_t)nv + 1, 1);
     r->dt_bias = floats((size_t)nv + 1, .5);
     r->norm = floats((size_t)r->n_out, 1);
+    r->conved = floats((size_t)(REC_TOK * r->n_x), 0);
     int64_t d_conv = c->kind == 0 ? dk : c->kind == 1 && c->n_norm ? c->n_norm : 4;
     r->state = (struct rec_view){.s_stride = (size_t)(nv * dk * (c->kind == 3 ? 1 : dv)) + 4,
                                  .conv_stride = (size_t)((d_conv - 1) * r->n_x),
-                                 .log_row = (size_t)(r->n_x + r->n_more),
+                                 .log_row = (size_t)(r->n_x + r->n_more) +
+                                            (c->kind == 4 ? (size_t)r->n_x : 0),
                                  .log_cap = CAP};
     r->state.s = floats(SLOTS * r->state.s_stride, 0);
     r->state.conv = floats(SLOTS * r->state.conv_stride + 1, 0);
@@ -616,22 +622,24 @@ static void rec_run(struct dev *d, const struct rec_room *r, const struct span *
     const float *x = r->x + first * r->n_x, *more = r->more + first * r->n_more;
     const float *z = c->gate ? r->z + first * r->n_out : NULL;
     out += first * r->n_out;
-    if (c->kind == 0) {
+    if (c->kind == 0 || c->kind == 4) {
         struct conv_args a = {.spans = s,
                               .n_span = n_span,
                               .n_tok = n_tok,
-                              .d_conv = c->d_k,
+                              .d_conv = c->kind == 0 ? c->d_k : 4,
                               .n_conv = r->n_x,
                               .x = x,
                               .x_stride = r->n_x,
                               .w = r->w,
                               .b = c->bias ? r->bias : NULL,
-                              .silu = c->flag,
+                              .silu = c->flag || c->kind == 4,
                               .state = r->state,
-                              .out = out,
-                              .out_stride = r->n_out};
+                              .out = c->kind == 0 ? out : r->conved,
+                              .out_stride = r->n_x};
         d->ops->conv(d, &a);
-    } else if (c->kind == 1) {
+        x = r->conved;
+    }
+    if (c->kind == 1) {
         /* alpha and beta are arrays of their own: the first and second half of `more` */
         struct gdn_args a = {.spans = s,
                              .n_span = n_span,
@@ -657,7 +665,7 @@ static void rec_run(struct dev *d, const struct rec_room *r, const struct span *
                              .state = r->state,
                              .out = out};
         d->ops->gdn(d, &a);
-    } else if (c->kind == 2) {
+    } else if (c->kind == 2 || c->kind == 4) {
         struct ssd_args a = {.spans = s,
                              .n_span = n_span,
                              .n_tok = n_tok,
@@ -681,9 +689,10 @@ static void rec_run(struct dev *d, const struct rec_room *r, const struct span *
                              .norm_first = c->flag,
                              .eps = 1e-6f,
                              .state = r->state,
+                             .log_at = c->kind == 4 ? (size_t)r->n_x : 0,
                              .out = out};
         d->ops->ssd(d, &a);
-    } else {
+    } else if (c->kind == 3) {
         int64_t n = c->n_v_head;
         struct ssm_args a = {.spans = s,
                              .n_span = n_span,

@@ -92,6 +92,19 @@ struct shadow {
 };
 enum { N_SHADOW = 3 };
 
+struct conv_job {
+    const float *x, *w, *b;
+    int64_t x_stride, n_conv, out_stride;
+    int32_t d_conv, silu;
+    float *out;
+};
+struct pending_conv {  /* one token a span; what the scan behind it makes in passing */
+    struct conv_job j; /* x NULL: none */
+    struct dspans b;
+    const struct span *spans;
+    struct rec_view rec;
+};
+
 struct cuda {
     struct dev dev; /* first: ops */
     struct cuda_params params;
@@ -125,6 +138,7 @@ struct cuda {
 
     struct norm_row_job norm; /* not launched yet; x NULL: none */
     int64_t norm_n;
+    struct pending_conv conv; /* not launched yet */
 
     uint8_t *scratch; /* owned, device */
     uint8_t *back;    /* owned, pinned: what select brings to the host */
@@ -148,16 +162,20 @@ void cuda_fail_with(struct cuda *c, int code, const char *what);
 /* n bytes of scratch for the op being recorded (256-aligned); cuda_begin starts anew. Kernels of
  * consecutive ops run in order, so they may share it. NULL (and sticky failure) when short. */
 void *cuda_take(struct cuda *c, size_t n);
-/* A norm that waits for its product is made now: every op that does not make it in passing begins so. */
+/* A norm that waits for its product, a convolution that waits for its scan are made now: every op that does not make
+ * it in passing begins so. */
 void cuda_norm_now(struct cuda *c);
+void cuda_conv_now(struct cuda *c);
 static inline bool cuda_begin(struct cuda *c) {
     cuda_norm_now(c);
+    cuda_conv_now(c);
     c->scratch_used = 0;
     return c->err.code == 0;
 }
 
 /* The same for products, where cuda_linear_rows takes the norm along. */
 static inline bool cuda_begin_product(struct cuda *c) {
+    cuda_conv_now(c);
     c->scratch_used = 0;
     return c->err.code == 0;
 }

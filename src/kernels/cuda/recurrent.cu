@@ -55,16 +55,7 @@ float *cuda_turn(struct cuda *c, const struct span *spans, const dspans &b,
 
 /* ---- convolution ---- */
 
-struct conv_job {
-    const float *x, *w, *b;
-    int64_t x_stride, n_conv, out_stride;
-    int32_t d_conv, silu;
-    float *out;
-};
-
 __global__ void conv_kernel(dspans b, rec_view rec, conv_job j) {
-    launch_next();
-    wait_previous();
     int64_t ch = (int64_t)blockIdx.x * CONV_THREADS + threadIdx.x;
     if (ch >= j.n_conv) return;
     dspan s = b.spans[blockIdx.y];
@@ -77,6 +68,8 @@ __global__ void conv_kernel(dspans b, rec_view rec, conv_job j) {
         w[k] = k < j.d_conv ? j.w[ch * j.d_conv + k] : 0.0f;
         old[k] = k < keep ? state[k * j.n_conv + ch] : 0.0f;
     }
+    launch_next();
+    wait_previous();
     bool defer = s.n_commit == 0;
     for (int32_t i = 0; i < s.n_replay + s.n_tok; i++) {
         bool logged = i < s.n_replay;
@@ -90,10 +83,10 @@ __global__ void conv_kernel(dspans b, rec_view rec, conv_job j) {
         float sum = bias;
 #pragma unroll
         for (int k = 0; k < MAX_CONV; k++)
-            if (k < keep) sum += w[k] * old[k];
+            if (k < keep) sum = fmaf(w[k], old[k], sum);
 #pragma unroll
         for (int k = 0; k < MAX_CONV; k++)
-            if (k == keep) sum += w[k] * in;
+            if (k == keep) sum = fmaf(w[k], in, sum);
         float y = j.silu ? silu(sum) : sum;
         if (!logged) j.out[t * j.out_stride + ch] = y;
 #pragma unroll
@@ -110,11 +103,8 @@ __global__ void conv_kernel(dspans b, rec_view rec, conv_job j) {
     }
 }
 
-static void convolve(struct cuda *c, const dspans &b, const struct rec_view &rec, conv_job j) {
-    if (j.d_conv > MAX_CONV) {
-        cuda_fail_with(c, CHIMERE_EUNSUPPORTED, "convolution wider than 8");
-        return;
-    }
+static void convolve(struct cuda *c, const dspans &b, const struct rec_view &rec,
+                     const conv_job &j) {
     launch(c, conv_kernel,
            dim3((unsigned)((j.n_conv + CONV_THREADS - 1) / CONV_THREADS), (unsigned)b.n_span),
            dim3(CONV_THREADS), 0, b, rec, j);
@@ -171,6 +161,14 @@ __global__ void conv_state_kernel(dspans b, rec_view rec, conv_job j) {
     for (int k = 0; k < keep; k++) state[k * j.n_conv + ch] = now[k];
 }
 
+/* One token of each sequence, nothing logged, nothing deferred: what decoding is. */
+static bool is_single(const struct span *spans, int32_t n_span) {
+    bool single = true;
+    for (int32_t i = 0; i < n_span; i++)
+        single &= spans[i].n_tok == 1 && spans[i].n_replay == 0 && spans[i].n_commit != 0;
+    return single;
+}
+
 bool cuda_is_many(const struct span *spans, int32_t n_span) {
     bool many = false;
     for (int32_t i = 0; i < n_span; i++) {
@@ -195,10 +193,24 @@ void cuda_conv(struct dev *d, const struct conv_args *a) {
     conv_job j = {a->x,      a->w,          a->b,      a->x_stride,
                   a->n_conv, a->out_stride, a->d_conv, (int32_t)a->silu,
                   a->out};
+    if (a->d_conv > MAX_CONV) {
+        cuda_fail_with(c, CHIMERE_EUNSUPPORTED, "convolution wider than 8");
+        return;
+    }
     cuda_wrote(c, a->out, (size_t)a->n_tok * (size_t)a->out_stride * 4);
-    if (cuda_is_many(a->spans, a->n_span) && a->d_conv <= MAX_CONV)
-        convolve_many(c, b, a->state, j);
+    if (cuda_is_many(a->spans, a->n_span)) convolve_many(c, b, a->state, j);
+    else if (is_single(a->spans, a->n_span)) c->conv = pending_conv{j, b, a->spans, a->state};
     else convolve(c, b, a->state, j);
+}
+
+void cuda_conv_now(struct cuda *c) {
+    pending_conv v = c->conv;
+    c->conv.j.x = NULL;
+    if (!v.j.x || c->err.code) return;
+    enum cuda_op op = c->op;
+    c->op = OP_conv;
+    convolve(c, v.b, v.rec, v.j);
+    c->op = op;
 }
 
 /* ---- delta net ---- */
@@ -249,12 +261,6 @@ __device__ __forceinline__ void conv_keep(const rec_view &rec, const rows &x, co
             x.x[(int64_t)(s.row + i) * x.stride + ch];
 }
 
-/* x, forgotten by the compiler: what follows from it is not kept in registers for later. */
-__device__ __forceinline__ int unknown(int x) {
-    asm volatile("" : "+r"(x));
-    return x;
-}
-
 /* silu(z) times the norm's weight, of four columns. */
 __device__ __forceinline__ float4 norm_gate(float4 z, float4 w) {
     return make_float4(silu(z.x) * w.x, silu(z.y) * w.y, silu(z.z) * w.z, silu(z.w) * w.w);
@@ -278,12 +284,7 @@ __device__ __forceinline__ void norm_row(const gdn_job &g, int64_t to, int d_v, 
         if (128 * k >= d_v) break;
         float4 y = make_float4(o[k].x * (f * gate[k].x), o[k].y * (f * gate[k].y),
                                o[k].z * (f * gate[k].z), o[k].w * (f * gate[k].w));
-        if (d_v % 4 == 0 && 4 * quad < d_v) ((float4 *)(g.out + to))[quad] = y;
-        if (d_v % 4 != 0) {
-            const float each[4] = {y.x, y.y, y.z, y.w};
-            for (int i = 0; i < 4; i++)
-                if (4 * quad + i < d_v) g.out[to + 4 * quad + i] = each[i];
-        }
+        four_put(g.out + to, 4 * quad, d_v, y);
         if (g.out8.q) act8_put4(g.out8, to / 4 + quad, y, 4 * quad < d_v);
     }
 }
@@ -306,9 +307,9 @@ __global__ void __launch_bounds__(STEP_THREADS, QUICK ? 2 : 1)
     __shared__ __align__(16) float2 parts[N_PART][STEP_COLS]; /* of S^T k, S^T q */
     __shared__ __align__(16) float dots[N_PART][4];           /* parts of q q, k k, q k */
     __shared__ float2 factors[2][32];                         /* decay, beta */
-    /* of a thread alone, so that they take no registers: the gate of QUICK's row; what the convolution keeps; weights */
+    /* Not in registers: the gate of QUICK's row, what the convolution keeps, its weights. */
     __shared__ __align__(16) float4 gates[32];
-    __shared__ float kept_line[TAPS - 1][LINE];
+    __shared__ __align__(16) float kept_line[TAPS - 1][LINE];
     __shared__ __align__(16) float4 w_line[QUICK ? LINE : 1];
     __shared__ uint32_t last;
     int tid = (int)threadIdx.x, warp = tid / 32, lane = tid % 32, mine = tid % STEP_COLS;
@@ -321,7 +322,7 @@ __global__ void __launch_bounds__(STEP_THREADS, QUICK ? 2 : 1)
     int nq = g.n_k_head * d_k, n_conv = 2 * nq + g.n_v_head * d_v;
     int32_t n = s.n_replay + s.n_tok;
     float *kept_inputs = rec.conv + s.slot * (int64_t)rec.conv_stride;
-    float a = g.a[head], dt_bias = g.dt_bias[head];
+    float a = QUICK ? g.a[head] : 0.0f, dt_bias = QUICK ? g.dt_bias[head] : 0.0f;
 
 #pragma unroll 1
     for (int col0 = 0; col0 < d_v; col0 += STEP_COLS) {
@@ -337,8 +338,7 @@ __global__ void __launch_bounds__(STEP_THREADS, QUICK ? 2 : 1)
         }
         /* this thread's places of the line, and their channels; -1: none */
         auto place = [&](int c) { return tid - FIRST + c * STEP_THREADS; };
-        auto channel = [&](int c) {
-            int e = place(c);
+        auto channel = [&](int e) {
             if (e < 0 || e >= LINE) return -1;
             if (e >= 2 * ROWS) {
                 e -= 2 * ROWS;
@@ -347,20 +347,25 @@ __global__ void __launch_bounds__(STEP_THREADS, QUICK ? 2 : 1)
             int row = e < ROWS ? e : e - ROWS;
             return QUICK || row < d_k ? (e < ROWS ? 0 : nq) + kh * d_k + row : -1;
         };
-        float old[C][TAPS - 1], in[C];
+        float in[C];
         int ch[C];
 #pragma unroll
         for (int c = 0; c < C; c++) {
-            ch[c] = channel(c);
-            if (ch[c] < 0) continue;
-            if constexpr (QUICK) w_line[place(c)] = ((const float4 *)g.conv_w)[ch[c]];
-#pragma unroll
-            for (int k = 0; QUICK && k < TAPS - 1; k++) old[c][k] = kept_inputs[k * n_conv + ch[c]];
+            ch[c] = channel(place(c));
 #pragma unroll(N > 32 ? 1 : TAPS - 1)
-            for (int k = 0; !QUICK && k < keep; k++)
+            for (int k = 0; !QUICK && ch[c] >= 0 && k < keep; k++)
                 kept_line[k][place(c)] = kept_inputs[k * n_conv + ch[c]];
         }
-        if (QUICK && warp == 0) gates[lane] = ((const float4 *)g.norm_w)[lane];
+        if constexpr (QUICK) {
+            if (tid < LINE) copy_async16(&w_line[tid], g.conv_w + channel(tid) * TAPS, true);
+            if (tid < (TAPS - 1) * (LINE / 4)) {
+                int k = tid / (LINE / 4), e = tid % (LINE / 4) * 4;
+                copy_async16(&kept_line[k][e], kept_inputs + k * n_conv + channel(e), true);
+            }
+            if (warp == STEP_THREADS / 32 - 1)
+                copy_async16(&gates[lane], g.norm_w + 4 * lane, true);
+            copy_commit();
+        }
         auto fetch = [&](int32_t i) {
 #pragma unroll
             for (int c = 0; c < C; c++)
@@ -370,6 +375,10 @@ __global__ void __launch_bounds__(STEP_THREADS, QUICK ? 2 : 1)
         };
         if (col0 == 0) {
             launch_next();
+            if constexpr (QUICK) {
+                copy_wait<0>();
+                __syncthreads();
+            }
             wait_previous();
         }
         if (N == 32) fetch(0);
@@ -407,7 +416,8 @@ __global__ void __launch_bounds__(STEP_THREADS, QUICK ? 2 : 1)
                 }
             }
             if (i == stored) {
-                float *to = state + unknown(own);
+                float *to =
+                    g.s + unknown(s.slot) * g.s_stride + (int64_t)head * d_k * d_v + unknown(own);
                 stride = QUICK ? d_v : unknown(d_v);
                 n_row = has ? QUICK ? N : unknown(d_k - N * p) : 0;
 #pragma unroll
@@ -424,6 +434,7 @@ __global__ void __launch_bounds__(STEP_THREADS, QUICK ? 2 : 1)
                     alpha = g.alpha.x[s.row * (int)g.alpha.stride + head];
                     beta = g.beta.x[s.row * (int)g.beta.stride + head];
                 } else {
+                    a = g.a[head], dt_bias = g.dt_bias[head];
                     alpha = row_at(g.alpha, s, span, g.log_cap, t)[head];
                     beta = row_at(g.beta, s, span, g.log_cap, t)[head];
                 }
@@ -438,22 +449,18 @@ __global__ void __launch_bounds__(STEP_THREADS, QUICK ? 2 : 1)
                     float4 w4 = w_line[QUICK ? place(c) : 0];
                     const float w[4] = {w4.x, w4.y, w4.z, w4.w};
                     const float *more = g.conv_w + ch[c] * g.d_conv;
+                    float old[TAPS]; /* and the new one */
 #pragma unroll
-                    for (int k = 0; k < TAPS - 1; k++)
-                        if (!QUICK && k < keep) old[c][k] = kept_line[k][place(c)];
+                    for (int k = 0; k < TAPS; k++)
+                        if (k <= keep)
+                            old[k] = k < keep ? kept_line[k % (TAPS - 1)][place(c)] : in[c];
 #pragma unroll
-                    for (int k = 0; k < TAPS - 1; k++)
-                        if (k < keep) sum = fmaf(QUICK ? w[k % 4] : more[k], old[c][k], sum);
-                    sum = fmaf(QUICK ? w[3] : more[keep], in[c], sum);
-#pragma unroll
-                    for (int k = 0; k < TAPS - 1; k++) {
-                        float next = k + 1 < TAPS - 1 ? old[c][k + 1] : in[c];
-                        if (k < keep) old[c][k] = k + 1 < keep ? next : in[c];
-                    }
+                    for (int k = 0; k < TAPS; k++)
+                        if (k <= keep) sum = fmaf(QUICK ? w[k % 4] : more[k], old[k], sum);
                     sum = silu(sum);
 #pragma unroll
                     for (int k = 0; k < TAPS - 1; k++)
-                        if (k < keep) kept_line[k][place(c)] = old[c][k];
+                        if (k < keep) kept_line[k][place(c)] = old[k + 1];
                 }
                 if (place(c) >= 0 && place(c) < LINE) now[place(c)] = sum;
             }
@@ -502,7 +509,7 @@ __global__ void __launch_bounds__(STEP_THREADS, QUICK ? 2 : 1)
             __syncthreads();
 #pragma unroll
             for (int c = 0; c < C; c++) {
-                ch[c] = unknown(ch[c]);
+                ch[c] = channel(unknown(place(c)));
                 if (ch[c] < 0 || (ch[c] < 2 * nq && !last)) continue;
 #pragma unroll
                 for (int k = 0; k < TAPS - 1; k++)
@@ -518,16 +525,11 @@ __global__ void __launch_bounds__(STEP_THREADS, QUICK ? 2 : 1)
             int64_t to = ((int64_t)(s.row + i) * g.n_v_head + head) * d_v;
             const float *z = g.z + (s.row + i) * g.z_stride + (int64_t)head * d_v;
             float4 o[W], gates[W];
-            auto four = [&](const float *x, int at) {
-                return make_float4(at < d_v ? x[at] : 0.0f, at + 1 < d_v ? x[at + 1] : 0.0f,
-                                   at + 2 < d_v ? x[at + 2] : 0.0f,
-                                   at + 3 < d_v ? x[at + 3] : 0.0f);
-            };
 #pragma unroll
             for (int k = 0; k < W; k++) {
                 int at = 4 * (lane + 32 * k);
-                o[k] = four(g.out + to, at);
-                gates[k] = norm_gate(four(z, at), four(g.norm_w, at));
+                o[k] = four_at(g.out + to, at, d_v);
+                gates[k] = norm_gate(four_at(z, at, d_v), four_at(g.norm_w, at, d_v));
             }
             norm_row<W>(g, to, d_v, o, gates);
         }
@@ -755,9 +757,9 @@ void cuda_gdn(struct dev *d, const struct gdn_args *a) {
         return;
     }
     bool quick = a->d_k == STEP_DIM && a->d_v == STEP_DIM && a->d_conv == 4 &&
-                 a->z_stride % 4 == 0 && (uintptr_t)a->z % 16 == 0;
-    for (int32_t i = 0; i < a->n_span; i++)
-        quick &= a->spans[i].n_replay == 0 && a->spans[i].n_commit != 0 && a->spans[i].n_tok == 1;
+                 a->z_stride % 4 == 0 && is_aligned(a->z) && is_aligned(a->norm_w) &&
+                 is_aligned(a->conv_w) && is_aligned(a->state.conv) &&
+                 a->state.conv_stride % 4 == 0 && is_single(a->spans, a->n_span);
     dim3 grid((unsigned)a->n_v_head, (unsigned)b.n_span), block(STEP_THREADS);
     if (quick) launch(c, gdn_step_kernel<32, true>, grid, block, 0, b, a->state, g);
     else if (a->d_k <= 128) launch(c, gdn_step_kernel<32, false>, grid, block, 0, b, a->state, g);

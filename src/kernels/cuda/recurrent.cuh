@@ -26,6 +26,29 @@ __device__ __forceinline__ float softplus(float x) {
 }
 __device__ __forceinline__ float silu(float x) { return x * logistic(x); }
 
+/* x, forgotten by the compiler: what follows from it is not kept in registers for later. */
+__device__ __forceinline__ int unknown(int x) {
+    asm volatile("" : "+r"(x));
+    return x;
+}
+
+/* Four of n floats from `at` on, which is a multiple of 4; zeros behind the n-th. */
+__device__ __forceinline__ float4 four_at(const float *x, int at, int n) {
+    if (at + 3 < n && (uintptr_t)(x + at) % 16 == 0) return *(const float4 *)(x + at);
+    return make_float4(at < n ? x[at] : 0.0f, at + 1 < n ? x[at + 1] : 0.0f,
+                       at + 2 < n ? x[at + 2] : 0.0f, at + 3 < n ? x[at + 3] : 0.0f);
+}
+__device__ __forceinline__ void four_put(float *x, int at, int n, float4 v) {
+    if (at + 3 < n && (uintptr_t)(x + at) % 16 == 0) {
+        *(float4 *)(x + at) = v;
+        return;
+    }
+    if (at < n) x[at] = v.x;
+    if (at + 1 < n) x[at + 1] = v.y;
+    if (at + 2 < n) x[at + 2] = v.z;
+    if (at + 3 < n) x[at + 3] = v.w;
+}
+
 enum { MAX_PARTS = 4 };
 struct turn_job {
     const float *src[MAX_PARTS];
@@ -34,6 +57,10 @@ struct turn_job {
     size_t log_at;
     int64_t n_row; /* floats of all parts */
 };
+
+static inline bool is_aligned(const void *p) {
+    return (uintptr_t)p % 16 == 0;
+} /* for fours of floats */
 
 /* Copies of the logged rows; NULL where no span has any and none defers. */
 float *cuda_turn(struct cuda *c, const struct span *spans, const dspans &b,
