@@ -169,7 +169,7 @@ static int bring(struct cuda *c, const struct weight *w, uint32_t layout, void *
 }
 
 /* Never wide: a weight that is read for one pass has to be rearranged and carried quickly. IQ3_S as nibbles
- * costs a core nine times the time of its own fields, and the bus a quarter more. */
+ * costs a core twelve times the time of its own fields, and the bus a quarter more. */
 int cuda_bring(struct dev *d, const struct weight *w, void *dst, struct weight *w2) {
     return bring((struct cuda *)d, w, PLANES, dst, w2);
 }

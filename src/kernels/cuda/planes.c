@@ -69,6 +69,9 @@ struct planes planes_of(const struct weight *w) {
 
 /* ---- fields of a unit ---- */
 
+/* What knows its form when it is compiled: a loop of its own for each, without questions within. */
+#define OF_FORM static inline __attribute__((always_inline))
+
 struct unit { /* where the fields of one unit go; top of its group */
     uint8_t *codes, *more, *sub, *top;
 };
@@ -106,7 +109,7 @@ static void scale_min_6(const uint8_t *s, int b, uint8_t *scale, uint8_t *min) {
 }
 
 /* Legacy blocks: a unit is a block. */
-static void pack_small(enum plane_form f, const uint8_t *b, struct unit u) {
+OF_FORM void pack_small(enum plane_form f, const uint8_t *b, struct unit u) {
     uint8_t q[32];
     uint32_t w[8];
     switch (f) {
@@ -137,8 +140,8 @@ static void pack_small(enum plane_form f, const uint8_t *b, struct unit u) {
     }
 }
 
-/* Super-blocks: unit k of 8. */
-static void pack_k(enum plane_form f, const uint8_t *b, int k, struct unit u) {
+/* Super-blocks: unit k of 8, at u. */
+OF_FORM void pack_k(enum plane_form f, const uint8_t *b, int k, struct unit u) {
     uint32_t low[8], high[8], q[8];
     int half = k / 4, part = k % 4; /* 128 elements, and the 32 within them */
     switch (f) {
@@ -192,7 +195,7 @@ static uint32_t odd_nibbles(uint32_t grid, uint32_t signs) {
 }
 
 /* Whole super-blocks, u being the place of the first of 8 units: most fields lie in the file as in a plane. */
-static void pack_grid(enum plane_form f, const uint8_t *b, struct unit u) {
+OF_FORM void pack_grid(enum plane_form f, const uint8_t *b, struct unit u) {
     memcpy(u.top, b, 2);
     switch (f) {
     case FORM_T4K:
@@ -275,36 +278,76 @@ static void pack_exact(const float *x, struct unit u) {
     }
 }
 
+/* n_block blocks of a row, u being the place of the first unit. */
+OF_FORM void pack_row(enum plane_form f, const struct quant_traits *t, const uint8_t *b,
+                      size_t n_block, struct unit u) {
+    const struct plane_sizes s = forms[f].size;
+    size_t per = (size_t)t->block_elements / 32; /* units of a block: 1 or 8 */
+    for (; n_block > 0; n_block--, b += t->block_bytes) {
+        float x[256];
+        if (f == FORM_T4K || f >= FORM_O4) pack_grid(f, b, u);
+        else if (f == FORM_I8X) t->decode(b, x, t->block_elements);
+        else if (f < FORM_N4K || f > FORM_N2K) pack_small(f, b, u);
+        for (size_t k = 0; k < per; k++) {
+            struct unit at = {u.codes + k * s.codes, u.more + k * s.more, u.sub + k * s.sub,
+                              u.top + k / s.top_units * s.top};
+            if (f == FORM_I8X) pack_exact(x + k * 32, at);
+            else if (f >= FORM_N4K && f <= FORM_N2K) pack_k(f, b, (int)k, at);
+        }
+        u.codes += per * s.codes;
+        u.more += per * s.more;
+        u.sub += per * s.sub;
+        u.top += per / s.top_units * s.top;
+    }
+}
+
 bool planes_pack(const struct weight *w, int64_t first, int64_t n, uint8_t *const to[4]) {
     enum plane_form f = planes_form(w->type, w->layout);
     struct plane_sizes s = forms[f].size;
     const struct quant_traits *t = quant_traits(w->type);
-    size_t n_unit = (size_t)w->n_in / 32;
+    size_t n_unit = (size_t)w->n_in / 32, n_block = (size_t)w->n_in / t->block_elements;
     bool is_finite = true;
     for (int64_t i = 0; i < n; i++) {
         const uint8_t *src = (const uint8_t *)w->data +
                              (size_t)((first + i) / w->n_out) * w->mat_bytes +
                              (size_t)((first + i) % w->n_out) * w->row_bytes;
+        size_t at = (size_t)i * n_unit;
+        struct unit u = {to[0] + at * s.codes, to[1] + at * s.more, to[2] + at * s.sub,
+                         to[3] + at / s.top_units * s.top};
         is_finite &= quant_is_finite(w->type, src, (uint64_t)w->n_in);
-        if (is_float(f)) {
+        switch (f) {
+        case FORM_NONE:
+        case N_FORM: break;
+        case FORM_F32:
+        case FORM_F16:
+        case FORM_BF16: { /* rows of any length */
             size_t row = (size_t)w->n_in * (f == FORM_F32 ? 4 : 2);
             memcpy(to[0] + (size_t)i * row, src, row);
-            continue;
+            break;
         }
-        size_t per = (size_t)t->block_elements / 32; /* units of a block: 1 or 8 */
-        bool is_whole = f == FORM_T4K || f >= FORM_O4;
-        for (size_t k = 0; k < n_unit; k += is_whole ? per : 1) {
-            size_t at = (size_t)i * n_unit + k;
-            struct unit u = {to[0] + at * s.codes, to[1] + at * s.more, to[2] + at * s.sub,
-                             to[3] + at / s.top_units * s.top};
-            const uint8_t *b = src + k / per * t->block_bytes;
-            if (f == FORM_I8X) {
-                float x[256];
-                t->decode(b, x, t->block_elements);
-                pack_exact(x + k % per * 32, u);
-            } else if (is_whole) pack_grid(f, b, u);
-            else if (per == 1) pack_small(f, b, u);
-            else pack_k(f, b, (int)(k % per), u);
+#define X(F)                                                                                       \
+    case F: pack_row(F, t, src, n_block, u); break;
+            X(FORM_I8)
+            X(FORM_I8X)
+            X(FORM_N4)
+            X(FORM_N4M)
+            X(FORM_N5)
+            X(FORM_N5M)
+            X(FORM_N4K)
+            X(FORM_N5K)
+            X(FORM_N6K)
+            X(FORM_N3K)
+            X(FORM_N2K)
+            X(FORM_T4)
+            X(FORM_T4K)
+            X(FORM_TFP4)
+            X(FORM_O4)
+            X(FORM_G3S)
+            X(FORM_G3XXS)
+            X(FORM_G2XXS)
+            X(FORM_G2XS)
+            X(FORM_G2S)
+#undef X
         }
     }
     return is_finite;
