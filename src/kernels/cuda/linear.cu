@@ -70,12 +70,12 @@ struct input {
 };
 
 /* Rows that a group of lanes takes side by side. */
-template <int NT> static constexpr int rows_of = NT == 1 ? 4 : 2;
+enum { ROWS8 = 2 };
 
 /* The part of a block in matrix o, through rows of form F: more than one kind of block uses it. Where rows are few,
  * n_part warps share them, each a part of the steps. */
 template <int F, int NT> struct vector8 {
-    static constexpr int R = rows_of<NT>;
+    static constexpr int R = ROWS8;
     const linear_job &j;
     const out_job &o;
     int group, lane, mine, n_group, n_row, n_unit, n_task, from, n_step; /* from: first unit */
@@ -269,7 +269,7 @@ __device__ __forceinline__ float norm_input(const norm_row_job &job, const float
 /* Matrices of form F, of numbers, and of Q8_0 (alpha and beta of a delta net beside its projections). One token
  * may be normed on the way, in every block. Shared memory: grid points, then the normed row. */
 template <int F, int NT>
-__global__ void __launch_bounds__(VEC_THREADS, 2)
+__global__ void __launch_bounds__(VEC_THREADS, NT == 1 ? 3 : 2)
     vector8_kernel(const __grid_constant__ linear_job j, grid_tables tables) {
     DYNAMIC_SHARED(uint32_t, points);
     __shared__ float sums[VEC_THREADS / 32][MAX_SUMS]; /* a warp's */
@@ -424,9 +424,9 @@ __global__ void __launch_bounds__(256) float_tile_kernel(linear_job j) {
 /* Warps that share the rows of w, so that all multiprocessors have enough of them. A token's sums follow from it: it
  * depends on the matrices of the launch, not on how many tokens there are. */
 static int32_t parts_of(const struct cuda *c, const planes &w, int64_t n_row) {
-    enum { ROWS = rows_of<1>, MAX_PARTS_ROW = 4 };
+    enum { MAX_PARTS = 4 };
     int32_t n = 1;
-    while (n < MAX_PARTS_ROW && n_row / ROWS * n * 2 <= (int64_t)c->n_sm * (VEC_THREADS / 32) * 2 &&
+    while (n < MAX_PARTS && n_row / ROWS8 * n * 2 <= (int64_t)c->n_sm * (VEC_THREADS / 32) * 2 &&
            w.n_unit > 32 * n)
         n *= 2;
     return n;
@@ -434,8 +434,8 @@ static int32_t parts_of(const struct cuda *c, const planes &w, int64_t n_row) {
 
 /* One launch: matrices of one form, of Q8_0, and of numbers. x8.q NULL: none is needed. */
 static void vectors8(struct cuda *c, linear_job &j, int form) {
-    int each = j.n_tok > 1 ? rows_of<VEC8_TOKS> : rows_of<1>; /* rows of a task */
-    int64_t tasks = 0, n_row = 0;                             /* tasks: of a warp */
+    int64_t tasks = 0, n_row = 0; /* tasks: of a warp */
+    int64_t resident = (j.n_tok > 1 ? 2 : 3) * (int64_t)c->n_sm;
     for (int32_t i = 0; i < j.n_o; i++) {
         j.o[i].group = lanes_of(j.o[i].w);
         j.o[i].n_part = 1;
@@ -444,20 +444,20 @@ static void vectors8(struct cuda *c, linear_job &j, int form) {
     for (int32_t i = 0; i < j.n_o; i++) {
         if (is_number_form(j.o[i].w.form)) continue;
         j.o[i].n_part = parts_of(c, j.o[i].w, n_row);
-        tasks += (j.o[i].w.n_row + each - 1) / each * j.o[i].n_part * j.o[i].group / 32;
+        tasks += (j.o[i].w.n_row + ROWS8 - 1) / ROWS8 * j.o[i].n_part * j.o[i].group / 32;
     }
-    /* all blocks resident at once, two on a multiprocessor, and as many tasks each */
+    /* all blocks resident at once, and as many tasks each */
     int threads = VEC_THREADS;
     int32_t blocks = 0;
     for (int32_t i = 0; i < j.n_o; i++) {
         out_job &k = j.o[i];
         k.first_block = blocks;
         int64_t rows = k.w.n_in >= NUMBER_WIDE ? 2 : 8;
-        if (!is_number_form(k.w.form)) rows = each * (threads / k.group / k.n_part);
+        if (!is_number_form(k.w.form)) rows = ROWS8 * (threads / k.group / k.n_part);
         k.n_block = (int32_t)((k.w.n_row + rows - 1) / rows);
-        int64_t own = (k.w.n_row + each - 1) / each * k.group / 32, room = 2 * (int64_t)c->n_sm;
-        if (!is_number_form(k.w.form) && k.n_part == 1 && tasks > room * (VEC_THREADS / 32))
-            k.n_block = (int32_t)(own * room / tasks > 1 ? own * room / tasks : 1);
+        int64_t own = (k.w.n_row + ROWS8 - 1) / ROWS8 * k.group / 32 * resident / tasks;
+        if (!is_number_form(k.w.form) && k.n_part == 1 && tasks > resident * (VEC_THREADS / 32))
+            k.n_block = (int32_t)(own > 1 ? own : 1);
         blocks += k.n_block;
     }
     j.step = j.n_tok > 1 ? VEC8_TOKS : 1;

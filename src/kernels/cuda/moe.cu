@@ -309,14 +309,18 @@ __device__ __forceinline__ void shared_down8(const hidden8_job &j, int warp, int
 
 /* A team of warps makes a unit of 32 elements of a pair's hidden row: a group of lanes two rows of the gate beside
  * two of up, or four of up. A block has one team or more, and makes n_round units with each. */
-enum { HIDDEN_ROWS = 4, GATED_TEAM = 512, PLAIN_TEAM = 256, MAX_TEAMS = 3 };
-/* Wide units take more registers: two teams at most. */
-static __host__ __device__ constexpr int hidden_bound(int form) {
-    return raw_words(form) > 6 ? 2 * PLAIN_TEAM : MAX_TEAMS * PLAIN_TEAM;
+enum { HIDDEN_ROWS = 4, GATED_TEAM = 512, PLAIN_TEAM = 256, MAX_TEAMS = 3, MANY_BLOCKS = 3 };
+/* Forms that take more registers: two teams at most. */
+static __host__ __device__ constexpr bool is_wide_form(int form) {
+    return raw_words(form) > 6 || form == FORM_T4 || form == FORM_T4K || form == FORM_TFP4;
 }
-template <int F, bool HAS_GATE> struct hidden8_rows {
+static __host__ __device__ constexpr int hidden_bound(int form) {
+    return is_wide_form(form) ? 2 * PLAIN_TEAM : MAX_TEAMS * PLAIN_TEAM;
+}
+template <int F, bool HAS_GATE, bool MANY> struct hidden8_rows {
     static constexpr int EACH = HAS_GATE ? HIDDEN_ROWS / 2 : HIDDEN_ROWS; /* of one matrix */
-    static constexpr int TEAM = HAS_GATE ? GATED_TEAM : PLAIN_TEAM;
+    static constexpr int TEAM = HAS_GATE && !MANY ? GATED_TEAM : PLAIN_TEAM;
+    static constexpr int TASKS = HAS_GATE && MANY ? 2 : 1; /* of a round */
     const hidden8_job &j;
     const int32_t *chosen; /* [n_tok * n_used], shared */
     float (*h)[MAX_TEAMS][2][32];
@@ -338,24 +342,34 @@ template <int F, bool HAS_GATE> struct hidden8_rows {
     __device__ __forceinline__ bool has(int step) const {
         return step * group + lane < j.up.n_unit;
     }
-    __device__ __forceinline__ void load(raw<F> &c, int round, int step, int r) const {
-        uint32_t u = unit_of(round, team), at = (uint32_t)(mine * n + (r % EACH < n ? r % EACH : 0));
+    /* of a task's k-th row of a matrix: its place among the unit's 32; -1: none */
+    __device__ __forceinline__ int place(int task, int k) const {
+        int at = task % TASKS * EACH + k;
+        return at < n ? mine * n + at : -1;
+    }
+    __device__ __forceinline__ void load(raw<F> &c, int task, int step, int r) const {
+        int round = task / TASKS, at = place(task, r % EACH);
+        uint32_t u = unit_of(round, team);
+        at = at < 0 ? 0 : at;
         u = u < n_unit ? u : n_unit - 1;
         int32_t mat = chosen[u / per_pair];
-        uint32_t row = (uint32_t)(mat < 0 ? 0 : mat) * (uint32_t)j.up.n_row + u % per_pair * 32 + at;
+        uint32_t row = (uint32_t)(mat < 0 ? 0 : mat) * (uint32_t)j.up.n_row + u % per_pair * 32 + (uint32_t)at;
         load_unit<F>(c, HAS_GATE && r < EACH ? j.gate : j.up,
                      row * (uint32_t)j.up.n_unit + (uint32_t)(step * group + lane));
     }
-    __device__ __forceinline__ act_unit act(int round, int step) const {
-        uint32_t u = unit_of(round, team), t = u / per_pair / (uint32_t)j.choice.n_used;
+    __device__ __forceinline__ act_unit act(int task, int step) const {
+        uint32_t u = unit_of(task / TASKS, team), t = u / per_pair / (uint32_t)j.choice.n_used;
         t = t < (uint32_t)j.n_tok ? t : 0;
         return act8_load(j.x, t * (uint32_t)j.up.n_unit + (uint32_t)(step * group + lane));
     }
-    __device__ __forceinline__ void put(int round, int k, float y) const {
-        if (k % EACH < n) h[round % 2][team][HAS_GATE ? k / EACH : 0][mine * n + k % EACH] = y;
+    __device__ __forceinline__ void put(int task, int k, float y) const {
+        int at = place(task, k % EACH);
+        if (at >= 0) h[task / TASKS % 2][team][HAS_GATE ? k / EACH : 0][at] = y;
     }
     /* A warp of the block rounds a team's unit while the others go on; two rounds on, its values are read. */
-    __device__ __forceinline__ void done(int round) const {
+    __device__ __forceinline__ void done(int task) const {
+        int round = task / TASKS;
+        if (task % TASKS + 1 < TASKS) return;
         __syncthreads();
         int warp = (int)threadIdx.x / 32, n_warp = (int)blockDim.x / 32;
         int of = (warp - round * MAX_TEAMS % n_warp + n_warp) % n_warp;
@@ -370,8 +384,11 @@ template <int F, bool HAS_GATE> struct hidden8_rows {
 /* Every block makes the choice anew, a warp a token; the other warps multiply rows of the shared expert's last matrix
  * meanwhile. The next kernel starts when the choice is written down, and may read the experts' weights ahead of its
  * own wait; the bound on registers leaves room for it. Shared memory: grid points, inputs of the shared expert. */
-template <int F, bool HAS_GATE>
-__global__ void __launch_bounds__(hidden_bound(F), 1)
+template <int F, bool HAS_GATE, bool MANY>
+__global__ void __launch_bounds__(MANY ? (int)PLAIN_TEAM : hidden_bound(F),
+                                  !MANY             ? 1
+                                  : is_wide_form(F) ? MANY_BLOCKS - 1
+                                                    : MANY_BLOCKS)
     hidden8_kernel(const __grid_constant__ hidden8_job j, const __grid_constant__ grid_tables tables) {
     DYNAMIC_SHARED(uint32_t, points);
     __shared__ float h[2][MAX_TEAMS][2][32];
@@ -420,7 +437,7 @@ __global__ void __launch_bounds__(hidden_bound(F), 1)
     }
     __syncthreads();
     launch_next();
-    hidden8_rows<F, HAS_GATE> rows(j, chosen, h);
+    hidden8_rows<F, HAS_GATE, MANY> rows(j, chosen, h);
     raw<F> code[2][HIDDEN_ROWS];
     stream8_begin<F, HIDDEN_ROWS>(code, rows);
     if (j.choice.logits && blockIdx.x == 0)
@@ -429,9 +446,9 @@ __global__ void __launch_bounds__(hidden_bound(F), 1)
             float weight = warp_weight(j.choice, t, lane < n_used ? chosen[t * n_used + lane] : -1);
             if (lane < n_used) j.weights[t * n_used + lane] = weight;
         }
-    auto act = [&](int round, int step, int) { return rows.act(round, step); };
-    auto sink = [&](int round, int k, float y) { rows.put(round, k, y); };
-    stream8_run<F, HIDDEN_ROWS, 1>(code, rows, j.n_round,
+    auto act = [&](int task, int step, int) { return rows.act(task, step); };
+    auto sink = [&](int task, int k, float y) { rows.put(task, k, y); };
+    stream8_run<F, HIDDEN_ROWS, 1>(code, rows, j.n_round * rows.TASKS,
                                    (j.up.n_unit + rows.group - 1) / rows.group, rows.group, g, 1,
                                    act, sink);
 }
@@ -492,7 +509,6 @@ __global__ void __launch_bounds__(DOWN_BOUND, 1)
                           j.n_used * n_unit,
                           (uint32_t)n_unit};
     raw<F> code[2][R];
-    launch_next();
     stream8_begin<F, R>(code, rows);
     if (grid_words(F)) grid_load(g, F, points);
     float *out = j.out + t * (uint32_t)n_row + (uint32_t)first + threadIdx.x;
@@ -503,6 +519,7 @@ __global__ void __launch_bounds__(DOWN_BOUND, 1)
     }
     if (is_out) look_up(out);
     wait_previous();
+    launch_next(); /* the next weights would come between the experts' */
     float old = is_out ? *out : 0.0f;
     auto act = [&](int, int step, int) {
         uint32_t i = (uint32_t)rows.unit(step), pair = t * (uint32_t)j.n_used;
@@ -679,6 +696,16 @@ static bool is_bytes(const expert_set &e) {
            (!e.has_gate || e.gate.form == e.up.form) && e.up.n_row % 32 == 0;
 }
 
+template <int F>
+static void hidden_launch(struct cuda *c, bool has_gate, bool is_many, dim3 grid, dim3 block, size_t room,
+                          const hidden8_job &h) {
+    auto kernel = hidden8_kernel<F, false, false>;
+    if (has_gate && is_many) kernel = hidden8_kernel<F, true, true>;
+    else if (has_gate) kernel = hidden8_kernel<F, true, false>;
+    else if (is_many) kernel = hidden8_kernel<F, false, true>;
+    launch(c, kernel, grid, block, room, h, c->tables);
+}
+
 /* The chosen experts of a few tokens, through bytes. */
 static void few_experts8(struct cuda *c, const struct moe_args *a, const expert_set &e,
                          const choice_job &choice, int32_t *ids, float *weights,
@@ -691,13 +718,17 @@ static void few_experts8(struct cuda *c, const struct moe_args *a, const expert_
     h.x = cuda_act8(c, a->x, a->up->n_in, a->n_tok, a->up->n_in);
     h.hidden = act8_at(cuda_take(c, act8_bytes(n_pair, n_ff)), n_pair, n_ff);
     if (c->err.code) return;
-    /* as many teams of a block as let a round do, all blocks resident at once */
+    /* all blocks resident at once: of few pairs one a multiprocessor, with as many teams as let a round do; of many
+     * several, so that some read while others wait at their barriers */
     int32_t units = (int32_t)(n_pair * (n_ff / 32)), teams = (units + c->n_sm - 1) / c->n_sm;
-    int most = e.has_gate ? 1 : hidden_bound(e.up.form) / PLAIN_TEAM;
+    int32_t most = e.has_gate ? 1 : hidden_bound(e.up.form) / PLAIN_TEAM, places = c->n_sm;
+    bool is_many = units > 2 * most * c->n_sm;
+    int team = e.has_gate && !is_many ? GATED_TEAM : PLAIN_TEAM;
+    if (is_many) most = 1, places *= is_wide_form(e.up.form) ? MANY_BLOCKS - 1 : MANY_BLOCKS;
     teams = teams < most ? teams : most;
-    h.n_round = (units + teams * c->n_sm - 1) / (teams * c->n_sm);
+    h.n_round = (units + teams * places - 1) / (teams * places);
     dim3 grid((unsigned)((units + teams * h.n_round - 1) / (teams * h.n_round)));
-    dim3 block((unsigned)(teams * (e.has_gate ? GATED_TEAM : PLAIN_TEAM)));
+    dim3 block((unsigned)(teams * team));
     size_t room = grid_bytes(c, e.up.form);
     if (a->sh_down) {
         h.sh_down = planes_of(a->sh_down);
@@ -709,8 +740,7 @@ static void few_experts8(struct cuda *c, const struct moe_args *a, const expert_
     switch (e.up.form) {
 #define X(F)                                                                                       \
     case F:                                                                                        \
-        if (e.has_gate) launch(c, hidden8_kernel<F, true>, grid, block, room, h, c->tables);       \
-        else launch(c, hidden8_kernel<F, false>, grid, block, room, h, c->tables);                 \
+        hidden_launch<F>(c, e.has_gate, is_many, grid, block, room, h);                            \
         break;
         FOR_EACH_FORM(X)
 #undef X
