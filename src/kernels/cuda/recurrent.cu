@@ -219,7 +219,7 @@ struct gdn_job {
     int32_t n_k_head, n_v_head, n_rep, d_k, d_v; /* n_rep: value heads of a key head */
     int32_t is_grouped, log_cap;
     float eps;
-    int32_t d_conv;
+    int32_t d_conv, unused;
     rows mixed, alpha, beta; /* [q | k | v]: convolved (many tokens), or to be (few) */
     const float *z, *a, *dt_bias, *norm_w;
     int64_t z_stride;
@@ -289,6 +289,175 @@ __device__ __forceinline__ void norm_row(const gdn_job &g, int64_t to, int d_v, 
     }
 }
 
+/* The same of the new tokens of a span, written down before: up to 256 columns, a warp a row. */
+__device__ __forceinline__ void norm_rows(const gdn_job &g, const dspan &s, int head) {
+    constexpr int W = 2;
+    int lane = (int)threadIdx.x % 32, d_v = g.d_v;
+    for (int32_t i = (int)threadIdx.x / 32; i < s.n_tok; i += STEP_THREADS / 32) {
+        int64_t to = ((int64_t)(s.row + i) * g.n_v_head + head) * d_v;
+        const float *z = g.z + (s.row + i) * g.z_stride + (int64_t)head * d_v;
+        float4 o[W], gates[W];
+#pragma unroll
+        for (int k = 0; k < W; k++) {
+            int at = 4 * (lane + 32 * k);
+            o[k] = four_at(g.out + to, at, d_v);
+            gates[k] = norm_gate(four_at(z, at, d_v), four_at(g.norm_w, at, d_v));
+        }
+        norm_row<W>(g, to, d_v, o, gates);
+    }
+}
+
+/* A line: q, k of ROWS rows, v of the columns from col0 on. */
+template <int ROWS, bool QUICK> struct step_line {
+    int d_k, d_v, nq, kh, head, col0;
+
+    __device__ __forceinline__ int channel(int e) const { /* of place e; -1: none */
+        if (e < 0 || e >= 2 * ROWS + STEP_COLS) return -1;
+        if (e >= 2 * ROWS) {
+            e -= 2 * ROWS;
+            return QUICK || col0 + e < d_v ? 2 * nq + head * d_v + col0 + e : -1;
+        }
+        int row = e < ROWS ? e : e - ROWS;
+        return QUICK || row < d_k ? (e < ROWS ? 0 : nq) + kh * d_k + row : -1;
+    }
+};
+
+/* Asks for what a step reads beside its state: w_line, kept_line, the norm's weights into gates. */
+template <class Line, int L>
+__device__ __forceinline__ void step_copies(const gdn_job &g, const Line &of, const float *kept,
+                                            int n_conv, float4 *w_line, float (*kept_line)[L],
+                                            float4 *gates) {
+    int tid = (int)threadIdx.x;
+    if (tid < L) copy_async16(&w_line[tid], g.conv_w + of.channel(tid) * 4, true);
+    if (tid < 3 * (L / 4)) {
+        int k = tid / (L / 4), e = tid % (L / 4) * 4;
+        copy_async16(&kept_line[k][e], kept + k * n_conv + of.channel(e), true);
+    }
+    int q = tid - (STEP_THREADS - 32);
+    if (q >= 0) copy_async16(&gates[q], g.norm_w + 4 * q, true);
+    copy_commit();
+}
+
+/* A thread's rows of its column, of the head's state. */
+template <int N, bool QUICK>
+__device__ __forceinline__ void step_load(float (&S)[N], const float *state, int col0, int d_k,
+                                          int d_v) {
+    int p = (int)threadIdx.x / STEP_COLS, col = col0 + (int)threadIdx.x % STEP_COLS;
+    int own = N * p * d_v + col, stride = QUICK ? d_v : unknown(d_v);
+    int n_row = QUICK ? N : unknown(col < d_v ? d_k - N * p : 0);
+#pragma unroll
+    for (int i = 0; i < N; i++) {
+        int at = QUICK ? own + i * stride : unknown(own + i * stride);
+        S[i] = QUICK || i < n_row ? state[at] : 0.0f;
+    }
+}
+template <int N, bool QUICK>
+__device__ __forceinline__ void step_store(const float (&S)[N], float *state, int col0, int d_k,
+                                           int d_v) {
+    int tid = unknown((int)threadIdx.x), p = tid / STEP_COLS, col = col0 + tid % STEP_COLS;
+    int stride = QUICK ? d_v : unknown(d_v), n_row = QUICK ? N : col < d_v ? d_k - N * p : 0;
+    int own = N * p * d_v + col;
+#pragma unroll
+    for (int i = 0; i < N; i++) {
+        int at = QUICK ? own + i * stride : unknown(own + i * stride);
+        if (QUICK || i < n_row) state[at] = S[i];
+    }
+}
+
+/* Decay and beta of a token; a, dt_bias: the head's, if QUICK. */
+template <bool QUICK>
+__device__ __forceinline__ float2 step_factors(const gdn_job &g, const dspan &s, int head,
+                                               int32_t i, float a, float dt_bias) {
+    float alpha, beta;
+    if constexpr (QUICK) {
+        alpha = g.alpha.x[s.row * (int)g.alpha.stride + head];
+        beta = g.beta.x[s.row * (int)g.beta.stride + head];
+    } else {
+        a = g.a[head], dt_bias = g.dt_bias[head];
+        alpha = row_at(g.alpha, s, (int)blockIdx.y, g.log_cap, i)[head];
+        beta = row_at(g.beta, s, (int)blockIdx.y, g.log_cap, i)[head];
+    }
+    return make_float2(quick_exp(softplus(alpha + dt_bias) * a), logistic(beta));
+}
+
+/* Convolution of a channel at one token. kept: its inputs before, [TAPS - 1][LINE], which move on by one. w4: its
+ * weights, if QUICK. */
+template <bool QUICK, int TAPS, int LINE>
+__device__ __forceinline__ float step_conv(const gdn_job &g, int ch, float4 w4, float *kept,
+                                           float in) {
+    int keep = QUICK ? TAPS - 1 : g.d_conv - 1;
+    float sum = g.conv_b ? g.conv_b[ch] : 0.0f, old[TAPS]; /* and the new one */
+    const float w[4] = {w4.x, w4.y, w4.z, w4.w}, *more = g.conv_w + ch * g.d_conv;
+#pragma unroll
+    for (int k = 0; k < TAPS; k++)
+        if (k <= keep) old[k] = k < keep ? kept[k % (TAPS - 1) * LINE] : in;
+#pragma unroll
+    for (int k = 0; k < TAPS; k++)
+        if (k <= keep) sum = fmaf(QUICK ? w[k % 4] : more[k], old[k], sum);
+#pragma unroll
+    for (int k = 0; k < TAPS - 1; k++)
+        if (k < keep) kept[k * LINE] = old[k + 1];
+    return silu(sum);
+}
+
+/* A thread's parts of S^T k and S^T q, and its warp's part of one of the dots q q, k k, q k. now: q and k. */
+template <int N>
+__device__ __forceinline__ void step_parts(const float (&S)[N], const float *now, int p, int which,
+                                           float2 *parts, float *dots) {
+    constexpr int ROWS = N_PART * N;
+    const float4 *q4 = (const float4 *)(now + N * p), *k4 = q4 + ROWS / 4;
+    int lane = (int)threadIdx.x % 32;
+    float2 part = make_float2(0, 0);
+    float dot = 0;
+#pragma unroll
+    for (int r = 0; r < N / 32; r++) {
+        int at = N * p + 32 * r + lane;
+        dot = fmaf(now[at + (which == 1 ? ROWS : 0)], now[at + (which == 0 ? 0 : ROWS)], dot);
+    }
+    dot = lanes_sum(dot, 32);
+#pragma unroll
+    for (int r = 0; r < N / 4; r++) {
+        float4 k = k4[r], q = q4[r];
+        part.x = fmaf(S[4 * r], k.x, part.x), part.y = fmaf(S[4 * r], q.x, part.y);
+        part.x = fmaf(S[4 * r + 1], k.y, part.x), part.y = fmaf(S[4 * r + 1], q.y, part.y);
+        part.x = fmaf(S[4 * r + 2], k.z, part.x), part.y = fmaf(S[4 * r + 2], q.z, part.y);
+        part.x = fmaf(S[4 * r + 3], k.w, part.x), part.y = fmaf(S[4 * r + 3], q.w, part.y);
+    }
+    *parts = part;
+    if (lane == 0) dots[which] = dot;
+}
+
+/* (decay S + k delta)^T q of a column, without waiting for the new S; factors: decay, beta. */
+__device__ __forceinline__ float step_out(float eps, int d_k, const float2 (*parts)[STEP_COLS],
+                                          const float (*dots)[4], float2 factors, int col, float v,
+                                          float *delta) {
+    static_assert(N_PART == 4, "four parts are added by name");
+    float2 x0 = parts[0][col], x1 = parts[1][col], x2 = parts[2][col], x3 = parts[3][col];
+    const float4 *d4 = (const float4 *)&dots[0][0];
+    float4 d0 = d4[0], d1 = d4[1], d2 = d4[2], d3 = d4[3];
+    float qq = (d0.x + d1.x) + (d2.x + d3.x), kk = (d0.y + d1.y) + (d2.y + d3.y);
+    float qk = (d0.z + d1.z) + (d2.z + d3.z);
+    float kept = (x0.x + x1.x) + (x2.x + x3.x), seen = (x0.y + x1.y) + (x2.y + x3.y);
+    float kf = rsqrtf(kk + eps), qf = rsqrtf((qq + eps) * (float)d_k);
+    *delta = factors.y * kf * fmaf(-factors.x, kept * kf, v);
+    return fmaf(*delta, qk, factors.x * seen) * qf;
+}
+
+/* S = decay S + k delta; k: of the thread's rows */
+template <int N>
+__device__ __forceinline__ void step_update(float (&S)[N], const float *k, float decay,
+                                            float delta) {
+    const float4 *k4 = (const float4 *)k;
+#pragma unroll
+    for (int r = 0; r < N / 4; r++) {
+        float4 x = k4[r];
+        S[4 * r] = fmaf(x.x, delta, decay * S[4 * r]);
+        S[4 * r + 1] = fmaf(x.y, delta, decay * S[4 * r + 1]);
+        S[4 * r + 2] = fmaf(x.z, delta, decay * S[4 * r + 2]);
+        S[4 * r + 3] = fmaf(x.w, delta, decay * S[4 * r + 3]);
+    }
+}
+
 /* Convolution, delta rule, norm and gate of a few tokens; block (head, span). State, weights and what the
  * convolution kept are read before the wait: no kernel of the list writes them but this one. Heads that share a
  * key head each make its q and k, so what is kept of those is written by the last of them that has read it.
@@ -328,44 +497,22 @@ __global__ void __launch_bounds__(STEP_THREADS, QUICK ? 2 : 1)
     for (int col0 = 0; col0 < d_v; col0 += STEP_COLS) {
         int col = col0 + mine;
         bool has = QUICK || col < d_v;
-        float *state = g.s + s.slot * g.s_stride + (int64_t)head * d_k * d_v, S[N];
-        int own = N * p * d_v + col, stride = QUICK ? d_v : unknown(d_v);
-        int n_row = has ? QUICK ? N : unknown(d_k - N * p) : 0;
-#pragma unroll
-        for (int i = 0; i < N; i++) {
-            int at = QUICK ? own + i * stride : unknown(own + i * stride);
-            S[i] = QUICK || i < n_row ? state[at] : 0.0f;
-        }
+        float S[N];
+        step_load<N, QUICK>(S, g.s + s.slot * g.s_stride + (int64_t)head * d_k * d_v, col0, d_k,
+                            d_v);
         /* this thread's places of the line, and their channels; -1: none */
         auto place = [&](int c) { return tid - FIRST + c * STEP_THREADS; };
-        auto channel = [&](int e) {
-            if (e < 0 || e >= LINE) return -1;
-            if (e >= 2 * ROWS) {
-                e -= 2 * ROWS;
-                return QUICK || col0 + e < d_v ? 2 * nq + head * d_v + col0 + e : -1;
-            }
-            int row = e < ROWS ? e : e - ROWS;
-            return QUICK || row < d_k ? (e < ROWS ? 0 : nq) + kh * d_k + row : -1;
-        };
+        step_line<ROWS, QUICK> of = {d_k, d_v, nq, kh, head, col0};
         float in[C];
         int ch[C];
 #pragma unroll
         for (int c = 0; c < C; c++) {
-            ch[c] = channel(place(c));
+            ch[c] = of.channel(place(c));
 #pragma unroll(N > 32 ? 1 : TAPS - 1)
             for (int k = 0; !QUICK && ch[c] >= 0 && k < keep; k++)
                 kept_line[k][place(c)] = kept_inputs[k * n_conv + ch[c]];
         }
-        if constexpr (QUICK) {
-            if (tid < LINE) copy_async16(&w_line[tid], g.conv_w + channel(tid) * TAPS, true);
-            if (tid < (TAPS - 1) * (LINE / 4)) {
-                int k = tid / (LINE / 4), e = tid % (LINE / 4) * 4;
-                copy_async16(&kept_line[k][e], kept_inputs + k * n_conv + channel(e), true);
-            }
-            if (warp == STEP_THREADS / 32 - 1)
-                copy_async16(&gates[lane], g.norm_w + 4 * lane, true);
-            copy_commit();
-        }
+        if constexpr (QUICK) step_copies(g, of, kept_inputs, n_conv, w_line, kept_line, gates);
         auto fetch = [&](int32_t i) {
 #pragma unroll
             for (int c = 0; c < C; c++)
@@ -404,102 +551,33 @@ __global__ void __launch_bounds__(STEP_THREADS, QUICK ? 2 : 1)
                     norm_row<1>(g, (int64_t)row * d_v, d_v, &o, &gates[lane]);
                 }
             }
-            if (i > 0) { /* the token before this one */
-                const float4 *k4 = (const float4 *)(line[(i + 1) % 2] + ROWS + N * p);
-#pragma unroll
-                for (int r = 0; r < N / 4; r++) {
-                    float4 k = k4[r];
-                    S[4 * r] = fmaf(k.x, delta, decay * S[4 * r]);
-                    S[4 * r + 1] = fmaf(k.y, delta, decay * S[4 * r + 1]);
-                    S[4 * r + 2] = fmaf(k.z, delta, decay * S[4 * r + 2]);
-                    S[4 * r + 3] = fmaf(k.w, delta, decay * S[4 * r + 3]);
-                }
-            }
+            if (i > 0) /* the token before this one */
+                step_update<N>(S, line[(i + 1) % 2] + ROWS + N * p, decay, delta);
             if (i == stored) {
-                float *to =
-                    g.s + unknown(s.slot) * g.s_stride + (int64_t)head * d_k * d_v + unknown(own);
-                stride = QUICK ? d_v : unknown(d_v);
-                n_row = has ? QUICK ? N : unknown(d_k - N * p) : 0;
-#pragma unroll
-                for (int r = 0; r < N; r++)
-                    if (QUICK || r < n_row) to[r * stride] = S[r];
+                step_store<N, QUICK>(S,
+                                     g.s + unknown(s.slot) * g.s_stride + (int64_t)head * d_k * d_v,
+                                     col0, d_k, d_v);
             }
             if (i == n) break;
             float *now = line[i % 2];
             if (N > 32) fetch(i); /* registers are short */
-            if (warp == FACTORS && i % 32 == 0 && i + lane < n) {
-                int32_t t = i + lane, span = (int32_t)blockIdx.y;
-                float alpha, beta;
-                if constexpr (QUICK) {
-                    alpha = g.alpha.x[s.row * (int)g.alpha.stride + head];
-                    beta = g.beta.x[s.row * (int)g.beta.stride + head];
-                } else {
-                    a = g.a[head], dt_bias = g.dt_bias[head];
-                    alpha = row_at(g.alpha, s, span, g.log_cap, t)[head];
-                    beta = row_at(g.beta, s, span, g.log_cap, t)[head];
-                }
-                factors[i / 32 % 2][lane] =
-                    make_float2(quick_exp(softplus(alpha + dt_bias) * a), logistic(beta));
-            }
+            if (warp == FACTORS && i % 32 == 0 && i + lane < n)
+                factors[i / 32 % 2][lane] = step_factors<QUICK>(g, s, head, i + lane, a, dt_bias);
 #pragma unroll
             for (int c = 0; c < C; c++) {
                 float sum = 0;
-                if (ch[c] >= 0) {
-                    sum = g.conv_b ? g.conv_b[ch[c]] : 0.0f;
-                    float4 w4 = w_line[QUICK ? place(c) : 0];
-                    const float w[4] = {w4.x, w4.y, w4.z, w4.w};
-                    const float *more = g.conv_w + ch[c] * g.d_conv;
-                    float old[TAPS]; /* and the new one */
-#pragma unroll
-                    for (int k = 0; k < TAPS; k++)
-                        if (k <= keep)
-                            old[k] = k < keep ? kept_line[k % (TAPS - 1)][place(c)] : in[c];
-#pragma unroll
-                    for (int k = 0; k < TAPS; k++)
-                        if (k <= keep) sum = fmaf(QUICK ? w[k % 4] : more[k], old[k], sum);
-                    sum = silu(sum);
-#pragma unroll
-                    for (int k = 0; k < TAPS - 1; k++)
-                        if (k < keep) kept_line[k][place(c)] = old[k + 1];
-                }
+                if (ch[c] >= 0)
+                    sum = step_conv<QUICK, TAPS, LINE>(g, ch[c], w_line[QUICK ? place(c) : 0],
+                                                       &kept_line[0][place(c)], in[c]);
                 if (place(c) >= 0 && place(c) < LINE) now[place(c)] = sum;
             }
             __syncthreads();
-            const float4 *q4 = (const float4 *)(now + N * p), *k4 = q4 + ROWS / 4;
-            float2 part = make_float2(0, 0);
-            float dot = 0;
-#pragma unroll
-            for (int r = 0; r < N / 32; r++) { /* a warp of a part has one of its dots */
-                int at = N * p + 32 * r + lane, which = warp % (STEP_COLS / 32);
-                dot =
-                    fmaf(now[at + (which == 1 ? ROWS : 0)], now[at + (which == 0 ? 0 : ROWS)], dot);
-            }
-            dot = lanes_sum(dot, 32);
-#pragma unroll
-            for (int r = 0; r < N / 4; r++) {
-                float4 k = k4[r], q = q4[r];
-                part.x = fmaf(S[4 * r], k.x, part.x), part.y = fmaf(S[4 * r], q.x, part.y);
-                part.x = fmaf(S[4 * r + 1], k.y, part.x), part.y = fmaf(S[4 * r + 1], q.y, part.y);
-                part.x = fmaf(S[4 * r + 2], k.z, part.x), part.y = fmaf(S[4 * r + 2], q.z, part.y);
-                part.x = fmaf(S[4 * r + 3], k.w, part.x), part.y = fmaf(S[4 * r + 3], q.w, part.y);
-            }
-            parts[p][mine] = part;
-            if (lane == 0) dots[p][warp % (STEP_COLS / 32)] = dot;
+            step_parts<N>(S, now, p, warp % (STEP_COLS / 32), &parts[p][mine], dots[p]);
             if (N == 32 && i + 1 < n) fetch(i + 1);
             __syncthreads();
-            static_assert(N_PART == 4, "four parts are added by name");
-            float2 x0 = parts[0][mine], x1 = parts[1][mine], x2 = parts[2][mine],
-                   x3 = parts[3][mine], f = factors[i / 32 % 2][i % 32];
-            const float4 *d4 = (const float4 *)&dots[0][0];
-            float4 d0 = d4[0], d1 = d4[1], d2 = d4[2], d3 = d4[3];
-            float qq = (d0.x + d1.x) + (d2.x + d3.x), kk = (d0.y + d1.y) + (d2.y + d3.y),
-                  qk = (d0.z + d1.z) + (d2.z + d3.z);
-            float kept = (x0.x + x1.x) + (x2.x + x3.x), seen = (x0.y + x1.y) + (x2.y + x3.y);
-            float kf = rsqrtf(kk + g.eps), qf = rsqrtf((qq + g.eps) * (float)d_k);
+            float2 f = factors[i / 32 % 2][i % 32];
             decay = f.x;
-            delta = f.y * kf * fmaf(-decay, kept * kf, now[2 * ROWS + mine]);
-            /* (decay S + k delta)^T q, without waiting for the new S */
-            float o = fmaf(delta, qk, decay * seen) * qf;
+            float o = step_out(g.eps, d_k, parts, dots, f, mine, now[2 * ROWS + mine], &delta);
             if (p != 0 || !has || i < s.n_replay) continue;
             if (QUICK) o_line[mine] = o;
             else g.out[((int64_t)(s.row + i - s.n_replay) * g.n_v_head + head) * d_v + col] = o;
@@ -509,7 +587,7 @@ __global__ void __launch_bounds__(STEP_THREADS, QUICK ? 2 : 1)
             __syncthreads();
 #pragma unroll
             for (int c = 0; c < C; c++) {
-                ch[c] = channel(unknown(place(c)));
+                ch[c] = of.channel(unknown(place(c)));
                 if (ch[c] < 0 || (ch[c] < 2 * nq && !last)) continue;
 #pragma unroll
                 for (int k = 0; k < TAPS - 1; k++)
@@ -520,19 +598,7 @@ __global__ void __launch_bounds__(STEP_THREADS, QUICK ? 2 : 1)
         }
     }
     if constexpr (!QUICK) {
-        for (int32_t i = warp; i < s.n_tok; i += STEP_THREADS / 32) {
-            constexpr int W = 2;
-            int64_t to = ((int64_t)(s.row + i) * g.n_v_head + head) * d_v;
-            const float *z = g.z + (s.row + i) * g.z_stride + (int64_t)head * d_v;
-            float4 o[W], gates[W];
-#pragma unroll
-            for (int k = 0; k < W; k++) {
-                int at = 4 * (lane + 32 * k);
-                o[k] = four_at(g.out + to, at, d_v);
-                gates[k] = norm_gate(four_at(z, at, d_v), four_at(g.norm_w, at, d_v));
-            }
-            norm_row<W>(g, to, d_v, o, gates);
-        }
+        norm_rows(g, s, head);
         for (int e = tid; e < d_v; e += STEP_THREADS)
             conv_keep(rec, g.mixed, s, keep, n_conv, 2 * nq + head * d_v + e);
         for (int e = tid; last && e < 2 * d_k; e += STEP_THREADS)
