@@ -422,12 +422,12 @@ static void attention_agrees(void **st) {
         check_near(r.q_out, q0, nq, 1e-5, "qkv_store case %d", k);
         bool coarse = ref_is_quantised(c->k_type) || ref_is_quantised(c->v_type);
         size_t tiled = (size_t)315 * (size_t)(c->n_head * c->d_v);
-        /* of 4 bits, a value at a tie is an eighth of the largest away */
-        check_near(r.out, o0, tiled, c->v_type == QUANT_Q4_0 ? 0.125 : 4e-3, "attn case %d, tiles",
+        /* of 4 bits, a value at a tie is an eighth of the largest away, and what all have besides */
+        check_near(r.out, o0, tiled, c->v_type == QUANT_Q4_0 ? 0.129 : 4e-3, "attn case %d, tiles",
                    k);
         check_near(r.out + tiled, o0 + tiled, no - tiled,
                    c->k_type == QUANT_Q4_0   ? 0.25
-                   : c->v_type == QUANT_Q4_0 ? 0.125
+                   : c->v_type == QUANT_Q4_0 ? 0.129
                    : coarse                  ? 2e-3
                    : c->k_type == QUANT_F16  ? 2e-4
                                              : 1e-5,

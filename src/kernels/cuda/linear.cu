@@ -140,9 +140,9 @@ template <int F, int NT> struct vector8 {
     }
 };
 
-/* Rows of numbers times floats: W warps a row, rows 8 / W of a block. Four units of 16 bytes a lane are
+/* Rows of numbers times floats: W warps a row, rows 8 / W of a block. Eight units of 16 bytes a lane are
  * read before the wait, into whatever room there is. */
-enum { NUMBER_UNITS = 4 };
+enum { NUMBER_UNITS = 8 };
 template <int NT, int W> struct number_rows {
     static constexpr int LANES = 32 * W, ROWS = VEC_THREADS / LANES;
     const linear_job &j;
@@ -283,10 +283,9 @@ __global__ void __launch_bounds__(VEC_THREADS, NT == 1 ? 3 : 2)
     bool is_bytes = F != FORM_I8 && o.w.form == FORM_I8;
     launch_next();
     vector8<F, NT> rows(j, o);
-    float4 *numbers = (float4 *)rows.code; /* a block has one or the other */
-    static_assert(sizeof rows.code >= NUMBER_UNITS * sizeof(float4), "room for both");
+    float4 numbers[NUMBER_UNITS];
     if (is_main) rows.begin();
-    else if (!is_bytes && is_wide) number_rows<NT, 4>(j, o).begin(numbers);
+    else if (!is_bytes && is_wide) number_rows<NT, 2>(j, o).begin(numbers);
     else if (!is_bytes) number_rows<NT, 1>(j, o).begin(numbers);
     float4 norm_w[NORM_KEPT];
     if (NT == 1 && j.norm.x)
@@ -317,7 +316,7 @@ __global__ void __launch_bounds__(VEC_THREADS, NT == 1 ? 3 : 2)
         vector8<FORM_I8, NT> bytes(j, o);
         bytes.begin();
         bytes.run(tables, in, t0, n_tok, sums);
-    } else if (is_wide) number_rows<NT, 4>(j, o).run(numbers, in, t0, n_tok, sums);
+    } else if (is_wide) number_rows<NT, 2>(j, o).run(numbers, in, t0, n_tok, sums);
     else number_rows<NT, 1>(j, o).run(numbers, in, t0, n_tok, sums);
 }
 
@@ -427,7 +426,7 @@ static int32_t parts_of(const struct cuda *c, const planes &w, int64_t n_row) {
     enum { MAX_PARTS = 4 };
     int32_t n = 1;
     while (n < MAX_PARTS && n_row / ROWS8 * n * 2 <= (int64_t)c->n_sm * (VEC_THREADS / 32) * 2 &&
-           w.n_unit > 32 * n)
+           w.n_unit > 64 * n)
         n *= 2;
     return n;
 }
@@ -452,7 +451,7 @@ static void vectors8(struct cuda *c, linear_job &j, int form) {
     for (int32_t i = 0; i < j.n_o; i++) {
         out_job &k = j.o[i];
         k.first_block = blocks;
-        int64_t rows = k.w.n_in >= NUMBER_WIDE ? 2 : 8;
+        int64_t rows = k.w.n_in >= NUMBER_WIDE ? 4 : 8;
         if (!is_number_form(k.w.form)) rows = ROWS8 * (threads / k.group / k.n_part);
         k.n_block = (int32_t)((k.w.n_row + rows - 1) / rows);
         int64_t own = (k.w.n_row + ROWS8 - 1) / ROWS8 * k.group / 32 * resident / tasks;

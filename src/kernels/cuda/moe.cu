@@ -219,6 +219,7 @@ struct hidden8_job {
     int32_t *ids;      /* [n_tok, n_used] */
     float *weights;    /* the same */
     int32_t n_tok, act, n_round, n_sh_row; /* n_sh_row: of a block */
+    divisor per_pair, n_used;              /* units of a hidden row; choice.n_used */
     planes sh_down;         /* the shared expert's; form FORM_NONE: there is none */
     glu_job shared;         /* its input */
     const float *sh_weight; /* [n_tok] or NULL: its factor, through the logistic function */
@@ -314,8 +315,9 @@ enum { HIDDEN_ROWS = 4, GATED_TEAM = 512, PLAIN_TEAM = 256, MAX_TEAMS = 3, MANY_
 static __host__ __device__ constexpr bool is_wide_form(int form) {
     return raw_words(form) > 6 || form == FORM_T4 || form == FORM_T4K || form == FORM_TFP4;
 }
-static __host__ __device__ constexpr int hidden_bound(int form) {
-    return is_wide_form(form) ? 2 * PLAIN_TEAM : MAX_TEAMS * PLAIN_TEAM;
+static __host__ __device__ constexpr int hidden_bound(int form, bool has_gate) {
+    enum { GATED_BOUND = 704 }; /* 88 registers: room beside it for a block of down8_kernel */
+    return is_wide_form(form) ? 2 * PLAIN_TEAM : has_gate ? (int)GATED_BOUND : MAX_TEAMS * PLAIN_TEAM;
 }
 template <int F, bool HAS_GATE, bool MANY> struct hidden8_rows {
     static constexpr int EACH = HAS_GATE ? HIDDEN_ROWS / 2 : HIDDEN_ROWS; /* of one matrix */
@@ -325,7 +327,7 @@ template <int F, bool HAS_GATE, bool MANY> struct hidden8_rows {
     const int32_t *chosen; /* [n_tok * n_used], shared */
     float (*h)[MAX_TEAMS][2][32];
     int group, lane, team, mine, n; /* n: rows of a group */
-    uint32_t per_pair, n_unit;      /* units of a hidden row; of all pairs */
+    uint32_t n_unit;                /* of the hidden rows of all pairs */
 
     __device__ __forceinline__ hidden8_rows(const hidden8_job &j_, const int32_t *c,
                                             float (*h_)[MAX_TEAMS][2][32])
@@ -333,8 +335,7 @@ template <int F, bool HAS_GATE, bool MANY> struct hidden8_rows {
         group = lanes_of(j.up), lane = (int)threadIdx.x % group;
         team = (int)threadIdx.x / TEAM, mine = (int)threadIdx.x % TEAM / group;
         n = 32 / (TEAM / group);
-        per_pair = (uint32_t)j.up.n_row / 32;
-        n_unit = per_pair * (uint32_t)(j.n_tok * j.choice.n_used);
+        n_unit = j.per_pair.n * (uint32_t)(j.n_tok * j.choice.n_used);
     }
     __device__ __forceinline__ uint32_t unit_of(int round, int of) const {
         return ((uint32_t)round * gridDim.x + blockIdx.x) * (blockDim.x / TEAM) + (uint32_t)of;
@@ -352,13 +353,16 @@ template <int F, bool HAS_GATE, bool MANY> struct hidden8_rows {
         uint32_t u = unit_of(round, team);
         at = at < 0 ? 0 : at;
         u = u < n_unit ? u : n_unit - 1;
-        int32_t mat = chosen[u / per_pair];
-        uint32_t row = (uint32_t)(mat < 0 ? 0 : mat) * (uint32_t)j.up.n_row + u % per_pair * 32 + (uint32_t)at;
+        uint32_t pair = u / j.per_pair;
+        int32_t mat = chosen[pair];
+        uint32_t row = (uint32_t)(mat < 0 ? 0 : mat) * (uint32_t)j.up.n_row +
+                       (u - pair * j.per_pair.n) * 32 + (uint32_t)at;
         load_unit<F>(c, HAS_GATE && r < EACH ? j.gate : j.up,
                      row * (uint32_t)j.up.n_unit + (uint32_t)(step * group + lane));
     }
     __device__ __forceinline__ act_unit act(int task, int step) const {
-        uint32_t u = unit_of(task / TASKS, team), t = u / per_pair / (uint32_t)j.choice.n_used;
+        uint32_t t = 0;
+        if (j.n_tok > 1) t = unit_of(task / TASKS, team) / j.per_pair / j.n_used;
         t = t < (uint32_t)j.n_tok ? t : 0;
         return act8_load(j.x, t * (uint32_t)j.up.n_unit + (uint32_t)(step * group + lane));
     }
@@ -372,12 +376,13 @@ template <int F, bool HAS_GATE, bool MANY> struct hidden8_rows {
         if (task % TASKS + 1 < TASKS) return;
         __syncthreads();
         int warp = (int)threadIdx.x / 32, n_warp = (int)blockDim.x / 32;
-        int of = (warp - round * MAX_TEAMS % n_warp + n_warp) % n_warp;
+        int of = warp - (TASKS > 1 || round ? round * MAX_TEAMS % n_warp : 0);
+        of += of < 0 ? n_warp : 0;
         uint32_t u = unit_of(round, of);
         if (of >= (int)blockDim.x / TEAM || u >= n_unit) return;
         float y = act_of(j.act, h[round % 2][of][0][threadIdx.x % 32]);
         if (HAS_GATE) y *= h[round % 2][of][1][threadIdx.x % 32];
-        act8_put(j.hidden, u, chosen[u / per_pair] < 0 ? 0.0f : y);
+        act8_put(j.hidden, u, chosen[u / j.per_pair] < 0 ? 0.0f : y);
     }
 };
 
@@ -385,7 +390,7 @@ template <int F, bool HAS_GATE, bool MANY> struct hidden8_rows {
  * meanwhile. The next kernel starts when the choice is written down, and may read the experts' weights ahead of its
  * own wait; the bound on registers leaves room for it. Shared memory: grid points, inputs of the shared expert. */
 template <int F, bool HAS_GATE, bool MANY>
-__global__ void __launch_bounds__(MANY ? (int)PLAIN_TEAM : hidden_bound(F),
+__global__ void __launch_bounds__(MANY ? (int)PLAIN_TEAM : hidden_bound(F, HAS_GATE),
                                   !MANY             ? 1
                                   : is_wide_form(F) ? MANY_BLOCKS - 1
                                                     : MANY_BLOCKS)
@@ -459,6 +464,7 @@ struct down8_job {
     const int32_t *ids;   /* [n_tok, n_used] */
     const float *weights; /* [n_tok, n_used] */
     int32_t n_used, n_part, n_step, unused; /* n_part: warps that share a row; n_step: of a part */
+    divisor n_unit;                         /* down.n_unit */
     float *out;
 };
 
@@ -472,7 +478,6 @@ template <int F> struct down8_rows {
     const down8_job &j;
     const int32_t *ids;
     int row0, n_row, from, n_all; /* from: first unit of the part */
-    uint32_t n_unit;
 
     __device__ __forceinline__ int unit(int step) const {
         return from + step * 32 + (int)threadIdx.x % 32;
@@ -481,12 +486,12 @@ template <int F> struct down8_rows {
         return step < j.n_step && unit(step) < n_all;
     }
     __device__ __forceinline__ void load(raw<F> &c, int, int step, int r) const {
-        uint32_t i = (uint32_t)unit(step), k = i / n_unit;
+        uint32_t i = (uint32_t)unit(step), k = i / j.n_unit;
         uint32_t row = (uint32_t)(row0 + r < n_row ? row0 + r : n_row - 1);
         int mat = __ldcg(ids + k);
         load_unit<F>(c, j.down,
-                     ((uint32_t)(mat < 0 ? 0 : mat) * (uint32_t)n_row + row) * n_unit +
-                         (i - k * n_unit));
+                     ((uint32_t)(mat < 0 ? 0 : mat) * (uint32_t)n_row + row) * j.n_unit.n +
+                         (i - k * j.n_unit.n));
     }
     __device__ __forceinline__ void done(int) const {}
 };
@@ -499,15 +504,14 @@ __global__ void __launch_bounds__(DOWN_BOUND, 1)
     __shared__ float sums[DOWN_BOUND / 32][R];
     uint32_t t = blockIdx.y;
     int lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32, shift = j.n_part / 2;
-    int quads = (int)(blockDim.x / 32) >> shift, n_unit = j.down.n_unit, n_row = (int)j.down.n_row;
+    int quads = (int)(blockDim.x / 32) >> shift, n_row = (int)j.down.n_row;
     int first = (int)blockIdx.x * quads * R, part = warp & (j.n_part - 1);
     down8_rows<F> rows = {j,
                           j.ids + t * (uint32_t)j.n_used,
                           first + (warp >> shift) * R,
                           n_row,
                           part * j.n_step * 32,
-                          j.n_used * n_unit,
-                          (uint32_t)n_unit};
+                          j.n_used * j.down.n_unit};
     raw<F> code[2][R];
     stream8_begin<F, R>(code, rows);
     if (grid_words(F)) grid_load(g, F, points);
@@ -523,8 +527,8 @@ __global__ void __launch_bounds__(DOWN_BOUND, 1)
     float old = is_out ? *out : 0.0f;
     auto act = [&](int, int step, int) {
         uint32_t i = (uint32_t)rows.unit(step), pair = t * (uint32_t)j.n_used;
-        act_unit a = act8_load(j.hidden, pair * rows.n_unit + i);
-        a.scale *= j.weights[pair + i / rows.n_unit];
+        act_unit a = act8_load(j.hidden, pair * j.n_unit.n + i);
+        a.scale *= j.weights[pair + i / j.n_unit];
         return a;
     };
     auto sink = [&](int, int k, float y) { sums[warp][k] = y; };
@@ -715,13 +719,14 @@ static void few_experts8(struct cuda *c, const struct moe_args *a, const expert_
     hidden8_job h = {};
     h.gate = e.gate, h.up = e.up, h.choice = choice, h.ids = ids, h.weights = weights;
     h.n_tok = a->n_tok, h.act = e.act;
+    h.per_pair = divisor_of(n_ff / 32), h.n_used = divisor_of(a->n_used);
     h.x = cuda_act8(c, a->x, a->up->n_in, a->n_tok, a->up->n_in);
     h.hidden = act8_at(cuda_take(c, act8_bytes(n_pair, n_ff)), n_pair, n_ff);
     if (c->err.code) return;
     /* all blocks resident at once: of few pairs one a multiprocessor, with as many teams as let a round do; of many
      * several, so that some read while others wait at their barriers */
     int32_t units = (int32_t)(n_pair * (n_ff / 32)), teams = (units + c->n_sm - 1) / c->n_sm;
-    int32_t most = e.has_gate ? 1 : hidden_bound(e.up.form) / PLAIN_TEAM, places = c->n_sm;
+    int32_t most = e.has_gate ? 1 : hidden_bound(e.up.form, false) / PLAIN_TEAM, places = c->n_sm;
     bool is_many = units > 2 * most * c->n_sm;
     int team = e.has_gate && !is_many ? GATED_TEAM : PLAIN_TEAM;
     if (is_many) most = 1, places *= is_wide_form(e.up.form) ? MANY_BLOCKS - 1 : MANY_BLOCKS;
@@ -745,7 +750,7 @@ static void few_experts8(struct cuda *c, const struct moe_args *a, const expert_
         FOR_EACH_FORM(X)
 #undef X
     }
-    down8_job d = {e.down, h.hidden, ids, weights, a->n_used, 1, 0, 0, a->out};
+    down8_job d = {e.down, h.hidden, ids, weights, a->n_used, 1, 0, 0, divisor_of(e.down.n_unit), a->out};
     /* all blocks resident at once; of long rows several warps share a few */
     int32_t rows = down_rows(e.down.form), steps = (a->n_used * e.down.n_unit + 31) / 32;
     int32_t quads = (int32_t)((e.down.n_row + rows * c->n_sm - 1) / (rows * c->n_sm));
