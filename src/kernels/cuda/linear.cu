@@ -79,7 +79,7 @@ template <int F, int NT> struct vector8 {
     const linear_job &j;
     const out_job &o;
     int group, lane, mine, n_group, n_row, n_unit, n_task, from, n_step; /* from: first unit */
-    alignas(16) raw<F> code[2][R];                                      /* or a row of numbers */
+    alignas(16) raw<F> code[2][R];                                       /* or a row of numbers */
 
     __device__ __forceinline__ vector8(const linear_job &j_, const out_job &o_) : j(j_), o(o_) {
         int groups = o.group == 32 ? 1 : 2, warp = (int)threadIdx.x / 32, part = 0;
@@ -143,6 +143,11 @@ template <int F, int NT> struct vector8 {
 /* Rows of numbers times floats: W warps a row, rows 8 / W of a block. Eight units of 16 bytes a lane are
  * read before the wait, into whatever room there is. */
 enum { NUMBER_UNITS = 8 };
+/* Warps that share a row: all of it is on its way before the wait. */
+static __host__ __device__ inline int number_warps(int64_t n_in, int n_tok) {
+    if (n_in < NUMBER_WIDE) return 1;
+    return n_tok == 1 && n_in <= 2 * NUMBER_WIDE ? 2 : 4;
+}
 template <int NT, int W> struct number_rows {
     static constexpr int LANES = 32 * W, ROWS = VEC_THREADS / LANES;
     const linear_job &j;
@@ -279,13 +284,15 @@ __global__ void __launch_bounds__(VEC_THREADS, NT == 1 ? 3 : 2)
     int32_t t0 = (int32_t)blockIdx.y * j.step;
     int32_t n_tok = j.n_tok - t0 < j.step ? j.n_tok - t0 : j.step;
     int64_t n_in = o.w.n_in;
-    bool is_main = o.w.form == F, is_wide = n_in >= NUMBER_WIDE;
+    bool is_main = o.w.form == F;
+    int warps = number_warps(n_in, NT);
     bool is_bytes = F != FORM_I8 && o.w.form == FORM_I8;
     launch_next();
     vector8<F, NT> rows(j, o);
     float4 numbers[NUMBER_UNITS];
     if (is_main) rows.begin();
-    else if (!is_bytes && is_wide) number_rows<NT, 2>(j, o).begin(numbers);
+    else if (!is_bytes && warps == 4) number_rows<NT, 4>(j, o).begin(numbers);
+    else if (!is_bytes && NT == 1 && warps == 2) number_rows<NT, 2>(j, o).begin(numbers);
     else if (!is_bytes) number_rows<NT, 1>(j, o).begin(numbers);
     float4 norm_w[NORM_KEPT];
     if (NT == 1 && j.norm.x)
@@ -316,7 +323,8 @@ __global__ void __launch_bounds__(VEC_THREADS, NT == 1 ? 3 : 2)
         vector8<FORM_I8, NT> bytes(j, o);
         bytes.begin();
         bytes.run(tables, in, t0, n_tok, sums);
-    } else if (is_wide) number_rows<NT, 2>(j, o).run(numbers, in, t0, n_tok, sums);
+    } else if (warps == 4) number_rows<NT, 4>(j, o).run(numbers, in, t0, n_tok, sums);
+    else if (NT == 1 && warps == 2) number_rows<NT, 2>(j, o).run(numbers, in, t0, n_tok, sums);
     else number_rows<NT, 1>(j, o).run(numbers, in, t0, n_tok, sums);
 }
 
@@ -451,7 +459,7 @@ static void vectors8(struct cuda *c, linear_job &j, int form) {
     for (int32_t i = 0; i < j.n_o; i++) {
         out_job &k = j.o[i];
         k.first_block = blocks;
-        int64_t rows = k.w.n_in >= NUMBER_WIDE ? 4 : 8;
+        int64_t rows = VEC_THREADS / 32 / number_warps(k.w.n_in, j.n_tok);
         if (!is_number_form(k.w.form)) rows = ROWS8 * (threads / k.group / k.n_part);
         k.n_block = (int32_t)((k.w.n_row + rows - 1) / rows);
         int64_t own = (k.w.n_row + ROWS8 - 1) / ROWS8 * k.group / 32 * resident / tasks;

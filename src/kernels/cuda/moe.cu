@@ -215,13 +215,13 @@ __global__ void __launch_bounds__(VEC_THREADS)
 struct hidden8_job {
     planes gate, up;
     act8 x, hidden;
-    choice_job choice; /* logits NULL: made already */
-    int32_t *ids;      /* [n_tok, n_used] */
-    float *weights;    /* the same */
+    choice_job choice;                     /* logits NULL: made already */
+    int32_t *ids;                          /* [n_tok, n_used] */
+    float *weights;                        /* the same */
     int32_t n_tok, act, n_round, n_sh_row; /* n_sh_row: of a block */
     divisor per_pair, n_used;              /* units of a hidden row; choice.n_used */
-    planes sh_down;         /* the shared expert's; form FORM_NONE: there is none */
-    glu_job shared;         /* its input */
+    planes sh_down;                        /* the shared expert's; form FORM_NONE: there is none */
+    glu_job shared;                        /* its input */
     const float *sh_weight; /* [n_tok] or NULL: its factor, through the logistic function */
     float *out;             /* [n_tok, sh_down.n_row] */
 };
@@ -233,12 +233,11 @@ static __host__ __device__ inline size_t shared_input(int n_in) {
     return (act8_bytes(1, n_in) + 15) & ~(size_t)15;
 }
 /* Sums of a row of w with up to NT tokens' inputs, in `in` one behind the other, by a group of lanes. */
-template <int NT> struct sums_of {
-    float v[NT];
-};
+template <int NT> struct sums_of { float v[NT]; };
 template <int F, int NT>
-__device__ __forceinline__ sums_of<NT> shared_row8(const planes &w, uint32_t row, int lane, int group,
-                                                   const uint8_t *in, int n_tok, const grid_tables &g) {
+__device__ __forceinline__ sums_of<NT> shared_row8(const planes &w, uint32_t row, int lane,
+                                                   int group, const uint8_t *in, int n_tok,
+                                                   const grid_tables &g) {
     sums_of<NT> sum = {};
     raw<F> code;
     if (lane < w.n_unit) load_unit<F>(code, w, row * (uint32_t)w.n_unit + (uint32_t)lane);
@@ -261,13 +260,25 @@ __device__ __forceinline__ sums_of<NT> shared_row8(const planes &w, uint32_t row
     for (int t = 0; t < NT; t++) sum.v[t] = lanes_sum(sum.v[t], group);
     return sum;
 }
+/* Forms of a shared expert that are multiplied there; others come after the experts. */
+#define SHARED_FORMS(X) X(FORM_I8) X(FORM_N4) X(FORM_N4K) X(FORM_N5K) X(FORM_N6K)
+static bool is_shared_form(int form) {
+    switch (form) {
+#define X(F) case F:
+        SHARED_FORMS(X)
+#undef X
+        return true;
+    }
+    return false;
+}
 template <int NT>
-static __device__ __attribute__((noinline)) sums_of<NT> any_row8(planes w, uint32_t row, int lane, int group,
-                                                                 const uint8_t *in, int n_tok, const grid_tables &g) {
+static __device__ __attribute__((noinline)) sums_of<NT> any_row8(planes w, uint32_t row, int lane,
+                                                                 int group, const uint8_t *in,
+                                                                 int n_tok, const grid_tables &g) {
     switch (w.form) {
 #define X(F)                                                                                       \
     case F: return shared_row8<F, NT>(w, row, lane, group, in, n_tok, g);
-        FOR_EACH_FORM(X)
+        SHARED_FORMS(X)
 #undef X
     }
     return sums_of<NT>{};
@@ -276,8 +287,9 @@ static __device__ __attribute__((noinline)) sums_of<NT> any_row8(planes w, uint3
 /* By the last n_warp warps of the block, with up to NT tokens at a time: out[t] += factor * down(act(gate) * up), of
  * the block's rows. in: room for the inputs in bytes, shared. */
 template <int NT>
-__device__ __forceinline__ void shared_down8(const hidden8_job &j, int warp, int n_warp, int lane, int group, int row,
-                                             uint8_t *in, const grid_tables &g) {
+__device__ __forceinline__ void shared_down8(const hidden8_job &j, int warp, int n_warp, int lane,
+                                             int group, int row, uint8_t *in,
+                                             const grid_tables &g) {
     const planes &w = j.sh_down;
     int end = ((int)blockIdx.x + 1) * j.n_sh_row, quads = w.n_in / 4;
     end = end < (int)w.n_row ? end : (int)w.n_row;
@@ -286,18 +298,23 @@ __device__ __forceinline__ void shared_down8(const hidden8_job &j, int warp, int
         int n_tok = j.n_tok - t0 < NT ? j.n_tok - t0 : NT;
         if (t0) barrier_of(32 * n_warp); /* inputs are read no more */
 #pragma unroll 1
-        for (int q = 32 * warp + (int)threadIdx.x % 32; q / 32 * 32 < n_tok * quads; q += 32 * n_warp) {
+        for (int q = 32 * warp + (int)threadIdx.x % 32; q / 32 * 32 < n_tok * quads;
+             q += 32 * n_warp) {
             int t = q / quads, at = q - t * quads; /* rows are whole groups of 8 quads */
             bool has = t < n_tok;
             act8 a = act8_at(in + (size_t)(has ? t : 0) * shared_input(w.n_in), 1, w.n_in);
-            act8_put4(a, at, has ? glu_quad(j.shared, (int64_t)(t0 + t) * quads + at) : make_float4(0, 0, 0, 0), has);
+            act8_put4(a, at,
+                      has ? glu_quad(j.shared, (int64_t)(t0 + t) * quads + at)
+                          : make_float4(0, 0, 0, 0),
+                      has);
         }
         barrier_of(32 * n_warp);
         /* row: of the warp's first group of lanes; all lanes go together */
 #pragma unroll 1
         for (int r0 = row; r0 < end; r0 += n_warp * (32 / group)) {
             int r = r0 + (int)threadIdx.x % 32 / group;
-            sums_of<NT> y = any_row8<NT>(w, (uint32_t)r, r < end ? lane : w.n_unit, group, in, n_tok, g);
+            sums_of<NT> y =
+                any_row8<NT>(w, (uint32_t)r, r < end ? lane : w.n_unit, group, in, n_tok, g);
             if (r >= end || lane >= n_tok) continue;
             float sum = y.v[0];
 #pragma unroll
@@ -317,7 +334,9 @@ static __host__ __device__ constexpr bool is_wide_form(int form) {
 }
 static __host__ __device__ constexpr int hidden_bound(int form, bool has_gate) {
     enum { GATED_BOUND = 704 }; /* 88 registers: room beside it for a block of down8_kernel */
-    return is_wide_form(form) ? 2 * PLAIN_TEAM : has_gate ? (int)GATED_BOUND : MAX_TEAMS * PLAIN_TEAM;
+    return is_wide_form(form) ? 2 * PLAIN_TEAM
+           : has_gate         ? (int)GATED_BOUND
+                              : MAX_TEAMS * PLAIN_TEAM;
 }
 template <int F, bool HAS_GATE, bool MANY> struct hidden8_rows {
     static constexpr int EACH = HAS_GATE ? HIDDEN_ROWS / 2 : HIDDEN_ROWS; /* of one matrix */
@@ -394,7 +413,8 @@ __global__ void __launch_bounds__(MANY ? (int)PLAIN_TEAM : hidden_bound(F, HAS_G
                                   !MANY             ? 1
                                   : is_wide_form(F) ? MANY_BLOCKS - 1
                                                     : MANY_BLOCKS)
-    hidden8_kernel(const __grid_constant__ hidden8_job j, const __grid_constant__ grid_tables tables) {
+    hidden8_kernel(const __grid_constant__ hidden8_job j,
+                   const __grid_constant__ grid_tables tables) {
     DYNAMIC_SHARED(uint32_t, points);
     __shared__ float h[2][MAX_TEAMS][2][32];
     __shared__ int32_t chosen[STEP_TOKS * MAX_USED];
@@ -436,9 +456,11 @@ __global__ void __launch_bounds__(MANY ? (int)PLAIN_TEAM : hidden_bound(F, HAS_G
     if (is_shared) {
         uint8_t *in = (uint8_t *)(points + grid_words(F));
         if (j.n_tok == 1)
-            shared_down8<1>(j, warp - n_choose, n_warp - n_choose, sh_lane, sh_group, sh_row, in, tables);
+            shared_down8<1>(j, warp - n_choose, n_warp - n_choose, sh_lane, sh_group, sh_row, in,
+                            tables);
         else
-            shared_down8<VEC8_TOKS>(j, warp - n_choose, n_warp - n_choose, sh_lane, sh_group, sh_row, in, tables);
+            shared_down8<VEC8_TOKS>(j, warp - n_choose, n_warp - n_choose, sh_lane, sh_group,
+                                    sh_row, in, tables);
     }
     __syncthreads();
     launch_next();
@@ -461,15 +483,15 @@ __global__ void __launch_bounds__(MANY ? (int)PLAIN_TEAM : hidden_bound(F, HAS_G
 struct down8_job {
     planes down;
     act8 hidden;
-    const int32_t *ids;   /* [n_tok, n_used] */
-    const float *weights; /* [n_tok, n_used] */
+    const int32_t *ids;                     /* [n_tok, n_used] */
+    const float *weights;                   /* [n_tok, n_used] */
     int32_t n_used, n_part, n_step, unused; /* n_part: warps that share a row; n_step: of a part */
     divisor n_unit;                         /* down.n_unit */
     float *out;
 };
 
-/* Rows of a warp. Wide units take more registers. */
-static __host__ __device__ constexpr int down_rows(int form) { return raw_words(form) > 6 ? 2 : 4; }
+/* Rows of a warp. */
+static __host__ __device__ constexpr int down_rows(int form) { return is_wide_form(form) ? 2 : 4; }
 
 /* out[t] += sum of weight * down(hidden) over the chosen experts: the units of all of them in one stream. n_part warps
  * share a few rows. Block y is the token. Before its wait a block reads the choice, which the kernel before wrote
@@ -506,12 +528,8 @@ __global__ void __launch_bounds__(DOWN_BOUND, 1)
     int lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32, shift = j.n_part / 2;
     int quads = (int)(blockDim.x / 32) >> shift, n_row = (int)j.down.n_row;
     int first = (int)blockIdx.x * quads * R, part = warp & (j.n_part - 1);
-    down8_rows<F> rows = {j,
-                          j.ids + t * (uint32_t)j.n_used,
-                          first + (warp >> shift) * R,
-                          n_row,
-                          part * j.n_step * 32,
-                          j.n_used * j.down.n_unit};
+    down8_rows<F> rows = {j,     j.ids + t * (uint32_t)j.n_used, first + (warp >> shift) * R,
+                          n_row, part * j.n_step * 32,           j.n_used * j.down.n_unit};
     raw<F> code[2][R];
     stream8_begin<F, R>(code, rows);
     if (grid_words(F)) grid_load(g, F, points);
@@ -701,8 +719,8 @@ static bool is_bytes(const expert_set &e) {
 }
 
 template <int F>
-static void hidden_launch(struct cuda *c, bool has_gate, bool is_many, dim3 grid, dim3 block, size_t room,
-                          const hidden8_job &h) {
+static void hidden_launch(struct cuda *c, bool has_gate, bool is_many, dim3 grid, dim3 block,
+                          size_t room, const hidden8_job &h) {
     auto kernel = hidden8_kernel<F, false, false>;
     if (has_gate && is_many) kernel = hidden8_kernel<F, true, true>;
     else if (has_gate) kernel = hidden8_kernel<F, true, false>;
@@ -735,7 +753,8 @@ static void few_experts8(struct cuda *c, const struct moe_args *a, const expert_
     dim3 grid((unsigned)((units + teams * h.n_round - 1) / (teams * h.n_round)));
     dim3 block((unsigned)(teams * team));
     size_t room = grid_bytes(c, e.up.form);
-    if (a->sh_down) {
+    bool apart = a->sh_down && !is_shared_form(planes_of(a->sh_down).form);
+    if (a->sh_down && !apart) {
         h.sh_down = planes_of(a->sh_down);
         h.shared = shared, h.sh_weight = sh_weight, h.out = a->out;
         h.n_sh_row = (int32_t)((h.sh_down.n_row + grid.x - 1) / grid.x);
@@ -744,13 +763,12 @@ static void few_experts8(struct cuda *c, const struct moe_args *a, const expert_
     }
     switch (e.up.form) {
 #define X(F)                                                                                       \
-    case F:                                                                                        \
-        hidden_launch<F>(c, e.has_gate, is_many, grid, block, room, h);                            \
-        break;
+    case F: hidden_launch<F>(c, e.has_gate, is_many, grid, block, room, h); break;
         FOR_EACH_FORM(X)
 #undef X
     }
-    down8_job d = {e.down, h.hidden, ids, weights, a->n_used, 1, 0, 0, divisor_of(e.down.n_unit), a->out};
+    down8_job d = {e.down, h.hidden, ids, weights, a->n_used, 1, 0, 0, divisor_of(e.down.n_unit),
+                   a->out};
     /* all blocks resident at once; of long rows several warps share a few */
     int32_t rows = down_rows(e.down.form), steps = (a->n_used * e.down.n_unit + 31) / 32;
     int32_t quads = (int32_t)((e.down.n_row + rows * c->n_sm - 1) / (rows * c->n_sm));
@@ -758,7 +776,8 @@ static void few_experts8(struct cuda *c, const struct moe_args *a, const expert_
     while (d.n_part < DOWN_PARTS && steps > 2 * d.n_part && 2 * d.n_part * quads <= DOWN_BOUND / 32)
         d.n_part *= 2;
     d.n_step = (steps + d.n_part - 1) / d.n_part;
-    dim3 down_grid((unsigned)((e.down.n_row + rows * quads - 1) / (rows * quads)), (unsigned)a->n_tok);
+    dim3 down_grid((unsigned)((e.down.n_row + rows * quads - 1) / (rows * quads)),
+                   (unsigned)a->n_tok);
     dim3 down_block((unsigned)(32 * quads * d.n_part));
     room = grid_bytes(c, e.down.form);
     switch (e.down.form) {
@@ -767,6 +786,9 @@ static void few_experts8(struct cuda *c, const struct moe_args *a, const expert_
         FOR_EACH_FORM(X)
 #undef X
     }
+    if (!apart) return;
+    struct linear_out sh_down = {a->sh_down, NULL, a->out, a->down->n_out, 1, true};
+    cuda_linear_glu(c, &sh_down, shared, a->n_tok, sh_weight);
 }
 
 static void few_experts(struct cuda *c, const struct moe_args *a, const int32_t *ids,

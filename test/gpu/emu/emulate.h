@@ -57,7 +57,9 @@ static inline uint32_t __ballot_sync(uint32_t, bool p) {
     return r;
 }
 static inline int __ffs(int x) { return __builtin_ffs(x); }
-static inline uint32_t __umulhi(uint32_t a, uint32_t b) { return (uint32_t)((uint64_t)a * b >> 32); }
+static inline uint32_t __umulhi(uint32_t a, uint32_t b) {
+    return (uint32_t)((uint64_t)a * b >> 32);
+}
 static inline int __popc(uint32_t x) { return __builtin_popcount(x); }
 template <class T> static inline T __ldcs(const T *p) { return *p; }
 template <class T> static inline T __ldcg(const T *p) { return *p; }
