@@ -5,14 +5,10 @@
  * bytes of keys and values, read once per group of query heads. The length of a stretch follows from the
  * token's own position alone, so its bits do not depend on its neighbours. Heads of 64, 128 or 256 go through
  * the tensor cores (page_kernel); other sizes, caches of floats and precise mode through split_kernel.
- * Many tokens: blocks of 64 queries against pages of 64 keys on the tensor cores. */
+ * Many tokens: attn_many.cu. */
 #include <utility>
 
-#include "kernels/cuda/cuda_impl.cuh"
-
-extern "C" {
-#include "format/quant.h"
-}
+#include "kernels/cuda/attn.cuh"
 
 enum {
     SPLIT_THREADS = 128,
@@ -21,43 +17,8 @@ enum {
     PAGE_SHIFT = 6,  /* of page_kernel: of a page */
     MAX_GROUP = 8,   /* query heads of one kv head that a block serves */
     JOIN_FEW = 8,    /* stretches that the last block of them to end joins */
-    FLASH_THREADS = 128,
-    FLASH_Q = 64,
-    FEW_ROWS = 32, /* rows whose stretches have room at once */
+    FEW_ROWS = 32,   /* rows whose stretches have room at once */
 };
-
-/* ---- elements of the cache ---- */
-
-struct cache { /* one of keys or values */
-    const uint8_t *data;
-    size_t page_bytes, row_bytes;
-    uint32_t type;
-    int32_t d;
-};
-
-static cache cache_of(const void *data, uint32_t type, int32_t d, size_t page_bytes) {
-    uint64_t row = 0;
-    quant_row_bytes(type, (uint64_t)d, &row);
-    return cache{(const uint8_t *)data, page_bytes, row, type, d};
-}
-
-__device__ __forceinline__ const uint8_t *cache_row(const cache &c, const int32_t *pages,
-                                                    int64_t pos, int32_t head) {
-    return c.data + (size_t)pages[pos / KV_PAGE] * c.page_bytes +
-           ((size_t)head * KV_PAGE + (size_t)(pos % KV_PAGE)) * c.row_bytes;
-}
-
-__device__ __forceinline__ float cache_at(const cache &c, const uint8_t *row, int i) {
-    if (c.type == QUANT_F16) return to_float(((const uint16_t *)row)[i]);
-    if (c.type == QUANT_F32) return ((const float *)row)[i];
-    if (c.type == QUANT_Q8_0) {
-        const uint8_t *b = row + i / 32 * 34;
-        return to_float(*(const uint16_t *)b) * (float)(int8_t)b[2 + i % 32];
-    }
-    const uint8_t *b = row + i / 32 * 18;
-    int q = b[2 + i % 16] >> (i % 32 / 16 * 4) & 15;
-    return to_float(*(const uint16_t *)b) * (float)(q - 8);
-}
 
 /* ---- storing ---- */
 
@@ -72,23 +33,6 @@ struct store_job {
     float *out; /* queries: [n_tok, n_head, d]; else NULL */
     cache to;
 };
-
-__device__ __forceinline__ void hadamard_heads(float *x, int d) {
-    int n = d & -d;
-    for (int h = 1; h < n; h *= 2) {
-        __syncthreads();
-        for (int i = (int)threadIdx.x; i < d / 2; i += (int)blockDim.x) {
-            int at = i / h * 2 * h + i % h;
-            float a = x[at], b = x[at + h];
-            x[at] = a + b;
-            x[at + h] = a - b;
-        }
-    }
-    __syncthreads();
-    float f = 1.0f / sqrtf((float)n);
-    for (int i = (int)threadIdx.x; i < d; i += (int)blockDim.x) x[i] *= f;
-    __syncthreads();
-}
 
 /* A warp writes block b of 32: all lanes hold one value each. */
 __device__ __forceinline__ void store_32(uint32_t type, uint8_t *row, int b, float v) {
@@ -269,32 +213,12 @@ void cuda_qkv_store(struct dev *d, const struct qkv_store_args *a) {
 
 /* ---- few tokens ---- */
 
-struct attn_job {
-    cache k, v;
-    const float *q, *sinks, *gate;
-    int64_t gate_tok_stride, gate_head_stride;
-    int32_t n_head, n_kv_head, window, n_keep, rotate;
-    int32_t shift;     /* stretches are multiples of 1 << shift positions */
-    int32_t few;       /* so many stretches need no join_kernel */
-    uint32_t *arrived; /* [n_row, blocks of heads], zeros */
-    float scale, softcap;
-    act8 out8;           /* q NULL: none */
-    const int32_t *rows; /* [n_row] that split_kernel takes */
-    float *part;         /* [n_row, n_head, MAX_SPLIT, part_d(d_v)]: weighted values */
-    float2 *stat;        /* [n_row, n_head, MAX_SPLIT]: sum of weights, maximum */
-    float *out;
-};
-
 /* Floats from one stretch's values to the next's. */
 static __host__ __device__ inline int part_d(int d_v) { return (d_v + 3) / 4 * 4; }
 
 /* Positions of a stretch for a token at position own: the fewest that need no more than MAX_SPLIT. */
 __device__ __forceinline__ int32_t stretch_of(const attn_job &j, int32_t own) {
     return (own / (MAX_SPLIT << j.shift) + 1) << j.shift;
-}
-
-__device__ __forceinline__ bool is_seen(const attn_job &j, int64_t pos, int64_t own) {
-    return j.window <= 0 || pos > own - j.window || pos < j.n_keep;
 }
 
 /* Lane l holds elements l * E .. of a row. T: the cache's type where rows are whole and loads can be wide, else 0. */
@@ -491,36 +415,212 @@ enum {
 };
 static_assert(PAGE_TURN == 16 && KV_PAGE == 1 << PAGE_SHIFT, "a tile of the tensor cores");
 
-/* 8 elements of a coded row as halves, from element e, a multiple of 8. */
-__device__ __forceinline__ uint4 decode8(uint32_t type, const uint8_t *row, int e, bool has) {
-    uint32_t w[2], less, d;
-    if (type == QUANT_Q8_0) {
-        const uint8_t *b = row + e / 32 * 34;
-        const uint16_t *q = (const uint16_t *)(b + 2 + e % 32);
-        d = *(const uint16_t *)b;
-        w[0] = ((uint32_t)q[0] | (uint32_t)q[1] << 16) ^ 0x80808080u;
-        w[1] = ((uint32_t)q[2] | (uint32_t)q[3] << 16) ^ 0x80808080u;
-        less = 0x64806480u; /* 1024 + 128 */
-    } else {
-        const uint8_t *b = row + e / 32 * 18;
-        const uint16_t *q = (const uint16_t *)(b + 2 + e % 16);
-        int shift = e % 32 / 16 * 4;
-        d = *(const uint16_t *)b;
-        w[0] = ((uint32_t)q[0] | (uint32_t)q[1] << 16) >> shift & 0x0f0f0f0fu;
-        w[1] = ((uint32_t)q[2] | (uint32_t)q[3] << 16) >> shift & 0x0f0f0f0fu;
-        less = 0x64086408u; /* 1024 + 8 */
-    }
-    d = has ? d | d << 16 : 0;
-    /* the half with the bits 0x6400 + b is 1024 + b */
-    auto two = [&](uint32_t from, uint32_t at) {
-        return halves_mul(halves_sub(__byte_perm(from, 0x64646464u, at), less), d);
-    };
-    return make_uint4(two(w[0], 0x4140), two(w[0], 0x4342), two(w[1], 0x4140), two(w[1], 0x4342));
-}
-
 /* What two halves lack of two floats, as halves. */
 __device__ __forceinline__ uint32_t rest_of(float lo, float hi, uint32_t halves) {
     return two_halves(lo - to_float((uint16_t)halves), hi - to_float((uint16_t)(halves >> 16)));
+}
+
+/* q in fragments, made once: elements 8 tc ... of 32, four for each of two products. room: [D / 16][32], shared. */
+template <int D, class F>
+__device__ __forceinline__ void page_query(const attn_job &j, int32_t t, int head0, int n_here,
+                                           uint4 *room, uint32_t (&q)[D / 16][4], F meanwhile) {
+    int lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32, gr = lane / 4, tc = lane % 4;
+    constexpr int N = (D / 32 + PAGE_WARPS - 1) / PAGE_WARPS;
+    float4 x[N][2];
+#pragma unroll
+    for (int i = 0; i < N; i++) {
+        int c = warp + i * PAGE_WARPS;
+        const float4 *src =
+            (const float4 *)(j.q + ((int64_t)t * j.n_head + head0 + gr) * D + c * 32 + tc * 8);
+        bool has = gr < n_here && c < D / 32;
+        x[i][0] = has ? src[0] : make_float4(0, 0, 0, 0);
+        x[i][1] = has ? src[1] : make_float4(0, 0, 0, 0);
+    }
+    meanwhile();
+#pragma unroll
+    for (int i = 0; i < N; i++)
+#pragma unroll
+        for (int k = 0; k < 2; k++) {
+            int c = warp + i * PAGE_WARPS;
+            float4 f = x[i][k];
+            f.x *= j.scale, f.y *= j.scale, f.z *= j.scale, f.w *= j.scale;
+            uint32_t lo = two_halves(f.x, f.y), hi = two_halves(f.z, f.w);
+            if (c < D / 32)
+                room[(2 * c + k) * 32 + lane] =
+                    make_uint4(lo, rest_of(f.x, f.y, lo), hi, rest_of(f.z, f.w, hi));
+        }
+    __syncthreads();
+#pragma unroll
+    for (int i = 0; i < D / 16; i++) {
+        uint4 f = room[i * 32 + lane];
+        q[i][0] = f.x, q[i][1] = f.y, q[i][2] = f.z, q[i][3] = f.w;
+    }
+    __syncthreads();
+}
+
+/* Weights of positions 2 tc, 2 tc + 1, then 8 further on, from their scores in two parts each; what sums so far are to
+ * be multiplied with is returned. */
+__device__ __forceinline__ float page_weights(const attn_job &j, const float (&dot)[2][2][4],
+                                              int32_t pos, int32_t last, int32_t own, float &most,
+                                              float &sum, float w[4]) {
+    int tc = (int)threadIdx.x % 4;
+    float m = most;
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+        const float(*two)[4] = dot[i / 2];
+        int32_t at = pos + tc * 2 + i % 2 + i / 2 * 8;
+        float v = (two[0][i % 2] + two[1][i % 2]) + (two[0][i % 2 + 2] + two[1][i % 2 + 2]);
+        if (j.softcap != 0.0f) v = j.softcap * tanhf(v / j.softcap);
+        if (at > last || !is_seen(j, at, own)) v = -INFINITY;
+        w[i] = v;
+        m = fmaxf(m, v);
+    }
+    m = lanes_max(m, 4);
+    float keep = most == m || most == -INFINITY ? 1.0f : quick_exp(most - m);
+    most = m;
+    sum *= keep;
+    /* a maximum forgets NaN, but its weight does not, even where nothing else is seen */
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+        w[i] = w[i] == -INFINITY ? 0.0f : quick_exp(w[i] - m);
+        sum += w[i];
+    }
+    return keep;
+}
+
+/* The stretch's sums and values of each head: warps join in shared memory, in order. */
+template <int D>
+__device__ __forceinline__ void
+page_put(const attn_job &j, float (&acc)[D / 64][4][4], float sum, float most, float *room,
+         float2 (&stat)[PAGE_WARPS][MAX_GROUP], int64_t part, int n_here) {
+    constexpr int S = D + 4, N_VALUE = D / 64; /* S: fewer conflicts of banks */
+    int tid = (int)threadIdx.x, lane = tid % 32, warp = tid / 32, gr = lane / 4, tc = lane % 4;
+    static_assert(MAX_GROUP * S * 4 <= PAGE_SLOTS * PAGE_TURN * D * 2, "room to join");
+    sum = lanes_sum(sum, 4);
+    if (tc == 0) stat[warp][gr] = make_float2(sum, most);
+    copy_wait<0>();
+    __syncthreads();
+    auto most_of = [&](int g) {
+        float m = stat[0][g].y;
+#pragma unroll
+        for (int w = 1; w < PAGE_WARPS; w++) m = fmaxf(m, stat[w][g].y);
+        return m;
+    };
+    auto factor = [&](int w, int g, float m) {
+        return stat[w][g].y == -INFINITY ? 0.0f : quick_exp(stat[w][g].y - m);
+    };
+#pragma unroll
+    for (int k = 0; k < 2; k++) {
+        int g = 2 * tc + k;
+        float f = factor(warp, g, most_of(g));
+#pragma unroll
+        for (int c = 0; c < N_VALUE; c++)
+#pragma unroll
+            for (int m = 0; m < 4; m += 2)
+                *(float4 *)(room + (warp * MAX_GROUP + g) * S + c * 64 + gr * 8 + m * 2) =
+                    make_float4(acc[c][m][k] * f, acc[c][m][k + 2] * f, acc[c][m + 1][k] * f,
+                                acc[c][m + 1][k + 2] * f);
+    }
+    __syncthreads();
+#pragma unroll
+    for (int i = tid; i < MAX_GROUP * D / 4; i += PAGE_WARPS * 32) {
+        int g = i / (D / 4), e = i % (D / 4) * 4;
+        float4 y = make_float4(0, 0, 0, 0);
+#pragma unroll
+        for (int w = 0; w < PAGE_WARPS; w++) {
+            float4 x = *(const float4 *)(room + (w * MAX_GROUP + g) * S + e);
+            y.x += x.x, y.y += x.y, y.z += x.z, y.w += x.w;
+        }
+        if (g < n_here) *(float4 *)(j.part + (part + (int64_t)g * MAX_SPLIT) * D + e) = y;
+    }
+    if (tid < n_here) {
+        float m = most_of(tid), total = 0;
+#pragma unroll
+        for (int w = 0; w < PAGE_WARPS; w++) total += stat[w][tid].x * factor(w, tid, m);
+        j.stat[part + (int64_t)tid * MAX_SPLIT] = make_float2(total, m);
+    }
+}
+
+/* Few stretches: the last block joins them, each thread what it made of its own. part: of the first stretch. */
+template <int D>
+__device__ __forceinline__ void page_join(const attn_job &j, int32_t t, int64_t part, int head0,
+                                          int n_here, int n_all) {
+    __shared__ float factors[MAX_GROUP][JOIN_FEW];
+    int tid = (int)threadIdx.x;
+    constexpr int N = MAX_GROUP * D / 4 / (PAGE_WARPS * 32);
+    float4 x[N][JOIN_FEW], gate[N];
+    float2 mine = make_float2(0.0f, -INFINITY);
+    int g = tid / JOIN_FEW % MAX_GROUP, k = tid % JOIN_FEW;
+    if (g < n_here && k < n_all) mine = __ldcg(j.stat + part + (int64_t)g * MAX_SPLIT + k);
+#pragma unroll
+    for (int u = 0; u < N; u++) {
+        int i = tid + u * PAGE_WARPS * 32, head = i / (D / 4), e = i % (D / 4) * 4;
+        const float *from = j.part + (part + (int64_t)head * MAX_SPLIT) * D + e;
+#pragma unroll
+        for (int r = 0; r < JOIN_FEW; r++)
+            x[u][r] = head < n_here && r < n_all ? __ldcg((const float4 *)(from + r * D))
+                                                 : make_float4(0, 0, 0, 0);
+        gate[u] = head < n_here && j.gate
+                      ? *(const float4 *)(j.gate + t * j.gate_tok_stride +
+                                          (head0 + head) * j.gate_head_stride + e)
+                      : make_float4(0, 0, 0, 0);
+    }
+    float sink = j.sinks && g < n_here ? j.sinks[head0 + g] : -INFINITY;
+    float m = fmaxf(lanes_max(mine.y, JOIN_FEW), sink);
+    auto weight = [&](float a) { return a == -INFINITY ? 0.0f : quick_exp(a - m); };
+    float f = weight(mine.y), total = lanes_sum(mine.x * f, JOIN_FEW) + weight(sink);
+    if (tid < MAX_GROUP * JOIN_FEW) factors[g][k] = f / total;
+    __syncthreads();
+#pragma unroll
+    for (int u = 0; u < N; u++) {
+        int i = tid + u * PAGE_WARPS * 32, head = i / (D / 4), e = i % (D / 4) * 4;
+        float4 y = make_float4(0, 0, 0, 0);
+#pragma unroll
+        for (int r = 0; r < JOIN_FEW; r++) {
+            float c = factors[head][r];
+            y.x += x[u][r].x * c, y.y += x[u][r].y * c;
+            y.z += x[u][r].z * c, y.w += x[u][r].w * c;
+        }
+        if (j.gate) {
+            y.x *= logistic(gate[u].x), y.y *= logistic(gate[u].y);
+            y.z *= logistic(gate[u].z), y.w *= logistic(gate[u].w);
+        }
+        bool has = head < n_here;
+        int64_t to = ((int64_t)t * j.n_head + head0 + head) * D + e;
+        if (has) *(float4 *)(j.out + to) = y;
+        if (j.out8.q) act8_put4(j.out8, to / 4, has ? y : make_float4(0, 0, 0, 0), has);
+    }
+}
+
+/* acc += V^T P^T of 16 positions from pos on; from: their values in the ring. */
+template <int D, bool H>
+__device__ __forceinline__ void page_values(const attn_job &j, const uint8_t *from, int32_t pos,
+                                            int32_t last, const uint32_t p[2],
+                                            const uint32_t rest[2], float (&acc)[D / 64][4][4]) {
+    int lane = (int)threadIdx.x % 32, gr = lane / 4, tc = lane % 4;
+#pragma unroll
+    for (int c = 0; c < D / 64; c++) {
+        uint32_t v[4][4];
+#pragma unroll
+        for (int r = 0; r < 4; r++) {
+            uint4 x;
+            if constexpr (H) x = *(const uint4 *)(from + ((c * 4 + r) * 32 + lane) * 16);
+            else {
+                int row = tc * 2 + r % 2 + r / 2 * 8;
+                x = decode8(j.v.type, from + row * (int)j.v.row_bytes, c * 64 + gr * 8,
+                            pos + row <= last);
+            }
+            v[r][0] = x.x, v[r][1] = x.y, v[r][2] = x.z, v[r][3] = x.w;
+        }
+#pragma unroll
+        for (int m = 0; m < 4; m++) {
+            uint32_t a[4] = {
+                __byte_perm(v[0][m], v[1][m], 0x5410), __byte_perm(v[0][m], v[1][m], 0x7632),
+                __byte_perm(v[2][m], v[3][m], 0x5410), __byte_perm(v[2][m], v[3][m], 0x7632)};
+            mma_16816(acc[c][m], a, p);
+            mma_16816(acc[c][m], a, rest);
+        }
+    }
 }
 
 /* H: keys and values are halves; else coded. */
@@ -591,42 +691,11 @@ __global__ void __launch_bounds__(PAGE_WARPS * 32, D == 256 ? 2 : 3)
     bool is_new = min(begin + PAGE_TURN - 1, last) >= s.pos;
     if (!is_new) copy(0), copy(1);
     wait_previous();
-    /* q in fragments, made once: elements 8 tc ... of 32, four for each of two products */
     uint32_t q[D / 16][4];
-    {
-        constexpr int N = (N_KEY + PAGE_WARPS - 1) / PAGE_WARPS;
-        uint4 *room = (uint4 *)(ring + 2 * PAGE_WARPS * SLOT); /* nothing is copied there yet */
-        float4 x[N][2];
-#pragma unroll
-        for (int i = 0; i < N; i++) {
-            int c = warp + i * PAGE_WARPS;
-            const float4 *src =
-                (const float4 *)(j.q + ((int64_t)t * j.n_head + head0 + gr) * D + c * 32 + tc * 8);
-            bool has = gr < n_here && c < N_KEY;
-            x[i][0] = has ? src[0] : make_float4(0, 0, 0, 0);
-            x[i][1] = has ? src[1] : make_float4(0, 0, 0, 0);
-        }
+    /* in a place where nothing is copied yet */
+    page_query<D>(j, t, head0, n_here, (uint4 *)(ring + 2 * PAGE_WARPS * SLOT), q, [&] {
         if (is_new) copy(0), copy(1);
-#pragma unroll
-        for (int i = 0; i < N; i++)
-#pragma unroll
-            for (int k = 0; k < 2; k++) {
-                int c = warp + i * PAGE_WARPS;
-                float4 f = x[i][k];
-                f.x *= j.scale, f.y *= j.scale, f.z *= j.scale, f.w *= j.scale;
-                uint32_t lo = two_halves(f.x, f.y), hi = two_halves(f.z, f.w);
-                if (c < N_KEY)
-                    room[(2 * c + k) * 32 + lane] =
-                        make_uint4(lo, rest_of(f.x, f.y, lo), hi, rest_of(f.z, f.w, hi));
-            }
-        __syncthreads();
-#pragma unroll
-        for (int i = 0; i < D / 16; i++) {
-            uint4 f = room[i * 32 + lane];
-            q[i][0] = f.x, q[i][1] = f.y, q[i][2] = f.z, q[i][3] = f.w;
-        }
-        __syncthreads();
-    }
+    });
     copy(2);
 
     /* acc[c][m]: dimensions 64 c + 8 gr + 2 m, heads 2 tc and 2 tc + 1; the next dimension, the same */
@@ -661,27 +730,7 @@ __global__ void __launch_bounds__(PAGE_WARPS * 32, D == 256 ? 2 : 3)
             }
         if constexpr (!H) __syncwarp();
         copy(2 * step + 3);
-        float w[4], m = most; /* positions 2 tc, 2 tc + 1, then 8 further on */
-#pragma unroll
-        for (int i = 0; i < 4; i++) {
-            const float(*two)[4] = dot[i / 2];
-            int32_t at = pos + tc * 2 + i % 2 + i / 2 * 8;
-            float v = (two[0][i % 2] + two[1][i % 2]) + (two[0][i % 2 + 2] + two[1][i % 2 + 2]);
-            if (j.softcap != 0.0f) v = j.softcap * tanhf(v / j.softcap);
-            if (at > last || !is_seen(j, at, own)) v = -INFINITY;
-            w[i] = v;
-            m = fmaxf(m, v);
-        }
-        m = lanes_max(m, 4);
-        float keep = most == m || most == -INFINITY ? 1.0f : quick_exp(most - m);
-        most = m;
-        sum *= keep;
-        /* a maximum forgets NaN, but its weight does not, even where nothing else is seen */
-#pragma unroll
-        for (int i = 0; i < 4; i++) {
-            w[i] = w[i] == -INFINITY ? 0.0f : quick_exp(w[i] - m);
-            sum += w[i];
-        }
+        float w[4], keep = page_weights(j, dot, pos, last, own, most, sum, w);
         uint32_t p[2] = {two_halves(w[0], w[1]), two_halves(w[2], w[3])};
         uint32_t rest[2] = {rest_of(w[0], w[1], p[0]), rest_of(w[2], w[3], p[1])};
         if (__ballot_sync(0xffffffffu, keep != 1.0f)) {
@@ -694,88 +743,17 @@ __global__ void __launch_bounds__(PAGE_WARPS * 32, D == 256 ? 2 : 3)
         }
         copy_wait<2>();
         if constexpr (!H) __syncwarp();
-        from = slot(2 * step + 1);
-#pragma unroll
-        for (int c = 0; c < N_VALUE; c++) {
-            uint32_t v[4][4];
-#pragma unroll
-            for (int r = 0; r < 4; r++) {
-                uint4 x;
-                if constexpr (H) x = *(const uint4 *)(from + ((c * 4 + r) * 32 + lane) * 16);
-                else {
-                    int row = tc * 2 + r % 2 + r / 2 * 8;
-                    x = decode8(j.v.type, from + row * (int)j.v.row_bytes, c * 64 + gr * 8,
-                                pos + row <= last);
-                }
-                v[r][0] = x.x, v[r][1] = x.y, v[r][2] = x.z, v[r][3] = x.w;
-            }
-#pragma unroll
-            for (int m = 0; m < 4; m++) {
-                uint32_t a[4] = {
-                    __byte_perm(v[0][m], v[1][m], 0x5410), __byte_perm(v[0][m], v[1][m], 0x7632),
-                    __byte_perm(v[2][m], v[3][m], 0x5410), __byte_perm(v[2][m], v[3][m], 0x7632)};
-                mma_16816(acc[c][m], a, p);
-                mma_16816(acc[c][m], a, rest);
-            }
-        }
+        page_values<D, H>(j, slot(2 * step + 1), pos, last, p, rest, acc);
         if constexpr (!H) __syncwarp();
         copy(2 * step + 4);
     }
 
-    /* warps join in shared memory, in order */
-    constexpr int S = D + 4; /* fewer conflicts of banks */
-    float *room = (float *)ring;
-    static_assert(PAGE_WARPS * MAX_GROUP * S * 4 <= PAGE_SLOTS * PAGE_WARPS * SLOT, "room to join");
-    sum = lanes_sum(sum, 4);
-    if (tc == 0) stat[warp][gr] = make_float2(sum, most);
-    copy_wait<0>();
-    __syncthreads();
-    auto most_of = [&](int g) {
-        float m = stat[0][g].y;
-#pragma unroll
-        for (int w = 1; w < PAGE_WARPS; w++) m = fmaxf(m, stat[w][g].y);
-        return m;
-    };
-    auto factor = [&](int w, int g, float m) {
-        return stat[w][g].y == -INFINITY ? 0.0f : quick_exp(stat[w][g].y - m);
-    };
-#pragma unroll
-    for (int k = 0; k < 2; k++) {
-        int g = 2 * tc + k;
-        float f = factor(warp, g, most_of(g));
-#pragma unroll
-        for (int c = 0; c < N_VALUE; c++)
-#pragma unroll
-            for (int m = 0; m < 4; m += 2)
-                *(float4 *)(room + (warp * MAX_GROUP + g) * S + c * 64 + gr * 8 + m * 2) =
-                    make_float4(acc[c][m][k] * f, acc[c][m][k + 2] * f, acc[c][m + 1][k] * f,
-                                acc[c][m + 1][k + 2] * f);
-    }
-    __syncthreads();
     int64_t part = ((int64_t)blockIdx.z * j.n_head + head0) * MAX_SPLIT + blockIdx.y;
-#pragma unroll
-    for (int i = tid; i < MAX_GROUP * D / 4; i += PAGE_WARPS * 32) {
-        int g = i / (D / 4), e = i % (D / 4) * 4;
-        float4 y = make_float4(0, 0, 0, 0);
-#pragma unroll
-        for (int w = 0; w < PAGE_WARPS; w++) {
-            float4 x = *(const float4 *)(room + (w * MAX_GROUP + g) * S + e);
-            y.x += x.x, y.y += x.y, y.z += x.z, y.w += x.w;
-        }
-        if (g < n_here) *(float4 *)(j.part + (part + (int64_t)g * MAX_SPLIT) * D + e) = y;
-    }
-    if (tid < n_here) {
-        float m = most_of(tid), total = 0;
-#pragma unroll
-        for (int w = 0; w < PAGE_WARPS; w++) total += stat[w][tid].x * factor(w, tid, m);
-        j.stat[part + (int64_t)tid * MAX_SPLIT] = make_float2(total, m);
-    }
+    page_put<D>(j, acc, sum, most, (float *)ring, stat, part, n_here);
     int n_all = own / n + 1;
     if (n_all > j.few) return;
 
-    /* few stretches: the last block to get here joins them, each thread what it made of its own */
     __shared__ uint32_t arrived;
-    __shared__ float factors[MAX_GROUP][JOIN_FEW];
     __syncthreads();
     uint32_t *counter = j.arrived + blockIdx.z * gridDim.x + blockIdx.x;
     if (tid == 0) {
@@ -786,50 +764,7 @@ __global__ void __launch_bounds__(PAGE_WARPS * 32, D == 256 ? 2 : 3)
     if (arrived < (uint32_t)n_all) return;
     __threadfence();
     if (tid == 0) *counter = 0;
-    constexpr int N = MAX_GROUP * D / 4 / (PAGE_WARPS * 32);
-    part -= blockIdx.y;
-    float4 x[N][JOIN_FEW], gate[N];
-    float2 mine = make_float2(0.0f, -INFINITY);
-    int g = tid / JOIN_FEW % MAX_GROUP, k = tid % JOIN_FEW;
-    if (g < n_here && k < n_all) mine = __ldcg(j.stat + part + (int64_t)g * MAX_SPLIT + k);
-#pragma unroll
-    for (int u = 0; u < N; u++) {
-        int i = tid + u * PAGE_WARPS * 32, head = i / (D / 4), e = i % (D / 4) * 4;
-        const float *from = j.part + (part + (int64_t)head * MAX_SPLIT) * D + e;
-#pragma unroll
-        for (int r = 0; r < JOIN_FEW; r++)
-            x[u][r] = head < n_here && r < n_all ? __ldcg((const float4 *)(from + r * D))
-                                                 : make_float4(0, 0, 0, 0);
-        gate[u] = head < n_here && j.gate
-                      ? *(const float4 *)(j.gate + t * j.gate_tok_stride +
-                                          (head0 + head) * j.gate_head_stride + e)
-                      : make_float4(0, 0, 0, 0);
-    }
-    float sink = j.sinks && g < n_here ? j.sinks[head0 + g] : -INFINITY;
-    float m = fmaxf(lanes_max(mine.y, JOIN_FEW), sink);
-    auto weight = [&](float a) { return a == -INFINITY ? 0.0f : quick_exp(a - m); };
-    float f = weight(mine.y), total = lanes_sum(mine.x * f, JOIN_FEW) + weight(sink);
-    if (tid < MAX_GROUP * JOIN_FEW) factors[g][k] = f / total;
-    __syncthreads();
-#pragma unroll
-    for (int u = 0; u < N; u++) {
-        int i = tid + u * PAGE_WARPS * 32, head = i / (D / 4), e = i % (D / 4) * 4;
-        float4 y = make_float4(0, 0, 0, 0);
-#pragma unroll
-        for (int r = 0; r < JOIN_FEW; r++) {
-            float c = factors[head][r];
-            y.x += x[u][r].x * c, y.y += x[u][r].y * c;
-            y.z += x[u][r].z * c, y.w += x[u][r].w * c;
-        }
-        if (j.gate) {
-            y.x *= logistic(gate[u].x), y.y *= logistic(gate[u].y);
-            y.z *= logistic(gate[u].z), y.w *= logistic(gate[u].w);
-        }
-        bool has = head < n_here;
-        int64_t to = ((int64_t)t * j.n_head + head0 + head) * D + e;
-        if (has) *(float4 *)(j.out + to) = y;
-        if (j.out8.q) act8_put4(j.out8, to / 4, has ? y : make_float4(0, 0, 0, 0), has);
-    }
+    page_join<D>(j, t, part - blockIdx.y, head0, n_here, n_all);
 }
 
 /* ---- joining stretches ---- */
@@ -972,211 +907,7 @@ static void page_launch(struct cuda *c, const dspans &b, const attn_job &j, int 
     else launch(c, page_kernel<D, false>, grid, dim3(PAGE_WARPS * 32), shared, b, j);
 }
 
-/* ---- many tokens ---- */
-
-struct flash_tile {
-    int32_t span, first; /* first query of the tile within the span */
-};
-
-template <int D> static size_t flash_shared(void) { return 3 * 64 * (size_t)(D + 8) * 2; }
-
-/* 64 rows of the cache as halves, zeros beyond n. */
-template <int D>
-__device__ __forceinline__ void page_to_shared(const cache &c, const int32_t *pages, int64_t pos,
-                                               int64_t n, int32_t head, uint16_t *dst) {
-    if (c.type == QUANT_F16 && c.d % 8 == 0) { /* rows of halves: 16 bytes at a time */
-        for (int i = (int)threadIdx.x; i < 64 * (D / 8); i += FLASH_THREADS) {
-            int r = i / (D / 8), e = i % (D / 8) * 8;
-            uint4 x = make_uint4(0, 0, 0, 0);
-            if (r < n && e < c.d) x = *(const uint4 *)(cache_row(c, pages, pos + r, head) + 2 * e);
-            *(uint4 *)(dst + r * (D + 8) + e) = x;
-        }
-        return;
-    }
-    for (int i = (int)threadIdx.x; i < 64 * (D / 2); i += FLASH_THREADS) {
-        int r = i / (D / 2), e = i % (D / 2) * 2;
-        float a = 0, b = 0;
-        if (r < n) {
-            const uint8_t *row = cache_row(c, pages, pos + r, head);
-            if (e < c.d) a = cache_at(c, row, e);
-            if (e + 1 < c.d) b = cache_at(c, row, e + 1);
-        }
-        *(uint32_t *)(dst + r * (D + 8) + e) = two_halves(a, b);
-    }
-}
-
-template <int D>
-__global__ void __launch_bounds__(FLASH_THREADS)
-    flash_kernel(dspans b, attn_job j, const flash_tile *tiles) {
-    DYNAMIC_SHARED(uint16_t, shared);
-    constexpr int S = D + 8;
-    uint16_t *sq = shared, *sk = shared + 64 * S, *sv = shared + 128 * S;
-    launch_next();
-    wait_previous();
-    flash_tile tile = tiles[blockIdx.x];
-    dspan s = b.spans[tile.span];
-    int32_t h = (int32_t)blockIdx.y, kv = h / (j.n_head / j.n_kv_head);
-    int tid = (int)threadIdx.x, lane = tid % 32, warp = tid / 32, gr = lane / 4, tc = lane % 4;
-    const int32_t *pages = b.pages + s.page_at;
-    for (int i = tid; i < FLASH_Q * (D / 2); i += FLASH_THREADS) {
-        int r = i / (D / 2), e = i % (D / 2) * 2;
-        int32_t at = tile.first + r;
-        float x = 0, y = 0;
-        if (at < s.n_tok) {
-            const float *q = j.q + ((int64_t)(s.row + at) * j.n_head + h) * j.k.d;
-            if (e < j.k.d) x = q[e] * j.scale;
-            if (e + 1 < j.k.d) y = q[e + 1] * j.scale;
-        }
-        *(uint32_t *)(sq + r * S + e) = two_halves(x, y);
-    }
-    int64_t own[2];
-    own[0] = s.pos + tile.first + warp * 16 + gr;
-    own[1] = own[0] + 8;
-    int64_t end = s.pos + (tile.first + FLASH_Q < s.n_tok ? tile.first + FLASH_Q : s.n_tok);
-    int64_t begin = 0;
-    if (j.window > 0 && j.n_keep <= 0 && s.pos + tile.first - j.window + 1 > 0)
-        begin = (s.pos + tile.first - j.window + 1) / KV_PAGE * KV_PAGE;
-    float acc[D / 8][4], most[2] = {-INFINITY, -INFINITY}, sum[2] = {0, 0};
-#pragma unroll
-    for (int n = 0; n < D / 8; n++)
-#pragma unroll
-        for (int i = 0; i < 4; i++) acc[n][i] = 0.0f;
-    for (int64_t pos = begin; pos < end; pos += KV_PAGE) {
-        __syncthreads();
-        int64_t n = end - pos < KV_PAGE ? end - pos : KV_PAGE;
-        page_to_shared<D>(j.k, pages, pos, n, kv, sk);
-        page_to_shared<D>(j.v, pages, pos, n, kv, sv);
-        __syncthreads();
-        float dot[8][4];
-#pragma unroll
-        for (int n8 = 0; n8 < 8; n8++)
-#pragma unroll
-            for (int i = 0; i < 4; i++) dot[n8][i] = 0.0f;
-#pragma unroll
-        for (int kk = 0; kk < D; kk += 16) {
-            const uint16_t *p = sq + (warp * 16 + gr) * S + kk + 2 * tc;
-            uint32_t a[4] = {*(const uint32_t *)p, *(const uint32_t *)(p + 8 * S),
-                             *(const uint32_t *)(p + 8), *(const uint32_t *)(p + 8 * S + 8)};
-#pragma unroll
-            for (int n8 = 0; n8 < 8; n8++) {
-                const uint16_t *r = sk + (n8 * 8 + gr) * S + kk + 2 * tc;
-                uint32_t f[2] = {*(const uint32_t *)r, *(const uint32_t *)(r + 8)};
-                mma_16816(dot[n8], a, f);
-            }
-        }
-        float m[2] = {most[0], most[1]};
-#pragma unroll
-        for (int n8 = 0; n8 < 8; n8++)
-#pragma unroll
-            for (int i = 0; i < 4; i++) {
-                int64_t p = pos + n8 * 8 + 2 * tc + i % 2;
-                float v = dot[n8][i];
-                if (j.softcap != 0.0f) v = j.softcap * tanhf(v / j.softcap);
-                if (p > own[i / 2] || !is_seen(j, p, own[i / 2])) v = -INFINITY;
-                dot[n8][i] = v;
-                m[i / 2] = fmaxf(m[i / 2], v);
-            }
-#pragma unroll
-        for (int r = 0; r < 2; r++) {
-            m[r] = lanes_max(m[r], 4);
-            float keep = m[r] == most[r] ? 1.0f : expf(most[r] - m[r]);
-            most[r] = m[r];
-            sum[r] *= keep;
-#pragma unroll
-            for (int n = 0; n < D / 8; n++) acc[n][2 * r] *= keep, acc[n][2 * r + 1] *= keep;
-        }
-        uint32_t w[8][2];
-#pragma unroll
-        for (int n8 = 0; n8 < 8; n8++) {
-#pragma unroll
-            for (int i = 0; i < 4; i++) {
-                float v = most[i / 2] == -INFINITY ? 0.0f : expf(dot[n8][i] - most[i / 2]);
-                dot[n8][i] = v;
-                sum[i / 2] += v;
-            }
-            w[n8][0] = two_halves(dot[n8][0], dot[n8][1]);
-            w[n8][1] = two_halves(dot[n8][2], dot[n8][3]);
-        }
-#pragma unroll
-        for (int kk = 0; kk < 4; kk++) {
-            uint32_t a[4] = {w[2 * kk][0], w[2 * kk][1], w[2 * kk + 1][0], w[2 * kk + 1][1]};
-#pragma unroll
-            for (int n = 0; n < D / 8; n++) {
-                const uint16_t *r = sv + (kk * 16 + 2 * tc) * S + n * 8 + gr;
-                uint32_t f[2] = {(uint32_t)r[0] | (uint32_t)r[S] << 16,
-                                 (uint32_t)r[8 * S] | (uint32_t)r[9 * S] << 16};
-                mma_16816(acc[n], a, f);
-            }
-        }
-    }
-#pragma unroll
-    for (int r = 0; r < 2; r++) {
-        sum[r] = lanes_sum(sum[r], 4);
-        int32_t at = tile.first + warp * 16 + gr + 8 * r;
-        if (at >= s.n_tok) continue;
-        int64_t t = s.row + at;
-        float f = 1.0f / sum[r];
-        if (j.sinks) {
-            float m = fmaxf(most[r], j.sinks[h]), scale = expf(most[r] - m);
-            f = scale / (sum[r] * scale + expf(j.sinks[h] - m));
-        }
-        float *out = j.out + (t * j.n_head + h) * j.v.d;
-        const float *gate = j.gate ? j.gate + t * j.gate_tok_stride + h * j.gate_head_stride : NULL;
-#pragma unroll
-        for (int n = 0; n < D / 8; n++)
-#pragma unroll
-            for (int i = 0; i < 2; i++) {
-                int e = n * 8 + 2 * tc + i;
-                if (e >= j.v.d) continue;
-                float y = acc[n][2 * r + i] * f;
-                if (gate && !j.rotate) y *= 1.0f / (1.0f + expf(-gate[e]));
-                out[e] = y;
-            }
-    }
-}
-
-/* Rotates rows back in place and gates them, for spans that flash_kernel took. */
-__global__ void unrotate_kernel(dspans b, attn_job j) {
-    DYNAMIC_SHARED(float, x);
-    launch_next();
-    wait_previous();
-    int32_t h = (int32_t)blockIdx.x, t = (int32_t)blockIdx.y;
-    if (b.spans[b.of_row[t]].n_tok <= STEP_MAX_TOK) return;
-    int d = j.v.d;
-    float *out = j.out + ((int64_t)t * j.n_head + h) * d;
-    for (int i = (int)threadIdx.x; i < d; i += (int)blockDim.x) x[i] = out[i];
-    __syncthreads();
-    hadamard_heads(x, d);
-    for (int i = (int)threadIdx.x; i < d; i += (int)blockDim.x) {
-        float y = x[i];
-        if (j.gate)
-            y *= 1.0f / (1.0f + expf(-j.gate[t * j.gate_tok_stride + h * j.gate_head_stride + i]));
-        out[i] = y;
-    }
-}
-
-static void flash(struct cuda *c, const struct attn_args *a, const dspans &b, const attn_job &j) {
-    int32_t n_tile = 0;
-    for (int32_t i = 0; i < a->n_span; i++)
-        if (a->spans[i].n_tok > STEP_MAX_TOK) n_tile += (a->spans[i].n_tok + FLASH_Q - 1) / FLASH_Q;
-    flash_tile *host = (flash_tile *)cuda_stage_room(c, (size_t)n_tile * sizeof *host);
-    if (!host) return;
-    int32_t k = 0;
-    for (int32_t i = 0; i < a->n_span; i++)
-        for (int32_t t = 0; a->spans[i].n_tok > STEP_MAX_TOK && t < a->spans[i].n_tok; t += FLASH_Q)
-            host[k++] = flash_tile{i, t};
-    const flash_tile *tiles = (const flash_tile *)cuda_staged(c, host);
-    int d = j.k.d > j.v.d ? j.k.d : j.v.d;
-    dim3 grid((unsigned)n_tile, (unsigned)a->n_head);
-    if (d <= 64)
-        launch(c, flash_kernel<64>, grid, dim3(FLASH_THREADS), flash_shared<64>(), b, j, tiles);
-    else if (d <= 128)
-        launch(c, flash_kernel<128>, grid, dim3(FLASH_THREADS), flash_shared<128>(), b, j, tiles);
-    else launch(c, flash_kernel<256>, grid, dim3(FLASH_THREADS), flash_shared<256>(), b, j, tiles);
-    if (j.rotate)
-        launch(c, unrotate_kernel, dim3((unsigned)a->n_head, (unsigned)a->n_tok), dim3(128),
-               (size_t)j.v.d * 4, b, j);
-}
+/* ---- ops ---- */
 
 size_t cuda_attn_scratch(const struct dev_need *n) {
     size_t n_row = (size_t)(n->n_tok < FEW_ROWS ? n->n_tok : FEW_ROWS);
@@ -1257,61 +988,6 @@ void cuda_attn(struct dev *d, const struct attn_args *a) {
     if (!many && j.v.d % 32 == 0) j.out8 = cuda_shadow_new(c, a->out, a->n_tok, n_out);
     /* tiles round to halves; of heads of 256 they take 99 KB of shared memory, and sm_75 has 64 */
     bool tiles = !c->params.precise && (d_most <= 128 || c->compute >= 80);
-    if (many && tiles) flash(c, a, b, j);
+    if (many && tiles) cuda_attn_many(c, a, b, j);
     stretches(c, a, b, j, !tiles);
-}
-
-/* ---- encoders ---- */
-
-__global__ void full_kernel(dspans b, const float *q, const float *k, const float *v,
-                            int32_t n_head, int32_t d, float scale, float *out) {
-    DYNAMIC_SHARED(float, score); /* of every token of the span */
-    __shared__ float room[32];
-    launch_next();
-    wait_previous();
-    int32_t h = (int32_t)blockIdx.x, t = (int32_t)blockIdx.y;
-    int lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32, n_warp = (int)blockDim.x / 32;
-    dspan s = b.spans[b.of_row[t]];
-    int64_t row = (int64_t)n_head * d, at = (int64_t)h * d;
-    const float *own = q + t * row + at;
-    float most = -INFINITY;
-    for (int i = warp; i < s.n_tok; i += n_warp) {
-        const float *key = k + (int64_t)(s.row + i) * row + at;
-        float dot = 0;
-        for (int e = lane; e < d; e += 32) dot += own[e] * key[e];
-        dot = lanes_sum(dot, 32) * scale;
-        if (lane == 0) score[i] = dot;
-        most = fmaxf(most, dot);
-    }
-    if (lane == 0) room[warp] = most;
-    __syncthreads();
-    for (int i = 0; i < n_warp; i++) most = fmaxf(most, room[i]);
-    __syncthreads();
-    float sum = 0;
-    for (int i = (int)threadIdx.x; i < s.n_tok; i += (int)blockDim.x) {
-        score[i] = expf(score[i] - most);
-        sum += score[i];
-    }
-    sum = block_sum(sum, room);
-    for (int e = (int)threadIdx.x; e < d; e += (int)blockDim.x) {
-        float y = 0;
-        for (int i = 0; i < s.n_tok; i++) y += score[i] * v[(int64_t)(s.row + i) * row + at + e];
-        out[t * row + at + e] = y / sum;
-    }
-}
-
-void cuda_attn_full(struct dev *d, const struct attn_full_args *a) {
-    struct cuda *c = (struct cuda *)d;
-    dspans b;
-    if (!cuda_begin(c) || !cuda_spans(c, a->spans, a->n_span, &b)) return;
-    int32_t most = 1;
-    for (int32_t i = 0; i < a->n_span; i++)
-        most = a->spans[i].n_tok > most ? a->spans[i].n_tok : most;
-    if ((size_t)most * 4 > 96 << 10) {
-        cuda_fail_with(c, CHIMERE_ELIMIT, "encoder input of more than 24,576 tokens");
-        return;
-    }
-    cuda_wrote(c, a->out, (size_t)a->n_tok * (size_t)(a->n_head * a->d_head) * 4);
-    launch(c, full_kernel, dim3((unsigned)a->n_head, (unsigned)a->n_tok), dim3(128),
-           (size_t)most * 4, b, a->q, a->k, a->v, a->n_head, a->d_head, a->scale, a->out);
 }
