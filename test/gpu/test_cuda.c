@@ -188,10 +188,10 @@ static void linear_agrees(uint32_t type, int64_t n_in, int64_t n_out, int32_t n_
 }
 
 static void with_wide(void (*test)(void **)) {
-    struct dev *kept = dev;
+    struct dev *outer = dev;
     dev = wide;
     test(NULL);
-    dev = kept;
+    dev = outer;
 }
 
 /* Of types, those that a layout keeps in a way of its own. */
@@ -927,12 +927,12 @@ static void selected_rows_keep_the_promise(void **s) {
     }
     /* as large as a vocabulary, the staging made for it */
     enum { N = 20011 };
-    struct dev_need wide = need;
-    wide.n_out = N;
+    struct dev_need larger = need;
+    larger.n_out = N;
     struct dev *own;
     const struct cuda_params plain = {0};
     assert_int_equal(cuda_open(&own, &plain, NULL), 0);
-    assert_int_equal(own->ops->reserve(own, &wide, NULL), 0);
+    assert_int_equal(own->ops->reserve(own, &larger, NULL), 0);
     select_check(own, floats(N * SELECT_KINDS, 0), N);
     drop_all();
     own->ops->close(own);
