@@ -1,4 +1,4 @@
-/* linear.cu: matrices times rows. Roofline at decode: the bytes of the weights; a lane has up to 8 units
+/* linear.cu: matrices times rows. Roofline at decode: the bytes of the weights; a lane has up to 4 units
  * in flight before it waits for the kernel before it, and blocks are as many as the chip holds at once.
  * Prefill: tile.cu. */
 #include <utility>
@@ -79,7 +79,7 @@ template <int F, int NT> struct vector8 {
     const linear_job &j;
     const out_job &o;
     int group, lane, mine, n_group, n_row, n_unit, n_task, from, n_step; /* from: first unit */
-    alignas(16) raw<F> code[2][R];                                       /* or a row of numbers */
+    raw<F> code[2][R];
 
     __device__ __forceinline__ vector8(const linear_job &j_, const out_job &o_) : j(j_), o(o_) {
         int groups = o.group == 32 ? 1 : 2, warp = (int)threadIdx.x / 32, part = 0;
@@ -454,17 +454,16 @@ static void vectors8(struct cuda *c, linear_job &j, int form) {
         tasks += (j.o[i].w.n_row + ROWS8 - 1) / ROWS8 * j.o[i].n_part * j.o[i].group / 32;
     }
     /* all blocks resident at once, and as many tasks each */
-    int threads = VEC_THREADS;
     int32_t blocks = 0;
     for (int32_t i = 0; i < j.n_o; i++) {
         out_job &k = j.o[i];
         k.first_block = blocks;
         int64_t rows = VEC_THREADS / 32 / number_warps(k.w.n_in, j.n_tok);
-        if (!is_number_form(k.w.form)) rows = ROWS8 * (threads / k.group / k.n_part);
+        if (!is_number_form(k.w.form)) rows = ROWS8 * (VEC_THREADS / k.group / k.n_part);
         k.n_block = (int32_t)((k.w.n_row + rows - 1) / rows);
-        int64_t own = (k.w.n_row + ROWS8 - 1) / ROWS8 * k.group / 32 * resident / tasks;
+        int64_t own = (k.w.n_row + ROWS8 - 1) / ROWS8 * k.group / 32;
         if (!is_number_form(k.w.form) && k.n_part == 1 && tasks > resident * (VEC_THREADS / 32))
-            k.n_block = (int32_t)(own > 1 ? own : 1);
+            k.n_block = (int32_t)(own * resident / tasks > 1 ? own * resident / tasks : 1);
         blocks += k.n_block;
     }
     j.step = j.n_tok > 1 ? VEC8_TOKS : 1;
@@ -476,9 +475,8 @@ static void vectors8(struct cuda *c, linear_job &j, int form) {
 #define X(F)                                                                                       \
     case F:                                                                                        \
         if (j.n_tok > 1)                                                                           \
-            launch(c, vector8_kernel<F, VEC8_TOKS>, grid, dim3((unsigned)threads), room, j,        \
-                   c->tables);                                                                     \
-        else launch(c, vector8_kernel<F, 1>, grid, dim3((unsigned)threads), room, j, c->tables);   \
+            launch(c, vector8_kernel<F, VEC8_TOKS>, grid, dim3(VEC_THREADS), room, j, c->tables);  \
+        else launch(c, vector8_kernel<F, 1>, grid, dim3(VEC_THREADS), room, j, c->tables);         \
         break;
         FOR_EACH_FORM(X)
 #undef X

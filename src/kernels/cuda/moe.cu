@@ -436,7 +436,7 @@ __global__ void __launch_bounds__(MANY ? (int)PLAIN_TEAM : hidden_bound(F, HAS_G
     }
     if (grid_words(F)) grid_load(g, F, points);
     if (lane == 0) {
-        look_up(j.choice.logits + lane);
+        look_up(j.choice.logits);
         look_up(j.x.q);
         look_up(j.shared.up);
     }
