@@ -15,35 +15,99 @@ static dim3 blocks_of(int64_t n) {
 
 enum { NORM_THREADS = 256 };
 
-/* A block a row; x, w and n are multiples of 4. The order of additions depends on n alone. */
+/* Four values a lane, rounded; lanes 8 k to 8 k + 7 of a warp have a unit, as act8_put4 does it. */
+struct rounded4 {
+    uint32_t codes, sums; /* four bytes; the two sums of the unit (lane 8 k) */
+    float scale;
+};
+__device__ __forceinline__ rounded4 round4(float4 v) {
+    uint32_t x = (uint32_t)__float_as_int(v.x) & 0x7fffffffu;
+    uint32_t y = (uint32_t)__float_as_int(v.y) & 0x7fffffffu;
+    uint32_t z = (uint32_t)__float_as_int(v.z) & 0x7fffffffu;
+    uint32_t w = (uint32_t)__float_as_int(v.w) & 0x7fffffffu, most = max(max(x, y), max(z, w));
+#pragma unroll
+    for (int o = 4; o > 0; o /= 2) most = max(most, __shfl_xor_sync(0xffffffffu, most, o));
+    float inv, scale = act8_scale(most, inv);
+    uint32_t codes =
+        __byte_perm(__byte_perm(act8_code(v.x, inv), act8_code(v.y, inv), 0x0040),
+                    __byte_perm(act8_code(v.z, inv), act8_code(v.w, inv), 0x0040), 0x5410);
+    int sum = dot4((int)codes, 0x01010101, 0);
+    sum += __shfl_xor_sync(0xffffffffu, sum, 1);
+    sum += __shfl_xor_sync(0xffffffffu, sum, 2);
+    int high = __shfl_xor_sync(0xffffffffu, sum, 4);
+    return rounded4{codes, __byte_perm((uint32_t)sum, (uint32_t)high, 0x5410), scale};
+}
+
+/* A block a row; x, w and n are multiples of 4, n is one of 32 where there is a8. Adds, rounds and multiplies in the
+ * order of norm_input (linear.cu): a row is the same bits alone and among others. Rounding needs no sum, so it goes
+ * before the barrier. FULL: n is that many times four values for every thread, and there are weights; 0: any n. */
+template <int FULL>
 __global__ void __launch_bounds__(NORM_THREADS)
-    rms_norm_kernel(float *out, const float *x, const float *w, int32_t n, float eps, act8 a8) {
-    constexpr int KEPT = 2; /* fours a thread keeps: rows of up to 2,048 are read once */
-    __shared__ float room[32];
-    x += blockIdx.x * (int64_t)n;
-    out += blockIdx.x * (int64_t)n;
+    rms_norm_kernel(float *out, const float *x, const float *w, int32_t n, float eps, float scale,
+                    act8 a8) {
+    constexpr int KEPT =
+        FULL ? FULL : 4; /* fours a thread keeps: rows of up to 4,096 are read once */
+    __shared__ __align__(16) float room[NORM_THREADS / 32];
+    int tid = (int)threadIdx.x, first = (int)blockIdx.x * (n / 4) + tid;
+    const float4 *x4 = (const float4 *)x + first, *w4 = (const float4 *)w + tid;
+    float4 *out4 = (float4 *)out + first;
+    float4 v[KEPT], g[KEPT];
+    uint2 meta[KEPT];
+    float sum = 0;
+    auto has = [&](int k) { return FULL || 4 * (tid + k * NORM_THREADS) < n; };
+    auto is = [&](int k) { return FULL ? k < FULL : k * 4 * NORM_THREADS < n; }; /* for anyone */
+    auto weight = [&](int k) {
+        return FULL || (w && has(k)) ? __ldg(w4 + k * NORM_THREADS) : make_float4(1, 1, 1, 1);
+    };
+    auto four = [&](int k) { return has(k) ? x4[k * NORM_THREADS] : make_float4(0, 0, 0, 0); };
+    auto add = [&](float4 a) { sum += a.x * a.x + a.y * a.y + (a.z * a.z + a.w * a.w); };
+    auto round = [&](int k, float4 a) { /* codes are final */
+                                        rounded4 r = round4(a);
+                                        if (has(k))
+                                            ((uint32_t *)a8.q)[first + k * NORM_THREADS] = r.codes;
+                                        return make_uint2((uint32_t)__float_as_int(r.scale),
+                                                          r.sums);
+    };
+    auto put = [&](int k, float4 a, uint2 m, float f) {
+        if (!has(k)) return;
+        out4[k * NORM_THREADS] = make_float4(a.x * f, a.y * f, a.z * f, a.w * f);
+        m.x = (uint32_t)__float_as_int(__int_as_float((int)m.x) * f);
+        if (a8.q && tid % 8 == 0) ((uint2 *)a8.meta)[(first + k * NORM_THREADS) / 8] = m;
+    };
+#pragma unroll
+    for (int k = 0; k < KEPT; k++)
+        if (is(k)) g[k] = weight(k);
     launch_next();
     wait_previous();
-    int64_t first = blockIdx.x * (int64_t)(n / 4);
-    float4 kept[KEPT];
-    float sum = 0;
-    auto four = [&](int q) { return 4 * q < n ? ((const float4 *)x)[q] : make_float4(0, 0, 0, 0); };
-    auto add = [&](float4 v) { sum += v.x * v.x + v.y * v.y + (v.z * v.z + v.w * v.w); };
 #pragma unroll
-    for (int k = 0; k < KEPT; k++) kept[k] = four((int)threadIdx.x + k * NORM_THREADS);
+    for (int k = 0; k < KEPT; k++)
+        if (is(k)) v[k] = four(k);
 #pragma unroll
-    for (int k = 0; k < KEPT; k++) add(kept[k]);
+    for (int k = 0; k < KEPT; k++)
+        if (is(k)) {
+            add(v[k]);
+            v[k] = make_float4(v[k].x * g[k].x, v[k].y * g[k].y, v[k].z * g[k].z, v[k].w * g[k].w);
+        }
 #pragma unroll 1
-    for (int q = (int)threadIdx.x + KEPT * NORM_THREADS; 4 * q < n; q += NORM_THREADS) add(four(q));
-    float f = 1.0f / sqrtf(block_sum(sum, room) / (float)n + eps);
+    for (int k = KEPT; is(k); k++) add(four(k));
+    sum = lanes_sum(sum, 32);
+    if (tid % 32 == 0) room[tid / 32] = sum;
+#pragma unroll
+    for (int k = 0; k < KEPT; k++)
+        if (is(k) && a8.q) meta[k] = round(k, v[k]);
+    __syncthreads();
+    sum = 0;
+#pragma unroll
+    for (int i = 0; i < NORM_THREADS / 32; i++) sum += room[i];
+    float f = rsqrtf(sum * scale + eps);
+#pragma unroll
+    for (int k = 0; k < KEPT; k++)
+        if (is(k)) put(k, v[k], meta[k], f);
 #pragma unroll 1
-    for (int q = (int)threadIdx.x; q / 32 * 128 < n; q += NORM_THREADS) {
-        bool has = 4 * q < n;
-        float4 v = q < NORM_THREADS ? kept[0] : q < 2 * NORM_THREADS ? kept[1] : four(q);
-        float4 g = w && has ? ((const float4 *)w)[q] : make_float4(1, 1, 1, 1);
-        float4 y = make_float4(v.x * f * g.x, v.y * f * g.y, v.z * f * g.z, v.w * f * g.w);
-        if (has) ((float4 *)out)[q] = y;
-        if (a8.q) act8_put4(a8, first + q, y, has);
+    for (int k = KEPT; is(k); k++) {
+        float4 a = four(k), b = weight(k);
+        a = make_float4(a.x * b.x, a.y * b.y, a.z * b.z, a.w * b.w);
+        put(k, a, a8.q ? round(k, a) : make_uint2(0, 0), f);
     }
 }
 
@@ -65,25 +129,30 @@ static bool is_fours(const void *a, const void *b, const void *c, int64_t n) {
     return ((uintptr_t)a | (uintptr_t)b | (uintptr_t)c) % 16 == 0 && n % 4 == 0;
 }
 
+static void norm_rows(struct cuda *c, const norm_row_job &j, int64_t n_row, int64_t n) {
+    dim3 grid((unsigned)n_row), block(NORM_THREADS);
+    auto kernel = rms_norm_kernel<0>;
+    if (j.w && n == 2048) kernel = rms_norm_kernel<2>;
+    if (j.w && n == 4096) kernel = rms_norm_kernel<4>;
+    launch(c, kernel, grid, block, 0, j.out, j.x, j.w, (int32_t)n, j.eps, j.scale, j.a8);
+}
+
 /* A single row waits for the product that wants it: that makes it in passing (vector8_kernel). */
 void cuda_rms_norm(struct dev *d, float *out, const float *x, const float *w, int64_t n_row,
                    int64_t n, float eps) {
     struct cuda *c = (struct cuda *)d;
     if (!cuda_begin(c)) return;
     cuda_wrote(c, out, (size_t)(n_row * n) * sizeof *out);
-    dim3 grid((unsigned)n_row), block(NORM_THREADS);
     if (!is_fours(out, x, w, n)) {
-        launch(c, rms_norm_odd_kernel, grid, block, 0, out, x, w, (int32_t)n, eps);
+        launch(c, rms_norm_odd_kernel, dim3((unsigned)n_row), dim3(NORM_THREADS), 0, out, x, w,
+               (int32_t)n, eps);
         return;
     }
     act8 a8 = {};
     if (n_row <= STEP_MAX_TOK) a8 = cuda_shadow_new(c, out, (int32_t)n_row, n);
-    if (n_row == 1 && a8.q && out != x) {
-        c->norm = norm_row_job{x, w, out, eps, 1.0f / (float)n, a8};
-        c->norm_n = n;
-        return;
-    }
-    launch(c, rms_norm_kernel, grid, block, 0, out, x, w, (int32_t)n, eps, a8);
+    norm_row_job j = {x, w, out, eps, 1.0f / (float)n, a8};
+    if (n_row == 1 && a8.q && out != x) c->norm = j, c->norm_n = n;
+    else norm_rows(c, j, n_row, n);
 }
 
 void cuda_norm_now(struct cuda *c) {
@@ -92,8 +161,7 @@ void cuda_norm_now(struct cuda *c) {
     if (!j.x || c->err.code) return;
     enum cuda_op op = c->op;
     c->op = OP_rms_norm;
-    launch(c, rms_norm_kernel, dim3(1), dim3(NORM_THREADS), 0, j.out, j.x, j.w, (int32_t)c->norm_n,
-           j.eps, j.a8);
+    norm_rows(c, j, 1, c->norm_n);
     c->op = op;
 }
 

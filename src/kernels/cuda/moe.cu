@@ -296,7 +296,7 @@ __device__ __forceinline__ void shared_down8(const hidden8_job &j, int warp, int
 #pragma unroll 1
     for (int t0 = 0; t0 < j.n_tok; t0 += NT) {
         int n_tok = j.n_tok - t0 < NT ? j.n_tok - t0 : NT;
-        if (t0) barrier_of(32 * n_warp); /* inputs are read no more */
+        if (t0) barrier_of(1, 32 * n_warp); /* inputs are read no more */
 #pragma unroll 1
         for (int q = 32 * warp + (int)threadIdx.x % 32; q / 32 * 32 < n_tok * quads;
              q += 32 * n_warp) {
@@ -308,7 +308,7 @@ __device__ __forceinline__ void shared_down8(const hidden8_job &j, int warp, int
                           : make_float4(0, 0, 0, 0),
                       has);
         }
-        barrier_of(32 * n_warp);
+        barrier_of(1, 32 * n_warp);
         /* row: of the warp's first group of lanes; all lanes go together */
 #pragma unroll 1
         for (int r0 = row; r0 < end; r0 += n_warp * (32 / group)) {

@@ -26,9 +26,24 @@ __device__ __forceinline__ void wait_previous(void) {
 #endif
 }
 
-/* A barrier of n threads, whole warps, while the others of the block go on. */
-__device__ __forceinline__ void barrier_of(int n) {
-    asm volatile("bar.sync 1, %0;" ::"r"(n) : "memory");
+/* A barrier of n threads, whole warps, while the others of the block go on. id: 1 to 15, another for others at a time. */
+__device__ __forceinline__ void barrier_of(int id, int n) {
+    asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(n) : "memory");
+}
+/* The same for those that say that they have come, and go on. */
+__device__ __forceinline__ void arrive_at(int id, int n) {
+    asm volatile("bar.arrive %0, %1;" ::"r"(id), "r"(n) : "memory");
+}
+
+/* Adds one; returns what was there. What the block wrote before a barrier before it is seen by whoever reads after a
+ * barrier behind a later one. */
+__device__ __forceinline__ uint32_t count_up(uint32_t *counter) {
+    uint32_t before;
+    asm volatile("atom.acq_rel.gpu.global.add.u32 %0, [%1], 1;"
+                 : "=r"(before)
+                 : "l"(__cvta_generic_to_global(counter))
+                 : "memory");
+    return before;
 }
 
 /* Before the wait: what is read first after it. Where it lies is then known to the multiprocessor, which otherwise
@@ -68,6 +83,28 @@ __device__ __forceinline__ uint32_t lanes_most(uint32_t x) {
 __device__ __forceinline__ float quotient(float a, float b) { return __fdividef(a, b); }
 __device__ __forceinline__ float quick_exp(float x) { return __expf(x); }
 __device__ __forceinline__ float quick_log(float x) { return __logf(x); }
+/* 1 / x of a normal number, to a unit in the last place. */
+__device__ __forceinline__ float reciprocal(float x) {
+    float y;
+    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+/* The bits of the largest magnitude; above those of infinity if one is not a number. */
+__device__ __forceinline__ uint32_t largest4(float4 v) {
+#if __CUDA_ARCH__ >= 800
+    float x, y;
+    asm("max.NaN.f32 %0, %1, %2;" : "=f"(x) : "f"(fabsf(v.x)), "f"(fabsf(v.y)));
+    asm("max.NaN.f32 %0, %1, %2;" : "=f"(y) : "f"(fabsf(v.z)), "f"(fabsf(v.w)));
+    asm("max.NaN.f32 %0, %1, %2;" : "=f"(x) : "f"(x), "f"(y));
+    return (uint32_t)__float_as_int(x);
+#else
+    uint32_t x = (uint32_t)__float_as_int(v.x) & 0x7fffffffu;
+    uint32_t y = (uint32_t)__float_as_int(v.y) & 0x7fffffffu;
+    uint32_t z = (uint32_t)__float_as_int(v.z) & 0x7fffffffu;
+    uint32_t w = (uint32_t)__float_as_int(v.w) & 0x7fffffffu;
+    return max(max(x, y), max(z, w));
+#endif
+}
 __device__ __forceinline__ int dot4(int a, int b, int c) { return __dp4a(a, b, c); }
 /* Bytewise a - b, without borrows. */
 __device__ __forceinline__ uint32_t sub4(uint32_t a, uint32_t b) { return __vsub4(a, b); }
@@ -146,6 +183,11 @@ __device__ __forceinline__ float block_sum(float x, float *room) {
     x = lanes_sum(x, 32);
     __syncthreads();
     return x;
+}
+
+/* The sum of two int16. */
+__device__ __forceinline__ int pair_sum(uint32_t a) {
+    return (int)(int16_t)(a & 0xffffu) + ((int32_t)a >> 16);
 }
 
 __device__ __forceinline__ float to_float(uint16_t bits) {

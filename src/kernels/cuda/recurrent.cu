@@ -229,10 +229,11 @@ struct gdn_job {
     const float *conv_w, *conv_b;
     uint32_t *arrived; /* [n_span, n_k_head], zeros */
     act8 out8;         /* q NULL: none */
+    divisor per_key;   /* n_rep if grouped, else n_k_head */
 };
 
-/* Few tokens: a block has a head of a span, 128 of its columns at a time. Thread 128 p + j has column j, rows N p + i:
- * its warp shares its rows, so that k and q are read by all lanes at once. */
+/* Few tokens: a block has a head of a span, 128 of its columns at a time. Thread 128 p + j has column j and, of every
+ * 32 rows, 4 p to 4 p + 3 and 16 further. */
 enum { STEP_COLS = 128, STEP_THREADS = STEP_COLS * N_PART, STEP_DIM = 128 };
 
 /* Input i of a channel, counted from the state's first: kept ones, then logged ones, then new ones. */
@@ -308,304 +309,408 @@ __device__ __forceinline__ void norm_rows(const gdn_job &g, const dspan &s, int 
 }
 
 /* A line: q, k of ROWS rows, v of the columns from col0 on. */
-template <int ROWS, bool QUICK> struct step_line {
+template <int ROWS> struct step_line {
     int d_k, d_v, nq, kh, head, col0;
 
     __device__ __forceinline__ int channel(int e) const { /* of place e; -1: none */
         if (e < 0 || e >= 2 * ROWS + STEP_COLS) return -1;
         if (e >= 2 * ROWS) {
             e -= 2 * ROWS;
-            return QUICK || col0 + e < d_v ? 2 * nq + head * d_v + col0 + e : -1;
+            return col0 + e < d_v ? 2 * nq + head * d_v + col0 + e : -1;
         }
         int row = e < ROWS ? e : e - ROWS;
-        return QUICK || row < d_k ? (e < ROWS ? 0 : nq) + kh * d_k + row : -1;
+        return row < d_k ? (e < ROWS ? 0 : nq) + kh * d_k + row : -1;
     }
 };
 
-/* Asks for what a step reads beside its state: w_line, kept_line, the norm's weights into gates. */
-template <class Line, int L>
-__device__ __forceinline__ void step_copies(const gdn_job &g, const Line &of, const float *kept,
-                                            int n_conv, float4 *w_line, float (*kept_line)[L],
-                                            float4 *gates) {
-    int tid = (int)threadIdx.x;
-    if (tid < L) copy_async16(&w_line[tid], g.conv_w + of.channel(tid) * 4, true);
-    if (tid < 3 * (L / 4)) {
-        int k = tid / (L / 4), e = tid % (L / 4) * 4;
-        copy_async16(&kept_line[k][e], kept + k * n_conv + of.channel(e), true);
-    }
-    int q = tid - (STEP_THREADS - 32);
-    if (q >= 0) copy_async16(&gates[q], g.norm_w + 4 * q, true);
-    copy_commit();
+/* The row of element i of a thread, less 4 p: the first half of its elements is of the fours p, the other of the
+ * fours p + 4 of each 32 rows. */
+template <int N> __device__ __forceinline__ constexpr int step_row(int i) {
+    return i % (N / 2) / 4 * 32 + i / (N / 2) * 16 + i % 4;
 }
 
 /* A thread's rows of its column, of the head's state. */
-template <int N, bool QUICK>
+template <int N>
 __device__ __forceinline__ void step_load(float (&S)[N], const float *state, int col0, int d_k,
                                           int d_v) {
     int p = (int)threadIdx.x / STEP_COLS, col = col0 + (int)threadIdx.x % STEP_COLS;
-    int own = N * p * d_v + col, stride = QUICK ? d_v : unknown(d_v);
-    int n_row = QUICK ? N : unknown(col < d_v ? d_k - N * p : 0);
+    int own = 4 * p * d_v + col, stride = unknown(d_v),
+        n_row = unknown(col < d_v ? d_k - 4 * p : 0);
 #pragma unroll
     for (int i = 0; i < N; i++) {
-        int at = QUICK ? own + i * stride : unknown(own + i * stride);
-        S[i] = QUICK || i < n_row ? state[at] : 0.0f;
+        int at = unknown(own + step_row<N>(i) * stride);
+        S[i] = step_row<N>(i) < n_row ? state[at] : 0.0f;
     }
 }
-template <int N, bool QUICK>
+template <int N>
 __device__ __forceinline__ void step_store(const float (&S)[N], float *state, int col0, int d_k,
                                            int d_v) {
     int tid = unknown((int)threadIdx.x), p = tid / STEP_COLS, col = col0 + tid % STEP_COLS;
-    int stride = QUICK ? d_v : unknown(d_v), n_row = QUICK ? N : col < d_v ? d_k - N * p : 0;
-    int own = N * p * d_v + col;
+    int stride = unknown(d_v), n_row = col < d_v ? d_k - 4 * p : 0, own = 4 * p * d_v + col;
 #pragma unroll
     for (int i = 0; i < N; i++) {
-        int at = QUICK ? own + i * stride : unknown(own + i * stride);
-        if (QUICK || i < n_row) state[at] = S[i];
+        int at = unknown(own + step_row<N>(i) * stride);
+        if (step_row<N>(i) < n_row) state[at] = S[i];
     }
 }
 
-/* Decay and beta of a token; a, dt_bias: the head's, if QUICK. */
-template <bool QUICK>
-__device__ __forceinline__ float2 step_factors(const gdn_job &g, const dspan &s, int head,
-                                               int32_t i, float a, float dt_bias) {
-    float alpha, beta;
-    if constexpr (QUICK) {
-        alpha = g.alpha.x[s.row * (int)g.alpha.stride + head];
-        beta = g.beta.x[s.row * (int)g.beta.stride + head];
-    } else {
-        a = g.a[head], dt_bias = g.dt_bias[head];
-        alpha = row_at(g.alpha, s, (int)blockIdx.y, g.log_cap, i)[head];
-        beta = row_at(g.beta, s, (int)blockIdx.y, g.log_cap, i)[head];
-    }
+/* Decay and beta of a head. */
+__device__ __forceinline__ float2 step_factors(float alpha, float beta, float a, float dt_bias) {
     return make_float2(quick_exp(softplus(alpha + dt_bias) * a), logistic(beta));
 }
 
-/* Convolution of a channel at one token. kept: its inputs before, [TAPS - 1][LINE], which move on by one. w4: its
- * weights, if QUICK. */
-template <bool QUICK, int TAPS, int LINE>
-__device__ __forceinline__ float step_conv(const gdn_job &g, int ch, float4 w4, float *kept,
-                                           float in) {
-    int keep = QUICK ? TAPS - 1 : g.d_conv - 1;
-    float sum = g.conv_b ? g.conv_b[ch] : 0.0f, old[TAPS]; /* and the new one */
-    const float w[4] = {w4.x, w4.y, w4.z, w4.w}, *more = g.conv_w + ch * g.d_conv;
+/* Convolution of a channel at one token. kept: its inputs before, [MAX_CONV - 1][LINE], which move on by one. */
+template <int LINE>
+__device__ __forceinline__ float step_conv(const gdn_job &g, int ch, float *kept, float in) {
+    int keep = g.d_conv - 1;
+    float sum = g.conv_b ? g.conv_b[ch] : 0.0f, old[MAX_CONV]; /* and the new one */
+    const float *w = g.conv_w + ch * g.d_conv;
 #pragma unroll
-    for (int k = 0; k < TAPS; k++)
-        if (k <= keep) old[k] = k < keep ? kept[k % (TAPS - 1) * LINE] : in;
+    for (int k = 0; k < MAX_CONV; k++)
+        if (k <= keep) old[k] = k < keep ? kept[k % (MAX_CONV - 1) * LINE] : in;
 #pragma unroll
-    for (int k = 0; k < TAPS; k++)
-        if (k <= keep) sum = fmaf(QUICK ? w[k % 4] : more[k], old[k], sum);
+    for (int k = 0; k < MAX_CONV; k++)
+        if (k <= keep) sum = fmaf(w[k], old[k], sum);
 #pragma unroll
-    for (int k = 0; k < TAPS - 1; k++)
+    for (int k = 0; k < MAX_CONV - 1; k++)
         if (k < keep) kept[k * LINE] = old[k + 1];
     return silu(sum);
 }
 
-/* A thread's parts of S^T k and S^T q, and its warp's part of one of the dots q q, k k, q k. now: q and k. */
-template <int N>
-__device__ __forceinline__ void step_parts(const float (&S)[N], const float *now, int p, int which,
-                                           float2 *parts, float *dots) {
-    constexpr int ROWS = N_PART * N;
-    const float4 *q4 = (const float4 *)(now + N * p), *k4 = q4 + ROWS / 4;
+/* What q and k say of a token: factors that give them length one (and q its scale), and q k. A warp makes it, for each
+ * of its lanes. */
+struct step_dots {
+    float kf, qf, qk;
+};
+template <int ROWS>
+__device__ __forceinline__ step_dots dots_of(const float *q, const float *k, float eps, int d_k) {
     int lane = (int)threadIdx.x % 32;
-    float2 part = make_float2(0, 0);
-    float dot = 0;
+    float sum[4] = {}; /* q q, k k, q k */
 #pragma unroll
-    for (int r = 0; r < N / 32; r++) {
-        int at = N * p + 32 * r + lane;
-        dot = fmaf(now[at + (which == 1 ? ROWS : 0)], now[at + (which == 0 ? 0 : ROWS)], dot);
+    for (int r = 0; r < ROWS / 128; r++) {
+        float4 x = ((const float4 *)q)[32 * r + lane], y = ((const float4 *)k)[32 * r + lane];
+        sum[0] = fmaf(x.x, x.x, sum[0]), sum[1] = fmaf(y.x, y.x, sum[1]);
+        sum[2] = fmaf(x.x, y.x, sum[2]), sum[0] = fmaf(x.y, x.y, sum[0]);
+        sum[1] = fmaf(y.y, y.y, sum[1]), sum[2] = fmaf(x.y, y.y, sum[2]);
+        sum[0] = fmaf(x.z, x.z, sum[0]), sum[1] = fmaf(y.z, y.z, sum[1]);
+        sum[2] = fmaf(x.z, y.z, sum[2]), sum[0] = fmaf(x.w, x.w, sum[0]);
+        sum[1] = fmaf(y.w, y.w, sum[1]), sum[2] = fmaf(x.w, y.w, sum[2]);
     }
-    dot = lanes_sum(dot, 32);
-#pragma unroll
-    for (int r = 0; r < N / 4; r++) {
-        float4 k = k4[r], q = q4[r];
-        part.x = fmaf(S[4 * r], k.x, part.x), part.y = fmaf(S[4 * r], q.x, part.y);
-        part.x = fmaf(S[4 * r + 1], k.y, part.x), part.y = fmaf(S[4 * r + 1], q.y, part.y);
-        part.x = fmaf(S[4 * r + 2], k.z, part.x), part.y = fmaf(S[4 * r + 2], q.z, part.y);
-        part.x = fmaf(S[4 * r + 3], k.w, part.x), part.y = fmaf(S[4 * r + 3], q.w, part.y);
-    }
-    *parts = part;
-    if (lane == 0) dots[which] = dot;
+    float one = lanes_share<4>(sum, lane, 32); /* of sum[lane / 8] */
+    float f = rsqrtf(lane < 8 ? (one + eps) * (float)d_k : one + eps);
+    return step_dots{__shfl_sync(0xffffffffu, f, 8), __shfl_sync(0xffffffffu, f, 0),
+                     __shfl_sync(0xffffffffu, one, 16)};
 }
 
-/* (decay S + k delta)^T q of a column, without waiting for the new S; factors: decay, beta. */
-__device__ __forceinline__ float step_out(float eps, int d_k, const float2 (*parts)[STEP_COLS],
-                                          const float (*dots)[4], float2 factors, int col, float v,
-                                          float *delta) {
-    static_assert(N_PART == 4, "four parts are added by name");
-    float2 x0 = parts[0][col], x1 = parts[1][col], x2 = parts[2][col], x3 = parts[3][col];
-    const float4 *d4 = (const float4 *)&dots[0][0];
-    float4 d0 = d4[0], d1 = d4[1], d2 = d4[2], d3 = d4[3];
-    float qq = (d0.x + d1.x) + (d2.x + d3.x), kk = (d0.y + d1.y) + (d2.y + d3.y);
-    float qk = (d0.z + d1.z) + (d2.z + d3.z);
-    float kept = (x0.x + x1.x) + (x2.x + x3.x), seen = (x0.y + x1.y) + (x2.y + x3.y);
-    float kf = rsqrtf(kk + eps), qf = rsqrtf((qq + eps) * (float)d_k);
-    *delta = factors.y * kf * fmaf(-factors.x, kept * kf, v);
-    return fmaf(*delta, qk, factors.x * seen) * qf;
+/* (decay S + k delta)^T q of a column, without waiting for the new S. kept, seen: S^T k, S^T q; factors: decay, beta. */
+__device__ __forceinline__ float step_out(const step_dots &d, float kept, float seen,
+                                          float2 factors, float v, float *delta) {
+    *delta = factors.y * d.kf * fmaf(-factors.x, kept * d.kf, v);
+    return fmaf(*delta, d.qk, factors.x * seen) * d.qf;
 }
 
-/* S = decay S + k delta; k: of the thread's rows */
+/* A thread's part of S^T k and S^T q. now: q and k. Up to 128 rows are added as gdn_one_kernel adds them. */
 template <int N>
-__device__ __forceinline__ void step_update(float (&S)[N], const float *k, float decay,
-                                            float delta) {
-    const float4 *k4 = (const float4 *)k;
+__device__ __forceinline__ float2 step_part(const float (&S)[N], const float *now, int p) {
+    const float4 *q4 = (const float4 *)now + p, *k4 = q4 + N_PART * N / 4;
+    float2 half[2] = {};
 #pragma unroll
-    for (int r = 0; r < N / 4; r++) {
-        float4 x = k4[r];
-        S[4 * r] = fmaf(x.x, delta, decay * S[4 * r]);
-        S[4 * r + 1] = fmaf(x.y, delta, decay * S[4 * r + 1]);
-        S[4 * r + 2] = fmaf(x.z, delta, decay * S[4 * r + 2]);
-        S[4 * r + 3] = fmaf(x.w, delta, decay * S[4 * r + 3]);
+    for (int i = 0; i < N; i += 4) {
+        float4 k = k4[step_row<N>(i) / 4], q = q4[step_row<N>(i) / 4];
+        float2 &part = half[N > 32 ? 0 : i / (N / 2)];
+        part.x = fmaf(S[i], k.x, part.x), part.y = fmaf(S[i], q.x, part.y);
+        part.x = fmaf(S[i + 1], k.y, part.x), part.y = fmaf(S[i + 1], q.y, part.y);
+        part.x = fmaf(S[i + 2], k.z, part.x), part.y = fmaf(S[i + 2], q.z, part.y);
+        part.x = fmaf(S[i + 3], k.w, part.x), part.y = fmaf(S[i + 3], q.w, part.y);
+    }
+    return N > 32 ? half[0] : make_float2(half[0].x + half[1].x, half[0].y + half[1].y);
+}
+
+/* S = decay S + k delta; k: of the fours of rows p */
+template <int N>
+__device__ __forceinline__ void step_update(float (&S)[N], const float *k, int p, float decay,
+                                            float delta) {
+    const float4 *k4 = (const float4 *)k + p;
+#pragma unroll
+    for (int i = 0; i < N; i += 4) {
+        float4 x = k4[step_row<N>(i) / 4];
+        S[i] = fmaf(x.x, delta, decay * S[i]);
+        S[i + 1] = fmaf(x.y, delta, decay * S[i + 1]);
+        S[i + 2] = fmaf(x.z, delta, decay * S[i + 2]);
+        S[i + 3] = fmaf(x.w, delta, decay * S[i + 3]);
     }
 }
 
-/* Convolution, delta rule, norm and gate of a few tokens; block (head, span). State, weights and what the
- * convolution kept are read before the wait: no kernel of the list writes them but this one. Heads that share a
- * key head each make its q and k, so what is kept of those is written by the last of them that has read it.
- * QUICK: heads of 128 x 128, a convolution of 4, spans of one token, none logged or deferred. Both kinds add in
- * the same order. N: rows of a thread. */
-template <int N, bool QUICK>
-__global__ void __launch_bounds__(STEP_THREADS, QUICK ? 2 : 1)
-    gdn_step_kernel(dspans b, rec_view rec, gdn_job g) {
+/* Convolution, delta rule, norm and gate of a few tokens; block (head, span). State and what the convolution kept are
+ * read before the wait: no kernel of the list writes them but this one. Heads that share a key head each make its q
+ * and k, so what is kept of those is written by the last of them that has read it. N: rows of a thread. */
+template <int N>
+__global__ void __launch_bounds__(STEP_THREADS) gdn_step_kernel(dspans b, rec_view rec, gdn_job g) {
     constexpr int ROWS = N_PART * N,
                   LINE = 2 * ROWS + STEP_COLS; /* q, k, v: zeros beyond the head */
-    constexpr int TAPS = QUICK ? 4 : MAX_CONV, C = (LINE + STEP_THREADS - 1) / STEP_THREADS;
-    /* warps that convolve nothing make gates and factors, where there are any */
-    constexpr int FIRST = STEP_THREADS * C - LINE < 128 ? STEP_THREADS * C - LINE : 128;
-    constexpr int FACTORS = 1; /* the warp that makes decay and beta */
-    __shared__ __align__(16) float line[2][LINE], o_line[STEP_COLS];
-    __shared__ __align__(16) float2 parts[N_PART][STEP_COLS]; /* of S^T k, S^T q */
-    __shared__ __align__(16) float dots[N_PART][4];           /* parts of q q, k k, q k */
-    __shared__ float2 factors[2][32];                         /* decay, beta */
-    /* Not in registers: the gate of QUICK's row, what the convolution keeps, its weights. */
-    __shared__ __align__(16) float4 gates[32];
-    __shared__ __align__(16) float kept_line[TAPS - 1][LINE];
-    __shared__ __align__(16) float4 w_line[QUICK ? LINE : 1];
+    constexpr int C = (LINE + STEP_THREADS - 1) / STEP_THREADS;
+    enum { FACTORS = 1, DOTS = 2 }; /* warps that make decay and beta, and the dots */
+    __shared__ __align__(16) float line[2][LINE];
+    __shared__ __align__(16) float2 parts[N_PART][STEP_COLS];     /* of S^T k, S^T q */
+    __shared__ float2 factors[2][32];                             /* decay, beta */
+    __shared__ __align__(16) float kept_line[MAX_CONV - 1][LINE]; /* what the convolution keeps */
+    __shared__ step_dots dots;
     __shared__ uint32_t last;
     int tid = (int)threadIdx.x, warp = tid / 32, lane = tid % 32, mine = tid % STEP_COLS;
-    int p = tid / STEP_COLS, head = (int)blockIdx.x;
-    int d_k = QUICK ? STEP_DIM : g.d_k, d_v = QUICK ? STEP_DIM : g.d_v;
-    int keep = QUICK ? TAPS - 1 : g.d_conv - 1;
+    int p = tid / STEP_COLS, head = (int)blockIdx.x, d_k = g.d_k, d_v = g.d_v, keep = g.d_conv - 1;
     dspan s = b.spans[blockIdx.y]; /* staged before the list: no kernel writes it */
-    if (QUICK) s.n_replay = 0, s.n_tok = s.n_commit = 1;
     int kh = g.is_grouped ? head / g.n_rep : head % g.n_k_head;
     int nq = g.n_k_head * d_k, n_conv = 2 * nq + g.n_v_head * d_v;
     int32_t n = s.n_replay + s.n_tok;
     float *kept_inputs = rec.conv + s.slot * (int64_t)rec.conv_stride;
-    float a = QUICK ? g.a[head] : 0.0f, dt_bias = QUICK ? g.dt_bias[head] : 0.0f;
 
 #pragma unroll 1
     for (int col0 = 0; col0 < d_v; col0 += STEP_COLS) {
         int col = col0 + mine;
-        bool has = QUICK || col < d_v;
         float S[N];
-        step_load<N, QUICK>(S, g.s + s.slot * g.s_stride + (int64_t)head * d_k * d_v, col0, d_k,
-                            d_v);
+        step_load<N>(S, g.s + s.slot * g.s_stride + (int64_t)head * d_k * d_v, col0, d_k, d_v);
         /* this thread's places of the line, and their channels; -1: none */
-        auto place = [&](int c) { return tid - FIRST + c * STEP_THREADS; };
-        step_line<ROWS, QUICK> of = {d_k, d_v, nq, kh, head, col0};
+        auto place = [&](int c) { return tid + c * STEP_THREADS; };
+        step_line<ROWS> of = {d_k, d_v, nq, kh, head, col0};
         float in[C];
         int ch[C];
 #pragma unroll
         for (int c = 0; c < C; c++) {
             ch[c] = of.channel(place(c));
-#pragma unroll(N > 32 ? 1 : TAPS - 1)
-            for (int k = 0; !QUICK && ch[c] >= 0 && k < keep; k++)
+#pragma unroll(N > 32 ? 1 : MAX_CONV - 1)
+            for (int k = 0; ch[c] >= 0 && k < keep; k++)
                 kept_line[k][place(c)] = kept_inputs[k * n_conv + ch[c]];
         }
-        if constexpr (QUICK) step_copies(g, of, kept_inputs, n_conv, w_line, kept_line, gates);
         auto fetch = [&](int32_t i) {
 #pragma unroll
             for (int c = 0; c < C; c++)
-                if (ch[c] >= 0)
-                    in[c] = QUICK ? g.mixed.x[s.row * (int)g.mixed.stride + ch[c]]
-                                  : conv_input(rec, g.mixed, s, 0, n_conv, ch[c], i);
+                if (ch[c] >= 0) in[c] = conv_input(rec, g.mixed, s, 0, n_conv, ch[c], i);
         };
         if (col0 == 0) {
             launch_next();
-            if constexpr (QUICK) {
-                copy_wait<0>();
-                __syncthreads();
-            }
             wait_previous();
         }
         if (N == 32) fetch(0);
-        if (QUICK && warp == 0)
-            gates[lane] = norm_gate(
-                ((const float4 *)(g.z + s.row * (int)g.z_stride + head * d_v))[lane], gates[lane]);
 
-        float delta = 0, decay = 0;
-        uint32_t arrived = 0;
-        bool is_counter = tid == STEP_THREADS - 1;
+        float delta = 0;
         int32_t stored = s.n_commit ? n : s.n_replay; /* tokens that the stored state has seen */
-#pragma unroll(QUICK ? 2 : 1)
+#pragma unroll 1
         for (int32_t i = 0; i <= n; i++) {
-            if (i == n) {
-                /* All inputs have been used, so they have been read: whoever comes last may write. */
-                if (is_counter && col0 + STEP_COLS >= d_v)
-                    arrived =
-                        atomicAdd(&g.arrived[blockIdx.y * (unsigned)g.n_k_head + (unsigned)kh], 1u);
-                __syncthreads();
-                if (QUICK && warp == 0) {
-                    float4 o = ((const float4 *)o_line)[lane];
-                    int row = unknown(s.row * g.n_v_head + head);
-                    norm_row<1>(g, (int64_t)row * d_v, d_v, &o, &gates[lane]);
-                }
-            }
-            if (i > 0) /* the token before this one */
-                step_update<N>(S, line[(i + 1) % 2] + ROWS + N * p, decay, delta);
-            if (i == stored) {
-                step_store<N, QUICK>(S,
-                                     g.s + unknown(s.slot) * g.s_stride + (int64_t)head * d_k * d_v,
-                                     col0, d_k, d_v);
-            }
+            head = unknown(
+                (int)blockIdx.x); /* what follows from it is not kept: registers are short */
+            if (i > 0)            /* the token before this one */
+                step_update<N>(S, line[(i + 1) % 2] + ROWS, p,
+                               factors[(i - 1) / 32 % 2][(i - 1) % 32].x, delta);
+            if (i == stored)
+                step_store<N>(S,
+                              g.s + b.spans[unknown((int)blockIdx.y)].slot * g.s_stride +
+                                  (int64_t)head * d_k * d_v,
+                              col0, d_k, d_v);
             if (i == n) break;
             float *now = line[i % 2];
             if (N > 32) fetch(i); /* registers are short */
-            if (warp == FACTORS && i % 32 == 0 && i + lane < n)
-                factors[i / 32 % 2][lane] = step_factors<QUICK>(g, s, head, i + lane, a, dt_bias);
+            if (warp == FACTORS && i % 32 == 0 && i + lane < n) {
+                int span = (int)blockIdx.y;
+                factors[i / 32 % 2][lane] = step_factors(
+                    row_at(g.alpha, s, span, g.log_cap, i + lane)[head],
+                    row_at(g.beta, s, span, g.log_cap, i + lane)[head], g.a[head], g.dt_bias[head]);
+            }
 #pragma unroll
             for (int c = 0; c < C; c++) {
                 float sum = 0;
-                if (ch[c] >= 0)
-                    sum = step_conv<QUICK, TAPS, LINE>(g, ch[c], w_line[QUICK ? place(c) : 0],
-                                                       &kept_line[0][place(c)], in[c]);
-                if (place(c) >= 0 && place(c) < LINE) now[place(c)] = sum;
+                if (ch[c] >= 0) sum = step_conv<LINE>(g, ch[c], &kept_line[0][place(c)], in[c]);
+                if (place(c) < LINE) now[place(c)] = sum;
             }
             __syncthreads();
-            step_parts<N>(S, now, p, warp % (STEP_COLS / 32), &parts[p][mine], dots[p]);
+            parts[p][mine] = step_part<N>(S, now, p);
+            if (warp == DOTS) {
+                step_dots own = dots_of<ROWS>(now, now + ROWS, g.eps, d_k);
+                if (lane == 0) dots = own;
+            }
             if (N == 32 && i + 1 < n) fetch(i + 1);
             __syncthreads();
-            float2 f = factors[i / 32 % 2][i % 32];
-            decay = f.x;
-            float o = step_out(g.eps, d_k, parts, dots, f, mine, now[2 * ROWS + mine], &delta);
-            if (p != 0 || !has || i < s.n_replay) continue;
-            if (QUICK) o_line[mine] = o;
-            else g.out[((int64_t)(s.row + i - s.n_replay) * g.n_v_head + head) * d_v + col] = o;
+            static_assert(N_PART == 4, "four parts are added by name");
+            float2 x0 = parts[0][mine], x1 = parts[1][mine], x2 = parts[2][mine];
+            float2 x3 = parts[3][mine], f = factors[i / 32 % 2][i % 32];
+            float o = step_out(dots, (x0.x + x2.x) + (x1.x + x3.x), (x0.y + x2.y) + (x1.y + x3.y),
+                               f, now[2 * ROWS + mine], &delta);
+            if (p == 0 && col < d_v && i >= s.n_replay)
+                g.out[((int64_t)(s.row + i - s.n_replay) * g.n_v_head + head) * d_v + col] = o;
         }
-        if (is_counter) last = unknown((int)arrived) + 1 == g.n_rep;
-        if constexpr (QUICK) {
-            __syncthreads();
+        __syncthreads(); /* the lines are free for the next columns; out is whole */
+    }
+    s = b.spans[unknown((int)blockIdx.y)]; /* again, for the same reason */
+    /* All inputs have been used, so they have been read: whoever comes last may write. */
+    uint32_t *counter = &g.arrived[blockIdx.y * (unsigned)g.n_k_head + (unsigned)kh];
+    if (tid == 0) last = atomicAdd(counter, 1u) + 1 == (uint32_t)g.n_rep;
+    norm_rows(g, s, head);
+    for (int e = tid; e < d_v; e += STEP_THREADS)
+        conv_keep(rec, g.mixed, s, keep, n_conv, 2 * nq + head * d_v + e);
+    __syncthreads();
+    for (int e = tid; last && e < 2 * d_k; e += STEP_THREADS)
+        conv_keep(rec, g.mixed, s, keep, n_conv, (e < d_k ? 0 : nq - d_k) + (int64_t)kh * d_k + e);
+    if (tid == 0 && last) *counter = 0;
+}
+
+/* ---- delta net, one token of each sequence ---- */
+
+/* Heads of 128 x 128, a convolution of 4, nothing logged or deferred: the same additions in the same order, in half the
+ * instructions. Eight warps have 16 columns each and all their rows, so that sums over rows stay in the warp: lane
+ * 4 r + c has four columns and, of every 32 rows, 4 r to 4 r + 3. A ninth warp makes v, gate, decay and beta, and norms
+ * the row while the others write the state. State, weights and what the convolution kept are read before the wait. */
+enum { ONE_WARPS = 8, ONE_THREADS = 32 * (ONE_WARPS + 1), ROW_MADE = 1, LAST_KNOWN = 2 };
+
+struct one_room {                          /* shared */
+    float line[3 * STEP_DIM], o[STEP_DIM]; /* q, k, v */
+    float kept[3][2 * STEP_DIM];           /* what the convolution keeps of q and k */
+    float2 factors;                        /* decay, beta */
+    uint32_t last;
+};
+
+/* The ninth warp. kept: of v. */
+__device__ __forceinline__ void one_row(one_room &room, const gdn_job &g, int row, int head,
+                                        float *kept, uint32_t *counter) {
+    int lane = (int)threadIdx.x % 32, place = (row * g.n_v_head + head) * (STEP_DIM / 4) + lane;
+    int nq = g.n_k_head * STEP_DIM, n_conv = 2 * nq + g.n_v_head * STEP_DIM;
+    int ch = 2 * nq + head * STEP_DIM + 4 * lane; /* four channels of v */
+    float4 w[4], old[3];
 #pragma unroll
-            for (int c = 0; c < C; c++) {
-                ch[c] = of.channel(unknown(place(c)));
-                if (ch[c] < 0 || (ch[c] < 2 * nq && !last)) continue;
+    for (int i = 0; i < 4; i++) w[i] = ((const float4 *)g.conv_w)[ch + i];
 #pragma unroll
-                for (int k = 0; k < TAPS - 1; k++)
-                    kept_inputs[k * n_conv + ch[c]] = kept_line[k][place(c)];
-            }
-        } else {
-            __syncthreads(); /* the lines are free for the next columns; out is whole */
+    for (int i = 0; i < 3; i++) old[i] = *(const float4 *)(kept + i * n_conv + ch);
+    float4 bias = make_float4(0, 0, 0, 0);
+    if (g.conv_b)
+        bias = make_float4(g.conv_b[ch], g.conv_b[ch + 1], g.conv_b[ch + 2], g.conv_b[ch + 3]);
+    float a = g.a[head], dt_bias = g.dt_bias[head];
+    float4 norm_w = ((const float4 *)g.norm_w)[lane];
+    launch_next();
+    wait_previous();
+    float alpha = g.alpha.x[row * (int)g.alpha.stride + head];
+    float beta = g.beta.x[row * (int)g.beta.stride + head];
+    float4 in = *(const float4 *)(g.mixed.x + row * (int)g.mixed.stride + ch);
+    float4 z = ((const float4 *)(g.z + row * (int)g.z_stride + head * STEP_DIM))[lane];
+    float4 v = make_float4(conv_four(bias.x, w[0], old[0].x, old[1].x, old[2].x, in.x),
+                           conv_four(bias.y, w[1], old[0].y, old[1].y, old[2].y, in.y),
+                           conv_four(bias.z, w[2], old[0].z, old[1].z, old[2].z, in.z),
+                           conv_four(bias.w, w[3], old[0].w, old[1].w, old[2].w, in.w));
+    ((float4 *)room.line)[2 * STEP_DIM / 4 + lane] = v;
+    if (lane == 0) room.factors = step_factors(alpha, beta, a, dt_bias);
+    __syncthreads();
+    /* All inputs have been used, so they have been read: whoever comes last may write. */
+    uint32_t arrived = lane == 0 ? atomicAdd(counter, 1u) : 0;
+#pragma unroll
+    for (int i = 0; i < 3; i++) *(float4 *)(kept + i * n_conv + ch) = old[i];
+    float4 gate = norm_gate(z, norm_w);
+    barrier_of(ROW_MADE, ONE_THREADS);
+    float4 o = ((const float4 *)room.o)[lane];
+    float sum = 0;
+    sum = fmaf(o.x, o.x, sum), sum = fmaf(o.y, o.y, sum);
+    sum = fmaf(o.z, o.z, sum), sum = fmaf(o.w, o.w, sum);
+    float f = rsqrtf(lanes_sum(sum, 32) / (float)STEP_DIM + g.eps);
+    bool last = arrived + 1 == (uint32_t)g.n_rep;
+    if (lane == 0) room.last = last;
+    arrive_at(LAST_KNOWN, ONE_THREADS);
+    float4 y =
+        make_float4(o.x * (f * gate.x), o.y * (f * gate.y), o.z * (f * gate.z), o.w * (f * gate.w));
+    ((float4 *)g.out)[place] = y;
+    if (g.out8.q) act8_put4(g.out8, place, y, true);
+    if (lane == 0 && last) *counter = 0;
+}
+
+/* S^T k and S^T q of a column of this lane's four, 2 (lane / 8 % 2) + lane / 4 % 2. sum: kept, then seen, of the lane's
+ * rows of its columns. */
+__device__ __forceinline__ float2 one_share(float (&sum)[8], int lane) {
+#pragma unroll
+    for (int n = 4, step = 16; n > 0; n /= 2, step /= 2) {
+        bool upper = (lane & step) != 0;
+#pragma unroll
+        for (int k = 0; k < n; k++) {
+            float own = upper ? sum[k + n] : sum[k], give = upper ? sum[k] : sum[k + n];
+            sum[k] = own + __shfl_xor_sync(0xffffffffu, give, step);
         }
     }
-    if constexpr (!QUICK) {
-        norm_rows(g, s, head);
-        for (int e = tid; e < d_v; e += STEP_THREADS)
-            conv_keep(rec, g.mixed, s, keep, n_conv, 2 * nq + head * d_v + e);
-        for (int e = tid; last && e < 2 * d_k; e += STEP_THREADS)
-            conv_keep(rec, g.mixed, s, keep, n_conv,
-                      (e < d_k ? 0 : nq - d_k) + (int64_t)kh * d_k + e);
+    float other = __shfl_xor_sync(0xffffffffu, sum[0], 16);
+    return lane < 16 ? make_float2(sum[0], other) : make_float2(other, sum[0]);
+}
+
+/* Block (head, span). */
+__global__ void __launch_bounds__(ONE_THREADS, 2)
+    gdn_one_kernel(dspans b, rec_view rec, gdn_job g) {
+    __shared__ __align__(16) one_room room;
+    unsigned tid = threadIdx.x;
+    int warp = (int)(tid / 32), lane = (int)(tid % 32), head = (int)blockIdx.x;
+    int32_t row = b.spans[blockIdx.y].row, slot = b.spans[blockIdx.y].slot;
+    int kh = (int)((uint32_t)head / g.per_key);
+    if (!g.is_grouped) kh = head - kh * g.n_k_head;
+    float *kept = rec.conv + slot * (int64_t)rec.conv_stride;
+    if (warp == ONE_WARPS) {
+        one_row(room, g, row, head, kept,
+                &g.arrived[blockIdx.y * (unsigned)g.n_k_head + (unsigned)kh]);
+        return;
     }
-    if (tid == 0 && last) g.arrived[blockIdx.y * (unsigned)g.n_k_head + (unsigned)kh] = 0;
+    float4 S[4][4]; /* of every 32 rows; four columns */
+    float4 *state = (float4 *)(g.s + slot * g.s_stride) + head * (STEP_DIM * STEP_DIM / 4);
+    int own = lane / 4 * STEP_DIM + warp * 4 + lane % 4;
+#pragma unroll
+    for (int i = 0; i < 16; i++)
+        S[i / 4][i % 4] = (state + own)[(i / 4 * 32 + i % 4) * (STEP_DIM / 4)];
+    int nq = g.n_k_head * STEP_DIM, n_conv = 2 * nq + g.n_v_head * STEP_DIM;
+    /* a thread has a channel of q or k */
+    int ch = kh * STEP_DIM + (int)tid % STEP_DIM + (warp < 4 ? 0 : nq);
+    float4 w = ((const float4 *)g.conv_w)[ch];
+    float old[3], bias = g.conv_b ? g.conv_b[ch] : 0.0f;
+#pragma unroll
+    for (int i = 0; i < 3; i++) old[i] = (kept + i * n_conv)[ch];
+    launch_next();
+    wait_previous();
+    float in = g.mixed.x[row * (int)g.mixed.stride + ch];
+    room.line[tid] = conv_four(bias, w, old[0], old[1], old[2], in);
+#pragma unroll
+    for (int i = 0; i < 3; i++) room.kept[i][tid] = old[i];
+    __syncthreads();
+
+    const float4 *q4 = (const float4 *)room.line + lane / 4, *k4 = q4 + STEP_DIM / 4;
+    float sum[8] = {};
+#pragma unroll
+    for (int j = 0; j < 4; j++) {
+        float4 k = k4[8 * j], q = q4[8 * j];
+        const float ks[4] = {k.x, k.y, k.z, k.w}, qs[4] = {q.x, q.y, q.z, q.w};
+#pragma unroll
+        for (int e = 0; e < 4; e++) {
+            sum[0] = fmaf(S[j][e].x, ks[e], sum[0]), sum[4] = fmaf(S[j][e].x, qs[e], sum[4]);
+            sum[1] = fmaf(S[j][e].y, ks[e], sum[1]), sum[5] = fmaf(S[j][e].y, qs[e], sum[5]);
+            sum[2] = fmaf(S[j][e].z, ks[e], sum[2]), sum[6] = fmaf(S[j][e].z, qs[e], sum[6]);
+            sum[3] = fmaf(S[j][e].w, ks[e], sum[3]), sum[7] = fmaf(S[j][e].w, qs[e], sum[7]);
+        }
+    }
+    step_dots dots = dots_of<STEP_DIM>(room.line, room.line + STEP_DIM, g.eps, STEP_DIM);
+    float2 both = one_share(sum, lane);
+    int col = warp * 16 + lane % 4 * 4 + (lane / 8 % 2 * 2 + lane / 4 % 2);
+    float delta, decay = room.factors.x;
+    float o = step_out(dots, both.x, both.y, room.factors, room.line[2 * STEP_DIM + col], &delta);
+    if (lane < 16) room.o[col] = o;
+    arrive_at(ROW_MADE, ONE_THREADS);
+    float d[4];
+#pragma unroll
+    for (int m = 0; m < 4; m++) /* columns 0 to 3 lie 4 lanes apart */
+        d[m] = __shfl_sync(0xffffffffu, delta, lane % 4 + 4 * m);
+    float4 *to = state + unknown(own);
+#pragma unroll
+    for (int j = 0; j < 4; j++) {
+        float4 k = k4[8 * j];
+        const float ks[4] = {k.x, k.y, k.z, k.w};
+#pragma unroll
+        for (int e = 0; e < 4; e++) {
+            float4 old = S[j][e];
+            to[(j * 32 + e) * (STEP_DIM / 4)] =
+                make_float4(fmaf(ks[e], d[0], decay * old.x), fmaf(ks[e], d[1], decay * old.y),
+                            fmaf(ks[e], d[2], decay * old.z), fmaf(ks[e], d[3], decay * old.w));
+        }
+    }
+    barrier_of(LAST_KNOWN, ONE_THREADS);
+    if (!room.last) return;
+#pragma unroll
+    for (int i = 0; i < 3; i++) (kept + i * n_conv)[unknown(ch)] = room.kept[i][tid];
 }
 
 /* ---- delta net, many tokens ---- */
@@ -822,14 +927,16 @@ void cuda_gdn(struct dev *d, const struct gdn_args *a) {
                        "delta net with a convolution wider than 8, or too many heads");
         return;
     }
-    bool quick = a->d_k == STEP_DIM && a->d_v == STEP_DIM && a->d_conv == 4 &&
-                 a->z_stride % 4 == 0 && is_aligned(a->z) && is_aligned(a->norm_w) &&
-                 is_aligned(a->conv_w) && is_aligned(a->state.conv) &&
-                 a->state.conv_stride % 4 == 0 && is_single(a->spans, a->n_span);
+    g.per_key = divisor_of(a->is_grouped ? g.n_rep : g.n_k_head);
+    bool one = a->d_k == STEP_DIM && a->d_v == STEP_DIM && a->d_conv == 4 && a->z_stride % 4 == 0 &&
+               is_aligned(a->z) && is_aligned(a->norm_w) && is_aligned(a->conv_w) &&
+               is_aligned(a->out) && is_aligned(a->state.s) && a->state.s_stride % 4 == 0 &&
+               is_aligned(a->qkv) && a->qkv_stride % 4 == 0 && is_aligned(a->state.conv) &&
+               a->state.conv_stride % 4 == 0 && is_single(a->spans, a->n_span);
     dim3 grid((unsigned)a->n_v_head, (unsigned)b.n_span), block(STEP_THREADS);
-    if (quick) launch(c, gdn_step_kernel<32, true>, grid, block, 0, b, a->state, g);
-    else if (a->d_k <= 128) launch(c, gdn_step_kernel<32, false>, grid, block, 0, b, a->state, g);
-    else launch(c, gdn_step_kernel<64, false>, grid, block, 0, b, a->state, g);
+    if (one) launch(c, gdn_one_kernel, grid, dim3(ONE_THREADS), 0, b, a->state, g);
+    else if (a->d_k <= 128) launch(c, gdn_step_kernel<32>, grid, block, 0, b, a->state, g);
+    else launch(c, gdn_step_kernel<64>, grid, block, 0, b, a->state, g);
 }
 
 /* Rows of logged tokens of every sequence that can be drafted for, and of a batch. */

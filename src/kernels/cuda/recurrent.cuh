@@ -26,6 +26,15 @@ __device__ __forceinline__ float softplus(float x) {
 }
 __device__ __forceinline__ float silu(float x) { return x * logistic(x); }
 
+/* A convolution of 4 at one token of a channel: w: its weights; old: its inputs before, which move on by one. */
+__device__ __forceinline__ float conv_four(float bias, float4 w, float &old0, float &old1,
+                                           float &old2, float in) {
+    float sum = fmaf(w.x, old0, bias);
+    sum = fmaf(w.y, old1, sum), sum = fmaf(w.z, old2, sum), sum = fmaf(w.w, in, sum);
+    old0 = old1, old1 = old2, old2 = in;
+    return silu(sum);
+}
+
 /* x, forgotten by the compiler: what follows from it is not kept in registers for later. */
 __device__ __forceinline__ int unknown(int x) {
     asm volatile("" : "+r"(x));

@@ -15,6 +15,7 @@ struct ssd_job {
     float *s, *out;
     int64_t s_stride;
     uint32_t *arrived; /* [n_span, n_group], zeros */
+    divisor per_group; /* n_rep */
 };
 
 /* A thread's part of a row of states: every N_PART-th from p on. */
@@ -322,98 +323,97 @@ __global__ void __launch_bounds__(SSD_THREADS, 4)
     constexpr int STATES = 128, TAPS = 4, EACH = SSD_THREADS + SSD_ROWS;
     static_assert(SSD_THREADS == 2 * STATES, "a thread convolves one channel of B or C");
     __shared__ __align__(16) float line[EACH]; /* B, C, x */
-    __shared__ __align__(16) float4 w_line[EACH], norm_line[GATE_THREADS];
-    __shared__ __align__(16) float bias[EACH], kept_line[TAPS - 1][EACH], gates[SSD_ROWS];
+    __shared__ __align__(16) float4 norm_line[GATE_THREADS], w_x[SSD_ROWS];
+    __shared__ __align__(16) float bias_x[SSD_ROWS][4];
+    __shared__ float gates[SSD_ROWS], kept_bc[TAPS - 1][SSD_THREADS]; /* what is kept of B and C */
     __shared__ float2 factors;
     __shared__ uint32_t arrived;
-    int tid = (int)threadIdx.x, lane = tid % 32, at = tid / 32 * SSD_EACH, head = (int)blockIdx.x;
-    int group = head / g.n_rep, n_inner = g.n_head * SSD_ROWS, n_conv = (int)v.n_conv;
-    dspan s = b.spans[blockIdx.y];
-    float4 *state = (float4 *)(g.s + s.slot * g.s_stride) + head * (SSD_ROWS * STATES / 4);
+    unsigned tid = threadIdx.x;
+    int lane = (int)(tid % 32), at = (int)(tid / 32) * SSD_EACH, head = (int)blockIdx.x;
+    int group = (int)((uint32_t)head / g.per_group), n_inner = g.n_head * SSD_ROWS;
+    int n_conv = (int)v.n_conv;
+    int32_t s_row = b.spans[blockIdx.y].row, slot = b.spans[blockIdx.y].slot;
+    float4 *state = (float4 *)(g.s + slot * g.s_stride) + head * (SSD_ROWS * STATES / 4);
     int own = at * (STATES / 4) + lane;
     float4 S[SSD_EACH][1];
 #pragma unroll
     for (int r = 0; r < SSD_EACH; r++) S[r][0] = (state + own)[r * (STATES / 4)];
-    /* places tid of B and C, and of x; their channels */
+    /* a thread has a channel of B or C, the first ones have one of x too */
     bool has_x = tid < SSD_ROWS, is_first = group * g.n_rep == head;
-    auto channel = [&](int e) {
-        if (e >= SSD_THREADS) return head * SSD_ROWS + e - SSD_THREADS;
-        return n_inner + (e < STATES ? 0 : (g.n_group - 1) * STATES) + group * STATES + e;
+    /* made again where they are wanted: registers are short */
+    auto bc_channel = [&] {
+        int k = unknown((int)tid);
+        return n_inner + (group + (k < STATES ? 0 : g.n_group - 1)) * STATES + k;
     };
-    int ch[2] = {channel(tid), head * SSD_ROWS + tid};
-    float *kept = rec.conv + s.slot * (int64_t)rec.conv_stride, in[2];
-    int64_t norm_at = (int64_t)group * n.part;
-    copy_async16(&w_line[tid], v.w + TAPS * ch[0], true);
-    if (has_x) copy_async16(&w_line[tid + SSD_THREADS], v.w + TAPS * ch[1], true);
-    if (tid < (TAPS - 1) * (EACH / 4)) {
-        int k = tid / (EACH / 4), e = tid % (EACH / 4) * 4;
-        copy_async16(&kept_line[k][e], kept + k * n_conv + channel(e), true);
+    auto x_channel = [&] { return head * SSD_ROWS + unknown((int)tid); };
+    float *kept = rec.conv + slot * (int64_t)rec.conv_stride;
+    int bc_at = bc_channel(), x_at = x_channel();
+    float4 w = ((const float4 *)v.w)[bc_at];
+    float old[2][TAPS - 1], bias = v.b ? v.b[bc_at] : 0.0f;
+#pragma unroll
+    for (int k = 0; k < TAPS - 1; k++) {
+        old[0][k] = (kept + k * n_conv)[bc_at];
+        if (has_x) old[1][k] = (kept + k * n_conv)[x_at];
     }
-    if (v.b && tid < EACH / 4) copy_async16(&bias[4 * tid], v.b + channel(4 * tid), true);
+    if (has_x) copy_async16(&w_x[tid], v.w + TAPS * x_at, true);
+    if (v.b && has_x) copy_async16(bias_x[tid], v.b + x_at / 4 * 4, true); /* its own is one */
+    int64_t norm_at = (int64_t)group * n.part;
     if (tid >= SSD_THREADS - GATE_THREADS) {
-        int q = tid - (SSD_THREADS - GATE_THREADS);
+        int q = (int)tid - (SSD_THREADS - GATE_THREADS);
         copy_async16(&norm_line[q], n.w + norm_at + 4 * q, 4 * q < n.part);
     }
     copy_commit();
     float a = g.a[head], d = g.d[head], dt_bias = g.dt_bias[head];
-    const float *x = v.x + s.row * (int)v.x_stride;
     launch_next();
-    copy_wait<0>();
-    __syncthreads();
+    copy_wait<0>(); /* each thread reads its own; the norm's weights are behind a barrier */
     wait_previous();
-    in[0] = x[ch[0]];
-    if (has_x) in[1] = x[ch[1]];
-    if (tid / 32 == 2 || tid / 32 == 3) {
-        int row = tid - 64;
-        gates[row] = silu(n.z[s.row * (int)n.z_stride + head * SSD_ROWS + row]);
-    }
+    const float *x = v.x + s_row * (int)v.x_stride;
+    float in = x[bc_at], in_x = has_x ? x[x_at] : 0.0f;
+    if (tid / 64 == 1)
+        gates[tid - 64] = silu(n.z[s_row * (int)n.z_stride + head * SSD_ROWS + (int)tid - 64]);
     if (tid == SSD_THREADS - 1)
-        factors = ssd_factors(g, g.dt.x[s.row * (int)g.dt.stride + head], a, dt_bias);
+        factors = ssd_factors(g, g.dt.x[s_row * (int)g.dt.stride + head], a, dt_bias);
+    float *conved = v.out + s_row * (int)v.out_stride;
+    float y = conv_four(bias, w, old[0][0], old[0][1], old[0][2], in);
+    line[tid] = y;
 #pragma unroll
-    for (int c = 0; c < 2; c++) {
-        if (c == 1 && !has_x) continue;
-        int e = tid + c * SSD_THREADS;
-        float4 w = w_line[e];
-        float old1 = kept_line[1][e], old2 = kept_line[2][e];
-        float y = fmaf(w.x, kept_line[0][e], v.b ? bias[e] : 0.0f);
-        y = fmaf(w.y, old1, y), y = fmaf(w.z, old2, y), y = fmaf(w.w, in[c], y);
-        y = silu(y);
-        line[e] = y;
-        kept_line[0][e] = old1, kept_line[1][e] = old2, kept_line[2][e] = in[c];
-        if (c == 1 || is_first) v.out[s.row * (int)v.out_stride + ch[c]] = y;
+    for (int k = 0; k < TAPS - 1; k++) kept_bc[k][tid] = old[0][k];
+    if (is_first) conved[bc_channel()] = y;
+    if (has_x) {
+        y = conv_four(v.b ? bias_x[tid][tid % 4] : 0.0f, w_x[tid], old[1][0], old[1][1], old[1][2],
+                      in_x);
+        line[tid + SSD_THREADS] = y;
+        conved[x_channel()] = y;
+#pragma unroll
+        for (int k = 0; k < TAPS - 1; k++) (kept + k * n_conv)[x_channel()] = old[1][k];
     }
     __syncthreads();
     const float4 *bc = (const float4 *)line;
     const float *xs = line + SSD_THREADS + at;
     float2 f = factors;
-    float y = ssd_token<1>(S, bc, xs, f, d);
+    y = ssd_token<1>(S, bc, xs, f, d);
     int row = at + lane / (32 / SSD_EACH);
-    float *out = n.y + (int64_t)s.row * n_inner;
+    float *out = n.y + (int64_t)s_row * n_inner;
     if (lane % (32 / SSD_EACH) == 0) out[head * SSD_ROWS + row] = y * gates[row];
     __syncthreads();
+    group = (int)((uint32_t)unknown(head) / g.per_group); /* again: registers are short */
+    norm_at = (int64_t)group * n.part;
     uint32_t *counter = &g.arrived[blockIdx.y * (unsigned)g.n_group + (unsigned)group];
-    if (tid == 0) {
-        __threadfence();
-        arrived = atomicAdd(counter, 1u) + 1u;
-        __threadfence();
-    }
+    if (tid == 0) arrived = count_up(counter) + 1u;
     ssd_update<1>(S, bc, xs, f);
     float4 *to = state + unknown(own);
 #pragma unroll
     for (int r = 0; r < SSD_EACH; r++) to[r * (STATES / 4)] = S[r][0];
-#pragma unroll
-    for (int k = 0; k < TAPS - 1; k++)
-        if (has_x) kept[k * n_conv + ch[1]] = kept_line[k][tid + SSD_THREADS];
     __syncthreads();
     if (arrived < (unsigned)g.n_rep) return;
     norm_part(
-        n, (int64_t)s.row * n_inner + norm_at,
+        n, (int64_t)s_row * n_inner + norm_at,
         [&](int q) { return __ldcg((const float4 *)(out + norm_at) + q); },
         [&](int q) {
             return q < GATE_THREADS ? norm_line[q] : ((const float4 *)(n.w + norm_at))[q];
         });
 #pragma unroll
-    for (int k = 0; k < TAPS - 1; k++) kept[k * n_conv + ch[0]] = kept_line[k][tid];
+    for (int k = 0; k < TAPS - 1; k++) (kept + k * n_conv)[bc_channel()] = kept_bc[k][tid];
     if (tid == 0) *counter = 0;
 }
 
@@ -449,6 +449,7 @@ void cuda_ssd(struct dev *d, const struct ssd_args *a) {
     ssd_job g = {};
     g.n_head = a->n_head, g.n_group = a->n_group, g.d_head = a->d_head, g.d_state = a->d_state;
     g.n_rep = a->n_head / a->n_group;
+    g.per_group = divisor_of(g.n_rep);
     g.log_cap = a->state.log_cap;
     g.xbc = rows{a->xbc, replay, a->xbc_stride, n_xbc + a->n_head};
     g.dt = rows{a->dt, replay ? replay + n_xbc : NULL, a->dt_stride, n_xbc + a->n_head};

@@ -4,6 +4,7 @@
 #include <cuda_fp16.h>
 #include <setjmp.h>
 #include <stdio.h>
+#include <string.h>
 #include <ucontext.h>
 
 #include <vector>
@@ -27,6 +28,7 @@ struct fibre {
     jmp_buf at;
     bool begun;
     wait state;
+    int some; /* AT_SOME: the barrier */
     dim3 id;
     std::vector<char> stack;
 };
@@ -36,7 +38,8 @@ jmp_buf scheduler;
 ucontext_t home;
 int current, n_thread;
 uint32_t exchanged[MAX_THREADS / 32][2][32][8];
-int turn[MAX_THREADS / 32], some_wanted;
+int turn[MAX_THREADS / 32];
+int some_wanted[16], some_arrived[16]; /* threads of a barrier; those that came, waiting or not */
 void (*the_invoke)(const void *, void **);
 const void *the_kernel;
 void **the_args;
@@ -87,19 +90,22 @@ bool release() {
         if (some) all_at_block = false;
     }
     if (any) return true;
-    int n_some = 0;
-    for (int i = 0; i < n_thread; i++) n_some += fibres[i].state == AT_SOME;
-    if (n_some && n_some == some_wanted) {
-        for (int i = 0; i < n_thread; i++)
-            if (fibres[i].state == AT_SOME) fibres[i].state = RUNNING;
-        return true;
+    for (int i = 0; i < n_thread; i++) {
+        int k = fibres[i].some;
+        if (fibres[i].state != AT_SOME || some_arrived[k] != some_wanted[k]) continue;
+        for (int o = i; o < n_thread; o++)
+            if (fibres[o].state == AT_SOME && fibres[o].some == k) fibres[o].state = RUNNING;
+        some_arrived[k] = 0;
+        any = true;
     }
+    if (any) return true;
     for (int i = 0; all_at_block && i < n_thread; i++)
         if (fibres[i].state == AT_BLOCK) fibres[i].state = RUNNING, any = true;
     return any;
 }
 
 void run_block() {
+    memset(some_arrived, 0, sizeof some_arrived);
     for (int i = 0; i < n_thread; i++) {
         fibres[i].begun = false;
         fibres[i].state = RUNNING;
@@ -113,9 +119,11 @@ void run_block() {
 } // namespace
 
 void emulate_block_barrier(void) { yield(AT_BLOCK); }
-void emulate_some_barrier(int n) {
-    some_wanted = n;
-    yield(AT_SOME);
+void emulate_some_barrier(int id, int n, bool waits) {
+    some_wanted[id] = n;
+    some_arrived[id]++;
+    fibres[current].some = id;
+    if (waits) yield(AT_SOME);
 }
 
 const uint32_t (*emulate_exchange(const uint32_t mine[8]))[8] {

@@ -19,7 +19,8 @@ extern unsigned char *emulate_shared;
 void emulate_launch(void (*invoke)(const void *, void **), const void *kernel, dim3 grid,
                     dim3 block, size_t shared_bytes, void **args);
 void emulate_block_barrier(void);
-void emulate_some_barrier(int n); /* of n threads of the block, whole warps */
+/* Barrier `id` of n threads of the block, whole warps; waits: until all have come. */
+void emulate_some_barrier(int id, int n, bool waits);
 /* Puts 8 words of this lane, waits for the warp, and returns all lanes' words [32][8]. Valid until the
  * second next exchange. */
 const uint32_t (*emulate_exchange(const uint32_t mine[8]))[8];
@@ -31,7 +32,8 @@ static inline void __syncwarp(uint32_t = 0xffffffffu) {
 }
 static inline void look_up(const void *) {}
 static inline void bring_near(const void *) {}
-static inline void barrier_of(int n) { emulate_some_barrier(n); }
+static inline void barrier_of(int id, int n) { emulate_some_barrier(id, n, true); }
+static inline void arrive_at(int id, int n) { emulate_some_barrier(id, n, false); }
 static inline void launch_next(void) {}
 static inline void wait_previous(void) {}
 
@@ -70,6 +72,7 @@ template <class T> static inline T atomicAdd(T *p, T x) {
     *p += x;
     return old;
 }
+static inline uint32_t count_up(uint32_t *counter) { return (*counter)++; }
 static inline float __fmul_rn(float a, float b) { return a * b; }
 static inline float __fadd_rn(float a, float b) { return a + b; }
 static inline float __fsub_rn(float a, float b) { return a - b; }
@@ -100,6 +103,16 @@ template <int K> static inline void copy_wait(void) {}
 static inline float quick_exp(float x) { return expf(x); }
 static inline float quick_log(float x) { return logf(x); }
 static inline float quotient(float a, float b) { return a / b; }
+static inline float reciprocal(float x) { return 1 / x; }
+static inline uint32_t largest4(float4 v) {
+    uint32_t most = 0;
+    float all[4] = {v.x, v.y, v.z, v.w};
+    for (int i = 0; i < 4; i++) {
+        uint32_t bits = (uint32_t)__float_as_int(all[i]) & 0x7fffffffu;
+        most = bits > most ? bits : most;
+    }
+    return most;
+}
 static inline int dot4(int a, int b, int c) {
     for (int i = 0; i < 4; i++) c += (int8_t)(a >> 8 * i) * (int8_t)(b >> 8 * i);
     return c;
