@@ -1,13 +1,20 @@
 /* linear.cu: matrices times rows. Roofline at decode: the bytes of the weights; a lane has up to 4 units
- * in flight before it waits for the kernel before it, and blocks are as many as the chip holds at once.
- * Prefill: tile.cu. */
+ * in flight before it waits for the kernel before it, and blocks are as many as the chip holds at once. One token has
+ * kernels of its own: its bits may differ from those that the same token has among others, which do not depend on how
+ * many those are. Prefill: tile.cu. */
 #include <utility>
 
 #include "kernels/cuda/cuda_impl.cuh"
 #include "kernels/cuda/linear.cuh"
 #include "kernels/cuda/tile.cuh"
 
-enum { MAX_OUTS = 8, NUMBER_WIDE = 1024, INPUT_SHARED = 8192, MAX_SUMS = 16 };
+enum { MAX_OUTS = 8, INPUT_SHARED = 8192, MAX_SUMS = 16 };
+/* Of one token: rows of a group of lanes; warps of a row of numbers; threads of the block that a multiprocessor has
+ * where each norms its input (fewer than one_bound has registers for: a block of the kernel before stands beside it). */
+enum { ONE_ROWS = 4, ONE_WIDE = 2, BIG_THREADS = 512 };
+static __host__ __device__ constexpr int one_bound(int form) {
+    return raw_words(form) > 8 ? 2 * VEC_THREADS : 3 * VEC_THREADS;
+}
 
 struct out_job {
     planes w;
@@ -15,7 +22,9 @@ struct out_job {
     float *dst;
     int64_t dst_stride;
     float scale;
-    int32_t add, first_block, n_block, group, n_part; /* n_part: warps that share a row */
+    int32_t add, first_block, n_block, group;
+    int32_t n_part, n_step; /* warps that share a row; steps of each */
+    int32_t n_each, n_more; /* tasks of a block; the first n_more have one more */
 };
 struct linear_job {
     out_job o[MAX_OUTS];
@@ -24,7 +33,7 @@ struct linear_job {
     int64_t x_stride;
     act8 x8;
     const float *factor; /* [n_tok] or NULL: their logistic function multiplies a row's result */
-    norm_row_job norm;   /* x NULL: none; else what makes the one row of x */
+    norm_row_job norm;   /* x NULL: none; else what makes the one row of x, of n_tok 1 */
 };
 
 __device__ __forceinline__ void put(const linear_job &j, const out_job &o, int64_t row, int32_t t,
@@ -70,7 +79,7 @@ struct input {
 };
 
 /* Rows that a group of lanes takes side by side. */
-enum { ROWS8 = 2 };
+enum { ROWS8 = 2, FEW_WIDE = 4 /* warps of a row of numbers */ };
 
 /* The part of a block in matrix o, through rows of form F: more than one kind of block uses it. Where rows are few,
  * n_part warps share them, each a part of the steps. */
@@ -143,11 +152,6 @@ template <int F, int NT> struct vector8 {
 /* Rows of numbers times floats: W warps a row, rows 8 / W of a block. Eight units of 16 bytes a lane are
  * read before the wait, into whatever room there is. */
 enum { NUMBER_UNITS = 8 };
-/* Warps that share a row: all of it is on its way before the wait. */
-static __host__ __device__ inline int number_warps(int64_t n_in, int n_tok) {
-    if (n_in < NUMBER_WIDE) return 1;
-    return n_tok == 1 && n_in <= 2 * NUMBER_WIDE ? 2 : 4;
-}
 template <int NT, int W> struct number_rows {
     static constexpr int LANES = 32 * W, ROWS = VEC_THREADS / LANES;
     const linear_job &j;
@@ -227,55 +231,11 @@ template <int NT, int W> struct number_rows {
     }
 };
 
-/* Makes a block's input out of the row to be normed: y = x w in 8 bits and as floats, in `own`; what y is still to
- * be multiplied with is returned. The blocks write the finished row down for whoever else reads it.
- * w: the first weights of a thread, read before. Ends on a barrier. */
-enum { NORM_KEPT = 2 };
-__device__ __forceinline__ float norm_input(const norm_row_job &job, const float4 w[NORM_KEPT],
-                                            const act8 &a, float *y, int n, float *room) {
-    float sum = 0;
-    auto make = [&](int q, float4 g) {
-        bool has = 4 * q < n;
-        float4 v = has ? ((const float4 *)job.x)[q] : make_float4(0, 0, 0, 0);
-        sum += v.x * v.x + v.y * v.y + (v.z * v.z + v.w * v.w);
-        v = make_float4(v.x * g.x, v.y * g.y, v.z * g.z, v.w * g.w);
-        if (has) ((float4 *)y)[q] = v;
-        act8_put4(a, q, v, has);
-    };
-    int q = (int)threadIdx.x;
-#pragma unroll
-    for (int k = 0; k < NORM_KEPT; k++, q += VEC_THREADS)
-        if (q / 32 * 128 < n) make(q, w[k]);
-#pragma unroll 1
-    for (; q / 32 * 128 < n; q += VEC_THREADS)
-        make(q, job.w && 4 * q < n ? ((const float4 *)job.w)[q] : make_float4(1, 1, 1, 1));
-    sum = lanes_sum(sum, 32);
-    if (threadIdx.x % 32 == 0) room[threadIdx.x / 32] = sum;
-    __syncthreads();
-    sum = 0;
-#pragma unroll
-    for (int i = 0; i < VEC_THREADS / 32; i++) sum += room[i];
-    float f = rsqrtf(sum * job.scale + job.eps);
-    /* every block writes a part of the finished row */
-#pragma unroll 1
-    for (int k = (int)(blockIdx.x + threadIdx.x * gridDim.x); 4 * k < n;
-         k += VEC_THREADS * (int)gridDim.x) {
-        float4 v = ((const float4 *)y)[k];
-        ((float4 *)job.out)[k] = make_float4(v.x * f, v.y * f, v.z * f, v.w * f);
-        ((uint32_t *)job.a8.q)[k] = ((const uint32_t *)a.q)[k];
-        if (k % 8) continue;
-        uint2 meta = a.meta[k / 8];
-        meta.x = (uint32_t)__float_as_int(__int_as_float((int)meta.x) * f);
-        ((uint2 *)job.a8.meta)[k / 8] = meta;
-    }
-    return f;
-}
-
-/* Matrices of form F, of numbers, and of Q8_0 (alpha and beta of a delta net beside its projections). One token
- * may be normed on the way, in every block. Shared memory: grid points, then the normed row. */
-template <int F, int NT>
-__global__ void __launch_bounds__(VEC_THREADS, NT == 1 ? 3 : 2)
+/* Matrices of form F, of numbers, and of Q8_0, for several tokens. Shared memory: grid points. */
+template <int F>
+__global__ void __launch_bounds__(VEC_THREADS, 2)
     vector8_kernel(const __grid_constant__ linear_job j, grid_tables tables) {
+    constexpr int NT = VEC8_TOKS;
     DYNAMIC_SHARED(uint32_t, points);
     __shared__ float sums[VEC_THREADS / 32][MAX_SUMS]; /* a warp's */
     int k = 0;
@@ -285,47 +245,307 @@ __global__ void __launch_bounds__(VEC_THREADS, NT == 1 ? 3 : 2)
     int32_t n_tok = j.n_tok - t0 < j.step ? j.n_tok - t0 : j.step;
     int64_t n_in = o.w.n_in;
     bool is_main = o.w.form == F;
-    int warps = number_warps(n_in, NT);
     bool is_bytes = F != FORM_I8 && o.w.form == FORM_I8;
     launch_next();
     vector8<F, NT> rows(j, o);
     float4 numbers[NUMBER_UNITS];
     if (is_main) rows.begin();
-    else if (!is_bytes && warps == 4) number_rows<NT, 4>(j, o).begin(numbers);
-    else if (!is_bytes && NT == 1 && warps == 2) number_rows<NT, 2>(j, o).begin(numbers);
-    else if (!is_bytes) number_rows<NT, 1>(j, o).begin(numbers);
-    float4 norm_w[NORM_KEPT];
-    if (NT == 1 && j.norm.x)
-#pragma unroll
-        for (int i = 0; i < NORM_KEPT; i++) {
-            int q = (int)threadIdx.x + i * VEC_THREADS;
-            norm_w[i] = j.norm.w && 4 * q < n_in ? __ldg((const float4 *)j.norm.w + q)
-                                                 : make_float4(1, 1, 1, 1);
-        }
+    else if (!is_bytes) number_rows<NT, FEW_WIDE>(j, o).begin(numbers);
     if (grid_words(F) && is_main) grid_load(tables, F, points);
-    if (NT == 1 && threadIdx.x % 32 == 0) {
-        look_up(j.norm.x ? j.norm.x : (const void *)j.x8.q);
-        look_up(o.dst);
-    }
     wait_previous();
     input in = {{j.x8.q + t0 * n_in, j.x8.meta + t0 * (n_in / 32)},
                 j.x + t0 * j.x_stride,
                 j.x_stride,
                 1.0f};
-    if (NT == 1 && j.norm.x) {
-        uint8_t *own = (uint8_t *)(points + grid_words(F));
-        in.a = act8_at(own, 1, n_in);
-        in.x = (const float *)(own + act8_bytes(1, n_in));
-        in.norm = norm_input(j.norm, norm_w, in.a, (float *)in.x, (int)n_in, &sums[0][0]);
-    }
     if (is_main) rows.run(tables, in, t0, n_tok, sums);
     else if (is_bytes) {
         vector8<FORM_I8, NT> bytes(j, o);
         bytes.begin();
         bytes.run(tables, in, t0, n_tok, sums);
-    } else if (warps == 4) number_rows<NT, 4>(j, o).run(numbers, in, t0, n_tok, sums);
-    else if (NT == 1 && warps == 2) number_rows<NT, 2>(j, o).run(numbers, in, t0, n_tok, sums);
-    else number_rows<NT, 1>(j, o).run(numbers, in, t0, n_tok, sums);
+    } else number_rows<NT, FEW_WIDE>(j, o).run(numbers, in, t0, n_tok, sums);
+}
+
+/* ---- one token ---- */
+
+/* A group of lanes takes four rows side by side, a step of all of them in registers, which are filled for the first
+ * time before the wait. Where rows are few, n_part warps share them, each a part of the steps. */
+struct one_rows {
+    const out_job &o;
+    int group, lane, mine, n_group, n_row, end_row; /* n_group: of the block */
+    int n_task, n_step, left;                       /* left: units from the lane's first one */
+    uint32_t from, n_unit;                          /* from: the lane's first unit */
+
+    __device__ __forceinline__ explicit one_rows(const out_job &o_) : o(o_) {}
+    __device__ __forceinline__ void begin(void) {
+        int both = o.group == 32 ? 0 : 1, warp = (int)(threadIdx.x / 32u), shift = o.n_part / 2;
+        int per_block = (int)(blockDim.x / 32u) << both >> shift, part = warp & (o.n_part - 1);
+        group = o.group, lane = (int)threadIdx.x & (group - 1);
+        n_row = (int)o.w.n_row, n_unit = (uint32_t)o.w.n_unit, n_step = o.n_step;
+        int first = part * n_step * group, end = first + n_step * group;
+        from = (uint32_t)(first + lane);
+        left = (end < (int)n_unit ? end : (int)n_unit) - (int)from;
+        n_group = per_block;
+        /* a block has neighbouring rows: pages that are looked up are few */
+        int block = (int)blockIdx.x - o.first_block, lead = warp >> shift << both;
+        int begin = block * o.n_each + min(block, o.n_more);
+        int count = o.n_each + (block < o.n_more ? 1 : 0);
+        end_row = min(ONE_ROWS * (begin + count), n_row);
+        mine = begin + lead + (both ? (int)(threadIdx.x / 16u) & 1 : 0);
+        /* as many tasks as the first group of the warp has: lanes of a warp go together */
+        n_task = 0;
+#pragma unroll 1
+        for (int i = lead; i < count; i += n_group) n_task++;
+    }
+    /* Asks for the lane's units of a task's rows. */
+    template <int F>
+    __device__ __forceinline__ void fetch(uint32_t *ahead, int task, int step) const {
+        if (step * group >= left) return;
+        uint32_t unit = from + (uint32_t)(step * group);
+#pragma unroll
+        for (int r = 0; r < ONE_ROWS; r++) {
+            uint32_t row = (uint32_t)min(ONE_ROWS * (mine + task * n_group) + r, n_row - 1);
+            raw<F> code;
+            load_unit<F>(code, o.w, row * n_unit + unit);
+            raw_put<F>(ahead + r * raw_words(F), code);
+        }
+    }
+    /* Instead of the first fetch: the lane's codes near the chip. */
+    template <int F> __device__ __forceinline__ void near(void) const {
+        int row = ONE_ROWS * mine;
+        for (int r = 0; r < ONE_ROWS && left > 0; r++)
+            look_up(o.w.codes + (size_t)((uint32_t)min(row + r, n_row - 1) * n_unit + from) *
+                                    sizes_of(F).codes);
+    }
+    /* sink(task, r, y): y is the sum of row r of a task, with the lane that calls */
+    template <int F, class Sink>
+    __device__ __forceinline__ void run(uint32_t *ahead, const grid_tables &g, const act8 &in,
+                                        Sink sink) const {
+        int each = group == 32 ? 3 : 2; /* 2^each lanes have a row's sum */
+#pragma unroll 1
+        for (int task = 0; task < n_task; task++) {
+            float sum[ONE_ROWS] = {0};
+#pragma unroll 1
+            for (int step = 0; step < n_step; step++) {
+                if (step * group < left) {
+                    act_unit a = act8_load(in, from + (uint32_t)(step * group));
+#pragma unroll
+                    for (int r = 0; r < ONE_ROWS; r++) {
+                        unpacked w;
+                        unpack<F, true>(raw_get<F>(ahead + r * raw_words(F)), g, w);
+                        sum[r] = unit_dot8<F>(w, a, sum[r]);
+                    }
+                }
+                if (step + 1 < n_step) fetch<F>(ahead, task, step + 1);
+                else if (task + 1 < n_task) fetch<F>(ahead, task + 1, 0);
+            }
+            float y = group == 32 ? lanes_share<ONE_ROWS>(sum, lane, 32)
+                                  : lanes_share<ONE_ROWS>(sum, lane, 16);
+            if ((lane & ((1 << each) - 1)) == 0) sink(task, lane >> each, y);
+        }
+    }
+    __device__ __forceinline__ int row(int task, int r) const {
+        return ONE_ROWS * (mine + task * n_group) + r;
+    }
+};
+
+/* A row of numbers, of E bytes each, by ONE_WIDE warps: a lane reads eight times four of them ahead. */
+struct one_number {
+    static constexpr int LANES = 32 * ONE_WIDE;
+    const out_job &o;
+    int lane, n_quad, own;
+
+    __device__ __forceinline__ one_number(const out_job &o_, bool is_aligned) : o(o_) {
+        lane = (int)threadIdx.x & (LANES - 1);
+        own = ((int)blockIdx.x - o.first_block) * (int)(blockDim.x / LANES) +
+              (int)(threadIdx.x / LANES);
+        n_quad = (int)o.w.n_in % 4 || !is_aligned ? 0 : (int)o.w.n_in / 4;
+    }
+    __device__ __forceinline__ uint32_t row(void) const {
+        return (uint32_t)min(own, (int)o.w.n_row - 1);
+    }
+    template <int E> __device__ __forceinline__ void fetch(uint32_t *w, int q) const {
+        uint32_t at = row() * (uint32_t)n_quad + (uint32_t)q;
+        load_field<4 * E, true>(w, o.w.codes + (size_t)at * (4 * E));
+    }
+    template <int E> __device__ __forceinline__ float4 value(const uint32_t *w) const {
+        if constexpr (E == 4)
+            return make_float4(__int_as_float((int)w[0]), __int_as_float((int)w[1]),
+                               __int_as_float((int)w[2]), __int_as_float((int)w[3]));
+        if (o.w.form == FORM_F16)
+            return make_float4(to_float((uint16_t)w[0]), to_float((uint16_t)(w[0] >> 16)),
+                               to_float((uint16_t)w[1]), to_float((uint16_t)(w[1] >> 16)));
+        return make_float4(
+            __int_as_float((int)(w[0] << 16)), __int_as_float((int)(w[0] & 0xffff0000u)),
+            __int_as_float((int)(w[1] << 16)), __int_as_float((int)(w[1] & 0xffff0000u)));
+    }
+    template <int E> __device__ __forceinline__ void begin(uint32_t *ahead) const {
+#pragma unroll
+        for (int i = 0; i < NUMBER_UNITS; i++)
+            if (lane + i * LANES < n_quad) fetch<E>(ahead + i * E, lane + i * LANES);
+    }
+    /* The row's sum, in all lanes. room: of each warp. */
+    template <int E>
+    __device__ __forceinline__ float run(uint32_t *ahead, const float *x,
+                                         float (*room)[MAX_SUMS]) const {
+        float sum = 0;
+#pragma unroll 1
+        for (int q0 = lane; q0 < n_quad; q0 += NUMBER_UNITS * LANES) {
+#pragma unroll
+            for (int i = 0; i < NUMBER_UNITS; i++) {
+                int q = q0 + i * LANES, next = q + NUMBER_UNITS * LANES;
+                if (q >= n_quad) break;
+                float4 v = value<E>(ahead + i * E), u = ((const float4 *)x)[q];
+                if (next < n_quad) fetch<E>(ahead + i * E, next);
+                sum += v.x * u.x + v.y * u.y + (v.z * u.z + v.w * u.w);
+            }
+        }
+        if (!n_quad)
+#pragma unroll 1
+            for (int i = lane; i < o.w.n_in; i += LANES)
+                sum += number_at(o.w, (int64_t)row() * o.w.n_in + i) * x[i];
+        sum = lanes_sum(sum, 32);
+        int warp = (int)(threadIdx.x / 32u), first = warp & -ONE_WIDE;
+        if (threadIdx.x % 32 == 0) room[warp][0] = sum;
+        __syncthreads();
+        sum = room[first][0];
+#pragma unroll
+        for (int i = 1; i < ONE_WIDE; i++) sum += room[first + i][0];
+        return sum;
+    }
+};
+
+/* Makes a block's input out of the row to be normed: y = x w in 8 bits and as floats, in `own`; what y is still to
+ * be multiplied with is returned. room: a float for each 128 of n.
+ * Ends on a barrier. */
+enum { NORM_KEPT = 2 };
+__device__ __forceinline__ float norm_input(const norm_row_job &job, const act8 &a, float *y, int n,
+                                            float *room) {
+    int quads = n / 4, chunks = (n + 511) / 512 * 4; /* of 128, and so many that they go by fours */
+    float4 x[NORM_KEPT];                             /* on their way at once; weights are near */
+    auto weights = [&](int q) {
+        return job.w && q < quads ? __ldg((const float4 *)job.w + q) : make_float4(1, 1, 1, 1);
+    };
+    auto values = [&](int q) {
+        return q < quads ? ((const float4 *)job.x)[q] : make_float4(0, 0, 0, 0);
+    };
+#pragma unroll
+    for (int k = 0; k < NORM_KEPT; k++) {
+        int q = (int)(threadIdx.x + k * blockDim.x);
+        x[k] = values(q);
+    }
+    auto make = [&](int q, float4 v, float4 g) {
+        float sum = lanes_sum(v.x * v.x + v.y * v.y + (v.z * v.z + v.w * v.w), 32);
+        if (threadIdx.x % 32 == 0) room[q / 32] = sum;
+        v = make_float4(v.x * g.x, v.y * g.y, v.z * g.z, v.w * g.w);
+        if (q < quads) ((float4 *)y)[q] = v;
+        act8_put4(a, q, v, q < quads);
+    };
+    int q = (int)threadIdx.x;
+#pragma unroll
+    for (int k = 0; k < NORM_KEPT; k++, q += (int)blockDim.x)
+        if (q / 32 < chunks) make(q, x[k], weights(q));
+#pragma unroll 1
+    for (; q / 32 < chunks; q += (int)blockDim.x) make(q, values(q), weights(q));
+    __syncthreads();
+    float4 sum = make_float4(0, 0, 0, 0);
+#pragma unroll 2
+    for (int i = 0; i < chunks; i += 4) {
+        float4 more = *(const float4 *)(room + i);
+        sum.x += more.x, sum.y += more.y, sum.z += more.z, sum.w += more.w;
+    }
+    return rsqrtf((sum.x + sum.y + (sum.z + sum.w)) * job.scale + job.eps);
+}
+/* The blocks write the finished row down for whoever else reads it. */
+__device__ __forceinline__ void norm_output(const norm_row_job &job, const act8 &a, const float *y,
+                                            int n, float f) {
+#pragma unroll 1
+    for (int k = (int)(blockIdx.x + threadIdx.x * gridDim.x); 4 * k < n;
+         k += (int)(blockDim.x * gridDim.x)) {
+        float4 v = ((const float4 *)y)[k];
+        ((float4 *)job.out)[k] = make_float4(v.x * f, v.y * f, v.z * f, v.w * f);
+        ((uint32_t *)job.a8.q)[k] = ((const uint32_t *)a.q)[k];
+        if (k % 8) continue;
+        uint2 meta = a.meta[k / 8];
+        meta.x = (uint32_t)__float_as_int(__int_as_float((int)meta.x) * f);
+        ((uint2 *)job.a8.meta)[k / 8] = meta;
+    }
+}
+
+/* Matrices of form F, of numbers, and of Q8_0 (alpha and beta of a delta net beside its projections), times one token,
+ * which is normed on the way, in every block (NORMED). Shared memory: grid points, then the normed row. */
+template <int F, bool NORMED>
+__global__ void __launch_bounds__(one_bound(F), 1)
+    one_kernel(const __grid_constant__ linear_job j, grid_tables tables) {
+    DYNAMIC_SHARED(uint32_t, points);
+    __shared__ float sums[BIG_THREADS / 32][MAX_SUMS];                    /* of a warp */
+    __shared__ __align__(16) float room[NORMED ? INPUT_SHARED / 128 : 4]; /* of the norm */
+    int k = 0;
+    while (k + 1 < j.n_o && (int)blockIdx.x >= j.o[k + 1].first_block) k++;
+    const out_job &o = j.o[k];
+    int n_in = (int)o.w.n_in;
+    /* kinds of rows that a block may have */
+    enum { MAIN, BYTES, FLOATS, HALVES } kind = FLOATS;
+    if (o.w.form == F) kind = MAIN;
+    else if (o.w.form == FORM_I8) kind = BYTES;
+    else if (o.w.form != FORM_F32) kind = HALVES;
+    bool is_aligned = NORMED || (uintptr_t)j.x % 16 == 0;
+    launch_next();
+    enum { EACH = raw_words(F) > 8 ? raw_words(F) : 8 };
+    uint32_t ahead[ONE_ROWS * EACH]; /* what a thread reads before it is its turn */
+    one_rows rows(o);
+    one_number numbers(o, is_aligned);
+    if (kind == FLOATS) numbers.begin<4>(ahead);
+    else if (kind == HALVES) numbers.begin<2>(ahead);
+    else {
+        rows.begin();
+        if (rows.n_task && kind == MAIN) rows.fetch<F>(ahead, 0, 0);
+        else if (rows.n_task) rows.near<FORM_I8>();
+    }
+    if (grid_words(F) && kind == MAIN) grid_load(tables, F, points);
+    if (threadIdx.x % 32 == 0) {
+        look_up(NORMED ? j.norm.x : (const void *)j.x8.q);
+        look_up(o.dst);
+    }
+    if (NORMED && j.norm.w)
+        for (int q = (int)threadIdx.x; 4 * q < n_in; q += (int)blockDim.x)
+            if (q % 8 == 0) bring_near(j.norm.w + 4 * q);
+    wait_previous();
+    act8 in = j.x8;
+    const float *x = j.x;
+    float norm = 1.0f;
+    if (NORMED) {
+        uint8_t *own = (uint8_t *)(points + grid_words(F));
+        in = act8_at(own, 1, n_in);
+        x = (const float *)(own + act8_bytes(1, n_in));
+        norm = norm_input(j.norm, in, (float *)own + act8_bytes(1, n_in) / 4, n_in, room);
+        norm_output(j.norm, in, x, n_in, norm);
+    }
+    auto result = [&](int task, int r, float y) {
+        int row = rows.row(task, r);
+        if (row < rows.end_row) put(j, o, row, 0, y, norm);
+    };
+    int warp = (int)(threadIdx.x / 32u), at = (int)threadIdx.x % 32;
+    auto sink = [&](int task, int r, float y) {
+        if (o.n_part == 1) result(task, r, y);
+        else sums[warp][r] = y;
+    };
+    if (kind == FLOATS || kind == HALVES) {
+        float y = kind == FLOATS ? numbers.run<4>(ahead, x, sums) : numbers.run<2>(ahead, x, sums);
+        if (numbers.lane == 0 && numbers.own < o.w.n_row) put(j, o, numbers.own, 0, y, norm);
+        return;
+    }
+    if (kind == MAIN) rows.run<F>(ahead, tables, in, sink);
+    else {
+        uint32_t bytes[ONE_ROWS * raw_words(FORM_I8)];
+        if (rows.n_task) rows.fetch<FORM_I8>(bytes, 0, 0);
+        rows.run<FORM_I8>(bytes, tables, in, sink);
+    }
+    if (o.n_part == 1) return;
+    __syncthreads(); /* all warps of the block go together, and have a task at most */
+    if (warp & (o.n_part - 1) || at >= ONE_ROWS || !rows.n_task) return;
+    float y = sums[warp][at];
+    for (int i = 1; i < o.n_part; i++) y += sums[warp + i][at];
+    result(0, at, y);
 }
 
 __device__ __forceinline__ act8 act8_at_row(const act8 &a, int64_t row, int64_t n) {
@@ -359,7 +579,8 @@ size_t cuda_linear_scratch(const struct dev_need *n) {
 }
 
 static out_job job_of(const struct linear_out *o) {
-    out_job j = {planes_of(o->w), o->bias, o->dst, o->dst_stride, o->scale, o->add, 0, 0, 0, 0};
+    out_job j = {
+        planes_of(o->w), o->bias, o->dst, o->dst_stride, o->scale, o->add, 0, 0, 0, 0, 0, 0, 0};
     return j;
 }
 
@@ -428,56 +649,82 @@ __global__ void __launch_bounds__(256) float_tile_kernel(linear_job j) {
                 put(j, o, row0 + 4 * tx + i, t0 + 4 * ty + n, acc[i][n]);
 }
 
-/* Warps that share the rows of w, so that all multiprocessors have enough of them. A token's sums follow from it: it
- * depends on the matrices of the launch, not on how many tokens there are. */
-static int32_t parts_of(const struct cuda *c, const planes &w, int64_t n_row) {
-    enum { MAX_PARTS = 4 };
+/* Warps that share the rows of w, so that all multiprocessors have enough of them; a warp takes `rows` at a time. */
+static int32_t parts_of(const struct cuda *c, const planes &w, int64_t n_row, int64_t rows) {
+    enum { MAX_PARTS = 4, UNITS = 128 }; /* units of a task at least */
     int32_t n = 1;
-    while (n < MAX_PARTS && n_row / ROWS8 * n * 2 <= (int64_t)c->n_sm * (VEC_THREADS / 32) * 2 &&
-           w.n_unit > 64 * n)
+    while (n < MAX_PARTS && n_row / rows * n * 2 <= (int64_t)c->n_sm * (VEC_THREADS / 32) * 2 &&
+           w.n_unit * rows > UNITS * n)
         n *= 2;
     return n;
 }
 
-/* One launch: matrices of one form, of Q8_0, and of numbers. x8.q NULL: none is needed. */
-static void vectors8(struct cuda *c, linear_job &j, int form) {
-    int64_t tasks = 0, n_row = 0; /* tasks: of a warp */
-    int64_t resident = (j.n_tok > 1 ? 2 : 3) * (int64_t)c->n_sm;
-    for (int32_t i = 0; i < j.n_o; i++) {
-        j.o[i].group = lanes_of(j.o[i].w);
-        j.o[i].n_part = 1;
+/* Blocks of `threads` threads for the matrices of a launch: tasks of `rows` rows, as many for each of the `resident`
+ * blocks that run at once. Returns how many blocks that makes. */
+static int32_t share_blocks(const struct cuda *c, linear_job &j, int64_t rows, int64_t threads,
+                            int64_t resident) {
+    int64_t warps = threads / 32, n_row = 0, tasks = 0, rest = resident;
+    for (int32_t i = 0; i < j.n_o; i++)
         if (!is_number_form(j.o[i].w.form)) n_row += j.o[i].w.n_row;
-    }
     for (int32_t i = 0; i < j.n_o; i++) {
-        if (is_number_form(j.o[i].w.form)) continue;
-        j.o[i].n_part = parts_of(c, j.o[i].w, n_row);
-        tasks += (j.o[i].w.n_row + ROWS8 - 1) / ROWS8 * j.o[i].n_part * j.o[i].group / 32;
+        out_job &k = j.o[i];
+        k.group = lanes_of(k.w);
+        k.n_part = is_number_form(k.w.form) ? 1 : parts_of(c, k.w, n_row, rows);
+        int32_t steps = (k.w.n_unit + k.group - 1) / k.group;
+        k.n_step = (steps + k.n_part - 1) / k.n_part;
+        int64_t wide = j.n_tok > 1 ? (int)FEW_WIDE : (int)ONE_WIDE;
+        int64_t each = warps * (32 / k.group) / k.n_part * rows; /* rows of a block and task */
+        if (is_number_form(k.w.form)) each = warps / wide;
+        k.n_block = (int32_t)((k.w.n_row + each - 1) / each);
+        if (is_number_form(k.w.form) || k.n_part > 1 || k.n_block == 1) rest -= k.n_block;
+        else tasks += k.n_block;
     }
-    /* all blocks resident at once, and as many tasks each */
     int32_t blocks = 0;
     for (int32_t i = 0; i < j.n_o; i++) {
         out_job &k = j.o[i];
+        bool shares = !is_number_form(k.w.form) && k.n_part == 1 && k.n_block > 1;
+        if (shares && tasks > rest &&
+            j.n_tok == 1) { /* as many rounds for all; who is free takes the next kernel */
+            int64_t rounds = rest > 0 ? (tasks + rest - 1) / rest : tasks;
+            k.n_block = (int32_t)((k.n_block + rounds - 1) / rounds);
+        } else if (shares && tasks > rest) {
+            int64_t part = k.n_block * rest / tasks;
+            k.n_block = part > 1 ? (int32_t)part : 1;
+        }
+        int32_t of_all = (int32_t)((k.w.n_row + rows - 1) / rows);
+        k.n_each = of_all / k.n_block, k.n_more = of_all % k.n_block;
         k.first_block = blocks;
-        int64_t rows = VEC_THREADS / 32 / number_warps(k.w.n_in, j.n_tok);
-        if (!is_number_form(k.w.form)) rows = ROWS8 * (VEC_THREADS / k.group / k.n_part);
-        k.n_block = (int32_t)((k.w.n_row + rows - 1) / rows);
-        int64_t own = (k.w.n_row + ROWS8 - 1) / ROWS8 * k.group / 32;
-        if (!is_number_form(k.w.form) && k.n_part == 1 && tasks > resident * (VEC_THREADS / 32))
-            k.n_block = (int32_t)(own * resident / tasks > 1 ? own * resident / tasks : 1);
         blocks += k.n_block;
     }
+    return blocks;
+}
+
+template <int F>
+static void vectors_launch(struct cuda *c, const linear_job &j, dim3 grid, dim3 block,
+                           size_t room) {
+    auto kernel = j.n_tok > 1 ? vector8_kernel<F>
+                  : j.norm.x  ? one_kernel<F, true>
+                              : one_kernel<F, false>;
+    launch(c, kernel, grid, block, room, j, c->tables);
+}
+
+/* One launch: matrices of one form, of Q8_0, and of numbers. x8.q NULL: none is needed. */
+static void vectors8(struct cuda *c, linear_job &j, int form) {
+    int64_t threads = VEC_THREADS, n_in = j.o[0].w.n_in, units = 0;
+    for (int32_t i = 0; i < j.n_o; i++)
+        units += is_number_form(j.o[i].w.form) ? 0 : j.o[i].w.n_row * j.o[i].w.n_unit;
+    /* many rows: one block a multiprocessor, so that it norms once */
+    if (j.norm.x && units > (int64_t)c->n_sm * one_bound(form) * ONE_ROWS) threads = BIG_THREADS;
+    int64_t places = j.n_tok > 1 ? 2 : one_bound(form) / threads; /* of a multiprocessor */
+    int32_t blocks =
+        share_blocks(c, j, j.n_tok > 1 ? (int)ROWS8 : (int)ONE_ROWS, threads, c->n_sm * places);
     j.step = j.n_tok > 1 ? VEC8_TOKS : 1;
     dim3 grid((unsigned)blocks, (unsigned)((j.n_tok + j.step - 1) / j.step));
     size_t room = grid_bytes(c, form);
-    int64_t n_in = j.o[0].w.n_in;
     if (j.norm.x) room += act8_bytes(1, n_in) + (size_t)n_in * 4;
     switch (form) {
 #define X(F)                                                                                       \
-    case F:                                                                                        \
-        if (j.n_tok > 1)                                                                           \
-            launch(c, vector8_kernel<F, VEC8_TOKS>, grid, dim3(VEC_THREADS), room, j, c->tables);  \
-        else launch(c, vector8_kernel<F, 1>, grid, dim3(VEC_THREADS), room, j, c->tables);         \
-        break;
+    case F: vectors_launch<F>(c, j, grid, dim3((unsigned)threads), room); break;
         FOR_EACH_FORM(X)
 #undef X
     }

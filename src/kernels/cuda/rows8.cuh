@@ -5,8 +5,8 @@
  * ahead of their use and the first two before it waits for the kernel before it. What counts is the number of
  * instructions a unit: a chip of 132 multiprocessors issues about 60 for a unit of a warp while its memory brings
  * the bytes of one.
- * A lane's order of additions depends on n_in alone, so a token's bits do not depend on how many tokens
- * there are. */
+ * A lane's order of additions depends on the matrix alone, so a token's bits do not depend on how many
+ * others come with it; alone it goes through other kernels (linear.cu). */
 #ifndef CHIMERE_KERNELS_CUDA_ROWS8_CUH
 #define CHIMERE_KERNELS_CUDA_ROWS8_CUH
 
@@ -35,7 +35,7 @@ __device__ __forceinline__ uint32_t act8_code(float v, float inv) {
 __device__ __forceinline__ float act8_scale(uint32_t most, float &inv) {
     float d = __int_as_float((int)most) * (1.0f / 127.0f);
     bool small = d < 1.17549435e-38f;
-    inv = small ? 0.0f : quotient(1.0f, d);
+    inv = small ? 0.0f : reciprocal(d);
     return most >= 0x7f800000u ? __int_as_float(0x7fc00000) : small ? 0.0f : d;
 }
 
@@ -55,11 +55,7 @@ __device__ __forceinline__ void act8_put(const act8 &a, int64_t unit, float v) {
 /* The same, four values a lane: lanes 8 k to 8 k + 7 of a warp have a unit; in order of lanes, quad counts the fours
  * of the row. Lanes without a quad bring zeros and has = false. */
 __device__ __forceinline__ void act8_put4(const act8 &a, int64_t quad, float4 v, bool has) {
-    uint32_t x = (uint32_t)__float_as_int(v.x) & 0x7fffffffu, most;
-    uint32_t y = (uint32_t)__float_as_int(v.y) & 0x7fffffffu;
-    uint32_t z = (uint32_t)__float_as_int(v.z) & 0x7fffffffu;
-    uint32_t w = (uint32_t)__float_as_int(v.w) & 0x7fffffffu;
-    most = max(max(x, y), max(z, w));
+    uint32_t most = largest4(v);
     for (int o = 4; o > 0; o /= 2) most = max(most, __shfl_xor_sync(0xffffffffu, most, o));
     float inv, s = act8_scale(most, inv);
     uint32_t q = __byte_perm(__byte_perm(act8_code(v.x, inv), act8_code(v.y, inv), 0x0040),
@@ -110,7 +106,8 @@ __device__ __forceinline__ float4 glu_quad(const glu_job &g, int64_t quad) {
 /* A unit of activations in registers. */
 struct act_unit {
     uint4 lo, hi;
-    float scale, low, high; /* of its bytes; sums of its first and last 16 */
+    float scale;   /* of its bytes */
+    uint32_t sums; /* of its first and last 16: two int16 */
 };
 __device__ __forceinline__ act_unit act8_load(const act8 &a, uint32_t unit) {
     act_unit v;
@@ -119,8 +116,7 @@ __device__ __forceinline__ act_unit act8_load(const act8 &a, uint32_t unit) {
     v.hi = q[1];
     uint2 meta = a.meta[unit];
     v.scale = __int_as_float((int)meta.x);
-    v.low = (float)(int16_t)(meta.y & 0xffffu);
-    v.high = (float)(int16_t)(meta.y >> 16);
+    v.sums = meta.y;
     return v;
 }
 
@@ -135,18 +131,21 @@ __device__ __forceinline__ float unit_dot8(const unpacked &w, const act_unit &a,
     s1 = dot4((int)w.q[4], (int)a.hi.x, s1), s1 = dot4((int)w.q[5], (int)a.hi.y, s1);
     s1 = dot4((int)w.q[6], (int)a.hi.z, s1), s1 = dot4((int)w.q[7], (int)a.hi.w, s1);
     constexpr float mid = (float)T::mid;
-    float y;
+    float low = 0, high = 0, both = 0, y; /* sums of activations: of halves, of the unit */
+    if constexpr (T::has_halves)
+        low = (float)(int16_t)a.sums, high = (float)(int16_t)(a.sums >> 16);
+    else both = (float)pair_sum(a.sums);
     if constexpr (T::has_halves) {
         float f = (float)s, f1 = (float)s1;
-        if constexpr (T::mid != 0) f -= mid * a.low, f1 -= mid * a.high;
+        if constexpr (T::mid != 0) f -= mid * low, f1 -= mid * high;
         y = w.scale[0] * f + w.scale[1] * f1;
     } else {
         float f = (float)s1;
-        if constexpr (T::mid != 0) f -= mid * (a.low + a.high);
+        if constexpr (T::mid != 0) f -= mid * both;
         y = w.scale[0] * f;
     }
-    if constexpr (F == FORM_N2K) y -= w.offset[0] * a.low + w.offset[1] * a.high;
-    else if constexpr (T::has_offset) y -= w.offset[0] * (a.low + a.high);
+    if constexpr (F == FORM_N2K) y -= w.offset[0] * low + w.offset[1] * high;
+    else if constexpr (T::has_offset) y -= w.offset[0] * both;
     return sum + y * a.scale;
 }
 

@@ -78,6 +78,30 @@ template <int F> struct raw {
     uint32_t code[words_of(size.codes)], more[words_of(size.more)], sub, top[words_of(size.top)];
 };
 
+/* The same in raw_words(F) words, which kinds of rows share. */
+template <int F> __device__ __forceinline__ void raw_put(uint32_t *w, const raw<F> &r) {
+    constexpr plane_sizes s = sizes_of(F);
+#pragma unroll
+    for (int i = 0; i < s.codes / 4; i++) *w++ = r.code[i];
+#pragma unroll
+    for (int i = 0; i < s.more / 4; i++) *w++ = r.more[i];
+    if (s.sub) *w++ = r.sub;
+#pragma unroll
+    for (int i = 0; i < words_of(s.top); i++) *w++ = r.top[i];
+}
+template <int F> __device__ __forceinline__ raw<F> raw_get(const uint32_t *w) {
+    constexpr plane_sizes s = sizes_of(F);
+    raw<F> r = {};
+#pragma unroll
+    for (int i = 0; i < s.codes / 4; i++) r.code[i] = *w++;
+#pragma unroll
+    for (int i = 0; i < s.more / 4; i++) r.more[i] = *w++;
+    if (s.sub) r.sub = *w++;
+#pragma unroll
+    for (int i = 0; i < words_of(s.top); i++) r.top[i] = *w++;
+    return r;
+}
+
 /* N bytes at p: from global memory, where nobody reads them again (STREAMED), or from wherever p points. */
 template <int N, bool STREAMED>
 __device__ __forceinline__ void load_field(uint32_t *to, const uint8_t *p) {
