@@ -442,7 +442,7 @@ static void attention_agrees(void **st) {
                    k);
         check_near(r.out + tiled, o0 + tiled, no - tiled,
                    c->k_type == QUANT_Q4_0   ? 0.25
-                   : c->v_type == QUANT_Q4_0 ? 0.131
+                   : c->v_type == QUANT_Q4_0 ? 0.129
                    : coarse                  ? 2e-3
                    : c->k_type == QUANT_F16  ? 2e-4
                                              : 1e-5,

@@ -15,32 +15,9 @@ static dim3 blocks_of(int64_t n) {
 
 enum { NORM_THREADS = 256 };
 
-/* Four values a lane, rounded; lanes 8 k to 8 k + 7 of a warp have a unit, as act8_put4 does it. */
-struct rounded4 {
-    uint32_t codes, sums; /* four bytes; the two sums of the unit (lane 8 k) */
-    float scale;
-};
-__device__ __forceinline__ rounded4 round4(float4 v) {
-    uint32_t x = (uint32_t)__float_as_int(v.x) & 0x7fffffffu;
-    uint32_t y = (uint32_t)__float_as_int(v.y) & 0x7fffffffu;
-    uint32_t z = (uint32_t)__float_as_int(v.z) & 0x7fffffffu;
-    uint32_t w = (uint32_t)__float_as_int(v.w) & 0x7fffffffu, most = max(max(x, y), max(z, w));
-#pragma unroll
-    for (int o = 4; o > 0; o /= 2) most = max(most, __shfl_xor_sync(0xffffffffu, most, o));
-    float inv, scale = act8_scale(most, inv);
-    uint32_t codes =
-        __byte_perm(__byte_perm(act8_code(v.x, inv), act8_code(v.y, inv), 0x0040),
-                    __byte_perm(act8_code(v.z, inv), act8_code(v.w, inv), 0x0040), 0x5410);
-    int sum = dot4((int)codes, 0x01010101, 0);
-    sum += __shfl_xor_sync(0xffffffffu, sum, 1);
-    sum += __shfl_xor_sync(0xffffffffu, sum, 2);
-    int high = __shfl_xor_sync(0xffffffffu, sum, 4);
-    return rounded4{codes, __byte_perm((uint32_t)sum, (uint32_t)high, 0x5410), scale};
-}
-
-/* A block a row; x, w and n are multiples of 4, n is one of 32 where there is a8. Adds, rounds and multiplies in the
- * order of norm_input (linear.cu): a row is the same bits alone and among others. Rounding needs no sum, so it goes
- * before the barrier. FULL: n is that many times four values for every thread, and there are weights; 0: any n. */
+/* A block a row; x, w and n are multiples of 4, n is one of 32 where there is a8. The order of additions depends on n
+ * alone. As in norm_input (linear.cu), which adds in another order, rounding needs no sum, so it goes before the
+ * barrier. FULL: n is that many times four values for every thread, and there are weights; 0: any n. */
 template <int FULL>
 __global__ void __launch_bounds__(NORM_THREADS)
     rms_norm_kernel(float *out, const float *x, const float *w, int32_t n, float eps, float scale,
@@ -61,12 +38,11 @@ __global__ void __launch_bounds__(NORM_THREADS)
     };
     auto four = [&](int k) { return has(k) ? x4[k * NORM_THREADS] : make_float4(0, 0, 0, 0); };
     auto add = [&](float4 a) { sum += a.x * a.x + a.y * a.y + (a.z * a.z + a.w * a.w); };
-    auto round = [&](int k, float4 a) { /* codes are final */
-                                        rounded4 r = round4(a);
-                                        if (has(k))
-                                            ((uint32_t *)a8.q)[first + k * NORM_THREADS] = r.codes;
-                                        return make_uint2((uint32_t)__float_as_int(r.scale),
-                                                          r.sums);
+    /* puts codes, which are final */
+    auto round = [&](int k, float4 a) {
+        rounded4 r = round4(a);
+        if (has(k)) ((uint32_t *)a8.q)[first + k * NORM_THREADS] = r.codes;
+        return make_uint2((uint32_t)__float_as_int(r.scale), r.sums);
     };
     auto put = [&](int k, float4 a, uint2 m, float f) {
         if (!has(k)) return;
@@ -137,7 +113,7 @@ static void norm_rows(struct cuda *c, const norm_row_job &j, int64_t n_row, int6
     launch(c, kernel, grid, block, 0, j.out, j.x, j.w, (int32_t)n, j.eps, j.scale, j.a8);
 }
 
-/* A single row waits for the product that wants it: that makes it in passing (vector8_kernel). */
+/* A single row waits for the product that wants it: that makes it in passing (one_kernel). */
 void cuda_rms_norm(struct dev *d, float *out, const float *x, const float *w, int64_t n_row,
                    int64_t n, float eps) {
     struct cuda *c = (struct cuda *)d;

@@ -36,6 +36,13 @@ struct linear_job {
     norm_row_job norm;   /* x NULL: none; else what makes the one row of x, of n_tok 1 */
 };
 
+/* The matrix of this block. */
+__device__ __forceinline__ const out_job &own_out(const linear_job &j) {
+    int k = 0;
+    while (k + 1 < j.n_o && (int)blockIdx.x >= j.o[k + 1].first_block) k++;
+    return j.o[k];
+}
+
 __device__ __forceinline__ void put(const linear_job &j, const out_job &o, int64_t row, int32_t t,
                                     float sum, float norm = 1.0f) {
     float y = o.scale * norm * sum + (o.bias ? o.bias[row] : 0.0f);
@@ -47,9 +54,7 @@ __device__ __forceinline__ void put(const linear_job &j, const out_job &o, int64
 /* Precise mode: floats against any form. */
 __global__ void __launch_bounds__(VEC_THREADS) vector_kernel(linear_job j, grid_tables tables) {
     DYNAMIC_SHARED(uint8_t, room);
-    int k = 0;
-    while (k + 1 < j.n_o && (int)blockIdx.x >= j.o[k + 1].first_block) k++;
-    const out_job &o = j.o[k];
+    const out_job &o = own_out(j);
     int group = o.group, lane = (int)threadIdx.x % group;
     int64_t rows_block = (VEC_THREADS / group) * VEC_ROWS;
     int64_t first = ((int64_t)blockIdx.x - o.first_block) * rows_block +
@@ -70,12 +75,27 @@ __global__ void __launch_bounds__(VEC_THREADS) vector_kernel(linear_job j, grid_
 
 /* ---- rows of bytes ---- */
 
+/* What the warps that share a row made of it, in order; sums: from the first of them on. */
+__device__ __forceinline__ float sum_of_parts(const float (*sums)[MAX_SUMS], int at, int n_part) {
+    float y = sums[0][at];
+    for (int i = 1; i < n_part; i++) y += sums[i][at];
+    return y;
+}
+
+/* Four halves of form FORM_F16 or FORM_BF16. */
+__device__ __forceinline__ float4 four_halves(int form, uint32_t lo, uint32_t hi) {
+    if (form == FORM_F16)
+        return make_float4(to_float((uint16_t)lo), to_float((uint16_t)(lo >> 16)),
+                           to_float((uint16_t)hi), to_float((uint16_t)(hi >> 16)));
+    return make_float4(__int_as_float((int)(lo << 16)), __int_as_float((int)(lo & 0xffff0000u)),
+                       __int_as_float((int)(hi << 16)), __int_as_float((int)(hi & 0xffff0000u)));
+}
+
 /* What a block multiplies with. */
 struct input {
     act8 a;         /* of token 0 of the block */
     const float *x; /* the same as floats, for rows of numbers */
     int64_t x_stride;
-    float norm; /* what is still to be multiplied with */
 };
 
 /* Rows that a group of lanes takes side by side. */
@@ -83,8 +103,8 @@ enum { ROWS8 = 2, FEW_WIDE = 4 /* warps of a row of numbers */ };
 
 /* The part of a block in matrix o, through rows of form F: more than one kind of block uses it. Where rows are few,
  * n_part warps share them, each a part of the steps. */
-template <int F, int NT> struct vector8 {
-    static constexpr int R = ROWS8;
+template <int F> struct vector8 {
+    static constexpr int R = ROWS8, NT = VEC8_TOKS;
     const linear_job &j;
     const out_job &o;
     int group, lane, mine, n_group, n_row, n_unit, n_task, from, n_step; /* from: first unit */
@@ -95,11 +115,10 @@ template <int F, int NT> struct vector8 {
         int per_block = (int)(blockDim.x / 32) * groups;
         group = o.group, lane = (int)threadIdx.x & (group - 1);
         n_row = (int)o.w.n_row, n_unit = o.w.n_unit;
-        n_step = group == 32 ? (n_unit + 31) / 32 : 1;
+        n_step = o.n_step;
         if (o.n_part > 1) { /* of 2 or 4 */
             int shift = o.n_part / 2;
             part = warp & (o.n_part - 1), warp >>= shift, per_block >>= shift;
-            n_step = (n_step + o.n_part - 1) >> shift;
         }
         from = part * n_step * 32;
         n_group = o.n_block * per_block;
@@ -132,7 +151,7 @@ template <int F, int NT> struct vector8 {
         };
         auto result = [&](int task, int k, float y) {
             int row = R * (mine + task * n_group) + k / NT, t = k % NT;
-            if (row < n_row && t < n_tok) put(j, o, row, t0 + t, y, in.norm);
+            if (row < n_row && t < n_tok) put(j, o, row, t0 + t, y);
         };
         auto sink = [&](int task, int k, float y) {
             if (o.n_part == 1) result(task, k, y);
@@ -143,17 +162,14 @@ template <int F, int NT> struct vector8 {
         __syncthreads();
         int warp = (int)threadIdx.x / 32;
         if (warp & (o.n_part - 1) || lane >= R * NT || !n_task) return;
-        float y = sums[warp][lane];
-        for (int i = 1; i < o.n_part; i++) y += sums[warp + i][lane];
-        result(0, lane, y);
+        result(0, lane, sum_of_parts(sums + warp, lane, o.n_part));
     }
 };
 
-/* Rows of numbers times floats: W warps a row, rows 8 / W of a block. Eight units of 16 bytes a lane are
- * read before the wait, into whatever room there is. */
+/* Rows of numbers times floats: FEW_WIDE warps a row. Eight units of 16 bytes a lane are read before the wait. */
 enum { NUMBER_UNITS = 8 };
-template <int NT, int W> struct number_rows {
-    static constexpr int LANES = 32 * W, ROWS = VEC_THREADS / LANES;
+struct number_rows {
+    static constexpr int NT = VEC8_TOKS, LANES = 32 * FEW_WIDE, ROWS = VEC_THREADS / LANES;
     const linear_job &j;
     const out_job &o;
     int lane, n_quad;
@@ -170,12 +186,7 @@ template <int NT, int W> struct number_rows {
         int64_t at = row * o.w.n_in + 4 * (int64_t)q;
         if (o.w.form == FORM_F32) return __ldcs((const float4 *)((const float *)o.w.codes + at));
         uint2 h = __ldcs((const uint2 *)((const uint16_t *)o.w.codes + at));
-        if (o.w.form == FORM_F16)
-            return make_float4(to_float((uint16_t)h.x), to_float((uint16_t)(h.x >> 16)),
-                               to_float((uint16_t)h.y), to_float((uint16_t)(h.y >> 16)));
-        return make_float4(
-            __int_as_float((int)(h.x << 16)), __int_as_float((int)(h.x & 0xffff0000u)),
-            __int_as_float((int)(h.y << 16)), __int_as_float((int)(h.y & 0xffff0000u)));
+        return four_halves(o.w.form, h.x, h.y);
     }
     __device__ __forceinline__ void begin(float4 *w) const {
 #pragma unroll
@@ -213,21 +224,17 @@ template <int NT, int W> struct number_rows {
             }
 #pragma unroll
         for (int t = 0; t < NT; t++) sum[t] = lanes_sum(sum[t], 32);
-        if constexpr (W > 1) {
-            if (threadIdx.x % 32 == 0)
+        if (threadIdx.x % 32 == 0)
 #pragma unroll
-                for (int t = 0; t < NT; t++) room[threadIdx.x / 32][t] = sum[t];
-            __syncthreads();
+            for (int t = 0; t < NT; t++) room[threadIdx.x / 32][t] = sum[t];
+        __syncthreads();
 #pragma unroll
-            for (int t = 0; t < NT; t++) {
-                sum[t] = 0;
-                for (int i = 0; i < W; i++) sum[t] += room[threadIdx.x / LANES * W + i][t];
-            }
-        }
+        for (int t = 0; t < NT; t++)
+            sum[t] = sum_of_parts(room + threadIdx.x / LANES * FEW_WIDE, t, FEW_WIDE);
         if (lane || own >= o.w.n_row) return;
 #pragma unroll
         for (int t = 0; t < NT; t++)
-            if (t < n_tok) put(j, o, row, t0 + t, sum[t], in.norm);
+            if (t < n_tok) put(j, o, row, t0 + t, sum[t]);
     }
 };
 
@@ -235,34 +242,29 @@ template <int NT, int W> struct number_rows {
 template <int F>
 __global__ void __launch_bounds__(VEC_THREADS, 2)
     vector8_kernel(const __grid_constant__ linear_job j, grid_tables tables) {
-    constexpr int NT = VEC8_TOKS;
     DYNAMIC_SHARED(uint32_t, points);
     __shared__ float sums[VEC_THREADS / 32][MAX_SUMS]; /* a warp's */
-    int k = 0;
-    while (k + 1 < j.n_o && (int)blockIdx.x >= j.o[k + 1].first_block) k++;
-    const out_job &o = j.o[k];
+    const out_job &o = own_out(j);
     int32_t t0 = (int32_t)blockIdx.y * j.step;
     int32_t n_tok = j.n_tok - t0 < j.step ? j.n_tok - t0 : j.step;
     int64_t n_in = o.w.n_in;
     bool is_main = o.w.form == F;
     bool is_bytes = F != FORM_I8 && o.w.form == FORM_I8;
     launch_next();
-    vector8<F, NT> rows(j, o);
+    vector8<F> rows(j, o);
     float4 numbers[NUMBER_UNITS];
     if (is_main) rows.begin();
-    else if (!is_bytes) number_rows<NT, FEW_WIDE>(j, o).begin(numbers);
+    else if (!is_bytes) number_rows(j, o).begin(numbers);
     if (grid_words(F) && is_main) grid_load(tables, F, points);
     wait_previous();
-    input in = {{j.x8.q + t0 * n_in, j.x8.meta + t0 * (n_in / 32)},
-                j.x + t0 * j.x_stride,
-                j.x_stride,
-                1.0f};
+    input in = {
+        {j.x8.q + t0 * n_in, j.x8.meta + t0 * (n_in / 32)}, j.x + t0 * j.x_stride, j.x_stride};
     if (is_main) rows.run(tables, in, t0, n_tok, sums);
     else if (is_bytes) {
-        vector8<FORM_I8, NT> bytes(j, o);
+        vector8<FORM_I8> bytes(j, o);
         bytes.begin();
         bytes.run(tables, in, t0, n_tok, sums);
-    } else number_rows<NT, FEW_WIDE>(j, o).run(numbers, in, t0, n_tok, sums);
+    } else number_rows(j, o).run(numbers, in, t0, n_tok, sums);
 }
 
 /* ---- one token ---- */
@@ -371,12 +373,7 @@ struct one_number {
         if constexpr (E == 4)
             return make_float4(__int_as_float((int)w[0]), __int_as_float((int)w[1]),
                                __int_as_float((int)w[2]), __int_as_float((int)w[3]));
-        if (o.w.form == FORM_F16)
-            return make_float4(to_float((uint16_t)w[0]), to_float((uint16_t)(w[0] >> 16)),
-                               to_float((uint16_t)w[1]), to_float((uint16_t)(w[1] >> 16)));
-        return make_float4(
-            __int_as_float((int)(w[0] << 16)), __int_as_float((int)(w[0] & 0xffff0000u)),
-            __int_as_float((int)(w[1] << 16)), __int_as_float((int)(w[1] & 0xffff0000u)));
+        return four_halves(o.w.form, w[0], w[1]);
     }
     template <int E> __device__ __forceinline__ void begin(uint32_t *ahead) const {
 #pragma unroll
@@ -407,16 +404,12 @@ struct one_number {
         int warp = (int)(threadIdx.x / 32u), first = warp & -ONE_WIDE;
         if (threadIdx.x % 32 == 0) room[warp][0] = sum;
         __syncthreads();
-        sum = room[first][0];
-#pragma unroll
-        for (int i = 1; i < ONE_WIDE; i++) sum += room[first + i][0];
-        return sum;
+        return sum_of_parts(room + first, 0, ONE_WIDE);
     }
 };
 
 /* Makes a block's input out of the row to be normed: y = x w in 8 bits and as floats, in `own`; what y is still to
- * be multiplied with is returned. room: a float for each 128 of n.
- * Ends on a barrier. */
+ * be multiplied with is returned. room: a float for each 128 of n. Ends on a barrier. */
 enum { NORM_KEPT = 2 };
 __device__ __forceinline__ float norm_input(const norm_row_job &job, const act8 &a, float *y, int n,
                                             float *room) {
@@ -479,9 +472,7 @@ __global__ void __launch_bounds__(one_bound(F), 1)
     DYNAMIC_SHARED(uint32_t, points);
     __shared__ float sums[BIG_THREADS / 32][MAX_SUMS];                    /* of a warp */
     __shared__ __align__(16) float room[NORMED ? INPUT_SHARED / 128 : 4]; /* of the norm */
-    int k = 0;
-    while (k + 1 < j.n_o && (int)blockIdx.x >= j.o[k + 1].first_block) k++;
-    const out_job &o = j.o[k];
+    const out_job &o = own_out(j);
     int n_in = (int)o.w.n_in;
     /* kinds of rows that a block may have */
     enum { MAIN, BYTES, FLOATS, HALVES } kind = FLOATS;
@@ -543,9 +534,7 @@ __global__ void __launch_bounds__(one_bound(F), 1)
     if (o.n_part == 1) return;
     __syncthreads(); /* all warps of the block go together, and have a task at most */
     if (warp & (o.n_part - 1) || at >= ONE_ROWS || !rows.n_task) return;
-    float y = sums[warp][at];
-    for (int i = 1; i < o.n_part; i++) y += sums[warp + i][at];
-    result(0, at, y);
+    result(0, at, sum_of_parts(sums + warp, at, o.n_part));
 }
 
 __device__ __forceinline__ act8 act8_at_row(const act8 &a, int64_t row, int64_t n) {
@@ -666,31 +655,30 @@ static int32_t share_blocks(const struct cuda *c, linear_job &j, int64_t rows, i
     int64_t warps = threads / 32, n_row = 0, tasks = 0, rest = resident;
     for (int32_t i = 0; i < j.n_o; i++)
         if (!is_number_form(j.o[i].w.form)) n_row += j.o[i].w.n_row;
+    bool shares[MAX_OUTS]; /* whether a block may have several tasks of a matrix */
     for (int32_t i = 0; i < j.n_o; i++) {
         out_job &k = j.o[i];
+        bool is_number = is_number_form(k.w.form);
         k.group = lanes_of(k.w);
-        k.n_part = is_number_form(k.w.form) ? 1 : parts_of(c, k.w, n_row, rows);
+        k.n_part = is_number ? 1 : parts_of(c, k.w, n_row, rows);
         int32_t steps = (k.w.n_unit + k.group - 1) / k.group;
         k.n_step = (steps + k.n_part - 1) / k.n_part;
-        int64_t wide = j.n_tok > 1 ? (int)FEW_WIDE : (int)ONE_WIDE;
         int64_t each = warps * (32 / k.group) / k.n_part * rows; /* rows of a block and task */
-        if (is_number_form(k.w.form)) each = warps / wide;
+        if (is_number) each = warps / (j.n_tok > 1 ? (int)FEW_WIDE : (int)ONE_WIDE);
         k.n_block = (int32_t)((k.w.n_row + each - 1) / each);
-        if (is_number_form(k.w.form) || k.n_part > 1 || k.n_block == 1) rest -= k.n_block;
-        else tasks += k.n_block;
+        shares[i] = !is_number && k.n_part == 1 && k.n_block > 1;
+        if (shares[i]) tasks += k.n_block;
+        else rest -= k.n_block;
     }
+    /* of one token as many rounds for all: multiprocessors without a block take the next kernel's */
+    int64_t rounds = rest > 0 ? (tasks + rest - 1) / rest : tasks;
     int32_t blocks = 0;
     for (int32_t i = 0; i < j.n_o; i++) {
         out_job &k = j.o[i];
-        bool shares = !is_number_form(k.w.form) && k.n_part == 1 && k.n_block > 1;
-        if (shares && tasks > rest &&
-            j.n_tok == 1) { /* as many rounds for all; who is free takes the next kernel */
-            int64_t rounds = rest > 0 ? (tasks + rest - 1) / rest : tasks;
-            k.n_block = (int32_t)((k.n_block + rounds - 1) / rounds);
-        } else if (shares && tasks > rest) {
-            int64_t part = k.n_block * rest / tasks;
-            k.n_block = part > 1 ? (int32_t)part : 1;
-        }
+        int64_t part = k.n_block;
+        if (shares[i] && tasks > rest)
+            part = j.n_tok == 1 ? (part + rounds - 1) / rounds : part * rest / tasks;
+        k.n_block = part > 1 ? (int32_t)part : 1;
         int32_t of_all = (int32_t)((k.w.n_row + rows - 1) / rows);
         k.n_each = of_all / k.n_block, k.n_more = of_all % k.n_block;
         k.first_block = blocks;

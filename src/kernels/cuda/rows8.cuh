@@ -52,23 +52,33 @@ __device__ __forceinline__ void act8_put(const act8 &a, int64_t unit, float v) {
                                              (uint32_t)(sum & 0xffff) | (uint32_t)high << 16);
 }
 
-/* The same, four values a lane: lanes 8 k to 8 k + 7 of a warp have a unit; in order of lanes, quad counts the fours
- * of the row. Lanes without a quad bring zeros and has = false. */
-__device__ __forceinline__ void act8_put4(const act8 &a, int64_t quad, float4 v, bool has) {
+/* The same, four values a lane: lanes 8 k to 8 k + 7 of a warp have a unit. */
+struct rounded4 {
+    uint32_t codes, sums; /* four bytes; the two sums of the unit (lane 8 k) */
+    float scale;
+};
+__device__ __forceinline__ rounded4 round4(float4 v) {
     uint32_t most = largest4(v);
+#pragma unroll
     for (int o = 4; o > 0; o /= 2) most = max(most, __shfl_xor_sync(0xffffffffu, most, o));
-    float inv, s = act8_scale(most, inv);
-    uint32_t q = __byte_perm(__byte_perm(act8_code(v.x, inv), act8_code(v.y, inv), 0x0040),
-                             __byte_perm(act8_code(v.z, inv), act8_code(v.w, inv), 0x0040), 0x5410);
-    int sum = dot4((int)q, 0x01010101, 0);
+    float inv, scale = act8_scale(most, inv);
+    uint32_t codes =
+        __byte_perm(__byte_perm(act8_code(v.x, inv), act8_code(v.y, inv), 0x0040),
+                    __byte_perm(act8_code(v.z, inv), act8_code(v.w, inv), 0x0040), 0x5410);
+    int sum = dot4((int)codes, 0x01010101, 0);
     sum += __shfl_xor_sync(0xffffffffu, sum, 1);
     sum += __shfl_xor_sync(0xffffffffu, sum, 2);
     int high = __shfl_xor_sync(0xffffffffu, sum, 4);
+    return rounded4{codes, __byte_perm((uint32_t)sum, (uint32_t)high, 0x5410), scale};
+}
+/* And put down: in order of lanes, quad counts the fours of the row. Lanes without a quad bring zeros and
+ * has = false. */
+__device__ __forceinline__ void act8_put4(const act8 &a, int64_t quad, float4 v, bool has) {
+    rounded4 r = round4(v);
     if (!has) return;
-    ((uint32_t *)a.q)[quad] = q;
+    ((uint32_t *)a.q)[quad] = r.codes;
     if (quad % 8 == 0)
-        ((uint2 *)a.meta)[quad / 8] = make_uint2((uint32_t)__float_as_int(s),
-                                                 (uint32_t)(sum & 0xffff) | (uint32_t)high << 16);
+        ((uint2 *)a.meta)[quad / 8] = make_uint2((uint32_t)__float_as_int(r.scale), r.sums);
 }
 
 /* A row of n values, a multiple of 32, by all threads of a block: of(quad) makes four. */
