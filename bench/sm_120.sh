@@ -39,7 +39,7 @@ names = subprocess.run(["c++filt"], input="\n".join(k[1] for k in kernels), capt
 forms = re.findall(r"FORM_(\w+),", pathlib.Path("src/kernels/cuda/planes.h").read_text().split("enum plane_form {")[1].split("}")[0])
 for kernel, name in zip(kernels, names):
     kernel[1] = re.match(r"(?:void )?([\w:]+(?:<[^(]*>)?)\(", name)[1]
-    if re.match("(vector8|hidden8|down8|tile|embed)_kernel<", kernel[1]):  # whose first argument is a form
+    if re.match("(vector8|one|hidden8|down8|tile|embed)_kernel<", kernel[1]):  # whose first argument is a form
         kernel[1] = re.sub(r"<(\d+)", lambda m: "<" + forms[int(m[1])], kernel[1])
 spilled = [f"`{k[1]}` {k[4]} bytes" for k in kernels if k[4]]
 beyond = [k[1] for k in kernels if k[2] > MOST_REGISTERS or k[3] > MOST_SHARED]

@@ -12,9 +12,15 @@ enum { MAX_OUTS = 8, INPUT_SHARED = 8192, MAX_SUMS = 16 };
 /* Of one token: rows of a group of lanes; warps of a row of numbers; threads of the block that a multiprocessor has
  * where each norms its input (fewer than one_bound has registers for: a block of the kernel before stands beside it). */
 enum { ONE_ROWS = 4, ONE_WIDE = 2, BIG_THREADS = 512 };
-static __host__ __device__ constexpr int one_bound(int form) {
-    return raw_words(form) > 8 ? 2 * VEC_THREADS : 3 * VEC_THREADS;
+/* more: code for sm_100 and newer takes more registers. */
+static __host__ __device__ constexpr int one_bound(int form, bool more) {
+    return raw_words(form) > 8 || more ? 2 * VEC_THREADS : 3 * VEC_THREADS;
 }
+#if defined __CUDA_ARCH__ && __CUDA_ARCH__ >= 1000
+#define ONE_MORE true
+#else
+#define ONE_MORE false
+#endif
 
 struct out_job {
     planes w;
@@ -467,7 +473,7 @@ __device__ __forceinline__ void norm_output(const norm_row_job &job, const act8 
 /* Matrices of form F, of numbers, and of Q8_0 (alpha and beta of a delta net beside its projections), times one token,
  * which is normed on the way, in every block (NORMED). Shared memory: grid points, then the normed row. */
 template <int F, bool NORMED>
-__global__ void __launch_bounds__(one_bound(F), 1)
+__global__ void __launch_bounds__(one_bound(F, ONE_MORE), 1)
     one_kernel(const __grid_constant__ linear_job j, grid_tables tables) {
     DYNAMIC_SHARED(uint32_t, points);
     __shared__ float sums[BIG_THREADS / 32][MAX_SUMS];                    /* of a warp */
@@ -701,9 +707,10 @@ static void vectors8(struct cuda *c, linear_job &j, int form) {
     int64_t threads = VEC_THREADS, n_in = j.o[0].w.n_in, units = 0;
     for (int32_t i = 0; i < j.n_o; i++)
         units += is_number_form(j.o[i].w.form) ? 0 : j.o[i].w.n_row * j.o[i].w.n_unit;
+    int64_t most = one_bound(form, c->compute >= 100);
     /* many rows: one block a multiprocessor, so that it norms once */
-    if (j.norm.x && units > (int64_t)c->n_sm * one_bound(form) * ONE_ROWS) threads = BIG_THREADS;
-    int64_t places = j.n_tok > 1 ? 2 : one_bound(form) / threads; /* of a multiprocessor */
+    if (j.norm.x && units > c->n_sm * most * ONE_ROWS) threads = BIG_THREADS;
+    int64_t places = j.n_tok > 1 ? 2 : most / threads; /* of a multiprocessor */
     int32_t blocks =
         share_blocks(c, j, j.n_tok > 1 ? (int)ROWS8 : (int)ONE_ROWS, threads, c->n_sm * places);
     j.step = j.n_tok > 1 ? VEC8_TOKS : 1;
