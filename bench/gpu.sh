@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # bench/gpu.sh PART...: what a machine with an NVIDIA GPU is asked, one part after the other, from a CUDA build.
 #
-#   test     test_cuda, test_cuda_golden and test_cuda_engine
-#   sanitize test_cuda and test_cuda_engine under compute-sanitizer: memory and leaks, then races; SANITIZE_S
+#   test     test_cuda, test_cuda_attn, test_cuda_golden and test_cuda_engine
+#   sanitize test_cuda, test_cuda_attn and test_cuda_engine under compute-sanitizer: memory and leaks, then races; SANITIZE_S
 #            seconds each at most (default 240)
 #   nano     KL divergence and top-1 agreement of the GPU against the CPU on chimere-nano
 #   35b      speed of qwen35moe-35b, mix ramp3; 35b-deep: at depth 32,768; 35b-q4: mix q4km
@@ -59,7 +59,7 @@ for part in "$@"; do
     echo "== $part ($SECONDS s)"
     case $part in
     test)
-        for t in test_cuda test_cuda_golden test_cuda_engine; do
+        for t in test_cuda test_cuda_attn test_cuda_golden test_cuda_engine; do
             timeout 200 "$build/test/$t" >"$scratch/$t.log" 2>&1
             echo "$t: $? $(grep -cE '^\[       OK' "$scratch/$t.log") ok ($SECONDS s)"
             grep -vE '^\[( *RUN| *OK|=====)' "$scratch/$t.log" | head -${LINES_OF_TEST:-40}
@@ -69,7 +69,7 @@ for part in "$@"; do
             echo "skip: compute-sanitizer not found: it comes with the CUDA toolkit"
             continue
         }
-        for t in test_cuda test_cuda_engine; do
+        for t in test_cuda test_cuda_attn test_cuda_engine; do
             for check in "memcheck --leak-check full" racecheck; do
                 # shellcheck disable=SC2086
                 timeout "${SANITIZE_S:-240}" "$tool" --tool $check --error-exitcode 99 "$build/test/$t" \

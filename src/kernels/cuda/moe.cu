@@ -4,122 +4,16 @@
 #include <utility>
 
 #include "kernels/cuda/cuda_impl.cuh"
+#include "kernels/cuda/down8.cuh"
 #include "kernels/cuda/linear.cuh"
+#include "kernels/cuda/moe.cuh"
 #include "kernels/cuda/tile.cuh"
 
 extern "C" {
 #include "format/quant.h"
 }
 
-enum { CHOOSE_THREADS = 128, MAX_USED = 32, CHOOSE_FEW = 256, MAX_EXPERTS = 512 };
-
-struct expert_set {
-    planes gate, up, down;
-    int32_t has_gate, act;
-    const float *gate_b, *up_b, *down_b;
-    float gate_scale, down_scale;
-};
-
 /* ---- the choice ---- */
-
-struct choice_job {
-    const float *logits; /* [n_tok, n_expert] */
-    const float *bias;   /* [n_expert]: of the choice, not of weights; or NULL */
-    int32_t n_expert, n_used, gating, normalise;
-    float scale;
-    int32_t unused;
-};
-
-/* The n_used best experts of token t, by one warp: lane k gets the k-th; -1 everywhere if a score is not finite. Of
- * equal ones the first wins. taken: room of the warp for MAX_USED, shared. A lane has K neighbouring experts. All warps
- * of a step wait for this one, so that it is short: without a bias, scores are in the order of logits. */
-template <int K>
-__device__ __forceinline__ int32_t warp_choose(const choice_job &c, int64_t t, int32_t *taken) {
-    int lane = (int)threadIdx.x % 32, e0 = lane * K;
-    const float *logits = c.logits + t * c.n_expert;
-    float v[K];
-    uint32_t key[K]; /* in the order of floats; 0: none */
-    if (c.n_expert == 32 * K && (uintptr_t)logits % 16 == 0) {
-#pragma unroll
-        for (int k = 0; k < K; k += 4) {
-            float4 four = *(const float4 *)(logits + e0 + k);
-            v[k] = four.x, v[k + 1] = four.y, v[k + 2] = four.z, v[k + 3] = four.w;
-        }
-    } else {
-#pragma unroll
-        for (int k = 0; k < K; k++) v[k] = e0 + k < c.n_expert ? logits[e0 + k] : -INFINITY;
-    }
-    if (c.bias && c.gating == MOE_SOFTMAX) {
-        float most = -INFINITY, sum = 0;
-#pragma unroll
-        for (int k = 0; k < K; k++) most = fmaxf(most, v[k]);
-        most = lanes_max(most, 32);
-#pragma unroll
-        for (int k = 0; k < K; k++) sum += v[k] = e0 + k < c.n_expert ? expf(v[k] - most) : 0;
-        sum = lanes_sum(sum, 32);
-#pragma unroll
-        for (int k = 0; k < K; k++) v[k] /= sum;
-    } else if (c.gating == MOE_SIGMOID) {
-#pragma unroll
-        for (int k = 0; k < K; k++) v[k] = logistic(v[k]);
-    }
-    bool bad = false;
-#pragma unroll
-    for (int k = 0; k < K; k++) {
-        bool has = e0 + k < c.n_expert;
-        float s = v[k] + (c.bias && has ? c.bias[e0 + k] : 0.0f);
-        bad |= has && !(fabsf(s) <= 3.402823466e38f);
-        uint32_t u = (uint32_t)__float_as_int(s + 0.0f); /* -0 and 0 are equal */
-        key[k] = !has ? 0u : u ^ ((uint32_t)((int32_t)u >> 31) | 0x80000000u);
-    }
-    if (__ballot_sync(0xffffffffu, bad)) return -1;
-#pragma unroll 1
-    for (int n = 0; n < c.n_used; n++) {
-        uint32_t most[K]; /* a tree: of equal ones the first */
-        int at[K];
-#pragma unroll
-        for (int k = 0; k < K; k++) most[k] = key[k], at[k] = k;
-#pragma unroll
-        for (int o = 1; o < K; o *= 2)
-#pragma unroll
-            for (int k = 0; k < K; k += 2 * o) {
-                bool later = most[k + o] > most[k];
-                most[k] = later ? most[k + o] : most[k];
-                at[k] = later ? at[k + o] : at[k];
-            }
-        bool is_best = most[0] == lanes_most(most[0]);
-        uint32_t all = __ballot_sync(0xffffffffu, is_best);
-        if (all << (31 - lane) << 1) is_best = false; /* a lane before this one has it */
-        if (is_best) taken[n] = e0 + at[0];
-#pragma unroll
-        for (int k = 0; k < K; k++) key[k] = is_best && at[0] == k ? 0 : key[k];
-    }
-    __syncwarp();
-    return lane < c.n_used ? taken[lane] : -1;
-}
-
-/* What the lane's expert counts for token t; 0 where it has none. */
-__device__ __forceinline__ float warp_weight(const choice_job &c, int64_t t, int32_t id) {
-    int lane = (int)threadIdx.x % 32;
-    const float *logits = c.logits + t * c.n_expert;
-    float score = logits[id < 0 ? 0 : id];
-    if (c.gating == MOE_SOFTMAX) {
-        float most = -INFINITY, sum = 0;
-#pragma unroll 1
-        for (int e = lane; e < c.n_expert; e += 32) most = fmaxf(most, logits[e]);
-        most = lanes_max(most, 32);
-#pragma unroll 1
-        for (int e = lane; e < c.n_expert; e += 32) sum += expf(logits[e] - most);
-        score = expf(score - most) / lanes_sum(sum, 32);
-    } else if (c.gating == MOE_SIGMOID) score = logistic(score);
-    else {
-        float most = lanes_max(id < 0 ? -INFINITY : score, 32);
-        score = expf(score - most);
-    }
-    float weight = id < 0 ? 0.0f : score, total = lanes_sum(weight, 32);
-    bool divide = c.normalise || c.gating == MOE_SOFTMAX_CHOSEN;
-    return weight / (divide ? total + 1e-20f : 1.0f) * c.scale;
-}
 
 __global__ void __launch_bounds__(CHOOSE_THREADS)
     choose_kernel(choice_job c, int32_t n_tok, int32_t *ids, float *weights) {
@@ -127,10 +21,9 @@ __global__ void __launch_bounds__(CHOOSE_THREADS)
     wait_previous();
     int64_t t = ((int64_t)blockIdx.x * CHOOSE_THREADS + threadIdx.x) / 32, lane = threadIdx.x % 32;
     if (t >= n_tok) return;
-    __shared__ int32_t room[CHOOSE_THREADS / 32][MAX_USED];
-    int32_t id, *taken = room[threadIdx.x / 32];
-    if (c.n_expert <= CHOOSE_FEW) id = warp_choose<CHOOSE_FEW / 32>(c, t, taken);
-    else id = warp_choose<MAX_EXPERTS / 32>(c, t, taken);
+    int32_t id;
+    if (c.n_expert <= CHOOSE_FEW) id = warp_choose<CHOOSE_FEW / 32>(c, t);
+    else id = warp_choose<MAX_EXPERTS / 32>(c, t);
     float weight = warp_weight(c, t, id);
     if (lane < c.n_used) ids[t * c.n_used + lane] = id, weights[t * c.n_used + lane] = weight;
 }
@@ -208,355 +101,6 @@ __global__ void __launch_bounds__(VEC_THREADS)
         float v = sum[r] + (bias ? bias[first + r] : 0.0f);
         *dst += bad ? __int_as_float(0x7fc00000) : v;
     }
-}
-
-/* ---- decode, bytes ---- */
-
-struct hidden8_job {
-    planes gate, up;
-    act8 x, hidden;
-    choice_job choice;                     /* logits NULL: made already */
-    int32_t *ids;                          /* [n_tok, n_used] */
-    float *weights;                        /* the same */
-    int32_t n_tok, act, n_round, n_sh_row; /* n_sh_row: of a block */
-    divisor per_pair, n_used;              /* units of a hidden row; choice.n_used */
-    planes sh_down;                        /* the shared expert's; form FORM_NONE: there is none */
-    glu_job shared;                        /* its input */
-    const float *sh_weight; /* [n_tok] or NULL: its factor, through the logistic function */
-    float *out;             /* [n_tok, sh_down.n_row] */
-};
-
-/* ---- the shared expert's last product, beside the choice ---- */
-
-/* Bytes from one token's input to the next. */
-static __host__ __device__ inline size_t shared_input(int n_in) {
-    return (act8_bytes(1, n_in) + 15) & ~(size_t)15;
-}
-/* Sums of a row of w with up to NT tokens' inputs, in `in` one behind the other, by a group of lanes. */
-template <int NT> struct sums_of { float v[NT]; };
-template <int F, int NT>
-__device__ __forceinline__ sums_of<NT> shared_row8(const planes &w, uint32_t row, int lane,
-                                                   int group, const uint8_t *in, int n_tok,
-                                                   const grid_tables &g) {
-    sums_of<NT> sum = {};
-    raw<F> code;
-    if (lane < w.n_unit) load_unit<F>(code, w, row * (uint32_t)w.n_unit + (uint32_t)lane);
-#pragma unroll 1
-    for (int u = lane; u < w.n_unit; u += group) {
-        unpacked v;
-        unpack<F>(code, g, v);
-        if (u + group < w.n_unit)
-            load_unit<F>(code, w, row * (uint32_t)w.n_unit + (uint32_t)(u + group));
-        /* the middle is off the codes already; I8X has none, and two scales as every form */
-        constexpr int SAME = form_traits<F>::mid ? (int)FORM_I8X : F;
-#pragma unroll
-        for (int t = 0; t < NT; t++) {
-            if (t >= n_tok) break;
-            act8 a = act8_at((void *)(in + (size_t)t * shared_input(w.n_in)), 1, w.n_in);
-            sum.v[t] = unit_dot8<SAME>(v, act8_load(a, (uint32_t)u), sum.v[t]);
-        }
-    }
-#pragma unroll
-    for (int t = 0; t < NT; t++) sum.v[t] = lanes_sum(sum.v[t], group);
-    return sum;
-}
-/* Forms of a shared expert that are multiplied there; others come after the experts. */
-#define SHARED_FORMS(X) X(FORM_I8) X(FORM_N4) X(FORM_N4K) X(FORM_N5K) X(FORM_N6K)
-static bool is_shared_form(int form) {
-    switch (form) {
-#define X(F) case F:
-        SHARED_FORMS(X)
-#undef X
-        return true;
-    }
-    return false;
-}
-template <int NT>
-static __device__ __attribute__((noinline)) sums_of<NT> any_row8(planes w, uint32_t row, int lane,
-                                                                 int group, const uint8_t *in,
-                                                                 int n_tok, const grid_tables &g) {
-    switch (w.form) {
-#define X(F)                                                                                       \
-    case F: return shared_row8<F, NT>(w, row, lane, group, in, n_tok, g);
-        SHARED_FORMS(X)
-#undef X
-    }
-    return sums_of<NT>{};
-}
-
-/* By the last n_warp warps of the block, with up to NT tokens at a time: out[t] += factor * down(act(gate) * up), of
- * the block's rows. in: room for the inputs in bytes, shared. */
-template <int NT>
-__device__ __forceinline__ void shared_down8(const hidden8_job &j, int warp, int n_warp, int lane,
-                                             int group, int row, uint8_t *in,
-                                             const grid_tables &g) {
-    const planes &w = j.sh_down;
-    int end = ((int)blockIdx.x + 1) * j.n_sh_row, quads = w.n_in / 4;
-    end = end < (int)w.n_row ? end : (int)w.n_row;
-#pragma unroll 1
-    for (int t0 = 0; t0 < j.n_tok; t0 += NT) {
-        int n_tok = j.n_tok - t0 < NT ? j.n_tok - t0 : NT;
-        if (t0) barrier_of(1, 32 * n_warp); /* inputs are read no more */
-#pragma unroll 1
-        for (int q = 32 * warp + (int)threadIdx.x % 32; q / 32 * 32 < n_tok * quads;
-             q += 32 * n_warp) {
-            int t = q / quads, at = q - t * quads; /* rows are whole groups of 8 quads */
-            bool has = t < n_tok;
-            act8 a = act8_at(in + (size_t)(has ? t : 0) * shared_input(w.n_in), 1, w.n_in);
-            act8_put4(a, at,
-                      has ? glu_quad(j.shared, (int64_t)(t0 + t) * quads + at)
-                          : make_float4(0, 0, 0, 0),
-                      has);
-        }
-        barrier_of(1, 32 * n_warp);
-        /* row: of the warp's first group of lanes; all lanes go together */
-#pragma unroll 1
-        for (int r0 = row; r0 < end; r0 += n_warp * (32 / group)) {
-            int r = r0 + (int)threadIdx.x % 32 / group;
-            sums_of<NT> y =
-                any_row8<NT>(w, (uint32_t)r, r < end ? lane : w.n_unit, group, in, n_tok, g);
-            if (r >= end || lane >= n_tok) continue;
-            float sum = y.v[0];
-#pragma unroll
-            for (int t = 1; t < NT; t++) sum = lane == t ? y.v[t] : sum;
-            float *out = j.out + (int64_t)(t0 + lane) * w.n_row + r;
-            *out += (j.sh_weight ? logistic(j.sh_weight[t0 + lane]) : 1.0f) * sum;
-        }
-    }
-}
-
-/* A team of warps makes a unit of 32 elements of a pair's hidden row: a group of lanes two rows of the gate beside
- * two of up, or four of up. A block has one team or more, and makes n_round units with each. */
-enum { HIDDEN_ROWS = 4, GATED_TEAM = 512, PLAIN_TEAM = 256, MAX_TEAMS = 3, MANY_BLOCKS = 3 };
-/* Forms that take more registers: two teams at most. */
-static __host__ __device__ constexpr bool is_wide_form(int form) {
-    return raw_words(form) > 6 || form == FORM_T4 || form == FORM_T4K || form == FORM_TFP4;
-}
-static __host__ __device__ constexpr int hidden_bound(int form, bool has_gate) {
-    enum { GATED_BOUND = 704 }; /* 88 registers: room beside it for a block of down8_kernel */
-    return is_wide_form(form) ? 2 * PLAIN_TEAM
-           : has_gate         ? (int)GATED_BOUND
-                              : MAX_TEAMS * PLAIN_TEAM;
-}
-template <int F, bool HAS_GATE, bool MANY> struct hidden8_rows {
-    static constexpr int EACH = HAS_GATE ? HIDDEN_ROWS / 2 : HIDDEN_ROWS; /* of one matrix */
-    static constexpr int TEAM = HAS_GATE && !MANY ? GATED_TEAM : PLAIN_TEAM;
-    static constexpr int TASKS = HAS_GATE && MANY ? 2 : 1; /* of a round */
-    const hidden8_job &j;
-    const int32_t *chosen; /* [n_tok * n_used], shared */
-    float (*h)[MAX_TEAMS][2][32];
-    int group, lane, team, mine, n; /* n: rows of a group */
-    uint32_t n_unit;                /* of the hidden rows of all pairs */
-
-    __device__ __forceinline__ hidden8_rows(const hidden8_job &j_, const int32_t *c,
-                                            float (*h_)[MAX_TEAMS][2][32])
-        : j(j_), chosen(c), h(h_) {
-        group = lanes_of(j.up), lane = (int)threadIdx.x % group;
-        team = (int)threadIdx.x / TEAM, mine = (int)threadIdx.x % TEAM / group;
-        n = 32 / (TEAM / group);
-        n_unit = j.per_pair.n * (uint32_t)(j.n_tok * j.choice.n_used);
-    }
-    __device__ __forceinline__ uint32_t unit_of(int round, int of) const {
-        return ((uint32_t)round * gridDim.x + blockIdx.x) * (blockDim.x / TEAM) + (uint32_t)of;
-    }
-    __device__ __forceinline__ bool has(int step) const {
-        return step * group + lane < j.up.n_unit;
-    }
-    /* of a task's k-th row of a matrix: its place among the unit's 32; -1: none */
-    __device__ __forceinline__ int place(int task, int k) const {
-        int at = task % TASKS * EACH + k;
-        return at < n ? mine * n + at : -1;
-    }
-    __device__ __forceinline__ void load(raw<F> &c, int task, int step, int r) const {
-        int round = task / TASKS, at = place(task, r % EACH);
-        uint32_t u = unit_of(round, team);
-        at = at < 0 ? 0 : at;
-        u = u < n_unit ? u : n_unit - 1;
-        uint32_t pair = u / j.per_pair;
-        int32_t mat = chosen[pair];
-        uint32_t row = (uint32_t)(mat < 0 ? 0 : mat) * (uint32_t)j.up.n_row +
-                       (u - pair * j.per_pair.n) * 32 + (uint32_t)at;
-        load_unit<F>(c, HAS_GATE && r < EACH ? j.gate : j.up,
-                     row * (uint32_t)j.up.n_unit + (uint32_t)(step * group + lane));
-    }
-    __device__ __forceinline__ act_unit act(int task, int step) const {
-        uint32_t t = 0;
-        if (j.n_tok > 1) t = unit_of(task / TASKS, team) / j.per_pair / j.n_used;
-        t = t < (uint32_t)j.n_tok ? t : 0;
-        return act8_load(j.x, t * (uint32_t)j.up.n_unit + (uint32_t)(step * group + lane));
-    }
-    __device__ __forceinline__ void put(int task, int k, float y) const {
-        int at = place(task, k % EACH);
-        if (at >= 0) h[task / TASKS % 2][team][HAS_GATE ? k / EACH : 0][at] = y;
-    }
-    /* A warp of the block rounds a team's unit while the others go on; two rounds on, its values are read. */
-    __device__ __forceinline__ void done(int task) const {
-        int round = task / TASKS;
-        if (task % TASKS + 1 < TASKS) return;
-        __syncthreads();
-        int warp = (int)threadIdx.x / 32, n_warp = (int)blockDim.x / 32;
-        int of = warp - (TASKS > 1 || round ? round * MAX_TEAMS % n_warp : 0);
-        of += of < 0 ? n_warp : 0;
-        uint32_t u = unit_of(round, of);
-        if (of >= (int)blockDim.x / TEAM || u >= n_unit) return;
-        float y = act_of(j.act, h[round % 2][of][0][threadIdx.x % 32]);
-        if (HAS_GATE) y *= h[round % 2][of][1][threadIdx.x % 32];
-        act8_put(j.hidden, u, chosen[u / j.per_pair] < 0 ? 0.0f : y);
-    }
-};
-
-/* Every block makes the choice anew, a warp a token; the other warps multiply rows of the shared expert's last matrix
- * meanwhile. The next kernel starts when the choice is written down, and may read the experts' weights ahead of its
- * own wait; the bound on registers leaves room for it. Shared memory: grid points, inputs of the shared expert. */
-template <int F, bool HAS_GATE, bool MANY>
-__global__ void __launch_bounds__(MANY ? (int)PLAIN_TEAM : hidden_bound(F, HAS_GATE),
-                                  !MANY             ? 1
-                                  : is_wide_form(F) ? MANY_BLOCKS - 1
-                                                    : MANY_BLOCKS)
-    hidden8_kernel(const __grid_constant__ hidden8_job j,
-                   const __grid_constant__ grid_tables tables) {
-    DYNAMIC_SHARED(uint32_t, points);
-    __shared__ float h[2][MAX_TEAMS][2][32];
-    __shared__ int32_t chosen[STEP_TOKS * MAX_USED];
-    grid_tables g = tables; /* then in shared memory */
-    int warp = (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32, n_warp = (int)blockDim.x / 32;
-    int n_used = j.choice.n_used, n_choose = j.n_tok < n_warp / 2 ? j.n_tok : n_warp / 2;
-    bool is_shared = j.sh_down.form != FORM_NONE && warp >= n_choose;
-    int sh_group = j.sh_down.n_unit > 16 ? 32 : 16, sh_lane = lane & (sh_group - 1);
-    int sh_row = (int)blockIdx.x * j.n_sh_row + (warp - n_choose) * (32 / sh_group);
-    if (is_shared && sh_row + lane / sh_group < (int)j.sh_down.n_row) {
-        const planes &w = j.sh_down;
-        int row = (sh_row + lane / sh_group) * w.n_unit;
-        for (int u = sh_lane; u < w.n_unit; u += sh_group) {
-            bring_near(w.codes + (row + u) * 16); /* or near it: forms differ */
-            bring_near(w.more + (row + u) * 4);
-            bring_near(w.sub + (row + u) * 2);
-            bring_near(w.top + (row + u) / 2);
-        }
-    }
-    if (grid_words(F)) grid_load(g, F, points);
-    if (lane == 0) {
-        look_up(j.choice.logits);
-        look_up(j.x.q);
-        look_up(j.shared.up);
-    }
-    wait_previous();
-    if (!j.choice.logits)
-        for (int i = (int)threadIdx.x; i < j.n_tok * n_used; i += (int)blockDim.x)
-            chosen[i] = j.ids[i];
-    else if (warp < n_choose)
-#pragma unroll 1
-        for (int t = warp; t < j.n_tok; t += n_choose) {
-            int32_t id = warp_choose<CHOOSE_FEW / 32>(j.choice, t, chosen + t * n_used);
-            if (lane < n_used) chosen[t * n_used + lane] = id;
-            if (blockIdx.x || lane >= n_used) continue;
-            j.ids[t * n_used + lane] = id;
-            __threadfence();
-        }
-    if (is_shared) {
-        uint8_t *in = (uint8_t *)(points + grid_words(F));
-        if (j.n_tok == 1)
-            shared_down8<1>(j, warp - n_choose, n_warp - n_choose, sh_lane, sh_group, sh_row, in,
-                            tables);
-        else
-            shared_down8<VEC8_TOKS>(j, warp - n_choose, n_warp - n_choose, sh_lane, sh_group,
-                                    sh_row, in, tables);
-    }
-    __syncthreads();
-    launch_next();
-    hidden8_rows<F, HAS_GATE, MANY> rows(j, chosen, h);
-    raw<F> code[2][HIDDEN_ROWS];
-    stream8_begin<F, HIDDEN_ROWS>(code, rows);
-    if (j.choice.logits && blockIdx.x == 0)
-#pragma unroll 1
-        for (int t = warp; t < j.n_tok; t += n_warp) {
-            float weight = warp_weight(j.choice, t, lane < n_used ? chosen[t * n_used + lane] : -1);
-            if (lane < n_used) j.weights[t * n_used + lane] = weight;
-        }
-    auto act = [&](int task, int step, int) { return rows.act(task, step); };
-    auto sink = [&](int task, int k, float y) { rows.put(task, k, y); };
-    stream8_run<F, HIDDEN_ROWS, 1>(code, rows, j.n_round * rows.TASKS,
-                                   (j.up.n_unit + rows.group - 1) / rows.group, rows.group, g, 1,
-                                   act, sink);
-}
-
-struct down8_job {
-    planes down;
-    act8 hidden;
-    const int32_t *ids;                     /* [n_tok, n_used] */
-    const float *weights;                   /* [n_tok, n_used] */
-    int32_t n_used, n_part, n_step, unused; /* n_part: warps that share a row; n_step: of a part */
-    divisor n_unit;                         /* down.n_unit */
-    float *out;
-};
-
-/* Rows of a warp. */
-static __host__ __device__ constexpr int down_rows(int form) { return is_wide_form(form) ? 2 : 4; }
-
-/* out[t] += sum of weight * down(hidden) over the chosen experts: the units of all of them in one stream. n_part warps
- * share a few rows. Block y is the token. Before its wait a block reads the choice, which the kernel before wrote
- * before it let this one start. Shared memory: grid points. */
-template <int F> struct down8_rows {
-    const down8_job &j;
-    const int32_t *ids;
-    int row0, n_row, from, n_all; /* from: first unit of the part */
-
-    __device__ __forceinline__ int unit(int step) const {
-        return from + step * 32 + (int)threadIdx.x % 32;
-    }
-    __device__ __forceinline__ bool has(int step) const {
-        return step < j.n_step && unit(step) < n_all;
-    }
-    __device__ __forceinline__ void load(raw<F> &c, int, int step, int r) const {
-        uint32_t i = (uint32_t)unit(step), k = i / j.n_unit;
-        uint32_t row = (uint32_t)(row0 + r < n_row ? row0 + r : n_row - 1);
-        int mat = __ldcg(ids + k);
-        load_unit<F>(c, j.down,
-                     ((uint32_t)(mat < 0 ? 0 : mat) * (uint32_t)n_row + row) * j.n_unit.n +
-                         (i - k * j.n_unit.n));
-    }
-    __device__ __forceinline__ void done(int) const {}
-};
-enum { DOWN_BOUND = 768, DOWN_PARTS = 4 };
-template <int F>
-__global__ void __launch_bounds__(DOWN_BOUND, 1)
-    down8_kernel(const __grid_constant__ down8_job j, grid_tables g) {
-    constexpr int R = down_rows(F);
-    DYNAMIC_SHARED(uint32_t, points);
-    __shared__ float sums[DOWN_BOUND / 32][R];
-    uint32_t t = blockIdx.y;
-    int lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32, shift = j.n_part / 2;
-    int quads = (int)(blockDim.x / 32) >> shift, n_row = (int)j.down.n_row;
-    int first = (int)blockIdx.x * quads * R, part = warp & (j.n_part - 1);
-    down8_rows<F> rows = {j,     j.ids + t * (uint32_t)j.n_used, first + (warp >> shift) * R,
-                          n_row, part * j.n_step * 32,           j.n_used * j.down.n_unit};
-    raw<F> code[2][R];
-    stream8_begin<F, R>(code, rows);
-    if (grid_words(F)) grid_load(g, F, points);
-    float *out = j.out + t * (uint32_t)n_row + (uint32_t)first + threadIdx.x;
-    bool is_out = (int)threadIdx.x < quads * R && first + (int)threadIdx.x < n_row;
-    if (lane == 0) {
-        look_up(j.hidden.q);
-        look_up(j.weights);
-    }
-    if (is_out) look_up(out);
-    wait_previous();
-    launch_next(); /* the next weights would come between the experts' */
-    float old = is_out ? *out : 0.0f;
-    auto act = [&](int, int step, int) {
-        uint32_t i = (uint32_t)rows.unit(step), pair = t * (uint32_t)j.n_used;
-        act_unit a = act8_load(j.hidden, pair * j.n_unit.n + i);
-        a.scale *= j.weights[pair + i / j.n_unit];
-        return a;
-    };
-    auto sink = [&](int, int k, float y) { sums[warp][k] = y; };
-    stream8_run<F, R, 1>(code, rows, 1, j.n_step, 32, g, 1, act, sink);
-    __syncthreads();
-    if (!is_out) return;
-    int from = (int)threadIdx.x / R << shift, r = (int)threadIdx.x % R;
-    float y = sums[from][r];
-    for (int i = 1; i < j.n_part; i++) y += sums[from + i][r];
-    *out = old + (rows.ids[0] < 0 ? __int_as_float(0x7fc00000) : y);
 }
 
 /* ---- prefill ---- */
@@ -719,73 +263,61 @@ static bool is_bytes(const expert_set &e) {
 }
 
 template <int F>
-static void hidden_launch(struct cuda *c, bool has_gate, bool is_many, dim3 grid, dim3 block,
-                          size_t room, const hidden8_job &h) {
-    auto kernel = hidden8_kernel<F, false, false>;
-    if (has_gate && is_many) kernel = hidden8_kernel<F, true, true>;
-    else if (has_gate) kernel = hidden8_kernel<F, true, false>;
-    else if (is_many) kernel = hidden8_kernel<F, false, true>;
-    launch(c, kernel, grid, block, room, h, c->tables);
+static void down_launch(struct cuda *c, bool is_many, dim3 grid, dim3 block, size_t room,
+                        const down8_job &d) {
+    auto kernel = down8_kernel<F, 0>;
+    if (d.n_unit.n == 16) kernel = is_many ? down8_many_kernel<F, 16> : down8_kernel<F, 16>;
+    else if (is_many) kernel = down8_many_kernel<F, 0>;
+    launch(c, kernel, grid, block, room, d, c->tables);
+}
+
+/* Their last product. */
+static void few_down8(struct cuda *c, const struct moe_args *a, const planes &down,
+                      const act8 &hidden, const int32_t *ids, const float *weights) {
+    int32_t group = down.n_unit == 16 ? 16 : 32; /* lanes of a row */
+    int32_t few = (int32_t)down.n_row / (down_rows(down.form) * (32 / group));
+    int32_t steps = (a->n_used * down.n_unit + group - 1) / group;
+    down8_job d = {};
+    d.down = down, d.hidden = hidden, d.ids = ids, d.weights = weights, d.out = a->out;
+    d.n_used = a->n_used, d.n_part = 1, d.n_all = a->n_used * down.n_unit;
+    d.n_task = a->n_tok * few;
+    d.n_unit = divisor_of(down.n_unit), d.n_few = divisor_of(few);
+    /* all blocks resident at once; of long rows several warps share a few */
+    int32_t each = (few + c->n_sm - 1) / c->n_sm; /* tasks of a block */
+    each = each < 8 ? each : 8;
+    int32_t bound = down_bound(c->compute >= 100);
+    while (d.n_part < DOWN_PARTS && steps > 2 * d.n_part && 2 * d.n_part * each <= bound / 32)
+        d.n_part *= 2;
+    d.n_step = (steps + d.n_part - 1) / d.n_part;
+    dim3 grid((unsigned)((few + each - 1) / each), (unsigned)a->n_tok);
+    dim3 block((unsigned)(32 * each * d.n_part));
+    int32_t places = c->n_sm * (bound / (int32_t)block.x);
+    bool is_many = (int32_t)(grid.x * grid.y) > places;
+    if (is_many) {
+        int32_t warps = DOWN_MANY / 32, blocks = (d.n_task + warps - 1) / warps;
+        places = c->n_sm * DOWN_BLOCKS;
+        int32_t rounds = (blocks + places - 1) / places;
+        grid = dim3((unsigned)((blocks + rounds - 1) / rounds)), block = dim3(DOWN_MANY);
+    }
+    size_t room = grid_bytes(c, down.form);
+    switch (down.form) {
+#define X(F)                                                                                       \
+    case F: down_launch<F>(c, is_many, grid, block, room, d); break;
+        FOR_EACH_FORM(X)
+#undef X
+    }
 }
 
 /* The chosen experts of a few tokens, through bytes. */
 static void few_experts8(struct cuda *c, const struct moe_args *a, const expert_set &e,
                          const choice_job &choice, int32_t *ids, float *weights,
                          const glu_job &shared, const float *sh_weight) {
-    int32_t n_pair = a->n_tok * a->n_used;
-    int64_t n_ff = e.up.n_row;
-    hidden8_job h = {};
-    h.gate = e.gate, h.up = e.up, h.choice = choice, h.ids = ids, h.weights = weights;
-    h.n_tok = a->n_tok, h.act = e.act;
-    h.per_pair = divisor_of(n_ff / 32), h.n_used = divisor_of(a->n_used);
-    h.x = cuda_act8(c, a->x, a->up->n_in, a->n_tok, a->up->n_in);
-    h.hidden = act8_at(cuda_take(c, act8_bytes(n_pair, n_ff)), n_pair, n_ff);
+    int64_t n_pair = (int64_t)a->n_tok * a->n_used, n_ff = e.up.n_row;
+    act8 hidden = act8_at(cuda_take(c, act8_bytes(n_pair, n_ff)), n_pair, n_ff);
     if (c->err.code) return;
-    /* all blocks resident at once: of few pairs one a multiprocessor, with as many teams as let a round do; of many
-     * several, so that some read while others wait at their barriers */
-    int32_t units = (int32_t)(n_pair * (n_ff / 32)), teams = (units + c->n_sm - 1) / c->n_sm;
-    int32_t most = e.has_gate ? 1 : hidden_bound(e.up.form, false) / PLAIN_TEAM, places = c->n_sm;
-    bool is_many = units > 2 * most * c->n_sm;
-    int team = e.has_gate && !is_many ? GATED_TEAM : PLAIN_TEAM;
-    if (is_many) most = 1, places *= is_wide_form(e.up.form) ? MANY_BLOCKS - 1 : MANY_BLOCKS;
-    teams = teams < most ? teams : most;
-    h.n_round = (units + teams * places - 1) / (teams * places);
-    dim3 grid((unsigned)((units + teams * h.n_round - 1) / (teams * h.n_round)));
-    dim3 block((unsigned)(teams * team));
-    size_t room = grid_bytes(c, e.up.form);
-    bool apart = a->sh_down && !is_shared_form(planes_of(a->sh_down).form);
-    if (a->sh_down && !apart) {
-        h.sh_down = planes_of(a->sh_down);
-        h.shared = shared, h.sh_weight = sh_weight, h.out = a->out;
-        h.n_sh_row = (int32_t)((h.sh_down.n_row + grid.x - 1) / grid.x);
-        int32_t most_tok = a->n_tok < VEC8_TOKS ? a->n_tok : VEC8_TOKS;
-        room += (size_t)most_tok * shared_input(h.sh_down.n_in);
-    }
-    switch (e.up.form) {
-#define X(F)                                                                                       \
-    case F: hidden_launch<F>(c, e.has_gate, is_many, grid, block, room, h); break;
-        FOR_EACH_FORM(X)
-#undef X
-    }
-    down8_job d = {e.down, h.hidden, ids, weights, a->n_used, 1, 0, 0, divisor_of(e.down.n_unit),
-                   a->out};
-    /* all blocks resident at once; of long rows several warps share a few */
-    int32_t rows = down_rows(e.down.form), steps = (a->n_used * e.down.n_unit + 31) / 32;
-    int32_t quads = (int32_t)((e.down.n_row + rows * c->n_sm - 1) / (rows * c->n_sm));
-    quads = quads < 8 ? quads : 8;
-    while (d.n_part < DOWN_PARTS && steps > 2 * d.n_part && 2 * d.n_part * quads <= DOWN_BOUND / 32)
-        d.n_part *= 2;
-    d.n_step = (steps + d.n_part - 1) / d.n_part;
-    dim3 down_grid((unsigned)((e.down.n_row + rows * quads - 1) / (rows * quads)),
-                   (unsigned)a->n_tok);
-    dim3 down_block((unsigned)(32 * quads * d.n_part));
-    room = grid_bytes(c, e.down.form);
-    switch (e.down.form) {
-#define X(F)                                                                                       \
-    case F: launch(c, down8_kernel<F>, down_grid, down_block, room, d, c->tables); break;
-        FOR_EACH_FORM(X)
-#undef X
-    }
+    bool apart = cuda_hidden8(c, a, e, choice, ids, weights, shared, sh_weight, hidden);
+    if (c->err.code) return;
+    few_down8(c, a, e.down, hidden, ids, weights);
     if (!apart) return;
     struct linear_out sh_down = {a->sh_down, NULL, a->out, a->down->n_out, 1, true};
     cuda_linear_glu(c, &sh_down, shared, a->n_tok, sh_weight);

@@ -46,6 +46,9 @@ __device__ __forceinline__ uint32_t count_up(uint32_t *counter) {
     return before;
 }
 
+/* What the compiler does not know: that counting threads with signs needs no care for negative ones. */
+__device__ __forceinline__ void threads_fit(void) { __builtin_assume(threadIdx.x < 1024); }
+
 /* Before the wait: what is read first after it. Where it lies is then known to the multiprocessor, which otherwise
  * looks it up with everybody waiting (weights have driven activations out of its list of pages); no value is read. */
 __device__ __forceinline__ void look_up(const void *p) {
@@ -106,6 +109,12 @@ __device__ __forceinline__ uint32_t largest4(float4 v) {
 #endif
 }
 __device__ __forceinline__ int dot4(int a, int b, int c) { return __dp4a(a, b, c); }
+/* The same, bytes of a unsigned. */
+__device__ __forceinline__ int dot4_unsigned(uint32_t a, int b, int c) {
+    int d;
+    asm("dp4a.u32.s32 %0, %1, %2, %3;" : "=r"(d) : "r"(a), "r"(b), "r"(c));
+    return d;
+}
 /* Bytewise a - b, without borrows. */
 __device__ __forceinline__ uint32_t sub4(uint32_t a, uint32_t b) { return __vsub4(a, b); }
 

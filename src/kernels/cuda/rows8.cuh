@@ -237,7 +237,8 @@ __device__ __forceinline__ void stream8_run(raw<F> code[2][R], const Rows &rows,
 static __host__ __device__ inline int lanes_of(const planes &w) { return w.n_unit > 16 ? 32 : 16; }
 
 /* Grid points in shared memory: lookups of 32 lanes go to 32 banks there, to one cache line after the
- * other in global memory. Every thread of the block calls it, before the table is read. */
+ * other in global memory. Every thread of the block calls it, before the table is read. g is a
+ * kernel's parameter by value: what is written to a copy of one declared __grid_constant__, nvcc 13.0 forgets. */
 static __host__ __device__ constexpr int grid_words(int form, bool is_signed = GRID_SIGNED) {
     switch (form) {
     case FORM_G3S: return is_signed ? 8192 : 512;

@@ -30,6 +30,7 @@ static inline void __syncwarp(uint32_t = 0xffffffffu) {
     uint32_t none[8] = {0};
     emulate_exchange(none);
 }
+static inline void threads_fit(void) {}
 static inline void look_up(const void *) {}
 static inline void bring_near(const void *) {}
 static inline void barrier_of(int id, int n) { emulate_some_barrier(id, n, true); }
@@ -115,6 +116,10 @@ static inline uint32_t largest4(float4 v) {
 }
 static inline int dot4(int a, int b, int c) {
     for (int i = 0; i < 4; i++) c += (int8_t)(a >> 8 * i) * (int8_t)(b >> 8 * i);
+    return c;
+}
+static inline int dot4_unsigned(uint32_t a, int b, int c) {
+    for (int i = 0; i < 4; i++) c += (int)(a >> 8 * i & 255) * (int8_t)(b >> 8 * i);
     return c;
 }
 static inline uint32_t sub4(uint32_t a, uint32_t b) {

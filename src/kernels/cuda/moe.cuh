@@ -1,0 +1,144 @@
+/* moe.cuh: what files of the mixture of experts share: the choice of experts, and the step that makes hidden rows. */
+#ifndef CHIMERE_KERNELS_CUDA_MOE_CUH
+#define CHIMERE_KERNELS_CUDA_MOE_CUH
+
+#include "kernels/cuda/cuda_impl.cuh"
+#include "kernels/cuda/linear.cuh"
+
+enum { CHOOSE_THREADS = 128, MAX_USED = 32, CHOOSE_FEW = 256, MAX_EXPERTS = 512 };
+
+struct expert_set {
+    planes gate, up, down;
+    int32_t has_gate, act;
+    const float *gate_b, *up_b, *down_b;
+    float gate_scale, down_scale;
+};
+
+/* ---- the choice ---- */
+
+struct choice_job {
+    const float *logits; /* [n_tok, n_expert] */
+    const float *bias;   /* [n_expert]: of the choice, not of weights; or NULL */
+    int32_t n_expert, n_used, gating, normalise;
+    float scale;
+    int32_t unused;
+};
+
+/* Sorts K numbers, a power of two, the largest first: merges of odd and even places, known at compile time. */
+template <int K> __device__ __forceinline__ void sort_falling(uint64_t *v) {
+#pragma unroll
+    for (int p = 1; p < K; p *= 2)
+#pragma unroll
+        for (int q = p; q > 0; q /= 2)
+#pragma unroll
+            for (int i = 0; i < K - q; i++) {
+                if (i < q % p || (i - q % p) % (2 * q) >= q || i / (2 * p) != (i + q) / (2 * p))
+                    continue;
+                uint64_t a = v[i], b = v[i + q];
+                v[i] = a > b ? a : b;
+                v[i + q] = a > b ? b : a;
+            }
+}
+
+/* The n_used best experts of token t, by one warp: lane k gets the k-th; -1 everywhere if a score is not finite. Of
+ * equal ones the first wins. A lane has K neighbouring experts, sorted
+ * once; then the best of all lanes' first ones goes, n_used times. All warps of a step wait for this one, so that it is
+ * short: without a bias, scores are in the order of logits. */
+template <int K> __device__ __forceinline__ int32_t warp_choose(const choice_job &c, int64_t t) {
+    int lane = (int)threadIdx.x % 32, e0 = lane * K;
+    const float *logits = c.logits + t * c.n_expert;
+    float v[K];
+    uint64_t best
+        [K]; /* above: a number in the order of floats, 0: none; below: what falls as experts rise */
+    if (c.n_expert == 32 * K && (uintptr_t)logits % 16 == 0) {
+#pragma unroll
+        for (int k = 0; k < K; k += 4) {
+            float4 four = *(const float4 *)(logits + e0 + k);
+            v[k] = four.x, v[k + 1] = four.y, v[k + 2] = four.z, v[k + 3] = four.w;
+        }
+    } else {
+#pragma unroll
+        for (int k = 0; k < K; k++) v[k] = e0 + k < c.n_expert ? logits[e0 + k] : -INFINITY;
+    }
+    if (c.bias && c.gating == MOE_SOFTMAX) {
+        float most = -INFINITY, sum = 0;
+#pragma unroll
+        for (int k = 0; k < K; k++) most = fmaxf(most, v[k]);
+        most = lanes_max(most, 32);
+#pragma unroll
+        for (int k = 0; k < K; k++) sum += v[k] = e0 + k < c.n_expert ? expf(v[k] - most) : 0;
+        sum = lanes_sum(sum, 32);
+#pragma unroll
+        for (int k = 0; k < K; k++) v[k] /= sum;
+    } else if (c.gating == MOE_SIGMOID) {
+#pragma unroll
+        for (int k = 0; k < K; k++) v[k] = logistic(v[k]);
+    }
+    bool bad = false;
+#pragma unroll
+    for (int k = 0; k < K; k++) {
+        bool has = e0 + k < c.n_expert;
+        float s = v[k] + (c.bias && has ? c.bias[e0 + k] : 0.0f);
+        bad |= has && !(fabsf(s) <= 3.402823466e38f);
+        uint32_t u = (uint32_t)__float_as_int(s + 0.0f); /* -0 and 0 are equal */
+        uint32_t key = !has ? 0u : u ^ ((uint32_t)((int32_t)u >> 31) | 0x80000000u);
+        best[k] = (uint64_t)key << 32 | ~(uint32_t)(e0 + k);
+    }
+    if (__ballot_sync(0xffffffffu, bad)) return -1;
+    sort_falling<K>(best);
+    uint32_t before = (1u << lane) - 1u;
+    int32_t mine = -1;
+#pragma unroll 1
+    for (int n = 0; n < c.n_used; n++) {
+        uint32_t first = (uint32_t)(best[0] >> 32);
+        uint32_t all = __ballot_sync(0xffffffffu, first == lanes_most(first));
+        bool is_best = (all & before) == 0 && (all >> lane & 1) != 0;
+        uint32_t id = ~__shfl_sync(0xffffffffu, (uint32_t)best[0], __ffs((int)all) - 1);
+        if (lane == n) mine = (int32_t)id;
+#pragma unroll
+        for (int k = 0; k < K; k++) best[k] = !is_best ? best[k] : k + 1 < K ? best[k + 1] : 0;
+    }
+    return mine;
+}
+
+/* What the lane's expert counts for token t; 0 where it has none. */
+__device__ __forceinline__ float warp_weight(const choice_job &c, int64_t t, int32_t id) {
+    int lane = (int)threadIdx.x % 32;
+    const float *logits = c.logits + t * c.n_expert;
+    float score = logits[id < 0 ? 0 : id];
+    if (c.gating == MOE_SOFTMAX) {
+        float most = -INFINITY, sum = 0;
+#pragma unroll 1
+        for (int e = lane; e < c.n_expert; e += 32) most = fmaxf(most, logits[e]);
+        most = lanes_max(most, 32);
+#pragma unroll 1
+        for (int e = lane; e < c.n_expert; e += 32) sum += expf(logits[e] - most);
+        score = expf(score - most) / lanes_sum(sum, 32);
+    } else if (c.gating == MOE_SIGMOID) score = logistic(score);
+    else {
+        float most = lanes_max(id < 0 ? -INFINITY : score, 32);
+        score = expf(score - most);
+    }
+    float weight = id < 0 ? 0.0f : score, total = lanes_sum(weight, 32);
+    bool divide = c.normalise || c.gating == MOE_SOFTMAX_CHOSEN;
+    return weight / (divide ? total + 1e-20f : 1.0f) * c.scale;
+}
+
+/* Code for sm_100 and newer takes more registers. */
+#if defined __CUDA_ARCH__ && __CUDA_ARCH__ >= 1000
+#define TAKES_MORE true
+#else
+#define TAKES_MORE false
+#endif
+/* Forms that take more registers. */
+static __host__ __device__ constexpr bool is_wide_form(int form) {
+    return raw_words(form) > 6 || form == FORM_T4 || form == FORM_T4K || form == FORM_TFP4;
+}
+
+/* Decode, bytes: hidden rows of the chosen experts, [n_tok * n_used] of e.up.n_row. Makes the choice if it has logits,
+ * and adds the shared expert to a->out on the way; true: it could not (linear does it). */
+bool cuda_hidden8(struct cuda *c, const struct moe_args *a, const expert_set &e,
+                  const choice_job &choice, int32_t *ids, float *weights, const glu_job &shared,
+                  const float *sh_weight, const act8 &hidden);
+
+#endif
