@@ -87,28 +87,41 @@ static void linear_of_every_type(void **s) {
         linear_agrees(types[t], block == 1 ? 133 : block == 32 ? 96 : 256, 130, 19);
         drop_all();
     }
+    /* several rounds of tiles, tiles of several warps, chunks that do not divide among them; a full pass of tokens */
+    static const uint32_t kinds[] = {QUANT_Q8_0, QUANT_Q4_0, QUANT_Q4_K, QUANT_Q5_K, QUANT_Q6_K};
+    for (int t = 0; t < 5; t++) {
+        linear_agrees(kinds[t], 2048, 16, 8);
+        linear_agrees(kinds[t], 256, 1930, 3);
+        linear_agrees(kinds[t], 1280, 437, 10);
+        drop_all();
+    }
     if (dev != wide) with_wide(linear_of_every_type);
 }
 
 static void linear_of_several_matrices(void **s) {
     (void)s;
-    static const uint32_t kinds[] = {QUANT_Q8_0, QUANT_F32, QUANT_Q6_K, QUANT_F16};
+    static const uint32_t kinds[][4] = {{QUANT_Q8_0, QUANT_F32, QUANT_Q6_K, QUANT_F16},
+                                        {QUANT_Q5_K, QUANT_Q5_K, QUANT_Q8_0, QUANT_BF16},
+                                        {QUANT_F32, QUANT_Q4_K, QUANT_Q4_0, QUANT_Q8_0},
+                                        {QUANT_IQ4_XS, QUANT_Q8_0, QUANT_F32, QUANT_Q5_K}};
     enum { N = 4, N_IN = 512, N_TOK = 7 };
-    struct weight w[N], w2[N];
-    struct linear_out o[N], p[N];
-    float *x = floats((size_t)N_IN * N_TOK, 1);
-    for (int k = 0; k < N; k++) {
-        w[k] = weight_of(kinds[k], N_IN, 40 + 9 * k, 1, 1);
-        w2[k] = prepared(dev, &w[k]);
-        o[k] = (struct linear_out){&w[k], NULL, floats(100 * N_TOK, 0), 100, 1, false};
-        p[k] = (struct linear_out){&w2[k], NULL, floats(100 * N_TOK, 0), 100, 1, false};
+    for (int i = 0; i < 4; i++) {
+        struct weight w[N], w2[N];
+        struct linear_out o[N], p[N];
+        float *x = floats((size_t)N_IN * N_TOK, 1);
+        for (int k = 0; k < N; k++) {
+            w[k] = weight_of(kinds[i][k], N_IN, 40 + 9 * k, 1, 1);
+            w2[k] = prepared(dev, &w[k]);
+            o[k] = (struct linear_out){&w[k], NULL, floats(100 * N_TOK, 0), 100, 1, false};
+            p[k] = (struct linear_out){&w2[k], NULL, floats(100 * N_TOK, 0), 100, 1, false};
+        }
+        ref8->ops->linear(ref8, o, N, x, N_IN, N_TOK);
+        dev->ops->linear(dev, p, N, x, N_IN, N_TOK);
+        settle(dev);
+        for (int k = 0; k < N; k++)
+            check_near(p[k].dst, o[k].dst, 100 * N_TOK, 1e-5, "matrix %d of several, %d", k, i);
+        drop_all();
     }
-    ref8->ops->linear(ref8, o, N, x, N_IN, N_TOK);
-    dev->ops->linear(dev, p, N, x, N_IN, N_TOK);
-    settle(dev);
-    for (int k = 0; k < N; k++)
-        check_near(p[k].dst, o[k].dst, 100 * N_TOK, 1e-5, "matrix %d of several", k);
-    drop_all();
 }
 
 /* ---- rows and elements ---- */
@@ -566,7 +579,13 @@ static void check_moe(const struct moe_case *cases, size_t n_case) {
             dev->ops->moe(dev, &a);
             settle(dev);
         }
-        check_near(y0, y2, (size_t)(13 * n_embd), 1e-5, "moe case %zu, one by one", k);
+        /* one value between two codes of 8 bits may have gone to the other one: a token's row moves by a column */
+        int n_moved = 0;
+        for (int t = 0; t < 13; t++)
+            n_moved += !(apart(y0 + t * n_embd, y2 + t * n_embd, (size_t)n_embd) <= 1e-5);
+        assert_true(n_moved <= 1);
+        check_near(y0, y2, (size_t)(13 * n_embd), n_moved ? 2e-3 : 1e-5, "moe case %zu, one by one",
+                   k);
         for (int t = 0; t < 13; t++) {
             if (t == 5) assert_true(isnan(y1[t * n_embd]) && isnan(y1[t * n_embd + n_embd - 1]));
             else check_same(y1 + t * n_embd, y0 + t * n_embd, n_embd, "moe case %zu row %d", k, t);

@@ -2,13 +2,10 @@
  * in flight before it waits for the kernel before it, and blocks are as many as the chip holds at once. One token has
  * kernels of its own: its bits may differ from those that the same token has among others, which do not depend on how
  * many those are. Prefill: tile.cu. */
-#include <utility>
-
-#include "kernels/cuda/cuda_impl.cuh"
-#include "kernels/cuda/linear.cuh"
 #include "kernels/cuda/tile.cuh"
+#include "kernels/cuda/vectors.cuh"
 
-enum { MAX_OUTS = 8, INPUT_SHARED = 8192, MAX_SUMS = 16 };
+enum { INPUT_SHARED = 8192, NUMBER_UNITS = 8 /* of 16 bytes, of a lane at once */ };
 /* Of one token: rows of a group of lanes; warps of a row of numbers; threads of the block that a multiprocessor has
  * where each norms its input (fewer than one_bound has registers for: a block of the kernel before stands beside it). */
 enum { ONE_ROWS = 4, ONE_WIDE = 2, BIG_THREADS = 512 };
@@ -21,41 +18,6 @@ static __host__ __device__ constexpr int one_bound(int form, bool more) {
 #else
 #define ONE_MORE false
 #endif
-
-struct out_job {
-    planes w;
-    const float *bias;
-    float *dst;
-    int64_t dst_stride;
-    float scale;
-    int32_t add, first_block, n_block, group;
-    int32_t n_part, n_step; /* warps that share a row; steps of each */
-    int32_t n_each, n_more; /* tasks of a block; the first n_more have one more */
-};
-struct linear_job {
-    out_job o[MAX_OUTS];
-    int32_t n_o, n_tok, step, unused; /* step: tokens of one block */
-    const float *x;
-    int64_t x_stride;
-    act8 x8;
-    const float *factor; /* [n_tok] or NULL: their logistic function multiplies a row's result */
-    norm_row_job norm;   /* x NULL: none; else what makes the one row of x, of n_tok 1 */
-};
-
-/* The matrix of this block. */
-__device__ __forceinline__ const out_job &own_out(const linear_job &j) {
-    int k = 0;
-    while (k + 1 < j.n_o && (int)blockIdx.x >= j.o[k + 1].first_block) k++;
-    return j.o[k];
-}
-
-__device__ __forceinline__ void put(const linear_job &j, const out_job &o, int64_t row, int32_t t,
-                                    float sum, float norm = 1.0f) {
-    float y = o.scale * norm * sum + (o.bias ? o.bias[row] : 0.0f);
-    if (j.factor) y *= logistic(j.factor[t]);
-    float *dst = o.dst + t * o.dst_stride + row;
-    *dst = o.add ? *dst + y : y;
-}
 
 /* Precise mode: floats against any form. */
 __global__ void __launch_bounds__(VEC_THREADS) vector_kernel(linear_job j, grid_tables tables) {
@@ -81,31 +43,8 @@ __global__ void __launch_bounds__(VEC_THREADS) vector_kernel(linear_job j, grid_
 
 /* ---- rows of bytes ---- */
 
-/* What the warps that share a row made of it, in order; sums: from the first of them on. */
-__device__ __forceinline__ float sum_of_parts(const float (*sums)[MAX_SUMS], int at, int n_part) {
-    float y = sums[0][at];
-    for (int i = 1; i < n_part; i++) y += sums[i][at];
-    return y;
-}
-
-/* Four halves of form FORM_F16 or FORM_BF16. */
-__device__ __forceinline__ float4 four_halves(int form, uint32_t lo, uint32_t hi) {
-    if (form == FORM_F16)
-        return make_float4(to_float((uint16_t)lo), to_float((uint16_t)(lo >> 16)),
-                           to_float((uint16_t)hi), to_float((uint16_t)(hi >> 16)));
-    return make_float4(__int_as_float((int)(lo << 16)), __int_as_float((int)(lo & 0xffff0000u)),
-                       __int_as_float((int)(hi << 16)), __int_as_float((int)(hi & 0xffff0000u)));
-}
-
-/* What a block multiplies with. */
-struct input {
-    act8 a;         /* of token 0 of the block */
-    const float *x; /* the same as floats, for rows of numbers */
-    int64_t x_stride;
-};
-
 /* Rows that a group of lanes takes side by side. */
-enum { ROWS8 = 2, FEW_WIDE = 4 /* warps of a row of numbers */ };
+enum { ROWS8 = 2 };
 
 /* The part of a block in matrix o, through rows of form F: more than one kind of block uses it. Where rows are few,
  * n_part warps share them, each a part of the steps. */
@@ -172,78 +111,6 @@ template <int F> struct vector8 {
     }
 };
 
-/* Rows of numbers times floats: FEW_WIDE warps a row. Eight units of 16 bytes a lane are read before the wait. */
-enum { NUMBER_UNITS = 8 };
-struct number_rows {
-    static constexpr int NT = VEC8_TOKS, LANES = 32 * FEW_WIDE, ROWS = VEC_THREADS / LANES;
-    const linear_job &j;
-    const out_job &o;
-    int lane, n_quad;
-    int64_t own, row;
-
-    __device__ __forceinline__ number_rows(const linear_job &j_, const out_job &o_) : j(j_), o(o_) {
-        lane = (int)threadIdx.x % LANES;
-        own = ((int64_t)blockIdx.x - o.first_block) * ROWS + (int64_t)threadIdx.x / LANES;
-        row = own < o.w.n_row ? own : o.w.n_row - 1;
-        bool is_four = ((uintptr_t)j.x | (uintptr_t)(4 * j.x_stride)) % 16 == 0;
-        n_quad = o.w.n_in % 4 || !is_four ? 0 : o.w.n_in / 4;
-    }
-    __device__ __forceinline__ float4 quad(int q) const {
-        int64_t at = row * o.w.n_in + 4 * (int64_t)q;
-        if (o.w.form == FORM_F32) return __ldcs((const float4 *)((const float *)o.w.codes + at));
-        uint2 h = __ldcs((const uint2 *)((const uint16_t *)o.w.codes + at));
-        return four_halves(o.w.form, h.x, h.y);
-    }
-    __device__ __forceinline__ void begin(float4 *w) const {
-#pragma unroll
-        for (int i = 0; i < NUMBER_UNITS; i++)
-            if (lane + i * LANES < n_quad) w[i] = quad(lane + i * LANES);
-    }
-    __device__ __forceinline__ void run(float4 *w, const input &in, int32_t t0, int32_t n_tok,
-                                        float (*room)[MAX_SUMS]) const {
-        float sum[NT];
-#pragma unroll
-        for (int t = 0; t < NT; t++) sum[t] = 0.0f;
-#pragma unroll 1
-        for (int q0 = lane; q0 < n_quad; q0 += NUMBER_UNITS * LANES) {
-#pragma unroll
-            for (int i = 0; i < NUMBER_UNITS; i++) {
-                int q = q0 + i * LANES;
-                if (q >= n_quad) break;
-                float4 v = w[i];
-                if (q + NUMBER_UNITS * LANES < n_quad) w[i] = quad(q + NUMBER_UNITS * LANES);
-#pragma unroll
-                for (int t = 0; t < NT; t++) {
-                    if (t >= n_tok) break;
-                    float4 x = *(const float4 *)(in.x + t * in.x_stride + 4 * (int64_t)q);
-                    sum[t] += v.x * x.x + v.y * x.y + (v.z * x.z + v.w * x.w);
-                }
-            }
-        }
-        if (!n_quad)
-#pragma unroll 1
-            for (int i = lane; i < o.w.n_in; i += LANES) {
-                float v = number_at(o.w, row * o.w.n_in + i);
-#pragma unroll
-                for (int t = 0; t < NT; t++)
-                    if (t < n_tok) sum[t] += v * in.x[t * in.x_stride + i];
-            }
-#pragma unroll
-        for (int t = 0; t < NT; t++) sum[t] = lanes_sum(sum[t], 32);
-        if (threadIdx.x % 32 == 0)
-#pragma unroll
-            for (int t = 0; t < NT; t++) room[threadIdx.x / 32][t] = sum[t];
-        __syncthreads();
-#pragma unroll
-        for (int t = 0; t < NT; t++)
-            sum[t] = sum_of_parts(room + threadIdx.x / LANES * FEW_WIDE, t, FEW_WIDE);
-        if (lane || own >= o.w.n_row) return;
-#pragma unroll
-        for (int t = 0; t < NT; t++)
-            if (t < n_tok) put(j, o, row, t0 + t, sum[t]);
-    }
-};
-
 /* Matrices of form F, of numbers, and of Q8_0, for several tokens. Shared memory: grid points. */
 template <int F>
 __global__ void __launch_bounds__(VEC_THREADS, 2)
@@ -260,7 +127,7 @@ __global__ void __launch_bounds__(VEC_THREADS, 2)
     vector8<F> rows(j, o);
     float4 numbers[NUMBER_UNITS];
     if (is_main) rows.begin();
-    else if (!is_bytes) number_rows(j, o).begin(numbers);
+    else if (!is_bytes) number_rows<NUMBER_UNITS>(j, o).begin(numbers);
     if (grid_words(F) && is_main) grid_load(tables, F, points);
     wait_previous();
     input in = {
@@ -270,7 +137,7 @@ __global__ void __launch_bounds__(VEC_THREADS, 2)
         vector8<FORM_I8> bytes(j, o);
         bytes.begin();
         bytes.run(tables, in, t0, n_tok, sums);
-    } else number_rows(j, o).run(numbers, in, t0, n_tok, sums);
+    } else number_rows<NUMBER_UNITS>(j, o).run(numbers, in, t0, n_tok, sums);
 }
 
 /* ---- one token ---- */
@@ -704,6 +571,7 @@ static void vectors_launch(struct cuda *c, const linear_job &j, dim3 grid, dim3 
 
 /* One launch: matrices of one form, of Q8_0, and of numbers. x8.q NULL: none is needed. */
 static void vectors8(struct cuda *c, linear_job &j, int form) {
+    if (j.n_tok > 1 && cuda_few(c, j, form)) return;
     int64_t threads = VEC_THREADS, n_in = j.o[0].w.n_in, units = 0;
     for (int32_t i = 0; i < j.n_o; i++)
         units += is_number_form(j.o[i].w.form) ? 0 : j.o[i].w.n_row * j.o[i].w.n_unit;

@@ -137,6 +137,66 @@ __device__ __forceinline__ void mma_16816(float d[4], const uint32_t a[4], const
 #endif
 }
 
+/* d[16, 8] = a[16, 16] b[16, 8] + c, signed bytes into integers. Lane 4 g + t holds bytes 4 t to 4 t + 3 of rows g and
+ * g + 8 of a, the same of column g of b, and columns 2 t and 2 t + 1 of rows g and g + 8 of d. */
+__device__ __forceinline__ void mma_16816_s8(int d[4], uint32_t a0, uint32_t a1, uint32_t b,
+                                             const int c[4]) {
+#if __CUDA_ARCH__ >= 800
+    asm volatile("mma.sync.aligned.m16n8k16.row.col.s32.s8.s8.s32 {%0,%1,%2,%3}, {%4,%5}, {%6}, "
+                 "{%7,%8,%9,%10};"
+                 : "=r"(d[0]), "=r"(d[1]), "=r"(d[2]), "=r"(d[3])
+                 : "r"(a0), "r"(a1), "r"(b), "r"(c[0]), "r"(c[1]), "r"(c[2]), "r"(c[3]));
+#else
+    asm volatile("mma.sync.aligned.m8n8k16.row.col.s32.s8.s8.s32 {%0,%1}, {%2}, {%3}, {%4,%5};"
+                 : "=r"(d[0]), "=r"(d[1])
+                 : "r"(a0), "r"(b), "r"(c[0]), "r"(c[1]));
+    asm volatile("mma.sync.aligned.m8n8k16.row.col.s32.s8.s8.s32 {%0,%1}, {%2}, {%3}, {%4,%5};"
+                 : "=r"(d[2]), "=r"(d[3])
+                 : "r"(a1), "r"(b), "r"(c[2]), "r"(c[3]));
+#endif
+}
+/* The same of 32: a[2], a[3] and b1 hold bytes 16 + 4 t to 16 + 4 t + 3. */
+__device__ __forceinline__ void mma_16832_s8(int d[4], const uint32_t a[4], uint32_t b0,
+                                             uint32_t b1, const int c[4]) {
+#if __CUDA_ARCH__ >= 800
+    asm volatile("mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, "
+                 "{%8,%9}, {%10,%11,%12,%13};"
+                 : "=r"(d[0]), "=r"(d[1]), "=r"(d[2]), "=r"(d[3])
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1), "r"(c[0]),
+                   "r"(c[1]), "r"(c[2]), "r"(c[3]));
+#else
+    int first[4];
+    mma_16816_s8(first, a[0], a[1], b0, c);
+    mma_16816_s8(d, a[2], a[3], b1, first);
+#endif
+}
+/* d[16, 8] += a[16, 8] b[8, 8], floats: of a eleven bits are taken, of b 22. Lane 4 g + t holds columns t and t + 4 of
+ * rows g (a[0], a[2]) and g + 8, and rows t and t + 4 of column g of b; d as above. */
+__device__ __forceinline__ void mma_1688(float d[4], const float a[4], const float b[2]) {
+#if __CUDA_ARCH__ >= 800
+    float high[2];
+#pragma unroll
+    for (int i = 0; i < 2; i++)
+        high[i] = __int_as_float((int)((uint32_t)__float_as_int(b[i]) & 0xffffe000u));
+#pragma unroll
+    for (int part = 0; part < 2; part++)
+        asm volatile("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0,%1,%2,%3}, "
+                     "{%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+                     : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+                     : "r"(__float_as_int(a[0])), "r"(__float_as_int(a[1])),
+                       "r"(__float_as_int(a[2])), "r"(__float_as_int(a[3])),
+                       "r"(__float_as_int(part ? high[0] : b[0] - high[0])),
+                       "r"(__float_as_int(part ? high[1] : b[1] - high[1])));
+#else
+    int lane = (int)threadIdx.x % 32, row = lane & -4, column = lane % 4 * 8;
+    for (int k = 0; k < 8; k++)
+        for (int i = 0; i < 4; i++) {
+            float x = __shfl_sync(0xffffffffu, a[i / 2 + k / 4 * 2], row + k % 4);
+            d[i] += x * __shfl_sync(0xffffffffu, b[k / 4], column + i % 2 * 4 + k % 4);
+        }
+#endif
+}
+
 /* 16 bytes from global to shared memory, zeros where !has. */
 __device__ __forceinline__ void copy_async16(void *to, const void *from, bool has) {
 #if __CUDA_ARCH__ >= 800
@@ -146,6 +206,16 @@ __device__ __forceinline__ void copy_async16(void *to, const void *from, bool ha
                  : "memory");
 #else
     *(uint4 *)to = has ? *(const uint4 *)from : make_uint4(0, 0, 0, 0);
+#endif
+}
+/* N of 4 or 8 bytes. */
+template <int N> __device__ __forceinline__ void copy_async(void *to, const void *from) {
+#if __CUDA_ARCH__ >= 800
+    uint32_t at = (uint32_t)__cvta_generic_to_shared(to);
+    asm volatile("cp.async.ca.shared.global [%0], [%1], %2;" ::"r"(at), "l"(from), "n"(N)
+                 : "memory");
+#else
+    for (int i = 0; i < N / 4; i++) ((uint32_t *)to)[i] = ((const uint32_t *)from)[i];
 #endif
 }
 /* Four matrices of 8 rows of 8 halves: lane 8 m + r gives the address of row r of matrix m in shared

@@ -176,3 +176,38 @@ void mma_16816(float d[4], const uint32_t a[4], const uint32_t b[2]) {
         d[i] = sum;
     }
 }
+
+/* Lane 4 g + t holds a[g][4t..], a[g + 8][4t..]; b[4t..][g]; d[g][2t..], d[g + 8][2t..]. */
+void mma_16816_s8(int d[4], uint32_t a0, uint32_t a1, uint32_t b, const int c[4]) {
+    uint32_t mine[8] = {a0, a1, b};
+    int lane = emulate_lane, g = lane / 4, t = lane % 4;
+    const uint32_t(*all)[8] = emulate_exchange(mine);
+    for (int i = 0; i < 4; i++) {
+        int col = 2 * t + i % 2;
+        d[i] = c[i];
+        for (int k = 0; k < 4; k++)
+            d[i] = dot4((int)all[4 * g + k][i / 2], (int)all[4 * col + k][2], d[i]);
+    }
+}
+
+/* The first 11 significant bits. */
+static float first_bits(float x) {
+    return __int_as_float((int)((uint32_t)__float_as_int(x) & 0xffffe000u));
+}
+
+/* Lane 4 g + t holds a[g][t], a[g + 8][t], a[g][t + 4], a[g + 8][t + 4]; b[t][g], b[t + 4][g]. */
+void mma_1688(float d[4], const float a[4], const float b[2]) {
+    uint32_t mine[8];
+    memcpy(mine, a, 4 * sizeof *a);
+    memcpy(mine + 4, b, 2 * sizeof *b);
+    int lane = emulate_lane, g = lane / 4, t = lane % 4;
+    const uint32_t(*all)[8] = emulate_exchange(mine);
+    for (int i = 0; i < 4; i++) {
+        int col = 2 * t + i % 2;
+        for (int k = 0; k < 8; k++) {
+            float x = __int_as_float((int)all[4 * g + k % 4][i / 2 + k / 4 * 2]);
+            float y = __int_as_float((int)all[4 * col + k % 4][4 + k / 4]), high = first_bits(y);
+            d[i] += first_bits(x) * (high + first_bits(y - high));
+        }
+    }
+}

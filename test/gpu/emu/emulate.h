@@ -135,11 +135,20 @@ static inline uint32_t __byte_perm(uint32_t a, uint32_t b, uint32_t at) {
     return r;
 }
 void mma_16816(float d[4], const uint32_t a[4], const uint32_t b[2]);
+void mma_16816_s8(int d[4], uint32_t a0, uint32_t a1, uint32_t b, const int c[4]);
+static inline void mma_16832_s8(int d[4], const uint32_t a[4], uint32_t b0, uint32_t b1,
+                                const int c[4]) {
+    int first[4];
+    mma_16816_s8(first, a[0], a[1], b0, c);
+    mma_16816_s8(d, a[2], a[3], b1, first);
+}
+void mma_1688(float d[4], const float a[4], const float b[2]);
 
 static inline void copy_async16(void *to, const void *from, bool has) {
     if (has) memcpy(to, from, 16);
     else memset(to, 0, 16);
 }
+template <int N> static inline void copy_async(void *to, const void *from) { memcpy(to, from, N); }
 static inline void load_matrix4(uint32_t m[4], const void *row) {
     uint32_t mine[8];
     memcpy(mine, row, 16);
