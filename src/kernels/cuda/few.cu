@@ -11,12 +11,10 @@
 
 enum {
     FEW_WARPS = VEC_THREADS / 32,
-    FEW_ROWS = 16,  /* of a warp */
-    FEW_PLACES = 2, /* chunks of a warp in shared memory */
-    FEW_LINE = 20,  /* floats from a token's sums to the next one's: 16, and no conflict of banks */
-    FEW_SUMS = FEW_LINE * VEC8_TOKS,
-    FEW_GAP =
-        16, /* bytes between tokens' codes, so that those of 8 tokens lie in different banks */
+    FEW_ROWS = 16,                   /* of a warp */
+    FEW_PLACES = 2,                  /* chunks of a warp in shared memory */
+    FEW_SUMS = FEW_ROWS * VEC8_TOKS, /* of a warp */
+    FEW_FILL = 128,  /* units that a block reads at once: one trip for rows of 4,096 */
     FEW_NUMBERS = 4, /* fours of numbers of a lane that are read at once */
     SUMS_ROOM = 2 * FEW_WARPS * FEW_SUMS * 4,
 };
@@ -31,7 +29,7 @@ enum {
 
 struct few_plan {
     int32_t n_tile,
-        n_block; /* tiles of 16 rows of all matrices but those of numbers; blocks for them */
+        n_block;           /* tiles of 16 rows of all matrices but those of numbers; their blocks */
     int32_t n_main, shift; /* matrices that have tiles; 2^shift warps share a tile */
     uint32_t sums_at, places_at, place_bytes, unused;
 };
@@ -112,44 +110,57 @@ __device__ __forceinline__ void few_bytes(uint32_t code, uint32_t more, uint32_t
     }
 }
 
-__device__ __forceinline__ uint32_t word_at(const uint4 &v, int i) {
-    return i == 0 ? v.x : i == 1 ? v.y : i == 2 ? v.z : v.w;
-}
-
-/* The activations of 8 tokens in shared memory. A lane's places: of the row of codes that it names to load_matrix4,
- * four matrices a pair of units; of a pair's scales of tokens 2 t and 2 t + 1; of 8 units' scaled sums. */
+/* The activations of 8 tokens in shared memory: rows of codes, segments of which are shuffled as those of weights are;
+ * scales, of two units and two tokens beside each other; scaled sums of four units and eight tokens. A lane's places: of
+ * the segment that it names to load_matrix4, two of each unit (bytes from the first one on). */
 struct few_input {
     const uint8_t *codes;
     const float4 *scales;
     const float *sums;
-    static __host__ __device__ constexpr int line(int n_unit) { return n_unit * 32 + FEW_GAP; }
-    static __host__ __device__ constexpr int bytes(int n_unit) {
-        return VEC8_TOKS * (line(n_unit) + n_unit * 8);
-    }
+    int own;
+    static __host__ __device__ constexpr int bytes(int n_unit) { return VEC8_TOKS * n_unit * 40; }
     __device__ __forceinline__ few_input(const uint8_t *room, int n_unit) {
-        int lane = (int)threadIdx.x % 32;
-        codes = room + lane % 8 * line(n_unit) + lane / 8 * 16;
-        scales = (const float4 *)(room + VEC8_TOKS * line(n_unit)) + lane % 4;
-        sums = (const float *)(room + VEC8_TOKS * (line(n_unit) + n_unit * 4)) + lane;
+        int lane = (int)threadIdx.x % 32, token = lane % 8;
+        codes = room;
+        own = token * n_unit * 32 + ((lane / 8) ^ token) * 16;
+        scales = (const float4 *)(room + VEC8_TOKS * n_unit * 32) + lane % 4;
+        sums = (const float *)(room + VEC8_TOKS * n_unit * 36) + lane;
+    }
+    /* The halves of units unit + 2 pair and unit + 2 pair + 1; unit: a multiple of four. */
+    __device__ __forceinline__ void pair_codes(uint32_t b[4], int unit, int pair) const {
+        load_matrix4(b, codes + ((own + unit * 32) ^ (pair % 2 * 64)) + pair / 2 * 128);
     }
 };
-/* Fills it, a warp a token. Tokens that are none are copies. */
+/* Fills it, codes by a warp a token. Tokens that are none are copies. */
 __device__ __forceinline__ void few_fill(uint8_t *room, const act8 &a, int n_unit, int n_tok) {
-    int warp = (int)(threadIdx.x / 32u), lane = (int)threadIdx.x % 32;
-    const uint4 *q = (const uint4 *)a.q + (size_t)min(warp, n_tok - 1) * n_unit * 2;
-    uint4 *codes = (uint4 *)(room + warp * few_input::line(n_unit));
-#pragma unroll 4
-    for (int i = lane; i < 2 * n_unit; i += 32) codes[i] = q[i];
-    float *scales = (float *)(room + VEC8_TOKS * few_input::line(n_unit));
-    float *sums = scales + VEC8_TOKS * n_unit;
-    int token = (int)threadIdx.x % 8, slot = token / 2 * 4 + token % 2;
+    int warp = (int)(threadIdx.x / 32u), lane = (int)threadIdx.x % 32, token = (int)threadIdx.x % 8;
+    const uint4 *q = (const uint4 *)a.q + (size_t)min(warp, n_tok - 1) * n_unit * 2 + lane;
     const uint2 *meta = a.meta + (size_t)min(token, n_tok - 1) * n_unit;
-#pragma unroll 2
-    for (int u = (int)(threadIdx.x / 8u); u < n_unit; u += VEC_THREADS / 8) {
-        uint2 m = meta[u];
-        float scale = __int_as_float((int)m.x);
-        scales[u / 2 * 16 + u % 2 * 2 + slot] = scale;
-        sums[u / 4 * 32 + token * 4 + u % 4] = scale * (float)pair_sum(m.y);
+    uint4 *codes = (uint4 *)room + warp * n_unit * 2 + (lane ^ warp);
+    float *scales = (float *)(room + VEC8_TOKS * n_unit * 32) + token / 2 * 4 + token % 2;
+    float *sums = (float *)(room + VEC8_TOKS * n_unit * 36) + token * 4;
+#pragma unroll 1
+    for (int first = 0; first < n_unit; first += FEW_FILL) {
+        uint4 code[FEW_FILL / 16];
+        uint2 m[FEW_FILL / 32];
+#pragma unroll
+        for (int k = 0; k < FEW_FILL / 16; k++)
+            if (lane + 32 * k < 2 * (n_unit - first)) code[k] = q[2 * first + 32 * k];
+        int own = first + (int)(threadIdx.x / 8u);
+#pragma unroll
+        for (int k = 0; k < FEW_FILL / 32; k++)
+            if (own + 32 * k < n_unit) m[k] = meta[own + 32 * k];
+#pragma unroll
+        for (int k = 0; k < FEW_FILL / 16; k++)
+            if (lane + 32 * k < 2 * (n_unit - first)) codes[2 * first + 32 * k] = code[k];
+#pragma unroll
+        for (int k = 0; k < FEW_FILL / 32; k++) {
+            int u = own + 32 * k;
+            if (u >= n_unit) break;
+            float scale = __int_as_float((int)m[k].x);
+            scales[u / 2 * 16 + u % 2 * 2] = scale;
+            sums[u / 4 * 32 + u % 4] = scale * (float)pair_sum(m[k].y);
+        }
     }
 }
 
@@ -196,29 +207,26 @@ __device__ __forceinline__ void chunk_dot(const uint8_t *place, const few_input 
                                           bool is_odd, float sum[4]) {
     using C = chunk<F>;
     constexpr bool has_least = F == FORM_N4K || F == FORM_N5K, is_k = C::size.top_units == 8;
-    constexpr int FIELD = F == FORM_I8 ? 8 : 16, PARTS = C::more_line / 16;
+    constexpr int FIELDS = is_k ? C::sub : C::top, LINE = is_k ? 16 : C::top_line;
+    constexpr int PARTS = C::more_line / 16;
     int lane = (int)threadIdx.x % 32, g = lane / 4, t = lane % 4;
     int line = (lane & 15) * 128 + ((lane / 16) ^ (lane & 7)) * 16;
     float part[4] = {0, 0, 0, 0};
     int middle[4];
 #pragma unroll
     for (int k = 0; k < 4; k++) middle[k] = __float_as_int(FEW_MIDDLE);
-    uint4 field[2]; /* of rows g and g + 8: scales of the units */
-#pragma unroll
-    for (int r = 0; r < 2; r++) {
-        const uint8_t *at = place + (is_k ? C::sub : C::top) + (g + 8 * r) * FIELD;
-        if constexpr (FIELD == 16) field[r] = *(const uint4 *)at;
-        else field[r] = make_uint4(((const uint32_t *)at)[0], ((const uint32_t *)at)[1], 0, 0);
-    }
+    uint2 field[2];     /* of rows g and g + 8: scales of four units */
     uint4 more[2] = {}; /* of two units */
 #pragma unroll
     for (int pair = 0; pair < C::units / 2; pair++) {
         uint32_t b[4], m[4];
-        load_matrix4(b, in.codes + (unit + 2 * pair) * 32);
+        in.pair_codes(b, unit, pair);
         float4 x = in.scales[(unit / 2 + pair) * 4];
         if constexpr (F != FORM_I8) load_matrix4(m, place + (line ^ pair * 32));
 #pragma unroll
         for (int r = 0; r < 2; r++) {
+            if (pair % 2 == 0)
+                field[r] = *(const uint2 *)(place + FIELDS + (g + 8 * r) * LINE + pair * 4);
             const uint8_t *at = place + C::more + (g + 8 * r) * C::more_line;
             if constexpr (PARTS == 4) more[r] = *(const uint4 *)(at + more_at(g, pair, 4));
             if constexpr (PARTS == 2) {
@@ -228,12 +236,11 @@ __device__ __forceinline__ void chunk_dot(const uint8_t *place, const few_input 
         }
 #pragma unroll
         for (int i = 0; i < 2; i++) {
-            int u = 2 * pair + i;
             uint32_t a[4], s[2];
-            if constexpr (F == FORM_I8) load_matrix4(a, place + (line ^ u * 32));
+            if constexpr (F == FORM_I8) load_matrix4(a, place + (line ^ (2 * pair + i) * 32));
 #pragma unroll
             for (int r = 0; r < 2; r++) {
-                s[r] = word_at(field[r], u / 2) >> (u % 2 * 16);
+                s[r] = (pair % 2 ? field[r].y : field[r].x) >> i * 16;
                 if constexpr (F != FORM_I8)
                     few_bytes<F>(m[2 * i + r], i ? more[r].z : more[r].x, i ? more[r].w : more[r].y,
                                  t, a[r], a[r + 2]);
@@ -288,10 +295,11 @@ template <int F> struct few_tiles {
 #pragma unroll 1
         for (int i = (int)threadIdx.x ^ (round & 1) * 128; i < 128 << (3 - p.shift);
              i += VEC_THREADS) {
-            int of = i / 128, token = i / 16 % 8, r = i % 16;
+            int of = i / 128, slot = i / 16 % 8, token = slot % 4 * 2 + slot / 4, r = i % 16;
             int tile = first + of * p.n_block;
             if (token >= n_tok || tile >= p.n_tile) continue;
-            const float *from = sums + (of << p.shift) * FEW_SUMS + token * FEW_LINE + r;
+            const float *from =
+                sums + (of << p.shift) * FEW_SUMS + slot * 16 + (r ^ (slot / 2 % 2 * 8));
             float y = from[0];
 #pragma unroll
             for (int k = 1; k < FEW_WARPS; k++)
@@ -375,9 +383,10 @@ __global__ void __launch_bounds__(VEC_THREADS, FEW_BLOCKS)
                 fetch(at);
                 at = at + 1 < FEW_PLACES ? at + 1 : 0;
             }
-            float *to = sums + warp * FEW_SUMS + 2 * t * FEW_LINE + g;
-            to[0] = sum[0], to[FEW_LINE] = sum[1];
-            to[8] = sum[2], to[FEW_LINE + 8] = sum[3];
+            float *to = sums + warp * FEW_SUMS + t * 16;    /* even tokens before odd ones */
+            int upper = g ^ (t / 2 * 8), lower = upper ^ 8; /* no conflict of banks */
+            to[upper] = sum[0], to[upper + 64] = sum[1];
+            to[lower] = sum[2], to[lower + 64] = sum[3];
         }
         __syncthreads(); /* sums of a round are read while those of the next are made */
         tiles.finish(sums, first, round, t0, n_tok);
