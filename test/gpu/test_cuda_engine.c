@@ -336,17 +336,18 @@ static void host_memory_may_run_out_anywhere(void **state) {
     }
 }
 
-/* The request fails with a sentence, and so do those after it; nothing crashes, all can be closed. */
+/* The request fails with a sentence, and so do those after it; nothing hangs or crashes, all can be closed. */
 static void a_lost_device_fails_requests(void **state) {
     (void)state;
-    for (int nth = 2; nth <= 4; nth += 2) {
+    static const int nths[] = {1, 2, 7, 20, 40};
+    for (size_t k = 0; k < sizeof nths / sizeof *nths; k++) {
         struct load_params p;
         struct loaded l;
         struct err e = {0};
         load_small(&p);
         p.opened = open_cuda(0);
         if (load_open(&l, &p, &e)) fail_msg("%s", e.text);
-        emulate_lose_nth = nth;
+        emulate_lose_nth = nths[k];
         assert_int_equal(answer(l.engine, &e), CHIMERE_EDEVICE);
         assert_non_null(strstr(e.text, "gpu: "));
         e = (struct err){0};
@@ -355,6 +356,21 @@ static void a_lost_device_fails_requests(void **state) {
         emulate_lose_nth = 0;
         load_close(&l);
     }
+}
+
+/* Where nothing was sent since the last wait, nobody asks the device, which here would tell that it is lost. */
+static void a_wait_behind_a_wait_is_free(void **state) {
+    (void)state;
+    struct dev *d = open_cuda(0);
+    float *x = d->ops->alloc(d, 1024), y[4] = {0};
+    d->ops->zero(d, x, 1024);
+    d->ops->download(d, y, x, sizeof y);
+    emulate_lose_nth = 1;
+    assert_int_equal(d->ops->status(d, NULL), 0);
+    d->ops->zero(d, x, 1024);
+    assert_int_equal(d->ops->status(d, NULL), CHIMERE_EDEVICE);
+    emulate_lose_nth = 0;
+    d->ops->close(d);
 }
 
 /* A row that is not finite fails its request by a sentence; the next one is answered. */
@@ -388,6 +404,7 @@ int main(void) {
         cmocka_unit_test(memory_may_run_out_anywhere),
         cmocka_unit_test(host_memory_may_run_out_anywhere),
         cmocka_unit_test(a_lost_device_fails_requests),
+        cmocka_unit_test(a_wait_behind_a_wait_is_free),
         cmocka_unit_test(nan_fails_one_request),
 #endif
     };

@@ -52,6 +52,7 @@ static void *dev_alloc(struct dev *d, size_t n) {
     c->pieces[c->n_piece++] = {p, n};
     c->used_bytes += n;
     cuda_send(c);
+    c->busy = true;
     cuda_fail(c, cudaMemsetAsync(p, 0, n, c->stream), "clearing memory");
     return p;
 }
@@ -80,20 +81,54 @@ static void dev_upload(struct dev *d, void *dst, const void *src, size_t n) {
     cuda_fail(c, cudaStreamSynchronize(c->stream), "upload");
 }
 
-/* What was staged has been copied away, and kernels that read it are sent: the buffer begins anew, at the same place
- * in every step, so that lists repeat. */
-static void stage_anew(struct cuda *c) {
+/* All that was sent is done: the staging buffer begins anew, at the same place in every step, so that lists repeat. */
+static void settled(struct cuda *c) {
+    c->busy = false;
     c->stage_used = c->stage_sent = 0;
     c->last_spans = NULL;
+}
+
+/* Sends the list and waits; where a wait has just been, it costs nothing. */
+static void settle(struct cuda *c, const char *what) {
+    cuda_send(c);
+    if (c->busy) cuda_fail(c, cudaStreamSynchronize(c->stream), what);
+    settled(c);
 }
 
 static void dev_download(struct dev *d, void *dst, const void *src, size_t n) {
     struct cuda *c = (struct cuda *)d;
     cuda_send(c);
     if (c->err.code || !n) return;
+    c->busy = true;
     cuda_fail(c, cudaMemcpyAsync(dst, src, n, cudaMemcpyDeviceToHost, c->stream), "download");
-    cuda_fail(c, cudaStreamSynchronize(c->stream), "download");
-    stage_anew(c);
+    settle(c, "download");
+}
+
+static void spin_pause(void) {
+#if defined(__x86_64__)
+    __asm__ volatile("pause");
+#elif defined(__aarch64__)
+    __asm__ volatile("yield");
+#endif
+}
+
+/* The stream is asked for failures alone: that takes the driver's lock. */
+void cuda_wait_done(struct cuda *c, const uint32_t *done, int32_t n) {
+    enum { SPINS = 4096 }; /* about 0.1 ms */
+    if (c->err.code) return;
+    for (int32_t i = 0; i < n; i++) {
+        for (uint32_t k = 1; !__atomic_load_n(&done[i], __ATOMIC_ACQUIRE); k++) {
+            spin_pause();
+            if (k % SPINS) continue;
+            cudaError_t rc = cudaStreamQuery(c->stream);
+            if (rc == cudaErrorNotReady) continue;
+            if (rc == cudaSuccess && __atomic_load_n(&done[i], __ATOMIC_ACQUIRE)) break;
+            cuda_fail(c, rc, "running");
+            cuda_fail_with(c, CHIMERE_EDEVICE, "running: a result is missing");
+            return;
+        }
+    }
+    settled(c);
 }
 
 /* By a kernel, whose end costs less than the way to a copy engine; a few rows. */
@@ -133,11 +168,38 @@ static void dev_host_free(struct dev *d, void *p) {
 
 /* ---- the list ---- */
 
+enum {
+    STAGE_THREADS = 64,
+    STAGE_LEAST = STAGE_THREADS * 16,
+    STAGE_MOST = 32 << 10, /* more goes by a copy engine */
+};
+
+/* What the host staged for a list is copied by the list's first kernel, out of the host's memory: a part of the graph,
+ * where a copy engine's turn cost 3 to 5 us before it. The kernels behind read spans and pages ahead of their wait, so
+ * none may start before all blocks have ended, with what they wrote in the L2 cache: no launch_next. */
+__global__ void __launch_bounds__(STAGE_THREADS) stage_kernel(uint4 *dst, const uint4 *src) {
+    wait_previous();
+    uint32_t i = blockIdx.x * STAGE_THREADS + threadIdx.x;
+    dst[i] = src[i];
+    __threadfence();
+}
+
+/* The place of the stage kernel; how much it copies is known when the list is sent. */
+static void list_begin(struct cuda *c) {
+    enum cuda_op op = c->op;
+    c->list.has_first = true;
+    c->op = OP_other;
+    launch(c, stage_kernel, dim3(1), dim3(STAGE_THREADS), 0, (uint4 *)(c->stage + c->stage_sent),
+           (const uint4 *)(c->stage_host + c->stage_sent));
+    c->op = op;
+}
+
 struct launch *cuda_launch_new(struct cuda *c, size_t n_bytes) {
     struct list *l = &c->list;
     n_bytes = (n_bytes + 15) & ~(size_t)15;
     if (l->n_launch == CUDA_MAX_LAUNCHES || l->n_args_bytes + n_bytes > l->cap_args) cuda_send(c);
     if (c->err.code) return NULL;
+    if (!l->has_first) list_begin(c);
     struct launch *a = &l->launches[l->n_launch++];
     memset((void *)a, 0, sizeof *a); /* padding takes part in the hash */
     a->op = (uint16_t)c->op;
@@ -176,7 +238,9 @@ void cuda_launch_one(struct cuda *c, const struct launch *l, bool depends) {
 }
 
 static void launch_all(struct cuda *c) {
-    for (uint32_t i = 0; i < c->list.n_launch; i++) cuda_launch_one(c, &c->list.launches[i], i > 0);
+    const struct list *l = &c->list;
+    for (uint32_t i = l->from; i < l->n_launch; i++)
+        cuda_launch_one(c, &l->launches[i], i > l->from);
 }
 
 #ifndef CHIMERE_EMULATE
@@ -214,22 +278,24 @@ static struct graph *graph_of(struct cuda *c, uint64_t key) {
 }
 #endif
 
-/* Copies what was staged since the last copy. */
+/* What was staged since the last list goes with this one. The kernel copies a power of two of bytes, so that lists
+ * repeat: what it takes too much is nobody's yet, on both sides. */
 static void send_staged(struct cuda *c) {
-    if (c->stage_used == c->stage_sent) return;
-    cuda_fail(c,
-              cudaMemcpyAsync(c->stage + c->stage_sent, c->stage_host + c->stage_sent,
-                              c->stage_used - c->stage_sent, cudaMemcpyHostToDevice, c->stream),
-              "staging");
+    size_t n = c->stage_used - c->stage_sent, rounded = STAGE_LEAST;
+    while (rounded < n) rounded *= 2;
+    c->list.from = n && n <= STAGE_MOST ? 0 : 1;
+    c->list.launches[0].grid.x = (unsigned)(rounded / STAGE_LEAST);
+    if (n > STAGE_MOST)
+        cuda_fail(c,
+                  cudaMemcpyAsync(c->stage + c->stage_sent, c->stage_host + c->stage_sent, n,
+                                  cudaMemcpyHostToDevice, c->stream),
+                  "staging");
     c->stage_sent = c->stage_used;
-    cuda_fail(c, cudaEventRecord(c->staged, c->stream), "event");
 }
 
+/* The host writes where kernels may still read: only behind a wait. */
 static void stage_make_room(struct cuda *c, size_t n) {
-    if (c->stage_used + n <= c->stage_cap) return;
-    cuda_send(c);
-    cuda_fail(c, cudaEventSynchronize(c->staged), "waiting");
-    stage_anew(c);
+    if (c->stage_used + n > c->stage_cap) settle(c, "waiting");
 }
 
 void *cuda_stage_room(struct cuda *c, size_t n) {
@@ -265,11 +331,13 @@ void cuda_send(struct cuda *c) {
     if (c->err.code) l->n_launch = 0;
     if (l->n_launch) {
         send_staged(c);
+        c->busy = true;
         bool sent = false;
 #ifndef CHIMERE_EMULATE
         if (!c->timing && !c->params.no_graph && l->n_launch >= CUDA_GRAPH_LAUNCHES) {
-            uint64_t key = list_hash(l->launches, l->n_launch * sizeof *l->launches, 1) ^
-                           list_hash(l->args, l->n_args_bytes, 2);
+            const struct launch *first = &l->launches[l->from];
+            uint64_t key = list_hash(first, (l->n_launch - l->from) * sizeof *first, 1) ^
+                           list_hash(l->args + first->args_at, l->n_args_bytes - first->args_at, 2);
             struct graph *g = graph_of(c, key);
             if (g) {
                 cuda_fail(c, cudaGraphLaunch(g->exec, c->stream), "graph");
@@ -281,10 +349,11 @@ void cuda_send(struct cuda *c) {
 #endif
         if (c->timing) cuda_time_list(c);
         else if (!sent) launch_all(c);
-        c->stats.n_launch += l->n_launch;
+        c->stats.n_launch += l->n_launch - l->from;
         c->stats.n_list++;
     }
     l->n_launch = l->n_args_bytes = 0;
+    l->has_first = false;
 }
 
 void *cuda_take(struct cuda *c, size_t n) {
@@ -416,7 +485,7 @@ static size_t op_bytes(const struct dev_need *need) {
 static size_t stage_bytes(const struct dev_need *need) {
     size_t n_page = (size_t)need->n_ctx / KV_PAGE + 2;
     return (size_t)need->n_tok * ((size_t)need->n_in * 4 + 128) + 512 * 64 +
-           (2 * n_page + 1024) * 8 * 4 + cuda_select_stage(need) + (1 << 20);
+           (2 * n_page + 1024) * 8 * 4 + cuda_select_stage(need) + (1 << 20) + STAGE_MOST;
 }
 
 /* One array of rows in 8 bits. */
@@ -468,16 +537,14 @@ static int dev_reserve(struct dev *d, const struct dev_need *need, struct err *e
     c->n_scratch = n;
     c->stage = stage;
     c->stage_host = (uint8_t *)host;
-    c->stage_cap = n_stage;
+    c->stage_cap = n_stage - STAGE_MOST; /* behind it: what the stage kernel takes too much */
     c->stage_used = c->stage_sent = 0;
     return 0;
 }
 
 static int dev_status(struct dev *d, struct err *e) {
     struct cuda *c = (struct cuda *)d;
-    cuda_send(c);
-    cuda_fail(c, cudaStreamSynchronize(c->stream), "running");
-    stage_anew(c);
+    settle(c, "running");
     if (c->err.code && e) *e = c->err;
     return c->err.code;
 }
@@ -498,7 +565,6 @@ static void dev_close(struct dev *d) {
     cudaFree(c->table_block);
     cuda_host_free(c->stage_host);
     cuda_host_free(c->back);
-    if (c->staged) cudaEventDestroy(c->staged);
     if (c->fetched) cudaEventDestroy(c->fetched);
     if (c->stream) cudaStreamDestroy(c->stream);
     mem_free(c->pieces);
@@ -658,7 +724,6 @@ int cuda_open(struct dev **out, const struct cuda_params *p, struct err *e) {
     c->list.cap_args = CUDA_MAX_LAUNCHES * 512;
     c->list.args = (uint8_t *)mem_alloc(c->list.cap_args);
     rc = cudaStreamCreateWithFlags(&c->stream, cudaStreamNonBlocking);
-    if (rc == cudaSuccess) rc = cudaEventCreateWithFlags(&c->staged, cudaEventDisableTiming);
     if (rc == cudaSuccess) rc = cudaEventCreateWithFlags(&c->fetched, cudaEventDisableTiming);
     bool ok = c->list.launches && c->list.args && rc == cudaSuccess && open_tables(c);
     if (!ok || c->err.code) {

@@ -4,8 +4,9 @@
  * (download, status) or the list is full, sends the list. A list that was seen before is one CUDA graph
  * with programmatic dependent launch between its kernels: each kernel puts its first weights in flight
  * before it waits for the one before it. What changes from step to step (token rows, positions, page
- * tables) lies in a staging buffer at a fixed address, so that the list of a step does not change while
- * the shape of the batch stays.
+ * tables) lies in a staging buffer at a fixed address, which the list's first kernel fills, so that the list
+ * of a step does not change while the shape of the batch stays. What select finds is written to the host's
+ * memory by the last kernel; the host watches a word there.
  *
  * Weights are stored as planes (planes.h). One thread at a time. Failures are sticky (ops.h). */
 #ifndef CHIMERE_KERNELS_CUDA_CUDA_H

@@ -56,9 +56,11 @@ struct launch {
 };
 
 struct list {                /* launches not yet sent */
-    struct launch *launches; /* owned */
+    struct launch *launches; /* owned; the first brings what was staged */
     uint8_t *args;           /* owned */
     uint32_t n_launch, n_args_bytes, cap_args;
+    uint32_t from;  /* 1: nothing was, or a copy engine brings it; known when the list is sent */
+    bool has_first; /* is recorded */
 };
 
 struct graph {
@@ -123,7 +125,7 @@ struct cuda {
 
     uint8_t *stage_host, *stage; /* owned: pinned, device: [stage_cap] */
     size_t stage_used, stage_cap, stage_sent;
-    cudaEvent_t staged;            /* the last copy out of stage_host */
+    bool busy;                     /* something was sent since the last wait for all of it */
     cudaEvent_t fetched;           /* the last fetch() */
     const struct span *last_spans; /* deduplication within a list */
     struct dspans last;
@@ -180,7 +182,8 @@ static inline bool cuda_begin_product(struct cuda *c) {
     return c->err.code == 0;
 }
 
-/* Bytes that kernels of this list will read: copied now. The device address; NULL when there is no room. */
+/* Bytes that kernels of this list will read, ahead of their wait if they like: copied now. The device address; NULL
+ * when there is no room. */
 void *cuda_stage(struct cuda *c, const void *data, size_t n);
 /* The same in two steps: where the host writes, and where kernels will find it. */
 void *cuda_stage_room(struct cuda *c, size_t n);
@@ -204,6 +207,9 @@ struct launch *cuda_launch_new(struct cuda *c, size_t n_bytes);
 /* Launches one of the list: into a graph, or at once. depends: it may begin while the one before it ends. */
 void cuda_launch_one(struct cuda *c, const struct launch *l, bool depends);
 void cuda_send(struct cuda *c); /* sends the list */
+/* Waits until kernels have set each of n words of the host's memory, the last of all that was sent: their result is
+ * there before the stream's end is known. Or until the device fails. */
+void cuda_wait_done(struct cuda *c, const uint32_t *done, int32_t n);
 
 template <class... P> struct launcher {
     template <size_t... I>

@@ -102,6 +102,7 @@ void cuda_brought(struct dev *d) {
     struct cuda *c = (struct cuda *)d;
     cuda_send(c);
     if (c->err.code || !cuda_loader_open(c)) return;
+    c->busy = true;
     cuda_fail(c, cudaEventRecord(c->loader->before, c->stream), "event");
     cuda_fail(c, cudaStreamWaitEvent(c->stream, c->loader->all, 0), "event");
 }

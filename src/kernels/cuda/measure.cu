@@ -93,14 +93,14 @@ static void record(struct cuda *c, uint32_t i) {
  * not measured. Kernels of one op overlap as ever; those of two do not. */
 void cuda_time_list(struct cuda *c) {
     const struct launch *l = c->list.launches;
-    uint32_t n = c->list.n_launch, n_part = 0;
+    uint32_t from = c->list.from, n = c->list.n_launch, n_part = 0;
     cudaGraph_t graph = NULL;
     cudaGraphExec_t exec = NULL;
     cudaError_t rc = cudaStreamBeginCapture(c->stream, cudaStreamCaptureModeThreadLocal);
     cuda_fail(c, rc, "recording a graph");
     if (rc != cudaSuccess) return;
-    for (uint32_t i = 0; i < n && !c->err.code; i++) {
-        bool begins = i == 0 || l[i].op != l[i - 1].op;
+    for (uint32_t i = from; i < n && !c->err.code; i++) {
+        bool begins = i == from || l[i].op != l[i - 1].op;
         if (begins) record(c, n_part++);
         cuda_launch_one(c, &l[i], !begins);
     }
@@ -112,10 +112,10 @@ void cuda_time_list(struct cuda *c) {
     cuda_fail(c, cudaStreamSynchronize(c->stream), "running");
     if (exec) cudaGraphExecDestroy(exec);
     if (graph) cudaGraphDestroy(graph);
-    for (uint32_t i = 0, part = 0; i < n && !c->err.code; i++) {
+    for (uint32_t i = from, part = 0; i < n && !c->err.code; i++) {
         struct op_time *t = &c->timing->ops[l[i].op];
         t->n_launch++;
-        if (i > 0 && l[i].op == l[i - 1].op) continue;
+        if (i > from && l[i].op == l[i - 1].op) continue;
         float ms = 0;
         cuda_fail(c,
                   cudaEventElapsedTime(&ms, c->timing->events[part], c->timing->events[part + 1]),

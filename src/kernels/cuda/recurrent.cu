@@ -458,7 +458,7 @@ __global__ void __launch_bounds__(STEP_THREADS) gdn_step_kernel(dspans b, rec_vi
     __shared__ uint32_t last;
     int tid = (int)threadIdx.x, warp = tid / 32, lane = tid % 32, mine = tid % STEP_COLS;
     int p = tid / STEP_COLS, head = (int)blockIdx.x, d_k = g.d_k, d_v = g.d_v, keep = g.d_conv - 1;
-    dspan s = b.spans[blockIdx.y]; /* staged before the list: no kernel writes it */
+    dspan s = b.spans[blockIdx.y]; /* staged: there before any kernel but the list's first starts */
     int kh = g.is_grouped ? head / g.n_rep : head % g.n_k_head;
     int nq = g.n_k_head * d_k, n_conv = 2 * nq + g.n_v_head * d_v;
     int32_t n = s.n_replay + s.n_tok;

@@ -42,7 +42,12 @@ static inline uint4 make_uint4(uint32_t x, uint32_t y, uint32_t z, uint32_t w) {
     return uint4{x, y, z, w};
 }
 
-enum cudaError_t { cudaSuccess, cudaErrorMemoryAllocation = 2, cudaErrorLaunchFailure = 719 };
+enum cudaError_t {
+    cudaSuccess,
+    cudaErrorMemoryAllocation = 2,
+    cudaErrorNotReady = 600,
+    cudaErrorLaunchFailure = 719
+};
 typedef struct emulate_stream *cudaStream_t;
 typedef struct emulate_event { /* time: kernels launched before it */
     uint64_t at;
@@ -64,7 +69,7 @@ struct cudaDeviceProp {
 extern int emulate_fail_nth;
 static inline bool emulate_short(void) { return emulate_fail_nth && --emulate_fail_nth == 0; }
 
-/* Launches, copies and waits from the n-th on fail, as on a device that is lost; 0: none. */
+/* Copies and waits from the n-th on fail, launches among them do nothing, as on a device that is lost; 0: none. */
 extern int emulate_lose_nth;
 static inline cudaError_t emulate_lost(void) {
     if (emulate_lose_nth > 1) emulate_lose_nth--;
@@ -114,6 +119,11 @@ static inline cudaError_t cudaStreamCreateWithFlags(cudaStream_t *s, int) {
 }
 static inline cudaError_t cudaStreamDestroy(cudaStream_t) { return cudaSuccess; }
 static inline cudaError_t cudaStreamSynchronize(cudaStream_t) { return emulate_lost(); }
+/* Who asks what a kernel has not told yet learns of a loss at the second time. */
+static inline cudaError_t cudaStreamQuery(cudaStream_t) {
+    static int n_asked;
+    return n_asked++ % 2 ? emulate_lost() : cudaErrorNotReady;
+}
 extern uint64_t emulate_n_launch;
 static inline cudaError_t cudaEventCreateWithFlags(cudaEvent_t *e, int) {
     *e = emulate_short() ? NULL : (cudaEvent_t)malloc(sizeof **e);

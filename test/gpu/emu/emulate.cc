@@ -139,6 +139,7 @@ void emulate_launch(void (*invoke)(const void *, void **), const void *kernel, d
     if (n_thread > MAX_THREADS || block.y != 1 || block.z != 1 || shared_bytes > MOST_SHARED)
         abort();
     emulate_n_launch++;
+    if (emulate_lost()) return;
     the_invoke = invoke;
     the_kernel = kernel;
     the_args = args;

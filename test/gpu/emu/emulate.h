@@ -68,6 +68,7 @@ template <class T> static inline T __ldcs(const T *p) { return *p; }
 template <class T> static inline T __ldcg(const T *p) { return *p; }
 template <class T> static inline T __ldg(const T *p) { return *p; }
 static inline void __threadfence(void) {}
+static inline void __threadfence_system(void) {}
 template <class T> static inline T atomicAdd(T *p, T x) {
     T old = *p;
     *p += x;
