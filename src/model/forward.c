@@ -310,20 +310,26 @@ static struct span span_of(const struct seq *s, int32_t row, int32_t n_tok, int6
                          .pages = s->pages};
 }
 
-/* Logits of f->rows[0..n_out) of `from`, of the first n_id ids. */
-static void head(struct forward *f, const struct weight *w, int32_t n_id, const float *from,
+/* Rows f->rows[0..n_out) of `from`, where they are if all are wanted. */
+static const float *pick(struct forward *f, const float *from, int32_t n_out) {
+    if (!n_out || n_out == f->n_tok) return from;
+    f->d->ops->gather_rows(f->d, f->picked, from, f->rows, n_out, f->m->hp.n_embd);
+    return f->picked;
+}
+
+/* Logits of n_out rows, of the first n_id ids. */
+static void head(struct forward *f, const struct weight *w, int32_t n_id, const float *rows,
                  int32_t n_out, const float **logits) {
     const struct hparams *hp = &f->m->hp;
     const struct ops *ops = f->d->ops;
     f->n_out = n_out;
     if (logits) *logits = NULL;
     if (!n_out) return;
-    ops->gather_rows(f->d, f->picked, from, f->rows, n_out, hp->n_embd);
     struct weight front = *w; /* rows lie one behind the other there */
     if (n_id < w->n_out) front.n_out = n_id;
     struct linear_out o = fwd_out(n_id < w->n_out ? &front : w, NULL, f->logits, hp->n_vocab);
     o.scale = hp->logit_scale;
-    ops->linear(f->d, &o, 1, f->picked, hp->n_embd, n_out);
+    ops->linear(f->d, &o, 1, rows, hp->n_embd, n_out);
     if (!logits) return;
     *logits = f->logits;
     if (!f->host_logits) return;
@@ -341,7 +347,7 @@ bool forward_brings(const struct hparams *hp, int32_t n_tok) {
 }
 
 /* f->x from embedding to the last layer. A device begins with the first layers while the host records the others. */
-enum { FIRST_LAYERS = 2 };
+enum { FIRST_LAYERS = 3 };
 static void run_layers(struct forward *f) {
     const struct hparams *hp = &f->m->hp;
     f->brings = f->m->weights.places[0] && forward_brings(hp, f->n_tok);
@@ -408,7 +414,7 @@ int forward_run(struct forward *f, const struct run *runs, int32_t n_run, const 
     ops->embed(f->d, f->x, &g->token_embd, f->ids, f->n_tok, hp->embd_scale);
     run_layers(f);
     ops->rms_norm(f->d, f->hidden, f->x, g->output_norm, f->n_tok, hp->n_embd, hp->eps);
-    head(f, &g->output, hp->n_vocab, f->hidden, n_out, logits);
+    head(f, &g->output, hp->n_vocab, pick(f, f->hidden, n_out), n_out, logits);
 
     for (int32_t i = 0; i < n_run; i++) {
         runs[i].seq->pos += runs[i].n_tok;
@@ -489,7 +495,7 @@ int forward_mtp(struct forward *f, const struct mtp_run *runs, int32_t n_run, in
     layer_forward(f, il);
     const float *norm = l->nextn.head_norm ? l->nextn.head_norm : g->output_norm;
     ops->rms_norm(f->d, f->x, f->x, norm, f->n_tok, d, hp->eps);
-    head(f, l->nextn.head.data ? &l->nextn.head : &g->output, n_id, f->x, n_out, logits);
-    *hidden = f->picked;
+    *hidden = pick(f, f->x, n_out);
+    head(f, l->nextn.head.data ? &l->nextn.head : &g->output, n_id, *hidden, n_out, logits);
     return ops->status(f->d, e);
 }

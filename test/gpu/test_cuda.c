@@ -196,6 +196,32 @@ static void elements_agree(void **s) {
     drop_all();
 }
 
+/* A row's product is the same whether all rows go through the matrix or a few, picked before it. */
+static void picked_rows_keep_their_bits(void **s) {
+    (void)s;
+    enum { N_IN = 512, N_OUT = 70, N_ROW = 7, N_PICKED = 3 };
+    static const int32_t rows[N_PICKED] = {6, 0, 3};
+    struct weight w = weight_of(QUANT_Q6_K, N_IN, N_OUT, 1, 1), w2 = prepared(dev, &w);
+    float *x = floats(N_ROW * N_IN, 3), *norm = floats(N_IN, 1), *h = floats(N_ROW * N_IN, 0),
+          *all = floats(N_ROW * N_OUT, 0), *few = floats(N_PICKED * N_OUT, 0);
+    struct linear_out o = {&w2, NULL, all, N_OUT, 1, false};
+    for (int pass = 0; pass < 4; pass++) {
+        float *picked = floats(N_PICKED * N_IN, 0), *other = floats(4 * N_IN, 0);
+        for (int i = 0; i < pass; i++) /* rows that also have their place in 8 bits, in turn */
+            dev->ops->rms_norm(dev, other + i * N_IN, x, norm, 1, N_IN, 1e-6f);
+        dev->ops->rms_norm(dev, h, x, norm, N_ROW, N_IN, 1e-6f);
+        o.dst = all;
+        dev->ops->linear(dev, &o, 1, h, N_IN, N_ROW);
+        dev->ops->gather_rows(dev, picked, h, rows, N_PICKED, N_IN);
+        o.dst = few;
+        dev->ops->linear(dev, &o, 1, picked, N_IN, N_PICKED);
+        settle(dev);
+        for (int k = 0; k < N_PICKED; k++)
+            check_same(few + k * N_OUT, all + rows[k] * N_OUT, N_OUT, "row %d picked", rows[k]);
+    }
+    drop_all();
+}
+
 /* ---- recurrent ops: one description runs them all ---- */
 
 enum { SLOTS = 3, CAP = 16, REC_TOK = 160 };
@@ -637,6 +663,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup(rows_agree, seed),
         cmocka_unit_test_setup(elements_agree, seed),
+        cmocka_unit_test_setup(picked_rows_keep_their_bits, seed),
         cmocka_unit_test_setup(selected_rows_keep_the_promise, seed),
         cmocka_unit_test_setup(linear_of_every_type, seed),
         cmocka_unit_test_setup(linear_of_several_matrices, seed),

@@ -166,12 +166,32 @@ void cuda_layer_norm(struct dev *d, float *out, const float *x, const float *w, 
            n, eps);
 }
 
-__global__ void gather_rows_kernel(float *out, const float *x, const int32_t *rows, int64_t n) {
+__global__ void gather_rows_kernel(float *out, const float *x, const int32_t *rows, int64_t n,
+                                   act8 out8, act8 x8) {
     launch_next();
     wait_previous();
-    const float *src = x + rows[blockIdx.x] * n;
-    float *dst = out + blockIdx.x * n;
-    for (int64_t i = threadIdx.x; i < n; i += blockDim.x) dst[i] = src[i];
+    int64_t from = rows[blockIdx.x], to = blockIdx.x;
+    for (int64_t i = threadIdx.x; i < n; i += blockDim.x) out[to * n + i] = x[from * n + i];
+    if (!out8.q) return;
+    uint2 *meta = (uint2 *)out8.meta;
+    for (int64_t i = threadIdx.x; i < n; i += blockDim.x)
+        ((int8_t *)out8.q)[to * n + i] = x8.q[from * n + i];
+    for (int64_t i = threadIdx.x; i < n / 32; i += blockDim.x)
+        meta[to * (n / 32) + i] = x8.meta[from * (n / 32) + i];
+}
+
+/* What x is in 8 bits, its rows keep: rounded anew they would differ in a last bit, and a token's logits would tell
+ * whether its neighbours' are wanted too. */
+static act8 gather_shadow(struct cuda *c, const float *out, const float *x, const int32_t *rows,
+                          int32_t n_row, int64_t n, act8 *x8) {
+    int32_t end = 0;
+    for (int32_t i = 0; i < n_row; i++) end = rows[i] >= end ? rows[i] + 1 : end;
+    const act8 *whole = cuda_shadow_of(c, x, n, end, n);
+    *x8 = act8{};
+    if (!whole) return act8{};
+    *x8 = *whole;
+    while (c->shadows[c->n_shadow % N_SHADOW].x == x) c->n_shadow++; /* not in its place */
+    return cuda_shadow_new(c, out, n_row, n);
 }
 
 void cuda_gather_rows(struct dev *d, float *out, const float *x, const int32_t *rows, int32_t n_row,
@@ -181,7 +201,9 @@ void cuda_gather_rows(struct dev *d, float *out, const float *x, const int32_t *
     const int32_t *staged = (const int32_t *)cuda_stage(c, rows, (size_t)n_row * sizeof *rows);
     if (!staged) return;
     cuda_wrote(c, out, (size_t)n_row * (size_t)n * sizeof *out);
-    launch(c, gather_rows_kernel, dim3((unsigned)n_row), dim3(ELEM_THREADS), 0, out, x, staged, n);
+    act8 x8, out8 = gather_shadow(c, out, x, rows, n_row, n, &x8);
+    launch(c, gather_rows_kernel, dim3((unsigned)n_row), dim3(ELEM_THREADS), 0, out, x, staged, n,
+           out8, x8);
 }
 
 /* ---- elements ---- */
