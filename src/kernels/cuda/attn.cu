@@ -12,12 +12,7 @@
 
 enum {
     SPLIT_THREADS = 128,
-    MAX_SPLIT = 128,
-    SPLIT_SHIFT = 4, /* stretches of split_kernel are multiples of 16: a step of a block */
-    PAGE_SHIFT = 6,  /* of page_kernel: of a page */
-    MAX_GROUP = 8,   /* query heads of one kv head that a block serves */
-    JOIN_FEW = 8,    /* stretches that the last block of them to end joins */
-    FEW_ROWS = 32,   /* rows whose stretches have room at once */
+    FEW_ROWS = 32, /* rows whose stretches have room at once */
 };
 
 /* ---- storing ---- */
@@ -70,14 +65,13 @@ __device__ __forceinline__ void store_32(uint32_t type, uint8_t *row, int b, flo
 /* A warp a head: lane l has elements l, l + 32 ..., E of them, and nothing waits for other warps. Angles and weights of
  * the norm are ready before the wait. Roofline: latencies; one read, a norm of 5 shuffles, a turn through shared
  * memory, 8 x 5 shuffles of the rotation where there is one, one write: about 350 instructions of a lone warp. */
-enum { STORE_WARPS = 4 }; /* at most: as many as blockDim says */
+enum { STORE_WARPS = 4 /* at most: as many as blockDim says */, READ_AHEAD = 4096 };
 template <int E>
 __global__ void __launch_bounds__(STORE_WARPS * 32)
     store_kernel(const __grid_constant__ dspans b, const __grid_constant__ store_job jq,
                  const __grid_constant__ store_job jk, const __grid_constant__ store_job jv,
                  int32_t n_q, int32_t n_kv) {
     __shared__ float turned[STORE_WARPS][E * 32];
-    launch_next();
     int lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32;
     int32_t h = (int32_t)(blockIdx.y * (blockDim.x / 32)) + warp, t = (int32_t)blockIdx.x;
     if (h >= n_q + 2 * n_kv) return;
@@ -97,7 +91,10 @@ __global__ void __launch_bounds__(STORE_WARPS * 32)
     }
 #pragma unroll
     for (int i = 0; i < E; i++) w[i] = j.norm && i * 32 + lane < d ? j.norm[i * 32 + lane] : 1.0f;
+    /* a long cache is read ahead; of a short one that would only come between what the projections read */
+    if (pos >= READ_AHEAD) launch_next();
     wait_previous();
+    if (pos < READ_AHEAD) launch_next();
     const float *src = j.src + t * j.tok_stride + h * j.head_stride;
 #pragma unroll
     for (int i = 0; i < E; i++) x[i] = i * 32 + lane < d ? src[i * 32 + lane] : 0.0f;
@@ -213,14 +210,6 @@ void cuda_qkv_store(struct dev *d, const struct qkv_store_args *a) {
 
 /* ---- few tokens ---- */
 
-/* Floats from one stretch's values to the next's. */
-static __host__ __device__ inline int part_d(int d_v) { return (d_v + 3) / 4 * 4; }
-
-/* Positions of a stretch for a token at position own: the fewest that need no more than MAX_SPLIT. */
-__device__ __forceinline__ int32_t stretch_of(const attn_job &j, int32_t own) {
-    return (own / (MAX_SPLIT << j.shift) + 1) << j.shift;
-}
-
 /* Lane l holds elements l * E .. of a row. T: the cache's type where rows are whole and loads can be wide, else 0. */
 template <int E, int T>
 __device__ __forceinline__ void load_lane(const cache &c, const uint8_t *row, float *x) {
@@ -268,7 +257,7 @@ __global__ void __launch_bounds__(SPLIT_THREADS)
     launch_next();
     int32_t t = j.rows[blockIdx.z], lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32;
     dspan s = b.spans[b.of_row[t]];
-    int64_t own = s.pos + (t - s.row), n = stretch_of(j, (int32_t)own);
+    int64_t own = s.pos + (t - s.row), n = stretch_of(j.shift, (int32_t)own);
     int64_t first = (int64_t)blockIdx.y * n, last = first + n - 1 < own ? first + n - 1 : own;
     if (first > own) return;
     int32_t group = j.n_head / j.n_kv_head, per = (group + G - 1) / G;
@@ -395,378 +384,6 @@ __global__ void __launch_bounds__(SPLIT_THREADS)
         }
 }
 
-/* ---- few tokens, on the tensor cores ---- */
-
-/* A block takes whole pages of a stretch, a warp a quarter of each: 16 positions. Up to 8 query heads of a kv
- * head: scores are Q K^T with heads as rows, halves of q in rows 0 to 7 and what they lack of the floats in
- * rows 8 to 15, so that only the cache's own rounding counts; they leave the product as the fragments in which
- * P^T goes into V^T P^T, whose columns are the 8 heads. Weights too go in as two halves each.
- * Keys and values come in parts of 16 positions through a ring of three places of the warp, so about 16 KB a
- * warp are on their way. Halves lie in the ring as the lane that copies them reads them: elements of a row of
- * keys in another order than in the product (q is reordered alike), and of values so that a lane holds 4 positions
- * of 8 neighbours, which it pairs by byte permutation; nothing is exchanged but scores.
- * Of few stretches, the block that ends last joins them: a fence and a counter cost less than a kernel.
- * Roofline: bytes; 32,768 positions of 2 heads of 256 halves are 67 MB, 15 us at 4.5 TB/s. Instructions: about 300
- * a warp and 16 positions, 2,400 for each scheduler, 2 us. */
-enum {
-    PAGE_WARPS = 4,
-    PAGE_TURN = KV_PAGE / PAGE_WARPS, /* positions a warp takes at once */
-    PAGE_SLOTS = 3,
-};
-static_assert(PAGE_TURN == 16 && KV_PAGE == 1 << PAGE_SHIFT, "a tile of the tensor cores");
-
-/* What two halves lack of two floats, as halves. */
-__device__ __forceinline__ uint32_t rest_of(float lo, float hi, uint32_t halves) {
-    return two_halves(lo - to_float((uint16_t)halves), hi - to_float((uint16_t)(halves >> 16)));
-}
-
-/* q in fragments, made once: elements 8 tc ... of 32, four for each of two products. room: [D / 16][32], shared. */
-template <int D, class F>
-__device__ __forceinline__ void page_query(const attn_job &j, int32_t t, int head0, int n_here,
-                                           uint4 *room, uint32_t (&q)[D / 16][4], F meanwhile) {
-    int lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32, gr = lane / 4, tc = lane % 4;
-    constexpr int N = (D / 32 + PAGE_WARPS - 1) / PAGE_WARPS;
-    float4 x[N][2];
-#pragma unroll
-    for (int i = 0; i < N; i++) {
-        int c = warp + i * PAGE_WARPS;
-        const float4 *src =
-            (const float4 *)(j.q + ((int64_t)t * j.n_head + head0 + gr) * D + c * 32 + tc * 8);
-        bool has = gr < n_here && c < D / 32;
-        x[i][0] = has ? src[0] : make_float4(0, 0, 0, 0);
-        x[i][1] = has ? src[1] : make_float4(0, 0, 0, 0);
-    }
-    meanwhile();
-#pragma unroll
-    for (int i = 0; i < N; i++)
-#pragma unroll
-        for (int k = 0; k < 2; k++) {
-            int c = warp + i * PAGE_WARPS;
-            float4 f = x[i][k];
-            f.x *= j.scale, f.y *= j.scale, f.z *= j.scale, f.w *= j.scale;
-            uint32_t lo = two_halves(f.x, f.y), hi = two_halves(f.z, f.w);
-            if (c < D / 32)
-                room[(2 * c + k) * 32 + lane] =
-                    make_uint4(lo, rest_of(f.x, f.y, lo), hi, rest_of(f.z, f.w, hi));
-        }
-    __syncthreads();
-#pragma unroll
-    for (int i = 0; i < D / 16; i++) {
-        uint4 f = room[i * 32 + lane];
-        q[i][0] = f.x, q[i][1] = f.y, q[i][2] = f.z, q[i][3] = f.w;
-    }
-    __syncthreads();
-}
-
-/* Weights of positions 2 tc, 2 tc + 1, then 8 further on, from their scores in two parts each; what sums so far are to
- * be multiplied with is returned. */
-__device__ __forceinline__ float page_weights(const attn_job &j, const float (&dot)[2][2][4],
-                                              int32_t pos, int32_t last, int32_t own, float &most,
-                                              float &sum, float w[4]) {
-    int tc = (int)threadIdx.x % 4;
-    float m = most;
-#pragma unroll
-    for (int i = 0; i < 4; i++) {
-        const float(*two)[4] = dot[i / 2];
-        int32_t at = pos + tc * 2 + i % 2 + i / 2 * 8;
-        float v = (two[0][i % 2] + two[1][i % 2]) + (two[0][i % 2 + 2] + two[1][i % 2 + 2]);
-        if (j.softcap != 0.0f) v = j.softcap * tanhf(v / j.softcap);
-        if (at > last || !is_seen(j, at, own)) v = -INFINITY;
-        w[i] = v;
-        m = fmaxf(m, v);
-    }
-    m = lanes_max(m, 4);
-    float keep = most == m || most == -INFINITY ? 1.0f : quick_exp(most - m);
-    most = m;
-    sum *= keep;
-    /* a maximum forgets NaN, but its weight does not, even where nothing else is seen */
-#pragma unroll
-    for (int i = 0; i < 4; i++) {
-        w[i] = w[i] == -INFINITY ? 0.0f : quick_exp(w[i] - m);
-        sum += w[i];
-    }
-    return keep;
-}
-
-/* The stretch's sums and values of each head: warps join in shared memory, in order. */
-template <int D>
-__device__ __forceinline__ void
-page_put(const attn_job &j, float (&acc)[D / 64][4][4], float sum, float most, float *room,
-         float2 (&stat)[PAGE_WARPS][MAX_GROUP], int64_t part, int n_here) {
-    constexpr int S = D + 4, N_VALUE = D / 64; /* S: fewer conflicts of banks */
-    int tid = (int)threadIdx.x, lane = tid % 32, warp = tid / 32, gr = lane / 4, tc = lane % 4;
-    static_assert(MAX_GROUP * S * 4 <= PAGE_SLOTS * PAGE_TURN * D * 2, "room to join");
-    sum = lanes_sum(sum, 4);
-    if (tc == 0) stat[warp][gr] = make_float2(sum, most);
-    copy_wait<0>();
-    __syncthreads();
-    auto most_of = [&](int g) {
-        float m = stat[0][g].y;
-#pragma unroll
-        for (int w = 1; w < PAGE_WARPS; w++) m = fmaxf(m, stat[w][g].y);
-        return m;
-    };
-    auto factor = [&](int w, int g, float m) {
-        return stat[w][g].y == -INFINITY ? 0.0f : quick_exp(stat[w][g].y - m);
-    };
-#pragma unroll
-    for (int k = 0; k < 2; k++) {
-        int g = 2 * tc + k;
-        float f = factor(warp, g, most_of(g));
-#pragma unroll
-        for (int c = 0; c < N_VALUE; c++)
-#pragma unroll
-            for (int m = 0; m < 4; m += 2)
-                *(float4 *)(room + (warp * MAX_GROUP + g) * S + c * 64 + gr * 8 + m * 2) =
-                    make_float4(acc[c][m][k] * f, acc[c][m][k + 2] * f, acc[c][m + 1][k] * f,
-                                acc[c][m + 1][k + 2] * f);
-    }
-    __syncthreads();
-#pragma unroll
-    for (int i = tid; i < MAX_GROUP * D / 4; i += PAGE_WARPS * 32) {
-        int g = i / (D / 4), e = i % (D / 4) * 4;
-        float4 y = make_float4(0, 0, 0, 0);
-#pragma unroll
-        for (int w = 0; w < PAGE_WARPS; w++) {
-            float4 x = *(const float4 *)(room + (w * MAX_GROUP + g) * S + e);
-            y.x += x.x, y.y += x.y, y.z += x.z, y.w += x.w;
-        }
-        if (g < n_here) *(float4 *)(j.part + (part + (int64_t)g * MAX_SPLIT) * D + e) = y;
-    }
-    if (tid < n_here) {
-        float m = most_of(tid), total = 0;
-#pragma unroll
-        for (int w = 0; w < PAGE_WARPS; w++) total += stat[w][tid].x * factor(w, tid, m);
-        j.stat[part + (int64_t)tid * MAX_SPLIT] = make_float2(total, m);
-    }
-}
-
-/* Few stretches: the last block joins them, each thread what it made of its own. part: of the first stretch. */
-template <int D>
-__device__ __forceinline__ void page_join(const attn_job &j, int32_t t, int64_t part, int head0,
-                                          int n_here, int n_all) {
-    __shared__ float factors[MAX_GROUP][JOIN_FEW];
-    int tid = (int)threadIdx.x;
-    constexpr int N = MAX_GROUP * D / 4 / (PAGE_WARPS * 32);
-    float4 x[N][JOIN_FEW], gate[N];
-    float2 mine = make_float2(0.0f, -INFINITY);
-    int g = tid / JOIN_FEW % MAX_GROUP, k = tid % JOIN_FEW;
-    if (g < n_here && k < n_all) mine = __ldcg(j.stat + part + (int64_t)g * MAX_SPLIT + k);
-#pragma unroll
-    for (int u = 0; u < N; u++) {
-        int i = tid + u * PAGE_WARPS * 32, head = i / (D / 4), e = i % (D / 4) * 4;
-        const float *from = j.part + (part + (int64_t)head * MAX_SPLIT) * D + e;
-#pragma unroll
-        for (int r = 0; r < JOIN_FEW; r++)
-            x[u][r] = head < n_here && r < n_all ? __ldcg((const float4 *)(from + r * D))
-                                                 : make_float4(0, 0, 0, 0);
-        gate[u] = head < n_here && j.gate
-                      ? *(const float4 *)(j.gate + t * j.gate_tok_stride +
-                                          (head0 + head) * j.gate_head_stride + e)
-                      : make_float4(0, 0, 0, 0);
-    }
-    float sink = j.sinks && g < n_here ? j.sinks[head0 + g] : -INFINITY;
-    float m = fmaxf(lanes_max(mine.y, JOIN_FEW), sink);
-    auto weight = [&](float a) { return a == -INFINITY ? 0.0f : quick_exp(a - m); };
-    float f = weight(mine.y), total = lanes_sum(mine.x * f, JOIN_FEW) + weight(sink);
-    if (tid < MAX_GROUP * JOIN_FEW) factors[g][k] = f / total;
-    __syncthreads();
-#pragma unroll
-    for (int u = 0; u < N; u++) {
-        int i = tid + u * PAGE_WARPS * 32, head = i / (D / 4), e = i % (D / 4) * 4;
-        float4 y = make_float4(0, 0, 0, 0);
-#pragma unroll
-        for (int r = 0; r < JOIN_FEW; r++) {
-            float c = factors[head][r];
-            y.x += x[u][r].x * c, y.y += x[u][r].y * c;
-            y.z += x[u][r].z * c, y.w += x[u][r].w * c;
-        }
-        if (j.gate) {
-            y.x *= logistic(gate[u].x), y.y *= logistic(gate[u].y);
-            y.z *= logistic(gate[u].z), y.w *= logistic(gate[u].w);
-        }
-        bool has = head < n_here;
-        int64_t to = ((int64_t)t * j.n_head + head0 + head) * D + e;
-        if (has) *(float4 *)(j.out + to) = y;
-        if (j.out8.q) act8_put4(j.out8, to / 4, has ? y : make_float4(0, 0, 0, 0), has);
-    }
-}
-
-/* acc += V^T P^T of 16 positions from pos on; from: their values in the ring. */
-template <int D, bool H>
-__device__ __forceinline__ void page_values(const attn_job &j, const uint8_t *from, int32_t pos,
-                                            int32_t last, const uint32_t p[2],
-                                            const uint32_t rest[2], float (&acc)[D / 64][4][4]) {
-    int lane = (int)threadIdx.x % 32, gr = lane / 4, tc = lane % 4;
-#pragma unroll
-    for (int c = 0; c < D / 64; c++) {
-        uint32_t v[4][4];
-#pragma unroll
-        for (int r = 0; r < 4; r++) {
-            uint4 x;
-            if constexpr (H) x = *(const uint4 *)(from + ((c * 4 + r) * 32 + lane) * 16);
-            else {
-                int row = tc * 2 + r % 2 + r / 2 * 8;
-                x = decode8(j.v.type, from + row * (int)j.v.row_bytes, c * 64 + gr * 8,
-                            pos + row <= last);
-            }
-            v[r][0] = x.x, v[r][1] = x.y, v[r][2] = x.z, v[r][3] = x.w;
-        }
-#pragma unroll
-        for (int m = 0; m < 4; m++) {
-            uint32_t a[4] = {
-                __byte_perm(v[0][m], v[1][m], 0x5410), __byte_perm(v[0][m], v[1][m], 0x7632),
-                __byte_perm(v[2][m], v[3][m], 0x5410), __byte_perm(v[2][m], v[3][m], 0x7632)};
-            mma_16816(acc[c][m], a, p);
-            mma_16816(acc[c][m], a, rest);
-        }
-    }
-}
-
-/* H: keys and values are halves; else coded. */
-template <int D, bool H>
-__global__ void __launch_bounds__(PAGE_WARPS * 32, D == 256 ? 2 : 3)
-    page_kernel(const __grid_constant__ dspans b, const __grid_constant__ attn_job j) {
-    constexpr int SLOT = PAGE_TURN * D * 2, N_KEY = D / 32, N_VALUE = D / 64;
-    DYNAMIC_SHARED(uint8_t, ring); /* [PAGE_SLOTS][PAGE_WARPS][SLOT] */
-    __shared__ float2 stat[PAGE_WARPS][MAX_GROUP];
-    launch_next();
-    int tid = (int)threadIdx.x, lane = tid % 32, warp = tid / 32, gr = lane / 4, tc = lane % 4;
-    int32_t t = j.rows[blockIdx.z];
-    dspan s = b.spans[b.of_row[t]];
-    int32_t own = (int32_t)s.pos + (t - s.row), n = stretch_of(j, own);
-    int32_t begin = (int32_t)blockIdx.y * n, last = min(begin + n - 1, own);
-    if (begin > own) return;
-    /* pages before the window */
-    if (j.window > 0 && j.n_keep <= begin)
-        begin = max(begin, max(own - j.window + 1, 0) / KV_PAGE * KV_PAGE);
-    int32_t group = j.n_head / j.n_kv_head, per = (group + MAX_GROUP - 1) / MAX_GROUP;
-    int32_t kv = (int32_t)blockIdx.x / per;
-    int32_t head0 = kv * group + (int32_t)blockIdx.x % per * MAX_GROUP;
-    int32_t n_here = min(kv * group + group - head0, (int32_t)MAX_GROUP);
-    const int32_t *pages = b.pages + s.page_at + begin / KV_PAGE;
-    begin += warp * PAGE_TURN; /* of this warp; it goes on by pages */
-    int32_t n_step = begin <= last ? (last - begin) / KV_PAGE + 1 : 0;
-
-    /* where the warp's positions begin within a page; of halves, what this lane copies */
-    uint32_t at = (uint32_t)(kv * KV_PAGE + warp * PAGE_TURN);
-    uint32_t at_k = at * (uint32_t)j.k.row_bytes + (H ? (uint32_t)(gr * D * 2 + tc * 16) : 0);
-    uint32_t at_v = at * (uint32_t)j.v.row_bytes + (H ? (uint32_t)(tc * D * 4 + gr * 16) : 0);
-    /* the page of the part copied last; those of 32 steps, one a lane */
-    int32_t page = 0, some_pages = lane < n_step ? pages[lane] : 0;
-    auto slot = [&](int item) { return ring + (item % PAGE_SLOTS * PAGE_WARPS + warp) * SLOT; };
-    /* copies the keys of a step where even, its values where odd */
-    auto copy = [&](int item) {
-        int step = item / 2;
-        if (step < n_step) {
-            if (item % 2 == 0) {
-                if (step % 32 == 0 && step)
-                    some_pages = step + lane < n_step ? pages[step + lane] : 0;
-                page = __shfl_sync(0xffffffffu, some_pages, step % 32);
-            }
-            const cache &c = item % 2 ? j.v : j.k;
-            const uint8_t *from = c.data + (size_t)page * c.page_bytes + (item % 2 ? at_v : at_k);
-            uint8_t *to = slot(item) + lane * 16;
-            int has = last - (begin + step * KV_PAGE) + 1; /* positions */
-            if constexpr (!H) {
-                for (int i = lane; i < (int)c.row_bytes; i += 32, to += 512)
-                    copy_async16(to, from + i * 16, true);
-            } else if (item % 2 == 0) {
-#pragma unroll
-                for (int i = 0; i < 2 * N_KEY; i++)
-                    copy_async16(to + i * 512, from + (i / N_KEY * 8 * D * 2 + i % N_KEY * 64),
-                                 gr + i / N_KEY * 8 < has);
-            } else {
-#pragma unroll
-                for (int i = 0; i < 4 * N_VALUE; i++) {
-                    constexpr int ROW[4] = {0, 1, 8, 9};
-                    copy_async16(to + i * 512, from + (ROW[i % 4] * D * 2 + i / 4 * 128),
-                                 tc * 2 + ROW[i % 4] < has);
-                }
-            }
-        }
-        copy_commit();
-    };
-    /* what the kernel before writes is waited for, by the warp that needs it at once */
-    bool is_new = min(begin + PAGE_TURN - 1, last) >= s.pos;
-    if (!is_new) copy(0), copy(1);
-    wait_previous();
-    uint32_t q[D / 16][4];
-    /* in a place where nothing is copied yet */
-    page_query<D>(j, t, head0, n_here, (uint4 *)(ring + 2 * PAGE_WARPS * SLOT), q, [&] {
-        if (is_new) copy(0), copy(1);
-    });
-    copy(2);
-
-    /* acc[c][m]: dimensions 64 c + 8 gr + 2 m, heads 2 tc and 2 tc + 1; the next dimension, the same */
-    float acc[N_VALUE][4][4], most = -INFINITY, sum = 0.0f; /* of head gr */
-#pragma unroll
-    for (int c = 0; c < N_VALUE; c++)
-#pragma unroll
-        for (int m = 0; m < 4; m++)
-#pragma unroll
-            for (int i = 0; i < 4; i++) acc[c][m][i] = 0.0f;
-#pragma unroll 1
-    for (int step = 0; step < n_step; step++) {
-        int32_t pos = begin + step * KV_PAGE;
-        float dot[2][2][4]; /* 8 positions each; two chains of products */
-#pragma unroll
-        for (int i = 0; i < 16; i++) dot[i / 8][i / 4 % 2][i % 4] = 0.0f;
-        copy_wait<2>();
-        if constexpr (!H) __syncwarp();
-        const uint8_t *from = slot(2 * step);
-#pragma unroll
-        for (int c = 0; c < N_KEY; c++)
-#pragma unroll
-            for (int n8 = 0; n8 < 2; n8++) {
-                uint4 k;
-                if constexpr (H) k = *(const uint4 *)(from + ((n8 * N_KEY + c) * 32 + lane) * 16);
-                else
-                    k = decode8(j.k.type, from + (n8 * 8 + gr) * (int)j.k.row_bytes,
-                                c * 32 + tc * 8, true);
-                uint32_t lo[2] = {k.x, k.y}, hi[2] = {k.z, k.w};
-                mma_16816(dot[n8][0], q[2 * c], lo);
-                mma_16816(dot[n8][1], q[2 * c + 1], hi);
-            }
-        if constexpr (!H) __syncwarp();
-        copy(2 * step + 3);
-        float w[4], keep = page_weights(j, dot, pos, last, own, most, sum, w);
-        uint32_t p[2] = {two_halves(w[0], w[1]), two_halves(w[2], w[3])};
-        uint32_t rest[2] = {rest_of(w[0], w[1], p[0]), rest_of(w[2], w[3], p[1])};
-        if (__ballot_sync(0xffffffffu, keep != 1.0f)) {
-            float even = __shfl_sync(0xffffffffu, keep, tc * 8);
-            float odd = __shfl_sync(0xffffffffu, keep, tc * 8 + 4);
-#pragma unroll
-            for (int c = 0; c < N_VALUE; c++)
-#pragma unroll
-                for (int i = 0; i < 16; i++) acc[c][i / 4][i % 4] *= i % 2 ? odd : even;
-        }
-        copy_wait<2>();
-        if constexpr (!H) __syncwarp();
-        page_values<D, H>(j, slot(2 * step + 1), pos, last, p, rest, acc);
-        if constexpr (!H) __syncwarp();
-        copy(2 * step + 4);
-    }
-
-    int64_t part = ((int64_t)blockIdx.z * j.n_head + head0) * MAX_SPLIT + blockIdx.y;
-    page_put<D>(j, acc, sum, most, (float *)ring, stat, part, n_here);
-    int n_all = own / n + 1;
-    if (n_all > j.few) return;
-
-    __shared__ uint32_t arrived;
-    __syncthreads();
-    uint32_t *counter = j.arrived + blockIdx.z * gridDim.x + blockIdx.x;
-    if (tid == 0) {
-        __threadfence();
-        arrived = atomicAdd(counter, 1u) + 1u;
-    }
-    __syncthreads();
-    if (arrived < (uint32_t)n_all) return;
-    __threadfence();
-    if (tid == 0) *counter = 0;
-    page_join<D>(j, t, part - blockIdx.y, head0, n_here, n_all);
-}
-
 /* ---- joining stretches ---- */
 
 /* Stretches of a head of a token, the sink, the rotation back, the gate. A block makes JOIN_D dimensions of a head,
@@ -784,7 +401,7 @@ __global__ void __launch_bounds__(JOIN_THREADS)
     int32_t t = j.rows[blockIdx.y];
     dspan s = b.spans[b.of_row[t]];
     int32_t own = (int32_t)s.pos + (t - s.row);
-    int n = own / stretch_of(j, own) + 1, d_v = j.v.d, d = d_v / n_part;
+    int n = own / stretch_of(j.shift, own) + 1, d_v = j.v.d, d = d_v / n_part;
     if (n <= j.few) return;
     int first_e = (int32_t)blockIdx.x % n_part * d;
     int64_t at = ((int64_t)blockIdx.y * j.n_head + h) * MAX_SPLIT;
@@ -795,9 +412,9 @@ __global__ void __launch_bounds__(JOIN_THREADS)
     if (team >= n_team) team = n; /* has nothing to add */
     wait_previous();
     float4 v[JOIN_AHEAD];
-    float2 own_stat[JOIN_AHEAD], some[MAX_SPLIT / 32];
+    float2 own_stat[JOIN_AHEAD], some[(MAX_SPLIT + 31) / 32];
 #pragma unroll
-    for (int u = 0; u < MAX_SPLIT / 32; u++)
+    for (int u = 0; u < (MAX_SPLIT + 31) / 32; u++)
         some[u] = lane + u * 32 < n ? stat[lane + u * 32] : make_float2(0.0f, -INFINITY);
 #pragma unroll
     for (int u = 0; u < JOIN_AHEAD; u++) {
@@ -816,11 +433,11 @@ __global__ void __launch_bounds__(JOIN_THREADS)
     /* NaN: a maximum forgets it, its factor does not */
     float sink = j.sinks ? j.sinks[h] : -INFINITY, m = -INFINITY, sum = 0.0f;
 #pragma unroll
-    for (int u = 0; u < MAX_SPLIT / 32; u++) m = fmaxf(m, some[u].y);
+    for (int u = 0; u < (MAX_SPLIT + 31) / 32; u++) m = fmaxf(m, some[u].y);
     m = fmaxf(lanes_max(m, 32), sink);
     auto factor = [&](float most) { return most == -INFINITY ? 0.0f : quick_exp(most - m); };
 #pragma unroll
-    for (int u = 0; u < MAX_SPLIT / 32; u++) sum += some[u].x * factor(some[u].y);
+    for (int u = 0; u < (MAX_SPLIT + 31) / 32; u++) sum += some[u].x * factor(some[u].y);
     sum = lanes_sum(sum, 32) + factor(sink);
     float4 y = make_float4(0, 0, 0, 0);
     auto add = [&](float4 from, float f) {
@@ -888,25 +505,6 @@ static void split_group(struct cuda *c, const dspans &b, const attn_job &j, int 
     else split_launch<MAX_GROUP, E>(c, b, j, n_split, n_row);
 }
 
-/* The size of heads that page_kernel has a form for; 0: it has none. */
-static int page_heads(const attn_job &j) {
-    bool is_half = j.k.type == QUANT_F16 && j.v.type == QUANT_F16;
-    auto is_coded = [](const cache &c) { return c.type == QUANT_Q8_0 || c.type == QUANT_Q4_0; };
-    if (j.k.d != j.v.d || !(is_half || (is_coded(j.k) && is_coded(j.v)))) return 0;
-    return j.k.d == 64 || j.k.d == 128 || j.k.d == 256 ? j.k.d : 0;
-}
-
-template <int D>
-static void page_launch(struct cuda *c, const dspans &b, const attn_job &j, int n_split,
-                        int n_row) {
-    int per = (j.n_head / j.n_kv_head + MAX_GROUP - 1) / MAX_GROUP;
-    dim3 grid((unsigned)(j.n_kv_head * per), (unsigned)n_split, (unsigned)n_row);
-    size_t shared = (size_t)PAGE_SLOTS * PAGE_WARPS * PAGE_TURN * D * 2;
-    if (j.k.type == QUANT_F16)
-        launch(c, page_kernel<D, true>, grid, dim3(PAGE_WARPS * 32), shared, b, j);
-    else launch(c, page_kernel<D, false>, grid, dim3(PAGE_WARPS * 32), shared, b, j);
-}
-
 /* ---- ops ---- */
 
 size_t cuda_attn_scratch(const struct dev_need *n) {
@@ -937,8 +535,7 @@ static void stretches(struct cuda *c, const struct attn_args *a, const dspans &b
     j.part = (float *)cuda_take(c, n_part * (size_t)part_d(j.v.d) * sizeof *j.part);
     j.stat = (float2 *)cuda_take(c, n_part * sizeof *j.stat);
     if (!j.part || !j.stat) return;
-    int d = page_heads(j);
-    bool pages = !all && d;
+    bool pages = !all && cuda_attn_page_heads(j);
     j.shift = pages ? PAGE_SHIFT : SPLIT_SHIFT;
     j.arrived = c->arrived;
     bool is_wide = ((uintptr_t)j.gate | (uintptr_t)j.out) % 16 == 0 &&
@@ -946,13 +543,12 @@ static void stretches(struct cuda *c, const struct attn_args *a, const dspans &b
     j.few = pages && !j.rotate && is_wide && n_few * a->n_head <= CUDA_N_ARRIVED ? JOIN_FEW : 0;
     int n_split = 1; /* as many as the longest may need, in powers of two so that graphs repeat */
     while (n_split < MAX_SPLIT && (int64_t)n_split << j.shift < longest) n_split *= 2;
+    n_split = n_split < MAX_SPLIT ? n_split : MAX_SPLIT;
     int d_most = j.k.d > j.v.d ? j.k.d : j.v.d;
     for (int32_t at = 0; at < n_row; at += FEW_ROWS) {
         int n = n_row - at < FEW_ROWS ? n_row - at : FEW_ROWS;
         j.rows = staged + at;
-        if (pages && d == 64) page_launch<64>(c, b, j, n_split, n);
-        else if (pages && d == 128) page_launch<128>(c, b, j, n_split, n);
-        else if (pages) page_launch<256>(c, b, j, n_split, n);
+        if (pages) cuda_attn_pages(c, b, j, n_split, n);
         else if (d_most <= 64) split_group<2>(c, b, j, n_split, n);
         else if (d_most <= 128) split_group<4>(c, b, j, n_split, n);
         else split_group<8>(c, b, j, n_split, n);

@@ -41,33 +41,35 @@ __device__ __forceinline__ float cache_at(const cache &c, const uint8_t *row, in
     return to_float(*(const uint16_t *)b) * (float)(q - 8);
 }
 
-/* 8 elements of a coded row as halves, from element e, a multiple of 8. */
-__device__ __forceinline__ uint4 decode8(uint32_t type, const uint8_t *row, int e, bool has) {
+/* The halves with the bits 0x6400 + b are 1024 + b: two bytes of x, less a middle that is added to 1024, times d. */
+__device__ __forceinline__ uint32_t two_codes(uint32_t x, uint32_t bytes, uint32_t less,
+                                              uint32_t d) {
+    return halves_mul(halves_sub(__byte_perm(x, 0x64646464u, bytes), less), d);
+}
+/* 8 elements of a coded row as halves, from the element `at` of a block of 32 on, a multiple of 8. */
+__device__ __forceinline__ uint4 decode8(uint32_t type, const uint8_t *row, int block, int at,
+                                         bool has) {
     uint32_t w[2], less, d;
     if (type == QUANT_Q8_0) {
-        const uint8_t *b = row + e / 32 * 34;
-        const uint16_t *q = (const uint16_t *)(b + 2 + e % 32);
+        const uint8_t *b = row + block * 34;
+        const uint16_t *q = (const uint16_t *)(b + 2 + at);
         d = *(const uint16_t *)b;
         w[0] = ((uint32_t)q[0] | (uint32_t)q[1] << 16) ^ 0x80808080u;
         w[1] = ((uint32_t)q[2] | (uint32_t)q[3] << 16) ^ 0x80808080u;
         less = 0x64806480u; /* 1024 + 128 */
     } else {
-        const uint8_t *b = row + e / 32 * 18;
-        const uint16_t *q = (const uint16_t *)(b + 2 + e % 16);
-        int shift = e % 32 / 16 * 4;
+        const uint8_t *b = row + block * 18;
+        const uint16_t *q = (const uint16_t *)(b + 2 + at % 16);
+        int shift = at / 16 * 4;
         d = *(const uint16_t *)b;
         w[0] = ((uint32_t)q[0] | (uint32_t)q[1] << 16) >> shift & 0x0f0f0f0fu;
         w[1] = ((uint32_t)q[2] | (uint32_t)q[3] << 16) >> shift & 0x0f0f0f0fu;
         less = 0x64086408u; /* 1024 + 8 */
     }
     d = has ? d | d << 16 : 0;
-    /* the half with the bits 0x6400 + b is 1024 + b */
-    auto two = [&](uint32_t from, uint32_t at) {
-        return halves_mul(halves_sub(__byte_perm(from, 0x64646464u, at), less), d);
-    };
-    return make_uint4(two(w[0], 0x4140), two(w[0], 0x4342), two(w[1], 0x4140), two(w[1], 0x4342));
+    return make_uint4(two_codes(w[0], 0x4140, less, d), two_codes(w[0], 0x4342, less, d),
+                      two_codes(w[1], 0x4140, less, d), two_codes(w[1], 0x4342, less, d));
 }
-
 __device__ __forceinline__ void hadamard_heads(float *x, int d) {
     int n = d & -d;
     for (int h = 1; h < n; h *= 2) {
@@ -83,6 +85,22 @@ __device__ __forceinline__ void hadamard_heads(float *x, int d) {
     float f = 1.0f / sqrtf((float)n);
     for (int i = (int)threadIdx.x; i < d; i += (int)blockDim.x) x[i] *= f;
     __syncthreads();
+}
+
+/* Few tokens: the cache in stretches (attn.cu, attn_page.cu). */
+enum {
+    MAX_SPLIT = 132, /* with two kv heads one wave of an H200's multiprocessors, two blocks each */
+    SPLIT_SHIFT = 4, /* stretches of split_kernel are multiples of 16: a step of a block */
+    PAGE_SHIFT = 6,  /* of page_kernel: of a page */
+    MAX_GROUP = 8,   /* query heads of one kv head that a block serves */
+    JOIN_FEW = 8,    /* stretches that the last block of them to end joins */
+};
+/* Floats from one stretch's values to the next's. */
+static __host__ __device__ inline int part_d(int d_v) { return (d_v + 3) / 4 * 4; }
+
+/* Positions of a stretch for a token at position own: the fewest that need no more than MAX_SPLIT. */
+__device__ __forceinline__ int32_t stretch_of(int32_t shift, int32_t own) {
+    return (own / (MAX_SPLIT << shift) + 1) << shift;
 }
 
 struct attn_job {
@@ -104,6 +122,11 @@ struct attn_job {
 __device__ __forceinline__ bool is_seen(const attn_job &j, int64_t pos, int64_t own) {
     return j.window <= 0 || pos > own - j.window || pos < j.n_keep;
 }
+
+/* Few tokens on the tensor cores (attn_page.cu): the size of heads that it has a form for, 0: none; n_row rows in n_split
+ * stretches, of which up to j.few are joined already. */
+int cuda_attn_page_heads(const attn_job &j);
+void cuda_attn_pages(struct cuda *c, const dspans &b, const attn_job &j, int n_split, int n_row);
 
 /* Spans of more than STEP_MAX_TOK tokens. */
 void cuda_attn_many(struct cuda *c, const struct attn_args *a, const dspans &b, const attn_job &j);

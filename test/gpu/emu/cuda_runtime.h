@@ -26,6 +26,9 @@ struct dim3 {
 struct uint2 {
     uint32_t x, y;
 };
+struct uint3 {
+    uint32_t x, y, z;
+};
 struct alignas(16) uint4 {
     uint32_t x, y, z, w;
 };
@@ -38,6 +41,7 @@ struct alignas(16) float4 {
 static inline float2 make_float2(float x, float y) { return float2{x, y}; }
 static inline float4 make_float4(float x, float y, float z, float w) { return float4{x, y, z, w}; }
 static inline uint2 make_uint2(uint32_t x, uint32_t y) { return uint2{x, y}; }
+static inline uint3 make_uint3(uint32_t x, uint32_t y, uint32_t z) { return uint3{x, y, z}; }
 static inline uint4 make_uint4(uint32_t x, uint32_t y, uint32_t z, uint32_t w) {
     return uint4{x, y, z, w};
 }
