@@ -646,17 +646,19 @@ static void selected_rows_keep_the_promise(void **s) {
         select_check(dev, floats((size_t)sizes[k] * SELECT_KINDS, 0), sizes[k]);
         drop_all();
     }
-    /* as large as a vocabulary, the staging made for it */
-    enum { N = 20011 };
-    struct dev_need larger = need;
-    larger.n_out = N;
-    struct dev *own;
-    const struct cuda_params plain = {0};
-    assert_int_equal(cuda_open(&own, &plain, NULL), 0);
-    assert_int_equal(own->ops->reserve(own, &larger, NULL), 0);
-    select_check(own, floats(N * SELECT_KINDS, 0), N);
-    drop_all();
-    own->ops->close(own);
+    /* as large as vocabularies, the staging made for them */
+    static const int32_t large[] = {20011, 300001};
+    for (size_t k = 0; k < sizeof large / sizeof *large; k++) {
+        struct dev_need larger = need;
+        larger.n_out = large[k];
+        struct dev *own;
+        const struct cuda_params plain = {0};
+        assert_int_equal(cuda_open(&own, &plain, NULL), 0);
+        assert_int_equal(own->ops->reserve(own, &larger, NULL), 0);
+        select_check(own, floats((size_t)large[k] * SELECT_KINDS, 0), large[k]);
+        drop_all();
+        own->ops->close(own);
+    }
 }
 
 int main(void) {

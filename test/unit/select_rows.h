@@ -90,7 +90,7 @@ static inline void select_check(struct dev *d, float *logits, int32_t n) {
         if (k == 9) x[n / 2] = NAN;
         if (k == 10) x[n - 1] = INFINITY;
         if (k == 11) mask[0] = 1, x[0] = -INFINITY; /* what little is allowed is banned */
-        if (k == 12) x[0] = 3e38f, x[n - 1] = -3e38f;
+        if (k == 12) x[n / 100] = x[n - 1] = -3e38f, x[0] = 3e38f; /* in a part, and apart */
         for (int32_t i = 0; k == 15 && i < n; i++) x[i] = (float)(int)x[i]; /* ties */
         int32_t n_id = k % 5 == 4 ? 0 : 3 + k;
         for (int32_t i = 0; i < n_id; i++) ids[at[k] + i] = (int32_t)rng_below(&rng, (uint64_t)n);
