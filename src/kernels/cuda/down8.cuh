@@ -18,9 +18,9 @@ struct down8_job {
     act8 hidden;
     const int32_t *ids;             /* [n_tok, n_used] */
     const float *weights;           /* [n_tok, n_used] */
-    int32_t n_used, n_part, n_step; /* n_part: 1, 2 or 4; n_step: of a part */
+    int32_t n_used, n_part, n_step; /* n_step: of a part */
     int32_t n_all, n_task, unused;  /* n_all: units of a stream; n_task: of all tokens */
-    divisor n_unit, n_few;          /* down.n_unit; a token's tasks, each a few rows */
+    divisor n_unit, n_few, each; /* down.n_unit; tasks, each a few rows: of a token, of a block */
     float *out;
 };
 
@@ -30,34 +30,6 @@ static __host__ __device__ constexpr int down_bound(bool more) { return more ? 5
 
 /* Rows of a lane. */
 static __host__ __device__ constexpr int down_rows(int form) { return is_wide_form(form) ? 2 : 4; }
-
-/* Product of a unit as it was read with one of activations, added to sum: as unpack and unit_dot8 make it. Upper
- * nibbles stay where they are and count 16 times, which the integers give back: 8 instructions less. */
-template <int F>
-__device__ __forceinline__ float raw_dot8(const raw<F> &c, const grid_tables &g, const act_unit &a,
-                                          float sum) {
-    if constexpr (F == FORM_O4 || F == FORM_N4) {
-        int s = 0;
-        s = dot4_unsigned(c.code[0] & 0xf0f0f0f0u, (int)a.hi.x, s);
-        s = dot4_unsigned(c.code[1] & 0xf0f0f0f0u, (int)a.hi.y, s);
-        s = dot4_unsigned(c.code[2] & 0xf0f0f0f0u, (int)a.hi.z, s);
-        s = dot4_unsigned(c.code[3] & 0xf0f0f0f0u, (int)a.hi.w, s);
-        s >>= 4;
-        s = dot4((int)(c.code[0] & 0x0f0f0f0fu), (int)a.lo.x, s);
-        s = dot4((int)(c.code[1] & 0x0f0f0f0fu), (int)a.lo.y, s);
-        s = dot4((int)(c.code[2] & 0x0f0f0f0fu), (int)a.lo.z, s);
-        s = dot4((int)(c.code[3] & 0x0f0f0f0fu), (int)a.lo.w, s);
-        float d = to_float((uint16_t)c.top[0]), all = (float)pair_sum(a.sums);
-        /* O4: (2 q - 15) (2 s + 1) = (q - 7.5) (4 s + 2) */
-        float f = (float)s - (F == FORM_O4 ? 7.5f : 8.0f) * all;
-        if constexpr (F == FORM_O4) d *= 4.0f * (float)c.sub + 2.0f;
-        return sum + d * f * a.scale;
-    } else {
-        unpacked w;
-        unpack<F, true>(c, g, w);
-        return unit_dot8<F>(w, a, sum);
-    }
-}
 
 /* How a stream lies on the lanes. */
 template <int U> struct down8_lanes {
@@ -137,11 +109,11 @@ __device__ __forceinline__ void down8_two(raw<F> code[2][down_rows(F)], const do
     act_unit a = at.act(j, lane, weight, first);
     act_unit b = at.act(j, lane, weight, both ? first + down8_lanes<U>::GROUP : first);
 #pragma unroll
-    for (int r = 0; r < down_rows(F); r++) sum[r] = raw_dot8<F>(code[0][r], g, a, sum[r]);
+    for (int r = 0; r < down_rows(F); r++) sum[r] = raw_dot8<F>(code[0][r], a, g, sum[r]);
     next(0);
     if (both) {
 #pragma unroll
-        for (int r = 0; r < down_rows(F); r++) sum[r] = raw_dot8<F>(code[1][r], g, b, sum[r]);
+        for (int r = 0; r < down_rows(F); r++) sum[r] = raw_dot8<F>(code[1][r], b, g, sum[r]);
     }
     next(1);
 }
@@ -154,10 +126,10 @@ __global__ void __launch_bounds__(down_bound(TAKES_MORE), 1)
     constexpr int R = down_rows(F), STEP = down8_lanes<U>::GROUP;
     DYNAMIC_SHARED(uint32_t, points);
     __shared__ float sums[down_bound(TAKES_MORE) / 32][R][32];
-    int lane = (int)(threadIdx.x % 32u), warp = (int)(threadIdx.x / 32u), shift = j.n_part >> 1;
-    int part = warp & (j.n_part - 1), first = part * j.n_step * STEP;
+    int lane = (int)(threadIdx.x % 32u), warp = (int)(threadIdx.x / 32u), each = (int)j.each.n;
+    int part = (int)((uint32_t)warp / j.each), first = part * j.n_step * STEP;
     int end = min(first + j.n_step * STEP, j.n_all);
-    uint32_t few = blockIdx.x * (blockDim.x / 32u >> shift) + (uint32_t)(warp >> shift);
+    uint32_t few = blockIdx.x * (uint32_t)each + (uint32_t)(warp - part * each);
     bool has = few < j.n_few.n;
     down8_place<F, U> at(j, blockIdx.y, has ? few : 0, lane);
     raw<F> code[2][R];
@@ -190,7 +162,7 @@ __global__ void __launch_bounds__(down_bound(TAKES_MORE), 1)
 #pragma unroll 1
     for (int p = 1; p < j.n_part; p++)
 #pragma unroll
-        for (int r = 0; r < R; r++) sum[r] += sums[warp + p][r][lane];
+        for (int r = 0; r < R; r++) sum[r] += sums[warp + p * each][r][lane];
     at.put(out, old, sum, lane);
 }
 

@@ -286,9 +286,11 @@ static void few_down8(struct cuda *c, const struct moe_args *a, const planes &do
     int32_t each = (few + c->n_sm - 1) / c->n_sm; /* tasks of a block */
     each = each < 8 ? each : 8;
     int32_t bound = down_bound(c->compute >= 100);
-    while (d.n_part < DOWN_PARTS && steps > 2 * d.n_part && 2 * d.n_part * each <= bound / 32)
-        d.n_part *= 2;
+    /* a part has two steps or more, which a warp asks for before its wait */
+    while (d.n_part < DOWN_PARTS && steps > 2 * d.n_part && (d.n_part + 1) * each <= bound / 32)
+        d.n_part++;
     d.n_step = (steps + d.n_part - 1) / d.n_part;
+    d.each = divisor_of(each);
     dim3 grid((unsigned)((few + each - 1) / each), (unsigned)a->n_tok);
     dim3 block((unsigned)(32 * each * d.n_part));
     int32_t places = c->n_sm * (bound / (int32_t)block.x);

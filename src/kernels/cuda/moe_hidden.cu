@@ -14,33 +14,46 @@ struct hidden8_job {
     int32_t n_all, per_round;              /* units of all hidden rows, of a round of all blocks */
     divisor per_pair, n_used;              /* units of a hidden row; choice.n_used */
     divisor sh_quads;                      /* sh_down.n_in / 4 */
-    planes sh_down;                        /* the shared expert's; form FORM_NONE: there is none */
-    glu_job shared;                        /* its input */
-    const float *sh_weight; /* [n_tok] or NULL: its factor, through the logistic function */
-    float *out;             /* [n_tok, sh_down.n_row] */
+    int32_t sh_lanes, sh_rows; /* lanes of a shared row, rows of a warp: 16 and 2, or 32 and 1 */
+    int32_t sh_input;          /* bytes from one token's shared input to the next */
+    int32_t x_bytes;           /* of x in shared memory; 0: it stays where it is */
+    divisor sh_turns;          /* of a block's warps: its rows for SHARED_TOKS tokens */
+    planes sh_down;            /* the shared expert's; form FORM_NONE: there is none */
+    glu_job shared;            /* its input */
+    const float *sh_weight;    /* [n_tok] or NULL: its factor, through the logistic function */
+    float *out;                /* [n_tok, sh_down.n_row] */
 };
 
 /* Barriers of a part of the block: of the warps of the shared expert, and of team k and those after it. */
 enum { SHARED_BARRIER = 1, TEAM_BARRIER = 2 };
+enum { NEAR_BYTES = 32 << 10 }; /* of the input in shared memory, at most */
+
+/* ---- the input ---- */
+
+/* Copies it to shared memory behind the threads' backs: reads of it would queue behind those of the experts' weights. */
+static __device__ __forceinline__ void input_copy(const hidden8_job &j, uint8_t *room) {
+    int n_code = j.n_tok * j.up.n_unit * 2, n_meta = j.n_tok * j.up.n_unit;
+#pragma unroll 1
+    for (int i = (int)threadIdx.x; i < n_code; i += (int)blockDim.x)
+        copy_async16(room + 16 * i, j.x.q + 16 * i, true);
+#pragma unroll 1
+    for (int i = (int)threadIdx.x; i < n_meta; i += (int)blockDim.x)
+        copy_async<8>(room + 16 * n_code + 8 * i, j.x.meta + i);
+    copy_commit();
+}
 
 /* ---- the shared expert's last product, beside the choice ---- */
-
-/* Bytes from one token's input to the next. */
-static __host__ __device__ inline int shared_input(int n_in) { return (n_in / 32 * 40 + 15) & ~15; }
-/* Lanes of a row, as a power of two. */
-static __device__ __forceinline__ int shared_lanes(const planes &w) {
-    return w.n_unit > 16 ? 5 : 4;
-}
 
 /* Sums of a row of w with up to SHARED_TOKS tokens' inputs, in shared memory one behind the other, by a group of lanes;
  * of the token that lanes_share gives the lane. */
 enum { SHARED_TOKS = 2 };
 template <int F>
-__device__ __forceinline__ float shared_row8(const planes &w, uint32_t row, int lane, int group,
+__device__ __forceinline__ float shared_row8(const hidden8_job &j, uint32_t row, int first,
                                              const uint8_t *in, int n_tok) {
+    const planes &w = j.sh_down;
     float sum[SHARED_TOKS] = {};
 #pragma unroll 1
-    for (int u = lane; u < w.n_unit; u += group) {
+    for (int u = first; u < w.n_unit; u += j.sh_lanes) {
         raw<F> code; /* shared_near has brought it near */
         unpacked v;
         load_unit<F>(code, w, row * (uint32_t)w.n_unit + (uint32_t)u);
@@ -50,11 +63,11 @@ __device__ __forceinline__ float shared_row8(const planes &w, uint32_t row, int 
 #pragma unroll
         for (int t = 0; t < SHARED_TOKS; t++) {
             if (t >= n_tok) break;
-            act8 a = act8_at((void *)(in + t * shared_input(w.n_in)), 1, w.n_in);
+            act8 a = act8_at((void *)(in + t * j.sh_input), 1, w.n_in);
             sum[t] = unit_dot8<SAME>(v, act8_load(a, (uint32_t)u), sum[t]);
         }
     }
-    return lanes_share<SHARED_TOKS>(sum, lane, group);
+    return lanes_share<SHARED_TOKS>(sum, (int)(threadIdx.x % 32), j.sh_lanes);
 }
 /* Forms of a shared expert that are multiplied there; others come after the experts. */
 #define SHARED_FORMS(X) X(FORM_I8) X(FORM_N4) X(FORM_N4K) X(FORM_N5K) X(FORM_N6K)
@@ -68,65 +81,81 @@ static bool is_shared_form(int form) {
     return false;
 }
 
-/* By the last n_warp warps of the block: out[t] += factor * down(act(gate) * up), of the block's rows. Inputs of
- * VEC8_TOKS tokens at a time lie in shared memory behind the grid points. */
-static __device__ __forceinline__ void shared_down8(const hidden8_job &j, int points, int warp,
-                                                    int n_warp) {
-    DYNAMIC_SHARED(uint8_t, room);
-    uint8_t *in = room + points;
-    const planes &w = j.sh_down;
-    int shift = shared_lanes(w), lane = (int)(threadIdx.x % 32), quads = (int)j.sh_quads.n;
-    int first = (int)blockIdx.x * j.n_sh_row, end = first + j.n_sh_row;
-    end = end < (int)w.n_row ? end : (int)w.n_row;
-    if (first >= end) return;
-    /* a group of lanes has a row, a warp one or two */
-    int group = 1 << shift, mine = lane & (group - 1), each = group / SHARED_TOKS;
-    int rows = 32 >> shift, n_slot = (end - first + rows - 1) >> (5 - shift);
+/* Tokens from t0 on whose inputs lie in shared memory at a time. */
+static __device__ __forceinline__ int shared_toks(const hidden8_job &j, int t0) {
+    return j.n_tok - t0 < VEC8_TOKS ? j.n_tok - t0 : (int)VEC8_TOKS;
+}
+
+/* Their inputs, act(gate) * up in 8 bits, by n_warp warps. */
+static __device__ __forceinline__ void shared_inputs(const hidden8_job &j, uint8_t *in, int t0,
+                                                     int warp, int n_warp) {
+    int n_tok = shared_toks(j, t0), quads = (int)j.sh_quads.n, n_in = j.sh_down.n_in;
+    int lane = (int)(threadIdx.x % 32);
 #pragma unroll 1
-    for (int t0 = 0; t0 < j.n_tok; t0 += VEC8_TOKS) {
-        int n_tok = j.n_tok - t0 < VEC8_TOKS ? j.n_tok - t0 : (int)VEC8_TOKS;
-        if (t0) barrier_of(SHARED_BARRIER, 32 * n_warp); /* inputs are read no more */
-#pragma unroll 1
-        for (int q = 32 * warp + lane; q - lane < n_tok * quads; q += 32 * n_warp) {
-            int t = (int)((uint32_t)q / j.sh_quads); /* rows are whole groups of 8 quads */
-            bool has = t < n_tok;
-            act8 a = act8_at(in + t * shared_input(w.n_in), 1, w.n_in);
-            act8_put4(a, q - t * quads,
-                      has ? glu_quad(j.shared, (int64_t)t0 * quads + q) : make_float4(0, 0, 0, 0),
-                      has);
-        }
-        barrier_of(SHARED_BARRIER, 32 * n_warp);
-        int t = 0;
-#pragma unroll 1
-        for (int slot = warp;; slot += n_warp) {
-            for (; slot >= n_slot; slot -= n_slot) t += SHARED_TOKS;
-            if (t >= n_tok) break;
-            int r = first + slot * rows + (lane >> shift), tok = t + mine / each;
-            int u = r < end ? mine : w.n_unit; /* all lanes go together */
-            const uint8_t *x = in + t * shared_input(w.n_in);
-            float y = 0.0f;
-            switch (w.form) {
-#define X(F)                                                                                       \
-    case F: y = shared_row8<F>(w, (uint32_t)r, u, group, x, n_tok - t); break;
-                SHARED_FORMS(X)
-#undef X
-            }
-            if (r >= end || tok >= n_tok || mine % each) continue;
-            float *out = j.out + (int64_t)(t0 + tok) * w.n_row + r;
-            *out += (j.sh_weight ? logistic(j.sh_weight[t0 + tok]) : 1.0f) * y;
-        }
+    for (int q = 32 * warp + lane; q - lane < n_tok * quads; q += 32 * n_warp) {
+        int t = (int)((uint32_t)q / j.sh_quads); /* rows are whole groups of 8 quads */
+        bool has = t < n_tok;
+        act8_put4(act8_at(in + t * j.sh_input, 1, n_in), q - t * quads,
+                  has ? glu_quad(j.shared, (int64_t)t0 * quads + q) : make_float4(0, 0, 0, 0), has);
     }
 }
 
-/* Brings the weights that a warp of shared_down8 multiplies first near this multiprocessor. */
+/* Turns of a block's warps: each has a row of every group of lanes, and up to SHARED_TOKS tokens. */
+static __device__ __forceinline__ int shared_turns(const hidden8_job &j, int n_tok) {
+    return (n_tok + SHARED_TOKS - 1) / SHARED_TOKS * (int)j.sh_turns.n;
+}
+
+/* out[t] += factor * down(input) of n_tok tokens from t0 on and the block's rows, by n_warp warps. */
+static __device__ __forceinline__ void shared_rows(const hidden8_job &j, const uint8_t *in, int t0,
+                                                   int n_tok, int warp, int n_warp) {
+    const planes &w = j.sh_down;
+    int lane = (int)(threadIdx.x % 32), mine = lane & (j.sh_lanes - 1);
+    int each = j.sh_lanes / SHARED_TOKS, n_turn = shared_turns(j, n_tok);
+#pragma unroll 1
+    for (int turn = warp; turn < n_turn; turn += n_warp) {
+        int pass = (int)((uint32_t)turn / j.sh_turns), t = pass * SHARED_TOKS;
+        int r = (turn - pass * (int)j.sh_turns.n) * j.sh_rows + (lane >= j.sh_lanes);
+        bool has = r < j.n_sh_row;
+        r += (int)blockIdx.x * j.n_sh_row;
+        has = has && r < (int)w.n_row;
+        int u = has ? mine : w.n_unit; /* all lanes go together */
+        int tok = t + (mine >= each);
+        bool puts = has && tok < n_tok && (mine & (each - 1)) == 0;
+        float *out = j.out + (int64_t)(t0 + tok) * w.n_row + r;
+        /* asked for ahead of the product, whose operands are nearer */
+        float before = puts ? *out : 0.0f, y = 0.0f;
+        float factor = puts && j.sh_weight ? j.sh_weight[t0 + tok] : 0.0f;
+        switch (w.form) {
+#define X(F)                                                                                       \
+    case F: y = shared_row8<F>(j, (uint32_t)r, u, in + t * j.sh_input, n_tok - t); break;
+            SHARED_FORMS(X)
+#undef X
+        }
+        if (puts) *out = before + (j.sh_weight ? logistic(factor) : 1.0f) * y;
+    }
+}
+
+/* Of many tokens inputs and rows, by the last n_warp warps of the block, while the others choose. */
+static __device__ __forceinline__ void shared_many(const hidden8_job &j, uint8_t *in, int warp,
+                                                   int n_warp) {
+#pragma unroll 1
+    for (int t0 = 0; t0 < j.n_tok; t0 += VEC8_TOKS) {
+        if (t0) barrier_of(SHARED_BARRIER, 32 * n_warp); /* inputs are read no more */
+        shared_inputs(j, in, t0, warp, n_warp);
+        barrier_of(SHARED_BARRIER, 32 * n_warp);
+        shared_rows(j, in, t0, shared_toks(j, t0), warp, n_warp);
+    }
+}
+
+/* Brings the weights that a warp of shared_rows multiplies first near this multiprocessor. */
 static __device__ __forceinline__ void shared_near(const hidden8_job &j, int warp) {
     const planes &w = j.sh_down;
-    int shift = shared_lanes(w), lane = (int)(threadIdx.x % 32);
-    int at_row = (warp << (5 - shift)) + (lane >> shift);
+    int lane = (int)(threadIdx.x % 32);
+    int at_row = warp * j.sh_rows + (lane >= j.sh_lanes);
     int row = (int)blockIdx.x * j.n_sh_row + at_row;
     if (at_row >= j.n_sh_row || row >= (int)w.n_row) return;
 #pragma unroll 1
-    for (int u = lane & ((1 << shift) - 1); u < w.n_unit; u += 1 << shift) {
+    for (int u = lane & (j.sh_lanes - 1); u < w.n_unit; u += j.sh_lanes) {
         int at = row * w.n_unit + u;
         bring_near(w.codes + at * 16); /* or near it: forms differ */
         bring_near(w.more + at * 4);
@@ -164,31 +193,6 @@ static __host__ __device__ constexpr int hidden_bound(int form, bool has_gate, b
     return GATED_TEAM + (weight == 2 ? 0 : weight == 1 ? 128 : 192);
 }
 
-/* A unit of weights times one of activations, added to sum. O4 needs no unpacking: of its values 2 q - 15, sixteen
- * times a lower q and an upper q where it stands add up to eight times what is sought. That starts at the bits of
- * 1.5 * 2^23, and so ends on those of a float. All sums are whole numbers below 2^24: nothing is rounded. */
-template <int F>
-__device__ __forceinline__ float hidden_dot(const raw<F> &c, const act_unit &a,
-                                            const grid_tables &g, float sum) {
-    if constexpr (F == FORM_O4) {
-        const uint32_t lo[4] = {a.lo.x, a.lo.y, a.lo.z, a.lo.w};
-        const uint32_t hi[4] = {a.hi.x, a.hi.y, a.hi.z, a.hi.w};
-        int s = 0;
-#pragma unroll
-        for (int i = 0; i < 4; i++) s = dot4((int)(c.code[i] & 0x0f0f0f0fu), (int)lo[i], s);
-        s = 16 * s + 0x4b400000;
-#pragma unroll
-        for (int i = 0; i < 4; i++) s = dot4_unsigned(c.code[i] & 0xf0f0f0f0u, (int)hi[i], s);
-        float f = __int_as_float(s) * 0.125f - (15.0f * (float)pair_sum(a.sums) + 12582912.0f / 8);
-        float y = to_float((uint16_t)c.top[0]) * (float)(1u + 2u * c.sub) * f;
-        return sum + y * a.scale;
-    } else {
-        unpacked w;
-        unpack<F, true>(c, g, w);
-        return unit_dot8<F>(w, a, sum);
-    }
-}
-
 /* A warp's part of a team. A round of it is ROWS rows of the team's unit, in HALVES of EACH rows of a matrix. A lane has
  * every 32nd unit of a row, HIDDEN_ROWS at a time, which it asks for DEPTH of those steps ahead of their use. Lanes
  * beyond the end of a row read its last unit, and count it as nothing. Indices of units fit 32 bits. */
@@ -219,6 +223,11 @@ template <int F, bool HAS_GATE, bool MANY> struct hidden8_warp {
         at = row * (uint32_t)j.up.n_unit + lane;
         x_at = pair / j.n_used * (uint32_t)j.up.n_unit + lane;
     }
+    __device__ __forceinline__ act_unit input(uint32_t unit) const {
+        DYNAMIC_SHARED(uint8_t, room);
+        act8 near = act8_at(room + 4 * grid_words(F), j.n_tok, j.up.n_in);
+        return j.x_bytes ? act8_load(near, unit) : act8_load(j.x, unit);
+    }
     /* From a lane's first unit of a row to that of a step, or to the row's last. */
     __device__ __forceinline__ uint32_t from_first(int step) const {
         return (uint32_t)(step * 32 < last ? step * 32 : last);
@@ -239,11 +248,43 @@ template <int F, bool HAS_GATE, bool MANY> struct hidden8_warp {
             load_field<s.top, false>(c[r].top, w.top + (uint64_t)top * s.top);
         }
     }
+    /* Brings near what begin asks for, which needs no register until it is there: lines of 128 bytes. */
+    __device__ __forceinline__ void begin_near(void) {
+        constexpr plane_sizes s = sizes_of(F);
+        constexpr int LANES = 32 / HIDDEN_ROWS, LINE = 128;
+        aim(0);
+        int lane = (int)(threadIdx.x % 32), r = lane / LANES;
+        int n = j.up.n_unit < 32 * DEPTH ? j.up.n_unit : 32 * DEPTH;
+        const planes &w = HAS_GATE && r < EACH ? j.gate : j.up;
+        uint32_t unit = at - (uint32_t)lane + (uint32_t)(r % EACH * w.n_unit);
+#pragma unroll 1
+        for (int b = lane % LANES * LINE; b < n * s.codes; b += LANES * LINE) {
+            bring_near(w.codes + (uint64_t)unit * s.codes + b);
+            if (b < n * s.more) bring_near(w.more + (uint64_t)unit * s.more + b);
+            if (b < n * s.sub) bring_near(w.sub + (uint64_t)unit * s.sub + b);
+            if (b < n / s.top_units * s.top)
+                bring_near(w.top + (uint64_t)(unit / s.top_units) * s.top + b);
+        }
+    }
     __device__ __forceinline__ void begin(void) {
         last = j.up.n_unit - 1 - (int)(threadIdx.x % 32);
         aim(0);
 #pragma unroll
         for (int d = 0; d < DEPTH; d++) ask(code[d], 0, d);
+        look_ahead();
+    }
+    /* Codes of the steps behind those come as far as the L2 cache: a lane for each of its lines. */
+    __device__ __forceinline__ void look_ahead(void) const {
+        constexpr int SIZE = sizes_of(F).codes, LINE = SIZE < 128 ? 128 / SIZE : 1;
+        if (threadIdx.x % LINE) return;
+#pragma unroll 1
+        for (int step = DEPTH; step * 32 <= last; step++)
+#pragma unroll
+            for (int r = 0; r < HIDDEN_ROWS; r++) {
+                const planes &w = HAS_GATE && r < EACH ? j.gate : j.up;
+                uint32_t unit = at + (uint32_t)(step * 32 + r % EACH * w.n_unit);
+                look_up(w.codes + (uint64_t)unit * SIZE);
+            }
     }
     __device__ __forceinline__ void run(const grid_tables &g) {
         int n_step = (j.up.n_unit + 31) / 32, lane = (int)(threadIdx.x % 32);
@@ -253,7 +294,7 @@ template <int F, bool HAS_GATE, bool MANY> struct hidden8_warp {
         float *to = &h[0][threadIdx.x / TEAM][r / EACH][place];
 #pragma unroll 1
         for (int round = 0; round < j.n_round; round++) {
-            uint32_t x = x_at;
+            uint32_t first = x_at;
             float sum[N_SUM] = {};
 #pragma unroll 1
             for (int step = 0; step < n_step; step += DEPTH) {
@@ -262,14 +303,14 @@ template <int F, bool HAS_GATE, bool MANY> struct hidden8_warp {
 #pragma unroll
                 for (int d = 0; d < DEPTH; d++) {
                     if (d == 0 || step + d < n_step) {
-                        act_unit a = act8_load(j.x, x + from_first(step + d));
+                        act_unit a = input(first + from_first(step + d));
                         if ((step + d) * 32 > last) a.scale = 0.0f;
 #pragma unroll
                         for (int half = 0; half < HALVES; half++) {
                             float *y = sum + half * HIDDEN_ROWS;
 #pragma unroll
                             for (int i = 0; i < HIDDEN_ROWS; i++)
-                                y[i] = hidden_dot<F>(code[d][i], a, g, y[i]);
+                                y[i] = raw_dot8<F>(code[d][i], a, g, y[i]);
                             if (half + 1 < HALVES) ask(code[d], half + 1, step);
                         }
                     }
@@ -299,9 +340,12 @@ template <int F, bool HAS_GATE, bool MANY> struct hidden8_warp {
     }
 };
 
-/* Every block makes the choice anew, a warp a token; the other warps multiply rows of the shared expert's last matrix
- * meanwhile. The next kernel starts when the choice is written down, and may read the experts' weights ahead of its
- * own wait; the bound on registers leaves room for it. Shared memory: grid points, inputs of the shared expert. */
+/* Every block makes the choice anew, a warp a token, while the other warps make the shared expert's inputs. Of few
+ * tokens the choice is there before the shared expert's rows would be: warps without such a row ask for the experts'
+ * weights at once, the others bring theirs near and multiply first (held in registers meanwhile, they would spill).
+ * Of many tokens the rows are multiplied beside the choice. The next kernel starts when the choice is written down,
+ * and may read the experts' weights ahead of its own wait; the bound on registers leaves room for it. Shared memory:
+ * grid points, the input, those of the shared expert. */
 template <int F, bool HAS_GATE, bool MANY>
 __global__ void __launch_bounds__(hidden_bound(F, HAS_GATE, MANY), 1)
     hidden8_kernel(const __grid_constant__ hidden8_job j, grid_tables g) {
@@ -309,13 +353,16 @@ __global__ void __launch_bounds__(hidden_bound(F, HAS_GATE, MANY), 1)
     __shared__ float h[2][MANY_TEAMS][2][32];
     __shared__ int32_t chosen[STEP_TOKS * MAX_USED];
     threads_fit();
+    uint8_t *x = (uint8_t *)(points + grid_words(F)), *in = x + j.x_bytes;
     int warp = (int)(threadIdx.x / 32), lane = (int)(threadIdx.x % 32);
     int n_warp = (int)(blockDim.x / 32), n_used = j.choice.n_used;
     int n_choose = j.n_tok < n_warp / 2 ? j.n_tok : n_warp / 2;
     bool is_clerk =
         blockIdx.x + 1 == gridDim.x; /* writes the choice down; has no rows where they are few */
-    bool is_shared = j.sh_down.form != FORM_NONE && warp >= n_choose;
-    if (is_shared) shared_near(j, warp - n_choose);
+    bool is_shared = j.sh_down.form != FORM_NONE &&
+                     blockIdx.x * (uint32_t)j.n_sh_row < (uint32_t)j.sh_down.n_row;
+    bool is_few = !MANY && j.n_tok <= VEC8_TOKS;
+    if (is_shared && (is_few || warp >= n_choose)) shared_near(j, is_few ? warp : warp - n_choose);
     if (grid_words(F)) grid_load(g, F, points);
     if (lane == 0) {
         look_up(j.choice.logits);
@@ -323,6 +370,7 @@ __global__ void __launch_bounds__(hidden_bound(F, HAS_GATE, MANY), 1)
         look_up(j.shared.up);
     }
     wait_previous();
+    if (j.x_bytes) input_copy(j, x);
     if (!j.choice.logits)
         for (int i = (int)threadIdx.x; i < j.n_tok * n_used; i += (int)blockDim.x)
             chosen[i] = j.ids[i];
@@ -335,14 +383,23 @@ __global__ void __launch_bounds__(hidden_bound(F, HAS_GATE, MANY), 1)
             j.ids[t * n_used + lane] = id;
             __threadfence();
         }
-    if (is_shared) shared_down8(j, 4 * grid_words(F), warp - n_choose, n_warp - n_choose);
+    if (is_shared && warp >= n_choose) {
+        if (is_few) shared_inputs(j, in, 0, warp - n_choose, n_warp - n_choose);
+        else shared_many(j, in, warp - n_choose, n_warp - n_choose);
+    }
+    copy_wait<0>();
     __syncthreads();
     launch_next();
     hidden8_warp<F, HAS_GATE, MANY> mine = {j, chosen, h};
+    if (is_shared && is_few && warp < shared_turns(j, j.n_tok)) {
+        mine.begin_near();
+        shared_rows(j, in, 0, j.n_tok, warp, n_warp);
+    }
+    if (!MANY) __syncwarp(); /* those that put sums are back; without it O4 spills a register */
     mine.begin();
-    if (j.choice.logits && is_clerk)
+    if (j.choice.logits && is_clerk) /* its last warps, which had no shared row */
 #pragma unroll 1
-        for (int t = (int)(threadIdx.x / 32); t < j.n_tok; t += (int)(blockDim.x / 32)) {
+        for (int t = n_warp - 1 - warp; t < j.n_tok; t += n_warp) {
             float weight = warp_weight(j.choice, t, lane < n_used ? chosen[t * n_used + lane] : -1);
             if (lane < n_used) j.weights[t * n_used + lane] = weight;
         }
@@ -376,15 +433,20 @@ bool cuda_hidden8(struct cuda *c, const struct moe_args *a, const expert_set &e,
     dim3 grid((unsigned)(units < c->n_sm ? units + 1 : c->n_sm)); /* one to write the choice down */
     h.n_all = units, h.per_round = teams * (int32_t)grid.x;
     dim3 block((unsigned)(teams * hidden_team(e.has_gate, is_many)));
-    size_t room = grid_bytes(c, e.up.form);
+    size_t x_bytes = (act8_bytes(a->n_tok, e.up.n_in) + 15) & ~(size_t)15;
+    h.x_bytes = x_bytes <= NEAR_BYTES ? (int32_t)x_bytes : 0;
+    size_t room = grid_bytes(c, e.up.form) + (size_t)h.x_bytes;
     bool apart = a->sh_down && !is_shared_form(planes_of(a->sh_down).form);
     if (a->sh_down && !apart) {
         h.sh_down = planes_of(a->sh_down);
         h.sh_quads = divisor_of(h.sh_down.n_in / 4);
         h.shared = shared, h.sh_weight = sh_weight, h.out = a->out;
         h.n_sh_row = (int32_t)((h.sh_down.n_row + grid.x - 1) / grid.x);
+        h.sh_lanes = h.sh_down.n_unit > 16 ? 32 : 16, h.sh_rows = 32 / h.sh_lanes;
+        h.sh_turns = divisor_of((h.n_sh_row + h.sh_rows - 1) / h.sh_rows);
+        h.sh_input = (h.sh_down.n_in / 32 * 40 + 15) & ~15;
         int32_t most_tok = a->n_tok < VEC8_TOKS ? a->n_tok : VEC8_TOKS;
-        room += (size_t)(most_tok * shared_input(h.sh_down.n_in));
+        room += (size_t)(most_tok * h.sh_input);
     }
     switch (e.up.form) {
 #define X(F)                                                                                       \

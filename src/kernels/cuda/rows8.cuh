@@ -159,6 +159,35 @@ __device__ __forceinline__ float unit_dot8(const unpacked &w, const act_unit &a,
     return sum + y * a.scale;
 }
 
+/* The same of a unit as it was read. O4 and N4 need no unpacking: sixteen times the lower nibbles' sum and the upper
+ * ones' where they stand add up to 16 times that of codes q. It starts at the bits of 1.5 * 2^23, and so ends on those of a
+ * float; values are 2 q - 15 (O4) and q - 8. All sums are whole numbers, or sixteenths, below 2^24 of them: nothing is
+ * rounded. */
+template <int F>
+__device__ __forceinline__ float raw_dot8(const raw<F> &c, const act_unit &a, const grid_tables &g,
+                                          float sum) {
+    if constexpr (F == FORM_O4 || F == FORM_N4) {
+        const uint32_t lo[4] = {a.lo.x, a.lo.y, a.lo.z, a.lo.w};
+        const uint32_t hi[4] = {a.hi.x, a.hi.y, a.hi.z, a.hi.w};
+        int s = 0;
+#pragma unroll
+        for (int i = 0; i < 4; i++) s = dot4((int)(c.code[i] & 0x0f0f0f0fu), (int)lo[i], s);
+        s = 16 * s + 0x4b400000;
+#pragma unroll
+        for (int i = 0; i < 4; i++) s = dot4_unsigned(c.code[i] & 0xf0f0f0f0u, (int)hi[i], s);
+        constexpr float UNIT = F == FORM_O4 ? 0.125f : 0.0625f; /* what a sixteenth of q counts */
+        constexpr float MID = F == FORM_O4 ? 15.0f : 8.0f;
+        float d = to_float((uint16_t)c.top[0]);
+        if constexpr (F == FORM_O4) d *= (float)(1u + 2u * c.sub);
+        float f = __int_as_float(s) * UNIT - (MID * (float)pair_sum(a.sums) + 12582912.0f * UNIT);
+        return sum + d * f * a.scale;
+    } else {
+        unpacked w;
+        unpack<F, true>(c, g, w);
+        return unit_dot8<F>(w, a, sum);
+    }
+}
+
 /* v[k], k < V, summed over the lanes of a group: each lane keeps halves of the values and gives the others away as
  * long as there are several. Lane l of a group then has value l * V / group; lanes add in the same order for any V. */
 template <int V> __device__ __forceinline__ float lanes_share(float *v, int lane, int group) {
