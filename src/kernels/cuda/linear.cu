@@ -6,9 +6,11 @@
 #include "kernels/cuda/vectors.cuh"
 
 enum { INPUT_SHARED = 8192, NUMBER_UNITS = 8 /* of 16 bytes, of a lane at once */ };
-/* Of one token: rows of a group of lanes; warps of a row of numbers; threads of the block that a multiprocessor has
- * where each norms its input (fewer than one_bound has registers for: a block of the kernel before stands beside it). */
-enum { ONE_ROWS = 4, ONE_WIDE = 2, BIG_THREADS = 512 };
+/* Of one token: rows of a group of lanes; warps of a row of numbers, at least and at most; threads of the block that a
+ * multiprocessor has where each norms its input: as a rule fewer than one_bound has registers for, so that a block of
+ * the kernel before stands beside it. */
+enum { ONE_ROWS = 4, ONE_WIDE = 2, ONE_WIDEST = 4 };
+enum { BIG_THREADS = 512, BIGGEST_THREADS = 768 };
 /* more: code for sm_100 and newer takes more registers. */
 static __host__ __device__ constexpr int one_bound(int form, bool more) {
     return raw_words(form) > 8 || more ? 2 * VEC_THREADS : 3 * VEC_THREADS;
@@ -224,16 +226,16 @@ struct one_rows {
     }
 };
 
-/* A row of numbers, of E bytes each, by ONE_WIDE warps: a lane reads eight times four of them ahead. */
+/* A row of numbers, of E bytes each, by n_part warps, so many that a lane reads all of its own ahead: eight times four. */
 struct one_number {
-    static constexpr int LANES = 32 * ONE_WIDE;
     const out_job &o;
-    int lane, n_quad, own;
+    int lanes, lane, n_quad, own; /* own: the row */
 
     __device__ __forceinline__ one_number(const out_job &o_, bool is_aligned) : o(o_) {
-        lane = (int)threadIdx.x & (LANES - 1);
-        own = ((int)blockIdx.x - o.first_block) * (int)(blockDim.x / LANES) +
-              (int)(threadIdx.x / LANES);
+        int shift = 5 + o.n_part / 2; /* of 2 or 4 */
+        lanes = 1 << shift, lane = (int)threadIdx.x & (lanes - 1);
+        own = ((int)blockIdx.x - o.first_block) * (int)(blockDim.x >> shift) +
+              (int)(threadIdx.x >> shift);
         n_quad = (int)o.w.n_in % 4 || !is_aligned ? 0 : (int)o.w.n_in / 4;
     }
     __device__ __forceinline__ uint32_t row(void) const {
@@ -252,7 +254,7 @@ struct one_number {
     template <int E> __device__ __forceinline__ void begin(uint32_t *ahead) const {
 #pragma unroll
         for (int i = 0; i < NUMBER_UNITS; i++)
-            if (lane + i * LANES < n_quad) fetch<E>(ahead + i * E, lane + i * LANES);
+            if (lane + i * lanes < n_quad) fetch<E>(ahead + i * E, lane + i * lanes);
     }
     /* The row's sum, in all lanes. room: of each warp. */
     template <int E>
@@ -260,10 +262,10 @@ struct one_number {
                                          float (*room)[MAX_SUMS]) const {
         float sum = 0;
 #pragma unroll 1
-        for (int q0 = lane; q0 < n_quad; q0 += NUMBER_UNITS * LANES) {
+        for (int q = lane; q < n_quad;) {
 #pragma unroll
-            for (int i = 0; i < NUMBER_UNITS; i++) {
-                int q = q0 + i * LANES, next = q + NUMBER_UNITS * LANES;
+            for (int i = 0; i < NUMBER_UNITS; i++, q += lanes) {
+                int next = q + NUMBER_UNITS * lanes;
                 if (q >= n_quad) break;
                 float4 v = value<E>(ahead + i * E), u = ((const float4 *)x)[q];
                 if (next < n_quad) fetch<E>(ahead + i * E, next);
@@ -272,13 +274,13 @@ struct one_number {
         }
         if (!n_quad)
 #pragma unroll 1
-            for (int i = lane; i < o.w.n_in; i += LANES)
+            for (int i = lane; i < o.w.n_in; i += lanes)
                 sum += number_at(o.w, (int64_t)row() * o.w.n_in + i) * x[i];
         sum = lanes_sum(sum, 32);
-        int warp = (int)(threadIdx.x / 32u), first = warp & -ONE_WIDE;
+        int warp = (int)(threadIdx.x / 32u), first = warp & -o.n_part;
         if (threadIdx.x % 32 == 0) room[warp][0] = sum;
         __syncthreads();
-        return sum_of_parts(room + first, 0, ONE_WIDE);
+        return sum_of_parts(room + first, 0, o.n_part);
     }
 };
 
@@ -344,7 +346,7 @@ template <int F, bool NORMED>
 __global__ void __launch_bounds__(one_bound(F, ONE_MORE), 1)
     one_kernel(const __grid_constant__ linear_job j, grid_tables tables) {
     DYNAMIC_SHARED(uint32_t, points);
-    __shared__ float sums[BIG_THREADS / 32][MAX_SUMS];                    /* of a warp */
+    __shared__ float sums[BIGGEST_THREADS / 32][MAX_SUMS];                /* of a warp */
     __shared__ __align__(16) float room[NORMED ? INPUT_SHARED / 128 : 4]; /* of the norm */
     const out_job &o = own_out(j);
     int n_in = (int)o.w.n_in;
@@ -358,9 +360,8 @@ __global__ void __launch_bounds__(one_bound(F, ONE_MORE), 1)
     enum { EACH = raw_words(F) > 8 ? raw_words(F) : 8 };
     uint32_t ahead[ONE_ROWS * EACH]; /* what a thread reads before it is its turn */
     one_rows rows(o);
-    one_number numbers(o, is_aligned);
-    if (kind == FLOATS) numbers.begin<4>(ahead);
-    else if (kind == HALVES) numbers.begin<2>(ahead);
+    if (kind == FLOATS) one_number(o, is_aligned).begin<4>(ahead);
+    else if (kind == HALVES) one_number(o, is_aligned).begin<2>(ahead);
     else {
         rows.begin();
         if (rows.n_task && kind == MAIN) rows.fetch<F>(ahead, 0, 0);
@@ -395,6 +396,7 @@ __global__ void __launch_bounds__(one_bound(F, ONE_MORE), 1)
         else sums[warp][r] = y;
     };
     if (kind == FLOATS || kind == HALVES) {
+        one_number numbers(o, is_aligned);
         float y = kind == FLOATS ? numbers.run<4>(ahead, x, sums) : numbers.run<2>(ahead, x, sums);
         if (numbers.lane == 0 && numbers.own < o.w.n_row) put(j, o, numbers.own, 0, y, norm);
         return;
@@ -522,9 +524,19 @@ static int32_t parts_of(const struct cuda *c, const planes &w, int64_t n_row, in
     return n;
 }
 
+/* Warps of one token's row of numbers. */
+static int32_t number_parts(const planes &w) {
+    int64_t wide = ONE_WIDE;
+    while (wide < ONE_WIDEST && w.n_in / 4 > 32 * NUMBER_UNITS * wide) wide *= 2;
+    return (int32_t)wide;
+}
+
 /* Blocks of `threads` threads for the matrices of a launch: tasks of `rows` rows, as many for each of the `resident`
- * blocks that run at once. Returns how many blocks that makes. */
-static int32_t share_blocks(const struct cuda *c, linear_job &j, int64_t rows, int64_t threads,
+ * blocks that run at once. Returns how many blocks that makes, and of how many rounds those of one token are. */
+struct sharing {
+    int32_t blocks, rounds;
+};
+static sharing share_blocks(const struct cuda *c, linear_job &j, int64_t rows, int64_t threads,
                             int64_t resident) {
     int64_t warps = threads / 32, n_row = 0, tasks = 0, rest = resident;
     for (int32_t i = 0; i < j.n_o; i++)
@@ -534,11 +546,12 @@ static int32_t share_blocks(const struct cuda *c, linear_job &j, int64_t rows, i
         out_job &k = j.o[i];
         bool is_number = is_number_form(k.w.form);
         k.group = lanes_of(k.w);
-        k.n_part = is_number ? 1 : parts_of(c, k.w, n_row, rows);
+        if (!is_number) k.n_part = parts_of(c, k.w, n_row, rows);
+        else k.n_part = j.n_tok > 1 ? (int32_t)FEW_WIDE : number_parts(k.w);
         int32_t steps = (k.w.n_unit + k.group - 1) / k.group;
         k.n_step = (steps + k.n_part - 1) / k.n_part;
         int64_t each = warps * (32 / k.group) / k.n_part * rows; /* rows of a block and task */
-        if (is_number) each = warps / (j.n_tok > 1 ? (int)FEW_WIDE : (int)ONE_WIDE);
+        if (is_number) each = warps / k.n_part;
         k.n_block = (int32_t)((k.w.n_row + each - 1) / each);
         shares[i] = !is_number && k.n_part == 1 && k.n_block > 1;
         if (shares[i]) tasks += k.n_block;
@@ -558,7 +571,23 @@ static int32_t share_blocks(const struct cuda *c, linear_job &j, int64_t rows, i
         k.first_block = blocks;
         blocks += k.n_block;
     }
-    return blocks;
+    return sharing{blocks, (int32_t)rounds};
+}
+
+/* Blocks that norm their input, one a multiprocessor: how many at once, and of how many threads. One matrix that larger
+ * blocks do in one round leaves them an eighth of the multiprocessors free, where the next kernel reads ahead. Of several
+ * matrices larger blocks were slower: what follows them came late. */
+struct big_blocks {
+    int64_t resident, threads;
+};
+static big_blocks big_blocks_of(const struct cuda *c, linear_job j, int form, int64_t most) {
+    enum { SPARED = 8, LIGHT_WORDS = 5 };
+    big_blocks large = {c->n_sm - c->n_sm / SPARED, most};
+    if (j.n_o == 1) {
+        if (share_blocks(c, j, ONE_ROWS, most, large.resident).rounds == 1) return large;
+        if (raw_words(form) <= LIGHT_WORDS) return big_blocks{c->n_sm, most};
+    }
+    return big_blocks{c->n_sm, BIG_THREADS};
 }
 
 template <int F>
@@ -577,11 +606,13 @@ static void vectors8(struct cuda *c, linear_job &j, int form) {
     for (int32_t i = 0; i < j.n_o; i++)
         units += is_number_form(j.o[i].w.form) ? 0 : j.o[i].w.n_row * j.o[i].w.n_unit;
     int64_t most = one_bound(form, c->compute >= 100);
-    /* many rows: one block a multiprocessor, so that it norms once */
-    if (j.norm.x && units > c->n_sm * most * ONE_ROWS) threads = BIG_THREADS;
-    int64_t places = j.n_tok > 1 ? 2 : most / threads; /* of a multiprocessor */
-    int32_t blocks =
-        share_blocks(c, j, j.n_tok > 1 ? (int)ROWS8 : (int)ONE_ROWS, threads, c->n_sm * places);
+    int64_t resident = c->n_sm * (j.n_tok > 1 ? 2 : most / threads);
+    if (j.norm.x && units > c->n_sm * most * ONE_ROWS) {
+        big_blocks big = big_blocks_of(c, j, form, most);
+        threads = big.threads, resident = big.resident;
+    }
+    int64_t rows = j.n_tok > 1 ? (int)ROWS8 : (int)ONE_ROWS;
+    int32_t blocks = share_blocks(c, j, rows, threads, resident).blocks;
     j.step = j.n_tok > 1 ? VEC8_TOKS : 1;
     dim3 grid((unsigned)blocks, (unsigned)((j.n_tok + j.step - 1) / j.step));
     size_t room = grid_bytes(c, form);
