@@ -689,7 +689,7 @@ __global__ void __launch_bounds__(ONE_THREADS, 2)
     float delta, decay = room.factors.x;
     float o = step_out(dots, both.x, both.y, room.factors, room.line[2 * STEP_DIM + col], &delta);
     if (lane < 16) room.o[col] = o;
-    arrive_at(ROW_MADE, ONE_THREADS);
+    barrier_of(ROW_MADE, ONE_THREADS);
     float d[4];
 #pragma unroll
     for (int m = 0; m < 4; m++) /* columns 0 to 3 lie 4 lanes apart */
