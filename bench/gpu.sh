@@ -4,6 +4,7 @@
 #   test     test_cuda, test_cuda_attn, test_cuda_golden and test_cuda_engine
 #   sanitize test_cuda, test_cuda_attn and test_cuda_engine under compute-sanitizer: memory and leaks, then races; SANITIZE_S
 #            seconds each at most (default 240)
+#   text     greedy answers of chimere-nano to 200 questions of eval/, the GPU's beside the CPU's
 #   nano     KL divergence and top-1 agreement of the GPU against the CPU on chimere-nano
 #   35b      speed of qwen35moe-35b, mix ramp3; 35b-deep: at depth 32,768; 35b-q4: mix q4km
 #   35b-cpu  the same with the experts of all layers on the processor: decode there, prompts bring them
@@ -54,6 +55,64 @@ print(f"{sum(t.values()):8.1f} {sum(n.values()):5d}            {sum(b.values()):
 PY
 }
 
+text() { # MODEL: 64 tokens of each answer; where they part, how far apart the CPU has the two tokens
+    local model=$1 devices=(cpu cuda) pids=() ports=() i
+    [ -z "${TEXT_DEVICES:-}" ] || read -ra devices <<<"$TEXT_DEVICES"
+    mkdir -p "$scratch/empty"
+    for i in 0 1; do
+        ports+=($((18500 + i)))
+        "$chimere" serve -q -m "$model" --device "${devices[i]}" --port "${ports[i]}" --parallel 8 -c 2048 --no-speculate \
+            --engram-dir "$scratch/empty" --prompt-cache 0 >"$scratch/serve.$i" 2>&1 &
+        pids+=($!)
+    done
+    python3 - "${ports[@]}" <<'PY'
+import concurrent.futures, glob, json, sys, time, urllib.error, urllib.request
+skills = [[json.loads(line) for line in open(name)] for name in sorted(glob.glob("eval/*.jsonl"))]
+skills = [s for s in skills if not any("tools" in item for item in s)]
+items = [skill[i] for i in range(max(map(len, skills))) for skill in skills if i < len(skill)][:200]
+TIE = 0.25  # of a logarithm of probabilities: 1 % of the logits' range
+def ask(port, item):
+    body = {"messages": item["messages"], "temperature": 0, "max_tokens": 64, "logprobs": True, "top_logprobs": 5}
+    request = urllib.request.Request(f"http://127.0.0.1:{port}/v1/chat/completions", json.dumps(body).encode(),
+                                     {"Content-Type": "application/json"})
+    for left in range(120, -1, -1):
+        try:
+            return json.load(urllib.request.urlopen(request))["choices"][0]["logprobs"]["content"]
+        except urllib.error.HTTPError as e:
+            sys.exit(f"{item['id']}: {e.read().decode()}")
+        except OSError: # it is still loading
+            if not left:
+                raise
+            time.sleep(0.5)
+def answers(port):
+    ask(port, items[0])
+    with concurrent.futures.ThreadPoolExecutor(8) as pool:
+        return list(pool.map(lambda item: ask(port, item), items))
+ours, theirs = (answers(port) for port in sys.argv[1:])
+same, ties, other = 0, [], []
+for item, a, b in zip(items, ours, theirs):
+    at = next((i for i, (x, y) in enumerate(zip(a, b)) if x["token"] != y["token"]), None)
+    if at is None and len(a) == len(b):
+        same += 1
+        continue
+    if at is None: # one ends where the other goes on
+        at = min(len(a), len(b))
+        top = {t["token"]: t["logprob"] for t in max(a, b, key=len)[at]["top_logprobs"]}
+        ends = [p for token, p in top.items() if token == "" or token.startswith("<|")]
+        gap = abs(max(a, b, key=len)[at]["logprob"] - max(ends, default=-99))
+    else:
+        top = {t["token"]: t["logprob"] for t in a[at]["top_logprobs"]}
+        gap = a[at]["logprob"] - top.get(b[at]["token"], -99)
+    (ties if gap <= TIE else other).append((item["id"], round(gap, 4)))
+print(f"{len(items)} answers, {sum(map(len, ours))} tokens: {same} the same, {len(ties)} part at a tie, {len(other)} otherwise")
+print("ties:", ties, "other:", other)
+sys.exit(bool(other))
+PY
+    echo "text: $?"
+    kill "${pids[@]}"
+    wait "${pids[@]}" 2>/dev/null
+}
+
 nvidia-smi --query-gpu=name,driver_version,clocks.sm,clocks.mem --format=csv,noheader
 for part in "$@"; do
     echo "== $part ($SECONDS s)"
@@ -80,6 +139,7 @@ for part in "$@"; do
                     head -"${LINES_OF_TEST:-40}"
             done
         done ;;
+    text) text models/chimere-nano-bf16.gguf ;;
     nano)
         nano=models/chimere-nano-bf16.gguf
         "$chimere" quantize "$nano" "$scratch/nano.gguf" q8_0 >/dev/null 2>&1 || cp "$nano" "$scratch/nano.gguf"
