@@ -26,7 +26,7 @@ struct hidden8_job {
 
 /* Barriers of a part of the block: of the warps of the shared expert, and of team k and those after it. */
 enum { SHARED_BARRIER = 1, TEAM_BARRIER = 2 };
-enum { NEAR_BYTES = 32 << 10 }; /* of the input in shared memory, at most */
+enum { NEAR_BYTES = 48 << 10 }; /* of shared memory with the input in it; sm_75 has 64 KB */
 
 /* ---- the input ---- */
 
@@ -433,9 +433,7 @@ bool cuda_hidden8(struct cuda *c, const struct moe_args *a, const expert_set &e,
     dim3 grid((unsigned)(units < c->n_sm ? units + 1 : c->n_sm)); /* one to write the choice down */
     h.n_all = units, h.per_round = teams * (int32_t)grid.x;
     dim3 block((unsigned)(teams * hidden_team(e.has_gate, is_many)));
-    size_t x_bytes = (act8_bytes(a->n_tok, e.up.n_in) + 15) & ~(size_t)15;
-    h.x_bytes = x_bytes <= NEAR_BYTES ? (int32_t)x_bytes : 0;
-    size_t room = grid_bytes(c, e.up.form) + (size_t)h.x_bytes;
+    size_t room = grid_bytes(c, e.up.form);
     bool apart = a->sh_down && !is_shared_form(planes_of(a->sh_down).form);
     if (a->sh_down && !apart) {
         h.sh_down = planes_of(a->sh_down);
@@ -448,6 +446,8 @@ bool cuda_hidden8(struct cuda *c, const struct moe_args *a, const expert_set &e,
         int32_t most_tok = a->n_tok < VEC8_TOKS ? a->n_tok : VEC8_TOKS;
         room += (size_t)(most_tok * h.sh_input);
     }
+    size_t x_bytes = (act8_bytes(a->n_tok, e.up.n_in) + 15) & ~(size_t)15;
+    if (room + x_bytes <= NEAR_BYTES) h.x_bytes = (int32_t)x_bytes, room += x_bytes;
     switch (e.up.form) {
 #define X(F)                                                                                       \
     case F: hidden_launch<F>(c, e.has_gate, is_many, grid, block, room, h); break;
