@@ -488,7 +488,10 @@ __global__ void __launch_bounds__(P::THREADS, P::BLOCKS)
     /* what the kernel before writes is waited for, by the warp that needs it at once */
     constexpr int N_FIRST =
         P::Q_SHARED ? SLOTS : SLOTS - 1; /* parts copied while queries are fetched */
-    bool is_new = min(begin + PAGE_TURN - 1, last) >= s.pos;
+    bool is_new = false;                 /* a step of those parts has what that kernel writes */
+#pragma unroll
+    for (int i = 0; i < (N_FIRST + 1) / 2; i++)
+        is_new |= parts.has_step(i) && min(begin + i * STEP + PAGE_TURN - 1, last) >= s.pos;
     auto copy_first = [&] {
 #pragma unroll
         for (int i = 0; i < N_FIRST; i++) copy(i);
