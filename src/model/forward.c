@@ -346,9 +346,8 @@ bool forward_brings(const struct hparams *hp, int32_t n_tok) {
            (int64_t)n_tok * hp->moe.n_used >= (int64_t)BRING_ROWS * hp->moe.n_expert;
 }
 
-/* f->x from embedding to the last layer. A device begins with the first tenth of the layers while the host records the
- * others, which takes it as long (60 to 70 us of 40 to 52 layers). */
-enum { FIRST_PART = 10 };
+/* f->x from embedding to the last layer. A device begins with the first layers while the host records the others. */
+enum { FIRST_LAYERS = 3 };
 static void run_layers(struct forward *f) {
     const struct hparams *hp = &f->m->hp;
     f->brings = f->m->weights.places[0] && forward_brings(hp, f->n_tok);
@@ -357,7 +356,7 @@ static void run_layers(struct forward *f) {
         f->d->ops->copy(f->d, f->embd, f->x, (size_t)f->n_tok * (size_t)hp->n_embd * sizeof(float));
     for (int32_t il = 0; il < hp->n_layer; il++) {
         layer_forward(f, il);
-        if (il + 1 == hp->n_layer / FIRST_PART && f->d->ops->start) f->d->ops->start(f->d);
+        if (il + 1 == FIRST_LAYERS && f->d->ops->start) f->d->ops->start(f->d);
     }
 }
 
