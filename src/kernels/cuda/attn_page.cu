@@ -318,15 +318,11 @@ __device__ __forceinline__ void page_join(const attn_job &j, int32_t t, int64_t 
 static __device__ __forceinline__ bool is_last(uint32_t *counter, int n_all) {
     __shared__ uint32_t arrived;
     __syncthreads();
-    if (threadIdx.x == 0) {
-        __threadfence();
-        arrived = atomicAdd(counter, 1u) + 1u;
-    }
+    if (threadIdx.x == 0) arrived = count_up(counter) + 1u;
     __syncthreads();
-    if (arrived < (uint32_t)n_all) return false;
-    __threadfence();
-    if (threadIdx.x == 0) *counter = 0;
-    return true;
+    bool last = arrived == (uint32_t)n_all;
+    if (threadIdx.x == 0 && last) *counter = 0;
+    return last;
 }
 
 /* ---- positions ---- */
