@@ -110,6 +110,7 @@ struct attn_job {
     int32_t n_head, n_kv_head, window, n_keep, rotate;
     int32_t shift;     /* stretches are multiples of 1 << shift positions */
     int32_t few;       /* so many stretches need no join_kernel */
+    int32_t heads;     /* of page_kernel: query heads that a block serves, MAX_GROUP at most */
     uint32_t *arrived; /* [n_row, blocks of heads], zeros */
     float scale, softcap;
     act8 out8;           /* q NULL: none */

@@ -173,6 +173,10 @@ template <class P> struct page_share {
     __device__ __forceinline__ page_share(void)
         : first((int)(threadIdx.x / (P::D / 4u))), e((int)(threadIdx.x % (P::D / 4u)) * 4) {}
     __device__ __forceinline__ int head(int u) const { return first + u * PER_TURN; }
+    /* Whether any thread has a u-th head, of n_here. */
+    static __device__ __forceinline__ bool has_turn(int u, int n_here) {
+        return u * PER_TURN < n_here;
+    }
 };
 
 template <class P>
@@ -180,11 +184,13 @@ __device__ __forceinline__ void page_gates(const attn_job &j, int32_t t, int hea
                                            float4 *gate) {
     page_share<P> my;
 #pragma unroll
-    for (int u = 0; u < my.N; u++)
+    for (int u = 0; u < my.N; u++) {
+        if (!my.has_turn(u, n_here)) break;
         gate[u] = my.head(u) < n_here && j.gate
                       ? *(const float4 *)(j.gate + t * j.gate_tok_stride +
                                           (head0 + my.head(u)) * j.gate_head_stride + my.e)
                       : make_float4(0, 0, 0, 0);
+    }
 }
 
 /* The finished values of the thread's u-th head, but for the gate. All threads call it. */
@@ -251,6 +257,7 @@ __device__ __forceinline__ void page_put(const attn_job &j, float (&acc)[P::D / 
     float *to = j.part + (part + (int64_t)my.first * MAX_SPLIT) * D + my.e;
 #pragma unroll
     for (int u = 0; u < my.N; u++) {
+        if (!my.has_turn(u, n_here)) break;
         int g = my.head(u);
         float4 y = make_float4(0, 0, 0, 0);
 #pragma unroll
@@ -289,10 +296,12 @@ __device__ __forceinline__ void page_join(const attn_job &j, int32_t t, int64_t 
     for (int r = 0; r < JOIN_FEW; r++) {
         if (r >= n_all) break;
 #pragma unroll
-        for (int u = 0; u < N; u++)
+        for (int u = 0; u < N; u++) {
+            if (!my.has_turn(u, n_here)) break;
             x[u][r] = my.head(u) < n_here
                           ? __ldcg((const float4 *)(from + (u * PER_TURN * MAX_SPLIT + r) * D))
                           : make_float4(0, 0, 0, 0);
+        }
     }
     page_gates<P>(j, t, head0, n_here, gate);
     float sink = j.sinks && g < n_here ? j.sinks[head0 + g] : -INFINITY;
@@ -302,6 +311,7 @@ __device__ __forceinline__ void page_join(const attn_job &j, int32_t t, int64_t 
     __syncthreads();
 #pragma unroll
     for (int u = 0; u < N; u++) {
+        if (!my.has_turn(u, n_here)) break;
         float4 y = make_float4(0, 0, 0, 0);
 #pragma unroll
         for (int r = 0; r < JOIN_FEW; r++) {
@@ -472,10 +482,10 @@ __global__ void __launch_bounds__(P::THREADS, P::BLOCKS)
     /* pages before the window */
     if (j.window > 0 && j.n_keep <= begin)
         begin = max(begin, max(own - j.window + 1, 0) / KV_PAGE * KV_PAGE);
-    int32_t group = j.n_head / j.n_kv_head, per = (group + MAX_GROUP - 1) / MAX_GROUP;
+    int32_t group = j.n_head / j.n_kv_head, per = (group + j.heads - 1) / j.heads;
     int32_t kv = (int32_t)blockIdx.x / per;
-    int32_t head0 = kv * group + (int32_t)blockIdx.x % per * MAX_GROUP;
-    int32_t n_here = min(kv * group + group - head0, (int32_t)MAX_GROUP);
+    int32_t head0 = kv * group + (int32_t)blockIdx.x % per * j.heads;
+    int32_t n_here = min(kv * group + group - head0, j.heads);
     begin += warp * PAGE_TURN; /* of this warp; it goes on by steps of the block */
     page_ring<P> parts = {j, b, ring, s.page_at + begin / KV_PAGE, begin, last};
     parts.aim(kv);
@@ -589,6 +599,16 @@ static void page_form_launch(struct cuda *c, dim3 grid, const dspans &b, const a
     launch(c, page_kernel<P>, grid, dim3(P::THREADS), (size_t)P::SHARED, b, j);
 }
 
+/* Heads that a block serves: as many as go with one read of the cache; where there are few blocks, so few that most of
+ * the chip has one: what a warp makes of them, one instruction behind the other, takes longer than the cache. */
+static int heads_of_block(const struct cuda *c, const attn_job &j, int n_split, int n_row) {
+    enum { FEWEST = 2 };
+    int group = j.n_head / j.n_kv_head, heads = group < MAX_GROUP ? group : (int)MAX_GROUP;
+    auto blocks = [&](int n) { return j.n_kv_head * ((group + n - 1) / n) * n_split * n_row; };
+    while (heads / 2 >= FEWEST && blocks(heads / 2) <= c->n_sm) heads /= 2;
+    return heads;
+}
+
 /* Coded heads of 256: twice the warps, as many places of the ring as shared memory has room for. */
 template <int D, int T>
 static void page_launch_coded(struct cuda *c, dim3 grid, const dspans &b, const attn_job &j) {
@@ -600,9 +620,9 @@ static void page_launch_coded(struct cuda *c, dim3 grid, const dspans &b, const 
 }
 
 template <int D>
-static void page_launch(struct cuda *c, const dspans &b, const attn_job &j, int n_split,
-                        int n_row) {
-    int per = (j.n_head / j.n_kv_head + MAX_GROUP - 1) / MAX_GROUP;
+static void page_launch(struct cuda *c, const dspans &b, attn_job j, int n_split, int n_row) {
+    j.heads = heads_of_block(c, j, n_split, n_row);
+    int per = (j.n_head / j.n_kv_head + j.heads - 1) / j.heads;
     dim3 grid((unsigned)(j.n_kv_head * per), (unsigned)n_split, (unsigned)n_row);
     uint32_t type = j.k.type == j.v.type ? j.k.type : 0;
     if (type == QUANT_F16) page_form_launch<page_form<D, QUANT_F16, 4, 3>>(c, grid, b, j);
