@@ -89,8 +89,7 @@ __device__ __forceinline__ void chunk_fetch(uint8_t *place, const planes &w, int
                       w.top + ((size_t)(own / C::units) * C::size.top & ~(size_t)3));
 }
 
-/* Word t of a unit's nibbles as 4 bytes of its first half and 4 of its second. more: fifth bits, or upper pairs of
- * both halves. */
+/* Word t of a unit's codes as 4 bytes of its first half and 4 of its second. more, more_high: the words of their rest. */
 template <int F>
 __device__ __forceinline__ void few_bytes(uint32_t code, uint32_t more, uint32_t more_high, int t,
                                           uint32_t &lo, uint32_t &hi) {
@@ -98,15 +97,16 @@ __device__ __forceinline__ void few_bytes(uint32_t code, uint32_t more, uint32_t
         lo = (code << 4 & 0xf0f0f0f0u) ^ 0x80808080u;
         hi = (code & 0xf0f0f0f0u) ^ 0x80808080u;
     } else if constexpr (F == FORM_N6K) { /* 4 (q - 32) */
-        lo = (code << 2 & 0x3c3c3c3cu) ^ 0x80808080u ^ (more << (6 - 2 * t) & 0xc0c0c0c0u);
-        hi = (code >> 2 & 0x3c3c3c3cu) ^ 0x80808080u ^ (more_high << (6 - 2 * t) & 0xc0c0c0c0u);
+        uint32_t rest = (t < 2 ? more : more_high) >> t % 2 * 4;
+        lo = (code << 2 & 0xfcfcfcfcu) ^ 0x80808080u;
+        hi = (code & 0xc0c0c0c0u) ^ 0x80808080u ^ (rest << 2 & 0x3c3c3c3cu);
+    } else if constexpr (F == FORM_N5K) {
+        lo = code & 0x1f1f1f1fu;
+        uint32_t both = (code & 0xe0e0e0e0u) | (more >> 2 * t & 0x03030303u) << 3;
+        hi = both >> 3;
     } else {
         lo = code & 0x0f0f0f0fu;
         hi = code >> 4 & 0x0f0f0f0fu;
-        if constexpr (F == FORM_N5K) {
-            lo |= more * (16u >> t) & 0x10101010u;
-            hi |= more >> t & 0x10101010u;
-        }
     }
 }
 

@@ -208,9 +208,8 @@ struct one_rows {
                     act_unit a = act8_load(in, from + (uint32_t)(step * group));
 #pragma unroll
                     for (int r = 0; r < ONE_ROWS; r++) {
-                        unpacked w;
-                        unpack<F, true>(raw_get<F>(ahead + r * raw_words(F)), g, w);
-                        sum[r] = unit_dot8<F>(w, a, sum[r]);
+                        raw<F> code = raw_get<F>(ahead + r * raw_words(F));
+                        sum[r] = raw_dot8<F>(code, a, g, sum[r]);
                     }
                 }
                 if (step + 1 < n_step) fetch<F>(ahead, task, step + 1);

@@ -79,7 +79,7 @@ struct unit { /* where the fields of one unit go; top of its group */
 /* 32 codes as 8 words: element 4 i + b is byte b of word i, so that one operation does four of them. */
 static void words(const uint8_t *p, uint32_t w[8]) { memcpy(w, p, 32); }
 
-/* Low bits of 32 codes as nibbles; one bit of each as fifth bits; two bits of each as pairs. */
+/* Low bits of 32 codes as nibbles; one bit of each as third bits; two bits of each as pairs; five or six bits. */
 static void put_nibbles(const uint32_t q[8], uint8_t *out) {
     uint32_t w[4];
     for (int i = 0; i < 4; i++) w[i] = (q[i] & 0x0f0f0f0f) | (q[i + 4] & 0x0f0f0f0f) << 4;
@@ -94,6 +94,25 @@ static void put_pairs(const uint32_t q[8], int shift, uint8_t *out) {
     uint32_t w[2] = {0, 0};
     for (int i = 0; i < 8; i++) w[i / 4] |= (q[i] >> shift & 0x03030303) << i % 4 * 2;
     memcpy(out, w, sizeof w);
+}
+
+static void put_fives(const uint32_t q[8], const struct unit *u) {
+    uint32_t w[4], rest = 0;
+    for (int i = 0; i < 4; i++) {
+        w[i] = (q[i] & 0x1f1f1f1f) | (q[i + 4] & 0x1c1c1c1c) << 3;
+        rest |= (q[i + 4] & 0x03030303) << 2 * i;
+    }
+    memcpy(u->codes, w, sizeof w);
+    memcpy(u->more, &rest, sizeof rest);
+}
+static void put_sixes(const uint32_t q[8], const struct unit *u) {
+    uint32_t w[4], rest[2] = {0, 0};
+    for (int i = 0; i < 4; i++) {
+        w[i] = (q[i] & 0x3f3f3f3f) | (q[i + 4] & 0x30303030) << 2;
+        rest[i / 2] |= (q[i + 4] & 0x0f0f0f0f) << i % 2 * 4;
+    }
+    memcpy(u->codes, w, sizeof w);
+    memcpy(u->more, rest, sizeof rest);
 }
 
 static void fifths(const uint8_t *nibbles, const uint8_t *qh, uint8_t *q) {
@@ -131,8 +150,7 @@ OF_FORM void pack_small(enum plane_form f, const uint8_t *b, struct unit u) {
         int head = f == FORM_N5 ? 2 : 4;
         fifths(b + head + 4, b + head, q);
         words(q, w);
-        put_nibbles(w, u.codes);
-        put_bits(w, 4, u.more);
+        put_fives(w, &u);
         memcpy(u.top, b, (size_t)head);
         break;
     }
@@ -148,21 +166,21 @@ OF_FORM void pack_k(enum plane_form f, const uint8_t *b, int k, struct unit u) {
     case FORM_N4K:
     case FORM_N5K:
         words(b + (f == FORM_N4K ? 16 : 48) + k / 2 * 32, low);
-        for (int i = 0; i < 8; i++) q[i] = low[i] >> k % 2 * 4;
-        put_nibbles(q, u.codes);
+        for (int i = 0; i < 8; i++) q[i] = low[i] >> k % 2 * 4 & 0x0f0f0f0f;
         if (f == FORM_N5K) {
             words(b + 16, high);
-            put_bits(high, k, u.more);
-        }
+            for (int i = 0; i < 8; i++) q[i] |= (high[i] >> k & 0x01010101) << 4;
+            put_fives(q, &u);
+        } else put_nibbles(q, u.codes);
         scale_min_6(b + 4, k, &u.sub[0], &u.sub[1]);
         memcpy(u.top, b, 4);
         break;
     case FORM_N6K:
         words(b + 64 * half + part % 2 * 32, low);
         words(b + 128 + 32 * half, high);
-        for (int i = 0; i < 8; i++) q[i] = low[i] >> part / 2 * 4;
-        put_nibbles(q, u.codes);
-        put_pairs(high, 2 * part, u.more);
+        for (int i = 0; i < 8; i++)
+            q[i] = (low[i] >> part / 2 * 4 & 0x0f0f0f0f) | (high[i] >> 2 * part & 0x03030303) << 4;
+        put_sixes(q, &u);
         memcpy(u.sub, b + 192 + 2 * k, 2);
         memcpy(u.top, b + 208, 2);
         break;

@@ -12,11 +12,11 @@
  * | I8X    | 32 B codes               |                           |               | 2 f32      | d_half q  (IQ1_S, IQ1_M, TQ1_0, TQ2_0) |
  * | N4     | 16 B nibbles             |                           |               | f16        | d (q - 8) (Q4_0) |
  * | N4M    | 16 B                     |                           |               | 2 f16      | d q + m   (Q4_1) |
- * | N5     | 16 B                     | 4 B fifth bits            |               | f16        | d (q - 16) (Q5_0) |
+ * | N5     | 16 B fives               | 4 B their rest            |               | f16        | d (q - 16) (Q5_0) |
  * | N5M    | 16 B                     | 4 B                       |               | 2 f16      | d q + m   (Q5_1) |
  * | N4K    | 16 B                     |                           | u8 s, u8 m    | 2 f16 / 8  | d s q - dmin m (Q4_K) |
  * | N5K    | 16 B                     | 4 B                       | u8 s, u8 m    | 2 f16 / 8  | the same  (Q5_K) |
- * | N6K    | 16 B                     | 8 B upper pairs           | 2 i8          | f16 / 8    | d s (q - 32) (Q6_K) |
+ * | N6K    | 16 B sixes               | 8 B their rest            | 2 i8          | f16 / 8    | d s (q - 32) (Q6_K) |
  * | N3K    | 8 B pairs                | 4 B third bits            | 2 i8          | f16 / 8    | d s (q - 4) (Q3_K) |
  * | N2K    | 8 B pairs                |                           | 2 B s, m << 4 | 2 f16 / 8  | d s q - dmin m (Q2_K) |
  * | T4     | 16 B                     |                           |               | f16        | d iq4[q]  (IQ4_NL) |
@@ -29,9 +29,10 @@
  * | G2XS   | 8 B index and signs      |                           | u8 2 nibbles  | f16 / 8    | the same  (IQ2_XS) |
  * | G2S    | 4 B                      | 4 B signs                 | u8 qh, u8 s s | f16 / 8    | the same  (IQ2_S) |
  *
- * Nibbles: byte j holds code j low and code j + 16 high. Fifth (third) bits: bit i of byte b belongs to
- * element 4 i + b. Pairs: words 0 to 3 in the first 4 bytes: bits 2 i of byte b belong to element
- * 4 i + b; words 4 to 7 in the next 4 the same way. */
+ * Nibbles: byte j holds code j low and code j + 16 high. Fives, sixes: byte j holds code j low and the upper 3 or 2 bits
+ * of code j + 16 high; their rest: of code 16 + 4 i + b bits 2 i and 2 i + 1 of byte b, or nibble i % 2 of byte
+ * 4 (i / 2) + b. Third bits: bit i of byte b belongs to element 4 i + b. Pairs: words 0 to 3 in the first 4 bytes: bits 2 i
+ * of byte b belong to element 4 i + b; words 4 to 7 in the next 4 the same way. */
 #ifndef CHIMERE_KERNELS_CUDA_PLANES_H
 #define CHIMERE_KERNELS_CUDA_PLANES_H
 

@@ -159,32 +159,43 @@ __device__ __forceinline__ float unit_dot8(const unpacked &w, const act_unit &a,
     return sum + y * a.scale;
 }
 
-/* The same of a unit as it was read. O4 and N4 need no unpacking: sixteen times the lower nibbles' sum and the upper
- * ones' where they stand add up to 16 times that of codes q. It starts at the bits of 1.5 * 2^23, and so ends on those of a
- * float; values are 2 q - 15 (O4) and q - 8. All sums are whole numbers, or sixteenths, below 2^24 of them: nothing is
- * rounded. */
+/* The same of a unit as it was read. Stacked codes need little unpacking: words 4 to 7 are multiplied where their upper
+ * bits stand, as unsigned bytes, and the sum of words 0 to 3 comes to the same scale. It starts at the bits of
+ * 1.5 * 2^23, and so ends on those of a float; all sums are whole numbers below 2^22: nothing is rounded. */
 template <int F>
 __device__ __forceinline__ float raw_dot8(const raw<F> &c, const act_unit &a, const grid_tables &g,
                                           float sum) {
-    if constexpr (F == FORM_O4 || F == FORM_N4) {
+    unpacked w; /* of stacked codes the scales alone */
+    unpack<F, true>(c, g, w);
+    if constexpr (stacked_bits(F) == 0) {
+        return unit_dot8<F>(w, a, sum);
+    } else {
+        using T = form_traits<F>;
+        constexpr int START = 0x4b400000, UP = 1 << (8 - stacked_bits(F));
+        constexpr float ONE = (F == FORM_O4 ? 2.0f : 1.0f); /* what a code of 1 counts */
+        constexpr float EACH = ONE / UP;
         const uint32_t lo[4] = {a.lo.x, a.lo.y, a.lo.z, a.lo.w};
         const uint32_t hi[4] = {a.hi.x, a.hi.y, a.hi.z, a.hi.w};
-        int s = 0;
+        int s = 0, s1 = START;
 #pragma unroll
-        for (int i = 0; i < 4; i++) s = dot4((int)(c.code[i] & 0x0f0f0f0fu), (int)lo[i], s);
-        s = 16 * s + 0x4b400000;
+        for (int i = 0; i < 4; i++) s = dot4((int)stacked_low<F>(c, i), (int)lo[i], s);
+        if constexpr (!T::has_halves) s1 += UP * s;
 #pragma unroll
-        for (int i = 0; i < 4; i++) s = dot4_unsigned(c.code[i] & 0xf0f0f0f0u, (int)hi[i], s);
-        constexpr float UNIT = F == FORM_O4 ? 0.125f : 0.0625f; /* what a sixteenth of q counts */
-        constexpr float MID = F == FORM_O4 ? 15.0f : 8.0f;
-        float d = to_float((uint16_t)c.top[0]);
-        if constexpr (F == FORM_O4) d *= (float)(1u + 2u * c.sub);
-        float f = __int_as_float(s) * UNIT - (MID * (float)pair_sum(a.sums) + 12582912.0f * UNIT);
-        return sum + d * f * a.scale;
-    } else {
-        unpacked w;
-        unpack<F, true>(c, g, w);
-        return unit_dot8<F>(w, a, sum);
+        for (int i = 0; i < 4; i++) s1 = dot4_unsigned(stacked_high<F>(c, i), (int)hi[i], s1);
+        auto above = [&](float taken) { /* of s1 */
+                                        return __int_as_float(s1) * EACH -
+                                               (taken + 12582912.0f * EACH);
+        };
+        constexpr float MID = (float)T::mid;
+        if constexpr (T::has_halves) {
+            float low = (float)(int16_t)a.sums, high = (float)(int16_t)(a.sums >> 16);
+            float y = w.scale[1] * above(MID * high);
+            return sum + (w.scale[0] * ((float)s - MID * low) + y) * a.scale;
+        } else {
+            float both = (float)pair_sum(a.sums), y = w.scale[0] * above(MID * both);
+            if constexpr (T::has_offset) y -= w.offset[0] * both;
+            return sum + y * a.scale;
+        }
     }
 }
 

@@ -128,13 +128,31 @@ template <int F> __device__ __forceinline__ void load_unit(raw<F> &r, const plan
     load_field<s.top, false>(r.top, w.top + at / s.top_units * s.top);
 }
 
-/* Nibbles to 8 words of bytes. */
-__device__ __forceinline__ void nibble_words(const uint32_t *code, uint32_t *q) {
-#pragma unroll
-    for (int i = 0; i < 4; i++) {
-        q[i] = code[i] & 0x0f0f0f0fu;
-        q[i + 4] = code[i] >> 4 & 0x0f0f0f0fu;
+/* Bits of a code of the forms whose words 0 to 3 keep theirs whole, below the upper bits of words 4 to 7; else 0. */
+static __host__ __device__ constexpr int stacked_bits(int form) {
+    switch (form) {
+    case FORM_N4:
+    case FORM_N4M:
+    case FORM_N4K:
+    case FORM_O4: return 4;
+    case FORM_N5:
+    case FORM_N5M:
+    case FORM_N5K: return 5;
+    case FORM_N6K: return 6;
+    default: return 0;
     }
+}
+/* Words i and i + 4 of such a unit: codes, and codes times 2^(8 - bits), which is where their upper bits stand. */
+template <int F> __device__ __forceinline__ uint32_t stacked_low(const raw<F> &c, int i) {
+    return c.code[i] & ((1u << stacked_bits(F)) - 1u) * 0x01010101u;
+}
+template <int F> __device__ __forceinline__ uint32_t stacked_high(const raw<F> &c, int i) {
+    constexpr int BITS = stacked_bits(F);
+    uint32_t upper = c.code[i] & ((0xffu << BITS) & 0xffu) * 0x01010101u, at = 0;
+    if constexpr (BITS == 5)
+        at = (i < 2 ? c.more[0] << (3 - 2 * i) : c.more[0] >> (2 * i - 3)) & 0x18181818u;
+    if constexpr (BITS == 6) at = (i % 2 ? c.more[i / 2] >> 2 : c.more[i / 2] << 2) & 0x3c3c3c3cu;
+    return upper | at;
 }
 
 /* Whether decoding looks IQ3_S up in a table with signs: 32 KB of shared memory for half the instructions. Chips
@@ -160,14 +178,16 @@ __device__ __forceinline__ void unpack(const raw<F> &r, const grid_tables &g, un
         }
     } else if constexpr (F == FORM_N4 || F == FORM_N4M || F == FORM_N5 || F == FORM_N5M ||
                          F == FORM_N4K || F == FORM_N5K || F == FORM_N6K) {
-        nibble_words(r.code, u.q);
-        if constexpr (F == FORM_N5 || F == FORM_N5M || F == FORM_N5K) {
+        constexpr int BITS = stacked_bits(F);
 #pragma unroll
-            for (int i = 0; i < 8; i++) u.q[i] |= (r.more[0] >> i & 0x01010101u) << 4;
-        }
-        if constexpr (F == FORM_N6K) {
-#pragma unroll
-            for (int i = 0; i < 8; i++) u.q[i] |= (r.more[i / 4] >> i % 4 * 2 & 0x03030303u) << 4;
+        for (int i = 0; i < 4; i++) {
+            u.q[i] = stacked_low<F>(r, i);
+            if constexpr (BITS == 4) u.q[i + 4] = r.code[i] >> 4 & 0x0f0f0f0fu;
+            if constexpr (BITS == 5)
+                u.q[i + 4] = (r.code[i] >> 3 & 0x1c1c1c1cu) | (r.more[0] >> 2 * i & 0x03030303u);
+            if constexpr (BITS == 6)
+                u.q[i + 4] =
+                    (r.code[i] >> 2 & 0x30303030u) | (r.more[i / 2] >> i % 2 * 4 & 0x0f0f0f0fu);
         }
         constexpr uint32_t mid = form_traits<F>::mid * 0x01010101u;
         if constexpr (mid != 0 && !KEEP_MID) {
