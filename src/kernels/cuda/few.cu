@@ -102,8 +102,8 @@ __device__ __forceinline__ void few_bytes(uint32_t code, uint32_t more, uint32_t
         hi = (code & 0xc0c0c0c0u) ^ 0x80808080u ^ (rest << 2 & 0x3c3c3c3cu);
     } else if constexpr (F == FORM_N5K) {
         lo = code & 0x1f1f1f1fu;
-        uint32_t both = (code & 0xe0e0e0e0u) | (more >> 2 * t & 0x03030303u) << 3;
-        hi = both >> 3;
+        /* shifted once together: apart, a register would spill */
+        hi = ((code & 0xe0e0e0e0u) | (more >> 2 * t & 0x03030303u) << 3) >> 3;
     } else {
         lo = code & 0x0f0f0f0fu;
         hi = code >> 4 & 0x0f0f0f0fu;

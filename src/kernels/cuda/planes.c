@@ -79,7 +79,7 @@ struct unit { /* where the fields of one unit go; top of its group */
 /* 32 codes as 8 words: element 4 i + b is byte b of word i, so that one operation does four of them. */
 static void words(const uint8_t *p, uint32_t w[8]) { memcpy(w, p, 32); }
 
-/* Low bits of 32 codes as nibbles; one bit of each as third bits; two bits of each as pairs; five or six bits. */
+/* Low bits of 32 codes as nibbles; one bit of each as third bits; two bits of each as pairs. */
 static void put_nibbles(const uint32_t q[8], uint8_t *out) {
     uint32_t w[4];
     for (int i = 0; i < 4; i++) w[i] = (q[i] & 0x0f0f0f0f) | (q[i + 4] & 0x0f0f0f0f) << 4;
@@ -96,6 +96,7 @@ static void put_pairs(const uint32_t q[8], int shift, uint8_t *out) {
     memcpy(out, w, sizeof w);
 }
 
+/* Codes of 5 and of 6 bits: codes, and what of words 4 to 7 has no room there. */
 static void put_fives(const uint32_t q[8], const struct unit *u) {
     uint32_t w[4], rest = 0;
     for (int i = 0; i < 4; i++) {

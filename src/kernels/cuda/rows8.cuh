@@ -172,8 +172,7 @@ __device__ __forceinline__ float raw_dot8(const raw<F> &c, const act_unit &a, co
     } else {
         using T = form_traits<F>;
         constexpr int START = 0x4b400000, UP = 1 << (8 - stacked_bits(F));
-        constexpr float ONE = (F == FORM_O4 ? 2.0f : 1.0f); /* what a code of 1 counts */
-        constexpr float EACH = ONE / UP;
+        constexpr float EACH = (F == FORM_O4 ? 2.0f : 1.0f) / UP, MID = (float)T::mid;
         const uint32_t lo[4] = {a.lo.x, a.lo.y, a.lo.z, a.lo.w};
         const uint32_t hi[4] = {a.hi.x, a.hi.y, a.hi.z, a.hi.w};
         int s = 0, s1 = START;
@@ -182,20 +181,12 @@ __device__ __forceinline__ float raw_dot8(const raw<F> &c, const act_unit &a, co
         if constexpr (!T::has_halves) s1 += UP * s;
 #pragma unroll
         for (int i = 0; i < 4; i++) s1 = dot4_unsigned(stacked_high<F>(c, i), (int)hi[i], s1);
-        auto above = [&](float taken) { /* of s1 */
-                                        return __int_as_float(s1) * EACH -
-                                               (taken + 12582912.0f * EACH);
-        };
-        constexpr float MID = (float)T::mid;
-        if constexpr (T::has_halves) {
-            float low = (float)(int16_t)a.sums, high = (float)(int16_t)(a.sums >> 16);
-            float y = w.scale[1] * above(MID * high);
-            return sum + (w.scale[0] * ((float)s - MID * low) + y) * a.scale;
-        } else {
-            float both = (float)pair_sum(a.sums), y = w.scale[0] * above(MID * both);
-            if constexpr (T::has_offset) y -= w.offset[0] * both;
-            return sum + y * a.scale;
-        }
+        /* of the activations that s1 has: those of the second half, or all */
+        float x1 = T::has_halves ? (float)(int16_t)(a.sums >> 16) : (float)pair_sum(a.sums);
+        float y = w.scale[1] * (__int_as_float(s1) * EACH - (MID * x1 + 12582912.0f * EACH));
+        if constexpr (T::has_halves) y += w.scale[0] * ((float)s - MID * (float)(int16_t)a.sums);
+        if constexpr (T::has_offset) y -= w.offset[1] * x1;
+        return sum + y * a.scale;
     }
 }
 

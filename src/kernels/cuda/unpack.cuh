@@ -178,16 +178,10 @@ __device__ __forceinline__ void unpack(const raw<F> &r, const grid_tables &g, un
         }
     } else if constexpr (F == FORM_N4 || F == FORM_N4M || F == FORM_N5 || F == FORM_N5M ||
                          F == FORM_N4K || F == FORM_N5K || F == FORM_N6K) {
-        constexpr int BITS = stacked_bits(F);
 #pragma unroll
         for (int i = 0; i < 4; i++) {
             u.q[i] = stacked_low<F>(r, i);
-            if constexpr (BITS == 4) u.q[i + 4] = r.code[i] >> 4 & 0x0f0f0f0fu;
-            if constexpr (BITS == 5)
-                u.q[i + 4] = (r.code[i] >> 3 & 0x1c1c1c1cu) | (r.more[0] >> 2 * i & 0x03030303u);
-            if constexpr (BITS == 6)
-                u.q[i + 4] =
-                    (r.code[i] >> 2 & 0x30303030u) | (r.more[i / 2] >> i % 2 * 4 & 0x0f0f0f0fu);
+            u.q[i + 4] = stacked_high<F>(r, i) >> (8 - stacked_bits(F));
         }
         constexpr uint32_t mid = form_traits<F>::mid * 0x01010101u;
         if constexpr (mid != 0 && !KEEP_MID) {
