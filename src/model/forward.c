@@ -346,8 +346,9 @@ bool forward_brings(const struct hparams *hp, int32_t n_tok) {
            (int64_t)n_tok * hp->moe.n_used >= (int64_t)BRING_ROWS * hp->moe.n_expert;
 }
 
-/* f->x from embedding to the last layer. A device begins with the first layers while the host records the others. */
-enum { FIRST_LAYERS = 3 };
+/* f->x from embedding to the last layer. A device begins with the first layers while the host records more, and goes on
+ * with those while it records the others: 250 launches take the host longer than three layers take a fast GPU. */
+enum { FIRST_LAYERS = 2, MORE_LAYERS = 10 };
 static void run_layers(struct forward *f) {
     const struct hparams *hp = &f->m->hp;
     f->brings = f->m->weights.places[0] && forward_brings(hp, f->n_tok);
@@ -356,7 +357,8 @@ static void run_layers(struct forward *f) {
         f->d->ops->copy(f->d, f->embd, f->x, (size_t)f->n_tok * (size_t)hp->n_embd * sizeof(float));
     for (int32_t il = 0; il < hp->n_layer; il++) {
         layer_forward(f, il);
-        if (il + 1 == FIRST_LAYERS && f->d->ops->start) f->d->ops->start(f->d);
+        bool begins = il + 1 == FIRST_LAYERS || il + 1 == MORE_LAYERS;
+        if (begins && f->d->ops->start) f->d->ops->start(f->d);
     }
 }
 

@@ -5,8 +5,9 @@
  * rows 8 to 15, so that only the cache's own rounding counts; they leave the product as the fragments in which
  * P^T goes into V^T P^T, whose columns are the 8 heads. Weights too go in as two halves each.
  * Keys and values come in parts of 16 positions through a ring of two or three places of the warp: of halves 16 KB
- * a warp are on their way, of Q8_0 4 or 9. Halves lie in the ring as the lane that copies them reads them: elements of a row of
- * keys in another order than in the product (q is reordered alike), and of values so that a lane holds 4 positions
+ * a warp are on their way, of Q8_0 4 or 9. They are copied as they lie, 512 bytes by a warp's instruction; halves with the
+ * sixteen bytes of a row in an order of its own, so that neither copies nor reads meet in a bank. Elements of a row of keys
+ * come in another order than in the product (q is reordered alike), and of values so that a lane holds 4 positions
  * of 8 neighbours, which it pairs by byte permutation; nothing is exchanged but scores.
  * Of few stretches, the block that ends last joins them: a fence and a counter cost less than a kernel.
  * The type of the cache is the compiler's to know: a test for each 8 elements that are decoded kept their reads one behind
@@ -370,7 +371,8 @@ __device__ __forceinline__ void page_values(const attn_job &j, const uint8_t *fr
         for (int r = 0; r < 4; r++) {
             uint4 x;
             if constexpr (T == QUANT_F16)
-                x = *(const uint4 *)(from + ((c * 4 + r) * 32 + lane) * 16);
+                x = *(const uint4 *)(from + tc * 4 * D + (gr ^ tc * 2) * 16 +
+                                     (r % 2 + r / 2 * 8) * 2 * D + c * 128);
             else {
                 int row = tc * 2 + r % 2 + r / 2 * 8;
                 x = decode8(T ? T : j.v.type, from + row * page_row<D, T>(j.v), c * 2 + gr / 4,
@@ -407,13 +409,10 @@ template <class P> struct page_ring {
         return ring + (part % P::SLOTS * P::WARPS + (int)threadIdx.x / 32) * P::SLOT;
     }
     __device__ __forceinline__ void aim(int kv) {
-        int lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32, gr = lane / 4,
-            tc = lane % 4;
+        int lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32;
         uint32_t at = (uint32_t)(kv * KV_PAGE + warp % PAGE_PARTS * PAGE_TURN);
-        at_k = at * (uint32_t)page_row<D, T>(j.k) +
-               (H ? (uint32_t)(gr * D * 2 + tc * 16) : (uint32_t)lane * 16);
-        at_v = at * (uint32_t)page_row<D, T>(j.v) +
-               (H ? (uint32_t)(tc * D * 4 + gr * 16) : (uint32_t)lane * 16);
+        at_k = at * (uint32_t)page_row<D, T>(j.k) + (uint32_t)lane * 16;
+        at_v = at * (uint32_t)page_row<D, T>(j.v) + (uint32_t)lane * 16;
         page = 0, some_pages = has_step(lane) ? b.pages[first_page + lane * STEP_PAGES] : 0;
     }
     __device__ __forceinline__ void copy(int part) {
@@ -422,11 +421,11 @@ template <class P> struct page_ring {
             if (part % 2 == 0) next_page(step);
             const cache &c = part % 2 ? j.v : j.k;
             const uint8_t *from = c.data + (size_t)page * c.page_bytes + (part % 2 ? at_v : at_k);
-            uint8_t *to = slot(part) + threadIdx.x % 32 * 16;
+            uint8_t *to = slot(part);
             int has = last - (begin + step * STEP) + 1; /* positions */
-            if constexpr (!H) copy_coded(to, from, c);
-            else if (part % 2 == 0) copy_keys(to, from, has);
-            else copy_values(to, from, has);
+            if constexpr (!H) copy_coded(to + threadIdx.x % 32 * 16, from, c);
+            else if (part % 2 == 0) copy_halves<false>(to, from, has);
+            else copy_halves<true>(to, from, has);
         }
         copy_commit();
     }
@@ -446,20 +445,16 @@ template <class P> struct page_ring {
             if (i + (int)threadIdx.x % 32 < page_row<D, T>(c))
                 copy_async16(to + i * 16, from + i * 16, true);
     }
-    __device__ __forceinline__ void copy_keys(uint8_t *to, const uint8_t *from, int has) const {
-        int gr = (int)threadIdx.x % 32 / 4;
+    /* A row's sixteen bytes trade places by the bits of its number that lanes reading together differ in: of keys they
+     * read 64 bytes of two rows, of values 32 of four. */
+    template <bool IS_VALUES>
+    __device__ __forceinline__ void copy_halves(uint8_t *to, const uint8_t *from, int has) const {
+        int lane = unknown((int)threadIdx.x) % 32; /* places made anew: registers are short */
 #pragma unroll
-        for (int i = 0; i < 2 * N_KEY; i++)
-            copy_async16(to + i * 512, from + (i / N_KEY * 8 * D * 2 + i % N_KEY * 64),
-                         gr + i / N_KEY * 8 < has);
-    }
-    __device__ __forceinline__ void copy_values(uint8_t *to, const uint8_t *from, int has) const {
-        constexpr int ROW[4] = {0, 1, 8, 9};
-        int tc = (int)threadIdx.x % 4;
-#pragma unroll
-        for (int i = 0; i < 4 * N_VALUE; i++)
-            copy_async16(to + i * 512, from + (ROW[i % 4] * D * 2 + i / 4 * 128),
-                         tc * 2 + ROW[i % 4] < has);
+        for (int i = 0; i < PAGE_TURN * D * 2; i += 512) {
+            int row = (i + lane * 16) / (2 * D), turn = IS_VALUES ? row & 6 : row % 2 * 4;
+            copy_async16(to + i + (lane ^ turn) * 16, from + i, row < has);
+        }
     }
 };
 
@@ -535,8 +530,9 @@ __global__ void __launch_bounds__(P::THREADS, P::BLOCKS)
 #pragma unroll
         for (int i = 0; i < 16; i++) dot[i / 8][i / 4 % 2][i % 4] = 0.0f;
         copy_wait<SLOTS - 1>();
-        if constexpr (!H) __syncwarp();
+        __syncwarp();
         const uint8_t *from = slot(2 * step);
+        const int turn = gr % 2 * 64; /* copy_halves */
 #pragma unroll
         for (int c = 0; c < N_KEY; c++) {
             uint4 q_lo = query(2 * c), q_hi = query(2 * c + 1);
@@ -545,7 +541,9 @@ __global__ void __launch_bounds__(P::THREADS, P::BLOCKS)
 #pragma unroll
             for (int n8 = 0; n8 < 2; n8++) {
                 uint4 k;
-                if constexpr (H) k = *(const uint4 *)(from + ((n8 * N_KEY + c) * 32 + lane) * 16);
+                if constexpr (H)
+                    k = *(const uint4 *)(from + (n8 * 8 + gr) * 2 * D + tc * 16 + c * 64 +
+                                         (c % 2 ? -turn : turn));
                 else if constexpr (T == QUANT_Q8_0)
                     k = decode8_words<D>(from + (n8 * 8 + gr) * page_row<D, T>(j.k), c, tc * 8);
                 else
@@ -556,7 +554,7 @@ __global__ void __launch_bounds__(P::THREADS, P::BLOCKS)
                 mma_16816(dot[n8][1], a_hi, hi);
             }
         }
-        if constexpr (!H) __syncwarp();
+        __syncwarp();
         copy(2 * step + SLOTS);
         float w[4], keep = page_weights(j, dot, pos, last, own, most, sum, w);
         uint32_t p[2] = {two_halves(w[0], w[1]), two_halves(w[2], w[3])};
@@ -570,9 +568,9 @@ __global__ void __launch_bounds__(P::THREADS, P::BLOCKS)
                 for (int i = 0; i < 16; i++) acc[c][i / 4][i % 4] *= i % 2 ? odd : even;
         }
         copy_wait<SLOTS - 1>();
-        if constexpr (!H) __syncwarp();
+        __syncwarp();
         page_values<D, T>(j, slot(2 * step + 1), pos, last, p, rest, acc);
-        if constexpr (!H) __syncwarp();
+        __syncwarp();
         copy(2 * step + SLOTS + 1);
     }
 

@@ -230,6 +230,12 @@ __device__ __forceinline__ void load_matrix4(uint32_t m[4], const void *row) {
 
 #endif
 
+/* x, forgotten by the compiler: what follows from it is not kept in registers for later. */
+__device__ __forceinline__ int unknown(int x) {
+    asm volatile("" : "+r"(x));
+    return x;
+}
+
 /* Division by what the host knows, of x under 2^32 / n: a product instead of 20 instructions. */
 struct divisor {
     uint32_t n, magic; /* 2^32 / n, rounded up; 0: n is 1 */

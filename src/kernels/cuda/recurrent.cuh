@@ -35,12 +35,6 @@ __device__ __forceinline__ float conv_four(float bias, float4 w, float &old0, fl
     return silu(sum);
 }
 
-/* x, forgotten by the compiler: what follows from it is not kept in registers for later. */
-__device__ __forceinline__ int unknown(int x) {
-    asm volatile("" : "+r"(x));
-    return x;
-}
-
 /* Four of n floats from `at` on, which is a multiple of 4; zeros behind the n-th. */
 __device__ __forceinline__ float4 four_at(const float *x, int at, int n) {
     if (at + 3 < n && (uintptr_t)(x + at) % 16 == 0) return *(const float4 *)(x + at);
