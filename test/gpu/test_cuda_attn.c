@@ -139,8 +139,23 @@ static void attention_agrees(void **st) {
     }
 }
 
+/* From row `from` of the first of two pages on, keys and values are NaN. */
+static void forget_from(const struct attn_room *r, const int32_t pages[2], int64_t from) {
+    size_t n_head = (size_t)r->kv.n_kv_head;
+    size_t k1 = r->kv.k_page_bytes / KV_PAGE / n_head, v1 = r->kv.v_page_bytes / KV_PAGE / n_head;
+    for (int p = 0; p < 2; p++) {
+        int64_t first = from - p * KV_PAGE;
+        first = first < 0 ? 0 : first > KV_PAGE ? KV_PAGE : first;
+        for (size_t h = 0; h < n_head; h++) {
+            size_t at = ((size_t)pages[p] * n_head + h) * KV_PAGE + (size_t)first;
+            memset((uint8_t *)r->kv.k + at * k1, 0xff, (size_t)(KV_PAGE - first) * k1);
+            memset((uint8_t *)r->kv.v + at * v1, 0xff, (size_t)(KV_PAGE - first) * v1);
+        }
+    }
+}
+
 /* Contexts whose stretches are several steps of a warp: a few written pages stand for all before. What lies behind the
- * last position is NaN. */
+ * last position is NaN, and what a step writes is until it does: read too early, it shows. */
 static void deep_attention_agrees(void **st) {
     (void)st;
     enum { DEEP = 2, N_PAGES = 400 };
@@ -159,25 +174,21 @@ static void deep_attention_agrees(void **st) {
             int32_t own = (int32_t)(at[i] / KV_PAGE), *free_pages = r.pages[0] + 4;
             for (int32_t p = 0; p < own; p++) pages[p] = r.pages[0][p % 4];
             pages[own] = free_pages[0], pages[own + 1] = free_pages[1];
-            for (int p = 0; p < 2; p++) {
-                uint8_t *key = (uint8_t *)r.kv.k + (size_t)free_pages[p] * kb;
-                uint8_t *value = (uint8_t *)r.kv.v + (size_t)free_pages[p] * vb;
-                memset(key, 0xff, kb);
-                memset(value, 0xff, vb);
-                uint64_t k1 = kb / KV_PAGE / (size_t)c->n_kv_head;
-                uint64_t v1 = vb / KV_PAGE / (size_t)c->n_kv_head;
-                for (int32_t h = 0; p == 0 && h < c->n_kv_head; h++) {
-                    size_t from = (size_t)h * KV_PAGE, n = (size_t)(at[i] % KV_PAGE);
-                    memcpy(key + from * k1,
-                           (uint8_t *)r.kv.k + (size_t)r.pages[0][1] * kb + from * k1, n * k1);
-                    memcpy(value + from * v1,
-                           (uint8_t *)r.kv.v + (size_t)r.pages[0][1] * vb + from * v1, n * v1);
-                }
+            forget_from(&r, free_pages, 0);
+            uint64_t k1 = kb / KV_PAGE / (size_t)c->n_kv_head;
+            uint64_t v1 = vb / KV_PAGE / (size_t)c->n_kv_head;
+            for (int32_t h = 0; h < c->n_kv_head; h++) {
+                size_t from = (size_t)h * KV_PAGE, n = (size_t)(at[i] % KV_PAGE);
+                memcpy((uint8_t *)r.kv.k + (size_t)free_pages[0] * kb + from * k1,
+                       (uint8_t *)r.kv.k + (size_t)r.pages[0][1] * kb + from * k1, n * k1);
+                memcpy((uint8_t *)r.kv.v + (size_t)free_pages[0] * vb + from * v1,
+                       (uint8_t *)r.kv.v + (size_t)r.pages[0][1] * vb + from * v1, n * v1);
             }
             s = (struct span){.row = 0, .n_tok = DEEP, .pos = at[i], .pages = pages};
             attn_run(ref, c, &r, &s, 1, DEEP, 256);
             size_t first = (size_t)(256 * c->n_head * c->d_v);
             float *o0 = copy_of(r.out + first, no);
+            forget_from(&r, free_pages, at[i] % KV_PAGE);
             attn_run(dev, c, &r, &s, 1, DEEP, 256);
             settle(dev);
             bool coarse = ref_is_quantised(c->k_type) || ref_is_quantised(c->v_type);
@@ -189,6 +200,7 @@ static void deep_attention_agrees(void **st) {
                        "attn case %d at %ld", k, (long)at[i]);
             float *o1 = copy_of(r.out + first, no);
             struct span one = {.row = 0, .n_tok = 1, .pos = at[i] + 1, .pages = pages};
+            forget_from(&r, free_pages, at[i] % KV_PAGE + 1);
             attn_run(dev, c, &r, &one, 1, 1, 257);
             settle(dev);
             check_same(r.out + first, o1, no, "attn case %d at %ld, one at a time", k, (long)at[i]);
