@@ -370,7 +370,7 @@ __device__ __forceinline__ void page_values(const attn_job &j, const uint8_t *fr
 #pragma unroll
         for (int r = 0; r < 4; r++) {
             uint4 x;
-            if constexpr (T == QUANT_F16)
+            if constexpr (T == QUANT_F16) /* copy_halves: all four rows trade by 2 tc */
                 x = *(const uint4 *)(from + tc * 4 * D + (gr ^ tc * 2) * 16 +
                                      (r % 2 + r / 2 * 8) * 2 * D + c * 128);
             else {
@@ -446,7 +446,8 @@ template <class P> struct page_ring {
                 copy_async16(to + i * 16, from + i * 16, true);
     }
     /* A row's sixteen bytes trade places by the bits of its number that lanes reading together differ in: of keys they
-     * read 64 bytes of two rows, of values 32 of four. */
+     * read 64 bytes of two rows, of values 32 of four. Both readers have the rule in a form of their own: written once,
+     * as a function of row and column, it adds a fifth to the loop's instructions. */
     template <bool IS_VALUES>
     __device__ __forceinline__ void copy_halves(uint8_t *to, const uint8_t *from, int has) const {
         int lane = unknown((int)threadIdx.x) % 32; /* places made anew: registers are short */
@@ -532,7 +533,8 @@ __global__ void __launch_bounds__(P::THREADS, P::BLOCKS)
         copy_wait<SLOTS - 1>();
         __syncwarp();
         const uint8_t *from = slot(2 * step);
-        const int turn = gr % 2 * 64; /* copy_halves */
+        const int turn =
+            gr % 2 * 64; /* copy_halves: odd rows have each two of 64 bytes the other way round */
 #pragma unroll
         for (int c = 0; c < N_KEY; c++) {
             uint4 q_lo = query(2 * c), q_hi = query(2 * c + 1);
