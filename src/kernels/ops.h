@@ -58,7 +58,7 @@ struct qkv_store_args {
     float eps;
     struct rope rope;
     struct kv_view kv;
-    float *q_out; /* [n_tok, n_head, d_k], rotated if kv.rotate; may be q itself where dense */
+    float *q_out; /* for attn(): [n_tok, n_head, d_k], rotated if kv.rotate; may be q where dense */
 };
 
 /* out[t, h] = softmax(scale * q k^T over positions <= own) v, times sigmoid(gate) where given. Query

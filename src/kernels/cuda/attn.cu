@@ -17,18 +17,6 @@ enum {
 
 /* ---- storing ---- */
 
-struct store_job {
-    const float *src, *norm;
-    int64_t tok_stride, head_stride;
-    float eps;
-    int32_t n_rot, mode; /* mode ROPE_NONE: values */
-    const float *inv_freq;
-    float magnitude;
-    int32_t rotate, n_head;
-    float *out; /* queries: [n_tok, n_head, d]; else NULL */
-    cache to;
-};
-
 /* A warp writes block b of 32: all lanes hold one value each. */
 __device__ __forceinline__ void store_32(uint32_t type, uint8_t *row, int b, float v) {
     int lane = (int)threadIdx.x % 32;
@@ -77,18 +65,12 @@ __global__ void __launch_bounds__(STORE_WARPS * 32)
     if (h >= n_q + 2 * n_kv) return;
     const store_job &j = h < n_q ? jq : h < n_q + n_kv ? jk : jv;
     h = h < n_q ? h : (h - n_q) % n_kv;
-    int d = j.to.d, half = j.mode == ROPE_NONE ? 0 : j.n_rot / 2;
+    int d = j.to.d;
     dspan s = b.spans[b.of_row[t]];
     int64_t pos = s.pos + (t - s.row);
     uint8_t *row = j.out ? NULL : (uint8_t *)cache_row(j.to, b.pages + s.page_at, pos, h);
-    float sn[E / 2], cs[E / 2], w[E], x[E], sum = 0;
-#pragma unroll
-    for (int i = 0; i < E / 2; i++) {
-        if (i * 32 >= half) break;
-        float angle = i * 32 + lane < half ? (float)pos * j.inv_freq[i * 32 + lane] : 0.0f;
-        sn[i] = sinf(angle) * j.magnitude;
-        cs[i] = cosf(angle) * j.magnitude;
-    }
+    head_angles<E> angles(j, pos);
+    float w[E], x[E];
 #pragma unroll
     for (int i = 0; i < E; i++) w[i] = j.norm && i * 32 + lane < d ? j.norm[i * 32 + lane] : 1.0f;
     /* a long cache is read ahead; of a short one that would only come between what the projections read */
@@ -98,33 +80,7 @@ __global__ void __launch_bounds__(STORE_WARPS * 32)
     const float *src = j.src + t * j.tok_stride + h * j.head_stride;
 #pragma unroll
     for (int i = 0; i < E; i++) x[i] = i * 32 + lane < d ? src[i * 32 + lane] : 0.0f;
-    if (j.norm) {
-#pragma unroll
-        for (int i = 0; i < E; i++) sum += x[i] * x[i];
-        float f = 1.0f / sqrtf(lanes_sum(sum, 32) / (float)d + j.eps);
-#pragma unroll
-        for (int i = 0; i < E; i++) x[i] *= f * w[i];
-    }
-    if (half) {
-        float *mine = turned[warp];
-#pragma unroll
-        for (int i = 0; i < E; i++)
-            if (i * 32 < 2 * half) mine[i * 32 + lane] = x[i];
-        __syncwarp();
-#pragma unroll
-        for (int i = 0; i < E / 2; i++) {
-            int p = i * 32 + lane;
-            if (p >= half) break;
-            int a = j.mode == ROPE_NORM ? 2 * p : p, c = j.mode == ROPE_NORM ? a + 1 : a + half;
-            float x0 = mine[a], x1 = mine[c];
-            mine[a] = x0 * cs[i] - x1 * sn[i];
-            mine[c] = x0 * sn[i] + x1 * cs[i];
-        }
-        __syncwarp();
-#pragma unroll
-        for (int i = 0; i < E; i++)
-            if (i * 32 < 2 * half) x[i] = mine[i * 32 + lane];
-    }
+    head_make<E>(j, angles, w, turned[warp], x);
     if (j.rotate) {
         int n = d & -d;
         for (int o = 1; o < 32 && o < n; o *= 2)
@@ -163,6 +119,44 @@ __global__ void __launch_bounds__(STORE_WARPS * 32)
     }
 }
 
+/* Launches what was not made in passing. */
+static void store(struct cuda *c, const struct pending_store &p) {
+    const struct kv_view *kv = &p.kv;
+    const store_job &q = p.f.q, &k = p.f.k, &v = p.f.v;
+    int widest = kv->d_k > kv->d_v ? kv->d_k : kv->d_v;
+    int32_t n_kv = k.src ? kv->n_kv_head : 0;
+    /* few tokens: a warp a block, so that each has a scheduler */
+    int n_all = p.n_head + 2 * n_kv, n_warp = p.n_tok > STEP_MAX_TOK ? STORE_WARPS : 1;
+    dim3 grid((unsigned)p.n_tok, (unsigned)((n_all + n_warp - 1) / n_warp));
+    dim3 block((unsigned)n_warp * 32);
+    if (widest <= 64) launch(c, store_kernel<2>, grid, block, 0, p.b, q, k, v, p.n_head, n_kv);
+    else if (widest <= 128)
+        launch(c, store_kernel<4>, grid, block, 0, p.b, q, k, v, p.n_head, n_kv);
+    else if (widest <= 256)
+        launch(c, store_kernel<8>, grid, block, 0, p.b, q, k, v, p.n_head, n_kv);
+    else cuda_fail_with(c, CHIMERE_EUNSUPPORTED, "attention heads wider than 256");
+}
+
+void cuda_store_now(struct cuda *c) {
+    struct pending_store p = c->store;
+    c->store.f.q.src = NULL;
+    if (!p.f.q.src || c->err.code) return;
+    enum cuda_op op = c->op;
+    c->op = OP_qkv_store;
+    store(c, p);
+    c->op = op;
+}
+
+/* One token of each sequence, into a cache of halves that page_kernel reads: it makes them in passing. */
+static bool can_wait(const struct cuda *c, const struct qkv_store_args *a) {
+    const struct kv_view *kv = &a->kv;
+    bool one = a->k && a->v && a->q_out && !c->params.precise && !kv->rotate;
+    one &= kv->k_type == QUANT_F16 && kv->v_type == QUANT_F16 && kv->d_k == kv->d_v;
+    one &= kv->d_k == 64 || kv->d_k == 128 || (kv->d_k == 256 && c->compute >= 80);
+    for (int32_t i = 0; i < a->n_span; i++) one &= a->spans[i].n_tok == 1 && a->spans[i].row == i;
+    return one && a->n_span == a->n_tok;
+}
+
 void cuda_qkv_store(struct dev *d, const struct qkv_store_args *a) {
     struct cuda *c = (struct cuda *)d;
     dspans b;
@@ -195,19 +189,11 @@ void cuda_qkv_store(struct dev *d, const struct qkv_store_args *a) {
     v.mode = ROPE_NONE;
     v.rotate = kv->rotate;
     v.to = cache_of(kv->v, kv->v_type, kv->d_v, kv->v_page_bytes);
-    int widest = kv->d_k > kv->d_v ? kv->d_k : kv->d_v;
-    int32_t n_kv = a->k ? kv->n_kv_head : 0;
     if (a->q_out) cuda_wrote(c, a->q_out, (size_t)a->n_tok * (size_t)(a->n_head * kv->d_k) * 4);
-    /* few tokens: a warp a block, so that each has a scheduler */
-    int n_all = a->n_head + 2 * n_kv, n_warp = a->n_tok > STEP_MAX_TOK ? STORE_WARPS : 1;
-    dim3 grid((unsigned)a->n_tok, (unsigned)((n_all + n_warp - 1) / n_warp));
-    dim3 block((unsigned)n_warp * 32);
-    if (widest <= 64) launch(c, store_kernel<2>, grid, block, 0, b, q, k, v, a->n_head, n_kv);
-    else if (widest <= 128) launch(c, store_kernel<4>, grid, block, 0, b, q, k, v, a->n_head, n_kv);
-    else if (widest <= 256) launch(c, store_kernel<8>, grid, block, 0, b, q, k, v, a->n_head, n_kv);
-    else cuda_fail_with(c, CHIMERE_EUNSUPPORTED, "attention heads wider than 256");
+    struct pending_store p = {{q, k, v}, b, a->spans, *kv, a->q_out, a->n_tok, a->n_head};
+    if (can_wait(c, a)) c->store = p;
+    else store(c, p);
 }
-
 /* ---- few tokens ---- */
 
 /* Lane l holds elements l * E .. of a row. T: the cache's type where rows are whole and loads can be wide, else 0. */
@@ -514,7 +500,7 @@ size_t cuda_attn_scratch(const struct dev_need *n) {
 
 /* Rows of short spans, or of all, through stretches, FEW_ROWS at a time. */
 static void stretches(struct cuda *c, const struct attn_args *a, const dspans &b, attn_job j,
-                      bool all) {
+                      const fresh_job *fresh, bool all) {
     int32_t n_row = 0;
     int64_t longest = 1;
     for (int32_t i = 0; i < a->n_span; i++) {
@@ -545,10 +531,13 @@ static void stretches(struct cuda *c, const struct attn_args *a, const dspans &b
     while (n_split < MAX_SPLIT && (int64_t)n_split << j.shift < longest) n_split *= 2;
     n_split = n_split < MAX_SPLIT ? n_split : MAX_SPLIT;
     int d_most = j.k.d > j.v.d ? j.k.d : j.v.d;
+    int16_t carve = c->carve;
     for (int32_t at = 0; at < n_row; at += FEW_ROWS) {
         int n = n_row - at < FEW_ROWS ? n_row - at : FEW_ROWS;
         j.rows = staged + at;
-        if (pages) cuda_attn_pages(c, b, j, n_split, n);
+        /* two blocks on a multiprocessor, and the join behind them */
+        if (pages && carve >= 0 && j.n_kv_head * n_split * n > c->n_sm) c->carve = CARVE_ALL;
+        if (pages) cuda_attn_pages(c, b, j, fresh, n_split, n);
         else if (d_most <= 64) split_group<2>(c, b, j, n_split, n);
         else if (d_most <= 128) split_group<4>(c, b, j, n_split, n);
         else split_group<8>(c, b, j, n_split, n);
@@ -556,11 +545,19 @@ static void stretches(struct cuda *c, const struct attn_args *a, const dspans &b
         launch(c, join_kernel, dim3((unsigned)(a->n_head * join_parts(j)), (unsigned)n),
                dim3(JOIN_THREADS), j.rotate ? (size_t)j.v.d * 4 : 0, b, j);
     }
+    c->carve = carve;
 }
 
 void cuda_attn(struct dev *d, const struct attn_args *a) {
     struct cuda *c = (struct cuda *)d;
     dspans b;
+    struct pending_store p = c->store;
+    const fresh_job *fresh = NULL;
+    if (p.f.q.src && p.q_out == a->q && p.spans == a->spans && p.n_tok == a->n_tok &&
+        p.n_head == a->n_head && p.kv.k == a->kv.k && p.kv.v == a->kv.v) {
+        fresh = &p.f;
+        c->store.f.q.src = NULL;
+    }
     if (!cuda_begin(c) || !cuda_spans(c, a->spans, a->n_span, &b)) return;
     const struct kv_view *kv = &a->kv;
     attn_job j = {};
@@ -585,5 +582,5 @@ void cuda_attn(struct dev *d, const struct attn_args *a) {
     /* tiles round to halves; of heads of 256 they take 99 KB of shared memory, and sm_75 has 64 */
     bool tiles = !c->params.precise && (d_most <= 128 || c->compute >= 80);
     if (many && tiles) cuda_attn_many(c, a, b, j);
-    stretches(c, a, b, j, !tiles);
+    stretches(c, a, b, j, fresh, !tiles);
 }

@@ -10,13 +10,6 @@ extern "C" {
 
 /* ---- elements of the cache ---- */
 
-struct cache { /* one of keys or values */
-    const uint8_t *data;
-    size_t page_bytes, row_bytes;
-    uint32_t type;
-    int32_t d;
-};
-
 static cache cache_of(const void *data, uint32_t type, int32_t d, size_t page_bytes) {
     uint64_t row = 0;
     quant_row_bytes(type, (uint64_t)d, &row);
@@ -87,6 +80,56 @@ __device__ __forceinline__ void hadamard_heads(float *x, int d) {
     __syncthreads();
 }
 
+/* ---- a head of one token, made by a warp ---- */
+
+/* The angles of a position, made before the wait. Lane l has elements l, l + 32 ..., E of them. */
+template <int E> struct head_angles {
+    float sn[E / 2], cs[E / 2];
+    __device__ __forceinline__ head_angles(const store_job &j, int64_t pos) {
+        int lane = (int)threadIdx.x % 32, half = j.mode == ROPE_NONE ? 0 : j.n_rot / 2;
+#pragma unroll
+        for (int i = 0; i < E / 2; i++) {
+            if (i * 32 >= half) break;
+            float angle = i * 32 + lane < half ? (float)pos * j.inv_freq[i * 32 + lane] : 0.0f;
+            sn[i] = sinf(angle) * j.magnitude;
+            cs[i] = cosf(angle) * j.magnitude;
+        }
+    }
+};
+
+/* x: elements of a head, w: of the norm's weight; normed and turned. mine: room of the warp, as many floats. */
+template <int E>
+__device__ __forceinline__ void head_make(const store_job &j, const head_angles<E> &a,
+                                          const float (&w)[E], float *mine, float (&x)[E]) {
+    int lane = (int)threadIdx.x % 32, half = j.mode == ROPE_NONE ? 0 : j.n_rot / 2;
+    if (j.norm) {
+        float sum = 0;
+#pragma unroll
+        for (int i = 0; i < E; i++) sum += x[i] * x[i];
+        float f = 1.0f / sqrtf(lanes_sum(sum, 32) / (float)j.to.d + j.eps);
+#pragma unroll
+        for (int i = 0; i < E; i++) x[i] *= f * w[i];
+    }
+    if (!half) return;
+#pragma unroll
+    for (int i = 0; i < E; i++)
+        if (i * 32 < 2 * half) mine[i * 32 + lane] = x[i];
+    __syncwarp();
+#pragma unroll
+    for (int i = 0; i < E / 2; i++) {
+        int p = i * 32 + lane;
+        if (p >= half) break;
+        int at = j.mode == ROPE_NORM ? 2 * p : p, to = j.mode == ROPE_NORM ? at + 1 : at + half;
+        float x0 = mine[at], x1 = mine[to];
+        mine[at] = x0 * a.cs[i] - x1 * a.sn[i];
+        mine[to] = x0 * a.sn[i] + x1 * a.cs[i];
+    }
+    __syncwarp();
+#pragma unroll
+    for (int i = 0; i < E; i++)
+        if (i * 32 < 2 * half) x[i] = mine[i * 32 + lane];
+}
+
 /* Few tokens: the cache in stretches (attn.cu, attn_page.cu). */
 enum {
     MAX_SPLIT = 132, /* with two kv heads one wave of an H200's multiprocessors, two blocks each */
@@ -127,7 +170,8 @@ __device__ __forceinline__ bool is_seen(const attn_job &j, int64_t pos, int64_t 
 /* Few tokens on the tensor cores (attn_page.cu): the size of heads that it has a form for, 0: none; n_row rows in n_split
  * stretches, of which up to j.few are joined already. */
 int cuda_attn_page_heads(const attn_job &j);
-void cuda_attn_pages(struct cuda *c, const dspans &b, const attn_job &j, int n_split, int n_row);
+void cuda_attn_pages(struct cuda *c, const dspans &b, const attn_job &j, const fresh_job *fresh,
+                     int n_split, int n_row);
 
 /* Spans of more than STEP_MAX_TOK tokens. */
 void cuda_attn_many(struct cuda *c, const struct attn_args *a, const dspans &b, const attn_job &j);

@@ -36,6 +36,8 @@ template <int D_, int T_, int W, int S> struct page_form {
     static_assert(W % PAGE_PARTS == 0, "whole pages");
     static_assert(Q_SHARED || W * SLOT >= QUERY, "the last place has room for the queries");
     static_assert(W * MAX_GROUP * (D + 4) * 4 <= RING, "room to join");
+    static constexpr int HEADS = (MAX_GROUP + 2) * D * 4; /* fresh ones, as floats */
+    static_assert(T != QUANT_F16 || W * SLOT >= QUERY + HEADS, "and for fresh heads");
 };
 
 /* ---- elements of a row ---- */
@@ -133,9 +135,10 @@ __device__ __forceinline__ float page_weights(const attn_job &j, const float (&d
     return keep;
 }
 
-/* q in fragments, made once: elements 8 tc ... of 32, four for each of two products. room: [D / 16][32], shared. */
+/* q [n_here, D] in fragments, made once: elements 8 tc ... of 32, four for each of two products. room: [D / 16][32],
+ * shared. */
 template <class P, class F>
-__device__ __forceinline__ void page_query(const attn_job &j, int32_t t, int head0, int n_here,
+__device__ __forceinline__ void page_query(const attn_job &j, const float *q, int n_here,
                                            uint4 *room, F meanwhile) {
     int lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32, gr = lane / 4, tc = lane % 4;
     constexpr int D = P::D, N = (D / 32 + P::WARPS - 1) / P::WARPS;
@@ -143,8 +146,7 @@ __device__ __forceinline__ void page_query(const attn_job &j, int32_t t, int hea
 #pragma unroll
     for (int i = 0; i < N; i++) {
         int c = warp + i * P::WARPS;
-        const float4 *src =
-            (const float4 *)(j.q + ((int64_t)t * j.n_head + head0 + gr) * D + c * 32 + tc * 8);
+        const float4 *src = (const float4 *)(q + gr * D + c * 32 + tc * 8);
         bool has = gr < n_here && c < D / 32;
         x[i][0] = has ? src[0] : make_float4(0, 0, 0, 0);
         x[i][1] = has ? src[1] : make_float4(0, 0, 0, 0);
@@ -400,7 +402,7 @@ template <class P> struct page_ring {
     const dspans &b;
     uint8_t *ring;             /* [SLOTS][WARPS][SLOT], shared */
     int32_t first_page, begin; /* the warp's, of the stretch */
-    int32_t last;              /* position of the stretch */
+    int32_t last, stored;      /* position of the stretch; that the cache has */
     uint32_t at_k, at_v;       /* what the lane copies, from where a page begins */
     int32_t page, some_pages;  /* of the part copied last; of 32 steps, one a lane */
 
@@ -422,7 +424,7 @@ template <class P> struct page_ring {
             const cache &c = part % 2 ? j.v : j.k;
             const uint8_t *from = c.data + (size_t)page * c.page_bytes + (part % 2 ? at_v : at_k);
             uint8_t *to = slot(part);
-            int has = last - (begin + step * STEP) + 1; /* positions */
+            int has = stored - (begin + step * STEP) + 1; /* positions */
             if constexpr (!H) copy_coded(to + threadIdx.x % 32 * 16, from, c);
             else if (part % 2 == 0) copy_halves<false>(to, from, has);
             else copy_halves<true>(to, from, has);
@@ -459,16 +461,56 @@ template <class P> struct page_ring {
     }
 };
 
+/* ---- fresh heads ---- */
+
+/* The block's queries as floats at `heads` [MAX_GROUP + 2][D], and, if the token's own position is in its stretch, its key
+ * and value as halves in kv, shared, the first block of a kv head also to the cache: a warp a head. */
 template <class P>
+__device__ __forceinline__ void page_fresh(const fresh_job &f, const head_angles<P::D / 32> &angles,
+                                           const int32_t *pages, int32_t t, int32_t own, int head0,
+                                           int n_here, int kv_head, bool has_own, bool is_first,
+                                           float *heads, uint16_t (&kv)[2][P::D]) {
+    constexpr int D = P::D, E = D / 32;
+    int lane = (int)threadIdx.x % 32;
+#pragma unroll 1
+    for (int i = (int)threadIdx.x / 32; i < n_here + (has_own ? 2 : 0); i += P::WARPS) {
+        const store_job &s = i < n_here ? f.q : i == n_here ? f.k : f.v;
+        const float *src =
+            s.src + t * s.tok_stride + (i < n_here ? head0 + i : kv_head) * s.head_stride;
+        float w[E], x[E], *mine = heads + i * D;
+#pragma unroll
+        for (int e = 0; e < E; e++) x[e] = src[e * 32 + lane];
+#pragma unroll
+        for (int e = 0; e < E; e++) w[e] = s.norm ? s.norm[e * 32 + lane] : 1.0f;
+        head_make<E>(s, angles, w, mine, x);
+        if (i < n_here) {
+#pragma unroll
+            for (int e = 0; e < E; e++) mine[e * 32 + lane] = x[e];
+            continue;
+        }
+        uint16_t *row = (uint16_t *)cache_row(s.to, pages, own, kv_head);
+#pragma unroll
+        for (int e = 0; e < E; e++) {
+            uint16_t half = to_half(x[e]);
+            kv[i - n_here][e * 32 + lane] = half;
+            if (is_first) row[e * 32 + lane] = half;
+        }
+    }
+    __syncthreads();
+}
+
+/* FRESH: what the step brings is not stored yet; f is read. */
+template <class P, bool FRESH>
 __global__ void __launch_bounds__(P::THREADS, P::BLOCKS)
-    page_kernel(const __grid_constant__ dspans b, const __grid_constant__ attn_job j) {
+    page_kernel(const __grid_constant__ dspans b, const __grid_constant__ attn_job j,
+                const __grid_constant__ fresh_job f) {
     constexpr int D = P::D, T = P::T, SLOTS = P::SLOTS, SLOT = P::SLOT;
     constexpr bool H = T == QUANT_F16;
     constexpr int N_KEY = D / 32, N_VALUE = D / 64;
     constexpr int STEP = P::WARPS * PAGE_TURN;
     DYNAMIC_SHARED(uint8_t, ring); /* [SLOTS][WARPS][SLOT]; queries */
     __shared__ float2 stat[P::WARPS][MAX_GROUP];
-    launch_next();
+    if (!FRESH) launch_next();
     int tid = (int)threadIdx.x, lane = tid % 32, warp = tid / 32, gr = lane / 4, tc = lane % 4;
     int32_t t = j.rows[blockIdx.z];
     dspan s = b.spans[b.of_row[t]];
@@ -483,7 +525,8 @@ __global__ void __launch_bounds__(P::THREADS, P::BLOCKS)
     int32_t head0 = kv * group + (int32_t)blockIdx.x % per * j.heads;
     int32_t n_here = min(kv * group + group - head0, j.heads);
     begin += warp * PAGE_TURN; /* of this warp; it goes on by steps of the block */
-    page_ring<P> parts = {j, b, ring, s.page_at + begin / KV_PAGE, begin, last};
+    bool has_own = FRESH && last == own;
+    page_ring<P> parts = {j, b, ring, s.page_at + begin / KV_PAGE, begin, last, last - has_own};
     parts.aim(kv);
     auto slot = [&](int item) { return parts.slot(item); };
     auto copy = [&](int item) { parts.copy(item); };
@@ -492,17 +535,26 @@ __global__ void __launch_bounds__(P::THREADS, P::BLOCKS)
         P::Q_SHARED ? SLOTS : SLOTS - 1; /* parts copied while queries are fetched */
     bool is_new = false;                 /* a step of those parts has what that kernel writes */
 #pragma unroll
-    for (int i = 0; i < (N_FIRST + 1) / 2; i++)
+    for (int i = 0; !FRESH && i < (N_FIRST + 1) / 2; i++)
         is_new |= parts.has_step(i) && min(begin + i * STEP + PAGE_TURN - 1, last) >= s.pos;
     auto copy_first = [&] {
 #pragma unroll
         for (int i = 0; i < N_FIRST; i++) copy(i);
     };
     if (!is_new) copy_first();
-    wait_previous();
+    __shared__ __align__(16) uint16_t fresh[FRESH ? 2 : 1][FRESH ? D : 8];
+    const float *q_rows = j.q + ((int64_t)t * j.n_head + head0) * D;
+    if constexpr (FRESH) {
+        head_angles<D / 32> angles(f.q, own);
+        float *heads = (float *)(ring + (SLOTS - 1) * P::WARPS * SLOT + P::QUERY);
+        wait_previous();
+        page_fresh<P>(f, angles, b.pages + s.page_at, t, own, head0, n_here, kv, has_own,
+                      (int32_t)blockIdx.x % per == 0, heads, fresh);
+        q_rows = heads;
+    } else wait_previous();
     /* in a place where nothing is copied yet */
     uint4 *queries = (uint4 *)(ring + (P::Q_SHARED ? P::RING : (SLOTS - 1) * P::WARPS * SLOT));
-    page_query<P>(j, t, head0, n_here, queries, [&] {
+    page_query<P>(j, q_rows, n_here, queries, [&] {
         if (is_new) copy_first();
     });
     uint4 q[P::Q_SHARED ? 1 : D / 16];
@@ -532,6 +584,17 @@ __global__ void __launch_bounds__(P::THREADS, P::BLOCKS)
         for (int i = 0; i < 16; i++) dot[i / 8][i / 4 % 2][i % 4] = 0.0f;
         copy_wait<SLOTS - 1>();
         __syncwarp();
+        /* the token's own row was not there to be copied */
+        bool is_own = FRESH && has_own && own - pos < PAGE_TURN;
+        auto put_own = [&](int part, int which) {
+            int row = own - pos, turn = which ? row & 6 : row % 2 * 4;
+            if (lane < D / 8)
+                *(uint4 *)(slot(part) + row * 2 * D + (lane ^ turn) * 16) =
+                    ((const uint4 *)fresh[which])[lane];
+            __syncwarp();
+        };
+        if constexpr (FRESH)
+            if (is_own) put_own(2 * step, 0);
         const uint8_t *from = slot(2 * step);
         const int turn =
             gr % 2 * 64; /* copy_halves: odd rows have each two of 64 bytes the other way round */
@@ -571,11 +634,14 @@ __global__ void __launch_bounds__(P::THREADS, P::BLOCKS)
         }
         copy_wait<SLOTS - 1>();
         __syncwarp();
+        if constexpr (FRESH)
+            if (is_own) put_own(2 * step + 1, 1);
         page_values<D, T>(j, slot(2 * step + 1), pos, last, p, rest, acc);
         __syncwarp();
         copy(2 * step + SLOTS + 1);
     }
 
+    if (FRESH) launch_next(); /* what it reads ahead would come between the cache */
     int32_t part = ((int32_t)blockIdx.z * j.n_head + head0) * MAX_SPLIT + (int32_t)blockIdx.y;
     int n_all = own / stretch_of(PAGE_SHIFT, own) + 1;
     bool is_only = !P::Q_SHARED && n_all == 1 && j.few; /* the others have no registers for it */
@@ -594,9 +660,10 @@ int cuda_attn_page_heads(const attn_job &j) {
     return j.k.d == 64 || j.k.d == 128 || j.k.d == 256 ? j.k.d : 0;
 }
 
-template <class P>
-static void page_form_launch(struct cuda *c, dim3 grid, const dspans &b, const attn_job &j) {
-    launch(c, page_kernel<P>, grid, dim3(P::THREADS), (size_t)P::SHARED, b, j);
+template <class P, bool FRESH = false>
+static void page_form_launch(struct cuda *c, dim3 grid, const dspans &b, const attn_job &j,
+                             const fresh_job &f = {}) {
+    launch(c, page_kernel<P, FRESH>, grid, dim3(P::THREADS), (size_t)P::SHARED, b, j, f);
 }
 
 /* Heads that a block serves: as many as go with one read of the cache; where there are few blocks, so few that most of
@@ -620,19 +687,23 @@ static void page_launch_coded(struct cuda *c, dim3 grid, const dspans &b, const 
 }
 
 template <int D>
-static void page_launch(struct cuda *c, const dspans &b, attn_job j, int n_split, int n_row) {
+static void page_launch(struct cuda *c, const dspans &b, attn_job j, const fresh_job *fresh,
+                        int n_split, int n_row) {
     j.heads = heads_of_block(c, j, n_split, n_row);
     int per = (j.n_head / j.n_kv_head + j.heads - 1) / j.heads;
     dim3 grid((unsigned)(j.n_kv_head * per), (unsigned)n_split, (unsigned)n_row);
     uint32_t type = j.k.type == j.v.type ? j.k.type : 0;
-    if (type == QUANT_F16) page_form_launch<page_form<D, QUANT_F16, 4, 3>>(c, grid, b, j);
+    using halves = page_form<D, QUANT_F16, 4, 3>;
+    if (fresh) page_form_launch<halves, true>(c, grid, b, j, *fresh);
+    else if (type == QUANT_F16) page_form_launch<halves>(c, grid, b, j);
     else if (type == QUANT_Q8_0) page_launch_coded<D, QUANT_Q8_0>(c, grid, b, j);
     else if (type == QUANT_Q4_0) page_launch_coded<D, QUANT_Q4_0>(c, grid, b, j);
     else page_launch_coded<D, 0>(c, grid, b, j);
 }
 
-void cuda_attn_pages(struct cuda *c, const dspans &b, const attn_job &j, int n_split, int n_row) {
-    if (j.k.d == 64) page_launch<64>(c, b, j, n_split, n_row);
-    else if (j.k.d == 128) page_launch<128>(c, b, j, n_split, n_row);
-    else page_launch<256>(c, b, j, n_split, n_row);
+void cuda_attn_pages(struct cuda *c, const dspans &b, const attn_job &j, const fresh_job *fresh,
+                     int n_split, int n_row) {
+    if (j.k.d == 64) page_launch<64>(c, b, j, fresh, n_split, n_row);
+    else if (j.k.d == 128) page_launch<128>(c, b, j, fresh, n_split, n_row);
+    else page_launch<256>(c, b, j, fresh, n_split, n_row);
 }

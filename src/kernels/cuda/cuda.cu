@@ -194,6 +194,16 @@ static void list_begin(struct cuda *c) {
     c->op = op;
 }
 
+/* A multiprocessor changes the share of its memory that is shared only when it is empty. Where kernels want different
+ * shares, blocks of the next one cannot come before all of this one's have gone, so all of a step ask for the same: of one
+ * token 132 KB, room for a block of page_kernel beside others; of several, measured. Of no chip but those with 228 KB
+ * is it known what is best. */
+void cuda_batch_begin(struct cuda *c, int32_t n_tok) {
+    bool known = c->compute / 10 == 9 || c->compute / 10 == 10;
+    c->carve = CARVE_ANY;
+    if (known && n_tok <= STEP_MAX_TOK) c->carve = n_tok == 1 ? 57 : 72;
+}
+
 struct launch *cuda_launch_new(struct cuda *c, size_t n_bytes) {
     struct list *l = &c->list;
     n_bytes = (n_bytes + 15) & ~(size_t)15;
@@ -203,6 +213,7 @@ struct launch *cuda_launch_new(struct cuda *c, size_t n_bytes) {
     struct launch *a = &l->launches[l->n_launch++];
     memset((void *)a, 0, sizeof *a); /* padding takes part in the hash */
     a->op = (uint16_t)c->op;
+    a->carve = c->carve;
     a->args_at = l->n_args_bytes;
     memset(l->args + l->n_args_bytes, 0, n_bytes);
     l->n_args_bytes += (uint32_t)n_bytes;
@@ -233,6 +244,10 @@ void cuda_launch_one(struct cuda *c, const struct launch *l, bool depends) {
                   cudaFuncSetAttribute(l->kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                        (int)l->shared_bytes),
                   "shared memory");
+    cuda_fail(
+        c,
+        cudaFuncSetAttribute(l->kernel, cudaFuncAttributePreferredSharedMemoryCarveout, l->carve),
+        "share of shared memory");
     cuda_fail(c, cudaLaunchKernelExC(&config, l->kernel, args), "launch");
 #endif
 }
@@ -328,6 +343,7 @@ void cuda_send(struct cuda *c) {
     struct list *l = &c->list;
     cuda_norm_now(c);
     cuda_conv_now(c);
+    cuda_store_now(c);
     if (c->err.code) l->n_launch = 0;
     if (l->n_launch) {
         send_staged(c);
@@ -716,6 +732,7 @@ int cuda_open(struct dev **out, const struct cuda_params *p, struct err *e) {
     c->params = *p;
     c->compute = prop.major * 10 + prop.minor;
     c->dependent = c->compute >= 90;
+    c->carve = CARVE_ANY;
     c->n_sm = prop.multiProcessorCount;
     c->layout = best_layout(p, c->n_sm);
     c->stats.bytes_total = prop.totalGlobalMem;

@@ -47,12 +47,14 @@ enum cuda_op {
         N_OP
 };
 
+enum { CARVE_ANY = -1, CARVE_ALL = 100 };
 struct launch {
     const void *kernel;
     void (*invoke)(const void *kernel, void **args); /* for the emulator: calls it, typed */
     dim3 grid, block;
     uint32_t shared_bytes, args_at; /* offset in the list's argument bytes */
     uint16_t op, n_arg, arg_at[CUDA_MAX_ARGS];
+    int16_t carve; /* as in struct cuda */
 };
 
 struct list {                /* launches not yet sent */
@@ -107,6 +109,39 @@ struct pending_conv {  /* one token a span; what the scan behind it makes in pas
     struct rec_view rec;
 };
 
+struct cache { /* one of keys or values */
+    const uint8_t *data;
+    size_t page_bytes, row_bytes;
+    uint32_t type;
+    int32_t d;
+};
+
+struct store_job {
+    const float *src, *norm;
+    int64_t tok_stride, head_stride;
+    float eps;
+    int32_t n_rot, mode; /* mode ROPE_NONE: values */
+    const float *inv_freq;
+    float magnitude;
+    int32_t rotate, n_head;
+    float *out; /* queries: [n_tok, n_head, d]; else NULL */
+    cache to;
+};
+
+/* What attention makes itself of a step's only token of each sequence: queries of its heads, keys and values. */
+struct fresh_job {
+    store_job q, k, v;
+};
+
+struct pending_store { /* what attention behind it makes in passing */
+    fresh_job f;       /* q.src NULL: none */
+    struct dspans b;
+    const struct span *spans;
+    struct kv_view kv;
+    const float *q_out;
+    int32_t n_tok, n_head;
+};
+
 struct cuda {
     struct dev dev; /* first: ops */
     struct cuda_params params;
@@ -117,6 +152,8 @@ struct cuda {
     uint32_t n_seen;
     uint64_t clock;
     bool dependent; /* sm_90 and newer: programmatic dependent launch */
+    int16_t
+        carve; /* shared memory that kernels ask each multiprocessor to set aside: CARVE_ANY or percent */
     int n_sm, compute;
     uint32_t layout;       /* of weights */
     struct loader *loader; /* owned; NULL: nothing is loaded */
@@ -141,6 +178,7 @@ struct cuda {
     struct norm_row_job norm; /* not launched yet; x NULL: none */
     int64_t norm_n;
     struct pending_conv conv; /* not launched yet */
+    struct pending_store store;
 
     uint8_t *scratch; /* owned, device */
     uint8_t *back;    /* owned, pinned: what select brings to the host */
@@ -164,13 +202,15 @@ void cuda_fail_with(struct cuda *c, int code, const char *what);
 /* n bytes of scratch for the op being recorded (256-aligned); cuda_begin starts anew. Kernels of
  * consecutive ops run in order, so they may share it. NULL (and sticky failure) when short. */
 void *cuda_take(struct cuda *c, size_t n);
-/* A norm that waits for its product, a convolution that waits for its scan are made now: every op that does not make
- * it in passing begins so. */
+/* A norm that waits for its product, a convolution that waits for its scan, a store that waits for its attention are
+ * made now: every op that does not make it in passing begins so. */
 void cuda_norm_now(struct cuda *c);
 void cuda_conv_now(struct cuda *c);
+void cuda_store_now(struct cuda *c);
 static inline bool cuda_begin(struct cuda *c) {
     cuda_norm_now(c);
     cuda_conv_now(c);
+    cuda_store_now(c);
     c->scratch_used = 0;
     return c->err.code == 0;
 }
@@ -178,6 +218,7 @@ static inline bool cuda_begin(struct cuda *c) {
 /* The same for products, where cuda_linear_rows takes the norm along. */
 static inline bool cuda_begin_product(struct cuda *c) {
     cuda_conv_now(c);
+    cuda_store_now(c);
     c->scratch_used = 0;
     return c->err.code == 0;
 }
@@ -202,6 +243,8 @@ void cuda_wrote(struct cuda *c, const void *p, size_t n_bytes);
 /* x in 8 bits: its shadow, or a copy in scratch. */
 act8 cuda_act8(struct cuda *c, const float *x, int64_t stride, int32_t n_row, int64_t n);
 
+/* A batch of n_tok tokens begins. */
+void cuda_batch_begin(struct cuda *c, int32_t n_tok);
 /* Room for one more launch whose arguments take n bytes; NULL after a failure. */
 struct launch *cuda_launch_new(struct cuda *c, size_t n_bytes);
 /* Launches one of the list: into a graph, or at once. depends: it may begin while the one before it ends. */

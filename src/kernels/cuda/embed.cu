@@ -63,6 +63,7 @@ void cuda_embed(struct dev *d, float *out, const struct weight *w, const int32_t
                 int32_t n_tok, float scale) {
     struct cuda *c = (struct cuda *)d;
     const struct quant_traits *t = quant_traits(w->type);
+    cuda_batch_begin(c, n_tok);
     if (!cuda_begin(c)) return;
     if (w->layout != 0 || !t || !t->decode) {
         cuda_fail_with(c, CHIMERE_EUNSUPPORTED, "embedding of a type that cannot be decoded");

@@ -573,19 +573,16 @@ static sharing share_blocks(const struct cuda *c, linear_job &j, int64_t rows, i
     return sharing{blocks, (int32_t)rounds};
 }
 
-/* Blocks that norm their input, one a multiprocessor: how many at once, and of how many threads. One matrix that larger
- * blocks do in one round leaves them an eighth of the multiprocessors free, where the next kernel reads ahead. Of several
- * matrices larger blocks were slower: what follows them came late. */
+/* Blocks that norm their input, one a multiprocessor: how many at once, and of how many threads. Larger ones where they
+ * need one round on seven eighths of the multiprocessors: on the others the next kernel reads ahead. */
 struct big_blocks {
     int64_t resident, threads;
 };
 static big_blocks big_blocks_of(const struct cuda *c, linear_job j, int form, int64_t most) {
     enum { SPARED = 8, LIGHT_WORDS = 5 };
     big_blocks large = {c->n_sm - c->n_sm / SPARED, most};
-    if (j.n_o == 1) {
-        if (share_blocks(c, j, ONE_ROWS, most, large.resident).rounds == 1) return large;
-        if (raw_words(form) <= LIGHT_WORDS) return big_blocks{c->n_sm, most};
-    }
+    if (share_blocks(c, j, ONE_ROWS, most, large.resident).rounds == 1) return large;
+    if (j.n_o == 1 && raw_words(form) <= LIGHT_WORDS) return big_blocks{c->n_sm, most};
     return big_blocks{c->n_sm, BIG_THREADS};
 }
 
