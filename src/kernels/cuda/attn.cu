@@ -147,12 +147,16 @@ void cuda_store_now(struct cuda *c) {
     c->op = op;
 }
 
+/* Whether attention goes by tiles of halves and pages: of heads of 256 they take 99 KB of shared memory, sm_75 has 64. */
+static bool by_tiles(const struct cuda *c, const cache &k, const cache &v) {
+    return !c->params.precise && ((k.d <= 128 && v.d <= 128) || c->compute >= 80);
+}
+
 /* One token of each sequence, into a cache of halves that page_kernel reads: it makes them in passing. */
-static bool can_wait(const struct cuda *c, const struct qkv_store_args *a) {
-    const struct kv_view *kv = &a->kv;
-    bool one = a->k && a->v && a->q_out && !c->params.precise && !kv->rotate;
-    one &= kv->k_type == QUANT_F16 && kv->v_type == QUANT_F16 && kv->d_k == kv->d_v;
-    one &= kv->d_k == 64 || kv->d_k == 128 || (kv->d_k == 256 && c->compute >= 80);
+static bool can_wait(const struct cuda *c, const struct qkv_store_args *a, const cache &k,
+                     const cache &v) {
+    bool one = a->k && a->v && a->q_out && !a->kv.rotate && k.type == QUANT_F16;
+    one &= by_tiles(c, k, v) && cuda_attn_page_heads(k, v);
     for (int32_t i = 0; i < a->n_span; i++) one &= a->spans[i].n_tok == 1 && a->spans[i].row == i;
     return one && a->n_span == a->n_tok;
 }
@@ -191,9 +195,10 @@ void cuda_qkv_store(struct dev *d, const struct qkv_store_args *a) {
     v.to = cache_of(kv->v, kv->v_type, kv->d_v, kv->v_page_bytes);
     if (a->q_out) cuda_wrote(c, a->q_out, (size_t)a->n_tok * (size_t)(a->n_head * kv->d_k) * 4);
     struct pending_store p = {{q, k, v}, b, a->spans, *kv, a->q_out, a->n_tok, a->n_head};
-    if (can_wait(c, a)) c->store = p;
+    if (can_wait(c, a, k.to, v.to)) c->store = p;
     else store(c, p);
 }
+
 /* ---- few tokens ---- */
 
 /* Lane l holds elements l * E .. of a row. T: the cache's type where rows are whole and loads can be wide, else 0. */
@@ -521,7 +526,7 @@ static void stretches(struct cuda *c, const struct attn_args *a, const dspans &b
     j.part = (float *)cuda_take(c, n_part * (size_t)part_d(j.v.d) * sizeof *j.part);
     j.stat = (float2 *)cuda_take(c, n_part * sizeof *j.stat);
     if (!j.part || !j.stat) return;
-    bool pages = !all && cuda_attn_page_heads(j);
+    bool pages = !all && cuda_attn_page_heads(j.k, j.v);
     j.shift = pages ? PAGE_SHIFT : SPLIT_SHIFT;
     j.arrived = c->arrived;
     bool is_wide = ((uintptr_t)j.gate | (uintptr_t)j.out) % 16 == 0 &&
@@ -579,8 +584,7 @@ void cuda_attn(struct dev *d, const struct attn_args *a) {
     int64_t n_out = (int64_t)a->n_head * j.v.d;
     cuda_wrote(c, a->out, (size_t)(a->n_tok * n_out) * 4);
     if (!many && j.v.d % 32 == 0) j.out8 = cuda_shadow_new(c, a->out, a->n_tok, n_out);
-    /* tiles round to halves; of heads of 256 they take 99 KB of shared memory, and sm_75 has 64 */
-    bool tiles = !c->params.precise && (d_most <= 128 || c->compute >= 80);
+    bool tiles = by_tiles(c, j.k, j.v);
     if (many && tiles) cuda_attn_many(c, a, b, j);
     stretches(c, a, b, j, fresh, !tiles);
 }

@@ -169,7 +169,7 @@ __device__ __forceinline__ bool is_seen(const attn_job &j, int64_t pos, int64_t 
 
 /* Few tokens on the tensor cores (attn_page.cu): the size of heads that it has a form for, 0: none; n_row rows in n_split
  * stretches, of which up to j.few are joined already. */
-int cuda_attn_page_heads(const attn_job &j);
+int cuda_attn_page_heads(const cache &k, const cache &v);
 void cuda_attn_pages(struct cuda *c, const dspans &b, const attn_job &j, const fresh_job *fresh,
                      int n_split, int n_row);
 

@@ -450,13 +450,16 @@ template <class P> struct page_ring {
     /* A row's sixteen bytes trade places by the bits of its number that lanes reading together differ in: of keys they
      * read 64 bytes of two rows, of values 32 of four. Both readers have the rule in a form of their own: written once,
      * as a function of row and column, it adds a fifth to the loop's instructions. */
+    template <bool IS_VALUES> static __device__ __forceinline__ int turn(int row) {
+        return IS_VALUES ? row & 6 : row % 2 * 4;
+    }
     template <bool IS_VALUES>
     __device__ __forceinline__ void copy_halves(uint8_t *to, const uint8_t *from, int has) const {
         int lane = unknown((int)threadIdx.x) % 32; /* places made anew: registers are short */
 #pragma unroll
         for (int i = 0; i < PAGE_TURN * D * 2; i += 512) {
-            int row = (i + lane * 16) / (2 * D), turn = IS_VALUES ? row & 6 : row % 2 * 4;
-            copy_async16(to + i + (lane ^ turn) * 16, from + i, row < has);
+            int row = (i + lane * 16) / (2 * D);
+            copy_async16(to + i + (lane ^ turn<IS_VALUES>(row)) * 16, from + i, row < has);
         }
     }
 };
@@ -586,18 +589,17 @@ __global__ void __launch_bounds__(P::THREADS, P::BLOCKS)
         __syncwarp();
         /* the token's own row was not there to be copied */
         bool is_own = FRESH && has_own && own - pos < PAGE_TURN;
-        auto put_own = [&](int part, int which) {
-            int row = own - pos, turn = which ? row & 6 : row % 2 * 4;
+        auto put_own = [&](int part, const uint16_t *from, int turn) {
             if (lane < D / 8)
-                *(uint4 *)(slot(part) + row * 2 * D + (lane ^ turn) * 16) =
-                    ((const uint4 *)fresh[which])[lane];
+                *(uint4 *)(slot(part) + (own - pos) * 2 * D + (lane ^ turn) * 16) =
+                    ((const uint4 *)from)[lane];
             __syncwarp();
         };
         if constexpr (FRESH)
-            if (is_own) put_own(2 * step, 0);
+            if (is_own) put_own(2 * step, fresh[0], parts.template turn<false>(own - pos));
         const uint8_t *from = slot(2 * step);
-        const int turn =
-            gr % 2 * 64; /* copy_halves: odd rows have each two of 64 bytes the other way round */
+        /* copy_halves: odd rows have each two of 64 bytes the other way round */
+        const int turn = gr % 2 * 64;
 #pragma unroll
         for (int c = 0; c < N_KEY; c++) {
             uint4 q_lo = query(2 * c), q_hi = query(2 * c + 1);
@@ -635,7 +637,7 @@ __global__ void __launch_bounds__(P::THREADS, P::BLOCKS)
         copy_wait<SLOTS - 1>();
         __syncwarp();
         if constexpr (FRESH)
-            if (is_own) put_own(2 * step + 1, 1);
+            if (is_own) put_own(2 * step + 1, fresh[1], parts.template turn<true>(own - pos));
         page_values<D, T>(j, slot(2 * step + 1), pos, last, p, rest, acc);
         __syncwarp();
         copy(2 * step + SLOTS + 1);
@@ -653,11 +655,11 @@ __global__ void __launch_bounds__(P::THREADS, P::BLOCKS)
 
 /* ---- launches ---- */
 
-int cuda_attn_page_heads(const attn_job &j) {
-    bool is_half = j.k.type == QUANT_F16 && j.v.type == QUANT_F16;
+int cuda_attn_page_heads(const cache &k, const cache &v) {
+    bool is_half = k.type == QUANT_F16 && v.type == QUANT_F16;
     auto is_coded = [](const cache &c) { return c.type == QUANT_Q8_0 || c.type == QUANT_Q4_0; };
-    if (j.k.d != j.v.d || !(is_half || (is_coded(j.k) && is_coded(j.v)))) return 0;
-    return j.k.d == 64 || j.k.d == 128 || j.k.d == 256 ? j.k.d : 0;
+    if (k.d != v.d || !(is_half || (is_coded(k) && is_coded(v)))) return 0;
+    return k.d == 64 || k.d == 128 || k.d == 256 ? k.d : 0;
 }
 
 template <class P, bool FRESH = false>

@@ -341,9 +341,7 @@ static uint64_t list_hash(const void *data, size_t n, uint64_t seed) {
 
 void cuda_send(struct cuda *c) {
     struct list *l = &c->list;
-    cuda_norm_now(c);
-    cuda_conv_now(c);
-    cuda_store_now(c);
+    cuda_pending_now(c);
     if (c->err.code) l->n_launch = 0;
     if (l->n_launch) {
         send_staged(c);

@@ -152,8 +152,7 @@ struct cuda {
     uint32_t n_seen;
     uint64_t clock;
     bool dependent; /* sm_90 and newer: programmatic dependent launch */
-    int16_t
-        carve; /* shared memory that kernels ask each multiprocessor to set aside: CARVE_ANY or percent */
+    int16_t carve;  /* shared memory that a multiprocessor is to set aside: percent or CARVE_ANY */
     int n_sm, compute;
     uint32_t layout;       /* of weights */
     struct loader *loader; /* owned; NULL: nothing is loaded */
@@ -207,10 +206,13 @@ void *cuda_take(struct cuda *c, size_t n);
 void cuda_norm_now(struct cuda *c);
 void cuda_conv_now(struct cuda *c);
 void cuda_store_now(struct cuda *c);
-static inline bool cuda_begin(struct cuda *c) {
+static inline void cuda_pending_now(struct cuda *c) {
     cuda_norm_now(c);
     cuda_conv_now(c);
     cuda_store_now(c);
+}
+static inline bool cuda_begin(struct cuda *c) {
+    cuda_pending_now(c);
     c->scratch_used = 0;
     return c->err.code == 0;
 }

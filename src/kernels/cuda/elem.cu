@@ -254,9 +254,7 @@ __global__ void copy_kernel(uint8_t *dst, const uint8_t *src, size_t n) {
 
 void cuda_copy(struct dev *d, void *dst, const void *src, size_t n) {
     struct cuda *c = (struct cuda *)d;
-    cuda_norm_now(c);
-    cuda_conv_now(c);
-    cuda_store_now(c);
+    cuda_pending_now(c);
     if (c->err.code || !n) return;
     cuda_wrote(c, dst, n);
     launch(c, copy_kernel, blocks_of((int64_t)(n + 15) / 16), dim3(ELEM_THREADS), 0, (uint8_t *)dst,
@@ -271,9 +269,7 @@ __global__ void zero_kernel(uint8_t *dst, size_t n) {
 
 void cuda_zero(struct dev *d, void *dst, size_t n) {
     struct cuda *c = (struct cuda *)d;
-    cuda_norm_now(c);
-    cuda_conv_now(c);
-    cuda_store_now(c);
+    cuda_pending_now(c);
     if (c->err.code || !n) return;
     cuda_wrote(c, dst, n);
     launch(c, zero_kernel, blocks_of((int64_t)n), dim3(ELEM_THREADS), 0, (uint8_t *)dst, n);
