@@ -626,7 +626,8 @@ static void moe_agrees_and_rows_are_independent(void **st) {
     if (dev != wide) with_wide(moe_agrees_and_rows_are_independent);
 }
 
-/* Rows of several steps of a warp, the last one not full; a shared expert of more than 16 units. */
+/* Rows of several steps of a warp, the last one not full; a shared expert of more than 16 units, and one of which a
+ * block has more rows than shared memory. */
 static void moe_of_long_rows_agrees(void **st) {
     (void)st;
     static const struct moe_case cases[] = {
@@ -634,6 +635,8 @@ static void moe_of_long_rows_agrees(void **st) {
          2304},
         {QUANT_Q4_K, QUANT_Q4_0, MOE_SOFTMAX, true, false, true, false, false, ACT_GELU, 64, 256, 3,
          2560},
+        {QUANT_Q4_0, QUANT_Q8_0, MOE_SOFTMAX, true, false, true, true, true, ACT_SILU, 544, 32, 1,
+         2304},
     };
     check_moe(cases, sizeof cases / sizeof *cases);
     if (dev != wide) with_wide(moe_of_long_rows_agrees);

@@ -17,16 +17,19 @@ struct hidden8_job {
     int32_t sh_lanes, sh_rows; /* lanes of a shared row, rows of a warp: 16 and 2, or 32 and 1 */
     int32_t sh_input;          /* bytes from one token's shared input to the next */
     int32_t x_bytes;           /* of x in shared memory; 0: it stays where it is */
-    divisor sh_turns;          /* of a block's warps: its rows for SHARED_TOKS tokens */
-    planes sh_down;            /* the shared expert's; form FORM_NONE: there is none */
-    glu_job shared;            /* its input */
-    const float *sh_weight;    /* [n_tok] or NULL: its factor, through the logistic function */
-    float *out;                /* [n_tok, sh_down.n_row] */
+    int32_t sh_bytes;          /* of a block's rows of sh_down there; 0: they stay where they are */
+    int32_t sh_at[4], sh_row_bytes[4]; /* of their planes: where each begins, a row */
+    divisor sh_turns;                  /* of a block's warps: its rows for SHARED_TOKS tokens */
+    planes sh_down;                    /* the shared expert's; form FORM_NONE: there is none */
+    glu_job shared;                    /* its input */
+    const float *sh_weight; /* [n_tok] or NULL: its factor, through the logistic function */
+    float *out;             /* [n_tok, sh_down.n_row] */
 };
 
 /* Barriers of a part of the block: of the warps of the shared expert, and of team k and those after it. */
 enum { SHARED_BARRIER = 1, TEAM_BARRIER = 2 };
-enum { NEAR_BYTES = 48 << 10 }; /* of shared memory with the input in it; sm_75 has 64 KB */
+/* Of shared memory, with the input and the shared expert's rows in it; sm_75 has 64 KB in all. */
+static size_t near_bytes(const struct cuda *c) { return (c->compute >= 80 ? 64 : 48) << 10; }
 
 /* ---- the input ---- */
 
@@ -44,19 +47,47 @@ static __device__ __forceinline__ void input_copy(const hidden8_job &j, uint8_t 
 
 /* ---- the shared expert's last product, beside the choice ---- */
 
+/* The block's rows of the matrix, the first of them at the beginning of each plane; room: where shared_copy puts them. */
+static __device__ __forceinline__ planes shared_part(const hidden8_job &j, const uint8_t *room) {
+    planes w = j.sh_down;
+    const uint8_t **plane[] = {&w.codes, &w.more, &w.sub, &w.top};
+    uint32_t first = blockIdx.x * (uint32_t)j.n_sh_row;
+#pragma unroll
+    for (int p = 0; p < 4; p++) {
+        uint32_t at = first * (uint32_t)j.sh_row_bytes[p];
+        *plane[p] = j.sh_bytes ? room + j.sh_at[p] + at % 16 : *plane[p] + at;
+    }
+    return w;
+}
+/* Copies them, by n_warp warps: bytes that lie side by side, in whole groups of 16 (planes begin and end on such). */
+static __device__ __forceinline__ void shared_copy(const hidden8_job &j, uint8_t *room, int warp,
+                                                   int n_warp) {
+    const uint8_t *plane[] = {j.sh_down.codes, j.sh_down.more, j.sh_down.sub, j.sh_down.top};
+    int first = (int)blockIdx.x * j.n_sh_row, n_row = min(j.n_sh_row, (int)j.sh_down.n_row - first);
+#pragma unroll
+    for (int p = 0; p < 4; p++) {
+        uint32_t at = (uint32_t)(first * j.sh_row_bytes[p]);
+        int n = ((int)(at % 16) + n_row * j.sh_row_bytes[p] + 15) / 16;
+        const uint8_t *from = plane[p] + at / 16 * 16;
+#pragma unroll 1
+        for (int i = 32 * warp + (int)(threadIdx.x % 32); i < n; i += 32 * n_warp)
+            copy_async16(room + j.sh_at[p] + 16 * i, from + 16 * i, true);
+    }
+    copy_commit();
+}
+
 /* Sums of a row of w with up to SHARED_TOKS tokens' inputs, in shared memory one behind the other, by a group of lanes;
  * of the token that lanes_share gives the lane. */
 enum { SHARED_TOKS = 2 };
 template <int F>
-__device__ __forceinline__ float shared_row8(const hidden8_job &j, uint32_t row, int first,
-                                             const uint8_t *in, int n_tok) {
-    const planes &w = j.sh_down;
+__device__ __forceinline__ float shared_row8(const hidden8_job &j, const planes &w, uint32_t row,
+                                             int first, const uint8_t *in, int n_tok) {
     float sum[SHARED_TOKS] = {};
 #pragma unroll 1
     for (int u = first; u < w.n_unit; u += j.sh_lanes) {
-        raw<F> code; /* shared_near has brought it near */
+        raw<F> code;
         unpacked v;
-        load_unit<F>(code, w, row * (uint32_t)w.n_unit + (uint32_t)u);
+        load_unit<F, false>(code, w, row * (uint32_t)w.n_unit + (uint32_t)u);
         unpack<F>(code, grid_tables{}, v);
         /* the middle is off the codes already; I8X has none, and two scales as every form */
         constexpr int SAME = form_traits<F>::mid ? (int)FORM_I8X : F;
@@ -106,28 +137,27 @@ static __device__ __forceinline__ int shared_turns(const hidden8_job &j, int n_t
 }
 
 /* out[t] += factor * down(input) of n_tok tokens from t0 on and the block's rows, by n_warp warps. */
-static __device__ __forceinline__ void shared_rows(const hidden8_job &j, const uint8_t *in, int t0,
-                                                   int n_tok, int warp, int n_warp) {
-    const planes &w = j.sh_down;
+static __device__ __forceinline__ void shared_rows(const hidden8_job &j, const planes &w,
+                                                   const uint8_t *in, int t0, int n_tok, int warp,
+                                                   int n_warp) {
     int lane = (int)(threadIdx.x % 32), mine = lane & (j.sh_lanes - 1);
     int each = j.sh_lanes / SHARED_TOKS, n_turn = shared_turns(j, n_tok);
 #pragma unroll 1
     for (int turn = warp; turn < n_turn; turn += n_warp) {
         int pass = (int)((uint32_t)turn / j.sh_turns), t = pass * SHARED_TOKS;
         int r = (turn - pass * (int)j.sh_turns.n) * j.sh_rows + (lane >= j.sh_lanes);
-        bool has = r < j.n_sh_row;
-        r += (int)blockIdx.x * j.n_sh_row;
-        has = has && r < (int)w.n_row;
+        int row = (int)blockIdx.x * j.n_sh_row + r;
+        bool has = r < j.n_sh_row && row < (int)w.n_row;
         int u = has ? mine : w.n_unit; /* all lanes go together */
         int tok = t + (mine >= each);
         bool puts = has && tok < n_tok && (mine & (each - 1)) == 0;
-        float *out = j.out + (int64_t)(t0 + tok) * w.n_row + r;
+        float *out = j.out + (int64_t)(t0 + tok) * w.n_row + row;
         /* asked for ahead of the product, whose operands are nearer */
         float before = puts ? *out : 0.0f, y = 0.0f;
         float factor = puts && j.sh_weight ? j.sh_weight[t0 + tok] : 0.0f;
         switch (w.form) {
 #define X(F)                                                                                       \
-    case F: y = shared_row8<F>(j, (uint32_t)r, u, in + t * j.sh_input, n_tok - t); break;
+    case F: y = shared_row8<F>(j, w, (uint32_t)r, u, in + t * j.sh_input, n_tok - t); break;
             SHARED_FORMS(X)
 #undef X
         }
@@ -135,32 +165,16 @@ static __device__ __forceinline__ void shared_rows(const hidden8_job &j, const u
     }
 }
 
-/* Of many tokens inputs and rows, by the last n_warp warps of the block, while the others choose. */
-static __device__ __forceinline__ void shared_many(const hidden8_job &j, uint8_t *in, int warp,
-                                                   int n_warp) {
+/* Inputs and rows, by the last n_warp warps of the block, while the others choose. */
+static __device__ __forceinline__ void shared_expert(const hidden8_job &j, uint8_t *in,
+                                                     const uint8_t *room, int warp, int n_warp) {
 #pragma unroll 1
     for (int t0 = 0; t0 < j.n_tok; t0 += VEC8_TOKS) {
         if (t0) barrier_of(SHARED_BARRIER, 32 * n_warp); /* inputs are read no more */
         shared_inputs(j, in, t0, warp, n_warp);
+        copy_wait<0>();
         barrier_of(SHARED_BARRIER, 32 * n_warp);
-        shared_rows(j, in, t0, shared_toks(j, t0), warp, n_warp);
-    }
-}
-
-/* Brings the weights that a warp of shared_rows multiplies first near this multiprocessor. */
-static __device__ __forceinline__ void shared_near(const hidden8_job &j, int warp) {
-    const planes &w = j.sh_down;
-    int lane = (int)(threadIdx.x % 32);
-    int at_row = warp * j.sh_rows + (lane >= j.sh_lanes);
-    int row = (int)blockIdx.x * j.n_sh_row + at_row;
-    if (at_row >= j.n_sh_row || row >= (int)w.n_row) return;
-#pragma unroll 1
-    for (int u = lane & (j.sh_lanes - 1); u < w.n_unit; u += j.sh_lanes) {
-        int at = row * w.n_unit + u;
-        bring_near(w.codes + at * 16); /* or near it: forms differ */
-        bring_near(w.more + at * 4);
-        bring_near(w.sub + at * 2);
-        bring_near(w.top + at / 2);
+        shared_rows(j, shared_part(j, room), in, t0, shared_toks(j, t0), warp, n_warp);
     }
 }
 
@@ -248,24 +262,6 @@ template <int F, bool HAS_GATE, bool MANY> struct hidden8_warp {
             load_field<s.top, false>(c[r].top, w.top + (uint64_t)top * s.top);
         }
     }
-    /* Brings near what begin asks for, which needs no register until it is there: lines of 128 bytes. */
-    __device__ __forceinline__ void begin_near(void) {
-        constexpr plane_sizes s = sizes_of(F);
-        constexpr int LANES = 32 / HIDDEN_ROWS, LINE = 128;
-        aim(0);
-        int lane = (int)(threadIdx.x % 32), r = lane / LANES;
-        int n = j.up.n_unit < 32 * DEPTH ? j.up.n_unit : 32 * DEPTH;
-        const planes &w = HAS_GATE && r < EACH ? j.gate : j.up;
-        uint32_t unit = at - (uint32_t)lane + (uint32_t)(r % EACH * w.n_unit);
-#pragma unroll 1
-        for (int b = lane % LANES * LINE; b < n * s.codes; b += LANES * LINE) {
-            bring_near(w.codes + (uint64_t)unit * s.codes + b);
-            if (b < n * s.more) bring_near(w.more + (uint64_t)unit * s.more + b);
-            if (b < n * s.sub) bring_near(w.sub + (uint64_t)unit * s.sub + b);
-            if (b < n / s.top_units * s.top)
-                bring_near(w.top + (uint64_t)(unit / s.top_units) * s.top + b);
-        }
-    }
     __device__ __forceinline__ void begin(void) {
         last = j.up.n_unit - 1 - (int)(threadIdx.x % 32);
         aim(0);
@@ -340,12 +336,9 @@ template <int F, bool HAS_GATE, bool MANY> struct hidden8_warp {
     }
 };
 
-/* Every block makes the choice anew, a warp a token, while the other warps make the shared expert's inputs. Of few
- * tokens the choice is there before the shared expert's rows would be: warps without such a row ask for the experts'
- * weights at once, the others bring theirs near and multiply first (held in registers meanwhile, they would spill).
- * Of many tokens the rows are multiplied beside the choice. The next kernel starts when the choice is written down,
- * and may read the experts' weights ahead of its own wait; the bound on registers leaves room for it. Shared memory:
- * grid points, the input, those of the shared expert. */
+/* Every block makes the choice anew, a warp a token, while the other warps multiply its rows of the shared expert. The
+ * next kernel starts when the choice is written down, and may read the experts' weights ahead of its own wait; the bound
+ * on registers leaves room for it. Shared memory: grid points, the input, the shared expert's inputs and rows. */
 template <int F, bool HAS_GATE, bool MANY>
 __global__ void __launch_bounds__(hidden_bound(F, HAS_GATE, MANY), 1)
     hidden8_kernel(const __grid_constant__ hidden8_job j, grid_tables g) {
@@ -353,16 +346,16 @@ __global__ void __launch_bounds__(hidden_bound(F, HAS_GATE, MANY), 1)
     __shared__ float h[2][MANY_TEAMS][2][32];
     __shared__ int32_t chosen[STEP_TOKS * MAX_USED];
     threads_fit();
-    uint8_t *x = (uint8_t *)(points + grid_words(F)), *in = x + j.x_bytes;
+    uint8_t *x = (uint8_t *)(points + grid_words(F)), *room = x + j.x_bytes,
+            *in = room + j.sh_bytes;
     int warp = (int)(threadIdx.x / 32), lane = (int)(threadIdx.x % 32);
     int n_warp = (int)(blockDim.x / 32), n_used = j.choice.n_used;
     int n_choose = j.n_tok < n_warp / 2 ? j.n_tok : n_warp / 2;
     bool is_clerk =
         blockIdx.x + 1 == gridDim.x; /* writes the choice down; has no rows where they are few */
-    bool is_shared = j.sh_down.form != FORM_NONE &&
+    bool is_shared = warp >= n_choose && j.sh_down.form != FORM_NONE &&
                      blockIdx.x * (uint32_t)j.n_sh_row < (uint32_t)j.sh_down.n_row;
-    bool is_few = !MANY && j.n_tok <= VEC8_TOKS;
-    if (is_shared && (is_few || warp >= n_choose)) shared_near(j, is_few ? warp : warp - n_choose);
+    if (is_shared && j.sh_bytes) shared_copy(j, room, warp - n_choose, n_warp - n_choose);
     if (grid_words(F)) grid_load(g, F, points);
     if (lane == 0) {
         look_up(j.choice.logits);
@@ -383,21 +376,13 @@ __global__ void __launch_bounds__(hidden_bound(F, HAS_GATE, MANY), 1)
             j.ids[t * n_used + lane] = id;
             __threadfence();
         }
-    if (is_shared && warp >= n_choose) {
-        if (is_few) shared_inputs(j, in, 0, warp - n_choose, n_warp - n_choose);
-        else shared_many(j, in, warp - n_choose, n_warp - n_choose);
-    }
+    if (is_shared) shared_expert(j, in, room, warp - n_choose, n_warp - n_choose);
     copy_wait<0>();
     __syncthreads();
     launch_next();
     hidden8_warp<F, HAS_GATE, MANY> mine = {j, chosen, h};
-    if (is_shared && is_few && warp < shared_turns(j, j.n_tok)) {
-        mine.begin_near();
-        shared_rows(j, in, 0, j.n_tok, warp, n_warp);
-    }
-    if (!MANY) __syncwarp(); /* those that put sums are back; without it O4 spills a register */
     mine.begin();
-    if (j.choice.logits && is_clerk) /* its last warps, which had no shared row */
+    if (j.choice.logits && is_clerk) /* its last warps */
 #pragma unroll 1
         for (int t = n_warp - 1 - warp; t < j.n_tok; t += n_warp) {
             float weight = warp_weight(j.choice, t, lane < n_used ? chosen[t * n_used + lane] : -1);
@@ -445,9 +430,17 @@ bool cuda_hidden8(struct cuda *c, const struct moe_args *a, const expert_set &e,
         h.sh_input = (h.sh_down.n_in / 32 * 40 + 15) & ~15;
         int32_t most_tok = a->n_tok < VEC8_TOKS ? a->n_tok : VEC8_TOKS;
         room += (size_t)(most_tok * h.sh_input);
+        struct plane_part part[4];
+        planes_parts(a->sh_down, part);
+        for (int p = 0; p < 4; p++) {
+            h.sh_at[p] = h.sh_bytes, h.sh_row_bytes[p] = (int32_t)part[p].row_bytes;
+            h.sh_bytes += (h.n_sh_row * h.sh_row_bytes[p] + 15) / 16 * 16 + 16;
+        }
     }
     size_t x_bytes = (act8_bytes(a->n_tok, e.up.n_in) + 15) & ~(size_t)15;
-    if (room + x_bytes <= NEAR_BYTES) h.x_bytes = (int32_t)x_bytes, room += x_bytes;
+    if (room + x_bytes <= near_bytes(c)) h.x_bytes = (int32_t)x_bytes, room += x_bytes;
+    if (room + (size_t)h.sh_bytes <= near_bytes(c)) room += (size_t)h.sh_bytes;
+    else h.sh_bytes = 0;
     switch (e.up.form) {
 #define X(F)                                                                                       \
     case F: hidden_launch<F>(c, e.has_gate, is_many, grid, block, room, h); break;

@@ -119,11 +119,12 @@ __device__ __forceinline__ void load_field(uint32_t *to, const uint8_t *p) {
     }
 }
 
-/* at: index of the unit in its plane, row * n_unit + unit. */
-template <int F> __device__ __forceinline__ void load_unit(raw<F> &r, const planes &w, int64_t at) {
+/* at: index of the unit in its plane, row * n_unit + unit. STREAMED: in global memory (load_field). */
+template <int F, bool STREAMED = true>
+__device__ __forceinline__ void load_unit(raw<F> &r, const planes &w, int64_t at) {
     constexpr plane_sizes s = sizes_of(F);
-    load_field<s.codes, true>(r.code, w.codes + at * s.codes);
-    load_field<s.more, true>(r.more, w.more + at * s.more);
+    load_field<s.codes, STREAMED>(r.code, w.codes + at * s.codes);
+    load_field<s.more, STREAMED>(r.more, w.more + at * s.more);
     load_field<s.sub, false>(&r.sub, w.sub + at * s.sub);
     load_field<s.top, false>(r.top, w.top + at / s.top_units * s.top);
 }
