@@ -70,14 +70,14 @@ struct cudaDeviceProp {
 };
 
 /* Fails the n-th allocation from now; 0: none. */
-extern int emulate_fail_nth;
-static inline bool emulate_short(void) { return emulate_fail_nth && --emulate_fail_nth == 0; }
+extern int inject_fail_nth;
+static inline bool emulate_short(void) { return inject_fail_nth && --inject_fail_nth == 0; }
 
 /* Copies and waits from the n-th on fail, launches among them do nothing, as on a device that is lost; 0: none. */
-extern int emulate_lose_nth;
+extern int inject_lose_nth;
 static inline cudaError_t emulate_lost(void) {
-    if (emulate_lose_nth > 1) emulate_lose_nth--;
-    return emulate_lose_nth == 1 ? cudaErrorLaunchFailure : cudaSuccess;
+    if (inject_lose_nth > 1) inject_lose_nth--;
+    return inject_lose_nth == 1 ? cudaErrorLaunchFailure : cudaSuccess;
 }
 
 static inline const char *cudaGetErrorString(cudaError_t e) {

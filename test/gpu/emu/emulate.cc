@@ -11,7 +11,7 @@
 
 dim3 emulate_thread, emulate_block, emulate_block_dim, emulate_grid_dim;
 unsigned char *emulate_shared;
-int emulate_fail_nth, emulate_lose_nth;
+int inject_fail_nth, inject_lose_nth;
 uint64_t emulate_n_launch;
 
 namespace {
