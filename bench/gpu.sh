@@ -148,18 +148,18 @@ for part in "$@"; do
             "$chimere" perplexity -q --device cuda -m "$f" --kl-base "$scratch/base" | tail -8
             bench -m "$f" -p 512 -n 128 -r 3 --parallel 1,8
         done ;;
-    35b) bench -m "$(model qwen35moe-35b ramp3)" -b 2048 -p 2048 -n 128 -r 3 --parallel 1,8 ;;
-    35b-deep) bench -m "$(model qwen35moe-35b ramp3)" -b 2048 -d 32768 -p 0 -n 64 -r 1 ;;
+    35b) bench -m "$(model qwen35moe-35b ramp3)" -p 2048 -n 128 -r 3 --parallel 1,8 ;;
+    35b-deep) bench -m "$(model qwen35moe-35b ramp3)" -d 32768 -p 0 -n 64 -r 1 ;;
     35b-cpu)
         m=$(model qwen35moe-35b ramp3)
         for n in 256 512 2048; do bench -m "$m" -b $n -p 2048 -n 0 -r 3 --n-cpu-moe 40; done
         bench -m "$m" -p 0 -n 64 -r 3 --n-cpu-moe 40 ;;
-    35b-q4) bench -m "$(model qwen35moe-35b q4km)" -b 2048 -p 2048 -n 128 -r 3 ;;
-    nemotron) bench -m "$(model nemotron-30b q4_0)" -b 2048 -p 2048 -n 128 -r 3 ;;
+    35b-q4) bench -m "$(model qwen35moe-35b q4km)" -p 2048 -n 128 -r 3 ;;
+    nemotron) bench -m "$(model nemotron-30b q4_0)" -p 2048 -n 128 -r 3 ;;
     profile)
         m=$(model qwen35moe-35b ramp3)
         profile decode 600 600 -m "$m" -p 0 -n 6 -r 1
-        profile prefill 0 900 -m "$m" -b 2048 -p 2048 -n 0 -r 1 ;;
+        profile prefill 0 900 -m "$m" -p 2048 -n 0 -r 1 ;;
     *) echo "gpu.sh: no part '$part'" >&2 ;;
     esac
 done

@@ -35,7 +35,7 @@
 #define ENGINE_OPTIONS                                                                             \
     {"ctx", 'c', CFG_INT, "N", "0", 0, 1 << 30, NULL, "context in tokens; 0: the model's own, at most 32768, less if memory is short"}, \
     {"fit", 0, CFG_BOOL, NULL, "true", 0, 0, NULL, "plan memory first, refuse what does not fit; --no-fit"}, \
-    {"batch", 'b', CFG_INT, "N", "512", 1, 65536, NULL, "tokens per forward"},                      \
+    {"batch", 'b', CFG_INT, "N", "0", 0, 65536, NULL, "tokens per forward; 0: 512, on a GPU with room for it 2048"}, \
     {"speculate", 0, CFG_BOOL, NULL, "true", 0, 0, NULL, "draft tokens where that is faster; --no-speculate"}, \
     {"draft-max", 0, CFG_INT, "N", "3", 1, 15, NULL, "drafted tokens at most"},                     \
     {"deterministic", 0, CFG_BOOL, NULL, "false", 0, 0, NULL, "same text whatever else runs"},      \

@@ -17,6 +17,7 @@
 #include "cli/bench_url.h"
 #include "cli/model_args.h"
 #include "cli/remote_args.h"
+#include "engine/plan.h"
 #include "engine/sampler.h"
 #include "model/forward.h"
 
@@ -28,7 +29,7 @@ const struct cfg_opt bench_options[] = {
     {"depth", 'd', CFG_INT, "N", "0", 0, 1 << 20, NULL, "tokens already in the sequence"},
     {"parallel", 0, CFG_STR, "LIST", "1", 0, 0, NULL, "sequences decoding together, e.g. 1,4,8"},
     {"repeat", 'r', CFG_INT, "N", "5", 1, 1000, NULL, "measured repetitions, after one to warm up"},
-    {"batch", 'b', CFG_INT, "N", "512", 1, 65536, NULL, "tokens per forward"},
+    {"batch", 'b', CFG_INT, "N", "0", 0, 65536, NULL, "tokens per forward; 0: 512, on a GPU 2048"},
     {"bandwidth", 0, CFG_FLOAT, "GB/s", NULL, 0.1, 100000, NULL,
      "read bandwidth; measured if not given"},
     {"by-op", 0, CFG_BOOL, NULL, "false", 0, 0, NULL,
@@ -360,8 +361,7 @@ int cmd_bench(int argc, char **argv) {
     }
     struct dev *dev = NULL;
     int32_t parallel[32], n_parallel = 0;
-    struct rig r = {.batch = (int32_t)cfg_int(c, "batch"),
-                    .depth = (int32_t)cfg_int(c, "depth"),
+    struct rig r = {.depth = (int32_t)cfg_int(c, "depth"),
                     .n_prompt = (int32_t)cfg_int(c, "prompt"),
                     .n_gen = (int32_t)cfg_int(c, "gen"),
                     .n_repeat = (int32_t)cfg_int(c, "repeat"),
@@ -372,6 +372,7 @@ int cmd_bench(int argc, char **argv) {
         if (parallel[i] > r.n_seq) r.n_seq = parallel[i];
     if (!rc) rc = model_args_open(c, &dev, &r.m, &e);
     if (!rc) {
+        r.batch = plan_batch(dev, (int32_t)cfg_int(c, "batch"));
         if (r.by_op && !dev->ops->time_ops)
             rc = err_set(&e, CHIMERE_EUNSUPPORTED, "--by-op: device %s does not time its ops",
                          dev->ops->name);

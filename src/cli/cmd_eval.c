@@ -11,6 +11,7 @@
 #include "base/str.h"
 #include "cli/chat_args.h"
 #include "cli/eval_strategy.h"
+#include "engine/plan.h"
 #include "eval/harness.h"
 #include "eval/perplexity.h"
 #include "model/vocab.h"
@@ -275,7 +276,7 @@ static int text_bits(const struct cfg *c, struct err *e) {
         int32_t ctx = (int32_t)cfg_int(c, "ctx");
         if (!ctx) ctx = m->hp.n_ctx_train < 2048 ? m->hp.n_ctx_train : 2048;
         const struct windows_params p = {.n_seq = (int32_t)cfg_int(c, "parallel"),
-                                         .n_batch = (int32_t)cfg_int(c, "batch"),
+                                         .n_batch = plan_batch(dev, (int32_t)cfg_int(c, "batch")),
                                          .k_type = model_args_type(c, "cache-type-k"),
                                          .v_type = model_args_type(c, "cache-type-v"),
                                          .what = cfg_bool(c, "quiet") ? NULL : "bits per byte"};

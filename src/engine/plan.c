@@ -239,6 +239,26 @@ static bool choose_placed(struct plan *p, struct blueprint *b, const struct plan
     return choose(p, b, want);
 }
 
+/* A device takes more of a prompt at once where that moves no experts to the host and shortens no context. */
+static bool choose_batch(struct plan *p, struct blueprint *b, const struct plan_params *want) {
+    if (want->engine.n_batch) return choose_placed(p, b, want);
+    p->engine.n_batch = PLAN_BATCH;
+    if (!choose_placed(p, b, want)) return false;
+    if (!b->dev) return true;
+    struct plan few = *p;
+    const struct engine_params *g = &p->engine;
+    p->engine.n_batch = PLAN_DEVICE_BATCH;
+    if (!choose_placed(p, b, want) || p->n_cpu_moe > few.n_cpu_moe || g->n_seq < few.engine.n_seq ||
+        g->n_ctx_seq < few.engine.n_ctx_seq || g->n_ctx < few.engine.n_ctx ||
+        p->bring_bytes < few.bring_bytes)
+        *p = few;
+    return true;
+}
+
+int32_t plan_batch(const struct dev *dev, int32_t wanted) {
+    return wanted ? wanted : dev->ops->is_host ? (int32_t)PLAN_BATCH : (int32_t)PLAN_DEVICE_BATCH;
+}
+
 static void set_budgets(struct plan *p, const struct blueprint *b, const struct plan_params *want) {
     uint64_t host = want->budget_bytes;
     if (!host) {
@@ -291,7 +311,7 @@ int plan_make(struct plan *out, const char *path, const struct plan_params *p, s
         const struct hparams *hp = &b->m->hp;
         set_budgets(out, b, p);
         out->n_ctx_train = hp->n_ctx_train > 0 ? hp->n_ctx_train : PLAN_DEFAULT_CTX;
-        if (!choose_placed(out, b, p)) rc = refuse(out, p, e);
+        if (!choose_batch(out, b, p)) rc = refuse(out, p, e);
     }
     /* what is kept between requests takes what is left */
     uint64_t left = rc ? 0 : plan_left_bytes(out);

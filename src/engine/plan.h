@@ -16,11 +16,13 @@
 enum {
     PLAN_MIN_CTX = 4096,      /* of one sequence; fewer only where the user or the model says so */
     PLAN_DEFAULT_CTX = 32768, /* where neither says */
+    PLAN_BATCH = 512,         /* tokens of one step, where nobody says */
+    PLAN_DEVICE_BATCH = 2048, /* the same on a device, where that costs nothing else */
 };
 
 struct plan_params {
     struct engine_params
-        engine;    /* types, batch and the like; its n_seq, n_ctx, n_ctx_seq are ignored */
+        engine; /* types, batch (0: choose) and the like; its n_seq, n_ctx, n_ctx_seq are ignored */
     int64_t n_ctx; /* of one sequence; 0: choose */
     int32_t n_seq; /* 0: choose, at most n_seq_want */
     int32_t n_seq_want;
@@ -53,6 +55,8 @@ struct plan {
     bool reduced;   /* less than was wanted, so that it fits */
 };
 
+/* Tokens of one step on dev where no plan is made; wanted 0: chosen. */
+int32_t plan_batch(const struct dev *dev, int32_t wanted);
 /* CHIMERE_ELIMIT, with the numbers, when it does not fit. */
 int plan_make(struct plan *out, const char *path, const struct plan_params *p, struct err *e);
 void plan_print(const struct plan *p, struct buf *out); /* a few lines of text */

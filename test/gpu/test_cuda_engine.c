@@ -116,6 +116,40 @@ static void what_does_not_fit_goes_to_the_processor(void **state) {
     assert_int_equal(plan(&p, full.total_bytes / 2, 65536, 0, &e), CHIMERE_ELIMIT);
 }
 
+/* More of a prompt at once where there is room, and not at the cost of anything else. */
+static void a_batch_takes_the_room_that_is_left(void **state) {
+    (void)state;
+    struct plan p;
+    struct err e = {0};
+    struct plan_params want = {.n_ctx = 4096, .n_seq = 1, .budget_bytes = (uint64_t)64 << 30};
+    engine_defaults(&want.engine);
+    const uint64_t all = (uint64_t)15 << 30;
+    uint64_t few = 0, most = 0; /* bytes with either batch */
+    const struct {
+        int32_t wanted, chosen;
+        uint64_t *fits; /* no byte more than that is there; NULL: all */
+        uint64_t *takes;
+    } cases[] = {
+        {PLAN_BATCH, PLAN_BATCH, NULL, &few}, {PLAN_DEVICE_BATCH, PLAN_DEVICE_BATCH, NULL, &most},
+        {0, PLAN_DEVICE_BATCH, NULL, NULL},   {0, PLAN_BATCH, &few, NULL},
+        {0, PLAN_DEVICE_BATCH, &most, NULL},
+    };
+    for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
+        want.engine.n_batch = cases[k].wanted;
+        want.vram_bytes = cases[k].fits ? *cases[k].fits : all;
+        want.dev = open_cuda(want.vram_bytes);
+        if (cases[k].fits) want.vram_bytes += want.vram_bytes - want.dev->ops->free_bytes(want.dev);
+        want.dev->ops->close(want.dev);
+        want.dev = open_cuda(want.vram_bytes);
+        if (plan_make(&p, small, &want, &e)) fail_msg("%s", e.text);
+        want.dev->ops->close(want.dev);
+        assert_int_equal(p.engine.n_batch, cases[k].chosen);
+        assert_int_equal(p.n_cpu_moe, 0);
+        if (cases[k].takes) *cases[k].takes = p.total_bytes;
+    }
+    assert_true(few < most);
+}
+
 /* ---- running ---- */
 
 enum { N_TOK = 5 };
@@ -401,6 +435,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_35b_fits_a_card_of_16_gb),
         cmocka_unit_test(what_does_not_fit_goes_to_the_processor),
+        cmocka_unit_test(a_batch_takes_the_room_that_is_left),
         cmocka_unit_test(experts_give_the_same_wherever_they_are),
         cmocka_unit_test(brought_experts_give_the_same_bits),
         cmocka_unit_test(ops_are_timed),

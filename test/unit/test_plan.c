@@ -92,6 +92,20 @@ static void what_the_user_insists_on_is_kept_or_refused(void **s) {
     assert_int_equal(plan_make(&p, "/nowhere.gguf", &(struct plan_params){0}, &e), CHIMERE_ENOENT);
 }
 
+/* On the processor; a device's choice stands in test_cuda_engine. */
+static void a_batch_is_chosen_unless_given(void **s) {
+    (void)s;
+    struct plan p;
+    struct err e = {0};
+    struct plan_params want = wanted(512, 1, 0, (uint64_t)8 << 30);
+    want.engine.n_batch = 0;
+    assert_int_equal(plan(&p, want, &e), 0);
+    assert_int_equal(p.engine.n_batch, PLAN_BATCH);
+    want.engine.n_batch = 77;
+    assert_int_equal(plan(&p, want, &e), 0);
+    assert_int_equal(p.engine.n_batch, 77);
+}
+
 static void a_plan_can_be_run(void **s) {
     (void)s;
     struct loaded l;
@@ -126,6 +140,7 @@ int main(void) {
         cmocka_unit_test(what_fits_is_taken_as_wanted),
         cmocka_unit_test(less_memory_gives_less),
         cmocka_unit_test(what_the_user_insists_on_is_kept_or_refused),
+        cmocka_unit_test(a_batch_is_chosen_unless_given),
         cmocka_unit_test(a_plan_can_be_run),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
