@@ -11,7 +11,7 @@
  *       48     8  recurrent bytes
  *       56     8  bytes of one page
  *       64     8  bytes of the caller
- *       72     4  CRC-32C of all that follows the header, 4 zero
+ *       72     4  CRC-32C of all that follows the header, 4 order of recurrent state (state_order)
  *       80     -  the caller's bytes, recurrent state, pages in order
  */
 #include <string.h>
@@ -40,6 +40,14 @@ static uint64_t take64(const unsigned char *p) {
     return v;
 }
 
+/* Mamba's states lie in an order of the device's; 0: the processor's, or all devices'. */
+static uint32_t state_order(const struct seq_pool *p) {
+    const struct hparams *hp = &p->m->hp;
+    for (int32_t i = 0; i < hp->n_layer; i++)
+        if (hp->layer[i].mixer & (MIX_MAMBA1 | MIX_MAMBA2)) return p->m->dev->ops->is_host ? 0 : 1;
+    return 0;
+}
+
 static void fill_header(unsigned char h[HEADER], const struct mark *m, size_t n_extra,
                         uint32_t crc) {
     const struct seq_pool *p = m->pool;
@@ -56,6 +64,7 @@ static void fill_header(unsigned char h[HEADER], const struct mark *m, size_t n_
     put64(h + 56, seq_page_bytes(p));
     put64(h + 64, n_extra);
     put32(h + 72, crc);
+    put32(h + 76, state_order(p));
     put32(h + 12, hash_crc32c(0, h + 16, HEADER - 16));
 }
 
@@ -124,6 +133,8 @@ static int check_header(const struct seq_pool *p, const unsigned char h[HEADER],
     if (take32(h + 44) != (p->params.log ? STEP_MAX_TOK : 0u) || take64(h + 48) != p->rec_bytes ||
         take64(h + 56) != seq_page_bytes(p))
         return err_set(e, CHIMERE_EMISMATCH, "saved with another state layout");
+    if (take32(h + 76) != state_order(p))
+        return err_set(e, CHIMERE_EMISMATCH, "saved on another kind of device");
     uint64_t pos = take64(h + 32), n_extra = take64(h + 64);
     if (pos > (uint64_t)p->params.n_ctx + (uint64_t)p->m->hp.n_meta)
         return err_set(e, CHIMERE_ELIMIT, "position: expected at most %lld, got %llu",

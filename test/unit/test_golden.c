@@ -355,6 +355,70 @@ static void logits_at_once_and_behind_a_file(void **state) {
 }
 #endif
 
+#ifdef GOLDEN_CUDA
+/* Replaces r by a rig over m that goes on where r stood, through a file; false: the file is refused. */
+static bool move_rig(struct rig *r, struct model *m) {
+    char path[128];
+    struct rig to;
+    struct err e = {0};
+    void *extra;
+    size_t n_extra;
+    snprintf(path, sizeof path, "%s/moved", scratch);
+    if (seq_save(r->seq, path, NULL, 0, &e)) fail_msg("%s", e.text);
+    rig_open(&to, m);
+    seq_free(to.seq);
+    to.seq = NULL;
+    int rc = seq_load(to.pool, path, &to.seq, &extra, &n_extra, &e);
+    if (rc) {
+        assert_int_equal(rc, CHIMERE_EMISMATCH);
+        assert_non_null(strstr(e.text, "another kind of device"));
+        rig_close(&to);
+        return false;
+    }
+    mem_free(extra);
+    assert_int_equal(seq_pos(to.seq), seq_pos(r->seq));
+    memcpy(to.logits, r->logits, (size_t)MAX_TOK * (size_t)to.n_vocab * sizeof(float));
+    rig_close(r);
+    *r = to;
+    return true;
+}
+
+/* A state made by the processor goes on on the device, the last of its tokens deferred, and from there on the processor:
+ * the logits stay those of transformers. States of Mamba lie in another order on each: they are refused. */
+static void states_cross_between_devices(void **state) {
+    (void)state;
+    int n_crossed = 0, n_refused = 0;
+    for (int i = 0; i < N_FAMILY; i++) {
+        struct golden g;
+        struct rig r;
+        struct dev *host;
+        struct err e = {0};
+        char file[400];
+        golden_open(&g, families[i], CPU_ISA_BEST);
+        assert_int_equal(cpu_open(&host, 2, CPU_ISA_BEST, &e), 0);
+        build(&g, NULL, file, sizeof file);
+        struct model *m = open_model(host, file);
+        int32_t at = g.n_tok - 20;
+        rig_open(&r, m);
+        run_tokens(&r, r.seq, g.tokens, at, false);
+        run_tokens(&r, r.seq, g.tokens + at, 3, true);
+        if (move_rig(&r, g.m)) {
+            run_tokens(&r, r.seq, g.tokens + at + 3, 5, false);
+            run_tokens(&r, r.seq, g.tokens + at + 8, 2, true);
+            assert_true(move_rig(&r, m));
+            run_tokens(&r, r.seq, g.tokens + at + 10, 10, false);
+            compare(&g, r.logits, "through two devices");
+            n_crossed++;
+        } else n_refused++;
+        rig_close(&r);
+        model_close(m);
+        host->ops->close(host);
+        golden_close(&g);
+    }
+    assert_true(n_crossed >= 2 && n_refused >= 3);
+}
+#endif
+
 /* Up to STEP_MAX_TOK tokens together, or deferred, dropped and run again: the same bits. */
 static void short_runs_give_the_bits_of_single_steps(void **state) {
     (void)state;
@@ -920,6 +984,7 @@ int main(void) {
 #ifdef CHIMERE_EMULATE
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(logits_at_once_and_behind_a_file),
+        cmocka_unit_test(states_cross_between_devices),
         cmocka_unit_test(adapters_reach_every_part_of_a_fused_matrix),
     };
 #else
@@ -936,6 +1001,9 @@ int main(void) {
         cmocka_unit_test(adapters_reach_every_part_of_a_fused_matrix),
         cmocka_unit_test(caches_that_cannot_be_are_refused),
         cmocka_unit_test(every_tensor_matters),
+#ifdef GOLDEN_CUDA
+        cmocka_unit_test(states_cross_between_devices),
+#endif
     };
 #endif
     return cmocka_run_group_tests(tests, make_scratch, drop_scratch);
