@@ -319,6 +319,31 @@ static void logits_are_those_of_transformers(void **state) {
     }
 }
 
+#ifdef GOLDEN_CUDA
+/* Replaces r by a rig over m that goes on where r stood, through a file; false: the file is refused. */
+static bool move_rig(struct rig *r, struct model *m) {
+    char path[128];
+    struct rig to;
+    struct err e = {0};
+    void *extra;
+    size_t n_extra;
+    snprintf(path, sizeof path, "%s/moved", scratch);
+    if (seq_save(r->seq, path, NULL, 0, &e)) fail_msg("%s", e.text);
+    rig_open(&to, m);
+    seq_free(to.seq);
+    int rc = seq_load(to.pool, path, &to.seq, &extra, &n_extra, &e);
+    if (rc) {
+        assert_int_equal(rc, CHIMERE_EMISMATCH);
+        assert_non_null(strstr(e.text, "another kind of device"));
+        rig_close(&to);
+        return false;
+    }
+    mem_free(extra);
+    assert_int_equal(seq_pos(to.seq), seq_pos(r->seq));
+    memcpy(to.logits, r->logits, (size_t)MAX_TOK * (size_t)to.n_vocab * sizeof(float));
+    rig_close(r);
+    return *r = to, true;
+}
 #ifdef CHIMERE_EMULATE
 /* Most of the text at once, a file, then steps, drafts and a rewind: what the other tests ask, in one run. */
 static void logits_at_once_and_behind_a_file(void **state) {
@@ -328,18 +353,11 @@ static void logits_at_once_and_behind_a_file(void **state) {
         struct rig r;
         struct err e = {0};
         struct mark *mark;
-        char path[128];
         golden_open(&g, families[i], CPU_ISA_BEST);
         rig_open(&r, g.m);
         int32_t cut = g.n_tok - 24;
         run_tokens(&r, r.seq, g.tokens, cut, false);
-        snprintf(path, sizeof path, "%s/emulated", scratch);
-        if (seq_save(r.seq, path, NULL, 0, &e)) fail_msg("%s", e.text);
-        seq_free(r.seq);
-        void *extra;
-        size_t n_extra;
-        if (seq_load(r.pool, path, &r.seq, &extra, &n_extra, &e)) fail_msg("%s", e.text);
-        mem_free(extra);
+        assert_true(move_rig(&r, g.m));
         run_tokens(&r, r.seq, g.tokens + cut, 9, true);
         seq_drop(r.seq, 4);
         if (seq_mark(r.seq, &mark, &e)) fail_msg("%s", e.text);
@@ -355,34 +373,6 @@ static void logits_at_once_and_behind_a_file(void **state) {
 }
 #endif
 
-#ifdef GOLDEN_CUDA
-/* Replaces r by a rig over m that goes on where r stood, through a file; false: the file is refused. */
-static bool move_rig(struct rig *r, struct model *m) {
-    char path[128];
-    struct rig to;
-    struct err e = {0};
-    void *extra;
-    size_t n_extra;
-    snprintf(path, sizeof path, "%s/moved", scratch);
-    if (seq_save(r->seq, path, NULL, 0, &e)) fail_msg("%s", e.text);
-    rig_open(&to, m);
-    seq_free(to.seq);
-    to.seq = NULL;
-    int rc = seq_load(to.pool, path, &to.seq, &extra, &n_extra, &e);
-    if (rc) {
-        assert_int_equal(rc, CHIMERE_EMISMATCH);
-        assert_non_null(strstr(e.text, "another kind of device"));
-        rig_close(&to);
-        return false;
-    }
-    mem_free(extra);
-    assert_int_equal(seq_pos(to.seq), seq_pos(r->seq));
-    memcpy(to.logits, r->logits, (size_t)MAX_TOK * (size_t)to.n_vocab * sizeof(float));
-    rig_close(r);
-    *r = to;
-    return true;
-}
-
 /* A state made by the processor goes on on the device, the last of its tokens deferred, and from there on the processor:
  * the logits stay those of transformers. States of Mamba lie in another order on each: they are refused. */
 static void states_cross_between_devices(void **state) {
@@ -392,7 +382,7 @@ static void states_cross_between_devices(void **state) {
         struct golden g;
         struct rig r;
         struct dev *host;
-        struct err e = {0};
+        struct err e;
         char file[400];
         golden_open(&g, families[i], CPU_ISA_BEST);
         assert_int_equal(cpu_open(&host, 2, CPU_ISA_BEST, &e), 0);
