@@ -93,7 +93,7 @@ struct attn_full_args {
  *   S *= exp(g);  d = b (v - S^T k);  S += k d^T;  o = S^T q
  * out = rms_norm(o; norm_w, eps) * silu(z). Value head j reads key head j % n_k_head (tiled) or
  * j / (n_v_head / n_k_head) (grouped).
- * state: s [n_v_head, d_k, d_v] in the order the device likes (opaque bytes, same size); conv
+ * state: s [n_v_head, d_k, d_v]; conv
  * [d_conv - 1, n_conv], n_conv = 2 n_k_head d_k + n_v_head d_v; log row [n_conv | alpha | beta]. */
 struct gdn_args {
     const struct span *spans;
@@ -132,7 +132,7 @@ struct conv_args {
 /* Mamba-1's selective scan (Gu and Dao, arXiv:2312.00752). Per token and channel c:
  *   t = softplus(dt[c]);  S[c, n] = exp(t a[c, n]) S[c, n] + t x[c] B[n]
  *   out[c] = (sum_n C[n] S[c, n] + d[c] x[c]) * silu(z[c])
- * state: s [n_inner, d_state] in the order the device likes; log from log_at: [x | dt | B | C]. */
+ * state: s [n_inner / lanes, d_state, lanes] (state_lanes); log from log_at: [x | dt | B | C]. */
 struct ssm_args {
     const struct span *spans;
     int32_t n_span, n_tok, d_state;
@@ -151,8 +151,8 @@ struct ssm_args {
  *   t = clamp(softplus(dt[h] + dt_bias[h]), dt_min, dt_max)
  *   S = exp(t a[h]) S + (t x_h) B_g^T;  y_h = S C_g + d[h] x_h
  * then out = norm(y * silu(z)), or norm(y) * silu(z) where norm_first; z NULL: no gate; norm_w NULL: no
- * norm, else RMS over each of n_norm equal parts of a row.
- * state: s [n_head, d_head, d_state] in the order the device likes; log from log_at: [x | B | C | dt]. */
+ * norm, else RMS over each of n_norm equal parts of a row, whole heads each.
+ * state: s [n_head * d_head / lanes, d_state, lanes] (state_lanes); log from log_at: [x | B | C | dt]. */
 struct ssd_args {
     const struct span *spans;
     int32_t n_span, n_tok, n_head, n_group, d_head, d_state, n_norm;
@@ -238,6 +238,8 @@ struct select_args {
     float *id_logits;           /* [id_at[n_row]], whatever the masks say */
 };
 
+enum { STATE_BLOCK = 8192 }; /* floats of lanes * d_state at most, where lanes > 1 */
+
 /* ---- measuring ---- */
 
 enum { DEV_MAX_OPS = 32 }; /* rows of the table that compute */
@@ -308,6 +310,10 @@ struct ops {
      * the host's. */
     int (*bring)(struct dev *d, const struct weight *w, void *dst, struct weight *w2);
     void (*brought)(struct dev *d);
+
+    /* Channels of Mamba's state that lie side by side in this device's memory, a divisor of n_channel: what
+     * leaves the device has them one by one. d_head 0: Mamba-1. NULL: 1. */
+    int32_t (*state_lanes)(int64_t n_channel, int32_t d_head, int32_t d_state);
 
     /* out[t] = scale * row ids[t] of w. w has layout 0. Exact. */
     void (*embed)(struct dev *d, float *out, const struct weight *w, const int32_t *ids,

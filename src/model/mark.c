@@ -40,6 +40,20 @@ static struct mark *mark_alloc(struct seq_pool *p, int64_t pos, int32_t n_log) {
     return m;
 }
 
+/* Recurrent bytes of a slot, between device and host. */
+static void rec_transfer(struct seq_pool *p, int32_t slot, char *host, bool to_host) {
+    struct dev *d = p->m->dev;
+    struct rec_part part;
+    for (int32_t i = 0; seq_rec_part(p, i, &part); i++) {
+        size_t bytes = part.n * sizeof(float);
+        if (!bytes) continue;
+        float *at = part.at + (size_t)slot * part.n;
+        if (to_host) d->ops->download(d, host, at, bytes);
+        else d->ops->upload(d, at, host, bytes);
+        host += bytes;
+    }
+}
+
 int mark_new(struct seq *s, int32_t n_drop, struct mark **out, struct err *e) {
     *out = NULL;
     struct seq_pool *p = s->pool;
@@ -62,7 +76,7 @@ int mark_new(struct seq *s, int32_t n_drop, struct mark **out, struct err *e) {
         m->pages[i].page = s->pages[i];
         p->page_refs[s->pages[i]]++;
     }
-    seq_rec_transfer(p, s->slot, m->rec, true);
+    rec_transfer(p, s->slot, m->rec, true);
     *out = m;
     return 0;
 }
@@ -188,7 +202,7 @@ static void adopt(struct seq *s, const struct mark *m, int32_t n_page) {
     if (n_page < m->n_page) return;
     s->pos = m->pos;
     s->n_log = m->n_log;
-    seq_rec_transfer(p, s->slot, m->rec, false);
+    rec_transfer(p, s->slot, m->rec, false);
 }
 
 static int check_room(const struct seq_pool *p, const struct mark *m, int32_t from, int32_t to,

@@ -276,43 +276,37 @@ int seq_reserve(struct seq *s, int64_t n, struct err *e) {
 
 /* ---- sequences ---- */
 
-/* Recurrent bytes of a slot, between device and host in a fixed order of layers. */
-static void rec_transfer(struct seq_pool *p, int32_t slot, char *host, bool to_host) {
-    struct dev *d = p->m->dev;
-    size_t at = 0;
-    for (int32_t il = 0; il <= arch_n_layer_all(&p->m->hp); il++) {
-        bool is_hidden = il == arch_n_layer_all(&p->m->hp);
-        struct rec_view *r = is_hidden ? NULL : &p->layer[il].rec;
-        float *part[3] = {is_hidden ? p->hidden : r->s, is_hidden ? NULL : r->conv,
-                          is_hidden ? NULL : r->log};
-        size_t n[3] = {is_hidden ? (size_t)p->m->hp.n_embd : r->s_stride,
-                       is_hidden ? 0 : r->conv_stride,
-                       is_hidden ? 0 : r->log_row * (size_t)r->log_cap};
-        for (int i = 0; i < 3; i++) {
-            if (!part[i]) continue;
-            float *dev = part[i] + (size_t)slot * n[i];
-            if (to_host) d->ops->download(d, host + at, dev, n[i] * sizeof(float));
-            else d->ops->upload(d, dev, host + at, n[i] * sizeof(float));
-            at += n[i] * sizeof(float);
-        }
+/* State, convolution and log of every layer, then the hidden row; layers without them have parts of 0 floats. */
+bool seq_rec_part(const struct seq_pool *p, int32_t i, struct rec_part *out) {
+    const struct hparams *hp = &p->m->hp;
+    int32_t n_all = arch_n_layer_all(hp);
+    *out = (struct rec_part){.lanes = 1, .d_state = hp->ssm.d_state};
+    if (i == 3 * n_all) {
+        if (p->hidden) out->at = p->hidden, out->n = (size_t)hp->n_embd;
+        return true;
     }
+    if (i > 3 * n_all) return false;
+    const struct rec_view *r = &p->layer[i / 3].rec;
+    if (i % 3 == 1) out->at = r->conv, out->n = r->conv_stride;
+    if (i % 3 == 2) out->at = r->log, out->n = r->log_row * (size_t)r->log_cap;
+    if (i % 3) return true;
+    out->at = r->s, out->n = r->s_stride;
+    uint8_t mixer = hp->layer[i / 3].mixer;
+    int32_t (*lanes)(int64_t, int32_t, int32_t) = p->m->dev->ops->state_lanes;
+    if (lanes && mixer & (MIX_MAMBA1 | MIX_MAMBA2))
+        out->lanes =
+            lanes(hp->ssm.n_inner, mixer & MIX_MAMBA2 ? hp->ssm.n_inner / hp->ssm.n_head : 0,
+                  hp->ssm.d_state);
+    return true;
 }
 
 static void rec_copy(struct seq_pool *p, int32_t dst, int32_t src) {
     struct dev *d = p->m->dev;
-    for (int32_t il = 0; il < arch_n_layer_all(&p->m->hp); il++) {
-        struct rec_view *r = &p->layer[il].rec;
-        float *part[3] = {r->s, r->conv, r->log};
-        size_t n[3] = {r->s_stride, r->conv_stride, r->log_row * (size_t)r->log_cap};
-        for (int i = 0; i < 3; i++)
-            if (part[i])
-                d->ops->copy(d, part[i] + (size_t)dst * n[i], part[i] + (size_t)src * n[i],
-                             n[i] * sizeof(float));
-    }
-    size_t n = (size_t)p->m->hp.n_embd;
-    if (p->hidden)
-        d->ops->copy(d, p->hidden + (size_t)dst * n, p->hidden + (size_t)src * n,
-                     n * sizeof(float));
+    struct rec_part part;
+    for (int32_t i = 0; seq_rec_part(p, i, &part); i++)
+        if (part.n)
+            d->ops->copy(d, part.at + (size_t)dst * part.n, part.at + (size_t)src * part.n,
+                         part.n * sizeof(float));
 }
 
 static void rec_zero(struct seq_pool *p, int32_t slot) {
@@ -445,8 +439,4 @@ void seq_page_transfer(struct seq_pool *p, int32_t page, char *host, bool to_hos
             host += n[i];
         }
     }
-}
-
-void seq_rec_transfer(struct seq_pool *p, int32_t slot, char *host, bool to_host) {
-    rec_transfer(p, slot, host, to_host);
 }

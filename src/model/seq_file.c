@@ -2,7 +2,7 @@
  *
  *   offset  size  meaning (little-endian)
  *        0     8  magic "CHIMSEQ\0"
- *        8     4  version, 1
+ *        8     4  version, 2
  *       12     4  CRC-32C of bytes 16..header end
  *       16     8  model hash
  *       24     4  key type, 4 value type (quant.h ids)
@@ -11,8 +11,8 @@
  *       48     8  recurrent bytes
  *       56     8  bytes of one page
  *       64     8  bytes of the caller
- *       72     4  CRC-32C of all that follows the header, 4 order of recurrent state (state_order)
- *       80     -  the caller's bytes, recurrent state, pages in order
+ *       72     4  CRC-32C of all that follows the header, 4 zero
+ *       80     -  the caller's bytes, recurrent state (seq_rec_part; channel by channel), pages in order
  */
 #include <string.h>
 #include <sys/stat.h>
@@ -24,7 +24,7 @@
 #include "model/seq_file.h"
 #include "model/seq_impl.h"
 
-enum { HEADER = 80, MAX_EXTRA = 1 << 28 };
+enum { HEADER = 80, VERSION = 2, MAX_EXTRA = 1 << 28 };
 static const char magic[8] = "CHIMSEQ";
 
 static void put32(unsigned char *p, uint32_t v) { memcpy(p, &v, 4); }
@@ -40,20 +40,12 @@ static uint64_t take64(const unsigned char *p) {
     return v;
 }
 
-/* Mamba's states lie in an order of the device's; 0: the processor's, or all devices'. */
-static uint32_t state_order(const struct seq_pool *p) {
-    const struct hparams *hp = &p->m->hp;
-    for (int32_t i = 0; i < hp->n_layer; i++)
-        if (hp->layer[i].mixer & (MIX_MAMBA1 | MIX_MAMBA2)) return p->m->dev->ops->is_host ? 0 : 1;
-    return 0;
-}
-
 static void fill_header(unsigned char h[HEADER], const struct mark *m, size_t n_extra,
                         uint32_t crc) {
     const struct seq_pool *p = m->pool;
     memset(h, 0, HEADER);
     memcpy(h, magic, 8);
-    put32(h + 8, 1);
+    put32(h + 8, VERSION);
     put64(h + 16, p->m->hash);
     put32(h + 24, p->params.k_type);
     put32(h + 28, p->params.v_type);
@@ -64,7 +56,6 @@ static void fill_header(unsigned char h[HEADER], const struct mark *m, size_t n_
     put64(h + 56, seq_page_bytes(p));
     put64(h + 64, n_extra);
     put32(h + 72, crc);
-    put32(h + 76, state_order(p));
     put32(h + 12, hash_crc32c(0, h + 16, HEADER - 16));
 }
 
@@ -72,6 +63,42 @@ static void fill_header(unsigned char h[HEADER], const struct mark *m, size_t n_
 static bool put_part(FILE *f, const void *data, size_t n, uint32_t *crc) {
     *crc = hash_crc32c(*crc, data, n);
     return !n || fwrite(data, n, 1, f) == 1;
+}
+
+static bool take_part(FILE *f, void *data, size_t n, uint32_t *crc) {
+    if (n && fread(data, n, 1, f) != 1) return false;
+    *crc = hash_crc32c(*crc, data, n);
+    return true;
+}
+
+/* The recurrent state, from one channel to the next whatever number of them a device keeps side by side. */
+static bool put_rec(FILE *f, const struct mark *m, uint32_t *crc) {
+    float block[STATE_BLOCK];
+    const float *from = (const float *)m->rec;
+    struct rec_part part;
+    for (int32_t i = 0; seq_rec_part(m->pool, i, &part); i++) {
+        size_t w = (size_t)part.lanes, d = (size_t)part.d_state, n = w > 1 ? w * d : part.n;
+        for (const float *end = from + part.n; from < end; from += n) {
+            for (size_t c = 0; w > 1 && c < w; c++)
+                for (size_t k = 0; k < d; k++) block[c * d + k] = from[k * w + c];
+            if (!put_part(f, w > 1 ? block : from, n * sizeof(float), crc)) return false;
+        }
+    }
+    return true;
+}
+
+static bool take_rec(FILE *f, struct mark *m, uint32_t *crc) {
+    float block[STATE_BLOCK], *to = (float *)m->rec;
+    struct rec_part part;
+    for (int32_t i = 0; seq_rec_part(m->pool, i, &part); i++) {
+        size_t w = (size_t)part.lanes, d = (size_t)part.d_state, n = w > 1 ? w * d : part.n;
+        for (float *end = to + part.n; to < end; to += n) {
+            if (!take_part(f, w > 1 ? block : to, n * sizeof(float), crc)) return false;
+            for (size_t c = 0; w > 1 && c < w; c++)
+                for (size_t k = 0; k < d; k++) to[k * w + c] = block[c * d + k];
+        }
+    }
+    return true;
 }
 
 int mark_save(const struct mark *m, const char *path, const void *extra, size_t n_extra,
@@ -93,7 +120,7 @@ int mark_save(const struct mark *m, const char *path, const void *extra, size_t 
     uint32_t crc = 0;
     fchmod(fileno(w.f), 0600);
     bool ok = fwrite(header, HEADER, 1, w.f) == 1 && put_part(w.f, extra, n_extra, &crc) &&
-              put_part(w.f, m->rec, p->rec_bytes, &crc);
+              put_rec(w.f, m, &crc);
     for (int32_t i = 0; ok && i < m->n_page && n_page_bytes; i++) {
         const struct mark_page *page = &m->pages[i];
         if (page->page >= 0) seq_page_transfer(p, page->page, tmp, true);
@@ -122,8 +149,9 @@ static int check_header(const struct seq_pool *p, const unsigned char h[HEADER],
                         uint64_t file_bytes, struct err *e) {
     if (memcmp(h, magic, 8))
         return err_set(e, CHIMERE_EFORMAT, "expected a saved sequence, got other data");
-    if (take32(h + 8) != 1)
-        return err_set(e, CHIMERE_EUNSUPPORTED, "version: expected 1, got %u", take32(h + 8));
+    if (take32(h + 8) != VERSION)
+        return err_set(e, CHIMERE_EUNSUPPORTED, "version: expected %d, got %u", VERSION,
+                       take32(h + 8));
     if (take32(h + 12) != hash_crc32c(0, h + 16, HEADER - 16))
         return err_set(e, CHIMERE_ECHECKSUM, "header is damaged (checksum)");
     if (take64(h + 16) != p->m->hash)
@@ -133,8 +161,6 @@ static int check_header(const struct seq_pool *p, const unsigned char h[HEADER],
     if (take32(h + 44) != (p->params.log ? STEP_MAX_TOK : 0u) || take64(h + 48) != p->rec_bytes ||
         take64(h + 56) != seq_page_bytes(p))
         return err_set(e, CHIMERE_EMISMATCH, "saved with another state layout");
-    if (take32(h + 76) != state_order(p))
-        return err_set(e, CHIMERE_EMISMATCH, "saved on another kind of device");
     uint64_t pos = take64(h + 32), n_extra = take64(h + 64);
     if (pos > (uint64_t)p->params.n_ctx + (uint64_t)p->m->hp.n_meta)
         return err_set(e, CHIMERE_ELIMIT, "position: expected at most %lld, got %llu",
@@ -150,18 +176,12 @@ static int check_header(const struct seq_pool *p, const unsigned char h[HEADER],
     return 0;
 }
 
-static bool take_part(FILE *f, void *data, size_t n, uint32_t *crc) {
-    if (n && fread(data, n, 1, f) != 1) return false;
-    *crc = hash_crc32c(*crc, data, n);
-    return true;
-}
-
 /* What follows the header, into a mark without content. */
 static int read_body(struct mark *m, FILE *f, const unsigned char h[HEADER], void *extra,
                      size_t n_extra) {
     size_t n_page_bytes = seq_page_bytes(m->pool);
     uint32_t crc = 0;
-    bool ok = take_part(f, extra, n_extra, &crc) && take_part(f, m->rec, m->pool->rec_bytes, &crc);
+    bool ok = take_part(f, extra, n_extra, &crc) && take_rec(f, m, &crc);
     for (int32_t i = 0; ok && i < m->n_page; i++)
         ok = take_part(f, m->pages[i].host->data, n_page_bytes, &crc);
     if (!ok) return CHIMERE_EIO;

@@ -76,9 +76,18 @@ void seq_page_changes(struct seq_pool *p, int32_t page); /* its host copy is no 
 struct mark *mark_alloc_host(struct seq_pool *p, int64_t pos, int32_t n_log);
 void mark_free_host(struct mark *m); /* of a mark without pages in the pool: any thread */
 
-/* For mark.c and seq_file.c: bytes of one page or slot between device and host, in a fixed order of layers. */
+/* For mark.c and seq_file.c: bytes of one page between device and host, in a fixed order of layers. */
 size_t seq_page_bytes(const struct seq_pool *p);
 void seq_page_transfer(struct seq_pool *p, int32_t page, char *host, bool to_host);
-void seq_rec_transfer(struct seq_pool *p, int32_t slot, char *host, bool to_host);
+
+/* One of the parts that a slot's recurrent bytes are made of. */
+struct rec_part {
+    float *at; /* [n_slot, n] on the device */
+    size_t n;  /* floats */
+    /* More than 1: they are a state [n / (lanes * d_state), d_state, lanes]; files hold [n / d_state, d_state]. */
+    int32_t lanes, d_state;
+};
+/* The i-th of them, in the order of those bytes; false: there are no more. */
+bool seq_rec_part(const struct seq_pool *p, int32_t i, struct rec_part *out);
 
 #endif

@@ -320,8 +320,8 @@ static void logits_are_those_of_transformers(void **state) {
 }
 
 #ifdef GOLDEN_CUDA
-/* Replaces r by a rig over m that goes on where r stood, through a file; false: the file is refused. */
-static bool move_rig(struct rig *r, struct model *m) {
+/* Replaces r by a rig over m that goes on where r stood, through a file. */
+static void move_rig(struct rig *r, struct model *m) {
     char path[128];
     struct rig to;
     struct err e = {0};
@@ -331,18 +331,12 @@ static bool move_rig(struct rig *r, struct model *m) {
     if (seq_save(r->seq, path, NULL, 0, &e)) fail_msg("%s", e.text);
     rig_open(&to, m);
     seq_free(to.seq);
-    int rc = seq_load(to.pool, path, &to.seq, &extra, &n_extra, &e);
-    if (rc) {
-        assert_int_equal(rc, CHIMERE_EMISMATCH);
-        assert_non_null(strstr(e.text, "another kind of device"));
-        rig_close(&to);
-        return false;
-    }
+    if (seq_load(to.pool, path, &to.seq, &extra, &n_extra, &e)) fail_msg("%s", e.text);
     mem_free(extra);
     assert_int_equal(seq_pos(to.seq), seq_pos(r->seq));
     memcpy(to.logits, r->logits, (size_t)MAX_TOK * (size_t)to.n_vocab * sizeof(float));
     rig_close(r);
-    return *r = to, true;
+    *r = to;
 }
 #ifdef CHIMERE_EMULATE
 /* Most of the text at once, a file, then steps, drafts and a rewind: what the other tests ask, in one run. */
@@ -357,7 +351,7 @@ static void logits_at_once_and_behind_a_file(void **state) {
         rig_open(&r, g.m);
         int32_t cut = g.n_tok - 24;
         run_tokens(&r, r.seq, g.tokens, cut, false);
-        assert_true(move_rig(&r, g.m));
+        move_rig(&r, g.m);
         run_tokens(&r, r.seq, g.tokens + cut, 9, true);
         seq_drop(r.seq, 4);
         if (seq_mark(r.seq, &mark, &e)) fail_msg("%s", e.text);
@@ -374,10 +368,9 @@ static void logits_at_once_and_behind_a_file(void **state) {
 #endif
 
 /* A state made by the processor goes on on the device, the last of its tokens deferred, and from there on the processor:
- * the logits stay those of transformers. States of Mamba lie in another order on each: they are refused. */
+ * the logits stay those of transformers. */
 static void states_cross_between_devices(void **state) {
     (void)state;
-    int n_crossed = 0, n_refused = 0;
     for (int i = 0; i < N_FAMILY; i++) {
         struct golden g;
         struct rig r;
@@ -392,20 +385,17 @@ static void states_cross_between_devices(void **state) {
         rig_open(&r, m);
         run_tokens(&r, r.seq, g.tokens, at, false);
         run_tokens(&r, r.seq, g.tokens + at, 3, true);
-        if (move_rig(&r, g.m)) {
-            run_tokens(&r, r.seq, g.tokens + at + 3, 5, false);
-            run_tokens(&r, r.seq, g.tokens + at + 8, 2, true);
-            assert_true(move_rig(&r, m));
-            run_tokens(&r, r.seq, g.tokens + at + 10, 10, false);
-            compare(&g, r.logits, "through two devices");
-            n_crossed++;
-        } else n_refused++;
+        move_rig(&r, g.m);
+        run_tokens(&r, r.seq, g.tokens + at + 3, 5, false);
+        run_tokens(&r, r.seq, g.tokens + at + 8, 2, true);
+        move_rig(&r, m);
+        run_tokens(&r, r.seq, g.tokens + at + 10, 10, false);
+        compare(&g, r.logits, "through two devices");
         rig_close(&r);
         model_close(m);
         host->ops->close(host);
         golden_close(&g);
     }
-    assert_true(n_crossed >= 2 && n_refused >= 3);
 }
 #endif
 

@@ -142,6 +142,7 @@ static void set_ops(struct cpu *c) {
     c->ops.conv = cpu_conv;
     c->ops.ssm = cpu_ssm;
     c->ops.ssd = cpu_ssd;
+    c->ops.state_lanes = cpu_state_lanes;
     if (!c->gemm) return;
     c->ops.prepared_bytes = cpu_prepared_bytes;
     c->ops.prepare = cpu_prepare;

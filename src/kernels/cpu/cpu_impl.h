@@ -84,6 +84,7 @@ void cpu_gdn(struct dev *d, const struct gdn_args *a);
 void cpu_conv(struct dev *d, const struct conv_args *a);
 void cpu_ssm(struct dev *d, const struct ssm_args *a);
 void cpu_ssd(struct dev *d, const struct ssd_args *a);
+int32_t cpu_state_lanes(int64_t n_channel, int32_t d_head, int32_t d_state);
 void cpu_rms_norm(struct dev *d, float *out, const float *x, const float *w, int64_t n_row,
                   int64_t n, float eps);
 void cpu_layer_norm(struct dev *d, float *out, const float *x, const float *w, const float *b,

@@ -51,6 +51,15 @@ void cpu_conv(struct dev *d, const struct conv_args *a) {
     pool_run(c->pool, conv_thread, &j);
 }
 
+/* 1: the reference runs these shapes. */
+int32_t cpu_state_lanes(int64_t n_channel, int32_t d_head, int32_t d_state) {
+    _Static_assert(SSM_MAX_STATE * SSM_BLOCK <= STATE_BLOCK, "a block of state");
+    if (d_state > SSM_MAX_STATE) return 1;
+    if (!d_head) return n_channel % SSM_CHANNELS ? 1 : SSM_CHANNELS;
+    if (d_head % SSM_CHANNELS || d_head > SSM_MAX_HEAD || d_state % 2) return 1;
+    return d_head % SSM_BLOCK ? SSM_CHANNELS : SSM_BLOCK;
+}
+
 /* ---- Mamba-1 ---- */
 
 static void ssm_thread(void *arg, int ith, int n_thread) {
@@ -76,7 +85,7 @@ static void log_ssm(const struct ssm_args *a, const struct span *s) {
 
 void cpu_ssm(struct dev *d, const struct ssm_args *a) {
     struct cpu *c = (struct cpu *)d;
-    if (a->n_inner % SSM_CHANNELS || a->d_state > SSM_MAX_STATE) {
+    if (cpu_state_lanes(a->n_inner, 0, a->d_state) == 1) {
         ref_ssm(d, a);
         return;
     }
@@ -113,14 +122,12 @@ static void log_ssd(const struct ssd_args *a, const struct span *s) {
 
 void cpu_ssd(struct dev *d, const struct ssd_args *a) {
     struct cpu *c = (struct cpu *)d;
-    struct ssd_args own = *a;
-    if (!a->norm_w) own.n_norm = a->n_head; /* parts of the gate */
-    int64_t n_inner = (int64_t)a->n_head * a->d_head;
-    if (a->d_head % SSM_CHANNELS || a->d_head > SSM_MAX_HEAD || a->d_state % 2 ||
-        a->d_state > SSM_MAX_STATE || n_inner / own.n_norm % SSM_CHANNELS) {
+    if (cpu_state_lanes((int64_t)a->n_head * a->d_head, a->d_head, a->d_state) == 1) {
         ref_ssd(d, a);
         return;
     }
+    struct ssd_args own = *a;
+    if (!a->norm_w) own.n_norm = a->n_head; /* parts of the gate */
     struct job j = {c, kernels_of(c), &own, a->n_head};
     pool_run(c->pool, ssd_thread, &j);
     for (int32_t i = 0; i < a->n_span; i++) log_ssd(a, &a->spans[i]);
