@@ -409,6 +409,7 @@ static void a_wait_behind_a_wait_is_free(void **state) {
     d->ops->zero(d, x, 1024);
     assert_int_equal(d->ops->status(d, NULL), CHIMERE_EDEVICE);
     inject_lose_nth = 0;
+    d->ops->free(d, x);
     d->ops->close(d);
 }
 
