@@ -224,7 +224,7 @@ static void picked_rows_keep_their_bits(void **s) {
 
 /* ---- recurrent ops: one description runs them all ---- */
 
-enum { SLOTS = 3, CAP = 16, REC_TOK = 160 };
+enum { SLOTS = 24, CAP = 16, REC_TOK = 280 };
 
 static const struct rec_case {
     const char *name;
@@ -408,12 +408,21 @@ static void recurrent_ops_agree(void **st) {
         float *y[2] = {floats(n, 0), floats(n, 0)};
         struct dev *d[] = {ref, dev};
         struct span s[] = {whole(0, 101, 2, 0), whole(101, 30, 0, 0), whole(131, 9, 1, 3)};
-        struct span more[] = {whole(0, 2, 2, 101), whole(2, 18, 0, 30)};
+        struct span more[] = {whole(0, 2, 2, 101), whole(2, 18, 0, 30)}, crowd[SLOTS];
+        int32_t rows = 0;
+        for (int i = 0; i < SLOTS; i++) { /* one long, many short */
+            int32_t n_tok = i ? 1 + i % 4 : 60;
+            crowd[i] = whole(rows, n_tok, (i + 2) % SLOTS, i ? 0 : 103);
+            rows += n_tok;
+        }
+        assert_true(160 + rows <= REC_TOK);
         for (int i = 0; i < 2; i++) {
             rec_clear(&r);
             rec_run(d[i], &r, s, 3, 140, 0, y[i]);
             settle(d[i]);
             rec_run(d[i], &r, more, 2, 20, 140, y[i]);
+            settle(d[i]);
+            rec_run(d[i], &r, crowd, SLOTS, rows, 160, y[i]);
             settle(d[i]);
         }
         check_near(y[1], y[0], n, 1e-4, "%s", rec_cases[k].name);

@@ -137,6 +137,27 @@ __device__ __forceinline__ void mma_16816(float d[4], const uint32_t a[4], const
 #endif
 }
 
+/* The same of bfloat16, on sm_80 and newer. */
+__device__ __forceinline__ void mma_16816_bf16(float d[4], const uint32_t a[4],
+                                               const uint32_t b[2]) {
+#if __CUDA_ARCH__ >= 800
+    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, "
+                 "{%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+                 : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+#else
+    __trap();
+#endif
+}
+/* Two floats to the nearest bfloat16: the first in the lower half. */
+__device__ __forceinline__ uint32_t bf16_pair(float first, float second) {
+    uint32_t r = 0;
+#if __CUDA_ARCH__ >= 800
+    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(second), "f"(first));
+#endif
+    return r;
+}
+
 /* d[16, 8] = a[16, 16] b[16, 8] + c, signed bytes into integers. Lane 4 g + t holds bytes 4 t to 4 t + 3 of rows g and
  * g + 8 of a, the same of column g of b, and columns 2 t and 2 t + 1 of rows g and g + 8 of d. */
 __device__ __forceinline__ void mma_16816_s8(int d[4], uint32_t a0, uint32_t a1, uint32_t b,
@@ -223,6 +244,14 @@ template <int N> __device__ __forceinline__ void copy_async(void *to, const void
 __device__ __forceinline__ void load_matrix4(uint32_t m[4], const void *row) {
     uint32_t at = (uint32_t)__cvta_generic_to_shared(row);
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
+                 : "=r"(m[0]), "=r"(m[1]), "=r"(m[2]), "=r"(m[3])
+                 : "r"(at)
+                 : "memory");
+}
+/* The same, each matrix turned: lane 4 r + k gets element r of rows 2 k and 2 k + 1. */
+__device__ __forceinline__ void load_matrix4_turned(uint32_t m[4], const void *row) {
+    uint32_t at = (uint32_t)__cvta_generic_to_shared(row);
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
                  : "=r"(m[0]), "=r"(m[1]), "=r"(m[2]), "=r"(m[3])
                  : "r"(at)
                  : "memory");

@@ -1,16 +1,15 @@
 /* recurrent.cu: the log of drafted tokens, convolution, delta net.
  *
- * A block owns a head of one sequence (at prefill 32 of its columns), keeps their state in registers and takes the
- * tokens one after the other, logged ones first. So a token's bits do not depend on how many come with it.
+ * A block owns a head of one sequence, keeps its state in registers and takes the tokens one after the other, logged
+ * ones first. So a token's bits do not depend on how many come with it; prompts go another way (chunk.cu).
  * Roofline at decode: the state, read and written once, 4 MB a layer of a 35B model; the reads
- * are in flight before the wait, since no kernel of the step writes them. At prefill a token costs about
- * 300 cycles a layer, all heads at once.
+ * are in flight before the wait, since no kernel of the step writes them.
  *
  * Threads of a block must not see a log row that another has already replaced: turn_kernel reads the old
  * rows out and writes the new ones, thread by thread, before the scan. */
 #include <utility>
 
-#include "kernels/cuda/recurrent.cuh"
+#include "kernels/cuda/chunk.cuh"
 
 enum { CONV_THREADS = 128, MAX_CONV = 8 };
 
@@ -234,7 +233,7 @@ struct gdn_job {
 
 /* Few tokens: a block has a head of a span, 128 of its columns at a time. Thread 128 p + j has column j and, of every
  * 32 rows, 4 p to 4 p + 3 and 16 further. */
-enum { STEP_COLS = 128, STEP_THREADS = STEP_COLS * N_PART, STEP_DIM = 128 };
+enum { N_PART = 4, STEP_COLS = 128, STEP_THREADS = STEP_COLS * N_PART, STEP_DIM = 128 };
 
 /* Input i of a channel, counted from the state's first: kept ones, then logged ones, then new ones. */
 __device__ __forceinline__ float conv_input(const rec_view &rec, const rows &x, const dspan &s,
@@ -715,164 +714,54 @@ __global__ void __launch_bounds__(ONE_THREADS, 2)
 
 /* ---- delta net, many tokens ---- */
 
-/* Columns of the state do not meet: a block has COLS of a head, so that all multiprocessors work, and
- * nothing waits for anything but the state itself. What depends on a token alone is made first, for all
- * tokens at once: convolution, norms of q and k, decay and beta. A token is one dependent chain from state to
- * state: sums over rows go in four chains, and the next token's k is read while they end. */
+enum { NORM_THREADS = 128 };
 
-/* factors[t, head]: of k, of q, decay, beta. A warp has 4 heads of a token, 8 lanes each: q, then k. */
-__global__ void gdn_factors_kernel(gdn_job g, int64_t n, float4 *factors) {
+/* out = rms_norm(out) * silu(z): a warp has a head of a token. */
+__global__ void __launch_bounds__(NORM_THREADS) gdn_norm_kernel(gdn_job g, int64_t n_row) {
     launch_next();
     wait_previous();
-    int lane = (int)threadIdx.x % 32, p = lane % N_PART, is_k = lane / N_PART % 2;
-    int64_t at = ((int64_t)blockIdx.x * blockDim.x + threadIdx.x) / 8;
-    bool has = at < n;
-    int64_t t = has ? at / g.n_v_head : 0;
-    int head = has ? (int)(at % g.n_v_head) : 0;
-    int kh = g.is_grouped ? head / (g.n_v_head / g.n_k_head) : head % g.n_k_head;
-    const float *x = g.mixed.x + t * g.mixed.stride + (is_k ? (int64_t)g.n_k_head * g.d_k : 0) +
-                     (int64_t)kh * g.d_k;
-    float sum = 0;
-    for (int row = p; row < g.d_k; row += N_PART) sum += x[row] * x[row];
-    sum = lanes_sum(sum, N_PART);
-    float kk = __shfl_sync(0xffffffffu, sum, lane / 8 * 8 + N_PART);
-    if (!has || lane % 8) return;
-    float decay = g.alpha.x[t * g.alpha.stride + head] + g.dt_bias[head];
-    float beta = g.beta.x[t * g.beta.stride + head];
-    factors[at] = make_float4(1.0f / sqrtf(kk + g.eps), 1.0f / sqrtf((sum + g.eps) * (float)g.d_k),
-                              expf(softplus(decay) * g.a[head]), 1.0f / (1.0f + expf(-beta)));
-}
-
-/* Block (head, part of its columns, span). d_k at most SCAN_ROWS. */
-__global__ void __launch_bounds__(SCAN_THREADS)
-    gdn_scan_kernel(dspans b, gdn_job g, const float4 *factors) {
-    constexpr int R = SCAN_ROWS / N_PART, STRIDE = R + 4; /* rows of a part; parts in other banks */
-    __shared__ __align__(16) float q[2][SCAN_TILE][N_PART * STRIDE],
-        k[2][SCAN_TILE][N_PART * STRIDE];
-    __shared__ float v[2][SCAN_TILE][SCAN_COLS];
-    __shared__ __align__(16) float4 f[2][SCAN_TILE];
-    int tid = (int)threadIdx.x, p = tid % N_PART, mine = tid / N_PART, head = (int)blockIdx.x;
-    int col = (int)blockIdx.y * SCAN_COLS + mine, d_k = g.d_k, d_v = g.d_v;
-    dspan s = b.spans[blockIdx.z];
-    bool has = col < d_v;
-    float *state = g.s + s.slot * g.s_stride + (int64_t)head * d_k * d_v;
-    float S[R];
+    int64_t at = (int64_t)blockIdx.x * (NORM_THREADS / 32) + threadIdx.x / 32;
+    if (at >= n_row) return;
+    int lane = (int)threadIdx.x % 32, d_v = g.d_v;
+    int64_t t = at / g.n_v_head, head = at % g.n_v_head;
+    float *out = g.out + at * d_v, sum = 0;
+    const float *z = g.z + t * g.z_stride + head * d_v;
+    float4 o[2];
 #pragma unroll
-    for (int i = 0; i < R; i++) {
-        int row = N_PART * i + p;
-        S[i] = has && row < d_k ? state[(int64_t)row * d_v + col] : 0.0f;
+    for (int i = 0; i < 2; i++) {
+        o[i] = four_at(out, 128 * i + 4 * lane, d_v);
+        sum = fmaf(o[i].x, o[i].x, sum), sum = fmaf(o[i].y, o[i].y, sum);
+        sum = fmaf(o[i].z, o[i].z, sum), sum = fmaf(o[i].w, o[i].w, sum);
     }
-    launch_next();
-    wait_previous();
-    int kh = g.is_grouped ? head / (g.n_v_head / g.n_k_head) : head % g.n_k_head;
-    int64_t nq = (int64_t)g.n_k_head * d_k;
-    float next_q[SCAN_TILE], next_k[SCAN_TILE], next_v[SCAN_TILE / 4];
-    float4 next_f = make_float4(0, 0, 0, 0);
-    auto fetch = [&](int32_t first) {
+    float f = 1.0f / sqrtf(lanes_sum(sum, 32) / (float)d_v + g.eps);
 #pragma unroll
-        for (int i = 0; i < SCAN_TILE; i++) {
-            bool is = first + i < s.n_tok && tid < d_k;
-            const float *x = g.mixed.x + (int64_t)(s.row + first + i) * g.mixed.stride;
-            next_q[i] = is ? x[(int64_t)kh * d_k + tid] : 0.0f;
-            next_k[i] = is ? x[nq + (int64_t)kh * d_k + tid] : 0.0f;
-        }
-#pragma unroll
-        for (int i = 0; i < SCAN_TILE / 4; i++) {
-            int32_t t = first + 4 * i + tid / SCAN_COLS;
-            int c = (int)blockIdx.y * SCAN_COLS + tid % SCAN_COLS;
-            next_v[i] = t < s.n_tok && c < d_v ? g.mixed.x[(int64_t)(s.row + t) * g.mixed.stride +
-                                                           2 * nq + (int64_t)head * d_v + c]
-                                               : 0.0f;
-        }
-        if (tid < SCAN_TILE && first + tid < s.n_tok)
-            next_f = factors[(int64_t)(s.row + first + tid) * g.n_v_head + head];
-    };
-    auto keep = [&](int at) {
-        int place = tid % N_PART * STRIDE + tid / N_PART;
-#pragma unroll
-        for (int i = 0; i < SCAN_TILE; i++) {
-            if (tid < SCAN_ROWS) q[at][i][place] = next_q[i], k[at][i][place] = next_k[i];
-        }
-#pragma unroll
-        for (int i = 0; i < SCAN_TILE / 4; i++)
-            v[at][4 * i + tid / SCAN_COLS][tid % SCAN_COLS] = next_v[i];
-        if (tid < SCAN_TILE) f[at][tid] = next_f;
-    };
-    fetch(0);
-    keep(0);
-    __syncthreads();
-    for (int32_t first = 0, at = 0; first < s.n_tok; first += SCAN_TILE, at ^= 1) {
-        if (first + SCAN_TILE < s.n_tok) fetch(first + SCAN_TILE);
-        float4 x[R / 4];
-#pragma unroll
-        for (int r = 0; r < R / 4; r++) x[r] = ((const float4 *)&k[at][0][p * STRIDE])[r];
-        for (int32_t i = 0; i < SCAN_TILE && first + i < s.n_tok; i++) {
-            const float4 *next_k = (const float4 *)&k[at][(i + 1) % SCAN_TILE][p * STRIDE];
-            const float4 *qr = (const float4 *)&q[at][i][p * STRIDE];
-            float4 factor = f[at][i], kept4 = make_float4(0, 0, 0, 0), o4 = kept4;
-#pragma unroll
-            for (int r = 0; r < R / 4; r++) {
-                kept4.x += S[4 * r] * x[r].x;
-                kept4.y += S[4 * r + 1] * x[r].y;
-                kept4.z += S[4 * r + 2] * x[r].z;
-                kept4.w += S[4 * r + 3] * x[r].w;
-            }
-            float kept = lanes_sum((kept4.x + kept4.y) + (kept4.z + kept4.w), N_PART);
-            float decay = factor.z;
-            float delta = factor.w * (v[at][i][mine] - decay * (kept * factor.x)) * factor.x;
-#pragma unroll
-            for (int r = 0; r < R / 4; r++) {
-                float4 y = qr[r];
-                S[4 * r] = decay * S[4 * r] + x[r].x * delta;
-                S[4 * r + 1] = decay * S[4 * r + 1] + x[r].y * delta;
-                S[4 * r + 2] = decay * S[4 * r + 2] + x[r].z * delta;
-                S[4 * r + 3] = decay * S[4 * r + 3] + x[r].w * delta;
-                o4.x += S[4 * r] * y.x;
-                o4.y += S[4 * r + 1] * y.y;
-                o4.z += S[4 * r + 2] * y.z;
-                o4.w += S[4 * r + 3] * y.w;
-                x[r] = next_k[r];
-            }
-            float o = (o4.x + o4.y) + (o4.z + o4.w);
-            o = lanes_sum(o, N_PART) * factor.y;
-            if (has && p == 0)
-                g.out[((int64_t)(s.row + first + i) * g.n_v_head + head) * d_v + col] = o;
-        }
-        if (first + SCAN_TILE < s.n_tok) keep(at ^ 1);
-        __syncthreads();
+    for (int i = 0; i < 2; i++) {
+        int e = 128 * i + 4 * lane;
+        float4 w = four_at(g.norm_w, e, d_v), gate = four_at(z, e, d_v);
+        four_put(out, e, d_v,
+                 make_float4(o[i].x * f * w.x * silu(gate.x), o[i].y * f * w.y * silu(gate.y),
+                             o[i].z * f * w.z * silu(gate.z), o[i].w * f * w.w * silu(gate.w)));
     }
-#pragma unroll
-    for (int i = 0; i < R; i++)
-        if (has && N_PART * i + p < d_k) state[(int64_t)(N_PART * i + p) * d_v + col] = S[i];
 }
 
-/* out = rms_norm(out) * silu(z), block (head, token). */
-__global__ void gdn_norm_kernel(gdn_job g) {
-    __shared__ float sums[32];
-    launch_next();
-    wait_previous();
-    int tid = (int)threadIdx.x, col = tid / N_PART, head = (int)blockIdx.x;
-    int64_t t = blockIdx.y;
-    bool has = col < g.d_v;
-    float *out = g.out + (t * g.n_v_head + head) * g.d_v;
-    float o = has ? out[col] : 0.0f;
-    float f = 1.0f / sqrtf(block_sum(o * o, sums) / (float)(N_PART * g.d_v) + g.eps);
-    if (has && tid % N_PART == 0)
-        out[col] = o * f * g.norm_w[col] * silu(g.z[t * g.z_stride + (int64_t)head * g.d_v + col]);
-}
-
-static void gdn_many(struct cuda *c, const dspans &b, const gdn_job &g) {
-    int64_t n = (int64_t)b.n_tok * g.n_v_head;
-    float4 *factors = (float4 *)cuda_take(c, (size_t)n * sizeof *factors);
-    if (!factors) return;
-    launch(c, gdn_factors_kernel, dim3((unsigned)((n * 8 + 255) / 256)), dim3(256), 0, g, n,
-           factors);
-    launch(c, gdn_scan_kernel,
-           dim3((unsigned)g.n_v_head, (unsigned)((g.d_v + SCAN_COLS - 1) / SCAN_COLS),
-                (unsigned)b.n_span),
-           dim3(SCAN_THREADS), 0, b, g, factors);
-    launch(c, gdn_norm_kernel, dim3((unsigned)g.n_v_head, (unsigned)b.n_tok),
-           dim3((unsigned)((g.d_v * N_PART + 31) / 32 * 32)), 0, g);
+static void gdn_many(struct cuda *c, const struct span *spans, const dspans &b, const gdn_job &g) {
+    int64_t nq = (int64_t)g.n_k_head * g.d_k, n_row = (int64_t)b.n_tok * g.n_v_head;
+    chunk_job j = {};
+    j.n_k_head = g.n_k_head, j.n_head = g.n_v_head, j.d_k = g.d_k, j.d_v = g.d_v;
+    j.is_grouped = g.is_grouped, j.is_delta = 1;
+    j.eps = g.eps;
+    j.q = g.mixed.x, j.k = g.mixed.x + nq, j.v = g.mixed.x + 2 * nq;
+    j.stride = g.mixed.stride;
+    j.gate = g.alpha.x, j.beta = g.beta.x;
+    j.gate_stride = g.alpha.stride;
+    j.a = g.a, j.bias = g.dt_bias;
+    j.s = g.s, j.s_stride = g.s_stride;
+    j.s_k = g.d_v, j.s_v = 1;
+    j.out = g.out;
+    cuda_chunks(c, spans, b, j);
+    launch(c, gdn_norm_kernel,
+           dim3((unsigned)((n_row + NORM_THREADS / 32 - 1) / (NORM_THREADS / 32))),
+           dim3(NORM_THREADS), 0, g, n_row);
 }
 
 void cuda_gdn(struct dev *d, const struct gdn_args *a) {
@@ -890,7 +779,7 @@ void cuda_gdn(struct dev *d, const struct gdn_args *a) {
                        2,
                        (size_t)n_conv,
                        0};
-    bool many = cuda_is_many(a->spans, a->n_span) && a->d_k <= SCAN_ROWS;
+    bool many = cuda_is_many(a->spans, a->n_span) && cuda_has_chunks(c, a->d_k);
     int64_t n_out = (int64_t)a->n_v_head * a->d_v;
     float *mixed = NULL, *ab = NULL;
     if (many) mixed = (float *)cuda_take(c, (size_t)(a->n_tok * n_conv) * 4);
@@ -915,7 +804,7 @@ void cuda_gdn(struct dev *d, const struct gdn_args *a) {
                       n_conv, a->d_conv, 1,         mixed};
         convolve_many(c, b, a->state, j);
         g.mixed = rows{mixed, NULL, n_conv, 0};
-        gdn_many(c, b, g);
+        gdn_many(c, a->spans, b, g);
         return;
     }
     g.mixed = rows{a->qkv, NULL, a->qkv_stride, 0};
@@ -939,10 +828,14 @@ void cuda_gdn(struct dev *d, const struct gdn_args *a) {
     else launch(c, gdn_step_kernel<64>, grid, block, 0, b, a->state, g);
 }
 
-/* Rows of logged tokens of every sequence that can be drafted for, and of a batch. */
+/* Rows of logged tokens of every sequence that can be drafted for, and of a batch: what the convolution makes, and
+ * chunks. */
 size_t cuda_recurrent_scratch(const struct dev_need *n) {
-    size_t row =
-        (size_t)n->n_conv + (size_t)n->n_v_head * 2 + 2 * (size_t)n->n_v_head * (size_t)n->d_rec_v;
+    int64_t n_v = n->n_v_head, d_v = n->d_rec_v, inner = n_v * d_v;
+    size_t row = (size_t)n->n_conv + 2 * (size_t)n_v + 2 * (size_t)inner;
     size_t n_log = (size_t)(n->n_tok < 64 ? n->n_tok : 64) * STEP_MAX_TOK;
-    return ((size_t)n->n_tok + 2 * n_log) * row * 4 + 16 * 256;
+    size_t chunks = d_v > 1 /* not Mamba-1's */ && n->n_conv > inner
+                        ? cuda_chunk_scratch(n->n_tok, (n->n_conv - inner) / (2 * n->d_rec_k), n_v)
+                        : 0;
+    return (size_t)n->n_tok * (size_t)n->n_conv * 4 + chunks + 2 * n_log * row * 4 + 16 * 256;
 }

@@ -4,11 +4,6 @@
 
 #include "kernels/cuda/cuda_impl.cuh"
 
-/* N_PART threads share a row or column of a state. At prefill a block takes SCAN_COLS of them, SCAN_TILE tokens between
- * barriers. */
-enum { N_PART = 4 };
-enum { SCAN_COLS = 32, SCAN_THREADS = SCAN_COLS * N_PART, SCAN_TILE = 8, SCAN_ROWS = 128 };
-
 struct rows { /* where a scan finds token i of span n: logged ones in replay, new ones in x */
     const float *x, *replay;
     int64_t stride, replay_stride; /* of replay: a row; log_cap rows a span */

@@ -1,9 +1,9 @@
-/* ssm.cu: the scans of Mamba-2 and Mamba-1. A block owns 64 rows of a head (at prefill 32; Mamba-1: a strip of
- * channels) of one sequence; the rest is as in recurrent.cu. While decoding, Mamba-2's convolution, scan, gate and norm
+/* ssm.cu: the scans of Mamba-2 and Mamba-1. A block owns 64 rows of a head (Mamba-1: a strip of channels) of one
+ * sequence; the rest is as in recurrent.cu. While decoding, Mamba-2's convolution, scan, gate and norm
  * are one launch where sizes are the usual ones. */
 #include <utility>
 
-#include "kernels/cuda/recurrent.cuh"
+#include "kernels/cuda/chunk.cuh"
 
 /* ---- Mamba-2 ---- */
 
@@ -17,22 +17,6 @@ struct ssd_job {
     uint32_t *arrived; /* [n_span, n_group], zeros */
     divisor per_group; /* n_rep */
 };
-
-/* A thread's part of a row of states: every N_PART-th from p on. */
-template <int N>
-__device__ __forceinline__ void part_load(float (&S)[N], const float *row, int n, int p, bool has) {
-#pragma unroll
-    for (int k = 0; k < N; k++) {
-        int at = N_PART * k + p;
-        S[k] = has && at < n ? row[at] : 0.0f;
-    }
-}
-template <int N>
-__device__ __forceinline__ void part_keep(const float (&S)[N], float *row, int n, int p, bool has) {
-#pragma unroll
-    for (int k = 0; k < N; k++)
-        if (has && N_PART * k + p < n) row[N_PART * k + p] = S[k];
-}
 
 /* Few tokens. A block has 64 rows of a head, a warp 8 of them, lane l states 4 l to 4 l + 3 of each 128. */
 enum { SSD_THREADS = 256, SSD_ROWS = 64, SSD_EACH = 8 };
@@ -140,104 +124,22 @@ template <int Q> __global__ void __launch_bounds__(SSD_THREADS) ssd_kernel(dspan
     if (s.n_commit) put_state();
 }
 
-/* Many tokens: rows of a head's state do not meet, so a block has SCAN_COLS of them and no barrier but one
- * every SCAN_TILE tokens, whose inputs are read while the tokens before them go by. R: states of a part;
- * d_state at most SCAN_ROWS. */
-template <int R>
-__global__ void __launch_bounds__(SCAN_THREADS) ssd_scan_kernel(dspans b, ssd_job g) {
-    constexpr int STRIDE = R + 4, EACH = (R * N_PART + SCAN_THREADS - 1) / SCAN_THREADS;
-    __shared__ __align__(16) float B[2][SCAN_TILE][N_PART * STRIDE],
-        C[2][SCAN_TILE][N_PART * STRIDE];
-    __shared__ float v[2][SCAN_TILE][SCAN_COLS];
-    __shared__ float2 f[2][SCAN_TILE]; /* decay, t */
-    int tid = (int)threadIdx.x, p = tid % N_PART, mine = tid / N_PART, head = (int)blockIdx.x;
-    int row = (int)blockIdx.y * SCAN_COLS + mine, n_state = g.d_state;
-    dspan s = b.spans[blockIdx.z];
-    bool has = row < g.d_head;
-    float *state = g.s + s.slot * g.s_stride + ((int64_t)head * g.d_head + row) * n_state;
-    float S[R];
-    part_load(S, state, n_state, p, has);
-    launch_next();
-    wait_previous();
-    int64_t n_inner = (int64_t)g.n_head * g.d_head, n_bc = (int64_t)g.n_group * n_state;
-    int64_t group_at = n_inner + (int64_t)(head / (g.n_head / g.n_group)) * n_state;
-    float a = g.a[head], d = g.d[head], bias = g.dt_bias[head];
-    float next_b[SCAN_TILE * EACH], next_c[SCAN_TILE * EACH], next_v[SCAN_TILE / 4];
-    float next_t = 0;
-    auto fetch = [&](int32_t first) {
-#pragma unroll
-        for (int i = 0; i < SCAN_TILE * EACH; i++) {
-            int at = tid + i % EACH * SCAN_THREADS;
-            bool is = first + i / EACH < s.n_tok && at < n_state;
-            const float *x = g.xbc.x + (s.row + first + i / EACH) * g.xbc.stride + group_at;
-            next_b[i] = is ? x[at] : 0.0f;
-            next_c[i] = is ? x[n_bc + at] : 0.0f;
-        }
-#pragma unroll
-        for (int i = 0; i < SCAN_TILE / 4; i++) {
-            int32_t t = first + 4 * i + tid / SCAN_COLS;
-            int r = (int)blockIdx.y * SCAN_COLS + tid % SCAN_COLS;
-            next_v[i] = t < s.n_tok && r < g.d_head
-                            ? g.xbc.x[(s.row + t) * g.xbc.stride + (int64_t)head * g.d_head + r]
-                            : 0.0f;
-        }
-        if (tid < SCAN_TILE && first + tid < s.n_tok)
-            next_t = g.dt.x[(s.row + first + tid) * g.dt.stride + head];
-    };
-    auto keep = [&](int at) {
-#pragma unroll
-        for (int i = 0; i < SCAN_TILE * EACH; i++) {
-            int e = tid + i % EACH * SCAN_THREADS, place = e % N_PART * STRIDE + e / N_PART;
-            if (e < R * N_PART)
-                B[at][i / EACH][place] = next_b[i], C[at][i / EACH][place] = next_c[i];
-        }
-#pragma unroll
-        for (int i = 0; i < SCAN_TILE / 4; i++)
-            v[at][4 * i + tid / SCAN_COLS][tid % SCAN_COLS] = next_v[i];
-        if (tid < SCAN_TILE) {
-            float t = softplus(next_t + bias);
-            t = t < g.dt_min ? g.dt_min : t > g.dt_max ? g.dt_max : t;
-            f[at][tid] = make_float2(expf(t * a), t);
-        }
-    };
-    fetch(0);
-    keep(0);
-    __syncthreads();
-    for (int32_t first = 0, at = 0; first < s.n_tok; first += SCAN_TILE, at ^= 1) {
-        if (first + SCAN_TILE < s.n_tok) fetch(first + SCAN_TILE);
-        for (int32_t i = 0; i < SCAN_TILE && first + i < s.n_tok; i++) {
-            const float4 *br = (const float4 *)&B[at][i][p * STRIDE];
-            const float4 *cr = (const float4 *)&C[at][i][p * STRIDE];
-            float2 factor = f[at][i];
-            float x = v[at][i][mine], decay = factor.x, tx = factor.y * x;
-            float4 y4 = make_float4(0, 0, 0, 0);
-#pragma unroll
-            for (int k = 0; k < R / 4; k++) {
-                float4 u = br[k], w = cr[k];
-                S[4 * k] = decay * S[4 * k] + tx * u.x;
-                S[4 * k + 1] = decay * S[4 * k + 1] + tx * u.y;
-                S[4 * k + 2] = decay * S[4 * k + 2] + tx * u.z;
-                S[4 * k + 3] = decay * S[4 * k + 3] + tx * u.w;
-                y4.x += S[4 * k] * w.x;
-                y4.y += S[4 * k + 1] * w.y;
-                y4.z += S[4 * k + 2] * w.z;
-                y4.w += S[4 * k + 3] * w.w;
-            }
-            float y = lanes_sum((y4.x + y4.y) + (y4.z + y4.w), N_PART);
-            if (has && p == 0)
-                g.out[(s.row + first + i) * n_inner + (int64_t)head * g.d_head + row] = y + d * x;
-        }
-        if (first + SCAN_TILE < s.n_tok) keep(at ^ 1);
-        __syncthreads();
-    }
-    part_keep(S, state, n_state, p, has);
-}
-
-static void ssd_many(struct cuda *c, const dspans &b, const ssd_job &g) {
-    dim3 grid((unsigned)g.n_head, (unsigned)((g.d_head + SCAN_COLS - 1) / SCAN_COLS),
-              (unsigned)b.n_span);
-    if (g.d_state <= 64) launch(c, ssd_scan_kernel<16>, grid, dim3(SCAN_THREADS), 0, b, g);
-    else launch(c, ssd_scan_kernel<SCAN_ROWS / N_PART>, grid, dim3(SCAN_THREADS), 0, b, g);
+/* Many tokens: keys are B, queries C, the state's rows lie turned. */
+static void ssd_many(struct cuda *c, const struct ssd_args *a, const dspans &b, const ssd_job &g) {
+    int64_t n_inner = (int64_t)g.n_head * g.d_head;
+    chunk_job j = {};
+    j.n_k_head = g.n_group, j.n_head = g.n_head, j.d_k = g.d_state, j.d_v = g.d_head;
+    j.is_grouped = 1;
+    j.dt_min = g.dt_min, j.dt_max = g.dt_max;
+    j.v = g.xbc.x, j.k = j.v + n_inner, j.q = j.k + (int64_t)g.n_group * g.d_state;
+    j.stride = g.xbc.stride;
+    j.gate = g.dt.x;
+    j.gate_stride = g.dt.stride;
+    j.a = g.a, j.bias = g.dt_bias, j.skip = g.d;
+    j.s = g.s, j.s_stride = g.s_stride;
+    j.s_k = 1, j.s_v = g.d_state;
+    j.out = g.out;
+    cuda_chunks(c, a->spans, b, j);
 }
 
 struct gate_job { /* of rows y [n], norms over equal parts of them */
@@ -475,7 +377,7 @@ void cuda_ssd(struct dev *d, const struct ssd_args *a) {
     }
     dim3 grid((unsigned)a->n_head, (unsigned)b.n_span,
               (unsigned)((a->d_head + SSD_ROWS - 1) / SSD_ROWS));
-    if (cuda_is_many(a->spans, a->n_span) && a->d_state <= SCAN_ROWS) ssd_many(c, b, g);
+    if (cuda_is_many(a->spans, a->n_span) && cuda_has_chunks(c, a->d_state)) ssd_many(c, a, b, g);
     else if (a->d_state <= 128) launch(c, ssd_kernel<1>, grid, block, 0, b, g);
     else launch(c, ssd_kernel<2>, grid, block, 0, b, g);
     if (norms)

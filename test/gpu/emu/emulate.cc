@@ -161,10 +161,14 @@ void emulate_launch(void (*invoke)(const void *, void **), const void *kernel, d
 static float half_at(const uint32_t *words, int i) {
     return __half2float(__half{(uint16_t)(words[i / 2] >> i % 2 * 16)});
 }
+static float bf16_at(const uint32_t *words, int i) {
+    return quant_bf16_to_f32((uint16_t)(words[i / 2] >> i % 2 * 16));
+}
 
 /* Lane 4 g + t holds a[g][2t..], a[g + 8][2t..], a[g][2t + 8..], a[g + 8][2t + 8..]; b[2t..][g],
  * b[2t + 8..][g]; d[g][2t..], d[g + 8][2t..]. */
-void mma_16816(float d[4], const uint32_t a[4], const uint32_t b[2]) {
+template <float element(const uint32_t *, int)>
+static void mma_16816_of(float d[4], const uint32_t a[4], const uint32_t b[2]) {
     uint32_t mine[8] = {a[0], a[1], a[2], a[3], b[0], b[1], 0, 0};
     int lane = emulate_lane, g = lane / 4, t = lane % 4;
     const uint32_t(*all)[8] = emulate_exchange(mine);
@@ -173,10 +177,16 @@ void mma_16816(float d[4], const uint32_t a[4], const uint32_t b[2]) {
         float sum = d[i];
         for (int k = 0; k < 16; k++) {
             const uint32_t *la = all[row % 8 * 4 + k % 8 / 2], *lb = all[col * 4 + k % 8 / 2];
-            sum += half_at(la + row / 8 + k / 8 * 2, k % 2) * half_at(lb + 4 + k / 8, k % 2);
+            sum += element(la + row / 8 + k / 8 * 2, k % 2) * element(lb + 4 + k / 8, k % 2);
         }
         d[i] = sum;
     }
+}
+void mma_16816(float d[4], const uint32_t a[4], const uint32_t b[2]) {
+    mma_16816_of<half_at>(d, a, b);
+}
+void mma_16816_bf16(float d[4], const uint32_t a[4], const uint32_t b[2]) {
+    mma_16816_of<bf16_at>(d, a, b);
 }
 
 /* Lane 4 g + t holds a[g][4t..], a[g + 8][4t..]; b[4t..][g]; d[g][2t..], d[g + 8][2t..]. */

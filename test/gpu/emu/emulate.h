@@ -6,6 +6,7 @@
 #ifndef EMULATE_EMULATE_H
 #define EMULATE_EMULATE_H
 
+#include <cuda_fp16.h>
 #include <cuda_runtime.h>
 
 extern dim3 emulate_thread, emulate_block, emulate_block_dim, emulate_grid_dim;
@@ -136,6 +137,10 @@ static inline uint32_t __byte_perm(uint32_t a, uint32_t b, uint32_t at) {
     return r;
 }
 void mma_16816(float d[4], const uint32_t a[4], const uint32_t b[2]);
+void mma_16816_bf16(float d[4], const uint32_t a[4], const uint32_t b[2]);
+static inline uint32_t bf16_pair(float first, float second) {
+    return quant_f32_to_bf16(first) | (uint32_t)quant_f32_to_bf16(second) << 16;
+}
 void mma_16816_s8(int d[4], uint32_t a0, uint32_t a1, uint32_t b, const int c[4]);
 static inline void mma_16832_s8(int d[4], const uint32_t a[4], uint32_t b0, uint32_t b1,
                                 const int c[4]) {
@@ -155,6 +160,15 @@ static inline void load_matrix4(uint32_t m[4], const void *row) {
     memcpy(mine, row, 16);
     const uint32_t(*all)[8] = emulate_exchange(mine);
     for (int i = 0; i < 4; i++) m[i] = all[8 * i + emulate_lane / 4][emulate_lane % 4];
+}
+static inline void load_matrix4_turned(uint32_t m[4], const void *row) {
+    uint32_t mine[8];
+    memcpy(mine, row, 16);
+    const uint32_t(*all)[8] = emulate_exchange(mine);
+    int r = emulate_lane / 4, k = emulate_lane % 4;
+    for (int i = 0; i < 4; i++)
+        m[i] = (all[8 * i + 2 * k][r / 2] >> r % 2 * 16 & 0xffff) |
+               (all[8 * i + 2 * k + 1][r / 2] >> r % 2 * 16 & 0xffff) << 16;
 }
 
 #endif
