@@ -12,16 +12,16 @@ struct flash_tile {
 
 template <int D> static size_t flash_shared(void) { return 3 * 64 * (size_t)(D + 8) * 2; }
 
-/* 64 rows of the cache as halves, zeros beyond n. */
+/* 64 rows of the cache as halves, zeros beyond n: halves behind the threads' backs. */
 template <int D>
 __device__ __forceinline__ void page_to_shared(const cache &c, const int32_t *pages, int64_t pos,
                                                int64_t n, int32_t head, uint16_t *dst) {
     if (c.type == QUANT_F16 && c.d % 8 == 0) { /* rows of halves: 16 bytes at a time */
         for (int i = (int)threadIdx.x; i < 64 * (D / 8); i += FLASH_THREADS) {
             int r = i / (D / 8), e = i % (D / 8) * 8;
-            uint4 x = make_uint4(0, 0, 0, 0);
-            if (r < n && e < c.d) x = *(const uint4 *)(cache_row(c, pages, pos + r, head) + 2 * e);
-            *(uint4 *)(dst + r * (D + 8) + e) = x;
+            bool has = r < n && e < c.d;
+            const uint8_t *row = cache_row(c, pages, has ? pos + r : pos, head);
+            copy_async16(dst + r * (D + 8) + e, row + (has ? 2 * e : 0), has);
         }
         return;
     }
@@ -73,29 +73,31 @@ __global__ void __launch_bounds__(FLASH_THREADS)
     for (int n = 0; n < D / 8; n++)
 #pragma unroll
         for (int i = 0; i < 4; i++) acc[n][i] = 0.0f;
+    auto fetch = [&](const cache &of, int64_t pos, uint16_t *to) {
+        if (pos < end) page_to_shared<D>(of, pages, pos, end - pos, kv, to);
+        copy_commit();
+    };
+    fetch(j.k, begin, sk);
     for (int64_t pos = begin; pos < end; pos += KV_PAGE) {
+        fetch(j.v, pos, sv);
+        copy_wait<1>(); /* all but these */
         __syncthreads();
-        int64_t n = end - pos < KV_PAGE ? end - pos : KV_PAGE;
-        page_to_shared<D>(j.k, pages, pos, n, kv, sk);
-        page_to_shared<D>(j.v, pages, pos, n, kv, sv);
-        __syncthreads();
-        float dot[8][4];
-#pragma unroll
-        for (int n8 = 0; n8 < 8; n8++)
-#pragma unroll
-            for (int i = 0; i < 4; i++) dot[n8][i] = 0.0f;
+        float dot[8][4] = {};
 #pragma unroll
         for (int kk = 0; kk < D; kk += 16) {
-            const uint16_t *p = sq + (warp * 16 + gr) * S + kk + 2 * tc;
-            uint32_t a[4] = {*(const uint32_t *)p, *(const uint32_t *)(p + 8 * S),
-                             *(const uint32_t *)(p + 8), *(const uint32_t *)(p + 8 * S + 8)};
+            uint32_t a[4], f[4];
+            first_factor(a, sq + warp * 16 * S + kk, S);
 #pragma unroll
-            for (int n8 = 0; n8 < 8; n8++) {
-                const uint16_t *r = sk + (n8 * 8 + gr) * S + kk + 2 * tc;
-                uint32_t f[2] = {*(const uint32_t *)r, *(const uint32_t *)(r + 8)};
+            for (int n8 = 0; n8 < 8; n8 += 2) {
+                second_factor(f, sk + n8 * 8 * S + kk, S);
                 mma_16816(dot[n8], a, f);
+                mma_16816(dot[n8 + 1], a, f + 2);
             }
         }
+        __syncthreads();
+        fetch(j.k, pos + KV_PAGE, sk);
+        /* pages that all queries see have nothing to mask */
+        bool all = pos + KV_PAGE - 1 <= s.pos + tile.first && j.window <= 0;
         float m[2] = {most[0], most[1]};
 #pragma unroll
         for (int n8 = 0; n8 < 8; n8++)
@@ -104,14 +106,14 @@ __global__ void __launch_bounds__(FLASH_THREADS)
                 int64_t p = pos + n8 * 8 + 2 * tc + i % 2;
                 float v = dot[n8][i];
                 if (j.softcap != 0.0f) v = j.softcap * tanhf(v / j.softcap);
-                if (p > own[i / 2] || !is_seen(j, p, own[i / 2])) v = -INFINITY;
+                if (!all && (p > own[i / 2] || !is_seen(j, p, own[i / 2]))) v = -INFINITY;
                 dot[n8][i] = v;
                 m[i / 2] = fmaxf(m[i / 2], v);
             }
 #pragma unroll
         for (int r = 0; r < 2; r++) {
             m[r] = lanes_max(m[r], 4);
-            float keep = m[r] == most[r] ? 1.0f : expf(most[r] - m[r]);
+            float keep = m[r] == most[r] ? 1.0f : quick_exp(most[r] - m[r]);
             most[r] = m[r];
             sum[r] *= keep;
 #pragma unroll
@@ -122,24 +124,26 @@ __global__ void __launch_bounds__(FLASH_THREADS)
         for (int n8 = 0; n8 < 8; n8++) {
 #pragma unroll
             for (int i = 0; i < 4; i++) {
-                float v = most[i / 2] == -INFINITY ? 0.0f : expf(dot[n8][i] - most[i / 2]);
+                float v = most[i / 2] == -INFINITY ? 0.0f : quick_exp(dot[n8][i] - most[i / 2]);
                 dot[n8][i] = v;
                 sum[i / 2] += v;
             }
             w[n8][0] = two_halves(dot[n8][0], dot[n8][1]);
             w[n8][1] = two_halves(dot[n8][2], dot[n8][3]);
         }
+        copy_wait<1>(); /* all but the next keys */
+        __syncthreads();
 #pragma unroll
         for (int kk = 0; kk < 4; kk++) {
-            uint32_t a[4] = {w[2 * kk][0], w[2 * kk][1], w[2 * kk + 1][0], w[2 * kk + 1][1]};
+            uint32_t a[4] = {w[2 * kk][0], w[2 * kk][1], w[2 * kk + 1][0], w[2 * kk + 1][1]}, f[4];
 #pragma unroll
-            for (int n = 0; n < D / 8; n++) {
-                const uint16_t *r = sv + (kk * 16 + 2 * tc) * S + n * 8 + gr;
-                uint32_t f[2] = {(uint32_t)r[0] | (uint32_t)r[S] << 16,
-                                 (uint32_t)r[8 * S] | (uint32_t)r[9 * S] << 16};
+            for (int n = 0; n < D / 8; n += 2) {
+                second_turned(f, sv + kk * 16 * S + n * 8, S);
                 mma_16816(acc[n], a, f);
+                mma_16816(acc[n + 1], a, f + 2);
             }
         }
+        __syncthreads();
     }
 #pragma unroll
     for (int r = 0; r < 2; r++) {
@@ -193,10 +197,10 @@ void cuda_attn_many(struct cuda *c, const struct attn_args *a, const dspans &b, 
         if (a->spans[i].n_tok > STEP_MAX_TOK) n_tile += (a->spans[i].n_tok + FLASH_Q - 1) / FLASH_Q;
     flash_tile *host = (flash_tile *)cuda_stage_room(c, (size_t)n_tile * sizeof *host);
     if (!host) return;
-    int32_t k = 0;
+    int32_t k = n_tile; /* the longest, which see most, begin first */
     for (int32_t i = 0; i < a->n_span; i++)
         for (int32_t t = 0; a->spans[i].n_tok > STEP_MAX_TOK && t < a->spans[i].n_tok; t += FLASH_Q)
-            host[k++] = flash_tile{i, t};
+            host[--k] = flash_tile{i, t};
     const flash_tile *tiles = (const flash_tile *)cuda_staged(c, host);
     int d = j.k.d > j.v.d ? j.k.d : j.v.d;
     dim3 grid((unsigned)n_tile, (unsigned)a->n_head);

@@ -51,12 +51,6 @@ __device__ __forceinline__ int slot_of(const dspans &b, const chunk_job &g, int 
     return (b.spans[span].row - g.row0) / CHUNK + span - g.first;
 }
 
-/* x as high + low. */
-__device__ __forceinline__ void split_pair(float x0, float x1, uint32_t &high, uint32_t &low) {
-    high = bf16_pair(x0, x1);
-    low = bf16_pair(x0 - __int_as_float((int)(high << 16)),
-                    x1 - __int_as_float((int)(high & 0xffff0000u)));
-}
 __device__ __forceinline__ float bf16_low(uint32_t pair) {
     return __int_as_float((int)(pair << 16));
 }
@@ -208,19 +202,6 @@ __global__ void __launch_bounds__(PREP_THREADS) chunk_prep_kernel(dspans b, chun
 
 /* ---- from chunk to chunk ---- */
 
-/* Fragments of 16 rows and 16 columns: as the first factor; as the second, by rows; as the second, turned. */
-__device__ __forceinline__ void first_factor(uint32_t a[4], const uint16_t *at, int row) {
-    int lane = (int)threadIdx.x % 32;
-    load_matrix4(a, at + lane % 16 * row + lane / 16 * 8);
-}
-__device__ __forceinline__ void second_factor(uint32_t b[4], const uint16_t *at, int row) {
-    int lane = (int)threadIdx.x % 32;
-    load_matrix4(b, at + (lane / 16 * 8 + lane % 8) * row + lane / 8 % 2 * 8);
-}
-__device__ __forceinline__ void second_turned(uint32_t b[4], const uint16_t *at, int row) {
-    int lane = (int)threadIdx.x % 32;
-    load_matrix4_turned(b, at + lane % 16 * row + lane / 16 * 8);
-}
 __device__ __forceinline__ void mma_split(float d[4], const uint32_t high[4], const uint32_t low[4],
                                           const uint32_t *b_high, const uint32_t *b_low) {
     mma_16816_bf16(d, high, b_high);

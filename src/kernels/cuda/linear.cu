@@ -462,55 +462,79 @@ static void vectors_precise(struct cuda *c, linear_job &j) {
     launch(c, vector_kernel, grid, dim3(VEC_THREADS), act_room_bytes(n_in, j.step), j, c->tables);
 }
 
-/* Numbers times floats, many tokens, nothing rounded: tiles of 64 x 64, 4 x 4 a thread (routers). */
-enum { FLOAT_TILE = 64, FLOAT_K = 32 };
+/* Four elements of a row of numbers; zeros behind its end. */
+__device__ __forceinline__ float4 four_numbers(const planes &w, int64_t row, int k) {
+    int64_t at = row * w.n_in + k;
+    if (w.form == FORM_F32 && k + 3 < w.n_in && at % 4 == 0)
+        return *(const float4 *)((const float *)w.codes + at);
+    float v[4];
+#pragma unroll
+    for (int i = 0; i < 4; i++) v[i] = k + i < w.n_in ? number_at(w, at + i) : 0.0f;
+    return make_float4(v[0], v[1], v[2], v[3]);
+}
+
+/* Numbers times floats, many tokens (routers): tiles of 64 rows and 32 tokens, every number as the sum of two of
+ * bfloat16, three products for one: 2^-16 of a term is lost. A warp has 16 rows and 16 tokens. */
+enum { FLOAT_ROWS = 64, FLOAT_COLS = 32, FLOAT_K = 32, FLOAT_STRIDE = FLOAT_K + 8 };
 __global__ void __launch_bounds__(256) float_tile_kernel(linear_job j) {
-    __shared__ __align__(16) float a[FLOAT_K][FLOAT_TILE + 4], b[FLOAT_K][FLOAT_TILE + 4];
+    constexpr int ALL = FLOAT_ROWS + FLOAT_COLS, QUADS = FLOAT_K / 4, EACH = ALL * QUADS / 256;
+    __shared__ __align__(16) uint16_t room[2][2][ALL][FLOAT_STRIDE]; /* stage; high, low */
     const out_job &o = j.o[0];
-    int tid = (int)threadIdx.x, tx = tid % 16, ty = tid / 16;
-    int64_t row0 = (int64_t)blockIdx.x * FLOAT_TILE;
-    int32_t t0 = (int32_t)blockIdx.y * FLOAT_TILE;
+    int tid = (int)threadIdx.x, lane = tid % 32, m = tid / 32 % 4 * 16, n = tid / 128 * 16;
+    int64_t row0 = (int64_t)blockIdx.x * FLOAT_ROWS;
+    int32_t t0 = (int32_t)blockIdx.y * FLOAT_COLS;
     launch_next();
     wait_previous();
-    constexpr int EACH = FLOAT_TILE * FLOAT_K / 256;
-    float acc[4][4] = {}, next_a[EACH], next_b[EACH];
+    float4 next[EACH];
+    float acc[3][2][4] = {}; /* chains that do not wait for each other */
     auto fetch = [&](int k0) {
 #pragma unroll
         for (int i = 0; i < EACH; i++) {
-            int r = (tid + 256 * i) / FLOAT_K, k = k0 + tid % FLOAT_K;
-            bool in = k < o.w.n_in;
-            next_a[i] = in && row0 + r < o.w.n_row ? number_at(o.w, (row0 + r) * o.w.n_in + k) : 0;
-            next_b[i] = in && t0 + r < j.n_tok ? j.x[(t0 + r) * j.x_stride + k] : 0;
+            int r = (tid + 256 * i) / QUADS, k = k0 + tid % QUADS * 4;
+            int64_t row = row0 + r, t = t0 + r - FLOAT_ROWS;
+            next[i] = make_float4(0, 0, 0, 0);
+            if (r < FLOAT_ROWS && row < o.w.n_row) next[i] = four_numbers(o.w, row, k);
+            if (r >= FLOAT_ROWS && t < j.n_tok)
+                next[i] = four_at(j.x + t * j.x_stride, k, (int)o.w.n_in);
         }
     };
     fetch(0);
-    for (int k0 = 0; k0 < o.w.n_in; k0 += FLOAT_K) {
+    for (int k0 = 0, at = 0; k0 < o.w.n_in; k0 += FLOAT_K, at ^= 1) {
 #pragma unroll
         for (int i = 0; i < EACH; i++) {
-            int r = (tid + 256 * i) / FLOAT_K, k = tid % FLOAT_K;
-            a[k][r] = next_a[i];
-            b[k][r] = next_b[i];
+            int r = (tid + 256 * i) / QUADS, k = tid % QUADS * 4;
+            uint2 high, low;
+            split_pair(next[i].x, next[i].y, high.x, low.x);
+            split_pair(next[i].z, next[i].w, high.y, low.y);
+            *(uint2 *)&room[at][0][r][k] = high;
+            *(uint2 *)&room[at][1][r][k] = low;
         }
         __syncthreads();
         if (k0 + FLOAT_K < o.w.n_in)
             fetch(k0 + FLOAT_K); /* on its way while these are multiplied */
 #pragma unroll
-        for (int k = 0; k < FLOAT_K; k++) {
-            float4 x = *(const float4 *)&a[k][4 * tx], y = *(const float4 *)&b[k][4 * ty];
-            float xs[4] = {x.x, x.y, x.z, x.w}, ys[4] = {y.x, y.y, y.z, y.w};
+        for (int k = 0; k < FLOAT_K; k += 16) {
+            uint32_t w[2][4], x[2][4];
 #pragma unroll
-            for (int i = 0; i < 4; i++)
+            for (int i = 0; i < 2; i++) {
+                first_factor(w[i], &room[at][i][m][k], FLOAT_STRIDE);
+                second_factor(x[i], &room[at][i][FLOAT_ROWS + n][k], FLOAT_STRIDE);
+            }
 #pragma unroll
-                for (int n = 0; n < 4; n++) acc[i][n] += xs[i] * ys[n];
+            for (int i = 0; i < 2; i++) {
+                mma_16816_bf16(acc[0][i], w[0], x[0] + 2 * i);
+                mma_16816_bf16(acc[1][i], w[0], x[1] + 2 * i);
+                mma_16816_bf16(acc[2][i], w[1], x[0] + 2 * i);
+            }
         }
-        __syncthreads();
     }
 #pragma unroll
-    for (int i = 0; i < 4; i++)
-#pragma unroll
-        for (int n = 0; n < 4; n++)
-            if (row0 + 4 * tx + i < o.w.n_row && t0 + 4 * ty + n < j.n_tok)
-                put(j, o, row0 + 4 * tx + i, t0 + 4 * ty + n, acc[i][n]);
+    for (int i = 0; i < 8; i++) {
+        int64_t row = row0 + m + lane / 4 + i % 4 / 2 * 8;
+        int32_t t = t0 + n + i / 4 * 8 + lane % 4 * 2 + i % 2;
+        if (row < o.w.n_row && t < j.n_tok)
+            put(j, o, row, t, acc[0][i / 4][i % 4] + (acc[1][i / 4][i % 4] + acc[2][i / 4][i % 4]));
+    }
 }
 
 /* Warps that share the rows of w, so that all multiprocessors have enough of them; a warp takes `rows` at a time. */
@@ -724,7 +748,7 @@ void cuda_linear_rows(struct cuda *c, const struct linear_out *o, int32_t n_o, c
                    ((size_t)(n_tok - 1) * (size_t)o[i].dst_stride + (size_t)o[i].w->n_out) *
                        sizeof(float));
     if (n_tok > STEP_TOKS && exact && is_number_form(planes_of(o->w).form) &&
-        o->w->n_out >= FLOAT_TILE) {
+        o->w->n_out >= FLOAT_ROWS && c->compute >= 80) {
         linear_job j = {};
         j.o[0] = job_of(o);
         j.n_tok = n_tok;
@@ -732,8 +756,8 @@ void cuda_linear_rows(struct cuda *c, const struct linear_out *o, int32_t n_o, c
         j.x_stride = x_stride;
         j.factor = factor;
         launch(c, float_tile_kernel,
-               dim3((unsigned)((o->w->n_out + FLOAT_TILE - 1) / FLOAT_TILE),
-                    (unsigned)((n_tok + FLOAT_TILE - 1) / FLOAT_TILE)),
+               dim3((unsigned)((o->w->n_out + FLOAT_ROWS - 1) / FLOAT_ROWS),
+                    (unsigned)((n_tok + FLOAT_COLS - 1) / FLOAT_COLS)),
                dim3(256), 0, j);
         o++, n_o--;
     }

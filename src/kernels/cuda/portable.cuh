@@ -354,4 +354,33 @@ __device__ __forceinline__ float act_of(int act, float x) {
     }
 }
 
+/* Four of n floats from `at` on, which is a multiple of 4; zeros behind the n-th. */
+__device__ __forceinline__ float4 four_at(const float *x, int at, int n) {
+    if (at + 3 < n && (uintptr_t)(x + at) % 16 == 0) return *(const float4 *)(x + at);
+    return make_float4(at < n ? x[at] : 0.0f, at + 1 < n ? x[at + 1] : 0.0f,
+                       at + 2 < n ? x[at + 2] : 0.0f, at + 3 < n ? x[at + 3] : 0.0f);
+}
+
+/* Two numbers as sums of two of bfloat16 each, to 2^-16. */
+__device__ __forceinline__ void split_pair(float x0, float x1, uint32_t &high, uint32_t &low) {
+    high = bf16_pair(x0, x1);
+    low = bf16_pair(x0 - __int_as_float((int)(high << 16)),
+                    x1 - __int_as_float((int)(high & 0xffff0000u)));
+}
+
+/* Fragments for mma_16816 from rows of halves, `row` apart, in shared memory: 16 rows and 16 columns as the first
+ * factor; as two second ones, whose columns are rows here, or turned: whose rows are. */
+__device__ __forceinline__ void first_factor(uint32_t a[4], const uint16_t *at, int row) {
+    int lane = (int)threadIdx.x % 32;
+    load_matrix4(a, at + lane % 16 * row + lane / 16 * 8);
+}
+__device__ __forceinline__ void second_factor(uint32_t b[4], const uint16_t *at, int row) {
+    int lane = (int)threadIdx.x % 32;
+    load_matrix4(b, at + (lane / 16 * 8 + lane % 8) * row + lane / 8 % 2 * 8);
+}
+__device__ __forceinline__ void second_turned(uint32_t b[4], const uint16_t *at, int row) {
+    int lane = (int)threadIdx.x % 32;
+    load_matrix4_turned(b, at + lane % 16 * row + lane / 16 * 8);
+}
+
 #endif

@@ -30,12 +30,6 @@ __device__ __forceinline__ float conv_four(float bias, float4 w, float &old0, fl
     return silu(sum);
 }
 
-/* Four of n floats from `at` on, which is a multiple of 4; zeros behind the n-th. */
-__device__ __forceinline__ float4 four_at(const float *x, int at, int n) {
-    if (at + 3 < n && (uintptr_t)(x + at) % 16 == 0) return *(const float4 *)(x + at);
-    return make_float4(at < n ? x[at] : 0.0f, at + 1 < n ? x[at + 1] : 0.0f,
-                       at + 2 < n ? x[at + 2] : 0.0f, at + 3 < n ? x[at + 3] : 0.0f);
-}
 __device__ __forceinline__ void four_put(float *x, int at, int n, float4 v) {
     if (at + 3 < n && (uintptr_t)(x + at) % 16 == 0) {
         *(float4 *)(x + at) = v;
