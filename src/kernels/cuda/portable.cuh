@@ -257,6 +257,91 @@ __device__ __forceinline__ void load_matrix4_turned(uint32_t m[4], const void *r
                  : "memory");
 }
 
+/* The product of a group of four warps (wgmma, compute capability 9.0 alone), which goes on while they do other things.
+ * Its second factor lies in shared memory: N rows of 64 halves, a row a column of the product, in 128 bytes whose pieces
+ * of 16 lie at the place piece ^ row % 8; the first row at a multiple of 1,024 bytes. */
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+#define HAS_GROUP_MMA 1
+#else
+#define HAS_GROUP_MMA 0
+#endif
+/* What group_mma takes for it; + 2 s: halves from 16 s on. */
+__device__ __forceinline__ uint64_t group_factor(const void *shared) {
+    uint64_t at = (uint32_t)__cvta_generic_to_shared(shared);
+    return at >> 4 | (uint64_t)1 << 16 | (uint64_t)64 << 32 | (uint64_t)1 << 62;
+}
+/* Bytes up to the next multiple of 1,024. */
+__device__ __forceinline__ uint32_t group_gap(const void *shared) {
+    return -(uint32_t)__cvta_generic_to_shared(shared) % 1024;
+}
+/* What this thread and those before a barrier wrote to shared memory is seen by products begun later. */
+__device__ __forceinline__ void group_sees(void) {
+#if HAS_GROUP_MMA
+    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+#endif
+}
+/* Before a product: registers that it reads have been written. */
+__device__ __forceinline__ void group_begin(void) {
+#if HAS_GROUP_MMA
+    asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+#endif
+}
+__device__ __forceinline__ void group_commit(void) {
+#if HAS_GROUP_MMA
+    asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+#endif
+}
+/* For all that was committed but the last K. */
+template <int K> __device__ __forceinline__ void group_wait(void) {
+#if HAS_GROUP_MMA
+    asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(K) : "memory");
+#endif
+}
+/* d[16, N] += a[16, 16] b[16, N] in each warp, a and d as in mma_16816: d[n] are columns 8 n ... */
+template <int N>
+__device__ __forceinline__ void group_mma(float (*d)[4], const uint32_t a[4], uint64_t b) {
+    static_assert(N % 16 == 0 && N >= 32 && N <= 128 && N != 112, "written out");
+#if HAS_GROUP_MMA
+#define EIGHT(n)                                                                                   \
+    "+f"(d[n][0]), "+f"(d[n][1]), "+f"(d[n][2]), "+f"(d[n][3]), "+f"(d[n + 1][0]),                 \
+        "+f"(d[n + 1][1]), "+f"(d[n + 1][2]), "+f"(d[n + 1][3])
+#define PRODUCT(n, rows, factors, ...)                                                             \
+    if constexpr (N == n)                                                                          \
+    asm volatile("{.reg .pred p; setp.ne.b32 p, 1, 0; wgmma.mma_async.sync.aligned.m64n" #n        \
+                 "k16.f32.f16.f16 {" rows "}, " factors ", p, 1, 1, 0;}"                           \
+                 : __VA_ARGS__                                                                     \
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b))
+#define R0 "%0,%1,%2,%3,%4,%5,%6,%7"
+#define R1 R0 ",%8,%9,%10,%11,%12,%13,%14,%15"
+#define R2 R1 ",%16,%17,%18,%19,%20,%21,%22,%23"
+#define R3 R2 ",%24,%25,%26,%27,%28,%29,%30,%31"
+#define R4 R3 ",%32,%33,%34,%35,%36,%37,%38,%39"
+#define R5 R4 ",%40,%41,%42,%43,%44,%45,%46,%47"
+#define R6 R5 ",%48,%49,%50,%51,%52,%53,%54,%55"
+#define R7 R6 ",%56,%57,%58,%59,%60,%61,%62,%63"
+    PRODUCT(32, R1, "{%16,%17,%18,%19}, %20", EIGHT(0), EIGHT(2));
+    PRODUCT(48, R2, "{%24,%25,%26,%27}, %28", EIGHT(0), EIGHT(2), EIGHT(4));
+    PRODUCT(64, R3, "{%32,%33,%34,%35}, %36", EIGHT(0), EIGHT(2), EIGHT(4), EIGHT(6));
+    PRODUCT(80, R4, "{%40,%41,%42,%43}, %44", EIGHT(0), EIGHT(2), EIGHT(4), EIGHT(6), EIGHT(8));
+    PRODUCT(96, R5, "{%48,%49,%50,%51}, %52", EIGHT(0), EIGHT(2), EIGHT(4), EIGHT(6), EIGHT(8),
+            EIGHT(10));
+    PRODUCT(128, R7, "{%64,%65,%66,%67}, %68", EIGHT(0), EIGHT(2), EIGHT(4), EIGHT(6), EIGHT(8),
+            EIGHT(10), EIGHT(12), EIGHT(14));
+#undef EIGHT
+#undef PRODUCT
+#undef R0
+#undef R1
+#undef R2
+#undef R3
+#undef R4
+#undef R5
+#undef R6
+#undef R7
+#endif
+}
+/* Keeps what reads a product behind the wait for it. */
+__device__ __forceinline__ void group_settled(float &x) { asm volatile("" : "+f"(x)::"memory"); }
+
 #endif
 
 /* x, forgotten by the compiler: what follows from it is not kept in registers for later. */

@@ -64,6 +64,8 @@ enum {
     cudaEventRecordExternal = 1,
     cudaStreamCaptureModeThreadLocal = 1
 };
+/* Compute capability, 90 or what the environment's EMULATE_COMPUTE says. */
+extern const int emulate_compute;
 struct cudaDeviceProp {
     int major, minor, multiProcessorCount;
     size_t totalGlobalMem;
@@ -89,7 +91,7 @@ static inline cudaError_t cudaGetLastError(void) { return cudaSuccess; }
 static inline cudaError_t cudaGetDeviceCount(int *n) { return *n = 1, cudaSuccess; }
 static inline cudaError_t cudaSetDevice(int) { return cudaSuccess; }
 static inline cudaError_t cudaGetDeviceProperties(cudaDeviceProp *p, int) {
-    *p = cudaDeviceProp{9, 0, 5, (size_t)1 << 34};
+    *p = cudaDeviceProp{emulate_compute / 10, emulate_compute % 10, 5, (size_t)1 << 34};
     return cudaSuccess;
 }
 enum cudaDeviceAttr {

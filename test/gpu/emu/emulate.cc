@@ -4,6 +4,7 @@
 #include <cuda_fp16.h>
 #include <setjmp.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <ucontext.h>
 
@@ -13,14 +14,17 @@ dim3 emulate_thread, emulate_block, emulate_block_dim, emulate_grid_dim;
 unsigned char *emulate_shared;
 int inject_fail_nth, inject_lose_nth;
 uint64_t emulate_n_launch;
+static int asked_compute(void) {
+    const char *asked = getenv("EMULATE_COMPUTE");
+    return asked ? atoi(asked) : 90;
+}
+const int emulate_compute = asked_compute();
 
 namespace {
 
 enum {
     STACK = 64 << 10,
     MAX_THREADS = 1024,
-    MOST_SHARED =
-        227 << 10 /* of a block on sm_90; what others run must do with 99 KB, sm_75 with 64 */
 };
 enum wait { RUNNING, AT_BLOCK, AT_SOME, AT_WARP, DONE };
 
@@ -44,6 +48,11 @@ int some_wanted[16], some_arrived[16]; /* threads of a barrier; those that came,
 void (*the_invoke)(const void *, void **);
 const void *the_kernel;
 void **the_args;
+
+/* Bytes of shared memory that a block may have. */
+size_t most_shared(void) {
+    return (size_t)(emulate_compute == 90 ? 227 : emulate_compute == 75 ? 64 : 99) << 10;
+}
 
 void enter() {
     the_invoke(the_kernel, the_args);
@@ -137,7 +146,7 @@ const uint32_t (*emulate_exchange(const uint32_t mine[8]))[8] {
 void emulate_launch(void (*invoke)(const void *, void **), const void *kernel, dim3 grid,
                     dim3 block, size_t shared_bytes, void **args) {
     n_thread = (int)(block.x * block.y * block.z);
-    if (n_thread > MAX_THREADS || block.y != 1 || block.z != 1 || shared_bytes > MOST_SHARED)
+    if (n_thread > MAX_THREADS || block.y != 1 || block.z != 1 || shared_bytes > most_shared())
         abort();
     emulate_n_launch++;
     if (emulate_lost()) return;

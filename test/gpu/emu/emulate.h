@@ -171,4 +171,25 @@ static inline void load_matrix4_turned(uint32_t m[4], const void *row) {
                (all[8 * i + 2 * k + 1][r / 2] >> r % 2 * 16 & 0xffff) << 16;
 }
 
+#define HAS_GROUP_MMA (emulate_compute == 90)
+/* Addresses in units of 16 bytes. */
+static inline uint64_t group_factor(const void *shared) { return (uint64_t)(uintptr_t)shared >> 4; }
+static inline uint32_t group_gap(const void *shared) { return -(uint32_t)(uintptr_t)shared % 1024; }
+static inline void group_sees(void) {}
+static inline void group_begin(void) {}
+static inline void group_commit(void) {}
+template <int K> static inline void group_wait(void) {}
+static inline void group_settled(float &) {}
+template <int N> static inline void group_mma(float (*d)[4], const uint32_t a[4], uint64_t b) {
+    for (int n = 0; n < N / 8; n++) { /* lane 4 g + t of mma_16816 holds elements of column g */
+        uint32_t f[2];
+        for (int i = 0; i < 2; i++) {
+            uintptr_t at = (uintptr_t)(b << 4) + (8 * n + emulate_lane / 4) * 128 + 16 * i;
+            at ^= (at >> 7 & 7) << 4;
+            memcpy(&f[i], (const char *)at + 4 * (emulate_lane % 4), 4);
+        }
+        mma_16816(d[n], a, f);
+    }
+}
+
 #endif
