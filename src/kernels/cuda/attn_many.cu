@@ -1,80 +1,125 @@
-/* attn_many.cu: attention of many tokens, blocks of 64 queries against pages of 64 keys on the tensor cores; and
+/* attn_many.cu: attention of many tokens, blocks of 64 or 128 queries against pages of 64 keys on the tensor cores; and
  * inside a batch, without a cache (encoders). */
 #include <utility>
 
 #include "kernels/cuda/attn.cuh"
 
-enum { FLASH_THREADS = 128, FLASH_Q = 64 };
-
 struct flash_tile {
     int32_t span, first; /* first query of the tile within the span */
 };
 
-template <int D> static size_t flash_shared(void) { return 3 * 64 * (size_t)(D + 8) * 2; }
+/* A block's queries, then keys and values by pages. Where products of a group of warps take them (GROUP), rows are cut into
+ * pieces of 64 elements, as group_factor says, and there are two pages of each. */
+template <int D, bool GROUP> struct flash {
+    static constexpr int THREADS = GROUP ? 256 : 128, N_QUERY = THREADS / 2, ROW = D + 8;
+    static constexpr int QUERIES = N_QUERY * (GROUP ? D : ROW), PAGE = KV_PAGE * (GROUP ? D : ROW);
+    static constexpr int N_PAGE = GROUP ? 4 : 2;
+    static constexpr size_t bytes = 2 * (size_t)(QUERIES + N_PAGE * PAGE) + (GROUP ? 1024 : 0);
 
-/* 64 rows of the cache as halves, zeros beyond n: halves behind the threads' backs. */
-template <int D>
-__device__ __forceinline__ void page_to_shared(const cache &c, const int32_t *pages, int64_t pos,
-                                               int64_t n, int32_t head, uint16_t *dst) {
-    if (c.type == QUANT_F16 && c.d % 8 == 0) { /* rows of halves: 16 bytes at a time */
-        for (int i = (int)threadIdx.x; i < 64 * (D / 8); i += FLASH_THREADS) {
-            int r = i / (D / 8), e = i % (D / 8) * 8;
-            bool has = r < n && e < c.d;
-            const uint8_t *row = cache_row(c, pages, has ? pos + r : pos, head);
-            copy_async16(dst + r * (D + 8) + e, row + (has ? 2 * e : 0), has);
-        }
-        return;
+    /* Where element e of row r of n lies. */
+    static __device__ __forceinline__ int place(int n, int r, int e) {
+        if (!GROUP) return r * ROW + e;
+        return (e / 64 * n + r) * 64 + (e % 64 / 8 ^ r % 8) * 8 + e % 8;
     }
-    for (int i = (int)threadIdx.x; i < 64 * (D / 2); i += FLASH_THREADS) {
-        int r = i / (D / 2), e = i % (D / 2) * 2;
-        float a = 0, b = 0;
-        if (r < n) {
-            const uint8_t *row = cache_row(c, pages, pos + r, head);
-            if (e < c.d) a = cache_at(c, row, e);
-            if (e + 1 < c.d) b = cache_at(c, row, e + 1);
-        }
-        *(uint32_t *)(dst + r * (D + 8) + e) = two_halves(a, b);
-    }
-}
 
-template <int D>
-__global__ void __launch_bounds__(FLASH_THREADS)
-    flash_kernel(dspans b, attn_job j, const flash_tile *tiles) {
-    DYNAMIC_SHARED(uint16_t, shared);
-    constexpr int S = D + 8;
-    uint16_t *sq = shared, *sk = shared + 64 * S, *sv = shared + 128 * S;
-    launch_next();
-    wait_previous();
-    flash_tile tile = tiles[blockIdx.x];
-    dspan s = b.spans[tile.span];
-    int32_t h = (int32_t)blockIdx.y, kv = h / (j.n_head / j.n_kv_head);
-    int tid = (int)threadIdx.x, lane = tid % 32, warp = tid / 32, gr = lane / 4, tc = lane % 4;
-    const int32_t *pages = b.pages + s.page_at;
-    for (int i = tid; i < FLASH_Q * (D / 2); i += FLASH_THREADS) {
-        int r = i / (D / 2), e = i % (D / 2) * 2;
-        int32_t at = tile.first + r;
-        float x = 0, y = 0;
-        if (at < s.n_tok) {
-            const float *q = j.q + ((int64_t)(s.row + at) * j.n_head + h) * j.k.d;
-            if (e < j.k.d) x = q[e] * j.scale;
-            if (e + 1 < j.k.d) y = q[e + 1] * j.scale;
+    /* A page of the cache, which begins at pos, as halves, zeros beyond n rows: halves behind the threads' backs. */
+    static __device__ __forceinline__ void fetch(const cache &c, const int32_t *pages, int64_t pos,
+                                                 int64_t n, int32_t head, uint16_t *dst) {
+        const uint8_t *page = cache_row(c, pages, pos, head);
+        if (c.type == QUANT_F16 && c.d % 8 == 0) { /* rows of halves: 16 bytes at a time */
+            constexpr int STEP = THREADS / (D / 8);
+            static_assert(!GROUP || STEP % 8 == 0, "each at the same place of its row");
+            int row = (int)threadIdx.x / (D / 8), e = (int)threadIdx.x % (D / 8) * 8;
+            int left = (n < KV_PAGE ? (int)n : KV_PAGE) - row;
+            if (e >= c.d) e = 0, left = 0;
+            page += row * c.row_bytes + 2 * e;
+            dst += place(KV_PAGE, row, (int)threadIdx.x % (D / 8) * 8);
+#pragma unroll
+            for (int k = 0; k < KV_PAGE / STEP; k++)
+                copy_async16(dst + k * STEP * (GROUP ? 64 : ROW),
+                             page + (size_t)(k * STEP) * c.row_bytes, k * STEP < left);
+            return;
         }
-        *(uint32_t *)(sq + r * S + e) = two_halves(x, y);
+        for (int i = (int)threadIdx.x; i < KV_PAGE * (D / 2); i += THREADS) {
+            int r = i / (D / 2), e = i % (D / 2) * 2;
+            float a = 0, b = 0;
+            if (r < n) {
+                const uint8_t *row = page + r * c.row_bytes;
+                if (e < c.d) a = cache_at(c, row, e);
+                if (e + 1 < c.d) b = cache_at(c, row, e + 1);
+            }
+            *(uint32_t *)(dst + place(KV_PAGE, r, e)) = two_halves(a, b);
+        }
     }
-    int64_t own[2];
-    own[0] = s.pos + tile.first + warp * 16 + gr;
-    own[1] = own[0] + 8;
-    int64_t end = s.pos + (tile.first + FLASH_Q < s.n_tok ? tile.first + FLASH_Q : s.n_tok);
-    int64_t begin = 0;
-    if (j.window > 0 && j.n_keep <= 0 && s.pos + tile.first - j.window + 1 > 0)
-        begin = (s.pos + tile.first - j.window + 1) / KV_PAGE * KV_PAGE;
-    float acc[D / 8][4], most[2] = {-INFINITY, -INFINITY}, sum[2] = {0, 0};
+};
+
+/* What a lane has of its warp's 16 queries: of rows lane / 4 and 8 more, as mma_16816 has them. */
+template <int D> struct flash_rows {
+    float acc[D / 8][4], most[2], sum[2];
+    int64_t own[2]; /* positions */
+
+    /* Scores of a page that begins at pos to weights, halves; all: every query sees all of it. */
+    __device__ __forceinline__ void weigh(const attn_job &j, int64_t pos, bool all, float dot[8][4],
+                                          uint32_t w[4][4]) {
+        int tc = (int)threadIdx.x % 4;
+        if (j.softcap != 0.0f) {
 #pragma unroll
-    for (int n = 0; n < D / 8; n++)
+            for (int n8 = 0; n8 < 8; n8++)
 #pragma unroll
-        for (int i = 0; i < 4; i++) acc[n][i] = 0.0f;
+                for (int i = 0; i < 4; i++) dot[n8][i] = j.softcap * tanhf(dot[n8][i] / j.softcap);
+        }
+        if (!all) {
+#pragma unroll
+            for (int n8 = 0; n8 < 8; n8++)
+#pragma unroll
+                for (int i = 0; i < 4; i++) {
+                    int64_t p = pos + n8 * 8 + 2 * tc + i % 2;
+                    if (p > own[i / 2] || !is_seen(j, p, own[i / 2])) dot[n8][i] = -INFINITY;
+                }
+        }
+        float m[2] = {most[0], most[1]};
+#pragma unroll
+        for (int n8 = 0; n8 < 8; n8++)
+#pragma unroll
+            for (int i = 0; i < 4; i++) m[i / 2] = fmaxf(m[i / 2], dot[n8][i]);
+#pragma unroll
+        for (int r = 0; r < 2; r++) {
+            m[r] = lanes_max(m[r], 4);
+            float keep = m[r] == most[r] ? 1.0f : quick_exp(most[r] - m[r]);
+            most[r] = m[r];
+            sum[r] *= keep;
+#pragma unroll
+            for (int n = 0; n < D / 8; n++) acc[n][2 * r] *= keep, acc[n][2 * r + 1] *= keep;
+        }
+        float top[2] = {most[0], most[1]};
+#pragma unroll
+        for (int r = 0; r < 2; r++)
+            if (top[r] == -INFINITY) top[r] = 0.0f; /* nothing seen yet */
+#pragma unroll
+        for (int n8 = 0; n8 < 8; n8++) {
+            float v[4];
+#pragma unroll
+            for (int i = 0; i < 4; i++) {
+                v[i] = quick_exp(dot[n8][i] - top[i / 2]);
+                sum[i / 2] += v[i];
+            }
+            w[n8 / 2][n8 % 2 * 2] = two_halves(v[0], v[1]);
+            w[n8 / 2][n8 % 2 * 2 + 1] = two_halves(v[2], v[3]);
+        }
+    }
+};
+
+/* Four warps of 16 queries: keys of the next page come while this one's values are weighed. */
+template <int D>
+__device__ __forceinline__ void flash_pages(const attn_job &j, const dspan &s, int32_t first,
+                                            const int32_t *pages, int32_t kv, int64_t begin,
+                                            int64_t end, uint16_t *sq, flash_rows<D> &rows) {
+    typedef flash<D, false> room;
+    constexpr int S = room::ROW;
+    int warp = (int)threadIdx.x / 32;
+    uint16_t *sk = sq + room::QUERIES, *sv = sk + room::PAGE;
     auto fetch = [&](const cache &of, int64_t pos, uint16_t *to) {
-        if (pos < end) page_to_shared<D>(of, pages, pos, end - pos, kv, to);
+        if (pos < end) room::fetch(of, pages, pos, end - pos, kv, to);
         copy_commit();
     };
     fetch(j.k, begin, sk);
@@ -96,79 +141,162 @@ __global__ void __launch_bounds__(FLASH_THREADS)
         }
         __syncthreads();
         fetch(j.k, pos + KV_PAGE, sk);
-        /* pages that all queries see have nothing to mask */
-        bool all = pos + KV_PAGE - 1 <= s.pos + tile.first && j.window <= 0;
-        float m[2] = {most[0], most[1]};
-#pragma unroll
-        for (int n8 = 0; n8 < 8; n8++)
-#pragma unroll
-            for (int i = 0; i < 4; i++) {
-                int64_t p = pos + n8 * 8 + 2 * tc + i % 2;
-                float v = dot[n8][i];
-                if (j.softcap != 0.0f) v = j.softcap * tanhf(v / j.softcap);
-                if (!all && (p > own[i / 2] || !is_seen(j, p, own[i / 2]))) v = -INFINITY;
-                dot[n8][i] = v;
-                m[i / 2] = fmaxf(m[i / 2], v);
-            }
-#pragma unroll
-        for (int r = 0; r < 2; r++) {
-            m[r] = lanes_max(m[r], 4);
-            float keep = m[r] == most[r] ? 1.0f : quick_exp(most[r] - m[r]);
-            most[r] = m[r];
-            sum[r] *= keep;
-#pragma unroll
-            for (int n = 0; n < D / 8; n++) acc[n][2 * r] *= keep, acc[n][2 * r + 1] *= keep;
-        }
-        uint32_t w[8][2];
-#pragma unroll
-        for (int n8 = 0; n8 < 8; n8++) {
-#pragma unroll
-            for (int i = 0; i < 4; i++) {
-                float v = most[i / 2] == -INFINITY ? 0.0f : quick_exp(dot[n8][i] - most[i / 2]);
-                dot[n8][i] = v;
-                sum[i / 2] += v;
-            }
-            w[n8][0] = two_halves(dot[n8][0], dot[n8][1]);
-            w[n8][1] = two_halves(dot[n8][2], dot[n8][3]);
-        }
+        uint32_t w[4][4];
+        rows.weigh(j, pos, pos + KV_PAGE - 1 <= s.pos + first && j.window <= 0, dot, w);
         copy_wait<1>(); /* all but the next keys */
         __syncthreads();
 #pragma unroll
         for (int kk = 0; kk < 4; kk++) {
-            uint32_t a[4] = {w[2 * kk][0], w[2 * kk][1], w[2 * kk + 1][0], w[2 * kk + 1][1]}, f[4];
+            uint32_t f[4];
 #pragma unroll
             for (int n = 0; n < D / 8; n += 2) {
                 second_turned(f, sv + kk * 16 * S + n * 8, S);
-                mma_16816(acc[n], a, f);
-                mma_16816(acc[n + 1], a, f + 2);
+                mma_16816(rows.acc[n], w[kk], f);
+                mma_16816(rows.acc[n + 1], w[kk], f + 2);
             }
         }
         __syncthreads();
     }
-#pragma unroll
-    for (int r = 0; r < 2; r++) {
-        sum[r] = lanes_sum(sum[r], 4);
-        int32_t at = tile.first + warp * 16 + gr + 8 * r;
-        if (at >= s.n_tok) continue;
-        int64_t t = s.row + at;
-        float f = 1.0f / sum[r];
-        if (j.sinks) {
-            float m = fmaxf(most[r], j.sinks[h]), scale = expf(most[r] - m);
-            f = scale / (sum[r] * scale + expf(j.sinks[h] - m));
+}
+
+/* Two groups of four such warps: one multiplies while the other weighs. Of 128 queries and a page 2 x 64 x 64 x D products
+ * a group, D = 256: 2,048 clocks of the tensor cores for both; its exponentials and the 128 sums of a thread that are scaled
+ * take about as long. */
+template <int D>
+__device__ __forceinline__ void group_pages(const attn_job &j, const dspan &s, int32_t first,
+                                            const int32_t *pages, int32_t kv, int64_t begin,
+                                            int64_t end, uint16_t *sq, flash_rows<D> &rows) {
+    typedef flash<D, true> room;
+    constexpr int N = D < 128 ? D : 128, PIECE = KV_PAGE * 64 * 2 / 16; /* of 16 bytes */
+    uint16_t *sk = sq + room::QUERIES, *sv = sk + 2 * room::PAGE;
+    auto fetch = [&](int64_t pos, int turn) {
+        if (pos < end) {
+            room::fetch(j.k, pages, pos, end - pos, kv, sk + turn * room::PAGE);
+            room::fetch(j.v, pages, pos, end - pos, kv, sv + turn * room::PAGE);
         }
-        float *out = j.out + (t * j.n_head + h) * j.v.d;
-        const float *gate = j.gate ? j.gate + t * j.gate_tok_stride + h * j.gate_head_stride : NULL;
+        copy_commit();
+    };
+    uint64_t q = group_factor(sq) + threadIdx.x / 128 * PIECE;
+    int turn = 0;
+    fetch(begin, 0);
+    for (int64_t pos = begin; pos < end; pos += KV_PAGE, turn ^= 1) {
+        copy_wait<0>();
+        group_sees();
+        __syncthreads();
+        fetch(pos + KV_PAGE, turn ^ 1);
+        uint64_t k = group_factor(sk + turn * room::PAGE);
+        uint64_t v = group_factor(sv + turn * room::PAGE, KV_PAGE * 64 * 2);
+        float dot[8][4] = {};
+        group_begin();
+#pragma unroll
+        for (int e = 0; e < D / 64; e++)
+#pragma unroll
+            for (int i = 0; i < 4; i++)
+                group_mma_shared(dot, q + e * 2 * PIECE + 2 * i, k + e * PIECE + 2 * i);
+        group_commit();
+        group_wait<0>();
+#pragma unroll
+        for (int n = 0; n < 8; n++)
+#pragma unroll
+            for (int i = 0; i < 4; i++) group_settled(dot[n][i]);
+        uint32_t w[4][4];
+        rows.weigh(j, pos, pos + KV_PAGE - 1 <= s.pos + first && j.window <= 0, dot, w);
+        group_begin();
+#pragma unroll
+        for (int kk = 0; kk < 4; kk++)
+#pragma unroll
+            for (int e = 0; e < D / N; e++)
+                group_mma<N, true>(rows.acc + e * N / 8, w[kk], v + e * 2 * PIECE + kk * 128);
+        group_commit();
+        group_wait<0>();
 #pragma unroll
         for (int n = 0; n < D / 8; n++)
 #pragma unroll
-            for (int i = 0; i < 2; i++) {
-                int e = n * 8 + 2 * tc + i;
-                if (e >= j.v.d) continue;
-                float y = acc[n][2 * r + i] * f;
-                if (gate && !j.rotate) y *= 1.0f / (1.0f + expf(-gate[e]));
-                out[e] = y;
-            }
+            for (int i = 0; i < 4; i++) group_settled(rows.acc[n][i]);
     }
+}
+
+template <int D, bool GROUP>
+__device__ __forceinline__ void flash_block(const dspans &b, const attn_job &j,
+                                            const flash_tile *tiles, uint16_t *sq) {
+    typedef flash<D, GROUP> room;
+    constexpr int Q = room::N_QUERY;
+    flash_tile tile = tiles[blockIdx.x];
+    dspan s = b.spans[tile.span];
+    int32_t h = (int32_t)blockIdx.y, kv = h / (j.n_head / j.n_kv_head);
+    int tid = (int)threadIdx.x, lane = tid % 32, warp = tid / 32, gr = lane / 4, tc = lane % 4;
+    const int32_t *pages = b.pages + s.page_at;
+    threads_fit();
+#pragma unroll 8
+    for (int i = tid; i < Q * (D / 4); i += room::THREADS) {
+        int row = i / (D / 4), e = i % (D / 4) * 4;
+        int32_t at = tile.first + row;
+        float4 q = make_float4(0, 0, 0, 0);
+        if (at < s.n_tok)
+            q = four_at(j.q + ((int64_t)(s.row + at) * j.n_head + h) * j.k.d, e, j.k.d);
+        *(uint2 *)(sq + room::place(Q, row, e)) = make_uint2(
+            two_halves(q.x * j.scale, q.y * j.scale), two_halves(q.z * j.scale, q.w * j.scale));
+    }
+    flash_rows<D> rows;
+#pragma unroll
+    for (int r = 0; r < 2; r++) {
+        rows.own[r] = s.pos + tile.first + warp * 16 + gr + 8 * r;
+        rows.most[r] = -INFINITY, rows.sum[r] = 0;
+    }
+#pragma unroll
+    for (int n = 0; n < D / 8; n++)
+#pragma unroll
+        for (int i = 0; i < 4; i++) rows.acc[n][i] = 0.0f;
+    int64_t end = s.pos + (tile.first + Q < s.n_tok ? tile.first + Q : s.n_tok), begin = 0;
+    if (j.window > 0 && j.n_keep <= 0 && s.pos + tile.first - j.window + 1 > 0)
+        begin = (s.pos + tile.first - j.window + 1) / KV_PAGE * KV_PAGE;
+    if constexpr (GROUP) group_pages<D>(j, s, tile.first, pages, kv, begin, end, sq, rows);
+    else flash_pages<D>(j, s, tile.first, pages, kv, begin, end, sq, rows);
+    /* through shared memory, each warp for itself, so that rows go out whole */
+    constexpr int ROW = D + 8;
+    static_assert(room::THREADS / 32 * 16 * ROW * sizeof(float) <= room::bytes - (GROUP ? 1024 : 0),
+                  "room");
+    __syncthreads();
+    float *y = (float *)sq + warp * 16 * ROW;
+#pragma unroll
+    for (int r = 0; r < 2; r++) {
+        float sum = lanes_sum(rows.sum[r], 4), f = 1.0f / sum;
+        if (j.sinks) {
+            float m = fmaxf(rows.most[r], j.sinks[h]), scale = expf(rows.most[r] - m);
+            f = scale / (sum * scale + expf(j.sinks[h] - m));
+        }
+#pragma unroll
+        for (int n = 0; n < D / 8; n++)
+            *(float2 *)(y + (gr + 8 * r) * ROW + n * 8 + 2 * tc) =
+                make_float2(rows.acc[n][2 * r] * f, rows.acc[n][2 * r + 1] * f);
+    }
+    __syncwarp();
+    int32_t first = tile.first + warp * 16;
+#pragma unroll 1
+    for (int r = 0; r < 16 && first + r < s.n_tok; r++) {
+        int64_t t = s.row + first + r;
+        float *out = j.out + (t * j.n_head + h) * j.v.d;
+        const float *gate =
+            j.gate && !j.rotate ? j.gate + t * j.gate_tok_stride + h * j.gate_head_stride : NULL;
+#pragma unroll
+        for (int i = 0; i < D / 32; i++) {
+            int e = i * 32 + lane;
+            if (e >= j.v.d) break;
+            float v = y[r * ROW + e];
+            if (gate) v *= 1.0f / (1.0f + expf(-gate[e]));
+            out[e] = v;
+        }
+    }
+}
+
+template <int D>
+__global__ void __launch_bounds__(HAS_GROUP_MMA ? 256 : 128)
+    flash_kernel(dspans b, attn_job j, const flash_tile *tiles) {
+    DYNAMIC_SHARED(uint16_t, shared);
+    launch_next();
+    wait_previous();
+    if (HAS_GROUP_MMA) flash_block<D, true>(b, j, tiles, shared + group_gap(shared) / 2);
+    else flash_block<D, false>(b, j, tiles, shared);
 }
 
 /* Rotates rows back in place and gates them, for spans that flash_kernel took. */
@@ -191,24 +319,32 @@ __global__ void unrotate_kernel(dspans b, attn_job j) {
     }
 }
 
+template <int D>
+static void flash_launch(struct cuda *c, dim3 grid, const dspans &b, const attn_job &j,
+                         const flash_tile *tiles) {
+    bool group = c->compute == 90;
+    launch(c, flash_kernel<D>, grid,
+           dim3(group ? flash<D, true>::THREADS : flash<D, false>::THREADS),
+           group ? flash<D, true>::bytes : flash<D, false>::bytes, b, j, tiles);
+}
+
 void cuda_attn_many(struct cuda *c, const struct attn_args *a, const dspans &b, const attn_job &j) {
-    int32_t n_tile = 0;
+    int32_t n_tile = 0,
+            each = c->compute == 90 ? flash<64, true>::N_QUERY : flash<64, false>::N_QUERY;
     for (int32_t i = 0; i < a->n_span; i++)
-        if (a->spans[i].n_tok > STEP_MAX_TOK) n_tile += (a->spans[i].n_tok + FLASH_Q - 1) / FLASH_Q;
+        if (a->spans[i].n_tok > STEP_MAX_TOK) n_tile += (a->spans[i].n_tok + each - 1) / each;
     flash_tile *host = (flash_tile *)cuda_stage_room(c, (size_t)n_tile * sizeof *host);
     if (!host) return;
     int32_t k = n_tile; /* the longest, which see most, begin first */
     for (int32_t i = 0; i < a->n_span; i++)
-        for (int32_t t = 0; a->spans[i].n_tok > STEP_MAX_TOK && t < a->spans[i].n_tok; t += FLASH_Q)
+        for (int32_t t = 0; a->spans[i].n_tok > STEP_MAX_TOK && t < a->spans[i].n_tok; t += each)
             host[--k] = flash_tile{i, t};
     const flash_tile *tiles = (const flash_tile *)cuda_staged(c, host);
     int d = j.k.d > j.v.d ? j.k.d : j.v.d;
     dim3 grid((unsigned)n_tile, (unsigned)a->n_head);
-    if (d <= 64)
-        launch(c, flash_kernel<64>, grid, dim3(FLASH_THREADS), flash_shared<64>(), b, j, tiles);
-    else if (d <= 128)
-        launch(c, flash_kernel<128>, grid, dim3(FLASH_THREADS), flash_shared<128>(), b, j, tiles);
-    else launch(c, flash_kernel<256>, grid, dim3(FLASH_THREADS), flash_shared<256>(), b, j, tiles);
+    if (d <= 64) flash_launch<64>(c, grid, b, j, tiles);
+    else if (d <= 128) flash_launch<128>(c, grid, b, j, tiles);
+    else flash_launch<256>(c, grid, b, j, tiles);
     if (j.rotate)
         launch(c, unrotate_kernel, dim3((unsigned)a->n_head, (unsigned)a->n_tok), dim3(128),
                (size_t)j.v.d * 4, b, j);

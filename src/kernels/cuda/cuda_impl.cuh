@@ -142,6 +142,13 @@ struct pending_store { /* what attention behind it makes in passing */
     int32_t n_tok, n_head;
 };
 
+/* Rows of x for the tensor cores (tile.cuh). */
+struct halves {
+    const float *x;
+    uint16_t *row;
+    float *scale; /* of each row */
+};
+
 struct cuda {
     struct dev dev; /* first: ops */
     struct cuda_params params;
@@ -173,6 +180,9 @@ struct cuda {
     size_t shadow_bytes;
 
     uint32_t *arrived; /* view, of table_block: device [CUDA_N_ARRIVED], zeros between kernels */
+
+    struct halves
+        ready; /* made before by the op being recorded, which multiplies x again; x NULL: none */
 
     struct norm_row_job norm; /* not launched yet; x NULL: none */
     int64_t norm_n;

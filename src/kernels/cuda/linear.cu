@@ -485,33 +485,31 @@ __global__ void __launch_bounds__(256) float_tile_kernel(linear_job j) {
     int32_t t0 = (int32_t)blockIdx.y * FLOAT_COLS;
     launch_next();
     wait_previous();
-    float4 next[EACH];
+    float4 next[2][EACH];    /* of two rounds: one is not enough to hide how long it takes */
     float acc[3][2][4] = {}; /* chains that do not wait for each other */
-    auto fetch = [&](int k0) {
+    auto fetch = [&](int k0, float4(&to)[EACH]) {
 #pragma unroll
         for (int i = 0; i < EACH; i++) {
             int r = (tid + 256 * i) / QUADS, k = k0 + tid % QUADS * 4;
             int64_t row = row0 + r, t = t0 + r - FLOAT_ROWS;
-            next[i] = make_float4(0, 0, 0, 0);
-            if (r < FLOAT_ROWS && row < o.w.n_row) next[i] = four_numbers(o.w, row, k);
+            to[i] = make_float4(0, 0, 0, 0);
+            if (r < FLOAT_ROWS && row < o.w.n_row) to[i] = four_numbers(o.w, row, k);
             if (r >= FLOAT_ROWS && t < j.n_tok)
-                next[i] = four_at(j.x + t * j.x_stride, k, (int)o.w.n_in);
+                to[i] = four_at(j.x + t * j.x_stride, k, (int)o.w.n_in);
         }
     };
-    fetch(0);
-    for (int k0 = 0, at = 0; k0 < o.w.n_in; k0 += FLOAT_K, at ^= 1) {
+    auto round = [&](int k0, int at) {
 #pragma unroll
         for (int i = 0; i < EACH; i++) {
             int r = (tid + 256 * i) / QUADS, k = tid % QUADS * 4;
             uint2 high, low;
-            split_pair(next[i].x, next[i].y, high.x, low.x);
-            split_pair(next[i].z, next[i].w, high.y, low.y);
+            split_pair(next[at][i].x, next[at][i].y, high.x, low.x);
+            split_pair(next[at][i].z, next[at][i].w, high.y, low.y);
             *(uint2 *)&room[at][0][r][k] = high;
             *(uint2 *)&room[at][1][r][k] = low;
         }
         __syncthreads();
-        if (k0 + FLOAT_K < o.w.n_in)
-            fetch(k0 + FLOAT_K); /* on its way while these are multiplied */
+        if (k0 + 2 * FLOAT_K < o.w.n_in) fetch(k0 + 2 * FLOAT_K, next[at]);
 #pragma unroll
         for (int k = 0; k < FLOAT_K; k += 16) {
             uint32_t w[2][4], x[2][4];
@@ -527,6 +525,12 @@ __global__ void __launch_bounds__(256) float_tile_kernel(linear_job j) {
                 mma_16816_bf16(acc[2][i], w[1], x[0] + 2 * i);
             }
         }
+    };
+    fetch(0, next[0]);
+    if (FLOAT_K < o.w.n_in) fetch(FLOAT_K, next[1]);
+    for (int k0 = 0; k0 < o.w.n_in; k0 += 2 * FLOAT_K) {
+        round(k0, 0);
+        if (k0 + FLOAT_K < o.w.n_in) round(k0 + FLOAT_K, 1);
     }
 #pragma unroll
     for (int i = 0; i < 8; i++) {
@@ -716,16 +720,13 @@ void cuda_linear_glu(struct cuda *c, const struct linear_out *o, const glu_job &
 /* Many tokens: a launch for each form of weights. */
 static void tiles(struct cuda *c, const struct linear_out *o, int32_t n_o, const float *x,
                   int64_t x_stride, int32_t n_tok, const float *factor) {
-    int64_t n_in = o[0].w->n_in;
-    uint16_t *h = (uint16_t *)cuda_take(c, (size_t)n_tok * (size_t)halves_of(n_in) * 2);
-    float *scale = (float *)cuda_take(c, (size_t)n_tok * sizeof *scale);
-    if (!h || !scale) return;
-    cuda_to_halves(c, x, x_stride, n_tok, n_in, h, scale);
+    halves h = c->ready.x == x ? c->ready : cuda_to_halves(c, x, x_stride, n_tok, o[0].w->n_in);
+    if (c->err.code) return;
     for (int form = 1; form < N_FORM; form++) {
         tile_job j = {};
         j.mode = TILE_PUT;
         j.n_row = n_tok;
-        j.x = h, j.x_scale = scale, j.factor = factor;
+        j.x = h, j.factor = factor;
         for (int32_t i = 0; i < n_o; i++) {
             planes w = planes_of(o[i].w);
             if ((is_number_form(w.form) ? (int)FORM_F32 : w.form) != form) continue;

@@ -116,15 +116,26 @@ __global__ void count_kernel(const int32_t *ids, int32_t n_pair, int32_t n_exper
     for (int p = tid; p < n_pair; p += n)
         if (ids[p] >= 0) atomicAdd(&count[ids[p]], 1);
     __syncthreads();
-    if (tid == 0) {
-        int32_t pairs = 0, tiles = 0;
-        for (int e = 0; e < n_expert; e++) {
-            l.start[e] = pairs;
-            tile[e] = tiles;
-            pairs += count[e];
-            tiles += (count[e] + TILE_N - 1) / TILE_N;
+    if (tid < 32) { /* sums over those before, each lane over its share of experts */
+        int each = (n_expert + 31) / 32, first = tid * each;
+        int last = first + each < n_expert ? first + each : n_expert;
+        int32_t own[2] = {0, 0}, before[2]; /* pairs, tiles */
+        for (int e = first; e < last; e++)
+            own[0] += count[e], own[1] += (count[e] + TILE_N - 1) / TILE_N;
+        for (int i = 0; i < 2; i++) {
+            int32_t sum = own[i];
+            for (int o = 1; o < 32; o *= 2) {
+                int32_t x = __shfl_sync(0xffffffffu, sum, (tid - o) & 31);
+                if (tid >= o) sum += x;
+            }
+            before[i] = sum - own[i];
         }
-        tile[n_expert] = tiles;
+        if (tid == 31) tile[n_expert] = before[1] + own[1];
+        for (int e = first; e < last; e++) {
+            l.start[e] = before[0];
+            tile[e] = before[1];
+            before[0] += count[e], before[1] += (count[e] + TILE_N - 1) / TILE_N;
+        }
     }
     __syncthreads();
     for (int i = tile[n_expert] + tid; i < l.cap; i += n) l.expert[i] = -1;
@@ -138,27 +149,35 @@ __global__ void count_kernel(const int32_t *ids, int32_t n_pair, int32_t n_exper
 }
 
 /* A block an expert: lists its pairs in order of pair, so that results do not depend on who was first. */
-enum { PLACE_THREADS = 256 };
+enum { PLACE_THREADS = 256, PLACE_EACH = 4 }; /* pairs of a thread at a time */
 __global__ void place_kernel(const int32_t *ids, int32_t n_pair, tile_list l) {
-    __shared__ int32_t room[PLACE_THREADS / 32];
+    __shared__ int32_t room[2][PLACE_THREADS / 32];
     launch_next();
     wait_previous();
-    int lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32, e = (int)blockIdx.x;
+    int lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32, e = (int)blockIdx.x, turn = 0;
     int32_t at = l.start[e];
-    for (int32_t first = 0; first < n_pair; first += PLACE_THREADS) {
-        int32_t p = first + (int32_t)threadIdx.x;
-        bool mine = p < n_pair && ids[p] == e;
-        uint32_t all = __ballot_sync(0xffffffffu, mine);
-        if (lane == 0) room[warp] = __popc(all);
-        __syncthreads();
-        int32_t before = 0, total = 0;
-        for (int w = 0; w < PLACE_THREADS / 32; w++) {
-            before += w < warp ? room[w] : 0;
-            total += room[w];
+    for (int32_t first = 0; first < n_pair; first += PLACE_THREADS * PLACE_EACH, turn ^= 1) {
+        int32_t p = first + (int32_t)threadIdx.x * PLACE_EACH, before = 0, total = 0;
+        bool mine[PLACE_EACH];
+#pragma unroll
+        for (int i = 0; i < PLACE_EACH; i++) mine[i] = p + i < n_pair && ids[p + i] == e;
+#pragma unroll
+        for (int i = 0; i < PLACE_EACH; i++) {
+            uint32_t all = __ballot_sync(0xffffffffu, mine[i]);
+            before += __popc(all & ((1u << lane) - 1u));
+            total += __popc(all);
         }
-        if (mine) l.pairs[at + before + __popc(all & ((1u << lane) - 1u))] = p;
-        at += total;
+        if (lane == 0) room[turn][warp] = total;
         __syncthreads();
+        total = 0;
+        for (int w = 0; w < PLACE_THREADS / 32; w++) {
+            before += w < warp ? room[turn][w] : 0;
+            total += room[turn][w];
+        }
+#pragma unroll
+        for (int i = 0; i < PLACE_EACH; i++)
+            if (mine[i]) l.pairs[at + before++] = p + i;
+        at += total;
     }
 }
 
@@ -177,11 +196,18 @@ __global__ void combine_kernel(const float *y, const int32_t *ids, const float *
     wait_previous();
     int64_t t = blockIdx.x;
     bool bad = ids[t * n_used] < 0;
-    for (int64_t i = threadIdx.x; i < n; i += blockDim.x) {
-        float sum = 0;
-        for (int32_t k = 0; k < n_used && !bad; k++)
-            sum += weights[t * n_used + k] * y[(t * n_used + k) * n + i];
-        out[t * n + i] += bad ? __int_as_float(0x7fc00000) : sum;
+    weights += t * n_used, y += t * n_used * n, out += t * n;
+    for (int i = 4 * (int)threadIdx.x; i < n; i += 4 * (int)blockDim.x) {
+        float4 sum = make_float4(0, 0, 0, 0), old = four_at(out, i, (int)n);
+#pragma unroll 8
+        for (int32_t k = 0; k < n_used; k++) {
+            float4 v = four_at(y + k * n, i, (int)n);
+            float w = weights[k];
+            sum.x += w * v.x, sum.y += w * v.y, sum.z += w * v.z, sum.w += w * v.w;
+        }
+        if (bad) sum.x = sum.y = sum.z = sum.w = __int_as_float(0x7fc00000);
+        old.x += sum.x, old.y += sum.y, old.z += sum.z, old.w += sum.w;
+        four_put(out, i, (int)n, old);
     }
 }
 
@@ -340,16 +366,15 @@ static void few_experts(struct cuda *c, const struct moe_args *a, const int32_t 
               a->n_tok, NULL, 1);
 }
 
-/* y[pair] = its expert's ffn, through tiles. x: halves, a row a token. */
-static void tile_experts(struct cuda *c, const struct moe_args *a, const uint16_t *x,
-                         const float *x_scale, const tile_list &l, float *hidden, uint16_t *h16,
-                         float *h_scale, float *y) {
+/* y[pair] = its expert's ffn, through tiles. x: a row a token. */
+static void tile_experts(struct cuda *c, const struct moe_args *a, const halves &x,
+                         const tile_list &l, float *hidden, float *y) {
     int32_t n_pair = a->n_tok * a->n_used;
     int64_t n_ff = a->up->n_out, n = a->down->n_out;
     tile_job j = {};
     j.act = (int32_t)a->act;
     j.n_row = n_pair;
-    j.x = x, j.x_scale = x_scale, j.list = l, j.per_x = a->n_used;
+    j.x = x, j.list = l, j.per_x = a->n_used;
     j.n_o = 1;
     j.o[0] = tile_out{planes_of(a->up), NULL, hidden, n_ff, 1, 0, 0, 0};
     if (!a->gate) {
@@ -365,11 +390,11 @@ static void tile_experts(struct cuda *c, const struct moe_args *a, const uint16_
         j.mode = TILE_TIMES;
     }
     cuda_tiles(c, j);
-    cuda_to_halves(c, hidden, n_ff, n_pair, n_ff, h16, h_scale);
+    j.x = cuda_to_halves(c, hidden, n_ff, n_pair, n_ff);
+    j.per_x = 1;
     j.mode = TILE_PLAIN;
     j.o[0] = tile_out{planes_of(a->down), NULL, y, n, 1, 0, 0, 0};
-    j.x = h16, j.x_scale = h_scale, j.per_x = 1;
-    cuda_tiles(c, j);
+    if (!c->err.code) cuda_tiles(c, j);
 }
 
 static tile_list take_list(struct cuda *c, int32_t n_pair, int64_t n_expert) {
@@ -383,23 +408,18 @@ static tile_list take_list(struct cuda *c, int32_t n_pair, int64_t n_expert) {
     return l;
 }
 
-static void many_experts(struct cuda *c, const struct moe_args *a, const int32_t *ids,
-                         const float *weights) {
+static void many_experts(struct cuda *c, const struct moe_args *a, const halves &x,
+                         const int32_t *ids, const float *weights) {
     int32_t n_pair = a->n_tok * a->n_used;
     int64_t n = a->down->n_out, n_ff = a->up->n_out;
-    uint16_t *x16 = (uint16_t *)cuda_take(c, (size_t)a->n_tok * (size_t)halves_of(n) * 2);
-    float *x_scale = (float *)cuda_take(c, (size_t)a->n_tok * 4);
     tile_list l = take_list(c, n_pair, a->router->n_out);
     float *hidden = (float *)cuda_take(c, (size_t)n_pair * (size_t)n_ff * 4);
-    uint16_t *h16 = (uint16_t *)cuda_take(c, (size_t)n_pair * (size_t)halves_of(n_ff) * 2);
-    float *h_scale = (float *)cuda_take(c, (size_t)n_pair * 4);
     float *y = (float *)cuda_take(c, (size_t)n_pair * (size_t)n * 4);
     if (c->err.code) return;
-    cuda_to_halves(c, a->x, n, a->n_tok, n, x16, x_scale);
     int32_t n_expert = (int32_t)a->router->n_out;
     launch(c, count_kernel, dim3(1), dim3(1024), 0, ids, n_pair, n_expert, l);
     launch(c, place_kernel, dim3((unsigned)n_expert), dim3(PLACE_THREADS), 0, ids, n_pair, l);
-    tile_experts(c, a, x16, x_scale, l, hidden, h16, h_scale, y);
+    tile_experts(c, a, x, l, hidden, y);
     launch(c, combine_kernel, dim3((unsigned)a->n_tok), dim3(256), 0, y, ids, weights, a->n_used, n,
            a->out);
 }
@@ -514,8 +534,10 @@ void cuda_moe(struct dev *d, const struct moe_args *a) {
         few_experts(c, a, ids, weights, sh_weight);
         return;
     }
+    halves x = cuda_to_halves(c, a->x, n_embd, a->n_tok, n_embd);
     size_t kept = c->scratch_used;
-    many_experts(c, a, ids, weights);
+    if (c->err.code) return;
+    many_experts(c, a, x, ids, weights);
     if (!a->sh_up) return;
     c->scratch_used = kept;
     struct ffn_args f = {};
@@ -527,5 +549,7 @@ void cuda_moe(struct dev *d, const struct moe_args *a) {
     f.down = a->sh_down;
     f.gate_scale = f.down_scale = 1;
     f.out = a->out;
+    c->ready = x;
     dense_block(c, &f, sh_weight);
+    c->ready = halves{};
 }

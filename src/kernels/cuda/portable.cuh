@@ -265,10 +265,11 @@ __device__ __forceinline__ void load_matrix4_turned(uint32_t m[4], const void *r
 #else
 #define HAS_GROUP_MMA 0
 #endif
-/* What group_mma takes for it; + 2 s: halves from 16 s on. */
-__device__ __forceinline__ uint64_t group_factor(const void *shared) {
+/* What group_mma takes for it; + 2 s: halves from 16 s on. Turned, rows are elements of the sum and halves are columns,
+ * 64 more of which lie `next` bytes on; + 128 s: rows from 16 s on. */
+__device__ __forceinline__ uint64_t group_factor(const void *shared, uint32_t next = 16) {
     uint64_t at = (uint32_t)__cvta_generic_to_shared(shared);
-    return at >> 4 | (uint64_t)1 << 16 | (uint64_t)64 << 32 | (uint64_t)1 << 62;
+    return at >> 4 | (uint64_t)(next >> 4) << 16 | (uint64_t)64 << 32 | (uint64_t)1 << 62;
 }
 /* Bytes up to the next multiple of 1,024. */
 __device__ __forceinline__ uint32_t group_gap(const void *shared) {
@@ -298,19 +299,19 @@ template <int K> __device__ __forceinline__ void group_wait(void) {
 #endif
 }
 /* d[16, N] += a[16, 16] b[16, N] in each warp, a and d as in mma_16816: d[n] are columns 8 n ... */
-template <int N>
+template <int N, bool TURNED = false>
 __device__ __forceinline__ void group_mma(float (*d)[4], const uint32_t a[4], uint64_t b) {
     static_assert(N % 16 == 0 && N >= 32 && N <= 128 && N != 112, "written out");
 #if HAS_GROUP_MMA
 #define EIGHT(n)                                                                                   \
     "+f"(d[n][0]), "+f"(d[n][1]), "+f"(d[n][2]), "+f"(d[n][3]), "+f"(d[n + 1][0]),                 \
         "+f"(d[n + 1][1]), "+f"(d[n + 1][2]), "+f"(d[n + 1][3])
-#define PRODUCT(n, rows, factors, ...)                                                             \
+#define PRODUCT(n, rows, factors, turned, ...)                                                     \
     if constexpr (N == n)                                                                          \
     asm volatile("{.reg .pred p; setp.ne.b32 p, 1, 0; wgmma.mma_async.sync.aligned.m64n" #n        \
-                 "k16.f32.f16.f16 {" rows "}, " factors ", p, 1, 1, 0;}"                           \
+                 "k16.f32.f16.f16 {" rows "}, " factors ", p, 1, 1, %" turned ";}"                 \
                  : __VA_ARGS__                                                                     \
-                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b))
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "n"((int)TURNED))
 #define R0 "%0,%1,%2,%3,%4,%5,%6,%7"
 #define R1 R0 ",%8,%9,%10,%11,%12,%13,%14,%15"
 #define R2 R1 ",%16,%17,%18,%19,%20,%21,%22,%23"
@@ -319,14 +320,26 @@ __device__ __forceinline__ void group_mma(float (*d)[4], const uint32_t a[4], ui
 #define R5 R4 ",%40,%41,%42,%43,%44,%45,%46,%47"
 #define R6 R5 ",%48,%49,%50,%51,%52,%53,%54,%55"
 #define R7 R6 ",%56,%57,%58,%59,%60,%61,%62,%63"
-    PRODUCT(32, R1, "{%16,%17,%18,%19}, %20", EIGHT(0), EIGHT(2));
-    PRODUCT(48, R2, "{%24,%25,%26,%27}, %28", EIGHT(0), EIGHT(2), EIGHT(4));
-    PRODUCT(64, R3, "{%32,%33,%34,%35}, %36", EIGHT(0), EIGHT(2), EIGHT(4), EIGHT(6));
-    PRODUCT(80, R4, "{%40,%41,%42,%43}, %44", EIGHT(0), EIGHT(2), EIGHT(4), EIGHT(6), EIGHT(8));
-    PRODUCT(96, R5, "{%48,%49,%50,%51}, %52", EIGHT(0), EIGHT(2), EIGHT(4), EIGHT(6), EIGHT(8),
-            EIGHT(10));
-    PRODUCT(128, R7, "{%64,%65,%66,%67}, %68", EIGHT(0), EIGHT(2), EIGHT(4), EIGHT(6), EIGHT(8),
-            EIGHT(10), EIGHT(12), EIGHT(14));
+    PRODUCT(32, R1, "{%16,%17,%18,%19}, %20", "21", EIGHT(0), EIGHT(2));
+    PRODUCT(48, R2, "{%24,%25,%26,%27}, %28", "29", EIGHT(0), EIGHT(2), EIGHT(4));
+    PRODUCT(64, R3, "{%32,%33,%34,%35}, %36", "37", EIGHT(0), EIGHT(2), EIGHT(4), EIGHT(6));
+    PRODUCT(80, R4, "{%40,%41,%42,%43}, %44", "45", EIGHT(0), EIGHT(2), EIGHT(4), EIGHT(6),
+            EIGHT(8));
+    PRODUCT(96, R5, "{%48,%49,%50,%51}, %52", "53", EIGHT(0), EIGHT(2), EIGHT(4), EIGHT(6),
+            EIGHT(8), EIGHT(10));
+    PRODUCT(128, R7, "{%64,%65,%66,%67}, %68", "69", EIGHT(0), EIGHT(2), EIGHT(4), EIGHT(6),
+            EIGHT(8), EIGHT(10), EIGHT(12), EIGHT(14));
+#endif
+}
+/* d[16, 64] += a[16, 16] b[16, 64] in each warp, both factors in shared memory: warp i has rows 16 i ... of a. */
+__device__ __forceinline__ void group_mma_shared(float (*d)[4], uint64_t a, uint64_t b) {
+#if HAS_GROUP_MMA
+    asm volatile("{.reg .pred p; setp.ne.b32 p, 1, 0; wgmma.mma_async.sync.aligned.m64n64"
+                 "k16.f32.f16.f16 {" R3 "}, %32, %33, p, 1, 1, 0, 0;}"
+                 : EIGHT(0), EIGHT(2), EIGHT(4), EIGHT(6)
+                 : "l"(a), "l"(b));
+#endif
+}
 #undef EIGHT
 #undef PRODUCT
 #undef R0
@@ -337,8 +350,6 @@ __device__ __forceinline__ void group_mma(float (*d)[4], const uint32_t a[4], ui
 #undef R5
 #undef R6
 #undef R7
-#endif
-}
 /* Keeps what reads a product behind the wait for it. */
 __device__ __forceinline__ void group_settled(float &x) { asm volatile("" : "+f"(x)::"memory"); }
 
@@ -444,6 +455,17 @@ __device__ __forceinline__ float4 four_at(const float *x, int at, int n) {
     if (at + 3 < n && (uintptr_t)(x + at) % 16 == 0) return *(const float4 *)(x + at);
     return make_float4(at < n ? x[at] : 0.0f, at + 1 < n ? x[at + 1] : 0.0f,
                        at + 2 < n ? x[at + 2] : 0.0f, at + 3 < n ? x[at + 3] : 0.0f);
+}
+
+__device__ __forceinline__ void four_put(float *x, int at, int n, float4 v) {
+    if (at + 3 < n && (uintptr_t)(x + at) % 16 == 0) {
+        *(float4 *)(x + at) = v;
+        return;
+    }
+    if (at < n) x[at] = v.x;
+    if (at + 1 < n) x[at + 1] = v.y;
+    if (at + 2 < n) x[at + 2] = v.z;
+    if (at + 3 < n) x[at + 3] = v.w;
 }
 
 /* Two numbers as sums of two of bfloat16 each, to 2^-16. */

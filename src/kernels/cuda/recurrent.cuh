@@ -30,17 +30,6 @@ __device__ __forceinline__ float conv_four(float bias, float4 w, float &old0, fl
     return silu(sum);
 }
 
-__device__ __forceinline__ void four_put(float *x, int at, int n, float4 v) {
-    if (at + 3 < n && (uintptr_t)(x + at) % 16 == 0) {
-        *(float4 *)(x + at) = v;
-        return;
-    }
-    if (at < n) x[at] = v.x;
-    if (at + 1 < n) x[at + 1] = v.y;
-    if (at + 2 < n) x[at + 2] = v.z;
-    if (at + 3 < n) x[at + 3] = v.w;
-}
-
 enum { MAX_PARTS = 4 };
 struct turn_job {
     const float *src[MAX_PARTS];

@@ -320,7 +320,7 @@ __device__ __forceinline__ void tile_block(const tile_job &j, grid_tables &table
             col = j.list.cap ? dst / j.per_x : dst;
         }
         columns[tid].dst = dst;
-        copy_async<4>(&columns[tid].scale, j.x_scale + col); /* with the first halves */
+        copy_async<4>(&columns[tid].scale, j.x.scale + col); /* with the first halves */
         from[tid % x_columns::COLS_AT_ONCE * x_columns::ROUNDS + tid / x_columns::COLS_AT_ONCE] =
             (uint32_t)(col * (k_halves / 8));
     }
@@ -344,7 +344,7 @@ __device__ __forceinline__ void tile_block(const tile_job &j, grid_tables &table
     rows.begin(lane % 4);
     float acc[M][TILE_N / 8][4] = {};
     int col = tid / TILE_CHUNKS, chunk = tid % TILE_CHUNKS;
-    x_columns x = {j.x + chunk * 8, from + col * x_columns::ROUNDS,
+    x_columns x = {j.x.row + chunk * 8, from + col * x_columns::ROUNDS,
                    col * TILE_K + (chunk ^ col % 8) * 8, n_col, (int)(k_halves / (2 * TILE_K))};
     if constexpr (M == 2) tile_product<F>(rows, x, tables, shared, acc);
     else if (n_col <= 32) group_product<F, 32>(rows, x, tables, shared, acc);
@@ -446,42 +446,58 @@ void cuda_tiles(struct cuda *c, const tile_job &job) {
 
 /* ---- halves ---- */
 
+/* A warp has groups of 128 elements: lane 4 s + u word s of unit u, which it keeps of the first HALVES_KEPT. */
+enum { HALVES_KEPT = 4 };
 __global__ void to_halves_kernel(const float *x, int64_t stride, int64_t n, uint16_t *out,
                                  float *scale) {
-    __shared__ float room[32];
+    __shared__ uint32_t room[32];
+    threads_fit();
+    int lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32, n_warp = (int)blockDim.x / 32;
+    int n_group = (int)(halves_of(n) / TILE_GROUP), own = lane % 4 * 32 + lane / 4 * 4;
     launch_next();
     wait_previous();
     x += blockIdx.x * stride;
-    int64_t padded = halves_of(n);
-    out += blockIdx.x * padded;
-    float most = 0;
-    bool bad = false;
-    for (int64_t i = threadIdx.x; i < n; i += blockDim.x) {
-        float a = fabsf(x[i]);
-        bad |= !(a <= 3.402823466e38f);
-        most = fmaxf(most, a);
+    out += blockIdx.x * halves_of(n);
+    float4 kept[HALVES_KEPT];
+    uint32_t most = 0; /* as bits: what is not finite is larger than all else */
+#pragma unroll
+    for (int i = 0; i < HALVES_KEPT; i++) {
+        int group = warp + i * n_warp;
+        kept[i] = make_float4(0, 0, 0, 0);
+        if (group < n_group) kept[i] = four_at(x, group * TILE_GROUP + own, (int)n);
+        most = max(most, largest4(kept[i]));
     }
-    most = lanes_max(bad ? __int_as_float(0x7f800000) : most, 32);
-    if (threadIdx.x % 32 == 0) room[threadIdx.x / 32] = most;
+    for (int group = warp + HALVES_KEPT * n_warp; group < n_group; group += n_warp)
+        most = max(most, largest4(four_at(x, group * TILE_GROUP + own, (int)n)));
+    most = lanes_most(most);
+    if (lane == 0) room[warp] = most;
     __syncthreads();
-    for (int i = 0; i < (int)blockDim.x / 32; i++) most = fmaxf(most, room[i]);
+    for (int i = 0; i < n_warp; i++) most = max(most, room[i]);
     /* 2^(e - 9): values below 1,024. Rows that are not finite become NaN throughout. */
-    int e = (__float_as_int(most) >> 23 & 255) - 9;
-    float s = e < 1 ? 1.17549435e-38f : __int_as_float(e << 23);
-    float inv = 1.0f / s;
-    if (!(most <= 3.402823466e38f)) s = __int_as_float(0x7fc00000), inv = 0.0f;
-    /* a pair: two elements of word p / 8 % 8 of unit p % 4 (tile_product's order) */
-    for (int64_t p = threadIdx.x; 2 * p < padded; p += blockDim.x) {
-        int64_t i = p / 64 * 128 + p % 4 * 32 + p % 64 / 8 * 4 + p / 4 % 2 * 2;
-        float a = i < n && inv != 0.0f ? x[i] * inv : 0.0f;
-        float b = i + 1 < n && inv != 0.0f ? x[i + 1] * inv : 0.0f;
-        *(uint32_t *)(out + 2 * p) = two_halves(a, b);
-    }
+    int e = (int)(most >> 23) - 9;
+    bool bad = most >= 0x7f800000u;
+    float s = e < 1 ? 1.17549435e-38f : __int_as_float(e << 23), inv = 1.0f / s;
+    if (bad) s = __int_as_float(0x7fc00000);
+    auto put = [&](int group,
+                   float4 v) { /* tile_product's order */
+                               uint16_t *to =
+                                   out + group * TILE_GROUP + lane / 4 * 16 + lane % 4 * 2;
+                               *(uint32_t *)to = bad ? 0 : two_halves(v.x * inv, v.y * inv);
+                               *(uint32_t *)(to + 8) = bad ? 0 : two_halves(v.z * inv, v.w * inv);
+    };
+#pragma unroll
+    for (int i = 0; i < HALVES_KEPT; i++)
+        if (warp + i * n_warp < n_group) put(warp + i * n_warp, kept[i]);
+    for (int group = warp + HALVES_KEPT * n_warp; group < n_group; group += n_warp)
+        put(group, four_at(x, group * TILE_GROUP + own, (int)n));
     if (threadIdx.x == 0) scale[blockIdx.x] = s;
 }
 
-void cuda_to_halves(struct cuda *c, const float *x, int64_t stride, int32_t n_row, int64_t n,
-                    uint16_t *out, float *scale) {
-    launch(c, to_halves_kernel, dim3((unsigned)n_row), dim3(n > 1024 ? 256 : 128), 0, x, stride, n,
-           out, scale);
+halves cuda_to_halves(struct cuda *c, const float *x, int64_t stride, int32_t n_row, int64_t n) {
+    halves h = {x, (uint16_t *)cuda_take(c, (size_t)n_row * (size_t)halves_of(n) * 2),
+                (float *)cuda_take(c, (size_t)n_row * sizeof(float))};
+    if (!c->err.code)
+        launch(c, to_halves_kernel, dim3((unsigned)n_row), dim3(n > 1024 ? 256 : 128), 0, x, stride,
+               n, h.row, h.scale);
+    return h;
 }

@@ -14,10 +14,9 @@ static __host__ __device__ inline int64_t halves_of(int64_t n) {
     return (n + TILE_GROUP - 1) / TILE_GROUP * TILE_GROUP;
 }
 
-/* Rows as halves, each divided by a power of two that brings its largest value near 1,024; scale: what
- * was divided by. out: [n_row][halves_of(n)], zero-padded, elements in the order that tiles read. */
-void cuda_to_halves(struct cuda *c, const float *x, int64_t stride, int32_t n_row, int64_t n,
-                    uint16_t *out, float *scale);
+/* Rows as halves in scratch, each divided by a power of two that brings its largest value near 1,024: [n_row]
+ * [halves_of(n)], zero-padded, elements in the order that tiles read. */
+halves cuda_to_halves(struct cuda *c, const float *x, int64_t stride, int32_t n_row, int64_t n);
 
 enum tile_mode {
     TILE_PUT,   /* dst = (dst +) (scale w x + bias) logistic(factor) */
@@ -49,8 +48,7 @@ struct tile_list {
 struct tile_job {
     tile_out o[TILE_OUTS]; /* of one form, or all of numbers */
     int32_t n_o, mode, act, n_row;
-    const uint16_t *x;     /* halves: [n_row][halves_of(n_in)] */
-    const float *x_scale;  /* [n_row] */
+    halves x;              /* [n_row][halves_of(n_in)] */
     const float *factor;   /* [n_row] or NULL */
     tile_list list;        /* cap 0: row r of x gives row r of dst, by matrix 0 */
     int32_t per_x, unused; /* with a list: pair p reads row p / per_x of x, gives row p of dst */

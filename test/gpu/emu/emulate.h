@@ -172,24 +172,49 @@ static inline void load_matrix4_turned(uint32_t m[4], const void *row) {
 }
 
 #define HAS_GROUP_MMA (emulate_compute == 90)
-/* Addresses in units of 16 bytes. */
-static inline uint64_t group_factor(const void *shared) { return (uint64_t)(uintptr_t)shared >> 4; }
+/* Addresses in units of 16 bytes; above them, what 64 more columns of a turned factor are away. */
+static inline uint64_t group_factor(const void *shared, uint32_t next = 16) {
+    return (uint64_t)(uintptr_t)shared >> 4 | (uint64_t)(next >> 4) << 46;
+}
+/* N bytes at `at` bytes from where a factor begins. */
+template <class T> static inline T group_at(uint64_t factor, uintptr_t at) {
+    T x;
+    at += (uintptr_t)(factor << 4 & (((uint64_t)1 << 50) - 1));
+    at ^= (at >> 7 & 7) << 4;
+    memcpy(&x, (const char *)at, sizeof x);
+    return x;
+}
 static inline uint32_t group_gap(const void *shared) { return -(uint32_t)(uintptr_t)shared % 1024; }
 static inline void group_sees(void) {}
 static inline void group_begin(void) {}
 static inline void group_commit(void) {}
 template <int K> static inline void group_wait(void) {}
 static inline void group_settled(float &) {}
-template <int N> static inline void group_mma(float (*d)[4], const uint32_t a[4], uint64_t b) {
-    for (int n = 0; n < N / 8; n++) { /* lane 4 g + t of mma_16816 holds elements of column g */
+/* Lane 4 g + t of mma_16816 holds elements 2 t and 2 t + 1 of row and column g. */
+template <int N, bool TURNED = false>
+static inline void group_mma(float (*d)[4], const uint32_t a[4], uint64_t b) {
+    int g = emulate_lane / 4, t = emulate_lane % 4;
+    for (int n = 0; n < N / 8; n++) {
         uint32_t f[2];
         for (int i = 0; i < 2; i++) {
-            uintptr_t at = (uintptr_t)(b << 4) + (8 * n + emulate_lane / 4) * 128 + 16 * i;
-            at ^= (at >> 7 & 7) << 4;
-            memcpy(&f[i], (const char *)at + 4 * (emulate_lane % 4), 4);
+            if (!TURNED) {
+                f[i] = group_at<uint32_t>(b, (uintptr_t)((8 * n + g) * 128 + 16 * i + 4 * t));
+                continue;
+            }
+            uintptr_t at =
+                n / 8 * (b >> 46) * 16 + (uintptr_t)((8 * i + 2 * t) * 128 + (n % 8 * 8 + g) * 2);
+            f[i] = group_at<uint16_t>(b, at) | (uint32_t)group_at<uint16_t>(b, at + 128) << 16;
         }
         mma_16816(d[n], a, f);
     }
+}
+static inline void group_mma_shared(float (*d)[4], uint64_t a, uint64_t b) {
+    int row = (int)threadIdx.x / 32 % 4 * 16 + emulate_lane / 4;
+    uint32_t f[4];
+    for (int i = 0; i < 4; i++)
+        f[i] = group_at<uint32_t>(
+            a, (uintptr_t)((row + i % 2 * 8) * 128 + i / 2 * 16 + emulate_lane % 4 * 4));
+    group_mma<64>(d, f, b);
 }
 
 #endif
