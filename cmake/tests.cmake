@@ -79,6 +79,10 @@ elseif(TARGET cmocka AND NOT CHIMERE_SANITIZE AND NOT CHIMERE_CUDA)
   add_cuda_test(test_cuda_attn test/gpu/test_cuda_attn.c cuda_emulated)
   add_cuda_test(test_cuda_golden test/unit/test_golden.c cuda_emulated)
   add_cuda_test(test_cuda_engine test/gpu/test_cuda_engine.c cuda_emulated)
+  foreach(name test_cuda test_cuda_attn) # once more as another chip, whose kernels go other ways
+    add_test(NAME ${suite}gpu.${name}_120 COMMAND ${name})
+    set_tests_properties(${suite}gpu.${name}_120 PROPERTIES TIMEOUT 1800 COST 400 ENVIRONMENT EMULATE_COMPUTE=120)
+  endforeach()
 endif()
 
 file(GLOB cli_tests CONFIGURE_DEPENDS test/cli/test_*.sh)

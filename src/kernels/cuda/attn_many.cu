@@ -227,15 +227,25 @@ __device__ __forceinline__ void flash_block(const dspans &b, const attn_job &j,
     int tid = (int)threadIdx.x, lane = tid % 32, warp = tid / 32, gr = lane / 4, tc = lane % 4;
     const int32_t *pages = b.pages + s.page_at;
     threads_fit();
-#pragma unroll 8
-    for (int i = tid; i < Q * (D / 4); i += room::THREADS) {
-        int row = i / (D / 4), e = i % (D / 4) * 4;
-        int32_t at = tile.first + row;
-        float4 q = make_float4(0, 0, 0, 0);
-        if (at < s.n_tok)
-            q = four_at(j.q + ((int64_t)(s.row + at) * j.n_head + h) * j.k.d, e, j.k.d);
-        *(uint2 *)(sq + room::place(Q, row, e)) = make_uint2(
-            two_halves(q.x * j.scale, q.y * j.scale), two_halves(q.z * j.scale, q.w * j.scale));
+    constexpr int AT_ONCE = 8; /* loads on their way */
+#pragma unroll 1
+    for (int i0 = tid; i0 < Q * (D / 4); i0 += AT_ONCE * room::THREADS) {
+        float4 q[AT_ONCE];
+#pragma unroll
+        for (int k = 0; k < AT_ONCE; k++) {
+            int i = i0 + k * room::THREADS, at = tile.first + i / (D / 4);
+            at = at < s.n_tok ? at
+                              : s.n_tok - 1; /* a row too many is worked out, and does not go out */
+            q[k] = four_at(j.q + ((int64_t)(s.row + at) * j.n_head + h) * j.k.d, i % (D / 4) * 4,
+                           j.k.d);
+        }
+#pragma unroll
+        for (int k = 0; k < AT_ONCE; k++) {
+            int i = i0 + k * room::THREADS;
+            *(uint2 *)(sq + room::place(Q, i / (D / 4), i % (D / 4) * 4)) =
+                make_uint2(two_halves(q[k].x * j.scale, q[k].y * j.scale),
+                           two_halves(q[k].z * j.scale, q[k].w * j.scale));
+        }
     }
     flash_rows<D> rows;
 #pragma unroll
@@ -322,7 +332,7 @@ __global__ void unrotate_kernel(dspans b, attn_job j) {
 template <int D>
 static void flash_launch(struct cuda *c, dim3 grid, const dspans &b, const attn_job &j,
                          const flash_tile *tiles) {
-    bool group = c->compute == 90;
+    bool group = c->has_group_mma;
     launch(c, flash_kernel<D>, grid,
            dim3(group ? flash<D, true>::THREADS : flash<D, false>::THREADS),
            group ? flash<D, true>::bytes : flash<D, false>::bytes, b, j, tiles);
@@ -330,7 +340,7 @@ static void flash_launch(struct cuda *c, dim3 grid, const dspans &b, const attn_
 
 void cuda_attn_many(struct cuda *c, const struct attn_args *a, const dspans &b, const attn_job &j) {
     int32_t n_tile = 0,
-            each = c->compute == 90 ? flash<64, true>::N_QUERY : flash<64, false>::N_QUERY;
+            each = c->has_group_mma ? flash<64, true>::N_QUERY : flash<64, false>::N_QUERY;
     for (int32_t i = 0; i < a->n_span; i++)
         if (a->spans[i].n_tok > STEP_MAX_TOK) n_tile += (a->spans[i].n_tok + each - 1) / each;
     flash_tile *host = (flash_tile *)cuda_stage_room(c, (size_t)n_tile * sizeof *host);

@@ -730,6 +730,9 @@ int cuda_open(struct dev **out, const struct cuda_params *p, struct err *e) {
     c->params = *p;
     c->compute = prop.major * 10 + prop.minor;
     c->dependent = c->compute >= 90;
+#if defined CHIMERE_CUDA_90A || defined CHIMERE_EMULATE
+    c->has_group_mma = c->compute == 90;
+#endif
     c->carve = CARVE_ANY;
     c->n_sm = prop.multiProcessorCount;
     c->layout = best_layout(p, c->n_sm);

@@ -161,6 +161,7 @@ struct cuda {
     bool dependent; /* sm_90 and newer: programmatic dependent launch */
     int16_t carve;  /* shared memory that a multiprocessor is to set aside: percent or CARVE_ANY */
     int n_sm, compute;
+    bool has_group_mma;    /* kernels run with HAS_GROUP_MMA */
     uint32_t layout;       /* of weights */
     struct loader *loader; /* owned; NULL: nothing is loaded */
     enum cuda_op op;       /* being recorded */

@@ -431,10 +431,10 @@ void cuda_tiles(struct cuda *c, const tile_job &job) {
     }
     dim3 grid((unsigned)blocks,
               (unsigned)(j.list.cap ? j.list.cap : (j.n_row + TILE_N - 1) / TILE_N));
-    unsigned n_thread = c->compute == 90 ? 256 : 128;
-    size_t stages = c->compute == 90 ? GROUP_STAGES : TILE_STAGES;
+    unsigned n_thread = c->has_group_mma ? 256 : 128;
+    size_t stages = c->has_group_mma ? GROUP_STAGES : TILE_STAGES;
     size_t room =
-        stages * TILE_N * TILE_K * 2 + (c->compute == 90 ? 1024 : 0) + (size_t)grid_words(form) * 4;
+        stages * TILE_N * TILE_K * 2 + (c->has_group_mma ? 1024 : 0) + (size_t)grid_words(form) * 4;
     switch (form) {
 #define X(F)                                                                                       \
     case F: launch(c, tile_kernel<F>, grid, dim3(n_thread), room, j, c->tables); break;
