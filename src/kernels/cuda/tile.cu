@@ -288,14 +288,20 @@ struct __align__(16) column { /* where it goes; what it is multiplied by, and a 
     float scale, factor;
 };
 
+/* Results and columns lie where stages were; two blocks of such a card have 50 KB each, 1 KB of it the system's. */
+static_assert(TILE_STAGES * TILE_N * TILE_K * 2 >=
+                      OUT_COLS * OUT_STRIDE * sizeof(float) + TILE_N * sizeof(column) &&
+                  TILE_STAGES * TILE_N * TILE_K * 2 + TILE_N * 8 <= 49 << 10,
+              "sm_86 and newer");
+
 /* A warp has M of the block's fragments of 16 rows; of gate and up each has every other one. */
 template <int F, int M>
 __device__ __forceinline__ void tile_block(const tile_job &j, grid_tables &tables, uint16_t *shared,
                                            int n_stage) {
     constexpr int THREADS = TILE_M / M * 2;
     typedef tile_columns<THREADS> x_columns;
-    __shared__ __align__(16) uint32_t from[TILE_N];
-    __shared__ column columns[TILE_N];
+    __shared__ __align__(16) uint32_t from[TILE_N]; /* no more: two blocks are to fit into 100 KB */
+    __shared__ int32_t dsts[TILE_N];
     int tid = (int)threadIdx.x, warp = tid / 32, lane = tid % 32, k = 0;
     bool gated = j.mode == TILE_GATED;
     threads_fit();
@@ -319,8 +325,7 @@ __device__ __forceinline__ void tile_block(const tile_job &j, grid_tables &table
             dst = j.list.cap ? j.list.pairs[pair_at + tid] : tile * TILE_N + tid;
             col = j.list.cap ? dst / j.per_x : dst;
         }
-        columns[tid].dst = dst;
-        copy_async<4>(&columns[tid].scale, j.x.scale + col); /* with the first halves */
+        dsts[tid] = dst;
         from[tid % x_columns::COLS_AT_ONCE * x_columns::ROUNDS + tid / x_columns::COLS_AT_ONCE] =
             (uint32_t)(col * (k_halves / 8));
     }
@@ -353,7 +358,8 @@ __device__ __forceinline__ void tile_block(const tile_job &j, grid_tables &table
     else if (n_col <= 80) group_product<F, 80>(rows, x, tables, shared, acc);
     else if (n_col <= 96) group_product<F, 96>(rows, x, tables, shared, acc);
     else group_product<F, 128>(rows, x, tables, shared, acc);
-    float *out = (float *)shared; /* [OUT_COLS][OUT_STRIDE] */
+    float *out = (float *)shared;                              /* [OUT_COLS][OUT_STRIDE], */
+    column *columns = (column *)(out + OUT_COLS * OUT_STRIDE); /* behind them, where stages were */
     int row = tid % n_out;
     const float *mine = out + (gated ? row / 16 * 32 + row % 16 : row);
     first += row;
@@ -364,11 +370,14 @@ __device__ __forceinline__ void tile_block(const tile_job &j, grid_tables &table
     }
     char *to = (char *)(o.dst + first);
     int32_t stride = (int32_t)(o.dst_stride * sizeof(float));
+    column own = {0, 0.0f, 1.0f};
     if (tid < n_col) {
-        column &c = columns[tid];
-        c.factor = j.mode == TILE_PUT && j.factor ? logistic(j.factor[c.dst]) : 1.0f;
-        c.scale *= scale * c.factor;
+        own.dst = dsts[tid];
+        if (j.mode == TILE_PUT && j.factor) own.factor = logistic(j.factor[own.dst]);
+        own.scale = j.x.scale[j.list.cap ? own.dst / j.per_x : own.dst] * scale * own.factor;
     }
+    __syncthreads(); /* nobody reads stages any more */
+    if (tid < n_col) columns[tid] = own;
 #pragma unroll 1
     for (int col0 = 0; col0 < n_col; col0 += OUT_COLS) {
         __syncthreads();
