@@ -14,7 +14,8 @@ template <int D, bool GROUP> struct flash {
     static constexpr int THREADS = GROUP ? 256 : 128, N_QUERY = THREADS / 2, ROW = D + 8;
     static constexpr int QUERIES = N_QUERY * (GROUP ? D : ROW), PAGE = KV_PAGE * (GROUP ? D : ROW);
     static constexpr int N_PAGE = GROUP ? 4 : 2;
-    static constexpr size_t bytes = 2 * (size_t)(QUERIES + N_PAGE * PAGE) + (GROUP ? 1024 : 0);
+    static constexpr size_t bytes =
+        2 * (size_t)(QUERIES + N_PAGE * PAGE) + (GROUP ? GROUP_ALIGN : 0);
 
     /* Where element e of row r of n lies. */
     static __device__ __forceinline__ int place(int n, int r, int e) {
@@ -58,10 +59,11 @@ template <int D> struct flash_rows {
     float acc[D / 8][4], most[2], sum[2];
     int64_t own[2]; /* positions */
 
-    /* Scores of a page that begins at pos to weights, halves; all: every query sees all of it. */
-    __device__ __forceinline__ void weigh(const attn_job &j, int64_t pos, bool all, float dot[8][4],
-                                          uint32_t w[4][4]) {
+    /* Scores of a page that begins at pos to weights, halves. first: position of the block's first query. */
+    __device__ __forceinline__ void weigh(const attn_job &j, int64_t pos, int64_t first,
+                                          float dot[8][4], uint32_t w[4][4]) {
         int tc = (int)threadIdx.x % 4;
+        bool all = pos + KV_PAGE - 1 <= first && j.window <= 0; /* every query sees all of it */
         if (j.softcap != 0.0f) {
 #pragma unroll
             for (int n8 = 0; n8 < 8; n8++)
@@ -91,10 +93,9 @@ template <int D> struct flash_rows {
 #pragma unroll
             for (int n = 0; n < D / 8; n++) acc[n][2 * r] *= keep, acc[n][2 * r + 1] *= keep;
         }
-        float top[2] = {most[0], most[1]};
+        float top[2]; /* 0: nothing seen yet */
 #pragma unroll
-        for (int r = 0; r < 2; r++)
-            if (top[r] == -INFINITY) top[r] = 0.0f; /* nothing seen yet */
+        for (int r = 0; r < 2; r++) top[r] = most[r] == -INFINITY ? 0.0f : most[r];
 #pragma unroll
         for (int n8 = 0; n8 < 8; n8++) {
             float v[4];
@@ -111,9 +112,9 @@ template <int D> struct flash_rows {
 
 /* Four warps of 16 queries: keys of the next page come while this one's values are weighed. */
 template <int D>
-__device__ __forceinline__ void flash_pages(const attn_job &j, const dspan &s, int32_t first,
-                                            const int32_t *pages, int32_t kv, int64_t begin,
-                                            int64_t end, uint16_t *sq, flash_rows<D> &rows) {
+__device__ __forceinline__ void flash_pages(const attn_job &j, int64_t first, const int32_t *pages,
+                                            int32_t kv, int64_t begin, int64_t end, uint16_t *sq,
+                                            flash_rows<D> &rows) {
     typedef flash<D, false> room;
     constexpr int S = room::ROW;
     int warp = (int)threadIdx.x / 32;
@@ -142,7 +143,7 @@ __device__ __forceinline__ void flash_pages(const attn_job &j, const dspan &s, i
         __syncthreads();
         fetch(j.k, pos + KV_PAGE, sk);
         uint32_t w[4][4];
-        rows.weigh(j, pos, pos + KV_PAGE - 1 <= s.pos + first && j.window <= 0, dot, w);
+        rows.weigh(j, pos, first, dot, w);
         copy_wait<1>(); /* all but the next keys */
         __syncthreads();
 #pragma unroll
@@ -163,9 +164,9 @@ __device__ __forceinline__ void flash_pages(const attn_job &j, const dspan &s, i
  * a group, D = 256: 2,048 clocks of the tensor cores for both; its exponentials and the 128 sums of a thread that are scaled
  * take about as long. */
 template <int D>
-__device__ __forceinline__ void group_pages(const attn_job &j, const dspan &s, int32_t first,
-                                            const int32_t *pages, int32_t kv, int64_t begin,
-                                            int64_t end, uint16_t *sq, flash_rows<D> &rows) {
+__device__ __forceinline__ void group_pages(const attn_job &j, int64_t first, const int32_t *pages,
+                                            int32_t kv, int64_t begin, int64_t end, uint16_t *sq,
+                                            flash_rows<D> &rows) {
     typedef flash<D, true> room;
     constexpr int N = D < 128 ? D : 128, PIECE = KV_PAGE * 64 * 2 / 16; /* of 16 bytes */
     uint16_t *sk = sq + room::QUERIES, *sv = sk + 2 * room::PAGE;
@@ -200,7 +201,7 @@ __device__ __forceinline__ void group_pages(const attn_job &j, const dspan &s, i
 #pragma unroll
             for (int i = 0; i < 4; i++) group_settled(dot[n][i]);
         uint32_t w[4][4];
-        rows.weigh(j, pos, pos + KV_PAGE - 1 <= s.pos + first && j.window <= 0, dot, w);
+        rows.weigh(j, pos, first, dot, w);
         group_begin();
 #pragma unroll
         for (int kk = 0; kk < 4; kk++)
@@ -234,8 +235,7 @@ __device__ __forceinline__ void flash_block(const dspans &b, const attn_job &j,
 #pragma unroll
         for (int k = 0; k < AT_ONCE; k++) {
             int i = i0 + k * room::THREADS, at = tile.first + i / (D / 4);
-            at = at < s.n_tok ? at
-                              : s.n_tok - 1; /* a row too many is worked out, and does not go out */
+            if (at >= s.n_tok) at = s.n_tok - 1; /* a row too many; it does not go out */
             q[k] = four_at(j.q + ((int64_t)(s.row + at) * j.n_head + h) * j.k.d, i % (D / 4) * 4,
                            j.k.d);
         }
@@ -247,24 +247,22 @@ __device__ __forceinline__ void flash_block(const dspans &b, const attn_job &j,
                            two_halves(q[k].z * j.scale, q[k].w * j.scale));
         }
     }
-    flash_rows<D> rows;
+    int64_t own = s.pos + tile.first, begin = 0;
+    int64_t end = s.pos + (tile.first + Q < s.n_tok ? tile.first + Q : s.n_tok);
+    if (j.window > 0 && j.n_keep <= 0 && own - j.window + 1 > 0)
+        begin = (own - j.window + 1) / KV_PAGE * KV_PAGE;
+    flash_rows<D> rows = {};
 #pragma unroll
     for (int r = 0; r < 2; r++) {
-        rows.own[r] = s.pos + tile.first + warp * 16 + gr + 8 * r;
-        rows.most[r] = -INFINITY, rows.sum[r] = 0;
+        rows.own[r] = own + warp * 16 + gr + 8 * r;
+        rows.most[r] = -INFINITY;
     }
-#pragma unroll
-    for (int n = 0; n < D / 8; n++)
-#pragma unroll
-        for (int i = 0; i < 4; i++) rows.acc[n][i] = 0.0f;
-    int64_t end = s.pos + (tile.first + Q < s.n_tok ? tile.first + Q : s.n_tok), begin = 0;
-    if (j.window > 0 && j.n_keep <= 0 && s.pos + tile.first - j.window + 1 > 0)
-        begin = (s.pos + tile.first - j.window + 1) / KV_PAGE * KV_PAGE;
-    if constexpr (GROUP) group_pages<D>(j, s, tile.first, pages, kv, begin, end, sq, rows);
-    else flash_pages<D>(j, s, tile.first, pages, kv, begin, end, sq, rows);
+    if constexpr (GROUP) group_pages<D>(j, own, pages, kv, begin, end, sq, rows);
+    else flash_pages<D>(j, own, pages, kv, begin, end, sq, rows);
     /* through shared memory, each warp for itself, so that rows go out whole */
     constexpr int ROW = D + 8;
-    static_assert(room::THREADS / 32 * 16 * ROW * sizeof(float) <= room::bytes - (GROUP ? 1024 : 0),
+    static_assert(room::THREADS / 32 * 16 * ROW * sizeof(float) <=
+                      room::bytes - (GROUP ? GROUP_ALIGN : 0),
                   "room");
     __syncthreads();
     float *y = (float *)sq + warp * 16 * ROW;
@@ -300,7 +298,7 @@ __device__ __forceinline__ void flash_block(const dspans &b, const attn_job &j,
 }
 
 template <int D>
-__global__ void __launch_bounds__(HAS_GROUP_MMA ? 256 : 128)
+__global__ void __launch_bounds__(flash<D, HAS_GROUP_MMA>::THREADS)
     flash_kernel(dspans b, attn_job j, const flash_tile *tiles) {
     DYNAMIC_SHARED(uint16_t, shared);
     launch_next();

@@ -182,8 +182,7 @@ struct cuda {
 
     uint32_t *arrived; /* view, of table_block: device [CUDA_N_ARRIVED], zeros between kernels */
 
-    struct halves
-        ready; /* made before by the op being recorded, which multiplies x again; x NULL: none */
+    struct halves ready; /* of an x that the op being recorded multiplies again; x NULL: none */
 
     struct norm_row_job norm; /* not launched yet; x NULL: none */
     int64_t norm_n;

@@ -259,7 +259,7 @@ __device__ __forceinline__ void load_matrix4_turned(uint32_t m[4], const void *r
 
 /* The product of a group of four warps (wgmma, compute capability 9.0 alone), which goes on while they do other things.
  * Its second factor lies in shared memory: N rows of 64 halves, a row a column of the product, in 128 bytes whose pieces
- * of 16 lie at the place piece ^ row % 8; the first row at a multiple of 1,024 bytes. */
+ * of 16 lie at the place piece ^ row % 8; the first row at a multiple of GROUP_ALIGN. */
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
 #define HAS_GROUP_MMA 1
 #else
@@ -270,10 +270,6 @@ __device__ __forceinline__ void load_matrix4_turned(uint32_t m[4], const void *r
 __device__ __forceinline__ uint64_t group_factor(const void *shared, uint32_t next = 16) {
     uint64_t at = (uint32_t)__cvta_generic_to_shared(shared);
     return at >> 4 | (uint64_t)(next >> 4) << 16 | (uint64_t)64 << 32 | (uint64_t)1 << 62;
-}
-/* Bytes up to the next multiple of 1,024. */
-__device__ __forceinline__ uint32_t group_gap(const void *shared) {
-    return -(uint32_t)__cvta_generic_to_shared(shared) % 1024;
 }
 /* What this thread and those before a barrier wrote to shared memory is seen by products begun later. */
 __device__ __forceinline__ void group_sees(void) {
@@ -354,6 +350,12 @@ __device__ __forceinline__ void group_mma_shared(float (*d)[4], uint64_t a, uint
 __device__ __forceinline__ void group_settled(float &x) { asm volatile("" : "+f"(x)::"memory"); }
 
 #endif
+
+/* Where group_mma's factors begin in shared memory; bytes up to the next such place. */
+enum { GROUP_ALIGN = 1024 };
+__device__ __forceinline__ uint32_t group_gap(const void *shared) {
+    return -(uint32_t)__cvta_generic_to_shared(shared) % GROUP_ALIGN;
+}
 
 /* x, forgotten by the compiler: what follows from it is not kept in registers for later. */
 __device__ __forceinline__ int unknown(int x) {

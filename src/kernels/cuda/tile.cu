@@ -29,6 +29,9 @@ enum {
 };
 #define TILE_GAIN 64.0f
 
+/* Threads of a block whose warps have m fragments of 16 rows each. */
+static __host__ __device__ constexpr int tile_threads(int m) { return TILE_M / 16 / m * 32; }
+
 /* Matrices from row `row` on: rows within a block are counted in 32 bits. */
 template <int F> __device__ __forceinline__ planes rows_from(const planes &w, int64_t row) {
     constexpr plane_sizes s = sizes_of(F);
@@ -189,9 +192,9 @@ __device__ __forceinline__ void tile_fragments(const tile_rows<F, M> &rows, int 
 
 /* acc[m][n]: rows of fragment m times columns 8 n ..., as mma_16816 has them. */
 template <int F>
-__device__ __forceinline__ void tile_product(tile_rows<F, 2> &rows, tile_columns<128> &x,
-                                             const grid_tables &g, uint16_t *shared,
-                                             float acc[2][TILE_N / 8][4]) {
+__device__ __forceinline__ void tile_product(tile_rows<F, 2> &rows,
+                                             tile_columns<tile_threads(2)> &x, const grid_tables &g,
+                                             uint16_t *shared, float acc[2][TILE_N / 8][4]) {
     int lane = (int)threadIdx.x % 32;
     uint16_t *stages[TILE_STAGES] = {shared, shared + TILE_N * TILE_K,
                                      shared + 2 * TILE_N * TILE_K};
@@ -238,9 +241,9 @@ __device__ __forceinline__ void tile_product(tile_rows<F, 2> &rows, tile_columns
  * What is copied for the next group of halves takes the place of stages that nothing reads any more: of five, three; of
  * the fourth the last steps may still be on their way. */
 template <int F, int N>
-__device__ __forceinline__ void group_product(tile_rows<F, 1> &rows, tile_columns<256> &x,
-                                              const grid_tables &g, uint16_t *shared,
-                                              float acc[1][TILE_N / 8][4]) {
+__device__ __forceinline__ void
+group_product(tile_rows<F, 1> &rows, tile_columns<tile_threads(1)> &x, const grid_tables &g,
+              uint16_t *shared, float acc[1][TILE_N / 8][4]) {
     constexpr bool is_early = raw_words(F) <= 6; /* while there are registers for it */
     int stage = 0;
     uint64_t factor = group_factor(shared);
@@ -298,7 +301,7 @@ static_assert(TILE_STAGES * TILE_N * TILE_K * 2 >=
 template <int F, int M>
 __device__ __forceinline__ void tile_block(const tile_job &j, grid_tables &tables, uint16_t *shared,
                                            int n_stage) {
-    constexpr int THREADS = TILE_M / M * 2;
+    constexpr int THREADS = tile_threads(M);
     typedef tile_columns<THREADS> x_columns;
     __shared__ __align__(16) uint32_t from[TILE_N]; /* no more: two blocks are to fit into 100 KB */
     __shared__ int32_t dsts[TILE_N];
@@ -319,15 +322,13 @@ __device__ __forceinline__ void tile_block(const tile_job &j, grid_tables &table
     }
     n_col = n_col < TILE_N ? n_col : TILE_N;
     int64_t k_halves = halves_of(o.w.n_in);
+    auto row_of_x = [&](int32_t dst) { return j.list.cap ? dst / j.per_x : dst; };
     if (tid < TILE_N) {
-        int32_t dst = 0, col = 0;
-        if (tid < n_col) {
-            dst = j.list.cap ? j.list.pairs[pair_at + tid] : tile * TILE_N + tid;
-            col = j.list.cap ? dst / j.per_x : dst;
-        }
+        int32_t dst = 0;
+        if (tid < n_col) dst = j.list.cap ? j.list.pairs[pair_at + tid] : tile * TILE_N + tid;
         dsts[tid] = dst;
         from[tid % x_columns::COLS_AT_ONCE * x_columns::ROUNDS + tid / x_columns::COLS_AT_ONCE] =
-            (uint32_t)(col * (k_halves / 8));
+            (uint32_t)(row_of_x(dst) * (k_halves / 8));
     }
     __syncthreads();
     int n_out = gated ? TILE_M / 2 : TILE_M; /* rows of dst */
@@ -374,7 +375,7 @@ __device__ __forceinline__ void tile_block(const tile_job &j, grid_tables &table
     if (tid < n_col) {
         own.dst = dsts[tid];
         if (j.mode == TILE_PUT && j.factor) own.factor = logistic(j.factor[own.dst]);
-        own.scale = j.x.scale[j.list.cap ? own.dst / j.per_x : own.dst] * scale * own.factor;
+        own.scale = j.x.scale[row_of_x(own.dst)] * scale * own.factor;
     }
     __syncthreads(); /* nobody reads stages any more */
     if (tid < n_col) columns[tid] = own;
@@ -399,9 +400,8 @@ __device__ __forceinline__ void tile_block(const tile_job &j, grid_tables &table
                 put((float *)(to + (int64_t)k.dst * stride), mine + c * OUT_STRIDE, k);
             }
         };
-        auto plain = [](float *dst, const float *y, const column &k) { *dst = *y * k.scale; };
         if (j.mode == TILE_PLAIN || (j.mode == TILE_PUT && !o.add && !o.bias)) {
-            each_column(plain);
+            each_column([](float *dst, const float *y, const column &k) { *dst = *y * k.scale; });
         } else if (j.mode == TILE_PUT) {
             each_column([&](float *dst, const float *y, const column &k) {
                 *dst = (o.add ? *dst : 0.0f) + (*y * k.scale + bias * k.factor);
@@ -423,7 +423,7 @@ __device__ __forceinline__ void tile_block(const tile_job &j, grid_tables &table
 }
 
 template <int F>
-__global__ void __launch_bounds__(HAS_GROUP_MMA ? 256 : 128, 2)
+__global__ void __launch_bounds__(tile_threads(HAS_GROUP_MMA ? 1 : 2), 2)
     tile_kernel(tile_job j, grid_tables tables) {
     DYNAMIC_SHARED(uint16_t, room); /* stages, then grid points */
     if (HAS_GROUP_MMA) tile_block<F, 1>(j, tables, room + group_gap(room) / 2, GROUP_STAGES);
@@ -440,10 +440,10 @@ void cuda_tiles(struct cuda *c, const tile_job &job) {
     }
     dim3 grid((unsigned)blocks,
               (unsigned)(j.list.cap ? j.list.cap : (j.n_row + TILE_N - 1) / TILE_N));
-    unsigned n_thread = c->has_group_mma ? 256 : 128;
-    size_t stages = c->has_group_mma ? GROUP_STAGES : TILE_STAGES;
-    size_t room =
-        stages * TILE_N * TILE_K * 2 + (c->has_group_mma ? 1024 : 0) + (size_t)grid_words(form) * 4;
+    bool group = c->has_group_mma;
+    unsigned n_thread = (unsigned)tile_threads(group ? 1 : 2);
+    size_t room = (size_t)(group ? GROUP_STAGES : TILE_STAGES) * TILE_N * TILE_K * 2 +
+                  (group ? GROUP_ALIGN : 0) + (size_t)grid_words(form) * 4;
     switch (form) {
 #define X(F)                                                                                       \
     case F: launch(c, tile_kernel<F>, grid, dim3(n_thread), room, j, c->tables); break;
@@ -487,12 +487,11 @@ __global__ void to_halves_kernel(const float *x, int64_t stride, int64_t n, uint
     bool bad = most >= 0x7f800000u;
     float s = e < 1 ? 1.17549435e-38f : __int_as_float(e << 23), inv = 1.0f / s;
     if (bad) s = __int_as_float(0x7fc00000);
-    auto put = [&](int group,
-                   float4 v) { /* tile_product's order */
-                               uint16_t *to =
-                                   out + group * TILE_GROUP + lane / 4 * 16 + lane % 4 * 2;
-                               *(uint32_t *)to = bad ? 0 : two_halves(v.x * inv, v.y * inv);
-                               *(uint32_t *)(to + 8) = bad ? 0 : two_halves(v.z * inv, v.w * inv);
+    /* in the order of tile_product */
+    auto put = [&](int group, float4 v) {
+        uint16_t *to = out + group * TILE_GROUP + lane / 4 * 16 + lane % 4 * 2;
+        *(uint32_t *)to = bad ? 0 : two_halves(v.x * inv, v.y * inv);
+        *(uint32_t *)(to + 8) = bad ? 0 : two_halves(v.z * inv, v.w * inv);
     };
 #pragma unroll
     for (int i = 0; i < HALVES_KEPT; i++)

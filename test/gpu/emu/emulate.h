@@ -176,7 +176,7 @@ static inline void load_matrix4_turned(uint32_t m[4], const void *row) {
 static inline uint64_t group_factor(const void *shared, uint32_t next = 16) {
     return (uint64_t)(uintptr_t)shared >> 4 | (uint64_t)(next >> 4) << 46;
 }
-/* N bytes at `at` bytes from where a factor begins. */
+/* What lies `at` bytes from where a factor begins. */
 template <class T> static inline T group_at(uint64_t factor, uintptr_t at) {
     T x;
     at += (uintptr_t)(factor << 4 & (((uint64_t)1 << 50) - 1));
@@ -184,7 +184,7 @@ template <class T> static inline T group_at(uint64_t factor, uintptr_t at) {
     memcpy(&x, (const char *)at, sizeof x);
     return x;
 }
-static inline uint32_t group_gap(const void *shared) { return -(uint32_t)(uintptr_t)shared % 1024; }
+static inline size_t __cvta_generic_to_shared(const void *p) { return (size_t)p; }
 static inline void group_sees(void) {}
 static inline void group_begin(void) {}
 static inline void group_commit(void) {}
