@@ -338,7 +338,9 @@ static void parse_args(struct parser *p, struct jargs **out) {
                 a->kw = kw;
             }
             struct jkw *kw = &a->kw[a->n_kw];
-            kw->name = p->j->names[intern(p, p->t->text.p, p->t->text.n)];
+            uint32_t name = intern(p, p->t->text.p, p->t->text.n);
+            if (p->rc) return;
+            kw->name = p->j->names[name]; /* after intern, which may move the array */
             next(p);
             next(p);
             kw->value = parse_expr(p, true);

@@ -68,6 +68,39 @@ static void test_cases(void **state) {
     assert_true(check_cases(TEST_DATA "/jinja/scopes.json") > 100); /* white space and scopes */
 }
 
+/* The parser's array of names grows at 64, 128 and 256: whatever name comes next must be found, also one
+ * that first appears as a keyword argument, a parameter or a loop's variable. */
+static void test_names_grow(void **state) {
+    (void)state;
+    static const struct {
+        const char *text, *expected;
+    } rows[] = {
+        {"{{ namespace(fresh=1).fresh }}", "1"},
+        {"{{ dict(fresh=7).fresh }}", "7"},
+        {"{% macro fresh(fresh2) %}{{ fresh2 }}{% endmacro %}{{ fresh(fresh2=3) }}", "3"},
+        {"{% for fresh in [4] %}{{ fresh }}{% endfor %}", "4"},
+        {"{% set fresh, fresh2 = 5, 6 %}{{ fresh }}{{ fresh2 }}", "56"},
+    };
+    json_t *context = json_object();
+    struct jinja_env env = {.now = &now};
+    for (size_t row = 0; row < sizeof rows / sizeof *rows; row++)
+        for (int n = 0; n < 264; n++) {
+            struct buf b;
+            struct jinja_output out;
+            struct err e = {0};
+            buf_init(&b, 1 << 20);
+            buf_puts(&b, "{% if false %}");
+            for (int i = 0; i < n; i++) buf_printf(&b, "{{ v%d }}", i);
+            buf_puts(&b, "{% endif %}");
+            buf_puts(&b, rows[row].text);
+            assert_int_equal(render(b.p, context, &env, &out, &e), 0);
+            assert_string_equal(out.text.p, rows[row].expected);
+            jinja_output_fini(&out);
+            buf_fini(&b);
+        }
+    json_decref(context);
+}
+
 /* ---- provenance ---- */
 
 static bool trust_bos(const char *top, const char *key, const char *s, size_t n) {
@@ -411,11 +444,17 @@ static void test_in_think(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_cases),    cmocka_unit_test(test_provenance),
-        cmocka_unit_test(test_limits),   cmocka_unit_test(test_growing_text),
-        cmocka_unit_test(test_threads),  cmocka_unit_test(test_allocation_failure),
-        cmocka_unit_test(test_caps),     cmocka_unit_test(test_fitting),
-        cmocka_unit_test(test_in_think), cmocka_unit_test(test_fitting_roles),
+        cmocka_unit_test(test_cases),
+        cmocka_unit_test(test_names_grow),
+        cmocka_unit_test(test_provenance),
+        cmocka_unit_test(test_limits),
+        cmocka_unit_test(test_growing_text),
+        cmocka_unit_test(test_threads),
+        cmocka_unit_test(test_allocation_failure),
+        cmocka_unit_test(test_caps),
+        cmocka_unit_test(test_fitting),
+        cmocka_unit_test(test_in_think),
+        cmocka_unit_test(test_fitting_roles),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
