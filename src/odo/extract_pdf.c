@@ -21,7 +21,7 @@ static const char *find(const char *const paths[2]) {
 static int run(const char *const *argv, const char *data, size_t n, int64_t deadline_ns,
                size_t most, struct buf *out, struct sandbox_result *r, struct err *e) {
     int64_t left_ms = deadline_ns ? (deadline_ns - clock_ns()) / 1000000 : PDF_MS;
-    struct sandbox_job job = {.argv = argv, .input = data, .n_input = n, .may_be_bare = true};
+    struct sandbox_job job = {.argv = argv, .input = data, .n_input = n, .least = SANDBOX_FILTERED};
     sandbox_defaults(&job.limits);
     job.limits.wall_ms = left_ms < 1 ? 1 : left_ms < PDF_MS ? (int32_t)left_ms : PDF_MS;
     job.limits.cpu_s = job.limits.wall_ms / 1000 + 1;

@@ -3,25 +3,21 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
+#include <pthread.h>
 #include <sched.h>
 #include <signal.h>
-#include <pthread.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/mount.h>
-#include <sys/prctl.h>
-#include <sys/resource.h>
-#include <sys/stat.h>
+#include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/clock.h"
 #include "base/str.h"
+#include "odo/sandbox_impl.h"
 
-enum {
-    EXIT_SETUP = 120
-}; /* status of a child that could not build its cage; with a line on the pipe */
+enum { TICK_MS = 20, DEATH_MS = 5000 };
 
 void sandbox_defaults(struct sandbox_limits *l) {
     *l = (struct sandbox_limits){.wall_ms = 10000,
@@ -32,157 +28,26 @@ void sandbox_defaults(struct sandbox_limits *l) {
                                  .output_bytes = 32 << 10};
 }
 
-/* ---- in the child: system calls alone, as other threads' locks may be held for ever ---- */
-
-struct plan { /* all that the child needs, made before the fork */
+/* One run, as the parent sees it. Descriptors are -1 once closed. */
+struct sandbox_watch {
     const struct sandbox_job *job;
-    char uid_map[64], gid_map[64];
-    int in, out, told; /* descriptors; told: what failed */
-    bool bare;         /* no namespaces: limits alone */
+    struct sandbox_result *r;
+    int pid, pidfd;
+    int in, out, control;
+    bool has_namespaces;
+    bool started, ended;
+    char why[96]; /* what the child reported; "": it became the program */
+    struct buf *text;
+    size_t from, n_sent;
+    int64_t end_ns, looked_ns;
 };
 
-static void give_up(const struct plan *p, const char *what) {
-    ssize_t n = write(p->told, what, strlen(what));
-    (void)n;
-    _exit(EXIT_SETUP);
+static void close_fd(int *fd) {
+    if (*fd >= 0) close(*fd);
+    *fd = -1;
 }
 
-static bool put_file(const char *path, const char *text) {
-    int fd = open(path, O_WRONLY | O_CLOEXEC);
-    bool good = fd >= 0 && write(fd, text, strlen(text)) == (ssize_t)strlen(text);
-    if (fd >= 0) close(fd);
-    return good;
-}
-
-/* /etc/alternatives holds where /usr/bin/awk and others of several makers lead. */
-static const char *const shown[] = {
-    "usr", "bin", "sbin", "lib", "lib64", "lib32", "etc/alternatives"};
-static const char no_program[] = "starting the program";
-static const char *const devices[] = {"dev/null", "dev/zero", "dev/urandom"};
-
-/* The job's folder; opened before /tmp is covered, as it may lie there. */
-static void bind_folder(const struct plan *p, int fd) {
-    char from[40] = "/proc/self/fd/";
-    size_t n = strlen(from), digits = 1;
-    for (int k = fd; k >= 10; k /= 10) ++digits;
-    for (size_t i = 0; i < digits; ++i, fd /= 10) from[n + digits - 1 - i] = (char)('0' + fd % 10);
-    if (mkdir(SANDBOX_FOLDER + 1, 0755) || mount(from, SANDBOX_FOLDER + 1, NULL, MS_BIND, NULL) ||
-        mount(NULL, SANDBOX_FOLDER + 1, NULL,
-              MS_BIND | MS_REMOUNT | MS_RDONLY | MS_NOSUID | MS_NODEV, NULL))
-        give_up(p, "binding its folder");
-}
-
-/* A root of its own: a tmpfs at /tmp of the new namespace becomes "/", with the system bound in. */
-static void build_root(const struct plan *p) {
-    if (mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL)) give_up(p, "making mounts private");
-    int folder = p->job->folder ? open(p->job->folder, O_PATH | O_DIRECTORY | O_CLOEXEC) : -1;
-    if (p->job->folder && folder < 0) give_up(p, "opening its folder");
-    if (mount("tmpfs", "/tmp", "tmpfs", MS_NOSUID | MS_NODEV, "size=64m,mode=755"))
-        give_up(p, "mounting a root");
-    if (chdir("/tmp") || mkdir("old", 0700) || mkdir("tmp", 0777) || mkdir("proc", 0755) ||
-        mkdir("dev", 0755) || mkdir("etc", 0755))
-        give_up(p, "making folders");
-    for (size_t i = 0; i < sizeof shown / sizeof *shown; ++i) {
-        char from[32] = "/", link[64];
-        memcpy(from + 1, shown[i], strlen(shown[i]));
-        ssize_t n = readlink(from, link, sizeof link - 1);
-        if (n > 0) { /* merged /usr: bin -> usr/bin */
-            link[n] = 0;
-            if (symlink(link, shown[i])) give_up(p, "linking a folder");
-            continue;
-        }
-        if (access(from, F_OK)) continue;
-        if (mkdir(shown[i], 0755) || mount(from, shown[i], NULL, MS_BIND | MS_REC, NULL) ||
-            mount(NULL, shown[i], NULL,
-                  MS_BIND | MS_REMOUNT | MS_RDONLY | MS_NOSUID | MS_NODEV | MS_REC, NULL))
-            give_up(p, "binding the system's programs");
-    }
-    for (size_t i = 0; i < sizeof devices / sizeof *devices; ++i) {
-        char from[32] = "/";
-        memcpy(from + 1, devices[i], strlen(devices[i]));
-        int fd = open(devices[i], O_CREAT | O_WRONLY | O_CLOEXEC, 0666);
-        if (fd < 0 || close(fd) || mount(from, devices[i], NULL, MS_BIND, NULL))
-            give_up(p, "binding a device");
-    }
-    if (folder >= 0) {
-        bind_folder(p, folder);
-        close(folder);
-    }
-    mount("proc", "proc", "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC | MS_RDONLY,
-          NULL); /* may be refused */
-    if (syscall(SYS_pivot_root, ".", "old") || chdir("/") || umount2("/old", MNT_DETACH) ||
-        rmdir("/old") || chdir("/tmp"))
-        give_up(p, "entering the root");
-}
-
-static bool limit(int what, uint64_t value) {
-    struct rlimit l = {.rlim_cur = value, .rlim_max = value};
-    return !setrlimit((__rlimit_resource_t)what, &l);
-}
-
-static void inner(const struct plan *p) {
-    const struct sandbox_limits *l = &p->job->limits;
-    static char *const environment[] = {"PATH=/usr/bin:/bin", "HOME=/tmp", "LANG=C.UTF-8",
-                                        "PYTHONDONTWRITEBYTECODE=1", NULL};
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
-    if (!p->bare) build_root(p);
-    /* processes are counted by user: outside of a namespace ours would count, too */
-    if (!limit(RLIMIT_CPU, (uint64_t)l->cpu_s) || !limit(RLIMIT_AS, l->memory_bytes) ||
-        !limit(RLIMIT_FSIZE, l->file_bytes) || !limit(RLIMIT_NOFILE, 64) ||
-        !limit(RLIMIT_CORE, 0) || (!p->bare && !limit(RLIMIT_NPROC, (uint64_t)l->n_process)))
-        give_up(p, "setting limits");
-    if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)) give_up(p, "giving up privileges");
-    if (dup2(p->in, 0) < 0 || dup2(p->out, 1) < 0 || dup2(p->out, 2) < 0) give_up(p, "its pipes");
-    close(p->in); /* told closes at exec */
-    close(p->out);
-    umask(077);
-    execve(p->job->argv[0], (char *const *)p->job->argv, environment);
-    give_up(p, no_program);
-}
-
-/* Leaves standard descriptors and those of the plan: a pipe of ours or of another run that stayed open here would
- * keep its reader waiting. */
-static void close_others(const struct plan *p) {
-    int keep[3] = {p->in, p->out, p->told};
-    for (int i = 0; i < 2; ++i)
-        for (int k = 0; k < 2 - i; ++k)
-            if (keep[k] > keep[k + 1]) {
-                int t = keep[k];
-                keep[k] = keep[k + 1];
-                keep[k + 1] = t;
-            }
-    unsigned from = 3;
-    for (int i = 0; i < 3; ++i) {
-        if (keep[i] > (int)from) syscall(SYS_close_range, from, keep[i] - 1, 0);
-        from = (unsigned)keep[i] + 1;
-    }
-    syscall(SYS_close_range, from, ~0U, 0);
-}
-
-static void outer(const struct plan *p) {
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
-    close_others(p);
-    if (p->bare) inner(p);
-    if (unshare(CLONE_NEWUSER | CLONE_NEWNS | CLONE_NEWPID | CLONE_NEWNET | CLONE_NEWIPC |
-                CLONE_NEWUTS))
-        give_up(p, "making namespaces");
-    put_file("/proc/self/setgroups", "deny"); /* absent on old kernels */
-    if (!put_file("/proc/self/uid_map", p->uid_map) || !put_file("/proc/self/gid_map", p->gid_map))
-        give_up(p, "mapping the user");
-    pid_t pid = fork(); /* process 1 of the new namespace: when it ends, all of it ends */
-    if (pid < 0) give_up(p, "starting a process");
-    if (!pid) inner(p);
-    close(p->in);
-    close(p->out);
-    close(p->told);
-    int status;
-    while (waitpid(pid, &status, 0) < 0 && errno == EINTR) {}
-    _exit(WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status));
-}
-
-/* ---- in the parent ---- */
-
-/* Writing to a pipe whose reader has died raises a signal: it is held back and taken. A socket in the pipe's place
+/* Writing to a pipe whose reader has died raises a signal: it is blocked and consumed. A socket in the pipe's place
  * would raise none, but programs cannot open it again as /dev/stdin. */
 static ssize_t write_quietly(int fd, const char *p, size_t n) {
     static const struct timespec now = {0};
@@ -198,96 +63,206 @@ static ssize_t write_quietly(int fd, const char *p, size_t n) {
     return k;
 }
 
-static void pump(const struct sandbox_job *job, int in, int out, struct buf *text,
-                 struct sandbox_result *r) {
-    int64_t end = clock_ns() + (int64_t)job->limits.wall_ms * 1000000;
-    size_t sent = 0, from = text->n;
-    for (;;) {
-        int64_t left_ms = (end - clock_ns()) / 1000000;
-        if (left_ms <= 0 || (job->cancelled && *job->cancelled)) {
-            r->timed_out = true;
-            break;
-        }
-        struct pollfd fds[2] = {{.fd = out, .events = POLLIN}, {.fd = in, .events = POLLOUT}};
-        int n = poll(fds, in >= 0 ? 2 : 1, left_ms < 50 ? (int)left_ms : 50);
-        if (n < 0 && errno != EINTR) break;
-        if (n <= 0) continue;
-        if (in >= 0 && fds[1].revents) {
-            ssize_t k = sent < job->n_input
-                            ? write_quietly(in, job->input + sent, job->n_input - sent)
-                            : -1;
-            if (k > 0) sent += (size_t)k;
-            if (k <= 0 || sent == job->n_input) {
-                close(in);
-                in = -1;
-            }
-        }
-        if (fds[0].revents) {
-            char part[4096];
-            ssize_t k = read(out, part, sizeof part);
-            if (k <= 0) break;
-            size_t room = job->limits.output_bytes - (text->n - from);
-            buf_put(text, part, (size_t)k < room ? (size_t)k : room);
-            if ((size_t)k >= room) {
-                r->cut = true;
-                break;
-            }
-        }
-    }
-    if (in >= 0) close(in);
+static void feed(struct sandbox_watch *w) {
+    const struct sandbox_job *job = w->job;
+    ssize_t k = w->n_sent < job->n_input
+                    ? write_quietly(w->in, job->input + w->n_sent, job->n_input - w->n_sent)
+                    : -1;
+    if (k < 0 && (errno == EAGAIN || errno == EINTR) && w->n_sent < job->n_input) return;
+    if (k > 0) w->n_sent += (size_t)k;
+    if (k <= 0 || w->n_sent == job->n_input) close_fd(&w->in);
 }
 
-static int run(const struct sandbox_job *job, bool bare, struct buf *out, struct sandbox_result *r,
-               struct err *e) {
-    *r = (struct sandbox_result){.bare = bare};
-    int in[2], text[2], told[2];
-    struct plan p = {.job = job, .bare = bare};
-    /* not root inside: capabilities end with exec */
-    snprintf(p.uid_map, sizeof p.uid_map, "1000 %u 1", geteuid());
-    snprintf(p.gid_map, sizeof p.gid_map, "1000 %u 1", getegid());
-    if (pipe2(in, O_CLOEXEC)) return err_set(e, CHIMERE_EIO, "sandbox: no pipe");
-    if (pipe2(text, O_CLOEXEC)) {
-        close(in[0]), close(in[1]);
-        return err_set(e, CHIMERE_EIO, "sandbox: no pipe");
+/* Closing its output does not end a program. */
+static void take_output(struct sandbox_watch *w) {
+    char part[4096];
+    ssize_t k = read(w->out, part, sizeof part);
+    if (k < 0 && (errno == EAGAIN || errno == EINTR)) return;
+    if (k <= 0) {
+        close_fd(&w->out);
+        return;
     }
-    if (pipe2(told, O_CLOEXEC)) {
-        close(in[0]), close(in[1]), close(text[0]), close(text[1]);
-        return err_set(e, CHIMERE_EIO, "sandbox: no pipe");
+    size_t room = w->job->limits.output_bytes - (w->text->n - w->from);
+    buf_put(w->text, part, (size_t)k < room ? (size_t)k : room);
+    w->r->cut = (size_t)k > room || w->text->failed;
+}
+
+static void take_control(struct sandbox_watch *w) {
+    ssize_t n = read(w->control, w->why, sizeof w->why - 1);
+    if (n < 0 && (errno == EAGAIN || errno == EINTR)) return;
+    if (n > 0) w->why[n] = 0;
+    w->started = n <= 0;
+    close_fd(&w->control);
+}
+
+/* A limit or the caller ends the run. */
+static bool is_over(struct sandbox_watch *w) {
+    const struct sandbox_job *job = w->job;
+    struct sandbox_result *r = w->r;
+    int64_t now = clock_ns();
+    r->cancelled = job->cancelled && *job->cancelled;
+    r->timed_out = now >= w->end_ns;
+    if (w->started && now - w->looked_ns >= (int64_t)TICK_MS * 1000000) {
+        w->looked_ns = now;
+        r->too_large = sandbox_exceeds(w->pid, w->has_namespaces, job->limits.memory_bytes);
     }
-    fcntl(in[1], F_SETFL, O_NONBLOCK);
-    p.in = in[0], p.out = text[1], p.told = told[1];
-    pid_t pid = fork();
-    if (!pid) outer(&p);
-    close(in[0]), close(text[1]), close(told[1]);
-    char why[64] = "";
-    int status = 0, rc = 0;
-    if (pid < 0) {
-        close(in[1]);
-        rc = err_set(e, CHIMERE_EIO, "sandbox: no process");
-    } else {
-        pump(job, in[1], text[0], out, r);
-        if (r->timed_out || r->cut) kill(pid, SIGKILL); /* and with it everything inside */
-        while (waitpid(pid, &status, 0) < 0 && errno == EINTR) {}
-        ssize_t n = read(told[0], why, sizeof why - 1);
-        why[n > 0 ? n : 0] = 0;
+    return r->cancelled || r->timed_out || r->too_large || r->cut;
+}
+
+/* Until process 1 is dead and its output is read: its death takes all descendants along, and so the pipe ends. */
+static void watch(struct sandbox_watch *w) {
+    while (!is_over(w) && !(w->ended && w->out < 0)) {
+        struct pollfd fds[] = {{.fd = w->out, .events = POLLIN},
+                               {.fd = w->in, .events = POLLOUT},
+                               {.fd = w->control, .events = POLLIN},
+                               {.fd = w->ended ? -1 : w->pidfd, .events = POLLIN}};
+        if (poll(fds, sizeof fds / sizeof *fds, TICK_MS) <= 0) continue;
+        if (fds[2].revents) take_control(w);
+        if (fds[1].revents) feed(w);
+        if (fds[0].revents) take_output(w);
+        if (fds[3].revents) w->ended = true;
     }
-    close(text[0]), close(told[0]);
-    if (!strcmp(why, no_program)) {
-        rc = err_set(e, CHIMERE_ENOENT,
-                     "sandbox: cannot start %.200s: it is not there, or no program", job->argv[0]);
-    } else if (why[0]) {
-        rc = err_set(e, CHIMERE_EREFUSED, "sandbox: this kernel or container forbids it (%s)", why);
-        err_hint(e, "unprivileged user namespaces must be allowed");
+}
+
+/* Kills what is left and reaps it; a process in a state that cannot be killed is given up after a while. */
+static int reap(struct sandbox_watch *w, int *status) {
+    if (!w->ended) syscall(SYS_pidfd_send_signal, w->pidfd, SIGKILL, NULL, 0);
+    int64_t end = clock_ns() + (int64_t)DEATH_MS * 1000000;
+    pid_t got = 0;
+    while (got == 0 && clock_ns() < end) {
+        struct pollfd p = {.fd = w->pidfd, .events = POLLIN};
+        poll(&p, 1, TICK_MS);
+        while ((got = waitpid(w->pid, status, WNOHANG)) < 0 && errno == EINTR) {}
     }
-    int code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
-    r->status = code > 128 ? 128 - code : code;
+    if (w->control >= 0) take_control(w); /* ended before it was read */
+    return got == w->pid ? 0 : CHIMERE_EIO;
+}
+
+static bool put_file(int pid, const char *name, const char *text) {
+    char path[64];
+    snprintf(path, sizeof path, "/proc/%d/%s", pid, name);
+    int fd = open(path, O_WRONLY | O_CLOEXEC);
+    bool good = fd >= 0 && write(fd, text, strlen(text)) == (ssize_t)strlen(text);
+    if (fd >= 0) close(fd);
+    return good;
+}
+
+/* Not root inside, so that capabilities end with exec. Root outside becomes nobody: no process limit holds for root.
+ * Where that user is not mapped, in a container of one user, root is none of the machine's either. */
+static bool map_user(int pid) {
+    char uid[64], gid[64];
+    snprintf(uid, sizeof uid, "%d %d 1", SANDBOX_UID, SANDBOX_NOBODY);
+    if (!geteuid() && put_file(pid, "gid_map", uid)) return put_file(pid, "uid_map", uid);
+    snprintf(uid, sizeof uid, "%d %u 1", SANDBOX_UID, geteuid());
+    snprintf(gid, sizeof gid, "%d %u 1", SANDBOX_UID, getegid());
+    put_file(pid, "setgroups", "deny");
+    return put_file(pid, "gid_map", gid) && put_file(pid, "uid_map", uid);
+}
+
+/* As fork, with a descriptor for the child: signals by number could hit another process. */
+static int start(const struct sandbox_plan *p, int *pidfd) {
+    unsigned long flags = CLONE_PIDFD | SIGCHLD;
+    if (p->level == SANDBOX_NAMESPACES)
+        flags |=
+            CLONE_NEWUSER | CLONE_NEWNS | CLONE_NEWPID | CLONE_NEWNET | CLONE_NEWIPC | CLONE_NEWUTS;
+    *pidfd = -1;
+    long pid = syscall(SYS_clone, flags, NULL, pidfd, NULL, NULL);
+    if (!pid) sandbox_child(p);
+    return (int)pid;
+}
+
+struct sandbox_pipes {
+    int in[2], out[2], control[2];
+};
+
+static int open_pipes(struct sandbox_pipes *f, struct err *e) {
+    *f = (struct sandbox_pipes){{-1, -1}, {-1, -1}, {-1, -1}};
+    if (pipe2(f->in, O_CLOEXEC) || pipe2(f->out, O_CLOEXEC) ||
+        socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, f->control))
+        return err_set(e, CHIMERE_EIO, "sandbox: no pipe (%s)", strerror(errno));
+    fcntl(f->in[1], F_SETFL, O_NONBLOCK);
+    fcntl(f->out[0], F_SETFL, O_NONBLOCK);
+    return 0;
+}
+
+static int explain(const struct sandbox_job *job, const char *why, struct err *e) {
+    if (!strcmp(why, sandbox_no_program))
+        return err_set(e, CHIMERE_ENOENT,
+                       "sandbox: cannot start %.200s: it is missing, or not a program",
+                       job->argv[0]);
+    err_set(e, CHIMERE_EREFUSED, "sandbox: this kernel or container forbids it (%s)", why);
+    err_hint(e, "unprivileged user namespaces must be allowed");
+    return CHIMERE_EREFUSED;
+}
+
+/* With the child's ends of the pipes closed. */
+static int run_child(struct sandbox_watch *w, const struct sandbox_plan *p, struct err *e) {
+    int status = 0;
+    const char go = 1;
+    if (p->level == SANDBOX_NAMESPACES && !map_user(w->pid))
+        snprintf(w->why, sizeof w->why, "mapping the user");
+    else if (send(w->control, &go, 1, MSG_NOSIGNAL) == 1) {
+        fcntl(w->control, F_SETFL, O_NONBLOCK);
+        watch(w);
+    }
+    if (reap(w, &status))
+        return err_set(e, CHIMERE_EIO, "sandbox: %.200s cannot be ended", w->job->argv[0]);
+    if (w->why[0]) return explain(w->job, w->why, e);
+    w->r->status = WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
+    return w->text->failed == CHIMERE_ENOMEM ? err_set(e, CHIMERE_ENOMEM, "out of memory") : 0;
+}
+
+static int run(const struct sandbox_job *job, enum sandbox_least level, struct buf *out,
+               struct sandbox_result *r, struct err *e) {
+    *r = (struct sandbox_result){.level = level};
+    int64_t end = clock_ns() + (int64_t)job->limits.wall_ms * 1000000;
+    struct sandbox_plan p = {
+        .job = job, .level = level, .folder = -1, .program = -1, .shed_root = !geteuid()};
+    p.n_filter = sandbox_filter(p.filter, SANDBOX_MAX_FILTER, level != SANDBOX_NAMESPACES);
+    struct sandbox_pipes f;
+    int rc = open_pipes(&f, e), pid = -1;
+    if (!rc && job->folder && (p.folder = open(job->folder, O_PATH | O_DIRECTORY | O_CLOEXEC)) < 0)
+        rc = err_set(e, CHIMERE_ENOENT, "sandbox: %.200s: cannot open the folder", job->folder);
+    if (!rc && job->self && (p.program = open("/proc/self/exe", O_PATH | O_CLOEXEC)) < 0)
+        rc = err_set(e, CHIMERE_EIO, "sandbox: cannot open this program's own file");
+    struct sandbox_watch w = {
+        .job = job,
+        .r = r,
+        .pidfd = -1,
+        .has_namespaces = level == SANDBOX_NAMESPACES,
+        .text = out,
+        .from = out->n,
+        .end_ns = job->deadline_ns && job->deadline_ns < end ? job->deadline_ns : end};
+    p.in = f.in[0], p.out = f.out[1], p.control = f.control[1];
+    if (!rc) {
+        pid = start(&p, &w.pidfd);
+        if (pid < 0 && errno == EAGAIN)
+            rc = err_set(e, CHIMERE_EBUSY, "sandbox: no more processes");
+        else if (pid < 0) rc = explain(job, "making namespaces", e);
+    }
+    close_fd(&f.in[0]), close_fd(&f.out[1]), close_fd(&f.control[1]);
+    close_fd(&p.folder), close_fd(&p.program);
+    w.pid = pid, w.in = f.in[1], w.out = f.out[0], w.control = f.control[0];
+    if (!rc) rc = run_child(&w, &p, e);
+    close_fd(&w.in), close_fd(&w.out), close_fd(&w.control), close_fd(&w.pidfd);
     return rc;
 }
 
 int sandbox_run(const struct sandbox_job *job, struct buf *out, struct sandbox_result *r,
                 struct err *e) {
-    int rc = run(job, false, out, r, e);
-    return rc == CHIMERE_EREFUSED && job->may_be_bare ? run(job, true, out, r, e) : rc;
+    struct sandbox_turn turn;
+    *r = (struct sandbox_result){0};
+    int rc = sandbox_turn_take(&turn, job, e);
+    if (rc) return rc;
+    size_t from = out->n;
+    rc = run(job, SANDBOX_NAMESPACES, out, r, e);
+    if (rc == CHIMERE_EREFUSED && job->least >= SANDBOX_FILTERED && sandbox_has_landlock())
+        rc = run(job, SANDBOX_FILTERED, out, r, e);
+    else if (rc == CHIMERE_EREFUSED && job->least == SANDBOX_BARE)
+        rc = run(job, SANDBOX_BARE, out, r, e);
+    if (rc && out->n > from) buf_cut(out, from);
+    sandbox_turn_give(&turn);
+    return rc;
 }
 
 void sandbox_text(struct buf *out, const struct buf *raw, const struct sandbox_job *job,
@@ -298,7 +273,11 @@ void sandbox_text(struct buf *out, const struct buf *raw, const struct sandbox_j
         buf_put(out, good ? raw->p + i : "?", good ? (size_t)len : 1);
         i += good ? (size_t)len : 1;
     }
-    if (r->timed_out) buf_printf(out, "\n[stopped after %d ms]", job->limits.wall_ms);
+    if (r->cancelled) buf_puts(out, "\n[stopped: cancelled]");
+    else if (r->too_large)
+        buf_printf(out, "\n[stopped: more than %llu MiB of memory]",
+                   (unsigned long long)job->limits.memory_bytes >> 20);
+    else if (r->timed_out) buf_printf(out, "\n[stopped after %d ms]", job->limits.wall_ms);
     else if (r->cut) buf_puts(out, "\n[stopped: too much output]");
     else if (r->status) buf_printf(out, "\n[exit status %d]", r->status);
 }

@@ -175,7 +175,9 @@ static int run_skill(void *ud, const json_t *args, struct tool_env *env, struct 
                               .folder = s->folder,
                               .input = placed ? "" : input,
                               .n_input = placed ? 0 : strlen(input),
-                              .cancelled = env->cancelled};
+                              .cancelled = env->cancelled,
+                              .deadline_ns = env->deadline_ns,
+                              .owner = env->owner};
     struct sandbox_result r;
     struct buf raw;
     buf_init(&raw, TOOL_MAX_OUTPUT);
@@ -191,10 +193,11 @@ static int run_skill(void *ud, const json_t *args, struct tool_env *env, struct 
 }
 
 int skill_tool(const struct skill *s, struct tool *out, struct err *e) {
-    *out = (struct tool){.flags = TOOL_EFFECT | TOOL_CONFINED,
-                         .deadline_ms = s->timeout_ms + 2000,
-                         .run = run_skill,
-                         .ud = (void *)s};
+    *out =
+        (struct tool){.flags = TOOL_EFFECT | TOOL_CONFINED,
+                      .deadline_ms = s->timeout_ms + 30000, /* it may have to wait for its turn */
+                      .run = run_skill,
+                      .ud = (void *)s};
     if (!s->command.n) return err_set(e, CHIMERE_ENOENT, "skill %s has no command", s->name);
     snprintf(out->name, sizeof out->name, "skill_%s", s->name);
     out->spec = tool_spec(out->name, s->about,

@@ -215,7 +215,9 @@ static int run_code(void *ud, const json_t *args, struct tool_env *env, struct b
     struct sandbox_job job = {.argv = l->argv,
                               .input = json_string_value(code),
                               .n_input = json_string_length(code),
-                              .cancelled = env->cancelled};
+                              .cancelled = env->cancelled,
+                              .deadline_ns = env->deadline_ns,
+                              .owner = env->owner};
     struct sandbox_result r;
     struct buf raw;
     buf_init(&raw, TOOL_MAX_OUTPUT);
@@ -230,7 +232,7 @@ int tool_code_add(struct tool_set *tools, struct err *e) {
     struct tool t = {
         .name = "run_code",
         .flags = TOOL_EFFECT | TOOL_CONFINED,
-        .deadline_ms = 15000,
+        .deadline_ms = 45000, /* it may have to wait for its turn */
         .spec =
             tool_spec("run_code", "Run a program, without network and files, and see its output.",
                       "{\"type\":\"object\",\"properties\":{\"language\":{\"type\":\"string\","

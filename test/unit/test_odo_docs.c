@@ -4,20 +4,13 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <cmocka.h>
-#include <errno.h>
-#include <linux/filter.h>
-#include <linux/seccomp.h>
 #include <string.h>
-#include <sys/prctl.h>
-#include <sys/syscall.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/mem.h"
 #include "odo/extract.h"
-#include "odo/sandbox.h"
 
 #include "library.h"
 #include "scratch.h"
@@ -97,67 +90,6 @@ static void test_pdf(void **state) {
         extract_fini(&x);
     }
     buf_fini(&b);
-}
-
-/* Namespaces as a container without them has them: unshare is refused. */
-static int forbid_unshare(void) {
-    struct sock_filter rows[] = {
-        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
-        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_unshare, 0, 1),
-        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
-        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
-    };
-    struct sock_fprog program = {sizeof rows / sizeof *rows, rows};
-    return prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) ||
-           prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program, 0, 0);
-}
-
-static int run_bare(bool may) {
-    const char *argv[] = {"/bin/cat", NULL};
-    struct sandbox_job job = {.argv = argv, .input = "through", .n_input = 7, .may_be_bare = may};
-    struct sandbox_result r;
-    struct buf out;
-    sandbox_defaults(&job.limits);
-    buf_init(&out, 1 << 16);
-    int rc = sandbox_run(&job, &out, &r, NULL);
-    bool good = may ? !rc && r.bare && !r.status && out.n == 7 : rc == CHIMERE_EREFUSED && !out.n;
-    buf_fini(&out);
-    return good ? 0 : 1;
-}
-
-/* Where the kernel forbids the cage a model's program is refused; one of the system's runs under limits. */
-static void test_bare(void **state) {
-    (void)state;
-    int status;
-    pid_t pid = fork();
-    if (!pid) _exit(forbid_unshare() ? 77 : run_bare(false) | run_bare(true) << 1);
-    assert_true(pid > 0);
-    assert_int_equal(waitpid(pid, &status, 0), pid);
-    assert_true(WIFEXITED(status));
-    if (WEXITSTATUS(status) == 77) {
-        puts("skip: no seccomp filters here, a kernel that has them");
-        skip();
-    }
-    assert_int_equal(WEXITSTATUS(status), 0);
-}
-
-/* A program that ends before it has read its input: an error or a status, no signal in us. */
-static void test_early_end(void **state) {
-    (void)state;
-    const char *argv[] = {"/bin/true", NULL};
-    static char input[1 << 20];
-    for (int i = 0; i < 20; ++i) {
-        struct sandbox_job job = {
-            .argv = argv, .input = input, .n_input = sizeof input, .may_be_bare = true};
-        struct sandbox_result r;
-        struct buf out;
-        struct err e = {0};
-        sandbox_defaults(&job.limits);
-        buf_init(&out, 1 << 16);
-        if (sandbox_run(&job, &out, &r, &e)) fail_msg("%s", e.text);
-        assert_int_equal(r.status, 0);
-        buf_fini(&out);
-    }
 }
 
 /* ---- the index ---- */
@@ -365,8 +297,7 @@ static void test_real_model(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_pdf),        cmocka_unit_test(test_bare),
-        cmocka_unit_test(test_early_end),  cmocka_unit_test(test_pdf_index),
+        cmocka_unit_test(test_pdf),        cmocka_unit_test(test_pdf_index),
         cmocka_unit_test(test_vectors),    cmocka_unit_test(test_rerank),
         cmocka_unit_test(test_real_model),
     };
