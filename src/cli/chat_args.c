@@ -43,6 +43,7 @@ int chat_rig_load(const struct cfg *c, int32_t n_seq, struct load_params *p, cha
     p->plan.engine.deterministic = cfg_bool(c, "deterministic");
     p->plan.engine.cache.ram_bytes = cfg_bytes(c, "prompt-cache");
     p->plan.engine.cache.disk_bytes = cfg_bytes(c, "state-disk");
+    p->plan.engine.cache.owner_disk_bytes = cfg_bytes(c, "state-quota");
     p->no_fit = !cfg_bool(c, "fit");
     p->n_lora = cfg_list(c, "lora", &p->loras);
     return rc;

@@ -43,6 +43,7 @@
     {"prompt-cache", 0, CFG_BYTES, "SIZE", "1G", 0, 0, NULL, "memory for states that later prompts may begin with; 0: none"}, \
     {"state-dir", 0, CFG_STR, "DIR", NULL, 0, 0, NULL, "where those go that memory cannot hold, and all at the end: the next start finds them"}, \
     {"state-disk", 0, CFG_BYTES, "SIZE", "8G", 0, 0, NULL, "their files together, at most"},      \
+    {"state-quota", 0, CFG_BYTES, "SIZE", "2G", 0, 0, NULL, "of those, the files of one API key at most; 0: no limit of its own"}, \
     {"engram-dir", 0, CFG_STR, "DIR", NULL, 0, 0, NULL, "folder of n-gram tables (default: the user's own)"}
 
 /* Of commands whose answers use n-gram tables that the user names. */

@@ -14,6 +14,7 @@ const struct cfg_opt key_options[] = {
     {"active", 0, CFG_INT, "N", "0", 0, 1 << 20, NULL, "requests at once; 0: no limit"},
     {"per-minute", 0, CFG_INT, "N", "0", 0, 1 << 30, NULL, "requests a minute; 0: no limit"},
     {"tokens-per-day", 0, CFG_INT, "N", "0", 0, 1e15, NULL, "tokens of prompts and answers a day (UTC); 0: no limit"},
+    {"role", 0, CFG_ENUM, "ROLE", "user", 0, 0, "user|admin", "admin: may load and unload models and read the metrics of all"},
     {"days", 0, CFG_INT, "N", "0", 0, 36500, NULL, "days from now until it expires; 0: never"},
     {0}};
 /* clang-format on */
@@ -44,12 +45,14 @@ static int list(struct store *s, struct err *e) {
     int rc = store_key_list(s, collect, &l, e);
     int64_t now = store_now_ms();
     if (!rc)
-        printf("%-24s %-9s %-10s %-10s %8s %10s %14s %14s\n", "NAME", "STATE", "SINCE", "EXPIRES",
-               "ACTIVE", "PER-MINUTE", "TOKENS-PER-DAY", "USED-TODAY");
+        printf("%-24s %-9s %-6s %-20s %-10s %-10s %8s %10s %14s %14s\n", "NAME", "STATE", "ROLE",
+               "IDENTITY", "SINCE", "EXPIRES", "ACTIVE", "PER-MINUTE", "TOKENS-PER-DAY",
+               "USED-TODAY");
     for (size_t i = 0; i < l.n && !rc; i++) {
         const struct store_key *k = &l.rows[i];
         struct store_usage u;
-        char since[32], until[32];
+        char since[32], until[32], identity[AUTH_IDENTITY_BYTES];
+        auth_identity(k->hash, identity);
         put_date(k->created_ms, since);
         put_date(k->expires_ms, until);
         rc = store_usage_since(s, k->id, now / DAY_MS * DAY_MS, &u, e);
@@ -57,8 +60,9 @@ static int list(struct store *s, struct err *e) {
                             : k->expires_ms && k->expires_ms <= now ? "expired"
                                                                     : "valid";
         if (!rc)
-            printf("%-24s %-9s %-10s %-10s %8d %10d %14lld %14lld\n", k->name, state, since, until,
-                   k->max_active, k->per_minute, (long long)k->tokens_per_day,
+            printf("%-24s %-9s %-6s %-20s %-10s %-10s %8d %10d %14lld %14lld\n", k->name, state,
+                   k->is_admin ? "admin" : "user", identity, since, until, k->max_active,
+                   k->per_minute, (long long)k->tokens_per_day,
                    (long long)(u.n_prompt + u.n_generated));
     }
     return rc;
@@ -78,6 +82,7 @@ static void take_limits(const struct cfg *c, struct store_key *k) {
         k->per_minute = (int32_t)cfg_int(c, "per-minute");
     if (cfg_origin(c, "tokens-per-day") != CFG_DEFAULT)
         k->tokens_per_day = cfg_int(c, "tokens-per-day");
+    if (cfg_origin(c, "role") != CFG_DEFAULT) k->is_admin = !strcmp(cfg_str(c, "role"), "admin");
     int64_t days = cfg_int(c, "days");
     if (cfg_origin(c, "days") != CFG_DEFAULT)
         k->expires_ms = days ? store_now_ms() + days * DAY_MS : 0;

@@ -35,7 +35,7 @@ const struct cfg_opt serve_options[] = {
     {"alias", 0, CFG_LIST, "NAME[=MODEL]", NULL, 0, 0, NULL,
      "further name of a model; '*': any name is taken"},
     {"api-key", 0, CFG_STR, "FILE", NULL, 0, 0, NULL,
-     "keys, one a line: KEY [NAME] [parallel=N] [per-minute=N]"},
+     "keys, one per line: KEY [NAME] [admin] [parallel=N] [per-minute=N]"},
     {"keys", 0, CFG_BOOL, NULL, "true", 0, 0, NULL,
      "ask for the keys that `chimere key` put into --state-dir; --no-keys"},
     {"tls-cert", 0, CFG_STR, "FILE", NULL, 0, 0, NULL, "certificate chain, PEM"},
@@ -53,6 +53,8 @@ const struct cfg_opt serve_options[] = {
     {"ping", 0, CFG_INT, "SECONDS", "10", 1, 1 << 20, NULL, "silence of a stream before a ping"},
     {"grace", 0, CFG_INT, "SECONDS", "10", 0, 3600, NULL, "time for running answers when stopping"},
     {"think", 0, CFG_BOOL, NULL, "false", 0, 0, NULL, "models think unless the request says no"},
+    {"cache-scope", 0, CFG_ENUM, "WHO", "user", 0, 0, "user|key|all",
+     "who shares cached prompts: one user of a key, one key, or everybody"},
     {"odo", 0, CFG_BOOL, NULL, "true", 0, 0, NULL,
      "the orchestrator beside the model, as model \"odo\"; --no-odo"},
     ODO_OPTIONS,
@@ -69,6 +71,10 @@ static int read_option(const struct cfg *c, const char *name, char **text, struc
 static void forget(char *text) {
     if (text) memset(text, 0, strlen(text));
     mem_free(text);
+}
+
+static enum serve_scope scope_named(const char *name) {
+    return !strcmp(name, "all") ? SCOPE_ALL : !strcmp(name, "key") ? SCOPE_KEY : SCOPE_USER;
 }
 
 static bool is_loopback(const char *host) {
@@ -220,6 +226,7 @@ static int run(const struct cfg *c, struct err *e) {
         .grace_s = (int)cfg_int(c, "grace"),
         .think = cfg_bool(c, "think"),
         .no_store_keys = !cfg_bool(c, "keys"),
+        .scope = scope_named(cfg_str(c, "cache-scope")),
     };
     p.n_alias = cfg_list(c, "alias", &p.aliases);
     p.n_origin = cfg_list(c, "cors", &p.origins);

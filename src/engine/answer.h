@@ -22,6 +22,7 @@ struct answer_params {
     const char *session;             /* prefix reuse, as in struct job; borrowed until the end */
     const int32_t *marks;            /* borrowed until the end */
     int32_t n_mark;
+    uint64_t scope, owner;    /* as in struct job */
     bool no_cache, keep_end;  /* as in struct job */
     const char *const *stops; /* borrowed during answer_start */
     size_t n_stop;

@@ -60,11 +60,13 @@ struct ask {
     /* how it is served */
     const char *
         session; /* a conversation's name (`user` or a session header), or NULL: its state is kept */
-    const char *user;  /* the person behind the owner, as the client names them (`user`), or NULL */
-    const char *owner; /* whose turn it takes in the queue: key, session or address */
-    bool no_cache;     /* cache_prompt false: evaluate the whole prompt */
-    bool keep_end;     /* the answer will be continued from its very end, maybe in several ways */
-    int32_t slot;      /* id_slot, -1: any */
+    const char *user; /* the person behind the owner, as the client names them (`user`), or NULL */
+    const char
+        *owner;     /* the caller's identity: of an API key or an address; NULL: the local user */
+    uint64_t scope; /* requests of one scope share cached states and answers; 0: the default one */
+    bool no_cache;  /* cache_prompt false: evaluate the whole prompt */
+    bool keep_end;  /* the answer will be continued from its very end, maybe in several ways */
+    int32_t slot;   /* id_slot, -1: any */
     int64_t deadline_ns;          /* on clock_ns; 0: none. The server cancels behind it */
     const struct ask_lora *loras; /* [n_lora] */
     int32_t n_lora;               /* -1: all as they were loaded */
@@ -80,6 +82,9 @@ struct ask {
 };
 
 void ask_init(struct ask *a);
+uint64_t ask_owner_hash(const struct ask *a); /* 0: the local user */
+/* The scope of one caller, or of one user of that caller; never 0. */
+uint64_t ask_scope(const char *owner, const char *user);
 void ask_fini(struct ask *a);
 
 enum ask_finish { ASK_STOP, ASK_LENGTH, ASK_CALLS, ASK_CANCELLED, ASK_FAILED };

@@ -130,7 +130,7 @@ static int encode_chat(const struct local *l, const struct ask *a, char **text, 
     struct chat_prompt prompt;
     int rc = chat_render(l->model.template, context, false, &tm, &prompt, e);
     if (rc && e) err_prefix(e, "messages");
-    if (!rc) rc = ask_replay_encode(l->replay, a->owner, a->messages, &prompt, ids, n, e);
+    if (!rc) rc = ask_replay_encode(l->replay, a->scope, a->messages, &prompt, ids, n, e);
     if (!rc && text) {
         *text = mem_strndup(prompt.out.text.p ? prompt.out.text.p : "", prompt.out.text.n);
         if (!*text) rc = err_set(e, CHIMERE_ENOMEM, "out of memory");
@@ -287,7 +287,7 @@ static void remember(struct choice *c, enum ask_finish finish) {
         !tok_is_eog(l->model.tok, ids[n - 1]) || (finish != ASK_STOP && finish != ASK_CALLS))
         return;
     json_t *message = chat_parser_message(p);
-    if (message) ask_replay_put(l->replay, a->owner, a->think, message, ids, n);
+    if (message) ask_replay_put(l->replay, a->scope, a->think, message, ids, n);
     json_decref(message);
 }
 
@@ -367,6 +367,8 @@ static int set_up(struct local *l, struct local_run *r, struct err *e) {
                                        .max_tokens = a->max_tokens,
                                        .sampling = a->sampling,
                                        .session = a->session,
+                                       .scope = a->scope,
+                                       .owner = ask_owner_hash(a),
                                        .marks = r->marks,
                                        .n_mark = find_marks(l, r->ids, n, r->marks),
                                        .no_cache = a->no_cache,

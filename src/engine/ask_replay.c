@@ -81,11 +81,11 @@ static void add_trimmed(uint64_t key[2], const json_t *v) {
 }
 
 /* Arguments count as values: clients parse them and write them anew. */
-static void key_of(const char *owner, const json_t *message, uint64_t key[2]) {
+static void key_of(uint64_t scope, const json_t *message, uint64_t key[2]) {
     const json_t *call;
     size_t i;
     key[0] = key[1] = 0;
-    add(key, owner ? owner : "", owner ? strlen(owner) : 0);
+    add(key, (const char *)&scope, sizeof scope);
     add_trimmed(key, json_object_get(message, "content"));
     json_array_foreach(json_object_get(message, "tool_calls"), i, call) {
         const json_t *f = json_object_get(call, "function");
@@ -134,7 +134,7 @@ static struct entry *find(struct ask_replay *p, const uint64_t key[2]) {
     return x;
 }
 
-void ask_replay_put(struct ask_replay *p, const char *owner, bool think, const json_t *message,
+void ask_replay_put(struct ask_replay *p, uint64_t scope, bool think, const json_t *message,
                     const int32_t *ids, int32_t n) {
     while (n > 0 && tok_is_eog(p->tok, ids[n - 1])) n--;
     struct entry *x = n > 0 ? mem_zalloc(sizeof *x) : NULL;
@@ -146,7 +146,7 @@ void ask_replay_put(struct ask_replay *p, const char *owner, bool think, const j
     memcpy(x->ids, ids, (size_t)n * sizeof *ids);
     x->n = n;
     x->think = think;
-    key_of(owner, message, x->key);
+    key_of(scope, message, x->key);
     pthread_mutex_lock(&p->lock);
     struct entry *old = find(p, x->key);
     if (old) {
@@ -274,7 +274,7 @@ static int append_text(const struct ask_replay *p, const struct chat_prompt *pro
     return rc;
 }
 
-int ask_replay_encode(struct ask_replay *p, const char *owner, const json_t *messages,
+int ask_replay_encode(struct ask_replay *p, uint64_t scope, const json_t *messages,
                       const struct chat_prompt *prompt, int32_t **ids, size_t *n, struct err *e) {
     const struct buf *text = &prompt->out.text;
     size_t i, at = 0, n_message = json_array_size(messages);
@@ -287,7 +287,7 @@ int ask_replay_encode(struct ask_replay *p, const char *owner, const json_t *mes
         struct entry x;
         if (rc || !role || strcmp(role, "assistant") != 0 || i + MAX_LOOKED_AT < n_message)
             continue;
-        key_of(owner, m, key);
+        key_of(scope, m, key);
         bool known = look_up(p, key, m, &x);
         const char *found =
             known && text->n ? memmem(text->p + at, text->n - at, x.text, x.n_text) : NULL;

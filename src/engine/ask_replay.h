@@ -3,7 +3,7 @@
  * A client sends an answer back as a message, and the template writes it anew: without the reasoning,
  * arguments spelt in another way, other tokens for the same text. The state that was kept for the
  * conversation then no longer fits its prompt. So the tokens of answers are remembered by a hash of
- * owner, content and calls; where a prompt contains such a message as the template writes it, they take
+ * scope, content and calls; where a prompt contains such a message as the template writes it, they take
  * its place, and the prompt continues what was computed exactly. Any thread. */
 #ifndef CHIMERE_ENGINE_ASK_REPLAY_H
 #define CHIMERE_ENGINE_ASK_REPLAY_H
@@ -16,10 +16,10 @@ int ask_replay_new(struct ask_replay **out, const struct chat_template *t, const
                    size_t max_bytes, struct err *e);
 void ask_replay_free(struct ask_replay *p);
 /* An answer that ended by itself, as a message. Quick: for the engine's thread. */
-void ask_replay_put(struct ask_replay *p, const char *owner, bool think, const json_t *message,
+void ask_replay_put(struct ask_replay *p, uint64_t scope, bool think, const json_t *message,
                     const int32_t *ids, int32_t n);
 /* The ids of a rendered prompt, as chat_encode gives them but for the answers that are remembered. */
-int ask_replay_encode(struct ask_replay *p, const char *owner, const json_t *messages,
+int ask_replay_encode(struct ask_replay *p, uint64_t scope, const json_t *messages,
                       const struct chat_prompt *prompt, int32_t **ids, size_t *n, struct err *e);
 
 #endif

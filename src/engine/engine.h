@@ -22,8 +22,9 @@ struct store;
 
 /* What becomes of states that a later prompt may begin with (prefix.h). */
 struct cache_params {
-    uint64_t ram_bytes;  /* host memory for checkpoints; 0: none are kept */
-    uint64_t disk_bytes; /* of files of all models; 0: none */
+    uint64_t ram_bytes;        /* host memory for checkpoints; 0: none are kept */
+    uint64_t disk_bytes;       /* of files of all models; 0: none */
+    uint64_t owner_disk_bytes; /* of one owner's files; 0: no limit but disk_bytes */
     const char *dir;     /* where those go, made if need be; borrowed for engine_new; NULL: none */
     struct store *store; /* their index; borrowed until engine_free; NULL: none */
     int32_t n_every;     /* prompt tokens between two checkpoints */
@@ -74,6 +75,8 @@ struct job {
     const char *session;
     const int32_t *marks; /* [n_mark] */
     int32_t n_mark;
+    /* Jobs share states within one scope only; owner is whom the files of saved states count for. */
+    uint64_t scope, owner;
     bool no_cache; /* evaluate the whole prompt */
     bool keep_end; /* others will continue this answer from its very end; wants `speculate` */
     /* One token: return false to stop (finish: stop). probs NULL unless asked for. is_end: the token ended

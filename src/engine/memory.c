@@ -43,7 +43,7 @@ int memory_open(struct memory **out, const struct memory_params *p, struct err *
             p->is_trusted && (strchr(p->tables[i], '/') || str_ends(p->tables[i], ".engram") ||
                               str_ends(p->tables[i], ".engr"));
         rc = is_path ? engram_store_take_path(p->store, p->tables[i], &m->leases[i], e)
-                     : engram_store_take(p->store, p->tables[i], &m->leases[i], e);
+                     : engram_store_take(p->store, p->owner, p->tables[i], &m->leases[i], e);
         if (!rc) m->use.tables[m->use.n_table++] = engram_lease_table(m->leases[i]);
         if (rc == CHIMERE_ENOENT && p->is_optional) rc = 0;
     }
@@ -118,6 +118,7 @@ int memory_open_json(struct memory **out, struct engram_store *store, const stru
                               .messages = a->messages,
                               .question = a->recall,
                               .own = a->table,
+                              .owner = a->owner,
                               .tok = tok};
     *out = NULL;
     int rc = field && !json_is_null(field) ? read_field(&p, field, names, e) : 0;

@@ -21,6 +21,7 @@ struct memory_params {
     struct engram_store *store;
     const char *const *tables; /* names; paths where they hold a slash and is_trusted */
     size_t n_table;
+    const char *owner; /* whose own tables may be named; NULL: nobody's */
     float alpha;
     bool is_trusted;                /* the names come from the machine's user */
     bool recall, is_optional;       /* is_optional: tables that are not there are left out */

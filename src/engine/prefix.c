@@ -36,7 +36,7 @@ struct prefix_entry {
     struct node *node;
     struct mark *mark;                  /* owned; NULL: in a file only */
     struct prefix_entry *newer, *older; /* order of use of those in memory */
-    uint64_t session;
+    uint64_t scope, owner, session;
     int32_t n_pin;
     bool busy;    /* the file thread works on it */
     bool worth;   /* a conversation will go on here: keep it in a file */
@@ -187,7 +187,7 @@ static struct prefix_entry *entry_at(struct node *n) {
 
 static bool has_file_room(const struct prefix *p, const struct prefix_entry *x) {
     uint64_t n = p->lm->mark_bytes + (uint64_t)x->node->depth * p->lm->page_bytes;
-    return p->with_files && !x->unsaved && !x->node->salt && x->node->n_tok == BLOCK &&
+    return p->with_files && !x->unsaved && x->node->salt == x->scope && x->node->n_tok == BLOCK &&
            n <= p->files.disk_bytes;
 }
 
@@ -286,6 +286,8 @@ struct prefix_entry *prefix_keep(struct prefix *p, struct seq *seq, const struct
         x->lost = false;
     }
     touch(p, x);
+    x->scope = at->scope;
+    x->owner = at->owner;
     if (at->session) x->session = at->session;
     x->n_pin++;
     return x;
@@ -348,6 +350,8 @@ static void start_save(struct prefix *p, struct prefix_entry *x) {
         memcpy(t->tokens + (int64_t)(n->depth - 1) * BLOCK, n->tokens, sizeof n->tokens);
     t->entry = x;
     t->mark = x->mark;
+    t->scope = x->scope;
+    t->owner = x->owner;
     t->session = x->session;
     p->n_saving++;
     prefix_files_post(&p->files, t);
@@ -483,7 +487,7 @@ static int add_known(void *ud, const struct store_state *st) {
     struct prefix *p = ud;
     if (st->n_tok < BLOCK || st->n_tok % BLOCK || strlen(st->file) >= PREFIX_FILE_NAME) return 0;
     if (p->n_disk >= MAX_DISK_ENTRIES) return 0;
-    struct node *n = reach(p, st->tokens, st->n_tok, 0);
+    struct node *n = reach(p, st->tokens, st->n_tok, st->scope);
     struct prefix_entry *x = n ? entry_at(n) : NULL;
     if (!x) {
         prune(p, n);
@@ -491,6 +495,8 @@ static int add_known(void *ud, const struct store_state *st) {
     }
     if (!x->id) p->n_disk++; /* of two files for the same tokens the later used counts */
     x->id = st->id;
+    x->scope = st->scope;
+    x->owner = st->owner;
     x->session = st->session;
     x->worth = true;
     memcpy(x->file, st->file, strlen(st->file) + 1);

@@ -14,7 +14,7 @@
  *                        or dropped, where it is not worth a file
  *
  * Belongs to the engine's thread, which is never blocked by files: one thread of its own writes and reads.
- * prefix_free saves what is worth it and not saved. States under LoRA are kept in memory only. Files that
+ * prefix_free saves what is worth it and not saved. A prompt finds states of its own scope only. States under LoRA are kept in memory only. Files that
  * are damaged or belong to another model are deleted, and the prompt is evaluated. */
 #ifndef CHIMERE_ENGINE_PREFIX_H
 #define CHIMERE_ENGINE_PREFIX_H
@@ -30,7 +30,8 @@ int prefix_new(struct prefix **out, struct lm *lm, const struct cache_params *c,
                int32_t grid, struct err *e);
 void prefix_free(struct prefix *p);
 
-/* Deepest checkpoint of a proper prefix of the tokens, pinned; NULL: none. salt: adapters in use. */
+/* Deepest checkpoint of a proper prefix of the tokens, pinned; NULL: none. salt: adapters in use and
+ * the scope; the scope alone without adapters. */
 struct prefix_entry *prefix_find(struct prefix *p, const int32_t *tokens, int32_t n, uint64_t salt);
 int64_t prefix_pos(const struct prefix_entry *x);
 /* Brings it to memory: 1: it is there, 0: being read, ask again, CHIMERE_E*: it is gone (unpin it). */
@@ -45,7 +46,7 @@ struct prefix_at {
     const int32_t *tokens; /* view: at least pos of them */
     int64_t pos;           /* a multiple of the grid, or where answers branch */
     int32_t n_drop;        /* deferred tokens of the sequence behind pos */
-    uint64_t salt, session;
+    uint64_t salt, scope, owner, session;
 };
 /* Keeps seq's state; the checkpoint is pinned. NULL: no memory for it. */
 struct prefix_entry *prefix_keep(struct prefix *p, struct seq *seq, const struct prefix_at *at);

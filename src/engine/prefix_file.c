@@ -56,13 +56,13 @@ static void done(struct prefix_files *f, struct prefix_task *t) {
     pthread_mutex_unlock(&f->lock);
 }
 
-/* Files of all models share one budget: the least recently used go. */
-static void keep_budget(struct prefix_files *f) {
+/* Removes the least recently used files of one owner, or of all (0), until they fit the budget. */
+static void evict(struct prefix_files *f, uint64_t owner, uint64_t budget) {
     int64_t n_bytes = 0;
     struct err e;
-    while (!store_state_bytes(f->store, &n_bytes, &e) && (uint64_t)n_bytes > f->disk_bytes) {
+    while (!store_state_bytes(f->store, owner, &n_bytes, &e) && (uint64_t)n_bytes > budget) {
         struct prefix_task *t = prefix_task_new(TASK_EVICTED);
-        if (!t || store_state_oldest(f->store, &t->id, t->file, sizeof t->file, &e)) {
+        if (!t || store_state_oldest(f->store, owner, &t->id, t->file, sizeof t->file, &e)) {
             mem_free(t);
             return;
         }
@@ -72,6 +72,12 @@ static void keep_budget(struct prefix_files *f) {
         pthread_mutex_unlock(&f->lock);
         done(f, t);
     }
+}
+
+/* Files of all models share one budget; each owner has one of its own within it. */
+static void keep_budget(struct prefix_files *f, uint64_t owner) {
+    if (owner && f->owner_disk_bytes) evict(f, owner, f->owner_disk_bytes);
+    evict(f, 0, f->disk_bytes);
 }
 
 static void save(struct prefix_files *f, struct prefix_task *t) {
@@ -86,6 +92,8 @@ static void save(struct prefix_files *f, struct prefix_task *t) {
     if (!t->rc) {
         t->n_bytes = (int64_t)st.st_size;
         struct store_state row = {.layout = f->layout,
+                                  .scope = t->scope,
+                                  .owner = t->owner,
                                   .session = t->session,
                                   .tokens = t->tokens,
                                   .n_tok = t->n_tok,
@@ -127,8 +135,9 @@ static void *files_thread(void *arg) {
         if (t->kind == TASK_USED) store_state_used(f->store, t->id, 0, NULL);
         if (t->kind == TASK_REMOVE) remove_state(f, t->id, t->file);
         bool saved = t->kind == TASK_SAVE && !t->rc;
+        uint64_t owner = t->owner;
         done(f, t);
-        if (saved) keep_budget(f);
+        if (saved) keep_budget(f, owner);
         pthread_mutex_lock(&f->lock);
     }
     pthread_mutex_unlock(&f->lock);
@@ -194,8 +203,11 @@ static void remove_orphans(struct prefix_files *f) {
 
 int prefix_files_open(struct prefix_files *f, struct lm *lm, const struct cache_params *c,
                       uint64_t layout, struct err *e) {
-    *f = (struct prefix_files){
-        .lm = lm, .store = c->store, .layout = layout, .disk_bytes = c->disk_bytes};
+    *f = (struct prefix_files){.lm = lm,
+                               .store = c->store,
+                               .layout = layout,
+                               .disk_bytes = c->disk_bytes,
+                               .owner_disk_bytes = c->owner_disk_bytes};
     int rc = file_mkdirs(c->dir, e);
     if (rc) return rc;
     f->dir = mem_strdup(c->dir);

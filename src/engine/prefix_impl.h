@@ -17,7 +17,7 @@ struct prefix_task {
     struct mark *mark;          /* SAVE: borrowed; LOAD: owned result, or NULL */
     int32_t *tokens;            /* owned; SAVE: in, LOAD: out */
     int32_t n_tok;
-    uint64_t session;
+    uint64_t scope, owner, session;
     int64_t id; /* row of the store */
     int64_t n_bytes;
     char file[PREFIX_FILE_NAME];
@@ -31,7 +31,7 @@ struct prefix_files {
     struct store *store; /* borrowed */
     char *dir;           /* owned */
     uint64_t layout;
-    uint64_t disk_bytes;
+    uint64_t disk_bytes, owner_disk_bytes;
     pthread_t thread;
     pthread_mutex_t lock; /* guards all below */
     pthread_cond_t wake, done_wake;

@@ -27,7 +27,8 @@ struct active {
     struct spec_seq spec;
     int64_t start_ns, decode_ns;
     bool is_kept;                   /* its states go to the prefix cache */
-    uint64_t salt, session;         /* adapters; conversation */
+    uint64_t salt, session;         /* adapters and scope; conversation */
+    uint64_t job_scope, job_owner;  /* as the job's, which is gone when the sequence closes */
     int32_t stops[SCHED_MAX_STOPS]; /* prompt positions to keep, ascending */
     int32_t n_stop;
     int64_t kept_pos;         /* newest position kept, or given up */

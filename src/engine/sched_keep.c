@@ -61,8 +61,9 @@ static bool is_stop(const struct sched *s, const struct active *a) {
     return a->n_prefilled % every == 0 || (a->has_twins && a->n_prefilled == a->job->n_prompt - 1);
 }
 
+/* Adapters and scope; without adapters the scope itself. */
 static uint64_t salt_of(const struct job *j) {
-    uint64_t h = 0;
+    uint64_t h = j->scope;
     for (int32_t i = 0; i < j->n_lora; i++) {
         const struct {
             uint64_t hash;
@@ -180,6 +181,8 @@ void sched_begin_cached(struct sched *s, struct active *a) {
     a->phase = PHASE_PREFILL;
     if (!a->is_kept) return;
     a->salt = salt_of(j);
+    a->job_scope = j->scope;
+    a->job_owner = j->owner;
     a->session = j->session ? hash_bytes(j->session, strlen(j->session), 1) : 0;
     seek(s, a);
 }
@@ -191,6 +194,8 @@ static struct prefix_entry *keep_at(struct sched *s, struct active *a, int64_t p
                                  .pos = pos,
                                  .n_drop = (int32_t)(s->lm->ops->seq_pos(s->lm, a->seq) - pos),
                                  .salt = a->salt,
+                                 .scope = a->job_scope,
+                                 .owner = a->job_owner,
                                  .session = a->session};
     a->kept_pos = pos;
     return prefix_keep(s->prefix, a->seq, &at);

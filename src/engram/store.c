@@ -156,19 +156,27 @@ int engram_store_take_path(struct engram_store *s, const char *path, struct engr
     return 0;
 }
 
-int engram_store_take(struct engram_store *s, const char *name, struct engram_lease **out,
-                      struct err *e) {
-    char path[4096];
+static bool is_name(const char *name) {
     size_t n = strlen(name);
     bool good = n >= 1 && n <= MAX_NAME && name[0] != '.';
-    *out = NULL;
     for (size_t i = 0; i < n && good; i++)
         good = isalnum((unsigned char)name[i]) || strchr("-_.", name[i]);
-    if (!good)
+    return good;
+}
+
+int engram_store_take(struct engram_store *s, const char *owner, const char *name,
+                      struct engram_lease **out, struct err *e) {
+    char path[4096];
+    *out = NULL;
+    if (!is_name(name))
         return err_set(e, CHIMERE_EINVAL,
                        "engram: expected the name of a table (letters, digits, '-', '_'), got "
                        "'%.80s'",
                        name);
+    if (owner && is_name(owner) &&
+        (size_t)snprintf(path, sizeof path, "%s/%s/%s.engram", s->dir, owner, name) < sizeof path &&
+        file_exists(path))
+        return engram_store_take_path(s, path, out, e);
     if ((size_t)snprintf(path, sizeof path, "%s/%s.engram", s->dir, name) >= sizeof path)
         return err_set(e, CHIMERE_ELIMIT, "engram: the path of the tables is too long");
     /* the tables that came with the program, unless the user has one of that name */

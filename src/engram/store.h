@@ -20,9 +20,11 @@ void engram_store_free(struct engram_store *s); /* all leases are back */
 
 struct engram_lease; /* one reference */
 
-/* name: letters, digits, '-', '_' and '.', at most 64, not beginning with '.'. */
-int engram_store_take(struct engram_store *s, const char *name, struct engram_lease **out,
-                      struct err *e);
+/* name: letters, digits, '-', '_' and '.', at most 64, not beginning with '.'. owner: a caller's identity,
+ * of the same characters, or NULL. A table in the subfolder named after the owner is visible to that owner
+ * only, and comes before one of the same name that everybody may use. */
+int engram_store_take(struct engram_store *s, const char *owner, const char *name,
+                      struct engram_lease **out, struct err *e);
 /* The same for any path: for callers whose user is the machine's. */
 int engram_store_take_path(struct engram_store *s, const char *path, struct engram_lease **out,
                            struct err *e);

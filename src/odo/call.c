@@ -143,8 +143,8 @@ void call_fini(struct call_result *r) {
     r->stop = NULL;
 }
 
-int call_text(struct ask_backend *b, const char *system, const char *user, const char *gbnf,
-              int32_t max_tokens, _Atomic bool *cancelled, int64_t deadline_ns,
+int call_text(struct ask_backend *b, uint64_t scope, const char *system, const char *user,
+              const char *gbnf, int32_t max_tokens, _Atomic bool *cancelled, int64_t deadline_ns,
               struct call_result *out, struct err *e) {
     struct ask a;
     ask_init(&a);
@@ -155,6 +155,7 @@ int call_text(struct ask_backend *b, const char *system, const char *user, const
     json_array_append_new(a.messages, json_pack("{s:s, s:s}", "role", "user", "content", user));
     a.sampling.temperature = 0;
     a.max_tokens = max_tokens;
+    a.scope = scope;
     if (gbnf) {
         a.format = ASK_GBNF;
         a.grammar = gbnf;

@@ -41,9 +41,9 @@ int call_run(const struct call *c, struct call_result *out, struct err *e);
 void call_fini(struct call_result *r);
 
 /* A question of our own: system (may be NULL) and user text, greedy, no thinking, at most max_tokens;
- * gbnf NULL: free text. */
-int call_text(struct ask_backend *b, const char *system, const char *user, const char *gbnf,
-              int32_t max_tokens, _Atomic bool *cancelled, int64_t deadline_ns,
+ * gbnf NULL: free text. scope: as in struct ask. */
+int call_text(struct ask_backend *b, uint64_t scope, const char *system, const char *user,
+              const char *gbnf, int32_t max_tokens, _Atomic bool *cancelled, int64_t deadline_ns,
               struct call_result *out, struct err *e);
 
 #endif

@@ -132,7 +132,7 @@ static void plan(struct odo_run *r) {
     struct call_result out;
     ++r->odo->n_model_call;
     int rc = call_text(
-        r->odo->p.backend,
+        r->odo->p.backend, r->ask->scope,
         "Write a plan of three to five short numbered steps for answering. Do not answer.",
         r->question, NULL, p->plan_tokens, r->cancelled, start + (int64_t)p->plan_ms * 1000000,
         &out, NULL);

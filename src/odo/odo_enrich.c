@@ -75,6 +75,7 @@ static bool is_confident(struct part *p, json_t *said) {
     a.sampling.n_probs = 5;
     a.probs = true;
     a.max_tokens = 48;
+    a.scope = r->ask->scope;
     struct call c = {.backend = r->odo->p.backend,
                      .ask = &a,
                      .cancelled = r->cancelled,
@@ -108,7 +109,7 @@ static json_t *expand(struct part *p) {
     buf_printf(&ask, "Produce 3 search queries in a JSON array about: %.2000s", r->question);
     ++r->odo->n_model_call;
     int rc = ask.failed ? CHIMERE_ENOMEM
-                        : call_text(r->odo->p.backend, NULL, ask.p,
+                        : call_text(r->odo->p.backend, r->ask->scope, NULL, ask.p,
                                     "root ::= \"[\" s (\", \" s){0,4} \"]\"\n"
                                     "s ::= \"\\\"\" [^\"\\\\\\n]{1,120} \"\\\"\"",
                                     120, r->cancelled,

@@ -36,8 +36,8 @@ static void *work(void *ud) {
     struct judging *j = ud;
     struct odo *o = j->odo;
     struct call_result out = {0};
-    int rc = call_text(j->backend, j->system, j->text, j->grammar, 8, &j->cancelled, j->deadline_ns,
-                       &out, NULL);
+    int rc = call_text(j->backend, 0, j->system, j->text, j->grammar, 8, &j->cancelled,
+                       j->deadline_ns, &out, NULL);
     pthread_mutex_lock(&j->lock);
     j->rc = rc;
     size_t n = out.content.n < sizeof j->word - 1 ? out.content.n : sizeof j->word - 1;

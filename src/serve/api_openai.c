@@ -52,6 +52,7 @@ bool api_read(struct gen *g, enum fields_api api, json_t **request) {
         return false;
     }
     name_session(g);
+    gen_scope(g);
     g->stream = f.stream;
     g->usage = f.usage;
     g->progress = f.progress;

@@ -19,7 +19,7 @@ struct auth_key {
     unsigned char digest[AUTH_HASH_BYTES];
     char name[STORE_MAX_NAME + 1];
     int64_t id; /* of the store; 0: of the file */
-    bool removed, seen;
+    bool removed, seen, is_admin;
     int64_t expires_ms;                               /* 0: never */
     int64_t max_parallel, per_minute, tokens_per_day; /* 0: no limit */
     int64_t n_running;
@@ -48,9 +48,15 @@ void auth_secret(char out[AUTH_SECRET_BYTES]) {
                       (unsigned long long)rng_entropy());
 }
 
+void auth_identity(const unsigned char hash[AUTH_HASH_BYTES], char out[AUTH_IDENTITY_BYTES]) {
+    int n = snprintf(out, AUTH_IDENTITY_BYTES, "key-");
+    for (int i = 0; i < 8; i++)
+        n += snprintf(out + n, AUTH_IDENTITY_BYTES - (size_t)n, "%02x", hash[i]);
+}
+
 /* ---- the file ---- */
 
-/* One word of a line behind the key. */
+/* One word of a line after the key. */
 static int read_word(struct auth_key *k, const char *word, size_t line, struct err *e) {
     int64_t n;
     if (str_starts(word, "parallel=")) {
@@ -67,6 +73,8 @@ static int read_word(struct auth_key *k, const char *word, size_t line, struct e
     } else if (strchr(word, '=')) {
         return err_set(e, CHIMERE_EINVAL,
                        "api keys: line %zu: expected parallel= or per-minute=", line);
+    } else if (strcmp(word, "admin") == 0) {
+        k->is_admin = true;
     } else {
         snprintf(k->name, sizeof k->name, "%s", word);
     }
@@ -138,6 +146,7 @@ static int take_row(void *ud, const struct store_key *row) {
     if (k->per_minute != row->per_minute) k->tokens = (double)row->per_minute;
     k->seen = true;
     k->removed = row->revoked;
+    k->is_admin = row->is_admin;
     k->expires_ms = row->expires_ms;
     k->max_parallel = row->max_active;
     k->per_minute = row->per_minute;
@@ -202,7 +211,7 @@ bool auth_is_needed(struct auth *a) {
     return needed;
 }
 
-struct auth_key *auth_find(struct auth *a, const char *sent) {
+struct auth_key *auth_find(struct auth *a, const char *sent, struct auth_who *who) {
     unsigned char d[AUTH_HASH_BYTES];
     if (!sent) return NULL;
     if (strncasecmp(sent, "bearer ", 7) == 0) sent += 7;
@@ -216,6 +225,10 @@ struct auth_key *auth_find(struct auth *a, const char *sent) {
         struct auth_key *k = &a->keys[i];
         bool same = CRYPTO_memcmp(d, k->digest, sizeof d) == 0;
         if (same && !k->removed && (!k->expires_ms || k->expires_ms > now)) found = k;
+    }
+    if (found) {
+        auth_identity(found->digest, who->identity);
+        who->is_admin = found->is_admin;
     }
     pthread_mutex_unlock(&a->lock);
     return found;

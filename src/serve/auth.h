@@ -1,8 +1,9 @@
-/* auth.h: API keys: of a file of lines "KEY [NAME] [parallel=N] [per-minute=N]" ('#' begins a comment), and of
- * the store, where `chimere key` puts them.
+/* auth.h: API keys: of a file of lines "KEY [NAME] [admin] [parallel=N] [per-minute=N]" ('#' begins a
+ * comment), and of the store, where `chimere key` puts them.
  *
- * Keys are known as SHA-256 and compared in constant time against all, so that time tells nothing. What
- * changes in the store holds within a second (auth_refresh). Any thread. */
+ * Keys are known as SHA-256 and compared in constant time with all, so that timing reveals nothing. Changes
+ * in the store take effect within a second (auth_refresh). Whatever is kept for a caller is kept under the
+ * key's identity, which a new key of the same name does not inherit. Any thread. */
 #ifndef CHIMERE_SERVE_AUTH_H
 #define CHIMERE_SERVE_AUTH_H
 
@@ -12,7 +13,7 @@
 
 #include "base/err.h"
 
-enum { AUTH_HASH_BYTES = 32, AUTH_SECRET_BYTES = 80 };
+enum { AUTH_HASH_BYTES = 32, AUTH_SECRET_BYTES = 80, AUTH_IDENTITY_BYTES = 24 };
 
 struct auth;
 struct auth_key; /* valid until auth_close, also when it was removed */
@@ -25,8 +26,12 @@ void auth_close(struct auth *a);
 bool auth_is_needed(struct auth *a);
 /* Takes over what another process changed in the store. */
 void auth_refresh(struct auth *a);
+struct auth_who {                       /* as of one request */
+    char identity[AUTH_IDENTITY_BYTES]; /* "key-" and 16 hexadecimal digits of the key's hash */
+    bool is_admin;
+};
 /* The key that the client sent ("Bearer K" or K), or NULL. */
-struct auth_key *auth_find(struct auth *a, const char *sent);
+struct auth_key *auth_find(struct auth *a, const char *sent, struct auth_who *who);
 const char *auth_name(const struct auth_key *k);
 int64_t auth_id(const struct auth_key *k); /* its row of the store; 0: of the file */
 /* One more request under k: 0, or CHIMERE_EBUSY with the seconds to wait in *retry_s. */
@@ -38,5 +43,6 @@ void auth_spend(struct auth *a, struct auth_key *k, int64_t n_tok);
 /* A new secret of 256 random bits, and the hash that is stored of one. */
 void auth_secret(char out[AUTH_SECRET_BYTES]);
 void auth_hash(const char *secret, unsigned char out[AUTH_HASH_BYTES]);
+void auth_identity(const unsigned char hash[AUTH_HASH_BYTES], char out[AUTH_IDENTITY_BYTES]);
 
 #endif

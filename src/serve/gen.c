@@ -453,6 +453,13 @@ int gen_model(struct gen *g, const json_t *name) {
     return e.code;
 }
 
+/* Whose cached states the prompt may begin from: nobody learns from cached_tokens what others asked. */
+void gen_scope(struct gen *g) {
+    enum serve_scope scope = g->r->s->p.scope;
+    bool by_user = scope == SCOPE_USER && g->r->key;
+    g->ask.scope = scope == SCOPE_ALL ? 0 : ask_scope(g->ask.owner, by_user ? g->ask.user : NULL);
+}
+
 static uint64_t owner_of(const struct gen *g) {
     const char *session = g->ask.session, *owner = g->ask.owner;
     uint64_t h = hash_bytes(owner, strlen(owner), 0);
@@ -474,6 +481,7 @@ static int new_parts(struct gen_run *x, struct err *e) {
         for (size_t k = 0; k < sizeof bufs / sizeof *bufs; k++) buf_init(bufs[k], MAX_TEXT);
     }
     x->n_part = n;
+    gen_scope(g);
     for (int32_t i = 0; i < n; i++) {
         struct gen_part *p = &x->parts[i];
         p->x = x;

@@ -73,6 +73,8 @@ struct gen {
 struct gen *gen_new(struct http_request *r, const struct gen_form *form, const char *id_prefix);
 /* Finds the model; on error the request was answered. */
 int gen_model(struct gen *g, const json_t *name);
+/* Sets ask.scope once owner and user are known. */
+void gen_scope(struct gen *g);
 void gen_fail(struct gen *g, const struct err *e);
 /* Prepares, waits for a turn, runs. Replies whatever happens. */
 void gen_go(struct gen *g);

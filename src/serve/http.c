@@ -301,14 +301,17 @@ static int check_key(struct http_request *r) {
     if (r->route && r->route->flags & ROUTE_OPEN) return 0;
     const char *sent = http_header(r, "Authorization");
     if (!sent) sent = http_header(r, "x-api-key");
-    r->key = auth_find(s->auth, sent);
+    struct auth_who who;
+    r->is_admin = false;
+    r->key = auth_find(s->auth, sent, &who);
     if (!r->key) {
         err_set(&r->early, CHIMERE_EREFUSED,
                 sent ? "this API key is not known"
                      : "an API key is needed: Authorization: Bearer KEY");
         return r->early_status = 401;
     }
-    snprintf(r->owner, sizeof r->owner, "%s", auth_name(r->key));
+    snprintf(r->owner, sizeof r->owner, "%s", who.identity);
+    r->is_admin = who.is_admin;
     if (auth_enter(s->auth, r->key, &r->retry_s, &r->early)) return r->early_status = 429;
     r->counted = true;
     return 0;
@@ -338,9 +341,10 @@ static void look_at_peer(struct http_request *r) {
     if (a->sa_family == AF_INET)
         inet_ntop(AF_INET, &((const struct sockaddr_in *)(const void *)a)->sin_addr, r->owner,
                   sizeof r->owner);
-    else if (a->sa_family == AF_INET6)
-        inet_ntop(AF_INET6, &((const struct sockaddr_in6 *)(const void *)a)->sin6_addr, r->owner,
-                  sizeof r->owner);
+    if (a->sa_family != AF_INET6) return;
+    const struct in6_addr *v6 = &((const struct sockaddr_in6 *)(const void *)a)->sin6_addr;
+    if (IN6_IS_ADDR_V4MAPPED(v6)) inet_ntop(AF_INET, v6->s6_addr + 12, r->owner, sizeof r->owner);
+    else inet_ntop(AF_INET6, v6, r->owner, sizeof r->owner);
 }
 
 static void look(struct http_request *r, const char *method, const char *path) {
@@ -350,6 +354,7 @@ static void look(struct http_request *r, const char *method, const char *path) {
     look_at_peer(r);
     if (strcmp(method, "HEAD") == 0) method = "GET";
     r->route = find_route(method, path, &path_known);
+    r->is_admin = is_loopback(r->owner);
     if (check_origin(r)) {
         r->early_status = 403;
     } else if (check_key(r)) {
@@ -358,6 +363,13 @@ static void look(struct http_request *r, const char *method, const char *path) {
         r->early_status = path_known ? 405 : 404;
         err_set(&r->early, CHIMERE_ENOENT, path_known ? "%s is not for %s" : "there is no %s",
                 path_known ? path : path, method);
+    } else if (r->route->flags & ROUTE_ADMIN && !r->is_admin) {
+        r->early_status = 403;
+        err_set(&r->early, CHIMERE_EREFUSED,
+                r->key
+                    ? "%s is for administrators; this key is not one (chimere key --role admin)"
+                    : "%s is for administrators: from this machine, or with an administrator's key",
+                path);
     } else if (r->s->stopping) {
         r->early_status = 503;
         err_set(&r->early, CHIMERE_EBUSY, "the server is stopping");

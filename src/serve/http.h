@@ -28,7 +28,11 @@ struct http_job {
     const char *ping;       /* frame sent into silence; view */
 };
 
-enum { ROUTE_OPEN = 1 /* needs no key */, ROUTE_QUICK = 2 /* answered on the sockets' thread */ };
+enum {
+    ROUTE_OPEN = 1,  /* needs no key */
+    ROUTE_QUICK = 2, /* answered on the sockets' thread */
+    ROUTE_ADMIN = 4, /* needs an administrator's key; without keys, a loopback address */
+};
 struct route {
     const char *method, *path; /* a final '*' matches the rest, see http_rest */
     unsigned flags;
@@ -41,7 +45,7 @@ struct server *http_server(const struct http_request *r);
 const char *http_body(const struct http_request *r, size_t *n);          /* view */
 const char *http_header(const struct http_request *r, const char *name); /* view, NULL: none */
 const char *http_rest(const struct http_request *r);  /* path behind the route's '*' */
-const char *http_owner(const struct http_request *r); /* key name or address: for fairness */
+const char *http_owner(const struct http_request *r); /* identity of the key, or the address */
 const char *http_id(const struct http_request *r);    /* request id, for answers and logs */
 
 /* Takes the buffer's content. status with type; NULL: application/json. */

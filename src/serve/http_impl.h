@@ -36,7 +36,9 @@ struct http_request {
     const struct route *route;
     char *path;           /* owned */
     struct auth_key *key; /* borrowed from the server; NULL: none needed */
-    char id[32], owner[80];
+    char id[32];
+    char owner[80]; /* the key's identity, or the address */
+    bool is_admin;
     int64_t begin_ns, deadline_ns;
     struct buf body;
     bool seen, counted;

@@ -14,6 +14,10 @@ struct models;
 struct odo;
 struct rerank;
 
+/* Whose requests may begin from the same cached states. USER: those of one user of one key; without keys,
+ * those of one address. */
+enum serve_scope { SCOPE_USER, SCOPE_KEY, SCOPE_ALL };
+
 struct serve_params {
     const char *host;                    /* numeric address or "localhost" */
     int port;                            /* 0: any free one */
@@ -46,6 +50,7 @@ struct serve_params {
     /* Further text for /metrics; NULL: none. */
     void (*metrics)(void *ud, struct buf *out);
     void *metrics_ud;
+    enum serve_scope scope;
     bool think; /* models think unless told not to */
     /* Where requests are recorded, without their contents, and keys are found; NULL: nowhere. */
     struct store *store;

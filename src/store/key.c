@@ -25,6 +25,7 @@ int store_key_add(struct store *s, struct store_key *k, struct err *e) {
     sqlite3_bind_int(st, 5, k->max_active);
     sqlite3_bind_int(st, 6, k->per_minute);
     sqlite3_bind_int64(st, 7, k->tokens_per_day);
+    sqlite3_bind_int(st, 8, k->is_admin);
     int rc = sqlite3_step(st);
     bool added = rc == SQLITE_ROW;
     if (added) {
@@ -47,6 +48,7 @@ int store_key_limit(struct store *s, const struct store_key *k, struct err *e) {
     sqlite3_bind_int(st, 3, k->max_active);
     sqlite3_bind_int(st, 4, k->per_minute);
     sqlite3_bind_int64(st, 5, k->tokens_per_day);
+    sqlite3_bind_int(st, 6, k->is_admin);
     int rc = sqlite3_step(st), n = sqlite3_changes(s->db);
     code = store_end(s, st, rc, e);
     if (!code && !n) return err_set(e, CHIMERE_ENOENT, "key %s: not found", k->name);
@@ -60,7 +62,8 @@ static void take_key(sqlite3_stmt *st, struct store_key *k) {
                             .revoked = sqlite3_column_int(st, 5) != 0,
                             .max_active = sqlite3_column_int(st, 6),
                             .per_minute = sqlite3_column_int(st, 7),
-                            .tokens_per_day = sqlite3_column_int64(st, 8)};
+                            .tokens_per_day = sqlite3_column_int64(st, 8),
+                            .is_admin = sqlite3_column_int(st, 9) != 0};
     const void *name = sqlite3_column_text(st, 1), *hash = sqlite3_column_blob(st, 2);
     int n = sqlite3_column_bytes(st, 1);
     if (name) memcpy(k->name, name, (size_t)(n < STORE_MAX_NAME ? n : STORE_MAX_NAME));

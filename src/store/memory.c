@@ -1,5 +1,8 @@
 #include "store/memory.h"
 
+#include <stdio.h>
+#include <string.h>
+
 #include "store/store_impl.h"
 
 static const char *text_of(sqlite3_stmt *st, int i) {
@@ -53,18 +56,37 @@ static int end(struct store *s, int rc, struct err *e) {
     return rc;
 }
 
+/* With the lock held, inside a transaction. */
+static int check_quota(struct store *s, const struct store_memory *m, struct err *e) {
+    char key[128];
+    int64_t n = 0;
+    snprintf(key, sizeof key, "%.*s", (int)strcspn(m->owner, "\t"), m->owner);
+    struct change c = {.owner = key};
+    int rc = step(s,
+                  "SELECT count(*) FROM odo_memory WHERE owner = ?1"
+                  " OR (owner >= ?1 || char(9) AND owner < ?1 || char(10))",
+                  &c, &n, e);
+    if (rc || n < STORE_MAX_MEMORIES_OF_KEY) return rc;
+    err_set(e, CHIMERE_ELIMIT, "memory: expected at most %d entries for one key",
+            STORE_MAX_MEMORIES_OF_KEY);
+    err_hint(e, "DELETE /v1/memory/all forgets what one user has");
+    return CHIMERE_ELIMIT;
+}
+
 int store_memory_add(struct store *s, const struct store_memory *m, int64_t *id, struct err *e) {
     struct change c = {
         .owner = m->owner, .text = m->text, .number = m->at_ms ? m->at_ms : store_now_ms(), .m = m};
     int64_t n_gone = 0;
     int rc = begin(s, e);
     if (rc) return rc;
-    rc = step(s,
-              "INSERT INTO odo_memory(owner, at_ms, text, kind, pinned, tainted)"
-              " VALUES(?1,?3,?4,?5,?6,?7) ON CONFLICT(owner, text) DO UPDATE SET"
-              " at_ms = excluded.at_ms, pinned = max(pinned, excluded.pinned),"
-              " tainted = min(tainted, excluded.tainted) RETURNING id",
-              &c, &c.id, e);
+    rc = check_quota(s, m, e);
+    if (!rc)
+        rc = step(s,
+                  "INSERT INTO odo_memory(owner, at_ms, text, kind, pinned, tainted)"
+                  " VALUES(?1,?3,?4,?5,?6,?7) ON CONFLICT(owner, text) DO UPDATE SET"
+                  " at_ms = excluded.at_ms, pinned = max(pinned, excluded.pinned),"
+                  " tainted = min(tainted, excluded.tainted) RETURNING id",
+                  &c, &c.id, e);
     if (!rc) rc = step(s, "DELETE FROM odo_memory_fts WHERE rowid = ?2", &c, NULL, e);
     if (!rc) rc = step(s, "INSERT INTO odo_memory_fts(rowid, text) VALUES(?2, ?4)", &c, NULL, e);
     struct change crop = {.owner = m->owner, .number = STORE_MAX_MEMORIES};

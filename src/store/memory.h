@@ -9,7 +9,11 @@
 
 #include "store/store.h"
 
-enum { STORE_MAX_MEMORY_BYTES = 4096, STORE_MAX_MEMORIES = 10000 /* of one owner, pins aside */ };
+enum {
+    STORE_MAX_MEMORY_BYTES = 4096,
+    STORE_MAX_MEMORIES = 10000,        /* of one owner, pins aside */
+    STORE_MAX_MEMORIES_OF_KEY = 20000, /* of all owners "KEY" and "KEY\tUSER" of one key */
+};
 
 enum store_memory_kind { STORE_FACT, STORE_TALK };
 
@@ -23,7 +27,7 @@ struct store_memory {
     double score; /* of a search; larger is better */
 };
 
-/* *id: the row, an older one where the owner has that text already (it becomes the newest; a pin stays).
+/* CHIMERE_ELIMIT: the key's users have too many together. *id: the row, an older one if the owner has that text already (it becomes the newest; a pin stays).
  * What the owner has beyond STORE_MAX_MEMORIES goes, oldest first. */
 int store_memory_add(struct store *s, const struct store_memory *m, int64_t *id, struct err *e);
 /* Pins first, then the newest. Nonzero from each stops, and is returned. */

@@ -77,6 +77,18 @@ const struct store_migration store_migrations[] = {
      "INSERT INTO quality(at_ms, parent, route, model, origin, score, judge)"
      "  SELECT at_ms, 0, route, '', 'score', (score - 1) / 4.0, judge FROM odo_scores ORDER BY id;"
      "DROP TABLE odo_scores;"},
+    {"roles of keys, and whose each state and memory is",
+     "ALTER TABLE api_keys ADD COLUMN role INTEGER NOT NULL DEFAULT 0;"
+     "ALTER TABLE states ADD COLUMN scope INTEGER NOT NULL DEFAULT 0;"
+     "ALTER TABLE states ADD COLUMN owner INTEGER NOT NULL DEFAULT 0;"
+     "CREATE INDEX states_owner ON states(owner, used_ms);"
+     /* memories were kept under a key's name, which may be given out again */
+     "UPDATE OR IGNORE odo_memory SET owner = (SELECT 'key-' || lower(hex(substr(k.hash, 1, 8)))"
+     "  || substr(odo_memory.owner, length(k.name) + 1) FROM api_keys k WHERE k.revoked = 0"
+     "  AND (odo_memory.owner = k.name OR substr(odo_memory.owner, 1, length(k.name) + 1)"
+     "  = k.name || char(9))) WHERE EXISTS (SELECT 1 FROM api_keys k WHERE k.revoked = 0"
+     "  AND (odo_memory.owner = k.name OR substr(odo_memory.owner, 1, length(k.name) + 1)"
+     "  = k.name || char(9)));"},
 };
 const int store_n_migration = (int)(sizeof store_migrations / sizeof *store_migrations);
 

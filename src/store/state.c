@@ -17,6 +17,8 @@ int store_state_add(struct store *s, struct store_state *x, struct err *e) {
     sqlite3_bind_int64(st, 4, x->n_bytes);
     sqlite3_bind_int64(st, 5, x->used_ms ? x->used_ms : store_now_ms());
     store_bind_text(st, 6, x->file);
+    sqlite3_bind_int64(st, 7, (int64_t)x->scope);
+    sqlite3_bind_int64(st, 8, (int64_t)x->owner);
     int rc = sqlite3_step(st);
     x->id = sqlite3_last_insert_rowid(s->db);
     return store_end(s, st, rc, e);
@@ -38,7 +40,9 @@ int store_state_list(struct store *s, uint64_t layout,
                                 .n_tok = n_bytes / 4,
                                 .n_bytes = sqlite3_column_int64(st, 4),
                                 .used_ms = sqlite3_column_int64(st, 5),
-                                .file = (const char *)sqlite3_column_text(st, 6)};
+                                .file = (const char *)sqlite3_column_text(st, 6),
+                                .scope = (uint64_t)sqlite3_column_int64(st, 7),
+                                .owner = (uint64_t)sqlite3_column_int64(st, 8)};
         if (x.file && n_bytes % 4 == 0) stop = each(ud, &x);
     }
     code = store_end(s, st, rc, e);
@@ -62,20 +66,23 @@ int store_state_remove(struct store *s, int64_t id, struct err *e) {
     return store_end(s, st, sqlite3_step(st), e);
 }
 
-int store_state_bytes(struct store *s, int64_t *n_bytes, struct err *e) {
+int store_state_bytes(struct store *s, uint64_t owner, int64_t *n_bytes, struct err *e) {
     *n_bytes = 0;
     sqlite3_stmt *st;
     int code = store_begin(s, Q_STATE_BYTES, &st, e);
     if (code) return code;
+    sqlite3_bind_int64(st, 1, (int64_t)owner);
     int rc = sqlite3_step(st);
     if (rc == SQLITE_ROW) *n_bytes = sqlite3_column_int64(st, 0);
     return store_end(s, st, rc, e);
 }
 
-int store_state_oldest(struct store *s, int64_t *id, char *file, size_t file_size, struct err *e) {
+int store_state_oldest(struct store *s, uint64_t owner, int64_t *id, char *file, size_t file_size,
+                       struct err *e) {
     sqlite3_stmt *st;
     int code = store_begin(s, Q_STATE_OLDEST, &st, e);
     if (code) return code;
+    sqlite3_bind_int64(st, 1, (int64_t)owner);
     int rc = sqlite3_step(st);
     bool found = rc == SQLITE_ROW;
     if (found) {

@@ -14,6 +14,8 @@ enum { STORE_MAX_STATE_TOK = 1 << 24 };
 struct store_state {
     int64_t id;
     uint64_t layout;       /* hash of model, cache types and schedule: what may load it */
+    uint64_t scope;        /* whose prompts may use it; 0: the default scope */
+    uint64_t owner;        /* whose budget it counts for; 0: nobody's */
     uint64_t session;      /* 0: none */
     const int32_t *tokens; /* view: [n_tok] */
     int32_t n_tok;
@@ -28,10 +30,11 @@ int store_state_list(struct store *s, uint64_t layout,
                      int (*each)(void *ud, const struct store_state *st), void *ud, struct err *e);
 int store_state_used(struct store *s, int64_t id, int64_t used_ms, struct err *e);
 int store_state_remove(struct store *s, int64_t id, struct err *e); /* 0 also when it is gone */
-/* Bytes of all states of all layouts. */
-int store_state_bytes(struct store *s, int64_t *n_bytes, struct err *e);
-/* The least recently used state of all layouts: its id, and file name to out. CHIMERE_ENOENT: none. */
-int store_state_oldest(struct store *s, int64_t *id, char *file, size_t file_size, struct err *e);
+/* Bytes of all states of all layouts of one owner; 0: of all owners. */
+int store_state_bytes(struct store *s, uint64_t owner, int64_t *n_bytes, struct err *e);
+/* The least recently used state of one owner (0: of all): its id, and file name. CHIMERE_ENOENT: none. */
+int store_state_oldest(struct store *s, uint64_t owner, int64_t *id, char *file, size_t file_size,
+                       struct err *e);
 /* Whether any row names this file. */
 bool store_state_has_file(struct store *s, const char *file);
 

@@ -60,6 +60,7 @@ struct store_key {
     unsigned char hash[32];
     int64_t created_ms, expires_ms; /* expires 0: never */
     bool revoked;
+    bool is_admin;          /* may load and unload models and see what everybody does */
     int32_t max_active;     /* requests at once; 0: no limit */
     int32_t per_minute;     /* requests; 0: no limit */
     int64_t tokens_per_day; /* prompt and generated; 0: no limit */
@@ -67,7 +68,7 @@ struct store_key {
 /* name, hash, expires and limits in; id and created out. CHIMERE_EINVAL: name or secret is taken; the name
  * of a revoked key may be used again, and keeps its id. */
 int store_key_add(struct store *s, struct store_key *k, struct err *e);
-/* Sets expires and limits of the key of that name. CHIMERE_ENOENT: none, or revoked. */
+/* Sets expires, limits and role of the key of that name. CHIMERE_ENOENT: none, or revoked. */
 int store_key_limit(struct store *s, const struct store_key *k, struct err *e);
 /* CHIMERE_ENOENT: unknown, revoked or expired. */
 int store_key_find(struct store *s, const unsigned char hash[32], struct store_key *k,

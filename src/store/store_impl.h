@@ -9,7 +9,7 @@
 
 #define STORE_KEY_COLUMNS                                                                          \
     "SELECT id, name, hash, created_ms, expires_ms, revoked, max_active, per_minute,"              \
-    " tokens_per_day FROM api_keys"
+    " tokens_per_day, role FROM api_keys"
 
 #define STORE_CHUNK_COLUMNS                                                                        \
     "SELECT c.id, c.from_byte, c.to_byte, c.page, c.line, doc_fts.heading, doc_fts.body, f.path,"  \
@@ -38,27 +38,28 @@
     X(REQUESTS_FORGET, "DELETE FROM requests WHERE at_ms < ?1")                                    \
     X(KEY_ADD,                                                                                     \
       "INSERT INTO api_keys(name, hash, created_ms, expires_ms, max_active, per_minute,"           \
-      " tokens_per_day) VALUES(?1,?2,?3,?4,?5,?6,?7) ON CONFLICT(name) DO UPDATE SET"              \
+      " tokens_per_day, role) VALUES(?1,?2,?3,?4,?5,?6,?7,?8) ON CONFLICT(name) DO UPDATE SET"     \
       " hash = ?2, created_ms = ?3, expires_ms = ?4, max_active = ?5, per_minute = ?6,"            \
-      " tokens_per_day = ?7, revoked = 0 WHERE revoked = 1 RETURNING id")                          \
+      " tokens_per_day = ?7, role = ?8, revoked = 0 WHERE revoked = 1 RETURNING id")               \
     X(KEY_FIND, STORE_KEY_COLUMNS " WHERE hash = ?1 AND revoked = 0"                               \
       " AND (expires_ms = 0 OR expires_ms > ?2)")                                                  \
     X(KEY_LIST, STORE_KEY_COLUMNS " ORDER BY name")                                                \
     X(KEY_REVOKE, "UPDATE api_keys SET revoked = 1 WHERE name = ?1 AND revoked = 0")               \
     X(KEY_LIMIT,                                                                                   \
-      "UPDATE api_keys SET expires_ms = ?2, max_active = ?3, per_minute = ?4, tokens_per_day = ?5" \
-      " WHERE name = ?1 AND revoked = 0")                                                          \
+      "UPDATE api_keys SET expires_ms = ?2, max_active = ?3, per_minute = ?4, tokens_per_day = ?5," \
+      " role = ?6 WHERE name = ?1 AND revoked = 0")                                                          \
     X(VERSION, "PRAGMA data_version")                                                              \
     X(STATE_ADD,                                                                                   \
-      "INSERT OR REPLACE INTO states(layout, session, tokens, n_bytes, used_ms, file)"             \
-      " VALUES(?1,?2,?3,?4,?5,?6)")                                                                \
+      "INSERT OR REPLACE INTO states(layout, session, tokens, n_bytes, used_ms, file, scope, owner)" \
+      " VALUES(?1,?2,?3,?4,?5,?6,?7,?8)")                                                                \
     X(STATE_LIST,                                                                                  \
-      "SELECT id, layout, session, tokens, n_bytes, used_ms, file FROM states"                     \
+      "SELECT id, layout, session, tokens, n_bytes, used_ms, file, scope, owner FROM states"       \
       " WHERE layout = ?1 ORDER BY used_ms, id")                                                   \
     X(STATE_USED, "UPDATE states SET used_ms = ?2 WHERE id = ?1")                                  \
     X(STATE_REMOVE, "DELETE FROM states WHERE id = ?1")                                            \
-    X(STATE_BYTES, "SELECT coalesce(sum(n_bytes), 0) FROM states")                                 \
-    X(STATE_OLDEST, "SELECT id, file FROM states ORDER BY used_ms, id LIMIT 1")                    \
+    X(STATE_BYTES, "SELECT coalesce(sum(n_bytes), 0) FROM states WHERE ?1 IN (0, owner)")          \
+    X(STATE_OLDEST,                                                                                \
+      "SELECT id, file FROM states WHERE ?1 IN (0, owner) ORDER BY used_ms, id LIMIT 1")           \
     X(STATE_HAS_FILE, "SELECT 1 FROM states WHERE file = ?1")                                      \
     X(DOC_LIST,                                                                                    \
       "SELECT id, collection, path, title, n_bytes, mtime_ns, n_chunk, embedder FROM doc_files"              \

@@ -57,6 +57,20 @@ key list >listed
 grep -Eq '^bob +valid .* 7 +0 +30 +3[0-9]$' listed || fail "list: $(cat listed)"
 grep -Eq '^alice +valid .* - +0 +0 +0 ' listed || fail "list: $(cat listed)"
 [ -z "$(grep -rlF -e "$alice" -e "$bob" kept served log)" ] || fail "a secret was written down"
+# roles
+metrics() { curl -sS -m 60 -o body -w '%{http_code}' -H "x-api-key: $1" "$url/metrics"; }
+root=$(key add root --role admin)
+turns 200 "$root"
+[ "$(metrics "$root")" = 200 ] || fail "an administrator's key: $(cat body)"
+[ "$(metrics "$alice")" = 403 ] || fail "everybody reads everybody's metrics"
+grep -q 'administrator' body || fail "$(cat body)"
+key limit alice --role admin
+for _ in $(seq 100); do [ "$(metrics "$alice")" = 403 ] || break; sleep 0.1; done
+[ "$(metrics "$alice")" = 200 ] || fail "the new role has no effect: $(cat body)"
+key limit alice --role user
+key remove root
+identity() { key list | awk -v n="$1" '$1 == n { print $4 }'; }
+was=$(identity alice)
 # names
 refuses 2 "a key of that name exists" "$CHIMERE" key add alice --state-dir kept
 refuses 1 "not found" "$CHIMERE" key remove nobody --state-dir kept
@@ -70,6 +84,7 @@ turns 401 "$alice"
 second=$(key add alice)
 turns 200 "$second"
 [ "$(status "$alice")" = 401 ] || fail "the removed key of that name came back"
+[ "$(identity alice)" != "$was" ] || fail "a new key inherits what was kept for another of its name"
 stop
 # another start knows them, and what was used today
 start

@@ -8,7 +8,7 @@ export const key = "a-key-of-the-tests";
 
 export async function serve(...args) {
     const folder = mkdtempSync(join(tmpdir(), "chimere-clients-"));
-    writeFileSync(join(folder, "keys"), `${key} tests\n`);
+    writeFileSync(join(folder, "keys"), `${key} tests admin\n`);
     const child = spawn(process.env.CHIMERE, ["serve", "--port", "0", "-q", "--api-key", join(folder, "keys"), ...args],
         { stdio: ["ignore", "pipe", "pipe"] });
     let text = "";

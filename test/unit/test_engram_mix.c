@@ -8,6 +8,7 @@
 #include <math.h>
 #include <pthread.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -431,28 +432,28 @@ static void replaced_tables_are_picked_up(void **state) {
     snprintf(path, sizeof path, "%s/live.engram", scratch);
     write_table("live", text, N_TEXT, NULL);
     assert_int_equal(engram_store_new(&s, scratch, tokenizer, VOCAB, &e), 0);
-    assert_int_equal(engram_store_take(s, "live", &a, &e), 0);
-    assert_int_equal(engram_store_take(s, "live", &b, &e), 0);
+    assert_int_equal(engram_store_take(s, NULL, "live", &a, &e), 0);
+    assert_int_equal(engram_store_take(s, NULL, "live", &b, &e), 0);
     assert_ptr_equal(a, b); /* the same file is open once */
     engram_lease_return(b);
     write_table("live", other, 5, NULL);
-    assert_int_equal(engram_store_take(s, "live", &b, &e), 0);
+    assert_int_equal(engram_store_take(s, NULL, "live", &b, &e), 0);
     assert_ptr_not_equal(a, b);
     assert_true(engram_lookup(engram_lease_table(a), ctx, 3, hits) > 0);
     assert_int_equal(engram_hit_next(&hits[0])[0].token, 4); /* the old one still answers */
     assert_true(engram_lookup(engram_lease_table(b), ctx, 3, hits) > 0);
     assert_int_equal(engram_hit_next(&hits[0])[0].token, 7);
     assert_int_equal(unlink(path), 0);
-    assert_int_equal(engram_store_take(s, "live", &c, &e), CHIMERE_ENOENT);
+    assert_int_equal(engram_store_take(s, NULL, "live", &c, &e), CHIMERE_ENOENT);
     assert_non_null(strstr(e.text, "no table named 'live'"));
     assert_true(engram_lookup(engram_lease_table(b), ctx, 3, hits) > 0); /* deleted, still mapped */
     FILE *f = fopen(path, "w");
     fputs("not a table", f);
     fclose(f);
-    assert_int_equal(engram_store_take(s, "live", &c, &e), CHIMERE_EFORMAT);
+    assert_int_equal(engram_store_take(s, NULL, "live", &c, &e), CHIMERE_EFORMAT);
     /* written over in place, cut in place: leases answer as before, new ones see what there is now */
     write_table("live", text, N_TEXT, NULL);
-    assert_int_equal(engram_store_take(s, "live", &c, &e), 0);
+    assert_int_equal(engram_store_take(s, NULL, "live", &c, &e), 0);
     f = fopen(path, "r+");
     for (int i = 0; i < 3000; i++) fputc(0x5a, f);
     fclose(f);
@@ -462,13 +463,28 @@ static void replaced_tables_are_picked_up(void **state) {
     assert_true(engram_lookup(engram_lease_table(c), ctx, 3, hits) > 0);
     assert_int_equal(engram_hit_next(&hits[0])[0].token, 4);
     struct engram_lease *d;
-    assert_int_equal(engram_store_take(s, "live", &d, &e), CHIMERE_EFORMAT);
+    assert_int_equal(engram_store_take(s, NULL, "live", &d, &e), CHIMERE_EFORMAT);
     engram_lease_return(c);
     engram_lease_return(a);
     engram_lease_return(b);
     static const char *const names[] = {"../live", ".live", "", "a/b", "live engram"};
     for (int i = 0; i < 5; i++)
-        assert_int_equal(engram_store_take(s, names[i], &c, &e), CHIMERE_EINVAL);
+        assert_int_equal(engram_store_take(s, NULL, names[i], &c, &e), CHIMERE_EINVAL);
+    /* one caller's own table: nobody else sees it, and it comes before the common one */
+    struct engram_lease *mine;
+    char from[128];
+    write_table("live", text, N_TEXT, NULL);
+    assert_int_equal(engram_store_take(s, "key-1", "live", &a, &e), 0);
+    snprintf(from, sizeof from, "%s/key-1", scratch);
+    assert_int_equal(mkdir(from, 0700), 0);
+    snprintf(from, sizeof from, "%s/key-1/live.engram", scratch);
+    assert_int_equal(rename(path, from), 0);
+    assert_int_equal(engram_store_take(s, "key-1", "live", &mine, &e), 0);
+    assert_int_equal(engram_store_take(s, "key-2", "live", &c, &e), CHIMERE_ENOENT);
+    assert_int_equal(engram_store_take(s, NULL, "live", &c, &e), CHIMERE_ENOENT);
+    assert_int_equal(engram_store_take(s, "../key-1", "live", &c, &e), CHIMERE_ENOENT);
+    engram_lease_return(mine);
+    engram_lease_return(a);
     engram_store_free(s);
 }
 

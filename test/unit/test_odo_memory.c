@@ -9,6 +9,7 @@
 #include "odo/memory.h"
 #include "odo/tool.h"
 #include "store/memory.h"
+#include "store/store_impl.h"
 
 #include "odo_bed.h"
 
@@ -343,6 +344,19 @@ static void test_ceiling(void **state) {
     }
     assert_true(store_memory_forget(store, "zoe", 1020, false, NULL) == 20);
     assert_int_equal(count("zoe"), 21);
+    /* a key cannot get around that by naming users */
+    struct err e = {0};
+    struct store_memory m = {.owner = "key-1\tnext", .kind = STORE_FACT, .text = "a fact"};
+    static const char fill[] =
+        "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 19999) INSERT"
+        " INTO odo_memory(owner, at_ms, kind, text, pinned, tainted) SELECT 'key-1' || char(9) ||"
+        " i, 1, 0, 'a fact', 0, 0 FROM n";
+    assert_int_equal(sqlite3_exec(store->db, fill, NULL, NULL, NULL), SQLITE_OK);
+    assert_int_equal(store_memory_add(store, &m, NULL, &e), 0);
+    m.owner = "key-1";
+    assert_int_equal(store_memory_add(store, &m, NULL, &e), CHIMERE_ELIMIT);
+    struct store_memory other = {.owner = "key-10\tx", .kind = STORE_FACT, .text = "a fact"};
+    assert_int_equal(store_memory_add(store, &other, NULL, &e), 0);
 }
 
 int main(void) {

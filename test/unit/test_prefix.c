@@ -401,7 +401,7 @@ static void files_have_a_budget_too(void **state) {
     engine_free(g);
     int64_t n_bytes;
     struct err e;
-    assert_int_equal(store_state_bytes(p.cache.store, &n_bytes, &e), 0);
+    assert_int_equal(store_state_bytes(p.cache.store, 0, &n_bytes, &e), 0);
     assert_in_range(n_bytes, 8000, 20000);
     assert_in_range(each_file(p.cache.dir, NULL), 2, 4);
     g = fake_engine(&p);
@@ -410,6 +410,47 @@ static void files_have_a_budget_too(void **state) {
     turn(g, t[0], 1, 0);
     assert_int_equal(t[0]->n_cached, 0);
     engine_free(g);
+    for (int i = 0; i < 10; i++) talk_free(t[i]);
+    store_close(p.cache.store);
+}
+
+static uint64_t job_scope, job_owner;
+static void belong(struct job *j) { j->scope = job_scope, j->owner = job_owner; }
+
+/* States of one scope are found by that scope only, in memory and after a restart; and each owner's files
+ * have a budget of their own. */
+static void scopes_and_owners_are_kept_apart(void **state) {
+    (void)state;
+    struct engine_params p = cached(1, 1 << 14, 1 << 20);
+    struct err e;
+    int64_t n_bytes;
+    p.cache.dir = states_dir("apart");
+    p.cache.store = open_store("apart");
+    p.cache.disk_bytes = 1 << 20;
+    p.cache.owner_disk_bytes = 20000;
+    struct engine *g = fake_engine(&p);
+    struct talk *t[10];
+    for (int i = 0; i < 10; i++) {
+        job_owner = i == 0 ? 7 : 8;
+        job_scope = job_owner + 100;
+        t[i] = talk_new((uint64_t)i, 1000, VOCAB); /* 4000 bytes of tokens each */
+        turn_with(g, t[i], 30, 20, belong);
+    }
+    job_scope = 107;
+    turn_with(g, t[9], 1, 0, belong);
+    assert_int_equal(t[9]->n_cached, 0); /* in memory, but not its own */
+    engine_free(g);
+    assert_int_equal(store_state_bytes(p.cache.store, 8, &n_bytes, &e), 0);
+    assert_in_range(n_bytes, 8000, 20000);
+    assert_int_equal(store_state_bytes(p.cache.store, 7, &n_bytes, &e), 0);
+    assert_true(n_bytes >= 4000); /* the other owner's use costs this one nothing */
+    for (int own = 0; own < 2; own++) {
+        g = fake_engine(&p);
+        job_scope = own ? 107 : 108;
+        turn_with(g, t[0], 1, 0, belong);
+        assert_true(own ? t[0]->n_cached >= 960 : t[0]->n_cached == 0);
+        engine_free(g);
+    }
     for (int i = 0; i < 10; i++) talk_free(t[i]);
     store_close(p.cache.store);
 }
@@ -845,6 +886,7 @@ int main(void) {
         cmocka_unit_test(budgets_hold_and_files_extend_them),
         cmocka_unit_test(states_survive_a_restart_unless_damaged),
         cmocka_unit_test(files_have_a_budget_too),
+        cmocka_unit_test(scopes_and_owners_are_kept_apart),
         cmocka_unit_test(kill_9_leaves_states_that_open),
         cmocka_unit_test(restored_equals_uninterrupted_bit_for_bit),
         cmocka_unit_test(greedy_texts_of_100_conversations),

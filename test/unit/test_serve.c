@@ -5,211 +5,19 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <cmocka.h>
-#include <arpa/inet.h>
-#include <netinet/in.h>
 #include <pthread.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
 #include "base/clock.h"
 #include "base/mem.h"
-#include "engine/lm.h"
-#include "model/vocab.h"
 #include "serve/gate.h"
-#include "serve/serve.h"
 
 #include "scratch.h"
+#include "serve_rig.h"
 #include "tiny_bert.h"
 
-static struct gguf *file;
-static struct tok *tok;
-static struct chat_template *template;
-
-struct rig {
-    struct engine *engine;
-    struct ask_backend *backend;
-    struct server *s;
-    struct ask_model model;
-    int32_t *script;
-    size_t n_script;
-    int port;
-};
-
-/* ---- rig ---- */
-
-static int open_model(void **state) {
-    struct err e = {0};
-    (void)state;
-    if (gguf_open(&file, TEST_NANO, &e) || vocab_load(&tok, file, &e)) fail_msg("%s", e.text);
-    struct slice t = vocab_chat_template(file, NULL);
-    if (chat_template_new(&template, t.p, t.n, &e)) fail_msg("%s", e.text);
-    return 0;
-}
-
-static int close_model(void **state) {
-    (void)state;
-    chat_template_free(template);
-    tok_free(tok);
-    gguf_close(file);
-    return 0;
-}
-
-static void rig_open(struct rig *r, const char *answer, int delay_us, struct serve_params p,
-                     int n_seq) {
-    struct err e = {0};
-    struct lm *lm;
-    *r = (struct rig){.port = 0};
-    if (answer &&
-        tok_encode(tok, answer, strlen(answer), true, false, &r->script, &r->n_script, &e))
-        fail_msg("%s", e.text);
-    struct lm_fake_params f = {.n_vocab = (int32_t)tok_n_vocab(tok),
-                               .eos = tok_eos(tok),
-                               .n_ctx = 65536,
-                               .n_seq = n_seq,
-                               .delay_us = delay_us,
-                               .script = answer ? r->script : NULL,
-                               .n_script = (int32_t)r->n_script};
-    struct engine_params ep;
-    engine_defaults(&ep);
-    ep.n_seq = n_seq;
-    ep.n_ctx = 65536;
-    ep.n_ctx_seq = 65536 / n_seq;
-    ep.speculate = false;
-    if (lm_open_fake(&lm, &f, &e) || engine_new_over(&r->engine, lm, tok, &ep, &e))
-        fail_msg("%s", e.text);
-    r->model =
-        (struct ask_model){.engine = r->engine, .tok = tok, .template = template, .n_seq = n_seq};
-    if (ask_local_new(&r->backend, &r->model, "fake", &e)) fail_msg("%s", e.text);
-    p.backends = &r->backend;
-    p.n_backend = 1;
-    if (serve_open(&r->s, &p, &e)) fail_msg("%s", e.text);
-    r->port = serve_port(r->s);
-}
-
-static void rig_close(struct rig *r) {
-    serve_close(r->s);
-    r->backend->ops->close(r->backend);
-    engine_free(r->engine);
-    mem_free(r->script);
-}
-
-/* ---- a client ---- */
-
-static int dial(const struct rig *r) {
-    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    struct sockaddr_in a = {.sin_family = AF_INET, .sin_port = htons((uint16_t)r->port)};
-    struct timeval limit = {.tv_sec = 20 * TEST_SLOWNESS};
-    inet_pton(AF_INET, "127.0.0.1", &a.sin_addr);
-    setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
-    assert_int_equal(connect(fd, (struct sockaddr *)&a, sizeof a), 0);
-    return fd;
-}
-
-static void say(int fd, const char *text, size_t n) {
-    while (n) {
-        ssize_t k = send(fd, text, n, MSG_NOSIGNAL);
-        if (k <= 0) return; /* the server may have had enough */
-        text += k;
-        n -= (size_t)k;
-    }
-}
-
-static void post(int fd, const char *path, const char *body, size_t n, const char *headers) {
-    char head[1024];
-    int k = snprintf(head, sizeof head,
-                     "POST %s HTTP/1.1\r\nHost: localhost\r\n%sContent-Length: %zu\r\n\r\n", path,
-                     headers ? headers : "Connection: close\r\n", n);
-    say(fd, head, (size_t)k);
-    say(fd, body, n);
-}
-
-static struct buf reply; /* of the last call */
-
-static const char *hear(int fd) { /* to the end */
-    char piece[65536];
-    ssize_t k;
-    buf_fini(&reply);
-    buf_init(&reply, (size_t)64 << 20);
-    while ((k = recv(fd, piece, sizeof piece, 0)) > 0) buf_put(&reply, piece, (size_t)k);
-    close(fd);
-    return reply.p ? reply.p : "";
-}
-
-static const char *call(const struct rig *r, const char *path, const char *body) {
-    int fd = dial(r);
-    post(fd, path, body, strlen(body), NULL);
-    return hear(fd);
-}
-
-static const char *get(const struct rig *r, const char *path, const char *headers) {
-    char head[512];
-    int fd = dial(r);
-    int k = snprintf(head, sizeof head,
-                     "GET %s HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n%s\r\n", path,
-                     headers ? headers : "");
-    say(fd, head, (size_t)k);
-    return hear(fd);
-}
-
-static int status_of(const char *answer) {
-    return strncmp(answer, "HTTP/1.1 ", 9) == 0 ? atoi(answer + 9) : 0;
-}
-
-static json_t *body_of(const char *answer) {
-    const char *body = strstr(answer, "\r\n\r\n");
-    json_t *j = body ? json_loads(body + 4, 0, NULL) : NULL;
-    if (!j) fail_msg("no JSON body: %.300s", answer);
-    return j;
-}
-
-static const char *text_at(json_t *j, const char *path) { /* "choices.0.message.content" */
-    char key[64];
-    while (j && *path) {
-        size_t n = strcspn(path, ".");
-        snprintf(key, sizeof key, "%.*s", (int)n, path);
-        j = json_is_array(j) ? json_array_get(j, (size_t)atoi(key)) : json_object_get(j, key);
-        path += n + (path[n] == '.');
-    }
-    return json_is_string(j) ? json_string_value(j) : NULL;
-}
-
-/* The data lines of a stream, one after the other; chunk sizes are skipped by looking at lines only. */
-static json_t *next_frame(const char **at) {
-    const char *line = strstr(*at, "data: ");
-    if (!line) return NULL;
-    *at = line + 6;
-    json_t *j = json_loads(line + 6, JSON_DISABLE_EOF_CHECK, NULL);
-    return j ? j : json_null();
-}
-
-static int32_t n_active(const struct rig *r) {
-    struct engine_totals t;
-    engine_totals(r->engine, &t);
-    return t.n_active;
-}
-static int64_t n_generated(const struct rig *r) {
-    struct engine_totals t;
-    engine_totals(r->engine, &t);
-    return t.n_generated;
-}
-
-static bool wait_active(const struct rig *r, int32_t n, int ms) {
-    for (int i = 0; i < ms * TEST_SLOWNESS; i++) {
-        if (n_active(r) == n) return true;
-        usleep(1000);
-    }
-    return false;
-}
-
-#define CHAT "/v1/chat/completions"
-#define HI "\"messages\":[{\"role\":\"user\",\"content\":\"Hi\"}]"
-#define CALC                                                                                       \
-    "\"tools\":[{\"type\":\"function\",\"function\":{\"name\":\"calculator\",\"parameters\":{"     \
-    "\"type\":\"object\",\"properties\":{\"expression\":{\"type\":\"string\"}},\"required\":["     \
-    "\"expression\"]}}}]"
 static const char script[] = "The answer is 42, naturally \xe2\x80\x94 said the \"model\".";
 static const char call_script[] = "<tool_call>\n<function=calculator>\n<parameter=expression>\n"
                                   "12 * 34\n</parameter>\n</function>\n</tool_call>";
@@ -373,7 +181,7 @@ static void test_replay(void **state) {
     json_decref(j);
     struct ask a;
     ask_init(&a);
-    a.owner = "127.0.0.1";
+    a.scope = ask_scope("127.0.0.1", NULL);
     a.tools = json_loads("{" CALC "}", 0, NULL);
     json_t *tools = json_incref(json_object_get(a.tools, "tools"));
     json_decref(a.tools);
@@ -389,7 +197,7 @@ static void test_replay(void **state) {
     assert_memory_equal(second, first, n_first * sizeof *first);
     assert_memory_equal(second + n_first, r.script, n * sizeof *first);
     assert_true(tok_is_eog(tok, second[n_first + n]));
-    a.owner = "10.0.0.1"; /* another's answers are not looked at */
+    a.scope = ask_scope("10.0.0.1", NULL); /* another's answers are not used */
     assert_int_equal(r.backend->ops->render(r.backend, &a, NULL, &stranger, &n_stranger, &e), 0);
     assert_true(n_stranger != n_second || memcmp(stranger, second, n_second * sizeof *first) != 0);
     mem_free(first);

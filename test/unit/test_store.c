@@ -132,6 +132,45 @@ struct seen {
     char files[64];
 };
 
+/* Memories that were kept under a key's name belong to that key only, by its hash. */
+static void memories_follow_their_key(void **state) {
+    struct err e = {0};
+    char path[4096];
+    sqlite3 *db;
+    struct store *s;
+    (void)state;
+    snprintf(path, sizeof path, "%s/names.db", scratch);
+    assert_int_equal(store_open(&s, path, &e), 0);
+    store_close(s);
+    assert_int_equal(sqlite3_open(path, &db), SQLITE_OK);
+    static const char before[] =
+        "DROP INDEX states_owner; ALTER TABLE states DROP COLUMN owner;"
+        "ALTER TABLE states DROP COLUMN scope; ALTER TABLE api_keys DROP COLUMN role;"
+        "PRAGMA user_version = 8;"
+        "INSERT INTO api_keys(name, hash, created_ms, expires_ms, max_active, per_minute,"
+        " tokens_per_day) VALUES('al', x'0123456789abcdef"
+        "000000000000000000000000000000000000000000000000', 1, 0, 0, 0, 0);"
+        "INSERT INTO odo_memory(owner, at_ms, kind, text, pinned, tainted) VALUES"
+        " ('al', 1, 0, 'a', 0, 0), ('al'||char(9)||'bo', 1, 0, 'b', 0, 0),"
+        " ('alice', 1, 0, 'c', 0, 0), ('local', 1, 0, 'd', 0, 0);";
+    if (sqlite3_exec(db, before, NULL, NULL, NULL)) fail_msg("%s", sqlite3_errmsg(db));
+    sqlite3_close(db);
+    assert_int_equal(store_open(&s, path, &e), 0);
+    store_close(s);
+    assert_int_equal(sqlite3_open(path, &db), SQLITE_OK);
+    static const char *const want[] = {"key-0123456789abcdef", "key-0123456789abcdef\tbo", "alice",
+                                       "local"};
+    sqlite3_stmt *st;
+    assert_int_equal(
+        sqlite3_prepare_v2(db, "SELECT owner FROM odo_memory ORDER BY text", -1, &st, NULL), 0);
+    for (int i = 0; i < 4; i++) {
+        assert_int_equal(sqlite3_step(st), SQLITE_ROW);
+        assert_string_equal((const char *)sqlite3_column_text(st, 0), want[i]);
+    }
+    sqlite3_finalize(st);
+    sqlite3_close(db);
+}
+
 static int see_state(void *ud, const struct store_state *st) {
     struct seen *s = ud;
     assert_true(st->used_ms >= s->last_used);
@@ -168,14 +207,14 @@ static void states_are_listed_by_use(void **state) {
     assert_int_equal(store_state_list(s, UINT64_MAX, see_state, &seen, &e), 0);
     assert_string_equal(seen.files, "f1f0f2");
     int64_t n_bytes, id;
-    assert_int_equal(store_state_bytes(s, &n_bytes, &e), 0);
+    assert_int_equal(store_state_bytes(s, 0, &n_bytes, &e), 0);
     assert_int_equal(n_bytes, 406);
     char file[16];
-    assert_int_equal(store_state_oldest(s, &id, file, sizeof file, &e), 0);
+    assert_int_equal(store_state_oldest(s, 0, &id, file, sizeof file, &e), 0);
     assert_string_equal(file, "f3");
     assert_int_equal(id, ids[3]);
     for (int i = 0; i < 4; i++) assert_int_equal(store_state_remove(s, ids[i], &e), 0);
-    assert_int_equal(store_state_oldest(s, &id, file, sizeof file, &e), CHIMERE_ENOENT);
+    assert_int_equal(store_state_oldest(s, 0, &id, file, sizeof file, &e), CHIMERE_ENOENT);
     assert_false(store_state_has_file(s, "f1"));
     struct store_state bad = {.file = "../evil"};
     assert_int_equal(store_state_add(s, &bad, &e), CHIMERE_EINVAL);
@@ -297,7 +336,7 @@ static void any_damage_ends_in_an_answer_or_an_error(void **state) {
         int64_t n_bytes;
         store_usage_since(s, 0, 0, &u, &e);
         store_request_add(s, &q, NULL, &e);
-        store_state_bytes(s, &n_bytes, &e);
+        store_state_bytes(s, 0, &n_bytes, &e);
         store_check(s, &e);
         store_close(s);
     }
@@ -397,6 +436,7 @@ int main(void) {
         cmocka_unit_test(requests_are_counted_by_key_and_time),
         cmocka_unit_test(keys_are_found_by_hash_until_revoked_or_expired),
         cmocka_unit_test(states_are_listed_by_use),
+        cmocka_unit_test(memories_follow_their_key),
         cmocka_unit_test(migrations_apply_once_and_whole),
         cmocka_unit_test(foreign_and_damaged_files_are_refused),
         cmocka_unit_test(any_damage_ends_in_an_answer_or_an_error),
