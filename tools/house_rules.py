@@ -195,6 +195,24 @@ def check_header(path, code, n_lines, extra_prefixes):
         report("guard", path, 1, "expected an include guard CHIMERE_FOLDER_FILE_H")
 
 
+# What a shell test may run without asking: POSIX tools and what building needs. The rest is named in `needs`.
+OPTIONAL_PROGRAMS = ("curl", "node", "npm", "python3", "tmux", "xz", "cc", "c++", "cmake", "pkg-config", "setsid",
+                     "ps", "pgrep", "pkill", "jq", "openssl", "unshare", "psql", "chromium")
+
+
+def check_shell_test(path, text):
+    """A test in test/cli skips by name if a program that it runs is missing: lib.sh, `needs`."""
+    needed = set(" ".join(re.findall(r"^ *needs (.+)$", text, re.M)).split())
+    needed |= set(re.findall(r"command -v ([\w+-]+)", text))
+    for number, line in enumerate(text.splitlines(), 1):
+        if line.lstrip().startswith("#"):
+            continue
+        for name in OPTIONAL_PROGRAMS:
+            command = r"(?:^|[;|&(`]|\b(?:then|do|if|while|exec|!)\s)\s*(?:\w+=\S* )*" + re.escape(name) + r"(?:\s|$)"
+            if name not in needed and re.search(command, line):
+                report("needs", path, number, f"runs {name}, which `needs` does not name")
+
+
 def main():
     extra_prefixes = {}
     for line in read_table("tools/allow.txt"):
@@ -220,6 +238,8 @@ def main():
             for m in FOREIGN_TEXT.finditer(text):
                 report("words", path, text.count("\n", 0, m.start()) + 1,
                        f"'{m.group(0)}' belongs to a machine, not to the project")
+        if path.startswith("test/cli/test_") and path.endswith(".sh"):
+            check_shell_test(path, text)
         is_c = path.endswith((".c", ".h", ".cu", ".cuh", ".cc"))
         n_lines = text.count("\n")
         if n_lines > MAX_FILE and not in_data and path.endswith(

@@ -8,6 +8,16 @@ fail() {
     echo "FAILED: $*" >&2
     exit 1
 }
+# needs PROGRAM...: skips the rest of the test, by name, unless every program is installed. A test calls it
+# once, before anything else; tools/house_rules.py checks that what a test runs is named here.
+needs() {
+    local program
+    for program in "$@"; do
+        command -v "$program" >/dev/null && continue
+        echo "skip: $(basename "$0" .sh): no $program; script/setup --test installs it"
+        exit 77
+    done
+}
 # refuses STATUS TEXT COMMAND...: the command must end with that status and say TEXT on stderr.
 refuses() {
     local want=$1 text=$2 status=0

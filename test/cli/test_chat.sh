@@ -1,7 +1,9 @@
 #!/usr/bin/env bash
 # chat: a conversation through a pipe, and one in a terminal: editing, history, stopping, commands.
 set -euo pipefail
-work=$(mktemp -d)
+# shellcheck source=test/cli/lib.sh
+. "$(dirname "$0")/lib.sh"
+needs python3
 session=chimere-test-$$
 n_terminal=0
 # shellcheck disable=SC2317
@@ -10,13 +12,8 @@ cleanup() {
     rm -rf "$work"
 }
 trap cleanup EXIT
-cd "$work"
 export XDG_DATA_HOME=$work/data XDG_CONFIG_HOME=$work/config
 
-fail() {
-    echo "FAILED: $*" >&2
-    exit 1
-}
 expect() { grep -qF -- "$1" "$2" || fail "expected '$1' in $2: $(cat "$2")"; }
 
 # ---- a pipe: answers only, one a message ----
@@ -73,10 +70,7 @@ refused "there is no message to answer yet" "/regen"
 refused "expected valid UTF-8" $'a \xff b'
 
 # ---- a terminal ----
-if ! command -v tmux >/dev/null; then
-    echo "skip: chat in a terminal: apt-get install tmux"
-    exit 77
-fi
+needs tmux
 t() { tmux -L "$session-$n_terminal" "$@"; }
 screen() { t capture-pane -p -S -200 -t x >screen; }
 await() { # TEXT [COUNT]: until it stands on the screen that often

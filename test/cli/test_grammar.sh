@@ -4,6 +4,7 @@
 set -eu
 # shellcheck source=test/cli/lib.sh
 . "$(dirname "$0")/lib.sh"
+needs python3 xz
 
 # says STATUS OUTPUT ARGUMENT...
 says() {

@@ -4,6 +4,7 @@
 set -euo pipefail
 # shellcheck source=test/cli/lib.sh
 . "$(dirname "$0")/lib.sh"
+needs python3
 
 # a checkpoint with the hashed weights of test/golden/make_hf.py
 cat >checkpoint.py <<'END'

@@ -3,6 +3,7 @@
 set -eu
 # shellcheck source=test/cli/lib.sh
 . "$(dirname "$0")/lib.sh"
+needs python3
 
 "$CHIMERE" synth qwen35moe-mini q4km "m.gguf" --layers 4 --experts 8 --vocab 512 > "out"
 grep -q 'weights' "out" || fail "synth says nothing"

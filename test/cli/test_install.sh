@@ -3,6 +3,7 @@
 set -euo pipefail
 # shellcheck source=test/cli/lib.sh
 . "$(dirname "$0")/lib.sh"
+needs curl python3 cc c++ pkg-config cmake
 build=$(dirname "$CHIMERE")
 [ -f "$build/libchimere.so" ] || {
     echo "skip: install: this build makes no shared library; the release build does"

@@ -3,7 +3,7 @@
 set -euo pipefail
 # shellcheck source=test/cli/lib.sh
 . "$(dirname "$0")/lib.sh"
-command -v curl >/dev/null || { echo "skip: keys: apt-get install curl"; exit 77; }
+needs curl
 
 pid=
 trap '[ -z "$pid" ] || kill $pid 2>/dev/null; wait; rm -rf "$work"' EXIT

@@ -4,6 +4,7 @@
 set -euo pipefail
 # shellcheck source=test/cli/lib.sh
 . "$(dirname "$0")/lib.sh"
+needs python3
 
 # peak MODEL CTX: fills the whole context, and compares the peak with the file and the plan
 peak() {

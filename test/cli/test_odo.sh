@@ -3,6 +3,7 @@
 set -euo pipefail
 # shellcheck source=test/cli/lib.sh
 . "$(dirname "$0")/lib.sh"
+needs curl
 export XDG_DATA_HOME=$work/data XDG_CONFIG_HOME=$work/config
 db=(--db "$work/odo.db")
 expect() { grep -qF -- "$1" "$2" || fail "expected '$1' in $2: $(cat "$2")"; }
@@ -79,7 +80,6 @@ expect '"skill": "shout"' out
 printf 'name: code\nsteps:\n  - agnt: x\n' >pipelines/code.yaml
 refuses 1 'code.yaml:3: unknown key "agnt"' "$CHIMERE" odo explain hello --pipelines pipelines "${db[@]}"
 
-command -v curl >/dev/null || { echo "skip: model odo over HTTP: apt-get install curl"; exit 77; }
 cp "$SOURCE_DIR"/pipelines/code.yaml pipelines
 "$CHIMERE" serve --port 0 -q --pipelines pipelines "${db[@]}" >serve.out 2>serve.err &
 server=$!

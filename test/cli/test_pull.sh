@@ -4,10 +4,7 @@
 set -euo pipefail
 # shellcheck source=test/cli/lib.sh
 . "$(dirname "$0")/lib.sh"
-command -v node >/dev/null || {
-    echo "skip: pull: node does not run; script/setup --test installs it"
-    exit 77
-}
+needs curl node
 
 nano=$(dirname "$CHIMERE")/chimere-nano.gguf
 mkdir -p hub/tiny/model/split hub/gated/model hub/one/file hub/no/gguf got

@@ -3,6 +3,7 @@
 set -euo pipefail
 # shellcheck source=test/cli/lib.sh
 . "$(dirname "$0")/lib.sh"
+needs python3
 
 "$CHIMERE" synth qwen35moe-mini q4km m.gguf --layers 4 --experts 4 --vocab 512 >/dev/null
 "$CHIMERE" quantize m.gguf bf16.gguf BF16 --allow-requantize >/dev/null 2>&1 ||

@@ -6,7 +6,9 @@
 # The suite is fetched at test time: drafts 2020-12 and 7 from the source archive of Python's jsonschema
 # (pip), draft 4 from the npm package json-schema-test-suite; what is there is kept beside the build.
 set -eu
-command -v python3 > /dev/null || { echo "skip: python3"; exit 77; }
+# shellcheck source=test/cli/lib.sh
+. "$(dirname "$0")/lib.sh"
+needs python3 tar
 dir=$(dirname "$CHIMERE")/schema-suite
 mkdir -p "$dir"
 

@@ -3,6 +3,7 @@
 set -euo pipefail
 # shellcheck source=test/cli/lib.sh
 . "$(dirname "$0")/lib.sh"
+needs curl setsid
 case $CHIMERE in
 */build/release/chimere) ;;
 *)

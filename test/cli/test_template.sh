@@ -1,7 +1,9 @@
 #!/bin/bash
 # chimere template: every case of test/data/templates byte for byte, refusals, bad input.
 set -u
-command -v python3 >/dev/null || { echo "skip: python3 not found (apt install python3)"; exit 77; }
+# shellcheck source=test/cli/lib.sh
+. "$(dirname "$0")/lib.sh"
+needs python3
 exec python3 - "$CHIMERE" "$TEST_DATA" <<'PY'
 import glob, json, os, subprocess, sys, tempfile
 

@@ -3,7 +3,7 @@
 set -euo pipefail
 # shellcheck source=test/cli/lib.sh
 . "$(dirname "$0")/lib.sh"
-command -v curl >/dev/null || { echo "skip: requests over HTTP: apt-get install curl"; exit 77; }
+needs curl
 model=$SOURCE_DIR/models/chimere-nano-bf16.gguf
 [ -f "$model" ] || { echo "skip: no shipped model"; exit 77; }
 n_whole=0

@@ -3,6 +3,7 @@
 set -eu
 # shellcheck source=test/cli/lib.sh
 . "$(dirname "$0")/lib.sh"
+needs xz
 xz -dc "$TEST_DATA/vocab/ggml-vocab-qwen2.gguf.xz" > "v.gguf"
 tokenize() { "$CHIMERE" tokenize -m "v.gguf" "$@"; }
 detokenize() { "$CHIMERE" detokenize -m "v.gguf" "$@"; }
