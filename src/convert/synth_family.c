@@ -215,7 +215,7 @@ static bool is_usual(const struct tensor_row *row) {
 static void fill_tensor(const struct hparams *hp, const struct tensor_row *row, int32_t il,
                         struct synth_tensor *t) {
     *t = (struct synth_tensor){.role = role_of(row), .ne = {1, 1, 1}};
-    snprintf(t->name, sizeof t->name, row->gguf, il);
+    arch_tensor_name(row, il, t->name, sizeof t->name);
     for (int d = 0; d < 3 && row->dims[d] != D_NONE; d++) {
         t->ne[d] = (uint64_t)arch_dim(hp, row->dims[d], il);
         t->n_dims++;

@@ -69,7 +69,7 @@ static int add_layer(struct importance *s, const struct model *m, int32_t il, bo
                 !arch_has(&m->hp, (enum tensor_where)row->where, il))
                 continue;
             char name[GGUF_MAX_NAME];
-            snprintf(name, sizeof name, row->gguf, il);
+            arch_tensor_name(row, il, name, sizeof name);
             const struct weight *w = (const struct weight *)(const void *)(base + row->slot);
             if (il < 0 && (!output || w != &m->weights.global.output)) continue;
             if (!gguf_find_tensor(m->gguf, name)) {

@@ -62,6 +62,13 @@ const struct arch *arch_find_hf(const char *model_type, const json_t *config) {
 
 int32_t arch_n_layer_all(const struct hparams *hp) { return hp->n_layer + hp->n_nextn; }
 
+void arch_tensor_name(const struct tensor_row *row, int32_t il, char *name, size_t size) {
+    const char *number = strstr(row->gguf, "%d");
+    if (number)
+        snprintf(name, size, "%.*s%d%s", (int)(number - row->gguf), row->gguf, il, number + 2);
+    else snprintf(name, size, "%s", row->gguf);
+}
+
 int64_t arch_dim(const struct hparams *hp, enum arch_dim d, int32_t il) {
     const struct layer_shape *l = &hp->layer[il < 0 ? 0 : il];
     int64_t key_dim = (int64_t)hp->gdn.n_k_head * hp->gdn.d_k;

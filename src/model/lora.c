@@ -32,7 +32,7 @@ static const struct weight *find_base(const struct model *m, const char *name, i
             for (int32_t il = 0; il < arch_n_layer_all(&m->hp); il++) {
                 char full[GGUF_MAX_NAME];
                 if (!arch_has(&m->hp, (enum tensor_where)row->where, il)) continue;
-                snprintf(full, sizeof full, row->gguf, il);
+                arch_tensor_name(row, il, full, sizeof full);
                 if (strcmp(full, name) != 0) continue;
                 *layer = il;
                 return (const struct weight *)(const void *)((const char *)&m->weights.layer[il] +

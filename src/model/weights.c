@@ -114,7 +114,7 @@ static int bind_matrix(struct binder *b, const struct gguf_tensor *t, const int6
 
 static int bind_row(struct binder *b, const struct tensor_row *row, int32_t il) {
     char name[GGUF_MAX_NAME];
-    snprintf(name, sizeof name, row->gguf, il);
+    arch_tensor_name(row, il, name, sizeof name);
     char *base = il < 0 ? (char *)&b->w->global : (char *)&b->w->layer[il];
     const struct gguf_tensor *t = gguf_find_tensor(b->g, name);
     if (!t) {

@@ -227,7 +227,10 @@ static void put_float(struct jr *r, struct field *f, double d, bool percent_styl
                  !type || type == 'n' ? 'g'
                  : type == '%'        ? 'f'
                                       : type);
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wformat-nonliteral" /* the line above wrote spec */
         n = (size_t)snprintf(t, size, spec, (int)(prec < 0 ? 6 : prec), x);
+#pragma GCC diagnostic pop
         if (!type && isfinite(x) && !memchr(t, '.', n) && !memchr(t, 'e', n))
             n += (size_t)snprintf(t + n, size - n, ".0");
         if (type == '%') t[n++] = '%';

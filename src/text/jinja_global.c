@@ -86,6 +86,8 @@ GLOBAL(g_raise_exception) {
     return jv_none();
 }
 
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wformat-nonliteral" /* one conversion at a time, built below */
 /* Python's strftime knows %f, and no time zone in a naive time; the rest is the C library's. */
 GLOBAL(g_strftime_now) {
     UNUSED();
@@ -117,6 +119,7 @@ GLOBAL(g_strftime_now) {
     }
     return jb_end(r, outer);
 }
+#pragma GCC diagnostic pop
 
 GLOBAL(g_cycler) {
     UNUSED();

@@ -29,9 +29,9 @@ static struct jnode *parse_tuple(struct parser *p, bool with_cond, bool explicit
                                  const char *end);
 static void parse_body(struct parser *p, struct list *out, const char *const *ends);
 
-static void *fail(struct parser *p, uint32_t line, const char *fmt, const char *arg) {
+static void *fail(struct parser *p, uint32_t line, const char *what) {
     if (!p->rc) {
-        p->rc = err_set(p->e, CHIMERE_EFORMAT, fmt, arg);
+        p->rc = err_set(p->e, CHIMERE_EFORMAT, "%s", what);
         err_prefix(p->e, "template line %u", line);
     }
     return NULL;
@@ -59,8 +59,7 @@ static struct jnode *node(struct parser *p, enum jn_kind kind, uint32_t line, st
     n->b = b;
     n->c = c;
     n->height = (uint16_t)(max_height(max_height(max_height(0, a), b), c) + 1);
-    if (n->height > JINJA_MAX_HEIGHT)
-        return fail(p, line, "%s", "an expression is nested too deep");
+    if (n->height > JINJA_MAX_HEIGHT) return fail(p, line, "an expression is nested too deep");
     return n;
 }
 
@@ -85,14 +84,14 @@ static struct jnode *with_list(struct parser *p, struct jnode *n, const struct l
     for (uint32_t i = 0; i < l->n; i++)
         if (l->v[i] && l->v[i]->height >= h) h = (uint16_t)(l->v[i]->height + 1);
     n->height = h;
-    if (h > JINJA_MAX_HEIGHT) return fail(p, n->line, "%s", "an expression is nested too deep");
+    if (h > JINJA_MAX_HEIGHT) return fail(p, n->line, "an expression is nested too deep");
     return n;
 }
 
 static bool deeper(struct parser *p) {
     if (p->rc) return false;
     if (p->depth >= JINJA_MAX_HEIGHT) {
-        fail(p, p->t->line, "%s", "nested too deep");
+        fail(p, p->t->line, "nested too deep");
         return false;
     }
     p->depth++;
@@ -349,7 +348,7 @@ static void parse_args(struct parser *p, struct jargs **out) {
             bad = a->star || a->star2 || a->n_kw;
             push(p, &pos, parse_expr(p, true));
         }
-        if (bad) fail(p, line, "%s", "arguments of a call are in an order that is not allowed");
+        if (bad) fail(p, line, "arguments of a call are in an order that is not allowed");
     }
     expect(p, JT_RPAREN);
     if (p->rc) return;
@@ -369,8 +368,7 @@ static struct jnode *with_args(struct parser *p, struct jnode *n, struct jargs *
     n->args = a;
     uint16_t h = args_height(a, 0);
     if (h >= n->height) n->height = (uint16_t)(h + 1);
-    if (n->height > JINJA_MAX_HEIGHT)
-        return fail(p, n->line, "%s", "an expression is nested too deep");
+    if (n->height > JINJA_MAX_HEIGHT) return fail(p, n->line, "an expression is nested too deep");
     return n;
 }
 
@@ -400,7 +398,7 @@ static struct jnode *parse_postfix(struct parser *p, struct jnode *n) {
                 n = node(p, JN_GETATTR, line, n, NULL, NULL);
                 if (n) n->name = intern(p, t->text.p, t->text.n);
             } else {
-                fail(p, line, "%s", "expected a name or a number behind '.'");
+                fail(p, line, "expected a name or a number behind '.'");
             }
         } else if (skip(p, JT_LBRACKET)) {
             struct jnode *key = parse_slice_or_expr(p);
@@ -429,8 +427,7 @@ static struct jnode *dotted(struct parser *p, struct jnode *n, char *name, size_
     do {
         const struct jtok *t = expect_name(p);
         if (!t) return NULL;
-        if (len + t->text.n + 2 > size)
-            return fail(p, t->line, "%s", "a filter's name is too long");
+        if (len + t->text.n + 2 > size) return fail(p, t->line, "a filter's name is too long");
         if (len) name[len++] = '.';
         memcpy(name + len, t->text.p, t->text.n);
         len += t->text.n;
@@ -473,7 +470,7 @@ static struct jnode *parse_test(struct parser *p, struct jnode *a) {
     } else if ((k == JT_NAME || k == JT_STRING || k == JT_INT || k == JT_FLOAT ||
                 k == JT_LBRACKET || k == JT_LBRACE) &&
                !is_name(p->t, "else") && !is_name(p->t, "or") && !is_name(p->t, "and")) {
-        if (is_name(p->t, "is")) return fail(p, line, "%s", "tests with 'is' cannot be chained");
+        if (is_name(p->t, "is")) return fail(p, line, "tests with 'is' cannot be chained");
         struct jargs *args = alloc(p, sizeof *args);
         struct list l = {0};
         push(p, &l, parse_postfix(p, parse_primary(p, false)));
@@ -645,7 +642,7 @@ static struct jnode *parse_target(struct parser *p, bool with_ns, const char *en
             n = parse_primary(p, with_ns);
         }
         if (n && n->kind != JN_NAME && n->kind != JN_NSREF && n->kind != JN_TUPLE)
-            fail(p, line, "%s", "cannot assign to this");
+            fail(p, line, "cannot assign to this");
         push(p, &l, n);
         if (p->t->kind != JT_COMMA) break;
         is_tuple = true;
@@ -757,7 +754,7 @@ static void parse_signature(struct parser *p, struct jmacro_def *m) {
             q->def = parse_expr(p, true);
             has_default = true;
         } else if (has_default) {
-            fail(p, t->line, "%s", "a parameter without default follows one with default");
+            fail(p, t->line, "a parameter without default follows one with default");
         }
         m->n_param++;
     }
@@ -784,7 +781,7 @@ static struct jnode *parse_macro(struct parser *p, uint32_t line, bool is_call) 
     if (is_call) {
         if (p->t->kind == JT_LPAREN) parse_signature(p, m);
         call = parse_expr(p, true);
-        if (call && call->kind != JN_CALL) return fail(p, line, "%s", "a call block needs a call");
+        if (call && call->kind != JN_CALL) return fail(p, line, "a call block needs a call");
     }
     struct jnode *n = node(p, is_call ? JN_CALL_BLOCK : JN_MACRO, line, call, NULL, NULL);
     if (!n) return NULL;
@@ -841,7 +838,7 @@ static struct jnode *parse_generation(struct parser *p, uint32_t line) {
 }
 
 static struct jnode *parse_jump(struct parser *p, uint32_t line, enum jn_kind kind) {
-    if (!p->n_loop) return fail(p, line, "%s", "break or continue outside of a loop");
+    if (!p->n_loop) return fail(p, line, "break or continue outside of a loop");
     return node(p, kind, line, NULL, NULL, NULL);
 }
 
@@ -901,8 +898,10 @@ static void parse_body(struct parser *p, struct list *out, const char *const *en
     }
     while (!p->rc) {
         if (p->t->kind == JT_EOF) {
-            if (ends)
-                fail(p, p->t->line, "the template ends where a block waits for '%s'", ends[0]);
+            if (ends && !p->rc)
+                p->rc =
+                    err_set(p->e, CHIMERE_EFORMAT, "template line %u: expected '%s', got the end",
+                            p->t->line, ends[0]);
             break;
         }
         if (p->t->kind == JT_DATA) {

@@ -83,8 +83,11 @@ static void load_facts(struct bench *b, const char *path, enum kind kind, int n)
 }
 
 static void make_sums(struct bench *b, int n) {
-    static const char *const forms[] = {"What is %d %s %d?", "Compute %d %s %d.", "%d %s %d?",
-                                        "Tell me %d %s %d.", "Combien font %d %s %d ?"};
+    static const char *const forms[][2] = {{"What is ", "?"},
+                                           {"Compute ", "."},
+                                           {"", "?"},
+                                           {"Tell me ", "."},
+                                           {"Combien font ", " ?"}};
     static const char *const signs[] = {"+", "-", "x"};
     struct rng r;
     rng_seed(&r, 2026);
@@ -92,7 +95,8 @@ static void make_sums(struct bench *b, int n) {
         int x = 100 + (int)rng_below(&r, 900), y = 100 + (int)rng_below(&r, 900),
             op = (int)rng_below(&r, 3);
         char text[100], answer[20];
-        snprintf(text, sizeof text, forms[rng_below(&r, 5)], x, signs[op], y);
+        const char *const *form = forms[rng_below(&r, 5)];
+        snprintf(text, sizeof text, "%s%d %s %d%s", form[0], x, signs[op], y, form[1]);
         snprintf(answer, sizeof answer, "%d", op == 0 ? x + y : op == 1 ? x - y : x * y);
         b->items[b->n_item++] = (struct item){mem_strdup(text), mem_strdup(answer), NUMBER};
     }

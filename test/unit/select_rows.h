@@ -71,20 +71,20 @@ static inline void select_check(struct dev *d, float *logits, int32_t n) {
     int32_t ids[SELECT_KINDS * 40], at[SELECT_KINDS + 1] = {0};
     struct select_row *rows = mem_zalloc(SELECT_KINDS * sizeof *rows);
     float picked[SELECT_KINDS * 40];
-    struct rng rng;
-    rng_seed(&rng, (uint64_t)n);
+    struct rng random;
+    rng_seed(&random, (uint64_t)n);
     for (int k = 0; k < SELECT_KINDS; k++) {
         float *x = logits + (int64_t)k * n;
         uint64_t *mask = bits + k * n_word;
         double width = k % 4 == 0 ? 3 : k % 4 == 1 ? 0.5 : k % 4 == 2 ? 12 : 2;
         for (int32_t i = 0; i < n; i++) {
-            x[i] = (float)(width * rng_normal(&rng) - 5);
-            if (k % 3 == 1 || (k % 3 == 2 && rng_below(&rng, 50) == 0))
+            x[i] = (float)(width * rng_normal(&random) - 5);
+            if (k % 3 == 1 || (k % 3 == 2 && rng_below(&random, 50) == 0))
                 mask[i / 64] |= (uint64_t)1 << i % 64;
         }
         if (k % 3) masks[k] = mask;
         for (int32_t i = 0; k == 5 && i < n; i++) x[i] = 1.5f;
-        for (int32_t i = 0; k == 6 && i < n; i++) x[i] = rng_below(&rng, 3) ? -INFINITY : x[i];
+        for (int32_t i = 0; k == 6 && i < n; i++) x[i] = rng_below(&random, 3) ? -INFINITY : x[i];
         for (int32_t i = 0; k == 7 && i < n; i++) x[i] = -INFINITY;
         if (k == 8) memset(mask, 0, (size_t)n_word * sizeof *mask);
         if (k == 9) x[n / 2] = NAN;
@@ -93,7 +93,8 @@ static inline void select_check(struct dev *d, float *logits, int32_t n) {
         if (k == 12) x[n / 100] = x[n - 1] = -3e38f, x[0] = 3e38f; /* in a part, and apart */
         for (int32_t i = 0; k == 15 && i < n; i++) x[i] = (float)(int)x[i]; /* ties */
         int32_t n_id = k % 5 == 4 ? 0 : 3 + k;
-        for (int32_t i = 0; i < n_id; i++) ids[at[k] + i] = (int32_t)rng_below(&rng, (uint64_t)n);
+        for (int32_t i = 0; i < n_id; i++)
+            ids[at[k] + i] = (int32_t)rng_below(&random, (uint64_t)n);
         at[k + 1] = at[k] + n_id;
     }
     const struct select_args a = {.n_row = SELECT_KINDS,
