@@ -120,6 +120,7 @@ static bool collect(struct chimere_session *s, const struct chat_event *ev,
         out->kind = CHIMERE_CALL_END;
         end_call(s);
         return true;
+    case CHAT_CALL_CUT:
     case CHAT_MALFORMED: drop_call(s); break;
     }
     return false;

@@ -115,7 +115,8 @@ static void on_done(struct job *j) {
         take_text(a, a->piece, n);
         if (!a->stop_hit && a->held.n) emit(a, a->held.p, a->held.n);
     }
-    if (a->parser && !a->refused) chat_parser_finish(a->parser);
+    bool is_cut = a->stop_hit || j->finish != FINISH_STOP;
+    if (a->parser && !a->refused) chat_parser_finish(a->parser, is_cut);
     if (a->p.on_done) a->p.on_done(a->p.ud);
     pthread_mutex_lock(&a->lock);
     a->is_done = true;

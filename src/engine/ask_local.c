@@ -273,6 +273,7 @@ static enum ask_finish finish_of(const struct choice *c) {
     if (f == FINISH_ERROR) return ASK_FAILED;
     if (f == FINISH_CANCELLED) return ASK_CANCELLED;
     if (f == FINISH_LENGTH) return ASK_LENGTH;
+    if (calls.n_cut) return answer_stop(c->answer) ? ASK_STOP : ASK_LENGTH;
     return calls.n_call ? ASK_CALLS : ASK_STOP;
 }
 

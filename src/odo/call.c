@@ -41,6 +41,7 @@ static void on_chat(struct waiting *w, const struct chat_event *ev) {
     case CHAT_CALL: begin_call(w, ev); break;
     case CHAT_ARGS: buf_put(&w->args, ev->text, ev->n); break;
     case CHAT_CALL_END: end_call(w); break;
+    case CHAT_CALL_CUT:
     case CHAT_MALFORMED: break;
     }
 }

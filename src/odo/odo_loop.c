@@ -148,7 +148,7 @@ static int on_event(void *ud, const struct ask_event *ev) {
     default: break;
     }
     bool of_call = chat.kind == CHAT_CALL || chat.kind == CHAT_ARGS || chat.kind == CHAT_CALL_END ||
-                   (chat.kind == CHAT_MALFORMED && chat.index >= 0);
+                   chat.kind == CHAT_CALL_CUT || (chat.kind == CHAT_MALFORMED && chat.index >= 0);
     if (of_call && t->ours) return 0;
     if (of_call) chat.index = r->n_client_call + t->n_client - 1;
     return forward(t, &chat);

@@ -45,11 +45,8 @@ static void put_block(struct gen_choice *c, struct buf *out) {
 
 static void close_block(struct gen *g, struct gen_choice *c) {
     if (c->block == BLOCK_NONE) return;
-    struct gen_call *call = call_of(c);
-    if (c->block != BLOCK_CALL || (call && !call->is_void)) {
-        if (c->blocks.n) buf_putc(&c->blocks, ',');
-        put_block(c, &c->blocks);
-    }
+    if (c->blocks.n) buf_putc(&c->blocks, ',');
+    put_block(c, &c->blocks);
     open_frame(g, "content_block_stop");
     buf_printf(&g->frame, ",\"index\":%d", c->n_block++);
     send_frame(g);
@@ -72,40 +69,48 @@ static void open_block(struct gen *g, struct gen_choice *c, int kind, const stru
     } else {
         c->call = c->n_call - 1;
         buf_puts(&g->frame, "{\"type\":\"tool_use\",\"id\":");
-        json_out_string(&g->frame, ev->id);
+        json_out_string(&g->frame, c->calls[c->call].id);
         buf_puts(&g->frame, ",\"name\":");
-        json_out_string(&g->frame, ev->name);
+        json_out_string(&g->frame, c->calls[c->call].name);
         buf_puts(&g->frame, ",\"input\":{}}");
     }
     send_frame(g);
 }
 
 static void put_delta(struct gen *g, struct gen_choice *c, const char *type, const char *field,
-                      const struct chat_event *ev) {
+                      const char *text, size_t n) {
     open_frame(g, "content_block_delta");
     buf_printf(&g->frame, ",\"index\":%d,\"delta\":{\"type\":\"%s\",\"%s\":", c->n_block, type,
                field);
-    json_out_text(&g->frame, ev->text, ev->n);
+    json_out_text(&g->frame, text, n);
     buf_putc(&g->frame, '}');
     send_frame(g);
+}
+
+/* A call is sent once it is complete: this API's clients take the input of a call that was cut, {} or its
+ * first members, for an input. */
+static void put_call(struct gen *g, struct gen_choice *c, const struct chat_event *ev) {
+    open_block(g, c, BLOCK_CALL, ev);
+    const struct buf *args = &c->calls[c->call].args;
+    put_delta(g, c, "input_json_delta", "partial_json", args->p, args->n);
+    close_block(g, c);
 }
 
 static void on_chat(struct gen *g, struct gen_choice *c, const struct chat_event *ev) {
     switch (ev->kind) {
     case CHAT_CONTENT:
         if (c->block != BLOCK_TEXT) open_block(g, c, BLOCK_TEXT, ev);
-        put_delta(g, c, "text_delta", "text", ev);
+        put_delta(g, c, "text_delta", "text", ev->text, ev->n);
         break;
     case CHAT_REASONING:
         if (c->block != BLOCK_THINKING) open_block(g, c, BLOCK_THINKING, ev);
-        put_delta(g, c, "thinking_delta", "thinking", ev);
+        put_delta(g, c, "thinking_delta", "thinking", ev->text, ev->n);
         break;
-    case CHAT_CALL: open_block(g, c, BLOCK_CALL, ev); break;
-    case CHAT_ARGS: put_delta(g, c, "input_json_delta", "partial_json", ev); break;
-    case CHAT_CALL_END:
-    case CHAT_MALFORMED:
-        if (c->block == BLOCK_CALL) close_block(g, c);
-        break;
+    case CHAT_CALL_END: put_call(g, c, ev); break;
+    case CHAT_CALL:
+    case CHAT_ARGS:
+    case CHAT_CALL_CUT:
+    case CHAT_MALFORMED: break;
     }
 }
 

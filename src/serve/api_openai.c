@@ -102,7 +102,7 @@ void api_put_calls(struct gen_choice *c, struct buf *out) {
     buf_putc(out, '[');
     for (int i = 0; i < c->n_call; i++) {
         struct gen_call *call = &c->calls[i];
-        if (!call->is_done) continue;
+        if (!call->is_done && !call->is_cut) continue;
         buf_puts(out, first ? "{\"id\":" : ",{\"id\":");
         json_out_string(out, call->id);
         buf_puts(out, ",\"type\":\"function\",\"function\":{\"name\":");
@@ -212,7 +212,8 @@ static void chat_begin(struct gen *g) {
 
 static void put_chat(struct gen *g, struct gen_choice *c, const struct chat_event *ev) {
     struct buf *out = &g->frame;
-    if (ev->kind == CHAT_CALL_END || ev->kind == CHAT_MALFORMED) return;
+    if (ev->kind == CHAT_CALL_END || ev->kind == CHAT_CALL_CUT || ev->kind == CHAT_MALFORMED)
+        return;
     chunk_open(g, c);
     if (ev->kind == CHAT_CONTENT || ev->kind == CHAT_REASONING) {
         buf_puts(out, ev->kind == CHAT_CONTENT ? "{\"content\":" : "{\"reasoning_content\":");
@@ -286,7 +287,7 @@ static void chat_end(struct gen *g) {
 
 static void put_choice(struct gen *g, struct gen_choice *c, struct buf *out) {
     bool has_call = false;
-    for (int i = 0; i < c->n_call; i++) has_call |= c->calls[i].is_done;
+    for (int i = 0; i < c->n_call; i++) has_call |= c->calls[i].is_done || c->calls[i].is_cut;
     buf_printf(out,
                "{\"index\":%d,\"message\":{\"role\":\"assistant\",\"content\":", index_of(g, c));
     if (has_call && !c->content.n) buf_puts(out, "null");

@@ -92,9 +92,12 @@ static void close_text(struct gen *g, struct gen_choice *c) {
 static void close_item(struct gen *g, struct gen_choice *c) {
     if (c->block == ITEM_NONE) return;
     struct gen_call *call = c->call >= 0 ? &c->calls[c->call] : NULL;
-    bool ok = c->block != ITEM_CALL || (call && call->is_done);
-    const char *status = ok && c->end.finish != ASK_LENGTH ? "completed" : "incomplete";
-    if (c->block == ITEM_CALL && call) {
+    bool is_call = c->block == ITEM_CALL, ok = !is_call || (call && call->is_done);
+    bool is_whole = is_call ? ok : c->end.finish != ASK_LENGTH;
+    const char *status = is_whole ? "completed" : "incomplete";
+    if (c->block == ITEM_CALL && !ok) {
+        /* arguments that are not done; the item's status says so */
+    } else if (c->block == ITEM_CALL) {
         open_frame(g, "response.function_call_arguments.done");
         put_place(g, c);
         buf_puts(&g->frame, ",\"name\":");
@@ -167,6 +170,7 @@ static void on_chat(struct gen *g, struct gen_choice *c, const struct chat_event
     case CHAT_CALL: open_item(g, c, ITEM_CALL, ev); break;
     case CHAT_ARGS: put_delta(g, c, "response.function_call_arguments.delta", ev); break;
     case CHAT_CALL_END:
+    case CHAT_CALL_CUT:
     case CHAT_MALFORMED:
         if (c->block == ITEM_CALL) close_item(g, c);
         break;

@@ -210,9 +210,10 @@ static int collect(struct gen_choice *c, const struct chat_event *ev) {
     case CHAT_CALL_END:
         if (call) call->is_done = true;
         return 0;
-    case CHAT_MALFORMED:
-        if (call) call->is_void = true;
+    case CHAT_CALL_CUT:
+        if (call) call->is_cut = true;
         return 0;
+    case CHAT_MALFORMED: return 0;
     }
     return 0;
 }

@@ -13,8 +13,8 @@ enum { GEN_MAX_CALLS = 128, GEN_MAX_CHOICES = 256 };
 struct gen_call {
     char id[64], name[128];
     struct buf args;
-    int index; /* in order of appearance, void ones too */
-    bool is_done, is_void;
+    int index;            /* in order of appearance, void ones too */
+    bool is_done, is_cut; /* neither: it went wrong */
 };
 
 struct gen_choice {

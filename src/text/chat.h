@@ -5,9 +5,9 @@
  * while plain text is encoded across the borders exactly as if it were one string.
  *
  * Output: a parser fed with text in any pieces. The same text gives the same events, whatever the
- * pieces, once neighbouring deltas of one kind are joined. Nothing is dropped: text that begins like
- * a call and is none becomes content again. Arguments always are valid JSON in the end: when a call
- * goes wrong after its arguments began to stream, they are closed first.
+ * pieces, once neighbouring deltas of one kind are joined. Text that begins like a call and is not one
+ * becomes content again. The parser never completes a call: the arguments' last brace is reported only
+ * with CHAT_CALL_END, so what was reported of a call that is cut or goes wrong is never valid JSON.
  *
  * A chat_template is immutable and shared; a chat_parser belongs to one answer and one thread. */
 #ifndef CHIMERE_TEXT_CHAT_H
@@ -84,8 +84,9 @@ enum chat_event_kind {
     CHAT_CONTENT,   /* text[n] */
     CHAT_REASONING, /* text[n] */
     CHAT_CALL,      /* call `index` begins: name, id */
-    CHAT_ARGS, /* text[n] continues the arguments of call `index`; all of them are a JSON object */
+    CHAT_ARGS, /* text[n] continues the arguments of call `index`, a JSON object after CHAT_CALL_END */
     CHAT_CALL_END, /* call `index` is complete and valid */
+    CHAT_CALL_CUT, /* reason; the text ended inside call `index`; no text of the call follows */
     CHAT_MALFORMED, /* reason; index of the call that was begun, now void, or -1. The raw text follows as
                        CHAT_CONTENT (CHAT_REASONING inside a reasoning block). */
 };
@@ -97,14 +98,14 @@ struct chat_event { /* pointers valid during the callback */
     int index;          /* calls count from 0 in order of appearance; void ones keep their number */
     const char *name;   /* view, CHAT_CALL */
     const char *id;     /* view, CHAT_CALL: the model's own, or 9 letters and digits */
-    const char *reason; /* view, CHAT_MALFORMED: "arguments end early", ... */
+    const char *reason; /* view, CHAT_CALL_CUT and CHAT_MALFORMED */
 };
 
 struct chat_parse_spec {
     enum chat_calls calls;
     bool reasoning; /* split reasoning off; false: <think> is plain content */
     bool in_think;  /* the prompt has opened the block (chat_prompt.in_think) */
-    bool hold;      /* report a call only when complete: no argument deltas, nothing to take back */
+    bool hold;      /* report a call only when it has ended: no argument deltas */
     json_t *
         tools; /* borrowed until chat_parser_free: OpenAI tool list, for types and names; or NULL */
     uint64_t id_seed;
@@ -118,11 +119,14 @@ struct chat_parser;
 int chat_parser_new(struct chat_parser **out, const struct chat_parse_spec *spec, struct err *e);
 void chat_parser_free(struct chat_parser *p);
 int chat_parser_push(struct chat_parser *p, const char *text, size_t n);
-/* The text has ended: flushes what was held back; a call that is open now is malformed. */
-int chat_parser_finish(struct chat_parser *p);
+/* The text has ended: flushes what was held back; a call that is open now is cut. is_cut: the text was cut
+ * by a limit or a stop string rather than ended by the model: an unfinished mark, or a call without a
+ * name so far, is dropped then; otherwise it is content. */
+int chat_parser_finish(struct chat_parser *p, bool is_cut);
 
 struct chat_result {
     int n_call;      /* complete calls */
+    int n_cut;       /* calls that the end of the text cut */
     int n_malformed; /* attempts that became text */
     char reason[96]; /* of the first malformed one, else "" */
 };

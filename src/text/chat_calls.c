@@ -687,28 +687,41 @@ static bool code_call(struct chat_parser *p, const char *s, size_t n) {
     return false;
 }
 
-void chat_call_eof(struct chat_parser *p) {
+/* No call is open: what may have been the beginning of an end mark is text, unless the text was cut. */
+static void eof_in_tail(struct chat_parser *p, bool is_cut) {
+    if (is_cut) look_clear(p);
+    struct buf again = p->look;
+    buf_init(&p->look, again.max);
+    p->n_look = 0;
+    chat_call_leave(p);
+    for (size_t i = 0; i < again.n; i++) chat_feed(p, again.p[i]);
+    buf_fini(&again);
+}
+
+/* Code, which only the end of the text ends. False: it is not a call. */
+static bool eof_in_code(struct chat_parser *p) {
+    const char *mark = "<|python_tag|>", *s = memmem(p->raw.p, p->raw.n, mark, strlen(mark));
+    size_t n = s ? p->raw.n - (size_t)(s - p->raw.p) - strlen(mark) : 0;
+    s = s ? s + strlen(mark) : p->raw.p;
+    while (n && is_blank(*s)) s++, n--;
+    while (n && is_blank(s[n - 1])) n--;
+    if (!builtin_call(p, s, n) && !code_call(p, s, n)) return false;
+    chat_call_begin(p);
+    return true;
+}
+
+void chat_call_eof(struct chat_parser *p, bool is_cut) {
     if (p->state == C_TAIL) {
-        struct buf again = p->look;
-        buf_init(&p->look, again.max);
-        p->n_look = 0;
-        chat_call_leave(p);
-        for (size_t i = 0; i < again.n; i++) chat_feed(p, again.p[i]);
-        buf_fini(&again);
+        eof_in_tail(p, is_cut);
         return;
     }
-    if (p->state == C_CODE && p->raw.p) {
-        const char *mark = "<|python_tag|>", *s = memmem(p->raw.p, p->raw.n, mark, strlen(mark));
-        size_t n = s ? p->raw.n - (size_t)(s - p->raw.p) - strlen(mark) : 0;
-        s = s ? s + strlen(mark) : p->raw.p;
-        while (n && is_blank(*s)) s++, n--;
-        while (n && is_blank(s[n - 1])) n--;
-        if (builtin_call(p, s, n) || code_call(p, s, n)) {
-            chat_call_begin(p);
-            if (chat_call_end(p)) chat_call_leave(p);
-            return;
-        }
+    if (p->state == C_CODE && p->raw.p && eof_in_code(p)) {
+        if (is_cut) chat_call_cut(p);
+        else if (chat_call_end(p)) chat_call_leave(p);
+        return;
     }
-    chat_call_fail(p, p->is_begun ? "the text ends inside the arguments of a call"
-                                  : "the text ends inside a call");
+    bool in_text = p->outer == CHAT_IN_TEXT;
+    if (in_text && p->is_bare && p->name.n) chat_call_begin(p);
+    if (in_text && (p->is_begun || (is_cut && !p->is_bare))) chat_call_cut(p);
+    else chat_call_fail(p, "the text ends inside a call");
 }

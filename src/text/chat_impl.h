@@ -37,8 +37,6 @@ struct chat_json {
 
 void chat_json_init(struct chat_json *j, struct buf *out);
 enum chat_json_status chat_json_push(struct chat_json *j, char c);
-/* What the text so far needs to become valid JSON: closing quotes, brackets, a null. */
-void chat_json_close(const struct chat_json *j, struct buf *out);
 void chat_json_escape(struct buf *out, const char *s, size_t n); /* inside of a JSON string */
 
 /* Types that a parameter may have, from the tool's schema. */
@@ -97,13 +95,14 @@ size_t chat_call_marks(enum chat_calls calls, const char *const **marks);
 void chat_call_open(struct chat_parser *p, const char *mark);
 /* One byte of a call. Ends with chat_call_fail, chat_call_leave, or stays in CHAT_IN_CALL. */
 void chat_call_byte(struct chat_parser *p, char c);
-void chat_call_eof(struct chat_parser *p);
+void chat_call_eof(struct chat_parser *p, bool is_cut);
 
 /* chat_parse.c, for chat_calls.c */
 void chat_feed(struct chat_parser *p, char c); /* the next byte, whatever it is in */
 void chat_call_begin(struct chat_parser *p);   /* p->name is known: arguments may stream */
 bool chat_call_end(struct chat_parser *p);     /* complete; false: it failed and is text now */
 void chat_call_fail(struct chat_parser *p, const char *reason); /* raw becomes text */
+void chat_call_cut(struct chat_parser *p);   /* the text ended inside it: nothing is completed */
 void chat_call_leave(struct chat_parser *p); /* nothing open: what follows is text */
 
 #endif

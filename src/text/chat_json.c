@@ -226,27 +226,6 @@ enum chat_json_status chat_json_push(struct chat_json *j, char c) {
     }
 }
 
-void chat_json_close(const struct chat_json *j, struct buf *out) {
-    bool needs_value = false; /* a colon or nothing at all was written last */
-    if (j->state == S_END) return;
-    if (j->state == S_STRING || j->state == S_ESCAPE || j->state == S_HEX) {
-        buf_putc(out, '"');
-        if (j->is_key) {
-            buf_putc(out, ':');
-            needs_value = true;
-        }
-    } else if (j->state == S_COLON) {
-        buf_putc(out, ':');
-        needs_value = true;
-    } else if (!j->comma &&
-               (j->state == S_VALUE || j->state == S_NUMBER || j->state == S_LITERAL)) {
-        /* behind a colon; at the very start; or first in an array, where null does no harm */
-        needs_value = true;
-    }
-    if (needs_value) buf_puts(out, "null");
-    for (uint32_t d = j->depth; d > 0; d--) buf_putc(out, j->in_object[d - 1] ? '}' : ']');
-}
-
 void chat_json_escape(struct buf *out, const char *s, size_t n) {
     static const char from[] = "\"\\\n\r\t\f\b", to[] = "\"\\nrtfb";
     size_t b = 0;

@@ -41,15 +41,22 @@ static bool is_held(const struct chat_parser *p) {
     return p->spec.hold || p->outer == CHAT_IN_THINK;
 }
 
+static void send_args(struct chat_parser *p, size_t to) {
+    if (to <= p->n_sent) return;
+    struct chat_event ev = {.kind = CHAT_ARGS, .n = to - p->n_sent, .index = p->index};
+    char after = p->args.p[to];
+    p->args.p[to] = 0;
+    ev.text = p->args.p + p->n_sent;
+    p->n_sent = to;
+    send(p, &ev);
+    p->args.p[to] = after;
+}
+
+/* A brace at the end may complete the arguments: it waits for the end of the call. */
 static void flush_args(struct chat_parser *p) {
     if (p->args.failed) fail(p, p->args.failed);
-    if (p->rc || !p->is_begun || is_held(p) || p->args.n == p->n_sent) return;
-    struct chat_event ev = {.kind = CHAT_ARGS,
-                            .text = p->args.p + p->n_sent,
-                            .n = p->args.n - p->n_sent,
-                            .index = p->index};
-    p->n_sent = p->args.n;
-    send(p, &ev);
+    if (p->rc || !p->is_begun || is_held(p)) return;
+    send_args(p, p->args.n && p->args.p[p->args.n - 1] == '}' ? p->args.n - 1 : p->args.n);
 }
 
 static void put_text(struct chat_parser *p, const char *s, size_t n) {
@@ -234,11 +241,7 @@ bool chat_call_end(struct chat_parser *p) {
     json_t *call = json_pack("{s:s,s:s,s:{s:s,s:s}}", "id", p->id.p, "type", "function", "function",
                              "name", p->name.p, "arguments", p->args.p);
     if (!call || json_array_append_new(p->calls, call)) fail(p, CHIMERE_ENOMEM);
-    struct chat_event rest = {.kind = CHAT_ARGS,
-                              .text = p->args.p + p->n_sent,
-                              .n = p->args.n - p->n_sent,
-                              .index = p->index};
-    if (rest.n) send(p, &rest);
+    send_args(p, p->args.n);
     struct chat_event ev = {.kind = CHAT_CALL_END, .index = p->index};
     send(p, &ev);
     p->result.n_call++;
@@ -246,43 +249,65 @@ bool chat_call_end(struct chat_parser *p) {
     return p->rc == 0;
 }
 
-/* Arguments that went out become valid JSON, so that whoever kept them can parse his history. */
-static void close_args(struct chat_parser *p) {
-    struct chat_json j;
-    chat_json_init(&j, NULL);
-    for (size_t i = 0; i < p->args.n; i++) chat_json_push(&j, p->args.p[i]);
-    chat_json_push(&j, ' '); /* a number is complete: it went out whole */
-    chat_json_close(&j, &p->args);
-    if (p->args.n == 4 && memcmp(p->args.p, "null", 4) == 0) { /* nothing was there yet */
-        buf_clear(&p->args);
-        buf_puts(&p->args, "{}");
-    }
+/* Reports what there is of the arguments, at least a bracket: readers may take none at all for an empty
+ * object. */
+static void send_incomplete(struct chat_parser *p) {
+    if (!p->args.n) buf_putc(&p->args, '{');
     flush_args(p);
+}
+
+static void keep_reason(struct chat_parser *p, const char *reason) {
+    size_t n = strlen(reason);
+    if (p->result.reason[0]) return;
+    if (n >= sizeof p->result.reason) n = sizeof p->result.reason - 1;
+    memcpy(p->result.reason, reason, n);
+}
+
+/* The call is over: its buffers are free for the next. Returns its text, owned by the caller. */
+static struct buf abandon(struct chat_parser *p) {
+    struct buf raw = p->raw;
+    buf_init(&p->raw, raw.max);
+    p->mode = p->outer;
+    reset_call(p);
+    p->is_bare = p->in_array = false;
+    buf_clear(&p->look);
+    p->n_look = 0;
+    return raw;
+}
+
+static void report_cut(struct chat_parser *p) {
+    static const char reason[] = "the text ends inside the arguments of a call";
+    if (is_held(p)) send_begin(p);
+    p->spec.hold = false;
+    p->outer = CHAT_IN_TEXT;
+    send_incomplete(p);
+    flush_text(p);
+    struct chat_event ev = {.kind = CHAT_CALL_CUT, .index = p->index, .reason = reason};
+    send(p, &ev);
+    p->result.n_cut++;
+    keep_reason(p, reason);
+}
+
+void chat_call_cut(struct chat_parser *p) {
+    if (p->is_begun) report_cut(p);
+    struct buf raw = abandon(p);
+    buf_fini(&raw);
 }
 
 void chat_call_fail(struct chat_parser *p, const char *reason) {
     bool silent = !reason || (!p->is_begun && (p->is_bare || p->outer == CHAT_IN_THINK));
     bool begun = p->is_begun && !is_held(p);
-    if (begun) close_args(p);
+    if (begun) send_incomplete(p);
     if (!silent || begun) {
         flush_text(p);
         if (!reason) reason = "reasoning ends inside a call";
         struct chat_event ev = {
             .kind = CHAT_MALFORMED, .index = begun ? p->index : -1, .reason = reason};
         send(p, &ev);
-        if (!p->result.n_malformed++) {
-            size_t n = strlen(reason);
-            if (n >= sizeof p->result.reason) n = sizeof p->result.reason - 1;
-            memcpy(p->result.reason, reason, n);
-        }
+        p->result.n_malformed++;
+        keep_reason(p, reason);
     }
-    p->mode = p->outer;
-    struct buf raw = p->raw;
-    buf_init(&p->raw, raw.max);
-    reset_call(p);
-    p->is_bare = p->in_array = false;
-    buf_clear(&p->look);
-    p->n_look = 0;
+    struct buf raw = abandon(p);
     for (size_t i = 0; i < raw.n && !p->rc; i++) text_byte(p, raw.p[i]);
     buf_fini(&raw);
 }
@@ -346,10 +371,23 @@ int chat_parser_push(struct chat_parser *p, const char *text, size_t n) {
     return p->rc;
 }
 
-int chat_parser_finish(struct chat_parser *p) {
-    for (uint32_t i = 0, n = p->n_utf8; i < n; i++) feed_char(p, "\xef\xbf\xbd", 3);
+/* Is the held text, with which a cut answer ends, most of a mark of a call? A shorter beginning may be any
+ * text: "a <". */
+static bool ends_in_mark(struct chat_parser *p) {
+    const char *const *marks;
+    size_t n = chat_call_marks(p->spec.calls, &marks);
+    for (size_t i = 0; i < n; i++)
+        if (p->held.n > strlen(marks[i]) / 2 && p->held.n < strlen(marks[i]) &&
+            memcmp(marks[i], p->held.p, p->held.n) == 0)
+            return true;
+    return false;
+}
+
+int chat_parser_finish(struct chat_parser *p, bool is_cut) {
+    for (uint32_t i = 0, n = is_cut ? 0 : p->n_utf8; i < n; i++) feed_char(p, "\xef\xbf\xbd", 3);
     p->n_utf8 = 0;
-    if (p->mode == CHAT_IN_CALL && !p->rc) chat_call_eof(p);
+    if (p->mode == CHAT_IN_CALL && !p->rc) chat_call_eof(p, is_cut);
+    if (is_cut && ends_in_mark(p)) buf_clear(&p->held);
     for (size_t i = 0; i < p->held.n && !p->rc; i++) text_byte(p, p->held.p[i]);
     buf_clear(&p->held);
     if (p->mode == CHAT_IN_TEXT && p->space.n && !p->after_call && !p->rc)

@@ -1,5 +1,6 @@
 /* fuzz_chat.c: byte 0 chooses form and options, byte 1 the seed of the cuts, the rest is model output.
- * Whole and in pieces must give the same message; every call's arguments must be a JSON object. */
+ * Whole and in pieces must give the same message; the arguments of a call are a
+ * JSON object once it is complete, and never before. */
 #include <stdint.h>
 #include <string.h>
 
@@ -23,9 +24,10 @@ static int on_event(void *arg, const struct chat_event *ev) {
         if (s->n[i] + ev->n >= sizeof s->args[i]) s->too_long[i] = true;
         else memcpy(s->args[i] + s->n[i], ev->text, ev->n), s->n[i] += ev->n;
     }
-    if ((ev->kind == CHAT_CALL_END || ev->kind == CHAT_MALFORMED) && !s->too_long[i]) {
+    bool is_cut = ev->kind == CHAT_CALL_CUT || ev->kind == CHAT_MALFORMED;
+    if ((ev->kind == CHAT_CALL_END || is_cut) && !s->too_long[i]) {
         json_t *j = json_loadb(s->args[i], s->n[i], 0, NULL);
-        if (!json_is_object(j)) __builtin_trap();
+        if (!s->n[i] || json_is_object(j) == is_cut) __builtin_trap();
         json_decref(j);
     }
     return 0;
@@ -48,7 +50,7 @@ static json_t *parse(const struct chat_parse_spec *base, const char *text, size_
         if (chat_parser_push(p, text + at, k)) __builtin_trap();
         at += k;
     }
-    if (chat_parser_finish(p)) __builtin_trap();
+    if (chat_parser_finish(p, base->hold)) __builtin_trap();
     json_t *m = chat_parser_message(p);
     struct chat_result r;
     chat_parser_result(p, &r);

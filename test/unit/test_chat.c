@@ -32,7 +32,8 @@ static const char tools_text[] =
 #define DS_CALL_END "<" DS_BAR "tool" DS_LOW "call" DS_LOW "end" DS_BAR ">"
 #define DS_SEP "<" DS_BAR "tool" DS_LOW "sep" DS_BAR ">"
 
-/* Events as text: C(..) content, R(..) reasoning, [n name ..args..] calls, [n name ..! void, M(reason). */
+/* Events as text: C(..) content, R(..) reasoning, [n name ..args..] calls, [n name ..! void, M(reason);
+ * [n name ..| cut. */
 struct rec {
     struct buf log;
     int last; /* kind of the delta that may be continued, -1 none */
@@ -71,15 +72,18 @@ static int on_event(void *arg, const struct chat_event *ev) {
         if (ev->index < 8) buf_put(&r->args[ev->index], ev->text, ev->n);
         break;
     case CHAT_CALL_END:
+    case CHAT_CALL_CUT:
     case CHAT_MALFORMED:
         rec_close(r);
-        if (ev->index >= 0 &&
-            ev->index < 8) { /* complete or void: what went out is a JSON object */
-            json_t *j = json_loadb(r->args[ev->index].p, r->args[ev->index].n, 0, NULL);
-            assert_true(json_is_object(j));
+        if (ev->index >= 0 && ev->index < 8) { /* a JSON object if complete, else no JSON */
+            const struct buf *args = &r->args[ev->index];
+            assert_true(args->n > 0);
+            json_t *j = json_loadb(args->p, args->n, 0, NULL);
+            assert_true(json_is_object(j) == (ev->kind == CHAT_CALL_END));
             json_decref(j);
         }
         if (ev->kind == CHAT_CALL_END) buf_puts(&r->log, "]");
+        else if (ev->kind == CHAT_CALL_CUT) buf_puts(&r->log, "|");
         else buf_printf(&r->log, "%sM(%s)", ev->index >= 0 ? "!" : "", ev->reason);
         break;
     }
@@ -88,7 +92,7 @@ static int on_event(void *arg, const struct chat_event *ev) {
 
 struct setup {
     enum chat_calls calls;
-    bool in_think, hold, no_tools;
+    bool in_think, hold, no_tools, is_cut;
 };
 
 /* Parses with cuts at a and b; the events as text. */
@@ -115,7 +119,7 @@ static char *run(const struct setup *s, const char *text, size_t n, size_t a, si
         assert_int_equal(chat_parser_push(p, text + a, b - a), 0);
         assert_int_equal(chat_parser_push(p, text + b, n - b), 0);
     }
-    assert_int_equal(chat_parser_finish(p), 0);
+    assert_int_equal(chat_parser_finish(p, s->is_cut), 0);
     rec_close(&r);
     json_t *m = chat_parser_message(p);
     assert_non_null(m);
@@ -158,17 +162,17 @@ static void check(const struct setup *s, const char *text, const char *expected)
     mem_free(whole);
 }
 
-static const struct setup xml = {CHAT_CALLS_QWEN_XML, false, false, false};
-static const struct setup xml_think = {CHAT_CALLS_QWEN_XML, true, false, false};
-static const struct setup xml_hold = {CHAT_CALLS_QWEN_XML, false, true, false};
-static const struct setup hermes = {CHAT_CALLS_HERMES, false, false, false};
-static const struct setup nemotron = {CHAT_CALLS_NEMOTRON, false, false, false};
-static const struct setup granite = {CHAT_CALLS_GRANITE, false, false, false};
-static const struct setup llama = {CHAT_CALLS_LLAMA, false, false, false};
-static const struct setup llama_no_tools = {CHAT_CALLS_LLAMA, false, false, true};
-static const struct setup mistral = {CHAT_CALLS_MISTRAL, false, false, false};
-static const struct setup deepseek = {CHAT_CALLS_DEEPSEEK, true, false, false};
-static const struct setup none = {CHAT_CALLS_NONE, false, false, false};
+static const struct setup xml = {CHAT_CALLS_QWEN_XML, false, false, false, false};
+static const struct setup xml_think = {CHAT_CALLS_QWEN_XML, true, false, false, false};
+static const struct setup xml_hold = {CHAT_CALLS_QWEN_XML, false, true, false, false};
+static const struct setup hermes = {CHAT_CALLS_HERMES, false, false, false, false};
+static const struct setup nemotron = {CHAT_CALLS_NEMOTRON, false, false, false, false};
+static const struct setup granite = {CHAT_CALLS_GRANITE, false, false, false, false};
+static const struct setup llama = {CHAT_CALLS_LLAMA, false, false, false, false};
+static const struct setup llama_no_tools = {CHAT_CALLS_LLAMA, false, false, true, false};
+static const struct setup mistral = {CHAT_CALLS_MISTRAL, false, false, false, false};
+static const struct setup deepseek = {CHAT_CALLS_DEEPSEEK, true, false, false, false};
+static const struct setup none = {CHAT_CALLS_NONE, false, false, false, false};
 
 static void test_text_and_reasoning(void **state) {
     (void)state;
@@ -256,21 +260,67 @@ static void test_xml_malformed(void **state) {
     check(&xml, "See <tool_call> in the docs.",
           "C(See)M(no call behind the mark)C( <tool_call> in the docs.)");
     check(&xml, "<tool_call>\n<function=get_weather>\n<parameter=city>\nPa",
-          "[0 get_weather {\"city\":\"Pa\"}!M(the text ends inside the arguments of a call)"
-          "C(<tool_call>\n<function=get_weather>\n<parameter=city>\nPa)");
+          "[0 get_weather {\"city\":\"Pa|");
     check(&xml, "<tool_call>\n<function=get_weather>\n<parameter=days>\n1",
-          "[0 get_weather {\"days\":null}!M(the text ends inside the arguments of a call)"
-          "C(<tool_call>\n<function=get_weather>\n<parameter=days>\n1)");
+          "[0 get_weather {\"days\":|");
     check(&xml_hold, "<tool_call>\n<function=get_weather>\n<parameter=city>\nPa",
-          "M(the text ends inside the arguments of a "
-          "call)C(<tool_call>\n<function=get_weather>\n<parameter=city>\nPa)");
+          "[0 get_weather {\"city\":\"Pa|");
     check(&xml, "<tool_call>\n<function=get_weather>\nnonsense " XML_CALL,
-          "[0 get_weather {}!M(text between the parameters of a "
+          "[0 get_weather {!M(text between the parameters of a "
           "call)C(<tool_call>\n<function=get_weather>\nnonsense)"
           "[1 get_weather {\"city\":\"Pau\"}]");
     check(&xml, "a <tool_ca", "C(a <tool_ca)");
     check(&xml, "<tool_call>\n<function=>\n</function>",
           "M(a function without a valid name)C(<tool_call>\n<function=>\n</function>)");
+}
+
+/* A call that is cut anywhere, by a limit or a stop string: never valid (rec asserts it), never completed,
+ * no markup as text; whole and held alike. */
+static void test_cut_anywhere(void **state) {
+    (void)state;
+    static const struct {
+        enum chat_calls calls;
+        const char *text;
+        int n_after; /* bytes of end marks after the call's end */
+    } rows[] = {
+        {CHAT_CALLS_QWEN_XML,
+         "<tool_call>\n<function=get_weather>\n<parameter=city>\na} </parameter> b}\n</parameter>\n"
+         "<parameter=opts>\n{\"a\": {}}\n</parameter>\n</function>\n</tool_call>",
+         13},
+        {CHAT_CALLS_QWEN_XML, "<tool_call>\n<function=get_weather>\n</function>\n</tool_call>", 13},
+        {CHAT_CALLS_HERMES,
+         "<tool_call>\n{\"name\": \"f\", \"arguments\": {\"a\": {\"b\": \"}\"}}}\n</tool_call>",
+         13},
+        {CHAT_CALLS_HERMES, "<tool_call>{\"arguments\": {\"a\": 1}, \"name\": \"f\"}</tool_call>",
+         12},
+        {CHAT_CALLS_NEMOTRON, "<TOOLCALL>[{\"name\": \"f\", \"arguments\": {\"a\": 1}}]</TOOLCALL>",
+         12},
+        {CHAT_CALLS_GRANITE, "<|tool_call|>[{\"name\": \"f\", \"arguments\": {}}]", 1},
+        {CHAT_CALLS_LLAMA, "<|python_tag|>{\"name\": \"f\", \"parameters\": {\"a\": [1, 2]}}", 0},
+        {CHAT_CALLS_MISTRAL, "[TOOL_CALLS][{\"name\": \"f\", \"arguments\": {\"a\": 1}}]", 1},
+        {CHAT_CALLS_MISTRAL, "[TOOL_CALLS]f[ARGS]{\"a\": 1}", 0},
+        {CHAT_CALLS_DEEPSEEK, DS_BEGIN DS_CALL "f" DS_SEP "{\"a\": 1}" DS_CALL_END DS_END, 51},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        size_t n = strlen(rows[i].text);
+        for (size_t k = 1; k <= n; k++)
+            for (int hold = 0; hold < 2; hold++) {
+                struct setup s = {rows[i].calls, false, hold, false, true};
+                char *log = run(&s, rows[i].text, k, 0, 0, true);
+                bool is_end = log[0] && log[strlen(log) - 1] == ']';
+                bool is_text = strstr(log, "C(") != NULL;
+                if (is_end != (k >= n - (size_t)rows[i].n_after) || (is_text && k > 20))
+                    fail_msg("%.*s: %s", (int)k, rows[i].text, log);
+                mem_free(log);
+            }
+    }
+    /* ended by the model: a mark that opens no call stays text; a call that was begun is cut all the same */
+    check(&xml, "a <tool_ca", "C(a <tool_ca)");
+    struct setup s = xml;
+    s.is_cut = true;
+    check(&s, "a <tool_ca", "C(a )");
+    check(&s, "a <", "C(a <)");
+    check(&s, "a <tool_call>\n<func", "C(a)");
 }
 
 static void test_json(void **state) {
@@ -298,18 +348,17 @@ static void test_json(void **state) {
         "<tool_call>{\"name\": \"f\", \"arguments\": {\"a\": \"x\ny\\u0000\\ud800z\"}}</tool_call>",
         "[0 f {\"a\":\"x\\ny\\ufffd\\ufffdz\"}]");
     check(&hermes, "<tool_call>{\"name\": \"f\", \"arguments\": {\"a\": tru}}</tool_call> x",
-          "[0 f {\"a\":null}!M(JSON that is not valid)C(<tool_call>{\"name\": \"f\", "
+          "[0 f {\"a\":!M(JSON that is not valid)C(<tool_call>{\"name\": \"f\", "
           "\"arguments\": {\"a\": tru}}</tool_call> x)");
     check(&hermes,
           "<tool_call>{\"name\": \"f\", \"arguments\": {\"a\": [1, 99999999999999999999]}}",
-          "[0 f {\"a\":[1]}!M(JSON that is not valid)C(<tool_call>{\"name\": \"f\", \"arguments\": "
+          "[0 f {\"a\":[1!M(JSON that is not valid)C(<tool_call>{\"name\": \"f\", \"arguments\": "
           "{\"a\": [1, 99999999999999999999]}})");
     check(&hermes, "<tool_call>{\"name\": \"f\", \"arguments\": [1]}</tool_call>",
-          "[0 f {}!M(arguments that are no JSON object)C(<tool_call>{\"name\": \"f\", "
+          "[0 f {!M(arguments that are no JSON object)C(<tool_call>{\"name\": \"f\", "
           "\"arguments\": [1]}</tool_call>)");
     check(&hermes, "<tool_call>{\"name\": \"f\", \"arguments\": {\"a\": {\"b\": \"c",
-          "[0 f {\"a\":{\"b\":\"c\"}}!M(the text ends inside the arguments of a call)"
-          "C(<tool_call>{\"name\": \"f\", \"arguments\": {\"a\": {\"b\": \"c)");
+          "[0 f {\"a\":{\"b\":\"c|");
     check(&hermes, "<tool_call>{\"nam", "M(the text ends inside a call)C(<tool_call>{\"nam)");
     check(&hermes, "<tool_call>{\"a\": <tool_call>{\"name\": \"f\"}</tool_call>",
           "M(JSON that is not valid)C(<tool_call>{\"a\":)[0 f {}]");
@@ -365,9 +414,7 @@ static void test_mistral(void **state) {
           "C(Sure.)[0 f {\"a\":1}][1 g {}]");
     check(&mistral, "[TOOL_CALLS]get_weather{\"city\": \"Pau\"}",
           "[0 get_weather {\"city\":\"Pau\"}]");
-    check(&mistral, "[TOOL_CALLS]f[ARGS]{\"a\"",
-          "[0 f {\"a\":null}!M(the text ends inside the arguments of a "
-          "call)C([TOOL_CALLS]f[ARGS]{\"a\")");
+    check(&mistral, "[TOOL_CALLS]f[ARGS]{\"a\"", "[0 f {\"a\"|");
 }
 
 static void test_deepseek(void **state) {
@@ -493,7 +540,7 @@ static void test_stop(void **state) {
     assert_int_equal(chat_parser_push(p, "a", 1), 0);
     assert_int_equal(chat_parser_push(p, "b", 1), CHIMERE_ECANCELLED);
     assert_int_equal(chat_parser_push(p, "c", 1), CHIMERE_ECANCELLED);
-    assert_int_equal(chat_parser_finish(p), CHIMERE_ECANCELLED);
+    assert_int_equal(chat_parser_finish(p, false), CHIMERE_ECANCELLED);
     assert_int_equal(n, 2);
     chat_parser_free(p);
 }
@@ -511,7 +558,7 @@ static void test_allocation_failure(void **state) {
         mem_fail_nth(nth);
         int rc = chat_parser_new(&p, &spec, NULL);
         for (size_t i = 0; !rc && i < sizeof text - 1; i++) rc = chat_parser_push(p, text + i, 1);
-        if (!rc) rc = chat_parser_finish(p);
+        if (!rc) rc = chat_parser_finish(p, false);
         mem_fail_nth(0);
         assert_true(rc == 0 || rc == CHIMERE_ENOMEM);
         chat_parser_free(p);
@@ -525,6 +572,7 @@ int main(void) {
         cmocka_unit_test(test_xml),
         cmocka_unit_test(test_xml_in_reasoning),
         cmocka_unit_test(test_xml_malformed),
+        cmocka_unit_test(test_cut_anywhere),
         cmocka_unit_test(test_json),
         cmocka_unit_test(test_lists),
         cmocka_unit_test(test_llama),

@@ -168,7 +168,7 @@ static void forced_calls_parse(void **state) {
                     fail_msg("%s: %.*s", chat_calls_name(forms[i].calls), (int)n, text);
                 assert_int_equal(chat_parser_new(&p, &spec, &e), 0);
                 assert_int_equal(chat_parser_push(p, text, n), 0);
-                assert_int_equal(chat_parser_finish(p), 0);
+                assert_int_equal(chat_parser_finish(p, false), 0);
                 chat_parser_result(p, &result);
                 if (result.n_call < 1 || result.n_malformed)
                     fail_msg("%s: %s: %.*s", chat_calls_name(forms[i].calls), result.reason, (int)n,
