@@ -42,8 +42,16 @@ const struct cfg_opt serve_options[] = {
     {"tls-key", 0, CFG_STR, "FILE", NULL, 0, 0, NULL, "its private key, PEM"},
     {"cors", 0, CFG_LIST, "ORIGIN", NULL, 0, 0, NULL,
      "web page that may call, such as http://localhost:3000; '*': any"},
-    {"max-body", 0, CFG_BYTES, "SIZE", "64M", 0, 0, NULL, "largest request"},
+    {"allowed-host", 0, CFG_LIST, "NAME", NULL, 0, 0, NULL,
+     "name that this server is called by, beside addresses and the machine's own; '*': any"},
+    {"max-body", 0, CFG_BYTES, "SIZE", "16M", 0, 0, NULL, "largest request"},
+    {"max-bodies", 0, CFG_BYTES, "SIZE", "256M", 0, 0, NULL,
+     "memory for the bodies of all requests, and what is read from them"},
     {"max-connections", 0, CFG_INT, "N", "1024", 8, 65536, NULL, "connections at once"},
+    {"max-per-address", 0, CFG_INT, "N", "0", 0, 65536, NULL,
+     "of those, from one address; 0: a quarter, this machine exempt"},
+    {"max-half-open", 0, CFG_INT, "N", "0", 0, 65536, NULL,
+     "of those, with an incomplete request; 0: a quarter of that"},
     {"queue", 0, CFG_INT, "N", "256", 1, 65536, NULL, "requests waiting at most; beyond: 429"},
     {"timeout", 0, CFG_INT, "SECONDS", "0", 0, 1 << 20, NULL, "longest answer; 0: no limit"},
     {"idle-timeout", 0, CFG_INT, "SECONDS", "300", 1, 1 << 20, NULL,
@@ -217,7 +225,10 @@ static int run(const struct cfg *c, struct err *e) {
         .host = cfg_str(c, "host"),
         .port = (int)cfg_int(c, "port"),
         .max_body_bytes = cfg_bytes(c, "max-body"),
+        .max_bodies_bytes = cfg_bytes(c, "max-bodies"),
         .max_connections = (int)cfg_int(c, "max-connections"),
+        .max_per_address = (int)cfg_int(c, "max-per-address"),
+        .max_half_open = (int)cfg_int(c, "max-half-open"),
         .max_waiting = (int)cfg_int(c, "queue"),
         .timeout_s = (int)cfg_int(c, "timeout"),
         .idle_s = (int)cfg_int(c, "idle-timeout"),
@@ -230,6 +241,7 @@ static int run(const struct cfg *c, struct err *e) {
     };
     p.n_alias = cfg_list(c, "alias", &p.aliases);
     p.n_origin = cfg_list(c, "cors", &p.origins);
+    p.n_allowed_host = cfg_list(c, "allowed-host", &p.allowed_hosts);
     if (!cfg_str(c, "tls-cert") != !cfg_str(c, "tls-key"))
         return err_set(e, CHIMERE_EINVAL, "--tls-cert and --tls-key belong together");
     int rc = read_option(c, "api-key", &keys, e);

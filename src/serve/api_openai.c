@@ -9,11 +9,22 @@
 
 /* ---- shared by the APIs ---- */
 
-json_t *api_json(struct http_request *r) {
+/* The body as an object; its values count for the server's budget while the request lives. */
+static json_t *read_body(struct http_request *r, struct err *e) {
     size_t n;
-    struct err e = {0};
     const char *text = http_body(r, &n);
-    json_t *v = chat_json_object(text, n, "body", &e);
+    size_t cost = chat_json_cost(text, n);
+    if (cost <= CHAT_JSON_MAX_COST && !http_reserve(r, n + cost)) {
+        r->retry_s = 1;
+        err_set(e, CHIMERE_ENOMEM, "the bodies of all requests take more than this server allows");
+        return NULL;
+    }
+    return chat_json_object(text, n, "body", e);
+}
+
+json_t *api_json(struct http_request *r) {
+    struct err e = {0};
+    json_t *v = read_body(r, &e);
     if (!v) http_fail(r, &e);
     return v;
 }
@@ -30,10 +41,8 @@ static void name_session(struct gen *g) {
 
 bool api_read(struct gen *g, enum fields_api api, json_t **request) {
     struct err e = {0};
-    size_t n;
-    const char *text = http_body(g->r, &n);
     *request = NULL;
-    json_t *v = chat_json_object(text, n, "body", &e);
+    json_t *v = read_body(g->r, &e);
     if (!v) {
         gen_fail(g, &e);
         return false;

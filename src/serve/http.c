@@ -15,11 +15,14 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/str.h"
+#include "serve/check.h"
 #include "serve/http_impl.h"
 
 enum {
     HEADER_BYTES = 64 << 10, /* request line and headers of one request */
     CHUNK_BYTES = 16 << 10,  /* of output, handed over at once */
+    TRIM_BYTES = 1 << 20,    /* of a request: its memory goes back to the system */
+    LARGE_BYTES = 64 << 10,  /* a body whose reading may take long */
     DISCARD_FACTOR = 4, /* a body over the limit is read on this far, so that its error is seen */
 };
 
@@ -92,6 +95,8 @@ static void release(struct http_request *r) {
     if (r->next) r->next->prev = r->prev;
     pthread_mutex_unlock(&s->live_lock);
     buf_fini(&r->body);
+    atomic_fetch_sub(&s->n_reserved, r->n_reserved);
+    if (r->n_reserved >= TRIM_BYTES) s->wants_trim = true;
     mem_free(r->headers);
     buf_fini(&r->out);
     mem_free(r->path);
@@ -107,6 +112,7 @@ static void release(struct http_request *r) {
 static void post(struct http_request *r, void (*work)(struct http_request *)) {
     struct server *s = r->s;
     r->work = work;
+    r->is_large = work != release && r->body.n > LARGE_BYTES;
     r->work_next = NULL;
     pthread_mutex_lock(&s->work_lock);
     if (s->work_tail) s->work_tail->work_next = r;
@@ -116,18 +122,39 @@ static void post(struct http_request *r, void (*work)(struct http_request *)) {
     pthread_mutex_unlock(&s->work_lock);
 }
 
+/* With the lock: the next request that may be worked on. Large ones leave workers to the others. */
+static struct http_request *take_work(struct server *s) {
+    struct http_request *before = NULL, *r = s->work_head;
+    while (r && r->is_large && s->n_large >= SERVE_N_LARGE) {
+        before = r;
+        r = r->work_next;
+    }
+    if (!r) return NULL;
+    if (before) before->work_next = r->work_next;
+    else s->work_head = r->work_next;
+    if (s->work_tail == r) s->work_tail = before;
+    s->n_large += r->is_large;
+    return r;
+}
+
 static void *worker(void *arg) {
     struct server *s = arg;
     pthread_mutex_lock(&s->work_lock);
     for (;;) {
         while (!s->work_head && !s->quit) pthread_cond_wait(&s->has_work, &s->work_lock);
-        struct http_request *r = s->work_head;
-        if (!r) break;
-        s->work_head = r->work_next;
-        if (!s->work_head) s->work_tail = NULL;
+        struct http_request *r = take_work(s);
+        if (!r && !s->work_head) break;
+        if (!r) { /* large ones alone: until one of those at work ends */
+            pthread_cond_wait(&s->has_work, &s->work_lock);
+            continue;
+        }
+        bool large = r->is_large; /* r may be gone after its work */
         pthread_mutex_unlock(&s->work_lock);
         r->work(r);
         pthread_mutex_lock(&s->work_lock);
+        if (!large) continue;
+        s->n_large--;
+        pthread_cond_signal(&s->has_work);
     }
     pthread_mutex_unlock(&s->work_lock);
     return NULL;
@@ -184,12 +211,6 @@ static ssize_t read_out(void *cls, uint64_t pos, char *to, size_t max) {
     return n;
 }
 
-static bool origin_allowed(const struct server *s, const char *origin) {
-    for (size_t i = 0; i < s->p.n_origin; i++)
-        if (strcmp(s->p.origins[i], "*") == 0 || strcmp(s->p.origins[i], origin) == 0) return true;
-    return false;
-}
-
 void http_headers(struct http_request *r, struct buf *lines) {
     mem_free(r->headers);
     r->headers = buf_take(lines);
@@ -209,6 +230,20 @@ static void add_more(struct http_request *r, struct MHD_Response *m) {
     }
 }
 
+/* Pages may read whatever headers this response carries. */
+static void expose(const struct http_request *r, struct MHD_Response *m) {
+    struct buf names;
+    buf_init(&names, 4096);
+    buf_puts(&names, "X-Request-Id, Request-Id, Retry-After");
+    for (const char *line = r->headers; line && *line; line += *line == '\n') {
+        size_t n = strcspn(line, ":\n");
+        if (n) buf_printf(&names, ", %.*s", (int)n, line);
+        line += strcspn(line, "\n");
+    }
+    if (!names.failed) MHD_add_response_header(m, "Access-Control-Expose-Headers", names.p);
+    buf_fini(&names);
+}
+
 static void add_headers(struct http_request *r, struct MHD_Response *m) {
     char id[48];
     snprintf(id, sizeof id, "req_%s", r->id);
@@ -220,14 +255,13 @@ static void add_headers(struct http_request *r, struct MHD_Response *m) {
         snprintf(text, sizeof text, "%d", r->retry_s);
         MHD_add_response_header(m, "Retry-After", text);
     }
+    if (r->closes) MHD_add_response_header(m, "Connection", "close");
     add_more(r, m);
     const char *origin = http_header(r, "Origin");
-    if (origin && origin_allowed(r->s, origin)) {
+    if (origin && check_origin_allowed(r->s, origin)) {
         MHD_add_response_header(m, "Access-Control-Allow-Origin", origin);
         MHD_add_response_header(m, "Vary", "Origin");
-        MHD_add_response_header(m, "Access-Control-Expose-Headers",
-                                "X-Request-Id, Retry-After, X-Odo-Route, X-Odo-How, X-Odo-Mode, "
-                                "X-Odo-Pipeline");
+        expose(r, m);
     }
 }
 
@@ -264,58 +298,7 @@ static enum MHD_Result send_stream(struct http_request *r) {
     return ok;
 }
 
-/* ---- what is refused before it is read ---- */
-
-static bool is_loopback_name(const char *host) {
-    size_t n = strcspn(host, ":");
-    if (host[0] == '[') return true; /* an address: no name can be rebound to it */
-    char name[64];
-    struct in_addr a;
-    if (n >= sizeof name) return false;
-    memcpy(name, host, n);
-    name[n] = 0;
-    return strcasecmp(name, "localhost") == 0 || inet_pton(AF_INET, name, &a) == 1;
-}
-
-static bool is_loopback(const char *address) {
-    return strncmp(address, "127.", 4) == 0 || strcmp(address, "::1") == 0 ||
-           strcmp(address, "localhost") == 0;
-}
-
-/* Pages of other sites, and names that were bound to this address to get around that. */
-static int check_origin(struct http_request *r) {
-    const char *host = http_header(r, "Host"), *origin = http_header(r, "Origin");
-    if (host && !r->s->asks_keys && !is_loopback_name(host) && is_loopback(r->s->p.host))
-        return err_set(&r->early, CHIMERE_EREFUSED, "Host: expected localhost, got %.80s", host);
-    if (!origin || origin_allowed(r->s, origin)) return 0;
-    const char *name = strstr(origin, "://");
-    if (name && host && strcmp(name + 3, host) == 0) return 0;
-    return err_set(&r->early, CHIMERE_EREFUSED, "Origin: %.80s is not allowed to call this server",
-                   origin);
-}
-
-static int check_key(struct http_request *r) {
-    struct server *s = r->s;
-    if (!s->asks_keys && (!s->auth || !auth_is_needed(s->auth))) return 0;
-    s->asks_keys = true;
-    if (r->route && r->route->flags & ROUTE_OPEN) return 0;
-    const char *sent = http_header(r, "Authorization");
-    if (!sent) sent = http_header(r, "x-api-key");
-    struct auth_who who;
-    r->is_admin = false;
-    r->key = auth_find(s->auth, sent, &who);
-    if (!r->key) {
-        err_set(&r->early, CHIMERE_EREFUSED,
-                sent ? "this API key is not known"
-                     : "an API key is needed: Authorization: Bearer KEY");
-        return r->early_status = 401;
-    }
-    snprintf(r->owner, sizeof r->owner, "%s", who.identity);
-    r->is_admin = who.is_admin;
-    if (auth_enter(s->auth, r->key, &r->retry_s, &r->early)) return r->early_status = 429;
-    r->counted = true;
-    return 0;
-}
+/* ---- routes ---- */
 
 static bool path_matches(const char *pattern, const char *path) {
     size_t n = strlen(pattern);
@@ -333,33 +316,20 @@ static const struct route *find_route(const char *method, const char *path, bool
     return NULL;
 }
 
-static void look_at_peer(struct http_request *r) {
+static void look(struct http_request *r, const char *method, const char *path,
+                 const char *version) {
+    bool path_known;
     const union MHD_ConnectionInfo *info =
         MHD_get_connection_info(r->conn, MHD_CONNECTION_INFO_CLIENT_ADDRESS);
-    const struct sockaddr *a = info ? info->client_addr : NULL;
-    if (!a) return;
-    if (a->sa_family == AF_INET)
-        inet_ntop(AF_INET, &((const struct sockaddr_in *)(const void *)a)->sin_addr, r->owner,
-                  sizeof r->owner);
-    if (a->sa_family != AF_INET6) return;
-    const struct in6_addr *v6 = &((const struct sockaddr_in6 *)(const void *)a)->sin6_addr;
-    if (IN6_IS_ADDR_V4MAPPED(v6)) inet_ntop(AF_INET, v6->s6_addr + 12, r->owner, sizeof r->owner);
-    else inet_ntop(AF_INET6, v6, r->owner, sizeof r->owner);
-}
-
-static void look(struct http_request *r, const char *method, const char *path) {
-    bool path_known;
     r->seen = true;
     r->path = mem_strdup(path);
-    look_at_peer(r);
+    check_address(info ? info->client_addr : NULL, r->owner, sizeof r->owner);
     if (strcmp(method, "HEAD") == 0) method = "GET";
     r->route = find_route(method, path, &path_known);
-    r->is_admin = is_loopback(r->owner);
-    if (check_origin(r)) {
-        r->early_status = 403;
-    } else if (check_key(r)) {
-        return;
-    } else if (!r->route || !r->path) {
+    if ((r->early_status = check_framing(r, version))) return;
+    if ((r->early_status = check_origin(r))) return;
+    if ((r->early_status = check_key(r))) return;
+    if (!r->route || !r->path) {
         r->early_status = path_known ? 405 : 404;
         err_set(&r->early, CHIMERE_ENOENT, path_known ? "%s is not for %s" : "there is no %s",
                 path_known ? path : path, method);
@@ -377,6 +347,28 @@ static void look(struct http_request *r, const char *method, const char *path) {
 }
 
 /* ---- libmicrohttpd's callbacks ---- */
+
+/* n bytes are needed for r, in all; false: all requests together would take too much. */
+bool http_reserve(struct http_request *r, size_t n) {
+    struct server *s = r->s;
+    if (n <= r->n_reserved) return true;
+    size_t more = n - r->n_reserved;
+    if (atomic_fetch_add(&s->n_reserved, more) + more > s->p.max_bodies_bytes) {
+        atomic_fetch_sub(&s->n_reserved, more);
+        return false;
+    }
+    r->n_reserved = n;
+    return true;
+}
+
+static void no_room(struct http_request *r) {
+    if (r->early_status) return;
+    r->early_status = 503;
+    r->retry_s = 1;
+    buf_fini(&r->body);
+    err_set(&r->early, CHIMERE_EBUSY,
+            "the bodies of all requests take more than this server allows");
+}
 
 static bool too_large(struct http_request *r, uint64_t n) {
     if (n <= r->s->p.max_body_bytes) return false;
@@ -418,7 +410,8 @@ static enum MHD_Result dispatch(struct http_request *r, const char *method) {
     }
     pthread_mutex_unlock(&s->live_lock);
     const char *origin = http_header(r, "Origin");
-    if (strcmp(method, "OPTIONS") == 0 && origin && origin_allowed(s, origin)) return preflight(r);
+    if (strcmp(method, "OPTIONS") == 0 && origin && check_origin_allowed(s, origin))
+        return preflight(r);
     if (!r->early_status && r->body.failed) {
         err_set(&r->early, r->body.failed, "body: out of memory");
         r->early_status = 503;
@@ -441,14 +434,17 @@ static enum MHD_Result on_access(void *cls, struct MHD_Connection *conn, const c
                                  const char *method, const char *version, const char *data,
                                  size_t *n_data, void **con_cls) {
     struct http_request *r = *con_cls;
-    (void)cls, (void)version, (void)conn;
+    (void)cls, (void)conn;
     if (!r) return MHD_NO;
     if (!r->seen) {
-        look(r, method, path);
+        look(r, method, path, version);
+        if (r->closes) return refuse(r); /* where its body ends is not known */
         const char *length = http_header(r, "Content-Length");
         int64_t n;
         if (length && str_to_i64(length, 0, INT64_MAX, &n) && too_large(r, (uint64_t)n))
             return refuse(r); /* at once, unread */
+        if (length && str_to_i64(length, 0, INT64_MAX, &n) && !http_reserve(r, (size_t)n))
+            no_room(r);
         return MHD_YES;
     }
     if (*n_data) {
@@ -456,7 +452,8 @@ static enum MHD_Result on_access(void *cls, struct MHD_Connection *conn, const c
         *n_data = 0;
         if (r->body.n + n > r->s->p.max_body_bytes * DISCARD_FACTOR) return MHD_NO;
         if (too_large(r, r->body.n + n) || r->early_status) return MHD_YES;
-        buf_put(&r->body, data, n);
+        if (!http_reserve(r, r->body.n + n)) no_room(r);
+        else buf_put(&r->body, data, n);
         return MHD_YES;
     }
     pthread_mutex_lock(&r->lock);
@@ -521,6 +518,8 @@ static void on_connection(void *cls, struct MHD_Connection *conn, void **socket_
         if (!c) return;
         c->s = s;
         c->fd = info ? info->connect_fd : -1;
+        info = MHD_get_connection_info(conn, MHD_CONNECTION_INFO_CLIENT_ADDRESS);
+        check_address(info ? info->client_addr : NULL, c->peer, sizeof c->peer);
         c->since_ns = clock_ns();
         pthread_mutex_lock(&s->live_lock);
         c->next = s->conns;
@@ -688,12 +687,13 @@ int http_listen(struct server *s, struct err *e) {
     if (s->p.tls_cert) flags |= MHD_USE_TLS;
     else tls[0].option = MHD_OPTION_END;
     s->mhd = MHD_start_daemon(
-        flags, (uint16_t)s->p.port, NULL, NULL, on_access, s, MHD_OPTION_EXTERNAL_LOGGER, on_log,
-        NULL, MHD_OPTION_SOCK_ADDR, (struct sockaddr *)&addr, MHD_OPTION_CONNECTION_LIMIT,
+        flags, (uint16_t)s->p.port, check_accept, s, on_access, s, MHD_OPTION_EXTERNAL_LOGGER,
+        on_log, NULL, MHD_OPTION_SOCK_ADDR, (struct sockaddr *)&addr, MHD_OPTION_CONNECTION_LIMIT,
         (unsigned)s->p.max_connections, MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)s->p.idle_s,
         MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)HEADER_BYTES, MHD_OPTION_NOTIFY_COMPLETED,
-        on_completed, s, MHD_OPTION_NOTIFY_CONNECTION, on_connection, s,
-        MHD_OPTION_URI_LOG_CALLBACK, on_line, s, MHD_OPTION_ARRAY, tls, MHD_OPTION_END);
+        on_completed, s, MHD_OPTION_STRICT_FOR_CLIENT, 1, MHD_OPTION_NOTIFY_CONNECTION,
+        on_connection, s, MHD_OPTION_URI_LOG_CALLBACK, on_line, s, MHD_OPTION_ARRAY, tls,
+        MHD_OPTION_END);
     if (!s->mhd) {
         err_set(e, CHIMERE_EIO, "cannot listen on %s port %d%s", s->p.host, s->p.port,
                 s->p.tls_cert ? " (or the certificate and key do not fit)" : "");

@@ -21,6 +21,7 @@ enum http_state { HTTP_READING, HTTP_WORKING, HTTP_READY, HTTP_STREAM, HTTP_CLOS
 struct http_conn {    /* of one socket */
     struct server *s; /* view */
     int fd;
+    char peer[46];      /* the client's address */
     int64_t since_ns;   /* the first line of its request came */
     int64_t partial_ns; /* less than a line was seen; 0: not */
     uint64_t n_byte;    /* received when its last request was done */
@@ -41,8 +42,10 @@ struct http_request {
     bool is_admin;
     int64_t begin_ns, deadline_ns;
     struct buf body;
-    bool seen, counted;
-    struct err early; /* why it is refused before it is read */
+    bool seen, counted, is_large;
+    bool closes;       /* the connection ends with the response */
+    size_t n_reserved; /* of the server's budget for bodies */
+    struct err early;  /* why it is refused before it is read */
     int early_status;
 
     pthread_mutex_t lock; /* what follows */
@@ -66,7 +69,8 @@ struct http_request {
     struct http_request *prev, *next; /* of the server's live ones */
 };
 
-enum { SERVE_N_WORKER = 4 }; /* one may be loading a model for minutes */
+/* One may be loading a model for minutes; as many may be reading large bodies. */
+enum { SERVE_N_WORKER = 6, SERVE_N_LARGE = 2 };
 
 struct server {
     struct serve_params p;
@@ -92,12 +96,16 @@ struct server {
     pthread_mutex_t work_lock;
     pthread_cond_t has_work;
     struct http_request *work_head, *work_tail;
+    int n_large; /* large requests at work */
     bool quit;
     pthread_t workers[SERVE_N_WORKER], watcher;
     int n_worker;
     bool has_watcher;
     int epoll_fd, wake_fd;
     _Atomic uint64_t n_request;
+    _Atomic size_t n_reserved; /* bodies and their values */
+    _Atomic bool wants_trim;
+    char machine[256]; /* its name */
 };
 
 /* ---- http.c ---- */
@@ -107,6 +115,7 @@ void http_unref(struct http_request *r);
 void http_tell_gone(struct http_request *r); /* once; not under r->lock */
 void http_unlock_and_wake(struct http_request *r);
 int http_status_of(int code);
+bool http_reserve(struct http_request *r, size_t n);
 
 /* ---- watch.c: time, and clients that left ---- */
 int watch_start(struct server *s, struct err *e);

@@ -50,6 +50,7 @@ void metrics_write(struct metrics *m, struct buf *out) {
         const char *name, *help;
         _Atomic uint64_t *value;
     } rows[] = {
+        {"turned_away_total", "connections beyond the limits of one address", &m->n_turned_away},
         {"cancelled_total", "answers whose client left or whose time was up", &m->n_cancelled},
         {"prompt_tokens_total", "tokens of prompts", &m->n_prompt},
         {"cached_tokens_total", "of these, not evaluated again", &m->n_cached},

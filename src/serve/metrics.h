@@ -17,8 +17,8 @@ struct metrics_times { /* a histogram; the last bucket is +Inf */
 
 struct metrics {
     _Atomic uint64_t n_ok, n_bad, n_busy, n_failed; /* responses: 2xx, 4xx, 429, 5xx */
-    _Atomic uint64_t n_cancelled, n_prompt, n_cached, n_generated, n_reasoning, n_drafted,
-        n_accepted;
+    _Atomic uint64_t n_cancelled, n_turned_away, n_prompt, n_cached, n_generated, n_reasoning,
+        n_drafted, n_accepted;
     struct metrics_times ttft, queue, answer, per_token;
 };
 

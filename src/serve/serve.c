@@ -15,7 +15,8 @@ static void set_default(int *x, int value) {
 
 static void set_defaults(struct serve_params *p) {
     if (!p->host) p->host = "127.0.0.1";
-    if (!p->max_body_bytes) p->max_body_bytes = (size_t)64 << 20;
+    if (!p->max_body_bytes) p->max_body_bytes = (size_t)16 << 20;
+    if (!p->max_bodies_bytes) p->max_bodies_bytes = (size_t)256 << 20;
     if (!p->max_out_bytes) p->max_out_bytes = (size_t)8 << 20;
     set_default(&p->max_connections, 1024);
     set_default(&p->max_waiting, 256);
@@ -43,6 +44,7 @@ int serve_open(struct server **out, const struct serve_params *p, struct err *e)
     s->created = (int64_t)time(NULL);
     s->epoll_fd = s->wake_fd = -1;
     set_defaults(&s->p);
+    if (gethostname(s->machine, sizeof s->machine - 1)) s->machine[0] = 0;
     pthread_mutex_init(&s->live_lock, NULL);
     pthread_mutex_init(&s->work_lock, NULL);
     pthread_mutex_init(&s->embed_lock, NULL);

@@ -38,15 +38,21 @@ struct serve_params {
     const char *tls_cert, *tls_key; /* PEM text, or NULL */
     const char *const *origins;     /* [n_origin] that browsers may call from; "*": any */
     size_t n_origin;
-    size_t max_body_bytes; /* 0: 64 MiB */
-    size_t max_out_bytes;  /* unread output of one connection, 0: 8 MiB */
-    int max_connections;   /* 0: 1024 */
-    int max_waiting;       /* requests in the queue of one backend, 0: 256 */
-    int idle_s;            /* idle connections close after this, 0: 300 */
-    int receive_s;         /* a request must arrive within this, 0: 60 */
-    int ping_s;            /* silence of a stream before a ping, 0: 10 */
-    int timeout_s;         /* longest answer, 0: no limit */
-    int grace_s;           /* time for running answers when stopping */
+    const char *const
+        *allowed_hosts; /* [n_allowed_host] names beside the machine's own; "*": any */
+    size_t n_allowed_host;
+    size_t max_body_bytes;   /* 0: 16 MiB */
+    size_t max_bodies_bytes; /* of all requests together, and what is read from them; 0: 256 MiB */
+    size_t max_out_bytes;    /* unread output of one connection, 0: 8 MiB */
+    int max_connections;     /* 0: 1024 */
+    int max_per_address;     /* of those; 0: a quarter, and any number from this machine */
+    int max_half_open;       /* of one address, whose request is incomplete; 0: a quarter of that */
+    int max_waiting;         /* requests in the queue of one backend, 0: 256 */
+    int idle_s;              /* idle connections close after this, 0: 300 */
+    int receive_s;           /* a request must arrive within this, 0: 60 */
+    int ping_s;              /* silence of a stream before a ping, 0: 10 */
+    int timeout_s;           /* longest answer, 0: no limit */
+    int grace_s;             /* time for running answers when stopping */
     /* Further text for /metrics; NULL: none. */
     void (*metrics)(void *ud, struct buf *out);
     void *metrics_ud;

@@ -3,6 +3,7 @@
  *
  * A client that closes its sending side counts as gone: a closed socket looks the same from here. */
 #include <errno.h>
+#include <malloc.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
@@ -128,6 +129,10 @@ static void *watch(void *arg) {
         check_requests(s, now);
         check_sockets(s, now);
         if (s->auth) auth_refresh(s->auth);
+        if (s->wants_trim) {
+            s->wants_trim = false;
+            malloc_trim(0);
+        }
     }
 }
 

@@ -76,7 +76,10 @@ int chat_encode(const struct tok *tok, const struct chat_prompt *p, int32_t **id
 int chat_encode_range(const struct tok *tok, const struct chat_prompt *p, size_t from, size_t to,
                       int32_t **ids, size_t *n, struct err *e);
 
-/* Reads a JSON object, with one clear sentence for what jansson refuses (integers beyond 64 bits, NUL,
+/* Bytes of memory that the values of a JSON text take at most once it is read: counted, not read. */
+size_t chat_json_cost(const char *text, size_t n);
+enum { CHAT_JSON_MAX_COST = 128 << 20 };
+/* Reads a JSON object of at most CHAT_JSON_MAX_COST, with one clear sentence for what jansson refuses (integers beyond 64 bits, NUL,
  * lone surrogates, nesting beyond its limit, trailing text); NULL on error. */
 json_t *chat_json_object(const char *text, size_t n, const char *what, struct err *e);
 

@@ -358,8 +358,34 @@ void chat_prompt_fini(struct chat_prompt *p) { jinja_output_fini(&p->out); }
 
 /* ---- JSON in ---- */
 
+/* Every value but the first comes after an opener, a comma or a colon, each of which may also stand in a
+ * string: a ceiling, in one pass. Sizes are jansson's with malloc's own: an empty container has a table. */
+size_t chat_json_cost(const char *text, size_t n) {
+    enum { CONTAINER_BYTES = 256, VALUE_BYTES = 64 };
+    size_t n_open = 0, n_value = 1;
+    bool in_string = false;
+    for (size_t i = 0; i < n; i++) {
+        char c = text[i];
+        if (in_string) {
+            if (c == '\\') i++;
+            else in_string = c != '"';
+        } else {
+            in_string = c == '"';
+            n_open += c == '{' || c == '[';
+            n_value += c == ',' || c == ':';
+        }
+    }
+    return n + n_open * CONTAINER_BYTES + n_value * VALUE_BYTES;
+}
+
 json_t *chat_json_object(const char *text, size_t n, const char *what, struct err *e) {
     json_error_t je;
+    if (chat_json_cost(text, n) > CHAT_JSON_MAX_COST) {
+        err_set(e, CHIMERE_ELIMIT,
+                "%s: too many values: they would take more than %d MiB of memory", what,
+                CHAT_JSON_MAX_COST >> 20);
+        return NULL;
+    }
     json_t *j = json_loadb(text, n, 0, &je);
     if (j && json_is_object(j)) return j;
     if (j) {

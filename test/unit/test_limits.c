@@ -4,6 +4,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <cmocka.h>
+#include <errno.h>
 
 #include "serve_rig.h"
 
@@ -102,11 +103,225 @@ static void administration_needs_the_role(void **state) {
     rig_close(&r);
 }
 
+/* ---- bodies ---- */
+
+static long rss_kib(void) {
+    char line[256];
+    long kib = 0;
+    FILE *f = fopen("/proc/self/status", "r");
+    while (f && fgets(line, sizeof line, f))
+        if (strncmp(line, "VmRSS:", 6) == 0) kib = atol(line + 6);
+    if (f) fclose(f);
+    return kib;
+}
+
+/* {"messages":[HEAD, item, item, ... 1]...} of about n_bytes. */
+static char *many(const char *head, const char *item, size_t n_bytes) {
+    size_t n = strlen(item), at = strlen(head);
+    char *s = malloc(n_bytes + 64);
+    memcpy(s, head, at);
+    for (; at + n < n_bytes; at += n) memcpy(s + at, item, n);
+    strcpy(s + at, "1]}");
+    return s;
+}
+
+/* A body of 8 MB must not become gigabytes of values, and what it took is given back. */
+static void bodies_cost_what_they_may(void **state) {
+    static const struct {
+        const char *head, *item;
+        int status;
+    } rows[] = {
+        {"{\"messages\":[{\"role\":\"user\",\"content\":\"Hi\"}],\"metadata\":[", "{},", 400},
+        {"{\"messages\":[", "[],", 400},
+        {"{\"x\":[", "{\"a\":1},", 400},
+        {"{\"x\":[", "0,", 400},
+        {"{\"messages\":[", "\"\\\"[[[[,,,,\",", 400}, /* openers in strings are none */
+    };
+    struct rig r;
+    (void)state;
+    rig_open(&r, NULL, 0, (struct serve_params){0}, 4);
+    long before = rss_kib();
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        char *body = many(rows[i].head, rows[i].item, (size_t)8 << 20);
+        const char *answer = call(&r, CHAT, body);
+        if (status_of(answer) != rows[i].status) fail_msg("row %zu: %.300s", i, answer);
+        if (i < 4) assert_non_null(strstr(answer, "too many values"));
+        else assert_null(strstr(answer, "too many values"));
+        free(body);
+    }
+    for (int i = 0; i < 100 && rss_kib() - before > 30000; i++) usleep(50000);
+#if !defined __SANITIZE_ADDRESS__ && !defined __SANITIZE_THREAD__
+    assert_true(rss_kib() - before <= 30000);
+#endif
+    char *large = many("{\"x\":[", "\"0123456789\",", (size_t)17 << 20);
+    assert_int_equal(status_of(call(&r, CHAT, large)), 413); /* 16 MiB are the default */
+    free(large);
+    rig_close(&r);
+}
+
+static void all_bodies_together_have_a_budget(void **state) {
+    struct rig r;
+    (void)state;
+    rig_open(&r, NULL, 0, (struct serve_params){.max_bodies_bytes = 3 << 20}, 4);
+    int slow[3];
+    for (int i = 0; i < 3; i++) { /* each holds nearly a MiB, and waits */
+        slow[i] = dial(&r);
+        static const char head[] = "POST " CHAT " HTTP/1.1\r\nHost: localhost\r\nContent-Length: "
+                                   "1000000\r\n\r\n{";
+        say(slow[i], head, strlen(head));
+    }
+    usleep(200000 * TEST_SLOWNESS);
+    char *body = many(
+        "{\"x\":[",
+        "\"01234567890123456789012345678901234567890123456789012345678901234567890123456789\",",
+        900000);
+    const char *answer = call(&r, CHAT, body);
+    assert_int_equal(status_of(answer), 503);
+    assert_non_null(strstr(answer, "Retry-After: 1"));
+    assert_int_equal(status_of(get(&r, "/health", NULL)), 200);
+    for (int i = 0; i < 3; i++) close(slow[i]);
+    int status = 503;
+    for (int i = 0; i < 100 && status == 503; i++) {
+        usleep(20000);
+        status = status_of(call(&r, CHAT, body));
+    }
+    assert_int_equal(status, 400); /* x is no field: it was read */
+    free(body);
+    rig_close(&r);
+}
+
+/* Reading large prompts takes seconds; it leaves workers to those with small ones. */
+static void large_prompts_leave_room(void **state) {
+    struct rig r;
+    enum { N = 8 };
+    int fd[N];
+    (void)state;
+    rig_open(&r, NULL, 0, (struct serve_params){0}, 4);
+    size_t n = (size_t)3 << 20;
+    char *body = malloc(n + 64);
+    snprintf(body, 64, "{\"content\":\"");
+    size_t at = strlen(body);
+    for (size_t i = at; i < n; i++) body[i] = "ab c,1"[(i * 7 + i / 5) % 6];
+    strcpy(body + n, "\"}");
+    for (int i = 0; i < N; i++) {
+        fd[i] = dial(&r);
+        post(fd[i], "/tokenize", body, strlen(body), NULL);
+    }
+    int64_t start = clock_ns();
+    assert_int_equal(status_of(call(&r, CHAT, "{" HI ",\"max_tokens\":1}")), 200);
+    double small_ms = clock_ms_since(start);
+    for (int i = 0; i < N; i++) assert_int_equal(status_of(hear(fd[i])), 200);
+    double all_ms = clock_ms_since(start);
+    if (small_ms > all_ms / 2) fail_msg("%.0f ms of %.0f", small_ms, all_ms);
+    free(body);
+    rig_close(&r);
+}
+
+/* ---- connections ---- */
+
+static bool is_open(int fd) { /* the server has not closed it */
+    char byte;
+    struct timeval brief = {.tv_usec = 300000};
+    setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &brief, sizeof brief);
+    ssize_t n = recv(fd, &byte, 1, 0);
+    return n > 0 || (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK));
+}
+
+static void one_address_has_limits(void **state) {
+    struct rig r;
+    int fd[5];
+    (void)state;
+    rig_open(&r, NULL, 0, (struct serve_params){.max_per_address = 6, .max_half_open = 3}, 4);
+    for (int i = 0; i < 5; i++) {
+        fd[i] = dial(&r);
+        say(fd[i], "POST /v1/chat", 13);
+        usleep(20000 * TEST_SLOWNESS);
+    }
+    for (int i = 0; i < 5; i++) assert_int_equal(is_open(fd[i]), i < 3);
+    for (int i = 0; i < 5; i++) close(fd[i]);
+    int status = 0;
+    for (int i = 0; i < 100 && !status; i++) {
+        usleep(20000);
+        status = status_of(get(&r, "/health", NULL));
+    }
+    assert_int_equal(status, 200);
+    rig_close(&r);
+}
+
+/* ---- framing and names ---- */
+
+static const struct {
+    const char *head; /* after the request line */
+    int status;
+} heads[] = {
+    {"Host: localhost\r\nContent-Length: 2\r\nContent-Length: 2\r\n\r\n{}", 400},
+    {"Host: localhost\r\nContent-Length: 2\r\nContent-Length: 40\r\n\r\n{}", 400},
+    {"Host: localhost\r\nContent-Length: 2, 2\r\n\r\n{}", 400},
+    {"Host: localhost\r\nContent-Length: +2\r\n\r\n{}", 400},
+    {"Host: localhost\r\nContent-Length: 0x2\r\n\r\n{}", 400},
+    {"Host: localhost\r\nContent-Length: 2\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", 400},
+    {"Host: localhost\r\nTransfer-Encoding: chunked\r\nContent-Length: 2\r\n\r\n0\r\n\r\n", 400},
+    {"Host: localhost\r\nTransfer-Encoding: identity\r\n\r\n", 400},
+    {"Host: localhost\r\nTransfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n", 400},
+    {"Host: localhost\r\nTransfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+     400},
+    {"Host: localhost\r\nContent-Length : 2\r\n\r\n{}", 400},
+    {"Host: localhost\r\nTransfer-Encoding\t: chunked\r\n\r\n0\r\n\r\n", 400},
+    {"Host: localhost\r\nX Y: 2\r\n\r\n", 400},
+    {"Host: localhost\r\nHost: evil.example\r\n\r\n", 400},
+    {"Host: localhost\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n", 0}, /* good */
+    {"Host: localhost\r\nContent-Length: 2\r\n\r\n{}", 0},
+    {"Host: 127.0.0.1:8081\r\nContent-Length: 2\r\n\r\n{}", 0},
+    {"Host: [::1]:8081\r\nContent-Length: 2\r\n\r\n{}", 0},
+    {"Host: studio.localhost\r\nContent-Length: 2\r\n\r\n{}", 0},
+    {"Host: api.example\r\nContent-Length: 2\r\n\r\n{}", 0}, /* by --allowed-host */
+    {"Host: evil.example\r\nContent-Length: 2\r\n\r\n{}", 403},
+    {"Host: [evil.example]\r\nContent-Length: 2\r\n\r\n{}", 403},
+    {"Host: 127.0.0.1.evil.example\r\nContent-Length: 2\r\n\r\n{}", 403},
+    {"Host: localhost.evil.example\r\nContent-Length: 2\r\n\r\n{}", 403},
+    {"Host: localhost:80@evil.example\r\nContent-Length: 2\r\n\r\n{}", 403},
+};
+
+static void requests_have_one_reading(void **state) {
+    const char *const hosts[] = {"api.example"}, *const binds[] = {"127.0.0.1", "0.0.0.0"};
+    (void)state;
+    for (int b = 0; b < 2; b++) {
+        struct rig r;
+        struct serve_params p = {.host = binds[b], .allowed_hosts = hosts, .n_allowed_host = 1};
+        rig_open(&r, NULL, 0, p, 4);
+        for (size_t i = 0; i < sizeof heads / sizeof *heads; i++) {
+            char text[1024];
+            int fd = dial(&r);
+            /* what follows a refused request must not be read as a second one */
+            bool is_bad = heads[i].status == 400;
+            int n = snprintf(text, sizeof text, "POST /detokenize HTTP/1.1\r\n%s%s%s",
+                             is_bad ? "" : "Connection: close\r\n", heads[i].head,
+                             is_bad ? "GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n" : "");
+            say(fd, text, (size_t)n);
+            const char *answer = hear(fd);
+            int got = status_of(answer), want = heads[i].status;
+            bool good = want ? got == want
+                             : got != 403 && !strstr(answer, "expected digits") &&
+                                   (got == 0 || strstr(answer, "tokens"));
+            if (!good) fail_msg("bind %s, head %zu: %.300s", binds[b], i, answer);
+            /* libmicrohttpd writes the head of its own refusals twice */
+            for (const char *at = answer; want == 400 && (at = strstr(at, "HTTP/1.1 ")); at += 9)
+                assert_int_equal(status_of(at), 400);
+        }
+        rig_close(&r);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(prompts_of_others_leave_no_trace),
         cmocka_unit_test(sharing_is_an_option),
         cmocka_unit_test(administration_needs_the_role),
+        cmocka_unit_test(bodies_cost_what_they_may),
+        cmocka_unit_test(all_bodies_together_have_a_budget),
+        cmocka_unit_test(large_prompts_leave_room),
+        cmocka_unit_test(one_address_has_limits),
+        cmocka_unit_test(requests_have_one_reading),
     };
     return cmocka_run_group_tests(tests, open_model, close_model);
 }
