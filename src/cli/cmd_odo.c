@@ -257,7 +257,7 @@ static int search(const struct cfg *c, struct err *e) {
     struct docs_hits h;
     if (!cfg_pos(c, 1)) return err_set(e, CHIMERE_EINVAL, "search: expected words");
     int rc = odo_rig_store(&r, c, e);
-    if (!rc) rc = docs_search(r.docs, cfg_pos(c, 1), cfg_str(c, "collection"), 5, 0, &h, e);
+    if (!rc) rc = docs_search(r.docs, cfg_pos(c, 1), cfg_str(c, "collection"), 5, 0, NULL, &h, e);
     if (!rc) {
         printf("coverage %.2f, %s%s\n", h.coverage, docs_ranking(&h),
                docs_has_vectors(r.docs) ? "" : " (no --embedding-model, no --embedding-url)");

@@ -5,6 +5,7 @@
 
 #include "cli/cli.h"
 #include "cli/hub_args.h"
+#include "odo/extract.h"
 
 #define COMMAND(name, summary)                                                                     \
     int cmd_##name(int argc, char **argv);                                                         \
@@ -64,6 +65,7 @@ int main(int argc, char **argv) {
         return 2;
     }
     const char *name = argv[1];
+    if (strcmp(name, EXTRACT_COMMAND) == 0) return extract_child(argc, argv); /* in the sandbox */
     if (strcmp(name, "--help") == 0 || strcmp(name, "-h") == 0 || strcmp(name, "help") == 0) {
         usage(stdout);
         return 0;

@@ -6,6 +6,7 @@
 #include "base/mem.h"
 #include "eval/embed.h"
 #include "eval/rerank.h"
+#include "odo/extract.h"
 #include "odo/memory.h"
 #include "odo/remote_embed.h"
 #include "odo/tool.h"
@@ -52,6 +53,7 @@ static int open_remote_embed(struct odo_rig *r, const struct cfg *c, struct err 
 int odo_rig_store(struct odo_rig *r, const struct cfg *c, struct err *e) {
     char path[4096];
     const char *given = cfg_str(c, "db");
+    extract_allow_bare(cfg_bool(c, "bare-parsing"));
     int rc = given ? 0 : file_user_data("chimere.db", path, sizeof path, e);
     if (!rc) rc = store_open(&r->store, given ? given : path, e);
     if (!rc) rc = encoder_rig_open(&r->embedder, c, "embedding-model", e);

@@ -21,6 +21,7 @@
     {"rerank-model", 0, CFG_STR, "FILE", NULL, 0, 0, NULL, "cross-encoder that orders the documents found; in serve also answers /v1/rerank (default: none)"}, \
     {"files", 0, CFG_STR, "DIR", NULL, 0, 0, NULL, "folder that read_file and write_file may touch (default: none)"}, \
     {"run-code", 0, CFG_BOOL, NULL, "true", 0, 0, NULL, "programs in a sandbox as a tool; --no-run-code"}, \
+    {"bare-parsing", 0, CFG_BOOL, NULL, "false", 0, 0, NULL, "read HTML and PDF even if the kernel allows no sandbox for their parsers"}, \
     {"searxng", 0, CFG_STR, "URL", NULL, 0, 0, NULL, "SearXNG to search the web with (default: no web)"},  \
     {"brave-key", 0, CFG_STR, "FILE", NULL, 0, 0, NULL, "file with a key of Brave's search"},         \
     {"mcp", 0, CFG_LIST, "NAME=COMMAND", NULL, 0, 0, NULL, "MCP server whose tools are offered: a command line or a URL; may be repeated"}, \

@@ -233,7 +233,7 @@ static int by_score(const void *a, const void *b) {
 /* Orders the hits by what a model that reads question and passage together says of each. All or none: at the deadline
  * the fused order stays, as scores of two kinds do not compare. */
 static void rerank(struct docs *d, const char *question, int64_t deadline_ns,
-                   struct docs_hits *out) {
+                   _Atomic bool *cancelled, struct docs_hits *out) {
     double scores[DOCS_MAX_HITS];
     struct err e = {0};
     int rc = 0;
@@ -242,10 +242,10 @@ static void rerank(struct docs *d, const char *question, int64_t deadline_ns,
         const struct docs_hit *h = &out->v[i];
         struct buf b;
         float score = 0;
-        if (deadline_ns && clock_ns() > deadline_ns) {
+        if (cancelled && *cancelled) rc = err_set(&e, CHIMERE_ECANCELLED, "cancelled");
+        else if (deadline_ns && clock_ns() > deadline_ns)
             rc = err_set(&e, CHIMERE_ETIMEOUT, "the deadline came first");
-            break;
-        }
+        if (rc) break;
         buf_init(&b, (size_t)1 << 20);
         buf_printf(&b, "%s%s%s", h->heading, h->heading[0] ? "\n" : "", h->text);
         rc = b.failed ? err_set(&e, CHIMERE_ENOMEM, "out of memory")
@@ -274,7 +274,8 @@ static void keep(struct docs_hits *out, int32_t k) {
 }
 
 int docs_search(struct docs *d, const char *question, const char *collection, int32_t k,
-                int64_t deadline_ns, struct docs_hits *out, struct err *e) {
+                int64_t deadline_ns, _Atomic bool *cancelled, struct docs_hits *out,
+                struct err *e) {
     *out = (struct docs_hits){0};
     struct words w;
     size_t n_question = strnlen(question, DOCS_MAX_QUERY);
@@ -287,6 +288,7 @@ int docs_search(struct docs *d, const char *question, const char *collection, in
     int rc = b.failed ? err_set(e, CHIMERE_ENOMEM, "out of memory")
                       : store_doc_match(d->store, b.p, collection, POOL, add_match, &text, e);
     buf_fini(&b);
+    if (!rc && cancelled && *cancelled) rc = err_set(e, CHIMERE_ECANCELLED, "cancelled");
     if (!rc) add_vectors(d, question, collection, deadline_ns, &vectors, out);
     struct rank_item items[2 * POOL];
     size_t n = 0;
@@ -302,7 +304,7 @@ int docs_search(struct docs *d, const char *question, const char *collection, in
         rc = store_doc_chunk(d->store, items[i].id, take, out, e);
         if (!rc && out->n > at) out->v[at].score = items[i].score;
     }
-    if (!rc) rerank(d, question, deadline_ns, out);
+    if (!rc) rerank(d, question, deadline_ns, cancelled, out);
     keep(out, k);
     double rare[WORDS_MAX];
     bool named = false;
@@ -324,7 +326,7 @@ static int run_tool(void *ud, const json_t *args, struct tool_env *env, struct b
                     struct err *e) {
     struct docs_hits h;
     int rc = docs_search(ud, json_string_value(json_object_get(args, "query")), env->collection, 5,
-                         env->deadline_ns, &h, e);
+                         env->deadline_ns, env->cancelled, &h, e);
     if (rc) return rc;
     if (!h.n) buf_puts(out, "nothing found");
     for (int32_t i = 0; i < h.n; ++i)

@@ -8,6 +8,7 @@
 #ifndef CHIMERE_ODO_DOCS_H
 #define CHIMERE_ODO_DOCS_H
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -62,9 +63,9 @@ struct docs_hits {
 };
 /* "bm25 alone", "bm25+vectors", "bm25+vectors+reranker", ... */
 const char *docs_ranking(const struct docs_hits *h);
-/* The k best passages, at most those worth showing: none where coverage is too low to be about it. */
+/* deadline_ns: 0, and cancelled: NULL, if there is none. The k best passages, at most those worth showing: none where coverage is too low to be about it. */
 int docs_search(struct docs *d, const char *question, const char *collection, int32_t k,
-                int64_t deadline_ns, struct docs_hits *out, struct err *e);
+                int64_t deadline_ns, _Atomic bool *cancelled, struct docs_hits *out, struct err *e);
 void docs_hits_fini(struct docs_hits *h);
 /* The tool "documents". */
 int docs_add_tool(struct docs *d, struct tool_set *tools, struct err *e);

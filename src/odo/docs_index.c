@@ -17,8 +17,6 @@
 #include "odo/extract.h"
 #include "store/doc.h"
 
-enum { PDF_SECONDS = 60 };
-
 struct known { /* a file that the index has */
     int64_t n_bytes, mtime_ns, embedder;
     bool seen;
@@ -150,8 +148,8 @@ static int read_file(struct job *j, int dir, const char *name, const char *path)
     close(fd);
     if (!rc) {
         struct extract x;
-        rc = extract_text(&x, kind, data, (size_t)st.st_size,
-                          clock_ns() + (int64_t)PDF_SECONDS * 1000000000, &why);
+        struct extract_how how = {0};
+        rc = extract_text(&x, kind, data, (size_t)st.st_size, &how, &why);
         int stored = rc ? 0 : put(j, path, &st, &x);
         extract_fini(&x);
         mem_free(data);

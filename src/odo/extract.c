@@ -1,13 +1,16 @@
 #include "odo/extract_impl.h"
 
 #include <ctype.h>
-#include <libxml/HTMLparser.h>
-#include <stdio.h>
+#include <errno.h>
+#include <stdatomic.h>
 #include <string.h>
+#include <unistd.h>
 
-#include "base/clock.h"
+#include "base/file.h"
 #include "base/mem.h"
 #include "base/str.h"
+
+enum { EXIT_REFUSED = 3 }; /* of the child, with a sentence on its output */
 
 /* ---- kinds ---- */
 
@@ -85,147 +88,23 @@ static void read_plain(struct extract *x, const char *data, size_t n) {
     if (p && *p) extract_set_title(x, p + 2, x->text.n - (size_t)(p + 2 - x->text.p));
 }
 
-/* ---- HTML ---- */
-
-static const char skipped[] =
-    " script style noscript template svg math form button select iframe object nav "
-    "footer aside head input textarea video audio canvas ";
-static const char blocks[] =
-    " p div section article main header li ul ol table tr br hr pre blockquote dl dt "
-    "dd figure figcaption h1 h2 h3 h4 h5 h6 ";
-
-static bool among(const char *list, const xmlChar *name) {
-    char key[24];
-    int n = snprintf(key, sizeof key, " %s ", (const char *)name);
-    return n > 0 && n < (int)sizeof key && strstr(list, key);
-}
-
-static bool is_hidden(xmlNode *node) {
-    for (const xmlAttr *a = node->properties; a; a = a->next) {
-        const char *name = (const char *)a->name;
-        const char *value =
-            a->children && a->children->content ? (const char *)a->children->content : "";
-        if (!strcmp(name, "hidden")) return true;
-        if (!strcmp(name, "aria-hidden") && !strcmp(value, "true")) return true;
-        if (!strcmp(name, "style") &&
-            (strstr(value, "display:none") || strstr(value, "display: none") ||
-             strstr(value, "visibility:hidden")))
-            return true;
-    }
-    return false;
-}
-
 void extract_new_line(struct buf *b) {
     while (b->n && b->p[b->n - 1] == ' ') buf_cut(b, b->n - 1);
     if (b->n && b->p[b->n - 1] != '\n') buf_putc(b, '\n');
 }
 
-/* Runs of blanks become one, except in <pre>. */
-static void put_words(struct buf *b, const char *s, bool pre) {
-    for (; *s && !b->failed; ++s) {
-        bool blank = !pre && isspace((unsigned char)*s);
-        if (!blank) buf_putc(b, *s);
-        else if (b->n && b->p[b->n - 1] != ' ' && b->p[b->n - 1] != '\n') buf_putc(b, ' ');
-    }
-}
+/* ---- in this process: the child's part ---- */
 
-static void begin_element(struct buf *b, const xmlNode *node) {
-    const char *name = (const char *)node->name;
-    if (!among(blocks, node->name)) {
-        if (!strcmp(name, "td") || !strcmp(name, "th")) put_words(b, " ", false);
-        return;
-    }
-    extract_new_line(b);
-    if (name[0] == 'h' && name[1] >= '1' && name[1] <= '6' && !name[2]) {
-        for (int i = 0; i < name[1] - '0'; ++i) buf_putc(b, '#');
-        buf_putc(b, ' ');
-    }
-    if (!strcmp(name, "li")) buf_puts(b, "- ");
-}
-
-static void end_element(struct buf *b, const xmlNode *node) {
-    if (!among(blocks, node->name)) return;
-    extract_new_line(b);
-    if (!strcmp((const char *)node->name, "p") && b->n) buf_putc(b, '\n');
-}
-
-/* In document order without recursion: nesting is the page's choice. */
-static void walk(struct extract *x, xmlNode *root) {
-    struct buf *b = &x->text;
-    int pre = 0;
-    for (xmlNode *n = root; n && !b->failed;) {
-        bool element = n->type == XML_ELEMENT_NODE;
-        bool skip = element && (among(skipped, n->name) || is_hidden(n));
-        if (n->type == XML_TEXT_NODE && n->content) put_words(b, (const char *)n->content, pre > 0);
-        if (element && !skip) {
-            pre += !strcmp((const char *)n->name, "pre");
-            begin_element(b, n);
-        }
-        if (!skip && n->children && element) {
-            n = n->children;
-            continue;
-        }
-        for (;;) {
-            if (n->type == XML_ELEMENT_NODE && !(among(skipped, n->name) || is_hidden(n))) {
-                pre -= !strcmp((const char *)n->name, "pre");
-                end_element(b, n);
-            }
-            if (n == root) return;
-            if (n->next) {
-                n = n->next;
-                break;
-            }
-            n = n->parent;
-            if (!n || n == root) return;
-        }
-    }
-}
-
-static xmlNode *find(xmlNode *root, const char *name) {
-    for (xmlNode *n = root; n;) {
-        if (n->type == XML_ELEMENT_NODE && !xmlStrcasecmp(n->name, (const xmlChar *)name)) return n;
-        if (n->type == XML_ELEMENT_NODE && n->children) {
-            n = n->children;
-            continue;
-        }
-        while (n && !n->next) n = n == root ? NULL : n->parent;
-        if (n) n = n->next;
-    }
-    return NULL;
-}
-
-static int read_html(struct extract *x, const char *data, size_t n, struct err *e) {
-    htmlDocPtr doc = htmlReadMemory(data, (int)n, NULL, NULL,
-                                    HTML_PARSE_RECOVER | HTML_PARSE_NOERROR | HTML_PARSE_NOWARNING |
-                                        HTML_PARSE_NONET | HTML_PARSE_COMPACT);
-    if (!doc) return err_set(e, CHIMERE_EFORMAT, "not HTML");
-    xmlNode *root = xmlDocGetRootElement(doc), *title = root ? find(root, "title") : NULL,
-            *body = root ? find(root, "body") : NULL, *main_part = body ? find(body, "main") : NULL;
-    if (title && title->children && title->children->content) {
-        struct buf t;
-        buf_init(&t, 4096);
-        put_words(&t, (const char *)title->children->content, false);
-        if (t.n) extract_set_title(x, t.p, t.n);
-        buf_fini(&t);
-    }
-    if (root) walk(x, main_part ? main_part : body ? body : root);
-    xmlFreeDoc(doc);
-    return 0;
-}
-
-int extract_text(struct extract *x, enum extract_kind kind, const char *data, size_t n,
-                 int64_t deadline_ns, struct err *e) {
+int extract_parse(struct extract *x, enum extract_kind kind, const char *data, size_t n,
+                  struct err *e) {
     *x = (struct extract){.kind = kind};
     buf_init(&x->text, EXTRACT_MAX_TEXT);
-    if (n > EXTRACT_MAX_BYTES)
-        return err_set(e, CHIMERE_ELIMIT, "expected at most %d bytes, got %zu", EXTRACT_MAX_BYTES,
-                       n);
     int rc = 0;
     switch (kind) {
+    case EXTRACT_HTML: rc = extract_html(x, data, n, e); break;
     case EXTRACT_NONE:
+    case EXTRACT_PDF:
         return err_set(e, CHIMERE_EUNSUPPORTED, "no text can be taken from this type");
-    case EXTRACT_HTML: rc = read_html(x, data, n, e); break;
-    case EXTRACT_PDF: rc = extract_pdf(x, data, n, deadline_ns, e); break;
     default:
         if (memchr(data, 0, n < 8192 ? n : 8192))
             return err_set(e, CHIMERE_EFORMAT, "expected text, got binary data");
@@ -235,6 +114,107 @@ int extract_text(struct extract *x, enum extract_kind kind, const char *data, si
         rc = err_set(e, CHIMERE_ELIMIT, "more than %d bytes of text", EXTRACT_MAX_TEXT);
     if (!rc && x->text.failed) rc = err_set(e, CHIMERE_ENOMEM, "out of memory");
     return rc;
+}
+
+static bool write_all(const char *p, size_t n) {
+    while (n) {
+        ssize_t k = write(STDOUT_FILENO, p, n);
+        if (k <= 0 && errno != EINTR) return false;
+        if (k > 0) p += k, n -= (size_t)k;
+    }
+    return true;
+}
+
+int extract_child(int argc, char **argv) {
+    struct err e = {0};
+    struct extract x = {0};
+    char *data = NULL;
+    size_t n = 0;
+    int kind = argc > 2 ? argv[2][0] - '0' : EXTRACT_NONE;
+    int rc = file_read("-", EXTRACT_MAX_BYTES, &data, &n, &e);
+    if (!rc) rc = extract_parse(&x, (enum extract_kind)kind, data, n, &e);
+    struct buf out;
+    buf_init(&out, EXTRACT_MAX_TEXT + sizeof x.title + 1);
+    if (rc) buf_puts(&out, e.text[0] ? e.text : err_name(rc));
+    else buf_printf(&out, "%s\n%s", x.title, x.text.n ? x.text.p : "");
+    bool written = !out.failed && write_all(out.p, out.n);
+    buf_fini(&out);
+    extract_fini(&x);
+    mem_free(data);
+    return rc ? EXIT_REFUSED : !written;
+}
+
+/* ---- the parent's part ---- */
+
+static atomic_bool bare_allowed;
+
+void extract_allow_bare(bool allowed) { bare_allowed = allowed; }
+
+int extract_run(struct sandbox_job *job, const struct extract_how *how, struct buf *out,
+                struct sandbox_result *r, struct err *e) {
+    job->limits.memory_bytes = (uint64_t)1 << 30;
+    job->limits.cpu_s = job->limits.wall_ms / 1000 + 1;
+    job->cancelled = how->cancelled;
+    job->deadline_ns = how->deadline_ns;
+    job->owner = "text of documents and pages";
+    job->least = bare_allowed ? SANDBOX_BARE : SANDBOX_FILTERED;
+    int rc = sandbox_run(job, out, r, e);
+    if (rc == CHIMERE_EREFUSED) err_hint(e, "--bare-parsing reads such files without a sandbox");
+    if (!rc && r->cancelled) rc = err_set(e, CHIMERE_ECANCELLED, "cancelled");
+    if (!rc && r->too_large) rc = err_set(e, CHIMERE_ELIMIT, "reading it takes too much memory");
+    if (!rc && r->timed_out && !out->n)
+        rc = err_set(e, CHIMERE_ETIMEOUT, "reading it took too long");
+    return rc;
+}
+
+/* What the child wrote is as hostile as what it read. */
+static int take_text(struct extract *x, const struct buf *out, const struct sandbox_result *r,
+                     struct err *e) {
+    const char *text = out->n ? out->p : "", *end = memchr(text, '\n', out->n);
+    if (r->status == EXIT_REFUSED) return err_set(e, CHIMERE_EFORMAT, "%.400s", text);
+    if (r->timed_out) return err_set(e, CHIMERE_ETIMEOUT, "reading it took too long");
+    if ((r->status && !r->cut) || !end)
+        return err_set(e, CHIMERE_EFORMAT, "its parser ended with status %d", r->status);
+    struct buf title;
+    buf_init(&title, EXTRACT_MAX_TEXT);
+    extract_put_clean(&title, text, (size_t)(end - text));
+    if (title.n) extract_set_title(x, title.p, title.n);
+    buf_fini(&title);
+    extract_put_clean(&x->text, end + 1, out->n - (size_t)(end + 1 - text));
+    x->cut = r->cut;
+    return x->text.failed ? err_set(e, x->text.failed, "%s", err_name(x->text.failed)) : 0;
+}
+
+static int run_parser(struct extract *x, const char *data, size_t n, const struct extract_how *how,
+                      struct err *e) {
+    char kind[2] = {(char)('0' + x->kind), 0};
+    const char *argv[] = {"chimere", EXTRACT_COMMAND, kind, NULL};
+    struct sandbox_job job = {.argv = argv, .self = true, .input = data, .n_input = n};
+    struct sandbox_result r;
+    struct buf out;
+    sandbox_defaults(&job.limits);
+    job.limits.file_bytes = 0;
+    job.limits.n_process = 1;
+    job.limits.output_bytes = EXTRACT_MAX_TEXT + sizeof x->title + 1;
+    buf_init(&out, job.limits.output_bytes);
+    int rc = extract_run(&job, how, &out, &r, e);
+    if (!rc) rc = take_text(x, &out, &r, e);
+    buf_fini(&out);
+    return rc;
+}
+
+int extract_text(struct extract *x, enum extract_kind kind, const char *data, size_t n,
+                 const struct extract_how *how, struct err *e) {
+    *x = (struct extract){.kind = kind};
+    buf_init(&x->text, EXTRACT_MAX_TEXT);
+    if (n > EXTRACT_MAX_BYTES)
+        return err_set(e, CHIMERE_ELIMIT, "expected at most %d bytes, got %zu", EXTRACT_MAX_BYTES,
+                       n);
+    switch (kind) {
+    case EXTRACT_HTML: return run_parser(x, data, n, how, e);
+    case EXTRACT_PDF: return extract_pdf(x, data, n, how, e);
+    default: return extract_parse(x, kind, data, n, e);
+    }
 }
 
 void extract_fini(struct extract *x) {

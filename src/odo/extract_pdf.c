@@ -1,16 +1,14 @@
-/* extract_pdf.c: PDF by the program pdftotext (poppler-utils), in a cage of its own: what reads strangers' bytes has
- * neither our memory nor the network, and its licence stays its own. */
+/* extract_pdf.c: PDF by the program pdftotext (poppler-utils) in the sandbox; as a program of its own, its licence
+ * stays its own. */
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
-#include "base/clock.h"
 #include "base/mem.h"
 #include "base/str.h"
 #include "odo/extract_impl.h"
-#include "odo/sandbox.h"
 
-enum { PDF_MS = 60000, PDF_MEMORY = 1 << 30, PDF_INFO_BYTES = 16 << 10 };
+enum { PDF_MS = 60000, PDF_INFO_BYTES = 16 << 10 };
 
 static const char *find(const char *const paths[2]) {
     for (int i = 0; i < 2; ++i)
@@ -18,27 +16,25 @@ static const char *find(const char *const paths[2]) {
     return NULL;
 }
 
-static int run(const char *const *argv, const char *data, size_t n, int64_t deadline_ns,
+static int run(const char *const *argv, const char *data, size_t n, const struct extract_how *how,
                size_t most, struct buf *out, struct sandbox_result *r, struct err *e) {
-    int64_t left_ms = deadline_ns ? (deadline_ns - clock_ns()) / 1000000 : PDF_MS;
-    struct sandbox_job job = {.argv = argv, .input = data, .n_input = n, .least = SANDBOX_FILTERED};
+    struct sandbox_job job = {.argv = argv, .input = data, .n_input = n};
     sandbox_defaults(&job.limits);
-    job.limits.wall_ms = left_ms < 1 ? 1 : left_ms < PDF_MS ? (int32_t)left_ms : PDF_MS;
-    job.limits.cpu_s = job.limits.wall_ms / 1000 + 1;
-    job.limits.memory_bytes = PDF_MEMORY;
+    job.limits.wall_ms = PDF_MS;
     job.limits.file_bytes = EXTRACT_MAX_BYTES; /* it may keep a copy of its input */
     job.limits.output_bytes = most;
-    return sandbox_run(&job, out, r, e);
+    return extract_run(&job, how, out, r, e);
 }
 
-static void read_title(struct extract *x, const char *data, size_t n, int64_t deadline_ns) {
+static void read_title(struct extract *x, const char *data, size_t n,
+                       const struct extract_how *how) {
     static const char *const paths[2] = {"/usr/bin/pdfinfo", "/usr/local/bin/pdfinfo"};
     const char *argv[] = {find(paths), "-enc", "UTF-8", "-", NULL};
     struct buf out;
     struct sandbox_result r;
     if (!argv[0]) return;
     buf_init(&out, PDF_INFO_BYTES);
-    bool good = !run(argv, data, n, deadline_ns, PDF_INFO_BYTES, &out, &r, NULL) && !r.status;
+    bool good = !run(argv, data, n, how, PDF_INFO_BYTES, &out, &r, NULL) && !r.status;
     for (char *line = good && out.n ? out.p : NULL; line && *line;) {
         size_t len = strcspn(line, "\n");
         if (str_starts(line, "Title:")) {
@@ -70,7 +66,8 @@ static int split(struct extract *x, const char *text, size_t n, struct err *e) {
     return 0;
 }
 
-int extract_pdf(struct extract *x, const char *data, size_t n, int64_t deadline_ns, struct err *e) {
+int extract_pdf(struct extract *x, const char *data, size_t n, const struct extract_how *how,
+                struct err *e) {
     static const char *const paths[2] = {"/usr/bin/pdftotext", "/usr/local/bin/pdftotext"};
     char last[16];
     snprintf(last, sizeof last, "%d", EXTRACT_MAX_PAGES);
@@ -84,17 +81,15 @@ int extract_pdf(struct extract *x, const char *data, size_t n, int64_t deadline_
     struct buf out;
     struct sandbox_result r;
     buf_init(&out, (size_t)EXTRACT_MAX_TEXT + 1);
-    int rc = run(argv, data, n, deadline_ns, EXTRACT_MAX_TEXT, &out, &r, e);
+    int rc = run(argv, data, n, how, EXTRACT_MAX_TEXT, &out, &r, e);
     x->cut = r.cut || r.timed_out;
-    if (!rc && !out.n && r.timed_out)
-        rc = err_set(e, CHIMERE_ETIMEOUT, "reading the PDF took too long");
-    else if (!rc && r.status && !x->cut)
+    if (!rc && r.status && !x->cut)
         rc = err_set(e, CHIMERE_EFORMAT, "not a PDF that can be read (pdftotext: %s)",
                      r.status == 3  ? "it forbids copying, or wants a password"
                      : r.status < 0 ? "it crashed"
                                     : "it is damaged, or wants a password");
     if (!rc) rc = split(x, out.n ? out.p : "", out.n, e);
     buf_fini(&out);
-    if (!rc && !x->cut) read_title(x, data, n, deadline_ns);
+    if (!rc && !x->cut) read_title(x, data, n, how);
     return rc;
 }

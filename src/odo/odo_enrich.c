@@ -36,7 +36,8 @@ static int fetch_documents(struct part *p, struct err *e) {
     struct odo_run *r = p->run;
     const char *collection = r->wish.collection ? r->wish.collection : r->d.pipeline->collection;
     struct docs_hits h;
-    int rc = docs_search(r->odo->p.docs, r->question, collection, N_HIT, p->deadline_ns, &h, e);
+    int rc = docs_search(r->odo->p.docs, r->question, collection, N_HIT, p->deadline_ns,
+                         r->cancelled, &h, e);
     if (rc) return rc;
     for (int32_t i = 0; i < h.n; ++i) {
         const struct docs_hit *d = &h.v[i];
@@ -133,7 +134,7 @@ static void rerank(struct part *p, struct web_hits *h) {
     float score;
     if (!d || !docs_has_reranker(d)) return;
     for (int32_t i = 0; i < h->n; ++i) {
-        if (clock_ns() > p->deadline_ns ||
+        if (*p->run->cancelled || clock_ns() > p->deadline_ns ||
             docs_score(d, p->run->question, h->v[i].text, &score, NULL)) {
             json_object_set_new(p->said, "degraded",
                                 json_string("reranker: the deadline came first"));

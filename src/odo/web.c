@@ -225,7 +225,8 @@ static int32_t cut_page(struct search *s, const struct web_get *g, int32_t resul
     struct extract x;
     struct err e = {0};
     if (kind == EXTRACT_NONE) kind = extract_kind_of(s->results[result].url);
-    int rc = extract_text(&x, kind, g->body.n ? g->body.p : "", g->body.n, s->q->deadline_ns, &e);
+    struct extract_how how = {s->q->deadline_ns, s->q->cancelled};
+    int rc = extract_text(&x, kind, g->body.n ? g->body.p : "", g->body.n, &how, &e);
     if (rc) json_array_append_new(s->failures, json_sprintf("page: %s", e.text));
     struct chunk_cursor c;
     struct chunk k;
@@ -252,7 +253,9 @@ static int32_t read_pages(struct search *s, struct piece *pieces) {
         g[n_get].keep_s = s->w->p.page_s;
         of[n_get++] = (int32_t)ids[i];
     }
-    if (g) web_get_all(s->w, g, n_get, s->q);
+    struct web_question until = *s->q; /* a slow page must leave the others the time to be parsed */
+    if (until.deadline_ns) until.deadline_ns -= (until.deadline_ns - clock_ns()) / 4;
+    if (g) web_get_all(s->w, g, n_get, &until);
     for (int32_t i = 0; i < n_get; ++i) {
         s->n_cut += g[i].cut;
         if (g[i].rc) {

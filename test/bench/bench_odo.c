@@ -412,7 +412,7 @@ static void handle(struct loopback *l, int fd, const char *path, const char *req
         struct docs_hits h;
         json_t *results = json_array();
         query_of(path, query, sizeof query);
-        if (!docs_search(library, query, "default", 5, 0, &h, NULL))
+        if (!docs_search(library, query, "default", 5, 0, NULL, &h, NULL))
             for (int i = 0; i < h.n; ++i)
                 json_array_append_new(
                     results,

@@ -10,6 +10,7 @@
 
 #include "base/clock.h"
 #include "base/file.h"
+#include "odo/extract.h"
 #include "odo/call.h"
 #include "odo/docs.h"
 #include "odo/odo.h"
@@ -436,7 +437,7 @@ static void test_documents(void **state) {
     assert_int_equal(r.n_read, 0);
     assert_int_equal(r.n_kept, 2);
     assert_int_equal(docs_search(l.docs, "Combien dura la reeducation de l'epaule de Zenobie ?",
-                                 NULL, 5, 0, &h, NULL),
+                                 NULL, 5, 0, NULL, &h, NULL),
                      0);
     assert_int_equal(h.n, 1);
     assert_string_equal(h.v[0].heading, "Fontaine");
@@ -448,7 +449,8 @@ static void test_documents(void **state) {
                         strlen(h.v[0].text)); /* the span is the file's own */
     mem_free(file);
     docs_hits_fini(&h);
-    assert_int_equal(docs_search(l.docs, "How long do I boil quinces?", NULL, 5, 0, &h, NULL), 0);
+    assert_int_equal(docs_search(l.docs, "How long do I boil quinces?", NULL, 5, 0, NULL, &h, NULL),
+                     0);
     assert_int_equal(h.n, 1);
     assert_non_null(strstr(h.v[0].text, "Boil the quinces for 40 minutes."));
     assert_null(strstr(h.v[0].text, "evil"));
@@ -458,28 +460,31 @@ static void test_documents(void **state) {
     docs_hits_fini(&h);
     /* a question about something else gets nothing rather than noise */
     assert_int_equal(docs_search(l.docs, "Who won the chess tournament in Lisbon for minutes?",
-                                 NULL, 5, 0, &h, NULL),
+                                 NULL, 5, 0, NULL, &h, NULL),
                      0);
     assert_int_equal(h.n, 0);
     /* nor does one about a name that no passage has, whatever else they share; without the name it is theirs */
     assert_int_equal(docs_search(l.docs, "For how many minutes does Madame Zorbek boil quinces?",
-                                 NULL, 5, 0, &h, NULL),
+                                 NULL, 5, 0, NULL, &h, NULL),
                      0);
     assert_int_equal(h.n, 0);
-    assert_int_equal(
-        docs_search(l.docs, "For how many minutes does one boil quinces?", NULL, 5, 0, &h, NULL),
-        0);
+    assert_int_equal(docs_search(l.docs, "For how many minutes does one boil quinces?", NULL, 5, 0,
+                                 NULL, &h, NULL),
+                     0);
     assert_int_equal(h.n, 1);
     docs_hits_fini(&h);
     assert_int_equal(
-        docs_search(l.docs, "Zorbek: to boil quinces takes how long?", NULL, 5, 0, &h, NULL), 0);
+        docs_search(l.docs, "Zorbek: to boil quinces takes how long?", NULL, 5, 0, NULL, &h, NULL),
+        0);
     assert_int_equal(h.n, 0);
-    assert_int_equal(docs_search(l.docs, "HOW LONG DO I BOIL QUINCES?", NULL, 5, 0, &h, NULL), 0);
+    assert_int_equal(docs_search(l.docs, "HOW LONG DO I BOIL QUINCES?", NULL, 5, 0, NULL, &h, NULL),
+                     0);
     assert_int_equal(h.n, 1);
     docs_hits_fini(&h);
     /* operators of the index's language are words */
-    assert_int_equal(
-        docs_search(l.docs, "\") OR quinces NEAR(\"boil* title:x -- AND", NULL, 5, 0, &h, NULL), 0);
+    assert_int_equal(docs_search(l.docs, "\") OR quinces NEAR(\"boil* title:x -- AND", NULL, 5, 0,
+                                 NULL, &h, NULL),
+                     0);
     docs_hits_fini(&h);
     scratch_put("lib/a.md", "# Fontaine\n\nNouveau texte sur les hirondelles.\n");
     snprintf(path, sizeof path, "%s/lib/sub/b.html", scratch);
@@ -487,9 +492,9 @@ static void test_documents(void **state) {
     r = library_index(&l, "lib", "test");
     assert_int_equal(r.n_read, 1);
     assert_int_equal(r.n_removed, 1);
-    assert_int_equal(docs_search(l.docs, "boil quinces", NULL, 5, 0, &h, NULL), 0);
+    assert_int_equal(docs_search(l.docs, "boil quinces", NULL, 5, 0, NULL, &h, NULL), 0);
     assert_int_equal(h.n, 0);
-    assert_int_equal(docs_search(l.docs, "hirondelles", NULL, 5, 0, &h, NULL), 0);
+    assert_int_equal(docs_search(l.docs, "hirondelles", NULL, 5, 0, NULL, &h, NULL), 0);
     assert_int_equal(h.n, 1);
     docs_hits_fini(&h);
     library_close(&l);
@@ -587,7 +592,8 @@ static void test_explain(void **state) {
     bed_close(&b);
 }
 
-int main(void) {
+int main(int argc, char **argv) {
+    if (argc > 1 && !strcmp(argv[1], EXTRACT_COMMAND)) return extract_child(argc, argv);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_direct),       cmocka_unit_test(test_calculator),
         cmocka_unit_test(test_tool_errors),  cmocka_unit_test(test_rounds),

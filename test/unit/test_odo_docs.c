@@ -61,6 +61,8 @@ static bool has_pdf(void) {
     return false;
 }
 
+static const struct extract_how none = {0};
+
 static void test_pdf(void **state) {
     (void)state;
     struct buf b;
@@ -68,7 +70,7 @@ static void test_pdf(void **state) {
     struct err e = {0};
     if (!has_pdf()) skip();
     make_pdf(&b, "Grey herons nest in April.", "Purple herons leave in August.");
-    if (extract_text(&x, EXTRACT_PDF, b.p, b.n, 0, &e)) fail_msg("%s", e.text);
+    if (extract_text(&x, EXTRACT_PDF, b.p, b.n, &none, &e)) fail_msg("%s", e.text);
     assert_string_equal(x.title, "Herons of the Loire");
     assert_int_equal(x.n_page, 2);
     const char *second = strstr(x.text.p, "Purple herons leave in August.");
@@ -78,15 +80,16 @@ static void test_pdf(void **state) {
     assert_int_equal(x.pages[0], 0);
     extract_fini(&x);
     /* half of it, something else, and no time at all: a sentence each, nothing hangs */
-    assert_int_not_equal(extract_text(&x, EXTRACT_PDF, "no PDF at all", 13, 0, &e), 0);
+    assert_int_not_equal(extract_text(&x, EXTRACT_PDF, "no PDF at all", 13, &none, &e), 0);
     assert_non_null(strstr(e.text, "not a PDF that can be read"));
     extract_fini(&x);
     int64_t start = clock_ns();
-    extract_text(&x, EXTRACT_PDF, b.p, b.n, clock_ns() - 1, &e);
+    extract_text(&x, EXTRACT_PDF, b.p, b.n, &(struct extract_how){.deadline_ns = clock_ns() - 1},
+                 &e);
     extract_fini(&x);
     assert_true(clock_ms_since(start) < 2000.0 * TEST_SLOWNESS);
     for (size_t n = 16; n < b.n; n += 97) {
-        extract_text(&x, EXTRACT_PDF, b.p, n, clock_ns() + (int64_t)10000000000, &e);
+        extract_text(&x, EXTRACT_PDF, b.p, n, &none, &e);
         extract_fini(&x);
     }
     buf_fini(&b);
@@ -111,8 +114,8 @@ static void test_pdf_index(void **state) {
     assert_int_equal(r.n_read, 1);
     assert_int_equal(r.n_failed, 1);
     assert_non_null(strstr(r.first_failure, "broken.pdf: not a PDF that can be read"));
-    assert_int_equal(docs_search(l.docs, "When do purple herons leave?", "test", 3, 0, &h, NULL),
-                     0);
+    assert_int_equal(
+        docs_search(l.docs, "When do purple herons leave?", "test", 3, 0, NULL, &h, NULL), 0);
     assert_true(h.n >= 1);
     assert_string_equal(h.v[0].title, "Herons of the Loire");
     assert_true(h.v[0].page >= 1);
@@ -139,7 +142,7 @@ static void tiny(struct brain *b, const char *name, int n_word, bool ranks) {
 
 static void search(struct library *l, const char *question, struct docs_hits *h) {
     struct err e = {0};
-    if (docs_search(l->docs, question, "test", 2, 0, h, &e)) fail_msg("%s", e.text);
+    if (docs_search(l->docs, question, "test", 2, 0, NULL, h, &e)) fail_msg("%s", e.text);
 }
 
 /* Synonyms are found where words are not shared; without a model, or before the files have its vectors, words alone
@@ -235,13 +238,13 @@ static void test_rerank(void **state) {
     library_open(&l, "rank", &models);
     /* it looks at three times as many as are asked for */
     struct err e = {0};
-    assert_int_equal(docs_search(l.docs, "heron?", "test", 3, 0, &h, &e), 0);
+    assert_int_equal(docs_search(l.docs, "heron?", "test", 3, 0, NULL, &h, &e), 0);
     assert_int_equal(h.n, 3);
     assert_true(h.reranked);
     assert_string_equal(docs_ranking(&h), "bm25+reranker");
     assert_non_null(strstr(h.v[0].text, "gold"));
     docs_hits_fini(&h);
-    assert_int_equal(docs_search(l.docs, "heron?", "test", 3, clock_ns() - 1, &h, &e), 0);
+    assert_int_equal(docs_search(l.docs, "heron?", "test", 3, clock_ns() - 1, NULL, &h, &e), 0);
     assert_int_equal(h.n, 3);
     assert_false(h.reranked);
     assert_non_null(strstr(h.why, "reranker: the deadline came first"));
@@ -295,7 +298,8 @@ static void test_real_model(void **state) {
     brain_close(&b);
 }
 
-int main(void) {
+int main(int argc, char **argv) {
+    if (argc > 1 && !strcmp(argv[1], EXTRACT_COMMAND)) return extract_child(argc, argv);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_pdf),        cmocka_unit_test(test_pdf_index),
         cmocka_unit_test(test_vectors),    cmocka_unit_test(test_rerank),

@@ -10,6 +10,7 @@
 #include "base/clock.h"
 #include "engram/examples.h"
 #include "engram/transient.h"
+#include "odo/extract.h"
 #include "odo/remote_embed.h"
 #include "odo/web.h"
 
@@ -562,7 +563,7 @@ static void test_remote(void **state) {
     scratch_put("remote/b.md", "The museum has a password.\n");
     desk_open(&b, &l, "remote", &models, NULL, replies, 4, NULL);
     assert_int_equal(library_index(&l, "remote", "default").n_read, 2);
-    assert_int_equal(docs_search(l.docs, "car engine?", "default", 2, 0, &h, &e), 0);
+    assert_int_equal(docs_search(l.docs, "car engine?", "default", 2, 0, NULL, &h, &e), 0);
     assert_string_equal(docs_ranking(&h), "bm25+vectors"); /* no word in common */
     assert_true(h.n >= 1 && strstr(h.v[0].path, "/a.md"));
     docs_hits_fini(&h);
@@ -583,7 +584,7 @@ static void test_remote(void **state) {
         [EMBED_DOWN] = "vectors: ", [EMBED_SHORT] = "expected 32 values", [EMBED_TEXT] = "finite"};
     for (int does = EMBED_DOWN; does <= EMBED_TEXT; ++does) {
         embed_now(does);
-        assert_int_equal(docs_search(l.docs, "oil?", "default", 2, 0, &h, &e), 0);
+        assert_int_equal(docs_search(l.docs, "oil?", "default", 2, 0, NULL, &h, &e), 0);
         assert_string_equal(docs_ranking(&h), "bm25 alone");
         assert_non_null(strstr(h.why, why[does]));
         assert_int_equal(h.n, 1);
@@ -604,7 +605,8 @@ static int teardown(void **state) {
     return scratch_drop(state);
 }
 
-int main(void) {
+int main(int argc, char **argv) {
+    if (argc > 1 && !strcmp(argv[1], EXTRACT_COMMAND)) return extract_child(argc, argv);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_web),
         cmocka_unit_test(test_web_down),

@@ -7,6 +7,7 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
+#include "odo/extract.h"
 #include "odo/rank.h"
 #include "odo/robots.h"
 #include "odo/web.h"
@@ -349,7 +350,8 @@ static void test_rank(void **state) {
     assert_int_equal(items[2].id, 8);
 }
 
-int main(void) {
+int main(int argc, char **argv) {
+    if (argc > 1 && !strcmp(argv[1], EXTRACT_COMMAND)) return extract_child(argc, argv);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_stages), cmocka_unit_test(test_private),
         cmocka_unit_test(test_down),   cmocka_unit_test(test_brave),
