@@ -363,6 +363,11 @@ int cfg_set(struct cfg *c, const char *name, const char *text, struct err *e) {
     return store(v, text, CFG_FLAG, name, e);
 }
 
+const char *cfg_env(const char *name) {
+    const char *v = getenv(name);
+    return v && *v ? v : NULL;
+}
+
 bool cfg_wants_color(int fd) {
     const char *no = getenv("NO_COLOR"), *term = getenv("TERM");
     return isatty(fd) && !(no && *no) && !(term && strcmp(term, "dumb") == 0);

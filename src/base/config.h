@@ -49,6 +49,8 @@ int cfg_set(struct cfg *c, const char *name, const char *text, struct err *e);
 /* Escape sequences are welcome on this descriptor: a terminal that is not "dumb", and no NO_COLOR
  * (no-color.org) in the environment. */
 bool cfg_wants_color(int fd);
+/* A variable that another program's convention defines, not empty; NULL: unset. */
+const char *cfg_env(const char *name);
 
 bool cfg_is_set(const struct cfg *c, const char *name); /* false only for unset without default */
 bool cfg_bool(const struct cfg *c, const char *name);

@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/cgroup.h"
 #include "base/mem.h"
 
 #if defined(__x86_64__)
@@ -103,16 +104,13 @@ static int first_sibling(int cpu) {
     return first;
 }
 
-/* Processors that a container's quota pays for; a pool wider than that waits for stragglers. */
+/* Processors that the quota of a container or unit pays for; a wider pool waits for stragglers. */
 static int quota_cores(void) {
-    long long quota, period;
-    FILE *f = fopen("/sys/fs/cgroup/cpu.max", "re"); /* "max 100000" or "150000 100000" */
-    if (!f) return INT_MAX;
-    int n = fscanf(f, "%lld %lld", &quota, &period);
-    fclose(f);
-    if (n != 2 || quota <= 0 || period <= 0) return INT_MAX;
-    long long cores = (quota + period - 1) / period;
-    return cores < INT_MAX ? (int)cores : INT_MAX;
+    struct cgroup_limits l;
+    cgroup_read(NULL, NULL, &l);
+    if (!(l.n_cpu > 0) || l.n_cpu >= INT_MAX) return INT_MAX;
+    int whole = (int)l.n_cpu;
+    return whole + (l.n_cpu > whole);
 }
 
 int pool_default_threads(void) {

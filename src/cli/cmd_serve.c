@@ -4,6 +4,8 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
 
 #include "base/buf.h"
 #include "base/file.h"
@@ -74,6 +76,32 @@ static int read_option(const struct cfg *c, const char *name, char **text, struc
     *text = NULL;
     const char *path = cfg_str(c, name);
     return path ? file_read(path, 1 << 20, text, &n, e) : 0;
+}
+
+/* Secrets that others on this machine may read are none. */
+static void check_private(const struct cfg *c, const char *name) {
+    const char *path = cfg_str(c, name);
+    struct stat st;
+    if (path && !stat(path, &st) && S_ISREG(st.st_mode) && st.st_mode & (S_IRGRP | S_IROTH))
+        log_warn("%s: others on this machine may read it (mode %03o): chmod 600", path,
+                 (unsigned)st.st_mode & 0777);
+}
+
+/* Each connection takes a descriptor, and files take some: what the system allows is named at the start, not
+ * found out under load. */
+static int take_descriptors(int n_conn) {
+    enum { OTHERS = 128 };
+    struct rlimit l;
+    if (getrlimit(RLIMIT_NOFILE, &l)) return n_conn;
+    if (l.rlim_cur < (rlim_t)n_conn + OTHERS) {
+        l.rlim_cur = l.rlim_max < (rlim_t)n_conn + OTHERS ? l.rlim_max : (rlim_t)n_conn + OTHERS;
+        setrlimit(RLIMIT_NOFILE, &l);
+    }
+    if (l.rlim_cur >= (rlim_t)n_conn + OTHERS) return n_conn;
+    int fits = l.rlim_cur > OTHERS + 8 ? (int)(l.rlim_cur - OTHERS) : 8;
+    log_warn("%llu file descriptors are allowed (ulimit -n, LimitNOFILE=): at most %d connections",
+             (unsigned long long)l.rlim_cur, fits);
+    return fits;
 }
 
 static void forget(char *text) {
@@ -226,7 +254,7 @@ static int run(const struct cfg *c, struct err *e) {
         .port = (int)cfg_int(c, "port"),
         .max_body_bytes = cfg_bytes(c, "max-body"),
         .max_bodies_bytes = cfg_bytes(c, "max-bodies"),
-        .max_connections = (int)cfg_int(c, "max-connections"),
+        .max_connections = take_descriptors((int)cfg_int(c, "max-connections")),
         .max_per_address = (int)cfg_int(c, "max-per-address"),
         .max_half_open = (int)cfg_int(c, "max-half-open"),
         .max_waiting = (int)cfg_int(c, "queue"),
@@ -247,6 +275,8 @@ static int run(const struct cfg *c, struct err *e) {
     int rc = read_option(c, "api-key", &keys, e);
     if (!rc) rc = read_option(c, "tls-cert", &cert, e);
     if (!rc) rc = read_option(c, "tls-key", &key, e);
+    check_private(c, "api-key");
+    check_private(c, "tls-key");
     p.keys = keys;
     p.tls_cert = cert;
     p.tls_key = key;

@@ -6,6 +6,7 @@
 
 #include "base/file.h"
 #include "base/log.h"
+#include "base/mem.h"
 #include "base/str.h"
 #include "net/pull.h"
 
@@ -83,6 +84,35 @@ static int fetch_model(const struct pull *p, const struct hub_ref *r, char *out,
     return rc;
 }
 
+/* An option, or the variable that the hub's own client reads. */
+static const char *option_or(const struct cfg *c, const char *option, const char *variable) {
+    const char *v = cfg_origin(c, option) == CFG_DEFAULT ? cfg_env(variable) : NULL;
+    return v ? v : cfg_str(c, option);
+}
+
+/* $VARIABLE, or NAME below $HF_HOME, or below the client's folder in the user's cache. */
+static bool client_path(const char *variable, const char *name, char *out, size_t size) {
+    const char *own = cfg_env(variable), *hf = cfg_env("HF_HOME"), *xdg = cfg_env("XDG_CACHE_HOME"),
+               *home = cfg_env("HOME");
+    int n = own    ? snprintf(out, size, "%s", own)
+            : hf   ? snprintf(out, size, "%s/%s", hf, name)
+            : xdg  ? snprintf(out, size, "%s/huggingface/%s", xdg, name)
+            : home ? snprintf(out, size, "%s/.cache/huggingface/%s", home, name)
+                   : -1;
+    return n > 0 && (size_t)n < size;
+}
+
+/* The token that the client's login has kept; owned, or NULL. */
+static char *kept_token(void) {
+    char path[4096], *text;
+    size_t n;
+    if (!client_path("HF_TOKEN_PATH", "token", path, sizeof path) ||
+        file_read(path, 4096, &text, &n, NULL))
+        return NULL;
+    text[strcspn(text, " \t\r\n")] = 0;
+    return text;
+}
+
 int hub_args_path(const struct cfg *c, const char *name, bool update, int parts, char *out,
                   size_t out_size, struct err *e) {
     char dir[4096];
@@ -94,13 +124,26 @@ int hub_args_path(const struct cfg *c, const char *name, bool update, int parts,
     else if (!rc) rc = file_user_data("models", dir, sizeof dir, e);
     if (rc) return rc;
     int found = pull_local(dir, &r, out, out_size, e);
+    char hub[4096];
+    if (found && client_path("HF_HUB_CACHE", "hub", hub, sizeof hub) &&
+        !pull_cached(hub, &r, out, out_size, NULL))
+        found = 0;
     if (!found && !update) return 0;
-    const struct pull p = {.dir = dir,
-                           .endpoint = cfg_str(c, "hf-endpoint"),
-                           .token = cfg_str(c, "hf-token"),
-                           .n_part = parts};
+    const char *offline = cfg_env("HF_HUB_OFFLINE");
+    if (offline && strcmp(offline, "0") != 0)
+        return found ? err_set(e, CHIMERE_ENOENT,
+                               "%s/%s: not on this machine, and HF_HUB_OFFLINE is set", r.owner,
+                               r.repo)
+                     : 0;
+    const char *endpoint = option_or(c, "hf-endpoint", "HF_ENDPOINT"),
+               *token = option_or(c, "hf-token", "HF_TOKEN");
+    char *kept = token ? NULL : kept_token();
+    const struct pull p = {
+        .dir = dir, .endpoint = endpoint, .token = kept ? kept : token, .n_part = parts};
     char fetched[4096];
     rc = fetch_model(&p, &r, fetched, sizeof fetched, e);
+    if (kept) memset(kept, 0, strlen(kept));
+    mem_free(kept);
     if ((rc == CHIMERE_EIO || rc == CHIMERE_ETIMEOUT) && !found) {
         fprintf(stderr, "chimere: %s; taking the copy that is here\n", e->text);
         return 0;

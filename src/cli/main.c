@@ -1,4 +1,5 @@
 /* main.c: finds the subcommand and runs it. */
+#include <errno.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -58,8 +59,16 @@ static void usage(FILE *f) {
     fputs("\nchimere COMMAND --help lists a command's options.\n", f);
 }
 
-int main(int argc, char **argv) {
-    signal(SIGPIPE, SIG_IGN);
+/* What could not be written must not look like success: a full disk, a closed pipe. */
+static int end(int status) {
+    errno = 0;
+    bool failed = fflush(stdout) != 0 || ferror(stdout);
+    if (!failed || status) return status;
+    fprintf(stderr, "chimere: standard output: %s\n", errno ? strerror(errno) : "write error");
+    return 1;
+}
+
+static int run(int argc, char **argv) {
     if (argc < 2) {
         usage(stderr);
         return 2;
@@ -79,4 +88,9 @@ int main(int argc, char **argv) {
     fprintf(stderr, "chimere: unknown command '%s'\n", name);
     usage(stderr);
     return 2;
+}
+
+int main(int argc, char **argv) {
+    signal(SIGPIPE, SIG_IGN);
+    return end(run(argc, argv));
 }

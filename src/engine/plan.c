@@ -5,6 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/cgroup.h"
 #include "base/file.h"
 #include "base/mem.h"
 #include "base/str.h"
@@ -34,19 +35,14 @@ static bool read_number(const char *path, const char *field, uint64_t *out) {
 }
 
 uint64_t plan_available_bytes(void) {
-    uint64_t bytes = 0, most, used;
+    uint64_t bytes = 0;
+    struct cgroup_limits l;
     if (read_number("/proc/meminfo", "MemAvailable:", &bytes)) bytes *= 1024;
     else bytes = (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE) / 2;
-    if (read_number("/sys/fs/cgroup/memory.max", NULL, &most) &&
-        read_number("/sys/fs/cgroup/memory.current", NULL, &used)) {
-        uint64_t cache = 0; /* of files: given back when it is needed */
-        read_number("/sys/fs/cgroup/memory.stat", "\nfile ", &cache);
-        used -= cache < used ? cache : used;
-        uint64_t left = most > used ? most - used : 0;
-        if (left < bytes) bytes = left;
-    }
-    return bytes;
+    cgroup_read(NULL, NULL, &l);
+    return l.memory_bytes < bytes ? l.memory_bytes : bytes;
 }
+
 /* ---- what it takes ---- */
 
 /* What is known of a file from its header: the blueprint, enough for every *_bytes function, and where the

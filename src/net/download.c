@@ -191,7 +191,10 @@ static int done(void *ud, int32_t i, int rc, struct fetch_reply *reply, struct e
         rc = fetch_status_error(&r, reply, e);
     }
     if (!rc && p->at == p->end) return 0;
-    if (!rc) rc = err_set(e, CHIMERE_EIO, "%s: the server ended the file early", w->d->path);
+    if (!rc)
+        rc = err_set(e, CHIMERE_EIO,
+                     "%.300s: expected bytes up to %" PRIu64 ", the body ended at %" PRIu64,
+                     w->d->url, p->end, p->at);
     if (rc != CHIMERE_EIO && rc != CHIMERE_ETIMEOUT && rc != CHIMERE_EBUSY) return rc;
     if (p->at >= p->asked + MIN_TRY_BYTES) p->n_failed = 0;
     int32_t most = w->d->n_try ? w->d->n_try : 8;

@@ -303,7 +303,11 @@ static int judge(struct transfer *t, CURLcode code) {
         err_set(&t->e, CHIMERE_EREFUSED, "%s: leads to a private or reserved address", t->shown);
         return CHIMERE_EREFUSED;
     }
-    return err_set(&t->e, code_of(code), "%s: %s", t->shown, curl_easy_strerror(code));
+    curl_off_t n = 0;
+    curl_easy_getinfo(t->easy, CURLINFO_SIZE_DOWNLOAD_T, &n);
+    return n ? err_set(&t->e, code_of(code), "%s: %s, after status %d and %lld bytes", t->shown,
+                       curl_easy_strerror(code), t->reply.status, (long long)n)
+             : err_set(&t->e, code_of(code), "%s: %s", t->shown, curl_easy_strerror(code));
 }
 
 /* Cancelled, or too slow for too long: libcurl's own watch counts in seconds. */

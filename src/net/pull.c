@@ -26,7 +26,8 @@ static int join(char *out, size_t size, struct err *e, const char *dir, const st
 
 /* ---- what is there ---- */
 
-static int walk(struct hub_list *l, const char *root, const char *under, int depth) {
+/* links: names that lead to files elsewhere count too. */
+static int walk(struct hub_list *l, const char *root, const char *under, int depth, bool links) {
     char at[PATH_BYTES], name[HUB_MAX_PATH_BYTES + 300];
     snprintf(at, sizeof at, "%s/%s", root, under);
     DIR *d = opendir(at);
@@ -34,9 +35,11 @@ static int walk(struct hub_list *l, const char *root, const char *under, int dep
     for (struct dirent *entry; d && !rc && (entry = readdir(d));) {
         struct stat st;
         snprintf(name, sizeof name, "%s%s%s", under, *under ? "/" : "", entry->d_name);
-        if (!hub_path_is_safe(name) || fstatat(dirfd(d), entry->d_name, &st, AT_SYMLINK_NOFOLLOW))
+        if (!hub_path_is_safe(name) ||
+            fstatat(dirfd(d), entry->d_name, &st, links ? 0 : AT_SYMLINK_NOFOLLOW))
             continue;
-        if (S_ISDIR(st.st_mode) && depth < HUB_MAX_DEPTH) rc = walk(l, root, name, depth + 1);
+        if (S_ISDIR(st.st_mode) && depth < HUB_MAX_DEPTH)
+            rc = walk(l, root, name, depth + 1, links);
         else if (S_ISREG(st.st_mode)) rc = hub_list_add(l, name, (uint64_t)st.st_size, NULL);
         if (rc == CHIMERE_EINVAL) rc = 0;
     }
@@ -48,20 +51,45 @@ static int by_path(const void *a, const void *b) {
     return strcmp(((const struct hub_file *)a)->path, ((const struct hub_file *)b)->path);
 }
 
-int pull_local(const char *dir, const struct hub_ref *r, char *out, size_t out_size,
-               struct err *e) {
-    char root[PATH_BYTES];
+/* The model among the files under root, to out. */
+static int choose_under(const char *root, bool links, const struct hub_ref *r, char *out,
+                        size_t out_size, struct err *e) {
     struct hub_list l;
     size_t first = 0, n;
     hub_list_init(&l);
-    int rc = join(root, sizeof root, e, dir, r, "");
-    if (!rc && walk(&l, root, "", 1)) rc = err_set(e, CHIMERE_ELIMIT, "%s: too many files", root);
+    int rc = walk(&l, root, "", 1, links);
+    if (rc) rc = err_set(e, CHIMERE_ELIMIT, "%s: too many files", root);
     if (!rc && l.n) qsort(l.files, l.n, sizeof *l.files, by_path);
-    if (!rc && !l.n) rc = err_set(e, CHIMERE_ENOENT, "%s/%s: not in %s", r->owner, r->repo, dir);
+    if (!rc && !l.n) rc = err_set(e, CHIMERE_ENOENT, "%s/%s: not in %s", r->owner, r->repo, root);
     if (!rc) rc = hub_choose(&l, r, &first, &n, e);
-    if (!rc) rc = join(out, out_size, e, dir, r, l.files[first].path);
+    if (!rc && (size_t)snprintf(out, out_size, "%s/%s", root, l.files[first].path) >= out_size)
+        rc = err_set(e, CHIMERE_ELIMIT, "%.100s...: the path is too long", root);
     hub_list_fini(&l);
     return rc;
+}
+
+int pull_local(const char *dir, const struct hub_ref *r, char *out, size_t out_size,
+               struct err *e) {
+    char root[PATH_BYTES];
+    int rc = join(root, sizeof root, e, dir, r, "");
+    return rc ? rc : choose_under(root, false, r, out, out_size, e);
+}
+
+int pull_cached(const char *hub, const struct hub_ref *r, char *out, size_t out_size,
+                struct err *e) {
+    char root[PATH_BYTES], *ref;
+    size_t n;
+    snprintf(root, sizeof root, "%.3000s/models--%s--%s/refs/main", hub, r->owner, r->repo);
+    if (file_read(root, 128, &ref, &n, NULL))
+        return err_set(e, CHIMERE_ENOENT, "%s/%s: not in %s", r->owner, r->repo, hub);
+    ref[strcspn(ref, " \t\r\n")] = 0;
+    bool good = *ref && !strchr(ref, '/') && ref[0] != '.';
+    if (good)
+        snprintf(root, sizeof root, "%.3000s/models--%s--%s/snapshots/%s", hub, r->owner, r->repo,
+                 ref);
+    mem_free(ref);
+    if (!good) return err_set(e, CHIMERE_ENOENT, "%s: expected the name of a snapshot", root);
+    return choose_under(root, true, r, out, out_size, e);
 }
 
 /* ---- the hub ---- */

@@ -30,4 +30,9 @@ int pull_model(const struct pull *p, const struct hub_ref *r, char *out, size_t 
 /* The same among the files that are there; CHIMERE_ENOENT if the model is not. No network. */
 int pull_local(const char *dir, const struct hub_ref *r, char *out, size_t out_size, struct err *e);
 
+/* The same in the cache of the hub's own client, HUB/models--OWNER--REPO: refs/main names the snapshot, whose
+ * files are links into blobs. Read only. */
+int pull_cached(const char *hub, const struct hub_ref *r, char *out, size_t out_size,
+                struct err *e);
+
 #endif

@@ -83,6 +83,12 @@ json_t *gen_prompt(const struct gen *g, int32_t choice) {
     return g->prompts ? json_array_get(g->prompts, (size_t)(choice / g->ask.n)) : g->ask.prompt;
 }
 
+/* What fails on its way to a model that lives elsewhere is the gateway's trouble: 502. */
+static int status_of(const struct gen *g, const struct err *e) {
+    bool remote = !g->backend->model;
+    return remote && e->code == CHIMERE_EIO ? 502 : http_status_of(e->code);
+}
+
 static void record(struct gen_run *x, const struct ask_end *sum, const struct err *e) {
     static const char *const finishes[] = {"stop", "length", "tool_calls", "cancelled", "error"};
     struct gen *g = &x->g;
@@ -94,7 +100,7 @@ static void record(struct gen_run *x, const struct ask_end *sum, const struct er
                                         .finish = e && e->code == CHIMERE_ECANCELLED ? "cancelled"
                                                   : e                                ? "error"
                                                       : finishes[g->choices[0].end.finish],
-                                        .status = e ? http_status_of(e->code) : 200,
+                                        .status = e ? status_of(g, e) : 200,
                                         .n_prompt = sum->stats.n_prompt,
                                         .n_cached = sum->stats.n_cached,
                                         .n_generated = sum->stats.n_generated,
@@ -147,7 +153,7 @@ static void finish(struct gen_run *x) {
         g->form->end(g);
         http_stream_end(g->r);
     } else if (e) {
-        http_fail(g->r, e);
+        reply_error(g->r, status_of(g, e), e);
     } else {
         struct buf body;
         buf_init(&body, (size_t)4 * MAX_TEXT);
@@ -395,7 +401,8 @@ struct gen *gen_new(struct http_request *r, const struct gen_form *form, const c
 }
 
 void gen_fail(struct gen *g, const struct err *e) {
-    http_fail(g->r, e);
+    if (g->backend) reply_error(g->r, status_of(g, e), e);
+    else http_fail(g->r, e);
     http_job_done(g->r);
 }
 

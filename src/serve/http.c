@@ -3,6 +3,7 @@
 #include "serve/http.h"
 
 #include <arpa/inet.h>
+#include <errno.h>
 #include <linux/tcp.h>
 #include <netinet/in.h>
 #include <stddef.h>
@@ -542,7 +543,9 @@ static void on_log(void *cls, const char *fmt, va_list args) {
     (void)cls;
     vsnprintf(text, sizeof text, fmt, args);
     text[strcspn(text, "\n")] = 0;
-    log_debug("http: %s", text);
+    if (strstr(text, strerror(EMFILE)) || strstr(text, strerror(ENFILE)))
+        log_warn("no file descriptor is left for another connection (ulimit -n): %s", text);
+    else log_debug("http: %s", text);
 }
 
 /* ---- what handlers use ---- */
@@ -572,11 +575,13 @@ void http_reply(struct http_request *r, int status, const char *type, struct buf
         reply_error(r, 503, &e);
         return;
     }
+    pthread_mutex_lock(&r->lock);
+    bool left =
+        r->gone || r->state == HTTP_CLOSED; /* counted as cancelled where it was an answer */
     if (status == 429) m->n_busy++;
-    else if (status >= 500) m->n_failed++;
+    else if (status >= 500) m->n_failed += !left;
     else if (status >= 400) m->n_bad++;
     else m->n_ok++;
-    pthread_mutex_lock(&r->lock);
     buf_fini(&r->out);
     r->out = *body;
     *body = (struct buf){NULL, 0, 0, body->max, 0};

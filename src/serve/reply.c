@@ -33,6 +33,7 @@ static const struct {
     {405, "invalid_request_error", "method_not_allowed", "invalid_request_error"},
     {413, "invalid_request_error", "request_too_large", "request_too_large"},
     {429, "rate_limit_error", "rate_limit_exceeded", "rate_limit_error"},
+    {502, "server_error", "bad_gateway", "api_error"},
     {503, "server_error", "unavailable", "overloaded_error"},
     {504, "server_error", "timeout", "timeout_error"},
     {0, "server_error", "internal_error", "api_error"},

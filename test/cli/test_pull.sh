@@ -100,4 +100,22 @@ cmp got/a got/c && cmp got/b got/c || fail "another model answered"
 [ "$(pull hf:tiny/model:Q8_0)" = "$want" ] || fail "pull offline: $(cat err)"
 grep -q 'taking the copy' err || fail "pull offline says: $(cat err)"
 refuses 1 "127.0.0.1:9" "$CHIMERE" pull hf:tiny/other
+# the conventions of the hub's own client: its cache, its variables, its login
+snapshot=cache/hub/models--they--have/snapshots/0123abc
+mkdir -p $snapshot cache/hub/models--they--have/{blobs,refs}
+cp "$want" cache/hub/models--they--have/blobs/f00
+ln -s ../../blobs/f00 $snapshot/Theirs-Q8_0.gguf
+printf 0123abc >cache/hub/models--they--have/refs/main
+[ "$(HF_HOME=$work/cache "$CHIMERE" pull hf:they/have 2>err)" = "$work/$snapshot/Theirs-Q8_0.gguf" ] || fail "HF_HOME: $(cat err)"
+[ "$(HF_HUB_CACHE=$work/cache/hub "$CHIMERE" pull hf:they/have 2>err)" = "$work/$snapshot/Theirs-Q8_0.gguf" ] || fail "HF_HUB_CACHE: $(cat err)"
+printf '../..' >cache/hub/models--they--have/refs/main
+HF_HOME=$work/cache refuses 1 "127.0.0.1:9" "$CHIMERE" pull hf:they/have
+unset CHIMERE_HF_ENDPOINT
+rm -r models/gated
+HF_HUB_OFFLINE=1 HF_ENDPOINT=$url refuses 1 "HF_HUB_OFFLINE" "$CHIMERE" pull hf:gated/model
+HF_ENDPOINT=$url refuses 1 "hf-token" "$CHIMERE" pull hf:gated/model
+printf 'hf_secret\n' >cache/token
+HF_ENDPOINT=$url HF_HOME=$work/cache "$CHIMERE" pull hf:gated/model >/dev/null 2>err || fail "the kept token: $(cat err)"
+rm -r models/gated
+HF_ENDPOINT=$url HF_TOKEN=hf_secret "$CHIMERE" pull hf:gated/model >/dev/null 2>err || fail "HF_TOKEN: $(cat err)"
 echo "pull: ok"

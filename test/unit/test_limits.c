@@ -248,6 +248,30 @@ static void one_address_has_limits(void **state) {
     rig_close(&r);
 }
 
+/* Who leaves the queue was cancelled, not failed. */
+static void leaving_the_queue_is_cancelling(void **state) {
+    static const char body[] = "{" HI ",\"ignore_eos\":true}";
+    struct rig r;
+    (void)state;
+    rig_open(&r, NULL, 2000, (struct serve_params){0}, 1);
+    int first = dial(&r), second = dial(&r);
+    post(first, CHAT, body, strlen(body), NULL);
+    assert_true(wait_active(&r, 1, 2000));
+    post(second, CHAT, body, strlen(body), NULL);
+    usleep(100000 * TEST_SLOWNESS);
+    close(second);
+    const char *answer = "";
+    for (int i = 0; i < 100 && !strstr(answer, "chimere_cancelled_total 1"); i++) {
+        usleep(20000);
+        answer = get(&r, "/metrics", NULL);
+    }
+    assert_non_null(strstr(answer, "chimere_cancelled_total 1"));
+    assert_non_null(strstr(answer, "outcome=\"failed\"} 0"));
+    close(first);
+    assert_true(wait_active(&r, 0, 2000));
+    rig_close(&r);
+}
+
 /* ---- framing and names ---- */
 
 static const struct {
@@ -321,6 +345,7 @@ int main(void) {
         cmocka_unit_test(all_bodies_together_have_a_budget),
         cmocka_unit_test(large_prompts_leave_room),
         cmocka_unit_test(one_address_has_limits),
+        cmocka_unit_test(leaving_the_queue_is_cancelling),
         cmocka_unit_test(requests_have_one_reading),
     };
     return cmocka_run_group_tests(tests, open_model, close_model);
