@@ -1,7 +1,7 @@
 /* block_gdn.c: gated delta-net mixer: projections, the recurrent op, output projection. */
-#include "model/forward_impl.h"
+#include "model/block_impl.h"
 
-void gdn_forward(struct forward *f, int32_t il) {
+static void gdn_forward(struct forward *f, int32_t il) {
     const struct hparams *hp = &f->m->hp;
     const struct layer_weights *l = &f->m->weights.layer[il];
     int64_t n_inner = arch_dim(hp, D_GDN_INNER, il), n_v = hp->gdn.n_v_head;
@@ -40,3 +40,42 @@ void gdn_forward(struct forward *f, int32_t il) {
     const struct linear_out res = fwd_add(&l->gdn.out, NULL, f->x, hp->n_embd);
     fwd_linear(f, &res, 1, f->mix, n_inner);
 }
+
+static bool is_in(const struct layer_shape *l) { return l->mixer & MIX_GDN; }
+
+static void rows(const struct hparams *hp, int32_t il, struct block_rows *r) {
+    block_raise(&r->proj, arch_dim(hp, D_GDN_CONV, il));
+    block_raise(&r->z, arch_dim(hp, D_GDN_INNER, il));
+    block_raise(&r->mix, arch_dim(hp, D_GDN_INNER, il));
+    block_raise(&r->ab, 2 * (int64_t)hp->gdn.n_v_head);
+}
+
+static void need(const struct hparams *hp, int32_t il, struct dev_need *n) {
+    n->n_conv = arch_dim(hp, D_GDN_CONV, il);
+    n->n_v_head = hp->gdn.n_v_head;
+    n->d_state = hp->gdn.d_k * hp->gdn.d_v;
+    n->d_rec_k = hp->gdn.d_k;
+    n->d_rec_v = hp->gdn.d_v;
+}
+
+static void state(const struct hparams *hp, int32_t il, const struct seq_pool_params *p,
+                  struct layer_state *s) {
+    size_t n_conv = (size_t)arch_dim(hp, D_GDN_CONV, il);
+    s->rec.s_stride = (size_t)hp->gdn.n_v_head * (size_t)hp->gdn.d_k * (size_t)hp->gdn.d_v;
+    s->rec.conv_stride = (size_t)(hp->gdn.d_conv - 1) * n_conv;
+    s->rec.log_row = n_conv + 2 * (size_t)hp->gdn.n_v_head;
+    s->rec.log_cap = p->log ? STEP_MAX_TOK : 0;
+}
+
+static int matrices(struct layer_weights *l, struct weight **out) {
+    struct weight *const all[] = {&l->gdn.qkv, &l->gdn.z, &l->gdn.alpha, &l->gdn.beta, &l->gdn.out};
+    return block_list(out, all, sizeof all / sizeof *all);
+}
+
+const struct block block_gdn = {.name = "gated delta net",
+                                .is_in = is_in,
+                                .rows = rows,
+                                .need = need,
+                                .state = state,
+                                .matrices = matrices,
+                                .forward = gdn_forward};

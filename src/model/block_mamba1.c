@@ -1,12 +1,12 @@
 /* block_mamba1.c: Mamba-1 mixer: projection to [x | z], convolution of x, from it dt, B and C, scan. */
-#include "model/forward_impl.h"
+#include "model/block_impl.h"
 
 /* Norms of dt, B or C: with weights (Jamba), without (Falcon-Mamba), or none. */
 static void norm(struct forward *f, float *x, const float *w, int64_t n) {
     if (w || f->m->hp.ssm.norm_dt_bc) f->d->ops->rms_norm(f->d, x, x, w, f->n_tok, n, f->m->hp.eps);
 }
 
-void mamba1_heads(struct forward *f, int32_t il) {
+void block_mamba1_heads(struct forward *f, int32_t il) {
     const struct hparams *hp = &f->m->hp;
     const struct layer_weights *l = &f->m->weights.layer[il];
     const struct ops *ops = f->d->ops;
@@ -63,9 +63,63 @@ void mamba1_heads(struct forward *f, int32_t il) {
     ops->ssm(f->d, &scan);
 }
 
-void mamba1_forward(struct forward *f, int32_t il) {
+static void mamba1_forward(struct forward *f, int32_t il) {
     const struct layer_weights *l = &f->m->weights.layer[il];
-    mamba1_heads(f, il);
+    block_mamba1_heads(f, il);
     const struct linear_out out = fwd_add(&l->ssm.out, l->ssm.out_b, f->x, f->m->hp.n_embd);
     fwd_linear(f, &out, 1, f->mix, f->m->hp.ssm.n_inner);
 }
+
+static bool is_in(const struct layer_shape *l) { return l->mixer & MIX_MAMBA1; }
+
+void block_ssm_rows(const struct hparams *hp, int32_t il, struct block_rows *r) {
+    block_raise(&r->proj, arch_dim(hp, D_SSM_IN, il));
+    block_raise(&r->z, arch_dim(hp, D_SSM_CONV, il));
+    block_raise(&r->mix, arch_dim(hp, D_SSM_INNER, il));
+}
+
+void block_ssm_state(const struct hparams *hp, int32_t il, const struct seq_pool_params *p,
+                     size_t log_row, int32_t d_head, struct layer_state *s) {
+    size_t n_conv = (size_t)arch_dim(hp, D_SSM_CONV, il);
+    s->rec.s_stride = (size_t)hp->ssm.n_inner * (size_t)hp->ssm.d_state;
+    s->rec.conv_stride = (size_t)(hp->ssm.d_conv - 1) * n_conv;
+    s->rec.log_row = log_row;
+    s->rec.log_cap = p->log ? STEP_MAX_TOK : 0;
+    s->n_inner = hp->ssm.n_inner;
+    s->d_head = d_head;
+    s->d_state = hp->ssm.d_state;
+}
+
+static void rows(const struct hparams *hp, int32_t il, struct block_rows *r) {
+    block_ssm_rows(hp, il, r);
+    block_raise(&r->ab, arch_dim(hp, D_SSM_X, il) + arch_dim(hp, D_SSM_INNER, il));
+}
+
+static void need(const struct hparams *hp, int32_t il, struct dev_need *n) {
+    n->n_conv = arch_dim(hp, D_SSM_CONV, il);
+    n->n_v_head = hp->ssm.n_inner;
+    n->d_state = n->d_rec_k = hp->ssm.d_state;
+    n->d_rec_v = 1;
+}
+
+/* A log row holds the convolution's inputs, then the scan's. */
+static void state(const struct hparams *hp, int32_t il, const struct seq_pool_params *p,
+                  struct layer_state *s) {
+    size_t n_conv = (size_t)arch_dim(hp, D_SSM_CONV, il), n_inner = (size_t)hp->ssm.n_inner;
+    block_ssm_state(hp, il, p, n_conv + 2 * n_inner + 2 * (size_t)hp->ssm.d_state, 0, s);
+}
+
+static int matrices(struct layer_weights *l, struct weight **out) {
+    struct weight *const all[] = {&l->ssm.in,  &l->ssm.x_dt, &l->ssm.x_b,
+                                  &l->ssm.x_c, &l->ssm.dt,   &l->ssm.out};
+    return block_list(out, all, sizeof all / sizeof *all);
+}
+
+const struct block block_mamba1 = {.name = "Mamba-1",
+                                   .is_in = is_in,
+                                   .within = 1 << JOIN_MEAN,
+                                   .rows = rows,
+                                   .need = need,
+                                   .state = state,
+                                   .matrices = matrices,
+                                   .forward = mamba1_forward};

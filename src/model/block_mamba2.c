@@ -1,7 +1,7 @@
 /* block_mamba2.c: Mamba-2 mixer: one projection to [z | x | B | C | dt], convolution, scan, projection. */
-#include "model/forward_impl.h"
+#include "model/block_impl.h"
 
-void mamba2_forward(struct forward *f, int32_t il) {
+static void mamba2_forward(struct forward *f, int32_t il) {
     const struct hparams *hp = &f->m->hp;
     const struct layer_weights *l = &f->m->weights.layer[il];
     const struct ops *ops = f->d->ops;
@@ -55,3 +55,33 @@ void mamba2_forward(struct forward *f, int32_t il) {
     const struct linear_out out = fwd_add(&l->ssm.out, l->ssm.out_b, f->x, hp->n_embd);
     fwd_linear(f, &out, 1, f->mix, n_inner);
 }
+
+static bool is_in(const struct layer_shape *l) { return l->mixer & MIX_MAMBA2; }
+
+static void need(const struct hparams *hp, int32_t il, struct dev_need *n) {
+    n->n_conv = arch_dim(hp, D_SSM_CONV, il);
+    n->n_v_head = hp->ssm.n_head;
+    n->d_rec_k = hp->ssm.d_state;
+    n->d_rec_v = hp->ssm.n_inner / hp->ssm.n_head;
+    n->d_state = n->d_rec_k * n->d_rec_v;
+}
+
+/* A log row holds the convolution's inputs, then the scan's. */
+static void state(const struct hparams *hp, int32_t il, const struct seq_pool_params *p,
+                  struct layer_state *s) {
+    size_t n_conv = (size_t)arch_dim(hp, D_SSM_CONV, il), n_head = (size_t)hp->ssm.n_head;
+    block_ssm_state(hp, il, p, 2 * n_conv + n_head, hp->ssm.n_inner / hp->ssm.n_head, s);
+}
+
+static int matrices(struct layer_weights *l, struct weight **out) {
+    struct weight *const all[] = {&l->ssm.in, &l->ssm.out};
+    return block_list(out, all, sizeof all / sizeof *all);
+}
+
+const struct block block_mamba2 = {.name = "Mamba-2",
+                                   .is_in = is_in,
+                                   .rows = block_ssm_rows,
+                                   .need = need,
+                                   .state = state,
+                                   .matrices = matrices,
+                                   .forward = mamba2_forward};

@@ -2,7 +2,7 @@
  *
  * It reads [residual stream | token embedding]; each layer adds products of its own low rank to the block's
  * matrices. The result does not enter the residual stream: the layer's other mixer reads both together. */
-#include "model/forward_impl.h"
+#include "model/block_impl.h"
 
 /* dst += b (a x): f->mix is free whenever this is asked for. */
 static void add_low_rank(struct forward *f, const struct weight *a, const struct weight *b,
@@ -17,14 +17,14 @@ static void add_low_rank(struct forward *f, const struct weight *a, const struct
 /* f->h = attention over f->pair, without residual. */
 static void attention(struct forward *f, int32_t il) {
     const struct hparams *hp = &f->m->hp;
-    const struct layer_weights *own = &f->m->weights.layer[il], *block = fwd_block(f, il);
+    const struct layer_weights *own = &f->m->weights.layer[il], *block = block_weights(f, il);
     int64_t d = hp->n_embd, stride = f->proj_stride;
     float *q = f->proj, *k = q + arch_dim(hp, D_Q, il), *v = k + arch_dim(hp, D_K, il);
-    attn_project(f, il, f->pair, 2 * d);
+    block_attn_project(f, il, f->pair, 2 * d);
     add_low_rank(f, &own->shared.q_a, &own->shared.q_b, f->pair, 2 * d, q, stride);
     add_low_rank(f, &own->shared.k_a, &own->shared.k_b, f->pair, 2 * d, k, stride);
     add_low_rank(f, &own->shared.v_a, &own->shared.v_b, f->pair, 2 * d, v, stride);
-    attn_heads(f, il);
+    block_attn_heads(f, il);
     const struct linear_out out = fwd_out(&block->attn.out, NULL, f->h, d);
     fwd_linear(f, &out, 1, f->mix, arch_dim(hp, D_ATTN_OUT, il));
 }
@@ -32,7 +32,7 @@ static void attention(struct forward *f, int32_t il) {
 /* f->h = feed-forward of f->h. */
 static void feed_forward(struct forward *f, int32_t il) {
     const struct hparams *hp = &f->m->hp;
-    const struct layer_weights *own = &f->m->weights.layer[il], *block = fwd_block(f, il);
+    const struct layer_weights *own = &f->m->weights.layer[il], *block = block_weights(f, il);
     int64_t d = hp->n_embd, n_ff = hp->layer[il].n_ff;
     float *gate = f->ff, *up = f->ff + (int64_t)f->n_tok_max * f->ff_stride;
     const struct linear_out out[2] = {fwd_out(&block->ffn.gate, NULL, gate, n_ff),
@@ -45,10 +45,11 @@ static void feed_forward(struct forward *f, int32_t il) {
     fwd_linear(f, &res, 1, up, n_ff);
 }
 
-void layer_shared(struct forward *f, int32_t il) {
+/* Leaves the other mixer's input in f->h. */
+static void shared_forward(struct forward *f, int32_t il) {
     const struct hparams *hp = &f->m->hp;
     const struct ops *ops = f->d->ops;
-    const struct layer_weights *own = &f->m->weights.layer[il], *block = fwd_block(f, il);
+    const struct layer_weights *own = &f->m->weights.layer[il], *block = block_weights(f, il);
     int64_t d = hp->n_embd;
     size_t row = (size_t)d * sizeof(float);
     for (int32_t t = 0; t < f->n_tok; t++) {
@@ -66,3 +67,24 @@ void layer_shared(struct forward *f, int32_t il) {
     fwd_linear(f, &sum, 1, f->h, d);
     ops->rms_norm(f->d, f->h, f->hidden, own->attn_norm, f->n_tok, d, hp->eps);
 }
+
+static bool is_in(const struct layer_shape *l) { return l->join == JOIN_SHARED; }
+
+static void rows(const struct hparams *hp, int32_t il, struct block_rows *r) {
+    (void)il;
+    block_raise(&r->mix, hp->adapter_rank);
+    r->embd = true;
+}
+
+static int matrices(struct layer_weights *l, struct weight **out) {
+    struct weight *const all[] = {
+        &l->shared.q_a, &l->shared.q_b,   &l->shared.k_a,    &l->shared.k_b,  &l->shared.v_a,
+        &l->shared.v_b, &l->shared.ffn_a, &l->shared.gate_b, &l->shared.up_b, &l->shared.out};
+    return block_list(out, all, sizeof all / sizeof *all);
+}
+
+const struct block block_shared = {.name = "shared transformer block",
+                                   .is_in = is_in,
+                                   .rows = rows,
+                                   .matrices = matrices,
+                                   .forward = shared_forward};

@@ -7,7 +7,7 @@
 
 #include "base/err.h"
 #include "base/mem.h"
-#include "model/forward_impl.h"
+#include "model/block_impl.h"
 
 static void encoder_layer(struct forward *f, int32_t il) {
     const struct hparams *hp = &f->m->hp;
@@ -34,7 +34,7 @@ static void encoder_layer(struct forward *f, int32_t il) {
     fwd_linear(f, &res, 1, f->mix, d);
     ops->layer_norm(f->d, f->x, f->x, l->attn_norm, l->attn_norm_b, f->n_tok, d, hp->eps);
     ops->copy(f->d, f->h, f->x, (size_t)n * sizeof(float));
-    ffn_forward(f, il);
+    fwd_blocks(f, ffn_blocks, il);
     ops->layer_norm(f->d, f->x, f->x, l->ffn_norm, l->ffn_norm_b, f->n_tok, d, hp->eps);
 }
 

@@ -4,196 +4,10 @@
  * rows that somebody wants. */
 #include "model/forward.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/err.h"
-#include "base/mem.h"
-#include "model/forward_impl.h"
-
-/* ---- planning ---- */
-
-struct plan {
-    int64_t proj, z, ab, mix, ff, other;
-    bool embd;
-};
-
-static int64_t max64(int64_t a, int64_t b) { return a > b ? a : b; }
-
-static struct plan plan_rows(const struct hparams *hp) {
-    struct plan p = {0};
-    for (int32_t il = 0; il < arch_n_layer_all(hp); il++) {
-        if (hp->layer[il].mixer & MIX_ATTN) {
-            p.proj = max64(p.proj, arch_dim(hp, D_QKV, il));
-            p.z = max64(p.z, (int64_t)hp->layer[il].n_head * hp->d_k);
-            p.mix = max64(p.mix, arch_dim(hp, D_ATTN_OUT, il));
-        }
-        if (hp->layer[il].mixer & MIX_GDN) {
-            p.proj = max64(p.proj, arch_dim(hp, D_GDN_CONV, il));
-            p.z = max64(p.z, arch_dim(hp, D_GDN_INNER, il));
-            p.mix = max64(p.mix, arch_dim(hp, D_GDN_INNER, il));
-            p.ab = max64(p.ab, 2 * (int64_t)hp->gdn.n_v_head);
-        }
-        if (hp->layer[il].mixer & (MIX_MAMBA1 | MIX_MAMBA2)) {
-            p.proj = max64(p.proj, arch_dim(hp, D_SSM_IN, il));
-            p.z = max64(p.z, arch_dim(hp, D_SSM_CONV, il));
-            p.mix = max64(p.mix, arch_dim(hp, D_SSM_INNER, il));
-        }
-        if (hp->layer[il].mixer & MIX_MAMBA1)
-            p.ab = max64(p.ab, arch_dim(hp, D_SSM_X, il) + arch_dim(hp, D_SSM_INNER, il));
-        if (hp->layer[il].join == JOIN_MEAN) p.other = max64(p.other, arch_dim(hp, D_ATTN_OUT, il));
-        if (hp->layer[il].join == JOIN_SHARED) p.mix = max64(p.mix, hp->adapter_rank);
-        p.embd |= hp->layer[il].join == JOIN_SHARED;
-        if (hp->layer[il].ffn == FFN_DENSE) p.ff = max64(p.ff, hp->layer[il].n_ff);
-    }
-    return p;
-}
-
-/* Every activation array: where its pointer lives, floats per token or per output row. */
-struct array {
-    float **slot;
-    int64_t per_tok, per_out;
-};
-
-static int list_arrays(struct forward *f, const struct hparams *hp, struct array out[20]) {
-    struct plan p = plan_rows(hp);
-    int64_t d = hp->n_embd;
-    const struct array all[] = {{&f->x, d, 0},
-                                {&f->h, d, 0},
-                                {&f->proj, p.proj, 0},
-                                {&f->z, p.z, 0},
-                                {&f->ab, p.ab, 0},
-                                {&f->mix, p.mix, 0},
-                                {&f->embd, p.embd ? d : 0, 0},
-                                {&f->other, p.other, 0},
-                                {&f->branch, hp->residual_scale != 1 ? d : 0, 0},
-                                {&f->ff, 2 * p.ff, 0},
-                                {&f->hidden, d, 0},
-                                {&f->pair, hp->n_nextn || p.embd ? 2 * d : 0, 0},
-                                {&f->low, LORA_MAX_RANK, 0},
-                                {&f->picked, 0, d},
-                                {&f->logits, 0, hp->n_vocab}};
-    int n = (int)(sizeof all / sizeof *all);
-    memcpy(out, all, sizeof all);
-    f->proj_stride = p.proj;
-    f->z_stride = p.z;
-    f->mix_stride = p.mix;
-    f->ff_stride = p.ff;
-    return n;
-}
-
-uint64_t forward_bytes(const struct model *m, int32_t n_tok_max, int32_t n_out_max) {
-    struct forward f = {.has_host = m->weights.host != NULL};
-    struct array a[20];
-    int n = list_arrays(&f, &m->hp, a);
-    uint64_t bytes = 0;
-    for (int i = 0; i < n; i++)
-        bytes += 4u * ((uint64_t)a[i].per_tok * (uint64_t)n_tok_max +
-                       (uint64_t)a[i].per_out * (uint64_t)n_out_max);
-    return bytes;
-}
-
-struct dev_need forward_need(const struct model *m, int64_t n_ctx, int32_t n_tok_max) {
-    const struct hparams *hp = &m->hp;
-    struct plan r = plan_rows(hp);
-    struct dev_need n = {.n_tok = n_tok_max,
-                         .n_expert = hp->moe.n_expert,
-                         .n_used = hp->moe.n_used,
-                         .d_head = hp->d_k > hp->d_v ? hp->d_k : hp->d_v,
-                         .n_v_head = hp->gdn.n_v_head,
-                         .d_state = hp->gdn.d_k * hp->gdn.d_v,
-                         .d_rec_k = hp->gdn.d_k,
-                         .d_rec_v = hp->gdn.d_v,
-                         .n_ctx = n_ctx > 0 ? n_ctx + hp->n_meta : n_tok_max,
-                         .brings = m->weights.places[0] != NULL};
-    n.n_in = max64(max64(2 * (int64_t)hp->n_embd, r.mix), r.ff);
-    n.n_out = max64(max64(hp->n_vocab, r.proj), r.ff);
-    n.n_ff = max64(max64(hp->moe.n_ff, hp->moe.n_ff_shared), r.ff);
-    for (int32_t il = 0; il < arch_n_layer_all(hp); il++) {
-        if (hp->layer[il].n_head > n.n_head) n.n_head = hp->layer[il].n_head;
-        int32_t recurrent = hp->layer[il].mixer & ~MIX_ATTN;
-        if (recurrent == MIX_GDN) n.n_conv = arch_dim(hp, D_GDN_CONV, il);
-        else if (recurrent) n.n_conv = arch_dim(hp, D_SSM_CONV, il);
-        if (recurrent == MIX_MAMBA1) {
-            n.n_v_head = hp->ssm.n_inner;
-            n.d_state = n.d_rec_k = hp->ssm.d_state;
-            n.d_rec_v = 1;
-        } else if (recurrent == MIX_MAMBA2) {
-            n.n_v_head = hp->ssm.n_head;
-            n.d_rec_k = hp->ssm.d_state;
-            n.d_rec_v = hp->ssm.n_inner / hp->ssm.n_head;
-            n.d_state = n.d_rec_k * n.d_rec_v;
-        }
-    }
-    return n;
-}
-
-static int run_meta(struct forward *f, struct err *e);
-
-int forward_new(struct forward **out, struct model *m, struct seq_pool *p, int32_t n_tok_max,
-                int32_t n_out_max, struct err *e) {
-    *out = NULL;
-    if (n_tok_max < 1 || n_out_max < 1)
-        return err_set(e, CHIMERE_EINVAL, "forward: expected room for a token");
-    struct forward *f = mem_zalloc(sizeof *f);
-    if (!f) return err_set(e, CHIMERE_ENOMEM, "out of memory");
-    f->m = m;
-    f->p = p;
-    f->d = m->dev;
-    f->n_tok_max = n_tok_max;
-    f->n_out_max = n_out_max;
-    f->has_host = m->weights.host != NULL;
-    struct array a[20];
-    int n = list_arrays(f, &m->hp, a);
-    struct dev_need need =
-        forward_need(m, p ? p->params.n_ctx : 0, n_tok_max > n_out_max ? n_tok_max : n_out_max);
-    int rc = f->d->ops->reserve(f->d, &need, e);
-    if (!rc && f->has_host) {
-        size_t n_bytes = (size_t)n_tok_max * (size_t)m->hp.n_embd * sizeof(float);
-        rc = m->weights.host->ops->reserve(m->weights.host, &need, e);
-        f->host_x = f->d->ops->host_alloc(f->d, n_bytes);
-        f->host_y = f->d->ops->host_alloc(f->d, n_bytes);
-        f->host_route = f->d->ops->host_alloc(f->d, (size_t)STEP_MAX_TOK *
-                                                        (size_t)m->hp.moe.n_expert * sizeof(float));
-        if (!rc && (!f->host_x || !f->host_y || !f->host_route))
-            rc = err_set(e, CHIMERE_ENOMEM, "out of memory");
-    }
-    for (int i = 0; !rc && i < n; i++) {
-        size_t bytes =
-            (size_t)(a[i].per_tok * n_tok_max + a[i].per_out * n_out_max) * sizeof(float);
-        if (bytes && !(*a[i].slot = f->d->ops->alloc(f->d, bytes)))
-            rc = err_set(e, CHIMERE_ENOMEM, "activations for %d tokens: out of memory", n_tok_max);
-    }
-    f->rows = mem_alloc_array((size_t)n_out_max, sizeof *f->rows);
-    f->ids = mem_alloc_array((size_t)n_tok_max, sizeof *f->ids);
-    if (!f->d->ops->is_host)
-        f->host_logits =
-            f->d->ops->host_alloc(f->d, (size_t)n_out_max * (size_t)m->hp.n_vocab * sizeof(float));
-    if (!rc && (!f->rows || !f->ids || (!f->d->ops->is_host && !f->host_logits)))
-        rc = err_set(e, CHIMERE_ENOMEM, "out of memory");
-    if (!rc) rc = run_meta(f, e);
-    if (rc) {
-        forward_free(f);
-        return rc;
-    }
-    *out = f;
-    return 0;
-}
-
-void forward_free(struct forward *f) {
-    if (!f) return;
-    struct array a[20];
-    int n = list_arrays(f, &f->m->hp, a);
-    for (int i = 0; i < n; i++)
-        if (*a[i].slot) f->d->ops->free(f->d, *a[i].slot);
-    if (f->host_x) f->d->ops->host_free(f->d, f->host_x);
-    if (f->host_y) f->d->ops->host_free(f->d, f->host_y);
-    if (f->host_route) f->d->ops->host_free(f->d, f->host_route);
-    if (f->host_logits) f->d->ops->host_free(f->d, f->host_logits);
-    mem_free(f->rows);
-    mem_free(f->ids);
-    mem_free(f);
-}
+#include "model/block_impl.h"
 
 /* ---- products with adapters ---- */
 
@@ -245,31 +59,35 @@ static void add_block(struct forward *f, void (*block)(struct forward *f, int32_
     f->d->ops->axpby(f->d, x, scale, f->branch, 1, n);
 }
 
+static bool runs_here(const struct block *b, const struct layer_shape *l) {
+    return b->is_in(l) && !(b->within >> l->join & 1);
+}
+
+void fwd_blocks(struct forward *f, const struct block *const *table, int32_t il) {
+    for (; *table; table++)
+        if (runs_here(*table, &f->m->hp.layer[il])) (*table)->forward(f, il);
+}
+
 /* All mixers of a layer read the same normed rows. */
-static void mixers_forward(struct forward *f, int32_t il) {
-    int32_t mixer = f->m->hp.layer[il].mixer;
-    if (f->m->hp.layer[il].join == JOIN_MEAN) {
-        layer_mean(f, il);
-        return;
-    }
-    if (f->m->hp.layer[il].join == JOIN_SHARED) layer_shared(f, il);
-    else if (mixer & MIX_ATTN) attn_forward(f, il);
-    if (mixer & MIX_GDN) gdn_forward(f, il);
-    if (mixer & MIX_MAMBA1) mamba1_forward(f, il);
-    if (mixer & MIX_MAMBA2) mamba2_forward(f, il);
+static void mixers(struct forward *f, int32_t il) { fwd_blocks(f, mixer_blocks, il); }
+static void feed_forward(struct forward *f, int32_t il) { fwd_blocks(f, ffn_blocks, il); }
+
+static bool has_block(const struct forward *f, const struct block *const *table, int32_t il) {
+    while (*table && !runs_here(*table, &f->m->hp.layer[il])) table++;
+    return *table != NULL;
 }
 
 void layer_forward(struct forward *f, int32_t il) {
     const struct hparams *hp = &f->m->hp;
     const struct layer_weights *l = &f->m->weights.layer[il];
     const struct ops *ops = f->d->ops;
-    if (hp->layer[il].mixer != MIX_NONE) {
+    if (has_block(f, mixer_blocks, il)) {
         ops->rms_norm(f->d, f->h, f->x, l->attn_norm, f->n_tok, hp->n_embd, hp->eps);
-        add_block(f, mixers_forward, il);
+        add_block(f, mixers, il);
     }
-    if (hp->layer[il].ffn != FFN_NONE && hp->layer[il].join != JOIN_SHARED) {
+    if (has_block(f, ffn_blocks, il)) {
         ops->rms_norm(f->d, f->h, f->x, l->ffn_norm, f->n_tok, hp->n_embd, hp->eps);
-        add_block(f, ffn_forward, il);
+        add_block(f, feed_forward, il);
     }
 }
 
@@ -352,7 +170,7 @@ enum { FIRST_LAYERS = 2, MORE_LAYERS = 10 };
 static void run_layers(struct forward *f) {
     const struct hparams *hp = &f->m->hp;
     f->brings = f->m->weights.places[0] && forward_brings(hp, f->n_tok);
-    if (f->brings) ffn_bring_first(f);
+    if (f->brings) block_moe_bring_first(f);
     if (f->embd)
         f->d->ops->copy(f->d, f->embd, f->x, (size_t)f->n_tok * (size_t)hp->n_embd * sizeof(float));
     for (int32_t il = 0; il < hp->n_layer; il++) {
@@ -364,7 +182,7 @@ static void run_layers(struct forward *f) {
 
 /* Computes the rows in front of every sequence, once for the pool, by the kernels of single steps: the
  * bits do not depend on the size of batches. */
-static int run_meta(struct forward *f, struct err *e) {
+int forward_run_meta(struct forward *f, struct err *e) {
     const struct hparams *hp = &f->m->hp;
     if (!f->p || !hp->n_meta || f->p->meta) return 0;
     int rc = seq_new_meta(f->p, e);
@@ -488,8 +306,8 @@ int forward_mtp(struct forward *f, const struct mtp_run *runs, int32_t n_run, in
     fwd_linear(f, &join, 1, f->pair, 2 * (int64_t)d);
     if (!n_out) { /* nobody reads what the block says: its keys and values are all that later pairs need */
         ops->rms_norm(f->d, f->h, f->x, l->attn_norm, f->n_tok, d, hp->eps);
-        attn_project(f, il, f->h, d);
-        attn_store(f, il);
+        block_attn_project(f, il, f->h, d);
+        block_attn_store(f, il);
         *hidden = NULL;
         if (logits) *logits = NULL;
         return ops->status(f->d, e);

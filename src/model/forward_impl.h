@@ -70,27 +70,12 @@ bool fwd_has_lora(const struct forward *f, const struct weight *w);
 bool lora_find(const struct lora *l, const struct weight *base, const struct weight **a,
                const struct weight **b, float *scale);
 
-/* Blocks: each reads f->h (normed rows) and adds its result to f->x. */
-void attn_forward(struct forward *f, int32_t il);
-/* Its parts: projections of rows x to f->proj; heads from there to f->mix. */
-void attn_project(struct forward *f, int32_t il, const float *x, int64_t x_stride);
-void attn_store(struct forward *f,
-                int32_t il); /* rotated queries to f->z, keys and values to their pages */
-void attn_heads(struct forward *f, int32_t il);
-void mamba1_heads(struct forward *f, int32_t il); /* f->h to f->mix */
-void gdn_forward(struct forward *f, int32_t il);
-void mamba1_forward(struct forward *f, int32_t il);
-void mamba2_forward(struct forward *f, int32_t il);
-void ffn_forward(struct forward *f, int32_t il);
-void ffn_bring_first(struct forward *f); /* before the first layer, where experts are brought */
-/* Two mixers joined otherwise than by a sum (enum mixer_join). */
-void layer_shared(struct forward *f, int32_t il); /* leaves the other mixer's input in f->h */
-void layer_mean(struct forward *f, int32_t il);
-/* Attention and feed-forward weights: those of the layer that holds the shared block. */
-static inline const struct layer_weights *fwd_block(const struct forward *f, int32_t il) {
-    return &f->m->weights.layer[il - f->m->hp.layer[il].share_back];
-}
-/* One layer: norms, mixer, feed-forward. */
+/* Runs the blocks of a table that layer il has, except those that another block of the layer runs. */
+struct block;
+void fwd_blocks(struct forward *f, const struct block *const *table, int32_t il);
+/* Computes the learned rows in front of every sequence, once per pool. */
+int forward_run_meta(struct forward *f, struct err *e);
+/* One layer: norms, mixers, feed-forward. */
 void layer_forward(struct forward *f, int32_t il);
 
 #endif

@@ -8,6 +8,8 @@
 #include "base/hash.h"
 #include "base/mem.h"
 #include "base/str.h"
+#include "model/block.h"
+#include "model/seq_impl.h"
 
 uint64_t model_hash_file(const struct gguf *g) {
     uint64_t h = 1;
@@ -134,12 +136,12 @@ void model_close(struct model *m) {
 uint64_t model_bytes_per_tok(const struct model *m) {
     const struct hparams *hp = &m->hp;
     uint64_t n = m->weights.bytes_per_tok;
-    for (int32_t il = 0; il < hp->n_layer; il++)
-        if (hp->layer[il].mixer & (MIX_MAMBA1 | MIX_MAMBA2))
-            n += 2u * 4u * (uint64_t)hp->ssm.n_inner * (uint64_t)hp->ssm.d_state;
-        else if (hp->layer[il].mixer & MIX_GDN)
-            n += 2u * 4u * (uint64_t)hp->gdn.n_v_head * (uint64_t)hp->gdn.d_k *
-                 (uint64_t)hp->gdn.d_v;
+    const struct seq_pool_params p = {.log = false};
+    for (int32_t il = 0; il < hp->n_layer; il++) {
+        struct layer_state s;
+        block_state_of(hp, il, &p, &s);
+        n += 2 * sizeof(float) * s.rec.s_stride; /* read and written */
+    }
     return n;
 }
 

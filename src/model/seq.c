@@ -6,45 +6,8 @@
 #include "base/err.h"
 #include "base/mem.h"
 #include "format/quant.h"
+#include "model/block.h"
 #include "model/seq_impl.h"
-
-static size_t kv_page_bytes(uint32_t type, int64_t n_head, int64_t d) {
-    uint64_t row = 0;
-    quant_row_bytes(type, (uint64_t)d, &row);
-    return (size_t)row * (size_t)n_head * KV_PAGE;
-}
-
-static void shape_layer(const struct model *m, const struct seq_pool_params *p, int32_t il,
-                        struct layer_state *l) {
-    const struct hparams *hp = &m->hp;
-    *l = (struct layer_state){.kv = {.k = NULL}};
-    if (hp->layer[il].mixer & MIX_ATTN) {
-        l->kv.k_type = p->k_type;
-        l->kv.v_type = p->v_type;
-        l->kv.n_kv_head = hp->layer[il].n_kv_head;
-        l->kv.d_k = hp->d_k;
-        l->kv.d_v = hp->d_v;
-        l->kv.k_page_bytes = kv_page_bytes(p->k_type, l->kv.n_kv_head, hp->d_k);
-        l->kv.v_page_bytes = kv_page_bytes(p->v_type, l->kv.n_kv_head, hp->d_v);
-        l->kv.rotate = p->k_type > QUANT_F16 || p->v_type > QUANT_F16;
-        l->kv_is_other = hp->layer[il].kv_back > 0;
-    }
-    if (hp->layer[il].mixer & MIX_GDN) {
-        size_t n_conv = (size_t)arch_dim(hp, D_GDN_CONV, il);
-        l->rec.s_stride = (size_t)hp->gdn.n_v_head * (size_t)hp->gdn.d_k * (size_t)hp->gdn.d_v;
-        l->rec.conv_stride = (size_t)(hp->gdn.d_conv - 1) * n_conv;
-        l->rec.log_row = n_conv + 2 * (size_t)hp->gdn.n_v_head;
-    } else if (hp->layer[il].mixer & (MIX_MAMBA1 | MIX_MAMBA2)) {
-        size_t n_conv = (size_t)arch_dim(hp, D_SSM_CONV, il), n_inner = (size_t)hp->ssm.n_inner;
-        size_t n_state = (size_t)hp->ssm.d_state;
-        l->rec.s_stride = n_inner * n_state;
-        l->rec.conv_stride = (size_t)(hp->ssm.d_conv - 1) * n_conv;
-        /* the convolution's inputs, then the scan's */
-        l->rec.log_row = hp->layer[il].mixer & MIX_MAMBA2 ? 2 * n_conv + (size_t)hp->ssm.n_head
-                                                          : n_conv + 2 * n_inner + 2 * n_state;
-    }
-    if (l->rec.s_stride) l->rec.log_cap = p->log ? STEP_MAX_TOK : 0;
-}
 
 static size_t rec_layer_bytes(const struct layer_state *l) {
     return (l->rec.s_stride + l->rec.conv_stride + l->rec.log_row * (size_t)l->rec.log_cap) *
@@ -83,7 +46,7 @@ uint64_t seq_pool_bytes(const struct model *m, const struct seq_pool_params *p) 
     size_t rec = 0;
     for (int32_t il = 0; il < arch_n_layer_all(&m->hp); il++) {
         struct layer_state l;
-        shape_layer(m, p, il, &l);
+        block_state_of(&m->hp, il, p, &l);
         if (!l.kv_is_other)
             n += (uint64_t)n_pages_all(m, p) * (l.kv.k_page_bytes + l.kv.v_page_bytes);
         rec = place_layer(&l, (size_t)n_slots_all(m, p), NULL, rec);
@@ -158,7 +121,7 @@ int seq_pool_new(struct seq_pool **out, struct model *m, const struct seq_pool_p
     for (int32_t i = 0; !rc && i < params->n_slot; i++) p->free_slots[i] = params->n_slot - 1 - i;
     p->n_free_page = p->n_page;
     p->n_free_slot = params->n_slot;
-    for (int32_t il = 0; !rc && il < n_all; il++) shape_layer(m, params, il, &p->layer[il]);
+    for (int32_t il = 0; !rc && il < n_all; il++) block_state_of(&m->hp, il, params, &p->layer[il]);
     if (!rc) rc = alloc_states(p, e);
     if (!rc && m->hp.n_nextn) {
         p->hidden = m->dev->ops->alloc(m->dev, (size_t)n_slots_all(m, params) *
@@ -291,12 +254,9 @@ bool seq_rec_part(const struct seq_pool *p, int32_t i, struct rec_part *out) {
     if (i % 3 == 2) out->at = r->log, out->n = r->log_row * (size_t)r->log_cap;
     if (i % 3) return true;
     out->at = r->s, out->n = r->s_stride;
-    uint8_t mixer = hp->layer[i / 3].mixer;
+    const struct layer_state *l = &p->layer[i / 3];
     int32_t (*lanes)(int64_t, int32_t, int32_t) = p->m->dev->ops->state_lanes;
-    if (lanes && mixer & (MIX_MAMBA1 | MIX_MAMBA2))
-        out->lanes =
-            lanes(hp->ssm.n_inner, mixer & MIX_MAMBA2 ? hp->ssm.n_inner / hp->ssm.n_head : 0,
-                  hp->ssm.d_state);
+    if (lanes && l->n_inner) out->lanes = lanes(l->n_inner, l->d_head, l->d_state);
     return true;
 }
 

@@ -8,6 +8,9 @@ struct layer_state {
     struct kv_view kv;   /* MIX_ATTN */
     bool kv_is_other;    /* kv is an earlier layer's */
     struct rec_view rec; /* recurrent mixers; parts of the pool's block */
+    /* Arguments of ops->state_lanes if rec.s lies in lanes; n_inner 0: it does not. */
+    int64_t n_inner;
+    int32_t d_head, d_state;
 };
 
 struct seq_pool {

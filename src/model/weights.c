@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "format/quant.h"
+#include "model/block.h"
 
 enum { MAX_VECTOR = 1 << 24, MAX_MATRICES = 40, MAX_GATHERED = 4096 };
 
@@ -270,47 +271,7 @@ static int matrices(struct weights *w, const struct hparams *hp, int32_t il,
         return n;
     }
     struct layer_weights *l = &w->layer[il];
-    if (hp->layer[il].mixer & MIX_ATTN) {
-        out[n++] = &l->attn.q;
-        out[n++] = &l->attn.k;
-        out[n++] = &l->attn.v;
-        out[n++] = &l->attn.out;
-    }
-    if (hp->layer[il].mixer & MIX_GDN) {
-        out[n++] = &l->gdn.qkv;
-        out[n++] = &l->gdn.z;
-        out[n++] = &l->gdn.alpha;
-        out[n++] = &l->gdn.beta;
-        out[n++] = &l->gdn.out;
-    }
-    if (hp->layer[il].mixer & (MIX_MAMBA1 | MIX_MAMBA2)) {
-        out[n++] = &l->ssm.in;
-        out[n++] = &l->ssm.x_dt;
-        out[n++] = &l->ssm.x_b;
-        out[n++] = &l->ssm.x_c;
-        out[n++] = &l->ssm.dt;
-        out[n++] = &l->ssm.out;
-    }
-    if (hp->layer[il].join == JOIN_SHARED) {
-        struct weight *own[] = {
-            &l->shared.q_a, &l->shared.q_b,   &l->shared.k_a,    &l->shared.k_b,  &l->shared.v_a,
-            &l->shared.v_b, &l->shared.ffn_a, &l->shared.gate_b, &l->shared.up_b, &l->shared.out};
-        for (size_t i = 0; i < sizeof own / sizeof *own; i++) out[n++] = own[i];
-    }
-    if (hp->layer[il].ffn == FFN_DENSE) {
-        out[n++] = &l->ffn.gate;
-        out[n++] = &l->ffn.up;
-        out[n++] = &l->ffn.down;
-    } else if (hp->layer[il].ffn == FFN_MOE) {
-        out[n++] = &l->moe.router;
-        out[n++] = &l->moe.gate;
-        out[n++] = &l->moe.up;
-        out[n++] = &l->moe.down;
-        out[n++] = &l->moe.sh_gate;
-        out[n++] = &l->moe.sh_up;
-        out[n++] = &l->moe.sh_down;
-        out[n++] = &l->moe.host_router;
-    }
+    n = block_matrices_of(hp, il, l, out);
     if (hp->layer[il].is_nextn) {
         out[n++] = &l->nextn.eh_proj;
         out[n++] = &l->nextn.head;

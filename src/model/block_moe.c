@@ -1,46 +1,7 @@
-/* block_ffn.c: dense feed-forward and mixture of experts. */
+/* block_moe.c: mixture of experts, on the device, on the host, or uploaded from the host per batch. */
 #include <string.h>
 
-#include "model/forward_impl.h"
-
-static const struct weight *or_null(const struct weight *w) { return w->data ? w : NULL; }
-
-/* The same product op by op, where a sequence's adapter touches one of the matrices. */
-static void dense_with_lora(struct forward *f, int32_t il) {
-    const struct hparams *hp = &f->m->hp;
-    const struct layer_weights *l = &f->m->weights.layer[il];
-    int64_t n_ff = hp->layer[il].n_ff;
-    float *gate = f->ff, *up = f->ff + (int64_t)f->n_tok_max * f->ff_stride;
-    const struct linear_out out[2] = {fwd_out(&l->ffn.up, l->ffn.up_b, up, n_ff),
-                                      fwd_out(&l->ffn.gate, l->ffn.gate_b, gate, n_ff)};
-    fwd_linear(f, out, l->ffn.gate.data ? 2 : 1, f->h, hp->n_embd);
-    if (l->ffn.gate.data) f->d->ops->act_mul(f->d, up, gate, up, n_ff * f->n_tok, hp->act);
-    else f->d->ops->act_mul(f->d, up, up, NULL, n_ff * f->n_tok, hp->act);
-    const struct linear_out res = fwd_add(&l->ffn.down, l->ffn.down_b, f->x, hp->n_embd);
-    fwd_linear(f, &res, 1, up, n_ff);
-}
-
-static void dense(struct forward *f, int32_t il) {
-    const struct layer_weights *l = &f->m->weights.layer[il];
-    if (fwd_has_lora(f, &l->ffn.gate) || fwd_has_lora(f, &l->ffn.up) ||
-        fwd_has_lora(f, &l->ffn.down)) {
-        dense_with_lora(f, il);
-        return;
-    }
-    const struct ffn_args a = {.n_tok = f->n_tok,
-                               .act = f->m->hp.act,
-                               .x = f->h,
-                               .gate = or_null(&l->ffn.gate),
-                               .up = &l->ffn.up,
-                               .down = &l->ffn.down,
-                               .gate_b = l->ffn.gate_b,
-                               .up_b = l->ffn.up_b,
-                               .down_b = l->ffn.down_b,
-                               .gate_scale = 1,
-                               .down_scale = 1,
-                               .out = f->x};
-    f->d->ops->ffn(f->d, &a);
-}
+#include "model/block_impl.h"
 
 /* The routed experts on the host, beside the shared one on the device. The device writes the normed rows, and of
  * few their router's logits (2 MB of floats a layer, an eighth of what the host would read), to the host's
@@ -62,7 +23,7 @@ static void experts_on_host(struct forward *f, int32_t il) {
         const struct ffn_args shared = {.n_tok = f->n_tok,
                                         .act = hp->act,
                                         .x = f->h,
-                                        .gate = or_null(&l->moe.sh_gate),
+                                        .gate = block_or_null(&l->moe.sh_gate),
                                         .up = &l->moe.sh_up,
                                         .down = &l->moe.sh_down,
                                         .gate_scale = 1,
@@ -84,7 +45,7 @@ static void experts_on_host(struct forward *f, int32_t il) {
                                     .router = &l->moe.host_router,
                                     .logits = is_step ? f->host_route : NULL,
                                     .select_bias = l->moe.host_select_b,
-                                    .gate = or_null(&l->moe.gate),
+                                    .gate = block_or_null(&l->moe.gate),
                                     .up = &l->moe.up,
                                     .down = &l->moe.down,
                                     .out = f->host_y};
@@ -110,12 +71,12 @@ static void bring_next(struct forward *f, int32_t il) {
     f->place ^= 1;
 }
 
-void ffn_bring_first(struct forward *f) {
+void block_moe_bring_first(struct forward *f) {
     f->d->ops->brought(f->d); /* both places are free after what was recorded so far */
     bring_next(f, 0);
 }
 
-static void experts(struct forward *f, int32_t il) {
+static void moe_forward(struct forward *f, int32_t il) {
     const struct hparams *hp = &f->m->hp;
     const struct layer_weights *l = &f->m->weights.layer[il];
     const struct weight *gate = &l->moe.gate, *up = &l->moe.up, *down = &l->moe.down;
@@ -139,12 +100,12 @@ static void experts(struct forward *f, int32_t il) {
                                .x = f->h,
                                .router = &l->moe.router,
                                .select_bias = l->moe.select_b,
-                               .gate = or_null(gate),
+                               .gate = block_or_null(gate),
                                .up = up,
                                .down = down,
-                               .sh_gate = or_null(&l->moe.sh_gate),
-                               .sh_up = or_null(&l->moe.sh_up),
-                               .sh_down = or_null(&l->moe.sh_down),
+                               .sh_gate = block_or_null(&l->moe.sh_gate),
+                               .sh_up = block_or_null(&l->moe.sh_up),
+                               .sh_down = block_or_null(&l->moe.sh_down),
                                .shared_gate_w = l->moe.shared_gate,
                                .out = f->x};
     f->d->ops->moe(f->d, &a);
@@ -153,7 +114,31 @@ static void experts(struct forward *f, int32_t il) {
     bring_next(f, il + 1);
 }
 
-void ffn_forward(struct forward *f, int32_t il) {
-    if (f->m->hp.layer[il].ffn == FFN_MOE) experts(f, il);
-    else if (f->m->hp.layer[il].ffn == FFN_DENSE) dense(f, il);
+static bool is_in(const struct layer_shape *l) { return l->ffn == FFN_MOE; }
+
+static void rows(const struct hparams *hp, int32_t il, struct block_rows *r) {
+    (void)hp, (void)il, (void)r; /* the op keeps its own */
 }
+
+static void need(const struct hparams *hp, int32_t il, struct dev_need *n) {
+    (void)il;
+    n->n_expert = hp->moe.n_expert;
+    n->n_used = hp->moe.n_used;
+    block_raise(&n->n_ff, hp->moe.n_ff);
+    block_raise(&n->n_ff, hp->moe.n_ff_shared);
+}
+
+static int matrices(struct layer_weights *l, struct weight **out) {
+    struct weight *const all[] = {&l->moe.router,  &l->moe.gate,       &l->moe.up,
+                                  &l->moe.down,    &l->moe.sh_gate,    &l->moe.sh_up,
+                                  &l->moe.sh_down, &l->moe.host_router};
+    return block_list(out, all, sizeof all / sizeof *all);
+}
+
+const struct block block_moe = {.name = "mixture of experts",
+                                .is_in = is_in,
+                                .within = 1 << JOIN_SHARED,
+                                .rows = rows,
+                                .need = need,
+                                .matrices = matrices,
+                                .forward = moe_forward};

@@ -1,0 +1,139 @@
+/* forward_plan.c: what a forward pass needs: activations, device scratch, host staging; all allocated once. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/err.h"
+#include "base/mem.h"
+#include "model/block.h"
+#include "model/forward_impl.h"
+
+static int64_t max64(int64_t a, int64_t b) { return a > b ? a : b; }
+
+static struct block_rows plan_rows(const struct hparams *hp) {
+    struct block_rows r = {0};
+    for (int32_t il = 0; il < arch_n_layer_all(hp); il++) block_rows_of(hp, il, &r);
+    return r;
+}
+
+/* Every activation array: where its pointer lives, floats per token or per output row. */
+struct array {
+    float **slot;
+    int64_t per_tok, per_out;
+};
+
+static int list_arrays(struct forward *f, const struct hparams *hp, struct array out[20]) {
+    struct block_rows p = plan_rows(hp);
+    int64_t d = hp->n_embd;
+    const struct array all[] = {{&f->x, d, 0},
+                                {&f->h, d, 0},
+                                {&f->proj, p.proj, 0},
+                                {&f->z, p.z, 0},
+                                {&f->ab, p.ab, 0},
+                                {&f->mix, p.mix, 0},
+                                {&f->embd, p.embd ? d : 0, 0},
+                                {&f->other, p.other, 0},
+                                {&f->branch, hp->residual_scale != 1 ? d : 0, 0},
+                                {&f->ff, 2 * p.ff, 0},
+                                {&f->hidden, d, 0},
+                                {&f->pair, hp->n_nextn || p.embd ? 2 * d : 0, 0},
+                                {&f->low, LORA_MAX_RANK, 0},
+                                {&f->picked, 0, d},
+                                {&f->logits, 0, hp->n_vocab}};
+    int n = (int)(sizeof all / sizeof *all);
+    memcpy(out, all, sizeof all);
+    f->proj_stride = p.proj;
+    f->z_stride = p.z;
+    f->mix_stride = p.mix;
+    f->ff_stride = p.ff;
+    return n;
+}
+
+uint64_t forward_bytes(const struct model *m, int32_t n_tok_max, int32_t n_out_max) {
+    struct forward f = {.has_host = m->weights.host != NULL};
+    struct array a[20];
+    int n = list_arrays(&f, &m->hp, a);
+    uint64_t bytes = 0;
+    for (int i = 0; i < n; i++)
+        bytes += 4u * ((uint64_t)a[i].per_tok * (uint64_t)n_tok_max +
+                       (uint64_t)a[i].per_out * (uint64_t)n_out_max);
+    return bytes;
+}
+
+struct dev_need forward_need(const struct model *m, int64_t n_ctx, int32_t n_tok_max) {
+    const struct hparams *hp = &m->hp;
+    struct block_rows r = plan_rows(hp);
+    struct dev_need n = {.n_tok = n_tok_max,
+                         .d_head = hp->d_k > hp->d_v ? hp->d_k : hp->d_v,
+                         .n_ctx = n_ctx > 0 ? n_ctx + hp->n_meta : n_tok_max,
+                         .brings = m->weights.places[0] != NULL};
+    n.n_in = max64(max64(2 * (int64_t)hp->n_embd, r.mix), r.ff);
+    n.n_out = max64(max64(hp->n_vocab, r.proj), r.ff);
+    n.n_ff = r.ff;
+    for (int32_t il = 0; il < arch_n_layer_all(hp); il++) block_need_of(hp, il, &n);
+    return n;
+}
+
+int forward_new(struct forward **out, struct model *m, struct seq_pool *p, int32_t n_tok_max,
+                int32_t n_out_max, struct err *e) {
+    *out = NULL;
+    if (n_tok_max < 1 || n_out_max < 1)
+        return err_set(e, CHIMERE_EINVAL, "forward: expected room for a token");
+    struct forward *f = mem_zalloc(sizeof *f);
+    if (!f) return err_set(e, CHIMERE_ENOMEM, "out of memory");
+    f->m = m;
+    f->p = p;
+    f->d = m->dev;
+    f->n_tok_max = n_tok_max;
+    f->n_out_max = n_out_max;
+    f->has_host = m->weights.host != NULL;
+    struct array a[20];
+    int n = list_arrays(f, &m->hp, a);
+    struct dev_need need =
+        forward_need(m, p ? p->params.n_ctx : 0, n_tok_max > n_out_max ? n_tok_max : n_out_max);
+    int rc = f->d->ops->reserve(f->d, &need, e);
+    if (!rc && f->has_host) {
+        size_t n_bytes = (size_t)n_tok_max * (size_t)m->hp.n_embd * sizeof(float);
+        rc = m->weights.host->ops->reserve(m->weights.host, &need, e);
+        f->host_x = f->d->ops->host_alloc(f->d, n_bytes);
+        f->host_y = f->d->ops->host_alloc(f->d, n_bytes);
+        f->host_route = f->d->ops->host_alloc(f->d, (size_t)STEP_MAX_TOK *
+                                                        (size_t)m->hp.moe.n_expert * sizeof(float));
+        if (!rc && (!f->host_x || !f->host_y || !f->host_route))
+            rc = err_set(e, CHIMERE_ENOMEM, "out of memory");
+    }
+    for (int i = 0; !rc && i < n; i++) {
+        size_t bytes =
+            (size_t)(a[i].per_tok * n_tok_max + a[i].per_out * n_out_max) * sizeof(float);
+        if (bytes && !(*a[i].slot = f->d->ops->alloc(f->d, bytes)))
+            rc = err_set(e, CHIMERE_ENOMEM, "activations for %d tokens: out of memory", n_tok_max);
+    }
+    f->rows = mem_alloc_array((size_t)n_out_max, sizeof *f->rows);
+    f->ids = mem_alloc_array((size_t)n_tok_max, sizeof *f->ids);
+    if (!f->d->ops->is_host)
+        f->host_logits =
+            f->d->ops->host_alloc(f->d, (size_t)n_out_max * (size_t)m->hp.n_vocab * sizeof(float));
+    if (!rc && (!f->rows || !f->ids || (!f->d->ops->is_host && !f->host_logits)))
+        rc = err_set(e, CHIMERE_ENOMEM, "out of memory");
+    if (!rc) rc = forward_run_meta(f, e);
+    if (rc) {
+        forward_free(f);
+        return rc;
+    }
+    *out = f;
+    return 0;
+}
+
+void forward_free(struct forward *f) {
+    if (!f) return;
+    struct array a[20];
+    int n = list_arrays(f, &f->m->hp, a);
+    for (int i = 0; i < n; i++)
+        if (*a[i].slot) f->d->ops->free(f->d, *a[i].slot);
+    if (f->host_x) f->d->ops->host_free(f->d, f->host_x);
+    if (f->host_y) f->d->ops->host_free(f->d, f->host_y);
+    if (f->host_route) f->d->ops->host_free(f->d, f->host_route);
+    if (f->host_logits) f->d->ops->host_free(f->d, f->host_logits);
+    mem_free(f->rows);
+    mem_free(f->ids);
+    mem_free(f);
+}
