@@ -26,6 +26,7 @@ void ask_fini(struct ask *a) {
     json_decref(a->messages);
     json_decref(a->prompt);
     json_decref(a->tools);
+    json_decref(a->tool_forms);
     json_decref(a->template_context);
     json_decref(a->schema);
     json_decref(a->extra);

@@ -37,6 +37,9 @@ struct ask {
                          tool_call_id?}] as OpenAI writes them, arguments as JSON text; NULL: raw */
     json_t *prompt; /* owned; raw: a string or a list of token ids, NULL beside messages */
     json_t *tools;  /* owned; OpenAI tool list, or NULL */
+    json_t *
+        tool_forms; /* owned; of tools that the client named in another form: name -> {"custom": true}
+                           or {"namespace", "name"}; for the server that writes their calls; or NULL */
     enum ask_choice tool_choice;
     const char *tool_name;    /* ASK_TOOLS_NAMED */
     bool one_call;            /* parallel_tool_calls false: the answer ends behind its first call */

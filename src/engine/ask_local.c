@@ -360,9 +360,7 @@ static int set_up(struct local *l, struct local_run *r, struct err *e) {
     if (!n || n > INT32_MAX)
         return err_set(e, CHIMERE_EINVAL, "prompt: expected at least one token");
     int64_t room = engine_ctx(l->model.engine);
-    if ((int64_t)n >= room)
-        return err_set(e, CHIMERE_ELIMIT, "prompt: %zu tokens do not fit the context of %lld", n,
-                       (long long)room);
+    if ((int64_t)n >= room) return engine_refuse_prompt((int64_t)n, room, e);
     r->params = (struct answer_params){.prompt = r->ids,
                                        .n_prompt = (int32_t)n,
                                        .max_tokens = a->max_tokens,

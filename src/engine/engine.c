@@ -185,16 +185,19 @@ int64_t engine_ctx(const struct engine *g) {
     return own > 0 && own < g->lm->n_ctx ? own : g->lm->n_ctx;
 }
 
+int engine_refuse_prompt(int64_t n_prompt, int64_t n_ctx, struct err *e) {
+    err_set(e, CHIMERE_ELIMIT,
+            "prompt is too long: %lld tokens > %lld maximum (exceeds the available context size)",
+            (long long)n_prompt, (long long)(n_ctx - 1)); /* one is left for the answer */
+    err_hint(e, "start with a larger --ctx, or shorten the prompt");
+    return CHIMERE_ELIMIT;
+}
+
 static int check_job(const struct engine *g, const struct job *j, struct err *e) {
     int64_t limit = engine_ctx(g);
     if (!j->prompt || j->n_prompt < 1)
         return err_set(e, CHIMERE_EINVAL, "prompt: expected at least one token");
-    if (j->n_prompt >= limit) {
-        err_set(e, CHIMERE_ELIMIT, "prompt: %d tokens do not fit the context of %lld", j->n_prompt,
-                (long long)limit);
-        err_hint(e, "start with a larger --ctx, or shorten the prompt");
-        return CHIMERE_ELIMIT;
-    }
+    if (j->n_prompt >= limit) return engine_refuse_prompt(j->n_prompt, limit, e);
     for (int32_t i = 0; i < j->n_prompt; i++)
         if (j->prompt[i] < 0 || j->prompt[i] >= g->lm->n_vocab)
             return err_set(e, CHIMERE_EINVAL, "prompt: expected token ids below %d, got %d",

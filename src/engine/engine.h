@@ -106,7 +106,9 @@ struct engine;
 int engine_new(struct engine **out, struct model *m, const struct tok *tok,
                const struct engine_params *p, struct err *e);
 int64_t engine_ctx(const struct engine *e); /* positions that one sequence may have */
-void engine_free(struct engine *e);         /* cancels everything and waits */
+/* The error of a prompt that leaves no room, in the one sentence that clients look for; returns its code. */
+int engine_refuse_prompt(int64_t n_prompt, int64_t n_ctx, struct err *e);
+void engine_free(struct engine *e); /* cancels everything and waits */
 
 /* CHIMERE_EBUSY when the queue is full; argument errors at once, by name. */
 int engine_submit(struct engine *e, struct job *j, struct err *err);

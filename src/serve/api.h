@@ -1,4 +1,4 @@
-/* api.h: the handlers behind the routes, and what the APIs share in their answers. */
+/* api.h: the handlers behind the routes; api_out.h is what their answers share. */
 #ifndef CHIMERE_SERVE_API_H
 #define CHIMERE_SERVE_API_H
 
@@ -18,12 +18,5 @@ void api_rerank(struct http_request *r);
 bool api_read(struct gen *g, enum fields_api api, json_t **request);
 /* The body as a JSON object; NULL: the request was answered. */
 json_t *api_json(struct http_request *r);
-
-void api_put_usage(struct gen *g, struct buf *out);   /* OpenAI's object */
-void api_put_timings(struct gen *g, struct buf *out); /* ,"timings":{...} */
-const char *api_finish(const struct gen_choice *c);   /* stop, length, tool_calls */
-void api_put_probs(struct gen *g, struct gen_choice *c, const struct ask_event *ev);
-void api_put_calls(struct gen_choice *c, struct buf *out); /* [{"id",...}] of the complete ones */
-void api_put_error_frame(struct gen *g, enum http_shape shape, const char *event);
 
 #endif

@@ -4,6 +4,7 @@
 
 #include "base/clock.h"
 #include "serve/api.h"
+#include "serve/api_out.h"
 #include "serve/http_impl.h"
 #include "serve/json_out.h"
 
@@ -62,6 +63,9 @@ bool api_read(struct gen *g, enum fields_api api, json_t **request) {
     }
     name_session(g);
     gen_scope(g);
+    for (size_t i = 0; i < FIELDS_MAX_ROWS; i++)
+        if (f.ignored[i / 64] >> (i % 64) & 1) g->r->s->metrics.ignored[i]++;
+    g->old_calls = f.old_calls;
     g->stream = f.stream;
     g->usage = f.usage;
     g->progress = f.progress;
@@ -101,24 +105,43 @@ void api_put_timings(struct gen *g, struct buf *out) {
 const char *api_finish(const struct gen_choice *c) {
     switch (c->end.finish) {
     case ASK_LENGTH: return "length";
-    case ASK_CALLS: return "tool_calls";
+    case ASK_CALLS: return c->old_calls ? "function_call" : "tool_calls";
     default: return "stop";
     }
 }
 
-void api_put_calls(struct gen_choice *c, struct buf *out) {
+const json_t *api_call_form(const struct gen *g, const char *name) {
+    return json_object_get(g->ask.tool_forms, name);
+}
+
+void api_put_input(const struct gen_call *call, struct buf *out) {
+    json_t *args = json_loadb(call->args.n ? call->args.p : "", call->args.n, 0, NULL);
+    const json_t *input = json_object_get(args, "input");
+    json_out_text(out, json_string_value(input), json_string_length(input));
+    json_decref(args);
+}
+
+static void put_call(struct gen *g, const struct gen_call *call, struct buf *out) {
+    bool is_custom = json_object_get(api_call_form(g, call->name), "custom");
+    const char *kind = is_custom ? "custom" : "function";
+    buf_puts(out, "{\"id\":");
+    json_out_string(out, call->id);
+    buf_printf(out, ",\"type\":\"%s\",\"%s\":{\"name\":", kind, kind);
+    json_out_string(out, call->name);
+    buf_puts(out, is_custom ? ",\"input\":" : ",\"arguments\":");
+    if (is_custom) api_put_input(call, out);
+    else json_out_text(out, call->args.p, call->args.n);
+    buf_puts(out, "}}");
+}
+
+void api_put_calls(struct gen *g, struct gen_choice *c, struct buf *out) {
     bool first = true;
     buf_putc(out, '[');
     for (int i = 0; i < c->n_call; i++) {
         struct gen_call *call = &c->calls[i];
         if (!call->is_done && !call->is_cut) continue;
-        buf_puts(out, first ? "{\"id\":" : ",{\"id\":");
-        json_out_string(out, call->id);
-        buf_puts(out, ",\"type\":\"function\",\"function\":{\"name\":");
-        json_out_string(out, call->name);
-        buf_puts(out, ",\"arguments\":");
-        json_out_text(out, call->args.p, call->args.n);
-        buf_puts(out, "}}");
+        if (!first) buf_putc(out, ',');
+        put_call(g, call, out);
         first = false;
     }
     buf_putc(out, ']');
@@ -219,29 +242,58 @@ static void chat_begin(struct gen *g) {
     }
 }
 
-static void put_chat(struct gen *g, struct gen_choice *c, const struct chat_event *ev) {
+static void put_text_delta(struct gen *g, const struct chat_event *ev) {
+    buf_puts(&g->frame, ev->kind == CHAT_CONTENT ? "{\"content\":" : "{\"reasoning_content\":");
+    json_out_text(&g->frame, ev->text, ev->n);
+    buf_putc(&g->frame, '}');
+}
+
+/* A call as a whole, when it is complete. */
+static void put_custom_delta(struct gen *g, const struct gen_call *call) {
     struct buf *out = &g->frame;
-    if (ev->kind == CHAT_CALL_END || ev->kind == CHAT_CALL_CUT || ev->kind == CHAT_MALFORMED)
-        return;
-    chunk_open(g, c);
-    if (ev->kind == CHAT_CONTENT || ev->kind == CHAT_REASONING) {
-        buf_puts(out, ev->kind == CHAT_CONTENT ? "{\"content\":" : "{\"reasoning_content\":");
+    buf_printf(out, "{\"tool_calls\":[{\"index\":%d,\"id\":", call->index);
+    json_out_string(out, call->id);
+    buf_puts(out, ",\"type\":\"custom\",\"custom\":{\"name\":");
+    json_out_string(out, call->name);
+    buf_puts(out, ",\"input\":");
+    api_put_input(call, out);
+    buf_puts(out, "}}]}");
+}
+
+static void put_call_delta(struct gen *g, const struct chat_event *ev) {
+    struct buf *out = &g->frame;
+    if (g->old_calls) buf_puts(out, "{\"function_call\":");
+    else buf_printf(out, "{\"tool_calls\":[{\"index\":%d,", ev->index);
+    if (ev->kind == CHAT_CALL && !g->old_calls) {
+        buf_puts(out, "\"id\":");
+        json_out_string(out, ev->id);
+        buf_puts(out, ",\"type\":\"function\",\"function\":");
+    } else if (!g->old_calls) {
+        buf_puts(out, "\"function\":");
+    }
+    if (ev->kind == CHAT_CALL) {
+        buf_puts(out, "{\"name\":");
+        json_out_string(out, ev->name);
+        buf_puts(out, ",\"arguments\":\"\"}");
+    } else {
+        buf_puts(out, "{\"arguments\":");
         json_out_text(out, ev->text, ev->n);
         buf_putc(out, '}');
-    } else {
-        buf_printf(out, "{\"tool_calls\":[{\"index\":%d,", ev->index);
-        if (ev->kind == CHAT_CALL) {
-            buf_puts(out, "\"id\":");
-            json_out_string(out, ev->id);
-            buf_puts(out, ",\"type\":\"function\",\"function\":{\"name\":");
-            json_out_string(out, ev->name);
-            buf_puts(out, ",\"arguments\":\"\"}}]}");
-        } else {
-            buf_puts(out, "\"function\":{\"arguments\":");
-            json_out_text(out, ev->text, ev->n);
-            buf_puts(out, "}}]}");
-        }
     }
+    buf_puts(out, g->old_calls ? "}" : "}]}");
+}
+
+static void put_chat(struct gen *g, struct gen_choice *c, const struct chat_event *ev) {
+    struct gen_call *call =
+        ev->kind == CHAT_CONTENT || ev->kind == CHAT_REASONING ? NULL : gen_call(c, ev->index);
+    bool is_custom = call && json_object_get(api_call_form(g, call->name), "custom");
+    bool is_end =
+        ev->kind == CHAT_CALL_END || ev->kind == CHAT_CALL_CUT || ev->kind == CHAT_MALFORMED;
+    if (is_custom ? ev->kind != CHAT_CALL_END : is_end) return;
+    chunk_open(g, c);
+    if (is_custom) put_custom_delta(g, call);
+    else if (call) put_call_delta(g, ev);
+    else put_text_delta(g, ev);
     chunk_close(g, c, NULL);
     send_frame(g);
 }
@@ -294,6 +346,17 @@ static void chat_end(struct gen *g) {
 
 /* ---- whole ---- */
 
+/* "function_call": the first complete one. */
+static void put_old_call(struct gen_choice *c, struct buf *out) {
+    int i = 0;
+    while (!c->calls[i].is_done && !c->calls[i].is_cut) i++;
+    buf_puts(out, ",\"function_call\":{\"name\":");
+    json_out_string(out, c->calls[i].name);
+    buf_puts(out, ",\"arguments\":");
+    json_out_text(out, c->calls[i].args.p, c->calls[i].args.n);
+    buf_putc(out, '}');
+}
+
 static void put_choice(struct gen *g, struct gen_choice *c, struct buf *out) {
     bool has_call = false;
     for (int i = 0; i < c->n_call; i++) has_call |= c->calls[i].is_done || c->calls[i].is_cut;
@@ -306,9 +369,11 @@ static void put_choice(struct gen *g, struct gen_choice *c, struct buf *out) {
         buf_puts(out, ",\"reasoning_content\":");
         json_out_text(out, c->reasoning.p, c->reasoning.n);
     }
-    if (has_call) {
+    if (has_call && g->old_calls) {
+        put_old_call(c, out);
+    } else if (has_call) {
         buf_puts(out, ",\"tool_calls\":");
-        api_put_calls(c, out);
+        api_put_calls(g, c, out);
     }
     buf_puts(out, "},\"logprobs\":");
     put_pending(g, c, out);

@@ -4,11 +4,12 @@
 #include <string.h>
 
 #include "serve/api.h"
+#include "serve/api_out.h"
 #include "serve/http_impl.h"
 #include "serve/json_out.h"
 
-enum { ITEM_NONE, ITEM_REASONING, ITEM_MESSAGE, ITEM_CALL };
-static const char *const id_prefixes[] = {"", "rs_", "msg_", "fc_"};
+enum { ITEM_NONE, ITEM_REASONING, ITEM_MESSAGE, ITEM_CALL, ITEM_CUSTOM };
+static const char *const id_prefixes[] = {"", "rs_", "msg_", "fc_", "ctc_"};
 
 static void open_frame(struct gen *g, const char *type) {
     buf_printf(&g->frame, "event: %s\ndata: {\"type\":\"%s\",\"sequence_number\":%lld", type, type,
@@ -28,7 +29,8 @@ static void put_place(struct gen *g, struct gen_choice *c) {
     buf_puts(&g->frame, ",\"item_id\":");
     put_item_id(g, c, &g->frame);
     buf_printf(&g->frame, ",\"output_index\":%d", c->n_block);
-    if (c->block != ITEM_CALL) buf_puts(&g->frame, ",\"content_index\":0");
+    if (c->block == ITEM_MESSAGE || c->block == ITEM_REASONING)
+        buf_puts(&g->frame, ",\"content_index\":0");
 }
 
 /* Text of the open item so far. */
@@ -50,18 +52,31 @@ static void put_part(struct gen_choice *c, bool done, struct buf *out) {
     buf_putc(out, '}');
 }
 
+static void put_item_call(struct gen *g, const struct gen_choice *c, const struct gen_call *call,
+                          bool done, struct buf *out) {
+    const json_t *form = api_call_form(g, call->name), *space = json_object_get(form, "namespace");
+    buf_printf(out, ",\"type\":\"%s\",\"call_id\":",
+               c->block == ITEM_CUSTOM ? "custom_tool_call" : "function_call");
+    json_out_string(out, call->id);
+    buf_puts(out, ",\"name\":");
+    json_out_string(out, space ? json_string_value(json_object_get(form, "name")) : call->name);
+    if (space) {
+        buf_puts(out, ",\"namespace\":");
+        json_out_value(out, space);
+    }
+    buf_puts(out, c->block == ITEM_CUSTOM ? ",\"input\":" : ",\"arguments\":");
+    if (!done) buf_puts(out, "\"\"");
+    else if (c->block == ITEM_CUSTOM) api_put_input(call, out);
+    else json_out_text(out, call->args.p, call->args.n);
+}
+
 static void put_item(struct gen *g, struct gen_choice *c, bool done, const char *status,
                      struct buf *out) {
     struct gen_call *call = c->call >= 0 ? &c->calls[c->call] : NULL;
     buf_puts(out, "{\"id\":");
     put_item_id(g, c, out);
-    if (c->block == ITEM_CALL && call) {
-        buf_puts(out, ",\"type\":\"function_call\",\"call_id\":");
-        json_out_string(out, call->id);
-        buf_puts(out, ",\"name\":");
-        json_out_string(out, call->name);
-        buf_puts(out, ",\"arguments\":");
-        json_out_text(out, call->args.p, done ? call->args.n : 0);
+    if (call) {
+        put_item_call(g, c, call, done, out);
     } else if (c->block == ITEM_REASONING) {
         buf_puts(out, ",\"type\":\"reasoning\",\"summary\":[],\"content\":[");
         if (done) put_part(c, true, out);
@@ -89,14 +104,29 @@ static void close_text(struct gen *g, struct gen_choice *c) {
     send_frame(g);
 }
 
+/* The text of a custom tool's call: its JSON is not for the client, so it comes in one piece. */
+static void close_custom(struct gen *g, struct gen_choice *c, const struct gen_call *call) {
+    static const char *const types[] = {"response.custom_tool_call_input.delta",
+                                        "response.custom_tool_call_input.done"};
+    for (int i = 0; i < 2; i++) {
+        open_frame(g, types[i]);
+        put_place(g, c);
+        buf_puts(&g->frame, i ? ",\"input\":" : ",\"delta\":");
+        api_put_input(call, &g->frame);
+        send_frame(g);
+    }
+}
+
 static void close_item(struct gen *g, struct gen_choice *c) {
     if (c->block == ITEM_NONE) return;
     struct gen_call *call = c->call >= 0 ? &c->calls[c->call] : NULL;
-    bool is_call = c->block == ITEM_CALL, ok = !is_call || (call && call->is_done);
+    bool is_call = c->block >= ITEM_CALL, ok = !is_call || (call && call->is_done);
     bool is_whole = is_call ? ok : c->end.finish != ASK_LENGTH;
     const char *status = is_whole ? "completed" : "incomplete";
-    if (c->block == ITEM_CALL && !ok) {
+    if (is_call && !ok) {
         /* arguments that are not done; the item's status says so */
+    } else if (c->block == ITEM_CUSTOM) {
+        close_custom(g, c, call);
     } else if (c->block == ITEM_CALL) {
         open_frame(g, "response.function_call_arguments.done");
         put_place(g, c);
@@ -126,6 +156,8 @@ static void open_item(struct gen *g, struct gen_choice *c, int kind, const struc
     if (kind == ITEM_MESSAGE) c->from = c->content.n - ev->n;
     else if (kind == ITEM_REASONING) c->from = c->reasoning.n - ev->n;
     else c->call = c->n_call - 1;
+    if (kind == ITEM_CALL && json_object_get(api_call_form(g, c->calls[c->call].name), "custom"))
+        c->block = ITEM_CUSTOM;
     open_frame(g, "response.output_item.added");
     buf_printf(&g->frame, ",\"output_index\":%d,\"item\":", c->n_block);
     put_item(g, c, false, "in_progress", &g->frame);
@@ -168,11 +200,13 @@ static void on_chat(struct gen *g, struct gen_choice *c, const struct chat_event
         put_delta(g, c, "response.reasoning_text.delta", ev);
         break;
     case CHAT_CALL: open_item(g, c, ITEM_CALL, ev); break;
-    case CHAT_ARGS: put_delta(g, c, "response.function_call_arguments.delta", ev); break;
+    case CHAT_ARGS:
+        if (c->block == ITEM_CALL) put_delta(g, c, "response.function_call_arguments.delta", ev);
+        break;
     case CHAT_CALL_END:
     case CHAT_CALL_CUT:
     case CHAT_MALFORMED:
-        if (c->block == ITEM_CALL) close_item(g, c);
+        if (c->block >= ITEM_CALL) close_item(g, c);
         break;
     }
 }

@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "serve/api.h"
+#include "serve/api_out.h"
 #include "serve/http_impl.h"
 #include "serve/json_out.h"
 

@@ -1,5 +1,6 @@
 /* fields.c: the table of request fields. */
-#include "serve/fields.h"
+#include "serve/fields_impl.h"
+#include "serve/fields_tools.h"
 
 #include <math.h>
 #include <stddef.h>
@@ -15,6 +16,7 @@ enum kind {
     K_INT,   /* likewise */
     K_FN,    /* read */
     K_SAFE,  /* a hint: any value, nothing to do */
+    K_SKIP,  /* read elsewhere */
     K_NONE,  /* only null, or what `only` names: other values would change the answer */
 };
 
@@ -30,36 +32,6 @@ struct row {
 
 /* ---- readers ---- */
 
-static int expected(struct err *e, const char *name, const char *what) {
-    return err_set(e, CHIMERE_EINVAL, "%s: expected %s", name, what);
-}
-
-static int read_bool(const json_t *v, const char *name, bool *out, struct err *e) {
-    if (!json_is_boolean(v)) return expected(e, name, "true or false");
-    *out = json_is_true(v);
-    return 0;
-}
-
-static int read_int(const json_t *v, const char *name, double low, double high, int64_t *out,
-                    struct err *e) {
-    double x = json_number_value(v);
-    bool whole = json_is_integer(v) || (json_is_real(v) && x == floor(x));
-    if (!whole || x < low || x > high)
-        return err_set(e, CHIMERE_EINVAL, "%s: expected a whole number from %.0f to %.0f", name,
-                       low, high);
-    *out = json_is_integer(v) ? json_integer_value(v) : (int64_t)x;
-    return 0;
-}
-
-static int read_text(struct fields *f, const json_t *v, const char *name, size_t max,
-                     const char **out, struct err *e) {
-    size_t n = json_string_length(v);
-    if (!json_is_string(v) || !n || n > max)
-        return err_set(e, CHIMERE_EINVAL, "%s: expected a text of 1 to %zu bytes", name, max);
-    *out = arena_strndup(&f->ask->arena, json_string_value(v), n);
-    return *out ? 0 : err_set(e, CHIMERE_ENOMEM, "out of memory");
-}
-
 static int put_context(struct ask *a, const char *name, json_t *v, struct err *e) {
     if (!a->template_context) a->template_context = json_object();
     if (json_object_set(a->template_context, name, v))
@@ -69,7 +41,7 @@ static int put_context(struct ask *a, const char *name, json_t *v, struct err *e
 
 #define BOOL_READER(fn, target)                                                                    \
     static int fn(struct fields *f, json_t *v, const char *name, struct err *e) {                  \
-        return read_bool(v, name, &target, e);                                                     \
+        return fields_bool(v, name, &target, e);                                                   \
     }
 BOOL_READER(f_stream, f->stream)
 BOOL_READER(f_progress, f->progress)
@@ -81,13 +53,13 @@ BOOL_READER(f_probs_flag, f->ask->probs)
 static int f_stream_options(struct fields *f, json_t *v, const char *name, struct err *e) {
     const char *key;
     json_t *x;
-    if (!json_is_object(v)) return expected(e, name, "an object");
+    if (!json_is_object(v)) return fields_expected(e, name, "an object");
     json_object_foreach(v, key, x) {
         bool flag = false;
         char where[96];
         snprintf(where, sizeof where, "%s.%.60s", name, key);
         if (json_is_null(x)) continue;
-        int rc = read_bool(x, where, &flag, e);
+        int rc = fields_bool(x, where, &flag, e);
         if (rc) return rc;
         if (strcmp(key, "include_usage") == 0) f->usage = flag;
         else if (strcmp(key, "include_obfuscation") == 0) f->obfuscate_off = !flag;
@@ -100,14 +72,14 @@ static int f_max_tokens(struct fields *f, json_t *v, const char *name, struct er
     int64_t n = 0;
     /* -1 is what some clients send for "as many as fit" */
     if (json_is_integer(v) && json_integer_value(v) == -1) return 0;
-    int rc = read_int(v, name, 1, INT32_MAX, &n, e);
+    int rc = fields_int(v, name, 1, INT32_MAX, &n, e);
     if (!rc) f->ask->max_tokens = (int32_t)n;
     return rc;
 }
 
 static int f_n(struct fields *f, json_t *v, const char *name, struct err *e) {
     int64_t n = 0;
-    int rc = read_int(v, name, 1, ASK_MAX_CHOICES, &n, e);
+    int rc = fields_int(v, name, 1, ASK_MAX_CHOICES, &n, e);
     if (rc) return rc;
     if (strcmp(name, "n") == 0) f->ask->n = (int32_t)n;
     else f->best_of = (int32_t)n;
@@ -115,7 +87,7 @@ static int f_n(struct fields *f, json_t *v, const char *name, struct err *e) {
 }
 
 static int f_seed(struct fields *f, json_t *v, const char *name, struct err *e) {
-    if (!json_is_integer(v)) return expected(e, name, "a whole number");
+    if (!json_is_integer(v)) return fields_expected(e, name, "a whole number");
     if (json_integer_value(v) != -1) f->ask->sampling.seed = (uint64_t)json_integer_value(v);
     return 0;
 }
@@ -123,7 +95,7 @@ static int f_seed(struct fields *f, json_t *v, const char *name, struct err *e) 
 static int f_stop(struct fields *f, json_t *v, const char *name, struct err *e) {
     size_t n = json_is_array(v) ? json_array_size(v) : 1;
     if (!json_is_array(v) && !json_is_string(v))
-        return expected(e, name, "a text or a list of texts");
+        return fields_expected(e, name, "a text or a list of texts");
     if (n > ANSWER_MAX_STOPS)
         return err_set(e, CHIMERE_ELIMIT, "%s: expected at most %d texts, got %zu", name,
                        ANSWER_MAX_STOPS, n);
@@ -132,8 +104,8 @@ static int f_stop(struct fields *f, json_t *v, const char *name, struct err *e) 
     for (size_t i = 0; i < n; i++) {
         char where[48];
         snprintf(where, sizeof where, json_is_array(v) ? "%s[%zu]" : "%s", name, i);
-        int rc = read_text(f, json_is_array(v) ? json_array_get(v, i) : v, where,
-                           ANSWER_MAX_STOP_BYTES, &stops[i], e);
+        int rc = fields_str(f, json_is_array(v) ? json_array_get(v, i) : v, where,
+                            ANSWER_MAX_STOP_BYTES, &stops[i], e);
         if (rc) return rc;
     }
     f->ask->stops = stops;
@@ -145,7 +117,7 @@ static int add_bias(struct fields *f, const char *name, int64_t token, const jso
                     struct logit_bias *out, struct err *e) {
     double x = json_is_false(bias) ? -INFINITY : json_number_value(bias);
     if ((!json_is_number(bias) && !json_is_false(bias)) || x > 100 || (x < -100 && !isinf(x)))
-        return expected(e, name, "numbers from -100 to 100");
+        return fields_expected(e, name, "numbers from -100 to 100");
     (void)f;
     *out = (struct logit_bias){(int32_t)token, (float)(x <= -100 ? -INFINITY : x)};
     return 0;
@@ -157,7 +129,7 @@ static int f_bias(struct fields *f, json_t *v, const char *name, struct err *e) 
     const char *key;
     json_t *x;
     int rc = 0;
-    if (!json_is_array(v) && !json_is_object(v)) return expected(e, name, "an object");
+    if (!json_is_array(v) && !json_is_object(v)) return fields_expected(e, name, "an object");
     if (n > FIELDS_MAX_BIAS)
         return err_set(e, CHIMERE_ELIMIT, "%s: expected at most %d tokens", name, FIELDS_MAX_BIAS);
     struct logit_bias *b = arena_alloc(&f->ask->arena, (n + 1) * sizeof *b);
@@ -167,14 +139,15 @@ static int f_bias(struct fields *f, json_t *v, const char *name, struct err *e) 
             json_t *id = json_array_get(x, 0);
             if (!json_is_integer(id) || json_integer_value(id) < 0 ||
                 json_integer_value(id) > INT32_MAX)
-                return expected(e, name, "pairs of a token id and a number");
+                return fields_expected(e, name, "pairs of a token id and a number");
             rc = add_bias(f, name, json_integer_value(id), json_array_get(x, 1), &b[i], e);
             if (rc) return rc;
         }
     } else {
         json_object_foreach(v, key, x) {
             int64_t id;
-            if (!str_to_i64(key, 0, INT32_MAX, &id)) return expected(e, name, "token ids as keys");
+            if (!str_to_i64(key, 0, INT32_MAX, &id))
+                return fields_expected(e, name, "token ids as keys");
             rc = add_bias(f, name, id, x, &b[i++], e);
             if (rc) return rc;
         }
@@ -186,7 +159,7 @@ static int f_bias(struct fields *f, json_t *v, const char *name, struct err *e) 
 
 static int f_top_logprobs(struct fields *f, json_t *v, const char *name, struct err *e) {
     int64_t n = 0;
-    int rc = read_int(v, name, 0, SAMPLER_MAX_PROBS, &n, e);
+    int rc = fields_int(v, name, 0, SAMPLER_MAX_PROBS, &n, e);
     if (!rc) f->n_probs = (int32_t)n;
     return rc;
 }
@@ -201,11 +174,11 @@ static int f_text_logprobs(struct fields *f, json_t *v, const char *name, struct
 
 static int f_breakers(struct fields *f, json_t *v, const char *name, struct err *e) {
     size_t n = json_array_size(v);
-    if (!json_is_array(v) || n > 64) return expected(e, name, "a list of at most 64 texts");
+    if (!json_is_array(v) || n > 64) return fields_expected(e, name, "a list of at most 64 texts");
     const char **list = arena_alloc(&f->ask->arena, (n + 1) * sizeof *list);
     if (!list) return err_set(e, CHIMERE_ENOMEM, "out of memory");
     for (size_t i = 0; i < n; i++) {
-        int rc = read_text(f, json_array_get(v, i), name, 256, &list[i], e);
+        int rc = fields_str(f, json_array_get(v, i), name, 256, &list[i], e);
         if (rc) return rc;
     }
     f->ask->sampling.dry_breakers = list;
@@ -217,7 +190,7 @@ static int f_breakers(struct fields *f, json_t *v, const char *name, struct err 
 
 int fields_schema(struct ask *a, json_t *schema, const char *where, struct err *e) {
     if (!json_is_object(schema) && !json_is_boolean(schema))
-        return expected(e, where, "a JSON schema");
+        return fields_expected(e, where, "a JSON schema");
     json_decref(a->schema);
     a->schema = json_incref(schema);
     a->format = ASK_JSON_SCHEMA;
@@ -226,7 +199,7 @@ int fields_schema(struct ask *a, json_t *schema, const char *where, struct err *
 
 static int f_format(struct fields *f, json_t *v, const char *name, struct err *e) {
     const char *type = json_string_value(json_object_get(v, "type"));
-    if (!type) return expected(e, name, "an object with a type");
+    if (!type) return fields_expected(e, name, "an object with a type");
     if (strcmp(type, "text") == 0) return 0;
     if (strcmp(type, "json_object") == 0) {
         json_t *schema = json_object_get(v, "schema");
@@ -242,7 +215,7 @@ static int f_format(struct fields *f, json_t *v, const char *name, struct err *e
         snprintf(where, sizeof where, "%s%s.schema", name, inner == v ? "" : ".json_schema");
         f->format_name = json_object_get(inner, "name");
         return schema ? fields_schema(f->ask, schema, where, e)
-                      : expected(e, where, "a JSON schema");
+                      : fields_expected(e, where, "a JSON schema");
     }
     return err_set(e, CHIMERE_EINVAL,
                    "%s.type: expected text, json_object or json_schema, got %.60s", name, type);
@@ -254,7 +227,7 @@ static int f_schema(struct fields *f, json_t *v, const char *name, struct err *e
 
 static int f_grammar(struct fields *f, json_t *v, const char *name, struct err *e) {
     if (json_is_string(v) && !json_string_length(v)) return 0;
-    int rc = read_text(f, v, name, 1 << 20, &f->ask->grammar, e);
+    int rc = fields_str(f, v, name, 1 << 20, &f->ask->grammar, e);
     if (!rc) f->ask->format = ASK_GBNF;
     return rc;
 }
@@ -263,7 +236,7 @@ static int f_grammar(struct fields *f, json_t *v, const char *name, struct err *
 static int f_text_config(struct fields *f, json_t *v, const char *name, struct err *e) {
     const char *key;
     json_t *x;
-    if (!json_is_object(v)) return expected(e, name, "an object");
+    if (!json_is_object(v)) return fields_expected(e, name, "an object");
     json_object_foreach(v, key, x) {
         char where[80];
         snprintf(where, sizeof where, "%s.%.40s", name, key);
@@ -298,7 +271,7 @@ int fields_effort(struct fields *f, const json_t *v, const char *name, struct er
         if (f->ask->sampling.think_budget < 0) f->ask->sampling.think_budget = efforts[i].budget;
         return put_context(f->ask, "reasoning_effort", (json_t *)v, e);
     }
-    return expected(e, name, "none, minimal, low, medium, high, xhigh or max");
+    return fields_expected(e, name, "none, minimal, low, medium, high, xhigh or max");
 }
 
 static int f_effort(struct fields *f, json_t *v, const char *name, struct err *e) {
@@ -308,7 +281,7 @@ static int f_effort(struct fields *f, json_t *v, const char *name, struct err *e
 static int f_reasoning(struct fields *f, json_t *v, const char *name, struct err *e) {
     const char *key;
     json_t *x;
-    if (!json_is_object(v)) return expected(e, name, "an object");
+    if (!json_is_object(v)) return fields_expected(e, name, "an object");
     json_object_foreach(v, key, x) {
         char where[80];
         snprintf(where, sizeof where, "%s.%.40s", name, key);
@@ -324,7 +297,7 @@ static int f_reasoning(struct fields *f, json_t *v, const char *name, struct err
 
 static int set_budget(struct fields *f, const json_t *v, const char *name, struct err *e) {
     int64_t n = 0;
-    int rc = read_int(v, name, -1, INT32_MAX, &n, e);
+    int rc = fields_int(v, name, -1, INT32_MAX, &n, e);
     if (!rc) f->ask->sampling.think_budget = (int32_t)n;
     return rc;
 }
@@ -345,7 +318,7 @@ static int f_thinking(struct fields *f, json_t *v, const char *name, struct err 
         return 0;
     }
     if (!type || (strcmp(type, "enabled") != 0 && strcmp(type, "adaptive") != 0))
-        return expected(e, "thinking.type", "enabled, disabled or adaptive");
+        return fields_expected(e, "thinking.type", "enabled, disabled or adaptive");
     (void)name;
     f->ask->think = true;
     return budget ? set_budget(f, budget, "thinking.budget_tokens", e) : 0;
@@ -353,7 +326,7 @@ static int f_thinking(struct fields *f, json_t *v, const char *name, struct err 
 
 static int f_enable_thinking(struct fields *f, json_t *v, const char *name, struct err *e) {
     f->think_named = true;
-    return read_bool(v, name, &f->ask->think, e);
+    return fields_bool(v, name, &f->ask->think, e);
 }
 
 static int f_template_kwargs(struct fields *f, json_t *v, const char *name, struct err *e) {
@@ -361,7 +334,7 @@ static int f_template_kwargs(struct fields *f, json_t *v, const char *name, stru
                                        "eos_token"};
     const char *key;
     json_t *x;
-    if (!json_is_object(v)) return expected(e, name, "an object");
+    if (!json_is_object(v)) return fields_expected(e, name, "an object");
     json_object_foreach(v, key, x) {
         int rc = 0;
         for (size_t i = 0; i < sizeof ours / sizeof *ours; i++)
@@ -379,33 +352,80 @@ static int f_template_kwargs(struct fields *f, json_t *v, const char *name, stru
 
 static int f_session(struct fields *f, json_t *v, const char *name, struct err *e) {
     if (json_is_string(v) && !json_string_length(v)) return 0;
-    return read_text(f, v, name, 512, &f->ask->session, e);
+    return fields_str(f, v, name, 512, &f->ask->session, e);
 }
 
 /* A person, and until a session is named a conversation of theirs. */
 static int f_user(struct fields *f, json_t *v, const char *name, struct err *e) {
     int rc = json_is_string(v) && !json_string_length(v)
                  ? 0
-                 : read_text(f, v, name, 512, &f->ask->user, e);
+                 : fields_str(f, v, name, 512, &f->ask->user, e);
     return rc ? rc : f_session(f, v, name, e);
 }
 
 static int f_metadata(struct fields *f, json_t *v, const char *name, struct err *e) {
-    if (!json_is_object(v)) return expected(e, name, "an object");
+    if (!json_is_object(v)) return fields_expected(e, name, "an object");
     json_t *user = json_object_get(v, "user_id");
     return user && !json_is_null(user) ? f_user(f, user, "metadata.user_id", e) : 0;
 }
 
+/* Edits of the conversation that hold for this request: what is not known is refused, and clearing that waits for
+ * a count of tokens is left to the client. */
+static int f_context(struct fields *f, json_t *v, const char *name, struct err *e) {
+    static const char *const skipped[] = {"clear_tool_uses_20250919", "compact_20260112"};
+    json_t *edits = json_object_get(v, "edits"), *edit;
+    size_t i;
+    if (!json_is_object(v) || (edits && !json_is_array(edits)))
+        return fields_expected(e, name, "an object with a list of edits");
+    json_array_foreach(edits, i, edit) {
+        const char *type = json_string_value(json_object_get(edit, "type"));
+        bool known = false;
+        for (size_t k = 0; type && k < sizeof skipped / sizeof *skipped; k++)
+            known |= strcmp(type, skipped[k]) == 0;
+        if (type && strcmp(type, "clear_thinking_20251015") == 0) {
+            json_t *keep = json_object_get(edit, "keep"), *turns = json_object_get(keep, "value");
+            const char *all = json_string_value(keep);
+            int64_t n = 1;
+            int rc = 0;
+            if (turns)
+                rc = fields_int(turns, "context_management.edits.keep.value", 1, INT32_MAX, &n, e);
+            else if (all && strcmp(all, "all") == 0) n = INT32_MAX;
+            else if (keep && !json_is_null(keep))
+                rc =
+                    fields_expected(e, "context_management.edits.keep", "all or a number of turns");
+            if (rc) return rc;
+            f->keep_thinking = (int32_t)n;
+        } else if (!known) {
+            return err_set(e, CHIMERE_EUNSUPPORTED,
+                           "context_management.edits[%zu].type: expected clear_thinking_20251015, "
+                           "clear_tool_uses_20250919 or compact_20260112, got %.60s",
+                           i, type ? type : "none");
+        }
+    }
+    return 0;
+}
+
+/* Thinking of all but the last n turns of the assistant. */
+static void clear_thinking(struct ask *a, int32_t n) {
+    for (size_t i = json_array_size(a->messages); i-- > 0;) {
+        json_t *m = json_array_get(a->messages, i);
+        const char *role = json_string_value(json_object_get(m, "role"));
+        if (!role || strcmp(role, "assistant") != 0) continue;
+        if (n > 0) n--;
+        else json_object_del(m, "reasoning_content");
+    }
+}
+
 static int f_slot(struct fields *f, json_t *v, const char *name, struct err *e) {
     int64_t n = 0;
-    int rc = read_int(v, name, -1, ENGINE_MAX_SEQS - 1, &n, e);
+    int rc = fields_int(v, name, -1, ENGINE_MAX_SEQS - 1, &n, e);
     if (!rc) f->ask->slot = (int32_t)n;
     return rc;
 }
 
 static int f_cache(struct fields *f, json_t *v, const char *name, struct err *e) {
     bool cache = true;
-    int rc = read_bool(v, name, &cache, e);
+    int rc = fields_bool(v, name, &cache, e);
     if (!rc) f->ask->no_cache = !cache;
     return rc;
 }
@@ -414,16 +434,16 @@ static int f_lora(struct fields *f, json_t *v, const char *name, struct err *e) 
     size_t i;
     json_t *x;
     if (!json_is_array(v) || json_array_size(v) > ASK_MAX_LORAS)
-        return expected(e, name, "a list of {id, scale}");
+        return fields_expected(e, name, "a list of {id, scale}");
     struct ask_lora *l = arena_alloc(&f->ask->arena, (json_array_size(v) + 1) * sizeof *l);
     if (!l) return err_set(e, CHIMERE_ENOMEM, "out of memory");
     json_array_foreach(v, i, x) {
         int64_t id = 0;
         json_t *scale = json_object_get(x, "scale");
-        int rc = read_int(json_object_get(x, "id"), "lora.id", 0, ASK_MAX_LORAS, &id, e);
+        int rc = fields_int(json_object_get(x, "id"), "lora.id", 0, ASK_MAX_LORAS, &id, e);
         if (rc) return rc;
         if (!json_is_number(scale) || fabs(json_number_value(scale)) > 1000)
-            return expected(e, "lora.scale", "a number from -1000 to 1000");
+            return fields_expected(e, "lora.scale", "a number from -1000 to 1000");
         l[i] = (struct ask_lora){(int32_t)id, (float)json_number_value(scale)};
     }
     f->ask->loras = l;
@@ -439,43 +459,11 @@ static int f_extra(struct fields *f, json_t *v, const char *name, struct err *e)
 
 /* ---- tools and messages ---- */
 
-static int f_tools(struct fields *f, json_t *v, const char *name, struct err *e) {
-    (void)name;
-    return fields_tools(f->ask, v, e);
-}
-
 static int f_parallel(struct fields *f, json_t *v, const char *name, struct err *e) {
     bool parallel = true;
-    int rc = read_bool(v, name, &parallel, e);
+    int rc = fields_bool(v, name, &parallel, e);
     if (!rc) f->ask->one_call = !parallel;
     return rc;
-}
-
-/* "auto", "none", "required", "any"; an object with type and name, or with function.name. */
-static int f_choice(struct fields *f, json_t *v, const char *name, struct err *e) {
-    static const struct {
-        const char *name;
-        enum ask_choice choice;
-    } names[] = {{"auto", ASK_TOOLS_AUTO},
-                 {"none", ASK_TOOLS_NONE},
-                 {"required", ASK_TOOLS_REQUIRED},
-                 {"any", ASK_TOOLS_REQUIRED}};
-    const char *s =
-        json_is_object(v) ? json_string_value(json_object_get(v, "type")) : json_string_value(v);
-    for (size_t i = 0; s && i < 4; i++)
-        if (strcmp(s, names[i].name) == 0) {
-            f->ask->tool_choice = names[i].choice;
-            if (json_is_true(json_object_get(v, "disable_parallel_tool_use")))
-                f->ask->one_call = true;
-            return 0;
-        }
-    json_t *who = json_object_get(json_object_get(v, "function"), "name");
-    if (!who) who = json_object_get(v, "name");
-    if (!json_is_object(v) || !json_is_string(who))
-        return expected(e, name, "auto, none, required or the name of a function");
-    f->ask->tool_choice = ASK_TOOLS_NAMED;
-    if (json_is_true(json_object_get(v, "disable_parallel_tool_use"))) f->ask->one_call = true;
-    return read_text(f, who, "tool_choice.function.name", 128, &f->ask->tool_name, e);
 }
 
 static int f_messages(struct fields *f, json_t *v, const char *name, struct err *e) {
@@ -487,8 +475,9 @@ static int check_prompt(const json_t *v, const char *name, struct err *e) {
     size_t i;
     json_t *x;
     if (json_is_string(v)) return 0;
-    if (!json_is_array(v)) return expected(e, name, "a text or a list of token ids");
-    json_array_foreach(v, i, x) if (!json_is_integer(x)) return expected(e, name, "token ids");
+    if (!json_is_array(v)) return fields_expected(e, name, "a text or a list of token ids");
+    json_array_foreach(v, i, x) if (!json_is_integer(x)) return fields_expected(e, name,
+                                                                                "token ids");
     return 0;
 }
 
@@ -515,6 +504,9 @@ static int f_prompt(struct fields *f, json_t *v, const char *name, struct err *e
         (void)name;                                                                                \
         return reader(f, v, e);                                                                    \
     }
+OTHER_READER(f_tools, fields_tools)
+OTHER_READER(f_functions, fields_functions)
+OTHER_READER(f_choice, fields_choice)
 OTHER_READER(f_input, fields_input)
 OTHER_READER(f_instructions, fields_instructions)
 OTHER_READER(f_amessages, fields_anthropic_messages)
@@ -542,7 +534,7 @@ enum {
     { name, apis, K_NONE, 0, 0, 0, NULL, only }
 /* clang-format off */
 static const struct row rows[] = {
-    SAFE("model", ALL),
+    {"model", ALL, K_SKIP, 0, 0, 0, NULL, NULL}, /* the server finds it */
     FN("messages", C, f_messages),
     FN("messages", M, f_amessages),
     FN("system", M, f_system),
@@ -608,9 +600,8 @@ static const struct row rows[] = {
     FN("tools", C | R | M, f_tools),
     FN("tool_choice", C | R | M, f_choice),
     FN("parallel_tool_calls", C | R, f_parallel),
-    NONE("max_tool_calls", R, NULL),
-    NONE("functions", C, NULL),
-    NONE("function_call", C, NULL),
+    FN("functions", C, f_functions),
+    FN("function_call", C, f_choice),
 
     FN("reasoning_effort", C, f_effort),
     FN("reasoning", R | C, f_reasoning),
@@ -632,6 +623,30 @@ static const struct row rows[] = {
     FN("engram", ALL, f_extra),
     FN("odo", ALL, f_extra),
 
+    FN("context_management", M, f_context),
+    NONE("context_management", R, ""),
+    NONE("thread", M, NULL),
+
+    SAFE("client_metadata", ALL),
+    SAFE("keep_alive", ALL),
+    SAFE("ttl", ALL),
+    SAFE("options", ALL),
+    SAFE("usage", ALL),
+    SAFE("include_reasoning", ALL),
+    SAFE("provider", ALL),
+    SAFE("transforms", ALL),
+    SAFE("skip_special_tokens", ALL),
+    SAFE("priority", ALL),
+    SAFE("inference_geo", ALL),
+    SAFE("speed", ALL),
+    SAFE("max_tool_calls", ALL),
+    SAFE("parse_tool_calls", ALL),
+    SAFE("n_keep", ALL),
+    SAFE("backend_sampling", ALL),
+    SAFE("input_type", ALL),
+    SAFE("guided_decoding_backend", CT),
+    SAFE("guided_whitespace_pattern", CT),
+    SAFE("verbosity", C),
     SAFE("metadata", C | R),
     SAFE("store", C | R),
     SAFE("service_tier", C | R | M),
@@ -640,7 +655,6 @@ static const struct row rows[] = {
     SAFE("cache_control", M),
     SAFE("include", R),
     SAFE("prediction", C),
-    NONE("verbosity", C, "medium"),
     NONE("modalities", C, "text"),
     NONE("audio", C, NULL),
     NONE("web_search_options", C, NULL),
@@ -650,7 +664,6 @@ static const struct row rows[] = {
     NONE("conversation", R, NULL),
     NONE("container", M, NULL),
     NONE("mcp_servers", M, ""),
-    NONE("context_management", M, NULL),
 };
 /* clang-format on */
 
@@ -682,11 +695,12 @@ static int read_row(struct fields *f, const struct row *r, json_t *v, struct err
         return 0;
     }
     case K_INT:
-        rc = read_int(v, r->name, r->low, r->high, &n, e);
+        rc = fields_int(v, r->name, r->low, r->high, &n, e);
         if (!rc) *(int32_t *)(void *)(base + r->at) = (int32_t)n;
         return rc;
     case K_FN: return r->read(f, v, r->name, e);
-    case K_SAFE: return 0;
+    case K_SAFE:
+    case K_SKIP: return 0;
     case K_NONE:
         if (is_only(v, r->only)) return 0;
         return err_set(e, CHIMERE_EUNSUPPORTED, "%s: this server cannot do that%s%s", r->name,
@@ -705,22 +719,8 @@ static int check(struct fields *f, enum fields_api api, struct err *e) {
     if (f->best_of > a->n) return err_set(e, CHIMERE_EUNSUPPORTED, "best_of: expected at most n");
     if (a->format != ASK_TEXT && a->format != ASK_GBNF && a->sampling.ignore_eos)
         return err_set(e, CHIMERE_EINVAL, "ignore_eos: a response format has an end");
-    if (a->tool_choice == ASK_TOOLS_NAMED || a->tool_choice == ASK_TOOLS_REQUIRED) {
-        size_t i;
-        json_t *t;
-        bool found = a->tool_choice == ASK_TOOLS_REQUIRED && json_array_size(a->tools);
-        json_array_foreach(a->tools, i, t) {
-            const char *name =
-                json_string_value(json_object_get(json_object_get(t, "function"), "name"));
-            found |= a->tool_name && name && strcmp(name, a->tool_name) == 0;
-        }
-        if (!found)
-            return err_set(e, CHIMERE_EINVAL, "tool_choice: expected a function of tools%s%.80s",
-                           a->tool_name ? ", got " : "", a->tool_name ? a->tool_name : "");
-        if (a->format != ASK_TEXT)
-            return err_set(e, CHIMERE_EINVAL,
-                           "tool_choice: a forced call and a response format exclude each other");
-    }
+    int rc = fields_check_choice(f, e);
+    if (rc) return rc;
     if (f->prompts && json_array_size(f->prompts) * (size_t)a->n > FIELDS_MAX_PROMPTS)
         return err_set(e, CHIMERE_ELIMIT, "prompt: expected at most %d answers, got %zu times n",
                        FIELDS_MAX_PROMPTS, json_array_size(f->prompts));
@@ -728,9 +728,11 @@ static int check(struct fields *f, enum fields_api api, struct err *e) {
         return err_set(e, CHIMERE_EUNSUPPORTED,
                        "echo: there are no log-probabilities of the prompt; leave out logprobs");
     if (api == FIELDS_TEXT && !a->prompt)
-        return expected(e, "prompt", "a text or a list of token ids");
+        return fields_expected(e, "prompt", "a text or a list of token ids");
+    if (f->keep_thinking) clear_thinking(a, f->keep_thinking);
     if (api != FIELDS_TEXT && !a->messages)
-        return expected(e, api == FIELDS_RESPONSES ? "input" : "messages", "at least one message");
+        return fields_expected(e, api == FIELDS_RESPONSES ? "input" : "messages",
+                               "at least one message");
     return 0;
 }
 
@@ -741,6 +743,7 @@ int fields_read(struct fields *f, json_t *request, enum fields_api api, struct e
     json_object_foreach(request, name, v) {
         const struct row *row = NULL;
         bool elsewhere = false;
+        if (json_is_null(v)) continue; /* as if it were not there, known or not */
         for (size_t i = 0; i < sizeof rows / sizeof *rows && !row; i++) {
             if (strcmp(rows[i].name, name) != 0) continue;
             if (rows[i].apis & (unsigned)api) row = &rows[i];
@@ -749,9 +752,21 @@ int fields_read(struct fields *f, json_t *request, enum fields_api api, struct e
         if (!row)
             return err_set(e, CHIMERE_EUNSUPPORTED, "%.80s: this field is not %s", name,
                            elsewhere ? "one of this endpoint" : "known");
-        if (json_is_null(v)) continue; /* as if it were not there */
         int rc = read_row(f, row, v, e);
         if (rc) return rc;
+        if (row->kind == K_SAFE) f->ignored[(row - rows) / 64] |= 1ull << ((row - rows) % 64);
     }
     return check(f, api, e);
 }
+
+void fields_put_ignored(const _Atomic uint64_t *counts, struct buf *out) {
+    static const char name[] = "chimere_ignored_fields_total";
+    buf_printf(out, "# HELP %s requests with a field that has no effect here\n# TYPE %s counter\n",
+               name, name);
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        if (counts[i])
+            buf_printf(out, "%s{field=\"%s\"} %llu\n", name, rows[i].name,
+                       (unsigned long long)counts[i]);
+}
+
+_Static_assert(sizeof rows / sizeof *rows <= FIELDS_MAX_ROWS, "a bit and a count per row");

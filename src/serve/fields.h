@@ -6,6 +6,8 @@
 #ifndef CHIMERE_SERVE_FIELDS_H
 #define CHIMERE_SERVE_FIELDS_H
 
+#include <stdatomic.h>
+
 #include "engine/ask.h"
 
 enum fields_api { FIELDS_CHAT = 1, FIELDS_TEXT = 2, FIELDS_RESPONSES = 4, FIELDS_MESSAGES = 8 };
@@ -15,38 +17,36 @@ enum {
     FIELDS_MAX_PARTS = 4096,
     FIELDS_MAX_BIAS = 4096,
     FIELDS_MAX_PROMPTS = 256, /* times n */
+    FIELDS_MAX_ROWS = 256,    /* as METRICS_MAX_FIELDS */
+};
+
+struct left_out {
+    const char *type, *name; /* name may be NULL */
+    struct left_out *next;
 };
 
 struct fields { /* what a request says beside its ask */
     struct ask *ask;
     bool stream, usage, progress;
     bool obfuscate_off;
-    int32_t n_probs;     /* top_logprobs; -1: not named */
-    int32_t best_of;     /* 0: not named */
-    bool think_named;    /* the request said whether to think */
-    json_t *format_name; /* view: json_schema's name */
-    json_t *prompts;     /* view: a list of several prompts, or NULL */
+    int32_t n_probs;       /* top_logprobs; -1: not named */
+    int32_t best_of;       /* 0: not named */
+    int32_t keep_thinking; /* assistant turns that keep their thinking; 0: not said */
+    uint64_t ignored[FIELDS_MAX_ROWS / 64]; /* bit: a field of that row came and has no effect */
+    struct left_out *left_out; /* in the arena: built-in tools that this server cannot run */
+    json_t *allowed;           /* view: tool_choice's list of allowed tools, or NULL */
+    bool old_calls;            /* functions, as before tools: calls are written in that form */
+    bool think_named;          /* the request said whether to think */
+    json_t *format_name;       /* view: json_schema's name */
+    json_t *prompts;           /* view: a list of several prompts, or NULL */
 };
 
 /* Reads every member of the request. Members named model are skipped (the server finds it). */
 int fields_read(struct fields *f, json_t *request, enum fields_api api, struct err *e);
 
-/* ---- shared by the readers ---- */
-int fields_tools(struct ask *a, json_t *tools,
-                 struct err *e); /* OpenAI chat form; steals nothing */
-int fields_add_tool(struct ask *a, const char *where, const json_t *name, const json_t *description,
-                    json_t *parameters, struct err *e);
-int fields_messages(struct ask *a, json_t *messages, struct err *e); /* OpenAI chat form */
-int fields_schema(struct ask *a, json_t *schema, const char *where, struct err *e);
-int fields_effort(struct fields *f, const json_t *v, const char *name, struct err *e);
+/* The field "think" alone (fields_think.c). */
 int fields_think(struct fields *f, json_t *v, const char *name, struct err *e);
-/* Content of a message as a string or a list of text parts; *out is new. */
-int fields_text(const json_t *content, const char *where, json_t **out, struct err *e);
-
-/* fields_responses.c, fields_anthropic.c: messages of the other APIs, in OpenAI's chat form. */
-int fields_input(struct fields *f, json_t *v, struct err *e);
-int fields_instructions(struct fields *f, json_t *v, struct err *e);
-int fields_anthropic_messages(struct fields *f, json_t *v, struct err *e);
-int fields_anthropic_system(struct fields *f, json_t *v, struct err *e);
+/* The counts of ignored fields, in Prometheus' form; [FIELDS_MAX_ROWS]. */
+void fields_put_ignored(const _Atomic uint64_t *counts, struct buf *out);
 
 #endif

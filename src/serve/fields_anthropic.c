@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "serve/fields.h"
+#include "serve/fields_impl.h"
 #include "serve/json_out.h"
 
 static json_t *message(const char *role, json_t *content) { /* steals content */
@@ -20,7 +20,7 @@ static int no_memory(struct err *e) { return err_set(e, CHIMERE_ENOMEM, "out of 
 
 int fields_anthropic_system(struct fields *f, json_t *v, struct err *e) {
     json_t *text;
-    int rc = fields_text(v, "system", &text, e);
+    int rc = fields_text(v, "system", false, &text, e);
     if (rc) return rc;
     if (!f->ask->messages) f->ask->messages = json_array();
     return json_array_insert_new(f->ask->messages, 0, message("system", text)) ? no_memory(e) : 0;
@@ -34,7 +34,7 @@ static int tool_result(const json_t *b, const char *where, json_t *out, struct e
     snprintf(at, sizeof at, "%.100s.content", where);
     if (!content || json_is_null(content)) text = json_string("");
     else {
-        int rc = fields_text(content, at, &text, e);
+        int rc = fields_text(content, at, true, &text, e);
         if (rc) return rc;
     }
     json_t *m = message("tool", text);
@@ -60,25 +60,33 @@ static int tool_use(const json_t *b, const char *where, json_t *calls, struct er
     return !call || json_array_append_new(calls, call) ? no_memory(e) : 0;
 }
 
-static int join(json_t *m, const char *key, const char *text, struct err *e) {
-    const char *have = json_string_value(json_object_get(m, key));
-    return json_object_set_new(m, key, json_sprintf("%s%s", have ? have : "", text)) ? no_memory(e)
-                                                                                     : 0;
+static int join(json_t *m, const char *key, const struct buf *text, struct err *e) {
+    json_t *have = json_object_get(m, key);
+    struct buf all;
+    buf_init(&all, (size_t)64 << 20);
+    if (have) buf_put(&all, json_string_value(have), json_string_length(have));
+    if (text->n) buf_put(&all, text->p, text->n);
+    json_t *joined = all.failed || text->failed ? NULL : json_stringn(all.n ? all.p : "", all.n);
+    buf_fini(&all);
+    return json_object_set_new(m, key, joined) ? no_memory(e) : 0;
 }
 
 /* One block of a user's or an assistant's message. */
 static int read_block(const json_t *b, const char *where, bool assistant, json_t *m, json_t *out,
                       struct err *e) {
+    static const char *const passed[] = {"server_tool_use",
+                                         "web_search_tool_result",
+                                         "web_fetch_tool_result",
+                                         "code_execution_tool_result",
+                                         "tool_search_tool_result",
+                                         "compaction",
+                                         "fallback"};
     const char *type = json_string_value(json_object_get(b, "type"));
-    const char *text = json_string_value(json_object_get(b, "text"));
     if (!type) return err_set(e, CHIMERE_EINVAL, "%s.type: expected a text", where);
-    if (strcmp(type, "text") == 0) {
-        if (!text) return err_set(e, CHIMERE_EINVAL, "%s.text: expected a text", where);
-        return join(m, "content", text, e);
-    }
     if (assistant && strcmp(type, "thinking") == 0) {
-        const char *t = json_string_value(json_object_get(b, "thinking"));
-        return t ? join(m, "reasoning_content", t, e)
+        json_t *t = json_object_get(b, "thinking");
+        struct buf view = {.p = (char *)json_string_value(t), .n = json_string_length(t)};
+        return t ? join(m, "reasoning_content", &view, e)
                  : err_set(e, CHIMERE_EINVAL, "%s.thinking: expected a text", where);
     }
     if (assistant && strcmp(type, "redacted_thinking") == 0) return 0;
@@ -87,8 +95,14 @@ static int read_block(const json_t *b, const char *where, bool assistant, json_t
         return tool_use(b, where, json_object_get(m, "tool_calls"), e);
     }
     if (!assistant && strcmp(type, "tool_result") == 0) return tool_result(b, where, out, e);
-    return err_set(e, CHIMERE_EUNSUPPORTED,
-                   "%s.type: %.60s is not read here; this model reads text only", where, type);
+    for (size_t i = 0; assistant && i < sizeof passed / sizeof *passed; i++)
+        if (strcmp(type, passed[i]) == 0) return 0; /* another server ran it */
+    struct buf text;
+    buf_init(&text, (size_t)64 << 20);
+    int rc = fields_part(b, where, false, &text, e);
+    if (!rc) rc = join(m, "content", &text, e);
+    buf_fini(&text);
+    return rc;
 }
 
 static int read_message(const json_t *v, const char *where, json_t *out, struct err *e) {

@@ -4,7 +4,9 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "serve/fields.h"
+#include "base/str.h"
+#include "serve/fields_impl.h"
+#include "serve/fields_tools.h"
 
 static int no_memory(struct err *e) { return err_set(e, CHIMERE_ENOMEM, "out of memory"); }
 
@@ -46,23 +48,29 @@ static int read_item_message(const json_t *v, const char *where, json_t *out, st
                        "%s.role: expected user, assistant, system or developer%s%.40s", where,
                        role ? ", got " : "", role ? role : "");
     snprintf(at, sizeof at, "%.60s.content", where);
-    int rc = fields_text(json_object_get(v, "content"), at, &text, e);
+    int rc = fields_text(json_object_get(v, "content"), at, false, &text, e);
     if (rc) return rc;
     json_t *m = k == 1 ? assistant(out, true) : add(out, role);
     if (!m || json_object_set_new(m, "content", text)) return no_memory(e);
     return 0;
 }
 
-static int read_call(const json_t *v, const char *where, json_t *out, struct err *e) {
-    json_t *name = json_object_get(v, "name"), *args = json_object_get(v, "arguments");
-    json_t *id = json_object_get(v, "call_id");
+/* Calls: of a function, maybe in a namespace, or of a custom tool. */
+static int read_call(const json_t *v, const char *where, bool custom, json_t *out, struct err *e) {
+    const char *key = custom ? "input" : "arguments";
+    json_t *name = json_object_get(v, "name"), *args = json_object_get(v, key);
+    json_t *id = json_object_get(v, "call_id"), *space = json_object_get(v, "namespace");
     if (!json_is_string(name) || !json_is_string(args) || !json_is_string(id))
-        return err_set(e, CHIMERE_EINVAL, "%s: expected call_id, name and arguments as texts",
-                       where);
+        return err_set(e, CHIMERE_EINVAL, "%s: expected call_id, name and %s as texts", where, key);
     json_t *m = assistant(out, false);
     if (m && !json_object_get(m, "tool_calls")) json_object_set_new(m, "tool_calls", json_array());
-    json_t *call = json_pack("{s:O,s:s,s:{s:O,s:O}}", "id", id, "type", "function", "function",
-                             "name", name, "arguments", args);
+    char *flat = json_is_string(space)
+                     ? fields_flat_name(json_string_value(space), json_string_value(name))
+                     : NULL;
+    json_t *call = json_pack("{s:O,s:s,s:{s:o,s:o}}", "id", id, "type", "function", "function",
+                             "name", flat ? json_string(flat) : json_incref(name), "arguments",
+                             custom ? fields_custom_arguments(args) : json_incref(args));
+    mem_free(flat);
     if (!m || !call || json_array_append_new(json_object_get(m, "tool_calls"), call))
         return no_memory(e);
     return 0;
@@ -74,7 +82,7 @@ static int read_output(const json_t *v, const char *where, json_t *out, struct e
     if (!json_is_string(id))
         return err_set(e, CHIMERE_EINVAL, "%s.call_id: expected a text", where);
     snprintf(at, sizeof at, "%.60s.output", where);
-    int rc = fields_text(json_object_get(v, "output"), at, &text, e);
+    int rc = fields_text(json_object_get(v, "output"), at, true, &text, e);
     if (rc) return rc;
     json_t *m = add(out, "tool");
     if (!m || json_object_set_new(m, "content", text) || json_object_set(m, "tool_call_id", id))
@@ -99,12 +107,24 @@ static int read_reasoning(const json_t *v, json_t *out, struct err *e) {
 }
 
 static int read_item(const json_t *v, const char *where, json_t *out, struct err *e) {
+    static const char *const passed[] = {"web_search_call",
+                                         "file_search_call",
+                                         "image_generation_call",
+                                         "code_interpreter_call",
+                                         "mcp_",
+                                         "tool_search_",
+                                         "additional_tools"};
     const char *type = json_string_value(json_object_get(v, "type"));
     if (!json_is_object(v)) return err_set(e, CHIMERE_EINVAL, "%s: expected an object", where);
     if (!type || strcmp(type, "message") == 0) return read_item_message(v, where, out, e);
-    if (strcmp(type, "function_call") == 0) return read_call(v, where, out, e);
-    if (strcmp(type, "function_call_output") == 0) return read_output(v, where, out, e);
+    if (strcmp(type, "function_call") == 0) return read_call(v, where, false, out, e);
+    if (strcmp(type, "custom_tool_call") == 0) return read_call(v, where, true, out, e);
+    if (strcmp(type, "function_call_output") == 0 || strcmp(type, "custom_tool_call_output") == 0)
+        return read_output(v, where, out, e);
     if (strcmp(type, "reasoning") == 0) return read_reasoning(v, out, e);
+    for (size_t i = 0; i < sizeof passed / sizeof *passed; i++)
+        if (str_starts(type, passed[i]))
+            return 0; /* another server ran it; its text is elsewhere */
     return err_set(e, CHIMERE_EUNSUPPORTED, "%s.type: %.60s is not read here", where, type);
 }
 

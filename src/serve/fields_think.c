@@ -13,7 +13,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "serve/fields.h"
+#include "serve/fields_impl.h"
 
 struct reader {
     struct fields *f;

@@ -183,7 +183,7 @@ static void part_over(struct gen_part *p, bool has_slot) {
 
 /* ---- events, on the engine's thread ---- */
 
-static struct gen_call *call_of(struct gen_choice *c, int index) {
+struct gen_call *gen_call(struct gen_choice *c, int index) {
     for (int i = c->n_call - 1; i >= 0; i--)
         if (c->calls[i].index == index) return &c->calls[i];
     return NULL;
@@ -207,7 +207,7 @@ static int collect_call(struct gen_choice *c, const struct chat_event *ev) {
 }
 
 static int collect(struct gen_choice *c, const struct chat_event *ev) {
-    struct gen_call *call = ev->kind == CHAT_CALL ? NULL : call_of(c, ev->index);
+    struct gen_call *call = ev->kind == CHAT_CALL ? NULL : gen_call(c, ev->index);
     switch (ev->kind) {
     case CHAT_CONTENT: return buf_put(&c->content, ev->text, ev->n);
     case CHAT_REASONING: return buf_put(&c->reasoning, ev->text, ev->n);
@@ -251,7 +251,8 @@ static int take_event(struct gen_run *x, struct gen_choice *c, const struct ask_
     }
     if (ev->kind == ASK_CHAT) {
         note_first(x);
-        bool keep = !g->stream || g->form->collects || ev->chat->kind == CHAT_CALL;
+        bool keep = !g->stream || g->form->collects || ev->chat->kind == CHAT_CALL ||
+                    (g->ask.tool_forms && ev->chat->kind != CHAT_CONTENT);
         if (keep) rc = collect(c, ev->chat);
     }
     if (ev->kind == ASK_TOKEN && g->form->probs) g->form->probs(g, c, ev);
@@ -484,6 +485,7 @@ static int new_parts(struct gen_run *x, struct err *e) {
     for (int32_t i = 0; i < g->n_choice; i++) {
         struct gen_choice *c = &g->choices[i];
         c->call = -1;
+        c->old_calls = g->old_calls;
         struct buf *bufs[] = {&c->content,  &c->reasoning, &c->blocks,  &c->probs[0],
                               &c->probs[1], &c->probs[2],  &c->probs[3]};
         for (size_t k = 0; k < sizeof bufs / sizeof *bufs; k++) buf_init(bufs[k], MAX_TEXT);

@@ -24,7 +24,7 @@ struct gen_choice {
     struct buf
         probs[4];    /* pending log-probabilities, comma-separated JSON, as the form wants them */
     size_t n_offset; /* bytes of text so far, for text_offset */
-    bool ended, role_sent;
+    bool ended, role_sent, old_calls;
     struct ask_end end; /* its pointers are not kept: */
     char stop[ANSWER_MAX_STOP_BYTES + 1];
     struct err err;
@@ -52,6 +52,7 @@ struct gen {
     struct ask ask;
     json_t *prompts; /* owned: of completions that have several; ask.prompt is the first */
     struct ask_backend *backend; /* borrowed */
+    bool old_calls;              /* the chat API's form before tool_calls */
     bool stream, usage;          /* stream_options.include_usage */
     bool progress;               /* return_progress */
     int64_t created;             /* seconds since 1970 */
@@ -79,6 +80,8 @@ void gen_fail(struct gen *g, const struct err *e);
 /* Prepares, waits for a turn, runs. Replies whatever happens. */
 void gen_go(struct gen *g);
 
+struct gen_call *gen_call(struct gen_choice *c,
+                          int index);                    /* by its number of appearance, or NULL */
 void gen_put(struct gen *g, struct buf *frame);          /* sends and clears */
 struct ask_end gen_sum(const struct gen *g);             /* stats of all choices */
 json_t *gen_prompt(const struct gen *g, int32_t choice); /* view: of that choice */

@@ -249,8 +249,7 @@ static void add_headers(struct http_request *r, struct MHD_Response *m) {
     char id[48];
     snprintf(id, sizeof id, "req_%s", r->id);
     MHD_add_response_header(m, "X-Request-Id", id);
-    if (r->route && r->route->shape == SHAPE_ANTHROPIC)
-        MHD_add_response_header(m, "Request-Id", id);
+    if (reply_shape(r) == SHAPE_ANTHROPIC) MHD_add_response_header(m, "Request-Id", id);
     if (r->retry_s) {
         char text[16];
         snprintf(text, sizeof text, "%d", r->retry_s);
@@ -307,10 +306,13 @@ static bool path_matches(const char *pattern, const char *path) {
     return strcmp(pattern, path) == 0;
 }
 
+/* Routes answer with and without /v1. */
+static const char *bare(const char *path) { return str_starts(path, "/v1/") ? path + 3 : path; }
+
 static const struct route *find_route(const char *method, const char *path, bool *path_known) {
     *path_known = false;
     for (const struct route *t = routes; t->path; t++) {
-        if (!path_matches(t->path, path)) continue;
+        if (!path_matches(bare(t->path), bare(path))) continue;
         *path_known = true;
         if (strcmp(t->method, method) == 0) return t;
     }
@@ -561,7 +563,7 @@ const char *http_header(const struct http_request *r, const char *name) {
     return r->conn ? MHD_lookup_connection_value(r->conn, MHD_HEADER_KIND, name) : NULL;
 }
 const char *http_rest(const struct http_request *r) {
-    return r->path + strcspn(r->route->path, "*");
+    return bare(r->path) + strcspn(bare(r->route->path), "*");
 }
 const char *http_owner(const struct http_request *r) { return r->owner; }
 const char *http_id(const struct http_request *r) { return r->id; }

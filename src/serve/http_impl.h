@@ -124,7 +124,9 @@ void watch_add(struct http_request *r);
 void watch_remove(struct http_request *r);
 
 /* ---- reply.c ---- */
-size_t reply_field(const struct err *e); /* bytes of the field's name in front */
+size_t reply_field(const struct err *e);                   /* bytes of the field's name in front */
+enum http_shape reply_shape(const struct http_request *r); /* of its errors */
+bool reply_is_overflow(const struct err *e);               /* a prompt that leaves no room */
 void reply_error_object(struct buf *out, enum http_shape shape, int status, const struct err *e);
 void reply_error(struct http_request *r, int status, const struct err *e);
 

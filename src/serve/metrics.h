@@ -7,7 +7,7 @@
 
 #include "base/buf.h"
 
-enum { METRICS_N_BUCKET = 14 };
+enum { METRICS_N_BUCKET = 14, METRICS_MAX_FIELDS = 256 };
 extern const double metrics_bounds_s[METRICS_N_BUCKET];
 
 struct metrics_times { /* a histogram; the last bucket is +Inf */
@@ -19,6 +19,7 @@ struct metrics {
     _Atomic uint64_t n_ok, n_bad, n_busy, n_failed; /* responses: 2xx, 4xx, 429, 5xx */
     _Atomic uint64_t n_cancelled, n_turned_away, n_prompt, n_cached, n_generated, n_reasoning,
         n_drafted, n_accepted;
+    _Atomic uint64_t ignored[METRICS_MAX_FIELDS]; /* by row of fields.c */
     struct metrics_times ttft, queue, answer, per_token;
 };
 

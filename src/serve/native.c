@@ -1,4 +1,5 @@
 /* native.c: health, readiness, metrics, models. */
+#include "serve/fields.h"
 #include "serve/gen.h"
 #include "serve/native.h"
 
@@ -44,6 +45,7 @@ void native_metrics(struct http_request *r) {
     struct buf out;
     buf_init(&out, 1 << 20);
     metrics_write(&s->metrics, &out);
+    fields_put_ignored(s->metrics.ignored, &out);
     if (s->p.metrics) s->p.metrics(s->p.metrics_ud, &out);
     for (size_t i = 0; i < s->p.n_backend; i++) {
         struct ask_backend *b = s->p.backends[i];

@@ -49,22 +49,41 @@ size_t reply_field(const struct err *e) {
     return n;
 }
 
+/* The numbers of engine_refuse_prompt's sentence, as llama-server names them. */
+static bool is_overflow(const struct err *e, long long *n_prompt, long long *n_ctx) {
+    bool is = e->code == CHIMERE_ELIMIT &&
+              sscanf(e->text, "prompt is too long: %lld tokens > %lld", n_prompt, n_ctx) == 2;
+    ++*n_ctx; /* the sentence leaves one for the answer */
+    return is;
+}
+
+bool reply_is_overflow(const struct err *e) {
+    long long n_prompt, n_ctx = 0;
+    return is_overflow(e, &n_prompt, &n_ctx);
+}
+
 void reply_error_object(struct buf *out, enum http_shape shape, int status, const struct err *e) {
     size_t k = 0, n_field = status < 500 ? reply_field(e) : 0;
     while (kinds[k].status && kinds[k].status != status) k++;
     const char *code = kinds[k].code;
-    if (status == 400 && e->code == CHIMERE_ELIMIT && strstr(e->text, "context"))
-        code = "context_length_exceeded";
+    long long n_prompt, n_ctx = 0;
+    bool overflow = is_overflow(e, &n_prompt, &n_ctx);
+    if (overflow) code = "context_length_exceeded";
     else if (status == 400 && e->code == CHIMERE_EUNSUPPORTED) code = "unsupported";
     if (status == 404 && str_starts(e->text, "model: ")) code = "model_not_found";
     struct buf text;
     buf_init(&text, 2048);
-    buf_printf(&text, "%s%s%s%s", e->text[0] ? e->text : err_name(e->code), e->hint[0] ? " (" : "",
-               e->hint, e->hint[0] ? ")" : "");
+    bool hint = e->hint[0] && !overflow; /* clients look for the sentence as it is */
+    buf_printf(&text, "%s%s%s%s", e->text[0] ? e->text : err_name(e->code), hint ? " (" : "",
+               hint ? e->hint : "", hint ? ")" : "");
     if (shape == SHAPE_ANTHROPIC) {
         buf_printf(
             out, "{\"type\":\"error\",\"error\":{\"type\":\"%s\",\"message\":", kinds[k].anthropic);
         json_out_text(out, text.p, text.n);
+        if (e->code == CHIMERE_EUNSUPPORTED &&
+            str_starts(e->text, "thread: ")) /* SDKs look for it */
+            buf_puts(out, ",\"details\":{\"error_code\":\"thread_unsupported_request\"}");
+        if (overflow) buf_printf(out, ",\"n_prompt_tokens\":%lld,\"n_ctx\":%lld", n_prompt, n_ctx);
         buf_puts(out, "}}");
     } else {
         buf_puts(out, "{\"error\":{\"message\":");
@@ -72,16 +91,27 @@ void reply_error_object(struct buf *out, enum http_shape shape, int status, cons
         buf_printf(out, ",\"type\":\"%s\",\"param\":", kinds[k].openai);
         if (n_field) json_out_text(out, e->text, n_field);
         else buf_puts(out, "null");
-        buf_printf(out, ",\"code\":%s%s%s}}", code ? "\"" : "", code ? code : "null",
+        buf_printf(out, ",\"code\":%s%s%s", code ? "\"" : "", code ? code : "null",
                    code ? "\"" : "");
+        if (overflow) buf_printf(out, ",\"n_prompt_tokens\":%lld,\"n_ctx\":%lld", n_prompt, n_ctx);
+        buf_puts(out, "}}");
     }
     buf_fini(&text);
+}
+
+/* Of a path that is no route: the shape of the API that it seems to be of. */
+enum http_shape reply_shape(const struct http_request *r) {
+    const char *path = r->path ? r->path : "";
+    if (r->route && r->route->shape != SHAPE_OPENAI) return r->route->shape;
+    if (str_starts(path, "/v1/messages") || str_starts(path, "/messages")) return SHAPE_ANTHROPIC;
+    /* /v1/models is of both APIs */
+    return http_header(r, "anthropic-version") ? SHAPE_ANTHROPIC : SHAPE_OPENAI;
 }
 
 void reply_error(struct http_request *r, int status, const struct err *e) {
     struct buf body;
     buf_init(&body, 1 << 16);
-    reply_error_object(&body, r->route ? r->route->shape : SHAPE_OPENAI, status, e);
+    reply_error_object(&body, reply_shape(r), status, e);
     http_reply(r, status, NULL, &body);
     buf_fini(&body);
 }

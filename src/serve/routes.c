@@ -28,6 +28,8 @@ const struct route routes[] = {
     {"GET", "/props", ROUTE_QUICK, SHAPE_OPENAI, native_props},
     {"GET", "/slots", ROUTE_QUICK | ROUTE_ADMIN, SHAPE_OPENAI, native_slots},
     {"GET", "/v1/status", ROUTE_QUICK | ROUTE_ADMIN, SHAPE_OPENAI, native_status},
+    {"GET", "/", ROUTE_OPEN | ROUTE_QUICK, SHAPE_OPENAI, native_health},
+    {"GET", "/v1", ROUTE_OPEN | ROUTE_QUICK, SHAPE_OPENAI, native_health},
     {"GET", "/health", ROUTE_OPEN | ROUTE_QUICK, SHAPE_OPENAI, native_health},
     {"GET", "/ready", ROUTE_OPEN | ROUTE_QUICK, SHAPE_OPENAI, native_ready},
     {"GET", "/metrics", ROUTE_QUICK | ROUTE_ADMIN, SHAPE_OPENAI, native_metrics},

@@ -5,10 +5,10 @@
  * as string or as parts, null or empty content beside tool calls. */
 #include <string.h>
 
-#include "base/buf.h"
 #include "base/mem.h"
 #include "base/str.h"
 #include "text/chat.h"
+#include "text/chat_fold.h"
 
 struct chat_template {
     struct jinja *jinja; /* owned */
@@ -289,24 +289,15 @@ static bool has_role(json_t *m, const char *role) {
     return r && strcmp(r, role) == 0;
 }
 
-/* What templates without system messages are trained on: its text before the first user's. */
-static void fold_system(json_t *messages) {
-    json_t *system = json_array_get(messages, 0), *user = json_array_get(messages, 1);
-    json_t *a = json_object_get(system, "content"), *b = json_object_get(user, "content");
-    if (!has_role(system, "system") || !has_role(user, "user") || !json_is_string(a) ||
-        !json_is_string(b))
-        return;
-    json_object_set_new(user, "content",
-                        json_sprintf("%s\n\n%s", json_string_value(a), json_string_value(b)));
-    json_array_remove(messages, 0);
-}
-
-static json_t *fit(const struct chat_template *t, json_t *context, struct err *e) {
-    json_t *out = json_copy(context),
-           *messages = json_deep_copy(json_object_get(context, "messages"));
+/* fold: system messages are brought to the front first. */
+static json_t *fit(const struct chat_template *t, json_t *context, bool fold, struct err *e) {
+    json_t *given = json_object_get(context, "messages"),
+           *folded = fold ? chat_fold(given, t->caps.has_system) : NULL, *out = json_copy(context),
+           *messages = json_deep_copy(folded ? folded : given);
     size_t i, k;
     json_t *m, *call;
-    int rc = out ? 0 : err_set(e, CHIMERE_ENOMEM, "template: out of memory");
+    int rc = out && (folded || !fold) ? 0 : err_set(e, CHIMERE_ENOMEM, "template: out of memory");
+    json_decref(folded);
     if (!rc && !json_is_array(messages))
         rc = err_set(e, CHIMERE_EFORMAT, "messages: expected a list");
     json_array_foreach(messages, i, m) {
@@ -323,7 +314,6 @@ static json_t *fit(const struct chat_template *t, json_t *context, struct err *e
         }
     }
     if (!rc) {
-        if (!t->caps.has_system) fold_system(messages);
         json_object_set(out, "messages", messages);
         /* transformers passes these always, and templates ask whether they are none */
         if (!json_object_get(out, "tools")) json_object_set_new(out, "tools", json_null());
@@ -342,15 +332,40 @@ static bool opens_think(const char *s, size_t n) {
            (n >= 7 && memcmp(s + n - 7, "[THINK]", 7) == 0);
 }
 
+/* Renders the fitted context; with a template that refuses or skips a later system message, CHIMERE_EFORMAT. */
+static int render_fitted(const struct chat_template *t, json_t *context, bool fold,
+                         const struct jinja_env *env, struct chat_prompt *prompt, struct err *e) {
+    json_t *fitted = fit(t, context, fold, e), *messages = json_object_get(fitted, "messages");
+    if (!fitted) return e ? e->code : CHIMERE_EFORMAT;
+    int rc = jinja_render(t->jinja, fitted, env, &prompt->out, e);
+    if (!rc && !fold && chat_drops_system(messages, prompt->out.text.p, prompt->out.text.n))
+        rc = err_set(e, CHIMERE_EFORMAT, "messages: the template skips a system message");
+    json_decref(fitted);
+    return rc;
+}
+
 int chat_render(const struct chat_template *t, json_t *context, bool as_is, const struct tm *now,
                 struct chat_prompt *prompt, struct err *e) {
     *prompt = (struct chat_prompt){0};
     struct jinja_env env = {.now = now, .is_trusted = is_trusted};
-    json_t *fitted = as_is ? NULL : fit(t, context, e);
-    if (!as_is && !fitted) return e ? e->code : CHIMERE_EFORMAT;
-    int rc = jinja_render(t->jinja, as_is ? context : fitted, &env, &prompt->out, e);
+    json_t *messages = json_object_get(context, "messages");
+    struct err first = {0};
+    int rc;
+    if (as_is) {
+        rc = jinja_render(t->jinja, context, &env, &prompt->out, e);
+    } else {
+        bool has_later = chat_has_later_system(messages),
+             fold = !t->caps.has_system && json_is_array(messages);
+        rc = render_fitted(t, context, fold, &env, prompt, &first);
+        if (rc && has_later && !fold) { /* the template takes none there: fold and try again */
+            chat_prompt_fini(prompt);
+            *prompt = (struct chat_prompt){0};
+            rc = render_fitted(t, context, true, &env, prompt, e);
+        } else if (rc && e) {
+            *e = first;
+        }
+    }
     if (!rc) prompt->in_think = opens_think(prompt->out.text.p, prompt->out.text.n);
-    json_decref(fitted);
     return rc;
 }
 

@@ -74,7 +74,7 @@ try "tensor blk.1.attn_gate.weight: expected in a qwen35moe model, got nothing" 
 # questions beyond the model
 refuses 2 "token: expected an id below 512, got 512" "$CHIMERE" logits -m m.gguf --tokens 1,512 -q
 refuses 2 "expected token ids separated by commas, got '-2'" "$CHIMERE" logits -m m.gguf --tokens 1,-2 -q
-refuses 1 "do not fit the context of 64" "$CHIMERE" run -m m.gguf --raw -q -c 64 -f edit.py
+refuses 1 "tokens > 63 maximum" "$CHIMERE" run -m m.gguf --raw -q -c 64 -f edit.py
 refuses 1 "does not fit: 1 sequence of 900000000 tokens needs" \
     "$CHIMERE" run -m m.gguf --raw -p a -q -c 900000000
 echo "refuse: ok"

@@ -80,7 +80,7 @@ test("addresses in a request are not fetched", async () => {
         ["/v1/responses", { input: [{ role: "user", content: [{ type: "input_image", image_url: url }] }] }]]) {
         const r = await post(path, body);
         assert.equal(r.status, 400, JSON.stringify(r));
-        assert.match(r.error.message, /content\[0\]\.type/);
+        assert.match(r.error.message, /content\[0\]\.(type|source)/);
     }
     trap.close();
     assert.equal(n_call, 0);

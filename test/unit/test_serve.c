@@ -239,7 +239,7 @@ static const struct {
     {CHAT, "{" HI ",\"logit_bias\":{\"99999999\":1}}", 400, "logit_bias"},
     {CHAT, "{" HI ",\"colour\":\"red\"}", 400, "colour"},
     {CHAT, "{" HI ",\"input\":\"x\"}", 400, "input"},
-    {CHAT, "{" HI ",\"functions\":[{}]}", 400, "functions"},
+    {CHAT, "{" HI ",\"functions\":[{}]}", 400, "functions[0].name"},
     {CHAT, "{" HI ",\"model\":\"other\"}", 404, "model"},
     {CHAT, "{" HI ",\"tool_choice\":\"required\"}", 400, "tool_choice"},
     {CHAT, "{" HI ",\"lora\":[{\"id\":0,\"scale\":1}]}", 400, "lora"},

@@ -1,0 +1,34 @@
+/* fields_impl.h: what the readers of request fields share. */
+#ifndef CHIMERE_SERVE_FIELDS_IMPL_H
+#define CHIMERE_SERVE_FIELDS_IMPL_H
+
+#include "serve/fields.h"
+
+/* ---- values (fields_read.c) ---- */
+int fields_expected(struct err *e, const char *name, const char *what);
+int fields_bool(const json_t *v, const char *name, bool *out, struct err *e);
+int fields_int(const json_t *v, const char *name, double low, double high, int64_t *out,
+               struct err *e);
+/* A text of 1 to max bytes, copied into the arena. */
+int fields_str(struct fields *f, const json_t *v, const char *name, size_t max, const char **out,
+               struct err *e);
+
+int fields_messages(struct ask *a, json_t *messages, struct err *e); /* OpenAI chat form */
+int fields_schema(struct ask *a, json_t *schema, const char *where, struct err *e);
+int fields_effort(struct fields *f, const json_t *v, const char *name, struct err *e);
+
+/* ---- content (fields_parts.c); notes: a note takes the place of what is no text ---- */
+/* Content of a message as a string or a list of text parts; *out is new. */
+int fields_text(const json_t *content, const char *where, bool notes, json_t **out, struct err *e);
+/* The text of content, or of one part, appended. */
+int fields_put_text(const json_t *content, const char *where, bool notes, struct buf *out,
+                    struct err *e);
+int fields_part(const json_t *p, const char *where, bool notes, struct buf *out, struct err *e);
+
+/* fields_responses.c, fields_anthropic.c: messages of the other APIs, in OpenAI's chat form. */
+int fields_input(struct fields *f, json_t *v, struct err *e);
+int fields_instructions(struct fields *f, json_t *v, struct err *e);
+int fields_anthropic_messages(struct fields *f, json_t *v, struct err *e);
+int fields_anthropic_system(struct fields *f, json_t *v, struct err *e);
+
+#endif

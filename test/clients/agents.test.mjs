@@ -1,0 +1,119 @@
+// agents.test.mjs: requests that coding agents really sent, trimmed (recorded/*.json), and what they must find in the
+// answers. live.sh runs the programs themselves.
+import assert from "node:assert/strict";
+import { readFileSync } from "node:fs";
+import { after, before, test } from "node:test";
+import { key, serve } from "./serve.mjs";
+
+let server;
+before(async () => { server = await serve("--no-odo", "--alias", "*"); });
+after(async () => assert.equal(await server.stop(), 0));
+
+const recorded = (name) => JSON.parse(readFileSync(new URL(`recorded/${name}.json`, import.meta.url)));
+async function post(path, body) {
+    const r = await fetch(server.url + path, { method: "POST", body: JSON.stringify(body), headers: { authorization: `Bearer ${key}` } });
+    const text = await r.text();
+    if (r.headers.get("content-type")?.startsWith("text/event-stream"))
+        return { http: r.status, events: text.split("\n").filter((l) => l.startsWith("data: {")).map((l) => JSON.parse(l.slice(6))) };
+    return { ...JSON.parse(text), http: r.status };
+}
+const hi = [{ role: "user", content: "hi" }];
+
+for (const name of ["claude-code", "claude-code-second"])
+    test(`${name}: context_management, thinking, a system turn after the user's`, async () => {
+        const r = await post("/v1/messages?beta=true", recorded(name));
+        assert.equal(r.http, 200, JSON.stringify(r));
+        assert.equal(r.events.at(0).type, "message_start");
+        assert.equal(r.events.at(-1).type, "message_stop");
+        const { prompt } = await post("/apply-template", { messages: [...hi, { role: "system", content: "Agents: none." }] });
+        assert.match(prompt, /hi\n\nAgents: none\./);
+    });
+
+test("codex: developer messages, a namespace of tools, a tool that cannot be run, client_metadata", async () => {
+    const r = await post("/v1/responses", recorded("codex"));
+    assert.equal(r.http, 200, JSON.stringify(r));
+    assert.match(r.events.at(-1).type, /^response\.(completed|incomplete)$/);
+    const all = recorded("codex");
+    const forced = await post("/v1/responses", { ...all, stream: false, max_output_tokens: 200, tool_choice:
+        { type: "function", namespace: "multi_agent_v1", name: "close_agent" } });
+    const call = forced.output.find((x) => x.type === "function_call");
+    assert.equal(call.name, "close_agent");
+    assert.equal(call.namespace, "multi_agent_v1");
+    const next = await post("/v1/responses", { ...all, stream: false, input: [...all.input, call,
+        { type: "function_call_output", call_id: call.call_id, output: "closed" }] });
+    assert.equal(next.http, 200, JSON.stringify(next));
+    const search = await post("/v1/responses", { ...all, tool_choice: { type: "web_search" } });
+    assert.equal(search.http, 400);
+    assert.match(search.error.message, /tool_choice: this server cannot run web_search/);
+});
+
+test("a tool of a type that nobody knows is refused by name", async () => {
+    const r = await post("/v1/responses", { input: "hi", tools: [{ type: "teleport", name: "x" }] });
+    assert.equal(r.http, 400);
+    assert.match(r.error.message, /tools\[0\]\.type.*teleport/);
+});
+
+test("custom tools: text by a grammar, streamed and whole, and its history", async () => {
+    const tool = (syntax, definition) => ({ type: "custom", name: "apply_patch", description: "x", format: { type: "grammar", syntax, definition } });
+    const patch = 'start: "*** Begin" LF line+ "*** End"\nline: ("+" | "-") /[a-z]{1,4}/ LF -> change\n%import common.LF\n';
+    const body = { input: "hi", max_output_tokens: 300, temperature: 0, tool_choice: { type: "custom", name: "apply_patch" }, tools: [tool("lark", patch)] };
+    const r = await post("/v1/responses", body);
+    assert.equal(r.http, 200, JSON.stringify(r));
+    const call = r.output.find((x) => x.type === "custom_tool_call");
+    assert.equal(typeof call?.input, "string", JSON.stringify(r.output));
+    const { events } = await post("/v1/responses", { ...body, stream: true });
+    const done = events.find((x) => x.type === "response.custom_tool_call_input.done");
+    assert.equal(done?.input ?? "", call.status === "completed" ? call.input : "");
+    const two = await post("/v1/responses", { input: [...[{ role: "user", content: "hi" }], { type: "custom_tool_call", call_id: "a", name: "apply_patch", input: "x" },
+        { type: "custom_tool_call_output", call_id: "a", output: "ok" }], max_output_tokens: 3 });
+    assert.equal(two.http, 200, JSON.stringify(two));
+    const chat = await post("/v1/chat/completions", { messages: hi, max_tokens: 100, temperature: 0, tool_choice: { type: "custom", custom: { name: "n" } },
+        tools: [{ type: "custom", custom: { name: "n", format: { type: "grammar", grammar: { syntax: "regex", definition: "[0-9]{3}" } } } }] });
+    assert.equal(typeof chat.choices[0].message.tool_calls[0].custom.input, "string");
+    assert.equal(chat.choices[0].finish_reason, "tool_calls");
+    for (const [syntax, definition, why] of [["lark", "start: start", /contains itself/], ["lark", "start: a", /not defined/],
+        ["lark", "%ignore \" \"\nstart: \"a\"", /%ignore is not supported/], ["bnf", "x", /lark or regex/]]) {
+        const bad = await post("/v1/responses", { ...body, tools: [tool(syntax, definition)] });
+        assert.equal(bad.http, 400);
+        assert.match(bad.error.message, why);
+    }
+});
+
+test("a prompt that is too long is refused in the sentence that clients look for", async () => {
+    const text = "word ".repeat(9000), sentence = /^prompt is too long: (\d+) tokens > (\d+) maximum \(exceeds the available context size\)$/;
+    for (const [path, body] of [["/v1/chat/completions", {}], ["/v1/messages", { max_tokens: 3 }]]) {
+        const { http, error } = await post(path, { ...body, messages: [{ role: "user", content: text }] });
+        assert.equal(http, 400);
+        const [, n, max] = sentence.exec(error.message);
+        assert.ok(Number(n) > Number(max));
+        assert.equal(error.n_prompt_tokens, Number(n));
+        assert.equal(error.n_ctx, Number(max) + 1);
+        if (path === "/v1/chat/completions") assert.equal(error.code, "context_length_exceeded");
+        assert.equal(error.type, "invalid_request_error");
+    }
+    const { http, error } = await post("/v1/responses", { input: text });
+    assert.equal(http, 400);
+    assert.equal(error.code, "context_length_exceeded");
+});
+
+test("message threads are refused as the SDKs expect; null fields count as absent", async () => {
+    const r = await post("/v1/messages", { max_tokens: 5, messages: hi, thread: { type: "create" } });
+    assert.equal(r.http, 400);
+    assert.equal(r.error.details.error_code, "thread_unsupported_request");
+    assert.equal((await post("/v1/chat/completions", { messages: hi, max_tokens: 2, guided_json: null, no_such_field: null })).http, 200);
+});
+
+test("thinking is cleared when asked, unknown edits are refused", async () => {
+    const messages = [...hi, { role: "assistant", content: [{ type: "thinking", thinking: "T1", signature: "" }, { type: "text", text: "a" }] },
+        ...hi, { role: "assistant", content: [{ type: "thinking", thinking: "T2", signature: "" }, { type: "text", text: "b" }] }, ...hi];
+    for (const keep of ["all", { type: "thinking_turns", value: 1 }, undefined])
+        assert.equal((await post("/v1/messages", { max_tokens: 2, messages, context_management: { edits: [{ type: "clear_thinking_20251015", keep }] } })).http, 200);
+    const r = await post("/v1/messages", { max_tokens: 2, messages, context_management: { edits: [{ type: "shuffle" }] } });
+    assert.match(r.error.message, /context_management\.edits\[0\]\.type.*shuffle/);
+});
+
+test("ignored fields are counted", async () => {
+    await post("/v1/chat/completions", { messages: hi, max_tokens: 2, keep_alive: "5m" });
+    const text = await (await fetch(server.url + "/metrics", { headers: { authorization: `Bearer ${key}` } })).text();
+    assert.match(text, /chimere_ignored_fields_total\{field="keep_alive"\} 1/);
+});
