@@ -85,7 +85,11 @@ int odo_rig_tools(struct odo_rig *r, const struct cfg *c, struct tool_set **out,
     if (!rc) rc = memory_add_tools(r->store, tools, e);
     if (!rc) rc = open_web(r, c, e);
     if (!rc && r->web) rc = web_add_tool(r->web, tools, e);
-    if (!rc && cfg_str(c, "files")) rc = tool_files_add(tools, cfg_str(c, "files"), e);
+    struct tool_files files = {.root = cfg_str(c, "files"),
+                               .quota_bytes = (int64_t)cfg_bytes(c, "files-quota"),
+                               .build_files = cfg_bool(c, "files-build"),
+                               .trusted = cfg_bool(c, "files-trusted")};
+    if (!rc && files.root) rc = tool_files_add(tools, &files, e);
     if (!rc && cfg_bool(c, "run-code")) rc = tool_code_add(tools, e);
     const char *const *servers;
     size_t n_server = cfg_list(c, "mcp", &servers);

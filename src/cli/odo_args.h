@@ -20,6 +20,9 @@
     {"embedding-key", 0, CFG_STR, "FILE", NULL, 0, 0, NULL, "file with its API key"}, \
     {"rerank-model", 0, CFG_STR, "FILE", NULL, 0, 0, NULL, "cross-encoder that orders the documents found; in serve also answers /v1/rerank (default: none)"}, \
     {"files", 0, CFG_STR, "DIR", NULL, 0, 0, NULL, "folder that read_file and write_file may touch (default: none)"}, \
+    {"files-quota", 0, CFG_BYTES, "SIZE", "64M", 0, 0, NULL, "that write_file may write until the program ends"}, \
+    {"files-build", 0, CFG_BOOL, NULL, "false", 0, 0, NULL, "write_file may write what build tools execute: Makefile, package.json, ..."}, \
+    {"files-trusted", 0, CFG_BOOL, NULL, "false", 0, 0, NULL, "nobody else writes into that folder: its text does not restrict later tools"}, \
     {"run-code", 0, CFG_BOOL, NULL, "true", 0, 0, NULL, "programs in a sandbox as a tool; --no-run-code"}, \
     {"bare-parsing", 0, CFG_BOOL, NULL, "false", 0, 0, NULL, "read HTML and PDF even if the kernel allows no sandbox for their parsers"}, \
     {"searxng", 0, CFG_STR, "URL", NULL, 0, 0, NULL, "SearXNG to search the web with (default: no web)"},  \

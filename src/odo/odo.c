@@ -237,8 +237,14 @@ static void *work(void *ud) {
         r->stats = (struct engine_stats){0};
         r->n_reasoning = 0;
         r->n_client_call = 0;
+        taint_begin(r->odo->taint, &r->said, r->owner ? r->owner : "",
+                    r->question ? r->question : "");
         r->n_left = r->ask->max_tokens > 0 ? r->ask->max_tokens : INT32_MAX;
         int rc = *r->cancelled ? 0 : answer_or_cache(r, &finish, &err);
+        taint_mark(r->odo->taint, &r->said,
+                   r->tainted         ? TAINT_STRANGERS
+                   : r->tainted_local ? TAINT_LOCAL
+                                      : TAINT_NONE);
         if (r->choice == r->ask->n - 1) finish_run(r, start);
         if (*r->cancelled) finish = ASK_CANCELLED;
         else if (rc) finish = ASK_FAILED;
@@ -260,6 +266,7 @@ static bool is_direct(const struct odo_run *r) {
     const struct odo_decision *d = &r->d;
     const struct pipeline *p = d->pipeline;
     if (!r->ask->messages || r->ask->continue_last) return true;
+    if (r->tainted || r->tainted_local) return false; /* so that its answer is marked, too */
     bool anywhere = false;
     const struct tool *t;
     for (size_t i = 0; (t = tool_at(r->odo->p.tools, i)); ++i) anywhere |= t->flags & TOOL_ANYWHERE;
@@ -288,6 +295,7 @@ static int prepare(struct ask_backend *b, const struct ask *a, const struct ask_
     r->ask = a;
     r->sink = *sink;
     r->cancelled = &r->is_cancelled;
+    r->all_said = &r->said;
     buf_init(&r->source_text, (size_t)4 << 20);
     buf_init(&r->answer, CACHE_MAX_BYTES);
     buf_init(&r->memory, (size_t)1 << 20);
@@ -299,6 +307,11 @@ static int prepare(struct ask_backend *b, const struct ask *a, const struct ask_
                                        : err_set(e, CHIMERE_ENOMEM, "out of memory");
     if (!rc && a->messages) rc = odo_decide(o, r, front->route, e);
     if (!rc && a->messages) rc = odo_context(r, e);
+    if (!rc && a->messages) {
+        enum taint_level level = taint_of(o->taint, r->owner, a->messages);
+        r->tainted = level == TAINT_STRANGERS;
+        r->tainted_local = level == TAINT_LOCAL;
+    }
     r->keeps_answer = r->wish.cache || r->keep_talk || odo_wants_quality(r);
     r->score = r->draft_score = NAN;
     snprintf(r->answer_name, sizeof r->answer_name, "odo-%016llx",
@@ -413,6 +426,7 @@ int odo_open(struct odo **out, const struct odo_params *p, struct err *e) {
         o->p.vectors = &o->vectors;
     }
     if (!rc) rc = cache_new(&o->cache, (int64_t)CACHE_KEEP_S * 1000, o->p.vectors, e);
+    if (!rc && !(o->taint = taint_new())) rc = err_set(e, CHIMERE_ENOMEM, "out of memory");
     if (!rc) rc = history_new(&o->history, p->store, e);
     if (!rc && p->store && p->docs && docs_has_vectors(p->docs))
         rc = examples_open(&o->examples, p->store, (uint64_t)docs_embedder(p->docs),
@@ -432,6 +446,7 @@ void odo_close(struct odo *o) {
     quality_close(o->quality);
     cache_free(o->cache);
     history_free(o->history);
+    taint_free(o->taint);
     examples_close(o->examples);
     for (int i = 0; i < o->n_front; ++i) mem_free(o->fronts[i]);
     pthread_mutex_destroy(&o->front_lock);

@@ -35,16 +35,19 @@ static int wish_level(const json_t *v, const char *key, const char *words, int *
     return 0;
 }
 
-static int wish_files(struct odo_wish *w, const json_t *v, struct err *e) {
+enum { MAX_NAMES = sizeof((struct odo_wish *)0)->files / sizeof(char *) };
+
+static int wish_names(const char *names[MAX_NAMES], size_t *n_name, const json_t *v,
+                      const char *key, struct err *e) {
     size_t n = json_array_size(v);
-    if (!json_is_array(v) || n > sizeof w->files / sizeof *w->files)
-        return err_set(e, CHIMERE_EINVAL, "odo.files: expected a list of at most %zu names",
-                       sizeof w->files / sizeof *w->files);
+    if (!json_is_array(v) || n > MAX_NAMES)
+        return err_set(e, CHIMERE_EINVAL, "odo.%s: expected a list of at most %d names", key,
+                       MAX_NAMES);
     for (size_t i = 0; i < n; ++i) {
-        w->files[i] = json_string_value(json_array_get(v, i));
-        if (!w->files[i]) return err_set(e, CHIMERE_EINVAL, "odo.files: expected names");
+        names[i] = json_string_value(json_array_get(v, i));
+        if (!names[i]) return err_set(e, CHIMERE_EINVAL, "odo.%s: expected names", key);
     }
-    w->n_file = n;
+    *n_name = n;
     return 0;
 }
 
@@ -99,7 +102,9 @@ int odo_wish_read(struct odo_wish *w, const json_t *extra, struct err *e) {
             if (!(w->strategy = text) && !w->no_strategy)
                 rc = err_set(e, CHIMERE_EINVAL, "odo.strategy: expected a name, or false");
         } else if (!strcmp(key, "files")) {
-            rc = wish_files(w, v, e);
+            rc = wish_names(w->files, &w->n_file, v, key, e);
+        } else if (!strcmp(key, "confirm")) {
+            rc = wish_names(w->confirm, &w->n_confirm, v, key, e);
         } else {
             rc = err_set(e, CHIMERE_EINVAL, "odo.%.40s: unknown field", key);
         }

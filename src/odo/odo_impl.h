@@ -12,6 +12,7 @@
 #include "odo/odo.h"
 #include "odo/pipeline.h"
 #include "odo/strategy.h"
+#include "odo/taint.h"
 
 enum odo_stage { /* of the metrics */
                  ODO_DECIDE,
@@ -45,6 +46,7 @@ struct odo {
     struct odo_front *fronts[ODO_MAX_NAMES]; /* owned [n_front]; made when first asked for */
     int n_front;
     _Atomic int n_run, n_judging;
+    struct taint *taint; /* owned */
     struct odo_counter stage[ODO_N_STAGE];
     _Atomic uint64_t n_request, n_model_call, n_tool_refused, n_cache[3]; /* missed, same, near */
 };
@@ -62,6 +64,8 @@ struct odo_wish {
     size_t n_file;
     const char *strategy; /* strategy.h */
     bool no_strategy;
+    const char *confirm[16]; /* tools that the user allows after strangers' text */
+    size_t n_confirm;
 };
 
 struct odo_decision {
@@ -108,6 +112,9 @@ struct odo_run {
     struct engram_table *table; /* owned: of what was fetched; NULL: none */
     bool tainted;               /* strangers' text is in messages */
     bool tainted_local;
+    struct taint_text said;      /* of this choice's answer */
+    struct taint_text *all_said; /* view: the whole run's, also for one agent's part of it */
+    bool told_confirm;           /* the client was told which tools need its word */
     struct engine_stats stats;   /* sums of all calls */
     int32_t n_reasoning, n_left; /* n_left: tokens that max_tokens leaves, INT32_MAX: no limit */
     int32_t n_client_call;       /* calls of the client's tools forwarded so far */

@@ -29,6 +29,8 @@ void odo_spend(struct odo_run *r, const struct engine_stats *s, int32_t n_reason
 
 int odo_send(struct odo_run *r, const struct ask_event *ev) {
     pthread_mutex_lock(r->sink_lock);
+    if (ev->kind == ASK_CHAT && ev->chat->kind == CHAT_CONTENT)
+        taint_feed(r->all_said, ev->chat->text, ev->chat->n);
     int rc = r->sink.event(r->sink.ud, ev);
     pthread_mutex_unlock(r->sink_lock);
     if (rc) *r->cancelled = true;
@@ -82,6 +84,31 @@ static bool useful(const struct odo_run *r, const struct tool *t) {
     return true;
 }
 
+static struct tool_env run_env(const struct odo_run *r) {
+    return (struct tool_env){.cancelled = r->cancelled,
+                             .deadline_ns = r->ask->deadline_ns,
+                             .tainted = r->tainted,
+                             .tainted_local = r->tainted_local,
+                             .confirmed = r->wish.confirm,
+                             .n_confirmed = r->wish.n_confirm,
+                             .owner = r->owner};
+}
+
+/* Once per run: a tool that was withheld, though the user could allow it. */
+static void tell_confirm(struct odo_run *r, const struct odo_round *round) {
+    struct tool_env env = run_env(r);
+    json_t *names = json_array();
+    const struct tool *t;
+    for (size_t i = 0; !r->told_confirm && (t = tool_at(r->odo->p.tools, i)); ++i)
+        if (wanted(round, t) && tool_needs_confirmation(t, &env))
+            json_array_append_new(names, json_string(t->name));
+    if (json_array_size(names)) {
+        odo_note(r, "confirm", json_pack("{s:O}", "tools", names));
+        r->told_confirm = true;
+    }
+    json_decref(names);
+}
+
 /* The client's tools, then ours; a name that the client uses is the client's. NULL: none at all. */
 static json_t *offered(const struct odo_run *r, const struct odo_round *round, size_t *n_ours) {
     const struct ask *a = r->ask;
@@ -89,7 +116,7 @@ static json_t *offered(const struct odo_run *r, const struct odo_round *round, s
     *n_ours = 0;
     bool free_choice = a->tool_choice == ASK_TOOLS_AUTO && a->format == ASK_TEXT &&
                        r->wish.tools != 0 && !a->continue_last;
-    struct tool_env env = {.tainted = r->tainted, .tainted_local = r->tainted_local};
+    struct tool_env env = run_env(r);
     const struct tool *t = &r->skill_tool;
     if (all && free_choice && t->spec && !round->no_tools && tool_allowed(t, &env, NULL) &&
         !has_name(a->tools, t->name)) {
@@ -247,13 +274,8 @@ static int run_tool(struct odo_run *r, const struct odo_round *round, const json
     buf_init(&text, (size_t)2 * TOOL_MAX_OUTPUT);
     int64_t start = clock_ns();
     int rc = CHIMERE_ENOENT;
-    struct tool_env env = {.cancelled = r->cancelled,
-                           .deadline_ns = r->ask->deadline_ns,
-                           .tainted = r->tainted,
-                           .tainted_local = r->tainted_local,
-                           .owner = r->owner,
-                           .collection =
-                               r->wish.collection ? r->wish.collection : r->d.pipeline->collection};
+    struct tool_env env = run_env(r);
+    env.collection = r->wish.collection ? r->wish.collection : r->d.pipeline->collection;
     if (t) rc = tool_run(t, args, &env, &text);
     else buf_printf(&text, "error: there is no tool \"%.64s\"", name);
     r->tainted = env.tainted;
@@ -282,6 +304,7 @@ int odo_loop(struct odo_run *r, const struct odo_round *round, struct buf *conte
         bare.no_tools = i >= most;
         if (bare.no_tools) bare.tools.n = 0;
         json_t *tools = offered(r, &bare, &n_ours);
+        tell_confirm(r, &bare);
         struct turn turn = {.run = r, .final = round->final};
         struct call_result out;
         int rc = ask_model(r, round, tools, &turn, &out, e);

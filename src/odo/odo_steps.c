@@ -80,6 +80,8 @@ static void begin(struct odo_run *r, struct outcome *o, bool alone, const struct
                                .quiet = !alone,
                                .tainted = r->tainted,
                                .tainted_local = r->tainted_local,
+                               .all_said = r->all_said,
+                               .told_confirm = r->told_confirm,
                                .n_left = r->n_left,
                                .choice = r->choice,
                                .record = json_pack("{s:[]}", "tools")};

@@ -89,14 +89,32 @@ const struct tool *tool_at(const struct tool_set *s, size_t i) {
     return i < s->n ? &s->v[i] : NULL;
 }
 
+static bool is_confirmed(const struct tool *t, const struct tool_env *env) {
+    for (size_t i = 0; i < env->n_confirmed; ++i)
+        if (!strcmp(env->confirmed[i], t->name)) return true;
+    return false;
+}
+
+/* After strangers' text: nothing that leaves the machine, and what stays in the sandbox or under the root only on the
+ * user's word. After files of the root: what leaves nothing behind. */
+static bool is_safe(const struct tool *t, const struct tool_env *env) {
+    if (!(t->flags & (TOOL_EFFECT | TOOL_SENDS))) return true;
+    if (!env->tainted && !env->tainted_local) return true;
+    return !env->tainted && t->flags & TOOL_CONFINED && !(t->flags & (TOOL_SENDS | TOOL_PERSISTS));
+}
+
+bool tool_needs_confirmation(const struct tool *t, const struct tool_env *env) {
+    return !is_safe(t, env) && t->flags & TOOL_CONFINED && !(t->flags & TOOL_SENDS) &&
+           !is_confirmed(t, env);
+}
+
 bool tool_allowed(const struct tool *t, const struct tool_env *env, struct err *e) {
-    bool harmless = !(t->flags & (TOOL_EFFECT | TOOL_SENDS));
     bool confined = t->flags & TOOL_CONFINED && !(t->flags & TOOL_SENDS);
-    if (harmless || (!env->tainted && (confined || !env->tainted_local))) return true;
+    if (is_safe(t, env) || (confined && is_confirmed(t, env))) return true;
     err_set(e, CHIMERE_EREFUSED,
-            "%s may not be used in this conversation any more: it contains text from documents or "
-            "pages",
-            t->name);
+            "%s may not be used in this conversation any more%s: it contains text from documents, "
+            "pages or tools",
+            t->name, confined ? " unless the user confirms it (odo.confirm)" : "");
     return false;
 }
 

@@ -21,7 +21,8 @@ enum {
     TOOL_TAINTS = 4,        /* its result was written by strangers */
     TOOL_CONFINED = 8,      /* its effect stays in a sandbox or under a root of the user's choice */
     TOOL_TAINTS_LOCAL = 16, /* its result is a file of that root: confined tools may go on */
-    TOOL_ANYWHERE = 32,     /* offered by every pipeline, not only by those that name it */
+    TOOL_PERSISTS = 64, /* its effect outlives the request: after any taint it needs confirmation */
+    TOOL_ANYWHERE = 32, /* offered by every pipeline, not only by those that name it */
 };
 enum { TOOL_MAX_NAME = 64, TOOL_MAX_OUTPUT = 64 << 10, TOOL_MAX = 256 };
 
@@ -30,9 +31,12 @@ struct tool_env {            /* of one request */
     int64_t deadline_ns;     /* of this call */
     bool tainted;            /* strangers' text is in the conversation */
     bool tainted_local;      /* text of files under the root is */
-    const char *collection;  /* of documents; NULL: all */
-    const char *owner;       /* whose memory; NULL: MEMORY_LOCAL */
-    struct buf *sources;     /* what documents and pages were shown; may be NULL */
+    const char *const
+        *confirmed; /* names of tools that the user allows all the same [n_confirmed] */
+    size_t n_confirmed;
+    const char *collection; /* of documents; NULL: all */
+    const char *owner;      /* whose memory; NULL: MEMORY_LOCAL */
+    struct buf *sources;    /* what documents and pages were shown; may be NULL */
 };
 
 struct tool {
@@ -56,6 +60,8 @@ const struct tool *tool_find(const struct tool_set *s, const char *name);
 const struct tool *tool_at(const struct tool_set *s, size_t i); /* NULL beyond the end */
 /* {"type": "function", ...} from a name, a sentence and the parameters as JSON text; NULL: out of memory. */
 json_t *tool_spec(const char *name, const char *about, const char *parameters);
+/* It would be allowed if the user confirmed it (odo.confirm). */
+bool tool_needs_confirmation(const struct tool *t, const struct tool_env *env);
 /* False: why not, in e. */
 bool tool_allowed(const struct tool *t, const struct tool_env *env, struct err *e);
 /* Checks and runs. Failures become one line of text for the model, "error: ..."; the code is returned. */
