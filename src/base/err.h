@@ -16,7 +16,7 @@
     X(EUNSUPPORTED, -6, "not supported")                                                           \
     X(ELIMIT, -7, "limit exceeded")                                                                \
     X(ECHECKSUM, -8, "checksum mismatch")                                                          \
-    X(EMISMATCH, -9, "belongs to something else")                                                  \
+    X(EMISMATCH, -9, "does not match")                                                             \
     X(ECANCELLED, -10, "cancelled")                                                                \
     X(EBUSY, -11, "busy")                                                                          \
     X(EDEVICE, -12, "device failure")                                                              \

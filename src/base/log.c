@@ -4,6 +4,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -11,6 +12,7 @@
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static enum log_level max_level = LOG_WARN;
+static bool as_json;
 static struct {
     char what[64];
     uint64_t total;
@@ -21,19 +23,58 @@ static struct {
 void log_set_level(enum log_level level) { max_level = level; }
 bool log_enabled(enum log_level level) { return level <= max_level; }
 
+void log_set_json(bool on) { as_json = on; }
+
+static const char *const names[] = {"error", "warning", "info", "debug"};
+
+/* A JSON string of what is valid UTF-8 or not: other bytes become '?'. */
+static void put_json(FILE *f, const char *text) {
+    fputc('"', f);
+    for (const unsigned char *p = (const unsigned char *)text; *p; p++) {
+        if (*p == '"' || *p == '\\') fprintf(f, "\\%c", *p);
+        else fputc(*p < 0x20 || *p >= 0x7f ? '?' : *p, f);
+    }
+    fputc('"', f);
+}
+
+static void put_line(enum log_level level, char *text, const char *members) {
+    for (char *p = text; *p; p++)
+        if ((unsigned char)*p < 0x20) *p = ' ';
+    pthread_mutex_lock(&lock);
+    if (as_json) {
+        struct timespec now;
+        struct tm tm;
+        char at[32] = "";
+        clock_gettime(CLOCK_REALTIME, &now);
+        if (gmtime_r(&now.tv_sec, &tm)) strftime(at, sizeof at, "%Y-%m-%dT%H:%M:%S", &tm);
+        fprintf(stderr, "{\"time\":\"%s.%03ldZ\",\"level\":\"%s\",\"message\":", at,
+                now.tv_nsec / 1000000, names[level]);
+        put_json(stderr, text);
+        fprintf(stderr, "%s%s}\n", members ? "," : "", members ? members : "");
+    } else {
+        fprintf(stderr, "chimere: %s: %s\n", names[level], text);
+    }
+    pthread_mutex_unlock(&lock);
+}
+
 void log_msg(enum log_level level, const char *fmt, ...) {
-    static const char *const names[] = {"error", "warning", "info", "debug"};
     if (!log_enabled(level)) return;
     char line[1024];
     va_list ap;
     va_start(ap, fmt);
     vsnprintf(line, sizeof line, fmt, ap);
     va_end(ap);
-    for (char *p = line; *p; p++)
-        if ((unsigned char)*p < 0x20) *p = ' ';
-    pthread_mutex_lock(&lock);
-    fprintf(stderr, "chimere: %s: %s\n", names[level], line);
-    pthread_mutex_unlock(&lock);
+    put_line(level, line, NULL);
+}
+
+void log_event(enum log_level level, const char *members, const char *fmt, ...) {
+    if (!log_enabled(level)) return;
+    char line[1024];
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(line, sizeof line, fmt, ap);
+    va_end(ap);
+    put_line(level, line, members);
 }
 
 void progress_begin(const char *what, uint64_t total, bool is_bytes) {

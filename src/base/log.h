@@ -9,9 +9,15 @@
 
 enum log_level { LOG_ERROR, LOG_WARN, LOG_INFO, LOG_DEBUG };
 
+/* Both once, before there are threads. */
 void log_set_level(enum log_level level); /* default LOG_WARN */
+void log_set_json(bool on); /* one JSON object per line: time, level, message, members */
 bool log_enabled(enum log_level level);
 void log_msg(enum log_level level, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+
+/* members: further members of the JSON object, "\"a\":1,...", for that form of line. */
+void log_event(enum log_level level, const char *members, const char *fmt, ...)
+    __attribute__((format(printf, 3, 4)));
 
 #define log_error(...) log_msg(LOG_ERROR, __VA_ARGS__)
 #define log_warn(...) log_msg(LOG_WARN, __VA_ARGS__)

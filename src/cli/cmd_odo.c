@@ -34,7 +34,7 @@ const struct cfg_opt odo_options[] = {
     {"last", 0, CFG_INT, "N", "20", 1, 1000000, NULL, "log: the newest N"},
     {"pin", 0, CFG_BOOL, NULL, "false", 0, 0, NULL, "remember: and put it into every prompt"},
     {"user", 0, CFG_STR, "KEY", NULL, 0, 0, NULL,
-     "memory of this API key's owner (default: who asks without one)"},
+     "memory of this API key, by its identity (chimere key list; default: who asks without one)"},
     {"host", 0, CFG_STR, "ADDRESS", "127.0.0.1", 0, 0, NULL, "serve: address to listen on"},
     {"port", 0, CFG_INT, "N", "8084", 0, 65535, NULL, "serve: port; 0: any free one"},
     {"backend", 0, CFG_STR, "URL", NULL, 0, 0, NULL,
@@ -147,7 +147,9 @@ static int serve_remote(const struct cfg *c, struct err *e) {
     struct ask_backend *backend, *all[2];
     struct odo_rig r;
     struct server *s;
-    struct serve_params p = {.host = cfg_str(c, "host"),
+    struct serve_params p = {.keep_days = (int32_t)cfg_int(c, "keep-days"),
+                             .keep_bytes = (int64_t)cfg_bytes(c, "keep-size"),
+                             .host = cfg_str(c, "host"),
                              .port = (int)cfg_int(c, "port"),
                              .backends = all,
                              .grace_s = 10};

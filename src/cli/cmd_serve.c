@@ -264,6 +264,8 @@ static int run(const struct cfg *c, struct err *e) {
         .ping_s = (int)cfg_int(c, "ping"),
         .grace_s = (int)cfg_int(c, "grace"),
         .think = cfg_bool(c, "think"),
+        .keep_days = (int32_t)cfg_int(c, "keep-days"),
+        .keep_bytes = (int64_t)cfg_bytes(c, "keep-size"),
         .no_store_keys = !cfg_bool(c, "keys"),
         .scope = scope_named(cfg_str(c, "cache-scope")),
     };

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/log.h"
 #include "cli/cli.h"
 #include "cli/hub_args.h"
 #include "odo/extract.h"
@@ -42,12 +43,30 @@ static bool takes_hub(const struct cfg_opt *table, int argc, char **argv) {
     return has_model;
 }
 
+/* clang-format off */
+static const struct cfg_opt log_options[] = {
+    {"log-level", 0, CFG_ENUM, "LEVEL", "warn", 0, 0, "error|warn|info|debug", "what is reported on standard error"},
+    {"verbose", 0, CFG_BOOL, NULL, "false", 0, 0, NULL, "as --log-level info: also one line per request of a server"},
+    {"log-json", 0, CFG_BOOL, NULL, "false", 0, 0, NULL, "reports as JSON, one object per line"},
+    {0}};
+/* clang-format on */
+
+static void set_log(const struct cfg *c) {
+    static const char *const levels[] = {"error", "warn", "info", "debug"};
+    int level = 0;
+    while (level < LOG_DEBUG && strcmp(levels[level], cfg_str(c, "log-level")) != 0) level++;
+    if (cfg_bool(c, "verbose") && level < LOG_INFO) level = LOG_INFO;
+    log_set_level((enum log_level)level);
+    log_set_json(cfg_bool(c, "log-json"));
+}
+
 bool cli_parse(struct cfg **c, const struct cfg_opt *table, const char *usage, int argc,
                char **argv, int *status) {
     const struct cfg_opt *const tables[] = {
-        table, takes_hub(table, argc, argv) ? hub_options : NULL, NULL};
+        table, log_options, takes_hub(table, argc, argv) ? hub_options : NULL, NULL};
     struct err e = {0};
     int rc = cfg_parse(c, tables, usage, argc, argv, &e);
+    if (!rc) set_log(*c);
     *status = rc == CHIMERE_ECANCELLED ? 0 : rc ? cli_fail(&e) : 0;
     return rc == 0;
 }

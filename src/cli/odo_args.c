@@ -11,6 +11,7 @@
 #include "odo/remote_embed.h"
 #include "odo/tool.h"
 #include "odo/tool_files.h"
+#include "store/retain.h"
 
 int odo_args_key(const struct cfg *c, const char *option, char **out, struct err *e) {
     const char *file = cfg_str(c, option);
@@ -56,6 +57,10 @@ int odo_rig_store(struct odo_rig *r, const struct cfg *c, struct err *e) {
     extract_allow_bare(cfg_bool(c, "bare-parsing"));
     int rc = given ? 0 : file_user_data("chimere.db", path, sizeof path, e);
     if (!rc) rc = store_open(&r->store, given ? given : path, e);
+    int64_t n = rc ? 0
+                   : store_retain(r->store, (int32_t)cfg_int(c, "keep-days"),
+                                  (int64_t)cfg_bytes(c, "keep-size"), e);
+    if (n < 0) rc = (int)n;
     if (!rc) rc = encoder_rig_open(&r->embedder, c, "embedding-model", e);
     if (!rc && r->embedder.m)
         rc = embed_open(&r->models.embed, r->embedder.m, r->embedder.tok, 0, e);

@@ -14,6 +14,8 @@
 #define ODO_OPTIONS                                                                                \
     {"pipelines", 0, CFG_STR, "DIR", NULL, 0, 0, NULL, "folder of pipelines (default: the one beside the program)"}, \
     {"db", 0, CFG_STR, "FILE", NULL, 0, 0, NULL, "documents, decisions, memory (default: chimere.db of the user)"}, \
+    {"keep-days", 0, CFG_INT, "N", "30", 0, 36500, NULL, "records of requests, decisions and scores are deleted after so many; 0: never"}, \
+    {"keep-size", 0, CFG_BYTES, "SIZE", "256M", 0, 0, NULL, "of each of these kinds, at most; 0: any number"}, \
     {"embedding-model", 0, CFG_STR, "FILE", NULL, 0, 0, NULL, "model that finds documents by meaning; in serve also answers /v1/embeddings"}, \
     {"embedding-url", 0, CFG_STR, "URL", NULL, 0, 0, NULL, "a server whose /v1/embeddings finds them, instead of --embedding-model"}, \
     {"embedding-name", 0, CFG_STR, "NAME", "default", 0, 0, NULL, "the embedding model's name there"}, \

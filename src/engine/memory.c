@@ -87,8 +87,8 @@ static int read_field(struct memory_params *p, const json_t *field, const char *
                 return err_set(e, CHIMERE_EINVAL, "engram.optional: expected true or false");
             p->is_optional = json_is_true(v);
         } else if (strcmp(key, "tables") != 0) {
-            return err_set(e, CHIMERE_EINVAL,
-                           "engram.%.40s: not known; expected tables, alpha, recall, optional",
+            return err_set(e, CHIMERE_EUNSUPPORTED,
+                           "engram.%.40s: unknown field; expected tables, alpha, recall, optional",
                            key);
         }
     }

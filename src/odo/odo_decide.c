@@ -106,7 +106,7 @@ int odo_wish_read(struct odo_wish *w, const json_t *extra, struct err *e) {
         } else if (!strcmp(key, "confirm")) {
             rc = wish_names(w->confirm, &w->n_confirm, v, key, e);
         } else {
-            rc = err_set(e, CHIMERE_EINVAL, "odo.%.40s: unknown field", key);
+            rc = err_set(e, CHIMERE_EUNSUPPORTED, "odo.%.40s: unknown field", key);
         }
         if (rc) return rc;
     }

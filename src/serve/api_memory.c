@@ -54,7 +54,7 @@ static int check_fields(const json_t *q, const char *const *names, struct err *e
     json_object_foreach((json_t *)q, key, v) {
         const char *const *n = names;
         while (*n && strcmp(*n, key) != 0) ++n;
-        if (!*n) return err_set(e, CHIMERE_EUNSUPPORTED, "%.80s: this field is not known", key);
+        if (!*n) return err_set(e, CHIMERE_EUNSUPPORTED, "%.80s: unknown field", key);
     }
     v = json_object_get(q, "pinned");
     return !v || json_is_boolean(v) ? 0

@@ -21,7 +21,7 @@ static int check_names(const json_t *request, const char *const *names, struct e
     json_object_foreach((json_t *)request, key, v) {
         const char *const *n = names;
         while (*n && strcmp(*n, key) != 0) n++;
-        if (!*n) return err_set(e, CHIMERE_EUNSUPPORTED, "%.80s: this field is not known", key);
+        if (!*n) return err_set(e, CHIMERE_EUNSUPPORTED, "%.80s: unknown field", key);
     }
     return 0;
 }

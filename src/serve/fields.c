@@ -63,7 +63,7 @@ static int f_stream_options(struct fields *f, json_t *v, const char *name, struc
         if (rc) return rc;
         if (strcmp(key, "include_usage") == 0) f->usage = flag;
         else if (strcmp(key, "include_obfuscation") == 0) f->obfuscate_off = !flag;
-        else return err_set(e, CHIMERE_EUNSUPPORTED, "%s: this option is not known", where);
+        else return err_set(e, CHIMERE_EUNSUPPORTED, "%s: unknown field", where);
     }
     return 0;
 }
@@ -245,7 +245,7 @@ static int f_text_config(struct fields *f, json_t *v, const char *name, struct e
         if (strcmp(key, "format") == 0) rc = f_format(f, x, where, e);
         else if (strcmp(key, "effort") == 0) rc = fields_effort(f, x, where, e);
         else if (strcmp(key, "verbosity") == 0) rc = put_context(f->ask, key, x, e);
-        else rc = err_set(e, CHIMERE_EUNSUPPORTED, "%s: this field is not known", where);
+        else rc = err_set(e, CHIMERE_EUNSUPPORTED, "%s: unknown field", where);
         if (rc) return rc;
     }
     return 0;
@@ -289,7 +289,7 @@ static int f_reasoning(struct fields *f, json_t *v, const char *name, struct err
         if (json_is_null(x)) continue;
         if (strcmp(key, "effort") == 0) rc = fields_effort(f, x, where, e);
         else if (strcmp(key, "summary") != 0 && strcmp(key, "generate_summary") != 0)
-            rc = err_set(e, CHIMERE_EUNSUPPORTED, "%s: this field is not known", where);
+            rc = err_set(e, CHIMERE_EUNSUPPORTED, "%s: unknown field", where);
         if (rc) return rc;
     }
     return 0;
@@ -750,8 +750,8 @@ int fields_read(struct fields *f, json_t *request, enum fields_api api, struct e
             elsewhere = true;
         }
         if (!row)
-            return err_set(e, CHIMERE_EUNSUPPORTED, "%.80s: this field is not %s", name,
-                           elsewhere ? "one of this endpoint" : "known");
+            return err_set(e, CHIMERE_EUNSUPPORTED, "%.80s: unknown field%s", name,
+                           elsewhere ? " of this endpoint" : "");
         int rc = read_row(f, row, v, e);
         if (rc) return rc;
         if (row->kind == K_SAFE) f->ignored[(row - rows) / 64] |= 1ull << ((row - rows) % 64);

@@ -122,7 +122,7 @@ static int refuse_others(json_t *v, const char *name, struct err *e) {
         size_t i = 0;
         while (i < N_ROW && strcmp(rows[i].name, key) != 0) i++;
         if (i == N_ROW)
-            return err_set(e, CHIMERE_EUNSUPPORTED, "%s.%.40s: this field is not known", name, key);
+            return err_set(e, CHIMERE_EUNSUPPORTED, "%s.%.40s: unknown field", name, key);
     }
     return 0;
 }

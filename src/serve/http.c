@@ -326,6 +326,8 @@ static void look(struct http_request *r, const char *method, const char *path,
         MHD_get_connection_info(r->conn, MHD_CONNECTION_INFO_CLIENT_ADDRESS);
     r->seen = true;
     r->path = mem_strdup(path);
+    for (size_t i = 0; i + 1 < sizeof r->method && method[i] >= 'A' && method[i] <= 'Z'; i++)
+        r->method[i] = method[i];
     check_address(info ? info->client_addr : NULL, r->owner, sizeof r->owner);
     if (strcmp(method, "HEAD") == 0) method = "GET";
     r->route = find_route(method, path, &path_known);
@@ -334,7 +336,8 @@ static void look(struct http_request *r, const char *method, const char *path,
     if ((r->early_status = check_key(r))) return;
     if (!r->route || !r->path) {
         r->early_status = path_known ? 405 : 404;
-        err_set(&r->early, CHIMERE_ENOENT, path_known ? "%s is not for %s" : "there is no %s",
+        err_set(&r->early, path_known ? CHIMERE_EUNSUPPORTED : CHIMERE_ENOENT,
+                path_known ? "%s does not allow the method %s" : "there is no %s",
                 path_known ? path : path, method);
     } else if (r->route->flags & ROUTE_ADMIN && !r->is_admin) {
         r->early_status = 403;
@@ -473,6 +476,25 @@ static enum MHD_Result on_access(void *cls, struct MHD_Connection *conn, const c
     return MHD_YES;
 }
 
+/* One line per request. The path comes from outside: in JSON its odd bytes are replaced. */
+static void log_access(struct http_request *r, bool complete) {
+    if (!log_enabled(LOG_INFO)) return;
+    char members[512], path[128];
+    const char *method = r->method[0] ? r->method : "-";
+    size_t n = 0;
+    for (const char *p = r->path ? r->path : "-"; *p && n + 1 < sizeof path; p++)
+        path[n++] = *p > 0x20 && *p < 0x7f && *p != '"' && *p != '\\' ? *p : '?';
+    path[n] = 0;
+    int status = r->status ? r->status : r->last_ns > r->begin_ns ? 200 : 0; /* streams set none */
+    double ms = clock_ms_since(r->begin_ns);
+    snprintf(members, sizeof members,
+             "\"request\":\"req_%s\",\"method\":\"%s\",\"path\":\"%s\",\"status\":%d,"
+             "\"ms\":%.1f,\"client\":\"%s\",\"complete\":%s",
+             r->id, method, path, status, ms, r->owner, complete ? "true" : "false");
+    log_event(LOG_INFO, members, "%s %s %d %.1f ms req_%s %s%s", method, path, status, ms, r->id,
+              r->owner, complete ? "" : " (client left)");
+}
+
 static void on_completed(void *cls, struct MHD_Connection *conn, void **con_cls,
                          enum MHD_RequestTerminationCode why) {
     struct http_request *r = *con_cls;
@@ -480,6 +502,7 @@ static void on_completed(void *cls, struct MHD_Connection *conn, void **con_cls,
     (void)conn;
     *con_cls = NULL;
     if (!r) return;
+    log_access(r, why == MHD_REQUEST_TERMINATED_COMPLETED_OK);
     watch_remove(r);
     pthread_mutex_lock(&s->live_lock);
     if (r->sock) {

@@ -12,6 +12,7 @@
 #include "serve/auth.h"
 #include "serve/gate.h"
 #include "serve/http.h"
+#include "serve/keeper.h"
 #include "serve/metrics.h"
 #include "serve/record.h"
 #include "serve/serve.h"
@@ -35,7 +36,8 @@ struct http_request {
     struct MHD_Connection *conn; /* borrowed until HTTP_CLOSED */
     struct http_conn *sock;      /* borrowed until HTTP_CLOSED; may be NULL */
     const struct route *route;
-    char *path;           /* owned */
+    char *path; /* owned */
+    char method[12];
     struct auth_key *key; /* borrowed from the server; NULL: none needed */
     char id[32];
     char owner[80]; /* the key's identity, or the address */
@@ -84,6 +86,7 @@ struct server {
     struct metrics metrics;
     struct mcp_sessions *mcp; /* owned; NULL without an orchestrator */
     _Atomic int n_mcp_call;
+    struct keeper *keeper; /* owned; NULL: nothing is deleted */
     struct record *record; /* owned; NULL: requests are not recorded */
     pthread_mutex_t embed_lock;
 

@@ -33,7 +33,7 @@ static int read_feedback(const json_t *q, const char **answer, int32_t *score, c
                 return err_set(e, CHIMERE_EINVAL, "rating: expected \"up\" or \"down\"");
             *score = strcmp(text, "up") ? 1 : 5;
         } else {
-            return err_set(e, CHIMERE_EINVAL, "%.40s: unknown field", key);
+            return err_set(e, CHIMERE_EUNSUPPORTED, "%.80s: unknown field", key);
         }
     }
     if (!*answer) return err_set(e, CHIMERE_EINVAL, "answer: expected the header X-Odo-Answer");

@@ -7,6 +7,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "odo/mcp_session.h"
+#include "odo/odo.h"
 #include "serve/http_impl.h"
 
 static void set_default(int *x, int value) {
@@ -56,6 +57,9 @@ int serve_open(struct server **out, const struct serve_params *p, struct err *e)
     if (s->auth) s->asks_keys = auth_is_needed(s->auth);
     if (!rc && p->store) rc = record_open(&s->record, p->store, e);
     if (!rc && p->odo) rc = mcp_sessions_new(&s->mcp, e);
+    struct store *const stores[2] = {p->store, p->odo ? odo_store(p->odo) : NULL};
+    if (!rc && (stores[0] || stores[1]) && (p->keep_days || p->keep_bytes))
+        rc = keeper_open(&s->keeper, stores, p->keep_days, p->keep_bytes, e);
     if (!rc) rc = watch_start(s, e);
     if (!rc) rc = http_listen(s, e);
     if (rc) serve_close(s);
@@ -143,6 +147,7 @@ void serve_close(struct server *s) {
     for (size_t i = 0; s->gates && i < s->p.n_backend; i++) gate_free(s->gates[i]);
     mem_free(s->gates);
     auth_close(s->auth);
+    keeper_close(s->keeper);
     record_close(s->record);
     mcp_sessions_free(s->mcp);
     pthread_mutex_destroy(&s->live_lock);

@@ -4,7 +4,7 @@
 set -euo pipefail
 # shellcheck source=test/cli/lib.sh
 . "$(dirname "$0")/lib.sh"
-needs curl
+needs curl node
 
 pid=
 trap '[ -z "$pid" ] || kill $pid 2>/dev/null; wait; rm -rf "$work"' EXIT
@@ -53,4 +53,27 @@ chmod 600 keys
 start serve --port 0 -q --ctx 256 --no-odo --api-key keys
 ! grep -q 'may read it' log || fail "a private file: $(cat log)"
 stop
+
+# one line per request, as text or as JSON; none unless it is asked for
+start serve --port 0 -q --ctx 256 --no-odo
+curl -sS -o body "$url/health"
+stop
+! grep -q health log || fail "reported without being asked: $(cat log)"
+start serve --port 0 -q --ctx 256 --no-odo --verbose
+curl -sS -o body "$url/health"
+curl -sS -o body "$url/v1/chat/completions" -d "$chat"
+curl -sS -o body "$url/v1/chat/completions" -d "${chat%\}},\"stream\":true}"
+curl -sS -o body --path-as-is "$url/no%22such%0apath"
+stop
+[ "$(grep -c 'info: GET /health 200 [0-9.]* ms req_[0-9a-f]* 127.0.0.1$' log)" = 1 ] || fail "$(cat log)"
+[ "$(grep -c 'info: POST /v1/chat/completions 200 ' log)" = 2 ] || fail "$(cat log)"
+[ "$(grep -c 'info: GET /no?such?path 404 ' log)" = 1 ] || fail "$(cat log)"
+start serve --port 0 -q --ctx 256 --no-odo --log-level info --log-json
+curl -sS -o body "$url/health"
+curl -sS -o body --path-as-is "$url/no%22such%0apath"
+stop
+node -e 'const l = require("fs").readFileSync("log", "utf8").trim().split("\n").map(JSON.parse);
+    const g = l.filter((x) => x.path === "/health");
+    if (g.length !== 1 || g[0].status !== 200 || g[0].level !== "info" || isNaN(Date.parse(g[0].time)) || !g[0].request)
+        throw new Error(JSON.stringify(l));' || fail "JSON lines: $(cat log)"
 echo "faults: ok"

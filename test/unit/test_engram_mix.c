@@ -558,7 +558,7 @@ static void requests_are_checked(void **state) {
         {"{\"tables\": [\"live\"], \"alpha\": -1}", "engram.alpha: expected"},
         {"{\"tables\": [\"live\"], \"alpha\": \"x\"}", "engram.alpha: expected"},
         {"{\"tables\": [\"live\"], \"recall\": 1}", "engram.recall: expected"},
-        {"{\"tables\": [\"live\"], \"beta\": 1}", "engram.beta: not known"},
+        {"{\"tables\": [\"live\"], \"beta\": 1}", "engram.beta: unknown field"},
         {"{\"tables\": [\"../../etc/passwd\"]}", "expected the name of a table"},
         {"{\"tables\": [\"nothing\"]}", "no table named 'nothing'"},
         {"{\"tables\": [\"a\",\"a\",\"a\",\"a\",\"a\",\"a\",\"a\",\"a\",\"a\"]}", "at most 8"},

@@ -336,6 +336,42 @@ static void requests_have_one_reading(void **state) {
     }
 }
 
+/* ---- what pages may read ---- */
+
+/* Every header of a response that is not a browser's own is readable by an allowed page. */
+static void pages_may_read_every_header(void **state) {
+    static const char *const own[] = {"Date",
+                                      "Connection",
+                                      "Content-Length",
+                                      "Content-Type",
+                                      "Vary",
+                                      "Access-Control-Allow-Origin",
+                                      "Access-Control-Expose-Headers",
+                                      "Cache-Control",
+                                      "Transfer-Encoding",
+                                      "X-Accel-Buffering"};
+    const char *const origins[] = {"http://good.example"};
+    struct rig r;
+    (void)state;
+    rig_open(&r, NULL, 0, (struct serve_params){.origins = origins, .n_origin = 1}, 4);
+    const char *answer = post_as(&r, CHAT, "Connection: close\r\nOrigin: http://good.example\r\n",
+                                 "{" HI ",\"max_tokens\":1}");
+    assert_int_equal(status_of(answer), 200);
+    const char *list = strstr(answer, "Access-Control-Expose-Headers: ");
+    assert_non_null(list);
+    char exposed[1024];
+    snprintf(exposed, sizeof exposed, "%.*s", (int)strcspn(list, "\r"), list);
+    for (const char *at = strstr(answer, "\r\n") + 2; strncmp(at, "\r\n", 2) != 0;
+         at = strstr(at, "\r\n") + 2) {
+        char name[128];
+        bool is_own = false;
+        snprintf(name, sizeof name, "%.*s", (int)strcspn(at, ":"), at);
+        for (size_t i = 0; i < sizeof own / sizeof *own; i++) is_own |= !strcmp(own[i], name);
+        if (!is_own && !strstr(exposed, name)) fail_msg("%s is not in %s", name, exposed);
+    }
+    rig_close(&r);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(prompts_of_others_leave_no_trace),
@@ -347,6 +383,7 @@ int main(void) {
         cmocka_unit_test(one_address_has_limits),
         cmocka_unit_test(leaving_the_queue_is_cancelling),
         cmocka_unit_test(requests_have_one_reading),
+        cmocka_unit_test(pages_may_read_every_header),
     };
     return cmocka_run_group_tests(tests, open_model, close_model);
 }

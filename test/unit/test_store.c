@@ -15,6 +15,9 @@
 
 #include "base/rng.h"
 #include "scratch.h"
+#include "store/decision.h"
+#include "store/quality.h"
+#include "store/retain.h"
 #include "store/state.h"
 #include "store/store_impl.h"
 
@@ -131,6 +134,58 @@ struct seen {
     int64_t last_used;
     char files[64];
 };
+
+static int64_t rows_of(struct store *s, const char *table) {
+    char sql[128];
+    sqlite3_stmt *st;
+    snprintf(sql, sizeof sql, "SELECT count(*) FROM %s", table);
+    assert_int_equal(sqlite3_prepare_v2(s->db, sql, -1, &st, NULL), SQLITE_OK);
+    assert_int_equal(sqlite3_step(st), SQLITE_ROW);
+    int64_t n = sqlite3_column_int64(st, 0);
+    sqlite3_finalize(st);
+    return n;
+}
+
+/* Records of use do not grow for ever: by age, then by size, the newest stay. */
+static void old_records_are_deleted(void **state) {
+    static const char *const tables[] = {"requests", "odo_decisions", "quality"};
+    const int64_t day = 86400000, now = store_now_ms();
+    struct err e = {0};
+    struct store *s;
+    char path[4096], large[1001];
+    (void)state;
+    memset(large, 'x', 1000);
+    large[1000] = 0;
+    snprintf(path, sizeof path, "%s/retain.db", scratch);
+    assert_int_equal(store_open(&s, path, &e), 0);
+    for (int i = 0; i < 100; i++) { /* one a day, the newest of today */
+        int64_t at = now - (99 - i) * day - 1000;
+        struct store_request r = {.at_ms = at, .api = "x", .request = large};
+        struct store_decision d = {
+            .at_ms = at, .route = "r", .how = "h", .pipeline = "p", .mode = "m", .record = large};
+        struct store_quality q = {.at_ms = at,
+                                  .route = "r",
+                                  .model = "m",
+                                  .origin = "o",
+                                  .judge = "j",
+                                  .question = large};
+        assert_int_equal(store_request_add(s, &r, NULL, &e), 0);
+        assert_int_equal(store_decision_add(s, &d, &e), 0);
+        assert_int_equal(store_quality_add(s, &q, NULL, &e), 0);
+    }
+    assert_int_equal(store_retain(s, 0, 0, &e), 0);
+    for (int i = 0; i < 3; i++) assert_int_equal(rows_of(s, tables[i]), 100);
+    assert_int_equal(store_retain(s, 30, 0, &e), 3 * 70);
+    for (int i = 0; i < 3; i++) assert_int_equal(rows_of(s, tables[i]), 30);
+    assert_true(store_retain(s, 30, 13000, &e) > 0);
+    for (int i = 0; i < 3; i++) assert_in_range(rows_of(s, tables[i]), 8, 13);
+    sqlite3_stmt *st; /* what stays is the newest */
+    sqlite3_prepare_v2(s->db, "SELECT max(at_ms) FROM requests", -1, &st, NULL);
+    assert_int_equal(sqlite3_step(st), SQLITE_ROW);
+    assert_true(sqlite3_column_int64(st, 0) == now - 1000);
+    sqlite3_finalize(st);
+    store_close(s);
+}
 
 /* Memories that were kept under a key's name belong to that key only, by its hash. */
 static void memories_follow_their_key(void **state) {
@@ -437,6 +492,7 @@ int main(void) {
         cmocka_unit_test(keys_are_found_by_hash_until_revoked_or_expired),
         cmocka_unit_test(states_are_listed_by_use),
         cmocka_unit_test(memories_follow_their_key),
+        cmocka_unit_test(old_records_are_deleted),
         cmocka_unit_test(migrations_apply_once_and_whole),
         cmocka_unit_test(foreign_and_damaged_files_are_refused),
         cmocka_unit_test(any_damage_ends_in_an_answer_or_an_error),
