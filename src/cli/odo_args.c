@@ -96,12 +96,13 @@ int odo_rig_tools(struct odo_rig *r, const struct cfg *c, struct tool_set **out,
                                .trusted = cfg_bool(c, "files-trusted")};
     if (!rc && files.root) rc = tool_files_add(tools, &files, e);
     if (!rc && cfg_bool(c, "run-code")) rc = tool_code_add(tools, e);
-    const char *const *servers;
+    const char *const *servers, *const *env;
+    size_t n_env = cfg_list(c, "mcp-env", &env);
     size_t n_server = cfg_list(c, "mcp", &servers);
     if (!rc && n_server > ODO_RIG_MAX_MCP)
         rc = err_set(e, CHIMERE_ELIMIT, "--mcp: expected at most %d", ODO_RIG_MAX_MCP);
     for (size_t i = 0; i < n_server && !rc; ++i) {
-        rc = mcp_open(&r->mcp[i], servers[i], e);
+        rc = mcp_open(&r->mcp[i], servers[i], env, n_env, e);
         r->n_mcp += !rc;
         if (!rc) rc = mcp_add_tools(r->mcp[i], tools, e);
     }

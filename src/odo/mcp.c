@@ -2,15 +2,11 @@
 #include "odo/mcp.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <poll.h>
 #include <pthread.h>
-#include <signal.h>
-#include <spawn.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -18,21 +14,32 @@
 #include "base/str.h"
 #include "net/fetch.h"
 #include "net/sse.h"
+#include "odo/mcp_child.h"
 #include "odo/mcp_impl.h"
 #include "odo/tool.h"
 #include "text/chat.h"
 
-enum { MAX_ARGS = 32, MAX_NAME = 24 };
+enum {
+    MAX_NAME = 24,
+    BACKOFF_MS = 1000, /* after the first end; doubled by each further one within STEADY_MS */
+    MAX_BACKOFF_MS = 60000,
+    STEADY_MS = 60000,
+    MAX_LATE = 2, /* calls in a row without an answer in time: it hangs */
+    LOCK_TICK_MS = 5
+};
 #define PROTOCOL "2025-06-18"
 
 struct mcp {
     char name[MAX_NAME + 1];
-    char *command;                   /* owned; split in place */
+    char *command;          /* owned */
+    const char *const *env; /* borrowed [n_env]: as mcp_child_start wants them */
+    size_t n_env;
     char *url;                       /* owned; NULL: a program */
     char session[256], protocol[24]; /* over HTTP: as initialize answered; "": none */
     pthread_mutex_t lock;            /* one call at a time */
-    pid_t pid;
-    int in, out; /* descriptors to and from the program; -1 */
+    struct mcp_child child;
+    int64_t started_ns, retry_ns; /* of the program; when it may be started again */
+    int32_t backoff_ms, n_late;
     struct buf line;
     size_t n_read; /* of line, already handed out */
     int64_t next_id;
@@ -41,43 +48,6 @@ struct mcp {
 };
 
 /* ---- a program ---- */
-
-static int start(struct mcp *m, struct err *e) {
-    char *argv[MAX_ARGS + 1], *rest = m->command, *word;
-    int n = 0, to[2], from[2];
-    while ((word = strsep(&rest, " ")))
-        if (*word && n < MAX_ARGS) argv[n++] = word;
-    argv[n] = NULL;
-    if (!n) return err_set(e, CHIMERE_EINVAL, "mcp %s: expected a command", m->name);
-    /* a socket, since writing to a pipe whose reader has died raises a signal */
-    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, to))
-        return err_set(e, CHIMERE_EIO, "mcp %s: no socket", m->name);
-    if (pipe2(from, O_CLOEXEC)) {
-        close(to[0]), close(to[1]);
-        return err_set(e, CHIMERE_EIO, "mcp %s: no pipe", m->name);
-    }
-    posix_spawn_file_actions_t acts;
-    posix_spawnattr_t attr;
-    sigset_t none;
-    sigemptyset(&none);
-    posix_spawn_file_actions_init(&acts);
-    posix_spawnattr_init(&attr);
-    posix_spawn_file_actions_adddup2(&acts, to[0], 0);
-    posix_spawn_file_actions_adddup2(&acts, from[1], 1);
-    posix_spawn_file_actions_addopen(&acts, 2, "/dev/null", O_WRONLY, 0);
-    posix_spawnattr_setsigmask(&attr, &none);
-    posix_spawnattr_setpgroup(&attr, 0);
-    posix_spawnattr_setflags(&attr, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETPGROUP);
-    int rc = posix_spawnp(&m->pid, argv[0], &acts, &attr, argv, environ);
-    posix_spawn_file_actions_destroy(&acts);
-    posix_spawnattr_destroy(&attr);
-    close(to[0]), close(from[1]);
-    m->in = to[1], m->out = from[0];
-    fcntl(m->in, F_SETFL, O_NONBLOCK);
-    if (!rc) return 0;
-    m->pid = 0;
-    return err_set(e, CHIMERE_ENOENT, "mcp %s: cannot start %s", m->name, argv[0]);
-}
 
 /* Waits until fd is ready. */
 static int ready(int fd, short what, int64_t deadline_ns, _Atomic bool *cancelled) {
@@ -96,10 +66,10 @@ static int send_line(struct mcp *m, const char *text, int64_t deadline_ns,
                      _Atomic bool *cancelled) {
     size_t n = strlen(text), sent = 0;
     while (sent <= n) { /* the line's end is the last byte */
-        int rc = ready(m->in, POLLOUT, deadline_ns, cancelled);
+        int rc = ready(m->child.in, POLLOUT, deadline_ns, cancelled);
         if (rc) return rc;
         const char *from = sent < n ? text + sent : "\n";
-        ssize_t k = send(m->in, from, sent < n ? n - sent : 1, MSG_NOSIGNAL);
+        ssize_t k = send(m->child.in, from, sent < n ? n - sent : 1, MSG_NOSIGNAL);
         if (k < 0 && errno != EAGAIN && errno != EINTR) return CHIMERE_EIO;
         if (k > 0) sent += (size_t)k;
     }
@@ -125,9 +95,9 @@ static int read_line(struct mcp *m, char **line, size_t *n, int64_t deadline_ns,
             return 0;
         }
         char part[8192];
-        int rc = ready(m->out, POLLIN, deadline_ns, cancelled);
+        int rc = ready(m->child.out, POLLIN, deadline_ns, cancelled);
         if (rc) return rc;
-        ssize_t k = read(m->out, part, sizeof part);
+        ssize_t k = read(m->child.out, part, sizeof part);
         if (k == 0) return CHIMERE_EIO;
         if (k > 0) buf_put(b, part, (size_t)k);
         if (b->failed) return CHIMERE_ELIMIT;
@@ -264,6 +234,19 @@ static int http_call(struct mcp *m, const char *text, int64_t id, int64_t deadli
     return h.reply ? 0 : rc;
 }
 
+/* The program is of no use any more: it is started again by a later call, after a while. */
+static void bury(struct mcp *m) {
+    int64_t now = clock_ns();
+    bool steady = now - m->started_ns > (int64_t)STEADY_MS * 1000000;
+    m->backoff_ms = !m->backoff_ms || steady             ? BACKOFF_MS
+                    : m->backoff_ms < MAX_BACKOFF_MS / 2 ? 2 * m->backoff_ms
+                                                         : MAX_BACKOFF_MS;
+    m->retry_ns = now + (int64_t)m->backoff_ms * 1000000;
+    m->n_late = 0;
+    m->dead = true;
+    mcp_child_stop(&m->child, 1);
+}
+
 /* With the lock held. params may be NULL; it is taken. notify: no answer is expected. */
 static int rpc(struct mcp *m, const char *method, json_t *params, bool notify, int64_t deadline_ns,
                _Atomic bool *cancelled, json_t **result, struct err *e) {
@@ -281,12 +264,15 @@ static int rpc(struct mcp *m, const char *method, json_t *params, bool notify, i
     if (result) *result = NULL;
     if (rc) {
         /* a late answer would be taken for the next one's only if numbers were used again: they are not */
-        if (rc == CHIMERE_EIO || rc == CHIMERE_ELIMIT) m->dead = !m->url;
+        m->n_late = rc == CHIMERE_ETIMEOUT ? m->n_late + 1 : 0;
+        if (!m->url && (rc == CHIMERE_EIO || rc == CHIMERE_ELIMIT || m->n_late >= MAX_LATE))
+            bury(m);
         err_set(e, rc, "mcp %s: %s: %.200s", m->name, method,
                 why.text[0]         ? why.text
                 : rc == CHIMERE_EIO ? "the server has ended"
                                     : err_name(rc));
     } else if (!notify) {
+        m->n_late = 0;
         const json_t *bad = json_object_get(reply, "error");
         const char *message = json_string_value(json_object_get(bad, "message"));
         if (bad || !reply)
@@ -298,18 +284,19 @@ static int rpc(struct mcp *m, const char *method, json_t *params, bool notify, i
     return rc;
 }
 
-static int handshake(struct mcp *m, int64_t deadline_ns, struct err *e) {
+static int handshake(struct mcp *m, int64_t deadline_ns, _Atomic bool *cancelled, struct err *e) {
     json_t *r = NULL;
     m->session[0] = m->protocol[0] = 0;
     int rc = rpc(m, "initialize",
                  json_pack("{s:s, s:{}, s:{s:s, s:s}}", "protocolVersion", PROTOCOL, "capabilities",
                            "clientInfo", "name", "chimere", "version", "0.1.0"),
-                 false, deadline_ns, NULL, &r, e);
+                 false, deadline_ns, cancelled, &r, e);
     const char *version = json_string_value(json_object_get(r, "protocolVersion"));
     bool plain = version && strspn(version, "0123456789-") == strlen(version);
     snprintf(m->protocol, sizeof m->protocol, "%s", plain ? version : PROTOCOL);
     json_decref(r);
-    return rc ? rc : rpc(m, "notifications/initialized", NULL, true, deadline_ns, NULL, NULL, e);
+    return rc ? rc
+              : rpc(m, "notifications/initialized", NULL, true, deadline_ns, cancelled, NULL, e);
 }
 
 static int list_tools(struct mcp *m, int64_t deadline_ns, struct err *e) {
@@ -330,7 +317,15 @@ static int list_tools(struct mcp *m, int64_t deadline_ns, struct err *e) {
     return rc;
 }
 
-int mcp_open(struct mcp **out, const char *spec, struct err *e) {
+static int start(struct mcp *m, struct err *e) {
+    m->started_ns = clock_ns();
+    m->n_read = 0;
+    buf_clear(&m->line);
+    return mcp_child_start(&m->child, m->name, m->command, m->env, m->n_env, e);
+}
+
+int mcp_open(struct mcp **out, const char *spec, const char *const *env, size_t n_env,
+             struct err *e) {
     *out = NULL;
     const char *eq = strchr(spec, '=');
     size_t n = eq ? (size_t)(eq - spec) : 0;
@@ -342,7 +337,8 @@ int mcp_open(struct mcp **out, const char *spec, struct err *e) {
     struct mcp *m = mem_zalloc(sizeof *m);
     if (!m) return err_set(e, CHIMERE_ENOMEM, "out of memory");
     memcpy(m->name, spec, n);
-    m->in = m->out = -1;
+    m->child.in = m->child.out = -1;
+    m->env = env, m->n_env = n_env;
     buf_init(&m->line, MCP_MAX_MESSAGE);
     pthread_mutex_init(&m->lock, NULL);
     m->tools = json_array();
@@ -352,7 +348,7 @@ int mcp_open(struct mcp **out, const char *spec, struct err *e) {
         (*where = mem_strdup(eq + 1)) && m->tools ? 0 : err_set(e, CHIMERE_ENOMEM, "out of memory");
     if (!rc && !http) rc = start(m, e);
     int64_t deadline = clock_ns() + (int64_t)MCP_CONNECT_MS * 1000000;
-    if (!rc) rc = handshake(m, deadline, e);
+    if (!rc) rc = handshake(m, deadline, NULL, e);
     if (!rc) rc = list_tools(m, deadline, e);
     if (rc) mcp_close(m);
     else *out = m;
@@ -377,19 +373,7 @@ static void end_session(const struct mcp *m) {
 void mcp_close(struct mcp *m) {
     if (!m) return;
     if (m->url && m->session[0]) end_session(m);
-    if (m->in >= 0) close(m->in); /* the server should end by itself */
-    if (m->pid > 0) {
-        int status;
-        for (int i = 0; i < 20 && waitpid(m->pid, &status, WNOHANG) == 0; ++i) {
-            if (i == 10) kill(-m->pid, SIGTERM);
-            poll(NULL, 0, 50);
-            if (i == 19) {
-                kill(-m->pid, SIGKILL);
-                waitpid(m->pid, &status, 0);
-            }
-        }
-    }
-    if (m->out >= 0) close(m->out);
+    mcp_child_stop(&m->child, 0);
     buf_fini(&m->line);
     pthread_mutex_destroy(&m->lock);
     json_decref(m->tools);
@@ -424,7 +408,8 @@ static int call_remote(const struct remote *r, const json_t *args, struct tool_e
     struct mcp *m = r->m;
     int rc = CHIMERE_ENOENT;
     for (int turn = 0; turn < 2 && rc == CHIMERE_ENOENT; ++turn) {
-        if (turn && (!m->session[0] || (rc = handshake(m, env->deadline_ns, e)))) break;
+        if (turn && (!m->session[0] || (rc = handshake(m, env->deadline_ns, env->cancelled, e))))
+            break;
         rc = rpc(m, "tools/call",
                  json_pack("{s:s, s:o}", "name", r->name, "arguments", json_deep_copy(args)), false,
                  env->deadline_ns, env->cancelled, result, e);
@@ -432,13 +417,42 @@ static int call_remote(const struct remote *r, const json_t *args, struct tool_e
     return rc;
 }
 
+/* Others' calls may take as long as they may: this one's deadline and cancellation hold while it waits. */
+static int lock(struct mcp *m, const struct tool_env *env, struct err *e) {
+    while (pthread_mutex_trylock(&m->lock)) {
+        if (env->cancelled && *env->cancelled)
+            return err_set(e, CHIMERE_ECANCELLED, "mcp %s: cancelled", m->name);
+        if (clock_ns() >= env->deadline_ns)
+            return err_set(e, CHIMERE_ETIMEOUT, "mcp %s: busy with other calls until the deadline",
+                           m->name);
+        poll(NULL, 0, LOCK_TICK_MS);
+    }
+    return 0;
+}
+
+/* Starts a program again that has ended; its tools are taken to be the same. */
+static int revive(struct mcp *m, const struct tool_env *env, struct err *e) {
+    if (!m->dead) return 0;
+    int64_t left = m->retry_ns - clock_ns();
+    if (left > 0)
+        return err_set(e, CHIMERE_EIO, "mcp %s: the server has ended; it is started again in %d s",
+                       m->name, (int)(left / 1000000000 + 1));
+    int rc = start(m, e);
+    m->dead = rc != 0;
+    if (!rc) rc = handshake(m, env->deadline_ns, env->cancelled, e);
+    if (rc && !m->dead) bury(m);
+    else if (rc) m->retry_ns = clock_ns() + (int64_t)m->backoff_ms * 1000000;
+    return rc;
+}
+
 static int run_remote(void *ud, const json_t *args, struct tool_env *env, struct buf *out,
                       struct err *e) {
     const struct remote *r = ud;
     json_t *result = NULL;
-    pthread_mutex_lock(&r->m->lock);
-    int rc = r->m->dead ? err_set(e, CHIMERE_EIO, "mcp %s: the server has ended", r->m->name)
-                        : call_remote(r, args, env, &result, e);
+    int rc = lock(r->m, env, e);
+    if (rc) return rc;
+    rc = revive(r->m, env, e);
+    if (!rc) rc = call_remote(r, args, env, &result, e);
     pthread_mutex_unlock(&r->m->lock);
     if (!rc) mcp_put_content(out, result);
     if (!rc && json_is_true(json_object_get(result, "isError")))

@@ -5,9 +5,12 @@
  * where its own name is taken.
  * Its tools may cause anything (TOOL_EFFECT, TOOL_SENDS): so they do not run once text from documents or pages is in
  * a conversation. Messages have a ceiling, every wait a deadline;
- * a server that dies or floods fails its calls alone. One call at a time a server; any thread. */
+ * a server that dies, hangs or floods fails its calls alone, and is started again by a later call, after a second that
+ * doubles up to a minute. One call at a time per server; others wait until their own deadline. Any thread. */
 #ifndef CHIMERE_ODO_MCP_H
 #define CHIMERE_ODO_MCP_H
+
+#include <stddef.h>
 
 #include "base/err.h"
 
@@ -22,7 +25,10 @@ enum {
 };
 
 /* spec: "NAME=COMMAND ARG..." (words split at blanks, never given to a shell) or "NAME=http://...". */
-int mcp_open(struct mcp **out, const char *spec, struct err *e);
+/* env: "NAME=VARIABLE" [n_env], borrowed until mcp_close: variables of our environment that the program of that name
+ * gets besides HOME, LOGNAME, PATH, SHELL, TERM and USER. */
+int mcp_open(struct mcp **out, const char *spec, const char *const *env, size_t n_env,
+             struct err *e);
 void mcp_close(struct mcp *m);
 int mcp_n_tool(const struct mcp *m);
 /* The mcp must outlive the set. */

@@ -4,6 +4,10 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <cmocka.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
 
 #include "base/clock.h"
 #include "base/mem.h"
@@ -15,7 +19,7 @@
 #include "loopback.h"
 
 static const char program[] =
-    "import sys, json, time\n"
+    "import sys, json, time, os\n"
     "for line in sys.stdin:\n"
     "    m = json.loads(line)\n"
     "    if 'id' not in m or 'method' not in m: continue\n"
@@ -32,7 +36,7 @@ static const char program[] =
     "['a', 'b']}}], 'nextCursor': 'x'}\n"
     "        else:\n"
     "            r = {'tools': [{'name': n, 'inputSchema': {'type': 'object'}} for n in ('hang', "
-    "'flood', 'fail', 'die')]}\n"
+    "'flood', 'fail', 'die', 'env')]}\n"
     "    elif m['method'] == 'tools/call':\n"
     "        n, a = m['params']['name'], m['params']['arguments']\n"
     "        if n == 'add': r = {'content': [{'type': 'text', 'text': str(a['a'] + a['b'])}]}\n"
@@ -40,6 +44,9 @@ static const char program[] =
     "        if n == 'fail': r = {'content': [{'type': 'text', 'text': 'no luck'}], 'isError': "
     "True}\n"
     "        if n == 'die': sys.exit(1)\n"
+    "        if n == 'env': r = {'content': [{'type': 'text', 'text': ' '.join(sorted(os.environ)) "
+    "+ "
+    "' fds ' + str(len(os.listdir('/proc/self/fd')))}]}\n"
     "        if n == 'flood':\n"
     "            while True: sys.stdout.write('x' * 65536)\n"
     "    print(json.dumps({'jsonrpc': '2.0', 'id': m['id'], 'result': r}), flush=True)\n";
@@ -66,9 +73,12 @@ struct peer {
     struct tool_set *s;
 };
 
+static const char *const names[] = {"t=CHIMERE_TEST_NAMED", "other=CHIMERE_TEST_SECRET"};
+
 static void peer_open(struct peer *p, const char *spec) {
     struct err e = {0};
-    if (mcp_open(&p->m, spec, &e) || tool_set_new(&p->s, &e) || mcp_add_tools(p->m, p->s, &e))
+    if (mcp_open(&p->m, spec, names, 2, &e) || tool_set_new(&p->s, &e) ||
+        mcp_add_tools(p->m, p->s, &e))
         fail_msg("%s", e.text);
 }
 
@@ -100,7 +110,7 @@ static void test_program(void **state) {
     struct peer p;
     snprintf(spec, sizeof spec, "t=/usr/bin/python3 %s", path);
     peer_open(&p, spec);
-    assert_int_equal(mcp_n_tool(p.m), 5); /* both pages of the list */
+    assert_int_equal(mcp_n_tool(p.m), 6); /* both pages of the list */
     assert_int_equal(call(p.s, "add", "{\"a\": 20, \"b\": 22}", 5000, out, sizeof out), 0);
     assert_string_equal(out, "42");
     assert_int_equal(call(p.s, "add", "{\"a\": 20}", 5000, out, sizeof out),
@@ -124,13 +134,108 @@ static void test_program(void **state) {
     peer_close(&p);
 }
 
+/* A server gets six variables, and what is named for it; no descriptors but its streams. */
+static void test_environment(void **state) {
+    (void)state;
+    char spec[128], out[1024];
+    struct peer p;
+    if (access("/usr/bin/python3", X_OK)) skip();
+    setenv("CHIMERE_TEST_SECRET", "x", 1), setenv("CHIMERE_TEST_NAMED", "y", 1);
+    setenv("SHELL", "/bin/sh", 1), setenv("TERM", "dumb", 1), setenv("USER", "u", 1);
+    setenv("LOGNAME", "u", 1), setenv("HOME", "/", 1);
+    int leak = dup(0); /* without CLOEXEC */
+    snprintf(spec, sizeof spec, "t=/usr/bin/python3 %s", path);
+    peer_open(&p, spec);
+    assert_int_equal(call(p.s, "env", "{}", 5000, out, sizeof out), 0);
+    peer_close(&p);
+    close(leak);
+    char *fds = strstr(out, " fds ");
+    assert_non_null(fds);
+    assert_string_equal(fds, " fds 4"); /* and the one that lists them */
+    *fds = 0;
+    char *locale = strstr(out, "LC_CTYPE "); /* Python's own */
+    if (locale) memmove(locale, locale + 9, strlen(locale + 9) + 1);
+    assert_string_equal(out, "CHIMERE_TEST_NAMED HOME LOGNAME PATH SHELL TERM USER");
+}
+
+/* One that has died is started again, but not at once, and later each time. */
+static void test_restart(void **state) {
+    (void)state;
+    char spec[128], out[512];
+    struct peer p;
+    if (access("/usr/bin/python3", X_OK)) skip();
+    snprintf(spec, sizeof spec, "t=/usr/bin/python3 %s", path);
+    peer_open(&p, spec);
+    for (int round = 0; round < 2; ++round) {
+        assert_int_equal(call(p.s, "die", "{}", 5000, out, sizeof out), CHIMERE_EIO);
+        int64_t start = clock_ns();
+        assert_int_equal(call(p.s, "add", "{\"a\": 1, \"b\": 1}", 5000, out, sizeof out),
+                         CHIMERE_EIO);
+        assert_non_null(strstr(out, round ? "again in 2 s" : "again in 1 s"));
+        int rc;
+        while ((rc = call(p.s, "add", "{\"a\": 1, \"b\": 1}", 5000, out, sizeof out)) &&
+               clock_ms_since(start) < 20000)
+            usleep(50000);
+        if (rc) fail_msg("%s", out);
+        assert_string_equal(out, "2");
+        assert_true(clock_ms_since(start) > 900 * (round + 1));
+    }
+    /* one that hangs is given up after two calls */
+    assert_int_equal(call(p.s, "hang", "{}", 100, out, sizeof out), CHIMERE_ETIMEOUT);
+    assert_int_equal(call(p.s, "hang", "{}", 100, out, sizeof out), CHIMERE_ETIMEOUT);
+    assert_int_equal(call(p.s, "hang", "{}", 100, out, sizeof out), CHIMERE_EIO);
+    peer_close(&p);
+}
+
+struct other {
+    struct tool_set *s;
+    int rc;
+};
+
+static void *hang(void *ud) {
+    struct other *o = ud;
+    char out[512];
+    o->rc = call(o->s, "hang", "{}", 2000, out, sizeof out);
+    return NULL;
+}
+
+/* Who waits for another's call keeps the own deadline, and can be cancelled. */
+static void test_waiting(void **state) {
+    (void)state;
+    char spec[128], out[512];
+    struct peer p;
+    pthread_t t;
+    if (access("/usr/bin/python3", X_OK)) skip();
+    snprintf(spec, sizeof spec, "t=/usr/bin/python3 %s", path);
+    peer_open(&p, spec);
+    struct other o = {.s = p.s};
+    assert_int_equal(pthread_create(&t, NULL, hang, &o), 0);
+    usleep(200000);
+    int64_t start = clock_ns();
+    assert_int_equal(call(p.s, "add", "{\"a\": 1, \"b\": 1}", 200, out, sizeof out),
+                     CHIMERE_ETIMEOUT);
+    assert_non_null(strstr(out, "busy with other calls"));
+    _Atomic bool cancelled = true;
+    struct tool_env env = {.deadline_ns = clock_ns() + (int64_t)60000000000,
+                           .cancelled = &cancelled};
+    struct buf b;
+    buf_init(&b, 1 << 16);
+    assert_int_equal(tool_run(tool_find(p.s, "add"), "{\"a\": 1, \"b\": 1}", &env, &b),
+                     CHIMERE_ECANCELLED);
+    buf_fini(&b);
+    assert_true(clock_ms_since(start) < 1500);
+    pthread_join(t, NULL);
+    assert_int_equal(o.rc, CHIMERE_ETIMEOUT);
+    peer_close(&p);
+}
+
 static void test_refused(void **state) {
     (void)state;
     struct mcp *m;
     static const char *const bad[] = {
         "", "x", "=y", "A b=y", "x=", "x=/nonexistent/program", "x=/bin/true"};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; ++i)
-        assert_int_not_equal(mcp_open(&m, bad[i], NULL), 0);
+        assert_int_not_equal(mcp_open(&m, bad[i], NULL, 0, NULL), 0);
 }
 
 /* Streamable HTTP: the list comes as an event stream, the call as plain JSON. */
@@ -305,9 +410,10 @@ static void test_answers(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_program), cmocka_unit_test(test_refused),
-        cmocka_unit_test(test_http),    cmocka_unit_test(test_sessions),
-        cmocka_unit_test(test_answers),
+        cmocka_unit_test(test_program),  cmocka_unit_test(test_environment),
+        cmocka_unit_test(test_restart),  cmocka_unit_test(test_waiting),
+        cmocka_unit_test(test_refused),  cmocka_unit_test(test_http),
+        cmocka_unit_test(test_sessions), cmocka_unit_test(test_answers),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }
