@@ -7,6 +7,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <signal.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -259,6 +261,33 @@ static void test_quota(void **state) {
     assert_non_null(strstr(out, "--files-quota"));
 }
 
+/* A write that fails half-way: the old content stays, whole, and nothing is left beside it. */
+static void test_fault(void **state) {
+    (void)state;
+    char out[4096], path[160], *text;
+    size_t n;
+    struct rlimit old, few = {.rlim_cur = 8};
+    int before;
+    assert_int_equal(
+        call("write_file", "{\"path\":\"f/f.txt\",\"content\":\"old\"}", out, sizeof out), 0);
+    before = count_files("f");
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &old), 0);
+    few.rlim_max = old.rlim_max;
+    signal(SIGXFSZ, SIG_IGN);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &few), 0);
+    int rc = call("write_file", "{\"path\":\"f/f.txt\",\"content\":\"more than eight bytes\"}", out,
+                  sizeof out);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &old), 0);
+    assert_int_equal(rc, CHIMERE_EIO);
+    snprintf(path, sizeof path, "%s/root/f/f.txt", dir);
+    assert_int_equal(file_read(path, 100, &text, &n, NULL), 0);
+    assert_string_equal(text, "old");
+    mem_free(text);
+    assert_int_equal(count_files("f"), before);
+    snprintf(path, sizeof path, "ls -A %s/root/f | grep -q tmp", dir);
+    assert_int_not_equal(system(path), 0);
+}
+
 /* What may run after which text. */
 static void test_taint(void **state) {
     (void)state;
@@ -284,7 +313,8 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_paths),  cmocka_unit_test(test_refused_names),
         cmocka_unit_test(test_backup), cmocka_unit_test(test_diff),
-        cmocka_unit_test(test_quota),  cmocka_unit_test(test_taint),
+        cmocka_unit_test(test_quota),  cmocka_unit_test(test_fault),
+        cmocka_unit_test(test_taint),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }
