@@ -10,6 +10,9 @@
 #include "base/str.h"
 #include "model/vocab.h"
 #include "store/store.h"
+#include "text/chat_builtin.h"
+
+enum { MAX_TEMPLATE_BYTES = 4 << 20 };
 
 static size_t mark_tokens(const struct tok *tok, const char *text, int32_t out[8]) {
     int32_t *ids = NULL;
@@ -66,15 +69,39 @@ static int open_states(struct chat_rig *r, const struct cfg *c, struct cache_par
     return rc;
 }
 
+/* The text of --chat-template; *text is owned, or NULL. */
+static int read_template(const struct cfg *c, char **text, struct err *e) {
+    const char *name = cfg_str(c, "chat-template"), *known = name ? chat_builtin(name) : NULL;
+    size_t n;
+    *text = NULL;
+    if (!name) return 0;
+    if (known) return (*text = mem_strdup(known)) ? 0 : err_set(e, CHIMERE_ENOMEM, "out of memory");
+    int rc = file_read(name, MAX_TEMPLATE_BYTES, text, &n, e);
+    if (rc) err_hint(e, "expected a file, or one of %s", chat_builtin_names());
+    return rc;
+}
+
+static int read_kwargs(struct chat_rig *r, const struct cfg *c, struct err *e) {
+    const char *text = cfg_str(c, "chat-template-kwargs");
+    if (!text) return 0;
+    r->template_kwargs = chat_json_object(text, strlen(text), "--chat-template-kwargs", e);
+    return r->template_kwargs ? 0 : e->code;
+}
+
 int chat_rig_open(struct chat_rig *r, const struct cfg *c, int32_t n_seq, struct err *e) {
-    char path[4096], dir[4096];
+    char path[4096], dir[4096], *template = NULL;
     struct load_params p;
     *r = (struct chat_rig){.dev = NULL};
     int rc = chat_rig_load(c, n_seq, &p, path, sizeof path, e);
     if (!rc) rc = open_states(r, c, &p.plan.engine.cache, dir, sizeof dir, e);
+    if (!rc) rc = read_kwargs(r, c, e);
+    if (!rc) rc = read_template(c, &template, e);
+    p.template = template;
     if (!rc) rc = load_open(&r->loaded, &p, e);
+    mem_free(template);
     if (rc) {
         store_close(r->store);
+        json_decref(r->template_kwargs);
         return rc;
     }
     const struct loaded *l = &r->loaded;
@@ -113,6 +140,7 @@ void chat_rig_close(struct chat_rig *r) {
     engram_store_free(r->engram);
     load_close(&r->loaded);
     store_close(r->store);
+    json_decref(r->template_kwargs);
     *r = (struct chat_rig){.dev = NULL};
 }
 
@@ -162,6 +190,8 @@ int chat_rig_encode(const struct chat_rig *r, json_t *messages, json_t *tools, b
         return CHIMERE_EUNSUPPORTED;
     }
     json_t *context = json_object();
+    if (r->template_kwargs) json_object_update(context, r->template_kwargs);
+    think |= json_is_true(json_object_get(r->template_kwargs, "enable_thinking"));
     json_object_set(context, "messages", messages);
     if (tools) json_object_set(context, "tools", tools);
     json_object_set_new(context, "add_generation_prompt", json_true());

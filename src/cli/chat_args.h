@@ -39,6 +39,8 @@
     {"speculate", 0, CFG_BOOL, NULL, "true", 0, 0, NULL, "draft tokens where that is faster; --no-speculate"}, \
     {"draft-max", 0, CFG_INT, "N", "3", 1, 15, NULL, "drafted tokens at most"},                     \
     {"deterministic", 0, CFG_BOOL, NULL, "false", 0, 0, NULL, "same text whatever else runs"},      \
+    {"chat-template", 0, CFG_STR, "NAME|FILE", NULL, 0, 0, NULL, "chat template in place of the model's own: chatml, llama3, mistral, gemma, phi3, zephyr, or a Jinja file"}, \
+    {"chat-template-kwargs", 0, CFG_STR, "JSON", NULL, 0, 0, NULL, "further variables of the chat template, an object"}, \
     {"lora", 0, CFG_LIST, "FILE[:SCALE]", NULL, 0, 0, NULL, "adapter; may be repeated"}, \
     {"prompt-cache", 0, CFG_BYTES, "SIZE", "1G", 0, 0, NULL, "memory for states that later prompts may begin with; 0: none"}, \
     {"state-dir", 0, CFG_STR, "DIR", NULL, 0, 0, NULL, "where those go that memory cannot hold, and all at the end: the next start finds them"}, \
@@ -67,6 +69,7 @@ struct chat_rig {
     size_t n_think_start, n_think_end;
     struct engram_store *engram; /* owned; NULL until tables are named */
     struct store *store;         /* owned; NULL without --state-dir */
+    json_t *template_kwargs;     /* owned, or NULL */
 };
 
 /* What the options say about loading; p->path is path, p->loras are c's. n_seq below 0: -n_seq or fewer. */

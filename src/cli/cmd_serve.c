@@ -183,7 +183,9 @@ static int serve_model(struct chat_rig *r, const struct cfg *c, struct serve_par
                               .loras = r->loras,
                               .n_lora = r->n_lora,
                               .n_seq = r->loaded.plan.engine.n_seq,
+                              .template_context = r->template_kwargs,
                               .engram_dir = cfg_str(c, "engram-dir")};
+    p->think |= json_is_true(json_object_get(r->template_kwargs, "enable_thinking"));
     char name[128];
     struct ask_backend *backend;
     struct server *s;

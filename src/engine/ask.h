@@ -168,6 +168,8 @@ struct ask_model {
     const struct chat_template *template; /* NULL: raw prompts only */
     const struct lora_use *loras;         /* [n_lora] as loaded */
     int32_t n_lora, n_seq;
+    const json_t
+        *template_context;  /* further variables of the template, a request's come on top; NULL */
     const char *engram_dir; /* folder of n-gram tables; NULL: the user's own */
 };
 

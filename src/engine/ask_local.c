@@ -70,6 +70,7 @@ static bool has_calls(const struct local *l, const struct ask *a) {
 static json_t *template_context(const struct local *l, const struct ask *a) {
     json_t *c = json_object(), *messages = a->messages;
     if (!c) return NULL;
+    if (l->model.template_context) json_object_update(c, (json_t *)l->model.template_context);
     if (a->template_context) json_object_update(c, a->template_context);
     if (a->continue_last) {
         messages = json_copy(messages);

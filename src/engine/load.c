@@ -31,11 +31,13 @@ static int open_loras(struct loaded *l, const struct load_params *p, struct err 
     return 0;
 }
 
-static int open_template(struct loaded *l, struct err *e) {
+static int open_template(struct loaded *l, const struct load_params *p, struct err *e) {
     struct slice text = vocab_chat_template(l->model->gguf, NULL);
+    if (p->template) text = (struct slice){p->template, strlen(p->template)};
     if (!text.n) return 0;
     int rc = chat_template_new(&l->template, text.p, text.n, e);
-    if (rc) err_prefix(e, "chat template of %s", l->model->name);
+    if (rc && p->template) err_prefix(e, "--chat-template");
+    else if (rc) err_prefix(e, "chat template of %s", l->model->name);
     return rc;
 }
 
@@ -65,7 +67,7 @@ int load_open(struct loaded *l, const struct load_params *p, struct err *e) {
     if (!rc && where.n_layer) rc = cpu_open(&where.host, p->n_thread, p->isa, e);
     if (!rc) rc = model_open_placed(&l->model, p->path, l->dev, &where, p->quiet, e);
     if (!rc) rc = vocab_load(&l->tok, l->model->gguf, e);
-    if (!rc) rc = open_template(l, e);
+    if (!rc) rc = open_template(l, p, e);
     if (!rc) rc = open_loras(l, p, e);
     if (!rc) rc = engine_new(&l->engine, l->model, l->tok, &l->plan.engine, e);
     if (rc) load_close(l);

@@ -20,6 +20,8 @@ struct load_params {
     uint64_t vram_bytes;     /* take no more of a GPU; 0: what is free */
     struct plan_params plan; /* its dev and vram_bytes are set by load_open */
     bool no_fit; /* takes plan.n_ctx and plan.n_seq as they are, whatever memory there is */
+    const char
+        *template; /* text of a chat template in place of the file's own; borrowed for the call */
     const char *const *loras; /* [n_lora] "FILE" or "FILE:SCALE"; borrowed for the call */
     size_t n_lora;
     bool quiet; /* no progress bar */
