@@ -3,10 +3,10 @@
 #include <errno.h>
 #include <jansson.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "base/env.h"
 #include "base/mem.h"
 #include "cli/cli.h"
 #include "cli/remote_args.h"
@@ -30,8 +30,6 @@ struct launch {
     char *config; /* owned, or NULL */
 };
 
-static void set(const char *name, const char *value) { setenv(name, value, 1); }
-
 static void add_arg(struct launch *l, const char *text) {
     snprintf(l->text[l->n_arg], sizeof l->text[0], "%s", text);
     l->args[l->n_arg] = l->text[l->n_arg];
@@ -45,12 +43,12 @@ static int set_claude(struct launch *l, struct err *e) {
         "ANTHROPIC_MODEL", "ANTHROPIC_SMALL_FAST_MODEL", "ANTHROPIC_DEFAULT_HAIKU_MODEL",
         "ANTHROPIC_DEFAULT_SONNET_MODEL", "ANTHROPIC_DEFAULT_OPUS_MODEL"};
     (void)e;
-    set("ANTHROPIC_BASE_URL", l->root);
-    set("ANTHROPIC_AUTH_TOKEN", l->server.key ? l->server.key : "none");
-    unsetenv("ANTHROPIC_API_KEY");
-    for (size_t i = 0; i < sizeof models / sizeof *models; i++) set(models[i], l->server.model);
-    set("CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC", "1");
-    set("CLAUDE_CODE_ATTRIBUTION_HEADER", "0");
+    env_set("ANTHROPIC_BASE_URL", l->root);
+    env_set("ANTHROPIC_AUTH_TOKEN", l->server.key ? l->server.key : "none");
+    env_set("ANTHROPIC_API_KEY", NULL);
+    for (size_t i = 0; i < sizeof models / sizeof *models; i++) env_set(models[i], l->server.model);
+    env_set("CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC", "1");
+    env_set("CLAUDE_CODE_ATTRIBUTION_HEADER", "0");
     return 0;
 }
 
@@ -68,7 +66,7 @@ static int set_codex(struct launch *l, struct err *e) {
     snprintf(text, sizeof text, "model_providers.chimere.base_url=\"%s\"", l->server.base);
     add_arg(l, text);
     if (l->server.key) {
-        set("CHIMERE_URL_KEY", l->server.key);
+        env_set("CHIMERE_URL_KEY", l->server.key);
         add_arg(l, "-c");
         add_arg(l, "model_providers.chimere.env_key=\"CHIMERE_URL_KEY\"");
     }
@@ -90,7 +88,7 @@ static int set_opencode(struct launch *l, struct err *e) {
     l->config = config ? remote_body(config, &n) : NULL;
     json_decref(config);
     if (!l->config) return err_set(e, CHIMERE_ENOMEM, "out of memory");
-    set("OPENCODE_CONFIG_CONTENT", l->config);
+    env_set("OPENCODE_CONFIG_CONTENT", l->config);
     return 0;
 }
 

@@ -53,6 +53,11 @@ struct ask {
     const char *grammar; /* ASK_GBNF */
     const char **stops;  /* [n_stop] */
     size_t n_stop;
+    const int32_t *stop_tokens; /* [n_stop_token]; they end the answer as an end token does */
+    size_t n_stop_token;
+    bool keep_stop;     /* the stop text that ended it is part of the answer */
+    bool no_answer;     /* the prompt alone is evaluated; max_tokens is 1 */
+    int32_t max_ms;     /* of generating; 0: no limit */
     int32_t max_tokens; /* <= 0: up to the context */
     int32_t n;          /* choices, 1..ASK_MAX_CHOICES; choice i takes seed + i */
     bool echo;          /* raw: the prompt comes first */

@@ -3,6 +3,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "base/clock.h"
 #include "base/rng.h"
 #include "engine/ask.h"
 #include "engine/ask_grammar.h"
@@ -31,7 +32,9 @@ struct choice {
     struct answer *answer; /* owned */
     int32_t n_reasoning;
     bool in_think, enough;
-    struct err err; /* why it could not start */
+    bool stopped, late; /* by a stop token; by max_ms */
+    int64_t first_ns;   /* of its first event */
+    struct err err;     /* why it could not start */
 };
 
 struct local_run {
@@ -218,9 +221,16 @@ static int send(struct choice *c, struct ask_event *ev) {
 
 static int on_event(void *ud, const struct chat_event *ev) {
     struct choice *c = ud;
+    const struct ask *a = c->run->ask;
+    if (a->max_ms > 0) {
+        int64_t now = clock_ns();
+        if (!c->first_ns) c->first_ns = now;
+        c->late |= (now - c->first_ns) / 1000000 >= a->max_ms;
+    }
+    if (a->no_answer || c->stopped) return 1;
     int rc = send(c, &(struct ask_event){.kind = ASK_CHAT, .chat = ev});
     if (ev->kind == CHAT_CALL_END && c->run->ask->one_call) c->enough = true;
-    return c->enough ? 1 : rc;
+    return c->enough || c->late ? 1 : rc;
 }
 
 static void count_reasoning(struct choice *c, int32_t token) {
@@ -233,6 +243,8 @@ static void count_reasoning(struct choice *c, int32_t token) {
 
 static void on_token(void *ud, int32_t token, const struct sampler_probs *probs) {
     struct choice *c = ud;
+    for (size_t i = 0; i < c->run->ask->n_stop_token; i++)
+        c->stopped |= c->run->ask->stop_tokens[i] == token;
     if (c->run->parse.reasoning) count_reasoning(c, token);
     if (!probs || !c->run->ask->probs) return;
     const struct tok *tok = local_of(c->run->base.backend)->model.tok;
@@ -271,6 +283,7 @@ static enum ask_finish finish_of(const struct choice *c) {
     if (p) chat_parser_result(p, &calls);
     enum finish f = answer_finish(c->answer);
     if (c->enough) return ASK_CALLS;
+    if (c->late || c->run->ask->no_answer) return ASK_LENGTH;
     if (f == FINISH_ERROR) return ASK_FAILED;
     if (f == FINISH_CANCELLED) return ASK_CANCELLED;
     if (f == FINISH_LENGTH) return ASK_LENGTH;
@@ -300,6 +313,7 @@ static void on_done(void *ud) {
                           .stats = *answer_stats(c->answer),
                           .n_reasoning = c->n_reasoning,
                           .err = answer_err(c->answer)};
+    if (c->run->ask->no_answer) end.stats.n_generated = 0;
     remember(c, end.finish);
     choice_end(c, &end);
     leave(c->run);

@@ -19,6 +19,8 @@ struct embed {
     float *rows; /* owned [batch, n_embd], on the host; causal models */
 };
 
+const struct tok *embed_tok(const struct embed *s) { return s->tok; }
+
 int embed_open(struct embed **out, struct model *m, const struct tok *tok, int32_t n_ctx,
                struct err *e) {
     const struct hparams *hp = &m->hp;

@@ -14,8 +14,9 @@ struct embed;
 int embed_open(struct embed **out, struct model *m, const struct tok *tok, int32_t n_ctx,
                struct err *e);
 void embed_close(struct embed *s);
-int32_t embed_size(const struct embed *s);  /* floats of a vector */
-uint64_t embed_hash(const struct embed *s); /* names the model: its vectors fit together */
+int32_t embed_size(const struct embed *s);          /* floats of a vector */
+const struct tok *embed_tok(const struct embed *s); /* its tokens; view */
+uint64_t embed_hash(const struct embed *s);         /* names the model: its vectors fit together */
 
 /* Fills out [embed_size]; n_tok: tokens read, cut: some were left off. With normalise its length is 1 (a
  * zero vector stays zero, and a text without

@@ -37,14 +37,17 @@ static int flag(const json_t *request, const char *name, bool *out, struct err *
 /* ---- /tokenize ---- */
 
 static int tokenize(struct http_request *r, const json_t *q, struct buf *out, struct err *e) {
-    static const char *const names[] = {"model",         "content",     "add_special",
-                                        "parse_special", "with_pieces", NULL};
+    static const char *const names[] = {
+        "model",       "content", "add_special",        "parse_special",
+        "with_pieces", "prompt",  "add_special_tokens", NULL};
     bool special = false, parse = true, pieces = false;
     const json_t *content = json_object_get(q, "content");
+    if (!content) content = json_object_get(q, "prompt"); /* as vLLM names it */
     int rc = check_names(q, names, e);
     if (!rc && !json_is_string(content))
         rc = err_set(e, CHIMERE_EINVAL, "content: expected a text");
     if (!rc) rc = flag(q, "add_special", &special, e);
+    if (!rc) rc = flag(q, "add_special_tokens", &special, e);
     if (!rc) rc = flag(q, "parse_special", &parse, e);
     if (!rc) rc = flag(q, "with_pieces", &pieces, e);
     struct ask_backend *b = rc ? NULL : gen_backend(r, json_object_get(q, "model"), e);

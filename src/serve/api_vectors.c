@@ -71,7 +71,37 @@ static int begin(struct http_request *r, const json_t *q, bool pairs, struct vec
     return x->v ? 0 : err_set(e, CHIMERE_ENOMEM, "out of memory");
 }
 
-static int one(struct vectors *x, const json_t *text, const char *where, struct err *e) {
+/* Token ids as the text that they stand for; *out is new. */
+static int detokenize(const struct tok *tok, const json_t *ids, const char *where, json_t **out,
+                      struct err *e) {
+    struct tok_stream stream;
+    struct buf text;
+    size_t i;
+    json_t *v;
+    int rc = 0;
+    char *piece = mem_alloc(3 * tok_max_piece_bytes(tok) + 64);
+    *out = NULL;
+    if (!piece) return err_set(e, CHIMERE_ENOMEM, "out of memory");
+    tok_stream_init(&stream, tok, false);
+    buf_init(&text, MAX_OUT);
+    json_array_foreach(ids, i, v) {
+        json_int_t id = json_integer_value(v);
+        if (!json_is_integer(v) || id < 0 || id >= tok_n_vocab(tok)) {
+            rc = err_set(e, CHIMERE_EINVAL, "%s: expected token ids below %u", where,
+                         tok_n_vocab(tok));
+            break;
+        }
+        buf_put(&text, piece, tok_stream_push(&stream, (int32_t)id, piece));
+    }
+    buf_put(&text, piece, tok_stream_flush(&stream, piece));
+    if (!rc && !(*out = json_stringn(text.n ? text.p : "", text.n)))
+        rc = err_set(e, CHIMERE_ENOMEM, "out of memory");
+    buf_fini(&text);
+    mem_free(piece);
+    return rc;
+}
+
+static int one_text(struct vectors *x, const json_t *text, const char *where, struct err *e) {
     int32_t n_tok = 0;
     bool cut = false;
     if (!json_is_string(text)) return err_set(e, CHIMERE_EINVAL, "%s: expected a text", where);
@@ -84,6 +114,24 @@ static int one(struct vectors *x, const json_t *text, const char *where, struct 
         rc = err_set(e, CHIMERE_ELIMIT, "%s: longer than this model's context of %d tokens", where,
                      n_tok);
     return rc;
+}
+
+/* A text or a list of token ids. */
+static int one(struct vectors *x, const json_t *text, const char *where, struct err *e) {
+    json_t *own;
+    if (!json_is_array(text)) return one_text(x, text, where, e);
+    int rc = detokenize(embed_tok(x->s->p.embed), text, where, &own, e);
+    if (!rc) rc = one_text(x, own, where, e);
+    json_decref(own);
+    return rc;
+}
+
+/* The first n numbers, as a vector of length 1: what models trained for it keep of their meaning. */
+static void shorten(struct vectors *x, int32_t n) {
+    double sum = 0;
+    for (int32_t i = 0; i < n; i++) sum += (double)x->v[i] * (double)x->v[i];
+    for (int32_t i = 0; i < n && sum > 0; i++) x->v[i] /= (float)sqrt(sum);
+    x->size = n;
 }
 
 static void put_vector(const struct vectors *x, bool base64, struct buf *out) {
@@ -102,26 +150,32 @@ static void put_vector(const struct vectors *x, bool base64, struct buf *out) {
 }
 
 static int embeddings(struct http_request *r, const json_t *q, struct buf *out, struct err *e) {
-    static const char *const names[] = {"model",      "input", "encoding_format",
-                                        "dimensions", "user",  NULL};
+    static const char *const names[] = {"model",    "input",      "encoding_format", "dimensions",
+                                        "user",     "input_type", "client_metadata", "keep_alive",
+                                        "truncate", NULL};
     struct vectors x = {.v = NULL};
     const json_t *input = json_object_get(q, "input"), *dim = json_object_get(q, "dimensions");
     const json_t *format = json_object_get(q, "encoding_format");
-    size_t n = json_is_array(input) ? json_array_size(input) : 1;
+    bool is_list = json_is_array(input) && !json_is_integer(json_array_get(input, 0));
+    size_t n = is_list ? json_array_size(input) : 1;
     int rc = check_names(q, names, e);
     if (!rc) rc = begin(r, q, false, &x, e);
+    int32_t size = x.size;
     bool base64 = json_is_string(format) && strcmp(json_string_value(format), "base64") == 0;
     if (!rc && format && !json_is_null(format) && !base64 &&
         (!json_is_string(format) || strcmp(json_string_value(format), "float") != 0))
         rc = err_set(e, CHIMERE_EINVAL, "encoding_format: expected float or base64");
-    if (!rc && dim && !json_is_null(dim) && json_integer_value(dim) != x.size)
-        rc = err_set(e, CHIMERE_EUNSUPPORTED, "dimensions: this model has %d", x.size);
+    if (!rc && dim && !json_is_null(dim) &&
+        (!json_is_integer(dim) || json_integer_value(dim) < 1 || json_integer_value(dim) > x.size))
+        rc = err_set(e, CHIMERE_EUNSUPPORTED, "dimensions: expected 1 to %d", x.size);
     if (!rc && (!n || n > MAX_TEXTS))
         rc = err_set(e, CHIMERE_ELIMIT, "input: expected 1 to %d texts", MAX_TEXTS);
     buf_puts(out, "{\"object\":\"list\",\"data\":[");
     for (size_t i = 0; !rc && i < n; i++) {
-        rc = one(&x, json_is_array(input) ? json_array_get(input, i) : input, "input", e);
+        x.size = size;
+        rc = one(&x, is_list ? json_array_get(input, i) : input, "input", e);
         if (rc) break;
+        if (dim && !json_is_null(dim)) shorten(&x, (int32_t)json_integer_value(dim));
         buf_printf(out, "%s{\"object\":\"embedding\",\"index\":%zu,\"embedding\":", i ? "," : "",
                    i);
         put_vector(&x, base64, out);
@@ -192,10 +246,14 @@ static int score_all(struct vectors *x, const json_t *query, const json_t *docum
 }
 
 static int rerank(struct http_request *r, const json_t *q, struct buf *out, struct err *e) {
-    static const char *const names[] = {"model", "query", "documents", "top_n", "return_documents",
-                                        "user",  NULL};
+    static const char *const names[] = {
+        "model",      "query",       "documents", "top_n", "return_documents", "user", "texts",
+        "raw_scores", "return_text", "truncate",  NULL};
     struct vectors x = {.v = NULL};
-    const json_t *documents = json_object_get(q, "documents"), *top = json_object_get(q, "top_n");
+    const json_t *texts = json_object_get(q, "texts"), *top = json_object_get(q, "top_n");
+    const json_t *documents = texts ? texts : json_object_get(q, "documents");
+    const char *score = texts ? "score" : "relevance_score"; /* TEI's form */
+    bool shown = json_is_true(json_object_get(q, texts ? "return_text" : "return_documents"));
     size_t n = json_array_size(documents), n_top = n;
     struct rank *ranks = NULL;
     int rc = check_names(q, names, e);
@@ -211,21 +269,22 @@ static int rerank(struct http_request *r, const json_t *q, struct buf *out, stru
         rc = err_set(e, CHIMERE_ENOMEM, "out of memory");
     if (!rc) rc = score_all(&x, json_object_get(q, "query"), documents, ranks, e);
     if (!rc) qsort(ranks, n, sizeof *ranks, by_score);
-    buf_puts(out, "{\"object\":\"list\",\"results\":[");
+    buf_puts(out, texts ? "[" : "{\"object\":\"list\",\"results\":[");
     for (size_t i = 0; !rc && i < n_top; i++) {
-        buf_printf(out, "%s{\"index\":%zu,\"relevance_score\":%.6f", i ? "," : "", ranks[i].index,
+        buf_printf(out, "%s{\"index\":%zu,\"%s\":%.6f", i ? "," : "", ranks[i].index, score,
                    ranks[i].score);
-        if (json_is_true(json_object_get(q, "return_documents"))) {
-            buf_puts(out, ",\"document\":{\"text\":");
+        if (shown) {
+            buf_puts(out, texts ? ",\"text\":" : ",\"document\":{\"text\":");
             json_out_value(out, text_of(json_array_get(documents, ranks[i].index)));
-            buf_putc(out, '}');
+            if (!texts) buf_putc(out, '}');
         }
         buf_putc(out, '}');
     }
-    buf_puts(out, "],\"model\":");
-    json_out_string(out, x.name);
-    buf_printf(out, ",\"usage\":{\"prompt_tokens\":%lld,\"total_tokens\":%lld}}",
-               (long long)x.n_tok, (long long)x.n_tok);
+    buf_puts(out, texts ? "]" : "],\"model\":");
+    if (!texts) json_out_string(out, x.name);
+    if (!texts)
+        buf_printf(out, ",\"usage\":{\"prompt_tokens\":%lld,\"total_tokens\":%lld}}",
+                   (long long)x.n_tok, (long long)x.n_tok);
     mem_free(ranks);
     mem_free(x.v);
     return rc;

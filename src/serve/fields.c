@@ -1,4 +1,5 @@
 /* fields.c: the table of request fields. */
+#include "serve/fields_guided.h"
 #include "serve/fields_impl.h"
 #include "serve/fields_tools.h"
 
@@ -48,6 +49,7 @@ BOOL_READER(f_progress, f->progress)
 BOOL_READER(f_echo, f->ask->echo)
 BOOL_READER(f_ignore_eos, f->ask->sampling.ignore_eos)
 BOOL_READER(f_continue, f->ask->continue_last)
+BOOL_READER(f_keep_stop, f->ask->keep_stop)
 BOOL_READER(f_probs_flag, f->ask->probs)
 
 static int f_stream_options(struct fields *f, json_t *v, const char *name, struct err *e) {
@@ -72,8 +74,40 @@ static int f_max_tokens(struct fields *f, json_t *v, const char *name, struct er
     int64_t n = 0;
     /* -1 is what some clients send for "as many as fit" */
     if (json_is_integer(v) && json_integer_value(v) == -1) return 0;
-    int rc = fields_int(v, name, 1, INT32_MAX, &n, e);
-    if (!rc) f->ask->max_tokens = (int32_t)n;
+    int rc = fields_int(v, name, 0, INT32_MAX, &n, e);
+    f->ask->no_answer = !rc && !n;
+    if (!rc) f->ask->max_tokens = (int32_t)(n ? n : 1);
+    return rc;
+}
+
+static int f_top_k(struct fields *f, json_t *v, const char *name, struct err *e) {
+    int64_t n = 0; /* -1 is how some clients write "off" */
+    int rc = fields_int(v, name, -1, 1 << 30, &n, e);
+    if (!rc) f->ask->sampling.top_k = (int32_t)(n < 0 ? 0 : n);
+    return rc;
+}
+
+static int f_stop_tokens(struct fields *f, json_t *v, const char *name, struct err *e) {
+    size_t n = json_array_size(v);
+    if (!json_is_array(v) || n > ANSWER_MAX_STOPS)
+        return fields_expected(e, name, "a list of at most 64 token ids");
+    int32_t *ids = arena_alloc(&f->ask->arena, (n + 1) * sizeof *ids);
+    if (!ids) return err_set(e, CHIMERE_ENOMEM, "out of memory");
+    for (size_t i = 0; i < n; i++) {
+        int64_t id = 0;
+        int rc = fields_int(json_array_get(v, i), name, 0, INT32_MAX, &id, e);
+        if (rc) return rc;
+        ids[i] = (int32_t)id;
+    }
+    f->ask->stop_tokens = ids;
+    f->ask->n_stop_token = n;
+    return 0;
+}
+
+static int f_max_ms(struct fields *f, json_t *v, const char *name, struct err *e) {
+    int64_t n = 0;
+    int rc = fields_int(v, name, -1, INT32_MAX, &n, e);
+    if (!rc) f->ask->max_ms = (int32_t)(n < 0 ? 0 : n);
     return rc;
 }
 
@@ -101,15 +135,18 @@ static int f_stop(struct fields *f, json_t *v, const char *name, struct err *e) 
                        ANSWER_MAX_STOPS, n);
     const char **stops = arena_alloc(&f->ask->arena, (n + 1) * sizeof *stops);
     if (!stops) return err_set(e, CHIMERE_ENOMEM, "out of memory");
+    size_t n_stop = 0;
     for (size_t i = 0; i < n; i++) {
+        const json_t *text = json_is_array(v) ? json_array_get(v, i) : v;
         char where[48];
+        if (json_is_string(text) && !json_string_length(text))
+            continue; /* what clients send for none */
         snprintf(where, sizeof where, json_is_array(v) ? "%s[%zu]" : "%s", name, i);
-        int rc = fields_str(f, json_is_array(v) ? json_array_get(v, i) : v, where,
-                            ANSWER_MAX_STOP_BYTES, &stops[i], e);
+        int rc = fields_str(f, text, where, ANSWER_MAX_STOP_BYTES, &stops[n_stop++], e);
         if (rc) return rc;
     }
     f->ask->stops = stops;
-    f->ask->n_stop = n;
+    f->ask->n_stop = n_stop;
     return 0;
 }
 
@@ -161,6 +198,14 @@ static int f_top_logprobs(struct fields *f, json_t *v, const char *name, struct 
     int64_t n = 0;
     int rc = fields_int(v, name, 0, SAMPLER_MAX_PROBS, &n, e);
     if (!rc) f->n_probs = (int32_t)n;
+    return rc;
+}
+
+/* llama-server's name: 0 means none. */
+static int f_n_probs(struct fields *f, json_t *v, const char *name, struct err *e) {
+    int rc = f_top_logprobs(f, v, name, e);
+    if (!rc && f->n_probs > 0) f->ask->probs = true;
+    if (!rc && !f->n_probs) f->n_probs = -1;
     return rc;
 }
 
@@ -550,7 +595,8 @@ static const struct row rows[] = {
     FLOAT("min_p", ALL, min_p, 0, 1),
     FLOAT("typical_p", ALL, typical_p, 0, 1),
     FLOAT("top_n_sigma", ALL, top_n_sigma, -1, 1000),
-    INT("top_k", ALL, top_k, 0, 1 << 30),
+    FN("top_k", ALL, f_top_k),
+    FN("samplers", ALL, fields_samplers),
     INT("min_keep", ALL, min_keep, 1, 1 << 30),
     FLOAT("xtc_probability", ALL, xtc_probability, 0, 1),
     FLOAT("xtc_threshold", ALL, xtc_threshold, 0, 1),
@@ -574,6 +620,7 @@ static const struct row rows[] = {
     INT("min_tokens", ALL, min_tokens, 0, 1 << 30),
     FN("ignore_eos", ALL, f_ignore_eos),
     FN("seed", ALL, f_seed),
+    FN("random_seed", ALL, f_seed),
     FN("logit_bias", C | T | R, f_bias),
 
     FN("n", CT, f_n),
@@ -582,13 +629,18 @@ static const struct row rows[] = {
     NONE("suffix", T, ""),
     FN("stop", C | T, f_stop),
     FN("stop_sequences", M, f_stop),
+    FN("stop_token_ids", CT, f_stop_tokens),
+    FN("include_stop_str_in_output", CT, f_keep_stop),
+    FN("t_max_predict_ms", CT, f_max_ms),
     FN("max_tokens", C | T | M, f_max_tokens),
     FN("n_predict", CT, f_max_tokens),
+    FN("max_new_tokens", CT, f_max_tokens),
     FN("max_completion_tokens", C, f_max_tokens),
     FN("max_output_tokens", R, f_max_tokens),
     FN("logprobs", C, f_probs_flag),
     FN("logprobs", T, f_text_logprobs),
     FN("top_logprobs", C | R, f_top_logprobs),
+    FN("n_probs", CT, f_n_probs),
 
     FN("response_format", CT, f_format),
     FN("text", R, f_text_config),
@@ -596,6 +648,11 @@ static const struct row rows[] = {
     FN("output_format", M, f_format),
     FN("json_schema", CT, f_schema),
     FN("grammar", ALL, f_grammar),
+    FN("guided_json", CT, fields_guided),
+    FN("guided_choice", CT, fields_guided),
+    FN("guided_grammar", CT, fields_guided),
+    FN("guided_regex", CT, fields_guided),
+    FN("structured_outputs", CT, fields_structured),
 
     FN("tools", C | R | M, f_tools),
     FN("tool_choice", C | R | M, f_choice),
@@ -608,6 +665,7 @@ static const struct row rows[] = {
     FN("thinking", M | C, f_thinking),
     FN("thinking_budget", C | R, f_budget),
     FN("reasoning_budget", C | R, f_budget),
+    FN("thinking_budget_tokens", C | R, f_budget),
     FN("enable_thinking", C | R, f_enable_thinking),
     FN("think", C | R | M, fields_think),
     FN("chat_template_kwargs", C | R | M, f_template_kwargs),
@@ -729,6 +787,7 @@ static int check(struct fields *f, enum fields_api api, struct err *e) {
                        "echo: there are no log-probabilities of the prompt; leave out logprobs");
     if (api == FIELDS_TEXT && !a->prompt)
         return fields_expected(e, "prompt", "a text or a list of token ids");
+    fields_apply_samplers(f);
     if (f->keep_thinking) clear_thinking(a, f->keep_thinking);
     if (api != FIELDS_TEXT && !a->messages)
         return fields_expected(e, api == FIELDS_RESPONSES ? "input" : "messages",

@@ -31,6 +31,7 @@ struct fields { /* what a request says beside its ask */
     bool obfuscate_off;
     int32_t n_probs;       /* top_logprobs; -1: not named */
     int32_t best_of;       /* 0: not named */
+    uint32_t samplers;     /* bits of the named ones, 0: not said */
     int32_t keep_thinking; /* assistant turns that keep their thinking; 0: not said */
     uint64_t ignored[FIELDS_MAX_ROWS / 64]; /* bit: a field of that row came and has no effect */
     struct left_out *left_out; /* in the arena: built-in tools that this server cannot run */

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "serve/fields_parts.h"
 #include "serve/fields_impl.h"
 #include "serve/json_out.h"
 

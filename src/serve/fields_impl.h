@@ -17,14 +17,6 @@ int fields_messages(struct ask *a, json_t *messages, struct err *e); /* OpenAI c
 int fields_schema(struct ask *a, json_t *schema, const char *where, struct err *e);
 int fields_effort(struct fields *f, const json_t *v, const char *name, struct err *e);
 
-/* ---- content (fields_parts.c); notes: a note takes the place of what is no text ---- */
-/* Content of a message as a string or a list of text parts; *out is new. */
-int fields_text(const json_t *content, const char *where, bool notes, json_t **out, struct err *e);
-/* The text of content, or of one part, appended. */
-int fields_put_text(const json_t *content, const char *where, bool notes, struct buf *out,
-                    struct err *e);
-int fields_part(const json_t *p, const char *where, bool notes, struct buf *out, struct err *e);
-
 /* fields_responses.c, fields_anthropic.c: messages of the other APIs, in OpenAI's chat form. */
 int fields_input(struct fields *f, json_t *v, struct err *e);
 int fields_instructions(struct fields *f, json_t *v, struct err *e);

@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "serve/fields_parts.h"
 #include "serve/fields_impl.h"
 #include "serve/fields_tools.h"
 

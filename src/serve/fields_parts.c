@@ -7,6 +7,7 @@
 
 #include "base/buf.h"
 #include "base/str.h"
+#include "serve/fields_parts.h"
 #include "serve/fields_impl.h"
 
 enum { MAX_TEXT = 64 << 20 };

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/str.h"
+#include "serve/fields_parts.h"
 #include "serve/fields_impl.h"
 #include "serve/fields_tools.h"
 

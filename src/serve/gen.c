@@ -244,6 +244,11 @@ static void note_first(struct gen_run *x) {
 static int take_event(struct gen_run *x, struct gen_choice *c, const struct ask_event *ev) {
     struct gen *g = &x->g;
     int rc = 0;
+    if (ev->kind == ASK_END && ev->end->stop && g->ask.keep_stop) {
+        struct chat_event stop = {
+            .kind = CHAT_CONTENT, .text = ev->end->stop, .n = strlen(ev->end->stop)};
+        rc = take_event(x, c, &(struct ask_event){.kind = ASK_CHAT, .chat = &stop});
+    }
     if (ev->kind == ASK_END) keep_end(c, ev->end);
     if (ev->kind == ASK_NOTE && !g->stream) {
         buf_clear(&g->note);
@@ -253,7 +258,7 @@ static int take_event(struct gen_run *x, struct gen_choice *c, const struct ask_
         note_first(x);
         bool keep = !g->stream || g->form->collects || ev->chat->kind == CHAT_CALL ||
                     (g->ask.tool_forms && ev->chat->kind != CHAT_CONTENT);
-        if (keep) rc = collect(c, ev->chat);
+        if (keep) rc |= collect(c, ev->chat);
     }
     if (ev->kind == ASK_TOKEN && g->form->probs) g->form->probs(g, c, ev);
     if (g->stream || g->form->always) g->form->event(g, c, ev);
@@ -434,7 +439,7 @@ struct ask_backend *gen_backend(struct http_request *r, const json_t *name, stru
         err_set(e, CHIMERE_EINVAL, "model: expected a string");
         return NULL;
     }
-    if (!want) return p->backends[0];
+    if (!want || !want[0]) return p->backends[0];
     if ((b = named(p, want))) return b;
     for (size_t i = 0; i < p->n_alias; i++) {
         const char *eq = strchr(p->aliases[i], '=');
@@ -445,7 +450,8 @@ struct ask_backend *gen_backend(struct http_request *r, const json_t *name, stru
         if ((b = named(p, eq + 1))) return b;
     }
     err_set(e, CHIMERE_ENOENT, "model: there is no '%.80s' here", want);
-    err_hint(e, "this server has '%.80s'; /v1/models lists all", p->backends[0]->name);
+    err_hint(e, "/v1/models lists all, such as %.40s; serve --alias '*' takes any name",
+             p->backends[0]->name);
     return NULL;
 }
 

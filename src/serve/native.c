@@ -4,6 +4,7 @@
 #include "serve/native.h"
 
 #include <string.h>
+#include <time.h>
 
 #include "base/clock.h"
 #include "odo/odo.h"
@@ -85,6 +86,49 @@ static int put_pipeline(void *ud, const char *name) {
     return 0;
 }
 
+static void put_other(const struct server *s, const char *name, struct buf *out) {
+    if (!name || !name[0]) return;
+    for (size_t i = 0; i < s->p.n_backend; i++) /* one file may do both */
+        if (strcmp(s->p.backends[i]->name, name) == 0) return;
+    buf_puts(out, ",{\"id\":");
+    json_out_string(out, name);
+    buf_printf(out, ",\"object\":\"model\",\"created\":%lld,\"owned_by\":\"chimere\"}",
+               (long long)s->created);
+}
+
+static void put_anthropic_one(const struct server *s, const char *name, struct buf *out) {
+    char created[32] = "";
+    time_t t = (time_t)s->created;
+    struct tm tm;
+    if (gmtime_r(&t, &tm)) strftime(created, sizeof created, "%Y-%m-%dT%H:%M:%SZ", &tm);
+    buf_puts(out, "{\"type\":\"model\",\"id\":");
+    json_out_string(out, name);
+    buf_puts(out, ",\"display_name\":");
+    json_out_string(out, name);
+    buf_printf(out, ",\"created_at\":\"%s\"}", created);
+}
+
+/* The same list as clients of Anthropic's API expect it. */
+static void put_anthropic(const struct server *s, const struct buf *list, struct buf *out) {
+    json_t *o = json_loadb(list->n ? list->p : "", list->n, 0, NULL);
+    const json_t *data = json_object_get(o, "data"), *m;
+    const char *first = NULL, *last = NULL;
+    size_t i;
+    buf_puts(out, "{\"data\":[");
+    json_array_foreach(data, i, m) {
+        last = json_string_value(json_object_get(m, "id"));
+        if (!i) first = last;
+        else buf_putc(out, ',');
+        put_anthropic_one(s, last, out);
+    }
+    buf_puts(out, "],\"has_more\":false,\"first_id\":");
+    json_out_string(out, first);
+    buf_puts(out, ",\"last_id\":");
+    json_out_string(out, last);
+    buf_putc(out, '}');
+    json_decref(o);
+}
+
 void native_models(struct http_request *r) {
     struct server *s = http_server(r);
     struct buf out;
@@ -95,7 +139,16 @@ void native_models(struct http_request *r) {
         put_model(s, s->p.backends[i], s->p.backends[i]->name, &out);
     }
     if (s->p.odo) odo_names(s->p.odo, put_pipeline, &(struct listing){s, &out});
+    put_other(s, s->p.embed_name, &out);
+    put_other(s, s->p.rerank_name, &out);
     buf_puts(&out, "]}");
+    if (reply_shape(r) == SHAPE_ANTHROPIC) {
+        struct buf other;
+        buf_init(&other, 1 << 20);
+        put_anthropic(s, &out, &other);
+        buf_fini(&out);
+        out = other;
+    }
     send_body(r, 200, NULL, &out);
 }
 
@@ -107,7 +160,11 @@ void native_model(struct http_request *r) {
     if (b) {
         struct buf out;
         buf_init(&out, 1 << 16);
-        put_model(s, b, b->name, &out);
+        if (reply_shape(r) == SHAPE_ANTHROPIC) {
+            put_anthropic_one(s, b->name, &out);
+        } else {
+            put_model(s, b, b->name, &out);
+        }
         send_body(r, 200, NULL, &out);
         return;
     }

@@ -234,7 +234,7 @@ static const struct {
     {CHAT, "{" HI ",\"n\":1000}", 400, "n"},
     {CHAT, "{" HI ",\"top_logprobs\":3}", 400, "top_logprobs"},
     {CHAT, "{" HI ",\"logprobs\":true,\"top_logprobs\":21}", 400, "top_logprobs"},
-    {CHAT, "{" HI ",\"stop\":[\"\"]}", 400, "stop[0]"},
+    {CHAT, "{" HI ",\"stop\":[7]}", 400, "stop[0]"},
     {CHAT, "{" HI ",\"logit_bias\":{\"x\":1}}", 400, "logit_bias"},
     {CHAT, "{" HI ",\"logit_bias\":{\"99999999\":1}}", 400, "logit_bias"},
     {CHAT, "{" HI ",\"colour\":\"red\"}", 400, "colour"},
