@@ -16,6 +16,10 @@ void api_rerank(struct http_request *r);
 
 /* Reads the body into g's ask: model, fields, session header. False: the request was answered. */
 bool api_read(struct gen *g, enum fields_api api, json_t **request);
+/* The same of a request that was written here; v stays the caller's. */
+bool api_take(struct gen *g, enum fields_api api, json_t *v);
+/* OpenAI's embeddings, appended. */
+int api_embed(struct http_request *r, const json_t *q, struct buf *out, struct err *e);
 /* The body as a JSON object; NULL: the request was answered. */
 json_t *api_json(struct http_request *r);
 

@@ -40,14 +40,8 @@ static void name_session(struct gen *g) {
     g->ask.session = arena_strndup(&g->ask.arena, name, strlen(name));
 }
 
-bool api_read(struct gen *g, enum fields_api api, json_t **request) {
+bool api_take(struct gen *g, enum fields_api api, json_t *v) {
     struct err e = {0};
-    *request = NULL;
-    json_t *v = read_body(g->r, &e);
-    if (!v) {
-        gen_fail(g, &e);
-        return false;
-    }
     struct fields f = {.ask = &g->ask};
     const char *session = http_header(g->r, "X-Session-Id");
     if (session && session[0])
@@ -57,10 +51,7 @@ bool api_read(struct gen *g, enum fields_api api, json_t **request) {
         rc = fields_read(&f, v, api, &e);
         if (rc) gen_fail(g, &e);
     }
-    if (rc) {
-        json_decref(v);
-        return false;
-    }
+    if (rc) return false;
     name_session(g);
     gen_scope(g);
     for (size_t i = 0; i < FIELDS_MAX_ROWS; i++)
@@ -71,8 +62,19 @@ bool api_read(struct gen *g, enum fields_api api, json_t **request) {
     g->progress = f.progress;
     g->n_top = f.n_probs;
     g->prompts = json_incref(f.prompts);
-    *request = v;
     return true;
+}
+
+bool api_read(struct gen *g, enum fields_api api, json_t **request) {
+    struct err e = {0};
+    *request = read_body(g->r, &e);
+    if (!*request) {
+        gen_fail(g, &e);
+        return false;
+    }
+    if (api_take(g, api, *request)) return true;
+    json_decref(*request);
+    return false;
 }
 
 void api_put_usage(struct gen *g, struct buf *out) {

@@ -149,7 +149,7 @@ static void put_vector(const struct vectors *x, bool base64, struct buf *out) {
     buf_putc(out, '"');
 }
 
-static int embeddings(struct http_request *r, const json_t *q, struct buf *out, struct err *e) {
+int api_embed(struct http_request *r, const json_t *q, struct buf *out, struct err *e) {
     static const char *const names[] = {"model",    "input",      "encoding_format", "dimensions",
                                         "user",     "input_type", "client_metadata", "keep_alive",
                                         "truncate", NULL};
@@ -303,5 +303,5 @@ static void answer(struct http_request *r,
     json_decref(q);
 }
 
-void api_embeddings(struct http_request *r) { answer(r, embeddings); }
+void api_embeddings(struct http_request *r) { answer(r, api_embed); }
 void api_rerank(struct http_request *r) { answer(r, rerank); }

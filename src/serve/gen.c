@@ -556,6 +556,6 @@ void gen_go(struct gen *g) {
     pthread_mutex_lock(&x->lock);
     x->streaming = g->stream && !g->cut.code; /* else an error with a status of its own */
     pthread_mutex_unlock(&x->lock);
-    if (x->streaming) http_stream_begin(g->r);
+    if (x->streaming) http_stream_begin(g->r, g->form->type);
     leave(x);
 }

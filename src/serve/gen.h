@@ -37,8 +37,9 @@ struct gen_choice {
 struct gen;
 struct gen_form {
     const char *ping;
-    bool collects; /* wants content, reasoning and calls kept while it streams, too */
-    bool always;   /* wants events without a stream, too: frames are dropped then */
+    const char *type; /* of a stream; NULL: text/event-stream */
+    bool collects;    /* wants content, reasoning and calls kept while it streams, too */
+    bool always;      /* wants events without a stream, too: frames are dropped then */
     void (*begin)(struct gen *g);
     void (*event)(struct gen *g, struct gen_choice *c, const struct ask_event *ev);
     void (*end)(struct gen *g);                    /* after the last event; e set: it was cut */

@@ -288,7 +288,7 @@ static enum MHD_Result send_stream(struct http_request *r) {
     struct MHD_Response *m =
         MHD_create_response_from_callback(MHD_SIZE_UNKNOWN, CHUNK_BYTES, read_out, r, NULL);
     if (!m) return MHD_NO;
-    MHD_add_response_header(m, "Content-Type", "text/event-stream");
+    MHD_add_response_header(m, "Content-Type", r->type);
     MHD_add_response_header(m, "Cache-Control", "no-cache");
     MHD_add_response_header(m, "X-Accel-Buffering",
                             "no"); /* proxies of nginx's kind collect else */
@@ -646,7 +646,8 @@ void http_tell_gone(struct http_request *r) {
     if (tell) r->job.gone(r->job_ud);
 }
 
-void http_stream_begin(struct http_request *r) {
+void http_stream_begin(struct http_request *r, const char *type) {
+    r->type = type ? type : "text/event-stream";
     r->s->metrics.n_ok++;
     pthread_mutex_lock(&r->lock);
     if (r->state == HTTP_WORKING) r->state = HTTP_STREAM;

@@ -19,7 +19,7 @@
 struct server;
 struct http_request;
 
-enum http_shape { SHAPE_OPENAI, SHAPE_ANTHROPIC }; /* of errors */
+enum http_shape { SHAPE_OPENAI, SHAPE_ANTHROPIC, SHAPE_OLLAMA }; /* of errors */
 
 /* An answer that is under way for a request: told when the client has left, and asked for pings. */
 struct http_job {
@@ -59,8 +59,8 @@ void http_fail(struct http_request *r, const struct err *e);
 void http_job_begin(struct http_request *r, const struct http_job *job, void *ud);
 void http_job_done(struct http_request *r);
 void *http_job_data(const struct http_request *r);
-/* Status 200 and text/event-stream; frames follow. put: false when the client is gone or too slow. */
-void http_stream_begin(struct http_request *r);
+/* Status 200 and type (NULL: text/event-stream); frames follow. put: false when the client is gone or too slow. */
+void http_stream_begin(struct http_request *r, const char *type);
 bool http_put(struct http_request *r, const char *data, size_t n);
 void http_stream_end(struct http_request *r);
 

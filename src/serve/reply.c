@@ -76,7 +76,11 @@ void reply_error_object(struct buf *out, enum http_shape shape, int status, cons
     bool hint = e->hint[0] && !overflow; /* clients look for the sentence as it is */
     buf_printf(&text, "%s%s%s%s", e->text[0] ? e->text : err_name(e->code), hint ? " (" : "",
                hint ? e->hint : "", hint ? ")" : "");
-    if (shape == SHAPE_ANTHROPIC) {
+    if (shape == SHAPE_OLLAMA) {
+        buf_puts(out, "{\"error\":");
+        json_out_text(out, text.p, text.n);
+        buf_putc(out, '}');
+    } else if (shape == SHAPE_ANTHROPIC) {
         buf_printf(
             out, "{\"type\":\"error\",\"error\":{\"type\":\"%s\",\"message\":", kinds[k].anthropic);
         json_out_text(out, text.p, text.n);
@@ -103,6 +107,7 @@ void reply_error_object(struct buf *out, enum http_shape shape, int status, cons
 enum http_shape reply_shape(const struct http_request *r) {
     const char *path = r->path ? r->path : "";
     if (r->route && r->route->shape != SHAPE_OPENAI) return r->route->shape;
+    if (str_starts(path, "/api/")) return SHAPE_OLLAMA;
     if (str_starts(path, "/v1/messages") || str_starts(path, "/messages")) return SHAPE_ANTHROPIC;
     /* /v1/models is of both APIs */
     return http_header(r, "anthropic-version") ? SHAPE_ANTHROPIC : SHAPE_OPENAI;

@@ -1,6 +1,7 @@
 /* routes.c: one row per route. */
 #include "serve/api.h"
 #include "serve/api_odo.h"
+#include "serve/api_ollama.h"
 #include "serve/native.h"
 
 /* clang-format off */
@@ -20,6 +21,16 @@ const struct route routes[] = {
     {"DELETE", "/v1/memory/*", 0, SHAPE_OPENAI, api_memory_remove},
     {"GET", "/v1/skills", ROUTE_QUICK, SHAPE_OPENAI, api_skills},
     {"POST", "/v1/feedback", 0, SHAPE_OPENAI, native_feedback},
+    {"GET", "/api/version", ROUTE_OPEN | ROUTE_QUICK, SHAPE_OLLAMA, api_ollama_version},
+    {"GET", "/api/tags", ROUTE_QUICK, SHAPE_OLLAMA, api_ollama_tags},
+    {"GET", "/api/ps", ROUTE_QUICK, SHAPE_OLLAMA, api_ollama_ps},
+    {"POST", "/api/show", 0, SHAPE_OLLAMA, api_ollama_show},
+    {"POST", "/api/chat", 0, SHAPE_OLLAMA, api_ollama_chat},
+    {"POST", "/api/generate", 0, SHAPE_OLLAMA, api_ollama_generate},
+    {"POST", "/api/embed", 0, SHAPE_OLLAMA, api_ollama_embed},
+    {"POST", "/api/embeddings", 0, SHAPE_OLLAMA, api_ollama_embed},
+    {"POST", "/api/pull", 0, SHAPE_OLLAMA, api_ollama_pull},
+    {"DELETE", "/api/delete", 0, SHAPE_OLLAMA, api_ollama_delete},
     {"POST", "/tokenize", 0, SHAPE_OPENAI, native_tokenize},
     {"POST", "/detokenize", 0, SHAPE_OPENAI, native_detokenize},
     {"POST", "/apply-template", 0, SHAPE_OPENAI, native_template},
