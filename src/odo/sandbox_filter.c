@@ -49,10 +49,12 @@ static const short always[] = {
     SYS_sched_get_priority_min, SYS_getpriority, SYS_getpid, SYS_getppid, SYS_gettid, SYS_getpgid, SYS_getsid,
     SYS_getuid, SYS_geteuid, SYS_getgid, SYS_getegid, SYS_getresuid, SYS_getresgid, SYS_getgroups, SYS_capget,
     SYS_getrusage, SYS_times, SYS_sysinfo, SYS_uname, SYS_getcpu, SYS_getrandom, SYS_prlimit64,
-    SYS_getrlimit, SYS_setrlimit,
     /* signals */
     SYS_rt_sigaction, SYS_rt_sigprocmask, SYS_rt_sigreturn, SYS_rt_sigpending, SYS_rt_sigsuspend,
     SYS_rt_sigtimedwait, SYS_sigaltstack,
+#ifdef SYS_getrlimit /* not on all architectures */
+    SYS_getrlimit, SYS_setrlimit,
+#endif
 #ifdef SYS_rseq
     SYS_rseq,
 #endif

@@ -238,6 +238,10 @@ static void test_rerank(void **state) {
     library_open(&l, "rank", &models);
     /* it looks at three times as many as are asked for */
     struct err e = {0};
+    _Atomic bool cancelled = true;
+    assert_int_equal(docs_search(l.docs, "heron?", "test", 3, 0, &cancelled, &h, &e),
+                     CHIMERE_ECANCELLED);
+    docs_hits_fini(&h);
     assert_int_equal(docs_search(l.docs, "heron?", "test", 3, 0, NULL, &h, &e), 0);
     assert_int_equal(h.n, 3);
     assert_true(h.reranked);
