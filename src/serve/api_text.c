@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "serve/api.h"
+#include "serve/api_llama.h"
 #include "serve/api_out.h"
 #include "serve/http_impl.h"
 #include "serve/json_out.h"
@@ -145,13 +146,38 @@ static const struct gen_form text_form = {.ping = ": ping\n\n",
                                           .whole = text_whole,
                                           .probs = text_probs};
 
+/* A prompt and a suffix as the prompt that asks for what stands between. */
+static int fill(struct http_request *r, json_t *request, struct err *e) {
+    json_t *suffix = json_object_get(request, "suffix"),
+           *prompt = json_object_get(request, "prompt");
+    json_t *ids;
+    if (!suffix || json_is_null(suffix) || (json_is_string(suffix) && !json_string_length(suffix)))
+        return 0;
+    struct ask_backend *b = gen_backend(r, json_object_get(request, "model"), e);
+    if (!b) return e->code;
+    if (!json_is_string(prompt))
+        return err_set(e, CHIMERE_EUNSUPPORTED, "suffix: expected one text as the prompt");
+    if (json_is_true(json_object_get(request, "echo")) || !b->model)
+        return err_set(e, CHIMERE_EUNSUPPORTED, "suffix: not with echo, nor with a remote model");
+    int rc = api_llama_fill(b->model->tok, NULL, prompt, NULL, suffix, &ids, e);
+    return rc ? rc : json_object_set_new(request, "prompt", ids);
+}
+
 void api_text(struct http_request *r) {
+    json_t *request = api_json(r);
+    struct err e = {0};
+    if (!request) return;
+    if (fill(r, request, &e)) {
+        json_decref(request);
+        http_fail(r, &e);
+        return;
+    }
     struct gen *g = gen_new(r, &text_form, "cmpl-");
-    json_t *request;
-    if (!g || !api_read(g, FIELDS_TEXT, &request)) return;
+    bool ok = g && api_take(g, FIELDS_TEXT, request);
     json_decref(request);
+    if (!ok) return;
     if (g->ask.echo && !g->backend->model && !json_is_string(g->ask.prompt)) {
-        struct err e;
+        e = (struct err){0};
         err_set(&e, CHIMERE_EUNSUPPORTED, "echo: the tokens of this model are not known here");
         gen_fail(g, &e);
         return;

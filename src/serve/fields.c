@@ -588,7 +588,7 @@ static const struct row rows[] = {
     FN("prompt", T, f_prompt),
     FN("stream", ALL, f_stream),
     FN("stream_options", C | T | R, f_stream_options),
-    FN("return_progress", C, f_progress),
+    FN("return_progress", CT, f_progress),
 
     FLOAT("temperature", ALL, temperature, 0, 100),
     FLOAT("top_p", ALL, top_p, 0, 1),
@@ -626,7 +626,9 @@ static const struct row rows[] = {
     FN("n", CT, f_n),
     FN("best_of", T, f_n),
     FN("echo", T, f_echo),
-    NONE("suffix", T, ""),
+    {"suffix", T, K_SKIP, 0, 0, 0, NULL, NULL}, /* api_text.c makes a prompt of it */
+    {"return_tokens", T, K_SKIP, 0, 0, 0, NULL, NULL},
+    {"response_fields", T, K_SKIP, 0, 0, 0, NULL, NULL},
     FN("stop", C | T, f_stop),
     FN("stop_sequences", M, f_stop),
     FN("stop_token_ids", CT, f_stop_tokens),

@@ -1,5 +1,6 @@
 /* routes.c: one row per route. */
 #include "serve/api.h"
+#include "serve/api_llama.h"
 #include "serve/api_odo.h"
 #include "serve/api_ollama.h"
 #include "serve/native.h"
@@ -21,6 +22,12 @@ const struct route routes[] = {
     {"DELETE", "/v1/memory/*", 0, SHAPE_OPENAI, api_memory_remove},
     {"GET", "/v1/skills", ROUTE_QUICK, SHAPE_OPENAI, api_skills},
     {"POST", "/v1/feedback", 0, SHAPE_OPENAI, native_feedback},
+    {"POST", "/completion", 0, SHAPE_OPENAI, api_completion},
+    {"POST", "/infill", 0, SHAPE_OPENAI, api_infill},
+    {"POST", "/reranking", 0, SHAPE_OPENAI, api_rerank},
+    {"GET", "/lora-adapters", ROUTE_QUICK, SHAPE_OPENAI, api_adapters},
+    {"POST", "/v1/responses/input_tokens", 0, SHAPE_OPENAI, api_count_input},
+    {"POST", "/v1/chat/completions/input_tokens", 0, SHAPE_OPENAI, api_count_chat},
     {"GET", "/api/version", ROUTE_OPEN | ROUTE_QUICK, SHAPE_OLLAMA, api_ollama_version},
     {"GET", "/api/tags", ROUTE_QUICK, SHAPE_OLLAMA, api_ollama_tags},
     {"GET", "/api/ps", ROUTE_QUICK, SHAPE_OLLAMA, api_ollama_ps},

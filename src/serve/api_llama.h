@@ -1,0 +1,22 @@
+/* api_llama.h: llama-server's own routes. */
+#ifndef CHIMERE_SERVE_API_LLAMA_H
+#define CHIMERE_SERVE_API_LLAMA_H
+
+#include <jansson.h>
+
+#include "base/err.h"
+#include "serve/http.h"
+#include "text/tok.h"
+
+void api_completion(struct http_request *r);
+void api_infill(struct http_request *r);
+void api_count_input(struct http_request *r);
+void api_count_chat(struct http_request *r);
+void api_adapters(struct http_request *r);
+
+/* The prompt that asks a model to write what stands between before + more and after; files (NULL: none) come
+ * first. *out: token ids, new. */
+int api_llama_fill(const struct tok *tok, const json_t *files, const json_t *before,
+                   const json_t *more, const json_t *after, json_t **out, struct err *e);
+
+#endif
