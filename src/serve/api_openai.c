@@ -89,18 +89,22 @@ void api_put_usage(struct gen *g, struct buf *out) {
                s.n_reasoning);
 }
 
-static double per_second(double n, double ms) { return ms > 0 ? n * 1000 / ms : 0; }
+/* A rate over fewer than two tokens says nothing. */
+static void put_rate(struct buf *out, const char *name, int32_t n, double ms) {
+    if (n < 2 || ms <= 0) buf_printf(out, ",\"%s\":null", name);
+    else buf_printf(out, ",\"%s\":%.2f", name, n * 1000 / ms);
+}
 
 void api_put_timings(struct gen *g, struct buf *out) {
     struct ask_end s = gen_sum(g);
     int32_t n_eval = s.stats.n_prompt - s.stats.n_cached;
-    buf_printf(out,
-               ",\"timings\":{\"queue_ms\":%.3f,\"prompt_n\":%d,\"prompt_ms\":%.3f,"
-               "\"prompt_per_second\":%.2f,\"predicted_n\":%d,\"predicted_ms\":%.3f,"
-               "\"predicted_per_second\":%.2f,\"draft_n\":%d,\"draft_n_accepted\":%d}",
-               s.stats.queue_ms, n_eval, s.stats.prefill_ms, per_second(n_eval, s.stats.prefill_ms),
-               s.stats.n_generated, s.stats.decode_ms,
-               per_second(s.stats.n_generated, s.stats.decode_ms), s.stats.n_drafted,
+    buf_printf(out, ",\"timings\":{\"queue_ms\":%.3f,\"prompt_n\":%d,\"prompt_ms\":%.3f",
+               s.stats.queue_ms, n_eval, s.stats.prefill_ms);
+    put_rate(out, "prompt_per_second", n_eval, s.stats.prefill_ms);
+    buf_printf(out, ",\"predicted_n\":%d,\"predicted_ms\":%.3f", s.stats.n_generated,
+               s.stats.decode_ms);
+    put_rate(out, "predicted_per_second", s.stats.n_generated, s.stats.decode_ms);
+    buf_printf(out, ",\"draft_n\":%d,\"draft_n_accepted\":%d}", s.stats.n_drafted,
                s.stats.n_accepted);
 }
 

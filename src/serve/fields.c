@@ -588,7 +588,7 @@ static const struct row rows[] = {
     FN("prompt", T, f_prompt),
     FN("stream", ALL, f_stream),
     FN("stream_options", C | T | R, f_stream_options),
-    FN("return_progress", CT, f_progress),
+    FN("return_progress", C, f_progress),
 
     FLOAT("temperature", ALL, temperature, 0, 100),
     FLOAT("top_p", ALL, top_p, 0, 1),

@@ -29,6 +29,13 @@ for (const name of ["claude-code", "claude-code-second"])
         assert.match(prompt, /hi\n\nAgents: none\./);
     });
 
+for (const name of ["opencode", "qwen-code"])
+    test(`${name}: chat completions with tools, streamed, with usage`, async () => {
+        const r = await post("/v1/chat/completions", recorded(name));
+        assert.equal(r.http, 200, JSON.stringify(r));
+        assert.ok(r.events.at(-1).usage.completion_tokens > 0);
+    });
+
 test("codex: developer messages, a namespace of tools, a tool that cannot be run, client_metadata", async () => {
     const r = await post("/v1/responses", recorded("codex"));
     assert.equal(r.http, 200, JSON.stringify(r));

@@ -1,0 +1,54 @@
+#!/usr/bin/env bash
+# live.sh [FOLDER]: runs coding agents and clients themselves, from npm, against `chimere serve` on loopback, and prints
+# a row of docs/compatibility.md for each. Needs node, npm and the network for the installation only; telemetry and
+# updates are off. FOLDER keeps the packages (default: a new one). The model is chimere-nano with a header that allows
+# 256 k positions, so that system prompts fit; what it answers there means nothing, that it answers is the test.
+set -euo pipefail
+chimere=${CHIMERE:-$(cd "$(dirname "$0")/../.." && pwd)/build/release/chimere}
+folder=${1:-$(mktemp -d)}
+mkdir -p "$folder/home/project"
+cd "$folder"
+[ -f package.json ] || npm init -y >/dev/null
+npm install --silent --no-fund --no-audit @anthropic-ai/claude-code @openai/codex opencode-ai @qwen-code/qwen-code ollama
+node -e '
+const fs = require("fs"), b = fs.readFileSync(process.argv[1]), key = "qwen35moe.context_length";
+b.writeUInt32LE(262144, b.indexOf(key) + key.length + 4);
+fs.writeFileSync("long.gguf", b);' "$(dirname "$chimere")/chimere-nano.gguf"
+"$chimere" serve -m long.gguf --name chimere-nano --ctx 65536 --parallel 2 --port 0 -q --no-odo --no-keys >serve.out 2>serve.err &
+server=$!
+trap 'kill "$server"; wait "$server" 2>/dev/null || true' EXIT
+for _ in $(seq 100); do grep -q http serve.out && break; sleep 0.1; done
+url=$(grep -o 'http://[0-9.:]*' serve.out | head -1)
+
+export HOME=$folder/home PATH=$folder/node_modules/.bin:$PATH
+export DISABLE_TELEMETRY=1 DISABLE_ERROR_REPORTING=1 DISABLE_AUTOUPDATER=1 CLAUDE_CODE_MAX_OUTPUT_TOKENS=200
+export OPENCODE_DISABLE_AUTOUPDATE=1 OPENCODE_DISABLE_MODELS_FETCH=1
+unset ANTHROPIC_API_KEY
+cd home/project
+question='What is 12 plus 30?'
+status=0
+# try NAME PACKAGE COMMAND...: it must end by itself, say something, and have asked us for an answer.
+try() {
+    local name=$1 package=$2 before after said result=ok
+    shift 2
+    before=$(asked)
+    said=$(timeout 300 "$@" </dev/null 2>err.txt) || result="failed ($?)"
+    after=$(asked)
+    [ -n "$said" ] || result="said nothing"
+    [ "$after" -gt "$before" ] || result="asked nothing"
+    [ "$result" = ok ] || { status=1; tail -3 err.txt >&2; }
+    echo "| $name | $(node -p "require('$folder/node_modules/$package/package.json').version") | $(date -u +%Y-%m-%d) | $result |"
+}
+asked() { curl -s "$url/metrics" | sed -n 's/^chimere_generated_tokens_total //p'; }
+
+try "Claude Code" @anthropic-ai/claude-code "$chimere" launch --url "$url" claude -p "$question" --max-turns 2
+try Codex @openai/codex "$chimere" launch --url "$url" codex exec --skip-git-repo-check "$question"
+try opencode opencode-ai "$chimere" launch --url "$url" opencode run "$question"
+OPENAI_API_KEY=none OPENAI_BASE_URL=$url/v1 OPENAI_MODEL=chimere-nano try qwen-code @qwen-code/qwen-code \
+    qwen --auth-type openai -p "$question"
+try ollama-js ollama node --input-type=module -e "
+import { Ollama } from '$folder/node_modules/ollama/dist/index.mjs';
+const o = new Ollama({ host: '$url' }), model = (await o.list()).models[0].name;
+for await (const part of await o.chat({ model, messages: [{ role: 'user', content: '$question' }], stream: true }))
+    process.stdout.write(part.message.content);"
+exit $status
