@@ -1,5 +1,6 @@
 /* api_responses.c: /v1/responses. An answer is a list of items (reasoning, message, function_call); the
- * same events build the frames of a stream and the list of a whole answer. Nothing is stored. */
+ * same events build the frames of a stream and the list of a whole answer. Answers are kept for requests that go on
+ * from them (kept.h) unless store is false. */
 #include <stdio.h>
 #include <string.h>
 
@@ -264,7 +265,8 @@ static void put_response(struct gen *g, const char *status, struct buf *out) {
     put_echo(g, out, "top_p", "null");
     put_echo(g, out, "truncation", "\"disabled\"");
     put_echo(g, out, "user", "null");
-    buf_puts(out, ",\"previous_response_id\":null,\"store\":false,\"background\":false}");
+    put_echo(g, out, "previous_response_id", "null");
+    buf_printf(out, ",\"store\":%s,\"background\":false}", g->items ? "true" : "false");
 }
 
 static void on_begin(struct gen *g) {
@@ -287,16 +289,30 @@ static const char *status_of(const struct gen *g) {
     return g->choices[0].end.finish == ASK_LENGTH ? "incomplete" : "completed";
 }
 
+/* For requests that go on from this answer. Without memory for it they find nothing. */
+static void keep(struct gen *g) {
+    struct buf text;
+    if (!g->items || g->cut.code) return;
+    buf_init(&text, KEPT_MAX_BYTES);
+    put_response(g, status_of(g), &text);
+    if (!text.failed) kept_put(g->r->s->kept, g->r->owner, g->id, g->items, text.p);
+    buf_fini(&text);
+}
+
 static void on_end(struct gen *g) {
     char type[40];
     snprintf(type, sizeof type, "response.%s", status_of(g));
     open_frame(g, type);
     buf_puts(&g->frame, ",\"response\":");
     put_response(g, status_of(g), &g->frame);
+    keep(g);
     send_frame(g);
 }
 
-static void whole(struct gen *g, struct buf *out) { put_response(g, status_of(g), out); }
+static void whole(struct gen *g, struct buf *out) {
+    put_response(g, status_of(g), out);
+    keep(g);
+}
 
 static const struct gen_form responses_form = {
     .ping = ": ping\n\n",
@@ -309,10 +325,125 @@ static const struct gen_form responses_form = {
     .probs = api_put_probs,
 };
 
+/* ---- answers that are kept ---- */
+
+static int not_kept(const char *id, struct err *e) {
+    return err_set(e, CHIMERE_ENOENT, "there is no response '%.80s' here", id ? id : "");
+}
+
+/* request's input as a list, after the items of the answer that it goes on from. */
+static int add_previous(struct http_request *r, json_t *request, struct err *e) {
+    json_t *input = json_object_get(request, "input"), *list = json_array(), *before, *answer;
+    const json_t *previous = json_object_get(request, "previous_response_id");
+    if (previous && !json_is_null(previous)) {
+        const char *id = json_string_value(previous);
+        if (!id || kept_find(r->s->kept, r->owner, id, &before, &answer)) {
+            json_decref(list);
+            return err_set(e, CHIMERE_EINVAL,
+                           "previous_response_id: there is no response '%.80s' here", id ? id : "");
+        }
+        json_array_extend(list, before);
+        json_array_extend(list, json_object_get(answer, "output"));
+        json_decref(before);
+        json_decref(answer);
+    }
+    if (json_is_string(input))
+        json_array_append_new(
+            list, json_pack("{s:s,s:s,s:O}", "type", "message", "role", "user", "content", input));
+    else if (json_is_array(input)) json_array_extend(list, input);
+    if (!json_is_string(input) && !json_is_array(input) && input)
+        json_decref(list); /* read as it is */
+    else json_object_set_new(request, "input", list);
+    return 0;
+}
+
 void api_responses(struct http_request *r) {
+    struct err e = {0};
+    json_t *request = api_json(r);
+    if (!request) return;
+    if (add_previous(r, request, &e)) {
+        json_decref(request);
+        http_fail(r, &e);
+        return;
+    }
     struct gen *g = gen_new(r, &responses_form, "resp_");
-    json_t *request;
-    if (!g || !api_read(g, FIELDS_RESPONSES, &request)) return;
+    if (!g || !api_take(g, FIELDS_RESPONSES, request)) {
+        json_decref(request);
+        return;
+    }
     g->echo = request;
+    if (!json_is_false(json_object_get(request, "store"))) {
+        struct buf items;
+        buf_init(&items, KEPT_MAX_BYTES);
+        json_out_value(&items, json_object_get(request, "input"));
+        if (!items.failed) g->items = buf_take(&items);
+        buf_fini(&items);
+    }
     gen_go(g);
+}
+
+static void put_items(const json_t *items, struct buf *out) {
+    const json_t *item;
+    size_t i;
+    buf_puts(out, "{\"object\":\"list\",\"data\":[");
+    for (i = json_array_size(items); i-- > 0;) { /* the newest first, as OpenAI has it */
+        json_t *one = json_copy(json_array_get(items, i));
+        char id[40];
+        snprintf(id, sizeof id, "msg_%zu", i);
+        if (!json_object_get(one, "id")) json_object_set_new(one, "id", json_string(id));
+        json_out_value(out, one);
+        if (i) buf_putc(out, ',');
+        json_decref(one);
+    }
+    buf_puts(out, "],\"first_id\":");
+    item = json_array_get(items, json_array_size(items) - 1);
+    json_out_string(out, json_string_value(json_object_get(item, "id")));
+    buf_puts(out, ",\"last_id\":");
+    json_out_string(out, json_string_value(json_object_get(json_array_get(items, 0), "id")));
+    buf_puts(out, ",\"has_more\":false}");
+}
+
+/* The path after /responses/: an id, and maybe /input_items. */
+static bool id_of(const struct http_request *r, char id[64]) {
+    const char *rest = http_rest(r), *slash = strchr(rest, '/');
+    snprintf(id, 64, "%.*s", slash ? (int)(slash - rest) : 63, rest);
+    return slash && strcmp(slash, "/input_items") == 0;
+}
+
+void api_response_get(struct http_request *r) {
+    char id[64];
+    json_t *input, *response;
+    struct err e = {0};
+    bool items = id_of(r, id);
+    if ((!items && strchr(http_rest(r), '/')) ||
+        kept_find(r->s->kept, r->owner, id, &input, &response)) {
+        not_kept(id, &e);
+        http_fail(r, &e);
+        return;
+    }
+    struct buf out;
+    buf_init(&out, 2 * (size_t)KEPT_MAX_BYTES);
+    if (items) put_items(input, &out);
+    else json_out_value(&out, response);
+    http_reply(r, 200, NULL, &out);
+    buf_fini(&out);
+    json_decref(input);
+    json_decref(response);
+}
+
+void api_response_delete(struct http_request *r) {
+    char id[64];
+    struct err e = {0};
+    struct buf out;
+    if (id_of(r, id) || kept_drop(r->s->kept, r->owner, id)) {
+        not_kept(id, &e);
+        http_fail(r, &e);
+        return;
+    }
+    buf_init(&out, 256);
+    buf_puts(&out, "{\"id\":");
+    json_out_string(&out, id);
+    buf_puts(&out, ",\"object\":\"response\",\"deleted\":true}");
+    http_reply(r, 200, NULL, &out);
+    buf_fini(&out);
 }

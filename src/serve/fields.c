@@ -708,7 +708,8 @@ static const struct row rows[] = {
     SAFE("guided_whitespace_pattern", CT),
     SAFE("verbosity", C),
     SAFE("metadata", C | R),
-    SAFE("store", C | R),
+    SAFE("store", C),
+    {"store", R, K_SKIP, 0, 0, 0, NULL, NULL}, /* likewise */
     SAFE("service_tier", C | R | M),
     SAFE("safety_identifier", C | R),
     SAFE("prompt_cache_retention", C | R),
@@ -720,7 +721,7 @@ static const struct row rows[] = {
     NONE("web_search_options", C, NULL),
     NONE("truncation", R, "disabled|auto"),
     NONE("background", R, "false"),
-    NONE("previous_response_id", R, NULL),
+    {"previous_response_id", R, K_SKIP, 0, 0, 0, NULL, NULL}, /* api_responses.c puts its items in front */
     NONE("conversation", R, NULL),
     NONE("container", M, NULL),
     NONE("mcp_servers", M, ""),

@@ -375,6 +375,7 @@ static void free_gen(void *ud) {
     buf_fini(&x->g.note);
     json_decref(x->g.echo);
     mem_free(x->g.model);
+    mem_free(x->g.items);
     pthread_mutex_destroy(&x->lock);
     pthread_mutex_destroy(&x->events);
     mem_free(x);

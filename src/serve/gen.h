@@ -60,6 +60,7 @@ struct gen {
     char id[40];
     char *model;       /* owned: the name as asked */
     json_t *echo;      /* owned: what an API repeats of its request, or NULL */
+    char *items;       /* owned: JSON of all items asked with, of an answer to be kept, or NULL */
     struct err cut;    /* why the answer was cut; code 0: it was not */
     struct buf frame;  /* scratch of the form */
     struct buf prefix; /* a form's constant beginning of frames */

@@ -12,6 +12,7 @@
 #include "serve/auth.h"
 #include "serve/gate.h"
 #include "serve/http.h"
+#include "serve/kept.h"
 #include "serve/keeper.h"
 #include "serve/metrics.h"
 #include "serve/record.h"
@@ -84,6 +85,7 @@ struct server {
     _Atomic bool asks_keys; /* there is a key */
     _Atomic int n_waking;   /* threads that are resuming a connection */
     struct metrics metrics;
+    struct kept *kept;        /* owned: answers of the responses API */
     struct mcp_sessions *mcp; /* owned; NULL without an orchestrator */
     _Atomic int n_mcp_call;
     struct keeper *keeper; /* owned; NULL: nothing is deleted */

@@ -70,6 +70,8 @@ void reply_error_object(struct buf *out, enum http_shape shape, int status, cons
     bool overflow = is_overflow(e, &n_prompt, &n_ctx);
     if (overflow) code = "context_length_exceeded";
     else if (status == 400 && e->code == CHIMERE_EUNSUPPORTED) code = "unsupported";
+    if (status == 400 && str_starts(e->text, "previous_response_id: "))
+        code = "previous_response_not_found";
     if (status == 404 && str_starts(e->text, "model: ")) code = "model_not_found";
     struct buf text;
     buf_init(&text, 2048);

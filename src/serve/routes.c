@@ -26,6 +26,8 @@ const struct route routes[] = {
     {"POST", "/infill", 0, SHAPE_OPENAI, api_infill},
     {"POST", "/reranking", 0, SHAPE_OPENAI, api_rerank},
     {"GET", "/lora-adapters", ROUTE_QUICK, SHAPE_OPENAI, api_adapters},
+    {"GET", "/v1/responses/*", 0, SHAPE_OPENAI, api_response_get},
+    {"DELETE", "/v1/responses/*", 0, SHAPE_OPENAI, api_response_delete},
     {"POST", "/v1/responses/input_tokens", 0, SHAPE_OPENAI, api_count_input},
     {"POST", "/v1/chat/completions/input_tokens", 0, SHAPE_OPENAI, api_count_chat},
     {"GET", "/api/version", ROUTE_OPEN | ROUTE_QUICK, SHAPE_OLLAMA, api_ollama_version},

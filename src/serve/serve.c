@@ -56,6 +56,8 @@ int serve_open(struct server **out, const struct serve_params *p, struct err *e)
     if (!rc && (p->keys || keys)) rc = auth_open(&s->auth, p->keys, keys, e);
     if (s->auth) s->asks_keys = auth_is_needed(s->auth);
     if (!rc && p->store) rc = record_open(&s->record, p->store, e);
+    if (!rc && !(s->kept = kept_new(KEPT_MAX_BYTES, KEPT_SECONDS)))
+        rc = err_set(e, CHIMERE_ENOMEM, "out of memory");
     if (!rc && p->odo) rc = mcp_sessions_new(&s->mcp, e);
     struct store *const stores[2] = {p->store, p->odo ? odo_store(p->odo) : NULL};
     if (!rc && (stores[0] || stores[1]) && (p->keep_days || p->keep_bytes))
@@ -150,6 +152,7 @@ void serve_close(struct server *s) {
     keeper_close(s->keeper);
     record_close(s->record);
     mcp_sessions_free(s->mcp);
+    kept_free(s->kept);
     pthread_mutex_destroy(&s->live_lock);
     pthread_mutex_destroy(&s->work_lock);
     pthread_mutex_destroy(&s->embed_lock);

@@ -1,0 +1,45 @@
+// responses.test.mjs: answers that are kept: requests that go on from them, retrieved and deleted by the openai package.
+import assert from "node:assert/strict";
+import { after, before, test } from "node:test";
+import OpenAI from "openai";
+import { key, question, serve } from "./serve.mjs";
+
+let server, client;
+const model = "chimere-nano";
+before(async () => {
+    server = await serve("--no-odo", "--ctx", "1024");
+    client = new OpenAI({ baseURL: `${server.url}/v1`, apiKey: key, maxRetries: 0 });
+});
+after(async () => assert.equal(await server.stop(), 0));
+
+test("a request goes on from an answer as if its items had been sent", async () => {
+    const first = await client.responses.create({ model, input: question, temperature: 0, max_output_tokens: 30 });
+    assert.equal(first.store, true);
+    const next = await client.responses.create({ model, input: "And plus 1?", temperature: 0, max_output_tokens: 10, previous_response_id: first.id });
+    const same = await client.responses.create({ model, temperature: 0, max_output_tokens: 10, store: false,
+        input: [{ role: "user", content: question }, ...first.output, { role: "user", content: "And plus 1?" }] });
+    assert.equal(next.previous_response_id, first.id);
+    assert.equal(next.usage.input_tokens, same.usage.input_tokens);
+    assert.equal(next.output_text, same.output_text);
+    let last;
+    for await (const event of await client.responses.create({ model, input: "Why?", stream: true, max_output_tokens: 5, previous_response_id: next.id })) last = event;
+    const third = await client.responses.retrieve(last.response.id);
+    assert.deepEqual(third.output, last.response.output);
+    assert.equal((await client.responses.inputItems.list(third.id)).data.length, 5);
+});
+
+test("retrieved, listed, deleted; others find nothing", async () => {
+    const r = await client.responses.create({ model, input: question, max_output_tokens: 5 });
+    assert.deepEqual((await client.responses.retrieve(r.id)).output, r.output);
+    const { data } = await client.responses.inputItems.list(r.id);
+    assert.equal(data[0].content, question);
+    await client.responses.delete(r.id);
+    const missing = { status: 404 };
+    await assert.rejects(client.responses.retrieve(r.id), missing);
+    await assert.rejects(client.responses.delete(r.id), missing);
+    await assert.rejects(client.responses.create({ model, input: "x", previous_response_id: r.id }),
+        { status: 400, code: "previous_response_not_found" });
+    const unkept = await client.responses.create({ model, input: question, max_output_tokens: 5, store: false });
+    assert.equal(unkept.store, false);
+    await assert.rejects(client.responses.retrieve(unkept.id), missing);
+});
