@@ -32,7 +32,8 @@ static size_t skip_tag(const char *s, size_t i, size_t n, int *n_attribute) {
     while (i < n && !isspace((unsigned char)s[i]) && s[i] != '>' && s[i] != '/') ++i;
     for (*n_attribute = 0; i < n && s[i] != '>' && *n_attribute <= MAX_ATTRIBUTES;) {
         size_t from = i;
-        while (i < n && !isspace((unsigned char)s[i]) && !strchr("=>/", s[i])) ++i;
+        while (i < n && !isspace((unsigned char)s[i]) && s[i] != '=' && s[i] != '>' && s[i] != '/')
+            ++i;
         *n_attribute += i > from;
         i = skip_blanks(s, i, n);
         if (i < n && s[i] == '=') i = skip_value(s, i + 1, n);
