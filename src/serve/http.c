@@ -9,6 +9,7 @@
 #include <stddef.h>
 #include <stdio.h>
 #include <string.h>
+#include <strings.h>
 #include <sys/socket.h>
 
 #include "base/clock.h"
@@ -64,6 +65,7 @@ static void *on_line(void *cls, const char *uri, struct MHD_Connection *conn) {
     r->begin_ns = r->last_ns = clock_ns();
     pthread_mutex_init(&r->lock, NULL);
     buf_init(&r->body, s->p.max_body_bytes);
+    buf_init(&r->sent, 4 * (size_t)HEADER_BYTES);
     buf_init(&r->out, s->p.max_out_bytes + CHUNK_BYTES);
     snprintf(r->id, sizeof r->id, "%08llx%06llx",
              (unsigned long long)(hash_mix((uint64_t)s->start_ns) & 0xffffffff),
@@ -96,6 +98,7 @@ static void release(struct http_request *r) {
     if (r->next) r->next->prev = r->prev;
     pthread_mutex_unlock(&s->live_lock);
     buf_fini(&r->body);
+    buf_fini(&r->sent);
     atomic_fetch_sub(&s->n_reserved, r->n_reserved);
     if (r->n_reserved >= TRIM_BYTES) s->wants_trim = true;
     mem_free(r->headers);
@@ -319,6 +322,15 @@ static const struct route *find_route(const char *method, const char *path, bool
     return NULL;
 }
 
+static enum MHD_Result copy_header(void *cls, enum MHD_ValueKind kind, const char *name,
+                                   const char *value) {
+    struct buf *sent = cls;
+    (void)kind;
+    buf_put(sent, name, strlen(name) + 1);
+    buf_put(sent, value ? value : "", value ? strlen(value) + 1 : 1);
+    return MHD_YES;
+}
+
 static void look(struct http_request *r, const char *method, const char *path,
                  const char *version) {
     bool path_known;
@@ -326,11 +338,18 @@ static void look(struct http_request *r, const char *method, const char *path,
         MHD_get_connection_info(r->conn, MHD_CONNECTION_INFO_CLIENT_ADDRESS);
     r->seen = true;
     r->path = mem_strdup(path);
+    MHD_get_connection_values(r->conn, MHD_HEADER_KIND, copy_header, &r->sent);
     for (size_t i = 0; i + 1 < sizeof r->method && method[i] >= 'A' && method[i] <= 'Z'; i++)
         r->method[i] = method[i];
     check_address(info ? info->client_addr : NULL, r->owner, sizeof r->owner);
     if (strcmp(method, "HEAD") == 0) method = "GET";
     r->route = find_route(method, path, &path_known);
+    if (r->sent.failed) { /* what would be checked is missing */
+        err_set(&r->early, CHIMERE_ENOMEM, "out of memory");
+        r->early_status = 503;
+        r->closes = true;
+        return;
+    }
     if ((r->early_status = check_framing(r, version))) return;
     if ((r->early_status = check_origin(r))) return;
     if ((r->early_status = check_key(r))) return;
@@ -583,7 +602,13 @@ const char *http_body(const struct http_request *r, size_t *n) {
     return r->body.p ? r->body.p : "";
 }
 const char *http_header(const struct http_request *r, const char *name) {
-    return r->conn ? MHD_lookup_connection_value(r->conn, MHD_HEADER_KIND, name) : NULL;
+    const char *at = r->sent.p, *end = at ? at + r->sent.n : NULL;
+    while (at < end) {
+        const char *value = at + strlen(at) + 1;
+        if (strcasecmp(at, name) == 0) return value;
+        at = value + strlen(value) + 1;
+    }
+    return NULL;
 }
 const char *http_rest(const struct http_request *r) {
     return bare(r->path) + strcspn(bare(r->route->path), "*");
