@@ -52,15 +52,14 @@ int models_new(struct models **out, uint64_t budget_bytes, int most, struct err 
 
 void models_engram_dir(struct models *r, const char *dir) { r->engram_dir = dir; }
 
-static void close_row(struct entry *w) {
-    if (w->backend) w->backend->ops->close(w->backend);
-    w->backend = NULL;
+static void close_row(struct entry *w, struct ask_backend *b) {
+    if (b) b->ops->close(b);
     load_close(&w->loaded);
 }
 
 static void free_row(struct entry *w) {
     if (!w) return;
-    close_row(w);
+    close_row(w, w->backend);
     for (size_t i = 0; w->loras && i < w->how.n_lora; i++) mem_free(w->loras[i]);
     mem_free(w->loras);
     mem_free(w->path);
@@ -208,8 +207,10 @@ static struct entry *idlest(struct models *r) {
 
 static void unload_row(struct models *r, struct entry *w) {
     w->state = MODEL_LOADING; /* nobody may take it now */
+    struct ask_backend *b = w->backend;
+    w->backend = NULL;
     pthread_mutex_unlock(&r->lock);
-    close_row(w);
+    close_row(w, b);
     pthread_mutex_lock(&r->lock);
     w->state = MODEL_LISTED;
     pthread_cond_broadcast(&r->changed);
@@ -227,7 +228,7 @@ static uint64_t bytes_taken(const struct models *r, int *n) {
 }
 
 static int open_row(struct entry *w, const struct load_params *how, const char *engram_dir,
-                    struct err *e) {
+                    struct ask_backend **out, struct err *e) {
     int rc = load_open(&w->loaded, how, e);
     if (rc) return rc;
     const struct ask_model m = {.m = w->loaded.model,
@@ -238,7 +239,7 @@ static int open_row(struct entry *w, const struct load_params *how, const char *
                                 .n_lora = w->loaded.n_lora,
                                 .n_seq = w->loaded.plan.engine.n_seq,
                                 .engram_dir = engram_dir};
-    rc = ask_local_new(&w->backend, &m, w->name, e);
+    rc = ask_local_new(out, &m, w->name, e);
     if (rc) load_close(&w->loaded);
     return rc;
 }
@@ -254,8 +255,10 @@ static int try_row(struct models *r, struct entry *w, struct err *e) {
         return err_set(e, CHIMERE_EBUSY, "model: '%s' has to wait: %d models are loaded and in use",
                        w->name, n);
     pthread_mutex_unlock(&r->lock);
-    int rc = open_row(w, &how, r->engram_dir, e);
+    struct ask_backend *backend = NULL;
+    int rc = open_row(w, &how, r->engram_dir, &backend, e);
     pthread_mutex_lock(&r->lock);
+    w->backend = backend;
     return rc;
 }
 
