@@ -55,7 +55,8 @@ static bool is_name(char c) { return isalnum((unsigned char)c) || c == '_'; }
 
 static int fail(struct lark *l, const char *p, const char *what) {
     int line = 1;
-    for (const char *q = l->text; q < p; q++) line += *q == '\n';
+    bool inside = p >= l->text && p <= l->end; /* not so of the name `start` itself */
+    for (const char *q = l->text; inside && q < p; q++) line += *q == '\n';
     return err_set(l->e, CHIMERE_EUNSUPPORTED, "lark: line %d: %s", line, what);
 }
 
