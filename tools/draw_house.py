@@ -15,7 +15,7 @@ INK, GREY, BLUE, BROWN = "#1c2430", "#5b6472", "#16324f", "#5a3d0c"
 WHAT = {0: "memory, errors, threads", 1: "bytes and text", 2: "arithmetic", 3: "tokens to logits",
         4: "sequences to tokens", 5: "measurements", 6: "how to answer", 7: "learning", 8: "HTTP",
         9: "include/chimere.h", 10: "commands"}
-PATH = [("tok_encode", "text/tok.h", "bytes to ids"),
+PATH = [("tok_encode", "text/tok/tok.h", "bytes to ids"),
         ("forward_run", "model/forward.c", "the loop over layers"),
         ("block_*", "model/block_*.c", "attention, delta net, experts"),
         ("dev->ops", "kernels/ops.h", "the list of operations"),

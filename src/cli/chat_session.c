@@ -10,7 +10,7 @@
 #include "base/file.h"
 #include "base/mem.h"
 #include "cli/term.h"
-#include "text/chat.h"
+#include "text/chat/chat.h"
 
 enum { MAX_FILE_BYTES = 64 << 20 };
 

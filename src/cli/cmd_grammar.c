@@ -12,8 +12,8 @@
 #include "cli/cli.h"
 #include "format/gguf.h"
 #include "model/vocab.h"
-#include "text/grammar.h"
-#include "text/grammar_mask.h"
+#include "text/grammar/grammar.h"
+#include "text/grammar/grammar_mask.h"
 
 enum { MAX_SOURCE = 8 << 20 };
 

@@ -6,7 +6,7 @@
 #include "base/mem.h"
 #include "base/str.h"
 #include "cli/cli.h"
-#include "text/chat.h"
+#include "text/chat/chat.h"
 
 #define MAX_CONTEXT_BYTES (256u << 20)
 

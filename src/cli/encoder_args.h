@@ -5,7 +5,7 @@
 
 #include "base/config.h"
 #include "model/model.h"
-#include "text/tok.h"
+#include "text/tok/tok.h"
 
 struct encoder_rig {
     struct dev *dev; /* NULL: the option is not set */

@@ -4,7 +4,7 @@
 
 #include "cli/model_args.h"
 #include "engram/build.h"
-#include "text/tok.h"
+#include "text/tok/tok.h"
 
 /* The tokenizer of -m; *n_vocab its tokens. */
 int engram_args_tok(const struct cfg *c, struct tok **tok, struct err *e);

@@ -11,7 +11,7 @@
 #include "base/mem.h"
 #include "convert/hf_impl.h"
 #include "format/json_scan.h"
-#include "text/tok.h"
+#include "text/tok/tok.h"
 
 enum { TOKENIZER_MAX = 256 << 20, TREE_MAX = 32 << 20, MERGES_MAX = GGUF_MAX_STRINGS };
 

@@ -8,7 +8,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "convert/hf_impl.h"
-#include "text/tok.h"
+#include "text/tok/tok.h"
 
 enum { TOKENIZER_CONFIG_MAX = 64 << 20, TEMPLATE_MAX = 4 << 20, MAX_EOS = 8 };
 

@@ -7,7 +7,7 @@
 #define CHIMERE_ENGINE_ANSWER_H
 
 #include "engine/engine.h"
-#include "text/chat.h"
+#include "text/chat/chat.h"
 
 enum { ANSWER_MAX_STOPS = 64, ANSWER_MAX_STOP_BYTES = 1024 };
 

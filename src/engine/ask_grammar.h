@@ -6,7 +6,7 @@
 #define CHIMERE_ENGINE_ASK_GRAMMAR_H
 
 #include "engine/ask.h"
-#include "text/grammar_mask.h"
+#include "text/grammar/grammar_mask.h"
 
 struct ask_grammars;
 struct ask_grammar;

@@ -16,7 +16,7 @@
 #include "base/err.h"
 #include "engine/sampler.h"
 #include "model/forward.h"
-#include "text/tok.h"
+#include "text/tok/tok.h"
 
 struct store;
 

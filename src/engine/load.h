@@ -7,7 +7,7 @@
 
 #include "engine/plan.h"
 #include "kernels/device.h"
-#include "text/chat.h"
+#include "text/chat/chat.h"
 
 enum { LOAD_MAX_LORAS = 16 };
 

@@ -13,7 +13,7 @@
 #include "engine/sampler.h"
 #include "engram/mix.h"
 #include "engram/store.h"
-#include "text/tok.h"
+#include "text/tok/tok.h"
 
 struct memory;
 

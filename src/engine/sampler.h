@@ -17,7 +17,7 @@
 
 #include "base/err.h"
 #include "engine/think.h"
-#include "text/tok.h"
+#include "text/tok/tok.h"
 
 struct grammar_matcher;
 struct select_row;

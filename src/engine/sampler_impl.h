@@ -6,7 +6,7 @@
 #include "base/rng.h"
 #include "engine/sampler.h"
 #include "kernels/ops.h"
-#include "text/grammar_mask.h"
+#include "text/grammar/grammar_mask.h"
 
 struct cand {
     int32_t id;

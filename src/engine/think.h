@@ -20,7 +20,7 @@
 #include <stdint.h>
 
 #include "base/err.h"
-#include "text/tok.h"
+#include "text/tok/tok.h"
 
 enum { THINK_MAX_WINDOW = 256, THINK_MAX_SEQ = 8, THINK_MAX_EXTEND = 16 };
 

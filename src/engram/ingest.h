@@ -8,7 +8,7 @@
 #define CHIMERE_ENGRAM_INGEST_H
 
 #include "engram/build.h"
-#include "text/tok.h"
+#include "text/tok/tok.h"
 
 enum { ENGRAM_MAX_PIECE = 1 << 20 }; /* bytes that are tokenised at once */
 

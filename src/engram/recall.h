@@ -10,7 +10,7 @@
 #define CHIMERE_ENGRAM_RECALL_H
 
 #include "engram/mix.h"
-#include "text/tok.h"
+#include "text/tok/tok.h"
 
 enum { ENGRAM_MAX_CANDIDATES = 192, ENGRAM_CANDIDATE_TOKENS = 12 };
 

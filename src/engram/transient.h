@@ -6,7 +6,7 @@
 #define CHIMERE_ENGRAM_TRANSIENT_H
 
 #include "engram/table.h"
-#include "text/tok.h"
+#include "text/tok/tok.h"
 
 enum { ENGRAM_TRANSIENT_BYTES = 1 << 20 }; /* of all texts; what lies beyond is left out */
 

@@ -6,7 +6,7 @@
 #define CHIMERE_EVAL_EMBED_H
 
 #include "model/forward.h"
-#include "text/tok.h"
+#include "text/tok/tok.h"
 
 struct embed;
 

@@ -7,7 +7,7 @@
 #define CHIMERE_EVAL_WINDOWS_H
 
 #include "model/forward.h"
-#include "text/tok.h"
+#include "text/tok/tok.h"
 
 struct window {
     const int32_t *tokens; /* borrowed */

@@ -1,12 +1,12 @@
 /* vocab.h: the tokenizer and the chat templates that a model file carries.
  *
- * Reads the keys tokenizer.ggml.* into the arrays that text/tok.h is fed, checks that they belong
+ * Reads the keys tokenizer.ggml.* into the arrays that text/tok/tok.h is fed, checks that they belong
  * together, and knows the defaults of the field's loaders. Errors name the key. Any thread. */
 #ifndef CHIMERE_MODEL_VOCAB_H
 #define CHIMERE_MODEL_VOCAB_H
 
 #include "format/gguf.h"
-#include "text/tok.h"
+#include "text/tok/tok.h"
 
 /* The tokenizer owns copies: the file may be closed afterwards. CHIMERE_EUNSUPPORTED where the file has
  * no vocabulary or one of a kind that is not known here. */

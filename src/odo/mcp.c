@@ -17,7 +17,7 @@
 #include "odo/mcp_child.h"
 #include "odo/mcp_impl.h"
 #include "odo/tool.h"
-#include "text/chat.h"
+#include "text/chat/chat.h"
 
 enum {
     MAX_NAME = 24,

@@ -5,7 +5,7 @@
 #include "base/mem.h"
 #include "odo/mcp.h"
 #include "odo/tool.h"
-#include "text/chat.h"
+#include "text/chat/chat.h"
 
 static const char *const protocols[] = {"2025-06-18", "2025-03-26", "2024-11-05"};
 

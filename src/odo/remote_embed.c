@@ -7,7 +7,7 @@
 #include "base/mem.h"
 #include "net/fetch.h"
 #include "odo/remote.h"
-#include "text/chat.h"
+#include "text/chat/chat.h"
 
 enum { MAX_ANSWER = 4 << 20, HALVES = 2 };
 

@@ -6,7 +6,7 @@
 #include "base/mem.h"
 #include "base/str.h"
 #include "odo/calc.h"
-#include "text/chat.h"
+#include "text/chat/chat.h"
 
 struct tool_set {
     struct tool *v; /* owned */

@@ -15,7 +15,7 @@
 #include "odo/tool.h"
 #include "odo/web_impl.h"
 #include "odo/words.h"
-#include "text/chat.h"
+#include "text/chat/chat.h"
 
 enum { MAX_SEARCH_BYTES = 1 << 20, MAX_PIECES = 400, PIECES_A_PAGE = 60, MAX_PAGES = 16 };
 #define MIN_COVERAGE 0.35

@@ -6,7 +6,7 @@
 
 #include "base/err.h"
 #include "serve/http.h"
-#include "text/tok.h"
+#include "text/tok/tok.h"
 
 void api_completion(struct http_request *r);
 void api_infill(struct http_request *r);

@@ -14,7 +14,7 @@
 #include "odo/tool.h"
 #include "serve/api_odo.h"
 #include "serve/http_impl.h"
-#include "text/chat.h"
+#include "text/chat/chat.h"
 
 enum { MAX_CALLS = 32 };
 

@@ -16,7 +16,7 @@
 #include "base/rng.h"
 #include "format/gguf.h"
 #include "model/vocab.h"
-#include "text/grammar_mask.h"
+#include "text/grammar/grammar_mask.h"
 
 enum { N_VOCAB = 250000, MAX_STEP = 4096 };
 

@@ -89,7 +89,7 @@ int main(int argc, char **argv) {
                                         "qwen35", "llama-spm", "bert-bge"};
     static const char *const english[] = {"LICENSE", "README.md", "ARCHITECTURE.md",
                                           "CONTRIBUTING.md", NULL};
-    static const char *const code[] = {"src/text/tok.c", "src/text/tok_merge.c",
+    static const char *const code[] = {"src/text/tok/tok.c", "src/text/tok/tok_merge.c",
                                        "src/model/vocab.c", "src/base/config.c", NULL};
     char *texts[] = {repeat(english), repeat(code), random_text()};
     char *run = mem_alloc(N_RUN);

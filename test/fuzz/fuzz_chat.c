@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "base/rng.h"
-#include "text/chat.h"
+#include "text/chat/chat.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -8,7 +8,7 @@
 #include "odo/mcp_serve.h"
 #include "odo/odo_impl.h"
 #include "odo/tool.h"
-#include "text/chat.h"
+#include "text/chat/chat.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "text/tok_impl.h"
+#include "text/tok/tok_impl.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

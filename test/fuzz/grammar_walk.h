@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "text/grammar_mask.h"
+#include "text/grammar/grammar_mask.h"
 
 enum { WALK_N_VOCAB = 272, WALK_END = 271, WALK_N_STEP = 64 };
 

@@ -10,7 +10,7 @@
 #include <jansson.h>
 
 #include "base/mem.h"
-#include "text/chat.h"
+#include "text/chat/chat.h"
 
 #define LOOP(body) "{% for m in messages %}" body "{% endfor %}"
 #define LINE "{{ m.role[0] }}:{{ m.content | trim }};"

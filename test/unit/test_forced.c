@@ -10,7 +10,7 @@
 
 #include "base/rng.h"
 #include "engine/ask_grammar.h"
-#include "text/chat.h"
+#include "text/chat/chat.h"
 
 enum { N_BYTE = 256, END = N_BYTE, FIRST_MARK, MAX_MARK = 12, N_WALK = 200 };
 

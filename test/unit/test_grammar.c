@@ -19,8 +19,8 @@
 #include "base/mem.h"
 #include "base/rng.h"
 #include "base/str.h"
-#include "text/grammar.h"
-#include "text/grammar_mask.h"
+#include "text/grammar/grammar.h"
+#include "text/grammar/grammar_mask.h"
 
 #define N_ELEMENT(array) (sizeof(array) / sizeof *(array))
 

@@ -15,7 +15,7 @@
 #include "engine/lm.h"
 #include "kernels/cpu/cpu.h"
 #include "model/vocab.h"
-#include "text/grammar_mask.h"
+#include "text/grammar/grammar_mask.h"
 
 enum { N_JOB = 6, N_TOKEN = 30, N_LONG = 1010 };
 

@@ -13,7 +13,7 @@
 
 #include "base/file.h"
 #include "base/mem.h"
-#include "text/chat.h"
+#include "text/chat/chat.h"
 
 static const struct tm now = {.tm_year = 126,
                               .tm_mon = 2,

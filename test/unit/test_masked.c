@@ -15,7 +15,7 @@
 #include "engine/answer.h"
 #include "kernels/cpu/cpu.h"
 #include "model/vocab.h"
-#include "text/grammar_mask.h"
+#include "text/grammar/grammar_mask.h"
 
 enum { N_SEQ = 32 };
 #ifdef __SANITIZE_ADDRESS__

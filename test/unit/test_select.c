@@ -19,8 +19,8 @@
 #include "kernels/cpu/cpu.h"
 #include "model/vocab.h"
 #include "scratch.h"
-#include "text/grammar.h"
-#include "text/grammar_mask.h"
+#include "text/grammar/grammar.h"
+#include "text/grammar/grammar_mask.h"
 
 #ifdef __SANITIZE_ADDRESS__
 enum { N_TOKEN = 6, N_PICK = 40 };

@@ -12,7 +12,7 @@
 
 #include "base/mem.h"
 #include "base/rng.h"
-#include "text/tok_merge_impl.h"
+#include "text/tok/tok_merge_impl.h"
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 #define SLOW 10 /* under a sanitizer: that much less work */

@@ -1,0 +1,141 @@
+/* chat.h: conversation -> prompt, and generated text -> content, reasoning and tool calls.
+ *
+ * Prompt: the model's template is rendered with provenance (jinja.h); chat_encode then recognises
+ * control tokens only where every byte comes from the template, so that no content can forge one,
+ * while plain text is encoded across the borders exactly as if it were one string.
+ *
+ * Output: a parser fed with text in any pieces. The same text gives the same events, whatever the
+ * pieces, once neighbouring deltas of one kind are joined. Text that begins like a call and is not one
+ * becomes content again. The parser never completes a call: the arguments' last brace is reported only
+ * with CHAT_CALL_END, so what was reported of a call that is cut or goes wrong is never valid JSON.
+ *
+ * A chat_template is immutable and shared; a chat_parser belongs to one answer and one thread. */
+#ifndef CHIMERE_TEXT_CHAT_CHAT_H
+#define CHIMERE_TEXT_CHAT_CHAT_H
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <time.h>
+
+#include "base/err.h"
+#include "text/jinja/jinja.h"
+#include "text/tok/tok.h"
+
+/* How a model writes tool calls; found in the template's own text. */
+enum chat_calls {
+    CHAT_CALLS_NONE,
+    CHAT_CALLS_QWEN_XML, /* <tool_call><function=N><parameter=K>\nV\n</parameter></function></tool_call> */
+    CHAT_CALLS_HERMES, /* <tool_call>{"name":..,"arguments":{..}}</tool_call> (Qwen3, Granite 4) */
+    CHAT_CALLS_NEMOTRON, /* <TOOLCALL>[{..},..]</TOOLCALL> */
+    CHAT_CALLS_GRANITE,  /* <|tool_call|>[{..},..] */
+    CHAT_CALLS_LLAMA,    /* {"name":..,"parameters":{..}}, or behind <|python_tag|> */
+    CHAT_CALLS_MISTRAL,  /* [TOOL_CALLS][{..},..] and [TOOL_CALLS]name[ARGS]{..} */
+    CHAT_CALLS_DEEPSEEK, /* <|tool_calls_begin|><|tool_call_begin|>... with the model's wide bars */
+};
+const char *chat_calls_name(enum chat_calls c); /* "qwen-xml", "hermes", ... */
+bool chat_calls_from_name(const char *name, enum chat_calls *c);
+
+/* What a template can do, learned from its text and from small test renders. */
+struct chat_caps {
+    enum chat_calls calls;
+    bool has_system;    /* renders system messages */
+    bool has_tools;     /* renders the tools given */
+    bool has_reasoning; /* knows <think> or [THINK] */
+    bool takes_enable_thinking;
+    bool wants_json_args; /* tool call arguments as JSON text, not as an object */
+    bool wants_parts;     /* content as a list of typed parts, not as a string */
+};
+
+struct chat_template;
+
+int chat_template_new(struct chat_template **out, const char *text, size_t n, struct err *e);
+void chat_template_free(struct chat_template *t);
+const struct chat_caps *chat_template_caps(const struct chat_template *t); /* view, lives as t */
+
+struct chat_prompt {
+    struct jinja_output out; /* text and its runs */
+    bool in_think;           /* the prompt ends inside an opened reasoning block */
+};
+
+/* Renders `context` (messages, tools, add_generation_prompt, enable_thinking, bos_token, eos_token,
+ * and what else the caller passes on). as_is: exactly the context given; otherwise a copy is first
+ * fitted to the template: reasoning fields under all their names, tool call arguments as object or
+ * text, content parts joined or made, null content. Trusted context strings: *_token at the top, and
+ * message roles that are known names. prompt is released by chat_prompt_fini also after an error. */
+int chat_render(const struct chat_template *t, json_t *context, bool as_is, const struct tm *now,
+                struct chat_prompt *prompt, struct err *e);
+void chat_prompt_fini(struct chat_prompt *p);
+
+/* Prompt to ids; adds the BOS that the tokenizer's files ask for unless the prompt begins with it.
+ * *ids is freed with mem_free. */
+int chat_encode(const struct tok *tok, const struct chat_prompt *p, int32_t **ids, size_t *n,
+                struct err *e);
+/* The same for bytes from..to of it, cut where control tokens stand; BOS only before byte 0. */
+int chat_encode_range(const struct tok *tok, const struct chat_prompt *p, size_t from, size_t to,
+                      int32_t **ids, size_t *n, struct err *e);
+
+/* Bytes of memory that the values of a JSON text take at most once it is read: counted, not read. */
+size_t chat_json_cost(const char *text, size_t n);
+enum { CHAT_JSON_MAX_COST = 128 << 20 };
+/* Reads a JSON object of at most CHAT_JSON_MAX_COST, with one clear sentence for what jansson refuses (integers beyond 64 bits, NUL,
+ * lone surrogates, nesting beyond its limit, trailing text); NULL on error. */
+json_t *chat_json_object(const char *text, size_t n, const char *what, struct err *e);
+
+enum chat_event_kind {
+    CHAT_CONTENT,   /* text[n] */
+    CHAT_REASONING, /* text[n] */
+    CHAT_CALL,      /* call `index` begins: name, id */
+    CHAT_ARGS, /* text[n] continues the arguments of call `index`, a JSON object after CHAT_CALL_END */
+    CHAT_CALL_END, /* call `index` is complete and valid */
+    CHAT_CALL_CUT, /* reason; the text ended inside call `index`; no text of the call follows */
+    CHAT_MALFORMED, /* reason; index of the call that was begun, now void, or -1. The raw text follows as
+                       CHAT_CONTENT (CHAT_REASONING inside a reasoning block). */
+};
+
+struct chat_event { /* pointers valid during the callback */
+    enum chat_event_kind kind;
+    const char *text; /* view; NUL-terminated too */
+    size_t n;
+    int index;          /* calls count from 0 in order of appearance; void ones keep their number */
+    const char *name;   /* view, CHAT_CALL */
+    const char *id;     /* view, CHAT_CALL: the model's own, or 9 letters and digits */
+    const char *reason; /* view, CHAT_CALL_CUT and CHAT_MALFORMED */
+};
+
+struct chat_parse_spec {
+    enum chat_calls calls;
+    bool reasoning; /* split reasoning off; false: <think> is plain content */
+    bool in_think;  /* the prompt has opened the block (chat_prompt.in_think) */
+    bool hold;      /* report a call only when it has ended: no argument deltas */
+    json_t *
+        tools; /* borrowed until chat_parser_free: OpenAI tool list, for types and names; or NULL */
+    uint64_t id_seed;
+    /* Nonzero stops the parse: push and finish return it. */
+    int (*on_event)(void *arg, const struct chat_event *ev);
+    void *arg;
+};
+
+struct chat_parser;
+
+int chat_parser_new(struct chat_parser **out, const struct chat_parse_spec *spec, struct err *e);
+void chat_parser_free(struct chat_parser *p);
+int chat_parser_push(struct chat_parser *p, const char *text, size_t n);
+/* The text has ended: flushes what was held back; a call that is open now is cut. is_cut: the text was cut
+ * by a limit or a stop string rather than ended by the model: an unfinished mark, or a call without a
+ * name so far, is dropped then; otherwise it is content. */
+int chat_parser_finish(struct chat_parser *p, bool is_cut);
+
+struct chat_result {
+    int n_call;      /* complete calls */
+    int n_cut;       /* calls that the end of the text cut */
+    int n_malformed; /* attempts that became text */
+    char reason[96]; /* of the first malformed one, else "" */
+};
+void chat_parser_result(const struct chat_parser *p, struct chat_result *r);
+/* {"role":"assistant","content":..,"reasoning_content":..,"tool_calls":[..]} of the complete parts so
+ * far, arguments as JSON text; safe to put into a history. New reference; NULL: out of memory. */
+json_t *chat_parser_message(const struct chat_parser *p);
+
+#endif

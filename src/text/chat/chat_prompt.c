@@ -1,0 +1,426 @@
+/* chat_prompt.c: a model's template: what it can do, and conversations through it.
+ *
+ * What a template can do is found by rendering small conversations and looking for marked words in the
+ * result, so that a template is fed what it understands: arguments as object or as JSON text, content
+ * as string or as parts, null or empty content beside tool calls. */
+#include <string.h>
+
+#include "base/mem.h"
+#include "base/str.h"
+#include "text/chat/chat.h"
+#include "text/chat_fold.h"
+
+struct chat_template {
+    struct jinja *jinja; /* owned */
+    struct chat_caps caps;
+    bool takes_parts;     /* content parts are rendered as such */
+    bool calls_need_null; /* tool calls show only beside null content */
+    bool calls_need_text; /* tool calls show only beside string content */
+    bool has_developer;   /* knows the role; else it is a system message */
+};
+
+/* ---- call formats ---- */
+
+static const struct {
+    enum chat_calls calls;
+    const char *name;
+} call_names[] = {
+    {CHAT_CALLS_NONE, "none"},       {CHAT_CALLS_QWEN_XML, "qwen-xml"},
+    {CHAT_CALLS_HERMES, "hermes"},   {CHAT_CALLS_NEMOTRON, "nemotron"},
+    {CHAT_CALLS_GRANITE, "granite"}, {CHAT_CALLS_LLAMA, "llama"},
+    {CHAT_CALLS_MISTRAL, "mistral"}, {CHAT_CALLS_DEEPSEEK, "deepseek"},
+};
+#define N_CALLS (sizeof call_names / sizeof *call_names)
+
+const char *chat_calls_name(enum chat_calls c) {
+    for (size_t i = 0; i < N_CALLS; i++)
+        if (call_names[i].calls == c) return call_names[i].name;
+    return "none";
+}
+
+bool chat_calls_from_name(const char *name, enum chat_calls *c) {
+    for (size_t i = 0; i < N_CALLS; i++)
+        if (strcmp(call_names[i].name, name) == 0) {
+            *c = call_names[i].calls;
+            return true;
+        }
+    return false;
+}
+
+/* Marks in a template's text, strongest first: the first row whose marks are all there decides. */
+static const struct {
+    enum chat_calls calls;
+    const char *mark, *mark2;
+} call_marks[] = {
+    {CHAT_CALLS_NONE, "<arg_key>", NULL}, /* GLM: <tool_call> with a form of its own */
+    {CHAT_CALLS_QWEN_XML, "<function=", "<parameter="},
+    {CHAT_CALLS_NEMOTRON, "<TOOLCALL>", NULL},
+    {CHAT_CALLS_DEEPSEEK,
+     "<\xef\xbd\x9ctool\xe2\x96\x81"
+     "calls\xe2\x96\x81"
+     "begin\xef\xbd\x9c>",
+     NULL},
+    {CHAT_CALLS_DEEPSEEK,
+     "<\xef\xbd\x9ctool\xe2\x96\x81"
+     "call\xe2\x96\x81"
+     "begin\xef\xbd\x9c>",
+     NULL},
+    {CHAT_CALLS_MISTRAL, "[TOOL_CALLS]", NULL},
+    {CHAT_CALLS_GRANITE, "<|tool_call|>", NULL},
+    {CHAT_CALLS_HERMES, "<tool_call>", NULL},
+    {CHAT_CALLS_LLAMA, "<|python_tag|>", NULL},
+    {CHAT_CALLS_LLAMA, "\"parameters\": ", NULL},
+};
+
+struct find_mark {
+    const char *mark;
+    bool found;
+};
+static void look_for(void *arg, const char *s, size_t n) {
+    struct find_mark *f = arg;
+    if (n && memmem(s, n, f->mark, strlen(f->mark))) f->found = true;
+}
+static bool has_mark(const struct jinja *j, const char *mark) {
+    struct find_mark f = {mark, false};
+    if (mark) jinja_literals(j, look_for, &f);
+    return !mark || f.found;
+}
+
+static enum chat_calls find_calls(const struct jinja *j) {
+    for (size_t i = 0; i < sizeof call_marks / sizeof *call_marks; i++)
+        if (has_mark(j, call_marks[i].mark) && has_mark(j, call_marks[i].mark2))
+            return call_marks[i].calls;
+    return CHAT_CALLS_NONE;
+}
+
+/* ---- probes ---- */
+
+static bool is_trusted(const char *top, const char *key, const char *s, size_t n) {
+    static const char *const roles[] = {"system",    "user",     "assistant", "tool",
+                                        "developer", "function", "ipython"};
+    if (top == key || strcmp(top, key) == 0) return str_ends(top, "_token");
+    if (strcmp(top, "messages") != 0 || strcmp(key, "role") != 0) return false;
+    for (size_t i = 0; i < sizeof roles / sizeof *roles; i++)
+        if (strlen(roles[i]) == n && memcmp(roles[i], s, n) == 0) return true;
+    return false;
+}
+
+/* Renders messages (stolen) and looks for a word; also not for `without`. */
+static bool shows(const struct chat_template *t, json_t *messages, const char *word,
+                  const char *without) {
+    static const struct jinja_limits limits = {2000000, 200, 1u << 20, 64u << 20};
+    static const struct tm epoch = {.tm_year = 126, .tm_mday = 1, .tm_wday = 4};
+    struct jinja_env env = {.limits = &limits, .now = &epoch};
+    json_t *tools = json_pack("[{s:s,s:{s:s,s:s,s:{s:s,s:{s:{s:s}}}}}]", "type", "function",
+                              "function", "name", "PROBETOOL", "description", "d", "parameters",
+                              "type", "object", "properties", "PROBEKEY", "type", "string");
+    json_t *context =
+        json_pack("{s:o,s:o,s:n,s:b,s:s,s:s}", "messages", messages, "tools", tools, "documents",
+                  "add_generation_prompt", 0, "bos_token", "", "eos_token", "");
+    struct jinja_output out = {0};
+    bool ok = context && jinja_render(t->jinja, context, &env, &out, NULL) == 0;
+    if (ok) ok = memmem(out.text.p, out.text.n, word, strlen(word)) != NULL;
+    if (ok && without) ok = memmem(out.text.p, out.text.n, without, strlen(without)) == NULL;
+    jinja_output_fini(&out);
+    json_decref(context);
+    return ok;
+}
+
+static json_t *user(void) { return json_pack("{s:s,s:s}", "role", "user", "content", "PROBEUSER"); }
+
+static json_t *call_messages(json_t *args, json_t *content) {
+    return json_pack("[o,{s:s,s:o,s:[{s:s,s:s,s:{s:s,s:o}}]},{s:s,s:s,s:s,s:s}]", user(), "role",
+                     "assistant", "content", content, "tool_calls", "type", "function", "id",
+                     "call00001", "function", "name", "PROBENAME", "arguments", args, "role",
+                     "tool", "tool_call_id", "call00001", "name", "PROBENAME", "content", "r");
+}
+static json_t *object_args(void) { return json_pack("{s:s}", "PROBEARG", "PROBEVALUE"); }
+static json_t *text_args(void) { return json_string("{\"PROBEARG\": \"PROBEVALUE\"}"); }
+
+static void probe(struct chat_template *t) {
+    struct chat_caps *c = &t->caps;
+    static const char quoted[] = "\\\"PROBEARG\\\""; /* text that was dumped as a JSON string */
+    t->takes_parts = shows(t,
+                           json_pack("[{s:s,s:[{s:s,s:s}]}]", "role", "user", "content", "type",
+                                     "text", "text", "PROBEPART"),
+                           "PROBEPART", "'type'") &&
+                     !shows(t,
+                            json_pack("[{s:s,s:[{s:s,s:s}]}]", "role", "user", "content", "type",
+                                      "text", "text", "PROBEPART"),
+                            "\"type\": \"text\"", NULL);
+    bool takes_text = shows(t, json_pack("[o]", user()), "PROBEUSER", NULL);
+    c->wants_parts = !takes_text && t->takes_parts;
+    c->has_system =
+        shows(t, json_pack("[{s:s,s:s},o]", "role", "system", "content", "PROBESYS", user()),
+              "PROBESYS", NULL);
+    c->has_tools =
+        shows(t, json_pack("[o]", user()), "PROBETOOL", NULL) ||
+        shows(t, json_pack("[{s:s,s:s},o]", "role", "system", "content", "PROBESYS", user()),
+              "PROBETOOL", NULL);
+    bool null_object = shows(t, call_messages(object_args(), json_null()), "PROBEVALUE", NULL);
+    bool null_text = shows(t, call_messages(text_args(), json_null()), "PROBEVALUE", quoted);
+    bool text_object = shows(t, call_messages(object_args(), json_string("")), "PROBEVALUE", NULL);
+    bool text_text = shows(t, call_messages(text_args(), json_string("")), "PROBEVALUE", quoted);
+    /* an object printed as Python prints it is no JSON: such a template wants text */
+    bool python = (null_object && !shows(t, call_messages(object_args(), json_null()), "PROBEVALUE",
+                                         "{'PROBEARG'")) ||
+                  (text_object && !shows(t, call_messages(object_args(), json_string("")),
+                                         "PROBEVALUE", "{'PROBEARG'"));
+    c->wants_json_args = (null_text || text_text) && ((!null_object && !text_object) || python);
+    bool null_ok = c->wants_json_args ? null_text : null_object,
+         text_ok = c->wants_json_args ? text_text : text_object;
+    bool none =
+        null_ok &&
+        !shows(t, call_messages(c->wants_json_args ? text_args() : object_args(), json_null()),
+               "PROBEVALUE", "None");
+    t->calls_need_null = null_ok && !text_ok;
+    t->calls_need_text = text_ok && (!null_ok || none);
+}
+
+int chat_template_new(struct chat_template **out, const char *text, size_t n, struct err *e) {
+    *out = NULL;
+    struct chat_template *t = mem_zalloc(sizeof *t);
+    if (!t) return err_set(e, CHIMERE_ENOMEM, "template: out of memory");
+    int rc = jinja_compile(&t->jinja, text, n, e);
+    if (rc) {
+        mem_free(t);
+        return rc;
+    }
+    t->caps.calls = find_calls(t->jinja);
+    t->caps.has_reasoning = has_mark(t->jinja, "<think>") || has_mark(t->jinja, "</think>") ||
+                            has_mark(t->jinja, "[THINK]");
+    t->caps.takes_enable_thinking = jinja_mentions(t->jinja, "enable_thinking");
+    t->has_developer = jinja_mentions(t->jinja, "developer");
+    probe(t);
+    *out = t;
+    return 0;
+}
+
+void chat_template_free(struct chat_template *t) {
+    if (!t) return;
+    jinja_free(t->jinja);
+    mem_free(t);
+}
+
+const struct chat_caps *chat_template_caps(const struct chat_template *t) { return &t->caps; }
+
+/* ---- fitting a conversation to the template ---- */
+
+static json_t *first_field(json_t *m, const char *const *names) {
+    for (; *names; names++) {
+        json_t *v = json_object_get(m, *names);
+        if (v && !json_is_null(v)) return v;
+    }
+    return NULL;
+}
+
+static void fit_reasoning(json_t *m) {
+    static const char *const names[] = {"reasoning_content", "thinking", "reasoning", NULL};
+    json_t *v = first_field(m, names);
+    if (!v) return;
+    if (!json_object_get(m, "thinking")) json_object_set(m, "thinking", v);
+    json_object_set(m, "reasoning_content", v);
+}
+
+/* Text of all text parts in one string; NULL when a part is something else. */
+static json_t *join_parts(json_t *parts) {
+    struct buf b;
+    size_t i;
+    json_t *part;
+    bool ok = true;
+    buf_init(&b, 64u << 20);
+    json_array_foreach(parts, i, part) {
+        const char *text = json_string_value(json_object_get(part, "text"));
+        if (!text && json_is_string(part)) text = json_string_value(part);
+        if (!text) ok = false;
+        else buf_puts(&b, text);
+    }
+    json_t *out = ok && !b.failed ? json_stringn(b.p ? b.p : "", b.n) : NULL;
+    buf_fini(&b);
+    return out;
+}
+
+static int fit_content(const struct chat_template *t, json_t *m, struct err *e) {
+    json_t *c = json_object_get(m, "content"), *calls = json_object_get(m, "tool_calls");
+    bool has_calls = json_array_size(calls) > 0,
+         is_empty = json_is_string(c) && !json_string_length(c);
+    if (json_is_array(c) && !t->takes_parts) {
+        json_t *text = join_parts(c);
+        if (!text)
+            return err_set(
+                e, CHIMERE_EUNSUPPORTED,
+                "messages: this model's template takes text only, no other content parts");
+        json_object_set_new(m, "content", text);
+    } else if (json_is_string(c) && t->caps.wants_parts) {
+        json_object_set_new(m, "content", json_pack("[{s:s,s:O}]", "type", "text", "text", c));
+    } else if (has_calls && t->calls_need_null && is_empty) {
+        json_object_set_new(m, "content", json_null());
+    } else if ((!c || json_is_null(c)) && !(has_calls && !t->calls_need_text)) {
+        json_object_set_new(m, "content", json_string(""));
+    } else if (!c) {
+        json_object_set_new(m, "content", json_null());
+    }
+    return 0;
+}
+
+static int put_dump(const char *p, size_t n, void *arg) { return buf_put(arg, p, n); }
+
+static void fit_arguments(const struct chat_template *t, json_t *fn) {
+    json_t *args = json_object_get(fn, "arguments");
+    if (json_is_string(args) && !t->caps.wants_json_args) {
+        json_t *parsed = json_loadb(json_string_value(args), json_string_length(args), 0, NULL);
+        if (!json_is_object(parsed)) { /* a history with broken arguments must not break the chat */
+            json_decref(parsed);
+            parsed = json_string_length(args) ? json_pack("{s:O}", "raw_arguments", args)
+                                              : json_object();
+        }
+        json_object_set_new(fn, "arguments", parsed);
+    } else if (json_is_object(args) && t->caps.wants_json_args) {
+        struct buf text;
+        buf_init(&text, 64u << 20);
+        if (json_dump_callback(args, put_dump, &text, 0) == 0)
+            json_object_set_new(fn, "arguments", json_stringn(text.p, text.n));
+        buf_fini(&text);
+    }
+}
+
+static bool has_role(json_t *m, const char *role) {
+    const char *r = json_string_value(json_object_get(m, "role"));
+    return r && strcmp(r, role) == 0;
+}
+
+/* fold: system messages are brought to the front first. */
+static json_t *fit(const struct chat_template *t, json_t *context, bool fold, struct err *e) {
+    json_t *given = json_object_get(context, "messages"),
+           *folded = fold ? chat_fold(given, t->caps.has_system) : NULL, *out = json_copy(context),
+           *messages = json_deep_copy(folded ? folded : given);
+    size_t i, k;
+    json_t *m, *call;
+    int rc = out && (folded || !fold) ? 0 : err_set(e, CHIMERE_ENOMEM, "template: out of memory");
+    json_decref(folded);
+    if (!rc && !json_is_array(messages))
+        rc = err_set(e, CHIMERE_EFORMAT, "messages: expected a list");
+    json_array_foreach(messages, i, m) {
+        if (!rc && !json_is_object(m))
+            rc = err_set(e, CHIMERE_EFORMAT, "messages[%zu]: expected an object", i);
+        if (rc) break;
+        fit_reasoning(m);
+        if (!t->has_developer && has_role(m, "developer"))
+            json_object_set_new(m, "role", json_string("system"));
+        rc = fit_content(t, m, e);
+        json_array_foreach(json_object_get(m, "tool_calls"), k, call) {
+            json_t *fn = json_object_get(call, "function");
+            fit_arguments(t, fn ? fn : call);
+        }
+    }
+    if (!rc) {
+        json_object_set(out, "messages", messages);
+        /* transformers passes these always, and templates ask whether they are none */
+        if (!json_object_get(out, "tools")) json_object_set_new(out, "tools", json_null());
+        if (!json_object_get(out, "documents")) json_object_set_new(out, "documents", json_null());
+    } else {
+        json_decref(out);
+        out = NULL;
+    }
+    json_decref(messages);
+    return out;
+}
+
+static bool opens_think(const char *s, size_t n) {
+    while (n && (s[n - 1] == '\n' || s[n - 1] == ' ')) n--;
+    return (n >= 7 && memcmp(s + n - 7, "<think>", 7) == 0) ||
+           (n >= 7 && memcmp(s + n - 7, "[THINK]", 7) == 0);
+}
+
+/* Renders the fitted context; with a template that refuses or skips a later system message, CHIMERE_EFORMAT. */
+static int render_fitted(const struct chat_template *t, json_t *context, bool fold,
+                         const struct jinja_env *env, struct chat_prompt *prompt, struct err *e) {
+    json_t *fitted = fit(t, context, fold, e), *messages = json_object_get(fitted, "messages");
+    if (!fitted) return e ? e->code : CHIMERE_EFORMAT;
+    int rc = jinja_render(t->jinja, fitted, env, &prompt->out, e);
+    if (!rc && !fold && chat_drops_system(messages, prompt->out.text.p, prompt->out.text.n))
+        rc = err_set(e, CHIMERE_EFORMAT, "messages: the template skips a system message");
+    json_decref(fitted);
+    return rc;
+}
+
+int chat_render(const struct chat_template *t, json_t *context, bool as_is, const struct tm *now,
+                struct chat_prompt *prompt, struct err *e) {
+    *prompt = (struct chat_prompt){0};
+    struct jinja_env env = {.now = now, .is_trusted = is_trusted};
+    json_t *messages = json_object_get(context, "messages");
+    struct err first = {0};
+    int rc;
+    if (as_is) {
+        rc = jinja_render(t->jinja, context, &env, &prompt->out, e);
+    } else {
+        bool has_later = chat_has_later_system(messages),
+             fold = !t->caps.has_system && json_is_array(messages);
+        rc = render_fitted(t, context, fold, &env, prompt, &first);
+        if (rc && has_later && !fold) { /* the template takes none there: fold and try again */
+            chat_prompt_fini(prompt);
+            *prompt = (struct chat_prompt){0};
+            rc = render_fitted(t, context, true, &env, prompt, e);
+        } else if (rc && e) {
+            *e = first;
+        }
+    }
+    if (!rc) prompt->in_think = opens_think(prompt->out.text.p, prompt->out.text.n);
+    return rc;
+}
+
+void chat_prompt_fini(struct chat_prompt *p) { jinja_output_fini(&p->out); }
+
+/* ---- JSON in ---- */
+
+/* Every value but the first comes after an opener, a comma or a colon, each of which may also stand in a
+ * string: a ceiling, in one pass. Sizes are jansson's with malloc's own: an empty container has a table. */
+size_t chat_json_cost(const char *text, size_t n) {
+    enum { CONTAINER_BYTES = 256, VALUE_BYTES = 64 };
+    size_t n_open = 0, n_value = 1;
+    bool in_string = false;
+    for (size_t i = 0; i < n; i++) {
+        char c = text[i];
+        if (in_string) {
+            if (c == '\\') i++;
+            else in_string = c != '"';
+        } else {
+            in_string = c == '"';
+            n_open += c == '{' || c == '[';
+            n_value += c == ',' || c == ':';
+        }
+    }
+    return n + n_open * CONTAINER_BYTES + n_value * VALUE_BYTES;
+}
+
+json_t *chat_json_object(const char *text, size_t n, const char *what, struct err *e) {
+    json_error_t je;
+    if (chat_json_cost(text, n) > CHAT_JSON_MAX_COST) {
+        err_set(e, CHIMERE_ELIMIT,
+                "%s: too many values: they would take more than %d MiB of memory", what,
+                CHAT_JSON_MAX_COST >> 20);
+        return NULL;
+    }
+    json_t *j = json_loadb(text, n, 0, &je);
+    if (j && json_is_object(j)) return j;
+    if (j) {
+        json_decref(j);
+        err_set(e, CHIMERE_EFORMAT, "%s: expected a JSON object", what);
+        return NULL;
+    }
+    const char *why = je.text;
+    switch (json_error_code(&je)) {
+    case json_error_numeric_overflow:
+        why = "a number beyond 64 bits (integers) or beyond double precision";
+        break;
+    case json_error_null_character:
+    case json_error_null_byte_in_key: why = "a NUL character (\\u0000) in a string"; break;
+    case json_error_invalid_utf8: why = "text that is not valid UTF-8"; break;
+    case json_error_stack_overflow: why = "nested more than 2048 deep"; break;
+    default:
+        if (strstr(je.text, "invalid Unicode"))
+            why = "a lone surrogate (\\ud800..\\udfff) in a string";
+    }
+    err_set(e, CHIMERE_EFORMAT, "%s: line %d column %d: %s", what, je.line, je.column, why);
+    return NULL;
+}

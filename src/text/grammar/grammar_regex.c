@@ -1,0 +1,702 @@
+/* grammar_regex.c: ECMA-262 patterns (flag u) -> deterministic automata over code points.
+ *
+ * Thompson's construction, then subsets. What no finite automaton can do, or what would change the
+ * meaning of a match (look-around, word boundaries, back references), is refused by name. Counted
+ * repetitions parse their atom again for every turn. `^` passes only before the first character; `$`
+ * is crossed only when asking whether a state accepts. */
+#include <stdlib.h>
+#include <string.h>
+#include <utf8proc.h>
+
+#include "base/mem.h"
+#include "text/grammar/grammar_dfa.h"
+
+#define MAX_NFA_NODE 100000
+#define MAX_COUNT 10000
+
+enum nfa_op { N_EMPTY, N_SPLIT, N_CLASS, N_BEGIN, N_END, N_MATCH };
+
+struct nfa_node {
+    uint8_t op;
+    uint32_t out, out2; /* GRAMMAR_NONE: open */
+    uint32_t cls;       /* N_CLASS */
+};
+
+struct nfa_class {
+    uint32_t first, n; /* in ranges: sorted, disjoint */
+};
+
+struct fragment {
+    uint32_t start, end; /* end: an N_EMPTY node whose out is open */
+};
+
+struct regex {
+    struct grammar_builder *b; /* borrowed */
+    const char *what;          /* borrowed: for errors */
+    struct slice p;
+    size_t pos;
+    uint32_t depth;
+    struct grammar_vec nodes, ranges, classes;
+};
+
+static void refuse(struct regex *x, int code, const char *why) {
+    grammar_fail(x->b, code, "%s: %s at byte %zu of '%.*s'", x->what, why, x->pos,
+                 (int)(x->p.n < 80 ? x->p.n : 80), x->p.p);
+}
+
+static int peek(const struct regex *x) {
+    return x->pos < x->p.n ? (unsigned char)x->p.p[x->pos] : -1;
+}
+
+static bool take(struct regex *x, const char *s) {
+    size_t n = strlen(s);
+    if (x->p.n - x->pos < n || memcmp(x->p.p + x->pos, s, n) != 0) return false;
+    x->pos += n;
+    return true;
+}
+
+static uint32_t add_node(struct regex *x, enum nfa_op op, uint32_t out, uint32_t out2,
+                         uint32_t cls) {
+    uint32_t i = grammar_vec_add(x->b, &x->nodes, 1, sizeof(struct nfa_node), "parts of a pattern",
+                                 MAX_NFA_NODE);
+    if (i == GRAMMAR_NONE || !grammar_tick(x->b, 1)) return 0;
+    ((struct nfa_node *)x->nodes.p)[i] = (struct nfa_node){(uint8_t)op, out, out2, cls};
+    return i;
+}
+
+static void connect(struct regex *x, uint32_t from, uint32_t to) {
+    if (!x->b->rc) ((struct nfa_node *)x->nodes.p)[from].out = to;
+}
+
+static struct fragment empty_fragment(struct regex *x) {
+    uint32_t n = add_node(x, N_EMPTY, GRAMMAR_NONE, GRAMMAR_NONE, 0);
+    return (struct fragment){n, n};
+}
+
+/* ---- classes ---- */
+
+static void add_range(struct regex *x, uint32_t lo, uint32_t hi) {
+    uint32_t i = grammar_vec_add(x->b, &x->ranges, 1, sizeof(struct grammar_range),
+                                 "ranges in patterns", 1 << 20);
+    if (i != GRAMMAR_NONE)
+        ((struct grammar_range *)x->ranges.p)[i] = (struct grammar_range){lo, hi, 0};
+}
+
+static int by_lo(const void *a, const void *b) {
+    uint32_t x = ((const struct grammar_range *)a)->lo, y = ((const struct grammar_range *)b)->lo;
+    return x < y ? -1 : x > y;
+}
+
+/* Sorts and joins the ranges from `first` on, then inverts them if asked. */
+static void tidy(struct regex *x, uint32_t first, bool negate) {
+    if (x->b->rc) return;
+    uint32_t n = x->ranges.n - first, k = 0;
+    struct grammar_range *r = (struct grammar_range *)x->ranges.p + first;
+    if (n) {
+        qsort(r, n, sizeof *r, by_lo);
+        for (uint32_t i = 1; i < n; i++) {
+            if (r[i].lo > r[k].hi + 1) r[++k] = r[i];
+            else if (r[i].hi > r[k].hi) r[k].hi = r[i].hi;
+        }
+        x->ranges.n = first + k + 1;
+    }
+    if (!negate) return;
+    n = x->ranges.n - first;
+    add_range(x, 0, 0);
+    if (x->b->rc) return;
+    r = (struct grammar_range *)x->ranges.p + first;
+    uint32_t lo = 0, out = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        struct grammar_range now = r[i];
+        if (now.lo > lo) r[out++] = (struct grammar_range){lo, now.lo - 1, 0};
+        lo = now.hi + 1;
+    }
+    if (lo <= 0x10FFFF) r[out++] = (struct grammar_range){lo, 0x10FFFF, 0};
+    x->ranges.n = first + out;
+}
+
+static struct fragment class_fragment(struct regex *x, uint32_t first) {
+    uint32_t c =
+        grammar_vec_add(x->b, &x->classes, 1, sizeof(struct nfa_class), "classes", MAX_NFA_NODE);
+    if (c == GRAMMAR_NONE) return (struct fragment){0, 0};
+    ((struct nfa_class *)x->classes.p)[c] = (struct nfa_class){first, x->ranges.n - first};
+    uint32_t end = add_node(x, N_EMPTY, GRAMMAR_NONE, GRAMMAR_NONE, 0);
+    return (struct fragment){add_node(x, N_CLASS, end, GRAMMAR_NONE, c), end};
+}
+
+static void add_shorthand(struct regex *x, int c) {
+    static const struct grammar_range digit[] = {{'0', '9', 0}};
+    static const struct grammar_range word[] = {
+        {'0', '9', 0}, {'A', 'Z', 0}, {'_', '_', 0}, {'a', 'z', 0}};
+    static const struct grammar_range space[] = {
+        {9, 13, 0},          {32, 32, 0},         {0xA0, 0xA0, 0},     {0x1680, 0x1680, 0},
+        {0x2000, 0x200A, 0}, {0x2028, 0x2029, 0}, {0x202F, 0x202F, 0}, {0x205F, 0x205F, 0},
+        {0x3000, 0x3000, 0}, {0xFEFF, 0xFEFF, 0}};
+    const struct grammar_range *r = (c | 32) == 'd' ? digit : (c | 32) == 'w' ? word : space;
+    size_t n = (c | 32) == 'd' ? 1 : (c | 32) == 'w' ? 4 : sizeof space / sizeof *space;
+    uint32_t first = x->ranges.n;
+    for (size_t i = 0; i < n; i++) add_range(x, r[i].lo, r[i].hi);
+    if (c < 'a') tidy(x, first, true);
+}
+
+/* General categories in utf8proc's order; a name of one letter stands for all that start with it. */
+static const struct {
+    const char *name, *full;
+} categories[] = {{"Cn", "Unassigned"},
+                  {"Lu", "Uppercase_Letter"},
+                  {"Ll", "Lowercase_Letter"},
+                  {"Lt", "Titlecase_Letter"},
+                  {"Lm", "Modifier_Letter"},
+                  {"Lo", "Other_Letter"},
+                  {"Mn", "Nonspacing_Mark"},
+                  {"Mc", "Spacing_Mark"},
+                  {"Me", "Enclosing_Mark"},
+                  {"Nd", "Decimal_Number"},
+                  {"Nl", "Letter_Number"},
+                  {"No", "Other_Number"},
+                  {"Pc", "Connector_Punctuation"},
+                  {"Pd", "Dash_Punctuation"},
+                  {"Ps", "Open_Punctuation"},
+                  {"Pe", "Close_Punctuation"},
+                  {"Pi", "Initial_Punctuation"},
+                  {"Pf", "Final_Punctuation"},
+                  {"Po", "Other_Punctuation"},
+                  {"Sm", "Math_Symbol"},
+                  {"Sc", "Currency_Symbol"},
+                  {"Sk", "Modifier_Symbol"},
+                  {"So", "Other_Symbol"},
+                  {"Zs", "Space_Separator"},
+                  {"Zl", "Line_Separator"},
+                  {"Zp", "Paragraph_Separator"},
+                  {"Cc", "Control"},
+                  {"Cf", "Format"},
+                  {"Cs", "Surrogate"},
+                  {"Co", "Private_Use"},
+                  {"L", "Letter"},
+                  {"M", "Mark"},
+                  {"N", "Number"},
+                  {"P", "Punctuation"},
+                  {"S", "Symbol"},
+                  {"Z", "Separator"},
+                  {"C", "Other"}};
+
+static void add_property(struct regex *x, bool negate) {
+    size_t end = x->pos;
+    while (end < x->p.n && x->p.p[end] != '}') end++;
+    if (peek(x) != '{' || end == x->p.n) {
+        refuse(x, CHIMERE_EFORMAT, "expected {name} after \\p");
+        return;
+    }
+    x->pos++;
+    if (!take(x, "General_Category=")) take(x, "gc=");
+    struct slice name = {x->p.p + x->pos, end - x->pos};
+    uint32_t first = x->ranges.n;
+    for (size_t i = 0; i < sizeof categories / sizeof *categories; i++) {
+        const char *s = categories[i].name, *f = categories[i].full;
+        if (!(strlen(s) == name.n && !memcmp(s, name.p, name.n)) &&
+            !(strlen(f) == name.n && !memcmp(f, name.p, name.n)))
+            continue;
+        for (uint32_t cp = 0, lo = GRAMMAR_NONE; cp <= 0x110000; cp++) {
+            utf8proc_category_t at = cp <= 0x10FFFF ? utf8proc_category((utf8proc_int32_t)cp) : 0;
+            bool in = cp <= 0x10FFFF &&
+                      (i < 30 ? at == (utf8proc_category_t)i : categories[at].name[0] == s[0]);
+            if (in && lo == GRAMMAR_NONE) lo = cp;
+            if (!in && lo != GRAMMAR_NONE) add_range(x, lo, cp - 1), lo = GRAMMAR_NONE;
+        }
+        grammar_tick(x->b, 4096);
+        x->pos = end + 1;
+        if (negate) tidy(x, first, true);
+        return;
+    }
+    refuse(x, CHIMERE_EUNSUPPORTED, "only general categories are supported in \\p{}");
+}
+
+static uint32_t take_hex(struct regex *x, int n) {
+    uint32_t v = 0;
+    for (int i = 0; i < n; i++, x->pos++) {
+        int c = peek(x), low = c | 32;
+        if (c >= '0' && c <= '9') v = v * 16 + (uint32_t)(c - '0');
+        else if (low >= 'a' && low <= 'f') v = v * 16 + (uint32_t)(low - 'a' + 10);
+        else {
+            refuse(x, CHIMERE_EFORMAT, "expected a hexadecimal digit");
+            return 0;
+        }
+    }
+    return v;
+}
+
+/* Behind "\u": \u{X}, \uXXXX or a surrogate pair. */
+static uint32_t take_unicode(struct regex *x) {
+    if (take(x, "{")) {
+        uint32_t v = 0;
+        do v = v <= 0x10FFFF ? v * 16 + take_hex(x, 1) : v;
+        while (!x->b->rc && peek(x) != '}' && peek(x) >= 0);
+        if (!take(x, "}") || v > 0x10FFFF) refuse(x, CHIMERE_EFORMAT, "not a Unicode character");
+        return v;
+    }
+    uint32_t v = take_hex(x, 4);
+    if (v >= 0xD800 && v < 0xDC00 && take(x, "\\u")) {
+        uint32_t low = take_hex(x, 4);
+        if (low < 0xDC00 || low > 0xDFFF)
+            refuse(x, CHIMERE_EFORMAT, "surrogate without its other half");
+        return 0x10000 + ((v - 0xD800) << 10) + ((low - 0xDC00) & 0x3ff);
+    }
+    return v;
+}
+
+/* The character of an escape (backslash already taken). */
+static uint32_t take_escape(struct regex *x, bool in_class) {
+    int c = peek(x);
+    x->pos++;
+    switch (c) {
+    case 't': return '\t';
+    case 'n': return '\n';
+    case 'v': return '\v';
+    case 'f': return '\f';
+    case 'r': return '\r';
+    case 'b':
+        if (in_class) return '\b';
+        break;
+    case '0':
+        if (peek(x) < '0' || peek(x) > '9') return 0;
+        break;
+    case 'x': return take_hex(x, 2);
+    case 'u': return take_unicode(x);
+    case 'c':
+        c = peek(x);
+        x->pos++;
+        if ((c | 32) >= 'a' && (c | 32) <= 'z') return (uint32_t)c & 31;
+        break;
+    case '-':
+        if (in_class) return '-';
+        break;
+    default:
+        if (c > 0 && strchr("^$\\.*+?()[]{}|/", c)) return (uint32_t)c;
+    }
+    x->pos--;
+    if (c == 'b' || c == 'B')
+        refuse(x, CHIMERE_EUNSUPPORTED, "word boundaries (\\b) are not supported");
+    else if ((c >= '0' && c <= '9') || c == 'k')
+        refuse(x, CHIMERE_EUNSUPPORTED, "back references are not supported");
+    else refuse(x, CHIMERE_EFORMAT, "unknown escape");
+    return 0;
+}
+
+/* One plain character. */
+static uint32_t take_char(struct regex *x) {
+    uint32_t cp = 0;
+    int n = utf8_decode(x->p.p + x->pos, x->p.n - x->pos, &cp);
+    if (n <= 0) refuse(x, CHIMERE_EFORMAT, "not UTF-8");
+    x->pos += n > 0 ? (size_t)n : 1;
+    return cp;
+}
+
+/* A member of a class or a plain element: true and *cp if it is a single character (that may start a range). */
+static bool take_member(struct regex *x, bool in_class, uint32_t *cp) {
+    if (peek(x) != '\\') {
+        *cp = take_char(x);
+        return true;
+    }
+    x->pos++;
+    int c = peek(x);
+    if (c > 0 && strchr("dDwWsS", c)) {
+        x->pos++;
+        add_shorthand(x, c);
+        return false;
+    }
+    if (c == 'p' || c == 'P') {
+        x->pos++;
+        add_property(x, c == 'P');
+        return false;
+    }
+    *cp = take_escape(x, in_class);
+    return true;
+}
+
+static struct fragment parse_class(struct regex *x) {
+    uint32_t first = x->ranges.n;
+    bool negate = take(x, "^");
+    while (!x->b->rc && peek(x) != ']') {
+        uint32_t lo = 0, hi;
+        if (peek(x) < 0) {
+            refuse(x, CHIMERE_EFORMAT, "class without closing bracket");
+            break;
+        }
+        if (!take_member(x, true, &lo)) continue;
+        hi = lo;
+        if (peek(x) == '-' && x->pos + 1 < x->p.n && x->p.p[x->pos + 1] != ']') {
+            x->pos++;
+            if (!take_member(x, true, &hi)) {
+                refuse(x, CHIMERE_EFORMAT, "class range ends in a set");
+                break;
+            }
+        }
+        if (hi < lo) refuse(x, CHIMERE_EFORMAT, "class range out of order");
+        add_range(x, lo, hi);
+    }
+    x->pos++;
+    tidy(x, first, negate);
+    return class_fragment(x, first);
+}
+
+/* ---- structure ---- */
+
+static struct fragment parse_choice(struct regex *x);
+
+static struct fragment parse_group(struct regex *x) {
+    if (take(x, "?")) {
+        if (peek(x) == '=' || peek(x) == '!')
+            refuse(x, CHIMERE_EUNSUPPORTED, "lookahead is not supported");
+        else if (take(x, "<")) {
+            if (peek(x) == '=' || peek(x) == '!')
+                refuse(x, CHIMERE_EUNSUPPORTED, "lookbehind is not supported");
+            while (peek(x) >= 0 && peek(x) != '>') x->pos++;
+            take(x, ">");
+        } else if (!take(x, ":")) {
+            refuse(x, CHIMERE_EUNSUPPORTED, "this kind of group is not supported");
+        }
+    }
+    struct fragment f = {0, 0};
+    if (x->depth >= x->b->lim.depth) {
+        grammar_fail(x->b, CHIMERE_ELIMIT, "%s: groups nested deeper than %u", x->what,
+                     x->b->lim.depth);
+        return f;
+    }
+    x->depth++;
+    if (!x->b->rc) f = parse_choice(x);
+    x->depth--;
+    if (!x->b->rc && !take(x, ")")) refuse(x, CHIMERE_EFORMAT, "group without closing parenthesis");
+    return f;
+}
+
+static struct fragment parse_atom(struct regex *x) {
+    uint32_t first = x->ranges.n;
+    int c = peek(x);
+    if (c == '^' || c == '$') {
+        x->pos++;
+        uint32_t end = add_node(x, N_EMPTY, GRAMMAR_NONE, GRAMMAR_NONE, 0);
+        return (struct fragment){add_node(x, c == '^' ? N_BEGIN : N_END, end, GRAMMAR_NONE, 0),
+                                 end};
+    }
+    if (c == '(') {
+        x->pos++;
+        return parse_group(x);
+    }
+    if (c == '[') {
+        x->pos++;
+        return parse_class(x);
+    }
+    if (c == '.') {
+        x->pos++;
+        add_range(x, '\n', '\n'), add_range(x, '\r', '\r'), add_range(x, 0x2028, 0x2029);
+        tidy(x, first, true);
+        return class_fragment(x, first);
+    }
+    if (c == '*' || c == '+' || c == '?') {
+        refuse(x, CHIMERE_EFORMAT, "nothing to repeat");
+        return (struct fragment){0, 0};
+    }
+    uint32_t cp;
+    if (take_member(x, false, &cp)) add_range(x, cp, cp);
+    tidy(x, first, false);
+    return class_fragment(x, first);
+}
+
+static bool take_number(struct regex *x, uint32_t *out) {
+    size_t start = x->pos;
+    uint32_t v = 0;
+    for (; peek(x) >= '0' && peek(x) <= '9'; x->pos++)
+        v = v > MAX_COUNT ? v : v * 10 + (uint32_t)(peek(x) - '0');
+    *out = v;
+    return x->pos > start;
+}
+
+/* A quantifier, if one stands here; max GRAMMAR_NONE: no end. */
+static bool take_quantifier(struct regex *x, uint32_t *min, uint32_t *max) {
+    size_t start = x->pos;
+    *min = 0, *max = GRAMMAR_NONE;
+    if (take(x, "+")) *min = 1;
+    else if (take(x, "?")) *max = 1;
+    else if (!take(x, "*")) {
+        if (!take(x, "{")) return false;
+        bool ok = take_number(x, min);
+        *max = *min;
+        if (ok && take(x, ",") && !take_number(x, max)) *max = GRAMMAR_NONE;
+        if (!ok || !take(x, "}")) { /* a brace that is no quantifier stands for itself */
+            x->pos = start;
+            return false;
+        }
+        if (*min > MAX_COUNT || (*max != GRAMMAR_NONE && *max > MAX_COUNT))
+            grammar_fail(x->b, CHIMERE_ELIMIT, "%s: more than %u repetitions", x->what, MAX_COUNT);
+        if (*max < *min) refuse(x, CHIMERE_EFORMAT, "repetition with a maximum below its minimum");
+    }
+    take(x, "?"); /* lazy or greedy: the same texts match */
+    return true;
+}
+
+static struct fragment star(struct regex *x, struct fragment f) {
+    uint32_t end = add_node(x, N_EMPTY, GRAMMAR_NONE, GRAMMAR_NONE, 0);
+    uint32_t split = add_node(x, N_SPLIT, f.start, end, 0);
+    connect(x, f.end, split);
+    return (struct fragment){split, end};
+}
+
+static struct fragment parse_term(struct regex *x) {
+    size_t start = x->pos, after;
+    struct fragment f = parse_atom(x);
+    uint32_t min, max;
+    size_t atom_end = x->pos;
+    if (x->b->rc || !take_quantifier(x, &min, &max)) return f;
+    after = x->pos;
+    struct fragment all = empty_fragment(x);
+    uint32_t n = max == GRAMMAR_NONE ? min + 1 : max, skip = empty_fragment(x).end;
+    for (uint32_t i = 0; i < n && !x->b->rc; i++) {
+        if (i > 0) {
+            x->pos = start;
+            f = parse_atom(x);
+            if (x->pos != atom_end) refuse(x, CHIMERE_EINTERNAL, "repetition");
+        }
+        if (i >= min && max == GRAMMAR_NONE) f = star(x, f);
+        uint32_t from = f.start;
+        if (i >= min && max != GRAMMAR_NONE) from = add_node(x, N_SPLIT, f.start, skip, 0);
+        connect(x, all.end, from);
+        all.end = f.end;
+    }
+    connect(x, all.end, skip);
+    all.end = skip;
+    x->pos = after;
+    return all;
+}
+
+static struct fragment parse_choice(struct regex *x) {
+    struct fragment all = {GRAMMAR_NONE, 0};
+    uint32_t end = add_node(x, N_EMPTY, GRAMMAR_NONE, GRAMMAR_NONE, 0);
+    do {
+        struct fragment seq = empty_fragment(x);
+        while (!x->b->rc && peek(x) >= 0 && peek(x) != '|' && peek(x) != ')') {
+            struct fragment f = parse_term(x);
+            connect(x, seq.end, f.start);
+            seq.end = f.end;
+        }
+        connect(x, seq.end, end);
+        all.start =
+            all.start == GRAMMAR_NONE ? seq.start : add_node(x, N_SPLIT, all.start, seq.start, 0);
+    } while (!x->b->rc && take(x, "|"));
+    all.end = end;
+    return all;
+}
+
+/* ---- subsets ---- */
+
+struct subset {
+    struct regex *x;
+    struct map sets;        /* sorted node list -> state */
+    struct grammar_vec set; /* node lists, back to back */
+    struct grammar_vec at;  /* per state: first in set */
+    uint32_t *seen, stamp;  /* owned [n nodes] */
+    uint32_t *list, *stack; /* owned [n nodes] */
+    uint32_t n_list;
+    bool search;
+};
+
+/* Adds node i and what it reaches without input. */
+static void close_over(struct subset *s, uint32_t i, bool at_begin, bool at_end) {
+    uint32_t n = 0;
+    s->stack[n++] = i;
+    while (n) {
+        i = s->stack[--n];
+        if (i == GRAMMAR_NONE || s->seen[i] == s->stamp) continue;
+        s->seen[i] = s->stamp;
+        const struct nfa_node *node = (struct nfa_node *)s->x->nodes.p + i;
+        bool crosses = node->op == N_EMPTY || node->op == N_SPLIT ||
+                       (node->op == N_BEGIN && at_begin) || (node->op == N_END && at_end);
+        if (node->op == N_CLASS || node->op == N_MATCH || node->op == N_END)
+            s->list[s->n_list++] = i;
+        if (!crosses) continue;
+        s->stack[n++] = node->out;
+        if (node->op == N_SPLIT) s->stack[n++] = node->out2;
+    }
+}
+
+static int by_value(const void *a, const void *b) {
+    uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
+    return x < y ? -1 : x > y;
+}
+
+/* The state of the set in s->list. */
+static uint32_t set_state(struct subset *s) {
+    struct grammar_builder *b = s->x->b;
+    uint32_t state;
+    if (s->n_list == 0) return GRAMMAR_NONE;
+    for (uint32_t i = 0; s->search && i < s->n_list; i++)
+        if (((struct nfa_node *)s->x->nodes.p)[s->list[i]].op == N_MATCH) {
+            s->list[0] = s->list[i]; /* found: whatever follows */
+            s->n_list = 1;
+        }
+    qsort(s->list, s->n_list, 4, by_value);
+    if (map_find(&s->sets, (const char *)s->list, s->n_list * 4, &state)) return state;
+    uint32_t first = grammar_vec_add(b, &s->set, s->n_list, 4, "states of a pattern", 8u << 20);
+    state = grammar_vec_add(b, &s->at, 1, 4, "states of a pattern", DFA_MAX_STATE);
+    if (state == GRAMMAR_NONE) return GRAMMAR_NONE;
+    memcpy((uint32_t *)s->set.p + first, s->list, s->n_list * 4);
+    ((uint32_t *)s->at.p)[state] = first;
+    if (map_put(&s->sets, (const char *)s->list, s->n_list * 4, state) < 0) grammar_nomem(b);
+    return state;
+}
+
+/* Cuts the alphabet at all class borders and gives intervals with the same classes the same atom.
+ * member[atom] is a bitset over classes. */
+struct alphabet {
+    struct grammar_range *iv; /* owned */
+    uint64_t *member;         /* owned [n_atom, n_word] */
+    uint32_t n_iv, n_atom, n_word;
+};
+
+static void cut_alphabet(struct regex *x, struct alphabet *a) {
+    const struct nfa_class *classes = x->classes.p;
+    const struct grammar_range *ranges = x->ranges.p;
+    uint32_t n_cut = 0, n_class = x->classes.n;
+    a->n_word = (n_class + 63) / 64 + 1;
+    size_t total = 2;
+    for (uint32_t c = 0; c < n_class; c++) total += 2 * (size_t)classes[c].n;
+    uint32_t *cuts = mem_alloc_array(total, 4);
+    uint64_t *now = mem_alloc_array(a->n_word, 8);
+    struct map atoms;
+    map_init(&atoms, (size_t)64 << 20);
+    if (!cuts || !now) grammar_nomem(x->b);
+    if (!x->b->rc) {
+        cuts[n_cut++] = 0;
+        for (uint32_t c = 0; c < n_class; c++)
+            for (uint32_t k = 0; k < classes[c].n; k++) {
+                cuts[n_cut++] = ranges[classes[c].first + k].lo;
+                cuts[n_cut++] = ranges[classes[c].first + k].hi + 1;
+            }
+        qsort(cuts, n_cut, 4, by_value);
+        uint32_t n = 0;
+        for (uint32_t i = 0; i < n_cut; i++)
+            if (cuts[i] <= 0x10FFFF && (n == 0 || cuts[i] != cuts[n - 1])) cuts[n++] = cuts[i];
+        n_cut = n;
+        a->iv = mem_alloc_array((size_t)n_cut + 1, sizeof *a->iv);
+        a->member = mem_alloc_array((size_t)n_cut * a->n_word + 1, 8);
+        if (!a->iv || !a->member || (uint64_t)n_cut * n_class > 64u << 20) grammar_nomem(x->b);
+    }
+    for (uint32_t i = 0; !x->b->rc && i < n_cut && grammar_tick(x->b, n_class / 4 + 1); i++) {
+        memset(now, 0, a->n_word * 8);
+        for (uint32_t c = 0; c < n_class; c++) {
+            uint32_t lo = classes[c].first, hi = lo + classes[c].n, end = hi;
+            while (lo < hi) {
+                uint32_t mid = (lo + hi) / 2;
+                if (ranges[mid].hi < cuts[i]) lo = mid + 1;
+                else hi = mid;
+            }
+            if (lo < end && ranges[lo].lo <= cuts[i]) now[c / 64] |= 1ULL << c % 64;
+        }
+        uint32_t atom;
+        if (!map_find(&atoms, (char *)now, a->n_word * 8, &atom)) {
+            atom = a->n_atom++;
+            memcpy(a->member + (size_t)atom * a->n_word, now, a->n_word * 8);
+            if (map_put(&atoms, (char *)now, a->n_word * 8, atom) < 0) grammar_nomem(x->b);
+        }
+        a->iv[a->n_iv++] =
+            (struct grammar_range){cuts[i], i + 1 < n_cut ? cuts[i + 1] - 1 : 0x10FFFF, atom};
+    }
+    map_fini(&atoms);
+    mem_free(cuts), mem_free(now);
+}
+
+static uint32_t set_end(const struct subset *s, uint32_t state) {
+    return state + 1 < s->at.n ? ((uint32_t *)s->at.p)[state + 1] : s->set.n;
+}
+
+static bool is_match(const struct subset *s, uint32_t node) {
+    return ((struct nfa_node *)s->x->nodes.p)[node].op == N_MATCH;
+}
+
+static bool set_accepts(struct subset *s, uint32_t state) {
+    s->stamp++;
+    s->n_list = 0;
+    for (uint32_t k = ((uint32_t *)s->at.p)[state]; k < set_end(s, state); k++)
+        close_over(s, ((uint32_t *)s->set.p)[k], false, true);
+    for (uint32_t k = 0; k < s->n_list; k++)
+        if (is_match(s, s->list[k])) return true;
+    return false;
+}
+
+/* Explores the sets reachable from the start; the table goes to *next (n_atom columns). */
+static void explore(struct subset *s, const struct alphabet *a, uint32_t start, bool at_begin,
+                    struct grammar_vec *next) {
+    struct grammar_builder *b = s->x->b;
+    s->stamp++;
+    s->n_list = 0;
+    close_over(s, start, at_begin, false);
+    set_state(s);
+    for (uint32_t state = 0; state < s->at.n && grammar_tick(b, a->n_atom); state++) {
+        uint32_t row = grammar_vec_add(b, next, a->n_atom, 4, "states of a pattern", DFA_MAX_TABLE);
+        for (uint32_t atom = 0; atom < a->n_atom && !b->rc; atom++) {
+            const uint64_t *member = a->member + (size_t)atom * a->n_word;
+            uint32_t first = ((uint32_t *)s->at.p)[state], end = set_end(s, state);
+            uint32_t to = GRAMMAR_NONE;
+            if (s->search && is_match(s, ((uint32_t *)s->set.p)[first])) {
+                to = state;
+            } else {
+                s->stamp++;
+                s->n_list = 0;
+                for (uint32_t k = first; k < end; k++) {
+                    const struct nfa_node *n =
+                        (struct nfa_node *)s->x->nodes.p + ((uint32_t *)s->set.p)[k];
+                    if (n->op == N_CLASS && member[n->cls / 64] >> n->cls % 64 & 1)
+                        close_over(s, n->out, false, false);
+                }
+                grammar_tick(b, (end - first) / 8 + 1);
+                to = set_state(s);
+            }
+            if (!b->rc) ((uint32_t *)next->p)[row + atom] = to;
+        }
+    }
+}
+
+static void build_table(struct regex *x, uint32_t start, bool search, struct dfa *out) {
+    struct grammar_builder *b = x->b;
+    struct alphabet a = {.n_iv = 0};
+    struct subset s = {.x = x, .search = search};
+    struct grammar_vec next = {NULL, 0, 0};
+    size_t n = (size_t)x->nodes.n + 1;
+    map_init(&s.sets, (size_t)128 << 20);
+    s.seen = mem_alloc_array(n, 4);
+    s.list = mem_alloc_array(n, 4);
+    s.stack = mem_alloc_array(2 * n + 2, 4);
+    if (!s.seen || !s.list || !s.stack) grammar_nomem(b);
+    if (!b->rc) cut_alphabet(x, &a);
+    if (!b->rc) explore(&s, &a, start, true, &next);
+    if (!b->rc && dfa_alloc(b, out, s.at.n, a.n_atom, a.n_iv)) {
+        memcpy(out->intervals, a.iv, a.n_iv * sizeof *a.iv);
+        if (next.n) memcpy(out->next, next.p, (size_t)next.n * 4);
+        for (uint32_t i = 0; i < s.at.n; i++) out->accepts[i] = set_accepts(&s, i);
+    }
+    mem_free(a.iv), mem_free(a.member), mem_free(s.seen), mem_free(s.list), mem_free(s.stack);
+    mem_free(s.set.p), mem_free(s.at.p), mem_free(next.p);
+    map_fini(&s.sets);
+    dfa_trim(b, out);
+}
+
+void dfa_from_regex(struct grammar_builder *b, struct slice pattern, bool search, const char *what,
+                    struct dfa *out) {
+    struct regex x = {.b = b, .what = what, .p = pattern};
+    *out = (struct dfa){.n_state = 0};
+    if (b->rc) return;
+    grammar_vec_add(b, &x.ranges, 0, sizeof(struct grammar_range), "ranges", 1);
+    grammar_vec_add(b, &x.classes, 0, sizeof(struct nfa_class), "classes", 1);
+    struct fragment f = parse_choice(&x);
+    if (!b->rc && x.pos < x.p.n) refuse(&x, CHIMERE_EFORMAT, "unexpected )");
+    uint32_t match = add_node(&x, N_MATCH, GRAMMAR_NONE, GRAMMAR_NONE, 0);
+    connect(&x, f.end, match);
+    if (search && !b->rc) { /* any text before the match */
+        uint32_t first = x.ranges.n;
+        add_range(&x, 0, 0x10FFFF);
+        struct fragment any = star(&x, class_fragment(&x, first));
+        connect(&x, any.end, f.start);
+        f.start = any.start;
+    }
+    if (!b->rc) build_table(&x, f.start, search, out);
+    mem_free(x.nodes.p), mem_free(x.ranges.p), mem_free(x.classes.p);
+}

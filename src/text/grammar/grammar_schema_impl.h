@@ -1,0 +1,199 @@
+/* grammar_schema_impl.h: a schema on its way to an automaton, shared by grammar_schema*.c.
+ *
+ * A literal is a schema or its negation; a conjunction is a set of literals that hold of one value.
+ * Every conjunction met becomes one rule (so recursion through $ref ends). To write that rule the
+ * conjunction is expanded to cases: a list of items, each a plain constraint, in which every
+ * disjunction (anyOf, enum, if, a negated keyword list) was decided one way. Cases are exact: a value
+ * satisfies the conjunction iff it satisfies one of them. */
+#ifndef CHIMERE_TEXT_GRAMMAR_GRAMMAR_SCHEMA_IMPL_H
+#define CHIMERE_TEXT_GRAMMAR_GRAMMAR_SCHEMA_IMPL_H
+
+#include <jansson.h>
+
+#include "text/grammar/grammar_dfa.h"
+#include "text/grammar/grammar_impl.h"
+#include "text/grammar/grammar_number.h"
+
+#define SCHEMA_MAX_CASE 4096  /* cases of one conjunction */
+#define SCHEMA_MAX_ITEM 20000 /* items of one case */
+
+enum value_type {
+    T_NULL = 1,
+    T_TRUE = 2,
+    T_FALSE = 4,
+    T_INT = 8,
+    T_FRAC = 16,
+    T_STR = 32,
+    T_ARR = 64,
+    T_OBJ = 128,
+    T_BOOL = T_TRUE | T_FALSE,
+    T_NUM = T_INT | T_FRAC,
+    T_ANY = 255
+};
+
+enum item_kind {
+    I_LITERAL, /* json, negate: to be expanded */
+    I_TYPES,   /* n: only these types */
+    I_MIN,
+    I_MAX,
+    I_MULTIPLE, /* json; negate: bound excluded */
+    I_MIN_LENGTH,
+    I_MAX_LENGTH, /* n */
+    I_PATTERN,
+    I_FORMAT,
+    I_TEXTS, /* json; negate: must not match */
+    I_MIN_ITEMS,
+    I_MAX_ITEMS, /* n */
+    I_ARRAY,     /* json: schema whose prefixItems and items hold */
+    I_ITEM,      /* n: place; json, negate: literal of that item */
+    I_MIN_PROPS,
+    I_MAX_PROPS, /* n */
+    I_OBJECT,    /* json: schema whose *properties keywords hold */
+    I_REQUIRED,
+    I_FORBIDDEN, /* name */
+    I_PROP,      /* name; json, negate: literal of its value */
+    I_NAMES,     /* json, negate: literal of every name */
+};
+
+struct item {
+    uint8_t kind;
+    bool negate;
+    uint32_t n;
+    const json_t *json; /* borrowed */
+    const char *name;   /* borrowed */
+    size_t n_name;
+};
+
+struct literal {        /* compared as bytes when sorted into a set */
+    const json_t *json; /* borrowed */
+    uintptr_t negate;
+};
+
+struct schema {
+    struct grammar_builder b;
+    const json_t *root;        /* borrowed */
+    const char *root_id;       /* borrowed, or NULL */
+    struct map rules;          /* literal set -> rule */
+    struct map strings;        /* key of a string constraint -> rule */
+    struct map acyclic;        /* schema pointer -> 1 open, 2 done */
+    struct grammar_vec jobs;   /* struct job: rules still to be written */
+    struct grammar_vec sets;   /* literals of the jobs, back to back */
+    struct grammar_vec made;   /* json_t *: owned synthetic schemas */
+    struct map made_for;       /* value pointer -> index in made */
+    struct grammar_vec agenda; /* struct item: stack of cases under way */
+    uint32_t n_case;
+    uint32_t space;       /* rule: bounded whitespace */
+    uint32_t free_string; /* rule: any string */
+    bool has_inner_id, is_old;
+};
+
+/* Called with the items of one case (those of other cases lie before `first`). */
+typedef void case_fn(struct schema *s, void *arg, const struct item *items, uint32_t n);
+
+enum schema_keyword {
+    K_NOTE, /* says nothing about the value */
+    K_TYPE,
+    K_ENUM,
+    K_CONST,
+    K_MINIMUM,
+    K_MAXIMUM,
+    K_EXCL_MINIMUM,
+    K_EXCL_MAXIMUM,
+    K_MULTIPLE_OF,
+    K_MIN_LENGTH,
+    K_MAX_LENGTH,
+    K_PATTERN,
+    K_FORMAT,
+    K_MIN_ITEMS,
+    K_MAX_ITEMS,
+    K_PREFIX_ITEMS,
+    K_ITEMS,
+    K_UNIQUE_ITEMS,
+    K_MIN_PROPS,
+    K_MAX_PROPS,
+    K_PROPERTIES,
+    K_PATTERN_PROPS,
+    K_ADDITIONAL_PROPS,
+    K_REQUIRED,
+    K_PROP_NAMES,
+    K_DEP_REQUIRED,
+    K_DEP_SCHEMAS,
+    K_ALL_OF,
+    K_ANY_OF,
+    K_ONE_OF,
+    K_NOT,
+    K_IF,
+    K_THEN_ELSE,
+    K_REF,
+    K_NULLABLE,
+    K_UNKNOWN
+};
+
+/* ---- grammar_schema.c ---- */
+/* Sticky error that names a keyword and where its schema lies. */
+void schema_refuse(struct schema *s, int code, const json_t *at, const char *keyword,
+                   const char *why);
+bool schema_is_one(const json_t *v); /* an object or a boolean */
+/* The keyword called name in schema j, its value checked; refuses it where it is unknown. */
+enum schema_keyword schema_keyword_of(struct schema *s, const json_t *j, const char *name,
+                                      const json_t *v);
+bool schema_count(const json_t *v, uint32_t *out);
+uint32_t schema_types(struct schema *s, const json_t *j, const json_t *v); /* value of `type` */
+const json_t *schema_resolve(struct schema *s, const json_t *j);           /* its $ref */
+/* Refuses schemas that apply themselves to the same value: no validator could end. */
+void schema_refuse_cycle(struct schema *s, const json_t *j, uint32_t depth);
+/* An array or object that equals `value`, as a schema of types, counts and constants. */
+const json_t *schema_of_constant(struct schema *s, const json_t *value);
+
+/* The rule of s->root, written with all that it needs. */
+uint32_t schema_root_rule(struct schema *s);
+/* A grammar whose start rule emit returns; it may set s->root and write other rules around. */
+typedef uint32_t schema_emit_fn(struct schema *s, void *arg);
+int schema_build(struct grammar **out, const json_t *root, schema_emit_fn *emit, void *arg,
+                 const struct grammar_limits *lim, struct err *e);
+
+/* ---- grammar_schema_expand.c ---- */
+/* Calls fn for every case of the conjunction of lits[n]. */
+void schema_cases(struct schema *s, const struct literal *lits, uint32_t n, case_fn *fn, void *arg);
+/* True only if certainly no value satisfies the conjunction. */
+bool schema_is_empty(struct schema *s, const struct literal *lits, uint32_t n, int depth);
+
+/* ---- grammar_schema_case.c: questions about a case ---- */
+struct type_facts {
+    uint32_t types;
+    struct number_spec number;
+    uint32_t min_length, max_length, min_items, max_items, min_props, max_props;
+};
+void case_facts(struct schema *s, const struct item *items, uint32_t n, struct type_facts *out);
+/* The product of patterns, formats and text sets; *has_dfa false when there are none. May lower
+ * facts->max_length. */
+void case_string_dfa(struct schema *s, const struct item *items, uint32_t n,
+                     struct type_facts *facts, bool *has_dfa, struct dfa *out);
+/* Literals of the item at place i of an array; of the value of a named property. Appended to out. */
+void case_item_literals(struct schema *s, const struct item *items, uint32_t n, uint32_t i,
+                        struct grammar_vec *out);
+uint32_t case_n_prefix(struct schema *s, const struct item *items, uint32_t n);
+void case_prop_literals(struct schema *s, const struct item *items, uint32_t n, struct slice name,
+                        struct grammar_vec *out);
+/* All names that the case mentions, without doubles: struct slice in out. */
+void case_names(struct schema *s, const struct item *items, uint32_t n, struct grammar_vec *out);
+bool case_is_required(const struct item *items, uint32_t n, struct slice name);
+/* Does the name match this key of patternProperties? */
+bool case_name_matches(struct schema *s, const char *pattern, struct slice name);
+/* Texts that satisfy all I_NAMES items of the case; *has_dfa false when any does. */
+void case_names_dfa(struct schema *s, const struct item *items, uint32_t n, bool *has_dfa,
+                    struct dfa *out);
+bool case_is_empty(struct schema *s, const struct item *items, uint32_t n, int depth);
+void literal_push(struct schema *s, struct grammar_vec *v, const json_t *json, bool negate);
+
+/* ---- grammar_schema_emit.c ---- */
+/* The rule of a conjunction; written later if it is new. */
+uint32_t schema_rule(struct schema *s, struct literal *lits, uint32_t n);
+void schema_emit_prelude(struct schema *s);
+void schema_emit_jobs(struct schema *s);
+uint32_t schema_emit_root(struct schema *s, uint32_t value);
+
+/* ---- grammar_format.c ---- */
+const char *schema_format_pattern(const char *name); /* NULL: unknown */
+
+#endif
