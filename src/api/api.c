@@ -66,14 +66,14 @@ static int open_model(struct chimere_model *m, const struct chimere_model_option
     if (!rc) rc = load_open(&m->loaded, &p, e);
     if (rc) return rc;
     const struct loaded *l = &m->loaded;
-    const struct ask_model a = {.m = l->model,
-                                .engine = l->engine,
-                                .tok = l->tok,
-                                .template = l->template,
-                                .loras = l->loras,
-                                .n_lora = l->n_lora,
-                                .n_seq = l->plan.engine.n_seq};
-    rc = ask_local_new(&m->backend, &a, l->model->name, e);
+    const struct backend_model a = {.m = l->model,
+                                    .engine = l->engine,
+                                    .tok = l->tok,
+                                    .template = l->template,
+                                    .loras = l->loras,
+                                    .n_lora = l->n_lora,
+                                    .n_seq = l->plan.engine.n_seq};
+    rc = backend_local_new(&m->backend, &a, l->model->name, e);
     if (rc) load_close(&m->loaded);
     return rc;
 }

@@ -3,12 +3,12 @@
 #define CHIMERE_API_API_IMPL_H
 
 #include "chimere.h"
-#include "engine/ask.h"
+#include "backend/backend.h"
 #include "engine/load.h"
 
 struct chimere_model {
-    struct loaded loaded;        /* owned */
-    struct ask_backend *backend; /* owned */
+    struct loaded loaded;    /* owned */
+    struct backend *backend; /* owned */
 };
 
 /* struct chimere_error is struct err by another name: e may stand for both. */

@@ -1,4 +1,4 @@
-/* api_question.c: a caller's options -> the request that a client of the server would write -> an ask. One
+/* api_question.c: a caller's options -> the request that a client of the server would write -> a request. One
  * reader and one set of checks for both ways in. */
 #include <string.h>
 
@@ -71,7 +71,7 @@ static int add_more(json_t *q, const struct chimere_options *o, struct err *e) {
     return rc;
 }
 
-int api_question(struct ask *ask, const char *messages, const char *text,
+int api_question(struct request *request, const char *messages, const char *text,
                  const struct chimere_options *o, struct err *e) {
     json_t *q = json_object();
     int rc = q ? add_json(q, "messages", messages, e) : err_set(e, CHIMERE_ENOMEM, "out of memory");
@@ -81,11 +81,12 @@ int api_question(struct ask *ask, const char *messages, const char *text,
     if (!rc) rc = add_form(q, o, e);
     if (!rc && messages) rc = add_chat(q, o, e);
     if (!rc) rc = add_more(q, o, e);
-    struct fields f = {.ask = ask, .n_probs = -1};
+    struct fields f = {.request = request, .n_probs = -1};
     if (!rc) rc = fields_read(&f, q, messages ? FIELDS_CHAT : FIELDS_TEXT, e);
-    if (!rc && ask->n != 1) rc = err_set(e, CHIMERE_EINVAL, "n: expected 1, got %d", ask->n);
+    if (!rc && request->n != 1)
+        rc = err_set(e, CHIMERE_EINVAL, "n: expected 1, got %d", request->n);
     json_decref(q);
-    if (!o->seed && !rc) ask->sampling.seed = rng_entropy();
-    ask->progress = o->on_event != NULL;
+    if (!o->seed && !rc) request->sampling.seed = rng_entropy();
+    request->progress = o->on_event != NULL;
     return rc;
 }

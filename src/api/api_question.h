@@ -3,10 +3,10 @@
 #define CHIMERE_API_API_QUESTION_H
 
 #include "chimere.h"
-#include "engine/ask.h"
+#include "backend/backend.h"
 
 /* messages (JSON) or text, the other NULL. ask is initialised; errors begin with the option's name. */
-int api_question(struct ask *ask, const char *messages, const char *text,
+int api_question(struct request *request, const char *messages, const char *text,
                  const struct chimere_options *o, struct err *e);
 
 #endif

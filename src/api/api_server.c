@@ -5,8 +5,8 @@
 enum { MAX_MODELS = 64 };
 
 struct chimere_server {
-    struct server *server;         /* owned */
-    struct ask_backend **backends; /* owned list of borrowed backends */
+    struct server *server;     /* owned */
+    struct backend **backends; /* owned list of borrowed backends */
 };
 
 void chimere_server_options_init(struct chimere_server_options *o) {

@@ -15,12 +15,12 @@ struct chimere_session {
     pthread_mutex_t lock;
     pthread_cond_t changed;
     bool busy, done, cancelled;
-    struct ask_run *run;             /* owned, while busy */
+    struct generation *run;          /* owned, while busy */
     const struct chimere_options *o; /* borrowed, while busy */
     struct buf text, reasoning, args;
     json_t *calls; /* owned, while busy */
     json_t *call;  /* view into calls: the one under way */
-    enum ask_finish finish;
+    enum finish finish;
     struct engine_stats stats;
     struct err err;
 };
@@ -126,21 +126,21 @@ static bool collect(struct chimere_session *s, const struct chat_event *ev,
     return false;
 }
 
-static int on_event(void *ud, const struct ask_event *ev) {
+static int on_event(void *ud, const struct backend_event *ev) {
     struct chimere_session *s = ud;
     struct chimere_event out = {.kind = CHIMERE_PREFILL};
     bool show = false;
-    if (ev->kind == ASK_CHAT) {
+    if (ev->kind == EVENT_CHAT) {
         show = collect(s, ev->chat, &out);
-    } else if (ev->kind == ASK_PREFILL) {
+    } else if (ev->kind == EVENT_PREFILL) {
         out.n_done = ev->n_done;
         out.n_prompt = ev->n_prompt;
         show = true;
-    } else if (ev->kind == ASK_END) {
+    } else if (ev->kind == EVENT_END) {
         s->finish = ev->end->finish;
         s->stats = ev->end->stats;
         if (ev->end->err) s->err = *ev->end->err;
-    } else if (ev->kind == ASK_DONE) {
+    } else if (ev->kind == EVENT_DONE) {
         pthread_mutex_lock(&s->lock);
         s->done = true;
         pthread_cond_broadcast(&s->changed);
@@ -151,12 +151,12 @@ static int on_event(void *ud, const struct ask_event *ev) {
 
 /* ---- one request ---- */
 
-static int run(struct chimere_session *s, const struct ask *ask, struct err *e) {
-    struct ask_backend *b = s->m->backend;
-    const struct ask_sink sink = {.event = on_event, .ud = s};
-    struct ask_run *r = NULL;
+static int run(struct chimere_session *s, const struct request *request, struct err *e) {
+    struct backend *b = s->m->backend;
+    const struct event_sink sink = {.event = on_event, .ud = s};
+    struct generation *r = NULL;
     int32_t n_prompt;
-    int rc = b->ops->prepare(b, ask, &sink, &r, &n_prompt, e);
+    int rc = b->ops->prepare(b, request, &sink, &r, &n_prompt, e);
     if (rc) return rc;
     rc = b->ops->start(r, e);
     pthread_mutex_lock(&s->lock);
@@ -168,7 +168,7 @@ static int run(struct chimere_session *s, const struct ask *ask, struct err *e) 
     }
     pthread_mutex_unlock(&s->lock);
     b->ops->free(r);
-    if (rc || s->finish != ASK_FAILED) return rc;
+    if (rc || s->finish != FINISH_ERROR) return rc;
     if (e) *e = s->err;
     return s->err.code ? s->err.code : CHIMERE_EINTERNAL;
 }
@@ -192,10 +192,10 @@ static int fill(struct chimere_session *s, struct chimere_answer *a, struct err 
                                  .n_generated = s->stats.n_generated,
                                  .prefill_ms = s->stats.prefill_ms,
                                  .decode_ms = s->stats.decode_ms};
-    a->finish = s->finish == ASK_LENGTH      ? CHIMERE_LENGTH
-                : s->finish == ASK_CALLS     ? CHIMERE_CALLS
-                : s->finish == ASK_CANCELLED ? CHIMERE_CANCELLED
-                                             : CHIMERE_FINISHED;
+    a->finish = s->finish == FINISH_LENGTH      ? CHIMERE_LENGTH
+                : s->finish == FINISH_CALLS     ? CHIMERE_CALLS
+                : s->finish == FINISH_CANCELLED ? CHIMERE_CANCELLED
+                                                : CHIMERE_FINISHED;
     bool whole = !s->text.failed && !s->reasoning.failed && !s->args.failed;
     if (whole) a->message = message_text(s);
     if (whole) a->text = buf_take(&s->text);
@@ -243,13 +243,13 @@ static int answer(struct chimere_session *s, const char *messages, const char *t
     if (theirs && !api_take_options(&o, sizeof o, theirs))
         return err_set(e, CHIMERE_EINVAL, "options: call chimere_options_init first");
     if (!begin(s, &o)) return err_set(e, CHIMERE_EBUSY, "session: it answers already");
-    struct ask ask;
-    ask_init(&ask);
-    int rc = api_question(&ask, messages, text, &o, e);
-    ask.session = ask.owner = s->name;
-    if (!rc) rc = run(s, &ask, e);
+    struct request request;
+    request_init(&request);
+    int rc = api_question(&request, messages, text, &o, e);
+    request.session = request.owner = s->name;
+    if (!rc) rc = run(s, &request, e);
     if (!rc) rc = fill(s, a, e);
-    ask_fini(&ask);
+    request_fini(&request);
     end(s);
     return rc;
 }

@@ -120,12 +120,12 @@ int chat_rig_open(struct chat_rig *r, const struct cfg *c, int32_t n_seq, struct
 }
 
 int chat_rig_memory(struct chat_rig *r, const struct cfg *c, const json_t *messages,
-                    struct memory **out, struct err *e) {
-    struct memory_params p = {.alpha = (float)cfg_float(c, "engram-alpha"),
-                              .is_trusted = true,
-                              .recall = cfg_bool(c, "engram-recall"),
-                              .messages = messages,
-                              .tok = r->tok};
+                    struct ngram_memory **out, struct err *e) {
+    struct ngram_memory_params p = {.alpha = (float)cfg_float(c, "engram-alpha"),
+                                    .is_trusted = true,
+                                    .recall = cfg_bool(c, "engram-recall"),
+                                    .messages = messages,
+                                    .tok = r->tok};
     *out = NULL;
     p.n_table = cfg_list(c, "engram", &p.tables);
     if (!p.n_table) return 0;
@@ -133,7 +133,7 @@ int chat_rig_memory(struct chat_rig *r, const struct cfg *c, const json_t *messa
                        : engram_store_new(&r->engram, cfg_str(c, "engram-dir"), tok_hash(r->tok),
                                           tok_n_vocab(r->tok), e);
     p.store = r->engram;
-    return rc ? rc : memory_open(out, &p, e);
+    return rc ? rc : ngram_memory_open(out, &p, e);
 }
 
 void chat_rig_close(struct chat_rig *r) {

@@ -3,9 +3,9 @@
 #define CHIMERE_CLI_CHAT_ARGS_H
 
 #include "cli/model_args.h"
-#include "engine/answer.h"
+#include "backend/answer.h"
 #include "engine/load.h"
-#include "engine/memory.h"
+#include "engine/ngram_memory.h"
 
 /* clang-format off */
 #define SAMPLING_OPTIONS                                                                           \
@@ -82,7 +82,7 @@ void chat_rig_sampling(const struct chat_rig *r, const struct cfg *c, bool in_th
                        struct sampler_params *p);
 /* The tables of ENGRAM_OPTIONS for one conversation; *out is NULL where none is named. */
 int chat_rig_memory(struct chat_rig *r, const struct cfg *c, const json_t *messages,
-                    struct memory **out, struct err *e);
+                    struct ngram_memory **out, struct err *e);
 /* Prompt ids of a conversation: messages, and tools or NULL. *ids by mem_free. */
 int chat_rig_encode(const struct chat_rig *r, json_t *messages, json_t *tools, bool think,
                     int32_t **ids, size_t *n, bool *in_think, struct err *e);

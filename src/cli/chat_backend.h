@@ -31,8 +31,8 @@ struct chat_reply {
 
 struct chat_backend {
     /* 0 and *r, or CHIMERE_E*. */
-    int (*ask)(struct chat_backend *b, const struct chat_ask *q, struct chat_reply *r,
-               struct err *e);
+    int (*request)(struct chat_backend *b, const struct chat_ask *q, struct chat_reply *r,
+                   struct err *e);
     void (*close)(struct chat_backend *b);
     char name[128]; /* of the model, for the greeting */
 };

@@ -15,12 +15,12 @@ struct local {
 };
 
 struct turn {
-    const struct chat_ask *ask;
+    const struct chat_ask *request;
     int done_fd;
 };
 
 static int on_event(void *ud, const struct chat_event *ev) {
-    const struct chat_ask *q = ((struct turn *)ud)->ask;
+    const struct chat_ask *q = ((struct turn *)ud)->request;
     if (ev->kind == CHAT_CONTENT || ev->kind == CHAT_REASONING)
         q->on_text(q->ud, ev->kind == CHAT_REASONING, ev->text, ev->n);
     return 0;
@@ -57,11 +57,11 @@ static int local_ask(struct chat_backend *b, const struct chat_ask *q, struct ch
     int32_t *ids = NULL;
     size_t n = 0;
     bool in_think = false;
-    struct memory *memory = NULL;
+    struct ngram_memory *memory = NULL;
     *r = (struct chat_reply){.message = NULL};
     int rc = chat_rig_encode(&l->rig, q->messages, NULL, q->think, &ids, &n, &in_think, e);
     if (!rc) rc = chat_rig_memory(&l->rig, q->c, q->messages, &memory, e);
-    struct turn turn = {.ask = q, .done_fd = l->done[1]};
+    struct turn turn = {.request = q, .done_fd = l->done[1]};
     struct chat_parse_spec parse = {
         .calls = CHAT_CALLS_NONE, .reasoning = true, .in_think = in_think};
     struct answer_params p = {.prompt = ids,
@@ -69,7 +69,7 @@ static int local_ask(struct chat_backend *b, const struct chat_ask *q, struct ch
                               .max_tokens = (int32_t)cfg_int(q->c, "n-predict"),
                               .loras = l->rig.loras,
                               .n_lora = l->rig.n_lora,
-                              .engram = memory_use(memory),
+                              .engram = ngram_memory_use(memory),
                               .parse = &parse,
                               .on_event = on_event,
                               .on_done = on_done,
@@ -93,7 +93,7 @@ static int local_ask(struct chat_backend *b, const struct chat_ask *q, struct ch
             rc = err_set(e, CHIMERE_ENOMEM, "out of memory");
         answer_free(a);
     }
-    memory_close(memory);
+    ngram_memory_close(memory);
     mem_free(ids);
     return rc;
 }
@@ -110,7 +110,7 @@ int chat_local_open(struct chat_backend **out, const struct cfg *c, struct err *
     *out = NULL;
     struct local *l = mem_zalloc(sizeof *l);
     if (!l) return err_set(e, CHIMERE_ENOMEM, "out of memory");
-    l->b = (struct chat_backend){.ask = local_ask, .close = local_close};
+    l->b = (struct chat_backend){.request = local_ask, .close = local_close};
     l->done[0] = l->done[1] = -1;
     int rc = pipe(l->done) ? err_set(e, CHIMERE_EIO, "cannot make a pipe") : 0;
     if (!rc) rc = chat_rig_open(&l->rig, c, 1, e);

@@ -19,7 +19,7 @@ struct remote_chat {
 };
 
 struct turn {
-    const struct chat_ask *ask;
+    const struct chat_ask *request;
     struct sse events;
     struct buf content, reasoning;
     bool stopped, cut;
@@ -33,7 +33,7 @@ static void take(struct turn *t, struct buf *b, bool is_thought, const json_t *t
     if (!n) return;
     if (!t->first_ns) t->first_ns = clock_ns();
     buf_put(b, json_string_value(text), n);
-    t->ask->on_text(t->ask->ud, is_thought, json_string_value(text), n);
+    t->request->on_text(t->request->ud, is_thought, json_string_value(text), n);
 }
 
 static int on_event(void *ud, const struct sse_event *ev) {
@@ -68,9 +68,9 @@ static int on_body(void *ud, const char *p, size_t n) {
 
 static bool is_cancelled(void *ud) {
     struct turn *t = ud;
-    struct pollfd fd = {.fd = t->ask->stop_fd, .events = POLLIN};
+    struct pollfd fd = {.fd = t->request->stop_fd, .events = POLLIN};
     char byte;
-    if (poll(&fd, 1, 0) > 0 && read(t->ask->stop_fd, &byte, 1) == 1) t->stopped = true;
+    if (poll(&fd, 1, 0) > 0 && read(t->request->stop_fd, &byte, 1) == 1) t->stopped = true;
     return t->stopped;
 }
 
@@ -122,7 +122,7 @@ static int remote_ask(struct chat_backend *base, const struct chat_ask *q, struc
     struct remote_chat *b = (struct remote_chat *)base;
     static const char *const heads[] = {"Content-Type: application/json",
                                         "Accept: text/event-stream", NULL};
-    struct turn t = {.ask = q, .start_ns = clock_ns()};
+    struct turn t = {.request = q, .start_ns = clock_ns()};
     char url[2100];
     size_t n_body;
     *r = (struct chat_reply){.message = NULL};
@@ -175,7 +175,7 @@ int chat_remote_open(struct chat_backend **out, const struct cfg *c, struct err 
     *out = NULL;
     struct remote_chat *b = mem_zalloc(sizeof *b);
     if (!b) return err_set(e, CHIMERE_ENOMEM, "out of memory");
-    b->b = (struct chat_backend){.ask = remote_ask, .close = remote_close};
+    b->b = (struct chat_backend){.request = remote_ask, .close = remote_close};
     int rc = remote_open(&b->r, c, e);
     if (rc) {
         mem_free(b);

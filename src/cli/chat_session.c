@@ -109,7 +109,7 @@ static void on_text(void *ud, bool is_thought, const char *text, size_t n) {
 }
 
 /* Asks with the messages as they are; the answer is appended. */
-static int ask(struct chat_session *s, struct err *e) {
+static int request(struct chat_session *s, struct err *e) {
     json_t *all = whole(s, e);
     if (!all) return CHIMERE_EINVAL;
     char byte;
@@ -124,7 +124,7 @@ static int ask(struct chat_session *s, struct err *e) {
                                .on_text = on_text,
                                .ud = &show};
     struct chat_reply r;
-    int rc = s->backend->ask(s->backend, &q, &r, e);
+    int rc = s->backend->request(s->backend, &q, &r, e);
     if (!s->terminal) handle_interrupts(false);
     json_decref(all);
     if (show.thinking) show_border(&show, false);
@@ -146,7 +146,7 @@ int chat_session_say(struct chat_session *s, const char *text, struct err *e) {
     json_t *m = message_of("user", text);
     if (!m) return err_set(e, CHIMERE_EINVAL, "message: expected valid UTF-8");
     if (json_array_append_new(s->messages, m)) return err_set(e, CHIMERE_ENOMEM, "out of memory");
-    int rc = ask(s, e);
+    int rc = request(s, e);
     if (rc) chat_session_undo(s, true);
     return rc;
 }
@@ -168,7 +168,7 @@ bool chat_session_undo(struct chat_session *s, bool with_message) {
 int chat_session_again(struct chat_session *s, struct err *e) {
     if (!chat_session_undo(s, false))
         return err_set(e, CHIMERE_EINVAL, "there is no message to answer yet");
-    return ask(s, e);
+    return request(s, e);
 }
 
 /* ---- files ---- */

@@ -14,7 +14,7 @@
 #include "base/str.h"
 #include "cli/engram_args.h"
 #include "engram/examples.h"
-#include "eval/embed.h"
+#include "backend/embed.h"
 #include "model/vocab.h"
 
 struct rig {

@@ -137,7 +137,7 @@ struct eval_rig {
     const struct cfg *c;
 };
 
-static int remember(void *ud, const json_t *messages, struct memory **out, struct err *e) {
+static int remember(void *ud, const json_t *messages, struct ngram_memory **out, struct err *e) {
     struct eval_rig *x = ud;
     return chat_rig_memory(&x->r, x->c, messages, out, e);
 }

@@ -8,11 +8,11 @@
 #include "base/str.h"
 #include "cli/chat_args.h"
 #include "cli/odo_args.h"
-#include "odo/call.h"
+#include "backend/call.h"
 #include "odo/mcp_serve.h"
 #include "odo/memory.h"
 #include "odo/pipeline.h"
-#include "odo/remote.h"
+#include "backend/remote.h"
 #include "serve/serve.h"
 #include "store/decision.h"
 #include "store/doc.h"
@@ -51,11 +51,11 @@ static void print(json_t *o) {
     json_decref(o);
 }
 
-static int question(struct ask *a, const struct cfg *c, struct err *e) {
+static int question(struct request *a, const struct cfg *c, struct err *e) {
     const char *text = cfg_pos(c, 1);
     if (!text || cfg_pos(c, 2))
         return err_set(e, CHIMERE_EINVAL, "expected one question, in quotes");
-    ask_init(a);
+    request_init(a);
     json_t *wish = json_object();
     if (cfg_str(c, "mode")) json_object_set_new(wish, "mode", json_string(cfg_str(c, "mode")));
     if (cfg_str(c, "route")) json_object_set_new(wish, "route", json_string(cfg_str(c, "route")));
@@ -70,7 +70,7 @@ static int question(struct ask *a, const struct cfg *c, struct err *e) {
 
 static int explain(const struct cfg *c, struct err *e) {
     struct odo_rig r;
-    struct ask a = {0};
+    struct request a = {0};
     json_t *d;
     int rc = question(&a, c, e);
     if (rc) return rc;
@@ -80,7 +80,7 @@ static int explain(const struct cfg *c, struct err *e) {
         if (!rc) print(d);
         odo_rig_close(&r);
     }
-    ask_fini(&a);
+    request_fini(&a);
     return rc;
 }
 
@@ -89,22 +89,23 @@ struct shown {
     json_t *notes;
 };
 
-static int on_event(void *ud, const struct ask_event *ev) {
+static int on_event(void *ud, const struct backend_event *ev) {
     struct shown *s = ud;
-    if (ev->kind == ASK_NOTE)
+    if (ev->kind == EVENT_NOTE)
         json_array_append_new(s->notes,
                               json_pack("{s:s, s:o*}", "step", ev->name, "data",
                                         json_loadb(ev->text, ev->n, JSON_DECODE_ANY, NULL)));
-    if (ev->kind == ASK_CHAT && ev->chat->kind == CHAT_CONTENT && !s->json) {
+    if (ev->kind == EVENT_CHAT && ev->chat->kind == CHAT_CONTENT && !s->json) {
         fwrite(ev->chat->text, 1, ev->chat->n, stdout);
         fflush(stdout);
     }
     return 0;
 }
 
-static int answer(const struct cfg *c, struct odo *o, struct ask *a, struct err *e) {
+static int answer(const struct cfg *c, struct odo *o, struct request *a, struct err *e) {
     struct shown s = {.json = cfg_bool(c, "json"), .notes = json_array()};
-    struct call call = {.backend = odo_find(o, "odo"), .ask = a, .on_event = on_event, .ud = &s};
+    struct call call = {
+        .backend = odo_find(o, "odo"), .request = a, .on_event = on_event, .ud = &s};
     struct call_result out;
     int rc = call_run(&call, &out, e);
     if (!rc && s.json)
@@ -118,16 +119,17 @@ static int answer(const struct cfg *c, struct odo *o, struct ask *a, struct err 
     return rc;
 }
 
-static int open_remote(const struct cfg *c, struct ask_backend **out, struct err *e) {
+static int open_remote(const struct cfg *c, struct backend **out, struct err *e) {
     char *key;
     int rc = odo_args_key(c, "backend-key", &key, e);
-    if (!rc) rc = odo_remote_open(out, cfg_str(c, "backend"), key, cfg_str(c, "backend-model"), e);
+    if (!rc)
+        rc = backend_remote_open(out, cfg_str(c, "backend"), key, cfg_str(c, "backend-model"), e);
     odo_args_forget(key);
     return rc;
 }
 
-static int ask_remote(const struct cfg *c, struct ask *a, struct err *e) {
-    struct ask_backend *backend;
+static int ask_remote(const struct cfg *c, struct request *a, struct err *e) {
+    struct backend *backend;
     struct odo_rig r;
     int rc = open_remote(c, &backend, e);
     if (rc) return rc;
@@ -144,7 +146,7 @@ static int ask_remote(const struct cfg *c, struct ask *a, struct err *e) {
 
 /* The orchestrator alone, in front of a server elsewhere. */
 static int serve_remote(const struct cfg *c, struct err *e) {
-    struct ask_backend *backend, *all[2];
+    struct backend *backend, *all[2];
     struct odo_rig r;
     struct server *s;
     struct serve_params p = {.keep_days = (int32_t)cfg_int(c, "keep-days"),
@@ -185,30 +187,30 @@ static int serve_remote(const struct cfg *c, struct err *e) {
 static int ask_one(const struct cfg *c, struct err *e) {
     struct chat_rig rig;
     struct odo_rig r;
-    struct ask a = {0};
+    struct request a = {0};
     int rc = question(&a, c, e);
     if (rc) return rc;
     if (cfg_str(c, "backend")) {
         rc = ask_remote(c, &a, e);
-        ask_fini(&a);
+        request_fini(&a);
         return rc;
     }
     rc = chat_rig_open(&rig, c, 2, e);
     if (rc) {
-        ask_fini(&a);
+        request_fini(&a);
         return rc;
     }
-    struct ask_model model = {.m = rig.m,
-                              .engine = rig.engine,
-                              .tok = rig.tok,
-                              .template = rig.template,
-                              .loras = rig.loras,
-                              .n_lora = rig.n_lora,
-                              .n_seq = 2};
-    struct ask_backend *backend = NULL;
+    struct backend_model model = {.m = rig.m,
+                                  .engine = rig.engine,
+                                  .tok = rig.tok,
+                                  .template = rig.template,
+                                  .loras = rig.loras,
+                                  .n_lora = rig.n_lora,
+                                  .n_seq = 2};
+    struct backend *backend = NULL;
     chat_rig_sampling(&rig, c, false, &a.sampling);
     a.max_tokens = (int32_t)cfg_int(c, "n-predict");
-    rc = ask_local_new(&backend, &model, "local", e);
+    rc = backend_local_new(&backend, &model, "local", e);
     if (!rc) rc = odo_rig_open(&r, c, backend, e);
     if (!rc) {
         rc = answer(c, r.odo, &a, e);
@@ -216,7 +218,7 @@ static int ask_one(const struct cfg *c, struct err *e) {
     }
     if (backend) backend->ops->close(backend);
     chat_rig_close(&rig);
-    ask_fini(&a);
+    request_fini(&a);
     return rc;
 }
 

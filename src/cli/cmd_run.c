@@ -82,7 +82,8 @@ static int read_message(const struct cfg *c, char **text, size_t *n, struct err 
 }
 
 static int encode(struct chat_rig *r, const struct cfg *c, const char *text, size_t n_text,
-                  int32_t **ids, size_t *n, bool *in_think, struct memory **memory, struct err *e) {
+                  int32_t **ids, size_t *n, bool *in_think, struct ngram_memory **memory,
+                  struct err *e) {
     if (cfg_bool(c, "raw")) {
         int rc = chat_rig_memory(r, c, NULL, memory, e);
         return rc ? rc : tok_encode(r->tok, text, n_text, false, true, ids, n, e);
@@ -106,7 +107,7 @@ static int encode(struct chat_rig *r, const struct cfg *c, const char *text, siz
 static int answer_one(struct chat_rig *r, const struct cfg *c, struct err *e) {
     char *text = NULL;
     int32_t *ids = NULL;
-    struct memory *memory = NULL;
+    struct ngram_memory *memory = NULL;
     size_t n_text = 0, n = 0;
     bool in_think = false, raw = cfg_bool(c, "raw");
     int rc = read_message(c, &text, &n_text, e);
@@ -122,7 +123,7 @@ static int answer_one(struct chat_rig *r, const struct cfg *c, struct err *e) {
                               .max_tokens = (int32_t)cfg_int(c, "n-predict"),
                               .loras = r->loras,
                               .n_lora = r->n_lora,
-                              .engram = memory_use(memory),
+                              .engram = ngram_memory_use(memory),
                               .parse = raw ? NULL : &parse,
                               .on_event = on_event,
                               .ud = &s};
@@ -141,7 +142,7 @@ static int answer_one(struct chat_rig *r, const struct cfg *c, struct err *e) {
     }
     buf_fini(&s.content);
     buf_fini(&s.reasoning);
-    memory_close(memory);
+    ngram_memory_close(memory);
     mem_free(ids);
     return rc;
 }

@@ -16,9 +16,9 @@
 #include "cli/encoder_args.h"
 #include "cli/odo_args.h"
 #include "cli/hub_args.h"
-#include "serve/models_backend.h"
-#include "eval/embed.h"
-#include "eval/rerank.h"
+#include "backend/models_backend.h"
+#include "backend/embed.h"
+#include "backend/rerank.h"
 #include "serve/serve.h"
 #include "store/store.h"
 
@@ -144,7 +144,7 @@ static int32_t slots(const struct cfg *c) {
 }
 
 /* The models of --also: their registry, and a backend for each behind all[*n]. */
-static int open_others(const struct cfg *c, struct models **r, struct ask_backend **all, size_t *n,
+static int open_others(const struct cfg *c, struct models **r, struct backend **all, size_t *n,
                        struct err *e) {
     const char *const *items;
     size_t n_item = cfg_list(c, "also", &items);
@@ -176,23 +176,23 @@ static int open_others(const struct cfg *c, struct models **r, struct ask_backen
 
 static int serve_model(struct chat_rig *r, const struct cfg *c, struct serve_params *p,
                        struct err *e) {
-    struct ask_model model = {.m = r->m,
-                              .engine = r->engine,
-                              .tok = r->tok,
-                              .template = r->template,
-                              .loras = r->loras,
-                              .n_lora = r->n_lora,
-                              .n_seq = r->loaded.plan.engine.n_seq,
-                              .template_context = r->template_kwargs,
-                              .engram_dir = cfg_str(c, "engram-dir")};
+    struct backend_model model = {.m = r->m,
+                                  .engine = r->engine,
+                                  .tok = r->tok,
+                                  .template = r->template,
+                                  .loras = r->loras,
+                                  .n_lora = r->n_lora,
+                                  .n_seq = r->loaded.plan.engine.n_seq,
+                                  .template_context = r->template_kwargs,
+                                  .engram_dir = cfg_str(c, "engram-dir")};
     p->think |= json_is_true(json_object_get(r->template_kwargs, "enable_thinking"));
     char name[128];
-    struct ask_backend *backend;
+    struct backend *backend;
     struct server *s;
     name_of(c, name, sizeof name);
-    int rc = ask_local_new(&backend, &model, name, e);
+    int rc = backend_local_new(&backend, &model, name, e);
     if (rc) return rc;
-    struct ask_backend *all[2 + MODELS_MAX] = {backend};
+    struct backend *all[2 + MODELS_MAX] = {backend};
     struct odo_rig odo = {0};
     p->backends = all;
     p->store = r->store;

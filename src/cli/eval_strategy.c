@@ -32,28 +32,28 @@ int eval_strategy_init(struct eval_strategy *s, const char *text, const char *th
     s->think = *think == '{' ? json_loads(think, 0, &at) : json_string(think);
     if (!s->think)
         return err_set(e, CHIMERE_EINVAL, "--think: expected a mode or a JSON object: %s", at.text);
-    struct ask a; /* refused now, not at the first item */
-    ask_init(&a);
-    struct fields f = {.ask = &a};
+    struct request a; /* refused now, not at the first item */
+    request_init(&a);
+    struct fields f = {.request = &a};
     rc = fields_think(&f, s->think, "think", e);
-    ask_fini(&a);
+    request_fini(&a);
     return rc;
 }
 
 int eval_strategy_open(struct eval_strategy *s, const struct chat_rig *rig, int32_t n_seq,
                        struct err *e) {
-    const struct ask_model model = {.m = rig->m,
-                                    .engine = rig->engine,
-                                    .tok = rig->tok,
-                                    .template = rig->template,
-                                    .loras = rig->loras,
-                                    .n_lora = rig->n_lora,
-                                    .n_seq = n_seq};
-    return ask_local_new(&s->ask, &model, "local", e);
+    const struct backend_model model = {.m = rig->m,
+                                        .engine = rig->engine,
+                                        .tok = rig->tok,
+                                        .template = rig->template,
+                                        .loras = rig->loras,
+                                        .n_lora = rig->n_lora,
+                                        .n_seq = n_seq};
+    return backend_local_new(&s->request, &model, "local", e);
 }
 
 void eval_strategy_fini(struct eval_strategy *s) {
-    if (s->ask) s->ask->ops->close(s->ask);
+    if (s->request) s->request->ops->close(s->request);
     json_decref(s->think);
     *s = (struct eval_strategy){.seed = 0};
 }
@@ -67,25 +67,25 @@ static const char *question_of(const json_t *item) {
 }
 
 /* The mode by probe and text; what the probe wrote is counted as thinking. */
-static void set_auto(struct eval_strategy *s, const json_t *item, struct ask *a,
+static void set_auto(struct eval_strategy *s, const json_t *item, struct request *a,
                      struct eval_answer *out) {
     struct difficulty d;
     struct mode_probe p;
     const char *text = question_of(item);
     difficulty_of(text, strlen(text), 1, NULL, 0, &d);
-    bool known = mode_probe(s->ask, a, NULL, 0, &p, NULL) == 0;
+    bool known = mode_probe(s->request, a, NULL, 0, &p, NULL) == 0;
     out->n_thinking += p.stats.n_generated;
     mode_apply(mode_choose(&d, known ? &p : NULL), a);
 }
 
-static int set_thinking(struct eval_strategy *s, const json_t *item, struct ask *a,
+static int set_thinking(struct eval_strategy *s, const json_t *item, struct request *a,
                         struct eval_answer *out, struct err *e) {
     a->think = json_is_true(json_object_get(item, "think"));
     if (s->mode && strcmp(s->mode, "auto") != 0)
         think_preset(s->mode, &a->think, &a->sampling.think);
     if (s->mode && strcmp(s->mode, "auto") == 0) set_auto(s, item, a, out);
     if (!s->think) return 0;
-    struct fields f = {.ask = a};
+    struct fields f = {.request = a};
     return fields_think(&f, s->think, "think", e);
 }
 
@@ -93,8 +93,8 @@ int eval_strategy_answer(void *ud, const json_t *item, size_t index, struct eval
                          struct err *e) {
     struct eval_strategy *s = ud;
     struct strategy_result r = {.winner = -1};
-    struct ask a;
-    ask_init(&a);
+    struct request a;
+    request_init(&a);
     a.messages = json_incref(json_object_get(item, "messages"));
     const json_t *tools = json_object_get(item, "tools");
     if (json_array_size(tools)) a.tools = json_incref((json_t *)(uintptr_t)tools);
@@ -102,7 +102,8 @@ int eval_strategy_answer(void *ud, const json_t *item, size_t index, struct eval
     a.sampling.seed = s->seed + 1000 * (uint64_t)index; /* candidates count on from there */
     int rc = set_thinking(s, item, &a, out, e);
     if (!rc) {
-        const struct strategy_use u = {.strategy = &s->strategy, .backend = s->ask, .ask = &a};
+        const struct strategy_use u = {
+            .strategy = &s->strategy, .backend = s->request, .request = &a};
         rc = strategy_run(&u, &r, e);
         if (!rc && buf_put(&out->text, r.content.n ? r.content.p : "", r.content.n))
             rc = err_set(e, CHIMERE_ELIMIT, "the answer is too long");
@@ -112,6 +113,6 @@ int eval_strategy_answer(void *ud, const json_t *item, size_t index, struct eval
         out->ms = r.ms;
         strategy_fini(&r);
     }
-    ask_fini(&a);
+    request_fini(&a);
     return rc;
 }

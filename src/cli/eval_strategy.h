@@ -12,7 +12,7 @@ struct eval_strategy {
     struct strategy strategy;
     const char *mode;        /* NULL: as the item says; view */
     json_t *think;           /* owned: the field "think", or NULL */
-    struct ask_backend *ask; /* owned */
+    struct backend *request; /* owned */
     uint64_t seed;
     char name[STRATEGY_MAX_TEXT], mode_text[32];
 };

@@ -4,11 +4,11 @@
 
 #include "base/file.h"
 #include "base/mem.h"
-#include "eval/embed.h"
-#include "eval/rerank.h"
+#include "backend/embed.h"
+#include "backend/rerank.h"
 #include "odo/extract.h"
 #include "odo/memory.h"
-#include "odo/remote_embed.h"
+#include "backend/remote_embed.h"
 #include "odo/tool.h"
 #include "odo/tool_files.h"
 #include "store/retain.h"
@@ -115,8 +115,7 @@ int odo_rig_tools(struct odo_rig *r, const struct cfg *c, struct tool_set **out,
     return rc;
 }
 
-int odo_rig_open(struct odo_rig *r, const struct cfg *c, struct ask_backend *backend,
-                 struct err *e) {
+int odo_rig_open(struct odo_rig *r, const struct cfg *c, struct backend *backend, struct err *e) {
     struct tool_set *tools;
     int rc = odo_rig_tools(r, c, &tools, e);
     if (!rc) {

@@ -56,8 +56,7 @@ void odo_args_forget(char *key);
 bool odo_args_are_given(const struct cfg *c);
 
 /* backend NULL: decisions alone. */
-int odo_rig_open(struct odo_rig *r, const struct cfg *c, struct ask_backend *backend,
-                 struct err *e);
+int odo_rig_open(struct odo_rig *r, const struct cfg *c, struct backend *backend, struct err *e);
 /* Everything but the orchestrator; *tools is the caller's. */
 int odo_rig_tools(struct odo_rig *r, const struct cfg *c, struct tool_set **tools, struct err *e);
 /* Store and documents, without the orchestrator. */

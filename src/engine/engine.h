@@ -49,7 +49,14 @@ void engine_defaults(struct engine_params *p);
 
 enum { ENGINE_MAX_SEQS = 256 };
 
-enum finish { FINISH_NONE, FINISH_STOP, FINISH_LENGTH, FINISH_CANCELLED, FINISH_ERROR };
+enum finish {
+    FINISH_NONE,
+    FINISH_STOP,
+    FINISH_LENGTH,
+    FINISH_CALLS, /* the answer is tool calls; never an engine's own */
+    FINISH_CANCELLED,
+    FINISH_ERROR
+};
 
 struct engine_stats { /* of one job */
     int32_t n_prompt, n_cached, n_generated, n_drafted, n_accepted;

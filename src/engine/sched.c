@@ -6,7 +6,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
-#include "engine/memory.h"
+#include "engine/ngram_memory.h"
 
 int sched_init(struct sched *s, struct lm *lm, const struct tok *tok, const struct engine_params *p,
                struct err *e) {
@@ -114,7 +114,7 @@ static int seat(struct sched *s, struct active *a, struct job *j, struct err *e)
     if (!rc) rc = sampler_new(&a->sampler, &j->sampling, s->lm->n_vocab, s->tok, e);
     if (!rc && j->engram) {
         rc = engram_mixer_new(&a->engram, j->engram, s->lm->n_vocab, j->prompt, j->n_prompt, e);
-        const struct sampler_hook hook = memory_hook(a->engram);
+        const struct sampler_hook hook = ngram_memory_hook(a->engram);
         if (!rc) rc = sampler_add_hook(a->sampler, &hook);
     }
     if (!rc) rc = sampler_prime(a->sampler, j->prompt, (size_t)j->n_prompt, e);

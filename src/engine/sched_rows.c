@@ -37,7 +37,7 @@ static int32_t n_wanted(const struct run *r) {
 }
 
 /* Asks the samplers of all rows. False: every row is needed whole, or they are too many. */
-static bool ask(struct sched *s, int32_t n_run) {
+static bool request(struct sched *s, int32_t n_run) {
     struct sched_rows *r = &s->rows;
     int32_t n_whole = 0;
     r->n = 0;
@@ -62,7 +62,8 @@ static bool ask(struct sched *s, int32_t n_run) {
 int sched_run_batch(struct sched *s, int32_t n_run, struct err *e) {
     struct sched_rows *r = &s->rows;
     r->logits = NULL;
-    if (!r->n_max || !ask(s, n_run)) return s->lm->ops->run(s->lm, s->runs, n_run, &r->logits, e);
+    if (!r->n_max || !request(s, n_run))
+        return s->lm->ops->run(s->lm, s->runs, n_run, &r->logits, e);
     int rc = s->lm->ops->run(s->lm, s->runs, n_run, NULL, e);
     if (rc) return rc;
     r->args = (struct select_args){.masks = r->masks,

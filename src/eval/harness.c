@@ -10,7 +10,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/mem.h"
-#include "engine/answer.h"
+#include "backend/answer.h"
 #include "eval/score.h"
 #include "eval/stats.h"
 
@@ -74,8 +74,8 @@ int eval_load(json_t *items, const char *path, size_t n_max, struct err *e) {
 struct slot {
     const json_t *item; /* borrowed; NULL: free */
     struct answer *answer;
-    int32_t *ids;          /* owned until the answer is freed */
-    struct memory *memory; /* likewise; NULL: none */
+    int32_t *ids;                /* owned until the answer is freed */
+    struct ngram_memory *memory; /* likewise; NULL: none */
     struct buf text;
 };
 
@@ -105,14 +105,14 @@ static int start(struct slot *s, const json_t *item, const struct eval_host *h, 
                               .max_tokens =
                                   (int32_t)json_integer_value(json_object_get(item, "max_tokens")),
                               .no_speculation = true,
-                              .engram = memory_use(s->memory),
+                              .engram = ngram_memory_use(s->memory),
                               .on_event = on_event,
                               .ud = s};
     sampler_defaults(&p.sampling);
     p.sampling.temperature = 0;
     rc = answer_start(&s->answer, h->engine, h->tok, &p, e);
     if (rc) {
-        memory_close(s->memory);
+        ngram_memory_close(s->memory);
         mem_free(s->ids);
         s->ids = NULL;
         return rc;
@@ -124,7 +124,7 @@ static int start(struct slot *s, const json_t *item, const struct eval_host *h, 
 static void release(struct slot *s) {
     if (!s->item) return;
     answer_free(s->answer);
-    memory_close(s->memory);
+    ngram_memory_close(s->memory);
     mem_free(s->ids);
     s->item = NULL;
 }

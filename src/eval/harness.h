@@ -15,7 +15,7 @@
 
 #include "base/buf.h"
 #include "engine/engine.h"
-#include "engine/memory.h"
+#include "engine/ngram_memory.h"
 
 enum { EVAL_MAX_ITEMS = 1 << 20, EVAL_MAX_FILE = 256 << 20 };
 
@@ -42,7 +42,7 @@ struct eval_host {
     int (*encode)(void *ud, json_t *messages, json_t *tools, bool think, int32_t **ids, size_t *n,
                   struct err *e);
     /* The n-gram memory of an item, or NULL; forgotten when it is answered. May be NULL. */
-    int (*remember)(void *ud, const json_t *messages, struct memory **out, struct err *e);
+    int (*remember)(void *ud, const json_t *messages, struct ngram_memory **out, struct err *e);
     void *ud;
     int32_t n_seq;    /* of the engine */
     const char *what; /* title of the progress bar; NULL: none */

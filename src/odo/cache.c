@@ -62,8 +62,8 @@ static json_t *without_question(const json_t *messages) {
     return NULL;
 }
 
-static char *as_text(const struct ask *a, const char *route, const char *mode, const char *context,
-                     json_t *messages) {
+static char *as_text(const struct request *a, const char *route, const char *mode,
+                     const char *context, json_t *messages) {
     const struct sampler_params *s = &a->sampling;
     json_t *o = json_pack("{s:s, s:s, s:s, s:s, s:s, s:O, s:i, s:i, s:b, s:[f,f,f,f,f,i]}", "owner",
                           a->owner ? a->owner : "", "user", a->user ? a->user : "", "route", route,
@@ -84,7 +84,7 @@ static char *as_text(const struct ask *a, const char *route, const char *mode, c
     return text;
 }
 
-int cache_place(struct cache *c, const struct ask *a, const char *route, const char *mode,
+int cache_place(struct cache *c, const struct request *a, const char *route, const char *mode,
                 const char *context, const char *question, bool near, struct cache_place *out) {
     *out = (struct cache_place){0};
     if (a->n != 1 || a->probs || a->n_stop || !a->messages || !cache_is_timeless(question))

@@ -7,7 +7,7 @@
 #ifndef CHIMERE_ODO_CACHE_H
 #define CHIMERE_ODO_CACHE_H
 
-#include "engine/ask.h"
+#include "backend/backend.h"
 
 enum { CACHE_N = 256, CACHE_MAX_BYTES = 64 << 10, CACHE_KEEP_S = 3600 };
 #define CACHE_NEAR 0.93 /* least cosine of two questions that mean the same */
@@ -34,7 +34,7 @@ struct cache_place { /* where a request's answer lies */
 };
 /* What a request is: owner and user, route, mode, context (what else went into the prompt), messages, tools, form,
  * sampling. near: a question that means the same will do. CHIMERE_E* of the vectors costs the near part alone. */
-int cache_place(struct cache *c, const struct ask *a, const char *route, const char *mode,
+int cache_place(struct cache *c, const struct request *a, const char *route, const char *mode,
                 const char *context, const char *question, bool near, struct cache_place *out);
 void cache_place_fini(struct cache_place *p);
 /* By mem_free; NULL: unknown or too old. *cosine: 1 where the request is the same. */

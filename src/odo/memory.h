@@ -10,7 +10,7 @@
 #include <jansson.h>
 
 #include "base/buf.h"
-#include "engine/ask.h"
+#include "backend/backend.h"
 #include "store/memory.h"
 
 struct tool_set;

@@ -1,13 +1,13 @@
 #include "odo/mode.h"
 
-#include "odo/call.h"
+#include "backend/call.h"
 
 /* Nats. A first token is often a choice of words, so that it weighs as one of the mean. */
 static const double sure_nats = 0.45, unsure_nats = 0.9;
 
-int mode_probe(struct ask_backend *b, const struct ask *a, _Atomic bool *cancelled,
+int mode_probe(struct backend *b, const struct request *a, _Atomic bool *cancelled,
                int64_t deadline_ns, struct mode_probe *out, struct err *e) {
-    struct ask q = *a; /* its arrays stay the maker's */
+    struct request q = *a; /* its arrays stay the maker's */
     struct call_result r;
     *out = (struct mode_probe){.n_token = 0};
     q.n = 1;
@@ -18,7 +18,8 @@ int mode_probe(struct ask_backend *b, const struct ask *a, _Atomic bool *cancell
     q.progress = false;
     q.sampling.temperature = 0;
     q.sampling.n_probs = 1;
-    struct call c = {.backend = b, .ask = &q, .cancelled = cancelled, .deadline_ns = deadline_ns};
+    struct call c = {
+        .backend = b, .request = &q, .cancelled = cancelled, .deadline_ns = deadline_ns};
     int rc = call_run(&c, &r, e);
     if (!rc && r.n_token > 0) {
         out->n_token = r.n_token;
@@ -41,6 +42,6 @@ enum difficulty_mode mode_choose(const struct difficulty *d, const struct mode_p
     return d->class == DIFFICULTY_HIGH ? DIFFICULTY_ULTRA : DIFFICULTY_QUALITY;
 }
 
-void mode_apply(enum difficulty_mode m, struct ask *a) {
+void mode_apply(enum difficulty_mode m, struct request *a) {
     think_preset(difficulty_mode_name(m), &a->think, &a->sampling.think);
 }

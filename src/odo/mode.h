@@ -9,7 +9,7 @@
 
 #include <stdatomic.h>
 
-#include "engine/ask.h"
+#include "backend/backend.h"
 #include "odo/difficulty.h"
 
 enum { MODE_PROBE_TOKENS = 8 };
@@ -20,12 +20,12 @@ struct mode_probe {
     struct engine_stats stats;
 };
 
-/* Asks the ask's messages without thinking. CHIMERE_E*: nothing is known. */
-int mode_probe(struct ask_backend *b, const struct ask *a, _Atomic bool *cancelled,
+/* Asks the request's messages without thinking. CHIMERE_E*: nothing is known. */
+int mode_probe(struct backend *b, const struct request *a, _Atomic bool *cancelled,
                int64_t deadline_ns, struct mode_probe *out, struct err *e);
 /* What a text's difficulty and a probe (NULL: none) ask for together. */
 enum difficulty_mode mode_choose(const struct difficulty *d, const struct mode_probe *p);
-/* Sets the ask's thinking as the mode wants it. */
-void mode_apply(enum difficulty_mode m, struct ask *a);
+/* Sets the request's thinking as the mode wants it. */
+void mode_apply(enum difficulty_mode m, struct request *a);
 
 #endif

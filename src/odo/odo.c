@@ -20,11 +20,11 @@
 #include "odo/quality.h"
 #include "store/decision.h"
 
-static struct odo_run *run_of(struct ask_run *r) { return (struct odo_run *)r; }
+static struct odo_run *run_of(struct generation *r) { return (struct odo_run *)r; }
 
 /* One row a request that was started; arguments of tools may be the user's own words and stay out. */
 static void log_decision(struct odo_run *r) {
-    if (!r->started || !r->odo->p.store || !r->ask->messages) return;
+    if (!r->started || !r->odo->p.store || !r->request->messages) return;
     json_t *t;
     size_t i;
     json_array_foreach(json_object_get(r->record, "tools"), i, t) json_object_del(t, "arguments");
@@ -101,7 +101,7 @@ static int build_messages(struct odo_run *r, struct err *e) {
     json_t *all = json_array(), *m;
     size_t i;
     bool plain = true;
-    json_array_foreach(r->ask->messages, i, m) {
+    json_array_foreach(r->request->messages, i, m) {
         const char *role = json_string_value(json_object_get(m, "role"));
         if (role && !strcmp(role, "system") && put_text(&system, m)) {
             if (i) plain = false;
@@ -113,7 +113,7 @@ static int build_messages(struct odo_run *r, struct err *e) {
     if (!prompt && !persona && plain &&
         !odo_has_context(r)) { /* nothing to merge: exactly what the caller sent */
         json_decref(all);
-        all = json_copy(r->ask->messages);
+        all = json_copy(r->request->messages);
     } else if (system.n) {
         json_array_insert_new(
             all, 0, json_pack("{s:s, s:s#}", "role", "system", "content", system.p, (int)system.n));
@@ -132,7 +132,7 @@ static void plan(struct odo_run *r) {
     struct call_result out;
     ++r->odo->n_model_call;
     int rc = call_text(
-        r->odo->p.backend, r->ask->scope,
+        r->odo->p.backend, r->request->scope,
         "Write a plan of three to five short numbered steps for answering. Do not answer.",
         r->question, NULL, p->plan_tokens, r->cancelled, start + (int64_t)p->plan_ms * 1000000,
         &out, NULL);
@@ -156,7 +156,7 @@ static void plan(struct odo_run *r) {
 
 /* ---- a run ---- */
 
-static int answer(struct odo_run *r, enum ask_finish *finish, struct err *e) {
+static int answer(struct odo_run *r, enum finish *finish, struct err *e) {
     json_decref(r->messages);
     r->messages = NULL;
     int rc = build_messages(r, e);
@@ -183,8 +183,7 @@ static void finish_run(struct odo_run *r, int64_t start_ns) {
 }
 
 /* True: the answer was kept from before, and has been sent. */
-static bool from_cache(struct odo_run *r, const struct cache_place *place,
-                       enum ask_finish *finish) {
+static bool from_cache(struct odo_run *r, const struct cache_place *place, enum finish *finish) {
     double cosine;
     char *text = cache_find(r->odo->cache, place, &cosine);
     ++r->odo->n_cache[!text ? 0 : cosine < 1 ? 2 : 1];
@@ -193,7 +192,7 @@ static bool from_cache(struct odo_run *r, const struct cache_place *place,
     if (cosine < 1) json_object_set_new(r->record, "cached_cosine", json_real(cosine));
     odo_say(r, false, text, strlen(text));
     mem_free(text);
-    *finish = ASK_STOP;
+    *finish = FINISH_STOP;
     return true;
 }
 
@@ -204,20 +203,20 @@ static bool may_keep(const struct odo_run *r) {
            !json_object_get(r->record, "partial");
 }
 
-static int answer_or_cache(struct odo_run *r, enum ask_finish *finish, struct err *e) {
+static int answer_or_cache(struct odo_run *r, enum finish *finish, struct err *e) {
     struct cache_place place = {0};
     struct buf context; /* what is in the prompt besides the request */
     buf_init(&context, (size_t)1 << 20);
     odo_put_context(r, &context);
     if (r->wish.cache && !context.failed)
-        cache_place(r->odo->cache, r->ask, r->d.intent.route, difficulty_mode_name(r->d.mode),
+        cache_place(r->odo->cache, r->request, r->d.intent.route, difficulty_mode_name(r->d.mode),
                     context.n ? context.p : "", r->question, r->wish.cache == ODO_CACHE_SEMANTIC,
                     &place);
     buf_fini(&context);
     int rc = 0;
     if (!place.key || !from_cache(r, &place, finish)) {
         rc = answer(r, finish, e);
-        bool whole = !rc && *finish == ASK_STOP && !*r->cancelled;
+        bool whole = !rc && *finish == FINISH_STOP && !*r->cancelled;
         if (place.key && whole && may_keep(r) && r->answer.n && !r->answer.failed)
             cache_put(r->odo->cache, &place, r->answer.p, r->answer.n);
         if (whole && r->choice == 0) odo_remember(r);
@@ -231,33 +230,33 @@ static void *work(void *ud) {
     struct odo_run *r = ud;
     int64_t start = clock_ns();
     odo_note(r, "decision", odo_decision_json(r));
-    for (r->choice = 0; r->choice < r->ask->n; ++r->choice) {
+    for (r->choice = 0; r->choice < r->request->n; ++r->choice) {
         struct err err = {0};
-        enum ask_finish finish = ASK_FAILED;
+        enum finish finish = FINISH_ERROR;
         r->stats = (struct engine_stats){0};
         r->n_reasoning = 0;
         r->n_client_call = 0;
         taint_begin(r->odo->taint, &r->said, r->owner ? r->owner : "",
                     r->question ? r->question : "");
-        r->n_left = r->ask->max_tokens > 0 ? r->ask->max_tokens : INT32_MAX;
+        r->n_left = r->request->max_tokens > 0 ? r->request->max_tokens : INT32_MAX;
         int rc = *r->cancelled ? 0 : answer_or_cache(r, &finish, &err);
         taint_mark(r->odo->taint, &r->said,
                    r->tainted         ? TAINT_STRANGERS
                    : r->tainted_local ? TAINT_LOCAL
                                       : TAINT_NONE);
-        if (r->choice == r->ask->n - 1) finish_run(r, start);
-        if (*r->cancelled) finish = ASK_CANCELLED;
-        else if (rc) finish = ASK_FAILED;
-        struct ask_end end = {.finish = finish,
-                              .stats = r->stats,
-                              .n_reasoning = r->n_reasoning,
-                              .err = finish == ASK_FAILED ? &err : NULL};
-        r->failed |= finish == ASK_FAILED;
-        odo_send(r, &(struct ask_event){.kind = ASK_END, .choice = r->choice, .end = &end});
+        if (r->choice == r->request->n - 1) finish_run(r, start);
+        if (*r->cancelled) finish = FINISH_CANCELLED;
+        else if (rc) finish = FINISH_ERROR;
+        struct generation_end end = {.finish = finish,
+                                     .stats = r->stats,
+                                     .n_reasoning = r->n_reasoning,
+                                     .err = finish == FINISH_ERROR ? &err : NULL};
+        r->failed |= finish == FINISH_ERROR;
+        odo_send(r, &(struct backend_event){.kind = EVENT_END, .choice = r->choice, .end = &end});
     }
     --r->odo->n_run;
-    struct ask_sink sink = r->sink;
-    sink.event(sink.ud, &(struct ask_event){.kind = ASK_DONE});
+    struct event_sink sink = r->sink;
+    sink.event(sink.ud, &(struct backend_event){.kind = EVENT_DONE});
     return NULL;
 }
 
@@ -265,14 +264,15 @@ static void *work(void *ud) {
 static bool is_direct(const struct odo_run *r) {
     const struct odo_decision *d = &r->d;
     const struct pipeline *p = d->pipeline;
-    if (!r->ask->messages || r->ask->continue_last) return true;
+    if (!r->request->messages || r->request->continue_last) return true;
     if (r->tainted || r->tainted_local) return false; /* so that its answer is marked, too */
     bool anywhere = false;
     const struct tool *t;
     for (size_t i = 0; (t = tool_at(r->odo->p.tools, i)); ++i) anywhere |= t->flags & TOOL_ANYWHERE;
     bool tools = (p->tools.n || anywhere || r->skill_tool.spec) &&
-                 r->ask->tool_choice == ASK_TOOLS_AUTO && r->ask->format == ASK_TEXT &&
-                 r->wish.tools != 0 && d->intent.how != INTENT_GREETING;
+                 r->request->tool_choice == REQUEST_TOOLS_AUTO &&
+                 r->request->format == REQUEST_TEXT && r->wish.tools != 0 &&
+                 d->intent.how != INTENT_GREETING;
     if (tools && !anywhere && !r->skill_tool.spec && p->tools.n == 1 &&
         !strcmp(p->tools.v[0], "calculator"))
         tools = strpbrk(r->question, "0123456789") != NULL;
@@ -283,8 +283,8 @@ static bool is_direct(const struct odo_run *r) {
            !p->prompt && !r->persona && !p->plan && p->think < 0;
 }
 
-static int prepare(struct ask_backend *b, const struct ask *a, const struct ask_sink *sink,
-                   struct ask_run **out, int32_t *n_prompt, struct err *e) {
+static int prepare(struct backend *b, const struct request *a, const struct event_sink *sink,
+                   struct generation **out, int32_t *n_prompt, struct err *e) {
     const struct odo_front *front = (const struct odo_front *)b;
     struct odo *o = front->odo;
     *out = NULL;
@@ -292,7 +292,7 @@ static int prepare(struct ask_backend *b, const struct ask *a, const struct ask_
     if (!r) return err_set(e, CHIMERE_ENOMEM, "out of memory");
     r->base.backend = b;
     r->odo = o;
-    r->ask = a;
+    r->request = a;
     r->sink = *sink;
     r->cancelled = &r->is_cancelled;
     r->all_said = &r->said;
@@ -333,7 +333,7 @@ static int prepare(struct ask_backend *b, const struct ask *a, const struct ask_
     return rc;
 }
 
-static int start(struct ask_run *base, struct err *e) {
+static int start(struct generation *base, struct err *e) {
     struct odo_run *r = run_of(base);
     if (!r->odo->p.backend)
         return err_set(e, CHIMERE_EUNSUPPORTED, "odo: there is no model to ask");
@@ -352,23 +352,23 @@ static int start(struct ask_run *base, struct err *e) {
     return 0;
 }
 
-static void cancel(struct ask_run *base) {
+static void cancel(struct generation *base) {
     struct odo_run *r = run_of(base);
     *r->cancelled = true;
     if (r->direct) r->direct->backend->ops->cancel(r->direct);
 }
 
-static void free_run(struct ask_run *base) { run_fini(base ? run_of(base) : NULL); }
+static void free_run(struct generation *base) { run_fini(base ? run_of(base) : NULL); }
 
-static int render(struct ask_backend *b, const struct ask *a, char **text, int32_t **ids, size_t *n,
+static int render(struct backend *b, const struct request *a, char **text, int32_t **ids, size_t *n,
                   struct err *e) {
-    struct ask_backend *below = ((struct odo_front *)b)->odo->p.backend;
+    struct backend *below = ((struct odo_front *)b)->odo->p.backend;
     return below->ops->render(below, a, text, ids, n, e);
 }
 
-static void close_front(struct ask_backend *b) { (void)b; } /* odo_close does */
+static void close_front(struct backend *b) { (void)b; } /* odo_close does */
 
-static void headers(struct ask_run *base, struct buf *out) {
+static void headers(struct generation *base, struct buf *out) {
     const struct odo_run *r = run_of(base);
     if (!r->d.pipeline) return;
     buf_printf(out,
@@ -379,7 +379,8 @@ static void headers(struct ask_run *base, struct buf *out) {
                r->answer_name);
 }
 
-static const struct ask_ops ops = {prepare, start, cancel, free_run, render, close_front, headers};
+static const struct backend_ops ops = {prepare, start,       cancel, free_run,
+                                       render,  close_front, headers};
 
 /* ---- opening ---- */
 
@@ -388,7 +389,7 @@ static struct odo_front *front_of(struct odo *o, const char *route) {
         if (!strcmp(o->fronts[i]->route, route)) return o->fronts[i];
     struct odo_front *f = o->n_front < ODO_MAX_NAMES ? mem_zalloc(sizeof *f) : NULL;
     if (!f) return NULL;
-    f->base = (struct ask_backend){.ops = &ops, .model = o->p.backend ? o->p.backend->model : NULL};
+    f->base = (struct backend){.ops = &ops, .model = o->p.backend ? o->p.backend->model : NULL};
     f->odo = o;
     snprintf(f->route, sizeof f->route, "%s", route);
     snprintf(f->base.name, sizeof f->base.name, "odo%s%s", *route ? ":" : "", route);
@@ -453,7 +454,7 @@ void odo_close(struct odo *o) {
     mem_free(o);
 }
 
-struct ask_backend *odo_find(struct odo *o, const char *name) {
+struct backend *odo_find(struct odo *o, const char *name) {
     if (!strcmp(name, "odo")) return &o->fronts[0]->base;
     if (strncmp(name, "odo:", 4)) return NULL;
     struct pipeline_set *s = pipeline_hold(o->dir);
@@ -496,23 +497,23 @@ json_t *odo_skills(const struct odo *o) {
     return all;
 }
 
-static int ignore(void *ud, const struct ask_event *ev) {
+static int ignore(void *ud, const struct backend_event *ev) {
     (void)ud, (void)ev;
     return 0;
 }
 
-int odo_explain(struct odo *o, const struct ask *a, const char *route, json_t **out,
+int odo_explain(struct odo *o, const struct request *a, const char *route, json_t **out,
                 struct err *e) {
     *out = NULL;
     struct odo_front front = {.base = {.ops = &ops}, .odo = o};
     snprintf(front.route, sizeof front.route, "%s", route ? route : "");
-    struct ask_sink sink = {ignore, NULL};
-    struct ask_run *run;
+    struct event_sink sink = {ignore, NULL};
+    struct generation *run;
     int32_t n_prompt = 0;
     int rc = prepare(&front.base, a, &sink, &run, &n_prompt, e);
     if (rc) return rc;
     struct odo_run *r = run_of(run);
-    json_t *d = r->ask->messages ? odo_decision_json(r) : json_object(), *tools = json_array();
+    json_t *d = r->request->messages ? odo_decision_json(r) : json_object(), *tools = json_array();
     for (size_t i = 0; r->d.pipeline && i < r->d.pipeline->tools.n; ++i)
         if (tool_find(o->p.tools, r->d.pipeline->tools.v[i]))
             json_array_append_new(tools, json_string(r->d.pipeline->tools.v[i]));
@@ -520,7 +521,7 @@ int odo_explain(struct odo *o, const struct ask *a, const char *route, json_t **
     json_object_set_new(d, "tools", tools);
     if (json_object_get(r->record, "memory"))
         json_object_set(d, "memory", json_object_get(r->record, "memory"));
-    json_object_set_new(d, "direct", json_boolean(r->ask->messages && is_direct(r)));
+    json_object_set_new(d, "direct", json_boolean(r->request->messages && is_direct(r)));
     if (n_prompt) json_object_set_new(d, "prompt_tokens", json_integer(n_prompt));
     if (*pipeline_problem(r->set))
         json_object_set_new(d, "problem", json_string(pipeline_problem(r->set)));

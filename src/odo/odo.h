@@ -10,13 +10,13 @@
  *
  * A request says what it wants in extra.odo: {"route", "mode", "documents", "web", "tools", "files",
  * "collection", "cache", "memory", "persona", "skill"}; what is not there is decided here. Anything unknown is refused by name. Notes
- * (ASK_NOTE) tell each step: "decision", "sources", "step", "tool", "done". Any thread. */
+ * (EVENT_NOTE) tell each step: "decision", "sources", "step", "tool", "done". Any thread. */
 #ifndef CHIMERE_ODO_ODO_H
 #define CHIMERE_ODO_ODO_H
 
 #include <jansson.h>
 
-#include "engine/ask.h"
+#include "backend/backend.h"
 #include "odo/tool.h"
 
 struct docs;
@@ -27,14 +27,14 @@ struct cache_vectors;
 
 enum { ODO_MAX_RUNS = 256, ODO_MAX_NAMES = 256 /* ever asked for by one process */ };
 
-struct odo_params {              /* all borrowed until odo_close */
-    struct ask_backend *backend; /* who answers; NULL: odo_explain alone works, by rules */
-    const char *pipelines;       /* folder; NULL: the one beside the program */
-    bool watch;                  /* read it again when it changes */
-    struct tool_set *tools; /* owned from now on, also on failure; NULL: the calculator alone */
-    struct store *store;    /* decision log, memory, answer cache; NULL: none */
-    struct docs *docs;      /* NULL: no documents */
-    struct web *web;        /* NULL: no source configured */
+struct odo_params {          /* all borrowed until odo_close */
+    struct backend *backend; /* who answers; NULL: odo_explain alone works, by rules */
+    const char *pipelines;   /* folder; NULL: the one beside the program */
+    bool watch;              /* read it again when it changes */
+    struct tool_set *tools;  /* owned from now on, also on failure; NULL: the calculator alone */
+    struct store *store;     /* decision log, memory, answer cache; NULL: none */
+    struct docs *docs;       /* NULL: no documents */
+    struct web *web;         /* NULL: no source configured */
     /* Of questions, for the cache of answers; NULL: the documents' model, where there is one. */
     const struct cache_vectors *vectors;
     bool can_see;      /* the backend reads images */
@@ -45,11 +45,12 @@ int odo_open(struct odo **out, const struct odo_params *p, struct err *e);
 void odo_close(struct odo *o); /* after every run was freed; its backends go too */
 /* The backend of this name: "odo", or "odo:NAME" where there is such a pipeline now; NULL: there is none.
  * Lives as o, also when its pipeline goes. */
-struct ask_backend *odo_find(struct odo *o, const char *name);
+struct backend *odo_find(struct odo *o, const char *name);
 /* "odo", then "odo:NAME" for each pipeline that there is now. Nonzero from each stops, and is returned. */
 int odo_names(struct odo *o, int (*each)(void *ud, const char *name), void *ud);
 /* What would be done with this question, without answering; *out is a new reference. */
-int odo_explain(struct odo *o, const struct ask *a, const char *route, json_t **out, struct err *e);
+int odo_explain(struct odo *o, const struct request *a, const char *route, json_t **out,
+                struct err *e);
 /* What it was opened with; tools live as o. */
 struct tool_set *odo_tools(const struct odo *o);
 struct store *odo_store(const struct odo *o);

@@ -77,7 +77,7 @@ int odo_context(struct odo_run *r, struct err *e) {
     char owner[MEMORY_MAX_OWNER];
     const char *fact;
     size_t n;
-    memory_owner(r->ask->owner, r->ask->user, owner);
+    memory_owner(r->request->owner, r->request->user, owner);
     if (!(r->owner = mem_strdup(owner))) return err_set(e, CHIMERE_ENOMEM, "out of memory");
     int rc = find_persona(r, e);
     if (!rc) rc = find_skill(r, e);

@@ -113,7 +113,7 @@ int odo_wish_read(struct odo_wish *w, const json_t *extra, struct err *e) {
     return 0;
 }
 
-char *odo_question(const json_t *messages, bool *has_image) {
+char *request_question(const json_t *messages, bool *has_image) {
     *has_image = false;
     for (size_t i = json_array_size(messages); i-- > 0;) {
         const json_t *m = json_array_get(messages, i), *content = json_object_get(m, "content");
@@ -187,8 +187,8 @@ static void probe_mode(struct odo *o, struct odo_run *r) {
     double budget_ms = o->p.intent_ms > 0 ? 3.0 * o->p.intent_ms : 900;
     if (!o->p.backend || o->p.intent_ms < 0) return;
     ++o->n_model_call;
-    if (mode_probe(o->p.backend, r->ask, r->cancelled, clock_ns() + (int64_t)(budget_ms * 1e6), &p,
-                   NULL) == 0)
+    if (mode_probe(o->p.backend, r->request, r->cancelled, clock_ns() + (int64_t)(budget_ms * 1e6),
+                   &p, NULL) == 0)
         d->probe_nats = p.mean;
     r->stats.n_generated += p.stats.n_generated;
     d->mode = mode_choose(&d->difficulty, d->probe_nats >= 0 ? &p : NULL);
@@ -198,7 +198,7 @@ int odo_decide(struct odo *o, struct odo_run *r, const char *pinned, struct err 
     int64_t start = clock_ns();
     bool has_image;
     struct odo_decision *d = &r->d;
-    if (!(r->question = odo_question(r->ask->messages, &has_image)))
+    if (!(r->question = request_question(r->request->messages, &has_image)))
         return err_set(e, CHIMERE_ENOMEM, "out of memory");
     int rc = find_intent(o, r, r->wish.route ? r->wish.route : pinned, has_image, e);
     if (rc) return rc;
@@ -209,12 +209,13 @@ int odo_decide(struct odo *o, struct odo_run *r, const char *pinned, struct err 
                   &d->difficulty);
     d->mode = r->wish.mode >= 0 ? (enum difficulty_mode)r->wish.mode : d->difficulty.mode;
     d->probe_nats = -1;
-    if (r->wish.auto_mode && !r->ask->continue_last) probe_mode(o, r);
-    bool free_text = r->ask->format == ASK_TEXT && !r->ask->continue_last;
-    d->steps = p->n_step > 0 && free_text && r->ask->n == 1 && !json_array_size(r->ask->tools) &&
+    if (r->wish.auto_mode && !r->request->continue_last) probe_mode(o, r);
+    bool free_text = r->request->format == REQUEST_TEXT && !r->request->continue_last;
+    d->steps = p->n_step > 0 && free_text && r->request->n == 1 &&
+               !json_array_size(r->request->tools) &&
                (p->run_steps == PIPELINE_ALWAYS ||
                 (p->run_steps == PIPELINE_ULTRA && d->mode == DIFFICULTY_ULTRA));
-    bool greeting = d->intent.how == INTENT_GREETING || r->ask->continue_last;
+    bool greeting = d->intent.how == INTENT_GREETING || r->request->continue_last;
     d->documents = o->p.docs && !greeting &&
                    (r->wish.documents >= 0 ? r->wish.documents
                                            : p->documents || !strcmp(d->intent.route, "doc_qa"));

@@ -68,17 +68,17 @@ static const char *const hedges[] = {
 
 static bool is_confident(struct part *p, json_t *said) {
     struct odo_run *r = p->run;
-    struct ask a;
+    struct request a;
     struct call_result out;
-    ask_init(&a);
+    request_init(&a);
     a.messages = json_pack("[{s:s, s:s}]", "role", "user", "content", r->question);
     a.sampling.temperature = 0;
     a.sampling.n_probs = 5;
     a.probs = true;
     a.max_tokens = 48;
-    a.scope = r->ask->scope;
+    a.scope = r->request->scope;
     struct call c = {.backend = r->odo->p.backend,
-                     .ask = &a,
+                     .request = &a,
                      .cancelled = r->cancelled,
                      .deadline_ns = clock_ns() + (p->deadline_ns - clock_ns()) / 3};
     ++r->odo->n_model_call;
@@ -96,7 +96,7 @@ static bool is_confident(struct part *p, json_t *said) {
     r->stats.n_generated += out.stats.n_generated;
     buf_fini(&text);
     call_fini(&out);
-    ask_fini(&a);
+    request_fini(&a);
     return !rc && !hedge && mean < PROBE_NATS;
 }
 
@@ -104,21 +104,21 @@ static bool is_confident(struct part *p, json_t *said) {
 static json_t *expand(struct part *p) {
     struct odo_run *r = p->run;
     if (r->d.mode == DIFFICULTY_FAST) return NULL;
-    struct buf ask;
+    struct buf request;
     struct call_result out = {0};
-    buf_init(&ask, (size_t)16 << 10);
-    buf_printf(&ask, "Produce 3 search queries in a JSON array about: %.2000s", r->question);
+    buf_init(&request, (size_t)16 << 10);
+    buf_printf(&request, "Produce 3 search queries in a JSON array about: %.2000s", r->question);
     ++r->odo->n_model_call;
-    int rc = ask.failed ? CHIMERE_ENOMEM
-                        : call_text(r->odo->p.backend, r->ask->scope, NULL, ask.p,
-                                    "root ::= \"[\" s (\", \" s){0,4} \"]\"\n"
-                                    "s ::= \"\\\"\" [^\"\\\\\\n]{1,120} \"\\\"\"",
-                                    120, r->cancelled,
-                                    clock_ns() + (p->deadline_ns - clock_ns()) / 4, &out, NULL);
+    int rc = request.failed ? CHIMERE_ENOMEM
+                            : call_text(r->odo->p.backend, r->request->scope, NULL, request.p,
+                                        "root ::= \"[\" s (\", \" s){0,4} \"]\"\n"
+                                        "s ::= \"\\\"\" [^\"\\\\\\n]{1,120} \"\\\"\"",
+                                        120, r->cancelled,
+                                        clock_ns() + (p->deadline_ns - clock_ns()) / 4, &out, NULL);
     json_t *list = rc || !out.content.n ? NULL : json_loadb(out.content.p, out.content.n, 0, NULL);
     r->stats.n_generated += out.stats.n_generated;
     call_fini(&out);
-    buf_fini(&ask);
+    buf_fini(&request);
     return list;
 }
 
@@ -194,7 +194,7 @@ static void *fetch(void *ud) {
 }
 
 int32_t odo_count_tokens(const struct odo_run *r, const char *text, size_t n) {
-    const struct ask_model *m = r->odo->p.backend->model;
+    const struct backend_model *m = r->odo->p.backend->model;
     int32_t *ids = NULL;
     size_t n_tok = 0;
     if (!m || !m->tok || tok_encode(m->tok, text, n, false, false, &ids, &n_tok, NULL))
@@ -239,7 +239,7 @@ static void make_table(struct odo_run *r, struct part *parts, int n) {
     size_t n_text = 0;
     int64_t start = clock_ns();
     struct err e = {0};
-    const struct ask_model *m = r->odo->p.backend->model;
+    const struct backend_model *m = r->odo->p.backend->model;
     if (!r->d.dynamic_engram || !m || !m->tok) return;
     for (int i = 0; i < n; ++i) {
         json_t *s;
@@ -285,8 +285,8 @@ void odo_enrich(struct odo_run *r) {
     r->sources = json_array();
     if (!n) return;
     int64_t deadline = clock_ns() + (int64_t)r->d.pipeline->enrich_ms * 1000000;
-    if (r->ask->deadline_ns) { /* half of the time that there is: the answer needs some */
-        int64_t half = clock_ns() + (r->ask->deadline_ns - clock_ns()) / 2;
+    if (r->request->deadline_ns) { /* half of the time that there is: the answer needs some */
+        int64_t half = clock_ns() + (r->request->deadline_ns - clock_ns()) / 2;
         if (half < deadline) deadline = half;
     }
     for (int i = 0; i < n; ++i) {

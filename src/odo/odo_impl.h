@@ -5,7 +5,7 @@
 #include <pthread.h>
 
 #include "odo/cache.h"
-#include "odo/call.h"
+#include "backend/call.h"
 #include "odo/difficulty.h"
 #include "odo/history.h"
 #include "odo/intent.h"
@@ -29,7 +29,7 @@ struct odo_counter {
 };
 
 struct odo_front { /* the backend that the server sees */
-    struct ask_backend base;
+    struct backend base;
     struct odo *odo;             /* view */
     char route[INTENT_MAX_NAME]; /* pinned; "": decided by request */
 };
@@ -81,10 +81,10 @@ struct odo_decision {
 };
 
 struct odo_run {
-    struct ask_run base;
-    struct odo *odo;       /* view */
-    const struct ask *ask; /* borrowed until free */
-    struct ask_sink sink;
+    struct generation base;
+    struct odo *odo;               /* view */
+    const struct request *request; /* borrowed until free */
+    struct event_sink sink;
     struct pipeline_set *set; /* held */
     struct odo_wish wish;
     struct odo_decision d;
@@ -95,7 +95,7 @@ struct odo_run {
     struct tool skill_tool;    /* spec owned: its command; NULL: it has none */
     struct buf memory;         /* lines about the user, for the prompt */
     bool recalled_tainted, keep_talk;
-    struct ask_run *direct; /* owned: where nothing is added, the backend's own run */
+    struct generation *direct; /* owned: where nothing is added, the backend's own run */
     _Atomic bool is_cancelled;
     _Atomic bool *cancelled;    /* view: the whole run's, also for one agent's part of it */
     pthread_mutex_t *sink_lock; /* view: of the whole run; agents side by side take turns */
@@ -131,7 +131,8 @@ struct odo_run {
 
 /* odo_decide.c */
 int odo_wish_read(struct odo_wish *w, const json_t *extra, struct err *e);
-char *odo_question(const json_t *messages, bool *has_image); /* by mem_free; NULL: out of memory */
+char *request_question(const json_t *messages,
+                       bool *has_image); /* by mem_free; NULL: out of memory */
 int odo_decide(struct odo *o, struct odo_run *r, const char *pinned, struct err *e);
 json_t *odo_decision_json(const struct odo_run *r);
 
@@ -149,19 +150,19 @@ struct odo_round {
     json_t *messages; /* borrowed; grows by what happens */
 };
 int odo_loop(struct odo_run *r, const struct odo_round *round, struct buf *content,
-             enum ask_finish *finish, struct err *e);
+             enum finish *finish, struct err *e);
 /* Adds what a call took to the run's sums, and takes it from the tokens left. */
 void odo_spend(struct odo_run *r, const struct engine_stats *s, int32_t n_reasoning);
 /* What the run asks a model with: the request's ask with what pipeline, mode and tables say; own: a round's sampling or
  * NULL. Borrows all but extra, which wants json_decref. */
 void odo_ask(const struct odo_run *r, const struct pipeline_sampling *own, bool final,
-             struct ask *a);
-int odo_send(struct odo_run *r, const struct ask_event *ev); /* nonzero: cancelled */
+             struct request *a);
+int odo_send(struct odo_run *r, const struct backend_event *ev); /* nonzero: cancelled */
 int odo_say(struct odo_run *r, bool thought, const char *text, size_t n);
 int odo_note(struct odo_run *r, const char *name, json_t *o); /* takes o; nonzero: cancelled */
 void odo_count(struct odo *o, enum odo_stage s, int64_t start_ns, bool failed);
 
 /* odo_steps.c */
-int odo_steps(struct odo_run *r, enum ask_finish *finish, struct err *e);
+int odo_steps(struct odo_run *r, enum finish *finish, struct err *e);
 
 #endif

@@ -12,7 +12,7 @@ enum { MAX_JUDGING = 8, GRACE_MS = 20 }; /* more would only queue behind a model
 
 struct judging {     /* of the thread and of the one who waits; the last one frees it */
     struct odo *odo; /* borrowed: odo_close waits for n_judging */
-    struct ask_backend *backend;
+    struct backend *backend;
     char *system, *grammar, *text; /* owned */
     int64_t deadline_ns;
     _Atomic bool cancelled;

@@ -27,9 +27,9 @@ void odo_spend(struct odo_run *r, const struct engine_stats *s, int32_t n_reason
     if (r->n_left != INT32_MAX) r->n_left -= s->n_generated;
 }
 
-int odo_send(struct odo_run *r, const struct ask_event *ev) {
+int odo_send(struct odo_run *r, const struct backend_event *ev) {
     pthread_mutex_lock(r->sink_lock);
-    if (ev->kind == ASK_CHAT && ev->chat->kind == CHAT_CONTENT)
+    if (ev->kind == EVENT_CHAT && ev->chat->kind == CHAT_CONTENT)
         taint_feed(r->all_said, ev->chat->text, ev->chat->n);
     int rc = r->sink.event(r->sink.ud, ev);
     pthread_mutex_unlock(r->sink_lock);
@@ -40,8 +40,9 @@ int odo_send(struct odo_run *r, const struct ask_event *ev) {
 int odo_say(struct odo_run *r, bool thought, const char *text, size_t n) {
     struct chat_event chat = {
         .kind = thought ? CHAT_REASONING : CHAT_CONTENT, .text = text, .n = n, .index = -1};
-    return n ? odo_send(r,
-                        &(struct ask_event){.kind = ASK_CHAT, .choice = r->choice, .chat = &chat})
+    return n ? odo_send(
+                   r,
+                   &(struct backend_event){.kind = EVENT_CHAT, .choice = r->choice, .chat = &chat})
              : 0;
 }
 
@@ -49,8 +50,8 @@ int odo_note(struct odo_run *r, const char *name, json_t *o) {
     char *text = o ? json_dumps(o, JSON_COMPACT | JSON_REAL_PRECISION(6)) : NULL;
     json_decref(o);
     if (!text) return 0;
-    struct ask_event ev = {
-        .kind = ASK_NOTE, .choice = r->choice, .name = name, .text = text, .n = strlen(text)};
+    struct backend_event ev = {
+        .kind = EVENT_NOTE, .choice = r->choice, .name = name, .text = text, .n = strlen(text)};
     int rc = odo_send(r, &ev);
     mem_free(text);
     return rc;
@@ -86,7 +87,7 @@ static bool useful(const struct odo_run *r, const struct tool *t) {
 
 static struct tool_env run_env(const struct odo_run *r) {
     return (struct tool_env){.cancelled = r->cancelled,
-                             .deadline_ns = r->ask->deadline_ns,
+                             .deadline_ns = r->request->deadline_ns,
                              .tainted = r->tainted,
                              .tainted_local = r->tainted_local,
                              .confirmed = r->wish.confirm,
@@ -111,10 +112,10 @@ static void tell_confirm(struct odo_run *r, const struct odo_round *round) {
 
 /* The client's tools, then ours; a name that the client uses is the client's. NULL: none at all. */
 static json_t *offered(const struct odo_run *r, const struct odo_round *round, size_t *n_ours) {
-    const struct ask *a = r->ask;
+    const struct request *a = r->request;
     json_t *all = a->tools ? json_copy(a->tools) : json_array();
     *n_ours = 0;
-    bool free_choice = a->tool_choice == ASK_TOOLS_AUTO && a->format == ASK_TEXT &&
+    bool free_choice = a->tool_choice == REQUEST_TOOLS_AUTO && a->format == REQUEST_TEXT &&
                        r->wish.tools != 0 && !a->continue_last;
     struct tool_env env = run_env(r);
     const struct tool *t = &r->skill_tool;
@@ -145,16 +146,16 @@ struct turn {
 
 static int forward(struct turn *t, struct chat_event *chat) {
     struct odo_run *r = t->run;
-    struct ask_event ev = {.kind = ASK_CHAT, .choice = r->choice, .chat = chat};
+    struct backend_event ev = {.kind = EVENT_CHAT, .choice = r->choice, .chat = chat};
     return odo_send(r, &ev);
 }
 
-static int on_event(void *ud, const struct ask_event *ev) {
+static int on_event(void *ud, const struct backend_event *ev) {
     struct turn *t = ud;
     struct odo_run *r = t->run;
-    if (ev->kind != ASK_CHAT) {
-        if (!t->final || ev->kind == ASK_NOTE) return 0;
-        struct ask_event copy = *ev;
+    if (ev->kind != EVENT_CHAT) {
+        if (!t->final || ev->kind == EVENT_NOTE) return 0;
+        struct backend_event copy = *ev;
         copy.choice = r->choice;
         return odo_send(r, &copy);
     }
@@ -167,8 +168,8 @@ static int on_event(void *ud, const struct ask_event *ev) {
         else if (r->keeps_answer) buf_put(&r->answer, chat.text, chat.n);
         break;
     case CHAT_CALL:
-        t->ours = odo_tool(r, chat.name) && !has_name(r->ask->tools, chat.name);
-        if (!t->ours && !has_name(r->ask->tools, chat.name))
+        t->ours = odo_tool(r, chat.name) && !has_name(r->request->tools, chat.name);
+        if (!t->ours && !has_name(r->request->tools, chat.name))
             t->ours = true; /* nobody's: told below */
         if (!t->ours) ++t->n_client;
         break;
@@ -181,7 +182,7 @@ static int on_event(void *ud, const struct ask_event *ev) {
     return forward(t, &chat);
 }
 
-static void set_sampling(struct ask *a, const struct pipeline_sampling *s) {
+static void set_sampling(struct request *a, const struct pipeline_sampling *s) {
     if (!s) return;
     if (s->temperature == s->temperature) a->sampling.temperature = (float)s->temperature;
     if (s->top_p == s->top_p) a->sampling.top_p = (float)s->top_p;
@@ -195,8 +196,9 @@ static void set_sampling(struct ask *a, const struct pipeline_sampling *s) {
 /* The request's extra, with the pipeline's table where it names none itself; a new reference. */
 static json_t *with_table(const struct odo_run *r) {
     const struct pipeline *p = r->d.pipeline;
-    if (!p->engram || json_object_get(r->ask->extra, "engram")) return json_incref(r->ask->extra);
-    json_t *extra = r->ask->extra ? json_copy(r->ask->extra) : json_object();
+    if (!p->engram || json_object_get(r->request->extra, "engram"))
+        return json_incref(r->request->extra);
+    json_t *extra = r->request->extra ? json_copy(r->request->extra) : json_object();
     json_object_set_new(extra, "engram",
                         json_pack("{s:[s], s:f, s:b}", "tables", p->engram, "alpha",
                                   p->engram_alpha, "optional", 1));
@@ -204,9 +206,9 @@ static json_t *with_table(const struct odo_run *r) {
 }
 
 void odo_ask(const struct odo_run *r, const struct pipeline_sampling *own, bool final,
-             struct ask *a) {
+             struct request *a) {
     const struct pipeline *p = r->d.pipeline;
-    *a = *r->ask; /* its arrays stay the maker's */
+    *a = *r->request; /* its arrays stay the maker's */
     a->n = 1;
     if (r->table) { /* what was fetched also sways the words of the answer itself */
         a->table = r->table;
@@ -223,20 +225,20 @@ void odo_ask(const struct odo_run *r, const struct pipeline_sampling *own, bool 
         a->max_tokens = r->n_left;
 }
 
-static int ask_model(struct odo_run *r, const struct odo_round *round, json_t *tools,
-                     struct turn *turn, struct call_result *out, struct err *e) {
-    struct ask a;
+static int backend_model(struct odo_run *r, const struct odo_round *round, json_t *tools,
+                         struct turn *turn, struct call_result *out, struct err *e) {
+    struct request a;
     odo_ask(r, round->sampling, round->final, &a);
     a.messages = round->messages;
     a.tools = tools;
     a.sampling.seed += (uint64_t)r->choice;
     if (!round->final) { /* steps: plain text, whatever form the answer has */
-        a.format = ASK_TEXT;
+        a.format = REQUEST_TEXT;
         a.n_stop = 0;
         a.probs = false;
     }
     struct call c = {.backend = r->odo->p.backend,
-                     .ask = &a,
+                     .request = &a,
                      .on_event = on_event,
                      .ud = turn,
                      .cancelled = r->cancelled,
@@ -295,7 +297,7 @@ static int run_tool(struct odo_run *r, const struct odo_round *round, const json
 }
 
 int odo_loop(struct odo_run *r, const struct odo_round *round, struct buf *content,
-             enum ask_finish *finish, struct err *e) {
+             enum finish *finish, struct err *e) {
     int32_t most = round->rounds ? round->rounds : r->d.pipeline->rounds;
     for (int32_t i = 0;; ++i) {
         size_t n_ours = 0;
@@ -307,12 +309,12 @@ int odo_loop(struct odo_run *r, const struct odo_round *round, struct buf *conte
         tell_confirm(r, &bare);
         struct turn turn = {.run = r, .final = round->final};
         struct call_result out;
-        int rc = ask_model(r, round, tools, &turn, &out, e);
+        int rc = backend_model(r, round, tools, &turn, &out, e);
         json_decref(tools);
         *finish = out.finish;
         size_t n_call = json_array_size(out.calls);
-        bool again = !rc && !*r->cancelled && out.finish == ASK_CALLS && n_call && !turn.n_client &&
-                     i < most && r->n_left > 0;
+        bool again = !rc && !*r->cancelled && out.finish == FINISH_CALLS && n_call &&
+                     !turn.n_client && i < most && r->n_left > 0;
         if (!rc && content && !again)
             buf_put(content, out.content.n ? out.content.p : "", out.content.n);
         if (again) {
@@ -320,8 +322,9 @@ int odo_loop(struct odo_run *r, const struct odo_round *round, struct buf *conte
             for (size_t k = 0; k < n_call && !rc && !*r->cancelled; ++k)
                 rc = run_tool(r, round, json_array_get(out.calls, k));
             if (rc) err_set(e, rc, "out of memory");
-        } else if (!rc && out.finish == ASK_CALLS && !turn.n_client) {
-            *finish = ASK_STOP; /* calls of ours beyond the limit: the client has nothing to run */
+        } else if (!rc && out.finish == FINISH_CALLS && !turn.n_client) {
+            *finish =
+                FINISH_STOP; /* calls of ours beyond the limit: the client has nothing to run */
         }
         r->n_client_call += turn.n_client;
         call_fini(&out);

@@ -19,7 +19,7 @@ enum { BAD_GRADE = 2, BAD_TEXT = 4000 };
 int odo_strategy_decide(struct odo_run *r, struct err *e) {
     struct odo_decision *d = &r->d;
     const struct pipeline *p = d->pipeline;
-    const struct ask *a = r->ask;
+    const struct request *a = r->request;
     d->has_strategy = false;
     const char *spec = r->wish.strategy;
     if (!spec && p->strategy && !r->wish.no_strategy &&
@@ -43,26 +43,26 @@ int odo_strategy_decide(struct odo_run *r, struct err *e) {
     return 0;
 }
 
-static int relay(void *ud, const struct ask_event *ev) {
+static int relay(void *ud, const struct backend_event *ev) {
     struct odo_run *r = ud;
-    if (ev->kind == ASK_NOTE) return 0;
-    struct ask_event copy = *ev;
+    if (ev->kind == EVENT_NOTE) return 0;
+    struct backend_event copy = *ev;
     copy.choice = r->choice;
-    if (ev->kind == ASK_CHAT && ev->chat->kind == CHAT_CONTENT && r->keeps_answer)
+    if (ev->kind == EVENT_CHAT && ev->chat->kind == CHAT_CONTENT && r->keeps_answer)
         buf_put(&r->answer, ev->chat->text, ev->chat->n);
     return odo_send(r, &copy);
 }
 
-int odo_strategy_answer(struct odo_run *r, enum ask_finish *finish, struct err *e) {
+int odo_strategy_answer(struct odo_run *r, enum finish *finish, struct err *e) {
     const struct pipeline *p = r->d.pipeline;
-    struct ask a;
+    struct request a;
     odo_ask(r, NULL, true, &a);
     a.messages = r->messages;
     a.tools = NULL;
     a.sampling.seed += (uint64_t)r->choice * STRATEGY_MAX_N * STRATEGY_MAX_STEPS;
     const struct strategy_use use = {.strategy = &r->d.strategy,
                                      .backend = r->odo->p.backend,
-                                     .ask = &a,
+                                     .request = &a,
                                      .on_event = relay,
                                      .ud = r,
                                      .cancelled = r->cancelled,
@@ -92,7 +92,7 @@ static double judged(struct odo_run *r, const char *answer) {
     struct prm_item it = {.problem = r->question, .solution = answer};
     const struct prm_use use = {.backend = r->odo->p.backend,
                                 .cancelled = r->cancelled,
-                                .deadline_ns = r->ask->deadline_ns};
+                                .deadline_ns = r->request->deadline_ns};
     ++r->odo->n_model_call;
     if (prm_score(&use, &it, 1, NULL)) return NAN;
     bool said = !it.failed && (it.verdict.n_said || it.verdict.has_whole);
@@ -103,7 +103,7 @@ static double judged(struct odo_run *r, const char *answer) {
 }
 
 static int held(struct odo_run *r, const struct odo_round *round, struct buf *text,
-                enum ask_finish *finish, struct err *e) {
+                enum finish *finish, struct err *e) {
     r->quiet = true; /* thoughts too: of the answer that is given there are none */
     int rc = odo_loop(r, round, text, finish, e);
     r->quiet = false;
@@ -125,11 +125,11 @@ static json_t *critique(const json_t *messages, const struct buf *draft) {
 }
 
 bool odo_wants_reflection(const struct odo_run *r) {
-    return r->d.pipeline->quality_reflect && !json_array_size(r->ask->tools) &&
-           r->ask->format == ASK_TEXT && !r->ask->probs;
+    return r->d.pipeline->quality_reflect && !json_array_size(r->request->tools) &&
+           r->request->format == REQUEST_TEXT && !r->request->probs;
 }
 
-int odo_reflect(struct odo_run *r, const struct odo_round *round, enum ask_finish *finish,
+int odo_reflect(struct odo_run *r, const struct odo_round *round, enum finish *finish,
                 struct err *e) {
     struct buf text, second;
     buf_init(&text, (size_t)4 << 20);
@@ -141,7 +141,7 @@ int odo_reflect(struct odo_run *r, const struct odo_round *round, enum ask_finis
     if (!rc && !isnan(r->score) && quality_grade(r->score) <= BAD_GRADE && !*r->cancelled) {
         struct odo_round again = *round;
         struct err why = {0};
-        enum ask_finish how = ASK_FAILED;
+        enum finish how = FINISH_ERROR;
         again.messages = critique(round->messages, &text);
         bool whole = again.messages && !held(r, &again, &second, &how, &why) && second.n;
         json_decref(again.messages);
@@ -174,8 +174,8 @@ bool odo_wants_quality(const struct odo_run *r) {
     return r->odo->quality && r->d.pipeline && r->d.pipeline->quality_score;
 }
 
-void odo_quality_post(struct odo_run *r, enum ask_finish finish) {
-    if (!odo_wants_quality(r) || finish != ASK_STOP || r->n_client_call || !r->answer.n) return;
+void odo_quality_post(struct odo_run *r, enum finish finish) {
+    if (!odo_wants_quality(r) || finish != FINISH_STOP || r->n_client_call || !r->answer.n) return;
     const struct quality_answer a = {.name = r->answer_name,
                                      .route = r->d.intent.route,
                                      .question = r->question,

@@ -9,7 +9,7 @@ struct outcome {
     const struct pipeline_step *step;
     json_t *messages; /* owned */
     struct buf text;
-    enum ask_finish finish;
+    enum finish finish;
     struct err err;
     int rc;
     bool final;
@@ -64,7 +64,7 @@ static void *work(void *ud) {
 static void begin(struct odo_run *r, struct outcome *o, bool alone, const struct buf *before) {
     /* field by field: a run holds atomics and a thread that are not copied */
     o->part = (struct odo_run){.odo = r->odo,
-                               .ask = r->ask,
+                               .request = r->request,
                                .sink = r->sink,
                                .set = r->set,
                                .wish = r->wish,
@@ -132,14 +132,14 @@ static int group(struct odo_run *r, struct outcome *list, int32_t n, struct buf 
 }
 
 /* The last agent failed: what the others found is better than nothing, and said to be partial. */
-static int partial(struct odo_run *r, const struct buf *before, enum ask_finish *finish) {
+static int partial(struct odo_run *r, const struct buf *before, enum finish *finish) {
     json_object_set_new(r->record, "partial", json_true());
     odo_say(r, false, before->p, before->n);
-    *finish = ASK_STOP;
+    *finish = FINISH_STOP;
     return 0;
 }
 
-int odo_steps(struct odo_run *r, enum ask_finish *finish, struct err *e) {
+int odo_steps(struct odo_run *r, enum finish *finish, struct err *e) {
     const struct pipeline *p = r->d.pipeline;
     struct outcome *list = mem_alloc_array(PIPELINE_MAX_STEPS, sizeof *list);
     if (!list) return err_set(e, CHIMERE_ENOMEM, "out of memory");

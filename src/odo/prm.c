@@ -158,10 +158,10 @@ struct hearing {            /* one judge's words */
     struct prm_mark *marks; /* owned [MAX_MARKS] */
     size_t n_mark;
     int32_t n_step;
-    struct ask ask;
+    struct request request;
 };
 
-static void hear(void *ud, const struct ask_event *ev) {
+static void hear(void *ud, const struct backend_event *ev) {
     struct hearing *h = ud;
     struct prm_mark m = {.at = h->text.n};
     for (int32_t i = 0; h->tok && ev->probs && i < ev->probs->n; i++) {
@@ -191,8 +191,8 @@ static void put_question(struct buf *b, const struct prm_item *it, struct prm_st
 static int pose(const struct prm_item *it, struct hearing *h, struct err *e) {
     struct prm_steps steps;
     struct buf b;
-    struct ask *a = &h->ask;
-    ask_init(a);
+    struct request *a = &h->request;
+    request_init(a);
     buf_init(&h->text, BATCH_MAX_TEXT);
     buf_init(&b, (size_t)PRM_MAX_PROBLEM + PRM_MAX_SOLUTION + 4096);
     put_question(&b, it, &steps);
@@ -220,11 +220,11 @@ static int pose(const struct prm_item *it, struct hearing *h, struct err *e) {
 }
 
 static void judge(struct prm_item *it, struct batch_item *b, struct hearing *h) {
-    size_t n_before = h->ask.continue_last ? strlen(it->before) : 0;
+    size_t n_before = h->request.continue_last ? strlen(it->before) : 0;
     struct buf *text = &h->text;
     if (text->n == n_before && b->content.n) buf_put(text, b->content.p, b->content.n);
     it->stats = b->stats;
-    it->failed = b->finish == ASK_FAILED || b->finish == ASK_CANCELLED;
+    it->failed = b->finish == FINISH_ERROR || b->finish == FINISH_CANCELLED;
     bool empty = it->failed || text->failed || !text->n;
     prm_read(empty ? "" : text->p, empty ? 0 : text->n, h->n_step, h->marks, h->n_mark,
              &it->verdict);
@@ -245,7 +245,7 @@ int prm_score(const struct prm_use *u, struct prm_item *items, int32_t n, struct
     struct batch_item *b = mem_alloc_array((size_t)n, sizeof *b);
     struct hearing *h = mem_alloc_array((size_t)n, sizeof *h);
     int rc = b && h ? 0 : err_set(e, CHIMERE_ENOMEM, "out of memory");
-    const struct ask_model *model = u->backend->model;
+    const struct backend_model *model = u->backend->model;
     int32_t n_posed = 0;
     for (; n_posed < n && !rc; n_posed++) {
         struct hearing *x = &h[n_posed];
@@ -253,7 +253,7 @@ int prm_score(const struct prm_use *u, struct prm_item *items, int32_t n, struct
                               .marks = mem_alloc_array(MAX_MARKS, sizeof *x->marks)};
         rc = pose(&items[n_posed], x, e);
         if (!x->marks) rc = err_set(e, CHIMERE_ENOMEM, "out of memory");
-        b[n_posed] = (struct batch_item){.ask = &x->ask, .on_token = hear, .ud = x};
+        b[n_posed] = (struct batch_item){.request = &x->request, .on_token = hear, .ud = x};
     }
     if (!rc) {
         struct batch batch = {.backend = u->backend,
@@ -268,7 +268,7 @@ int prm_score(const struct prm_use *u, struct prm_item *items, int32_t n, struct
     for (int32_t i = 0; i < n_posed; i++) {
         buf_fini(&h[i].text);
         mem_free(h[i].marks);
-        ask_fini(&h[i].ask);
+        request_fini(&h[i].request);
     }
     mem_free(b);
     mem_free(h);

@@ -10,7 +10,7 @@
 #define CHIMERE_ODO_PRM_H
 
 #include "base/str.h"
-#include "odo/batch.h"
+#include "backend/batch.h"
 
 enum { PRM_MAX_STEPS = 24, PRM_MAX_PROBLEM = 16 << 10, PRM_MAX_SOLUTION = 64 << 10 };
 
@@ -59,9 +59,9 @@ struct prm_item {
     bool failed;
 };
 struct prm_use {
-    struct ask_backend *backend; /* borrowed: the judge */
-    _Atomic bool *cancelled;     /* borrowed; may be NULL */
-    int64_t deadline_ns;         /* 0: none */
+    struct backend *backend; /* borrowed: the judge */
+    _Atomic bool *cancelled; /* borrowed; may be NULL */
+    int64_t deadline_ns;     /* 0: none */
 };
 /* Judges all, at most BATCH_MAX. What failed, or was late, has the neutral score and failed set; CHIMERE_E*
  * alone where there is no memory. */

@@ -22,9 +22,9 @@ struct entry {
 };
 
 struct quality {
-    struct ask_backend *backend; /* borrowed */
-    struct store *store;         /* borrowed */
-    pthread_mutex_t lock;        /* guards what follows */
+    struct backend *backend; /* borrowed */
+    struct store *store;     /* borrowed */
+    pthread_mutex_t lock;    /* guards what follows */
     pthread_cond_t cond;
     struct entry *first, *last;
     int32_t n, n_busy;
@@ -129,7 +129,7 @@ static void *work(void *ud) {
 
 /* ---- the queue ---- */
 
-int quality_open(struct quality **out, struct ask_backend *backend, struct store *store,
+int quality_open(struct quality **out, struct backend *backend, struct store *store,
                  struct err *e) {
     *out = NULL;
     struct quality *q = mem_zalloc(sizeof *q);

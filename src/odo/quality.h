@@ -8,7 +8,7 @@
 
 #include <jansson.h>
 
-#include "engine/ask.h"
+#include "backend/backend.h"
 
 struct store;
 struct quality;
@@ -27,8 +27,7 @@ struct quality_answer {
 };
 
 /* backend: the judge; both are borrowed until quality_close. */
-int quality_open(struct quality **out, struct ask_backend *backend, struct store *store,
-                 struct err *e);
+int quality_open(struct quality **out, struct backend *backend, struct store *store, struct err *e);
 void quality_close(struct quality *q); /* what waits is dropped, what is judged now is cancelled */
 /* False: dropped, because the queue is full or the texts are too short or too long to judge. */
 bool quality_post(struct quality *q, const struct quality_answer *a);

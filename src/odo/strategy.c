@@ -7,7 +7,7 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "base/str.h"
-#include "odo/call.h"
+#include "backend/call.h"
 #include "odo/strategy_impl.h"
 
 enum { DEFAULT_TOKENS = 1024 };
@@ -20,12 +20,12 @@ struct relay {
 };
 
 static int run_greedy(const struct strategy_use *u, struct strategy_result *r, struct err *e) {
-    struct ask a;
+    struct request a;
     strategy_ask(u, 0, &a);
-    a.max_tokens = u->strategy->max_tokens ? u->strategy->max_tokens : u->ask->max_tokens;
+    a.max_tokens = u->strategy->max_tokens ? u->strategy->max_tokens : u->request->max_tokens;
     a.sampling.temperature = 0;
     struct call c = {.backend = u->backend,
-                     .ask = &a,
+                     .request = &a,
                      .on_event = u->on_event,
                      .ud = u->ud,
                      .cancelled = u->cancelled,
@@ -212,7 +212,7 @@ json_t *strategy_json(const struct strategy *s, const struct strategy_result *r)
 /* ---- asking ---- */
 
 int64_t strategy_deadline(const struct strategy_use *u) {
-    int64_t own = u->deadline_ns, asks = u->ask->deadline_ns;
+    int64_t own = u->deadline_ns, asks = u->request->deadline_ns;
     return !own || (asks && asks < own) ? asks : own;
 }
 
@@ -221,9 +221,9 @@ bool strategy_over(const struct strategy_use *u) {
     return (u->cancelled && *u->cancelled) || (deadline && clock_ns() >= deadline);
 }
 
-void strategy_ask(const struct strategy_use *u, int32_t i, struct ask *out) {
+void strategy_ask(const struct strategy_use *u, int32_t i, struct request *out) {
     const struct strategy *s = u->strategy;
-    *out = *u->ask;
+    *out = *u->request;
     out->n = 1;
     out->progress = false;
     out->deadline_ns = 0; /* ours to keep */
@@ -244,7 +244,7 @@ static void take(struct candidate *c, struct batch_item *it) {
     *c = (struct candidate){.content = it->content,
                             .reasoning = it->reasoning,
                             .finish = it->finish,
-                            .failed = it->finish == ASK_FAILED || it->has_calls,
+                            .failed = it->finish == FINISH_ERROR || it->has_calls,
                             .err = it->err};
     buf_init(&it->content, 0);
     buf_init(&it->reasoning, 0);
@@ -253,13 +253,13 @@ static void take(struct candidate *c, struct batch_item *it) {
 
 int strategy_sample(const struct strategy_use *u, struct candidate *c, int32_t n,
                     struct strategy_result *r, struct err *e) {
-    struct ask *asks = mem_alloc_array((size_t)n, sizeof *asks);
+    struct request *asks = mem_alloc_array((size_t)n, sizeof *asks);
     struct batch_item *items = mem_alloc_array((size_t)n, sizeof *items);
     int rc = asks && items ? 0 : err_set(e, CHIMERE_ENOMEM, "out of memory");
     memset(c, 0, (size_t)n * sizeof *c);
     for (int32_t i = 0; i < n && !rc; i++) {
         strategy_ask(u, i, &asks[i]);
-        items[i] = (struct batch_item){.ask = &asks[i]};
+        items[i] = (struct batch_item){.request = &asks[i]};
     }
     if (!rc) {
         struct batch b = {.backend = u->backend,
@@ -286,7 +286,7 @@ int strategy_sample(const struct strategy_use *u, struct candidate *c, int32_t n
 static const double DOUBT = 0.2;
 
 static bool may_vote(const struct candidate *c, bool any_whole) {
-    return !c->failed && (!any_whole || (c->finish == ASK_STOP && c->content.n));
+    return !c->failed && (!any_whole || (c->finish == FINISH_STOP && c->content.n));
 }
 
 int32_t strategy_vote(const struct candidate *c, int32_t n, bool weighted, double *share) {
@@ -331,7 +331,7 @@ int32_t strategy_pick(const struct candidate *c, int32_t n) {
 static int send(const struct strategy_use *u, enum chat_event_kind kind, const struct buf *text) {
     if (!u->on_event || !text->n) return 0;
     struct chat_event chat = {.kind = kind, .text = text->p, .n = text->n, .index = -1};
-    return u->on_event(u->ud, &(struct ask_event){.kind = ASK_CHAT, .chat = &chat});
+    return u->on_event(u->ud, &(struct backend_event){.kind = EVENT_CHAT, .chat = &chat});
 }
 
 int strategy_give(const struct strategy_use *u, const struct candidate *c, int32_t n,
@@ -345,9 +345,9 @@ int strategy_give(const struct strategy_use *u, const struct candidate *c, int32
                               json_pack("{s:s#, s:s, s:f, s:s}", "text",
                                         c[i].content.n ? c[i].content.p : "", (int)c[i].content.n,
                                         "answer", c[i].key, "score", c[i].score, "finish",
-                                        names[c[i].failed ? ASK_FAILED : c[i].finish]));
+                                        names[c[i].failed ? FINISH_ERROR : c[i].finish]));
     if (winner < 0) {
-        r->finish = ASK_CANCELLED;
+        r->finish = FINISH_CANCELLED;
         return 0;
     }
     const struct candidate *w = &c[winner];
@@ -358,7 +358,7 @@ int strategy_give(const struct strategy_use *u, const struct candidate *c, int32
     if (r->reasoning.failed || r->content.failed)
         return err_set(e, CHIMERE_ENOMEM, "out of memory");
     if (send(u, CHAT_REASONING, &r->reasoning) || send(u, CHAT_CONTENT, &r->content))
-        r->finish = ASK_CANCELLED;
+        r->finish = FINISH_CANCELLED;
     return 0;
 }
 
@@ -372,16 +372,16 @@ void strategy_drop(struct candidate *c, int32_t n) {
 /* ---- a run ---- */
 
 int strategy_run(const struct strategy_use *u, struct strategy_result *r, struct err *e) {
-    *r = (struct strategy_result){.finish = ASK_FAILED, .winner = -1};
+    *r = (struct strategy_result){.finish = FINISH_ERROR, .winner = -1};
     buf_init(&r->content, CALL_MAX_TEXT);
     buf_init(&r->reasoning, CALL_MAX_TEXT);
-    if (json_array_size(u->ask->tools))
+    if (json_array_size(u->request->tools))
         return err_set(e, CHIMERE_EUNSUPPORTED, "strategy: expected a question without tools");
     int64_t start = clock_ns();
     int rc = u->strategy->row->run(u, r, e);
     if (!rc && strategy_deadline(u) && clock_ns() >= strategy_deadline(u)) r->was_late = true;
-    if (u->cancelled && *u->cancelled) r->finish = ASK_CANCELLED;
-    else if (!rc && r->was_late && r->finish == ASK_CANCELLED) r->finish = ASK_LENGTH;
+    if (u->cancelled && *u->cancelled) r->finish = FINISH_CANCELLED;
+    else if (!rc && r->was_late && r->finish == FINISH_CANCELLED) r->finish = FINISH_LENGTH;
     r->ms = clock_ms_since(start);
     return rc;
 }

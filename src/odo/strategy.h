@@ -15,7 +15,7 @@
 #include <stdatomic.h>
 
 #include "base/buf.h"
-#include "engine/ask.h"
+#include "backend/backend.h"
 
 enum { STRATEGY_MAX_N = 64, STRATEGY_MAX_STEPS = 64, STRATEGY_MAX_TEXT = 256 };
 
@@ -26,7 +26,7 @@ struct strategy {
     int32_t n;                      /* candidates */
     int32_t width;                  /* trees: continuations of one branch at a time */
     int32_t steps, step_tokens;     /* trees: at most */
-    int32_t max_tokens;        /* of one candidate; 0: the ask's, and 1024 where that has none */
+    int32_t max_tokens; /* of one candidate; 0: the request's, and 1024 where that has none */
     double temperature, top_p; /* of candidates */
 };
 
@@ -47,19 +47,19 @@ int64_t strategy_generated(const struct strategy_cost *c);
 
 struct strategy_use {
     const struct strategy *strategy; /* borrowed */
-    struct ask_backend *backend;     /* borrowed */
-    struct ask_backend *verifier;    /* borrowed; NULL: backend */
-    const struct ask *ask;           /* borrowed; one choice; its messages are the question */
-    /* ASK_CHAT, ASK_TOKEN and ASK_PREFILL of the answer; nonzero cancels. May be NULL. */
-    int (*on_event)(void *ud, const struct ask_event *ev);
+    struct backend *backend;         /* borrowed */
+    struct backend *verifier;        /* borrowed; NULL: backend */
+    const struct request *request;   /* borrowed; one choice; its messages are the question */
+    /* EVENT_CHAT, EVENT_TOKEN and EVENT_PREFILL of the answer; nonzero cancels. May be NULL. */
+    int (*on_event)(void *ud, const struct backend_event *ev);
     void *ud;
     _Atomic bool *cancelled; /* borrowed; may be NULL */
-    int64_t deadline_ns;     /* on clock_ns; 0: the ask's */
+    int64_t deadline_ns;     /* on clock_ns; 0: the request's */
 };
 
 struct strategy_result {
     struct buf content, reasoning; /* the answer */
-    enum ask_finish finish;
+    enum finish finish;
     double score;   /* 0..1: share of votes, or the verifier's; 1 where nothing was picked from */
     bool was_late;  /* the deadline cut it */
     int32_t winner; /* of candidates, -1: none */

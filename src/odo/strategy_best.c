@@ -33,7 +33,7 @@ static bool is_same(const struct candidate *a, const struct candidate *b) {
 int strategy_judge(const struct strategy_use *u, struct candidate *c, int32_t n,
                    struct strategy_result *r, struct err *e) {
     bool has_image;
-    char *problem = odo_question(u->ask->messages, &has_image);
+    char *problem = request_question(u->request->messages, &has_image);
     struct prm_item *items = mem_alloc_array((size_t)n, sizeof *items);
     int32_t *who = mem_alloc_array((size_t)n, sizeof *who), m = 0;
     int rc = problem && items && who ? 0 : err_set(e, CHIMERE_ENOMEM, "out of memory");

@@ -2,7 +2,7 @@
 #ifndef CHIMERE_ODO_STRATEGY_IMPL_H
 #define CHIMERE_ODO_STRATEGY_IMPL_H
 
-#include "odo/batch.h"
+#include "backend/batch.h"
 #include "odo/strategy.h"
 #include "odo/strategy_key.h"
 
@@ -15,7 +15,7 @@ struct strategy_row {
 
 struct candidate {
     struct buf content, reasoning;
-    enum ask_finish finish;
+    enum finish finish;
     bool failed;
     double score;                 /* 0..1 */
     char key[STRATEGY_KEY_BYTES]; /* strategy_key of its text */
@@ -23,8 +23,8 @@ struct candidate {
     struct err err;               /* where it failed */
 };
 
-/* A copy of the user's ask for candidate i: one choice, its own random stream. Borrows everything. */
-void strategy_ask(const struct strategy_use *u, int32_t i, struct ask *out);
+/* A copy of the user's request for candidate i: one choice, its own random stream. Borrows everything. */
+void strategy_ask(const struct strategy_use *u, int32_t i, struct request *out);
 void strategy_count(struct strategy_result *r, const struct engine_stats *s, int32_t n_reasoning);
 void strategy_count_check(struct strategy_result *r, const struct engine_stats *s);
 int64_t strategy_deadline(const struct strategy_use *u);

@@ -25,7 +25,7 @@ struct branch {
     struct prm_verdict verdict; /* of its steps so far */
     struct buf critique;        /* the verifier's words on them */
     double score;
-    enum ask_finish finish; /* where ended */
+    enum finish finish; /* where ended */
     bool alive, ended;
 };
 
@@ -33,7 +33,7 @@ struct tree {
     const struct strategy_use *u;
     struct strategy_result *r;
     char *problem;      /* owned */
-    const char **stops; /* owned [n_stop]: the ask's, then the ends of a step */
+    const char **stops; /* owned [n_stop]: the request's, then the ends of a step */
     size_t n_stop;
     struct branch *kept;  /* owned [n_kept] */
     struct branch *grown; /* owned [n_kept * width] */
@@ -50,7 +50,7 @@ enum { N_STEP_END = sizeof step_ends / sizeof *step_ends };
 /* ---- branches ---- */
 
 static void branch_init(struct branch *b) {
-    *b = (struct branch){.score = 0.5, .finish = ASK_LENGTH};
+    *b = (struct branch){.score = 0.5, .finish = FINISH_LENGTH};
     buf_init(&b->text, BATCH_MAX_TEXT);
     buf_init(&b->critique, BATCH_MAX_TEXT);
 }
@@ -88,27 +88,27 @@ static json_t *begun(const json_t *messages, const struct buf *text) {
 
 /* What the answer of it did to the branch. */
 static void take_step(const struct tree *t, struct branch *b, const struct batch_item *it) {
-    b->alive = it->finish != ASK_FAILED && !it->has_calls;
+    b->alive = it->finish != FINISH_ERROR && !it->has_calls;
     if (!b->alive) return;
     buf_put(&b->text, it->content.n ? it->content.p : "", it->content.n);
     const char *end = it->stop;
     bool ours = false;
     for (size_t i = 0; i < N_STEP_END && end; i++) ours |= !strcmp(end, step_ends[i]);
-    for (size_t i = 0; i < t->u->ask->n_stop && end; i++)
-        ours &= strcmp(end, t->u->ask->stops[i]) != 0;
+    for (size_t i = 0; i < t->u->request->n_stop && end; i++)
+        ours &= strcmp(end, t->u->request->stops[i]) != 0;
     if (ours) {
         /* without the blank: it belongs to the next word's token */
         buf_put(&b->text, end, 1);
         return;
     }
-    b->ended = it->finish == ASK_STOP;
-    if (it->finish == ASK_STOP) b->finish = ASK_STOP;
+    b->ended = it->finish == FINISH_STOP;
+    if (it->finish == FINISH_STOP) b->finish = FINISH_STOP;
 }
 
 /* Each live branch by one step, `width` ways. */
 static int grow(struct tree *t, struct err *e) {
     int32_t n = t->n_kept * t->width, m = 0;
-    struct ask *asks = mem_alloc_array((size_t)n, sizeof *asks);
+    struct request *asks = mem_alloc_array((size_t)n, sizeof *asks);
     struct batch_item *items = mem_alloc_array((size_t)n, sizeof *items);
     struct branch **who = mem_alloc_array((size_t)n, sizeof *who);
     int rc = asks && items && who ? 0 : err_set(e, CHIMERE_ENOMEM, "out of memory");
@@ -117,18 +117,18 @@ static int grow(struct tree *t, struct err *e) {
         struct branch *to = &t->grown[i];
         to->alive = false;
         if (!from->alive || from->ended) continue;
-        struct ask *a = &asks[m];
+        struct request *a = &asks[m];
         strategy_ask(t->u, t->round * n + i, a);
         a->think = false;
         a->keep_end = true;
-        a->messages = begun(t->u->ask->messages, &from->text);
+        a->messages = begun(t->u->request->messages, &from->text);
         a->continue_last = from->text.n > 0;
         a->stops = t->stops;
         a->n_stop = t->n_stop;
         if (t->u->strategy->step_tokens < a->max_tokens)
             a->max_tokens = t->u->strategy->step_tokens;
         if (!a->messages || branch_copy(to, from)) rc = err_set(e, CHIMERE_ENOMEM, "out of memory");
-        items[m] = (struct batch_item){.ask = a};
+        items[m] = (struct batch_item){.request = a};
         who[m++] = to;
     }
     if (!rc && m) {
@@ -274,12 +274,12 @@ static int tree_init(struct tree *t, struct err *e) {
     bool has_image;
     t->width = u->strategy->width;
     t->n_kept = u->strategy->n / t->width;
-    t->max_tokens = u->ask->max_tokens > 0 ? u->ask->max_tokens : 1024;
-    t->problem = odo_question(u->ask->messages, &has_image);
+    t->max_tokens = u->request->max_tokens > 0 ? u->request->max_tokens : 1024;
+    t->problem = request_question(u->request->messages, &has_image);
     t->kept = mem_alloc_array((size_t)t->n_kept, sizeof *t->kept);
     t->grown = mem_alloc_array((size_t)t->n_kept * (size_t)t->width, sizeof *t->grown);
     t->done = mem_alloc_array(MAX_DONE, sizeof *t->done);
-    t->stops = mem_alloc_array(u->ask->n_stop + N_STEP_END, sizeof *t->stops);
+    t->stops = mem_alloc_array(u->request->n_stop + N_STEP_END, sizeof *t->stops);
     for (int32_t k = 0; t->kept && k < t->n_kept; k++) {
         branch_init(&t->kept[k]);
         t->kept[k].alive = true;
@@ -287,7 +287,7 @@ static int tree_init(struct tree *t, struct err *e) {
     for (int32_t k = 0; t->grown && k < t->n_kept * t->width; k++) branch_init(&t->grown[k]);
     if (!t->problem || !t->kept || !t->grown || !t->done || !t->stops)
         return err_set(e, CHIMERE_ENOMEM, "out of memory");
-    for (size_t i = 0; i < u->ask->n_stop; i++) t->stops[t->n_stop++] = u->ask->stops[i];
+    for (size_t i = 0; i < u->request->n_stop; i++) t->stops[t->n_stop++] = u->request->stops[i];
     for (size_t i = 0; i < N_STEP_END; i++) t->stops[t->n_stop++] = step_ends[i];
     return 0;
 }

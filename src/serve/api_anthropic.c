@@ -118,14 +118,14 @@ static void on_chat(struct gen *g, struct gen_choice *c, const struct chat_event
 static const char *stop_reason(const struct gen_choice *c) {
     if (c->end.stop) return "stop_sequence";
     switch (c->end.finish) {
-    case ASK_LENGTH: return "max_tokens";
-    case ASK_CALLS: return "tool_use";
+    case FINISH_LENGTH: return "max_tokens";
+    case FINISH_CALLS: return "tool_use";
     default: return "end_turn";
     }
 }
 
 static void put_usage(struct gen *g, struct buf *out) {
-    struct ask_end s = gen_sum(g);
+    struct generation_end s = gen_sum(g);
     buf_printf(out,
                "{\"input_tokens\":%d,\"cache_creation_input_tokens\":0,"
                "\"cache_read_input_tokens\":%d,\"output_tokens\":%d}",
@@ -139,11 +139,11 @@ static void put_head(struct gen *g, struct buf *out) {
     json_out_string(out, g->model);
 }
 
-static void on_event(struct gen *g, struct gen_choice *c, const struct ask_event *ev) {
-    if (ev->kind == ASK_CHAT) on_chat(g, c, ev->chat);
-    if (ev->kind != ASK_END) return;
+static void on_event(struct gen *g, struct gen_choice *c, const struct backend_event *ev) {
+    if (ev->kind == EVENT_CHAT) on_chat(g, c, ev->chat);
+    if (ev->kind != EVENT_END) return;
     close_block(g, c);
-    if (ev->end->finish == ASK_FAILED || ev->end->finish == ASK_CANCELLED) return;
+    if (ev->end->finish == FINISH_ERROR || ev->end->finish == FINISH_CANCELLED) return;
     open_frame(g, "message_delta");
     buf_printf(&g->frame, ",\"delta\":{\"stop_reason\":\"%s\",\"stop_sequence\":", stop_reason(c));
     json_out_string(&g->frame, c->end.stop);
@@ -203,7 +203,7 @@ void api_messages(struct http_request *r) {
     json_t *request;
     if (!g || !api_read(g, FIELDS_MESSAGES, &request)) return;
     json_decref(request);
-    if (g->ask.max_tokens <= 0) {
+    if (g->request.max_tokens <= 0) {
         struct err e;
         err_set(&e, CHIMERE_EINVAL, "max_tokens: expected a number of tokens");
         gen_fail(g, &e);
@@ -219,7 +219,7 @@ void api_count_tokens(struct http_request *r) {
     size_t n = 0;
     if (!g || !api_read(g, FIELDS_MESSAGES, &request)) return;
     json_decref(request);
-    if (g->backend->ops->render(g->backend, &g->ask, NULL, NULL, &n, &e)) {
+    if (g->backend->ops->render(g->backend, &g->request, NULL, NULL, &n, &e)) {
         gen_fail(g, &e);
         return;
     }

@@ -111,7 +111,7 @@ static void put_token(struct gen *g, int32_t id, double logprob, struct buf *out
 }
 
 /* probs[0]: of each token; probs[1]: ids */
-static void on_probs(struct gen *g, struct gen_choice *c, const struct ask_event *ev) {
+static void on_probs(struct gen *g, struct gen_choice *c, const struct backend_event *ev) {
     struct buf *out = &c->probs[0];
     if (c->probs[1].n) buf_putc(&c->probs[1], ',');
     buf_printf(&c->probs[1], "%d", ev->token);
@@ -144,8 +144,8 @@ static void put_extra(struct gen *g, struct gen_choice *c, struct buf *out) {
 }
 
 static void put_stop(struct gen *g, struct gen_choice *c, struct buf *out) {
-    const struct ask_end *s = &c->end;
-    bool limit = s->finish == ASK_LENGTH;
+    const struct generation_end *s = &c->end;
+    bool limit = s->finish == FINISH_LENGTH;
     buf_puts(out, ",\"stop\":true,\"model\":");
     json_out_string(out, g->model);
     buf_printf(out,
@@ -169,10 +169,10 @@ static void open_frame(struct gen *g, struct gen_choice *c, const char *text, si
 
 static void on_begin(struct gen *g) { (void)g; }
 
-static void on_event(struct gen *g, struct gen_choice *c, const struct ask_event *ev) {
-    bool ended =
-        ev->kind == ASK_END && ev->end->finish != ASK_FAILED && ev->end->finish != ASK_CANCELLED;
-    if (ev->kind == ASK_CHAT && ev->chat->kind == CHAT_CONTENT) {
+static void on_event(struct gen *g, struct gen_choice *c, const struct backend_event *ev) {
+    bool ended = ev->kind == EVENT_END && ev->end->finish != FINISH_ERROR &&
+                 ev->end->finish != FINISH_CANCELLED;
+    if (ev->kind == EVENT_CHAT && ev->chat->kind == CHAT_CONTENT) {
         open_frame(g, c, ev->chat->text, ev->chat->n);
         buf_puts(&g->frame, ",\"stop\":false}\n\n");
         gen_put(g, &g->frame);
@@ -240,9 +240,9 @@ static void complete(struct http_request *r, json_t *request) {
     struct gen *g = gen_new(r, &form, "cmpl-");
     if (g && api_take(g, FIELDS_TEXT, request)) {
         g->echo = json_incref(request);
-        if (wants(g, "return_tokens") && !g->ask.probs) {
-            g->ask.probs = true; /* tokens are reported with their probabilities */
-            g->ask.sampling.n_probs = 1;
+        if (wants(g, "return_tokens") && !g->request.probs) {
+            g->request.probs = true; /* tokens are reported with their probabilities */
+            g->request.sampling.n_probs = 1;
         }
         gen_go(g);
     }
@@ -259,7 +259,7 @@ void api_infill(struct http_request *r) {
     json_t *request = api_json(r), *ids;
     struct err e = {0};
     if (!request) return;
-    struct ask_backend *b = gen_backend(r, json_object_get(request, "model"), &e);
+    struct backend *b = gen_backend(r, json_object_get(request, "model"), &e);
     int rc = b ? 0 : e.code;
     if (!rc && !b->model)
         rc = err_set(&e, CHIMERE_EUNSUPPORTED, "model: its tokens are not known here");
@@ -287,7 +287,7 @@ static void count(struct http_request *r, enum fields_api api, const char *forma
     size_t n = 0;
     if (!g || !api_read(g, api, &request)) return;
     json_decref(request);
-    if (g->backend->ops->render(g->backend, &g->ask, NULL, NULL, &n, &e)) {
+    if (g->backend->ops->render(g->backend, &g->request, NULL, NULL, &n, &e)) {
         gen_fail(g, &e);
         return;
     }
@@ -308,7 +308,7 @@ void api_count_chat(struct http_request *r) {
 
 /* Adapters are named by their place, as `lora` of a request does; what is loaded stays as it is. */
 void api_adapters(struct http_request *r) {
-    const struct ask_model *m = http_server(r)->p.backends[0]->model;
+    const struct backend_model *m = http_server(r)->p.backends[0]->model;
     struct buf out;
     buf_init(&out, 1 << 16);
     buf_putc(&out, '[');

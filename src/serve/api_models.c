@@ -4,7 +4,7 @@
 #include "serve/api.h"
 #include "serve/http_impl.h"
 #include "serve/json_out.h"
-#include "serve/models.h"
+#include "backend/models.h"
 #include "serve/native.h"
 
 static void put_row(struct buf *out, const struct model_row *row) {

@@ -50,7 +50,7 @@ static int tokenize(struct http_request *r, const json_t *q, struct buf *out, st
     if (!rc) rc = flag(q, "add_special_tokens", &special, e);
     if (!rc) rc = flag(q, "parse_special", &parse, e);
     if (!rc) rc = flag(q, "with_pieces", &pieces, e);
-    struct ask_backend *b = rc ? NULL : gen_backend(r, json_object_get(q, "model"), e);
+    struct backend *b = rc ? NULL : gen_backend(r, json_object_get(q, "model"), e);
     if (!b) return rc ? rc : e->code;
     if (!b->model) return err_set(e, CHIMERE_EUNSUPPORTED, "model: its tokens are not known here");
     int32_t *ids = NULL;
@@ -81,7 +81,7 @@ static int detokenize(struct http_request *r, const json_t *q, struct buf *out, 
     int rc = check_names(q, names, e);
     if (!rc && !json_is_array(tokens))
         rc = err_set(e, CHIMERE_EINVAL, "tokens: expected a list of token ids");
-    struct ask_backend *b = rc ? NULL : gen_backend(r, json_object_get(q, "model"), e);
+    struct backend *b = rc ? NULL : gen_backend(r, json_object_get(q, "model"), e);
     if (!b) return rc ? rc : e->code;
     if (!b->model) return err_set(e, CHIMERE_EUNSUPPORTED, "model: its tokens are not known here");
     const struct tok *tok = b->model->tok;
@@ -138,7 +138,7 @@ void native_template(struct http_request *r) {
     struct err e = {0};
     if (!g || !api_read(g, FIELDS_CHAT, &request)) return;
     json_decref(request);
-    if (g->backend->ops->render(g->backend, &g->ask, &text, NULL, &n, &e)) {
+    if (g->backend->ops->render(g->backend, &g->request, &text, NULL, &n, &e)) {
         gen_fail(g, &e);
         return;
     }
@@ -156,7 +156,7 @@ void native_template(struct http_request *r) {
 
 void native_props(struct http_request *r) {
     struct server *s = http_server(r);
-    struct ask_backend *b = s->p.backends[0];
+    struct backend *b = s->p.backends[0];
     struct buf out;
     buf_init(&out, 4 << 20);
     buf_puts(&out, "{\"model\":");
@@ -191,7 +191,7 @@ void native_slots(struct http_request *r) {
     buf_putc(&out, '[');
     bool first = true;
     for (size_t i = 0; i < s->p.n_backend; i++) {
-        struct ask_backend *b = s->p.backends[i];
+        struct backend *b = s->p.backends[i];
         struct engine_totals t;
         if (!b->model || !b->model->engine) continue;
         engine_totals(b->model->engine, &t);
@@ -226,7 +226,7 @@ void native_status(struct http_request *r) {
     buf_printf(&out, "{\"status\":\"%s\",\"uptime_s\":%.0f,\"models\":[",
                s->stopping ? "stopping" : "ok", clock_ms_since(s->start_ns) * 1e-3);
     for (size_t i = 0; i < s->p.n_backend; i++) {
-        struct ask_backend *b = s->p.backends[i];
+        struct backend *b = s->p.backends[i];
         struct engine_totals t = {0};
         if (b->model && b->model->engine) engine_totals(b->model->engine, &t);
         buf_puts(&out, i ? ",{\"name\":" : "{\"name\":");
@@ -234,7 +234,7 @@ void native_status(struct http_request *r) {
         buf_printf(&out,
                    ",\"running\":%d,\"waiting\":%d,\"slots\":%d,\"steps\":%lld,\"step_ms\":%.3f,"
                    "\"context_free\":%lld,\"states\":%d,\"states_disk\":%d,\"state_bytes\":%llu}",
-                   gate_n_running(s->gates[i]), gate_n_waiting(s->gates[i]), gen_n_seq(b),
+                   queue_n_running(s->gates[i]), queue_n_waiting(s->gates[i]), gen_n_seq(b),
                    (long long)t.n_step, t.step_ms_mean, (long long)t.n_ctx_free, t.n_state,
                    t.n_state_disk, (unsigned long long)t.state_bytes);
     }

@@ -254,21 +254,21 @@ static void on_chat(struct gen *g, struct gen_choice *c, const struct chat_event
 }
 
 static void put_end(struct gen *g, struct buf *out) {
-    struct ask_end s = gen_sum(g);
+    struct generation_end s = gen_sum(g);
     double total = s.stats.queue_ms + s.stats.prefill_ms + s.stats.decode_ms;
     buf_printf(out,
                ",\"done\":true,\"done_reason\":\"%s\",\"total_duration\":%.0f,\"load_duration\":0,"
                "\"prompt_eval_count\":%d,\"prompt_eval_duration\":%.0f,\"eval_count\":%d,"
                "\"eval_duration\":%.0f}",
-               g->choices[0].end.finish == ASK_LENGTH ? "length" : "stop", total * 1e6,
+               g->choices[0].end.finish == FINISH_LENGTH ? "length" : "stop", total * 1e6,
                s.stats.n_prompt, s.stats.prefill_ms * 1e6, s.stats.n_generated,
                s.stats.decode_ms * 1e6);
 }
 
 static void on_begin(struct gen *g) { (void)g; }
 
-static void on_event(struct gen *g, struct gen_choice *c, const struct ask_event *ev) {
-    if (ev->kind == ASK_CHAT) on_chat(g, c, ev->chat);
+static void on_event(struct gen *g, struct gen_choice *c, const struct backend_event *ev) {
+    if (ev->kind == EVENT_CHAT) on_chat(g, c, ev->chat);
 }
 
 static void on_end(struct gen *g) {
@@ -410,11 +410,11 @@ void api_ollama_embed(struct http_request *r) {
 
 /* ---- models ---- */
 
-static const char *family(const struct ask_backend *b) {
+static const char *family(const struct backend *b) {
     return b->model && b->model->m ? b->model->m->hp.arch->name : "unknown";
 }
 
-static void put_details(const struct ask_backend *b, struct buf *out) {
+static void put_details(const struct backend *b, struct buf *out) {
     buf_puts(out, "\"details\":{\"parent_model\":\"\",\"format\":\"gguf\",\"family\":");
     json_out_string(out, family(b));
     buf_puts(out, ",\"families\":[");
@@ -422,7 +422,7 @@ static void put_details(const struct ask_backend *b, struct buf *out) {
     buf_puts(out, "],\"parameter_size\":\"\",\"quantization_level\":\"\"}");
 }
 
-static void put_model(const struct server *s, const struct ask_backend *b, struct buf *out) {
+static void put_model(const struct server *s, const struct backend *b, struct buf *out) {
     char name[160];
     snprintf(name, sizeof name, "%s%s", b->name, strchr(b->name, ':') ? "" : ":latest");
     buf_puts(out, "{\"name\":");
@@ -443,7 +443,7 @@ static void list(struct http_request *r, bool running) {
     buf_init(&out, 4 << 20);
     buf_puts(&out, "{\"models\":[");
     for (size_t i = 0; i < s->p.n_backend; i++) {
-        struct ask_backend *b = s->p.backends[i];
+        struct backend *b = s->p.backends[i];
         if (running && b->model && !b->model->engine) continue; /* loaded when it is asked for */
         if (!first) buf_putc(&out, ',');
         put_model(s, b, &out);
@@ -474,13 +474,13 @@ void api_ollama_version(struct http_request *r) {
 }
 
 /* The backend that a request of one model names; NULL: the request was answered. */
-static struct ask_backend *named(struct http_request *r) {
+static struct backend *named(struct http_request *r) {
     json_t *q = api_json(r);
     struct err e = {0};
     if (!q) return NULL;
     const json_t *want = json_object_get(q, "model");
     json_t *name = model_name(want ? want : json_object_get(q, "name"));
-    struct ask_backend *b = NULL;
+    struct backend *b = NULL;
     if (!json_is_string(name)) err_set(&e, CHIMERE_EINVAL, "model: expected a text");
     else b = gen_backend(r, name, &e);
     if (!b) http_fail(r, &e);
@@ -490,7 +490,7 @@ static struct ask_backend *named(struct http_request *r) {
 }
 
 void api_ollama_show(struct http_request *r) {
-    struct ask_backend *b = named(r);
+    struct backend *b = named(r);
     struct buf out;
     if (!b) return;
     const struct chat_caps *caps =

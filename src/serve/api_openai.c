@@ -33,19 +33,19 @@ json_t *api_json(struct http_request *r) {
 /* Sessions belong to their key; a slot's number names one where the request has no better name. */
 static void name_session(struct gen *g) {
     char name[700];
-    const char *session = g->ask.session;
-    if (!session && g->ask.slot < 0) return;
-    if (session) snprintf(name, sizeof name, "%s/%.512s", g->ask.owner, session);
-    else snprintf(name, sizeof name, "%s/slot-%d", g->ask.owner, g->ask.slot);
-    g->ask.session = arena_strndup(&g->ask.arena, name, strlen(name));
+    const char *session = g->request.session;
+    if (!session && g->request.slot < 0) return;
+    if (session) snprintf(name, sizeof name, "%s/%.512s", g->request.owner, session);
+    else snprintf(name, sizeof name, "%s/slot-%d", g->request.owner, g->request.slot);
+    g->request.session = arena_strndup(&g->request.arena, name, strlen(name));
 }
 
 bool api_take(struct gen *g, enum fields_api api, json_t *v) {
     struct err e = {0};
-    struct fields f = {.ask = &g->ask};
+    struct fields f = {.request = &g->request};
     const char *session = http_header(g->r, "X-Session-Id");
     if (session && session[0])
-        g->ask.session = arena_strndup(&g->ask.arena, session, strnlen(session, 512));
+        g->request.session = arena_strndup(&g->request.arena, session, strnlen(session, 512));
     int rc = gen_model(g, json_object_get(v, "model"));
     if (!rc) {
         rc = fields_read(&f, v, api, &e);
@@ -78,7 +78,7 @@ bool api_read(struct gen *g, enum fields_api api, json_t **request) {
 }
 
 void api_put_usage(struct gen *g, struct buf *out) {
-    struct ask_end s = gen_sum(g);
+    struct generation_end s = gen_sum(g);
     int32_t n_prompt = s.stats.n_prompt, n_gen = s.stats.n_generated;
     buf_printf(out,
                "{\"prompt_tokens\":%d,\"completion_tokens\":%d,\"total_tokens\":%d,"
@@ -96,7 +96,7 @@ static void put_rate(struct buf *out, const char *name, int32_t n, double ms) {
 }
 
 void api_put_timings(struct gen *g, struct buf *out) {
-    struct ask_end s = gen_sum(g);
+    struct generation_end s = gen_sum(g);
     int32_t n_eval = s.stats.n_prompt - s.stats.n_cached;
     buf_printf(out, ",\"timings\":{\"queue_ms\":%.3f,\"prompt_n\":%d,\"prompt_ms\":%.3f",
                s.stats.queue_ms, n_eval, s.stats.prefill_ms);
@@ -110,14 +110,14 @@ void api_put_timings(struct gen *g, struct buf *out) {
 
 const char *api_finish(const struct gen_choice *c) {
     switch (c->end.finish) {
-    case ASK_LENGTH: return "length";
-    case ASK_CALLS: return c->old_calls ? "function_call" : "tool_calls";
+    case FINISH_LENGTH: return "length";
+    case FINISH_CALLS: return c->old_calls ? "function_call" : "tool_calls";
     default: return "stop";
     }
 }
 
 const json_t *api_call_form(const struct gen *g, const char *name) {
-    return json_object_get(g->ask.tool_forms, name);
+    return json_object_get(g->request.tool_forms, name);
 }
 
 void api_put_input(const struct gen_call *call, struct buf *out) {
@@ -174,7 +174,7 @@ static void put_one(struct buf *out, const struct tok *tok, int32_t id, float lo
     buf_puts(out, "]");
 }
 
-void api_put_probs(struct gen *g, struct gen_choice *c, const struct ask_event *ev) {
+void api_put_probs(struct gen *g, struct gen_choice *c, const struct backend_event *ev) {
     struct buf *out = &c->probs[0];
     const struct tok *tok = g->backend->model->tok;
     if (out->n) buf_putc(out, ',');
@@ -190,7 +190,7 @@ void api_put_probs(struct gen *g, struct gen_choice *c, const struct ask_event *
 
 /* The pending ones as a value, taken. */
 static void put_pending(struct gen *g, struct gen_choice *c, struct buf *out) {
-    if (!g->ask.probs || !c->probs[0].n) {
+    if (!g->request.probs || !c->probs[0].n) {
         buf_puts(out, "null");
         return;
     }
@@ -304,7 +304,7 @@ static void put_chat(struct gen *g, struct gen_choice *c, const struct chat_even
     send_frame(g);
 }
 
-static void put_progress(struct gen *g, const struct ask_event *ev) {
+static void put_progress(struct gen *g, const struct backend_event *ev) {
     buf_put(&g->frame, g->prefix.p, g->prefix.n);
     buf_printf(&g->frame,
                "[],\"prompt_progress\":{\"total\":%d,\"cache\":%d,\"processed\":%d,"
@@ -314,10 +314,10 @@ static void put_progress(struct gen *g, const struct ask_event *ev) {
     send_frame(g);
 }
 
-static void chat_event(struct gen *g, struct gen_choice *c, const struct ask_event *ev) {
-    if (ev->kind == ASK_CHAT) put_chat(g, c, ev->chat);
-    else if (ev->kind == ASK_PREFILL) put_progress(g, ev);
-    else if (ev->kind == ASK_NOTE) { /* an orchestrator's step, as an extension */
+static void chat_event(struct gen *g, struct gen_choice *c, const struct backend_event *ev) {
+    if (ev->kind == EVENT_CHAT) put_chat(g, c, ev->chat);
+    else if (ev->kind == EVENT_PREFILL) put_progress(g, ev);
+    else if (ev->kind == EVENT_NOTE) { /* an orchestrator's step, as an extension */
         buf_put(&g->frame, g->prefix.p, g->prefix.n);
         buf_puts(&g->frame, "[],\"odo\":{\"step\":");
         json_out_string(&g->frame, ev->name);
@@ -326,12 +326,12 @@ static void chat_event(struct gen *g, struct gen_choice *c, const struct ask_eve
         else buf_puts(&g->frame, "null");
         buf_putc(&g->frame, '}');
         send_frame(g);
-    } else if (ev->kind == ASK_END && ev->end->finish != ASK_FAILED &&
-               ev->end->finish != ASK_CANCELLED) {
+    } else if (ev->kind == EVENT_END && ev->end->finish != FINISH_ERROR &&
+               ev->end->finish != FINISH_CANCELLED) {
         chunk_open(g, c);
         buf_puts(&g->frame, "{}");
         chunk_close(g, c, api_finish(c));
-        if (!g->usage && g->ask.n == 1) api_put_timings(g, &g->frame);
+        if (!g->usage && g->request.n == 1) api_put_timings(g, &g->frame);
         send_frame(g);
     }
 }

@@ -7,10 +7,10 @@
 void api_put_usage(struct gen *g, struct buf *out);   /* OpenAI's object */
 void api_put_timings(struct gen *g, struct buf *out); /* ,"timings":{...} */
 const char *api_finish(const struct gen_choice *c);   /* stop, length, tool_calls */
-void api_put_probs(struct gen *g, struct gen_choice *c, const struct ask_event *ev);
+void api_put_probs(struct gen *g, struct gen_choice *c, const struct backend_event *ev);
 /* [{"id",...}] of the complete ones */
 void api_put_calls(struct gen *g, struct gen_choice *c, struct buf *out);
-/* How the client named a tool that it did not declare as a plain function (ask.tool_forms), or NULL. */
+/* How the client named a tool that it did not declare as a plain function (request.tool_forms), or NULL. */
 const json_t *api_call_form(const struct gen *g, const char *name);
 void api_put_input(const struct gen_call *call,
                    struct buf *out); /* a custom tool's text, as JSON */

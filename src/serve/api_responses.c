@@ -122,7 +122,7 @@ static void close_item(struct gen *g, struct gen_choice *c) {
     if (c->block == ITEM_NONE) return;
     struct gen_call *call = c->call >= 0 ? &c->calls[c->call] : NULL;
     bool is_call = c->block >= ITEM_CALL, ok = !is_call || (call && call->is_done);
-    bool is_whole = is_call ? ok : c->end.finish != ASK_LENGTH;
+    bool is_whole = is_call ? ok : c->end.finish != FINISH_LENGTH;
     const char *status = is_whole ? "completed" : "incomplete";
     if (is_call && !ok) {
         /* arguments that are not done; the item's status says so */
@@ -213,7 +213,7 @@ static void on_chat(struct gen *g, struct gen_choice *c, const struct chat_event
 }
 
 static void put_usage(struct gen *g, struct buf *out) {
-    struct ask_end s = gen_sum(g);
+    struct generation_end s = gen_sum(g);
     buf_printf(out,
                "{\"input_tokens\":%d,\"input_tokens_details\":{\"cached_tokens\":%d,"
                "\"evaluated_tokens\":%d},\"output_tokens\":%d,\"output_tokens_details\":{"
@@ -279,14 +279,14 @@ static void on_begin(struct gen *g) {
     }
 }
 
-static void on_event(struct gen *g, struct gen_choice *c, const struct ask_event *ev) {
-    if (ev->kind == ASK_CHAT) on_chat(g, c, ev->chat);
-    if (ev->kind == ASK_END) close_item(g, c);
+static void on_event(struct gen *g, struct gen_choice *c, const struct backend_event *ev) {
+    if (ev->kind == EVENT_CHAT) on_chat(g, c, ev->chat);
+    if (ev->kind == EVENT_END) close_item(g, c);
 }
 
 static const char *status_of(const struct gen *g) {
     if (g->cut.code) return "failed";
-    return g->choices[0].end.finish == ASK_LENGTH ? "incomplete" : "completed";
+    return g->choices[0].end.finish == FINISH_LENGTH ? "incomplete" : "completed";
 }
 
 /* For requests that go on from this answer. Without memory for it they find nothing. */

@@ -10,7 +10,7 @@
 #define MAX_ECHO ((size_t)64 << 20)
 
 /* The older log-probabilities: tokens, token_logprobs, top_logprobs, text_offset. */
-static void text_probs(struct gen *g, struct gen_choice *c, const struct ask_event *ev) {
+static void text_probs(struct gen *g, struct gen_choice *c, const struct backend_event *ev) {
     const struct tok *tok = g->backend->model->tok;
     struct buf *p = c->probs;
     for (int i = 0; p[0].n && i < 4; i++) buf_putc(&p[i], ',');
@@ -31,7 +31,7 @@ static void text_probs(struct gen *g, struct gen_choice *c, const struct ask_eve
 
 static void put_probs(struct gen *g, struct gen_choice *c, struct buf *out) {
     static const char *const names[] = {"tokens", "token_logprobs", "top_logprobs", "text_offset"};
-    if (!g->ask.probs || !c->probs[0].n) {
+    if (!g->request.probs || !c->probs[0].n) {
         buf_puts(out, "null");
         return;
     }
@@ -80,7 +80,7 @@ static void send_text(struct gen *g, struct gen_choice *c, const char *text, siz
 static void put_echo(struct gen *g, int32_t choice, struct buf *out) {
     const json_t *prompt = gen_prompt(g, choice), *id;
     size_t i;
-    if (!g->ask.echo) return;
+    if (!g->request.echo) return;
     if (json_is_string(prompt)) buf_put(out, json_string_value(prompt), json_string_length(prompt));
     json_array_foreach(prompt, i, id) {
         struct slice s = tok_piece(g->backend->model->tok, (int32_t)json_integer_value(id));
@@ -91,7 +91,7 @@ static void put_echo(struct gen *g, int32_t choice, struct buf *out) {
 static void text_begin(struct gen *g) {
     buf_puts(&g->prefix, "data: ");
     put_head(g, &g->prefix);
-    for (int32_t i = 0; g->ask.echo && i < g->n_choice; i++) {
+    for (int32_t i = 0; g->request.echo && i < g->n_choice; i++) {
         struct buf text;
         buf_init(&text, MAX_ECHO);
         put_echo(g, i, &text);
@@ -100,10 +100,11 @@ static void text_begin(struct gen *g) {
     }
 }
 
-static void text_event(struct gen *g, struct gen_choice *c, const struct ask_event *ev) {
-    if (ev->kind == ASK_CHAT && ev->chat->kind == CHAT_CONTENT)
+static void text_event(struct gen *g, struct gen_choice *c, const struct backend_event *ev) {
+    if (ev->kind == EVENT_CHAT && ev->chat->kind == CHAT_CONTENT)
         send_text(g, c, ev->chat->text, ev->chat->n, NULL);
-    if (ev->kind == ASK_END && ev->end->finish != ASK_FAILED && ev->end->finish != ASK_CANCELLED)
+    if (ev->kind == EVENT_END && ev->end->finish != FINISH_ERROR &&
+        ev->end->finish != FINISH_CANCELLED)
         send_text(g, c, "", 0, api_finish(c));
 }
 
@@ -153,7 +154,7 @@ static int fill(struct http_request *r, json_t *request, struct err *e) {
     json_t *ids;
     if (!suffix || json_is_null(suffix) || (json_is_string(suffix) && !json_string_length(suffix)))
         return 0;
-    struct ask_backend *b = gen_backend(r, json_object_get(request, "model"), e);
+    struct backend *b = gen_backend(r, json_object_get(request, "model"), e);
     if (!b) return e->code;
     if (!json_is_string(prompt))
         return err_set(e, CHIMERE_EUNSUPPORTED, "suffix: expected one text as the prompt");
@@ -176,7 +177,7 @@ void api_text(struct http_request *r) {
     bool ok = g && api_take(g, FIELDS_TEXT, request);
     json_decref(request);
     if (!ok) return;
-    if (g->ask.echo && !g->backend->model && !json_is_string(g->ask.prompt)) {
+    if (g->request.echo && !g->backend->model && !json_is_string(g->request.prompt)) {
         e = (struct err){0};
         err_set(&e, CHIMERE_EUNSUPPORTED, "echo: the tokens of this model are not known here");
         gen_fail(g, &e);

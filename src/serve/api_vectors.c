@@ -8,8 +8,8 @@
 #include <openssl/evp.h>
 
 #include "base/mem.h"
-#include "eval/embed.h"
-#include "eval/rerank.h"
+#include "backend/embed.h"
+#include "backend/rerank.h"
 #include "serve/api.h"
 #include "serve/http_impl.h"
 #include "serve/json_out.h"

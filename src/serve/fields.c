@@ -33,7 +33,7 @@ struct row {
 
 /* ---- readers ---- */
 
-static int put_context(struct ask *a, const char *name, json_t *v, struct err *e) {
+static int put_context(struct request *a, const char *name, json_t *v, struct err *e) {
     if (!a->template_context) a->template_context = json_object();
     if (json_object_set(a->template_context, name, v))
         return err_set(e, CHIMERE_ENOMEM, "out of memory");
@@ -46,11 +46,11 @@ static int put_context(struct ask *a, const char *name, json_t *v, struct err *e
     }
 BOOL_READER(f_stream, f->stream)
 BOOL_READER(f_progress, f->progress)
-BOOL_READER(f_echo, f->ask->echo)
-BOOL_READER(f_ignore_eos, f->ask->sampling.ignore_eos)
-BOOL_READER(f_continue, f->ask->continue_last)
-BOOL_READER(f_keep_stop, f->ask->keep_stop)
-BOOL_READER(f_probs_flag, f->ask->probs)
+BOOL_READER(f_echo, f->request->echo)
+BOOL_READER(f_ignore_eos, f->request->sampling.ignore_eos)
+BOOL_READER(f_continue, f->request->continue_last)
+BOOL_READER(f_keep_stop, f->request->keep_stop)
+BOOL_READER(f_probs_flag, f->request->probs)
 
 static int f_stream_options(struct fields *f, json_t *v, const char *name, struct err *e) {
     const char *key;
@@ -75,15 +75,15 @@ static int f_max_tokens(struct fields *f, json_t *v, const char *name, struct er
     /* -1 is what some clients send for "as many as fit" */
     if (json_is_integer(v) && json_integer_value(v) == -1) return 0;
     int rc = fields_int(v, name, 0, INT32_MAX, &n, e);
-    f->ask->no_answer = !rc && !n;
-    if (!rc) f->ask->max_tokens = (int32_t)(n ? n : 1);
+    f->request->no_answer = !rc && !n;
+    if (!rc) f->request->max_tokens = (int32_t)(n ? n : 1);
     return rc;
 }
 
 static int f_top_k(struct fields *f, json_t *v, const char *name, struct err *e) {
     int64_t n = 0; /* -1 is how some clients write "off" */
     int rc = fields_int(v, name, -1, 1 << 30, &n, e);
-    if (!rc) f->ask->sampling.top_k = (int32_t)(n < 0 ? 0 : n);
+    if (!rc) f->request->sampling.top_k = (int32_t)(n < 0 ? 0 : n);
     return rc;
 }
 
@@ -91,7 +91,7 @@ static int f_stop_tokens(struct fields *f, json_t *v, const char *name, struct e
     size_t n = json_array_size(v);
     if (!json_is_array(v) || n > ANSWER_MAX_STOPS)
         return fields_expected(e, name, "a list of at most 64 token ids");
-    int32_t *ids = arena_alloc(&f->ask->arena, (n + 1) * sizeof *ids);
+    int32_t *ids = arena_alloc(&f->request->arena, (n + 1) * sizeof *ids);
     if (!ids) return err_set(e, CHIMERE_ENOMEM, "out of memory");
     for (size_t i = 0; i < n; i++) {
         int64_t id = 0;
@@ -99,30 +99,30 @@ static int f_stop_tokens(struct fields *f, json_t *v, const char *name, struct e
         if (rc) return rc;
         ids[i] = (int32_t)id;
     }
-    f->ask->stop_tokens = ids;
-    f->ask->n_stop_token = n;
+    f->request->stop_tokens = ids;
+    f->request->n_stop_token = n;
     return 0;
 }
 
 static int f_max_ms(struct fields *f, json_t *v, const char *name, struct err *e) {
     int64_t n = 0;
     int rc = fields_int(v, name, -1, INT32_MAX, &n, e);
-    if (!rc) f->ask->max_ms = (int32_t)(n < 0 ? 0 : n);
+    if (!rc) f->request->max_ms = (int32_t)(n < 0 ? 0 : n);
     return rc;
 }
 
 static int f_n(struct fields *f, json_t *v, const char *name, struct err *e) {
     int64_t n = 0;
-    int rc = fields_int(v, name, 1, ASK_MAX_CHOICES, &n, e);
+    int rc = fields_int(v, name, 1, REQUEST_MAX_CHOICES, &n, e);
     if (rc) return rc;
-    if (strcmp(name, "n") == 0) f->ask->n = (int32_t)n;
+    if (strcmp(name, "n") == 0) f->request->n = (int32_t)n;
     else f->best_of = (int32_t)n;
     return 0;
 }
 
 static int f_seed(struct fields *f, json_t *v, const char *name, struct err *e) {
     if (!json_is_integer(v)) return fields_expected(e, name, "a whole number");
-    if (json_integer_value(v) != -1) f->ask->sampling.seed = (uint64_t)json_integer_value(v);
+    if (json_integer_value(v) != -1) f->request->sampling.seed = (uint64_t)json_integer_value(v);
     return 0;
 }
 
@@ -133,7 +133,7 @@ static int f_stop(struct fields *f, json_t *v, const char *name, struct err *e) 
     if (n > ANSWER_MAX_STOPS)
         return err_set(e, CHIMERE_ELIMIT, "%s: expected at most %d texts, got %zu", name,
                        ANSWER_MAX_STOPS, n);
-    const char **stops = arena_alloc(&f->ask->arena, (n + 1) * sizeof *stops);
+    const char **stops = arena_alloc(&f->request->arena, (n + 1) * sizeof *stops);
     if (!stops) return err_set(e, CHIMERE_ENOMEM, "out of memory");
     size_t n_stop = 0;
     for (size_t i = 0; i < n; i++) {
@@ -145,8 +145,8 @@ static int f_stop(struct fields *f, json_t *v, const char *name, struct err *e) 
         int rc = fields_str(f, text, where, ANSWER_MAX_STOP_BYTES, &stops[n_stop++], e);
         if (rc) return rc;
     }
-    f->ask->stops = stops;
-    f->ask->n_stop = n_stop;
+    f->request->stops = stops;
+    f->request->n_stop = n_stop;
     return 0;
 }
 
@@ -169,7 +169,7 @@ static int f_bias(struct fields *f, json_t *v, const char *name, struct err *e) 
     if (!json_is_array(v) && !json_is_object(v)) return fields_expected(e, name, "an object");
     if (n > FIELDS_MAX_BIAS)
         return err_set(e, CHIMERE_ELIMIT, "%s: expected at most %d tokens", name, FIELDS_MAX_BIAS);
-    struct logit_bias *b = arena_alloc(&f->ask->arena, (n + 1) * sizeof *b);
+    struct logit_bias *b = arena_alloc(&f->request->arena, (n + 1) * sizeof *b);
     if (!b) return err_set(e, CHIMERE_ENOMEM, "out of memory");
     if (json_is_array(v)) {
         json_array_foreach(v, i, x) {
@@ -189,8 +189,8 @@ static int f_bias(struct fields *f, json_t *v, const char *name, struct err *e) 
             if (rc) return rc;
         }
     }
-    f->ask->sampling.bias = b;
-    f->ask->sampling.n_bias = n;
+    f->request->sampling.bias = b;
+    f->request->sampling.n_bias = n;
     return 0;
 }
 
@@ -204,7 +204,7 @@ static int f_top_logprobs(struct fields *f, json_t *v, const char *name, struct 
 /* llama-server's name: 0 means none. */
 static int f_n_probs(struct fields *f, json_t *v, const char *name, struct err *e) {
     int rc = f_top_logprobs(f, v, name, e);
-    if (!rc && f->n_probs > 0) f->ask->probs = true;
+    if (!rc && f->n_probs > 0) f->request->probs = true;
     if (!rc && !f->n_probs) f->n_probs = -1;
     return rc;
 }
@@ -213,32 +213,32 @@ static int f_n_probs(struct fields *f, json_t *v, const char *name, struct err *
 static int f_text_logprobs(struct fields *f, json_t *v, const char *name, struct err *e) {
     if (json_is_false(v)) return 0;
     int rc = f_top_logprobs(f, v, name, e);
-    if (!rc) f->ask->probs = true;
+    if (!rc) f->request->probs = true;
     return rc;
 }
 
 static int f_breakers(struct fields *f, json_t *v, const char *name, struct err *e) {
     size_t n = json_array_size(v);
     if (!json_is_array(v) || n > 64) return fields_expected(e, name, "a list of at most 64 texts");
-    const char **list = arena_alloc(&f->ask->arena, (n + 1) * sizeof *list);
+    const char **list = arena_alloc(&f->request->arena, (n + 1) * sizeof *list);
     if (!list) return err_set(e, CHIMERE_ENOMEM, "out of memory");
     for (size_t i = 0; i < n; i++) {
         int rc = fields_str(f, json_array_get(v, i), name, 256, &list[i], e);
         if (rc) return rc;
     }
-    f->ask->sampling.dry_breakers = list;
-    f->ask->sampling.n_dry_breaker = n;
+    f->request->sampling.dry_breakers = list;
+    f->request->sampling.n_dry_breaker = n;
     return 0;
 }
 
 /* ---- form of the answer ---- */
 
-int fields_schema(struct ask *a, json_t *schema, const char *where, struct err *e) {
+int fields_schema(struct request *a, json_t *schema, const char *where, struct err *e) {
     if (!json_is_object(schema) && !json_is_boolean(schema))
         return fields_expected(e, where, "a JSON schema");
     json_decref(a->schema);
     a->schema = json_incref(schema);
-    a->format = ASK_JSON_SCHEMA;
+    a->format = REQUEST_JSON_SCHEMA;
     return 0;
 }
 
@@ -248,8 +248,8 @@ static int f_format(struct fields *f, json_t *v, const char *name, struct err *e
     if (strcmp(type, "text") == 0) return 0;
     if (strcmp(type, "json_object") == 0) {
         json_t *schema = json_object_get(v, "schema");
-        f->ask->format = ASK_JSON_OBJECT;
-        return schema && !json_is_null(schema) ? fields_schema(f->ask, schema, name, e) : 0;
+        f->request->format = REQUEST_JSON_OBJECT;
+        return schema && !json_is_null(schema) ? fields_schema(f->request, schema, name, e) : 0;
     }
     if (strcmp(type, "json_schema") == 0) {
         /* chat wraps it, responses does not */
@@ -259,7 +259,7 @@ static int f_format(struct fields *f, json_t *v, const char *name, struct err *e
         char where[80];
         snprintf(where, sizeof where, "%s%s.schema", name, inner == v ? "" : ".json_schema");
         f->format_name = json_object_get(inner, "name");
-        return schema ? fields_schema(f->ask, schema, where, e)
+        return schema ? fields_schema(f->request, schema, where, e)
                       : fields_expected(e, where, "a JSON schema");
     }
     return err_set(e, CHIMERE_EINVAL,
@@ -267,13 +267,13 @@ static int f_format(struct fields *f, json_t *v, const char *name, struct err *e
 }
 
 static int f_schema(struct fields *f, json_t *v, const char *name, struct err *e) {
-    return fields_schema(f->ask, v, name, e);
+    return fields_schema(f->request, v, name, e);
 }
 
 static int f_grammar(struct fields *f, json_t *v, const char *name, struct err *e) {
     if (json_is_string(v) && !json_string_length(v)) return 0;
-    int rc = fields_str(f, v, name, 1 << 20, &f->ask->grammar, e);
-    if (!rc) f->ask->format = ASK_GBNF;
+    int rc = fields_str(f, v, name, 1 << 20, &f->request->grammar, e);
+    if (!rc) f->request->format = REQUEST_GBNF;
     return rc;
 }
 
@@ -289,7 +289,7 @@ static int f_text_config(struct fields *f, json_t *v, const char *name, struct e
         if (json_is_null(x)) continue;
         if (strcmp(key, "format") == 0) rc = f_format(f, x, where, e);
         else if (strcmp(key, "effort") == 0) rc = fields_effort(f, x, where, e);
-        else if (strcmp(key, "verbosity") == 0) rc = put_context(f->ask, key, x, e);
+        else if (strcmp(key, "verbosity") == 0) rc = put_context(f->request, key, x, e);
         else rc = err_set(e, CHIMERE_EUNSUPPORTED, "%s: unknown field", where);
         if (rc) return rc;
     }
@@ -311,10 +311,11 @@ int fields_effort(struct fields *f, const json_t *v, const char *name, struct er
     const char *s = json_string_value(v);
     for (size_t i = 0; s && i < sizeof efforts / sizeof *efforts; i++) {
         if (strcmp(s, efforts[i].name) != 0) continue;
-        f->ask->think = efforts[i].think;
+        f->request->think = efforts[i].think;
         f->think_named = true;
-        if (f->ask->sampling.think_budget < 0) f->ask->sampling.think_budget = efforts[i].budget;
-        return put_context(f->ask, "reasoning_effort", (json_t *)v, e);
+        if (f->request->sampling.think_budget < 0)
+            f->request->sampling.think_budget = efforts[i].budget;
+        return put_context(f->request, "reasoning_effort", (json_t *)v, e);
     }
     return fields_expected(e, name, "none, minimal, low, medium, high, xhigh or max");
 }
@@ -343,13 +344,13 @@ static int f_reasoning(struct fields *f, json_t *v, const char *name, struct err
 static int set_budget(struct fields *f, const json_t *v, const char *name, struct err *e) {
     int64_t n = 0;
     int rc = fields_int(v, name, -1, INT32_MAX, &n, e);
-    if (!rc) f->ask->sampling.think_budget = (int32_t)n;
+    if (!rc) f->request->sampling.think_budget = (int32_t)n;
     return rc;
 }
 
 static int f_budget(struct fields *f, json_t *v, const char *name, struct err *e) {
     int rc = set_budget(f, v, name, e);
-    if (!rc && !f->think_named) f->ask->think = f->ask->sampling.think_budget != 0;
+    if (!rc && !f->think_named) f->request->think = f->request->sampling.think_budget != 0;
     return rc;
 }
 
@@ -359,19 +360,19 @@ static int f_thinking(struct fields *f, json_t *v, const char *name, struct err 
     json_t *budget = json_object_get(v, "budget_tokens");
     f->think_named = true;
     if (type && strcmp(type, "disabled") == 0) {
-        f->ask->think = false;
+        f->request->think = false;
         return 0;
     }
     if (!type || (strcmp(type, "enabled") != 0 && strcmp(type, "adaptive") != 0))
         return fields_expected(e, "thinking.type", "enabled, disabled or adaptive");
     (void)name;
-    f->ask->think = true;
+    f->request->think = true;
     return budget ? set_budget(f, budget, "thinking.budget_tokens", e) : 0;
 }
 
 static int f_enable_thinking(struct fields *f, json_t *v, const char *name, struct err *e) {
     f->think_named = true;
-    return fields_bool(v, name, &f->ask->think, e);
+    return fields_bool(v, name, &f->request->think, e);
 }
 
 static int f_template_kwargs(struct fields *f, json_t *v, const char *name, struct err *e) {
@@ -387,7 +388,7 @@ static int f_template_kwargs(struct fields *f, json_t *v, const char *name, stru
                 return err_set(e, CHIMERE_EINVAL, "%s.%s: this is set by the server", name, key);
         if (strcmp(key, "enable_thinking") == 0)
             rc = f_enable_thinking(f, x, "chat_template_kwargs.enable_thinking", e);
-        else rc = put_context(f->ask, key, x, e);
+        else rc = put_context(f->request, key, x, e);
         if (rc) return rc;
     }
     return 0;
@@ -397,14 +398,14 @@ static int f_template_kwargs(struct fields *f, json_t *v, const char *name, stru
 
 static int f_session(struct fields *f, json_t *v, const char *name, struct err *e) {
     if (json_is_string(v) && !json_string_length(v)) return 0;
-    return fields_str(f, v, name, 512, &f->ask->session, e);
+    return fields_str(f, v, name, 512, &f->request->session, e);
 }
 
 /* A person, and until a session is named a conversation of theirs. */
 static int f_user(struct fields *f, json_t *v, const char *name, struct err *e) {
     int rc = json_is_string(v) && !json_string_length(v)
                  ? 0
-                 : fields_str(f, v, name, 512, &f->ask->user, e);
+                 : fields_str(f, v, name, 512, &f->request->user, e);
     return rc ? rc : f_session(f, v, name, e);
 }
 
@@ -451,7 +452,7 @@ static int f_context(struct fields *f, json_t *v, const char *name, struct err *
 }
 
 /* Thinking of all but the last n turns of the assistant. */
-static void clear_thinking(struct ask *a, int32_t n) {
+static void clear_thinking(struct request *a, int32_t n) {
     for (size_t i = json_array_size(a->messages); i-- > 0;) {
         json_t *m = json_array_get(a->messages, i);
         const char *role = json_string_value(json_object_get(m, "role"));
@@ -464,41 +465,42 @@ static void clear_thinking(struct ask *a, int32_t n) {
 static int f_slot(struct fields *f, json_t *v, const char *name, struct err *e) {
     int64_t n = 0;
     int rc = fields_int(v, name, -1, ENGINE_MAX_SEQS - 1, &n, e);
-    if (!rc) f->ask->slot = (int32_t)n;
+    if (!rc) f->request->slot = (int32_t)n;
     return rc;
 }
 
 static int f_cache(struct fields *f, json_t *v, const char *name, struct err *e) {
     bool cache = true;
     int rc = fields_bool(v, name, &cache, e);
-    if (!rc) f->ask->no_cache = !cache;
+    if (!rc) f->request->no_cache = !cache;
     return rc;
 }
 
 static int f_lora(struct fields *f, json_t *v, const char *name, struct err *e) {
     size_t i;
     json_t *x;
-    if (!json_is_array(v) || json_array_size(v) > ASK_MAX_LORAS)
+    if (!json_is_array(v) || json_array_size(v) > REQUEST_MAX_LORAS)
         return fields_expected(e, name, "a list of {id, scale}");
-    struct ask_lora *l = arena_alloc(&f->ask->arena, (json_array_size(v) + 1) * sizeof *l);
+    struct request_lora *l = arena_alloc(&f->request->arena, (json_array_size(v) + 1) * sizeof *l);
     if (!l) return err_set(e, CHIMERE_ENOMEM, "out of memory");
     json_array_foreach(v, i, x) {
         int64_t id = 0;
         json_t *scale = json_object_get(x, "scale");
-        int rc = fields_int(json_object_get(x, "id"), "lora.id", 0, ASK_MAX_LORAS, &id, e);
+        int rc = fields_int(json_object_get(x, "id"), "lora.id", 0, REQUEST_MAX_LORAS, &id, e);
         if (rc) return rc;
         if (!json_is_number(scale) || fabs(json_number_value(scale)) > 1000)
             return fields_expected(e, "lora.scale", "a number from -1000 to 1000");
-        l[i] = (struct ask_lora){(int32_t)id, (float)json_number_value(scale)};
+        l[i] = (struct request_lora){(int32_t)id, (float)json_number_value(scale)};
     }
-    f->ask->loras = l;
-    f->ask->n_lora = (int32_t)json_array_size(v);
+    f->request->loras = l;
+    f->request->n_lora = (int32_t)json_array_size(v);
     return 0;
 }
 
 static int f_extra(struct fields *f, json_t *v, const char *name, struct err *e) {
-    if (!f->ask->extra) f->ask->extra = json_object();
-    if (json_object_set(f->ask->extra, name, v)) return err_set(e, CHIMERE_ENOMEM, "out of memory");
+    if (!f->request->extra) f->request->extra = json_object();
+    if (json_object_set(f->request->extra, name, v))
+        return err_set(e, CHIMERE_ENOMEM, "out of memory");
     return 0;
 }
 
@@ -507,13 +509,13 @@ static int f_extra(struct fields *f, json_t *v, const char *name, struct err *e)
 static int f_parallel(struct fields *f, json_t *v, const char *name, struct err *e) {
     bool parallel = true;
     int rc = fields_bool(v, name, &parallel, e);
-    if (!rc) f->ask->one_call = !parallel;
+    if (!rc) f->request->one_call = !parallel;
     return rc;
 }
 
 static int f_messages(struct fields *f, json_t *v, const char *name, struct err *e) {
     (void)name;
-    return fields_messages(f->ask, v, e);
+    return fields_messages(f->request, v, e);
 }
 
 static int check_prompt(const json_t *v, const char *name, struct err *e) {
@@ -540,7 +542,7 @@ static int f_prompt(struct fields *f, json_t *v, const char *name, struct err *e
         if (rc) return rc;
     }
     f->prompts = n > 1 ? v : NULL;
-    f->ask->prompt = json_incref(is_list ? json_array_get(v, 0) : v);
+    f->request->prompt = json_incref(is_list ? json_array_get(v, 0) : v);
     return 0;
 }
 
@@ -743,7 +745,7 @@ static bool is_only(const json_t *v, const char *only) {
 }
 
 static int read_row(struct fields *f, const struct row *r, json_t *v, struct err *e) {
-    char *base = (char *)&f->ask->sampling;
+    char *base = (char *)&f->request->sampling;
     int64_t n = 0;
     int rc;
     switch (r->kind) {
@@ -772,13 +774,13 @@ static int read_row(struct fields *f, const struct row *r, json_t *v, struct err
 
 /* What only all fields together tell. */
 static int check(struct fields *f, enum fields_api api, struct err *e) {
-    struct ask *a = f->ask;
+    struct request *a = f->request;
     if (f->n_probs >= 0 && api == FIELDS_CHAT && !a->probs)
         return err_set(e, CHIMERE_EINVAL, "top_logprobs: expected logprobs to be true as well");
     if (api == FIELDS_RESPONSES && f->n_probs > 0) a->probs = true;
     if (a->probs) a->sampling.n_probs = f->n_probs > 0 ? f->n_probs : 1;
     if (f->best_of > a->n) return err_set(e, CHIMERE_EUNSUPPORTED, "best_of: expected at most n");
-    if (a->format != ASK_TEXT && a->format != ASK_GBNF && a->sampling.ignore_eos)
+    if (a->format != REQUEST_TEXT && a->format != REQUEST_GBNF && a->sampling.ignore_eos)
         return err_set(e, CHIMERE_EINVAL, "ignore_eos: a response format has an end");
     int rc = fields_check_choice(f, e);
     if (rc) return rc;

@@ -1,4 +1,4 @@
-/* fields.h: request JSON -> struct ask, field by field.
+/* fields.h: request JSON -> struct request, field by field.
  *
  * One table says for every field which APIs have it and how it is read. What stands in no row is refused by
  * its name, and so is a value that cannot be honoured; nothing is dropped in silence but what is a hint
@@ -8,7 +8,7 @@
 
 #include <stdatomic.h>
 
-#include "engine/ask.h"
+#include "backend/backend.h"
 
 enum fields_api { FIELDS_CHAT = 1, FIELDS_TEXT = 2, FIELDS_RESPONSES = 4, FIELDS_MESSAGES = 8 };
 
@@ -25,8 +25,8 @@ struct left_out {
     struct left_out *next;
 };
 
-struct fields { /* what a request says beside its ask */
-    struct ask *ask;
+struct fields { /* what a request says beside its request */
+    struct request *request;
     bool stream, usage, progress;
     bool obfuscate_off;
     int32_t n_probs;       /* top_logprobs; -1: not named */

@@ -23,8 +23,9 @@ int fields_anthropic_system(struct fields *f, json_t *v, struct err *e) {
     json_t *text;
     int rc = fields_text(v, "system", false, &text, e);
     if (rc) return rc;
-    if (!f->ask->messages) f->ask->messages = json_array();
-    return json_array_insert_new(f->ask->messages, 0, message("system", text)) ? no_memory(e) : 0;
+    if (!f->request->messages) f->request->messages = json_array();
+    return json_array_insert_new(f->request->messages, 0, message("system", text)) ? no_memory(e)
+                                                                                   : 0;
 }
 
 static int tool_result(const json_t *b, const char *where, json_t *out, struct err *e) {
@@ -145,16 +146,16 @@ int fields_anthropic_messages(struct fields *f, json_t *v, struct err *e) {
     if (json_array_size(v) > FIELDS_MAX_MESSAGES)
         return err_set(e, CHIMERE_ELIMIT, "messages: expected at most %d, got %zu",
                        FIELDS_MAX_MESSAGES, json_array_size(v));
-    if (!f->ask->messages) f->ask->messages = json_array();
+    if (!f->request->messages) f->request->messages = json_array();
     json_array_foreach(v, i, one) {
         char where[40];
         snprintf(where, sizeof where, "messages[%zu]", i);
-        int rc = read_message(one, where, f->ask->messages, e);
+        int rc = read_message(one, where, f->request->messages, e);
         if (rc) return rc;
     }
-    json_t *last = json_array_get(f->ask->messages, json_array_size(f->ask->messages) - 1);
+    json_t *last = json_array_get(f->request->messages, json_array_size(f->request->messages) - 1);
     const char *role = json_string_value(json_object_get(last, "role"));
-    f->ask->continue_last =
+    f->request->continue_last =
         role && strcmp(role, "assistant") == 0 && !json_object_get(last, "tool_calls");
     return 0;
 }

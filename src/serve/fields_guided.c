@@ -10,16 +10,16 @@
 enum { MAX_CHOICES = 1024, MAX_GRAMMAR = 1 << 20 };
 
 static int set_grammar(struct fields *f, const char *text, size_t n, struct err *e) {
-    f->ask->grammar = arena_strndup(&f->ask->arena, text, n);
-    f->ask->format = ASK_GBNF;
-    return f->ask->grammar ? 0 : err_set(e, CHIMERE_ENOMEM, "out of memory");
+    f->request->grammar = arena_strndup(&f->request->arena, text, n);
+    f->request->format = REQUEST_GBNF;
+    return f->request->grammar ? 0 : err_set(e, CHIMERE_ENOMEM, "out of memory");
 }
 
 /* A schema as an object or as its text. */
 static int read_json(struct fields *f, json_t *v, const char *where, struct err *e) {
-    if (!json_is_string(v)) return fields_schema(f->ask, v, where, e);
+    if (!json_is_string(v)) return fields_schema(f->request, v, where, e);
     json_t *schema = chat_json_object(json_string_value(v), json_string_length(v), where, e);
-    int rc = schema ? fields_schema(f->ask, schema, where, e) : CHIMERE_EFORMAT;
+    int rc = schema ? fields_schema(f->request, schema, where, e) : CHIMERE_EFORMAT;
     json_decref(schema);
     return rc;
 }
@@ -67,7 +67,7 @@ static int read_choice(struct fields *f, json_t *v, const char *where, struct er
 static int read_object(struct fields *f, json_t *v, const char *where, struct err *e) {
     bool on = false;
     int rc = fields_bool(v, where, &on, e);
-    if (!rc && on) f->ask->format = ASK_JSON_OBJECT;
+    if (!rc && on) f->request->format = REQUEST_JSON_OBJECT;
     return rc;
 }
 
@@ -170,6 +170,6 @@ void fields_apply_samplers(struct fields *f) {
         bool other = false; /* the same sampler under its other name */
         for (size_t i = 0; i < N_CHAIN; i++)
             other |= chain[i].off == chain[k].off && f->samplers >> i & 1;
-        if (!other) chain[k].off(&f->ask->sampling);
+        if (!other) chain[k].off(&f->request->sampling);
     }
 }

@@ -13,8 +13,8 @@ int fields_int(const json_t *v, const char *name, double low, double high, int64
 int fields_str(struct fields *f, const json_t *v, const char *name, size_t max, const char **out,
                struct err *e);
 
-int fields_messages(struct ask *a, json_t *messages, struct err *e); /* OpenAI chat form */
-int fields_schema(struct ask *a, json_t *schema, const char *where, struct err *e);
+int fields_messages(struct request *a, json_t *messages, struct err *e); /* OpenAI chat form */
+int fields_schema(struct request *a, json_t *schema, const char *where, struct err *e);
 int fields_effort(struct fields *f, const json_t *v, const char *name, struct err *e);
 
 /* fields_responses.c, fields_anthropic.c: messages of the other APIs, in OpenAI's chat form. */

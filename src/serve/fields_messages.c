@@ -92,7 +92,7 @@ static int read_message(const json_t *m, const char *where, json_t *out, struct 
     return calls && !json_is_null(calls) ? check_calls(calls, where, out, e) : 0;
 }
 
-int fields_messages(struct ask *a, json_t *messages, struct err *e) {
+int fields_messages(struct request *a, json_t *messages, struct err *e) {
     size_t i;
     json_t *m;
     if (!json_is_array(messages) || !json_array_size(messages))

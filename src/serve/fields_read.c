@@ -30,6 +30,6 @@ int fields_str(struct fields *f, const json_t *v, const char *name, size_t max, 
     size_t n = json_string_length(v);
     if (!json_is_string(v) || !n || n > max)
         return err_set(e, CHIMERE_EINVAL, "%s: expected a text of 1 to %zu bytes", name, max);
-    *out = arena_strndup(&f->ask->arena, json_string_value(v), n);
+    *out = arena_strndup(&f->request->arena, json_string_value(v), n);
     return *out ? 0 : err_set(e, CHIMERE_ENOMEM, "out of memory");
 }

@@ -20,11 +20,11 @@ static json_t *add(json_t *out, const char *role) {
 
 int fields_instructions(struct fields *f, json_t *v, struct err *e) {
     if (!json_is_string(v)) return err_set(e, CHIMERE_EINVAL, "instructions: expected a text");
-    if (!f->ask->messages) f->ask->messages = json_array();
+    if (!f->request->messages) f->request->messages = json_array();
     json_t *m = json_object();
     json_object_set_new(m, "role", json_string("system"));
     json_object_set(m, "content", v);
-    return json_array_insert_new(f->ask->messages, 0, m) ? no_memory(e) : 0;
+    return json_array_insert_new(f->request->messages, 0, m) ? no_memory(e) : 0;
 }
 
 /* The assistant's message that items are added to: the last one, or a new one. */
@@ -132,8 +132,8 @@ static int read_item(const json_t *v, const char *where, json_t *out, struct err
 int fields_input(struct fields *f, json_t *v, struct err *e) {
     size_t i;
     json_t *item;
-    if (!f->ask->messages) f->ask->messages = json_array();
-    json_t *out = f->ask->messages;
+    if (!f->request->messages) f->request->messages = json_array();
+    json_t *out = f->request->messages;
     if (json_is_string(v)) {
         json_t *m = add(out, "user");
         return !m || json_object_set(m, "content", v) ? no_memory(e) : 0;

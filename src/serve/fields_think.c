@@ -51,7 +51,7 @@ static int read_switch(const json_t *v, const char *name, float on, float *out, 
 
 static int preset(struct reader *r, const json_t *v, const char *name, struct err *e) {
     const char *s = json_string_value(v);
-    if (!s || !think_preset(s, &r->f->ask->think, r->c))
+    if (!s || !think_preset(s, &r->f->request->think, r->c))
         return err_set(e, CHIMERE_EINVAL,
                        "%s: expected fast, think, budget, cgrs, extend, quality or ultra", name);
     return 0;
@@ -64,7 +64,7 @@ static void quality(struct think_control *c) {
 }
 
 static int t_budget(struct reader *r, const json_t *v, const char *name, struct err *e) {
-    return read_count(v, name, 0, INT32_MAX, &r->f->ask->sampling.think_budget, e);
+    return read_count(v, name, 0, INT32_MAX, &r->f->request->sampling.think_budget, e);
 }
 static int t_stop(struct reader *r, const json_t *v, const char *name, struct err *e) {
     struct think_control q;
@@ -128,16 +128,16 @@ static int refuse_others(json_t *v, const char *name, struct err *e) {
 }
 
 int fields_think(struct fields *f, json_t *v, const char *name, struct err *e) {
-    struct reader r = {f, &f->ask->sampling.think};
+    struct reader r = {f, &f->request->sampling.think};
     f->think_named = true;
     if (json_is_boolean(v)) {
-        f->ask->think = json_is_true(v);
+        f->request->think = json_is_true(v);
         return 0;
     }
     if (json_is_string(v)) return preset(&r, v, name, e);
     if (!json_is_object(v))
         return err_set(e, CHIMERE_EINVAL, "%s: expected true, false, a mode or an object", name);
-    f->ask->think = true;
+    f->request->think = true;
     int rc = refuse_others(v, name, e);
     for (size_t i = 0; i < N_ROW && !rc; i++) {
         char where[64];

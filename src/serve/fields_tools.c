@@ -1,7 +1,7 @@
 /* fields_tools.c: tools and tool_choice of every API.
  *
  * The model knows functions only. A custom tool becomes a function with one text, `input`; the tools of a
- * namespace become functions whose names begin with the namespace's. ask.tool_forms keeps how the client
+ * namespace become functions whose names begin with the namespace's. request.tool_forms keeps how the client
  * named such a tool, so that its calls are written in that form again. Tools that only another server can run
  * (web_search, computer_use, ...) are left out. */
 #include <stdio.h>
@@ -41,8 +41,8 @@ static json_t *text_schema(void) {
                      "string", "required", "input", "additionalProperties", 0);
 }
 
-static int add_tool(struct ask *a, const char *where, const json_t *name, const json_t *description,
-                    json_t *parameters, struct err *e) {
+static int add_tool(struct request *a, const char *where, const json_t *name,
+                    const json_t *description, json_t *parameters, struct err *e) {
     if (!json_is_string(name) || !json_string_length(name) ||
         json_string_length(name) > MAX_NAME_BYTES)
         return err_set(e, CHIMERE_EINVAL, "%s.name: expected 1 to %d characters", where,
@@ -52,8 +52,8 @@ static int add_tool(struct ask *a, const char *where, const json_t *name, const 
     if (parameters && !json_is_null(parameters) && !json_is_object(parameters))
         return err_set(e, CHIMERE_EINVAL, "%s.parameters: expected a JSON schema", where);
     if (!a->tools) a->tools = json_array();
-    if (json_array_size(a->tools) >= ASK_MAX_TOOLS)
-        return err_set(e, CHIMERE_ELIMIT, "tools: expected at most %d", ASK_MAX_TOOLS);
+    if (json_array_size(a->tools) >= REQUEST_MAX_TOOLS)
+        return err_set(e, CHIMERE_ELIMIT, "tools: expected at most %d", REQUEST_MAX_TOOLS);
     json_t *f = json_object(), *t = json_object();
     json_object_set(f, "name", (json_t *)name);
     if (json_is_string(description)) json_object_set(f, "description", (json_t *)description);
@@ -66,7 +66,7 @@ static int add_tool(struct ask *a, const char *where, const json_t *name, const 
     return json_array_append_new(a->tools, t) ? no_memory(e) : 0;
 }
 
-static int add_form(struct ask *a, const char *name, json_t *form,
+static int add_form(struct request *a, const char *name, json_t *form,
                     struct err *e) { /* steals form */
     if (!a->tool_forms) a->tool_forms = json_object();
     return json_object_set_new(a->tool_forms, name, form) ? no_memory(e) : 0;
@@ -105,7 +105,7 @@ static int custom_pattern(const json_t *format, const char *where, char **out, s
     return *out ? 0 : no_memory(e);
 }
 
-static int add_custom(struct ask *a, const json_t *t, const char *where, struct err *e) {
+static int add_custom(struct request *a, const json_t *t, const char *where, struct err *e) {
     const json_t *in = json_object_get(t, "custom");
     if (!in) in = t;
     char *pattern;
@@ -152,12 +152,12 @@ static bool is_built_in(const char *type) {
 }
 
 static int leave_out(struct fields *f, const char *type, const char *name, struct err *e) {
-    struct left_out *l = arena_alloc(&f->ask->arena, sizeof *l);
+    struct left_out *l = arena_alloc(&f->request->arena, sizeof *l);
     if (!l) return no_memory(e);
-    *l = (struct left_out){arena_strndup(&f->ask->arena, type, strnlen(type, MAX_NAME_BYTES)),
-                           name ? arena_strndup(&f->ask->arena, name, strnlen(name, MAX_NAME_BYTES))
-                                : NULL,
-                           f->left_out};
+    *l = (struct left_out){
+        arena_strndup(&f->request->arena, type, strnlen(type, MAX_NAME_BYTES)),
+        name ? arena_strndup(&f->request->arena, name, strnlen(name, MAX_NAME_BYTES)) : NULL,
+        f->left_out};
     f->left_out = l;
     return l->type ? 0 : no_memory(e);
 }
@@ -165,7 +165,7 @@ static int leave_out(struct fields *f, const char *type, const char *name, struc
 /* ---- all of them ---- */
 
 /* {"type":"function","function":{..}}, the same without the inner object, {"name", "input_schema"}. */
-static int add_function(struct ask *a, const json_t *t, const char *where, const char *space,
+static int add_function(struct request *a, const json_t *t, const char *where, const char *space,
                         struct err *e) {
     const json_t *f = json_object_get(t, "function");
     char at[64];
@@ -212,9 +212,10 @@ static int add_any(struct fields *f, const json_t *t, const char *where, const c
     const char *type = json_string_value(json_object_get(t, "type"));
     bool has_schema = json_object_get(t, "input_schema") || json_object_get(t, "parameters");
     if (!json_is_object(t)) return err_set(e, CHIMERE_EINVAL, "%s: expected an object", where);
-    if (!type || strcmp(type, "function") == 0) return add_function(f->ask, t, where, space, e);
-    if (strcmp(type, "custom") == 0 && has_schema) return add_function(f->ask, t, where, space, e);
-    if (strcmp(type, "custom") == 0) return add_custom(f->ask, t, where, e);
+    if (!type || strcmp(type, "function") == 0) return add_function(f->request, t, where, space, e);
+    if (strcmp(type, "custom") == 0 && has_schema)
+        return add_function(f->request, t, where, space, e);
+    if (strcmp(type, "custom") == 0) return add_custom(f->request, t, where, e);
     if (strcmp(type, "namespace") == 0 && !space) return add_namespace(f, t, where, e);
     if (is_built_in(type))
         return leave_out(f, type, json_string_value(json_object_get(t, "name")), e);
@@ -243,7 +244,7 @@ int fields_functions(struct fields *f, json_t *list, struct err *e) {
     json_array_foreach(list, i, t) {
         char where[40];
         snprintf(where, sizeof where, "functions[%zu]", i);
-        int rc = add_tool(f->ask, where, json_object_get(t, "name"),
+        int rc = add_tool(f->request, where, json_object_get(t, "name"),
                           json_object_get(t, "description"), json_object_get(t, "parameters"), e);
         if (rc) return rc;
     }
@@ -255,14 +256,14 @@ int fields_functions(struct fields *f, json_t *list, struct err *e) {
 static int choose_mode(struct fields *f, const char *s) {
     static const struct {
         const char *name;
-        enum ask_choice choice;
-    } names[] = {{"auto", ASK_TOOLS_AUTO},
-                 {"none", ASK_TOOLS_NONE},
-                 {"required", ASK_TOOLS_REQUIRED},
-                 {"any", ASK_TOOLS_REQUIRED}};
+        enum request_tool_choice choice;
+    } names[] = {{"auto", REQUEST_TOOLS_AUTO},
+                 {"none", REQUEST_TOOLS_NONE},
+                 {"required", REQUEST_TOOLS_REQUIRED},
+                 {"any", REQUEST_TOOLS_REQUIRED}};
     for (size_t i = 0; s && i < 4; i++)
         if (strcmp(s, names[i].name) == 0) {
-            f->ask->tool_choice = names[i].choice;
+            f->request->tool_choice = names[i].choice;
             return 0;
         }
     return CHIMERE_EINVAL;
@@ -293,20 +294,20 @@ static int choose_allowed(struct fields *f, json_t *v, struct err *e) {
 
 int fields_choice(struct fields *f, json_t *v, struct err *e) {
     const char *type = json_string_value(json_object_get(v, "type"));
-    if (json_is_true(json_object_get(v, "disable_parallel_tool_use"))) f->ask->one_call = true;
+    if (json_is_true(json_object_get(v, "disable_parallel_tool_use"))) f->request->one_call = true;
     if (!choose_mode(f, json_is_object(v) ? type : json_string_value(v))) return 0;
     if (type && strcmp(type, "allowed_tools") == 0) return choose_allowed(f, v, e);
     const json_t *name = chosen_name(v), *space = json_object_get(v, "namespace");
     if (!json_is_object(v) || !json_is_string(name))
         return fields_expected(e, "tool_choice", "auto, none, required or the name of a function");
-    f->ask->tool_choice = ASK_TOOLS_NAMED;
+    f->request->tool_choice = REQUEST_TOOLS_NAMED;
     if (!json_is_string(space))
-        return fields_str(f, name, "tool_choice.function.name", MAX_NAME_BYTES, &f->ask->tool_name,
-                          e);
+        return fields_str(f, name, "tool_choice.function.name", MAX_NAME_BYTES,
+                          &f->request->tool_name, e);
     char *flat = fields_flat_name(json_string_value(space), json_string_value(name));
-    f->ask->tool_name = flat ? arena_strndup(&f->ask->arena, flat, strlen(flat)) : NULL;
+    f->request->tool_name = flat ? arena_strndup(&f->request->arena, flat, strlen(flat)) : NULL;
     mem_free(flat);
-    return f->ask->tool_name ? 0 : fields_expected(e, "tool_choice.name", "a shorter text");
+    return f->request->tool_name ? 0 : fields_expected(e, "tool_choice.name", "a shorter text");
 }
 
 static const char *tool_name(const json_t *t) {
@@ -314,7 +315,7 @@ static const char *tool_name(const json_t *t) {
 }
 
 /* Drops the tools that are not among the allowed ones. */
-static void keep_allowed(struct ask *a, const json_t *allowed) {
+static void keep_allowed(struct request *a, const json_t *allowed) {
     for (size_t i = json_array_size(a->tools); i-- > 0;) {
         const char *name = tool_name(json_array_get(a->tools, i));
         const json_t *one;
@@ -329,12 +330,12 @@ static void keep_allowed(struct ask *a, const json_t *allowed) {
 }
 
 int fields_check_choice(struct fields *f, struct err *e) {
-    struct ask *a = f->ask;
+    struct request *a = f->request;
     json_t *t;
     size_t i;
     if (f->allowed) keep_allowed(a, f->allowed);
-    if (a->tool_choice != ASK_TOOLS_NAMED && a->tool_choice != ASK_TOOLS_REQUIRED) return 0;
-    bool found = a->tool_choice == ASK_TOOLS_REQUIRED && json_array_size(a->tools);
+    if (a->tool_choice != REQUEST_TOOLS_NAMED && a->tool_choice != REQUEST_TOOLS_REQUIRED) return 0;
+    bool found = a->tool_choice == REQUEST_TOOLS_REQUIRED && json_array_size(a->tools);
     json_array_foreach(a->tools, i, t) found |= a->tool_name && !strcmp(tool_name(t), a->tool_name);
     for (const struct left_out *l = f->left_out; l && !found && a->tool_name; l = l->next)
         if (!strcmp(a->tool_name, l->type) || (l->name && !strcmp(a->tool_name, l->name)))
@@ -344,6 +345,6 @@ int fields_check_choice(struct fields *f, struct err *e) {
         return err_set(e, CHIMERE_EINVAL, "tool_choice: expected a function of tools%s%.80s",
                        a->tool_name ? ", got " : "", a->tool_name ? a->tool_name : "");
     /* the answer will be a call: what its text must look like has no effect */
-    a->format = ASK_TEXT;
+    a->format = REQUEST_TEXT;
     return 0;
 }

@@ -18,17 +18,17 @@ enum { MAX_TEXT = 64 << 20 };
 enum gen_state { GEN_NEW, GEN_WAITING, GEN_STARTING, GEN_RUNNING, GEN_OVER };
 
 struct gen_run;
-struct gen_part {      /* one prompt of the request; most have one */
-    struct gen_run *x; /* view */
-    struct ask ask;    /* a view of the request's, with this prompt; the backend borrows it */
-    struct gate_item item;
-    struct ask_run *run; /* owned */
+struct gen_part {           /* one prompt of the request; most have one */
+    struct gen_run *x;      /* view */
+    struct request request; /* a view of the request's, with this prompt; the backend borrows it */
+    struct queue_item item;
+    struct generation *run; /* owned */
     enum gen_state state;
 };
 
 struct gen_run { /* what only this file sees */
     struct gen g;
-    struct gate *gate;      /* borrowed */
+    struct queue *gate;     /* borrowed */
     struct gen_part *parts; /* owned [n_part] */
     int32_t n_part;
     pthread_mutex_t events; /* events of several parts come one at a time */
@@ -43,10 +43,10 @@ static struct gen_run *run_of(struct gen *g) { return (struct gen_run *)g; }
 
 /* ---- the end ---- */
 
-static struct ask_end sum_part(const struct gen_choice *c, int32_t n) {
-    struct ask_end sum = {.finish = ASK_STOP};
+static struct generation_end sum_part(const struct gen_choice *c, int32_t n) {
+    struct generation_end sum = {.finish = FINISH_STOP};
     for (int32_t i = 0; i < n; i++) {
-        const struct ask_end *e = &c[i].end;
+        const struct generation_end *e = &c[i].end;
         if (e->stats.n_prompt > sum.stats.n_prompt) sum.stats.n_prompt = e->stats.n_prompt;
         if (i == 0 || e->stats.n_cached < sum.stats.n_cached)
             sum.stats.n_cached = e->stats.n_cached;
@@ -61,10 +61,10 @@ static struct ask_end sum_part(const struct gen_choice *c, int32_t n) {
     return sum;
 }
 
-struct ask_end gen_sum(const struct gen *g) {
-    struct ask_end sum = {.finish = ASK_STOP};
-    for (int32_t i = 0; i < g->n_choice; i += g->ask.n) {
-        struct ask_end e = sum_part(&g->choices[i], g->ask.n);
+struct generation_end gen_sum(const struct gen *g) {
+    struct generation_end sum = {.finish = FINISH_STOP};
+    for (int32_t i = 0; i < g->n_choice; i += g->request.n) {
+        struct generation_end e = sum_part(&g->choices[i], g->request.n);
         sum.stats.n_prompt += e.stats.n_prompt;
         sum.stats.n_cached += e.stats.n_cached;
         sum.stats.n_generated += e.stats.n_generated;
@@ -80,7 +80,8 @@ struct ask_end gen_sum(const struct gen *g) {
 }
 
 json_t *gen_prompt(const struct gen *g, int32_t choice) {
-    return g->prompts ? json_array_get(g->prompts, (size_t)(choice / g->ask.n)) : g->ask.prompt;
+    return g->prompts ? json_array_get(g->prompts, (size_t)(choice / g->request.n))
+                      : g->request.prompt;
 }
 
 /* What fails on its way to a model that lives elsewhere is the gateway's trouble: 502. */
@@ -89,14 +90,14 @@ static int status_of(const struct gen *g, const struct err *e) {
     return remote && e->code == CHIMERE_EIO ? 502 : http_status_of(e->code);
 }
 
-static void record(struct gen_run *x, const struct ask_end *sum, const struct err *e) {
+static void record(struct gen_run *x, const struct generation_end *sum, const struct err *e) {
     static const char *const finishes[] = {"stop", "length", "tool_calls", "cancelled", "error"};
     struct gen *g = &x->g;
     record_post(g->r->s->record,
                 &(struct store_request){.api = g->r->route->path,
                                         .key_id = g->r->key ? auth_id(g->r->key) : 0,
                                         .model = g->backend->name,
-                                        .session = g->ask.session,
+                                        .session = g->request.session,
                                         .finish = e && e->code == CHIMERE_ECANCELLED ? "cancelled"
                                                   : e                                ? "error"
                                                       : finishes[g->choices[0].end.finish],
@@ -112,7 +113,7 @@ static void record(struct gen_run *x, const struct ask_end *sum, const struct er
 
 static void count(struct gen_run *x, const struct err *e) {
     struct metrics *m = &x->g.r->s->metrics;
-    struct ask_end sum = gen_sum(&x->g);
+    struct generation_end sum = gen_sum(&x->g);
     m->n_prompt += (uint64_t)sum.stats.n_prompt;
     m->n_cached += (uint64_t)sum.stats.n_cached;
     m->n_generated += (uint64_t)sum.stats.n_generated;
@@ -133,7 +134,7 @@ static void count(struct gen_run *x, const struct err *e) {
 static const struct err *whole_error(struct gen *g) {
     if (g->cut.code) return &g->cut;
     for (int32_t i = 0; i < g->n_choice; i++)
-        if (g->choices[i].end.finish == ASK_FAILED && g->choices[i].ended)
+        if (g->choices[i].end.finish == FINISH_ERROR && g->choices[i].ended)
             return &g->choices[i].err;
     return NULL;
 }
@@ -177,7 +178,7 @@ static void part_over(struct gen_part *p, bool has_slot) {
     pthread_mutex_lock(&x->lock);
     p->state = GEN_OVER;
     pthread_mutex_unlock(&x->lock);
-    if (has_slot) gate_leave(x->gate, &p->item);
+    if (has_slot) queue_leave(x->gate, &p->item);
     leave(x);
 }
 
@@ -224,12 +225,12 @@ static int collect(struct gen_choice *c, const struct chat_event *ev) {
     return 0;
 }
 
-static void keep_end(struct gen_choice *c, const struct ask_end *end) {
+static void keep_end(struct gen_choice *c, const struct generation_end *end) {
     c->end = *end;
     c->ended = true;
     if (end->stop) snprintf(c->stop, sizeof c->stop, "%s", end->stop);
     if (end->err) c->err = *end->err;
-    if (end->finish == ASK_FAILED && !c->err.code)
+    if (end->finish == FINISH_ERROR && !c->err.code)
         err_set(&c->err, CHIMERE_EINTERNAL, "the answer failed");
     c->end.stop = end->stop ? c->stop : NULL;
     c->end.err = &c->err;
@@ -241,38 +242,38 @@ static void note_first(struct gen_run *x) {
     metrics_time(&x->g.r->s->metrics.ttft, (double)(clock_ns() - x->g.r->begin_ns) * 1e-9);
 }
 
-static int take_event(struct gen_run *x, struct gen_choice *c, const struct ask_event *ev) {
+static int take_event(struct gen_run *x, struct gen_choice *c, const struct backend_event *ev) {
     struct gen *g = &x->g;
     int rc = 0;
-    if (ev->kind == ASK_END && ev->end->stop && g->ask.keep_stop) {
+    if (ev->kind == EVENT_END && ev->end->stop && g->request.keep_stop) {
         struct chat_event stop = {
             .kind = CHAT_CONTENT, .text = ev->end->stop, .n = strlen(ev->end->stop)};
-        rc = take_event(x, c, &(struct ask_event){.kind = ASK_CHAT, .chat = &stop});
+        rc = take_event(x, c, &(struct backend_event){.kind = EVENT_CHAT, .chat = &stop});
     }
-    if (ev->kind == ASK_END) keep_end(c, ev->end);
-    if (ev->kind == ASK_NOTE && !g->stream) {
+    if (ev->kind == EVENT_END) keep_end(c, ev->end);
+    if (ev->kind == EVENT_NOTE && !g->stream) {
         buf_clear(&g->note);
         buf_put(&g->note, ev->text, ev->n);
     }
-    if (ev->kind == ASK_CHAT) {
+    if (ev->kind == EVENT_CHAT) {
         note_first(x);
         bool keep = !g->stream || g->form->collects || ev->chat->kind == CHAT_CALL ||
-                    (g->ask.tool_forms && ev->chat->kind != CHAT_CONTENT);
+                    (g->request.tool_forms && ev->chat->kind != CHAT_CONTENT);
         if (keep) rc |= collect(c, ev->chat);
     }
-    if (ev->kind == ASK_TOKEN && g->form->probs) g->form->probs(g, c, ev);
+    if (ev->kind == EVENT_TOKEN && g->form->probs) g->form->probs(g, c, ev);
     if (g->stream || g->form->always) g->form->event(g, c, ev);
     return rc;
 }
 
-static int on_event(void *ud, const struct ask_event *ev) {
+static int on_event(void *ud, const struct backend_event *ev) {
     struct gen_part *p = ud;
     struct gen_run *x = p->x;
-    if (ev->kind == ASK_DONE) {
+    if (ev->kind == EVENT_DONE) {
         part_over(p, true);
         return 0;
     }
-    int32_t first = (int32_t)(p - x->parts) * x->g.ask.n;
+    int32_t first = (int32_t)(p - x->parts) * x->g.request.n;
     if (x->n_part > 1) pthread_mutex_lock(&x->events);
     int rc = take_event(x, &x->g.choices[first + ev->choice], ev);
     if (x->n_part > 1) pthread_mutex_unlock(&x->events);
@@ -299,7 +300,7 @@ static void stop_parts(struct gen_run *x) {
         enum gen_state state = p->state;
         pthread_mutex_unlock(&x->lock);
         if (state == GEN_RUNNING) x->g.backend->ops->cancel(p->run);
-        else if (x->gate && gate_drop(x->gate, &p->item)) part_over(p, false);
+        else if (x->gate && queue_drop(x->gate, &p->item)) part_over(p, false);
     }
 }
 
@@ -310,7 +311,7 @@ static void cut(struct gen_run *x, const struct err *e) {
     pthread_mutex_unlock(&x->lock);
 }
 
-static void start(struct gate_item *it) {
+static void start(struct queue_item *it) {
     struct gen_part *p = (struct gen_part *)(void *)((char *)it - offsetof(struct gen_part, item));
     struct gen_run *x = p->x;
     struct http_request *r = x->g.r;
@@ -366,7 +367,7 @@ static void free_gen(void *ud) {
     for (int32_t i = 0; i < x->n_part; i++)
         if (x->parts[i].run) x->g.backend->ops->free(x->parts[i].run);
     mem_free(x->parts);
-    ask_fini(&x->g.ask);
+    request_fini(&x->g.request);
     for (int32_t i = 0; i < x->g.n_choice; i++) free_choice(&x->g.choices[i]);
     mem_free(x->g.choices);
     json_decref(x->g.prompts);
@@ -394,10 +395,10 @@ struct gen *gen_new(struct http_request *r, const struct gen_form *form, const c
     g->form = form;
     g->created = (int64_t)time(NULL);
     snprintf(g->id, sizeof g->id, "%s%s", id_prefix, r->id);
-    ask_init(&g->ask);
-    g->ask.think = r->s->p.think;
-    g->ask.owner = r->owner;
-    g->ask.sampling.seed = hash_mix((uint64_t)clock_ns()) ^ hash_bytes(r->id, strlen(r->id), 1);
+    request_init(&g->request);
+    g->request.think = r->s->p.think;
+    g->request.owner = r->owner;
+    g->request.sampling.seed = hash_mix((uint64_t)clock_ns()) ^ hash_bytes(r->id, strlen(r->id), 1);
     buf_init(&g->frame, MAX_TEXT);
     buf_init(&g->prefix, 1 << 16);
     buf_init(&g->note, MAX_TEXT);
@@ -413,18 +414,18 @@ void gen_fail(struct gen *g, const struct err *e) {
     http_job_done(g->r);
 }
 
-int32_t gen_n_seq(const struct ask_backend *b) { return b->model ? b->model->n_seq : 16; }
+int32_t gen_n_seq(const struct backend *b) { return b->model ? b->model->n_seq : 16; }
 
-static struct ask_backend *named(const struct serve_params *p, const char *want) {
+static struct backend *named(const struct serve_params *p, const char *want) {
     for (size_t i = 0; i < p->n_backend; i++)
         if (strcmp(p->backends[i]->name, want) == 0) return p->backends[i];
     return p->odo ? odo_find(p->odo, want) : NULL;
 }
 
 /* The place in the queue: all names of the orchestrator share one. */
-static struct gate *gate_of(const struct server *s, const struct ask_backend *b) {
-    const struct ask_backend *odo = s->p.odo ? odo_find(s->p.odo, "odo") : NULL;
-    struct gate *shared = NULL;
+static struct queue *gate_of(const struct server *s, const struct backend *b) {
+    const struct backend *odo = s->p.odo ? odo_find(s->p.odo, "odo") : NULL;
+    struct queue *shared = NULL;
     for (size_t i = 0; i < s->p.n_backend; i++) {
         if (s->p.backends[i] == b) return s->gates[i];
         if (s->p.backends[i] == odo) shared = s->gates[i];
@@ -432,9 +433,9 @@ static struct gate *gate_of(const struct server *s, const struct ask_backend *b)
     return shared;
 }
 
-struct ask_backend *gen_backend(struct http_request *r, const json_t *name, struct err *e) {
+struct backend *gen_backend(struct http_request *r, const json_t *name, struct err *e) {
     const struct serve_params *p = &r->s->p;
-    struct ask_backend *b;
+    struct backend *b;
     const char *want = json_string_value(name);
     if (name && !json_is_null(name) && !want) {
         err_set(e, CHIMERE_EINVAL, "model: expected a string");
@@ -473,11 +474,12 @@ int gen_model(struct gen *g, const json_t *name) {
 void gen_scope(struct gen *g) {
     enum serve_scope scope = g->r->s->p.scope;
     bool by_user = scope == SCOPE_USER && g->r->key;
-    g->ask.scope = scope == SCOPE_ALL ? 0 : ask_scope(g->ask.owner, by_user ? g->ask.user : NULL);
+    g->request.scope =
+        scope == SCOPE_ALL ? 0 : request_scope(g->request.owner, by_user ? g->request.user : NULL);
 }
 
 static uint64_t owner_of(const struct gen *g) {
-    const char *session = g->ask.session, *owner = g->ask.owner;
+    const char *session = g->request.session, *owner = g->request.owner;
     uint64_t h = hash_bytes(owner, strlen(owner), 0);
     return session ? hash_bytes(session, strlen(session), h) : h;
 }
@@ -486,9 +488,9 @@ static int new_parts(struct gen_run *x, struct err *e) {
     struct gen *g = &x->g;
     int32_t n = g->prompts ? (int32_t)json_array_size(g->prompts) : 1;
     x->parts = mem_alloc_array((size_t)n, sizeof *x->parts);
-    g->choices = mem_alloc_array((size_t)n * (size_t)g->ask.n, sizeof *g->choices);
+    g->choices = mem_alloc_array((size_t)n * (size_t)g->request.n, sizeof *g->choices);
     if (!x->parts || !g->choices) return err_set(e, CHIMERE_ENOMEM, "out of memory");
-    g->n_choice = n * g->ask.n;
+    g->n_choice = n * g->request.n;
     for (int32_t i = 0; i < g->n_choice; i++) {
         struct gen_choice *c = &g->choices[i];
         c->call = -1;
@@ -502,9 +504,9 @@ static int new_parts(struct gen_run *x, struct err *e) {
     for (int32_t i = 0; i < n; i++) {
         struct gen_part *p = &x->parts[i];
         p->x = x;
-        p->ask = g->ask;
-        if (g->prompts) p->ask.prompt = json_array_get(g->prompts, (size_t)i);
-        p->item = (struct gate_item){.start = start, .owner = owner_of(g), .n_slot = g->ask.n};
+        p->request = g->request;
+        if (g->prompts) p->request.prompt = json_array_get(g->prompts, (size_t)i);
+        p->item = (struct queue_item){.start = start, .owner = owner_of(g), .n_slot = g->request.n};
     }
     return 0;
 }
@@ -513,9 +515,9 @@ static int prepare(struct gen_run *x, struct err *e) {
     struct gen *g = &x->g;
     int rc = new_parts(x, e);
     for (int32_t i = 0; i < x->n_part && !rc; i++) {
-        struct ask_sink sink = {.event = on_event, .ud = &x->parts[i]};
+        struct event_sink sink = {.event = on_event, .ud = &x->parts[i]};
         int32_t n_prompt = 0;
-        rc = g->backend->ops->prepare(g->backend, &x->parts[i].ask, &sink, &x->parts[i].run,
+        rc = g->backend->ops->prepare(g->backend, &x->parts[i].request, &sink, &x->parts[i].run,
                                       &n_prompt, e);
         g->n_prompt += n_prompt;
     }
@@ -526,7 +528,7 @@ void gen_go(struct gen *g) {
     struct gen_run *x = run_of(g);
     struct server *s = g->r->s;
     struct err e = {0};
-    g->ask.progress = g->stream && g->progress;
+    g->request.progress = g->stream && g->progress;
     if (prepare(x, &e)) {
         gen_fail(g, &e);
         return;
@@ -546,13 +548,13 @@ void gen_go(struct gen *g) {
         p->state = GEN_WAITING;
         pthread_mutex_unlock(&x->lock);
         bool is_in = !x->cancelled;
-        if (is_in && gate_enter(x->gate, &p->item, &g->r->retry_s, &e)) {
+        if (is_in && queue_enter(x->gate, &p->item, &g->r->retry_s, &e)) {
             is_in = false;
             cut(x, &e);
             stop_parts(x);
         }
         /* who was told to stop meanwhile does not wait for a turn */
-        if (!is_in || (x->cancelled && gate_drop(x->gate, &p->item))) part_over(p, false);
+        if (!is_in || (x->cancelled && queue_drop(x->gate, &p->item))) part_over(p, false);
     }
     pthread_mutex_lock(&x->lock);
     x->streaming = g->stream && !g->cut.code; /* else an error with a status of its own */

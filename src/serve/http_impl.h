@@ -10,7 +10,7 @@
 
 #include "engine/engine.h"
 #include "serve/auth.h"
-#include "serve/gate.h"
+#include "backend/queue.h"
 #include "serve/http.h"
 #include "serve/kept.h"
 #include "serve/keeper.h"
@@ -81,7 +81,7 @@ struct server {
     struct MHD_Daemon *mhd;    /* owned */
     int64_t start_ns, created; /* created: seconds since 1970 */
     _Atomic bool stopping;
-    struct gate **gates;    /* owned [n_backend] */
+    struct queue **gates;   /* owned [n_backend] */
     struct auth *auth;      /* owned; NULL: open to all, and so without keys in it */
     _Atomic bool asks_keys; /* there is a key */
     _Atomic int n_waking;   /* threads that are resuming a connection */

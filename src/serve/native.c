@@ -49,15 +49,15 @@ void native_metrics(struct http_request *r) {
     fields_put_ignored(s->metrics.ignored, &out);
     if (s->p.metrics) s->p.metrics(s->p.metrics_ud, &out);
     for (size_t i = 0; i < s->p.n_backend; i++) {
-        struct ask_backend *b = s->p.backends[i];
-        put_gauge(&out, "running", "answers under way", b->name, gate_n_running(s->gates[i]));
-        put_gauge(&out, "waiting", "answers in the queue", b->name, gate_n_waiting(s->gates[i]));
+        struct backend *b = s->p.backends[i];
+        put_gauge(&out, "running", "answers under way", b->name, queue_n_running(s->gates[i]));
+        put_gauge(&out, "waiting", "answers in the queue", b->name, queue_n_waiting(s->gates[i]));
         put_gauge(&out, "slots", "answers at once", b->name, gen_n_seq(b));
     }
     send_body(r, 200, "text/plain; version=0.0.4; charset=utf-8", &out);
 }
 
-static void put_model(const struct server *s, const struct ask_backend *b, const char *name,
+static void put_model(const struct server *s, const struct backend *b, const char *name,
                       struct buf *out) {
     buf_puts(out, "{\"id\":");
     json_out_string(out, name);
@@ -154,7 +154,7 @@ void native_models(struct http_request *r) {
 
 void native_model(struct http_request *r) {
     struct server *s = http_server(r);
-    const struct ask_backend *b = s->p.odo ? odo_find(s->p.odo, http_rest(r)) : NULL;
+    const struct backend *b = s->p.odo ? odo_find(s->p.odo, http_rest(r)) : NULL;
     for (size_t i = 0; i < s->p.n_backend && !b; i++)
         if (strcmp(s->p.backends[i]->name, http_rest(r)) == 0) b = s->p.backends[i];
     if (b) {

@@ -7,7 +7,7 @@
 #ifndef CHIMERE_SERVE_SERVE_H
 #define CHIMERE_SERVE_SERVE_H
 
-#include "engine/ask.h"
+#include "backend/backend.h"
 
 struct embed;
 struct models;
@@ -19,9 +19,9 @@ struct rerank;
 enum serve_scope { SCOPE_USER, SCOPE_KEY, SCOPE_ALL };
 
 struct serve_params {
-    const char *host;                    /* numeric address or "localhost" */
-    int port;                            /* 0: any free one */
-    struct ask_backend *const *backends; /* [n_backend]; the first is the default */
+    const char *host;                /* numeric address or "localhost" */
+    int port;                        /* 0: any free one */
+    struct backend *const *backends; /* [n_backend]; the first is the default */
     size_t n_backend;
     struct odo
         *odo; /* behind the backend "odo": also "odo:NAME", for each pipeline of the moment */

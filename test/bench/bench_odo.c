@@ -23,11 +23,11 @@
 #include "base/rng.h"
 #include "engine/load.h"
 #include "engram/examples.h"
-#include "eval/embed.h"
+#include "backend/embed.h"
 #include "eval/stats.h"
 #include "kernels/cpu/cpu.h"
 #include "model/vocab.h"
-#include "odo/call.h"
+#include "backend/call.h"
 #include "odo/docs.h"
 #include "odo/memory.h"
 #include "odo/odo.h"
@@ -49,7 +49,7 @@ struct item {
 struct bench {
     struct item items[MAX_ITEMS];
     int n_item;
-    struct ask_backend *backend, *plain;    /* who is asked now; the model itself */
+    struct backend *backend, *plain;        /* who is asked now; the model itself */
     const char *wish;                       /* extra, as JSON */
     bool right[MAX_ITEMS], base[MAX_ITEMS]; /* base: of the row that others are compared with */
     bool searched[MAX_ITEMS];
@@ -161,8 +161,8 @@ static bool is_right(const struct item *it, const char *text) {
 }
 
 /* Did the web take part, and not because the probe said no? */
-static int watch(void *ud, const struct ask_event *ev) {
-    const char *web = ev->kind == ASK_NOTE && !strcmp(ev->name, "done")
+static int watch(void *ud, const struct backend_event *ev) {
+    const char *web = ev->kind == EVENT_NOTE && !strcmp(ev->name, "done")
                           ? strstr(ev->text, "\"part\":\"web\"")
                           : NULL;
     if (web) *(bool *)ud = !strstr(ev->text, "the model is confident");
@@ -172,16 +172,16 @@ static int watch(void *ud, const struct ask_event *ev) {
 static void *work(void *ud) {
     struct bench *b = ud;
     for (int i; (i = b->next++) < b->n_item;) {
-        struct ask a;
+        struct request a;
         struct call_result out;
-        ask_init(&a);
+        request_init(&a);
         a.messages = json_pack("[{s:s, s:s}]", "role", "user", "content", b->items[i].text);
         a.sampling.temperature = 0;
         a.max_tokens = 96;
         if (b->wish) a.extra = json_loads(b->wish, 0, NULL);
         b->searched[i] = false;
         struct call c = {
-            .backend = b->backend, .ask = &a, .on_event = watch, .ud = &b->searched[i]};
+            .backend = b->backend, .request = &a, .on_event = watch, .ud = &b->searched[i]};
         b->right[i] =
             !call_run(&c, &out, NULL) && out.content.n && is_right(&b->items[i], out.content.p);
         b->n_token += out.stats.n_generated;
@@ -189,12 +189,12 @@ static void *work(void *ud) {
             fprintf(stderr, "%d %s | %s | %s\n", b->right[i], b->items[i].text, b->items[i].answer,
                     out.content.n ? out.content.p : "");
         call_fini(&out);
-        ask_fini(&a);
+        request_fini(&a);
     }
     return NULL;
 }
 
-static void row(struct bench *b, const char *name, struct ask_backend *backend, const char *wish) {
+static void row(struct bench *b, const char *name, struct backend *backend, const char *wish) {
     pthread_t threads[N_THREAD];
     b->backend = backend;
     b->wish = wish;
@@ -239,7 +239,7 @@ static int by_value(const void *a, const void *b) {
     return x < y ? -1 : x > y;
 }
 
-static int ignore(void *ud, const struct ask_event *ev) {
+static int ignore(void *ud, const struct backend_event *ev) {
     (void)ud, (void)ev;
     return 0;
 }
@@ -255,24 +255,24 @@ static int64_t model_calls(struct odo *o) {
 }
 
 /* Time from the request to the engine's hands: prepare of the orchestrator against prepare of the engine. */
-static void overhead(struct ask_backend *plain, struct odo *o, const char *text) {
+static void overhead(struct backend *plain, struct odo *o, const char *text) {
     enum { N = 300 };
     static double t[2][N];
-    struct ask_backend *odo = odo_find(o, "odo");
+    struct backend *odo = odo_find(o, "odo");
     int64_t n_call = model_calls(o);
     for (int i = 0; i < N; ++i)
         for (int k = 0; k < 2; ++k) {
-            struct ask_backend *b = k ? odo : plain;
-            struct ask a;
-            struct ask_run *run = NULL;
-            struct ask_sink sink = {ignore, NULL};
-            ask_init(&a);
+            struct backend *b = k ? odo : plain;
+            struct request a;
+            struct generation *run = NULL;
+            struct event_sink sink = {ignore, NULL};
+            request_init(&a);
             a.messages = json_pack("[{s:s, s:s}]", "role", "user", "content", text);
             int64_t start = clock_ns();
             if (b->ops->prepare(b, &a, &sink, &run, NULL, NULL)) exit(1);
             t[k][i] = clock_ms_since(start);
             b->ops->free(run);
-            ask_fini(&a);
+            request_fini(&a);
         }
     for (int k = 0; k < 2; ++k) qsort(t[k], N, sizeof(double), by_value);
     printf("overhead, \"%s\": engine %.3f ms (p99 %.3f), orchestrator %.3f ms (p99 %.3f), medians "
@@ -489,15 +489,15 @@ int main(int argc, char **argv) {
     lp.plan.n_seq = N_THREAD;
     lp.plan.n_ctx = N_THREAD * 2048;
     if (load_open(&l, &lp, &e)) die(model_path, &e);
-    struct ask_model model = {
+    struct backend_model model = {
         .m = l.model, .engine = l.engine, .tok = l.tok, .template = l.template, .n_seq = N_THREAD};
-    struct ask_backend *plain;
+    struct backend *plain;
     struct store *store;
     struct docs *docs;
     struct odo *all, *bare;
     struct tool_set *tools;
     snprintf(db, sizeof db, "%s/odo.db", dir);
-    if (ask_local_new(&plain, &model, "nano", &e) || store_open(&store, db, &e) ||
+    if (backend_local_new(&plain, &model, "nano", &e) || store_open(&store, db, &e) ||
         docs_open(&docs, store, NULL, &e) || tool_set_new(&tools, &e) ||
         docs_add_tool(docs, tools, &e))
         die("setting up", &e);

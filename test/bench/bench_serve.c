@@ -28,8 +28,8 @@
 enum { N_PAIR = 5, MAX_STREAM = 64 };
 
 struct rig {
-    struct ask_model model;
-    struct ask_backend *backend;
+    struct backend_model model;
+    struct backend *backend;
     struct server *s;
     int n_tok; /* of an answer */
 };
@@ -181,7 +181,7 @@ static void idle(struct rig *r, int n) {
 
 static void open_server(struct rig *r, const char *name) {
     struct err e = {0};
-    if (ask_local_new(&r->backend, &r->model, name, &e)) die(&e);
+    if (backend_local_new(&r->backend, &r->model, name, &e)) die(&e);
     struct serve_params p = {.backends = &r->backend, .n_backend = 1};
     if (serve_open(&r->s, &p, &e)) die(&e);
 }

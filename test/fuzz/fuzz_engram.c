@@ -12,7 +12,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 enum { HEADER = 512, BODY_HASH = 152, HEADER_HASH = 160 };
 
-static void ask(const struct engram_table *t, const int32_t *ctx, int32_t n) {
+static void request(const struct engram_table *t, const int32_t *ctx, int32_t n) {
     struct engram_hit hits[ENGRAM_N_ORDER], again[2][ENGRAM_N_ORDER];
     int n_hit = engram_lookup(t, ctx, n, hits);
     if (n_hit > ENGRAM_N_ORDER) abort();
@@ -39,10 +39,10 @@ static void walk(const struct engram_table *t) {
         struct slice s = engram_table_source(t, d.source, &content);
         if (s.n && !s.p) abort();
         for (uint32_t k = 0; k <= d.n_tok && k < 64; k++)
-            ask(t, d.tokens, (int32_t)(k < d.n_tok ? k : d.n_tok));
+            request(t, d.tokens, (int32_t)(k < d.n_tok ? k : d.n_tok));
     }
     const int32_t ctx[] = {1, 2, 3, 4, 5, 6, 7, 8};
-    ask(t, ctx, 8);
+    request(t, ctx, 8);
     engram_table_verify(t, NULL);
 }
 

@@ -8,12 +8,12 @@
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 static void check(const struct fields *f) {
-    const struct ask *a = f->ask;
+    const struct request *a = f->request;
     const struct sampler_params *p = &a->sampling;
     struct err e;
-    bool ok = a->n >= 1 && a->n <= ASK_MAX_CHOICES && a->n_stop <= ANSWER_MAX_STOPS &&
-              json_array_size(a->tools) <= ASK_MAX_TOOLS && p->n_probs <= SAMPLER_MAX_PROBS &&
-              (a->messages || a->prompt) && a->n_lora <= ASK_MAX_LORAS;
+    bool ok = a->n >= 1 && a->n <= REQUEST_MAX_CHOICES && a->n_stop <= ANSWER_MAX_STOPS &&
+              json_array_size(a->tools) <= REQUEST_MAX_TOOLS && p->n_probs <= SAMPLER_MAX_PROBS &&
+              (a->messages || a->prompt) && a->n_lora <= REQUEST_MAX_LORAS;
     for (size_t i = 0; i < a->n_stop; i++) {
         size_t n = strlen(a->stops[i]);
         ok = ok && n >= 1 && n <= ANSWER_MAX_STOP_BYTES;
@@ -35,13 +35,13 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
         if (strncmp(e.text, "body: ", 6) != 0) __builtin_trap();
         return 0;
     }
-    struct ask a;
-    struct fields f = {.ask = &a};
-    ask_init(&a);
+    struct request a;
+    struct fields f = {.request = &a};
+    request_init(&a);
     int rc = fields_read(&f, body, apis[data[0] % 4], &e);
     if (rc && (e.code != rc || !e.text[0])) __builtin_trap();
     if (!rc) check(&f);
-    ask_fini(&a);
+    request_fini(&a);
     json_decref(body);
     return 0;
 }

@@ -8,7 +8,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 
-#include "odo/call.h"
+#include "backend/call.h"
 #include "odo/odo.h"
 #include "odo/tool.h"
 
@@ -19,10 +19,10 @@ struct seen { /* what the client gets */
     json_t *calls;
 };
 
-static inline int see(void *ud, const struct ask_event *ev) {
+static inline int see(void *ud, const struct backend_event *ev) {
     struct seen *s = ud;
-    if (ev->kind == ASK_NOTE) buf_printf(&s->notes, "%s %s\n", ev->name, ev->text);
-    if (ev->kind == ASK_CHAT && ev->chat->kind == CHAT_CALL)
+    if (ev->kind == EVENT_NOTE) buf_printf(&s->notes, "%s %s\n", ev->name, ev->text);
+    if (ev->kind == EVENT_CHAT && ev->chat->kind == CHAT_CALL)
         json_array_append_new(
             s->calls, json_pack("{s:s, s:i}", "name", ev->chat->name, "index", ev->chat->index));
     return 0;
@@ -31,7 +31,7 @@ static inline int see(void *ud, const struct ask_event *ev) {
 struct bed {
     struct script script;
     struct odo *odo;
-    struct ask ask;
+    struct request request;
     struct seen seen;
     struct call_result out;
 };
@@ -46,8 +46,8 @@ static inline void bed_open(struct bed *b, const char *const *replies, int n,
     p.intent_ms = p.intent_ms ? p.intent_ms : -1;
     struct err e = {0};
     if (odo_open(&b->odo, &p, &e)) fail_msg("%s", e.text);
-    ask_init(&b->ask);
-    b->ask.messages = json_array();
+    request_init(&b->request);
+    b->request.messages = json_array();
     buf_init(&b->seen.content, 1 << 20);
     buf_init(&b->seen.reasoning, 1 << 20);
     buf_init(&b->seen.notes, 1 << 20);
@@ -55,19 +55,22 @@ static inline void bed_open(struct bed *b, const char *const *replies, int n,
 }
 
 static inline void say(struct bed *b, const char *role, const char *text) {
-    json_array_append_new(b->ask.messages, json_pack("{s:s, s:s}", "role", role, "content", text));
+    json_array_append_new(b->request.messages,
+                          json_pack("{s:s, s:s}", "role", role, "content", text));
 }
 
 static inline int ask_it(struct bed *b, struct err *e) {
-    struct call c = {
-        .backend = odo_find(b->odo, "odo"), .ask = &b->ask, .on_event = see, .ud = &b->seen};
+    struct call c = {.backend = odo_find(b->odo, "odo"),
+                     .request = &b->request,
+                     .on_event = see,
+                     .ud = &b->seen};
     call_fini(&b->out);
     return call_run(&c, &b->out, e);
 }
 
 static inline void bed_close(struct bed *b) {
     call_fini(&b->out);
-    ask_fini(&b->ask);
+    request_fini(&b->request);
     buf_fini(&b->seen.content);
     buf_fini(&b->seen.reasoning);
     buf_fini(&b->seen.notes);
@@ -105,15 +108,15 @@ struct crowd_one { /* one of many users: what is asked, and the answer that is w
 
 static inline void *crowd_ask(void *ud) {
     struct crowd_one *o = ud;
-    struct ask a;
+    struct request a;
     struct call_result out;
-    ask_init(&a);
+    request_init(&a);
     a.messages = json_pack("[{s:s, s:s}]", "role", "user", "content", o->text);
     if (o->wish[0]) a.extra = json_loads(o->wish, 0, NULL);
-    struct call c = {.backend = odo_find(o->odo, "odo"), .ask = &a};
+    struct call c = {.backend = odo_find(o->odo, "odo"), .request = &a};
     o->good = !call_run(&c, &out, NULL) && out.content.n && !strcmp(out.content.p, o->want);
     call_fini(&out);
-    ask_fini(&a);
+    request_fini(&a);
     return NULL;
 }
 

@@ -11,24 +11,24 @@
 #include <unistd.h>
 
 #include "base/mem.h"
-#include "engine/ask.h"
+#include "backend/backend.h"
 
 struct script {
-    struct ask_backend base;
+    struct backend base;
     pthread_mutex_t lock;
     const char *const *replies; /* [n] */
     int n, at;
     const char *(*choose)(struct script *s, const json_t *messages); /* instead of replies */
-    const char
-        *stop; /* the stop string that ends each plain answer where the ask has any; NULL: none */
+    const char *
+        stop; /* the stop string that ends each plain answer where the request has any; NULL: none */
     _Atomic bool release; /* ends what is "stuck" */
     json_t *asked;        /* [{messages, tools, max_tokens, temperature, think}] */
 };
 
 struct script_run {
-    struct ask_run base;
-    const struct ask *ask;
-    struct ask_sink sink;
+    struct generation base;
+    const struct request *request;
+    struct event_sink sink;
     _Atomic bool cancelled;
     pthread_t thread;
     bool started;
@@ -38,7 +38,7 @@ static inline void script_chat(struct script_run *r, enum chat_event_kind kind, 
                                size_t n, int index, const char *name, const char *id) {
     struct chat_event c = {
         .kind = kind, .text = text, .n = n, .index = index, .name = name, .id = id};
-    struct ask_event ev = {.kind = ASK_CHAT, .chat = &c};
+    struct backend_event ev = {.kind = EVENT_CHAT, .chat = &c};
     if (r->sink.event(r->sink.ud, &ev)) r->cancelled = true;
 }
 
@@ -49,27 +49,28 @@ static inline void *script_work(void *ud) {
     json_array_append_new(
         s->asked,
         json_pack("{s:o, s:o*, s:i, s:f, s:b, s:i, s:b, s:i, s:f, s:o*}", "messages",
-                  json_deep_copy(r->ask->messages), "tools", json_deep_copy(r->ask->tools),
-                  "max_tokens", (int)r->ask->max_tokens, "temperature",
-                  (double)r->ask->sampling.temperature, "think", r->ask->think, "format",
-                  (int)r->ask->format, "table", r->ask->table != NULL, "think_budget",
-                  (int)r->ask->sampling.think_budget, "top_p", (double)r->ask->sampling.top_p,
-                  "extra", json_deep_copy(r->ask->extra)));
-    const char *reply = s->choose      ? s->choose(s, r->ask->messages)
+                  json_deep_copy(r->request->messages), "tools", json_deep_copy(r->request->tools),
+                  "max_tokens", (int)r->request->max_tokens, "temperature",
+                  (double)r->request->sampling.temperature, "think", r->request->think, "format",
+                  (int)r->request->format, "table", r->request->table != NULL, "think_budget",
+                  (int)r->request->sampling.think_budget, "top_p",
+                  (double)r->request->sampling.top_p, "extra", json_deep_copy(r->request->extra)));
+    const char *reply = s->choose      ? s->choose(s, r->request->messages)
                         : s->at < s->n ? s->replies[s->at++]
                                        : "out of script";
     pthread_mutex_unlock(&s->lock);
-    struct ask_end end = {.finish = ASK_STOP, .stats = {.n_prompt = 10, .n_generated = 5}};
+    struct generation_end end = {.finish = FINISH_STOP,
+                                 .stats = {.n_prompt = 10, .n_generated = 5}};
     struct err failed = {0};
     if (!strcmp(reply, "fail")) {
         err_set(&failed, CHIMERE_EDEVICE, "the script says so");
-        end = (struct ask_end){.finish = ASK_FAILED, .err = &failed};
+        end = (struct generation_end){.finish = FINISH_ERROR, .err = &failed};
     } else if (!strcmp(reply, "stuck")) { /* does not even hear that it is cancelled */
         for (int i = 0; i < 60000 && !s->release; ++i) usleep(1000);
-        end.finish = ASK_CANCELLED;
+        end.finish = FINISH_CANCELLED;
     } else if (!strcmp(reply, "hang")) {
         for (int i = 0; i < 5000 && !r->cancelled; ++i) usleep(1000);
-        end.finish = ASK_CANCELLED;
+        end.finish = FINISH_CANCELLED;
     } else {
         int n_call = 0;
         char *copy = strdup(reply), *rest = copy, *line;
@@ -85,60 +86,60 @@ static inline void *script_work(void *ud) {
                 script_chat(r, CHAT_ARGS, args, strlen(args), n_call, NULL, NULL);
                 script_chat(r, CHAT_CALL_END, "", 0, n_call, NULL, NULL);
                 ++n_call;
-                end.finish = ASK_CALLS;
+                end.finish = FINISH_CALLS;
             } else if (*line) {
                 script_chat(r, CHAT_CONTENT, line, strlen(line), -1, NULL, NULL);
             }
         }
         free(copy);
-        if (s->stop && r->ask->n_stop && end.finish == ASK_STOP) end.stop = s->stop;
+        if (s->stop && r->request->n_stop && end.finish == FINISH_STOP) end.stop = s->stop;
     }
-    struct ask_event ev = {.kind = ASK_END, .end = &end};
+    struct backend_event ev = {.kind = EVENT_END, .end = &end};
     r->sink.event(r->sink.ud, &ev);
-    struct ask_sink sink = r->sink;
-    sink.event(sink.ud, &(struct ask_event){.kind = ASK_DONE});
+    struct event_sink sink = r->sink;
+    sink.event(sink.ud, &(struct backend_event){.kind = EVENT_DONE});
     return NULL;
 }
 
-static inline int script_prepare(struct ask_backend *b, const struct ask *a,
-                                 const struct ask_sink *sink, struct ask_run **out,
+static inline int script_prepare(struct backend *b, const struct request *a,
+                                 const struct event_sink *sink, struct generation **out,
                                  int32_t *n_prompt, struct err *e) {
     (void)e;
     struct script_run *r = mem_zalloc(sizeof *r);
     r->base.backend = b;
-    r->ask = a;
+    r->request = a;
     r->sink = *sink;
     if (n_prompt) *n_prompt = 10;
     *out = &r->base;
     return 0;
 }
-static inline int script_start(struct ask_run *base, struct err *e) {
+static inline int script_start(struct generation *base, struct err *e) {
     (void)e;
     struct script_run *r = (struct script_run *)base;
     r->started = true;
     return pthread_create(&r->thread, NULL, script_work, r);
 }
-static inline void script_cancel(struct ask_run *base) {
+static inline void script_cancel(struct generation *base) {
     ((struct script_run *)base)->cancelled = true;
 }
-static inline void script_free(struct ask_run *base) {
+static inline void script_free(struct generation *base) {
     struct script_run *r = (struct script_run *)base;
     if (r->started) pthread_join(r->thread, NULL);
     mem_free(r);
 }
-static inline int script_render(struct ask_backend *b, const struct ask *a, char **text,
+static inline int script_render(struct backend *b, const struct request *a, char **text,
                                 int32_t **ids, size_t *n, struct err *e) {
     (void)b, (void)a, (void)text, (void)ids, (void)n;
     return err_set(e, CHIMERE_EUNSUPPORTED, "no");
 }
-static inline void script_close(struct ask_backend *b) { (void)b; }
+static inline void script_close(struct backend *b) { (void)b; }
 
-static const struct ask_ops script_ops = {.prepare = script_prepare,
-                                          .start = script_start,
-                                          .cancel = script_cancel,
-                                          .free = script_free,
-                                          .render = script_render,
-                                          .close = script_close};
+static const struct backend_ops script_ops = {.prepare = script_prepare,
+                                              .start = script_start,
+                                              .cancel = script_cancel,
+                                              .free = script_free,
+                                              .render = script_render,
+                                              .close = script_close};
 
 static inline void script_init(struct script *s, const char *const *replies, int n) {
     *s =

@@ -29,9 +29,9 @@ static struct chat_template *template;
 
 struct rig {
     struct engine *engine;
-    struct ask_backend *backend;
+    struct backend *backend;
     struct server *s;
-    struct ask_model model;
+    struct backend_model model;
     int32_t *script;
     size_t n_script;
     int port;
@@ -80,9 +80,9 @@ RIG_FN void rig_open(struct rig *r, const char *answer, int delay_us, struct ser
     ep.cache.ram_bytes = rig_cache_bytes;
     if (lm_open_fake(&lm, &f, &e) || engine_new_over(&r->engine, lm, tok, &ep, &e))
         fail_msg("%s", e.text);
-    r->model =
-        (struct ask_model){.engine = r->engine, .tok = tok, .template = template, .n_seq = n_seq};
-    if (ask_local_new(&r->backend, &r->model, "fake", &e)) fail_msg("%s", e.text);
+    r->model = (struct backend_model){
+        .engine = r->engine, .tok = tok, .template = template, .n_seq = n_seq};
+    if (backend_local_new(&r->backend, &r->model, "fake", &e)) fail_msg("%s", e.text);
     p.backends = &r->backend;
     p.n_backend = 1;
     if (serve_open(&r->s, &p, &e)) fail_msg("%s", e.text);

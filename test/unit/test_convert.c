@@ -20,7 +20,7 @@
 #include "base/rng.h"
 #include "base/str.h"
 #include "convert/hf.h"
-#include "eval/rerank.h"
+#include "backend/rerank.h"
 #include "format/gguf.h"
 #include "format/quant.h"
 #include "kernels/cpu/cpu.h"

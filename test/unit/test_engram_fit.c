@@ -135,7 +135,7 @@ static int close_table(void **state) {
     return scratch_drop(state);
 }
 
-static struct engram_recall *ask(const char *question) {
+static struct engram_recall *request(const char *question) {
     struct engram_recall *r;
     struct err e = {0};
     const struct engram_table *t[] = {table};
@@ -173,7 +173,7 @@ static void the_sentence_that_answers_leads(void **state) {
         {"In which year was Zubelok founded?", "1472", "Kapipex"},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        struct engram_recall *r = ask(rows[i].question);
+        struct engram_recall *r = request(rows[i].question);
         assert_non_null(r);
         float sum = 0;
         for (int32_t k = 0; k < r->n; k++) sum += r->candidates[k].weight;
@@ -197,13 +197,13 @@ static void what_names_nothing_recalls_nothing(void **state) {
          "x y z a b c d e f g h i j k l m n o p "
          "q r s t u v w x y z")};
     for (size_t i = 0; i < sizeof questions / sizeof *questions; i++)
-        assert_null(ask(questions[i]));
+        assert_null(request(questions[i]));
 }
 
 /* The answer that is being written chooses among the candidates, and ends them. */
 static void an_answer_is_followed(void **state) {
     (void)state;
-    struct engram_recall *r = ask("Which river does Zubelok lie on?");
+    struct engram_recall *r = request("Which river does Zubelok lie on?");
     static struct engram_follow f;
     struct engram_row row;
     uint32_t n_vocab = tok_n_vocab(tok);

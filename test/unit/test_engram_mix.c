@@ -15,7 +15,7 @@
 #include "base/mem.h"
 #include "base/rng.h"
 #include "engine/lm.h"
-#include "engine/memory.h"
+#include "engine/ngram_memory.h"
 #include "engine/spec.h"
 #include "engram/build.h"
 #include "scratch.h"
@@ -403,7 +403,7 @@ static void thinking_is_left_alone(void **state) {
     sp.think_end = close, sp.n_think_end = 1;
     assert_int_equal(sampler_new(&s, &sp, VOCAB, NULL, &e), 0);
     struct engram_mixer *m = new_mixer(&use, NULL, 0);
-    const struct sampler_hook hook = memory_hook(m);
+    const struct sampler_hook hook = ngram_memory_hook(m);
     assert_int_equal(sampler_add_hook(s, &hook), 0);
     float x[VOCAB] = {0};
     x[20] = 1;
@@ -514,22 +514,22 @@ static void a_running_engine_sees_no_seam(void **state) {
     struct engine *g = new_engine(true, 3);
     assert_int_equal(engram_store_new(&s, scratch, tokenizer, VOCAB, &e), 0);
     static const char *const names[] = {"live"};
-    const struct memory_params p = {.store = s, .tables = names, .n_table = 1, .alpha = 50};
+    const struct ngram_memory_params p = {.store = s, .tables = names, .n_table = 1, .alpha = 50};
     static const int32_t other[] = {1, 2, 3, 7, 9};
     for (int k = 0; k < 2; k++) {
-        struct memory *m;
+        struct ngram_memory *m;
         write_table("live", k ? text : other, k ? N_TEXT : 5, NULL);
-        assert_int_equal(memory_open(&m, &p, &e), 0);
-        answer(g, memory_use(m), &sp, 60, &want[k]);
-        memory_close(m);
+        assert_int_equal(ngram_memory_open(&m, &p, &e), 0);
+        answer(g, ngram_memory_use(m), &sp, 60, &want[k]);
+        ngram_memory_close(m);
     }
     assert_int_equal(pthread_create(&thread, NULL, rewrite, &w), 0);
     int64_t start = clock_ns();
     for (int i = 0; i < 50 || clock_ns() - start < 300000000; i++) {
-        struct memory *m;
-        if (memory_open(&m, &p, &e)) fail_msg("%s", e.text);
-        answer(g, memory_use(m), &sp, 60, &a);
-        memory_close(m);
+        struct ngram_memory *m;
+        if (ngram_memory_open(&m, &p, &e)) fail_msg("%s", e.text);
+        answer(g, ngram_memory_use(m), &sp, 60, &a);
+        ngram_memory_close(m);
         bool one = memcmp(a.tokens, want[0].tokens, sizeof(int32_t) * 60) == 0;
         bool two = memcmp(a.tokens, want[1].tokens, sizeof(int32_t) * 60) == 0;
         assert_true(one || two);
@@ -540,9 +540,10 @@ static void a_running_engine_sees_no_seam(void **state) {
     engram_store_free(s);
 }
 
-static int open_field(struct memory **m, struct engram_store *s, json_t *field, struct err *e) {
-    struct ask a = {.extra = json_pack("{s:O}", "engram", field)};
-    int rc = memory_open_json(m, s, &a, NULL, e);
+static int open_field(struct ngram_memory **m, struct engram_store *s, json_t *field,
+                      struct err *e) {
+    struct request a = {.extra = json_pack("{s:O}", "engram", field)};
+    int rc = ngram_memory_open_json(m, s, &a, NULL, e);
     json_decref(a.extra);
     return rc;
 }
@@ -564,7 +565,7 @@ static void requests_are_checked(void **state) {
         {"{\"tables\": [\"a\",\"a\",\"a\",\"a\",\"a\",\"a\",\"a\",\"a\",\"a\"]}", "at most 8"},
     };
     struct engram_store *s;
-    struct memory *m;
+    struct ngram_memory *m;
     struct err e = {0};
     write_table("live", text, N_TEXT, NULL);
     assert_int_equal(engram_store_new(&s, scratch, tokenizer, VOCAB, &e), 0);
@@ -578,12 +579,12 @@ static void requests_are_checked(void **state) {
     }
     json_t *field = json_loads("{\"tables\": [\"live\"], \"alpha\": 0.5}", 0, NULL);
     assert_int_equal(open_field(&m, s, field, &e), 0);
-    assert_int_equal(memory_use(m)->n_table, 1);
-    assert_true(memory_use(m)->alpha == 0.5f);
-    memory_close(m);
+    assert_int_equal(ngram_memory_use(m)->n_table, 1);
+    assert_true(ngram_memory_use(m)->alpha == 0.5f);
+    ngram_memory_close(m);
     json_decref(field);
-    assert_int_equal(memory_open_json(&m, s, &(struct ask){.extra = NULL}, NULL, &e), 0);
-    assert_null(memory_use(m));
+    assert_int_equal(ngram_memory_open_json(&m, s, &(struct request){.extra = NULL}, NULL, &e), 0);
+    assert_null(ngram_memory_use(m));
     engram_store_free(s);
 }
 

@@ -76,7 +76,7 @@ static const char *url(const char *path) {
 }
 
 /* The status, or a negative code; the body, if any, in `text`. */
-static int ask(struct fetch_request r, char *text, size_t size, struct err *e) {
+static int request(struct fetch_request r, char *text, size_t size, struct err *e) {
     struct fetch_reply reply;
     int rc = fetch(&r, &reply, e);
     if (text) snprintf(text, size, "%s", reply.body.n ? reply.body.p : "");
@@ -86,7 +86,7 @@ static int ask(struct fetch_request r, char *text, size_t size, struct err *e) {
 }
 
 static int get(const char *path, char *text, size_t size, struct err *e) {
-    return ask((struct fetch_request){.url = url(path)}, text, size, e);
+    return request((struct fetch_request){.url = url(path)}, text, size, e);
 }
 
 static uint64_t hash_of(const char *p, size_t n) {
@@ -110,7 +110,7 @@ static void a_body_and_its_headers_arrive(void **s) {
     static const char *const heads[] = {"X-One: 1", "Content-Type: text/plain", NULL};
     struct fetch_request r = {
         .url = url("/echo?q=1"), .body = "a\0b", .n_body = 3, .headers = heads, .bearer = "sesame"};
-    assert_int_equal(ask(r, text, sizeof text, &e), 200);
+    assert_int_equal(request(r, text, sizeof text, &e), 200);
     assert_non_null(strstr(text, "\"method\":\"POST\""));
     assert_non_null(strstr(text, "\"x-one\":\"1\""));
     assert_non_null(strstr(text, "\"authorization\":\"Bearer sesame\""));
@@ -169,7 +169,7 @@ static void redirects_are_followed_so_far(void **s) {
     assert_int_equal(get("/hop/5", NULL, 0, &e), CHIMERE_EREFUSED);
     assert_int_equal(get("/loop", NULL, 0, &e), CHIMERE_EREFUSED);
     struct fetch_request r = {.url = url("/hop/0"), .max_redirects = -1};
-    assert_int_equal(ask(r, NULL, 0, &e), 302);
+    assert_int_equal(request(r, NULL, 0, &e), 302);
     assert_int_equal(get("/away?to=file%3A%2F%2F%2Fetc%2Fpasswd", NULL, 0, &e), CHIMERE_EREFUSED);
 }
 
@@ -179,7 +179,7 @@ static void a_secret_stays_with_the_first_host(void **s) {
     char text[2048], path[128];
     snprintf(path, sizeof path, "/away?to=http%%3A%%2F%%2Flocalhost%%3A%d%%2Fecho", server.port);
     struct fetch_request r = {.url = url(path), .bearer = "sesame"};
-    assert_int_equal(ask(r, text, sizeof text, &e), 200);
+    assert_int_equal(request(r, text, sizeof text, &e), 200);
     assert_non_null(strstr(text, "\"host\":\"localhost"));
     assert_null(strstr(text, "sesame"));
 }
@@ -195,7 +195,7 @@ static void addresses_without_sense_are_refused(void **s) {
                                       "http://a b/"};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         struct err e = {0};
-        int rc = ask((struct fetch_request){.url = bad[i]}, NULL, 0, &e);
+        int rc = request((struct fetch_request){.url = bad[i]}, NULL, 0, &e);
         assert_true(rc == CHIMERE_EINVAL || rc == CHIMERE_EREFUSED || rc == CHIMERE_EIO);
         assert_null(strstr(e.text, "secret"));
     }
@@ -204,11 +204,11 @@ static void addresses_without_sense_are_refused(void **s) {
     memcpy(longest, "http://", 7);
     longest[FETCH_MAX_URL_BYTES + 99] = 0;
     struct err e = {0};
-    assert_int_equal(ask((struct fetch_request){.url = longest}, NULL, 0, &e), CHIMERE_EINVAL);
+    assert_int_equal(request((struct fetch_request){.url = longest}, NULL, 0, &e), CHIMERE_EINVAL);
     free(longest);
     static const char *const split[] = {"A: b\r\nHost: other", NULL};
     assert_int_equal(
-        ask((struct fetch_request){.url = url("/echo"), .headers = split}, NULL, 0, &e),
+        request((struct fetch_request){.url = url("/echo"), .headers = split}, NULL, 0, &e),
         CHIMERE_EINVAL);
 }
 
@@ -218,9 +218,9 @@ static void a_certificate_must_be_vouched_for(void **s) {
     char to[64];
     snprintf(to, sizeof to, "https://127.0.0.1:%d/echo", server.tls_port);
     struct fetch_request r = {.url = to, .bearer = "sesame"};
-    assert_int_equal(ask(r, NULL, 0, &e), CHIMERE_EREFUSED);
+    assert_int_equal(request(r, NULL, 0, &e), CHIMERE_EREFUSED);
     snprintf(to, sizeof to, "https://127.0.0.1:%d/echo", server.port); /* speaks no TLS at all */
-    assert_int_equal(ask(r, NULL, 0, &e), CHIMERE_EIO);
+    assert_int_equal(request(r, NULL, 0, &e), CHIMERE_EIO);
 }
 
 /* ---- ceilings and deadlines ---- */
@@ -229,7 +229,7 @@ static void endless_bytes_end(void **s) {
     (void)s;
     struct err e = {0};
     struct fetch_request r = {.url = url("/endless/200"), .max_bytes = 1 << 20};
-    assert_int_equal(ask(r, NULL, 0, &e), CHIMERE_ELIMIT);
+    assert_int_equal(request(r, NULL, 0, &e), CHIMERE_ELIMIT);
     assert_non_null(strstr(e.text, "1048576"));
     assert_int_equal(get("/endless/500", NULL, 0, &e), 500);
     assert_int_equal(get("/heads", NULL, 0, &e), CHIMERE_ELIMIT);
@@ -240,11 +240,11 @@ static void slowness_ends(void **s) {
     struct err e = {0};
     int64_t start = clock_ns();
     struct fetch_request r = {.url = url("/drip"), .total_ms = 300};
-    assert_int_equal(ask(r, NULL, 0, &e), CHIMERE_ETIMEOUT);
+    assert_int_equal(request(r, NULL, 0, &e), CHIMERE_ETIMEOUT);
     r = (struct fetch_request){.url = url("/drip"), .stall_ms = 300, .min_bytes = 100};
-    assert_int_equal(ask(r, NULL, 0, &e), CHIMERE_ETIMEOUT);
+    assert_int_equal(request(r, NULL, 0, &e), CHIMERE_ETIMEOUT);
     r = (struct fetch_request){.url = url("/silent"), .stall_ms = 300};
-    assert_int_equal(ask(r, NULL, 0, &e), CHIMERE_ETIMEOUT);
+    assert_int_equal(request(r, NULL, 0, &e), CHIMERE_ETIMEOUT);
     assert_true(clock_ms_since(start) < 5000);
 }
 
@@ -263,7 +263,7 @@ static void a_transfer_can_be_cancelled(void **s) {
     struct err e = {0};
     int64_t start = clock_ns();
     struct fetch_request r = {.url = url("/silent"), .is_cancelled = after_200_ms, .ud = &start};
-    assert_int_equal(ask(r, NULL, 0, &e), CHIMERE_ECANCELLED);
+    assert_int_equal(request(r, NULL, 0, &e), CHIMERE_ECANCELLED);
     assert_true(clock_ms_since(start) < 2000);
     start = clock_ns();
     r = (struct fetch_request){.url = url("/endless/200"),
@@ -271,9 +271,9 @@ static void a_transfer_can_be_cancelled(void **s) {
                                .on_body = swallow,
                                .is_cancelled = after_200_ms,
                                .ud = &start};
-    assert_int_equal(ask(r, NULL, 0, &e), CHIMERE_ECANCELLED);
+    assert_int_equal(request(r, NULL, 0, &e), CHIMERE_ECANCELLED);
     r = (struct fetch_request){.url = url("/bytes/10"), .on_body = refuse};
-    assert_int_equal(ask(r, NULL, 0, &e), CHIMERE_EBUSY);
+    assert_int_equal(request(r, NULL, 0, &e), CHIMERE_EBUSY);
 }
 
 /* ---- private addresses ---- */
@@ -287,10 +287,10 @@ static void private_addresses_are_refused_where_asked(void **s) {
     const char *const to[] = {url("/echo"), byname, mapped};
     for (size_t i = 0; i < 3; i++) {
         struct fetch_request r = {.url = to[i], .public_only = true};
-        assert_int_equal(ask(r, NULL, 0, &e), CHIMERE_EREFUSED);
+        assert_int_equal(request(r, NULL, 0, &e), CHIMERE_EREFUSED);
         assert_non_null(strstr(e.text, "private"));
         r.public_only = false;
-        assert_int_equal(ask(r, NULL, 0, &e), 200);
+        assert_int_equal(request(r, NULL, 0, &e), 200);
     }
 }
 
@@ -583,7 +583,7 @@ static void events_have_a_ceiling_and_an_end(void **s) {
     sse_init(&r, 100, hear, &h);
     struct err e = {0};
     struct fetch_request q = {.url = url("/sse"), .on_body = feed_sse, .ud = &r};
-    assert_int_equal(ask(q, NULL, 0, &e), 200);
+    assert_int_equal(request(q, NULL, 0, &e), 200);
     assert_string_equal(h.text, "message[one];message[two\nlines];end[[DONE]];");
     sse_fini(&r);
 }

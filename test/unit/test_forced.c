@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "base/rng.h"
-#include "engine/ask_grammar.h"
+#include "backend/request_grammar.h"
 #include "text/chat/chat.h"
 
 enum { N_BYTE = 256, END = N_BYTE, FIRST_MARK, MAX_MARK = 12, N_WALK = 200 };
@@ -144,17 +144,17 @@ static void forced_calls_parse(void **state) {
     rng_seed(&r, 5);
     for (size_t i = 0; i < sizeof forms / sizeof *forms; i++) {
         struct tok *tok = toy_tok(forms[i].marks);
-        struct ask_grammars *g;
+        struct request_grammars *g;
         struct err e = {0};
-        assert_int_equal(ask_grammars_new(&g, tok, &e), 0);
+        assert_int_equal(request_grammars_new(&g, tok, &e), 0);
         for (int named = 0; named < 2; named++) {
-            struct ask a;
-            struct ask_grammar *m;
-            ask_init(&a);
+            struct request a;
+            struct request_grammar *m;
+            request_init(&a);
             a.tools = json_loads(tools, 0, NULL);
-            a.tool_choice = named ? ASK_TOOLS_NAMED : ASK_TOOLS_REQUIRED;
+            a.tool_choice = named ? REQUEST_TOOLS_NAMED : REQUEST_TOOLS_REQUIRED;
             a.tool_name = named ? "weather" : NULL;
-            if (ask_grammar_take(g, &a, forms[i].calls, &m, &e))
+            if (request_grammar_take(g, &a, forms[i].calls, &m, &e))
                 fail_msg("%s: %s", chat_calls_name(forms[i].calls), e.text);
             for (int k = 0; k < N_WALK; k++) {
                 char text[20000];
@@ -162,7 +162,7 @@ static void forced_calls_parse(void **state) {
                 struct chat_result result;
                 struct chat_parse_spec spec = {
                     .calls = forms[i].calls, .tools = a.tools, .on_event = ignore_event};
-                size_t n = walk(ask_grammar_matcher(m), tok, &r, text, sizeof text);
+                size_t n = walk(request_grammar_matcher(m), tok, &r, text, sizeof text);
                 if (n < strlen(forms[i].begins) ||
                     memcmp(text, forms[i].begins, strlen(forms[i].begins)))
                     fail_msg("%s: %.*s", chat_calls_name(forms[i].calls), (int)n, text);
@@ -183,10 +183,10 @@ static void forced_calls_parse(void **state) {
                 json_decref(message);
                 chat_parser_free(p);
             }
-            ask_grammar_drop(g, m);
-            ask_fini(&a);
+            request_grammar_drop(g, m);
+            request_fini(&a);
         }
-        ask_grammars_free(g);
+        request_grammars_free(g);
         tok_free(tok);
     }
 }
@@ -196,26 +196,26 @@ static void marks_stay_out_of_texts(void **state) {
     (void)state;
     static const char *const marks[] = {"[TOOL_CALLS]", NULL};
     struct tok *tok = toy_tok(marks);
-    struct ask_grammars *g;
-    struct ask_grammar *m;
+    struct request_grammars *g;
+    struct request_grammar *m;
     struct grammar_state *s;
     struct err e = {0};
-    struct ask a;
+    struct request a;
     uint64_t bits[(FIRST_MARK + MAX_MARK + 63) / 64];
-    ask_init(&a);
-    a.format = ASK_JSON_SCHEMA;
+    request_init(&a);
+    a.format = REQUEST_JSON_SCHEMA;
     a.schema = json_pack("{s:s}", "type", "string");
-    assert_int_equal(ask_grammars_new(&g, tok, &e), 0);
-    if (ask_grammar_take(g, &a, CHAT_CALLS_MISTRAL, &m, &e)) fail_msg("%s", e.text);
-    assert_int_equal(grammar_state_new(&s, ask_grammar_matcher(m), &e), 0);
+    assert_int_equal(request_grammars_new(&g, tok, &e), 0);
+    if (request_grammar_take(g, &a, CHAT_CALLS_MISTRAL, &m, &e)) fail_msg("%s", e.text);
+    assert_int_equal(grammar_state_new(&s, request_grammar_matcher(m), &e), 0);
     assert_int_equal(grammar_accept_token(s, '"'), 0);
     assert_int_equal(grammar_mask(s, bits), 0);
     assert_true(bits['[' / 64] >> '[' % 64 & 1);
     assert_false(bits[FIRST_MARK / 64] >> FIRST_MARK % 64 & 1);
     grammar_state_free(s);
-    ask_grammar_drop(g, m);
-    ask_fini(&a);
-    ask_grammars_free(g);
+    request_grammar_drop(g, m);
+    request_fini(&a);
+    request_grammars_free(g);
     tok_free(tok);
 }
 

@@ -12,7 +12,7 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "engine/answer.h"
+#include "backend/answer.h"
 #include "kernels/cpu/cpu.h"
 #include "model/vocab.h"
 #include "text/grammar/grammar_mask.h"

@@ -12,7 +12,7 @@
 #include <unistd.h>
 
 #include "base/file.h"
-#include "serve/models.h"
+#include "backend/models.h"
 
 static struct load_params nano(void) {
     struct load_params p;
@@ -48,7 +48,7 @@ static void names_are_checked(void **s) {
     struct models *r = three(0, 0);
     struct err e = {0};
     struct load_params p = nano();
-    struct ask_backend *b;
+    struct backend *b;
     assert_int_equal(models_add(r, "one", &p, &e), CHIMERE_EINVAL);
     assert_int_equal(models_add(r, "a b", &p, &e), CHIMERE_EINVAL);
     assert_int_equal(models_add(r, "", &p, &e), CHIMERE_EINVAL);
@@ -62,7 +62,7 @@ static void a_model_loads_when_asked_for(void **s) {
     (void)s;
     struct models *r = three(0, 0);
     struct err e = {0};
-    struct ask_backend *a, *b;
+    struct backend *a, *b;
     assert_int_equal(state_of(r, 0), MODEL_LISTED);
     assert_int_equal(models_acquire(r, NULL, &a, &e), 0);
     assert_string_equal(a->name, "one");
@@ -91,7 +91,7 @@ static void room_is_made_by_the_idle(void **s) {
     assert_int_equal(plan_make(&plan, TEST_NANO, &p.plan, &e), 0);
     for (int by_count = 0; by_count < 2; by_count++) {
         struct models *r = three(by_count ? 0 : plan.total_bytes * 3 / 2, by_count ? 1 : 0);
-        struct ask_backend *a, *b;
+        struct backend *a, *b;
         assert_int_equal(models_acquire(r, "one", &a, &e), 0);
         assert_int_equal(models_acquire(r, "two", &b, &e),
                          by_count ? CHIMERE_EBUSY : CHIMERE_ELIMIT);
@@ -115,7 +115,7 @@ static void *visit(void *arg) {
     static const char *const names[] = {"one", "two"};
     for (int i = 0; i < 20; i++) {
         struct err e = {0};
-        struct ask_backend *b;
+        struct backend *b;
         int rc = models_acquire(c->r, names[i % 2], &b, &e);
         if (rc == CHIMERE_EBUSY) continue; /* the other one was in use */
         if (rc || strcmp(b->name, names[i % 2])) __sync_fetch_and_add(&c->n_failed, 1);
@@ -152,19 +152,19 @@ static void n_gram_tables_come_from_the_folder_named(void **s) {
     for (int named = 0; named < 2; named++) {
         struct models *r = three(0, 0);
         struct err e = {0};
-        struct ask_backend *b;
-        struct ask a;
-        struct ask_run *run;
-        struct ask_sink sink = {.event = NULL};
+        struct backend *b;
+        struct request a;
+        struct generation *run;
+        struct event_sink sink = {.event = NULL};
         if (named) models_engram_dir(r, dir);
         assert_int_equal(models_acquire(r, "two", &b, &e), 0);
-        ask_init(&a);
+        request_init(&a);
         a.prompt = json_string("once");
         a.extra = json_pack("{s:{s:[s]}}", "engram", "tables", "junk");
         assert_int_not_equal(b->ops->prepare(b, &a, &sink, &run, NULL, &e), 0);
         if (named) assert_non_null(strstr(e.text, path));
         else assert_null(strstr(e.text, path));
-        ask_fini(&a);
+        request_fini(&a);
         models_release(r, b);
         models_free(r);
     }

@@ -11,7 +11,7 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "odo/extract.h"
-#include "odo/call.h"
+#include "backend/call.h"
 #include "odo/docs.h"
 #include "odo/odo.h"
 #include "store/quality.h"
@@ -34,13 +34,13 @@ static void test_direct(void **state) {
     say(&b, "user", "Hello");
     say(&b, "assistant", "Yes?");
     say(&b, "user", "Tell me a joke.");
-    b.ask.max_tokens = 17;
-    b.ask.sampling.temperature = 0.25f;
+    b.request.max_tokens = 17;
+    b.request.sampling.temperature = 0.25f;
     assert_int_equal(ask_it(&b, NULL), 0);
     assert_string_equal(content(&b), "Hello to you.");
     assert_int_equal(json_array_size(b.script.asked), 1);
     json_t *q = json_array_get(b.script.asked, 0);
-    assert_true(json_equal(json_object_get(q, "messages"), b.ask.messages));
+    assert_true(json_equal(json_object_get(q, "messages"), b.request.messages));
     assert_null(json_object_get(q, "tools"));
     assert_int_equal(json_integer_value(json_object_get(q, "max_tokens")), 17);
     assert_true(json_real_value(json_object_get(q, "temperature")) == 0.25);
@@ -54,10 +54,10 @@ static void test_calculator(void **state) {
     struct bed b;
     bed_open(&b, replies, 2, NULL);
     say(&b, "user", "What is 914 x 408?");
-    b.ask.max_tokens = 100;
+    b.request.max_tokens = 100;
     assert_int_equal(ask_it(&b, NULL), 0);
     assert_string_equal(content(&b), "914 x 408 = 372912");
-    assert_int_equal(b.out.finish, ASK_STOP);
+    assert_int_equal(b.out.finish, FINISH_STOP);
     assert_int_equal(b.out.stats.n_generated, 10); /* both calls are counted */
     assert_int_equal(json_array_size(b.out.calls),
                      0); /* defect 6: never handed to a client that has none */
@@ -118,10 +118,11 @@ static void test_client_tools(void **state) {
     struct bed b;
     bed_open(&b, replies, 2, NULL);
     say(&b, "user", "What is 2+2, and the weather in Oslo?");
-    b.ask.tools = json_array();
-    json_array_append_new(b.ask.tools, tool_spec("weather", "Weather.", "{\"type\":\"object\"}"));
+    b.request.tools = json_array();
+    json_array_append_new(b.request.tools,
+                          tool_spec("weather", "Weather.", "{\"type\":\"object\"}"));
     assert_int_equal(ask_it(&b, NULL), 0);
-    assert_int_equal(b.out.finish, ASK_CALLS);
+    assert_int_equal(b.out.finish, FINISH_CALLS);
     assert_int_equal(json_array_size(b.seen.calls), 1);
     json_t *call = json_array_get(b.seen.calls, 0);
     assert_string_equal(json_string_value(json_object_get(call, "name")), "weather");
@@ -132,10 +133,11 @@ static void test_client_tools(void **state) {
     static const char *const own[] = {"call calculator {\"expression\": \"2+2\"}"};
     bed_open(&b, own, 1, NULL);
     say(&b, "user", "What is 2+2?");
-    b.ask.tools = json_array();
-    json_array_append_new(b.ask.tools, tool_spec("calculator", "Mine.", "{\"type\":\"object\"}"));
+    b.request.tools = json_array();
+    json_array_append_new(b.request.tools,
+                          tool_spec("calculator", "Mine.", "{\"type\":\"object\"}"));
     assert_int_equal(ask_it(&b, NULL), 0);
-    assert_int_equal(b.out.finish, ASK_CALLS);
+    assert_int_equal(b.out.finish, FINISH_CALLS);
     assert_int_equal(json_array_size(b.script.asked), 1);
     bed_close(&b);
 }
@@ -146,7 +148,7 @@ static void test_tool_choice_none(void **state) {
     struct bed b;
     bed_open(&b, replies, 1, NULL);
     say(&b, "user", "What is 2+2?");
-    b.ask.tool_choice = ASK_TOOLS_NONE;
+    b.request.tool_choice = REQUEST_TOOLS_NONE;
     assert_int_equal(ask_it(&b, NULL), 0);
     assert_null(json_object_get(json_array_get(b.script.asked, 0), "tools"));
     bed_close(&b);
@@ -168,7 +170,7 @@ static void test_wishes(void **state) {
         struct err e = {0};
         bed_open(&b, NULL, 0, NULL);
         say(&b, "user", "Hi there, what is this?");
-        b.ask.extra = json_loads(bad[i], 0, NULL);
+        b.request.extra = json_loads(bad[i], 0, NULL);
         assert_int_equal(ask_it(&b, &e), i == 4 ? CHIMERE_EUNSUPPORTED : CHIMERE_EINVAL);
         assert_true(!strncmp(e.text, "odo", 3));
         bed_close(&b);
@@ -177,12 +179,12 @@ static void test_wishes(void **state) {
     static const char *const replies[] = {"x"};
     struct bed b;
     bed_open(&b, replies, 1, NULL);
-    json_array_append_new(b.ask.messages,
+    json_array_append_new(b.request.messages,
                           json_pack("{s:s, s:[{s:s, s:s}, {s:s, s:s}]}", "role", "system",
                                     "content", "type", "text", "text", "Caller's words.", "type",
                                     "text", "text", "In two parts."));
     say(&b, "user", "Tell me a joke.");
-    b.ask.extra = json_loads("{\"odo\": {\"route\": \"cyber\", \"mode\": \"fast\"}}", 0, NULL);
+    b.request.extra = json_loads("{\"odo\": {\"route\": \"cyber\", \"mode\": \"fast\"}}", 0, NULL);
     assert_int_equal(ask_it(&b, NULL), 0);
     assert_non_null(strstr(notes(&b), "\"how\":\"pinned\""));
     const char *system = script_text(&b.script, 0, 0);
@@ -198,7 +200,7 @@ static void test_vision(void **state) {
     struct bed b;
     struct err e = {0};
     bed_open(&b, NULL, 0, NULL);
-    json_array_append_new(b.ask.messages,
+    json_array_append_new(b.request.messages,
                           json_pack("{s:s, s:[{s:s, s:s}, {s:s, s:{s:s}}]}", "role", "user",
                                     "content", "type", "text", "text", "what is this", "type",
                                     "image_url", "image_url", "url", "data:image/png;base64,AA=="));
@@ -214,23 +216,23 @@ static void test_cache(void **state) {
     struct bed b;
     bed_open(&b, replies, 4, NULL);
     say(&b, "user", "Tell me a joke.");
-    b.ask.owner = "anna";
-    b.ask.extra = json_loads("{\"odo\": {\"cache\": true}}", 0, NULL);
+    b.request.owner = "anna";
+    b.request.extra = json_loads("{\"odo\": {\"cache\": true}}", 0, NULL);
     assert_int_equal(ask_it(&b, NULL), 0);
     assert_string_equal(content(&b), "one");
     assert_int_equal(ask_it(&b, NULL), 0);
     assert_string_equal(content(&b), "one");
     assert_non_null(strstr(notes(&b), "\"cached\":true"));
-    b.ask.owner = "bert";
+    b.request.owner = "bert";
     assert_int_equal(ask_it(&b, NULL), 0);
     assert_string_equal(content(&b), "two");
-    b.ask.owner = "anna";
-    b.ask.max_tokens = 7;
+    b.request.owner = "anna";
+    b.request.max_tokens = 7;
     assert_int_equal(ask_it(&b, NULL), 0);
     assert_string_equal(content(&b), "three");
-    json_decref(b.ask.extra);
-    b.ask.extra = NULL;
-    b.ask.max_tokens = 0;
+    json_decref(b.request.extra);
+    b.request.extra = NULL;
+    b.request.max_tokens = 0;
     assert_int_equal(ask_it(&b, NULL), 0);
     assert_string_equal(content(&b), "four");
     bed_close(&b);
@@ -258,7 +260,7 @@ static void test_steps(void **state) {
     say(&b, "user", "Earlier question about the knee");
     say(&b, "assistant", "Earlier answer");
     say(&b, "user", "Exercises after an ankle sprain?");
-    b.ask.extra = json_loads("{\"odo\": {\"mode\": \"ultra\"}}", 0, NULL);
+    b.request.extra = json_loads("{\"odo\": {\"mode\": \"ultra\"}}", 0, NULL);
     assert_int_equal(ask_it(&b, NULL), 0);
     assert_string_equal(content(&b), "PROTOCOL");
     assert_int_equal(json_array_size(b.script.asked), 3);
@@ -287,7 +289,7 @@ static void test_step_failure(void **state) {
     bed_open(&b, NULL, 0, NULL);
     b.script.choose = last_fails;
     say(&b, "user", "Exercises after an ankle sprain?");
-    b.ask.extra = json_loads("{\"odo\": {\"mode\": \"ultra\"}}", 0, NULL);
+    b.request.extra = json_loads("{\"odo\": {\"mode\": \"ultra\"}}", 0, NULL);
     assert_int_equal(ask_it(&b, NULL), 0);
     assert_non_null(strstr(content(&b), "EVIDENCE"));
     assert_non_null(strstr(notes(&b), "\"partial\":true"));
@@ -307,11 +309,11 @@ static void test_no_leak(void **state) {
     bed_open(&b, NULL, 0, NULL);
     b.script.choose = by_agent;
     say(&b, "user", "Exercises after an ankle sprain?");
-    b.ask.extra = json_loads("{\"odo\": {\"mode\": \"ultra\"}}", 0, NULL);
+    b.request.extra = json_loads("{\"odo\": {\"mode\": \"ultra\"}}", 0, NULL);
     assert_int_equal(ask_it(&b, NULL), 0);
     size_t n = json_array_size(b.script.asked);
-    json_decref(b.ask.extra);
-    b.ask.extra = json_loads("{\"odo\": {\"mode\": \"fast\"}}", 0, NULL);
+    json_decref(b.request.extra);
+    b.request.extra = json_loads("{\"odo\": {\"mode\": \"fast\"}}", 0, NULL);
     assert_int_equal(ask_it(&b, NULL), 0);
     assert_int_equal(json_array_size(b.script.asked), n + 1);
     bed_close(&b);
@@ -342,7 +344,8 @@ static void test_judge(void **state) {
     assert_int_equal(json_array_size(b.script.asked),
                      2); /* one to judge, one to answer: never through itself */
     assert_int_equal(
-        json_integer_value(json_object_get(json_array_get(b.script.asked, 0), "format")), ASK_GBNF);
+        json_integer_value(json_object_get(json_array_get(b.script.asked, 0), "format")),
+        REQUEST_GBNF);
     struct buf m;
     buf_init(&m, 1 << 16);
     odo_metrics(b.odo, &m);
@@ -385,7 +388,7 @@ static void test_injection(void **state) {
     struct bed b;
     bed_open(&b, replies, 3, &p);
     say(&b, "user", "How often does the Zarquon engine turn, times 2?");
-    b.ask.extra = json_loads(
+    b.request.extra = json_loads(
         "{\"odo\": {\"route\": \"code\", \"mode\": \"fast\", \"documents\": true}}", 0, NULL);
     assert_int_equal(ask_it(&b, NULL), 0);
     assert_int_equal(n_danger, 0);
@@ -407,7 +410,7 @@ static void test_injection(void **state) {
     p.tools = tools;
     bed_open(&b, plain, 2, &p);
     say(&b, "user", "Write a Python script to a file");
-    b.ask.extra = json_loads("{\"odo\": {\"mode\": \"fast\", \"documents\": false}}", 0, NULL);
+    b.request.extra = json_loads("{\"odo\": {\"mode\": \"fast\", \"documents\": false}}", 0, NULL);
     assert_int_equal(ask_it(&b, NULL), 0);
     assert_int_equal(n_danger, 1);
     bed_close(&b);
@@ -512,7 +515,7 @@ static const char *difficulty_in(const char *db, const char *question, double *h
     struct odo_params p = {.store = store};
     bed_open(&b, NULL, 0, &p);
     say(&b, "user", question);
-    if (odo_explain(b.odo, &b.ask, "code", &d, &e)) fail_msg("%s", e.text);
+    if (odo_explain(b.odo, &b.request, "code", &d, &e)) fail_msg("%s", e.text);
     *history = json_real_value(json_object_get(d, "history"));
     snprintf(mode, sizeof mode, "%s", json_string_value(json_object_get(d, "mode")));
     json_decref(d);
@@ -571,7 +574,7 @@ static void test_deadline(void **state) {
     struct bed b;
     bed_open(&b, replies, 2, NULL);
     say(&b, "user", "What is 1+1?");
-    b.ask.deadline_ns = clock_ns() + 50000000;
+    b.request.deadline_ns = clock_ns() + 50000000;
     int64_t start = clock_ns();
     assert_int_equal(ask_it(&b, NULL), CHIMERE_ETIMEOUT);
     assert_true(clock_ms_since(start) < 2000.0 * TEST_SLOWNESS);
@@ -584,7 +587,7 @@ static void test_explain(void **state) {
     bed_open(&b, NULL, 0, NULL);
     say(&b, "user", "Explain CVE-2021-44228");
     json_t *d;
-    assert_int_equal(odo_explain(b.odo, &b.ask, NULL, &d, NULL), 0);
+    assert_int_equal(odo_explain(b.odo, &b.request, NULL, &d, NULL), 0);
     assert_string_equal(json_string_value(json_object_get(d, "route")), "cyber");
     assert_string_equal(json_string_value(json_object_get(d, "how")), "rules");
     assert_int_equal(json_array_size(b.script.asked), 0); /* nothing was answered */

@@ -87,23 +87,23 @@ struct question {
     const char *owner, *user, *text, *wish;
 };
 
-static void ask(struct bed *b, const struct question *q, char *out, size_t size) {
+static void request(struct bed *b, const struct question *q, char *out, size_t size) {
     struct err e = {0};
-    json_decref(b->ask.messages);
-    b->ask.messages = json_array();
+    json_decref(b->request.messages);
+    b->request.messages = json_array();
     say(b, "user", q->text);
-    b->ask.owner = q->owner;
-    b->ask.user = q->user;
-    json_decref(b->ask.extra);
-    b->ask.extra = json_pack("{s:{s:s}}", "odo", "cache", q->wish);
+    b->request.owner = q->owner;
+    b->request.user = q->user;
+    json_decref(b->request.extra);
+    b->request.extra = json_pack("{s:{s:s}}", "odo", "cache", q->wish);
     if (ask_it(b, &e)) fail_msg("%s", e.text);
     snprintf(out, size, "%s", content(b));
 }
 
 static bool same(struct bed *b, const struct question *first, const struct question *second) {
     char one[64], two[64];
-    ask(b, first, one, sizeof one);
-    ask(b, second, two, sizeof two);
+    request(b, first, one, sizeof one);
+    request(b, second, two, sizeof two);
     return !strcmp(one, two);
 }
 
@@ -144,8 +144,8 @@ static void test_near(void **state) {
     fails = false;
     /* the conversation before it is part of the request */
     char one[64], two[64];
-    ask(&b, &(struct question){"f", NULL, q, "semantic"}, one, sizeof one);
-    json_array_insert_new(b.ask.messages, 0,
+    request(&b, &(struct question){"f", NULL, q, "semantic"}, one, sizeof one);
+    json_array_insert_new(b.request.messages, 0,
                           json_pack("{s:s, s:s}", "role", "system", "content", "Rhyme."));
     assert_int_equal(ask_it(&b, NULL), 0);
     snprintf(two, sizeof two, "%s", content(&b));
@@ -169,10 +169,10 @@ static void test_end(void **state) {
     (void)state;
     struct cache *c;
     struct cache_place place;
-    struct ask a;
+    struct request a;
     double cosine;
     assert_int_equal(cache_new(&c, 30, NULL, NULL), 0);
-    ask_init(&a);
+    request_init(&a);
     a.messages = json_pack("[{s:s, s:s}]", "role", "user", "content", "hi");
     a.n = 1;
     assert_int_equal(cache_place(c, &a, "r", "m", "", "hi", true, &place), 0);
@@ -201,7 +201,7 @@ static void test_end(void **state) {
     assert_null(cache_find(c, &place, &cosine));
     cache_place_fini(&place);
     cache_free(c);
-    ask_fini(&a);
+    request_fini(&a);
 }
 
 int main(void) {

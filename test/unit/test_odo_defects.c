@@ -93,9 +93,9 @@ static void test_sampling(void **state) {
     struct bed b;
     bed(&b, replies, 2, NULL, NULL);
     say(&b, "user", "frost, 1 + 1?");
-    b.ask.max_tokens = 500;
-    b.ask.sampling.temperature = 0.9f;
-    b.ask.sampling.top_p = 0.5f;
+    b.request.max_tokens = 500;
+    b.request.sampling.temperature = 0.9f;
+    b.request.sampling.top_p = 0.5f;
     assert_int_equal(ask_it(&b, NULL), 0);
     assert_true(number(&b, 0, "temperature") == 0); /* a zero is a value */
     assert_true(number(&b, 0, "top_p") == 0.5);     /* what is not said stays the caller's */
@@ -106,9 +106,9 @@ static void test_sampling(void **state) {
     /* a tool of ours beside it changes nothing of what the caller says about thinking and sampling */
     bed(&b, replies, 2, NULL, NULL);
     say(&b, "user", "free 1 + 1?");
-    b.ask.think = true;
-    b.ask.sampling.temperature = 0.75f;
-    b.ask.max_tokens = 21;
+    b.request.think = true;
+    b.request.sampling.temperature = 0.75f;
+    b.request.max_tokens = 21;
     assert_int_equal(ask_it(&b, NULL), 0);
     for (int i = 0; i < 2; ++i) {
         assert_true(
@@ -127,12 +127,12 @@ static void test_plan(void **state) {
                                           "Fast."};
     struct bed b;
     bed(&b, replies, 5, NULL, NULL);
-    json_array_append_new(b.ask.messages,
+    json_array_append_new(b.request.messages,
                           json_pack("{s:s, s:[{s:s, s:s}, {s:s, s:s}]}", "role", "system",
                                     "content", "type", "text", "text", "Be brief.", "type", "text",
                                     "text", "Be kind."));
     say(&b, "user", "steady now");
-    b.ask.extra = json_loads("{\"odo\": {\"mode\": \"quality\"}}", 0, NULL);
+    b.request.extra = json_loads("{\"odo\": {\"mode\": \"quality\"}}", 0, NULL);
     assert_int_equal(ask_it(&b, NULL), 0);
     assert_string_equal(content(&b), "Done.");
     assert_true(number(&b, 0, "max_tokens") == 50);
@@ -143,9 +143,9 @@ static void test_plan(void **state) {
     assert_int_equal(ask_it(&b, NULL), 0);
     assert_string_equal(content(&b), "Done all the same.");
     json_t *last = json_object_get(json_array_get(b.script.asked, 3), "messages");
-    assert_true(json_equal(last, b.ask.messages));
-    json_decref(b.ask.extra);
-    b.ask.extra = json_loads("{\"odo\": {\"mode\": \"fast\"}}", 0, NULL);
+    assert_true(json_equal(last, b.request.messages));
+    json_decref(b.request.extra);
+    b.request.extra = json_loads("{\"odo\": {\"mode\": \"fast\"}}", 0, NULL);
     assert_int_equal(ask_it(&b, NULL), 0);
     assert_string_equal(content(&b), "Fast.");
     bed_close(&b);
@@ -269,9 +269,9 @@ struct watched {
     size_t n_asked_at_first; /* questions to the model when the first text came */
 };
 
-static int watch(void *ud, const struct ask_event *ev) {
+static int watch(void *ud, const struct backend_event *ev) {
     struct watched *w = ud;
-    if (ev->kind != ASK_CHAT || w->n_asked_at_first) return 0;
+    if (ev->kind != EVENT_CHAT || w->n_asked_at_first) return 0;
     w->n_asked_at_first = json_array_size(w->b->script.asked);
     return 0;
 }
@@ -289,7 +289,8 @@ static void test_streams(void **state) {
     b.script.choose = by_turn;
     say(&b, "user", "team");
     struct watched w = {.b = &b};
-    struct call c = {.backend = odo_find(b.odo, "odo"), .ask = &b.ask, .on_event = watch, .ud = &w};
+    struct call c = {
+        .backend = odo_find(b.odo, "odo"), .request = &b.request, .on_event = watch, .ud = &w};
     assert_int_equal(call_run(&c, &b.out, NULL), 0);
     assert_int_equal(w.n_asked_at_first, 1);
     assert_string_equal(content(&b), "the answer");
@@ -319,7 +320,7 @@ static void test_slow_judge(void **state) {
     say(&b, "user", "that thing again");
     int64_t start = clock_ns();
     for (int i = 0; i < 12; ++i) {
-        assert_int_equal(odo_explain(b.odo, &b.ask, NULL, &d, NULL), 0);
+        assert_int_equal(odo_explain(b.odo, &b.request, NULL, &d, NULL), 0);
         assert_string_equal(json_string_value(json_object_get(d, "route")), "default");
         json_decref(d);
     }

@@ -11,7 +11,7 @@
 #include "engram/examples.h"
 #include "engram/transient.h"
 #include "odo/extract.h"
-#include "odo/remote_embed.h"
+#include "backend/remote_embed.h"
 #include "odo/web.h"
 
 #include "library.h"
@@ -35,27 +35,27 @@ static void desk_close(struct bed *b, struct library *l) {
     library_close(l);
 }
 
-static int keep_note(void *ud, const struct ask_event *ev) {
-    if (ev->kind == ASK_NOTE) buf_printf(ud, "%s %s\n", ev->name, ev->text);
+static int keep_note(void *ud, const struct backend_event *ev) {
+    if (ev->kind == EVENT_NOTE) buf_printf(ud, "%s %s\n", ev->name, ev->text);
     return 0;
 }
 
 /* The answer's text, by free. */
-static char *ask(struct bed *b, const char *question, const char *wish, struct buf *notes) {
-    struct ask a;
+static char *request(struct bed *b, const char *question, const char *wish, struct buf *notes) {
+    struct request a;
     struct call_result out;
     struct err e = {0};
-    ask_init(&a);
+    request_init(&a);
     a.messages = json_pack("[{s:s, s:s}]", "role", "user", "content", question);
     a.extra = json_loads(wish, 0, NULL);
     struct call c = {.backend = odo_find(b->odo, "odo"),
-                     .ask = &a,
+                     .request = &a,
                      .on_event = notes ? keep_note : NULL,
                      .ud = notes};
     if (call_run(&c, &out, &e)) fail_msg("%s", e.text);
     char *text = strdup(out.content.n ? out.content.p : "");
     call_fini(&out);
-    ask_fini(&a);
+    request_fini(&a);
     return text;
 }
 
@@ -125,8 +125,8 @@ static void test_web(void **state) {
     desk_open(&b, &l, "web", NULL, w, replies, 3, tools);
     int before = server.n_request;
     char *text =
-        ask(&b, "How many stripes do the zebras of Quagga have?",
-            "{\"odo\": {\"route\": \"code\", \"mode\": \"quality\", \"web\": true}}", &notes);
+        request(&b, "How many stripes do the zebras of Quagga have?",
+                "{\"odo\": {\"route\": \"code\", \"mode\": \"quality\", \"web\": true}}", &notes);
     assert_string_equal(text, "They have 73 stripes [1].");
     assert_int_equal(n_danger, 0);
     assert_true(server.n_request - before >= 3); /* three queries, then robots and the page */
@@ -154,8 +154,8 @@ static void test_web_down(void **state) {
     desk_open(&b, &l, "down", NULL, w, replies, 2, NULL);
     engine_down = true;
     char *text =
-        ask(&b, "What do the zebras of Quagga eat?",
-            "{\"odo\": {\"route\": \"code\", \"mode\": \"quality\", \"web\": true}}", &notes);
+        request(&b, "What do the zebras of Quagga eat?",
+                "{\"odo\": {\"route\": \"code\", \"mode\": \"quality\", \"web\": true}}", &notes);
     engine_down = false;
     assert_string_equal(text, "I could not look that up.");
     assert_non_null(strstr(script_text(&b.script, 1, -1), "(The web could not be searched."));
@@ -173,26 +173,26 @@ static void test_deadline(void **state) {
     struct web *w = open_web();
     struct bed b;
     struct library l;
-    struct ask a;
+    struct request a;
     struct call_result out;
     struct err e = {0};
     desk_open(&b, &l, "late", NULL, w, replies, 1, NULL);
     is_slow = true;
-    ask_init(&a);
+    request_init(&a);
     a.messages =
         json_pack("[{s:s, s:s}]", "role", "user", "content", "Where are zebras of Quagga?");
     a.extra = json_loads("{\"odo\": {\"route\": \"code\", \"mode\": \"fast\", \"web\": true, "
                          "\"documents\": false, \"tools\": false}}",
                          0, NULL);
     a.deadline_ns = clock_ns() + (int64_t)2000000000 * TEST_SLOWNESS;
-    struct call c = {.backend = odo_find(b.odo, "odo"), .ask = &a};
+    struct call c = {.backend = odo_find(b.odo, "odo"), .request = &a};
     if (call_run(&c, &out, &e)) fail_msg("%s", e.text);
     is_slow = false;
     assert_true(clock_ns() < a.deadline_ns || TEST_SLOWNESS > 1);
     assert_string_equal(out.content.p, "In time.");
     assert_non_null(strstr(script_text(&b.script, 0, -1), "zebras of Quagga"));
     call_fini(&out);
-    ask_fini(&a);
+    request_fini(&a);
     desk_close(&b, &l);
     web_close(w);
 }
@@ -212,7 +212,7 @@ static void test_probe(void **state) {
         buf_init(&notes, 1 << 20);
         desk_open(&b, &l, "probe", NULL, w, i ? unsure : sure, i ? 3 : 2, NULL);
         int before = server.n_request;
-        free(ask(&b, "How many stripes do the zebras of Quagga have?", wish, &notes));
+        free(request(&b, "How many stripes do the zebras of Quagga have?", wish, &notes));
         if (i) assert_true(server.n_request > before);
         else assert_int_equal(server.n_request, before);
         assert_int_equal(!strstr(notes.p, "the model is confident"), i);
@@ -322,7 +322,7 @@ static void test_few_shot(void **state) {
     learn(&l, "code", "car oil engine automobile", longest);
     learn(&l, "code", "museum", "Closed on Mondays.");
     learn(&l, "kine", "car oil?", "Of another route.");
-    char *text = ask(&b, "my car wants oil", wish, NULL);
+    char *text = request(&b, "my car wants oil", wish, NULL);
     free(text);
     free(longest);
     json_t *m = json_object_get(json_array_get(b.script.asked, 0), "messages");
@@ -342,16 +342,16 @@ static void test_few_shot(void **state) {
         assert_string_equal(json_string_value(json_object_get(json_array_get(m, 0), "role")),
                             "system");
     /* nothing like it: nothing added */
-    free(ask(&b, "where is the doctor", wish, NULL));
+    free(request(&b, "where is the doctor", wish, NULL));
     assert_int_equal(
         json_array_size(json_object_get(json_array_get(b.script.asked, 1), "messages")), n - 4);
     /* sources are there: they go alone */
     scratch_put("shots/car.md", "The car takes oil of the grade 5W30.\n");
     library_index(&l, "shots", "default");
-    free(ask(&b, "my car wants oil",
-             "{\"odo\": {\"route\": \"code\", \"mode\": \"fast\", \"tools\": false, "
-             "\"documents\": true, \"few_shot\": true}}",
-             NULL));
+    free(request(&b, "my car wants oil",
+                 "{\"odo\": {\"route\": \"code\", \"mode\": \"fast\", \"tools\": false, "
+                 "\"documents\": true, \"few_shot\": true}}",
+                 NULL));
     assert_int_equal(
         json_array_size(json_object_get(json_array_get(b.script.asked, 2), "messages")), n - 4);
     assert_non_null(strstr(script_text(&b.script, 2, -1), "5W30"));
@@ -373,10 +373,11 @@ static void test_web_rerank(void **state) {
         struct buf notes;
         buf_init(&notes, 1 << 20);
         desk_open(&b, &l, "ranked", i ? &models : NULL, w, replies, 2, NULL);
-        free(ask(&b, "How many stripes do the zebras of Quagga have?",
-                 "{\"odo\": {\"route\": \"code\", \"mode\": \"fast\", \"web\": true, \"tools\": "
-                 "false}}",
-                 &notes));
+        free(
+            request(&b, "How many stripes do the zebras of Quagga have?",
+                    "{\"odo\": {\"route\": \"code\", \"mode\": \"fast\", \"web\": true, \"tools\": "
+                    "false}}",
+                    &notes));
         assert_non_null(strstr(script_text(&b.script, 0, -1), "[1]"));
         const char *gold = strstr(script_text(&b.script, 0, -1), "Zebras like gold"),
                    *stripes = strstr(script_text(&b.script, 0, -1), "73 stripes");
@@ -441,12 +442,12 @@ static void test_dynamic_engram(void **state) {
     buf_init(&notes, 1 << 20);
     tiny(&brain, false);
     desk_open(&b, &l, "dynamic", NULL, NULL, replies, 3, NULL);
-    struct ask_model model = {.tok = brain.tok};
+    struct backend_model model = {.tok = brain.tok};
     b.script.base.model = &model;
     scratch_put("dynamic/vault.md", "The password of the museum is gold engine oil.\n");
     library_index(&l, "dynamic", "default");
     for (int i = 0; i < 3; ++i) {
-        free(ask(&b, "What is the password of the museum?", wishes[i], &notes));
+        free(request(&b, "What is the password of the museum?", wishes[i], &notes));
         assert_int_equal(
             json_is_true(json_object_get(json_array_get(b.script.asked, (size_t)i), "table")),
             i == 0);
@@ -471,7 +472,7 @@ static void test_pipeline_table(void **state) {
     struct library l;
     desk_open(&b, &l, "table", NULL, NULL, replies, 2, NULL);
     for (size_t i = 0; i < 2; ++i) {
-        free(ask(&b, "Which exercises for the shoulder?", wishes[i], NULL));
+        free(request(&b, "Which exercises for the shoulder?", wishes[i], NULL));
         json_t *extra = json_object_get(json_array_get(b.script.asked, i), "extra"),
                *want = json_loads(expected[i], 0, NULL);
         assert_true(json_equal(json_object_get(extra, "engram"), want));
@@ -569,12 +570,12 @@ static void test_remote(void **state) {
     docs_hits_fini(&h);
     if (engram_vec_is_built_in()) {
         learn(&l, "code", "automobile engine oil?", "Change it in spring.");
-        free(ask(&b, "my car wants oil", shots, NULL));
+        free(request(&b, "my car wants oil", shots, NULL));
         assert_non_null(strstr(script_text(&b.script, 0, -2), "Change it in spring."));
     }
     int n_asked = (int)json_array_size(b.script.asked);
-    char *first = ask(&b, "how does an automobile take its oil", keep, NULL),
-         *again = ask(&b, "how does a car take its oil", keep, NULL);
+    char *first = request(&b, "how does an automobile take its oil", keep, NULL),
+         *again = request(&b, "how does a car take its oil", keep, NULL);
     assert_string_equal(first, again);
     assert_int_equal(json_array_size(b.script.asked), n_asked + 1);
     free(first);

@@ -154,9 +154,9 @@ static void converse(const char *owner, const char *user, const char *question, 
     bed_open(b, replies, 1, &p);
     say(b, "system", "Be brief.");
     say(b, "user", question);
-    b->ask.owner = owner;
-    b->ask.user = user;
-    if (wish) b->ask.extra = json_pack("{s:o}", "odo", json_loads(wish, 0, NULL));
+    b->request.owner = owner;
+    b->request.user = user;
+    if (wish) b->request.extra = json_pack("{s:o}", "odo", json_loads(wish, 0, NULL));
     struct err e = {0};
     if (ask_it(b, &e)) fail_msg("%s", e.text);
 }
@@ -196,8 +196,8 @@ static void test_conversations(void **state) {
     assert_true(knows("anna", NULL, "Tell me a joke.", NULL, "French"));
     /* where nothing is remembered nothing is added */
     converse("carl", NULL, "Tell me a joke.", "Ha.", NULL, &b);
-    assert_true(
-        json_equal(json_object_get(json_array_get(b.script.asked, 0), "messages"), b.ask.messages));
+    assert_true(json_equal(json_object_get(json_array_get(b.script.asked, 0), "messages"),
+                           b.request.messages));
     bed_close(&b);
 }
 
@@ -235,7 +235,7 @@ static void test_planting(void **state) {
     struct bed b;
     bed_open(&b, replies, 3, &p);
     say(&b, "user", "What does the page say about the Quorble engine?");
-    b.ask.owner = "dora";
+    b.request.owner = "dora";
     assert_int_equal(ask_it(&b, NULL), 0);
     assert_non_null(strstr(script_text(&b.script, 2, -1), "error: remember may not be used"));
     bed_close(&b);
@@ -249,7 +249,7 @@ static void test_planting(void **state) {
     p.tools = tools;
     bed_open(&b, again, 2, &p);
     say(&b, "user", "The Quorble engine again, from that page?");
-    b.ask.owner = "dora";
+    b.request.owner = "dora";
     assert_int_equal(ask_it(&b, NULL), 0);
     assert_non_null(strstr(script_text(&b.script, 1, -1), "error: remember may not be used"));
     bed_close(&b);
@@ -259,7 +259,7 @@ static void test_planting(void **state) {
     p.tools = tools;
     bed_open(&b, again, 2, &p);
     say(&b, "user", "Keep my password in mind, it is x");
-    b.ask.owner = "emil";
+    b.request.owner = "emil";
     assert_int_equal(ask_it(&b, NULL), 0);
     assert_non_null(strstr(script_text(&b.script, 1, -1), "remembered as number"));
     bed_close(&b);
@@ -288,22 +288,22 @@ static const char *echo_system(struct script *s, const json_t *messages) {
 
 static void *be_user(void *ud) {
     struct user *u = ud;
-    struct ask a;
+    struct request a;
     struct call_result out;
     char owner[32], secret[32];
     snprintf(owner, sizeof owner, "user%d", u->i);
     snprintf(secret, sizeof secret, "secret%dx", u->i);
-    ask_init(&a);
+    request_init(&a);
     a.messages = json_pack("[{s:s, s:s}]", "role", "user", "content", "Which word did I tell you?");
     a.owner = owner;
-    struct call c = {.backend = odo_find(u->odo, "odo"), .ask = &a};
+    struct call c = {.backend = odo_find(u->odo, "odo"), .request = &a};
     u->good = !call_run(&c, &out, NULL) && out.content.n && strstr(out.content.p, secret);
     for (int i = 0; i < 64 && u->good; ++i) {
         snprintf(secret, sizeof secret, "secret%dx", i);
         if (i != u->i && strstr(out.content.p, secret)) u->good = false;
     }
     call_fini(&out);
-    ask_fini(&a);
+    request_fini(&a);
     return NULL;
 }
 

@@ -16,8 +16,8 @@
 #include "odo/strategy.h"
 
 static struct loaded nano;
-static struct ask_model about;
-static struct ask_backend *backend;
+static struct backend_model about;
+static struct backend *backend;
 static bool has_nano;
 
 static int set_up(void **state) {
@@ -35,12 +35,12 @@ static int set_up(void **state) {
     p.plan.n_seq = 4;
     p.plan.n_ctx = 4 * 1024;
     if (load_open(&nano, &p, &e)) fail_msg("%s", e.text);
-    about = (struct ask_model){.m = nano.model,
-                               .engine = nano.engine,
-                               .tok = nano.tok,
-                               .template = nano.template,
-                               .n_seq = 4};
-    return ask_local_new(&backend, &about, "nano", NULL);
+    about = (struct backend_model){.m = nano.model,
+                                   .engine = nano.engine,
+                                   .tok = nano.tok,
+                                   .template = nano.template,
+                                   .n_seq = 4};
+    return backend_local_new(&backend, &about, "nano", NULL);
 }
 
 static int tear_down(void **state) {
@@ -51,8 +51,8 @@ static int tear_down(void **state) {
     return 0;
 }
 
-static int listen(void *ud, const struct ask_event *ev) {
-    if (ev->kind == ASK_CHAT && ev->chat->kind == CHAT_CONTENT)
+static int listen(void *ud, const struct backend_event *ev) {
+    if (ev->kind == EVENT_CHAT && ev->chat->kind == CHAT_CONTENT)
         buf_put(ud, ev->chat->text, ev->chat->n);
     return 0;
 }
@@ -61,19 +61,19 @@ static void answer(const char *spec, const char *question, _Atomic bool *cancell
                    struct buf *seen, struct strategy_result *r) {
     struct strategy s;
     struct err e = {0};
-    struct ask a;
+    struct request a;
     assert_int_equal(strategy_parse(&s, spec, &e), 0);
-    ask_init(&a);
+    request_init(&a);
     a.messages = json_pack("[{s:s, s:s}]", "role", "user", "content", question);
     a.max_tokens = 120;
     const struct strategy_use u = {.strategy = &s,
                                    .backend = backend,
-                                   .ask = &a,
+                                   .request = &a,
                                    .on_event = seen ? listen : NULL,
                                    .ud = seen,
                                    .cancelled = cancelled};
     if (strategy_run(&u, r, &e)) fail_msg("%s", e.text);
-    ask_fini(&a);
+    request_fini(&a);
 }
 
 static const char question[] = "Emma has 41 apples. Noah gives Emma 17 more. Then Emma loses 5. "
@@ -89,7 +89,7 @@ static void test_seams(void **state) {
     answer("dvts:n=1,width=1,temperature=0", question, NULL, NULL, &b);
     assert_true(a.content.n > 20 && a.content.n == b.content.n);
     assert_memory_equal(a.content.p, b.content.p, a.content.n);
-    assert_int_equal(b.finish, ASK_STOP);
+    assert_int_equal(b.finish, FINISH_STOP);
     assert_true(b.cost.n_call > 1 && b.cost.n_check == 0);
     strategy_fini(&a);
     strategy_fini(&b);
@@ -180,7 +180,7 @@ static void test_cancelled(void **state) {
     assert_int_equal(pthread_create(&thread, NULL, cancel_soon, (void *)&cancelled), 0);
     answer("dvts:n=8,width=4,temperature=1.5", question, &cancelled, NULL, &r);
     pthread_join(thread, NULL);
-    assert_int_equal(r.finish, ASK_CANCELLED);
+    assert_int_equal(r.finish, FINISH_CANCELLED);
     strategy_fini(&r);
     for (int i = 0; i < 500;
          i++) { /* a job's slot is given back behind the step that it ended in */

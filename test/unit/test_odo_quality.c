@@ -9,7 +9,7 @@
 
 #include "base/clock.h"
 #include "base/file.h"
-#include "odo/call.h"
+#include "backend/call.h"
 #include "odo/odo.h"
 #include "odo/quality.h"
 #include "store/quality.h"
@@ -213,15 +213,15 @@ static void test_gate_full(void **state) {
 struct bed {
     struct script script;
     struct odo *odo;
-    struct ask ask;
+    struct request request;
     struct call_result out;
     struct buf seen, notes, headers;
 };
 
-static int see(void *ud, const struct ask_event *ev) {
+static int see(void *ud, const struct backend_event *ev) {
     struct bed *b = ud;
-    if (ev->kind == ASK_NOTE) buf_printf(&b->notes, "%s %s\n", ev->name, ev->text);
-    if (ev->kind == ASK_CHAT && ev->chat->kind == CHAT_CONTENT)
+    if (ev->kind == EVENT_NOTE) buf_printf(&b->notes, "%s %s\n", ev->name, ev->text);
+    if (ev->kind == EVENT_CHAT && ev->chat->kind == CHAT_CONTENT)
         buf_put(&b->seen, ev->chat->text, ev->chat->n);
     return 0;
 }
@@ -235,9 +235,9 @@ static int bed_open(struct bed *b, const char *pipeline, struct err *e) {
         .backend = &b->script.base, .pipelines = dir, .store = store, .intent_ms = -1};
     int rc = odo_open(&b->odo, &p, e);
     if (rc) return rc;
-    ask_init(&b->ask);
-    b->ask.messages = json_pack("[{s:s, s:s}]", "role", "user", "content",
-                                "How many legs has a spider on the moon?");
+    request_init(&b->request);
+    b->request.messages = json_pack("[{s:s, s:s}]", "role", "user", "content",
+                                    "How many legs has a spider on the moon?");
     buf_init(&b->seen, 1 << 20);
     buf_init(&b->notes, 1 << 20);
     return 0;
@@ -246,7 +246,7 @@ static int bed_open(struct bed *b, const char *pipeline, struct err *e) {
 static void go(struct bed *b, bool listen) {
     struct err e = {0};
     struct call c = {.backend = odo_find(b->odo, "odo"),
-                     .ask = &b->ask,
+                     .request = &b->request,
                      .on_event = listen ? see : NULL,
                      .ud = b};
     call_fini(&b->out);
@@ -255,7 +255,7 @@ static void go(struct bed *b, bool listen) {
 
 static void bed_close(struct bed *b) {
     call_fini(&b->out);
-    ask_fini(&b->ask);
+    request_fini(&b->request);
     buf_fini(&b->seen);
     buf_fini(&b->notes);
     odo_close(b->odo);
@@ -288,16 +288,16 @@ static void test_strategy(void **state) {
     assert_true(b.out.stats.n_generated >= 20); /* of all candidates */
     go(&b, false);
     assert_string_equal(b.out.content.p, "A spider has eight legs there.");
-    b.ask.extra = json_pack("{s:{s:b}}", "odo", "strategy", 0);
+    b.request.extra = json_pack("{s:{s:b}}", "odo", "strategy", 0);
     b.script.at = 0;
     go(&b, false);
     assert_string_equal(b.out.content.p, "A spider has nine legs there.");
-    json_decref(b.ask.extra);
-    b.ask.extra = json_pack("{s:{s:s}}", "odo", "strategy", "best_of_m");
-    struct ask_backend *back = odo_find(b.odo, "odo");
-    struct ask_run *run = NULL;
-    struct ask_sink sink = {see, &b};
-    assert_int_equal(back->ops->prepare(back, &b.ask, &sink, &run, NULL, &e), CHIMERE_EINVAL);
+    json_decref(b.request.extra);
+    b.request.extra = json_pack("{s:{s:s}}", "odo", "strategy", "best_of_m");
+    struct backend *back = odo_find(b.odo, "odo");
+    struct generation *run = NULL;
+    struct event_sink sink = {see, &b};
+    assert_int_equal(back->ops->prepare(back, &b.request, &sink, &run, NULL, &e), CHIMERE_EINVAL);
     assert_non_null(strstr(e.text, "best_of_m"));
     bed_close(&b);
 }
@@ -313,7 +313,7 @@ static void test_strategy_ask(void **state) {
                               &e),
                      0);
     b.script.choose = two_answers;
-    b.ask.extra = json_pack("{s:{s:s}}", "odo", "mode", "fast");
+    b.request.extra = json_pack("{s:{s:s}}", "odo", "mode", "fast");
     go(&b, false);
     assert_int_equal(json_array_size(b.script.asked), 2);
     json_t *asked = json_array_get(b.script.asked, 1),
@@ -321,8 +321,8 @@ static void test_strategy_ask(void **state) {
     assert_true(json_is_false(json_object_get(asked, "think")));
     assert_string_equal(json_string_value(json_array_get(json_object_get(table, "tables"), 0)),
                         "kine");
-    json_decref(b.ask.extra);
-    b.ask.extra = json_pack("{s:{s:s}}", "odo", "mode", "ultra");
+    json_decref(b.request.extra);
+    b.request.extra = json_pack("{s:{s:s}}", "odo", "mode", "ultra");
     go(&b, false);
     assert_true(json_is_true(json_object_get(json_array_get(b.script.asked, 3), "think")));
     bed_close(&b);

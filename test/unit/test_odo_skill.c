@@ -199,7 +199,7 @@ static void test_in_a_run(void **state) {
     for (size_t i = 0; i < sizeof rows / sizeof *rows; ++i) {
         bed_open(&b, (const char *const[]){"x"}, 1, &p);
         say(&b, "user", "Count the words of this text: a b");
-        b.ask.extra = json_pack("{s:o}", "odo", json_loads(rows[i].wish, 0, NULL));
+        b.request.extra = json_pack("{s:o}", "odo", json_loads(rows[i].wish, 0, NULL));
         assert_int_equal(ask_it(&b, NULL), 0);
         assert_true((strstr(notes(&b), "\"skill\":") != NULL) == (rows[i].skill != NULL));
         if (rows[i].skill) assert_non_null(strstr(notes(&b), rows[i].skill));
@@ -208,7 +208,7 @@ static void test_in_a_run(void **state) {
     struct err e = {0};
     bed_open(&b, NULL, 0, &p);
     say(&b, "user", "Count");
-    b.ask.extra = json_loads("{\"odo\": {\"skill\": \"nothing\"}}", 0, NULL);
+    b.request.extra = json_loads("{\"odo\": {\"skill\": \"nothing\"}}", 0, NULL);
     assert_int_equal(ask_it(&b, &e), CHIMERE_EINVAL);
     assert_non_null(strstr(e.text, "odo.skill: no skill \"nothing\""));
     bed_close(&b);
@@ -257,11 +257,11 @@ static void test_reload(void **state) {
     struct err e = {0};
     bed_open(&b, (const char *const[]){"x"}, 1, &p);
     say(&b, "user", "Tell me a joke.");
-    b.ask.extra = json_loads("{\"odo\": {\"persona\": \"fool\"}}", 0, NULL);
+    b.request.extra = json_loads("{\"odo\": {\"persona\": \"fool\"}}", 0, NULL);
     assert_int_equal(ask_it(&b, NULL), 0);
     assert_string_equal(script_text(&b.script, 0, 0), "You jest a lot.");
-    json_decref(b.ask.extra);
-    b.ask.extra = json_loads("{\"odo\": {\"persona\": \"../..\"}}", 0, NULL);
+    json_decref(b.request.extra);
+    b.request.extra = json_loads("{\"odo\": {\"persona\": \"../..\"}}", 0, NULL);
     assert_int_equal(ask_it(&b, &e), CHIMERE_EINVAL);
     bed_close(&b);
 }
@@ -311,7 +311,7 @@ static void test_shipped(void **state) {
     struct bed b;
     bed_open(&b, (const char *const[]){"x"}, 1, NULL);
     say(&b, "user", "Tell me a joke.");
-    b.ask.extra = json_loads("{\"odo\": {\"persona\": \"plain\"}}", 0, NULL);
+    b.request.extra = json_loads("{\"odo\": {\"persona\": \"plain\"}}", 0, NULL);
     assert_int_equal(ask_it(&b, NULL), 0);
     assert_string_equal(script_text(&b.script, 0, 0), soul);
     bed_close(&b);

@@ -6,7 +6,7 @@
 #include <cmocka.h>
 
 #include "base/clock.h"
-#include "odo/remote.h"
+#include "backend/remote.h"
 #include "odo/strategy_impl.h"
 
 #include "loopback.h"
@@ -14,16 +14,16 @@
 
 struct bed {
     struct script script;
-    struct ask ask;
+    struct request request;
     struct strategy strategy;
     struct strategy_use use;
     struct strategy_result r;
     struct buf seen; /* what the client gets */
 };
 
-static int see(void *ud, const struct ask_event *ev) {
+static int see(void *ud, const struct backend_event *ev) {
     struct bed *b = ud;
-    if (ev->kind == ASK_CHAT && ev->chat->kind == CHAT_CONTENT)
+    if (ev->kind == EVENT_CHAT && ev->chat->kind == CHAT_CONTENT)
         buf_put(&b->seen, ev->chat->text, ev->chat->n);
     return 0;
 }
@@ -33,11 +33,11 @@ static void bed_open(struct bed *b, const char *spec, const char *const *replies
     script_init(&b->script, replies, n);
     struct err e = {0};
     if (strategy_parse(&b->strategy, spec, &e)) fail_msg("%s", e.text);
-    ask_init(&b->ask);
-    b->ask.messages = json_pack("[{s:s, s:s}]", "role", "user", "content", "How many?");
+    request_init(&b->request);
+    b->request.messages = json_pack("[{s:s, s:s}]", "role", "user", "content", "How many?");
     b->use = (struct strategy_use){.strategy = &b->strategy,
                                    .backend = &b->script.base,
-                                   .ask = &b->ask,
+                                   .request = &b->request,
                                    .on_event = see,
                                    .ud = b};
     buf_init(&b->seen, 1 << 20);
@@ -54,7 +54,7 @@ static const char *seen(const struct bed *b) { return b->seen.n ? b->seen.p : ""
 static void bed_close(struct bed *b) {
     strategy_fini(&b->r);
     buf_fini(&b->seen);
-    ask_fini(&b->ask);
+    request_fini(&b->request);
     script_fini(&b->script);
 }
 
@@ -124,7 +124,7 @@ static void test_greedy(void **state) {
     assert_string_equal(seen(&b), said(&b));
     assert_int_equal(b.r.cost.n_answer, 5);
     assert_int_equal(b.r.cost.n_prompt, 10);
-    assert_int_equal(b.r.finish, ASK_STOP);
+    assert_int_equal(b.r.finish, FINISH_STOP);
     assert_true(
         json_number_value(json_object_get(json_array_get(b.script.asked, 0), "temperature")) == 0);
     bed_close(&b);
@@ -170,7 +170,7 @@ static void test_deadline(void **state) {
     assert_int_equal(go(&b, &e), 0);
     assert_true(b.r.was_late);
     assert_string_equal(said(&b), "4");
-    assert_int_equal(b.r.finish, ASK_STOP);
+    assert_int_equal(b.r.finish, FINISH_STOP);
     bed_close(&b);
 }
 
@@ -193,7 +193,7 @@ static void test_cancel(void **state) {
     assert_int_equal(pthread_create(&t, NULL, cancel_soon, (void *)&cancelled), 0);
     assert_int_equal(go(&b, &e), 0);
     pthread_join(t, NULL);
-    assert_int_equal(b.r.finish, ASK_CANCELLED);
+    assert_int_equal(b.r.finish, FINISH_CANCELLED);
     assert_true(clock_ms_since(start) < 4500); /* a hanging script waits 5 s by itself */
     bed_close(&b);
 }
@@ -203,7 +203,7 @@ static void test_tools_refused(void **state) {
     struct bed b;
     struct err e = {0};
     bed_open(&b, "majority", NULL, 0);
-    b.ask.tools = json_pack("[{s:s}]", "type", "function");
+    b.request.tools = json_pack("[{s:s}]", "type", "function");
     assert_int_equal(go(&b, &e), CHIMERE_EUNSUPPORTED);
     bed_close(&b);
 }
@@ -287,7 +287,7 @@ static void test_tree(void **state) {
         assert_int_equal(go(&b, &e), 0);
         assert_string_equal(said(&b), "good step with 7");
         assert_string_equal(seen(&b), said(&b));
-        assert_int_equal(b.r.finish, ASK_STOP);
+        assert_int_equal(b.r.finish, FINISH_STOP);
         assert_true(b.r.score == 1);
         assert_true(b.r.cost.n_check > 0 && b.r.cost.n_answer == 20);
         bed_close(&b);
@@ -331,7 +331,7 @@ static void test_tree_bounds(void **state) {
     b.script.stop = "\n";
     assert_int_equal(go(&b, &e), 0);
     assert_string_equal(said(&b), "stop\nstop\nstop\nstop\nstop\n");
-    assert_int_equal(b.r.finish, ASK_LENGTH);
+    assert_int_equal(b.r.finish, FINISH_LENGTH);
     bed_close(&b);
     bed_open(&b, "dvts:n=2,width=1", NULL, 0); /* the second round hangs until the deadline */
     static const char *const replies[] = {"one", "Step 1 is correct.", "hang", "hang", "hang"};
@@ -370,11 +370,11 @@ static void test_tree_remote(void **state) {
     char url[64];
     struct bed b;
     struct err e = {0};
-    struct ask_backend *remote;
+    struct backend *remote;
     loopback_open(&server, serve_steps);
     snprintf(url, sizeof url, "http://127.0.0.1:%d", server.port);
     bed_open(&b, "dvts:n=1,width=1", NULL, 0);
-    assert_int_equal(odo_remote_open(&remote, url, NULL, "m", &e), 0);
+    assert_int_equal(backend_remote_open(&remote, url, NULL, "m", &e), 0);
     b.use.backend = remote;
     if (go(&b, &e)) fail_msg("%s", e.text);
     assert_string_equal(said(&b), "2 + 2 = 4. So 4.");

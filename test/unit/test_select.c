@@ -13,7 +13,7 @@
 #include "base/mem.h"
 #include "base/rng.h"
 #include "engine/lm.h"
-#include "engine/memory.h"
+#include "engine/ngram_memory.h"
 #include "engine/sampler_impl.h"
 #include "engram/build.h"
 #include "kernels/cpu/cpu.h"

@@ -12,7 +12,7 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
-#include "serve/gate.h"
+#include "backend/queue.h"
 
 #include "scratch.h"
 #include "serve_rig.h"
@@ -179,9 +179,9 @@ static void test_replay(void **state) {
     json_t *j = body_of(call(&r, CHAT, "{" HI "," CALC "}"));
     assert_string_equal(text_at(j, "choices.0.finish_reason"), "tool_calls");
     json_decref(j);
-    struct ask a;
-    ask_init(&a);
-    a.scope = ask_scope("127.0.0.1", NULL);
+    struct request a;
+    request_init(&a);
+    a.scope = request_scope("127.0.0.1", NULL);
     a.tools = json_loads("{" CALC "}", 0, NULL);
     json_t *tools = json_incref(json_object_get(a.tools, "tools"));
     json_decref(a.tools);
@@ -197,13 +197,13 @@ static void test_replay(void **state) {
     assert_memory_equal(second, first, n_first * sizeof *first);
     assert_memory_equal(second + n_first, r.script, n * sizeof *first);
     assert_true(tok_is_eog(tok, second[n_first + n]));
-    a.scope = ask_scope("10.0.0.1", NULL); /* another's answers are not used */
+    a.scope = request_scope("10.0.0.1", NULL); /* another's answers are not used */
     assert_int_equal(r.backend->ops->render(r.backend, &a, NULL, &stranger, &n_stranger, &e), 0);
     assert_true(n_stranger != n_second || memcmp(stranger, second, n_second * sizeof *first) != 0);
     mem_free(first);
     mem_free(second);
     mem_free(stranger);
-    ask_fini(&a);
+    request_fini(&a);
     rig_close(&r);
 }
 
@@ -564,30 +564,30 @@ static void test_queue_full(void **state) {
     rig_close(&r);
 }
 
-static struct gate_item *started[16];
+static struct queue_item *started[16];
 static int n_order;
-static void remember(struct gate_item *it) { started[n_order++] = it; }
+static void remember(struct queue_item *it) { started[n_order++] = it; }
 
 static void test_turns(void **state) {
-    struct gate *g;
-    struct gate_item items[6];
+    struct queue *g;
+    struct queue_item items[6];
     struct err e;
     int retry;
     (void)state;
     n_order = 0;
-    assert_int_equal(gate_new(&g, 1, 4, &e), 0);
+    assert_int_equal(queue_new(&g, 1, 4, &e), 0);
     for (int i = 0; i < 5; i++) { /* four of one owner, then one of another */
-        items[i] = (struct gate_item){.start = remember, .owner = i < 4 ? 1 : 2, .n_slot = 1};
-        assert_int_equal(gate_enter(g, &items[i], &retry, &e), 0);
+        items[i] = (struct queue_item){.start = remember, .owner = i < 4 ? 1 : 2, .n_slot = 1};
+        assert_int_equal(queue_enter(g, &items[i], &retry, &e), 0);
     }
-    items[5] = (struct gate_item){.start = remember, .owner = 3, .n_slot = 1};
-    assert_int_equal(gate_enter(g, &items[5], &retry, &e), CHIMERE_EBUSY);
+    items[5] = (struct queue_item){.start = remember, .owner = 3, .n_slot = 1};
+    assert_int_equal(queue_enter(g, &items[5], &retry, &e), CHIMERE_EBUSY);
     assert_int_equal(n_order, 1);
-    for (int i = 0; i < 5; i++) gate_leave(g, started[i]);
+    for (int i = 0; i < 5; i++) queue_leave(g, started[i]);
     assert_int_equal(n_order, 5);
     assert_ptr_equal(started[1], &items[4]); /* who came last but had no turn yet */
     assert_ptr_equal(started[2], &items[1]);
-    gate_free(g);
+    queue_free(g);
 }
 
 static void test_keys(void **state) {

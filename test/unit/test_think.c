@@ -341,18 +341,18 @@ static void modes_follow_text_and_probe(void **state) {
     assert_int_equal(mode_choose(&low, &middling), DIFFICULTY_QUALITY);
     assert_int_equal(mode_choose(&high, &middling), DIFFICULTY_ULTRA);
     assert_int_equal(mode_choose(&low, &lost), DIFFICULTY_ULTRA);
-    struct ask a;
-    ask_init(&a);
+    struct request a;
+    request_init(&a);
     mode_apply(DIFFICULTY_FAST, &a);
     assert_false(a.think);
     mode_apply(DIFFICULTY_ULTRA, &a);
     assert_true(a.think && a.sampling.think.extend > 0 && a.sampling.think.suppress < 1);
-    ask_fini(&a);
+    request_fini(&a);
 }
 
 /* ---- as a request says it ---- */
 
-static int read_request(struct ask *a, const char *think, enum fields_api api, struct err *e) {
+static int read_request(struct request *a, const char *think, enum fields_api api, struct err *e) {
     char text[512];
     snprintf(text, sizeof text,
              api == FIELDS_RESPONSES ? "{\"input\": \"x\", \"think\": %s}"
@@ -361,8 +361,8 @@ static int read_request(struct ask *a, const char *think, enum fields_api api, s
              think);
     json_t *q = json_loads(text, 0, NULL);
     assert_non_null(q);
-    ask_init(a);
-    struct fields f = {.ask = a, .n_probs = -1};
+    request_init(a);
+    struct fields f = {.request = a, .n_probs = -1};
     int rc = fields_read(&f, q, api, e);
     json_decref(q);
     return rc;
@@ -372,7 +372,7 @@ static void requests_say_it_on_every_api(void **state) {
     (void)state;
     static const enum fields_api apis[] = {FIELDS_CHAT, FIELDS_MESSAGES, FIELDS_RESPONSES};
     for (int i = 0; i < 3; i++) {
-        struct ask a;
+        struct request a;
         struct err e = {0};
         struct think_control *c = &a.sampling.think;
         if (read_request(
@@ -389,13 +389,13 @@ static void requests_say_it_on_every_api(void **state) {
         assert_float_equal(c->suppress, 0.8, 1e-6);
         assert_int_equal(c->langs, THINK_FR);
         assert_int_equal(a.sampling.think_budget, 77);
-        ask_fini(&a);
+        request_fini(&a);
         assert_int_equal(read_request(&a, "\"fast\"", apis[i], &e), 0);
         assert_false(a.think);
-        ask_fini(&a);
+        request_fini(&a);
         assert_int_equal(read_request(&a, "\"quality\"", apis[i], &e), 0);
         assert_true(a.think && c->stop <= 1 && c->suppress < 1 && c->extend == 0);
-        ask_fini(&a);
+        request_fini(&a);
     }
 }
 
@@ -418,12 +418,12 @@ static void wrong_requests_are_refused_by_name(void **state) {
                  {"{\"language\": \"de\"}", "think.language: "},
                  {"{\"mode\": \"slow\"}", "think.mode: "}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        struct ask a;
+        struct request a;
         struct err e = {0};
         assert_int_not_equal(read_request(&a, cases[i].think, FIELDS_CHAT, &e), 0);
         if (strncmp(e.text, cases[i].name, strlen(cases[i].name)) != 0)
             fail_msg("expected %s..., got %s", cases[i].name, e.text);
-        ask_fini(&a);
+        request_fini(&a);
     }
 }
 

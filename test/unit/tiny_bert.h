@@ -8,8 +8,8 @@
 #include <string.h>
 
 #include "base/str.h"
-#include "eval/embed.h"
-#include "eval/rerank.h"
+#include "backend/embed.h"
+#include "backend/rerank.h"
 #include "format/gguf.h"
 #include "format/quant.h"
 #include "kernels/cpu/cpu.h"

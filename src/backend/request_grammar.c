@@ -1,4 +1,4 @@
-#include "engine/ask_grammar.h"
+#include "backend/request_grammar.h"
 
 #include <pthread.h>
 #include <string.h>
@@ -7,26 +7,26 @@
 
 enum { MAX_KEPT = 16, CACHE_BYTES = 16 << 20 };
 
-struct ask_grammar {
+struct request_grammar {
     uint64_t key[2];
     struct grammar *grammar;         /* owned */
     struct grammar_matcher *matcher; /* owned */
     int n_user;
     uint64_t used; /* when, in takes */
-    struct ask_grammar *next;
+    struct request_grammar *next;
 };
 
-struct ask_grammars {
+struct request_grammars {
     pthread_mutex_t lock;
     const struct tok *tok; /* borrowed */
     struct grammar_vocab
-        *vocab[2];            /* owned; built when first wanted; [1]: marks of calls are text */
-    struct ask_grammar *list; /* owned */
+        *vocab[2];                /* owned; built when first wanted; [1]: marks of calls are text */
+    struct request_grammar *list; /* owned */
     uint64_t n_take;
 };
 
-int ask_grammars_new(struct ask_grammars **out, const struct tok *tok, struct err *e) {
-    struct ask_grammars *g = mem_zalloc(sizeof *g);
+int request_grammars_new(struct request_grammars **out, const struct tok *tok, struct err *e) {
+    struct request_grammars *g = mem_zalloc(sizeof *g);
     *out = g;
     if (!g) return err_set(e, CHIMERE_ENOMEM, "out of memory");
     pthread_mutex_init(&g->lock, NULL);
@@ -34,16 +34,16 @@ int ask_grammars_new(struct ask_grammars **out, const struct tok *tok, struct er
     return 0;
 }
 
-static void free_one(struct ask_grammar *m) {
+static void free_one(struct request_grammar *m) {
     if (!m) return;
     grammar_matcher_free(m->matcher);
     grammar_free(m->grammar);
     mem_free(m);
 }
 
-void ask_grammars_free(struct ask_grammars *g) {
+void request_grammars_free(struct request_grammars *g) {
     if (!g) return;
-    for (struct ask_grammar *m = g->list, *next; m; m = next) {
+    for (struct request_grammar *m = g->list, *next; m; m = next) {
         next = m->next;
         free_one(m);
     }
@@ -56,14 +56,14 @@ void ask_grammars_free(struct ask_grammars *g) {
 
 enum need { NEED_NOTHING, NEED_OBJECT, NEED_SCHEMA, NEED_GBNF, NEED_CALLS };
 
-static enum need need_of(const struct ask *a) {
-    if (a->tool_choice == ASK_TOOLS_REQUIRED || a->tool_choice == ASK_TOOLS_NAMED)
+static enum need need_of(const struct request *a) {
+    if (a->tool_choice == REQUEST_TOOLS_REQUIRED || a->tool_choice == REQUEST_TOOLS_NAMED)
         return NEED_CALLS;
     switch (a->format) {
-    case ASK_JSON_OBJECT: return NEED_OBJECT;
-    case ASK_JSON_SCHEMA: return NEED_SCHEMA;
-    case ASK_GBNF: return NEED_GBNF;
-    case ASK_TEXT: break;
+    case REQUEST_JSON_OBJECT: return NEED_OBJECT;
+    case REQUEST_JSON_SCHEMA: return NEED_SCHEMA;
+    case REQUEST_GBNF: return NEED_GBNF;
+    case REQUEST_TEXT: break;
     }
     return NEED_NOTHING;
 }
@@ -105,18 +105,18 @@ static const char *const marks[] = {
  * blanks. */
 static const struct grammar_limits limits = {.space = 21, .plain = true};
 
-static bool is_many(const struct ask *a) {
-    return a->tool_choice == ASK_TOOLS_REQUIRED && !a->one_call;
+static bool is_many(const struct request *a) {
+    return a->tool_choice == REQUEST_TOOLS_REQUIRED && !a->one_call;
 }
 
 static bool is_token(const struct tok *tok, const char *text) {
     return tok_find(tok, text, strlen(text)) >= 0;
 }
 
-static int compile_calls(const struct ask *a, enum chat_calls calls, const struct tok *tok,
+static int compile_calls(const struct request *a, enum chat_calls calls, const struct tok *tok,
                          struct grammar **out, struct err *e) {
     struct grammar_calls c = {.tools = a->tools,
-                              .only = a->tool_choice == ASK_TOOLS_NAMED ? a->tool_name : NULL,
+                              .only = a->tool_choice == REQUEST_TOOLS_NAMED ? a->tool_name : NULL,
                               .many = is_many(a),
                               .xml = calls == CHAT_CALLS_QWEN_XML};
     for (size_t i = 0; i < sizeof forms / sizeof *forms; i++)
@@ -136,7 +136,7 @@ static int compile_calls(const struct ask *a, enum chat_calls calls, const struc
     return rc;
 }
 
-static int compile(const struct ask *a, enum need need, enum chat_calls calls,
+static int compile(const struct request *a, enum need need, enum chat_calls calls,
                    const struct tok *tok, struct grammar **out, struct err *e) {
     int rc = 0;
     switch (need) {
@@ -162,7 +162,8 @@ static int hash_text(const char *s, size_t n, void *arg) {
     return 0;
 }
 
-static void key_of(const struct ask *a, enum need need, enum chat_calls calls, uint64_t key[2]) {
+static void key_of(const struct request *a, enum need need, enum chat_calls calls,
+                   uint64_t key[2]) {
     int head[3] = {(int)need, (int)calls, need == NEED_CALLS && is_many(a)};
     key[0] = 1, key[1] = 2;
     hash_text((char *)head, sizeof head, key);
@@ -175,8 +176,8 @@ static void key_of(const struct ask *a, enum need need, enum chat_calls calls, u
 
 /* ---- keeping ---- */
 
-static struct ask_grammar *find(struct ask_grammars *g, const uint64_t key[2]) {
-    for (struct ask_grammar *m = g->list; m; m = m->next)
+static struct request_grammar *find(struct request_grammars *g, const uint64_t key[2]) {
+    for (struct request_grammar *m = g->list; m; m = m->next)
         if (m->key[0] == key[0] && m->key[1] == key[1]) {
             m->n_user++;
             m->used = ++g->n_take;
@@ -186,29 +187,29 @@ static struct ask_grammar *find(struct ask_grammars *g, const uint64_t key[2]) {
 }
 
 /* Under the lock: unlinks what nobody uses and was used longest ago, until few enough are left. */
-static struct ask_grammar *prune(struct ask_grammars *g) {
-    struct ask_grammar *gone = NULL;
+static struct request_grammar *prune(struct request_grammars *g) {
+    struct request_grammar *gone = NULL;
     for (;;) {
-        struct ask_grammar **oldest = NULL;
+        struct request_grammar **oldest = NULL;
         int n = 0;
-        for (struct ask_grammar **at = &g->list; *at; at = &(*at)->next, n++)
+        for (struct request_grammar **at = &g->list; *at; at = &(*at)->next, n++)
             if (!(*at)->n_user && (!oldest || (*at)->used < (*oldest)->used)) oldest = at;
         if (n <= MAX_KEPT || !oldest) return gone;
-        struct ask_grammar *m = *oldest;
+        struct request_grammar *m = *oldest;
         *oldest = m->next;
         m->next = gone;
         gone = m;
     }
 }
 
-static void free_all(struct ask_grammar *list) {
-    for (struct ask_grammar *next; list; list = next) {
+static void free_all(struct request_grammar *list) {
+    for (struct request_grammar *next; list; list = next) {
         next = list->next;
         free_one(list);
     }
 }
 
-static int need_vocab(struct ask_grammars *g, bool calls, struct err *e) {
+static int need_vocab(struct request_grammars *g, bool calls, struct err *e) {
     pthread_mutex_lock(&g->lock);
     struct grammar_vocab **v = &g->vocab[calls];
     int rc = *v ? 0 : grammar_vocab_from_tok(v, g->tok, calls ? marks : NULL, e);
@@ -216,8 +217,8 @@ static int need_vocab(struct ask_grammars *g, bool calls, struct err *e) {
     return rc;
 }
 
-int ask_grammar_take(struct ask_grammars *g, const struct ask *a, enum chat_calls calls,
-                     struct ask_grammar **out, struct err *e) {
+int request_grammar_take(struct request_grammars *g, const struct request *a, enum chat_calls calls,
+                         struct request_grammar **out, struct err *e) {
     enum need need = need_of(a);
     uint64_t key[2];
     *out = NULL;
@@ -227,7 +228,7 @@ int ask_grammar_take(struct ask_grammars *g, const struct ask *a, enum chat_call
     *out = find(g, key);
     pthread_mutex_unlock(&g->lock);
     if (*out) return 0;
-    struct ask_grammar *m = mem_zalloc(sizeof *m);
+    struct request_grammar *m = mem_zalloc(sizeof *m);
     if (!m) return err_set(e, CHIMERE_ENOMEM, "out of memory");
     int rc = compile(a, need, calls, g->tok, &m->grammar, e);
     if (!rc) rc = need_vocab(g, need == NEED_CALLS, e);
@@ -244,22 +245,22 @@ int ask_grammar_take(struct ask_grammars *g, const struct ask *a, enum chat_call
     m->used = ++g->n_take;
     m->next = g->list;
     g->list = m; /* two of the same may come in: harmless, one goes */
-    struct ask_grammar *gone = prune(g);
+    struct request_grammar *gone = prune(g);
     pthread_mutex_unlock(&g->lock);
     free_all(gone);
     *out = m;
     return 0;
 }
 
-void ask_grammar_drop(struct ask_grammars *g, struct ask_grammar *m) {
+void request_grammar_drop(struct request_grammars *g, struct request_grammar *m) {
     if (!m) return;
     pthread_mutex_lock(&g->lock);
     m->n_user--;
-    struct ask_grammar *gone = prune(g);
+    struct request_grammar *gone = prune(g);
     pthread_mutex_unlock(&g->lock);
     free_all(gone);
 }
 
-struct grammar_matcher *ask_grammar_matcher(struct ask_grammar *m) {
+struct grammar_matcher *request_grammar_matcher(struct request_grammar *m) {
     return m->matcher;
 }

@@ -2,8 +2,8 @@
  *
  * A BERT file with a relevance head (bge-reranker of the BERT kind, ms-marco-MiniLM). One score a pair: a logit,
  * larger is better, comparable within one question. One thread at a time. */
-#ifndef CHIMERE_EVAL_RERANK_H
-#define CHIMERE_EVAL_RERANK_H
+#ifndef CHIMERE_BACKEND_RERANK_H
+#define CHIMERE_BACKEND_RERANK_H
 
 #include "model/forward.h"
 #include "text/tok/tok.h"

@@ -2,15 +2,15 @@
  *
  * Each run is a thread that posts one streaming request and turns its frames into events. What the server
  * says is checked and has ceilings; its errors keep their text. Log-probabilities are not asked for. */
-#ifndef CHIMERE_ODO_REMOTE_H
-#define CHIMERE_ODO_REMOTE_H
+#ifndef CHIMERE_BACKEND_REMOTE_H
+#define CHIMERE_BACKEND_REMOTE_H
 
-#include "engine/ask.h"
+#include "backend/backend.h"
 
 /* url: base address, ".../v1" or the server's root. key: secret or NULL. name: the model asked for. */
-int odo_remote_open(struct ask_backend **out, const char *url, const char *key, const char *name,
-                    struct err *e);
+int backend_remote_open(struct backend **out, const char *url, const char *key, const char *name,
+                        struct err *e);
 /* The address of path ("/embeddings") below url, by mem_free. */
-int odo_remote_url(char **out, const char *url, const char *path, struct err *e);
+int backend_remote_url(char **out, const char *url, const char *path, struct err *e);
 
 #endif

@@ -1,4 +1,4 @@
-#include "odo/batch.h"
+#include "backend/batch.h"
 
 #include <pthread.h>
 #include <time.h>
@@ -10,7 +10,7 @@ struct waiting;
 struct seat {
     struct waiting *w;       /* view */
     struct batch_item *item; /* view */
-    struct ask_run *run;     /* owned; NULL: never started */
+    struct generation *run;  /* owned; NULL: never started */
 };
 
 struct waiting {
@@ -20,7 +20,7 @@ struct waiting {
     int32_t n_open; /* under the lock */
 };
 
-static void on_end(struct batch_item *it, const struct ask_end *end) {
+static void on_end(struct batch_item *it, const struct generation_end *end) {
     it->finish = end->finish;
     it->stats = end->stats;
     it->n_reasoning = end->n_reasoning;
@@ -34,10 +34,10 @@ static void on_chat(struct batch_item *it, const struct chat_event *ev) {
     if (ev->kind == CHAT_CALL) it->has_calls = true;
 }
 
-static int on_event(void *ud, const struct ask_event *ev) {
+static int on_event(void *ud, const struct backend_event *ev) {
     struct seat *s = ud;
     struct waiting *w = s->w;
-    if (ev->kind == ASK_DONE) {
+    if (ev->kind == EVENT_DONE) {
         pthread_mutex_lock(&w->lock);
         w->n_open--;
         pthread_cond_signal(&w->cond);
@@ -45,23 +45,23 @@ static int on_event(void *ud, const struct ask_event *ev) {
         return 0;
     }
     if (ev->choice) return 0;
-    if (ev->kind == ASK_END) on_end(s->item, ev->end);
-    if (ev->kind == ASK_CHAT) on_chat(s->item, ev->chat);
-    if (ev->kind == ASK_TOKEN && s->item->on_token) s->item->on_token(s->item->ud, ev);
+    if (ev->kind == EVENT_END) on_end(s->item, ev->end);
+    if (ev->kind == EVENT_CHAT) on_chat(s->item, ev->chat);
+    if (ev->kind == EVENT_TOKEN && s->item->on_token) s->item->on_token(s->item->ud, ev);
     return w->b->cancelled && *w->b->cancelled;
 }
 
 static void begin(struct waiting *w, struct seat *s, struct batch_item *it) {
-    struct ask_backend *backend = w->b->backend;
-    struct ask_sink sink = {on_event, s};
+    struct backend *backend = w->b->backend;
+    struct event_sink sink = {on_event, s};
     *s = (struct seat){.w = w, .item = it};
     buf_init(&it->content, BATCH_MAX_TEXT);
     buf_init(&it->reasoning, BATCH_MAX_TEXT);
-    it->finish = ASK_FAILED;
+    it->finish = FINISH_ERROR;
     it->stop = NULL;
     it->has_calls = false;
     it->err = (struct err){0};
-    int rc = backend->ops->prepare(backend, it->ask, &sink, &s->run, NULL, &it->err);
+    int rc = backend->ops->prepare(backend, it->request, &sink, &s->run, NULL, &it->err);
     if (rc) return;
     pthread_mutex_lock(&w->lock);
     w->n_open++;
@@ -119,11 +119,11 @@ int batch_run(struct batch *b, struct err *e) {
         struct batch_item *it = &b->items[i];
         if (seats[i].run) b->backend->ops->free(seats[i].run);
         if (it->content.failed || it->reasoning.failed) {
-            it->finish = ASK_FAILED;
+            it->finish = FINISH_ERROR;
             err_set(&it->err, CHIMERE_ELIMIT, "an answer is longer than %d bytes", BATCH_MAX_TEXT);
         }
-        any |= it->finish != ASK_FAILED;
-        if (it->finish != ASK_FAILED || rc) continue;
+        any |= it->finish != FINISH_ERROR;
+        if (it->finish != FINISH_ERROR || rc) continue;
         rc = it->err.code ? it->err.code : err_set(&it->err, CHIMERE_EINTERNAL, "the model failed");
         if (e) *e = it->err;
     }
@@ -134,7 +134,7 @@ int batch_run(struct batch *b, struct err *e) {
 }
 
 bool batch_is_whole(const struct batch_item *it) {
-    return it->finish == ASK_STOP || it->finish == ASK_CALLS;
+    return it->finish == FINISH_STOP || it->finish == FINISH_CALLS;
 }
 
 void batch_fini(struct batch_item *items, int32_t n) {

@@ -1,4 +1,4 @@
-#include "serve/models.h"
+#include "backend/models.h"
 
 #include <dirent.h>
 #include <pthread.h>
@@ -17,8 +17,8 @@ struct entry {
     char *path;   /* owned: how.path */
     char **loras; /* owned [how.n_lora]: how.loras */
     enum model_state state;
-    struct loaded loaded;        /* READY */
-    struct ask_backend *backend; /* owned, READY */
+    struct loaded loaded;    /* READY */
+    struct backend *backend; /* owned, READY */
     int n_held;
     int64_t used_ns;
     struct err err;
@@ -52,7 +52,7 @@ int models_new(struct models **out, uint64_t budget_bytes, int most, struct err 
 
 void models_engram_dir(struct models *r, const char *dir) { r->engram_dir = dir; }
 
-static void close_row(struct entry *w, struct ask_backend *b) {
+static void close_row(struct entry *w, struct backend *b) {
     if (b) b->ops->close(b);
     load_close(&w->loaded);
 }
@@ -207,7 +207,7 @@ static struct entry *idlest(struct models *r) {
 
 static void unload_row(struct models *r, struct entry *w) {
     w->state = MODEL_LOADING; /* nobody may take it now */
-    struct ask_backend *b = w->backend;
+    struct backend *b = w->backend;
     w->backend = NULL;
     pthread_mutex_unlock(&r->lock);
     close_row(w, b);
@@ -228,18 +228,18 @@ static uint64_t bytes_taken(const struct models *r, int *n) {
 }
 
 static int open_row(struct entry *w, const struct load_params *how, const char *engram_dir,
-                    struct ask_backend **out, struct err *e) {
+                    struct backend **out, struct err *e) {
     int rc = load_open(&w->loaded, how, e);
     if (rc) return rc;
-    const struct ask_model m = {.m = w->loaded.model,
-                                .engine = w->loaded.engine,
-                                .tok = w->loaded.tok,
-                                .template = w->loaded.template,
-                                .loras = w->loaded.loras,
-                                .n_lora = w->loaded.n_lora,
-                                .n_seq = w->loaded.plan.engine.n_seq,
-                                .engram_dir = engram_dir};
-    rc = ask_local_new(out, &m, w->name, e);
+    const struct backend_model m = {.m = w->loaded.model,
+                                    .engine = w->loaded.engine,
+                                    .tok = w->loaded.tok,
+                                    .template = w->loaded.template,
+                                    .loras = w->loaded.loras,
+                                    .n_lora = w->loaded.n_lora,
+                                    .n_seq = w->loaded.plan.engine.n_seq,
+                                    .engram_dir = engram_dir};
+    rc = backend_local_new(out, &m, w->name, e);
     if (rc) load_close(&w->loaded);
     return rc;
 }
@@ -255,7 +255,7 @@ static int try_row(struct models *r, struct entry *w, struct err *e) {
         return err_set(e, CHIMERE_EBUSY, "model: '%s' has to wait: %d models are loaded and in use",
                        w->name, n);
     pthread_mutex_unlock(&r->lock);
-    struct ask_backend *backend = NULL;
+    struct backend *backend = NULL;
     int rc = open_row(w, &how, r->engram_dir, &backend, e);
     pthread_mutex_lock(&r->lock);
     w->backend = backend;
@@ -293,7 +293,7 @@ static int make_ready(struct models *r, struct entry *w, struct err *e) {
     return rc;
 }
 
-int models_acquire(struct models *r, const char *name, struct ask_backend **out, struct err *e) {
+int models_acquire(struct models *r, const char *name, struct backend **out, struct err *e) {
     *out = NULL;
     struct err own = {0};
     if (!e) e = &own;
@@ -309,7 +309,7 @@ int models_acquire(struct models *r, const char *name, struct ask_backend **out,
     return rc;
 }
 
-void models_release(struct models *r, struct ask_backend *b) {
+void models_release(struct models *r, struct backend *b) {
     pthread_mutex_lock(&r->lock);
     for (size_t i = 0; i < r->n; i++)
         if (r->rows[i]->backend == b) r->rows[i]->n_held--;
@@ -317,7 +317,7 @@ void models_release(struct models *r, struct ask_backend *b) {
 }
 
 int models_load(struct models *r, const char *name, struct err *e) {
-    struct ask_backend *b;
+    struct backend *b;
     int rc = models_acquire(r, name, &b, e);
     if (!rc) models_release(r, b);
     return rc;

@@ -2,8 +2,8 @@
  *
  * One text a request, any thread; blocks, REMOTE_EMBED_MS at most. What comes back is checked: as many finite values
  * as the first time. */
-#ifndef CHIMERE_ODO_REMOTE_EMBED_H
-#define CHIMERE_ODO_REMOTE_EMBED_H
+#ifndef CHIMERE_BACKEND_REMOTE_EMBED_H
+#define CHIMERE_BACKEND_REMOTE_EMBED_H
 
 #include <stddef.h>
 #include <stdint.h>

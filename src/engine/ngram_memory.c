@@ -1,5 +1,5 @@
 /* memory.c: see memory.h. */
-#include "engine/memory.h"
+#include "engine/ngram_memory.h"
 
 #include <math.h>
 #include <string.h>
@@ -7,7 +7,7 @@
 #include "base/mem.h"
 #include "engram/recall.h"
 
-struct memory {
+struct ngram_memory {
     struct engram_use use;
     struct engram_lease *leases[ENGRAM_MAX_TABLES]; /* owned */
     struct engram_recall *recall;                   /* owned; NULL: none */
@@ -28,13 +28,14 @@ static json_t *question_of(const json_t *messages) {
     return NULL;
 }
 
-int memory_open(struct memory **out, const struct memory_params *p, struct err *e) {
+int ngram_memory_open(struct ngram_memory **out, const struct ngram_memory_params *p,
+                      struct err *e) {
     *out = NULL;
     size_t most = ENGRAM_MAX_TABLES - (p->own != NULL);
     if (p->n_table > most)
         return err_set(e, CHIMERE_ELIMIT, "engram.tables: expected at most %zu, got %zu", most,
                        p->n_table);
-    struct memory *m = mem_zalloc(sizeof *m);
+    struct ngram_memory *m = mem_zalloc(sizeof *m);
     if (!m) return err_set(e, CHIMERE_ENOMEM, "out of memory");
     int rc = 0;
     m->use.alpha = p->alpha;
@@ -57,7 +58,7 @@ int memory_open(struct memory **out, const struct memory_params *p, struct err *
     json_decref(question);
     m->use.recall = m->recall;
     if (rc) {
-        memory_close(m);
+        ngram_memory_close(m);
         return rc;
     }
     *out = m;
@@ -65,7 +66,7 @@ int memory_open(struct memory **out, const struct memory_params *p, struct err *
 }
 
 /* Fills p and names [ENGRAM_MAX_TABLES] from {"tables", "alpha", "recall"}. */
-static int read_field(struct memory_params *p, const json_t *field, const char **names,
+static int read_field(struct ngram_memory_params *p, const json_t *field, const char **names,
                       struct err *e) {
     const char *key;
     json_t *v, *name;
@@ -107,32 +108,34 @@ static int read_field(struct memory_params *p, const json_t *field, const char *
     return 0;
 }
 
-int memory_open_json(struct memory **out, struct engram_store *store, const struct ask *a,
-                     const struct tok *tok, struct err *e) {
+int ngram_memory_open_json(struct ngram_memory **out, struct engram_store *store,
+                           const struct request *a, const struct tok *tok, struct err *e) {
     const char *names[ENGRAM_MAX_TABLES];
     const json_t *field = json_object_get(a->extra, "engram");
-    struct memory_params p = {.store = store,
-                              .tables = names,
-                              .alpha = 1,
-                              .recall = true,
-                              .messages = a->messages,
-                              .question = a->recall,
-                              .own = a->table,
-                              .owner = a->owner,
-                              .tok = tok};
+    struct ngram_memory_params p = {.store = store,
+                                    .tables = names,
+                                    .alpha = 1,
+                                    .recall = true,
+                                    .messages = a->messages,
+                                    .question = a->recall,
+                                    .own = a->table,
+                                    .owner = a->owner,
+                                    .tok = tok};
     *out = NULL;
     int rc = field && !json_is_null(field) ? read_field(&p, field, names, e) : 0;
-    return rc || (!p.n_table && !p.own) ? rc : memory_open(out, &p, e);
+    return rc || (!p.n_table && !p.own) ? rc : ngram_memory_open(out, &p, e);
 }
 
-void memory_close(struct memory *m) {
+void ngram_memory_close(struct ngram_memory *m) {
     if (!m) return;
     for (int i = 0; i < ENGRAM_MAX_TABLES; i++) engram_lease_return(m->leases[i]);
     engram_recall_free(m->recall);
     mem_free(m);
 }
 
-const struct engram_use *memory_use(const struct memory *m) { return m ? &m->use : NULL; }
+const struct engram_use *ngram_memory_use(const struct ngram_memory *m) {
+    return m ? &m->use : NULL;
+}
 
 static bool hook_wants(void *ud) { return engram_mixer_wants(ud); }
 static void hook_apply(void *ud, float *logits, int32_t n_vocab) {
@@ -153,7 +156,7 @@ static void hook_apply_few(void *ud, float *logits, const struct sampler_sums *s
 }
 static void hook_accept(void *ud, int32_t token) { engram_mixer_push(ud, token); }
 
-struct sampler_hook memory_hook(struct engram_mixer *m) {
+struct sampler_hook ngram_memory_hook(struct engram_mixer *m) {
     return (struct sampler_hook){.wants = hook_wants,
                                  .apply = hook_apply,
                                  .accept = hook_accept,

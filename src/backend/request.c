@@ -1,4 +1,4 @@
-#include "engine/ask.h"
+#include "backend/request.h"
 
 #include <string.h>
 
@@ -6,23 +6,23 @@
 
 enum { MAX_ARENA_BYTES = 64 << 20 };
 
-void ask_init(struct ask *a) {
-    *a = (struct ask){.n = 1, .slot = -1, .n_lora = -1};
+void request_init(struct request *a) {
+    *a = (struct request){.n = 1, .slot = -1, .n_lora = -1};
     arena_init(&a->arena, MAX_ARENA_BYTES);
     sampler_defaults(&a->sampling);
 }
 
-uint64_t ask_owner_hash(const struct ask *a) {
+uint64_t request_owner_hash(const struct request *a) {
     return a->owner && *a->owner ? hash_bytes(a->owner, strlen(a->owner), 1) : 0;
 }
 
-uint64_t ask_scope(const char *owner, const char *user) {
+uint64_t request_scope(const char *owner, const char *user) {
     uint64_t h = hash_bytes(owner, strlen(owner), 2);
     if (user) h = hash_bytes(user, strlen(user), h + 1);
     return h ? h : 1;
 }
 
-void ask_fini(struct ask *a) {
+void request_fini(struct request *a) {
     json_decref(a->messages);
     json_decref(a->prompt);
     json_decref(a->tools);

@@ -2,8 +2,8 @@
  *
  * Encoders (bert) pool as their file says; of a causal model the hidden rows behind the last norm are
  * pooled, by their mean unless the file names another way. */
-#ifndef CHIMERE_EVAL_EMBED_H
-#define CHIMERE_EVAL_EMBED_H
+#ifndef CHIMERE_BACKEND_EMBED_H
+#define CHIMERE_BACKEND_EMBED_H
 
 #include "model/forward.h"
 #include "text/tok/tok.h"

@@ -3,8 +3,8 @@
  * Hides detokenising, stop strings and parsing. Events arrive on the engine's thread, in order, and must
  * not block; text arrives in whole characters and never contains a stop string or its beginning. Owned by
  * whoever started it; freed after on_done or answer_wait. */
-#ifndef CHIMERE_ENGINE_ANSWER_H
-#define CHIMERE_ENGINE_ANSWER_H
+#ifndef CHIMERE_BACKEND_ANSWER_H
+#define CHIMERE_BACKEND_ANSWER_H
 
 #include "engine/engine.h"
 #include "text/chat/chat.h"

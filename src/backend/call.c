@@ -1,4 +1,4 @@
-#include "odo/call.h"
+#include "backend/call.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -46,16 +46,16 @@ static void on_chat(struct waiting *w, const struct chat_event *ev) {
     }
 }
 
-static int on_event(void *ud, const struct ask_event *ev) {
+static int on_event(void *ud, const struct backend_event *ev) {
     struct waiting *w = ud;
     struct call_result *out = w->out;
-    if (ev->kind == ASK_CHAT) on_chat(w, ev->chat);
-    if (ev->kind == ASK_TOKEN && ev->probs) {
+    if (ev->kind == EVENT_CHAT) on_chat(w, ev->chat);
+    if (ev->kind == EVENT_TOKEN && ev->probs) {
         ++out->n_token;
         if (out->n_token == 1) out->first_entropy = (double)ev->probs->entropy;
         out->entropy += (double)ev->probs->entropy;
     }
-    if (ev->kind == ASK_END) {
+    if (ev->kind == EVENT_END) {
         out->finish = ev->end->finish;
         out->stats = ev->end->stats;
         out->n_reasoning = ev->end->n_reasoning;
@@ -63,7 +63,7 @@ static int on_event(void *ud, const struct ask_event *ev) {
         if (ev->end->err) out->err = *ev->end->err;
         return 0;
     }
-    if (ev->kind == ASK_DONE) {
+    if (ev->kind == EVENT_DONE) {
         pthread_mutex_lock(&w->lock);
         w->done = true;
         pthread_cond_signal(&w->cond);
@@ -75,7 +75,7 @@ static int on_event(void *ud, const struct ask_event *ev) {
 }
 
 /* Waits for the end; cancels once at the deadline. True: it was that. */
-static bool await(struct waiting *w, struct ask_run *run) {
+static bool await(struct waiting *w, struct generation *run) {
     bool late = false, told = false;
     pthread_mutex_lock(&w->lock);
     while (!w->done) {
@@ -102,7 +102,7 @@ static bool await(struct waiting *w, struct ask_run *run) {
 }
 
 int call_run(const struct call *c, struct call_result *out, struct err *e) {
-    *out = (struct call_result){.calls = json_array(), .finish = ASK_FAILED};
+    *out = (struct call_result){.calls = json_array(), .finish = FINISH_ERROR};
     buf_init(&out->content, CALL_MAX_TEXT);
     buf_init(&out->reasoning, CALL_MAX_TEXT);
     struct waiting w = {.call = c, .out = out};
@@ -113,11 +113,11 @@ int call_run(const struct call *c, struct call_result *out, struct err *e) {
     pthread_cond_init(&w.cond, &attr);
     pthread_condattr_destroy(&attr);
     pthread_mutex_init(&w.lock, NULL);
-    struct ask_sink sink = {on_event, &w};
-    struct ask_run *run = NULL;
+    struct event_sink sink = {on_event, &w};
+    struct generation *run = NULL;
     bool late = false;
-    const struct ask_ops *ops = c->backend->ops;
-    int rc = out->calls ? ops->prepare(c->backend, c->ask, &sink, &run, NULL, e)
+    const struct backend_ops *ops = c->backend->ops;
+    int rc = out->calls ? ops->prepare(c->backend, c->request, &sink, &run, NULL, e)
                         : err_set(e, CHIMERE_ENOMEM, "out of memory");
     if (!rc) rc = ops->start(run, e);
     if (!rc) late = await(&w, run);
@@ -128,7 +128,7 @@ int call_run(const struct call *c, struct call_result *out, struct err *e) {
     mem_free(w.name);
     mem_free(w.id);
     if (!rc && late) return err_set(e, CHIMERE_ETIMEOUT, "the model did not answer in time");
-    if (!rc && out->finish == ASK_FAILED) {
+    if (!rc && out->finish == FINISH_ERROR) {
         if (e) *e = out->err;
         rc = out->err.code ? out->err.code : err_set(e, CHIMERE_EINTERNAL, "the model failed");
     }
@@ -144,11 +144,11 @@ void call_fini(struct call_result *r) {
     r->stop = NULL;
 }
 
-int call_text(struct ask_backend *b, uint64_t scope, const char *system, const char *user,
+int call_text(struct backend *b, uint64_t scope, const char *system, const char *user,
               const char *gbnf, int32_t max_tokens, _Atomic bool *cancelled, int64_t deadline_ns,
               struct call_result *out, struct err *e) {
-    struct ask a;
-    ask_init(&a);
+    struct request a;
+    request_init(&a);
     a.messages = json_array();
     if (system)
         json_array_append_new(a.messages,
@@ -158,11 +158,12 @@ int call_text(struct ask_backend *b, uint64_t scope, const char *system, const c
     a.max_tokens = max_tokens;
     a.scope = scope;
     if (gbnf) {
-        a.format = ASK_GBNF;
+        a.format = REQUEST_GBNF;
         a.grammar = gbnf;
     }
-    struct call c = {.backend = b, .ask = &a, .cancelled = cancelled, .deadline_ns = deadline_ns};
+    struct call c = {
+        .backend = b, .request = &a, .cancelled = cancelled, .deadline_ns = deadline_ns};
     int rc = call_run(&c, out, e);
-    ask_fini(&a);
+    request_fini(&a);
     return rc;
 }

@@ -1,5 +1,5 @@
 /* rerank.c: see rerank.h. */
-#include "eval/rerank.h"
+#include "backend/rerank.h"
 
 #include <math.h>
 #include <string.h>

@@ -4,14 +4,14 @@
  *                                                           '--> FAILED (why is kept; may be tried again)
  *
  * For the server: add what may be served, take the backend of a request's model with models_acquire, and
- * give it back with models_release behind ASK_DONE. A backend stays valid while it is held. With a budget,
+ * give it back with models_release behind EVENT_DONE. A backend stays valid while it is held. With a budget,
  * loading one more model closes idle ones, least recently used first, until the plan fits; what still does
  * not fit is refused with the numbers. Any thread; loading blocks its caller, and others who want the same
  * model wait for it. */
-#ifndef CHIMERE_SERVE_MODELS_H
-#define CHIMERE_SERVE_MODELS_H
+#ifndef CHIMERE_BACKEND_MODELS_H
+#define CHIMERE_BACKEND_MODELS_H
 
-#include "engine/ask.h"
+#include "backend/backend.h"
 #include "engine/load.h"
 
 enum { MODELS_MAX = 64, MODELS_MAX_NAME_BYTES = 128 };
@@ -35,8 +35,8 @@ int models_add(struct models *r, const char *name, const struct load_params *how
 int models_add_dir(struct models *r, const char *dir, const struct load_params *how, struct err *e);
 
 /* name NULL or "": the default. CHIMERE_ENOENT: no such model; the text names those there are. */
-int models_acquire(struct models *r, const char *name, struct ask_backend **out, struct err *e);
-void models_release(struct models *r, struct ask_backend *b);
+int models_acquire(struct models *r, const char *name, struct backend **out, struct err *e);
+void models_release(struct models *r, struct backend *b);
 
 int models_load(struct models *r, const char *name, struct err *e);
 int models_unload(struct models *r, const char *name,

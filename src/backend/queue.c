@@ -1,21 +1,21 @@
-#include "serve/gate.h"
+#include "backend/queue.h"
 
 #include <pthread.h>
 
 #include "base/clock.h"
 #include "base/mem.h"
 
-struct gate {
+struct queue {
     pthread_mutex_t lock;
     int32_t n_slot, n_used, n_running, n_waiting, max_waiting;
-    struct gate_item *head, *tail; /* in order of arrival; borrowed from the callers */
-    uint64_t served[64];           /* by owner's hash: the turn in which it was served last */
+    struct queue_item *head, *tail; /* in order of arrival; borrowed from the callers */
+    uint64_t served[64];            /* by owner's hash: the turn in which it was served last */
     uint64_t turn;
     double mean_s; /* of one item's run */
 };
 
-int gate_new(struct gate **out, int32_t n_slot, int32_t max_waiting, struct err *e) {
-    struct gate *g = mem_zalloc(sizeof *g);
+int queue_new(struct queue **out, int32_t n_slot, int32_t max_waiting, struct err *e) {
+    struct queue *g = mem_zalloc(sizeof *g);
     *out = g;
     if (!g) return err_set(e, CHIMERE_ENOMEM, "out of memory");
     pthread_mutex_init(&g->lock, NULL);
@@ -25,19 +25,19 @@ int gate_new(struct gate **out, int32_t n_slot, int32_t max_waiting, struct err 
     return 0;
 }
 
-void gate_free(struct gate *g) {
+void queue_free(struct queue *g) {
     if (!g) return;
     pthread_mutex_destroy(&g->lock);
     mem_free(g);
 }
 
-static uint64_t *served(struct gate *g, uint64_t owner) { return &g->served[owner % 64]; }
+static uint64_t *served(struct queue *g, uint64_t owner) { return &g->served[owner % 64]; }
 
-static bool fits(const struct gate *g, const struct gate_item *it) {
+static bool fits(const struct queue *g, const struct queue_item *it) {
     return g->n_used == 0 || g->n_used + it->n_slot <= g->n_slot;
 }
 
-static void take(struct gate *g, struct gate_item *it) {
+static void take(struct queue *g, struct queue_item *it) {
     g->n_used += it->n_slot;
     g->n_running++;
     *served(g, it->owner) = ++g->turn;
@@ -45,7 +45,7 @@ static void take(struct gate *g, struct gate_item *it) {
     it->since_ns = clock_ns();
 }
 
-static void unlink_item(struct gate *g, struct gate_item *it, struct gate_item *before) {
+static void unlink_item(struct queue *g, struct queue_item *it, struct queue_item *before) {
     if (before) before->next = it->next;
     else g->head = it->next;
     if (g->tail == it) g->tail = before;
@@ -54,9 +54,9 @@ static void unlink_item(struct gate *g, struct gate_item *it, struct gate_item *
 }
 
 /* Who has waited longest for a turn; among those, the first to come. NULL: nobody fits. */
-static struct gate_item *next_item(struct gate *g) {
-    struct gate_item *best = NULL, *best_before = NULL, *before = NULL;
-    for (struct gate_item *it = g->head; it; before = it, it = it->next)
+static struct queue_item *next_item(struct queue *g) {
+    struct queue_item *best = NULL, *best_before = NULL, *before = NULL;
+    for (struct queue_item *it = g->head; it; before = it, it = it->next)
         if (!best || *served(g, it->owner) < *served(g, best->owner)) {
             best = it;
             best_before = before;
@@ -67,7 +67,7 @@ static struct gate_item *next_item(struct gate *g) {
     return best;
 }
 
-int gate_enter(struct gate *g, struct gate_item *it, int *retry_s, struct err *e) {
+int queue_enter(struct queue *g, struct queue_item *it, int *retry_s, struct err *e) {
     int rc = 0;
     bool now = false;
     it->next = NULL;
@@ -93,12 +93,12 @@ int gate_enter(struct gate *g, struct gate_item *it, int *retry_s, struct err *e
     return rc;
 }
 
-bool gate_drop(struct gate *g, struct gate_item *it) {
+bool queue_drop(struct queue *g, struct queue_item *it) {
     pthread_mutex_lock(&g->lock);
     bool was = it->waiting;
     if (was) {
-        struct gate_item *before = NULL;
-        for (struct gate_item *x = g->head; x != it; x = x->next) before = x;
+        struct queue_item *before = NULL;
+        for (struct queue_item *x = g->head; x != it; x = x->next) before = x;
         unlink_item(g, it, before);
         it->waiting = false;
     }
@@ -106,32 +106,32 @@ bool gate_drop(struct gate *g, struct gate_item *it) {
     return was;
 }
 
-void gate_leave(struct gate *g, struct gate_item *it) {
-    struct gate_item *first = NULL, **at = &first;
+void queue_leave(struct queue *g, struct queue_item *it) {
+    struct queue_item *first = NULL, **at = &first;
     pthread_mutex_lock(&g->lock);
     g->n_used -= it->n_slot;
     g->n_running--;
     g->mean_s += 0.1 * ((double)(clock_ns() - it->since_ns) * 1e-9 - g->mean_s);
-    for (struct gate_item *next; (next = next_item(g));) {
+    for (struct queue_item *next; (next = next_item(g));) {
         *at = next;
         at = &next->next;
     }
     pthread_mutex_unlock(&g->lock);
-    for (struct gate_item *next; first; first = next) {
+    for (struct queue_item *next; first; first = next) {
         next = first->next; /* first may be gone once it was started */
         first->next = NULL;
         first->start(first);
     }
 }
 
-int32_t gate_n_waiting(struct gate *g) {
+int32_t queue_n_waiting(struct queue *g) {
     pthread_mutex_lock(&g->lock);
     int32_t n = g->n_waiting;
     pthread_mutex_unlock(&g->lock);
     return n;
 }
 
-int32_t gate_n_running(struct gate *g) {
+int32_t queue_n_running(struct queue *g) {
     pthread_mutex_lock(&g->lock);
     int32_t n = g->n_running;
     pthread_mutex_unlock(&g->lock);

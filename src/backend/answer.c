@@ -1,4 +1,4 @@
-#include "engine/answer.h"
+#include "backend/answer.h"
 
 #include <pthread.h>
 #include <string.h>

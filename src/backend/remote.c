@@ -1,4 +1,4 @@
-#include "odo/remote.h"
+#include "backend/remote.h"
 
 #include <math.h>
 #include <pthread.h>
@@ -14,13 +14,13 @@
 enum { MAX_EVENT = 8 << 20, MAX_ANSWER = 64 << 20, MAX_CALLS = 64, STALL_MS = 600000 };
 
 struct remote {
-    struct ask_backend base;
+    struct backend base;
     char *url, *key; /* owned */
 };
 
 struct remote_run {
-    struct ask_run base;
-    struct ask_sink sink;
+    struct generation base;
+    struct event_sink sink;
     char *body; /* owned: the request */
     int64_t deadline_ns;
     _Atomic bool cancelled;
@@ -28,7 +28,7 @@ struct remote_run {
     bool started;
     /* of the thread */
     struct sse sse;
-    struct ask_end end;
+    struct generation_end end;
     char *stop; /* owned: the stop string that ended it, where the answer names it */
     struct err err;
     bool finished;
@@ -42,15 +42,15 @@ static void set_number(json_t *o, const char *key, double x, double neutral) {
     if (x != neutral) json_object_set_new(o, key, json_real(round(x * 1e6) / 1e6));
 }
 
-static json_t *response_format(const struct ask *a) {
-    if (a->format == ASK_JSON_OBJECT) return json_pack("{s:s}", "type", "json_object");
-    if (a->format == ASK_JSON_SCHEMA)
+static json_t *response_format(const struct request *a) {
+    if (a->format == REQUEST_JSON_OBJECT) return json_pack("{s:s}", "type", "json_object");
+    if (a->format == REQUEST_JSON_SCHEMA)
         return json_pack("{s:s, s:{s:s, s:b, s:O}}", "type", "json_schema", "json_schema", "name",
                          "answer", "strict", 1, "schema", a->schema);
     return NULL;
 }
 
-static json_t *request(const struct remote *r, const struct ask *a) {
+static json_t *request(const struct remote *r, const struct request *a) {
     static const char *const choices[] = {"auto", "none", "required"};
     const struct sampler_params *s = &a->sampling;
     json_t *o = json_pack("{s:s, s:O, s:b, s:{s:b}}", "model", r->base.name, "messages",
@@ -68,7 +68,7 @@ static json_t *request(const struct remote *r, const struct ask *a) {
         json_object_set_new(o, "add_generation_prompt", json_false());
     }
     if (format) json_object_set_new(o, "response_format", format);
-    if (a->format == ASK_GBNF) json_object_set_new(o, "grammar", json_string(a->grammar));
+    if (a->format == REQUEST_GBNF) json_object_set_new(o, "grammar", json_string(a->grammar));
     if (a->n_stop) {
         json_t *stops = json_array();
         for (size_t i = 0; i < a->n_stop; ++i)
@@ -79,7 +79,7 @@ static json_t *request(const struct remote *r, const struct ask *a) {
         json_object_set(o, "tools", a->tools);
         json_object_set_new(
             o, "tool_choice",
-            a->tool_choice == ASK_TOOLS_NAMED
+            a->tool_choice == REQUEST_TOOLS_NAMED
                 ? json_pack("{s:s, s:{s:s}}", "type", "function", "function", "name", a->tool_name)
                 : json_string(choices[a->tool_choice]));
     }
@@ -92,7 +92,7 @@ static int chat(struct remote_run *r, enum chat_event_kind kind, const char *tex
                 int index, const char *name, const char *id) {
     struct chat_event c = {
         .kind = kind, .text = text, .n = n, .index = index, .name = name, .id = id};
-    int rc = r->sink.event(r->sink.ud, &(struct ask_event){.kind = ASK_CHAT, .chat = &c});
+    int rc = r->sink.event(r->sink.ud, &(struct backend_event){.kind = EVENT_CHAT, .chat = &c});
     return rc || r->cancelled ? CHIMERE_ECANCELLED : 0;
 }
 
@@ -131,9 +131,9 @@ static int call_delta(struct remote_run *r, const json_t *call) {
 
 static void finish(struct remote_run *r, const char *reason) {
     r->finished = true;
-    r->end.finish = !strcmp(reason, "length")       ? ASK_LENGTH
-                    : !strcmp(reason, "tool_calls") ? ASK_CALLS
-                                                    : ASK_STOP;
+    r->end.finish = !strcmp(reason, "length")       ? FINISH_LENGTH
+                    : !strcmp(reason, "tool_calls") ? FINISH_CALLS
+                                                    : FINISH_STOP;
 }
 
 static int on_frame(void *ud, const struct sse_event *ev) {
@@ -204,21 +204,21 @@ static void *work(void *ud) {
     sse_fini(&r->sse);
     if (r->err.code) e = r->err;
     if (r->cancelled) {
-        r->end.finish = ASK_CANCELLED;
+        r->end.finish = FINISH_CANCELLED;
     } else if (rc || !r->finished) {
         if (!e.code) err_set(&e, CHIMERE_EIO, "the backend's answer ended early");
-        r->end.finish = ASK_FAILED;
+        r->end.finish = FINISH_ERROR;
         r->end.err = &e;
     }
-    r->sink.event(r->sink.ud, &(struct ask_event){.kind = ASK_END, .end = &r->end});
-    struct ask_sink sink = r->sink;
-    sink.event(sink.ud, &(struct ask_event){.kind = ASK_DONE});
+    r->sink.event(r->sink.ud, &(struct backend_event){.kind = EVENT_END, .end = &r->end});
+    struct event_sink sink = r->sink;
+    sink.event(sink.ud, &(struct backend_event){.kind = EVENT_DONE});
     return NULL;
 }
 
 /* ---- the backend ---- */
 
-static void free_run(struct ask_run *base) {
+static void free_run(struct generation *base) {
     struct remote_run *r = (struct remote_run *)base;
     if (!r) return;
     if (r->started) pthread_join(r->thread, NULL);
@@ -227,8 +227,8 @@ static void free_run(struct ask_run *base) {
     mem_free(r);
 }
 
-static int prepare(struct ask_backend *b, const struct ask *a, const struct ask_sink *sink,
-                   struct ask_run **out, int32_t *n_prompt, struct err *e) {
+static int prepare(struct backend *b, const struct request *a, const struct event_sink *sink,
+                   struct generation **out, int32_t *n_prompt, struct err *e) {
     *out = NULL;
     if (!a->messages)
         return err_set(e, CHIMERE_EUNSUPPORTED, "prompt: this backend answers conversations alone");
@@ -249,7 +249,7 @@ static int prepare(struct ask_backend *b, const struct ask *a, const struct ask_
     return 0;
 }
 
-static int start(struct ask_run *base, struct err *e) {
+static int start(struct generation *base, struct err *e) {
     struct remote_run *r = (struct remote_run *)base;
     if (pthread_create(&r->thread, NULL, work, r))
         return err_set(e, CHIMERE_EBUSY, "no thread for the request");
@@ -257,15 +257,15 @@ static int start(struct ask_run *base, struct err *e) {
     return 0;
 }
 
-static void cancel(struct ask_run *base) { ((struct remote_run *)base)->cancelled = true; }
+static void cancel(struct generation *base) { ((struct remote_run *)base)->cancelled = true; }
 
-static int render(struct ask_backend *b, const struct ask *a, char **text, int32_t **ids, size_t *n,
+static int render(struct backend *b, const struct request *a, char **text, int32_t **ids, size_t *n,
                   struct err *e) {
     (void)b, (void)a, (void)text, (void)ids, (void)n;
     return err_set(e, CHIMERE_EUNSUPPORTED, "the prompt is made by the backend");
 }
 
-static void close_backend(struct ask_backend *b) {
+static void close_backend(struct backend *b) {
     struct remote *r = (struct remote *)b;
     if (!r) return;
     if (r->key) memset(r->key, 0, strlen(r->key));
@@ -274,14 +274,14 @@ static void close_backend(struct ask_backend *b) {
     mem_free(r);
 }
 
-static const struct ask_ops ops = {.prepare = prepare,
-                                   .start = start,
-                                   .cancel = cancel,
-                                   .free = free_run,
-                                   .render = render,
-                                   .close = close_backend};
+static const struct backend_ops ops = {.prepare = prepare,
+                                       .start = start,
+                                       .cancel = cancel,
+                                       .free = free_run,
+                                       .render = render,
+                                       .close = close_backend};
 
-int odo_remote_url(char **out, const char *url, const char *path, struct err *e) {
+int backend_remote_url(char **out, const char *url, const char *path, struct err *e) {
     struct buf b;
     *out = NULL;
     if (!str_starts(url, "http://") && !str_starts(url, "https://"))
@@ -295,11 +295,11 @@ int odo_remote_url(char **out, const char *url, const char *path, struct err *e)
     return *out ? 0 : err_set(e, CHIMERE_ENOMEM, "out of memory");
 }
 
-int odo_remote_open(struct ask_backend **out, const char *url, const char *key, const char *name,
-                    struct err *e) {
+int backend_remote_open(struct backend **out, const char *url, const char *key, const char *name,
+                        struct err *e) {
     *out = NULL;
     char *full;
-    int rc = odo_remote_url(&full, url, "/chat/completions", e);
+    int rc = backend_remote_url(&full, url, "/chat/completions", e);
     if (rc) return rc;
     struct remote *r = mem_zalloc(sizeof *r);
     if (!r || (key && !(r->key = mem_strdup(key)))) {

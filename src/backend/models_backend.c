@@ -1,4 +1,4 @@
-#include "serve/models_backend.h"
+#include "backend/models_backend.h"
 
 #include <stdio.h>
 
@@ -6,23 +6,25 @@
 #include "model/vocab.h"
 
 struct standing {
-    struct ask_backend base;
-    struct models *r;       /* borrowed until close */
-    struct ask_model shown; /* what may be known without loading */
-    struct tok *tok;        /* owned */
+    struct backend base;
+    struct models *r;           /* borrowed until close */
+    struct backend_model shown; /* what may be known without loading */
+    struct tok *tok;            /* owned */
 };
 
 struct standing_run {
-    struct ask_run base;
-    struct ask_backend *real; /* held */
-    struct ask_run *inner;    /* owned */
+    struct generation base;
+    struct backend *real;     /* held */
+    struct generation *inner; /* owned */
 };
 
-static struct models *models_of(struct ask_backend *b) { return ((struct standing *)b)->r; }
-static struct ask_run *inner_of(struct ask_run *r) { return ((struct standing_run *)r)->inner; }
+static struct models *models_of(struct backend *b) { return ((struct standing *)b)->r; }
+static struct generation *inner_of(struct generation *r) {
+    return ((struct standing_run *)r)->inner;
+}
 
-static int prepare(struct ask_backend *b, const struct ask *a, const struct ask_sink *sink,
-                   struct ask_run **out, int32_t *n_prompt, struct err *e) {
+static int prepare(struct backend *b, const struct request *a, const struct event_sink *sink,
+                   struct generation **out, int32_t *n_prompt, struct err *e) {
     *out = NULL;
     struct standing_run *run = mem_zalloc(sizeof *run);
     if (!run) return err_set(e, CHIMERE_ENOMEM, "out of memory");
@@ -37,17 +39,17 @@ static int prepare(struct ask_backend *b, const struct ask *a, const struct ask_
     return rc;
 }
 
-static int start(struct ask_run *r, struct err *e) {
-    struct ask_run *inner = inner_of(r);
+static int start(struct generation *r, struct err *e) {
+    struct generation *inner = inner_of(r);
     return inner->backend->ops->start(inner, e);
 }
 
-static void cancel(struct ask_run *r) {
-    struct ask_run *inner = inner_of(r);
+static void cancel(struct generation *r) {
+    struct generation *inner = inner_of(r);
     inner->backend->ops->cancel(inner);
 }
 
-static void free_run(struct ask_run *r) {
+static void free_run(struct generation *r) {
     struct standing_run *run = (struct standing_run *)r;
     if (!run) return;
     run->inner->backend->ops->free(run->inner);
@@ -55,9 +57,9 @@ static void free_run(struct ask_run *r) {
     mem_free(run);
 }
 
-static int render(struct ask_backend *b, const struct ask *a, char **text, int32_t **ids, size_t *n,
+static int render(struct backend *b, const struct request *a, char **text, int32_t **ids, size_t *n,
                   struct err *e) {
-    struct ask_backend *real;
+    struct backend *real;
     int rc = models_acquire(models_of(b), b->name, &real, e);
     if (rc) return rc;
     rc = real->ops->render(real, a, text, ids, n, e);
@@ -65,19 +67,19 @@ static int render(struct ask_backend *b, const struct ask *a, char **text, int32
     return rc;
 }
 
-static void close_backend(struct ask_backend *b) {
+static void close_backend(struct backend *b) {
     tok_free(((struct standing *)b)->tok);
     mem_free(b);
 }
 
-int models_backend_new(struct ask_backend **out, struct models *r, const char *name,
+int models_backend_new(struct backend **out, struct models *r, const char *name,
                        const struct load_params *how, struct err *e) {
-    static const struct ask_ops ops = {.prepare = prepare,
-                                       .start = start,
-                                       .cancel = cancel,
-                                       .free = free_run,
-                                       .render = render,
-                                       .close = close_backend};
+    static const struct backend_ops ops = {.prepare = prepare,
+                                           .start = start,
+                                           .cancel = cancel,
+                                           .free = free_run,
+                                           .render = render,
+                                           .close = close_backend};
     struct gguf *g = NULL;
     *out = NULL;
     struct standing *s = mem_zalloc(sizeof *s);
@@ -91,10 +93,10 @@ int models_backend_new(struct ask_backend **out, struct models *r, const char *n
     }
     const struct plan_params *p = &how->plan;
     int32_t n_seq = p->n_seq ? p->n_seq : p->n_seq_want > 0 ? p->n_seq_want : 1;
-    s->base = (struct ask_backend){.ops = &ops, .model = &s->shown};
+    s->base = (struct backend){.ops = &ops, .model = &s->shown};
     snprintf(s->base.name, sizeof s->base.name, "%s", name);
     s->r = r;
-    s->shown = (struct ask_model){.tok = s->tok, .n_seq = n_seq};
+    s->shown = (struct backend_model){.tok = s->tok, .n_seq = n_seq};
     *out = &s->base;
     return 0;
 }

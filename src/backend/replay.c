@@ -1,4 +1,4 @@
-#include "engine/ask_replay.h"
+#include "backend/replay.h"
 
 #include <pthread.h>
 #include <string.h>
@@ -20,7 +20,7 @@ struct entry {
     struct entry *newer, *older;
 };
 
-struct ask_replay {
+struct replay {
     pthread_mutex_t lock;
     const struct chat_template *template; /* borrowed */
     const struct tok *tok;                /* borrowed */
@@ -29,9 +29,9 @@ struct ask_replay {
     struct entry *newest, *oldest;
 };
 
-int ask_replay_new(struct ask_replay **out, const struct chat_template *t, const struct tok *tok,
-                   size_t max_bytes, struct err *e) {
-    struct ask_replay *p = mem_zalloc(sizeof *p);
+int replay_new(struct replay **out, const struct chat_template *t, const struct tok *tok,
+               size_t max_bytes, struct err *e) {
+    struct replay *p = mem_zalloc(sizeof *p);
     *out = p;
     if (!p) return err_set(e, CHIMERE_ENOMEM, "out of memory");
     pthread_mutex_init(&p->lock, NULL);
@@ -51,7 +51,7 @@ static void free_entry(struct entry *x) {
     mem_free(x);
 }
 
-void ask_replay_free(struct ask_replay *p) {
+void replay_free(struct replay *p) {
     if (!p) return;
     for (struct entry *x = p->oldest, *next; x; x = next) {
         next = x->newer;
@@ -101,11 +101,11 @@ static void key_of(uint64_t scope, const json_t *message, uint64_t key[2]) {
 
 /* ---- keeping; under the lock ---- */
 
-static struct entry **bucket_of(struct ask_replay *p, const uint64_t key[2]) {
+static struct entry **bucket_of(struct replay *p, const uint64_t key[2]) {
     return &p->buckets[key[0] % N_BUCKET];
 }
 
-static void unlink_entry(struct ask_replay *p, struct entry *x) {
+static void unlink_entry(struct replay *p, struct entry *x) {
     struct entry **at = bucket_of(p, x->key);
     while (*at != x) at = &(*at)->next;
     *at = x->next;
@@ -116,7 +116,7 @@ static void unlink_entry(struct ask_replay *p, struct entry *x) {
     p->n_bytes -= bytes_of(x);
 }
 
-static void link_entry(struct ask_replay *p, struct entry *x) {
+static void link_entry(struct replay *p, struct entry *x) {
     struct entry **at = bucket_of(p, x->key);
     x->next = *at;
     *at = x;
@@ -128,14 +128,14 @@ static void link_entry(struct ask_replay *p, struct entry *x) {
     p->n_bytes += bytes_of(x);
 }
 
-static struct entry *find(struct ask_replay *p, const uint64_t key[2]) {
+static struct entry *find(struct replay *p, const uint64_t key[2]) {
     struct entry *x = *bucket_of(p, key);
     while (x && (x->key[0] != key[0] || x->key[1] != key[1])) x = x->next;
     return x;
 }
 
-void ask_replay_put(struct ask_replay *p, uint64_t scope, bool think, const json_t *message,
-                    const int32_t *ids, int32_t n) {
+void replay_put(struct replay *p, uint64_t scope, bool think, const json_t *message,
+                const int32_t *ids, int32_t n) {
     while (n > 0 && tok_is_eog(p->tok, ids[n - 1])) n--;
     struct entry *x = n > 0 ? mem_zalloc(sizeof *x) : NULL;
     if (x) x->ids = mem_alloc_array((size_t)n, sizeof *x->ids);
@@ -164,7 +164,7 @@ void ask_replay_put(struct ask_replay *p, uint64_t scope, bool think, const json
 
 /* ---- how the template writes a message ---- */
 
-static char *render(const struct ask_replay *p, json_t *messages, bool generate, bool think) {
+static char *render(const struct replay *p, json_t *messages, bool generate, bool think) {
     struct chat_prompt out;
     json_t *c = json_pack("{s:O,s:b,s:b,s:s,s:s}", "messages", messages, "add_generation_prompt",
                           generate, "enable_thinking", think, "bos_token", "", "eos_token", "");
@@ -178,7 +178,7 @@ static char *render(const struct ask_replay *p, json_t *messages, bool generate,
 
 /* The message's turn behind a short question: from where the turn begins to the turn's end; and how much
  * of it a generation prompt already says. */
-static bool write_turn(const struct ask_replay *p, bool think, json_t *message, char **text,
+static bool write_turn(const struct replay *p, bool think, json_t *message, char **text,
                        size_t *n_head) {
     json_t *question = json_pack("[{s:s,s:s}]", "role", "user", "content", "q");
     json_t *both = json_pack("[{s:s,s:s},O]", "role", "user", "content", "q", message);
@@ -210,8 +210,7 @@ static bool write_turn(const struct ask_replay *p, bool think, json_t *message, 
 
 /* A copy of what is remembered of a message, with its turn's text. The engine's thread waits for the lock
  * too, so templates are rendered without it. */
-static bool look_up(struct ask_replay *p, const uint64_t key[2], json_t *message,
-                    struct entry *out) {
+static bool look_up(struct replay *p, const uint64_t key[2], json_t *message, struct entry *out) {
     uint64_t text_key[2] = {1, 1};
     json_dump_callback(message, add_dump, text_key, JSON_SORT_KEYS);
     *out = (struct entry){.n = 0};
@@ -264,7 +263,7 @@ static int append(struct ids *out, const int32_t *ids, size_t n, struct err *e) 
     return 0;
 }
 
-static int append_text(const struct ask_replay *p, const struct chat_prompt *prompt, size_t from,
+static int append_text(const struct replay *p, const struct chat_prompt *prompt, size_t from,
                        size_t to, struct ids *out, struct err *e) {
     int32_t *ids = NULL;
     size_t n = 0;
@@ -274,8 +273,8 @@ static int append_text(const struct ask_replay *p, const struct chat_prompt *pro
     return rc;
 }
 
-int ask_replay_encode(struct ask_replay *p, uint64_t scope, const json_t *messages,
-                      const struct chat_prompt *prompt, int32_t **ids, size_t *n, struct err *e) {
+int replay_encode(struct replay *p, uint64_t scope, const json_t *messages,
+                  const struct chat_prompt *prompt, int32_t **ids, size_t *n, struct err *e) {
     const struct buf *text = &prompt->out.text;
     size_t i, at = 0, n_message = json_array_size(messages);
     json_t *m;

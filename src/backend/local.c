@@ -1,29 +1,29 @@
-/* ask_local.c: an ask answered by one engine. A request's life: serve -> here -> answer.c -> engine_submit. */
+/* ask_local.c: a request answered by one engine. A request's life: serve -> here -> answer.c -> engine_submit. */
 #include <stdatomic.h>
 #include <string.h>
 #include <time.h>
 
 #include "base/clock.h"
 #include "base/rng.h"
-#include "engine/ask.h"
-#include "engine/ask_grammar.h"
-#include "engine/ask_replay.h"
-#include "engine/memory.h"
+#include "backend/backend.h"
+#include "backend/request_grammar.h"
+#include "backend/replay.h"
+#include "engine/ngram_memory.h"
 
 enum { MAX_MARK_TOKENS = 8, MAX_HINTS = 64, REPLAY_BYTES = 32 << 20 };
 
 struct local {
-    struct ask_backend base;
-    struct ask_model model;
+    struct backend base;
+    struct backend_model model;
     struct {
         int32_t start[MAX_MARK_TOKENS], end[MAX_MARK_TOKENS];
         size_t n_start, n_end;
         struct think_vocab *vocab; /* owned; NULL: the model does not think */
     } think;
-    struct ask_grammars *grammars; /* owned */
-    struct ask_replay *replay;     /* owned; NULL: no template */
-    int32_t call_open;             /* the token that opens a tool call, -1: none of its own */
-    struct engram_store *engram;   /* owned; NULL: no folder for tables */
+    struct request_grammars *grammars; /* owned */
+    struct replay *replay;             /* owned; NULL: no template */
+    int32_t call_open;                 /* the token that opens a tool call, -1: none of its own */
+    struct engram_store *engram;       /* owned; NULL: no folder for tables */
 };
 
 struct local_run;
@@ -38,24 +38,24 @@ struct choice {
 };
 
 struct local_run {
-    struct ask_run base;
-    const struct ask *ask; /* borrowed until free */
-    struct ask_sink sink;
+    struct generation base;
+    const struct request *request; /* borrowed until free */
+    struct event_sink sink;
     struct answer_params params;
     struct chat_parse_spec parse;
-    int32_t *ids;                /* owned */
-    struct lora_use *loras;      /* owned */
-    struct ask_grammar *grammar; /* taken; NULL: none */
-    struct logit_bias *bias;     /* owned: the request's and one that bans calls */
-    int32_t marks[MAX_HINTS];    /* where turns begin */
-    _Atomic int32_t n_open;      /* choices that have not ended, and start while it works */
-    struct memory *memory;       /* owned; NULL: none asked for */
+    int32_t *ids;                    /* owned */
+    struct lora_use *loras;          /* owned */
+    struct request_grammar *grammar; /* taken; NULL: none */
+    struct logit_bias *bias;         /* owned: the request's and one that bans calls */
+    int32_t marks[MAX_HINTS];        /* where turns begin */
+    _Atomic int32_t n_open;          /* choices that have not ended, and start while it works */
+    struct ngram_memory *memory;     /* owned; NULL: none asked for */
     _Atomic bool cancelled;
     int32_t n_choice;
-    struct choice choices[ASK_MAX_CHOICES];
+    struct choice choices[REQUEST_MAX_CHOICES];
 };
 
-static struct local *local_of(struct ask_backend *b) { return (struct local *)b; }
+static struct local *local_of(struct backend *b) { return (struct local *)b; }
 
 /* ---- prompt ---- */
 
@@ -64,13 +64,13 @@ static void add_token(json_t *context, const struct tok *tok, const char *name, 
     json_object_set_new(context, name, json_stringn(s.p ? s.p : "", s.n));
 }
 
-static bool has_calls(const struct local *l, const struct ask *a) {
+static bool has_calls(const struct local *l, const struct request *a) {
     return json_array_size(a->tools) > 0 &&
-           (a->tool_choice != ASK_TOOLS_NONE || l->call_open >= 0) &&
+           (a->tool_choice != REQUEST_TOOLS_NONE || l->call_open >= 0) &&
            chat_template_caps(l->model.template)->has_tools;
 }
 
-static json_t *template_context(const struct local *l, const struct ask *a) {
+static json_t *template_context(const struct local *l, const struct request *a) {
     json_t *c = json_object(), *messages = a->messages;
     if (!c) return NULL;
     if (l->model.template_context) json_object_update(c, (json_t *)l->model.template_context);
@@ -91,7 +91,7 @@ static json_t *template_context(const struct local *l, const struct ask *a) {
 }
 
 /* Appends the text of the message that is to be continued. */
-static int append_last(const struct local *l, const struct ask *a, char **text, int32_t **ids,
+static int append_last(const struct local *l, const struct request *a, char **text, int32_t **ids,
                        size_t *n, struct err *e) {
     const json_t *last = json_array_get(a->messages, json_array_size(a->messages) - 1);
     const json_t *content = json_object_get(last, "content");
@@ -119,7 +119,7 @@ static int append_last(const struct local *l, const struct ask *a, char **text, 
     return rc;
 }
 
-static int encode_chat(const struct local *l, const struct ask *a, char **text, int32_t **ids,
+static int encode_chat(const struct local *l, const struct request *a, char **text, int32_t **ids,
                        size_t *n, bool *in_think, struct err *e) {
     if (!l->model.template) {
         err_set(e, CHIMERE_EUNSUPPORTED, "messages: %s has no chat template", l->base.name);
@@ -134,7 +134,7 @@ static int encode_chat(const struct local *l, const struct ask *a, char **text, 
     struct chat_prompt prompt;
     int rc = chat_render(l->model.template, context, false, &tm, &prompt, e);
     if (rc && e) err_prefix(e, "messages");
-    if (!rc) rc = ask_replay_encode(l->replay, a->scope, a->messages, &prompt, ids, n, e);
+    if (!rc) rc = replay_encode(l->replay, a->scope, a->messages, &prompt, ids, n, e);
     if (!rc && text) {
         *text = mem_strndup(prompt.out.text.p ? prompt.out.text.p : "", prompt.out.text.n);
         if (!*text) rc = err_set(e, CHIMERE_ENOMEM, "out of memory");
@@ -146,7 +146,7 @@ static int encode_chat(const struct local *l, const struct ask *a, char **text, 
     return rc;
 }
 
-static int encode_raw(const struct local *l, const struct ask *a, char **text, int32_t **ids,
+static int encode_raw(const struct local *l, const struct request *a, char **text, int32_t **ids,
                       size_t *n, struct err *e) {
     if (json_is_string(a->prompt)) {
         const char *s = json_string_value(a->prompt);
@@ -169,14 +169,14 @@ static int encode_raw(const struct local *l, const struct ask *a, char **text, i
     return 0;
 }
 
-static int encode(const struct local *l, const struct ask *a, char **text, int32_t **ids, size_t *n,
-                  bool *in_think, struct err *e) {
+static int encode(const struct local *l, const struct request *a, char **text, int32_t **ids,
+                  size_t *n, bool *in_think, struct err *e) {
     *in_think = false;
     return a->messages ? encode_chat(l, a, text, ids, n, in_think, e)
                        : encode_raw(l, a, text, ids, n, e);
 }
 
-static int local_render(struct ask_backend *b, const struct ask *a, char **text, int32_t **ids,
+static int local_render(struct backend *b, const struct request *a, char **text, int32_t **ids,
                         size_t *n, struct err *e) {
     bool in_think;
     int32_t *own = NULL;
@@ -212,7 +212,7 @@ static int32_t find_marks(const struct local *l, const int32_t *ids, size_t n, i
 
 /* ---- events, on the engine's thread ---- */
 
-static int send(struct choice *c, struct ask_event *ev) {
+static int send(struct choice *c, struct backend_event *ev) {
     struct local_run *r = c->run;
     ev->choice = (int32_t)(c - r->choices);
     int rc = r->sink.event(r->sink.ud, ev);
@@ -221,15 +221,15 @@ static int send(struct choice *c, struct ask_event *ev) {
 
 static int on_event(void *ud, const struct chat_event *ev) {
     struct choice *c = ud;
-    const struct ask *a = c->run->ask;
+    const struct request *a = c->run->request;
     if (a->max_ms > 0) {
         int64_t now = clock_ns();
         if (!c->first_ns) c->first_ns = now;
         c->late |= (now - c->first_ns) / 1000000 >= a->max_ms;
     }
     if (a->no_answer || c->stopped) return 1;
-    int rc = send(c, &(struct ask_event){.kind = ASK_CHAT, .chat = ev});
-    if (ev->kind == CHAT_CALL_END && c->run->ask->one_call) c->enough = true;
+    int rc = send(c, &(struct backend_event){.kind = EVENT_CHAT, .chat = ev});
+    if (ev->kind == CHAT_CALL_END && c->run->request->one_call) c->enough = true;
     return c->enough || c->late ? 1 : rc;
 }
 
@@ -243,28 +243,28 @@ static void count_reasoning(struct choice *c, int32_t token) {
 
 static void on_token(void *ud, int32_t token, const struct sampler_probs *probs) {
     struct choice *c = ud;
-    for (size_t i = 0; i < c->run->ask->n_stop_token; i++)
-        c->stopped |= c->run->ask->stop_tokens[i] == token;
+    for (size_t i = 0; i < c->run->request->n_stop_token; i++)
+        c->stopped |= c->run->request->stop_tokens[i] == token;
     if (c->run->parse.reasoning) count_reasoning(c, token);
-    if (!probs || !c->run->ask->probs) return;
+    if (!probs || !c->run->request->probs) return;
     const struct tok *tok = local_of(c->run->base.backend)->model.tok;
     if (tok_is_eog(tok, token)) return; /* no part of the text: clients join the tokens to it */
     struct slice s = tok_piece(tok, token);
-    send(c, &(struct ask_event){
-                .kind = ASK_TOKEN, .token = token, .text = s.p, .n = s.n, .probs = probs});
+    send(c, &(struct backend_event){
+                .kind = EVENT_TOKEN, .token = token, .text = s.p, .n = s.n, .probs = probs});
 }
 
 static void on_prefill(void *ud, int32_t n_done, int32_t n_prompt) {
     struct choice *c = ud;
-    if (c->run->ask->progress)
-        send(c, &(struct ask_event){.kind = ASK_PREFILL,
-                                    .n_done = n_done,
-                                    .n_prompt = n_prompt,
-                                    .n_cached = answer_stats(c->answer)->n_cached});
+    if (c->run->request->progress)
+        send(c, &(struct backend_event){.kind = EVENT_PREFILL,
+                                        .n_done = n_done,
+                                        .n_prompt = n_prompt,
+                                        .n_cached = answer_stats(c->answer)->n_cached});
 }
 
-static void choice_end(struct choice *c, const struct ask_end *end) {
-    send(c, &(struct ask_event){.kind = ASK_END, .end = end});
+static void choice_end(struct choice *c, const struct generation_end *end) {
+    send(c, &(struct backend_event){.kind = EVENT_END, .end = end});
 }
 
 /* The last to leave reports what never began, and the end. */
@@ -273,47 +273,48 @@ static void leave(struct local_run *r) {
     for (int32_t i = 0; i < r->n_choice; i++)
         if (r->choices[i].err.code)
             choice_end(&r->choices[i],
-                       &(struct ask_end){.finish = ASK_FAILED, .err = &r->choices[i].err});
-    send(&r->choices[0], &(struct ask_event){.kind = ASK_DONE}); /* r may be gone from here on */
+                       &(struct generation_end){.finish = FINISH_ERROR, .err = &r->choices[i].err});
+    send(&r->choices[0],
+         &(struct backend_event){.kind = EVENT_DONE}); /* r may be gone from here on */
 }
 
-static enum ask_finish finish_of(const struct choice *c) {
+static enum finish finish_of(const struct choice *c) {
     const struct chat_parser *p = answer_parser(c->answer);
     struct chat_result calls = {0};
     if (p) chat_parser_result(p, &calls);
     enum finish f = answer_finish(c->answer);
-    if (c->enough) return ASK_CALLS;
-    if (c->late || c->run->ask->no_answer) return ASK_LENGTH;
-    if (f == FINISH_ERROR) return ASK_FAILED;
-    if (f == FINISH_CANCELLED) return ASK_CANCELLED;
-    if (f == FINISH_LENGTH) return ASK_LENGTH;
-    if (calls.n_cut) return answer_stop(c->answer) ? ASK_STOP : ASK_LENGTH;
-    return calls.n_call ? ASK_CALLS : ASK_STOP;
+    if (c->enough) return FINISH_CALLS;
+    if (c->late || c->run->request->no_answer) return FINISH_LENGTH;
+    if (f == FINISH_ERROR) return FINISH_ERROR;
+    if (f == FINISH_CANCELLED) return FINISH_CANCELLED;
+    if (f == FINISH_LENGTH) return FINISH_LENGTH;
+    if (calls.n_cut) return answer_stop(c->answer) ? FINISH_STOP : FINISH_LENGTH;
+    return calls.n_call ? FINISH_CALLS : FINISH_STOP;
 }
 
 /* A whole answer, for prompts that contain it again. */
-static void remember(struct choice *c, enum ask_finish finish) {
+static void remember(struct choice *c, enum finish finish) {
     const struct local *l = local_of(c->run->base.backend);
-    const struct ask *a = c->run->ask;
+    const struct request *a = c->run->request;
     const struct chat_parser *p = answer_parser(c->answer);
     int32_t n;
     const int32_t *ids = answer_tokens(c->answer, &n);
     if (!p || !l->replay || a->continue_last || a->no_cache || answer_stop(c->answer) || n < 1 ||
-        !tok_is_eog(l->model.tok, ids[n - 1]) || (finish != ASK_STOP && finish != ASK_CALLS))
+        !tok_is_eog(l->model.tok, ids[n - 1]) || (finish != FINISH_STOP && finish != FINISH_CALLS))
         return;
     json_t *message = chat_parser_message(p);
-    if (message) ask_replay_put(l->replay, a->scope, a->think, message, ids, n);
+    if (message) replay_put(l->replay, a->scope, a->think, message, ids, n);
     json_decref(message);
 }
 
 static void on_done(void *ud) {
     struct choice *c = ud;
-    struct ask_end end = {.finish = finish_of(c),
-                          .stop = answer_stop(c->answer),
-                          .stats = *answer_stats(c->answer),
-                          .n_reasoning = c->n_reasoning,
-                          .err = answer_err(c->answer)};
-    if (c->run->ask->no_answer) end.stats.n_generated = 0;
+    struct generation_end end = {.finish = finish_of(c),
+                                 .stop = answer_stop(c->answer),
+                                 .stats = *answer_stats(c->answer),
+                                 .n_reasoning = c->n_reasoning,
+                                 .err = answer_err(c->answer)};
+    if (c->run->request->no_answer) end.stats.n_generated = 0;
     remember(c, end.finish);
     choice_end(c, &end);
     leave(c->run);
@@ -322,7 +323,7 @@ static void on_done(void *ud) {
 /* ---- preparing ---- */
 
 static int set_loras(struct local *l, struct local_run *r, struct err *e) {
-    const struct ask *a = r->ask;
+    const struct request *a = r->request;
     r->params.loras = l->model.loras;
     r->params.n_lora = l->model.n_lora;
     if (a->n_lora < 0) return 0;
@@ -343,8 +344,8 @@ static int set_loras(struct local *l, struct local_run *r, struct err *e) {
 
 /* A model that may not call: the token that opens a call is banned, so that prompt and its state stay. */
 static int ban_calls(struct local *l, struct local_run *r, struct err *e) {
-    const struct sampler_params *s = &r->ask->sampling;
-    if (r->ask->tool_choice != ASK_TOOLS_NONE || l->call_open < 0) return 0;
+    const struct sampler_params *s = &r->request->sampling;
+    if (r->request->tool_choice != REQUEST_TOOLS_NONE || l->call_open < 0) return 0;
     r->bias = mem_alloc_array(s->n_bias + 1, sizeof *r->bias);
     if (!r->bias) return err_set(e, CHIMERE_ENOMEM, "out of memory");
     if (s->n_bias) memcpy(r->bias, s->bias, s->n_bias * sizeof *r->bias);
@@ -357,19 +358,19 @@ static int ban_calls(struct local *l, struct local_run *r, struct err *e) {
 static int set_grammar(struct local *l, struct local_run *r, struct err *e) {
     enum chat_calls calls =
         l->model.template ? chat_template_caps(l->model.template)->calls : CHAT_CALLS_NONE;
-    int rc = ask_grammar_take(l->grammars, r->ask, calls, &r->grammar, e);
+    int rc = request_grammar_take(l->grammars, r->request, calls, &r->grammar, e);
     if (rc || !r->grammar) return rc;
-    r->params.sampling.grammar = ask_grammar_matcher(r->grammar);
+    r->params.sampling.grammar = request_grammar_matcher(r->grammar);
     r->params.sampling.grammar_after_think = r->params.sampling.in_think;
     return 0;
 }
 
 static int set_up(struct local *l, struct local_run *r, struct err *e) {
-    const struct ask *a = r->ask;
+    const struct request *a = r->request;
     size_t n = 0;
     bool in_think;
-    if (a->n < 1 || a->n > ASK_MAX_CHOICES)
-        return err_set(e, CHIMERE_EINVAL, "n: expected 1 to %d, got %d", ASK_MAX_CHOICES, a->n);
+    if (a->n < 1 || a->n > REQUEST_MAX_CHOICES)
+        return err_set(e, CHIMERE_EINVAL, "n: expected 1 to %d, got %d", REQUEST_MAX_CHOICES, a->n);
     int rc = encode(l, a, NULL, &r->ids, &n, &in_think, e);
     if (rc) return rc;
     if (!n || n > INT32_MAX)
@@ -382,7 +383,7 @@ static int set_up(struct local *l, struct local_run *r, struct err *e) {
                                        .sampling = a->sampling,
                                        .session = a->session,
                                        .scope = a->scope,
-                                       .owner = ask_owner_hash(a),
+                                       .owner = request_owner_hash(a),
                                        .marks = r->marks,
                                        .n_mark = find_marks(l, r->ids, n, r->marks),
                                        .no_cache = a->no_cache,
@@ -404,8 +405,8 @@ static int set_up(struct local *l, struct local_run *r, struct err *e) {
     if (a->messages) {
         const struct chat_caps *caps = chat_template_caps(l->model.template);
         r->parse = (struct chat_parse_spec){
-            .calls =
-                has_calls(l, a) && a->tool_choice != ASK_TOOLS_NONE ? caps->calls : CHAT_CALLS_NONE,
+            .calls = has_calls(l, a) && a->tool_choice != REQUEST_TOOLS_NONE ? caps->calls
+                                                                             : CHAT_CALLS_NONE,
             .reasoning = caps->has_reasoning,
             .in_think = in_think,
             .tools = a->tools,
@@ -416,30 +417,30 @@ static int set_up(struct local *l, struct local_run *r, struct err *e) {
     rc = set_grammar(l, r, e);
     if (!rc) rc = set_loras(l, r, e);
     if (!rc) rc = ban_calls(l, r, e);
-    if (!rc) rc = memory_open_json(&r->memory, l->engram, a, l->model.tok, e);
-    r->params.engram = memory_use(r->memory);
+    if (!rc) rc = ngram_memory_open_json(&r->memory, l->engram, a, l->model.tok, e);
+    r->params.engram = ngram_memory_use(r->memory);
     return rc ? rc : sampler_check(s, (int32_t)tok_n_vocab(l->model.tok), e);
 }
 
-static void local_free(struct ask_run *base) {
+static void local_free(struct generation *base) {
     struct local_run *r = (struct local_run *)base;
     if (!r) return;
     for (int32_t i = 0; i < r->n_choice; i++) answer_free(r->choices[i].answer);
-    ask_grammar_drop(local_of(base->backend)->grammars, r->grammar);
+    request_grammar_drop(local_of(base->backend)->grammars, r->grammar);
     mem_free(r->ids);
     mem_free(r->loras);
-    memory_close(r->memory);
+    ngram_memory_close(r->memory);
     mem_free(r->bias);
     mem_free(r);
 }
 
-static int local_prepare(struct ask_backend *b, const struct ask *a, const struct ask_sink *sink,
-                         struct ask_run **out, int32_t *n_prompt, struct err *e) {
+static int local_prepare(struct backend *b, const struct request *a, const struct event_sink *sink,
+                         struct generation **out, int32_t *n_prompt, struct err *e) {
     *out = NULL;
     struct local_run *r = mem_zalloc(sizeof *r);
     if (!r) return err_set(e, CHIMERE_ENOMEM, "out of memory");
     r->base.backend = b;
-    r->ask = a;
+    r->request = a;
     r->sink = *sink;
     int rc = set_up(local_of(b), r, e);
     if (rc) {
@@ -451,10 +452,10 @@ static int local_prepare(struct ask_backend *b, const struct ask *a, const struc
     return 0;
 }
 
-static int local_start(struct ask_run *base, struct err *e) {
+static int local_start(struct generation *base, struct err *e) {
     struct local_run *r = (struct local_run *)base;
     struct local *l = local_of(base->backend);
-    r->n_choice = r->ask->n;
+    r->n_choice = r->request->n;
     r->n_open = r->n_choice + 1;
     for (int32_t i = 0; i < r->n_choice; i++) {
         struct choice *c = &r->choices[i];
@@ -474,16 +475,16 @@ static int local_start(struct ask_run *base, struct err *e) {
     return 0;
 }
 
-static void local_cancel(struct ask_run *base) {
+static void local_cancel(struct generation *base) {
     struct local_run *r = (struct local_run *)base;
     r->cancelled = true;
     for (int32_t i = 0; i < r->n_choice; i++)
         if (r->choices[i].answer) answer_cancel(r->choices[i].answer);
 }
 
-static void local_close(struct ask_backend *b) {
-    ask_grammars_free(local_of(b)->grammars);
-    ask_replay_free(local_of(b)->replay);
+static void local_close(struct backend *b) {
+    request_grammars_free(local_of(b)->grammars);
+    replay_free(local_of(b)->replay);
     engram_store_free(local_of(b)->engram);
     think_vocab_free(local_of(b)->think.vocab);
     mem_free(b);
@@ -499,27 +500,27 @@ static size_t mark_tokens(const struct tok *tok, const char *text, int32_t out[M
     return n;
 }
 
-static const struct ask_ops local_ops = {.prepare = local_prepare,
-                                         .start = local_start,
-                                         .cancel = local_cancel,
-                                         .free = local_free,
-                                         .render = local_render,
-                                         .close = local_close};
+static const struct backend_ops local_ops = {.prepare = local_prepare,
+                                             .start = local_start,
+                                             .cancel = local_cancel,
+                                             .free = local_free,
+                                             .render = local_render,
+                                             .close = local_close};
 
-int ask_local_new(struct ask_backend **out, const struct ask_model *m, const char *name,
-                  struct err *e) {
+int backend_local_new(struct backend **out, const struct backend_model *m, const char *name,
+                      struct err *e) {
     *out = NULL;
     struct local *l = mem_zalloc(sizeof *l);
     if (!l) return err_set(e, CHIMERE_ENOMEM, "out of memory");
-    int rc = ask_grammars_new(&l->grammars, m->tok, e);
-    if (!rc && m->template) rc = ask_replay_new(&l->replay, m->template, m->tok, REPLAY_BYTES, e);
+    int rc = request_grammars_new(&l->grammars, m->tok, e);
+    if (!rc && m->template) rc = replay_new(&l->replay, m->template, m->tok, REPLAY_BYTES, e);
     if (rc) {
-        ask_grammars_free(l->grammars);
+        request_grammars_free(l->grammars);
         mem_free(l);
         return rc;
     }
     l->model = *m;
-    l->base = (struct ask_backend){.ops = &local_ops, .model = &l->model};
+    l->base = (struct backend){.ops = &local_ops, .model = &l->model};
     size_t n = strlen(name) < sizeof l->base.name ? strlen(name) : sizeof l->base.name - 1;
     memcpy(l->base.name, name, n);
     l->call_open = -1;

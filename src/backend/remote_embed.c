@@ -1,4 +1,4 @@
-#include "odo/remote_embed.h"
+#include "backend/remote_embed.h"
 
 #include <math.h>
 #include <string.h>
@@ -6,7 +6,7 @@
 #include "base/hash.h"
 #include "base/mem.h"
 #include "net/fetch.h"
-#include "odo/remote.h"
+#include "backend/remote.h"
 #include "text/chat/chat.h"
 
 enum { MAX_ANSWER = 4 << 20, HALVES = 2 };
@@ -40,8 +40,8 @@ static int32_t read_vector(const struct buf *body, float *v, int32_t most, struc
     return rc;
 }
 
-static int32_t ask(struct remote_embed *r, const char *text, size_t n, float *v, int32_t most,
-                   struct err *e) {
+static int32_t request(struct remote_embed *r, const char *text, size_t n, float *v, int32_t most,
+                       struct err *e) {
     json_t *o = json_pack("{s:s, s:s#}", "model", r->name, "input", text, (int)n);
     char *body = o ? json_dumps(o, JSON_COMPACT) : NULL;
     json_decref(o);
@@ -67,7 +67,7 @@ int remote_embed_text(struct remote_embed *r, const char *text, size_t n, float 
                       struct err *e) {
     int32_t rc = CHIMERE_EINVAL;
     for (int i = 0; i <= HALVES && rc == CHIMERE_EINVAL; ++i) {
-        rc = ask(r, text, n, out, r->n, e);
+        rc = request(r, text, n, out, r->n, e);
         n /= 2;
         while (n && ((unsigned char)text[n] & 0xC0) == 0x80) --n;
     }
@@ -83,12 +83,12 @@ int remote_embed_open(struct remote_embed **out, const char *url, const char *ke
     struct remote_embed *r = mem_zalloc(sizeof *r);
     float *v = mem_alloc_array(REMOTE_EMBED_MAX, sizeof *v);
     char *full = NULL;
-    int32_t rc = odo_remote_url(&full, url, "/embeddings", e);
+    int32_t rc = backend_remote_url(&full, url, "/embeddings", e);
     if (r) r->url = full, r->name = mem_strdup(name), r->key = key ? mem_strdup(key) : NULL;
     else mem_free(full);
     if (!rc && (!r || !v || !r->name || (key && !r->key)))
         rc = err_set(e, CHIMERE_ENOMEM, "out of memory");
-    if (!rc) rc = ask(r, "length", 6, v, REMOTE_EMBED_MAX, e);
+    if (!rc) rc = request(r, "length", 6, v, REMOTE_EMBED_MAX, e);
     mem_free(v);
     if (rc < 0) {
         remote_embed_close(r);
