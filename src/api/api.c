@@ -4,6 +4,7 @@
 
 #include "api/api_impl.h"
 #include "format/quant.h"
+#include "model/model.h"
 
 #define X(name, value, text) _Static_assert(CHIMERE_##name == (value), "chimere.h and err.h agree");
 CHIMERE_ERRORS(X)

@@ -8,7 +8,8 @@
 #include "backend/backend.h"
 #include "backend/request_grammar.h"
 #include "backend/replay.h"
-#include "engine/ngram_memory.h"
+#include "backend/ngram_field.h"
+#include "model/lora.h"
 
 enum { MAX_MARK_TOKENS = 8, MAX_HINTS = 64, REPLAY_BYTES = 32 << 20 };
 
@@ -417,7 +418,7 @@ static int set_up(struct local *l, struct local_run *r, struct err *e) {
     rc = set_grammar(l, r, e);
     if (!rc) rc = set_loras(l, r, e);
     if (!rc) rc = ban_calls(l, r, e);
-    if (!rc) rc = ngram_memory_open_json(&r->memory, l->engram, a, l->model.tok, e);
+    if (!rc) rc = ngram_field_open(&r->memory, l->engram, a, l->model.tok, e);
     r->params.engram = ngram_memory_use(r->memory);
     return rc ? rc : sampler_check(s, (int32_t)tok_n_vocab(l->model.tok), e);
 }

@@ -2,6 +2,7 @@
 
 #include <string.h>
 
+#include "base/buf.h"
 #include "base/hash.h"
 
 enum { MAX_ARENA_BYTES = 64 << 20 };
@@ -31,4 +32,27 @@ void request_fini(struct request *a) {
     json_decref(a->schema);
     json_decref(a->extra);
     arena_fini(&a->arena);
+}
+
+char *request_question(const json_t *messages, bool *has_image) {
+    *has_image = false;
+    for (size_t i = json_array_size(messages); i-- > 0;) {
+        const json_t *m = json_array_get(messages, i), *content = json_object_get(m, "content");
+        const char *role = json_string_value(json_object_get(m, "role"));
+        if (!role || strcmp(role, "user")) continue;
+        if (json_is_string(content))
+            return mem_strndup(json_string_value(content), json_string_length(content));
+        struct buf text;
+        buf_init(&text, (size_t)64 << 20);
+        size_t k;
+        json_t *part;
+        json_array_foreach(content, k, part) {
+            const char *type = json_string_value(json_object_get(part, "type"));
+            const char *s = json_string_value(json_object_get(part, "text"));
+            if (type && (!strcmp(type, "image_url") || !strcmp(type, "image"))) *has_image = true;
+            if (s) buf_printf(&text, "%s%s", text.n ? "\n" : "", s);
+        }
+        return buf_take(&text);
+    }
+    return mem_strdup("");
 }

@@ -92,5 +92,7 @@ uint64_t request_owner_hash(const struct request *a); /* 0: the local user */
 /* The scope of one caller, or of one user of that caller; never 0. */
 uint64_t request_scope(const char *owner, const char *user);
 void request_fini(struct request *a);
+/* Text of the last user message, by mem_free; NULL: out of memory. */
+char *request_question(const json_t *messages, bool *has_image);
 
 #endif

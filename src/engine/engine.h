@@ -15,9 +15,10 @@
 
 #include "base/err.h"
 #include "engine/sampler.h"
-#include "model/forward.h"
 #include "text/tok/tok.h"
 
+struct lora_use;
+struct model;
 struct store;
 
 /* What becomes of states that a later prompt may begin with (prefix.h). */

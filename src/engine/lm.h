@@ -6,6 +6,7 @@
 #define CHIMERE_ENGINE_LM_H
 
 #include "engine/engine.h"
+#include "model/forward.h"
 
 enum { LM_N_DRAFT = 3 }; /* drafted tokens where the user names no number */
 

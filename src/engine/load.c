@@ -5,6 +5,7 @@
 
 #include "base/str.h"
 #include "format/quant.h"
+#include "model/model.h"
 #include "model/vocab.h"
 
 void load_defaults(struct load_params *p) {

@@ -6,6 +6,7 @@
 #define CHIMERE_ENGINE_LOAD_H
 
 #include "engine/plan.h"
+#include "model/lora.h"
 #include "kernels/device.h"
 #include "text/chat/chat.h"
 

@@ -1,15 +1,11 @@
-/* memory.h: the n-gram memory that one request uses: leases on its tables, and what they recall.
+/* ngram_memory.h: the n-gram memory that one request uses: leases on its tables, and what they recall.
  *
- * A request names tables and alpha, {"engram": {"tables": ["NAME", ..], "alpha": 1, "recall": true}};
- * alpha defaults to 1 (the mixture as fitted), recall to true, "optional" (tables that are not there are left out) to
- * false. Opened before the job is posted, on the
- * caller's thread; immutable then, and closed after the job is done. */
+ * Opened before the job is posted, on the caller's thread; immutable then; closed after the job is done. */
 #ifndef CHIMERE_ENGINE_NGRAM_MEMORY_H
 #define CHIMERE_ENGINE_NGRAM_MEMORY_H
 
 #include <jansson.h>
 
-#include "backend/backend.h"
 #include "engine/sampler.h"
 #include "engram/mix.h"
 #include "engram/store.h"
@@ -34,9 +30,6 @@ struct ngram_memory_params {
 
 int ngram_memory_open(struct ngram_memory **out, const struct ngram_memory_params *p,
                       struct err *e);
-/* The same as the request's field extra.engram and its own table say; *out is NULL where they ask for nothing. */
-int ngram_memory_open_json(struct ngram_memory **out, struct engram_store *store,
-                           const struct request *a, const struct tok *tok, struct err *e);
 void ngram_memory_close(struct ngram_memory *m);
 /* The mixture as a row of the sampler's chain; m is borrowed until the sampler is freed. */
 struct sampler_hook ngram_memory_hook(struct engram_mixer *m);

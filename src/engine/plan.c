@@ -11,6 +11,7 @@
 #include "base/str.h"
 #include "format/quant.h"
 #include "kernels/cpu/cpu.h"
+#include "model/forward.h"
 #include "model/seq_pool.h"
 
 /* Measured: 30 MB of code and of the libraries it is linked with, and 0.2 KB for each token's piece and merges. */

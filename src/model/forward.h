@@ -7,13 +7,8 @@
 #ifndef CHIMERE_MODEL_FORWARD_H
 #define CHIMERE_MODEL_FORWARD_H
 
+#include "model/lora.h"
 #include "model/seq.h"
-
-struct lora;
-struct lora_use {
-    const struct lora *lora; /* borrowed for the call */
-    float scale;
-};
 
 enum want { WANT_NONE, WANT_LAST, WANT_ALL }; /* rows of logits */
 
@@ -85,12 +80,5 @@ struct encode_text {
 };
 int forward_encode(struct forward *f, const struct encode_text *texts, int32_t n_text, float *out,
                    struct err *e);
-
-/* ---- adapters ---- */
-
-/* LoRA in GGUF form (general.type "adapter", adapter.type "lora"): y += scale * alpha / r * B (A x). */
-int lora_open(struct lora **out, struct model *m, const char *path, struct err *e);
-void lora_close(struct lora *l);
-uint64_t lora_hash(const struct lora *l); /* names its content, as model.h's hash does a model's */
 
 #endif

@@ -113,29 +113,6 @@ int odo_wish_read(struct odo_wish *w, const json_t *extra, struct err *e) {
     return 0;
 }
 
-char *request_question(const json_t *messages, bool *has_image) {
-    *has_image = false;
-    for (size_t i = json_array_size(messages); i-- > 0;) {
-        const json_t *m = json_array_get(messages, i), *content = json_object_get(m, "content");
-        const char *role = json_string_value(json_object_get(m, "role"));
-        if (!role || strcmp(role, "user")) continue;
-        if (json_is_string(content))
-            return mem_strndup(json_string_value(content), json_string_length(content));
-        struct buf text;
-        buf_init(&text, (size_t)64 << 20);
-        size_t k;
-        json_t *part;
-        json_array_foreach(content, k, part) {
-            const char *type = json_string_value(json_object_get(part, "type"));
-            const char *s = json_string_value(json_object_get(part, "text"));
-            if (type && (!strcmp(type, "image_url") || !strcmp(type, "image"))) *has_image = true;
-            if (s) buf_printf(&text, "%s%s", text.n ? "\n" : "", s);
-        }
-        return buf_take(&text);
-    }
-    return mem_strdup("");
-}
-
 static int choose(void *ud, const char *text, const char *const *names, const char *const *about,
                   int n, double budget_ms) {
     (void)about; /* a small model does better with names alone, and reads them faster */

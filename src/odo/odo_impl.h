@@ -131,8 +131,6 @@ struct odo_run {
 
 /* odo_decide.c */
 int odo_wish_read(struct odo_wish *w, const json_t *extra, struct err *e);
-char *request_question(const json_t *messages,
-                       bool *has_image); /* by mem_free; NULL: out of memory */
 int odo_decide(struct odo *o, struct odo_run *r, const char *pinned, struct err *e);
 json_t *odo_decision_json(const struct odo_run *r);
 

@@ -339,7 +339,9 @@ int strategy_give(const struct strategy_use *u, const struct candidate *c, int32
     r->winner = winner;
     r->candidates = json_array();
     if (!r->candidates) return err_set(e, CHIMERE_ENOMEM, "out of memory");
-    static const char *const names[] = {"stop", "length", "calls", "cancelled", "failed"};
+    static const char *const names[] = {
+        [FINISH_NONE] = "none",   [FINISH_STOP] = "stop",           [FINISH_LENGTH] = "length",
+        [FINISH_CALLS] = "calls", [FINISH_CANCELLED] = "cancelled", [FINISH_ERROR] = "failed"};
     for (int32_t i = 0; i < n; i++)
         json_array_append_new(r->candidates,
                               json_pack("{s:s#, s:s, s:f, s:s}", "text",

@@ -14,7 +14,6 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "odo/odo_impl.h"
 #include "odo/prm.h"
 #include "odo/strategy_impl.h"
 

@@ -91,7 +91,9 @@ static int status_of(const struct gen *g, const struct err *e) {
 }
 
 static void record(struct gen_run *x, const struct generation_end *sum, const struct err *e) {
-    static const char *const finishes[] = {"stop", "length", "tool_calls", "cancelled", "error"};
+    static const char *const finishes[] = {
+        [FINISH_NONE] = "none",        [FINISH_STOP] = "stop",           [FINISH_LENGTH] = "length",
+        [FINISH_CALLS] = "tool_calls", [FINISH_CANCELLED] = "cancelled", [FINISH_ERROR] = "error"};
     struct gen *g = &x->g;
     record_post(g->r->s->record,
                 &(struct store_request){.api = g->r->route->path,

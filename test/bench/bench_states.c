@@ -11,6 +11,7 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "engine/load.h"
+#include "model/model.h"
 
 enum { N_NEIGHBOUR = 4000, N_TURN = 5 };
 

@@ -16,6 +16,7 @@
 #include "engine/load.h"
 #include "format/quant.h"
 #include "kernels/cuda/cuda.h"
+#include "model/forward.h"
 
 extern int inject_fail_nth, inject_lose_nth;
 

@@ -14,6 +14,7 @@
 #include "base/mem.h"
 #include "backend/answer.h"
 #include "kernels/cpu/cpu.h"
+#include "model/model.h"
 #include "model/vocab.h"
 #include "text/grammar/grammar_mask.h"
 
