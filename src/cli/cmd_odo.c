@@ -9,7 +9,7 @@
 #include "cli/chat_args.h"
 #include "cli/odo_args.h"
 #include "backend/call.h"
-#include "odo/mcp_serve.h"
+#include "tools/mcp_serve.h"
 #include "odo/memory.h"
 #include "odo/pipeline.h"
 #include "backend/remote.h"

@@ -6,7 +6,7 @@
 
 #include "cli/chat_args.h"
 #include "eval/harness.h"
-#include "odo/strategy.h"
+#include "strategy/strategy.h"
 
 struct eval_strategy {
     struct strategy strategy;

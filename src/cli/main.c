@@ -7,7 +7,7 @@
 #include "base/log.h"
 #include "cli/cli.h"
 #include "cli/hub_args.h"
-#include "odo/extract.h"
+#include "retrieval/extract.h"
 
 #define COMMAND(name, summary)                                                                     \
     int cmd_##name(int argc, char **argv);                                                         \

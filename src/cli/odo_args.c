@@ -6,11 +6,11 @@
 #include "base/mem.h"
 #include "backend/embed.h"
 #include "backend/rerank.h"
-#include "odo/extract.h"
+#include "retrieval/extract.h"
 #include "odo/memory.h"
 #include "backend/remote_embed.h"
-#include "odo/tool.h"
-#include "odo/tool_files.h"
+#include "tools/tool.h"
+#include "tools/tool_files.h"
 #include "store/retain.h"
 
 int odo_args_key(const struct cfg *c, const char *option, char **out, struct err *e) {

@@ -4,10 +4,10 @@
 
 #include "cli/cli.h"
 #include "cli/encoder_args.h"
-#include "odo/docs.h"
-#include "odo/mcp.h"
+#include "retrieval/docs.h"
+#include "tools/mcp.h"
 #include "odo/odo.h"
-#include "odo/web.h"
+#include "retrieval/web.h"
 #include "store/store.h"
 
 /* clang-format off */

@@ -6,7 +6,7 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
-#include "odo/fold.h"
+#include "retrieval/fold.h"
 
 struct entry {
     struct cache_place place; /* owned */

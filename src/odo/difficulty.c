@@ -4,7 +4,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "odo/fold.h"
+#include "retrieval/fold.h"
 
 enum { MAX_TEXT = 8000 };
 

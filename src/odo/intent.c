@@ -10,7 +10,7 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "base/str.h"
-#include "odo/fold.h"
+#include "retrieval/fold.h"
 #include "odo/yamlfile.h"
 
 enum { STRONG, PLAIN, WEAK, N_LEVEL, MAX_COUNTED = 3, MATCH_STEPS = 20000 };

@@ -6,8 +6,8 @@
 
 #include "base/mem.h"
 #include "base/str.h"
-#include "odo/tool.h"
-#include "odo/words.h"
+#include "tools/tool.h"
+#include "retrieval/words.h"
 
 enum { POOL = 24, MAX_FACTS = 16 };
 

@@ -12,7 +12,7 @@
 #include "base/rng.h"
 #include "engram/examples.h"
 #include "engram/table.h"
-#include "odo/docs.h"
+#include "retrieval/docs.h"
 #include "odo/odo_context.h"
 #include "odo/odo_enrich_impl.h"
 #include "odo/odo_impl.h"

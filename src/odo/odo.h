@@ -17,7 +17,7 @@
 #include <jansson.h>
 
 #include "backend/backend.h"
-#include "odo/tool.h"
+#include "tools/tool.h"
 
 struct docs;
 struct store;

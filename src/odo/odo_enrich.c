@@ -6,10 +6,10 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "engram/transient.h"
-#include "odo/docs.h"
+#include "retrieval/docs.h"
 #include "odo/odo_enrich_impl.h"
-#include "odo/fold.h"
-#include "odo/web.h"
+#include "retrieval/fold.h"
+#include "retrieval/web.h"
 
 enum { N_HIT = 5 };
 

@@ -11,7 +11,7 @@
 #include "odo/intent.h"
 #include "odo/odo.h"
 #include "odo/pipeline.h"
-#include "odo/strategy.h"
+#include "strategy/strategy.h"
 #include "odo/taint.h"
 
 enum odo_stage { /* of the metrics */

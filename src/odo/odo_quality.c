@@ -7,9 +7,9 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
-#include "odo/prm.h"
+#include "strategy/prm.h"
 #include "odo/quality.h"
-#include "odo/strategy.h"
+#include "strategy/strategy.h"
 #include "store/quality.h"
 
 enum { BAD_GRADE = 2, BAD_TEXT = 4000 };

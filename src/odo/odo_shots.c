@@ -3,7 +3,7 @@
 
 #include "base/mem.h"
 #include "engram/examples.h"
-#include "odo/docs.h"
+#include "retrieval/docs.h"
 #include "odo/odo_enrich_impl.h"
 
 enum { N_SHOT = 3, N_LOOKED_AT = 8 };

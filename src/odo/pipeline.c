@@ -16,7 +16,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/str.h"
-#include "odo/strategy.h"
+#include "strategy/strategy.h"
 
 enum file_kind { FILE_PIPELINE, FILE_RULES, FILE_SKILL, FILE_PERSONA };
 

@@ -7,7 +7,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
-#include "odo/prm.h"
+#include "strategy/prm.h"
 #include "store/quality.h"
 
 enum { JUDGE_MS = 60000 };

@@ -8,9 +8,9 @@
 #include "base/buf.h"
 #include "base/file.h"
 #include "base/str.h"
-#include "odo/sandbox.h"
-#include "odo/tool.h"
-#include "odo/words.h"
+#include "tools/sandbox.h"
+#include "tools/tool.h"
+#include "retrieval/words.h"
 
 enum { MAX_ARGS = 32 };
 

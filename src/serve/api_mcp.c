@@ -6,12 +6,12 @@
 #include <strings.h>
 
 #include "base/mem.h"
-#include "odo/mcp.h"
-#include "odo/mcp_serve.h"
-#include "odo/mcp_session.h"
+#include "tools/mcp.h"
+#include "tools/mcp_serve.h"
+#include "tools/mcp_session.h"
 #include "odo/memory.h"
 #include "odo/odo.h"
-#include "odo/tool.h"
+#include "tools/tool.h"
 #include "serve/api_odo.h"
 #include "serve/http_impl.h"
 #include "text/chat/chat.h"

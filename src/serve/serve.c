@@ -6,7 +6,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
-#include "odo/mcp_session.h"
+#include "tools/mcp_session.h"
 #include "odo/odo.h"
 #include "serve/http_impl.h"
 

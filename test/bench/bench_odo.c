@@ -28,10 +28,10 @@
 #include "kernels/cpu/cpu.h"
 #include "model/vocab.h"
 #include "backend/call.h"
-#include "odo/docs.h"
+#include "retrieval/docs.h"
 #include "odo/memory.h"
 #include "odo/odo.h"
-#include "odo/web.h"
+#include "retrieval/web.h"
 #include "store/store.h"
 
 #include "../unit/loopback.h"

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "base/str.h"
-#include "odo/extract_impl.h"
+#include "retrieval/extract_impl.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -4,10 +4,10 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "odo/mcp_impl.h"
-#include "odo/mcp_serve.h"
+#include "tools/mcp_impl.h"
+#include "tools/mcp_serve.h"
 #include "odo/odo_impl.h"
-#include "odo/tool.h"
+#include "tools/tool.h"
 #include "text/chat/chat.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);

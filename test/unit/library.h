@@ -8,7 +8,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 
-#include "odo/docs.h"
+#include "retrieval/docs.h"
 #include "store/store.h"
 
 #include "scratch.h"

@@ -10,7 +10,7 @@
 
 #include "backend/call.h"
 #include "odo/odo.h"
-#include "odo/tool.h"
+#include "tools/tool.h"
 
 #include "odo_script.h"
 

@@ -10,9 +10,9 @@
 
 #include "base/clock.h"
 #include "base/file.h"
-#include "odo/extract.h"
+#include "retrieval/extract.h"
 #include "backend/call.h"
-#include "odo/docs.h"
+#include "retrieval/docs.h"
 #include "odo/odo.h"
 #include "store/quality.h"
 #include "store/score.h"

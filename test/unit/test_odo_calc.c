@@ -12,7 +12,7 @@
 
 #include "base/mem.h"
 #include "base/rng.h"
-#include "odo/calc.h"
+#include "tools/calc.h"
 
 static int eval(const char *text, char *out, size_t size, struct err *e) {
     struct calc_value v;

@@ -45,7 +45,7 @@
 
 #include "base/clock.h"
 #include "base/file.h"
-#include "odo/tool.h"
+#include "tools/tool.h"
 #include "store/decision.h"
 #include "store/store.h"
 

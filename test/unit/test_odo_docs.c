@@ -10,7 +10,7 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/mem.h"
-#include "odo/extract.h"
+#include "retrieval/extract.h"
 
 #include "library.h"
 #include "scratch.h"

@@ -10,9 +10,9 @@
 #include "base/clock.h"
 #include "engram/examples.h"
 #include "engram/transient.h"
-#include "odo/extract.h"
+#include "retrieval/extract.h"
 #include "backend/remote_embed.h"
-#include "odo/web.h"
+#include "retrieval/web.h"
 
 #include "library.h"
 #include "loopback.h"

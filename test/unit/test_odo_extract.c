@@ -18,7 +18,7 @@
 #include <cmocka.h>
 
 #include "base/clock.h"
-#include "odo/extract_impl.h"
+#include "retrieval/extract_impl.h"
 
 static const struct extract_how none = {0};
 

@@ -12,7 +12,7 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/mem.h"
-#include "odo/fold.h"
+#include "retrieval/fold.h"
 #include "odo/intent.h"
 
 static struct intent_rules *shipped;

@@ -11,10 +11,10 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
-#include "odo/mcp.h"
-#include "odo/mcp_serve.h"
-#include "odo/mcp_session.h"
-#include "odo/tool.h"
+#include "tools/mcp.h"
+#include "tools/mcp_serve.h"
+#include "tools/mcp_session.h"
+#include "tools/tool.h"
 
 #include "loopback.h"
 

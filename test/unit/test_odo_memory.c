@@ -7,7 +7,7 @@
 
 #include "base/clock.h"
 #include "odo/memory.h"
-#include "odo/tool.h"
+#include "tools/tool.h"
 #include "store/memory.h"
 #include "store/store_impl.h"
 

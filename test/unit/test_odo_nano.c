@@ -12,8 +12,8 @@
 
 #include "base/file.h"
 #include "engine/load.h"
-#include "odo/prm.h"
-#include "odo/strategy.h"
+#include "strategy/prm.h"
+#include "strategy/strategy.h"
 
 static struct loaded nano;
 static struct backend_model about;

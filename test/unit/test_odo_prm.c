@@ -5,7 +5,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 
-#include "odo/prm.h"
+#include "strategy/prm.h"
 
 #include "odo_script.h"
 

@@ -22,8 +22,8 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/mem.h"
-#include "odo/sandbox.h"
-#include "odo/tool_files.h"
+#include "tools/sandbox.h"
+#include "tools/tool_files.h"
 
 static struct tool_set *tools;
 

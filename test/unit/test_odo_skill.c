@@ -11,7 +11,7 @@
 #include "base/file.h"
 #include "odo/pipeline.h"
 #include "odo/skill.h"
-#include "odo/tool.h"
+#include "tools/tool.h"
 
 #include "odo_bed.h"
 #include "scratch.h"

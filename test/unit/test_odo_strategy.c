@@ -7,7 +7,7 @@
 
 #include "base/clock.h"
 #include "backend/remote.h"
-#include "odo/strategy_impl.h"
+#include "strategy/strategy_impl.h"
 
 #include "loopback.h"
 #include "odo_script.h"

@@ -16,7 +16,7 @@
 
 #include "base/file.h"
 #include "base/mem.h"
-#include "odo/tool_files_impl.h"
+#include "tools/tool_files_impl.h"
 
 static char dir[64];
 static struct tool_set *tools, *building;

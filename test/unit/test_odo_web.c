@@ -7,10 +7,10 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
-#include "odo/extract.h"
-#include "odo/rank.h"
-#include "odo/robots.h"
-#include "odo/web.h"
+#include "retrieval/extract.h"
+#include "retrieval/rank.h"
+#include "retrieval/robots.h"
+#include "retrieval/web.h"
 
 #include "loopback.h"
 

@@ -1,0 +1,351 @@
+/* docs.c: searching the index. docs_index.c fills it. */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/mem.h"
+#include "backend/embed.h"
+#include "backend/rerank.h"
+#include "retrieval/docs_impl.h"
+#include "retrieval/rank.h"
+#include "backend/remote_embed.h"
+#include "tools/tool.h"
+#include "retrieval/words.h"
+#include "store/doc.h"
+
+enum { POOL = 40, COUNT_MOST = 5000 };
+#define MIN_COVERAGE 0.5 /* below it the passage shares little but common words with the question */
+#define MIN_NAMED 0.35   /* the same where it has a name that the question asks about */
+/* A passage is about the question, whatever its words, this far on the way from what the model gives unrelated
+ * sentences to 1: published models differ in the former, from 0.05 (MiniLM: questions reach their answers at
+ * 0.45 to 0.62, other texts at 0.23 at most) to 0.6. */
+#define NEAR_SHARE 0.33F
+
+int docs_embed(struct docs *d, const char *text, float *out, struct err *e) {
+    return docs_vector(d, "", text, out, e);
+}
+
+static int measure_unrelated(struct docs *d, struct err *e) {
+    static const char *const texts[] = {"The ferry to the island leaves at half past nine.",
+                                        "Sourdough needs flour, water, salt and a day of patience.",
+                                        "The court rejected the appeal of the tenants.",
+                                        "A prime number has exactly two divisors.",
+                                        "Le chirurgien a recousu le tendon du genou.",
+                                        "Her grandfather played the cello in a small orchestra."};
+    enum { N = sizeof texts / sizeof *texts };
+    size_t n = (size_t)docs_n_vec(d);
+    float *x = mem_alloc_array(N * n, sizeof *x), sum = 0;
+    if (!x) return err_set(e, CHIMERE_ENOMEM, "out of memory");
+    int rc = 0;
+    for (size_t i = 0; i < N && !rc; ++i) rc = docs_embed(d, texts[i], x + i * n, e);
+    for (size_t i = 0; i < N && !rc; ++i)
+        for (size_t j = 0; j < i; ++j)
+            for (size_t k = 0; k < n; ++k) sum += x[i * n + k] * x[j * n + k];
+    d->unrelated = fmaxf(0, 2 * sum / (float)(N * (N - 1)));
+    mem_free(x);
+    return rc;
+}
+
+int docs_open(struct docs **out, struct store *s, const struct docs_models *models, struct err *e) {
+    *out = mem_zalloc(sizeof **out);
+    if (!*out) return err_set(e, CHIMERE_ENOMEM, "out of memory");
+    (*out)->store = s;
+    if (models) (*out)->models = *models;
+    pthread_mutex_init(&(*out)->lock, NULL);
+    pthread_mutex_init(&(*out)->near_lock, NULL);
+    int rc = docs_has_vectors(*out) ? measure_unrelated(*out, e) : 0;
+    if (rc) {
+        docs_close(*out);
+        *out = NULL;
+    }
+    return rc;
+}
+
+void docs_close(struct docs *d) {
+    if (!d) return;
+    for (int i = 0; i < DOCS_NEAR_KEPT; ++i) docs_near_fini(&d->near[i]);
+    pthread_mutex_destroy(&d->lock);
+    pthread_mutex_destroy(&d->near_lock);
+    mem_free(d);
+}
+
+bool docs_has_vectors(const struct docs *d) { return d->models.embed || d->models.remote; }
+
+int32_t docs_n_vec(const struct docs *d) {
+    return d->models.embed    ? embed_size(d->models.embed)
+           : d->models.remote ? remote_embed_size(d->models.remote)
+                              : 0;
+}
+
+float docs_near_from(const struct docs *d) {
+    return d->unrelated + NEAR_SHARE * (1 - d->unrelated);
+}
+
+int64_t docs_embedder(const struct docs *d) {
+    return (int64_t)(d->models.embed    ? embed_hash(d->models.embed)
+                     : d->models.remote ? remote_embed_hash(d->models.remote)
+                                        : 0);
+}
+
+const char *docs_ranking(const struct docs_hits *h) {
+    return h->by_vectors ? h->reranked ? "bm25+vectors+reranker" : "bm25+vectors"
+           : h->reranked ? "bm25+reranker"
+                         : "bm25 alone";
+}
+
+void docs_hits_fini(struct docs_hits *h) {
+    for (int32_t i = 0; i < h->n; ++i) {
+        mem_free(h->v[i].path);
+        mem_free(h->v[i].title);
+        mem_free(h->v[i].heading);
+        mem_free(h->v[i].text);
+    }
+    h->n = 0;
+}
+
+int docs_vector(struct docs *d, const char *heading, const char *text, float *out, struct err *e) {
+    int32_t n_tok;
+    bool cut;
+    struct buf b;
+    buf_init(&b, (size_t)1 << 20);
+    buf_printf(&b, "%s%s%s", heading, heading[0] ? "\n" : "", text);
+    int rc = b.failed ? err_set(e, CHIMERE_ENOMEM, "out of memory") : 0;
+    if (!rc && d->models.remote) {
+        rc = remote_embed_text(d->models.remote, b.n ? b.p : "", b.n, out, e);
+    } else if (!rc) {
+        pthread_mutex_lock(&d->lock);
+        rc = embed_text(d->models.embed, b.n ? b.p : "", b.n, true, out, &n_tok, &cut, e);
+        pthread_mutex_unlock(&d->lock);
+    }
+    buf_fini(&b);
+    return rc;
+}
+
+/* ---- two rankings ---- */
+
+struct ranking {
+    int64_t ids[POOL];
+    float cosines[POOL]; /* of the vectors' list */
+    size_t n;
+};
+
+static int add_match(void *ud, const struct store_chunk *c) {
+    struct ranking *r = ud;
+    if (r->n < POOL) r->ids[r->n++] = c->id;
+    return 0;
+}
+
+/* "a" OR "b": words hold letters and digits alone, so nothing of them is an operator. */
+static void expression(struct buf *b, const struct words *w) {
+    for (size_t i = 0; i < w->n; ++i) buf_printf(b, "%s\"%s\"", i ? " OR " : "", w->v[i]);
+}
+
+static int by_vectors(struct docs *d, const char *question, const char *collection,
+                      struct ranking *r, struct err *e) {
+    float *query = mem_alloc_array((size_t)docs_n_vec(d), sizeof *query);
+    if (!query) return err_set(e, CHIMERE_ENOMEM, "out of memory");
+    int rc = docs_embed(d, question, query, e);
+    if (!rc) rc = docs_nearest(d, collection, query, POOL, r->ids, r->cosines, e);
+    mem_free(query);
+    if (rc > 0) r->n = (size_t)rc;
+    return rc < 0 ? rc : 0;
+}
+
+/* The list by meaning, as far as there is one: without it the words alone rank, and the hits say why. */
+static void add_vectors(struct docs *d, const char *question, const char *collection,
+                        int64_t deadline_ns, struct ranking *r, struct docs_hits *out) {
+    struct err e = {0};
+    if (!docs_has_vectors(d)) return;
+    if (deadline_ns && clock_ns() > deadline_ns)
+        snprintf(out->why, sizeof out->why, "vectors: the deadline came first");
+    else if (by_vectors(d, question, collection, r, &e))
+        snprintf(out->why, sizeof out->why, "vectors: %.140s", e.text);
+    else if (!r->n)
+        snprintf(out->why, sizeof out->why, "vectors: no file was indexed with this model");
+    else out->by_vectors = true;
+}
+
+/* ---- is the best passage about the question at all? ---- */
+
+/* A word that no document has says little about which one is meant: it may be the question's own wording. */
+static double rarity(struct docs *d, const char *word) {
+    char quoted[WORDS_MAX_BYTES + 4];
+    snprintf(quoted, sizeof quoted, "\"%s\"", word);
+    int64_t n = store_doc_count(d->store, quoted, COUNT_MOST, NULL);
+    double r = log(1 + (double)COUNT_MOST / (1 + (double)(n < 0 ? 0 : n)));
+    return n > 0 ? r : 0.3 * r;
+}
+
+/* 0..1: the share of the question's rare words that a passage holds; -1: it holds none of its names. */
+static double coverage(const struct words *w, const double *rare, const struct docs_hit *h) {
+    struct buf all;
+    buf_init(&all, (size_t)256 << 10);
+    const char *parts[] = {h->title, h->heading, h->text};
+    for (int i = 0; i < 3; ++i) words_fold(&all, parts[i], strlen(parts[i]));
+    double total = 0, found = 0;
+    bool any = false; /* numbers alone are no subject: every sum would find a page that has them */
+    for (size_t i = 0; i < w->n; ++i) {
+        total += rare[i];
+        if (all.failed || !words_count(all.p, w->v[i])) continue;
+        found += rare[i];
+        any |= !words_is_number(w->v[i]);
+    }
+    bool named = all.failed || words_has_name(w, all.n ? all.p : "");
+    buf_fini(&all);
+    return !named ? -1 : any ? found / total : 0;
+}
+
+static int take(void *ud, const struct store_chunk *c) {
+    struct docs_hits *out = ud;
+    struct docs_hit *h = &out->v[out->n];
+    *h = (struct docs_hit){.path = mem_strdup(c->path),
+                           .title = mem_strdup(c->title),
+                           .heading = mem_strdup(c->heading),
+                           .text = mem_strdup(c->text),
+                           .from = c->from,
+                           .to = c->to,
+                           .page = c->page,
+                           .line = c->line};
+    ++out->n; /* fini frees what there is */
+    return h->path && h->title && h->heading && h->text ? 0 : CHIMERE_ENOMEM;
+}
+
+/* ---- the cross-encoder ---- */
+
+bool docs_has_reranker(const struct docs *d) { return d->models.rerank != NULL; }
+
+int docs_score(struct docs *d, const char *question, const char *text, float *score,
+               struct err *e) {
+    pthread_mutex_lock(&d->lock);
+    int rc = rerank_score(d->models.rerank, question, strnlen(question, DOCS_MAX_QUERY), text,
+                          strlen(text), score, e);
+    pthread_mutex_unlock(&d->lock);
+    return rc;
+}
+
+static int by_score(const void *a, const void *b) {
+    const struct docs_hit *x = a, *y = b;
+    return x->score != y->score ? (x->score < y->score ? 1 : -1) : 0;
+}
+
+/* Orders the hits by what a model that reads question and passage together says of each. All or none: at the deadline
+ * the fused order stays, as scores of two kinds do not compare. */
+static void rerank(struct docs *d, const char *question, int64_t deadline_ns,
+                   _Atomic bool *cancelled, struct docs_hits *out) {
+    double scores[DOCS_MAX_HITS];
+    struct err e = {0};
+    int rc = 0;
+    if (!d->models.rerank || !out->n) return;
+    for (int32_t i = 0; i < out->n && !rc; ++i) {
+        const struct docs_hit *h = &out->v[i];
+        struct buf b;
+        float score = 0;
+        if (cancelled && *cancelled) rc = err_set(&e, CHIMERE_ECANCELLED, "cancelled");
+        else if (deadline_ns && clock_ns() > deadline_ns)
+            rc = err_set(&e, CHIMERE_ETIMEOUT, "the deadline came first");
+        if (rc) break;
+        buf_init(&b, (size_t)1 << 20);
+        buf_printf(&b, "%s%s%s", h->heading, h->heading[0] ? "\n" : "", h->text);
+        rc = b.failed ? err_set(&e, CHIMERE_ENOMEM, "out of memory")
+                      : docs_score(d, question, b.n ? b.p : "", &score, &e);
+        buf_fini(&b);
+        scores[i] = (double)score;
+    }
+    if (rc) {
+        snprintf(out->why, sizeof out->why, "reranker: %.140s", e.text);
+        return;
+    }
+    for (int32_t i = 0; i < out->n; ++i) out->v[i].score = scores[i];
+    qsort(out->v, (size_t)out->n, sizeof *out->v, by_score);
+    out->reranked = true;
+}
+
+/* Of more hits than were asked for, the best k stay. */
+static void keep(struct docs_hits *out, int32_t k) {
+    for (; out->n > k; --out->n) {
+        struct docs_hit *h = &out->v[out->n - 1];
+        mem_free(h->path);
+        mem_free(h->title);
+        mem_free(h->heading);
+        mem_free(h->text);
+    }
+}
+
+int docs_search(struct docs *d, const char *question, const char *collection, int32_t k,
+                int64_t deadline_ns, _Atomic bool *cancelled, struct docs_hits *out,
+                struct err *e) {
+    *out = (struct docs_hits){0};
+    struct words w;
+    size_t n_question = strnlen(question, DOCS_MAX_QUERY);
+    words_of(&w, question, n_question);
+    if (!w.n) return 0;
+    struct ranking text = {0}, vectors = {0};
+    struct buf b;
+    buf_init(&b, 8192);
+    expression(&b, &w);
+    int rc = b.failed ? err_set(e, CHIMERE_ENOMEM, "out of memory")
+                      : store_doc_match(d->store, b.p, collection, POOL, add_match, &text, e);
+    buf_fini(&b);
+    if (!rc && cancelled && *cancelled) rc = err_set(e, CHIMERE_ECANCELLED, "cancelled");
+    if (!rc) add_vectors(d, question, collection, deadline_ns, &vectors, out);
+    struct rank_item items[2 * POOL];
+    size_t n = 0;
+    rank_fuse(items, &n, 2 * POOL, text.ids, text.n, 1);
+    rank_fuse(items, &n, 2 * POOL, vectors.ids, vectors.n, 1);
+    rank_sort(items, n);
+    if (k > DOCS_MAX_HITS) k = DOCS_MAX_HITS;
+    int32_t looked_at = d->models.rerank && 3 * k < DOCS_MAX_HITS ? 3 * k
+                        : d->models.rerank                        ? DOCS_MAX_HITS
+                                                                  : k;
+    for (size_t i = 0; i < n && out->n < looked_at && !rc; ++i) {
+        int32_t at = out->n;
+        rc = store_doc_chunk(d->store, items[i].id, take, out, e);
+        if (!rc && out->n > at) out->v[at].score = items[i].score;
+    }
+    if (!rc) rerank(d, question, deadline_ns, cancelled, out);
+    keep(out, k);
+    double rare[WORDS_MAX];
+    bool named = false;
+    for (size_t i = 0; i < w.n && !rc; ++i) rare[i] = rarity(d, w.v[i]);
+    for (int32_t i = 0; i < out->n && !rc; ++i) {
+        double c = coverage(&w, rare, &out->v[i]);
+        named |= c >= 0;
+        out->coverage = fmax(out->coverage, c);
+    }
+    double least = named && words_n_name(&w) ? MIN_NAMED : MIN_COVERAGE;
+    bool near = named && vectors.n && vectors.cosines[0] > docs_near_from(d);
+    if (rc || (out->coverage < least && !near)) docs_hits_fini(out);
+    return rc;
+}
+
+/* ---- the tool ---- */
+
+static int run_tool(void *ud, const json_t *args, struct tool_env *env, struct buf *out,
+                    struct err *e) {
+    struct docs_hits h;
+    int rc = docs_search(ud, json_string_value(json_object_get(args, "query")), env->collection, 5,
+                         env->deadline_ns, env->cancelled, &h, e);
+    if (rc) return rc;
+    if (!h.n) buf_puts(out, "nothing found");
+    for (int32_t i = 0; i < h.n; ++i)
+        buf_printf(out, "[%d] %s%s%s (%s:%d)\n%s\n\n", i + 1, h.v[i].title,
+                   h.v[i].heading[0] ? ", " : "", h.v[i].heading, h.v[i].path, h.v[i].line,
+                   h.v[i].text);
+    docs_hits_fini(&h);
+    return 0;
+}
+
+int docs_add_tool(struct docs *d, struct tool_set *tools, struct err *e) {
+    struct tool t = {.name = "documents",
+                     .flags = TOOL_TAINTS,
+                     .deadline_ms = 5000,
+                     .spec = tool_spec("documents", "Search the user's documents.",
+                                       "{\"type\":\"object\",\"properties\":{\"query\":{\"type\":"
+                                       "\"string\",\"description\":\"What to look for\"}},"
+                                       "\"required\":[\"query\"]}"),
+                     .run = run_tool,
+                     .ud = d};
+    return tool_add(tools, &t, e);
+}

@@ -1,0 +1,234 @@
+/* docs_index.c: a folder into the index: what is new, what has changed, what is gone. */
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/map.h"
+#include "base/mem.h"
+#include "retrieval/chunk.h"
+#include "retrieval/docs_impl.h"
+#include "retrieval/extract.h"
+#include "store/doc.h"
+
+struct known { /* a file that the index has */
+    int64_t n_bytes, mtime_ns, embedder;
+    bool seen;
+    char *path; /* owned */
+};
+
+struct job {
+    struct docs *d;
+    const char *collection;
+    struct docs_report *r;
+    struct map by_path;
+    struct known *known; /* owned */
+    size_t n_known, cap_known;
+    struct err *e;
+};
+
+static int add_known(void *ud, const struct store_doc *doc) {
+    struct job *j = ud;
+    if (j->n_known == j->cap_known) {
+        size_t cap = j->cap_known ? 2 * j->cap_known : 256;
+        struct known *more = mem_realloc(j->known, cap * sizeof *more);
+        if (!more) return CHIMERE_ENOMEM;
+        j->known = more;
+        j->cap_known = cap;
+    }
+    struct known *k = &j->known[j->n_known];
+    *k = (struct known){doc->n_bytes, doc->mtime_ns, doc->embedder, false, mem_strdup(doc->path)};
+    if (!k->path || map_put(&j->by_path, doc->path, strlen(doc->path), (uint32_t)j->n_known) < 0)
+        return CHIMERE_ENOMEM;
+    ++j->n_known;
+    return 0;
+}
+
+static void failed(struct job *j, const char *path, const struct err *why) {
+    if (!j->r->n_failed++)
+        snprintf(j->r->first_failure, sizeof j->r->first_failure, "%.200s: %.240s", path,
+                 why->text);
+}
+
+static int put(struct job *j, const char *path, const struct stat *st, const struct extract *x) {
+    struct arena a;
+    arena_init(&a, (size_t)256 << 20);
+    struct store_chunk *chunks = mem_alloc_array(STORE_MAX_CHUNKS, sizeof *chunks);
+    const char *name = strrchr(path, '/') ? strrchr(path, '/') + 1 : path;
+    struct chunk_cursor c;
+    struct chunk piece;
+    int32_t n = 0, page = 0, n_vec = docs_n_vec(j->d);
+    int rc = chunks ? 0 : CHIMERE_ENOMEM;
+    chunk_begin(&c, x->text.n ? x->text.p : "", x->text.n);
+    while (!rc && n < STORE_MAX_CHUNKS && chunk_next(&c, &piece)) {
+        while (page < x->n_page && x->pages[page] <= piece.from) ++page;
+        struct store_chunk *s = &chunks[n++];
+        *s = (struct store_chunk){
+            .from = piece.from, .to = piece.to, .line = piece.line, .page = page};
+        s->heading = arena_strndup(&a, x->text.p + piece.heading, (size_t)piece.n_heading);
+        s->text = arena_strndup(&a, x->text.p + piece.from, (size_t)(piece.to - piece.from));
+        float *vec = n_vec ? arena_alloc(&a, (size_t)n_vec * sizeof *vec) : NULL;
+        if (!s->heading || !s->text || (n_vec && !vec)) rc = CHIMERE_ENOMEM;
+        if (!rc && vec) rc = docs_vector(j->d, s->heading, s->text, vec, j->e);
+        s->vec = vec;
+        s->n_vec = n_vec;
+    }
+    struct store_doc doc = {.collection = j->collection,
+                            .path = path,
+                            .title = x->title[0] ? x->title : name,
+                            .n_bytes = st->st_size,
+                            .embedder = docs_embedder(j->d),
+                            .mtime_ns =
+                                (int64_t)st->st_mtim.tv_sec * 1000000000 + st->st_mtim.tv_nsec};
+    if (!rc) rc = store_doc_put(j->d->store, &doc, chunks, n, j->e);
+    else if (rc == CHIMERE_ENOMEM) err_set(j->e, rc, "out of memory");
+    j->r->n_chunk += rc ? 0 : n;
+    mem_free(chunks);
+    arena_fini(&a);
+    return rc;
+}
+
+/* The file that `fd` is, whatever its name leads to by now. */
+static int read_fd(int fd, size_t size, char **out, struct err *e) {
+    if (size > EXTRACT_MAX_BYTES)
+        return err_set(e, CHIMERE_ELIMIT, "expected at most %d bytes, got %zu", EXTRACT_MAX_BYTES,
+                       size);
+    char *data = mem_alloc(size + 1);
+    if (!data) return err_set(e, CHIMERE_ENOMEM, "out of memory");
+    size_t n = 0;
+    while (n < size) {
+        ssize_t got = read(fd, data + n, size - n);
+        if (got < 0 && errno == EINTR) continue;
+        if (got <= 0) break;
+        n += (size_t)got;
+    }
+    data[n] = 0;
+    *out = data;
+    if (n == size) return 0;
+    mem_free(data);
+    *out = NULL;
+    return err_set(e, CHIMERE_EIO, "cannot read it whole");
+}
+
+/* A failure of one file is counted; only those of the store end the job. */
+static int read_file(struct job *j, int dir, const char *name, const char *path) {
+    struct stat st;
+    struct err why = {0};
+    enum extract_kind kind = extract_kind_of(name);
+    if (kind == EXTRACT_NONE) {
+        ++j->r->n_skipped;
+        return 0;
+    }
+    int fd = openat(dir, name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
+    if (fd < 0 || fstat(fd, &st) || !S_ISREG(st.st_mode)) {
+        if (fd >= 0) close(fd);
+        ++j->r->n_skipped;
+        return 0;
+    }
+    ++j->r->n_seen;
+    uint32_t at;
+    int64_t mtime_ns = (int64_t)st.st_mtim.tv_sec * 1000000000 + st.st_mtim.tv_nsec;
+    bool known = map_find(&j->by_path, path, strlen(path), &at);
+    if (known) j->known[at].seen = true;
+    /* vectors of another model are of no use; without a model those that are there stay */
+    bool embedded = known && (!j->d->models.embed || j->known[at].embedder == docs_embedder(j->d));
+    if (embedded && j->known[at].n_bytes == st.st_size && j->known[at].mtime_ns == mtime_ns) {
+        close(fd);
+        ++j->r->n_kept;
+        return 0;
+    }
+    char *data = NULL;
+    int rc = read_fd(fd, (size_t)st.st_size, &data, &why);
+    close(fd);
+    if (!rc) {
+        struct extract x;
+        struct extract_how how = {0};
+        rc = extract_text(&x, kind, data, (size_t)st.st_size, &how, &why);
+        int stored = rc ? 0 : put(j, path, &st, &x);
+        extract_fini(&x);
+        mem_free(data);
+        if (stored) return stored;
+    }
+    if (rc) {
+        failed(j, path, &why);
+        if (known) return store_doc_remove(j->d->store, j->collection, path, j->e);
+    } else {
+        ++j->r->n_read;
+    }
+    return 0;
+}
+
+static int walk(struct job *j, int parent, const char *name, const char *path, int depth) {
+    if (depth > DOCS_MAX_DEPTH)
+        return err_set(j->e, CHIMERE_ELIMIT, "%s: folders are nested more than %d deep", path,
+                       DOCS_MAX_DEPTH);
+    int fd = openat(parent, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    DIR *dir = fd < 0 ? NULL : fdopendir(fd);
+    if (!dir) {
+        if (fd >= 0) close(fd);
+        struct err why = {0};
+        err_set(&why, CHIMERE_EIO, "cannot open the folder");
+        failed(j, path, &why);
+        return 0;
+    }
+    int rc = 0;
+    for (const struct dirent *d; !rc && (d = readdir(dir));) {
+        if (d->d_name[0] == '.' || !strcmp(d->d_name, "node_modules")) continue;
+        char below[4096];
+        struct stat st;
+        if (snprintf(below, sizeof below, "%s/%s", path, d->d_name) >= (int)sizeof below ||
+            fstatat(fd, d->d_name, &st, AT_SYMLINK_NOFOLLOW)) {
+            ++j->r->n_skipped;
+            continue;
+        }
+        if (j->r->n_seen >= DOCS_MAX_FILES)
+            rc = err_set(j->e, CHIMERE_ELIMIT, "%s: more than %d files", path, DOCS_MAX_FILES);
+        else if (S_ISDIR(st.st_mode)) rc = walk(j, fd, d->d_name, below, depth + 1);
+        else rc = read_file(j, fd, d->d_name, below);
+    }
+    closedir(dir);
+    return rc;
+}
+
+static bool below(const char *path, const char *folder) {
+    size_t n = strlen(folder);
+    return !strncmp(path, folder, n) && (path[n] == '/' || !path[n]);
+}
+
+int docs_index(struct docs *d, const char *path, const char *collection, struct docs_report *r,
+               struct err *e) {
+    *r = (struct docs_report){0};
+    struct job j = {.d = d, .collection = collection, .r = r, .e = e};
+    char real[PATH_MAX];
+    struct stat st;
+    if (!realpath(path, real) || stat(real, &st))
+        return err_set(e, CHIMERE_ENOENT, "%s: not found", path);
+    map_init(&j.by_path, (size_t)256 << 20);
+    int rc = store_doc_list(d->store, collection, add_known, &j, e);
+    if (!rc && S_ISDIR(st.st_mode)) {
+        rc = walk(&j, AT_FDCWD, real, real, 0);
+    } else if (!rc) {
+        int dir = -1;
+        char *slash = strrchr(real, '/');
+        *slash = 0;
+        dir = open(slash == real ? "/" : real, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+        *slash = '/';
+        if (dir >= 0) rc = read_file(&j, dir, slash + 1, real);
+        if (dir >= 0) close(dir);
+    }
+    for (size_t i = 0; i < j.n_known && !rc; ++i) {
+        if (j.known[i].seen || !below(j.known[i].path, real)) continue;
+        rc = store_doc_remove(d->store, collection, j.known[i].path, e);
+        ++r->n_removed;
+    }
+    for (size_t i = 0; i < j.n_known; ++i) mem_free(j.known[i].path);
+    mem_free(j.known);
+    map_fini(&j.by_path);
+    return rc;
+}

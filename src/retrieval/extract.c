@@ -1,0 +1,224 @@
+#include "retrieval/extract_impl.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <stdatomic.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/file.h"
+#include "base/mem.h"
+#include "base/str.h"
+
+enum { EXIT_REFUSED = 3 }; /* of the child, with a sentence on its output */
+
+/* ---- kinds ---- */
+
+static const struct {
+    enum extract_kind kind;
+    const char *endings;
+} kinds[] = {
+    {EXTRACT_TEXT, " txt text log csv tsv rst org tex "},
+    {EXTRACT_MARKDOWN, " md markdown mdown "},
+    {EXTRACT_HTML, " html htm xhtml "},
+    {EXTRACT_PDF, " pdf "},
+    {EXTRACT_CODE,
+     " c h cc cpp hpp cu cuh py rs js mjs ts tsx jsx java kt go rb php swift zig sh sql lua cs "
+     "scala toml yaml yml json ini cfg cmake css "},
+};
+
+enum extract_kind extract_kind_of(const char *name) {
+    const char *dot = strrchr(name, '.');
+    char ending[16];
+    size_t n = dot ? strlen(dot + 1) : 0;
+    if (!n || n + 3 > sizeof ending || strchr(dot, '/')) return EXTRACT_NONE;
+    ending[0] = ' ';
+    for (size_t i = 0; i < n; ++i) ending[i + 1] = (char)tolower((unsigned char)dot[i + 1]);
+    ending[n + 1] = ' ';
+    ending[n + 2] = 0;
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; ++i)
+        if (strstr(kinds[i].endings, ending)) return kinds[i].kind;
+    return EXTRACT_NONE;
+}
+
+enum extract_kind extract_kind_of_type(const char *t) {
+    if (str_starts(t, "text/html") || str_starts(t, "application/xhtml")) return EXTRACT_HTML;
+    if (str_starts(t, "text/markdown")) return EXTRACT_MARKDOWN;
+    if (str_starts(t, "application/pdf")) return EXTRACT_PDF;
+    if (str_starts(t, "application/json")) return EXTRACT_CODE;
+    return str_starts(t, "text/") ? EXTRACT_TEXT : EXTRACT_NONE;
+}
+
+/* ---- plain text ---- */
+
+/* Control bytes but tab and line end go, and so do carriage returns; single foreign bytes are Latin-1. */
+void extract_put_clean(struct buf *b, const char *s, size_t n) {
+    for (size_t i = 0; i < n;) {
+        int len = utf8_valid_len(s + i, n - i);
+        unsigned char c = (unsigned char)s[i];
+        if (len <= 0) {
+            char two[4];
+            if (c >= 0xa0) buf_put(b, two, (size_t)utf8_encode(c, two));
+            ++i;
+            continue;
+        }
+        if (len > 1 || c == '\n' || c == '\t' || (c >= 0x20 && c != 0x7f))
+            buf_put(b, s + i, (size_t)len);
+        i += (size_t)len;
+    }
+}
+
+void extract_set_title(struct extract *x, const char *s, size_t n) {
+    while (n && isspace((unsigned char)*s)) ++s, --n;
+    size_t to = 0;
+    while (to < n && to < sizeof x->title - 1 && s[to] != '\n') ++to;
+    while (to && ((unsigned char)s[to] & 0xc0) == 0x80) --to;
+    while (to && isspace((unsigned char)s[to - 1])) --to;
+    memcpy(x->title, s, to);
+    x->title[to] = 0;
+}
+
+static void read_plain(struct extract *x, const char *data, size_t n) {
+    if (n >= 3 && !memcmp(data, "\xef\xbb\xbf", 3)) data += 3, n -= 3;
+    extract_put_clean(&x->text, data, n);
+    if (x->kind != EXTRACT_MARKDOWN || !x->text.n) return;
+    const char *p = x->text.p;
+    while (p && *p && !(p[0] == '#' && p[1] == ' '))
+        if ((p = strchr(p, '\n'))) ++p;
+    if (p && *p) extract_set_title(x, p + 2, x->text.n - (size_t)(p + 2 - x->text.p));
+}
+
+void extract_new_line(struct buf *b) {
+    while (b->n && b->p[b->n - 1] == ' ') buf_cut(b, b->n - 1);
+    if (b->n && b->p[b->n - 1] != '\n') buf_putc(b, '\n');
+}
+
+/* ---- in this process: the child's part ---- */
+
+int extract_parse(struct extract *x, enum extract_kind kind, const char *data, size_t n,
+                  struct err *e) {
+    *x = (struct extract){.kind = kind};
+    buf_init(&x->text, EXTRACT_MAX_TEXT);
+    int rc = 0;
+    switch (kind) {
+    case EXTRACT_HTML: rc = extract_html(x, data, n, e); break;
+    case EXTRACT_NONE:
+    case EXTRACT_PDF:
+        return err_set(e, CHIMERE_EUNSUPPORTED, "no text can be taken from this type");
+    default:
+        if (memchr(data, 0, n < 8192 ? n : 8192))
+            return err_set(e, CHIMERE_EFORMAT, "expected text, got binary data");
+        read_plain(x, data, n);
+    }
+    if (!rc && x->text.failed == CHIMERE_ELIMIT)
+        rc = err_set(e, CHIMERE_ELIMIT, "more than %d bytes of text", EXTRACT_MAX_TEXT);
+    if (!rc && x->text.failed) rc = err_set(e, CHIMERE_ENOMEM, "out of memory");
+    return rc;
+}
+
+static bool write_all(const char *p, size_t n) {
+    while (n) {
+        ssize_t k = write(STDOUT_FILENO, p, n);
+        if (k <= 0 && errno != EINTR) return false;
+        if (k > 0) p += k, n -= (size_t)k;
+    }
+    return true;
+}
+
+int extract_child(int argc, char **argv) {
+    struct err e = {0};
+    struct extract x = {0};
+    char *data = NULL;
+    size_t n = 0;
+    int kind = argc > 2 ? argv[2][0] - '0' : EXTRACT_NONE;
+    int rc = file_read("-", EXTRACT_MAX_BYTES, &data, &n, &e);
+    if (!rc) rc = extract_parse(&x, (enum extract_kind)kind, data, n, &e);
+    struct buf out;
+    buf_init(&out, EXTRACT_MAX_TEXT + sizeof x.title + 1);
+    if (rc) buf_puts(&out, e.text[0] ? e.text : err_name(rc));
+    else buf_printf(&out, "%s\n%s", x.title, x.text.n ? x.text.p : "");
+    bool written = !out.failed && write_all(out.p, out.n);
+    buf_fini(&out);
+    extract_fini(&x);
+    mem_free(data);
+    return rc ? EXIT_REFUSED : !written;
+}
+
+/* ---- the parent's part ---- */
+
+static atomic_bool bare_allowed;
+
+void extract_allow_bare(bool allowed) { bare_allowed = allowed; }
+
+int extract_run(struct sandbox_job *job, const struct extract_how *how, struct buf *out,
+                struct sandbox_result *r, struct err *e) {
+    job->limits.memory_bytes = (uint64_t)1 << 30;
+    job->limits.cpu_s = job->limits.wall_ms / 1000 + 1;
+    job->cancelled = how->cancelled;
+    job->deadline_ns = how->deadline_ns;
+    job->owner = "text of documents and pages";
+    job->least = bare_allowed ? SANDBOX_BARE : SANDBOX_FILTERED;
+    int rc = sandbox_run(job, out, r, e);
+    if (rc == CHIMERE_EREFUSED) err_hint(e, "--bare-parsing reads such files without a sandbox");
+    if (!rc && r->cancelled) rc = err_set(e, CHIMERE_ECANCELLED, "cancelled");
+    if (!rc && r->too_large) rc = err_set(e, CHIMERE_ELIMIT, "reading it takes too much memory");
+    if (!rc && r->timed_out && !out->n)
+        rc = err_set(e, CHIMERE_ETIMEOUT, "reading it took too long");
+    return rc;
+}
+
+/* What the child wrote is as hostile as what it read. */
+static int take_text(struct extract *x, const struct buf *out, const struct sandbox_result *r,
+                     struct err *e) {
+    const char *text = out->n ? out->p : "", *end = memchr(text, '\n', out->n);
+    if (r->status == EXIT_REFUSED) return err_set(e, CHIMERE_EFORMAT, "%.400s", text);
+    if (r->timed_out) return err_set(e, CHIMERE_ETIMEOUT, "reading it took too long");
+    if ((r->status && !r->cut) || !end)
+        return err_set(e, CHIMERE_EFORMAT, "its parser ended with status %d", r->status);
+    struct buf title;
+    buf_init(&title, EXTRACT_MAX_TEXT);
+    extract_put_clean(&title, text, (size_t)(end - text));
+    if (title.n) extract_set_title(x, title.p, title.n);
+    buf_fini(&title);
+    extract_put_clean(&x->text, end + 1, out->n - (size_t)(end + 1 - text));
+    x->cut = r->cut;
+    return x->text.failed ? err_set(e, x->text.failed, "%s", err_name(x->text.failed)) : 0;
+}
+
+static int run_parser(struct extract *x, const char *data, size_t n, const struct extract_how *how,
+                      struct err *e) {
+    char kind[2] = {(char)('0' + x->kind), 0};
+    const char *argv[] = {"chimere", EXTRACT_COMMAND, kind, NULL};
+    struct sandbox_job job = {.argv = argv, .self = true, .input = data, .n_input = n};
+    struct sandbox_result r;
+    struct buf out;
+    sandbox_defaults(&job.limits);
+    job.limits.file_bytes = 0;
+    job.limits.n_process = 1;
+    job.limits.output_bytes = EXTRACT_MAX_TEXT + sizeof x->title + 1;
+    buf_init(&out, job.limits.output_bytes);
+    int rc = extract_run(&job, how, &out, &r, e);
+    if (!rc) rc = take_text(x, &out, &r, e);
+    buf_fini(&out);
+    return rc;
+}
+
+int extract_text(struct extract *x, enum extract_kind kind, const char *data, size_t n,
+                 const struct extract_how *how, struct err *e) {
+    *x = (struct extract){.kind = kind};
+    buf_init(&x->text, EXTRACT_MAX_TEXT);
+    if (n > EXTRACT_MAX_BYTES)
+        return err_set(e, CHIMERE_ELIMIT, "expected at most %d bytes, got %zu", EXTRACT_MAX_BYTES,
+                       n);
+    switch (kind) {
+    case EXTRACT_HTML: return run_parser(x, data, n, how, e);
+    case EXTRACT_PDF: return extract_pdf(x, data, n, how, e);
+    default: return extract_parse(x, kind, data, n, e);
+    }
+}
+
+void extract_fini(struct extract *x) {
+    buf_fini(&x->text);
+    mem_free(x->pages);
+    x->pages = NULL;
+}

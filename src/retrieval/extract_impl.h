@@ -1,0 +1,23 @@
+/* extract_impl.h: what the readers of one kind share. */
+#ifndef CHIMERE_RETRIEVAL_EXTRACT_IMPL_H
+#define CHIMERE_RETRIEVAL_EXTRACT_IMPL_H
+
+#include "retrieval/extract.h"
+#include "tools/sandbox.h"
+
+/* Removes control bytes except tab and line end; stray bytes are read as Latin-1. */
+void extract_put_clean(struct buf *b, const char *s, size_t n);
+void extract_set_title(struct extract *x, const char *s, size_t n);
+void extract_new_line(struct buf *b); /* unless one stands there */
+
+/* In this process: for the sandboxed child and for tests. */
+int extract_parse(struct extract *x, enum extract_kind kind, const char *data, size_t n,
+                  struct err *e);
+int extract_html(struct extract *x, const char *data, size_t n, struct err *e);
+/* Runs a parser with the limits of all; the job has its program, input and wall limit. */
+int extract_run(struct sandbox_job *job, const struct extract_how *how, struct buf *out,
+                struct sandbox_result *r, struct err *e);
+int extract_pdf(struct extract *x, const char *data, size_t n, const struct extract_how *how,
+                struct err *e);
+
+#endif
