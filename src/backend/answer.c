@@ -178,29 +178,13 @@ int answer_start(struct answer **out, struct engine *g, const struct tok *tok,
     pthread_cond_init(&a->ended, NULL);
     a->g = g;
     a->p = *p;
-    int64_t room = engine_ctx(g) - p->n_prompt;
-    int32_t limit =
-        p->max_tokens > 0 && p->max_tokens < room ? p->max_tokens : (int32_t)(room > 0 ? room : 0);
+    int64_t room = engine_ctx(g) - p->job.n_prompt;
+    int32_t limit = p->job.max_tokens > 0 && p->job.max_tokens < room
+                        ? p->job.max_tokens
+                        : (int32_t)(room > 0 ? room : 0);
     int rc = set_up(a, tok, limit + 1, e);
-    a->job = (struct job){.prompt = p->prompt,
-                          .n_prompt = p->n_prompt,
-                          .max_tokens = p->max_tokens,
-                          .sampling = p->sampling,
-                          .loras = p->loras,
-                          .n_lora = p->n_lora,
-                          .no_speculation = p->no_speculation,
-                          .engram = p->engram,
-                          .session = p->session,
-                          .scope = p->scope,
-                          .owner = p->owner,
-                          .marks = p->marks,
-                          .n_mark = p->n_mark,
-                          .no_cache = p->no_cache,
-                          .keep_end = p->keep_end,
-                          .on_token = on_token,
-                          .on_prefill = on_prefill,
-                          .on_done = on_done,
-                          .ud = a};
+    a->job = (struct job){
+        .p = p->job, .on_token = on_token, .on_prefill = on_prefill, .on_done = on_done, .ud = a};
     *out = a;
     if (!rc) rc = engine_submit(g, &a->job, e);
     if (rc) {

@@ -12,18 +12,7 @@
 enum { ANSWER_MAX_STOPS = 64, ANSWER_MAX_STOP_BYTES = 1024 };
 
 struct answer_params {
-    const int32_t *prompt; /* borrowed until the end */
-    int32_t n_prompt, max_tokens;
-    struct sampler_params sampling; /* what it points to is borrowed until the end */
-    const struct lora_use *loras;   /* borrowed until the end */
-    int32_t n_lora;
-    bool no_speculation;
-    const struct engram_use *engram; /* borrowed until the end; NULL: none */
-    const char *session;             /* prefix reuse, as in struct job; borrowed until the end */
-    const int32_t *marks;            /* borrowed until the end */
-    int32_t n_mark;
-    uint64_t scope, owner;    /* as in struct job */
-    bool no_cache, keep_end;  /* as in struct job */
+    struct job_params job;    /* what its pointers point to is borrowed until the end */
     const char *const *stops; /* borrowed during answer_start */
     size_t n_stop;
     const struct chat_parse_spec

@@ -325,19 +325,19 @@ static void on_done(void *ud) {
 
 static int set_loras(struct local *l, struct local_run *r, struct err *e) {
     const struct request *a = r->request;
-    r->params.loras = l->model.loras;
-    r->params.n_lora = l->model.n_lora;
+    r->params.job.loras = l->model.loras;
+    r->params.job.n_lora = l->model.n_lora;
     if (a->n_lora < 0) return 0;
     r->loras = mem_alloc_array((size_t)a->n_lora + 1, sizeof *r->loras);
     if (!r->loras) return err_set(e, CHIMERE_ENOMEM, "out of memory");
-    r->params.loras = r->loras;
-    r->params.n_lora = 0;
+    r->params.job.loras = r->loras;
+    r->params.job.n_lora = 0;
     for (int32_t i = 0; i < a->n_lora; i++) {
         if (a->loras[i].id < 0 || a->loras[i].id >= l->model.n_lora)
             return err_set(e, CHIMERE_EINVAL, "lora: expected ids below %d, got %d",
                            l->model.n_lora, a->loras[i].id);
         if (a->loras[i].scale == 0) continue;
-        r->loras[r->params.n_lora++] =
+        r->loras[r->params.job.n_lora++] =
             (struct lora_use){l->model.loras[a->loras[i].id].lora, a->loras[i].scale};
     }
     return 0;
@@ -351,8 +351,8 @@ static int ban_calls(struct local *l, struct local_run *r, struct err *e) {
     if (!r->bias) return err_set(e, CHIMERE_ENOMEM, "out of memory");
     if (s->n_bias) memcpy(r->bias, s->bias, s->n_bias * sizeof *r->bias);
     r->bias[s->n_bias] = (struct logit_bias){l->call_open, -__builtin_inff()};
-    r->params.sampling.bias = r->bias;
-    r->params.sampling.n_bias = s->n_bias + 1;
+    r->params.job.sampling.bias = r->bias;
+    r->params.job.sampling.n_bias = s->n_bias + 1;
     return 0;
 }
 
@@ -361,8 +361,8 @@ static int set_grammar(struct local *l, struct local_run *r, struct err *e) {
         l->model.template ? chat_template_caps(l->model.template)->calls : CHAT_CALLS_NONE;
     int rc = request_grammar_take(l->grammars, r->request, calls, &r->grammar, e);
     if (rc || !r->grammar) return rc;
-    r->params.sampling.grammar = request_grammar_matcher(r->grammar);
-    r->params.sampling.grammar_after_think = r->params.sampling.in_think;
+    r->params.job.sampling.grammar = request_grammar_matcher(r->grammar);
+    r->params.job.sampling.grammar_after_think = r->params.job.sampling.in_think;
     return 0;
 }
 
@@ -378,24 +378,24 @@ static int set_up(struct local *l, struct local_run *r, struct err *e) {
         return err_set(e, CHIMERE_EINVAL, "prompt: expected at least one token");
     int64_t room = engine_ctx(l->model.engine);
     if ((int64_t)n >= room) return engine_refuse_prompt((int64_t)n, room, e);
-    r->params = (struct answer_params){.prompt = r->ids,
-                                       .n_prompt = (int32_t)n,
-                                       .max_tokens = a->max_tokens,
-                                       .sampling = a->sampling,
-                                       .session = a->session,
-                                       .scope = a->scope,
-                                       .owner = request_owner_hash(a),
-                                       .marks = r->marks,
-                                       .n_mark = find_marks(l, r->ids, n, r->marks),
-                                       .no_cache = a->no_cache,
-                                       .keep_end = a->keep_end,
+    r->params = (struct answer_params){.job.prompt = r->ids,
+                                       .job.n_prompt = (int32_t)n,
+                                       .job.max_tokens = a->max_tokens,
+                                       .job.sampling = a->sampling,
+                                       .job.session = a->session,
+                                       .job.scope = a->scope,
+                                       .job.owner = request_owner_hash(a),
+                                       .job.marks = r->marks,
+                                       .job.n_mark = find_marks(l, r->ids, n, r->marks),
+                                       .job.no_cache = a->no_cache,
+                                       .job.keep_end = a->keep_end,
                                        .stops = (const char *const *)a->stops,
                                        .n_stop = a->n_stop,
                                        .on_event = on_event,
                                        .on_token = on_token,
                                        .on_prefill = on_prefill,
                                        .on_done = on_done};
-    struct sampler_params *s = &r->params.sampling;
+    struct sampler_params *s = &r->params.job.sampling;
     s->in_think = in_think;
     s->think_start = l->think.start;
     s->n_think_start = l->think.n_start;
@@ -419,7 +419,7 @@ static int set_up(struct local *l, struct local_run *r, struct err *e) {
     if (!rc) rc = set_loras(l, r, e);
     if (!rc) rc = ban_calls(l, r, e);
     if (!rc) rc = ngram_field_open(&r->memory, l->engram, a, l->model.tok, e);
-    r->params.engram = ngram_memory_use(r->memory);
+    r->params.job.engram = ngram_memory_use(r->memory);
     return rc ? rc : sampler_check(s, (int32_t)tok_n_vocab(l->model.tok), e);
 }
 
@@ -448,7 +448,7 @@ static int local_prepare(struct backend *b, const struct request *a, const struc
         local_free(&r->base);
         return rc;
     }
-    if (n_prompt) *n_prompt = r->params.n_prompt;
+    if (n_prompt) *n_prompt = r->params.job.n_prompt;
     *out = &r->base;
     return 0;
 }
@@ -463,7 +463,7 @@ static int local_start(struct generation *base, struct err *e) {
         *c = (struct choice){.run = r, .in_think = r->parse.in_think};
         struct answer_params p = r->params;
         p.ud = c;
-        p.sampling.seed += (uint64_t)i;
+        p.job.sampling.seed += (uint64_t)i;
         int rc = answer_start(&c->answer, l->model.engine, l->model.tok, &p, &c->err);
         if (rc && i == 0) {
             if (e) *e = c->err;

@@ -64,17 +64,17 @@ static int local_ask(struct chat_backend *b, const struct chat_ask *q, struct ch
     struct turn turn = {.request = q, .done_fd = l->done[1]};
     struct chat_parse_spec parse = {
         .calls = CHAT_CALLS_NONE, .reasoning = true, .in_think = in_think};
-    struct answer_params p = {.prompt = ids,
-                              .n_prompt = (int32_t)n,
-                              .max_tokens = (int32_t)cfg_int(q->c, "n-predict"),
-                              .loras = l->rig.loras,
-                              .n_lora = l->rig.n_lora,
-                              .engram = ngram_memory_use(memory),
+    struct answer_params p = {.job.prompt = ids,
+                              .job.n_prompt = (int32_t)n,
+                              .job.max_tokens = (int32_t)cfg_int(q->c, "n-predict"),
+                              .job.loras = l->rig.loras,
+                              .job.n_lora = l->rig.n_lora,
+                              .job.engram = ngram_memory_use(memory),
                               .parse = &parse,
                               .on_event = on_event,
                               .on_done = on_done,
                               .ud = &turn};
-    chat_rig_sampling(&l->rig, q->c, in_think, &p.sampling);
+    chat_rig_sampling(&l->rig, q->c, in_think, &p.job.sampling);
     struct answer *a = NULL;
     if (!rc) rc = answer_start(&a, l->rig.engine, l->rig.tok, &p, e);
     if (!rc) {

@@ -118,17 +118,17 @@ static int answer_one(struct chat_rig *r, const struct cfg *c, struct err *e) {
     buf_init(&s.reasoning, (size_t)64 << 20);
     struct chat_parse_spec parse = {
         .calls = CHAT_CALLS_NONE, .reasoning = true, .in_think = in_think};
-    struct answer_params p = {.prompt = ids,
-                              .n_prompt = (int32_t)n,
-                              .max_tokens = (int32_t)cfg_int(c, "n-predict"),
-                              .loras = r->loras,
-                              .n_lora = r->n_lora,
-                              .engram = ngram_memory_use(memory),
+    struct answer_params p = {.job.prompt = ids,
+                              .job.n_prompt = (int32_t)n,
+                              .job.max_tokens = (int32_t)cfg_int(c, "n-predict"),
+                              .job.loras = r->loras,
+                              .job.n_lora = r->n_lora,
+                              .job.engram = ngram_memory_use(memory),
                               .parse = raw ? NULL : &parse,
                               .on_event = on_event,
                               .ud = &s};
     p.n_stop = cfg_list(c, "stop", &p.stops);
-    chat_rig_sampling(r, c, in_think, &p.sampling);
+    chat_rig_sampling(r, c, in_think, &p.job.sampling);
     struct answer *a = NULL;
     if (!rc && !n) rc = err_set(e, CHIMERE_EINVAL, "prompt: expected at least one token");
     if (!rc) rc = answer_start(&a, r->engine, r->tok, &p, e);

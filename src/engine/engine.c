@@ -195,14 +195,14 @@ int engine_refuse_prompt(int64_t n_prompt, int64_t n_ctx, struct err *e) {
 
 static int check_job(const struct engine *g, const struct job *j, struct err *e) {
     int64_t limit = engine_ctx(g);
-    if (!j->prompt || j->n_prompt < 1)
+    if (!j->p.prompt || j->p.n_prompt < 1)
         return err_set(e, CHIMERE_EINVAL, "prompt: expected at least one token");
-    if (j->n_prompt >= limit) return engine_refuse_prompt(j->n_prompt, limit, e);
-    for (int32_t i = 0; i < j->n_prompt; i++)
-        if (j->prompt[i] < 0 || j->prompt[i] >= g->lm->n_vocab)
+    if (j->p.n_prompt >= limit) return engine_refuse_prompt(j->p.n_prompt, limit, e);
+    for (int32_t i = 0; i < j->p.n_prompt; i++)
+        if (j->p.prompt[i] < 0 || j->p.prompt[i] >= g->lm->n_vocab)
             return err_set(e, CHIMERE_EINVAL, "prompt: expected token ids below %d, got %d",
-                           g->lm->n_vocab, j->prompt[i]);
-    return sampler_check(&j->sampling, g->lm->n_vocab, e);
+                           g->lm->n_vocab, j->p.prompt[i]);
+    return sampler_check(&j->p.sampling, g->lm->n_vocab, e);
 }
 
 int engine_submit(struct engine *g, struct job *j, struct err *e) {

@@ -67,8 +67,8 @@ struct engine_stats { /* of one job */
 
 struct engram_use;
 
-struct job {
-    /* filled by the caller, borrowed until on_done returns */
+/* What to generate and how: the caller's part of a job. Pointers are borrowed until on_done has returned. */
+struct job_params {
     const int32_t *prompt;
     int32_t n_prompt;   /* >= 1 */
     int32_t max_tokens; /* <= 0: up to the context */
@@ -87,6 +87,10 @@ struct job {
     uint64_t scope, owner;
     bool no_cache; /* evaluate the whole prompt */
     bool keep_end; /* others will continue this answer from its very end; wants `speculate` */
+};
+
+struct job {
+    struct job_params p; /* filled by the caller, like the callbacks */
     /* One token: return false to stop (finish: stop). probs NULL unless asked for. is_end: the token ended
      * the generation and is no text. */
     bool (*on_token)(struct job *j, int32_t token, bool is_end, const struct sampler_probs *probs);

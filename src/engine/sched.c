@@ -103,7 +103,7 @@ static int64_t ctx_limit(const struct sched *s) {
 /* Room for the prompt, the answer, drafts, and the page that a fork may have to copy. */
 static int64_t ctx_wanted(const struct sched *s, const struct job *j) {
     int64_t limit = ctx_limit(s),
-            want = (int64_t)j->n_prompt + (j->max_tokens > 0 ? j->max_tokens : limit);
+            want = (int64_t)j->p.n_prompt + (j->p.max_tokens > 0 ? j->p.max_tokens : limit);
     if (want > limit) want = limit;
     want = (want + KV_PAGE - 1) / KV_PAGE * KV_PAGE + (s->p.speculate ? KV_PAGE : 0);
     return want < s->lm->n_ctx ? want : s->lm->n_ctx;
@@ -111,16 +111,17 @@ static int64_t ctx_wanted(const struct sched *s, const struct job *j) {
 
 static int seat(struct sched *s, struct active *a, struct job *j, struct err *e) {
     int rc = s->lm->ops->seq_new(s->lm, &a->seq, e);
-    if (!rc) rc = sampler_new(&a->sampler, &j->sampling, s->lm->n_vocab, s->tok, e);
-    if (!rc && j->engram) {
-        rc = engram_mixer_new(&a->engram, j->engram, s->lm->n_vocab, j->prompt, j->n_prompt, e);
+    if (!rc) rc = sampler_new(&a->sampler, &j->p.sampling, s->lm->n_vocab, s->tok, e);
+    if (!rc && j->p.engram) {
+        rc = engram_mixer_new(&a->engram, j->p.engram, s->lm->n_vocab, j->p.prompt, j->p.n_prompt,
+                              e);
         const struct sampler_hook hook = ngram_memory_hook(a->engram);
         if (!rc) rc = sampler_add_hook(a->sampler, &hook);
     }
-    if (!rc) rc = sampler_prime(a->sampler, j->prompt, (size_t)j->n_prompt, e);
-    int64_t more = ctx_limit(s) - j->n_prompt;
-    if (j->max_tokens > 0 && j->max_tokens < more) more = j->max_tokens;
-    if (!rc && spec_seq_init(&a->spec, j->prompt, j->n_prompt, (int32_t)more))
+    if (!rc) rc = sampler_prime(a->sampler, j->p.prompt, (size_t)j->p.n_prompt, e);
+    int64_t more = ctx_limit(s) - j->p.n_prompt;
+    if (j->p.max_tokens > 0 && j->p.max_tokens < more) more = j->p.max_tokens;
+    if (!rc && spec_seq_init(&a->spec, j->p.prompt, j->p.n_prompt, (int32_t)more))
         rc = err_set(e, CHIMERE_ENOMEM, "out of memory");
     return rc;
 }
@@ -150,11 +151,11 @@ bool sched_admit(struct sched *s, struct job *j) {
     a->job = j;
     a->start_ns = clock_ns();
     j->stats.queue_ms = (double)(a->start_ns - j->posted_ns) * 1e-6;
-    j->stats.n_prompt = j->n_prompt;
+    j->stats.n_prompt = j->p.n_prompt;
     a->n_ctx_held = want;
-    a->keep_end = j->keep_end;
+    a->keep_end = j->p.keep_end;
     a->spec.engram = a->engram;
-    a->spec.off = !s->p.speculate || j->no_speculation;
+    a->spec.off = !s->p.speculate || j->p.no_speculation;
     s->n_ctx_held += want;
     s->n_active++;
     bool pays = s->p.deterministic || spec_follows(&s->spec, &a->spec, s->n_active);
@@ -180,8 +181,8 @@ int32_t sched_n_in(const struct sched *s, enum phase phase) {
 static int32_t draft_room(const struct sched *s, const struct active *a) {
     int64_t left = ctx_limit(s) - s->lm->ops->seq_pos(s->lm, a->seq) - 2;
     const struct job *j = a->job;
-    if (j->max_tokens > 0 && j->max_tokens - j->stats.n_generated - 1 < left)
-        left = j->max_tokens - j->stats.n_generated - 1;
+    if (j->p.max_tokens > 0 && j->p.max_tokens - j->stats.n_generated - 1 < left)
+        left = j->p.max_tokens - j->stats.n_generated - 1;
     int32_t n_max = draft_max(s);
     return left < n_max ? (int32_t)(left < 0 ? 0 : left) : n_max;
 }
@@ -248,8 +249,8 @@ static void add_decodes(struct sched *s, int32_t *n_run, int32_t *n_tok) {
                                        .n_tok = 1 + a->n_draft,
                                        .defer = a->n_draft > 0 || (a->keep_end && s->p.speculate),
                                        .want = WANT_ALL,
-                                       .loras = a->job->loras,
-                                       .n_lora = a->job->n_lora};
+                                       .loras = a->job->p.loras,
+                                       .n_lora = a->job->p.n_lora};
         s->owner[(*n_run)++] = i;
         *n_tok += 1 + a->n_draft;
     }
@@ -259,7 +260,7 @@ static void add_decodes(struct sched *s, int32_t *n_run, int32_t *n_tok) {
  * prompt's start where the text must not depend on what else runs. */
 static int32_t chunk_of(const struct sched *s, const struct active *a, int32_t room,
                         bool decoding) {
-    int32_t left = a->job->n_prompt - a->n_prefilled, n = left;
+    int32_t left = a->job->p.n_prompt - a->n_prefilled, n = left;
     if (s->p.deterministic) {
         int32_t cut = s->p.n_chunk - a->n_prefilled % s->p.n_chunk;
         if (n > cut) n = cut;
@@ -283,13 +284,13 @@ static void add_prefills(struct sched *s, int32_t *n_run, int32_t *n_tok) {
         if (a->phase != PHASE_PREFILL) continue;
         int32_t n = chunk_of(s, a, s->p.n_batch - *n_tok, decoding);
         if (n < 1) continue;
-        bool last = a->n_prefilled + n == a->job->n_prompt;
+        bool last = a->n_prefilled + n == a->job->p.n_prompt;
         s->runs[*n_run] = (struct run){.seq = a->seq,
-                                       .tokens = a->job->prompt + a->n_prefilled,
+                                       .tokens = a->job->p.prompt + a->n_prefilled,
                                        .n_tok = n,
                                        .want = last ? WANT_LAST : WANT_NONE,
-                                       .loras = a->job->loras,
-                                       .n_lora = a->job->n_lora};
+                                       .loras = a->job->p.loras,
+                                       .n_lora = a->job->p.n_lora};
         s->owner[(*n_run)++] = i;
         *n_tok += n;
     }
@@ -299,14 +300,14 @@ static void add_prefills(struct sched *s, int32_t *n_run, int32_t *n_tok) {
 /* ---- after the batch ---- */
 
 static bool is_end(const struct sched *s, const struct job *j, int32_t token) {
-    return s->tok && !j->sampling.ignore_eos && tok_is_eog(s->tok, token);
+    return s->tok && !j->p.sampling.ignore_eos && tok_is_eog(s->tok, token);
 }
 
 /* Samples from one row and reports the token. Returns false when the job ended (a is free then). */
 static bool take_token(struct sched *s, struct active *a, int32_t row, int32_t *token) {
     struct job *j = a->job;
     struct sampler_probs probs;
-    bool with_probs = j->sampling.n_probs > 0;
+    bool with_probs = j->p.sampling.n_probs > 0;
     struct err e = {0};
     *token = sched_pick(s, a, row, with_probs ? &probs : NULL, &e);
     if (*token < 0) {
@@ -329,8 +330,8 @@ static bool take_token(struct sched *s, struct active *a, int32_t row, int32_t *
         return false;
     }
     int64_t limit = ctx_limit(s);
-    if ((j->max_tokens > 0 && j->stats.n_generated >= j->max_tokens) ||
-        j->n_prompt + (int64_t)j->stats.n_generated >= limit) {
+    if ((j->p.max_tokens > 0 && j->stats.n_generated >= j->p.max_tokens) ||
+        j->p.n_prompt + (int64_t)j->stats.n_generated >= limit) {
         retire(s, a, FINISH_LENGTH);
         return false;
     }
@@ -342,7 +343,7 @@ static void after_prefill(struct sched *s, struct active *a, const struct run *r
     a->n_prefilled += r->n_tok;
     s->totals.n_prompt += r->n_tok;
     int guarded = mem_guard_lift();
-    if (j->on_prefill) j->on_prefill(j, a->n_prefilled, j->n_prompt);
+    if (j->on_prefill) j->on_prefill(j, a->n_prefilled, j->p.n_prompt);
     mem_guard_restore(guarded);
     if (r->want == WANT_NONE) return;
     a->decode_ns = clock_ns();

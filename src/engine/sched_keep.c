@@ -35,16 +35,16 @@ static void add_stop(struct sched *s, struct active *a, int64_t pos) {
 
 static void plan_stops(struct sched *s, struct active *a) {
     const struct job *j = a->job;
-    int32_t n = j->n_mark, first = n > N_LAST_MARKS ? n - N_LAST_MARKS : 0;
+    int32_t n = j->p.n_mark, first = n > N_LAST_MARKS ? n - N_LAST_MARKS : 0;
     a->n_stop = 0;
-    if (first > 0) add_stop(s, a, j->marks[0]);
+    if (first > 0) add_stop(s, a, j->p.marks[0]);
     for (int32_t i = first; i < n; i++)
-        if (j->marks[i] > 0 && j->marks[i] < j->n_prompt) add_stop(s, a, j->marks[i]);
-    add_stop(s, a, j->n_prompt - 1);
+        if (j->p.marks[i] > 0 && j->p.marks[i] < j->p.n_prompt) add_stop(s, a, j->p.marks[i]);
+    add_stop(s, a, j->p.n_prompt - 1);
 }
 
 int32_t sched_next_stop(const struct sched *s, const struct active *a) {
-    int32_t stop = a->job->n_prompt, every = s->p.cache.n_every;
+    int32_t stop = a->job->p.n_prompt, every = s->p.cache.n_every;
     if (!a->is_kept) return stop;
     if (a->has_twins && a->n_prefilled < stop - 1) stop--;
     for (int32_t i = a->n_stop - 1; i >= 0 && a->stops[i] > a->n_prefilled; i--) stop = a->stops[i];
@@ -58,17 +58,18 @@ static bool is_stop(const struct sched *s, const struct active *a) {
     every = every > s->grid ? every / s->grid * s->grid : s->grid;
     for (int32_t i = 0; i < a->n_stop; i++)
         if (a->stops[i] == a->n_prefilled) return true;
-    return a->n_prefilled % every == 0 || (a->has_twins && a->n_prefilled == a->job->n_prompt - 1);
+    return a->n_prefilled % every == 0 ||
+           (a->has_twins && a->n_prefilled == a->job->p.n_prompt - 1);
 }
 
 /* Adapters and scope; without adapters the scope itself. */
 static uint64_t salt_of(const struct job *j) {
-    uint64_t h = j->scope;
-    for (int32_t i = 0; i < j->n_lora; i++) {
+    uint64_t h = j->p.scope;
+    for (int32_t i = 0; i < j->p.n_lora; i++) {
         const struct {
             uint64_t hash;
             double scale;
-        } use = {lora_hash(j->loras[i].lora), (double)j->loras[i].scale};
+        } use = {lora_hash(j->p.loras[i].lora), (double)j->p.loras[i].scale};
         h = hash_bytes(&use, sizeof use, h + 1);
     }
     return h;
@@ -122,7 +123,7 @@ static bool take_hit(struct sched *s, struct active *a) {
     a->n_prefilled = (int32_t)pos;
     a->job->stats.n_cached = (int32_t)pos;
     s->totals.n_cached += pos;
-    if (pos == (a->job->n_prompt - 1) / s->grid * s->grid) a->began = x;
+    if (pos == (a->job->p.n_prompt - 1) / s->grid * s->grid) a->began = x;
     else prefix_unpin(s->prefix, x);
     return true;
 }
@@ -136,15 +137,15 @@ static bool leads(const struct active *a, const struct active *b) {
     if (a == b || !a->is_kept || (a->phase != PHASE_PREFILL && a->phase != PHASE_LOAD))
         return false;
     if (a->start_ns > b->start_ns || (a->start_ns == b->start_ns && a > b)) return false;
-    return a->salt == b->salt && a->job->n_prompt == b->job->n_prompt &&
-           memcmp(a->job->prompt, b->job->prompt,
-                  (size_t)a->job->n_prompt * sizeof *a->job->prompt) == 0;
+    return a->salt == b->salt && a->job->p.n_prompt == b->job->p.n_prompt &&
+           memcmp(a->job->p.prompt, b->job->p.prompt,
+                  (size_t)a->job->p.n_prompt * sizeof *a->job->p.prompt) == 0;
 }
 
 /* Whether a, which could begin at pos, does better to wait for another one with its prompt. */
 static bool waits(struct sched *s, const struct active *a, int64_t pos) {
     bool any = false;
-    if (!may_branch(s) || pos + 1 >= a->job->n_prompt) return false;
+    if (!may_branch(s) || pos + 1 >= a->job->p.n_prompt) return false;
     for (int32_t i = 0; i < s->p.n_seq; i++)
         if (leads(&s->active[i], a)) any = s->active[i].has_twins = true;
     return any;
@@ -155,7 +156,7 @@ static void seek(struct sched *s, struct active *a) {
     const struct job *j = a->job;
     for (;;) {
         bool is_new = !a->hit;
-        if (is_new) a->hit = prefix_find(s->prefix, j->prompt, j->n_prompt, a->salt);
+        if (is_new) a->hit = prefix_find(s->prefix, j->p.prompt, j->p.n_prompt, a->salt);
         if (is_new && waits(s, a, a->hit ? prefix_pos(a->hit) : 0)) {
             if (a->hit) prefix_unpin(s->prefix, a->hit);
             a->hit = NULL;
@@ -177,13 +178,13 @@ static void seek(struct sched *s, struct active *a) {
 
 void sched_begin_cached(struct sched *s, struct active *a) {
     const struct job *j = a->job;
-    a->is_kept = s->prefix && !j->no_cache;
+    a->is_kept = s->prefix && !j->p.no_cache;
     a->phase = PHASE_PREFILL;
     if (!a->is_kept) return;
     a->salt = salt_of(j);
-    a->job_scope = j->scope;
-    a->job_owner = j->owner;
-    a->session = j->session ? hash_bytes(j->session, strlen(j->session), 1) : 0;
+    a->job_scope = j->p.scope;
+    a->job_owner = j->p.owner;
+    a->session = j->p.session ? hash_bytes(j->p.session, strlen(j->p.session), 1) : 0;
     seek(s, a);
 }
 

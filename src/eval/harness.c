@@ -100,16 +100,16 @@ static int start(struct slot *s, const json_t *item, const struct eval_host *h, 
         return rc;
     }
     buf_clear(&s->text);
-    struct answer_params p = {.prompt = s->ids,
-                              .n_prompt = (int32_t)n,
-                              .max_tokens =
+    struct answer_params p = {.job.prompt = s->ids,
+                              .job.n_prompt = (int32_t)n,
+                              .job.max_tokens =
                                   (int32_t)json_integer_value(json_object_get(item, "max_tokens")),
-                              .no_speculation = true,
-                              .engram = ngram_memory_use(s->memory),
+                              .job.no_speculation = true,
+                              .job.engram = ngram_memory_use(s->memory),
                               .on_event = on_event,
                               .ud = s};
-    sampler_defaults(&p.sampling);
-    p.sampling.temperature = 0;
+    sampler_defaults(&p.job.sampling);
+    p.job.sampling.temperature = 0;
     rc = answer_start(&s->answer, h->engine, h->tok, &p, e);
     if (rc) {
         ngram_memory_close(s->memory);

@@ -81,16 +81,16 @@ static struct result direct(struct rig *r, int n_stream, int n_tok) {
     int64_t start = clock_ns();
     double cpu = cpu_s();
     for (int i = 0; i < n_stream; i++) {
-        struct answer_params p = {.prompt = prompt,
-                                  .n_prompt = 8,
-                                  .max_tokens = n_tok,
+        struct answer_params p = {.job.prompt = prompt,
+                                  .job.n_prompt = 8,
+                                  .job.max_tokens = n_tok,
                                   .on_event = ignore,
                                   .on_token = note,
-                                  .no_cache = true,
-                                  .no_speculation = true,
+                                  .job.no_cache = true,
+                                  .job.no_speculation = true,
                                   .ud = &first[i]};
-        sampler_defaults(&p.sampling);
-        p.sampling.ignore_eos = true;
+        sampler_defaults(&p.job.sampling);
+        p.job.sampling.ignore_eos = true;
         if (answer_start(&a[i], r->model.engine, r->model.tok, &p, &e)) die(&e);
     }
     for (int i = 0; i < n_stream; i++) answer_wait(a[i]);

@@ -40,14 +40,14 @@ static bool pass(struct job *j, int32_t token, bool is_end, const struct sampler
 static void nothing(struct job *j) { (void)j; }
 
 static struct job job_of(const int32_t *prompt, int32_t n, int32_t more) {
-    struct job j = {.prompt = prompt,
-                    .n_prompt = n,
-                    .max_tokens = more,
+    struct job j = {.p.prompt = prompt,
+                    .p.n_prompt = n,
+                    .p.max_tokens = more,
                     .on_token = pass,
                     .on_done = nothing,
-                    .no_speculation = true};
-    sampler_defaults(&j.sampling);
-    j.sampling.ignore_eos = true;
+                    .p.no_speculation = true};
+    sampler_defaults(&j.p.sampling);
+    j.p.sampling.ignore_eos = true;
     return j;
 }
 

@@ -308,13 +308,13 @@ static void ended(struct job *j) { (void)j; }
 static int answer(struct engine *g, struct err *e) {
     static const int32_t prompt[] = {5, 6, 7, 8};
     struct heard h = {0};
-    struct job j = {.prompt = prompt,
-                    .n_prompt = 4,
-                    .max_tokens = 2,
+    struct job j = {.p.prompt = prompt,
+                    .p.n_prompt = 4,
+                    .p.max_tokens = 2,
                     .on_token = hear,
                     .on_done = ended,
                     .ud = &h};
-    sampler_defaults(&j.sampling);
+    sampler_defaults(&j.p.sampling);
     int rc = engine_run(g, &j, e);
     if (!rc) assert_int_equal(h.n, 2);
     return rc;

@@ -59,14 +59,14 @@ static struct engine *new_engine(const struct engine_params *p, int32_t delay_us
 static void fill_job(struct job *j, struct collected *c, const int32_t *prompt, int32_t n,
                      int32_t max, uint64_t seed) {
     *c = (struct collected){.n = 0};
-    *j = (struct job){.prompt = prompt,
-                      .n_prompt = n,
-                      .max_tokens = max,
+    *j = (struct job){.p.prompt = prompt,
+                      .p.n_prompt = n,
+                      .p.max_tokens = max,
                       .on_token = collect,
                       .on_done = ended,
                       .ud = c};
-    neutral(&j->sampling);
-    j->sampling.seed = seed;
+    neutral(&j->p.sampling);
+    j->p.sampling.seed = seed;
 }
 
 static const int32_t prompt[] = {5, 9, 5, 9, 7, 3, 5, 9, 5, 9, 7, 3, 5, 9};
@@ -92,7 +92,7 @@ static void texts_do_not_depend_on_company_or_drafts(void **state) {
         struct err e = {0};
         for (int i = 0; i < N_JOB; i++) {
             fill_job(&jobs[i], &got[i], prompt, N_PROMPT - i % 3, 100, (uint64_t)i);
-            if (i % 4 == 0) jobs[i].sampling.temperature = 0;
+            if (i % 4 == 0) jobs[i].p.sampling.temperature = 0;
             if (how < 2) assert_int_equal(engine_run(g, &jobs[i], &e), 0);
             else if (engine_submit(g, &jobs[i], &e)) fail_msg("%s", e.text);
         }

@@ -253,11 +253,11 @@ static struct engine_stats answer(struct engine *g, const struct engram_use *use
     static const int32_t prompt[] = {5, 6, 7};
     struct err e = {0};
     out->n = 0;
-    struct job j = {.prompt = prompt,
-                    .n_prompt = 3,
-                    .max_tokens = n,
-                    .sampling = *sp,
-                    .engram = use,
+    struct job j = {.p.prompt = prompt,
+                    .p.n_prompt = 3,
+                    .p.max_tokens = n,
+                    .p.sampling = *sp,
+                    .p.engram = use,
                     .on_token = collect,
                     .on_done = done,
                     .ud = out};

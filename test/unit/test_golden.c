@@ -642,18 +642,18 @@ static void speculation_changes_no_greedy_text(void **state) {
         for (int32_t t = 0; t < 120; t++) prompt[t] = g.tokens[t % 24];
         struct text texts[2] = {{.n = 0}, {.n = 0}};
         for (int k = 0; k < 2; k++) {
-            struct job j = {.prompt = prompt,
-                            .n_prompt = 120,
-                            .max_tokens = N_TEXT,
-                            .no_speculation = k,
-                            .no_cache = true,
+            struct job j = {.p.prompt = prompt,
+                            .p.n_prompt = 120,
+                            .p.max_tokens = N_TEXT,
+                            .p.no_speculation = k,
+                            .p.no_cache = true,
                             .on_token = keep_token,
                             .on_done = no_more,
                             .ud = &texts[k]};
-            sampler_defaults(&j.sampling);
-            j.sampling.temperature = 0;
-            j.sampling.bias = bias;
-            j.sampling.n_bias = 3;
+            sampler_defaults(&j.p.sampling);
+            j.p.sampling.temperature = 0;
+            j.p.sampling.bias = bias;
+            j.p.sampling.n_bias = 3;
             if (engine_run(engine, &j, &e)) fail_msg("%s: %s", families[i], e.text);
             assert_int_equal(texts[k].n, N_TEXT);
             if (k ? j.stats.n_drafted : !j.stats.n_accepted)

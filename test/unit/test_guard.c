@@ -25,7 +25,7 @@ static bool go_on(struct job *j, int32_t token, bool is_end, const struct sample
     int32_t *n = j->ud;
     return ++*n < N_TOKEN;
 }
-static void ended(struct job *j) { mem_free(mem_alloc((size_t)j->n_prompt)); }
+static void ended(struct job *j) { mem_free(mem_alloc((size_t)j->p.n_prompt)); }
 
 /* ---- the guard trips ---- */
 
@@ -43,15 +43,15 @@ static void run_leaky(void) {
     struct engine *g;
     struct engine_params p;
     int32_t n = 0;
-    struct job j = {.prompt = prompt,
-                    .n_prompt = 3,
-                    .max_tokens = 4,
+    struct job j = {.p.prompt = prompt,
+                    .p.n_prompt = 3,
+                    .p.max_tokens = 4,
                     .on_token = go_on,
                     .on_done = ended,
                     .ud = &n};
     engine_defaults(&p);
     p.n_ctx = 64;
-    sampler_defaults(&j.sampling);
+    sampler_defaults(&j.p.sampling);
     if (lm_open_fake(&lm, &fp, NULL)) return;
     real_ops = lm->ops;
     struct lm_ops leaky = *lm->ops;
@@ -183,13 +183,13 @@ static void decode(bool speculate, int32_t n_seq, struct grammar_matcher *matche
     struct job jobs[N_JOB];
     int32_t n[N_JOB] = {0};
     for (int i = 0; i < N_JOB; i++) {
-        jobs[i] = (struct job){.prompt = nano.ids,
-                               .n_prompt = (int32_t)nano.n_ids,
+        jobs[i] = (struct job){.p.prompt = nano.ids,
+                               .p.n_prompt = (int32_t)nano.n_ids,
                                .on_token = go_on,
                                .on_done = ended,
                                .ud = &n[i]};
-        set_sampling(&jobs[i].sampling, i, matcher);
-        if (i == 0) jobs[i].prompt = nano.longer, jobs[i].n_prompt = N_LONG;
+        set_sampling(&jobs[i].p.sampling, i, matcher);
+        if (i == 0) jobs[i].p.prompt = nano.longer, jobs[i].p.n_prompt = N_LONG;
         if (engine_run(g, &jobs[i], &e)) fail_msg("%s", e.text);
         assert_int_equal(jobs[i].finish, FINISH_STOP);
     }
@@ -197,13 +197,13 @@ static void decode(bool speculate, int32_t n_seq, struct grammar_matcher *matche
         n[i] = 0;
         if (engine_submit(g, &jobs[i], &e)) fail_msg("%s", e.text);
     }
-    struct job last = {.prompt = nano.ids,
-                       .n_prompt = 5,
-                       .max_tokens = 2,
+    struct job last = {.p.prompt = nano.ids,
+                       .p.n_prompt = 5,
+                       .p.max_tokens = 2,
                        .on_token = go_on,
                        .on_done = ended,
                        .ud = &(int32_t){0}};
-    sampler_defaults(&last.sampling);
+    sampler_defaults(&last.p.sampling);
     for (int i = 0; i < N_JOB; i++)
         while (((volatile struct job *)&jobs[i])->finish == FINISH_NONE) engine_run(g, &last, &e);
     struct engine_totals t;

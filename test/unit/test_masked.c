@@ -114,15 +114,17 @@ static void every_masked_answer_is_valid(void **state) {
         "{\"n\":3,\"kind\":\"cat\",\"tags\":[\"soft\"]}\n{\"n\":42,\"kind\":\"dog\"}\n"
         "{\"kind\":null,\"n\":-1}\n{\"n\":9,\"kind\":7,\"tags\":[\"a\",\"bc\"]}\n";
     assert_int_equal(tok_encode(tok, prompt, sizeof prompt - 1, false, false, &ids, &n_ids, &e), 0);
-    struct answer_params ap = {
-        .prompt = ids, .n_prompt = (int32_t)n_ids, .max_tokens = 64, .on_event = on_event};
-    sampler_defaults(&ap.sampling);
-    ap.sampling.temperature = 1;
-    ap.sampling.top_k = 0;
-    ap.sampling.top_p = 1;
-    ap.sampling.grammar = matcher;
-    struct logit_bias *bias = rarer_space(tok, &ap.sampling.n_bias);
-    ap.sampling.bias = bias;
+    struct answer_params ap = {.job.prompt = ids,
+                               .job.n_prompt = (int32_t)n_ids,
+                               .job.max_tokens = 64,
+                               .on_event = on_event};
+    sampler_defaults(&ap.job.sampling);
+    ap.job.sampling.temperature = 1;
+    ap.job.sampling.top_k = 0;
+    ap.job.sampling.top_p = 1;
+    ap.job.sampling.grammar = matcher;
+    struct logit_bias *bias = rarer_space(tok, &ap.job.sampling.n_bias);
+    ap.job.sampling.bias = bias;
     static struct text texts[N_SEQ];
     int n_kind[3] = {0};
     int n_done = 0;
@@ -131,7 +133,7 @@ static void every_masked_answer_is_valid(void **state) {
         for (int i = 0; i < N_SEQ; i++) {
             texts[i].n = 0;
             ap.ud = &texts[i];
-            ap.sampling.seed = (uint64_t)(at + i);
+            ap.job.sampling.seed = (uint64_t)(at + i);
             if (answer_start(&a[i], g, tok, &ap, &e)) fail_msg("%s", e.text);
         }
         for (int i = 0; i < N_SEQ; i++) {

@@ -84,16 +84,16 @@ static void turn_with(struct engine *g, struct talk *t, int32_t n_answer, int32_
     struct err e = {0};
     int32_t *prompt = malloc((size_t)t->n * sizeof *prompt), n = t->n;
     memcpy(prompt, t->tokens, (size_t)n * sizeof *prompt);
-    struct job j = {.prompt = prompt,
-                    .n_prompt = n,
-                    .max_tokens = n_answer,
+    struct job j = {.p.prompt = prompt,
+                    .p.n_prompt = n,
+                    .p.max_tokens = n_answer,
                     .on_token = collect,
                     .on_done = ended,
                     .ud = t};
-    sampler_defaults(&j.sampling);
-    j.sampling.temperature = 0;
-    j.sampling.n_probs = 2;
-    j.sampling.ignore_eos = true;
+    sampler_defaults(&j.p.sampling);
+    j.p.sampling.temperature = 0;
+    j.p.sampling.n_probs = 2;
+    j.p.sampling.ignore_eos = true;
     if (change) change(&j);
     t->n_answer = 0;
     t->gap = INFINITY;
@@ -111,7 +111,7 @@ static void turn(struct engine *g, struct talk *t, int32_t n_answer, int32_t n_n
     turn_with(g, t, n_answer, n_next, NULL);
 }
 
-static void without_cache(struct job *j) { j->no_cache = true; }
+static void without_cache(struct job *j) { j->p.no_cache = true; }
 
 /* ---- engines ---- */
 
@@ -229,8 +229,8 @@ static void every_turn_evaluates_only_what_is_new(void **state) {
 
 static const int32_t hints[] = {130, 500, 700, 990};
 static void with_hints(struct job *j) {
-    j->marks = hints;
-    j->n_mark = 4;
+    j->p.marks = hints;
+    j->p.n_mark = 4;
 }
 
 static void hints_make_places_to_branch(void **state) {
@@ -415,7 +415,7 @@ static void files_have_a_budget_too(void **state) {
 }
 
 static uint64_t job_scope, job_owner;
-static void belong(struct job *j) { j->scope = job_scope, j->owner = job_owner; }
+static void belong(struct job *j) { j->p.scope = job_scope, j->p.owner = job_owner; }
 
 /* States of one scope are found by that scope only, in memory and after a restart; and each owner's files
  * have a budget of their own. */
@@ -644,28 +644,28 @@ static int32_t branch_out(struct engine *g, const struct talk *t, int32_t n_answ
     struct err e = {0};
     int32_t n = 0;
     *c = (struct crowd){.g = g,
-                        .first = {.prompt = other,
-                                  .n_prompt = 3,
-                                  .max_tokens = 4000,
+                        .first = {.p.prompt = other,
+                                  .p.n_prompt = 3,
+                                  .p.max_tokens = 4000,
                                   .on_token = post_all,
                                   .on_done = crowd_over,
                                   .ud = c}};
-    sampler_defaults(&c->first.sampling);
-    c->first.sampling.ignore_eos = true;
+    sampler_defaults(&c->first.p.sampling);
+    c->first.p.sampling.ignore_eos = true;
     for (int i = 0; i < N_BRANCH; i++) {
         c->talks[i] = talk_new(0, 0, 2);
         memcpy(c->talks[i]->tokens, t->tokens, (size_t)t->n * sizeof *t->tokens);
         c->talks[i]->n = t->n;
-        c->jobs[i] = (struct job){.prompt = t->tokens,
-                                  .n_prompt = t->n,
-                                  .max_tokens = n_answer,
+        c->jobs[i] = (struct job){.p.prompt = t->tokens,
+                                  .p.n_prompt = t->n,
+                                  .p.max_tokens = n_answer,
                                   .on_token = collect,
                                   .on_done = ended,
                                   .ud = c->talks[i]};
-        sampler_defaults(&c->jobs[i].sampling);
-        c->jobs[i].sampling.ignore_eos = true;
-        c->jobs[i].sampling.temperature = i ? 1 : 0;
-        c->jobs[i].sampling.seed = (uint64_t)i;
+        sampler_defaults(&c->jobs[i].p.sampling);
+        c->jobs[i].p.sampling.ignore_eos = true;
+        c->jobs[i].p.sampling.temperature = i ? 1 : 0;
+        c->jobs[i].p.sampling.seed = (uint64_t)i;
     }
     leaving = c;
     if (first_leaves) c->jobs[0].on_prefill = leave;
@@ -697,7 +697,7 @@ static void branches_evaluate_their_prompt_once(void **state) {
             for (int k = 0; k < N_BRANCH; k++) {
                 fresh = talk_new(40 + i, lengths[i], VOCAB);
                 struct job j = c.jobs[k];
-                j.no_cache = true;
+                j.p.no_cache = true;
                 j.ud = fresh;
                 struct err e = {0};
                 if (engine_run(g, &j, &e)) fail_msg("%s", e.text);
@@ -735,7 +735,7 @@ static void a_branch_that_leaves_hands_over(void **state) {
     engine_free(g);
 }
 
-static void with_end(struct job *j) { j->keep_end = true; }
+static void with_end(struct job *j) { j->p.keep_end = true; }
 
 /* Answers that are continued from their very end, all but the token that was sampled last: each branch
  * evaluates one token, and the text is that of a fresh evaluation. */
@@ -809,14 +809,14 @@ static void neighbours_go_on_while_a_state_is_restored(void **state) {
     struct err e = {0};
     const int32_t prompt[] = {1, 2, 3};
     _Atomic bool over = false;
-    struct job other = {.prompt = prompt,
-                        .n_prompt = 3,
-                        .max_tokens = 100000,
+    struct job other = {.p.prompt = prompt,
+                        .p.n_prompt = 3,
+                        .p.max_tokens = 100000,
                         .on_token = count_token,
                         .ud = (void *)&over};
     turn(g, t, 1, 10);
-    sampler_defaults(&other.sampling);
-    other.sampling.ignore_eos = true;
+    sampler_defaults(&other.p.sampling);
+    other.p.sampling.ignore_eos = true;
     other.on_done = mark_over;
     n_neighbour = 0;
     assert_int_equal(engine_submit(g, &other, &e), 0);
@@ -830,15 +830,15 @@ static void neighbours_go_on_while_a_state_is_restored(void **state) {
     while (!over) usleep(1000);
     /* and who leaves meanwhile gives its place back */
     for (int i = 0; i < 3; i++) {
-        struct job gone = {.prompt = t->tokens,
-                           .n_prompt = t->n,
-                           .max_tokens = 100,
+        struct job gone = {.p.prompt = t->tokens,
+                           .p.n_prompt = t->n,
+                           .p.max_tokens = 100,
                            .on_token = count_token,
                            .on_done = mark_over,
                            .ud = (void *)&over};
         over = false;
         other.ud = (void *)&over;
-        sampler_defaults(&gone.sampling);
+        sampler_defaults(&gone.p.sampling);
         n_neighbour = 0;
         other.on_done = no_matter;
         assert_int_equal(engine_submit(g, &other, &e), 0);

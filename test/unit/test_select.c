@@ -180,12 +180,12 @@ static void ended(struct job *j) { (void)j; }
 static void say(struct engine *g, const struct chain *c, struct said *out) {
     struct err e = {0};
     const struct engram_use use = {.tables = {table}, .n_table = 1, .alpha = 1};
-    struct job j = {.prompt = prompt,
-                    .n_prompt = (int32_t)n_prompt - 12, /* the table knows how it goes on */
-                    .max_tokens = N_TOKEN,
-                    .sampling = params_of(c, 7),
-                    .engram = c->mixes ? &use : NULL,
-                    .no_cache = true,
+    struct job j = {.p.prompt = prompt,
+                    .p.n_prompt = (int32_t)n_prompt - 12, /* the table knows how it goes on */
+                    .p.max_tokens = N_TOKEN,
+                    .p.sampling = params_of(c, 7),
+                    .p.engram = c->mixes ? &use : NULL,
+                    .p.no_cache = true,
                     .on_token = hear,
                     .on_done = ended,
                     .ud = out};

@@ -40,10 +40,10 @@ static void ended(struct job *j) { (void)j; }
 static void run(struct engine *g, const int32_t *prompt, int32_t n_prompt, int32_t n,
                 const struct sampler_params *sp, struct text *t) {
     struct err e = {0};
-    struct job j = {.prompt = prompt,
-                    .n_prompt = n_prompt,
-                    .max_tokens = n,
-                    .sampling = *sp,
+    struct job j = {.p.prompt = prompt,
+                    .p.n_prompt = n_prompt,
+                    .p.max_tokens = n,
+                    .p.sampling = *sp,
                     .on_token = collect,
                     .on_done = ended,
                     .ud = t};

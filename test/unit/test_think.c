@@ -468,10 +468,10 @@ static void answer(struct text *out, const struct sampler_params *p, bool specul
     assert_int_equal(lm_open_fake(&lm, &f, &e), 0);
     assert_int_equal(engine_new_over(&g, lm, g_tok, &ep, &e), 0);
     *out = (struct text){.n = 0};
-    struct job j = {.prompt = prompt,
-                    .n_prompt = 8,
-                    .max_tokens = 60,
-                    .sampling = *p,
+    struct job j = {.p.prompt = prompt,
+                    .p.n_prompt = 8,
+                    .p.max_tokens = 60,
+                    .p.sampling = *p,
                     .on_token = keep,
                     .on_done = done,
                     .ud = out};
