@@ -36,7 +36,7 @@ for text in sorted(pathlib.Path(log).glob("*.txt")):
             kernels[-1][2:4] = int(m[1]), int(shared[1]) if shared else 0
 names = subprocess.run(["c++filt"], input="\n".join(k[1] for k in kernels), capture_output=True, text=True,
                        check=True).stdout.splitlines()
-forms = re.findall(r"FORM_(\w+),", pathlib.Path("src/kernels/cuda/planes.h").read_text().split("enum plane_form {")[1].split("}")[0])
+forms = re.findall(r"FORM_(\w+),", pathlib.Path("src/kernels/cuda/repack.h").read_text().split("enum plane_form {")[1].split("}")[0])
 for kernel, name in zip(kernels, names):
     kernel[1] = re.match(r"(?:void )?([\w:]+(?:<[^(]*>)?)\(", name)[1]
     if re.match("(vector8|one|hidden8|down8|tile|embed)_kernel<", kernel[1]):  # whose first argument is a form

@@ -8,7 +8,7 @@
 
 struct answer {
     struct engine *g; /* borrowed */
-    struct job job;
+    struct engine_job job;
     struct answer_params p;
     struct tok_stream stream;
     struct chat_parser *parser;    /* owned; NULL: raw */
@@ -94,7 +94,8 @@ static bool remember(struct answer *a, int32_t token) {
     return true;
 }
 
-static bool on_token(struct job *j, int32_t token, bool is_end, const struct sampler_probs *probs) {
+static bool on_token(struct engine_job *j, int32_t token, bool is_end,
+                     const struct sampler_probs *probs) {
     struct answer *a = j->ud;
     remember(a, token);
     if (a->p.on_token) a->p.on_token(a->p.ud, token, probs);
@@ -103,12 +104,12 @@ static bool on_token(struct job *j, int32_t token, bool is_end, const struct sam
     return take_text(a, a->piece, n) && !a->refused;
 }
 
-static void on_prefill(struct job *j, int32_t n_done, int32_t n_prompt) {
+static void on_prefill(struct engine_job *j, int32_t n_done, int32_t n_prompt) {
     struct answer *a = j->ud;
     if (a->p.on_prefill) a->p.on_prefill(a->p.ud, n_done, n_prompt);
 }
 
-static void on_done(struct job *j) {
+static void on_done(struct engine_job *j) {
     struct answer *a = j->ud;
     if (!a->stop_hit && !a->refused) {
         size_t n = tok_stream_flush(&a->stream, a->piece);
@@ -183,7 +184,7 @@ int answer_start(struct answer **out, struct engine *g, const struct tok *tok,
                         ? p->job.max_tokens
                         : (int32_t)(room > 0 ? room : 0);
     int rc = set_up(a, tok, limit + 1, e);
-    a->job = (struct job){
+    a->job = (struct engine_job){
         .p = p->job, .on_token = on_token, .on_prefill = on_prefill, .on_done = on_done, .ud = a};
     *out = a;
     if (!rc) rc = engine_submit(g, &a->job, e);

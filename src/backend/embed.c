@@ -69,7 +69,7 @@ static int causal(struct embed *s, const int32_t *ids, int32_t n, float *out, st
     seq_reset(s->seq);
     for (int32_t at = 0; at < n; at += s->batch) {
         int32_t n_tok = n - at < s->batch ? n - at : s->batch;
-        const struct run run = {.seq = s->seq, .tokens = ids + at, .n_tok = n_tok};
+        const struct batch_item run = {.seq = s->seq, .tokens = ids + at, .n_tok = n_tok};
         const float *logits;
         int rc = forward_run(s->f, &run, 1, &logits, e);
         if (rc) return rc;

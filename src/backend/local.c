@@ -491,7 +491,8 @@ static void local_close(struct backend *b) {
     mem_free(b);
 }
 
-static size_t mark_tokens(const struct tok *tok, const char *text, int32_t out[MAX_MARK_TOKENS]) {
+static size_t checkpoint_tokens(const struct tok *tok, const char *text,
+                                int32_t out[MAX_MARK_TOKENS]) {
     int32_t *ids = NULL;
     size_t n = 0;
     if (tok_encode(tok, text, strlen(text), true, false, &ids, &n, NULL) || n > MAX_MARK_TOKENS)
@@ -531,8 +532,8 @@ int backend_local_new(struct backend **out, const struct backend_model *m, const
     if (m->template) {
         const struct chat_caps *caps = chat_template_caps(m->template);
         if (caps->has_reasoning) {
-            l->think.n_start = mark_tokens(m->tok, "<think>", l->think.start);
-            l->think.n_end = mark_tokens(m->tok, "</think>", l->think.end);
+            l->think.n_start = checkpoint_tokens(m->tok, "<think>", l->think.start);
+            l->think.n_end = checkpoint_tokens(m->tok, "</think>", l->think.end);
             rc = think_vocab_new(&l->think.vocab, m->tok, e);
         }
         if (caps->calls == CHAT_CALLS_QWEN_XML || caps->calls == CHAT_CALLS_HERMES)

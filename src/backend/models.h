@@ -46,9 +46,9 @@ struct model_row {
     char name[MODELS_MAX_NAME_BYTES];
     enum model_state state;
     int n_held;
-    int64_t used_ns;  /* clock_ns of the last acquire; 0: never */
-    struct plan plan; /* READY */
-    struct err err;   /* FAILED */
+    int64_t used_ns;         /* clock_ns of the last acquire; 0: never */
+    struct memory_plan plan; /* READY */
+    struct err err;          /* FAILED */
 };
 /* Fills rows[0..min(n, max)) in order of addition; returns n. */
 size_t models_list(struct models *r, struct model_row *rows, size_t max);

@@ -14,7 +14,7 @@
 
 enum { MAX_TEMPLATE_BYTES = 4 << 20 };
 
-static size_t mark_tokens(const struct tok *tok, const char *text, int32_t out[8]) {
+static size_t checkpoint_tokens(const struct tok *tok, const char *text, int32_t out[8]) {
     int32_t *ids = NULL;
     size_t n = 0;
     if (tok_encode(tok, text, strlen(text), true, false, &ids, &n, NULL) || n > 8) n = 0;
@@ -113,8 +113,8 @@ int chat_rig_open(struct chat_rig *r, const struct cfg *c, int32_t n_seq, struct
     r->loras = l->loras;
     r->n_lora = l->n_lora;
     if (r->template && chat_template_caps(r->template)->has_reasoning) {
-        r->n_think_start = mark_tokens(r->tok, "<think>", r->think_start);
-        r->n_think_end = mark_tokens(r->tok, "</think>", r->think_end);
+        r->n_think_start = checkpoint_tokens(r->tok, "<think>", r->think_start);
+        r->n_think_end = checkpoint_tokens(r->tok, "</think>", r->think_end);
     }
     return 0;
 }

@@ -17,7 +17,7 @@ struct engine {
     pthread_t thread;
     pthread_mutex_t lock; /* guards all below */
     pthread_cond_t wake;
-    struct job *head, *tail; /* waiting jobs, linked by next */
+    struct engine_job *head, *tail; /* waiting jobs, linked by next */
     int32_t n_waiting;
     bool quit, running;
     struct engine_totals totals; /* a copy of the scheduler's, made after each step */
@@ -37,9 +37,9 @@ void engine_defaults(struct engine_params *p) {
 }
 
 /* The first waiting job, taken out of the queue; NULL: none waits. */
-static struct job *pop(struct engine *g) {
+static struct engine_job *pop(struct engine *g) {
     pthread_mutex_lock(&g->lock);
-    struct job *j = g->head;
+    struct engine_job *j = g->head;
     if (j) {
         g->head = j->next;
         if (!g->head) g->tail = NULL;
@@ -49,7 +49,7 @@ static struct job *pop(struct engine *g) {
     return j;
 }
 
-static void push_front(struct engine *g, struct job *j) {
+static void push_front(struct engine *g, struct engine_job *j) {
     pthread_mutex_lock(&g->lock);
     j->next = g->head;
     g->head = j;
@@ -60,7 +60,7 @@ static void push_front(struct engine *g, struct job *j) {
 
 /* Takes jobs from the queue while the scheduler has room; cancelled ones end here. */
 static void admit(struct engine *g) {
-    for (struct job *j; (j = pop(g));) {
+    for (struct engine_job *j; (j = pop(g));) {
         if (j->cancel) {
             j->finish = FINISH_CANCELLED;
             j->on_done(j);
@@ -168,7 +168,7 @@ void engine_free(struct engine *g) {
         pthread_mutex_unlock(&g->lock);
         pthread_join(g->thread, NULL);
     }
-    for (struct job *j = g->head, *next; j; j = next) {
+    for (struct engine_job *j = g->head, *next; j; j = next) {
         next = j->next;
         j->finish = FINISH_CANCELLED;
         j->on_done(j);
@@ -193,7 +193,7 @@ int engine_refuse_prompt(int64_t n_prompt, int64_t n_ctx, struct err *e) {
     return CHIMERE_ELIMIT;
 }
 
-static int check_job(const struct engine *g, const struct job *j, struct err *e) {
+static int check_job(const struct engine *g, const struct engine_job *j, struct err *e) {
     int64_t limit = engine_ctx(g);
     if (!j->p.prompt || j->p.n_prompt < 1)
         return err_set(e, CHIMERE_EINVAL, "prompt: expected at least one token");
@@ -205,7 +205,7 @@ static int check_job(const struct engine *g, const struct job *j, struct err *e)
     return sampler_check(&j->p.sampling, g->lm->n_vocab, e);
 }
 
-int engine_submit(struct engine *g, struct job *j, struct err *e) {
+int engine_submit(struct engine *g, struct engine_job *j, struct err *e) {
     int rc = check_job(g, j, e);
     if (rc) return rc;
     j->finish = FINISH_NONE;
@@ -228,7 +228,7 @@ int engine_submit(struct engine *g, struct job *j, struct err *e) {
     return rc;
 }
 
-void engine_cancel(struct engine *g, struct job *j) {
+void engine_cancel(struct engine *g, struct engine_job *j) {
     pthread_mutex_lock(&g->lock);
     j->cancel = true;
     pthread_cond_signal(&g->wake);
@@ -241,11 +241,11 @@ struct waiter {
     pthread_mutex_t lock;
     pthread_cond_t done;
     bool is_done;
-    void (*on_done)(struct job *j);
+    void (*on_done)(struct engine_job *j);
     void *ud;
 };
 
-static void waiter_done(struct job *j) {
+static void waiter_done(struct engine_job *j) {
     struct waiter *w = j->waiter;
     if (w->on_done) w->on_done(j);
     pthread_mutex_lock(&w->lock);
@@ -254,7 +254,7 @@ static void waiter_done(struct job *j) {
     pthread_mutex_unlock(&w->lock);
 }
 
-int engine_run(struct engine *g, struct job *j, struct err *e) {
+int engine_run(struct engine *g, struct engine_job *j, struct err *e) {
     struct waiter w = {.on_done = j->on_done};
     pthread_mutex_init(&w.lock, NULL);
     pthread_cond_init(&w.done, NULL);

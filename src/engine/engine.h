@@ -89,15 +89,16 @@ struct job_params {
     bool keep_end; /* others will continue this answer from its very end; wants `speculate` */
 };
 
-struct job {
+struct engine_job {
     struct job_params p; /* filled by the caller, like the callbacks */
     /* One token: return false to stop (finish: stop). probs NULL unless asked for. is_end: the token ended
      * the generation and is no text. */
-    bool (*on_token)(struct job *j, int32_t token, bool is_end, const struct sampler_probs *probs);
+    bool (*on_token)(struct engine_job *j, int32_t token, bool is_end,
+                     const struct sampler_probs *probs);
     /* Progress of the prompt; may be NULL. */
-    void (*on_prefill)(struct job *j, int32_t n_done, int32_t n_prompt);
+    void (*on_prefill)(struct engine_job *j, int32_t n_done, int32_t n_prompt);
     /* Last call for this job; result fields are set. */
-    void (*on_done)(struct job *j);
+    void (*on_done)(struct engine_job *j);
     void *ud;
 
     /* results */
@@ -106,7 +107,7 @@ struct job {
     struct engine_stats stats;
 
     /* the engine's own */
-    struct job *next;
+    struct engine_job *next;
     int64_t posted_ns;
     _Atomic bool cancel;   /* set by engine_cancel under the queue's lock */
     struct waiter *waiter; /* of engine_run */
@@ -123,8 +124,8 @@ int engine_refuse_prompt(int64_t n_prompt, int64_t n_ctx, struct err *e);
 void engine_free(struct engine *e); /* cancels everything and waits */
 
 /* CHIMERE_EBUSY when the queue is full; argument errors at once, by name. */
-int engine_submit(struct engine *e, struct job *j, struct err *err);
-void engine_cancel(struct engine *e, struct job *j); /* takes effect within one step */
+int engine_submit(struct engine *e, struct engine_job *j, struct err *err);
+void engine_cancel(struct engine *e, struct engine_job *j); /* takes effect within one step */
 
 /* From a callback: work that shall wait until every sequence has its token of this step, such as waking who
  * reads them: fn runs once, on this thread. At once where no step is running on this thread. */
@@ -134,7 +135,7 @@ struct engine_later {
 };
 void engine_later(struct engine_later *l);
 /* submit, then wait until it is done: for callers without an event loop. Returns j->err.code. */
-int engine_run(struct engine *e, struct job *j, struct err *err);
+int engine_run(struct engine *e, struct engine_job *j, struct err *err);
 
 struct engine_totals {
     int64_t n_step, n_prompt, n_generated, n_drafted, n_accepted, n_job, n_failed;

@@ -26,7 +26,7 @@ struct lm_ops {
     int64_t (*seq_pos)(struct lm *l, const struct seq *s);
     void (*seq_drop)(struct lm *l, struct seq *s, int32_t n);
     /* as forward_run */
-    int (*run)(struct lm *l, const struct run *runs, int32_t n_run, const float **logits,
+    int (*run)(struct lm *l, const struct batch_item *runs, int32_t n_run, const float **logits,
                struct err *e);
     /* Rows of a run with logits NULL, as forward_select and forward_row; NULL: rows are read in place. */
     int (*select)(struct lm *l, struct select_args *a, struct err *e);
@@ -34,28 +34,29 @@ struct lm_ops {
     /* Drafting with the model's own prediction blocks; NULL: it has none. kept: after a run, the first n_kept
      * tokens of runs[i] stay (the rest was dropped). draft: up to n_draft tokens that may follow `next`, the
      * token sampled last, for each of n sequences; returns 0 or CHIMERE_E*. */
-    int (*kept)(struct lm *l, const struct run *runs, const int32_t *n_kept, const bool *follow,
-                int32_t n_run, struct err *e);
+    int (*kept)(struct lm *l, const struct batch_item *runs, const int32_t *n_kept,
+                const bool *follow, int32_t n_run, struct err *e);
     int (*draft)(struct lm *l, struct lm_draft *drafts, int32_t n, struct err *e);
     void (*close)(struct lm *l);
     const struct lm_mark_ops *marks; /* NULL: states cannot be kept */
 };
 
-/* Checkpoints of sequences, as in model/mark.h. save and load: any thread, save only of a mark without
+/* Checkpoints of sequences, as in model/checkpoint.h. save and load: any thread, save only of a mark without
  * pages in the pool. */
 struct lm_mark_ops {
-    int (*mark)(struct lm *l, struct seq *s, int32_t n_drop, struct mark **out, struct err *e);
-    void (*mark_free)(struct lm *l, struct mark *m);
-    int (*restore)(struct lm *l, struct seq *s, const struct mark *m, bool first, int32_t n_max,
-                   struct err *e);
-    int64_t (*ctx_to_load)(struct lm *l, const struct mark *m);
-    int32_t (*page_out)(struct lm *l, struct mark *m, int32_t n_max, struct err *e);
+    int (*mark)(struct lm *l, struct seq *s, int32_t n_drop, struct checkpoint **out,
+                struct err *e);
+    void (*checkpoint_free)(struct lm *l, struct checkpoint *m);
+    int (*restore)(struct lm *l, struct seq *s, const struct checkpoint *m, bool first,
+                   int32_t n_max, struct err *e);
+    int64_t (*ctx_to_load)(struct lm *l, const struct checkpoint *m);
+    int32_t (*page_out)(struct lm *l, struct checkpoint *m, int32_t n_max, struct err *e);
     int64_t (*ctx_free)(struct lm *l);
     uint64_t (*host_bytes)(struct lm *l);
-    int (*save)(struct lm *l, const struct mark *m, const char *path, const void *extra,
+    int (*save)(struct lm *l, const struct checkpoint *m, const char *path, const void *extra,
                 size_t n_extra, struct err *e);
-    int (*load)(struct lm *l, const char *path, struct mark **out, void **extra, size_t *n_extra,
-                struct err *e);
+    int (*load)(struct lm *l, const char *path, struct checkpoint **out, void **extra,
+                size_t *n_extra, struct err *e);
 };
 
 struct lm {
@@ -63,9 +64,9 @@ struct lm {
     int32_t n_vocab;
     int32_t n_row_max; /* rows of logits of one run; 0: no bound is known, and none are selected */
     int64_t n_ctx;
-    uint64_t layout;     /* names the model and the form of its states in files */
-    uint64_t mark_bytes; /* of a mark without its pages */
-    uint64_t page_bytes; /* of KV_PAGE positions */
+    uint64_t layout;           /* names the model and the form of its states in files */
+    uint64_t checkpoint_bytes; /* of a mark without its pages */
+    uint64_t page_bytes;       /* of KV_PAGE positions */
 };
 
 int lm_open_model(struct lm **out, struct model *m, const struct engine_params *p, struct err *e);
@@ -77,10 +78,10 @@ struct lm_fake_params {
     int64_t n_ctx;
     int32_t n_seq;
     int32_t delay_us;
-    bool select;                     /* its rows pretend to lie elsewhere */
-    uint64_t mark_bytes, page_bytes; /* that its states pretend to take */
-    int32_t page_us;                 /* and time to restore a page */
-    const int32_t *script;           /* or: the tokens that it answers with, then eos; borrowed */
+    bool select;                           /* its rows pretend to lie elsewhere */
+    uint64_t checkpoint_bytes, page_bytes; /* that its states pretend to take */
+    int32_t page_us;                       /* and time to restore a page */
+    const int32_t *script; /* or: the tokens that it answers with, then eos; borrowed */
     int32_t n_script;
 };
 int lm_open_fake(struct lm **out, const struct lm_fake_params *p, struct err *e);

@@ -80,13 +80,13 @@ static void spend_us(int32_t us) {
     if (us > 0) nanosleep(&ts, NULL);
 }
 
-static int fake_run(struct lm *l, const struct run *runs, int32_t n_run, const float **logits,
-                    struct err *e) {
+static int fake_run(struct lm *l, const struct batch_item *runs, int32_t n_run,
+                    const float **logits, struct err *e) {
     struct fake *f = (struct fake *)l;
     int32_t n_out = 0;
     if (logits) *logits = f->logits;
     for (int32_t i = 0; i < n_run; i++) {
-        const struct run *r = &runs[i];
+        const struct batch_item *r = &runs[i];
         struct fake_seq *s = (struct fake_seq *)(void *)r->seq;
         if (s->pos + r->n_tok > f->p.n_ctx)
             return err_set(e, CHIMERE_ELIMIT, "context: expected at most %lld positions",
@@ -135,24 +135,24 @@ struct fake_mark {
     int32_t n_pooled; /* pretended pages */
 };
 
-static struct fake_mark *mark_of(const struct mark *m) {
+static struct fake_mark *checkpoint_of(const struct checkpoint *m) {
     return (struct fake_mark *)(void *)(uintptr_t)m;
 }
 
 static void weigh(struct fake *f, const struct fake_mark *m, int sign) {
     uint64_t n_page = (uint64_t)(m->seq.pos / KV_PAGE - m->n_pooled);
-    uint64_t n = f->p.mark_bytes + f->p.page_bytes * n_page;
+    uint64_t n = f->p.checkpoint_bytes + f->p.page_bytes * n_page;
     if (sign > 0) f->host_bytes += n;
     else f->host_bytes -= n;
 }
 
-static int fake_mark_new(struct lm *l, struct seq *s, int32_t n_drop, struct mark **out,
+static int fake_mark_new(struct lm *l, struct seq *s, int32_t n_drop, struct checkpoint **out,
                          struct err *e) {
     *out = NULL;
     if (n_drop > ((const struct fake_seq *)(void *)s)->n_log)
         return err_set(e, CHIMERE_EINVAL, "checkpoint: no way back by %d tokens", n_drop);
     struct fake_mark *m = mem_zalloc(sizeof *m);
-    *out = (struct mark *)(void *)m;
+    *out = (struct checkpoint *)(void *)m;
     if (!m) return err_set(e, CHIMERE_ENOMEM, "out of memory");
     m->seq = *(const struct fake_seq *)(void *)s;
     fake_seq_drop(l, (struct seq *)(void *)&m->seq, n_drop);
@@ -161,36 +161,36 @@ static int fake_mark_new(struct lm *l, struct seq *s, int32_t n_drop, struct mar
     return 0;
 }
 
-static void fake_mark_free(struct lm *l, struct mark *m) {
-    if (m) weigh((struct fake *)l, mark_of(m), -1);
+static void fake_mark_free(struct lm *l, struct checkpoint *m) {
+    if (m) weigh((struct fake *)l, checkpoint_of(m), -1);
     mem_free(m);
 }
 
-static int fake_restore(struct lm *l, struct seq *seq, const struct mark *m, bool first,
+static int fake_restore(struct lm *l, struct seq *seq, const struct checkpoint *m, bool first,
                         int32_t n_max, struct err *e) {
     (void)e;
     struct fake_seq *s = (struct fake_seq *)(void *)seq;
-    int32_t n_page = (int32_t)(mark_of(m)->seq.pos / KV_PAGE);
+    int32_t n_page = (int32_t)(checkpoint_of(m)->seq.pos / KV_PAGE);
     s->n_restored = first ? 0 : s->n_restored;
     int32_t left = n_page - s->n_restored, n = n_max < left ? n_max : left;
     spend_us(n * ((struct fake *)l)->p.page_us);
     s->n_restored += n;
     if (n < left) return 0;
-    *s = mark_of(m)->seq;
+    *s = checkpoint_of(m)->seq;
     s->n_prompt = s->pos; /* what comes is prompt again */
     s->decoding = false;
     return 1;
 }
 
-static int64_t fake_ctx_to_load(struct lm *l, const struct mark *m) {
+static int64_t fake_ctx_to_load(struct lm *l, const struct checkpoint *m) {
     (void)l;
     (void)m;
     return 0;
 }
 
-static int32_t fake_page_out(struct lm *l, struct mark *mark, int32_t n_max, struct err *e) {
+static int32_t fake_page_out(struct lm *l, struct checkpoint *mark, int32_t n_max, struct err *e) {
     (void)e;
-    struct fake_mark *m = mark_of(mark);
+    struct fake_mark *m = checkpoint_of(mark);
     int32_t n = m->n_pooled < n_max ? m->n_pooled : n_max;
     weigh((struct fake *)l, m, -1);
     m->n_pooled -= n;
@@ -201,23 +201,23 @@ static int32_t fake_page_out(struct lm *l, struct mark *mark, int32_t n_max, str
 static int64_t fake_ctx_free(struct lm *l) { return l->n_ctx; }
 static uint64_t fake_host_bytes(struct lm *l) { return ((struct fake *)l)->host_bytes; }
 
-static int fake_save(struct lm *l, const struct mark *m, const char *path, const void *extra,
+static int fake_save(struct lm *l, const struct checkpoint *m, const char *path, const void *extra,
                      size_t n_extra, struct err *e) {
     (void)l;
     struct file_writer w;
     int rc = file_writer_open(&w, path, e);
     if (rc) return rc;
     uint32_t crc =
-        hash_crc32c(hash_crc32c(0, mark_of(m), sizeof(struct fake_mark)), extra, n_extra);
+        hash_crc32c(hash_crc32c(0, checkpoint_of(m), sizeof(struct fake_mark)), extra, n_extra);
     if (fwrite(&crc, sizeof crc, 1, w.f) == 1 &&
-        fwrite(mark_of(m), sizeof(struct fake_mark), 1, w.f) == 1 &&
+        fwrite(checkpoint_of(m), sizeof(struct fake_mark), 1, w.f) == 1 &&
         (!n_extra || fwrite(extra, n_extra, 1, w.f) == 1))
         return file_writer_commit(&w, e);
     file_writer_abort(&w);
     return err_set(e, CHIMERE_EIO, "%s: cannot write", path);
 }
 
-static int fake_load(struct lm *l, const char *path, struct mark **out, void **extra,
+static int fake_load(struct lm *l, const char *path, struct checkpoint **out, void **extra,
                      size_t *n_extra, struct err *e) {
     char *text = NULL;
     size_t n = 0, head = sizeof(uint32_t) + sizeof(struct fake_mark);
@@ -238,21 +238,21 @@ static int fake_load(struct lm *l, const char *path, struct mark **out, void **e
     m->n_pooled = 0;
     weigh((struct fake *)l, m, 1);
     memmove(text, text + head, n - head);
-    *out = (struct mark *)(void *)m;
+    *out = (struct checkpoint *)(void *)m;
     *extra = text;
     *n_extra = n - head;
     return 0;
 }
 
-static const struct lm_mark_ops mark_ops = {.mark = fake_mark_new,
-                                            .mark_free = fake_mark_free,
-                                            .restore = fake_restore,
-                                            .ctx_to_load = fake_ctx_to_load,
-                                            .page_out = fake_page_out,
-                                            .ctx_free = fake_ctx_free,
-                                            .host_bytes = fake_host_bytes,
-                                            .save = fake_save,
-                                            .load = fake_load};
+static const struct lm_mark_ops checkpoint_ops = {.mark = fake_mark_new,
+                                                  .checkpoint_free = fake_mark_free,
+                                                  .restore = fake_restore,
+                                                  .ctx_to_load = fake_ctx_to_load,
+                                                  .page_out = fake_page_out,
+                                                  .ctx_free = fake_ctx_free,
+                                                  .host_bytes = fake_host_bytes,
+                                                  .save = fake_save,
+                                                  .load = fake_load};
 
 static void fake_close(struct lm *l) {
     struct fake *f = (struct fake *)l;
@@ -267,7 +267,7 @@ static const struct lm_ops ops = {.seq_new = fake_seq_new,
                                   .seq_drop = fake_seq_drop,
                                   .run = fake_run,
                                   .close = fake_close,
-                                  .marks = &mark_ops};
+                                  .marks = &checkpoint_ops};
 
 int lm_open_fake(struct lm **out, const struct lm_fake_params *p, struct err *e) {
     *out = NULL;
@@ -288,7 +288,7 @@ int lm_open_fake(struct lm **out, const struct lm_fake_params *p, struct err *e)
                         .n_row_max = 64,
                         .n_ctx = p->n_ctx,
                         .layout = 1,
-                        .mark_bytes = p->mark_bytes,
+                        .checkpoint_bytes = p->checkpoint_bytes,
                         .page_bytes = p->page_bytes};
     f->p = *p;
     *out = &f->lm;

@@ -12,7 +12,7 @@
 #include "engine/lm.h"
 #include "engine/sampler_impl.h"
 #include "engine/spec.h"
-#include "model/mark.h"
+#include "model/checkpoint.h"
 
 enum { STAGE = STEP_MAX_TOK + 1 };
 
@@ -53,8 +53,8 @@ static void model_seq_drop(struct lm *l, struct seq *s, int32_t n) {
     (void)l;
     seq_drop(s, n);
 }
-static int model_run(struct lm *l, const struct run *runs, int32_t n_run, const float **logits,
-                     struct err *e) {
+static int model_run(struct lm *l, const struct batch_item *runs, int32_t n_run,
+                     const float **logits, struct err *e) {
     return forward_run(((struct loaded *)l)->f, runs, n_run, logits, e);
 }
 
@@ -82,11 +82,11 @@ static int flush(struct loaded *x, struct seq *s, struct err *e) {
     struct stage *st = &x->stage[seq_slot(s)];
     if (st->n < 2) return 0;
     int32_t n = st->n - 1;
-    const struct mtp_run run = {.seq = s,
-                                .tokens = st->tokens,
-                                .n_tok = n,
-                                .pos = st->pos,
-                                .hidden = staged_row(x, seq_slot(s), 0)};
+    const struct mtp_item run = {.seq = s,
+                                 .tokens = st->tokens,
+                                 .n_tok = n,
+                                 .pos = st->pos,
+                                 .hidden = staged_row(x, seq_slot(s), 0)};
     const float *logits, *hidden;
     int rc = forward_mtp(x->f, &run, 1, x->n_draft_id, &logits, &hidden, e);
     x->m->dev->ops->copy(x->m->dev, staged_row(x, seq_slot(s), 0), staged_row(x, seq_slot(s), n),
@@ -97,26 +97,27 @@ static int flush(struct loaded *x, struct seq *s, struct err *e) {
 }
 
 /* Long runs (prompts): the pairs inside the run go to the block directly from the trunk's hidden rows. */
-static int feed_prompt(struct loaded *x, const struct run *r, const float *hidden, struct err *e) {
+static int feed_prompt(struct loaded *x, const struct batch_item *r, const float *hidden,
+                       struct err *e) {
     struct stage *st = &x->stage[seq_slot(r->seq)];
     int64_t first = seq_pos(r->seq) - r->n_tok, d = x->m->hp.n_embd;
     const float *logits, *next;
     int rc = flush(x, r->seq, e);
     if (!rc && st->n &&
         first > 0) { /* the border: last row of the chunk before, first token of this one */
-        const struct mtp_run border = {.seq = r->seq,
-                                       .tokens = r->tokens,
-                                       .n_tok = 1,
-                                       .pos = first - 1,
-                                       .hidden = staged_row(x, seq_slot(r->seq), st->n - 1)};
+        const struct mtp_item border = {.seq = r->seq,
+                                        .tokens = r->tokens,
+                                        .n_tok = 1,
+                                        .pos = first - 1,
+                                        .hidden = staged_row(x, seq_slot(r->seq), st->n - 1)};
         rc = forward_mtp(x->f, &border, 1, x->n_draft_id, &logits, &next, e);
     }
     if (!rc && r->n_tok > 1) {
-        const struct mtp_run inner = {.seq = r->seq,
-                                      .tokens = r->tokens + 1,
-                                      .n_tok = r->n_tok - 1,
-                                      .pos = first,
-                                      .hidden = hidden};
+        const struct mtp_item inner = {.seq = r->seq,
+                                       .tokens = r->tokens + 1,
+                                       .n_tok = r->n_tok - 1,
+                                       .pos = first,
+                                       .hidden = hidden};
         rc = forward_mtp(x->f, &inner, 1, x->n_draft_id, &logits, &next, e);
     }
     st->n = 0;
@@ -125,7 +126,7 @@ static int feed_prompt(struct loaded *x, const struct run *r, const float *hidde
     return rc;
 }
 
-static int model_kept(struct lm *l, const struct run *runs, const int32_t *n_kept,
+static int model_kept(struct lm *l, const struct batch_item *runs, const int32_t *n_kept,
                       const bool *follow, int32_t n_run, struct err *e) {
     struct loaded *x = (struct loaded *)l;
     const float *hidden = forward_hidden(x->f);
@@ -171,7 +172,7 @@ static int model_draft(struct lm *l, struct lm_draft *drafts, int32_t n, struct 
     struct loaded *x = (struct loaded *)l;
     struct dev *dev = x->m->dev;
     int64_t d = x->m->hp.n_embd;
-    struct mtp_run runs[64];
+    struct mtp_item runs[64];
     int32_t who[64], n_open = 0, want[64];
     if (n > 64) n = 64;
     for (int32_t i = 0; i < n; i++) {
@@ -182,12 +183,12 @@ static int model_draft(struct lm *l, struct lm_draft *drafts, int32_t n, struct 
         if (want[i] < 1 || !st->n) continue;
         if (seq_reserve(t->seq, want[i] + 1, NULL)) continue; /* no room to look ahead */
         st->tokens[st->n - 1] = t->next;
-        runs[n_open] = (struct mtp_run){.seq = t->seq,
-                                        .tokens = st->tokens,
-                                        .n_tok = st->n,
-                                        .pos = st->pos,
-                                        .hidden = staged_row(x, seq_slot(t->seq), 0),
-                                        .want = true};
+        runs[n_open] = (struct mtp_item){.seq = t->seq,
+                                         .tokens = st->tokens,
+                                         .n_tok = st->n,
+                                         .pos = st->pos,
+                                         .hidden = staged_row(x, seq_slot(t->seq), 0),
+                                         .want = true};
         who[n_open++] = i;
     }
     bool first = true;
@@ -212,12 +213,12 @@ static int model_draft(struct lm *l, struct lm_draft *drafts, int32_t n, struct 
             float *own = x->chain + (int64_t)seq_slot(t->seq) * d;
             dev->ops->copy(dev, own, hidden + (int64_t)k * d, (size_t)d * sizeof(float));
             int64_t pos = runs[k].pos + runs[k].n_tok;
-            runs[still] = (struct mtp_run){.seq = t->seq,
-                                           .tokens = &t->tokens[t->n_draft - 1],
-                                           .n_tok = 1,
-                                           .pos = pos,
-                                           .hidden = own,
-                                           .want = true};
+            runs[still] = (struct mtp_item){.seq = t->seq,
+                                            .tokens = &t->tokens[t->n_draft - 1],
+                                            .n_tok = 1,
+                                            .pos = pos,
+                                            .hidden = own,
+                                            .want = true};
             who[still++] = who[k];
         }
         n_open = still;
@@ -239,55 +240,55 @@ static void model_close_lm(struct lm *l) {
 
 /* ---- checkpoints ---- */
 
-static int model_mark(struct lm *l, struct seq *s, int32_t n_drop, struct mark **out,
+static int model_mark(struct lm *l, struct seq *s, int32_t n_drop, struct checkpoint **out,
                       struct err *e) {
     (void)l;
-    return mark_new(s, n_drop, out, e);
+    return checkpoint_new(s, n_drop, out, e);
 }
-static void model_mark_free(struct lm *l, struct mark *m) {
+static void model_mark_free(struct lm *l, struct checkpoint *m) {
     (void)l;
-    mark_free(m);
+    checkpoint_free(m);
 }
-static int model_restore(struct lm *l, struct seq *s, const struct mark *m, bool first,
+static int model_restore(struct lm *l, struct seq *s, const struct checkpoint *m, bool first,
                          int32_t n_max, struct err *e) {
     struct loaded *x = (struct loaded *)l;
-    int rc = mark_restore(s, m, first, n_max, e);
+    int rc = checkpoint_restore(s, m, first, n_max, e);
     if (rc > 0 && x->stage) x->stage[seq_slot(s)].n = 0; /* drafting starts afresh */
     return rc;
 }
-static int64_t model_ctx_to_load(struct lm *l, const struct mark *m) {
+static int64_t model_ctx_to_load(struct lm *l, const struct checkpoint *m) {
     (void)l;
-    return mark_n_ctx_to_load(m);
+    return checkpoint_n_ctx_to_load(m);
 }
-static int32_t model_page_out(struct lm *l, struct mark *m, int32_t n_max, struct err *e) {
+static int32_t model_page_out(struct lm *l, struct checkpoint *m, int32_t n_max, struct err *e) {
     (void)l;
-    return mark_page_out(m, n_max, e);
+    return checkpoint_page_out(m, n_max, e);
 }
 static int64_t model_ctx_free(struct lm *l) {
     return seq_pool_free_ctx(((struct loaded *)l)->pool);
 }
 static uint64_t model_host_bytes(struct lm *l) {
-    return mark_host_bytes(((struct loaded *)l)->pool);
+    return checkpoint_host_bytes(((struct loaded *)l)->pool);
 }
-static int model_mark_save(struct lm *l, const struct mark *m, const char *path, const void *extra,
-                           size_t n_extra, struct err *e) {
+static int model_mark_save(struct lm *l, const struct checkpoint *m, const char *path,
+                           const void *extra, size_t n_extra, struct err *e) {
     (void)l;
-    return mark_save(m, path, extra, n_extra, e);
+    return checkpoint_save(m, path, extra, n_extra, e);
 }
-static int model_mark_load(struct lm *l, const char *path, struct mark **out, void **extra,
+static int model_mark_load(struct lm *l, const char *path, struct checkpoint **out, void **extra,
                            size_t *n_extra, struct err *e) {
-    return mark_load(((struct loaded *)l)->pool, path, out, extra, n_extra, e);
+    return checkpoint_load(((struct loaded *)l)->pool, path, out, extra, n_extra, e);
 }
 
-static const struct lm_mark_ops mark_ops = {.mark = model_mark,
-                                            .mark_free = model_mark_free,
-                                            .restore = model_restore,
-                                            .ctx_to_load = model_ctx_to_load,
-                                            .page_out = model_page_out,
-                                            .ctx_free = model_ctx_free,
-                                            .host_bytes = model_host_bytes,
-                                            .save = model_mark_save,
-                                            .load = model_mark_load};
+static const struct lm_mark_ops checkpoint_ops = {.mark = model_mark,
+                                                  .checkpoint_free = model_mark_free,
+                                                  .restore = model_restore,
+                                                  .ctx_to_load = model_ctx_to_load,
+                                                  .page_out = model_page_out,
+                                                  .ctx_free = model_ctx_free,
+                                                  .host_bytes = model_host_bytes,
+                                                  .save = model_mark_save,
+                                                  .load = model_mark_load};
 
 static const struct lm_ops plain_ops = {.seq_new = model_seq_new,
                                         .seq_free = model_seq_free,
@@ -295,7 +296,7 @@ static const struct lm_ops plain_ops = {.seq_new = model_seq_new,
                                         .seq_drop = model_seq_drop,
                                         .run = model_run,
                                         .close = model_close_lm,
-                                        .marks = &mark_ops};
+                                        .marks = &checkpoint_ops};
 
 /* What this model and its device can do beyond that. */
 static struct lm_ops ops_of(bool mtp, bool select) {
@@ -350,10 +351,10 @@ int lm_open_model(struct lm **out, struct model *m, const struct engine_params *
     struct seq_pool_params pool = pool_params(p);
     int rc = seq_pool_new(&x->pool, m, &pool, e);
     if (!rc) {
-        x->lm.page_bytes = mark_page_bytes(x->pool);
-        x->lm.mark_bytes = mark_state_bytes(x->pool);
+        x->lm.page_bytes = checkpoint_page_bytes(x->pool);
+        x->lm.checkpoint_bytes = checkpoint_state_bytes(x->pool);
         const uint64_t form[] = {m->hash,      p->k_type,        p->v_type,
-                                 p->speculate, x->lm.page_bytes, x->lm.mark_bytes};
+                                 p->speculate, x->lm.page_bytes, x->lm.checkpoint_bytes};
         x->lm.layout = hash_bytes(form, sizeof form, 0);
     }
     if (!rc) rc = forward_new(&x->f, m, x->pool, p->n_batch, n_out_max(p), e);

@@ -37,7 +37,7 @@ struct loaded {
     struct engine *engine;                 /* owned */
     struct lora_use loras[LOAD_MAX_LORAS]; /* owned */
     int32_t n_lora;
-    struct plan plan; /* what it was opened with */
+    struct memory_plan plan; /* what it was opened with */
 };
 
 int load_open(struct loaded *l, const struct load_params *p, struct err *e);

@@ -96,7 +96,8 @@ static void count_tensor(struct blueprint *b, const struct gguf_tensor *t, bool 
     b->expert_host[place[il]] += t->n_bytes;
 }
 
-static int read_header(struct plan *out, struct blueprint *b, const char *path, struct err *e) {
+static int read_header(struct memory_plan *out, struct blueprint *b, const char *path,
+                       struct err *e) {
     struct gguf *g;
     int32_t place[ARCH_MAX_LAYERS] = {0};
     int rc = gguf_open(&g, path, e);
@@ -125,7 +126,7 @@ static int read_header(struct plan *out, struct blueprint *b, const char *path, 
 }
 
 /* Gives as few experts to the host as make the rest fit the device. */
-static void place_experts(struct plan *p, const struct blueprint *b, uint64_t rest) {
+static void place_experts(struct memory_plan *p, const struct blueprint *b, uint64_t rest) {
     p->weight_bytes = b->weight_bytes;
     p->expert_bytes = 0;
     p->n_moe = b->n_moe;
@@ -139,7 +140,7 @@ static void place_experts(struct plan *p, const struct blueprint *b, uint64_t re
 /* Two places for a layer's experts, so that long prompts are computed on the device: where there is room, and
  * at the cost of more layers with the host where those are many anyway. They are read from the file's map
  * each time, which the host's memory must be able to keep beside its own form of them. */
-static void make_places(struct plan *p, const struct blueprint *b, uint64_t rest) {
+static void make_places(struct memory_plan *p, const struct blueprint *b, uint64_t rest) {
     uint64_t most = 0;
     p->bring_bytes = 0;
     if (!p->n_cpu_moe || !forward_brings(&b->m->hp, p->engine.n_batch)) return;
@@ -153,7 +154,7 @@ static void make_places(struct plan *p, const struct blueprint *b, uint64_t rest
     p->scratch_bytes += p->bring_bytes;
 }
 
-static void count(struct plan *p, const struct blueprint *b) {
+static void count(struct memory_plan *p, const struct blueprint *b) {
     const struct model *m = b->m;
     const struct engine_params *g = &p->engine;
     struct seq_pool_params pool = {
@@ -183,7 +184,7 @@ static void count(struct plan *p, const struct blueprint *b) {
     if (p->n_cpu_moe) p->host_bytes += cpu_scratch_bytes(&need, 0) + 2 * crossing;
 }
 
-static bool fits(struct plan *p, const struct blueprint *b) {
+static bool fits(struct memory_plan *p, const struct blueprint *b) {
     count(p, b);
     return p->total_bytes <= p->budget_bytes && p->host_bytes <= p->host_budget_bytes;
 }
@@ -191,7 +192,7 @@ static bool fits(struct plan *p, const struct blueprint *b) {
 /* ---- what to run it with ---- */
 
 /* Positions of all sequences together: as many as fit, n_ctx_seq of each at most, of one at least. */
-static bool choose_total(struct plan *p, const struct blueprint *b) {
+static bool choose_total(struct memory_plan *p, const struct blueprint *b) {
     struct engine_params *g = &p->engine;
     int64_t most = g->n_ctx_seq * g->n_seq, least = g->n_ctx_seq;
     g->n_ctx = most;
@@ -206,7 +207,8 @@ static bool choose_total(struct plan *p, const struct blueprint *b) {
     return fits(p, b);
 }
 
-static bool choose(struct plan *p, const struct blueprint *b, const struct plan_params *want) {
+static bool choose(struct memory_plan *p, const struct blueprint *b,
+                   const struct plan_params *want) {
     struct engine_params *g = &p->engine;
     int64_t train = p->n_ctx_train;
     int64_t ctx = want->n_ctx ? want->n_ctx : train < PLAN_DEFAULT_CTX ? train : PLAN_DEFAULT_CTX;
@@ -227,7 +229,8 @@ static bool choose(struct plan *p, const struct blueprint *b, const struct plan_
 
 /* First with as few experts on the host as the user wants; then with as many there as must be: shorter
  * contexts cost less than experts that a processor multiplies. */
-static bool choose_placed(struct plan *p, struct blueprint *b, const struct plan_params *want) {
+static bool choose_placed(struct memory_plan *p, struct blueprint *b,
+                          const struct plan_params *want) {
     int32_t fixed = want->n_cpu_moe < b->n_moe ? want->n_cpu_moe : b->n_moe;
     b->n_cpu_least = b->n_cpu_most = want->fix_cpu_moe ? fixed : 0;
     if (choose(p, b, want)) return true;
@@ -237,12 +240,13 @@ static bool choose_placed(struct plan *p, struct blueprint *b, const struct plan
 }
 
 /* A device takes more of a prompt at once where that moves no experts to the host and shortens no context. */
-static bool choose_batch(struct plan *p, struct blueprint *b, const struct plan_params *want) {
+static bool choose_batch(struct memory_plan *p, struct blueprint *b,
+                         const struct plan_params *want) {
     if (want->engine.n_batch) return choose_placed(p, b, want);
     p->engine.n_batch = PLAN_BATCH;
     if (!choose_placed(p, b, want)) return false;
     if (!b->dev) return true;
-    struct plan few = *p;
+    struct memory_plan few = *p;
     const struct engine_params *g = &p->engine;
     p->engine.n_batch = PLAN_DEVICE_BATCH;
     if (!choose_placed(p, b, want) || p->n_cpu_moe > few.n_cpu_moe || g->n_seq < few.engine.n_seq ||
@@ -256,7 +260,8 @@ int32_t plan_batch(const struct dev *dev, int32_t wanted) {
     return wanted ? wanted : dev->ops->is_host ? (int32_t)PLAN_BATCH : (int32_t)PLAN_DEVICE_BATCH;
 }
 
-static void set_budgets(struct plan *p, const struct blueprint *b, const struct plan_params *want) {
+static void set_budgets(struct memory_plan *p, const struct blueprint *b,
+                        const struct plan_params *want) {
     uint64_t host = want->budget_bytes;
     if (!host) {
         uint64_t have = plan_available_bytes();
@@ -270,7 +275,7 @@ static void set_budgets(struct plan *p, const struct blueprint *b, const struct 
     p->budget_bytes = want->budget_bytes == UINT64_MAX ? UINT64_MAX : have;
 }
 
-static int refuse(const struct plan *p, const struct plan_params *want, struct err *e) {
+static int refuse(const struct memory_plan *p, const struct plan_params *want, struct err *e) {
     char need[16], have[16], weights[16], host[16], host_have[16];
     str_bytes(need, p->total_bytes);
     str_bytes(have, p->budget_bytes);
@@ -294,12 +299,13 @@ static int refuse(const struct plan *p, const struct plan_params *want, struct e
     return CHIMERE_ELIMIT;
 }
 
-uint64_t plan_left_bytes(const struct plan *p) {
+uint64_t plan_left_bytes(const struct memory_plan *p) {
     return p->is_device ? p->host_budget_bytes - p->host_bytes : p->budget_bytes - p->total_bytes;
 }
 
-int plan_make(struct plan *out, const char *path, const struct plan_params *p, struct err *e) {
-    *out = (struct plan){.engine = p->engine};
+int plan_make(struct memory_plan *out, const char *path, const struct plan_params *p,
+              struct err *e) {
+    *out = (struct memory_plan){.engine = p->engine};
     struct blueprint *b = mem_zalloc(sizeof *b);
     if (!b) return err_set(e, CHIMERE_ENOMEM, "out of memory");
     b->dev = p->dev && !p->dev->ops->is_host ? p->dev : NULL;
@@ -319,7 +325,7 @@ int plan_make(struct plan *out, const char *path, const struct plan_params *p, s
     return rc;
 }
 
-void plan_print(const struct plan *p, struct buf *out) {
+void plan_print(const struct memory_plan *p, struct buf *out) {
     char weights[16], cache[16], per_tok[16], state[16], scratch[16], program[16], total[16],
         budget[16], kept[16];
     char experts[16], host[16], host_budget[16];

@@ -33,7 +33,7 @@ struct plan_params {
     int32_t n_cpu_moe;     /* layers whose experts the processor multiplies */
 };
 
-struct plan {
+struct memory_plan {
     struct engine_params engine; /* complete */
     uint64_t weight_bytes;       /* in the device's form; a tied embedding counts twice */
     uint64_t cache_bytes, cache_bytes_per_tok;
@@ -58,10 +58,11 @@ struct plan {
 /* Tokens of one step on dev where no plan is made; wanted 0: chosen. */
 int32_t plan_batch(const struct dev *dev, int32_t wanted);
 /* CHIMERE_ELIMIT, with the numbers, when it does not fit. */
-int plan_make(struct plan *out, const char *path, const struct plan_params *p, struct err *e);
-void plan_print(const struct plan *p, struct buf *out); /* a few lines of text */
+int plan_make(struct memory_plan *out, const char *path, const struct plan_params *p,
+              struct err *e);
+void plan_print(const struct memory_plan *p, struct buf *out); /* a few lines of text */
 /* Host memory that the plan leaves. */
-uint64_t plan_left_bytes(const struct plan *p);
+uint64_t plan_left_bytes(const struct memory_plan *p);
 /* Memory that this process may still take: the system's, or less by its control group. */
 uint64_t plan_available_bytes(void);
 

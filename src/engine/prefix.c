@@ -34,7 +34,7 @@ struct node { /* one block of tokens behind those of its parents */
 
 struct prefix_entry {
     struct node *node;
-    struct mark *mark;                  /* owned; NULL: in a file only */
+    struct checkpoint *mark;            /* owned; NULL: in a file only */
     struct prefix_entry *newer, *older; /* order of use of those in memory */
     uint64_t scope, owner, session;
     int32_t n_pin;
@@ -159,7 +159,7 @@ static struct node *reach(struct prefix *p, const int32_t *tokens, int64_t n, ui
 static void drop_mark(struct prefix *p, struct prefix_entry *x) {
     if (!x->mark) return;
     unlink_use(p, x);
-    p->ops->mark_free(p->lm, x->mark);
+    p->ops->checkpoint_free(p->lm, x->mark);
     x->mark = NULL;
 }
 
@@ -186,7 +186,7 @@ static struct prefix_entry *entry_at(struct node *n) {
 }
 
 static bool has_file_room(const struct prefix *p, const struct prefix_entry *x) {
-    uint64_t n = p->lm->mark_bytes + (uint64_t)x->node->depth * p->lm->page_bytes;
+    uint64_t n = p->lm->checkpoint_bytes + (uint64_t)x->node->depth * p->lm->page_bytes;
     return p->with_files && !x->unsaved && x->node->salt == x->scope && x->node->n_tok == BLOCK &&
            n <= p->files.disk_bytes;
 }

@@ -27,7 +27,7 @@ struct prefix_task *prefix_task_new(enum prefix_task_kind kind) {
 }
 
 void prefix_task_free(struct prefix_files *f, struct prefix_task *t) {
-    if (t->kind == TASK_LOAD && t->mark) f->lm->ops->marks->mark_free(f->lm, t->mark);
+    if (t->kind == TASK_LOAD && t->mark) f->lm->ops->marks->checkpoint_free(f->lm, t->mark);
     mem_free(t->tokens);
     mem_free(t);
 }

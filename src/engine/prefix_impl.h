@@ -14,7 +14,7 @@ enum prefix_task_kind { TASK_SAVE, TASK_LOAD, TASK_USED, TASK_REMOVE, TASK_EVICT
 struct prefix_task {
     enum prefix_task_kind kind;
     struct prefix_entry *entry; /* borrowed: pinned by its `busy`; NULL for the last three kinds */
-    struct mark *mark;          /* SAVE: borrowed; LOAD: owned result, or NULL */
+    struct checkpoint *mark;    /* SAVE: borrowed; LOAD: owned result, or NULL */
     int32_t *tokens;            /* owned; SAVE: in, LOAD: out */
     int32_t n_tok;
     uint64_t scope, owner, session;

@@ -66,7 +66,7 @@ static void run_later(struct engine_later *first) {
 
 /* ---- a job's end and beginning ---- */
 
-static void finish_job(struct sched *s, struct job *j, enum finish finish) {
+static void finish_job(struct sched *s, struct engine_job *j, enum finish finish) {
     j->finish = finish;
     s->totals.n_job++;
     if (finish == FINISH_ERROR) s->totals.n_failed++;
@@ -76,7 +76,7 @@ static void finish_job(struct sched *s, struct job *j, enum finish finish) {
 }
 
 static void retire(struct sched *s, struct active *a, enum finish finish) {
-    struct job *j = a->job;
+    struct engine_job *j = a->job;
     int64_t now = clock_ns();
     if (a->decode_ns) j->stats.decode_ms = (double)(now - a->decode_ns) * 1e-6;
     sampler_think_stats(a->sampler, &j->stats.think);
@@ -101,7 +101,7 @@ static int64_t ctx_limit(const struct sched *s) {
 }
 
 /* Room for the prompt, the answer, drafts, and the page that a fork may have to copy. */
-static int64_t ctx_wanted(const struct sched *s, const struct job *j) {
+static int64_t ctx_wanted(const struct sched *s, const struct engine_job *j) {
     int64_t limit = ctx_limit(s),
             want = (int64_t)j->p.n_prompt + (j->p.max_tokens > 0 ? j->p.max_tokens : limit);
     if (want > limit) want = limit;
@@ -109,7 +109,7 @@ static int64_t ctx_wanted(const struct sched *s, const struct job *j) {
     return want < s->lm->n_ctx ? want : s->lm->n_ctx;
 }
 
-static int seat(struct sched *s, struct active *a, struct job *j, struct err *e) {
+static int seat(struct sched *s, struct active *a, struct engine_job *j, struct err *e) {
     int rc = s->lm->ops->seq_new(s->lm, &a->seq, e);
     if (!rc) rc = sampler_new(&a->sampler, &j->p.sampling, s->lm->n_vocab, s->tok, e);
     if (!rc && j->p.engram) {
@@ -130,7 +130,7 @@ static int32_t draft_max(const struct sched *s) {
     return s->p.n_draft_max > 0 ? s->p.n_draft_max : LM_N_DRAFT;
 }
 
-bool sched_admit(struct sched *s, struct job *j) {
+bool sched_admit(struct sched *s, struct engine_job *j) {
     int64_t want = ctx_wanted(s, j);
     if (s->n_active == s->p.n_seq || s->n_ctx_held + want > s->lm->n_ctx) return false;
     struct active *a = s->active;
@@ -180,7 +180,7 @@ int32_t sched_n_in(const struct sched *s, enum phase phase) {
 /* Tokens that may still be drafted for a: never beyond its length limit. */
 static int32_t draft_room(const struct sched *s, const struct active *a) {
     int64_t left = ctx_limit(s) - s->lm->ops->seq_pos(s->lm, a->seq) - 2;
-    const struct job *j = a->job;
+    const struct engine_job *j = a->job;
     if (j->p.max_tokens > 0 && j->p.max_tokens - j->stats.n_generated - 1 < left)
         left = j->p.max_tokens - j->stats.n_generated - 1;
     int32_t n_max = draft_max(s);
@@ -244,13 +244,14 @@ static void add_decodes(struct sched *s, int32_t *n_run, int32_t *n_tok) {
         int32_t *v = s->verify + (size_t)i * STEP_MAX_TOK;
         v[0] = a->next;
         memcpy(v + 1, a->draft, (size_t)a->n_draft * sizeof *v);
-        s->runs[*n_run] = (struct run){.seq = a->seq,
-                                       .tokens = v,
-                                       .n_tok = 1 + a->n_draft,
-                                       .defer = a->n_draft > 0 || (a->keep_end && s->p.speculate),
-                                       .want = WANT_ALL,
-                                       .loras = a->job->p.loras,
-                                       .n_lora = a->job->p.n_lora};
+        s->runs[*n_run] =
+            (struct batch_item){.seq = a->seq,
+                                .tokens = v,
+                                .n_tok = 1 + a->n_draft,
+                                .defer = a->n_draft > 0 || (a->keep_end && s->p.speculate),
+                                .want = WANT_ALL,
+                                .loras = a->job->p.loras,
+                                .n_lora = a->job->p.n_lora};
         s->owner[(*n_run)++] = i;
         *n_tok += 1 + a->n_draft;
     }
@@ -285,12 +286,12 @@ static void add_prefills(struct sched *s, int32_t *n_run, int32_t *n_tok) {
         int32_t n = chunk_of(s, a, s->p.n_batch - *n_tok, decoding);
         if (n < 1) continue;
         bool last = a->n_prefilled + n == a->job->p.n_prompt;
-        s->runs[*n_run] = (struct run){.seq = a->seq,
-                                       .tokens = a->job->p.prompt + a->n_prefilled,
-                                       .n_tok = n,
-                                       .want = last ? WANT_LAST : WANT_NONE,
-                                       .loras = a->job->p.loras,
-                                       .n_lora = a->job->p.n_lora};
+        s->runs[*n_run] = (struct batch_item){.seq = a->seq,
+                                              .tokens = a->job->p.prompt + a->n_prefilled,
+                                              .n_tok = n,
+                                              .want = last ? WANT_LAST : WANT_NONE,
+                                              .loras = a->job->p.loras,
+                                              .n_lora = a->job->p.n_lora};
         s->owner[(*n_run)++] = i;
         *n_tok += n;
     }
@@ -299,13 +300,13 @@ static void add_prefills(struct sched *s, int32_t *n_run, int32_t *n_tok) {
 
 /* ---- after the batch ---- */
 
-static bool is_end(const struct sched *s, const struct job *j, int32_t token) {
+static bool is_end(const struct sched *s, const struct engine_job *j, int32_t token) {
     return s->tok && !j->p.sampling.ignore_eos && tok_is_eog(s->tok, token);
 }
 
 /* Samples from one row and reports the token. Returns false when the job ended (a is free then). */
 static bool take_token(struct sched *s, struct active *a, int32_t row, int32_t *token) {
-    struct job *j = a->job;
+    struct engine_job *j = a->job;
     struct sampler_probs probs;
     bool with_probs = j->p.sampling.n_probs > 0;
     struct err e = {0};
@@ -338,8 +339,9 @@ static bool take_token(struct sched *s, struct active *a, int32_t row, int32_t *
     return true;
 }
 
-static void after_prefill(struct sched *s, struct active *a, const struct run *r, int32_t row) {
-    struct job *j = a->job;
+static void after_prefill(struct sched *s, struct active *a, const struct batch_item *r,
+                          int32_t row) {
+    struct engine_job *j = a->job;
     a->n_prefilled += r->n_tok;
     s->totals.n_prompt += r->n_tok;
     int guarded = mem_guard_lift();
@@ -353,8 +355,8 @@ static void after_prefill(struct sched *s, struct active *a, const struct run *r
 }
 
 /* Walks the rows of a verified draft; tells how many of the run's tokens stay. */
-static int32_t count_kept(struct sched *s, struct active *a, const struct run *r, int32_t row,
-                          bool *alive) {
+static int32_t count_kept(struct sched *s, struct active *a, const struct batch_item *r,
+                          int32_t row, bool *alive) {
     int32_t token = -1, i = 0;
     *alive = true;
     for (;; i++) {
@@ -366,9 +368,9 @@ static int32_t count_kept(struct sched *s, struct active *a, const struct run *r
     return i + 1;
 }
 
-static void after_decode(struct sched *s, struct active *a, const struct run *r, int32_t row,
+static void after_decode(struct sched *s, struct active *a, const struct batch_item *r, int32_t row,
                          int32_t *n_kept) {
-    struct job *j = a->job;
+    struct engine_job *j = a->job;
     bool alive;
     int32_t n_draft = r->n_tok - 1;
     int32_t kept = count_kept(s, a, r, row, &alive);
@@ -430,7 +432,7 @@ static bool step(struct sched *s) {
     later_end = &later;
     for (int32_t i = 0; i < n_run; i++) {
         struct active *a = &s->active[s->owner[i]];
-        const struct run *r = &s->runs[i];
+        const struct batch_item *r = &s->runs[i];
         if (i < n_dec) after_decode(s, a, r, row, &s->n_kept[i]);
         else after_prefill(s, a, r, row);
         row += r->want == WANT_ALL ? r->n_tok : r->want == WANT_LAST;

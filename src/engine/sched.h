@@ -15,7 +15,7 @@ enum { SCHED_MAX_STOPS = 6 };
 
 struct active {
     enum phase phase;
-    struct job *job;             /* borrowed from its submitter */
+    struct engine_job *job;      /* borrowed from its submitter */
     struct seq *seq;             /* owned */
     struct sampler *sampler;     /* owned */
     struct engram_mixer *engram; /* owned; NULL: none */
@@ -58,7 +58,7 @@ struct sched {
     struct active *active;  /* owned [n_seq] */
     int32_t n_active, turn; /* turn: whose prompt is first in line */
     int64_t n_ctx_held;
-    struct run *runs;        /* owned [n_seq] */
+    struct batch_item *runs; /* owned [n_seq] */
     int32_t *owner;          /* owned [n_seq]: runs[i] belongs to active[owner[i]] */
     int32_t *n_kept;         /* owned [n_seq] */
     bool *follow;            /* owned [n_seq] */
@@ -76,7 +76,7 @@ int sched_init(struct sched *s, struct lm *lm, const struct tok *tok, const stru
                struct err *e);
 void sched_fini(struct sched *s);
 /* True if the job was taken into a slot (or ended at once); false: no room now, ask again later. */
-bool sched_admit(struct sched *s, struct job *j);
+bool sched_admit(struct sched *s, struct engine_job *j);
 /* Runs one step; returns false when there was nothing to run. */
 bool sched_step(struct sched *s);
 /* After each step: keeps states, frees what ended, makes room for the next step. Allocates, where sched_step

@@ -34,7 +34,7 @@ static void add_stop(struct sched *s, struct active *a, int64_t pos) {
 }
 
 static void plan_stops(struct sched *s, struct active *a) {
-    const struct job *j = a->job;
+    const struct engine_job *j = a->job;
     int32_t n = j->p.n_mark, first = n > N_LAST_MARKS ? n - N_LAST_MARKS : 0;
     a->n_stop = 0;
     if (first > 0) add_stop(s, a, j->p.marks[0]);
@@ -63,7 +63,7 @@ static bool is_stop(const struct sched *s, const struct active *a) {
 }
 
 /* Adapters and scope; without adapters the scope itself. */
-static uint64_t salt_of(const struct job *j) {
+static uint64_t salt_of(const struct engine_job *j) {
     uint64_t h = j->p.scope;
     for (int32_t i = 0; i < j->p.n_lora; i++) {
         const struct {
@@ -129,7 +129,7 @@ static bool take_hit(struct sched *s, struct active *a) {
 }
 
 static bool may_branch(const struct sched *s) {
-    return !s->p.deterministic && s->lm->mark_bytes <= s->p.cache.ram_bytes / 2;
+    return !s->p.deterministic && s->lm->checkpoint_bytes <= s->p.cache.ram_bytes / 2;
 }
 
 /* Whether a goes before b and is on its way through the same prompt. */
@@ -153,7 +153,7 @@ static bool waits(struct sched *s, const struct active *a, int64_t pos) {
 
 /* Looks for the job's prefix until one is there, is being read or evaluated, or there is none. */
 static void seek(struct sched *s, struct active *a) {
-    const struct job *j = a->job;
+    const struct engine_job *j = a->job;
     for (;;) {
         bool is_new = !a->hit;
         if (is_new) a->hit = prefix_find(s->prefix, j->p.prompt, j->p.n_prompt, a->salt);
@@ -177,7 +177,7 @@ static void seek(struct sched *s, struct active *a) {
 }
 
 void sched_begin_cached(struct sched *s, struct active *a) {
-    const struct job *j = a->job;
+    const struct engine_job *j = a->job;
     a->is_kept = s->prefix && !j->p.no_cache;
     a->phase = PHASE_PREFILL;
     if (!a->is_kept) return;
@@ -217,7 +217,7 @@ static void keep_answer(struct sched *s, struct active *a) {
     int64_t at = sure / s->grid * s->grid;
     if (at <= a->kept_pos) return;
     if (s->p.deterministic) return; /* a state made step by step differs in its last bits */
-    if ((uint64_t)s->n_active * s->lm->mark_bytes > s->p.cache.ram_bytes / 2) return;
+    if ((uint64_t)s->n_active * s->lm->checkpoint_bytes > s->p.cache.ram_bytes / 2) return;
     struct prefix_entry *x = keep_at(s, a, at);
     if (!x) return;
     if (a->ended) prefix_replace(s->prefix, a->ended);

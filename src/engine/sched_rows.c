@@ -32,7 +32,7 @@ void sched_close_rows(struct sched *s) {
 }
 
 /* Rows that run i wants, the first of them behind tokens[0]. */
-static int32_t n_wanted(const struct run *r) {
+static int32_t n_wanted(const struct batch_item *r) {
     return r->want == WANT_ALL ? r->n_tok : r->want == WANT_LAST;
 }
 
@@ -42,7 +42,7 @@ static bool request(struct sched *s, int32_t n_run) {
     int32_t n_whole = 0;
     r->n = 0;
     for (int32_t i = 0; i < n_run; i++) {
-        const struct run *run = &s->runs[i];
+        const struct batch_item *run = &s->runs[i];
         struct sampler *sampler = s->active[s->owner[i]].sampler;
         for (int32_t t = 0; t < n_wanted(run); t++, r->n++) {
             struct sampler_need need;

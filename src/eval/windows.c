@@ -11,7 +11,7 @@ enum { MAX_LOGIT_BYTES = 128 << 20 };
 struct group {
     struct forward *f;
     struct seq *seqs[WINDOWS_MAX_SEQS];
-    struct run runs[WINDOWS_MAX_SEQS];
+    struct batch_item runs[WINDOWS_MAX_SEQS];
     int32_t chunk; /* tokens of one window in a forward */
     bool whole;
 };
@@ -27,10 +27,10 @@ static int32_t next_runs(struct group *g, const struct window *w, size_t n, cons
         if (left <= 0) continue;
         if (done[i] < w[i].first && left > w[i].first - done[i]) left = w[i].first - done[i];
         if (left > g->chunk) left = g->chunk;
-        g->runs[n_run] = (struct run){.seq = g->seqs[i],
-                                      .tokens = w[i].tokens + done[i],
-                                      .n_tok = left,
-                                      .want = done[i] >= w[i].first ? WANT_ALL : WANT_NONE};
+        g->runs[n_run] = (struct batch_item){.seq = g->seqs[i],
+                                             .tokens = w[i].tokens + done[i],
+                                             .n_tok = left,
+                                             .want = done[i] >= w[i].first ? WANT_ALL : WANT_NONE};
         of[n_run++] = (int32_t)i;
     }
     return n_run;
@@ -46,7 +46,7 @@ static int run_group(struct group *g, const struct window *w, size_t n, size_t i
         const float *rows;
         int rc = forward_run(g->f, g->runs, n_run, &rows, e);
         for (int32_t k = 0; !rc && k < n_run; k++) {
-            const struct run *r = &g->runs[k];
+            const struct batch_item *r = &g->runs[k];
             if (r->want == WANT_ALL) {
                 rc = fn(ud, index + (size_t)of[k], done[of[k]], r->n_tok, rows, e);
                 rows += (int64_t)r->n_tok * n_vocab;

@@ -91,14 +91,14 @@ void layer_forward(struct forward *f, int32_t il) {
     }
 }
 
-static int check_runs(const struct forward *f, const struct run *runs, int32_t n_run,
+static int check_runs(const struct forward *f, const struct batch_item *runs, int32_t n_run,
                       struct err *e) {
     int64_t n_tok = 0, n_out = 0;
     if (n_run < 1 || n_run > FORWARD_MAX_RUNS)
         return err_set(e, CHIMERE_ELIMIT, "batch: expected 1 to %d sequences, got %d",
                        FORWARD_MAX_RUNS, n_run);
     for (int32_t i = 0; i < n_run; i++) {
-        const struct run *r = &runs[i];
+        const struct batch_item *r = &runs[i];
         if (r->n_tok < 1) return err_set(e, CHIMERE_EINVAL, "batch: a sequence without tokens");
         if (r->defer && (r->n_tok > STEP_MAX_TOK || !f->p->params.log))
             return err_set(e, CHIMERE_ELIMIT, "batch: expected at most %d tokens to verify, got %d",
@@ -208,8 +208,8 @@ int forward_run_meta(struct forward *f, struct err *e) {
     return rc;
 }
 
-int forward_run(struct forward *f, const struct run *runs, int32_t n_run, const float **logits,
-                struct err *e) {
+int forward_run(struct forward *f, const struct batch_item *runs, int32_t n_run,
+                const float **logits, struct err *e) {
     const struct hparams *hp = &f->m->hp;
     const struct ops *ops = f->d->ops;
     const struct global_weights *g = &f->m->weights.global;
@@ -222,7 +222,7 @@ int forward_run(struct forward *f, const struct run *runs, int32_t n_run, const 
     f->n_tok = 0;
     int32_t n_out = 0;
     for (int32_t i = 0; i < n_run; i++) {
-        const struct run *r = &runs[i];
+        const struct batch_item *r = &runs[i];
         f->spans[i] = span_of(r->seq, f->n_tok, r->n_tok, r->seq->pos, r->defer);
         memcpy(f->ids + f->n_tok, r->tokens, (size_t)r->n_tok * sizeof *f->ids);
         for (int32_t t = 0; t < r->n_tok; t++)
@@ -270,7 +270,7 @@ float *forward_seq_hidden(struct forward *f, struct seq *s) {
 
 /* ---- multi-token prediction ---- */
 
-int forward_mtp(struct forward *f, const struct mtp_run *runs, int32_t n_run, int32_t n_id,
+int forward_mtp(struct forward *f, const struct mtp_item *runs, int32_t n_run, int32_t n_id,
                 const float **logits, const float **hidden, struct err *e) {
     const struct hparams *hp = &f->m->hp;
     const struct ops *ops = f->d->ops;
@@ -282,7 +282,7 @@ int forward_mtp(struct forward *f, const struct mtp_run *runs, int32_t n_run, in
     f->n_span = n_run;
     f->n_tok = 0;
     for (int32_t i = 0; i < n_run; i++) {
-        const struct mtp_run *r = &runs[i];
+        const struct mtp_item *r = &runs[i];
         if (f->n_tok + r->n_tok > f->n_tok_max || n_out >= f->n_out_max)
             return err_set(e, CHIMERE_ELIMIT, "prediction: batch too large");
         f->spans[i] = span_of(r->seq, f->n_tok, r->n_tok, r->pos, false);

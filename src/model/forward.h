@@ -12,7 +12,7 @@
 
 enum want { WANT_NONE, WANT_LAST, WANT_ALL }; /* rows of logits */
 
-struct run {
+struct batch_item {
     struct seq *seq;
     const int32_t *tokens;
     int32_t n_tok;
@@ -37,8 +37,8 @@ struct dev_need forward_need(const struct model *m, int64_t n_ctx, int32_t n_tok
 /* Sequences are advanced (pages reserved, positions moved). *logits: [rows wanted, n_vocab] in the order
  * of runs, on the host, valid until the next call; NULL if none was wanted. logits NULL: the rows stay where
  * they are, and nobody waits for them: forward_select and forward_row tell. */
-int forward_run(struct forward *f, const struct run *runs, int32_t n_run, const float **logits,
-                struct err *e);
+int forward_run(struct forward *f, const struct batch_item *runs, int32_t n_run,
+                const float **logits, struct err *e);
 
 /* ops->select over the rows of the last run: fills a's logits, n_row and n_vocab. */
 int forward_select(struct forward *f, struct select_args *a, struct err *e);
@@ -56,7 +56,7 @@ const float *forward_hidden(const struct forward *f);
  * further. Keys and values stand at the hidden row's position; pages up to pos + n_tok must be reserved.
  * n_id: logits of the first so many ids, a row every n_vocab; fewer than all only on a host device, and of
  * whole tiles there (a multiple of 32). */
-struct mtp_run {
+struct mtp_item {
     struct seq *seq;
     const int32_t *tokens;
     int32_t n_tok;
@@ -64,7 +64,7 @@ struct mtp_run {
     const float *hidden; /* device [n_tok, n_embd] */
     bool want;           /* logits of the last pair */
 };
-int forward_mtp(struct forward *f, const struct mtp_run *runs, int32_t n_run, int32_t n_id,
+int forward_mtp(struct forward *f, const struct mtp_item *runs, int32_t n_run, int32_t n_id,
                 const float **logits, const float **hidden, struct err *e);
 /* The slot's remembered hidden row (device, [n_embd]): part of the sequence's state. */
 float *forward_seq_hidden(struct forward *f, struct seq *s);

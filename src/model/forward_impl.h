@@ -45,7 +45,7 @@ struct forward {
 
     /* the present batch */
     struct span spans[FORWARD_MAX_RUNS];
-    const struct run *runs;
+    const struct batch_item *runs;
     int32_t n_span, n_tok, n_out; /* n_out: rows of logits of the last run */
 };
 

@@ -18,7 +18,7 @@
 #include "model/seq_pool.h"
 
 struct seq;
-struct mark;
+struct checkpoint;
 
 int seq_new(struct seq **out, struct seq_pool *p,
             struct err *e); /* CHIMERE_EBUSY: no slot is free */
@@ -34,12 +34,13 @@ int seq_reserve(struct seq *s, int64_t n, struct err *e);
 void seq_drop(struct seq *s, int32_t n);
 
 /* Snapshots: pages shared, recurrent state copied to host memory. */
-int seq_mark(struct seq *s, struct mark **out, struct err *e);
-int seq_rewind(struct seq *s, const struct mark *m, struct err *e); /* m stays valid */
+int seq_mark(struct seq *s, struct checkpoint **out, struct err *e);
+int seq_rewind(struct seq *s, const struct checkpoint *m, struct err *e); /* m stays valid */
 int seq_fork(struct seq *s, struct seq **out, struct err *e);
-int seq_from_mark(struct seq_pool *p, const struct mark *m, struct seq **out, struct err *e);
-void mark_free(struct mark *m);
-int64_t mark_pos(const struct mark *m);
-uint64_t mark_bytes(const struct mark *m); /* host bytes and its share of pages */
+int seq_from_checkpoint(struct seq_pool *p, const struct checkpoint *m, struct seq **out,
+                        struct err *e);
+void checkpoint_free(struct checkpoint *m);
+int64_t checkpoint_pos(const struct checkpoint *m);
+uint64_t checkpoint_bytes(const struct checkpoint *m); /* host bytes and its share of pages */
 
 #endif

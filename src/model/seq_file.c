@@ -20,7 +20,7 @@
 #include "base/file.h"
 #include "base/hash.h"
 #include "base/mem.h"
-#include "model/mark.h"
+#include "model/checkpoint.h"
 #include "model/seq_file.h"
 #include "model/seq_impl.h"
 
@@ -40,7 +40,7 @@ static uint64_t take64(const unsigned char *p) {
     return v;
 }
 
-static void fill_header(unsigned char h[HEADER], const struct mark *m, size_t n_extra,
+static void fill_header(unsigned char h[HEADER], const struct checkpoint *m, size_t n_extra,
                         uint32_t crc) {
     const struct seq_pool *p = m->pool;
     memset(h, 0, HEADER);
@@ -72,7 +72,7 @@ static bool take_part(FILE *f, void *data, size_t n, uint32_t *crc) {
 }
 
 /* The recurrent state, from one channel to the next whatever number of them a device keeps side by side. */
-static bool put_rec(FILE *f, const struct mark *m, uint32_t *crc) {
+static bool put_rec(FILE *f, const struct checkpoint *m, uint32_t *crc) {
     float block[STATE_BLOCK];
     const float *from = (const float *)m->rec;
     struct rec_part part;
@@ -87,7 +87,7 @@ static bool put_rec(FILE *f, const struct mark *m, uint32_t *crc) {
     return true;
 }
 
-static bool take_rec(FILE *f, struct mark *m, uint32_t *crc) {
+static bool take_rec(FILE *f, struct checkpoint *m, uint32_t *crc) {
     float block[STATE_BLOCK], *to = (float *)m->rec;
     struct rec_part part;
     for (int32_t i = 0; seq_rec_part(m->pool, i, &part); i++) {
@@ -101,15 +101,16 @@ static bool take_rec(FILE *f, struct mark *m, uint32_t *crc) {
     return true;
 }
 
-int mark_save(const struct mark *m, const char *path, const void *extra, size_t n_extra,
-              struct err *e) {
+int checkpoint_save(const struct checkpoint *m, const char *path, const void *extra, size_t n_extra,
+                    struct err *e) {
     struct seq_pool *p = m->pool;
     if (n_extra > MAX_EXTRA)
         return err_set(e, CHIMERE_ELIMIT, "%s: %zu bytes beside the state are too many", path,
                        n_extra);
     size_t n_page_bytes = seq_page_bytes(p);
-    char *tmp = mark_n_pooled(m) ? mem_alloc(n_page_bytes) : NULL;
-    if (mark_n_pooled(m) && !tmp) return err_set(e, CHIMERE_ENOMEM, "%s: out of memory", path);
+    char *tmp = checkpoint_n_pooled(m) ? mem_alloc(n_page_bytes) : NULL;
+    if (checkpoint_n_pooled(m) && !tmp)
+        return err_set(e, CHIMERE_ENOMEM, "%s: out of memory", path);
     struct file_writer w;
     int rc = file_writer_open(&w, path, e);
     if (rc) {
@@ -122,7 +123,7 @@ int mark_save(const struct mark *m, const char *path, const void *extra, size_t 
     bool ok = fwrite(header, HEADER, 1, w.f) == 1 && put_part(w.f, extra, n_extra, &crc) &&
               put_rec(w.f, m, &crc);
     for (int32_t i = 0; ok && i < m->n_page && n_page_bytes; i++) {
-        const struct mark_page *page = &m->pages[i];
+        const struct checkpoint_page *page = &m->pages[i];
         if (page->page >= 0) seq_page_transfer(p, page->page, tmp, true);
         ok = put_part(w.f, page->page >= 0 ? tmp : page->host->data, n_page_bytes, &crc);
     }
@@ -137,10 +138,10 @@ int mark_save(const struct mark *m, const char *path, const void *extra, size_t 
 }
 
 int seq_save(struct seq *s, const char *path, const void *extra, size_t n_extra, struct err *e) {
-    struct mark *m;
+    struct checkpoint *m;
     int rc = seq_mark(s, &m, e);
-    if (!rc) rc = mark_save(m, path, extra, n_extra, e);
-    mark_free(m);
+    if (!rc) rc = checkpoint_save(m, path, extra, n_extra, e);
+    checkpoint_free(m);
     return rc;
 }
 
@@ -177,7 +178,7 @@ static int check_header(const struct seq_pool *p, const unsigned char h[HEADER],
 }
 
 /* What follows the header, into a mark without content. */
-static int read_body(struct mark *m, FILE *f, const unsigned char h[HEADER], void *extra,
+static int read_body(struct checkpoint *m, FILE *f, const unsigned char h[HEADER], void *extra,
                      size_t n_extra) {
     size_t n_page_bytes = seq_page_bytes(m->pool);
     uint32_t crc = 0;
@@ -188,8 +189,8 @@ static int read_body(struct mark *m, FILE *f, const unsigned char h[HEADER], voi
     return crc == take32(h + 72) ? 0 : CHIMERE_ECHECKSUM;
 }
 
-int mark_load(struct seq_pool *p, const char *path, struct mark **out, void **extra,
-              size_t *n_extra, struct err *e) {
+int checkpoint_load(struct seq_pool *p, const char *path, struct checkpoint **out, void **extra,
+                    size_t *n_extra, struct err *e) {
     *out = NULL;
     *extra = NULL;
     *n_extra = 0;
@@ -203,8 +204,8 @@ int mark_load(struct seq_pool *p, const char *path, struct mark **out, void **ex
     if (!rc) rc = check_header(p, h, (uint64_t)st.st_size, e);
     size_t n = rc ? 0 : (size_t)take64(h + 64);
     char *own = rc ? NULL : mem_zalloc(n + 1);
-    struct mark *m =
-        own ? mark_alloc_host(p, (int64_t)take64(h + 32), (int32_t)take32(h + 40)) : NULL;
+    struct checkpoint *m =
+        own ? checkpoint_alloc_host(p, (int64_t)take64(h + 32), (int32_t)take32(h + 40)) : NULL;
     if (!rc && !m) rc = err_set(e, CHIMERE_ENOMEM, "out of memory");
     if (!rc) {
         rc = read_body(m, f, h, own, n);
@@ -214,7 +215,7 @@ int mark_load(struct seq_pool *p, const char *path, struct mark **out, void **ex
     }
     fclose(f);
     if (rc) {
-        mark_free_host(m);
+        checkpoint_free_host(m);
         mem_free(own);
         err_prefix(e, "%s", path);
         return rc;
@@ -228,11 +229,11 @@ int mark_load(struct seq_pool *p, const char *path, struct mark **out, void **ex
 int seq_load(struct seq_pool *p, const char *path, struct seq **out, void **extra, size_t *n_extra,
              struct err *e) {
     *out = NULL;
-    struct mark *m;
-    int rc = mark_load(p, path, &m, extra, n_extra, e);
+    struct checkpoint *m;
+    int rc = checkpoint_load(p, path, &m, extra, n_extra, e);
     if (rc) return rc;
-    rc = seq_from_mark(p, m, out, e);
-    mark_free(m);
+    rc = seq_from_checkpoint(p, m, out, e);
+    checkpoint_free(m);
     if (rc) {
         mem_free(*extra);
         *extra = NULL;

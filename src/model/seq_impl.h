@@ -41,17 +41,17 @@ struct host_page {
     char data[];  /* [seq_page_bytes] */
 };
 
-struct mark_page {
+struct checkpoint_page {
     int32_t page;           /* in the pool, with a reference; or -1 */
     struct host_page *host; /* where page < 0, with a reference */
 };
 
-struct mark {
+struct checkpoint {
     struct seq_pool *pool; /* borrowed */
     int64_t pos;           /* as in struct seq */
     int32_t n_log, n_page;
-    struct mark_page *pages; /* owned */
-    char *rec;               /* owned [rec_bytes], host */
+    struct checkpoint_page *pages; /* owned */
+    char *rec;                     /* owned [rec_bytes], host */
 };
 
 struct seq {
@@ -76,8 +76,9 @@ int32_t seq_page_take(struct seq_pool *p); /* -1: none is free */
 void seq_page_unref(struct seq_pool *p, int32_t page);
 void seq_page_changes(struct seq_pool *p, int32_t page); /* its host copy is no copy any more */
 /* A mark without pages in the pool, content undefined: for files. Any thread. */
-struct mark *mark_alloc_host(struct seq_pool *p, int64_t pos, int32_t n_log);
-void mark_free_host(struct mark *m); /* of a mark without pages in the pool: any thread */
+struct checkpoint *checkpoint_alloc_host(struct seq_pool *p, int64_t pos, int32_t n_log);
+void checkpoint_free_host(
+    struct checkpoint *m); /* of a mark without pages in the pool: any thread */
 
 /* For mark.c and seq_file.c: bytes of one page between device and host, in a fixed order of layers. */
 size_t seq_page_bytes(const struct seq_pool *p);

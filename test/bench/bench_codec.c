@@ -15,25 +15,25 @@
 
 enum { N_ROW = 16, N_COLUMN = 4096 };
 
-struct job {
+struct engine_job {
     const struct quant_traits *t;
     float *x, *y, *weights;
     unsigned char *blocks;
     size_t row_bytes;
 };
 
-static void encode(const struct job *j, const float *weights) {
+static void encode(const struct engine_job *j, const float *weights) {
     for (int r = 0; r < N_ROW; r++)
         j->t->encode(j->x + r * N_COLUMN, j->blocks + (size_t)r * j->row_bytes, N_COLUMN, weights);
 }
 
-static void decode(const struct job *j, const float *weights) {
+static void decode(const struct engine_job *j, const float *weights) {
     (void)weights;
     for (int r = 0; r < N_ROW; r++)
         j->t->decode(j->blocks + (size_t)r * j->row_bytes, j->y + r * N_COLUMN, N_COLUMN);
 }
 
-static double rate(void (*fn)(const struct job *, const float *), const struct job *j,
+static double rate(void (*fn)(const struct engine_job *, const float *), const struct engine_job *j,
                    const float *weights) {
     int64_t begin = clock_cpu_ns();
     double best = 0;
@@ -53,10 +53,10 @@ static bool is_wanted(const char *name, int argc, char **argv) {
 }
 
 int main(int argc, char **argv) {
-    struct job j = {.x = mem_alloc_array(N_ROW * N_COLUMN, sizeof(float)),
-                    .y = mem_alloc_array(N_ROW * N_COLUMN, sizeof(float)),
-                    .weights = mem_alloc_array(N_COLUMN, sizeof(float)),
-                    .blocks = mem_alloc_array(N_ROW * N_COLUMN, sizeof(double))};
+    struct engine_job j = {.x = mem_alloc_array(N_ROW * N_COLUMN, sizeof(float)),
+                           .y = mem_alloc_array(N_ROW * N_COLUMN, sizeof(float)),
+                           .weights = mem_alloc_array(N_COLUMN, sizeof(float)),
+                           .blocks = mem_alloc_array(N_ROW * N_COLUMN, sizeof(double))};
     if (!j.x || !j.y || !j.weights || !j.blocks) return 1;
     struct rng r;
     rng_seed(&r, 1);

@@ -63,7 +63,7 @@ static void bench_type(struct dev *d, uint32_t type, int n_w) {
     struct weight file[N_MAT_COLD], w[N_MAT_COLD];
     size_t bytes = 0;
     char *block = NULL;
-    double pack_s = 0, file_bytes = 0;
+    double repack_s = 0, file_bytes = 0;
     for (int i = 0; i < n_w; i++) {
         w[i] = file[i] = random_weight(type, N_IN, N_OUT, 1);
         bytes = d->ops->prepared_bytes(d, &file[i]);
@@ -73,14 +73,14 @@ static void bench_type(struct dev *d, uint32_t type, int n_w) {
             void *dst = block + (size_t)i * bytes;
             int64_t start = now_ns();
             d->ops->prepare(d, &file[i], dst, &w[i]);
-            pack_s += (double)(now_ns() - start) * 1e-9;
+            repack_s += (double)(now_ns() - start) * 1e-9;
         } else bytes = file[i].mat_bytes;
     }
     float *x = mem_aligned(64, sizeof(float) * N_IN * 256),
           *y = mem_aligned(64, sizeof(float) * N_OUT * 256);
     for (int i = 0; i < N_IN * 256; i++) x[i] = (float)rng_normal(&rng);
     printf("%-8s %5.3f bpw pack %4.2f GB/s", quant_traits(type)->name,
-           8.0 * (double)bytes / N_IN / N_OUT, pack_s > 0 ? file_bytes / pack_s * 1e-9 : 0.0);
+           8.0 * (double)bytes / N_IN / N_OUT, repack_s > 0 ? file_bytes / repack_s * 1e-9 : 0.0);
     for (size_t k = 0; k < sizeof n_toks / sizeof *n_toks; k++) {
         double s = best_s(d, w, n_w, x, y, n_toks[k]);
         double gmac = (double)N_IN * N_OUT * n_toks[k] / s * 1e-9;

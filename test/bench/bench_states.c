@@ -26,26 +26,28 @@ struct neighbour {
     _Atomic bool over;
 };
 
-static bool note(struct job *j, int32_t token, bool is_end, const struct sampler_probs *probs) {
+static bool note(struct engine_job *j, int32_t token, bool is_end,
+                 const struct sampler_probs *probs) {
     struct neighbour *x = j->ud;
     (void)token, (void)is_end, (void)probs;
     if (x->n < N_NEIGHBOUR) x->at_ns[x->n] = clock_ns();
     x->n++;
     return !x->over;
 }
-static bool pass(struct job *j, int32_t token, bool is_end, const struct sampler_probs *probs) {
+static bool pass(struct engine_job *j, int32_t token, bool is_end,
+                 const struct sampler_probs *probs) {
     (void)j, (void)token, (void)is_end, (void)probs;
     return true;
 }
-static void nothing(struct job *j) { (void)j; }
+static void nothing(struct engine_job *j) { (void)j; }
 
-static struct job job_of(const int32_t *prompt, int32_t n, int32_t more) {
-    struct job j = {.p.prompt = prompt,
-                    .p.n_prompt = n,
-                    .p.max_tokens = more,
-                    .on_token = pass,
-                    .on_done = nothing,
-                    .p.no_speculation = true};
+static struct engine_job job_of(const int32_t *prompt, int32_t n, int32_t more) {
+    struct engine_job j = {.p.prompt = prompt,
+                           .p.n_prompt = n,
+                           .p.max_tokens = more,
+                           .on_token = pass,
+                           .on_done = nothing,
+                           .p.no_speculation = true};
     sampler_defaults(&j.p.sampling);
     j.p.sampling.ignore_eos = true;
     return j;
@@ -66,7 +68,7 @@ static void print(const char *what, int64_t *ns, int n, double ms, int32_t cache
 
 struct waiting {
     struct engine *g;
-    struct job *j;
+    struct engine_job *j;
 };
 static void *run_neighbour(void *arg) {
     struct waiting *w = arg;
@@ -84,7 +86,7 @@ static void turn(struct engine *g, const char *what, const int32_t *prompt, int3
     pthread_t t;
     x.n = 0;
     x.over = false;
-    struct job other = job_of(hello, 3, N_NEIGHBOUR), j = job_of(prompt, n, 1);
+    struct engine_job other = job_of(hello, 3, N_NEIGHBOUR), j = job_of(prompt, n, 1);
     other.on_token = note;
     other.ud = &x;
     struct waiting w = {g, &other};
@@ -123,7 +125,7 @@ int main(int argc, char **argv) {
         if (!talk[i]) return 1;
         for (int32_t k = 0; k < n + 100; k++)
             talk[i][k] = 100 + (k * 31 + k / 7 + i * 13) % (n_vocab / 2);
-        struct job first = job_of(talk[i], n, 1);
+        struct engine_job first = job_of(talk[i], n, 1);
         if (engine_run(l.engine, &first, &e)) die(&e);
     }
     printf("%-28s %8s %10s %10s %10s %12s %10s\n", "a neighbour's gaps, ms", "gaps", "p50", "p99",

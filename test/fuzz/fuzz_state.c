@@ -15,7 +15,7 @@
 #include "base/mem.h"
 #include "format/quant.h"
 #include "kernels/cpu/cpu.h"
-#include "model/mark.h"
+#include "model/checkpoint.h"
 #include "model/seq_impl.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
@@ -64,13 +64,14 @@ static void mend(const struct seq_pool *p, uint8_t *file, size_t n, unsigned wha
     if (what & 2) put32(file + 12, hash_crc32c(0, file + 16, HEADER - 16));
 }
 
-static void use(struct seq_pool *p, struct mark *m, const unsigned char *extra, size_t n_extra) {
+static void use(struct seq_pool *p, struct checkpoint *m, const unsigned char *extra,
+                size_t n_extra) {
     unsigned sum = 0;
     struct seq *s;
     for (size_t i = 0; i < n_extra; i++) sum += extra[i];
-    if (sum > 255 * n_extra || mark_pos(m) < 0 || mark_pos(m) > N_CTX) abort();
-    if (mark_n_pooled(m) || seq_from_mark(p, m, &s, NULL)) abort();
-    if (seq_pos(s) != mark_pos(m)) abort();
+    if (sum > 255 * n_extra || checkpoint_pos(m) < 0 || checkpoint_pos(m) > N_CTX) abort();
+    if (checkpoint_n_pooled(m) || seq_from_checkpoint(p, m, &s, NULL)) abort();
+    if (seq_pos(s) != checkpoint_pos(m)) abort();
     seq_free(s);
 }
 
@@ -87,20 +88,20 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     mend(p, file, n, data[0]);
     if (write(fd, file, n) != (ssize_t)n) abort();
     snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
-    struct mark *m;
+    struct checkpoint *m;
     void *extra;
     size_t n_extra;
     struct err e = {0};
-    int rc = mark_load(p, path, &m, &extra, &n_extra, &e);
+    int rc = checkpoint_load(p, path, &m, &extra, &n_extra, &e);
     if (rc) {
         if (!e.text[0] || m || extra) abort();
     } else {
         use(p, m, extra, n_extra);
     }
     mem_free(extra);
-    mark_free(m);
+    checkpoint_free(m);
     close(fd);
     free(file);
-    if (seq_pool_free_ctx(p) != free_ctx || mark_host_bytes(p)) abort();
+    if (seq_pool_free_ctx(p) != free_ctx || checkpoint_host_bytes(p)) abort();
     return 0;
 }

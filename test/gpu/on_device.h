@@ -16,9 +16,9 @@
 #include "base/rng.h"
 #include "format/quant.h"
 #include "kernels/cpu/cpu.h"
-#include "kernels/cpu/ref.h"
+#include "kernels/ref/ref.h"
 #include "kernels/cuda/cuda.h"
-#include "kernels/cuda/planes.h"
+#include "kernels/cuda/repack.h"
 
 static struct rng rng;
 static struct dev *ref, *ref8, *dev, *precise, *wide; /* ref8: activations rounded to 8 bits */

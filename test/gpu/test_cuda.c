@@ -78,7 +78,8 @@ static void linear_of_every_type(void **s) {
     (void)s;
     for (int t = 0; t < N_TYPE; t++) {
         if (!quant_traits(types[t])->encode) continue;
-        if (dev == wide && planes_form(types[t], PLANES_WIDE) == planes_form(types[t], PLANES))
+        if (dev == wide &&
+            cuda_repack_form(types[t], PLANES_WIDE) == cuda_repack_form(types[t], PLANES))
             continue;
         int64_t block = quant_traits(types[t])->block_elements;
         linear_agrees(types[t], block == 1 ? 70 : block, 17, 1);
@@ -554,7 +555,8 @@ static void check_moe(const struct moe_case *cases, size_t n_case) {
     for (size_t k = 0; k < n_case; k++) {
         const struct moe_case *c = &cases[k];
         const int64_t n_embd = c->n;
-        if (dev == wide && planes_form(c->type, PLANES_WIDE) == planes_form(c->type, PLANES))
+        if (dev == wide &&
+            cuda_repack_form(c->type, PLANES_WIDE) == cuda_repack_form(c->type, PLANES))
             continue;
         struct weight w[N_W] = {weight_of(QUANT_F32, n_embd, N_EXPERT, 1, .1),
                                 weight_of(c->type, n_embd, c->ff, N_EXPERT, .06),

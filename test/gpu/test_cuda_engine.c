@@ -45,7 +45,8 @@ static struct dev *open_cuda(uint64_t vram) {
 
 /* ---- plans ---- */
 
-static int plan(struct plan *out, uint64_t vram, int64_t n_ctx, int32_t n_cpu_moe, struct err *e) {
+static int plan(struct memory_plan *out, uint64_t vram, int64_t n_ctx, int32_t n_cpu_moe,
+                struct err *e) {
     struct dev *d = open_cuda(vram);
     struct plan_params p = {.n_ctx = n_ctx,
                             .n_seq = 1,
@@ -70,7 +71,7 @@ static const uint64_t card = (uint64_t)(15.3 * (1 << 30)); /* what a card of 16 
 
 static void the_35b_fits_a_card_of_16_gb(void **state) {
     (void)state;
-    struct plan p;
+    struct memory_plan p;
     struct err e = {0};
     struct buf b;
     if (plan(&p, card, 65536, -1, &e)) fail_msg("%s", e.text);
@@ -87,7 +88,7 @@ static void the_35b_fits_a_card_of_16_gb(void **state) {
 
 static void what_does_not_fit_goes_to_the_processor(void **state) {
     (void)state;
-    struct plan full, p;
+    struct memory_plan full, p;
     struct err e = {0};
     if (plan(&full, (uint64_t)16 << 30, 65536, 0, &e)) fail_msg("%s", e.text);
     int32_t last = 0;
@@ -120,7 +121,7 @@ static void what_does_not_fit_goes_to_the_processor(void **state) {
 /* More of a prompt at once where there is room, and not at the cost of anything else. */
 static void a_batch_takes_the_room_that_is_left(void **state) {
     (void)state;
-    struct plan p;
+    struct memory_plan p;
     struct err e = {0};
     struct plan_params want = {.n_ctx = 4096, .n_seq = 1, .budget_bytes = (uint64_t)64 << 30};
     engine_defaults(&want.engine);
@@ -193,7 +194,7 @@ static int last_logits(int32_t n_cpu_moe, int32_t prompt, struct timed *timed, f
     for (int32_t at = 0; !rc && at < end; at = at ? at + 1 : first) {
         int32_t tokens[32], n = at ? 1 : first;
         for (int32_t i = 0; i < n; i++) tokens[i] = (at + i) * 7 % 300;
-        const struct run run = {.seq = s, .tokens = tokens, .n_tok = n, .want = WANT_LAST};
+        const struct batch_item run = {.seq = s, .tokens = tokens, .n_tok = n, .want = WANT_LAST};
         const float *logits;
         struct dev_stats before, after;
         bool times = timed && at == N_TOK - 1;
@@ -298,22 +299,23 @@ static void bandwidth_is_measured_and_costs_nothing_after(void **state) {
 struct heard {
     int32_t n;
 };
-static bool hear(struct job *j, int32_t token, bool is_end, const struct sampler_probs *probs) {
+static bool hear(struct engine_job *j, int32_t token, bool is_end,
+                 const struct sampler_probs *probs) {
     (void)token, (void)is_end, (void)probs;
     ((struct heard *)j->ud)->n++;
     return true;
 }
-static void ended(struct job *j) { (void)j; }
+static void ended(struct engine_job *j) { (void)j; }
 
 static int answer(struct engine *g, struct err *e) {
     static const int32_t prompt[] = {5, 6, 7, 8};
     struct heard h = {0};
-    struct job j = {.p.prompt = prompt,
-                    .p.n_prompt = 4,
-                    .p.max_tokens = 2,
-                    .on_token = hear,
-                    .on_done = ended,
-                    .ud = &h};
+    struct engine_job j = {.p.prompt = prompt,
+                           .p.n_prompt = 4,
+                           .p.max_tokens = 2,
+                           .on_token = hear,
+                           .on_done = ended,
+                           .ud = &h};
     sampler_defaults(&j.p.sampling);
     int rc = engine_run(g, &j, e);
     if (!rc) assert_int_equal(h.n, 2);

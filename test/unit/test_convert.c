@@ -199,8 +199,9 @@ static double run_and_compare(const char *family) {
         if (!rc) rc = forward_new(&f, m, pool, 12, 12, &e);
         if (!rc)
             rc = forward_run(
-                f, &(struct run){.seq = seq, .tokens = tokens, .n_tok = 12, .want = WANT_ALL}, 1,
-                &logits, &e);
+                f,
+                &(struct batch_item){.seq = seq, .tokens = tokens, .n_tok = 12, .want = WANT_ALL},
+                1, &logits, &e);
         if (!rc) memcpy(got, logits, n * sizeof *got);
     }
     if (rc) fail_msg("%s: %s", family, e.text);

@@ -30,14 +30,15 @@ struct collected {
     bool ended;
 };
 
-static bool collect(struct job *j, int32_t token, bool is_end, const struct sampler_probs *probs) {
+static bool collect(struct engine_job *j, int32_t token, bool is_end,
+                    const struct sampler_probs *probs) {
     (void)probs;
     (void)is_end;
     struct collected *c = j->ud;
     if (c->n < 600) c->tokens[c->n++] = token;
     return !c->stop_after || c->n < c->stop_after;
 }
-static void ended(struct job *j) {
+static void ended(struct engine_job *j) {
     __atomic_store_n(&((struct collected *)j->ud)->ended, true, __ATOMIC_RELEASE);
 }
 
@@ -56,15 +57,15 @@ static struct engine *new_engine(const struct engine_params *p, int32_t delay_us
     return g;
 }
 
-static void fill_job(struct job *j, struct collected *c, const int32_t *prompt, int32_t n,
+static void fill_job(struct engine_job *j, struct collected *c, const int32_t *prompt, int32_t n,
                      int32_t max, uint64_t seed) {
     *c = (struct collected){.n = 0};
-    *j = (struct job){.p.prompt = prompt,
-                      .p.n_prompt = n,
-                      .p.max_tokens = max,
-                      .on_token = collect,
-                      .on_done = ended,
-                      .ud = c};
+    *j = (struct engine_job){.p.prompt = prompt,
+                             .p.n_prompt = n,
+                             .p.max_tokens = max,
+                             .on_token = collect,
+                             .on_done = ended,
+                             .ud = c};
     neutral(&j->p.sampling);
     j->p.sampling.seed = seed;
 }
@@ -87,7 +88,7 @@ static void texts_do_not_depend_on_company_or_drafts(void **state) {
         p.deterministic = how > 0;
         p.speculate = how % 2;
         struct engine *g = new_engine(&p, 0);
-        struct job jobs[N_JOB];
+        struct engine_job jobs[N_JOB];
         struct collected got[N_JOB];
         struct err e = {0};
         for (int i = 0; i < N_JOB; i++) {
@@ -98,7 +99,7 @@ static void texts_do_not_depend_on_company_or_drafts(void **state) {
         }
         if (how >=
             2) { /* jobs are served in order of arrival: the last one posted may not end last */
-            struct job last;
+            struct engine_job last;
             struct collected lc;
             fill_job(&last, &lc, prompt, 2, 1, 1);
             for (int i = 0; i < N_JOB; i++)
@@ -125,7 +126,7 @@ static void jobs_end_as_they_should(void **state) {
     p.n_ctx = 256;
     p.n_queue = 3;
     struct engine *g = new_engine(&p, 300);
-    struct job j[8];
+    struct engine_job j[8];
     struct collected c[8];
     struct err e = {0};
     fill_job(&j[0], &c[0], prompt, N_PROMPT, 0, 1);

@@ -223,13 +223,14 @@ static void rows_are_scanned_right(void **state) {
 struct answer_of {
     int32_t tokens[512], n;
 };
-static bool collect(struct job *j, int32_t token, bool is_end, const struct sampler_probs *probs) {
+static bool collect(struct engine_job *j, int32_t token, bool is_end,
+                    const struct sampler_probs *probs) {
     (void)is_end, (void)probs;
     struct answer_of *a = j->ud;
     if (a->n < 512) a->tokens[a->n++] = token;
     return true;
 }
-static void done(struct job *j) { (void)j; }
+static void done(struct engine_job *j) { (void)j; }
 
 static struct engine *new_engine(bool speculate, int n_draft) {
     struct engine_params p;
@@ -253,14 +254,14 @@ static struct engine_stats answer(struct engine *g, const struct engram_use *use
     static const int32_t prompt[] = {5, 6, 7};
     struct err e = {0};
     out->n = 0;
-    struct job j = {.p.prompt = prompt,
-                    .p.n_prompt = 3,
-                    .p.max_tokens = n,
-                    .p.sampling = *sp,
-                    .p.engram = use,
-                    .on_token = collect,
-                    .on_done = done,
-                    .ud = out};
+    struct engine_job j = {.p.prompt = prompt,
+                           .p.n_prompt = 3,
+                           .p.max_tokens = n,
+                           .p.sampling = *sp,
+                           .p.engram = use,
+                           .on_token = collect,
+                           .on_done = done,
+                           .ud = out};
     if (engine_run(g, &j, &e)) fail_msg("%s", e.text);
     return j.stats;
 }

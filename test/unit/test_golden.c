@@ -26,7 +26,7 @@
 #include "kernels/cuda/cuda.h"
 #endif
 #include "model/forward.h"
-#include "model/mark.h"
+#include "model/checkpoint.h"
 #include "model/seq_file.h"
 #include "format/quant.h"
 
@@ -264,7 +264,7 @@ static void rig_close(struct rig *r) {
 
 /* Runs tokens[from..from+n) of s in one forward, keeping the logits under their positions. */
 static void run_tokens(struct rig *r, struct seq *s, const int32_t *tokens, int32_t n, bool defer) {
-    const struct run run = {
+    const struct batch_item run = {
         .seq = s, .tokens = tokens, .n_tok = n, .defer = defer, .want = WANT_ALL};
     const float *logits;
     struct err e = {0};
@@ -346,7 +346,7 @@ static void logits_at_once_and_behind_a_file(void **state) {
         struct golden g;
         struct rig r;
         struct err e = {0};
-        struct mark *mark;
+        struct checkpoint *mark;
         golden_open(&g, families[i], CPU_ISA_BEST);
         rig_open(&r, g.m);
         int32_t cut = g.n_tok - 24;
@@ -357,7 +357,7 @@ static void logits_at_once_and_behind_a_file(void **state) {
         if (seq_mark(r.seq, &mark, &e)) fail_msg("%s", e.text);
         run_tokens(&r, r.seq, g.tokens + 3, 2, false); /* other tokens, taken back */
         if (seq_rewind(r.seq, mark, &e)) fail_msg("%s", e.text);
-        mark_free(mark);
+        checkpoint_free(mark);
         run_tokens(&r, r.seq, g.tokens + cut + 5, 7, true);
         for (int32_t t = cut + 12; t < g.n_tok; t++) run_tokens(&r, r.seq, g.tokens + t, 1, false);
         compare(&g, r.logits, "emulated");
@@ -448,7 +448,7 @@ static void snapshots_leave_no_trace(void **state) {
             at += cuts[k];
         }
         at = 0;
-        struct mark *mark, *older = NULL;
+        struct checkpoint *mark, *older = NULL;
         struct seq *fork, *loaded;
         char path[400];
         void *extra;
@@ -462,26 +462,26 @@ static void snapshots_leave_no_trace(void **state) {
             if (seq_save(r.seq, path, "hello", 5, &e)) fail_msg("%s", e.text);
             /* wander off, in the original and in the fork */
             const float *logits;
-            const struct run astray[2] = {
+            const struct batch_item astray[2] = {
                 {.seq = r.seq, .tokens = g.tokens + 5, .n_tok = 20, .want = WANT_LAST},
                 {.seq = fork, .tokens = g.tokens + 60, .n_tok = 70, .want = WANT_LAST}};
             if (forward_run(r.f, astray, 2, &logits, &e)) fail_msg("%s", e.text);
             seq_free(fork);
             /* pages of both marks to the host, some or all: what they share is copied once */
             if (older) {
-                int32_t n_old = mark_n_pooled(older), n_all = mark_n_pooled(mark);
-                uint64_t bytes = mark_host_bytes(r.pool);
-                assert_int_equal(mark_page_out(mark, k, &e), k < n_all ? k : n_all);
-                assert_int_equal(mark_page_out(older, 100, &e), n_old);
-                assert_int_equal(mark_n_pooled(older), 0);
-                assert_true(mark_host_bytes(r.pool) >= bytes);
+                int32_t n_old = checkpoint_n_pooled(older), n_all = checkpoint_n_pooled(mark);
+                uint64_t bytes = checkpoint_host_bytes(r.pool);
+                assert_int_equal(checkpoint_page_out(mark, k, &e), k < n_all ? k : n_all);
+                assert_int_equal(checkpoint_page_out(older, 100, &e), n_old);
+                assert_int_equal(checkpoint_n_pooled(older), 0);
+                assert_true(checkpoint_host_bytes(r.pool) >= bytes);
             }
-            if (k % 2) mark_page_out(mark, 100, &e);
+            if (k % 2) checkpoint_page_out(mark, 100, &e);
             if (k == 3) { /* page by page, others running meanwhile */
                 int32_t n_call = 0, rc;
-                struct run other = {.tokens = g.tokens + 7, .n_tok = 3, .want = WANT_LAST};
+                struct batch_item other = {.tokens = g.tokens + 7, .n_tok = 3, .want = WANT_LAST};
                 assert_int_equal(seq_new(&other.seq, r.pool, &e), 0);
-                while (!(rc = mark_restore(r.seq, mark, n_call++ == 0, 1, &e)))
+                while (!(rc = checkpoint_restore(r.seq, mark, n_call++ == 0, 1, &e)))
                     if (forward_run(r.f, &other, 1, &logits, &e)) fail_msg("%s", e.text);
                 assert_int_equal(rc, 1);
                 assert_int_equal(n_call, (at + g.m->hp.n_meta + KV_PAGE - 1) / KV_PAGE);
@@ -490,7 +490,7 @@ static void snapshots_leave_no_trace(void **state) {
                 assert_int_equal(seq_rewind(r.seq, mark, &e), 0);
             } else if (k % 3 == 1) {
                 seq_free(r.seq);
-                assert_int_equal(seq_from_mark(r.pool, mark, &r.seq, &e), 0);
+                assert_int_equal(seq_from_checkpoint(r.pool, mark, &r.seq, &e), 0);
             } else {
                 if (seq_load(r.pool, path, &loaded, &extra, &n_extra, &e)) fail_msg("%s", e.text);
                 assert_int_equal(n_extra, 5);
@@ -499,12 +499,12 @@ static void snapshots_leave_no_trace(void **state) {
                 seq_free(r.seq);
                 r.seq = loaded;
             }
-            mark_free(older);
+            checkpoint_free(older);
             older = mark;
             assert_int_equal(seq_pos(r.seq), at);
         }
-        mark_free(older);
-        assert_int_equal(mark_host_bytes(r.pool), 0);
+        checkpoint_free(older);
+        assert_int_equal(checkpoint_host_bytes(r.pool), 0);
         assert_memory_equal(plain.logits, r.logits,
                             (size_t)g.n_tok * (size_t)g.n_vocab * sizeof(float));
         /* nothing leaked: as much is free as beside the sequence that was left alone, but for rows in
@@ -539,7 +539,7 @@ static bool try_file(struct golden *g, const char *path) {
     if (!rc) rc = seq_pool_new(&pool, m, &p, &e);
     if (!rc) rc = seq_new(&s, pool, &e);
     if (!rc) rc = forward_new(&f, m, pool, 24, 1, &e);
-    const struct run run = {.seq = s, .tokens = g->tokens, .n_tok = 20, .want = WANT_LAST};
+    const struct batch_item run = {.seq = s, .tokens = g->tokens, .n_tok = 20, .want = WANT_LAST};
     const float *logits;
     if (!rc) rc = forward_run(f, &run, 1, &logits, &e);
     if (rc) assert_true(strlen(e.text) > 10);
@@ -611,14 +611,14 @@ struct text {
     int32_t n;
 };
 
-static bool keep_token(struct job *j, int32_t token, bool is_end,
+static bool keep_token(struct engine_job *j, int32_t token, bool is_end,
                        const struct sampler_probs *probs) {
     (void)is_end, (void)probs;
     struct text *t = j->ud;
     if (t->n < N_TEXT) t->tokens[t->n++] = token;
     return true;
 }
-static void no_more(struct job *j) { (void)j; }
+static void no_more(struct engine_job *j) { (void)j; }
 
 /* Drafts from the text itself, verified together and in part rejected, change no greedy token. Three tokens
  * far above all others make texts that repeat themselves, but not always in the same way. */
@@ -642,14 +642,14 @@ static void speculation_changes_no_greedy_text(void **state) {
         for (int32_t t = 0; t < 120; t++) prompt[t] = g.tokens[t % 24];
         struct text texts[2] = {{.n = 0}, {.n = 0}};
         for (int k = 0; k < 2; k++) {
-            struct job j = {.p.prompt = prompt,
-                            .p.n_prompt = 120,
-                            .p.max_tokens = N_TEXT,
-                            .p.no_speculation = k,
-                            .p.no_cache = true,
-                            .on_token = keep_token,
-                            .on_done = no_more,
-                            .ud = &texts[k]};
+            struct engine_job j = {.p.prompt = prompt,
+                                   .p.n_prompt = 120,
+                                   .p.max_tokens = N_TEXT,
+                                   .p.no_speculation = k,
+                                   .p.no_cache = true,
+                                   .on_token = keep_token,
+                                   .on_done = no_more,
+                                   .ud = &texts[k]};
             sampler_defaults(&j.p.sampling);
             j.p.sampling.temperature = 0;
             j.p.sampling.bias = bias;
@@ -746,7 +746,7 @@ static void a_neighbours_nan_stays_the_neighbours(void **state) {
         const float *logits = NULL;
         for (int32_t t = 0; t < 40; t++) {
             const int32_t bad[3] = {t % 2 ? NAN_TOKEN : HUGE_TOKEN, 7, HUGE_TOKEN};
-            const struct run both[2] = {
+            const struct batch_item both[2] = {
                 {.seq = sick, .tokens = bad, .n_tok = 1 + t % 3, .want = WANT_LAST},
                 {.seq = r.seq, .tokens = g.tokens + t, .n_tok = 1, .want = WANT_LAST}};
             if (forward_run(r.f, both, 2, &logits, &e)) fail_msg("%s", e.text);
@@ -810,12 +810,12 @@ static void the_prediction_block_agrees(void **state) {
     /* in uneven pieces: each call tells the logits of its last pair */
     for (int32_t at = 0, step = 1; at < g.n_tok - 1; at += step, step = step % 23 + 3) {
         if (step > g.n_tok - 1 - at) step = g.n_tok - 1 - at;
-        const struct mtp_run run = {.seq = r.seq,
-                                    .tokens = g.tokens + at + 1,
-                                    .n_tok = step,
-                                    .pos = at,
-                                    .hidden = hidden + (int64_t)at * g.m->hp.n_embd,
-                                    .want = true};
+        const struct mtp_item run = {.seq = r.seq,
+                                     .tokens = g.tokens + at + 1,
+                                     .n_tok = step,
+                                     .pos = at,
+                                     .hidden = hidden + (int64_t)at * g.m->hp.n_embd,
+                                     .want = true};
         const float *logits, *next;
         if (forward_mtp(r.f, &run, 1, g.n_vocab, &logits, &next, &e)) fail_msg("%s", e.text);
         const float *row = want + (int64_t)(at + step - 1) * g.n_vocab;
@@ -894,12 +894,12 @@ static void adapters_reach_every_part_of_a_fused_matrix(void **state) {
     struct rig with, merged;
     rig_open(&with, g.m);
     const struct lora_use use = {l, 0.5f};
-    const struct run run = {.seq = with.seq,
-                            .tokens = g.tokens,
-                            .n_tok = 40,
-                            .want = WANT_ALL,
-                            .loras = &use,
-                            .n_lora = 1};
+    const struct batch_item run = {.seq = with.seq,
+                                   .tokens = g.tokens,
+                                   .n_tok = 40,
+                                   .want = WANT_ALL,
+                                   .loras = &use,
+                                   .n_lora = 1};
     const float *logits;
     if (forward_run(with.f, &run, 1, &logits, &e)) fail_msg("%s", e.text);
     memcpy(with.logits, logits, 40 * (size_t)g.n_vocab * sizeof *logits);

@@ -19,19 +19,20 @@
 
 enum { N_JOB = 6, N_TOKEN = 30, N_LONG = 1010 };
 
-static bool go_on(struct job *j, int32_t token, bool is_end, const struct sampler_probs *probs) {
+static bool go_on(struct engine_job *j, int32_t token, bool is_end,
+                  const struct sampler_probs *probs) {
     (void)token, (void)is_end, (void)probs;
     mem_free(mem_alloc(10)); /* callbacks may */
     int32_t *n = j->ud;
     return ++*n < N_TOKEN;
 }
-static void ended(struct job *j) { mem_free(mem_alloc((size_t)j->p.n_prompt)); }
+static void ended(struct engine_job *j) { mem_free(mem_alloc((size_t)j->p.n_prompt)); }
 
 /* ---- the guard trips ---- */
 
 static const struct lm_ops *real_ops;
-static int leaky_run(struct lm *l, const struct run *runs, int32_t n_run, const float **logits,
-                     struct err *e) {
+static int leaky_run(struct lm *l, const struct batch_item *runs, int32_t n_run,
+                     const float **logits, struct err *e) {
     mem_free(mem_alloc(1));
     return real_ops->run(l, runs, n_run, logits, e);
 }
@@ -43,12 +44,12 @@ static void run_leaky(void) {
     struct engine *g;
     struct engine_params p;
     int32_t n = 0;
-    struct job j = {.p.prompt = prompt,
-                    .p.n_prompt = 3,
-                    .p.max_tokens = 4,
-                    .on_token = go_on,
-                    .on_done = ended,
-                    .ud = &n};
+    struct engine_job j = {.p.prompt = prompt,
+                           .p.n_prompt = 3,
+                           .p.max_tokens = 4,
+                           .on_token = go_on,
+                           .on_done = ended,
+                           .ud = &n};
     engine_defaults(&p);
     p.n_ctx = 64;
     sampler_defaults(&j.p.sampling);
@@ -180,14 +181,14 @@ static void decode(bool speculate, int32_t n_seq, struct grammar_matcher *matche
     p.n_batch = 64;
     p.speculate = speculate;
     if (engine_new(&g, nano.m, nano.tok, &p, &e)) fail_msg("%s", e.text);
-    struct job jobs[N_JOB];
+    struct engine_job jobs[N_JOB];
     int32_t n[N_JOB] = {0};
     for (int i = 0; i < N_JOB; i++) {
-        jobs[i] = (struct job){.p.prompt = nano.ids,
-                               .p.n_prompt = (int32_t)nano.n_ids,
-                               .on_token = go_on,
-                               .on_done = ended,
-                               .ud = &n[i]};
+        jobs[i] = (struct engine_job){.p.prompt = nano.ids,
+                                      .p.n_prompt = (int32_t)nano.n_ids,
+                                      .on_token = go_on,
+                                      .on_done = ended,
+                                      .ud = &n[i]};
         set_sampling(&jobs[i].p.sampling, i, matcher);
         if (i == 0) jobs[i].p.prompt = nano.longer, jobs[i].p.n_prompt = N_LONG;
         if (engine_run(g, &jobs[i], &e)) fail_msg("%s", e.text);
@@ -197,15 +198,16 @@ static void decode(bool speculate, int32_t n_seq, struct grammar_matcher *matche
         n[i] = 0;
         if (engine_submit(g, &jobs[i], &e)) fail_msg("%s", e.text);
     }
-    struct job last = {.p.prompt = nano.ids,
-                       .p.n_prompt = 5,
-                       .p.max_tokens = 2,
-                       .on_token = go_on,
-                       .on_done = ended,
-                       .ud = &(int32_t){0}};
+    struct engine_job last = {.p.prompt = nano.ids,
+                              .p.n_prompt = 5,
+                              .p.max_tokens = 2,
+                              .on_token = go_on,
+                              .on_done = ended,
+                              .ud = &(int32_t){0}};
     sampler_defaults(&last.p.sampling);
     for (int i = 0; i < N_JOB; i++)
-        while (((volatile struct job *)&jobs[i])->finish == FINISH_NONE) engine_run(g, &last, &e);
+        while (((volatile struct engine_job *)&jobs[i])->finish == FINISH_NONE)
+            engine_run(g, &last, &e);
     struct engine_totals t;
     engine_totals(g, &t);
     if (speculate) assert_true(t.n_accepted > 0);

@@ -80,7 +80,7 @@ static float *run(uint32_t type, bool rotate) {
         pool->layer[il].kv.rotate = rotate;
     assert_int_equal(seq_new(&s, pool, &e), 0);
     if (forward_new(&f, nano.m, pool, MAX_TOK, MAX_TOK, &e)) fail_msg("%s", e.text);
-    const struct run r = {.seq = s, .tokens = nano.ids, .n_tok = nano.n, .want = WANT_ALL};
+    const struct batch_item r = {.seq = s, .tokens = nano.ids, .n_tok = nano.n, .want = WANT_ALL};
     if (forward_run(f, &r, 1, &logits, &e)) fail_msg("%s", e.text);
     size_t n = (size_t)nano.n * (size_t)nano.m->hp.n_vocab;
     float *own = mem_alloc_array(n, sizeof *own);

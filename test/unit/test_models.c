@@ -85,7 +85,7 @@ static void a_model_loads_when_asked_for(void **s) {
 static void room_is_made_by_the_idle(void **s) {
     (void)s;
     struct err e = {0};
-    struct plan plan;
+    struct memory_plan plan;
     struct load_params p = nano();
     p.plan.budget_bytes = (uint64_t)1 << 40;
     assert_int_equal(plan_make(&plan, TEST_NANO, &p.plan, &e), 0);

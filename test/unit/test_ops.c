@@ -17,7 +17,7 @@
 #include "base/rng.h"
 #include "format/quant.h"
 #include "kernels/cpu/cpu.h"
-#include "kernels/cpu/ref.h"
+#include "kernels/ref/ref.h"
 #include "select_rows.h"
 
 static struct rng rng;

@@ -19,7 +19,7 @@ static struct plan_params wanted(int64_t n_ctx, int32_t n_seq, int32_t n_seq_wan
     return p;
 }
 
-static int plan(struct plan *out, struct plan_params p, struct err *e) {
+static int plan(struct memory_plan *out, struct plan_params p, struct err *e) {
     int rc = plan_make(out, TEST_NANO, &p, e);
     if (rc) return rc;
     assert_true(out->total_bytes <= out->budget_bytes);
@@ -33,7 +33,7 @@ static int plan(struct plan *out, struct plan_params p, struct err *e) {
 
 static void what_fits_is_taken_as_wanted(void **s) {
     (void)s;
-    struct plan p;
+    struct memory_plan p;
     struct err e = {0};
     struct stat st;
     assert_int_equal(stat(TEST_NANO, &st), 0);
@@ -54,7 +54,7 @@ static void what_fits_is_taken_as_wanted(void **s) {
  * a refusal. */
 static void less_memory_gives_less(void **s) {
     (void)s;
-    struct plan full, p;
+    struct memory_plan full, p;
     struct err e = {0};
     assert_int_equal(plan(&full, wanted(0, 0, 8, (uint64_t)8 << 30), &e), 0);
     struct engine_params last = full.engine;
@@ -80,7 +80,7 @@ static void less_memory_gives_less(void **s) {
 
 static void what_the_user_insists_on_is_kept_or_refused(void **s) {
     (void)s;
-    struct plan full, p;
+    struct memory_plan full, p;
     struct err e = {0};
     assert_int_equal(plan(&full, wanted(1024, 1, 0, (uint64_t)8 << 30), &e), 0);
     uint64_t enough = full.total_bytes;
@@ -95,7 +95,7 @@ static void what_the_user_insists_on_is_kept_or_refused(void **s) {
 /* On the processor; a device's choice stands in test_cuda_engine. */
 static void a_batch_is_chosen_unless_given(void **s) {
     (void)s;
-    struct plan p;
+    struct memory_plan p;
     struct err e = {0};
     struct plan_params want = wanted(512, 1, 0, (uint64_t)8 << 30);
     want.engine.n_batch = 0;

@@ -60,7 +60,8 @@ static void talk_free(struct talk *t) {
     free(t);
 }
 
-static bool collect(struct job *j, int32_t token, bool is_end, const struct sampler_probs *probs) {
+static bool collect(struct engine_job *j, int32_t token, bool is_end,
+                    const struct sampler_probs *probs) {
     (void)is_end;
     struct talk *t = j->ud;
     t->tokens[t->n++] = token;
@@ -76,20 +77,20 @@ static bool collect(struct job *j, int32_t token, bool is_end, const struct samp
     return true;
 }
 
-static void ended(struct job *j) { ((struct talk *)j->ud)->ended = true; }
+static void ended(struct engine_job *j) { ((struct talk *)j->ud)->ended = true; }
 
 /* One answer of n tokens to what t holds; then n_next tokens of the user's. */
 static void turn_with(struct engine *g, struct talk *t, int32_t n_answer, int32_t n_next,
-                      void (*change)(struct job *j)) {
+                      void (*change)(struct engine_job *j)) {
     struct err e = {0};
     int32_t *prompt = malloc((size_t)t->n * sizeof *prompt), n = t->n;
     memcpy(prompt, t->tokens, (size_t)n * sizeof *prompt);
-    struct job j = {.p.prompt = prompt,
-                    .p.n_prompt = n,
-                    .p.max_tokens = n_answer,
-                    .on_token = collect,
-                    .on_done = ended,
-                    .ud = t};
+    struct engine_job j = {.p.prompt = prompt,
+                           .p.n_prompt = n,
+                           .p.max_tokens = n_answer,
+                           .on_token = collect,
+                           .on_done = ended,
+                           .ud = t};
     sampler_defaults(&j.p.sampling);
     j.p.sampling.temperature = 0;
     j.p.sampling.n_probs = 2;
@@ -111,7 +112,7 @@ static void turn(struct engine *g, struct talk *t, int32_t n_answer, int32_t n_n
     turn_with(g, t, n_answer, n_next, NULL);
 }
 
-static void without_cache(struct job *j) { j->p.no_cache = true; }
+static void without_cache(struct engine_job *j) { j->p.no_cache = true; }
 
 /* ---- engines ---- */
 
@@ -131,7 +132,7 @@ static struct engine *fake_engine_with(const struct engine_params *p, uint64_t p
                                 .eos = 0,
                                 .n_ctx = p->n_ctx,
                                 .n_seq = p->n_seq,
-                                .mark_bytes = 1000,
+                                .checkpoint_bytes = 1000,
                                 .page_bytes = page_bytes,
                                 .page_us = page_us,
                                 .delay_us = delay_us};
@@ -228,7 +229,7 @@ static void every_turn_evaluates_only_what_is_new(void **state) {
 }
 
 static const int32_t hints[] = {130, 500, 700, 990};
-static void with_hints(struct job *j) {
+static void with_hints(struct engine_job *j) {
     j->p.marks = hints;
     j->p.n_mark = 4;
 }
@@ -415,7 +416,7 @@ static void files_have_a_budget_too(void **state) {
 }
 
 static uint64_t job_scope, job_owner;
-static void belong(struct job *j) { j->p.scope = job_scope, j->p.owner = job_owner; }
+static void belong(struct engine_job *j) { j->p.scope = job_scope, j->p.owner = job_owner; }
 
 /* States of one scope are found by that scope only, in memory and after a restart; and each owner's files
  * have a budget of their own. */
@@ -609,14 +610,15 @@ enum { N_BRANCH = 6 };
 
 struct crowd {
     struct engine *g;
-    struct job first,
+    struct engine_job first,
         jobs[N_BRANCH]; /* first: decodes meanwhile, and posts the others all at once */
     int32_t n_posted;   /* on the engine's thread */
     struct talk *talks[N_BRANCH];
     _Atomic bool over;
 };
 
-static bool post_all(struct job *j, int32_t token, bool is_end, const struct sampler_probs *probs) {
+static bool post_all(struct engine_job *j, int32_t token, bool is_end,
+                     const struct sampler_probs *probs) {
     (void)token, (void)is_end, (void)probs;
     struct crowd *c = j->ud;
     struct err e = {0};
@@ -627,11 +629,11 @@ static bool post_all(struct job *j, int32_t token, bool is_end, const struct sam
     return !all;
 }
 
-static void crowd_over(struct job *j) { ((struct crowd *)j->ud)->over = true; }
+static void crowd_over(struct engine_job *j) { ((struct crowd *)j->ud)->over = true; }
 
 static struct crowd *leaving; /* whose first branch goes in the midst of its prompt */
 
-static void leave(struct job *j, int32_t n_done, int32_t n_prompt) {
+static void leave(struct engine_job *j, int32_t n_done, int32_t n_prompt) {
     if (n_done < n_prompt / 2) return;
     engine_cancel(leaving->g, j);
 }
@@ -656,12 +658,12 @@ static int32_t branch_out(struct engine *g, const struct talk *t, int32_t n_answ
         c->talks[i] = talk_new(0, 0, 2);
         memcpy(c->talks[i]->tokens, t->tokens, (size_t)t->n * sizeof *t->tokens);
         c->talks[i]->n = t->n;
-        c->jobs[i] = (struct job){.p.prompt = t->tokens,
-                                  .p.n_prompt = t->n,
-                                  .p.max_tokens = n_answer,
-                                  .on_token = collect,
-                                  .on_done = ended,
-                                  .ud = c->talks[i]};
+        c->jobs[i] = (struct engine_job){.p.prompt = t->tokens,
+                                         .p.n_prompt = t->n,
+                                         .p.max_tokens = n_answer,
+                                         .on_token = collect,
+                                         .on_done = ended,
+                                         .ud = c->talks[i]};
         sampler_defaults(&c->jobs[i].p.sampling);
         c->jobs[i].p.sampling.ignore_eos = true;
         c->jobs[i].p.sampling.temperature = i ? 1 : 0;
@@ -696,7 +698,7 @@ static void branches_evaluate_their_prompt_once(void **state) {
             assert_int_equal(branch_out(g, t, 20, false, &c), lengths[i] + N_BRANCH - 1);
             for (int k = 0; k < N_BRANCH; k++) {
                 fresh = talk_new(40 + i, lengths[i], VOCAB);
-                struct job j = c.jobs[k];
+                struct engine_job j = c.jobs[k];
                 j.p.no_cache = true;
                 j.ud = fresh;
                 struct err e = {0};
@@ -735,7 +737,7 @@ static void a_branch_that_leaves_hands_over(void **state) {
     engine_free(g);
 }
 
-static void with_end(struct job *j) { j->p.keep_end = true; }
+static void with_end(struct engine_job *j) { j->p.keep_end = true; }
 
 /* Answers that are continued from their very end, all but the token that was sampled last: each branch
  * evaluates one token, and the text is that of a fresh evaluation. */
@@ -790,10 +792,10 @@ static void nano_branches_where_it_stopped(void **state) {
 /* Two long conversations in a pool that holds one: switching moves pages, evaluates nothing. */
 static _Atomic int32_t n_neighbour;
 
-static void mark_over(struct job *j) { *(_Atomic bool *)j->ud = true; }
-static void no_matter(struct job *j) { (void)j; }
+static void checkpoint_over(struct engine_job *j) { *(_Atomic bool *)j->ud = true; }
+static void no_matter(struct engine_job *j) { (void)j; }
 
-static bool count_token(struct job *j, int32_t token, bool is_end,
+static bool count_token(struct engine_job *j, int32_t token, bool is_end,
                         const struct sampler_probs *probs) {
     (void)j, (void)token, (void)is_end, (void)probs;
     n_neighbour++;
@@ -809,15 +811,15 @@ static void neighbours_go_on_while_a_state_is_restored(void **state) {
     struct err e = {0};
     const int32_t prompt[] = {1, 2, 3};
     _Atomic bool over = false;
-    struct job other = {.p.prompt = prompt,
-                        .p.n_prompt = 3,
-                        .p.max_tokens = 100000,
-                        .on_token = count_token,
-                        .ud = (void *)&over};
+    struct engine_job other = {.p.prompt = prompt,
+                               .p.n_prompt = 3,
+                               .p.max_tokens = 100000,
+                               .on_token = count_token,
+                               .ud = (void *)&over};
     turn(g, t, 1, 10);
     sampler_defaults(&other.p.sampling);
     other.p.sampling.ignore_eos = true;
-    other.on_done = mark_over;
+    other.on_done = checkpoint_over;
     n_neighbour = 0;
     assert_int_equal(engine_submit(g, &other, &e), 0);
     while (!n_neighbour) usleep(1000);
@@ -830,12 +832,12 @@ static void neighbours_go_on_while_a_state_is_restored(void **state) {
     while (!over) usleep(1000);
     /* and who leaves meanwhile gives its place back */
     for (int i = 0; i < 3; i++) {
-        struct job gone = {.p.prompt = t->tokens,
-                           .p.n_prompt = t->n,
-                           .p.max_tokens = 100,
-                           .on_token = count_token,
-                           .on_done = mark_over,
-                           .ud = (void *)&over};
+        struct engine_job gone = {.p.prompt = t->tokens,
+                                  .p.n_prompt = t->n,
+                                  .p.max_tokens = 100,
+                                  .on_token = count_token,
+                                  .on_done = checkpoint_over,
+                                  .ud = (void *)&over};
         over = false;
         other.ud = (void *)&over;
         sampler_defaults(&gone.p.sampling);
@@ -848,7 +850,7 @@ static void neighbours_go_on_while_a_state_is_restored(void **state) {
         engine_cancel(g, &gone);
         while (!over) usleep(1000);
         over = false;
-        other.on_done = mark_over;
+        other.on_done = checkpoint_over;
         engine_cancel(g, &other);
         while (!over) usleep(1000);
     }

@@ -168,27 +168,29 @@ struct said {
     struct sampler_probs probs[N_TOKEN];
 };
 
-static bool hear(struct job *j, int32_t token, bool is_end, const struct sampler_probs *probs) {
+static bool hear(struct engine_job *j, int32_t token, bool is_end,
+                 const struct sampler_probs *probs) {
     struct said *t = j->ud;
     (void)is_end;
     if (probs) t->probs[t->n] = *probs;
     t->tokens[t->n++] = token;
     return true;
 }
-static void ended(struct job *j) { (void)j; }
+static void ended(struct engine_job *j) { (void)j; }
 
 static void say(struct engine *g, const struct chain *c, struct said *out) {
     struct err e = {0};
     const struct engram_use use = {.tables = {table}, .n_table = 1, .alpha = 1};
-    struct job j = {.p.prompt = prompt,
-                    .p.n_prompt = (int32_t)n_prompt - 12, /* the table knows how it goes on */
-                    .p.max_tokens = N_TOKEN,
-                    .p.sampling = params_of(c, 7),
-                    .p.engram = c->mixes ? &use : NULL,
-                    .p.no_cache = true,
-                    .on_token = hear,
-                    .on_done = ended,
-                    .ud = out};
+    struct engine_job j = {.p.prompt = prompt,
+                           .p.n_prompt =
+                               (int32_t)n_prompt - 12, /* the table knows how it goes on */
+                           .p.max_tokens = N_TOKEN,
+                           .p.sampling = params_of(c, 7),
+                           .p.engram = c->mixes ? &use : NULL,
+                           .p.no_cache = true,
+                           .on_token = hear,
+                           .on_done = ended,
+                           .ud = out};
     *out = (struct said){.n = 0};
     if (engine_run(g, &j, &e)) fail_msg("%s: %s", c->name, e.text);
 }

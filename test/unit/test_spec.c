@@ -28,25 +28,26 @@ struct text {
     struct sampler_probs probs;
 };
 
-static bool collect(struct job *j, int32_t token, bool is_end, const struct sampler_probs *probs) {
+static bool collect(struct engine_job *j, int32_t token, bool is_end,
+                    const struct sampler_probs *probs) {
     (void)is_end;
     struct text *t = j->ud;
     t->tokens[t->n++] = token;
     if (probs) t->probs = *probs;
     return true;
 }
-static void ended(struct job *j) { (void)j; }
+static void ended(struct engine_job *j) { (void)j; }
 
 static void run(struct engine *g, const int32_t *prompt, int32_t n_prompt, int32_t n,
                 const struct sampler_params *sp, struct text *t) {
     struct err e = {0};
-    struct job j = {.p.prompt = prompt,
-                    .p.n_prompt = n_prompt,
-                    .p.max_tokens = n,
-                    .p.sampling = *sp,
-                    .on_token = collect,
-                    .on_done = ended,
-                    .ud = t};
+    struct engine_job j = {.p.prompt = prompt,
+                           .p.n_prompt = n_prompt,
+                           .p.max_tokens = n,
+                           .p.sampling = *sp,
+                           .on_token = collect,
+                           .on_done = ended,
+                           .ud = t};
     t->n = 0;
     if (engine_run(g, &j, &e)) fail_msg("%s", e.text);
     assert_int_equal(t->n, n);
@@ -70,7 +71,7 @@ static void fake_next(const int32_t *prompt, const int32_t *text, int32_t n, dou
     if (n) memcpy(all + N_PROMPT, text, (size_t)n * sizeof *all);
     assert_int_equal(lm_open_fake(&lm, &fake_params, NULL), 0);
     assert_int_equal(lm->ops->seq_new(lm, &s, NULL), 0);
-    const struct run r = {.seq = s, .tokens = all, .n_tok = N_PROMPT + n, .want = WANT_LAST};
+    const struct batch_item r = {.seq = s, .tokens = all, .n_tok = N_PROMPT + n, .want = WANT_LAST};
     assert_int_equal(lm->ops->run(lm, &r, 1, &row, NULL), 0);
     double sum = 0;
     for (int i = 0; i < VOCAB; i++) sum += p[i] = exp(row[i] / temperature);

@@ -122,7 +122,7 @@ static void families_run(void **state) {
         if (seq_new(&s, pool, &e)) fail_msg("%s", e.text);
         int32_t tokens[20];
         for (int32_t t = 0; t < 20; t++) tokens[t] = 7 * t + 1;
-        const struct run run = {.seq = s, .tokens = tokens, .n_tok = 20, .want = WANT_LAST};
+        const struct batch_item run = {.seq = s, .tokens = tokens, .n_tok = 20, .want = WANT_LAST};
         const float *logits;
         if (forward_run(f, &run, 1, &logits, &e)) fail_msg("%s", e.text);
         double squares = 0;

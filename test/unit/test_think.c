@@ -151,14 +151,14 @@ static void classes_come_from_the_pieces(void **state) {
 
 static struct tok *g_tok;
 static struct think_vocab *g_vocab;
-static const int32_t mark_open[] = {T_OPEN}, mark_close[] = {T_CLOSE};
+static const int32_t checkpoint_open[] = {T_OPEN}, checkpoint_close[] = {T_CLOSE};
 
 static void thinking(struct sampler_params *p) {
     sampler_defaults(p);
     p->temperature = 0;
     p->in_think = true;
-    p->think_start = mark_open;
-    p->think_end = mark_close;
+    p->think_start = checkpoint_open;
+    p->think_end = checkpoint_close;
     p->n_think_start = p->n_think_end = 1;
     p->think.vocab = g_vocab;
     p->think.window = 4;
@@ -434,13 +434,14 @@ struct text {
     int n;
 };
 
-static bool keep(struct job *j, int32_t token, bool is_end, const struct sampler_probs *probs) {
+static bool keep(struct engine_job *j, int32_t token, bool is_end,
+                 const struct sampler_probs *probs) {
     struct text *t = j->ud;
     (void)is_end, (void)probs;
     if (t->n < 128) t->ids[t->n++] = token;
     return true;
 }
-static void done(struct job *j) { (void)j; }
+static void done(struct engine_job *j) { (void)j; }
 
 static void answer(struct text *out, const struct sampler_params *p, bool speculate,
                    struct engine_stats *st) {
@@ -468,13 +469,13 @@ static void answer(struct text *out, const struct sampler_params *p, bool specul
     assert_int_equal(lm_open_fake(&lm, &f, &e), 0);
     assert_int_equal(engine_new_over(&g, lm, g_tok, &ep, &e), 0);
     *out = (struct text){.n = 0};
-    struct job j = {.p.prompt = prompt,
-                    .p.n_prompt = 8,
-                    .p.max_tokens = 60,
-                    .p.sampling = *p,
-                    .on_token = keep,
-                    .on_done = done,
-                    .ud = out};
+    struct engine_job j = {.p.prompt = prompt,
+                           .p.n_prompt = 8,
+                           .p.max_tokens = 60,
+                           .p.sampling = *p,
+                           .on_token = keep,
+                           .on_done = done,
+                           .ud = out};
     assert_int_equal(engine_run(g, &j, &e), 0);
     *st = j.stats;
     engine_free(g);

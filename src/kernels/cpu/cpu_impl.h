@@ -5,7 +5,7 @@
 #include "base/pool.h"
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/gemm.h"
-#include "kernels/cpu/ref.h"
+#include "kernels/ref/ref.h"
 #include "kernels/cpu/simd_ops.h"
 
 /* What each thread has to itself. */

@@ -190,7 +190,7 @@ static void up_phase(struct ffn_job *j, const struct cpu_thread *t, int n_task, 
     if (j->n_tok > STEP_MAX_TOK) {
         int64_t mine = atomic_fetch_add(&j->next_up, 1), at = 0;
         for (int k = 0; k < n_task;) {
-            int64_t n = pack_n_tile(t->tasks[k].up->n_out);
+            int64_t n = repack_n_tile(t->tasks[k].up->n_out);
             if (mine >= at + n) {
                 at += n;
                 k++;
@@ -203,7 +203,7 @@ static void up_phase(struct ffn_job *j, const struct cpu_thread *t, int n_task, 
     }
     size_t all = 0, at = 0;
     for (int k = 0; k < n_task; k++)
-        all += up_cost(&t->tasks[k]) * (size_t)pack_n_tile(t->tasks[k].up->n_out);
+        all += up_cost(&t->tasks[k]) * (size_t)repack_n_tile(t->tasks[k].up->n_out);
     size_t from = all * (size_t)ith / (size_t)n_thread,
            to = all * (size_t)(ith + 1) / (size_t)n_thread;
     for (int k = 0; k < n_task; k++) {

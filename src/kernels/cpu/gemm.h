@@ -11,7 +11,7 @@
 #ifndef CHIMERE_KERNELS_CPU_GEMM_H
 #define CHIMERE_KERNELS_CPU_GEMM_H
 
-#include "kernels/cpu/pack.h"
+#include "kernels/cpu/repack.h"
 
 /* A row of activations: int8 q[n_in], then one gemm_act per 32. */
 struct gemm_act {
@@ -33,7 +33,7 @@ enum {
 };
 
 struct gemm_call {
-    const struct pack_form *form;
+    const struct repack_form *form;
     const uint8_t *tile[2];
     int n_tile; /* 1 or 2, of the same form and width */
     int64_t n_in;

@@ -117,7 +117,7 @@ INLINE void unpack_codes(int planes, bool is_signed, const uint8_t *p, __m512i t
 }
 
 /* What unpack_codes wants: code -> value + 128, or what takes a code there. */
-INLINE __m512i table_of(const struct pack_form *f) {
+INLINE __m512i table_of(const struct repack_form *f) {
     if (f->planes == PLANES_5 || f->planes == PLANES_6)
         return _mm512_set1_epi8((char)(128 - f->offset));
     __m128i v = _mm_loadu_si128((const __m128i *)(const void *)f->values);
@@ -257,7 +257,7 @@ INLINE void fused_block(bool x2, bool is_signed, int n_row, const __m512i *w, co
 /* n_row rows, unpacking in registers. */
 INLINE void fused(int planes, int scale, bool is_signed, int n_row, const struct gemm_call *c,
                   int t, const int8_t *const *q, float *y) {
-    const struct pack_form *f = c->form;
+    const struct repack_form *f = c->form;
     const uint8_t *p = c->tile[t];
     int n_block = (int)(c->n_in / PACK_BLOCK), per_group = f->group_blocks;
     __m512i table = table_of(f);
@@ -295,7 +295,7 @@ enum { UNPACKED = (8 + 4) * 64 };
 
 INLINE void unpack(int planes, int scale, bool is_signed, const struct gemm_call *c, int t,
                    int first, int last, uint8_t *out) {
-    const struct pack_form *f = c->form;
+    const struct repack_form *f = c->form;
     __m512i table = table_of(f);
     size_t group_bytes = (size_t)(f->header_bytes + f->group_blocks * planes * 64);
     for (int b = first; b < last; b++, out += UNPACKED) {
@@ -468,8 +468,8 @@ INLINE void direct(int n_row, const uint8_t *const *tile, int first, int last,
     X(p6_s8x2, PLANES_6, SCALE_S8X2, true)
 
 struct kernel {
-    enum pack_planes planes;
-    enum pack_scale scale;
+    enum repack_planes planes;
+    enum repack_scale scale;
     void (*fused[N_FUSED])(const struct gemm_call *c, int t, const int8_t *const *q, float *y);
     void (*unpack)(const struct gemm_call *c, int t, int first, int last, uint8_t *out);
 };
@@ -502,7 +502,7 @@ static const struct kernel kernels[] = {
 #undef ROW
 };
 
-static const struct kernel *kernel_of(const struct pack_form *f) {
+static const struct kernel *kernel_of(const struct repack_form *f) {
     const struct kernel *k = kernels;
     while (k->planes != f->planes || k->scale != f->scale) k++;
     return k;

@@ -17,25 +17,25 @@ bool cpu_multiplies(const struct cpu *c, const struct weight *w) {
 }
 
 size_t cpu_prepared_bytes(struct dev *d, const struct weight *w) {
-    return ((struct cpu *)d)->gemm && w->layout == 0 ? pack_bytes(w) : 0;
+    return ((struct cpu *)d)->gemm && w->layout == 0 ? repack_bytes(w) : 0;
 }
 
-struct pack_job {
+struct repack_job {
     const struct weight *w;
     uint8_t *dst;
     _Atomic bool is_finite;
 };
 
-static void pack_part(void *arg, int ith, int n_thread) {
-    struct pack_job *j = arg;
-    int64_t n = j->w->n_mat * pack_n_tile(j->w->n_out);
-    if (!pack_tiles(j->w, n * ith / n_thread, n * (ith + 1) / n_thread, j->dst))
+static void repack_part(void *arg, int ith, int n_thread) {
+    struct repack_job *j = arg;
+    int64_t n = j->w->n_mat * repack_n_tile(j->w->n_out);
+    if (!repack_tiles(j->w, n * ith / n_thread, n * (ith + 1) / n_thread, j->dst))
         j->is_finite = false;
 }
 
 int cpu_prepare(struct dev *d, const struct weight *w, void *dst, struct weight *w2) {
-    struct pack_job j = {w, dst, true};
-    pool_run(((struct cpu *)d)->pool, pack_part, &j);
+    struct repack_job j = {w, dst, true};
+    pool_run(((struct cpu *)d)->pool, repack_part, &j);
     *w2 = *w;
     w2->data = dst;
     w2->layout = PACK_LAYOUT;
@@ -43,7 +43,7 @@ int cpu_prepare(struct dev *d, const struct weight *w, void *dst, struct weight 
 }
 
 size_t cpu_row_cost(const struct weight *w) {
-    return w->layout == PACK_LAYOUT ? pack_tile_bytes(pack_form_of(w->type), w->n_in)
+    return w->layout == PACK_LAYOUT ? repack_tile_bytes(repack_form_of(w->type), w->n_in)
                                     : w->row_bytes * PACK_ROWS;
 }
 
@@ -74,14 +74,14 @@ static void float_tiles(const struct cpu *c, const struct cpu_product *p, float 
                         p->x + p->call.rows[i] * p->x_stride, 0, 1, y + i * GEMM_Y, GEMM_Y);
 }
 
-static const uint8_t *tile_data(const struct weight *w, const struct pack_form *f, int64_t mat,
+static const uint8_t *tile_data(const struct weight *w, const struct repack_form *f, int64_t mat,
                                 int64_t row0) {
-    return (const uint8_t *)w->data +
-           (size_t)(mat * pack_n_tile(w->n_out) + row0 / PACK_ROWS) * pack_tile_bytes(f, w->n_in);
+    return (const uint8_t *)w->data + (size_t)(mat * repack_n_tile(w->n_out) + row0 / PACK_ROWS) *
+                                          repack_tile_bytes(f, w->n_in);
 }
 
 static void run_call(const struct cpu *c, const struct cpu_thread *t, struct cpu_product *p,
-                     const struct pack_form *f, float *y) {
+                     const struct repack_form *f, float *y) {
     p->call.form = f;
     p->call.n_in = p->w->n_in;
     p->call.y = y;
@@ -95,16 +95,16 @@ void cpu_tiles(const struct cpu *c, const struct cpu_thread *t, struct cpu_produ
         float_tiles(c, p, y);
         return;
     }
-    const struct pack_form *f = pack_form_of(w->type);
-    if (p->row0 / PACK_ROWS + p->call.n_tile > pack_n_tile(w->n_out)) p->call.n_tile = 1;
+    const struct repack_form *f = repack_form_of(w->type);
+    if (p->row0 / PACK_ROWS + p->call.n_tile > repack_n_tile(w->n_out)) p->call.n_tile = 1;
     p->call.tile[0] = tile_data(w, f, p->mat, p->row0);
-    if (p->call.n_tile == 2) p->call.tile[1] = p->call.tile[0] + pack_tile_bytes(f, w->n_in);
+    if (p->call.n_tile == 2) p->call.tile[1] = p->call.tile[0] + repack_tile_bytes(f, w->n_in);
     run_call(c, t, p, f, y);
 }
 
 void cpu_two_tiles(const struct cpu *c, const struct cpu_thread *t, struct cpu_product *p,
                    const struct weight *other, float *y) {
-    const struct pack_form *f = pack_form_of(p->w->type);
+    const struct repack_form *f = repack_form_of(p->w->type);
     p->call.n_tile = 2;
     p->call.tile[0] = tile_data(p->w, f, p->mat, p->row0);
     p->call.tile[1] = tile_data(other, f, p->mat, p->row0);

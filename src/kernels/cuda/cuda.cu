@@ -176,9 +176,9 @@ enum {
 
 /* What the host staged for a list is copied by the list's first kernel, out of the host's memory: a part of the graph,
  * where a copy engine's turn cost 3 to 5 us before it. The kernels behind read spans and pages ahead of their wait, so
- * none may start before all blocks have ended, with what they wrote in the L2 cache: no launch_next. */
+ * none may start before all blocks have ended, with what they wrote in the L2 cache: no pdl_trigger. */
 __global__ void __launch_bounds__(STAGE_THREADS) stage_kernel(uint4 *dst, const uint4 *src) {
-    wait_previous();
+    pdl_wait();
     uint32_t i = blockIdx.x * STAGE_THREADS + threadIdx.x;
     dst[i] = src[i];
     __threadfence();

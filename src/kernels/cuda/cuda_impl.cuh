@@ -5,10 +5,10 @@
 #include <string.h>
 
 #include "kernels/cuda/cuda.h"
-#include "kernels/cuda/planes.h"
+#include "kernels/cuda/repack.h"
 #include "kernels/cuda/portable.cuh"
-#include "kernels/cuda/rows8.cuh"
-#include "kernels/cuda/unpack.cuh"
+#include "kernels/cuda/gemv_int8.cuh"
+#include "kernels/cuda/dequant.cuh"
 
 enum {
     CUDA_MAX_ARGS = 24,

@@ -53,8 +53,8 @@ __global__ void __launch_bounds__(NORM_THREADS)
 #pragma unroll
     for (int k = 0; k < KEPT; k++)
         if (is(k)) g[k] = weight(k);
-    launch_next();
-    wait_previous();
+    pdl_trigger();
+    pdl_wait();
 #pragma unroll
     for (int k = 0; k < KEPT; k++)
         if (is(k)) v[k] = four(k);
@@ -93,8 +93,8 @@ __global__ void __launch_bounds__(NORM_THREADS)
     __shared__ float room[32];
     x += blockIdx.x * (int64_t)n;
     out += blockIdx.x * (int64_t)n;
-    launch_next();
-    wait_previous();
+    pdl_trigger();
+    pdl_wait();
     float sum = 0;
     for (int i = (int)threadIdx.x; i < n; i += NORM_THREADS) sum += x[i] * x[i];
     float f = 1.0f / sqrtf(block_sum(sum, room) / (float)n + eps);
@@ -144,8 +144,8 @@ void cuda_norm_now(struct cuda *c) {
 __global__ void layer_norm_kernel(float *out, const float *x, const float *w, const float *b,
                                   int64_t n, float eps) {
     __shared__ float room[32];
-    launch_next();
-    wait_previous();
+    pdl_trigger();
+    pdl_wait();
     x += blockIdx.x * n;
     out += blockIdx.x * n;
     float sum = 0, var = 0;
@@ -168,8 +168,8 @@ void cuda_layer_norm(struct dev *d, float *out, const float *x, const float *w, 
 
 __global__ void gather_rows_kernel(float *out, const float *x, const int32_t *rows, int64_t n,
                                    act8 out8, act8 x8) {
-    launch_next();
-    wait_previous();
+    pdl_trigger();
+    pdl_wait();
     int64_t from = rows[blockIdx.x], to = blockIdx.x;
     for (int64_t i = threadIdx.x; i < n; i += blockDim.x) out[to * n + i] = x[from * n + i];
     if (!out8.q) return;
@@ -209,8 +209,8 @@ void cuda_gather_rows(struct dev *d, float *out, const float *x, const int32_t *
 /* ---- elements ---- */
 
 __global__ void act_mul_kernel(float *out, const float *a, const float *b, int64_t n, int act) {
-    launch_next();
-    wait_previous();
+    pdl_trigger();
+    pdl_wait();
     int64_t step = (int64_t)gridDim.x * blockDim.x;
     for (int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; i < n; i += step)
         out[i] = act_of(act, a[i]) * (b ? b[i] : 1.0f);
@@ -225,8 +225,8 @@ void cuda_act_mul(struct dev *d, float *out, const float *a, const float *b, int
 }
 
 __global__ void axpby_kernel(float *y, float alpha, const float *x, float beta, int64_t n) {
-    launch_next();
-    wait_previous();
+    pdl_trigger();
+    pdl_wait();
     int64_t step = (int64_t)gridDim.x * blockDim.x;
     for (int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; i < n; i += step)
         y[i] = alpha * x[i] + beta * y[i];
@@ -242,7 +242,7 @@ void cuda_axpby(struct dev *d, float *y, float alpha, const float *x, float beta
 /* Copies are kernels, so that they stay in the list. Sixteen bytes a thread where both ends allow. Copies
  * and zeros may write what later kernels read ahead of their wait (states): nothing starts before their end. */
 __global__ void copy_kernel(uint8_t *dst, const uint8_t *src, size_t n) {
-    wait_previous();
+    pdl_wait();
     size_t step = (size_t)gridDim.x * blockDim.x;
     size_t first = (size_t)blockIdx.x * blockDim.x + threadIdx.x, done = 0;
     if (((uintptr_t)dst | (uintptr_t)src) % 16 == 0) {
@@ -262,7 +262,7 @@ void cuda_copy(struct dev *d, void *dst, const void *src, size_t n) {
 }
 
 __global__ void zero_kernel(uint8_t *dst, size_t n) {
-    wait_previous();
+    pdl_wait();
     size_t step = (size_t)gridDim.x * blockDim.x;
     for (size_t i = (size_t)blockIdx.x * blockDim.x + threadIdx.x; i < n; i += step) dst[i] = 0;
 }

@@ -3,7 +3,7 @@
 #include <utility>
 
 #include "kernels/cuda/cuda_impl.cuh"
-#include "kernels/cuda/linear.cuh"
+#include "kernels/cuda/gemv_float.cuh"
 
 extern "C" {
 #include "format/quant.h"
@@ -14,8 +14,8 @@ enum { EMBED_THREADS = 64 };
 template <int F>
 __global__ void __launch_bounds__(EMBED_THREADS)
     embed_kernel(float *out, planes w, float scale, grid_tables tables) {
-    launch_next();
-    wait_previous();
+    pdl_trigger();
+    pdl_wait();
     out += blockIdx.x * (int64_t)w.n_in;
     for (int k = (int)threadIdx.x; k < w.n_unit; k += EMBED_THREADS) {
         raw<F> r;
@@ -32,8 +32,8 @@ __global__ void __launch_bounds__(EMBED_THREADS)
 
 __global__ void __launch_bounds__(EMBED_THREADS)
     embed_number_kernel(float *out, planes w, float scale) {
-    launch_next();
-    wait_previous();
+    pdl_trigger();
+    pdl_wait();
     int64_t row = blockIdx.x * (int64_t)w.n_in;
     for (int64_t i = row + threadIdx.x; i < row + w.n_in; i += EMBED_THREADS) {
         float x;
@@ -47,7 +47,7 @@ __global__ void __launch_bounds__(EMBED_THREADS)
     }
 }
 
-/* Rows ids[0 .. n_tok) of w at `to`, as part says; those of forms that planes_pack only comes near to as floats. */
+/* Rows ids[0 .. n_tok) of w at `to`, as part says; those of forms that cuda_repack_pack only comes near to as floats. */
 static void put_rows(const struct weight *w, const int32_t *ids, int32_t n_tok, bool decodes,
                      const struct plane_part part[4], uint8_t *to) {
     for (int32_t i = 0; i < n_tok; i++) {
@@ -55,7 +55,7 @@ static void put_rows(const struct weight *w, const int32_t *ids, int32_t n_tok, 
         for (int k = 0; k < 4; k++) at[k] = to + part[k].at + (size_t)i * part[k].row_bytes;
         const char *row = (const char *)w->data + (size_t)ids[i] * w->row_bytes;
         if (decodes) quant_traits(w->type)->decode(row, (float *)at[0], (uint64_t)w->n_in);
-        else planes_pack(w, ids[i], 1, at);
+        else cuda_repack_pack(w, ids[i], 1, at);
     }
 }
 
@@ -69,19 +69,19 @@ void cuda_embed(struct dev *d, float *out, const struct weight *w, const int32_t
         cuda_fail_with(c, CHIMERE_EUNSUPPORTED, "embedding of a type that cannot be decoded");
         return;
     }
-    enum plane_form f = planes_form(w->type, w->layout);
+    enum plane_form f = cuda_repack_form(w->type, w->layout);
     bool decodes = f == FORM_NONE || f == FORM_I8X;
     struct weight rows = *w;
     if (decodes) rows.type = QUANT_F32;
     rows.n_out = n_tok;
     rows.n_mat = 1;
     struct plane_part part[4];
-    size_t n_bytes = planes_parts(&rows, part);
+    size_t n_bytes = cuda_repack_parts(&rows, part);
     uint8_t *host = (uint8_t *)cuda_stage_room(c, n_bytes);
     if (!host) return;
     put_rows(w, ids, n_tok, decodes, part, host);
     rows.data = cuda_staged(c, host);
-    planes p = planes_of(&rows);
+    planes p = cuda_repack_of(&rows);
     dim3 grid((unsigned)n_tok), block(EMBED_THREADS);
     cuda_wrote(c, out, (size_t)n_tok * (size_t)w->n_in * sizeof *out);
     switch (p.form) {

@@ -13,7 +13,7 @@ enum { READ_THREADS = 512, READ_BLOCKS = 4, READ_SWEEPS = 8 }; /* blocks a multi
 
 /* Reads all of x, which holds zeros. The sum is used, so that no read can be left out. */
 __global__ void __launch_bounds__(READ_THREADS) read_kernel(uint4 *x, size_t n) {
-    launch_next();
+    pdl_trigger();
     size_t step = (size_t)gridDim.x * blockDim.x, i = (size_t)blockIdx.x * blockDim.x + threadIdx.x;
     uint32_t sum = 0;
     for (; i + 3 * step < n; i += 4 * step) {
@@ -23,7 +23,7 @@ __global__ void __launch_bounds__(READ_THREADS) read_kernel(uint4 *x, size_t n) 
         sum |= c.x | c.y | c.z | c.w | d.x | d.y | d.z | d.w;
     }
     for (; i < n; i += step) sum |= x[i].x;
-    wait_previous();
+    pdl_wait();
     if (sum) x[0].x = sum;
 }
 

@@ -4,10 +4,10 @@
 #include <utility>
 
 #include "kernels/cuda/cuda_impl.cuh"
-#include "kernels/cuda/down8.cuh"
-#include "kernels/cuda/linear.cuh"
+#include "kernels/cuda/moe_down_gemv.cuh"
+#include "kernels/cuda/gemv_float.cuh"
 #include "kernels/cuda/moe.cuh"
-#include "kernels/cuda/tile.cuh"
+#include "kernels/cuda/gemm.cuh"
 
 extern "C" {
 #include "format/quant.h"
@@ -17,8 +17,8 @@ extern "C" {
 
 __global__ void __launch_bounds__(CHOOSE_THREADS)
     choose_kernel(choice_job c, int32_t n_tok, int32_t *ids, float *weights) {
-    launch_next();
-    wait_previous();
+    pdl_trigger();
+    pdl_wait();
     int64_t t = ((int64_t)blockIdx.x * CHOOSE_THREADS + threadIdx.x) / 32, lane = threadIdx.x % 32;
     if (t >= n_tok) return;
     int32_t id;
@@ -40,8 +40,8 @@ __global__ void __launch_bounds__(VEC_THREADS)
     int group = float_lanes_of(e.up), lane = (int)threadIdx.x % group;
     int64_t first = (int64_t)blockIdx.x * (VEC_THREADS / group) * VEC_ROWS +
                     (int64_t)(threadIdx.x / (unsigned)group) * VEC_ROWS;
-    launch_next();
-    wait_previous();
+    pdl_trigger();
+    pdl_wait();
     int32_t mat = ids ? ids[pair] : 0;
     if (mat < 0) return; /* scores were not finite: combine writes NaN */
     int32_t n_in = e.up.n_in;
@@ -71,8 +71,8 @@ __global__ void __launch_bounds__(VEC_THREADS)
     int lane = (int)threadIdx.x % group;
     int64_t first = (int64_t)blockIdx.x * (VEC_THREADS / group) * VEC_ROWS +
                     (int64_t)(threadIdx.x / (unsigned)group) * VEC_ROWS;
-    launch_next();
-    wait_previous();
+    pdl_trigger();
+    pdl_wait();
     float sum[VEC_ROWS] = {0}, y[VEC_ROWS][1];
     bool bad = false;
     for (int32_t k = 0; k < n_used; k++) {
@@ -108,8 +108,8 @@ __global__ void __launch_bounds__(VEC_THREADS)
 /* One block: counts pairs of every expert, gives experts their places and tiles. */
 __global__ void count_kernel(const int32_t *ids, int32_t n_pair, int32_t n_expert, tile_list l) {
     __shared__ int32_t count[MAX_EXPERTS], tile[MAX_EXPERTS + 1];
-    launch_next();
-    wait_previous();
+    pdl_trigger();
+    pdl_wait();
     int tid = (int)threadIdx.x, n = (int)blockDim.x;
     for (int e = tid; e < n_expert; e += n) count[e] = 0;
     __syncthreads();
@@ -152,8 +152,8 @@ __global__ void count_kernel(const int32_t *ids, int32_t n_pair, int32_t n_exper
 enum { PLACE_THREADS = 256, PLACE_EACH = 4 }; /* pairs of a thread at a time */
 __global__ void place_kernel(const int32_t *ids, int32_t n_pair, tile_list l) {
     __shared__ int32_t room[2][PLACE_THREADS / 32];
-    launch_next();
-    wait_previous();
+    pdl_trigger();
+    pdl_wait();
     int lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32, e = (int)blockIdx.x, turn = 0;
     int32_t at = l.start[e];
     for (int32_t first = 0; first < n_pair; first += PLACE_THREADS * PLACE_EACH, turn ^= 1) {
@@ -182,8 +182,8 @@ __global__ void place_kernel(const int32_t *ids, int32_t n_pair, tile_list l) {
 }
 
 __global__ void gated_kernel(float *up, const float *gate, int64_t n, int act) {
-    launch_next();
-    wait_previous();
+    pdl_trigger();
+    pdl_wait();
     int64_t step = (int64_t)gridDim.x * blockDim.x;
     for (int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; i < n; i += step)
         up[i] = gate ? act_of(act, gate[i]) * up[i] : act_of(act, up[i]);
@@ -192,8 +192,8 @@ __global__ void gated_kernel(float *up, const float *gate, int64_t n, int act) {
 /* out[t] += sum_k weight_k y[t, k], in order of choice */
 __global__ void combine_kernel(const float *y, const int32_t *ids, const float *weights,
                                int32_t n_used, int64_t n, float *out) {
-    launch_next();
-    wait_previous();
+    pdl_trigger();
+    pdl_wait();
     int64_t t = blockIdx.x;
     bool bad = ids[t * n_used] < 0;
     weights += t * n_used, y += t * n_used * n, out += t * n;
@@ -218,9 +218,9 @@ static dim3 elem_blocks(int64_t n) {
     return dim3((unsigned)(b < 8192 ? b : 8192));
 }
 
-static planes planes_or_none(const struct weight *w) {
+static planes cuda_repack_or_none(const struct weight *w) {
     planes none = {};
-    return w ? planes_of(w) : none;
+    return w ? cuda_repack_of(w) : none;
 }
 
 static int32_t max_tiles(int32_t n_pair, int64_t n_expert) {
@@ -270,9 +270,9 @@ static void down_rows(struct cuda *c, const planes &down, const float *hidden, c
 
 static expert_set experts_of(const struct weight *gate, const struct weight *up,
                              const struct weight *down, enum act act) {
-    return expert_set{planes_or_none(gate),
-                      planes_of(up),
-                      planes_of(down),
+    return expert_set{cuda_repack_or_none(gate),
+                      cuda_repack_of(up),
+                      cuda_repack_of(down),
                       gate != NULL,
                       (int32_t)act,
                       NULL,
@@ -376,16 +376,16 @@ static void tile_experts(struct cuda *c, const struct moe_args *a, const halves 
     j.n_row = n_pair;
     j.x = x, j.list = l, j.per_x = a->n_used;
     j.n_o = 1;
-    j.o[0] = tile_out{planes_of(a->up), NULL, hidden, n_ff, 1, 0, 0, 0};
+    j.o[0] = tile_out{cuda_repack_of(a->up), NULL, hidden, n_ff, 1, 0, 0, 0};
     if (!a->gate) {
         j.mode = TILE_ACT;
-    } else if (planes_of(a->gate).form == j.o[0].w.form) {
+    } else if (cuda_repack_of(a->gate).form == j.o[0].w.form) {
         j.mode = TILE_GATED;
-        j.o[1].w = planes_of(a->gate);
+        j.o[1].w = cuda_repack_of(a->gate);
     } else {
         tile_job g = j;
         g.mode = TILE_PLAIN;
-        g.o[0].w = planes_of(a->gate);
+        g.o[0].w = cuda_repack_of(a->gate);
         cuda_tiles(c, g);
         j.mode = TILE_TIMES;
     }
@@ -393,7 +393,7 @@ static void tile_experts(struct cuda *c, const struct moe_args *a, const halves 
     j.x = cuda_to_halves(c, hidden, n_ff, n_pair, n_ff);
     j.per_x = 1;
     j.mode = TILE_PLAIN;
-    j.o[0] = tile_out{planes_of(a->down), NULL, y, n, 1, 0, 0, 0};
+    j.o[0] = tile_out{cuda_repack_of(a->down), NULL, y, n, 1, 0, 0, 0};
     if (!c->err.code) cuda_tiles(c, j);
 }
 
@@ -446,7 +446,7 @@ static void dense_block(struct cuda *c, const struct ffn_args *a, const float *f
                               {a->gate, a->gate_b, gate, n_ff, a->gate_scale, false}};
     cuda_linear_rows(c, o, gate ? 2 : 1, a->x, a->up->n_in, a->n_tok, NULL, false);
     struct linear_out down = {a->down, a->down_b, a->out, n, a->down_scale, true};
-    if (a->n_tok <= STEP_TOKS && n_ff % 32 == 0 && !is_number_form(planes_of(a->down).form)) {
+    if (a->n_tok <= STEP_TOKS && n_ff % 32 == 0 && !is_number_form(cuda_repack_of(a->down).form)) {
         cuda_linear_glu(c, &down, glu_job{up, gate, (int32_t)a->act, 0}, a->n_tok, factor);
         return;
     }

@@ -3,7 +3,7 @@
 #define CHIMERE_KERNELS_CUDA_MOE_CUH
 
 #include "kernels/cuda/cuda_impl.cuh"
-#include "kernels/cuda/linear.cuh"
+#include "kernels/cuda/gemv_float.cuh"
 
 enum { CHOOSE_THREADS = 128, MAX_USED = 32, CHOOSE_FEW = 256, MAX_EXPERTS = 512 };
 

@@ -15,29 +15,29 @@
 
 /* Let the next kernel of the stream start; wait until the previous one has finished and its writes are
  * seen. Every kernel calls both, the wait before it touches anything that a kernel writes. */
-__device__ __forceinline__ void launch_next(void) {
+__device__ __forceinline__ void pdl_trigger(void) {
 #if __CUDA_ARCH__ >= 900
     asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
 #endif
 }
-__device__ __forceinline__ void wait_previous(void) {
+__device__ __forceinline__ void pdl_wait(void) {
 #if __CUDA_ARCH__ >= 900
     asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif
 }
 
 /* A barrier of n threads, whole warps, while the others of the block go on. id: 1 to 15, another for others at a time. */
-__device__ __forceinline__ void barrier_of(int id, int n) {
+__device__ __forceinline__ void named_barrier_sync(int id, int n) {
     asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(n) : "memory");
 }
 /* The same for those that say that they have come, and go on. */
-__device__ __forceinline__ void arrive_at(int id, int n) {
+__device__ __forceinline__ void named_barrier_arrive(int id, int n) {
     asm volatile("bar.arrive %0, %1;" ::"r"(id), "r"(n) : "memory");
 }
 
 /* Adds one; returns what was there. What the block wrote before a barrier before it is seen by whoever reads after a
  * barrier behind a later one. */
-__device__ __forceinline__ uint32_t count_up(uint32_t *counter) {
+__device__ __forceinline__ uint32_t atomic_ticket(uint32_t *counter) {
     uint32_t before;
     asm volatile("atom.acq_rel.gpu.global.add.u32 %0, [%1], 1;"
                  : "=r"(before)
@@ -51,12 +51,12 @@ __device__ __forceinline__ void threads_fit(void) { __builtin_assume(threadIdx.x
 
 /* Before the wait: what is read first after it. Where it lies is then known to the multiprocessor, which otherwise
  * looks it up with everybody waiting (weights have driven activations out of its list of pages); no value is read. */
-__device__ __forceinline__ void look_up(const void *p) {
+__device__ __forceinline__ void prefetch_tlb(const void *p) {
     asm volatile("prefetch.global.L2 [%0];" ::"l"(p));
 }
 
 /* Brings constant data near this multiprocessor. */
-__device__ __forceinline__ void bring_near(const void *p) {
+__device__ __forceinline__ void prefetch_l1(const void *p) {
     asm volatile("prefetch.global.L1 [%0];" ::"l"(p));
 }
 

@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "kernels/cuda/cuda_impl.cuh"
-#include "kernels/cuda/linear.cuh"
+#include "kernels/cuda/gemv_float.cuh"
 
 /* FEW_WIDE: warps of a row of numbers, several tokens. */
 enum { MAX_OUTS = 8, MAX_SUMS = 16, FEW_WIDE = 4 };

@@ -32,12 +32,12 @@ static inline void __syncwarp(uint32_t = 0xffffffffu) {
     emulate_exchange(none);
 }
 static inline void threads_fit(void) {}
-static inline void look_up(const void *) {}
-static inline void bring_near(const void *) {}
-static inline void barrier_of(int id, int n) { emulate_some_barrier(id, n, true); }
-static inline void arrive_at(int id, int n) { emulate_some_barrier(id, n, false); }
-static inline void launch_next(void) {}
-static inline void wait_previous(void) {}
+static inline void prefetch_tlb(const void *) {}
+static inline void prefetch_l1(const void *) {}
+static inline void named_barrier_sync(int id, int n) { emulate_some_barrier(id, n, true); }
+static inline void named_barrier_arrive(int id, int n) { emulate_some_barrier(id, n, false); }
+static inline void pdl_trigger(void) {}
+static inline void pdl_wait(void) {}
 
 template <class T> static inline T emulate_shuffle(T x, int from) {
     static_assert(sizeof(T) <= 8, "a register or two");
@@ -75,7 +75,7 @@ template <class T> static inline T atomicAdd(T *p, T x) {
     *p += x;
     return old;
 }
-static inline uint32_t count_up(uint32_t *counter) { return (*counter)++; }
+static inline uint32_t atomic_ticket(uint32_t *counter) { return (*counter)++; }
 static inline float __fmul_rn(float a, float b) { return a * b; }
 static inline float __fadd_rn(float a, float b) { return a + b; }
 static inline float __fsub_rn(float a, float b) { return a - b; }

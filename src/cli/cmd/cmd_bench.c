@@ -1,0 +1,389 @@
+/* cmd_bench.c: speed of prefill and decode, alone and together, at a depth.
+ *
+ * Inside the timing window: the forward passes and, for decoding, the choice of the largest logit; on a
+ * device, the selection that the engine's samplers read in place of whole rows.
+ * Outside: loading, tokenising, text. Token ids are a fixed pseudo-random sequence. What is printed is the
+ * median of the repetitions. */
+#include <jansson.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/mem.h"
+#include "base/rng.h"
+#include "base/str.h"
+#include "cli/bench_url.h"
+#include "cli/model_args.h"
+#include "cli/remote_args.h"
+#include "engine/plan.h"
+#include "engine/sampler.h"
+#include "model/forward.h"
+
+const struct cfg_opt bench_options[] = {
+    MODEL_OPTIONS,
+    CACHE_OPTIONS,
+    {"prompt", 'p', CFG_INT, "N", "512", 0, 1 << 20, NULL, "tokens of the prefill test; 0: none"},
+    {"gen", 'n', CFG_INT, "N", "128", 0, 1 << 20, NULL, "tokens of the decode test; 0: none"},
+    {"depth", 'd', CFG_INT, "N", "0", 0, 1 << 20, NULL, "tokens already in the sequence"},
+    {"parallel", 0, CFG_STR, "LIST", "1", 0, 0, NULL, "sequences decoding together, e.g. 1,4,8"},
+    {"repeat", 'r', CFG_INT, "N", "5", 1, 1000, NULL, "measured repetitions, after one to warm up"},
+    {"batch", 'b', CFG_INT, "N", "0", 0, 65536, NULL, "tokens per forward; 0: 512, on a GPU 2048"},
+    {"bandwidth", 0, CFG_FLOAT, "GB/s", NULL, 0.1, 100000, NULL,
+     "read bandwidth; measured if not given"},
+    {"by-op", 0, CFG_BOOL, NULL, "false", 0, 0, NULL,
+     "then one pass more, whose ops are timed (on a GPU)"},
+    {"json", 0, CFG_BOOL, NULL, "false", 0, 0, NULL, "print an array of objects"},
+    REMOTE_OPTIONS,
+    LOAD_OPTIONS,
+    {0}};
+
+struct rig {
+    struct model *m;
+    struct seq_pool *pool;
+    struct forward *f;
+    struct seq **seqs;
+    int32_t n_seq, batch, depth, n_prompt, n_gen, n_repeat;
+    struct sampler *sampler; /* owned; greedy */
+    int32_t *tokens;         /* as many as the longest run needs */
+    struct select_row *rows; /* owned [n_seq]; NULL: whole rows are read in place */
+    double *rates;           /* owned [n_repeat] */
+    double bandwidth;        /* bytes a second */
+    uint64_t cache_bytes;    /* of keys and values, one position */
+    bool by_op;
+};
+
+/* ---- the tests ---- */
+
+static int prefill(struct rig *r, struct seq *s, int32_t n, struct err *e) {
+    for (int32_t at = 0; at < n; at += r->batch) {
+        int32_t n_tok = n - at < r->batch ? n - at : r->batch;
+        const struct batch_item run = {.seq = s,
+                                       .tokens = r->tokens + at,
+                                       .n_tok = n_tok,
+                                       .want = at + n_tok == n ? WANT_LAST : WANT_NONE};
+        const float *logits;
+        int rc = forward_run(r->f, &run, 1, &logits, e);
+        if (rc) return rc;
+    }
+    return 0;
+}
+
+static int decode(struct rig *r, int32_t n_seq, int32_t n, struct err *e) {
+    int32_t next[512];
+    struct batch_item runs[512];
+    for (int32_t i = 0; i < n_seq; i++) next[i] = r->tokens[i];
+    for (int32_t step = 0; step < n; step++) {
+        for (int32_t i = 0; i < n_seq; i++)
+            runs[i] = (struct batch_item){
+                .seq = r->seqs[i], .tokens = &next[i], .n_tok = 1, .want = WANT_LAST};
+        const float *logits = NULL;
+        struct select_args select = {.rows = r->rows};
+        int rc = forward_run(r->f, runs, n_seq, r->rows ? NULL : &logits, e);
+        if (!rc && r->rows) rc = forward_select(r->f, &select, e);
+        if (rc) return rc;
+        for (int32_t i = 0; i < n_seq; i++) {
+            if (logits &&
+                sampler_pick(r->sampler, logits + (int64_t)i * r->m->hp.n_vocab, NULL) < 0)
+                return err_set(e, CHIMERE_ENUMERIC, "the model's output is not finite");
+            next[i] =
+                r->tokens[(step * n_seq + i) % r->n_gen]; /* fixed ids: every engine routes alike */
+        }
+    }
+    return 0;
+}
+
+struct result {
+    double median, sd; /* tokens a second */
+    double n_launch;   /* kernels of one pass; 0: the device launches none */
+    double pass_us;    /* median */
+    int32_t n_op;      /* of one pass more, the longest first; 0: not timed */
+    struct op_time ops[DEV_MAX_OPS];
+    struct load_stats load; /* of that pass */
+};
+
+static int by_size(const void *a, const void *b) {
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static struct dev_stats stats_of(const struct rig *r) {
+    struct dev_stats s = {0};
+    if (r->m->dev->ops->stats) r->m->dev->ops->stats(r->m->dev, &s);
+    return s;
+}
+
+/* A pass more with every op timed: a step of decoding, or the whole prompt. */
+static int time_ops(struct rig *r, int32_t n_seq, bool is_decode, struct result *out,
+                    struct err *e) {
+    const struct ops *ops = r->m->dev->ops;
+    if (!is_decode) seq_reset(r->seqs[0]);
+    struct load_stats before = stats_of(r).load;
+    ops->time_ops(r->m->dev, NULL);
+    int rc = is_decode ? decode(r, n_seq, 1, e) : prefill(r, r->seqs[0], r->n_prompt, e);
+    out->n_op = ops->time_ops(r->m->dev, out->ops);
+    out->load = stats_of(r).load;
+    out->load.packed_bytes -= before.packed_bytes;
+    out->load.copied_bytes -= before.copied_bytes;
+    out->load.pack_us -= before.pack_us;
+    out->load.copy_us -= before.copy_us;
+    return rc ? rc : ops->status(r->m->dev, e);
+}
+
+static int measure(struct rig *r, int32_t n_seq, bool is_decode, struct result *out,
+                   struct err *e) {
+    double sum = 0, square = 0;
+    uint64_t n_launch = 0;
+    for (int32_t k = -1; k < r->n_repeat; k++) {
+        for (int32_t i = 0; i < n_seq; i++) {
+            seq_reset(r->seqs[i]);
+            int rc = prefill(r, r->seqs[i], r->depth, e);
+            if (rc) return rc;
+        }
+        uint64_t before = stats_of(r).n_launch;
+        int64_t start = clock_ns();
+        int rc = is_decode ? decode(r, n_seq, r->n_gen, e) : prefill(r, r->seqs[0], r->n_prompt, e);
+        if (rc) return rc;
+        double s = (double)(clock_ns() - start) * 1e-9;
+        double rate = (is_decode ? (double)r->n_gen * n_seq : r->n_prompt) / s;
+        n_launch = stats_of(r).n_launch - before;
+        if (k < 0) continue;
+        r->rates[k] = rate;
+        sum += rate;
+        square += rate * rate;
+    }
+    qsort(r->rates, (size_t)r->n_repeat, sizeof *r->rates, by_size);
+    double mean = sum / r->n_repeat, var = square / r->n_repeat - mean * mean;
+    out->median = (r->rates[r->n_repeat / 2] + r->rates[(r->n_repeat - 1) / 2]) / 2;
+    out->sd = sqrt(var > 0 ? var : 0);
+    out->n_launch = (double)n_launch / (is_decode ? r->n_gen : 1);
+    out->pass_us = 1e6 * (is_decode ? n_seq : r->n_prompt) / out->median;
+    return r->by_op ? time_ops(r, n_seq, is_decode, out, e) : 0;
+}
+
+/* ---- output ---- */
+
+static double joules(void) {
+    FILE *f = fopen("/sys/class/powercap/intel-rapl:0/energy_uj", "r");
+    double uj = NAN;
+    if (f && fscanf(f, "%lf", &uj) != 1) uj = NAN;
+    if (f) fclose(f);
+    return uj * 1e-6;
+}
+
+/* What one token of one sequence streams: weights, states, and the keys and values of half the way. */
+static double bytes_per_tok(const struct rig *r) {
+    return (double)model_bytes_per_tok(r->m) +
+           (double)r->cache_bytes * (r->depth + (double)r->n_gen / 2);
+}
+
+static json_t *report_ops(const struct result *x) {
+    json_t *a = json_array();
+    for (int32_t i = 0; i < x->n_op; i++) {
+        json_t *o = json_object();
+        json_object_set_new(o, "op", json_string(x->ops[i].op));
+        json_object_set_new(o, "us", json_real(round(x->ops[i].us * 100) / 100));
+        json_object_set_new(o, "launches", json_integer((json_int_t)x->ops[i].n_launch));
+        json_array_append_new(a, o);
+    }
+    return a;
+}
+
+static json_t *report(const struct rig *r, bool is_decode, int32_t n_seq, const struct result *x,
+                      double used) {
+    double bytes = bytes_per_tok(r);
+    json_t *o = json_object();
+    json_object_set_new(o, "model", json_string(r->m->name));
+    json_object_set_new(o, "test", json_string(is_decode ? "decode" : "prefill"));
+    json_object_set_new(o, "n_prompt", json_integer(is_decode ? 0 : r->n_prompt));
+    json_object_set_new(o, "n_gen", json_integer(is_decode ? r->n_gen : 0));
+    json_object_set_new(o, "depth", json_integer(r->depth));
+    json_object_set_new(o, "n_seq", json_integer(n_seq));
+    json_object_set_new(o, "tok_s", json_real(round(x->median * 100) / 100));
+    json_object_set_new(o, "tok_s_sd", json_real(round(x->sd * 100) / 100));
+    json_object_set_new(o, "bytes_per_tok", json_integer((json_int_t)bytes));
+    if (is_decode && n_seq == 1 && r->bandwidth > 0)
+        json_object_set_new(o, "bandwidth_fraction",
+                            json_real(round(x->median * bytes / r->bandwidth * 1e4) / 1e4));
+    json_object_set_new(o, "bandwidth", json_integer((json_int_t)r->bandwidth));
+    if (x->n_launch > 0) json_object_set_new(o, "launches", json_real(x->n_launch));
+    if (x->n_op) json_object_set_new(o, "ops", report_ops(x));
+    if (isfinite(used)) json_object_set_new(o, "joules_per_tok", json_real(used));
+    return o;
+}
+
+static void print_ops(const struct result *x) {
+    double sum = 0;
+    uint64_t n = 0;
+    for (int32_t i = 0; i < x->n_op; i++) {
+        sum += x->ops[i].us;
+        n += x->ops[i].n_launch;
+    }
+    printf("    %-12s %10s %7s %8s\n", "op", "us", "share", "launches");
+    for (int32_t i = 0; i < x->n_op; i++)
+        printf("    %-12s %10.1f %5.1f %% %8llu\n", x->ops[i].op, x->ops[i].us,
+               sum > 0 ? 100 * x->ops[i].us / sum : 0, (unsigned long long)x->ops[i].n_launch);
+    printf("    %-12s %10.1f %15llu; %.1f us by the clock when they overlap\n", "all", sum,
+           (unsigned long long)n, x->pass_us);
+}
+
+/* Weights that came for the pass: what runs beside the ops. */
+static void print_load(const struct load_stats *l) {
+    if (!l->packed_bytes || !(l->pack_us > 0) || !(l->copy_us > 0)) return;
+    printf("    beside them  %10.1f us: %d threads rearranged %.2f GB, %.1f GB/s\n", l->pack_us,
+           l->n_thread, (double)l->packed_bytes * 1e-9,
+           (double)l->packed_bytes * 1e-3 / l->pack_us);
+    printf("    %-12s %10.1f us: the bus brought %.2f GB, %.1f GB/s\n", "", l->copy_us,
+           (double)l->copied_bytes * 1e-9, (double)l->copied_bytes * 1e-3 / l->copy_us);
+}
+
+static void print_row(const struct rig *r, bool is_decode, int32_t n_seq, const struct result *x) {
+    char test[48];
+    if (is_decode) snprintf(test, sizeof test, "decode %d", r->n_gen);
+    else snprintf(test, sizeof test, "prefill %d", r->n_prompt);
+    printf("%-32.32s  %-14s %6d %5d %12.2f +- %-8.2f", r->m->name, test, r->depth, n_seq, x->median,
+           x->sd);
+    if (is_decode && n_seq == 1 && r->bandwidth > 0)
+        printf(" %5.1f %% of %.1f GB/s by %.3f GB",
+               100 * x->median * bytes_per_tok(r) / r->bandwidth, r->bandwidth * 1e-9,
+               bytes_per_tok(r) * 1e-9);
+    if (x->n_launch > 0)
+        printf("%s%.0f launches", is_decode && n_seq == 1 ? ", " : "  ", x->n_launch);
+    putchar('\n');
+    if (x->n_op) print_ops(x);
+    print_load(&x->load);
+    fflush(stdout);
+}
+
+static int run_test(struct rig *r, bool is_decode, int32_t n_seq, json_t *array, struct err *e) {
+    struct result x = {0};
+    double before = joules();
+    int rc = measure(r, n_seq, is_decode, &x, e);
+    if (rc) return rc;
+    double n = (double)(r->n_repeat + 1) * (is_decode ? (double)r->n_gen * n_seq : r->n_prompt);
+    if (array)
+        json_array_append_new(array, report(r, is_decode, n_seq, &x, (joules() - before) / n));
+    else print_row(r, is_decode, n_seq, &x);
+    return 0;
+}
+
+static int parse_list(const char *s, int32_t *out, int32_t max, int32_t *n, struct err *e) {
+    while (*s) {
+        size_t len = strcspn(s, ",");
+        char num[16];
+        int64_t v;
+        snprintf(num, sizeof num, "%.*s", (int)(len < 15 ? len : 15), s);
+        if (!str_to_i64(num, 1, 256, &v) || *n == max)
+            return err_set(e, CHIMERE_EINVAL,
+                           "--parallel: expected numbers from 1 to 256, got '%s'", num);
+        out[(*n)++] = (int32_t)v;
+        s += len + (s[len] == ',');
+    }
+    return *n ? 0 : err_set(e, CHIMERE_EINVAL, "--parallel: expected a list of numbers");
+}
+
+static int set_up(struct rig *r, const struct cfg *c, struct err *e) {
+    int64_t longest = r->depth + (r->n_prompt > r->n_gen ? r->n_prompt : r->n_gen) + KV_PAGE;
+    const struct seq_pool_params params = {.n_slot = r->n_seq,
+                                           .n_ctx = longest * r->n_seq,
+                                           .k_type = model_args_type(c, "cache-type-k"),
+                                           .v_type = model_args_type(c, "cache-type-v")};
+    int rc = seq_pool_new(&r->pool, r->m, &params, e);
+    if (!rc)
+        rc = forward_new(&r->f, r->m, r->pool, r->batch > r->n_seq ? r->batch : r->n_seq, r->n_seq,
+                         e);
+    struct seq_pool_params one = params, two = params;
+    one.n_ctx = 64 * KV_PAGE;
+    two.n_ctx = 128 * KV_PAGE;
+    r->cache_bytes = (seq_pool_bytes(r->m, &two) - seq_pool_bytes(r->m, &one)) / (64 * KV_PAGE);
+    r->rates = mem_alloc_array((size_t)r->n_repeat, sizeof *r->rates);
+    r->seqs = mem_alloc_array((size_t)r->n_seq, sizeof *r->seqs);
+    r->tokens = mem_alloc_array((size_t)longest + 512, sizeof *r->tokens);
+    bool selects = !r->m->dev->ops->is_host;
+    if (selects) r->rows = mem_alloc_array((size_t)r->n_seq, sizeof *r->rows);
+    if (!rc && (!r->rates || !r->seqs || !r->tokens || (selects && !r->rows)))
+        rc = err_set(e, CHIMERE_ENOMEM, "out of memory");
+    struct sampler_params greedy;
+    sampler_defaults(&greedy);
+    greedy.temperature = 0;
+    if (!rc) rc = sampler_new(&r->sampler, &greedy, r->m->hp.n_vocab, NULL, e);
+    for (int32_t i = 0; !rc && i < r->n_seq; i++) rc = seq_new(&r->seqs[i], r->pool, e);
+    struct rng rng;
+    rng_seed(&rng, 1);
+    for (int64_t i = 0; !rc && i < longest + 512; i++)
+        r->tokens[i] = (int32_t)rng_below(&rng, (uint64_t)r->m->hp.n_vocab);
+    return rc;
+}
+
+static void tear_down(struct rig *r) {
+    for (int32_t i = 0; r->seqs && i < r->n_seq; i++) seq_free(r->seqs[i]);
+    sampler_free(r->sampler);
+    forward_free(r->f);
+    seq_pool_free(r->pool);
+    mem_free(r->seqs);
+    mem_free(r->rows);
+    mem_free(r->rates);
+    mem_free(r->tokens);
+}
+
+static int run_all(struct rig *r, const struct cfg *c, const int32_t *parallel, int32_t n_parallel,
+                   struct err *e) {
+    json_t *array = cfg_bool(c, "json") ? json_array() : NULL;
+    if (!array) printf("%-32s  %-14s %6s %5s %12s\n", "model", "test", "depth", "seqs", "tok/s");
+    int rc = 0;
+    if (r->n_prompt) rc = run_test(r, false, 1, array, e);
+    for (int32_t i = 0; !rc && r->n_gen && i < n_parallel; i++)
+        rc = run_test(r, true, parallel[i], array, e);
+    if (!rc && array) {
+        json_dumpf(array, stdout, JSON_INDENT(2) | JSON_REAL_PRECISION(10));
+        putchar('\n');
+    }
+    json_decref(array);
+    return rc;
+}
+
+int cmd_bench(int argc, char **argv) {
+    struct cfg *c;
+    int status;
+    if (!cli_parse(
+            &c, bench_options,
+            "usage: chimere bench [-m FILE] [-p N] [-n N] [-d N] [--parallel 1,4,8] [--json]\n"
+            "       chimere bench --url URL [-p N] [-n N] [--concurrency 1,8] [--rate N] "
+            "[--requests N]",
+            argc, argv, &status))
+        return status;
+    struct err e = {0};
+    if (cfg_str(c, "url")) {
+        int failed = bench_url(c, &e);
+        cfg_free(c);
+        return failed ? cli_fail(&e) : 0;
+    }
+    struct dev *dev = NULL;
+    int32_t parallel[32], n_parallel = 0;
+    struct rig r = {.depth = (int32_t)cfg_int(c, "depth"),
+                    .n_prompt = (int32_t)cfg_int(c, "prompt"),
+                    .n_gen = (int32_t)cfg_int(c, "gen"),
+                    .n_repeat = (int32_t)cfg_int(c, "repeat"),
+                    .by_op = cfg_bool(c, "by-op"),
+                    .n_seq = 1};
+    int rc = parse_list(cfg_str(c, "parallel"), parallel, 32, &n_parallel, &e);
+    for (int32_t i = 0; i < n_parallel; i++)
+        if (parallel[i] > r.n_seq) r.n_seq = parallel[i];
+    if (!rc) rc = model_args_open(c, &dev, &r.m, &e);
+    if (!rc) {
+        r.batch = plan_batch(dev, (int32_t)cfg_int(c, "batch"));
+        if (r.by_op && !dev->ops->time_ops)
+            rc = err_set(&e, CHIMERE_EUNSUPPORTED, "--by-op: device %s does not time its ops",
+                         dev->ops->name);
+        r.bandwidth = cfg_is_set(c, "bandwidth") ? cfg_float(c, "bandwidth") * 1e9
+                                                 : dev->ops->read_bandwidth(dev);
+        if (!rc) rc = set_up(&r, c, &e);
+        if (!rc) rc = run_all(&r, c, parallel, n_parallel, &e);
+        tear_down(&r);
+        model_close(r.m);
+        dev->ops->close(dev);
+    }
+    cfg_free(c);
+    return rc ? cli_fail(&e) : 0;
+}

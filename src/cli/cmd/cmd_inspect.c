@@ -1,0 +1,177 @@
+/* cmd_inspect.c: what is in a model file, without reading its weights. */
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "base/str.h"
+#include "cli/inspect.h"
+#include "cli/model_args.h"
+#include "engine/plan.h"
+#include "kernels/device.h"
+
+const struct cfg_opt inspect_options[] = {
+    {"tensors", 0, CFG_BOOL, NULL, "false", 0, 0, NULL, "list every tensor"},
+    {"memory", 0, CFG_BOOL, NULL, "false", 0, 0, NULL, "what running it takes"},
+    {"json", 0, CFG_BOOL, NULL, "false", 0, 0, NULL, "one JSON object instead of text"},
+    {"ctx-size", 'c', CFG_INT, "N", "32768", 1, 1 << 30, NULL, "context for --memory"},
+    {"parallel", 0, CFG_INT, "N", "1", 1, 4096, NULL, "sequences for --memory"},
+    {"batch", 0, CFG_INT, "N", "0", 0, 65536, NULL,
+     "tokens of one forward for --memory; 0: 512, on a GPU with room for it 2048"},
+    {"device", 0, CFG_STR, "NAME", "cpu", 0, 0, NULL, "whose --memory: cpu, cuda or cuda:N"},
+    {"vram", 0, CFG_BYTES, "SIZE", NULL, 1e6, 1e15, NULL, "of a GPU's memory for --memory"},
+    CACHE_OPTIONS,
+    {0}};
+
+static const char usage[] =
+    "usage: chimere inspect FILE [--tensors] [--memory] [--json]\n"
+    "\n"
+    "FILE: a GGUF file (the first of a split set), a .safetensors file, its\n"
+    "index, or a Hugging Face folder.";
+
+/* ---- gathering ---- */
+
+static int add_tensor(struct inspection *x, const char *name, const char *type, uint32_t n_dims,
+                      uint64_t n_elements, uint64_t n_bytes) {
+    struct inspect_type *t = NULL;
+    for (size_t i = 0; i < x->n_types && !t; i++)
+        if (strcmp(x->types[i].name, type) == 0) t = &x->types[i];
+    if (!t) {
+        if (x->n_types == INSPECT_MAX_TYPES) return CHIMERE_ELIMIT;
+        t = &x->types[x->n_types++];
+        t->name = type;
+    }
+    t->n_tensors++;
+    t->n_weights += n_elements;
+    t->n_bytes += n_bytes;
+    x->n_weights += n_elements;
+    x->n_bytes += n_bytes;
+    enum inspect_part part = strstr(name, "_exps") || strstr(name, ".experts.")     ? PART_EXPERTS
+                             : strstr(name, "embd") || strstr(name, "embed_tokens") ? PART_EMBEDDING
+                             : strncmp(name, "output.", 7) == 0 || strncmp(name, "lm_head.", 8) == 0
+                                 ? PART_OUTPUT
+                             : n_dims < 2 ? PART_VECTORS
+                                          : PART_DENSE;
+    x->part_bytes[part] += n_bytes;
+    return 0;
+}
+
+static int by_bytes(const void *a, const void *b) {
+    const struct inspect_type *x = a, *y = b;
+    return x->n_bytes < y->n_bytes ? 1 : x->n_bytes > y->n_bytes ? -1 : 0;
+}
+
+static int gather_gguf(struct inspection *x, struct err *e) {
+    for (size_t i = 0; i < gguf_n_tensors(x->gguf); i++) {
+        const struct gguf_tensor *t = gguf_tensor_at(x->gguf, i);
+        const char *type = quant_traits(t->type)->name;
+        if (add_tensor(x, t->name, type, t->n_dims, t->n_elements, t->n_bytes))
+            return err_set(e, CHIMERE_ELIMIT, "%s: too many types", x->path);
+    }
+    for (uint32_t i = 0; i < gguf_n_files(x->gguf); i++)
+        x->file_bytes += gguf_file_bytes(x->gguf, i);
+    x->n_files = gguf_n_files(x->gguf);
+    return 0;
+}
+
+static int gather_safetensors(struct inspection *x, struct err *e) {
+    for (size_t i = 0; i < safetensors_n_tensors(x->st); i++) {
+        const struct st_tensor *t = safetensors_at(x->st, i);
+        const char *type = safetensors_dtype_name(t->dtype);
+        if (add_tensor(x, t->name, type, t->n_dims, t->n_elements, t->n_bytes))
+            return err_set(e, CHIMERE_ELIMIT, "%s: too many types", x->path);
+    }
+    x->n_files = safetensors_n_files(x->st);
+    for (uint32_t i = 0; i < x->n_files; i++) x->file_bytes += safetensors_file_bytes(x->st, i);
+    return 0;
+}
+
+/* A GGUF file unless the name says otherwise. */
+static int open_file(struct inspection *x, struct err *e) {
+    int rc;
+    if (str_ends(x->path, ".safetensors") || str_ends(x->path, ".json") ||
+        inspect_is_folder(x->path)) {
+        rc = safetensors_open(&x->st, x->path, e);
+        if (!rc) rc = gather_safetensors(x, e);
+    } else {
+        rc = gguf_open(&x->gguf, x->path, e);
+        if (!rc) rc = gather_gguf(x, e);
+    }
+    qsort(x->types, x->n_types, sizeof x->types[0], by_bytes);
+    return rc;
+}
+
+/* The plan of a run as the engine would make it; without a family of ours, weights alone are known. */
+static void plan_memory(struct inspection *x, const struct cfg *c) {
+    struct plan_params want = {.n_ctx = cfg_int(c, "ctx-size"),
+                               .n_seq = (int32_t)cfg_int(c, "parallel"),
+                               .budget_bytes = UINT64_MAX};
+    struct memory_plan p;
+    engine_defaults(&want.engine);
+    want.engine.n_batch = (int32_t)cfg_int(c, "batch");
+    want.engine.k_type = model_args_type(c, "cache-type-k");
+    want.engine.v_type = model_args_type(c, "cache-type-v");
+    x->has_plan = true;
+    if (!x->gguf || plan_make(&p, x->path, &want, NULL)) return;
+    x->plan = (struct inspect_plan){.is_known = true,
+                                    .n_ctx = p.engine.n_ctx,
+                                    .n_seq = p.engine.n_seq,
+                                    .n_batch = p.engine.n_batch,
+                                    .weight_bytes = p.weight_bytes,
+                                    .cache_bytes = p.cache_bytes,
+                                    .cache_bytes_per_tok = p.cache_bytes_per_tok,
+                                    .state_bytes = p.state_bytes,
+                                    .state_bytes_per_seq = p.state_bytes / (uint64_t)p.engine.n_seq,
+                                    .scratch_bytes = p.scratch_bytes,
+                                    .program_bytes = p.program_bytes,
+                                    .total_bytes = p.total_bytes};
+}
+
+/* The plan of a run on a GPU, as `serve` prints it. */
+static int print_device_plan(const struct inspection *x, const struct cfg *c, struct err *e) {
+    const struct device_params device = {.name = cfg_str(c, "device"),
+                                         .vram_bytes =
+                                             cfg_is_set(c, "vram") ? cfg_bytes(c, "vram") : 0};
+    struct plan_params want = {.n_ctx = cfg_int(c, "ctx-size"),
+                               .n_seq = (int32_t)cfg_int(c, "parallel"),
+                               .vram_bytes = device.vram_bytes};
+    struct memory_plan p;
+    struct buf b;
+    engine_defaults(&want.engine);
+    want.engine.n_batch = (int32_t)cfg_int(c, "batch");
+    want.engine.k_type = model_args_type(c, "cache-type-k");
+    want.engine.v_type = model_args_type(c, "cache-type-v");
+    int rc = device_open(&want.dev, &device, e);
+    if (rc) return rc;
+    rc = plan_make(&p, x->path, &want, e);
+    buf_init(&b, 1 << 16);
+    if (!rc) plan_print(&p, &b);
+    if (!rc)
+        if (b.n) printf("\n%s", b.p);
+    buf_fini(&b);
+    want.dev->ops->close(want.dev);
+    return rc;
+}
+
+int cmd_inspect(int argc, char **argv) {
+    struct cfg *c;
+    int status;
+    if (!cli_parse(&c, inspect_options, usage, argc, argv, &status)) return status;
+    struct err e = {0};
+    struct inspection x = {.path = cfg_pos(c, 0), .list_tensors = cfg_bool(c, "tensors")};
+    int rc = cfg_n_pos(c) == 1
+                 ? open_file(&x, &e)
+                 : err_set(&e, CHIMERE_EINVAL, "inspect: expected one FILE, got %d arguments",
+                           cfg_n_pos(c));
+    bool on_device = cfg_bool(c, "memory") && strcmp(cfg_str(c, "device"), "cpu") != 0;
+    if (!rc && cfg_bool(c, "memory") && !on_device) plan_memory(&x, c);
+    if (!rc && cfg_bool(c, "json")) inspect_print_json(&x);
+    else if (!rc) inspect_print_text(&x);
+    if (!rc && on_device) rc = print_device_plan(&x, c, &e);
+    gguf_close(x.gguf);
+    safetensors_close(x.st);
+    cfg_free(c);
+    return rc ? cli_fail(&e) : 0;
+}

@@ -1,0 +1,334 @@
+/* cmd_serve.c: the HTTP server. */
+#include <malloc.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+
+#include "base/buf.h"
+#include "base/file.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/str.h"
+#include "cli/chat_args.h"
+#include "cli/encoder_args.h"
+#include "cli/odo_args.h"
+#include "cli/hub_args.h"
+#include "backend/models_backend.h"
+#include "backend/embed.h"
+#include "backend/rerank.h"
+#include "serve/serve.h"
+#include "store/store.h"
+
+const struct cfg_opt serve_options[] = {
+    MODEL_OPTIONS,
+    CACHE_OPTIONS,
+    ENGINE_OPTIONS,
+    {"host", 0, CFG_STR, "ADDRESS", "127.0.0.1", 0, 0, NULL, "address to listen on"},
+    {"port", 0, CFG_INT, "N", "8081", 0, 65535, NULL, "port; 0: any free one"},
+    {"parallel", 'P', CFG_INT, "N", "4", 1, ENGINE_MAX_SEQS, NULL, "answers at once"},
+    {"also", 0, CFG_LIST, "[NAME=]FILE", NULL, 0, 0, NULL,
+     "further model, loaded when it is first asked for; may be repeated"},
+    {"also-max", 0, CFG_INT, "N", "0", 0, MODELS_MAX, NULL,
+     "of those, loaded at once; 0: as many as fit"},
+    {"name", 0, CFG_STR, "NAME", NULL, 0, 0, NULL, "the model's name in the API"},
+    {"alias", 0, CFG_LIST, "NAME[=MODEL]", NULL, 0, 0, NULL,
+     "further name of a model; '*': any name is taken"},
+    {"api-key", 0, CFG_STR, "FILE", NULL, 0, 0, NULL,
+     "keys, one per line: KEY [NAME] [admin] [parallel=N] [per-minute=N]"},
+    {"keys", 0, CFG_BOOL, NULL, "true", 0, 0, NULL,
+     "ask for the keys that `chimere key` put into --state-dir; --no-keys"},
+    {"tls-cert", 0, CFG_STR, "FILE", NULL, 0, 0, NULL, "certificate chain, PEM"},
+    {"tls-key", 0, CFG_STR, "FILE", NULL, 0, 0, NULL, "its private key, PEM"},
+    {"cors", 0, CFG_LIST, "ORIGIN", NULL, 0, 0, NULL,
+     "web page that may call, such as http://localhost:3000; '*': any"},
+    {"allowed-host", 0, CFG_LIST, "NAME", NULL, 0, 0, NULL,
+     "name that this server is called by, beside addresses and the machine's own; '*': any"},
+    {"max-body", 0, CFG_BYTES, "SIZE", "16M", 0, 0, NULL, "largest request"},
+    {"max-bodies", 0, CFG_BYTES, "SIZE", "256M", 0, 0, NULL,
+     "memory for the bodies of all requests, and what is read from them"},
+    {"max-connections", 0, CFG_INT, "N", "1024", 8, 65536, NULL, "connections at once"},
+    {"max-per-address", 0, CFG_INT, "N", "0", 0, 65536, NULL,
+     "of those, from one address; 0: a quarter, this machine exempt"},
+    {"max-half-open", 0, CFG_INT, "N", "0", 0, 65536, NULL,
+     "of those, with an incomplete request; 0: a quarter of that"},
+    {"queue", 0, CFG_INT, "N", "256", 1, 65536, NULL, "requests waiting at most; beyond: 429"},
+    {"timeout", 0, CFG_INT, "SECONDS", "0", 0, 1 << 20, NULL, "longest answer; 0: no limit"},
+    {"idle-timeout", 0, CFG_INT, "SECONDS", "300", 1, 1 << 20, NULL,
+     "idle connections close after this"},
+    {"receive-timeout", 0, CFG_INT, "SECONDS", "60", 1, 1 << 20, NULL,
+     "a request must have come within this"},
+    {"ping", 0, CFG_INT, "SECONDS", "10", 1, 1 << 20, NULL, "silence of a stream before a ping"},
+    {"grace", 0, CFG_INT, "SECONDS", "10", 0, 3600, NULL, "time for running answers when stopping"},
+    {"think", 0, CFG_BOOL, NULL, "false", 0, 0, NULL, "models think unless the request says no"},
+    {"cache-scope", 0, CFG_ENUM, "WHO", "user", 0, 0, "user|key|all",
+     "who shares cached prompts: one user of a key, one key, or everybody"},
+    {"odo", 0, CFG_BOOL, NULL, "true", 0, 0, NULL,
+     "the orchestrator beside the model, as model \"odo\"; --no-odo"},
+    ODO_OPTIONS,
+    {0}};
+
+/* Text of a file given by an option, or NULL; owned. */
+static int read_option(const struct cfg *c, const char *name, char **text, struct err *e) {
+    size_t n;
+    *text = NULL;
+    const char *path = cfg_str(c, name);
+    return path ? file_read(path, 1 << 20, text, &n, e) : 0;
+}
+
+/* Secrets that others on this machine may read are none. */
+static void check_private(const struct cfg *c, const char *name) {
+    const char *path = cfg_str(c, name);
+    struct stat st;
+    if (path && !stat(path, &st) && S_ISREG(st.st_mode) && st.st_mode & (S_IRGRP | S_IROTH))
+        log_warn("%s: others on this machine may read it (mode %03o): chmod 600", path,
+                 (unsigned)st.st_mode & 0777);
+}
+
+/* Each connection takes a descriptor, and files take some: what the system allows is named at the start, not
+ * found out under load. */
+static int take_descriptors(int n_conn) {
+    enum { OTHERS = 128 };
+    struct rlimit l;
+    if (getrlimit(RLIMIT_NOFILE, &l)) return n_conn;
+    if (l.rlim_cur < (rlim_t)n_conn + OTHERS) {
+        l.rlim_cur = l.rlim_max < (rlim_t)n_conn + OTHERS ? l.rlim_max : (rlim_t)n_conn + OTHERS;
+        setrlimit(RLIMIT_NOFILE, &l);
+    }
+    if (l.rlim_cur >= (rlim_t)n_conn + OTHERS) return n_conn;
+    int fits = l.rlim_cur > OTHERS + 8 ? (int)(l.rlim_cur - OTHERS) : 8;
+    log_warn("%llu file descriptors are allowed (ulimit -n, LimitNOFILE=): at most %d connections",
+             (unsigned long long)l.rlim_cur, fits);
+    return fits;
+}
+
+static void forget(char *text) {
+    if (text) memset(text, 0, strlen(text));
+    mem_free(text);
+}
+
+static enum serve_scope scope_named(const char *name) {
+    return !strcmp(name, "all") ? SCOPE_ALL : !strcmp(name, "key") ? SCOPE_KEY : SCOPE_USER;
+}
+
+static bool is_loopback(const char *host) {
+    return strcmp(host, "localhost") == 0 || strncmp(host, "127.", 4) == 0 ||
+           strcmp(host, "::1") == 0;
+}
+
+static void wait_for_signal(void) {
+    sigset_t set;
+    int got;
+    sigemptyset(&set);
+    sigaddset(&set, SIGINT);
+    sigaddset(&set, SIGTERM);
+    sigwait(&set, &got);
+}
+
+static void name_of(const struct cfg *c, char *out, size_t size) {
+    char path[4096];
+    if (cfg_str(c, "name")) {
+        snprintf(out, size, "%s", cfg_str(c, "name"));
+        return;
+    }
+    if (model_args_path(c, path, sizeof path, NULL)) snprintf(path, sizeof path, "model");
+    encoder_stem(path, out, size);
+}
+
+/* What the user says is kept or refused; the default is a wish. */
+static int32_t slots(const struct cfg *c) {
+    int32_t n = (int32_t)cfg_int(c, "parallel");
+    return cfg_origin(c, "parallel") == CFG_DEFAULT ? -n : n;
+}
+
+/* The models of --also: their registry, and a backend for each behind all[*n]. */
+static int open_others(const struct cfg *c, struct models **r, struct backend **all, size_t *n,
+                       struct err *e) {
+    const char *const *items;
+    size_t n_item = cfg_list(c, "also", &items);
+    if (!n_item) return 0;
+    if (n_item > MODELS_MAX)
+        return err_set(e, CHIMERE_ELIMIT, "--also: expected at most %d", MODELS_MAX);
+    int rc = models_new(r, 0, (int)cfg_int(c, "also-max"), e);
+    if (!rc) models_engram_dir(*r, cfg_str(c, "engram-dir"));
+    for (size_t i = 0; !rc && i < n_item; i++) {
+        char unused[4096], path[4096], name[128];
+        struct load_params how;
+        const char *eq = strchr(items[i], '='), *file = eq ? eq + 1 : items[i];
+        rc = chat_rig_load(c, slots(c), &how, unused, sizeof unused, e);
+        if (!rc && str_starts(file, "hf:"))
+            rc = hub_args_path(c, file, false, 0, path, sizeof path, e);
+        else snprintf(path, sizeof path, "%s", file);
+        if (eq) snprintf(name, sizeof name, "%.*s", (int)(eq - items[i]), items[i]);
+        else encoder_stem(path, name, sizeof name);
+        how.path = path;
+        how.loras = NULL;
+        how.n_lora = 0;
+        how.quiet = true;
+        if (!rc) rc = models_add(*r, name, &how, e);
+        if (!rc) rc = models_backend_new(&all[*n], *r, name, &how, e);
+        if (!rc) ++*n;
+    }
+    return rc;
+}
+
+static int serve_model(struct chat_rig *r, const struct cfg *c, struct serve_params *p,
+                       struct err *e) {
+    struct backend_model model = {.m = r->m,
+                                  .engine = r->engine,
+                                  .tok = r->tok,
+                                  .template = r->template,
+                                  .loras = r->loras,
+                                  .n_lora = r->n_lora,
+                                  .n_seq = r->loaded.plan.engine.n_seq,
+                                  .template_context = r->template_kwargs,
+                                  .engram_dir = cfg_str(c, "engram-dir")};
+    p->think |= json_is_true(json_object_get(r->template_kwargs, "enable_thinking"));
+    char name[128];
+    struct backend *backend;
+    struct server *s;
+    name_of(c, name, sizeof name);
+    int rc = backend_local_new(&backend, &model, name, e);
+    if (rc) return rc;
+    struct backend *all[2 + MODELS_MAX] = {backend};
+    struct odo_rig odo = {0};
+    p->backends = all;
+    p->store = r->store;
+    p->n_backend = 1;
+    if (cfg_bool(c, "odo")) rc = odo_rig_open(&odo, c, backend, e);
+    if (rc && cfg_origin(c, "odo") == CFG_DEFAULT &&
+        !odo_args_are_given(c)) { /* nobody asked for it: the model itself is served */
+        log_warn("serving without the orchestrator: %s", e->text);
+        *e = (struct err){0};
+        rc = 0;
+    }
+    if (odo.odo) {
+        all[p->n_backend++] = odo_find(odo.odo, "odo");
+        p->odo = odo.odo;
+        p->metrics = odo_metrics, p->metrics_ud = odo.odo;
+    }
+    size_t first = p->n_backend;
+    if (!rc) rc = open_others(c, &p->models, all, &p->n_backend, e);
+    if (!rc) rc = serve_open(&s, p, e);
+    if (!rc) {
+        const char *scheme = p->tls_cert ? "https" : "http";
+        printf("chimere listens on %s://%s:%d (model %s, %d answers at once). Try, in another "
+               "terminal:\n  curl %s://%s:%d/v1/chat/completions -d "
+               "'{\"messages\":[{\"role\":\"user\",\"content\":\"Who are you?\"}]}'\n",
+               scheme, p->host, serve_port(s), backend->name, model.n_seq, scheme, p->host,
+               serve_port(s));
+        fflush(stdout);
+        wait_for_signal();
+        log_info("stopping");
+        serve_close(s);
+    }
+    for (size_t i = first; i < p->n_backend; i++) all[i]->ops->close(all[i]);
+    models_free(p->models);
+    odo_rig_close(&odo);
+    backend->ops->close(backend);
+    p->backends = NULL;
+    return rc;
+}
+
+/* What it was opened with, and what that takes: seen before the first request, not after the last. */
+static void show_plan(const struct memory_plan *p) {
+    struct buf b;
+    buf_init(&b, 4096);
+    plan_print(p, &b);
+    if (b.n) fputs(b.p, stderr);
+    buf_fini(&b);
+}
+
+static int is_key(void *ud, const struct store_key *k) {
+    (void)ud, (void)k;
+    return 1;
+}
+
+static int run(const struct cfg *c, struct err *e) {
+    int32_t n_seq = slots(c);
+    char *keys = NULL, *cert = NULL, *key = NULL;
+    struct chat_rig r;
+    struct encoder_rig encoder = {.dev = NULL}, ranker = {.dev = NULL};
+    struct serve_params p = {
+        .host = cfg_str(c, "host"),
+        .port = (int)cfg_int(c, "port"),
+        .max_body_bytes = cfg_bytes(c, "max-body"),
+        .max_bodies_bytes = cfg_bytes(c, "max-bodies"),
+        .max_connections = take_descriptors((int)cfg_int(c, "max-connections")),
+        .max_per_address = (int)cfg_int(c, "max-per-address"),
+        .max_half_open = (int)cfg_int(c, "max-half-open"),
+        .max_waiting = (int)cfg_int(c, "queue"),
+        .timeout_s = (int)cfg_int(c, "timeout"),
+        .idle_s = (int)cfg_int(c, "idle-timeout"),
+        .receive_s = (int)cfg_int(c, "receive-timeout"),
+        .ping_s = (int)cfg_int(c, "ping"),
+        .grace_s = (int)cfg_int(c, "grace"),
+        .think = cfg_bool(c, "think"),
+        .keep_days = (int32_t)cfg_int(c, "keep-days"),
+        .keep_bytes = (int64_t)cfg_bytes(c, "keep-size"),
+        .no_store_keys = !cfg_bool(c, "keys"),
+        .scope = scope_named(cfg_str(c, "cache-scope")),
+    };
+    p.n_alias = cfg_list(c, "alias", &p.aliases);
+    p.n_origin = cfg_list(c, "cors", &p.origins);
+    p.n_allowed_host = cfg_list(c, "allowed-host", &p.allowed_hosts);
+    if (!cfg_str(c, "tls-cert") != !cfg_str(c, "tls-key"))
+        return err_set(e, CHIMERE_EINVAL, "--tls-cert and --tls-key belong together");
+    int rc = read_option(c, "api-key", &keys, e);
+    if (!rc) rc = read_option(c, "tls-cert", &cert, e);
+    if (!rc) rc = read_option(c, "tls-key", &key, e);
+    check_private(c, "api-key");
+    check_private(c, "tls-key");
+    p.keys = keys;
+    p.tls_cert = cert;
+    p.tls_key = key;
+    if (!rc) rc = chat_rig_open(&r, c, n_seq, e);
+    if (!rc) {
+        bool asks = keys || (cfg_bool(c, "keys") && r.store &&
+                             store_key_list(r.store, is_key, NULL, NULL) > 0);
+        if (!is_loopback(p.host) && !asks)
+            log_warn("%s can be reached from other machines and no API key is set", p.host);
+        if (!cfg_bool(c, "quiet")) show_plan(&r.loaded.plan);
+        rc = encoder_rig_open(&encoder, c, "embedding-model", e);
+        if (!rc && encoder.m) rc = embed_open(&p.embed, encoder.m, encoder.tok, 0, e);
+        if (!rc) rc = encoder_rig_open(&ranker, c, "rerank-model", e);
+        if (!rc && ranker.m) rc = rerank_open(&p.rerank, ranker.m, ranker.tok, 0, e);
+        p.embed_name = encoder.name;
+        p.rerank_name = ranker.name;
+        if (!rc) rc = serve_model(&r, c, &p, e);
+        embed_close(p.embed);
+        rerank_close(p.rerank);
+        encoder_rig_close(&encoder);
+        encoder_rig_close(&ranker);
+        chat_rig_close(&r);
+    }
+    forget(keys);
+    forget(key);
+    mem_free(cert);
+    return rc;
+}
+
+int cmd_serve(int argc, char **argv) {
+    struct cfg *c;
+    int status;
+    /* glibc raises this by itself with each large block that is freed, until states, which come and go by the
+     * thousand, fragment the heap: 240 MB after 2,000 requests that hold 190. */
+    mallopt(M_MMAP_THRESHOLD, 128 << 10);
+    if (!cli_parse(&c, serve_options,
+                   "usage: chimere serve [-m FILE] [--host ADDRESS] [--port N] [--parallel N] "
+                   "[--ctx N]\n                     [--api-key FILE] [--tls-cert FILE --tls-key "
+                   "FILE] [--cors ORIGIN] [--config FILE]",
+                   argc, argv, &status))
+        return status;
+    struct err e = {0};
+    sigset_t set;
+    sigemptyset(&set);
+    sigaddset(&set, SIGINT);
+    sigaddset(&set, SIGTERM);
+    pthread_sigmask(SIG_BLOCK, &set, NULL); /* in every thread; wait_for_signal takes them */
+    int rc = run(c, &e);
+    cfg_free(c);
+    return rc ? cli_fail(&e) : 0;
+}

@@ -1,0 +1,179 @@
+/* attn.cuh: the cache and the job that kernels of few tokens (attn.cu) and of many (attn_many.cu) share. */
+#ifndef CHIMERE_KERNELS_CUDA_ATTENTION_CUH
+#define CHIMERE_KERNELS_CUDA_ATTENTION_CUH
+
+#include "kernels/cuda/cuda_impl.cuh"
+
+extern "C" {
+#include "format/quant.h"
+}
+
+/* ---- elements of the cache ---- */
+
+static cache cache_of(const void *data, uint32_t type, int32_t d, size_t page_bytes) {
+    uint64_t row = 0;
+    quant_row_bytes(type, (uint64_t)d, &row);
+    return cache{(const uint8_t *)data, page_bytes, row, type, d};
+}
+
+__device__ __forceinline__ const uint8_t *cache_row(const cache &c, const int32_t *pages,
+                                                    int64_t pos, int32_t head) {
+    return c.data + (size_t)pages[pos / KV_PAGE] * c.page_bytes +
+           ((size_t)head * KV_PAGE + (size_t)(pos % KV_PAGE)) * c.row_bytes;
+}
+
+__device__ __forceinline__ float cache_at(const cache &c, const uint8_t *row, int i) {
+    if (c.type == QUANT_F16) return to_float(((const uint16_t *)row)[i]);
+    if (c.type == QUANT_F32) return ((const float *)row)[i];
+    if (c.type == QUANT_Q8_0) {
+        const uint8_t *b = row + i / 32 * 34;
+        return to_float(*(const uint16_t *)b) * (float)(int8_t)b[2 + i % 32];
+    }
+    const uint8_t *b = row + i / 32 * 18;
+    int q = b[2 + i % 16] >> (i % 32 / 16 * 4) & 15;
+    return to_float(*(const uint16_t *)b) * (float)(q - 8);
+}
+
+/* The halves with the bits 0x6400 + b are 1024 + b: two bytes of x, less a middle that is added to 1024, times d. */
+__device__ __forceinline__ uint32_t two_codes(uint32_t x, uint32_t bytes, uint32_t less,
+                                              uint32_t d) {
+    return halves_mul(halves_sub(__byte_perm(x, 0x64646464u, bytes), less), d);
+}
+/* 8 elements of a coded row as halves, from the element `at` of a block of 32 on, a multiple of 8. */
+__device__ __forceinline__ uint4 decode8(uint32_t type, const uint8_t *row, int block, int at,
+                                         bool has) {
+    uint32_t w[2], less, d;
+    if (type == QUANT_Q8_0) {
+        const uint8_t *b = row + block * 34;
+        const uint16_t *q = (const uint16_t *)(b + 2 + at);
+        d = *(const uint16_t *)b;
+        w[0] = ((uint32_t)q[0] | (uint32_t)q[1] << 16) ^ 0x80808080u;
+        w[1] = ((uint32_t)q[2] | (uint32_t)q[3] << 16) ^ 0x80808080u;
+        less = 0x64806480u; /* 1024 + 128 */
+    } else {
+        const uint8_t *b = row + block * 18;
+        const uint16_t *q = (const uint16_t *)(b + 2 + at % 16);
+        int shift = at / 16 * 4;
+        d = *(const uint16_t *)b;
+        w[0] = ((uint32_t)q[0] | (uint32_t)q[1] << 16) >> shift & 0x0f0f0f0fu;
+        w[1] = ((uint32_t)q[2] | (uint32_t)q[3] << 16) >> shift & 0x0f0f0f0fu;
+        less = 0x64086408u; /* 1024 + 8 */
+    }
+    d = has ? d | d << 16 : 0;
+    return make_uint4(two_codes(w[0], 0x4140, less, d), two_codes(w[0], 0x4342, less, d),
+                      two_codes(w[1], 0x4140, less, d), two_codes(w[1], 0x4342, less, d));
+}
+__device__ __forceinline__ void hadamard_heads(float *x, int d) {
+    int n = d & -d;
+    for (int h = 1; h < n; h *= 2) {
+        __syncthreads();
+        for (int i = (int)threadIdx.x; i < d / 2; i += (int)blockDim.x) {
+            int at = i / h * 2 * h + i % h;
+            float a = x[at], b = x[at + h];
+            x[at] = a + b;
+            x[at + h] = a - b;
+        }
+    }
+    __syncthreads();
+    float f = 1.0f / sqrtf((float)n);
+    for (int i = (int)threadIdx.x; i < d; i += (int)blockDim.x) x[i] *= f;
+    __syncthreads();
+}
+
+/* ---- a head of one token, made by a warp ---- */
+
+/* The angles of a position, made before the wait. Lane l has elements l, l + 32 ..., E of them. */
+template <int E> struct head_angles {
+    float sn[E / 2], cs[E / 2];
+    __device__ __forceinline__ head_angles(const store_job &j, int64_t pos) {
+        int lane = (int)threadIdx.x % 32, half = j.mode == ROPE_NONE ? 0 : j.n_rot / 2;
+#pragma unroll
+        for (int i = 0; i < E / 2; i++) {
+            if (i * 32 >= half) break;
+            float angle = i * 32 + lane < half ? (float)pos * j.inv_freq[i * 32 + lane] : 0.0f;
+            sn[i] = sinf(angle) * j.magnitude;
+            cs[i] = cosf(angle) * j.magnitude;
+        }
+    }
+};
+
+/* x: elements of a head, w: of the norm's weight; normed and turned. mine: room of the warp, as many floats. */
+template <int E>
+__device__ __forceinline__ void head_make(const store_job &j, const head_angles<E> &a,
+                                          const float (&w)[E], float *mine, float (&x)[E]) {
+    int lane = (int)threadIdx.x % 32, half = j.mode == ROPE_NONE ? 0 : j.n_rot / 2;
+    if (j.norm) {
+        float sum = 0;
+#pragma unroll
+        for (int i = 0; i < E; i++) sum += x[i] * x[i];
+        float f = 1.0f / sqrtf(lanes_sum(sum, 32) / (float)j.to.d + j.eps);
+#pragma unroll
+        for (int i = 0; i < E; i++) x[i] *= f * w[i];
+    }
+    if (!half) return;
+#pragma unroll
+    for (int i = 0; i < E; i++)
+        if (i * 32 < 2 * half) mine[i * 32 + lane] = x[i];
+    __syncwarp();
+#pragma unroll
+    for (int i = 0; i < E / 2; i++) {
+        int p = i * 32 + lane;
+        if (p >= half) break;
+        int at = j.mode == ROPE_NORM ? 2 * p : p, to = j.mode == ROPE_NORM ? at + 1 : at + half;
+        float x0 = mine[at], x1 = mine[to];
+        mine[at] = x0 * a.cs[i] - x1 * a.sn[i];
+        mine[to] = x0 * a.sn[i] + x1 * a.cs[i];
+    }
+    __syncwarp();
+#pragma unroll
+    for (int i = 0; i < E; i++)
+        if (i * 32 < 2 * half) x[i] = mine[i * 32 + lane];
+}
+
+/* Few tokens: the cache in stretches (attn.cu, attn_page.cu). */
+enum {
+    MAX_SPLIT = 132, /* with two kv heads one wave of an H200's multiprocessors, two blocks each */
+    SPLIT_SHIFT = 4, /* stretches of split_kernel are multiples of 16: a step of a block */
+    PAGE_SHIFT = 6,  /* of page_kernel: of a page */
+    MAX_GROUP = 8,   /* query heads of one kv head that a block serves */
+    JOIN_FEW = 8,    /* stretches that the last block of them to end joins */
+};
+/* Floats from one stretch's values to the next's. */
+static __host__ __device__ inline int part_d(int d_v) { return (d_v + 3) / 4 * 4; }
+
+/* Positions of a stretch for a token at position own: the fewest that need no more than MAX_SPLIT. */
+__device__ __forceinline__ int32_t stretch_of(int32_t shift, int32_t own) {
+    return (own / (MAX_SPLIT << shift) + 1) << shift;
+}
+
+struct attn_job {
+    cache k, v;
+    const float *q, *sinks, *gate;
+    int64_t gate_tok_stride, gate_head_stride;
+    int32_t n_head, n_kv_head, window, n_keep, rotate;
+    int32_t shift;     /* stretches are multiples of 1 << shift positions */
+    int32_t few;       /* so many stretches need no join_kernel */
+    int32_t heads;     /* of page_kernel: query heads that a block serves, MAX_GROUP at most */
+    uint32_t *arrived; /* [n_row, blocks of heads], zeros */
+    float scale, softcap;
+    act8 out8;           /* q NULL: none */
+    const int32_t *rows; /* [n_row] that split_kernel takes */
+    float *part;         /* [n_row, n_head, MAX_SPLIT, part_d(d_v)]: weighted values */
+    float2 *stat;        /* [n_row, n_head, MAX_SPLIT]: sum of weights, maximum */
+    float *out;
+};
+
+__device__ __forceinline__ bool is_seen(const attn_job &j, int64_t pos, int64_t own) {
+    return j.window <= 0 || pos > own - j.window || pos < j.n_keep;
+}
+
+/* Few tokens on the tensor cores (attn_page.cu): the size of heads that it has a form for, 0: none; n_row rows in n_split
+ * stretches, of which up to j.few are joined already. */
+int cuda_attn_page_heads(const cache &k, const cache &v);
+void cuda_attn_pages(struct cuda *c, const dspans &b, const attn_job &j, const fresh_job *fresh,
+                     int n_split, int n_row);
+
+/* Spans of more than STEP_MAX_TOK tokens. */
+void cuda_attn_many(struct cuda *c, const struct attn_args *a, const dspans &b, const attn_job &j);
+
+#endif

@@ -1,0 +1,287 @@
+/* unpack.cuh: units of 32 elements out of planes: 8 words of signed bytes, two scales, an offset.
+ *
+ * value[e] = scale[e / 16] * q[e] - offset[e / 16]. raw<F> holds what a lane reads, so that loads can be issued
+ * long before they are used; tables of the grid forms lie in shared memory (unpack_tables). */
+#ifndef CHIMERE_KERNELS_CUDA_DEQUANT_CUH
+#define CHIMERE_KERNELS_CUDA_DEQUANT_CUH
+
+#include "kernels/cuda/repack.h"
+#include "kernels/cuda/portable.cuh"
+
+/* One table of grid points, uploaded when the device is opened. */
+struct grid_tables {
+    const uint32_t *iq3s, *iq3xxs;      /* [512], [256] */
+    const uint32_t *iq3s_signed;        /* [16 signs][512] */
+    const uint2 *iq2xxs, *iq2xs, *iq2s; /* [256], [512], [1024] */
+    uint32_t iq4[4], fp4[4];            /* 16 signed bytes */
+};
+
+template <int F> struct form_traits {
+    static constexpr bool has_offset =
+        F == FORM_N4M || F == FORM_N5M || F == FORM_N4K || F == FORM_N5K || F == FORM_N2K;
+    static constexpr bool has_halves = F == FORM_I8X || F == FORM_N6K || F == FORM_N3K ||
+                                       F == FORM_N2K || F == FORM_G2XS || F == FORM_G2S;
+    static constexpr int mid = F == FORM_N4    ? 8
+                               : F == FORM_N5  ? 16
+                               : F == FORM_N6K ? 32
+                               : F == FORM_N3K ? 4
+                               : F == FORM_O4  ? 15
+                                               : 0; /* what codes stand above their value */
+};
+
+struct unpacked {
+    uint32_t q[8];
+    float scale[2], offset[2]; /* of elements 0 to 15, and 16 to 31 */
+};
+
+/* Magnitudes of grid points are at least 1, so that adding 1 to a complement carries nowhere. */
+__device__ __forceinline__ uint32_t signed_4(uint32_t magnitudes, uint32_t signs) {
+    uint32_t one = (signs & 15u) * 0x00204081u & 0x01010101u;
+    return (magnitudes ^ one * 255u) + one;
+}
+__device__ __forceinline__ uint32_t signs_of_7(uint32_t bits) {
+    uint32_t b = bits & 127u;
+    return b | (uint32_t)(__popc(b) & 1) << 7;
+}
+
+/* 4 codes of 4 bits, the lower 16 of x, through a table of 16 signed bytes. */
+__device__ __forceinline__ uint32_t table_4(const uint32_t *t, uint32_t x) {
+    uint32_t at = x & 0x7777u, upper = (x & 0x8888u) >> 1 | 0x3210u;
+    return __byte_perm(__byte_perm(t[0], t[1], at), __byte_perm(t[2], t[3], at), upper);
+}
+/* 4 bytes of nibbles through the table: low nibbles to lo, high ones to hi. */
+__device__ __forceinline__ void table_8(const uint32_t *t, uint32_t x, uint32_t &lo, uint32_t &hi) {
+    uint32_t a = table_4(t, x & 0xffffu), b = table_4(t, x >> 16);
+    lo = __byte_perm(a, b, 0x6420);
+    hi = __byte_perm(a, b, 0x7531);
+}
+
+static __host__ __device__ constexpr plane_sizes sizes_of(int form) {
+    switch (form) {
+#define X(F, codes, more, sub, top, top_units, type)                                               \
+    case F: return plane_sizes{codes, more, sub, top, top_units};
+        PLANE_FORMS(X)
+#undef X
+    }
+    return plane_sizes{};
+}
+static __host__ __device__ constexpr int words_of(int bytes) { return bytes < 4 ? 1 : bytes / 4; }
+
+/* Registers that a unit takes as it is read. */
+static __host__ __device__ constexpr int raw_words(int form) {
+    plane_sizes s = sizes_of(form);
+    return s.codes / 4 + s.more / 4 + (s.sub > 0) + words_of(s.top);
+}
+
+template <int F> struct raw {
+    static constexpr plane_sizes size = sizes_of(F);
+    uint32_t code[words_of(size.codes)], more[words_of(size.more)], sub, top[words_of(size.top)];
+};
+
+/* The same in raw_words(F) words, which kinds of rows share. */
+template <int F> __device__ __forceinline__ void raw_put(uint32_t *w, const raw<F> &r) {
+    constexpr plane_sizes s = sizes_of(F);
+#pragma unroll
+    for (int i = 0; i < s.codes / 4; i++) *w++ = r.code[i];
+#pragma unroll
+    for (int i = 0; i < s.more / 4; i++) *w++ = r.more[i];
+    if (s.sub) *w++ = r.sub;
+#pragma unroll
+    for (int i = 0; i < words_of(s.top); i++) *w++ = r.top[i];
+}
+template <int F> __device__ __forceinline__ raw<F> raw_get(const uint32_t *w) {
+    constexpr plane_sizes s = sizes_of(F);
+    raw<F> r = {};
+#pragma unroll
+    for (int i = 0; i < s.codes / 4; i++) r.code[i] = *w++;
+#pragma unroll
+    for (int i = 0; i < s.more / 4; i++) r.more[i] = *w++;
+    if (s.sub) r.sub = *w++;
+#pragma unroll
+    for (int i = 0; i < words_of(s.top); i++) r.top[i] = *w++;
+    return r;
+}
+
+/* N bytes at p: from global memory, where nobody reads them again (STREAMED), or from wherever p points. */
+template <int N, bool STREAMED>
+__device__ __forceinline__ void load_field(uint32_t *to, const uint8_t *p) {
+    if constexpr (N == 1) to[0] = *p;
+    else if constexpr (N == 2) to[0] = *(const uint16_t *)p;
+    else if constexpr (N == 4)
+        to[0] = STREAMED ? __ldcs((const uint32_t *)p) : *(const uint32_t *)p;
+    else if constexpr (N == 8) {
+        uint2 a = STREAMED ? __ldcs((const uint2 *)p) : *(const uint2 *)p;
+        to[0] = a.x, to[1] = a.y;
+    } else if constexpr (N >= 16) {
+        uint4 a = STREAMED ? __ldcs((const uint4 *)p) : *(const uint4 *)p;
+        to[0] = a.x, to[1] = a.y, to[2] = a.z, to[3] = a.w;
+        if constexpr (N == 32) load_field<16, STREAMED>(to + 4, p + 16);
+    }
+}
+
+/* at: index of the unit in its plane, row * n_unit + unit. STREAMED: in global memory (load_field). */
+template <int F, bool STREAMED = true>
+__device__ __forceinline__ void load_unit(raw<F> &r, const planes &w, int64_t at) {
+    constexpr plane_sizes s = sizes_of(F);
+    load_field<s.codes, STREAMED>(r.code, w.codes + at * s.codes);
+    load_field<s.more, STREAMED>(r.more, w.more + at * s.more);
+    load_field<s.sub, false>(&r.sub, w.sub + at * s.sub);
+    load_field<s.top, false>(r.top, w.top + at / s.top_units * s.top);
+}
+
+/* Bits of a code of the forms whose words 0 to 3 keep theirs whole, below the upper bits of words 4 to 7; else 0. */
+static __host__ __device__ constexpr int stacked_bits(int form) {
+    switch (form) {
+    case FORM_N4:
+    case FORM_N4M:
+    case FORM_N4K:
+    case FORM_O4: return 4;
+    case FORM_N5:
+    case FORM_N5M:
+    case FORM_N5K: return 5;
+    case FORM_N6K: return 6;
+    default: return 0;
+    }
+}
+/* Words i and i + 4 of such a unit: codes, and codes times 2^(8 - bits), which is where their upper bits stand. */
+template <int F> __device__ __forceinline__ uint32_t stacked_low(const raw<F> &c, int i) {
+    return c.code[i] & ((1u << stacked_bits(F)) - 1u) * 0x01010101u;
+}
+template <int F> __device__ __forceinline__ uint32_t stacked_high(const raw<F> &c, int i) {
+    constexpr int BITS = stacked_bits(F);
+    uint32_t upper = c.code[i] & ((0xffu << BITS) & 0xffu) * 0x01010101u, at = 0;
+    if constexpr (BITS == 5)
+        at = (i < 2 ? c.more[0] << (3 - 2 * i) : c.more[0] >> (2 * i - 3)) & 0x18181818u;
+    if constexpr (BITS == 6) at = (i % 2 ? c.more[i / 2] >> 2 : c.more[i / 2] << 2) & 0x3c3c3c3cu;
+    return upper | at;
+}
+
+/* Whether decoding looks IQ3_S up in a table with signs: 32 KB of shared memory for half the instructions. Chips
+ * before sm_80 have no room for it. */
+#if defined CHIMERE_EMULATE || !defined __CUDA_ARCH__ || __CUDA_ARCH__ >= 800
+#define GRID_SIGNED 1
+#else
+#define GRID_SIGNED 0
+#endif
+
+/* KEEP_MID, of decoding: codes stay unsigned, form_traits<F>::mid above the value; grids are those of grid_load. */
+template <int F, bool KEEP_MID = false>
+__device__ __forceinline__ void unpack(const raw<F> &r, const grid_tables &g, unpacked &u) {
+    u.offset[0] = u.offset[1] = 0.0f;
+    float d = to_float((uint16_t)r.top[0]);
+    u.scale[0] = u.scale[1] = d;
+    if constexpr (F == FORM_I8 || F == FORM_I8X) {
+#pragma unroll
+        for (int i = 0; i < 8; i++) u.q[i] = r.code[i];
+        if constexpr (F == FORM_I8X) {
+            memcpy(&u.scale[0], &r.top[0], 4);
+            memcpy(&u.scale[1], &r.top[1], 4);
+        }
+    } else if constexpr (F == FORM_N4 || F == FORM_N4M || F == FORM_N5 || F == FORM_N5M ||
+                         F == FORM_N4K || F == FORM_N5K || F == FORM_N6K) {
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            u.q[i] = stacked_low<F>(r, i);
+            u.q[i + 4] = stacked_high<F>(r, i) >> (8 - stacked_bits(F));
+        }
+        constexpr uint32_t mid = form_traits<F>::mid * 0x01010101u;
+        if constexpr (mid != 0 && !KEEP_MID) {
+#pragma unroll
+            for (int i = 0; i < 8; i++) u.q[i] = sub4(u.q[i], mid);
+        }
+        if constexpr (F == FORM_N4M || F == FORM_N5M)
+            u.offset[0] = u.offset[1] = -to_float((uint16_t)(r.top[0] >> 16));
+        if constexpr (F == FORM_N4K || F == FORM_N5K) {
+            u.scale[0] = u.scale[1] = d * (float)(r.sub & 255u);
+            u.offset[0] = to_float((uint16_t)(r.top[0] >> 16)) * (float)(r.sub >> 8);
+            u.offset[1] = u.offset[0];
+        }
+        if constexpr (F == FORM_N6K) {
+            u.scale[0] = d * (float)(int8_t)(r.sub & 255u);
+            u.scale[1] = d * (float)(int8_t)(r.sub >> 8);
+        }
+    } else if constexpr (F == FORM_O4) {
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            u.q[i] = r.code[i] << 1 & 0x1e1e1e1eu;
+            u.q[i + 4] = r.code[i] >> 3 & 0x1e1e1e1eu;
+        }
+        if constexpr (!KEEP_MID) {
+#pragma unroll
+            for (int i = 0; i < 8; i++) u.q[i] = sub4(u.q[i], 0x0f0f0f0fu);
+        }
+        u.scale[0] = u.scale[1] = d * (float)(1u + 2u * r.sub);
+    } else if constexpr (F == FORM_N3K || F == FORM_N2K) {
+#pragma unroll
+        for (int i = 0; i < 8; i++) u.q[i] = r.code[i / 4] >> i % 4 * 2 & 0x03030303u;
+        if constexpr (F == FORM_N3K) {
+#pragma unroll
+            for (int i = 0; i < 8; i++) {
+                u.q[i] |= (r.more[0] >> i & 0x01010101u) << 2;
+                if constexpr (!KEEP_MID) u.q[i] = sub4(u.q[i], 0x04040404u);
+            }
+            u.scale[0] = d * (float)(int8_t)(r.sub & 255u);
+            u.scale[1] = d * (float)(int8_t)(r.sub >> 8);
+        } else {
+            float m = to_float((uint16_t)(r.top[0] >> 16));
+            u.scale[0] = d * (float)(r.sub & 15u);
+            u.scale[1] = d * (float)(r.sub >> 8 & 15u);
+            u.offset[0] = m * (float)(r.sub >> 4 & 15u);
+            u.offset[1] = m * (float)(r.sub >> 12 & 15u);
+        }
+    } else if constexpr (F == FORM_T4 || F == FORM_T4K || F == FORM_TFP4) {
+        const uint32_t *t = F == FORM_TFP4 ? g.fp4 : g.iq4;
+#pragma unroll
+        for (int i = 0; i < 4; i++) table_8(t, r.code[i], u.q[i], u.q[i + 4]);
+        if constexpr (F == FORM_T4K) u.scale[0] = u.scale[1] = d * (float)(int8_t)r.sub;
+        if constexpr (F == FORM_TFP4) {
+            uint32_t bits = r.sub < 2 ? 0x00200000u << r.sub : (r.sub - 1u) << 23;
+            memcpy(&u.scale[0], &bits, 4);
+            u.scale[1] = u.scale[0];
+        }
+    } else if constexpr (F == FORM_G3S || F == FORM_G3XXS) {
+#pragma unroll
+        for (int i = 0; i < 8; i++) {
+            uint32_t index = r.code[i / 4] >> i % 4 * 8 & 255u;
+            if constexpr (F == FORM_G3S && KEEP_MID && GRID_SIGNED) {
+                int s = 4 * i - 9;
+                uint32_t signs = s < 0 ? r.more[0] << (-s & 31) : r.more[0] >> (s & 31);
+                u.q[i] = g.iq3s[(signs & 0x1e00u) | (r.sub << (8 - i) & 0x100u) | index];
+            } else if constexpr (F == FORM_G3S)
+                u.q[i] = signed_4(g.iq3s[index | (r.sub >> i & 1u) << 8], r.more[0] >> 4 * i);
+            else
+                u.q[i] = signed_4(g.iq3xxs[index], signs_of_7(r.more[0] >> i / 2 * 7) >> i % 2 * 4);
+        }
+        u.scale[0] = F == FORM_G3S ? d * (float)(1u + 2u * (r.sub >> 8))
+                                   : d * (0.5f + (float)(r.more[0] >> 28)) * 0.5f;
+        u.scale[1] = u.scale[0];
+    } else if constexpr (F == FORM_G2XXS || F == FORM_G2XS || F == FORM_G2S) {
+#pragma unroll
+        for (int o = 0; o < 4; o++) { /* octets */
+            uint32_t index, signs;
+            uint2 point;
+            if constexpr (F == FORM_G2XXS) {
+                index = r.code[0] >> 8 * o & 255u;
+                signs = signs_of_7(r.more[0] >> 7 * o);
+                point = g.iq2xxs[index];
+            } else if constexpr (F == FORM_G2XS) {
+                uint32_t both = r.code[o / 2] >> o % 2 * 16 & 0xffffu;
+                signs = signs_of_7(both >> 9);
+                point = g.iq2xs[both & 511u];
+            } else {
+                index = (r.code[0] >> 8 * o & 255u) | (r.sub >> 2 * o & 3u) << 8;
+                signs = r.more[0] >> 8 * o & 255u;
+                point = g.iq2s[index];
+            }
+            u.q[2 * o] = signed_4(point.x, signs);
+            u.q[2 * o + 1] = signed_4(point.y, signs >> 4);
+        }
+        uint32_t s = F == FORM_G2XXS  ? r.more[0] >> 28 | r.more[0] >> 28 << 4
+                     : F == FORM_G2XS ? r.sub
+                                      : r.sub >> 8;
+        u.scale[0] = d * (0.5f + (float)(s & 15u)) * 0.25f;
+        u.scale[1] = d * (0.5f + (float)(s >> 4 & 15u)) * 0.25f;
+    }
+}
+
+#endif

@@ -1,0 +1,414 @@
+/* attn_many.cu: attention of many tokens, blocks of 64 or 128 queries against pages of 64 keys on the tensor cores; and
+ * inside a batch, without a cache (encoders). */
+#include <utility>
+
+#include "kernels/cuda/attention.cuh"
+
+struct flash_tile {
+    int32_t span, first; /* first query of the tile within the span */
+};
+
+/* A block's queries, then keys and values by pages. Where products of a group of warps take them (GROUP), rows are cut into
+ * pieces of 64 elements, as group_factor says, and there are two pages of each. */
+template <int D, bool GROUP> struct flash {
+    static constexpr int THREADS = GROUP ? 256 : 128, N_QUERY = THREADS / 2, ROW = D + 8;
+    static constexpr int QUERIES = N_QUERY * (GROUP ? D : ROW), PAGE = KV_PAGE * (GROUP ? D : ROW);
+    static constexpr int N_PAGE = GROUP ? 4 : 2;
+    static constexpr size_t bytes =
+        2 * (size_t)(QUERIES + N_PAGE * PAGE) + (GROUP ? GROUP_ALIGN : 0);
+
+    /* Where element e of row r of n lies. */
+    static __device__ __forceinline__ int place(int n, int r, int e) {
+        if (!GROUP) return r * ROW + e;
+        return (e / 64 * n + r) * 64 + (e % 64 / 8 ^ r % 8) * 8 + e % 8;
+    }
+
+    /* A page of the cache, which begins at pos, as halves, zeros beyond n rows: halves behind the threads' backs. */
+    static __device__ __forceinline__ void fetch(const cache &c, const int32_t *pages, int64_t pos,
+                                                 int64_t n, int32_t head, uint16_t *dst) {
+        const uint8_t *page = cache_row(c, pages, pos, head);
+        if (c.type == QUANT_F16 && c.d % 8 == 0) { /* rows of halves: 16 bytes at a time */
+            constexpr int STEP = THREADS / (D / 8);
+            static_assert(!GROUP || STEP % 8 == 0, "each at the same place of its row");
+            int row = (int)threadIdx.x / (D / 8), e = (int)threadIdx.x % (D / 8) * 8;
+            int left = (n < KV_PAGE ? (int)n : KV_PAGE) - row;
+            if (e >= c.d) e = 0, left = 0;
+            page += row * c.row_bytes + 2 * e;
+            dst += place(KV_PAGE, row, (int)threadIdx.x % (D / 8) * 8);
+#pragma unroll
+            for (int k = 0; k < KV_PAGE / STEP; k++)
+                copy_async16(dst + k * STEP * (GROUP ? 64 : ROW),
+                             page + (size_t)(k * STEP) * c.row_bytes, k * STEP < left);
+            return;
+        }
+        for (int i = (int)threadIdx.x; i < KV_PAGE * (D / 2); i += THREADS) {
+            int r = i / (D / 2), e = i % (D / 2) * 2;
+            float a = 0, b = 0;
+            if (r < n) {
+                const uint8_t *row = page + r * c.row_bytes;
+                if (e < c.d) a = cache_at(c, row, e);
+                if (e + 1 < c.d) b = cache_at(c, row, e + 1);
+            }
+            *(uint32_t *)(dst + place(KV_PAGE, r, e)) = two_halves(a, b);
+        }
+    }
+};
+
+/* What a lane has of its warp's 16 queries: of rows lane / 4 and 8 more, as mma_16816 has them. */
+template <int D> struct flash_rows {
+    float acc[D / 8][4], most[2], sum[2];
+    int64_t own[2]; /* positions */
+
+    /* Scores of a page that begins at pos to weights, halves. first: position of the block's first query. */
+    __device__ __forceinline__ void weigh(const attn_job &j, int64_t pos, int64_t first,
+                                          float dot[8][4], uint32_t w[4][4]) {
+        int tc = (int)threadIdx.x % 4;
+        bool all = pos + KV_PAGE - 1 <= first && j.window <= 0; /* every query sees all of it */
+        if (j.softcap != 0.0f) {
+#pragma unroll
+            for (int n8 = 0; n8 < 8; n8++)
+#pragma unroll
+                for (int i = 0; i < 4; i++) dot[n8][i] = j.softcap * tanhf(dot[n8][i] / j.softcap);
+        }
+        if (!all) {
+#pragma unroll
+            for (int n8 = 0; n8 < 8; n8++)
+#pragma unroll
+                for (int i = 0; i < 4; i++) {
+                    int64_t p = pos + n8 * 8 + 2 * tc + i % 2;
+                    if (p > own[i / 2] || !is_seen(j, p, own[i / 2])) dot[n8][i] = -INFINITY;
+                }
+        }
+        float m[2] = {most[0], most[1]};
+#pragma unroll
+        for (int n8 = 0; n8 < 8; n8++)
+#pragma unroll
+            for (int i = 0; i < 4; i++) m[i / 2] = fmaxf(m[i / 2], dot[n8][i]);
+#pragma unroll
+        for (int r = 0; r < 2; r++) {
+            m[r] = lanes_max(m[r], 4);
+            float keep = m[r] == most[r] ? 1.0f : quick_exp(most[r] - m[r]);
+            most[r] = m[r];
+            sum[r] *= keep;
+#pragma unroll
+            for (int n = 0; n < D / 8; n++) acc[n][2 * r] *= keep, acc[n][2 * r + 1] *= keep;
+        }
+        float top[2]; /* 0: nothing seen yet */
+#pragma unroll
+        for (int r = 0; r < 2; r++) top[r] = most[r] == -INFINITY ? 0.0f : most[r];
+#pragma unroll
+        for (int n8 = 0; n8 < 8; n8++) {
+            float v[4];
+#pragma unroll
+            for (int i = 0; i < 4; i++) {
+                v[i] = quick_exp(dot[n8][i] - top[i / 2]);
+                sum[i / 2] += v[i];
+            }
+            w[n8 / 2][n8 % 2 * 2] = two_halves(v[0], v[1]);
+            w[n8 / 2][n8 % 2 * 2 + 1] = two_halves(v[2], v[3]);
+        }
+    }
+};
+
+/* Four warps of 16 queries: keys of the next page come while this one's values are weighed. */
+template <int D>
+__device__ __forceinline__ void flash_pages(const attn_job &j, int64_t first, const int32_t *pages,
+                                            int32_t kv, int64_t begin, int64_t end, uint16_t *sq,
+                                            flash_rows<D> &rows) {
+    typedef flash<D, false> room;
+    constexpr int S = room::ROW;
+    int warp = (int)threadIdx.x / 32;
+    uint16_t *sk = sq + room::QUERIES, *sv = sk + room::PAGE;
+    auto fetch = [&](const cache &of, int64_t pos, uint16_t *to) {
+        if (pos < end) room::fetch(of, pages, pos, end - pos, kv, to);
+        copy_commit();
+    };
+    fetch(j.k, begin, sk);
+    for (int64_t pos = begin; pos < end; pos += KV_PAGE) {
+        fetch(j.v, pos, sv);
+        copy_wait<1>(); /* all but these */
+        __syncthreads();
+        float dot[8][4] = {};
+#pragma unroll
+        for (int kk = 0; kk < D; kk += 16) {
+            uint32_t a[4], f[4];
+            first_factor(a, sq + warp * 16 * S + kk, S);
+#pragma unroll
+            for (int n8 = 0; n8 < 8; n8 += 2) {
+                second_factor(f, sk + n8 * 8 * S + kk, S);
+                mma_16816(dot[n8], a, f);
+                mma_16816(dot[n8 + 1], a, f + 2);
+            }
+        }
+        __syncthreads();
+        fetch(j.k, pos + KV_PAGE, sk);
+        uint32_t w[4][4];
+        rows.weigh(j, pos, first, dot, w);
+        copy_wait<1>(); /* all but the next keys */
+        __syncthreads();
+#pragma unroll
+        for (int kk = 0; kk < 4; kk++) {
+            uint32_t f[4];
+#pragma unroll
+            for (int n = 0; n < D / 8; n += 2) {
+                second_turned(f, sv + kk * 16 * S + n * 8, S);
+                mma_16816(rows.acc[n], w[kk], f);
+                mma_16816(rows.acc[n + 1], w[kk], f + 2);
+            }
+        }
+        __syncthreads();
+    }
+}
+
+/* Two groups of four such warps: one multiplies while the other weighs. Of 128 queries and a page 2 x 64 x 64 x D products
+ * a group, D = 256: 2,048 clocks of the tensor cores for both; its exponentials and the 128 sums of a thread that are scaled
+ * take about as long. */
+template <int D>
+__device__ __forceinline__ void group_pages(const attn_job &j, int64_t first, const int32_t *pages,
+                                            int32_t kv, int64_t begin, int64_t end, uint16_t *sq,
+                                            flash_rows<D> &rows) {
+    typedef flash<D, true> room;
+    constexpr int N = D < 128 ? D : 128, PIECE = KV_PAGE * 64 * 2 / 16; /* of 16 bytes */
+    uint16_t *sk = sq + room::QUERIES, *sv = sk + 2 * room::PAGE;
+    auto fetch = [&](int64_t pos, int turn) {
+        if (pos < end) {
+            room::fetch(j.k, pages, pos, end - pos, kv, sk + turn * room::PAGE);
+            room::fetch(j.v, pages, pos, end - pos, kv, sv + turn * room::PAGE);
+        }
+        copy_commit();
+    };
+    uint64_t q = group_factor(sq) + threadIdx.x / 128 * PIECE;
+    int turn = 0;
+    fetch(begin, 0);
+    for (int64_t pos = begin; pos < end; pos += KV_PAGE, turn ^= 1) {
+        copy_wait<0>();
+        group_sees();
+        __syncthreads();
+        fetch(pos + KV_PAGE, turn ^ 1);
+        uint64_t k = group_factor(sk + turn * room::PAGE);
+        uint64_t v = group_factor(sv + turn * room::PAGE, KV_PAGE * 64 * 2);
+        float dot[8][4] = {};
+        group_begin();
+#pragma unroll
+        for (int e = 0; e < D / 64; e++)
+#pragma unroll
+            for (int i = 0; i < 4; i++)
+                group_mma_shared(dot, q + e * 2 * PIECE + 2 * i, k + e * PIECE + 2 * i);
+        group_commit();
+        group_wait<0>();
+#pragma unroll
+        for (int n = 0; n < 8; n++)
+#pragma unroll
+            for (int i = 0; i < 4; i++) group_settled(dot[n][i]);
+        uint32_t w[4][4];
+        rows.weigh(j, pos, first, dot, w);
+        group_begin();
+#pragma unroll
+        for (int kk = 0; kk < 4; kk++)
+#pragma unroll
+            for (int e = 0; e < D / N; e++)
+                group_mma<N, true>(rows.acc + e * N / 8, w[kk], v + e * 2 * PIECE + kk * 128);
+        group_commit();
+        group_wait<0>();
+#pragma unroll
+        for (int n = 0; n < D / 8; n++)
+#pragma unroll
+            for (int i = 0; i < 4; i++) group_settled(rows.acc[n][i]);
+    }
+}
+
+template <int D, bool GROUP>
+__device__ __forceinline__ void flash_block(const dspans &b, const attn_job &j,
+                                            const flash_tile *tiles, uint16_t *sq) {
+    typedef flash<D, GROUP> room;
+    constexpr int Q = room::N_QUERY;
+    flash_tile tile = tiles[blockIdx.x];
+    dspan s = b.spans[tile.span];
+    int32_t h = (int32_t)blockIdx.y, kv = h / (j.n_head / j.n_kv_head);
+    int tid = (int)threadIdx.x, lane = tid % 32, warp = tid / 32, gr = lane / 4, tc = lane % 4;
+    const int32_t *pages = b.pages + s.page_at;
+    threads_fit();
+    constexpr int AT_ONCE = 8; /* loads on their way */
+#pragma unroll 1
+    for (int i0 = tid; i0 < Q * (D / 4); i0 += AT_ONCE * room::THREADS) {
+        float4 q[AT_ONCE];
+#pragma unroll
+        for (int k = 0; k < AT_ONCE; k++) {
+            int i = i0 + k * room::THREADS, at = tile.first + i / (D / 4);
+            if (at >= s.n_tok) at = s.n_tok - 1; /* a row too many; it does not go out */
+            q[k] = four_at(j.q + ((int64_t)(s.row + at) * j.n_head + h) * j.k.d, i % (D / 4) * 4,
+                           j.k.d);
+        }
+#pragma unroll
+        for (int k = 0; k < AT_ONCE; k++) {
+            int i = i0 + k * room::THREADS;
+            *(uint2 *)(sq + room::place(Q, i / (D / 4), i % (D / 4) * 4)) =
+                make_uint2(two_halves(q[k].x * j.scale, q[k].y * j.scale),
+                           two_halves(q[k].z * j.scale, q[k].w * j.scale));
+        }
+    }
+    int64_t own = s.pos + tile.first, begin = 0;
+    int64_t end = s.pos + (tile.first + Q < s.n_tok ? tile.first + Q : s.n_tok);
+    if (j.window > 0 && j.n_keep <= 0 && own - j.window + 1 > 0)
+        begin = (own - j.window + 1) / KV_PAGE * KV_PAGE;
+    flash_rows<D> rows = {};
+#pragma unroll
+    for (int r = 0; r < 2; r++) {
+        rows.own[r] = own + warp * 16 + gr + 8 * r;
+        rows.most[r] = -INFINITY;
+    }
+    if constexpr (GROUP) group_pages<D>(j, own, pages, kv, begin, end, sq, rows);
+    else flash_pages<D>(j, own, pages, kv, begin, end, sq, rows);
+    /* through shared memory, each warp for itself, so that rows go out whole */
+    constexpr int ROW = D + 8;
+    static_assert(room::THREADS / 32 * 16 * ROW * sizeof(float) <=
+                      room::bytes - (GROUP ? GROUP_ALIGN : 0),
+                  "room");
+    __syncthreads();
+    float *y = (float *)sq + warp * 16 * ROW;
+#pragma unroll
+    for (int r = 0; r < 2; r++) {
+        float sum = lanes_sum(rows.sum[r], 4), f = 1.0f / sum;
+        if (j.sinks) {
+            float m = fmaxf(rows.most[r], j.sinks[h]), scale = expf(rows.most[r] - m);
+            f = scale / (sum * scale + expf(j.sinks[h] - m));
+        }
+#pragma unroll
+        for (int n = 0; n < D / 8; n++)
+            *(float2 *)(y + (gr + 8 * r) * ROW + n * 8 + 2 * tc) =
+                make_float2(rows.acc[n][2 * r] * f, rows.acc[n][2 * r + 1] * f);
+    }
+    __syncwarp();
+    int32_t first = tile.first + warp * 16;
+#pragma unroll 1
+    for (int r = 0; r < 16 && first + r < s.n_tok; r++) {
+        int64_t t = s.row + first + r;
+        float *out = j.out + (t * j.n_head + h) * j.v.d;
+        const float *gate =
+            j.gate && !j.rotate ? j.gate + t * j.gate_tok_stride + h * j.gate_head_stride : NULL;
+#pragma unroll
+        for (int i = 0; i < D / 32; i++) {
+            int e = i * 32 + lane;
+            if (e >= j.v.d) break;
+            float v = y[r * ROW + e];
+            if (gate) v *= 1.0f / (1.0f + expf(-gate[e]));
+            out[e] = v;
+        }
+    }
+}
+
+template <int D>
+__global__ void __launch_bounds__(flash<D, HAS_GROUP_MMA>::THREADS)
+    flash_kernel(dspans b, attn_job j, const flash_tile *tiles) {
+    DYNAMIC_SHARED(uint16_t, shared);
+    pdl_trigger();
+    pdl_wait();
+    if (HAS_GROUP_MMA) flash_block<D, true>(b, j, tiles, shared + group_gap(shared) / 2);
+    else flash_block<D, false>(b, j, tiles, shared);
+}
+
+/* Rotates rows back in place and gates them, for spans that flash_kernel took. */
+__global__ void unrotate_kernel(dspans b, attn_job j) {
+    DYNAMIC_SHARED(float, x);
+    pdl_trigger();
+    pdl_wait();
+    int32_t h = (int32_t)blockIdx.x, t = (int32_t)blockIdx.y;
+    if (b.spans[b.of_row[t]].n_tok <= STEP_MAX_TOK) return;
+    int d = j.v.d;
+    float *out = j.out + ((int64_t)t * j.n_head + h) * d;
+    for (int i = (int)threadIdx.x; i < d; i += (int)blockDim.x) x[i] = out[i];
+    __syncthreads();
+    hadamard_heads(x, d);
+    for (int i = (int)threadIdx.x; i < d; i += (int)blockDim.x) {
+        float y = x[i];
+        if (j.gate)
+            y *= 1.0f / (1.0f + expf(-j.gate[t * j.gate_tok_stride + h * j.gate_head_stride + i]));
+        out[i] = y;
+    }
+}
+
+template <int D>
+static void flash_launch(struct cuda *c, dim3 grid, const dspans &b, const attn_job &j,
+                         const flash_tile *tiles) {
+    bool group = c->has_group_mma;
+    launch(c, flash_kernel<D>, grid,
+           dim3(group ? flash<D, true>::THREADS : flash<D, false>::THREADS),
+           group ? flash<D, true>::bytes : flash<D, false>::bytes, b, j, tiles);
+}
+
+void cuda_attn_many(struct cuda *c, const struct attn_args *a, const dspans &b, const attn_job &j) {
+    int32_t n_tile = 0,
+            each = c->has_group_mma ? flash<64, true>::N_QUERY : flash<64, false>::N_QUERY;
+    for (int32_t i = 0; i < a->n_span; i++)
+        if (a->spans[i].n_tok > STEP_MAX_TOK) n_tile += (a->spans[i].n_tok + each - 1) / each;
+    flash_tile *host = (flash_tile *)cuda_stage_room(c, (size_t)n_tile * sizeof *host);
+    if (!host) return;
+    int32_t k = n_tile; /* the longest, which see most, begin first */
+    for (int32_t i = 0; i < a->n_span; i++)
+        for (int32_t t = 0; a->spans[i].n_tok > STEP_MAX_TOK && t < a->spans[i].n_tok; t += each)
+            host[--k] = flash_tile{i, t};
+    const flash_tile *tiles = (const flash_tile *)cuda_staged(c, host);
+    int d = j.k.d > j.v.d ? j.k.d : j.v.d;
+    dim3 grid((unsigned)n_tile, (unsigned)a->n_head);
+    if (d <= 64) flash_launch<64>(c, grid, b, j, tiles);
+    else if (d <= 128) flash_launch<128>(c, grid, b, j, tiles);
+    else flash_launch<256>(c, grid, b, j, tiles);
+    if (j.rotate)
+        launch(c, unrotate_kernel, dim3((unsigned)a->n_head, (unsigned)a->n_tok), dim3(128),
+               (size_t)j.v.d * 4, b, j);
+}
+
+/* ---- encoders ---- */
+
+__global__ void full_kernel(dspans b, const float *q, const float *k, const float *v,
+                            int32_t n_head, int32_t d, float scale, float *out) {
+    DYNAMIC_SHARED(float, score); /* of every token of the span */
+    __shared__ float room[32];
+    pdl_trigger();
+    pdl_wait();
+    int32_t h = (int32_t)blockIdx.x, t = (int32_t)blockIdx.y;
+    int lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32, n_warp = (int)blockDim.x / 32;
+    dspan s = b.spans[b.of_row[t]];
+    int64_t row = (int64_t)n_head * d, at = (int64_t)h * d;
+    const float *own = q + t * row + at;
+    float most = -INFINITY;
+    for (int i = warp; i < s.n_tok; i += n_warp) {
+        const float *key = k + (int64_t)(s.row + i) * row + at;
+        float dot = 0;
+        for (int e = lane; e < d; e += 32) dot += own[e] * key[e];
+        dot = lanes_sum(dot, 32) * scale;
+        if (lane == 0) score[i] = dot;
+        most = fmaxf(most, dot);
+    }
+    if (lane == 0) room[warp] = most;
+    __syncthreads();
+    for (int i = 0; i < n_warp; i++) most = fmaxf(most, room[i]);
+    __syncthreads();
+    float sum = 0;
+    for (int i = (int)threadIdx.x; i < s.n_tok; i += (int)blockDim.x) {
+        score[i] = expf(score[i] - most);
+        sum += score[i];
+    }
+    sum = block_sum(sum, room);
+    for (int e = (int)threadIdx.x; e < d; e += (int)blockDim.x) {
+        float y = 0;
+        for (int i = 0; i < s.n_tok; i++) y += score[i] * v[(int64_t)(s.row + i) * row + at + e];
+        out[t * row + at + e] = y / sum;
+    }
+}
+
+void cuda_attn_full(struct dev *d, const struct attn_full_args *a) {
+    struct cuda *c = (struct cuda *)d;
+    dspans b;
+    if (!cuda_begin(c) || !cuda_spans(c, a->spans, a->n_span, &b)) return;
+    int32_t most = 1;
+    for (int32_t i = 0; i < a->n_span; i++)
+        most = a->spans[i].n_tok > most ? a->spans[i].n_tok : most;
+    if ((size_t)most * 4 > 96 << 10) {
+        cuda_fail_with(c, CHIMERE_ELIMIT, "encoder input of more than 24,576 tokens");
+        return;
+    }
+    cuda_wrote(c, a->out, (size_t)a->n_tok * (size_t)(a->n_head * a->d_head) * 4);
+    launch(c, full_kernel, dim3((unsigned)a->n_head, (unsigned)a->n_tok), dim3(128),
+           (size_t)most * 4, b, a->q, a->k, a->v, a->n_head, a->d_head, a->scale, a->out);
+}

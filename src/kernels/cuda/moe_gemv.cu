@@ -1,0 +1,451 @@
+/* moe_hidden.cu: the mixture of experts while decoding, through bytes: the choice, the shared expert's last product
+ * beside it, and the hidden rows of the chosen experts. */
+#include <utility>
+
+#include "kernels/cuda/moe.cuh"
+
+struct hidden8_job {
+    planes gate, up;
+    act8 x, hidden;
+    choice_job choice;                     /* logits NULL: made already */
+    int32_t *ids;                          /* [n_tok, n_used] */
+    float *weights;                        /* the same */
+    int32_t n_tok, act, n_round, n_sh_row; /* n_sh_row: of a block */
+    int32_t n_all, per_round;              /* units of all hidden rows, of a round of all blocks */
+    divisor per_pair, n_used;              /* units of a hidden row; choice.n_used */
+    divisor sh_quads;                      /* sh_down.n_in / 4 */
+    int32_t sh_lanes, sh_rows; /* lanes of a shared row, rows of a warp: 16 and 2, or 32 and 1 */
+    int32_t sh_input;          /* bytes from one token's shared input to the next */
+    int32_t x_bytes;           /* of x in shared memory; 0: it stays where it is */
+    int32_t sh_bytes;          /* of a block's rows of sh_down there; 0: they stay where they are */
+    int32_t sh_at[4], sh_row_bytes[4]; /* of their planes: where each begins, a row */
+    divisor sh_turns;                  /* of a block's warps: its rows for SHARED_TOKS tokens */
+    planes sh_down;                    /* the shared expert's; form FORM_NONE: there is none */
+    glu_job shared;                    /* its input */
+    const float *sh_weight; /* [n_tok] or NULL: its factor, through the logistic function */
+    float *out;             /* [n_tok, sh_down.n_row] */
+};
+
+/* Barriers of a part of the block: of the warps of the shared expert, and of team k and those after it. */
+enum { SHARED_BARRIER = 1, TEAM_BARRIER = 2 };
+/* Of shared memory, with the input and the shared expert's rows in it; sm_75 has 64 KB in all. */
+static size_t near_bytes(const struct cuda *c) { return (c->compute >= 80 ? 64 : 48) << 10; }
+
+/* ---- the input ---- */
+
+/* Copies it to shared memory behind the threads' backs: reads of it would queue behind those of the experts' weights. */
+static __device__ __forceinline__ void input_copy(const hidden8_job &j, uint8_t *room) {
+    int n_code = j.n_tok * j.up.n_unit * 2, n_meta = j.n_tok * j.up.n_unit;
+#pragma unroll 1
+    for (int i = (int)threadIdx.x; i < n_code; i += (int)blockDim.x)
+        copy_async16(room + 16 * i, j.x.q + 16 * i, true);
+#pragma unroll 1
+    for (int i = (int)threadIdx.x; i < n_meta; i += (int)blockDim.x)
+        copy_async<8>(room + 16 * n_code + 8 * i, j.x.meta + i);
+    copy_commit();
+}
+
+/* ---- the shared expert's last product, beside the choice ---- */
+
+/* The block's rows of the matrix, the first of them at the beginning of each plane; room: where shared_copy puts them. */
+static __device__ __forceinline__ planes shared_part(const hidden8_job &j, const uint8_t *room) {
+    planes w = j.sh_down;
+    const uint8_t **plane[] = {&w.codes, &w.more, &w.sub, &w.top};
+    uint32_t first = blockIdx.x * (uint32_t)j.n_sh_row;
+#pragma unroll
+    for (int p = 0; p < 4; p++) {
+        uint32_t at = first * (uint32_t)j.sh_row_bytes[p];
+        *plane[p] = j.sh_bytes ? room + j.sh_at[p] + at % 16 : *plane[p] + at;
+    }
+    return w;
+}
+/* Copies them, by n_warp warps: bytes that lie side by side, in whole groups of 16 (planes begin and end on such). */
+static __device__ __forceinline__ void shared_copy(const hidden8_job &j, uint8_t *room, int warp,
+                                                   int n_warp) {
+    const uint8_t *plane[] = {j.sh_down.codes, j.sh_down.more, j.sh_down.sub, j.sh_down.top};
+    int first = (int)blockIdx.x * j.n_sh_row, n_row = min(j.n_sh_row, (int)j.sh_down.n_row - first);
+#pragma unroll
+    for (int p = 0; p < 4; p++) {
+        uint32_t at = (uint32_t)(first * j.sh_row_bytes[p]);
+        int n = ((int)(at % 16) + n_row * j.sh_row_bytes[p] + 15) / 16;
+        const uint8_t *from = plane[p] + at / 16 * 16;
+#pragma unroll 1
+        for (int i = 32 * warp + (int)(threadIdx.x % 32); i < n; i += 32 * n_warp)
+            copy_async16(room + j.sh_at[p] + 16 * i, from + 16 * i, true);
+    }
+    copy_commit();
+}
+
+/* Sums of a row of w with up to SHARED_TOKS tokens' inputs, in shared memory one behind the other, by a group of lanes;
+ * of the token that lanes_share gives the lane. */
+enum { SHARED_TOKS = 2 };
+template <int F>
+__device__ __forceinline__ float shared_row8(const hidden8_job &j, const planes &w, uint32_t row,
+                                             int first, const uint8_t *in, int n_tok) {
+    float sum[SHARED_TOKS] = {};
+#pragma unroll 1
+    for (int u = first; u < w.n_unit; u += j.sh_lanes) {
+        raw<F> code;
+        unpacked v;
+        load_unit<F, false>(code, w, row * (uint32_t)w.n_unit + (uint32_t)u);
+        unpack<F>(code, grid_tables{}, v);
+        /* the middle is off the codes already; I8X has none, and two scales as every form */
+        constexpr int SAME = form_traits<F>::mid ? (int)FORM_I8X : F;
+#pragma unroll
+        for (int t = 0; t < SHARED_TOKS; t++) {
+            if (t >= n_tok) break;
+            act8 a = act8_at((void *)(in + t * j.sh_input), 1, w.n_in);
+            sum[t] = unit_dot8<SAME>(v, act8_load(a, (uint32_t)u), sum[t]);
+        }
+    }
+    return lanes_share<SHARED_TOKS>(sum, (int)(threadIdx.x % 32), j.sh_lanes);
+}
+/* Forms of a shared expert that are multiplied there; others come after the experts. */
+#define SHARED_FORMS(X) X(FORM_I8) X(FORM_N4) X(FORM_N4K) X(FORM_N5K) X(FORM_N6K)
+static bool is_shared_form(int form) {
+    switch (form) {
+#define X(F) case F:
+        SHARED_FORMS(X)
+#undef X
+        return true;
+    }
+    return false;
+}
+
+/* Tokens from t0 on whose inputs lie in shared memory at a time. */
+static __device__ __forceinline__ int shared_toks(const hidden8_job &j, int t0) {
+    return j.n_tok - t0 < VEC8_TOKS ? j.n_tok - t0 : (int)VEC8_TOKS;
+}
+
+/* Their inputs, act(gate) * up in 8 bits, by n_warp warps. */
+static __device__ __forceinline__ void shared_inputs(const hidden8_job &j, uint8_t *in, int t0,
+                                                     int warp, int n_warp) {
+    int n_tok = shared_toks(j, t0), quads = (int)j.sh_quads.n, n_in = j.sh_down.n_in;
+    int lane = (int)(threadIdx.x % 32);
+#pragma unroll 1
+    for (int q = 32 * warp + lane; q - lane < n_tok * quads; q += 32 * n_warp) {
+        int t = (int)((uint32_t)q / j.sh_quads); /* rows are whole groups of 8 quads */
+        bool has = t < n_tok;
+        act8_put4(act8_at(in + t * j.sh_input, 1, n_in), q - t * quads,
+                  has ? glu_quad(j.shared, (int64_t)t0 * quads + q) : make_float4(0, 0, 0, 0), has);
+    }
+}
+
+/* Turns of a block's warps: each has a row of every group of lanes, and up to SHARED_TOKS tokens. */
+static __device__ __forceinline__ int shared_turns(const hidden8_job &j, int n_tok) {
+    return (n_tok + SHARED_TOKS - 1) / SHARED_TOKS * (int)j.sh_turns.n;
+}
+
+/* out[t] += factor * down(input) of n_tok tokens from t0 on and the block's rows, by n_warp warps. */
+static __device__ __forceinline__ void shared_rows(const hidden8_job &j, const planes &w,
+                                                   const uint8_t *in, int t0, int n_tok, int warp,
+                                                   int n_warp) {
+    int lane = (int)(threadIdx.x % 32), mine = lane & (j.sh_lanes - 1);
+    int each = j.sh_lanes / SHARED_TOKS, n_turn = shared_turns(j, n_tok);
+#pragma unroll 1
+    for (int turn = warp; turn < n_turn; turn += n_warp) {
+        int pass = (int)((uint32_t)turn / j.sh_turns), t = pass * SHARED_TOKS;
+        int r = (turn - pass * (int)j.sh_turns.n) * j.sh_rows + (lane >= j.sh_lanes);
+        int row = (int)blockIdx.x * j.n_sh_row + r;
+        bool has = r < j.n_sh_row && row < (int)w.n_row;
+        int u = has ? mine : w.n_unit; /* all lanes go together */
+        int tok = t + (mine >= each);
+        bool puts = has && tok < n_tok && (mine & (each - 1)) == 0;
+        float *out = j.out + (int64_t)(t0 + tok) * w.n_row + row;
+        /* asked for ahead of the product, whose operands are nearer */
+        float before = puts ? *out : 0.0f, y = 0.0f;
+        float factor = puts && j.sh_weight ? j.sh_weight[t0 + tok] : 0.0f;
+        switch (w.form) {
+#define X(F)                                                                                       \
+    case F: y = shared_row8<F>(j, w, (uint32_t)r, u, in + t * j.sh_input, n_tok - t); break;
+            SHARED_FORMS(X)
+#undef X
+        }
+        if (puts) *out = before + (j.sh_weight ? logistic(factor) : 1.0f) * y;
+    }
+}
+
+/* Inputs and rows, by the last n_warp warps of the block, while the others choose. */
+static __device__ __forceinline__ void shared_expert(const hidden8_job &j, uint8_t *in,
+                                                     const uint8_t *room, int warp, int n_warp) {
+#pragma unroll 1
+    for (int t0 = 0; t0 < j.n_tok; t0 += VEC8_TOKS) {
+        if (t0) named_barrier_sync(SHARED_BARRIER, 32 * n_warp); /* inputs are read no more */
+        shared_inputs(j, in, t0, warp, n_warp);
+        copy_wait<0>();
+        named_barrier_sync(SHARED_BARRIER, 32 * n_warp);
+        shared_rows(j, shared_part(j, room), in, t0, shared_toks(j, t0), warp, n_warp);
+    }
+}
+
+/* ---- the chosen experts' hidden rows ---- */
+
+/* A team of warps makes a unit of 32 elements of a pair's hidden row; a warp has two rows of the gate beside two of up
+ * at a time, or four of up. A block has one team or more, and makes n_round units with each. Of many pairs there are
+ * more teams a block, smaller ones, so that some read while others wait for each other. */
+enum { HIDDEN_ROWS = 4, GATED_TEAM = 512, PLAIN_TEAM = 256, PLAIN_TEAMS = 3, MANY_TEAMS = 4 };
+static __host__ __device__ constexpr int hidden_team(bool has_gate, bool many) {
+    return has_gate && !many ? GATED_TEAM : PLAIN_TEAM;
+}
+/* How many registers a form takes: 0 to 2. */
+static __host__ __device__ constexpr int hidden_weight(int form, bool many, bool more) {
+    bool heavy = form == FORM_N5 || form == FORM_N5M || grid_words(form) > 0 ||
+                 (many && (form == FORM_N4K || form == FORM_N3K)) ||
+                 (more && (form == FORM_N4 || form == FORM_N3K));
+    return is_wide_form(form) || (heavy && more) ? 2 : heavy || more ? 1 : 0;
+}
+static __host__ __device__ constexpr int hidden_teams(int form, bool has_gate, bool many,
+                                                      bool more = TAKES_MORE) {
+    int weight = hidden_weight(form, many, more), most = many ? (int)MANY_TEAMS : (int)PLAIN_TEAMS;
+    return has_gate && !many ? 1 : most - weight < 2 ? 2 : most - weight;
+}
+/* Threads that registers are shared out for. Of few pairs more than there are, so that there is room beside them for a
+ * block of down8_kernel. */
+static __host__ __device__ constexpr int hidden_bound(int form, bool has_gate, bool many) {
+    int weight = hidden_weight(form, many, TAKES_MORE);
+    if (!has_gate || many) return PLAIN_TEAM * hidden_teams(form, has_gate, many);
+    return GATED_TEAM + (weight == 2 ? 0 : weight == 1 ? 128 : 192);
+}
+
+/* A warp's part of a team. A round of it is ROWS rows of the team's unit, in HALVES of EACH rows of a matrix. A lane has
+ * every 32nd unit of a row, HIDDEN_ROWS at a time, which it asks for DEPTH of those steps ahead of their use. Lanes
+ * beyond the end of a row read its last unit, and count it as nothing. Indices of units fit 32 bits. */
+template <int F, bool HAS_GATE, bool MANY> struct hidden8_warp {
+    static constexpr int EACH = HAS_GATE ? HIDDEN_ROWS / 2 : HIDDEN_ROWS;
+    static constexpr int TEAM = hidden_team(HAS_GATE, MANY), MAX_TEAMS = MANY_TEAMS;
+    static constexpr int ROWS = 32 / (TEAM / 32), HALVES = ROWS / EACH;
+    static constexpr int DEPTH = HALVES > 1 ? 1 : 2, N_SUM = HALVES * HIDDEN_ROWS;
+    const hidden8_job &j;
+    const int32_t *chosen; /* [n_tok * n_used], shared */
+    float (*h)[MAX_TEAMS][2][32];
+    raw<F> code[DEPTH][HIDDEN_ROWS];
+    uint32_t at,
+        x_at; /* the lane's first unit of what is asked for: of the weights, of the input */
+    int last; /* from there to the last one of a row */
+
+    __device__ __forceinline__ uint32_t unit_of(int round) const {
+        return (uint32_t)(round * j.per_round) + threadIdx.x / TEAM * gridDim.x + blockIdx.x;
+    }
+    /* What is asked for next is the first half of a round. */
+    __device__ __forceinline__ void aim(int round) {
+        uint32_t u = unit_of(round), last = (uint32_t)j.n_all - 1;
+        u = u < last ? u : last;
+        uint32_t pair = u / j.per_pair, lane = threadIdx.x % 32;
+        int32_t mat = chosen[pair];
+        uint32_t row = (uint32_t)(mat < 0 ? 0 : mat) * (uint32_t)j.up.n_row +
+                       (u - pair * j.per_pair.n) * 32 + threadIdx.x % TEAM / 32 * ROWS;
+        at = row * (uint32_t)j.up.n_unit + lane;
+        x_at = pair / j.n_used * (uint32_t)j.up.n_unit + lane;
+    }
+    __device__ __forceinline__ act_unit input(uint32_t unit) const {
+        DYNAMIC_SHARED(uint8_t, room);
+        act8 near = act8_at(room + 4 * grid_words(F), j.n_tok, j.up.n_in);
+        return j.x_bytes ? act8_load(near, unit) : act8_load(j.x, unit);
+    }
+    /* From a lane's first unit of a row to that of a step, or to the row's last. */
+    __device__ __forceinline__ uint32_t from_first(int step) const {
+        return (uint32_t)(step * 32 < last ? step * 32 : last);
+    }
+    __device__ __forceinline__ void ask(raw<F> *c, int half, int step) const {
+        constexpr plane_sizes s = sizes_of(F);
+        static_assert(s.top_units == 1 || s.top_units == 8, "of all forms");
+        uint32_t i = at + from_first(step) + (uint32_t)(half * EACH * j.up.n_unit);
+#pragma unroll
+        for (int r = 0; r < HIDDEN_ROWS; r++) {
+            const planes &w = HAS_GATE && r < EACH ? j.gate : j.up;
+            uint32_t unit = i + (uint32_t)(r % EACH * w.n_unit);
+            /* an eighth: a shift would become four instructions with the address, this is two */
+            uint32_t top = s.top_units == 8 ? __umulhi(unit, 1u << 29) : unit;
+            load_field<s.codes, true>(c[r].code, w.codes + (uint64_t)unit * s.codes);
+            load_field<s.more, true>(c[r].more, w.more + (uint64_t)unit * s.more);
+            load_field<s.sub, false>(&c[r].sub, w.sub + (uint64_t)unit * s.sub);
+            load_field<s.top, false>(c[r].top, w.top + (uint64_t)top * s.top);
+        }
+    }
+    __device__ __forceinline__ void begin(void) {
+        last = j.up.n_unit - 1 - (int)(threadIdx.x % 32);
+        aim(0);
+#pragma unroll
+        for (int d = 0; d < DEPTH; d++) ask(code[d], 0, d);
+        look_ahead();
+    }
+    /* Codes of the steps behind those come as far as the L2 cache: a lane for each of its lines. */
+    __device__ __forceinline__ void look_ahead(void) const {
+        constexpr int SIZE = sizes_of(F).codes, LINE = SIZE < 128 ? 128 / SIZE : 1;
+        if (threadIdx.x % LINE) return;
+#pragma unroll 1
+        for (int step = DEPTH; step * 32 <= last; step++)
+#pragma unroll
+            for (int r = 0; r < HIDDEN_ROWS; r++) {
+                const planes &w = HAS_GATE && r < EACH ? j.gate : j.up;
+                uint32_t unit = at + (uint32_t)(step * 32 + r % EACH * w.n_unit);
+                prefetch_tlb(w.codes + (uint64_t)unit * SIZE);
+            }
+    }
+    __device__ __forceinline__ void run(const grid_tables &g) {
+        int n_step = (j.up.n_unit + 31) / 32, lane = (int)(threadIdx.x % 32);
+        /* where the lane puts the sum that it gets */
+        int k = lane / (32 / N_SUM), r = k % HIDDEN_ROWS, warp = (int)(threadIdx.x % TEAM / 32);
+        int place = warp * ROWS + k / HIDDEN_ROWS * EACH + r % EACH;
+        float *to = &h[0][threadIdx.x / TEAM][r / EACH][place];
+#pragma unroll 1
+        for (int round = 0; round < j.n_round; round++) {
+            uint32_t first = x_at;
+            float sum[N_SUM] = {};
+#pragma unroll 1
+            for (int step = 0; step < n_step; step += DEPTH) {
+                int next = step + DEPTH;
+                bool more = true;
+#pragma unroll
+                for (int d = 0; d < DEPTH; d++) {
+                    if (d == 0 || step + d < n_step) {
+                        act_unit a = input(first + from_first(step + d));
+                        if ((step + d) * 32 > last) a.scale = 0.0f;
+#pragma unroll
+                        for (int half = 0; half < HALVES; half++) {
+                            float *y = sum + half * HIDDEN_ROWS;
+#pragma unroll
+                            for (int i = 0; i < HIDDEN_ROWS; i++)
+                                y[i] = raw_dot8<F>(code[d][i], a, g, y[i]);
+                            if (half + 1 < HALVES) ask(code[d], half + 1, step);
+                        }
+                    }
+                    if (d == 0 && next >= n_step) {
+                        next = 0;
+                        if (round + 1 < j.n_round) aim(round + 1);
+                        else more = false;
+                    }
+                    if (more) ask(code[d], 0, next + d);
+                }
+            }
+            float y = lanes_share<N_SUM>(sum, lane, 32);
+            if (lane % (32 / N_SUM) == 0) to[round % 2 * (MAX_TEAMS * 2 * 32)] = y;
+            finish(round);
+        }
+    }
+    /* One of the team's warps rounds the unit while the others go on; two rounds on, its values are read. */
+    __device__ __forceinline__ void finish(int round) const {
+        int team = (int)(threadIdx.x / TEAM), lane = (int)(threadIdx.x % 32);
+        named_barrier_sync(TEAM_BARRIER + team, TEAM);
+        if ((int)(threadIdx.x % TEAM / 32) != round % (TEAM / 32)) return;
+        uint32_t u = unit_of(round);
+        if (u >= (uint32_t)j.n_all) return;
+        float y = act_of(j.act, h[round % 2][team][0][lane]);
+        if (HAS_GATE) y *= h[round % 2][team][1][lane];
+        act8_put(j.hidden, u, chosen[u / j.per_pair] < 0 ? 0.0f : y);
+    }
+};
+
+/* Every block makes the choice anew, a warp a token, while the other warps multiply its rows of the shared expert. The
+ * next kernel starts when the choice is written down, and may read the experts' weights ahead of its own wait; the bound
+ * on registers leaves room for it. Shared memory: grid points, the input, the shared expert's inputs and rows. */
+template <int F, bool HAS_GATE, bool MANY>
+__global__ void __launch_bounds__(hidden_bound(F, HAS_GATE, MANY), 1)
+    hidden8_kernel(const __grid_constant__ hidden8_job j, grid_tables g) {
+    DYNAMIC_SHARED(uint32_t, points);
+    __shared__ float h[2][MANY_TEAMS][2][32];
+    __shared__ int32_t chosen[STEP_TOKS * MAX_USED];
+    threads_fit();
+    uint8_t *x = (uint8_t *)(points + grid_words(F)), *room = x + j.x_bytes,
+            *in = room + j.sh_bytes;
+    int warp = (int)(threadIdx.x / 32), lane = (int)(threadIdx.x % 32);
+    int n_warp = (int)(blockDim.x / 32), n_used = j.choice.n_used;
+    int n_choose = j.n_tok < n_warp / 2 ? j.n_tok : n_warp / 2;
+    bool is_clerk =
+        blockIdx.x + 1 == gridDim.x; /* writes the choice down; has no rows where they are few */
+    bool is_shared = warp >= n_choose && j.sh_down.form != FORM_NONE &&
+                     blockIdx.x * (uint32_t)j.n_sh_row < (uint32_t)j.sh_down.n_row;
+    if (is_shared && j.sh_bytes) shared_copy(j, room, warp - n_choose, n_warp - n_choose);
+    if (grid_words(F)) grid_load(g, F, points);
+    if (lane == 0) {
+        prefetch_tlb(j.choice.logits);
+        prefetch_tlb(j.x.q);
+        prefetch_tlb(j.shared.up);
+    }
+    pdl_wait();
+    if (j.x_bytes) input_copy(j, x);
+    if (!j.choice.logits)
+        for (int i = (int)threadIdx.x; i < j.n_tok * n_used; i += (int)blockDim.x)
+            chosen[i] = j.ids[i];
+    else if (warp < n_choose)
+#pragma unroll 1
+        for (int t = warp; t < j.n_tok; t += n_choose) {
+            int32_t id = warp_choose<CHOOSE_FEW / 32>(j.choice, t);
+            if (lane < n_used) chosen[t * n_used + lane] = id;
+            if (!is_clerk || lane >= n_used) continue;
+            j.ids[t * n_used + lane] = id;
+            __threadfence();
+        }
+    if (is_shared) shared_expert(j, in, room, warp - n_choose, n_warp - n_choose);
+    copy_wait<0>();
+    __syncthreads();
+    pdl_trigger();
+    hidden8_warp<F, HAS_GATE, MANY> mine = {j, chosen, h};
+    mine.begin();
+    if (j.choice.logits && is_clerk) /* its last warps */
+#pragma unroll 1
+        for (int t = n_warp - 1 - warp; t < j.n_tok; t += n_warp) {
+            float weight = warp_weight(j.choice, t, lane < n_used ? chosen[t * n_used + lane] : -1);
+            if (lane < n_used) j.weights[t * n_used + lane] = weight;
+        }
+    if ((int)blockIdx.x < j.n_all) mine.run(g);
+}
+
+template <int F>
+static void hidden_launch(struct cuda *c, bool has_gate, bool is_many, dim3 grid, dim3 block,
+                          size_t room, const hidden8_job &h) {
+    auto kernel = hidden8_kernel<F, false, false>;
+    if (has_gate) kernel = is_many ? hidden8_kernel<F, true, true> : hidden8_kernel<F, true, false>;
+    launch(c, kernel, grid, block, room, h, c->tables);
+}
+
+bool cuda_hidden8(struct cuda *c, const struct moe_args *a, const expert_set &e,
+                  const choice_job &choice, int32_t *ids, float *weights, const glu_job &shared,
+                  const float *sh_weight, const act8 &hidden) {
+    int64_t n_ff = e.up.n_row;
+    hidden8_job h = {};
+    h.gate = e.gate, h.up = e.up, h.choice = choice, h.ids = ids, h.weights = weights;
+    h.n_tok = a->n_tok, h.act = e.act, h.hidden = hidden;
+    h.per_pair = divisor_of(n_ff / 32), h.n_used = divisor_of(a->n_used);
+    h.x = cuda_act8(c, a->x, a->up->n_in, a->n_tok, a->up->n_in);
+    /* a block a multiprocessor, with as many teams as let a round do */
+    int32_t units = (int32_t)(a->n_tok * a->n_used * (n_ff / 32));
+    int32_t teams = (units + c->n_sm - 1) / c->n_sm;
+    bool is_many = e.has_gate && teams > 2;
+    int32_t most = hidden_teams(e.up.form, e.has_gate, is_many, c->compute >= 100);
+    teams = teams < most ? teams : most;
+    h.n_round = (units + teams * c->n_sm - 1) / (teams * c->n_sm);
+    dim3 grid((unsigned)(units < c->n_sm ? units + 1 : c->n_sm)); /* one to write the choice down */
+    h.n_all = units, h.per_round = teams * (int32_t)grid.x;
+    dim3 block((unsigned)(teams * hidden_team(e.has_gate, is_many)));
+    size_t room = grid_bytes(c, e.up.form);
+    bool apart = a->sh_down && !is_shared_form(cuda_repack_of(a->sh_down).form);
+    if (a->sh_down && !apart) {
+        h.sh_down = cuda_repack_of(a->sh_down);
+        h.sh_quads = divisor_of(h.sh_down.n_in / 4);
+        h.shared = shared, h.sh_weight = sh_weight, h.out = a->out;
+        h.n_sh_row = (int32_t)((h.sh_down.n_row + grid.x - 1) / grid.x);
+        h.sh_lanes = h.sh_down.n_unit > 16 ? 32 : 16, h.sh_rows = 32 / h.sh_lanes;
+        h.sh_turns = divisor_of((h.n_sh_row + h.sh_rows - 1) / h.sh_rows);
+        h.sh_input = (h.sh_down.n_in / 32 * 40 + 15) & ~15;
+        int32_t most_tok = a->n_tok < VEC8_TOKS ? a->n_tok : VEC8_TOKS;
+        room += (size_t)(most_tok * h.sh_input);
+        struct plane_part part[4];
+        cuda_repack_parts(a->sh_down, part);
+        for (int p = 0; p < 4; p++) {
+            h.sh_at[p] = h.sh_bytes, h.sh_row_bytes[p] = (int32_t)part[p].row_bytes;
+            h.sh_bytes += (h.n_sh_row * h.sh_row_bytes[p] + 15) / 16 * 16 + 16;
+        }
+    }
+    size_t x_bytes = (act8_bytes(a->n_tok, e.up.n_in) + 15) & ~(size_t)15;
+    if (room + x_bytes <= near_bytes(c)) h.x_bytes = (int32_t)x_bytes, room += x_bytes;
+    if (room + (size_t)h.sh_bytes <= near_bytes(c)) room += (size_t)h.sh_bytes;
+    else h.sh_bytes = 0;
+    switch (e.up.form) {
+#define X(F)                                                                                       \
+    case F: hidden_launch<F>(c, e.has_gate, is_many, grid, block, room, h); break;
+        FOR_EACH_FORM(X)
+#undef X
+    }
+    return apart;
+}
