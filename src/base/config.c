@@ -245,6 +245,17 @@ static struct value *find_letter(struct cfg *c, char letter) {
 }
 
 /* Handles argv[i], which begins with '-'; returns how many arguments it took, or an error. */
+/* The option whose name takes the fewest edits, at most 2; NULL: none is that near. */
+static const char *nearest(const struct cfg *c, const char *name) {
+    const char *best = NULL;
+    size_t least = 3;
+    for (int i = 0; i < c->n; i++) {
+        size_t d = str_distance(name, c->v[i].opt->name);
+        if (d < least && d < strlen(name)) least = d, best = c->v[i].opt->name;
+    }
+    return best;
+}
+
 static int take_flag(struct cfg *c, int i, int argc, char **argv, struct err *e) {
     const char *a = argv[i], *value = NULL;
     struct value *v;
@@ -267,7 +278,9 @@ static int take_flag(struct cfg *c, int i, int argc, char **argv, struct err *e)
     }
     if (!v) {
         err_set(e, CHIMERE_EINVAL, "unknown option '%.80s'", a);
-        err_hint(e, "--help lists the options of this command");
+        const char *near = a[1] == '-' ? nearest(c, name) : NULL;
+        if (near) err_hint(e, "did you mean --%s?", near);
+        else err_hint(e, "--help lists the options of this command");
         return CHIMERE_EINVAL;
     }
     if (v->opt->type == CFG_BOOL) {

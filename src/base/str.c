@@ -155,3 +155,24 @@ int str_f64(char out[32], double x) {
     }
     return (int)strlen(out);
 }
+
+size_t str_distance(const char *a, const char *b) {
+    enum { MAX = 63 };
+    size_t n = strlen(a), m = strlen(b);
+    if (n > MAX || m > MAX) return SIZE_MAX;
+    uint8_t row[3][MAX + 1]; /* of a's prefixes i - 2, i - 1 and i */
+    for (size_t k = 0; k <= m; k++) row[0][k] = 0, row[1][k] = (uint8_t)k;
+    for (size_t i = 1; i <= n; i++) {
+        uint8_t *before = row[(i + 2) % 3], *last = row[i % 3], *now = row[(i + 1) % 3];
+        now[0] = (uint8_t)i;
+        for (size_t k = 1; k <= m; k++) {
+            unsigned best = last[k - 1] + (a[i - 1] != b[k - 1]);
+            if (last[k] + 1u < best) best = last[k] + 1u;
+            if (now[k - 1] + 1u < best) best = now[k - 1] + 1u;
+            bool swapped = i > 1 && k > 1 && a[i - 1] == b[k - 2] && a[i - 2] == b[k - 1];
+            if (swapped && before[k - 2] + 1u < best) best = before[k - 2] + 1u;
+            now[k] = (uint8_t)best;
+        }
+    }
+    return row[(n + 1) % 3][m];
+}

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/log.h"
+#include "base/str.h"
 #include "cli/cli.h"
 #include "cli/hub_args.h"
 #include "retrieval/extract.h"
@@ -87,6 +88,19 @@ static int end(int status) {
     return 1;
 }
 
+static int unknown(const char *name) {
+    const char *nearest = NULL;
+    size_t least = 3;
+    for (const struct cli_command *c = cli_commands; c->name; c++) {
+        size_t d = str_distance(name, c->name);
+        if (d < least && d < strlen(c->name)) least = d, nearest = c->name;
+    }
+    fprintf(stderr, "chimere: unknown command '%s'\n", name);
+    if (nearest) fprintf(stderr, "  did you mean '%s'?\n", nearest);
+    else usage(stderr);
+    return 2;
+}
+
 static int run(int argc, char **argv) {
     if (argc < 2) {
         usage(stderr);
@@ -98,15 +112,13 @@ static int run(int argc, char **argv) {
         usage(stdout);
         return 0;
     }
-    if (strcmp(name, "--version") == 0) {
+    if (strcmp(name, "--version") == 0 || strcmp(name, "version") == 0) {
         puts("chimere " CLI_VERSION);
         return 0;
     }
     for (const struct cli_command *c = cli_commands; c->name; c++)
         if (strcmp(c->name, name) == 0) return c->run(argc - 1, argv + 1);
-    fprintf(stderr, "chimere: unknown command '%s'\n", name);
-    usage(stderr);
-    return 2;
+    return unknown(name);
 }
 
 int main(int argc, char **argv) {

@@ -7,6 +7,7 @@
 #include "base/buf.h"
 #include "base/file.h"
 #include "base/mem.h"
+#include "base/str.h"
 #include "cli/chat_args.h"
 #include "cli/term.h"
 
@@ -52,7 +53,9 @@ static int on_event(void *ud, const struct chat_event *ev) {
     return 0;
 }
 
-static const char *const finish_names[] = {"none", "stop", "length", "cancelled", "error"};
+static const char *const finish_names[] = {
+    [FINISH_NONE] = "none",   [FINISH_STOP] = "stop",           [FINISH_LENGTH] = "length",
+    [FINISH_CALLS] = "calls", [FINISH_CANCELLED] = "cancelled", [FINISH_ERROR] = "error"};
 
 static void print_json(const struct sink *s, const struct answer *a) {
     const struct engine_stats *st = answer_stats(a);
@@ -72,10 +75,35 @@ static void print_json(const struct sink *s, const struct answer *a) {
     json_decref(o);
 }
 
-static int read_message(const struct cfg *c, char **text, size_t *n, struct err *e) {
+enum { MAX_MESSAGE_BYTES = 64 << 20 };
+
+static bool names_model(const char *s) { return str_starts(s, "hf:") || str_ends(s, ".gguf"); }
+
+/* Positional arguments: [MODEL] [TEXT]. A lone one is a model if it looks like a file or a hub's name. */
+static int take_positional(struct cfg *c, const char **text, struct err *e) {
+    int n = cfg_n_pos(c), n_model = n == 2 || (n == 1 && names_model(cfg_pos(c, 0)));
+    *text = cfg_pos(c, n_model);
+    if (n > 2) return err_set(e, CHIMERE_EINVAL, "expected [MODEL] TEXT, got %d arguments", n);
+    return n_model ? cfg_set(c, "model", cfg_pos(c, 0), e) : 0;
+}
+
+/* From -p, -f, the command line, or standard input if that is no terminal. */
+static int read_message(const struct cfg *c, const char *given, char **text, size_t *n,
+                        struct err *e) {
     const char *prompt = cfg_str(c, "prompt"), *file = cfg_str(c, "file");
-    if (!prompt == !file) return err_set(e, CHIMERE_EINVAL, "expected one of -p TEXT and -f FILE");
-    if (file) return file_read(file, (size_t)64 << 20, text, n, e);
+    if (!!prompt + !!file + !!given > 1)
+        return err_set(e, CHIMERE_EINVAL, "expected one message: TEXT, -p TEXT or -f FILE");
+    if (given) prompt = given;
+    if (prompt && strcmp(prompt, "-") == 0) file = "-";
+    if (!prompt && !file && !isatty(STDIN_FILENO)) file = "-";
+    if (file) return file_read(file, MAX_MESSAGE_BYTES, text, n, e);
+    if (!prompt) {
+        err_set(e, CHIMERE_EINVAL, "expected a message");
+        err_hint(
+            e,
+            "chimere run \"Who are you?\", or chimere run <FILE; chimere chat for a conversation");
+        return CHIMERE_EINVAL;
+    }
     *text = mem_strdup(prompt);
     *n = strlen(prompt);
     return *text ? 0 : err_set(e, CHIMERE_ENOMEM, "out of memory");
@@ -104,13 +132,13 @@ static int encode(struct chat_rig *r, const struct cfg *c, const char *text, siz
     return rc;
 }
 
-static int answer_one(struct chat_rig *r, const struct cfg *c, struct err *e) {
+static int answer_one(struct chat_rig *r, const struct cfg *c, const char *given, struct err *e) {
     char *text = NULL;
     int32_t *ids = NULL;
     struct ngram_memory *memory = NULL;
     size_t n_text = 0, n = 0;
     bool in_think = false, raw = cfg_bool(c, "raw");
-    int rc = read_message(c, &text, &n_text, e);
+    int rc = read_message(c, given, &text, &n_text, e);
     if (!rc) rc = encode(r, c, text, n_text, &ids, &n, &in_think, &memory, e);
     mem_free(text);
     struct sink s = {.quiet = cfg_bool(c, "json"), .grey = cfg_wants_color(STDOUT_FILENO)};
@@ -151,15 +179,18 @@ int cmd_run(int argc, char **argv) {
     struct cfg *c;
     int status;
     if (!cli_parse(&c, run_options,
-                   "usage: chimere run [-m FILE] -p TEXT | -f FILE [-n N] [--temp T] [--seed S]\n"
+                   "usage: chimere run [MODEL] TEXT | -f FILE | <FILE [-m FILE] [-n N] [--temp T] "
+                   "[--seed S]\n"
                    "                   [--think] [--raw] [--json] [--lora FILE[:SCALE]]",
                    argc, argv, &status))
         return status;
     struct err e = {0};
     struct chat_rig r;
-    int rc = chat_rig_open(&r, c, 1, &e);
+    const char *given = NULL;
+    int rc = take_positional(c, &given, &e);
+    if (!rc) rc = chat_rig_open(&r, c, 1, &e);
     if (!rc) {
-        rc = answer_one(&r, c, &e);
+        rc = answer_one(&r, c, given, &e);
         chat_rig_close(&r);
     }
     cfg_free(c);
