@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "model/lora.h"
 #include "serve/api.h"
 #include "serve/api_llama.h"
 #include "serve/api_out.h"

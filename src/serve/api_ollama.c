@@ -5,6 +5,7 @@
 #include <time.h>
 
 #include "base/str.h"
+#include "model/model.h"
 #include "serve/api.h"
 #include "serve/api_ollama.h"
 #include "serve/api_out.h"

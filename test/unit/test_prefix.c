@@ -346,7 +346,7 @@ static void states_survive_a_restart_unless_damaged(void **state) {
     (void)state;
     void (*const harms[])(const char *) = {NULL, spoil, cut_short, delete_file};
     for (int how = 0; how < 4; how++) {
-        char name[16];
+        char name[20];
         snprintf(name, sizeof name, "restart%d", how);
         struct engine_params p = cached(1, 1 << 14, 1 << 20);
         p.cache.dir = states_dir(name);

@@ -243,7 +243,7 @@ static void states_are_listed_by_use(void **state) {
     const int32_t tokens[] = {1, 2, -3};
     int64_t ids[4];
     for (int i = 0; i < 4; i++) {
-        char file[8];
+        char file[16];
         snprintf(file, sizeof file, "f%d", i);
         struct store_state st = {.layout = i == 3 ? 5 : UINT64_MAX,
                                  .tokens = tokens,
