@@ -152,7 +152,11 @@ static void probe(struct chat_template *t) {
     c->wants_parts = !takes_text && t->takes_parts;
     c->has_system =
         shows(t, json_pack("[{s:s,s:s},o]", "role", "system", "content", "PROBESYS", user()),
-              "PROBESYS", NULL);
+              "PROBESYS", NULL) ||
+        (c->wants_parts && shows(t,
+                                 json_pack("[{s:s,s:[{s:s,s:s}]}]", "role", "system", "content",
+                                           "type", "text", "text", "PROBESYS"),
+                                 "PROBESYS", NULL));
     c->has_tools =
         shows(t, json_pack("[o]", user()), "PROBETOOL", NULL) ||
         shows(t, json_pack("[{s:s,s:s},o]", "role", "system", "content", "PROBESYS", user()),
