@@ -117,7 +117,7 @@ static int open_table(void **state) {
     for (int i = 0; i < 3; i++) {
         int32_t *ids;
         size_t n;
-        char name[8];
+        char name[12];
         snprintf(name, sizeof name, "%d", i);
         if (engram_builder_source(b, (struct slice){name, 1}, 0, &id, &e) ||
             tok_encode(tok, docs[i], strlen(docs[i]), false, false, &ids, &n, &e) ||

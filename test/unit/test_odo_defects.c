@@ -419,7 +419,7 @@ static const char *own_sum(struct script *s, const json_t *messages) {
 
 static void ask_sum(struct crowd_one *o, int i) {
     snprintf(o->text, sizeof o->text, "%d*7", 1000 + i);
-    snprintf(o->want, sizeof o->want, "%s = %d", o->text, (1000 + i) * 7);
+    snprintf(o->want, sizeof o->want, "%d*7 = %d", 1000 + i, (1000 + i) * 7);
 }
 
 static void test_many(void **state) {
