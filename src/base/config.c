@@ -12,7 +12,7 @@
 #include "base/mem.h"
 #include "base/str.h"
 
-enum { MAX_OPT = 256, MAX_LIST = 4096, MAX_CONFIG_BYTES = 1 << 20 };
+enum { MAX_OPT = 320, MAX_LIST = 4096, MAX_CONFIG_BYTES = 1 << 20 };
 
 struct value {
     const struct cfg_opt *opt;
@@ -33,10 +33,32 @@ struct cfg {
     int n_pos;
 };
 
-static struct value *find(const struct cfg *c, const char *name) {
+static struct value *find_row(const struct cfg *c, const char *name) {
     for (int i = 0; i < c->n; i++)
         if (strcmp(c->v[i].opt->name, name) == 0) return (struct value *)&c->v[i];
     return NULL;
+}
+
+static bool is_own(const struct cfg_opt *o) { return o->type < CFG_ALIAS; }
+
+static struct value *find(const struct cfg *c, const char *name) {
+    struct value *v = find_row(c, name);
+    return v && is_own(v->opt) ? v : NULL;
+}
+
+/* As a flag: other spellings too, and '_' for '-'. NULL: unknown to this command; *hint may then help. */
+static struct value *find_flag(const struct cfg *c, const char *flag, const char **hint) {
+    char name[64];
+    size_t n = 0;
+    for (; flag[n] && n + 1 < sizeof name; n++) name[n] = flag[n] == '_' ? '-' : flag[n];
+    name[n] = 0;
+    struct value *v = find_row(c, name);
+    if (v && v->opt->type == CFG_ALIAS) return find(c, v->opt->arg);
+    if (v && v->opt->type == CFG_ELSEWHERE) {
+        *hint = v->opt->help;
+        return NULL;
+    }
+    return v;
 }
 
 static const struct value *need(const struct cfg *c, const char *name) {
@@ -108,6 +130,8 @@ static int store(struct value *v, const char *text, enum cfg_origin origin, cons
         break;
     case CFG_STR:
     case CFG_LIST: break;
+    case CFG_ALIAS:
+    case CFG_ELSEWHERE: return err_set(e, CHIMERE_EINTERNAL, "%s: has no value", where);
     }
     if (!ok) return err_set(e, CHIMERE_EINVAL, "%s: expected %s, got '%.80s'", where, want, text);
     if (o->type == CFG_LIST) {
@@ -129,7 +153,7 @@ static int store(struct value *v, const char *text, enum cfg_origin origin, cons
 static int add_tables(struct cfg *c, const struct cfg_opt *const *tables, struct err *e) {
     for (; *tables; tables++) {
         for (const struct cfg_opt *o = *tables; o->name; o++) {
-            if (find(c, o->name)) continue;
+            if (find_row(c, o->name)) continue;
             if (c->n == MAX_OPT)
                 return err_set(e, CHIMERE_EINTERNAL, "more than %d options", MAX_OPT);
             struct value *v = &c->v[c->n++];
@@ -144,6 +168,7 @@ static int add_tables(struct cfg *c, const struct cfg_opt *const *tables, struct
 
 static int load_env(struct cfg *c, struct err *e) {
     for (int i = 0; i < c->n; i++) {
+        if (!is_own(c->v[i].opt)) continue;
         char name[80] = "CHIMERE_";
         size_t n = strlen(name);
         for (const char *p = c->v[i].opt->name; *p && n + 1 < sizeof name; p++)
@@ -227,6 +252,7 @@ static void print_help(const struct cfg *c, const char *usage) {
     printf("%s\n\noptions:\n", usage);
     for (int i = 0; i < c->n; i++) {
         const struct cfg_opt *o = c->v[i].opt;
+        if (!is_own(o)) continue;
         char left[64];
         int n = o->letter ? snprintf(left, sizeof left, "-%c, --%s", o->letter, o->name)
                           : snprintf(left, sizeof left, "    --%s", o->name);
@@ -244,45 +270,52 @@ static struct value *find_letter(struct cfg *c, char letter) {
     return NULL;
 }
 
-/* Handles argv[i], which begins with '-'; returns how many arguments it took, or an error. */
 /* The option whose name takes the fewest edits, at most 2; NULL: none is that near. */
 static const char *nearest(const struct cfg *c, const char *name) {
     const char *best = NULL;
     size_t least = 3;
     for (int i = 0; i < c->n; i++) {
-        size_t d = str_distance(name, c->v[i].opt->name);
+        size_t d = is_own(c->v[i].opt) ? str_distance(name, c->v[i].opt->name) : least;
         if (d < least && d < strlen(name)) least = d, best = c->v[i].opt->name;
     }
     return best;
 }
 
+static int refuse_flag(const struct cfg *c, const char *a, const char *name, const char *hint,
+                       struct err *e) {
+    err_set(e, CHIMERE_EINVAL, "unknown option '%.80s'", a);
+    const char *near = hint || a[1] != '-' ? NULL : nearest(c, name);
+    if (hint) err_hint(e, "here: %s", hint);
+    else if (near) err_hint(e, "did you mean --%s?", near);
+    else err_hint(e, "--help lists the options of this command");
+    return CHIMERE_EINVAL;
+}
+
+/* Handles argv[i], which begins with '-'; returns how many arguments it took, or an error. */
 static int take_flag(struct cfg *c, int i, int argc, char **argv, struct err *e) {
-    const char *a = argv[i], *value = NULL;
+    const char *a = argv[i], *value = NULL, *hint = NULL;
     struct value *v;
     bool negated = false;
     char name[64];
+    const char *begin = a + (a[1] == '-' ? 2 : 1), *eq = strchr(begin, '=');
+    size_t n = eq ? (size_t)(eq - begin) : strlen(begin);
+    snprintf(name, sizeof name, "%.*s", n < sizeof name ? (int)n : (int)sizeof name - 1, begin);
     if (a[1] == '-') {
-        const char *eq = strchr(a, '=');
-        size_t n = eq ? (size_t)(eq - a - 2) : strlen(a + 2);
-        snprintf(name, sizeof name, "%.*s", n < sizeof name ? (int)n : (int)sizeof name - 1, a + 2);
         value = eq ? eq + 1 : NULL;
-        v = find(c, name);
-        if (!v && str_starts(name, "no-")) {
-            v = find(c, name + 3);
+        v = find_flag(c, name, &hint);
+        if (!v && !hint && str_starts(name, "no-")) {
+            v = find_flag(c, name + 3, &hint);
             negated = v && v->opt->type == CFG_BOOL;
             if (!negated) v = NULL;
         }
+    } else if (n > 1 && find_row(c, name) && !is_own(find_row(c, name)->opt)) {
+        v = find_flag(c, name, &hint); /* -np, -ngl: letters of one flag */
+        value = eq ? eq + 1 : NULL;
     } else {
         v = find_letter(c, a[1]);
         if (v && a[2]) value = a + 2;
     }
-    if (!v) {
-        err_set(e, CHIMERE_EINVAL, "unknown option '%.80s'", a);
-        const char *near = a[1] == '-' ? nearest(c, name) : NULL;
-        if (near) err_hint(e, "did you mean --%s?", near);
-        else err_hint(e, "--help lists the options of this command");
-        return CHIMERE_EINVAL;
-    }
+    if (!v) return refuse_flag(c, a, name, hint, e);
     if (v->opt->type == CFG_BOOL) {
         int rc = store(v, value ? value : negated ? "false" : "true", CFG_FLAG, a, e);
         return rc ? rc : 1;

@@ -20,8 +20,10 @@ enum cfg_type {
     CFG_FLOAT, /* min..max */
     CFG_BYTES, /* 512M, 15.3GiB */
     CFG_STR,
-    CFG_ENUM, /* one of choices, separated by '|' */
-    CFG_LIST, /* may be given several times; file: a sequence */
+    CFG_ENUM,      /* one of choices, separated by '|' */
+    CFG_LIST,      /* may be given several times; file: a sequence */
+    CFG_ALIAS,     /* another spelling of the option `arg`, as a flag only; not in the help */
+    CFG_ELSEWHERE, /* a flag of other programs; refused with `help` as the hint */
 };
 enum cfg_origin { CFG_DEFAULT, CFG_FILE, CFG_ENV, CFG_FLAG };
 

@@ -52,6 +52,47 @@ static const struct cfg_opt log_options[] = {
     {0}};
 /* clang-format on */
 
+/* clang-format off */
+/* How other programs spell our options; a row counts in commands that have the option. */
+static const struct cfg_opt spellings[] = {
+#define ALIAS(name, ours) {name, 0, CFG_ALIAS, ours, NULL, 0, 0, NULL, NULL}
+    ALIAS("temperature", "temp"), ALIAS("max-tokens", "n-predict"), ALIAS("predict", "n-predict"),
+    ALIAS("max-new-tokens", "n-predict"), ALIAS("num-predict", "n-predict"), ALIAS("context", "ctx"),
+    ALIAS("ctx-size", "ctx"), ALIAS("context-length", "ctx"), ALIAS("max-model-len", "ctx"),
+    ALIAS("num-ctx", "ctx"), ALIAS("n-ctx", "ctx"), ALIAS("batch-size", "batch"),
+    ALIAS("ubatch-size", "batch"), ALIAS("ub", "batch"), ALIAS("typical", "typical-p"), ALIAS("repetition-penalty", "repeat-penalty"),
+    ALIAS("repeat-last-n", "penalty-last-n"), ALIAS("reasoning-budget", "think-budget"),
+    ALIAS("thinking-budget", "think-budget"), ALIAS("np", "parallel"), ALIAS("max-num-seqs", "parallel"),
+    ALIAS("ctk", "cache-type-k"), ALIAS("ctv", "cache-type-v"), ALIAS("kv-cache-dtype", "cache-type-k"),
+    ALIAS("ncmoe", "n-cpu-moe"), ALIAS("draft", "draft-max"), ALIAS("draft-n", "draft-max"),
+    ALIAS("system-prompt", "system"), ALIAS("sys", "system"), ALIAS("reverse-prompt", "stop"),
+    ALIAS("slot-save-path", "state-dir"), ALIAS("cache-ram", "prompt-cache"), ALIAS("served-model-name", "alias"),
+    ALIAS("ssl-key-file", "tls-key"), ALIAS("ssl-cert-file", "tls-cert"), ALIAS("lora-scaled", "lora"),
+    ALIAS("threads-batch", "threads"), ALIAS("tb", "threads"),
+#undef ALIAS
+#define ELSEWHERE(name, hint) {name, 0, CFG_ELSEWHERE, NULL, NULL, 0, 0, NULL, hint}
+    ELSEWHERE("ngl", "--device cuda places all layers that fit; --vram SIZE limits them"),
+    ELSEWHERE("n-gpu-layers", "--device cuda places all layers that fit; --vram SIZE limits them"),
+    ELSEWHERE("gpu-layers", "--device cuda places all layers that fit; --vram SIZE limits them"),
+    ELSEWHERE("gpu-memory-utilization", "--vram SIZE"),
+    ELSEWHERE("fa", "attention is always fused; leave it out"),
+    ELSEWHERE("flash-attn", "attention is always fused; leave it out"),
+    ELSEWHERE("jinja", "the model's Jinja template is always used; leave it out"),
+    ELSEWHERE("cb", "batching is always continuous; leave it out"),
+    ELSEWHERE("cont-batching", "batching is always continuous; leave it out"),
+    ELSEWHERE("mlock", "model files are mapped; leave it out"),
+    ELSEWHERE("no-mmap", "model files are mapped; leave it out"),
+    ELSEWHERE("ot", "--n-cpu-moe N"), ELSEWHERE("override-tensor", "--n-cpu-moe N"),
+    ELSEWHERE("metrics", "GET /metrics is always served; leave it out"),
+    ELSEWHERE("slots", "GET /slots is always served; leave it out"),
+    ELSEWHERE("embedding", "--embedding-model FILE"), ELSEWHERE("embeddings", "--embedding-model FILE"),
+    ELSEWHERE("reranking", "--rerank-model FILE"), ELSEWHERE("rerank", "--rerank-model FILE"),
+    ELSEWHERE("hf-repo", "-hf OWNER/REPO[:TYPE]"), ELSEWHERE("hfr", "-hf OWNER/REPO[:TYPE]"),
+    ELSEWHERE("hf-file", "-hf OWNER/REPO:TYPE"), ELSEWHERE("tensor-parallel-size", "one GPU per server today"),
+#undef ELSEWHERE
+    {0}};
+/* clang-format on */
+
 static void set_log(const struct cfg *c) {
     static const char *const levels[] = {"error", "warn", "info", "debug"};
     int level = 0;
@@ -64,7 +105,7 @@ static void set_log(const struct cfg *c) {
 bool cli_parse(struct cfg **c, const struct cfg_opt *table, const char *usage, int argc,
                char **argv, int *status) {
     const struct cfg_opt *const tables[] = {
-        table, log_options, takes_hub(table, argc, argv) ? hub_options : NULL, NULL};
+        table, log_options, spellings, takes_hub(table, argc, argv) ? hub_options : NULL, NULL};
     struct err e = {0};
     int rc = cfg_parse(c, tables, usage, argc, argv, &e);
     if (!rc) set_log(*c);

@@ -25,6 +25,12 @@ same got "MODEL and standard input"
 refuses 2 'expected one message' "$CHIMERE" run -p a b
 refuses 2 'expected [MODEL] TEXT, got 3 arguments' "$CHIMERE" run a b c
 refuses 2 'did you mean --temp?' "$CHIMERE" run --tmep 0 a
+refuses 2 'here: --device cuda' "$CHIMERE" run -ngl 99 a
+refuses 2 "unknown option '--temperature'" "$CHIMERE" tokenize --temperature 1 a
+"$CHIMERE" run --temperature 0 -q --max_tokens 40 --ctx-size 256 "What is 12 + 30?" >got </dev/null
+same got "other programs' spellings"
+"$CHIMERE" run --help >help
+! grep -q temperature=\|ngl help || fail "spellings of others are in the help"
 refuses 2 "did you mean 'serve'?" "$CHIMERE" sevre
 refuses 2 'commands:' "$CHIMERE" abracadabra
 [ "$("$CHIMERE" version)" = "$("$CHIMERE" --version)" ] || fail "version"
