@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/file.h"
+#include "base/log.h"
 #include "base/mem.h"
 #include "backend/embed.h"
 #include "backend/rerank.h"
@@ -51,12 +52,22 @@ static int open_remote_embed(struct odo_rig *r, const struct cfg *c, struct err 
     return rc;
 }
 
-int odo_rig_store(struct odo_rig *r, const struct cfg *c, struct err *e) {
+/* --db, or the user's own. A command that only answers goes on without a home folder. */
+static int open_store(struct odo_rig *r, const struct cfg *c, bool only_answers, struct err *e) {
     char path[4096];
     const char *given = cfg_str(c, "db");
+    if (given) return store_open(&r->store, given, e);
+    int rc = file_user_data("chimere.db", path, sizeof path, e);
+    if (!rc) rc = store_open(&r->store, path, e);
+    if (!rc || !only_answers || rc == CHIMERE_ENOMEM) return rc;
+    log_warn("%s; this run keeps nothing, --db FILE names another place", e->text);
+    *e = (struct err){0};
+    return store_open(&r->store, ":memory:", e);
+}
+
+static int open_rig(struct odo_rig *r, const struct cfg *c, bool only_answers, struct err *e) {
     extract_allow_bare(cfg_bool(c, "bare-parsing"));
-    int rc = given ? 0 : file_user_data("chimere.db", path, sizeof path, e);
-    if (!rc) rc = store_open(&r->store, given ? given : path, e);
+    int rc = open_store(r, c, only_answers, e);
     int64_t n = rc ? 0
                    : store_retain(r->store, (int32_t)cfg_int(c, "keep-days"),
                                   (int64_t)cfg_bytes(c, "keep-size"), e);
@@ -68,6 +79,10 @@ int odo_rig_store(struct odo_rig *r, const struct cfg *c, struct err *e) {
     if (!rc) rc = encoder_rig_open(&r->ranker, c, "rerank-model", e);
     if (!rc && r->ranker.m) rc = rerank_open(&r->models.rerank, r->ranker.m, r->ranker.tok, 0, e);
     return rc ? rc : docs_open(&r->docs, r->store, &r->models, e);
+}
+
+int odo_rig_store(struct odo_rig *r, const struct cfg *c, struct err *e) {
+    return open_rig(r, c, false, e);
 }
 
 static int open_web(struct odo_rig *r, const struct cfg *c, struct err *e) {
@@ -84,7 +99,7 @@ static int open_web(struct odo_rig *r, const struct cfg *c, struct err *e) {
 int odo_rig_tools(struct odo_rig *r, const struct cfg *c, struct tool_set **out, struct err *e) {
     struct tool_set *tools = NULL;
     *r = (struct odo_rig){0};
-    int rc = odo_rig_store(r, c, e);
+    int rc = open_rig(r, c, true, e);
     if (!rc) rc = tool_set_new(&tools, e);
     if (!rc) rc = docs_add_tool(r->docs, tools, e);
     if (!rc) rc = memory_add_tools(r->store, tools, e);
