@@ -213,7 +213,58 @@ def check_shell_test(path, text):
                 report("needs", path, number, f"runs {name}, which `needs` does not name")
 
 
+def read_words():
+    """[(pattern, suggestion, exception or None)] of tools/words.txt, and the globs of the clean files."""
+    rows = []
+    for line in Path("tools/words.txt").read_text().splitlines():
+        if line and not line.startswith("#"):
+            pattern, suggestion, *exception = (cell.strip() for cell in line.split("|"))
+            compiled = re.compile(pattern.replace("%", "|"), re.I)
+            rows.append((compiled, suggestion, re.compile(exception[0].replace("%", "|"), re.I) if exception else None))
+    return rows, list(read_table("tools/words_clean.txt"))
+
+
+def prose(path, text):
+    """The English of a file on its own lines: Markdown without code, comments and help of C sources."""
+    if path.endswith(".md"):
+        return re.sub(r"```.*?```|~~~.*?~~~|`[^`\n]*`|\]\([^)\n]*\)|<!--.*?-->", blank, text, flags=re.S)
+    kept = re.compile(r'/\*.*?\*/|//[^\n]*|"(?:\\.|[^"\\\n])*"', re.S)
+    out, end = "", 0
+    for m in kept.finditer(text):
+        string = m.group(0)[0] == '"'
+        out += blank_text(text[end:m.start()])
+        out += blank_text(m.group(0)) if string and "/cli/" not in path else m.group(0)
+        end = m.end()
+    return re.sub(r"^\s*\*", blank, out + blank_text(text[end:]), flags=re.M)
+
+
+def blank_text(s):
+    return re.sub(r"[^\n]", " ", s)
+
+
+def check_words(path, text, words):
+    rows, clean = words
+    if not any(fnmatch.fnmatch(path, glob) for glob in clean):
+        return
+    body = prose(path, text)
+    for pattern, suggestion, exception in rows:
+        for m in pattern.finditer(body):
+            around = re.sub(r"\s+", " ", body[max(0, m.start() - 40):m.end() + 40])
+            if not (exception and exception.search(around)):
+                report("english", path, body.count("\n", 0, m.start()) + 1,
+                       f"'{' '.join(m.group(0).split())}': {suggestion} (docs/style.md)")
+
+
+def check_glossary(path, text):
+    """Every row of the glossary ends with a file that exists."""
+    for number, line in enumerate(text.splitlines(), 1):
+        m = re.match(r"\|.*\| `([^`]+)` \|$", line)
+        if m and not Path(m.group(1)).is_file():
+            report("glossary", path, number, f"{m.group(1)} does not exist")
+
+
 def main():
+    words = read_words()
     extra_prefixes = {}
     for line in read_table("tools/allow.txt"):
         rule, glob, reason = line.split(None, 2)
@@ -240,6 +291,10 @@ def main():
                        f"'{m.group(0)}' belongs to a machine, not to the project")
         if path.startswith("test/cli/test_") and path.endswith(".sh"):
             check_shell_test(path, text)
+        if path.endswith((".md", ".c", ".h", ".cu", ".cuh", ".inc")):
+            check_words(path, text, words)
+        if path == "docs/glossary.md":
+            check_glossary(path, text)
         is_c = path.endswith((".c", ".h", ".cu", ".cuh", ".cc"))
         n_lines = text.count("\n")
         if n_lines > MAX_FILE and not in_data and path.endswith(
