@@ -1,6 +1,7 @@
 #include "store/retain.h"
 
 #include "store/decision.h"
+#include "store/job.h"
 #include "store/score.h"
 #include "store/store_impl.h"
 
@@ -17,6 +18,8 @@ static const struct {
     {store_score_forget, "quality",
      "160 + coalesce(length(question), 0) + coalesce(length(answer), 0) +"
      " coalesce(length(comment), 0)"},
+    {store_job_forget, "jobs",
+     "120 + length(kind) + length(name) + length(progress) + length(error)"},
 };
 
 /* The newest rows that together take most_bytes stay. */

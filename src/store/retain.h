@@ -1,4 +1,4 @@
-/* retain.h: how long records of use are kept: requests, decisions of the orchestrator, scores of answers. */
+/* retain.h: how long records are kept: requests, decisions of the orchestrator, scores of answers, jobs. */
 #ifndef CHIMERE_STORE_RETAIN_H
 #define CHIMERE_STORE_RETAIN_H
 

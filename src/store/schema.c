@@ -89,6 +89,12 @@ const struct store_migration store_migrations[] = {
      "  = k.name || char(9))) WHERE EXISTS (SELECT 1 FROM api_keys k WHERE k.revoked = 0"
      "  AND (odo_memory.owner = k.name OR substr(odo_memory.owner, 1, length(k.name) + 1)"
      "  = k.name || char(9)));"},
+    {"the history of background jobs",
+     "CREATE TABLE jobs("
+     "  id INTEGER PRIMARY KEY AUTOINCREMENT, kind TEXT NOT NULL, name TEXT NOT NULL,"
+     "  state TEXT NOT NULL, started_ms INTEGER NOT NULL, ended_ms INTEGER NOT NULL,"
+     "  n_done INTEGER NOT NULL, n_total INTEGER NOT NULL, progress TEXT NOT NULL,"
+     "  error TEXT NOT NULL) STRICT;"},
 };
 const int store_n_migration = (int)(sizeof store_migrations / sizeof *store_migrations);
 

@@ -16,6 +16,7 @@
 #include "base/rng.h"
 #include "scratch.h"
 #include "store/decision.h"
+#include "store/job.h"
 #include "store/quality.h"
 #include "store/retain.h"
 #include "store/state.h"
@@ -148,7 +149,7 @@ static int64_t rows_of(struct store *s, const char *table) {
 
 /* Records of use do not grow for ever: by age, then by size, the newest stay. */
 static void old_records_are_deleted(void **state) {
-    static const char *const tables[] = {"requests", "odo_decisions", "quality"};
+    static const char *const tables[] = {"requests", "odo_decisions", "quality", "jobs"};
     const int64_t day = 86400000, now = store_now_ms();
     struct err e = {0};
     struct store *s;
@@ -169,16 +170,24 @@ static void old_records_are_deleted(void **state) {
                                   .origin = "o",
                                   .judge = "j",
                                   .question = large};
+        struct store_job j = {.kind = "k",
+                              .name = "n",
+                              .state = "failed",
+                              .started_ms = at,
+                              .ended_ms = at,
+                              .error = large};
+        int64_t id;
+        assert_int_equal(store_job_add(s, &j, &id, &e), 0);
         assert_int_equal(store_request_add(s, &r, NULL, &e), 0);
         assert_int_equal(store_decision_add(s, &d, &e), 0);
         assert_int_equal(store_quality_add(s, &q, NULL, &e), 0);
     }
     assert_int_equal(store_retain(s, 0, 0, &e), 0);
-    for (int i = 0; i < 3; i++) assert_int_equal(rows_of(s, tables[i]), 100);
-    assert_int_equal(store_retain(s, 30, 0, &e), 3 * 70);
-    for (int i = 0; i < 3; i++) assert_int_equal(rows_of(s, tables[i]), 30);
+    for (int i = 0; i < 4; i++) assert_int_equal(rows_of(s, tables[i]), 100);
+    assert_int_equal(store_retain(s, 30, 0, &e), 4 * 70);
+    for (int i = 0; i < 4; i++) assert_int_equal(rows_of(s, tables[i]), 30);
     assert_true(store_retain(s, 30, 13000, &e) > 0);
-    for (int i = 0; i < 3; i++) assert_in_range(rows_of(s, tables[i]), 8, 13);
+    for (int i = 0; i < 4; i++) assert_in_range(rows_of(s, tables[i]), 8, 13);
     sqlite3_stmt *st; /* what stays is the newest */
     sqlite3_prepare_v2(s->db, "SELECT max(at_ms) FROM requests", -1, &st, NULL);
     assert_int_equal(sqlite3_step(st), SQLITE_ROW);
@@ -199,7 +208,7 @@ static void memories_follow_their_key(void **state) {
     store_close(s);
     assert_int_equal(sqlite3_open(path, &db), SQLITE_OK);
     static const char before[] =
-        "DROP INDEX states_owner; ALTER TABLE states DROP COLUMN owner;"
+        "DROP TABLE jobs; DROP INDEX states_owner; ALTER TABLE states DROP COLUMN owner;"
         "ALTER TABLE states DROP COLUMN scope; ALTER TABLE api_keys DROP COLUMN role;"
         "PRAGMA user_version = 8;"
         "INSERT INTO api_keys(name, hash, created_ms, expires_ms, max_active, per_minute,"
