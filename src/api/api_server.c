@@ -5,8 +5,8 @@
 enum { MAX_MODELS = 64 };
 
 struct chimere_server {
-    struct server *server;     /* owned */
-    struct backend **backends; /* owned list of borrowed backends */
+    struct server *server;   /* owned */
+    struct catalog *catalog; /* owned */
 };
 
 void chimere_server_options_init(struct chimere_server_options *o) {
@@ -28,14 +28,14 @@ int chimere_server_open(struct chimere_server **out, struct chimere_model *const
     if (o.port < 0 || o.port > 65535)
         return err_set(api_err(e), CHIMERE_EINVAL, "port: expected 0 to 65535, got %d", o.port);
     struct chimere_server *s = mem_zalloc(sizeof *s);
-    if (s) s->backends = mem_alloc_array(n_model, sizeof *s->backends);
-    int rc = s && s->backends ? 0 : err_set(api_err(e), CHIMERE_ENOMEM, "out of memory");
-    for (size_t i = 0; !rc && i < n_model; i++) s->backends[i] = models[i]->backend;
+    int rc = s ? catalog_new(&s->catalog, api_err(e))
+               : err_set(api_err(e), CHIMERE_ENOMEM, "out of memory");
+    for (size_t i = 0; !rc && i < n_model; i++)
+        rc = catalog_add(s->catalog, models[i]->backend, NULL, api_err(e));
     if (!rc) {
         const struct serve_params p = {.host = o.host ? o.host : "127.0.0.1",
                                        .port = o.port,
-                                       .backends = s->backends,
-                                       .n_backend = n_model,
+                                       .catalog = s->catalog,
                                        .keys = o.keys};
         rc = serve_open(&s->server, &p, api_err(e));
     }
@@ -49,6 +49,6 @@ int chimere_server_port(const struct chimere_server *s) { return serve_port(s->s
 void chimere_server_close(struct chimere_server *s) {
     if (!s) return;
     if (s->server) serve_close(s->server);
-    mem_free(s->backends);
+    catalog_free(s->catalog);
     mem_free(s);
 }

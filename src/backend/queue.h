@@ -1,4 +1,4 @@
-/* gate.h: the fair queue in front of one backend.
+/* queue.h: the fair queue in front of one backend.
  *
  * At most n_slot answers run. What waits is served by taking turns between owners (keys, sessions,
  * addresses), in order of arrival within one; so nobody's hundred requests delay another's single one by

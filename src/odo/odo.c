@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "backend/catalog.h"
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/log.h"
@@ -466,7 +467,8 @@ struct backend *odo_find(struct odo *o, const char *name) {
     return f ? &f->base : NULL;
 }
 
-int odo_names(struct odo *o, int (*each)(void *ud, const char *name), void *ud) {
+static int list_names(void *odo, int (*each)(void *ud, const char *name), void *ud) {
+    struct odo *o = odo;
     struct pipeline_set *s = pipeline_hold(o->dir);
     int rc = each(ud, "odo");
     for (int i = 0; !rc && pipeline_at(s, i); ++i) {
@@ -476,6 +478,13 @@ int odo_names(struct odo *o, int (*each)(void *ud, const char *name), void *ud) 
     }
     pipeline_release(s);
     return rc;
+}
+
+static struct backend *find_name(void *odo, const char *name) { return odo_find(odo, name); }
+
+int odo_register(struct odo *o, struct catalog *c, struct err *e) {
+    const struct catalog_names names = {.ud = o, .find = find_name, .list = list_names};
+    return catalog_add(c, &o->fronts[0]->base, &names, e);
 }
 
 struct tool_set *odo_tools(const struct odo *o) {

@@ -19,6 +19,7 @@
 #include "backend/backend.h"
 #include "tools/tool.h"
 
+struct catalog;
 struct docs;
 struct store;
 struct web;
@@ -46,8 +47,8 @@ void odo_close(struct odo *o); /* after every run was freed; its backends go too
 /* The backend of this name: "odo", or "odo:NAME" where there is such a pipeline now; NULL: there is none.
  * Lives as o, also when its pipeline goes. */
 struct backend *odo_find(struct odo *o, const char *name);
-/* "odo", then "odo:NAME" for each pipeline that there is now. Nonzero from each stops, and is returned. */
-int odo_names(struct odo *o, int (*each)(void *ud, const char *name), void *ud);
+/* Adds "odo" to the catalogue, and "odo:NAME" for each pipeline of the moment; o outlives the catalogue. */
+int odo_register(struct odo *o, struct catalog *c, struct err *e);
 /* What would be done with this question, without answering; *out is a new reference. */
 int odo_explain(struct odo *o, const struct request *a, const char *route, json_t **out,
                 struct err *e);

@@ -309,7 +309,7 @@ void api_count_chat(struct http_request *r) {
 
 /* Adapters are named by their place, as `lora` of a request does; what is loaded stays as it is. */
 void api_adapters(struct http_request *r) {
-    const struct backend_model *m = http_server(r)->p.backends[0]->model;
+    const struct backend_model *m = catalog_at(http_server(r)->p.catalog, 0)->model;
     struct buf out;
     buf_init(&out, 1 << 16);
     buf_putc(&out, '[');

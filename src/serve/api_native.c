@@ -156,7 +156,7 @@ void native_template(struct http_request *r) {
 
 void native_props(struct http_request *r) {
     struct server *s = http_server(r);
-    struct backend *b = s->p.backends[0];
+    const struct backend *b = catalog_at(s->p.catalog, 0);
     struct buf out;
     buf_init(&out, 4 << 20);
     buf_puts(&out, "{\"model\":");
@@ -190,8 +190,8 @@ void native_slots(struct http_request *r) {
     buf_init(&out, 4 << 20);
     buf_putc(&out, '[');
     bool first = true;
-    for (size_t i = 0; i < s->p.n_backend; i++) {
-        struct backend *b = s->p.backends[i];
+    for (size_t i = 0; i < s->n_gate; i++) {
+        const struct backend *b = catalog_at(s->p.catalog, i);
         struct engine_totals t;
         if (!b->model || !b->model->engine) continue;
         engine_totals(b->model->engine, &t);
@@ -225,8 +225,8 @@ void native_status(struct http_request *r) {
     buf_init(&out, 4 << 20);
     buf_printf(&out, "{\"status\":\"%s\",\"uptime_s\":%.0f,\"models\":[",
                s->stopping ? "stopping" : "ok", clock_ms_since(s->start_ns) * 1e-3);
-    for (size_t i = 0; i < s->p.n_backend; i++) {
-        struct backend *b = s->p.backends[i];
+    for (size_t i = 0; i < s->n_gate; i++) {
+        const struct backend *b = catalog_at(s->p.catalog, i);
         struct engine_totals t = {0};
         if (b->model && b->model->engine) engine_totals(b->model->engine, &t);
         buf_puts(&out, i ? ",{\"name\":" : "{\"name\":");

@@ -443,8 +443,8 @@ static void list(struct http_request *r, bool running) {
     bool first = true;
     buf_init(&out, 4 << 20);
     buf_puts(&out, "{\"models\":[");
-    for (size_t i = 0; i < s->p.n_backend; i++) {
-        struct backend *b = s->p.backends[i];
+    for (size_t i = 0; i < s->n_gate; i++) {
+        const struct backend *b = catalog_at(s->p.catalog, i);
         if (running && b->model && !b->model->engine) continue; /* loaded when it is asked for */
         if (!first) buf_putc(&out, ',');
         put_model(s, b, &out);

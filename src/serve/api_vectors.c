@@ -37,10 +37,7 @@ static int check_names(const json_t *q, const char *const *names, struct err *e)
 }
 
 static bool is_named(const struct serve_params *p, const char *want, const char *name) {
-    bool named = !want || strcmp(want, name) == 0;
-    for (size_t i = 0; !named && i < p->n_alias; i++)
-        named = strcmp(p->aliases[i], "*") == 0 || strcmp(p->aliases[i], want) == 0;
-    return named;
+    return !want || strcmp(want, name) == 0 || catalog_is_alias(p->catalog, want);
 }
 
 /* Picks the model: for pairs the cross-encoder, unless the other one is asked for by its name. */

@@ -9,7 +9,6 @@
 #include "base/clock.h"
 #include "base/hash.h"
 #include "base/log.h"
-#include "odo/odo.h"
 #include "serve/http_impl.h"
 #include "serve/json_out.h"
 
@@ -418,50 +417,21 @@ void gen_fail(struct gen *g, const struct err *e) {
 
 int32_t gen_n_seq(const struct backend *b) { return b->model ? b->model->n_seq : 16; }
 
-static struct backend *named(const struct serve_params *p, const char *want) {
-    for (size_t i = 0; i < p->n_backend; i++)
-        if (strcmp(p->backends[i]->name, want) == 0) return p->backends[i];
-    return p->odo ? odo_find(p->odo, want) : NULL;
-}
-
-/* The place in the queue: all names of the orchestrator share one. */
-static struct queue *gate_of(const struct server *s, const struct backend *b) {
-    const struct backend *odo = s->p.odo ? odo_find(s->p.odo, "odo") : NULL;
-    struct queue *shared = NULL;
-    for (size_t i = 0; i < s->p.n_backend; i++) {
-        if (s->p.backends[i] == b) return s->gates[i];
-        if (s->p.backends[i] == odo) shared = s->gates[i];
-    }
-    return shared;
+static struct backend *resolve(const struct http_request *r, const json_t *name, size_t *entry,
+                               struct err *e) {
+    if (!name || json_is_null(name) || json_is_string(name))
+        return catalog_resolve(r->s->p.catalog, json_string_value(name), entry, e);
+    err_set(e, CHIMERE_EINVAL, "model: expected a string");
+    return NULL;
 }
 
 struct backend *gen_backend(struct http_request *r, const json_t *name, struct err *e) {
-    const struct serve_params *p = &r->s->p;
-    struct backend *b;
-    const char *want = json_string_value(name);
-    if (name && !json_is_null(name) && !want) {
-        err_set(e, CHIMERE_EINVAL, "model: expected a string");
-        return NULL;
-    }
-    if (!want || !want[0]) return p->backends[0];
-    if ((b = named(p, want))) return b;
-    for (size_t i = 0; i < p->n_alias; i++) {
-        const char *eq = strchr(p->aliases[i], '=');
-        size_t n = eq ? (size_t)(eq - p->aliases[i]) : strlen(p->aliases[i]);
-        bool any = n == 1 && p->aliases[i][0] == '*';
-        if (!any && (strlen(want) != n || memcmp(want, p->aliases[i], n) != 0)) continue;
-        if (!eq) return p->backends[0];
-        if ((b = named(p, eq + 1))) return b;
-    }
-    err_set(e, CHIMERE_ENOENT, "model: there is no '%.80s' here", want);
-    err_hint(e, "/v1/models lists all, such as %.40s; serve --alias '*' takes any name",
-             p->backends[0]->name);
-    return NULL;
+    return resolve(r, name, NULL, e);
 }
 
 int gen_model(struct gen *g, const json_t *name) {
     struct err e = {0};
-    g->backend = gen_backend(g->r, name, &e);
+    g->backend = resolve(g->r, name, &g->entry, &e);
     if (g->backend) {
         const char *want = json_string_value(name);
         g->model = mem_strdup(want ? want : g->backend->name);
@@ -528,7 +498,6 @@ static int prepare(struct gen_run *x, struct err *e) {
 
 void gen_go(struct gen *g) {
     struct gen_run *x = run_of(g);
-    struct server *s = g->r->s;
     struct err e = {0};
     g->request.progress = g->stream && g->progress;
     if (prepare(x, &e)) {
@@ -541,7 +510,7 @@ void gen_go(struct gen *g) {
         g->backend->ops->headers(x->parts[0].run, &lines);
         http_headers(g->r, &lines);
     }
-    x->gate = gate_of(s, g->backend);
+    x->gate = g->r->s->gates[g->entry];
     if (g->stream) g->form->begin(g);
     x->n_open = x->n_part + 1;
     for (int32_t i = 0; i < x->n_part; i++) {

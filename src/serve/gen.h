@@ -53,6 +53,7 @@ struct gen {
     struct request request;
     json_t *prompts; /* owned: of completions that have several; request.prompt is the first */
     struct backend *backend; /* borrowed */
+    size_t entry;            /* of the catalogue: whose queue it waits in */
     bool old_calls;          /* the chat API's form before tool_calls */
     bool stream, usage;      /* stream_options.include_usage */
     bool progress;           /* return_progress */

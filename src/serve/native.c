@@ -7,7 +7,6 @@
 #include <time.h>
 
 #include "base/clock.h"
-#include "odo/odo.h"
 #include "serve/http_impl.h"
 #include "serve/json_out.h"
 
@@ -48,8 +47,8 @@ void native_metrics(struct http_request *r) {
     metrics_write(&s->metrics, &out);
     fields_put_ignored(s->metrics.ignored, &out);
     if (s->p.metrics) s->p.metrics(s->p.metrics_ud, &out);
-    for (size_t i = 0; i < s->p.n_backend; i++) {
-        struct backend *b = s->p.backends[i];
+    for (size_t i = 0; i < s->n_gate; i++) {
+        const struct backend *b = catalog_at(s->p.catalog, i);
         put_gauge(&out, "running", "answers under way", b->name, queue_n_running(s->gates[i]));
         put_gauge(&out, "waiting", "answers in the queue", b->name, queue_n_waiting(s->gates[i]));
         put_gauge(&out, "slots", "answers at once", b->name, gen_n_seq(b));
@@ -76,20 +75,20 @@ static void put_model(const struct server *s, const struct backend *b, const cha
 struct listing {
     const struct server *s;
     struct buf *out;
+    bool begun;
 };
 
-static int put_pipeline(void *ud, const char *name) {
-    const struct listing *l = ud;
-    if (!strcmp(name, "odo")) return 0; /* is among the backends */
-    buf_putc(l->out, ',');
-    put_model(l->s, odo_find(l->s->p.odo, "odo"), name, l->out);
+static int put_listed(void *ud, const char *name, const struct backend *b) {
+    struct listing *l = ud;
+    if (l->begun) buf_putc(l->out, ',');
+    l->begun = true;
+    put_model(l->s, b, name, l->out);
     return 0;
 }
 
 static void put_other(const struct server *s, const char *name, struct buf *out) {
     if (!name || !name[0]) return;
-    for (size_t i = 0; i < s->p.n_backend; i++) /* one file may do both */
-        if (strcmp(s->p.backends[i]->name, name) == 0) return;
+    if (catalog_find(s->p.catalog, name, NULL)) return; /* one file may do both */
     buf_puts(out, ",{\"id\":");
     json_out_string(out, name);
     buf_printf(out, ",\"object\":\"model\",\"created\":%lld,\"owned_by\":\"chimere\"}",
@@ -134,11 +133,7 @@ void native_models(struct http_request *r) {
     struct buf out;
     buf_init(&out, 1 << 20);
     buf_puts(&out, "{\"object\":\"list\",\"data\":[");
-    for (size_t i = 0; i < s->p.n_backend; i++) {
-        if (i) buf_putc(&out, ',');
-        put_model(s, s->p.backends[i], s->p.backends[i]->name, &out);
-    }
-    if (s->p.odo) odo_names(s->p.odo, put_pipeline, &(struct listing){s, &out});
+    catalog_list(s->p.catalog, put_listed, &(struct listing){.s = s, .out = &out});
     put_other(s, s->p.embed_name, &out);
     put_other(s, s->p.rerank_name, &out);
     buf_puts(&out, "]}");
@@ -154,9 +149,7 @@ void native_models(struct http_request *r) {
 
 void native_model(struct http_request *r) {
     struct server *s = http_server(r);
-    const struct backend *b = s->p.odo ? odo_find(s->p.odo, http_rest(r)) : NULL;
-    for (size_t i = 0; i < s->p.n_backend && !b; i++)
-        if (strcmp(s->p.backends[i]->name, http_rest(r)) == 0) b = s->p.backends[i];
+    const struct backend *b = catalog_find(s->p.catalog, http_rest(r), NULL);
     if (b) {
         struct buf out;
         buf_init(&out, 1 << 16);

@@ -27,10 +27,12 @@ static void set_defaults(struct serve_params *p) {
 }
 
 static int open_gates(struct server *s, struct err *e) {
-    s->gates = mem_alloc_array(s->p.n_backend, sizeof *s->gates);
+    s->n_gate = catalog_count(s->p.catalog);
+    s->gates = mem_alloc_array(s->n_gate, sizeof *s->gates);
     if (!s->gates) return err_set(e, CHIMERE_ENOMEM, "out of memory");
-    for (size_t i = 0; i < s->p.n_backend; i++) {
-        int rc = queue_new(&s->gates[i], gen_n_seq(s->p.backends[i]), s->p.max_waiting, e);
+    for (size_t i = 0; i < s->n_gate; i++) {
+        const struct backend *b = catalog_at(s->p.catalog, i);
+        int rc = queue_new(&s->gates[i], gen_n_seq(b), s->p.max_waiting, e);
         if (rc) return rc;
     }
     return 0;
@@ -146,7 +148,7 @@ void serve_close(struct server *s) {
     if (s->mhd) MHD_stop_daemon(s->mhd);
     while (!wait_idle(s, 10)) log_warn("waiting for a running step to end");
     stop_workers(s); /* after the daemon: its last requests are freed there */
-    for (size_t i = 0; s->gates && i < s->p.n_backend; i++) queue_free(s->gates[i]);
+    for (size_t i = 0; s->gates && i < s->n_gate; i++) queue_free(s->gates[i]);
     mem_free(s->gates);
     auth_close(s->auth);
     keeper_close(s->keeper);

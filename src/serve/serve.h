@@ -7,10 +7,9 @@
 #ifndef CHIMERE_SERVE_SERVE_H
 #define CHIMERE_SERVE_SERVE_H
 
-#include "backend/backend.h"
+#include "backend/catalog.h"
 
 struct embed;
-struct models;
 struct odo;
 struct rerank;
 
@@ -19,16 +18,12 @@ struct rerank;
 enum serve_scope { SCOPE_USER, SCOPE_KEY, SCOPE_ALL };
 
 struct serve_params {
-    const char *host;                /* numeric address or "localhost" */
-    int port;                        /* 0: any free one */
-    struct backend *const *backends; /* [n_backend]; the first is the default */
-    size_t n_backend;
-    struct odo
-        *odo; /* behind the backend "odo": also "odo:NAME", for each pipeline of the moment */
-    struct models *models; /* behind backends that load on demand (models_backend.h); NULL: none */
-    const char *const
-        *aliases; /* [n_alias] "NAME" or "NAME=MODEL"; "*": any name is the default model */
-    size_t n_alias;
+    const char *host;              /* numeric address or "localhost" */
+    int port;                      /* 0: any free one */
+    const struct catalog *catalog; /* the models that requests may name; at least one */
+    struct odo *odo; /* its tools, memory and feedback have routes of their own; NULL: none */
+    struct models
+        *models; /* those that are loaded on demand, for status and /models/load; NULL: none */
     struct embed *embed; /* answers embeddings, under a lock; NULL: refused */
     const char *embed_name;
     struct rerank *rerank; /* answers rerank, under the same lock; NULL: embed does, by cosines */

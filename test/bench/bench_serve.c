@@ -30,6 +30,7 @@ enum { N_PAIR = 5, MAX_STREAM = 64 };
 struct rig {
     struct backend_model model;
     struct backend *backend;
+    struct catalog *catalog;
     struct server *s;
     int n_tok; /* of an answer */
 };
@@ -182,12 +183,14 @@ static void idle(struct rig *r, int n) {
 static void open_server(struct rig *r, const char *name) {
     struct err e = {0};
     if (backend_local_new(&r->backend, &r->model, name, &e)) die(&e);
-    struct serve_params p = {.backends = &r->backend, .n_backend = 1};
+    if (catalog_new(&r->catalog, &e) || catalog_add(r->catalog, r->backend, NULL, &e)) die(&e);
+    struct serve_params p = {.catalog = r->catalog};
     if (serve_open(&r->s, &p, &e)) die(&e);
 }
 
 static void close_server(struct rig *r) {
     serve_close(r->s);
+    catalog_free(r->catalog);
     r->backend->ops->close(r->backend);
 }
 

@@ -30,6 +30,7 @@ static struct chat_template *template;
 struct rig {
     struct engine *engine;
     struct backend *backend;
+    struct catalog *catalog;
     struct server *s;
     struct backend_model model;
     int32_t *script;
@@ -83,14 +84,16 @@ RIG_FN void rig_open(struct rig *r, const char *answer, int delay_us, struct ser
     r->model = (struct backend_model){
         .engine = r->engine, .tok = tok, .template = template, .n_seq = n_seq};
     if (backend_local_new(&r->backend, &r->model, "fake", &e)) fail_msg("%s", e.text);
-    p.backends = &r->backend;
-    p.n_backend = 1;
+    if (catalog_new(&r->catalog, &e) || catalog_add(r->catalog, r->backend, NULL, &e))
+        fail_msg("%s", e.text);
+    p.catalog = r->catalog;
     if (serve_open(&r->s, &p, &e)) fail_msg("%s", e.text);
     r->port = serve_port(r->s);
 }
 
 RIG_FN void rig_close(struct rig *r) {
     serve_close(r->s);
+    catalog_free(r->catalog);
     r->backend->ops->close(r->backend);
     engine_free(r->engine);
     mem_free(r->script);

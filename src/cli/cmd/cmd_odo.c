@@ -146,14 +146,14 @@ static int ask_remote(const struct cfg *c, struct request *a, struct err *e) {
 
 /* The orchestrator alone, in front of a server elsewhere. */
 static int serve_remote(const struct cfg *c, struct err *e) {
-    struct backend *backend, *all[2];
+    struct backend *backend;
+    struct catalog *catalog = NULL;
     struct odo_rig r;
     struct server *s;
     struct serve_params p = {.keep_days = (int32_t)cfg_int(c, "keep-days"),
                              .keep_bytes = (int64_t)cfg_bytes(c, "keep-size"),
                              .host = cfg_str(c, "host"),
                              .port = (int)cfg_int(c, "port"),
-                             .backends = all,
                              .grace_s = 10};
     sigset_t set;
     int got, rc;
@@ -166,11 +166,13 @@ static int serve_remote(const struct cfg *c, struct err *e) {
     if (rc) return rc;
     rc = odo_rig_open(&r, c, backend, e);
     if (!rc) {
-        all[p.n_backend++] = odo_find(r.odo, "odo");
-        all[p.n_backend++] = backend;
+        rc = catalog_new(&catalog, e);
+        if (!rc) rc = odo_register(r.odo, catalog, e);
+        if (!rc) rc = catalog_add(catalog, backend, NULL, e);
+        p.catalog = catalog;
         p.odo = r.odo;
         p.metrics = odo_metrics, p.metrics_ud = r.odo;
-        rc = serve_open(&s, &p, e);
+        if (!rc) rc = serve_open(&s, &p, e);
         if (!rc) {
             printf("chimere listens on http://%s:%d (odo in front of %s)\n", p.host, serve_port(s),
                    cfg_str(c, "backend"));
@@ -178,6 +180,7 @@ static int serve_remote(const struct cfg *c, struct err *e) {
             sigwait(&set, &got);
             serve_close(s);
         }
+        catalog_free(catalog);
         odo_rig_close(&r);
     }
     backend->ops->close(backend);

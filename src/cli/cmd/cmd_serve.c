@@ -16,7 +16,7 @@
 #include "cli/encoder_args.h"
 #include "cli/odo_args.h"
 #include "cli/hub_args.h"
-#include "backend/models_backend.h"
+#include "backend/catalog.h"
 #include "backend/embed.h"
 #include "backend/rerank.h"
 #include "serve/serve.h"
@@ -143,8 +143,8 @@ static int32_t slots(const struct cfg *c) {
     return cfg_origin(c, "parallel") == CFG_DEFAULT ? -n : n;
 }
 
-/* The models of --also: their registry, and a backend for each behind all[*n]. */
-static int open_others(const struct cfg *c, struct models **r, struct backend **all, size_t *n,
+/* The models of --also: their registry, and an entry of the catalogue for each. */
+static int open_others(const struct cfg *c, struct models **r, struct catalog *catalog,
                        struct err *e) {
     const char *const *items;
     size_t n_item = cfg_list(c, "also", &items);
@@ -167,9 +167,7 @@ static int open_others(const struct cfg *c, struct models **r, struct backend **
         how.loras = NULL;
         how.n_lora = 0;
         how.quiet = true;
-        if (!rc) rc = models_add(*r, name, &how, e);
-        if (!rc) rc = models_backend_new(&all[*n], *r, name, &how, e);
-        if (!rc) ++*n;
+        if (!rc) rc = catalog_add_model(catalog, *r, name, &how, e);
     }
     return rc;
 }
@@ -192,25 +190,29 @@ static int serve_model(struct chat_rig *r, const struct cfg *c, struct serve_par
     name_of(c, name, sizeof name);
     int rc = backend_local_new(&backend, &model, name, e);
     if (rc) return rc;
-    struct backend *all[2 + MODELS_MAX] = {backend};
+    struct catalog *catalog = NULL;
     struct odo_rig odo = {0};
-    p->backends = all;
+    const char *const *aliases;
+    size_t n_alias = cfg_list(c, "alias", &aliases);
+    rc = catalog_new(&catalog, e);
+    if (!rc) rc = catalog_add(catalog, backend, NULL, e);
+    if (!rc) catalog_alias(catalog, aliases, n_alias);
+    p->catalog = catalog;
     p->store = r->store;
-    p->n_backend = 1;
-    if (cfg_bool(c, "odo")) rc = odo_rig_open(&odo, c, backend, e);
-    if (rc && cfg_origin(c, "odo") == CFG_DEFAULT &&
+    bool listed = !rc;
+    if (!rc && cfg_bool(c, "odo")) rc = odo_rig_open(&odo, c, backend, e);
+    if (listed && rc && cfg_origin(c, "odo") == CFG_DEFAULT &&
         !odo_args_are_given(c)) { /* nobody asked for it: the model itself is served */
         log_warn("serving without the orchestrator: %s", e->text);
         *e = (struct err){0};
         rc = 0;
     }
     if (odo.odo) {
-        all[p->n_backend++] = odo_find(odo.odo, "odo");
+        rc = odo_register(odo.odo, catalog, e);
         p->odo = odo.odo;
         p->metrics = odo_metrics, p->metrics_ud = odo.odo;
     }
-    size_t first = p->n_backend;
-    if (!rc) rc = open_others(c, &p->models, all, &p->n_backend, e);
+    if (!rc) rc = open_others(c, &p->models, catalog, e);
     if (!rc) rc = serve_open(&s, p, e);
     if (!rc) {
         const char *scheme = p->tls_cert ? "https" : "http";
@@ -224,11 +226,11 @@ static int serve_model(struct chat_rig *r, const struct cfg *c, struct serve_par
         log_info("stopping");
         serve_close(s);
     }
-    for (size_t i = first; i < p->n_backend; i++) all[i]->ops->close(all[i]);
+    catalog_free(catalog);
     models_free(p->models);
     odo_rig_close(&odo);
     backend->ops->close(backend);
-    p->backends = NULL;
+    p->catalog = NULL;
     return rc;
 }
 
@@ -271,7 +273,6 @@ static int run(const struct cfg *c, struct err *e) {
         .no_store_keys = !cfg_bool(c, "keys"),
         .scope = scope_named(cfg_str(c, "cache-scope")),
     };
-    p.n_alias = cfg_list(c, "alias", &p.aliases);
     p.n_origin = cfg_list(c, "cors", &p.origins);
     p.n_allowed_host = cfg_list(c, "allowed-host", &p.allowed_hosts);
     if (!cfg_str(c, "tls-cert") != !cfg_str(c, "tls-key"))
