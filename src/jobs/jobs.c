@@ -186,8 +186,8 @@ int jobs_open(struct jobs **out, const struct jobs_params *p, struct err *e) {
     if (n > JOBS_MAX_WORKERS)
         return err_set(e, CHIMERE_EINVAL, "workers: expected at most %d, got %d", JOBS_MAX_WORKERS,
                        n);
-    int rc = p->store ? store_job_interrupt(p->store, e) : 0;
-    if (rc) return rc;
+    struct err why = {0};
+    if (p->store && store_job_interrupt(p->store, &why)) log_warn("jobs: %s", why.text);
     struct jobs *j = mem_zalloc(sizeof *j);
     if (!j) return err_set(e, CHIMERE_ENOMEM, "out of memory");
     j->store = p->store;
@@ -213,6 +213,7 @@ void jobs_close(struct jobs *j) {
     pthread_cond_broadcast(&j->changed);
     pthread_mutex_unlock(&j->lock);
     for (int i = 0; i < j->n_worker; i++) pthread_join(j->workers[i], NULL);
+    j->store = NULL; /* a locked store would be waited for once per queued job */
     pthread_mutex_lock(&j->lock);
     for (struct jobs_run *r = j->first; r;) {
         bool queued = r->s.state == JOBS_QUEUED;

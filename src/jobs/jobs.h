@@ -38,7 +38,7 @@ struct jobs_params {
 };
 /* Rows of the history that a killed process left "running" become "interrupted". */
 int jobs_open(struct jobs **out, const struct jobs_params *p, struct err *e);
-/* Cancels everything, waits for work that runs, drops what is queued. */
+/* Cancels everything, waits for work that runs, drops what is queued; the latter leaves no row. */
 void jobs_close(struct jobs *j);
 
 struct jobs_spec {

@@ -1,19 +1,19 @@
 #include "odo/quality.h"
 
 #include <math.h>
-#include <pthread.h>
 #include <string.h>
 
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "jobs/jobs.h"
 #include "strategy/prm.h"
 #include "store/quality.h"
 
 enum { JUDGE_MS = 60000 };
 
 struct entry {
-    struct entry *next;
+    struct quality *q;                              /* view */
     char *name, *route, *question, *answer, *draft; /* owned; draft may be NULL */
     json_t *candidates;                             /* owned; or NULL */
     double score, draft_score;
@@ -24,21 +24,16 @@ struct entry {
 struct quality {
     struct backend *backend; /* borrowed */
     struct store *store;     /* borrowed */
-    pthread_mutex_t lock;    /* guards what follows */
-    pthread_cond_t cond;
-    struct entry *first, *last;
-    int32_t n, n_busy;
-    bool stop;
-    _Atomic bool cancelled;
+    struct jobs *jobs;       /* owned */
     _Atomic uint64_t n_judged, n_dropped, n_failed;
-    pthread_t thread;
 };
 
 int quality_grade(double score) {
     return score >= 0.9 ? 5 : score >= 0.7 ? 4 : score >= 0.5 ? 3 : score >= 0.3 ? 2 : 1;
 }
 
-static void entry_free(struct entry *x) {
+static void entry_free(void *entry) {
+    struct entry *x = entry;
     if (!x) return;
     mem_free(x->name);
     mem_free(x->route);
@@ -51,10 +46,10 @@ static void entry_free(struct entry *x) {
 
 /* ---- judging and writing ---- */
 
-static int judge(struct quality *q, struct entry *x) {
+static int judge(struct entry *x, _Atomic bool *cancelled) {
     struct prm_item it = {.problem = x->question, .solution = x->answer};
-    const struct prm_use use = {.backend = q->backend,
-                                .cancelled = &q->cancelled,
+    const struct prm_use use = {.backend = x->q->backend,
+                                .cancelled = cancelled,
                                 .deadline_ns = clock_ns() + (int64_t)JUDGE_MS * 1000000};
     int rc = prm_score(&use, &it, 1, NULL);
     if (!rc && it.failed) rc = CHIMERE_EBUSY;
@@ -96,35 +91,20 @@ static int write_rows(struct quality *q, const struct entry *x, struct err *e) {
     return rc;
 }
 
-static void *work(void *ud) {
-    struct quality *q = ud;
-    pthread_mutex_lock(&q->lock);
-    while (!q->stop) {
-        struct entry *x = q->first;
-        if (!x) {
-            pthread_cond_wait(&q->cond, &q->lock);
-            continue;
-        }
-        q->first = x->next;
-        if (!q->first) q->last = NULL;
-        q->n--;
-        q->n_busy++;
-        pthread_mutex_unlock(&q->lock);
-        struct err e = {0};
-        int rc = isnan(x->score) ? judge(q, x) : 0;
-        if (!q->cancelled && write_rows(q, x, &e)) {
-            log_warn("quality: %s", e.text);
-            rc = e.code;
-        }
-        if (rc) q->n_failed++;
-        else q->n_judged++;
-        entry_free(x);
-        pthread_mutex_lock(&q->lock);
-        q->n_busy--;
-        pthread_cond_broadcast(&q->cond);
+static int work(struct jobs_run *run, void *arg, struct err *e) {
+    struct entry *x = arg;
+    struct quality *q = x->q;
+    _Atomic bool *cancelled = jobs_cancel_flag(run);
+    int rc = isnan(x->score) ? judge(x, cancelled) : 0;
+    if (rc) err_set(e, rc, "quality: the model gave no verdict");
+    int wrote = *cancelled ? 0 : write_rows(q, x, e);
+    if (wrote) {
+        log_warn("quality: %s", e->text);
+        rc = wrote;
     }
-    pthread_mutex_unlock(&q->lock);
-    return NULL;
+    if (rc) q->n_failed++;
+    else q->n_judged++;
+    return rc;
 }
 
 /* ---- the queue ---- */
@@ -136,32 +116,16 @@ int quality_open(struct quality **out, struct backend *backend, struct store *st
     if (!q) return err_set(e, CHIMERE_ENOMEM, "out of memory");
     q->backend = backend;
     q->store = store;
-    pthread_mutex_init(&q->lock, NULL);
-    pthread_cond_init(&q->cond, NULL);
-    if (pthread_create(&q->thread, NULL, work, q)) {
-        pthread_cond_destroy(&q->cond);
-        pthread_mutex_destroy(&q->lock);
-        mem_free(q);
-        return err_set(e, CHIMERE_EBUSY, "quality: no thread");
-    }
-    *out = q;
-    return 0;
+    const struct jobs_params p = {.max_queued = QUALITY_QUEUE, .store = store};
+    int rc = jobs_open(&q->jobs, &p, e);
+    if (rc) mem_free(q);
+    else *out = q;
+    return rc;
 }
 
 void quality_close(struct quality *q) {
     if (!q) return;
-    pthread_mutex_lock(&q->lock);
-    q->stop = true;
-    q->cancelled = true;
-    pthread_cond_broadcast(&q->cond);
-    pthread_mutex_unlock(&q->lock);
-    pthread_join(q->thread, NULL);
-    for (struct entry *x = q->first, *next; x; x = next) {
-        next = x->next;
-        entry_free(x);
-    }
-    pthread_cond_destroy(&q->cond);
-    pthread_mutex_destroy(&q->lock);
+    jobs_close(q->jobs);
     mem_free(q);
 }
 
@@ -188,27 +152,16 @@ bool quality_post(struct quality *q, const struct quality_answer *a) {
     if (n < QUALITY_LEAST || n > QUALITY_MAX_TEXT || strlen(a->question) > QUALITY_MAX_TEXT)
         return false;
     struct entry *x = entry_of(a);
-    pthread_mutex_lock(&q->lock);
-    bool room = x && q->n < QUALITY_QUEUE && !q->stop;
-    if (room) {
-        if (q->last) q->last->next = x;
-        else q->first = x;
-        q->last = x;
-        q->n++;
-        pthread_cond_broadcast(&q->cond);
-    }
-    pthread_mutex_unlock(&q->lock);
-    if (room) return true;
+    if (x) x->q = q;
+    const struct jobs_spec job = {
+        .kind = "quality", .name = a->name, .work = work, .drop = entry_free, .arg = x};
+    if (x && !jobs_post(q->jobs, &job, NULL, NULL)) return true;
     entry_free(x);
     q->n_dropped++;
     return false;
 }
 
-void quality_wait(struct quality *q) {
-    pthread_mutex_lock(&q->lock);
-    while ((q->n || q->n_busy) && !q->stop) pthread_cond_wait(&q->cond, &q->lock);
-    pthread_mutex_unlock(&q->lock);
-}
+void quality_wait(struct quality *q) { jobs_wait(q->jobs, 0); }
 
 void quality_metrics(struct quality *q, struct buf *out) {
     buf_printf(out,

@@ -1,8 +1,8 @@
-/* quality.h: the quality gate: answers are judged behind the user's back and kept for learning.
+/* quality.h: the quality gate: judges answers after they were sent and keeps them for learning.
  *
- * One thread takes answers from a bounded queue, has the verifier (prm.h) judge each, and writes it with
- * its alternatives to the store (store/quality.h). Posting copies, never waits and never fails a request:
- * where the queue is full the answer is dropped and counted. Any thread. */
+ * Each answer is a background job (jobs/jobs.h) of one worker with a bounded queue: the verifier (prm.h) judges
+ * it, and it is written with its alternatives to the store (store/quality.h). Posting copies, never waits and
+ * never fails a request: if the queue is full, the answer is dropped and counted. Any thread. */
 #ifndef CHIMERE_ODO_QUALITY_H
 #define CHIMERE_ODO_QUALITY_H
 

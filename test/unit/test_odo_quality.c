@@ -12,6 +12,7 @@
 #include "backend/call.h"
 #include "odo/odo.h"
 #include "odo/quality.h"
+#include "store/job.h"
 #include "store/quality.h"
 #include "store/score.h"
 
@@ -139,8 +140,16 @@ static const char *judge_says(struct script *s, const json_t *messages) {
     return s->replies[0];
 }
 
+static int add_job(void *ud, const struct store_job *j) {
+    char *all = ud;
+    size_t n = strlen(all);
+    snprintf(all + n, 256 - n, "%s %s%s%s; ", j->name, j->state, *j->error ? ": " : "", j->error);
+    return 0;
+}
+
 static void test_gate(void **state) {
     (void)state;
+    char jobs[256] = "";
     static const char *const replies[] = {"Step 1 is correct.\nIs the solution correct? Yes"};
     struct script s;
     struct quality *q;
@@ -181,6 +190,8 @@ static void test_gate(void **state) {
     store_score_forget(store, INT64_MAX, NULL);
     json_decref(c);
     quality_close(q);
+    assert_int_equal(store_job_list(store, "quality", 9, add_job, jobs, NULL), 0);
+    assert_string_equal(jobs, "odo-a done; odo-a done; ");
     script_fini(&s);
 }
 
