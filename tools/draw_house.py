@@ -7,19 +7,19 @@ The layers come from tools/layers.txt; a folder is drawn solid once it has code.
 """
 from pathlib import Path
 
-WIDTH, HEIGHT = 920, 600
+WIDTH, HEIGHT = 920, 690
 SANS = "ui-sans-serif,Helvetica,Arial,sans-serif"
 MONO = "ui-monospace,Menlo,Consolas,monospace"
 INK, GREY, BLUE, BROWN = "#1c2430", "#5b6472", "#16324f", "#5a3d0c"
 
 WHAT = {0: "memory, errors, threads", 1: "bytes and text", 2: "arithmetic", 3: "tokens to logits",
-        4: "sequences to tokens", 5: "measurements", 6: "how to answer", 7: "learning", 8: "HTTP",
-        9: "include/chimere.h", 10: "commands"}
+        4: "sequences to tokens", 5: "serving a request", 6: "measuring, tools", 7: "retrieval, strategies",
+        8: "how to answer", 9: "learning", 10: "HTTP", 11: "include/chimere.h", 12: "commands"}
 PATH = [("tok_encode", "text/tok/tok.h", "bytes to ids"),
         ("forward_run", "model/forward.c", "the loop over layers"),
         ("block_*", "model/block_*.c", "attention, delta net, experts"),
         ("dev->ops", "kernels/ops.h", "the list of operations"),
-        ("ref_*, cpu", "kernels/cpu/", "what each one means, then fast")]
+        ("ref_*, cpu, cuda", "kernels/", "the reference, then the fast versions")]
 LIFETIMES = [("model", "weights; shared, immutable"), ("engine", "activation memory, once"),
              ("session", "state of one sequence"), ("request", "parameters, output")]
 
@@ -81,7 +81,7 @@ def forward_pass(x, y):
 
 
 print(f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" role="img" '
-      'aria-label="The folders of Chimère in layers 0 to 10; each includes only folders below it.">')
+      'aria-label="The folders of Chimère in layers 0 to 12; each includes only folders below it.">')
 print(f'<rect width="{WIDTH}" height="{HEIGHT}" rx="10" fill="#fbfaf7"/>')
 layers(64, 78)
 print(f'<line x1="606" y1="30" x2="606" y2="{HEIGHT - 30}" stroke="#e3e0d8"/>')
