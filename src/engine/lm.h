@@ -8,17 +8,10 @@
 #include "engine/engine.h"
 #include "model/forward.h"
 
-enum { LM_N_DRAFT = 3 }; /* drafted tokens where the user names no number */
+enum { LM_N_DRAFT = 3 }; /* drafted tokens if the user names no number */
 
+struct drafter;
 struct lm;
-
-struct lm_draft {
-    struct seq *seq;
-    int32_t next;
-    int32_t n_draft; /* wanted, then got */
-    float min_p;     /* stop where the best token is less likely */
-    int32_t tokens[STEP_MAX_TOK];
-};
 
 struct lm_ops {
     int (*seq_new)(struct lm *l, struct seq **out, struct err *e);
@@ -31,12 +24,6 @@ struct lm_ops {
     /* Rows of a run with logits NULL, as forward_select and forward_row; NULL: rows are read in place. */
     int (*select)(struct lm *l, struct select_args *a, struct err *e);
     const float *(*row)(struct lm *l, int32_t i, struct err *e);
-    /* Drafting with the model's own prediction blocks; NULL: it has none. kept: after a run, the first n_kept
-     * tokens of runs[i] stay (the rest was dropped). draft: up to n_draft tokens that may follow `next`, the
-     * token sampled last, for each of n sequences; returns 0 or CHIMERE_E*. */
-    int (*kept)(struct lm *l, const struct batch_item *runs, const int32_t *n_kept,
-                const bool *follow, int32_t n_run, struct err *e);
-    int (*draft)(struct lm *l, struct lm_draft *drafts, int32_t n, struct err *e);
     void (*close)(struct lm *l);
     const struct lm_mark_ops *marks; /* NULL: states cannot be kept */
 };
@@ -61,6 +48,7 @@ struct lm_mark_ops {
 
 struct lm {
     const struct lm_ops *ops;
+    struct drafter *drafter; /* owned; NULL: the model has none */
     int32_t n_vocab;
     int32_t n_row_max; /* rows of logits of one run; 0: no bound is known, and none are selected */
     int64_t n_ctx;

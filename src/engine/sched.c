@@ -159,7 +159,7 @@ bool sched_admit(struct sched *s, struct engine_job *j) {
     s->n_ctx_held += want;
     s->n_active++;
     bool pays = s->p.deterministic || spec_follows(&s->spec, &a->spec, s->n_active);
-    a->spec.follows = pays && s->lm->ops->draft && !a->spec.off;
+    a->spec.follows = pays && s->lm->drafter && !a->spec.off;
     sched_begin_cached(s, a);
     return true;
 }
@@ -217,13 +217,14 @@ static int32_t draft_all(struct sched *s) {
         int32_t room = draft_room(s, a), want = depth < room ? depth : room;
         if (want < 1) continue;
         a->n_draft = spec_draft(&a->spec, want, a->draft);
-        if (a->n_draft || !a->spec.follows || !s->lm->ops->draft) continue;
-        s->drafts[n] =
-            (struct lm_draft){.seq = a->seq, .next = a->next, .n_draft = want, .min_p = 0.3f};
+        if (a->n_draft || !a->spec.follows) continue;
+        s->drafts[n] = (struct drafter_request){
+            .seq = a->seq, .next = a->next, .n_draft = want, .min_p = 0.3f};
         who[n++] = i;
     }
     struct err e = {0};
-    if (n && s->lm->ops->draft(s->lm, s->drafts, n, &e)) {
+    struct drafter *d = s->lm->drafter;
+    if (n && d->ops->draft(d, s->drafts, n, &e)) {
         log_warn("drafting failed: %s", e.text);
         return depth;
     }
@@ -391,9 +392,10 @@ static void fail_batch(struct sched *s, int32_t n_run, const struct err *e) {
     for (int32_t i = 0; i < n_run; i++) sched_fail(s, &s->active[s->owner[i]], e);
 }
 
-/* Tells the model which tokens of runs [from, to) stayed, so that its prediction block can follow. */
+/* Shows the model drafter which tokens of runs [from, to) stayed. */
 static void follow_up(struct sched *s, int32_t n_run, int32_t from, int32_t to) {
-    if (!s->lm->ops->kept) return;
+    struct drafter *d = s->lm->drafter;
+    if (!d) return;
     bool any = false;
     for (int32_t i = 0; i < n_run; i++) {
         const struct active *a = &s->active[s->owner[i]];
@@ -404,7 +406,7 @@ static void follow_up(struct sched *s, int32_t n_run, int32_t from, int32_t to) 
     }
     if (!any) return;
     struct err e = {0};
-    if (s->lm->ops->kept(s->lm, s->runs, s->n_kept, s->follow, n_run, &e))
+    if (d->ops->observe(d, s->runs, s->n_kept, s->follow, n_run, &e))
         log_warn("drafting failed: %s", e.text);
 }
 

@@ -58,12 +58,12 @@ struct sched {
     struct active *active;  /* owned [n_seq] */
     int32_t n_active, turn; /* turn: whose prompt is first in line */
     int64_t n_ctx_held;
-    struct batch_item *runs; /* owned [n_seq] */
-    int32_t *owner;          /* owned [n_seq]: runs[i] belongs to active[owner[i]] */
-    int32_t *n_kept;         /* owned [n_seq] */
-    bool *follow;            /* owned [n_seq] */
-    int32_t *verify;         /* owned [n_seq, STEP_MAX_TOK]: next token and its drafts */
-    struct lm_draft *drafts; /* owned [n_seq] */
+    struct batch_item *runs;        /* owned [n_seq] */
+    int32_t *owner;                 /* owned [n_seq]: runs[i] belongs to active[owner[i]] */
+    int32_t *n_kept;                /* owned [n_seq] */
+    bool *follow;                   /* owned [n_seq] */
+    int32_t *verify;                /* owned [n_seq, STEP_MAX_TOK]: next token and its drafts */
+    struct drafter_request *drafts; /* owned [n_seq] */
     struct spec spec;
     struct sched_rows rows;
     struct prefix *prefix; /* owned; NULL: no states are kept */

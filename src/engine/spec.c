@@ -4,11 +4,8 @@
 
 #include "base/err.h"
 #include "base/mem.h"
-#include "engram/mix.h"
 
 enum {
-    MIN_MATCH = 3,
-    MAX_MATCH = 8,
     BLOCK = 16,       /* steps: two short answers */
     MEAN_OF = 4,      /* blocks */
     PLAIN_EVERY = 32, /* blocks */
@@ -25,8 +22,8 @@ int spec_seq_init(struct spec_seq *q, const int32_t *prompt, int32_t n, int32_t 
     if (!q->history) return CHIMERE_ENOMEM;
     memcpy(q->history, prompt, (size_t)n * sizeof *prompt);
     q->n_history = n;
-    for (int i = 0; i < SPEC_N_DRAFTER; i++) q->drafters[i].share = hopeful;
-    q->drafter = SPEC_N_DRAFTER;
+    for (int i = 0; i < N_TEXT_DRAFTER; i++) q->drafters[i].share = hopeful;
+    q->drafter = N_TEXT_DRAFTER;
     return 0;
 }
 
@@ -139,7 +136,7 @@ bool spec_follows(struct spec *s, struct spec_seq *q, int32_t n_seq) {
     const struct spec_choice *c =
         &s->choices[(n_seq < SPEC_MAX_SEQS ? n_seq : SPEC_MAX_SEQS) - 1][1];
     if (q->off) return false;
-    for (int i = 0; i < SPEC_N_DRAFTER; i++)
+    for (int i = 0; i < N_TEXT_DRAFTER; i++)
         if (s->drafters[i].n_round) q->drafters[i] = s->drafters[i];
     return !c->n_look || c->best > 0 || ++s->n_left_out % FOLLOW_EVERY == 0;
 }
@@ -150,59 +147,28 @@ static void learn_yield(struct spec_yield *y, bool hit) {
 }
 
 void spec_learn(struct spec *s, struct spec_seq *q, int32_t n_accepted) {
-    if (q->drafter == SPEC_N_DRAFTER) return;
+    if (q->drafter == N_TEXT_DRAFTER) return;
     struct spec_yield *all = &s->drafters[q->drafter];
     if (!all->n_round) all->share = hopeful;
     learn_yield(all, n_accepted > 0);
     learn_yield(&q->drafters[q->drafter], n_accepted > 0);
 }
 
-int32_t spec_ngram(const struct spec_seq *q, int32_t n_max, int32_t *out) {
-    const int32_t *h = q->history;
-    int32_t n = q->n_history, best_len = 0, best_at = -1;
-    if (!h || n < MIN_MATCH + 1) return 0;
-    int32_t from = n > 8192 ? n - 8192 : 0;
-    for (int32_t end = n - 1; end > from && best_len < MAX_MATCH;
-         end--) { /* h[end - 1] would be the last matched */
-        if (h[end - 1] != h[n - 1]) continue;
-        int32_t len = 1;
-        while (len < MAX_MATCH && end - 1 - len >= 0 && h[end - 1 - len] == h[n - 1 - len]) len++;
-        if (len > best_len) best_len = len, best_at = end;
-    }
-    if (best_len < MIN_MATCH) return 0;
-    int32_t got = 0;
-    while (got < n_max && best_at + got < n) {
-        out[got] = h[best_at + got];
-        got++;
-    }
-    return got;
-}
-
-/* ---- drafters ---- */
-
-static int32_t draft_engram(const struct spec_seq *q, int32_t n_max, int32_t *out) {
-    return q->engram ? engram_mixer_draft(q->engram, n_max, out) : 0;
-}
-
-static const struct {
-    const char *name;
-    int32_t (*draft)(const struct spec_seq *q, int32_t n_max, int32_t *out);
-} drafters[SPEC_N_DRAFTER] = {
-    [SPEC_PROMPT_LOOKUP] = {"prompt lookup", spec_ngram},
-    [SPEC_ENGRAM] = {"engram", draft_engram},
-};
-
 int32_t spec_draft(struct spec_seq *q, int32_t n_max, int32_t *out) {
-    q->drafter = SPEC_N_DRAFTER;
-    for (int i = 0; i < SPEC_N_DRAFTER; i++) {
+    q->drafter = N_TEXT_DRAFTER;
+    for (int i = 0; i < N_TEXT_DRAFTER; i++) {
         struct spec_yield *y = &q->drafters[i];
         bool poor =
             y->n_round >= SURE_ROUNDS && y->share < (q->follows ? least_beside_own : least_share);
         if (poor && ++y->n_idle % IDLE_ROUNDS != 0) continue;
-        int32_t n = drafters[i].draft(q, n_max, out);
-        if (n < 1) continue;
-        q->drafter = (enum spec_drafter)i;
-        return n;
+        struct drafter_request r = {.history = q->history,
+                                    .n_history = q->n_history,
+                                    .engram = q->engram,
+                                    .n_draft = n_max};
+        if (text_drafters[i]->draft(NULL, &r, 1, NULL) || r.n_draft < 1) continue;
+        memcpy(out, r.tokens, (size_t)r.n_draft * sizeof *out);
+        q->drafter = i;
+        return r.n_draft;
     }
     return 0;
 }

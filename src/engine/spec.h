@@ -2,7 +2,7 @@
  *
  * One loop serves every drafter: propose up to n tokens, verify them in one forward, keep the longest
  * prefix that the target itself samples (exact for any sampling: the target's draw decides, a draft is a
- * guess of it), drop the rest. Drafters are a table; the first that proposes something is used.
+ * guess of it), drop the rest. Drafters are a table (drafter.h); the first that proposes something is used.
  *
  * Whether it pays: depths are asked for in blocks of steps, and a block tells tokens and milliseconds of the
  * depth that was asked for, whatever came of it: drafts cut short, lookups that found nothing, the state that
@@ -20,16 +20,10 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "kernels/tensor.h"
-
-struct engram_mixer;
-
-/* Rows of the table of drafters (spec.c), in the order they are asked; the model's own prediction blocks
- * come after them all. */
-enum spec_drafter { SPEC_PROMPT_LOOKUP, SPEC_ENGRAM, SPEC_N_DRAFTER };
+#include "engine/drafter.h"
 
 struct spec_yield { /* of a drafter */
-    float share;    /* of its drafts' first tokens that were accepted, mean */
+    float share;    /* mean share of drafts whose first token was accepted */
     int32_t n_round, n_idle;
 };
 
@@ -37,10 +31,10 @@ struct spec_seq {     /* of one sequence */
     int32_t *history; /* owned: prompt and generated tokens, for n-gram drafts */
     int32_t n_prompt, n_history, cap_history;
     struct engram_mixer *engram; /* borrowed from the scheduler; NULL: none */
-    enum spec_drafter drafter; /* whose draft is being verified; SPEC_N_DRAFTER: the model's own */
-    struct spec_yield drafters[SPEC_N_DRAFTER];
+    int drafter; /* index of the one whose draft is being verified; N_TEXT_DRAFTER: the model drafter */
+    struct spec_yield drafters[N_TEXT_DRAFTER];
     bool off;
-    bool follows; /* the prediction block keeps up with it and may draft */
+    bool follows; /* the model drafter observes it and may draft */
 };
 
 enum { SPEC_MAX_SEQS = 4 }; /* decoding together beyond this, batching is cheaper than verifying */
@@ -68,7 +62,7 @@ struct spec {                                     /* of the engine */
     struct spec_choice choices[SPEC_MAX_SEQS][2]; /* [sequences - 1][a prediction block drafts] */
     struct spec_choice *at;                       /* view: of this step; NULL: no measure of any */
     bool is_second;                               /* the step before asked for the same */
-    struct spec_yield drafters[SPEC_N_DRAFTER];   /* over all sequences */
+    struct spec_yield drafters[N_TEXT_DRAFTER];   /* over all sequences */
     int32_t n_left_out;                           /* sequences that began where drafting loses */
 };
 
@@ -87,12 +81,9 @@ void spec_time(struct spec *s, int32_t n_tok, double ms);
 void spec_pause(struct spec *s);
 /* After a draft was verified. */
 void spec_learn(struct spec *s, struct spec_seq *q, int32_t n_accepted);
-/* The first drafter's proposal that has one: how many tokens. One whose first tokens are accepted too seldom, less
- * than one in three, or less than four in five where the model's own drafts would come instead, sits out and is
- * tried again now and then. */
+/* The proposal of the first text drafter that has one; returns its length, at most n_max < STEP_MAX_TOK. A drafter
+ * whose first tokens are accepted too rarely (less than one in three, or less than four in five if the model
+ * drafter would draft instead) sits out and is retried now and then. */
 int32_t spec_draft(struct spec_seq *q, int32_t n_max, int32_t *out);
-/* Prompt lookup: the tokens that followed the latest earlier occurrence of the longest suffix (3 to 8
- * tokens) of the history. Returns how many were found. */
-int32_t spec_ngram(const struct spec_seq *q, int32_t n_max, int32_t *out);
 
 #endif

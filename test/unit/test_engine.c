@@ -297,15 +297,13 @@ static void following_stops_where_drafting_loses(void **state) {
 
 static void ngrams_find_the_longest_match(void **state) {
     (void)state;
-    static const int32_t text[] = {1, 2, 3, 4, 50, 9, 2, 3, 4, 60, 8, 1, 2, 3, 4};
-    struct spec_seq q;
-    assert_int_equal(spec_seq_init(&q, text, 15, 10), 0);
-    int32_t out[8];
-    assert_int_equal(spec_ngram(&q, 2, out), 2);
-    assert_int_equal(out[0], 50); /* "1 2 3 4" beats the later "2 3 4" */
-    spec_seq_push(&q, 77);
-    assert_int_equal(spec_ngram(&q, 2, out), 0);
-    spec_seq_fini(&q);
+    static const int32_t text[] = {1, 2, 3, 4, 50, 9, 2, 3, 4, 60, 8, 1, 2, 3, 4, 77};
+    struct drafter_request r[] = {{.history = text, .n_history = 15, .n_draft = 2},
+                                  {.history = text, .n_history = 16, .n_draft = 2}};
+    assert_int_equal(drafter_ngram.draft(NULL, r, 2, NULL), 0);
+    assert_int_equal(r[0].n_draft, 2);
+    assert_int_equal(r[0].tokens[0], 50); /* "1 2 3 4" beats the later "2 3 4" */
+    assert_int_equal(r[1].n_draft, 0);
 }
 
 int main(void) {
