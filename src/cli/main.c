@@ -8,6 +8,7 @@
 #include "base/str.h"
 #include "cli/cli.h"
 #include "cli/hub_args.h"
+#include "cli/manual.h"
 #include "retrieval/extract.h"
 
 #define COMMAND(name, summary)                                                                     \
@@ -102,8 +103,23 @@ static void set_log(const struct cfg *c) {
     log_set_json(cfg_bool(c, "log-json"));
 }
 
+void cli_tables(const struct cfg_opt *own, const struct cfg_opt *out[CLI_MAX_TABLES]) {
+    int n = 0;
+    out[n++] = own;
+    out[n++] = log_options;
+    if (takes_hub(own, 0, NULL)) out[n++] = hub_options;
+    out[n] = NULL;
+}
+
+static bool
+    as_manual; /* `chimere help --man COMMAND`: cli_parse prints the page instead of parsing */
+
 bool cli_parse(struct cfg **c, const struct cfg_opt *table, const char *usage, int argc,
                char **argv, int *status) {
+    if (as_manual) {
+        *status = manual_page(argv[0], table, usage);
+        return false;
+    }
     const struct cfg_opt *const tables[] = {
         table, log_options, spellings, takes_hub(table, argc, argv) ? hub_options : NULL, NULL};
     struct err e = {0};
@@ -117,7 +133,10 @@ static void usage(FILE *f) {
     fputs("usage: chimere COMMAND [OPTIONS]\n\ncommands:\n", f);
     for (const struct cli_command *c = cli_commands; c->name; c++)
         fprintf(f, "  %-12s %s\n", c->name, c->summary);
-    fputs("\nchimere COMMAND --help lists a command's options.\n", f);
+    fputs("\nchimere COMMAND --help lists a command's options.\n"
+          "chimere help --man [COMMAND] prints a man page, chimere completion bash|zsh|fish a "
+          "completion.\n",
+          f);
 }
 
 /* What could not be written must not look like success: a full disk, a closed pipe. */
@@ -142,6 +161,25 @@ static int unknown(const char *name) {
     return 2;
 }
 
+static const struct cli_command *find_command(const char *name) {
+    for (const struct cli_command *c = cli_commands; c->name; c++)
+        if (strcmp(c->name, name) == 0) return c;
+    return NULL;
+}
+
+/* help, help COMMAND, help --man [COMMAND] */
+static int help(int argc, char **argv) {
+    static char flag[] = "--help";
+    as_manual = argc > 1 && strcmp(argv[1], "--man") == 0;
+    const char *name = as_manual ? argv[2] : argv[1]; /* argv ends with NULL */
+    if (argc < 2) usage(stdout);
+    else if (!name) return manual_overview();
+    if (!name) return 0;
+    const struct cli_command *c = find_command(name);
+    char *args[] = {(char *)name, flag, NULL};
+    return c ? c->run(2, args) : unknown(name);
+}
+
 static int run(int argc, char **argv) {
     if (argc < 2) {
         usage(stderr);
@@ -149,17 +187,18 @@ static int run(int argc, char **argv) {
     }
     const char *name = argv[1];
     if (strcmp(name, EXTRACT_COMMAND) == 0) return extract_child(argc, argv); /* in the sandbox */
-    if (strcmp(name, "--help") == 0 || strcmp(name, "-h") == 0 || strcmp(name, "help") == 0) {
+    if (strcmp(name, "help") == 0) return help(argc - 1, argv + 1);
+    if (strcmp(name, "--help") == 0 || strcmp(name, "-h") == 0) {
         usage(stdout);
         return 0;
     }
+    if (strcmp(name, "completion") == 0) return manual_completion(argc > 2 ? argv[2] : "");
     if (strcmp(name, "--version") == 0 || strcmp(name, "version") == 0) {
         puts("chimere " CLI_VERSION);
         return 0;
     }
-    for (const struct cli_command *c = cli_commands; c->name; c++)
-        if (strcmp(c->name, name) == 0) return c->run(argc - 1, argv + 1);
-    return unknown(name);
+    const struct cli_command *c = find_command(name);
+    return c ? c->run(argc - 1, argv + 1) : unknown(name);
 }
 
 int main(int argc, char **argv) {
