@@ -1,4 +1,4 @@
-/* ask_local.c: a request answered by one engine. A request's life: serve -> here -> answer.c -> engine_submit. */
+/* local.c: a request answered by one engine. A request's life: serve -> here -> answer.c -> engine_submit. */
 #include <stdatomic.h>
 #include <string.h>
 #include <time.h>

@@ -1,4 +1,4 @@
-/* memory.c: see memory.h. */
+/* ngram_memory.c: see memory.h. */
 #include "engine/ngram_memory.h"
 
 #include <math.h>

@@ -1,4 +1,4 @@
-/* sampler_few.c: the chain over some of a row's logits: the candidates that a device selected, and those
+/* sampler_candidates.c: the chain over some of a row's logits: the candidates that a device selected, and those
  * that processors touch. They stand in work at their places, everything else there is garbage: processors
  * that list what they touch run unchanged. What is certain of the rest is that it is smaller than `least`;
  * a choice that would depend on more is left to sampler_pick. */

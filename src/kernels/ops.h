@@ -1,6 +1,6 @@
 /* ops.h: THE list of operations; one table of function pointers per device.
  *
- * Every op has a scalar reference in cpu/ref_*.c that defines it; a device's version agrees with the
+ * Every op has a scalar reference in ref/ref_*.c that defines it; a device's version agrees with the
  * reference within the tolerance named at the op (relative to the largest |reference| of the output).
  * Ops return void. A device fails stickily: after a failure every op is a no-op and status() tells;
  * the caller asks once per step. Outputs never overlap inputs unless the op says so. Rows of a batch
@@ -275,7 +275,7 @@ struct ops {
     void (*fetched)(struct dev *d);
     void (*copy)(struct dev *d, void *dst, const void *src, size_t n); /* may overlap: no */
     void (*zero)(struct dev *d, void *dst, size_t n);
-    /* Begins what the device has collected; waits for nothing. What the host does next runs beside it. */
+    /* Flush: submits the recorded ops asynchronously. */
     void (*start)(struct dev *d);
     uint64_t (*free_bytes)(struct dev *d); /* that alloc may still give; 0: they are the host's */
     size_t (*scratch_bytes)(struct dev *d,

@@ -1,4 +1,4 @@
-/* mark.c: checkpoints: pages shared or copied to the host, recurrent state copied. */
+/* checkpoint.c: checkpoints: pages shared or copied to the host, recurrent state copied. */
 #include "model/checkpoint.h"
 
 #include <string.h>

@@ -1,4 +1,4 @@
-/* mark.h: checkpoints that outlive the pool's memory: page by page to the host, and to files.
+/* checkpoint.h: checkpoints that outlive the pool's memory: page by page to the host, and to files.
  *
  * A mark (seq.h) shares pages with sequences and other marks. Paged out, a page is copied to the host
  * once, whatever number of marks hold it; a sequence restored from the mark finds pages that are still

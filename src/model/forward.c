@@ -164,8 +164,8 @@ bool forward_brings(const struct hparams *hp, int32_t n_tok) {
            (int64_t)n_tok * hp->moe.n_used >= (int64_t)BRING_ROWS * hp->moe.n_expert;
 }
 
-/* f->x from embedding to the last layer. A device begins with the first layers while the host records more, and goes on
- * with those while it records the others: 250 launches take the host longer than three layers take a fast GPU. */
+/* f->x from embedding to the last layer. Flushes after layers 2 and 10, so that the GPU starts while the host
+ * is still recording: recording 250 launches takes longer than executing three layers. */
 enum { FIRST_LAYERS = 2, MORE_LAYERS = 10 };
 static void run_layers(struct forward *f) {
     const struct hparams *hp = &f->m->hp;

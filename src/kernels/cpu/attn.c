@@ -1,4 +1,4 @@
-/* mixers.c: attention and row-wise ops on the thread pool: who does what. */
+/* attn.c: attention and row-wise ops on the thread pool: who does what. */
 #include <stdatomic.h>
 #include <string.h>
 

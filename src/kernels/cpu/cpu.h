@@ -1,6 +1,6 @@
 /* cpu.h: the CPU device: SIMD kernels chosen once from what the processor has, on a pool of threads.
  *
- * Quantised weights multiply in a form of 16 interleaved rows that prepare() makes (lossless, pack.h);
+ * Quantised weights multiply in a form of 16 interleaved rows that prepare() makes (lossless, repack.h);
  * how, and why a row's bits do not depend on its batch, says gemm.h. Two isa levels can be forced for tests. */
 #ifndef CHIMERE_KERNELS_CPU_CPU_H
 #define CHIMERE_KERNELS_CPU_CPU_H

@@ -1,4 +1,4 @@
-/* gemm.h: products of packed tiles (pack.h) with activations rounded to 8 bits; one table per isa.
+/* gemm.h: products of packed tiles (repack.h) with activations rounded to 8 bits; one table per isa.
  *
  * For a tile of 16 rows and a row of activations x, blocks b in ascending order add, with exact integers
  * in the brackets,

@@ -1,4 +1,4 @@
-/* pack.c: which form each type takes, and the rearrangement of rows into tiles. */
+/* repack.c: which form each type takes, and the rearrangement of rows into tiles. */
 #include "kernels/cpu/repack.h"
 
 #include <string.h>

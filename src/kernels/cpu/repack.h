@@ -1,4 +1,4 @@
-/* pack.h: the form in which quantised weights multiply on a CPU: 16 rows interleaved.
+/* repack.h: the form in which quantised weights multiply on a CPU: 16 rows interleaved.
  *
  * A tile is 16 consecutive rows. Along the rows it is cut into blocks of 32 inputs, and blocks into
  * groups of 8 (types with a scale hierarchy over 256) or 4. One group is: scales of its blocks, then per

@@ -1,4 +1,4 @@
-/* repack_read.h: one row's codes and scales out of a file block, for pack.c. */
+/* repack_read.h: one row's codes and scales out of a file block, for repack.c. */
 #ifndef CHIMERE_KERNELS_CPU_REPACK_READ_H
 #define CHIMERE_KERNELS_CPU_REPACK_READ_H
 

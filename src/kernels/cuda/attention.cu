@@ -1,11 +1,11 @@
-/* attn.cu: queries, keys and values into the cache; attention over pages and inside a batch.
+/* attention.cu: queries, keys and values into the cache; attention over pages and inside a batch.
  *
  * Few tokens of a sequence: the cache is cut into stretches of positions, a block each; warps take
  * positions in turn and keep running maxima and sums, and a second kernel joins the stretches. Roofline: the
  * bytes of keys and values, read once per group of query heads. The length of a stretch follows from the
  * token's own position alone, so its bits do not depend on its neighbours. Heads of 64, 128 or 256 go through
  * the tensor cores (page_kernel); other sizes, caches of floats and precise mode through split_kernel.
- * Many tokens: attn_many.cu. */
+ * Many tokens: flash_attention_prefill.cu. */
 #include <utility>
 
 #include "kernels/cuda/attention.cuh"

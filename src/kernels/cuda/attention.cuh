@@ -1,4 +1,4 @@
-/* attn.cuh: the cache and the job that kernels of few tokens (attn.cu) and of many (attn_many.cu) share. */
+/* attention.cuh: the cache and the job that kernels of few tokens (attention.cu) and of many (flash_attention_prefill.cu) share. */
 #ifndef CHIMERE_KERNELS_CUDA_ATTENTION_CUH
 #define CHIMERE_KERNELS_CUDA_ATTENTION_CUH
 
@@ -130,7 +130,7 @@ __device__ __forceinline__ void head_make(const store_job &j, const head_angles<
         if (i * 32 < 2 * half) x[i] = mine[i * 32 + lane];
 }
 
-/* Few tokens: the cache in stretches (attn.cu, attn_page.cu). */
+/* Few tokens: the cache in stretches (attention.cu, flash_attention_decode.cu). */
 enum {
     MAX_SPLIT = 132, /* with two kv heads one wave of an H200's multiprocessors, two blocks each */
     SPLIT_SHIFT = 4, /* stretches of split_kernel are multiples of 16: a step of a block */
@@ -167,7 +167,7 @@ __device__ __forceinline__ bool is_seen(const attn_job &j, int64_t pos, int64_t 
     return j.window <= 0 || pos > own - j.window || pos < j.n_keep;
 }
 
-/* Few tokens on the tensor cores (attn_page.cu): the size of heads that it has a form for, 0: none; n_row rows in n_split
+/* Few tokens on the tensor cores (flash_attention_decode.cu): the size of heads that it has a form for, 0: none; n_row rows in n_split
  * stretches, of which up to j.few are joined already. */
 int cuda_attn_page_heads(const cache &k, const cache &v);
 void cuda_attn_pages(struct cuda *c, const dspans &b, const attn_job &j, const fresh_job *fresh,

@@ -1,4 +1,4 @@
-/* chunk.cu: scans of many tokens on tensor cores (Yang et al., Parallelizing Linear Transformers with the Delta Rule,
+/* chunked_scan.cu: scans of many tokens on tensor cores (Yang et al., Parallelizing Linear Transformers with the Delta Rule,
  * arXiv:2406.06484; gates as in arXiv:2412.06464; Mamba-2's as in arXiv:2405.21060, without T).
  *
  * With G_i the sum of g up to token i of a chunk, S the state before it:

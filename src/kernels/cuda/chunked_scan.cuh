@@ -1,4 +1,4 @@
-/* chunk.cuh: scans of many tokens, 32 at a time: the delta net's (recurrent.cu) and Mamba-2's (ssm.cu). */
+/* chunked_scan.cuh: scans of many tokens, 32 at a time: the delta net's (delta_net.cu) and Mamba-2's (mamba.cu). */
 #ifndef CHIMERE_KERNELS_CUDA_CHUNKED_SCAN_CUH
 #define CHIMERE_KERNELS_CUDA_CHUNKED_SCAN_CUH
 

@@ -8,7 +8,7 @@
  * of a step does not change while the shape of the batch stays. What select finds is written to the host's
  * memory by the last kernel; the host watches a word there.
  *
- * Weights are stored as planes (planes.h). One thread at a time. Failures are sticky (ops.h). */
+ * Weights are stored as planes (repack.h). One thread at a time. Failures are sticky (ops.h). */
 #ifndef CHIMERE_KERNELS_CUDA_CUDA_H
 #define CHIMERE_KERNELS_CUDA_CUDA_H
 
@@ -24,7 +24,7 @@ struct cuda_params {
     int device;
     int n_thread;        /* that rearrange weights; 0: one a core */
     uint64_t vram_bytes; /* take no more than this; 0: what the card has free */
-    uint32_t layout; /* of weights: PLANES or PLANES_WIDE (planes.h); 0: as the card's memory is */
+    uint32_t layout; /* of weights: PLANES or PLANES_WIDE (repack.h); 0: as the card's memory is */
     bool precise;    /* activations stay f32 in every product: slow, for comparisons */
     bool no_graph;   /* launch kernels one by one */
 };

@@ -142,7 +142,7 @@ struct pending_store { /* what attention behind it makes in passing */
     int32_t n_tok, n_head;
 };
 
-/* Rows of x for the tensor cores (tile.cuh). */
+/* Rows of x for the tensor cores (gemm.cuh). */
 struct halves {
     const float *x;
     uint16_t *row;
@@ -307,7 +307,7 @@ static void launch(struct cuda *c, void (*kernel)(P...), dim3 grid, dim3 block, 
     (put((P)args), ...);
 }
 
-/* ---- weights (load.cu) ---- */
+/* ---- weights (upload.cu) ---- */
 
 size_t cuda_prepared_bytes(struct dev *d, const struct weight *w);
 int cuda_prepare(struct dev *d, const struct weight *w, void *dst, struct weight *w2);

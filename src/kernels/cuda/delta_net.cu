@@ -1,7 +1,7 @@
-/* recurrent.cu: the log of drafted tokens, convolution, delta net.
+/* delta_net.cu: the log of drafted tokens, convolution, delta net.
  *
  * A block owns a head of one sequence, keeps its state in registers and takes the tokens one after the other, logged
- * ones first. So a token's bits do not depend on how many come with it; prompts go another way (chunk.cu).
+ * ones first. So a token's bits do not depend on how many come with it; prompts go another way (chunked_scan.cu).
  * Roofline at decode: the state, read and written once, 4 MB a layer of a 35B model; the reads
  * are in flight before the wait, since no kernel of the step writes them.
  *

@@ -1,4 +1,4 @@
-/* unpack.cuh: units of 32 elements out of planes: 8 words of signed bytes, two scales, an offset.
+/* dequant.cuh: units of 32 elements out of planes: 8 words of signed bytes, two scales, an offset.
  *
  * value[e] = scale[e / 16] * q[e] - offset[e / 16]. raw<F> holds what a lane reads, so that loads can be issued
  * long before they are used; tables of the grid forms lie in shared memory (unpack_tables). */

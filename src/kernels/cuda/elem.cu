@@ -16,7 +16,7 @@ static dim3 blocks_of(int64_t n) {
 enum { NORM_THREADS = 256 };
 
 /* A block a row; x, w and n are multiples of 4, n is one of 32 where there is a8. The order of additions depends on n
- * alone. As in norm_input (linear.cu), which adds in another order, rounding needs no sum, so it goes before the
+ * alone. As in norm_input (gemv.cu), which adds in another order, rounding needs no sum, so it goes before the
  * barrier. FULL: n is that many times four values for every thread, and there are weights; 0: any n. */
 template <int FULL>
 __global__ void __launch_bounds__(NORM_THREADS)

@@ -1,4 +1,4 @@
-/* attn_page.cu: attention of few tokens on the tensor cores.
+/* flash_attention_decode.cu: attention of few tokens on the tensor cores.
  *
  * A block takes whole pages of a stretch, one or two at a time, a warp a quarter of each: 16 positions. Up to 8 query heads of a kv
  * head: scores are Q K^T with heads as rows, halves of q in rows 0 to 7 and what they lack of the floats in
@@ -668,8 +668,9 @@ static void page_form_launch(struct cuda *c, dim3 grid, const dspans &b, const a
     launch(c, page_kernel<P, FRESH>, grid, dim3(P::THREADS), (size_t)P::SHARED, b, j, f);
 }
 
-/* Heads that a block serves: as many as go with one read of the cache; where there are few blocks, so few that most of
- * the chip has one: what a warp makes of them, one instruction behind the other, takes longer than the cache. */
+/* Query heads per block. Normally the whole GQA group shares one read of keys and values. If that leaves
+ * SMs idle, use fewer heads per block: the warp's serial instruction stream then costs more than reading
+ * the cache again. */
 static int heads_of_block(const struct cuda *c, const attn_job &j, int n_split, int n_row) {
     enum { FEWEST = 2 };
     int group = j.n_head / j.n_kv_head, heads = group < MAX_GROUP ? group : (int)MAX_GROUP;

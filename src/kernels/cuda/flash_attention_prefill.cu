@@ -1,4 +1,4 @@
-/* attn_many.cu: attention of many tokens, blocks of 64 or 128 queries against pages of 64 keys on the tensor cores; and
+/* flash_attention_prefill.cu: attention of many tokens, blocks of 64 or 128 queries against pages of 64 keys on the tensor cores; and
  * inside a batch, without a cache (encoders). */
 #include <utility>
 

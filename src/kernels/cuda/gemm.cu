@@ -1,4 +1,4 @@
-/* tile.cu: decoded weights times halves, accumulated in float: 2 n_in n_out n_tok operations.
+/* gemm.cu: decoded weights times halves, accumulated in float: 2 n_in n_out n_tok operations.
  *
  * A block has 128 rows of weights and up to 128 columns (tokens), so each weight is decoded once per 128 tokens, straight
  * into the registers that the tensor cores read; only activations go through shared memory, copied asynchronously. Of

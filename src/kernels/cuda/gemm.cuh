@@ -1,4 +1,4 @@
-/* tile.cuh: matrices times many rows on the tensor cores: prefill of linear, ffn and mixtures. */
+/* gemm.cuh: matrices times many rows on the tensor cores: prefill of linear, ffn and mixtures. */
 #ifndef CHIMERE_KERNELS_CUDA_GEMM_CUH
 #define CHIMERE_KERNELS_CUDA_GEMM_CUH
 

@@ -1,7 +1,7 @@
-/* linear.cu: matrices times rows. Roofline at decode: the bytes of the weights; a lane has up to 4 units
+/* gemv.cu: matrices times rows. Roofline at decode: the bytes of the weights; a lane has up to 4 units
  * in flight before it waits for the kernel before it, and blocks are as many as the chip holds at once. One token has
  * kernels of its own: its bits may differ from those that the same token has among others, which do not depend on how
- * many those are. Several tokens of common forms: few.cu. Prefill: tile.cu. */
+ * many those are. Several tokens of common forms: gemv_batch.cu. Prefill: gemm.cu. */
 #include "kernels/cuda/gemm.cuh"
 #include "kernels/cuda/vectors.cuh"
 
@@ -113,7 +113,7 @@ template <int F> struct vector8 {
     }
 };
 
-/* Matrices of form F, of numbers, and of Q8_0, for several tokens: what few.cu has no kernel or room for. Shared memory:
+/* Matrices of form F, of numbers, and of Q8_0, for several tokens: what gemv_batch.cu has no kernel or room for. Shared memory:
  * grid points. */
 template <int F>
 __global__ void __launch_bounds__(VEC_THREADS, 2)

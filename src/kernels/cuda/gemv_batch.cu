@@ -1,4 +1,4 @@
-/* few.cu: matrices times 2 to 16 tokens, by the tensor cores' products of bytes: 8 tokens of a launch's row of blocks.
+/* gemv_batch.cu: matrices times 2 to 16 tokens, by the tensor cores' products of bytes: 8 tokens of a launch's row of blocks.
  *
  * A warp has 16 rows and a part of their chunks, of 4 or 8 units; chunks come through two places of its own in shared
  * memory, asked for before the wait. A unit of 16 rows is one product: word t of a unit's nibbles is what lane t of

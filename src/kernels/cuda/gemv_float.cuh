@@ -1,8 +1,8 @@
-/* linear.cuh: rows of a matrix times floats: what linear and the mixture of experts share.
+/* gemv_float.cuh: rows of a matrix times floats: what linear and the mixture of experts share.
  *
  * Few tokens with activations as floats (precise mode, experts of floats): a group of up to 32 lanes
- * takes a row, each lane every group-th unit of 32; the activations lie in shared memory. rows8.cuh is
- * what decoding usually takes, tile.cuh what prefill takes. */
+ * takes a row, each lane every group-th unit of 32; the activations lie in shared memory. gemv_int8.cuh is
+ * what decoding usually takes, gemm.cuh what prefill takes. */
 #ifndef CHIMERE_KERNELS_CUDA_GEMV_FLOAT_CUH
 #define CHIMERE_KERNELS_CUDA_GEMV_FLOAT_CUH
 

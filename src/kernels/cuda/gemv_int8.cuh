@@ -1,4 +1,4 @@
-/* rows8.cuh: rows of quantised weights times activations of 8 bits: what decoding consists of.
+/* gemv_int8.cuh: rows of quantised weights times activations of 8 bits: what decoding consists of.
  *
  * Activations are quantised once, by the kernel that makes them (act8), as ref_quantise8 does it. A group
  * of up to 32 lanes takes a few rows side by side: each lane has every group-th unit of them, in registers, two steps
@@ -6,7 +6,7 @@
  * instructions a unit: a chip of 132 multiprocessors issues about 60 for a unit of a warp while its memory brings
  * the bytes of one.
  * A lane's order of additions depends on the matrix alone, so a token's bits do not depend on how many
- * others come with it; alone it goes through other kernels (linear.cu). */
+ * others come with it; alone it goes through other kernels (gemv.cu). */
 #ifndef CHIMERE_KERNELS_CUDA_GEMV_INT8_CUH
 #define CHIMERE_KERNELS_CUDA_GEMV_INT8_CUH
 

@@ -1,5 +1,5 @@
-/* ssm.cu: the scans of Mamba-2 and Mamba-1. A block owns 64 rows of a head (Mamba-1: a strip of channels) of one
- * sequence; the rest is as in recurrent.cu. While decoding, Mamba-2's convolution, scan, gate and norm
+/* mamba.cu: the scans of Mamba-2 and Mamba-1. A block owns 64 rows of a head (Mamba-1: a strip of channels) of one
+ * sequence; the rest is as in delta_net.cu. While decoding, Mamba-2's convolution, scan, gate and norm
  * are one launch where sizes are the usual ones. */
 #include <utility>
 

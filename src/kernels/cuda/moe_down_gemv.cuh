@@ -1,4 +1,4 @@
-/* down8.cuh: the chosen experts' last product while decoding, through bytes: out[t] += sum of weight * down(hidden).
+/* moe_down_gemv.cuh: the chosen experts' last product while decoding, through bytes: out[t] += sum of weight * down(hidden).
  *
  * A row's units, of all its experts one behind the other, are a stream; a group of lanes has a few rows, each lane every
  * so many units of them. The stream is cut into n_part parts of n_step steps; a lane adds within a part, then its parts

@@ -1,4 +1,4 @@
-/* moe_hidden.cu: the mixture of experts while decoding, through bytes: the choice, the shared expert's last product
+/* moe_gemv.cu: the mixture of experts while decoding, through bytes: the choice, the shared expert's last product
  * beside it, and the hidden rows of the chosen experts. */
 #include <utility>
 

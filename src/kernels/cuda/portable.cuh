@@ -49,8 +49,8 @@ __device__ __forceinline__ uint32_t atomic_ticket(uint32_t *counter) {
 /* What the compiler does not know: that counting threads with signs needs no care for negative ones. */
 __device__ __forceinline__ void threads_fit(void) { __builtin_assume(threadIdx.x < 1024); }
 
-/* Before the wait: what is read first after it. Where it lies is then known to the multiprocessor, which otherwise
- * looks it up with everybody waiting (weights have driven activations out of its list of pages); no value is read. */
+/* TLB warm-up: touches an address that is read right after pdl_wait, because streaming weights evicts its
+ * translation. No data is consumed. */
 __device__ __forceinline__ void prefetch_tlb(const void *p) {
     asm volatile("prefetch.global.L2 [%0];" ::"l"(p));
 }

@@ -1,4 +1,4 @@
-/* recurrent.cuh: what the delta net (recurrent.cu) and the scans of Mamba (ssm.cu) share. */
+/* recurrent.cuh: what the delta net (delta_net.cu) and the scans of Mamba (mamba.cu) share. */
 #ifndef CHIMERE_KERNELS_CUDA_RECURRENT_CUH
 #define CHIMERE_KERNELS_CUDA_RECURRENT_CUH
 

@@ -1,4 +1,4 @@
-/* planes.c: rows of blocks, as files have them, into planes of fields. Block layouts: format/quant_*.c. */
+/* repack.c: rows of blocks, as files have them, into planes of fields. Block layouts: format/quant_*.c. */
 #include "kernels/cuda/repack.h"
 
 #include <math.h>

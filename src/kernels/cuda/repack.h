@@ -1,4 +1,4 @@
-/* planes.h: how the device stores a matrix: as planes of fields instead of rows of blocks.
+/* repack.h: how the device stores a matrix: as planes of fields instead of rows of blocks.
  *
  * A unit is 32 elements of a row, the work of one lane. Each field of all units of all rows of all
  * matrices of a stack forms one plane, so that neighbouring lanes read neighbouring bytes, aligned.

@@ -1,4 +1,4 @@
-/* select.cu: the likeliest tokens of rows of logits, their sums, and the logits of listed tokens: what a
+/* top_k.cu: the likeliest tokens of rows of logits, their sums, and the logits of listed tokens: what a
  * sampler needs, so that 16 KB cross to the host instead of a row (1 MB of 248,320 tokens).
  *
  * Three launches of SELECT_PARTS blocks a row, each reading the row from the L2 cache, and one of a block a row:

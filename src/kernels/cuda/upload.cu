@@ -1,4 +1,4 @@
-/* load.cu: weights on their way from the file's map to the device: all threads rearrange a part of a matrix
+/* upload.cu: weights on their way from the file's map to the device: all threads rearrange a part of a matrix
  * into pinned memory while the part before it is copied, on a stream of its own. */
 #include <utility>
 

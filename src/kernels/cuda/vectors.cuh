@@ -139,7 +139,7 @@ template <int UNITS> struct number_rows {
     }
 };
 
-/* Two to eight tokens a row of blocks, by tensor cores (few.cu), where form and sizes allow. False: they do not;
+/* Two to eight tokens a row of blocks, by tensor cores (gemv_batch.cu), where form and sizes allow. False: they do not;
  * nothing was launched. */
 bool cuda_few(struct cuda *c, const linear_job &all, int form);
 
