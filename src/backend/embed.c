@@ -37,7 +37,7 @@ int embed_open(struct embed **out, struct model *m, const struct tok *tok, int32
     int rc = 0;
     if (hp->is_causal) {
         const struct seq_pool_params p = {
-            .n_slot = 1, .n_ctx = s->n_ctx, .k_type = QUANT_F16, .v_type = QUANT_F16};
+            .n_slot = 1, .n_ctx = s->n_ctx, .k_type = QUANT_F32, .v_type = QUANT_F32};
         rc = seq_pool_new(&s->pool, m, &p, e);
         if (!rc) rc = seq_new(&s->seq, s->pool, e);
         s->rows = mem_alloc_array((size_t)s->batch * (size_t)hp->n_embd, sizeof *s->rows);
@@ -102,8 +102,9 @@ int embed_text(struct embed *s, const char *text, size_t n, bool normalise, floa
     int rc = tok_encode(s->tok, text, n, false, true, &ids, &n_id, e);
     if (!rc && !n_id) memset(out, 0, (size_t)s->m->hp.n_embd * sizeof *out);
     *cut = n_id > (size_t)s->n_ctx;
-    if (!rc && *cut) { /* the end mark of an encoder's text stays */
-        if (!s->m->hp.is_causal) ids[s->n_ctx - 1] = ids[n_id - 1];
+    if (!rc && *cut) { /* the token after the text stays */
+        bool has_end = !s->m->hp.is_causal || ids[n_id - 1] == tok_eos(s->tok);
+        if (has_end) ids[s->n_ctx - 1] = ids[n_id - 1];
         n_id = (size_t)s->n_ctx;
     }
     *n_tok = (int32_t)n_id;

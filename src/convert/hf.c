@@ -111,6 +111,7 @@ int hf_convert(const struct hf_options *options, struct hf_result *result, struc
     struct hf h = {.options = options};
     int rc = choose_mix(&h, e);
     if (!rc) rc = hf_read_config(&h, e);
+    if (!rc) rc = hf_check_fields(&h, e);
     if (!rc) rc = safetensors_open(&h.st, options->dir, e);
     if (!rc) rc = read_sizes(&h, e);
     if (!rc) rc = settle_nextn(&h, e);

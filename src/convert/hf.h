@@ -5,16 +5,19 @@
 #ifndef CHIMERE_CONVERT_HF_H
 #define CHIMERE_CONVERT_HF_H
 
+#include <stddef.h>
 #include <stdint.h>
 
 #include "base/err.h"
 
 struct hf_options {
     const char *dir, *out;
-    const char *type;     /* a mix of quantize_mix.h; NULL: matrices as in the source */
-    const char *pre;      /* pre-tokenizer name; NULL: recognised from tokenizer.json */
-    uint64_t split_bytes; /* 0: one file */
-    int n_thread;         /* 0: one a core */
+    const char *type;          /* a mix of quantize_mix.h; NULL: matrices as in the source */
+    const char *pre;           /* pre-tokenizer name; NULL: recognised from tokenizer.json */
+    uint64_t split_bytes;      /* 0: one file */
+    const char *const *ignore; /* [n_ignore] fields of config.json that need not be known */
+    size_t n_ignore;
+    int n_thread; /* 0: one a core */
 };
 
 struct hf_result {

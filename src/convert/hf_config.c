@@ -142,15 +142,43 @@ static int put_key(const struct hf *h, struct gguf_writer *w, const struct key_r
     return 0;
 }
 
-/* Position scaling is said in one way for all families. Llama 3's is a tensor: hf_tensor.c. */
-static int put_rope_scaling(const struct hf *h, struct gguf_writer *w, struct err *e) {
+/* What YaRN multiplies sines and cosines with, as config.json determines it; 0: as usual. */
+static double yarn_magnitude(const json_t *rope, double factor) {
+    const json_t *v = hf_config_find(rope, "attention_factor|attn_factor");
+    if (json_is_number(v)) return json_number_value(v);
+    const json_t *one = json_object_get(rope, "mscale"),
+                 *all = json_object_get(rope, "mscale_all_dim");
+    if (!(json_number_value(one) > 0) || !(json_number_value(all) > 0) || factor <= 1) return 0;
+    return (0.1 * json_number_value(one) * log(factor) + 1) /
+           (0.1 * json_number_value(all) * log(factor) + 1);
+}
+
+static void put_yarn(const struct hf *h, struct gguf_writer *w, const json_t *rope) {
     static const struct {
         const char *hf, *gguf;
-    } factors[] = {{"factor", "factor"},
-                   {"attention_factor|attn_factor", "attn_factor"},
-                   {"beta_fast", "yarn_beta_fast"},
-                   {"beta_slow", "yarn_beta_slow"},
-                   {"extrapolation_factor", "yarn_ext_factor"}};
+    } betas[] = {{"beta_fast", "yarn_beta_fast"}, {"beta_slow", "yarn_beta_slow"}};
+    char key[GGUF_MAX_NAME];
+    for (size_t i = 0; i < sizeof betas / sizeof betas[0]; i++) {
+        const json_t *v = json_object_get(rope, betas[i].hf);
+        if (!json_is_number(v)) continue;
+        snprintf(key, sizeof key, "%s.rope.scaling.%s", h->arch->name, betas[i].gguf);
+        gguf_put_f32(w, key, (float)json_number_value(v));
+    }
+    if (json_is_false(json_object_get(rope, "truncate"))) {
+        snprintf(key, sizeof key, "%s.rope.scaling.yarn_truncate", h->arch->name);
+        gguf_put_bool(w, key, false);
+    }
+    /* readers multiply this with 0.1 ln(factor) + 1 */
+    double factor = json_number_value(json_object_get(rope, "factor"));
+    double magnitude = yarn_magnitude(rope, factor);
+    if (magnitude > 0 && factor > 0) {
+        snprintf(key, sizeof key, "%s.rope.scaling.attn_factor", h->arch->name);
+        gguf_put_f32(w, key, (float)(magnitude / (0.1 * log(factor) + 1)));
+    }
+}
+
+/* Scaling of positions has one form for all families. Llama 3's is a tensor: hf_tensor.c. */
+static int put_rope_scaling(const struct hf *h, struct gguf_writer *w, struct err *e) {
     char key[GGUF_MAX_NAME];
     const json_t *rope = hf_config_find(h->config, "rope_scaling|rope_parameters");
     const char *type = json_string_value(hf_config_find(rope, "rope_type|type"));
@@ -163,38 +191,98 @@ static int put_rope_scaling(const struct hf *h, struct gguf_writer *w, struct er
             h->options->dir, type);
     snprintf(key, sizeof key, "%s.rope.scaling.type", h->arch->name);
     gguf_put_str(w, key, type, strlen(type));
-    for (size_t i = 0; i < sizeof factors / sizeof factors[0]; i++) {
-        const json_t *v = hf_config_find(rope, factors[i].hf);
-        if (!json_is_number(v)) continue;
-        snprintf(key, sizeof key, "%s.rope.scaling.%s", h->arch->name, factors[i].gguf);
-        gguf_put_f32(w, key, (float)json_number_value(v));
-    }
-    const json_t *v = json_object_get(rope, "original_max_position_embeddings");
+    const json_t *v = json_object_get(rope, "factor");
+    snprintf(key, sizeof key, "%s.rope.scaling.factor", h->arch->name);
+    if (json_is_number(v)) gguf_put_f32(w, key, (float)json_number_value(v));
+    v = json_object_get(rope, "original_max_position_embeddings");
     if (is_u32(v)) {
         snprintf(key, sizeof key, "%s.rope.scaling.original_context_length", h->arch->name);
         gguf_put_u32(w, key, (uint32_t)json_integer_value(v));
     }
+    if (strcmp(type, "yarn") == 0) put_yarn(h, w, rope);
     return 0;
 }
 
-/* sentence-transformers folders say how token vectors become one. */
-static int put_pooling(const struct hf *h, struct gguf_writer *w, struct err *e) {
+/* Bounds of Mamba-2's time step, unless they bound nothing. */
+static void put_time_step_limit(const struct hf *h, struct gguf_writer *w) {
+    static const char *const names[] = {"min", "max"};
+    const json_t *limit = json_object_get(h->config, "time_step_limit");
+    for (size_t i = 0; i < 2; i++) {
+        const json_t *v = json_array_get(limit, i);
+        double x = json_number_value(v);
+        if (!json_is_number(v) || (i ? x > 1e30 : x <= 0)) continue;
+        char key[GGUF_MAX_NAME];
+        snprintf(key, sizeof key, "%s.ssm.time_step_%s", h->arch->name, names[i]);
+        gguf_put_f32(w, key, (float)x);
+    }
+}
+
+/* The pooling of a sentence-transformers folder. Older files have a boolean per mode, later ones a name. */
+static int read_pooling(const json_t *pooling, int *kind, struct err *e) {
     static const struct {
-        const char *key;
+        const char *flag, *name;
         enum pooling kind;
-    } modes[] = {{"pooling_mode_mean_tokens", POOL_MEAN},
-                 {"pooling_mode_cls_token", POOL_CLS},
-                 {"pooling_mode_lasttoken", POOL_LAST}};
+    } modes[] = {{"pooling_mode_mean_tokens", "mean", POOL_MEAN},
+                 {"pooling_mode_cls_token", "cls", POOL_CLS},
+                 {"pooling_mode_lasttoken", "lasttoken", POOL_LAST}};
+    const size_t n_mode = sizeof modes / sizeof modes[0];
+    const char *name = json_string_value(json_object_get(pooling, "pooling_mode")), *key;
+    json_t *v;
+    json_object_foreach((json_t *)pooling, key, v) {
+        size_t i = 0;
+        if (!str_starts(key, "pooling_mode_") || !json_is_true(v)) continue;
+        while (i < n_mode && strcmp(key, modes[i].flag) != 0) i++;
+        if (i == n_mode || *kind >= 0)
+            return err_set(e, CHIMERE_EUNSUPPORTED,
+                           "1_Pooling/config.json: expected one of mean, cls and lasttoken, got %s",
+                           key);
+        *kind = (int)modes[i].kind;
+    }
+    for (size_t i = 0; name && i < n_mode; i++)
+        if (strcmp(name, modes[i].name) == 0) *kind = (int)modes[i].kind;
+    if (name && *kind < 0)
+        return err_set(e, CHIMERE_EUNSUPPORTED,
+                       "1_Pooling/config.json: pooling_mode: expected mean, cls or lasttoken, got "
+                       "'%s'",
+                       name);
+    return 0;
+}
+
+/* Modules after the transformer: layers of their own would be left out in silence. */
+static int check_modules(const struct hf *h, struct err *e) {
+    static const char *const known[] = {"Transformer", "Pooling", "Normalize"};
+    json_t *modules, *item;
+    size_t i;
+    int rc = hf_read_json(h->options->dir, "modules.json", CONFIG_MAX, false, &modules, e);
+    json_array_foreach(modules, i, item) {
+        const char *type = json_string_value(json_object_get(item, "type"));
+        const char *dot = type ? strrchr(type, '.') : NULL;
+        bool is_known = !type;
+        for (size_t k = 0; type && k < sizeof known / sizeof known[0]; k++)
+            is_known |= strcmp(dot ? dot + 1 : type, known[k]) == 0;
+        if (!is_known && !rc)
+            rc = err_set(e, CHIMERE_EUNSUPPORTED,
+                         "modules.json: expected Transformer, Pooling and Normalize, got '%s'",
+                         type);
+    }
+    json_decref(modules);
+    return rc;
+}
+
+static int put_pooling(struct hf *h, struct gguf_writer *w, struct err *e) {
     json_t *pooling;
-    int rc = hf_read_json(h->options->dir, "1_Pooling/config.json", CONFIG_MAX, false, &pooling, e);
+    int kind = -1;
+    int rc = check_modules(h, e);
+    if (!rc)
+        rc = hf_read_json(h->options->dir, "1_Pooling/config.json", CONFIG_MAX, false, &pooling, e);
     if (rc || !pooling) return rc;
+    rc = read_pooling(pooling, &kind, e);
+    json_decref(pooling);
     char key[GGUF_MAX_NAME];
     snprintf(key, sizeof key, "%s.pooling_type", h->arch->name);
-    for (size_t i = 0; i < sizeof modes / sizeof modes[0]; i++)
-        if (json_is_true(json_object_get(pooling, modes[i].key)))
-            gguf_put_u32(w, key, modes[i].kind);
-    json_decref(pooling);
-    return 0;
+    if (!rc && kind >= 0) gguf_put_u32(w, key, (uint32_t)kind);
+    h->embeds = kind >= 0;
+    return rc;
 }
 
 static void put_general(const struct hf *h, struct gguf_writer *w) {
@@ -215,6 +303,7 @@ int hf_put_keys(struct hf *h, struct gguf_writer *w, struct err *e) {
     int rc = 0;
     for (const struct key_row *k = h->arch->keys; !rc && k->gguf; k++) rc = put_key(h, w, k, e);
     if (!rc) rc = put_rope_scaling(h, w, e);
+    if (!rc) put_time_step_limit(h, w);
     if (!rc && h->arch->derive) rc = h->arch->derive(h->config, w, e);
     if (!rc) rc = put_pooling(h, w, e);
     char key[GGUF_MAX_NAME];

@@ -26,7 +26,8 @@ struct hf {
     struct pool *pool; /* owned */
     uint32_t n_vocab;  /* rows of the embedding */
     uint32_t n_token_type;
-    bool *used; /* owned [n tensors of st] */
+    bool *used;  /* owned [n tensors of st] */
+    bool embeds; /* the folder says how vectors of tokens become one of the text */
     struct hf_result result;
 };
 
@@ -41,6 +42,11 @@ int hf_read_config(struct hf *h, struct err *e);
 int hf_put_keys(struct hf *h, struct gguf_writer *w, struct err *e);
 /* Value at "a.b|c.d": the first path that leads to a value other than null. */
 const json_t *hf_config_find(const json_t *config, const char *paths);
+
+/* ---- hf_fields.c ---- */
+
+/* Refuses fields of config.json that nothing reads and that are not known to be harmless. */
+int hf_check_fields(const struct hf *h, struct err *e);
 
 /* ---- hf_tensor.c ---- */
 

@@ -214,7 +214,8 @@ static void put_added(const struct put *p, const char *name, const char *key, bo
     snprintf(option, sizeof option, "add_%s_token", name);
     const json_t *said = json_object_get(p->config, option);
     int64_t in_template = token_id(p, template_token(p->v.post_processor, last));
-    bool add = json_is_boolean(said) ? json_is_true(said) : id >= 0 && in_template == id;
+    bool in = id >= 0 && in_template == id;
+    bool add = json_is_boolean(said) && !(p->h->embeds && last && in) ? json_is_true(said) : in;
     gguf_put_bool(p->w, key, add && id >= 0);
 }
 
@@ -246,6 +247,9 @@ static void put_specials(const struct put *p) {
     if (ids[2] < 0 && p->v.model != HF_BPE) ids[2] = p->v.unk_id;
     if (ids[0] < 0) ids[0] = ids[5]; /* an encoder begins with CLS and ends with SEP */
     if (ids[1] < 0) ids[1] = ids[3];
+    /* An embedding model's text ends with what the tokenizer appends, whatever ends an answer. */
+    int64_t last = token_id(p, template_token(p->v.post_processor, true));
+    if (p->h->embeds && last >= 0) ids[1] = last;
     for (int i = 0; i < 7; i++)
         if (ids[i] >= 0) gguf_put_u32(p->w, rows[i].key, (uint32_t)ids[i]);
     put_added(p, "bos", "tokenizer.ggml.add_bos_token", false, ids[0]);

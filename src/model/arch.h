@@ -59,7 +59,8 @@ struct hparams {
     enum rope_mode rope_mode;
     int32_t n_rot;
     float rope_base, rope_factor, rope_magnitude; /* factor: linear scaling of positions */
-    bool rope_yarn;
+    bool rope_yarn, rope_truncate;        /* truncate: YaRN's ramp begins and ends at whole pairs */
+    float rope_beta_fast, rope_beta_slow; /* YaRN: turns over the original context */
     int32_t rope_n_ctx_orig;
     float eps;
 
@@ -108,6 +109,9 @@ struct arch {
         *hf_model_types; /* config.json model_type, NULL-terminated; text_config's too */
     const struct tensor_row *const *tensors; /* NULL-terminated list of tables */
     const struct key_row *keys;
+    /* Fields of config.json beside those of `keys`: "NAME" is read, or changes nothing; "NAME=VALUE|VALUE"
+     * must have one of the values. Separated by spaces. */
+    const char *fields;
     /* Keys that a table cannot say: written from config.json. May be NULL. */
     int (*derive)(const json_t *config, struct gguf_writer *w, struct err *e);
     /* Fills hp (zeroed, defaults set) from the file. */

@@ -17,11 +17,11 @@ static const struct tensor_row rows[] = {
     GVEC("cls.bias", "pooler.dense.bias", cls_b, TS_OPTIONAL, TF_NONE, D_EMBD),
     GMAT("cls.output.weight", "classifier.weight", cls_out, TS_OPTIONAL, D_EMBD, D_ONE),
     GVEC("cls.output.bias", "classifier.bias", cls_out_b, TS_OPTIONAL, TF_NONE, D_ONE),
-    MAT("blk.%d.attn_q.weight", HF "attention.self.query.weight", attn.q, AT_ATTN, TS_OPTIONAL,
+    MAT("blk.%d.attn_q.weight", HF "attention.self.query.weight", attn.q, AT_ATTN, TS_OR_FUSED,
         TF_NONE, D_EMBD, D_Q, D_NONE),
-    MAT("blk.%d.attn_k.weight", HF "attention.self.key.weight", attn.k, AT_ATTN, TS_OPTIONAL,
+    MAT("blk.%d.attn_k.weight", HF "attention.self.key.weight", attn.k, AT_ATTN, TS_OR_FUSED,
         TF_NONE, D_EMBD, D_K, D_NONE),
-    MAT("blk.%d.attn_v.weight", HF "attention.self.value.weight", attn.v, AT_ATTN, TS_OPTIONAL,
+    MAT("blk.%d.attn_v.weight", HF "attention.self.value.weight", attn.v, AT_ATTN, TS_OR_FUSED,
         TF_NONE, D_EMBD, D_V, D_NONE),
     MAT("blk.%d.attn_qkv.weight", NULL, attn.qkv, AT_ATTN, TS_OPTIONAL, TF_NONE, D_EMBD, D_QKV,
         D_NONE),
@@ -75,7 +75,6 @@ static int derive(const json_t *config, struct gguf_writer *w, struct err *e) {
 }
 
 static int read_bert(struct hparams *hp, const struct gguf *g, struct err *e) {
-    int32_t pooling = POOL_MEAN;
     int rc = read_layers(hp, g, e);
     for (int32_t il = 0; !rc && il < hp->n_layer; il++) {
         hp->layer[il].mixer = MIX_ATTN;
@@ -87,7 +86,6 @@ static int read_bert(struct hparams *hp, const struct gguf *g, struct err *e) {
     }
     if (!rc) rc = read_attention(hp, g, e);
     if (!rc) rc = key_f32(hp, g, "attention.layer_norm_epsilon", true, 0, 1, &hp->eps, e);
-    if (!rc) rc = key_i32(hp, g, "pooling_type", false, 0, POOL_RANK, &pooling, e);
     if (rc) return rc;
     for (int32_t il = 0; il < hp->n_layer; il++) {
         if (hp->layer[il].n_kv_head != hp->layer[il].n_head)
@@ -99,15 +97,21 @@ static int read_bert(struct hparams *hp, const struct gguf *g, struct err *e) {
     hp->rope_mode = ROPE_NONE;
     hp->act = ACT_GELU_ERF;
     hp->is_causal = false;
-    hp->pooling = (enum pooling)pooling;
+    /* Rerankers of llama.cpp's converter have the head and no key. */
+    if (hp->pooling == POOL_NONE)
+        hp->pooling = gguf_find_tensor(g, "cls.output.weight") ? POOL_RANK : POOL_MEAN;
     return 0;
 }
 
 static const char *const hf_types[] = {"bert", NULL};
 static const struct tensor_row *const tensors[] = {rows, NULL};
-const struct arch arch_bert = {.name = "bert",
-                               .hf_model_types = hf_types,
-                               .tensors = tensors,
-                               .keys = keys,
-                               .derive = derive,
-                               .read = read_bert};
+const struct arch arch_bert = {
+    .name = "bert",
+    .hf_model_types = hf_types,
+    .tensors = tensors,
+    .keys = keys,
+    .fields = "hidden_act=gelu position_embedding_type=absolute type_vocab_size directionality "
+              "pooler_fc_size pooler_num_attention_heads pooler_num_fc_layers pooler_size_per_head "
+              "pooler_type sentence_transformers",
+    .derive = derive,
+    .read = read_bert};

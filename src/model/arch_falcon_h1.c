@@ -7,6 +7,7 @@
 #include <stddef.h>
 
 #include "base/err.h"
+#include "model/arch_config.h"
 #include "model/arch_impl.h"
 
 #define HF "model.layers.%d."
@@ -63,20 +64,10 @@ static const struct key_row keys[] = {
     {"ssm.time_step_rank", "mamba_n_heads", KEY_U32, true, NAN},
     {.gguf = NULL}};
 
-static double config_number(const json_t *config, const char *key, double def) {
-    const json_t *v = json_object_get(config, key);
-    return json_is_number(v) ? json_number_value(v) : def;
-}
-
-static double config_item(const json_t *config, const char *key, size_t i) {
-    const json_t *v = json_array_get(json_object_get(config, key), i);
-    return json_is_number(v) ? json_number_value(v) : 1;
-}
-
 static double inner_size(const json_t *config) {
-    return config_number(
-        config, "mamba_d_ssm",
-        floor(config_number(config, "mamba_expand", 2) * config_number(config, "hidden_size", 0)));
+    return arch_config_number(config, "mamba_d_ssm",
+                              floor(arch_config_number(config, "mamba_expand", 2) *
+                                    arch_config_number(config, "hidden_size", 0)));
 }
 
 static int derive(const json_t *config, struct gguf_writer *w, struct err *e) {
@@ -114,15 +105,15 @@ static double row_scale(const json_t *config, const struct hparams *hp,
     };
     if (row->where == AT_GLOBAL) {
         if (row->slot == offsetof(struct global_weights, token_embd))
-            return config_number(config, "embedding_multiplier", 1);
+            return arch_config_number(config, "embedding_multiplier", 1);
         if (row->slot == offsetof(struct global_weights, output))
-            return config_number(config, "lm_head_multiplier", 1);
+            return arch_config_number(config, "lm_head_multiplier", 1);
         return 1;
     }
     if (row->slot == offsetof(struct layer_weights, ffn.gate))
-        return config_item(config, "mlp_multipliers", 0);
+        return arch_config_item(config, "mlp_multipliers", 0, 1);
     if (row->slot == offsetof(struct layer_weights, ffn.down))
-        return config_item(config, "mlp_multipliers", 1);
+        return arch_config_item(config, "mlp_multipliers", 1, 1);
     if (row->slot == offsetof(struct layer_weights, ssm.in)) { /* z, x, B, C, dt */
         uint64_t inner = (uint64_t)hp->ssm.n_inner;
         uint64_t bc = (uint64_t)hp->ssm.n_group * (uint64_t)hp->ssm.d_state;
@@ -130,13 +121,13 @@ static double row_scale(const json_t *config, const struct hparams *hp,
                       : j < 2 * inner + bc   ? 2
                       : j < 2 * (inner + bc) ? 3
                                              : 4;
-        return config_number(config, "ssm_in_multiplier", 1) *
-               config_item(config, "ssm_multipliers", part);
+        return arch_config_number(config, "ssm_in_multiplier", 1) *
+               arch_config_item(config, "ssm_multipliers", part, 1);
     }
     for (size_t i = 0; i < sizeof scales / sizeof *scales; i++)
         if (row->slot == scales[i].slot)
-            return config_number(config, scales[i].key[0], 1) *
-                   (scales[i].key[1] ? config_number(config, scales[i].key[1], 1) : 1);
+            return arch_config_number(config, scales[i].key[0], 1) *
+                   (scales[i].key[1] ? arch_config_number(config, scales[i].key[1], 1) : 1);
     return 1;
 }
 
@@ -160,10 +151,18 @@ static int read(struct hparams *hp, const struct gguf *g, struct err *e) {
 static const char *const hf_types[] = {"falcon_h1", NULL};
 static const struct tensor_row *const tables[] = {rows_globals, rows_attn, rows_layer, NULL};
 
-const struct arch arch_falcon_h1 = {.name = "falcon-h1",
-                                    .hf_model_types = hf_types,
-                                    .tensors = tables,
-                                    .keys = keys,
-                                    .derive = derive,
-                                    .read = read,
-                                    .row_scale = row_scale};
+const struct arch arch_falcon_h1 = {
+    .name = "falcon-h1",
+    .hf_model_types = hf_types,
+    .tensors = tables,
+    .keys = keys,
+    .fields =
+        "hidden_act=silu|swish mamba_d_ssm mamba_expand mamba_d_head mamba_chunk_size "
+        "mamba_conv_bias mamba_norm_before_gate mamba_rms_norm mamba_proj_bias=false "
+        "mamba_use_mlp=true attention_bias=false mlp_bias=false projectors_bias=false "
+        "attention_in_multiplier attention_out_multiplier embedding_multiplier key_multiplier "
+        "lm_head_multiplier mlp_multipliers ssm_in_multiplier ssm_multipliers ssm_out_multiplier "
+        "mlp_expansion_factor time_step_limit time_step_min time_step_max time_step_floor",
+    .derive = derive,
+    .read = read,
+    .row_scale = row_scale};

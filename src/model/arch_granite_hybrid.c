@@ -3,6 +3,7 @@
 #include <stddef.h>
 
 #include "base/err.h"
+#include "model/arch_config.h"
 #include "model/arch_impl.h"
 
 #define HF "model.layers.%d."
@@ -43,23 +44,7 @@ static const struct tensor_row rows_norms[] = {
 static const struct tensor_row rows_mamba[] = {ROWS_MAMBA2(HF "mamba."), ROWS_END};
 
 static const struct tensor_row rows_attention[] = {
-    MAT("blk.%d.attn_q.weight", HF "self_attn.q_proj.weight", attn.q, AT_ATTN, 0, TF_ROPE_PERMUTE_Q,
-        D_EMBD, D_Q, D_NONE),
-    MAT("blk.%d.attn_k.weight", HF "self_attn.k_proj.weight", attn.k, AT_ATTN, 0, TF_ROPE_PERMUTE_K,
-        D_EMBD, D_K, D_NONE),
-    MAT("blk.%d.attn_v.weight", HF "self_attn.v_proj.weight", attn.v, AT_ATTN, 0, TF_NONE, D_EMBD,
-        D_V, D_NONE),
-    MAT("blk.%d.attn_output.weight", HF "self_attn.o_proj.weight", attn.out, AT_ATTN, 0, TF_NONE,
-        D_ATTN_OUT, D_EMBD, D_NONE),
-    VEC("blk.%d.attn_q.bias", HF "self_attn.q_proj.bias", attn.q_b, AT_ATTN, TS_OPTIONAL,
-        TF_ROPE_PERMUTE_Q, D_Q),
-    VEC("blk.%d.attn_k.bias", HF "self_attn.k_proj.bias", attn.k_b, AT_ATTN, TS_OPTIONAL,
-        TF_ROPE_PERMUTE_K, D_K),
-    VEC("blk.%d.attn_v.bias", HF "self_attn.v_proj.bias", attn.v_b, AT_ATTN, TS_OPTIONAL, TF_NONE,
-        D_V),
-    VEC("blk.%d.attn_output.bias", HF "self_attn.o_proj.bias", attn.out_b, AT_ATTN, TS_OPTIONAL,
-        TF_NONE, D_EMBD),
-    ROWS_END};
+    ROWS_ATTN(HF "self_attn.", TF_ROPE_PERMUTE_Q, TF_ROPE_PERMUTE_K), ROWS_END};
 
 /* Granite's dense models keep the name of the shared expert. */
 static const struct tensor_row rows_dense[] = {
@@ -114,11 +99,6 @@ static const struct key_row keys[] = {
     {"ssm.time_step_rank", "mamba_n_heads", KEY_U32, true, NAN},
     {.gguf = NULL}};
 
-static double config_number(const json_t *config, const char *key, double def) {
-    const json_t *v = json_object_get(config, key);
-    return json_is_number(v) ? json_number_value(v) : def;
-}
-
 /* Does layer il attend? By a list of kinds, of indices, or by a period. */
 static bool attends(const json_t *config, size_t il) {
     const json_t *kinds = json_object_get(config, "layer_types"), *at;
@@ -128,17 +108,17 @@ static bool attends(const json_t *config, size_t il) {
     size_t i;
     json_array_foreach(json_object_get(config, "attn_layer_indices"), i,
                        at) if (json_integer_value(at) == (json_int_t)il) return true;
-    double period = config_number(config, "attn_layer_period", 0);
+    double period = arch_config_number(config, "attn_layer_period", 0);
     return period >= 1 &&
-           fmod((double)il, period) == config_number(config, "attn_layer_offset", -1);
+           fmod((double)il, period) == arch_config_number(config, "attn_layer_offset", -1);
 }
 
 static int put_sizes(const json_t *config, bool is_bamba, struct gguf_writer *w, struct err *e) {
-    double inner =
-        config_number(config, "hidden_size", 0) * config_number(config, "mamba_expand", 2);
-    double n_expert = is_bamba ? 0 : config_number(config, "num_local_experts", 0);
-    double n_ff = config_number(config, "intermediate_size", 0);
-    double shared = config_number(config, "shared_intermediate_size", 0);
+    double inner = arch_config_number(config, "hidden_size", 0) *
+                   arch_config_number(config, "mamba_expand", 2);
+    double n_expert = is_bamba ? 0 : arch_config_number(config, "num_local_experts", 0);
+    double n_ff = arch_config_number(config, "intermediate_size", 0);
+    double shared = arch_config_number(config, "shared_intermediate_size", 0);
     if (!is_bamba && n_expert == 0 && shared > 0) n_ff = shared;
     if (!(inner >= 1 && inner <= 1 << 20) || !(n_ff >= 1 && n_ff <= 1 << 24) ||
         !(n_expert >= 0 && n_expert <= ARCH_MAX_EXPERTS) || !(shared >= 0 && shared <= 1 << 24))
@@ -148,7 +128,7 @@ static int put_sizes(const json_t *config, bool is_bamba, struct gguf_writer *w,
     gguf_put_u32(w, "granitehybrid.ssm.inner_size", (uint32_t)inner);
     gguf_put_u32(w, "granitehybrid.feed_forward_length", (uint32_t)n_ff);
     if (n_expert == 0) return 0;
-    double n_used = config_number(config, "num_experts_per_tok", 0);
+    double n_used = arch_config_number(config, "num_experts_per_tok", 0);
     if (!(n_used >= 1 && n_used <= n_expert))
         return err_set(e, CHIMERE_EFORMAT,
                        "config.json: num_experts_per_tok: expected 1 to %g, got %g", n_expert,
@@ -164,9 +144,9 @@ static int derive(const json_t *config, struct gguf_writer *w, struct err *e) {
     const char *type = json_string_value(json_object_get(config, "model_type"));
     const char *position = json_string_value(json_object_get(config, "position_embedding_type"));
     bool is_bamba = type && strcmp(type, "bamba") == 0;
-    double n_layer = config_number(config, "num_hidden_layers", 0);
-    double n_head = config_number(config, "num_attention_heads", 0);
-    double n_kv = config_number(config, "num_key_value_heads", n_head);
+    double n_layer = arch_config_number(config, "num_hidden_layers", 0);
+    double n_head = arch_config_number(config, "num_attention_heads", 0);
+    double n_kv = arch_config_number(config, "num_key_value_heads", n_head);
     if (!(n_layer >= 1 && n_layer <= ARCH_MAX_LAYERS) || !(n_head >= 1 && n_head <= 4096) ||
         !(n_kv >= 1 && n_kv <= n_head))
         return err_set(e, CHIMERE_EFORMAT,
@@ -179,8 +159,8 @@ static int derive(const json_t *config, struct gguf_writer *w, struct err *e) {
         if (attends(config, il)) kv[il] = (uint32_t)n_kv;
     gguf_put_array(w, "granitehybrid.attention.head_count_kv", GGUF_U32, kv, (size_t)n_layer);
     bool rotates = is_bamba || (position && strcmp(position, "rope") == 0);
-    double d_head = config_number(config, "hidden_size", 0) / n_head;
-    double n_rot = is_bamba ? config_number(config, "attn_rotary_emb", d_head / 2) : d_head;
+    double d_head = arch_config_number(config, "hidden_size", 0) / n_head;
+    double n_rot = is_bamba ? arch_config_number(config, "attn_rotary_emb", d_head / 2) : d_head;
     gguf_put_bool(w, "granitehybrid.rope.scaling.finetuned", rotates);
     if (n_rot >= 2 && n_rot <= d_head)
         gguf_put_u32(w, "granitehybrid.rope.dimension_count", (uint32_t)n_rot);
@@ -237,9 +217,17 @@ static const char *const hf_types[] = {"granitemoehybrid", "bamba", NULL};
 static const struct tensor_row *const tables[] = {
     rows_globals, rows_norms, rows_mamba, rows_attention, rows_dense, rows_experts, NULL};
 
-const struct arch arch_granite_hybrid = {.name = "granitehybrid",
-                                         .hf_model_types = hf_types,
-                                         .tensors = tables,
-                                         .keys = keys,
-                                         .derive = derive,
-                                         .read = read_granite};
+const struct arch arch_granite_hybrid = {
+    .name = "granitehybrid",
+    .hf_model_types = hf_types,
+    .tensors = tables,
+    .keys = keys,
+    .fields =
+        "hidden_act=silu|swish attention_bias mlp_bias layer_types layers_block_type "
+        "attn_layer_indices attn_layer_period attn_layer_offset attn_rotary_emb "
+        "partial_rotary_factor position_embedding_type num_key_value_heads intermediate_size "
+        "shared_intermediate_size num_local_experts num_experts_per_tok mamba_expand mamba_d_head "
+        "mamba_conv_bias mamba_proj_bias mamba_chunk_size time_step_limit time_step_min "
+        "time_step_max time_step_floor normalization_function=rmsnorm init_method",
+    .derive = derive,
+    .read = read_granite};

@@ -22,6 +22,7 @@
 #include <stddef.h>
 
 #include "base/err.h"
+#include "model/arch_config.h"
 #include "model/arch_impl.h"
 
 #define HF "model.layers.%d."
@@ -99,11 +100,6 @@ static const struct key_row keys[] = {
     {"ssm.state_size", "mamba_d_state", KEY_U32, false, 16},
     {.gguf = NULL}};
 
-static int64_t config_int(const json_t *config, const char *key, int64_t def) {
-    const json_t *v = json_object_get(config, key);
-    return json_is_integer(v) ? (int64_t)json_integer_value(v) : def;
-}
-
 /* What the family's configuration can say and its checkpoints never did. */
 static int check_config(const json_t *config, struct err *e) {
     static const struct {
@@ -119,8 +115,9 @@ static int check_config(const json_t *config, struct err *e) {
                            words[i].key, words[i].expected[0], words[i].expected[1], v);
     }
     if (json_is_true(json_object_get(config, "mamba_proj_bias")) ||
-        config_int(config, "memory_tokens_interspersed_every", 0) > 0 ||
-        config_int(config, "num_mamba", 1) != 1 || config_int(config, "attn_hidden_size", -1) > 0)
+        arch_config_int(config, "memory_tokens_interspersed_every", 0) > 0 ||
+        arch_config_int(config, "num_mamba", 1) != 1 ||
+        arch_config_int(config, "attn_hidden_size", -1) > 0)
         return err_set(e, CHIMERE_EUNSUPPORTED,
                        "config.json: expected no mamba_proj_bias, memory_tokens_interspersed_every "
                        "0, num_mamba 1 and no attn_hidden_size");
@@ -130,7 +127,7 @@ static int check_config(const json_t *config, struct err *e) {
 /* Layer whose keys and values layer il reads. */
 static int32_t kv_source(const json_t *config, int32_t il) {
     const json_t *groups = json_object_get(config, "kv_reuse_group"), *group, *item;
-    int64_t every = config_int(config, "kv_reuse_every_i_layer", -1);
+    int64_t every = arch_config_int(config, "kv_reuse_every_i_layer", -1);
     size_t i, k;
     json_array_foreach((json_t *)groups, i, group) {
         json_array_foreach((json_t *)group, k, item) {
@@ -149,13 +146,13 @@ static bool is_global(const json_t *config, int32_t il) {
 }
 
 static int derive(const json_t *config, struct gguf_writer *w, struct err *e) {
-    int64_t n_layer = config_int(config, "num_hidden_layers", 0);
-    int64_t d = config_int(config, "hidden_size", 0),
-            expand = config_int(config, "mamba_expand", 2);
-    int64_t n_head = config_int(config, "num_attention_heads", 0);
+    int64_t n_layer = arch_config_int(config, "num_hidden_layers", 0);
+    int64_t d = arch_config_int(config, "hidden_size", 0),
+            expand = arch_config_int(config, "mamba_expand", 2);
+    int64_t n_head = arch_config_int(config, "num_attention_heads", 0);
     int rc = check_config(config, e);
     if (rc) return rc;
-    int64_t d_k = n_head > 0 ? d / n_head : 0, said = config_int(config, "kq_head_dim", -1);
+    int64_t d_k = n_head > 0 ? d / n_head : 0, said = arch_config_int(config, "kq_head_dim", -1);
     if (n_layer < 1 || n_layer > ARCH_MAX_LAYERS || d < 1 || d > ARCH_MAX_EMBD || expand < 1 ||
         expand > 16 || n_head < 1 || d % n_head || (said > 0 && said != d_k))
         return err_set(e, CHIMERE_EFORMAT,
@@ -166,8 +163,8 @@ static int derive(const json_t *config, struct gguf_writer *w, struct err *e) {
     double base = json_is_number(theta) ? json_number_value(theta) : 10000.0;
     const char *type = json_string_value(json_object_get(config, "rope_type"));
     if (type && strcmp(type, "ntk") == 0) {
-        double longer = (double)config_int(config, "max_position_embeddings", 0) /
-                        (double)config_int(config, "orig_max_position_embeddings", 1);
+        double longer = (double)arch_config_int(config, "max_position_embeddings", 0) /
+                        (double)arch_config_int(config, "orig_max_position_embeddings", 1);
         if (!(longer >= 1 && longer <= 1e6) || d_k <= 2)
             return err_set(e, CHIMERE_EFORMAT,
                            "config.json: max_position_embeddings and orig_max_position_embeddings: "
@@ -190,7 +187,7 @@ static int derive(const json_t *config, struct gguf_writer *w, struct err *e) {
     gguf_put_array(w, "hymba.attention.kv_source", GGUF_I32, source, (size_t)n_layer);
     gguf_put_u32(w, "hymba.ssm.inner_size", (uint32_t)(d * expand));
     gguf_put_u32(w, "hymba.ssm.time_step_rank",
-                 (uint32_t)config_int(config, "mamba_dt_rank", (d + 15) / 16));
+                 (uint32_t)arch_config_int(config, "mamba_dt_rank", (d + 15) / 16));
     return 0;
 }
 
@@ -245,9 +242,20 @@ static int read(struct hparams *hp, const struct gguf *g, struct err *e) {
 static const char *const hf_types[] = {"hymba", NULL};
 static const struct tensor_row *const tables[] = {rows_globals, rows_mixers, rows_feed, NULL};
 
-const struct arch arch_hymba = {.name = "hymba",
-                                .hf_model_types = hf_types,
-                                .tensors = tables,
-                                .keys = keys,
-                                .derive = derive,
-                                .read = read};
+const struct arch arch_hymba = {
+    .name = "hymba",
+    .hf_model_types = hf_types,
+    .tensors = tables,
+    .keys = keys,
+    .fields =
+        "hidden_act=silu mlp_hidden_act=silu kq_norm kq_head_dim v_head_dim attn_hidden_size "
+        "attn_implementation_new global_attn_idx kv_reuse_group kv_reuse_every_i_layer "
+        "kv_reuse_type "
+        "kv_weight_reuse=false sliding_window rope rope_type orig_max_position_embeddings "
+        "seq_length "
+        "num_mamba mamba_expand mamba_dt_rank mamba_conv_bias mamba_proj_bias=false "
+        "mamba_inner_layernorms=true mamba_multi_branch conv_dim calc_logits_for_entire_prompt "
+        "memory_tokens_interspersed_every=0 num_experts=1 num_experts_per_tok=1 layer_type "
+        "num_attention_layers",
+    .derive = derive,
+    .read = read};

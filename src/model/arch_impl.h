@@ -90,6 +90,26 @@
         VEC("blk.%d.ssm_out.bias", hf_ "out_proj.bias", ssm.out_b, AT_MAMBA1, TS_OPTIONAL,         \
             TF_NONE, D_EMBD)
 
+/* Attention projections whose Hugging Face tensors begin with hf_. Files may fuse q, k and v. */
+#define ROWS_ATTN(hf_, tf_q, tf_k)                                                                 \
+    MAT("blk.%d.attn_q.weight", hf_ "q_proj.weight", attn.q, AT_ATTN, TS_OR_FUSED, tf_q, D_EMBD,   \
+        D_Q, D_NONE),                                                                              \
+        MAT("blk.%d.attn_k.weight", hf_ "k_proj.weight", attn.k, AT_ATTN, TS_OR_FUSED, tf_k,       \
+            D_EMBD, D_K, D_NONE),                                                                  \
+        MAT("blk.%d.attn_v.weight", hf_ "v_proj.weight", attn.v, AT_ATTN, TS_OR_FUSED, TF_NONE,    \
+            D_EMBD, D_V, D_NONE),                                                                  \
+        MAT("blk.%d.attn_qkv.weight", NULL, attn.qkv, AT_ATTN, TS_OPTIONAL, TF_NONE, D_EMBD,       \
+            D_QKV, D_NONE),                                                                        \
+        MAT("blk.%d.attn_output.weight", hf_ "o_proj.weight", attn.out, AT_ATTN, 0, TF_NONE,       \
+            D_ATTN_OUT, D_EMBD, D_NONE),                                                           \
+        VEC("blk.%d.attn_q.bias", hf_ "q_proj.bias", attn.q_b, AT_ATTN, TS_OPTIONAL, tf_q, D_Q),   \
+        VEC("blk.%d.attn_k.bias", hf_ "k_proj.bias", attn.k_b, AT_ATTN, TS_OPTIONAL, tf_k, D_K),   \
+        VEC("blk.%d.attn_v.bias", hf_ "v_proj.bias", attn.v_b, AT_ATTN, TS_OPTIONAL, TF_NONE,      \
+            D_V),                                                                                  \
+        VEC("blk.%d.attn_qkv.bias", NULL, attn.qkv_b, AT_ATTN, TS_OPTIONAL, TF_NONE, D_QKV),       \
+        VEC("blk.%d.attn_output.bias", hf_ "o_proj.bias", attn.out_b, AT_ATTN, TS_OPTIONAL,        \
+            TF_NONE, D_EMBD)
+
 #define ROWS_END                                                                                   \
     { .gguf = NULL }
 

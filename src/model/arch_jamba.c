@@ -6,6 +6,7 @@
 #include <stddef.h>
 
 #include "base/err.h"
+#include "model/arch_config.h"
 #include "model/arch_impl.h"
 
 #define HF "model.layers.%d."
@@ -19,16 +20,7 @@ static const struct tensor_row rows_globals[] = {
 static const struct tensor_row rows_mixers[] = {
     VEC("blk.%d.attn_norm.weight", HF "input_layernorm.weight", attn_norm, AT_LAYER, 0, TF_NONE,
         D_EMBD),
-    MAT("blk.%d.attn_q.weight", HF "self_attn.q_proj.weight", attn.q, AT_ATTN, TS_OPTIONAL, TF_NONE,
-        D_EMBD, D_Q, D_NONE),
-    MAT("blk.%d.attn_k.weight", HF "self_attn.k_proj.weight", attn.k, AT_ATTN, TS_OPTIONAL, TF_NONE,
-        D_EMBD, D_K, D_NONE),
-    MAT("blk.%d.attn_v.weight", HF "self_attn.v_proj.weight", attn.v, AT_ATTN, TS_OPTIONAL, TF_NONE,
-        D_EMBD, D_V, D_NONE),
-    MAT("blk.%d.attn_qkv.weight", NULL, attn.qkv, AT_ATTN, TS_OPTIONAL, TF_NONE, D_EMBD, D_QKV,
-        D_NONE),
-    MAT("blk.%d.attn_output.weight", HF "self_attn.o_proj.weight", attn.out, AT_ATTN, 0, TF_NONE,
-        D_ATTN_OUT, D_EMBD, D_NONE),
+    ROWS_ATTN(HF "self_attn.", TF_NONE, TF_NONE),
     ROWS_MAMBA1(HF "mamba."),
     VEC("blk.%d.ssm_dt_norm.weight", HF "mamba.dt_layernorm.weight", ssm.dt_norm, AT_MAMBA1, 0,
         TF_NONE, D_SSM_RANK),
@@ -87,20 +79,15 @@ static const struct key_row keys[] = {
     {"ssm.state_size", "mamba_d_state", KEY_U32, false, 16},
     {.gguf = NULL}};
 
-static int64_t config_int(const json_t *config, const char *key, int64_t def) {
-    const json_t *v = json_object_get(config, key);
-    return json_is_integer(v) ? (int64_t)json_integer_value(v) : def;
-}
-
 static int derive(const json_t *config, struct gguf_writer *w, struct err *e) {
-    int64_t n_layer = config_int(config, "num_hidden_layers", 0);
-    int64_t d = config_int(config, "hidden_size", 0),
-            expand = config_int(config, "mamba_expand", 2);
-    int64_t n_kv = config_int(config, "num_key_value_heads", 0);
-    int64_t attn_period = config_int(config, "attn_layer_period", 8);
-    int64_t attn_offset = config_int(config, "attn_layer_offset", 4);
-    int64_t moe_period = config_int(config, "expert_layer_period", 2);
-    int64_t moe_offset = config_int(config, "expert_layer_offset", 1);
+    int64_t n_layer = arch_config_int(config, "num_hidden_layers", 0);
+    int64_t d = arch_config_int(config, "hidden_size", 0),
+            expand = arch_config_int(config, "mamba_expand", 2);
+    int64_t n_kv = arch_config_int(config, "num_key_value_heads", 0);
+    int64_t attn_period = arch_config_int(config, "attn_layer_period", 8);
+    int64_t attn_offset = arch_config_int(config, "attn_layer_offset", 4);
+    int64_t moe_period = arch_config_int(config, "expert_layer_period", 2);
+    int64_t moe_offset = arch_config_int(config, "expert_layer_offset", 1);
     if (n_layer < 1 || n_layer > ARCH_MAX_LAYERS || d < 1 || d > ARCH_MAX_EMBD || expand < 1 ||
         expand > 16 || n_kv < 1 || n_kv > 4096 || attn_period < 1 || moe_period < 1 ||
         attn_offset < 0 || moe_offset < 0)
@@ -110,13 +97,14 @@ static int derive(const json_t *config, struct gguf_writer *w, struct err *e) {
     uint8_t experts[ARCH_MAX_LAYERS];
     for (int64_t il = 0; il < n_layer; il++) {
         kv[il] = il % attn_period == attn_offset ? (uint32_t)n_kv : 0;
-        experts[il] = config_int(config, "num_experts", 1) > 1 && il % moe_period == moe_offset;
+        experts[il] =
+            arch_config_int(config, "num_experts", 1) > 1 && il % moe_period == moe_offset;
     }
     gguf_put_array(w, "jamba.attention.head_count_kv", GGUF_U32, kv, (size_t)n_layer);
     gguf_put_array(w, "jamba.expert_layers", GGUF_BOOL, experts, (size_t)n_layer);
     gguf_put_u32(w, "jamba.ssm.inner_size", (uint32_t)(d * expand));
     gguf_put_u32(w, "jamba.ssm.time_step_rank",
-                 (uint32_t)config_int(config, "mamba_dt_rank", (d + 15) / 16));
+                 (uint32_t)arch_config_int(config, "mamba_dt_rank", (d + 15) / 16));
     return 0;
 }
 
@@ -160,10 +148,14 @@ static int read(struct hparams *hp, const struct gguf *g, struct err *e) {
 static const char *const hf_types[] = {"jamba", NULL};
 static const struct tensor_row *const tables[] = {rows_globals, rows_mixers, rows_feed, NULL};
 
-const struct arch arch_jamba = {.name = "jamba",
-                                .hf_model_types = hf_types,
-                                .tensors = tables,
-                                .keys = keys,
-                                .derive = derive,
-                                .read = read,
-                                .aliases = aliases};
+const struct arch arch_jamba = {
+    .name = "jamba",
+    .hf_model_types = hf_types,
+    .tensors = tables,
+    .keys = keys,
+    .fields = "hidden_act=silu|swish mamba_expand mamba_dt_rank mamba_conv_bias mamba_proj_bias "
+              "mamba_inner_layernorms=true attn_layer_offset attn_layer_period expert_layer_offset "
+              "expert_layer_period num_key_value_heads calc_logits_for_entire_prompt n_ctx",
+    .derive = derive,
+    .read = read,
+    .aliases = aliases};

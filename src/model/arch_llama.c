@@ -1,6 +1,7 @@
-/* arch_llama.c: plain decoder families: llama, qwen2, qwen3, qwen3moe. */
+/* arch_llama.c: plain decoder families: llama (with Mixtral), qwen2, qwen3, qwen3moe. */
 #include <stddef.h>
 
+#include "model/arch_config.h"
 #include "model/arch_impl.h"
 
 #define HF "model.layers.%d."
@@ -11,34 +12,15 @@ const struct tensor_row rows_embd[] = {
     GMAT("output.weight", "lm_head.weight", output, TS_TIED, D_EMBD, D_VOCAB),
     GVEC("rope_freqs.weight", NULL, rope_freqs, TS_OPTIONAL, TF_NONE, D_NONE), ROWS_END};
 
-#define ATTN_ROWS(tf_q, tf_k)                                                                      \
-    VEC("blk.%d.attn_norm.weight", HF "input_layernorm.weight", attn_norm, AT_ATTN, 0, TF_NONE,    \
-        D_EMBD),                                                                                   \
-        MAT("blk.%d.attn_q.weight", HF "self_attn.q_proj.weight", attn.q, AT_ATTN, TS_OPTIONAL,    \
-            tf_q, D_EMBD, D_Q, D_NONE),                                                            \
-        MAT("blk.%d.attn_k.weight", HF "self_attn.k_proj.weight", attn.k, AT_ATTN, TS_OPTIONAL,    \
-            tf_k, D_EMBD, D_K, D_NONE),                                                            \
-        MAT("blk.%d.attn_v.weight", HF "self_attn.v_proj.weight", attn.v, AT_ATTN, TS_OPTIONAL,    \
-            TF_NONE, D_EMBD, D_V, D_NONE),                                                         \
-        MAT("blk.%d.attn_qkv.weight", NULL, attn.qkv, AT_ATTN, TS_OPTIONAL, TF_NONE, D_EMBD,       \
-            D_QKV, D_NONE),                                                                        \
-        MAT("blk.%d.attn_output.weight", HF "self_attn.o_proj.weight", attn.out, AT_ATTN, 0,       \
-            TF_NONE, D_ATTN_OUT, D_EMBD, D_NONE),                                                  \
-        VEC("blk.%d.attn_q.bias", HF "self_attn.q_proj.bias", attn.q_b, AT_ATTN, TS_OPTIONAL,      \
-            tf_q, D_Q),                                                                            \
-        VEC("blk.%d.attn_k.bias", HF "self_attn.k_proj.bias", attn.k_b, AT_ATTN, TS_OPTIONAL,      \
-            tf_k, D_K),                                                                            \
-        VEC("blk.%d.attn_v.bias", HF "self_attn.v_proj.bias", attn.v_b, AT_ATTN, TS_OPTIONAL,      \
-            TF_NONE, D_V),                                                                         \
-        VEC("blk.%d.attn_qkv.bias", NULL, attn.qkv_b, AT_ATTN, TS_OPTIONAL, TF_NONE, D_QKV),       \
-        VEC("blk.%d.attn_output.bias", HF "self_attn.o_proj.bias", attn.out_b, AT_ATTN,            \
-            TS_OPTIONAL, TF_NONE, D_EMBD)
-
-const struct tensor_row rows_attn[] = {ATTN_ROWS(TF_NONE, TF_NONE), ROWS_END};
+const struct tensor_row rows_attn[] = {VEC("blk.%d.attn_norm.weight", HF "input_layernorm.weight",
+                                           attn_norm, AT_ATTN, 0, TF_NONE, D_EMBD),
+                                       ROWS_ATTN(HF "self_attn.", TF_NONE, TF_NONE), ROWS_END};
 
 /* llama files pair neighbouring elements in RoPE; Hugging Face pairs the halves. */
 static const struct tensor_row rows_attn_permuted[] = {
-    ATTN_ROWS(TF_ROPE_PERMUTE_Q, TF_ROPE_PERMUTE_K), ROWS_END};
+    VEC("blk.%d.attn_norm.weight", HF "input_layernorm.weight", attn_norm, AT_ATTN, 0, TF_NONE,
+        D_EMBD),
+    ROWS_ATTN(HF "self_attn.", TF_ROPE_PERMUTE_Q, TF_ROPE_PERMUTE_K), ROWS_END};
 
 static const struct tensor_row rows_qk_norm[] = {
     VEC("blk.%d.attn_q_norm.weight", HF "self_attn.q_norm.weight", attn.q_norm, AT_ATTN, 0, TF_NONE,
@@ -94,34 +76,60 @@ const struct tensor_row rows_moe[] = {
      {D_FF_EXP, D_EMBD, D_EXPERT}},
     ROWS_END};
 
-static const struct key_row keys_dense[] = {
-    {"context_length", "max_position_embeddings", KEY_U32, true, NAN},
-    {"embedding_length", "hidden_size", KEY_U32, true, NAN},
-    {"block_count", "num_hidden_layers", KEY_U32, true, NAN},
-    {"feed_forward_length", "intermediate_size", KEY_U32, true, NAN},
-    {"attention.head_count", "num_attention_heads", KEY_U32, true, NAN},
-    {"attention.head_count_kv", "num_key_value_heads|num_attention_heads", KEY_U32, true, NAN},
-    {"attention.key_length", "head_dim", KEY_U32, false, NAN},
-    {"attention.value_length", "head_dim", KEY_U32, false, NAN},
-    {"attention.layer_norm_rms_epsilon", "rms_norm_eps", KEY_F32, true, NAN},
-    {"rope.freq_base", "rope_parameters.rope_theta|rope_theta", KEY_F32, false, 10000},
+static const struct tensor_row rows_moe_mixtral[] = {
+    MAT("blk.%d.ffn_gate_inp.weight", HF "block_sparse_moe.gate.weight", moe.router, AT_FFN_MOE,
+        TS_F32, TF_NONE, D_EMBD, D_EXPERT, D_NONE),
+    MAT("blk.%d.ffn_gate_exps.weight", HF "block_sparse_moe.experts.%e.w1.weight", moe.gate,
+        AT_FFN_MOE, 0, TF_NONE, D_EMBD, D_FF_EXP, D_EXPERT),
+    MAT("blk.%d.ffn_up_exps.weight", HF "block_sparse_moe.experts.%e.w3.weight", moe.up, AT_FFN_MOE,
+        0, TF_NONE, D_EMBD, D_FF_EXP, D_EXPERT),
+    MAT("blk.%d.ffn_down_exps.weight", HF "block_sparse_moe.experts.%e.w2.weight", moe.down,
+        AT_FFN_MOE, 0, TF_NONE, D_FF_EXP, D_EMBD, D_EXPERT),
+    ROWS_END};
+
+#define COMMON_KEYS                                                                                \
+    {"context_length", "max_position_embeddings", KEY_U32, true, NAN},                             \
+        {"embedding_length", "hidden_size", KEY_U32, true, NAN},                                   \
+        {"block_count", "num_hidden_layers", KEY_U32, true, NAN},                                  \
+        {"feed_forward_length", "intermediate_size", KEY_U32, true, NAN},                          \
+        {"attention.head_count", "num_attention_heads", KEY_U32, true, NAN},                       \
+        {"attention.head_count_kv", "num_key_value_heads|num_attention_heads", KEY_U32, true,      \
+         NAN},                                                                                     \
+        {"attention.key_length", "head_dim", KEY_U32, false, NAN},                                 \
+        {"attention.value_length", "head_dim", KEY_U32, false, NAN},                               \
+        {"attention.layer_norm_rms_epsilon", "rms_norm_eps", KEY_F32, true, NAN}, {                \
+        "rope.freq_base", "rope_parameters.rope_theta|rope_theta", KEY_F32, false, 10000           \
+    }
+
+static const struct key_row keys_dense[] = {COMMON_KEYS, {.gguf = NULL}};
+
+static const struct key_row keys_mixtral[] = {
+    COMMON_KEYS,
+    {"expert_count", "num_local_experts", KEY_U32, true, NAN},
+    {"expert_used_count", "num_experts_per_tok", KEY_U32, true, NAN},
     {.gguf = NULL}};
 
 static const struct key_row keys_moe[] = {
-    {"context_length", "max_position_embeddings", KEY_U32, true, NAN},
-    {"embedding_length", "hidden_size", KEY_U32, true, NAN},
-    {"block_count", "num_hidden_layers", KEY_U32, true, NAN},
-    {"feed_forward_length", "intermediate_size", KEY_U32, true, NAN},
-    {"attention.head_count", "num_attention_heads", KEY_U32, true, NAN},
-    {"attention.head_count_kv", "num_key_value_heads|num_attention_heads", KEY_U32, true, NAN},
-    {"attention.key_length", "head_dim", KEY_U32, false, NAN},
-    {"attention.value_length", "head_dim", KEY_U32, false, NAN},
-    {"attention.layer_norm_rms_epsilon", "rms_norm_eps", KEY_F32, true, NAN},
-    {"rope.freq_base", "rope_parameters.rope_theta|rope_theta", KEY_F32, false, 10000},
+    COMMON_KEYS,
     {"expert_count", "num_experts|num_local_experts", KEY_U32, true, NAN},
     {"expert_used_count", "num_experts_per_tok", KEY_U32, true, NAN},
     {"expert_feed_forward_length", "moe_intermediate_size", KEY_U32, true, NAN},
+    {"expert_weights_norm", "norm_topk_prob", KEY_BOOL, false, 0},
     {.gguf = NULL}};
+
+static int derive_llama(const json_t *config, struct gguf_writer *w, struct err *e) {
+    if (arch_config_is(config, "model_type", "llama")) return 0; /* its own code knows no window */
+    return arch_config_put_windows(config, "llama", WINDOW_EVERYWHERE, w, e);
+}
+static int derive_qwen2(const json_t *config, struct gguf_writer *w, struct err *e) {
+    return arch_config_put_windows(config, "qwen2", WINDOW_IF_USED_LATE, w, e);
+}
+static int derive_qwen3(const json_t *config, struct gguf_writer *w, struct err *e) {
+    return arch_config_put_windows(config, "qwen3", WINDOW_IF_USED_LATE, w, e);
+}
+static int derive_qwen3moe(const json_t *config, struct gguf_writer *w, struct err *e) {
+    return arch_config_put_windows(config, "qwen3moe", WINDOW_IF_USED, w, e);
+}
 
 static int read_plain(struct hparams *hp, const struct gguf *g, enum rope_mode rope,
                       struct err *e) {
@@ -163,12 +171,15 @@ static int read_qwen3moe(struct hparams *hp, const struct gguf *g, struct err *e
 }
 
 static const char *const hf_llama[] = {"llama", "mistral", NULL};
+static const char *const hf_mixtral[] = {"mixtral", NULL};
 static const char *const hf_qwen2[] = {"qwen2", NULL};
 static const char *const hf_qwen3[] = {"qwen3", NULL};
 static const char *const hf_qwen3moe[] = {"qwen3_moe", NULL};
 
 static const struct tensor_row *const t_llama[] = {rows_embd, rows_attn_permuted, rows_ffn_norm,
                                                    rows_ffn,  rows_moe,           NULL};
+static const struct tensor_row *const t_mixtral[] = {rows_embd, rows_attn_permuted, rows_ffn_norm,
+                                                     rows_moe_mixtral, NULL};
 static const struct tensor_row *const t_qwen2[] = {rows_embd, rows_attn, rows_ffn_norm, rows_ffn,
                                                    NULL};
 static const struct tensor_row *const t_qwen3[] = {rows_embd,     rows_attn, rows_qk_norm,
@@ -176,23 +187,52 @@ static const struct tensor_row *const t_qwen3[] = {rows_embd,     rows_attn, row
 static const struct tensor_row *const t_qwen3moe[] = {rows_embd,     rows_attn, rows_qk_norm,
                                                       rows_ffn_norm, rows_moe,  NULL};
 
-const struct arch arch_llama = {.name = "llama",
-                                .hf_model_types = hf_llama,
-                                .tensors = t_llama,
-                                .keys = keys_dense,
-                                .read = read_llama};
-const struct arch arch_qwen2 = {.name = "qwen2",
-                                .hf_model_types = hf_qwen2,
-                                .tensors = t_qwen2,
-                                .keys = keys_dense,
-                                .read = read_neox};
-const struct arch arch_qwen3 = {.name = "qwen3",
-                                .hf_model_types = hf_qwen3,
-                                .tensors = t_qwen3,
-                                .keys = keys_dense,
-                                .read = read_neox};
-const struct arch arch_qwen3moe = {.name = "qwen3moe",
-                                   .hf_model_types = hf_qwen3moe,
-                                   .tensors = t_qwen3moe,
-                                   .keys = keys_moe,
-                                   .read = read_qwen3moe};
+const struct arch arch_llama = {
+    .name = "llama",
+    .hf_model_types = hf_llama,
+    .tensors = t_llama,
+    .keys = keys_dense,
+    .fields =
+        "hidden_act=silu|swish attention_bias mlp_bias head_dim sliding_window use_sliding_window "
+        "layer_types rope_interleaved=false is_llama_config",
+    .derive = derive_llama,
+    .read = read_llama};
+/* Its files are llama's; only its checkpoints differ. */
+const struct arch arch_mixtral = {.name = "llama",
+                                  .hf_model_types = hf_mixtral,
+                                  .tensors = t_mixtral,
+                                  .keys = keys_mixtral,
+                                  .fields =
+                                      "hidden_act=silu|swish sliding_window layer_types head_dim",
+                                  .derive = derive_llama,
+                                  .read = read_llama};
+const struct arch arch_qwen2 = {
+    .name = "qwen2",
+    .hf_model_types = hf_qwen2,
+    .tensors = t_qwen2,
+    .keys = keys_dense,
+    .fields =
+        "hidden_act=silu|swish sliding_window use_sliding_window max_window_layers layer_types "
+        "attention_bias",
+    .derive = derive_qwen2,
+    .read = read_neox};
+const struct arch arch_qwen3 = {
+    .name = "qwen3",
+    .hf_model_types = hf_qwen3,
+    .tensors = t_qwen3,
+    .keys = keys_dense,
+    .fields =
+        "hidden_act=silu|swish sliding_window use_sliding_window max_window_layers layer_types "
+        "attention_bias",
+    .derive = derive_qwen3,
+    .read = read_neox};
+const struct arch arch_qwen3moe = {
+    .name = "qwen3moe",
+    .hf_model_types = hf_qwen3moe,
+    .tensors = t_qwen3moe,
+    .keys = keys_moe,
+    .fields =
+        "hidden_act=silu|swish sliding_window use_sliding_window max_window_layers layer_types "
+        "attention_bias decoder_sparse_step=1 mlp_only_layers=[]",
+    .derive = derive_qwen3moe,
+    .read = read_qwen3moe};

@@ -3,6 +3,7 @@
 #include <stddef.h>
 
 #include "base/err.h"
+#include "model/arch_config.h"
 #include "model/arch_impl.h"
 
 #define HF "model.layers.%d."
@@ -39,11 +40,6 @@ static const struct key_row keys_mamba2[] = {
     {"ssm.group_count", "n_groups", KEY_U32, false, 1},
     {.gguf = NULL}};
 
-static double config_number(const json_t *config, const char *key, double def) {
-    const json_t *v = json_object_get(config, key);
-    return json_is_number(v) ? json_number_value(v) : def;
-}
-
 /* Inner width, and what is left to "auto". */
 static int check_inner(double inner, struct err *e) {
     if (inner >= 1 && inner <= 1 << 20) return 0;
@@ -54,10 +50,10 @@ static int check_inner(double inner, struct err *e) {
 }
 
 static int derive_mamba(const json_t *config, struct gguf_writer *w, struct err *e) {
-    double d = config_number(config, "hidden_size", config_number(config, "d_model", 0));
-    double inner =
-        config_number(config, "intermediate_size", floor(d * config_number(config, "expand", 2)));
-    double rank = config_number(config, "time_step_rank", ceil(d / 16));
+    double d = arch_config_number(config, "hidden_size", arch_config_number(config, "d_model", 0));
+    double inner = arch_config_number(config, "intermediate_size",
+                                      floor(d * arch_config_number(config, "expand", 2)));
+    double rank = arch_config_number(config, "time_step_rank", ceil(d / 16));
     const char *type = json_string_value(json_object_get(config, "model_type"));
     int rc = check_inner(inner, e);
     if (!rc && !(rank >= 1 && rank <= 1 << 20))
@@ -71,9 +67,9 @@ static int derive_mamba(const json_t *config, struct gguf_writer *w, struct err 
 }
 
 static int derive_mamba2(const json_t *config, struct gguf_writer *w, struct err *e) {
-    double d = config_number(config, "hidden_size", 0);
-    double inner = floor(d * config_number(config, "expand", 2));
-    double d_head = config_number(config, "head_dim", 64);
+    double d = arch_config_number(config, "hidden_size", 0);
+    double inner = floor(d * arch_config_number(config, "expand", 2));
+    double d_head = arch_config_number(config, "head_dim", 64);
     int rc = check_inner(inner, e);
     if (!rc && !(d_head >= 1 && d_head <= inner))
         rc = err_set(e, CHIMERE_EFORMAT, "config.json: head_dim: expected 1 to %g, got %g", inner,
@@ -103,6 +99,8 @@ int read_mamba2(struct hparams *hp, const struct gguf *g, struct err *e) {
     if (!rc) rc = key_i32(hp, g, "ssm.time_step_rank", true, 1, 1 << 16, &hp->ssm.n_head, e);
     hp->ssm.n_group = 1;
     if (!rc) rc = key_i32(hp, g, "ssm.group_count", false, 1, 1024, &hp->ssm.n_group, e);
+    if (!rc) rc = key_f32(hp, g, "ssm.time_step_min", false, 0, 1e3, &hp->ssm.dt_min, e);
+    if (!rc) rc = key_f32(hp, g, "ssm.time_step_max", false, 0, 1e38, &hp->ssm.dt_max, e);
     if (rc) return rc;
     if (hp->ssm.n_inner % hp->ssm.n_head || hp->ssm.n_head % hp->ssm.n_group)
         return err_set(e, CHIMERE_EFORMAT,
@@ -135,15 +133,30 @@ static const char *const hf_mamba2[] = {"mamba2", NULL};
 static const struct tensor_row *const t_mamba[] = {rows_globals, rows_norm, rows_mamba1, NULL};
 static const struct tensor_row *const t_mamba2[] = {rows_globals, rows_norm, rows_mamba2, NULL};
 
-const struct arch arch_mamba = {.name = "mamba",
-                                .hf_model_types = hf_mamba,
-                                .tensors = t_mamba,
-                                .keys = keys_mamba,
-                                .derive = derive_mamba,
-                                .read = read_mamba_keys};
-const struct arch arch_mamba2 = {.name = "mamba2",
-                                 .hf_model_types = hf_mamba2,
-                                 .tensors = t_mamba2,
-                                 .keys = keys_mamba2,
-                                 .derive = derive_mamba2,
-                                 .read = read_mamba2_keys};
+const struct arch arch_mamba = {
+    .name = "mamba",
+    .hf_model_types = hf_mamba,
+    .tensors = t_mamba,
+    .keys = keys_mamba,
+    .fields =
+        "hidden_act=silu|swish expand intermediate_size d_model d_inner n_layer d_intermediate=0 "
+        "time_step_rank time_step_scale time_step_floor time_step_init_scheme time_step_max "
+        "time_step_min use_bias use_conv_bias residual_in_fp32 rescale_prenorm_residual "
+        "mixer_rms_eps fused_add_norm rms_norm=true pad_vocab_size_multiple ssm_cfg attn_cfg "
+        "attn_layer_idx=[]",
+    .derive = derive_mamba,
+    .read = read_mamba_keys};
+const struct arch arch_mamba2 = {
+    .name = "mamba2",
+    .hf_model_types = hf_mamba2,
+    .tensors = t_mamba2,
+    .keys = keys_mamba2,
+    .fields =
+        "hidden_act=silu|swish expand intermediate_size d_model d_inner n_layer d_intermediate=0 "
+        "head_dim num_heads chunk_size time_step_rank time_step_limit time_step_floor "
+        "time_step_max "
+        "time_step_min use_bias use_conv_bias residual_in_fp32 rescale_prenorm_residual "
+        "rms_norm=true norm_before_gate pad_vocab_size_multiple ssm_cfg fused_add_norm attn_cfg "
+        "attn_layer_idx=[]",
+    .derive = derive_mamba2,
+    .read = read_mamba2_keys};

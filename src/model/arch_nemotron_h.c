@@ -3,6 +3,7 @@
 #include <stddef.h>
 
 #include "base/err.h"
+#include "model/arch_config.h"
 #include "model/arch_impl.h"
 
 #define HF "model.layers.%d."
@@ -12,29 +13,31 @@ static const struct tensor_row rows_globals[] = {
     GVEC("output_norm.weight", "model.norm_f.weight", output_norm, 0, TF_NONE, D_EMBD),
     GMAT("output.weight", "lm_head.weight", output, TS_TIED, D_EMBD, D_VOCAB), ROWS_END};
 
-/* One norm a layer, before whatever the layer is. */
+/* One norm per layer, before whatever the layer is. */
 static const struct tensor_row rows_norm[] = {
     VEC("blk.%d.attn_norm.weight", HF "norm.weight", attn_norm, AT_MIXER, 0, TF_NONE, D_EMBD),
-    VEC("blk.%d.attn_norm.weight", HF "norm.weight", ffn_norm, AT_FFN, 0, TF_NONE, D_EMBD),
+    VEC("blk.%d.attn_norm.weight", HF "norm.weight", ffn_norm, AT_FFN_ONLY, 0, TF_NONE, D_EMBD),
+    ROWS_END};
+
+/* The prediction block is attention and experts in one layer. */
+static const struct tensor_row rows_nextn[] = {
+    VEC("blk.%d.post_attention_norm.weight", NULL, ffn_norm, AT_NEXTN, 0, TF_NONE, D_EMBD),
+    MAT("blk.%d.nextn.eh_proj.weight", NULL, nextn.eh_proj, AT_NEXTN, 0, TF_NONE, D_EMBD2, D_EMBD,
+        D_NONE),
+    VEC("blk.%d.nextn.enorm.weight", NULL, nextn.enorm, AT_NEXTN, 0, TF_NONE, D_EMBD),
+    VEC("blk.%d.nextn.hnorm.weight", NULL, nextn.hnorm, AT_NEXTN, 0, TF_NONE, D_EMBD),
+    VEC("blk.%d.nextn.shared_head_norm.weight", NULL, nextn.head_norm, AT_NEXTN, TS_OPTIONAL,
+        TF_NONE, D_EMBD),
+    MAT("blk.%d.nextn.embed_tokens.weight", NULL, nextn.embd, AT_NEXTN, TS_OPTIONAL, TF_NONE,
+        D_EMBD, D_VOCAB, D_NONE),
+    MAT("blk.%d.nextn.shared_head_head.weight", NULL, nextn.head, AT_NEXTN, TS_OPTIONAL, TF_NONE,
+        D_EMBD, D_VOCAB, D_NONE),
     ROWS_END};
 
 static const struct tensor_row rows_mamba[] = {ROWS_MAMBA2(HF "mixer."), ROWS_END};
 
-static const struct tensor_row rows_attention[] = {
-    MAT("blk.%d.attn_q.weight", HF "mixer.q_proj.weight", attn.q, AT_ATTN, 0, TF_NONE, D_EMBD, D_Q,
-        D_NONE),
-    MAT("blk.%d.attn_k.weight", HF "mixer.k_proj.weight", attn.k, AT_ATTN, 0, TF_NONE, D_EMBD, D_K,
-        D_NONE),
-    MAT("blk.%d.attn_v.weight", HF "mixer.v_proj.weight", attn.v, AT_ATTN, 0, TF_NONE, D_EMBD, D_V,
-        D_NONE),
-    MAT("blk.%d.attn_output.weight", HF "mixer.o_proj.weight", attn.out, AT_ATTN, 0, TF_NONE,
-        D_ATTN_OUT, D_EMBD, D_NONE),
-    VEC("blk.%d.attn_q.bias", HF "mixer.q_proj.bias", attn.q_b, AT_ATTN, TS_OPTIONAL, TF_NONE, D_Q),
-    VEC("blk.%d.attn_k.bias", HF "mixer.k_proj.bias", attn.k_b, AT_ATTN, TS_OPTIONAL, TF_NONE, D_K),
-    VEC("blk.%d.attn_v.bias", HF "mixer.v_proj.bias", attn.v_b, AT_ATTN, TS_OPTIONAL, TF_NONE, D_V),
-    VEC("blk.%d.attn_output.bias", HF "mixer.o_proj.bias", attn.out_b, AT_ATTN, TS_OPTIONAL,
-        TF_NONE, D_EMBD),
-    ROWS_END};
+static const struct tensor_row rows_attention[] = {ROWS_ATTN(HF "mixer.", TF_NONE, TF_NONE),
+                                                   ROWS_END};
 
 static const struct tensor_row rows_mlp[] = {
     MAT("blk.%d.ffn_up.weight", HF "mixer.up_proj.weight", ffn.up, AT_FFN_DENSE, 0, TF_NONE, D_EMBD,
@@ -121,18 +124,17 @@ static bool has_experts(const json_t *config) {
 }
 static bool has_no_experts(const json_t *config) { return !has_experts(config); }
 
-static int64_t config_int(const json_t *config, const char *key) {
-    const json_t *v = json_object_get(config, key);
-    int64_t i = json_is_integer(v) ? (int64_t)json_integer_value(v) : 0;
+static int64_t config_size(const json_t *config, const char *key) {
+    int64_t i = arch_config_int(config, key, 0);
     return i < 1 << 24 ? i : 0;
 }
 
 static int derive(const json_t *config, struct gguf_writer *w, struct err *e, const char *arch,
                   const char *ff_key) {
     uint32_t ff[ARCH_MAX_LAYERS], kv[ARCH_MAX_LAYERS], n = 0;
-    int64_t n_ff = config_int(config, ff_key), n_kv = config_int(config, "num_key_value_heads");
-    if (!n_kv) n_kv = config_int(config, "num_attention_heads");
-    int64_t inner = config_int(config, "mamba_num_heads") * config_int(config, "mamba_head_dim");
+    int64_t n_ff = config_size(config, ff_key), n_kv = config_size(config, "num_key_value_heads");
+    if (!n_kv) n_kv = config_size(config, "num_attention_heads");
+    int64_t inner = config_size(config, "mamba_num_heads") * config_size(config, "mamba_head_dim");
     if (inner < 1 || inner > 1 << 20 || n_ff < 1 || n_kv < 1)
         return err_set(e, CHIMERE_EFORMAT,
                        "config.json: mamba_num_heads * mamba_head_dim, %s or num_key_value_heads: "
@@ -168,10 +170,14 @@ static int derive_moe(const json_t *config, struct gguf_writer *w, struct err *e
 
 /* A layer with key heads attends, one with hidden values feeds forward, others recur. */
 static int read_kinds(struct hparams *hp, const struct gguf *g, enum ffn_kind ffn, struct err *e) {
-    int rc = key_i32_per_layer(hp, g, "attention.head_count_kv", true, 0, 4096, hp->n_layer,
+    int32_t n_all = arch_n_layer_all(hp);
+    int rc = key_i32_per_layer(hp, g, "attention.head_count_kv", true, 0, 4096, n_all,
                                &hp->layer[0].n_kv_head, sizeof hp->layer[0], e);
-    for (int32_t il = 0; !rc && il < hp->n_layer; il++) {
+    for (int32_t il = 0; !rc && il < n_all; il++) {
         struct layer_shape *l = &hp->layer[il];
+        if (l->is_nextn && (!l->n_kv_head || !l->n_ff))
+            return err_set(e, CHIMERE_EUNSUPPORTED,
+                           "layer %d: expected a prediction block with attention and experts", il);
         l->mixer = l->n_kv_head ? MIX_ATTN : l->n_ff ? MIX_NONE : MIX_MAMBA2;
         l->ffn = (uint8_t)(l->n_ff ? ffn : FFN_NONE);
     }
@@ -194,9 +200,6 @@ static int read_experts(struct hparams *hp, const struct gguf *g, struct err *e)
 static int read_family(struct hparams *hp, const struct gguf *g, enum ffn_kind ffn, struct err *e) {
     hp->act = ACT_RELU2;
     int rc = read_layers(hp, g, e);
-    if (!rc && hp->n_nextn)
-        rc = err_set(e, CHIMERE_EUNSUPPORTED, "key %s.nextn_predict_layers: expected 0, got %d",
-                     hp->arch->name, hp->n_nextn);
     if (!rc) rc = read_kinds(hp, g, ffn, e);
     if (!rc) rc = read_attention(hp, g, e);
     if (!rc) rc = read_mamba2(hp, g, e);
@@ -215,17 +218,29 @@ static int read_moe_family(struct hparams *hp, const struct gguf *g, struct err 
     return read_family(hp, g, FFN_MOE, e);
 }
 
+#define FIELDS                                                                                     \
+    "mlp_hidden_act=relu2 mamba_hidden_act=silu hybrid_override_pattern layers_block_type "        \
+    "layer_types num_hidden_layers attention_bias mlp_bias use_bias mamba_proj_bias "              \
+    "use_conv_bias mamba_head_dim chunk_size expand num_key_value_heads intermediate_size "        \
+    "time_step_limit time_step_min time_step_max time_step_floor time_step_rank "                  \
+    "residual_in_fp32 rescale_prenorm_residual partial_rotary_factor num_nextn_predict_layers "    \
+    "mtp_layers_block_type mtp_hybrid_override_pattern mtp_num_hidden_layers topk_group=1 "        \
+    "n_routed_experts n_shared_experts num_experts_per_tok moe_intermediate_size "                 \
+    "moe_shared_expert_intermediate_size n_group norm_topk_prob routed_scaling_factor "            \
+    "moe_shared_expert_overlap norm_eps use_mamba_kernels num_query_groups"
+
 static const char *const hf_types[] = {"nemotron_h", NULL};
 
 static const struct tensor_row *const t_dense[] = {rows_globals,   rows_norm, rows_mamba,
                                                    rows_attention, rows_mlp,  NULL};
-static const struct tensor_row *const t_moe[] = {rows_globals,   rows_norm,    rows_mamba,
-                                                 rows_attention, rows_experts, NULL};
+static const struct tensor_row *const t_moe[] = {
+    rows_globals, rows_norm, rows_mamba, rows_attention, rows_experts, rows_nextn, NULL};
 
 const struct arch arch_nemotron_h = {.name = "nemotron_h",
                                      .hf_model_types = hf_types,
                                      .tensors = t_dense,
                                      .keys = keys_dense,
+                                     .fields = FIELDS,
                                      .derive = derive_dense,
                                      .read = read_dense,
                                      .suits = has_no_experts};
@@ -233,6 +248,7 @@ const struct arch arch_nemotron_h_moe = {.name = "nemotron_h_moe",
                                          .hf_model_types = hf_types,
                                          .tensors = t_moe,
                                          .keys = keys_moe,
+                                         .fields = FIELDS,
                                          .derive = derive_moe,
                                          .read = read_moe_family,
                                          .suits = has_experts};

@@ -2,6 +2,7 @@
  * gated full attention every few layers, and multi-token prediction blocks behind the trunk. */
 #include <stddef.h>
 
+#include "model/arch_config.h"
 #include "model/arch_impl.h"
 
 #define HF "model.layers.%d."
@@ -16,16 +17,7 @@ static const struct tensor_row rows_mixers[] = {
     VEC("blk.%d.attn_norm.weight", HF "input_layernorm.weight", attn_norm, AT_LAYER, 0, P1, D_EMBD),
     VEC("blk.%d.post_attention_norm.weight", HF "post_attention_layernorm.weight", ffn_norm,
         AT_LAYER, 0, P1, D_EMBD),
-    MAT("blk.%d.attn_q.weight", HF "self_attn.q_proj.weight", attn.q, AT_ATTN, TS_OPTIONAL, TF_NONE,
-        D_EMBD, D_Q, D_NONE),
-    MAT("blk.%d.attn_k.weight", HF "self_attn.k_proj.weight", attn.k, AT_ATTN, TS_OPTIONAL, TF_NONE,
-        D_EMBD, D_K, D_NONE),
-    MAT("blk.%d.attn_v.weight", HF "self_attn.v_proj.weight", attn.v, AT_ATTN, TS_OPTIONAL, TF_NONE,
-        D_EMBD, D_V, D_NONE),
-    MAT("blk.%d.attn_qkv.weight", NULL, attn.qkv, AT_ATTN, TS_OPTIONAL, TF_NONE, D_EMBD, D_QKV,
-        D_NONE),
-    MAT("blk.%d.attn_output.weight", HF "self_attn.o_proj.weight", attn.out, AT_ATTN, 0, TF_NONE,
-        D_ATTN_OUT, D_EMBD, D_NONE),
+    ROWS_ATTN(HF "self_attn.", TF_NONE, TF_NONE),
     VEC("blk.%d.attn_q_norm.weight", HF "self_attn.q_norm.weight", attn.q_norm, AT_ATTN, 0, P1,
         D_HEAD_K),
     VEC("blk.%d.attn_k_norm.weight", HF "self_attn.k_norm.weight", attn.k_norm, AT_ATTN, 0, P1,
@@ -138,22 +130,18 @@ static const struct key_row keys_moe[] = {
     {"expert_used_count", "num_experts_per_tok", KEY_U32, true, NAN},
     {"expert_feed_forward_length", "moe_intermediate_size", KEY_U32, true, NAN},
     {"expert_shared_feed_forward_length", "shared_expert_intermediate_size", KEY_U32, true, NAN},
+    {"expert_weights_norm", "norm_topk_prob", KEY_BOOL, false, NAN},
     {.gguf = NULL}};
-
-static int64_t config_int(const json_t *config, const char *key, int64_t def) {
-    const json_t *v = json_object_get(config, key);
-    return json_is_integer(v) ? (int64_t)json_integer_value(v) : def;
-}
 
 /* Which layers recur: layer_types where given, else every full_attention_interval-th attends. */
 static int derive(const json_t *config, struct gguf_writer *w, struct err *e, const char *arch) {
     char key[80];
 #define KEY(suffix) (snprintf(key, sizeof key, "%s.%s", arch, suffix), key)
-    int64_t n_layer = config_int(config, "num_hidden_layers", 0);
-    int64_t n_nextn = config_int(config, "mtp_num_hidden_layers", 0);
-    int64_t d_v = config_int(config, "linear_value_head_dim", 0);
-    int64_t n_v = config_int(config, "linear_num_value_heads", 0);
-    int64_t d_head = config_int(config, "head_dim", 0);
+    int64_t n_layer = arch_config_int(config, "num_hidden_layers", 0);
+    int64_t n_nextn = arch_config_int(config, "mtp_num_hidden_layers", 0);
+    int64_t d_v = arch_config_int(config, "linear_value_head_dim", 0);
+    int64_t n_v = arch_config_int(config, "linear_num_value_heads", 0);
+    int64_t d_head = arch_config_int(config, "head_dim", 0);
     if (n_layer < 1 || n_nextn < 0 || n_layer + n_nextn > ARCH_MAX_LAYERS || d_v < 1 || n_v < 1)
         return err_set(e, CHIMERE_EFORMAT,
                        "config.json: num_hidden_layers, mtp_num_hidden_layers or "
@@ -178,7 +166,7 @@ static int derive(const json_t *config, struct gguf_writer *w, struct err *e, co
     }
     gguf_put_array(w, KEY("rope.dimension_sections"), GGUF_I32, sec, 4);
     uint8_t recurrent[ARCH_MAX_LAYERS] = {0};
-    int64_t interval = config_int(config, "full_attention_interval", 4);
+    int64_t interval = arch_config_int(config, "full_attention_interval", 4);
     if (interval < 1) interval = 4;
     const json_t *types = json_object_get(config, "layer_types");
     for (int64_t il = 0; il < n_layer; il++) {
@@ -265,6 +253,14 @@ static int read_qwen3next(struct hparams *hp, const struct gguf *g, struct err *
     return read_family(hp, g, FFN_MOE, e);
 }
 
+#define FIELDS                                                                                     \
+    "num_hidden_layers hidden_act=silu|swish attention_bias linear_value_head_dim "                \
+    "linear_num_value_heads "                                                                      \
+    "partial_rotary_factor full_attention_interval layer_types mtp_num_hidden_layers "             \
+    "mtp_use_dedicated_embeddings=false attn_output_gate=true decoder_sparse_step=1 "              \
+    "mlp_only_layers=[] intermediate_size use_sliding_window=false sliding_window "                \
+    "max_window_layers output_gate_type=sigmoid|swish"
+
 static const char *const hf_qwen35moe[] = {"qwen3_5_moe", "qwen3_5_moe_text", NULL};
 static const char *const hf_qwen35[] = {"qwen3_5", "qwen3_5_text", NULL};
 static const char *const hf_qwen3next[] = {"qwen3_next", NULL};
@@ -280,17 +276,20 @@ const struct arch arch_qwen35moe = {.name = "qwen35moe",
                                     .hf_model_types = hf_qwen35moe,
                                     .tensors = t_qwen35moe,
                                     .keys = keys_moe,
+                                    .fields = FIELDS,
                                     .derive = derive_qwen35moe,
                                     .read = read_qwen35moe};
 const struct arch arch_qwen35 = {.name = "qwen35",
                                  .hf_model_types = hf_qwen35,
                                  .tensors = t_qwen35,
                                  .keys = keys_dense,
+                                 .fields = FIELDS,
                                  .derive = derive_qwen35,
                                  .read = read_qwen35};
 const struct arch arch_qwen3next = {.name = "qwen3next",
                                     .hf_model_types = hf_qwen3next,
                                     .tensors = t_qwen3next,
                                     .keys = keys_moe,
+                                    .fields = FIELDS,
                                     .derive = derive_qwen3next,
                                     .read = read_qwen3next};

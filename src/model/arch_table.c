@@ -11,6 +11,7 @@ extern const struct arch arch_qwen35moe;
 extern const struct arch arch_qwen35;
 extern const struct arch arch_qwen3next;
 extern const struct arch arch_llama;
+extern const struct arch arch_mixtral;
 extern const struct arch arch_qwen2;
 extern const struct arch arch_qwen3;
 extern const struct arch arch_qwen3moe;
@@ -30,6 +31,7 @@ const struct arch *const arch_table[] = {
     &arch_qwen35,
     &arch_qwen3next,
     &arch_llama,
+    &arch_mixtral,
     &arch_qwen2,
     &arch_qwen3,
     &arch_qwen3moe,
@@ -131,6 +133,7 @@ bool arch_has(const struct hparams *hp, enum tensor_where where, int32_t il) {
     case AT_MAMBA2: return il >= 0 && l->mixer & MIX_MAMBA2;
     case AT_MIXER: return il >= 0 && l->mixer != MIX_NONE;
     case AT_FFN: return il >= 0 && l->ffn != FFN_NONE;
+    case AT_FFN_ONLY: return il >= 0 && l->mixer == MIX_NONE && l->ffn != FFN_NONE;
     case AT_FFN_DENSE: return il >= 0 && l->ffn == FFN_DENSE && !l->share_back;
     case AT_FFN_MOE: return il >= 0 && l->ffn == FFN_MOE;
     case AT_FFN_SHARED: return il >= 0 && l->ffn == FFN_MOE && hp->moe.n_ff_shared > 0;
@@ -229,8 +232,34 @@ int read_layers(struct hparams *hp, const struct gguf *g, struct err *e) {
     if (rc) return rc;
     hp->n_layer = n_all - hp->n_nextn;
     for (int32_t il = 0; il < n_all; il++) hp->layer[il].is_nextn = il >= hp->n_layer;
+    int32_t pooling = POOL_NONE;
+    rc = key_i32(hp, g, "pooling_type", false, POOL_NONE, POOL_RANK, &pooling, e);
+    if (rc) return rc;
+    hp->pooling = (enum pooling)pooling;
     return key_i32_per_layer(hp, g, "feed_forward_length", false, 0, 1 << 24, n_all,
                              &hp->layer[0].n_ff, sizeof hp->layer[0], e);
+}
+
+/* Which layers see a window: all, those of a list of booleans, or, with a period p, all but each p-th. */
+static int read_windows(struct hparams *hp, const struct gguf *g, struct err *e) {
+    int32_t window = 0, period = 0;
+    const struct gguf_kv *list = key_find(hp, g, "attention.sliding_window_pattern");
+    int rc = key_i32(hp, g, "attention.sliding_window", false, 0, INT32_MAX, &window, e);
+    if (rc || !window) return rc;
+    if (list && list->type != GGUF_ARR) {
+        rc = key_i32(hp, g, "attention.sliding_window_pattern", true, 1, ARCH_MAX_LAYERS, &period,
+                     e);
+        if (rc) return rc;
+    }
+    for (int32_t il = 0; il < arch_n_layer_all(hp); il++) {
+        bool sees = period ? (il + 1) % period != 0 : true;
+        if (list && list->type == GGUF_ARR && !gguf_item_bool(list, (uint64_t)il, &sees))
+            return err_set(e, CHIMERE_EFORMAT,
+                           "key %s.attention.sliding_window_pattern: expected %d booleans",
+                           hp->arch->name, arch_n_layer_all(hp));
+        if (sees && hp->layer[il].mixer & MIX_ATTN) hp->layer[il].window = window;
+    }
+    return 0;
 }
 
 int read_attention(struct hparams *hp, const struct gguf *g, struct err *e) {
@@ -265,6 +294,23 @@ int read_attention(struct hparams *hp, const struct gguf *g, struct err *e) {
     hp->attn_scale = hp->d_k ? 1.0f / sqrtf((float)hp->d_k) : 1.0f;
     rc = key_f32(hp, g, "attention.scale", false, 0, 1e6, &hp->attn_scale, e);
     if (!rc && hp->attn_scale == 0) hp->attn_scale = 1.0f / sqrtf((float)hp->d_k);
+    return rc ? rc : read_windows(hp, g, e);
+}
+
+/* What YaRN leaves to the checkpoint: where its ramp begins and ends, and how loud attention becomes. */
+static int read_yarn(struct hparams *hp, const struct gguf *g, struct err *e) {
+    float extrapolation = 1;
+    hp->rope_beta_fast = 32;
+    hp->rope_beta_slow = 1;
+    hp->rope_truncate = true;
+    hp->rope_magnitude = 0.1f * logf(hp->rope_factor) + 1.0f;
+    int rc =
+        key_f32(hp, g, "rope.scaling.yarn_beta_fast", false, 1e-3, 1e6, &hp->rope_beta_fast, e);
+    if (!rc)
+        rc =
+            key_f32(hp, g, "rope.scaling.yarn_beta_slow", false, 1e-3, 1e6, &hp->rope_beta_slow, e);
+    if (!rc) rc = key_bool(hp, g, "rope.scaling.yarn_truncate", &hp->rope_truncate, e);
+    if (!rc) rc = key_f32(hp, g, "rope.scaling.yarn_ext_factor", false, 1, 1, &extrapolation, e);
     return rc;
 }
 
@@ -297,7 +343,7 @@ int read_rope(struct hparams *hp, const struct gguf *g, enum rope_mode mode, str
         if (!rc)
             rc = key_i32(hp, g, "rope.scaling.original_context_length", false, 1, 1 << 30,
                          &hp->rope_n_ctx_orig, e);
-        if (!rc && hp->rope_yarn) hp->rope_magnitude = 0.1f * logf(hp->rope_factor) + 1.0f;
+        if (!rc && hp->rope_yarn) rc = read_yarn(hp, g, e);
         float attn_factor = 1;
         if (!rc) rc = key_f32(hp, g, "rope.scaling.attn_factor", false, 0, 1e3, &attn_factor, e);
         hp->rope_magnitude *= attn_factor;

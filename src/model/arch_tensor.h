@@ -58,8 +58,9 @@ enum tensor_where { /* which layers have the row */
                     AT_GDN,
                     AT_MAMBA1,
                     AT_MAMBA2,
-                    AT_MIXER, /* layers with any mixer */
-                    AT_FFN,   /* layers with any feed-forward block */
+                    AT_MIXER,    /* layers with any mixer */
+                    AT_FFN,      /* layers with any feed-forward block */
+                    AT_FFN_ONLY, /* layers with a feed-forward block and no mixer */
                     AT_FFN_DENSE,
                     AT_FFN_MOE,
                     AT_FFN_SHARED,
@@ -89,9 +90,9 @@ enum tensor_transform {
 
 enum tensor_flag {
     TS_OPTIONAL = 1,
-    TS_F32 = 2,  /* stays f32 whatever the file's type (norms, biases, routers, decay) */
-    TS_TIED = 4, /* absent: token_embd serves */
-    TS_NO_SUFFIX = 8,
+    TS_F32 = 2,      /* stays f32 whatever the file's type (norms, biases, routers, decay) */
+    TS_TIED = 4,     /* absent: token_embd serves */
+    TS_OR_FUSED = 8, /* a file may hold it fused with its neighbours; a checkpoint has it */
 };
 
 struct tensor_row {

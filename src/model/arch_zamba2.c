@@ -29,6 +29,7 @@
 #include <stddef.h>
 
 #include "base/err.h"
+#include "model/arch_config.h"
 #include "model/arch_impl.h"
 
 #define HF "model.layers.%d."
@@ -109,11 +110,6 @@ static const struct key_row keys[] = {
     {"ssm.time_step_min", "time_step_min", KEY_F32, false, 0.001},
     {.gguf = NULL}};
 
-static int64_t config_int(const json_t *config, const char *key, int64_t def) {
-    const json_t *v = json_object_get(config, key);
-    return json_is_integer(v) ? (int64_t)json_integer_value(v) : def;
-}
-
 /* Layers that ask a block, by type or by number. */
 static bool is_hybrid(const json_t *config, int64_t il) {
     const json_t *types = json_object_get(config, "layers_block_type");
@@ -126,14 +122,14 @@ static bool is_hybrid(const json_t *config, int64_t il) {
 }
 
 static int derive(const json_t *config, struct gguf_writer *w, struct err *e) {
-    int64_t n_layer = config_int(config, "num_hidden_layers", 0), n_hybrid = 0;
-    int64_t n_block = config_int(config, "num_mem_blocks", 1);
-    int64_t d = config_int(config, "hidden_size", 0);
-    int64_t n_head = config_int(config, "num_attention_heads", 0);
-    int64_t n_kv = config_int(config, "num_key_value_heads", n_head);
-    int64_t n_ff = config_int(config, "intermediate_size", 4 * d);
-    int64_t d_head = config_int(config, "attention_head_dim", n_head > 0 ? 2 * d / n_head : 0);
-    int64_t expand = config_int(config, "mamba_expand", 2);
+    int64_t n_layer = arch_config_int(config, "num_hidden_layers", 0), n_hybrid = 0;
+    int64_t n_block = arch_config_int(config, "num_mem_blocks", 1);
+    int64_t d = arch_config_int(config, "hidden_size", 0);
+    int64_t n_head = arch_config_int(config, "num_attention_heads", 0);
+    int64_t n_kv = arch_config_int(config, "num_key_value_heads", n_head);
+    int64_t n_ff = arch_config_int(config, "intermediate_size", 4 * d);
+    int64_t d_head = arch_config_int(config, "attention_head_dim", n_head > 0 ? 2 * d / n_head : 0);
+    int64_t expand = arch_config_int(config, "mamba_expand", 2);
     if (n_layer < 1 || n_layer > ARCH_MAX_LAYERS || d < 1 || d > ARCH_MAX_EMBD || n_head < 1 ||
         n_head > 4096 || n_kv < 1 || n_ff < 1 || n_ff > 1 << 24 || d_head < 1 || n_block < 1 ||
         n_block > n_layer || expand < 1 || expand > 16)
@@ -211,7 +207,6 @@ static int read(struct hparams *hp, const struct gguf *g, struct err *e) {
                            "layer %d: expected as many heads as where its block stands", il);
     if (!rc) rc = read_rope(hp, g, ROPE_NEOX, e);
     if (!rc) rc = read_mamba2(hp, g, e);
-    if (!rc) rc = key_f32(hp, g, "ssm.time_step_min", false, 0, 1e3, &hp->ssm.dt_min, e);
     if (!rc) rc = key_i32(hp, g, "adapter_rank", true, 1, 4096, &hp->adapter_rank, e);
     if (!rc) rc = key_f32(hp, g, "attention.layer_norm_rms_epsilon", true, 0, 1, &hp->eps, e);
     hp->act = ACT_GELU_ERF;
@@ -222,10 +217,19 @@ static const char *const hf_types[] = {"zamba2", NULL};
 static const struct tensor_row *const tables[] = {rows_globals, rows_mamba, rows_shared, rows_own,
                                                   NULL};
 
-const struct arch arch_zamba2 = {.name = "zamba2",
-                                 .hf_model_types = hf_types,
-                                 .tensors = tables,
-                                 .keys = keys,
-                                 .derive = derive,
-                                 .read = read,
-                                 .aliases = aliases};
+const struct arch arch_zamba2 = {
+    .name = "zamba2",
+    .hf_model_types = hf_types,
+    .tensors = tables,
+    .keys = keys,
+    .fields =
+        "hidden_act=gelu add_bias_linear=false use_long_context=false use_mem_rope "
+        "hybrid_layer_ids "
+        "layers_block_type layer_types num_mem_blocks num_attention_heads num_key_value_heads "
+        "intermediate_size ffn_hidden_size attention_head_dim attention_hidden_size kv_channels "
+        "num_query_groups mamba_expand mamba_headdim chunk_size time_step_max time_step_floor "
+        "use_conv_bias use_mem_eff_path use_shared_attention_adapter "
+        "use_shared_mlp_adapter=true use_shared_block_lora=true lora_rank rope num_hidden_layers",
+    .derive = derive,
+    .read = read,
+    .aliases = aliases};

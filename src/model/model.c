@@ -49,10 +49,16 @@ static int make_rope(struct model *m, struct err *e) {
     double base = hp->rope_base, dim = hp->n_rot;
     double low = 0, high = 1;
     if (hp->rope_yarn) {
-        /* pairs that turn more than 32 times over the original context keep their pace, those that
-         * turn less than once are slowed fully, a ramp between */
-        low = floor(dim * log(hp->rope_n_ctx_orig / (32.0 * 2 * M_PI)) / (2 * log(base)));
-        high = ceil(dim * log(hp->rope_n_ctx_orig / (1.0 * 2 * M_PI)) / (2 * log(base)));
+        /* Pairs that turn more than beta_fast times over the original context keep their frequency;
+         * pairs that turn less than beta_slow times are slowed by the whole factor; between the two
+         * is a ramp. */
+        double turns = hp->rope_n_ctx_orig / (2 * M_PI), per_pair = dim / (2 * log(base));
+        low = per_pair * log(turns / (double)hp->rope_beta_fast);
+        high = per_pair * log(turns / (double)hp->rope_beta_slow);
+        if (hp->rope_truncate) {
+            low = floor(low);
+            high = ceil(high);
+        }
         if (low < 0) low = 0;
         if (high > dim - 1) high = dim - 1;
     }

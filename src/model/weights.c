@@ -123,7 +123,7 @@ static int bind_row(struct binder *b, const struct tensor_row *row, int32_t il) 
             *(struct weight *)(void *)(base + row->slot) = b->w->global.token_embd;
             return 0;
         }
-        if (row->flags & TS_OPTIONAL) return 0;
+        if (row->flags & (TS_OPTIONAL | TS_OR_FUSED)) return 0;
         return err_set(b->e, CHIMERE_EFORMAT, "tensor %s: expected in a %s model, got nothing",
                        name, b->hp->arch->name);
     }

@@ -2,6 +2,11 @@
 """Writes the golden references: tiny models of every family, their logits by transformers.
 
 Usage: make.py OUT_DIR [FAMILY ...]   (torch and transformers of requirements.txt)
+       make.py --config CONFIG.json [--check CHIMERE] [OUT_DIR NAME]
+       make.py --folder HF_DIR --check CHIMERE
+
+--config takes a published config.json, scales it down and keeps every other field. --check converts the
+result (or the checkpoint of --folder) with the given program and compares logits at all positions.
 
 Weights come from a counter-based generator that test_golden.c repeats bit for bit, so that only the
 configuration, the list of tensors and the logits are kept: NAME.json, NAME.logits (little-endian f32,
@@ -116,6 +121,18 @@ hybrid('granite_h', lambda: T.GraniteMoeHybridForCausalLM(T.GraniteMoeHybridConf
 hybrid('granite_h_moe', lambda: T.GraniteMoeHybridForCausalLM(T.GraniteMoeHybridConfig(**granite, num_local_experts=6, num_experts_per_tok=2, intermediate_size=16)))
 hybrid('bamba', lambda: T.BambaForCausalLM(T.BambaConfig(**small, num_attention_heads=2, num_key_value_heads=1, num_hidden_layers=3, intermediate_size=48, mamba_n_heads=4, mamba_d_head=16, mamba_n_groups=1, mamba_d_state=16, mamba_chunk_size=32, max_position_embeddings=512, attn_layer_indices=[1], tie_word_embeddings=False)))
 
+# Fields that change what a family computes, each with a value other than the common one.
+plain = dict(**common, num_hidden_layers=3, intermediate_size=48, tie_word_embeddings=False)
+headless = {k: v for k, v in plain.items() if k != 'head_dim'}
+yarn = dict(rope_type='yarn', rope_theta=500.0, factor=8.0, original_max_position_embeddings=64, beta_fast=8.0, beta_slow=2.0,
+            attention_factor=0.8, truncate=False)
+hybrid('mistral', lambda: T.MistralForCausalLM(T.MistralConfig(**plain, sliding_window=37)))
+hybrid('mixtral', lambda: T.MixtralForCausalLM(T.MixtralConfig(**plain, num_local_experts=6, num_experts_per_tok=2, sliding_window=None)))
+hybrid('qwen2_windows', lambda: T.Qwen2ForCausalLM(T.Qwen2Config(**headless, use_sliding_window=True, sliding_window=37, max_window_layers=1)))
+hybrid('qwen3moe_raw', lambda: T.Qwen3MoeForCausalLM(T.Qwen3MoeConfig(**plain, num_experts=6, num_experts_per_tok=2, moe_intermediate_size=16, norm_topk_prob=False, decoder_sparse_step=1, mlp_only_layers=[])))
+hybrid('llama_yarn', lambda: T.LlamaForCausalLM(T.LlamaConfig(**plain, rope_parameters=yarn)))
+hybrid('mamba2_limit', lambda: T.Mamba2ForCausalLM(T.Mamba2Config(**small, state_size=16, num_heads=4, head_dim=16, n_groups=2, num_hidden_layers=3, chunk_size=32, time_step_limit=[0.3, 0.8])))
+
 def as_checkpoint(m):
     """The model with values under its checkpoint's names, and the list of its tensors."""
     from safetensors import safe_open
@@ -191,11 +208,90 @@ def mtp_shapes(c):
         s[f'{p}mlp.experts.{e}.down_proj.weight'] = (d, f)
     return s
 
+# ---- published configurations ----
+
+# Sizes of a tiny model; a list or a function of the published value where one number does not do.
+SIZES = dict(hidden_size=64, intermediate_size=96, num_attention_heads=8, head_dim=16, vocab_size=VOCAB, moe_intermediate_size=32,
+             shared_expert_intermediate_size=32, shared_intermediate_size=48, num_hidden_layers=lambda n: min(n, 6), sliding_window=lambda n: min(n, 37),
+             num_key_value_heads=lambda n: n if n == 1 else 2, num_experts=lambda n: min(n, 8), num_local_experts=lambda n: min(n, 8),
+             n_routed_experts=lambda n: min(n, 8), num_experts_per_tok=lambda n: min(n, 4), mamba_n_heads=8, mamba_d_head=16, mamba_d_state=16,
+             mamba_num_heads=8, mamba_head_dim=16, ssm_state_size=16, mamba_chunk_size=32, chunk_size=32, moe_shared_expert_intermediate_size=32,
+             linear_num_key_heads=2, linear_num_value_heads=4, linear_key_head_dim=16, linear_value_head_dim=16, conv_L_cache=lambda n: n,
+             max_window_layers=lambda n: min(n, 3), block_ff_dim=96, num_dense_layers=lambda n: min(n, 2), pad_token_id=0)
+
+def shrink(config):
+    """The configuration with tiny sizes and all other fields as published."""
+    c = dict(config.get('text_config') or config)
+    if 'text_config' in config and 'tie_word_embeddings' in config: c.setdefault('tie_word_embeddings', config['tie_word_embeddings'])
+    many = c.get('num_attention_heads') == c.get('num_key_value_heads')
+    for key, to in SIZES.items():
+        if isinstance(c.get(key), int) and not isinstance(c[key], bool): c[key] = to(c[key]) if callable(to) else to
+    if many: c['num_key_value_heads'] = c['num_attention_heads']
+    n = c['num_hidden_layers']
+    for key in ('layer_types', 'layers_block_type'):
+        if isinstance(c.get(key), list): c[key] = c[key][:n]
+    if isinstance(c.get('hybrid_override_pattern'), str): c['hybrid_override_pattern'] = c['hybrid_override_pattern'][:n]
+    for key in ('bos_token_id', 'eos_token_id'): c[key] = 1
+    for key in ('torch_dtype', 'dtype', 'quantization_config', 'auto_map'): c.pop(key, None)
+    return c
+
+ZERO_CENTRED = ('qwen3_next', 'qwen3_5', 'gemma')
+def is_zero_centred(config):
+    return any(str(c.get('model_type')).startswith(ZERO_CENTRED) for c in (config, config.get('text_config') or {}))
+
+def from_config(path):
+    config = shrink(json.load(open(path)))
+    kind = config.pop('model_type')
+    return T.AutoModelForCausalLM.from_config(T.AutoConfig.for_model(kind, **config), dtype=torch.float32, attn_implementation='eager')
+
+def byte_tokenizer(path, n_vocab):
+    """A vocabulary of single characters, as conversion wants one."""
+    vocab = {chr(33 + i if i < 94 else 0xA1 + i - 94): i for i in range(n_vocab)}
+    json.dump(dict(version='1.0', model=dict(type='BPE', vocab=vocab, merges=[]), added_tokens=[],
+                   pre_tokenizer=dict(type='ByteLevel', add_prefix_space=False, use_regex=True)), open(path, 'w'))
+
+def check(program, folder, m, published=None):
+    """Converts folder and compares the logits of its tokens with m's; returns difference / range."""
+    import subprocess
+    n_vocab = m.config.get_text_config().vocab_size
+    ids = [int(x) for x in values('tokens', [N_TOK], n_vocab / 2, n_vocab / 2).clip(0, n_vocab - 1)]
+    with torch.no_grad(): want = m(torch.tensor([ids])).logits[0].float().numpy()
+    with tempfile.TemporaryDirectory() as d:
+        run = subprocess.run([program, 'convert', folder, d + '/m.gguf', '--type', 'f32', '--pre', 'gpt-2'], capture_output=True, text=True)
+        if run.stderr: print(run.stderr.strip())
+        if run.returncode: return float('nan')
+        out = subprocess.run([program, 'logits', '-m', d + '/m.gguf', '--all', '--cache-type-k', 'f32', '--cache-type-v', 'f32', '--tokens',
+                              ','.join(map(str, ids))], capture_output=True)
+        if out.returncode: print(out.stderr.decode()); return float('nan')
+        got = np.frombuffer(out.stdout, '<f4').reshape(want.shape)
+    worst = np.abs(got - want).max() / (want.max() - want.min())
+    print(f'{worst:.2e} of the range; best token equal at {int((got.argmax(1) == want.argmax(1)).sum())} of {len(ids)} positions')
+    return worst
+
+def options():
+    import argparse
+    p = argparse.ArgumentParser()
+    p.add_argument('--config'); p.add_argument('--folder'); p.add_argument('--check'); p.add_argument('rest', nargs='*')
+    return p.parse_args()
+
 def main():
     global ZERO_NORMS, FAMILY
-    out = sys.argv[1]
-    for name in sys.argv[2:] or FAMILIES:
+    o = options()
+    if o.folder:
+        sys.exit(not check(o.check, o.folder, T.AutoModelForCausalLM.from_pretrained(o.folder, dtype=torch.float32, attn_implementation='eager').eval()) <= 1e-4)
+    if o.config and o.check:
+        ZERO_NORMS = is_zero_centred(json.load(open(o.config)))
+        m, tensors, config = as_checkpoint(from_config(o.config))
+        with tempfile.TemporaryDirectory() as d:
+            m.save_pretrained(d)
+            byte_tokenizer(d + '/tokenizer.json', VOCAB)
+            sys.exit(not check(o.check, d, m) <= 1e-4)
+    if o.config:
+        hybrid(o.rest[1], lambda: from_config(o.config))
+    out = o.rest[0]
+    for name in o.rest[1:] or FAMILIES:
         build, ZERO_NORMS = FAMILIES[FAMILY := name]
+        if o.config: ZERO_NORMS = is_zero_centred(json.load(open(o.config)))
         m = build().float().eval()
         tensors = []
         tied = getattr(m.config, 'tie_word_embeddings', False)
@@ -238,4 +334,4 @@ def main():
         json.dump(spec, open(f'{out}/{name}.json', 'w'), separators=(',', ':'))
         print(name, len(tensors), 'tensors', sum(int(np.prod(t['shape'])) for t in tensors), 'weights')
 
-main()
+if __name__ == '__main__': main()

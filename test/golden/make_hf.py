@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Makes test/data/hf: what transformers computes for tiny models, and how tokenizers split text.
 
-Usage: make_hf.py [OUT_DIR]     (needs torch, transformers, tokenizers; run when a family is added)
+Usage: make_hf.py [OUT_DIR [PART ...]]     (PART: models_all, tokenizers_all, pairs, embedding; needs torch, transformers, tokenizers; run when a family is added)
 
 Weights are not stored: value i of tensor NAME is a hash of both (see value() here and in
 test/unit/test_convert.c), spread by a scale and an offset. Each model folder holds
@@ -9,6 +9,7 @@ test/unit/test_convert.c), spread by a scale and an offset. Each model folder ho
   weights.tsv   name, shape, scale, offset of each tensor of the checkpoint
   expected.f32  logits of TOKENS, or the mean of an encoder's last hidden states
   pairs.json    of a cross-encoder: question, text and score
+  embed.json    text, ids and vector of an embedding model: the last token's, unit length
 and each tokenizer folder tokenizer.json, tokenizer_config.json and cases.json: text and ids.
 """
 import json, os, sys
@@ -233,8 +234,32 @@ def pairs(out):
     print('bertpair', [r['score'] for r in rows])
 
 
+def embedding(out):
+    """Vectors of a decoder whose tokenizer appends a token that does not end an answer (Qwen3-Embedding)."""
+    path = out + '/qwen3'
+    tok = Tokenizer.from_file(out + '/tokenizer-qwen2/tokenizer.json')
+    end = tok.token_to_id("<|endoftext|>")
+    tok.post_processor = processors.TemplateProcessing(single="$A <|endoftext|>", special_tokens=[("<|endoftext|>", end)])
+    m = T.Qwen3ForCausalLM(T.Qwen3Config.from_pretrained(path)).float().eval()
+    state = {}
+    for line in open(path + '/weights.tsv'):
+        name, shape, scale, offset = line.rstrip('\n').split('\t')
+        shape = [int(x) for x in shape.split(',')]
+        state[name] = torch.from_numpy(value(name, int(np.prod(shape)), float(scale), float(offset)).reshape(shape))
+    missing = m.load_state_dict(state, strict=False).missing_keys
+    assert missing in ([], ['lm_head.weight']), missing
+    rows = []
+    for text in TEXTS[1:4]:
+        ids = tok.encode(text).ids
+        assert ids[-1] == end
+        with torch.no_grad(): x = m.model(torch.tensor([ids])).last_hidden_state[0, -1]
+        rows.append(dict(text=text, ids=ids, vector=[float(v) for v in x / x.norm()]))
+    with open(path + '/embed.json', 'w') as f:
+        json.dump(rows, f, ensure_ascii=False)
+    print('embedding', [len(r['ids']) for r in rows])
+
+
 if __name__ == '__main__':
     out = sys.argv[1] if len(sys.argv) > 1 else os.path.join(os.path.dirname(os.path.abspath(__file__)), '../data/hf')
-    models_all(out)
-    tokenizers_all(out)
-    pairs(out)
+    parts = dict(models_all=models_all, tokenizers_all=tokenizers_all, pairs=pairs, embedding=embedding)
+    for name in sys.argv[2:] or parts: parts[name](out)

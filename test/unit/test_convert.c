@@ -20,6 +20,7 @@
 #include "base/rng.h"
 #include "base/str.h"
 #include "convert/hf.h"
+#include "backend/embed.h"
 #include "backend/rerank.h"
 #include "format/gguf.h"
 #include "format/quant.h"
@@ -454,12 +455,70 @@ static void infinity_in_a_config_is_a_number(void **state) {
     char *text = slurp(data("qwen3", "config.json"), &n);
     struct buf b;
     buf_init(&b, 1 << 20);
-    buf_printf(&b, "{\"limit\": [0.0, Infinity, -Infinity], \"name\": \"to \\\" Infinity\",%.*s",
+    buf_printf(&b,
+               "{\"id2label\": [0.0, Infinity, -Infinity], \"prefix\": \"to \\\" Infinity\",%.*s",
                (int)(n - 1), text + 1);
     save(at("hf/config.json"), b.p, b.n);
     buf_fini(&b);
     mem_free(text);
     convert(NULL);
+}
+
+/* ---- embedding models ---- */
+
+static void write_text(const char *name, const char *text) { save(at(name), text, strlen(text)); }
+
+/* The tokenizer appends a token that ends no answer, and pooling takes its vector: Qwen3-Embedding. */
+static void last_token_is_pooled(void **state) {
+    (void)state;
+    struct err e = {0};
+    struct dev *dev;
+    struct model *m;
+    struct tok *tok;
+    struct embed *embed;
+    json_error_t why;
+    new_folder();
+    make_folder("qwen3", &(struct store){.dtype = "F32"});
+    use_tokenizer("qwen2");
+    json_t *t = json_load_file(at("hf/tokenizer.json"), 0, &why);
+    assert_non_null(t);
+    json_object_set_new(t, "post_processor",
+                        json_pack("{s:s,s:[{s:{s:s,s:i}},{s:{s:s,s:i}}],s:[],s:{}}", "type",
+                                  "TemplateProcessing", "single", "Sequence", "id", "A", "type_id",
+                                  0, "SpecialToken", "id", "<|endoftext|>", "type_id", 0, "pair",
+                                  "special_tokens"));
+    assert_int_equal(json_dump_file(t, at("hf/tokenizer.json"), 0), 0);
+    json_decref(t);
+    assert_int_equal(mkdir(at("hf/1_Pooling"), 0700), 0);
+    write_text("hf/1_Pooling/config.json",
+               "{\"pooling_mode_mean_tokens\":false,\"pooling_mode_lasttoken\":true}");
+    convert("f32");
+    assert_int_equal(cpu_open(&dev, 2, CPU_ISA_BEST, &e), 0);
+    if (model_open(&m, at("out.gguf"), dev, true, &e)) fail_msg("%s", e.text);
+    assert_int_equal(vocab_load(&tok, m->gguf, &e), 0);
+    if (embed_open(&embed, m, tok, 0, &e)) fail_msg("%s", e.text);
+    json_t *all = json_load_file(data("qwen3", "embed.json"), 0, &why), *row;
+    assert_int_equal(json_array_size(all), 3);
+    size_t i;
+    json_array_foreach(all, i, row) {
+        const char *text = json_string_value(json_object_get(row, "text"));
+        const json_t *want = json_object_get(row, "vector");
+        float got[64];
+        int32_t n_tok;
+        bool cut;
+        assert_int_equal(json_array_size(want), 64);
+        assert_int_equal(embed_text(embed, text, strlen(text), true, got, &n_tok, &cut, &e), 0);
+        assert_int_equal(n_tok, json_array_size(json_object_get(row, "ids")));
+        for (size_t k = 0; k < 64; k++) {
+            double x = json_real_value(json_array_get(want, k));
+            if (!(fabs((double)got[k] - x) < 1e-5)) fail_msg("text %zu: %g, not %g", i, got[k], x);
+        }
+    }
+    json_decref(all);
+    embed_close(embed);
+    tok_free(tok);
+    model_close(m);
+    dev->ops->close(dev);
 }
 
 /* ---- refusals ---- */
@@ -472,7 +531,65 @@ static void refused(const char *words) {
     if (!strstr(e.text, words)) fail_msg("'%s' lacks '%s'", e.text, words);
     assert_false(file_exists(at("no.gguf")));
 }
-static void write_text(const char *name, const char *text) { save(at(name), text, strlen(text)); }
+
+/* A field is read, known to be harmless, or refused by name. */
+static void unknown_fields_are_refused(void **state) {
+    (void)state;
+    static const struct {
+        const char *field, *words; /* NULL: converts */
+    } rows[] = {
+        {"\"hidden_act\":\"gelu\"", "hidden_act: expected silu|swish, got gelu"},
+        {"\"norm_before\":true", "'norm_before': not known for model_type 'qwen3'"},
+        {"\"norm_before\":null", NULL},
+        {"\"use_mrope\":true", "use_mrope: expected false, got true"},
+        {"\"a\":1,\"b\":2,\"c\":3,\"d\":4,\"e\":5,\"f\":6", "'a', 'b', 'c', 'd' and 2 more"},
+        {"\"rope_scaling\":{\"type\":\"linear\",\"factor\":2.0,\"twist\":1}",
+         "'rope_scaling.twist'"},
+        {"\"rope_scaling\":{\"type\":\"dynamic\",\"factor\":2.0}", "rope_type"},
+        {"\"partial_rotary_factor\":0.5", "partial_rotary_factor: expected 1, got 0.5"},
+        {"\"transformers_version\":\"9\",\"top_k\":3", NULL},
+    };
+    new_folder();
+    make_folder("qwen3", &(struct store){.dtype = "F32"});
+    use_tokenizer("qwen2");
+    size_t n;
+    char *text = slurp(data("qwen3", "config.json"), &n);
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct buf b;
+        json_error_t why;
+        buf_init(&b, 1 << 20);
+        buf_printf(&b, "{%s}", rows[i].field);
+        json_t *config = json_loadb(text, n, 0, &why), *more = json_loadb(b.p, b.n, 0, &why);
+        assert_int_equal(json_object_update(config, more), 0);
+        assert_int_equal(json_dump_file(config, at("hf/config.json"), 0), 0);
+        json_decref(config);
+        json_decref(more);
+        buf_fini(&b);
+        if (rows[i].words) refused(rows[i].words);
+        else convert(NULL);
+    }
+    static const char *const ignored[] = {"f", "twist"};
+    struct hf_options o = {
+        .dir = at("hf"), .out = at("out.gguf"), .n_thread = 1, .ignore = ignored, .n_ignore = 2};
+    struct hf_result r;
+    struct err e = {0};
+    json_error_t why;
+    json_t *config = json_loadb(text, n, 0, &why);
+    json_object_set_new(config, "twist", json_integer(1));
+    assert_int_equal(json_dump_file(config, at("hf/config.json"), 0), 0);
+    if (hf_convert(&o, &r, &e)) fail_msg("%s", e.text);
+    json_decref(config);
+    mem_free(text);
+    copy(data("qwen3", "config.json"), at("hf/config.json"));
+    mkdir(at("hf/1_Pooling"), 0700);
+    write_text("hf/1_Pooling/config.json", "{\"pooling_mode_weightedmean_tokens\":true}");
+    refused("pooling_mode_weightedmean_tokens");
+    write_text("hf/1_Pooling/config.json", "{\"pooling_mode\":\"max\"}");
+    refused("pooling_mode: expected mean, cls or lasttoken, got 'max'");
+    write_text("hf/1_Pooling/config.json", "{\"pooling_mode\":\"mean\"}");
+    write_text("hf/modules.json", "[{\"type\":\"sentence_transformers.models.Dense\"}]");
+    refused("modules.json");
+}
 
 static void broken_folders_are_refused(void **state) {
     (void)state;
@@ -544,6 +661,8 @@ int main(void) {
         cmocka_unit_test(prediction_blocks_follow_the_trunk),
         cmocka_unit_test(infinity_in_a_config_is_a_number),
         cmocka_unit_test(tokenizers_split_as_published),
+        cmocka_unit_test(last_token_is_pooled),
+        cmocka_unit_test(unknown_fields_are_refused),
         cmocka_unit_test(broken_folders_are_refused),
         cmocka_unit_test(short_memory_is_an_error),
     };

@@ -11,6 +11,8 @@ const struct cfg_opt convert_options[] = {
      "type of matrices: source, f32, f16, bf16, q8_0, Q4_K_M ..."},
     {"pre", 0, CFG_STR, "NAME", NULL, 0, 0, NULL, "pre-tokenizer, where it is not recognised"},
     {"split", 0, CFG_BYTES, "SIZE", NULL, 0, 0, NULL, "several files of about this size"},
+    {"ignore-field", 0, CFG_LIST, "NAME", NULL, 0, 0, NULL,
+     "field of config.json that may be left out; may be repeated"},
     {"threads", 't', CFG_INT, "N", "0", 0, 512, NULL, "threads; 0: one a core"},
     {0}};
 
@@ -32,6 +34,7 @@ int cmd_convert(int argc, char **argv) {
                            .pre = cfg_str(c, "pre"),
                            .split_bytes = cfg_is_set(c, "split") ? cfg_bytes(c, "split") : 0,
                            .n_thread = (int)cfg_int(c, "threads")};
+    o.n_ignore = cfg_list(c, "ignore-field", &o.ignore);
     int rc = cfg_n_pos(c) == 2
                  ? hf_convert(&o, &r, &e)
                  : err_set(&e, CHIMERE_EINVAL, "convert: expected HF_DIR and OUT, got %d arguments",
