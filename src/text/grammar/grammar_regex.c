@@ -1,9 +1,12 @@
 /* grammar_regex.c: ECMA-262 patterns (flag u) -> deterministic automata over code points.
  *
- * Thompson's construction, then subsets. What no finite automaton can do, or what would change the
- * meaning of a match (look-around, word boundaries, back references), is refused by name. Counted
- * repetitions parse their atom again for every turn. `^` passes only before the first character; `$`
- * is crossed only when asking whether a state accepts. */
+ * Thompson's construction, then subsets. Lookbehind, word boundaries and back references are refused by
+ * name. Counted repetitions parse their atom again for each repetition. `^` passes only before the first
+ * character; `$` is crossed only when asking whether a state accepts.
+ *
+ * A lookahead is an automaton of its own, over the same alphabet, that runs in parallel from the place
+ * where it stands: a configuration is an NFA node and the states of the lookaheads under way on this
+ * path. Configurations without lookaheads are numbered as their nodes. */
 #include <stdlib.h>
 #include <string.h>
 #include <utf8proc.h>
@@ -13,13 +16,34 @@
 
 #define MAX_NFA_NODE 100000
 #define MAX_COUNT 10000
+#define MAX_LOOK 32          /* lookaheads of a pattern, each repetition counted */
+#define MAX_CONFIG (1 << 16) /* configurations with lookaheads under way */
 
-enum nfa_op { N_EMPTY, N_SPLIT, N_CLASS, N_BEGIN, N_END, N_MATCH };
+enum nfa_op { N_EMPTY, N_SPLIT, N_CLASS, N_BEGIN, N_END, N_LOOK, N_MATCH };
 
 struct nfa_node {
     uint8_t op;
     uint32_t out, out2; /* GRAMMAR_NONE: open */
-    uint32_t cls;       /* N_CLASS */
+    uint32_t cls;       /* N_CLASS, N_LOOK: which */
+};
+
+struct look_table {          /* of a lookahead; a state that accepts whatever follows stays */
+    struct grammar_vec next; /* uint32_t [n_state, n_atom] */
+    bool *accepts;           /* owned [n_state] */
+};
+
+struct look {
+    uint32_t start; /* node */
+    bool negate;
+    struct look_table table[2]; /* [1]: crossed before the first character of the text */
+};
+
+struct duty {             /* a lookahead under way; compared as bytes */
+    uint32_t look, state; /* look: 2 * index + table */
+};
+
+struct config {
+    uint32_t node, first, n; /* in duties */
 };
 
 struct nfa_class {
@@ -37,6 +61,8 @@ struct regex {
     size_t pos;
     uint32_t depth;
     struct grammar_vec nodes, ranges, classes;
+    struct look looks[MAX_LOOK];
+    uint32_t n_look;
 };
 
 static void refuse(struct regex *x, int code, const char *why) {
@@ -343,11 +369,26 @@ static struct fragment parse_class(struct regex *x) {
 
 static struct fragment parse_choice(struct regex *x);
 
+/* The group is parsed; it must match (negate: must not) from here on, and consumes nothing. */
+static struct fragment look_fragment(struct regex *x, struct fragment group, bool negate) {
+    if (x->n_look == MAX_LOOK)
+        grammar_fail(x->b, CHIMERE_EUNSUPPORTED, "%s: more than %d lookaheads are not supported",
+                     x->what, MAX_LOOK);
+    if (x->b->rc) return group;
+    connect(x, group.end, add_node(x, N_MATCH, GRAMMAR_NONE, GRAMMAR_NONE, 0));
+    x->looks[x->n_look] = (struct look){.start = group.start, .negate = negate};
+    uint32_t end = add_node(x, N_EMPTY, GRAMMAR_NONE, GRAMMAR_NONE, 0);
+    return (struct fragment){add_node(x, N_LOOK, end, GRAMMAR_NONE, x->n_look++), end};
+}
+
 static struct fragment parse_group(struct regex *x) {
+    bool looks = false, negate = false;
     if (take(x, "?")) {
-        if (peek(x) == '=' || peek(x) == '!')
-            refuse(x, CHIMERE_EUNSUPPORTED, "lookahead is not supported");
-        else if (take(x, "<")) {
+        if (peek(x) == '=' || peek(x) == '!') {
+            looks = true;
+            negate = take(x, "!");
+            if (!negate) take(x, "=");
+        } else if (take(x, "<")) {
             if (peek(x) == '=' || peek(x) == '!')
                 refuse(x, CHIMERE_EUNSUPPORTED, "lookbehind is not supported");
             while (peek(x) >= 0 && peek(x) != '>') x->pos++;
@@ -366,7 +407,7 @@ static struct fragment parse_group(struct regex *x) {
     if (!x->b->rc) f = parse_choice(x);
     x->depth--;
     if (!x->b->rc && !take(x, ")")) refuse(x, CHIMERE_EFORMAT, "group without closing parenthesis");
-    return f;
+    return looks && !x->b->rc ? look_fragment(x, f, negate) : f;
 }
 
 static struct fragment parse_atom(struct regex *x) {
@@ -490,31 +531,109 @@ static struct fragment parse_choice(struct regex *x) {
 
 struct subset {
     struct regex *x;
-    struct map sets;        /* sorted node list -> state */
-    struct grammar_vec set; /* node lists, back to back */
+    struct map sets;        /* sorted list of configurations -> state */
+    struct grammar_vec set; /* lists of configurations, back to back */
     struct grammar_vec at;  /* per state: first in set */
-    uint32_t *seen, stamp;  /* owned [n nodes] */
-    uint32_t *list, *stack; /* owned [n nodes] */
+    struct map known;       /* a configuration with duties, as bytes -> its number */
+    struct grammar_vec configs, duties;
+    uint32_t *seen, stamp;  /* owned, by configuration */
+    uint32_t *list, *stack; /* owned, the same */
     uint32_t n_list;
+    uint32_t n_atom;
     bool search;
 };
 
-/* Adds node i and what it reaches without input. */
+static struct config config_of(const struct subset *s, uint32_t i) {
+    if (i < s->x->nodes.n) return (struct config){i, 0, 0};
+    return ((struct config *)s->configs.p)[i - s->x->nodes.n];
+}
+
+static const struct nfa_node *node_of(const struct subset *s, uint32_t i) {
+    return (struct nfa_node *)s->x->nodes.p + config_of(s, i).node;
+}
+
+static const struct look_table *table_of(const struct subset *s, struct duty d) {
+    return &s->x->looks[d.look / 2].table[d.look % 2];
+}
+
+enum duty_fate { DUTY_OPEN, DUTY_DONE, DUTY_FAILED };
+
+/* Whether a lookahead in this state is decided, whatever follows. */
+static enum duty_fate fate_of(const struct subset *s, struct duty d) {
+    bool negate = s->x->looks[d.look / 2].negate;
+    const struct look_table *t = table_of(s, d);
+    if (d.state == GRAMMAR_NONE || !t->next.n) return negate ? DUTY_DONE : DUTY_FAILED;
+    const uint32_t *row = (uint32_t *)t->next.p + (size_t)d.state * s->n_atom;
+    bool stays = t->accepts[d.state];
+    for (uint32_t a = 0; stays && a < s->n_atom; a++) stays = row[a] == d.state;
+    if (!stays) return DUTY_OPEN;
+    return negate ? DUTY_FAILED : DUTY_DONE;
+}
+
+static int by_bytes(const void *a, const void *b) { return memcmp(a, b, sizeof(struct duty)); }
+
+/* The configuration of a node with these duties; GRAMMAR_NONE: a duty has failed. */
+static uint32_t config_with(struct subset *s, uint32_t node, const struct duty *duties,
+                            uint32_t n) {
+    struct grammar_builder *b = s->x->b;
+    struct duty key[2 * MAX_LOOK + 2]; /* the first holds the node */
+    uint32_t k = 1, i;
+    memset(key, 0, sizeof key);
+    for (i = 0; i < n; i++) {
+        enum duty_fate fate = fate_of(s, duties[i]);
+        if (fate == DUTY_FAILED) return GRAMMAR_NONE;
+        bool is_new = fate == DUTY_OPEN;
+        for (uint32_t m = 1; m < k; m++) is_new &= by_bytes(&key[m], &duties[i]) != 0;
+        if (is_new && k == sizeof key / sizeof *key) {
+            grammar_fail(b, CHIMERE_ELIMIT, "%s: too many lookaheads at one place", s->x->what);
+            return GRAMMAR_NONE;
+        }
+        if (is_new) key[k++] = duties[i];
+    }
+    if (k == 1) return node;
+    key[0].look = node;
+    qsort(key + 1, k - 1, sizeof *key, by_bytes);
+    if (map_find(&s->known, (char *)key, k * sizeof *key, &i)) return i;
+    uint32_t at =
+        grammar_vec_add(b, &s->configs, 1, sizeof(struct config), "lookaheads", MAX_CONFIG);
+    uint32_t first = grammar_vec_add(b, &s->duties, k - 1, sizeof *key, "lookaheads", UINT32_MAX);
+    if (at == GRAMMAR_NONE || first == GRAMMAR_NONE) return GRAMMAR_NONE;
+    memcpy((struct duty *)s->duties.p + first, key + 1, (k - 1) * sizeof *key);
+    ((struct config *)s->configs.p)[at] = (struct config){node, first, k - 1};
+    i = s->x->nodes.n + at;
+    if (map_put(&s->known, (char *)key, k * sizeof *key, i) < 0) grammar_nomem(b);
+    return i;
+}
+
+/* Configuration i moved to another node, with one duty more if `more`. */
+static uint32_t moved(struct subset *s, uint32_t i, uint32_t node, const struct duty *more) {
+    struct config c = config_of(s, i);
+    if (node == GRAMMAR_NONE || (!c.n && !more)) return node;
+    struct duty duties[2 * MAX_LOOK + 2];
+    uint32_t n = c.n < 2 * MAX_LOOK + 1 ? c.n : 2 * MAX_LOOK + 1;
+    if (n) memcpy(duties, (struct duty *)s->duties.p + c.first, n * sizeof *duties);
+    if (more) duties[n++] = *more;
+    return config_with(s, node, duties, n);
+}
+
+/* Adds configuration i and what it reaches without input. */
 static void close_over(struct subset *s, uint32_t i, bool at_begin, bool at_end) {
     uint32_t n = 0;
     s->stack[n++] = i;
-    while (n) {
+    while (n && !s->x->b->rc) {
         i = s->stack[--n];
         if (i == GRAMMAR_NONE || s->seen[i] == s->stamp) continue;
         s->seen[i] = s->stamp;
-        const struct nfa_node *node = (struct nfa_node *)s->x->nodes.p + i;
-        bool crosses = node->op == N_EMPTY || node->op == N_SPLIT ||
+        const struct nfa_node *node = node_of(s, i);
+        struct duty duty = {2 * node->cls + at_begin, 0};
+        bool looks = node->op == N_LOOK;
+        bool crosses = looks || node->op == N_EMPTY || node->op == N_SPLIT ||
                        (node->op == N_BEGIN && at_begin) || (node->op == N_END && at_end);
         if (node->op == N_CLASS || node->op == N_MATCH || node->op == N_END)
             s->list[s->n_list++] = i;
         if (!crosses) continue;
-        s->stack[n++] = node->out;
-        if (node->op == N_SPLIT) s->stack[n++] = node->out2;
+        s->stack[n++] = moved(s, i, node->out, looks ? &duty : NULL);
+        if (node->op == N_SPLIT) s->stack[n++] = moved(s, i, node->out2, NULL);
     }
 }
 
@@ -523,13 +642,18 @@ static int by_value(const void *a, const void *b) {
     return x < y ? -1 : x > y;
 }
 
+/* A match whatever follows. */
+static bool is_match(const struct subset *s, uint32_t i) {
+    return i < s->x->nodes.n && ((struct nfa_node *)s->x->nodes.p)[i].op == N_MATCH;
+}
+
 /* The state of the set in s->list. */
 static uint32_t set_state(struct subset *s) {
     struct grammar_builder *b = s->x->b;
     uint32_t state;
     if (s->n_list == 0) return GRAMMAR_NONE;
     for (uint32_t i = 0; s->search && i < s->n_list; i++)
-        if (((struct nfa_node *)s->x->nodes.p)[s->list[i]].op == N_MATCH) {
+        if (is_match(s, s->list[i])) {
             s->list[0] = s->list[i]; /* found: whatever follows */
             s->n_list = 1;
         }
@@ -608,8 +732,15 @@ static uint32_t set_end(const struct subset *s, uint32_t state) {
     return state + 1 < s->at.n ? ((uint32_t *)s->at.p)[state + 1] : s->set.n;
 }
 
-static bool is_match(const struct subset *s, uint32_t node) {
-    return ((struct nfa_node *)s->x->nodes.p)[node].op == N_MATCH;
+/* At the end of the text: does configuration i match? */
+static bool matches_at_end(const struct subset *s, uint32_t i) {
+    struct config c = config_of(s, i);
+    if (node_of(s, i)->op != N_MATCH) return false;
+    for (uint32_t k = 0; k < c.n; k++) {
+        struct duty d = ((struct duty *)s->duties.p)[c.first + k];
+        if (table_of(s, d)->accepts[d.state] == s->x->looks[d.look / 2].negate) return false;
+    }
+    return true;
 }
 
 static bool set_accepts(struct subset *s, uint32_t state) {
@@ -618,8 +749,27 @@ static bool set_accepts(struct subset *s, uint32_t state) {
     for (uint32_t k = ((uint32_t *)s->at.p)[state]; k < set_end(s, state); k++)
         close_over(s, ((uint32_t *)s->set.p)[k], false, true);
     for (uint32_t k = 0; k < s->n_list; k++)
-        if (is_match(s, s->list[k])) return true;
+        if (matches_at_end(s, s->list[k])) return true;
     return false;
+}
+
+/* Configuration i after a character; GRAMMAR_NONE: it has no way on. */
+static uint32_t step(struct subset *s, const struct alphabet *a, uint32_t i, uint32_t atom) {
+    const uint64_t *member = a->member + (size_t)atom * a->n_word;
+    const struct nfa_node *node = node_of(s, i);
+    struct config c = config_of(s, i);
+    uint32_t to = node->out;
+    if (node->op == N_MATCH && s->search) to = c.node; /* only its duties are left */
+    else if (node->op != N_CLASS || !(member[node->cls / 64] >> node->cls % 64 & 1))
+        return GRAMMAR_NONE;
+    if (!c.n) return to;
+    struct duty duties[2 * MAX_LOOK + 2];
+    for (uint32_t k = 0; k < c.n; k++) {
+        duties[k] = ((struct duty *)s->duties.p)[c.first + k];
+        duties[k].state = ((uint32_t *)table_of(s, duties[k])
+                               ->next.p)[(size_t)duties[k].state * a->n_atom + atom];
+    }
+    return config_with(s, to, duties, c.n);
 }
 
 /* Explores the sets reachable from the start; the table goes to *next (n_atom columns). */
@@ -633,7 +783,6 @@ static void explore(struct subset *s, const struct alphabet *a, uint32_t start, 
     for (uint32_t state = 0; state < s->at.n && grammar_tick(b, a->n_atom); state++) {
         uint32_t row = grammar_vec_add(b, next, a->n_atom, 4, "states of a pattern", DFA_MAX_TABLE);
         for (uint32_t atom = 0; atom < a->n_atom && !b->rc; atom++) {
-            const uint64_t *member = a->member + (size_t)atom * a->n_word;
             uint32_t first = ((uint32_t *)s->at.p)[state], end = set_end(s, state);
             uint32_t to = GRAMMAR_NONE;
             if (s->search && is_match(s, ((uint32_t *)s->set.p)[first])) {
@@ -642,10 +791,8 @@ static void explore(struct subset *s, const struct alphabet *a, uint32_t start, 
                 s->stamp++;
                 s->n_list = 0;
                 for (uint32_t k = first; k < end; k++) {
-                    const struct nfa_node *n =
-                        (struct nfa_node *)s->x->nodes.p + ((uint32_t *)s->set.p)[k];
-                    if (n->op == N_CLASS && member[n->cls / 64] >> n->cls % 64 & 1)
-                        close_over(s, n->out, false, false);
+                    uint32_t i = step(s, a, ((uint32_t *)s->set.p)[k], atom);
+                    if (i != GRAMMAR_NONE) close_over(s, i, false, false);
                 }
                 grammar_tick(b, (end - first) / 8 + 1);
                 to = set_state(s);
@@ -655,27 +802,50 @@ static void explore(struct subset *s, const struct alphabet *a, uint32_t start, 
     }
 }
 
-static void build_table(struct regex *x, uint32_t start, bool search, struct dfa *out) {
+/* The states reachable from node `start`: their number, rows in *next, which of them accept in *accepts
+ * (owned by the caller). */
+static uint32_t determine(struct regex *x, const struct alphabet *a, uint32_t start, bool search,
+                          bool at_begin, struct look_table *out) {
     struct grammar_builder *b = x->b;
-    struct alphabet a = {.n_iv = 0};
-    struct subset s = {.x = x, .search = search};
-    struct grammar_vec next = {NULL, 0, 0};
-    size_t n = (size_t)x->nodes.n + 1;
+    struct subset s = {.x = x, .search = search, .n_atom = a->n_atom};
+    size_t n = (size_t)x->nodes.n + (x->n_look ? MAX_CONFIG : 0) + 1;
     map_init(&s.sets, (size_t)128 << 20);
+    map_init(&s.known, (size_t)128 << 20);
     s.seen = mem_alloc_array(n, 4);
     s.list = mem_alloc_array(n, 4);
     s.stack = mem_alloc_array(2 * n + 2, 4);
     if (!s.seen || !s.list || !s.stack) grammar_nomem(b);
-    if (!b->rc) cut_alphabet(x, &a);
-    if (!b->rc) explore(&s, &a, start, true, &next);
-    if (!b->rc && dfa_alloc(b, out, s.at.n, a.n_atom, a.n_iv)) {
+    else explore(&s, a, start, at_begin, &out->next);
+    out->accepts = mem_alloc_array((size_t)s.at.n + 1, sizeof *out->accepts);
+    if (!out->accepts) grammar_nomem(b);
+    for (uint32_t i = 0; i < s.at.n && !b->rc; i++) out->accepts[i] = set_accepts(&s, i);
+    mem_free(s.seen), mem_free(s.list), mem_free(s.stack), mem_free(s.set.p), mem_free(s.at.p);
+    mem_free(s.configs.p), mem_free(s.duties.p);
+    map_fini(&s.sets), map_fini(&s.known);
+    return s.at.n;
+}
+
+static void build_table(struct regex *x, uint32_t start, bool search, struct dfa *out) {
+    struct grammar_builder *b = x->b;
+    struct alphabet a = {.n_iv = 0};
+    struct look_table t = {.accepts = NULL};
+    uint32_t n_state = 0;
+    cut_alphabet(x, &a);
+    for (uint32_t i = 0; i < x->n_look && !b->rc; i++) /* inner lookaheads come first */
+        for (int begin = 0; begin < 2 && !b->rc; begin++)
+            determine(x, &a, x->looks[i].start, true, begin, &x->looks[i].table[begin]);
+    if (!b->rc) n_state = determine(x, &a, start, search, true, &t);
+    if (!b->rc && dfa_alloc(b, out, n_state, a.n_atom, a.n_iv)) {
         memcpy(out->intervals, a.iv, a.n_iv * sizeof *a.iv);
-        if (next.n) memcpy(out->next, next.p, (size_t)next.n * 4);
-        for (uint32_t i = 0; i < s.at.n; i++) out->accepts[i] = set_accepts(&s, i);
+        if (t.next.n) memcpy(out->next, t.next.p, (size_t)t.next.n * 4);
+        if (n_state) memcpy(out->accepts, t.accepts, n_state * sizeof *t.accepts);
     }
-    mem_free(a.iv), mem_free(a.member), mem_free(s.seen), mem_free(s.list), mem_free(s.stack);
-    mem_free(s.set.p), mem_free(s.at.p), mem_free(next.p);
-    map_fini(&s.sets);
+    for (uint32_t i = 0; i < x->n_look; i++)
+        for (int k = 0; k < 2; k++) {
+            mem_free(x->looks[i].table[k].next.p);
+            mem_free(x->looks[i].table[k].accepts);
+        }
+    mem_free(a.iv), mem_free(a.member), mem_free(t.next.p), mem_free(t.accepts);
     dfa_trim(b, out);
 }
 
