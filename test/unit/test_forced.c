@@ -219,10 +219,35 @@ static void marks_stay_out_of_texts(void **state) {
     tok_free(tok);
 }
 
+/* What cannot be enforced is refused by the tool's and the keyword's name. */
+static void refusals_name_tool_and_keyword(void **state) {
+    (void)state;
+    static const char *const no_marks[] = {NULL};
+    struct tok *tok = toy_tok(no_marks);
+    struct request_grammars *g;
+    struct request_grammar *m;
+    struct request a;
+    struct err e = {0};
+    request_init(&a);
+    a.tools = json_loads("[{\"type\":\"function\",\"function\":{\"name\":\"tag_all\","
+                         "\"parameters\":{\"type\":\"object\",\"properties\":{\"tags\":{\"type\":"
+                         "\"array\",\"uniqueItems\":true}}}}}]",
+                         0, NULL);
+    a.tool_choice = REQUEST_TOOLS_REQUIRED;
+    assert_int_equal(request_grammars_new(&g, tok, &e), 0);
+    assert_int_equal(request_grammar_take(g, &a, CHAT_CALLS_HERMES, &m, &e), CHIMERE_EUNSUPPORTED);
+    assert_non_null(strstr(e.text, "tag_all"));
+    assert_non_null(strstr(e.text, "'uniqueItems' at #/properties/tags"));
+    request_fini(&a);
+    request_grammars_free(g);
+    tok_free(tok);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(forced_calls_parse),
         cmocka_unit_test(marks_stay_out_of_texts),
+        cmocka_unit_test(refusals_name_tool_and_keyword),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

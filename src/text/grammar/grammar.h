@@ -11,9 +11,11 @@
  * JSON Schema, draft 2020-12: type, enum, const, properties, required, additionalProperties,
  * patternProperties, propertyNames, min/maxProperties, dependentRequired, dependentSchemas, items,
  * prefixItems, min/maxItems, minLength, maxLength, pattern, format, minimum, maximum, exclusive*,
- * multipleOf, allOf, anyOf, oneOf, not, if/then/else, local $ref and $defs, boolean schemas. What cannot
- * be done exactly is refused by its name, and so is every keyword that is neither known nor a known
- * annotation (x-* are annotations). `format` is asserted. The text form of a value:
+ * multipleOf, allOf, anyOf, oneOf, not, if/then/else, local $ref and $defs, boolean schemas; contains with
+ * its counts under small bounds; uniqueItems if the items have few values or there is at most one.
+ * Unknown keywords are annotations and unknown formats assert nothing; known formats are asserted. Forms of
+ * drafts 3 to 7 and `nullable` are read (grammar_schema_draft.c). What cannot be enforced exactly is
+ * refused by its name. The text form of a value:
  *   - properties in any order; a property named in the schema at most once;
  *   - up to GRAMMAR_MAX_SPACE whitespace characters where JSON allows whitespace;
  *   - strings in any spelling (escapes, surrogate pairs); lone surrogates are refused;

@@ -126,13 +126,14 @@ static uint32_t one_call(struct schema *s, const struct grammar_calls *c, const 
         grammar_fail(&s->b, CHIMERE_EFORMAT, "tools: expected a name and a schema");
         return 0;
     }
-    s->root = schema;
     if (c->xml) {
+        if (!schema_set_root(s, schema)) return 0;
+        schema = s->root;
         uint32_t at = literal(s, "</function>\n</tool_call>", next);
         at = literal(s, ">\n", parameters(s, schema, at));
         return literal(s, "<tool_call>\n<function=", literal(s, name, at));
     }
-    uint32_t value = schema_root_rule(s);
+    uint32_t value = schema_root_rule(s, schema);
     if (s->b.rc) return 0;
     uint32_t at = grammar_add_call(&s->b, value, literal(s, c->close, next));
     return literal(s, c->open, literal(s, name, literal(s, c->middle, at)));
@@ -156,6 +157,7 @@ static uint32_t emit(struct schema *s, void *arg) {
         if (b->rc || n == GRAMMAR_MAX_CALL_TOOLS) break;
         if (c->only && (!name || strcmp(name, c->only) != 0)) continue;
         to[n++] = one_call(s, c, tool, after);
+        if (b->rc && b->e && name) err_prefix(b->e, "%s", name);
     }
     if (b->rc) return 0;
     grammar_define_alt(b, start, to, n);
@@ -165,5 +167,5 @@ static uint32_t emit(struct schema *s, void *arg) {
 
 int grammar_from_calls(struct grammar **out, const struct grammar_calls *c,
                        const struct grammar_limits *lim, struct err *e) {
-    return schema_build(out, NULL, emit, (void *)c, lim, e);
+    return schema_build(out, emit, (void *)c, lim, e);
 }

@@ -1,7 +1,7 @@
 /* grammar_schema.c: reading a schema: keywords and their values, references, constants; the entry.
  *
- * One row per keyword: what it is called, what its value must be. Keywords without a row are refused
- * by name. */
+ * One row per keyword that asserts something or has a value to check. Keywords without a row are
+ * annotations, as draft 2020-12 has it. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -62,23 +62,18 @@ static const struct keyword_row {
     {"then", K_THEN_ELSE, V_SCHEMA},
     {"else", K_THEN_ELSE, V_SCHEMA},
     {"$ref", K_REF, V_STRING},
+    {"contains", K_CONTAINS, V_SCHEMA},
+    {"minContains", K_CONTAINS_COUNT, V_COUNT},
+    {"maxContains", K_CONTAINS_COUNT, V_COUNT},
+    {"unevaluatedProperties", K_UNEVALUATED, V_SCHEMA},
+    {"unevaluatedItems", K_UNEVALUATED, V_SCHEMA},
+    {"$dynamicRef", K_UNSUPPORTED, V_ANY},
+    {"$recursiveRef", K_UNSUPPORTED, V_ANY},
     {"$defs", K_NOTE, V_OBJECT},
     {"definitions", K_NOTE, V_OBJECT},
     {"$schema", K_NOTE, V_STRING},
     {"$id", K_NOTE, V_STRING},
     {"$anchor", K_NOTE, V_STRING},
-    {"$comment", K_NOTE, V_ANY},
-    {"title", K_NOTE, V_ANY},
-    {"description", K_NOTE, V_ANY},
-    {"default", K_NOTE, V_ANY},
-    {"example", K_NOTE, V_ANY},
-    {"examples", K_NOTE, V_ANY},
-    {"deprecated", K_NOTE, V_ANY},
-    {"readOnly", K_NOTE, V_ANY},
-    {"writeOnly", K_NOTE, V_ANY},
-    {"contentEncoding", K_NOTE, V_ANY},
-    {"contentMediaType", K_NOTE, V_ANY},
-    {"contentSchema", K_NOTE, V_ANY},
 };
 
 /* ---- errors ---- */
@@ -167,18 +162,26 @@ static const char *const expected[] = {"",
                                        "expected a list",
                                        "expected an object"};
 
-/* The keyword called name in schema j, its value checked; refuses it where it is unknown. */
+static const struct keyword_row *row_of(const char *name) {
+    for (size_t i = 0; i < sizeof keywords / sizeof *keywords; i++)
+        if (strcmp(keywords[i].name, name) == 0) return &keywords[i];
+    return NULL;
+}
+
+bool schema_is_note(const char *name) {
+    const struct keyword_row *row = row_of(name);
+    return !row || row->keyword == K_NOTE;
+}
+
 enum schema_keyword schema_keyword_of(struct schema *s, const json_t *j, const char *name,
                                       const json_t *v) {
-    for (size_t i = 0; i < sizeof keywords / sizeof *keywords; i++) {
-        if (strcmp(keywords[i].name, name) != 0) continue;
-        if (!value_fits(v, (enum value_kind)keywords[i].value))
-            schema_refuse(s, CHIMERE_EFORMAT, j, name, expected[keywords[i].value]);
-        return (enum schema_keyword)keywords[i].keyword;
-    }
-    if (name[0] == 'x' && name[1] == '-') return K_NOTE;
-    schema_refuse(s, CHIMERE_EUNSUPPORTED, j, name, "not supported");
-    return K_UNKNOWN;
+    const struct keyword_row *row = row_of(name);
+    if (!row) return K_NOTE;
+    if (!value_fits(v, (enum value_kind)row->value))
+        schema_refuse(s, CHIMERE_EFORMAT, j, name, expected[row->value]);
+    else if (row->keyword == K_UNSUPPORTED)
+        schema_refuse(s, CHIMERE_EUNSUPPORTED, j, name, "not supported");
+    return (enum schema_keyword)row->keyword;
 }
 
 static uint32_t type_named(const char *name) {
@@ -207,8 +210,21 @@ uint32_t schema_types(struct schema *s, const json_t *j, const json_t *v) {
 
 /* ---- references ---- */
 
+/* The member `token`, also by the name that it had before schema_modern; `next`: the token after it, or
+ * NULL. */
+static const json_t *object_step(const json_t *at, const char *token, const char *next) {
+    static const struct {
+        const char *old, *now;
+    } moved[] = {{"additionalItems", "items"}, {"dependencies", "dependentSchemas"}};
+    if (strcmp(token, "items") == 0 && next && *next >= '0' && *next <= '9') token = "prefixItems";
+    const json_t *v = json_object_get(at, token);
+    for (size_t i = 0; !v && i < sizeof moved / sizeof *moved; i++)
+        if (strcmp(moved[i].old, token) == 0) v = json_object_get(at, moved[i].now);
+    return v;
+}
+
 /* One step of a JSON pointer: `token` is unescaped in place. */
-static const json_t *pointer_step(const json_t *at, char *token) {
+static const json_t *pointer_step(const json_t *at, char *token, const char *next) {
     char *to = token;
     for (char *from = token; *from; from++) {
         unsigned hex;
@@ -226,7 +242,7 @@ static const json_t *pointer_step(const json_t *at, char *token) {
         else *to++ = *from;
     }
     *to = 0;
-    if (json_is_object(at)) return json_object_get(at, token);
+    if (json_is_object(at)) return object_step(at, token, next);
     int64_t i;
     if (json_is_array(at) && str_to_i64(token, 0, INT32_MAX, &i))
         return json_array_get(at, (size_t)i);
@@ -279,7 +295,7 @@ const json_t *schema_resolve(struct schema *s, const json_t *j) {
         for (char *token = copy + 1, *end; at && token; token = end ? end + 1 : NULL) {
             end = strchr(token, '/');
             if (end) *end = 0;
-            at = pointer_step(at, token);
+            at = pointer_step(at, token, end ? end + 1 : NULL);
         }
     mem_free(copy);
     if (!at) schema_refuse(s, CHIMERE_EFORMAT, j, "$ref", "leads nowhere");
@@ -322,17 +338,23 @@ void schema_refuse_cycle(struct schema *s, const json_t *j, uint32_t depth) {
 
 /* ---- synthetic schemas ---- */
 
-/* Keeps `made` (owned from here on) as the schema that stands for `value`. */
-static const json_t *keep(struct schema *s, const json_t *value, json_t *made) {
+const json_t *schema_keep(struct schema *s, json_t *made) {
     uint32_t i = made ? grammar_vec_add(&s->b, &s->made, 1, sizeof made, "constants", UINT32_MAX)
                       : GRAMMAR_NONE;
-    if (i == GRAMMAR_NONE || map_put(&s->made_for, (char *)&value, sizeof value, i) < 0) {
-        if (i == GRAMMAR_NONE) json_decref(made);
-        else ((json_t **)s->made.p)[i] = made;
+    if (i == GRAMMAR_NONE) {
+        json_decref(made);
         grammar_nomem(&s->b);
         return NULL;
     }
     return ((json_t **)s->made.p)[i] = made;
+}
+
+/* Keeps `made` as the schema that stands for `value`. */
+static const json_t *keep(struct schema *s, const json_t *value, json_t *made) {
+    uint32_t i = s->made.n;
+    if (!schema_keep(s, made)) return NULL;
+    if (map_put(&s->made_for, (char *)&value, sizeof value, i) < 0) grammar_nomem(&s->b);
+    return s->b.rc ? NULL : made;
 }
 
 static json_t *constant(const json_t *value) { return json_pack("{s:O}", "const", value); }
@@ -363,6 +385,86 @@ const json_t *schema_of_constant(struct schema *s, const json_t *value) {
                           names, "maxProperties", (json_int_t)json_object_size(value)));
 }
 
+/* ---- finite sets of values ---- */
+
+/* Appends {const: v} unless there is one of an equal value. */
+static bool value_push(json_t *out, const json_t *v) {
+    json_t *one;
+    size_t i;
+    json_array_foreach(out, i, one) {
+        const json_t *old = json_object_get(one, "const");
+        bool mixed = json_is_real(old) != json_is_real(v);
+        if (mixed && json_is_number(old) && json_is_number(v)
+                ? json_number_value(old) == json_number_value(v)
+                : json_equal(old, v))
+            return true;
+    }
+    return json_array_size(out) < SCHEMA_MAX_VALUE && !json_array_append_new(out, constant(v));
+}
+
+/* Integers between inclusive bounds beside `type`. */
+static bool range_push(const json_t *j, json_t *out) {
+    const json_t *min = json_object_get(j, "minimum"), *max = json_object_get(j, "maximum");
+    if (!json_is_integer(min) || !json_is_integer(max)) return false;
+    json_int_t low = json_integer_value(min), high = json_integer_value(max);
+    if (high - (double)low > SCHEMA_MAX_VALUE) return false;
+    for (json_int_t i = low; i <= high; i++) {
+        json_t *v = json_integer(i);
+        bool ok = value_push(out, v);
+        json_decref(v);
+        if (!ok) return false;
+    }
+    return true;
+}
+
+static bool values_of(struct schema *s, const json_t *j, json_t *out);
+
+static bool values_of_all(struct schema *s, const json_t *list, json_t *out) {
+    json_t *one;
+    size_t i;
+    json_array_foreach(list, i, one) if (!values_of(s, one, out)) return false;
+    return json_array_size(list) > 0;
+}
+
+/* The values of one member of a type, which must be few: null, booleans, bounded integers. */
+static bool values_of_type(struct schema *s, const json_t *j, json_t *out) {
+    const json_t *type = json_object_get(j, "type");
+    uint32_t types = type ? schema_types(s, j, type) : T_ANY;
+    bool ok = !(types & (T_FRAC | T_STR | T_ARR | T_OBJ));
+    if (ok && types & T_NULL) ok = value_push(out, json_null());
+    if (ok && types & T_TRUE) ok = value_push(out, json_true()) && value_push(out, json_false());
+    if (ok && types & T_INT) ok = range_push(j, out);
+    return ok;
+}
+
+static bool values_of(struct schema *s, const json_t *j, json_t *out) {
+    const json_t *list = json_object_get(j, "enum"), *one;
+    size_t i;
+    if (json_is_false(j)) return true;
+    if (!json_is_object(j) || s->b.rc) return false;
+    if ((one = json_object_get(j, "const"))) return value_push(out, one);
+    if (json_is_array(list)) {
+        json_array_foreach(list, i, one) if (!value_push(out, one)) return false;
+        return true;
+    }
+    if (json_is_string(json_object_get(j, "$ref")) && values_of(s, schema_resolve(s, j), out))
+        return true;
+    if (values_of_all(s, json_object_get(j, "anyOf"), out)) return true;
+    if (values_of_all(s, json_object_get(j, "oneOf"), out)) return true;
+    json_array_foreach(json_object_get(j, "allOf"), i, one) if (values_of(s, one, out)) return true;
+    return values_of_type(s, j, out);
+}
+
+bool schema_values(struct schema *s, const struct literal *lits, uint32_t n, json_t *out) {
+    for (uint32_t i = 0; i < n; i++) {
+        if (lits[i].negate) continue;
+        json_array_clear(out);
+        schema_refuse_cycle(s, lits[i].json, 0);
+        if (values_of(s, lits[i].json, out)) return true;
+    }
+    return false;
+}
+
 /* ---- entry ---- */
 
 static void look_for_inner_ids(struct schema *s, const json_t *at, int depth) {
@@ -386,38 +488,44 @@ static bool is_deeper(const json_t *at, uint32_t limit) {
     return false;
 }
 
-uint32_t schema_root_rule(struct schema *s) {
-    struct literal root = {s->root, 0};
-    if (!schema_is_one(s->root)) {
+bool schema_set_root(struct schema *s, const json_t *root) {
+    s->root = root;
+    s->has_inner_id = false;
+    if (!schema_is_one(root)) {
         grammar_fail(&s->b, CHIMERE_EFORMAT, "schema: expected an object, true or false");
-        return 0;
+        return false;
     }
-    const char *dialect = json_string_value(json_object_get(s->root, "$schema"));
+    const char *dialect = json_string_value(json_object_get(root, "$schema"));
     if (dialect && !strstr(dialect, "json-schema.org/")) {
-        schema_refuse(s, CHIMERE_EUNSUPPORTED, s->root, "$schema",
-                      "only dialects of json-schema.org");
-        return 0;
+        schema_refuse(s, CHIMERE_EUNSUPPORTED, root, "$schema", "only dialects of json-schema.org");
+        return false;
     }
-    if (is_deeper(s->root, s->b.lim.depth)) {
+    if (is_deeper(root, s->b.lim.depth)) {
         grammar_fail(&s->b, CHIMERE_ELIMIT, "schema: nested deeper than %u", s->b.lim.depth);
-        return 0;
+        return false;
     }
+    s->root = keep(s, root, schema_modern(root));
     s->root_id = json_string_value(json_object_get(s->root, "$id"));
     look_for_inner_ids(s, s->root, 0);
-    uint32_t value = schema_rule(s, &root, 1);
+    return !s->b.rc;
+}
+
+uint32_t schema_root_rule(struct schema *s, const json_t *root) {
+    if (!schema_set_root(s, root)) return 0;
+    struct literal one = {s->root, 0};
+    uint32_t value = schema_rule(s, &one, 1);
     schema_emit_jobs(s);
     return value;
 }
 
 static uint32_t emit_value(struct schema *s, void *arg) {
-    (void)arg;
-    uint32_t value = schema_root_rule(s);
+    uint32_t value = schema_root_rule(s, arg);
     return s->b.rc ? 0 : schema_emit_root(s, value);
 }
 
-int schema_build(struct grammar **out, const json_t *root, schema_emit_fn *emit, void *arg,
+int schema_build(struct grammar **out, schema_emit_fn *emit, void *arg,
                  const struct grammar_limits *lim, struct err *e) {
-    struct schema s = {.root = root};
+    struct schema s = {.root = NULL};
     uint32_t start = 0;
     *out = NULL;
     int rc = grammar_builder_init(&s.b, lim, e);
@@ -441,7 +549,7 @@ int schema_build(struct grammar **out, const json_t *root, schema_emit_fn *emit,
 
 int grammar_from_json(struct grammar **out, const json_t *schema, const struct grammar_limits *lim,
                       struct err *e) {
-    return schema_build(out, schema, emit_value, NULL, lim, e);
+    return schema_build(out, emit_value, (void *)schema, lim, e);
 }
 
 int grammar_from_schema(struct grammar **out, const char *text, size_t n,

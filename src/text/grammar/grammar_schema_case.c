@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "text/grammar/grammar_schema_impl.h"
+#include "text/grammar/grammar_case_impl.h"
 
 void literal_push(struct schema *s, struct grammar_vec *v, const json_t *json, bool negate) {
     struct literal l = {json, negate};
@@ -102,11 +102,6 @@ static void format_dfa(struct schema *s, const json_t *name, struct type_facts *
                        struct dfa *out) {
     const char *pattern = schema_format_pattern(json_string_value(name));
     char what[120];
-    if (!pattern) {
-        grammar_fail(&s->b, CHIMERE_EUNSUPPORTED,
-                     "schema: keyword 'format': '%.60s' is not supported", json_string_value(name));
-        return;
-    }
     snprintf(what, sizeof what, "schema: format '%.60s'", json_string_value(name));
     dfa_from_regex(&s->b, (struct slice){pattern, strlen(pattern)}, false, what, out);
     if (strcmp(json_string_value(name), "hostname") == 0) {
@@ -169,6 +164,19 @@ uint32_t case_n_prefix(struct schema *s, const struct item *items, uint32_t n) {
                      (uint32_t)json_array_size(json_object_get(items[i].json, "prefixItems")));
     }
     return max;
+}
+
+const json_t *case_special(struct schema *s, const struct item *items, uint32_t n,
+                           enum item_kind kind) {
+    const json_t *found = NULL;
+    for (uint32_t i = 0; i < n; i++) {
+        if (items[i].kind != kind || items[i].json == found) continue;
+        if (found && kind == I_CONTAINS)
+            schema_refuse(s, CHIMERE_EUNSUPPORTED, items[i].json, "contains",
+                          "two of them are not supported");
+        found = items[i].json;
+    }
+    return found;
 }
 
 void case_item_literals(struct schema *s, const struct item *items, uint32_t n, uint32_t i,

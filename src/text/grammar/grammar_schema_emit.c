@@ -8,7 +8,7 @@
 
 #include "base/buf.h"
 #include "base/mem.h"
-#include "text/grammar/grammar_schema_impl.h"
+#include "text/grammar/grammar_case_impl.h"
 
 #define MAX_NAME_CLASS 256 /* classes that patternProperties cut names into */
 
@@ -283,9 +283,152 @@ static uint32_t string_rule(struct schema *s, const struct item *items, uint32_t
 
 /* ---- arrays ---- */
 
+/* The places of an array with `contains`, one node per place and number of matching items. */
+struct containing {
+    struct schema *s;
+    const struct item *items;
+    uint32_t n;
+    const json_t *contains;
+    const struct type_facts *facts;
+    uint32_t min, max;         /* matching items; max UINT32_MAX: no end */
+    uint32_t n_place, n_match; /* nodes: places 0..n_place with 0..n_match matches each */
+    uint32_t *nodes;           /* owned [(n_place + 1) * (n_match + 1)] */
+};
+
+/* An item at `place` that matches (negate: does not; neither: any), then the node of the next place. */
+static void containing_item(struct containing *c, uint32_t place, uint32_t match, bool matches,
+                            bool negate, struct grammar_vec *to) {
+    struct grammar_vec lits = {NULL, 0, 0};
+    struct schema *s = c->s;
+    uint32_t after = place < c->n_place ? place + 1 : place;
+    if (matches && match < c->n_match) match++;
+    case_item_literals(s, c->items, c->n, place, &lits);
+    if (matches || negate) literal_push(s, &lits, c->contains, negate);
+    uint32_t rule = schema_rule(s, lits.p, lits.n);
+    uint32_t next = odd_space(s, c->nodes[after * (c->n_match + 1) + match]);
+    uint32_t item = call(s, rule, next);
+    to_push(s, to, place ? grammar_add_byte(&s->b, ',', space(s, item)) : item);
+    mem_free(lits.p);
+}
+
+static void containing_place(struct containing *c, uint32_t place, uint32_t match) {
+    struct schema *s = c->s;
+    struct grammar_vec to = {NULL, 0, 0};
+    uint32_t close = grammar_add_byte(&s->b, ']', s->b.ret);
+    if (place >= c->facts->min_items && match >= c->min)
+        to_push(s, &to, place ? spaced_end(s, close) : close);
+    if (place < c->facts->max_items) {
+        if (c->max == UINT32_MAX) { /* counting fewer than there are does no harm */
+            if (match < c->n_match) containing_item(c, place, match, true, false, &to);
+            containing_item(c, place, match, false, false, &to);
+        } else {
+            if (match < c->max) containing_item(c, place, match, true, false, &to);
+            containing_item(c, place, match, false, true, &to);
+        }
+    }
+    if (!s->b.rc) grammar_define_alt(&s->b, c->nodes[place * (c->n_match + 1) + match], to.p, to.n);
+    mem_free(to.p);
+}
+
+static uint32_t emit_containing(struct schema *s, const struct item *items, uint32_t n,
+                                const struct type_facts *f, const json_t *holder) {
+    struct containing c = {.s = s, .items = items, .n = n, .facts = f, .min = 1, .max = UINT32_MAX};
+    const json_t *min = json_object_get(holder, "minContains");
+    const json_t *max = json_object_get(holder, "maxContains");
+    uint32_t rule = grammar_add_rule(&s->b), n_prefix = case_n_prefix(s, items, n);
+    c.contains = json_object_get(holder, "contains");
+    if (min) schema_count(min, &c.min);
+    if (max) schema_count(max, &c.max);
+    c.n_match = max ? c.max : c.min;
+    c.n_place = f->min_items > n_prefix ? f->min_items : n_prefix;
+    if (!c.n_place) c.n_place = 1; /* a comma stands before every item but the first */
+    if (f->max_items != UINT32_MAX) c.n_place = f->max_items;
+    if (f->min_items > f->max_items || s->b.rc) return rule;
+    if (c.n_place > SCHEMA_MAX_PLACE || c.n_match > SCHEMA_MAX_PLACE ||
+        (c.n_place + 1) * (c.n_match + 1) > SCHEMA_MAX_PLACE) {
+        schema_refuse(s, CHIMERE_EUNSUPPORTED, holder, "contains",
+                      "not supported beside such large bounds");
+        return rule;
+    }
+    uint32_t n_node = (c.n_place + 1) * (c.n_match + 1);
+    c.nodes = mem_alloc_array(n_node, sizeof *c.nodes);
+    if (!c.nodes) grammar_nomem(&s->b);
+    for (uint32_t i = 0; i < n_node && !s->b.rc; i++) c.nodes[i] = grammar_reserve(&s->b);
+    for (uint32_t i = 0; i < n_node && !s->b.rc; i++)
+        containing_place(&c, i / (c.n_match + 1), i % (c.n_match + 1));
+    if (!s->b.rc)
+        grammar_set_entry(&s->b, rule, grammar_add_byte(&s->b, '[', space(s, c.nodes[0])));
+    mem_free(c.nodes);
+    return rule;
+}
+
+/* An array of distinct items out of `values`: the frame knows them as the properties of an object. */
+static uint32_t emit_distinct(struct schema *s, const struct item *items, uint32_t n,
+                              const struct type_facts *f, const json_t *values) {
+    struct grammar_builder *b = &s->b;
+    uint32_t rule = grammar_add_rule(b), n_value = (uint32_t)json_array_size(values);
+    struct grammar_vec lits = {NULL, 0, 0}, rules = {NULL, 0, 0}, to = {NULL, 0, 0};
+    bool *required = mem_zalloc((size_t)n_value + 1);
+    if (!required) grammar_nomem(b);
+    for (uint32_t i = 0; i < n_value && !b->rc; i++) {
+        lits.n = 0;
+        case_item_literals(s, items, n, 0, &lits);
+        literal_push(s, &lits, json_array_get(values, i), false);
+        to_push(s, &rules, schema_rule(s, lits.p, lits.n));
+    }
+    uint32_t object = b->rc ? 0
+                            : grammar_add_object(b, rules.p, required, n_value, NULL, 0,
+                                                 f->min_items, f->max_items);
+    uint32_t item = grammar_reserve(b), close = grammar_add_byte(b, ']', b->ret);
+    uint32_t end = grammar_add_node(b, G_CLOSE, 0, close, object);
+    uint32_t comma = grammar_add_byte(b, ',', space(s, item));
+    uint32_t after[2] = {grammar_add_node(b, G_CLOSE, 0, spaced_end(s, close), object),
+                         grammar_add_node(b, G_MORE, 0, comma, object)};
+    uint32_t next = grammar_add_alt(b, after, 2);
+    for (uint32_t i = 0; i < n_value && !b->rc; i++) {
+        uint32_t take = grammar_add_node(b, G_TAKE, i, odd_space(s, next), object);
+        uint32_t value = call(s, ((uint32_t *)rules.p)[i], take);
+        to_push(s, &to, grammar_add_node(b, G_FREE, i, value, object));
+    }
+    if (!b->rc) {
+        uint32_t start[2] = {end, item};
+        grammar_define_alt(b, item, to.p, to.n);
+        grammar_set_entry(b, rule,
+                          grammar_add_byte(b, '[', space(s, grammar_add_alt(b, start, 2))));
+        ((struct grammar_rule *)b->rules.p)[rule].object = object;
+    }
+    mem_free(lits.p), mem_free(rules.p), mem_free(to.p), mem_free(required);
+    return rule;
+}
+
+/* An array under uniqueItems, contains or both: what is small enough for the automaton. */
+static uint32_t emit_special_array(struct schema *s, const struct item *items, uint32_t n,
+                                   const struct type_facts *f, const json_t *unique,
+                                   const json_t *contains) {
+    if (!unique) return emit_containing(s, items, n, f, contains);
+    struct grammar_vec lits = {NULL, 0, 0};
+    json_t *values = json_array();
+    uint32_t rule = 0, n_prefix = case_n_prefix(s, items, n);
+    case_item_literals(s, items, n, 0, &lits);
+    bool is_finite = !n_prefix && !contains && schema_values(s, lits.p, lits.n, values);
+    mem_free(lits.p);
+    if (is_finite && !s->b.rc) {
+        const json_t *kept = schema_keep(s, values);
+        if (kept) rule = emit_distinct(s, items, n, f, kept);
+        return rule;
+    }
+    json_decref(values);
+    schema_refuse(s, CHIMERE_EUNSUPPORTED, unique, "uniqueItems",
+                  "not supported unless the items have few values");
+    return rule;
+}
+
 static uint32_t emit_array(struct schema *s, const struct item *items, uint32_t n,
                            const struct type_facts *f) {
     struct grammar_builder *b = &s->b;
+    const json_t *unique = f->max_items > 1 ? case_special(s, items, n, I_UNIQUE) : NULL;
+    const json_t *contains = case_special(s, items, n, I_CONTAINS);
+    if (unique || contains) return emit_special_array(s, items, n, f, unique, contains);
     uint32_t rule = grammar_add_rule(b), n_prefix = case_n_prefix(s, items, n);
     uint32_t min = f->min_items, max = f->max_items;
     if (min > max || b->rc) return rule;

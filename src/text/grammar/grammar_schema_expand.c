@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "text/grammar/grammar_schema_impl.h"
+#include "text/grammar/grammar_case_impl.h"
 
 struct expansion {
     struct schema *s;
@@ -110,6 +110,12 @@ static void expand_one_of(struct expansion *x, const json_t *list, uint32_t next
     }
 }
 
+/* contains with minContains 0 and no maxContains says nothing. */
+static bool asserts_contains(const json_t *j) {
+    const json_t *min = json_object_get(j, "minContains");
+    return json_object_get(j, "maxContains") || !min || json_number_value(min) > 0;
+}
+
 /* The schema j minus the disjunctions: pushes what simply holds. Returns the number of disjunctions. */
 static uint32_t push_assertions(struct schema *s, const json_t *j) {
     const char *name;
@@ -134,14 +140,22 @@ static uint32_t push_assertions(struct schema *s, const json_t *j) {
         case K_MIN_PROPS: schema_count(v, &n), push_count(s, I_MIN_PROPS, n); break;
         case K_MAX_PROPS: schema_count(v, &n), push_count(s, I_MAX_PROPS, n); break;
         case K_PATTERN: push_json(s, I_PATTERN, v, false); break;
-        case K_FORMAT: push_json(s, I_FORMAT, v, false); break;
+        case K_FORMAT:
+            if (schema_format_pattern(json_string_value(v))) push_json(s, I_FORMAT, v, false);
+            break;
         case K_PREFIX_ITEMS:
         case K_ITEMS: has_array = true; break;
         case K_PROPERTIES:
         case K_PATTERN_PROPS:
         case K_ADDITIONAL_PROPS: has_object = true; break;
         case K_UNIQUE_ITEMS:
-            if (json_is_true(v)) schema_refuse(s, CHIMERE_EUNSUPPORTED, j, name, "not supported");
+            if (json_is_true(v)) push_json(s, I_UNIQUE, j, false);
+            break;
+        case K_CONTAINS:
+            if (asserts_contains(j)) push_json(s, I_CONTAINS, j, false);
+            break;
+        case K_UNEVALUATED:
+            if (!json_is_true(v)) schema_refuse(s, CHIMERE_EUNSUPPORTED, j, name, "not supported");
             break;
         case K_REQUIRED:
             json_array_foreach(v, i, child) {
@@ -377,7 +391,10 @@ static void negate_keyword(struct expansion *x, const json_t *j, const char *nam
         schema_count(v, &n), branch_count(x, T_OBJ, I_MIN_PROPS, n + 1, next, types);
         break;
     case K_PATTERN: branch_json(x, T_STR, I_PATTERN, v, true, next, types); break;
-    case K_FORMAT: branch_json(x, T_STR, I_FORMAT, v, true, next, types); break;
+    case K_FORMAT:
+        if (schema_format_pattern(json_string_value(v)))
+            branch_json(x, T_STR, I_FORMAT, v, true, next, types);
+        break;
     case K_PREFIX_ITEMS:
         json_array_foreach(v, i, child) {
             push_types(s, T_ARR);
@@ -409,13 +426,24 @@ static void negate_keyword(struct expansion *x, const json_t *j, const char *nam
             branch(x, mark, next, types);
         }
         break;
+    case K_CONTAINS: /* no item matches */
+        if (!asserts_contains(j)) break;
+        if (json_object_get(j, "minContains") || json_object_get(j, "maxContains"))
+            schema_refuse(s, CHIMERE_EUNSUPPORTED, j, name,
+                          "not supported where its negation is needed");
+        push_types(s, T_ARR);
+        push_json(s, I_ARRAY, schema_keep(s, json_pack("{s:{s:O}}", "items", "not", v)), false);
+        branch(x, mark, next, types);
+        break;
+    case K_CONTAINS_COUNT:
     case K_NOTE:
     case K_THEN_ELSE: break;
     case K_UNIQUE_ITEMS:
         if (json_is_false(v)) break;
         /* fall through */
     default:
-        if ((k == K_ITEMS || k == K_ADDITIONAL_PROPS || k == K_PROP_NAMES) && json_is_true(v))
+        if ((k == K_ITEMS || k == K_ADDITIONAL_PROPS || k == K_PROP_NAMES || k == K_UNEVALUATED) &&
+            json_is_true(v))
             break;
         schema_refuse(s, CHIMERE_EUNSUPPORTED, j, name,
                       "not supported where its negation is needed");

@@ -16,6 +16,8 @@
 
 #define SCHEMA_MAX_CASE 4096  /* cases of one conjunction */
 #define SCHEMA_MAX_ITEM 20000 /* items of one case */
+#define SCHEMA_MAX_PLACE 4096 /* places of an array times matches of `contains` */
+#define SCHEMA_MAX_VALUE 256  /* values of the items under uniqueItems */
 
 enum value_type {
     T_NULL = 1,
@@ -46,6 +48,8 @@ enum item_kind {
     I_MAX_ITEMS, /* n */
     I_ARRAY,     /* json: schema whose prefixItems and items hold */
     I_ITEM,      /* n: place; json, negate: literal of that item */
+    I_UNIQUE,
+    I_CONTAINS, /* json: schema whose uniqueItems, whose *contains keywords hold */
     I_MIN_PROPS,
     I_MAX_PROPS, /* n */
     I_OBJECT,    /* json: schema whose *properties keywords hold */
@@ -84,7 +88,7 @@ struct schema {
     uint32_t n_case;
     uint32_t space;       /* rule: bounded whitespace */
     uint32_t free_string; /* rule: any string */
-    bool has_inner_id, is_old;
+    bool has_inner_id;
 };
 
 /* Called with the items of one case (those of other cases lie before `first`). */
@@ -125,8 +129,10 @@ enum schema_keyword {
     K_IF,
     K_THEN_ELSE,
     K_REF,
-    K_NULLABLE,
-    K_UNKNOWN
+    K_CONTAINS,
+    K_CONTAINS_COUNT,
+    K_UNEVALUATED,
+    K_UNSUPPORTED
 };
 
 /* ---- grammar_schema.c ---- */
@@ -134,9 +140,10 @@ enum schema_keyword {
 void schema_refuse(struct schema *s, int code, const json_t *at, const char *keyword,
                    const char *why);
 bool schema_is_one(const json_t *v); /* an object or a boolean */
-/* The keyword called name in schema j, its value checked; refuses it where it is unknown. */
+/* The keyword called name in schema j, its value checked; K_NOTE if it is unknown. */
 enum schema_keyword schema_keyword_of(struct schema *s, const json_t *j, const char *name,
                                       const json_t *v);
+bool schema_is_note(const char *name);
 bool schema_count(const json_t *v, uint32_t *out);
 uint32_t schema_types(struct schema *s, const json_t *j, const json_t *v); /* value of `type` */
 const json_t *schema_resolve(struct schema *s, const json_t *j);           /* its $ref */
@@ -145,12 +152,24 @@ void schema_refuse_cycle(struct schema *s, const json_t *j, uint32_t depth);
 /* An array or object that equals `value`, as a schema of types, counts and constants. */
 const json_t *schema_of_constant(struct schema *s, const json_t *value);
 
-/* The rule of s->root, written with all that it needs. */
-uint32_t schema_root_rule(struct schema *s);
-/* A grammar whose start rule emit returns; it may set s->root and write other rules around. */
+/* Keeps `made` until the grammar is built; owned from here on. NULL: out of memory. */
+const json_t *schema_keep(struct schema *s, json_t *made);
+/* Appends {const: V} for each value V that the conjunction allows, perhaps for others too; false: they
+ * are more than SCHEMA_MAX_VALUE, or not known. */
+bool schema_values(struct schema *s, const struct literal *lits, uint32_t n, json_t *out);
+
+/* Sets s->root to the schema in its draft 2020-12 form; false: refused. */
+bool schema_set_root(struct schema *s, const json_t *root);
+/* The same, and the rule of its values, written with all that it needs. */
+uint32_t schema_root_rule(struct schema *s, const json_t *root);
+/* A grammar whose start rule emit returns. */
 typedef uint32_t schema_emit_fn(struct schema *s, void *arg);
-int schema_build(struct grammar **out, const json_t *root, schema_emit_fn *emit, void *arg,
+int schema_build(struct grammar **out, schema_emit_fn *emit, void *arg,
                  const struct grammar_limits *lim, struct err *e);
+
+/* ---- grammar_schema_draft.c ---- */
+/* A copy in which the forms of older drafts are those of draft 2020-12; NULL: out of memory. */
+json_t *schema_modern(const json_t *root);
 
 /* ---- grammar_schema_expand.c ---- */
 /* Calls fn for every case of the conjunction of lits[n]. */
@@ -158,32 +177,7 @@ void schema_cases(struct schema *s, const struct literal *lits, uint32_t n, case
 /* True only if certainly no value satisfies the conjunction. */
 bool schema_is_empty(struct schema *s, const struct literal *lits, uint32_t n, int depth);
 
-/* ---- grammar_schema_case.c: questions about a case ---- */
-struct type_facts {
-    uint32_t types;
-    struct number_spec number;
-    uint32_t min_length, max_length, min_items, max_items, min_props, max_props;
-};
-void case_facts(struct schema *s, const struct item *items, uint32_t n, struct type_facts *out);
-/* The product of patterns, formats and text sets; *has_dfa false when there are none. May lower
- * facts->max_length. */
-void case_string_dfa(struct schema *s, const struct item *items, uint32_t n,
-                     struct type_facts *facts, bool *has_dfa, struct dfa *out);
-/* Literals of the item at place i of an array; of the value of a named property. Appended to out. */
-void case_item_literals(struct schema *s, const struct item *items, uint32_t n, uint32_t i,
-                        struct grammar_vec *out);
-uint32_t case_n_prefix(struct schema *s, const struct item *items, uint32_t n);
-void case_prop_literals(struct schema *s, const struct item *items, uint32_t n, struct slice name,
-                        struct grammar_vec *out);
-/* All names that the case mentions, without doubles: struct slice in out. */
-void case_names(struct schema *s, const struct item *items, uint32_t n, struct grammar_vec *out);
-bool case_is_required(const struct item *items, uint32_t n, struct slice name);
-/* Does the name match this key of patternProperties? */
-bool case_name_matches(struct schema *s, const char *pattern, struct slice name);
-/* Texts that satisfy all I_NAMES items of the case; *has_dfa false when any does. */
-void case_names_dfa(struct schema *s, const struct item *items, uint32_t n, bool *has_dfa,
-                    struct dfa *out);
-bool case_is_empty(struct schema *s, const struct item *items, uint32_t n, int depth);
+/* ---- grammar_schema_case.c; its questions: grammar_case_impl.h ---- */
 void literal_push(struct schema *s, struct grammar_vec *v, const json_t *json, bool negate);
 
 /* ---- grammar_schema_emit.c ---- */

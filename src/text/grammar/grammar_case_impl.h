@@ -1,0 +1,38 @@
+/* grammar_case_impl.h: questions about a case, a list of plain constraints (see grammar_schema_impl.h).
+ *
+ * Errors stick in the builder. Nothing is kept. */
+#ifndef CHIMERE_TEXT_GRAMMAR_GRAMMAR_CASE_IMPL_H
+#define CHIMERE_TEXT_GRAMMAR_GRAMMAR_CASE_IMPL_H
+
+#include "text/grammar/grammar_schema_impl.h"
+
+struct type_facts {
+    uint32_t types;
+    struct number_spec number;
+    uint32_t min_length, max_length, min_items, max_items, min_props, max_props;
+};
+void case_facts(struct schema *s, const struct item *items, uint32_t n, struct type_facts *out);
+/* The product of patterns, formats and text sets; *has_dfa false when there are none. May lower
+ * facts->max_length. */
+void case_string_dfa(struct schema *s, const struct item *items, uint32_t n,
+                     struct type_facts *facts, bool *has_dfa, struct dfa *out);
+/* Literals of the item at place i of an array; of the value of a named property. Appended to out. */
+void case_item_literals(struct schema *s, const struct item *items, uint32_t n, uint32_t i,
+                        struct grammar_vec *out);
+/* The schema of the case's one item of this kind, or NULL; two are refused. */
+const json_t *case_special(struct schema *s, const struct item *items, uint32_t n,
+                           enum item_kind kind);
+uint32_t case_n_prefix(struct schema *s, const struct item *items, uint32_t n);
+void case_prop_literals(struct schema *s, const struct item *items, uint32_t n, struct slice name,
+                        struct grammar_vec *out);
+/* All names that the case mentions, without doubles: struct slice in out. */
+void case_names(struct schema *s, const struct item *items, uint32_t n, struct grammar_vec *out);
+bool case_is_required(const struct item *items, uint32_t n, struct slice name);
+/* Does the name match this key of patternProperties? */
+bool case_name_matches(struct schema *s, const char *pattern, struct slice name);
+/* Texts that satisfy all I_NAMES items of the case; *has_dfa false when any does. */
+void case_names_dfa(struct schema *s, const struct item *items, uint32_t n, bool *has_dfa,
+                    struct dfa *out);
+bool case_is_empty(struct schema *s, const struct item *items, uint32_t n, int depth);
+
+#endif
