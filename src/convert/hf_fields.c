@@ -111,11 +111,12 @@ static bool is_ignored(struct check *c, const char *name) {
     return false;
 }
 
-static void check_field(struct check *c, const char *name, const json_t *v, const char *family,
-                        const char *list) {
+static void check_field(struct check *c, const char *name, const json_t *v, const char *list) {
     char want[128], got[64], full[160];
     snprintf(full, sizeof full, "%s%s", c->within, name);
-    enum verdict found = look_up(family, name, v, want, sizeof want);
+    char own[96];
+    snprintf(own, sizeof own, "%s%s", *c->within ? "rope:" : "", name);
+    enum verdict found = look_up(c->h->arch->fields, own, v, want, sizeof want);
     if (found == UNKNOWN) found = look_up(list, name, v, want, sizeof want);
     if (found == KNOWN || is_ignored(c, full)) return;
     if (found == WRONG_VALUE && !c->rc) {
@@ -139,7 +140,7 @@ static void check_rope(struct check *c, const char *member) {
                               sizeof ignored) == KNOWN;
     json_object_foreach(json_object_get(c->h->config, member), name, v) {
         if (json_is_null(v) || (reads_part && strcmp(name, "partial_rotary_factor") == 0)) continue;
-        check_field(c, name, v, NULL, rope);
+        check_field(c, name, v, rope);
     }
     c->within = "";
 }
@@ -151,7 +152,7 @@ int hf_check_fields(const struct hf *h, struct err *e) {
     buf_init(&c.names, 1 << 12);
     json_object_foreach(h->config, name, v) {
         if (json_is_null(v) || is_key(h->arch, name)) continue;
-        check_field(&c, name, v, h->arch->fields, common);
+        check_field(&c, name, v, common);
     }
     if (!c.rc) check_rope(&c, "rope_scaling");
     if (!c.rc) check_rope(&c, "rope_parameters");

@@ -342,7 +342,8 @@ struct ops {
     /* out[i] = act(a[i]) * b[i]; b NULL: act(a). out may be a or b. 1e-6 */
     void (*act_mul)(struct dev *d, float *out, const float *a, const float *b, int64_t n,
                     enum act act);
-    /* y[i] = alpha * x[i] + beta * y[i]. Exact rounding not promised: 1e-6. */
+    /* y[i] = alpha * x[i] + beta * y[i]; y may be x. Exact rounding not promised: 1e-6. */
+    /* y = alpha x + beta y; y may be x. */
     void (*axpby)(struct dev *d, float *y, float alpha, const float *x, float beta, int64_t n);
     /* out[i] = row rows[i] of x, n floats each. Exact. */
     void (*gather_rows)(struct dev *d, float *out, const float *x, const int32_t *rows,

@@ -56,6 +56,7 @@ struct hparams {
     int32_t d_k, d_v; /* attention head sizes */
     bool has_q_gate;  /* attn_q gives [q | gate] per head */
     float attn_scale; /* d_k^-1/2 unless a key says otherwise */
+    float temp_scale; /* queries times 1 + this * ln(1 + floor(position / rope_n_ctx_orig)) */
     enum rope_mode rope_mode;
     int32_t n_rot;
     float rope_base, rope_factor, rope_magnitude; /* factor: linear scaling of positions */
@@ -110,7 +111,7 @@ struct arch {
     const struct tensor_row *const *tensors; /* NULL-terminated list of tables */
     const struct key_row *keys;
     /* Fields of config.json beside those of `keys`: "NAME" is read, or changes nothing; "NAME=VALUE|VALUE"
-     * must have one of the values. Separated by spaces. */
+     * must have one of the values; "rope:NAME" is a field of rope_parameters. Separated by spaces. */
     const char *fields;
     /* Keys that a table cannot say: written from config.json. May be NULL. */
     int (*derive)(const json_t *config, struct gguf_writer *w, struct err *e);

@@ -1,4 +1,5 @@
-/* arch_granite_hybrid.c: Granite 4 H (dense and mixture of experts) and Bamba: Mamba-2 or attention, each
+/* arch_granite_hybrid.c: Granite 4 H (dense and mixture of experts; arch_granite.c has the models in which every
+ * layer attends) and Bamba: Mamba-2 or attention, each
  * followed by a feed-forward block; Granite scales embeddings, what blocks add, attention and logits. */
 #include <stddef.h>
 
@@ -65,7 +66,7 @@ static const struct tensor_row rows_dense[] = {
         TS_OPTIONAL, TF_NONE, D_EMBD),
     ROWS_END};
 
-static const struct tensor_row rows_experts[] = {
+const struct tensor_row rows_granite_experts[] = {
     MAT("blk.%d.ffn_gate_inp.weight", HF "block_sparse_moe.router.layer.weight", moe.router,
         AT_FFN_MOE, TS_F32, TF_NONE, D_EMBD, D_EXPERT, D_NONE),
     MAT("blk.%d.ffn_gate_exps.weight", HF "block_sparse_moe.input_linear.weight", moe.gate,
@@ -167,7 +168,7 @@ static int derive(const json_t *config, struct gguf_writer *w, struct err *e) {
     return 0;
 }
 
-static int read_scales(struct hparams *hp, const struct gguf *g, struct err *e) {
+int read_granite_scales(struct hparams *hp, const struct gguf *g, struct err *e) {
     float logit = 1;
     int rc = key_f32(hp, g, "embedding_scale", false, 0, 1e6, &hp->embd_scale, e);
     if (!rc) rc = key_f32(hp, g, "residual_scale", false, 0, 1e6, &hp->residual_scale, e);
@@ -208,14 +209,14 @@ static int read_granite(struct hparams *hp, const struct gguf *g, struct err *e)
     if (!rc) rc = key_bool(hp, g, "rope.scaling.finetuned", &rotates, e);
     if (!rc) rc = read_rope(hp, g, rotates ? ROPE_NORM : ROPE_NONE, e);
     if (!rc) rc = read_mamba2(hp, g, e);
-    if (!rc) rc = read_scales(hp, g, e);
+    if (!rc) rc = read_granite_scales(hp, g, e);
     return rc;
 }
 
 static const char *const hf_types[] = {"granitemoehybrid", "bamba", NULL};
 
 static const struct tensor_row *const tables[] = {
-    rows_globals, rows_norms, rows_mamba, rows_attention, rows_dense, rows_experts, NULL};
+    rows_globals, rows_norms, rows_mamba, rows_attention, rows_dense, rows_granite_experts, NULL};
 
 const struct arch arch_granite_hybrid = {
     .name = "granitehybrid",

@@ -121,6 +121,8 @@ extern const struct tensor_row rows_ffn_norm[];
 extern const struct tensor_row rows_ffn[]; /* dense SwiGLU */
 extern const struct tensor_row rows_moe[]; /* routed experts, per-expert Hugging Face names */
 
+extern const struct tensor_row rows_granite_experts[]; /* arch_granite_hybrid.c */
+
 /* Typed keys "ARCH.suffix". Absent optional keys leave *out as it is. Errors name the key. */
 int key_i32(const struct hparams *hp, const struct gguf *g, const char *suffix, bool required,
             int64_t min, int64_t max, int32_t *out, struct err *e);
@@ -140,6 +142,7 @@ int read_layers(struct hparams *hp, const struct gguf *g,
 int read_attention(struct hparams *hp, const struct gguf *g, struct err *e);
 int read_rope(struct hparams *hp, const struct gguf *g, enum rope_mode mode, struct err *e);
 int read_moe(struct hparams *hp, const struct gguf *g, struct err *e);
+int read_granite_scales(struct hparams *hp, const struct gguf *g, struct err *e);
 /* ssm.* of Mamba-1 and Mamba-2 mixers (arch_mamba.c); the norm has one part a group. */
 int read_mamba1(struct hparams *hp, const struct gguf *g, struct err *e);
 int read_mamba2(struct hparams *hp, const struct gguf *g, struct err *e);

@@ -121,6 +121,13 @@ static int derive_llama(const json_t *config, struct gguf_writer *w, struct err 
     if (arch_config_is(config, "model_type", "llama")) return 0; /* its own code knows no window */
     return arch_config_put_windows(config, "llama", WINDOW_EVERYWHERE, w, e);
 }
+/* Ministral 3: queries become louder with their distance from the start. */
+static int derive_mistral3(const json_t *config, struct gguf_writer *w, struct err *e) {
+    const json_t *rope = json_object_get(config, "rope_parameters");
+    double beta = arch_config_number(rope, "llama_4_scaling_beta", 0);
+    if (beta > 0) gguf_put_f32(w, "mistral3.attention.temperature_scale", (float)beta);
+    return arch_config_put_windows(config, "mistral3", WINDOW_EVERYWHERE, w, e);
+}
 static int derive_qwen2(const json_t *config, struct gguf_writer *w, struct err *e) {
     return arch_config_put_windows(config, "qwen2", WINDOW_IF_USED_LATE, w, e);
 }
@@ -160,6 +167,16 @@ static int read_llama(struct hparams *hp, const struct gguf *g, struct err *e) {
     return rc ? rc : read_plain(hp, g, ROPE_NORM, e);
 }
 
+static int read_mistral3(struct hparams *hp, const struct gguf *g, struct err *e) {
+    float all_dim = 0;
+    int rc = read_llama(hp, g, e);
+    if (!rc) rc = key_f32(hp, g, "attention.temperature_scale", false, 0, 1e3, &hp->temp_scale, e);
+    if (!rc) rc = key_f32(hp, g, "rope.scaling.yarn_log_multiplier", false, 0, 1e3, &all_dim, e);
+    if (!rc && hp->rope_yarn && all_dim > 0)
+        hp->rope_magnitude /= 0.1f * all_dim * logf(hp->rope_factor) + 1.0f;
+    return rc;
+}
+
 static int read_neox(struct hparams *hp, const struct gguf *g, struct err *e) {
     return read_plain(hp, g, ROPE_NEOX, e);
 }
@@ -172,6 +189,7 @@ static int read_qwen3moe(struct hparams *hp, const struct gguf *g, struct err *e
 
 static const char *const hf_llama[] = {"llama", "mistral", NULL};
 static const char *const hf_mixtral[] = {"mixtral", NULL};
+static const char *const hf_mistral3[] = {"ministral3", NULL};
 static const char *const hf_qwen2[] = {"qwen2", NULL};
 static const char *const hf_qwen3[] = {"qwen3", NULL};
 static const char *const hf_qwen3moe[] = {"qwen3_moe", NULL};
@@ -206,6 +224,15 @@ const struct arch arch_mixtral = {.name = "llama",
                                       "hidden_act=silu|swish sliding_window layer_types head_dim",
                                   .derive = derive_llama,
                                   .read = read_llama};
+const struct arch arch_mistral3 = {
+    .name = "mistral3",
+    .hf_model_types = hf_mistral3,
+    .tensors = t_llama,
+    .keys = keys_dense,
+    .fields = "hidden_act=silu|swish head_dim sliding_window layer_types rope:llama_4_scaling_beta "
+              "rope:max_position_embeddings",
+    .derive = derive_mistral3,
+    .read = read_mistral3};
 const struct arch arch_qwen2 = {
     .name = "qwen2",
     .hf_model_types = hf_qwen2,

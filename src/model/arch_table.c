@@ -20,7 +20,10 @@ extern const struct arch arch_mamba;
 extern const struct arch arch_mamba2;
 extern const struct arch arch_nemotron_h;
 extern const struct arch arch_nemotron_h_moe;
+extern const struct arch arch_granite;
+extern const struct arch arch_granite_moe;
 extern const struct arch arch_granite_hybrid;
+extern const struct arch arch_mistral3;
 extern const struct arch arch_falcon_h1;
 extern const struct arch arch_jamba;
 extern const struct arch arch_zamba2;
@@ -40,7 +43,10 @@ const struct arch *const arch_table[] = {
     &arch_mamba2,
     &arch_nemotron_h,
     &arch_nemotron_h_moe,
+    &arch_granite,
+    &arch_granite_moe,
     &arch_granite_hybrid,
+    &arch_mistral3,
     &arch_falcon_h1,
     &arch_jamba,
     &arch_zamba2,

@@ -1,4 +1,6 @@
 /* block_attn.c: softmax attention over the sequence's pages, with or without an output gate. */
+#include <math.h>
+
 #include "format/quant.h"
 #include "model/block_impl.h"
 
@@ -22,12 +24,29 @@ static int64_t q_head_of(const struct hparams *hp) {
     return hp->has_q_gate ? 2 * (int64_t)hp->d_k : hp->d_k;
 }
 
+/* Queries of positions after the original context are scaled, one row per call: only long contexts have such
+ * rows. */
+static void scale_queries(struct forward *f, float *q, int64_t n_q, int64_t stride) {
+    const struct hparams *hp = &f->m->hp;
+    for (int32_t i = 0; i < f->n_span; i++) {
+        const struct span *s = &f->spans[i];
+        for (int32_t t = 0; t < s->n_tok; t++) {
+            int64_t turns = (s->pos + t) / hp->rope_n_ctx_orig;
+            if (turns < 1) continue;
+            float *row = q + (s->row + t) * stride;
+            float scale = 1 + hp->temp_scale * logf(1 + (float)turns);
+            f->d->ops->axpby(f->d, row, scale, row, 0, n_q);
+        }
+    }
+}
+
 void block_attn_store(struct forward *f, int32_t il) {
     const struct hparams *hp = &f->m->hp;
     const struct layer_shape *shape = &hp->layer[il];
     const struct layer_weights *l = block_weights(f, il);
     int64_t n_q = arch_dim(hp, D_Q, il), n_k = arch_dim(hp, D_K, il), stride = f->proj_stride;
     float *q = f->proj, *k = q + n_q, *v = k + n_k;
+    if (hp->temp_scale > 0 && hp->rope_n_ctx_orig > 0) scale_queries(f, q, n_q, stride);
     const struct qkv_store_args store = {.spans = f->spans,
                                          .n_span = f->n_span,
                                          .n_tok = f->n_tok,

@@ -133,6 +133,14 @@ hybrid('qwen3moe_raw', lambda: T.Qwen3MoeForCausalLM(T.Qwen3MoeConfig(**plain, n
 hybrid('llama_yarn', lambda: T.LlamaForCausalLM(T.LlamaConfig(**plain, rope_parameters=yarn)))
 hybrid('mamba2_limit', lambda: T.Mamba2ForCausalLM(T.Mamba2Config(**small, state_size=16, num_heads=4, head_dim=16, n_groups=2, num_hidden_layers=3, chunk_size=32, time_step_limit=[0.3, 0.8])))
 
+scales = dict(embedding_multiplier=1.5, logits_scaling=3.0, residual_multiplier=0.7, attention_multiplier=0.25)
+hybrid('granite', lambda: T.GraniteForCausalLM(T.GraniteConfig(**headless, **scales)))
+hybrid('granitemoe', lambda: T.GraniteMoeSharedForCausalLM(T.GraniteMoeSharedConfig(**headless, **scales, num_local_experts=6, num_experts_per_tok=2, shared_intermediate_size=32)))
+granite4 = dict(**{k: v for k, v in granite.items() if k != 'layer_types'}, layer_types=['full_attention'] * 3, intermediate_size=16)
+hybrid('granite4', lambda: T.GraniteMoeHybridForCausalLM(T.GraniteMoeHybridConfig(**granite4, num_local_experts=0, num_experts_per_tok=0, position_embedding_type='nope')))
+hybrid('granite4_moe', lambda: T.GraniteMoeHybridForCausalLM(T.GraniteMoeHybridConfig(**granite4, num_local_experts=6, num_experts_per_tok=2, position_embedding_type='rope')))
+hybrid('ministral3', lambda: T.Ministral3ForCausalLM(T.Ministral3Config(**plain, rope_parameters=dict(type='yarn', rope_theta=500.0, factor=8.0, original_max_position_embeddings=48, beta_fast=32.0, beta_slow=1.0, mscale=1.0, mscale_all_dim=1.0, llama_4_scaling_beta=0.1))))
+
 def as_checkpoint(m):
     """The model with values under its checkpoint's names, and the list of its tensors."""
     from safetensors import safe_open

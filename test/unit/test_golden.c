@@ -30,7 +30,6 @@
 #include "model/seq_file.h"
 #include "format/quant.h"
 
-/* one family a line */
 /* clang-format off */
 #ifdef CHIMERE_EMULATE /* a few that use every op: a step takes seconds there */
 static const char *const families[] = {
@@ -42,30 +41,15 @@ static const char *const families[] = {
 };
 #else
 static const char *const families[] = {
-    "qwen35moe",
-    "qwen35",
-    "qwen3next",
-    "llama",
-    "qwen2",
-    "qwen3",
-    "qwen3moe",
-    "mamba",
-    "falcon_mamba",
-    "mamba2",
-    "nemotron_h",
-    "nemotron_h_moe",
-    "granite_h",
-    "granite_h_moe",
-    "bamba",
-    "falcon-h1",
-    "jamba",
-    "zamba2",
-    "hymba",
+    "qwen35moe", "qwen35", "qwen3next", "llama", "qwen2", "qwen3", "qwen3moe",
+    "mamba", "falcon_mamba", "mamba2", "nemotron_h", "nemotron_h_moe", "granite_h", "granite_h_moe",
+    "bamba", "falcon-h1", "jamba", "zamba2", "hymba", "granite", "granitemoe", "ministral3",
 };
 #endif
 /* The same families with other values of fields that change what they compute: logits alone. */
 static const char *const variants[] = {"mistral",      "mixtral",    "qwen2_windows",
-                                       "qwen3moe_raw", "llama_yarn", "mamba2_limit"};
+                                       "qwen3moe_raw", "llama_yarn", "mamba2_limit",
+                                       "granite4",     "granite4_moe"};
 /* clang-format on */
 #ifdef CHIMERE_EMULATE
 enum { N_VARIANT = 0 };
