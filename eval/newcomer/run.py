@@ -30,7 +30,9 @@ def words_of(text):
 
 
 def loops(text):
-    """True if a line occurs four times, eight words in a row do, or the text ends in a repeated block."""
+    """True if a line or a run of eight words occurs four times, or the text ends in a repeated block."""
+    if re.search(r"(\S.{0,7}?)\1{11}\s*$", text, re.DOTALL):
+        return True
     lines = collections.Counter(line.strip() for line in text.splitlines() if len(line.strip()) > 7)
     words = words_of(text)
     grams = collections.Counter(tuple(words[i : i + 8]) for i in range(len(words) - 7))
