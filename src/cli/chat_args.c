@@ -167,6 +167,11 @@ void chat_rig_sampling(const struct chat_rig *r, const struct cfg *c, bool in_th
     p->dry_multiplier = (float)cfg_float(c, "dry-multiplier");
     p->dry_base = (float)cfg_float(c, "dry-base");
     p->dry_allowed_length = (int32_t)cfg_int(c, "dry-allowed-length");
+    struct sampler_params usual = *p;
+    load_sampling(r->m, &usual);
+    if (cfg_origin(c, "temp") == CFG_DEFAULT) p->temperature = usual.temperature;
+    if (cfg_origin(c, "dry-multiplier") == CFG_DEFAULT && p->temperature > 0)
+        p->dry_multiplier = usual.dry_multiplier;
     p->ignore_eos = cfg_bool(c, "ignore-eos");
     p->think_budget = (int32_t)cfg_int(c, "think-budget");
     p->in_think = in_think;

@@ -9,7 +9,7 @@
 
 /* clang-format off */
 #define SAMPLING_OPTIONS                                                                           \
-    {"temp", 0, CFG_FLOAT, "T", "0.7", 0, 100, NULL, "temperature; 0: always the likeliest token"}, \
+    {"temp", 0, CFG_FLOAT, "T", "0.7", 0, 100, NULL, "temperature; 0: always the likeliest token (default of dense models below 500 M weights: 0.3)"}, \
     {"seed", 's', CFG_INT, "N", NULL, 0, 9007199254740992.0, NULL, "random seed (default: a new one)"}, \
     {"top-k", 0, CFG_INT, "N", "20", 0, 1 << 30, NULL, "keep the N likeliest; 0: off"},             \
     {"top-p", 0, CFG_FLOAT, "P", "0.8", 0, 1, NULL, "keep the likeliest with P together; 1: off"},   \
@@ -26,7 +26,7 @@
     {"presence-penalty", 0, CFG_FLOAT, "X", "0", -100, 100, NULL, "subtract from logits of recent tokens"}, \
     {"frequency-penalty", 0, CFG_FLOAT, "X", "0", -100, 100, NULL, "the same per occurrence"},      \
     {"penalty-last-n", 0, CFG_INT, "N", "64", -1, 1 << 30, NULL, "how far back penalties look; -1: all"}, \
-    {"dry-multiplier", 0, CFG_FLOAT, "X", "0", 0, 100, NULL, "DRY repetition penalty; 0: off"},     \
+    {"dry-multiplier", 0, CFG_FLOAT, "X", "0", 0, 100, NULL, "DRY repetition penalty; 0: off (default of dense models below 500 M weights: 0.8)"},     \
     {"dry-base", 0, CFG_FLOAT, "X", "1.75", 1, 100, NULL, "DRY growth per repeated token"},         \
     {"dry-allowed-length", 0, CFG_INT, "N", "2", 0, 1 << 30, NULL, "repeats that DRY lets pass"},   \
     {"ignore-eos", 0, CFG_BOOL, NULL, "false", 0, 0, NULL, "go on past the end token"},             \

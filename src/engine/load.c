@@ -56,6 +56,15 @@ static int make_plan(struct loaded *l, const struct load_params *p, struct err *
     return 0;
 }
 
+void load_sampling(const struct model *m, struct sampler_params *p) {
+    uint64_t n = model_n_params(m);
+    for (int32_t il = 0; il < m->hp.n_layer; il++)
+        if (m->hp.layer[il].ffn == FFN_MOE) return;
+    if (n < 50000000 || n >= 500000000) return;
+    p->temperature = 0.3f;
+    p->dry_multiplier = 0.8f;
+}
+
 int load_open(struct loaded *l, const struct load_params *p, struct err *e) {
     *l = (struct loaded){.dev = NULL};
     const struct device_params device = {

@@ -40,6 +40,11 @@ struct loaded {
     struct memory_plan plan; /* what it was opened with */
 };
 
+/* The default sampling of a model, given that of all models. Dense models of 50 to 500 million weights repeat
+ * themselves at temperature 0.7: they get 0.3 and the DRY penalty at 0.8. SmolLM2-135M on eval/newcomer: 24
+ * instead of 20 of 60 answers accepted, and no loop instead of three. */
+void load_sampling(const struct model *m, struct sampler_params *p);
+
 int load_open(struct loaded *l, const struct load_params *p, struct err *e);
 void load_close(struct loaded *l); /* also one that is all zero */
 

@@ -48,8 +48,12 @@ bool api_take(struct gen *g, enum fields_api api, json_t *v) {
         g->request.session = arena_strndup(&g->request.arena, session, strnlen(session, 512));
     int rc = gen_model(g, json_object_get(v, "model"));
     if (!rc) {
+        const struct sampler_params usual = g->request.sampling;
         rc = fields_read(&f, v, api, &e);
         if (rc) gen_fail(g, &e);
+        /* greedy means the likeliest token: a penalty applies to it only if the request names one */
+        struct sampler_params *p = &g->request.sampling;
+        if (p->temperature <= 0 && p->dry_multiplier == usual.dry_multiplier) p->dry_multiplier = 0;
     }
     if (rc) return false;
     name_session(g);

@@ -9,6 +9,7 @@
 #include "base/clock.h"
 #include "base/hash.h"
 #include "base/log.h"
+#include "engine/load.h"
 #include "serve/http_impl.h"
 #include "serve/json_out.h"
 
@@ -435,6 +436,8 @@ int gen_model(struct gen *g, const json_t *name) {
     if (g->backend) {
         const char *want = json_string_value(name);
         g->model = mem_strdup(want ? want : g->backend->name);
+        const struct backend_model *m = g->backend->model;
+        if (m && m->m) load_sampling(m->m, &g->request.sampling);
         if (g->model) return 0;
         err_set(&e, CHIMERE_ENOMEM, "out of memory");
     }
