@@ -94,7 +94,7 @@ foreach(script ${cli_tests})
   get_filename_component(name ${script} NAME_WE)
   add_test(NAME ${suite}cli.${name} COMMAND bash ${script})
   set_tests_properties(${suite}cli.${name} PROPERTIES TIMEOUT 600 SKIP_RETURN_CODE 77 ENVIRONMENT
-    "CHIMERE=$<TARGET_FILE:chimere>;TEST_DATA=${CMAKE_SOURCE_DIR}/test/data;SOURCE_DIR=${CMAKE_SOURCE_DIR}")
+    "CHIMERE=$<TARGET_FILE:chimere>;TEST_DATA=${CMAKE_SOURCE_DIR}/test/data;SOURCE_DIR=${CMAKE_SOURCE_DIR};CHIMERE_MODEL=nano")
 endforeach()
 
 file(GLOB client_tests CONFIGURE_DEPENDS test/clients/*.test.mjs)
@@ -102,7 +102,7 @@ foreach(source ${client_tests})
   get_filename_component(name ${source} NAME_WE)
   add_test(NAME ${suite}cli.client_${name} COMMAND bash ${CMAKE_SOURCE_DIR}/test/clients/run.sh ${source})
   set_tests_properties(${suite}cli.client_${name} PROPERTIES TIMEOUT 600 SKIP_RETURN_CODE 77 ENVIRONMENT
-    "CHIMERE=$<TARGET_FILE:chimere>")
+    "CHIMERE=$<TARGET_FILE:chimere>;CHIMERE_MODEL=nano")
 endforeach()
 
 file(GLOB fuzz_sources CONFIGURE_DEPENDS test/fuzz/fuzz_*.c)

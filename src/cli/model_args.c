@@ -2,6 +2,7 @@
 
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/file.h"
 #include "base/str.h"
@@ -9,21 +10,50 @@
 #include "format/quant.h"
 #include "kernels/device.h"
 
+/* Models that have names of their own: the first file that is found. */
+static const struct own {
+    const char *name, *files[3], *how;
+} own_models[] = {
+    {"nano",
+     {"chimere-nano.gguf", "models/chimere-nano.gguf", "models/chimere-nano-bf16.gguf"},
+     "give a model with -m FILE.gguf"},
+    {"smol", {"smollm2-135m-instruct-q4_1.gguf"}, "script/model fetches it (98 MB)"},
+};
+
+static const struct own *own_find(const char *name) {
+    for (size_t i = 0; i < sizeof own_models / sizeof *own_models; i++)
+        if (strcmp(own_models[i].name, name) == 0) return &own_models[i];
+    return NULL;
+}
+
+static int own_path(const struct own *o, char *out, size_t out_size, struct err *e) {
+    for (size_t i = 0; i < 3 && o->files[i]; i++)
+        if (file_find_data(o->files[i], out, out_size) == 0) return 0;
+    err_set(e, CHIMERE_ENOENT, "model %s is not on this machine", o->name);
+    err_hint(e, "%s", o->how);
+    return CHIMERE_ENOENT;
+}
+
 int model_args_path(const struct cfg *c, char *out, size_t out_size, struct err *e) {
     const char *path = cfg_str(c, "model");
     if (path && str_starts(path, "hf:")) return hub_args_path(c, path, false, 0, out, out_size, e);
-    if (path) {
-        if ((size_t)snprintf(out, out_size, "%s", path) >= out_size)
-            return err_set(e, CHIMERE_ELIMIT, "--model: path is too long");
-        return 0;
-    }
-    static const char *const shipped[] = {"chimere-nano.gguf", "models/chimere-nano.gguf",
-                                          "models/chimere-nano-bf16.gguf"};
-    for (size_t i = 0; i < sizeof shipped / sizeof *shipped; i++)
-        if (file_find_data(shipped[i], out, out_size) == 0) return 0;
-    err_set(e, CHIMERE_ENOENT, "no model given, and the shipped one was not found");
-    err_hint(e, "give one with -m FILE.gguf");
-    return CHIMERE_ENOENT;
+    const struct own *o = own_find(path ? path : "nano");
+    if (o && (!path || !file_exists(path))) return own_path(o, out, out_size, e);
+    if ((size_t)snprintf(out, out_size, "%s", path) >= out_size)
+        return err_set(e, CHIMERE_ELIMIT, "--model: path is too long");
+    return 0;
+}
+
+int model_args_talk(struct cfg *c, struct err *e) {
+    char path[4096];
+    if (cfg_str(c, "model")) return 0;
+    bool smol = own_path(own_find("smol"), path, sizeof path, NULL) == 0;
+    if (!cfg_bool(c, "quiet") && isatty(STDERR_FILENO))
+        fprintf(stderr, "%s\n",
+                smol ? "SmolLM2-135M answers: a demonstration. For a real model: chimere recommend"
+                     : "chimere-nano answers: a demonstration. For a better one: script/model, "
+                       "chimere recommend");
+    return cfg_set(c, "model", smol ? path : "nano", e);
 }
 
 static enum cpu_isa isa_of(const char *name) {

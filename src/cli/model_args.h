@@ -8,7 +8,7 @@
 
 /* clang-format off */
 #define MODEL_OPTIONS                                                                              \
-    {"model", 'm', CFG_STR, "FILE", NULL, 0, 0, NULL, "model file (default: the model that ships with chimere)"}, \
+    {"model", 'm', CFG_STR, "FILE", NULL, 0, 0, NULL, "model: a file, hf:OWNER/REPO[:TYPE], or a name such as nano or smol (default: nano, which ships with chimere; of run, chat and serve: smol if script/model has fetched it)"}, \
     {"threads", 't', CFG_INT, "N", "0", 0, 512, NULL, "threads; 0: one a core"},                   \
     {"device", 0, CFG_STR, "NAME", "auto", 0, 0, NULL, "cpu, cuda or cuda:N; auto: cpu"}, \
     {"vram", 0, CFG_BYTES, "SIZE", NULL, 1e6, 1e15, NULL, "take no more of a GPU's memory"},     \
@@ -24,6 +24,9 @@
 int model_args_open(const struct cfg *c, struct dev **dev, struct model **m, struct err *e);
 /* The file behind -m, or the shipped model; CHIMERE_ENOENT with a hint. */
 int model_args_path(const struct cfg *c, char *out, size_t out_size, struct err *e);
+/* For the commands that talk. If no model is named, names the default: smol if it was fetched, else nano; and
+ * says on standard error, unless quiet, which one answers. */
+int model_args_talk(struct cfg *c, struct err *e);
 enum cpu_isa model_args_isa(const struct cfg *c);
 uint32_t model_args_type(const struct cfg *c,
                          const char *option); /* quant.h id of an option's type */

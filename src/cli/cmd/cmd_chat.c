@@ -74,7 +74,9 @@ int cmd_chat(int argc, char **argv) {
     struct chat_backend *b = NULL;
     struct chat_session s;
     struct chat_input *in = NULL;
-    int rc = cfg_str(c, "url") ? chat_remote_open(&b, c, &e) : chat_local_open(&b, c, &e);
+    bool is_remote = cfg_str(c, "url");
+    int rc = is_remote ? 0 : model_args_talk(c, &e);
+    if (!rc) rc = is_remote ? chat_remote_open(&b, c, &e) : chat_local_open(&b, c, &e);
     if (!rc) rc = chat_session_init(&s, b, c, &e);
     if (!rc) {
         const struct chat_input_params p = {.keep_history = cfg_bool(c, "history"),

@@ -188,6 +188,7 @@ int cmd_run(int argc, char **argv) {
     struct chat_rig r;
     const char *given = NULL;
     int rc = take_positional(c, &given, &e);
+    if (!rc) rc = model_args_talk(c, &e);
     if (!rc) rc = chat_rig_open(&r, c, 1, &e);
     if (!rc) {
         rc = answer_one(&r, c, given, &e);

@@ -329,7 +329,8 @@ int cmd_serve(int argc, char **argv) {
     sigaddset(&set, SIGINT);
     sigaddset(&set, SIGTERM);
     pthread_sigmask(SIG_BLOCK, &set, NULL); /* in every thread; wait_for_signal takes them */
-    int rc = run(c, &e);
+    int rc = model_args_talk(c, &e);
+    if (!rc) rc = run(c, &e);
     cfg_free(c);
     return rc ? cli_fail(&e) : 0;
 }

@@ -1,0 +1,42 @@
+#!/usr/bin/env bash
+# Models by name: nano, smol, which of them answers if none is named.
+set -euo pipefail
+# shellcheck source=test/cli/lib.sh
+. "$(dirname "$0")/lib.sh"
+model=$(dirname "$CHIMERE")/chimere-nano.gguf
+[ -f "$model" ] || {
+    echo "skip: names: no shipped model"
+    exit 77
+}
+unset CHIMERE_MODEL
+mkdir bare data
+cp "$CHIMERE" "$model" bare
+export XDG_DATA_HOME=$work/data HOME=$work/data
+run() { bare/chimere run --temp 0 -q -n 12 "$@" "Who are you?" </dev/null; }
+
+run -m nano >want
+[ -s want ] || fail "nano says nothing"
+run >got
+cmp -s want got || fail "nano does not answer if no model is named: $(cat got)"
+refuses 1 'model smol is not on this machine' bare/chimere run -m smol hello
+refuses 1 'script/model' bare/chimere run -m smol hello
+
+# Another model stands in for smol: the same weights, whose name tells which file was opened.
+mkdir -p data/chimere
+smol=data/chimere/smollm2-135m-instruct-q4_1.gguf
+bare/chimere synth mamba-mini q8 "$smol" --layers 2 --vocab 512 >/dev/null
+bare/chimere inspect "$smol" >/dev/null || fail "no stand-in"
+run -m smol >wants
+run >got
+cmp -s wants got || fail "smol does not answer if it is there and no model is named"
+cmp -s want got && fail "nano answers although smol is there"
+run -m nano >got
+cmp -s want got || fail "-m nano"
+# other commands keep nano
+bare/chimere tokenize <want >ids
+bare/chimere tokenize -m "$model" <want >want_ids
+cmp -s want_ids ids || fail "tokenize took another model than nano"
+# a file of that name comes first
+cp "$model" smol
+run -m smol >got
+cmp -s want got || fail "a file named smol"
