@@ -68,6 +68,23 @@ const json_t *hf_config_find(const json_t *config, const char *paths) {
     return NULL;
 }
 
+/* Methods whose tensors hf_source.c reads. */
+static int read_quantization(struct hf *h, struct err *e) {
+    static const char *const known[] = {
+        "fp8",   "fbgemm_fp8", "modelopt", "modelopt_fp4", "compressed-tensors",
+        "mxfp4", "gptq",       "awq",      "bitsandbytes", "finegrained_fp8"};
+    static const char paths[] = "quantization_config|compression_config";
+    h->quantization = hf_config_find(h->config, paths);
+    if (!h->quantization) h->quantization = hf_config_find(h->root, paths);
+    if (!h->quantization) return 0;
+    const char *method = json_string_value(json_object_get(h->quantization, "quant_method"));
+    for (size_t i = 0; method && i < sizeof known / sizeof known[0]; i++)
+        if (strcmp(method, known[i]) == 0) return 0;
+    return err_set(e, CHIMERE_EUNSUPPORTED,
+                   "%s/config.json: quantization_config.quant_method: '%s' is not a form we read",
+                   h->options->dir, method ? method : "(none)");
+}
+
 int hf_read_config(struct hf *h, struct err *e) {
     int rc = hf_read_json(h->options->dir, "config.json", CONFIG_MAX, true, &h->root, e);
     if (rc) return rc;
@@ -77,7 +94,7 @@ int hf_read_config(struct hf *h, struct err *e) {
     const char *inner = json_string_value(json_object_get(h->config, "model_type"));
     if (inner) h->arch = arch_find_hf(inner, h->config);
     if (!h->arch && outer) h->arch = arch_find_hf(outer, h->config);
-    if (h->arch) return 0;
+    if (h->arch) return read_quantization(h, e);
     err_set(e, CHIMERE_EUNSUPPORTED, "%s/config.json: model_type: '%s' is not a family we convert",
             h->options->dir,
             inner   ? inner

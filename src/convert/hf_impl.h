@@ -8,6 +8,7 @@
 #include "base/pool.h"
 #include "base/str.h"
 #include "convert/hf.h"
+#include "convert/hf_source.h"
 #include "convert/quantize_mix.h"
 #include "format/gguf.h"
 #include "format/safetensors.h"
@@ -17,6 +18,7 @@ struct hf {
     const struct hf_options *options; /* borrowed */
     json_t *root;                     /* owned: config.json */
     json_t *config;                   /* view: its text model */
+    const json_t *quantization;       /* view: how its matrices are stored; NULL: as floats */
     const struct arch *arch;
     const struct quantize_mix *mix; /* NULL: types as in the source */
     struct safetensors *st;         /* owned */

@@ -18,8 +18,8 @@ enum { BATCH_BYTES = 8 << 20, MAX_NAME_BUF = 256 };
 
 /* One tensor of the result and where its values come from. */
 struct plan {
-    const struct tensor_row *row;     /* NULL: rope_freqs, computed */
-    const struct st_tensor **sources; /* owned [n_source]: one, or one an expert */
+    const struct tensor_row *row; /* NULL: rope_freqs, computed */
+    struct hf_source *sources;    /* owned [n_source]: one, or one per expert */
     int32_t n_source, il;
     enum tensor_transform transform;
     uint32_t type, n_dims;
@@ -80,7 +80,7 @@ static const struct st_tensor *find_prefixed(const struct safetensors *st, const
     for (size_t i = 0; i < n; i++) {
         char full[MAX_NAME_BUF];
         snprintf(full, sizeof full, "%s%s", list[i], rest);
-        const struct st_tensor *t = safetensors_find(st, full);
+        const struct st_tensor *t = hf_source_find(st, full);
         if (t) return t;
     }
     return NULL;
@@ -124,36 +124,31 @@ const struct st_tensor *hf_find(const struct hf *h, const char *pattern, int32_t
 
 /* ---- planning ---- */
 
-static int bad_source(const struct plan *p, const struct st_tensor *t, const char *expected,
+static int bad_source(const struct plan *p, const struct hf_source *s, const char *expected,
                       struct err *e) {
     char shape[128] = "";
-    for (uint32_t d = 0; d < t->n_dims; d++) {
+    for (uint32_t d = 0; d < s->n_dims; d++) {
         size_t n = strlen(shape);
-        snprintf(shape + n, sizeof shape - n, "%s%" PRIu64, d ? ", " : "", t->shape[d]);
+        snprintf(shape + n, sizeof shape - n, "%s%" PRIu64, d ? ", " : "", s->shape[d]);
     }
-    return err_set(e, CHIMERE_EFORMAT, "tensor %s (for %s): expected %s, got %s [%s]", t->name,
-                   p->name, expected, safetensors_dtype_name(t->dtype), shape);
+    return err_set(e, CHIMERE_EFORMAT, "tensor %s (for %s): expected %s, got %s [%s]", s->t->name,
+                   p->name, expected, safetensors_dtype_name(s->t->dtype), shape);
 }
 
 /* The source's shape without ones must be the wanted one. */
-static int check_shape(const struct plan *p, const struct st_tensor *t, const uint64_t *want,
+static int check_shape(const struct plan *p, const struct hf_source *s, const uint64_t *want,
                        uint32_t n_want, struct err *e) {
     uint64_t a[ST_MAX_DIMS], b[4];
     uint32_t na = 0, nb = 0;
-    for (uint32_t d = 0; d < t->n_dims; d++)
-        if (t->shape[d] != 1) a[na++] = t->shape[d];
+    for (uint32_t d = 0; d < s->n_dims; d++)
+        if (s->shape[d] != 1) a[na++] = s->shape[d];
     for (uint32_t d = n_want; d-- > 0;) /* GGUF counts from the fastest */
         if (want[d] != 1) b[nb++] = want[d];
     if (na == nb && memcmp(a, b, na * sizeof a[0]) == 0) return 0;
     char expected[96];
     snprintf(expected, sizeof expected, "%" PRIu64 " x %" PRIu64 " x %" PRIu64 " (fastest first)",
              want[0], n_want > 1 ? want[1] : 1, n_want > 2 ? want[2] : 1);
-    return bad_source(p, t, expected, e);
-}
-
-static bool is_readable(const struct st_tensor *t) {
-    int q = safetensors_dtype_quant(t->dtype);
-    return q >= 0 && quant_traits((uint32_t)q)->decode;
+    return bad_source(p, s, expected, e);
 }
 
 /* Without a mix matrices keep the source's type; what is no matrix is read as f32 by every loader. */
@@ -162,7 +157,8 @@ static uint32_t choose_type(const struct hf *h, const struct plan *p) {
     for (int d = 0; d < GGUF_MAX_DIMS; d++) t.ne[d] = d < 3 ? p->ne[d] : 1;
     if ((p->row->flags & TS_F32) || !quantize_mix_is_matrix(&t)) return QUANT_F32;
     if (!h->mix) {
-        int source = safetensors_dtype_quant(p->sources[0]->dtype);
+        if (p->sources[0].form != HF_PLAIN) return QUANT_BF16;
+        int source = safetensors_dtype_quant(p->sources[0].t->dtype);
         return source == QUANT_F64 ? QUANT_F32 : (uint32_t)source;
     }
     return quantize_mix_fit(quantize_mix_type(h->mix, &h->shape, &t, false), p->ne[0]);
@@ -178,11 +174,12 @@ static int find_experts(const struct hf *h, struct plan *p, bool *found, struct 
     p->n_source = n;
     int rc = 0;
     for (int32_t i = 0; i < n && !rc; i++) {
-        p->sources[i] = hf_find(h, p->row->hf, p->il, i);
-        if (!p->sources[i])
+        const struct st_tensor *t = hf_find(h, p->row->hf, p->il, i);
+        if (!t)
             rc = err_set(e, CHIMERE_EFORMAT, "tensor %s: expected %d experts, number %d is missing",
                          p->name, n, i);
-        else rc = check_shape(p, p->sources[i], p->ne, 2, e);
+        else rc = hf_source_open(&p->sources[i], h->st, t, h->quantization, e);
+        if (!rc) rc = check_shape(p, &p->sources[i], p->ne, 2, e);
     }
     return rc;
 }
@@ -205,7 +202,9 @@ static int find_single(const struct hf *h, struct plan *p, const char *pattern,
     if (!t) return 0;
     p->sources = mem_alloc_array(1, sizeof *p->sources);
     if (!p->sources) return err_set(e, CHIMERE_ENOMEM, "%s: out of memory", p->name);
-    p->sources[0] = t;
+    int rc = hf_source_open(&p->sources[0], h->st, t, h->quantization, e);
+    if (rc) return rc;
+    const struct hf_source *s = &p->sources[0];
     p->n_source = 1;
     p->transform = transform;
     uint64_t want[3] = {p->ne[0], p->ne[1], p->ne[2]};
@@ -216,9 +215,9 @@ static int find_single(const struct hf *h, struct plan *p, const char *pattern,
     }
     if (is_of_qkv(transform)) {
         p->skip = rows_in_front(h->hp, p);
-        if (t->n_dims == 2 && t->shape[0] >= p->skip + want[1]) want[1] = t->shape[0];
+        if (s->n_dims == 2 && s->shape[0] >= p->skip + want[1]) want[1] = s->shape[0];
     }
-    return check_shape(p, t, want, 3, e);
+    return check_shape(p, s, want, 3, e);
 }
 
 /* Plans row for layer il; *found = false: the source has it not and it is optional. */
@@ -248,9 +247,6 @@ static int plan_row(const struct hf *h, const struct tensor_row *row, int32_t il
                      h->options->dir, want, p->name);
     }
     if (rc || !*found) return rc;
-    for (int32_t i = 0; i < p->n_source; i++)
-        if (!is_readable(p->sources[i]))
-            return bad_source(p, p->sources[i], "floats (f32, f16 or bf16)", e);
     p->is_vector = p->n_dims == 1;
     p->type = choose_type(h, p);
     const struct quant_traits *q = quant_traits(p->type);
@@ -347,6 +343,7 @@ struct job {
     unsigned char *out; /* [n_rows * row_bytes] */
     float *scratch;     /* [n_thread][2 * n_cols] */
     bool failed;        /* an encoder's memory was short */
+    bool overflowed;    /* a value is larger than the type of the result holds, or NaN */
 };
 
 /* Values of row r of the result in x[n_cols]; tmp as long. */
@@ -354,15 +351,14 @@ static void gather(const struct job *b, uint64_t r, float *x, float *tmp) {
     const struct plan *p = b->p;
     const struct hparams *hp = b->h->hp;
     uint64_t matrix = r / b->rows_per_matrix, j = r % b->rows_per_matrix, s;
-    const struct st_tensor *t = p->sources[p->n_source > 1 ? matrix : 0];
+    const struct hf_source *from = &p->sources[p->n_source > 1 ? matrix : 0];
     if (p->n_source > 1) matrix = 0;
     if (p->transform == TF_FIRST_HALF) s = matrix * 2 * b->rows_per_matrix + j;
     else if (p->transform == TF_SECOND_HALF) s = (matrix * 2 + 1) * b->rows_per_matrix + j;
     else if (is_of_qkv(p->transform)) s = p->skip + j;
     else s = matrix * b->rows_per_matrix + source_row(hp, p->transform, j);
-    const struct quant_traits *q = quant_traits((uint32_t)safetensors_dtype_quant(t->dtype));
     bool by_column = p->transform == TF_V_HEAD_COLS;
-    q->decode(t->data + s * b->n_cols * q->block_bytes, by_column ? tmp : x, (size_t)b->n_cols);
+    hf_source_row(from, s, by_column ? tmp : x, b->n_cols);
     for (uint64_t c = 0; by_column && c < b->n_cols; c++)
         x[c] = tmp[source_in_heads(hp, c, (uint64_t)hp->gdn.d_v)];
     for (uint64_t c = 0; c < b->n_cols; c++) {
@@ -375,12 +371,20 @@ static void gather(const struct job *b, uint64_t r, float *x, float *tmp) {
     for (uint64_t c = 0; c < b->n_cols && scale != 1; c++) x[c] *= scale;
 }
 
+/* Also false for NaN. */
+static bool fits(const float *x, uint64_t n, float most) {
+    bool fits = true;
+    for (uint64_t i = 0; i < n; i++) fits &= fabsf(x[i]) <= most;
+    return fits;
+}
+
 static void run_rows(void *arg, int ith, int n_thread) {
     struct job *b = arg;
     const struct quant_traits *q = quant_traits(b->p->type);
     float *x = b->scratch + (size_t)ith * 2 * (size_t)b->n_cols, *tmp = x + b->n_cols;
     for (uint64_t i = (uint64_t)ith; i < b->n_rows; i += (uint64_t)n_thread) {
         gather(b, b->first + i, x, tmp);
+        if (!fits(x, b->n_cols, quant_max(b->p->type))) b->overflowed = true;
         if (!q->encode(x, b->out + i * b->row_bytes, (size_t)b->n_cols, NULL)) b->failed = true;
     }
 }
@@ -413,7 +417,14 @@ static int write_rope_freqs(struct hf *h, uint64_t n, struct err *e) {
 static void drop_sources(const struct job *b) {
     uint64_t last = (b->first + b->n_rows - 1) / b->rows_per_matrix;
     for (uint64_t i = b->first / b->rows_per_matrix; i <= last; i++)
-        safetensors_drop(b->h->st, b->p->sources[b->p->n_source > 1 ? i : 0]);
+        safetensors_drop(b->h->st, b->p->sources[b->p->n_source > 1 ? i : 0].t);
+}
+
+static int not_finite(const struct plan *p, struct err *e) {
+    err_set(e, CHIMERE_ENUMERIC, "tensor %s: expected values up to %g, as %s holds them",
+            p->sources[0].t->name, (double)quant_max(p->type), quant_traits(p->type)->name);
+    err_hint(e, "--type f32 or bf16 has room for larger values");
+    return CHIMERE_ENUMERIC;
 }
 
 static int write_tensor(struct hf *h, const struct plan *p, struct err *e) {
@@ -435,6 +446,7 @@ static int write_tensor(struct hf *h, const struct plan *p, struct err *e) {
         b.n_rows = n_rows - b.first < batch ? n_rows - b.first : batch;
         pool_run(h->pool, run_rows, &b);
         if (b.failed) rc = err_set(e, CHIMERE_ENOMEM, "%s: out of memory", p->name);
+        else if (b.overflowed) rc = not_finite(p, e);
         else rc = gguf_write_data(h->out, b.out, (size_t)b.n_rows * b.row_bytes, e);
         drop_sources(&b);
     }
@@ -447,14 +459,24 @@ static int write_tensor(struct hf *h, const struct plan *p, struct err *e) {
 
 static void mark_used(struct hf *h, const struct plan *p) {
     const struct st_tensor *base = safetensors_at(h->st, 0);
-    for (int32_t i = 0; i < p->n_source; i++) h->used[p->sources[i] - base] = true;
+    for (int32_t i = 0; i < p->n_source; i++) {
+        const struct hf_source *s = &p->sources[i];
+        h->used[s->t - base] = true;
+        for (int k = 0; k < HF_MAX_PARTS; k++)
+            if (s->part[k]) h->used[s->part[k] - base] = true;
+    }
 }
 
-/* Parts of a checkpoint that no text model has. */
+/* Parts of a checkpoint that no text model has, and what quantised ones keep for their own kernels. */
 static bool is_foreign(const char *name) {
-    static const char *const parts[] = {"visual.",     "vision",           "audio",
-                                        "inv_freq",    "position_ids",     "rotary_emb",
-                                        "predictions", "seq_relationship", "pooler."};
+    static const char *const parts[] = {
+        "visual.",           "vision",           "audio",
+        "inv_freq",          "position_ids",     "rotary_emb",
+        "predictions",       "seq_relationship", "pooler.",
+        "weight_shape",      "weight_scale_2",   "weight_global_scale",
+        "weight_format",     ".quant_state.",    "input_scale",
+        "output_scale",      "k_scale",          "v_scale",
+        "input_global_scale"};
     for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++)
         if (strstr(name, parts[i])) return true;
     return false;

@@ -259,13 +259,14 @@ void quantize_sizes(const struct quantize *q, uint64_t *n_elements, uint64_t *by
 struct job {
     const struct gguf_tensor *tensor;
     const struct quant_traits *from, *to;
+    float most;           /* that the new type holds */
     const float *weights; /* view: [n_matrix, ne0], or NULL */
     uint64_t spans_per_row, from_row_bytes, to_row_bytes;
     uint64_t first, last; /* spans of this slab */
     unsigned char *out;   /* view: result of the slab */
     float *scratch;       /* view: [n_thread, SPAN] */
     _Atomic uint64_t next;
-    _Atomic uint64_t bad; /* least element that is not finite, UINT64_MAX: none */
+    _Atomic uint64_t bad; /* least element that does not fit, UINT64_MAX: none */
     _Atomic bool out_of_memory;
 };
 
@@ -287,8 +288,9 @@ static void code_span(struct job *j, uint64_t span, float *x) {
     j->from->decode(t->data + row * j->from_row_bytes +
                         column / j->from->block_elements * j->from->block_bytes,
                     x, n);
+    float most = j->most;
     for (size_t i = 0; i < n; i++)
-        if (!isfinite(x[i])) {
+        if (!(fabsf(x[i]) <= most)) {
             note_bad(j, row * t->ne[0] + column + i);
             return;
         }
@@ -339,8 +341,9 @@ static int bad_value(const struct job *j, struct err *e) {
     uint64_t at = atomic_load(&j->bad);
     return err_set(e, CHIMERE_ENUMERIC,
                    "tensor %s: row %" PRIu64 ", column %" PRIu64
-                   ": expected a finite number, got nan or infinity",
-                   j->tensor->name, at / j->tensor->ne[0], at % j->tensor->ne[0]);
+                   ": expected a finite number up to %g, as %s holds it",
+                   j->tensor->name, at / j->tensor->ne[0], at % j->tensor->ne[0], (double)j->most,
+                   j->to->name);
 }
 
 static int code_tensor(struct run *r, const struct quantize_item *item, const float *weights,
@@ -349,6 +352,7 @@ static int code_tensor(struct run *r, const struct quantize_item *item, const fl
     struct job j = {.tensor = t,
                     .from = quant_traits(t->type),
                     .to = quant_traits(item->type),
+                    .most = quant_max(item->type),
                     .weights = weights,
                     .spans_per_row = (t->ne[0] + SPAN - 1) / SPAN,
                     .out = r->out,

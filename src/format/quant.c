@@ -2,9 +2,11 @@
  * family; a type whose decode is NULL can be carried and copied but not read as floats. */
 #include "format/quant.h"
 
-#include "base/str.h"
+#include <float.h>
 #include <math.h>
 #include <string.h>
+
+#include "base/str.h"
 
 #include "format/quant_impl.h"
 
@@ -144,4 +146,17 @@ bool quant_is_finite(uint32_t id, const void *src, uint64_t n) {
                 return false;
     }
     return true;
+}
+
+float quant_max(uint32_t id) {
+    switch (id) {
+    case QUANT_F32:
+    case QUANT_F64:
+    case QUANT_MXFP4: return FLT_MAX;
+    case QUANT_BF16: return 0x1.fep127f;
+    case QUANT_F16: return 65519.0f; /* rounds to 65504 */
+    case QUANT_TQ1_0:
+    case QUANT_TQ2_0: return 65504.0f;
+    default: return 65504.0f * 8;
+    }
 }

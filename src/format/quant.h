@@ -73,6 +73,10 @@ bool quant_row_bytes(uint32_t id, uint64_t n, uint64_t *bytes);
  * some: with finite scales no code gives anything else. */
 bool quant_is_finite(uint32_t id, const void *src, uint64_t n);
 
+/* Magnitude up to which values can be encoded; encoders cut off what is larger. For types with a scale per
+ * block it is that of the largest scale times the smallest range of codes. */
+float quant_max(uint32_t id);
+
 /* IEEE half and bfloat16. Encoding rounds to nearest even; NaN stays NaN. */
 float quant_f16_to_f32(uint16_t h);
 uint16_t quant_f32_to_f16(float f);

@@ -24,6 +24,7 @@
 #include "backend/rerank.h"
 #include "format/gguf.h"
 #include "format/quant.h"
+#include "format/safetensors.h"
 #include "kernels/cpu/cpu.h"
 #include "model/forward.h"
 #include "model/vocab.h"
@@ -72,6 +73,8 @@ struct store {
     const char *prefix; /* in place of "model." */
     bool sharded;
     bool no_mtp;
+    const char *without; /* a tensor that is left out */
+    double louder;       /* factor of all values; 0: 1 */
 };
 
 static void write_safetensors(const char *path, const struct buf *header, const struct buf *body) {
@@ -126,11 +129,13 @@ static void make_folder(const char *family, const struct store *s) {
              *scale = strsep(&line, "\t");
         char stored[256];
         if (s->no_mtp && str_starts(name, "mtp.")) continue;
+        if (s->without && strcmp(name, s->without) == 0) continue;
         bool moved = s->prefix && str_starts(name, "model.");
         snprintf(stored, sizeof stored, "%s%s", moved ? s->prefix : "", moved ? name + 6 : name);
         int part = s->sharded && hash_fnv1a(name, strlen(name)) % 2;
-        add_entry(&header[part], &body[part], name, shape, s, strtod(scale, NULL),
-                  strtod(line, NULL), stored);
+        add_entry(&header[part], &body[part], name, shape, s,
+                  strtod(scale, NULL) * (s->louder > 0 ? s->louder : 1), strtod(line, NULL),
+                  stored);
         buf_printf(&index, "%s\"%s\":\"part%d.safetensors\"", first ? "" : ",", stored, part);
         first = false;
     }
@@ -464,6 +469,89 @@ static void infinity_in_a_config_is_a_number(void **state) {
     convert(NULL);
 }
 
+/* ---- quantised checkpoints ---- */
+
+/* Adds the parts of a form to the folder's checkpoint, as o_proj of layer 0, in a file of their own. */
+static void add_projection(const char *form) {
+    static const char stem[] = "model.layers.0.self_attn.o_proj.";
+    struct safetensors *st;
+    struct err e = {0};
+    struct buf header, body;
+    char name[64];
+    json_t *map = json_object(), *index;
+    json_error_t why;
+    snprintf(name, sizeof name, "%s.safetensors", form);
+    if (safetensors_open(&st, data("quantised", name), &e)) fail_msg("%s", e.text);
+    buf_init(&header, 1 << 20);
+    buf_init(&body, 1 << 24);
+    for (size_t i = 0; i < safetensors_n_tensors(st); i++) {
+        const struct st_tensor *t = safetensors_at(st, i);
+        if (strcmp(t->name, "expected") == 0) continue;
+        buf_printf(&header, "%s\"%s%s\":{\"dtype\":\"%s\",\"shape\":[", header.n ? "," : "{", stem,
+                   t->name, safetensors_dtype_name(t->dtype));
+        for (uint32_t d = 0; d < t->n_dims; d++)
+            buf_printf(&header, "%s%d", d ? "," : "", (int)t->shape[d]);
+        buf_printf(&header, "],\"data_offsets\":[%zu,%zu]}", body.n, body.n + (size_t)t->n_bytes);
+        buf_put(&body, t->data, (size_t)t->n_bytes);
+        char full[256];
+        snprintf(full, sizeof full, "%s%s", stem, t->name);
+        json_object_set_new(map, full, json_string("form.safetensors"));
+    }
+    buf_putc(&header, '}');
+    write_safetensors(at("hf/form.safetensors"), &header, &body);
+    safetensors_close(st);
+    buf_fini(&header);
+    buf_fini(&body);
+    index = json_load_file(at("hf/model.safetensors.index.json"), 0, &why);
+    json_t *all = json_object_get(index, "weight_map");
+    json_object_update(all, map);
+    assert_int_equal(json_dump_file(index, at("hf/model.safetensors.index.json"), 0), 0);
+    json_decref(index);
+    json_decref(map);
+    json_t *config = json_load_file(data("qwen3", "config.json"), 0, &why);
+    snprintf(name, sizeof name, "%s.json", form);
+    json_object_set_new(config, "quantization_config",
+                        json_load_file(data("quantised", name), 0, &why));
+    assert_int_equal(json_dump_file(config, at("hf/config.json"), 0), 0);
+    json_decref(config);
+}
+
+static void quantised_checkpoints_are_decoded(void **state) {
+    (void)state;
+    static const char *const forms[] = {"fp8-tensor",   "fp8-channel",  "fp8-block", "int8-zero",
+                                        "packed4",      "packed4-zero", "packed8",   "nvfp4",
+                                        "nvfp4-packed", "mxfp4",        "gptq4",     "gptq8-v2",
+                                        "awq",          "bnb-nf4",      "bnb-fp4",   "bnb-int8"};
+    for (size_t i = 0; i < sizeof forms / sizeof *forms; i++) {
+        struct safetensors *st;
+        struct gguf *g;
+        struct err e = {0};
+        char name[64];
+        new_folder();
+        make_folder("qwen3", &(struct store){.dtype = "F32",
+                                             .sharded = true,
+                                             .without = "model.layers.0.self_attn.o_proj.weight"});
+        use_tokenizer("qwen2");
+        add_projection(forms[i]);
+        convert("f32");
+        snprintf(name, sizeof name, "%s.safetensors", forms[i]);
+        assert_int_equal(safetensors_open(&st, data("quantised", name), &e), 0);
+        assert_int_equal(gguf_open(&g, at("out.gguf"), &e), 0);
+        const struct st_tensor *want = safetensors_find(st, "expected");
+        assert_int_equal(want->n_elements, 16 * 128);
+        for (size_t k = 0; k < 16 * 128; k++) {
+            size_t row = k / 128 < 8 ? k / 128 : k / 128 + 48;
+            float x, got = value(g, "blk.0.attn_output.weight", row * 128 + k % 128);
+            memcpy(&x, want->data + k * 4, 4);
+            if (!(fabsf(got - x) <= 1e-6f * (1 + fabsf(x))))
+                fail_msg("%s, row %zu, column %zu: %g, not %g", forms[i], row, k % 128, (double)got,
+                         (double)x);
+        }
+        gguf_close(g);
+        safetensors_close(st);
+    }
+}
+
 /* ---- embedding models ---- */
 
 static void write_text(const char *name, const char *text) { save(at(name), text, strlen(text)); }
@@ -530,6 +618,50 @@ static void refused(const char *words) {
     assert_int_not_equal(hf_convert(&o, &r, &e), 0);
     if (!strstr(e.text, words)) fail_msg("'%s' lacks '%s'", e.text, words);
     assert_false(file_exists(at("no.gguf")));
+}
+
+/* Values that the wanted type cannot hold, and forms that nobody reads. */
+static void what_cannot_be_kept_is_refused(void **state) {
+    (void)state;
+    struct hf_result r;
+    struct err e = {0};
+    new_folder();
+    make_folder("qwen3", &(struct store){.dtype = "F32", .louder = 1e7});
+    use_tokenizer("qwen2");
+    struct hf_options o = {.dir = at("hf"), .out = at("no.gguf"), .type = "f16", .n_thread = 1};
+    assert_int_equal(hf_convert(&o, &r, &e), CHIMERE_ENUMERIC);
+    assert_non_null(strstr(e.text, "up to 65519, as f16"));
+    assert_false(file_exists(at("no.gguf")));
+    convert("f32");
+
+    static const char name[] = "model.layers.0.self_attn.o_proj.weight";
+    new_folder();
+    make_folder("qwen3", &(struct store){.dtype = "F32", .sharded = true, .without = name});
+    use_tokenizer("qwen2");
+    add_projection("fp8-tensor");
+    json_error_t why;
+    json_t *config = json_load_file(at("hf/config.json"), 0, &why);
+    json_object_set_new(config, "quantization_config", json_pack("{s:s}", "quant_method", "aqlm"));
+    assert_int_equal(json_dump_file(config, at("hf/config.json"), 0), 0);
+    json_decref(config);
+    refused("quant_method: 'aqlm'");
+    copy(data("qwen3", "config.json"), at("hf/config.json"));
+    struct buf header, body; /* codes without their scale */
+    buf_init(&header, 1 << 12);
+    buf_init(&body, 1 << 16);
+    buf_printf(&header,
+               "{\"%s\":{\"dtype\":\"F8_E4M3\",\"shape\":[64,128],\"data_offsets\":[0,8192]}}",
+               name);
+    for (int i = 0; i < 8192; i++) buf_putc(&body, 1);
+    write_safetensors(at("hf/form.safetensors"), &header, &body);
+    buf_fini(&header);
+    buf_fini(&body);
+    json_t *index = json_load_file(at("hf/model.safetensors.index.json"), 0, &why);
+    json_object_del(json_object_get(index, "weight_map"),
+                    "model.layers.0.self_attn.o_proj.weight_scale");
+    assert_int_equal(json_dump_file(index, at("hf/model.safetensors.index.json"), 0), 0);
+    json_decref(index);
+    refused("scales beside it");
 }
 
 /* A field is read, known to be harmless, or refused by name. */
@@ -661,7 +793,9 @@ int main(void) {
         cmocka_unit_test(prediction_blocks_follow_the_trunk),
         cmocka_unit_test(infinity_in_a_config_is_a_number),
         cmocka_unit_test(tokenizers_split_as_published),
+        cmocka_unit_test(quantised_checkpoints_are_decoded),
         cmocka_unit_test(last_token_is_pooled),
+        cmocka_unit_test(what_cannot_be_kept_is_refused),
         cmocka_unit_test(unknown_fields_are_refused),
         cmocka_unit_test(broken_folders_are_refused),
         cmocka_unit_test(short_memory_is_an_error),

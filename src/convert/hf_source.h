@@ -1,0 +1,51 @@
+/* hf_source.h: a matrix of a checkpoint as rows of floats, whatever form it is stored in.
+ *
+ * Hides FP8 (scales per tensor, row, group of columns or block), int8, MXFP4, NVFP4, GPTQ, AWQ, bitsandbytes
+ * and the packed form of compressed-tensors. Views of the checkpoint, valid while it is open; any number of
+ * threads may decode. */
+#ifndef CHIMERE_CONVERT_HF_SOURCE_H
+#define CHIMERE_CONVERT_HF_SOURCE_H
+
+#include <jansson.h>
+#include <stdbool.h>
+
+#include "base/err.h"
+#include "format/safetensors.h"
+
+enum hf_form {
+    HF_PLAIN,  /* floats */
+    HF_SCALED, /* FP8 or int8 times a scale per tensor, row, group of columns or block */
+    HF_PACKED, /* compressed-tensors: codes of 4 or 8 bits in 32-bit words along a row */
+    HF_GPTQ,
+    HF_AWQ,
+    HF_MXFP4,
+    HF_NVFP4,
+    HF_BNB4, /* bitsandbytes; its int8 form is HF_SCALED */
+};
+
+enum { HF_MAX_PARTS = 5 };
+
+struct hf_source {
+    const struct st_tensor *t; /* values or codes */
+    enum hf_form form;
+    const struct st_tensor *part[HF_MAX_PARTS]; /* scales, zero points and so on; NULL: absent */
+    uint32_t n_dims;
+    uint64_t shape[ST_MAX_DIMS]; /* as a plain tensor would have it, slowest first */
+    uint32_t bits;               /* per code */
+    uint64_t block[2];           /* rows and columns that share a scale */
+    float scale;                 /* of all values */
+    int32_t zero_offset;         /* added to stored zero points */
+    float nested_offset;         /* of scales that are themselves stored as codes */
+    uint64_t nested_block;
+};
+
+/* The tensor that holds the values or codes of the one called name; NULL: there is none. */
+const struct st_tensor *hf_source_find(const struct safetensors *st, const char *name);
+/* Describes t and finds its parts. quantization: config.json's quantization_config, or NULL. Types that
+ * cannot be read, and parts that disagree, are refused. */
+int hf_source_open(struct hf_source *s, const struct safetensors *st, const struct st_tensor *t,
+                   const json_t *quantization, struct err *e);
+/* Row r of n_col floats, counted over all matrices of a stack. */
+void hf_source_row(const struct hf_source *s, uint64_t r, float *out, uint64_t n_col);
+
+#endif
