@@ -79,9 +79,9 @@ int model_args_open(const struct cfg *c, struct dev **dev, struct model **m, str
                                              cfg_is_set(c, "vram") ? cfg_bytes(c, "vram") : 0};
     if (!rc) rc = device_open(dev, &device, e);
     if (rc) return rc;
-    struct placement where = {.n_layer =
-                                  cfg_is_set(c, "n-cpu-moe") ? (int32_t)cfg_int(c, "n-cpu-moe") : 0,
-                              .brings = true};
+    struct expert_placement where = {
+        .n_layer = cfg_is_set(c, "n-cpu-moe") ? (int32_t)cfg_int(c, "n-cpu-moe") : 0,
+        .streams = true};
     if (where.n_layer && !(*dev)->ops->is_host)
         rc = cpu_open(&where.host, device.n_thread, device.isa, e);
     if (!rc) rc = model_open_placed(m, path, *dev, &where, cfg_bool(c, "quiet"), e);

@@ -73,7 +73,8 @@ int load_open(struct loaded *l, const struct load_params *p, struct err *e) {
     if (p->opened) l->dev = p->opened;
     else rc = device_open(&l->dev, &device, e);
     if (!rc) rc = make_plan(l, p, e);
-    struct placement where = {.n_layer = l->plan.n_cpu_moe, .brings = l->plan.bring_bytes > 0};
+    struct expert_placement where = {.n_layer = l->plan.n_cpu_moe,
+                                     .streams = l->plan.staging_bytes > 0};
     if (!rc && where.n_layer) rc = cpu_open(&where.host, p->n_thread, p->isa, e);
     if (!rc) rc = model_open_placed(&l->model, p->path, l->dev, &where, p->quiet, e);
     if (!rc) rc = vocab_load(&l->tok, l->model->gguf, e);

@@ -17,7 +17,7 @@
 /* Measured: 30 MB of code and of the libraries it is linked with, and 0.2 KB for each token's piece and merges. */
 enum { PROGRAM_BYTES = 32 << 20, TOKEN_BYTES = 256 };
 enum {
-    BRING_LAYERS = 8
+    STREAM_LAYERS = 8
 }; /* with the host, from which on prompts matter more than one or two more */
 enum { RESERVE_BYTES = 256 << 20 }; /* tokenizer, requests, the rest of the machine */
 
@@ -137,21 +137,21 @@ static void place_experts(struct memory_plan *p, const struct blueprint *b, uint
     }
 }
 
-/* Two places for a layer's experts, so that long prompts are computed on the device: where there is room, and
+/* Two buffers for a layer's experts, so that long prompts are computed on the device: if there is room, and
  * at the cost of more layers with the host where those are many anyway. They are read from the file's map
  * each time, which the host's memory must be able to keep beside its own form of them. */
-static void make_places(struct memory_plan *p, const struct blueprint *b, uint64_t rest) {
+static void plan_staging(struct memory_plan *p, const struct blueprint *b, uint64_t rest) {
     uint64_t most = 0;
-    p->bring_bytes = 0;
-    if (!p->n_cpu_moe || !forward_brings(&b->m->hp, p->engine.n_batch)) return;
+    p->staging_bytes = 0;
+    if (!p->n_cpu_moe || !experts_stream(&b->m->hp, p->engine.n_batch)) return;
     for (int32_t i = 0; i < b->n_moe; i++) most = b->expert_dev[i] > most ? b->expert_dev[i] : most;
-    bool may_move = b->n_cpu_most > b->n_cpu_least && p->n_cpu_moe >= BRING_LAYERS;
+    bool may_move = b->n_cpu_most > b->n_cpu_least && p->n_cpu_moe >= STREAM_LAYERS;
     if (may_move) place_experts(p, b, rest + 2 * most);
     uint64_t host = p->program_bytes + 2 * p->expert_bytes;
     if (p->weight_bytes + rest + 2 * most <= p->budget_bytes && host <= p->host_budget_bytes)
-        p->bring_bytes = 2 * most;
+        p->staging_bytes = 2 * most;
     else if (may_move) place_experts(p, b, rest);
-    p->scratch_bytes += p->bring_bytes;
+    p->scratch_bytes += p->staging_bytes;
 }
 
 static void count(struct memory_plan *p, const struct blueprint *b) {
@@ -178,7 +178,7 @@ static void count(struct memory_plan *p, const struct blueprint *b) {
     p->scratch_bytes += b->dev->ops->scratch_bytes(b->dev, &need);
     uint64_t rest = p->cache_bytes + p->state_bytes + p->scratch_bytes;
     place_experts(p, b, rest);
-    make_places(p, b, rest);
+    plan_staging(p, b, rest);
     p->total_bytes = p->weight_bytes + p->cache_bytes + p->state_bytes + p->scratch_bytes;
     p->host_bytes = p->program_bytes + p->expert_bytes;
     if (p->n_cpu_moe) p->host_bytes += cpu_scratch_bytes(&need, 0) + 2 * crossing;
@@ -251,7 +251,7 @@ static bool choose_batch(struct memory_plan *p, struct blueprint *b,
     p->engine.n_batch = PLAN_DEVICE_BATCH;
     if (!choose_placed(p, b, want) || p->n_cpu_moe > few.n_cpu_moe || g->n_seq < few.engine.n_seq ||
         g->n_ctx_seq < few.engine.n_ctx_seq || g->n_ctx < few.engine.n_ctx ||
-        p->bring_bytes < few.bring_bytes)
+        p->staging_bytes < few.staging_bytes)
         *p = few;
     return true;
 }
@@ -356,7 +356,7 @@ void plan_print(const struct memory_plan *p, struct buf *out) {
     if (p->is_device && p->n_moe)
         buf_printf(out, "  experts      %10s  of %d of %d layers, on the processor%s\n", experts,
                    p->n_cpu_moe, p->n_moe,
-                   p->bring_bytes ? "; long prompts bring them to the GPU" : "");
+                   p->staging_bytes ? "; long prompts stream them to the GPU" : "");
     if (p->is_device)
         buf_printf(out, "  host         %10s  of %s that may be used\n", host, host_budget);
     buf_printf(out, "  kept states  %10s  at most, beside that\n", kept);

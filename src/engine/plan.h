@@ -2,9 +2,9 @@
  *
  * Where a device has memory of its own, that is what is planned: weights in its form, pages, states,
  * activations, scratch and staging. What does not fit of a mixture's experts goes to the processor, layer by
- * layer from the first, as few as will do; the host's own share is checked beside it. Long prompts bring those
- * experts to the device where there is room for two layers of them, and room in the host's memory to keep what
- * they are read from.
+ * layer from the first, as few as will do; the host's own share is checked beside it. Long prompts
+ * stream those experts to the device if it has room for two layers of them, and the host's memory has room for
+ * the file that they are read from.
  * Reads a file's header alone. Given what the user insists on and what memory there is, it chooses slots
  * and context, or refuses with the numbers. Any thread. */
 #ifndef CHIMERE_ENGINE_PLAN_H
@@ -46,7 +46,7 @@ struct memory_plan {
         n_cpu_moe; /* layers with experts; those of them whose experts the host multiplies */
     uint64_t expert_bytes; /* of the latter, on the host */
     uint64_t
-        bring_bytes; /* of scratch_bytes: places where long prompts bring them; 0: they do not */
+        staging_bytes; /* of scratch_bytes: buffers that long prompts stream them through; 0: none */
     uint64_t host_bytes, host_budget_bytes; /* beside a device; embeddings stay in the file's map */
     uint64_t
         kept_bytes; /* for states that later prompts may begin with, at most: not in the total */

@@ -246,7 +246,7 @@ enum { DEV_MAX_OPS = 32 }; /* rows of the table that compute */
 struct dev_stats {
     uint64_t n_launch, n_graph, n_list; /* kernels run; lists of them sent, of which as graphs */
     uint64_t bytes_used, bytes_total;   /* of the device's memory */
-    struct load_stats {                 /* prepare() and bring() */
+    struct load_stats {                 /* prepare() and stage() */
         int32_t n_thread;               /* that rearrange */
         uint64_t packed_bytes, copied_bytes; /* as the file has them; in the device's form */
         double pack_us, copy_us;             /* the processor's and the bus's, beside each other */
@@ -269,14 +269,14 @@ struct ops {
     void (*free)(struct dev *d, void *p);
     void (*upload)(struct dev *d, void *dst, const void *src, size_t n);
     void (*download)(struct dev *d, void *dst, const void *src, size_t n); /* waits */
-    /* The same in two steps, into memory of host_alloc, at a multiple of 16: what is recorded between them
-     * begins before fetched(), which waits for the bytes alone. NULL where device memory is the host's. */
-    void (*fetch)(struct dev *d, void *dst, const void *src, size_t n);
-    void (*fetched)(struct dev *d);
+    /* download in two steps, into memory of host_alloc, at a multiple of 16. Ops recorded between them begin
+     * before download_wait, which waits for the bytes alone. NULL if device memory is the host's. */
+    void (*download_async)(struct dev *d, void *dst, const void *src, size_t n);
+    void (*download_wait)(struct dev *d);
     void (*copy)(struct dev *d, void *dst, const void *src, size_t n); /* may overlap: no */
     void (*zero)(struct dev *d, void *dst, size_t n);
     /* Flush: submits the recorded ops asynchronously. */
-    void (*start)(struct dev *d);
+    void (*flush)(struct dev *d);
     uint64_t (*free_bytes)(struct dev *d); /* that alloc may still give; 0: they are the host's */
     size_t (*scratch_bytes)(struct dev *d,
                             const struct dev_need *need); /* that reserve will take */
@@ -304,12 +304,11 @@ struct ops {
      * holds NaN or infinity, seen on the way. */
     size_t (*prepared_bytes)(struct dev *d, const struct weight *w);
     int (*prepare)(struct dev *d, const struct weight *w, void *dst, struct weight *w2);
-    /* The same beside what is computed, for weights that come for one pass: copies into dst begin when what
-     * was recorded before the last brought() is done. What is recorded after brought() finds all that was
-     * brought so far. The form may be another than prepare's, and is no longer. NULL where device memory is
-     * the host's. */
-    int (*bring)(struct dev *d, const struct weight *w, void *dst, struct weight *w2);
-    void (*brought)(struct dev *d);
+    /* prepare, asynchronous, for weights of one pass: copies into dst begin when the ops recorded before the
+     * last stage_fence are done. Ops recorded after stage_fence see all that was staged so far. The form may
+     * differ from prepare's, and is no longer. NULL if device memory is the host's. */
+    int (*stage)(struct dev *d, const struct weight *w, void *dst, struct weight *w2);
+    void (*stage_fence)(struct dev *d);
 
     /* Channels of Mamba's state that lie side by side in this device's memory, a divisor of n_channel: what
      * leaves the device has them one by one. d_head 0: Mamba-1. NULL: 1. */
@@ -364,7 +363,7 @@ struct dev_need {
     int32_t d_rec_k, d_rec_v;  /* and its two sizes; Mamba-1: a channel is a head of d_rec_v 1 */
     int64_t n_conv;
     int64_t n_ctx; /* longest sequence */
-    bool brings;   /* bring() will be called */
+    bool stages;   /* stage() will be called */
 };
 
 #endif

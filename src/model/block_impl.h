@@ -28,9 +28,6 @@ void block_attn_store(struct forward *f, int32_t il);
 void block_attn_heads(struct forward *f, int32_t il);
 void block_mamba1_heads(struct forward *f, int32_t il); /* f->h to f->mix */
 
-/* Before the first layer, if the host's experts are uploaded for this batch. */
-void block_moe_bring_first(struct forward *f);
-
 /* What Mamba-1 and Mamba-2 share: [x | z] projection, convolution, one state per channel. */
 void block_ssm_rows(const struct hparams *hp, int32_t il, struct block_rows *r);
 void block_ssm_state(const struct hparams *hp, int32_t il, const struct seq_pool_params *p,

@@ -156,27 +156,18 @@ static void head(struct forward *f, const struct weight *w, int32_t n_id, const 
     *logits = f->host_logits;
 }
 
-/* A layer's experts cross the bus, or the processor multiplies them. With b bytes a weight, 25 GB/s of the bus
- * and 0.5 T products a second of the processor, the bus is quicker from 20 b rows an expert on: 9 of them at
- * three and a half bits. Fixed, and never for steps: where a batch is computed shows in its last bits. */
-bool forward_brings(const struct hparams *hp, int32_t n_tok) {
-    return n_tok > STEP_MAX_TOK &&
-           (int64_t)n_tok * hp->moe.n_used >= (int64_t)BRING_ROWS * hp->moe.n_expert;
-}
-
 /* f->x from embedding to the last layer. Flushes after layers 2 and 10, so that the GPU starts while the host
  * is still recording: recording 250 launches takes longer than executing three layers. */
 enum { FIRST_LAYERS = 2, MORE_LAYERS = 10 };
 static void run_layers(struct forward *f) {
     const struct hparams *hp = &f->m->hp;
-    f->brings = f->m->weights.places[0] && forward_brings(hp, f->n_tok);
-    if (f->brings) block_moe_bring_first(f);
+    experts_begin(f->experts, f->n_tok);
     if (f->embd)
         f->d->ops->copy(f->d, f->embd, f->x, (size_t)f->n_tok * (size_t)hp->n_embd * sizeof(float));
     for (int32_t il = 0; il < hp->n_layer; il++) {
         layer_forward(f, il);
         bool begins = il + 1 == FIRST_LAYERS || il + 1 == MORE_LAYERS;
-        if (begins && f->d->ops->start) f->d->ops->start(f->d);
+        if (begins && f->d->ops->flush) f->d->ops->flush(f->d);
     }
 }
 
@@ -241,8 +232,8 @@ int forward_run(struct forward *f, const struct batch_item *runs, int32_t n_run,
         runs[i].seq->n_log = runs[i].defer ? runs[i].n_tok : 0;
     }
     f->runs = NULL;
-    struct dev *host = f->m->weights.host;
-    if (host && host->ops->status(host, e)) return e ? e->code : CHIMERE_EDEVICE;
+    rc = experts_status(f->experts, e);
+    if (rc) return rc;
     return logits || !n_out ? ops->status(f->d, e) : 0;
 }
 

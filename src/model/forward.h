@@ -27,10 +27,6 @@ int forward_new(struct forward **out, struct model *m, struct seq_pool *p, int32
                 int32_t n_out_max, struct err *e);
 void forward_free(struct forward *f);
 uint64_t forward_bytes(const struct model *m, int32_t n_tok_max, int32_t n_out_max);
-/* Whether a batch of so many tokens has the host's experts brought to the device, where the model was opened
- * so. */
-enum { BRING_ROWS = 9 }; /* of a batch, for each expert */
-bool forward_brings(const struct hparams *hp, int32_t n_tok);
 /* What the device reserves scratch for; n_ctx 0: an encoder. */
 struct dev_need forward_need(const struct model *m, int64_t n_ctx, int32_t n_tok_max);
 

@@ -12,7 +12,7 @@ struct forward {
     struct seq_pool *p; /* borrowed; NULL for encoders */
     struct dev *d;      /* borrowed */
     int32_t n_tok_max, n_out_max;
-    bool has_host; /* experts of some layers are the host's */
+    struct experts *experts; /* owned */
 
     /* activations, all owned, on the device */
     float *x;    /* [n_tok, n_embd] residual stream */
@@ -31,17 +31,10 @@ struct forward {
     float *picked;      /* [n_out, n_embd] */
     float *logits;      /* [n_out, n_vocab] */
     float *low;         /* [n_tok, LORA_MAX_RANK] */
-    float *host_x;      /* owned, pinned [n_tok, n_embd]: rows for experts on the host; or NULL */
-    float *host_y;      /* the same: what these give */
-    float *host_route;  /* the same, [STEP_MAX_TOK, n_expert]: logits of their routers */
     float *host_logits; /* owned, host; NULL where the device is host-visible */
     int32_t *rows;      /* owned, host [n_out] */
     int32_t *ids;       /* owned, host [n_tok] */
     int64_t proj_stride, z_stride, mix_stride, ff_stride;
-    /* the host's experts while they are brought to the device: gate, up and down of the layers in turn */
-    struct weight brought[2][3];
-    int32_t place; /* where the next layer's will go */
-    bool brings;   /* for the present batch */
 
     /* the present batch */
     struct span spans[FORWARD_MAX_RUNS];

@@ -49,7 +49,7 @@ static int list_arrays(struct forward *f, const struct hparams *hp, struct array
 }
 
 uint64_t forward_bytes(const struct model *m, int32_t n_tok_max, int32_t n_out_max) {
-    struct forward f = {.has_host = m->weights.host != NULL};
+    struct forward f = {.m = NULL};
     struct array a[20];
     int n = list_arrays(&f, &m->hp, a);
     uint64_t bytes = 0;
@@ -65,7 +65,7 @@ struct dev_need forward_need(const struct model *m, int64_t n_ctx, int32_t n_tok
     struct dev_need n = {.n_tok = n_tok_max,
                          .d_head = hp->d_k > hp->d_v ? hp->d_k : hp->d_v,
                          .n_ctx = n_ctx > 0 ? n_ctx + hp->n_meta : n_tok_max,
-                         .brings = m->weights.places[0] != NULL};
+                         .stages = m->weights.experts.staging[0] != NULL};
     n.n_in = max64(max64(2 * (int64_t)hp->n_embd, r.mix), r.ff);
     n.n_out = max64(max64(hp->n_vocab, r.proj), r.ff);
     n.n_ff = r.ff;
@@ -85,22 +85,12 @@ int forward_new(struct forward **out, struct model *m, struct seq_pool *p, int32
     f->d = m->dev;
     f->n_tok_max = n_tok_max;
     f->n_out_max = n_out_max;
-    f->has_host = m->weights.host != NULL;
     struct array a[20];
     int n = list_arrays(f, &m->hp, a);
     struct dev_need need =
         forward_need(m, p ? p->params.n_ctx : 0, n_tok_max > n_out_max ? n_tok_max : n_out_max);
     int rc = f->d->ops->reserve(f->d, &need, e);
-    if (!rc && f->has_host) {
-        size_t n_bytes = (size_t)n_tok_max * (size_t)m->hp.n_embd * sizeof(float);
-        rc = m->weights.host->ops->reserve(m->weights.host, &need, e);
-        f->host_x = f->d->ops->host_alloc(f->d, n_bytes);
-        f->host_y = f->d->ops->host_alloc(f->d, n_bytes);
-        f->host_route = f->d->ops->host_alloc(f->d, (size_t)STEP_MAX_TOK *
-                                                        (size_t)m->hp.moe.n_expert * sizeof(float));
-        if (!rc && (!f->host_x || !f->host_y || !f->host_route))
-            rc = err_set(e, CHIMERE_ENOMEM, "out of memory");
-    }
+    if (!rc) rc = experts_new(&f->experts, m, &need, n_tok_max, e);
     for (int i = 0; !rc && i < n; i++) {
         size_t bytes =
             (size_t)(a[i].per_tok * n_tok_max + a[i].per_out * n_out_max) * sizeof(float);
@@ -129,9 +119,7 @@ void forward_free(struct forward *f) {
     int n = list_arrays(f, &f->m->hp, a);
     for (int i = 0; i < n; i++)
         if (*a[i].slot) f->d->ops->free(f->d, *a[i].slot);
-    if (f->host_x) f->d->ops->host_free(f->d, f->host_x);
-    if (f->host_y) f->d->ops->host_free(f->d, f->host_y);
-    if (f->host_route) f->d->ops->host_free(f->d, f->host_route);
+    experts_free(f->experts);
     if (f->host_logits) f->d->ops->host_free(f->d, f->host_logits);
     mem_free(f->rows);
     mem_free(f->ids);

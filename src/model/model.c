@@ -104,7 +104,7 @@ int model_open(struct model **out, const char *path, struct dev *dev, bool quiet
 }
 
 int model_open_placed(struct model **out, const char *path, struct dev *dev,
-                      const struct placement *where, bool quiet, struct err *e) {
+                      const struct expert_placement *where, bool quiet, struct err *e) {
     *out = NULL;
     struct model *m = mem_zalloc(sizeof *m);
     if (!m) {

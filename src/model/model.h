@@ -23,7 +23,7 @@ struct model {
 int model_open(struct model **out, const char *path, struct dev *dev, bool quiet, struct err *e);
 /* The same with experts of some layers on the host. */
 int model_open_placed(struct model **out, const char *path, struct dev *dev,
-                      const struct placement *where, bool quiet, struct err *e);
+                      const struct expert_placement *where, bool quiet, struct err *e);
 void model_close(struct model *m);
 
 /* Names a GGUF file by every key, every directory entry, and both ends of every tensor. */

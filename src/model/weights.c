@@ -260,6 +260,10 @@ static int unfuse_gdn(struct binder *b, int32_t il) {
 
 /* ---- the device's own forms ---- */
 
+static bool on_host(const struct weights *w, int32_t il) {
+    return il >= 0 && w->experts.host && w->experts.layer[il].on_host;
+}
+
 /* Every matrix that multiplies, of one layer or the model. */
 static int matrices(struct weights *w, const struct hparams *hp, int32_t il,
                     struct weight *out[MAX_MATRICES]) {
@@ -272,6 +276,7 @@ static int matrices(struct weights *w, const struct hparams *hp, int32_t il,
     }
     struct layer_weights *l = &w->layer[il];
     n = block_matrices_of(hp, il, l, out);
+    if (on_host(w, il)) out[n++] = &w->experts.layer[il].router;
     if (hp->layer[il].is_nextn) {
         out[n++] = &l->nextn.eh_proj;
         out[n++] = &l->nextn.head;
@@ -281,11 +286,11 @@ static int matrices(struct weights *w, const struct hparams *hp, int32_t il,
 
 /* The device that multiplies m. */
 static struct dev *home_of(const struct binder *b, const struct weight *m, int32_t il) {
-    const struct layer_weights *l = il < 0 ? NULL : &b->w->layer[il];
-    bool host =
-        l && l->moe.on_host &&
-        (m == &l->moe.gate || m == &l->moe.up || m == &l->moe.down || m == &l->moe.host_router);
-    return host ? b->w->host : b->dev;
+    if (!on_host(b->w, il)) return b->dev;
+    const struct layer_weights *l = &b->w->layer[il];
+    bool routed = m == &l->moe.gate || m == &l->moe.up || m == &l->moe.down ||
+                  m == &b->w->experts.layer[il].router;
+    return routed ? b->w->experts.host : b->dev;
 }
 
 static size_t weight_bytes(const struct weight *m) {
@@ -349,51 +354,52 @@ static uint64_t shared_bytes(const struct binder *b, int32_t il) {
     return n;
 }
 
-/* Two places for the experts of a layer, which come in turn. */
-static int take_places(struct binder *b) {
-    struct weights *w = b->w;
+/* Two buffers of the device that the layers' experts are streamed through in turn. */
+static int alloc_staging(struct binder *b) {
+    struct expert_store *s = &b->w->experts;
     size_t most = 0;
     for (int32_t il = 0; il < b->hp->n_layer; il++) {
         size_t n = 0;
-        for (int i = 0; w->layer[il].moe.on_host && i < 3; i++)
-            n += prepared_share(b->dev, &w->layer[il].moe.file[i]);
+        for (int i = 0; s->layer[il].on_host && i < 3; i++)
+            n += prepared_share(b->dev, &s->layer[il].file[i]);
         most = n > most ? n : most;
     }
     char *at = b->dev->ops->alloc(b->dev, 2 * most);
     if (own(b, at)) return CHIMERE_ENOMEM;
-    w->places[0] = at;
-    w->places[1] = at + most;
+    s->staging[0] = at;
+    s->staging[1] = at + most;
     return 0;
 }
 
-/* Marks the mixtures whose experts stay with the host, and gives it routers of its own. */
-static int place_experts(struct binder *b, const struct placement *where, size_t *bytes) {
+/* Marks the mixtures whose experts stay in host memory; the host gets a copy of their routers. */
+static int place_experts(struct binder *b, const struct expert_placement *where, size_t *bytes) {
+    struct expert_store *s = &b->w->experts;
     int32_t n = 0; /* layers */
     *bytes = 0;
-    if (!where || !where->host || b->dev->ops->is_host) return 0;
+    if (!where || !where->host || !where->n_layer || b->dev->ops->is_host) return 0;
+    s->layer = mem_alloc_array((size_t)arch_n_layer_all(b->hp), sizeof *s->layer);
+    if (!s->layer) return err_set(b->e, CHIMERE_ENOMEM, "out of memory for weights");
     for (int32_t il = 0; il < b->hp->n_layer && n < where->n_layer; il++) {
         struct layer_weights *l = &b->w->layer[il];
         if (b->hp->layer[il].ffn != FFN_MOE) continue;
-        l->moe.on_host = true;
-        l->moe.host_router = l->moe.router;
-        l->moe.file[0] = l->moe.gate;
-        l->moe.file[1] = l->moe.up;
-        l->moe.file[2] = l->moe.down;
+        s->layer[il] = (struct expert_layer){.on_host = true,
+                                             .router = l->moe.router,
+                                             .file = {l->moe.gate, l->moe.up, l->moe.down}};
         if (l->moe.select_b) *bytes += (size_t)b->hp->moe.n_expert * sizeof(float);
         n++;
     }
-    if (n) b->w->host = where->host;
-    return n && where->brings ? take_places(b) : 0;
+    if (n) s->host = where->host;
+    return n && where->streams ? alloc_staging(b) : 0;
 }
 
 /* What the host needs beside matrices: the bias of its routers' choice. */
 static char *copy_select(struct binder *b, char *at) {
     size_t n = (size_t)b->hp->moe.n_expert * sizeof(float);
     for (int32_t il = 0; il < b->hp->n_layer; il++) {
-        struct layer_weights *l = &b->w->layer[il];
-        if (!l->moe.on_host || !l->moe.select_b) continue;
+        const struct layer_weights *l = &b->w->layer[il];
+        if (!on_host(b->w, il) || !l->moe.select_b) continue;
         b->dev->ops->download(b->dev, at, l->moe.select_b, n);
-        l->moe.host_select_b = (const float *)(void *)at;
+        b->w->experts.layer[il].select_b = (const float *)(void *)at;
         at += n;
     }
     return at;
@@ -406,13 +412,14 @@ static int take_blocks(struct binder *b, size_t block, size_t host_block, char *
         if (own(b, *at)) return CHIMERE_ENOMEM;
         w->prepared_bytes += block;
     }
-    if (!w->host || !host_block) return 0;
-    w->host_block = *host = w->host->ops->alloc(w->host, host_block);
-    w->host_bytes = host_block;
+    struct expert_store *s = &w->experts;
+    if (!s->host || !host_block) return 0;
+    s->block = *host = s->host->ops->alloc(s->host, host_block);
+    s->bytes = host_block;
     return *host ? 0 : err_set(b->e, CHIMERE_ENOMEM, "out of memory for experts on the host");
 }
 
-static int prepare_all(struct binder *b, const struct placement *where, bool quiet) {
+static int prepare_all(struct binder *b, const struct expert_placement *where, bool quiet) {
     struct weight *m[MAX_MATRICES];
     uint64_t total = 0, done = 0;
     size_t block = 0, host_block = 0; /* one each: the CPU then reads them through few big pages */
@@ -461,7 +468,7 @@ static int prepare_all(struct binder *b, const struct placement *where, bool qui
 }
 
 int weights_bind(struct weights *w, const struct hparams *hp, const struct gguf *g, struct dev *dev,
-                 const struct placement *where, bool quiet, struct err *e) {
+                 const struct expert_placement *where, bool quiet, struct err *e) {
     *w = (struct weights){.dev = dev};
     struct binder b = {.w = w, .hp = hp, .g = g, .dev = dev, .e = e};
     int32_t n_all = arch_n_layer_all(hp);
@@ -489,7 +496,8 @@ int weights_bind(struct weights *w, const struct hparams *hp, const struct gguf 
 
 void weights_release(struct weights *w) {
     for (size_t i = 0; i < w->n_owned; i++) w->dev->ops->free(w->dev, w->owned[i]);
-    if (w->host_block) w->host->ops->free(w->host, w->host_block);
+    if (w->experts.block) w->experts.host->ops->free(w->experts.host, w->experts.block);
+    mem_free(w->experts.layer);
     mem_free(w->owned);
     mem_free(w->layer);
     *w = (struct weights){.layer = NULL};

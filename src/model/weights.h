@@ -7,6 +7,7 @@
 
 #include "kernels/tensor.h"
 #include "model/arch.h"
+#include "model/experts.h"
 
 struct global_weights {
     struct weight token_embd; /* layout 0, always */
@@ -47,12 +48,6 @@ struct layer_weights {
     struct {
         struct weight router, gate, up, down, gate_up, sh_gate, sh_up, sh_down;
         const float *select_b, *shared_gate;
-        /* The layer's routed experts are the host's: gate, up and down in its form, and these for it. */
-        bool on_host;
-        struct weight host_router;
-        const float *host_select_b;
-        struct weight
-            file[3]; /* gate, up, down as the file has them: what is brought for long prompts */
     } moe;
     struct {
         struct weight eh_proj, embd, head;
@@ -60,31 +55,19 @@ struct layer_weights {
     } nextn;
 };
 
-/* Where experts live: those of the first n_layer mixtures with the host, where it multiplies them. */
-struct placement {
-    struct dev
-        *host; /* the model's from here on, also on failure; NULL: everything is the device's */
-    int32_t n_layer;
-    bool
-        brings; /* long batches bring those experts to the device and compute there (forward_brings) */
-};
-
 struct weights {
     struct global_weights global;
     struct layer_weights *layer; /* owned [n_layer + n_nextn] */
     size_t prepared_bytes;       /* memory taken beside the file's map */
     struct dev *dev;             /* borrowed */
-    struct dev *host;            /* borrowed; NULL: no experts are on the host */
-    void *host_block;            /* owned by it */
-    size_t host_bytes;
-    char *places[2]; /* views, device: room for one layer's experts each; NULL: none are brought */
-    void **owned;    /* device allocations */
+    struct expert_store experts;
+    void **owned; /* device allocations */
     size_t n_owned;
     uint64_t bytes_per_tok; /* weight bytes that decoding one token reads */
 };
 
 int weights_bind(struct weights *w, const struct hparams *hp, const struct gguf *g, struct dev *dev,
-                 const struct placement *where, bool quiet, struct err *e);
+                 const struct expert_placement *where, bool quiet, struct err *e);
 void weights_release(struct weights *w);
 
 /* Turns a Hugging Face position of a value head into ours (grouped -> tiled): the source head of

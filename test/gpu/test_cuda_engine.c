@@ -101,9 +101,9 @@ static void what_does_not_fit_goes_to_the_processor(void **state) {
         assert_true(p.host_bytes >= p.expert_bytes);
         /* two places of a layer's experts, each of 256 x 3 matrices, at a bit less than 0.45 bytes a weight */
         uint64_t two = 2 * (uint64_t)256 * 3 * 2048 * 512;
-        if (p.bring_bytes) assert_in_range(p.bring_bytes, two * 38 / 100, two * 70 / 100);
-        assert_true(p.n_cpu_moe || !p.bring_bytes);
-        brings |= p.bring_bytes > 0;
+        if (p.staging_bytes) assert_in_range(p.staging_bytes, two * 38 / 100, two * 70 / 100);
+        assert_true(p.n_cpu_moe || !p.staging_bytes);
+        brings |= p.staging_bytes > 0;
         last = p.n_cpu_moe;
     }
     assert_true(brings);
@@ -178,7 +178,7 @@ struct timed {
 static int last_logits(int32_t n_cpu_moe, int32_t prompt, struct timed *timed, float *out,
                        int32_t *n_vocab, struct err *e) {
     struct dev *d = open_cuda(0);
-    struct placement where = {.n_layer = n_cpu_moe, .brings = prompt > 0};
+    struct expert_placement where = {.n_layer = n_cpu_moe, .streams = prompt > 0};
     struct model *m = NULL;
     struct seq_pool *pool = NULL;
     struct forward *f = NULL;
@@ -239,8 +239,8 @@ static void experts_give_the_same_wherever_they_are(void **state) {
     }
 }
 
-/* Experts that are brought for a long prompt are those that would have been there: the same bits. */
-static void brought_experts_give_the_same_bits(void **state) {
+/* Experts streamed for a long prompt are those that would be resident: the same bits. */
+static void streamed_experts_give_the_same_bits(void **state) {
     (void)state;
     enum { MAX = 4096, PROMPT = 24 };
     static float want[MAX], got[MAX];
@@ -441,7 +441,7 @@ int main(void) {
         cmocka_unit_test(what_does_not_fit_goes_to_the_processor),
         cmocka_unit_test(a_batch_takes_the_room_that_is_left),
         cmocka_unit_test(experts_give_the_same_wherever_they_are),
-        cmocka_unit_test(brought_experts_give_the_same_bits),
+        cmocka_unit_test(streamed_experts_give_the_same_bits),
         cmocka_unit_test(ops_are_timed),
         cmocka_unit_test(bandwidth_is_measured_and_costs_nothing_after),
         cmocka_unit_test(memory_may_run_out_anywhere),

@@ -132,7 +132,7 @@ void cuda_wait_done(struct cuda *c, const uint32_t *done, int32_t n) {
 }
 
 /* By a kernel, whose end costs less than the way to a copy engine; a few rows. */
-static void dev_fetch(struct dev *d, void *dst, const void *src, size_t n) {
+static void dev_download_async(struct dev *d, void *dst, const void *src, size_t n) {
     struct cuda *c = (struct cuda *)d;
     c->op = OP_copy;
     cuda_copy(d, dst, src, n);
@@ -141,7 +141,7 @@ static void dev_fetch(struct dev *d, void *dst, const void *src, size_t n) {
     cuda_fail(c, cudaEventRecord(c->fetched, c->stream), "event");
 }
 
-static void dev_fetched(struct dev *d) {
+static void dev_download_wait(struct dev *d) {
     struct cuda *c = (struct cuda *)d;
     cuda_fail(c, cudaEventSynchronize(c->fetched), "download");
 }
@@ -521,12 +521,12 @@ static uint64_t dev_free_bytes(struct dev *d) {
     return cap && left < n_free ? left : n_free;
 }
 
-static void dev_start(struct dev *d) { cuda_send((struct cuda *)d); }
+static void dev_flush(struct dev *d) { cuda_send((struct cuda *)d); }
 
 static int dev_reserve(struct dev *d, const struct dev_need *need, struct err *e) {
     struct cuda *c = (struct cuda *)d;
     cuda_send(c);
-    if (!need->brings) cuda_loader_free(c);
+    if (!need->stages) cuda_loader_free(c);
     else if (!cuda_loader_open(c)) return *e = c->err, c->err.code;
     size_t n = op_bytes(need), n_stage = stage_bytes(need), n_shadow = shadow_bytes(need);
     uint8_t *scratch = (uint8_t *)dev_alloc(d, n), *stage = (uint8_t *)dev_alloc(d, n_stage);
@@ -611,11 +611,11 @@ static const struct ops cuda_ops = {
     .free = dev_free,
     .upload = dev_upload,
     .download = dev_download,
-    .fetch = dev_fetch,
-    .fetched = dev_fetched,
+    .download_async = dev_download_async,
+    .download_wait = dev_download_wait,
     .copy = named<OP_copy, cuda_copy>::call,
     .zero = named<OP_zero, cuda_zero>::call,
-    .start = dev_start,
+    .flush = dev_flush,
     .free_bytes = dev_free_bytes,
     .scratch_bytes = dev_scratch_bytes,
     .host_alloc = dev_host_alloc,
@@ -628,8 +628,8 @@ static const struct ops cuda_ops = {
     .time_ops = cuda_time_ops,
     .prepared_bytes = cuda_prepared_bytes,
     .prepare = cuda_prepare,
-    .bring = cuda_bring,
-    .brought = cuda_brought,
+    .stage = cuda_stage,
+    .stage_fence = cuda_stage_fence,
     .embed = named<OP_embed, cuda_embed>::call,
     .rms_norm = named<OP_rms_norm, cuda_rms_norm>::call,
     .layer_norm = named<OP_layer_norm, cuda_layer_norm>::call,

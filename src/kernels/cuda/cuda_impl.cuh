@@ -311,8 +311,8 @@ static void launch(struct cuda *c, void (*kernel)(P...), dim3 grid, dim3 block, 
 
 size_t cuda_prepared_bytes(struct dev *d, const struct weight *w);
 int cuda_prepare(struct dev *d, const struct weight *w, void *dst, struct weight *w2);
-int cuda_bring(struct dev *d, const struct weight *w, void *dst, struct weight *w2);
-void cuda_brought(struct dev *d);
+int cuda_stage(struct dev *d, const struct weight *w, void *dst, struct weight *w2);
+void cuda_stage_fence(struct dev *d);
 bool cuda_loader_open(struct cuda *c); /* or it is open */
 void cuda_loader_free(struct cuda *c); /* waits for what it has on its way */
 

@@ -23,7 +23,7 @@ struct loader {
     struct pool *pool;   /* owned */
     cudaStream_t stream; /* owned: of the copies */
     struct part parts[N_PART];
-    cudaEvent_t before, all; /* owned: ops before the last brought(); all copies */
+    cudaEvent_t before, all; /* owned: ops before the last stage_fence(); all copies */
     int turn;
 };
 
@@ -98,7 +98,7 @@ size_t cuda_prepared_bytes(struct dev *d, const struct weight *w) {
     return cuda_repack_bytes(&v);
 }
 
-void cuda_brought(struct dev *d) {
+void cuda_stage_fence(struct dev *d) {
     struct cuda *c = (struct cuda *)d;
     cuda_send(c);
     if (c->err.code || !cuda_loader_open(c)) return;
@@ -119,7 +119,7 @@ static void part_free(struct cuda *c, struct part *p) {
 }
 
 /* Rows [p->first, p->first + p->n) into the part of this turn, and on their way to dst. */
-static void bring_part(struct cuda *c, struct packing *p, uint8_t *dst) {
+static void stage_part(struct cuda *c, struct packing *p, uint8_t *dst) {
     struct loader *l = c->loader;
     struct part *part = &l->parts[l->turn];
     uint8_t *room = part->host;
@@ -144,7 +144,7 @@ static void bring_part(struct cuda *c, struct packing *p, uint8_t *dst) {
     l->turn = (l->turn + 1) % N_PART;
 }
 
-static int bring(struct cuda *c, const struct weight *w, uint32_t layout, void *dst,
+static int stage(struct cuda *c, const struct weight *w, uint32_t layout, void *dst,
                  struct weight *w2) {
     struct weight v = laid_out(w, layout);
     *w2 = v;
@@ -162,7 +162,7 @@ static int bring(struct cuda *c, const struct weight *w, uint32_t layout, void *
     struct packing p = {&v, part, 0, 0, {}, false};
     for (; p.first < n_row && !c->err.code; p.first += p.n) {
         p.n = n_row - p.first < most ? n_row - p.first : most;
-        bring_part(c, &p, (uint8_t *)dst);
+        stage_part(c, &p, (uint8_t *)dst);
     }
     cuda_fail(c, cudaEventRecord(l->all, l->stream), "event");
     if (c->err.code) return c->err.code;
@@ -171,14 +171,14 @@ static int bring(struct cuda *c, const struct weight *w, uint32_t layout, void *
 
 /* Never wide: a weight that is read for one pass has to be rearranged and carried quickly. IQ3_S as nibbles
  * costs a core twelve times the time of its own fields, and the bus a quarter more. */
-int cuda_bring(struct dev *d, const struct weight *w, void *dst, struct weight *w2) {
-    return bring((struct cuda *)d, w, PLANES, dst, w2);
+int cuda_stage(struct dev *d, const struct weight *w, void *dst, struct weight *w2) {
+    return stage((struct cuda *)d, w, PLANES, dst, w2);
 }
 
 int cuda_prepare(struct dev *d, const struct weight *w, void *dst, struct weight *w2) {
     struct cuda *c = (struct cuda *)d;
-    cuda_brought(d); /* what clears dst is on its way too */
-    int rc = bring(c, w, c->layout, dst, w2);
-    cuda_brought(d);
+    cuda_stage_fence(d); /* what clears dst is on its way too */
+    int rc = stage(c, w, c->layout, dst, w2);
+    cuda_stage_fence(d);
     return rc;
 }

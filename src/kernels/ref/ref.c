@@ -77,7 +77,7 @@ static void ref_close(struct dev *d) {
     mem_free(r);
 }
 
-static void ref_start(struct dev *d) { (void)d; }
+static void ref_flush(struct dev *d) { (void)d; }
 static uint64_t ref_free_bytes(struct dev *d) {
     (void)d;
     return 0;
@@ -109,7 +109,7 @@ const struct ops ref_ops = {
     .download = ref_copy,
     .copy = ref_copy,
     .zero = ref_zero,
-    .start = ref_start,
+    .flush = ref_flush,
     .free_bytes = ref_free_bytes,
     .scratch_bytes = ref_scratch_bytes,
     .reserve = ref_reserve,

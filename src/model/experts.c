@@ -1,0 +1,150 @@
+/* experts.c: experts on the device, multiplied by the host, or streamed from host memory per layer. */
+#include "model/experts.h"
+
+#include <string.h>
+
+#include "base/err.h"
+#include "base/mem.h"
+#include "model/model.h"
+
+struct experts {
+    const struct model *m; /* borrowed */
+    struct dev *d;         /* borrowed: the model's device */
+    float *x, *y;          /* owned, pinned [n_tok_max, n_embd]: rows for the host, its results */
+    float *logits;         /* owned, pinned [STEP_MAX_TOK, n_expert]: the router's */
+
+    /* the present batch */
+    bool streams;
+    struct weight staged[2][3]; /* gate, up, down of the layers in turn */
+    int32_t next;               /* staging buffer of the next layer */
+};
+
+static const struct weight *weight_or_null(const struct weight *w) { return w->data ? w : NULL; }
+
+bool experts_stream(const struct hparams *hp, int32_t n_tok) {
+    return n_tok > STEP_MAX_TOK &&
+           (int64_t)n_tok * hp->moe.n_used >= (int64_t)STREAM_ROWS_PER_EXPERT * hp->moe.n_expert;
+}
+
+int experts_new(struct experts **out, const struct model *m, const struct dev_need *need,
+                int32_t n_tok_max, struct err *e) {
+    struct experts *x = *out = mem_zalloc(sizeof *x);
+    if (!x) return err_set(e, CHIMERE_ENOMEM, "out of memory");
+    x->m = m;
+    x->d = m->dev;
+    struct dev *host = m->weights.experts.host;
+    if (!host) return 0;
+    int rc = host->ops->reserve(host, need, e);
+    size_t rows = (size_t)n_tok_max * (size_t)m->hp.n_embd * sizeof(float);
+    size_t routes = (size_t)STEP_MAX_TOK * (size_t)m->hp.moe.n_expert * sizeof(float);
+    x->x = x->d->ops->host_alloc(x->d, rows);
+    x->y = x->d->ops->host_alloc(x->d, rows);
+    x->logits = x->d->ops->host_alloc(x->d, routes);
+    if (!rc && (!x->x || !x->y || !x->logits)) rc = err_set(e, CHIMERE_ENOMEM, "out of memory");
+    return rc;
+}
+
+void experts_free(struct experts *x) {
+    if (!x) return;
+    float *const pinned[] = {x->x, x->y, x->logits};
+    for (size_t i = 0; i < sizeof pinned / sizeof *pinned; i++)
+        if (pinned[i]) x->d->ops->host_free(x->d, pinned[i]);
+    mem_free(x);
+}
+
+/* The shared expert runs on the device, the routed ones on the host beside it. The device writes the normed
+ * rows to pinned memory, for steps also the router's logits (2 MB of floats per layer, an eighth of what the
+ * host would read for them), and reads the host's sums there. Waits once per layer, for the rows. */
+static void run_on_host(struct experts *x, const struct expert_layer *l, const struct moe_args *a) {
+    const struct hparams *hp = &x->m->hp;
+    const struct ops *ops = x->d->ops;
+    struct dev *host = x->m->weights.experts.host;
+    int64_t n = (int64_t)a->n_tok * hp->n_embd;
+    bool is_step = a->n_tok <= STEP_MAX_TOK; /* longer batches: the device multiplies halves */
+    if (is_step) {
+        const struct linear_out route = {
+            .w = a->router, .dst = x->logits, .dst_stride = hp->moe.n_expert, .scale = 1};
+        ops->linear(x->d, &route, 1, a->x, hp->n_embd, a->n_tok);
+    }
+    ops->download_async(x->d, x->x, a->x, (size_t)n * sizeof(float));
+    if (a->sh_up) {
+        const struct ffn_args shared = {.n_tok = a->n_tok,
+                                        .act = a->act,
+                                        .x = a->x,
+                                        .gate = a->sh_gate,
+                                        .up = a->sh_up,
+                                        .down = a->sh_down,
+                                        .gate_scale = 1,
+                                        .down_scale = 1,
+                                        .row_gate = a->shared_gate_w,
+                                        .out = a->out};
+        ops->ffn(x->d, &shared);
+        ops->flush(x->d);
+    }
+    ops->download_wait(
+        x->d); /* after it y is free too: it was read before these rows were computed */
+    memset(x->y, 0, (size_t)n * sizeof(float));
+    struct moe_args routed = *a;
+    routed.x = x->x;
+    routed.router = &l->router;
+    routed.logits = is_step ? x->logits : NULL;
+    routed.select_bias = l->select_b;
+    routed.sh_gate = routed.sh_up = routed.sh_down = NULL;
+    routed.shared_gate_w = NULL;
+    routed.out = x->y;
+    host->ops->moe(host, &routed);
+    ops->axpby(x->d, a->out, 1, x->y, 1, n);
+}
+
+/* Stages the experts of the next host layer from il on: the host repacks and the bus carries them while the
+ * device computes. */
+static void stage_next(struct experts *x, int32_t il) {
+    const struct ops *ops = x->d->ops;
+    const struct expert_store *s = &x->m->weights.experts;
+    while (il < x->m->hp.n_layer && !s->layer[il].on_host) il++;
+    if (il == x->m->hp.n_layer) return;
+    const struct weight *file = s->layer[il].file;
+    char *at = s->staging[x->next];
+    struct weight *to = x->staged[x->next];
+    for (int i = 0; i < 3; i++) {
+        to[i] = (struct weight){.data = NULL};
+        if (!file[i].data) continue;
+        ops->stage(x->d, &file[i], at, &to[i]); /* status() reports a failure */
+        at += (ops->prepared_bytes(x->d, &file[i]) + 255) & ~(size_t)255;
+    }
+    x->next ^= 1;
+}
+
+void experts_begin(struct experts *x, int32_t n_tok) {
+    x->streams = x->m->weights.experts.staging[0] && experts_stream(&x->m->hp, n_tok);
+    if (!x->streams) return;
+    x->d->ops->stage_fence(x->d); /* both buffers are free after what was recorded so far */
+    stage_next(x, 0);
+}
+
+void experts_run(struct experts *x, int32_t il, const struct moe_args *a) {
+    const struct expert_store *s = &x->m->weights.experts;
+    const struct expert_layer *l = s->host ? &s->layer[il] : NULL;
+    if (!l || !l->on_host) {
+        x->d->ops->moe(x->d, a);
+        return;
+    }
+    if (!x->streams) {
+        run_on_host(x, l, a);
+        return;
+    }
+    const struct weight *staged = x->staged[x->next ^ 1];
+    struct moe_args here = *a;
+    here.gate = weight_or_null(&staged[0]);
+    here.up = &staged[1];
+    here.down = &staged[2];
+    x->d->ops->stage_fence(x->d);
+    x->d->ops->moe(x->d, &here);
+    x->d->ops->flush(x->d);
+    stage_next(x, il + 1);
+}
+
+int experts_status(struct experts *x, struct err *e) {
+    struct dev *host = x->m->weights.experts.host;
+    return host ? host->ops->status(host, e) : 0;
+}
