@@ -36,7 +36,7 @@ struct jobs_params {
     int max_queued;      /* 0: JOBS_MAX_QUEUED */
     struct store *store; /* of the history, borrowed until jobs_close; NULL: none is kept */
 };
-/* Rows of the history that a killed process left "running" become "interrupted". */
+/* Rows of the history whose process was killed while they ran become "interrupted". */
 int jobs_open(struct jobs **out, const struct jobs_params *p, struct err *e);
 /* Cancels everything, waits for work that runs, drops what is queued; the latter leaves no row. */
 void jobs_close(struct jobs *j);

@@ -1,5 +1,7 @@
 #include "store/job.h"
 
+#include "base/process.h"
+
 #include "store/store_impl.h"
 
 static void bind_progress(sqlite3_stmt *st, const struct store_job *j) {
@@ -19,6 +21,9 @@ int store_job_add(struct store *s, const struct store_job *j, int64_t *id, struc
     store_bind_text(st, 7, j->kind);
     store_bind_text(st, 8, j->name);
     sqlite3_bind_int64(st, 9, j->started_ms ? j->started_ms : store_now_ms());
+    char owner[PROCESS_MAX_NAME];
+    process_self(owner);
+    store_bind_text(st, 10, owner);
     int rc = sqlite3_step(st);
     if (rc == SQLITE_DONE) *id = sqlite3_last_insert_rowid(s->db);
     return store_end(s, st, rc, e);
@@ -62,10 +67,30 @@ int store_job_list(struct store *s, const char *kind, int32_t most,
     return code ? code : stop;
 }
 
-int store_job_interrupt(struct store *s, struct err *e) {
+/* The next running job after *id whose process is gone; *id 0: there is none. */
+static int next_orphan(struct store *s, int64_t *id, struct err *e) {
     sqlite3_stmt *st;
-    int code = store_begin(s, Q_JOB_INTERRUPT, &st, e);
-    return code ? code : store_end(s, st, sqlite3_step(st), e);
+    int code = store_begin(s, Q_JOB_RUNNING, &st, e), rc;
+    if (code) return code;
+    sqlite3_bind_int64(st, 1, *id);
+    *id = 0;
+    while ((rc = sqlite3_step(st)) == SQLITE_ROW && !*id)
+        if (!process_is_alive(text_of(st, 1))) *id = sqlite3_column_int64(st, 0);
+    return store_end(s, st, rc, e);
+}
+
+int store_job_interrupt(struct store *s, struct err *e) {
+    int64_t id = 0;
+    int code = next_orphan(s, &id, e);
+    while (!code && id) {
+        sqlite3_stmt *st;
+        code = store_begin(s, Q_JOB_INTERRUPT, &st, e);
+        if (code) break;
+        sqlite3_bind_int64(st, 1, id);
+        code = store_end(s, st, sqlite3_step(st), e);
+        if (!code) code = next_orphan(s, &id, e);
+    }
+    return code;
 }
 
 int64_t store_job_forget(struct store *s, int64_t before_ms, struct err *e) {

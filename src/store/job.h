@@ -20,8 +20,7 @@ int store_job_update(struct store *s, const struct store_job *j, struct err *e);
 /* Newest first, at most `most`; kind NULL: all. A nonzero result of each stops, and is returned. */
 int store_job_list(struct store *s, const char *kind, int32_t most,
                    int (*each)(void *ud, const struct store_job *j), void *ud, struct err *e);
-/* Marks rows that are still "running" as "interrupted". A job of another process overwrites the mark with its
- * next update. */
+/* Marks rows that are "running" as "interrupted" if the process that runs them is gone. */
 int store_job_interrupt(struct store *s, struct err *e);
 /* Deletes jobs that started before and do not run; returns how many, or CHIMERE_E*. */
 int64_t store_job_forget(struct store *s, int64_t before_ms, struct err *e);

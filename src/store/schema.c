@@ -95,6 +95,7 @@ const struct store_migration store_migrations[] = {
      "  state TEXT NOT NULL, started_ms INTEGER NOT NULL, ended_ms INTEGER NOT NULL,"
      "  n_done INTEGER NOT NULL, n_total INTEGER NOT NULL, progress TEXT NOT NULL,"
      "  error TEXT NOT NULL) STRICT;"},
+    {"the process that runs a job", "ALTER TABLE jobs ADD COLUMN owner TEXT NOT NULL DEFAULT '';"},
 };
 const int store_n_migration = (int)(sizeof store_migrations / sizeof *store_migrations);
 

@@ -96,15 +96,17 @@
       " FROM quality a JOIN quality b ON b.parent = a.id"                                          \
       " WHERE a.at_ms >= ?1 AND a.answer IS NOT NULL AND b.answer IS NOT NULL ORDER BY b.id")      \
     X(JOB_ADD,                                                                                     \
-      "INSERT INTO jobs(state, ended_ms, n_done, n_total, progress, error, kind, name, started_ms)" \
-      " VALUES(?1,?2,?3,?4,?5,?6,?7,?8,?9)")                                                       \
+      "INSERT INTO jobs(state, ended_ms, n_done, n_total, progress, error, kind, name, started_ms," \
+      " owner) VALUES(?1,?2,?3,?4,?5,?6,?7,?8,?9,?10)")                                            \
     X(JOB_UPDATE,                                                                                  \
       "UPDATE jobs SET state = ?1, ended_ms = ?2, n_done = ?3, n_total = ?4, progress = ?5,"       \
       " error = ?6 WHERE id = ?7")                                                                 \
     X(JOB_LIST,                                                                                    \
       "SELECT id, kind, name, state, started_ms, ended_ms, n_done, n_total, progress, error"       \
       " FROM jobs WHERE ?1 IS NULL OR kind = ?1 ORDER BY id DESC LIMIT ?2")                        \
-    X(JOB_INTERRUPT, "UPDATE jobs SET state = 'interrupted' WHERE state = 'running'")              \
+    X(JOB_RUNNING, "SELECT id, owner FROM jobs WHERE state = 'running' AND id > ?1 ORDER BY id")   \
+    X(JOB_INTERRUPT,                                                                               \
+      "UPDATE jobs SET state = 'interrupted' WHERE state = 'running' AND id = ?1")                 \
     X(JOB_FORGET, "DELETE FROM jobs WHERE started_ms < ?1 AND state <> 'running'")                 \
     X(DOC_VERSION, "SELECT n FROM doc_version")                                                    \
     X(EXAMPLE_LIST, STORE_EXAMPLE_COLUMNS " WHERE ?1 IS NULL OR domain = ?1 ORDER BY id")          \

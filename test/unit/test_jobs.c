@@ -7,7 +7,9 @@
 #include <sqlite3.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "base/clock.h"
 #include "base/mem.h"
@@ -189,6 +191,22 @@ static int see(void *ud, const struct store_job *r) {
     return 0;
 }
 
+/* Leaves a row "running" as a process does that is killed. */
+static void leave_running(const char *path) {
+    pid_t child = fork();
+    assert_true(child >= 0);
+    if (!child) {
+        struct store *store;
+        int64_t id;
+        const struct store_job lost = {
+            .kind = "old", .name = "x", .state = "running", .started_ms = 1};
+        _exit(store_open(&store, path, NULL) || store_job_add(store, &lost, &id, NULL));
+    }
+    int status = -1;
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_int_equal(status, 0);
+}
+
 static void the_store_has_the_history(void **state) {
     (void)state;
     struct err e = {0};
@@ -196,9 +214,12 @@ static void the_store_has_the_history(void **state) {
     char path[4096];
     snprintf(path, sizeof path, "%s/jobs.db", scratch);
     assert_int_equal(store_open(&store, path, &e), 0);
-    int64_t id; /* what a killed process left */
-    struct store_job lost = {.kind = "old", .name = "x", .state = "running", .started_ms = 1};
-    assert_int_equal(store_job_add(store, &lost, &id, &e), 0);
+    store_close(store);
+    leave_running(path); /* by a process that is gone */
+    assert_int_equal(store_open(&store, path, &e), 0);
+    int64_t id; /* by a process that lives, as far as another runner knows */
+    const struct store_job live = {.kind = "live", .name = "x", .state = "running"};
+    assert_int_equal(store_job_add(store, &live, &id, &e), 0);
     struct probe p = {0}, held = {.hold = true};
     struct task good = {.p = &p}, bad = {.p = &p, .rc = CHIMERE_EIO, .why = "broke"},
                 long_one = {.p = &held};
@@ -207,24 +228,25 @@ static void the_store_has_the_history(void **state) {
     post(j, &bad, "bad", 0);
     await_running(j, post(j, &long_one, "long", -1));
     struct seen s = {0};
-    for (int i = 0; i < 1000 && s.n < 4; i++) { /* its row follows its start */
+    for (int i = 0; i < 1000 && s.n < 5; i++) { /* its row follows its start */
         sleep_ms(1);
         s.n = 0;
         assert_int_equal(store_job_list(store, NULL, 16, see, &s, &e), 0);
     }
-    assert_int_equal(s.n, 4);
+    assert_int_equal(s.n, 5);
     assert_string_equal(s.text[0], "test long running 0/0 [] [] open");
     int64_t waits = post(j, &good, "waits", 0);
     assert_int_equal(jobs_cancel(j, waits, &e), 0);
     jobs_close(j);
     s.n = 0;
     assert_int_equal(store_job_list(store, NULL, 16, see, &s, &e), 0);
-    assert_int_equal(s.n, 5);
+    assert_int_equal(s.n, 6);
     assert_string_equal(s.text[0], "test waits cancelled 0/0 [] []");
     assert_string_equal(s.text[1], "test long cancelled 1/4 [a quarter] []");
     assert_string_equal(s.text[2], "test bad failed 1/4 [a quarter] [broke]");
     assert_string_equal(s.text[3], "test good done 1/4 [a quarter] []");
-    assert_string_equal(s.text[4], "old x interrupted 0/0 [] [] open");
+    assert_string_equal(s.text[4], "live x running 0/0 [] [] open");
+    assert_string_equal(s.text[5], "old x interrupted 0/0 [] [] open");
     s.n = 0;
     assert_int_equal(store_job_list(store, "old", 16, see, &s, &e), 0);
     assert_int_equal(s.n, 1);
