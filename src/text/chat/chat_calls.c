@@ -220,7 +220,7 @@ static void key_byte(struct chat_parser *p, char c) {
         return;
     }
     p->types = chat_param_types(p->spec.tools, p->name.p, p->key.p);
-    p->as_text = !p->types || p->types == CHAT_T_STRING;
+    p->as_text = chat_is_text(p->types);
     p->first_byte = true;
     buf_clear(&p->value);
     if (p->args.n > 1) buf_putc(&p->args, ',');

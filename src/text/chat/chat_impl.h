@@ -2,7 +2,8 @@
  *
  *   chat_parse.c   text -> content, reasoning, calls; events; the message
  *   chat_calls.c   the forms in which models write calls, byte by byte
- *   chat_json.c    JSON byte by byte, made strict on the way; types of parameters from a schema
+ *   chat_json.c    JSON byte by byte, made strict on the way
+ *   chat_types.c   types of parameters from a schema
  *
  * Everything is a machine that takes one byte at a time, so that the pieces in which text arrives
  * cannot matter; only the joining of deltas looks at where a piece ends. */
@@ -11,6 +12,7 @@
 
 #include "base/buf.h"
 #include "text/chat/chat.h"
+#include "text/chat/chat_types.h"
 
 /* ---- JSON ---- */
 
@@ -39,19 +41,6 @@ void chat_json_init(struct chat_json *j, struct buf *out);
 enum chat_json_status chat_json_push(struct chat_json *j, char c);
 void chat_json_escape(struct buf *out, const char *s, size_t n); /* inside of a JSON string */
 
-/* Types that a parameter may have, from the tool's schema. */
-enum {
-    CHAT_T_STRING = 1,
-    CHAT_T_INTEGER = 2,
-    CHAT_T_NUMBER = 4,
-    CHAT_T_BOOLEAN = 8,
-    CHAT_T_NULL = 16,
-    CHAT_T_OBJECT = 32,
-    CHAT_T_ARRAY = 64,
-};
-/* 0: the schema does not say. */
-unsigned chat_param_types(json_t *tools, const char *function, const char *param);
-bool chat_has_tool(json_t *tools, const char *function);
 /* Value text as JSON of one of the types, as a JSON string where it is none of them. */
 void chat_put_value(struct buf *out, const char *s, size_t n, unsigned types);
 
