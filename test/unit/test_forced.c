@@ -191,6 +191,174 @@ static void forced_calls_parse(void **state) {
     }
 }
 
+/* ---- values of XML calls ---- */
+
+struct xml_example {
+    const char *schema; /* of the one parameter, v */
+    struct {
+        const char *value, *json; /* as it stands; as the parser reads it */
+    } yes[5];
+    const char *no[6];
+};
+
+static const struct xml_example xml_examples[] = {
+    {"{\"type\":\"string\",\"const\":\"fixed\"}", {{"fixed", "\"fixed\""}}, {"\"fixed\"", "x", ""}},
+    {"{\"type\":\"string\",\"pattern\":\"^\\\\d{3}$\"}",
+     {{"123", "\"123\""}},
+     {"12", "1234", "abc"}},
+    {"{\"type\":\"string\",\"minLength\":3,\"maxLength\":3}",
+     {{"abc", "\"abc\""}, {"\n\xc3\xa9\n", "\"\\n\\u00e9\\n\""}},
+     {"ab", "abcd", ""}},
+    {"{\"type\":\"string\",\"maxLength\":9000,\"minLength\":1}", {{"abc", "\"abc\""}}, {""}},
+    {"{\"type\":\"string\",\"format\":\"date\"}",
+     {{"2026-02-28", "\"2026-02-28\""}},
+     {"2026-02-29", "today"}},
+    {"{\"type\":\"string\"}",
+     {{"", "\"\""},
+      {"5", "\"5\""},
+      {"a \"b\" \\u00e9", "\"a \\\"b\\\" \\\\u00e9\""},
+      {"x</parameter> y", "\"x</parameter> y\""},
+      {"\n</parameter>\nz", "\"\\n</parameter>\\nz\""}},
+     {"a</parameter></function>", "a</parameter>\n<parameter=w>", "</parameter>",
+      "a\n<parameter=w>", "</function> </tool_call>", "a\r"}},
+    {"{\"anyOf\":[{\"type\":\"string\",\"maxLength\":4},{\"type\":\"null\"}]}",
+     {{"null", "null"}, {"abcd", "\"abcd\""}, {"\"a\"", "\"\\\"a\\\"\""}},
+     {"abcde", "None", " null"}},
+    {"{\"type\":[\"string\",\"integer\"],\"minimum\":3}",
+     {{"3", "3"}, {"a3", "\"a3\""}, {"3 4", "\"3 4\""}},
+     {"2", "2.0", " 2"}},
+    {"{\"type\":[\"string\",\"boolean\",\"array\",\"object\"],\"items\":{\"type\":\"integer\"}}",
+     {{"true", "true"}, {"[1]", "[1]"}, {"{\"a\":1}", "{\"a\":1}"}, {"truer", "\"truer\""}},
+     {"True", "[\"a\"]", "[x", "{x"}},
+    {"{\"$ref\":\"#/$defs/u\"}", {{"c", "\"c\""}, {"7", "7"}}, {"d", "8", "\"c\""}},
+    {"{\"type\":\"array\",\"items\":{\"enum\":[\"a/b\",\"\xc3\xa9\"]},\"maxItems\":2}",
+     {{"[\"a/b\", \"\xc3\xa9\"]", "[\"a/b\",\"\\u00e9\"]"}, {"[]", "[]"}},
+     {"[\"a\\/b\"]", "[\"\\u00e9\"]", "[1]"}},
+    {"{\"type\":\"string\",\"nullable\":true}", {{"null", "null"}, {"x", "\"x\""}}, {NULL}},
+    {"{}", {{"5", "\"5\""}, {"{", "\"{\""}}, {NULL}},
+    {"{\"type\":\"integer\"}",
+     {{"1234567890123456", "1234567890123456"}, {"-1", "-1"}},
+     {"12345678901234567", "1.0", "1e3", "x"}},
+    {"{\"type\":\"number\"}", {{"1.5", "1.5"}, {"-2", "-2"}}, {"0.12345678901234567", "x"}},
+};
+
+static bool takes(struct grammar_matcher *m, const char *text) {
+    struct grammar_state *s;
+    struct err e = {0};
+    size_t at;
+    assert_int_equal(grammar_state_new(&s, m, &e), 0);
+    bool ok = !grammar_accept_bytes(s, text, strlen(text), &at) && grammar_is_complete(s);
+    grammar_state_free(s);
+    return ok;
+}
+
+static json_t *parsed(json_t *tools_list, const char *text) {
+    struct chat_parser *p;
+    struct err e = {0};
+    struct chat_parse_spec spec = {
+        .calls = CHAT_CALLS_QWEN_XML, .tools = tools_list, .on_event = ignore_event};
+    assert_int_equal(chat_parser_new(&p, &spec, &e), 0);
+    assert_int_equal(chat_parser_push(p, text, strlen(text)), 0);
+    assert_int_equal(chat_parser_finish(p, false), 0);
+    json_t *message = chat_parser_message(p);
+    json_t *call = json_array_get(json_object_get(message, "tool_calls"), 0);
+    const char *args =
+        json_string_value(json_object_get(json_object_get(call, "function"), "arguments"));
+    json_t *out = args ? json_loads(args, JSON_ALLOW_NUL, NULL) : NULL;
+    json_decref(message);
+    chat_parser_free(p);
+    return out;
+}
+
+static void xml_values_keep_the_schema(void **state) {
+    (void)state;
+    static const char *const no_marks[] = {NULL};
+    struct tok *tok = toy_tok(no_marks);
+    struct request_grammars *g;
+    struct err e = {0};
+    assert_int_equal(request_grammars_new(&g, tok, &e), 0);
+    for (size_t i = 0; i < sizeof xml_examples / sizeof *xml_examples; i++) {
+        const struct xml_example *x = &xml_examples[i];
+        struct request a;
+        struct request_grammar *m;
+        char text[400];
+        request_init(&a);
+        a.tools = json_pack("[{s:s,s:{s:s,s:{s:s,s:{s:o},s:[s],s:{s:{s:[s,i]}}}}}]", "type",
+                            "function", "function", "name", "f", "parameters", "type", "object",
+                            "properties", "v", json_loads(x->schema, 0, NULL), "required", "v",
+                            "$defs", "u", "enum", "c", 7);
+        a.tool_choice = REQUEST_TOOLS_REQUIRED;
+        assert_non_null(a.tools);
+        if (request_grammar_take(g, &a, CHAT_CALLS_QWEN_XML, &m, &e))
+            fail_msg("%s: %s", x->schema, e.text);
+        static const char form[] = "<tool_call>\n<function=f>\n<parameter=v>\n%s\n</parameter>\n"
+                                   "</function>\n</tool_call>";
+        for (int k = 0; k < 5 && x->yes[k].value; k++) {
+            snprintf(text, sizeof text, form, x->yes[k].value);
+            json_t *read = parsed(a.tools, text),
+                   *want = json_loads(x->yes[k].json, JSON_DECODE_ANY, NULL);
+            if (!takes(request_grammar_matcher(m), text))
+                fail_msg("%s does not allow %s", x->schema, x->yes[k].value);
+            assert_non_null(want);
+            if (!json_equal(json_object_get(read, "v"), want))
+                fail_msg("%s: %s is not read as %s", x->schema, x->yes[k].value, x->yes[k].json);
+            json_decref(read), json_decref(want);
+        }
+        for (int k = 0; k < 6 && x->no[k]; k++) {
+            snprintf(text, sizeof text, form, x->no[k]);
+            if (takes(request_grammar_matcher(m), text))
+                fail_msg("%s allows %s", x->schema, x->no[k]);
+        }
+        request_grammar_drop(g, m);
+        request_fini(&a);
+    }
+    request_grammars_free(g);
+    tok_free(tok);
+}
+
+/* Any order, and every keyword of the object itself. */
+static void xml_parameters_are_an_object(void **state) {
+    (void)state;
+    static const char schema[] =
+        "[{\"type\":\"function\",\"function\":{\"name\":\"f\",\"parameters\":{\"allOf\":[{"
+        "\"properties\":{\"a\":{\"type\":\"integer\"}}}],\"properties\":{\"b\":{\"enum\":[\"x\"]},"
+        "\"a>\":{}},\"patternProperties\":{\"^n_\":{\"type\":\"integer\"}},"
+        "\"additionalProperties\":false,\"minProperties\":1,"
+        "\"dependentRequired\":{\"a\":[\"b\"]}}}}]";
+#define P(name, value) "<parameter=" name ">\n" value "\n</parameter>\n"
+    static const struct {
+        const char *params;
+        bool ok;
+    } x[] = {{P("b", "x"), true},
+             {P("b", "x") P("n_1", "5") P("n_2", "6"), true},
+             {"", false},
+             {P("c", "x"), false},
+             {P("n_1", "x"), false},
+             {P("b", "x") P("b", "x"), false},
+             {P("a>", "x"), false}};
+    static const char *const no_marks[] = {NULL};
+    struct tok *tok = toy_tok(no_marks);
+    struct request_grammars *g;
+    struct request_grammar *m;
+    struct request a;
+    struct err e = {0};
+    request_init(&a);
+    a.tools = json_loads(schema, 0, NULL);
+    a.tool_choice = REQUEST_TOOLS_REQUIRED;
+    assert_int_equal(request_grammars_new(&g, tok, &e), 0);
+    if (request_grammar_take(g, &a, CHAT_CALLS_QWEN_XML, &m, &e)) fail_msg("%s", e.text);
+    for (size_t i = 0; i < sizeof x / sizeof *x; i++) {
+        char text[400];
+        snprintf(text, sizeof text, "<tool_call>\n<function=f>\n%s</function>\n</tool_call>",
+                 x[i].params);
+        if (takes(request_grammar_matcher(m), text) != x[i].ok) fail_msg("%s", text);
+    }
+    request_grammar_drop(g, m);
+    request_fini(&a);
+    request_grammars_free(g);
+    tok_free(tok);
+}
+
 /* Plain JSON answers still contain no control token. */
 static void marks_stay_out_of_texts(void **state) {
     (void)state;
@@ -246,6 +414,8 @@ static void refusals_name_tool_and_keyword(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(forced_calls_parse),
+        cmocka_unit_test(xml_values_keep_the_schema),
+        cmocka_unit_test(xml_parameters_are_an_object),
         cmocka_unit_test(marks_stay_out_of_texts),
         cmocka_unit_test(refusals_name_tool_and_keyword),
     };

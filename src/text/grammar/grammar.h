@@ -20,11 +20,13 @@
  *   - up to GRAMMAR_MAX_SPACE whitespace characters where JSON allows whitespace;
  *   - strings in any spelling (escapes, surrogate pairs); lone surrogates are refused;
  *   - numbers under minimum, maximum, multipleOf, const or enum are written without exponent.
- * Under limits.plain, so that a model neither wanders off in blanks nor in spellings that nobody reads:
- *   - nothing before and behind the whole value; elsewhere no blank, one space, or a line end and its
- *     indent; none before a comma or a colon, and no line end behind a colon;
- *   - names of the schema in one spelling, with no more escapes than JSON needs;
- *   - values that must be integers as digits, without point and exponent.
+ * Under limits.plain, for texts that a model generates, so that a small model cannot run away:
+ *   - nothing before and after the whole value; elsewhere no blank, one space, or a line end and its
+ *     indent; none before a comma or a colon, and no line end after a colon;
+ *   - property names, const and enum in one spelling, with no more escapes than JSON needs;
+ *   - values that must be integers as digits, without point and exponent;
+ *   - at most 16 digits before and after the point and 3 in an exponent, unless a bound has more;
+ *   - at most 4,096 items in an array without a bound. Strings have no limit.
  *
  * Immutable once built: any thread. Nothing is kept of the inputs. Failures are CHIMERE_EFORMAT (not
  * GBNF, not JSON, wrong keyword value), CHIMERE_EUNSUPPORTED (names the keyword and its place),
@@ -61,7 +63,8 @@ int grammar_from_schema(struct grammar **out, const char *text, size_t n,
 int grammar_from_json(struct grammar **out, const json_t *schema, const struct grammar_limits *lim,
                       struct err *e);
 /* Answers that are tool calls and nothing else, in the form in which a model writes them: XML as Qwen3.5
- * has it, or open NAME middle ARGUMENTS close. Arguments follow each tool's own schema. */
+ * has it, or open NAME middle ARGUMENTS close. Arguments follow each tool's own schema. In XML a text stands
+ * as it is, and a value is not a text that the parser would read as another type (chat_types.h). */
 struct grammar_calls {
     const json_t *tools; /* OpenAI tool list; borrowed during the call, as everything here */
     const char *only;    /* name of the one tool, NULL: any */

@@ -35,4 +35,19 @@ void case_names_dfa(struct schema *s, const struct item *items, uint32_t n, bool
                     struct dfa *out);
 bool case_is_empty(struct schema *s, const struct item *items, uint32_t n, int depth);
 
+/* ---- grammar_schema_string.c ---- */
+
+/* Names of parameters that an XML call can carry, as a pattern. */
+#define SCHEMA_PARAM_NAME "[^>\\u0000-\\u0020](?:[^>\\u0000-\\u001f]{0,120}[^>\\u0000-\\u0020])?"
+
+enum spelling { SPELL_JSON, SPELL_KNOWN, SPELL_VALUE, SPELL_NAME };
+void schema_emit_free_string(struct schema *s);
+/* A string that the automaton accepts. */
+uint32_t schema_emit_dfa(struct schema *s, const struct dfa *d, enum spelling spelling);
+/* Names of d that an XML call can carry. */
+uint32_t schema_emit_names(struct schema *s, const struct dfa *d);
+/* raw 0: the strings of a case in JSON; else as a parameter of an XML call that may have these types. */
+uint32_t schema_string_rule(struct schema *s, const struct item *items, uint32_t n,
+                            struct type_facts *f, uint32_t raw);
+
 #endif

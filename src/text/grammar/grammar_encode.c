@@ -177,23 +177,31 @@ static uint32_t hex_node(struct grammar_builder *b, const struct grammar_range *
     return top.n ? grammar_add_bytes(b, top.e, top.n) : GRAMMAR_NONE;
 }
 
-void grammar_json_edges(struct grammar_builder *b, const struct grammar_range *r, uint32_t n,
-                        struct grammar_edges *out) {
-    static const char shorts[][2] = {{'"', '"'},  {'\\', '\\'}, {'/', '/'},  {'b', '\b'},
-                                     {'f', '\f'}, {'n', '\n'},  {'r', '\r'}, {'t', '\t'}};
+/* `known`: what needs no escape has none; "/" and letters that have a short escape have no long one. */
+static void json_edges(struct grammar_builder *b, const struct grammar_range *r, uint32_t n,
+                       bool known, struct grammar_edges *out) {
+    static const char shorts[][2] = {{'"', '"'},  {'\\', '\\'}, {'b', '\b'}, {'f', '\f'},
+                                     {'n', '\n'}, {'r', '\r'},  {'t', '\t'}, {'/', '/'}};
+    size_t n_short = sizeof shorts / sizeof *shorts - known;
     if (!grammar_tick(b, n) || n == 0) return;
     struct grammar_range *part = mem_alloc_array((size_t)n * 3 + 6, sizeof *part);
-    struct grammar_range *raw = mem_alloc_array((size_t)n + 4, sizeof *raw);
+    struct grammar_range *raw = mem_alloc_array((size_t)n * 3 + 4, sizeof *raw);
     if (part && raw) {
         uint32_t k = clip(r, n, 0x20, '"' - 1, 0, raw);
         k += clip(r, n, '"' + 1, '\\' - 1, 0, raw + k);
         k += clip(r, n, '\\' + 1, 0x10FFFF, 0, raw + k);
         utf8_edges(b, raw, k, part, out);
         struct grammar_edges esc = {.n = 0};
-        for (size_t s = 0; s < sizeof shorts / sizeof *shorts; s++)
+        for (size_t s = 0; s < n_short; s++)
             if (clip(r, n, (uint8_t)shorts[s][1], (uint8_t)shorts[s][1], 0, part))
                 put_edge(b, &esc, (uint8_t)shorts[s][0], (uint8_t)shorts[s][0], part[0].to);
-        uint32_t hex = hex_node(b, r, n, part);
+        if (known) {
+            k = clip(r, n, 0, '\b' - 1, 0, raw);
+            k += clip(r, n, '\v', '\v', 0, raw + k);
+            k += clip(r, n, '\r' + 1, 0x1F, 0, raw + k);
+            r = raw, n = k;
+        }
+        uint32_t hex = n ? hex_node(b, r, n, part) : GRAMMAR_NONE;
         if (hex != GRAMMAR_NONE) put_edge(b, &esc, 'u', 'u', hex);
         if (esc.n) put_edge(b, out, '\\', '\\', grammar_add_bytes(b, esc.e, esc.n));
     } else {
@@ -201,4 +209,14 @@ void grammar_json_edges(struct grammar_builder *b, const struct grammar_range *r
     }
     mem_free(raw);
     mem_free(part);
+}
+
+void grammar_json_edges(struct grammar_builder *b, const struct grammar_range *r, uint32_t n,
+                        struct grammar_edges *out) {
+    json_edges(b, r, n, false, out);
+}
+
+void grammar_known_edges(struct grammar_builder *b, const struct grammar_range *r, uint32_t n,
+                         struct grammar_edges *out) {
+    json_edges(b, r, n, true, out);
 }

@@ -164,6 +164,9 @@ void grammar_utf8_edges(struct grammar_builder *b, const struct grammar_range *r
 /* The same for one character inside a JSON string: raw, short escape, \u escape or pair of them. */
 void grammar_json_edges(struct grammar_builder *b, const struct grammar_range *r, uint32_t n,
                         struct grammar_edges *out);
+/* The same without escapes that JSON does not need. */
+void grammar_known_edges(struct grammar_builder *b, const struct grammar_range *r, uint32_t n,
+                         struct grammar_edges *out);
 
 /* Removes what leads nowhere, refuses left recursion and empty languages, hands over the automaton. */
 int grammar_finish(struct grammar_builder *b, uint32_t root, struct grammar **out);

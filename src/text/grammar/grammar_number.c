@@ -119,6 +119,11 @@ bool number_is_empty(const struct number_spec *s) {
 
 /* ---- the automaton ---- */
 
+#define MAX_PLAIN_DIGIT                                                                            \
+    16 /* under limits.plain, before and after the point, unless a bound has more */
+#define MAX_EXP_DIGIT 3
+#define MAX_COUNTED_MULTIPLE 256
+
 enum phase { AT_START, AT_SIGN, AT_ZERO, IN_INT, AT_POINT, IN_FRAC, AT_EXP, AT_EXP_SIGN, IN_EXP };
 enum order { SAME, LESS, MORE };
 
@@ -137,6 +142,7 @@ struct explorer {
     struct grammar_vec places; /* struct place */
     struct grammar_vec nodes;  /* entry node of each; the G_BYTES node is found behind it */
     uint32_t cap_int, cap_frac;
+    uint32_t max_int, max_frac; /* digits at most; 0: no limit */
     bool has_exponent;
 };
 
@@ -244,16 +250,23 @@ static bool after_digit(const struct explorer *x, const struct place *p, char di
         out->phase = digit == '0' ? AT_ZERO : IN_INT;
         if (digit != '0') read_digit(x, out, digit);
         return true;
-    case IN_INT: read_digit(x, out, digit); return true;
+    case IN_INT:
+        if (x->max_int && p->n_int == x->max_int) return false;
+        read_digit(x, out, digit);
+        return true;
     case AT_POINT:
     case IN_FRAC:
+        if (x->max_frac && p->n_frac == x->max_frac) return false;
         out->phase = IN_FRAC;
         if (digit != '0' && !x->s->is_fraction) return false;
         read_digit(x, out, digit);
         return true;
     case AT_EXP:
     case AT_EXP_SIGN:
-    case IN_EXP: out->phase = IN_EXP; return true;
+    case IN_EXP:
+        out->phase = IN_EXP;
+        if (x->max_int && ++out->n_int > MAX_EXP_DIGIT) return false;
+        return true;
     default: return false; /* AT_ZERO: no leading zeros */
     }
 }
@@ -298,6 +311,17 @@ static void define_place(struct explorer *x, uint32_t i) {
     }
 }
 
+/* A small model writes digits without end if it may. Each digit is a state of its own here, so that a
+ * large multipleOf has no limit. */
+static void limit_digits(struct explorer *x) {
+    if (x->s->multiple[0].n > MAX_COUNTED_MULTIPLE || x->s->multiple[1].n > MAX_COUNTED_MULTIPLE)
+        return;
+    if (x->cap_int < MAX_PLAIN_DIGIT) x->cap_int = MAX_PLAIN_DIGIT;
+    if (x->cap_frac < MAX_PLAIN_DIGIT) x->cap_frac = MAX_PLAIN_DIGIT;
+    x->max_int = x->cap_int;
+    x->max_frac = x->cap_frac;
+}
+
 uint32_t grammar_add_number(struct grammar_builder *b, const struct number_spec *s) {
     struct explorer x = {.b = b, .s = s};
     uint32_t node = 0;
@@ -312,6 +336,7 @@ uint32_t grammar_add_number(struct grammar_builder *b, const struct number_spec 
     /* an integer with an exponent of its own sign is one too; 1.5e1 is left out */
     x.has_exponent = s->is_int && !s->has_min && !s->has_max && !s->multiple[0].n &&
                      !s->multiple[1].n && (s->is_fraction || !b->lim.plain);
+    if (b->lim.plain) limit_digits(&x);
     map_init(&x.seen, (size_t)b->lim.n_node * 32);
     if (!b->rc) {
         struct place start;

@@ -489,7 +489,7 @@ static bool is_deeper(const json_t *at, uint32_t limit) {
 }
 
 bool schema_set_root(struct schema *s, const json_t *root) {
-    s->root = root;
+    s->given = s->root = root;
     s->has_inner_id = false;
     if (!schema_is_one(root)) {
         grammar_fail(&s->b, CHIMERE_EFORMAT, "schema: expected an object, true or false");

@@ -8,13 +8,19 @@
 
 #include "base/buf.h"
 #include "base/mem.h"
+#include "text/chat/chat_types.h"
 #include "text/grammar/grammar_case_impl.h"
 
-#define MAX_NAME_CLASS 256 /* classes that patternProperties cut names into */
+#define MAX_NAME_CLASS 256   /* classes that patternProperties cut names into */
+#define MAX_PLAIN_ITEMS 4096 /* of an array without a bound, under limits.plain */
 
 struct job {
     uint32_t rule, first, n; /* literals in s->sets */
 };
+
+/* How a conjunction is written: as JSON, as the parameters of an XML call, or as the value of one. Part of
+ * the set of literals, as a literal without a schema. */
+enum { WRITE_JSON = 0, WRITE_PARAMS = 1 << 9, WRITE_VALUE = 1 << 8 /* | types */ };
 
 static uint32_t call(struct schema *s, uint32_t rule, uint32_t next) {
     return grammar_add_call(&s->b, rule, next);
@@ -41,28 +47,14 @@ static uint32_t colon(struct schema *s, uint32_t next) {
     return grammar_add_byte(b, ':', grammar_add_alt(b, to, 2));
 }
 
-static void to_push(struct schema *s, struct grammar_vec *v, uint32_t node) {
+void schema_push_node(struct schema *s, struct grammar_vec *v, uint32_t node) {
     uint32_t i = grammar_vec_add(&s->b, v, 1, sizeof node, "alternatives", UINT32_MAX);
     if (i != GRAMMAR_NONE) ((uint32_t *)v->p)[i] = node;
 }
 
-/* ---- strings ---- */
-
-/* Inside a string: any characters, then the closing quote. */
-static void define_free_string(struct schema *s, uint32_t node) {
-    struct grammar_range all = {0, 0x10FFFF, node};
-    struct grammar_edges e = {.n = 0};
-    grammar_json_edges(&s->b, &all, 1, &e);
-    e.e[e.n++] = (struct grammar_edge){'"', '"', 0, s->b.ret};
-    grammar_define_bytes(&s->b, node, e.e, e.n, GRAMMAR_NONE);
-}
-
 void schema_emit_prelude(struct schema *s) {
     struct grammar_builder *b = &s->b;
-    b->free_string = grammar_reserve(b);
-    define_free_string(s, b->free_string);
-    s->free_string = grammar_add_rule(b);
-    grammar_set_entry(b, s->free_string, grammar_add_byte(b, '"', b->free_string));
+    schema_emit_free_string(s);
     uint32_t node = b->ret;
     for (uint32_t i = b->lim.plain; i < b->lim.space && !b->rc; i++) {
         struct grammar_edge e[4] = {{'\t', '\t', 0, node},
@@ -79,206 +71,6 @@ void schema_emit_prelude(struct schema *s) {
     }
     s->space = grammar_add_rule(b);
     grammar_set_entry(b, s->space, node);
-}
-
-/* A string of min..max characters. Its frame counts; it stops counting where that tells nothing. */
-static uint32_t emit_counted_string(struct schema *s, uint32_t min, uint32_t max) {
-    struct grammar_builder *b = &s->b;
-    uint32_t rule = grammar_add_rule(b), loop = grammar_reserve(b), n = 0, to[2];
-    struct grammar_range all = {0, 0x10FFFF, grammar_add_node(b, G_INC, 0, loop, GRAMMAR_NONE)};
-    struct grammar_edges e = {.n = 0};
-    grammar_json_edges(b, &all, 1, &e);
-    uint32_t content = grammar_reserve(b), close = grammar_add_byte(b, '"', b->ret);
-    grammar_define_bytes(b, content, e.e, e.n, b->free_string);
-    to[n++] = max == UINT32_MAX ? content : grammar_add_node(b, G_LT, max, content, GRAMMAR_NONE);
-    to[n++] = min == 0 ? close : grammar_add_node(b, G_GE, min, close, GRAMMAR_NONE);
-    grammar_define_alt(b, loop, to, n);
-    grammar_set_entry(b, rule, grammar_add_byte(b, '"', loop));
-    if (b->rc) return 0;
-    struct grammar_rule *r = (struct grammar_rule *)b->rules.p + rule;
-    r->counts = true;
-    r->min = min;
-    r->max = max;
-    return rule;
-}
-
-/* Ranges of code points that lead from state to others, neighbours joined; targets are states. */
-static uint32_t state_ranges(const struct dfa *d, uint32_t state, struct grammar_range *out) {
-    uint32_t n = 0;
-    for (uint32_t i = 0; i < d->n_interval; i++) {
-        uint32_t to = d->next[(size_t)state * d->n_atom + d->intervals[i].to];
-        if (to == GRAMMAR_NONE) continue;
-        if (n && out[n - 1].to == to && out[n - 1].hi + 1 == d->intervals[i].lo)
-            out[n - 1].hi = d->intervals[i].hi;
-        else out[n++] = (struct grammar_range){d->intervals[i].lo, d->intervals[i].hi, to};
-    }
-    return n;
-}
-
-/* The state to which most characters lead. */
-static uint32_t heaviest(const struct grammar_range *r, uint32_t n, uint64_t *weights) {
-    uint32_t best = GRAMMAR_NONE;
-    for (uint32_t i = 0; i < n; i++) weights[r[i].to] = 0;
-    for (uint32_t i = 0; i < n; i++) {
-        weights[r[i].to] += r[i].hi - r[i].lo + 1;
-        if (best == GRAMMAR_NONE || weights[r[i].to] > weights[best]) best = r[i].to;
-    }
-    return best;
-}
-
-/* A string whose content the automaton accepts. */
-static uint32_t emit_dfa_string(struct schema *s, const struct dfa *d) {
-    struct grammar_builder *b = &s->b;
-    uint32_t rule = grammar_add_rule(b);
-    if (b->rc || dfa_is_empty(d)) return rule;
-    struct grammar_range *r = mem_alloc_array((size_t)d->n_interval + 1, sizeof *r);
-    uint32_t *node = mem_alloc_array((size_t)d->n_state + 1, sizeof *node);
-    uint64_t *weights = mem_alloc_array((size_t)d->n_state + 1, sizeof *weights);
-    if (!r || !node || !weights) grammar_nomem(b);
-    for (uint32_t i = 0; !b->rc && i < d->n_state; i++)
-        node[i] = dfa_is_universal(d, i) ? b->free_string : grammar_reserve(b);
-    for (uint32_t i = 0; !b->rc && i < d->n_state; i++) {
-        struct grammar_edges e = {.n = 0};
-        if (node[i] == b->free_string) continue;
-        uint32_t n = state_ranges(d, i, r), base = heaviest(r, n, weights);
-        if (base != GRAMMAR_NONE) base = base == i ? b->free_string : node[base];
-        for (uint32_t k = 0; k < n; k++) r[k].to = node[r[k].to];
-        grammar_json_edges(b, r, n, &e);
-        if (d->accepts[i]) e.e[e.n++] = (struct grammar_edge){'"', '"', 0, b->ret};
-        grammar_define_bytes(b, node[i], e.e, e.n, base);
-    }
-    if (!b->rc) grammar_set_entry(b, rule, grammar_add_byte(b, '"', node[0]));
-    mem_free(r), mem_free(node), mem_free(weights);
-    return rule;
-}
-
-/* Fewest characters from each state to an accepting one; trimmed automata always have a way. */
-static uint32_t *distances(struct schema *s, const struct dfa *d) {
-    uint32_t *dist = mem_alloc_array((size_t)d->n_state + 1, sizeof *dist);
-    if (!dist) {
-        grammar_nomem(&s->b);
-        return NULL;
-    }
-    for (uint32_t i = 0; i < d->n_state; i++) dist[i] = d->accepts[i] ? 0 : GRAMMAR_NONE;
-    for (bool changed = true; changed && grammar_tick(&s->b, d->n_state);) {
-        changed = false;
-        for (uint32_t i = d->n_state; i-- > 0;)
-            for (uint32_t a = 0; a < d->n_atom; a++) {
-                uint32_t to = d->next[(size_t)i * d->n_atom + a];
-                if (to == GRAMMAR_NONE || dist[to] == GRAMMAR_NONE || dist[to] + 1 >= dist[i])
-                    continue;
-                dist[i] = dist[to] + 1;
-                changed = true;
-            }
-    }
-    return dist;
-}
-
-/* The transitions of one state of a counted automaton: a character may come while its target can still
- * be completed within max. Targets at the same distance share a guard. */
-static uint32_t emit_limited_state(struct schema *s, const struct dfa *d, uint32_t state,
-                                   const uint32_t *node, const uint32_t *dist, uint32_t max,
-                                   struct grammar_range *r) {
-    struct grammar_builder *b = &s->b;
-    struct grammar_vec to = {NULL, 0, 0};
-    uint32_t n = state_ranges(d, state, r), made = 0;
-    struct grammar_range *part = mem_alloc_array((size_t)n + 1, sizeof *part);
-    if (!part) grammar_nomem(b);
-    for (uint32_t i = 0; i < n && !b->rc; i++) {
-        uint32_t far = dist[r[i].to], k = 0;
-        bool is_first = true;
-        for (uint32_t j = 0; j < i; j++) is_first &= dist[r[j].to] != far;
-        if (!is_first || far >= max) continue;
-        for (uint32_t j = i; j < n; j++)
-            if (dist[r[j].to] == far) part[k] = r[j], part[k++].to = node[r[j].to];
-        struct grammar_edges e = {.n = 0};
-        grammar_json_edges(b, part, k, &e);
-        to_push(s, &to,
-                grammar_add_node(b, G_LT, max - far, grammar_add_bytes(b, e.e, e.n), GRAMMAR_NONE));
-    }
-    if (d->accepts[state]) to_push(s, &to, grammar_add_byte(b, '"', b->ret));
-    if (!b->rc) made = grammar_add_alt(b, to.p, to.n);
-    mem_free(to.p), mem_free(part);
-    return made;
-}
-
-/* A string that the automaton accepts, of at most max characters. */
-static uint32_t emit_limited_string(struct schema *s, const struct dfa *d, uint32_t max) {
-    struct grammar_builder *b = &s->b;
-    uint32_t rule = grammar_add_rule(b), farthest = 0;
-    uint32_t *dist = b->rc || dfa_is_empty(d) ? NULL : distances(s, d);
-    if (!dist || dist[0] > max) {
-        mem_free(dist);
-        return rule;
-    }
-    struct grammar_range *r = mem_alloc_array((size_t)d->n_interval + 1, sizeof *r);
-    uint32_t *state = mem_alloc_array((size_t)d->n_state + 1, sizeof *state);
-    uint32_t *count = mem_alloc_array((size_t)d->n_state + 1, sizeof *count);
-    if (!r || !state || !count) grammar_nomem(b);
-    for (uint32_t i = 0; !b->rc && i < d->n_state; i++) {
-        state[i] = grammar_reserve(b);
-        count[i] = grammar_add_node(b, G_INC, 0, state[i], GRAMMAR_NONE);
-        if (dist[i] > farthest && dist[i] <= max) farthest = dist[i];
-    }
-    for (uint32_t i = 0; !b->rc && i < d->n_state; i++) {
-        uint32_t node = emit_limited_state(s, d, i, count, dist, max, r);
-        if (!b->rc) grammar_define_alt(b, state[i], &node, 1);
-    }
-    if (!b->rc) {
-        grammar_set_entry(b, rule, grammar_add_byte(b, '"', state[0]));
-        struct grammar_rule *gr = (struct grammar_rule *)b->rules.p + rule;
-        gr->counts = true;
-        gr->max = max - farthest; /* the lowest of the limits compared with */
-    }
-    mem_free(dist), mem_free(r), mem_free(state), mem_free(count);
-    return rule;
-}
-
-static uint32_t emit_string(struct schema *s, const struct item *items, uint32_t n,
-                            struct type_facts *f) {
-    struct dfa d = {.n_state = 0}, length, both;
-    bool has_dfa;
-    uint32_t rule;
-    case_string_dfa(s, items, n, f, &has_dfa, &d);
-    if (f->min_length > f->max_length) rule = grammar_add_rule(&s->b);
-    else if (!has_dfa && f->min_length == 0 && f->max_length == UINT32_MAX) rule = s->free_string;
-    else if (!has_dfa) rule = emit_counted_string(s, f->min_length, f->max_length);
-    else if (f->min_length == 0 && f->max_length == UINT32_MAX) rule = emit_dfa_string(s, &d);
-    else if (f->min_length == 0) rule = emit_limited_string(s, &d, f->max_length);
-    else {
-        dfa_from_length(&s->b, f->min_length, f->max_length, &length);
-        dfa_intersect(&s->b, &d, &length, false, &both);
-        rule = emit_dfa_string(s, &both);
-        dfa_free(&length), dfa_free(&both);
-    }
-    dfa_free(&d);
-    return rule;
-}
-
-/* The same constraints on strings give the same rule wherever they stand. */
-static uint32_t string_rule(struct schema *s, const struct item *items, uint32_t n,
-                            struct type_facts *f) {
-    struct buf key;
-    uint32_t rule = 0;
-    buf_init(&key, 4 << 20);
-    buf_printf(&key, "%u %u", f->min_length, f->max_length);
-    for (uint32_t i = 0; i < n; i++) {
-        if (items[i].kind == I_TEXTS)
-            buf_printf(&key, " t%d%p", items[i].negate, (const void *)items[i].json);
-        if (items[i].kind == I_PATTERN || items[i].kind == I_FORMAT) {
-            buf_printf(&key, " %c%d%zu:", items[i].kind == I_PATTERN ? 'p' : 'f', items[i].negate,
-                       json_string_length(items[i].json));
-            buf_put(&key, json_string_value(items[i].json), json_string_length(items[i].json));
-        }
-    }
-    if (key.failed) {
-        grammar_nomem(&s->b);
-    } else if (!map_find(&s->strings, key.p, key.n, &rule)) {
-        rule = emit_string(s, items, n, f);
-        if (!s->b.rc && map_put(&s->strings, key.p, key.n, rule) < 0) grammar_nomem(&s->b);
-    }
-    buf_fini(&key);
-    return rule;
 }
 
 /* ---- arrays ---- */
@@ -307,7 +99,7 @@ static void containing_item(struct containing *c, uint32_t place, uint32_t match
     uint32_t rule = schema_rule(s, lits.p, lits.n);
     uint32_t next = odd_space(s, c->nodes[after * (c->n_match + 1) + match]);
     uint32_t item = call(s, rule, next);
-    to_push(s, to, place ? grammar_add_byte(&s->b, ',', space(s, item)) : item);
+    schema_push_node(s, to, place ? grammar_add_byte(&s->b, ',', space(s, item)) : item);
     mem_free(lits.p);
 }
 
@@ -316,7 +108,7 @@ static void containing_place(struct containing *c, uint32_t place, uint32_t matc
     struct grammar_vec to = {NULL, 0, 0};
     uint32_t close = grammar_add_byte(&s->b, ']', s->b.ret);
     if (place >= c->facts->min_items && match >= c->min)
-        to_push(s, &to, place ? spaced_end(s, close) : close);
+        schema_push_node(s, &to, place ? spaced_end(s, close) : close);
     if (place < c->facts->max_items) {
         if (c->max == UINT32_MAX) { /* counting fewer than there are does no harm */
             if (match < c->n_match) containing_item(c, place, match, true, false, &to);
@@ -374,7 +166,7 @@ static uint32_t emit_distinct(struct schema *s, const struct item *items, uint32
         lits.n = 0;
         case_item_literals(s, items, n, 0, &lits);
         literal_push(s, &lits, json_array_get(values, i), false);
-        to_push(s, &rules, schema_rule(s, lits.p, lits.n));
+        schema_push_node(s, &rules, schema_rule(s, lits.p, lits.n));
     }
     uint32_t object = b->rc ? 0
                             : grammar_add_object(b, rules.p, required, n_value, NULL, 0,
@@ -388,7 +180,7 @@ static uint32_t emit_distinct(struct schema *s, const struct item *items, uint32
     for (uint32_t i = 0; i < n_value && !b->rc; i++) {
         uint32_t take = grammar_add_node(b, G_TAKE, i, odd_space(s, next), object);
         uint32_t value = call(s, ((uint32_t *)rules.p)[i], take);
-        to_push(s, &to, grammar_add_node(b, G_FREE, i, value, object));
+        schema_push_node(s, &to, grammar_add_node(b, G_FREE, i, value, object));
     }
     if (!b->rc) {
         uint32_t start[2] = {end, item};
@@ -432,6 +224,7 @@ static uint32_t emit_array(struct schema *s, const struct item *items, uint32_t 
     uint32_t rule = grammar_add_rule(b), n_prefix = case_n_prefix(s, items, n);
     uint32_t min = f->min_items, max = f->max_items;
     if (min > max || b->rc) return rule;
+    if (b->lim.plain && max == UINT32_MAX && min <= MAX_PLAIN_ITEMS) max = MAX_PLAIN_ITEMS;
     if (n_prefix > max) n_prefix = max;
     struct grammar_vec lits = {NULL, 0, 0};
     uint32_t close = grammar_add_byte(b, ']', b->ret), item = GRAMMAR_NONE;
@@ -490,9 +283,11 @@ struct object {
     struct grammar_vec rules;       /* value rule per name */
     struct grammar_vec other_rules; /* value rule per class of unnamed properties */
     struct grammar_vec other_keys;  /* key rule per class */
+    bool is_raw;                    /* the parameters of an XML call */
     bool *required;                 /* owned [names.n] */
     const char *patterns[64];       /* views: keys of patternProperties, without doubles */
     uint32_t n_pattern;
+    struct dfa writable; /* owned: names that an XML call can carry; with is_raw */
 };
 
 static void collect_patterns(struct object *o) {
@@ -513,6 +308,23 @@ static void collect_patterns(struct object *o) {
             o->patterns[o->n_pattern++] = key;
         }
     }
+}
+
+/* The rule of a parameter's value. name NULL: one that the schema does not name. */
+static uint32_t param_rule(struct schema *s, struct grammar_vec *lits, const char *name) {
+    unsigned types = chat_schema_types((json_t *)s->given, name ? name : "");
+    static const struct {
+        unsigned chat;
+        uint32_t own;
+    } rows[] = {{CHAT_T_INTEGER, T_INT}, {CHAT_T_NUMBER, T_NUM}, {CHAT_T_BOOLEAN, T_BOOL},
+                {CHAT_T_NULL, T_NULL},   {CHAT_T_OBJECT, T_OBJ}, {CHAT_T_ARRAY, T_ARR}};
+    struct literal how = {NULL, WRITE_VALUE | T_STR};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows && !chat_is_text(types); i++)
+        if (types & rows[i].chat) how.negate |= rows[i].own;
+    uint32_t k = grammar_vec_add(&s->b, lits, 1, sizeof how, "constraints on one value", 1 << 20);
+    if (k == GRAMMAR_NONE) return 0;
+    ((struct literal *)lits->p)[k] = how;
+    return schema_rule(s, lits->p, lits->n);
 }
 
 /* Literals of the value of an unnamed property that matches exactly the patterns in `matched`. */
@@ -536,9 +348,15 @@ static uint32_t other_value_rule(struct object *o, uint64_t matched) {
             return GRAMMAR_NONE; /* false: no such property */
         }
     }
-    uint32_t rule = schema_rule(o->s, lits.p, lits.n);
+    uint32_t rule = o->is_raw ? param_rule(o->s, &lits, NULL) : schema_rule(o->s, lits.p, lits.n);
     mem_free(lits.p);
     return rule;
+}
+
+/* A rule of the names in d. */
+static uint32_t other_keys(struct object *o, const struct dfa *d) {
+    if (o->is_raw) return schema_emit_names(o->s, d);
+    return dfa_is_universal(d, 0) ? o->s->free_string : schema_emit_dfa(o->s, d, SPELL_JSON);
 }
 
 /* Cuts the names in d by pattern `at` and those behind it; each class gets a key and a value rule. */
@@ -551,9 +369,8 @@ static void cut_names(struct object *o, const struct dfa *d, uint32_t at, uint64
         if (o->other_rules.n == MAX_NAME_CLASS)
             grammar_fail(b, CHIMERE_ELIMIT,
                          "schema: patterns cut the properties of one object into too many classes");
-        to_push(o->s, &o->other_rules, value);
-        to_push(o->s, &o->other_keys,
-                dfa_is_universal(d, 0) ? o->s->free_string : emit_dfa_string(o->s, d));
+        schema_push_node(o->s, &o->other_rules, value);
+        schema_push_node(o->s, &o->other_keys, other_keys(o, d));
         return;
     }
     struct dfa pattern, part;
@@ -591,6 +408,15 @@ static void collect_others(struct object *o) {
     dfa_free(&all), dfa_free(&texts), dfa_free(&names);
 }
 
+/* The value rule of a named property; without an entry if the property cannot come. */
+static uint32_t named_rule(struct object *o, struct slice name, bool is_allowed,
+                           struct grammar_vec *lits) {
+    struct schema *s = o->s;
+    if (!is_allowed || (o->is_raw && !dfa_matches(&o->writable, name)))
+        return grammar_add_rule(&s->b);
+    return o->is_raw ? param_rule(s, lits, name.p) : schema_rule(s, lits->p, lits->n);
+}
+
 /* Value rules of the named properties; a name that propertyNames forbids cannot come. */
 static void collect_named(struct object *o) {
     struct schema *s = o->s;
@@ -606,8 +432,7 @@ static void collect_named(struct object *o) {
         lits.n = 0;
         case_prop_literals(s, o->items, o->n, name, &lits);
         bool is_allowed = !has_dfa || dfa_matches(&allowed, name);
-        to_push(s, &o->rules,
-                is_allowed ? schema_rule(s, lits.p, lits.n) : grammar_add_rule(&s->b));
+        schema_push_node(s, &o->rules, named_rule(o, name, is_allowed, &lits));
         o->required[i] = case_is_required(o->items, o->n, name);
         grammar_tick(&s->b, o->n);
     }
@@ -671,12 +496,12 @@ static void emit_members(struct object *o, uint32_t rule, const struct type_fact
         uint32_t value = emit_value(s, ((uint32_t *)o->rules.p)[i], after);
         uint32_t take = grammar_add_node(b, G_TAKE, i, value, object);
         uint32_t name = emit_name(s, ((struct slice *)o->names.p)[i], take);
-        to_push(s, &to, grammar_add_node(b, G_FREE, i, name, object));
+        schema_push_node(s, &to, grammar_add_node(b, G_FREE, i, name, object));
     }
     for (uint32_t i = 0; i < o->other_rules.n && !b->rc; i++) {
         uint32_t value = emit_value(s, ((uint32_t *)o->other_rules.p)[i], after);
         uint32_t key = call(s, ((uint32_t *)o->other_keys.p)[i], value);
-        to_push(s, &to, grammar_add_node(b, G_ROOM, 0, key, object));
+        schema_push_node(s, &to, grammar_add_node(b, G_ROOM, 0, key, object));
     }
     if (b->rc) {
         mem_free(to.p);
@@ -689,43 +514,111 @@ static void emit_members(struct object *o, uint32_t rule, const struct type_fact
     mem_free(to.p);
 }
 
+/* The parameters of an XML call, each <parameter=NAME>, a line end, VALUE, a line end, </parameter>. The
+ * line ends around a value are part of its rule. */
+static void emit_params(struct object *o, uint32_t rule, const struct type_facts *f) {
+    static const char begin[] = "<parameter", end[] = "</parameter>\n";
+    struct schema *s = o->s;
+    struct grammar_builder *b = &s->b;
+    struct grammar_vec to = {NULL, 0, 0};
+    uint32_t object = grammar_add_object(b, o->rules.p, o->required, o->names.n, o->other_rules.p,
+                                         o->other_rules.n, f->min_props, f->max_props);
+    uint32_t members = grammar_reserve(b), close = grammar_add_node(b, G_CLOSE, 0, b->ret, object);
+    uint32_t behind[2] = {close, grammar_add_node(b, G_MORE, 0, members, object)};
+    uint32_t after = grammar_add_literal(b, end, sizeof end - 1, grammar_add_alt(b, behind, 2));
+    for (uint32_t i = 0; i < o->names.n && !b->rc; i++) {
+        struct slice name = ((struct slice *)o->names.p)[i];
+        uint32_t value = grammar_add_byte(b, '>', call(s, ((uint32_t *)o->rules.p)[i], after));
+        uint32_t take = grammar_add_node(b, G_TAKE, i, value, object);
+        uint32_t key = grammar_add_byte(b, '=', grammar_add_literal(b, name.p, name.n, take));
+        key = grammar_add_literal(b, begin, sizeof begin - 1, key);
+        schema_push_node(s, &to, grammar_add_node(b, G_FREE, i, key, object));
+    }
+    for (uint32_t i = 0; i < o->other_rules.n && !b->rc; i++) {
+        uint32_t value = call(s, ((uint32_t *)o->other_rules.p)[i], after);
+        uint32_t key = call(s, ((uint32_t *)o->other_keys.p)[i], value);
+        key = grammar_add_literal(b, begin, sizeof begin - 1, key);
+        schema_push_node(s, &to, grammar_add_node(b, G_ROOM, 0, key, object));
+    }
+    if (!b->rc) {
+        grammar_define_alt(b, members, to.p, to.n);
+        uint32_t start[2] = {close, members};
+        grammar_set_entry(b, rule, grammar_add_byte(b, '\n', grammar_add_alt(b, start, 2)));
+        ((struct grammar_rule *)b->rules.p)[rule].object = object;
+    }
+    mem_free(to.p);
+}
+
 static uint32_t emit_object(struct schema *s, const struct item *items, uint32_t n,
-                            const struct type_facts *f) {
-    struct object o = {.s = s, .items = items, .n = n};
+                            const struct type_facts *f, bool is_raw) {
+    static const char name[] = SCHEMA_PARAM_NAME;
+    struct object o = {.s = s, .items = items, .n = n, .is_raw = is_raw};
     uint32_t rule = grammar_add_rule(&s->b);
+    if (is_raw)
+        dfa_from_regex(&s->b, (struct slice){name, sizeof name - 1}, false, "schema: name",
+                       &o.writable);
     if (f->min_props <= f->max_props && !s->b.rc) {
         collect_named(&o);
         if (!s->b.rc) collect_others(&o);
-        if (!s->b.rc) emit_members(&o, rule, f);
+        if (!s->b.rc && is_raw) emit_params(&o, rule, f);
+        else if (!s->b.rc) emit_members(&o, rule, f);
     }
     mem_free(o.names.p), mem_free(o.rules.p), mem_free(o.other_rules.p), mem_free(o.other_keys.p);
-    mem_free(o.required);
+    mem_free(o.required), dfa_free(&o.writable);
     return rule;
 }
 
 /* ---- conjunctions ---- */
 
+struct written {
+    struct grammar_vec to; /* nodes of the cases */
+    uint32_t how;          /* WRITE_* */
+};
+
+/* The value of a parameter that is no text stands between line ends, as a text does. */
+static void push_value(struct schema *s, struct written *w, bool has, uint32_t node) {
+    if (has && w->how) node = grammar_add_byte(&s->b, '\n', node);
+    if (has) schema_push_node(s, &w->to, node);
+}
+
 static void emit_case(struct schema *s, void *arg, const struct item *items, uint32_t n) {
-    struct grammar_vec *to = arg;
+    struct written *w = arg;
     struct grammar_builder *b = &s->b;
     struct type_facts f;
     case_facts(s, items, n, &f);
     if (b->rc) return;
-    if (f.types & T_NULL) to_push(s, to, grammar_add_literal(b, "null", 4, b->ret));
-    if (f.types & T_TRUE) to_push(s, to, grammar_add_literal(b, "true", 4, b->ret));
-    if (f.types & T_FALSE) to_push(s, to, grammar_add_literal(b, "false", 5, b->ret));
-    if ((f.types & T_NUM) && !number_is_empty(&f.number))
-        to_push(s, to, grammar_add_number(b, &f.number));
-    if (f.types & T_STR) to_push(s, to, call(s, string_rule(s, items, n, &f), b->ret));
-    if (f.types & T_ARR) to_push(s, to, call(s, emit_array(s, items, n, &f), b->ret));
-    if (f.types & T_OBJ) to_push(s, to, call(s, emit_object(s, items, n, &f), b->ret));
+    if (w->how == WRITE_PARAMS) {
+        if (f.types & T_OBJ)
+            schema_push_node(s, &w->to, call(s, emit_object(s, items, n, &f, true), b->ret));
+        return;
+    }
+    uint32_t types = f.types & (w->how ? w->how : T_ANY), raw = w->how & T_ANY, end = b->ret;
+    if (types & T_STR)
+        schema_push_node(s, &w->to, call(s, schema_string_rule(s, items, n, &f, raw), b->ret));
+    if (w->how) end = grammar_add_byte(b, '\n', b->ret);
+    push_value(s, w, types & T_NULL, grammar_add_literal(b, "null", 4, end));
+    push_value(s, w, types & T_TRUE, grammar_add_literal(b, "true", 4, end));
+    push_value(s, w, types & T_FALSE, grammar_add_literal(b, "false", 5, end));
+    f.number.is_int &= (types & T_INT) != 0;
+    f.number.is_fraction &= (types & T_FRAC) != 0;
+    if ((types & T_NUM) && !number_is_empty(&f.number)) {
+        uint32_t node = grammar_add_number(b, &f.number);
+        if (w->how) { /* its nodes return */
+            uint32_t number = grammar_add_rule(b);
+            grammar_set_entry(b, number, node);
+            node = call(s, number, end);
+        }
+        push_value(s, w, true, node);
+    }
+    if (types & T_ARR) push_value(s, w, true, call(s, emit_array(s, items, n, &f), end));
+    if (types & T_OBJ) push_value(s, w, true, call(s, emit_object(s, items, n, &f, false), end));
 }
 
 static int by_content(const void *x, const void *y) { return memcmp(x, y, sizeof(struct literal)); }
 
 uint32_t schema_rule(struct schema *s, struct literal *lits, uint32_t n) {
     uint32_t rule, k = 0;
-    for (uint32_t i = 0; i < n; i++) /* what is always true says nothing */
+    for (uint32_t i = 0; i < n; i++) /* what is always true does not constrain */
         if (!json_is_boolean(lits[i].json) || json_is_true(lits[i].json) == (bool)lits[i].negate)
             lits[k++] = lits[i];
     if (k) qsort(lits, k, sizeof *lits, by_content);
@@ -744,23 +637,32 @@ uint32_t schema_rule(struct schema *s, struct literal *lits, uint32_t n) {
 }
 
 void schema_emit_jobs(struct schema *s) {
-    for (uint32_t i = 0; i < s->jobs.n && grammar_tick(&s->b, 8); i++) {
-        struct job job = ((struct job *)s->jobs.p)[i];
-        struct grammar_vec to = {NULL, 0, 0};
+    for (; s->n_done < s->jobs.n && grammar_tick(&s->b, 8); s->n_done++) {
+        struct job job = ((struct job *)s->jobs.p)[s->n_done];
+        struct written w = {.how = WRITE_JSON};
         struct literal *lits = mem_alloc_array((size_t)job.n + 1, sizeof *lits);
         if (!lits) {
             grammar_nomem(&s->b);
             return;
         }
         if (job.n) memcpy(lits, (struct literal *)s->sets.p + job.first, job.n * sizeof *lits);
-        schema_cases(s, lits, job.n, emit_case, &to);
+        bool has_how = job.n && !lits[0].json; /* NULL is sorted to the front */
+        if (has_how) w.how = (uint32_t)lits[0].negate;
+        schema_cases(s, lits + has_how, job.n - has_how, emit_case, &w);
         if (!s->b.rc) {
             uint32_t node = grammar_reserve(&s->b);
-            grammar_define_alt(&s->b, node, to.p, to.n);
+            grammar_define_alt(&s->b, node, w.to.p, w.to.n);
             grammar_set_entry(&s->b, job.rule, node);
         }
-        mem_free(to.p), mem_free(lits);
+        mem_free(w.to.p), mem_free(lits);
     }
+}
+
+uint32_t schema_params_rule(struct schema *s) {
+    struct literal lits[2] = {{NULL, WRITE_PARAMS}, {s->root, 0}};
+    uint32_t rule = schema_rule(s, lits, 2);
+    schema_emit_jobs(s);
+    return rule;
 }
 
 uint32_t schema_emit_root(struct schema *s, uint32_t value) {

@@ -75,7 +75,8 @@ struct literal {        /* compared as bytes when sorted into a set */
 
 struct schema {
     struct grammar_builder b;
-    const json_t *root;        /* borrowed */
+    const json_t *given;       /* borrowed: the schema as it came */
+    const json_t *root;        /* borrowed: in its draft 2020-12 form */
     const char *root_id;       /* borrowed, or NULL */
     struct map rules;          /* literal set -> rule */
     struct map strings;        /* key of a string constraint -> rule */
@@ -85,9 +86,9 @@ struct schema {
     struct grammar_vec made;   /* json_t *: owned synthetic schemas */
     struct map made_for;       /* value pointer -> index in made */
     struct grammar_vec agenda; /* struct item: stack of cases under way */
-    uint32_t n_case;
-    uint32_t space;       /* rule: bounded whitespace */
-    uint32_t free_string; /* rule: any string */
+    uint32_t n_case, n_done;   /* of the cases under way; of the jobs */
+    uint32_t space;            /* rule: bounded whitespace */
+    uint32_t free_string;      /* rule: any string */
     bool has_inner_id;
 };
 
@@ -177,7 +178,7 @@ void schema_cases(struct schema *s, const struct literal *lits, uint32_t n, case
 /* True only if certainly no value satisfies the conjunction. */
 bool schema_is_empty(struct schema *s, const struct literal *lits, uint32_t n, int depth);
 
-/* ---- grammar_schema_case.c; its questions: grammar_case_impl.h ---- */
+/* ---- grammar_schema_case.c; its questions and strings: grammar_case_impl.h ---- */
 void literal_push(struct schema *s, struct grammar_vec *v, const json_t *json, bool negate);
 
 /* ---- grammar_schema_emit.c ---- */
@@ -186,6 +187,9 @@ uint32_t schema_rule(struct schema *s, struct literal *lits, uint32_t n);
 void schema_emit_prelude(struct schema *s);
 void schema_emit_jobs(struct schema *s);
 uint32_t schema_emit_root(struct schema *s, uint32_t value);
+/* The rule of s->root as the parameters of an XML call; begins with the line end before the first. */
+uint32_t schema_params_rule(struct schema *s);
+void schema_push_node(struct schema *s, struct grammar_vec *v, uint32_t node);
 
 /* ---- grammar_format.c ---- */
 const char *schema_format_pattern(const char *name); /* NULL: unknown */
