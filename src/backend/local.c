@@ -363,6 +363,8 @@ static int set_grammar(struct local *l, struct local_run *r, struct err *e) {
     if (rc || !r->grammar) return rc;
     r->params.job.sampling.grammar = request_grammar_matcher(r->grammar);
     r->params.job.sampling.grammar_after_think = r->params.job.sampling.in_think;
+    r->params.job.sampling.n_trigger =
+        request_grammar_triggers(r->grammar, &r->params.job.sampling.triggers);
     return 0;
 }
 
@@ -502,12 +504,23 @@ static size_t checkpoint_tokens(const struct tok *tok, const char *text,
     return n;
 }
 
+/* A tool whose schema is not enforced is named, so that its calls are checked by the client. */
+static void local_headers(struct generation *base, struct buf *out) {
+    struct local_run *r = (struct local_run *)base;
+    const char *note = r->grammar ? request_grammar_note(r->grammar) : NULL;
+    if (!note) return;
+    buf_puts(out, "X-Unenforced-Tools: ");
+    for (; *note; note++) buf_putc(out, *note >= ' ' && *note < 127 ? *note : '?');
+    buf_puts(out, "\n");
+}
+
 static const struct backend_ops local_ops = {.prepare = local_prepare,
                                              .start = local_start,
                                              .cancel = local_cancel,
                                              .free = local_free,
                                              .render = local_render,
-                                             .close = local_close};
+                                             .close = local_close,
+                                             .headers = local_headers};
 
 int backend_local_new(struct backend **out, const struct backend_model *m, const char *name,
                       struct err *e) {

@@ -3,13 +3,19 @@
 #include <pthread.h>
 #include <string.h>
 
+#include "base/buf.h"
 #include "base/hash.h"
+#include "base/mem.h"
 
 enum { MAX_KEPT = 16, CACHE_BYTES = 16 << 20 };
 
 struct request_grammar {
     uint64_t key[2];
-    struct grammar *grammar;         /* owned */
+    struct arena arena;               /* of the triggers and the note */
+    struct sampler_trigger *triggers; /* in the arena; of calls that need not come */
+    size_t n_trigger;
+    const char *note;        /* in the arena: what of the tools is not enforced; NULL: nothing */
+    struct grammar *grammar; /* owned */
     struct grammar_matcher *matcher; /* owned */
     int n_user;
     uint64_t used; /* when, in takes */
@@ -38,6 +44,7 @@ static void free_one(struct request_grammar *m) {
     if (!m) return;
     grammar_matcher_free(m->matcher);
     grammar_free(m->grammar);
+    arena_fini(&m->arena);
     mem_free(m);
 }
 
@@ -54,9 +61,11 @@ void request_grammars_free(struct request_grammars *g) {
 
 /* ---- what is wanted, as a grammar ---- */
 
-enum need { NEED_NOTHING, NEED_OBJECT, NEED_SCHEMA, NEED_GBNF, NEED_CALLS };
+enum need { NEED_NOTHING, NEED_OBJECT, NEED_SCHEMA, NEED_GBNF, NEED_CALLS, NEED_LAZY_CALLS };
 
-static enum need need_of(const struct request *a) {
+static bool is_calls(enum need need) { return need == NEED_CALLS || need == NEED_LAZY_CALLS; }
+
+static enum need need_of(const struct request *a, enum chat_calls calls) {
     if (a->tool_choice == REQUEST_TOOLS_REQUIRED || a->tool_choice == REQUEST_TOOLS_NAMED)
         return NEED_CALLS;
     switch (a->format) {
@@ -65,7 +74,9 @@ static enum need need_of(const struct request *a) {
     case REQUEST_GBNF: return NEED_GBNF;
     case REQUEST_TEXT: break;
     }
-    return NEED_NOTHING;
+    bool may_call = a->messages && a->tool_choice == REQUEST_TOOLS_AUTO &&
+                    json_array_size(a->tools) > 0 && calls != CHAT_CALLS_NONE;
+    return may_call ? NEED_LAZY_CALLS : NEED_NOTHING;
 }
 
 #define BAR "\xef\xbd\x9c" /* U+FF5C */
@@ -77,67 +88,207 @@ static enum need need_of(const struct request *a) {
 #define DS_CALL_END DEEPSEEK("call" LOW "end")
 #define DS_SEP DEEPSEEK("sep")
 
-/* How models write a call without XML. Of two rows for one form the first counts whose `only` the tokenizer
- * knows as a token of its own. */
-static const struct {
+/* How models write calls. Rows of one form are alternatives for a call that the model begins; a call that is
+ * forced takes the first row, of those whose `only` the tokenizer knows as a token of its own. */
+static const struct form {
     enum chat_calls calls;
-    const char *only; /* NULL: any tokenizer */
-    const char *open, *middle, *close;
+    const char *only;  /* NULL: any tokenizer */
+    const char *again; /* between blocks of calls; NULL: one block */
+    struct grammar_call_form f;
 } forms[] = {
-    {CHAT_CALLS_HERMES, NULL, "<tool_call>\n{\"name\": \"",
-     "\", \"arguments\": ", "}\n</tool_call>"},
-    {CHAT_CALLS_NEMOTRON, NULL, "<TOOLCALL>[{\"name\": \"", "\", \"arguments\": ", "}]</TOOLCALL>"},
-    {CHAT_CALLS_GRANITE, NULL, "<|tool_call|>[{\"name\": \"", "\", \"arguments\": ", "}]"},
-    {CHAT_CALLS_LLAMA, NULL, "{\"name\": \"", "\", \"parameters\": ", "}"},
-    {CHAT_CALLS_MISTRAL, "[ARGS]", "[TOOL_CALLS]", "[ARGS]", ""},
-    {CHAT_CALLS_MISTRAL, NULL, "[TOOL_CALLS][{\"name\": \"", "\", \"arguments\": ", "}]"},
-    {CHAT_CALLS_DEEPSEEK, NULL, DS_CALLS DS_CALL "function" DS_SEP, "\n```json\n",
-     "\n```" DS_CALL_END DS_CALLS_END},
+#define NAMED "{\"name\": \""
+#define ARGS "\", \"arguments\": "
+#define PARAMS "\", \"parameters\": "
+#define TYPED "{\"type\": \"function\", \"name\": \""
+#define FUNCTION "function" DS_SEP
+    {CHAT_CALLS_QWEN_XML,
+     NULL,
+     "\n",
+     {"<tool_call>", "\n", "<function=", ">", "</function>\n", NULL, "</tool_call>", true}},
+    {CHAT_CALLS_QWEN_XML, NULL, NULL, {"<function=", "", "", ">", "</function>", NULL, "", true}},
+    {CHAT_CALLS_HERMES,
+     NULL,
+     "\n",
+     {"<tool_call>", "\n", NAMED, ARGS, "}", NULL, "\n</tool_call>", false}},
+    {CHAT_CALLS_NEMOTRON,
+     NULL,
+     NULL,
+     {"<TOOLCALL>", "[", NAMED, ARGS, "}", ", ", "]</TOOLCALL>", false}},
+    {CHAT_CALLS_GRANITE, NULL, NULL, {"<|tool_call|>", "[", NAMED, ARGS, "}", ", ", "]", false}},
+    {CHAT_CALLS_GRANITE, NULL, NULL, {"<tool_call>", "[", NAMED, ARGS, "}", ", ", "]", false}},
+    {CHAT_CALLS_LLAMA, NULL, NULL, {"", "", NAMED, PARAMS, "}", NULL, "", false}},
+    {CHAT_CALLS_LLAMA,
+     NULL,
+     NULL,
+     {"", "", "{\"name\":\"", "\",\"parameters\":", "}", NULL, "", false}},
+    {CHAT_CALLS_LLAMA, NULL, NULL, {"", "", TYPED, PARAMS, "}", NULL, "", false}},
+    {CHAT_CALLS_LLAMA, NULL, NULL, {"<|python_tag|>", "", NAMED, PARAMS, "}", NULL, "", false}},
+    {CHAT_CALLS_MISTRAL, "[ARGS]", "", {"[TOOL_CALLS]", "", "", "[ARGS]", "", NULL, "", false}},
+    {CHAT_CALLS_MISTRAL, NULL, NULL, {"[TOOL_CALLS]", "[", NAMED, ARGS, "}", ", ", "]", false}},
+    {CHAT_CALLS_DEEPSEEK,
+     NULL,
+     NULL,
+     {DS_CALLS, "", DS_CALL FUNCTION, "\n```json\n", "\n```" DS_CALL_END, "\n", DS_CALLS_END,
+      false}},
+    {CHAT_CALLS_DEEPSEEK,
+     NULL,
+     NULL, /* V3.1 */
+     {DS_CALLS, "", DS_CALL, DS_SEP, DS_CALL_END, "", DS_CALLS_END, false}},
+    {CHAT_CALLS_DEEPSEEK,
+     NULL,
+     NULL,
+     {DS_CALL, "", FUNCTION, "\n```json\n", "\n```" DS_CALL_END, NULL, "", false}},
+    {CHAT_CALLS_DEEPSEEK, NULL, NULL, {DS_CALL, "", "", DS_SEP, DS_CALL_END, NULL, "", false}},
+#undef NAMED
+#undef ARGS
+#undef PARAMS
+#undef TYPED
+#undef FUNCTION
 };
+enum { N_FORM = sizeof forms / sizeof *forms };
 
 /* Control tokens of some of these models, which a grammar would not let pass otherwise. */
 static const char *const marks[] = {
-    "<tool_call>",  "</tool_call>", "<TOOLCALL>", "</TOOLCALL>", "<|tool_call|>",
-    "[TOOL_CALLS]", "[ARGS]",       DS_CALLS,     DS_CALLS_END,  DS_CALL,
-    DS_CALL_END,    DS_SEP,         NULL};
+    "<tool_call>",    "</tool_call>", "<TOOLCALL>", "</TOOLCALL>", "<|tool_call|>",
+    "<|python_tag|>", "[TOOL_CALLS]", "[ARGS]",     DS_CALLS,      DS_CALLS_END,
+    DS_CALL,          DS_CALL_END,    DS_SEP,       NULL};
 
 /* A line end and ten levels of two spaces: a model that has lost its way cannot fill the answer with
  * blanks. */
 static const struct grammar_limits limits = {.space = 21, .plain = true};
 
-static bool is_many(const struct request *a) {
-    return a->tool_choice == REQUEST_TOOLS_REQUIRED && !a->one_call;
-}
-
 static bool is_token(const struct tok *tok, const char *text) {
     return tok_find(tok, text, strlen(text)) >= 0;
 }
 
-static int compile_calls(const struct request *a, enum chat_calls calls, const struct tok *tok,
-                         struct grammar **out, struct err *e) {
-    struct grammar_calls c = {.tools = a->tools,
-                              .only = a->tool_choice == REQUEST_TOOLS_NAMED ? a->tool_name : NULL,
-                              .many = is_many(a),
-                              .xml = calls == CHAT_CALLS_QWEN_XML};
-    for (size_t i = 0; i < sizeof forms / sizeof *forms; i++)
-        if (forms[i].calls == calls && !c.open &&
-            (!forms[i].only || is_token(tok, forms[i].only))) {
-            c.open = forms[i].open;
-            c.middle = forms[i].middle;
-            c.close = forms[i].close;
-            c.many = c.many && calls == CHAT_CALLS_HERMES;
+static const char *name_of(const json_t *tool) {
+    return json_string_value(json_object_get(json_object_get(tool, "function"), "name"));
+}
+
+/* Names of tools that models run as code after <|python_tag|>. */
+static bool has_code_tool(const json_t *tools) {
+    static const char *const names[] = {"ipython", "python", "code_interpreter", "brave_search",
+                                        "wolfram_alpha"};
+    const json_t *tool;
+    size_t i;
+    json_array_foreach(tools, i, tool) {
+        const char *name = name_of(tool);
+        for (size_t k = 0; name && k < sizeof names / sizeof *names; k++)
+            if (strcmp(names[k], name) == 0) return true;
+    }
+    return false;
+}
+
+/* The forms of a call: the first, or all that a model may begin. Returns how many. */
+static size_t list_forms(const struct request *a, enum chat_calls calls, const struct tok *tok,
+                         bool lazy, struct grammar_calls *c, struct grammar_call_form *out) {
+    size_t n = 0;
+    for (size_t i = 0; i < N_FORM; i++) {
+        const struct form *row = &forms[i];
+        if (row->calls != calls || (n && !lazy)) continue;
+        if (row->only && !is_token(tok, row->only)) continue;
+        if (lazy && strcmp(row->f.mark, "<|python_tag|>") == 0 && has_code_tool(a->tools)) continue;
+        if (!lazy && c->many) c->again = row->again;
+        out[n++] = row->f;
+    }
+    return n;
+}
+
+/* A form without a mark starts with `open`: an offered name must follow, or it is any JSON. */
+static int add_named_triggers(struct request_grammar *m, const struct grammar_call_form *f,
+                              const json_t *tools) {
+    const json_t *tool;
+    size_t i;
+    json_array_foreach(tools, i, tool) {
+        const char *name = name_of(tool);
+        char *text = name ? arena_alloc(&m->arena, strlen(f->open) + strlen(name) + 2) : NULL;
+        if (!text) return CHIMERE_ENOMEM;
+        stpcpy(stpcpy(stpcpy(text, f->open), name), "\"");
+        if (strlen(text) <= SAMPLER_MAX_TRIGGER)
+            m->triggers[m->n_trigger++] = (struct sampler_trigger){text, true};
+    }
+    return 0;
+}
+
+static int add_triggers(struct request_grammar *m, const struct grammar_calls *c, struct err *e) {
+    int rc = 0;
+    m->triggers =
+        arena_alloc(&m->arena, c->n_form * (json_array_size(c->tools) + 1) * sizeof *m->triggers);
+    if (!m->triggers) rc = CHIMERE_ENOMEM;
+    for (size_t i = 0; i < c->n_form && !rc; i++) {
+        const struct grammar_call_form *f = &c->forms[i];
+        if (*f->mark) m->triggers[m->n_trigger++] = (struct sampler_trigger){f->mark, false};
+        else rc = add_named_triggers(m, f, c->tools);
+    }
+    return rc ? err_set(e, rc, "out of memory") : 0;
+}
+
+/* A copy of the tools in which schemas that cannot be enforced allow any arguments; tells which in the note.
+ * A strict tool's is an error. */
+static int loosen(struct request_grammar *m, const json_t *tools, bool all, json_t **out,
+                  struct err *e) {
+    struct buf note;
+    json_t *copy = json_deep_copy(tools), *tool;
+    size_t i;
+    int rc = copy ? 0 : err_set(e, CHIMERE_ENOMEM, "out of memory");
+    buf_init(&note, 4096);
+    json_array_foreach(copy, i, tool) {
+        json_t *f = json_object_get(tool, "function");
+        struct grammar *g = NULL;
+        struct err why = {0};
+        bool strict = json_is_true(json_object_get(f, "strict"));
+        if (rc || (all && strict)) continue;
+        int bad = all ? CHIMERE_ELIMIT
+                      : grammar_from_json(&g, json_object_get(f, "parameters"), &limits, &why);
+        grammar_free(g);
+        if (!bad) continue;
+        if (bad == CHIMERE_ENOMEM || (strict && !all)) {
+            rc = bad;
+            if (e) *e = why, err_prefix(e, "tools: %s", name_of(tool));
+            continue;
         }
-    if (!c.xml && !c.open)
-        return err_set(e, CHIMERE_EUNSUPPORTED,
-                       "tool_choice: calls in this model's form (%s) cannot be forced; use auto",
-                       chat_calls_name(calls));
-    int rc = grammar_from_calls(out, &c, &limits, e);
-    if (rc && e) err_prefix(e, "tools");
+        json_object_set_new(f, "parameters", json_pack("{s:s}", "type", "object"));
+        buf_printf(&note, "%s%.64s: %.160s", note.n ? "; " : "", name_of(tool),
+                   all ? "too large beside the other tools" : why.text);
+    }
+    if (!rc && note.n) m->note = arena_strndup(&m->arena, note.p, note.n);
+    buf_fini(&note);
+    if (rc) json_decref(copy), copy = NULL;
+    *out = copy;
     return rc;
 }
 
-static int compile(const struct request *a, enum need need, enum chat_calls calls,
-                   const struct tok *tok, struct grammar **out, struct err *e) {
+static int compile_calls(struct request_grammar *m, const struct request *a, bool lazy,
+                         enum chat_calls calls, const struct tok *tok, struct err *e) {
+    struct grammar_call_form list[N_FORM];
+    struct grammar_calls c = {.tools = a->tools,
+                              .only = a->tool_choice == REQUEST_TOOLS_NAMED ? a->tool_name : NULL,
+                              .many = a->tool_choice != REQUEST_TOOLS_NAMED && !a->one_call,
+                              .forms = list};
+    c.n_form = list_forms(a, calls, tok, lazy, &c, list);
+    if (!c.n_form)
+        return lazy ? 0
+                    : err_set(e, CHIMERE_EUNSUPPORTED,
+                              "tool_choice: calls in this model's form (%s) cannot be forced; "
+                              "use auto",
+                              chat_calls_name(calls));
+    int rc = grammar_from_calls(&m->grammar, &c, &limits, e);
+    json_t *loose = NULL;
+    for (int all = 0; lazy && rc && rc != CHIMERE_ENOMEM && all < 2; all++) {
+        json_decref(loose);
+        if ((rc = loosen(m, a->tools, all, &loose, e))) return rc;
+        c.tools = loose;
+        rc = grammar_from_calls(&m->grammar, &c, &limits, e);
+    }
+    if (rc && e) err_prefix(e, "tools");
+    if (!rc && lazy) rc = add_triggers(m, &c, e);
+    json_decref(loose);
+    return rc;
+}
+
+static int compile(struct request_grammar *m, const struct request *a, enum need need,
+                   enum chat_calls calls, const struct tok *tok, struct err *e) {
+    struct grammar **out = &m->grammar;
     int rc = 0;
     switch (need) {
     case NEED_OBJECT:
@@ -151,7 +302,7 @@ static int compile(const struct request *a, enum need need, enum chat_calls call
         rc = grammar_from_gbnf(out, a->grammar, strlen(a->grammar), NULL, e);
         if (rc && e && strncmp(e->text, "grammar", 7) != 0) err_prefix(e, "grammar");
         return rc;
-    default: return compile_calls(a, calls, tok, out, e);
+    default: return compile_calls(m, a, need == NEED_LAZY_CALLS, calls, tok, e);
     }
 }
 
@@ -164,12 +315,12 @@ static int hash_text(const char *s, size_t n, void *arg) {
 
 static void key_of(const struct request *a, enum need need, enum chat_calls calls,
                    uint64_t key[2]) {
-    int head[3] = {(int)need, (int)calls, need == NEED_CALLS && is_many(a)};
+    int head[3] = {(int)need, (int)calls, is_calls(need) && a->one_call};
     key[0] = 1, key[1] = 2;
     hash_text((char *)head, sizeof head, key);
     if (need == NEED_SCHEMA) json_dump_callback(a->schema, hash_text, key, JSON_ENCODE_ANY);
     if (need == NEED_GBNF) hash_text(a->grammar, strlen(a->grammar), key);
-    if (need != NEED_CALLS) return;
+    if (!is_calls(need)) return;
     json_dump_callback(a->tools, hash_text, key, 0);
     if (a->tool_name) hash_text(a->tool_name, strlen(a->tool_name), key);
 }
@@ -219,7 +370,7 @@ static int need_vocab(struct request_grammars *g, bool calls, struct err *e) {
 
 int request_grammar_take(struct request_grammars *g, const struct request *a, enum chat_calls calls,
                          struct request_grammar **out, struct err *e) {
-    enum need need = need_of(a);
+    enum need need = need_of(a, calls);
     uint64_t key[2];
     *out = NULL;
     if (need == NEED_NOTHING) return 0;
@@ -230,11 +381,15 @@ int request_grammar_take(struct request_grammars *g, const struct request *a, en
     if (*out) return 0;
     struct request_grammar *m = mem_zalloc(sizeof *m);
     if (!m) return err_set(e, CHIMERE_ENOMEM, "out of memory");
-    int rc = compile(a, need, calls, g->tok, &m->grammar, e);
-    if (!rc) rc = need_vocab(g, need == NEED_CALLS, e);
+    arena_init(&m->arena, 4 << 20);
+    int rc = compile(m, a, need, calls, g->tok, e);
+    if (!rc && !m->grammar) { /* calls in a form that no grammar writes */
+        free_one(m);
+        return 0;
+    }
+    if (!rc) rc = need_vocab(g, is_calls(need), e);
     if (!rc)
-        rc = grammar_matcher_new(&m->matcher, m->grammar, g->vocab[need == NEED_CALLS], CACHE_BYTES,
-                                 e);
+        rc = grammar_matcher_new(&m->matcher, m->grammar, g->vocab[is_calls(need)], CACHE_BYTES, e);
     if (rc) {
         free_one(m);
         return rc;
@@ -264,3 +419,11 @@ void request_grammar_drop(struct request_grammars *g, struct request_grammar *m)
 struct grammar_matcher *request_grammar_matcher(struct request_grammar *m) {
     return m->matcher;
 }
+
+size_t request_grammar_triggers(const struct request_grammar *m,
+                                const struct sampler_trigger **out) {
+    *out = m->triggers;
+    return m->n_trigger;
+}
+
+const char *request_grammar_note(const struct request_grammar *m) { return m->note; }

@@ -136,7 +136,9 @@ static bool on_reflection(const struct sampler *s) { return sampler_think_suppre
 static void apply_reflection(struct sampler *s) { sampler_think_suppress(s); }
 
 static bool grammar_rules(const struct sampler *s) {
-    return s->grammar && !(s->p.grammar_after_think && s->think.inside);
+    if (!s->grammar) return false;
+    if (s->p.n_trigger) return s->lazy.is_on && !s->think.inside;
+    return !(s->p.grammar_after_think && s->think.inside);
 }
 static bool on_grammar(const struct sampler *s) { return grammar_rules(s) && !on_think(s); }
 static bool make_mask(struct sampler *s) {
@@ -464,6 +466,12 @@ static void gather(struct sampler *s, const float *row, float max) {
     sampler_softmax(s, 1);
 }
 
+static int32_t choose(struct sampler *s, const float *row, float max) {
+    if (s->p.temperature <= 0) return sampler_find(row, s->n_vocab, max);
+    gather(s, row, max);
+    return sampler_draw(s);
+}
+
 int32_t sampler_pick(struct sampler *s, const float *logits, struct sampler_probs *probs) {
     float max;
     if (!sampler_max(logits, s->n_vocab, &max)) return CHIMERE_ENUMERIC;
@@ -481,12 +489,13 @@ int32_t sampler_pick(struct sampler *s, const float *logits, struct sampler_prob
     }
     if (s->failed) return s->failed;
     if (row != logits && !sampler_max(row, s->n_vocab, &max)) return CHIMERE_ENUMERIC;
-    int32_t chosen;
-    if (s->p.temperature <= 0) {
-        chosen = sampler_find(row, s->n_vocab, max);
-    } else {
-        gather(s, row, max);
-        chosen = sampler_draw(s);
+    int32_t chosen = choose(s, row, max);
+    while (sampler_trigger_refuses(s, chosen)) { /* as if it had been masked */
+        if (row == logits) memcpy(s->work, logits, (size_t)s->n_vocab * sizeof *s->work);
+        row = s->work;
+        s->work[chosen] = -INFINITY;
+        if (!sampler_max(row, s->n_vocab, &max)) return CHIMERE_ENUMERIC;
+        chosen = choose(s, row, max);
     }
     chosen = sampler_think_settle(s, logits, own_max, chosen);
     if (probs) report(s, logits, own_max, chosen, probs);
@@ -507,11 +516,21 @@ static void remember(struct sampler *s, int32_t token) {
     s->history[s->n_history++] = token;
 }
 
+static void accept_grammar(struct sampler *s, int32_t token) {
+    if (grammar_rules(s)) {
+        bool left = grammar_accept_token(s->grammar, token) != 0;
+        if (!s->p.n_trigger) s->grammar_left |= left;
+        else if (left || grammar_is_complete(s->grammar)) sampler_trigger_reset(s);
+    } else if (s->p.n_trigger && !s->think.inside) {
+        sampler_trigger_accept(s, token);
+    }
+}
+
 void sampler_accept(struct sampler *s, int32_t token) {
     remember(s, token);
     s->n_taken++;
     s->is_mask_ready = false;
-    if (grammar_rules(s) && grammar_accept_token(s->grammar, token)) s->grammar_left = true;
+    accept_grammar(s, token);
     bool thought = s->think.inside;
     sampler_think_accept(s, token);
     thought |= s->think.inside;
@@ -522,7 +541,7 @@ void sampler_accept(struct sampler *s, int32_t token) {
 
 bool sampler_is_done(struct sampler *s) {
     if (s->grammar_left) return true;
-    if (!grammar_rules(s) || !grammar_is_complete(s->grammar)) return false;
+    if (s->p.n_trigger || !grammar_rules(s) || !grammar_is_complete(s->grammar)) return false;
     /* complete, and nothing but the end may follow: a model without an end token would run on */
     s->is_mask_ready = false;
     if (grammar_mask(s->grammar, s->mask)) return false;
@@ -572,6 +591,16 @@ static int copy_params(struct sampler *s, const struct sampler_params *p) {
             return CHIMERE_ENOMEM;
     s->p.dry_breakers = own;
     s->p.n_dry_breaker = n;
+    struct sampler_trigger *triggers =
+        arena_alloc(&s->arena, (p->n_trigger + 1) * sizeof *triggers);
+    if (!triggers) return CHIMERE_ENOMEM;
+    for (size_t i = 0; i < p->n_trigger; i++) {
+        triggers[i] = p->triggers[i];
+        triggers[i].text =
+            arena_strndup(&s->arena, p->triggers[i].text, strlen(p->triggers[i].text));
+        if (!triggers[i].text) return CHIMERE_ENOMEM;
+    }
+    s->p.triggers = triggers;
     return 0;
 }
 
@@ -623,6 +652,7 @@ int sampler_new(struct sampler **out, const struct sampler_params *p, int32_t n_
         rc = s->mask ? grammar_state_new(&s->grammar, p->grammar, e) : CHIMERE_ENOMEM;
     }
     s->think.inside = p->in_think;
+    s->lazy.at_start = true;
     s->think.look = -1;
     if (rc) {
         sampler_free(s);

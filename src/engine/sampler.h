@@ -27,7 +27,14 @@ struct logit_bias {
     float bias; /* -INFINITY bans */
 };
 
-enum { SAMPLER_MAX_PROBS = 20 };
+enum { SAMPLER_MAX_PROBS = 20, SAMPLER_MAX_TRIGGER = 128 /* bytes of one */ };
+
+/* A text that starts the grammar, which covers it and what follows. */
+struct sampler_trigger {
+    const char *text;
+    bool
+        at_start; /* only as the first of the answer, or after a text of the grammar; blanks may precede */
+};
 
 struct sampler_params {
     uint64_t seed;
@@ -61,7 +68,11 @@ struct sampler_params {
     size_t n_think_start, n_think_end;
     struct think_control think;      /* of the length of thinking, by certainty */
     struct grammar_matcher *grammar; /* borrowed until sampler_free; NULL: none */
-    bool grammar_after_think;        /* the grammar begins behind the thinking block */
+    bool grammar_after_think;        /* the grammar begins after the thinking block */
+    /* n_trigger > 0: the grammar begins at each trigger outside thinking and ends once it is complete;
+     * between, all tokens are allowed and nothing is masked. */
+    const struct sampler_trigger *triggers;
+    size_t n_trigger;
 };
 
 /* Every field at the value that changes nothing, temperature 0.7, top_k 20, top_p 0.8 (the family's
@@ -93,7 +104,7 @@ int32_t sampler_pick(struct sampler *s, const float *logits, struct sampler_prob
 void sampler_accept(struct sampler *s, int32_t token);
 /* What became of the thinking so far. */
 void sampler_think_stats(const struct sampler *s, struct think_stats *out);
-/* True where the grammar has been matched completely and allows nothing but the end. */
+/* True if the grammar, unless it has triggers, has been matched completely and allows only the end. */
 bool sampler_is_done(struct sampler *s);
 
 /* A row's sums, for those who do not read it. */

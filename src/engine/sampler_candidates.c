@@ -172,10 +172,17 @@ int32_t sampler_pick_few(struct sampler *s, const struct sampler_few *few,
     int32_t forced = sampler_think_forced(s);
     if (probs && (few->is_masked || (forced >= 0 && !own_logit(few, forced, &logit))))
         return SAMPLER_WHOLE;
+    struct rng rng = s->rng;
+    float mu = s->mu;
     fill(s, few);
     int32_t token = choose(s, few);
     forget(s, few->row->ids, few->row->n);
     forget(s, few->ids, few->n_id);
+    if (token >= 0 && sampler_trigger_refuses(s, token)) {
+        s->rng = rng; /* as if nothing had been drawn */
+        s->mu = mu;
+        return SAMPLER_WHOLE;
+    }
     if (token >= 0 && probs && own_logit(few, token, &logit)) report_few(s, few, logit, probs);
     return token;
 }

@@ -38,7 +38,13 @@ struct sampler {
     uint64_t *mask;                /* owned [(n_vocab + 63) / 64] */
     bool is_mask_ready;            /* mask holds for the next pick */
     bool grammar_left;             /* a token was taken that the grammar does not know: end it */
-    float mu;                      /* mirostat */
+    struct {
+        bool is_on;                     /* a trigger was met: the grammar rules */
+        bool at_start;                  /* text in tail is all since the start or the last call */
+        uint32_t n_tail;                /* bytes */
+        char tail[SAMPLER_MAX_TRIGGER]; /* of the text outside thinking, newest last */
+    } lazy;
+    float mu; /* mirostat */
     struct {
         bool inside;
         int32_t n_inside;      /* tokens taken inside the block */
@@ -118,6 +124,12 @@ void sampler_think_suppress(struct sampler *s); /* in work */
 /* The token that is taken where `chosen` was drawn: another where the model would stop too early. */
 int32_t sampler_think_settle(struct sampler *s, const float *logits, float max, int32_t chosen);
 void sampler_think_accept(struct sampler *s, int32_t token);
+
+/* sampler_trigger.c. Would taking this token meet a trigger and go on as the grammar does not? */
+bool sampler_trigger_refuses(struct sampler *s, int32_t token);
+/* After a token outside thinking that no grammar ruled. */
+void sampler_trigger_accept(struct sampler *s, int32_t token);
+void sampler_trigger_reset(struct sampler *s); /* a text of the grammar is complete */
 bool sampler_is_breaker(const struct sampler *s, int32_t token);
 
 #endif

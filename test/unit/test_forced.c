@@ -10,6 +10,7 @@
 
 #include "base/rng.h"
 #include "backend/request_grammar.h"
+#include "engine/sampler_impl.h"
 #include "text/chat/chat.h"
 
 enum { N_BYTE = 256, END = N_BYTE, FIRST_MARK, MAX_MARK = 12, N_WALK = 200 };
@@ -126,7 +127,8 @@ static size_t walk(struct grammar_matcher *m, const struct tok *tok, struct rng 
             }
         assert_true(n_id > 0);
         bool may_end = bits[END / 64] >> END % 64 & 1;
-        if (pick < 0) pick = may_end && rng_below(r, 2) ? END : ids[rng_below(r, (uint64_t)n_id)];
+        if (may_end && rng_below(r, 2)) pick = END;
+        else if (pick < 0) pick = ids[rng_below(r, (uint64_t)n_id)];
         assert_int_equal(grammar_accept_token(s, pick), 0);
         if (pick == END) break;
         struct slice piece = tok_piece(tok, pick);
@@ -191,6 +193,205 @@ static void forced_calls_parse(void **state) {
     }
 }
 
+static bool takes(struct grammar_matcher *m, const char *text) {
+    struct grammar_state *s;
+    struct err e = {0};
+    size_t at;
+    assert_int_equal(grammar_state_new(&s, m, &e), 0);
+    bool ok = !grammar_accept_bytes(s, text, strlen(text), &at) && grammar_is_complete(s);
+    grammar_state_free(s);
+    return ok;
+}
+
+/* ---- calls that the model begins ---- */
+
+static const char *const begun[] = {
+    [CHAT_CALLS_QWEN_XML] = "<tool_call>",          [CHAT_CALLS_HERMES] = "<tool_call>",
+    [CHAT_CALLS_NEMOTRON] = "<TOOLCALL>",           [CHAT_CALLS_GRANITE] = "<|tool_call|>",
+    [CHAT_CALLS_LLAMA] = "{\"name\": \"weather\"",  [CHAT_CALLS_MISTRAL] = "[TOOL_CALLS]",
+    [CHAT_CALLS_DEEPSEEK] = DS("calls" LOW "begin")};
+
+/* The mark's token, or the next byte of its text. */
+static int32_t next_of(const struct tok *tok, const char *text, size_t *at) {
+    int32_t id = *at ? -1 : tok_find(tok, text, strlen(text));
+    if (id >= 0) *at = strlen(text);
+    return id >= 0 ? id : (unsigned char)text[(*at)++];
+}
+
+/* Free text, two calls, an end: what a model likes, but for the grammar. Returns bytes in out. */
+static size_t answer(struct sampler *s, const struct tok *tok, const char *mark, bool first,
+                     struct rng *r, char *out, size_t max, int *n_free) {
+    float logits[FIRST_MARK + MAX_MARK];
+    size_t n = 0, at = 0;
+    int n_wait = first ? 0 : 3 + (int)rng_below(r, 9), n_begun = 0;
+    bool was_on = false;
+    for (;;) {
+        for (uint32_t i = 0; i < tok_n_vocab(tok); i++)
+            logits[i] = (float)rng_uniform(r) * 4 + (i == '}' || i == '"' || i == '\n' ? 2.0f : 0);
+        bool on = s->lazy.is_on;
+        if (was_on && !on) n_wait = first ? 0 : 3, at = 0, n_begun++;
+        was_on = on;
+        if (!on && n_begun == 2) break;
+        if (!on && n_wait > 0) logits['a' + rng_below(r, 26)] = 60, n_wait--, (*n_free)++;
+        else if (!on && mark[at]) logits[next_of(tok, mark, &at)] = 60;
+        int32_t id = sampler_pick(s, logits, NULL);
+        assert_true(id >= 0);
+        sampler_accept(s, id);
+        assert_false(sampler_is_done(s));
+        struct slice piece = tok_piece(tok, id);
+        if (id == END || n + piece.n >= max) break;
+        memcpy(out + n, piece.p, piece.n);
+        n += piece.n;
+    }
+    return n;
+}
+
+static void begun_calls_are_valid(void **state) {
+    (void)state;
+    struct rng r;
+    rng_seed(&r, 11);
+    int n_call = 0, n_free = 0;
+    for (size_t i = 0; i < sizeof forms / sizeof *forms; i++) {
+        struct tok *tok = toy_tok(forms[i].marks);
+        struct request_grammars *g;
+        struct request a;
+        struct request_grammar *m;
+        struct err e = {0};
+        request_init(&a);
+        a.tools = json_loads(tools, 0, NULL);
+        a.messages = json_array();
+        assert_int_equal(request_grammars_new(&g, tok, &e), 0);
+        if (request_grammar_take(g, &a, forms[i].calls, &m, &e)) fail_msg("%s", e.text);
+        assert_null(request_grammar_note(m));
+        for (int k = 0; k < 40; k++) {
+            static char text[40000];
+            struct sampler_params p;
+            struct sampler *s;
+            struct chat_parser *parser;
+            struct chat_result result;
+            struct chat_parse_spec spec = {
+                .calls = forms[i].calls, .tools = a.tools, .on_event = ignore_event};
+            sampler_defaults(&p);
+            p.temperature = k % 2 ? 1 : 0;
+            p.top_k = 0;
+            p.seed = (uint64_t)k;
+            p.grammar = request_grammar_matcher(m);
+            p.n_trigger = request_grammar_triggers(m, &p.triggers);
+            assert_true(p.n_trigger > 0);
+            assert_int_equal(sampler_new(&s, &p, (int32_t)tok_n_vocab(tok), tok, &e), 0);
+            size_t n = answer(s, tok, begun[forms[i].calls], forms[i].calls == CHAT_CALLS_LLAMA, &r,
+                              text, sizeof text, &n_free);
+            assert_int_equal(chat_parser_new(&parser, &spec, &e), 0);
+            assert_int_equal(chat_parser_push(parser, text, n), 0);
+            assert_int_equal(chat_parser_finish(parser, false), 0);
+            chat_parser_result(parser, &result);
+            if (result.n_call < 1 || result.n_malformed)
+                fail_msg("%s: %s: %.*s", chat_calls_name(forms[i].calls), result.reason, (int)n,
+                         text);
+            json_t *message = chat_parser_message(parser), *call;
+            size_t c;
+            json_array_foreach(json_object_get(message, "tool_calls"), c, call)
+                check_call(call, NULL),
+                n_call++;
+            json_decref(message);
+            chat_parser_free(parser);
+            sampler_free(s);
+        }
+        request_grammar_drop(g, m);
+        request_fini(&a);
+        request_grammars_free(g);
+        tok_free(tok);
+    }
+    assert_true(n_call > 400 && n_free > 1000);
+}
+
+/* Marks inside thinking start nothing; a token that ends a mark and goes on badly is not taken. */
+static void triggers_wait_and_refuse(void **state) {
+    (void)state;
+    static const char *const pieces_marks[] = {"<think>", "</think>", NULL};
+    static const struct sampler_trigger triggers[] = {{"[c]", false}, {"{x", true}};
+    struct tok *tok = toy_tok(pieces_marks);
+    struct grammar *g;
+    struct grammar_vocab *v;
+    struct grammar_matcher *m;
+    struct sampler_params p;
+    struct sampler *s;
+    struct err e = {0};
+    static const char gbnf[] = "root ::= \"[c]\" [0-9] \".\" | \"{x\" [0-9] \"}\"";
+    int32_t n_vocab = (int32_t)tok_n_vocab(tok), start = FIRST_MARK, end = FIRST_MARK + 1;
+    float logits[FIRST_MARK + MAX_MARK];
+    assert_int_equal(grammar_from_gbnf(&g, gbnf, strlen(gbnf), NULL, &e), 0);
+    assert_int_equal(grammar_vocab_from_tok(&v, tok, NULL, &e), 0);
+    assert_int_equal(grammar_matcher_new(&m, g, v, 1 << 20, &e), 0);
+    sampler_defaults(&p);
+    p.temperature = 0;
+    p.grammar = m;
+    p.triggers = triggers;
+    p.n_trigger = 2;
+    p.think_start = &start, p.n_think_start = 1;
+    p.think_end = &end, p.n_think_end = 1;
+    /* what the model wants (~: the start, ^: the end of thinking), and what it gets */
+    static const struct {
+        const char *wants, *gets;
+    } x[] = {{"a[c]zz.b", "a[c]0.b"}, /* z is not allowed: the first digit */
+             {"~[c]zz^[c]z.", "~[c]zz^[c]0."},
+             {" {xz}a{xz", " {x0}a{xz"}, /* at the start alone, and after a call */
+             {"{xz};{xz}", "{x0};{x0}"},
+             {"[[cc][c]z.[c]z.", "[[cc][c]0.[c]0."}};
+    for (size_t i = 0; i < sizeof x / sizeof *x; i++) {
+        char got[64] = "";
+        assert_int_equal(sampler_new(&s, &p, n_vocab, tok, &e), 0);
+        size_t n = 0;
+        for (const char *w = x[i].wants; *w; w++) {
+            for (int32_t k = 0; k < n_vocab; k++) logits[k] = k >= '0' && k <= '9' ? '9' - k : -50;
+            logits[*w == '~' ? start : *w == '^' ? end : (unsigned char)*w] = 60;
+            int32_t id = sampler_pick(s, logits, NULL);
+            sampler_accept(s, id);
+            got[n++] = id == start ? '~' : id == end ? '^' : (char)id;
+            if (s->lazy.is_on && got[n - 1] == '0' && w[1] == 'z') w++;
+        }
+        sampler_free(s);
+        assert_string_equal(got, x[i].gets);
+    }
+    grammar_matcher_free(m), grammar_vocab_free(v), grammar_free(g);
+    tok_free(tok);
+}
+
+/* In auto such a tool takes any arguments, and is named; a strict one is an error. */
+static void unenforced_tools_are_named(void **state) {
+    (void)state;
+    static const char *const no_marks[] = {NULL};
+    struct tok *tok = toy_tok(no_marks);
+    struct request_grammars *g;
+    struct request_grammar *m;
+    struct request a;
+    struct err e = {0};
+    request_init(&a);
+    a.messages = json_array();
+    a.tools = json_loads("[{\"type\":\"function\",\"function\":{\"name\":\"tag_all\","
+                         "\"parameters\":{\"type\":\"object\",\"properties\":{\"tags\":{\"type\":"
+                         "\"array\",\"uniqueItems\":true}}}}}]",
+                         0, NULL);
+    assert_int_equal(request_grammars_new(&g, tok, &e), 0);
+    if (request_grammar_take(g, &a, CHAT_CALLS_HERMES, &m, &e)) fail_msg("%s", e.text);
+    assert_non_null(strstr(request_grammar_note(m), "tag_all: "));
+    assert_non_null(strstr(request_grammar_note(m), "'uniqueItems' at #/properties/tags"));
+    assert_true(takes(request_grammar_matcher(m),
+                      "<tool_call>\n{\"name\": \"tag_all\", \"arguments\": {\"tags\": [1, 1]}}\n"
+                      "</tool_call>"));
+    request_grammar_drop(g, m);
+    json_object_set_new(json_object_get(json_array_get(a.tools, 0), "function"), "strict",
+                        json_true());
+    assert_int_equal(request_grammar_take(g, &a, CHAT_CALLS_HERMES, &m, &e), CHIMERE_EUNSUPPORTED);
+    assert_non_null(strstr(e.text, "tag_all"));
+    a.tool_choice = REQUEST_TOOLS_NONE;
+    assert_int_equal(request_grammar_take(g, &a, CHAT_CALLS_HERMES, &m, &e), 0);
+    assert_null(m);
+    request_fini(&a);
+    request_grammars_free(g);
+    tok_free(tok);
+}
+
 /* ---- values of XML calls ---- */
 
 struct xml_example {
@@ -217,10 +418,9 @@ static const struct xml_example xml_examples[] = {
      {{"", "\"\""},
       {"5", "\"5\""},
       {"a \"b\" \\u00e9", "\"a \\\"b\\\" \\\\u00e9\""},
-      {"x</parameter> y", "\"x</parameter> y\""},
-      {"\n</parameter>\nz", "\"\\n</parameter>\\nz\""}},
-     {"a</parameter></function>", "a</parameter>\n<parameter=w>", "</parameter>",
-      "a\n<parameter=w>", "</function> </tool_call>", "a\r"}},
+      {"x</parameter> y", "\"x</parameter> y\""}},
+     {"a</parameter></function>", "\n</parameter>\nz", "</parameter>", "a\n<parameter=w>",
+      "</function> </tool_call>", "a\r"}},
     {"{\"anyOf\":[{\"type\":\"string\",\"maxLength\":4},{\"type\":\"null\"}]}",
      {{"null", "null"}, {"abcd", "\"abcd\""}, {"\"a\"", "\"\\\"a\\\"\""}},
      {"abcde", "None", " null"}},
@@ -241,16 +441,6 @@ static const struct xml_example xml_examples[] = {
      {"12345678901234567", "1.0", "1e3", "x"}},
     {"{\"type\":\"number\"}", {{"1.5", "1.5"}, {"-2", "-2"}}, {"0.12345678901234567", "x"}},
 };
-
-static bool takes(struct grammar_matcher *m, const char *text) {
-    struct grammar_state *s;
-    struct err e = {0};
-    size_t at;
-    assert_int_equal(grammar_state_new(&s, m, &e), 0);
-    bool ok = !grammar_accept_bytes(s, text, strlen(text), &at) && grammar_is_complete(s);
-    grammar_state_free(s);
-    return ok;
-}
 
 static json_t *parsed(json_t *tools_list, const char *text) {
     struct chat_parser *p;
@@ -414,6 +604,9 @@ static void refusals_name_tool_and_keyword(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(forced_calls_parse),
+        cmocka_unit_test(begun_calls_are_valid),
+        cmocka_unit_test(triggers_wait_and_refuse),
+        cmocka_unit_test(unenforced_tools_are_named),
         cmocka_unit_test(xml_values_keep_the_schema),
         cmocka_unit_test(xml_parameters_are_an_object),
         cmocka_unit_test(marks_stay_out_of_texts),

@@ -165,8 +165,8 @@ static void test_forced(void **state) {
 /* An agent's second step: the prompt must continue the first prompt and the tokens that were sampled, though
  * the template spells the call in another way. */
 static void test_replay(void **state) {
-    static const char spelt[] = "<tool_call>\n<function=calculator>\n<parameter=expression>\n"
-                                "12 * 34</parameter></function></tool_call>";
+    static const char spelt[] = "\n\n<tool_call>\n<function=calculator>\n<parameter=expression>\n"
+                                "12 * 34\n</parameter>\n</function>\n</tool_call>";
     static const char history[] =
         "[{\"role\":\"user\",\"content\":\"Hi\"},{\"role\":\"assistant\",\"content\":null,"
         "\"tool_calls\":[{\"id\":\"x\",\"type\":\"function\",\"function\":{\"name\":"

@@ -62,15 +62,23 @@ int grammar_from_schema(struct grammar **out, const char *text, size_t n,
                         const struct grammar_limits *lim, struct err *e);
 int grammar_from_json(struct grammar **out, const json_t *schema, const struct grammar_limits *lim,
                       struct err *e);
-/* Answers that are tool calls and nothing else, in the form in which a model writes them: XML as Qwen3.5
- * has it, or open NAME middle ARGUMENTS close. Arguments follow each tool's own schema. In XML a text stands
- * as it is, and a value is not a text that the parser would read as another type (chat_types.h). */
+/* How a model writes calls: mark head (open NAME middle ARGUMENTS end) (between open NAME ...)* close. In XML the
+ * arguments are parameters as Qwen3.5 writes them: a text stands as it is, and a value is not a text that
+ * the parser would read as another type (chat_types.h). Static strings. */
+struct grammar_call_form {
+    const char *mark, *head, *open, *middle, *end;
+    const char *between; /* between calls of one block; NULL: one call per block */
+    const char *close;
+    bool xml;
+};
+/* Answers that are tool calls and nothing else. Arguments follow each tool's own schema. */
 struct grammar_calls {
     const json_t *tools; /* OpenAI tool list; borrowed during the call, as everything here */
     const char *only;    /* name of the one tool, NULL: any */
-    bool many;           /* several calls, one after the other */
-    bool xml;
-    const char *open, *middle, *close; /* without xml */
+    const struct grammar_call_form *forms;
+    size_t n_form;
+    bool many;         /* several calls in one block */
+    const char *again; /* between blocks; NULL: one block */
 };
 int grammar_from_calls(struct grammar **out, const struct grammar_calls *c,
                        const struct grammar_limits *lim, struct err *e);

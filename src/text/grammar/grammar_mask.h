@@ -51,6 +51,8 @@ void grammar_matcher_free(struct grammar_matcher *m); /* after all its states */
 int grammar_state_new(struct grammar_state **out, struct grammar_matcher *m, struct err *e);
 int grammar_state_fork(struct grammar_state **out, const struct grammar_state *from, struct err *e);
 void grammar_state_free(struct grammar_state *s);
+/* Back before the first byte; nothing can be rewound then. Allocates nothing. */
+void grammar_state_restart(struct grammar_state *s);
 
 /* 0; CHIMERE_EREFUSED when the grammar does not go on this way, CHIMERE_ELIMIT when the automaton
  * outgrows its matcher: both leave the state as it was. An end-of-generation id is accepted iff the

@@ -536,6 +536,11 @@ void grammar_state_free(struct grammar_state *s) {
     mem_free(s);
 }
 
+void grammar_state_restart(struct grammar_state *s) {
+    s->now = s->origin = s->m->start;
+    s->n_token = s->oldest = 0;
+}
+
 static void record(struct grammar_state *s, uint32_t now) {
     s->before[s->n_token++ % GRAMMAR_MAX_REWIND] = s->now;
     if (s->n_token - s->oldest > GRAMMAR_MAX_REWIND) s->oldest = s->n_token - GRAMMAR_MAX_REWIND;

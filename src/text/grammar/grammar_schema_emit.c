@@ -18,9 +18,14 @@ struct job {
     uint32_t rule, first, n; /* literals in s->sets */
 };
 
-/* How a conjunction is written: as JSON, as the parameters of an XML call, or as the value of one. Part of
- * the set of literals, as a literal without a schema. */
-enum { WRITE_JSON = 0, WRITE_PARAMS = 1 << 9, WRITE_VALUE = 1 << 8 /* | types */ };
+/* How a conjunction is written: as JSON, as the arguments of a call in JSON or as its parameters in XML, or
+ * as the value of a parameter. Part of the set of literals, as a literal without a schema. */
+enum {
+    WRITE_JSON = 0,
+    WRITE_VALUE = 1 << 8 /* | types */,
+    WRITE_PARAMS = 1 << 9,
+    WRITE_ARGS = 1 << 10
+};
 
 static uint32_t call(struct schema *s, uint32_t rule, uint32_t next) {
     return grammar_add_call(&s->b, rule, next);
@@ -284,9 +289,10 @@ struct object {
     struct grammar_vec other_rules; /* value rule per class of unnamed properties */
     struct grammar_vec other_keys;  /* key rule per class */
     bool is_raw;                    /* the parameters of an XML call */
+    bool is_call;                   /* the arguments of a call, in any form */
     bool *required;                 /* owned [names.n] */
     const char *patterns[64];       /* views: keys of patternProperties, without doubles */
-    uint32_t n_pattern;
+    uint32_t n_pattern, min_props;
     struct dfa writable; /* owned: names that an XML call can carry; with is_raw */
 };
 
@@ -384,14 +390,18 @@ static void cut_names(struct object *o, const struct dfa *d, uint32_t at, uint64
     dfa_free(&pattern);
 }
 
+/* A call has no arguments that its schema does not mention: a small model invents them without end. */
 static bool allows_others(const struct object *o) {
+    bool mentioned = !o->is_call || !o->names.n || o->min_props > o->names.n;
     for (uint32_t i = 0; i < o->n; i++) {
         if (o->items[i].kind != I_OBJECT) continue;
+        mentioned |= json_object_get(o->items[i].json, "additionalProperties") ||
+                     json_object_get(o->items[i].json, "patternProperties");
         if (json_is_false(json_object_get(o->items[i].json, "additionalProperties")) &&
             !json_object_get(o->items[i].json, "patternProperties"))
             return false;
     }
-    return true;
+    return mentioned;
 }
 
 static void collect_others(struct object *o) {
@@ -550,9 +560,15 @@ static void emit_params(struct object *o, uint32_t rule, const struct type_facts
 }
 
 static uint32_t emit_object(struct schema *s, const struct item *items, uint32_t n,
-                            const struct type_facts *f, bool is_raw) {
+                            const struct type_facts *f, uint32_t how) {
     static const char name[] = SCHEMA_PARAM_NAME;
-    struct object o = {.s = s, .items = items, .n = n, .is_raw = is_raw};
+    bool is_raw = how == WRITE_PARAMS, is_call = is_raw || how == WRITE_ARGS;
+    struct object o = {.s = s,
+                       .items = items,
+                       .n = n,
+                       .is_raw = is_raw,
+                       .is_call = is_call,
+                       .min_props = f->min_props};
     uint32_t rule = grammar_add_rule(&s->b);
     if (is_raw)
         dfa_from_regex(&s->b, (struct slice){name, sizeof name - 1}, false, "schema: name",
@@ -587,9 +603,9 @@ static void emit_case(struct schema *s, void *arg, const struct item *items, uin
     struct type_facts f;
     case_facts(s, items, n, &f);
     if (b->rc) return;
-    if (w->how == WRITE_PARAMS) {
+    if (w->how == WRITE_PARAMS || w->how == WRITE_ARGS) {
         if (f.types & T_OBJ)
-            schema_push_node(s, &w->to, call(s, emit_object(s, items, n, &f, true), b->ret));
+            schema_push_node(s, &w->to, call(s, emit_object(s, items, n, &f, w->how), b->ret));
         return;
     }
     uint32_t types = f.types & (w->how ? w->how : T_ANY), raw = w->how & T_ANY, end = b->ret;
@@ -611,7 +627,8 @@ static void emit_case(struct schema *s, void *arg, const struct item *items, uin
         push_value(s, w, true, node);
     }
     if (types & T_ARR) push_value(s, w, true, call(s, emit_array(s, items, n, &f), end));
-    if (types & T_OBJ) push_value(s, w, true, call(s, emit_object(s, items, n, &f, false), end));
+    if (types & T_OBJ)
+        push_value(s, w, true, call(s, emit_object(s, items, n, &f, WRITE_JSON), end));
 }
 
 static int by_content(const void *x, const void *y) { return memcmp(x, y, sizeof(struct literal)); }
@@ -658,8 +675,9 @@ void schema_emit_jobs(struct schema *s) {
     }
 }
 
-uint32_t schema_params_rule(struct schema *s) {
-    struct literal lits[2] = {{NULL, WRITE_PARAMS}, {s->root, 0}};
+uint32_t schema_args_rule(struct schema *s, const json_t *root, bool xml) {
+    if (!schema_set_root(s, root)) return 0;
+    struct literal lits[2] = {{NULL, xml ? WRITE_PARAMS : WRITE_ARGS}, {s->root, 0}};
     uint32_t rule = schema_rule(s, lits, 2);
     schema_emit_jobs(s);
     return rule;

@@ -187,8 +187,9 @@ uint32_t schema_rule(struct schema *s, struct literal *lits, uint32_t n);
 void schema_emit_prelude(struct schema *s);
 void schema_emit_jobs(struct schema *s);
 uint32_t schema_emit_root(struct schema *s, uint32_t value);
-/* The rule of s->root as the parameters of an XML call; begins with the line end before the first. */
-uint32_t schema_params_rule(struct schema *s);
+/* The rule of a call's arguments under this schema, as JSON or as parameters in XML; those begin with the
+ * line end before the first. */
+uint32_t schema_args_rule(struct schema *s, const json_t *root, bool xml);
 void schema_push_node(struct schema *s, struct grammar_vec *v, uint32_t node);
 
 /* ---- grammar_format.c ---- */

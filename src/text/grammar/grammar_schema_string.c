@@ -239,11 +239,13 @@ static uint32_t emit_limited_string(struct schema *s, const struct dfa *d, uint3
     return rule;
 }
 
-/* What would end a value early (see chat_calls.c), and what the parser would not keep. */
+/* What would end a value early (see chat_calls.c), and what the parser would not keep. An end mark on a line
+ * of its own always ends the value, though the parser would take it for text if no tag followed: a model
+ * that leaves out a required parameter writes </function> next and must not be led on in the text. */
 #define BLANKS "[ \\t\\r\\n]*"
 #define ENDS_EARLY                                                                                 \
     "</parameter>" BLANKS "(?:<parameter=|</function>|</parameter>|</tool_call>|$)"                \
-    "|</function>" BLANKS "</tool_call>|\\n<parameter=|^\\r|\\r$|\\u0000"
+    "|</function>" BLANKS "</tool_call>|\\n<parameter=|\\n</parameter>|^\\r|\\r$|\\u0000"
 #define NUMBER_LIKE "[-+]?(?:[0-9._]+(?:[eE][-+]?[0-9]+)?|NaN|nan|Infinity|inf)" BLANKS "$"
 
 /* Texts that a parameter of these types may have as its value and that are read as texts. */
