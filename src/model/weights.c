@@ -17,7 +17,7 @@ struct binder {
     const struct hparams *hp;
     const struct gguf *g;
     struct dev *dev;
-    size_t cap_owned;
+    size_t cap_owned, cap_source;
     struct err *e;
     void **gathered; /* owned [MAX_GATHERED] */
     size_t n_gathered;
@@ -302,15 +302,22 @@ static size_t prepared_share(struct dev *d, const struct weight *m) {
     return m->data ? (d->ops->prepared_bytes(d, m) + 255) & ~(size_t)255 : 0;
 }
 
-/* The matrix as an error names it: by the tensor of the file that its rows come from. */
-static int matrix_not_finite(struct binder *b, const struct weight *m, int32_t il) {
+/* The tensor of the file that holds m's rows; NULL: they were gathered (unfuse_gdn). */
+static const struct gguf_tensor *tensor_of(const struct binder *b, const struct weight *m) {
     const char *at = m->data;
-    char name[32];
     for (size_t i = 0; i < gguf_n_tensors(b->g); i++) {
         const struct gguf_tensor *t = gguf_tensor_at(b->g, i);
         const char *data = (const char *)t->data;
-        if (at >= data && at < data + t->n_bytes) return not_finite(b, t->name);
+        if (at >= data && at < data + t->n_bytes) return t;
     }
+    return NULL;
+}
+
+/* The matrix as an error names it. */
+static int matrix_not_finite(struct binder *b, const struct weight *m, int32_t il) {
+    const struct gguf_tensor *t = tensor_of(b, m);
+    if (t) return not_finite(b, t->name);
+    char name[32];
     snprintf(name, sizeof name, "blk.%d.ssm_in.weight", il); /* rows gathered by unfuse_gdn */
     return not_finite(b, name);
 }
@@ -320,26 +327,46 @@ static bool matrix_is_finite(const struct weight *m) {
     return quant_is_finite(m->type, m->data, (uint64_t)(m->n_in * m->n_out * m->n_mat));
 }
 
+/* file: the slot's content before it was prepared. */
+static int note_source(struct binder *b, struct weight *slot, const struct weight *file,
+                       bool is_table) {
+    struct weights *w = b->w;
+    const struct gguf_tensor *t = tensor_of(b, file);
+    if (!t) return 0;
+    if (w->n_source == b->cap_source) {
+        size_t cap = b->cap_source ? b->cap_source * 2 : 256;
+        struct weight_source *grown = mem_realloc(w->sources, cap * sizeof *grown);
+        if (!grown) return err_set(b->e, CHIMERE_ENOMEM, "out of memory for weights");
+        w->sources = grown;
+        b->cap_source = cap;
+    }
+    w->sources[w->n_source++] = (struct weight_source){slot, t, *file, *slot, is_table};
+    return 0;
+}
+
 static int prepare_one(struct binder *b, struct weight *m, int32_t il, struct dev *d, char **at) {
     size_t n = prepared_share(d, m);
-    struct weight ready;
-    if (!n) return matrix_is_finite(m) ? 0 : matrix_not_finite(b, m, il);
+    struct weight file = *m, ready;
+    if (!n) return matrix_is_finite(m) ? note_source(b, m, m, false) : matrix_not_finite(b, m, il);
     int rc = d->ops->prepare(d, m, *at, &ready);
     if (rc == CHIMERE_ENUMERIC) return matrix_not_finite(b, m, il);
     if (rc) return d->ops->status(d, b->e) ? b->e->code : err_set(b->e, rc, "preparing weights");
     *m = ready;
     *at += n;
-    return 0;
+    return note_source(b, m, &file, false);
 }
 
 /* Tables that rows are looked up in. */
 static int check_tables(struct binder *b) {
-    const struct global_weights *w = &b->w->global;
-    const struct weight *tables[] = {&w->token_embd, &w->pos_embd, &w->type_embd, &w->meta_embd};
-    for (size_t i = 0; i < sizeof tables / sizeof *tables; i++)
-        if (tables[i]->data && !matrix_is_finite(tables[i]))
-            return matrix_not_finite(b, tables[i], -1);
-    return 0;
+    struct global_weights *w = &b->w->global;
+    struct weight *tables[] = {&w->token_embd, &w->pos_embd, &w->type_embd, &w->meta_embd};
+    int rc = 0;
+    for (size_t i = 0; i < sizeof tables / sizeof *tables && !rc; i++) {
+        if (!tables[i]->data) continue;
+        rc = matrix_is_finite(tables[i]) ? note_source(b, tables[i], tables[i], true)
+                                         : matrix_not_finite(b, tables[i], -1);
+    }
+    return rc;
 }
 
 /* What layer il reads of a block that stands in an earlier layer. */
@@ -499,6 +526,7 @@ void weights_release(struct weights *w) {
     if (w->experts.block) w->experts.host->ops->free(w->experts.host, w->experts.block);
     mem_free(w->experts.layer);
     mem_free(w->owned);
+    mem_free(w->sources);
     mem_free(w->layer);
     *w = (struct weights){.layer = NULL};
 }

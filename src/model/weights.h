@@ -55,8 +55,20 @@ struct layer_weights {
     } nextn;
 };
 
+/* A matrix as the file stores it, beside the slot that holds its device form: what swap.h replaces. */
+struct weight_source {
+    struct weight *slot;              /* view */
+    const struct gguf_tensor *tensor; /* view of the file's directory */
+    struct weight file;               /* layout 0: rows of the tensor's data */
+    struct weight ready;              /* the slot's own content */
+    bool is_table;                    /* rows are looked up; never prepared */
+};
+
 struct weights {
     struct global_weights global;
+    struct weight_source
+        *sources; /* owned [n_source]; rows gathered from fused tensors have none */
+    size_t n_source;
     struct layer_weights *layer; /* owned [n_layer + n_nextn] */
     size_t prepared_bytes;       /* memory taken beside the file's map */
     struct dev *dev;             /* borrowed */
