@@ -2,8 +2,6 @@
 #include "convert/quantize.h"
 
 #include <inttypes.h>
-#include <math.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -13,17 +11,14 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/mem.h"
-#include "base/pool.h"
 #include "base/str.h"
+#include "convert/encode.h"
 #include "convert/imatrix_read.h"
 #include "convert/quantize_mix.h"
 #include "format/quant.h"
 
 enum {
-    SPAN =
-        1 << 14, /* elements that a thread decodes and encodes at once: a multiple of every block */
-    SLAB = 1 << 22, /* elements between writes */
-    GRAB = 4,       /* spans that a thread takes at once */
+    COPY = 1 << 22, /* bytes between writes of a tensor that stays */
     MAX_RULES = 4096,
     QUANTIZATION_VERSION = 2, /* of ggml's blocks, as all files since 2023 carry it */
 };
@@ -142,10 +137,13 @@ static int plan_tensor(struct quantize *q, struct quantize_item *item, pcre2_mat
     int rc = find_rule(q, t->name, match, &rule, e);
     if (rc) return rc;
     bool is_matrix = quantize_mix_is_matrix(t) && quant_traits(t->type)->decode;
+    const struct quantize_choice *choice = q->options.choice;
     item->type = t->type;
     if (rule && may_override(t, is_matrix, rule->type)) {
         rule->has_matched = true;
         item->type = rule->type;
+    } else if (choice && choice->types[item - q->items] != QUANTIZE_BY_MIX) {
+        item->type = choice->types[item - q->items];
     } else if (is_matrix) {
         item->type = quantize_mix_type(q->mix, &q->shape, t, q->options.pure);
     } else if (t->type == QUANT_F16 || t->type == QUANT_BF16 || t->type == QUANT_F64) {
@@ -255,69 +253,11 @@ void quantize_sizes(const struct quantize *q, uint64_t *n_elements, uint64_t *by
 
 /* ---- run ---- */
 
-/* The work on one tensor, shared by the threads. A span is up to SPAN elements of one row. */
-struct job {
-    const struct gguf_tensor *tensor;
-    const struct quant_traits *from, *to;
-    float most;           /* that the new type holds */
-    const float *weights; /* view: [n_matrix, ne0], or NULL */
-    uint64_t spans_per_row, from_row_bytes, to_row_bytes;
-    uint64_t first, last; /* spans of this slab */
-    unsigned char *out;   /* view: result of the slab */
-    float *scratch;       /* view: [n_thread, SPAN] */
-    _Atomic uint64_t next;
-    _Atomic uint64_t bad; /* least element that does not fit, UINT64_MAX: none */
-    _Atomic bool out_of_memory;
-};
-
-/* Byte of the result at which a span begins. */
-static uint64_t span_at(const struct job *j, uint64_t span) {
-    uint64_t row = span / j->spans_per_row, column = span % j->spans_per_row * SPAN;
-    return row * j->to_row_bytes + column / j->to->block_elements * j->to->block_bytes;
-}
-
-static void note_bad(struct job *j, uint64_t element) {
-    uint64_t least = atomic_load(&j->bad);
-    while (element < least && !atomic_compare_exchange_weak(&j->bad, &least, element)) continue;
-}
-
-static void code_span(struct job *j, uint64_t span, float *x) {
-    const struct gguf_tensor *t = j->tensor;
-    uint64_t row = span / j->spans_per_row, column = span % j->spans_per_row * SPAN;
-    size_t n = t->ne[0] - column < SPAN ? (size_t)(t->ne[0] - column) : SPAN;
-    j->from->decode(t->data + row * j->from_row_bytes +
-                        column / j->from->block_elements * j->from->block_bytes,
-                    x, n);
-    float most = j->most;
-    for (size_t i = 0; i < n; i++)
-        if (!(fabsf(x[i]) <= most)) {
-            note_bad(j, row * t->ne[0] + column + i);
-            return;
-        }
-    const float *w = j->weights ? j->weights + row / t->ne[1] * t->ne[0] + column : NULL;
-    if (!j->to->encode(x, j->out + (span_at(j, span) - span_at(j, j->first)), n, w))
-        atomic_store(&j->out_of_memory, true);
-}
-
-static void code_spans(void *arg, int ith, int n_thread) {
-    (void)n_thread;
-    struct job *j = arg;
-    float *x = j->scratch + (size_t)ith * SPAN;
-    for (;;) {
-        uint64_t span = atomic_fetch_add(&j->next, GRAB);
-        if (span >= j->last) return;
-        for (uint64_t end = span + GRAB < j->last ? span + GRAB : j->last; span < end; span++)
-            code_span(j, span, x);
-    }
-}
-
 struct run {
     struct quantize *q;
     struct gguf_writer *w;
-    struct pool *pool;
-    unsigned char *out; /* owned: a slab's result */
-    float *scratch;     /* owned */
-    uint64_t done;      /* source bytes behind us */
+    struct encoder *encoder; /* owned */
+    uint64_t done;           /* source bytes behind us */
 };
 
 /* Source pages behind us are read again from the file should anybody want them. */
@@ -329,58 +269,50 @@ static void give_back(struct run *r, const struct gguf_tensor *t, uint64_t from,
 
 static int copy_tensor(struct run *r, const struct gguf_tensor *t, struct err *e) {
     int rc = 0;
-    for (uint64_t at = 0; at < t->n_bytes && !rc; at += SLAB) {
-        size_t n = t->n_bytes - at < SLAB ? (size_t)(t->n_bytes - at) : SLAB;
+    for (uint64_t at = 0; at < t->n_bytes && !rc; at += COPY) {
+        size_t n = t->n_bytes - at < COPY ? (size_t)(t->n_bytes - at) : COPY;
         rc = gguf_write_data(r->w, t->data + at, n, e);
         give_back(r, t, at, at + n);
     }
     return rc;
 }
 
-static int bad_value(const struct job *j, struct err *e) {
-    uint64_t at = atomic_load(&j->bad);
-    return err_set(e, CHIMERE_ENUMERIC,
-                   "tensor %s: row %" PRIu64 ", column %" PRIu64
-                   ": expected a finite number up to %g, as %s holds it",
-                   j->tensor->name, at / j->tensor->ne[0], at % j->tensor->ne[0], (double)j->most,
-                   j->to->name);
+/* What encode_run passes on. */
+struct slab_sink {
+    struct run *r;
+    const struct gguf_tensor *t;
+    uint64_t from; /* source bytes dropped so far */
+};
+
+static int put_slab(void *ud, const void *data, size_t n, uint64_t source, struct err *e) {
+    struct slab_sink *s = ud;
+    int rc = gguf_write_data(s->r->w, data, n, e);
+    give_back(s->r, s->t, s->from, source);
+    s->from = source;
+    return rc;
 }
 
 static int code_tensor(struct run *r, const struct quantize_item *item, const float *weights,
                        struct err *e) {
-    const struct gguf_tensor *t = item->tensor;
-    struct job j = {.tensor = t,
-                    .from = quant_traits(t->type),
-                    .to = quant_traits(item->type),
-                    .most = quant_max(item->type),
-                    .weights = weights,
-                    .spans_per_row = (t->ne[0] + SPAN - 1) / SPAN,
-                    .out = r->out,
-                    .scratch = r->scratch,
-                    .bad = UINT64_MAX};
-    quant_row_bytes(t->type, t->ne[0], &j.from_row_bytes);
-    quant_row_bytes(item->type, t->ne[0], &j.to_row_bytes);
-    uint64_t n_row = t->n_elements / t->ne[0], n_span = n_row * j.spans_per_row;
-    uint64_t widest = t->ne[0] < SPAN ? t->ne[0] : SPAN, slab = SLAB / widest;
-    int rc = 0;
-    for (j.first = 0; j.first < n_span && !rc; j.first = j.last) {
-        j.last = n_span - j.first < slab ? n_span : j.first + slab;
-        atomic_store(&j.next, j.first);
-        pool_run(r->pool, code_spans, &j);
-        if (atomic_load(&j.out_of_memory)) rc = err_set(e, CHIMERE_ENOMEM, "out of memory");
-        else if (atomic_load(&j.bad) != UINT64_MAX) rc = bad_value(&j, e);
-        else
-            rc = gguf_write_data(r->w, r->out, (size_t)(span_at(&j, j.last) - span_at(&j, j.first)),
-                                 e);
-        give_back(r, t, j.first / j.spans_per_row * j.from_row_bytes,
-                  j.last / j.spans_per_row * j.from_row_bytes);
-    }
+    struct slab_sink s = {r, item->tensor, 0};
+    return encode_run(r->encoder, item->tensor, item->type, weights, put_slab, &s, e);
+}
+
+/* A caller's encoding of the whole tensor, made before with the same weights. */
+static int put_ready(struct run *r, const struct quantize_item *item, const void *data,
+                     struct err *e) {
+    int rc = gguf_write_data(r->w, data, (size_t)item->n_bytes, e);
+    give_back(r, item->tensor, 0, item->tensor->n_bytes);
     return rc;
 }
 
 static int write_tensor(struct run *r, const struct quantize_item *item, struct err *e) {
     const struct gguf_tensor *t = item->tensor;
     if (item->type == t->type) return copy_tensor(r, t, e);
+    const struct quantize_choice *choice = r->q->options.choice;
+    const void *ready =
+        choice && choice->ready ? choice->ready(choice->ud, t, item->type, item->n_bytes) : NULL;
+    if (ready) return put_ready(r, item, ready, e);
     float *weights = NULL;
     int rc = 0;
     if (item->is_weighted) {
@@ -401,6 +333,8 @@ static void put_keys(const struct quantize *q, struct gguf_writer *w) {
     gguf_drop(w, "split.tensors.count");
     gguf_put_u32(w, "general.quantization_version", QUANTIZATION_VERSION);
     gguf_put_u32(w, "general.file_type", quantize_mix_file_type(q->mix));
+    const struct quantize_choice *choice = q->options.choice;
+    if (choice && choice->put_keys) choice->put_keys(choice->ud, w);
     if (!q->imatrix) return;
     const char *path = q->options.imatrix, *slash = strrchr(path, '/');
     const char *name = slash ? slash + 1 : path; /* folders are nobody else's business */
@@ -442,10 +376,8 @@ static int write_all(struct run *r, struct err *e) {
 int quantize_run(struct quantize *q, const char *path, bool show_progress, struct err *e) {
     int rc = refuse_source(q, path, e);
     if (rc) return rc;
-    struct run r = {.q = q, .pool = pool_new(q->options.n_thread)};
-    r.out = mem_alloc((size_t)SLAB * sizeof(double));
-    if (r.pool) r.scratch = mem_alloc_array((size_t)pool_n_thread(r.pool) * SPAN, sizeof(float));
-    if (!r.pool || !r.out || !r.scratch) rc = err_set(e, CHIMERE_ENOMEM, "out of memory");
+    struct run r = {.q = q};
+    rc = encode_new(&r.encoder, q->options.n_thread, e);
     if (!rc) rc = gguf_writer_new(&r.w, path, gguf_alignment(q->gguf), q->options.split_bytes, e);
     if (!rc) {
         uint64_t n_elements, before, after;
@@ -456,8 +388,6 @@ int quantize_run(struct quantize *q, const char *path, bool show_progress, struc
         if (rc) gguf_writer_abort(r.w);
         else rc = gguf_writer_close(r.w, e);
     }
-    mem_free(r.scratch);
-    mem_free(r.out);
-    if (r.pool) pool_free(r.pool);
+    encode_free(r.encoder);
     return rc;
 }

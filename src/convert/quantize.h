@@ -15,6 +15,17 @@
 #include "base/err.h"
 #include "format/gguf.h"
 
+enum { QUANTIZE_BY_MIX = UINT32_MAX };
+
+/* A caller's own choice of types; see ramp. */
+struct quantize_choice {
+    const uint32_t *types; /* one per tensor in file order, QUANTIZE_BY_MIX: the mix decides */
+    /* The whole tensor encoded as type before, n_bytes of it; NULL: encode it. May be NULL. */
+    const void *(*ready)(void *ud, const struct gguf_tensor *t, uint32_t type, uint64_t n_bytes);
+    void (*put_keys)(void *ud, struct gguf_writer *w); /* further metadata; may be NULL */
+    void *ud;
+};
+
 struct quantize_options {
     const char *type;    /* a mix or a plain type of quantize_mix.h */
     const char *imatrix; /* path or NULL */
@@ -24,6 +35,7 @@ struct quantize_options {
     bool pure;            /* the base type for every matrix, output and embedding too */
     int n_thread;         /* 0: one a core */
     uint64_t split_bytes; /* 0: one file */
+    const struct quantize_choice *choice; /* borrowed until quantize_close; NULL: mix and rules */
 };
 
 struct quantize_item {

@@ -1,0 +1,23 @@
+/* encode.h: a tensor in another type, on all threads, streamed.
+ *
+ * Rows are decoded to floats, encoded, and passed on in slabs of at most 4 M elements in file order.
+ * The result does not depend on the number of threads. One thread calls. */
+#ifndef CHIMERE_CONVERT_ENCODE_H
+#define CHIMERE_CONVERT_ENCODE_H
+
+#include "format/gguf.h"
+
+struct encoder;
+
+int encode_new(struct encoder **out, int n_thread, struct err *e); /* as pool_new */
+void encode_free(struct encoder *x);
+
+/* Receives n encoded bytes; source: bytes of the tensor consumed so far. Nonzero ends the run. */
+typedef int encode_sink(void *ud, const void *data, size_t n, uint64_t source, struct err *e);
+
+/* weights: [n_matrix, ne0] importance of columns, or NULL. A value that is not finite is refused with its
+ * place. The caller has checked that rows fit the type. */
+int encode_run(struct encoder *x, const struct gguf_tensor *t, uint32_t type, const float *weights,
+               encode_sink *sink, void *ud, struct err *e);
+
+#endif
