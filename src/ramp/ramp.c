@@ -1,0 +1,212 @@
+/* ramp.c: see ramp.h; what moments and errors a search begins from. */
+#include "ramp/ramp_impl.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/file.h"
+#include "base/hash.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "engine/plan.h"
+#include "eval/importance.h"
+#include "format/quant.h"
+#include "kernels/cpu/cpu.h"
+#include "ramp/ramp_error.h"
+#include "ramp/ramp_json.h"
+#include "ramp/ramp_moments.h"
+#include "ramp/ramp_text.h"
+#include "ramp/ramp_type.h"
+
+enum {
+    MOMENT_FACTOR = 4,        /* tokens of the importance matrix per token of the final stage */
+    CARD_RESERVE = 640 << 20, /* context and libraries of a GPU */
+};
+
+void ramp_defaults(struct ramp_options *o) {
+    *o = (struct ramp_options){.seed = 1,
+                               .generations = 12,
+                               .population = 128,
+                               .probe_tok = 2048,
+                               .judge_tok = 16384,
+                               .sample_weights = 1 << 16,
+                               .cache_bytes = (uint64_t)32 << 30};
+}
+
+static int imatrix_path(const struct ramp_options *o, char out[4096], struct err *e) {
+    if (!o->imatrix) return ramp_json_path(out, o->work, "imatrix.gguf", e);
+    if ((size_t)snprintf(out, 4096, "%s", o->imatrix) >= 4096)
+        return err_set(e, CHIMERE_ELIMIT, "%s: path is too long", o->imatrix);
+    return 0;
+}
+
+/* ---- second moments ---- */
+
+static int collect(const struct ramp_options *o, struct model *m, const char *path, struct err *e) {
+    struct windows_text t = {.tokens = NULL};
+    struct importance *s = NULL;
+    size_t n = (size_t)o->judge_tok * MOMENT_FACTOR;
+    int rc = o->text ? ramp_text_read(&t, m, o->text, n, e)
+                     : ramp_text_generate(&t, m, n, o->seed + 1, o->quiet, e);
+    const struct importance_params p = {.windows = {.n_seq = 8,
+                                                    .n_batch = 512,
+                                                    .k_type = QUANT_F16,
+                                                    .v_type = QUANT_F16,
+                                                    .whole = true,
+                                                    .what = o->quiet ? NULL : "second moments"},
+                                        .output = true};
+    if (!rc) rc = importance_run(&s, m, &t, &p, e);
+    if (!rc) rc = importance_write(s, path, o->text ? "text" : "written by the model", e);
+    importance_free(s);
+    windows_text_fini(&t);
+    return rc;
+}
+
+/* Products are observed on the processor, whatever device candidates run on. */
+static int collect_on_cpu(const struct ramp_options *o, const char *path, struct err *e) {
+    struct dev *dev = o->dev;
+    struct model *m = NULL;
+    bool own = !dev->ops->is_host;
+    int rc = own ? cpu_open(&dev, o->n_thread, CPU_ISA_BEST, e) : 0;
+    if (rc) return rc;
+    rc = model_open(&m, o->model, dev, o->quiet, e);
+    if (!rc) rc = collect(o, m, path, e);
+    if (m) model_close(m);
+    if (own) dev->ops->close(dev);
+    return rc;
+}
+
+static int make_moments(const struct ramp_options *o, struct err *e) {
+    char path[4096];
+    struct ramp_set *s;
+    if (o->imatrix) return 0;
+    int rc = imatrix_path(o, path, e);
+    if (!rc) rc = ramp_set_open(&s, o->model, o->mode, NULL, e);
+    if (rc) return rc;
+    uint64_t parts[3] = {o->predict_only, o->seed, (uint64_t)o->judge_tok};
+    uint64_t key = hash_bytes(parts, sizeof parts, s->hash);
+    if (o->text) key = hash_bytes(o->text, strlen(o->text), key);
+    json_t *old = ramp_json_load(o->work, "moments.json", key);
+    if (!old || !file_exists(path)) {
+        rc = o->predict_only ? ramp_moments_write(s->gguf, path, e) : collect_on_cpu(o, path, e);
+        if (!rc) rc = ramp_json_save(json_object(), o->work, "moments.json", key, e);
+    }
+    json_decref(old);
+    ramp_set_close(s);
+    return rc;
+}
+
+/* ---- errors ---- */
+
+static bool read_errors(struct ramp_set *s, const json_t *root) {
+    const json_t *all = json_object_get(root, "errors");
+    for (size_t i = 0; i < s->n_gene; i++) {
+        struct ramp_gene *g = &s->genes[i];
+        const json_t *o = json_object_get(all, g->tensor->name);
+        for (int k = 0; k < g->n_form; k++) {
+            const char *type = quant_traits(g->forms[k].type)->name;
+            if (!json_is_number(json_object_get(o, type))) return false;
+            g->forms[k].error = ramp_json_number(o, type, 0);
+        }
+    }
+    return true;
+}
+
+static json_t *errors_json(const struct ramp_set *s) {
+    json_t *root = json_object(), *all = json_object();
+    for (size_t i = 0; i < s->n_gene; i++) {
+        const struct ramp_gene *g = &s->genes[i];
+        json_t *o = json_object();
+        for (int k = 0; k < g->n_form; k++)
+            json_object_set_new(o, quant_traits(g->forms[k].type)->name,
+                                json_real(g->forms[k].error));
+        json_object_set_new(all, g->tensor->name, o);
+    }
+    json_object_set_new(root, "errors", all);
+    return root;
+}
+
+int ramp_open_analysed(struct ramp_set **out, const struct ramp_options *o, bool measure,
+                       struct err *e) {
+    char path[4096];
+    int rc = imatrix_path(o, path, e);
+    if (!rc && !measure && !file_exists(path)) {
+        err_set(e, CHIMERE_ENOENT, "%s: there is no analysis", o->work);
+        err_hint(e, "run `chimere ramp analyse` first, with the same options");
+        return CHIMERE_ENOENT;
+    }
+    if (!rc) rc = ramp_set_open(out, o->model, o->mode, path, e);
+    if (rc) return rc;
+    struct ramp_set *s = *out;
+    uint64_t key = hash_bytes(&o->sample_weights, sizeof o->sample_weights, s->hash);
+    json_t *old = ramp_json_load(o->work, "analysis.json", key);
+    if (!old || !read_errors(s, old)) {
+        rc = measure ? ramp_error_measure(s, o->sample_weights, o->n_thread, o->quiet, e)
+                     : err_set(e, CHIMERE_EMISMATCH,
+                               "%s: its analysis is of another model or other options", o->work);
+        if (!rc) rc = ramp_json_save(errors_json(s), o->work, "analysis.json", key, e);
+    }
+    json_decref(old);
+    if (rc) {
+        ramp_set_close(s);
+        *out = NULL;
+        return rc;
+    }
+    if (measure && s->was_quantized)
+        log_warn("%s is quantized already: a second rounding adds to the loss of the first",
+                 o->model);
+    ramp_hull_mark(s);
+    return 0;
+}
+
+int ramp_analyse(const struct ramp_options *o, struct err *e) {
+    struct ramp_set *s;
+    int rc = file_mkdirs(o->work, e);
+    if (!rc) rc = make_moments(o, e);
+    if (!rc) rc = ramp_open_analysed(&s, o, true, e);
+    if (!rc) ramp_set_close(s);
+    return rc;
+}
+
+/* ---- budgets ---- */
+
+/* What a card leaves for weights beside the cache of the context, states and scratch. */
+static int card_bytes(const struct ramp_options *o, const struct ramp_card *card, uint64_t *bytes,
+                      struct err *e) {
+    struct memory_plan plan;
+    const struct plan_params p = {
+        .engine = {.k_type = QUANT_F16, .v_type = QUANT_F16},
+        .n_ctx = o->ctx,
+        .n_seq = 1,
+        .n_seq_want = 1,
+        .budget_bytes = (uint64_t)1 << 50,
+    };
+    int rc = plan_make(&plan, o->model, &p, e);
+    if (rc) return rc;
+    double memory = card->memory_gib * (double)(1 << 30);
+    uint64_t taken = plan.cache_bytes + plan.state_bytes + plan.scratch_bytes + CARD_RESERVE;
+    if ((double)taken >= memory)
+        return err_set(e, CHIMERE_ELIMIT,
+                       "%s: a context of %lld takes %.1f GiB beside the weights, more than it has",
+                       card->name, (long long)o->ctx, (double)taken / (double)(1 << 30));
+    *bytes = (uint64_t)memory - taken;
+    return 0;
+}
+
+int ramp_limit_of(struct ramp_limit *l, const struct ramp_set *s, const struct ramp_options *o,
+                  struct err *e) {
+    const struct ramp_card *card = o->card ? ramp_card_find(o->card) : NULL;
+    *l = (struct ramp_limit){.bytes = o->size_bytes, .tok_s = o->min_tok_s};
+    if (o->card && !card)
+        return err_set(e, CHIMERE_EINVAL, "--card: no card named '%s' is known", o->card);
+    if ((o->size_bytes > 0) + (o->bpw > 0) + (card != NULL && !o->min_tok_s) != 1 &&
+        !(o->min_tok_s > 0 && card && (o->size_bytes > 0) + (o->bpw > 0) <= 1))
+        return err_set(e, CHIMERE_EINVAL, "expected one of --size, --bpw and --card");
+    if (o->min_tok_s > 0 && !card)
+        return err_set(e, CHIMERE_EINVAL, "--min-speed: expected a --card too");
+    if (o->bpw > 0) l->bytes = ramp_set_bytes_of_bpw(s, o->bpw);
+    if (!card) return 0;
+    l->bandwidth = card->bandwidth;
+    return l->bytes ? 0 : card_bytes(o, card, &l->bytes, e);
+}

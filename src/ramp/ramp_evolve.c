@@ -1,0 +1,196 @@
+/* ramp_evolve.c: see ramp_evolve.h. */
+#include "ramp/ramp_evolve.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/hash.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/rng.h"
+#include "ramp/ramp_json.h"
+#include "ramp/ramp_text.h"
+
+enum {
+    MAX_SWAPS = 10, /* level changes of one child */
+    STALE = 5,      /* generations without progress that end the search */
+    FIRST_DIV = 8,  /* survivors of a stage: population / 8, then / 32 */
+    SECOND_DIV = 32,
+};
+
+struct child {
+    uint8_t *choice; /* owned */
+    double kl;
+};
+
+struct evolution {
+    const struct ramp_set *s;
+    struct ramp_measure *x;
+    const struct ramp_options *o;
+    const struct ramp_limit *l;
+    struct child *children; /* owned [population] */
+    double *gains;          /* owned [n_gene] */
+    uint8_t *parent;        /* owned [n_gene] */
+    double parent_kl, start;
+    int32_t generation, stale;
+    uint64_t key;
+};
+
+/* ---- state ---- */
+
+static int save(const struct evolution *v, struct err *e) {
+    json_t *root = json_object(), *types = json_array();
+    for (size_t i = 0; i < v->s->n_gene; i++)
+        json_array_append_new(types, json_integer(v->s->genes[i].forms[v->parent[i]].type));
+    if (root) {
+        json_object_set_new(root, "generation", json_integer(v->generation));
+        json_object_set_new(root, "stale", json_integer(v->stale));
+        json_object_set_new(root, "start", json_real(v->start));
+        json_object_set_new(root, "divergence", json_real(v->parent_kl));
+        json_object_set_new(root, "types", types);
+    }
+    return ramp_json_save(root, v->o->work, "search.json", v->key, e);
+}
+
+static bool resume(struct evolution *v) {
+    json_t *root = ramp_json_load(v->o->work, "search.json", v->key);
+    const json_t *types = json_object_get(root, "types");
+    bool ok = root && json_array_size(types) == v->s->n_gene;
+    for (size_t i = 0; ok && i < v->s->n_gene; i++) {
+        int k =
+            ramp_gene_form(&v->s->genes[i], (uint32_t)json_integer_value(json_array_get(types, i)));
+        ok = k >= 0;
+        v->parent[i] = (uint8_t)(k < 0 ? 0 : k);
+    }
+    if (ok) {
+        v->generation = (int32_t)ramp_json_number(root, "generation", 0);
+        v->stale = (int32_t)ramp_json_number(root, "stale", 0);
+        v->start = ramp_json_number(root, "start", 0);
+        v->parent_kl = ramp_json_number(root, "divergence", 0);
+    }
+    json_decref(root);
+    return ok && ramp_fits(v->s, v->l, v->parent);
+}
+
+/* ---- children ---- */
+
+/* The next greater or smaller form whose error differs in the right direction; -1: none. */
+static int step(const struct ramp_gene *g, int at, int direction) {
+    for (int k = at + direction; k >= 0 && k < g->n_form; k += direction)
+        if (g->forms[k].n_bytes != g->forms[at].n_bytes &&
+            (g->forms[k].on_hull || (direction < 0) == (g->forms[k].error > g->forms[at].error)))
+            return k;
+    return -1;
+}
+
+static void exchange(struct evolution *v, struct rng *r, uint8_t *c) {
+    const struct ramp_set *s = v->s;
+    int n = 1 + (int)rng_below(r, MAX_SWAPS);
+    for (int i = 0; i < n; i++) {
+        size_t a = rng_below(r, s->n_gene);
+        int up = step(&s->genes[a], c[a], i % 2 ? -1 : 1);
+        if (up >= 0 && !s->genes[a].is_draft) c[a] = (uint8_t)up;
+    }
+    for (int tries = 0; tries < 4096 && !ramp_fits(s, v->l, c); tries++) {
+        size_t a = rng_below(r, s->n_gene);
+        int down = step(&s->genes[a], c[a], -1);
+        if (down >= 0) c[a] = (uint8_t)down;
+    }
+}
+
+/* Deterministic in seed, generation and index: a resumed search makes the same children. */
+static int make_child(struct evolution *v, int32_t index, uint8_t *c) {
+    struct rng r;
+    rng_seed(&r, hash_mix(v->o->seed ^ (uint64_t)v->generation << 32) ^ (uint64_t)index);
+    memcpy(c, v->parent, v->s->n_gene);
+    if (index % 2) {
+        exchange(v, &r, c);
+        if (ramp_fits(v->s, v->l, c)) {
+            ramp_fill(v->s, NULL, v->l, c);
+            return 0;
+        }
+        memcpy(c, v->parent, v->s->n_gene);
+    }
+    double spread = .1 + .5 * rng_uniform(&r);
+    for (size_t i = 0; i < v->s->n_gene; i++)
+        v->gains[i] = v->s->genes[i].gain * exp(spread * rng_normal(&r));
+    return ramp_solve(v->s, v->gains, v->l, c, NULL);
+}
+
+static int by_kl(const void *a, const void *b) {
+    double x = ((const struct child *)a)->kl, y = ((const struct child *)b)->kl;
+    return (x > y) - (x < y);
+}
+
+static int stage(struct evolution *v, int32_t n, size_t n_tok, struct err *e) {
+    int rc = 0;
+    for (int32_t i = 0; i < n && !rc; i++)
+        rc = ramp_measure_kl(v->x, v->children[i].choice, n_tok, &v->children[i].kl, e);
+    qsort(v->children, (size_t)n, sizeof *v->children, by_kl);
+    return rc;
+}
+
+static int32_t part(int32_t n, int32_t by) { return n / by > 1 ? n / by : 1; }
+
+static int generation(struct evolution *v, struct err *e) {
+    int32_t n = v->o->population;
+    size_t all = (size_t)v->o->judge_tok;
+    int rc = 0;
+    for (int32_t i = 0; i < n && !rc; i++) rc = make_child(v, i, v->children[i].choice);
+    if (rc) return err_set(e, rc, "a child of the search fits no budget");
+    rc = stage(v, n, all / 32 > RAMP_CTX ? all / 32 : RAMP_CTX, e);
+    if (!rc) rc = stage(v, part(n, FIRST_DIV), all / 6 > RAMP_CTX ? all / 6 : RAMP_CTX, e);
+    if (!rc) rc = stage(v, part(n, SECOND_DIV), 0, e);
+    if (rc) return rc;
+    v->generation++;
+    v->stale++;
+    if (v->children[0].kl < v->parent_kl) {
+        if (v->children[0].kl < v->parent_kl * .998) v->stale = 0;
+        v->parent_kl = v->children[0].kl;
+        memcpy(v->parent, v->children[0].choice, v->s->n_gene);
+    }
+    return save(v, e);
+}
+
+static int prepare(struct evolution *v, const uint8_t *choice, struct err *e) {
+    size_t n = v->s->n_gene;
+    v->children = mem_alloc_array((size_t)v->o->population, sizeof *v->children);
+    v->gains = mem_alloc_array(n, sizeof *v->gains);
+    v->parent = mem_alloc_array(n, 1);
+    bool ok = v->children && v->gains && v->parent;
+    for (int32_t i = 0; ok && i < v->o->population; i++)
+        ok = (v->children[i].choice = mem_alloc(n)) != NULL;
+    if (!ok) return err_set(e, CHIMERE_ENOMEM, "out of memory");
+    if (resume(v)) return 0;
+    memcpy(v->parent, choice, n);
+    v->generation = v->stale = 0;
+    int rc = ramp_measure_kl(v->x, v->parent, 0, &v->start, e);
+    v->parent_kl = v->start;
+    return rc ? rc : save(v, e);
+}
+
+int ramp_evolve(const struct ramp_set *s, struct ramp_measure *x, const struct ramp_options *o,
+                const struct ramp_limit *l, uint8_t *choice, struct ramp_evolved *out,
+                struct err *e) {
+    struct evolution v = {.s = s, .x = x, .o = o, .l = l};
+    double parts[3] = {(double)l->bytes, l->tok_s, (double)o->population};
+    v.key = hash_bytes(parts, sizeof parts, s->hash ^ x->text_hash ^ o->seed);
+    v.key = hash_bytes(choice, s->n_gene, v.key);
+    int rc = prepare(&v, choice, e);
+    if (!o->quiet) progress_begin("evolution", (uint64_t)o->generations, false);
+    while (!rc && v.generation < o->generations && v.stale < STALE) {
+        rc = generation(&v, e);
+        if (!o->quiet) progress_step((uint64_t)v.generation);
+    }
+    if (!o->quiet) progress_end();
+    if (!rc) {
+        memcpy(choice, v.parent, s->n_gene);
+        *out = (struct ramp_evolved){v.start, v.parent_kl, v.generation};
+    }
+    for (int32_t i = 0; v.children && i < o->population; i++) mem_free(v.children[i].choice);
+    mem_free(v.children);
+    mem_free(v.gains);
+    mem_free(v.parent);
+    return rc;
+}

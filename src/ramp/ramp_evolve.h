@@ -1,0 +1,23 @@
+/* ramp_evolve.h: improves a choice by measured divergence.
+ *
+ * One parent; each generation makes `population` children, keeps the best of three stages on more and
+ * more tokens, and the parent competes again in the last. Half of the children are solutions of the
+ * Lagrangian under gains with noise, half are exchanges of levels between tensors at equal size. State is
+ * saved after each generation (search.json). */
+#ifndef CHIMERE_RAMP_RAMP_EVOLVE_H
+#define CHIMERE_RAMP_RAMP_EVOLVE_H
+
+#include "ramp/ramp_hull.h"
+#include "ramp/ramp_measure.h"
+
+struct ramp_evolved {
+    double start, best; /* divergence of the first choice and of the result, all tokens */
+    int32_t generations;
+};
+
+/* choice: in and out. */
+int ramp_evolve(const struct ramp_set *s, struct ramp_measure *x, const struct ramp_options *o,
+                const struct ramp_limit *l, uint8_t *choice, struct ramp_evolved *out,
+                struct err *e);
+
+#endif

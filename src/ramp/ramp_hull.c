@@ -1,0 +1,162 @@
+/* ramp_hull.c: see ramp_hull.h. */
+#include "ramp/ramp_hull.h"
+
+#include <math.h>
+
+#include "base/str.h"
+#include "ramp/ramp_type.h"
+
+enum { LAMBDA_STEPS = 80, MIX_STEPS = 40 };
+
+static double form_seconds(const struct ramp_gene *g, int form, double bandwidth) {
+    const struct ramp_form *f = &g->forms[form];
+    return (double)f->n_bytes * g->share / (bandwidth * ramp_type_speed(f->type));
+}
+
+double ramp_seconds(const struct ramp_set *s, double bandwidth, const uint8_t *choice) {
+    double sum = 0;
+    for (size_t i = 0; i < s->n_gene; i++) sum += form_seconds(&s->genes[i], choice[i], bandwidth);
+    return sum;
+}
+
+bool ramp_fits(const struct ramp_set *s, const struct ramp_limit *l, const uint8_t *choice) {
+    if (ramp_set_bytes(s, choice) > l->bytes) return false;
+    return !(l->tok_s > 0) || ramp_seconds(s, l->bandwidth, choice) * l->tok_s <= 1;
+}
+
+void ramp_hull_mark(struct ramp_set *s) {
+    for (size_t i = 0; i < s->n_gene; i++) {
+        struct ramp_gene *g = &s->genes[i];
+        for (int k = 0; k < g->n_form; k++) g->forms[k].on_hull = false;
+        int at = 0; /* the best of the smallest, then always the steepest descent */
+        for (int k = 1; k < g->n_form && g->forms[k].n_bytes == g->forms[0].n_bytes; k++)
+            if (g->forms[k].error < g->forms[at].error) at = k;
+        while (at >= 0) {
+            int next = -1;
+            double steepest = 0;
+            g->forms[at].on_hull = true;
+            for (int k = 0; k < g->n_form; k++) {
+                if (g->forms[k].n_bytes <= g->forms[at].n_bytes) continue;
+                double slope = (g->forms[at].error - g->forms[k].error) /
+                               (double)(g->forms[k].n_bytes - g->forms[at].n_bytes);
+                if (slope > steepest) {
+                    steepest = slope;
+                    next = k;
+                }
+            }
+            at = next;
+        }
+    }
+}
+
+/* Cost of a form in bytes: its own, and what its time weighs. */
+static double cost(const struct ramp_set *s, const struct ramp_gene *g, int form,
+                   const struct ramp_limit *l, double mix) {
+    double bytes = (double)ramp_form_bytes(s, g, form);
+    return mix > 0 ? (1 - mix) * bytes + mix * form_seconds(g, form, l->bandwidth) * l->bandwidth
+                   : bytes;
+}
+
+static void pick(const struct ramp_set *s, const double *gain, const struct ramp_limit *l,
+                 double mix, double lambda, uint8_t *choice) {
+    for (size_t i = 0; i < s->n_gene; i++) {
+        const struct ramp_gene *g = &s->genes[i];
+        double c = gain ? gain[i] : g->gain, least = INFINITY;
+        for (int k = 0; k < g->n_form; k++) {
+            double v = c * g->forms[k].error + lambda * cost(s, g, k, l, mix);
+            if (v < least) {
+                least = v;
+                choice[i] = (uint8_t)k;
+            }
+        }
+    }
+}
+
+/* The least lambda (in the logarithm) whose picks fit; false: none does. */
+static bool bisect(const struct ramp_set *s, const double *gain, const struct ramp_limit *l,
+                   double mix, uint8_t *choice) {
+    double low = -140, high = 140;
+    pick(s, gain, l, mix, exp(high), choice);
+    if (!ramp_fits(s, l, choice)) return false;
+    for (int i = 0; i < LAMBDA_STEPS; i++) {
+        double middle = (low + high) / 2;
+        pick(s, gain, l, mix, exp(middle), choice);
+        if (ramp_fits(s, l, choice)) high = middle;
+        else low = middle;
+    }
+    pick(s, gain, l, mix, exp(high), choice);
+    return true;
+}
+
+void ramp_fill(const struct ramp_set *s, const double *gain, const struct ramp_limit *l,
+               uint8_t *choice) {
+    uint64_t used = ramp_set_bytes(s, choice);
+    for (;;) {
+        size_t best = s->n_gene;
+        int form = 0;
+        double ratio = 0;
+        for (size_t i = 0; i < s->n_gene; i++) {
+            const struct ramp_gene *g = &s->genes[i];
+            const struct ramp_form *now = &g->forms[choice[i]];
+            for (int k = 0; k < g->n_form; k++) {
+                double won = (gain ? gain[i] : g->gain) * (now->error - g->forms[k].error);
+                if (g->forms[k].n_bytes < now->n_bytes || !(won > 0)) continue;
+                uint64_t more = g->forms[k].n_bytes - now->n_bytes;
+                if (used + more + s->alignment > l->bytes || won / (double)(more + 1) <= ratio)
+                    continue;
+                uint8_t old = choice[i];
+                choice[i] = (uint8_t)k;
+                bool fits = ramp_fits(s, l, choice);
+                choice[i] = old;
+                if (!fits) continue;
+                ratio = won / (double)(more + 1);
+                best = i;
+                form = k;
+            }
+        }
+        if (best == s->n_gene) return;
+        choice[best] = (uint8_t)form;
+        used = ramp_set_bytes(s, choice);
+    }
+}
+
+static int nothing_fits(const struct ramp_set *s, const struct ramp_limit *l, struct err *e) {
+    uint64_t least, most;
+    char a[16], b[16];
+    ramp_set_range(s, &least, &most);
+    str_bytes(a, least);
+    str_bytes(b, l->bytes);
+    if (least > l->bytes)
+        err_set(
+            e, CHIMERE_ELIMIT,
+            "the smallest file that these types give has %s (%llu bytes, %.2f bits per weight); "
+            "the budget is %s",
+            a, (unsigned long long)least,
+            (double)(least - s->header_bytes) * 8 / (double)s->n_weights, b);
+    else
+        err_set(e, CHIMERE_ELIMIT,
+                "no choice of types within %s reads its weights %.1f times per second", b,
+                l->tok_s);
+    err_hint(e,
+             "raise the budget, or allow more types with --mode chimere or an importance matrix");
+    return CHIMERE_ELIMIT;
+}
+
+int ramp_solve(const struct ramp_set *s, const double *gain, const struct ramp_limit *l,
+               uint8_t *choice, struct err *e) {
+    bool found = bisect(s, gain, l, 0, choice);
+    /* bytes alone buy no speed: the least weight of time with which something fits */
+    if (!found && l->tok_s > 0) {
+        double low = 0, high = 1;
+        found = bisect(s, gain, l, high, choice);
+        for (int i = 0; found && i < MIX_STEPS; i++) {
+            double middle = (low + high) / 2;
+            if (bisect(s, gain, l, middle, choice)) high = middle;
+            else low = middle;
+        }
+        if (found) bisect(s, gain, l, high, choice);
+    }
+    if (!found) return nothing_fits(s, l, e);
+    ramp_fill(s, gain, l, choice);
+    return 0;
+}

@@ -1,0 +1,18 @@
+/* ramp_json.h: results of steps as JSON files of the work folder, each with the key of its inputs. */
+#ifndef CHIMERE_RAMP_RAMP_JSON_H
+#define CHIMERE_RAMP_RAMP_JSON_H
+
+#include <jansson.h>
+
+#include "base/err.h"
+#include <stdint.h>
+
+/* The object if the file is there, is valid and was made with this key; else NULL. */
+json_t *ramp_json_load(const char *work, const char *name, uint64_t key);
+/* Adds the key, writes, and drops the reference. root NULL: out of memory. */
+int ramp_json_save(json_t *root, const char *work, const char *name, uint64_t key, struct err *e);
+/* out[4096] gets WORK/NAME. */
+int ramp_json_path(char *out, const char *work, const char *name, struct err *e);
+double ramp_json_number(const json_t *o, const char *key, double otherwise);
+
+#endif

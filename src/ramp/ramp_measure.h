@@ -1,0 +1,33 @@
+/* ramp_measure.h: divergence of choices on the engine: model, reference and encodings in one.
+ *
+ * Owns the open model. One thread. */
+#ifndef CHIMERE_RAMP_RAMP_MEASURE_H
+#define CHIMERE_RAMP_RAMP_MEASURE_H
+
+#include "ramp/ramp_judge.h"
+#include "ramp/ramp_store.h"
+
+struct ramp_measure {
+    struct model *m;            /* owned */
+    struct windows_text t;      /* owned */
+    struct ramp_judge *j;       /* owned */
+    struct ramp_store *st;      /* owned */
+    const struct ramp_set *set; /* borrowed */
+    uint64_t text_hash;
+};
+
+int ramp_measure_open(struct ramp_measure *x, const struct ramp_set *s,
+                      const struct ramp_options *o, struct err *e);
+void ramp_measure_close(struct ramp_measure *x);
+/* Over n_tok tokens of the text; 0: all. */
+int ramp_measure_kl(struct ramp_measure *x, const uint8_t *choice, size_t n_tok, double *kl,
+                    struct err *e);
+
+/* Gains of all genes, around the reference and around the choice that the first gains give. Results of
+ * single probes are kept in gains.json, so that an interrupted run continues. */
+int ramp_gain_fit(struct ramp_set *s, struct ramp_measure *x, const struct ramp_options *o,
+                  uint64_t bytes, struct err *e);
+/* Without an engine: by role and place. */
+void ramp_gain_guess(struct ramp_set *s);
+
+#endif

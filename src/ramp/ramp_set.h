@@ -1,0 +1,69 @@
+/* ramp_set.h: the tensors of a model whose type is to be chosen, and what each type costs.
+ *
+ * A gene is one tensor. Its forms are the types that it may take, in ascending size; a choice is one form
+ * index per gene. Owns the reader of the model file. */
+#ifndef CHIMERE_RAMP_RAMP_SET_H
+#define CHIMERE_RAMP_RAMP_SET_H
+
+#include "convert/imatrix_read.h"
+#include "format/gguf.h"
+#include "ramp/ramp.h"
+
+enum { RAMP_MAX_FORMS = 32, RAMP_ROLE = 48 };
+
+struct ramp_form {
+    uint32_t type;
+    uint64_t n_bytes;
+    double error; /* sum w (x - q)^2 / sum w x^2 on sampled rows, w the second moments of inputs */
+    bool on_hull; /* of (n_bytes, error) */
+};
+
+struct ramp_gene {
+    const struct gguf_tensor *tensor; /* view */
+    size_t index;                     /* of the tensor in the file */
+    char role[RAMP_ROLE];             /* the name without "blk.N." and ".weight" */
+    int32_t layer;                    /* -1: none */
+    bool is_draft;   /* of a block for multi-token prediction: no output depends on it */
+    bool has_weight; /* the importance matrix has an entry */
+    double gain;     /* divergence per unit of error */
+    double share;    /* of its bytes that decoding one token reads */
+    int n_form;
+    struct ramp_form forms[RAMP_MAX_FORMS];
+};
+
+struct ramp_set {
+    struct gguf *gguf;       /* owned */
+    struct imatrix *imatrix; /* owned; NULL: none */
+    struct ramp_gene *genes; /* owned [n_gene] */
+    size_t n_gene;
+    uint64_t n_weights;    /* elements of all tensors of the file */
+    uint64_t fixed_bytes;  /* of tensors that stay, alignment included */
+    uint64_t header_bytes; /* keys and directory of the result, an upper bound */
+    uint64_t hash;         /* names model, mode and importance matrix in cached results */
+    uint32_t alignment;
+    int32_t n_layer;
+    bool was_quantized; /* some matrix has blocks already */
+};
+
+/* imatrix: path or NULL. */
+int ramp_set_open(struct ramp_set **out, const char *path, enum ramp_mode mode, const char *imatrix,
+                  struct err *e);
+void ramp_set_close(struct ramp_set *s);
+
+/* Bytes of the whole file under a choice. */
+uint64_t ramp_set_bytes(const struct ramp_set *s, const uint8_t *choice);
+/* The same in bits of tensor data per weight, as `quantize` prints them. */
+double ramp_set_bpw(const struct ramp_set *s, const uint8_t *choice);
+uint64_t ramp_form_bytes(const struct ramp_set *s, const struct ramp_gene *g, int form);
+/* Smallest and greatest file. */
+void ramp_set_range(const struct ramp_set *s, uint64_t *least, uint64_t *most);
+/* Bytes of a file of so many bits per weight. */
+uint64_t ramp_set_bytes_of_bpw(const struct ramp_set *s, double bpw);
+double ramp_set_predict(const struct ramp_set *s, const uint8_t *choice);
+/* Index of the form of this type, -1: none. */
+int ramp_gene_form(const struct ramp_gene *g, uint32_t type);
+/* Importance of columns as the encoder gets it, [n_matrix, ne0], by mem_free; *out NULL: none. */
+int ramp_set_weights(const struct ramp_set *s, const struct ramp_gene *g, float **out,
+                     struct err *e);
+
+#endif

@@ -1,0 +1,62 @@
+/* ramp_type.c: see ramp_type.h. */
+#include "ramp/ramp_type.h"
+
+#include <stddef.h>
+
+#include "base/str.h"
+#include "format/quant.h"
+
+/* Types that lose to another of no greater size on every tensor tried are left out (docs/ramp.md):
+ * q4_0 q4_1 q5_0 q5_1 against iq4_xs, q4_K and q5_K; mxfp4, which is for weights trained in it. */
+static const uint32_t portable_256[] = {
+    QUANT_IQ1_S, QUANT_IQ1_M,   QUANT_IQ2_XXS, QUANT_IQ2_XS, QUANT_IQ2_S,
+    QUANT_Q2_K,  QUANT_IQ3_XXS, QUANT_IQ3_S,   QUANT_Q3_K,   QUANT_IQ4_XS,
+    QUANT_Q4_K,  QUANT_Q5_K,    QUANT_Q6_K,    QUANT_Q8_0,   RAMP_NO_TYPE,
+};
+static const uint32_t blocks_of_32[] = {
+    QUANT_MXFP4, QUANT_IQ4_NL, QUANT_Q4_0, QUANT_Q4_1,   QUANT_Q5_0,
+    QUANT_Q5_1,  QUANT_Q8_0,   QUANT_F16,  RAMP_NO_TYPE,
+};
+
+const uint32_t *ramp_types(enum ramp_mode mode, uint64_t n_in) {
+    (void)mode;
+    return n_in % 256 ? blocks_of_32 : portable_256;
+}
+
+static const struct ramp_card cards[] = {
+    {"rtx-3060-12g", 11.5, 360e9},    {"rtx-3090-24g", 23.3, 936e9},
+    {"rtx-4060-8g", 7.5, 272e9},      {"rtx-4060-ti-16g", 15.4, 288e9},
+    {"rtx-4070-12g", 11.5, 504e9},    {"rtx-4080-16g", 15.4, 717e9},
+    {"rtx-4090-24g", 23.3, 1008e9},   {"rtx-5060-8g", 7.5, 448e9},
+    {"rtx-5060-ti-16g", 15.4, 448e9}, {"rtx-5070-12g", 11.5, 672e9},
+    {"rtx-5070-ti-16g", 15.4, 896e9}, {"rtx-5080-16g", 15.4, 960e9},
+    {"rtx-5090-32g", 31.2, 1792e9},   {"l4-24g", 22.0, 300e9},
+    {"a100-40g", 39.0, 1555e9},       {"a100-80g", 79.0, 2039e9},
+    {"h100-80g", 78.0, 3350e9},       {"h200-141g", 139.0, 4800e9},
+};
+
+const struct ramp_card *ramp_card_find(const char *name) {
+    for (size_t i = 0; i < sizeof cards / sizeof *cards; i++)
+        if (str_eq_nocase(cards[i].name, name)) return &cards[i];
+    return NULL;
+}
+
+const char *ramp_card_name(int i) {
+    return i >= 0 && (size_t)i < sizeof cards / sizeof *cards ? cards[i].name : NULL;
+}
+
+/* Shares of the bandwidth of a plain read that our CUDA products with one row reach. */
+double ramp_type_speed(uint32_t type) {
+    switch (type) {
+    case QUANT_IQ1_S:
+    case QUANT_IQ1_M: return .70;
+    case QUANT_IQ2_XXS:
+    case QUANT_IQ2_XS:
+    case QUANT_IQ2_S: return .75;
+    case QUANT_Q2_K:
+    case QUANT_Q3_K:
+    case QUANT_IQ3_XXS:
+    case QUANT_IQ3_S: return .82;
+    default: return .90;
+    }
+}

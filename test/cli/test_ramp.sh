@@ -1,0 +1,68 @@
+#!/usr/bin/env bash
+# ramp from the shell: a file within its budget, the same bytes twice, steps that continue, budgets that
+# cannot be met.
+set -euo pipefail
+# shellcheck source=test/cli/lib.sh
+. "$(dirname "$0")/lib.sh"
+needs python3
+
+"$CHIMERE" synth qwen35moe-mini q8 q8.gguf --layers 1 --experts 2 --vocab 512 >/dev/null
+"$CHIMERE" quantize q8.gguf in.gguf BF16 --pure -q >/dev/null
+fast=(--tokens 512 --probe-tokens 256 --population 2 --generations 1 --sample 256 -q --threads 1)
+
+# predicted errors alone: the file keeps within its budget and is close to it
+"$CHIMERE" ramp in.gguf a.gguf --bpw 4.0 --predict "${fast[@]}" >said
+grep -q 'bits per weight, predicted divergence' said || fail "no summary: $(cat said)"
+bits=$("$CHIMERE" inspect a.gguf | grep -o '[0-9.]* bits per weight' | cut -d' ' -f1)
+python3 -c "assert 3.9 < $bits <= 4.0, $bits" || fail "expected just below 4 bits, got $bits"
+"$CHIMERE" logits -m a.gguf --tokens 5,6,7 >/dev/null
+
+# the same options give the same bytes, whatever the threads
+"$CHIMERE" ramp in.gguf b.gguf --bpw 4.0 --predict "${fast[@]}" --threads 2 >/dev/null
+cmp a.gguf b.gguf || fail "two runs differ"
+
+# with the engine: divergence is measured; a repeated run finds every step done and builds the same file
+for step in analyse search build; do
+    "$CHIMERE" ramp $step in.gguf c.gguf --bpw 4.0 "${fast[@]}" >$step.said
+done
+grep -q 'measured' search.said || fail "no measured divergence: $(cat search.said)"
+mv c.gguf d.gguf
+"$CHIMERE" ramp in.gguf c.gguf --bpw 4.0 "${fast[@]}" >/dev/null
+cmp c.gguf d.gguf || fail "a repeated run gives another file"
+# without cached encodings, too
+rm -r c.gguf.ramp/cache-*
+"$CHIMERE" ramp build in.gguf c.gguf --bpw 4.0 "${fast[@]}" >/dev/null
+cmp c.gguf d.gguf || fail "a build without cached encodings differs"
+
+# the plan in the forms of other tools
+python3 - <<'END'
+import json, re
+plan = json.load(open("c.gguf.ramp/plan.json"))
+rules = dict(line.strip().rsplit("=", 1) for line in open("c.gguf.ramp/types.txt"))
+assert len(rules) == len(plan["types"])
+for rule, type in rules.items():
+    hits = [n for n in plan["types"] if re.search(rule, n)]
+    assert len(hits) == 1 and plan["types"][hits[0]] == type, (rule, hits)
+assert open("c.gguf.ramp/custom-q.txt").read().startswith('--custom-q "')
+END
+
+# a card's memory is a budget too
+"$CHIMERE" ramp in.gguf e.gguf --card rtx-5060-ti-16g --ctx 4096 --predict "${fast[@]}" >/dev/null
+
+refuses 1 "the smallest file that these types give" \
+    "$CHIMERE" ramp in.gguf x.gguf --bpw 1.0 --predict "${fast[@]}"
+[ ! -e x.gguf ] || fail "a file without a plan"
+refuses 2 "expected one of --size, --bpw and --card" "$CHIMERE" ramp in.gguf x.gguf --predict -q
+refuses 2 "no card named 'gtx'" "$CHIMERE" ramp in.gguf x.gguf --card gtx --predict -q
+refuses 2 "expected MODEL and OUT" "$CHIMERE" ramp in.gguf
+refuses 1 "there is no analysis" "$CHIMERE" ramp search in.gguf none.gguf --bpw 4 --predict -q
+
+# a source with blocks is searched from what it has, with a warning; NaN is refused by its place
+"$CHIMERE" ramp q8.gguf y.gguf --bpw 4.0 --predict "${fast[@]}" >/dev/null 2>err
+grep -q 'is quantized already' err || fail "no warning about a quantized source: $(cat err)"
+python3 - <<'END'
+data = bytearray(open("in.gguf", "rb").read())
+data[-(1 << 20):] = b"\xc0\x7f" * (1 << 19)
+open("nan.gguf", "wb").write(data)
+END
+refuses 1 "expected finite numbers" "$CHIMERE" ramp nan.gguf x.gguf --bpw 4.0 --predict "${fast[@]}"
