@@ -1,8 +1,11 @@
 /* harness.c: see harness.h. */
 #include "eval/harness.h"
 
+#include <dirent.h>
 #include <math.h>
 #include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/buf.h"
@@ -10,6 +13,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/str.h"
 #include "backend/answer.h"
 #include "eval/score.h"
 #include "eval/stats.h"
@@ -18,7 +22,7 @@ enum { MAX_ANSWER = 4 << 20, MAX_SLOTS = 512 };
 
 /* ---- items ---- */
 
-static int check_item(const json_t *item, struct err *e) {
+int eval_check_item(const json_t *item, struct err *e) {
     static const struct {
         const char *name;
         json_type type;
@@ -41,8 +45,10 @@ static int check_item(const json_t *item, struct err *e) {
     return score_answer(item, "", 0, &s, e);
 }
 
-int eval_load(json_t *items, const char *path, size_t n_max, struct err *e) {
+int eval_load(json_t *items, const char *path, size_t n_max,
+              int (*check)(const json_t *item, struct err *e), struct err *e) {
     char *text;
+    if (!check) check = eval_check_item;
     size_t n, line = 0, count = 0;
     int rc = file_read(path, EVAL_MAX_FILE, &text, &n, e);
     if (rc) return rc;
@@ -51,8 +57,7 @@ int eval_load(json_t *items, const char *path, size_t n_max, struct err *e) {
         size_t len = (size_t)((stop ? stop : end) - p);
         if (len) {
             json_t *item = json_loadb(p, len, 0, NULL);
-            rc = item ? check_item(item, e)
-                      : err_set(e, CHIMERE_EFORMAT, "expected one JSON object");
+            rc = item ? check(item, e) : err_set(e, CHIMERE_EFORMAT, "expected one JSON object");
             if (!rc && json_array_size(items) >= EVAL_MAX_ITEMS)
                 rc = err_set(e, CHIMERE_ELIMIT, "expected at most %d items", EVAL_MAX_ITEMS);
             if (rc) {
@@ -66,6 +71,34 @@ int eval_load(json_t *items, const char *path, size_t n_max, struct err *e) {
         p += len + 1;
     }
     mem_free(text);
+    return rc;
+}
+
+enum { MAX_FILES = 1024 };
+
+static int by_text(const void *a, const void *b) {
+    return strcmp(*(char *const *)a, *(char *const *)b);
+}
+
+int eval_load_folder(json_t *items, const char *dir, size_t n_max,
+                     int (*check)(const json_t *item, struct err *e), struct err *e) {
+    char *names[MAX_FILES];
+    size_t n_name = 0;
+    struct dirent *entry;
+    DIR *d = opendir(dir);
+    if (!d) return err_set(e, CHIMERE_EIO, "%s: cannot read the folder", dir);
+    while ((entry = readdir(d)) && n_name < MAX_FILES)
+        if (str_ends(entry->d_name, ".jsonl") && (names[n_name] = mem_strdup(entry->d_name)))
+            n_name++;
+    closedir(d);
+    qsort(names, n_name, sizeof *names, by_text);
+    int rc = n_name ? 0 : err_set(e, CHIMERE_ENOENT, "%s: expected files of items, .jsonl", dir);
+    for (size_t i = 0; i < n_name; i++) {
+        char path[4096];
+        snprintf(path, sizeof path, "%s/%s", dir, names[i]);
+        if (!rc) rc = eval_load(items, path, n_max, check, e);
+        mem_free(names[i]);
+    }
     return rc;
 }
 
@@ -129,11 +162,11 @@ static void release(struct slot *s) {
     s->item = NULL;
 }
 
-/* Scores a text; *out is a new row. */
+/* *out is a new row; judged NULL: the text is scored by the item's rule. */
 static int make_row(json_t **out, const json_t *item, const struct buf *text, int64_t n_token,
-                    struct err *e) {
-    struct score sc;
-    int rc = score_answer(item, text->n ? text->p : "", text->n, &sc, e);
+                    const bool *judged, struct err *e) {
+    struct score sc = {.right = judged && *judged};
+    int rc = judged ? 0 : score_answer(item, text->n ? text->p : "", text->n, &sc, e);
     if (rc) return rc;
     json_t *row = *out = json_object();
     json_object_set(row, "id", json_object_get(item, "id"));
@@ -152,7 +185,7 @@ static int finish(struct slot *s, json_t *rows, struct err *e) {
     int rc = answer_err(s->answer)->code;
     json_t *row = NULL;
     if (rc && e) *e = *answer_err(s->answer);
-    if (!rc) rc = make_row(&row, s->item, &s->text, answer_stats(s->answer)->n_generated, e);
+    if (!rc) rc = make_row(&row, s->item, &s->text, answer_stats(s->answer)->n_generated, NULL, e);
     if (rc) err_prefix(e, "item %s", json_string_value(json_object_get(s->item, "id")));
     else json_array_append_new(rows, row);
     release(s);
@@ -240,7 +273,8 @@ static int answer_one(struct crew *c, size_t i, json_t **row, struct err *e) {
     const json_t *item = json_array_get(c->items, i);
     buf_init(&a.text, MAX_ANSWER);
     int rc = c->h->answer(c->h->ud, item, i, &a, e);
-    if (!rc) rc = make_row(row, item, &a.text, a.n_thinking + a.n_answer + a.n_check, e);
+    int64_t n_token = a.n_thinking + a.n_answer + a.n_check;
+    if (!rc) rc = make_row(row, item, &a.text, n_token, a.is_judged ? &a.right : NULL, e);
     if (rc) {
         err_prefix(e, "item %s", json_string_value(json_object_get(item, "id")));
     } else {

@@ -19,14 +19,20 @@
 
 enum { EVAL_MAX_ITEMS = 1 << 20, EVAL_MAX_FILE = 256 << 20 };
 
-/* Appends the first n_max lines of a file (0: all) to items; every one is checked for the fields that a run
- * reads. */
-int eval_load(json_t *items, const char *path, size_t n_max, struct err *e);
+/* Appends the first n_max lines of a file (0: all) to items. check refuses an item that it cannot use; NULL: one
+ * without the fields that eval_run reads. */
+int eval_load(json_t *items, const char *path, size_t n_max,
+              int (*check)(const json_t *item, struct err *e), struct err *e);
+/* The same of each file of items of a folder, in the order of their names. */
+int eval_load_folder(json_t *items, const char *dir, size_t n_max,
+                     int (*check)(const json_t *item, struct err *e), struct err *e);
+int eval_check_item(const json_t *item, struct err *e);
 
 struct eval_answer {
     struct buf text;
     int64_t n_thinking, n_answer, n_check;
     double ms;
+    bool is_judged, right; /* somebody else scored it; else score_answer does */
 };
 
 struct eval_host {

@@ -1,6 +1,8 @@
 /* score.c: see score.h. */
 #include "eval/score.h"
 
+#define PCRE2_CODE_UNIT_WIDTH 8
+#include <pcre2.h>
 #include <math.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -398,6 +400,28 @@ static int copy(const struct check *c, struct score *s, struct err *e) {
     return 0;
 }
 
+/* Anywhere in the visible text, case aside; steps are limited as the pattern comes from a file. */
+static int regex(const struct check *c, struct score *s, struct err *e) {
+    if (!json_is_string(c->answer)) return bad_item(e, "answer", "a regular expression");
+    int code;
+    PCRE2_SIZE at;
+    pcre2_code *re =
+        pcre2_compile((PCRE2_SPTR)json_string_value(c->answer), json_string_length(c->answer),
+                      PCRE2_CASELESS | PCRE2_UTF | PCRE2_UCP, &code, &at, NULL);
+    if (!re) return bad_item(e, "answer", "a regular expression");
+    pcre2_match_data *m = pcre2_match_data_create(1, NULL);
+    pcre2_match_context *limits = pcre2_match_context_create(NULL);
+    int rc = m && limits ? 0 : err_set(e, CHIMERE_ENOMEM, "out of memory");
+    if (!rc) {
+        pcre2_set_match_limit(limits, 1000000);
+        s->right = pcre2_match(re, (PCRE2_SPTR)c->text.p, c->text.n, 0, 0, m, limits) >= 0;
+    }
+    pcre2_match_context_free(limits);
+    pcre2_match_data_free(m);
+    pcre2_code_free(re);
+    return rc;
+}
+
 static const struct kind {
     const char *name;
     kind_fn *fn;
@@ -406,7 +430,7 @@ static const struct kind {
              {"citation", citation}, {"refusal", refusal},
              {"toolcall", toolcall}, {"json_schema", json_schema},
              {"array", array},       {"verdict", verdict},
-             {"copy", copy}};
+             {"copy", copy},         {"regex", regex}};
 
 int score_answer(const json_t *item, const char *text, size_t n, struct score *out, struct err *e) {
     struct check c = {.item = item, .check = json_object_get(item, "check")};

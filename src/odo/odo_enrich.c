@@ -11,8 +11,6 @@
 #include "retrieval/fold.h"
 #include "retrieval/web.h"
 
-enum { N_HIT = 5 };
-
 struct part {
     struct odo_run *run;
     int (*fetch)(struct part *p, struct err *e);
@@ -36,7 +34,7 @@ static int fetch_documents(struct part *p, struct err *e) {
     struct odo_run *r = p->run;
     const char *collection = r->wish.collection ? r->wish.collection : r->d.pipeline->collection;
     struct docs_hits h;
-    int rc = docs_search(r->odo->p.docs, r->question, collection, N_HIT, p->deadline_ns,
+    int rc = docs_search(r->odo->p.docs, r->question, collection, ODO_N_HIT, p->deadline_ns,
                          r->cancelled, &h, e);
     if (rc) return rc;
     for (int32_t i = 0; i < h.n; ++i) {

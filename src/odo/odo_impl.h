@@ -51,6 +51,8 @@ struct odo {
     _Atomic uint64_t n_request, n_model_call, n_tool_refused, n_cache[3]; /* missed, same, near */
 };
 
+enum { ODO_N_HIT = 5 }; /* passages of documents that a prompt may show */
+
 enum odo_cache { ODO_CACHE_NO, ODO_CACHE_EXACT, ODO_CACHE_SEMANTIC };
 
 /* What the request says in extra.odo; -1 or NULL: nothing. */

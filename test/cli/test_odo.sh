@@ -3,7 +3,7 @@
 set -euo pipefail
 # shellcheck source=test/cli/lib.sh
 . "$(dirname "$0")/lib.sh"
-needs curl
+needs curl python3
 export XDG_DATA_HOME=$work/data XDG_CONFIG_HOME=$work/config
 db=(--db "$work/odo.db")
 expect() { grep -qF -- "$1" "$2" || fail "expected '$1' in $2: $(cat "$2")"; }
@@ -31,6 +31,25 @@ expect 372912 out
 "$CHIMERE" odo log "${db[@]}" >out
 expect default out
 grep -q "914" out && fail "the log holds a question"
+# labelled items through the model alone and through the orchestrator
+cat >items.jsonl <<'END'
+{"id": "a", "skill": "facts", "messages": [{"role": "user", "content": "On which river does Kala Pometh lie?"}], "max_tokens": 40, "check": {"kind": "contains", "answer": ["Goza"]}, "expect": {"source": ["kala.txt"]}}
+{"id": "b", "skill": "routes", "messages": [{"role": "user", "content": "Explain CVE-2021-44228"}], "expect": {"route": "cyber"}}
+{"id": "c", "skill": "routes", "messages": [{"role": "user", "content": "Explain CVE-2021-44228"}], "expect": {"route": "kine"}}
+END
+"$CHIMERE" odo eval items.jsonl --ablate --json -q "${db[@]}" >out
+python3 - <<'END' || fail "odo eval: $(cat out)"
+import json
+o = json.load(open("out"))
+routes = next(s for s in o["decisions"]["skills"] if s["skill"] == "routes")
+assert (routes["route"]["n"], routes["route"]["right"]) == (2, 1)
+arms = {a["name"]: a for a in o["arms"]}
+assert arms["model alone"]["run"]["total"]["right"] == 0 and arms["odo"]["run"]["total"]["right"] == 1
+assert arms["odo"]["hit"]["right"] == 1 and arms["odo"]["against"]["total"]["only_b"] == 1
+assert arms["documents and web off"]["run"]["total"]["right"] == 0
+END
+sed 's/"route"/"rout"/' items.jsonl >bad.jsonl
+refuses 1 'bad.jsonl:2: expect.rout: unknown field' "$CHIMERE" odo eval bad.jsonl -q "${db[@]}"
 rm docs/kala.txt
 "$CHIMERE" odo index docs "${db[@]}" >out
 expect '1 removed' out

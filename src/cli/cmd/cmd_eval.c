@@ -1,5 +1,4 @@
 /* cmd_eval.c: exact-match evaluation of skills, comparison of two runs, bits per byte of a text. */
-#include <dirent.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -37,34 +36,6 @@ const struct cfg_opt eval_options[] = {
 
 /* ---- suites ---- */
 
-enum { MAX_FILES = 1024 };
-
-static int by_text(const void *a, const void *b) {
-    return strcmp(*(char *const *)a, *(char *const *)b);
-}
-
-/* The item files of a folder, in the order of their names. */
-static int load_folder(json_t *items, const char *dir, size_t n, struct err *e) {
-    char *names[MAX_FILES];
-    size_t n_name = 0;
-    struct dirent *entry;
-    DIR *d = opendir(dir);
-    if (!d) return err_set(e, CHIMERE_EIO, "%s: cannot read the folder", dir);
-    while ((entry = readdir(d)) && n_name < MAX_FILES)
-        if (str_ends(entry->d_name, ".jsonl") && (names[n_name] = mem_strdup(entry->d_name)))
-            n_name++;
-    closedir(d);
-    qsort(names, n_name, sizeof *names, by_text);
-    int rc = n_name ? 0 : err_set(e, CHIMERE_ENOENT, "%s: expected files of items, .jsonl", dir);
-    for (size_t i = 0; i < n_name; i++) {
-        char path[4096];
-        snprintf(path, sizeof path, "%s/%s", dir, names[i]);
-        if (!rc) rc = eval_load(items, path, n, e);
-        mem_free(names[i]);
-    }
-    return rc;
-}
-
 /* A path, or a skill of the shipped folder. */
 static int load_suite(json_t *items, const char *suite, size_t n, struct err *e) {
     char path[4096], name[512];
@@ -77,8 +48,9 @@ static int load_suite(json_t *items, const char *suite, size_t n, struct err *e)
         err_hint(e, "skills are the files of the folder eval, without .jsonl");
         return CHIMERE_ENOENT;
     }
-    if (stat(path, &st) == 0 && S_ISDIR(st.st_mode)) return load_folder(items, path, n, e);
-    return eval_load(items, path, n, e);
+    if (stat(path, &st) == 0 && S_ISDIR(st.st_mode))
+        return eval_load_folder(items, path, n, NULL, e);
+    return eval_load(items, path, n, NULL, e);
 }
 
 static int load_items(const struct cfg *c, json_t *items, struct err *e) {
@@ -92,7 +64,7 @@ static int load_items(const struct cfg *c, json_t *items, struct err *e) {
             return CHIMERE_ENOENT;
         }
         *strrchr(path, '/') = 0;
-        return load_folder(items, path, n, e);
+        return eval_load_folder(items, path, n, NULL, e);
     }
     int rc = 0;
     for (size_t i = 0; i < n_suite && !rc; i++) rc = load_suite(items, suites[i], n, e);

@@ -8,6 +8,7 @@
 #include "base/str.h"
 #include "cli/chat_args.h"
 #include "cli/odo_args.h"
+#include "cli/odo_eval.h"
 #include "backend/call.h"
 #include "tools/mcp_serve.h"
 #include "odo/memory.h"
@@ -27,7 +28,7 @@ const struct cfg_opt odo_options[] = {
      "of documents (index: default \"default\")"},
     {"mode", 0, CFG_ENUM, "MODE", NULL, 0, 0, "fast|quality|ultra",
      "ask, explain: instead of the one decided"},
-    {"route", 0, CFG_STR, "NAME", NULL, 0, 0, NULL, "ask, explain: this pipeline"},
+    {"route", 0, CFG_STR, "NAME", NULL, 0, 0, NULL, "ask, explain, eval: this pipeline"},
     {"persona", 0, CFG_STR, "NAME", NULL, 0, 0, NULL, "ask, explain: who speaks"},
     {"n-predict", 'n', CFG_INT, "N", "0", 0, 1 << 30, NULL,
      "ask: tokens at most; 0: up to the context"},
@@ -41,8 +42,15 @@ const struct cfg_opt odo_options[] = {
      "ask, serve: an OpenAI-compatible server instead of a local model"},
     {"backend-model", 0, CFG_STR, "NAME", "default", 0, 0, NULL, "the model's name there"},
     {"backend-key", 0, CFG_STR, "FILE", NULL, 0, 0, NULL, "file with its API key"},
+    {"items", 0, CFG_INT, "N", "0", 0, 1 << 20, NULL, "eval: items of each file; 0: all"},
+    {"parallel", 0, CFG_INT, "N", "4", 1, 64, NULL, "eval: answers at once"},
+    {"ablate", 0, CFG_BOOL, NULL, "false", 0, 0, NULL, "eval: also with each part switched off"},
+    {"judge", 0, CFG_STR, "URL", NULL, 0, 0, NULL,
+     "eval: an OpenAI-compatible server that grades answers"},
+    {"judge-model", 0, CFG_STR, "NAME", "default", 0, 0, NULL, "the model's name there"},
+    {"judge-key", 0, CFG_STR, "FILE", NULL, 0, 0, NULL, "file with its API key"},
     {"json", 0, CFG_BOOL, NULL, "false", 0, 0, NULL,
-     "ask: one JSON object when done; log: one a line"},
+     "ask, eval: one JSON object when done; log: one a line"},
     {0}};
 
 static void print(json_t *o) {
@@ -128,16 +136,21 @@ static int open_remote(const struct cfg *c, struct backend **out, struct err *e)
     return rc;
 }
 
-static int ask_remote(const struct cfg *c, struct request *a, struct err *e) {
+/* What ask and eval do with an orchestrator and the model below it. */
+typedef int (*with_odo)(const struct cfg *c, struct odo *o, struct backend *backend,
+                        const struct sampler_params *sampling, struct err *e);
+
+static int with_remote(const struct cfg *c, with_odo run, struct err *e) {
     struct backend *backend;
     struct odo_rig r;
+    struct sampler_params sampling;
     int rc = open_remote(c, &backend, e);
     if (rc) return rc;
-    a->sampling.temperature = (float)cfg_float(c, "temp");
-    a->max_tokens = (int32_t)cfg_int(c, "n-predict");
+    sampler_defaults(&sampling);
+    sampling.temperature = (float)cfg_float(c, "temp");
     rc = odo_rig_open(&r, c, backend, e);
     if (!rc) {
-        rc = answer(c, r.odo, a, e);
+        rc = run(c, r.odo, backend, &sampling, e);
         odo_rig_close(&r);
     }
     backend->ops->close(backend);
@@ -187,42 +200,62 @@ static int serve_remote(const struct cfg *c, struct err *e) {
     return rc;
 }
 
-static int ask_one(const struct cfg *c, struct err *e) {
+static int with_local(const struct cfg *c, int32_t n_seq, with_odo run, struct err *e) {
     struct chat_rig rig;
     struct odo_rig r;
-    struct request a = {0};
-    int rc = question(&a, c, e);
+    struct backend *backend = NULL;
+    struct sampler_params sampling;
+    int rc = chat_rig_open(&rig, c, n_seq, e);
     if (rc) return rc;
-    if (cfg_str(c, "backend")) {
-        rc = ask_remote(c, &a, e);
-        request_fini(&a);
-        return rc;
-    }
-    rc = chat_rig_open(&rig, c, 2, e);
-    if (rc) {
-        request_fini(&a);
-        return rc;
-    }
     struct backend_model model = {.m = rig.m,
                                   .engine = rig.engine,
                                   .tok = rig.tok,
                                   .template = rig.template,
                                   .loras = rig.loras,
                                   .n_lora = rig.n_lora,
-                                  .n_seq = 2};
-    struct backend *backend = NULL;
-    chat_rig_sampling(&rig, c, false, &a.sampling);
-    a.max_tokens = (int32_t)cfg_int(c, "n-predict");
-    rc = backend_local_new(&backend, &model, "local", e);
+                                  .n_seq = n_seq};
+    chat_rig_sampling(&rig, c, false, &sampling);
+    rc = backend_local_new(&backend, &model, rig.m->name, e);
     if (!rc) rc = odo_rig_open(&r, c, backend, e);
     if (!rc) {
-        rc = answer(c, r.odo, &a, e);
+        rc = run(c, r.odo, backend, &sampling, e);
         odo_rig_close(&r);
     }
     if (backend) backend->ops->close(backend);
     chat_rig_close(&rig);
+    return rc;
+}
+
+static int ask_with(const struct cfg *c, struct odo *o, struct backend *backend,
+                    const struct sampler_params *sampling, struct err *e) {
+    struct request a = {0};
+    (void)backend;
+    int rc = question(&a, c, e);
+    if (rc) return rc;
+    a.sampling = *sampling;
+    a.max_tokens = (int32_t)cfg_int(c, "n-predict");
+    rc = answer(c, o, &a, e);
     request_fini(&a);
     return rc;
+}
+
+static int ask_one(const struct cfg *c, struct err *e) {
+    struct request a = {0};
+    int rc = question(&a, c, e); /* before minutes of loading */
+    if (rc) return rc;
+    request_fini(&a);
+    return cfg_str(c, "backend") ? with_remote(c, ask_with, e) : with_local(c, 2, ask_with, e);
+}
+
+static int eval_with(const struct cfg *c, struct odo *o, struct backend *backend,
+                     const struct sampler_params *sampling, struct err *e) {
+    (void)sampling; /* items are answered greedily */
+    return odo_eval(c, o, backend, (int32_t)cfg_int(c, "parallel"), e);
+}
+
+static int eval_items(const struct cfg *c, struct err *e) {
+    int32_t n = (int32_t)cfg_int(c, "parallel");
+    return cfg_str(c, "backend") ? with_remote(c, eval_with, e) : with_local(c, n, eval_with, e);
 }
 
 static int index_paths(const struct cfg *c, struct err *e) {
@@ -407,7 +440,7 @@ static const struct {
     {"search", search},        {"documents", documents}, {"log", show_log},
     {"mcp", serve_mcp},        {"serve", serve_remote},  {"remember", remember},
     {"memory", show_memory},   {"pin", change_memory},   {"unpin", change_memory},
-    {"forget", change_memory}, {"skills", list_skills},
+    {"forget", change_memory}, {"skills", list_skills},  {"eval", eval_items},
 };
 
 int cmd_odo(int argc, char **argv) {
@@ -424,6 +457,7 @@ int cmd_odo(int argc, char **argv) {
             "N|all "
             "[--user KEY]\n"
             "       chimere odo skills\n"
+            "       chimere odo eval FILE|FOLDER... [--route NAME] [--ablate] [--items N]\n"
             "       chimere odo mcp    (our tools as an MCP server on the standard streams)\n"
             "       chimere odo ask \"QUESTION\" --backend URL [--backend-model NAME]\n"
             "       chimere odo [serve] --backend URL [--port N]    (in front of any server)",
@@ -435,7 +469,7 @@ int cmd_odo(int argc, char **argv) {
     int rc = err_set(
         &e, CHIMERE_EINVAL,
         "expected one of explain, ask, index, search, documents, log, remember, memory, pin, "
-        "unpin, forget, skills, mcp, serve; got %s",
+        "unpin, forget, skills, eval, mcp, serve; got %s",
         name ? name : "nothing");
     for (size_t i = 0; name && i < sizeof actions / sizeof *actions; ++i)
         if (!strcmp(actions[i].name, name)) {

@@ -1,0 +1,37 @@
+/* measure.h: labelled items through the orchestrator, part by part, and through the model alone.
+ *
+ * An item is a line of eval/X.jsonl (eval/README.md), and may say what should happen before the answer:
+ *   "expect": {"route", "difficulty": "low|medium|high", "source": [parts of paths], "passage": [texts],
+ *              "tools": [names]}
+ * source and passage: one of the passages found must come from such a file and hold such a text.
+ * An item without "check" measures decisions alone. The check kind "judge" {"answer": reference} is scored by another
+ * model. The result is one JSON object:
+ *   {"decisions": {"total", "skills": [{"n", "route", "low", "medium", "high", "hit", "ms"}], "items"},
+ *    "arms": [{"name", "run": as in harness.h, "against": eval_compare with the first arm,
+ *              "hit", "citation", "tools": {"n", "right"}, "n_wrong_citation"}]}
+ * Arms: the model alone, odo, and with ablation odo without each part that took part in at least one answer. */
+#ifndef CHIMERE_ODO_MEASURE_H
+#define CHIMERE_ODO_MEASURE_H
+
+#include <jansson.h>
+
+#include "backend/backend.h"
+#include "odo/odo.h"
+
+struct measure_params { /* all borrowed */
+    struct odo *odo;
+    struct backend *bare;  /* the model alone */
+    struct backend *judge; /* NULL: items that need one are refused */
+    const char *route;     /* NULL: decided per item */
+    const char *collection;
+    bool ablate;
+    int32_t n_worker;
+    bool quiet; /* no progress bar */
+};
+
+/* Appends the first n_max items (0: all) of a file, or of each file of a folder, all checked. */
+int measure_load(json_t *items, const char *path, size_t n_max, struct err *e);
+/* *out is a new reference. */
+int measure_run(json_t **out, const json_t *items, const struct measure_params *p, struct err *e);
+
+#endif
