@@ -170,8 +170,11 @@ void chat_rig_sampling(const struct chat_rig *r, const struct cfg *c, bool in_th
     struct sampler_params usual = *p;
     load_sampling(r->m, &usual);
     if (cfg_origin(c, "temp") == CFG_DEFAULT) p->temperature = usual.temperature;
-    if (cfg_origin(c, "dry-multiplier") == CFG_DEFAULT && p->temperature > 0)
+    if (cfg_origin(c, "dry-multiplier") == CFG_DEFAULT && p->temperature > 0) {
         p->dry_multiplier = usual.dry_multiplier;
+        p->dry_breakers = usual.dry_breakers;
+        p->n_dry_breaker = usual.n_dry_breaker;
+    }
     p->ignore_eos = cfg_bool(c, "ignore-eos");
     p->think_budget = (int32_t)cfg_int(c, "think-budget");
     p->in_think = in_think;

@@ -61,8 +61,12 @@ void load_sampling(const struct model *m, struct sampler_params *p) {
     for (int32_t il = 0; il < m->hp.n_layer; il++)
         if (m->hp.layer[il].ffn == FFN_MOE) return;
     if (n < 50000000 || n >= 500000000) return;
+    static const char *const breakers[] = {
+        "\n"}; /* such models also loop across quotes and colons */
     p->temperature = 0.3f;
     p->dry_multiplier = 0.8f;
+    p->dry_breakers = breakers;
+    p->n_dry_breaker = 1;
 }
 
 int load_open(struct loaded *l, const struct load_params *p, struct err *e) {
