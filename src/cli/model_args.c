@@ -4,9 +4,11 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "backend/recommend.h"
 #include "base/file.h"
 #include "base/str.h"
 #include "cli/hub_args.h"
+#include "engine/plan.h"
 #include "format/quant.h"
 #include "kernels/device.h"
 
@@ -34,11 +36,20 @@ static int own_path(const struct own *o, char *out, size_t out_size, struct err 
     return CHIMERE_ENOENT;
 }
 
+int model_args_own(const char *name, char *out, size_t out_size, struct err *e) {
+    const struct own *o = own_find(name);
+    return o ? own_path(o, out, out_size, e)
+             : err_set(e, CHIMERE_ENOENT, "model %s is not known", name);
+}
+
 int model_args_path(const struct cfg *c, char *out, size_t out_size, struct err *e) {
     const char *path = cfg_str(c, "model");
     if (path && str_starts(path, "hf:")) return hub_args_path(c, path, false, 0, out, out_size, e);
     const struct own *o = own_find(path ? path : "nano");
     if (o && (!path || !file_exists(path))) return own_path(o, out, out_size, e);
+    char hub[512];
+    if (recommend_hub(path, hub, sizeof hub) && !file_exists(path))
+        return hub_args_path(c, hub, false, 0, out, out_size, e);
     if ((size_t)snprintf(out, out_size, "%s", path) >= out_size)
         return err_set(e, CHIMERE_ELIMIT, "--model: path is too long");
     return 0;
@@ -47,12 +58,12 @@ int model_args_path(const struct cfg *c, char *out, size_t out_size, struct err 
 int model_args_talk(struct cfg *c, struct err *e) {
     char path[4096];
     if (cfg_str(c, "model")) return 0;
-    bool smol = own_path(own_find("smol"), path, sizeof path, NULL) == 0;
+    bool smol = model_args_own("smol", path, sizeof path, NULL) == 0;
+    const struct curated *best = recommend_best(plan_available_bytes());
     if (!cfg_bool(c, "quiet") && isatty(STDERR_FILENO))
-        fprintf(stderr, "%s\n",
-                smol ? "SmolLM2-135M answers: a demonstration. For a real model: chimere recommend"
-                     : "chimere-nano answers: a demonstration. For a better one: script/model, "
-                       "chimere recommend");
+        fprintf(stderr, "%s answers, a small model for demonstration. %s: chimere pull %s\n",
+                smol ? "SmolLM2-135M" : "chimere-nano", "Best for this machine",
+                best && best->hub ? best->name : "NAME; see chimere recommend");
     return cfg_set(c, "model", smol ? path : "nano", e);
 }
 

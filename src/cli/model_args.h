@@ -24,6 +24,8 @@
 int model_args_open(const struct cfg *c, struct dev **dev, struct model **m, struct err *e);
 /* The file behind -m, or the shipped model; CHIMERE_ENOENT with a hint. */
 int model_args_path(const struct cfg *c, char *out, size_t out_size, struct err *e);
+/* The file of a model that has a name of its own (nano, smol); CHIMERE_ENOENT with a hint. */
+int model_args_own(const char *name, char *out, size_t out_size, struct err *e);
 /* For the commands that talk. If no model is named, names the default: smol if it was fetched, else nano; and
  * says on standard error, unless quiet, which one answers. */
 int model_args_talk(struct cfg *c, struct err *e);

@@ -139,16 +139,19 @@ void model_close(struct model *m) {
     mem_free(m);
 }
 
-uint64_t model_bytes_per_tok(const struct model *m) {
-    const struct hparams *hp = &m->hp;
-    uint64_t n = m->weights.bytes_per_tok;
+uint64_t model_state_bytes(const struct hparams *hp) {
+    uint64_t n = 0;
     const struct seq_pool_params p = {.log = false};
     for (int32_t il = 0; il < hp->n_layer; il++) {
         struct layer_state s;
         block_state_of(hp, il, &p, &s);
-        n += 2 * sizeof(float) * s.rec.s_stride; /* read and written */
+        n += sizeof(float) * s.rec.s_stride;
     }
     return n;
+}
+
+uint64_t model_bytes_per_tok(const struct model *m) {
+    return m->weights.bytes_per_tok + 2 * model_state_bytes(&m->hp); /* read and written */
 }
 
 uint64_t model_n_params(const struct model *m) {

@@ -31,6 +31,8 @@ uint64_t model_hash_file(const struct gguf *g);
 
 /* Weight bytes read per decoded token plus recurrent state read and written (the roofline's bytes). */
 uint64_t model_bytes_per_tok(const struct model *m);
+/* Recurrent state of one sequence. */
+uint64_t model_state_bytes(const struct hparams *hp);
 uint64_t model_n_params(const struct model *m);
 
 #endif

@@ -15,6 +15,7 @@ void api_messages(struct http_request *r);
 void api_count_tokens(struct http_request *r);
 void api_embeddings(struct http_request *r);
 void api_rerank(struct http_request *r);
+void api_recommend(struct http_request *r);
 
 /* Reads the body into g's ask: model, fields, session header. False: the request was answered. */
 bool api_read(struct gen *g, enum fields_api api, json_t **request);

@@ -93,6 +93,9 @@ struct server {
     struct keeper *keeper; /* owned; NULL: nothing is deleted */
     struct record *record; /* owned; NULL: requests are not recorded */
     pthread_mutex_t embed_lock;
+    pthread_mutex_t recommend_lock;
+    json_t *recommend; /* owned; the last answer of api_recommend.c, made at recommend_ns */
+    int64_t recommend_ns;
 
     pthread_mutex_t live_lock;
     struct http_request *live; /* requests between their first line and their release */

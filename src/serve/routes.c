@@ -47,6 +47,7 @@ const struct route routes[] = {
     {"POST", "/models/unload", ROUTE_ADMIN, SHAPE_OPENAI, native_unload},
     {"GET", "/props", ROUTE_QUICK, SHAPE_OPENAI, native_props},
     {"GET", "/slots", ROUTE_QUICK | ROUTE_ADMIN, SHAPE_OPENAI, native_slots},
+    {"GET", "/chimere/v1/recommend", 0, SHAPE_OPENAI, api_recommend},
     {"GET", "/v1/status", ROUTE_QUICK | ROUTE_ADMIN, SHAPE_OPENAI, native_status},
     {"GET", "/", ROUTE_OPEN | ROUTE_QUICK, SHAPE_OPENAI, native_health},
     {"GET", "/v1", ROUTE_OPEN | ROUTE_QUICK, SHAPE_OPENAI, native_health},

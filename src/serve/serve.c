@@ -51,6 +51,7 @@ int serve_open(struct server **out, const struct serve_params *p, struct err *e)
     pthread_mutex_init(&s->live_lock, NULL);
     pthread_mutex_init(&s->work_lock, NULL);
     pthread_mutex_init(&s->embed_lock, NULL);
+    pthread_mutex_init(&s->recommend_lock, NULL);
     pthread_cond_init(&s->none_live, NULL);
     pthread_cond_init(&s->has_work, NULL);
     int rc = open_gates(s, e);
@@ -158,6 +159,8 @@ void serve_close(struct server *s) {
     pthread_mutex_destroy(&s->live_lock);
     pthread_mutex_destroy(&s->work_lock);
     pthread_mutex_destroy(&s->embed_lock);
+    pthread_mutex_destroy(&s->recommend_lock);
+    json_decref(s->recommend);
     pthread_cond_destroy(&s->none_live);
     pthread_cond_destroy(&s->has_work);
     mem_free(s);

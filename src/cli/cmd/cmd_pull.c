@@ -1,6 +1,7 @@
 /* cmd_pull.c: fetches a model from a hub into the models directory and prints where it is. */
 #include <stdio.h>
 
+#include "backend/recommend.h"
 #include "cli/hub_args.h"
 
 /* clang-format off */
@@ -14,10 +15,12 @@ int cmd_pull(int argc, char **argv) {
     int status;
     if (!cli_parse(
             &c, pull_options,
-            "usage: chimere pull hf:OWNER/REPO[:FILE or TYPE]\n\n"
+            "usage: chimere pull hf:OWNER/REPO[:FILE or TYPE]\n"
+            "       chimere pull NAME\n\n"
             "Fetches a GGUF model, all parts of a split one, and checks it. TYPE is a quantised\n"
             "type such as Q4_K_M. An interrupted download goes on where it stopped. Afterwards\n"
-            "every command finds it offline: chimere serve -m hf:OWNER/REPO:TYPE",
+            "every command finds it offline: chimere serve -m hf:OWNER/REPO:TYPE\n"
+            "NAME is a short name of the list that chimere recommend prints.",
             argc, argv, &status))
         return status;
     struct err e = {0};
@@ -25,8 +28,10 @@ int cmd_pull(int argc, char **argv) {
     int rc = cfg_n_pos(c) == 1
                  ? 0
                  : err_set(&e, CHIMERE_EINVAL, "expected one model, hf:OWNER/REPO[:TYPE]");
-    if (!rc)
-        rc = hub_args_path(c, cfg_pos(c, 0), true, (int)cfg_int(c, "parts"), path, sizeof path, &e);
+    char hub[512];
+    const char *name = rc ? NULL : cfg_pos(c, 0);
+    if (name && recommend_hub(name, hub, sizeof hub)) name = hub;
+    if (!rc) rc = hub_args_path(c, name, true, (int)cfg_int(c, "parts"), path, sizeof path, &e);
     if (!rc) puts(path);
     cfg_free(c);
     return rc ? cli_fail(&e) : 0;

@@ -18,6 +18,7 @@
 #include "cli/hub_args.h"
 #include "backend/catalog.h"
 #include "backend/embed.h"
+#include "backend/recommend.h"
 #include "backend/rerank.h"
 #include "serve/serve.h"
 #include "store/store.h"
@@ -286,6 +287,13 @@ static int run(const struct cfg *c, struct err *e) {
     p.tls_cert = cert;
     p.tls_key = key;
     if (!rc) rc = chat_rig_open(&r, c, n_seq, e);
+    const struct curated *best =
+        rc == CHIMERE_ELIMIT ? recommend_best(plan_available_bytes()) : NULL;
+    if (best) {
+        char hint[sizeof e->hint];
+        snprintf(hint, sizeof hint, "%s", e->hint);
+        err_hint(e, "%.80s; or a model that fits here: chimere serve -m %s", hint, best->name);
+    }
     if (!rc) {
         bool asks = keys || (cfg_bool(c, "keys") && r.store &&
                              store_key_list(r.store, is_key, NULL, NULL) > 0);
