@@ -62,16 +62,16 @@ def untrained(vocab=None, merges=None):
     return tok
 
 
-def save(tok, out):
+def save(tok, out, n_vocab=N_VOCAB, n_ctx=2048):
     """Add the special tokens behind the vocabulary, and write a Hugging Face tokenizer directory."""
-    assert tok.get_vocab_size() == N_VOCAB - N_MARKS
+    assert tok.get_vocab_size() == n_vocab - N_MARKS
     tok.add_special_tokens([AddedToken(t, special=True, normalized=False) for t in CONTROL_TOKENS])
     tok.add_tokens([AddedToken(t, special=False, normalized=False) for t in MARK_TOKENS])
     os.makedirs(out, exist_ok=True)
     tok.save(os.path.join(out, "tokenizer.json"))
     ids = {t: tok.token_to_id(t) for t in CONTROL_TOKENS + MARK_TOKENS}
     config = {
-        "tokenizer_class": "Qwen2Tokenizer", "model_max_length": 2048, "add_bos_token": False, "add_prefix_space": False,
+        "tokenizer_class": "Qwen2Tokenizer", "model_max_length": n_ctx, "add_bos_token": False, "add_prefix_space": False,
         "bos_token": None, "eos_token": "<|im_end|>", "pad_token": "<|endoftext|>", "unk_token": None,
         "clean_up_tokenization_spaces": False, "split_special_tokens": False, "errors": "replace",
         "added_tokens_decoder": {str(i): {"content": t, "lstrip": False, "normalized": False, "rstrip": False, "single_word": False,
