@@ -179,6 +179,34 @@ static bool has_code_tool(const json_t *tools) {
     return false;
 }
 
+/* The text with its marks as their tokens are in the vocabulary; NULL: out of memory. */
+static const char *with_marks(struct arena *arena, const struct tok *tok, const char *text) {
+    char *out = arena_alloc(arena, 2 * strlen(text) + 1), *to = out;
+    while (out && *text) {
+        size_t n = 0;
+        for (size_t i = 0; marks[i] && !n; i++)
+            if (strncmp(text, marks[i], strlen(marks[i])) == 0 && is_token(tok, marks[i]))
+                n = strlen(marks[i]);
+        if (n) *to++ = GRAMMAR_MARK_BYTE;
+        else n = 1;
+        memcpy(to, text, n);
+        to += n, text += n;
+    }
+    if (out) *to = 0;
+    return out;
+}
+
+/* The sampler gives the grammar the mark of a call that a model begins as text. */
+static bool mark_form(struct arena *arena, const struct tok *tok, bool lazy,
+                      struct grammar_call_form *f) {
+    const char **texts[] = {&f->head,    &f->open,  &f->middle, &f->end,
+                            &f->between, &f->close, &f->mark};
+    bool ok = true;
+    for (size_t i = 0; i < sizeof texts / sizeof *texts - lazy; i++)
+        if (*texts[i]) ok &= (*texts[i] = with_marks(arena, tok, *texts[i])) != NULL;
+    return ok;
+}
+
 /* The forms of a call: the first, or all that a model may begin. Returns how many. */
 static size_t list_forms(const struct request *a, enum chat_calls calls, const struct tok *tok,
                          bool lazy, struct grammar_calls *c, struct grammar_call_form *out) {
@@ -272,6 +300,9 @@ static int compile_calls(struct request_grammar *m, const struct request *a, boo
                               "tool_choice: calls in this model's form (%s) cannot be forced; "
                               "use auto",
                               chat_calls_name(calls));
+    for (size_t i = 0; i < c.n_form; i++)
+        if (!mark_form(&m->arena, tok, lazy, &list[i]))
+            return err_set(e, CHIMERE_ENOMEM, "out of memory");
     int rc = grammar_from_calls(&m->grammar, &c, &limits, e);
     json_t *loose = NULL;
     for (int all = 0; lazy && rc && rc != CHIMERE_ENOMEM && all < 2; all++) {

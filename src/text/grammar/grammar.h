@@ -25,7 +25,7 @@
  *     indent; none before a comma or a colon, and no line end after a colon;
  *   - property names, const and enum in one spelling, with no more escapes than JSON needs;
  *   - values that must be integers as digits, without point and exponent;
- *   - at most 16 digits before and after the point and 3 in an exponent, unless a bound has more;
+ *   - at most 16 digits before and after the point and 2 in an exponent, unless a bound has more;
  *   - at most 4,096 items in an array without a bound. Strings have no limit.
  *
  * Immutable once built: any thread. Nothing is kept of the inputs. Failures are CHIMERE_EFORMAT (not

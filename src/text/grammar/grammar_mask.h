@@ -25,6 +25,7 @@
 #include "text/tok/tok.h"
 
 #define GRAMMAR_MAX_REWIND 256
+#define GRAMMAR_MARK_BYTE '\xff' /* in no UTF-8 text */
 
 enum grammar_token { GRAMMAR_TOKEN_TEXT, GRAMMAR_TOKEN_SPECIAL, GRAMMAR_TOKEN_EOG };
 
@@ -36,7 +37,8 @@ struct grammar_state;
 int grammar_vocab_new(struct grammar_vocab **out, uint32_t n_vocab, const struct slice *pieces,
                       const uint8_t *kinds, struct err *e);
 /* The same from a tokenizer: control, unknown and unused tokens are special, but for those whose texts are
- * among marks (ends with NULL; NULL: none). Nothing of t is kept. */
+ * among marks (ends with NULL; NULL: none). The bytes of a mark are GRAMMAR_MARK_BYTE and its text, so
+ * that it stands only where the grammar asks for it, never in a string. Nothing of t is kept. */
 int grammar_vocab_from_tok(struct grammar_vocab **out, const struct tok *t,
                            const char *const *marks, struct err *e);
 void grammar_vocab_free(struct grammar_vocab *v);

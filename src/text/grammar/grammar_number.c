@@ -121,7 +121,7 @@ bool number_is_empty(const struct number_spec *s) {
 
 #define MAX_PLAIN_DIGIT                                                                            \
     16 /* under limits.plain, before and after the point, unless a bound has more */
-#define MAX_EXP_DIGIT 3
+#define MAX_EXP_DIGIT 2
 #define MAX_COUNTED_MULTIPLE 256
 
 enum phase { AT_START, AT_SIGN, AT_ZERO, IN_INT, AT_POINT, IN_FRAC, AT_EXP, AT_EXP_SIGN, IN_EXP };

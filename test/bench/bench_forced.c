@@ -1,0 +1,287 @@
+/* bench_forced.c: draws tool calls with a model that picks any token that the grammar allows; one request
+ * per line of stdin, one result per line of stdout. test/peers/forced_calls.py validates them.
+ *
+ *   {"form": 0.., "tools": [...], "seed": N, "stream": true, "cut": true}
+ *   -> {"form": name, "text": ..., "calls": [{"name", "arguments"}], "malformed": N, "cut_valid": N}
+ *   -> {"error": ...}
+ *
+ * stream: the parser gets the text in random pieces, and calls are those of its events. cut: the text is
+ * also cut after every byte; cut_valid counts the arguments that were complete JSON although the
+ * arguments of the first call were not. */
+#include <stdio.h>
+#include <string.h>
+
+#include "backend/request_grammar.h"
+#include "base/buf.h"
+#include "base/rng.h"
+#include "text/chat/chat.h"
+
+#define BAR "\xef\xbd\x9c"
+#define LOW "\xe2\x96\x81"
+#define DS(words) "<" BAR "tool" LOW words BAR ">"
+
+enum { N_BYTE = 256, END = N_BYTE, FIRST_MARK, MAX_MARK = 8, MAX_TOKEN = 2000, MAX_CALL = 64 };
+
+static const struct {
+    enum chat_calls calls;
+    const char *marks[MAX_MARK];
+} forms[] = {
+    {CHAT_CALLS_QWEN_XML, {NULL}},
+    {CHAT_CALLS_HERMES, {"<tool_call>", "</tool_call>", NULL}},
+    {CHAT_CALLS_NEMOTRON, {NULL}},
+    {CHAT_CALLS_GRANITE, {"<|tool_call|>", NULL}},
+    {CHAT_CALLS_LLAMA, {NULL}},
+    {CHAT_CALLS_MISTRAL, {"[TOOL_CALLS]", NULL}},
+    {CHAT_CALLS_MISTRAL, {"[TOOL_CALLS]", "[ARGS]", NULL}},
+    {CHAT_CALLS_DEEPSEEK,
+     {DS("calls" LOW "begin"), DS("call" LOW "begin"), DS("sep"), DS("call" LOW "end"),
+      DS("calls" LOW "end"), NULL}},
+};
+enum { N_FORM = sizeof forms / sizeof *forms };
+
+static struct tok *toks[N_FORM];
+
+/* Bytes, an end, and marks, all of them control tokens. */
+static struct tok *toy_tok(const char *const *marks) {
+    static char text[N_BYTE][4];
+    struct slice pieces[FIRST_MARK + MAX_MARK] = {{0}};
+    uint8_t kinds[FIRST_MARK + MAX_MARK];
+    uint32_t n_moved = 0, n = FIRST_MARK;
+    for (uint32_t b = 0; b < N_BYTE; b++) {
+        bool own = (b >= 33 && b <= 126) || (b >= 161 && b <= 172) || b >= 174;
+        pieces[b] =
+            (struct slice){text[b], (size_t)utf8_encode(own ? b : 256 + n_moved++, text[b])};
+        kinds[b] = TOK_NORMAL;
+    }
+    pieces[END] = SLICE("<|end|>");
+    kinds[END] = TOK_CONTROL;
+    for (; *marks; marks++, n++) {
+        pieces[n] = (struct slice){*marks, strlen(*marks)};
+        kinds[n] = TOK_CONTROL;
+    }
+    struct tok_spec spec = {.model = TOK_BPE,
+                            .pre = "qwen2",
+                            .n_vocab = n,
+                            .pieces = pieces,
+                            .kinds = kinds,
+                            .bos = -1,
+                            .eos = END,
+                            .unk = -1,
+                            .sep = -1,
+                            .pad = -1,
+                            .cls = -1,
+                            .mask = -1,
+                            .eot = -1};
+    struct tok *t = NULL;
+    struct err e = {0};
+    if (tok_new(&t, &spec, &e)) fprintf(stderr, "%s\n", e.text);
+    return t;
+}
+
+/* ---- drawing ---- */
+
+static bool has(const uint64_t *bits, uint32_t id) { return bits[id / 64] >> id % 64 & 1; }
+
+/* A token under the mask. Late in the text what ends values comes first, so that every call ends. */
+static int32_t pick(struct rng *r, const uint64_t *bits, uint32_t n_vocab, uint32_t n_done,
+                    uint32_t *closing) {
+    static const char parameter[] = "\n</parameter>\n", ends[] = "}]\":,\n";
+    int32_t ids[FIRST_MARK + MAX_MARK], n = 0, mark = -1;
+    for (uint32_t id = 0; id < n_vocab; id++)
+        if (has(bits, id)) {
+            ids[n++] = (int32_t)id;
+            if (id >= FIRST_MARK) mark = (int32_t)id;
+        }
+    if (!n) return -1;
+    if (has(bits, END) && (n_done > 300 || rng_below(r, 2))) return END;
+    if (mark >= 0) return mark;
+    if (n > 60 && (*closing || n_done > 300 || rng_below(r, 12) == 0)) { /* inside a text */
+        uint8_t next = (uint8_t)parameter[*closing];
+        if (*closing && has(bits, next)) return *closing = (*closing + 1) % 14, next;
+        *closing = 0;
+        if (has(bits, '\n')) return *closing = 1, '\n'; /* not in JSON strings */
+        if (has(bits, '"')) return '"';
+    }
+    *closing = 0;
+    for (const char *c = ends; n_done > 300 && *c; c++)
+        if (has(bits, (uint8_t)*c)) return (uint8_t)*c;
+    return ids[rng_below(r, (uint64_t)n)];
+}
+
+static int draw(struct grammar_matcher *m, const struct tok *tok, struct rng *r, struct buf *out) {
+    struct grammar_state *s;
+    uint64_t bits[(FIRST_MARK + MAX_MARK + 63) / 64];
+    uint32_t closing = 0;
+    struct err e = {0};
+    if (grammar_state_new(&s, m, &e)) return -1;
+    int rc = -1;
+    for (uint32_t n = 0; n < MAX_TOKEN; n++) {
+        if (grammar_mask(s, bits)) break;
+        int32_t id = pick(r, bits, tok_n_vocab(tok), n, &closing);
+        if (id < 0 || grammar_accept_token(s, id)) break;
+        if (id == END) {
+            rc = 0;
+            break;
+        }
+        struct slice piece = tok_piece(tok, id);
+        buf_put(out, piece.p, piece.n);
+    }
+    grammar_state_free(s);
+    return rc;
+}
+
+/* ---- reading ---- */
+
+struct calls {
+    struct buf name[MAX_CALL], args[MAX_CALL];
+    bool is_void[MAX_CALL];
+    int n;
+};
+
+static int on_event(void *arg, const struct chat_event *ev) {
+    struct calls *c = arg;
+    if (ev->index < 0 || ev->index >= MAX_CALL) return 0;
+    if (ev->kind == CHAT_CALL) {
+        buf_puts(&c->name[ev->index], ev->name);
+        if (ev->index >= c->n) c->n = ev->index + 1;
+    }
+    if (ev->kind == CHAT_ARGS) buf_put(&c->args[ev->index], ev->text, ev->n);
+    if (ev->kind == CHAT_MALFORMED) c->is_void[ev->index] = true;
+    return 0;
+}
+
+static void parse(enum chat_calls calls, json_t *tools, const char *text, size_t n,
+                  struct rng *stream, bool is_cut, struct calls *out, struct chat_result *result,
+                  json_t **message) {
+    struct chat_parser *p;
+    struct err e = {0};
+    struct chat_parse_spec spec = {
+        .calls = calls, .tools = tools, .on_event = on_event, .arg = out};
+    memset(out, 0, sizeof *out);
+    for (int i = 0; i < MAX_CALL; i++) {
+        buf_init(&out->name[i], 4096);
+        buf_init(&out->args[i], 4 << 20);
+    }
+    *message = NULL;
+    if (chat_parser_new(&p, &spec, &e)) return;
+    for (size_t at = 0; at < n;) {
+        size_t k = stream ? 1 + (size_t)rng_below(stream, 9) : n;
+        if (k > n - at) k = n - at;
+        chat_parser_push(p, text + at, k);
+        at += k;
+    }
+    chat_parser_finish(p, is_cut);
+    chat_parser_result(p, result);
+    *message = chat_parser_message(p);
+    chat_parser_free(p);
+}
+
+static void calls_fini(struct calls *c) {
+    for (int i = 0; i < MAX_CALL; i++) buf_fini(&c->name[i]), buf_fini(&c->args[i]);
+}
+
+static bool is_object(const struct buf *b) {
+    json_t *j = b->n ? json_loadb(b->p, b->n, JSON_ALLOW_NUL, NULL) : NULL;
+    bool ok = json_is_object(j);
+    json_decref(j);
+    return ok;
+}
+
+/* Cuts whose first call has complete JSON as its arguments, but not those of the whole text. */
+static int count_valid_cuts(enum chat_calls calls, json_t *tools, const struct buf *text,
+                            const struct buf *whole) {
+    int n_valid = 0;
+    for (size_t n = 0; n < text->n; n++) {
+        struct calls c;
+        struct chat_result result;
+        json_t *message;
+        parse(calls, tools, text->p, n, NULL, true, &c, &result, &message);
+        bool same =
+            c.args[0].n == whole->n && (!whole->n || memcmp(c.args[0].p, whole->p, whole->n) == 0);
+        n_valid += is_object(&c.args[0]) && !same;
+        json_decref(message);
+        calls_fini(&c);
+    }
+    return n_valid;
+}
+
+static json_t *as_json(const struct calls *c) {
+    json_t *list = json_array();
+    for (int i = 0; i < c->n; i++)
+        if (!c->is_void[i])
+            json_array_append_new(list,
+                                  json_pack("{s:s%,s:s%}", "name", c->name[i].p ? c->name[i].p : "",
+                                            c->name[i].n, "arguments",
+                                            c->args[i].p ? c->args[i].p : "", c->args[i].n));
+    return list;
+}
+
+static json_t *message_calls(json_t *message) {
+    json_t *list = json_array(), *call;
+    size_t i;
+    json_array_foreach(json_object_get(message, "tool_calls"), i, call) {
+        json_t *f = json_object_get(call, "function");
+        json_array_append_new(list, json_pack("{s:O,s:O}", "name", json_object_get(f, "name"),
+                                              "arguments", json_object_get(f, "arguments")));
+    }
+    return list;
+}
+
+static json_t *serve_one(json_t *in) {
+    size_t form = (size_t)json_integer_value(json_object_get(in, "form")) % N_FORM;
+    enum chat_calls calls = forms[form].calls;
+    struct request_grammars *g;
+    struct request_grammar *m = NULL;
+    struct request a;
+    struct err e = {0};
+    struct rng r;
+    struct buf text;
+    json_t *out = NULL;
+    if (!toks[form]) toks[form] = toy_tok(forms[form].marks);
+    rng_seed(&r, (uint64_t)json_integer_value(json_object_get(in, "seed")));
+    request_init(&a);
+    a.tools = json_incref(json_object_get(in, "tools"));
+    a.tool_choice = REQUEST_TOOLS_REQUIRED;
+    buf_init(&text, 4 << 20);
+    if (!request_grammars_new(&g, toks[form], &e)) {
+        if (request_grammar_take(g, &a, calls, &m, &e)) {
+            out = json_pack("{s:s}", "error", e.text);
+        } else if (draw(request_grammar_matcher(m), toks[form], &r, &text)) {
+            out = json_pack("{s:s,s:s%}", "error", "the text does not end", "text",
+                            text.p ? text.p : "", text.n);
+        } else {
+            struct calls c;
+            struct chat_result result;
+            json_t *message;
+            bool stream = json_is_true(json_object_get(in, "stream"));
+            parse(calls, a.tools, text.p, text.n, stream ? &r : NULL, false, &c, &result, &message);
+            int cuts = json_is_true(json_object_get(in, "cut"))
+                           ? count_valid_cuts(calls, a.tools, &text, &c.args[0])
+                           : 0;
+            out = json_pack("{s:s,s:s%,s:o,s:i,s:i}", "form", chat_calls_name(calls), "text",
+                            text.p, text.n, "calls", stream ? as_json(&c) : message_calls(message),
+                            "malformed", result.n_malformed, "cut_valid", cuts);
+            json_decref(message);
+            calls_fini(&c);
+        }
+        request_grammar_drop(g, m);
+        request_grammars_free(g);
+    }
+    buf_fini(&text);
+    request_fini(&a);
+    return out;
+}
+
+int main(void) {
+    static char line[1 << 20];
+    while (fgets(line, sizeof line, stdin)) {
+        json_t *in = json_loads(line, 0, NULL), *out = in ? serve_one(in) : NULL;
+        char *s = out ? json_dumps(out, JSON_COMPACT) : NULL;
+        printf("%s\n", s ? s : "{\"error\":\"not JSON\"}");
+        fflush(stdout);
+        mem_free(s);
+        json_decref(out), json_decref(in);
+    }
+    for (int i = 0; i < N_FORM; i++) tok_free(toks[i]);
+    return 0;
+}
