@@ -25,7 +25,8 @@ int rerank_open(struct rerank **out, struct model *m, const struct tok *tok, int
     *out = NULL;
     if (hp->pooling != POOL_RANK || hp->is_causal) {
         err_set(e, CHIMERE_EUNSUPPORTED, "%s scores no pairs of texts", m->name);
-        err_hint(e, "a cross-encoder is wanted: BERT for sequence classification with one label");
+        err_hint(
+            e, "a cross-encoder is wanted: BERT or RoBERTa for sequence classification, one label");
         return CHIMERE_EUNSUPPORTED;
     }
     struct rerank *r = mem_zalloc(sizeof *r);
@@ -58,7 +59,8 @@ void rerank_close(struct rerank *r) {
     mem_free(r);
 }
 
-/* [CLS] question [SEP] text [SEP], each part as the tokenizer marks it; the text's own first mark goes. */
+/* [CLS] question [SEP] text [SEP]: each part as the tokenizer marks it, without the text's own first mark.
+ * Models without segments (RoBERTa and its kind) have a second end mark in its place. */
 static int32_t join(struct rerank *r, const int32_t *a, size_t n_a, const int32_t *b, size_t n_b) {
     size_t n = 0, room = (size_t)r->n_ctx, most_a = room / 2;
     if (n_a + n_b > room && n_a > most_a) {
@@ -83,9 +85,11 @@ int rerank_score(struct rerank *r, const char *question, size_t n_question, cons
     if (!rc) rc = tok_encode(r->tok, text, n_text, false, true, &b, &n_b, e);
     if (!rc && (!n_a || n_b < 2)) rc = err_set(e, CHIMERE_EINVAL, "rerank: expected two texts");
     if (!rc) {
+        size_t skip = r->m->hp.n_token_type == 1 && tok_eos(r->tok) >= 0 ? 0 : 1;
+        if (!skip) b[0] = tok_eos(r->tok);
         const struct encode_text t = {.tokens = r->ids,
                                       .types = r->m->hp.n_token_type ? r->types : NULL,
-                                      .n_tok = r->n_tok = join(r, a, n_a, b + 1, n_b - 1)};
+                                      .n_tok = r->n_tok = join(r, a, n_a, b + skip, n_b - skip)};
         rc = forward_encode(r->f, &t, 1, r->out, e);
     }
     mem_free(a);

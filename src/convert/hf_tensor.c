@@ -72,7 +72,8 @@ static const struct st_tensor *find_prefixed(const struct safetensors *st, const
                                         "backbone.",
                                         "model.backbone.",
                                         ""};
-    static const char *const others[] = {"", "model.", "bert.", "language_model."};
+    static const char *const others[] = {"",         "model.",      "bert.",
+                                         "roberta.", "distilbert.", "language_model."};
     bool rooted = str_starts(name, "model.");
     const char *const *list = rooted ? roots : others;
     size_t n = rooted ? sizeof roots / sizeof roots[0] : sizeof others / sizeof others[0];
@@ -212,6 +213,10 @@ static int find_single(const struct hf *h, struct plan *p, const char *pattern,
     if (transform == TF_RESHAPE) {
         want[0] *= want[1] * want[2];
         want[1] = want[2] = 1;
+    }
+    if (transform == TF_LAST_ROWS && s->n_dims == 2 && s->shape[0] >= want[1]) {
+        p->skip = s->shape[0] - want[1];
+        want[1] = s->shape[0];
     }
     if (is_of_qkv(transform)) {
         p->skip = rows_in_front(h->hp, p);
@@ -355,7 +360,7 @@ static void gather(const struct job *b, uint64_t r, float *x, float *tmp) {
     if (p->n_source > 1) matrix = 0;
     if (p->transform == TF_FIRST_HALF) s = matrix * 2 * b->rows_per_matrix + j;
     else if (p->transform == TF_SECOND_HALF) s = (matrix * 2 + 1) * b->rows_per_matrix + j;
-    else if (is_of_qkv(p->transform)) s = p->skip + j;
+    else if (is_of_qkv(p->transform) || p->transform == TF_LAST_ROWS) s = p->skip + j;
     else s = matrix * b->rows_per_matrix + source_row(hp, p->transform, j);
     bool by_column = p->transform == TF_V_HEAD_COLS;
     hf_source_row(from, s, by_column ? tmp : x, b->n_cols);

@@ -129,6 +129,44 @@ static int prefix_space(const json_t *node, int depth) {
     return -1;
 }
 
+/* The normaliser's table, base64 in tokenizer.json. */
+static const json_t *find_charsmap(const json_t *node, int depth) {
+    const json_t *own = json_object_get(node, "precompiled_charsmap"), *found = NULL, *item;
+    size_t i;
+    if (json_is_string(own) || depth > 8) return json_is_string(own) ? own : NULL;
+    json_array_foreach(json_object_get(node, "normalizers"), i, item) {
+        if (!found) found = find_charsmap(item, depth + 1);
+    }
+    return found;
+}
+
+static int put_charsmap(const struct put *p, struct err *e) {
+    const json_t *text = find_charsmap(p->v.normalizer, 0);
+    size_t n = json_string_length(text), n_out = 0;
+    if (!n) return 0;
+    unsigned char *bytes = mem_alloc(n);
+    uint32_t bits = 0;
+    int n_bit = 0;
+    if (!bytes) return err_set(e, CHIMERE_ENOMEM, "vocabulary: out of memory");
+    static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    for (const char *s = json_string_value(text); *s && *s != '='; s++) {
+        const char *at = strchr(digits, *s);
+        if (!at) {
+            mem_free(bytes);
+            return err_set(e, CHIMERE_EFORMAT,
+                           "%s/tokenizer.json: precompiled_charsmap: expected base64",
+                           p->h->options->dir);
+        }
+        bits = bits << 6 | (uint32_t)(at - digits);
+        if ((n_bit += 6) < 8) continue;
+        n_bit -= 8;
+        bytes[n_out++] = (unsigned char)(bits >> n_bit);
+    }
+    gguf_put_array(p->w, "tokenizer.ggml.precompiled_charsmap", GGUF_U8, bytes, n_out);
+    mem_free(bytes);
+    return 0;
+}
+
 static void put_spaces(const struct put *p) {
     int said = prefix_space(p->v.normalizer, 0);
     if (said < 0) said = prefix_space(p->v.pre_tokenizer, 0);
@@ -312,6 +350,7 @@ static int put_model(struct put *p, struct err *e) {
     if (!rc && p->v.model == HF_BPE)
         gguf_put_strings(p->w, "tokenizer.ggml.merges", p->v.merges, p->v.n_merges);
     if (p->v.model == HF_SPM || p->v.model == HF_UNIGRAM) put_spaces(p);
+    if (!rc && p->v.model == HF_UNIGRAM) rc = put_charsmap(p, e);
     if (p->v.model == HF_WORDPIECE) {
         put_case(p, p->v.normalizer, 0);
         if (p->h->n_token_type)

@@ -1,77 +1,131 @@
-/* arch_bert.c: BERT encoders: embeddings and cross-encoders (bge, MiniLM and their like). */
+/* arch_bert.c: encoders of the BERT kind (BERT, RoBERTa, XLM-RoBERTa, DistilBERT): embeddings and
+ * cross-encoders. */
 #include <stddef.h>
 
+#include "base/err.h"
+#include "model/arch_config.h"
 #include "model/arch_impl.h"
 
-#define HF "encoder.layer.%d."
+/* Checkpoints of the RoBERTa kind keep rows for padding before the first position; their classifier has its
+ * own dense layer. */
+#define OR(gguf_, hf_, other_, slot_, vector_, dim0, dim1)                                         \
+    {                                                                                              \
+        gguf_, hf_, other_, offsetof(struct global_weights, slot_), vector_, AT_GLOBAL,            \
+            TS_OPTIONAL | ((vector_) ? TS_F32 : 0), TF_NONE, TF_NONE, {                            \
+            dim0, dim1, D_NONE                                                                     \
+        }                                                                                          \
+    }
 
-static const struct tensor_row rows[] = {
+static const struct tensor_row rows_globals[] = {
     GMAT("token_embd.weight", "embeddings.word_embeddings.weight", token_embd, 0, D_EMBD, D_VOCAB),
-    GMAT("position_embd.weight", "embeddings.position_embeddings.weight", pos_embd, 0, D_EMBD,
-         D_CTX),
+    {"position_embd.weight",
+     "embeddings.position_embeddings.weight",
+     NULL,
+     offsetof(struct global_weights, pos_embd),
+     false,
+     AT_GLOBAL,
+     0,
+     TF_LAST_ROWS,
+     TF_NONE,
+     {D_EMBD, D_CTX, D_NONE}},
     GMAT("token_types.weight", "embeddings.token_type_embeddings.weight", type_embd, TS_OPTIONAL,
          D_EMBD, D_TOKEN_TYPE),
     GVEC("token_embd_norm.weight", "embeddings.LayerNorm.weight", embd_norm, 0, TF_NONE, D_EMBD),
     GVEC("token_embd_norm.bias", "embeddings.LayerNorm.bias", embd_norm_b, 0, TF_NONE, D_EMBD),
-    GMAT("cls.weight", "pooler.dense.weight", cls, TS_OPTIONAL, D_EMBD, D_EMBD),
-    GVEC("cls.bias", "pooler.dense.bias", cls_b, TS_OPTIONAL, TF_NONE, D_EMBD),
-    GMAT("cls.output.weight", "classifier.weight", cls_out, TS_OPTIONAL, D_EMBD, D_ONE),
-    GVEC("cls.output.bias", "classifier.bias", cls_out_b, TS_OPTIONAL, TF_NONE, D_ONE),
-    MAT("blk.%d.attn_q.weight", HF "attention.self.query.weight", attn.q, AT_ATTN, TS_OR_FUSED,
-        TF_NONE, D_EMBD, D_Q, D_NONE),
-    MAT("blk.%d.attn_k.weight", HF "attention.self.key.weight", attn.k, AT_ATTN, TS_OR_FUSED,
-        TF_NONE, D_EMBD, D_K, D_NONE),
-    MAT("blk.%d.attn_v.weight", HF "attention.self.value.weight", attn.v, AT_ATTN, TS_OR_FUSED,
-        TF_NONE, D_EMBD, D_V, D_NONE),
-    MAT("blk.%d.attn_qkv.weight", NULL, attn.qkv, AT_ATTN, TS_OPTIONAL, TF_NONE, D_EMBD, D_QKV,
-        D_NONE),
-    VEC("blk.%d.attn_q.bias", HF "attention.self.query.bias", attn.q_b, AT_ATTN, TS_OPTIONAL,
-        TF_NONE, D_Q),
-    VEC("blk.%d.attn_k.bias", HF "attention.self.key.bias", attn.k_b, AT_ATTN, TS_OPTIONAL, TF_NONE,
-        D_K),
-    VEC("blk.%d.attn_v.bias", HF "attention.self.value.bias", attn.v_b, AT_ATTN, TS_OPTIONAL,
-        TF_NONE, D_V),
-    VEC("blk.%d.attn_qkv.bias", NULL, attn.qkv_b, AT_ATTN, TS_OPTIONAL, TF_NONE, D_QKV),
-    MAT("blk.%d.attn_output.weight", HF "attention.output.dense.weight", attn.out, AT_ATTN, 0,
-        TF_NONE, D_ATTN_OUT, D_EMBD, D_NONE),
-    VEC("blk.%d.attn_output.bias", HF "attention.output.dense.bias", attn.out_b, AT_ATTN,
-        TS_OPTIONAL, TF_NONE, D_EMBD),
-    /* norms stand behind the residual sums */
-    VEC("blk.%d.attn_output_norm.weight", HF "attention.output.LayerNorm.weight", attn_norm,
-        AT_LAYER, 0, TF_NONE, D_EMBD),
-    VEC("blk.%d.attn_output_norm.bias", HF "attention.output.LayerNorm.bias", attn_norm_b, AT_LAYER,
-        0, TF_NONE, D_EMBD),
-    MAT("blk.%d.ffn_up.weight", HF "intermediate.dense.weight", ffn.up, AT_FFN_DENSE, 0, TF_NONE,
-        D_EMBD, D_FF, D_NONE),
-    VEC("blk.%d.ffn_up.bias", HF "intermediate.dense.bias", ffn.up_b, AT_FFN_DENSE, TS_OPTIONAL,
-        TF_NONE, D_FF),
-    MAT("blk.%d.ffn_down.weight", HF "output.dense.weight", ffn.down, AT_FFN_DENSE, 0, TF_NONE,
-        D_FF, D_EMBD, D_NONE),
-    VEC("blk.%d.ffn_down.bias", HF "output.dense.bias", ffn.down_b, AT_FFN_DENSE, TS_OPTIONAL,
-        TF_NONE, D_EMBD),
-    VEC("blk.%d.layer_output_norm.weight", HF "output.LayerNorm.weight", ffn_norm, AT_LAYER, 0,
-        TF_NONE, D_EMBD),
-    VEC("blk.%d.layer_output_norm.bias", HF "output.LayerNorm.bias", ffn_norm_b, AT_LAYER, 0,
-        TF_NONE, D_EMBD),
+    OR("cls.weight", "pooler.dense.weight", "classifier.dense.weight", cls, false, D_EMBD, D_EMBD),
+    OR("cls.bias", "pooler.dense.bias", "classifier.dense.bias", cls_b, true, D_EMBD, D_NONE),
+    OR("cls.output.weight", "classifier.weight", "classifier.out_proj.weight", cls_out, false,
+       D_EMBD, D_ONE),
+    OR("cls.output.bias", "classifier.bias", "classifier.out_proj.bias", cls_out_b, true, D_ONE,
+       D_NONE),
     ROWS_END};
 
+/* Layers by the names of their parts. Norms stand after the residual sums. */
+#define ROWS_ENCODER(hf_, q_, k_, v_, out_, norm_, up_, down_, norm2_)                             \
+    MAT("blk.%d.attn_q.weight", hf_ q_ ".weight", attn.q, AT_ATTN, TS_OR_FUSED, TF_NONE, D_EMBD,   \
+        D_Q, D_NONE),                                                                              \
+        MAT("blk.%d.attn_k.weight", hf_ k_ ".weight", attn.k, AT_ATTN, TS_OR_FUSED, TF_NONE,       \
+            D_EMBD, D_K, D_NONE),                                                                  \
+        MAT("blk.%d.attn_v.weight", hf_ v_ ".weight", attn.v, AT_ATTN, TS_OR_FUSED, TF_NONE,       \
+            D_EMBD, D_V, D_NONE),                                                                  \
+        MAT("blk.%d.attn_qkv.weight", NULL, attn.qkv, AT_ATTN, TS_OPTIONAL, TF_NONE, D_EMBD,       \
+            D_QKV, D_NONE),                                                                        \
+        VEC("blk.%d.attn_q.bias", hf_ q_ ".bias", attn.q_b, AT_ATTN, TS_OPTIONAL, TF_NONE, D_Q),   \
+        VEC("blk.%d.attn_k.bias", hf_ k_ ".bias", attn.k_b, AT_ATTN, TS_OPTIONAL, TF_NONE, D_K),   \
+        VEC("blk.%d.attn_v.bias", hf_ v_ ".bias", attn.v_b, AT_ATTN, TS_OPTIONAL, TF_NONE, D_V),   \
+        VEC("blk.%d.attn_qkv.bias", NULL, attn.qkv_b, AT_ATTN, TS_OPTIONAL, TF_NONE, D_QKV),       \
+        MAT("blk.%d.attn_output.weight", hf_ out_ ".weight", attn.out, AT_ATTN, 0, TF_NONE,        \
+            D_ATTN_OUT, D_EMBD, D_NONE),                                                           \
+        VEC("blk.%d.attn_output.bias", hf_ out_ ".bias", attn.out_b, AT_ATTN, TS_OPTIONAL,         \
+            TF_NONE, D_EMBD),                                                                      \
+        VEC("blk.%d.attn_output_norm.weight", hf_ norm_ ".weight", attn_norm, AT_LAYER, 0,         \
+            TF_NONE, D_EMBD),                                                                      \
+        VEC("blk.%d.attn_output_norm.bias", hf_ norm_ ".bias", attn_norm_b, AT_LAYER, 0, TF_NONE,  \
+            D_EMBD),                                                                               \
+        MAT("blk.%d.ffn_up.weight", hf_ up_ ".weight", ffn.up, AT_FFN_DENSE, 0, TF_NONE, D_EMBD,   \
+            D_FF, D_NONE),                                                                         \
+        VEC("blk.%d.ffn_up.bias", hf_ up_ ".bias", ffn.up_b, AT_FFN_DENSE, TS_OPTIONAL, TF_NONE,   \
+            D_FF),                                                                                 \
+        MAT("blk.%d.ffn_down.weight", hf_ down_ ".weight", ffn.down, AT_FFN_DENSE, 0, TF_NONE,     \
+            D_FF, D_EMBD, D_NONE),                                                                 \
+        VEC("blk.%d.ffn_down.bias", hf_ down_ ".bias", ffn.down_b, AT_FFN_DENSE, TS_OPTIONAL,      \
+            TF_NONE, D_EMBD),                                                                      \
+        VEC("blk.%d.layer_output_norm.weight", hf_ norm2_ ".weight", ffn_norm, AT_LAYER, 0,        \
+            TF_NONE, D_EMBD),                                                                      \
+        VEC("blk.%d.layer_output_norm.bias", hf_ norm2_ ".bias", ffn_norm_b, AT_LAYER, 0, TF_NONE, \
+            D_EMBD)
+
+static const struct tensor_row rows_bert[] = {
+    ROWS_ENCODER("encoder.layer.%d.", "attention.self.query", "attention.self.key",
+                 "attention.self.value", "attention.output.dense", "attention.output.LayerNorm",
+                 "intermediate.dense", "output.dense", "output.LayerNorm"),
+    ROWS_END};
+static const struct tensor_row rows_distilbert[] = {
+    ROWS_ENCODER("transformer.layer.%d.", "attention.q_lin", "attention.k_lin", "attention.v_lin",
+                 "attention.out_lin", "sa_layer_norm", "ffn.lin1", "ffn.lin2", "output_layer_norm"),
+    ROWS_END};
+
+#define COMMON_KEYS                                                                                \
+    {"embedding_length", "hidden_size|dim", KEY_U32, true, NAN},                                   \
+        {"block_count", "num_hidden_layers|n_layers", KEY_U32, true, NAN},                         \
+        {"feed_forward_length", "intermediate_size|hidden_dim", KEY_U32, true, NAN},               \
+        {"attention.head_count", "num_attention_heads|n_heads", KEY_U32, true, NAN}, {             \
+        "attention.layer_norm_epsilon", "layer_norm_eps", KEY_F32, false, 1e-12                    \
+    }
+
 static const struct key_row keys[] = {
-    {"context_length", "max_position_embeddings", KEY_U32, true, NAN},
-    {"embedding_length", "hidden_size", KEY_U32, true, NAN},
-    {"block_count", "num_hidden_layers", KEY_U32, true, NAN},
-    {"feed_forward_length", "intermediate_size", KEY_U32, true, NAN},
-    {"attention.head_count", "num_attention_heads", KEY_U32, true, NAN},
-    {"attention.layer_norm_epsilon", "layer_norm_eps", KEY_F32, true, NAN},
-    {.gguf = NULL}};
+    COMMON_KEYS, {"context_length", "max_position_embeddings", KEY_U32, true, NAN}, {.gguf = NULL}};
+static const struct key_row keys_roberta[] = {COMMON_KEYS, {.gguf = NULL}};
+
+static bool ranks(const json_t *config) {
+    const char *kind =
+        json_string_value(json_array_get(json_object_get(config, "architectures"), 0));
+    return kind && strstr(kind, "SequenceClassification");
+}
 
 static int derive(const json_t *config, struct gguf_writer *w, struct err *e) {
     (void)e;
-    const json_t *kinds = json_object_get(config, "architectures");
-    const char *kind = json_string_value(json_array_get(kinds, 0));
-    bool ranks = kind && strstr(kind, "SequenceClassification");
     gguf_put_bool(w, "bert.attention.causal", false);
-    gguf_put_u32(w, "bert.pooling_type", ranks ? POOL_RANK : POOL_MEAN);
+    gguf_put_u32(w, "bert.pooling_type", ranks(config) ? POOL_RANK : POOL_MEAN);
     return 0;
+}
+
+/* Positions count from the one after the padding token's id. */
+static int derive_roberta(const json_t *config, struct gguf_writer *w, struct err *e) {
+    int64_t n = arch_config_int(config, "max_position_embeddings", 0);
+    int64_t pad = arch_config_int(config, "pad_token_id", 1);
+    if (pad < 0 || n - pad - 1 < 1 || n > 1 << 24)
+        return err_set(e, CHIMERE_EFORMAT,
+                       "config.json: max_position_embeddings: expected more than pad_token_id + 1");
+    gguf_put_u32(w, "bert.context_length", (uint32_t)(n - pad - 1));
+    return derive(config, w, e);
+}
+
+static int derive_distilbert(const json_t *config, struct gguf_writer *w, struct err *e) {
+    if (ranks(config))
+        return err_set(e, CHIMERE_EUNSUPPORTED,
+                       "config.json: architectures: expected an encoder without classifier");
+    return derive(config, w, e);
 }
 
 static int read_bert(struct hparams *hp, const struct gguf *g, struct err *e) {
@@ -103,15 +157,38 @@ static int read_bert(struct hparams *hp, const struct gguf *g, struct err *e) {
     return 0;
 }
 
-static const char *const hf_types[] = {"bert", NULL};
-static const struct tensor_row *const tensors[] = {rows, NULL};
-const struct arch arch_bert = {
+static const char *const hf_bert[] = {"bert", NULL};
+static const char *const hf_roberta[] = {"roberta", "xlm-roberta", "camembert", NULL};
+static const char *const hf_distilbert[] = {"distilbert", NULL};
+static const struct tensor_row *const t_bert[] = {rows_globals, rows_bert, NULL};
+static const struct tensor_row *const t_distilbert[] = {rows_globals, rows_distilbert, NULL};
+
+#define FIELDS                                                                                     \
+    "hidden_act=gelu position_embedding_type=absolute type_vocab_size directionality "             \
+    "pooler_fc_size pooler_num_attention_heads pooler_num_fc_layers pooler_size_per_head "         \
+    "pooler_type sentence_transformers sbert_ce_default_activation_function adapters"
+
+const struct arch arch_bert = {.name = "bert",
+                               .hf_model_types = hf_bert,
+                               .tensors = t_bert,
+                               .keys = keys,
+                               .fields = FIELDS,
+                               .derive = derive,
+                               .read = read_bert};
+/* Files of these are BERT's; only their checkpoints differ. */
+const struct arch arch_roberta = {.name = "bert",
+                                  .hf_model_types = hf_roberta,
+                                  .tensors = t_bert,
+                                  .keys = keys_roberta,
+                                  .fields = FIELDS,
+                                  .derive = derive_roberta,
+                                  .read = read_bert};
+const struct arch arch_distilbert = {
     .name = "bert",
-    .hf_model_types = hf_types,
-    .tensors = tensors,
+    .hf_model_types = hf_distilbert,
+    .tensors = t_distilbert,
     .keys = keys,
-    .fields = "hidden_act=gelu position_embedding_type=absolute type_vocab_size directionality "
-              "pooler_fc_size pooler_num_attention_heads pooler_num_fc_layers pooler_size_per_head "
-              "pooler_type sentence_transformers",
-    .derive = derive,
+    .fields = "activation=gelu sinusoidal_pos_embds=false qa_dropout seq_classif_dropout "
+              "position_embedding_type=absolute tie_weights_ output_past",
+    .derive = derive_distilbert,
     .read = read_bert};

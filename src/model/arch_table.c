@@ -16,6 +16,8 @@ extern const struct arch arch_qwen2;
 extern const struct arch arch_qwen3;
 extern const struct arch arch_qwen3moe;
 extern const struct arch arch_bert;
+extern const struct arch arch_roberta;
+extern const struct arch arch_distilbert;
 extern const struct arch arch_mamba;
 extern const struct arch arch_mamba2;
 extern const struct arch arch_nemotron_h;
@@ -39,6 +41,8 @@ const struct arch *const arch_table[] = {
     &arch_qwen3,
     &arch_qwen3moe,
     &arch_bert,
+    &arch_roberta,
+    &arch_distilbert,
     &arch_mamba,
     &arch_mamba2,
     &arch_nemotron_h,

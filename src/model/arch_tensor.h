@@ -81,6 +81,7 @@ enum tensor_transform {
     TF_ROPE_PERMUTE_K, /* half-split rotary pairs -> neighbours (llama) */
     TF_FIRST_HALF,
     TF_SECOND_HALF, /* of the rows of each matrix: fused gate|up */
+    TF_LAST_ROWS,   /* as many as wanted, the last ones */
     TF_RESHAPE,     /* the same elements in another shape */
     TF_OF_QKV,      /* rows of a fused matrix [q | k | v | rest]: the first, */
     TF_BEHIND_Q,    /* or those behind one, two or three parts */

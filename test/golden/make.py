@@ -98,6 +98,11 @@ FAMILIES = {
     'bertrank': (lambda: T.BertForSequenceClassification(T.BertConfig(vocab_size=VOCAB, hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=48, max_position_embeddings=256, type_vocab_size=2, num_labels=1)), False),
 }
 
+encoder = dict(vocab_size=VOCAB, hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=48, max_position_embeddings=258, pad_token_id=1)
+FAMILIES['bert_roberta'] = (lambda: T.XLMRobertaModel(T.XLMRobertaConfig(**encoder, type_vocab_size=1)), False)
+FAMILIES['bertrank_roberta'] = (lambda: T.XLMRobertaForSequenceClassification(T.XLMRobertaConfig(**encoder, type_vocab_size=1, num_labels=1)), False)
+FAMILIES['bert_distil'] = (lambda: T.DistilBertModel(T.DistilBertConfig(vocab_size=VOCAB, dim=32, n_layers=2, n_heads=4, hidden_dim=48, max_position_embeddings=256)), False)
+
 # Hybrid families are written under the names of their checkpoints (one tensor an expert and so on), which
 # transformers reads back: NAMES of the model in memory are not always those.
 CHECKPOINT = {'falcon-h1', 'jamba', 'zamba2'}
@@ -315,15 +320,17 @@ def main():
         if name not in CHECKPOINT: config = json.loads(m.config.to_json_string(use_diff=False))
         config['architectures'] = [type(m).__name__]
         ids = [int(x) for x in (values('tokens', [N_TOK], VOCAB / 2, VOCAB / 2)).clip(0, VOCAB - 1)]
+        if 'roberta' in name: ids = [2 if i == 1 else i for i in ids]  # 1 is padding, which has no position
         spec = dict(config=config, tokens=ids, tensors=tensors)
         with torch.no_grad():
             if name.startswith('bert'):
                 cuts = [(0, 1), (1, 38), (38, 199)]
                 rows = []
                 for a, b in cuts:
-                    t = torch.tensor([ids[a:b]]); ty = torch.tensor([[int(i > (b - a) // 2) for i in range(b - a)]])
-                    if name == 'bert': rows.append(m(t, token_type_ids=ty).last_hidden_state[0].mean(0).numpy())
-                    else: rows.append(m(t, token_type_ids=ty).logits[0].numpy())
+                    t = torch.tensor([ids[a:b]])
+                    more = dict(token_type_ids=torch.tensor([[int(i > (b - a) // 2) for i in range(b - a)]])) if getattr(m.config, 'type_vocab_size', 1) > 1 else {}
+                    y = m(t, **more)
+                    rows.append((y.logits[0] if "rank" in name else y.last_hidden_state[0].mean(0)).numpy())
                 spec['texts'] = cuts
                 np.stack(rows).astype('<f4').tofile(f'{out}/{name}.logits')
             else:
