@@ -235,6 +235,7 @@ static int plan_row(const struct hf *h, const struct tensor_row *row, int32_t il
     for (int d = 0; d < 3; d++) {
         if (row->dims[d] == D_NONE) break;
         int64_t n = arch_dim(h->hp, row->dims[d], il);
+        if (n < 1 && row->flags & TS_OPTIONAL) return 0;
         if (n < 1)
             return err_set(e, CHIMERE_EFORMAT, "tensor %s: expected a positive size, got %" PRId64,
                            p->name, n);

@@ -22,7 +22,7 @@ struct dev { /* first member of every device's own context */
 
 /* ---- arguments ---- */
 
-enum act { ACT_SILU, ACT_GELU, ACT_GELU_ERF, ACT_RELU, ACT_RELU2, ACT_SIGMOID };
+enum act { ACT_SILU, ACT_GELU, ACT_GELU_ERF, ACT_RELU, ACT_RELU2, ACT_SIGMOID, ACT_NONE };
 
 /* One result of a linear op: dst[t, 0..n_out) = w x[t] + bias, or += when add is set. */
 struct linear_out {

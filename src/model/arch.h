@@ -24,7 +24,14 @@ enum {
 };
 
 /* Bits: a layer may have an attention and a recurrent mixer side by side, reading the same normed rows. */
-enum mixer_kind { MIX_NONE, MIX_ATTN = 1, MIX_GDN = 2, MIX_MAMBA1 = 4, MIX_MAMBA2 = 8 };
+enum mixer_kind {
+    MIX_NONE,
+    MIX_ATTN = 1,
+    MIX_GDN = 2,
+    MIX_MAMBA1 = 4,
+    MIX_MAMBA2 = 8,
+    MIX_CONV = 16
+};
 enum ffn_kind { FFN_NONE, FFN_DENSE, FFN_MOE };
 enum pooling { POOL_NONE, POOL_MEAN, POOL_CLS, POOL_LAST, POOL_RANK };
 

@@ -26,6 +26,8 @@ extern const struct arch arch_granite;
 extern const struct arch arch_granite_moe;
 extern const struct arch arch_granite_hybrid;
 extern const struct arch arch_mistral3;
+extern const struct arch arch_lfm2;
+extern const struct arch arch_lfm2_moe;
 extern const struct arch arch_falcon_h1;
 extern const struct arch arch_jamba;
 extern const struct arch arch_zamba2;
@@ -51,6 +53,8 @@ const struct arch *const arch_table[] = {
     &arch_granite_moe,
     &arch_granite_hybrid,
     &arch_mistral3,
+    &arch_lfm2,
+    &arch_lfm2_moe,
     &arch_falcon_h1,
     &arch_jamba,
     &arch_zamba2,
@@ -125,6 +129,7 @@ int64_t arch_dim(const struct hparams *hp, enum arch_dim d, int32_t il) {
     case D_SSM_PART: return hp->ssm.n_norm ? inner / hp->ssm.n_norm : 0;
     case D_ADAPTER: return hp->adapter_rank;
     case D_META: return hp->n_meta;
+    case D_EMBD3: return 3 * (int64_t)hp->n_embd;
     case D_TOKEN_TYPE: return hp->n_token_type;
     }
     return 0;
@@ -141,6 +146,7 @@ bool arch_has(const struct hparams *hp, enum tensor_where where, int32_t il) {
     case AT_GDN: return il >= 0 && l->mixer & MIX_GDN;
     case AT_MAMBA1: return il >= 0 && l->mixer & MIX_MAMBA1;
     case AT_MAMBA2: return il >= 0 && l->mixer & MIX_MAMBA2;
+    case AT_CONV: return il >= 0 && l->mixer & MIX_CONV;
     case AT_MIXER: return il >= 0 && l->mixer != MIX_NONE;
     case AT_FFN: return il >= 0 && l->ffn != FFN_NONE;
     case AT_FFN_ONLY: return il >= 0 && l->mixer == MIX_NONE && l->ffn != FFN_NONE;

@@ -46,6 +46,7 @@ enum arch_dim {
     D_SSM_PART,
     D_ADAPTER, /* rank of a layer's own additions to shared matrices */
     D_META,
+    D_EMBD3,
     D_TOKEN_TYPE,
 };
 
@@ -58,6 +59,7 @@ enum tensor_where { /* which layers have the row */
                     AT_GDN,
                     AT_MAMBA1,
                     AT_MAMBA2,
+                    AT_CONV,     /* gated short convolution */
                     AT_MIXER,    /* layers with any mixer */
                     AT_FFN,      /* layers with any feed-forward block */
                     AT_FFN_ONLY, /* layers with a feed-forward block and no mixer */

@@ -4,7 +4,7 @@
 #include "model/block_impl.h"
 
 const struct block *const mixer_blocks[] = {&block_mean,   &block_shared, &block_attn, &block_gdn,
-                                            &block_mamba1, &block_mamba2, NULL};
+                                            &block_mamba1, &block_mamba2, &block_conv, NULL};
 const struct block *const ffn_blocks[] = {&block_dense, &block_moe, NULL};
 
 static const struct block *const *const tables[] = {mixer_blocks, ffn_blocks};

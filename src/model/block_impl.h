@@ -6,7 +6,7 @@
 #include "model/forward_impl.h"
 
 extern const struct block block_attn, block_gdn, block_mamba1, block_mamba2, block_mean,
-    block_shared, block_dense, block_moe;
+    block_shared, block_conv, block_dense, block_moe;
 
 static inline void block_raise(int64_t *maximum, int64_t n) {
     if (n > *maximum) *maximum = n;

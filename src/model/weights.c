@@ -166,6 +166,12 @@ static int split_fused(struct binder *b, int32_t il) {
                            "got nothing",
                            il);
     }
+    if (hp->layer[il].mixer & MIX_CONV) { /* gate before, gate after, values */
+        int64_t d = hp->n_embd;
+        l->ssm.x_b = rows_of(&l->ssm.in, 0, d);
+        l->ssm.x_c = rows_of(&l->ssm.in, d, d);
+        l->ssm.x_dt = rows_of(&l->ssm.in, 2 * d, d);
+    }
     if (l->ssm.x.data) {
         int64_t rank = hp->ssm.dt_rank, n_state = hp->ssm.d_state;
         l->ssm.x_dt = rows_of(&l->ssm.x, 0, rank);

@@ -146,6 +146,11 @@ hybrid('granite4', lambda: T.GraniteMoeHybridForCausalLM(T.GraniteMoeHybridConfi
 hybrid('granite4_moe', lambda: T.GraniteMoeHybridForCausalLM(T.GraniteMoeHybridConfig(**granite4, num_local_experts=6, num_experts_per_tok=2, position_embedding_type='rope')))
 hybrid('ministral3', lambda: T.Ministral3ForCausalLM(T.Ministral3Config(**plain, rope_parameters=dict(type='yarn', rope_theta=500.0, factor=8.0, original_max_position_embeddings=48, beta_fast=32.0, beta_slow=1.0, mscale=1.0, mscale_all_dim=1.0, llama_4_scaling_beta=0.1))))
 
+lfm2 = dict(**headless, conv_L_cache=3, norm_eps=1e-6, layer_types=['conv', 'full_attention', 'conv'])
+for key in ('num_hidden_layers', 'rms_norm_eps'): del lfm2[key]
+hybrid('lfm2', lambda: T.Lfm2ForCausalLM(T.Lfm2Config(**lfm2, num_hidden_layers=3, block_multiple_of=16, block_ffn_dim_multiplier=1.3, conv_bias=True)))
+hybrid('lfm2_moe', lambda: T.Lfm2MoeForCausalLM(T.Lfm2MoeConfig(**lfm2, num_hidden_layers=3, num_experts=6, num_experts_per_tok=2, moe_intermediate_size=16, num_dense_layers=1, routed_scaling_factor=1.5)))
+
 def as_checkpoint(m):
     """The model with values under its checkpoint's names, and the list of its tensors."""
     from safetensors import safe_open

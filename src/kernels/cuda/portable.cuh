@@ -448,7 +448,8 @@ __device__ __forceinline__ float act_of(int act, float x) {
     case 2: return 0.5f * x * (1.0f + erff(x * 0.70710678118654752440f));
     case 3: return x < 0.0f ? 0.0f : x;
     case 4: return x < 0.0f ? 0.0f : x * x;
-    default: return logistic(x);
+    case 5: return logistic(x);
+    default: return x;
     }
 }
 
