@@ -273,8 +273,8 @@ static void rec_zero(struct seq_pool *p, int32_t slot) {
     struct dev *d = p->m->dev;
     for (int32_t il = 0; il < arch_n_layer_all(&p->m->hp); il++) {
         struct rec_view *r = &p->layer[il].rec;
-        if (!r->s) continue;
-        d->ops->zero(d, r->s + (size_t)slot * r->s_stride, r->s_stride * sizeof(float));
+        if (!r->conv) continue;
+        if (r->s) d->ops->zero(d, r->s + (size_t)slot * r->s_stride, r->s_stride * sizeof(float));
         d->ops->zero(d, r->conv + (size_t)slot * r->conv_stride, r->conv_stride * sizeof(float));
     }
     size_t n = (size_t)p->m->hp.n_embd;
