@@ -197,7 +197,8 @@ static void put_yarn(const struct hf *h, struct gguf_writer *w, const json_t *ro
 /* Scaling of positions has one form for all families. Llama 3's is a tensor: hf_tensor.c. */
 static int put_rope_scaling(const struct hf *h, struct gguf_writer *w, struct err *e) {
     char key[GGUF_MAX_NAME];
-    const json_t *rope = hf_config_find(h->config, "rope_scaling|rope_parameters");
+    const json_t *rope =
+        hf_config_find(h->config, "rope_parameters.full_attention|rope_scaling|rope_parameters");
     const char *type = json_string_value(hf_config_find(rope, "rope_type|type"));
     if (!type || !strcmp(type, "default") || !strcmp(type, "llama3") || !strcmp(type, "mrope"))
         return 0;

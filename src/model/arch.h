@@ -66,6 +66,8 @@ struct hparams {
     float temp_scale; /* queries times 1 + this * ln(1 + floor(position / rope_n_ctx_orig)) */
     enum rope_mode rope_mode;
     int32_t n_rot;
+    float rope_base_window; /* of layers with a window, unscaled; 0: as other layers */
+    bool has_post_norm;     /* what a block adds is normed first */
     float rope_base, rope_factor, rope_magnitude; /* factor: linear scaling of positions */
     bool rope_yarn, rope_truncate;        /* truncate: YaRN's ramp begins and ends at whole pairs */
     float rope_beta_fast, rope_beta_slow; /* YaRN: turns over the original context */

@@ -28,6 +28,7 @@ extern const struct arch arch_granite_hybrid;
 extern const struct arch arch_mistral3;
 extern const struct arch arch_lfm2;
 extern const struct arch arch_lfm2_moe;
+extern const struct arch arch_gemma3;
 extern const struct arch arch_falcon_h1;
 extern const struct arch arch_jamba;
 extern const struct arch arch_zamba2;
@@ -55,6 +56,7 @@ const struct arch *const arch_table[] = {
     &arch_mistral3,
     &arch_lfm2,
     &arch_lfm2_moe,
+    &arch_gemma3,
     &arch_falcon_h1,
     &arch_jamba,
     &arch_zamba2,

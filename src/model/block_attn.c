@@ -4,8 +4,10 @@
 #include "format/quant.h"
 #include "model/block_impl.h"
 
-static struct rope rope_of(const struct model *m) {
-    return (struct rope){m->hp.rope_mode, m->hp.n_rot, m->inv_freq, m->hp.rope_magnitude};
+static struct rope rope_of(const struct model *m, int32_t il) {
+    bool local = m->inv_freq_window && m->hp.layer[il].window;
+    return (struct rope){m->hp.rope_mode, m->hp.n_rot, local ? m->inv_freq_window : m->inv_freq,
+                         local ? 1 : m->hp.rope_magnitude};
 }
 
 void block_attn_project(struct forward *f, int32_t il, const float *x, int64_t x_stride) {
@@ -61,7 +63,7 @@ void block_attn_store(struct forward *f, int32_t il) {
                                          .q_norm = l->attn.q_norm,
                                          .k_norm = l->attn.k_norm,
                                          .eps = hp->eps,
-                                         .rope = rope_of(f->m),
+                                         .rope = rope_of(f->m, il),
                                          .kv = f->p->layer[il].kv,
                                          .q_out = f->z};
     f->d->ops->qkv_store(f->d, &store);

@@ -44,11 +44,13 @@ void fwd_linear(struct forward *f, const struct linear_out *o, int32_t n_o, cons
 
 /* ---- running ---- */
 
-/* A block adds to f->x. Where its result is scaled first, it adds to zeros and those are added scaled. */
-static void add_block(struct forward *f, void (*block)(struct forward *f, int32_t il), int32_t il) {
-    float scale = f->m->hp.residual_scale, *x = f->x;
-    int64_t n = (int64_t)f->n_tok * f->m->hp.n_embd;
-    if (scale == 1) {
+/* A block adds to f->x. If its result is normed or scaled first, it adds to zeros instead. */
+static void add_block(struct forward *f, void (*block)(struct forward *f, int32_t il), int32_t il,
+                      const float *post_norm) {
+    const struct hparams *hp = &f->m->hp;
+    float *x = f->x;
+    int64_t n = (int64_t)f->n_tok * hp->n_embd;
+    if (hp->residual_scale == 1 && !post_norm) {
         block(f, il);
         return;
     }
@@ -56,7 +58,9 @@ static void add_block(struct forward *f, void (*block)(struct forward *f, int32_
     f->x = f->branch;
     block(f, il);
     f->x = x;
-    f->d->ops->axpby(f->d, x, scale, f->branch, 1, n);
+    if (post_norm)
+        f->d->ops->rms_norm(f->d, f->branch, f->branch, post_norm, f->n_tok, hp->n_embd, hp->eps);
+    f->d->ops->axpby(f->d, x, hp->residual_scale, f->branch, 1, n);
 }
 
 static bool runs_here(const struct block *b, const struct layer_shape *l) {
@@ -83,11 +87,11 @@ void layer_forward(struct forward *f, int32_t il) {
     const struct ops *ops = f->d->ops;
     if (has_block(f, mixer_blocks, il)) {
         ops->rms_norm(f->d, f->h, f->x, l->attn_norm, f->n_tok, hp->n_embd, hp->eps);
-        add_block(f, mixers, il);
+        add_block(f, mixers, il, l->attn_post_norm);
     }
     if (has_block(f, ffn_blocks, il)) {
         ops->rms_norm(f->d, f->h, f->x, l->ffn_norm, f->n_tok, hp->n_embd, hp->eps);
-        add_block(f, feed_forward, il);
+        add_block(f, feed_forward, il, l->ffn_post_norm);
     }
 }
 

@@ -24,21 +24,22 @@ struct array {
 static int list_arrays(struct forward *f, const struct hparams *hp, struct array out[20]) {
     struct block_rows p = plan_rows(hp);
     int64_t d = hp->n_embd;
-    const struct array all[] = {{&f->x, d, 0},
-                                {&f->h, d, 0},
-                                {&f->proj, p.proj, 0},
-                                {&f->z, p.z, 0},
-                                {&f->ab, p.ab, 0},
-                                {&f->mix, p.mix, 0},
-                                {&f->embd, p.embd ? d : 0, 0},
-                                {&f->other, p.other, 0},
-                                {&f->branch, hp->residual_scale != 1 ? d : 0, 0},
-                                {&f->ff, 2 * p.ff, 0},
-                                {&f->hidden, d, 0},
-                                {&f->pair, hp->n_nextn || p.embd ? 2 * d : 0, 0},
-                                {&f->low, LORA_MAX_RANK, 0},
-                                {&f->picked, 0, d},
-                                {&f->logits, 0, hp->n_vocab}};
+    const struct array all[] = {
+        {&f->x, d, 0},
+        {&f->h, d, 0},
+        {&f->proj, p.proj, 0},
+        {&f->z, p.z, 0},
+        {&f->ab, p.ab, 0},
+        {&f->mix, p.mix, 0},
+        {&f->embd, p.embd ? d : 0, 0},
+        {&f->other, p.other, 0},
+        {&f->branch, hp->residual_scale != 1 || hp->has_post_norm ? d : 0, 0},
+        {&f->ff, 2 * p.ff, 0},
+        {&f->hidden, d, 0},
+        {&f->pair, hp->n_nextn || p.embd ? 2 * d : 0, 0},
+        {&f->low, LORA_MAX_RANK, 0},
+        {&f->picked, 0, d},
+        {&f->logits, 0, hp->n_vocab}};
     int n = (int)(sizeof all / sizeof *all);
     memcpy(out, all, sizeof all);
     f->proj_stride = p.proj;

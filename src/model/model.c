@@ -34,6 +34,16 @@ uint64_t model_hash_file(const struct gguf *g) {
     return h;
 }
 
+/* Those of layers with a window, by their own base; f: room for n. */
+static int make_window_rope(struct model *m, float *f, int32_t n, struct err *e) {
+    m->inv_freq_window = m->dev->ops->alloc(m->dev, (size_t)n * sizeof *f);
+    if (!m->inv_freq_window) return err_set(e, CHIMERE_ENOMEM, "out of memory for RoPE tables");
+    for (int32_t i = 0; i < n; i++)
+        f[i] = (float)pow(m->hp.rope_base_window, -2.0 * i / m->hp.n_rot);
+    m->dev->ops->upload(m->dev, m->inv_freq_window, f, (size_t)n * sizeof *f);
+    return 0;
+}
+
 /* Inverse frequencies base^(-2i/n_rot), stretched by YaRN (Peng et al., arXiv:2309.00071), linear
  * scaling, or the factors that a file carries (rope_freqs.weight). */
 static int make_rope(struct model *m, struct err *e) {
@@ -78,8 +88,9 @@ static int make_rope(struct model *m, struct err *e) {
         f[i] = (float)(w / own);
     }
     m->dev->ops->upload(m->dev, m->inv_freq, f, (size_t)n * sizeof *f);
+    int rc = hp->rope_base_window > 0 ? make_window_rope(m, f, n, e) : 0;
     mem_free(f);
-    return 0;
+    return rc;
 }
 
 static void read_name(struct model *m, const char *path) {
@@ -133,6 +144,7 @@ int model_open_placed(struct model **out, const char *path, struct dev *dev,
 void model_close(struct model *m) {
     if (!m) return;
     if (m->inv_freq) m->dev->ops->free(m->dev, m->inv_freq);
+    if (m->inv_freq_window) m->dev->ops->free(m->dev, m->inv_freq_window);
     weights_release(&m->weights);
     if (m->host) m->host->ops->close(m->host);
     gguf_close(m->gguf);

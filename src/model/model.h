@@ -15,6 +15,7 @@ struct model {
     struct dev *dev;        /* borrowed */
     struct dev *host;       /* owned; NULL: no experts are multiplied beside dev */
     float *inv_freq;        /* owned by the device [n_rot / 2] */
+    float *inv_freq_window; /* the same for layers with a window; NULL: no difference */
     uint64_t hash;  /* over keys, directory and samples of the data: names the model in files */
     char name[128]; /* general.name, else the file's name */
 };

@@ -20,6 +20,7 @@ struct global_weights {
 
 struct layer_weights {
     const float *attn_norm, *attn_norm_b, *ffn_norm, *ffn_norm_b; /* [n_embd] */
+    const float *attn_post_norm, *ffn_post_norm; /* of what the block adds, or NULL */
     struct {
         struct weight q, k, v, out, qkv; /* qkv: fused, then q, k, v are unused */
         const float *q_b, *k_b, *v_b, *out_b, *qkv_b, *q_norm, *k_norm, *sinks;

@@ -151,6 +151,12 @@ for key in ('num_hidden_layers', 'rms_norm_eps'): del lfm2[key]
 hybrid('lfm2', lambda: T.Lfm2ForCausalLM(T.Lfm2Config(**lfm2, num_hidden_layers=3, block_multiple_of=16, block_ffn_dim_multiplier=1.3, conv_bias=True)))
 hybrid('lfm2_moe', lambda: T.Lfm2MoeForCausalLM(T.Lfm2MoeConfig(**lfm2, num_hidden_layers=3, num_experts=6, num_experts_per_tok=2, moe_intermediate_size=16, num_dense_layers=1, routed_scaling_factor=1.5)))
 
+gemma3 = dict(**{k: v for k, v in plain.items() if k not in ('num_hidden_layers', 'tie_word_embeddings')}, num_hidden_layers=4, sliding_window=37,
+              layer_types=['sliding_attention', 'full_attention', 'sliding_attention', 'sliding_attention'], query_pre_attn_scalar=24,
+              rope_parameters=dict(full_attention=dict(rope_type='linear', rope_theta=10000.0, factor=4.0), sliding_attention=dict(rope_type='default', rope_theta=300.0)))
+hybrid('gemma3', lambda: T.Gemma3ForCausalLM(T.Gemma3TextConfig(**gemma3)))
+FAMILIES['gemma3'] = (FAMILIES['gemma3'][0], True)
+
 def as_checkpoint(m):
     """The model with values under its checkpoint's names, and the list of its tensors."""
     from safetensors import safe_open
