@@ -146,6 +146,8 @@ int64_t arch_dim(const struct hparams *hp, enum arch_dim d, int32_t il);
 bool arch_has(const struct hparams *hp, enum tensor_where where, int32_t il);
 /* Writes the tensor's name in a file: the row's name with layer il in place of %d. */
 void arch_tensor_name(const struct tensor_row *row, int32_t il, char *name, size_t size);
+/* True if a file's tensor of that name has a place in the model. */
+bool arch_reads_tensor(const struct hparams *hp, const char *name);
 /* First and one-past-last layer in which rows of `where` may stand. */
 int32_t arch_n_layer_all(const struct hparams *hp);
 

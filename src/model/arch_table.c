@@ -87,6 +87,18 @@ void arch_tensor_name(const struct tensor_row *row, int32_t il, char *name, size
     else snprintf(name, size, "%s", row->gguf);
 }
 
+bool arch_reads_tensor(const struct hparams *hp, const char *name) {
+    char own[GGUF_MAX_NAME];
+    for (const struct tensor_row *const *table = hp->arch->tensors; *table; table++)
+        for (const struct tensor_row *row = *table; row->gguf; row++)
+            for (int32_t il = -1; il < arch_n_layer_all(hp); il++) {
+                if (!arch_has(hp, (enum tensor_where)row->where, il)) continue;
+                arch_tensor_name(row, il, own, sizeof own);
+                if (strcmp(own, name) == 0) return true;
+            }
+    return false;
+}
+
 int64_t arch_dim(const struct hparams *hp, enum arch_dim d, int32_t il) {
     const struct layer_shape *l = &hp->layer[il < 0 ? 0 : il];
     int64_t key_dim = (int64_t)hp->gdn.n_k_head * hp->gdn.d_k;

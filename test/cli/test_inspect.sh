@@ -46,4 +46,12 @@ done
 status=0
 "$CHIMERE" inspect > /dev/null 2>&1 || status=$?
 [ $status = 2 ] || fail "usage: status $status"
+
+# --check: tensors that the family does not read
+"$CHIMERE" synth qwen35moe-mini q8 whole.gguf --layers 4 --experts 4 --vocab 512 >/dev/null
+"$CHIMERE" inspect whole.gguf --check >out || fail "a whole file: $(cat out)"
+grep -q ' 0 of [0-9]* tensors' out || fail "a whole file: $(cat out)"
+LC_ALL=C sed 's/blk\.0\.attn_gate\.weight/blk.0.attn_gote.weight/' whole.gguf >strange.gguf
+"$CHIMERE" inspect strange.gguf --check >out && fail "a strange tensor: $(cat out)"
+grep -q 'not read: tensor blk.0.attn_gote.weight' out || fail "a strange tensor: $(cat out)"
 echo ok

@@ -11,10 +11,13 @@
 #include "cli/model_args.h"
 #include "engine/plan.h"
 #include "kernels/device.h"
+#include "model/arch.h"
 
 const struct cfg_opt inspect_options[] = {
     {"tensors", 0, CFG_BOOL, NULL, "false", 0, 0, NULL, "list every tensor"},
     {"memory", 0, CFG_BOOL, NULL, "false", 0, 0, NULL, "what running it takes"},
+    {"check", 0, CFG_BOOL, NULL, "false", 0, 0, NULL,
+     "only report what a GGUF file holds and no model of its family reads"},
     {"json", 0, CFG_BOOL, NULL, "false", 0, 0, NULL, "one JSON object instead of text"},
     {"ctx-size", 'c', CFG_INT, "N", "32768", 1, 1 << 30, NULL, "context for --memory"},
     {"parallel", 0, CFG_INT, "N", "1", 1, 4096, NULL, "sequences for --memory"},
@@ -26,7 +29,7 @@ const struct cfg_opt inspect_options[] = {
     {0}};
 
 static const char usage[] =
-    "usage: chimere inspect FILE [--tensors] [--memory] [--json]\n"
+    "usage: chimere inspect FILE [--tensors] [--memory] [--json] [--check]\n"
     "\n"
     "FILE: a GGUF file (the first of a split set), a .safetensors file, its\n"
     "index, or a Hugging Face folder.";
@@ -155,6 +158,26 @@ static int print_device_plan(const struct inspection *x, const struct cfg *c, st
     return rc;
 }
 
+/* Prints tensors that have no place in the model; *n_unread: how many. */
+static int check_file(const struct inspection *x, size_t *n_unread, struct err *e) {
+    struct hparams *hp = mem_zalloc(sizeof *hp);
+    *n_unread = 0;
+    int rc = !hp        ? err_set(e, CHIMERE_ENOMEM, "out of memory")
+             : !x->gguf ? err_set(e, CHIMERE_EINVAL, "--check: expected a GGUF file")
+                        : hparams_read(hp, x->gguf, e);
+    for (size_t i = 0; !rc && i < gguf_n_tensors(x->gguf); i++) {
+        const char *name = gguf_tensor_at(x->gguf, i)->name;
+        if (arch_reads_tensor(hp, name)) continue;
+        printf("not read: tensor %s\n", name);
+        ++*n_unread;
+    }
+    if (!rc)
+        printf("%s: %zu of %zu tensors have no place in a %s model\n", x->path, *n_unread,
+               gguf_n_tensors(x->gguf), hp->arch->name);
+    mem_free(hp);
+    return rc;
+}
+
 int cmd_inspect(int argc, char **argv) {
     struct cfg *c;
     int status;
@@ -167,11 +190,13 @@ int cmd_inspect(int argc, char **argv) {
                            cfg_n_pos(c));
     bool on_device = cfg_bool(c, "memory") && strcmp(cfg_str(c, "device"), "cpu") != 0;
     if (!rc && cfg_bool(c, "memory") && !on_device) plan_memory(&x, c);
-    if (!rc && cfg_bool(c, "json")) inspect_print_json(&x);
+    size_t n_unread = 0;
+    if (!rc && cfg_bool(c, "check")) rc = check_file(&x, &n_unread, &e);
+    else if (!rc && cfg_bool(c, "json")) inspect_print_json(&x);
     else if (!rc) inspect_print_text(&x);
     if (!rc && on_device) rc = print_device_plan(&x, c, &e);
     gguf_close(x.gguf);
     safetensors_close(x.st);
     cfg_free(c);
-    return rc ? cli_fail(&e) : 0;
+    return rc ? cli_fail(&e) : n_unread > 0;
 }
