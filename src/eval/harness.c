@@ -138,6 +138,8 @@ static int start(struct slot *s, const json_t *item, const struct eval_host *h, 
                               .job.max_tokens =
                                   (int32_t)json_integer_value(json_object_get(item, "max_tokens")),
                               .job.no_speculation = true,
+                              .job.loras = h->loras,
+                              .job.n_lora = h->n_lora,
                               .job.engram = ngram_memory_use(s->memory),
                               .on_event = on_event,
                               .ud = s};

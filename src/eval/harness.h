@@ -50,6 +50,8 @@ struct eval_host {
     /* The n-gram memory of an item, or NULL; forgotten when it is answered. May be NULL. */
     int (*remember)(void *ud, const json_t *messages, struct ngram_memory **out, struct err *e);
     void *ud;
+    const struct lora_use *loras; /* borrowed [n_lora]: of every answer of the engine */
+    int32_t n_lora;
     int32_t n_seq;    /* of the engine */
     const char *what; /* title of the progress bar; NULL: none */
 };

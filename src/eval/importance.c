@@ -138,7 +138,9 @@ int importance_run(struct importance **out, struct model *m, const struct window
     }
     for (int32_t il = -1; !rc && il < m->hp.n_layer; il++) rc = add_layer(s, m, il, p->output, e);
     for (size_t i = 0; !rc && i < t->n_window; i++)
-        w[i] = (struct window){t->tokens + i * (size_t)t->ctx, t->ctx, p->output ? 0 : t->ctx};
+        w[i] = (struct window){.tokens = t->tokens + i * (size_t)t->ctx,
+                               .n_tok = t->ctx,
+                               .first = p->output ? 0 : t->ctx};
     if (!rc) {
         cpu_observe(m->dev, observe, s);
         rc = windows_run(m, w, t->n_window, &p->windows, no_rows, NULL, e);

@@ -84,8 +84,9 @@ static size_t cut(const struct mixture_doc *d, int32_t ctx, struct window *w, in
     for (int32_t at = 0;; at += half, n++) {
         int32_t left = d->n_tok - at;
         if (w) {
-            w[n] =
-                (struct window){d->tokens + at, left < ctx ? left : ctx, at ? ctx - half - 1 : 0};
+            w[n] = (struct window){.tokens = d->tokens + at,
+                                   .n_tok = left < ctx ? left : ctx,
+                                   .first = at ? ctx - half - 1 : 0};
             starts[n] = at;
         }
         if (left <= ctx) return n + 1;

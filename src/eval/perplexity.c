@@ -181,7 +181,8 @@ int perplexity_run(struct model *m, const struct windows_text *t, const struct p
     struct window *w = mem_alloc_array(t->n_window, sizeof *w);
     rc = w ? prepare(&s, m, p, e) : err_set(e, CHIMERE_ENOMEM, "out of memory");
     for (size_t i = 0; !rc && i < t->n_window; i++)
-        w[i] = (struct window){t->tokens + i * (size_t)t->ctx, t->ctx, s.first};
+        w[i] = (struct window){
+            .tokens = t->tokens + i * (size_t)t->ctx, .n_tok = t->ctx, .first = s.first};
     if (!rc) rc = windows_run(m, w, t->n_window, &p->windows, on_rows, &s, e);
     if (!rc && s.writer) {
         rc = kl_base_commit(s.writer, e);
@@ -227,7 +228,8 @@ static struct window *overlap(const int32_t *ids, size_t n, int32_t ctx, size_t 
     if (!w) return NULL;
     for (size_t i = 0; i < count; i++) {
         size_t at = i * half, n_tok = n - at < (size_t)ctx ? n - at : (size_t)ctx;
-        w[i] = (struct window){ids + at, (int32_t)n_tok, i ? ctx - (int32_t)half - 1 : 0};
+        w[i] = (struct window){
+            .tokens = ids + at, .n_tok = (int32_t)n_tok, .first = i ? ctx - (int32_t)half - 1 : 0};
     }
     *n_window = count;
     return w;

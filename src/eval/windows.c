@@ -8,17 +8,21 @@
 
 enum { MAX_LOGIT_BYTES = 128 << 20 };
 
-struct group {
+struct windows {
+    struct model *m;       /* borrowed */
+    struct seq_pool *pool; /* owned, as all that follow */
     struct forward *f;
     struct seq *seqs[WINDOWS_MAX_SEQS];
     struct batch_item runs[WINDOWS_MAX_SEQS];
+    int32_t n_seq, longest;
     int32_t chunk; /* tokens of one window in a forward */
     bool whole;
+    const char *what; /* borrowed */
 };
 
 /* Cuts the next chunk of every window of the group at its first scored position, so that a run wants
  * either all of its rows or none. Returns the number of runs; of[] says whose they are. */
-static int32_t next_runs(struct group *g, const struct window *w, size_t n, const int32_t *done,
+static int32_t next_runs(struct windows *g, const struct window *w, size_t n, const int32_t *done,
                          int32_t *of) {
     int32_t n_run = 0;
     for (size_t i = 0; i < n; i++) {
@@ -30,13 +34,15 @@ static int32_t next_runs(struct group *g, const struct window *w, size_t n, cons
         g->runs[n_run] = (struct batch_item){.seq = g->seqs[i],
                                              .tokens = w[i].tokens + done[i],
                                              .n_tok = left,
+                                             .loras = w[i].loras,
+                                             .n_lora = w[i].n_lora,
                                              .want = done[i] >= w[i].first ? WANT_ALL : WANT_NONE};
         of[n_run++] = (int32_t)i;
     }
     return n_run;
 }
 
-static int run_group(struct group *g, const struct window *w, size_t n, size_t index,
+static int run_group(struct windows *g, const struct window *w, size_t n, size_t index,
                      int32_t n_vocab, windows_fn *fn, void *ud, struct err *e) {
     int32_t done[WINDOWS_MAX_SEQS] = {0}, of[WINDOWS_MAX_SEQS];
     for (size_t i = 0; i < n; i++) seq_reset(g->seqs[i]);
@@ -57,51 +63,81 @@ static int run_group(struct group *g, const struct window *w, size_t n, size_t i
     }
 }
 
-static int check(const struct model *m, const struct window *w, size_t n, int32_t *longest,
-                 struct err *e) {
-    if (!m->hp.is_causal)
-        return err_set(e, CHIMERE_EUNSUPPORTED, "%s predicts no next token", m->name);
+static int check(const struct window *w, size_t n, int32_t longest, struct err *e) {
     for (size_t i = 0; i < n; i++) {
         if (w[i].n_tok < 1 || w[i].first < 0 || w[i].first > w[i].n_tok)
             return err_set(e, CHIMERE_EINVAL, "window %zu: expected tokens", i);
-        if (w[i].n_tok > *longest) *longest = w[i].n_tok;
+        if (w[i].n_tok > longest)
+            return err_set(e, CHIMERE_ELIMIT, "window %zu: expected at most %d tokens, got %d", i,
+                           longest, w[i].n_tok);
     }
     return 0;
+}
+
+int windows_open(struct windows **out, struct model *m, int32_t longest,
+                 const struct windows_params *p, struct err *e) {
+    *out = NULL;
+    if (!m->hp.is_causal)
+        return err_set(e, CHIMERE_EUNSUPPORTED, "%s predicts no next token", m->name);
+    struct windows *g = mem_zalloc(sizeof *g);
+    if (!g) return err_set(e, CHIMERE_ENOMEM, "out of memory");
+    g->m = m;
+    g->longest = longest;
+    g->whole = p->whole;
+    g->what = p->what;
+    g->n_seq = p->n_seq < 1 ? 1 : p->n_seq > WINDOWS_MAX_SEQS ? WINDOWS_MAX_SEQS : p->n_seq;
+    /* big vocabularies: as many rows as their logits leave room for */
+    int64_t n_batch = p->n_batch, room = MAX_LOGIT_BYTES / 4 / m->hp.n_vocab;
+    if (n_batch > room) n_batch = room;
+    g->chunk = (int32_t)(n_batch / g->n_seq);
+    if (g->chunk > SCAN_GRID) g->chunk -= g->chunk % SCAN_GRID;
+    if (g->chunk < 1) g->chunk = 1;
+    int64_t pages = (longest + KV_PAGE - 1) / KV_PAGE;
+    const struct seq_pool_params params = {.n_slot = g->n_seq,
+                                           .n_ctx = pages * KV_PAGE * g->n_seq,
+                                           .k_type = p->k_type,
+                                           .v_type = p->v_type,
+                                           .log = false};
+    int rc = seq_pool_new(&g->pool, m, &params, e);
+    for (int32_t i = 0; !rc && i < g->n_seq; i++) rc = seq_new(&g->seqs[i], g->pool, e);
+    if (!rc) rc = forward_new(&g->f, m, g->pool, g->chunk * g->n_seq, g->chunk * g->n_seq, e);
+    if (rc) windows_close(g);
+    else *out = g;
+    return rc;
+}
+
+void windows_close(struct windows *g) {
+    if (!g) return;
+    forward_free(g->f);
+    for (int32_t i = 0; i < g->n_seq; i++) seq_free(g->seqs[i]);
+    seq_pool_free(g->pool);
+    mem_free(g);
+}
+
+int windows_pass(struct windows *g, const struct window *w, size_t n, windows_fn *fn, void *ud,
+                 struct err *e) {
+    int rc = check(w, n, g->longest, e);
+    if (rc) return rc;
+    if (g->what) progress_begin(g->what, n, false);
+    for (size_t at = 0; !rc && at < n; at += (size_t)g->n_seq) {
+        size_t n_now = n - at < (size_t)g->n_seq ? n - at : (size_t)g->n_seq;
+        rc = run_group(g, w + at, n_now, at, g->m->hp.n_vocab, fn, ud, e);
+        if (g->what) progress_step(at + n_now);
+    }
+    if (g->what) progress_end();
+    return rc;
 }
 
 int windows_run(struct model *m, const struct window *w, size_t n, const struct windows_params *p,
                 windows_fn *fn, void *ud, struct err *e) {
     int32_t longest = 0;
-    int rc = check(m, w, n, &longest, e);
-    if (rc) return rc;
-    int32_t n_seq = p->n_seq < 1 ? 1 : p->n_seq > WINDOWS_MAX_SEQS ? WINDOWS_MAX_SEQS : p->n_seq;
-    if ((size_t)n_seq > n) n_seq = n ? (int32_t)n : 1;
-    /* big vocabularies: as many rows as their logits leave room for */
-    int64_t n_batch = p->n_batch, room = MAX_LOGIT_BYTES / 4 / m->hp.n_vocab;
-    if (n_batch > room) n_batch = room;
-    struct group g = {.chunk = (int32_t)(n_batch / n_seq), .whole = p->whole};
-    if (g.chunk > SCAN_GRID) g.chunk -= g.chunk % SCAN_GRID;
-    if (g.chunk < 1) g.chunk = 1;
-    int64_t pages = (longest + KV_PAGE - 1) / KV_PAGE;
-    const struct seq_pool_params params = {.n_slot = n_seq,
-                                           .n_ctx = pages * KV_PAGE * n_seq,
-                                           .k_type = p->k_type,
-                                           .v_type = p->v_type,
-                                           .log = false};
-    struct seq_pool *pool = NULL;
-    rc = seq_pool_new(&pool, m, &params, e);
-    for (int32_t i = 0; !rc && i < n_seq; i++) rc = seq_new(&g.seqs[i], pool, e);
-    if (!rc) rc = forward_new(&g.f, m, pool, g.chunk * n_seq, g.chunk * n_seq, e);
-    if (p->what) progress_begin(p->what, n, false);
-    for (size_t at = 0; !rc && at < n; at += (size_t)n_seq) {
-        size_t n_now = n - at < (size_t)n_seq ? n - at : (size_t)n_seq;
-        rc = run_group(&g, w + at, n_now, at, m->hp.n_vocab, fn, ud, e);
-        if (p->what) progress_step(at + n_now);
-    }
-    if (p->what) progress_end();
-    forward_free(g.f);
-    for (int32_t i = 0; i < n_seq; i++) seq_free(g.seqs[i]);
-    seq_pool_free(pool);
+    for (size_t i = 0; i < n; i++) longest = w[i].n_tok > longest ? w[i].n_tok : longest;
+    struct windows_params few = *p;
+    if (n && (size_t)few.n_seq > n) few.n_seq = (int32_t)n;
+    struct windows *g;
+    int rc = windows_open(&g, m, longest, &few, e);
+    if (!rc) rc = windows_pass(g, w, n, fn, ud, e);
+    windows_close(g);
     return rc;
 }
 

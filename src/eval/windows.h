@@ -13,6 +13,8 @@ struct window {
     const int32_t *tokens; /* borrowed */
     int32_t n_tok;
     int32_t first; /* logits of positions first .. n_tok - 2 are wanted; n_tok: of none */
+    const struct lora_use *loras; /* borrowed [n_lora] */
+    int32_t n_lora;
 };
 
 struct windows_params {
@@ -36,6 +38,14 @@ typedef int windows_fn(void *ud, size_t i, int32_t pos, int32_t n_row, const flo
 
 int windows_run(struct model *m, const struct window *w, size_t n, const struct windows_params *p,
                 windows_fn *fn, void *ud, struct err *e);
+
+/* The same several times over with one set of buffers, for windows of at most `longest` tokens. */
+struct windows;
+int windows_open(struct windows **out, struct model *m, int32_t longest,
+                 const struct windows_params *p, struct err *e);
+int windows_pass(struct windows *x, const struct window *w, size_t n, windows_fn *fn, void *ud,
+                 struct err *e);
+void windows_close(struct windows *x);
 
 /* A text's ids, cut into full windows of ctx tokens; a rest is left out. Where the tokenizer starts texts
  * with a BOS, it takes the place of each window's first token, so that windows are as long as asked. */

@@ -116,8 +116,9 @@ static int run(struct ramp_judge *j, size_t n, struct err *e) {
         .n_seq = N_SEQ, .n_batch = N_BATCH, .k_type = QUANT_F16, .v_type = QUANT_F16};
     for (size_t i = 0; i < n; i++) {
         j->which[i] = i * j->t->n_window / n;
-        j->windows[i] =
-            (struct window){j->t->tokens + j->which[i] * (size_t)j->t->ctx, j->t->ctx, FIRST};
+        j->windows[i] = (struct window){.tokens = j->t->tokens + j->which[i] * (size_t)j->t->ctx,
+                                        .n_tok = j->t->ctx,
+                                        .first = FIRST};
     }
     return windows_run(j->m, j->windows, n, &p, on_rows, j, e);
 }
