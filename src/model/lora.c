@@ -5,22 +5,7 @@
 #include "base/err.h"
 #include "base/mem.h"
 #include "model/forward_impl.h"
-
-struct pair {
-    const struct weight *base; /* view: identity of the slot */
-    struct weight a, b;        /* a: [r, n_in], b: [n_out, r]; views of the file */
-    float scale;
-};
-
-struct lora {
-    struct gguf *gguf;  /* owned */
-    struct pair *pairs; /* owned */
-    size_t n_pair;
-    struct dev *dev; /* borrowed */
-    void **blocks;   /* owned, with its arrays: matrices as dev likes them */
-    size_t n_block;
-    uint64_t hash;
-};
+#include "model/lora_impl.h"
 
 /* Slot of a tensor name among those that adapters may change, and its layer. */
 static const struct weight *find_base(const struct model *m, const char *name, int32_t *layer) {
@@ -101,7 +86,7 @@ static int bind_pair(struct lora *l, const struct model *m, const struct gguf_te
     for (int i = 0; i < n_part; i++) {
         b.n_out = n_part > 1 ? part[i]->n_out : b.n_out;
         b.mat_bytes = (size_t)b.n_out * b.row_bytes;
-        l->pairs[l->n_pair++] = (struct pair){part[i], view(ta), b, alpha / (float)ta->ne[1]};
+        l->pairs[l->n_pair++] = (struct lora_pair){part[i], view(ta), b, alpha / (float)ta->ne[1]};
         b.data = (const char *)b.data + b.mat_bytes;
     }
     return 0;
@@ -115,8 +100,7 @@ static bool key_is(const struct gguf *g, const char *key, const char *want) {
            memcmp(s.p, want, s.n) == 0;
 }
 
-/* A device that does not read the host's memory gets its own form of every matrix. */
-static int to_device(struct lora *l, struct dev *d, struct err *e) {
+int lora_to_device(struct lora *l, struct dev *d, struct err *e) {
     if (d->ops->is_host) return 0;
     l->dev = d;
     l->blocks = mem_alloc_array(2 * l->n_pair + 1, sizeof *l->blocks);
@@ -167,7 +151,7 @@ int lora_open(struct lora **out, struct model *m, const char *path, struct err *
                          "tensor %s: expected a name ending in .lora_a or .lora_b", t->name);
         }
     }
-    if (!rc) rc = to_device(l, m->dev, e);
+    if (!rc) rc = lora_to_device(l, m->dev, e);
     if (rc) {
         err_prefix(e, "%s", path);
         lora_close(l);
@@ -184,7 +168,9 @@ void lora_close(struct lora *l) {
     if (!l) return;
     for (size_t i = 0; i < l->n_block; i++) l->dev->ops->free(l->dev, l->blocks[i]);
     mem_free(l->blocks);
-    gguf_close(l->gguf);
+    if (l->gguf) gguf_close(l->gguf);
+    mem_free(l->a);
+    mem_free(l->b);
     mem_free(l->pairs);
     mem_free(l);
 }

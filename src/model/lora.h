@@ -2,6 +2,7 @@
 #ifndef CHIMERE_MODEL_LORA_H
 #define CHIMERE_MODEL_LORA_H
 
+#include <stddef.h>
 #include <stdint.h>
 
 #include "base/err.h"
@@ -17,5 +18,19 @@ struct lora_use {
 int lora_open(struct lora **out, struct model *m, const char *path, struct err *e);
 void lora_close(struct lora *l);
 uint64_t lora_hash(const struct lora *l); /* names its content, as model.h's hash does a model's */
+
+/* ---- training ---- */
+
+/* An adapter of the matrices that write to the residual stream: outputs of attention, delta net, Mamba and
+ * dense feed-forward blocks. A is drawn from `seed` (uniform, variance 1 / n_in), B is zero, alpha = rank.
+ * CHIMERE_EUNSUPPORTED: the model has no such matrix. */
+int lora_new(struct lora **out, struct model *m, int32_t rank, uint64_t seed, struct err *e);
+/* Shares A with l, which must outlive it; B is its own, a copy. */
+int lora_twin(struct lora **out, const struct lora *l, struct err *e);
+/* All values of B, [*n]; for lora_new's and lora_twin's. lora_commit makes changes known to the device. */
+float *lora_b(struct lora *l, size_t *n);
+int lora_commit(struct lora *l, struct err *e);
+/* Writes it as lora_open reads it, f32. */
+int lora_save(const struct lora *l, const char *path, struct err *e);
 
 #endif
