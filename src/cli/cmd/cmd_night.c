@@ -1,0 +1,281 @@
+/* cmd_night.c: chimere night: one night of learning, what nights did, and the way back. */
+#include <inttypes.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/file.h"
+#include "base/mem.h"
+#include "base/str.h"
+#include "cli/chat_args.h"
+#include "cli/engram_args.h"
+#include "eval/harness.h"
+#include "learn/night.h"
+#include "store/store.h"
+
+const struct cfg_opt night_options[] = {
+    MODEL_OPTIONS,
+    CACHE_OPTIONS,
+    ENGINE_OPTIONS,
+    {"night-dir", 0, CFG_STR, "DIR", NULL, 0, 0, NULL,
+     "folder of nights (default: night in the user's data directory)"},
+    {"db", 0, CFG_STR, "FILE", NULL, 0, 0, NULL,
+     "store with the answers (default: chimere.db in the user's data directory)"},
+    {"steps", 0, CFG_STR, "LIST", NULL, 0, 0, NULL, "of engram,lora (default: all)"},
+    {"budget", 0, CFG_STR, "TIME", "30m", 0, 0, NULL, "time of a night, such as 30m or 2h"},
+    {"least-worth", 0, CFG_FLOAT, "W", "0.75", 0, 1, NULL, "of answers that are learned, 0 to 1"},
+    {"suite-items", 'n', CFG_INT, "N", "20", 1, EVAL_MAX_ITEMS, NULL,
+     "items of each skill that a promotion must not harm"},
+    {"dry-run", 0, CFG_BOOL, NULL, "false", 0, 0, NULL, "measure, change nothing"},
+    {"seed", 0, CFG_INT, "N", "1", 0, 1 << 30, NULL, "of a night's random choices"},
+    {"parallel", 0, CFG_INT, "N", "8", 1, ENGINE_MAX_SEQS, NULL, "answers at once"},
+    {"json", 0, CFG_BOOL, NULL, "false", 0, 0, NULL, "print records as JSON"},
+    {0}};
+
+static volatile sig_atomic_t stopped;
+static void on_signal(int number) {
+    (void)number;
+    stopped = 1;
+}
+static bool goes_on(void *ud) {
+    (void)ud;
+    return !stopped;
+}
+static void say(void *ud, const char *line) {
+    (void)ud;
+    fprintf(stderr, "%s\n", line);
+}
+
+static int encode(void *ud, json_t *messages, json_t *tools, bool think, int32_t **ids, size_t *n,
+                  struct err *e) {
+    bool in_think;
+    return chat_rig_encode(ud, messages, tools, think, ids, n, &in_think, e);
+}
+
+/* ---- printing ---- */
+
+static double real(const json_t *o, const char *key) {
+    return json_number_value(json_object_get(o, key));
+}
+static const char *text(const json_t *o, const char *key) {
+    const char *s = json_string_value(json_object_get(o, key));
+    return s ? s : "";
+}
+
+static void print_time(double at) {
+    char day[32];
+    time_t t = (time_t)at;
+    struct tm tm;
+    localtime_r(&t, &tm);
+    strftime(day, sizeof day, "%Y-%m-%d %H:%M", &tm);
+    fputs(day, stdout);
+}
+
+static void print_record(const json_t *r) {
+    const json_t *read = json_object_get(r, "read");
+    json_t *step;
+    size_t i;
+    if (json_object_get(r, "night")) printf("night %.0f, ", real(r, "night"));
+    print_time(real(r, "at"));
+    printf(", %s\n", text(r, "model"));
+    printf(
+        "  read      %.0f answers: %.0f learned, %.0f held out, %.0f below worth, %.0f duplicates,"
+        " %.0f secrets masked\n",
+        real(read, "answers"), real(read, "learned"), real(read, "held_out"),
+        real(read, "below_worth"), real(read, "duplicates"), real(read, "secrets_masked"));
+    json_array_foreach(json_object_get(r, "steps"), i, step) {
+        const json_t *t = json_object_get(step, "target");
+        bool promoted = json_is_true(json_object_get(step, "promoted"));
+        printf("  %-9s %s", text(step, "name"), promoted ? "promoted" : "refused");
+        if (t)
+            printf(": %.4f to %.4f nats per token on %.0f held-out answers (%+.4f, %+.4f .. %+.4f)",
+                   real(t, "before"), real(t, "after"), real(t, "n"), real(t, "gain"),
+                   real(t, "low"), real(t, "high"));
+        putchar('\n');
+        if (!promoted && *text(step, "why")) printf("            %s\n", text(step, "why"));
+    }
+    const json_t *total = json_object_get(json_object_get(r, "gate"), "total");
+    if (total)
+        printf("  gate      %.0f items: %.1f %% to %.1f %% right, p %.3f\n", real(total, "n"),
+               100 * real(total, "a"), 100 * real(total, "b"), real(total, "p"));
+}
+
+static int print_json(const json_t *o, struct err *e) {
+    if (json_dumpf(o, stdout, JSON_INDENT(1) | JSON_REAL_PRECISION(9)) || putchar('\n') < 0)
+        return err_set(e, CHIMERE_EIO, "standard output: cannot write");
+    return 0;
+}
+
+/* ---- run ---- */
+
+static int open_store(const struct cfg *c, struct store **out, struct err *e) {
+    char path[4096];
+    const char *given = cfg_str(c, "db");
+    int rc = given ? 0 : file_user_data("chimere.db", path, sizeof path, e);
+    return rc ? rc : store_open(out, given ? given : path, e);
+}
+
+/* The shipped skills whose items need no tools. */
+static int load_items(const struct cfg *c, json_t *items, struct err *e) {
+    static const char *const skills[] = {
+        "add_sub",  "compare",  "context_answer", "context_none", "copy",        "count",
+        "dates",    "division", "fact",           "json_schema",  "product",     "rewrite",
+        "sequence", "sort",     "sum_chain",      "units",        "word_problem"};
+    int rc = 0;
+    for (size_t i = 0; !rc && i < sizeof skills / sizeof *skills; i++) {
+        char name[64], path[4096];
+        snprintf(name, sizeof name, "eval/%s.jsonl", skills[i]);
+        if (file_find_data(name, path, sizeof path))
+            return err_set(e, CHIMERE_ENOENT, "the folder eval with the items was not found");
+        rc = eval_load(items, path, (size_t)cfg_int(c, "suite-items"), eval_check_item, e);
+    }
+    return rc;
+}
+
+static int run(const struct cfg *c, struct err *e) {
+    struct chat_rig rig = {.dev = NULL};
+    struct store *store = NULL;
+    struct nights *nights = NULL;
+    json_t *items = json_array(), *record = NULL;
+    double budget = 0;
+    int32_t n_seq = (int32_t)cfg_int(c, "parallel");
+    int rc = items ? engram_args_duration("budget", cfg_str(c, "budget"), &budget, e)
+                   : err_set(e, CHIMERE_ENOMEM, "out of memory");
+    if (!rc) rc = load_items(c, items, e);
+    if (!rc) rc = open_store(c, &store, e);
+    if (!rc) rc = nights_open(&nights, cfg_str(c, "night-dir"), true, e);
+    bool opened = !rc && !(rc = chat_rig_open(&rig, c, n_seq, e));
+    if (!rc) {
+        const struct night_host host = {.model = rig.m,
+                                        .engine = rig.engine,
+                                        .tok = rig.tok,
+                                        .n_seq = n_seq,
+                                        .encode = encode,
+                                        .ud = &rig,
+                                        .store = store};
+        const struct night_params p = {.steps = cfg_str(c, "steps"),
+                                       .items = items,
+                                       .budget_s = budget,
+                                       .least_worth = cfg_float(c, "least-worth"),
+                                       .dry_run = cfg_bool(c, "dry-run"),
+                                       .seed = (uint64_t)cfg_int(c, "seed"),
+                                       .goes_on = goes_on,
+                                       .say = cfg_bool(c, "quiet") ? NULL : say};
+        signal(SIGINT, on_signal);
+        signal(SIGTERM, on_signal);
+        rc = night_run(&record, nights, &host, &p, e);
+    }
+    if (!rc && cfg_bool(c, "json")) rc = print_json(record, e);
+    else if (!rc) print_record(record);
+    json_decref(record);
+    if (opened) chat_rig_close(&rig);
+    nights_close(nights);
+    store_close(store);
+    json_decref(items);
+    return rc;
+}
+
+/* ---- looking, and the way back ---- */
+
+static int show(const struct cfg *c, const struct nights *n, int64_t night, struct err *e) {
+    json_t *record;
+    int rc = nights_read(n, night, &record, e);
+    if (rc) return rc;
+    if (cfg_bool(c, "json")) rc = print_json(record, e);
+    else print_record(record);
+    json_decref(record);
+    return rc;
+}
+
+static int report(const struct cfg *c, const struct nights *n, struct err *e) {
+    int64_t night = nights_last(n);
+    if (cfg_n_pos(c) > 1 && !str_to_i64(cfg_pos(c, 1), 1, NIGHTS_MAX, &night))
+        return err_set(e, CHIMERE_EINVAL, "report: expected the number of a night, got %s",
+                       cfg_pos(c, 1));
+    if (!night) return err_set(e, CHIMERE_ENOENT, "there was no night yet");
+    return show(c, n, night, e);
+}
+
+static int history(const struct nights *n, struct err *e) {
+    int rc = 0;
+    for (int64_t i = 1; !rc && i <= nights_last(n); i++) {
+        json_t *r, *step;
+        size_t k;
+        if (nights_read(n, i, &r, NULL)) continue;
+        printf("%c %4lld  ", i == nights_current(n) ? '*' : ' ', (long long)i);
+        print_time(real(r, "at"));
+        json_array_foreach(json_object_get(r, "steps"), k, step)
+            printf("  %s %s", text(step, "name"),
+                   json_is_true(json_object_get(step, "promoted")) ? "promoted" : "refused");
+        putchar('\n');
+        json_decref(r);
+    }
+    (void)e;
+    return rc;
+}
+
+static int status(const struct nights *n) {
+    printf("folder    %s\n", nights_dir(n));
+    if (nights_current(n)) printf("serving   night %lld\n", (long long)nights_current(n));
+    else puts("serving   the model as it is; nothing was promoted");
+    printf("nights    %lld\n", (long long)nights_last(n));
+    static const char *const names[] = {"adapter.gguf", "night.engram"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        char path[NIGHTS_MAX_PATH];
+        if (nights_live(n, names[i], path, sizeof path)) printf("live      %s\n", path);
+    }
+    return 0;
+}
+
+/* Without a number: to the parent of the night that serves. */
+static int rollback(const struct cfg *c, struct nights *n, struct err *e) {
+    int64_t to = 0;
+    json_t *r = NULL;
+    int rc = 0;
+    if (cfg_n_pos(c) > 1) {
+        if (!str_to_i64(cfg_pos(c, 1), 0, NIGHTS_MAX, &to))
+            return err_set(e, CHIMERE_EINVAL, "rollback: expected the number of a night, got %s",
+                           cfg_pos(c, 1));
+    } else if (!nights_current(n)) {
+        return err_set(e, CHIMERE_ENOENT, "rollback: nothing was promoted");
+    } else {
+        rc = nights_read(n, nights_current(n), &r, e);
+        to = (int64_t)json_integer_value(json_object_get(r, "parent"));
+        json_decref(r);
+    }
+    if (!rc) rc = nights_select(n, to, e);
+    if (!rc && to) printf("night %lld serves\n", (long long)to);
+    else if (!rc) puts("the model serves as it is");
+    return rc;
+}
+
+int cmd_night(int argc, char **argv) {
+    struct cfg *c;
+    int code;
+    if (!cli_parse(&c, night_options,
+                   "usage: chimere night run [-m FILE] [--steps LIST] [--budget TIME] [--dry-run]\n"
+                   "       chimere night status | history | report [N] | rollback [N]",
+                   argc, argv, &code))
+        return code;
+    struct err e = {0};
+    const char *what = cfg_n_pos(c) ? cfg_pos(c, 0) : "status";
+    struct nights *n = NULL;
+    int rc;
+    if (!strcmp(what, "run")) {
+        rc = run(c, &e);
+    } else {
+        rc = nights_open(&n, cfg_str(c, "night-dir"), !strcmp(what, "rollback"), &e);
+        if (!rc && !strcmp(what, "status")) rc = status(n);
+        else if (!rc && !strcmp(what, "report")) rc = report(c, n, &e);
+        else if (!rc && !strcmp(what, "history")) rc = history(n, &e);
+        else if (!rc && !strcmp(what, "rollback")) rc = rollback(c, n, &e);
+        else if (!rc)
+            rc = err_set(&e, CHIMERE_EINVAL,
+                         "night: expected run, status, history, report or rollback, got %s", what);
+    }
+    nights_close(n);
+    cfg_free(c);
+    return rc ? cli_fail(&e) : 0;
+}

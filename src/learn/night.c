@@ -1,0 +1,384 @@
+#include "learn/night.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/file.h"
+#include "base/mem.h"
+#include "engine/ngram_memory.h"
+#include "eval/harness.h"
+#include "learn/night_step.h"
+
+enum { MAX_STEPS = 8, MAX_PROMPT = FZOO_MAX_TOKENS / 2 };
+#define P_DOWN 0.10 /* a skill that falls with less chance than this refuses a promotion */
+
+const struct night_step *const night_steps[] = {&night_step_engram, &night_step_lora, NULL};
+
+void night_gain_of(struct night_gain *g, const double *before, const double *after, size_t n) {
+    *g = (struct night_gain){.n = n};
+    double square = 0;
+    for (size_t i = 0; i < n; i++) {
+        double d = before[i] - after[i];
+        g->before += before[i] / (double)n;
+        g->after += after[i] / (double)n;
+        g->mean += d / (double)n;
+        square += d * d;
+    }
+    double var = n > 1 ? (square - (double)n * g->mean * g->mean) / (double)(n - 1) : INFINITY;
+    double half = 1.96 * sqrt((var > 0 ? var : 0) / (double)(n ? n : 1));
+    g->low = g->mean - half;
+    g->high = g->mean + half;
+}
+
+bool night_goes_on(const struct night *x) {
+    return (double)clock_ns() * 1e-9 < x->deadline &&
+           (!x->params->goes_on || x->params->goes_on(x->params->ud));
+}
+
+int night_samples(const struct night *x, bool held_out, struct fzoo_sample **v, size_t *n,
+                  struct err *e) {
+    *n = 0;
+    *v = mem_alloc_array(x->day.n + 1, sizeof **v);
+    if (!*v) return err_set(e, CHIMERE_ENOMEM, "out of memory");
+    for (size_t i = 0; i < x->day.n; i++)
+        if (x->samples[i].n_tok && x->day.v[i].held_out == held_out) (*v)[(*n)++] = x->samples[i];
+    return 0;
+}
+
+static void say(const struct night *x, const char *line) {
+    if (x->params->say) x->params->say(x->params->ud, line);
+}
+
+/* ---- the day as tokens ---- */
+
+static int encode_item(struct night *x, size_t i, struct err *e) {
+    const struct night_host *h = x->host;
+    const struct learn_item *item = &x->day.v[i];
+    int32_t *prompt = NULL, *answer = NULL, *all = NULL;
+    size_t n_prompt = 0, n_answer = 0;
+    json_t *messages = json_pack("[{s:s,s:s}]", "role", "user", "content", item->question);
+    if (!messages) return 0; /* no UTF-8 */
+    int rc = h->encode(h->ud, messages, NULL, false, &prompt, &n_prompt, e);
+    json_decref(messages);
+    if (!rc)
+        rc = tok_encode(h->tok, item->answer, strlen(item->answer), false, false, &answer,
+                        &n_answer, e);
+    bool fits = n_prompt && n_prompt <= MAX_PROMPT && n_answer;
+    size_t room = fits ? FZOO_MAX_TOKENS - n_prompt - 1 : 0;
+    if (n_answer > room) n_answer = room;
+    if (!rc && fits && !(all = mem_alloc_array(n_prompt + n_answer + 1, sizeof *all)))
+        rc = err_set(e, CHIMERE_ENOMEM, "out of memory");
+    if (!rc && fits) {
+        memcpy(all, prompt, n_prompt * sizeof *all);
+        memcpy(all + n_prompt, answer, n_answer * sizeof *all);
+        int32_t n = (int32_t)(n_prompt + n_answer);
+        if (tok_eos(h->tok) >= 0) all[n++] = tok_eos(h->tok);
+        x->samples[i] = (struct fzoo_sample){all, n, (int32_t)n_prompt};
+    }
+    mem_free(prompt);
+    mem_free(answer);
+    return rc;
+}
+
+static int encode_day(struct night *x, struct err *e) {
+    x->samples = mem_alloc_array(x->day.n + 1, sizeof *x->samples);
+    if (!x->samples) return err_set(e, CHIMERE_ENOMEM, "out of memory");
+    int rc = 0;
+    for (size_t i = 0; !rc && i < x->day.n; i++) rc = encode_item(x, i, e);
+    return rc;
+}
+
+static json_t *day_json(const struct learn_day *d) {
+    return json_pack("{s:I,s:I,s:I,s:I,s:I,s:I,s:I}", "answers", (json_int_t)d->n_read, "learned",
+                     (json_int_t)(d->n - d->n_held), "held_out", (json_int_t)d->n_held,
+                     "below_worth", (json_int_t)d->n_worse, "duplicates", (json_int_t)d->n_same,
+                     "too_long", (json_int_t)d->n_long, "secrets_masked", (json_int_t)d->n_secret);
+}
+
+/* ---- general suites ---- */
+
+struct arm { /* what answers: artefact paths, NULL: none */
+    const char *table, *adapter;
+};
+struct memory_source {
+    const struct night *x;
+    struct engram_table *table;
+};
+
+static int remember(void *ud, const json_t *messages, struct ngram_memory **out, struct err *e) {
+    struct memory_source *s = ud;
+    const struct ngram_memory_params p = {
+        .own = s->table, .alpha = 1, .recall = true, .messages = messages, .tok = s->x->host->tok};
+    *out = NULL;
+    return s->table ? ngram_memory_open(out, &p, e) : 0;
+}
+
+struct both_uds {
+    struct memory_source memory; /* first */
+    const struct night_host *host;
+};
+static int encode(void *ud, json_t *messages, json_t *tools, bool think, int32_t **ids, size_t *n,
+                  struct err *e) {
+    const struct night_host *h = ((struct both_uds *)ud)->host;
+    return h->encode(h->ud, messages, tools, think, ids, n, e);
+}
+
+static int run_suites(const struct night *x, const struct arm *arm, json_t **run, struct err *e) {
+    const struct night_host *h = x->host;
+    struct both_uds ud = {.memory = {.x = x}, .host = h};
+    struct lora *adapter = NULL;
+    *run = NULL;
+    int rc = arm->table ? engram_table_open(&ud.memory.table, arm->table, tok_hash(h->tok),
+                                            (uint32_t)tok_n_vocab(h->tok), e)
+                        : 0;
+    if (!rc && arm->adapter) rc = lora_open(&adapter, h->model, arm->adapter, e);
+    const struct lora_use use = {.lora = adapter, .scale = 1};
+    const struct eval_host eval = {.engine = h->engine,
+                                   .tok = h->tok,
+                                   .encode = encode,
+                                   .remember = remember,
+                                   .ud = &ud,
+                                   .loras = adapter ? &use : NULL,
+                                   .n_lora = adapter ? 1 : 0,
+                                   .n_seq = h->n_seq};
+    if (!rc) rc = eval_run(run, x->params->items, &eval, h->model->name, e);
+    if (adapter) lora_close(adapter);
+    if (ud.memory.table) engram_table_close(ud.memory.table);
+    return rc;
+}
+
+/* A skill that falls; NULL: none does. */
+static const char *fallen(const json_t *compare) {
+    json_t *row;
+    size_t i;
+    json_array_foreach(json_object_get(compare, "skills"), i, row) {
+        double a = json_number_value(json_object_get(row, "a"));
+        double b = json_number_value(json_object_get(row, "b"));
+        if (b < a && json_number_value(json_object_get(row, "p")) < P_DOWN)
+            return json_string_value(json_object_get(row, "skill"));
+    }
+    const json_t *total = json_object_get(compare, "total");
+    bool falls = json_number_value(json_object_get(total, "gain")) < 0 &&
+                 json_number_value(json_object_get(total, "p")) < P_DOWN;
+    return falls ? "all skills together" : NULL;
+}
+
+/* ---- proposals ---- */
+
+struct proposal {
+    const struct night_step *step;
+    char path[NIGHTS_MAX_PATH + 64], why[256];
+    struct night_gain gain;
+    bool exists, gains, promoted;
+    double seconds;
+};
+
+static bool is_wanted(const char *steps, const char *name) {
+    if (!steps) return true;
+    size_t n = strlen(name);
+    for (const char *at = steps; (at = strstr(at, name)); at += n)
+        if ((at == steps || at[-1] == ',') && (!at[n] || at[n] == ',')) return true;
+    return false;
+}
+
+static int propose(struct night *x, struct proposal *p, struct err *e) {
+    char line[512];
+    int64_t start = clock_ns();
+    snprintf(p->path, sizeof p->path, "%s/%s", x->scratch, p->step->artefact);
+    snprintf(line, sizeof line, "%s: %s", p->step->name, p->step->about);
+    say(x, line);
+    int rc = p->step->propose(x, p->path, &p->gain, p->why, e);
+    p->seconds = (double)(clock_ns() - start) * 1e-9;
+    if (rc == CHIMERE_ENOENT && p->why[0]) return 0;
+    if (rc) return rc;
+    p->exists = true;
+    p->gains = p->gain.low > 0;
+    if (!p->gains)
+        snprintf(p->why, sizeof p->why,
+                 "no gain that %zu held-out answers show: %+.4f nats per token, 95 %% interval "
+                 "%+.4f to %+.4f",
+                 p->gain.n, p->gain.mean, p->gain.low, p->gain.high);
+    return 0;
+}
+
+/* What serves, with the artefacts of the proposals in `mask` in place of its own. */
+static struct arm arm_of(const struct night *x, const struct proposal *v, size_t n, unsigned mask,
+                         char paths[2][NIGHTS_MAX_PATH]) {
+    const struct night_step *steps[] = {&night_step_engram, &night_step_lora};
+    const char *of[2];
+    for (int k = 0; k < 2; k++) {
+        of[k] =
+            nights_live(x->nights, steps[k]->artefact, paths[k], NIGHTS_MAX_PATH) ? paths[k] : NULL;
+        for (size_t i = 0; i < n; i++)
+            if (mask >> i & 1 && !strcmp(v[i].step->name, steps[k]->name)) of[k] = v[i].path;
+    }
+    return (struct arm){.table = of[0], .adapter = of[1]};
+}
+
+/* Tries the proposals of mask on the suites; true: nothing falls. */
+static int try_arm(const struct night *x, struct proposal *v, size_t n, unsigned mask,
+                   const json_t *before, json_t *record, bool *passes, struct err *e) {
+    char paths[2][NIGHTS_MAX_PATH];
+    struct arm arm = arm_of(x, v, n, mask, paths);
+    json_t *after = NULL, *compare = NULL;
+    say(x, "gate: the general suites with what was proposed");
+    int rc = run_suites(x, &arm, &after, e);
+    if (!rc) rc = eval_compare(&compare, before, after, e);
+    const char *down = rc ? NULL : fallen(compare);
+    *passes = !rc && !down;
+    for (size_t i = 0; down && i < n; i++)
+        if (mask >> i & 1)
+            snprintf(v[i].why, sizeof v[i].why, "%s falls on the general suites (p < %.2f)", down,
+                     P_DOWN);
+    if (!rc) json_object_set(record, "gate", compare);
+    json_decref(after);
+    json_decref(compare);
+    return rc;
+}
+
+/* The proposals that pass the gate, as a mask: all together, else the first that passes alone. */
+static int choose(const struct night *x, struct proposal *v, size_t n, json_t *record,
+                  unsigned *chosen, struct err *e) {
+    char paths[2][NIGHTS_MAX_PATH];
+    unsigned all = 0;
+    json_t *before = NULL;
+    bool passes = false;
+    *chosen = 0;
+    for (size_t i = 0; i < n; i++) all |= (unsigned)v[i].gains << i;
+    if (!all) return 0;
+    struct arm now = arm_of(x, v, n, 0, paths);
+    say(x, "gate: the general suites as they are now");
+    int rc = run_suites(x, &now, &before, e);
+    if (!rc) rc = try_arm(x, v, n, all, before, record, &passes, e);
+    if (!rc && passes) *chosen = all;
+    for (size_t i = 0; !rc && !passes && all & (all - 1) && i < n; i++) {
+        if (!(all >> i & 1)) continue;
+        rc = try_arm(x, v, n, 1u << i, before, record, &passes, e);
+        if (!rc && passes) *chosen = 1u << i;
+    }
+    json_decref(before);
+    return rc;
+}
+
+/* ---- the record ---- */
+
+static json_t *proposal_json(const struct proposal *p) {
+    json_t *o = json_pack("{s:s,s:s,s:b,s:f}", "name", p->step->name, "about", p->step->about,
+                          "promoted", p->promoted, "seconds", p->seconds);
+    if (p->why[0] && !p->promoted) json_object_set_new(o, "why", json_string(p->why));
+    if (p->exists)
+        json_object_set_new(o, "target",
+                            json_pack("{s:I,s:f,s:f,s:f,s:f,s:f}", "n", (json_int_t)p->gain.n,
+                                      "before", p->gain.before, "after", p->gain.after, "gain",
+                                      p->gain.mean, "low", p->gain.low, "high", p->gain.high));
+    return o;
+}
+
+/* {NAME: SHA256}: what serves now, with what is promoted in its place. */
+static int artefacts_of(const struct night *x, struct proposal *v, size_t n, json_t *artefacts,
+                        struct err *e) {
+    json_t *old = NULL;
+    int rc =
+        nights_current(x->nights) ? nights_read(x->nights, nights_current(x->nights), &old, e) : 0;
+    if (old) json_object_update(artefacts, json_object_get(old, "artefacts"));
+    json_decref(old);
+    for (size_t i = 0; !rc && i < n; i++) {
+        char sha256[65];
+        if (!v[i].promoted) continue;
+        rc = nights_keep(x->nights, v[i].path, sha256, e);
+        if (!rc) json_object_set_new(artefacts, v[i].step->artefact, json_string(sha256));
+    }
+    return rc;
+}
+
+static int finish(const struct night *x, struct proposal *v, size_t n, json_t *record,
+                  struct err *e) {
+    json_t *steps = json_array(), *artefacts = json_object();
+    bool promotes = false;
+    if (!steps || !artefacts) {
+        json_decref(steps);
+        json_decref(artefacts);
+        return err_set(e, CHIMERE_ENOMEM, "out of memory");
+    }
+    int rc = x->params->dry_run ? 0 : artefacts_of(x, v, n, artefacts, e);
+    for (size_t i = 0; i < n; i++) {
+        promotes |= v[i].promoted;
+        json_array_append_new(steps, proposal_json(&v[i]));
+    }
+    json_object_set_new(record, "steps", steps);
+    json_object_set_new(record, "artefacts", artefacts);
+    json_object_set_new(record, "promoted", json_boolean(promotes));
+    int64_t night;
+    if (rc || x->params->dry_run) return rc;
+    return nights_add(x->nights, record, promotes, &night, e);
+}
+
+static int propose_all(struct night *x, struct proposal *v, size_t *n, struct err *e) {
+    int rc = 0;
+    *n = 0;
+    for (const struct night_step *const *s = night_steps; !rc && *s; s++) {
+        if (!is_wanted(x->params->steps, (*s)->name)) continue;
+        v[*n] = (struct proposal){.step = *s};
+        rc = propose(x, &v[*n], e);
+        ++*n;
+        if (!rc && !night_goes_on(x))
+            rc = err_set(e, CHIMERE_ECANCELLED, "the night was stopped, or its budget is spent");
+    }
+    return rc;
+}
+
+static int make_scratch(struct night *x, struct err *e) {
+    snprintf(x->scratch, sizeof x->scratch, "%s/try.%ld", nights_dir(x->nights), (long)getpid());
+    return file_mkdirs(x->scratch, e);
+}
+
+static void close_night(struct night *x) {
+    char path[NIGHTS_MAX_PATH + 64];
+    for (const struct night_step *const *s = night_steps; x->scratch[0] && *s; s++) {
+        snprintf(path, sizeof path, "%s/%s", x->scratch, (*s)->artefact);
+        unlink(path);
+    }
+    if (x->scratch[0]) rmdir(x->scratch);
+    for (size_t i = 0; x->samples && i < x->day.n; i++)
+        mem_free((void *)(uintptr_t)x->samples[i].tokens);
+    mem_free(x->samples);
+    learn_day_fini(&x->day);
+}
+
+int night_run(json_t **record, struct nights *nights, const struct night_host *h,
+              const struct night_params *params, struct err *e) {
+    struct night_params p = *params;
+    if (!p.now_s) p.now_s = (int64_t)time(NULL);
+    if (!(p.budget_s > 0)) p.budget_s = 1800;
+    if (!(p.least_worth > 0)) p.least_worth = 0.75;
+    struct night x = {.host = h,
+                      .params = &p,
+                      .nights = nights,
+                      .deadline = (double)clock_ns() * 1e-9 + p.budget_s};
+    struct proposal v[MAX_STEPS];
+    size_t n = 0;
+    unsigned chosen = 0;
+    *record =
+        json_pack("{s:I,s:s,s:I,s:I}", "at", (json_int_t)p.now_s, "model", h->model->name,
+                  "model_hash", (json_int_t)(h->model->hash >> 1), "seed", (json_int_t)p.seed);
+    int rc = *record ? 0 : err_set(e, CHIMERE_ENOMEM, "out of memory");
+    if (!rc) rc = learn_collect(&x.day, h->store, 0, p.least_worth, e);
+    if (!rc) json_object_set_new(*record, "read", day_json(&x.day));
+    if (!rc) rc = make_scratch(&x, e);
+    if (!rc) rc = encode_day(&x, e);
+    if (!rc) rc = propose_all(&x, v, &n, e);
+    if (!rc) rc = choose(&x, v, n, *record, &chosen, e);
+    for (size_t i = 0; i < n; i++) v[i].promoted = chosen >> i & 1;
+    if (!rc) rc = finish(&x, v, n, *record, e);
+    close_night(&x);
+    if (rc) {
+        json_decref(*record);
+        *record = NULL;
+    }
+    return rc;
+}

@@ -1,0 +1,44 @@
+/* night_step.h: rows of what a night can improve. */
+#ifndef CHIMERE_LEARN_NIGHT_STEP_H
+#define CHIMERE_LEARN_NIGHT_STEP_H
+
+#include "learn/collect.h"
+#include "learn/fzoo.h"
+#include "learn/night.h"
+
+/* What steps share during a night. */
+struct night {
+    const struct night_host *host;
+    const struct night_params *params;
+    struct nights *nights;
+    struct learn_day day;
+    struct fzoo_sample *samples; /* owned [day.n]: prompt and answer as tokens; n_tok 0: unusable */
+    char scratch[NIGHTS_MAX_PATH]; /* folder for proposals, removed at the end */
+    double deadline;               /* seconds, clock_ns() */
+};
+
+/* Paired measurement of a target on held-out questions, in nats per token (lower is better). */
+struct night_gain {
+    size_t n;
+    double before, after;   /* means */
+    double mean, low, high; /* of before - after, 95 % interval */
+};
+void night_gain_of(struct night_gain *g, const double *before, const double *after, size_t n);
+
+struct night_step {
+    const char *name, *artefact; /* the artefact's file name */
+    const char *about;           /* one sentence, for reports */
+    /* Writes the proposal to path and measures it. *why: a sentence if there is none (CHIMERE_ENOENT). */
+    int (*propose)(struct night *x, const char *path, struct night_gain *gain, char why[256],
+                   struct err *e);
+};
+extern const struct night_step *const night_steps[]; /* NULL-terminated */
+
+extern const struct night_step night_step_engram, night_step_lora;
+
+/* The usable samples of the day: to train on, or held out. Views, *v by mem_free. */
+int night_samples(const struct night *x, bool held_out, struct fzoo_sample **v, size_t *n,
+                  struct err *e);
+bool night_goes_on(const struct night *x);
+
+#endif

@@ -1,0 +1,255 @@
+#include "learn/nights.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <openssl/evp.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include "base/file.h"
+#include "base/mem.h"
+#include "base/str.h"
+
+enum { MAX_RECORD = 64 << 20, MAX_NAME = 128 };
+
+struct nights {
+    char dir[NIGHTS_MAX_PATH];
+    int lock; /* -1: open for reading */
+    int64_t current, last;
+};
+
+static int path_of(const struct nights *n, const char *folder, const char *name, char *out,
+                   struct err *e) {
+    int k = snprintf(out, NIGHTS_MAX_PATH, "%s/%s%s%s", n->dir, folder, *name ? "/" : "", name);
+    return k < NIGHTS_MAX_PATH ? 0 : err_set(e, CHIMERE_ELIMIT, "%s: the path is too long", n->dir);
+}
+
+static int record_path(const struct nights *n, int64_t night, char *out, struct err *e) {
+    char name[32];
+    snprintf(name, sizeof name, "%06lld.json", (long long)night);
+    return path_of(n, "nights", name, out, e);
+}
+
+/* ---- files ---- */
+
+static int hash_file(const char *path, char sha256[65], struct err *e) {
+    struct file_map map;
+    unsigned char digest[EVP_MAX_MD_SIZE];
+    unsigned n = 0;
+    int rc = file_map(&map, path, e);
+    if (rc) return rc;
+    int ok = EVP_Digest(map.size ? map.data : (const unsigned char *)"", map.size, digest, &n,
+                        EVP_sha256(), NULL);
+    file_unmap(&map);
+    if (!ok || n != 32) return err_set(e, CHIMERE_EIO, "%s: cannot be hashed", path);
+    for (unsigned i = 0; i < n; i++) snprintf(sha256 + 2 * (size_t)i, 3, "%02x", digest[i]);
+    return 0;
+}
+
+static int write_bytes(const char *path, const void *data, size_t n, struct err *e) {
+    struct file_writer w;
+    int rc = file_writer_open(&w, path, e);
+    if (rc) return rc;
+    if (n && fwrite(data, 1, n, w.f) != n) {
+        file_writer_abort(&w);
+        return err_set(e, CHIMERE_EIO, "%s: cannot write", path);
+    }
+    return file_writer_commit(&w, e);
+}
+
+static int copy_file(const char *from, const char *to, struct err *e) {
+    struct file_map map;
+    int rc = file_map(&map, from, e);
+    if (!rc) rc = write_bytes(to, map.data, map.size, e);
+    if (!rc || map.data) file_unmap(&map);
+    return rc;
+}
+
+/* ---- what serves ---- */
+
+static bool is_plain(const char *name) {
+    return *name && *name != '.' && strlen(name) < MAX_NAME && !strchr(name, '/');
+}
+
+static bool is_sha256(const char *s) {
+    return strlen(s) == 64 && strspn(s, "0123456789abcdef") == 64;
+}
+
+/* Every artefact of a record is there and has the bytes that it is named after. */
+static int check_artefacts(const struct nights *n, const json_t *artefacts, struct err *e) {
+    const char *name;
+    json_t *v;
+    json_object_foreach((json_t *)(uintptr_t)artefacts, name, v) {
+        const char *want = json_string_value(v);
+        char path[NIGHTS_MAX_PATH], got[65];
+        if (!want || !is_sha256(want) || !is_plain(name))
+            return err_set(e, CHIMERE_EFORMAT, "artefact %.64s: expected a SHA-256", name);
+        int rc = path_of(n, "objects", want, path, e);
+        if (!rc) rc = hash_file(path, got, e);
+        if (!rc && strcmp(got, want) != 0)
+            rc = err_set(e, CHIMERE_EFORMAT, "%s: damaged; expected its bytes to have that hash",
+                         path);
+        if (rc) return rc;
+    }
+    return 0;
+}
+
+/* live/ holds the artefacts of a record and nothing else. */
+static int make_live(const struct nights *n, const json_t *artefacts, struct err *e) {
+    char dir[NIGHTS_MAX_PATH], path[NIGHTS_MAX_PATH], object[NIGHTS_MAX_PATH];
+    const char *name;
+    json_t *v;
+    int rc = path_of(n, "live", "", dir, e);
+    if (!rc) rc = file_mkdirs(dir, e);
+    json_object_foreach((json_t *)(uintptr_t)artefacts, name, v) {
+        if (!rc) rc = path_of(n, "live", name, path, e);
+        if (!rc) rc = path_of(n, "objects", json_string_value(v), object, e);
+        if (!rc) rc = copy_file(object, path, e);
+    }
+    DIR *d = rc ? NULL : opendir(dir);
+    for (struct dirent *x; d && (x = readdir(d));)
+        if (x->d_name[0] != '.' && !json_object_get(artefacts, x->d_name) &&
+            !path_of(n, "live", x->d_name, path, NULL))
+            unlink(path);
+    if (d) closedir(d);
+    return rc;
+}
+
+static int read_number(const struct nights *n, int64_t *out, struct err *e) {
+    char path[NIGHTS_MAX_PATH], *text;
+    size_t size;
+    *out = 0;
+    int rc = path_of(n, "current", "", path, e);
+    if (rc || !file_exists(path)) return rc;
+    rc = file_read(path, 64, &text, &size, e);
+    if (rc) return rc;
+    text[strcspn(text, "\n")] = 0;
+    bool ok = str_to_i64(text, 0, NIGHTS_MAX, out);
+    mem_free(text);
+    return ok ? 0 : err_set(e, CHIMERE_EFORMAT, "%s: expected the number of a night", path);
+}
+
+static int64_t newest(const struct nights *n) {
+    char path[NIGHTS_MAX_PATH];
+    int64_t last = 0, k;
+    DIR *d = path_of(n, "nights", "", path, NULL) ? NULL : opendir(path);
+    for (struct dirent *x; d && (x = readdir(d));) {
+        char name[16];
+        size_t len = strlen(x->d_name);
+        if (len != 11 || !str_ends(x->d_name, ".json")) continue;
+        snprintf(name, sizeof name, "%.6s", x->d_name);
+        if (str_to_i64(name, 1, NIGHTS_MAX, &k) && k > last) last = k;
+    }
+    if (d) closedir(d);
+    return last;
+}
+
+int nights_select(struct nights *n, int64_t night, struct err *e) {
+    char path[NIGHTS_MAX_PATH], text[32];
+    json_t *record = NULL, *none = json_object();
+    int rc = none ? 0 : err_set(e, CHIMERE_ENOMEM, "out of memory");
+    if (!rc && night) rc = nights_read(n, night, &record, e);
+    const json_t *artefacts = record ? json_object_get(record, "artefacts") : none;
+    if (!rc && !json_is_object(artefacts))
+        rc = err_set(e, CHIMERE_EFORMAT, "night %lld: expected artefacts", (long long)night);
+    if (!rc) rc = check_artefacts(n, artefacts, e);
+    if (!rc) rc = path_of(n, "current", "", path, e);
+    int k = snprintf(text, sizeof text, "%lld\n", (long long)night);
+    if (!rc) rc = write_bytes(path, text, (size_t)k, e); /* from here on the night serves */
+    if (!rc) n->current = night;
+    if (!rc) rc = make_live(n, artefacts, e);
+    json_decref(record);
+    json_decref(none);
+    return rc;
+}
+
+/* ---- opening ---- */
+
+static int take_lock(struct nights *n, struct err *e) {
+    char path[NIGHTS_MAX_PATH];
+    int rc = path_of(n, "lock", "", path, e);
+    if (rc) return rc;
+    n->lock = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    if (n->lock < 0) return err_set(e, CHIMERE_EIO, "%s: %s", path, strerror(errno));
+    if (!flock(n->lock, LOCK_EX | LOCK_NB)) return 0;
+    return err_set(e, CHIMERE_EBUSY, "another night runs on %s", n->dir);
+}
+
+int nights_open(struct nights **out, const char *dir, bool write, struct err *e) {
+    static const char *const folders[] = {"objects", "nights", "live"};
+    char path[NIGHTS_MAX_PATH];
+    *out = NULL;
+    struct nights *n = mem_zalloc(sizeof *n);
+    if (!n) return err_set(e, CHIMERE_ENOMEM, "out of memory");
+    n->lock = -1;
+    int rc = 0;
+    if (dir && strlen(dir) < sizeof n->dir - 64) snprintf(n->dir, sizeof n->dir, "%s", dir);
+    else
+        rc = dir ? err_set(e, CHIMERE_ELIMIT, "night folder: the path is too long")
+                 : file_user_data("night", n->dir, sizeof n->dir - 64, e);
+    for (size_t i = 0; write && !rc && i < sizeof folders / sizeof *folders; i++) {
+        rc = path_of(n, folders[i], "", path, e);
+        if (!rc) rc = file_mkdirs(path, e);
+    }
+    if (!rc && write) rc = take_lock(n, e);
+    if (!rc) rc = read_number(n, &n->current, e);
+    n->last = newest(n);
+    if (!rc && write && n->current) rc = nights_select(n, n->current, e);
+    if (rc) nights_close(n);
+    else *out = n;
+    return rc;
+}
+
+void nights_close(struct nights *n) {
+    if (!n) return;
+    if (n->lock >= 0) close(n->lock);
+    mem_free(n);
+}
+
+const char *nights_dir(const struct nights *n) { return n->dir; }
+int64_t nights_current(const struct nights *n) { return n->current; }
+int64_t nights_last(const struct nights *n) { return n->last; }
+
+int nights_read(const struct nights *n, int64_t night, json_t **out, struct err *e) {
+    char path[NIGHTS_MAX_PATH], *text;
+    size_t size;
+    *out = NULL;
+    int rc = record_path(n, night, path, e);
+    if (!rc && !file_exists(path))
+        return err_set(e, CHIMERE_ENOENT, "there is no night %lld", (long long)night);
+    if (!rc) rc = file_read(path, MAX_RECORD, &text, &size, e);
+    if (rc) return rc;
+    *out = json_loadb(text, size, 0, NULL);
+    mem_free(text);
+    return *out ? 0 : err_set(e, CHIMERE_EFORMAT, "%s: expected a JSON object", path);
+}
+
+int nights_keep(struct nights *n, const char *path, char sha256[65], struct err *e) {
+    char object[NIGHTS_MAX_PATH];
+    int rc = hash_file(path, sha256, e);
+    if (!rc) rc = path_of(n, "objects", sha256, object, e);
+    return rc || file_exists(object) ? rc : copy_file(path, object, e);
+}
+
+bool nights_live(const struct nights *n, const char *name, char *out, size_t out_size) {
+    int k = snprintf(out, out_size, "%s/live/%s", n->dir, name);
+    return n->current && k > 0 && (size_t)k < out_size && file_exists(out);
+}
+
+int nights_add(struct nights *n, json_t *record, bool promote, int64_t *night, struct err *e) {
+    char path[NIGHTS_MAX_PATH];
+    *night = n->last + 1;
+    json_object_set_new(record, "night", json_integer(*night));
+    json_object_set_new(record, "parent", json_integer(n->current));
+    char *text = json_dumps(record, JSON_INDENT(1) | JSON_REAL_PRECISION(9));
+    if (!text) return err_set(e, CHIMERE_ENOMEM, "out of memory");
+    int rc = record_path(n, *night, path, e);
+    if (!rc) rc = write_bytes(path, text, strlen(text), e);
+    free(text);
+    if (!rc) n->last = *night;
+    return rc || !promote ? rc : nights_select(n, *night, e);
+}

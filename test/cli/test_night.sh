@@ -1,0 +1,49 @@
+#!/usr/bin/env bash
+# night: a day's answers become a table that serves after it was measured, and goes again by rollback.
+set -euo pipefail
+# shellcheck source=test/cli/lib.sh
+. "$(dirname "$0")/lib.sh"
+needs python3
+
+night() { "$CHIMERE" night "$@" --night-dir nights; }
+
+night status | grep -q 'nothing was promoted' || fail "status before any night"
+refuses 1 'there was no night yet' night report
+"$CHIMERE" odo log --db day.db >/dev/null # makes the store
+python3 - <<'PY'
+import sqlite3, time
+db = sqlite3.connect("day.db")
+names = [a + b for a in ("Mira", "Tolo", "Kesh", "Varn", "Ilo", "Brem") for b in ("na", "dor", "vik", "lis", "mar")]
+towns = ("Sago", "Tiral", "Venn", "Oskar", "Lumo")
+rows = [(f"Where does {n} live?", f"{n} lives in {towns[i % 5]}.") for i, n in enumerate(names)]
+rows += [(f"In which town is the house of {n}?", f"The house of {n} is in {towns[i % 5]}.") for i, n in enumerate(names)]
+for k, (q, a) in enumerate(rows):
+    db.execute("INSERT INTO quality(at_ms, parent, name, route, model, origin, question, answer, score, judge)"
+               " VALUES(?, 0, ?, '', 'nano', 'answer', ?, ?, 0.9, 'nano')", (int(time.time() * 1000), f"a{k}", q, a))
+db.execute("INSERT INTO quality(at_ms, parent, name, route, model, origin, question, answer, score, judge)"
+           " VALUES(?, 0, 'low', '', 'nano', 'answer', 'Is it?', 'No.', 0.1, 'nano')", (int(time.time() * 1000),))
+db.commit()
+PY
+
+run=(run -m nano --db day.db -q -n 2 --steps engram)
+night "${run[@]}" --dry-run >dry
+grep -q 'engram .*promoted: ' dry || fail "dry run: $(cat dry)"
+night status | grep -q 'nothing was promoted' || fail "a dry run changed what serves"
+night "${run[@]}" >first
+grep -q '1 below worth' first || fail "what was read: $(cat first)"
+night report | cmp - first || fail "report is not what run printed: $(night report)"
+night status | grep -q 'serving   night 1' || fail "status: $(night status)"
+"$CHIMERE" engram verify nights/live/night.engram >/dev/null
+"$CHIMERE" run -m nano -q --temp 0 --engram nights/live/night.engram 'Where does Miravik live?' >answer
+grep -q 'Venn' answer || fail "what was learned: $(cat answer)"
+
+night rollback | grep -q 'as it is' || fail "rollback"
+[ ! -e nights/live/night.engram ] || fail "rollback left the table"
+night rollback 1 >/dev/null
+cmp nights/live/night.engram nights/objects/* || fail "rollback to night 1 is not bit for bit"
+night history | grep -q '^\*    1 ' || fail "history: $(night history)"
+
+refuses 1 'there is no night 7' night rollback 7
+refuses 2 'expected run, status' night sleep
+printf 'x' >"$(echo nights/objects/*)"
+refuses 1 'damaged' night rollback 1

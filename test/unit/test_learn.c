@@ -1,0 +1,233 @@
+/* test_learn.c: what a night reads, what it takes out, and how its versions are kept and undone. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/mem.h"
+#include "learn/collect.h"
+#include "learn/mask.h"
+#include "learn/night_step.h"
+#include "scratch.h"
+#include "store/store.h"
+
+/* ---- secrets ---- */
+
+static void check_mask(const char *text, const char *want) {
+    struct buf b;
+    buf_init(&b, 1 << 16);
+    mask_secrets(&b, text, strlen(text));
+    char *got = buf_take(&b);
+    assert_string_equal(got, want);
+    mem_free(got);
+}
+
+static void secrets_are_masked(void **state) {
+    (void)state;
+    check_mask("write to ann.lee+x@example.org, please", "write to [mail], please");
+    check_mask("my card is 4111 1111 1111 1111.", "my card is [card].");
+    check_mask("card 4111-1111-1111-1111 or 5500005555555559", "card [card] or [card]");
+    check_mask("pay DE89370400440532013000 now", "pay [iban] now");
+    check_mask("token ghp_16C7e42F292c6912E7710c838347Ae178B4a end", "token [key] end");
+    check_mask("key=sk-abcdefghijklmnop1234",
+               "key=sk-abcdefghijklmnop1234"); /* one word: not a token */
+    check_mask("use sk-abcdefghijklmnop1234.", "use [key].");
+    check_mask("a 3f2b9c4d8e7a6b5c4d3e2f1a0b9c8d7e b", "a [key] b");
+    check_mask("-----BEGIN RSA PRIVATE KEY-----\nMIIE\n-----END RSA PRIVATE KEY-----\nafter",
+               "[key]\nafter");
+}
+
+static void ordinary_text_stays(void **state) {
+    (void)state;
+    static const char *const texts[] = {
+        "The year 2026, the number 1234567890123 and 4111111111111112 are no cards.",
+        "call +33 1 23 45 67 89 or see https://example.org/a/very/long/path-with-words",
+        "antidisestablishmentarianism and Donaudampfschifffahrtsgesellschaft",
+        "user@host is no address, nor is @name",
+        "GB00WEST12345698765432 fails the check",
+        "-----BEGIN CERTIFICATE-----\nMIIE\n-----END CERTIFICATE-----",
+        "",
+    };
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) check_mask(texts[i], texts[i]);
+}
+
+/* ---- the day ---- */
+
+static struct store *open_store_at(const char *name) {
+    char path[256];
+    struct store *s;
+    snprintf(path, sizeof path, "%s/%s", scratch, name);
+    assert_int_equal(store_open(&s, path, NULL), 0);
+    return s;
+}
+
+static void add(struct store *s, const char *name, const char *question, const char *answer,
+                double score, int32_t feedback) {
+    const struct store_quality q = {.name = name,
+                                    .route = "default",
+                                    .model = "m",
+                                    .origin = "answer",
+                                    .judge = "m",
+                                    .question = question,
+                                    .answer = answer,
+                                    .score = score};
+    assert_int_equal(store_quality_add(s, &q, NULL, NULL), 0);
+    if (feedback) assert_int_equal(store_quality_feedback(s, name, feedback, NULL, NULL), 0);
+}
+
+static void a_day_is_filtered(void **state) {
+    (void)state;
+    struct store *s = open_store_at("day.db");
+    add(s, "1", "Where does Mira live?", "In Sago.", 0.9, 0);
+    add(s, "2", "where does MIRA live", "In old Sago.", 0.95, 0); /* the same, better */
+    add(s, "3", "Where does Tolo live?", "In Venn.", 0.9, 1);     /* the user says no */
+    add(s, "4", "Where does Ilo live?", "In Lumo.", 0.2, 5);      /* the user says yes */
+    add(s, "5", "Where does Kesh live?", "Nowhere.", 0.1, 0);
+    add(s, "6", "Who is my contact?", "a.b@example.org", 0.9, 0);
+    add(s, "7", "empty", "", 0.9, 0);
+    add(s, "8", NULL, NULL, 0.9, 0); /* without consent there are no texts */
+    struct learn_day d;
+    assert_int_equal(learn_collect(&d, s, 0, 0.75, NULL), 0);
+    assert_int_equal(d.n, 3);
+    assert_string_equal(d.v[0].answer, "In old Sago.");
+    assert_string_equal(d.v[1].question, "Where does Ilo live?");
+    assert_string_equal(d.v[2].answer, "[mail]");
+    assert_int_equal(d.n_read, 7);
+    assert_int_equal(d.n_worse, 2);
+    assert_int_equal(d.n_same, 1);
+    assert_int_equal(d.n_long, 1);
+    assert_int_equal(d.n_secret, 1);
+    assert_int_equal(d.last_id, 7);
+    learn_day_fini(&d);
+    assert_int_equal(learn_collect(&d, s, 7, 0.75, NULL), 0);
+    assert_int_equal(d.n, 0);
+    learn_day_fini(&d);
+    store_close(s);
+}
+
+/* The same questions every night, whatever their case. */
+static void a_tenth_is_held_out(void **state) {
+    (void)state;
+    int n = 0;
+    for (int i = 0; i < 1000; i++) {
+        char q[64], loud[64];
+        snprintf(q, sizeof q, "what is number %d?", i);
+        snprintf(loud, sizeof loud, "What is NUMBER %d", i);
+        n += learn_holds_out(q);
+        assert_int_equal(learn_holds_out(q), learn_holds_out(loud));
+    }
+    assert_in_range(n, 60, 140);
+}
+
+/* ---- versions ---- */
+
+static json_t *record_of(struct nights *n, const char *name, const char *bytes) {
+    char path[256], sha256[65];
+    snprintf(path, sizeof path, "%s/artefact", scratch);
+    scratch_put_bytes("artefact", bytes, strlen(bytes));
+    assert_int_equal(nights_keep(n, path, sha256, NULL), 0);
+    return json_pack("{s:{s:s}}", "artefacts", name, sha256);
+}
+
+static void check_live(const struct nights *n, const char *name, const char *want) {
+    char path[NIGHTS_MAX_PATH], *text;
+    size_t size;
+    assert_int_equal(nights_live(n, name, path, sizeof path), want != NULL);
+    if (!want) return;
+    assert_int_equal(file_read(path, 1 << 20, &text, &size, NULL), 0);
+    assert_string_equal(text, want);
+    mem_free(text);
+}
+
+static void nights_can_be_undone(void **state) {
+    (void)state;
+    char dir[256];
+    int64_t night;
+    struct nights *n, *other;
+    snprintf(dir, sizeof dir, "%s/nights", scratch);
+    assert_int_equal(nights_open(&n, dir, true, NULL), 0);
+    assert_int_equal(nights_open(&other, dir, true, NULL), CHIMERE_EBUSY);
+    check_live(n, "a.bin", NULL);
+    json_t *r = record_of(n, "a.bin", "one");
+    assert_int_equal(nights_add(n, r, true, &night, NULL), 0);
+    assert_int_equal(night, 1);
+    json_decref(r);
+    r = record_of(n, "b.bin", "two");
+    assert_int_equal(nights_add(n, r, true, &night, NULL), 0);
+    json_decref(r);
+    check_live(n, "a.bin", NULL);
+    check_live(n, "b.bin", "two");
+    r = record_of(n, "b.bin", "three"); /* refused: recorded, not served */
+    assert_int_equal(nights_add(n, r, false, &night, NULL), 0);
+    json_decref(r);
+    assert_int_equal(nights_current(n), 2);
+    assert_int_equal(nights_last(n), 3);
+    assert_int_equal(nights_select(n, 1, NULL), 0);
+    check_live(n, "a.bin", "one");
+    check_live(n, "b.bin", NULL);
+    assert_int_equal(nights_select(n, 9, NULL), CHIMERE_ENOENT);
+    assert_int_equal(nights_current(n), 1);
+    assert_int_equal(nights_select(n, 0, NULL), 0);
+    check_live(n, "a.bin", NULL);
+    assert_int_equal(nights_select(n, 2, NULL), 0);
+    nights_close(n);
+    /* a process that died between pointer and files: the next one repairs */
+    char live[300];
+    snprintf(live, sizeof live, "%s/live/b.bin", dir);
+    assert_int_equal(unlink(live), 0);
+    assert_int_equal(nights_open(&n, dir, true, NULL), 0);
+    check_live(n, "b.bin", "two");
+    nights_close(n);
+}
+
+static void damage_is_refused(void **state) {
+    (void)state;
+    char dir[256], name[400];
+    int64_t night;
+    struct nights *n;
+    snprintf(dir, sizeof dir, "%s/damaged", scratch);
+    assert_int_equal(nights_open(&n, dir, true, NULL), 0);
+    json_t *r = record_of(n, "a.bin", "good");
+    assert_int_equal(nights_add(n, r, true, &night, NULL), 0);
+    const char *sha = json_string_value(json_object_get(json_object_get(r, "artefacts"), "a.bin"));
+    snprintf(name, sizeof name, "damaged/objects/%s", sha);
+    scratch_put_bytes(name, "evil", 4);
+    json_decref(r);
+    assert_int_equal(nights_select(n, 1, NULL), CHIMERE_EFORMAT);
+    r = json_pack("{s:{s:s}}", "artefacts", "../up", "x");
+    assert_int_equal(nights_add(n, r, true, &night, NULL), CHIMERE_EFORMAT);
+    json_decref(r);
+    check_live(n, "a.bin", "good"); /* what served goes on */
+    nights_close(n);
+    scratch_put_bytes("damaged/current", "no number", 9);
+    assert_int_equal(nights_open(&n, dir, true, NULL), CHIMERE_EFORMAT);
+}
+
+static void gains_have_intervals(void **state) {
+    (void)state;
+    const double before[] = {2, 3, 4, 5}, after[] = {1, 2, 3, 4}, mixed[] = {1, 4, 3, 6};
+    struct night_gain g;
+    night_gain_of(&g, before, after, 4);
+    assert_float_equal(g.mean, 1, 1e-9);
+    assert_float_equal(g.low, 1, 1e-9);
+    night_gain_of(&g, before, mixed, 4); /* +1 -1 +1 -1: deviation sqrt(4/3), error half of it */
+    assert_float_equal(g.mean, 0, 1e-9);
+    assert_float_equal(g.high, 1.96 * 0.5773502692, 1e-6);
+    night_gain_of(&g, before, after, 1); /* one says nothing */
+    assert_true(!(g.low > 0));
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(secrets_are_masked),   cmocka_unit_test(ordinary_text_stays),
+        cmocka_unit_test(a_day_is_filtered),    cmocka_unit_test(a_tenth_is_held_out),
+        cmocka_unit_test(nights_can_be_undone), cmocka_unit_test(damage_is_refused),
+        cmocka_unit_test(gains_have_intervals),
+    };
+    return cmocka_run_group_tests(tests, scratch_make, scratch_drop);
+}
