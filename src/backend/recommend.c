@@ -47,8 +47,8 @@ struct fit recommend_fit(const struct curated *m, uint64_t host_bytes, uint64_t 
     f.need_bytes = weights + rest + cache;
     if (device_bytes && f.need_bytes > budget && s->n_routed_m) {
         /* all but the experts must fit the device, the experts that do not must fit the host */
-        double all = (double)s->n_used_m + (double)s->n_routed_m * (s->n_expert / s->n_used - 1);
-        double routed = (double)s->n_routed_m * s->n_expert / s->n_used / all;
+        double experts_m = (double)s->n_routed_m * s->n_expert / s->n_used;
+        double routed = experts_m / (experts_m + (double)(s->n_used_m - s->n_routed_m));
         uint64_t experts = (uint64_t)((double)weights * routed), over = f.need_bytes - budget;
         if (over > experts || over + RESERVE_BYTES > host_bytes) return f;
         weights -= over;

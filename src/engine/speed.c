@@ -211,10 +211,10 @@ void speed_probe_free(struct speed_probe *p) {
 
 int speed_predict(struct speed *out, struct speed_probe *p, const struct speed_cost *c,
                   struct err *e) {
-    double decode = (double)c->n_op * p->op_ns, prefill = decode / SPEED_PROMPT;
+    double decode = (double)c->n_op * p->op_ns, prefill = decode / (double)SPEED_PROMPT;
     int one = c->weight_bytes <= p->cache_bytes / 2 ? WAY_CACHED : WAY_MEMORY;
     double rows = c->n_expert ? (double)SPEED_PROMPT * c->n_used / c->n_expert : 0;
-    int routed = rows >= N_MANY / 2 ? WAY_MANY : WAY_FEW;
+    int routed = 2 * rows >= N_MANY ? WAY_MANY : WAY_FEW;
     for (uint32_t t = 0; t < SPEED_MAX_TYPES; t++) {
         if (!c->n_mul[t]) continue;
         int rc = time_way(p, t, one, e);
