@@ -100,7 +100,7 @@ static int32_t pick(struct rng *r, const uint64_t *bits, uint32_t n_vocab, uint3
         if (*closing && has(bits, next)) return *closing = (*closing + 1) % 14, next;
         *closing = 0;
         if (has(bits, '\n')) return *closing = 1, '\n'; /* not in JSON strings */
-        if (has(bits, '"')) return '"';
+        if (has(bits, '"') && rng_below(r, 2)) return '"';
     }
     *closing = 0;
     for (const char *c = ends; n_done > 300 && *c; c++)

@@ -21,7 +21,7 @@ except ImportError:
 
 N_FORM = 8
 FORMATS = ["date", "ipv4", "ipv6", "uuid", "password"]
-PATTERNS = ["^[a-z]{2,5}$", "^\\d{3}-\\d{2}$", "x+y", "^(?!ab)[a-d]+$", "^(?=.*1)[0-9a]{2,6}$", "^\\S+$"]
+PATTERNS = ["^[a-z]{2,5}$", "^\\d{3}-\\d{2}$", "x+y", "^(?!ab)[a-d]+$", "^(?=.*1)[0-9a]{2,6}$", "^[^ ]+$"]
 NAMES = ["city", "n", "unit", "a b", "größe", "list", "x_1", "type", "$v", "deep.name"]
 
 
