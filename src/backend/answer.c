@@ -157,7 +157,10 @@ static int set_up(struct answer *a, const struct tok *tok, int32_t limit, struct
     int rc = copy_stops(a, e);
     if (rc) return rc;
     buf_init(&a->held, (size_t)1 << 20);
-    bool control = a->p.parse && a->p.parse->calls != CHAT_CALLS_NONE;
+    const struct chat_parse_spec *parse = a->p.parse;
+    /* marks of calls and of reasoning may be control tokens */
+    bool control = parse && (parse->calls != CHAT_CALLS_NONE ||
+                             (parse->think && strcmp(parse->think->open, "<think>") != 0));
     tok_stream_init(&a->stream, tok, control);
     a->piece = mem_alloc(3 * tok_max_piece_bytes(tok) + 64);
     a->cap_token = limit;

@@ -29,6 +29,7 @@ struct generation_end {
     const char *stop;          /* view: the stop string that ended it, or NULL */
     struct engine_stats stats; /* an orchestrator sums its calls */
     int32_t n_reasoning;       /* of stats.n_generated */
+    int32_t n_repaired;        /* calls whose text was not quite of the model's form */
     const struct err *err;     /* view, FINISH_ERROR */
 };
 

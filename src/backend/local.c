@@ -310,10 +310,14 @@ static void remember(struct choice *c, enum finish finish) {
 
 static void on_done(void *ud) {
     struct choice *c = ud;
+    const struct chat_parser *p = answer_parser(c->answer);
+    struct chat_result calls = {0};
+    if (p) chat_parser_result(p, &calls);
     struct generation_end end = {.finish = finish_of(c),
                                  .stop = answer_stop(c->answer),
                                  .stats = *answer_stats(c->answer),
                                  .n_reasoning = c->n_reasoning,
+                                 .n_repaired = calls.n_repaired,
                                  .err = answer_err(c->answer)};
     if (c->run->request->no_answer) end.stats.n_generated = 0;
     remember(c, end.finish);
@@ -410,6 +414,7 @@ static int set_up(struct local *l, struct local_run *r, struct err *e) {
         r->parse = (struct chat_parse_spec){
             .calls = has_calls(l, a) && a->tool_choice != REQUEST_TOOLS_NONE ? caps->calls
                                                                              : CHAT_CALLS_NONE,
+            .think = caps->think,
             .reasoning = caps->has_reasoning,
             .in_think = in_think,
             .tools = a->tools,
@@ -545,11 +550,12 @@ int backend_local_new(struct backend **out, const struct backend_model *m, const
     if (m->template) {
         const struct chat_caps *caps = chat_template_caps(m->template);
         if (caps->has_reasoning) {
-            l->think.n_start = checkpoint_tokens(m->tok, "<think>", l->think.start);
-            l->think.n_end = checkpoint_tokens(m->tok, "</think>", l->think.end);
+            l->think.n_start = checkpoint_tokens(m->tok, caps->think->open, l->think.start);
+            l->think.n_end = checkpoint_tokens(m->tok, caps->think->close, l->think.end);
             rc = think_vocab_new(&l->think.vocab, m->tok, e);
         }
-        if (caps->calls == CHAT_CALLS_QWEN_XML || caps->calls == CHAT_CALLS_HERMES)
+        if (caps->calls == CHAT_CALLS_QWEN_XML || caps->calls == CHAT_CALLS_HERMES ||
+            caps->calls == CHAT_CALLS_GLM)
             l->call_open = tok_find(m->tok, "<tool_call>", strlen("<tool_call>"));
     }
     if (rc) local_close(&l->base);

@@ -108,8 +108,10 @@ void api_put_timings(struct gen *g, struct buf *out) {
     buf_printf(out, ",\"predicted_n\":%d,\"predicted_ms\":%.3f", s.stats.n_generated,
                s.stats.decode_ms);
     put_rate(out, "predicted_per_second", s.stats.n_generated, s.stats.decode_ms);
-    buf_printf(out, ",\"draft_n\":%d,\"draft_n_accepted\":%d}", s.stats.n_drafted,
+    buf_printf(out, ",\"draft_n\":%d,\"draft_n_accepted\":%d", s.stats.n_drafted,
                s.stats.n_accepted);
+    if (s.n_repaired) buf_printf(out, ",\"repaired_calls\":%d", s.n_repaired);
+    buf_puts(out, "}");
 }
 
 const char *api_finish(const struct gen_choice *c) {

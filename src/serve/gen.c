@@ -54,6 +54,7 @@ static struct generation_end sum_part(const struct gen_choice *c, int32_t n) {
         sum.stats.n_drafted += e->stats.n_drafted;
         sum.stats.n_accepted += e->stats.n_accepted;
         sum.n_reasoning += e->n_reasoning;
+        sum.n_repaired += e->n_repaired;
         if (e->stats.prefill_ms > sum.stats.prefill_ms) sum.stats.prefill_ms = e->stats.prefill_ms;
         if (e->stats.decode_ms > sum.stats.decode_ms) sum.stats.decode_ms = e->stats.decode_ms;
         if (e->stats.queue_ms > sum.stats.queue_ms) sum.stats.queue_ms = e->stats.queue_ms;
@@ -71,6 +72,7 @@ struct generation_end gen_sum(const struct gen *g) {
         sum.stats.n_drafted += e.stats.n_drafted;
         sum.stats.n_accepted += e.stats.n_accepted;
         sum.n_reasoning += e.n_reasoning;
+        sum.n_repaired += e.n_repaired;
         if (e.stats.prefill_ms > sum.stats.prefill_ms) sum.stats.prefill_ms = e.stats.prefill_ms;
         if (e.stats.decode_ms > sum.stats.decode_ms) sum.stats.decode_ms = e.stats.decode_ms;
         if (e.stats.queue_ms > sum.stats.queue_ms) sum.stats.queue_ms = e.stats.queue_ms;

@@ -78,7 +78,7 @@ static int on_event(void *arg, const struct chat_event *ev) {
         if (ev->index >= 0 && ev->index < 8) { /* a JSON object if complete, else no JSON */
             const struct buf *args = &r->args[ev->index];
             assert_true(args->n > 0);
-            json_t *j = json_loadb(args->p, args->n, 0, NULL);
+            json_t *j = json_loadb(args->p, args->n, JSON_DECODE_INT_AS_REAL, NULL);
             assert_true(json_is_object(j) == (ev->kind == CHAT_CALL_END));
             json_decref(j);
         }
@@ -128,7 +128,7 @@ static char *run(const struct setup *s, const char *text, size_t n, size_t a, si
     json_array_foreach(json_object_get(m, "tool_calls"), i, call) {
         const char *args =
             json_string_value(json_object_get(json_object_get(call, "function"), "arguments"));
-        json_t *j = json_loads(args, 0, NULL);
+        json_t *j = json_loads(args, JSON_DECODE_INT_AS_REAL, NULL);
         assert_true(json_is_object(j));
         json_decref(j);
     }
@@ -352,8 +352,7 @@ static void test_json(void **state) {
           "\"arguments\": {\"a\": tru}}</tool_call> x)");
     check(&hermes,
           "<tool_call>{\"name\": \"f\", \"arguments\": {\"a\": [1, 99999999999999999999]}}",
-          "[0 f {\"a\":[1!M(JSON that is not valid)C(<tool_call>{\"name\": \"f\", \"arguments\": "
-          "{\"a\": [1, 99999999999999999999]}})");
+          "[0 f {\"a\":[1,99999999999999999999]}]");
     check(&hermes, "<tool_call>{\"name\": \"f\", \"arguments\": [1]}</tool_call>",
           "[0 f {!M(arguments that are no JSON object)C(<tool_call>{\"name\": \"f\", "
           "\"arguments\": [1]}</tool_call>)");
@@ -375,7 +374,7 @@ static void test_lists(void **state) {
     check(&granite, "<tool_call>{\"name\": \"f\", \"arguments\": {\"a\": 1}}</tool_call>",
           "[0 f {\"a\":1}]");
     check(&nemotron, "<TOOLCALL>[{\"name\": \"f\", \"arguments\": {}}, oops]</TOOLCALL>",
-          "[0 f {}]M(JSON that is not valid)C(, oops]</TOOLCALL>)");
+          "[0 f {}]M(no call behind the mark)C(, oops]</TOOLCALL>)");
     check(&nemotron, "<TOOLCALL>[]</TOOLCALL>nothing", "C(nothing)");
 }
 
@@ -426,6 +425,258 @@ static void test_deepseek(void **state) {
     check(&deepseek, "</think>x" DS_BEGIN DS_CALL "f" DS_SEP "{\"a\": 1}" DS_CALL_END DS_END,
           "C(x)[0 f {\"a\":1}]");
     check(&deepseek, "</think>" DS_BEGIN "text", "M(no call behind the mark)C(" DS_BEGIN "text)");
+}
+
+/* Calls as the published templates of each family render them. */
+#define WEATHER "{\"city\":\"Pau \\\"x\\\"\",\"days\":2,\"opts\":{\"a\":true,\"n\":null}}"
+#define JSON_ARGS "{\"city\": \"Pau \\\"x\\\"\", \"days\": 2, \"opts\": {\"a\": true, \"n\": null}}"
+#define DSML                                                                                       \
+    "<\xef\xbd\x9c"                                                                                \
+    "DSML\xef\xbd\x9c"
+#define DSML_END                                                                                   \
+    "</\xef\xbd\x9c"                                                                               \
+    "DSML\xef\xbd\x9c"
+static const char both[] = "C(Ok.)[0 get_weather " WEATHER "][1 python {}]",
+                  alone[] = "C(Ok.)[0 get_weather " WEATHER "]";
+static const struct {
+    enum chat_calls calls;
+    const char *text, *expected;
+} forms[] = {
+    {CHAT_CALLS_GLM,
+     "Ok.\n<tool_call>get_weather\n<arg_key>city</arg_key>\n<arg_value>Pau \"x\"</arg_value>\n"
+     "<arg_key>days</arg_key>\n<arg_value>2</arg_value>\n<arg_key>opts</arg_key>\n<arg_value>"
+     "{\"a\": true, \"n\": null}</arg_value>\n</tool_call>\n<tool_call>python\n</tool_call>",
+     both},
+    {CHAT_CALLS_GLM,
+     "Ok.<tool_call>get_weather<arg_key>city</arg_key><arg_value>Pau \"x\"</arg_value><arg_key>"
+     "days</arg_key><arg_value>2</arg_value><arg_key>opts</arg_key><arg_value>{\"a\": true, "
+     "\"n\": null}</arg_value></tool_call><tool_call>python</tool_call>",
+     both},
+    {CHAT_CALLS_GLM,
+     "Ok.<tool_calls>\n<tool_call>get_weather<tool_sep>\n<arg_key>city</"
+     "arg_key>\n<arg_value>Pau "
+     "\"x\"</arg_value>\n<arg_key>days</arg_key>\n<arg_value>2</arg_value>\n<arg_key>opts</"
+     "arg_key>\n<arg_value>{\"a\": true, \"n\": null}</arg_value>\n</tool_call>\n<tool_call>"
+     "python<tool_sep>\n</tool_call>\n</tool_calls>",
+     both},
+    {CHAT_CALLS_HUNYUAN,
+     "Ok.<tool_calls:opensource>\n<tool_call:opensource>get_weather<tool_sep:opensource>\n"
+     "<arg_key:opensource>city</arg_key:opensource>\n<arg_value:opensource>Pau \"x\"</"
+     "arg_value:opensource>\n<arg_key:opensource>days</arg_key:opensource>\n<arg_value:"
+     "opensource>2</arg_value:opensource>\n<arg_key:opensource>opts</arg_key:opensource>\n"
+     "<arg_value:opensource>{\"a\": true, \"n\": null}</arg_value:opensource>\n</tool_call:"
+     "opensource>\n<tool_call:opensource>python<tool_sep:opensource>\n</tool_call:opensource>\n"
+     "</tool_calls:opensource>",
+     both},
+    {CHAT_CALLS_LONGCAT,
+     "Ok.<longcat_tool_call>\n{\"name\": \"get_weather\", \"arguments\": " JSON_ARGS
+     "}\n</longcat_tool_call><longcat_tool_call>\n{\"name\": \"python\", \"arguments\": {}}\n"
+     "</longcat_tool_call>",
+     both},
+    {CHAT_CALLS_LONGCAT,
+     "Ok.<longcat_tool_call>get_weather\n<longcat_arg_key>city</longcat_arg_key>\n"
+     "<longcat_arg_value>Pau "
+     "\"x\"</longcat_arg_value>\n<longcat_arg_key>days</longcat_arg_key>\n"
+     "<longcat_arg_value>2</longcat_arg_value>\n<longcat_arg_key>opts</longcat_arg_key>\n"
+     "<longcat_arg_value>{\"a\": true, \"n\": null}</longcat_arg_value>\n</longcat_tool_call>",
+     alone},
+    {CHAT_CALLS_SOLAR,
+     "Ok.<|tool_call:start|>get_weather\n<|tool_arg:start|>city<|tool_arg:value|>Pau "
+     "\"x\"<|tool_arg:end|>\n<|tool_arg:start|>days<|tool_arg:value|>2<|tool_arg:end|>\n"
+     "<|tool_arg:start|>opts<|tool_arg:value|>{\"a\": true, \"n\": null}<|tool_arg:end|>\n"
+     "<|tool_call:end|>\n<|tool_call:start|>python\n<|tool_call:end|>\n",
+     both},
+    {CHAT_CALLS_MINIMAX,
+     "Ok.\n<minimax:tool_call>\n<invoke name=\"get_weather\">\n<parameter name=\"city\">Pau "
+     "\"x\"</parameter>\n<parameter name=\"days\">2</parameter>\n<parameter name=\"opts\">"
+     "{\"a\": true, \"n\": null}</parameter>\n</invoke>\n<invoke name=\"python\">\n</invoke>\n"
+     "</minimax:tool_call>",
+     both},
+    {CHAT_CALLS_DSML,
+     "Ok.\n\n" DSML "function_calls>\n" DSML "invoke name=\"get_weather\">\n" DSML
+     "parameter name=\"city\" string=\"true\">Pau \"x\"" DSML_END "parameter>\n" DSML
+     "parameter name=\"days\" string=\"false\">2" DSML_END "parameter>\n" DSML
+     "parameter name=\"opts\" string=\"false\">{\"a\": true, \"n\": null}" DSML_END
+     "parameter>\n" DSML_END "invoke>\n" DSML "invoke name=\"python\">\n" DSML_END
+     "invoke>\n" DSML_END "function_calls>",
+     both},
+    {CHAT_CALLS_MINICPM,
+     "Ok.\n<function name=\"get_weather\"><param name=\"city\">Pau \"x\"</param><param "
+     "name=\"days\">2</param><param name=\"opts\">{'a': True, 'n': None}</param></function>\n"
+     "<function name=\"python\"></function>",
+     both},
+    {CHAT_CALLS_QWEN_XML,
+     "Ok.<function=get_weather>" JSON_ARGS "</function><function=python>{}</function>", both},
+    {CHAT_CALLS_QWEN_XML,
+     "Ok.\n\n<seed:tool_call>\n<function=get_weather>\n<parameter=city>Pau "
+     "\"x\"</parameter>\n<parameter=days>2</parameter>\n<parameter=opts>{'a': True, 'n': None}"
+     "</parameter>\n</function>\n</seed:tool_call>",
+     alone},
+    {CHAT_CALLS_KIMI,
+     "Ok.<|tool_calls_section_begin|><|tool_call_begin|>functions.get_weather:0<|tool_call_"
+     "argument_begin|>" JSON_ARGS "<|tool_call_end|><|tool_call_begin|>functions.python:1<|tool_"
+     "call_argument_begin|>{}<|tool_call_end|><|tool_calls_section_end|>",
+     both},
+    {CHAT_CALLS_SOLAR_JSON,
+     "Ok.<|tool_calls|><|tool_call:begin|>a1<|tool_call:name|>get_weather<|tool_call:args|"
+     ">" JSON_ARGS
+     "<|tool_call:end|><|tool_call:begin|>a2<|tool_call:name|>python<|tool_call:args|>"
+     "{}<|tool_call:end|><|calls|>",
+     both},
+    {CHAT_CALLS_STEP_AUDIO,
+     "Ok.<|CALL_START|>function\nget_weather\n" JSON_ARGS "<|CALL_END|><|CALL_START|>function\n"
+     "python\n{}<|CALL_END|>",
+     both},
+    {CHAT_CALLS_FUNCTIONARY, "all\nOk.>>>get_weather\n" JSON_ARGS ">>>python\n{}", both},
+    {CHAT_CALLS_GEMMA,
+     "Ok.<|tool_call>call:get_weather{city:<|\"|>Pau \"x\"<|\"|>,days:2,opts:{a:true,n:None}}"
+     "<tool_call|><|tool_call>call:python{}<tool_call|>",
+     both},
+    {CHAT_CALLS_GEMMA,
+     "Ok.<start_function_call>call:get_weather{city:<escape>Pau \"x\"<escape>,days:2,opts:{a:"
+     "true,n:null}}<end_function_call><start_function_call>call:python{}<end_function_call>",
+     both},
+    {CHAT_CALLS_LFM,
+     "Ok.<|tool_call_start|>[get_weather(city='Pau \"x\"', days=2, opts={\"a\": true, \"n\": "
+     "null}), python()]<|tool_call_end|>",
+     both},
+    {CHAT_CALLS_LFM,
+     "Ok.<|tool_call_start|>\n```python\nget_weather(city=\"Pau "
+     "\\\"x\\\"\",days=2,opts={\"a\": "
+     "True, \"n\": None})\npython()\n```\n<|tool_call_end|>\n",
+     both},
+    {CHAT_CALLS_OLMO,
+     "Ok.<function_calls>get_weather(city=\"Pau \\\"x\\\"\", days=2, opts={\"a\": true, \"n\": "
+     "null})\npython()</function_calls>",
+     both},
+    {CHAT_CALLS_TOOL_CALLS,
+     "Ok.\n<tool_calls>[{\"name\": \"get_weather\", \"arguments\": {'city': 'Pau \"x\"', "
+     "'days': "
+     "2, 'opts': {'a': True, 'n': None}}, \"id\": \"c1\"}, {\"name\": \"python\", "
+     "\"arguments\": "
+     "{}, \"id\": \"c2\"}]</tool_calls>",
+     both},
+    {CHAT_CALLS_TOOL_CALLS,
+     "Ok.\n<tool_calls>\n{\"name\": \"get_weather\", \"arguments\": " JSON_ARGS
+     "}\n{\"name\": \"python\", \"arguments\": {}}\n</tool_calls>",
+     both},
+    {CHAT_CALLS_COHERE,
+     "<|START_RESPONSE|>Ok.<|END_RESPONSE|><|START_ACTION|>[\n    {\"tool_call_id\": \"0\", "
+     "\"tool_name\": \"get_weather\", \"parameters\": " JSON_ARGS
+     "},\n    {\"tool_call_id\": \"1\", \"tool_name\": \"python\", \"parameters\": {}}\n]<|END_"
+     "ACTION|>",
+     both},
+    {CHAT_CALLS_APERTUS,
+     "Ok.<|tools_prefix|>[{\"get_weather\": " JSON_ARGS "}, {\"python\": {}}]<|tools_suffix|>",
+     both},
+    {CHAT_CALLS_GIGACHAT,
+     "Ok.<|function_call|>{\"name\": \"get_weather\", \"arguments\": " JSON_ARGS "}", alone},
+    {CHAT_CALLS_INTERN,
+     "Ok.<|action_start|><|plugin|>\n{\"name\": \"get_weather\", \"parameters\": " JSON_ARGS
+     "}\n<|action_end|>\n<|action_start|><|plugin|>\n{\"name\": \"python\", \"parameters\": "
+     "{}}\n<|action_end|>",
+     both},
+    {CHAT_CALLS_LLAMA,
+     "[get_weather(city='Pau \"x\"', days=2, opts={'a': True, 'n': None}), python()]", both + 6},
+    {CHAT_CALLS_LLAMA,
+     "[{\"name\": \"get_weather\", \"arguments\": " JSON_ARGS
+     "}, {\"name\": \"python\", \"arguments\": {}}]",
+     both + 6},
+    {CHAT_CALLS_LLAMA, "[see the docs](x)", "C([see the docs](x))"},
+    {CHAT_CALLS_LLAMA, "[1, 2]", "C([1, 2])"},
+    {CHAT_CALLS_LLAMA, "[unknown(a=1)]", "C([unknown(a=1)])"},
+};
+
+static void test_forms(void **state) {
+    (void)state;
+    for (size_t i = 0; i < sizeof forms / sizeof *forms; i++) {
+        struct setup s = {forms[i].calls, false, false, false, false};
+        size_t n_text = strlen(forms[i].text);
+        for (size_t k = 0; k <= n_text; k += k ? 11 : 1) {
+            char *log = run(&s, forms[i].text, n_text, k, n_text, k == 0);
+            assert_string_equal(log, forms[i].expected);
+            mem_free(log);
+        }
+        if (forms[i].expected[0] != 'C' || strchr(forms[i].expected, '[') == NULL) continue;
+        size_t n = strlen(forms[i].text); /* cut: run asserts that no arguments are complete */
+        for (size_t k = 0; k < n; k += 3) {
+            s.is_cut = true;
+            mem_free(run(&s, forms[i].text, k, 0, 0, true));
+        }
+    }
+}
+
+/* What models write by mistake: one call, its arguments as meant. */
+static void test_repairs(void **state) {
+    (void)state;
+#define CALL(args) "<tool_call>\n{\"name\": \"f\", \"arguments\": " args
+    check(&hermes, CALL("{\"s\": \"\\d+\\.txt\"}}\n</tool_call>"),
+          "[0 f {\"s\":\"\\\\d+\\\\.txt\"}]");
+    check(&hermes, CALL("{\"n\": 115792089237316195423570985008687907853269984665640564039457}}"),
+          "[0 f {\"n\":115792089237316195423570985008687907853269984665640564039457}]");
+    check(&hermes, CALL("{\"n\": 1}}}\n</tool_call>\nDone"), "[0 f {\"n\":1}]C(\nDone)");
+    check(&hermes, CALL("{\"n\": 1}} } no"), "[0 f {\"n\":1}]C( } no)");
+    check(&hermes, CALL("{\"n\": 1}\n</tool_call>"), "[0 f {\"n\":1}]");
+    check(&hermes,
+          "<tool_call>\n```json\n{\"name\": \"f\", \"arguments\": {\"n\": 1}}\n```\n</tool_call>",
+          "[0 f {\"n\":1}]");
+    check(&hermes, "<tool_call>{'name': 'f', 'arguments': {'a': True, 'b': 'it\\'s', 'c': None,}}",
+          "[0 f {\"a\":true,\"b\":\"it's\",\"c\":null}]");
+    check(&nemotron,
+          "<TOOLCALL>[\"{\\\"name\\\": \\\"f\\\", \\\"arguments\\\": {\\\"n\\\": 1}}\"]</TOOLCALL>",
+          "[0 f {\"n\":1}]");
+    check(&nemotron, "<TOOLCALL>[\"text\"]", "M(JSON that is not valid)C(<TOOLCALL>[\"text\"])");
+    check(
+        &xml,
+        "<tool_call>\n<function name=\"get_weather\">\n<parameter name=\"days\">\n1\n</parameter>\n"
+        "</function>\n</tool_call>",
+        "[0 get_weather {\"days\":1}]");
+    check(&xml,
+          "<tool_call>\r\n<function=get_weather>\r\n<parameter=city>\r\nf\r\n</parameter>\r\n"
+          "</function>\r\n</tool_call>",
+          "[0 get_weather {\"city\":\"f\"}]");
+}
+
+/* A value that quotes a call, markup included; a value that only mentions one. */
+static void test_quoted_call(void **state) {
+    (void)state;
+#define OPEN "<tool_call>\n<function=get_weather>\n<parameter=city>\n"
+#define CLOSE "\n</parameter>\n</function>\n</tool_call>"
+    check(&xml, OPEN "Use <tool_call>\n<function=x>\n<parameter=y>\n1" CLOSE "\nlike so." CLOSE,
+          "[0 get_weather {\"city\":\"Use <tool_call>\\n<function=x>\\n<parameter=y>\\n1\\n</"
+          "parameter>\\n</function>\\n</tool_call>\\nlike so.\"}]");
+    check(&xml, OPEN "the tag <function=x> opens" CLOSE "\nDone.",
+          "[0 get_weather {\"city\":\"the tag <function=x> opens\"}]C(\nDone.)");
+    check(&xml, OPEN "the tag <function=x>" CLOSE "\n" XML_CALL,
+          "[0 get_weather {\"city\":\"the tag <function=x>\"}][1 get_weather {\"city\":\"Pau\"}]");
+}
+
+static int on_nothing(void *arg, const struct chat_event *ev) {
+    (void)arg, (void)ev;
+    return 0;
+}
+
+static void test_repaired_count(void **state) {
+    (void)state;
+    static const struct {
+        const char *text;
+        int n;
+    } rows[] = {{CALL("{\"n\": 1}}\n</tool_call>"), 0},
+                {CALL("{\"n\": 1}\n</tool_call>"), 1},
+                {CALL("{\"n\": 1}}}\n</tool_call>"), 1},
+                {CALL("{\"n\": True}}\n</tool_call>"), 1}};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct chat_parse_spec spec = {.calls = CHAT_CALLS_HERMES, .on_event = on_nothing};
+        struct chat_parser *p;
+        struct chat_result r;
+        assert_int_equal(chat_parser_new(&p, &spec, NULL), 0);
+        assert_int_equal(chat_parser_push(p, rows[i].text, strlen(rows[i].text)), 0);
+        assert_int_equal(chat_parser_finish(p, false), 0);
+        chat_parser_result(p, &r);
+        assert_int_equal(r.n_call, 1);
+        assert_int_equal(r.n_repaired, rows[i].n);
+        chat_parser_free(p);
+    }
 }
 
 /* ---- prompts to ids ---- */
@@ -578,6 +829,10 @@ int main(void) {
         cmocka_unit_test(test_llama),
         cmocka_unit_test(test_mistral),
         cmocka_unit_test(test_deepseek),
+        cmocka_unit_test(test_forms),
+        cmocka_unit_test(test_repairs),
+        cmocka_unit_test(test_quoted_call),
+        cmocka_unit_test(test_repaired_count),
         cmocka_unit_test(test_stop),
         cmocka_unit_test(test_allocation_failure),
         cmocka_unit_test(test_encode),

@@ -23,16 +23,41 @@
 #include "text/jinja/jinja.h"
 #include "text/tok/tok.h"
 
-/* How a model writes tool calls; found in the template's own text. */
+/* How a model writes tool calls; found in the template's own text. chat_form.c has the table. */
 enum chat_calls {
     CHAT_CALLS_NONE,
     CHAT_CALLS_QWEN_XML, /* <tool_call><function=N><parameter=K>\nV\n</parameter></function></tool_call> */
     CHAT_CALLS_HERMES, /* <tool_call>{"name":..,"arguments":{..}}</tool_call> (Qwen3, Granite 4) */
     CHAT_CALLS_NEMOTRON, /* <TOOLCALL>[{..},..]</TOOLCALL> */
     CHAT_CALLS_GRANITE,  /* <|tool_call|>[{..},..] */
-    CHAT_CALLS_LLAMA,    /* {"name":..,"parameters":{..}}, or behind <|python_tag|> */
+    CHAT_CALLS_LLAMA, /* without a mark: {"name":..,"parameters":{..}}, [{..},..] or [f(a=1), ..] */
     CHAT_CALLS_MISTRAL,  /* [TOOL_CALLS][{..},..] and [TOOL_CALLS]name[ARGS]{..} */
     CHAT_CALLS_DEEPSEEK, /* <|tool_calls_begin|><|tool_call_begin|>... with the model's wide bars */
+    CHAT_CALLS_GLM,      /* <tool_call>N<arg_key>K</arg_key><arg_value>V</arg_value></tool_call> */
+    CHAT_CALLS_HUNYUAN,  /* the same with :opensource in its tags */
+    CHAT_CALLS_LONGCAT,  /* <longcat_tool_call>, JSON or keys and values */
+    CHAT_CALLS_SOLAR,    /* <|tool_call:start|>N, <|tool_arg:start|>K<|tool_arg:value|>V */
+    CHAT_CALLS_MINIMAX,  /* <invoke name="N"><parameter name="K">V</parameter></invoke> */
+    CHAT_CALLS_DSML,     /* DeepSeek V3.2 and V4: the same with DSML in its tags */
+    CHAT_CALLS_STEP,
+    CHAT_CALLS_ATEM,
+    CHAT_CALLS_MINICPM,     /* <function name="N"><param name="K">V</param></function> */
+    CHAT_CALLS_KIMI,        /* <|tool_call_begin|>functions.N:0<|tool_call_argument_begin|>{..} */
+    CHAT_CALLS_SOLAR_JSON,  /* <|tool_call:begin|>ID<|tool_call:name|>N<|tool_call:args|>{..} */
+    CHAT_CALLS_STEP_AUDIO,  /* <|CALL_START|>function\nN\n{..} */
+    CHAT_CALLS_FUNCTIONARY, /* >>>N\n{..}, >>>all\ncontent */
+    CHAT_CALLS_GEMMA,       /* <|tool_call>call:N{k:<|"|>v<|"|>}<tool_call|> */
+    CHAT_CALLS_LFM,         /* <|tool_call_start|>[f(a=1), ..]<|tool_call_end|> */
+    CHAT_CALLS_OLMO,        /* <function_calls>f(a=1)\ng()</function_calls> */
+    CHAT_CALLS_TOOL_CALLS,  /* <tool_calls>[{..},..]</tool_calls> */
+    CHAT_CALLS_COHERE,      /* <|START_ACTION|>[{"tool_name":..,"parameters":{..}},..] */
+    CHAT_CALLS_APERTUS,     /* <|tools_prefix|>[{"N":{..}},..] */
+    CHAT_CALLS_GIGACHAT,    /* <|function_call|>{..} */
+    CHAT_CALLS_INTERN,      /* <|action_start|><|plugin|>{..}<|action_end|> */
+    CHAT_CALLS_COUNT,
+};
+struct chat_think {
+    const char *open, *close; /* static */
 };
 const char *chat_calls_name(enum chat_calls c); /* "qwen-xml", "hermes", ... */
 bool chat_calls_from_name(const char *name, enum chat_calls *c);
@@ -40,9 +65,10 @@ bool chat_calls_from_name(const char *name, enum chat_calls *c);
 /* What a template can do, learned from its text and from small test renders. */
 struct chat_caps {
     enum chat_calls calls;
-    bool has_system;    /* renders system messages */
-    bool has_tools;     /* renders the tools given */
-    bool has_reasoning; /* knows <think> or [THINK] */
+    bool has_system;                /* renders system messages */
+    bool has_tools;                 /* renders the tools given */
+    bool has_reasoning;             /* knows marks of reasoning */
+    const struct chat_think *think; /* its marks, static; NULL: none */
     bool takes_enable_thinking;
     bool wants_json_args; /* tool call arguments as JSON text, not as an object */
     bool wants_parts;     /* content as a list of typed parts, not as a string */
@@ -106,9 +132,10 @@ struct chat_event { /* pointers valid during the callback */
 
 struct chat_parse_spec {
     enum chat_calls calls;
-    bool reasoning; /* split reasoning off; false: <think> is plain content */
-    bool in_think;  /* the prompt has opened the block (chat_prompt.in_think) */
-    bool hold;      /* report a call only when it has ended: no argument deltas */
+    const struct chat_think *think; /* NULL: <think> */
+    bool reasoning;                 /* split reasoning off; false: <think> is plain content */
+    bool in_think;                  /* the prompt has opened the block (chat_prompt.in_think) */
+    bool hold;                      /* report a call only when it has ended: no argument deltas */
     json_t *
         tools; /* borrowed until chat_parser_free: OpenAI tool list, for types and names; or NULL */
     uint64_t id_seed;
@@ -131,6 +158,7 @@ struct chat_result {
     int n_call;      /* complete calls */
     int n_cut;       /* calls that the end of the text cut */
     int n_malformed; /* attempts that became text */
+    int n_repaired;  /* of n_call: calls whose text was not quite of the form */
     char reason[96]; /* of the first malformed one, else "" */
 };
 void chat_parser_result(const struct chat_parser *p, struct chat_result *r);

@@ -1,50 +1,20 @@
 /* chat_impl.h: what the files of the output parser share.
  *
- *   chat_parse.c   text -> content, reasoning, calls; events; the message
- *   chat_calls.c   the forms in which models write calls, byte by byte
- *   chat_json.c    JSON byte by byte, made strict on the way
- *   chat_types.c   types of parameters from a schema
+ *   chat_parse.c        text -> content, reasoning, calls; events; the message
+ *   chat_form.c         the table of forms of calls
+ *   chat_calls.c        reads a call: opening and closing marks, JSON forms
+ *   chat_calls_tags.c   forms with a tag per parameter
+ *   chat_calls_named.c  forms with a name before the arguments; Python calls
+ *   chat_json.c         JSON byte by byte, made strict on the way
+ *   chat_types.c        types of parameters from a schema
  *
  * Everything is a machine that takes one byte at a time, so that the pieces in which text arrives
  * cannot matter; only the joining of deltas looks at where a piece ends. */
-#ifndef CHIMERE_TEXT_CHAT_CHAT_IMPL_H
-#define CHIMERE_TEXT_CHAT_CHAT_IMPL_H
+#ifndef CHIMERE_TEXT_CHAT_IMPL_H
+#define CHIMERE_TEXT_CHAT_IMPL_H
 
-#include "base/buf.h"
-#include "text/chat/chat.h"
-#include "text/chat/chat_types.h"
-
-/* ---- JSON ---- */
-
-#define CHAT_JSON_DEPTH 256 /* nesting of arguments */
-
-enum chat_json_status {
-    CHAT_JSON_MORE,
-    CHAT_JSON_DONE,   /* the value ended with this byte */
-    CHAT_JSON_BEFORE, /* the value ended before this byte, which was not taken (numbers) */
-    CHAT_JSON_BAD,
-};
-
-struct chat_json {
-    struct buf *out; /* borrowed: the value, without blanks; NULL drops it */
-    uint8_t state;
-    bool is_key, comma; /* in a string that is a key; a comma waits for what follows it */
-    char first;         /* first byte of the value: tells its type */
-    uint32_t depth;
-    bool in_object[CHAT_JSON_DEPTH];
-    uint32_t n_hex, hex, high; /* \u escape; high surrogate that waits for its partner */
-    uint32_t n_word;
-    char word[160]; /* number or literal so far */
-};
-
-void chat_json_init(struct chat_json *j, struct buf *out);
-enum chat_json_status chat_json_push(struct chat_json *j, char c);
-void chat_json_escape(struct buf *out, const char *s, size_t n); /* inside of a JSON string */
-
-/* Value text as JSON of one of the types, as a JSON string where it is none of them. */
-void chat_put_value(struct buf *out, const char *s, size_t n, unsigned types);
-
-/* ---- parser ---- */
+#include "text/chat/chat_form_impl.h"
+#include "text/chat/chat_json_impl.h"
 
 enum chat_mode { CHAT_IN_TEXT, CHAT_IN_THINK, CHAT_IN_CALL };
 
@@ -75,18 +45,24 @@ struct chat_parser {
     bool first_byte, as_text; /* of a parameter's value; it streams as a JSON string */
     unsigned types;           /* of the parameter */
     uint8_t state;
+    bool is_repaired;  /* the call's text was not quite of its form */
+    bool is_flat;      /* a value's text is not searched for calls that it quotes */
+    bool is_replayed;  /* the byte comes from a string inside the call, not from the text */
+    bool has_end;      /* an end mark was read after the call */
+    uint32_t n_nested; /* calls that the value quotes and that are open */
+    struct buf nested; /* the value's text from where it may have ended */
+    const struct chat_form *form; /* static */
     struct chat_json json;
     struct chat_result result;
 };
 
-/* chat_calls.c: a call begins behind a mark; false: not a mark of a call. */
-size_t chat_call_marks(enum chat_calls calls, const char *const **marks);
+/* chat_calls.c: a call begins after a mark of its form. */
 void chat_call_open(struct chat_parser *p, const char *mark);
 /* One byte of a call. Ends with chat_call_fail, chat_call_leave, or stays in CHAT_IN_CALL. */
 void chat_call_byte(struct chat_parser *p, char c);
 void chat_call_eof(struct chat_parser *p, bool is_cut);
 
-/* chat_parse.c, for chat_calls.c */
+/* chat_parse.c, for the others */
 void chat_feed(struct chat_parser *p, char c); /* the next byte, whatever it is in */
 void chat_call_begin(struct chat_parser *p);   /* p->name is known: arguments may stream */
 bool chat_call_end(struct chat_parser *p);     /* complete; false: it failed and is text now */

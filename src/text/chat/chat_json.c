@@ -1,6 +1,12 @@
-/* chat_json.c: JSON one byte at a time. What comes out is strict JSON without blanks that our own
- * reader takes: raw line breaks in strings are escaped, \u0000 and lone surrogates become U+FFFD;
- * numbers beyond 64 bits or double precision are refused. Also: types of parameters in schemas. */
+/* chat_json.c: JSON one byte at a time. The output is strict JSON without blanks: raw line breaks in strings are
+ * escaped, \u0000 and lone surrogates become U+FFFD, numbers keep their text. Three dialects go in:
+ *
+ *   plain   JSON, and what models write by mistake: escapes that JSON lacks (the backslash is kept), Python's
+ *           True, False and None, single quotes, a comma before a closing bracket. Each sets is_repaired.
+ *   python  the arguments of a Python call, from ( to ): name=literal pairs
+ *   gemma   {key:value}, keys without quotes, strings between two equal marks
+ *
+ * Also: values of parameters by their types. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -21,8 +27,16 @@ enum {
     S_HEX,
     S_NUMBER,
     S_LITERAL,
+    S_BARE_KEY, /* a key without quotes */
+    S_MARK,     /* inside the mark that opens a string */
+    S_EMPTY,    /* after '' in Python: an empty string, or the start of ''' */
     S_END,
 };
+
+/* Parts of a number. */
+enum { N_SIGN, N_ZERO, N_INT, N_POINT, N_FRACTION, N_E, N_E_SIGN, N_EXPONENT };
+
+static const char *const string_marks[] = {"<|\"|>", "<escape>"};
 
 void chat_json_init(struct chat_json *j, struct buf *out) {
     memset(j, 0, sizeof *j);
@@ -36,95 +50,156 @@ static void put_comma(struct chat_json *j) {
     if (j->comma) put(j, ",", 1);
     j->comma = false;
 }
+static void put_escaped(struct chat_json *j, const char *s, size_t n) {
+    if (j->out) chat_json_escape(j->out, s, n);
+}
 
 static enum chat_json_status ended(struct chat_json *j) {
     j->state = j->depth ? S_AFTER : S_END;
     return j->depth ? CHAT_JSON_MORE : CHAT_JSON_DONE;
 }
 
+static bool in_object(const struct chat_json *j) {
+    return j->depth && (j->close[j->depth - 1] == '}' || j->close[j->depth - 1] == '=');
+}
+
+/* '=' stands for the ) of a call's arguments. */
 static enum chat_json_status open_bracket(struct chat_json *j, char c) {
     if (j->depth == CHAT_JSON_DEPTH) return CHAT_JSON_BAD;
+    char close = c == '{' ? '}' : c == '[' ? ']' : j->depth ? ')' : '=';
     put_comma(j);
-    put(j, &c, 1);
-    j->in_object[j->depth++] = c == '{';
-    j->state = c == '{' ? S_OBJ_FIRST : S_ARR_FIRST;
+    j->close[j->depth++] = close;
+    put(j, in_object(j) ? "{" : "[", 1);
+    j->state = in_object(j) ? S_OBJ_FIRST : S_ARR_FIRST;
     return CHAT_JSON_MORE;
 }
 
 static enum chat_json_status close_bracket(struct chat_json *j, char c) {
-    if (!j->depth || j->in_object[j->depth - 1] != (c == '}')) return CHAT_JSON_BAD;
-    put(j, &c, 1);
+    char close = j->depth ? j->close[j->depth - 1] : 0;
+    if (!close || (close == '=' ? ')' : close) != c) return CHAT_JSON_BAD;
+    if (j->comma && j->dialect == CHAT_JSON_PLAIN) j->is_repaired = true;
+    j->comma = false;
+    put(j, in_object(j) ? "}" : "]", 1);
     j->depth--;
     return ended(j);
 }
 
-static enum chat_json_status begin_string(struct chat_json *j, bool is_key) {
+static enum chat_json_status begin_string(struct chat_json *j, char quote, bool is_key) {
     put_comma(j);
     put(j, "\"", 1);
     j->is_key = is_key;
+    j->quote = quote;
+    j->n_quote = j->n_text = 0;
+    j->is_triple = false;
     j->state = S_STRING;
+    if (quote == '<') { /* which mark it is becomes clear with the next bytes */
+        j->state = S_MARK;
+        j->n_mark = 1;
+    }
+    if (quote == '\'' && j->dialect == CHAT_JSON_PLAIN) j->is_repaired = true;
+    return CHAT_JSON_MORE;
+}
+
+static bool is_quote(const struct chat_json *j, char c) {
+    return c == '"' || (c == '\'' && j->dialect != CHAT_JSON_GEMMA) ||
+           (c == '<' && j->dialect == CHAT_JSON_GEMMA);
+}
+
+static bool is_digit(char c) { return c >= '0' && c <= '9'; }
+static bool is_word(char c) {
+    return is_digit(c) || ((c | 32) >= 'a' && (c | 32) <= 'z') || c == '_' || c == '-' ||
+           c == '$' || c == '.' || (unsigned char)c >= 0x80;
+}
+
+static enum chat_json_status begin_key(struct chat_json *j, char c) {
+    bool is_bare = j->dialect == CHAT_JSON_GEMMA || j->close[j->depth - 1] == '=';
+    if (is_quote(j, c) && j->close[j->depth - 1] != '=') return begin_string(j, c, true);
+    if (!is_bare || !is_word(c)) return CHAT_JSON_BAD;
+    put_comma(j);
+    put(j, "\"", 1);
+    put(j, &c, 1);
+    j->state = S_BARE_KEY;
+    return CHAT_JSON_MORE;
+}
+
+static enum chat_json_status bare_key_byte(struct chat_json *j, char c) {
+    char end = j->close[j->depth - 1] == '=' ? '=' : ':';
+    if (c == end) {
+        put(j, "\":", 2);
+        j->state = S_VALUE;
+    } else if (is_word(c)) {
+        put(j, &c, 1);
+    } else if (c != ' ') {
+        return CHAT_JSON_BAD;
+    }
     return CHAT_JSON_MORE;
 }
 
 static enum chat_json_status begin_value(struct chat_json *j, char c) {
-    if (!j->first) j->first = c;
-    if (c == '{' || c == '[') return open_bracket(j, c);
-    if (c == '"') return begin_string(j, false);
-    bool number = c == '-' || (c >= '0' && c <= '9');
-    if (!number && c != 't' && c != 'f' && c != 'n') return CHAT_JSON_BAD;
-    j->state = number ? S_NUMBER : S_LITERAL;
+    if (!j->first) j->first = c == '\'' || c == '<' ? '"' : c;
+    if (c == '{' || c == '[' || (c == '(' && j->dialect == CHAT_JSON_PYTHON))
+        return open_bracket(j, c);
+    if (is_quote(j, c)) return begin_string(j, c, false);
+    if (c == '-' || is_digit(c)) {
+        put_comma(j);
+        put(j, &c, 1);
+        j->number = c == '-' ? N_SIGN : c == '0' ? N_ZERO : N_INT;
+        j->state = S_NUMBER;
+    } else if (c && strchr("tfnTFN", c)) {
+        j->state = S_LITERAL;
+    } else {
+        return CHAT_JSON_BAD;
+    }
     j->word[0] = c;
     j->n_word = 1;
     return CHAT_JSON_MORE;
 }
 
-static bool is_digit(char c) { return c >= '0' && c <= '9'; }
-
-/* -? (0 | [1-9][0-9]*) (. [0-9]+)? ([eE] [+-]? [0-9]+)?, and within our own ranges */
-static bool number_ok(char *w, size_t n) {
-    size_t i = w[0] == '-';
-    bool is_int = true;
-    w[n] = 0;
-    if (!is_digit(w[i])) return false;
-    if (w[i] == '0') i++;
-    else
-        while (is_digit(w[i])) i++;
-    if (w[i] == '.') {
-        is_int = false;
-        if (!is_digit(w[++i])) return false;
-        while (is_digit(w[i])) i++;
+/* -? (0 | [1-9][0-9]*) (. [0-9]+)? ([eE] [+-]? [0-9]+)? : the part after c, -1 if c does not continue it. */
+static int number_next(int part, char c) {
+    if (is_digit(c)) {
+        static const signed char next[] = {N_INT,      -1,         N_INT,      N_FRACTION,
+                                           N_FRACTION, N_EXPONENT, N_EXPONENT, N_EXPONENT};
+        return part == N_SIGN && c == '0' ? N_ZERO : next[part];
     }
-    if (w[i] == 'e' || w[i] == 'E') {
-        is_int = false;
-        i++;
-        if (w[i] == '+' || w[i] == '-') i++;
-        if (!is_digit(w[i])) return false;
-        while (is_digit(w[i])) i++;
-    }
-    int64_t whole;
-    if (i != n) return false;
-    return is_int ? str_to_i64(w, INT64_MIN, INT64_MAX, &whole) : isfinite(strtod(w, NULL));
+    if (c == '.' && (part == N_ZERO || part == N_INT)) return N_POINT;
+    if ((c == 'e' || c == 'E') && (part == N_ZERO || part == N_INT || part == N_FRACTION))
+        return N_E;
+    return (c == '+' || c == '-') && part == N_E ? N_E_SIGN : -1;
 }
 
 static enum chat_json_status number_byte(struct chat_json *j, char c) {
     if (is_digit(c) || c == '.' || c == 'e' || c == 'E' || c == '+' || c == '-') {
-        if (j->n_word + 1 >= sizeof j->word) return CHAT_JSON_BAD;
-        j->word[j->n_word++] = c;
+        int next = number_next(j->number, c);
+        if (next < 0) return CHAT_JSON_BAD;
+        j->number = (uint8_t)next;
+        put(j, &c, 1);
+        if (j->n_word + 1 < sizeof j->word) j->word[j->n_word++] = c;
         return CHAT_JSON_MORE;
     }
-    if (!number_ok(j->word, j->n_word)) return CHAT_JSON_BAD;
-    put_comma(j);
-    put(j, j->word, j->n_word);
+    if (j->number != N_ZERO && j->number != N_INT && j->number != N_FRACTION &&
+        j->number != N_EXPONENT)
+        return CHAT_JSON_BAD;
+    j->word[j->n_word] = 0;
     if (ended(j) == CHAT_JSON_DONE) return CHAT_JSON_BEFORE;
     return chat_json_push(j, c);
 }
 
 static enum chat_json_status literal_byte(struct chat_json *j, char c) {
-    const char *word = j->word[0] == 't' ? "true" : j->word[0] == 'f' ? "false" : "null";
-    if (word[j->n_word] != c) return CHAT_JSON_BAD;
-    if (word[++j->n_word]) return CHAT_JSON_MORE;
+    static const struct {
+        const char *word, *json;
+    } rows[] = {{"true", "true"}, {"false", "false"}, {"null", "null"},
+                {"True", "true"}, {"False", "false"}, {"None", "null"}};
+    size_t i = 0;
+    while (i < 6 && rows[i].word[0] != j->word[0]) i++;
+    if (i == 6 || rows[i].word[j->n_word] != c) return CHAT_JSON_BAD;
+    if (rows[i].word[++j->n_word]) return CHAT_JSON_MORE;
+    if (i > 2) {
+        if (j->dialect == CHAT_JSON_PLAIN) j->is_repaired = true;
+        if (j->depth == 0) j->first = rows[i].json[0];
+    }
     put_comma(j);
-    put(j, word, j->n_word);
+    put(j, rows[i].json, strlen(rows[i].json));
     return ended(j);
 }
 
@@ -135,35 +210,113 @@ static void flush_high(struct chat_json *j) {
     j->high = 0;
 }
 
+static enum chat_json_status string_end(struct chat_json *j) {
+    put(j, "\"", 1);
+    if (!j->is_key) return ended(j);
+    j->state = S_COLON;
+    return CHAT_JSON_MORE;
+}
+
+/* A string between two equal marks: no escapes. */
+static enum chat_json_status marked_byte(struct chat_json *j, char c) {
+    const char *mark = j->mark;
+    if (mark[j->n_mark] != c && j->n_mark) {
+        put_escaped(j, mark, j->n_mark);
+        j->n_mark = 0;
+    }
+    if (mark[j->n_mark] != c) put_escaped(j, &c, 1);
+    else if (!mark[++j->n_mark]) return string_end(j);
+    return CHAT_JSON_MORE;
+}
+
+static enum chat_json_status mark_byte(struct chat_json *j, char c) {
+    for (size_t i = 0; i < 2; i++) {
+        const char *mark = string_marks[i];
+        if ((j->n_mark > 1 && j->mark != mark) || mark[j->n_mark] != c) continue;
+        j->mark = mark;
+        if (mark[++j->n_mark]) return CHAT_JSON_MORE;
+        j->n_mark = 0;
+        j->state = S_STRING;
+        return CHAT_JSON_MORE;
+    }
+    return CHAT_JSON_BAD;
+}
+
+static enum chat_json_status quote_byte(struct chat_json *j, char c) {
+    if (j->is_triple && ++j->n_quote < 3) return CHAT_JSON_MORE;
+    if (j->is_triple || j->n_text || j->dialect != CHAT_JSON_PYTHON || j->is_key)
+        return string_end(j);
+    (void)c;
+    j->state = S_EMPTY;
+    return CHAT_JSON_MORE;
+}
+
+static enum chat_json_status empty_byte(struct chat_json *j, char c) {
+    if (c != j->quote) {
+        enum chat_json_status st = string_end(j);
+        return st == CHAT_JSON_MORE ? chat_json_push(j, c) : st;
+    }
+    j->is_triple = true;
+    j->n_quote = 0;
+    j->state = S_STRING;
+    return CHAT_JSON_MORE;
+}
+
 static enum chat_json_status string_byte(struct chat_json *j, char c) {
-    unsigned char u = (unsigned char)c;
+    if (j->quote == '<') return marked_byte(j, c);
     if (c == '\\') {
         j->state = S_ESCAPE;
         return CHAT_JSON_MORE;
     }
     flush_high(j);
-    if (c == '"') {
-        put(j, "\"", 1);
-        if (!j->is_key) return ended(j);
-        j->state = S_COLON;
-        return CHAT_JSON_MORE;
+    if (c == j->quote) return quote_byte(j, c);
+    while (j->n_quote) { /* quotes inside a triple-quoted string */
+        put_escaped(j, &j->quote, 1);
+        j->n_quote--;
     }
-    if (u >= 0x20) put(j, &c, 1);
-    else if (j->out) chat_json_escape(j->out, &c, 1);
+    j->n_text = 1;
+    if ((unsigned char)c >= 0x20 && c != '"') put(j, &c, 1);
+    else put_escaped(j, &c, 1);
+    if ((unsigned char)c < 0x20 && j->dialect == CHAT_JSON_PLAIN) j->is_repaired = true;
     return CHAT_JSON_MORE;
 }
 
+/* Escapes that only Python has: true if c is one. */
+static bool python_escape(struct chat_json *j, char c) {
+    if (c == 'x' || c == 'U') {
+        j->state = S_HEX;
+        j->n_hex = c == 'x' ? 2 : 8;
+        j->hex = 0;
+        return true;
+    }
+    if (c == '\n') return true;
+    const char *at = c ? strchr("'a0v", c) : NULL;
+    if (!at) return false;
+    put_escaped(j, &"'\a\0\v"[at - strchr("'a0v", '\'')], 1);
+    return true;
+}
+
 static enum chat_json_status escape_byte(struct chat_json *j, char c) {
+    j->n_text = 1;
+    j->state = S_STRING;
     if (c == 'u') {
         j->state = S_HEX;
-        j->n_hex = j->hex = 0;
+        j->n_hex = 4;
+        j->hex = 0;
         return CHAT_JSON_MORE;
     }
-    if (!c || !strchr("\"\\/bfnrt", c)) return CHAT_JSON_BAD;
     flush_high(j);
-    char e[2] = {'\\', c};
-    put(j, e, 2);
-    j->state = S_STRING;
+    if (c && strchr("\"\\/bfnrt", c)) {
+        char e[2] = {'\\', c};
+        put(j, e, 2);
+    } else if (c == '\'' && j->quote == '\'') {
+        put(j, "'", 1);
+    } else if (j->dialect != CHAT_JSON_PYTHON ||
+               !python_escape(j, c)) { /* no escape: its own text */
+        put(j, "\\\\", 2);
+        put_escaped(j, &c, 1);
+        if (j->dialect == CHAT_JSON_PLAIN) j->is_repaired = true;
+    }
     return CHAT_JSON_MORE;
 }
 
@@ -171,7 +324,7 @@ static enum chat_json_status hex_byte(struct chat_json *j, char c) {
     int h = is_digit(c) ? c - '0' : (c | 32) >= 'a' && (c | 32) <= 'f' ? (c | 32) - 'a' + 10 : -1;
     if (h < 0) return CHAT_JSON_BAD;
     j->hex = j->hex << 4 | (uint32_t)h;
-    if (++j->n_hex < 4) return CHAT_JSON_MORE;
+    if (--j->n_hex) return CHAT_JSON_MORE;
     j->state = S_STRING;
     char e[24];
     bool low = j->hex >= 0xdc00 && j->hex <= 0xdfff;
@@ -184,8 +337,11 @@ static enum chat_json_status hex_byte(struct chat_json *j, char c) {
     flush_high(j);
     if (j->hex >= 0xd800 && j->hex <= 0xdbff) {
         j->high = j->hex;
-    } else if (low || j->hex == 0) {
+    } else if (low || j->hex == 0 || j->hex > 0x10ffff) {
         put(j, replacement, 6);
+    } else if (j->hex > 0xffff) {
+        snprintf(e, sizeof e, "\\u%04x\\u%04x", 0xd7c0 + (j->hex >> 10), 0xdc00 + (j->hex & 0x3ff));
+        put(j, e, 12);
     } else {
         snprintf(e, sizeof e, "\\u%04x", j->hex);
         put(j, e, 6);
@@ -194,23 +350,25 @@ static enum chat_json_status hex_byte(struct chat_json *j, char c) {
 }
 
 static enum chat_json_status after_byte(struct chat_json *j, char c) {
-    if (c == '}' || c == ']') return close_bracket(j, c);
+    if (c == '}' || c == ']' || c == ')') return close_bracket(j, c);
     if (c != ',') return CHAT_JSON_BAD;
     j->comma = true;
-    j->state = j->in_object[j->depth - 1] ? S_OBJ_KEY : S_VALUE;
+    j->state = in_object(j) ? S_OBJ_KEY : S_VALUE;
     return CHAT_JSON_MORE;
+}
+
+static bool closes(const struct chat_json *j, char c) {
+    return (c == '}' || c == ']' || c == ')') && (j->state != S_VALUE || j->comma);
 }
 
 enum chat_json_status chat_json_push(struct chat_json *j, char c) {
     bool blank = c == ' ' || c == '\n' || c == '\t' || c == '\r';
     if (blank && j->state < S_STRING) return CHAT_JSON_MORE;
     switch (j->state) {
-    case S_VALUE: return begin_value(j, c);
-    case S_ARR_FIRST: return c == ']' ? close_bracket(j, c) : begin_value(j, c);
+    case S_VALUE:
+    case S_ARR_FIRST: return closes(j, c) ? close_bracket(j, c) : begin_value(j, c);
     case S_OBJ_FIRST:
-        if (c == '}') return close_bracket(j, c);
-        return c == '"' ? begin_string(j, true) : CHAT_JSON_BAD;
-    case S_OBJ_KEY: return c == '"' ? begin_string(j, true) : CHAT_JSON_BAD;
+    case S_OBJ_KEY: return closes(j, c) ? close_bracket(j, c) : begin_key(j, c);
     case S_COLON:
         if (c != ':') return CHAT_JSON_BAD;
         put(j, ":", 1);
@@ -222,8 +380,21 @@ enum chat_json_status chat_json_push(struct chat_json *j, char c) {
     case S_HEX: return hex_byte(j, c);
     case S_NUMBER: return number_byte(j, c);
     case S_LITERAL: return literal_byte(j, c);
+    case S_BARE_KEY: return bare_key_byte(j, c);
+    case S_MARK: return mark_byte(j, c);
+    case S_EMPTY: return empty_byte(j, c);
     default: return CHAT_JSON_BAD;
     }
+}
+
+/* The whole text, which holds one value. */
+static bool read_all(struct chat_json *j, const char *s, size_t n) {
+    size_t i = 0;
+    enum chat_json_status st = CHAT_JSON_MORE;
+    while (n && s[n - 1] && strchr(" \t\r\n", s[n - 1])) n--;
+    while (i < n && st == CHAT_JSON_MORE) st = chat_json_push(j, s[i++]);
+    if (st == CHAT_JSON_MORE && chat_json_push(j, ' ') == CHAT_JSON_BEFORE) st = CHAT_JSON_DONE;
+    return st == CHAT_JSON_DONE && i == n;
 }
 
 void chat_json_escape(struct buf *out, const char *s, size_t n) {
@@ -241,7 +412,7 @@ void chat_json_escape(struct buf *out, const char *s, size_t n) {
     buf_put(out, s + b, n - b);
 }
 
-/* ---- schemas ---- */
+/* ---- values of parameters ---- */
 
 static unsigned type_of_text(const struct chat_json *j) {
     switch (j->first) {
@@ -252,42 +423,35 @@ static unsigned type_of_text(const struct chat_json *j) {
     case 'f': return CHAT_T_BOOLEAN;
     case 'n': return CHAT_T_NULL;
     default: {
-        char *end;
-        double d = strtod(j->word, &end); /* 2.0 is an integer to JSON Schema */
-        return fabs(d) < 1e18 && d == (double)(int64_t)d ? CHAT_T_INTEGER | CHAT_T_NUMBER
-                                                         : CHAT_T_NUMBER;
+        double d = strtod(j->word, NULL); /* 2.0 is an integer to JSON Schema */
+        bool is_whole = !j->word[strspn(j->word, "-0123456789")] || (isfinite(d) && d == floor(d));
+        return is_whole ? CHAT_T_INTEGER | CHAT_T_NUMBER : CHAT_T_NUMBER;
     }
     }
 }
 
-static bool put_typed(struct buf *out, const char *s, size_t n, unsigned types) {
+bool chat_put_typed(struct buf *out, const char *s, size_t n, unsigned types, bool *is_repaired) {
     struct chat_json j;
     size_t mark = out->n;
-    enum chat_json_status st = CHAT_JSON_MORE;
     chat_json_init(&j, out);
-    for (size_t i = 0; i < n && st == CHAT_JSON_MORE; i++) {
-        st = chat_json_push(&j, s[i]);
-        if (st == CHAT_JSON_DONE && i + 1 < n) st = CHAT_JSON_BAD;
+    if (read_all(&j, s, n) && (type_of_text(&j) & types)) {
+        if (is_repaired) *is_repaired |= j.is_repaired;
+        return true;
     }
-    if (st == CHAT_JSON_MORE && chat_json_push(&j, ' ') == CHAT_JSON_BEFORE) st = CHAT_JSON_DONE;
-    if (st == CHAT_JSON_DONE && (type_of_text(&j) & types)) return true;
     buf_cut(out, mark);
     return false;
 }
 
-void chat_put_value(struct buf *out, const char *s, size_t n, unsigned types) {
-    static const struct {
-        const char *python, *json;
-    } words[] = {{"True", "true"}, {"False", "false"}, {"None", "null"}};
-    const char *t = s;
-    size_t n_t = n;
-    while (n_t && strchr(" \t\r\n", t[n_t - 1])) n_t--;
-    while (n_t && strchr(" \t\r\n", *t)) t++, n_t--;
-    if (put_typed(out, t, n_t, types & ~(unsigned)CHAT_T_STRING)) return;
-    for (size_t i = 0; i < 3; i++)
-        if (strlen(words[i].python) == n_t && memcmp(words[i].python, t, n_t) == 0 &&
-            put_typed(out, words[i].json, strlen(words[i].json), types & ~(unsigned)CHAT_T_STRING))
-            return;
+void chat_put_value(struct buf *out, const char *s, size_t n, unsigned types, bool *is_repaired) {
+    /* a text that is not quite JSON stays a text if the parameter may be one */
+    bool repaired = false, may_be_text = types & CHAT_T_STRING;
+    size_t mark = out->n;
+    if (chat_put_typed(out, s, n, types & ~(unsigned)CHAT_T_STRING, &repaired)) {
+        bool is_bracket = out->p && (out->p[mark] == '{' || out->p[mark] == '[');
+        if (is_repaired) *is_repaired |= repaired;
+        if (!repaired || !may_be_text || !is_bracket) return;
+        buf_cut(out, mark);
+    }
     buf_putc(out, '"');
     chat_json_escape(out, s, n);
     buf_putc(out, '"');

@@ -94,10 +94,9 @@ static enum mark_kind match(const char *mark, enum mark_kind kind, const struct 
 
 /* Is the held text a mark, or the beginning of one? */
 static enum mark_kind find_mark(struct chat_parser *p, const char **mark) {
-    const char *const *calls;
-    size_t n = chat_call_marks(p->spec.calls, &calls);
     bool think = p->mode == CHAT_IN_THINK, part = false,
          mistral = p->spec.calls == CHAT_CALLS_MISTRAL;
+    const struct chat_think *t = p->spec.think;
     /* a second opening mark at the very start of reasoning says nothing */
     bool may_open =
         p->spec.reasoning && (think ? !p->any_reasoning : !p->any_content && !p->any_reasoning);
@@ -110,15 +109,22 @@ static enum mark_kind find_mark(struct chat_parser *p, const char **mark) {
         {"[THINK]", think ? MARK_SWALLOW : MARK_THINK, may_open && mistral},
         {"</think>", MARK_THINK_END, think},
         {"[/THINK]", MARK_THINK_END, think && mistral},
+        {t ? t->open : "", think ? MARK_SWALLOW : MARK_THINK, may_open && t},
+        {t ? t->close : "", MARK_THINK_END, think && t},
     };
-    for (size_t i = 0; i < n; i++) {
-        enum mark_kind k = match(calls[i], MARK_CALL, &p->held);
-        *mark = calls[i];
+    for (size_t i = 0; p->form->marks[i]; i++) {
+        enum mark_kind k = match(p->form->marks[i], MARK_CALL, &p->held);
+        *mark = p->form->marks[i];
         if (k == MARK_CALL) return k;
         part |= k == MARK_PART;
     }
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         enum mark_kind k = rows[i].on ? match(rows[i].text, rows[i].kind, &p->held) : MARK_NONE;
+        if (k > MARK_PART) return k;
+        part |= k == MARK_PART;
+    }
+    for (size_t i = 0; i < 6 && p->form->skip[i]; i++) {
+        enum mark_kind k = match(p->form->skip[i], MARK_SWALLOW, &p->held);
         if (k > MARK_PART) return k;
         part |= k == MARK_PART;
     }
@@ -142,10 +148,10 @@ static void switch_mode(struct chat_parser *p, enum chat_mode mode) {
 }
 
 static void mark_byte(struct chat_parser *p, char c) {
-    bool bare = p->spec.calls == CHAT_CALLS_LLAMA && p->spec.tools && p->mode == CHAT_IN_TEXT &&
+    bool bare = p->form->reader == CHAT_READ_BARE && p->spec.tools && p->mode == CHAT_IN_TEXT &&
                 !p->any_content;
-    if (bare && c == '{' && !p->held.n) {
-        open_call(p, "{");
+    if (bare && (c == '{' || c == '[') && !p->held.n) {
+        open_call(p, c == '{' ? "{" : "[");
         return;
     }
     buf_putc(&p->held, c);
@@ -168,8 +174,8 @@ static void mark_byte(struct chat_parser *p, char c) {
 }
 
 void chat_feed(struct chat_parser *p, char c) {
-    static const char end[] = "</think>";
-    const size_t n_end = sizeof end - 1;
+    const char *end = (p->spec.think ? p->spec.think : chat_think_default())->close;
+    const size_t n_end = strlen(end);
     if (p->rc) return;
     if (p->mode != CHAT_IN_CALL) {
         mark_byte(p, c);
@@ -180,7 +186,7 @@ void chat_feed(struct chat_parser *p, char c) {
         fail(p, p->raw.failed);
         return;
     }
-    if (c == '>' && p->outer == CHAT_IN_THINK && p->raw.n >= n_end &&
+    if (c == end[n_end - 1] && p->outer == CHAT_IN_THINK && p->raw.n >= n_end &&
         memcmp(p->raw.p + p->raw.n - n_end, end, n_end) == 0) {
         buf_cut(&p->raw, p->raw.n - n_end); /* reasoning ends: it only talked about a call */
         chat_call_fail(p, NULL);
@@ -197,8 +203,8 @@ static void make_id(struct chat_parser *p) {
     bool own = p->id.n > 0 && p->id.n <= 64;
     for (size_t i = 0; i < p->id.n && own; i++) {
         char c = p->id.p[i];
-        own =
-            (c >= '0' && c <= '9') || ((c | 32) >= 'a' && (c | 32) <= 'z') || c == '_' || c == '-';
+        own = (c >= '0' && c <= '9') || ((c | 32) >= 'a' && (c | 32) <= 'z') || c == '_' ||
+              c == '-' || c == '.' || c == ':';
     }
     if (own) return;
     uint64_t x = rng_at(p->spec.id_seed, (uint64_t)p->n_begun);
@@ -225,14 +231,15 @@ void chat_call_begin(struct chat_parser *p) {
 static void reset_call(struct chat_parser *p) {
     struct buf *all[] = {&p->raw, &p->name, &p->id, &p->key, &p->value, &p->args};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) buf_clear(all[i]);
-    p->is_begun = p->has_args = p->is_wrapped = false;
+    p->is_begun = p->has_args = p->is_wrapped = p->is_repaired = p->is_flat = false;
     p->n_sent = 0;
+    p->n_nested = 0;
+    buf_clear(&p->nested);
 }
 
 bool chat_call_end(struct chat_parser *p) {
-    json_t *args = p->args.n ? json_loadb(p->args.p, p->args.n, 0, NULL) : NULL;
-    bool ok = json_is_object(args);
-    json_decref(args);
+    /* its parts were checked as they were read */
+    bool ok = p->args.n > 1 && p->args.p[0] == '{' && p->args.p[p->args.n - 1] == '}';
     if (!ok) {
         chat_call_fail(p, "arguments that are no JSON object");
         return false;
@@ -245,6 +252,7 @@ bool chat_call_end(struct chat_parser *p) {
     struct chat_event ev = {.kind = CHAT_CALL_END, .index = p->index};
     send(p, &ev);
     p->result.n_call++;
+    p->result.n_repaired += p->is_repaired;
     reset_call(p);
     return p->rc == 0;
 }
@@ -324,13 +332,20 @@ void chat_call_leave(struct chat_parser *p) {
 int chat_parser_new(struct chat_parser **out, const struct chat_parse_spec *spec, struct err *e) {
     struct chat_parser *p = *out = mem_zalloc(sizeof *p);
     if (!p) return err_set(e, CHIMERE_ENOMEM, "chat parser: out of memory");
-    struct buf *all[] = {&p->space, &p->held, &p->pending, &p->content, &p->reasoning, &p->raw,
-                         &p->name,  &p->id,   &p->key,     &p->value,   &p->args,      &p->look};
+    struct buf *all[] = {&p->space, &p->held, &p->pending, &p->content, &p->reasoning,
+                         &p->raw,   &p->name, &p->id,      &p->key,     &p->value,
+                         &p->args,  &p->look, &p->nested};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) buf_init(all[i], MAX_TEXT_BYTES);
     p->spec = *spec;
+    p->form = chat_form_of(spec->calls);
     p->calls = json_array();
     p->mode = spec->reasoning && spec->in_think ? CHAT_IN_THINK : CHAT_IN_TEXT;
     p->skip_space = p->mode == CHAT_IN_THINK;
+    if (p->calls && spec->calls == CHAT_CALLS_FUNCTIONARY) { /* the prompt's end is the mark */
+        open_call(p, ">>>");
+        buf_clear(&p->raw);
+        p->is_bare = true;
+    }
     if (p->calls) return 0;
     chat_parser_free(p);
     *out = NULL;
@@ -339,8 +354,9 @@ int chat_parser_new(struct chat_parser **out, const struct chat_parse_spec *spec
 
 void chat_parser_free(struct chat_parser *p) {
     if (!p) return;
-    struct buf *all[] = {&p->space, &p->held, &p->pending, &p->content, &p->reasoning, &p->raw,
-                         &p->name,  &p->id,   &p->key,     &p->value,   &p->args,      &p->look};
+    struct buf *all[] = {&p->space, &p->held, &p->pending, &p->content, &p->reasoning,
+                         &p->raw,   &p->name, &p->id,      &p->key,     &p->value,
+                         &p->args,  &p->look, &p->nested};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) buf_fini(all[i]);
     json_decref(p->calls);
     mem_free(p);
@@ -374,9 +390,8 @@ int chat_parser_push(struct chat_parser *p, const char *text, size_t n) {
 /* Is the held text, with which a cut answer ends, most of a mark of a call? A shorter beginning may be any
  * text: "a <". */
 static bool ends_in_mark(struct chat_parser *p) {
-    const char *const *marks;
-    size_t n = chat_call_marks(p->spec.calls, &marks);
-    for (size_t i = 0; i < n; i++)
+    const char *const *marks = p->form->marks;
+    for (size_t i = 0; marks[i]; i++)
         if (p->held.n > strlen(marks[i]) / 2 && p->held.n < strlen(marks[i]) &&
             memcmp(marks[i], p->held.p, p->held.n) == 0)
             return true;

@@ -7,7 +7,7 @@
 
 #include "base/mem.h"
 #include "base/str.h"
-#include "text/chat/chat.h"
+#include "text/chat/chat_impl.h"
 #include "text/chat_fold.h"
 
 struct chat_template {
@@ -18,80 +18,6 @@ struct chat_template {
     bool calls_need_text; /* tool calls show only beside string content */
     bool has_developer;   /* knows the role; else it is a system message */
 };
-
-/* ---- call formats ---- */
-
-static const struct {
-    enum chat_calls calls;
-    const char *name;
-} call_names[] = {
-    {CHAT_CALLS_NONE, "none"},       {CHAT_CALLS_QWEN_XML, "qwen-xml"},
-    {CHAT_CALLS_HERMES, "hermes"},   {CHAT_CALLS_NEMOTRON, "nemotron"},
-    {CHAT_CALLS_GRANITE, "granite"}, {CHAT_CALLS_LLAMA, "llama"},
-    {CHAT_CALLS_MISTRAL, "mistral"}, {CHAT_CALLS_DEEPSEEK, "deepseek"},
-};
-#define N_CALLS (sizeof call_names / sizeof *call_names)
-
-const char *chat_calls_name(enum chat_calls c) {
-    for (size_t i = 0; i < N_CALLS; i++)
-        if (call_names[i].calls == c) return call_names[i].name;
-    return "none";
-}
-
-bool chat_calls_from_name(const char *name, enum chat_calls *c) {
-    for (size_t i = 0; i < N_CALLS; i++)
-        if (strcmp(call_names[i].name, name) == 0) {
-            *c = call_names[i].calls;
-            return true;
-        }
-    return false;
-}
-
-/* Marks in a template's text, strongest first: the first row whose marks are all there decides. */
-static const struct {
-    enum chat_calls calls;
-    const char *mark, *mark2;
-} call_marks[] = {
-    {CHAT_CALLS_NONE, "<arg_key>", NULL}, /* GLM: <tool_call> with a form of its own */
-    {CHAT_CALLS_QWEN_XML, "<function=", "<parameter="},
-    {CHAT_CALLS_NEMOTRON, "<TOOLCALL>", NULL},
-    {CHAT_CALLS_DEEPSEEK,
-     "<\xef\xbd\x9ctool\xe2\x96\x81"
-     "calls\xe2\x96\x81"
-     "begin\xef\xbd\x9c>",
-     NULL},
-    {CHAT_CALLS_DEEPSEEK,
-     "<\xef\xbd\x9ctool\xe2\x96\x81"
-     "call\xe2\x96\x81"
-     "begin\xef\xbd\x9c>",
-     NULL},
-    {CHAT_CALLS_MISTRAL, "[TOOL_CALLS]", NULL},
-    {CHAT_CALLS_GRANITE, "<|tool_call|>", NULL},
-    {CHAT_CALLS_HERMES, "<tool_call>", NULL},
-    {CHAT_CALLS_LLAMA, "<|python_tag|>", NULL},
-    {CHAT_CALLS_LLAMA, "\"parameters\": ", NULL},
-};
-
-struct find_mark {
-    const char *mark;
-    bool found;
-};
-static void look_for(void *arg, const char *s, size_t n) {
-    struct find_mark *f = arg;
-    if (n && memmem(s, n, f->mark, strlen(f->mark))) f->found = true;
-}
-static bool has_mark(const struct jinja *j, const char *mark) {
-    struct find_mark f = {mark, false};
-    if (mark) jinja_literals(j, look_for, &f);
-    return !mark || f.found;
-}
-
-static enum chat_calls find_calls(const struct jinja *j) {
-    for (size_t i = 0; i < sizeof call_marks / sizeof *call_marks; i++)
-        if (has_mark(j, call_marks[i].mark) && has_mark(j, call_marks[i].mark2))
-            return call_marks[i].calls;
-    return CHAT_CALLS_NONE;
-}
 
 /* ---- probes ---- */
 
@@ -177,6 +103,9 @@ static void probe(struct chat_template *t) {
         null_ok &&
         !shows(t, call_messages(c->wants_json_args ? text_args() : object_args(), json_null()),
                "PROBEVALUE", "None");
+    /* no mark around calls that it renders: they are JSON or Python */
+    if (c->calls == CHAT_CALLS_NONE && c->has_tools && (null_ok || text_ok))
+        c->calls = CHAT_CALLS_LLAMA;
     t->calls_need_null = null_ok && !text_ok;
     t->calls_need_text = text_ok && (!null_ok || none);
 }
@@ -190,9 +119,9 @@ int chat_template_new(struct chat_template **out, const char *text, size_t n, st
         mem_free(t);
         return rc;
     }
-    t->caps.calls = find_calls(t->jinja);
-    t->caps.has_reasoning = has_mark(t->jinja, "<think>") || has_mark(t->jinja, "</think>") ||
-                            has_mark(t->jinja, "[THINK]");
+    t->caps.calls = chat_form_find(t->jinja);
+    t->caps.think = chat_think_find(t->jinja);
+    t->caps.has_reasoning = t->caps.think != NULL;
     t->caps.takes_enable_thinking = jinja_mentions(t->jinja, "enable_thinking");
     t->has_developer = jinja_mentions(t->jinja, "developer");
     probe(t);
@@ -330,10 +259,11 @@ static json_t *fit(const struct chat_template *t, json_t *context, bool fold, st
     return out;
 }
 
-static bool opens_think(const char *s, size_t n) {
+static bool opens_think(const struct chat_think *t, const char *s, size_t n) {
+    if (!t) t = chat_think_default();
+    size_t n_open = strlen(t->open);
     while (n && (s[n - 1] == '\n' || s[n - 1] == ' ')) n--;
-    return (n >= 7 && memcmp(s + n - 7, "<think>", 7) == 0) ||
-           (n >= 7 && memcmp(s + n - 7, "[THINK]", 7) == 0);
+    return n >= n_open && memcmp(s + n - n_open, t->open, n_open) == 0;
 }
 
 /* Renders the fitted context; with a template that refuses or skips a later system message, CHIMERE_EFORMAT. */
@@ -369,7 +299,7 @@ int chat_render(const struct chat_template *t, json_t *context, bool as_is, cons
             *e = first;
         }
     }
-    if (!rc) prompt->in_think = opens_think(prompt->out.text.p, prompt->out.text.n);
+    if (!rc) prompt->in_think = opens_think(t->caps.think, prompt->out.text.p, prompt->out.text.n);
     return rc;
 }
 
