@@ -90,7 +90,7 @@ test("effort is a budget of thinking, none is no thinking", async () => {
 });
 
 test("errors come in the API's shape, before and instead of a stream", async () => {
-    for (const bad of ["", "{", "[]", "null", '{"messages":"x"}', '{"messages":[{"role":"user","content":"\\ud800"}]}',
+    for (const bad of ["", "{", "[]", "null", '{"messages":"x"}', '{"messages":[{"role":"user","content":"\\ud800}]}',
         JSON.stringify({ ...chat, temperature: "hot" }), `{"a":${"[".repeat(10000)}${"]".repeat(10000)}}`]) {
         const r = await curl("/v1/chat/completions", bad);
         assert.equal(r.status, 400, bad.slice(0, 60));

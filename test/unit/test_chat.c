@@ -679,6 +679,65 @@ static void test_repaired_count(void **state) {
     }
 }
 
+/* JSON that jansson refuses: read as near as it can hold; what is no JSON is refused still. */
+static void test_json_read(void **state) {
+    (void)state;
+    static const struct {
+        const char *text, *expected; /* NULL: refused */
+    } rows[] = {
+        {"{\"a\": \"x\\u0000y\", \"b\": 1}", "{\"a\":\"x\\ufffdy\",\"b\":1}"},
+        {"{\"a\": \"x\\ud83d\", \"\\udc00\": 1}", "{\"a\":\"x\\ufffd\",\"\\ufffd\":1}"},
+        {"{\"a\": 18446744073709551616, \"b\": 7}", "{\"a\":1.8446744073709552e19,\"b\":7}"},
+        {"{\"a\": [-1e999, 2.50]}", "{\"a\":[-1.7976931348623157e308,2.5]}"},
+        {"{\"a\": 99999999999999999999,}", NULL},
+        {"{'a': 99999999999999999999}", NULL},
+        {"{\"a\": 099999999999999999999}", NULL},
+        {"{\"a\": \"\\u0000", NULL},
+        {"{\"a\": \"\\ud83d\n\"}", NULL},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct err e = {0};
+        json_t *j = chat_json_object(rows[i].text, strlen(rows[i].text), "body", &e),
+               *expected = rows[i].expected ? json_loads(rows[i].expected, 0, NULL) : NULL;
+        if (!json_equal(j, expected) && (j || expected)) fail_msg("%s: %s", rows[i].text, e.text);
+        json_decref(j);
+        json_decref(expected);
+    }
+}
+
+static void check_history(const char *arguments, const char *template_text, const char *expected) {
+    struct chat_template *t;
+    struct chat_prompt p;
+    struct err e = {0};
+    json_t *context = json_pack("{s:[{s:s,s:s},{s:s,s:[{s:s,s:{s:s,s:s}}]}]}", "messages", "role",
+                                "user", "content", "q", "role", "assistant", "tool_calls", "type",
+                                "function", "function", "name", "f", "arguments", arguments);
+    assert_int_equal(chat_template_new(&t, template_text, strlen(template_text), NULL), 0);
+    if (chat_render(t, context, false, NULL, &p, &e)) fail_msg("%s", e.text);
+    assert_string_equal(p.out.text.p, expected);
+    size_t sum = 0;
+    for (size_t i = 0; i < p.out.n_run; i++) sum += p.out.runs[i].n;
+    assert_int_equal(sum, strlen(expected));
+    chat_prompt_fini(&p);
+    chat_template_free(t);
+    json_decref(context);
+}
+
+/* A number that a call of the history holds stands in the prompt as it was written. */
+static void test_history_numbers(void **state) {
+    (void)state;
+#define CALL_ARGS "messages[1].tool_calls[0].function.arguments"
+    check_history("{\"n\": 12345678901234567890123, \"w\": [1e400, 1.50, -7]}",
+                  "{{ " CALL_ARGS " | tojson }}",
+                  "{\"n\": 12345678901234567890123, \"w\": [1e400, 1.5, -7]}");
+    check_history("{\"n\": 12345678901234567890123}",
+                  "{% for k, v in " CALL_ARGS ".items() %}{{ k }}={{ v }};{% endfor %}",
+                  "n=12345678901234567890123;");
+    check_history("{\"s\": \"a\\u0000\\ud800b\"}", "{{ " CALL_ARGS ".s }}",
+                  "a\xef\xbf\xbd\xef\xbf\xbd"
+                  "b");
+}
+
 /* ---- prompts to ids ---- */
 
 #define N_TOY 260
@@ -833,6 +892,8 @@ int main(void) {
         cmocka_unit_test(test_repairs),
         cmocka_unit_test(test_quoted_call),
         cmocka_unit_test(test_repaired_count),
+        cmocka_unit_test(test_json_read),
+        cmocka_unit_test(test_history_numbers),
         cmocka_unit_test(test_stop),
         cmocka_unit_test(test_allocation_failure),
         cmocka_unit_test(test_encode),

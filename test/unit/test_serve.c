@@ -222,7 +222,6 @@ static const struct {
     {CHAT, "{\"messages\":\"Hi\"}", 400, "messages"},
     {CHAT, "{\"messages\":[{\"role\":\"alien\",\"content\":\"x\"}]}", 400, "messages[0].role"},
     {CHAT, "{\"messages\":[{\"role\":\"user\"}]}", 400, "messages[0].content"},
-    {CHAT, "{\"messages\":[{\"role\":\"user\",\"content\":\"\\ud800\"}]}", 400, "body"},
     {CHAT, "{\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"image_url\"}]}]}", 400,
      "messages[0].content[0].type"},
     {CHAT, "{" HI ",\"temperature\":NaN}", 400, "body"},

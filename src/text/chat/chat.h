@@ -105,8 +105,8 @@ int chat_encode_range(const struct tok *tok, const struct chat_prompt *p, size_t
 /* Bytes of memory that the values of a JSON text take at most once it is read: counted, not read. */
 size_t chat_json_cost(const char *text, size_t n);
 enum { CHAT_JSON_MAX_COST = 128 << 20 };
-/* Reads a JSON object of at most CHAT_JSON_MAX_COST, with one clear sentence for what jansson refuses (integers beyond 64 bits, NUL,
- * lone surrogates, nesting beyond its limit, trailing text); NULL on error. */
+/* Reads a JSON object of at most CHAT_JSON_MAX_COST; NULL on error, with one clear sentence. Numbers beyond 64 bits or
+ * double precision become the nearest double; NUL and lone surrogates become U+FFFD. */
 json_t *chat_json_object(const char *text, size_t n, const char *what, struct err *e);
 
 enum chat_event_kind {

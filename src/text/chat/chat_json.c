@@ -7,6 +7,7 @@
  *   gemma   {key:value}, keys without quotes, strings between two equal marks
  *
  * Also: values of parameters by their types. */
+#include <float.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -142,6 +143,7 @@ static enum chat_json_status begin_value(struct chat_json *j, char c) {
     if (is_quote(j, c)) return begin_string(j, c, false);
     if (c == '-' || is_digit(c)) {
         put_comma(j);
+        j->n_before = j->out ? j->out->n : 0;
         put(j, &c, 1);
         j->number = c == '-' ? N_SIGN : c == '0' ? N_ZERO : N_INT;
         j->state = S_NUMBER;
@@ -168,6 +170,27 @@ static int number_next(int part, char c) {
     return (c == '+' || c == '-') && part == N_E ? N_E_SIGN : -1;
 }
 
+/* The number at the end of out, if jansson refuses it, in the form that the reader asked for. */
+static void replace_number(struct chat_json *j) {
+    if (!j->out || j->numbers == CHAT_JSON_AS_WRITTEN || j->out->failed) return;
+    const char *text = j->out->p + j->n_before;
+    bool is_int = !text[strspn(text, "-0123456789")];
+    int64_t whole;
+    double d = strtod(text, NULL);
+    if (is_int ? str_to_i64(text, INT64_MIN, INT64_MAX, &whole) : isfinite(d)) return;
+    if (j->numbers == CHAT_JSON_NEAREST) {
+        buf_cut(j->out, j->n_before);
+        buf_printf(j->out, "%.17e", isfinite(d) ? d : copysign(DBL_MAX, d));
+        return;
+    }
+    struct buf number;
+    buf_init(&number, j->out->max);
+    buf_puts(&number, text);
+    buf_cut(j->out, j->n_before);
+    buf_printf(j->out, "\"\\u0000%s\"", number.p ? number.p : "");
+    buf_fini(&number);
+}
+
 static enum chat_json_status number_byte(struct chat_json *j, char c) {
     if (is_digit(c) || c == '.' || c == 'e' || c == 'E' || c == '+' || c == '-') {
         int next = number_next(j->number, c);
@@ -181,6 +204,7 @@ static enum chat_json_status number_byte(struct chat_json *j, char c) {
         j->number != N_EXPONENT)
         return CHAT_JSON_BAD;
     j->word[j->n_word] = 0;
+    replace_number(j);
     if (ended(j) == CHAT_JSON_DONE) return CHAT_JSON_BEFORE;
     return chat_json_push(j, c);
 }
@@ -395,6 +419,16 @@ static bool read_all(struct chat_json *j, const char *s, size_t n) {
     while (i < n && st == CHAT_JSON_MORE) st = chat_json_push(j, s[i++]);
     if (st == CHAT_JSON_MORE && chat_json_push(j, ' ') == CHAT_JSON_BEFORE) st = CHAT_JSON_DONE;
     return st == CHAT_JSON_DONE && i == n;
+}
+
+bool chat_json_strict(struct buf *out, const char *s, size_t n, enum chat_json_numbers numbers) {
+    struct chat_json j;
+    size_t mark = out->n;
+    chat_json_init(&j, out);
+    j.numbers = (uint8_t)numbers;
+    if (read_all(&j, s, n) && !j.is_repaired) return true;
+    buf_cut(out, mark);
+    return false;
 }
 
 void chat_json_escape(struct buf *out, const char *s, size_t n) {

@@ -198,10 +198,21 @@ static int fit_content(const struct chat_template *t, json_t *m, struct err *e) 
 
 static int put_dump(const char *p, size_t n, void *arg) { return buf_put(arg, p, n); }
 
+/* Arguments as a model wrote them: every number keeps its text. */
+static json_t *read_arguments(const char *text, size_t n) {
+    struct buf strict;
+    buf_init(&strict, 256u << 20);
+    json_t *o = NULL;
+    if (chat_json_strict(&strict, text, n, CHAT_JSON_MARKED))
+        o = json_loadb(strict.p, strict.n, JSON_ALLOW_NUL, NULL);
+    buf_fini(&strict);
+    return o;
+}
+
 static void fit_arguments(const struct chat_template *t, json_t *fn) {
     json_t *args = json_object_get(fn, "arguments");
     if (json_is_string(args) && !t->caps.wants_json_args) {
-        json_t *parsed = json_loadb(json_string_value(args), json_string_length(args), 0, NULL);
+        json_t *parsed = read_arguments(json_string_value(args), json_string_length(args));
         if (!json_is_object(parsed)) { /* a history with broken arguments must not break the chat */
             json_decref(parsed);
             parsed = json_string_length(args) ? json_pack("{s:O}", "raw_arguments", args)
@@ -278,6 +289,19 @@ static int render_fitted(const struct chat_template *t, json_t *context, bool fo
     return rc;
 }
 
+/* Marks of numbers that a template printed as they are; no other NUL is in a context. */
+static void drop_number_marks(struct jinja_output *out) {
+    size_t to = 0, from = 0;
+    if (!out->text.n || !memchr(out->text.p, 0, out->text.n)) return;
+    for (size_t r = 0; r < out->n_run; r++) {
+        size_t n = out->runs[r].n;
+        for (size_t i = 0; i < n; i++, from++)
+            if (out->text.p[from]) out->text.p[to++] = out->text.p[from];
+            else out->runs[r].n--;
+    }
+    buf_cut(&out->text, to);
+}
+
 int chat_render(const struct chat_template *t, json_t *context, bool as_is, const struct tm *now,
                 struct chat_prompt *prompt, struct err *e) {
     *prompt = (struct chat_prompt){0};
@@ -299,6 +323,7 @@ int chat_render(const struct chat_template *t, json_t *context, bool as_is, cons
             *e = first;
         }
     }
+    if (!rc) drop_number_marks(&prompt->out);
     if (!rc) prompt->in_think = opens_think(t->caps.think, prompt->out.text.p, prompt->out.text.n);
     return rc;
 }
@@ -327,6 +352,22 @@ size_t chat_json_cost(const char *text, size_t n) {
     return n + n_open * CONTAINER_BYTES + n_value * VALUE_BYTES;
 }
 
+/* JSON allows numbers and strings that jansson refuses: numbers become the nearest double, characters that no
+ * prompt can hold U+FFFD. */
+static json_t *read_refused(const char *text, size_t n, const json_error_t *why) {
+    enum json_error_code code = json_error_code(why);
+    if (code != json_error_numeric_overflow && code != json_error_null_character &&
+        code != json_error_null_byte_in_key && !strstr(why->text, "invalid Unicode"))
+        return NULL;
+    struct buf strict;
+    buf_init(&strict, (size_t)1 << 30);
+    json_t *j = NULL;
+    if (chat_json_strict(&strict, text, n, CHAT_JSON_NEAREST))
+        j = json_loadb(strict.p, strict.n, 0, NULL);
+    buf_fini(&strict);
+    return j;
+}
+
 json_t *chat_json_object(const char *text, size_t n, const char *what, struct err *e) {
     json_error_t je;
     if (chat_json_cost(text, n) > CHAT_JSON_MAX_COST) {
@@ -336,6 +377,7 @@ json_t *chat_json_object(const char *text, size_t n, const char *what, struct er
         return NULL;
     }
     json_t *j = json_loadb(text, n, 0, &je);
+    if (!j) j = read_refused(text, n, &je);
     if (j && json_is_object(j)) return j;
     if (j) {
         json_decref(j);
@@ -344,16 +386,9 @@ json_t *chat_json_object(const char *text, size_t n, const char *what, struct er
     }
     const char *why = je.text;
     switch (json_error_code(&je)) {
-    case json_error_numeric_overflow:
-        why = "a number beyond 64 bits (integers) or beyond double precision";
-        break;
-    case json_error_null_character:
-    case json_error_null_byte_in_key: why = "a NUL character (\\u0000) in a string"; break;
     case json_error_invalid_utf8: why = "text that is not valid UTF-8"; break;
     case json_error_stack_overflow: why = "nested more than 2048 deep"; break;
-    default:
-        if (strstr(je.text, "invalid Unicode"))
-            why = "a lone surrogate (\\ud800..\\udfff) in a string";
+    default: break;
     }
     err_set(e, CHIMERE_EFORMAT, "%s: line %d column %d: %s", what, je.line, je.column, why);
     return NULL;

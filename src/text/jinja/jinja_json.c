@@ -60,6 +60,10 @@ static void put_json_string(struct dump *d, const struct jstr *s) {
     struct jr *r = d->r;
     char t[16];
     size_t b = 0;
+    if (s->n > 1 && !s->p[0]) { /* a number that fits no type (chat_json_impl.h): its text */
+        jb_put(r, s->p + 1, s->n - 1, false);
+        return;
+    }
     jb_puts(r, "\"");
     for (size_t i = 0; i < s->n && !r->rc;) {
         unsigned char c = (unsigned char)s->p[i];
