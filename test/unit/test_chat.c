@@ -826,6 +826,11 @@ static void test_encode(void **state) {
     /* text is encoded across the border as one string */
     const int32_t border[] = {ID_AB, ID_END};
     check_ids("a{{ messages[0].content }}<|end|>", "b", border, 2);
+    /* Qwen's vocabulary knows text in composed form only: e and an accent are one character */
+    const int32_t composed[] = {0xc3, 0xa9};
+    check_ids("{{ messages[0].content }}", "e\xcc\x81", composed, 2);
+    const int32_t han[] = {0xe8, 0xb1, 0x88}; /* U+F900 is U+8C48 */
+    check_ids("{{ messages[0].content }}", "\xef\xa4\x80", han, 3);
     /* a role that is a known name may be part of a mark, any other word may not */
     const int32_t role[] = {'<', '|', 'u', 's', 'e', 'r', '|', '>'};
     check_ids("{{ '<|' + messages[0].role + '|>' }}", "x", role, 8);

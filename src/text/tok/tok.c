@@ -352,6 +352,7 @@ static int build(struct tok *t, const struct tok_spec *spec, struct err *e) {
         const char *name = spec->pre && *spec->pre ? spec->pre : "default";
         t->pre = tok_pre_find(name);
         if (!t->pre) return err_set(e, CHIMERE_EUNSUPPORTED, "unknown pre-tokenizer '%.60s'", name);
+        t->is_nfc = tok_pre_is_nfc(name);
         if ((rc = tok_pre_new(&t->split, t->pre, false, e)) != 0) return rc;
     }
     t->kinds = mem_zalloc(spec->n_vocab);
@@ -459,8 +460,12 @@ int tok_encode(const struct tok *t, const char *text, size_t n_text, bool parse_
         return err_set(e, CHIMERE_ELIMIT, "text: expected at most %d bytes, got %zu", TOK_MAX_TEXT,
                        n_text);
     struct enc c = {.t = t, .e = e};
+    char *normal = NULL;
     if (e) e->code = 0;
-    int rc = encode_all(&c, text, (uint32_t)n_text, parse_special, add_bos);
+    int rc = t->is_nfc ? tok_nfc(text, n_text, &normal, &n_text) : 0;
+    if (!rc && n_text > TOK_MAX_TEXT) rc = CHIMERE_ELIMIT;
+    if (!rc) rc = encode_all(&c, normal ? normal : text, (uint32_t)n_text, parse_special, add_bos);
+    mem_free(normal);
     struct tok_ids *work[] = {&c.ends, &c.scratch, &c.sym, &c.len, &c.prev, &c.to};
     for (size_t i = 0; i < sizeof work / sizeof *work; i++) mem_free(work[i]->p);
     mem_free(c.heap);

@@ -67,6 +67,7 @@ struct tok {
     struct trie *trie;            /* owned; TOK_WORDPIECE, TOK_UNIGRAM */
     struct unigram *unigram;      /* owned; TOK_UNIGRAM */
     int32_t bos, eos, unk, sep, cls;
+    bool is_nfc; /* text is normalized first */
     bool add_bos, add_eos, space_prefix, squeeze_spaces, lowercase, strip_accents;
     uint32_t max_piece;
     uint64_t hash;
@@ -75,6 +76,9 @@ struct tok {
 static inline struct slice tok_symbol(const struct tok *t, uint32_t i) {
     return (struct slice){t->blob + t->offset[i], t->offset[i + 1] - t->offset[i]};
 }
+/* tok_normal.c. *out: owned, NULL if the text stays as it is. */
+bool tok_pre_is_nfc(const char *pre);
+int tok_nfc(const char *text, size_t n, char **out, size_t *n_out);
 /* May text match this token (or does it take a control sequence)? */
 static inline bool tok_is_plain(const struct tok *t, uint32_t id) {
     uint8_t k = t->kinds[id];
