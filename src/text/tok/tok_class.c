@@ -1,4 +1,4 @@
-/* tok_class.c: the table of character classes, from utf8proc. */
+/* tok_class.c: the table of character classes: utf8proc's, and what Unicode 15 and 16 added to them. */
 #include <pthread.h>
 #include <utf8proc.h>
 
@@ -41,8 +41,66 @@ static uint8_t class_of(utf8proc_category_t c) {
     }
 }
 
+/* Characters whose class differs between Unicode 14 (utf8proc 2.8) and 16, which tokenizers of today use. */
+/* clang-format off */
+static const struct {
+    uint32_t from, to;
+    uint8_t class;
+} newer[] = {
+    {0x897, 0x897, CLASS_M | CLASS_MN}, {0xcf3, 0xcf3, CLASS_M},
+    {0xece, 0xece, CLASS_M | CLASS_MN}, {0x1b4e, 0x1b4f, CLASS_P}, {0x1b7f, 0x1b7f, CLASS_P},
+    {0x1c89, 0x1c8a, CLASS_L}, {0x2427, 0x2429, CLASS_S}, {0x2ffc, 0x2fff, CLASS_S},
+    {0x31e4, 0x31e5, CLASS_S}, {0x31ef, 0x31ef, CLASS_S}, {0xa7cb, 0xa7cd, CLASS_L},
+    {0xa7da, 0xa7dc, CLASS_L}, {0x105c0, 0x105f3, CLASS_L}, {0x10d40, 0x10d49, CLASS_N},
+    {0x10d4a, 0x10d65, CLASS_L}, {0x10d69, 0x10d6d, CLASS_M | CLASS_MN},
+    {0x10d6e, 0x10d6e, CLASS_P}, {0x10d6f, 0x10d85, CLASS_L}, {0x10d8e, 0x10d8f, CLASS_S},
+    {0x10ec2, 0x10ec4, CLASS_L}, {0x10efc, 0x10eff, CLASS_M | CLASS_MN},
+    {0x1123f, 0x11240, CLASS_L}, {0x11241, 0x11241, CLASS_M | CLASS_MN},
+    {0x11380, 0x11389, CLASS_L}, {0x1138b, 0x1138b, CLASS_L}, {0x1138e, 0x1138e, CLASS_L},
+    {0x11390, 0x113b5, CLASS_L}, {0x113b7, 0x113b7, CLASS_L}, {0x113b8, 0x113ba, CLASS_M},
+    {0x113bb, 0x113c0, CLASS_M | CLASS_MN}, {0x113c2, 0x113c2, CLASS_M},
+    {0x113c5, 0x113c5, CLASS_M}, {0x113c7, 0x113ca, CLASS_M}, {0x113cc, 0x113cd, CLASS_M},
+    {0x113ce, 0x113ce, CLASS_M | CLASS_MN}, {0x113cf, 0x113cf, CLASS_M},
+    {0x113d0, 0x113d0, CLASS_M | CLASS_MN}, {0x113d1, 0x113d1, CLASS_L},
+    {0x113d2, 0x113d2, CLASS_M | CLASS_MN}, {0x113d3, 0x113d3, CLASS_L},
+    {0x113d4, 0x113d5, CLASS_P}, {0x113d7, 0x113d8, CLASS_P},
+    {0x113e1, 0x113e2, CLASS_M | CLASS_MN}, {0x116d0, 0x116e3, CLASS_N},
+    {0x1171e, 0x1171e, CLASS_M}, {0x11b00, 0x11b09, CLASS_P}, {0x11bc0, 0x11be0, CLASS_L},
+    {0x11be1, 0x11be1, CLASS_P}, {0x11bf0, 0x11bf9, CLASS_N},
+    {0x11f00, 0x11f01, CLASS_M | CLASS_MN}, {0x11f02, 0x11f02, CLASS_L},
+    {0x11f03, 0x11f03, CLASS_M}, {0x11f04, 0x11f10, CLASS_L}, {0x11f12, 0x11f33, CLASS_L},
+    {0x11f34, 0x11f35, CLASS_M}, {0x11f36, 0x11f3a, CLASS_M | CLASS_MN},
+    {0x11f3e, 0x11f3f, CLASS_M}, {0x11f40, 0x11f40, CLASS_M | CLASS_MN},
+    {0x11f41, 0x11f41, CLASS_M}, {0x11f42, 0x11f42, CLASS_M | CLASS_MN},
+    {0x11f43, 0x11f4f, CLASS_P}, {0x11f50, 0x11f59, CLASS_N},
+    {0x11f5a, 0x11f5a, CLASS_M | CLASS_MN}, {0x1342f, 0x1342f, CLASS_L},
+    {0x13439, 0x1343f, CLASS_OTHER}, {0x13440, 0x13440, CLASS_M | CLASS_MN},
+    {0x13441, 0x13446, CLASS_L}, {0x13447, 0x13455, CLASS_M | CLASS_MN},
+    {0x13460, 0x143fa, CLASS_L}, {0x16100, 0x1611d, CLASS_L},
+    {0x1611e, 0x16129, CLASS_M | CLASS_MN}, {0x1612a, 0x1612c, CLASS_M},
+    {0x1612d, 0x1612f, CLASS_M | CLASS_MN}, {0x16130, 0x16139, CLASS_N},
+    {0x16d40, 0x16d6c, CLASS_L}, {0x16d6d, 0x16d6f, CLASS_P}, {0x16d70, 0x16d79, CLASS_N},
+    {0x18cff, 0x18cff, CLASS_L}, {0x1b132, 0x1b132, CLASS_L}, {0x1b155, 0x1b155, CLASS_L},
+    {0x1cc00, 0x1ccef, CLASS_S}, {0x1ccf0, 0x1ccf9, CLASS_N}, {0x1cd00, 0x1ceb3, CLASS_S},
+    {0x1d2c0, 0x1d2d3, CLASS_N}, {0x1df25, 0x1df2a, CLASS_L}, {0x1e030, 0x1e06d, CLASS_L},
+    {0x1e08f, 0x1e08f, CLASS_M | CLASS_MN}, {0x1e4d0, 0x1e4eb, CLASS_L},
+    {0x1e4ec, 0x1e4ef, CLASS_M | CLASS_MN}, {0x1e4f0, 0x1e4f9, CLASS_N},
+    {0x1e5d0, 0x1e5ed, CLASS_L}, {0x1e5ee, 0x1e5ef, CLASS_M | CLASS_MN},
+    {0x1e5f0, 0x1e5f0, CLASS_L}, {0x1e5f1, 0x1e5fa, CLASS_N}, {0x1e5ff, 0x1e5ff, CLASS_P},
+    {0x1f6dc, 0x1f6dc, CLASS_S}, {0x1f774, 0x1f776, CLASS_S}, {0x1f77b, 0x1f77f, CLASS_S},
+    {0x1f7d9, 0x1f7d9, CLASS_S}, {0x1f8b2, 0x1f8bb, CLASS_S}, {0x1f8c0, 0x1f8c1, CLASS_S},
+    {0x1fa75, 0x1fa77, CLASS_S}, {0x1fa87, 0x1fa89, CLASS_S}, {0x1fa8f, 0x1fa8f, CLASS_S},
+    {0x1faad, 0x1faaf, CLASS_S}, {0x1fabb, 0x1fabf, CLASS_S}, {0x1fac6, 0x1fac6, CLASS_S},
+    {0x1face, 0x1facf, CLASS_S}, {0x1fada, 0x1fadc, CLASS_S}, {0x1fadf, 0x1fadf, CLASS_S},
+    {0x1fae8, 0x1fae9, CLASS_S}, {0x1faf7, 0x1faf8, CLASS_S}, {0x1fbcb, 0x1fbef, CLASS_S},
+    {0x2b739, 0x2b739, CLASS_L}, {0x2ebf0, 0x2ee5d, CLASS_L}, {0x31350, 0x323af, CLASS_L},
+};
+/* clang-format on */
+
 static void fill(void) {
     for (uint32_t c = 0; c < 0x110000; c++) classes[c] = class_of(utf8proc_category((int32_t)c));
+    for (size_t i = 0; i < sizeof newer / sizeof *newer; i++)
+        for (uint32_t c = newer[i].from; c <= newer[i].to; c++) classes[c] = newer[i].class;
     /* White_Space is the separators and these controls */
     for (uint32_t c = '\t'; c <= '\r'; c++) classes[c] |= CLASS_SPACE;
     classes[0x85] |= CLASS_SPACE;
