@@ -1,8 +1,7 @@
 /* difficulty.h: how hard a question looks, before anything is generated.
  *
- * 0.45 * complexity of the text + 0.30 * (1 - confidence of the route) + 0.25 * history, where history
- * comes from the scores that answers of this route got. Low up to 0.28, high from 0.52. No state; any
- * thread; linear in the text. */
+ * The expected class by the classifier (classify.h): 0 low, 0.5 medium, 1 high; plus 0.4 * (history - 0.5), where history
+ * comes from the scores that answers of this route got. Low below 0.30, high from 0.70. No state; any thread. */
 #ifndef CHIMERE_ODO_DIFFICULTY_H
 #define CHIMERE_ODO_DIFFICULTY_H
 
@@ -18,8 +17,8 @@ struct difficulty {
 };
 
 /* scores [n]: 1..5, of this route, any order. */
-void difficulty_of(const char *text, size_t n, double route_confidence, const double *scores,
-                   size_t n_score, struct difficulty *out);
+void difficulty_of(const char *text, size_t n, const double *scores, size_t n_score,
+                   struct difficulty *out);
 double difficulty_history(const double *scores, size_t n);
 const char *difficulty_class_name(enum difficulty_class c);
 const char *difficulty_mode_name(enum difficulty_mode m);

@@ -11,6 +11,7 @@
 #include "base/mem.h"
 #include "base/str.h"
 #include "retrieval/fold.h"
+#include "odo/classify.h"
 #include "odo/yamlfile.h"
 
 enum { STRONG, PLAIN, WEAK, N_LEVEL, MAX_COUNTED = 3, MATCH_STEPS = 20000 };
@@ -24,7 +25,7 @@ struct route {
 
 struct intent_rules {
     struct arena arena;
-    double accept;
+    double accept, classifier; /* least confidence; classifier 0: not asked */
     struct yamlfile_list greetings;
     pcre2_code *greeting; /* owned */
     struct route route[INTENT_MAX_ROUTES];
@@ -33,7 +34,8 @@ struct intent_rules {
 };
 
 const char *intent_how_name(enum intent_how h) {
-    static const char *const names[] = {"pinned", "greeting", "rules", "files", "model", "none"};
+    static const char *const names[] = {"pinned",     "greeting", "rules", "files",
+                                        "classifier", "model",    "none"};
     return names[h];
 }
 
@@ -112,12 +114,13 @@ static int load_route(struct intent_rules *r, struct yamlfile *f, int32_t node, 
 
 static int load(struct intent_rules *r, struct yamlfile *f, struct err *e) {
     struct top {
-        double accept;
+        double accept, classifier;
         struct yamlfile_list greetings;
         int32_t routes;
     } top = {.accept = 0.6};
     static const struct yamlfile_field fields[] = {
         {"accept", YF_NUM, offsetof(struct top, accept), 0, 1, NULL},
+        {"classifier", YF_NUM, offsetof(struct top, classifier), 0, 1, NULL},
         {"greetings", YF_LIST, offsetof(struct top, greetings), 0, 0, NULL},
         {"routes", YF_NODE, offsetof(struct top, routes), 0, 0, NULL},
         {0}};
@@ -128,6 +131,7 @@ static int load(struct intent_rules *r, struct yamlfile *f, struct err *e) {
     for (int32_t i = 0; i < n && !rc; ++i)
         rc = load_route(r, f, yamlfile_item(f, top.routes, i), e);
     r->accept = top.accept;
+    r->classifier = top.classifier;
     if (!rc) rc = compile(f, root, "greetings", &top.greetings, true, &r->greeting, e);
     return rc;
 }
@@ -287,6 +291,34 @@ static bool by_judge(const struct intent_rules *r, const struct intent_question 
     return true;
 }
 
+static int route_named(const struct intent_rules *r, const char *name) {
+    for (int i = 0; i < r->n_route; ++i)
+        if (!strcmp(r->route[i].name, name)) return i;
+    return -1;
+}
+
+/* The likeliest of the routes that there are. Rules that were too weak to decide alone break no tie: the classifier has
+ * read the same words. */
+static bool by_classifier(const struct intent_rules *r, const struct intent_question *q,
+                          struct intent *out) {
+    struct classified c;
+    double sum = 0;
+    int best = -1;
+    if (r->classifier <= 0) return false;
+    classify_text(q->text, q->n, &c);
+    for (int i = 0; i < CLASSIFY_N_ROUTE; ++i) {
+        if (route_named(r, classify_routes[i]) < 0) continue;
+        sum += c.route[i];
+        if (best < 0 || c.route[i] > c.route[best]) best = i;
+    }
+    if (best < 0 || sum <= 0) return false;
+    out->confidence = c.route[best] / sum;
+    bool sure = out->confidence >= r->classifier;
+    snprintf(out->route, sizeof out->route, "%s", sure ? classify_routes[best] : "default");
+    out->how = INTENT_CLASSIFIER;
+    return true;
+}
+
 void intent_decide(const struct intent_rules *r, const struct intent_question *q,
                    const struct intent_judge *judge, struct intent *out) {
     int64_t start = clock_ns();
@@ -299,6 +331,7 @@ void intent_decide(const struct intent_rules *r, const struct intent_question *q
     if (!done && text.n) done = by_rules(r, text.p, text.n, out);
     struct intent guess = *out;
     if (!done) done = by_files(r, q, false, out);
+    if (!done) done = by_classifier(r, q, out);
     if (!done) done = by_judge(r, q, judge, out);
     if (!done) {
         /* too weak to be sure of, yet better than nothing */

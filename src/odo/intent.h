@@ -1,4 +1,5 @@
-/* intent.h: what a message is about: rules, then file types, then the model.
+/* intent.h: what a message is about: rules where they are certain, then file types, then the classifier (classify.h) or,
+ * where a file of rules names no threshold for it, the model.
  *
  * Rules are a file that people edit (pipelines/intent.yaml says its format). Immutable once loaded: any
  * number of threads may decide with one. Deciding takes bounded time whatever the text and whatever the
@@ -18,6 +19,7 @@ enum intent_how {
     INTENT_GREETING, /* the whole message is one */
     INTENT_RULES,
     INTENT_FILES,
+    INTENT_CLASSIFIER,
     INTENT_MODEL,
     INTENT_NONE, /* nobody knew: default */
 };

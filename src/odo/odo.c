@@ -276,12 +276,30 @@ static bool is_direct(const struct odo_run *r) {
                  d->intent.how != INTENT_GREETING;
     if (tools && !anywhere && !r->skill_tool.spec && p->tools.n == 1 &&
         !strcmp(p->tools.v[0], "calculator"))
-        tools = strpbrk(r->question, "0123456789") != NULL;
+        tools = odo_tool_helps(r, "calculator");
     bool has_mode = r->wish.mode >= 0 || r->wish.auto_mode;
     return !r->wish.cache && !r->fact && !r->keep_talk && !odo_has_context(r) && !has_mode &&
            !tools && !d->steps && !d->documents && !d->few_shot && !d->has_strategy &&
            !odo_wants_quality(r) && !p->quality_reflect && d->web == PIPELINE_WEB_NEVER &&
            !p->prompt && !r->persona && !p->plan && p->think < 0;
+}
+
+/* Between the backend and the client of a direct answer: ends one that goes round in circles. */
+static int guard_event(void *ud, const struct backend_event *ev) {
+    struct odo_run *r = ud;
+    bool text = ev->kind == EVENT_CHAT &&
+                (ev->chat->kind == CHAT_CONTENT || ev->chat->kind == CHAT_REASONING);
+    if (text && r->request->n == 1)
+        r->looped |= repeat_feed(&r->repeat, ev->chat->text, ev->chat->n);
+    if (ev->kind == EVENT_END && r->looped) {
+        struct generation_end end = *ev->end;
+        struct backend_event copy = *ev;
+        if (end.finish == FINISH_CANCELLED && !*r->cancelled) end.finish = FINISH_LENGTH;
+        copy.end = &end;
+        return r->sink.event(r->sink.ud, &copy);
+    }
+    int rc = r->sink.event(r->sink.ud, ev);
+    return rc || (r->looped && text);
 }
 
 static int prepare(struct backend *b, const struct request *a, const struct event_sink *sink,
@@ -293,7 +311,9 @@ static int prepare(struct backend *b, const struct request *a, const struct even
     if (!r) return err_set(e, CHIMERE_ENOMEM, "out of memory");
     r->base.backend = b;
     r->odo = o;
-    r->request = a;
+    r->bounded = *a;
+    if (a->max_tokens <= 0) r->bounded.max_tokens = ODO_MAX_TOKENS;
+    r->request = a = &r->bounded;
     r->sink = *sink;
     r->cancelled = &r->is_cancelled;
     r->all_said = &r->said;
@@ -323,7 +343,8 @@ static int prepare(struct backend *b, const struct request *a, const struct even
                             a->messages ? odo_decision_json(r) : json_null());
     /* the prompt is read once here also where it will grow: what is wrong with it is told now */
     if (!rc && o->p.backend)
-        rc = o->p.backend->ops->prepare(o->p.backend, a, sink, &r->direct, n_prompt, e);
+        rc = o->p.backend->ops->prepare(o->p.backend, a, &(struct event_sink){guard_event, r},
+                                        &r->direct, n_prompt, e);
     if (!rc && r->direct && !is_direct(r)) {
         o->p.backend->ops->free(r->direct);
         r->direct = NULL;

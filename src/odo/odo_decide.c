@@ -171,6 +171,10 @@ static void probe_mode(struct odo *o, struct odo_run *r) {
     d->mode = mode_choose(&d->difficulty, d->probe_nats >= 0 ? &p : NULL);
 }
 
+bool odo_may_multiply(const struct odo_run *r) {
+    return r->d.mode == DIFFICULTY_ULTRA && r->wish.mode == DIFFICULTY_ULTRA;
+}
+
 int odo_decide(struct odo *o, struct odo_run *r, const char *pinned, struct err *e) {
     int64_t start = clock_ns();
     bool has_image;
@@ -182,8 +186,7 @@ int odo_decide(struct odo *o, struct odo_run *r, const char *pinned, struct err 
     const struct pipeline *p = d->pipeline = pipeline_for(r);
     double scores[STORE_MAX_SCORES];
     size_t n_score = history_scores(o->history, d->intent.route, scores);
-    difficulty_of(r->question, strlen(r->question), d->intent.confidence, scores, n_score,
-                  &d->difficulty);
+    difficulty_of(r->question, strlen(r->question), scores, n_score, &d->difficulty);
     d->mode = r->wish.mode >= 0 ? (enum difficulty_mode)r->wish.mode : d->difficulty.mode;
     d->probe_nats = -1;
     if (r->wish.auto_mode && !r->request->continue_last) probe_mode(o, r);
@@ -191,7 +194,7 @@ int odo_decide(struct odo *o, struct odo_run *r, const char *pinned, struct err 
     d->steps = p->n_step > 0 && free_text && r->request->n == 1 &&
                !json_array_size(r->request->tools) &&
                (p->run_steps == PIPELINE_ALWAYS ||
-                (p->run_steps == PIPELINE_ULTRA && d->mode == DIFFICULTY_ULTRA));
+                (p->run_steps == PIPELINE_ULTRA && odo_may_multiply(r)));
     bool greeting = d->intent.how == INTENT_GREETING || r->request->continue_last;
     d->documents = o->p.docs && !greeting &&
                    (r->wish.documents >= 0 ? r->wish.documents

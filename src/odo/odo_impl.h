@@ -11,6 +11,7 @@
 #include "odo/intent.h"
 #include "odo/odo.h"
 #include "odo/pipeline.h"
+#include "odo/repeat.h"
 #include "strategy/strategy.h"
 #include "odo/taint.h"
 
@@ -51,7 +52,10 @@ struct odo {
     _Atomic uint64_t n_request, n_model_call, n_tool_refused, n_cache[3]; /* missed, same, near */
 };
 
-enum { ODO_N_HIT = 5 }; /* passages of documents that a prompt may show */
+enum {
+    ODO_N_HIT = 5,         /* passages of documents that a prompt may show */
+    ODO_MAX_TOKENS = 4096, /* of an answer whose request names no limit */
+};
 
 enum odo_cache { ODO_CACHE_NO, ODO_CACHE_EXACT, ODO_CACHE_SEMANTIC };
 
@@ -97,6 +101,9 @@ struct odo_run {
     struct tool skill_tool;    /* spec owned: its command; NULL: it has none */
     struct buf memory;         /* lines about the user, for the prompt */
     bool recalled_tainted, keep_talk;
+    struct request bounded;    /* the client's, with a limit of tokens; shares all that it owns */
+    struct repeat repeat;      /* of a direct answer */
+    bool looped;               /* an answer was cut because it went round in circles */
     struct generation *direct; /* owned: where nothing is added, the backend's own run */
     _Atomic bool is_cancelled;
     _Atomic bool *cancelled;    /* view: the whole run's, also for one agent's part of it */
@@ -134,6 +141,9 @@ struct odo_run {
 /* odo_decide.c */
 int odo_wish_read(struct odo_wish *w, const json_t *extra, struct err *e);
 int odo_decide(struct odo *o, struct odo_run *r, const char *pinned, struct err *e);
+/* Steps and strategies "ultra": only where the request asked for that mode, as nothing is known of what they bring with
+ * this model, and they cost several answers. */
+bool odo_may_multiply(const struct odo_run *r);
 json_t *odo_decision_json(const struct odo_run *r);
 
 /* odo_judge.c: index of the name that the model chooses, or CHIMERE_E*; keeps budget_ms. */
@@ -149,6 +159,8 @@ struct odo_round {
     bool final, no_tools;
     json_t *messages; /* borrowed; grows by what happens */
 };
+/* Can this tool of ours help with the question? The calculator: with nothing but a calculation. */
+bool odo_tool_helps(const struct odo_run *r, const char *name);
 int odo_loop(struct odo_run *r, const struct odo_round *round, struct buf *content,
              enum finish *finish, struct err *e);
 /* Adds what a call took to the run's sums, and takes it from the tokens left. */

@@ -3,6 +3,7 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
+#include "odo/bare.h"
 #include "odo/mode.h"
 #include "odo/odo_context.h"
 #include "odo/odo_impl.h"
@@ -79,10 +80,9 @@ static bool has_name(const json_t *tools, const char *name) {
     return false;
 }
 
-/* The prompt stays short where a tool cannot help: no digits, no calculator. */
-static bool useful(const struct odo_run *r, const struct tool *t) {
-    if (!strcmp(t->name, "calculator")) return strpbrk(r->question, "0123456789") != NULL;
-    return true;
+/* Small models call whatever is offered: a calculator beside a word problem cost the shipped one 50 of 60. */
+bool odo_tool_helps(const struct odo_run *r, const char *name) {
+    return strcmp(name, "calculator") != 0 || bare_calculation(r->question);
 }
 
 static struct tool_env run_env(const struct odo_run *r) {
@@ -125,7 +125,8 @@ static json_t *offered(const struct odo_run *r, const struct odo_round *round, s
         ++*n_ours;
     }
     for (size_t i = 0; all && free_choice && (t = tool_at(r->odo->p.tools, i)); ++i) {
-        if (!wanted(round, t) || !useful(r, t) || !tool_allowed(t, &env, NULL)) continue;
+        if (!wanted(round, t) || !odo_tool_helps(r, t->name) || !tool_allowed(t, &env, NULL))
+            continue;
         if (has_name(a->tools, t->name)) continue;
         json_array_append(all, t->spec);
         ++*n_ours;
@@ -142,6 +143,9 @@ struct turn {
     bool final;
     bool ours; /* the call that is open belongs to us: the client does not see it */
     int n_client;
+    bool malformed; /* a call that cannot be parsed began: its raw text is nobody's answer */
+    bool looped;
+    struct repeat repeat;
 };
 
 static int forward(struct turn *t, struct chat_event *chat) {
@@ -159,7 +163,11 @@ static int on_event(void *ud, const struct backend_event *ev) {
         copy.choice = r->choice;
         return odo_send(r, &copy);
     }
-    if (r->quiet) return 0;
+    bool text = ev->chat->kind == CHAT_CONTENT || ev->chat->kind == CHAT_REASONING;
+    if (text && repeat_feed(&t->repeat, ev->chat->text, ev->chat->n)) t->looped = true;
+    t->malformed |= ev->chat->kind == CHAT_MALFORMED && !json_array_size(r->request->tools);
+    if (t->looped) return 1;
+    if (r->quiet || (t->malformed && ev->chat->kind == CHAT_CONTENT)) return 0;
     struct chat_event chat = *ev->chat;
     switch (chat.kind) {
     case CHAT_CONTENT:
@@ -312,6 +320,16 @@ int odo_loop(struct odo_run *r, const struct odo_round *round, struct buf *conte
         int rc = backend_model(r, round, tools, &turn, &out, e);
         json_decref(tools);
         *finish = out.finish;
+        if (turn.looped && !*r->cancelled) {
+            *finish = FINISH_LENGTH;
+            json_object_set_new(r->record, "repeated", json_true());
+        }
+        if (turn.malformed) json_object_set_new(r->record, "malformed_call", json_true());
+        if (!rc && turn.malformed && !bare.no_tools && !*r->cancelled && r->n_left > 0) {
+            call_fini(&out);
+            i = most - 1; /* once more, without tools */
+            continue;
+        }
         size_t n_call = json_array_size(out.calls);
         bool again = !rc && !*r->cancelled && out.finish == FINISH_CALLS && n_call &&
                      !turn.n_client && i < most && r->n_left > 0;

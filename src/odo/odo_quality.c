@@ -24,7 +24,7 @@ int odo_strategy_decide(struct odo_run *r, struct err *e) {
     const char *spec = r->wish.strategy;
     if (!spec && p->strategy && !r->wish.no_strategy &&
         (p->strategy_when == PIPELINE_ALWAYS ||
-         (p->strategy_when == PIPELINE_ULTRA && d->mode == DIFFICULTY_ULTRA)))
+         (p->strategy_when == PIPELINE_ULTRA && odo_may_multiply(r))))
         spec = p->strategy;
     if (!spec) return 0;
     int rc = strategy_parse(&d->strategy, spec, e);

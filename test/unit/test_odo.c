@@ -102,7 +102,7 @@ static void test_rounds(void **state) {
                                           "Enough."};
     struct bed b;
     bed_open(&b, forever, 7, NULL);
-    say(&b, "user", "Count to 1");
+    say(&b, "user", "What is 1 + 1?");
     assert_int_equal(ask_it(&b, NULL), 0);
     assert_string_equal(content(&b), "Enough.");
     json_t *last = json_array_get(b.script.asked, 6);
@@ -117,7 +117,7 @@ static void test_client_tools(void **state) {
                                           "call weather {\"city\": \"Oslo\"}"};
     struct bed b;
     bed_open(&b, replies, 2, NULL);
-    say(&b, "user", "What is 2+2, and the weather in Oslo?");
+    say(&b, "user", "What is 2+2?");
     b.request.tools = json_array();
     json_array_append_new(b.request.tools,
                           tool_spec("weather", "Weather.", "{\"type\":\"object\"}"));
@@ -334,7 +334,12 @@ static const char *slow_judge(struct script *s, const json_t *messages) {
 static void test_judge(void **state) {
     (void)state;
     struct bed b;
-    struct odo_params p = {.intent_ms = 300};
+    char folder[200];
+    scratch_put("judged/intent.yaml", "routes:\n  - {name: cyber}\n  - {name: default}\n");
+    scratch_put("judged/default.yaml", "name: default\n");
+    scratch_put("judged/cyber.yaml", "name: cyber\nprompt: Be careful.\n");
+    snprintf(folder, sizeof folder, "%s/judged", scratch);
+    struct odo_params p = {.intent_ms = 300, .pipelines = folder};
     bed_open(&b, NULL, 0, &p);
     b.script.choose = judge;
     say(&b, "user", "Hmm, about that thing again");
@@ -397,9 +402,7 @@ static void test_injection(void **state) {
     assert_non_null(strstr(script_text(&b.script, 1, -1), "error: write_file may not be used"));
     assert_string_equal(script_text(&b.script, 2, -1), "417*2 = 834");
     json_t *tools_seen = json_object_get(json_array_get(b.script.asked, 0), "tools");
-    char *text = json_dumps(tools_seen, 0);
-    assert_null(strstr(text, "write_file")); /* not even offered */
-    free(text);
+    assert_null(tools_seen); /* write_file is not even offered */
     assert_non_null(strstr(notes(&b), "sources [{"));
     bed_close(&b);
     /* without sources it is the user's own wish, and runs */
@@ -505,8 +508,7 @@ static void test_documents(void **state) {
 
 /* ---- difficulty ---- */
 
-static const char *difficulty_in(const char *db, const char *question, double *history) {
-    static char mode[16];
+static double difficulty_in(const char *db, const char *question, double *history) {
     struct bed b;
     struct store *store;
     json_t *d;
@@ -517,11 +519,11 @@ static const char *difficulty_in(const char *db, const char *question, double *h
     say(&b, "user", question);
     if (odo_explain(b.odo, &b.request, "code", &d, &e)) fail_msg("%s", e.text);
     *history = json_real_value(json_object_get(d, "history"));
-    snprintf(mode, sizeof mode, "%s", json_string_value(json_object_get(d, "mode")));
+    double score = json_real_value(json_object_get(d, "score"));
     json_decref(d);
     bed_close(&b);
     store_close(store);
-    return mode;
+    return score;
 }
 
 /* score: 1 to 5, as a user gives it; the rows hold 0 to 1. */
@@ -539,26 +541,22 @@ static void add_score(struct store *store, const char *route, int64_t at_ms, int
  * do not count, nor do those before the last 200. Numbers by hand from the rule in difficulty.h. */
 static void test_history(void **state) {
     (void)state;
-    static const char question[] =
-        "Compare two algorithms and design a plan: first measure, then optimise. Which is best?";
+    static const char question[] = "Explain how a hash map works and give an example in Python.";
     char path[160];
     struct store *store;
     double history;
     snprintf(path, sizeof path, "%s/scores.db", scratch);
     assert_int_equal(store_open(&store, path, NULL), 0);
-    const char *mode = difficulty_in(path, question, &history);
+    double before = difficulty_in(path, question, &history);
     assert_true(history == 0.5); /* no scores */
-    char before[16];
-    snprintf(before, sizeof before, "%s", mode);
     for (int i = 0; i < 10; ++i) add_score(store, "kine", 0, 1);
     difficulty_in(path, question, &history);
     assert_true(history == 0.5);
     for (int i = 0; i < 300; ++i) /* 100 old bad ones, 200 new good ones */
         add_score(store, "code", 1000 + i, i < 100 ? 1 : 5);
-    mode = difficulty_in(path, question, &history);
+    double after = difficulty_in(path, question, &history);
     assert_true(fabs(history) < 1e-9);
-    assert_string_equal(mode, "fast");
-    assert_string_not_equal(mode, before);
+    assert_true(after < before);
     for (int i = 0; i < 200; ++i) add_score(store, "code", 5000 + i, i % 2 ? 1 : 2);
     difficulty_in(path, question, &history);
     assert_true(fabs(history - (0.85 + 0.10 * 0.5)) < 1e-9); /* mean 1.5, deviation 0.5 */

@@ -92,7 +92,8 @@ static void test_sampling(void **state) {
     static const char *const replies[] = {"call calculator {\"expression\": \"1+1\"}", "2"};
     struct bed b;
     bed(&b, replies, 2, NULL, NULL);
-    say(&b, "user", "frost, 1 + 1?");
+    say(&b, "user", "1 + 1");
+    b.request.extra = json_loads("{\"odo\": {\"route\": \"cold\"}}", 0, NULL);
     b.request.max_tokens = 500;
     b.request.sampling.temperature = 0.9f;
     b.request.sampling.top_p = 0.5f;
@@ -105,7 +106,8 @@ static void test_sampling(void **state) {
     bed_close(&b);
     /* a tool of ours beside it changes nothing of what the caller says about thinking and sampling */
     bed(&b, replies, 2, NULL, NULL);
-    say(&b, "user", "free 1 + 1?");
+    say(&b, "user", "1 + 1");
+    b.request.extra = json_loads("{\"odo\": {\"route\": \"free\"}}", 0, NULL);
     b.request.think = true;
     b.request.sampling.temperature = 0.75f;
     b.request.max_tokens = 21;
@@ -220,7 +222,8 @@ static void test_steps_own(void **state) {
     bed(&b, NULL, 0, hostile_tools(), NULL);
     b.script.choose = by_team;
     n_danger = 0;
-    say(&b, "user", "team 1 + 1");
+    say(&b, "user", "1 + 1");
+    b.request.extra = json_loads("{\"odo\": {\"route\": \"team\"}}", 0, NULL);
     assert_int_equal(ask_it(&b, NULL), 0);
     assert_int_equal(n_danger, 1);
     assert_string_equal(content(&b), "DONE");
@@ -362,7 +365,8 @@ static void test_record(void **state) {
     assert_int_equal(system(path), 0);
     static const char *const replies[] = {"call calculator {\"expression\": \"1+1\"}", "2", "fail"};
     bed(&b, replies, 3, NULL, store);
-    say(&b, "user", "frost, 1 + 1?");
+    say(&b, "user", "1 + 1");
+    b.request.extra = json_loads("{\"odo\": {\"route\": \"cold\"}}", 0, NULL);
     assert_int_equal(ask_it(&b, NULL), 0);
     assert_non_null(strstr(notes(&b), "\"sources\":[]")); /* nothing was found, and it says so */
     assert_non_null(strstr(notes(&b), "\"enrich\":[]"));

@@ -20,7 +20,15 @@ static struct intent_rules *shipped;
 static int load(void **state) {
     (void)state;
     struct err e = {0};
-    if (intent_load(&shipped, TEST_DATA "/../../pipelines/intent.yaml", &e)) fail_msg("%s", e.text);
+    char *text, *line;
+    size_t n;
+    /* the rules alone: what the classifier adds is measured in test_odo_decide */
+    if (file_read(TEST_DATA "/../../pipelines/intent.yaml", 1 << 20, &text, &n, &e))
+        fail_msg("%s", e.text);
+    assert_non_null(line = strstr(text, "classifier: 0.45"));
+    memcpy(line, "classifier: 0.00", 16);
+    if (intent_parse(&shipped, "intent.yaml", text, n, &e)) fail_msg("%s", e.text);
+    mem_free(text);
     return 0;
 }
 
@@ -134,7 +142,7 @@ static void test_words(void **state) {
                             .route,
                         "kine"); /* combining accent */
     assert_int_equal(decide("Merci !").how, INTENT_GREETING);
-    assert_int_equal(decide("merci pour le script python").how, INTENT_RULES);
+    assert_string_equal(decide("merci pour le script python").route, "code");
     assert_string_equal(decide("").route, "default");
 }
 

@@ -155,29 +155,26 @@ static void test_persona(void **state) {
     pipeline_dir_close(d);
 }
 
-/* The formula's own numbers; and stems that the original could never match. */
+/* Each class occurs on plain examples; good scores make a question easier, bad ones harder. */
 static void test_difficulty(void **state) {
     (void)state;
     struct difficulty d;
-    difficulty_of("hi", 2, 0.95, NULL, 0, &d);
+    const char *fact = "What is the capital of France?",
+               *hard = "Compare two distributed consensus algorithms, prove their complexity, "
+                       "design a protocol "
+                       "for a kernel, justify each choice and say what remains uncertain.";
+    difficulty_of("hi", 2, NULL, 0, &d);
     assert_true(d.class == DIFFICULTY_LOW && d.mode == DIFFICULTY_FAST);
-    assert_true(fabs(d.score - (0.30 * 0.05 + 0.25 * 0.5)) < 1e-9);
-    const char *fact = "What is the capital of France?";
-    difficulty_of(fact, strlen(fact), 0.8, NULL, 0, &d);
-    assert_true(fabs(d.complexity - 0.10) < 1e-9);
-    const char *hard = "Compare two distributed consensus algorithms step by step. First explain "
-                       "the trade-offs, then prove "
-                       "their asymptotic complexity. Which one would you recommend for a kernel? "
-                       "And when does it depend on "
-                       "the architecture? Finally design a protocol. What is uncertain?";
+    difficulty_of(fact, strlen(fact), NULL, 0, &d);
+    assert_int_equal(d.class, DIFFICULTY_LOW);
+    difficulty_of("", 0, NULL, 0, &d);
+    assert_true(d.score >= 0 && d.score <= 1);
     double bad[] = {1, 2, 1, 2}, good[] = {5, 5, 5};
-    difficulty_of(hard, strlen(hard), 0.5, bad, 4, &d);
+    difficulty_of(hard, strlen(hard), bad, 4, &d);
     assert_true(d.class == DIFFICULTY_HIGH && d.mode == DIFFICULTY_ULTRA);
     double with_bad = d.score;
-    difficulty_of(hard, strlen(hard), 0.5, good, 3, &d);
+    difficulty_of(hard, strlen(hard), good, 3, &d);
     assert_true(d.score < with_bad);
-    difficulty_of("recommandes-tu ce livre", 23, 1, NULL, 0, &d);
-    assert_true(d.complexity > 0.14); /* length 0.05, stem 0.10 */
     static const double mean4[] = {4, 4, 4}, mean25[] = {2.5, 2.5, 2.5}, two[] = {1, 1};
     assert_true(fabs(difficulty_history(mean4, 3) - 0.15) < 1e-9);
     assert_true(fabs(difficulty_history(mean25, 3) - 0.625) < 1e-9);

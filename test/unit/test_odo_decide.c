@@ -1,0 +1,128 @@
+/* What is decided before an answer, on sentences that the rules and the classifier never saw; bare calculations; answers
+ * that go round in circles. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+#include <cmocka.h>
+#include <jansson.h>
+
+#include "base/clock.h"
+#include "eval/harness.h"
+#include "odo/bare.h"
+#include "odo/classify.h"
+#include "odo/measure.h"
+#include "odo/repeat.h"
+
+static const char *const levels[CLASSIFY_N_LEVEL] = {"low", "medium", "high"};
+
+static int best(const double *v, int n) {
+    int k = 0;
+    for (int i = 1; i < n; ++i)
+        if (v[i] > v[k]) k = i;
+    return k;
+}
+
+/* Shares right of routes and of levels over one half's sentences of one language. */
+static void score(const char *half, const char *skill, double *route, double *level) {
+    json_t *items = json_array(), *item;
+    char path[300];
+    size_t i, n = 0, right = 0, at_level = 0;
+    snprintf(path, sizeof path, "%s/../../eval/odo/%s.jsonl", TEST_DATA, half);
+    assert_int_equal(measure_load(items, path, 0, NULL), 0);
+    json_array_foreach(items, i, item) {
+        const json_t *expect = json_object_get(item, "expect");
+        if (strcmp(json_string_value(json_object_get(item, "skill")), skill) != 0) continue;
+        const char *text = json_string_value(
+            json_object_get(json_array_get(json_object_get(item, "messages"), 0), "content"));
+        struct classified c;
+        classify_text(text, strlen(text), &c);
+        ++n;
+        right += !strcmp(classify_routes[best(c.route, CLASSIFY_N_ROUTE)],
+                         json_string_value(json_object_get(expect, "route")));
+        at_level += !strcmp(levels[best(c.level, CLASSIFY_N_LEVEL)],
+                            json_string_value(json_object_get(expect, "difficulty")));
+    }
+    assert_int_equal(n, 75);
+    *route = (double)right / (double)n;
+    *level = (double)at_level / (double)n;
+    json_decref(items);
+}
+
+static void test_unseen(void **state) {
+    (void)state;
+    static const char *const skills[] = {"routes_unseen_en", "routes_unseen_fr"};
+    for (int i = 0; i < 2; ++i) {
+        double route, level;
+        score("routes_unseen", skills[i], &route, &level);
+        print_message("%s: routes %.3f, difficulty %.3f\n", skills[i], route, level);
+        assert_true(route >= 0.80 && level >= 0.70);
+    }
+}
+
+static void test_any_bytes(void **state) {
+    (void)state;
+    static char text[100000];
+    struct classified c;
+    uint32_t x = 1;
+    for (size_t i = 0; i < sizeof text; ++i) text[i] = (char)((x = x * 1664525 + 1013904223) >> 24);
+    int64_t start = clock_ns();
+    for (size_t n = 0; n < sizeof text; n += 9973) {
+        classify_text(text, n, &c);
+        double sum = 0;
+        for (int i = 0; i < CLASSIFY_N_ROUTE; ++i) sum += c.route[i];
+        assert_true(sum > 0.999 && sum < 1.001);
+    }
+    assert_true(clock_ms_since(start) < 1000.0 * TEST_SLOWNESS); /* eleven of them */
+}
+
+static void test_bare(void **state) {
+    (void)state;
+    static const char *const yes[] = {"What is 914 x 408?",
+                                      "417*2",
+                                      "Combien font 8 fois 7 ?",
+                                      "compute (3 + 4) / 5",
+                                      "What is the sum of 12 and 30?",
+                                      "12 \xc3\x97 3 = ?"};
+    static const char *const no[] = {"",
+                                     "Anna has 12 apples and gives 5 away. How many are left?",
+                                     "Convert 5 km to m.",
+                                     "Which is larger, 3 or 5?",
+                                     "Continue: 2 4 8 16",
+                                     "What is Python 3?",
+                                     "In 1789 - 1799, what happened?",
+                                     "914"};
+    for (size_t i = 0; i < sizeof yes / sizeof *yes; ++i)
+        if (!bare_calculation(yes[i])) fail_msg("%s", yes[i]);
+    for (size_t i = 0; i < sizeof no / sizeof *no; ++i)
+        if (bare_calculation(no[i])) fail_msg("%s", no[i]);
+}
+
+static void test_repeat(void **state) {
+    (void)state;
+    struct repeat r = {.n = 0};
+    char text[80];
+    bool found = false;
+    for (int i = 0; i < 400; ++i) { /* lines that differ, as a table's do */
+        int n = snprintf(text, sizeof text, "| row %d | value %d |\n", i, i * 37 % 101);
+        found |= repeat_feed(&r, text, (size_t)n);
+    }
+    assert_false(found);
+    int fed = 0;
+    while (!found && fed < 4000) {
+        found = repeat_feed(&r, "and then he said that ", 22);
+        fed += 22;
+    }
+    assert_true(found && fed >= REPEAT_LEAST && fed < 2 * REPEAT_LEAST);
+    struct repeat one = {.n = 0};
+    for (fed = 0, found = false; !found && fed < 4000; ++fed) found = repeat_feed(&one, "a", 1);
+    assert_true(found && fed < 2 * REPEAT_LEAST);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_unseen),
+                                       cmocka_unit_test(test_any_bytes),
+                                       cmocka_unit_test(test_bare), cmocka_unit_test(test_repeat)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
