@@ -105,6 +105,17 @@ foreach(source ${client_tests})
     "CHIMERE=$<TARGET_FILE:chimere>;CHIMERE_MODEL=nano")
 endforeach()
 
+# The page in a real browser, and its bundle against its sources.
+file(GLOB studio_tests CONFIGURE_DEPENDS test/studio/*.test.mjs)
+foreach(source ${studio_tests})
+  get_filename_component(name ${source} NAME_WE)
+  add_test(NAME ${suite}studio.${name} COMMAND bash ${CMAKE_SOURCE_DIR}/test/studio/run.sh ${source})
+  set_tests_properties(${suite}studio.${name} PROPERTIES TIMEOUT 300 SKIP_RETURN_CODE 77 LABELS studio ENVIRONMENT
+    "CHIMERE=$<TARGET_FILE:chimere>;ARTEFACTS=${CMAKE_BINARY_DIR}/studio")
+endforeach()
+add_test(NAME ${suite}studio.bundle COMMAND bash ${CMAKE_SOURCE_DIR}/script/studio --check)
+set_tests_properties(${suite}studio.bundle PROPERTIES TIMEOUT 300 SKIP_RETURN_CODE 77 LABELS studio)
+
 file(GLOB fuzz_sources CONFIGURE_DEPENDS test/fuzz/fuzz_*.c)
 foreach(source ${fuzz_sources})
   get_filename_component(name ${source} NAME_WE)

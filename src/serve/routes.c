@@ -4,6 +4,7 @@
 #include "serve/api_odo.h"
 #include "serve/api_ollama.h"
 #include "serve/native.h"
+#include "serve/studio.h"
 
 /* clang-format off */
 const struct route routes[] = {
@@ -49,7 +50,8 @@ const struct route routes[] = {
     {"GET", "/slots", ROUTE_QUICK | ROUTE_ADMIN, SHAPE_OPENAI, native_slots},
     {"GET", "/chimere/v1/recommend", 0, SHAPE_OPENAI, api_recommend},
     {"GET", "/v1/status", ROUTE_QUICK | ROUTE_ADMIN, SHAPE_OPENAI, native_status},
-    {"GET", "/", ROUTE_OPEN | ROUTE_QUICK, SHAPE_OPENAI, native_health},
+    {"GET", "/", ROUTE_OPEN | ROUTE_QUICK, SHAPE_OPENAI, studio_home},
+    {"GET", "/studio/*", ROUTE_OPEN | ROUTE_QUICK, SHAPE_OPENAI, studio_asset},
     {"GET", "/v1", ROUTE_OPEN | ROUTE_QUICK, SHAPE_OPENAI, native_health},
     {"GET", "/health", ROUTE_OPEN | ROUTE_QUICK, SHAPE_OPENAI, native_health},
     {"GET", "/ready", ROUTE_OPEN | ROUTE_QUICK, SHAPE_OPENAI, native_ready},

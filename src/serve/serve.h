@@ -52,7 +52,8 @@ struct serve_params {
     void (*metrics)(void *ud, struct buf *out);
     void *metrics_ud;
     enum serve_scope scope;
-    bool think; /* models think unless told not to */
+    bool no_studio; /* no page at / */
+    bool think;     /* models think unless told not to */
     /* Where requests are recorded, without their contents, and keys are found; NULL: nowhere. */
     struct store *store;
     int32_t keep_days;  /* records of use in the stores, 0: for ever */

@@ -1,0 +1,39 @@
+import { computed, effect } from "@preact/signals";
+import { settings } from "../lib/settings";
+import en from "./en.json";
+import fr from "./fr.json";
+
+export type Word = keyof typeof en;
+const all: Record<string, Record<Word, string>> = { en, fr };
+
+export const language = computed(() => {
+    const wanted = settings.value.language;
+    if (wanted !== "system") return wanted;
+    return navigator.language.startsWith("fr") ? "fr" : "en";
+});
+effect(() => {
+    document.documentElement.lang = language.value;
+});
+
+export function t(word: Word, values?: Record<string, string | number>): string {
+    const text = all[language.value][word] ?? en[word];
+    return values ? text.replace(/\{(\w+)\}/g, (_, name) => String(values[name] ?? "")) : text;
+}
+export function number(n: number, digits = 0): string {
+    return n.toLocaleString(language.value, { maximumFractionDigits: digits });
+}
+export function bytes(n: number): string {
+    const units = language.value === "fr" ? ["o", "Ko", "Mo", "Go", "To"] : ["B", "KB", "MB", "GB", "TB"];
+    let i = 0;
+    while (n >= 1000 && i + 1 < units.length) {
+        n /= 1000;
+        i++;
+    }
+    return `${number(n, n < 10 && i ? 1 : 0)} ${units[i]}`;
+}
+export function when(ms: number): string {
+    const day = new Date(ms);
+    const today = new Date();
+    const same = day.toDateString() === today.toDateString();
+    return day.toLocaleString(language.value, same ? { hour: "2-digit", minute: "2-digit" } : { dateStyle: "medium", timeStyle: "short" });
+}

@@ -1,0 +1,24 @@
+// route.ts: the address after '#' says which screen is shown.
+import { signal } from "@preact/signals";
+import type { IconName } from "../views/icons";
+
+export type ScreenName = "chat" | "knowledge" | "models" | "insight";
+export const screens: { name: ScreenName; icon: IconName }[] = [
+    { name: "chat", icon: "chat" },
+];
+export interface Route {
+    screen: ScreenName;
+    id: string;
+}
+
+function read(): Route {
+    const [, first = "", second = ""] = location.hash.split("/");
+    if (first === "c" && second) return { screen: "chat", id: decodeURIComponent(second) };
+    const known = screens.find((s) => s.name === first && s.name !== "chat");
+    return { screen: known?.name ?? "chat", id: second };
+}
+export const route = signal<Route>(read());
+window.addEventListener("hashchange", () => (route.value = read()));
+export function go(hash: string): void {
+    location.hash = hash;
+}

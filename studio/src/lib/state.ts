@@ -1,0 +1,315 @@
+// state.ts: the conversation that is shown, the list of the others, and what may be done with them.
+import { batch, computed, signal } from "@preact/signals";
+import { t } from "../i18n";
+import { answer, requestOf } from "./answer";
+import { ApiError, get, maybe, post, remove } from "./api";
+import { change, keep, kept, plainChat, settings, type ChatSettings } from "./settings";
+import { Tree, newId, type Attachment, type Turn } from "./tree";
+
+export interface Model {
+    id: string;
+    meta?: { n_ctx?: number; n_vocab?: number };
+}
+export interface Conversation {
+    id: string;
+    title: string;
+    project: string;
+    pinned: boolean;
+    created_at: number;
+    updated_at: number;
+    settings?: Partial<ChatSettings>;
+    match?: string;
+}
+interface Item {
+    id: string;
+    parent?: string | null;
+    role: "user" | "assistant";
+    content: { text?: string }[];
+    chimere?: Partial<Turn>;
+    created_at?: number;
+}
+interface List<T> {
+    data: T[];
+    has_more: boolean;
+    last_id: string | null;
+}
+
+export const models = signal<Model[]>([]);
+export const conversations = signal<Conversation[]>([]);
+export const moreConversations = signal(false);
+export const searchText = signal("");
+export const current = signal<Conversation | null>(null); // null: a new chat
+export const chat = signal<ChatSettings>({ ...settings.value.defaults });
+export const tree = signal(new Tree());
+export const path = signal<Turn[]>([]);
+export const revision = signal(0); // of the turn that is being written
+export const writing = signal<string | null>(null); // its id
+export const announcement = signal("");
+export const notice = signal("");
+export const keeps = signal(true); // the server keeps conversations
+export const loading = signal(false);
+let abort: AbortController | null = null;
+
+export const model = computed(() => chat.value.model || models.value.find((m) => m.id === "odo")?.id || models.value[0]?.id || "");
+
+export function say(text: string): void {
+    notice.value = text;
+    setTimeout(() => {
+        if (notice.value === text) notice.value = "";
+    }, 5000);
+}
+export function failed(e: unknown): void {
+    if (e instanceof ApiError && e.status === 401) return; // the page asks for a key
+    say(e instanceof ApiError && e.code === "offline" ? t("offline") : String((e as Error).message));
+}
+
+export async function loadModels(): Promise<void> {
+    const list = await get<List<Model>>("/v1/models");
+    models.value = list.data;
+}
+
+const url = (id: string, rest = "") => `/v1/conversations/${encodeURIComponent(id)}${rest}`;
+
+export async function loadConversations(more = false): Promise<void> {
+    const after = more ? conversations.value.at(-1)?.id : undefined;
+    const query = new URLSearchParams({ limit: "60" });
+    if (after) query.set("after", after);
+    if (searchText.value.trim()) query.set("search", searchText.value.trim());
+    const list = await maybe<List<Conversation>>(`/v1/conversations?${query}`);
+    keeps.value = list !== null;
+    if (!list) return;
+    batch(() => {
+        conversations.value = more ? [...conversations.value, ...list.data] : list.data;
+        moreConversations.value = list.has_more;
+    });
+}
+
+function show(): void {
+    path.value = tree.value.path();
+}
+
+export function startNew(): void {
+    stop();
+    batch(() => {
+        current.value = null;
+        tree.value = new Tree();
+        chat.value = { ...settings.value.defaults };
+        show();
+    });
+    if (location.hash !== "#/") location.hash = "#/";
+}
+
+function toTurn(item: Item): Turn {
+    return {
+        ...item.chimere,
+        id: item.id,
+        parent: item.parent ?? "",
+        role: item.role,
+        text: item.content.map((p) => p.text ?? "").join(""),
+        at: (item.created_at ?? 0) * 1000,
+    };
+}
+function toItem(turn: Turn): unknown {
+    const { id, parent, role, text, at, ...rest } = turn;
+    void at;
+    return {
+        type: "message",
+        id,
+        parent: parent || null,
+        role,
+        content: [{ type: role === "user" ? "input_text" : "output_text", text }],
+        chimere: rest,
+    };
+}
+
+let opening = 0;
+export async function open(id: string): Promise<void> {
+    if (current.value?.id === id) return;
+    stop();
+    const mine = ++opening;
+    loading.value = true;
+    try {
+        const c = await get<Conversation>(url(id));
+        const next = new Tree();
+        let after = "";
+        for (;;) {
+            const list = await get<List<Item>>(url(id, `/items?order=asc&limit=500${after ? `&after=${after}` : ""}`));
+            if (mine !== opening) return;
+            for (const item of list.data) if (item.role) next.put(toTurn(item));
+            if (!list.has_more || !list.last_id) break;
+            after = list.last_id;
+        }
+        const leaf = kept(`chimere.leaf.${id}`);
+        if (leaf) next.choose(leaf);
+        batch(() => {
+            current.value = c;
+            chat.value = { ...plainChat, ...c.settings };
+            tree.value = next;
+            show();
+        });
+    } catch (e) {
+        failed(e);
+        if (e instanceof ApiError && e.status === 404) startNew();
+    } finally {
+        if (mine === opening) loading.value = false;
+    }
+}
+
+async function ensure(first: string): Promise<void> {
+    if (current.value || !keeps.value) return;
+    const title = first.replace(/\s+/g, " ").trim().slice(0, 60) || t("chat.untitled");
+    try {
+        const c = await post<Conversation>("/v1/conversations", { title, settings: chat.value });
+        current.value = c;
+        conversations.value = [c, ...conversations.value];
+        history.replaceState(null, "", `#/c/${c.id}`);
+    } catch (e) {
+        if (e instanceof ApiError && e.status === 404) keeps.value = false;
+        else throw e;
+    }
+}
+
+async function store(...turns: Turn[]): Promise<void> {
+    const c = current.value;
+    if (!c || !keeps.value) return;
+    await post(url(c.id, "/items"), { items: turns.map(toItem) });
+    const now = Math.floor(Date.now() / 1000);
+    current.value = { ...c, updated_at: now };
+    conversations.value = [{ ...c, updated_at: now }, ...conversations.value.filter((x) => x.id !== c.id)];
+}
+
+function remember(id: string): void {
+    tree.value.choose(id);
+    if (current.value) keep(`chimere.leaf.${current.value.id}`, id);
+    show();
+}
+
+async function run(turn: Turn, upTo: Turn[], resume: boolean): Promise<void> {
+    abort = new AbortController();
+    const mine = abort;
+    const id = current.value?.id ?? "";
+    writing.value = turn.id;
+    announcement.value = t("status.answering");
+    let scheduled = false;
+    const changed = () => {
+        if (scheduled) return;
+        scheduled = true;
+        requestAnimationFrame(() => {
+            scheduled = false;
+            revision.value++;
+        });
+    };
+    await answer(turn, requestOf(upTo, { ...chat.value, model: model.value }, id, resume), changed, mine.signal);
+    if (writing.value === turn.id) writing.value = null;
+    tree.value.put({ ...turn });
+    show();
+    announcement.value = turn.error ? turn.error : t("status.done", { n: turn.text.split(/\s+/).filter(Boolean).length });
+    if ((current.value?.id ?? "") !== id) return;
+    try {
+        await store(turn);
+    } catch (e) {
+        failed(e);
+    }
+}
+
+export function stop(): void {
+    abort?.abort();
+    abort = null;
+}
+
+// A message of the user after `parent` ("": first), and the answer to it.
+export async function ask(text: string, files: Attachment[], parent: string): Promise<void> {
+    if (writing.value) return;
+    const user: Turn = { id: newId("msg_"), parent, role: "user", text, at: Date.now(), ...(files.length ? { files } : {}) };
+    tree.value.put(user);
+    remember(user.id);
+    try {
+        await ensure(text);
+        await store(user);
+    } catch (e) {
+        failed(e);
+    }
+    await reply(user.id);
+}
+
+export async function reply(parent: string): Promise<void> {
+    if (writing.value) return;
+    const turn: Turn = { id: newId("msg_"), parent, role: "assistant", text: "", at: Date.now(), model: model.value };
+    tree.value.put(turn);
+    remember(turn.id);
+    await run(turn, tree.value.to(parent), false);
+}
+
+export async function goOn(id: string): Promise<void> {
+    const old = tree.value.turns.get(id);
+    if (!old || writing.value) return;
+    const turn: Turn = { ...old, error: undefined, finish: undefined };
+    tree.value.put(turn);
+    show();
+    await run(turn, tree.value.to(id), true);
+}
+
+export async function edit(id: string, text: string): Promise<void> {
+    const old = tree.value.turns.get(id);
+    if (!old) return;
+    if (old.role === "user") return ask(text, old.files ?? [], old.parent);
+    const turn: Turn = { ...old, id: newId("msg_"), text, at: Date.now() };
+    tree.value.put(turn);
+    remember(turn.id);
+    await store(turn).catch(failed);
+}
+
+export async function drop(id: string): Promise<void> {
+    const gone = tree.value.drop(id);
+    show();
+    const c = current.value;
+    if (!c || !keeps.value) return;
+    for (const x of gone.reverse()) await remove(url(c.id, `/items/${encodeURIComponent(x)}`)).catch(failed);
+}
+
+export function branch(id: string, step: number): void {
+    const all = tree.value.siblings(id);
+    const next = all[all.indexOf(id) + step];
+    if (next) remember(tree.value.leaf(next));
+}
+
+export async function rate(id: string, rating: "up" | "down", comment?: string): Promise<void> {
+    const turn = tree.value.turns.get(id);
+    if (!turn) return;
+    const next = { ...turn, rating };
+    tree.value.put(next);
+    show();
+    try {
+        if (turn.answer) await post("/v1/feedback", { answer: turn.answer, rating, ...(comment ? { comment } : {}) });
+    } catch (e) {
+        if (!(e instanceof ApiError && e.status === 404)) failed(e); // the pipeline keeps no answers
+    }
+    await store(next).catch(failed);
+}
+
+export async function update(id: string, part: Partial<Conversation>): Promise<void> {
+    try {
+        const c = await post<Conversation>(url(id), part);
+        if (current.value?.id === id) current.value = c;
+        await loadConversations();
+    } catch (e) {
+        failed(e);
+    }
+}
+export async function removeConversation(id: string): Promise<void> {
+    try {
+        await remove(url(id));
+        keep(`chimere.leaf.${id}`, null);
+        if (current.value?.id === id) startNew();
+        await loadConversations();
+    } catch (e) {
+        failed(e);
+    }
+}
+
+export function setChat(part: Partial<ChatSettings>): void {
+    chat.value = { ...chat.value, ...part };
+    const c = current.value;
+    if (c && keeps.value) void post(url(c.id), { settings: chat.value }).catch(failed);
+    else change({ defaults: { ...settings.value.defaults, model: chat.value.model } });
+}

@@ -1,0 +1,106 @@
+// tree.ts: the turns of one conversation: a tree, of which one path is shown.
+export interface Tool {
+    name: string;
+    arguments: string;
+    result?: string;
+    ok?: boolean;
+    ms?: number;
+}
+export interface Source {
+    title: string;
+    path?: string;
+    url?: string;
+    text?: string;
+    page?: number;
+    line?: number;
+}
+export interface Attachment {
+    name: string;
+    type: string;
+    bytes: number;
+    text?: string;
+    url?: string; // data: of an image
+}
+export interface Turn {
+    id: string;
+    parent: string;
+    role: "user" | "assistant";
+    text: string;
+    at: number;
+    model?: string;
+    thinking?: string;
+    thinkingMs?: number;
+    tools?: Tool[];
+    steps?: { step: string; data: unknown }[];
+    sources?: Source[];
+    files?: Attachment[];
+    usage?: { prompt: number; cached: number; generated: number; reasoning: number };
+    timings?: { prefillMs: number; perSecond: number; firstMs: number; drafted: number; accepted: number };
+    answer?: string; // name for feedback
+    rating?: "up" | "down";
+    finish?: string;
+    error?: string;
+}
+
+export function newId(prefix: string): string {
+    const bytes = crypto.getRandomValues(new Uint8Array(12));
+    return prefix + [...bytes].map((b) => b.toString(16).padStart(2, "0")).join("");
+}
+
+export class Tree {
+    readonly turns = new Map<string, Turn>();
+    private readonly below = new Map<string, string[]>();
+    private readonly chosen = new Map<string, string>();
+
+    put(turn: Turn): void {
+        if (!this.turns.has(turn.id)) {
+            const list = this.below.get(turn.parent);
+            if (list) list.push(turn.id);
+            else this.below.set(turn.parent, [turn.id]);
+        }
+        this.turns.set(turn.id, turn);
+    }
+    drop(id: string): string[] {
+        const gone = [id];
+        for (let i = 0; i < gone.length; i++) gone.push(...(this.below.get(gone[i]) ?? []));
+        const parent = this.turns.get(id)?.parent ?? "";
+        this.below.set(parent, (this.below.get(parent) ?? []).filter((x) => x !== id));
+        for (const x of gone) {
+            this.turns.delete(x);
+            this.below.delete(x);
+        }
+        if (this.chosen.get(parent) === id) this.chosen.delete(parent);
+        return gone;
+    }
+    choose(id: string): void {
+        for (let t = this.turns.get(id); t; t = this.turns.get(t.parent)) this.chosen.set(t.parent, t.id);
+    }
+    siblings(id: string): string[] {
+        return this.below.get(this.turns.get(id)?.parent ?? "") ?? [];
+    }
+    leaf(id: string): string {
+        for (;;) {
+            const list = this.below.get(id);
+            if (!list?.length) return id;
+            id = this.chosen.get(id) ?? list[list.length - 1];
+        }
+    }
+    // The path that is shown, from the root.
+    path(): Turn[] {
+        const out: Turn[] = [];
+        let id = "";
+        for (;;) {
+            const list = this.below.get(id);
+            if (!list?.length) return out;
+            const next = this.chosen.get(id);
+            id = next && this.turns.has(next) ? next : list[list.length - 1];
+            out.push(this.turns.get(id)!);
+        }
+    }
+    // From the root to a turn.
+    to(id: string): Turn[] {
+        const out: Turn[] = [];
+        for (let t = this.turns.get(id); t; t = this.turns.get(t.parent)) out.unshift(t);
+        return out;
+    }
+}

@@ -1,0 +1,5 @@
+import "./style/text.css";
+import { render } from "preact";
+import { App } from "./views/App";
+
+render(<App />, document.getElementById("app")!);

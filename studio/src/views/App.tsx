@@ -1,0 +1,96 @@
+// App.tsx: the frame around the screens: sidebar, keyboard, dialogs, what is announced.
+import { effect } from "@preact/signals";
+import { useEffect, useState } from "preact/hooks";
+import { t } from "../i18n";
+import { ApiError, needsKey, online } from "../lib/api";
+import { change, settings } from "../lib/settings";
+import { announcement, failed, loadConversations, loadModels, notice, open, startNew, stop, writing } from "../lib/state";
+import { go, route } from "../lib/route";
+import { Chat } from "./Chat";
+import { focusComposer } from "./Composer";
+import { Palette, paletteOpen } from "./Palette";
+import { KeyDialog, SettingsDialog, settingsOpen } from "./Settings";
+import { Sidebar } from "./Sidebar";
+import { SourceDialog } from "./Source";
+
+async function begin(): Promise<void> {
+    try {
+        await loadModels();
+        await loadConversations();
+    } catch (e) {
+        if (!(e instanceof ApiError && e.code === "offline")) failed(e);
+    }
+}
+
+function onKey(e: KeyboardEvent): void {
+    const mod = e.ctrlKey || e.metaKey;
+    if (e.key === "Escape" && writing.value && !document.querySelector("dialog[open]")) stop();
+    else if (mod && e.key.toLowerCase() === "k") paletteOpen.value = !paletteOpen.value;
+    else if (mod && e.key.toLowerCase() === "b") change({ sidebar: !settings.value.sidebar });
+    else if (mod && e.shiftKey && e.key.toLowerCase() === "o") {
+        startNew();
+        focusComposer.value++;
+    } else if (mod && e.shiftKey && e.key.toLowerCase() === "f") {
+        change({ sidebar: true });
+        document.getElementById("search")?.focus();
+    } else if (mod && e.key === ",") settingsOpen.value = true;
+    else return;
+    if (e.key !== "Escape") e.preventDefault();
+}
+
+export function App() {
+    const [drawer, setDrawer] = useState(false);
+    useEffect(() => {
+        void begin();
+        window.addEventListener("keydown", onKey);
+        const again = window.setInterval(() => {
+            if (!online.value) void begin(); // the server was gone
+        }, 3000);
+        const stopRoute = effect(() => {
+            const r = route.value;
+            if (r.screen === "chat" && r.id) void open(r.id);
+        });
+        const title = effect(() => {
+            document.title = `Chimère — ${t(`screen.${route.value.screen}`)}`;
+        });
+        if ("serviceWorker" in navigator && window.isSecureContext) void register();
+        return () => {
+            window.removeEventListener("keydown", onKey);
+            clearInterval(again);
+            stopRoute();
+            title();
+        };
+    }, []);
+    const leave = () => setDrawer(false);
+    return (
+        <div class={`app ${settings.value.sidebar ? "" : "no-sidebar"} ${drawer ? "drawer" : ""}`}>
+            <a class="skip" href="#composer" onClick={(e) => { e.preventDefault(); go("#/"); focusComposer.value++; }}>{t("skip")}</a>
+            <Sidebar leave={leave} />
+            {drawer ? <button type="button" class="shade" aria-label={t("close")} onClick={leave} /> : null}
+            <main>
+                {online.value ? null : <p class="banner" role="alert">{t("offline")}</p>}
+                <Chat menu={() => setDrawer(true)} />
+            </main>
+            <p class="offscreen" role="status" aria-live="polite">{settings.value.announce ? announcement.value : ""}</p>
+            <p class={`notice ${notice.value ? "shown" : ""}`} role="status">{notice.value}</p>
+            {paletteOpen.value ? <Palette /> : null}
+            {settingsOpen.value ? <SettingsDialog /> : null}
+            {needsKey.value ? <KeyDialog /> : null}
+            <SourceDialog />
+        </div>
+    );
+}
+
+async function register(): Promise<void> {
+    const policy = (window as any).trustedTypes?.createPolicy("studio", {
+        createScriptURL: (url: string) => {
+            if (url !== "/studio/sw.js") throw new TypeError("not a worker of this page");
+            return url;
+        },
+    });
+    try {
+        await navigator.serviceWorker.register(policy ? policy.createScriptURL("/studio/sw.js") : "/studio/sw.js", { scope: "/" });
+    } catch {
+        // the page works without it
+    }
+}

@@ -1,0 +1,76 @@
+// ChatPanel.tsx: how this conversation is answered.
+import { t, type Word } from "../i18n";
+import { chat, model, setChat } from "../lib/state";
+import type { ChatSettings } from "../lib/settings";
+import { IconButton } from "./icons";
+
+type Numeric = "temperature" | "top_p" | "top_k" | "min_p" | "max_tokens" | "seed";
+const numbers: [Numeric, number, number, number][] = [
+    ["temperature", 0, 2, 0.05],
+    ["top_p", 0, 1, 0.01],
+    ["top_k", 0, 1000, 1],
+    ["min_p", 0, 1, 0.01],
+    ["max_tokens", 1, 1000000, 1],
+    ["seed", 0, 4294967295, 1],
+];
+
+function Choice<K extends "effort" | "mode">({ name, options }: { name: K; options: ChatSettings[K][] }) {
+    return (
+        <label class="field">
+            <span>{t(`chat.${name}` as Word)}</span>
+            <select value={chat.value[name]} onChange={(e) => setChat({ [name]: e.currentTarget.value })}>
+                {options.map((o) => (
+                    <option key={o} value={o}>{t(`chat.${name}.${o || "auto"}` as Word)}</option>
+                ))}
+            </select>
+        </label>
+    );
+}
+
+export function ChatPanel({ close }: { close: () => void }) {
+    const c = chat.value;
+    const odo = /^odo(:|$)/.test(model.value);
+    return (
+        <aside class="panel" aria-label={t("chat.settings")}>
+            <header class="panel-head">
+                <h2>{t("chat.settings")}</h2>
+                <IconButton icon="close" name={t("close")} act={close} />
+            </header>
+            <label class="field">
+                <span>{t("chat.system")}</span>
+                <textarea rows={6} value={c.system} placeholder={t("chat.system.hint")} onChange={(e) => setChat({ system: e.currentTarget.value })} />
+            </label>
+            <Choice name="effort" options={["", "none", "low", "medium", "high"]} />
+            {odo ? (
+                <>
+                    <Choice name="mode" options={["", "fast", "quality", "ultra"]} />
+                    <label class="field">
+                        <span>{t("chat.persona")}</span>
+                        <input type="text" value={c.persona} maxLength={64} onChange={(e) => setChat({ persona: e.currentTarget.value.trim() })} />
+                    </label>
+                </>
+            ) : null}
+            <h3>{t("chat.sampling")}</h3>
+            <div class="grid-2">
+                {numbers.map(([name, min, max, step]) => (
+                    <label class="field" key={name}>
+                        <span>{name.replace("_", " ")}</span>
+                        <input
+                            type="number"
+                            min={min}
+                            max={max}
+                            step={step}
+                            value={c[name] ?? ""}
+                            placeholder={t("default")}
+                            onChange={(e) => {
+                                const v = e.currentTarget.value === "" ? null : Number(e.currentTarget.value);
+                                if (v === null || (v >= min && v <= max)) setChat({ [name]: v });
+                            }}
+                        />
+                    </label>
+                ))}
+            </div>
+            <p class="quiet">{t("chat.sampling.hint")}</p>
+        </aside>
+    );
+}

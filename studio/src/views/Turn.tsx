@@ -1,0 +1,157 @@
+// Turn.tsx: one message, with what led to it: thinking, tools, sources; and what may be done with it.
+import { useState } from "preact/hooks";
+import { number, t, when } from "../i18n";
+import { copy } from "../lib/decorate";
+import { branch, drop, edit, goOn, rate, reply, revision, say, tree, writing } from "../lib/state";
+import { settings } from "../lib/settings";
+import type { Source, Tool, Turn as TurnData } from "../lib/tree";
+import { Icon, IconButton } from "./icons";
+import { Markdown } from "./Markdown";
+import { openSource } from "./Source";
+
+function Thinking({ turn, live }: { turn: TurnData; live: boolean }) {
+    const seconds = number((turn.thinkingMs ?? 0) / 1000, 1);
+    const thinks = live && !turn.text;
+    return (
+        <details class="fold">
+            <summary>
+                <Icon name="spark" />
+                <span class={thinks ? "pulse" : ""}>{thinks ? t("thinking.now", { s: seconds }) : t("thinking.done", { s: seconds })}</span>
+                {turn.usage?.reasoning ? <span class="quiet">{t("tokens", { n: number(turn.usage.reasoning) })}</span> : null}
+            </summary>
+            <div class="fold-body">
+                <Markdown text={turn.thinking!} growing={live} revision={revision.value} />
+            </div>
+        </details>
+    );
+}
+
+function ToolCall({ tool }: { tool: Tool }) {
+    return (
+        <details class="fold">
+            <summary>
+                <Icon name="tool" />
+                <span>{tool.name}</span>
+                <span class="quiet">{tool.ok === undefined ? "" : tool.ok ? t("tool.ok", { ms: number(tool.ms ?? 0, 1) }) : t("tool.failed")}</span>
+            </summary>
+            <div class="fold-body">
+                <pre class="plain" tabIndex={0}>{tool.arguments}</pre>
+                {tool.result ? <pre class="plain" tabIndex={0}>{tool.result}</pre> : null}
+            </div>
+        </details>
+    );
+}
+
+function Sources({ list }: { list: Source[] }) {
+    return (
+        <ol class="sources" aria-label={t("sources")}>
+            {list.map((s, i) => (
+                <li key={i}>
+                    <button type="button" class="chip" onClick={() => openSource(s)}>
+                        <span class="chip-number">{i + 1}</span>
+                        {s.title.slice(0, 60)}
+                        {s.page ? <span class="quiet">{t("source.page", { n: s.page })}</span> : null}
+                    </button>
+                </li>
+            ))}
+        </ol>
+    );
+}
+
+function Figures({ turn }: { turn: TurnData }) {
+    const u = turn.usage;
+    const x = turn.timings;
+    if (!u) return null;
+    const parts = [t("figures.tokens", { n: number(u.generated) })];
+    if (x?.perSecond) parts.push(t("figures.speed", { n: number(x.perSecond, 1) }));
+    if (x?.firstMs) parts.push(t("figures.first", { n: number(x.firstMs / 1000, 2) }));
+    parts.push(t("figures.prompt", { n: number(u.prompt), cached: number(u.cached) }));
+    if (x?.drafted) parts.push(t("figures.drafts", { n: x.accepted, all: x.drafted }));
+    return <p class="figures">{parts.join(" · ")}</p>;
+}
+
+function Edit({ turn, done }: { turn: TurnData; done: () => void }) {
+    const [text, setText] = useState(turn.text);
+    return (
+        <form
+            class="edit"
+            onSubmit={(e) => {
+                e.preventDefault();
+                done();
+                void edit(turn.id, text);
+            }}
+        >
+            <textarea aria-label={t("turn.edit")} rows={Math.min(14, text.split("\n").length + 1)} value={text} onInput={(e) => setText(e.currentTarget.value)} />
+            <div class="row end">
+                <button type="button" class="button" onClick={done}>{t("cancel")}</button>
+                <button type="submit" class="button primary">{turn.role === "user" ? t("turn.send") : t("save")}</button>
+            </div>
+        </form>
+    );
+}
+
+function Actions({ turn, begin }: { turn: TurnData; begin: () => void }) {
+    const all = tree.value.siblings(turn.id);
+    const at = all.indexOf(turn.id);
+    const mine = turn.role === "assistant";
+    const busy = writing.value !== null;
+    return (
+        <div class="actions">
+            {all.length > 1 ? (
+                <span class="branches">
+                    <IconButton icon="left" name={t("branch.before")} disabled={at === 0 || busy} act={() => branch(turn.id, -1)} />
+                    <span aria-label={t("branch.at", { n: at + 1, all: all.length })}>{at + 1}/{all.length}</span>
+                    <IconButton icon="right" name={t("branch.after")} disabled={at === all.length - 1 || busy} act={() => branch(turn.id, 1)} />
+                </span>
+            ) : null}
+            <IconButton icon="copy" name={t("turn.copy")} act={async () => say((await copy(turn.text)) ? t("copied") : t("copy.failed"))} />
+            <IconButton icon="edit" name={t("turn.edit")} disabled={busy} act={begin} />
+            {mine ? (
+                <>
+                    <IconButton icon="redo" name={t("turn.redo")} disabled={busy} act={() => void reply(turn.parent)} />
+                    <IconButton icon="play" name={t("turn.continue")} disabled={busy} act={() => void goOn(turn.id)} />
+                    <IconButton icon="up" name={t("turn.good")} pressed={turn.rating === "up"} act={() => void rate(turn.id, "up")} />
+                    <IconButton icon="down" name={t("turn.bad")} pressed={turn.rating === "down"} act={() => void rate(turn.id, "down")} />
+                </>
+            ) : null}
+            <IconButton icon="trash" name={t("turn.drop")} disabled={busy} act={() => void drop(turn.id)} />
+        </div>
+    );
+}
+
+export function Turn({ turn }: { turn: TurnData }) {
+    const [editing, setEditing] = useState(false);
+    const live = writing.value === turn.id;
+    if (live) revision.value; // subscribes: the turn is written into
+    const who = turn.role === "user" ? t("you") : turn.model || t("assistant");
+    return (
+        <article class={`turn ${turn.role}`} aria-label={t("turn.by", { who, at: when(turn.at) })}>
+            {turn.role === "assistant" ? <h3 class="who">{who}</h3> : <h3 class="offscreen">{who}</h3>}
+            {turn.thinking ? <Thinking turn={turn} live={live} /> : null}
+            {turn.tools?.map((tool, i) => <ToolCall key={i} tool={tool} />)}
+            {turn.files?.length ? (
+                <ul class="files">
+                    {turn.files.map((f) => (
+                        <li key={f.name} class="chip">
+                            {f.url ? <img src={f.url} alt={f.name} /> : <Icon name="clip" />}
+                            {f.name}
+                        </li>
+                    ))}
+                </ul>
+            ) : null}
+            {editing ? (
+                <Edit turn={turn} done={() => setEditing(false)} />
+            ) : (
+                <div class="body">
+                    {turn.text ? <Markdown text={turn.text} growing={live} revision={live ? revision.value : 0} /> : null}
+                    {live && !turn.text && !turn.thinking ? <p class="waiting"><span /><span /><span /></p> : null}
+                </div>
+            )}
+            {turn.sources?.length ? <Sources list={turn.sources} /> : null}
+            {turn.error ? <p class="error" role="alert">{turn.error}</p> : null}
+            {turn.finish === "length" ? <p class="quiet">{t("finish.length")}</p> : null}
+            {!live && !editing ? <Actions turn={turn} begin={() => setEditing(true)} /> : null}
+            {!live && turn.role === "assistant" && settings.value.showSteps ? <Figures turn={turn} /> : null}
+        </article>
+    );
+}

@@ -1,0 +1,78 @@
+// browser.mjs: a running `chimere serve`, and Chromium on its page, for the tests beside it.
+import assert from "node:assert/strict";
+import { spawn } from "node:child_process";
+import { mkdirSync, mkdtempSync, readFileSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { createRequire } from "node:module";
+import { chromium } from "playwright-core";
+
+const axe = readFileSync(createRequire(import.meta.url).resolve("axe-core/axe.min.js"), "utf8");
+export const artefacts = process.env.ARTEFACTS ?? mkdtempSync(join(tmpdir(), "chimere-studio-"));
+mkdirSync(artefacts, { recursive: true });
+
+export async function serve(...args) {
+    const folder = mkdtempSync(join(tmpdir(), "chimere-studio-"));
+    const child = spawn(process.env.CHIMERE, ["serve", "--port", "0", "-q", "--state-dir", join(folder, "state"), ...args], {
+        stdio: ["ignore", "pipe", "pipe"],
+        env: { ...process.env, XDG_DATA_HOME: folder },
+    });
+    let text = "";
+    const url = await new Promise((resolve, reject) => {
+        const read = (data) => {
+            text += data;
+            const m = /(https?:\/\/[^ ]+)/.exec(text);
+            if (m) resolve(m[1]);
+        };
+        child.stdout.on("data", read);
+        child.stderr.on("data", read);
+        child.on("exit", (code) => reject(new Error(`serve ended with ${code}: ${text}`)));
+    });
+    const ended = new Promise((resolve) => child.on("exit", resolve));
+    return { url, folder, async stop() {
+        child.kill("SIGTERM");
+        await ended;
+        rmSync(folder, { recursive: true, force: true });
+    } };
+}
+
+let browser;
+export async function open(url, options = {}) {
+    browser ??= await chromium.launch({
+        executablePath: process.env.CHROMIUM ?? "/usr/bin/chromium",
+        args: ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
+            "--disable-component-update", "--disable-sync"],
+    });
+    const context = await browser.newContext({ viewport: { width: 1280, height: 820 }, locale: "en-GB", ...options });
+    const page = await context.newPage();
+    const seen = { requests: [], errors: [] };
+    page.on("request", (r) => seen.requests.push(r.url()));
+    page.on("pageerror", (e) => seen.errors.push(String(e)));
+    page.on("console", (m) => {
+        if (m.type() === "error" && /Content Security Policy|TrustedHTML/i.test(m.text())) seen.errors.push(m.text());
+    });
+    page.setDefaultTimeout(20_000);
+    await page.goto(url);
+    return { page, context, seen };
+}
+export async function closeAll() {
+    await browser?.close();
+    browser = undefined;
+}
+
+// No serious or critical fault. The rules run in a world of their own: the page's policy allows no script of others.
+export async function accessible(page, where) {
+    const session = await page.context().newCDPSession(page);
+    const { frameTree } = await session.send("Page.getFrameTree");
+    const { executionContextId } = await session.send("Page.createIsolatedWorld", { frameId: frameTree.frame.id });
+    await session.send("Runtime.evaluate", { contextId: executionContextId, expression: axe });
+    const { result } = await session.send("Runtime.evaluate", {
+        contextId: executionContextId, awaitPromise: true, returnByValue: true,
+        expression: "axe.run(document, { resultTypes: ['violations'] }).then((r) => r.violations.map((v) => ({ id: v.id, " +
+            "impact: v.impact, nodes: v.nodes.map((n) => n.target.join(' ') + ' ' + n.failureSummary).slice(0, 4) })))",
+    });
+    await session.detach();
+    const serious = result.value.filter((v) => v.impact === "serious" || v.impact === "critical");
+    assert.deepEqual(serious, [], `${where}: ${JSON.stringify(serious, null, 1)}`);
+}
+export const shot = (page, name) => page.screenshot({ path: join(artefacts, `${name}.png`) });

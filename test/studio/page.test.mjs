@@ -1,0 +1,120 @@
+// The page as a whole: it opens, answers, stays within its origin, is accessible, and can be left out.
+import assert from "node:assert/strict";
+import { after, before, test } from "node:test";
+import { accessible, closeAll, open, serve, shot } from "./browser.mjs";
+
+let server;
+before(async () => {
+    server = await serve();
+});
+after(async () => {
+    await closeAll();
+    await server.stop();
+});
+
+async function ask(page, text) {
+    await page.getByRole("textbox", { name: "Message", exact: true }).fill(text);
+    await page.keyboard.press("Enter");
+    await page.getByRole("button", { name: "Stop the answer" }).waitFor({ state: "hidden" });
+    await page.getByRole("button", { name: "Answer again" }).last().waitFor();
+}
+
+test("the page answers with a strict policy; other clients get the server's health", async () => {
+    const page = await fetch(`${server.url}/`, { headers: { Accept: "text/html" } });
+    assert.equal(page.status, 200);
+    assert.match(page.headers.get("content-type"), /text\/html/);
+    const policy = page.headers.get("content-security-policy");
+    assert.match(policy, /default-src 'none'/);
+    assert.doesNotMatch(policy, /unsafe/);
+    const html = await page.text();
+    assert.doesNotMatch(html, /<script(?![^>]*src=)|<style|style=|https?:/);
+    const again = await fetch(`${server.url}/`, { headers: { Accept: "text/html", "If-None-Match": page.headers.get("etag") } });
+    assert.equal(again.status, 304);
+    const first = [...html.matchAll(/(?:src|href)="(\/studio\/[^"]+)"/g)].map((m) => m[1]);
+    let bytes = 0;
+    for (const path of first) {
+        const res = await fetch(server.url + path);
+        assert.equal(res.status, 200, path);
+        bytes += Number(res.headers.get("content-length"));
+    }
+    console.log(`first load: ${bytes} bytes compressed`);
+    assert.ok(bytes <= 250_000, `${bytes}`);
+    assert.equal((await (await fetch(`${server.url}/`)).json()).status, "ok");
+    assert.equal((await fetch(`${server.url}/studio/none.js`)).status, 404);
+    assert.equal((await fetch(`${server.url}/studio/../studio/%2e%2e/x`)).status, 404);
+});
+
+test("a question is answered as it streams, edited into a branch, and answered again", async () => {
+    const { page, seen } = await open(server.url);
+    await page.getByRole("heading", { name: "What shall we work on?" }).waitFor();
+    const paint = await page.evaluate(() => performance.getEntriesByName("first-contentful-paint")[0]?.startTime);
+    console.log(`first paint: ${Math.round(paint)} ms`);
+    await accessible(page, "empty chat");
+    await shot(page, "chat-empty");
+    await page.getByLabel("Model", { exact: true }).selectOption("chimere-nano");
+    await ask(page, "What is 12 plus 30?");
+    const answer = page.locator(".turn.assistant .markdown").last();
+    await answer.filter({ hasText: "42" }).waitFor();
+    await page.locator(".figures").filter({ hasText: "tokens/s" }).waitFor();
+    await page.getByRole("button", { name: "Edit the message" }).first().click();
+    await page.getByRole("textbox", { name: "Edit the message" }).fill("What is 20 plus 3?");
+    await page.getByRole("button", { name: "Send again" }).click();
+    await page.getByLabel("Version 2 of 2").waitFor();
+    await answer.filter({ hasText: "23" }).waitFor();
+    await page.getByRole("button", { name: "Version before" }).click();
+    await answer.filter({ hasText: "42" }).waitFor();
+    await accessible(page, "chat");
+    await shot(page, "chat");
+    assert.deepEqual(seen.errors, []);
+    assert.deepEqual(seen.requests.filter((u) => !u.startsWith(server.url) && !u.startsWith("data:")), []);
+});
+
+test("a tool of the orchestrator is shown; a draft survives a reload", async () => {
+    const { page } = await open(server.url);
+    await page.getByLabel("Model", { exact: true }).selectOption("odo");
+    await ask(page, "Please evaluate 6157 - 7343.");
+    await page.locator("summary").filter({ hasText: "calculator" }).click();
+    await page.locator("pre").filter({ hasText: "6157" }).first().waitFor();
+    const field = page.getByRole("textbox", { name: "Message", exact: true });
+    await page.getByRole("button", { name: "New chat" }).click();
+    await field.fill("not sent yet");
+    await page.waitForFunction(() => localStorage.getItem("chimere.draft.new") === "not sent yet");
+    await page.reload();
+    await page.waitForFunction(() => document.querySelector("#composer")?.value === "not sent yet");
+});
+
+test("the palette changes theme and language from the keyboard; a phone has a drawer", async () => {
+    const { page } = await open(server.url);
+    await page.getByRole("heading", { name: "What shall we work on?" }).waitFor();
+    await page.keyboard.press("Control+k");
+    await page.keyboard.type("dark");
+    await accessible(page, "palette");
+    await shot(page, "palette");
+    await page.keyboard.press("Enter");
+    assert.equal(await page.evaluate(() => document.documentElement.dataset.theme), "dark");
+    await page.keyboard.press("Control+k");
+    await page.keyboard.type("français");
+    await page.keyboard.press("Enter");
+    await page.getByRole("heading", { name: "Sur quoi travaillons-nous ?" }).waitFor();
+    assert.equal(await page.evaluate(() => document.documentElement.lang), "fr");
+    await accessible(page, "dark");
+    await shot(page, "chat-dark-fr");
+    await page.setViewportSize({ width: 360, height: 740 });
+    await page.getByRole("button", { name: "Ouvrir le menu" }).click();
+    await page.getByRole("button", { name: "Réglages", exact: true }).click();
+    await page.getByRole("dialog", { name: "Réglages" }).waitFor();
+    await accessible(page, "settings on a phone");
+    await shot(page, "settings-phone");
+    assert.equal(await page.evaluate(() => document.documentElement.scrollWidth <= 360), true);
+});
+
+test("--no-studio leaves the page out", async () => {
+    const bare = await serve("--no-studio");
+    try {
+        const res = await fetch(`${bare.url}/`, { headers: { Accept: "text/html" } });
+        assert.equal((await res.json()).status, "ok");
+        assert.equal((await fetch(`${bare.url}/studio/icon.svg`)).status, 404);
+    } finally {
+        await bare.stop();
+    }
+});
