@@ -128,11 +128,13 @@ int encode_run(struct encoder *x, const struct gguf_tensor *t, uint32_t type, co
                     .most = quant_max(type),
                     .weights = weights,
                     .bad = UINT64_MAX};
-    j.span = t->ne[0] < SPAN ? t->ne[0] : SPAN;
+    bool whole = j.from->head_bytes || j.to->head_bytes; /* rows with a scale of their own */
+    j.span = t->ne[0] < SPAN || whole ? t->ne[0] : SPAN;
     j.spans_per_row = (t->ne[0] + j.span - 1) / j.span;
     quant_row_bytes(t->type, t->ne[0], &j.from_row_bytes);
     quant_row_bytes(type, t->ne[0], &j.to_row_bytes);
-    uint64_t n_span = t->n_elements / t->ne[0] * j.spans_per_row, slab = SLAB / j.span;
+    uint64_t n_span = t->n_elements / t->ne[0] * j.spans_per_row,
+             slab = SLAB / j.span ? SLAB / j.span : 1;
     if (slab > n_span) slab = n_span;
     /* the largest type has eight bytes per element */
     int rc = reserve(x, (size_t)(slab * j.span) * sizeof(double), (size_t)j.span, e);

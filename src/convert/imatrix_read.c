@@ -253,27 +253,67 @@ int imatrix_check(const struct imatrix *m, const char *tensor, uint64_t n_column
     return 0;
 }
 
+static int read_count(const struct entry *entry, const char *tensor, uint64_t own, float *count,
+                      struct err *e) {
+    *count = entry->counts ? float_at(entry->counts, entry->n_count == 1 ? 0 : own) : entry->count;
+    if (*count >= 0 && isfinite(*count)) return 0;
+    return err_set(e, CHIMERE_ENUMERIC,
+                   "importance matrix: entry %s: expected counts from 0, got %g", tensor,
+                   (double)*count);
+}
+
+static int read_sum(const struct entry *entry, const char *tensor, uint64_t at, float *sum,
+                    struct err *e) {
+    *sum = float_at(entry->sums, at);
+    if (*sum >= 0 && isfinite(*sum)) return 0;
+    return err_set(e, CHIMERE_ENUMERIC,
+                   "importance matrix: entry %s, value %" PRIu64
+                   ": expected a number from 0, got %g",
+                   tensor, at, (double)*sum);
+}
+
+/* The mean square of each column over the rows of all experts, [n_column]; ones if there were none. */
+static int pool_experts(const struct entry *entry, const char *tensor, uint64_t n_column,
+                        double *mean, struct err *e) {
+    uint64_t n_own = entry->n_value / n_column;
+    double total = 0;
+    int rc = 0;
+    for (uint64_t k = 0; k < n_own && !rc; k++) {
+        float count, sum;
+        rc = read_count(entry, tensor, k, &count, e);
+        total += (double)count;
+        for (uint64_t j = 0; j < n_column && !rc; j++) {
+            rc = read_sum(entry, tensor, k * n_column + j, &sum, e);
+            mean[j] += (double)sum;
+        }
+    }
+    for (uint64_t j = 0; j < n_column; j++) mean[j] = total > 0 ? mean[j] / total : 1;
+    return rc;
+}
+
 int imatrix_weights(const struct imatrix *m, const char *tensor, uint64_t n_column,
                     uint64_t n_matrix, float *weights, struct err *e) {
     const struct entry *entry = find(m, tensor);
     uint64_t n_own = entry->n_value / n_column;
-    for (uint64_t k = 0; k < n_matrix; k++) {
+    bool shrinks = n_own > 1 && entry->counts && entry->n_count == n_own;
+    double prior = shrinks ? IMATRIX_PRIOR : 0, *mean = NULL;
+    int rc = 0;
+    if (shrinks) {
+        mean = mem_alloc_array((size_t)n_column, sizeof *mean);
+        rc = mean ? pool_experts(entry, tensor, n_column, mean, e)
+                  : err_set(e, CHIMERE_ENOMEM, "importance matrix: out of memory");
+    }
+    for (uint64_t k = 0; k < n_matrix && !rc; k++) {
         uint64_t own = n_own == 1 ? 0 : k;
-        float count =
-            entry->counts ? float_at(entry->counts, entry->n_count == 1 ? 0 : own) : entry->count;
-        if (!(count >= 0) || !isfinite(count))
-            return err_set(e, CHIMERE_ENUMERIC,
-                           "importance matrix: entry %s: expected counts from 0, got %g", tensor,
-                           (double)count);
-        for (uint64_t j = 0; j < n_column; j++) {
-            float v = float_at(entry->sums, own * n_column + j);
-            if (!(v >= 0) || !isfinite(v))
-                return err_set(e, CHIMERE_ENUMERIC,
-                               "importance matrix: entry %s, value %" PRIu64
-                               ": expected a number from 0, got %g",
-                               tensor, own * n_column + j, (double)v);
-            weights[k * n_column + j] = count > 0 ? v / count : 1;
+        float count = 0, sum;
+        rc = read_count(entry, tensor, own, &count, e);
+        for (uint64_t j = 0; j < n_column && !rc; j++) {
+            rc = read_sum(entry, tensor, own * n_column + j, &sum, e);
+            double n = (double)count + prior;
+            weights[k * n_column + j] =
+                n > 0 ? (float)(((double)sum + (mean ? prior * mean[j] : 0)) / n) : 1;
         }
     }
-    return 0;
+    mem_free(mean);
+    return rc;
 }

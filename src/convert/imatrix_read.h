@@ -15,7 +15,7 @@
 
 #include "base/err.h"
 
-enum { IMATRIX_MAX_ENTRIES = 1 << 20 };
+enum { IMATRIX_MAX_ENTRIES = 1 << 20, IMATRIX_PRIOR = 64 };
 
 struct imatrix;
 
@@ -32,7 +32,8 @@ const char *imatrix_dataset(const struct imatrix *m); /* of calibration, "" if n
  * CHIMERE_EMISMATCH. n_matrix: rows of experts. */
 int imatrix_check(const struct imatrix *m, const char *tensor, uint64_t n_column, uint64_t n_matrix,
                   struct err *e);
-/* Fills weights [n_matrix, n_column]; an expert that the text never reached gets ones. Values that are
+/* Fills weights [n_matrix, n_column]: mean squares, ones if nothing was counted. If the entry counts each
+ * expert's rows, the mean over all experts counts as IMATRIX_PRIOR rows more: rare experts have few. Values that are
  * negative or not finite are refused. Only after imatrix_check returned 0. */
 int imatrix_weights(const struct imatrix *m, const char *tensor, uint64_t n_column,
                     uint64_t n_matrix, float *weights, struct err *e);

@@ -155,6 +155,8 @@ static const struct rule
                {ATTN_Q | ATTN_K | ATTN_V, ANYWHERE, ALWAYS, QUANT_Q6_K}, {0}},
     q4km[] = {{EXPERT, ANYWHERE, ALWAYS, QUANT_Q4_K}, {DECAY, ANYWHERE, ALWAYS, QUANT_Q8_0}, {0}};
 
+enum { GUESSED = 1024 }; /* file type of a file whose tensors alone give it */
+
 static const struct quantize_mix {
     const char *name;
     uint32_t file_type; /* general.file_type */
@@ -201,6 +203,17 @@ static const struct quantize_mix {
     {"TQ1_0", 36, QUANT_TQ1_0, QUANT_Q6_K, QUANT_Q4_K, none},
     {"TQ2_0", 37, QUANT_TQ2_0, QUANT_Q6_K, QUANT_Q4_K, none},
     {"MXFP4", 38, QUANT_MXFP4, QUANT_Q8_0, QUANT_Q8_0, none},
+    {"IQ2_K", GUESSED, QUANT_IQ2_K, QUANT_Q6_K, QUANT_Q4_K, none},
+    {"IQ3_K", GUESSED, QUANT_IQ3_K, QUANT_Q6_K, QUANT_Q4_K, none},
+    {"IQ4_K", GUESSED, QUANT_IQ4_K, QUANT_Q6_K, QUANT_IQ4_K, none},
+    {"IQ5_K", GUESSED, QUANT_IQ5_K, QUANT_Q6_K, QUANT_IQ5_K, none},
+    {"IQ6_K", GUESSED, QUANT_IQ6_K, QUANT_Q6_K, QUANT_IQ6_K, none},
+    {"IQ2_KS", GUESSED, QUANT_IQ2_KS, QUANT_Q6_K, QUANT_Q4_K, none},
+    {"IQ3_KS", GUESSED, QUANT_IQ3_KS, QUANT_Q6_K, QUANT_Q4_K, none},
+    {"IQ2_KL", GUESSED, QUANT_IQ2_KL, QUANT_Q6_K, QUANT_Q4_K, none},
+    {"IQ4_KS", GUESSED, QUANT_IQ4_KS, QUANT_Q6_K, QUANT_IQ4_KS, none},
+    {"IQ5_KS", GUESSED, QUANT_IQ5_KS, QUANT_Q6_K, QUANT_IQ5_KS, none},
+    {"IQ4_KSS", GUESSED, QUANT_IQ4_KSS, QUANT_Q6_K, QUANT_IQ4_KSS, none},
 };
 /* clang-format on */
 
@@ -259,11 +272,15 @@ uint32_t quantize_mix_fit(uint32_t type, uint64_t n) {
     static const struct {
         uint32_t from, to;
     } smaller[] = {
-        {QUANT_IQ1_S, QUANT_IQ4_NL},  {QUANT_IQ1_M, QUANT_IQ4_NL},  {QUANT_IQ2_XXS, QUANT_IQ4_NL},
-        {QUANT_IQ2_XS, QUANT_IQ4_NL}, {QUANT_IQ2_S, QUANT_IQ4_NL},  {QUANT_IQ3_XXS, QUANT_IQ4_NL},
-        {QUANT_IQ3_S, QUANT_IQ4_NL},  {QUANT_IQ4_XS, QUANT_IQ4_NL}, {QUANT_Q2_K, QUANT_Q4_0},
-        {QUANT_Q3_K, QUANT_Q4_0},     {QUANT_TQ1_0, QUANT_Q4_0},    {QUANT_TQ2_0, QUANT_Q4_0},
-        {QUANT_Q4_K, QUANT_Q5_0},     {QUANT_Q5_K, QUANT_Q5_1},     {QUANT_Q6_K, QUANT_Q8_0},
+        {QUANT_IQ1_S, QUANT_IQ4_NL},  {QUANT_IQ1_M, QUANT_IQ4_NL},   {QUANT_IQ2_XXS, QUANT_IQ4_NL},
+        {QUANT_IQ2_XS, QUANT_IQ4_NL}, {QUANT_IQ2_S, QUANT_IQ4_NL},   {QUANT_IQ3_XXS, QUANT_IQ4_NL},
+        {QUANT_IQ3_S, QUANT_IQ4_NL},  {QUANT_IQ4_XS, QUANT_IQ4_NL},  {QUANT_Q2_K, QUANT_Q4_0},
+        {QUANT_Q3_K, QUANT_Q4_0},     {QUANT_TQ1_0, QUANT_Q4_0},     {QUANT_TQ2_0, QUANT_Q4_0},
+        {QUANT_IQ2_K, QUANT_IQ4_NL},  {QUANT_IQ3_K, QUANT_IQ4_NL},   {QUANT_IQ4_K, QUANT_IQ4_NL},
+        {QUANT_IQ2_KS, QUANT_IQ4_NL}, {QUANT_IQ3_KS, QUANT_IQ4_NL},  {QUANT_IQ4_KS, QUANT_IQ4_NL},
+        {QUANT_IQ2_KL, QUANT_IQ4_NL}, {QUANT_IQ4_KSS, QUANT_IQ4_NL}, {QUANT_IQ5_K, QUANT_Q5_1},
+        {QUANT_IQ5_KS, QUANT_Q5_1},   {QUANT_IQ6_K, QUANT_Q8_0},     {QUANT_Q4_K, QUANT_Q5_0},
+        {QUANT_Q5_K, QUANT_Q5_1},     {QUANT_Q6_K, QUANT_Q8_0},
     };
     if (n % quant_traits(type)->block_elements == 0) return type;
     for (size_t i = 0; i < sizeof smaller / sizeof *smaller; i++)

@@ -130,6 +130,7 @@ static void summarise(struct score *s, size_t n, bool has_base, struct perplexit
     out->kl = (struct kl_stats){.mean = kl / count,
                                 .mean_se = standard_error(kl, kl2, count),
                                 .median = quantile(s, n, 0.5),
+                                .p99 = quantile(s, n, 0.99),
                                 .p999 = quantile(s, n, 0.999),
                                 .max = (double)s[n - 1].kl,
                                 .same_top = share,

@@ -18,7 +18,7 @@ struct perplexity_params {
 };
 
 struct kl_stats {
-    double mean, mean_se, median, p999, max;
+    double mean, mean_se, median, p99, p999, max;
     double same_top, same_top_se; /* share of positions whose likeliest token agrees */
     double base_ppl;              /* of the base, over the same tokens */
 };

@@ -339,6 +339,13 @@ static int bad_tensor(struct cursor *c, const struct gguf_tensor *t, const char 
 /* Sizes from dimensions and type. */
 static int measure(struct cursor *c, struct gguf_tensor *t) {
     const struct quant_traits *q = quant_traits(t->type);
+    int base = quant_interleaved_base(t->type);
+    if (!q && base >= 0)
+        return err_set(
+            c->e, CHIMERE_EUNSUPPORTED,
+            "%s: tensor '%s': type: expected rows in sequence, got interleaved rows of %s "
+            "(id %" PRIu32 ")",
+            c->path, t->name, quant_traits((uint32_t)base)->name, t->type);
     if (!q)
         return err_set(c->e, CHIMERE_EUNSUPPORTED,
                        "%s: tensor '%s': type: expected a known one, got id %" PRIu32, c->path,

@@ -10,7 +10,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Ids are ggml's, as tensors carry them in files. X(NAME, id, "file name", elements, bytes) */
+/* Ids are ggml's, and from 137 on ik_llama.cpp's, as tensors carry them in files. X(NAME, id, "file name", elements, bytes) */
 #define QUANT_TYPES(X)                                                                             \
     X(F32, 0, "f32", 1, 4)                                                                         \
     X(F16, 1, "f16", 1, 2)                                                                         \
@@ -41,13 +41,28 @@
     X(BF16, 30, "bf16", 1, 2)                                                                      \
     X(TQ1_0, 34, "tq1_0", 256, 54)                                                                 \
     X(TQ2_0, 35, "tq2_0", 256, 66)                                                                 \
-    X(MXFP4, 39, "mxfp4", 32, 17)
+    X(MXFP4, 39, "mxfp4", 32, 17)                                                                  \
+    X(IQ2_K, 137, "iq2_k", 256, 76)                                                                \
+    X(IQ3_K, 138, "iq3_k", 256, 110)                                                               \
+    X(IQ4_K, 139, "iq4_k", 256, 144)                                                               \
+    X(IQ5_K, 140, "iq5_k", 256, 176)                                                               \
+    X(IQ6_K, 141, "iq6_k", 256, 212)                                                               \
+    X(IQ4_KS, 144, "iq4_ks", 256, 136)                                                             \
+    X(IQ2_KS, 145, "iq2_ks", 256, 70)                                                              \
+    X(IQ4_KSS, 146, "iq4_kss", 256, 128)                                                           \
+    X(IQ5_KS, 152, "iq5_ks", 256, 168)                                                             \
+    X(IQ2_KT, 153, "iq2_kt", 256, 68)                                                              \
+    X(IQ3_KT, 154, "iq3_kt", 256, 100)                                                             \
+    X(IQ4_KT, 155, "iq4_kt", 256, 128)                                                             \
+    X(IQ3_KS, 156, "iq3_ks", 256, 102)                                                             \
+    X(IQ2_KL, 157, "iq2_kl", 256, 86)                                                              \
+    X(IQ1_KT, 158, "iq1_kt", 256, 56)
 
 enum quant_type {
 #define X(name, id, text, elements, bytes) QUANT_##name = id,
     QUANT_TYPES(X)
 #undef X
-        QUANT_N_ID = 40
+        QUANT_N_ID = 160
 };
 
 struct quant_traits {
@@ -60,6 +75,9 @@ struct quant_traits {
      * Returns false when scratch memory is short. */
     bool (*encode)(const float *src, void *dst, size_t n, const float *weights);
     bool needs_weights; /* encoding without weights is refused (iq2_xxs, iq2_xs, iq1_s) */
+    /* Bytes of a scale in front of each row's blocks. If there are any, decode and encode take exactly one
+     * row from its start, and blocks alone mean nothing. */
+    uint32_t head_bytes;
 };
 
 /* NULL for an id that is not in the table. */
@@ -69,9 +87,13 @@ int quant_type_from_name(const char *name);
 /* Bytes of a row of n elements; false if n is no multiple of the block or the size overflows. */
 bool quant_row_bytes(uint32_t id, uint64_t n, uint64_t *bytes);
 
-/* No NaN and no infinity among n elements (n a multiple of the block), from the scales where the type has
+/* No NaN and no infinity among n elements (whole blocks; one row if rows have a scale), from the scales where the type has
  * some: with finite scales no code gives anything else. */
 bool quant_is_finite(uint32_t id, const void *src, uint64_t n);
+bool quant_rows_are_finite(uint32_t id, const void *src, uint64_t n_row, uint64_t n_in);
+
+/* The base type of an id that stands for rows interleaved by ik_llama.cpp (base + 200); -1: none. */
+int quant_interleaved_base(uint32_t id);
 
 /* Magnitude up to which values can be encoded; encoders cut off what is larger. For types with a scale per
  * block it is that of the largest scale times the smallest range of codes. */

@@ -32,7 +32,9 @@ static inline void store_u32(uint8_t *p, uint32_t v) {
 #define QUANT_CODECS(X) \
     X(f32) X(f64) X(f16) X(bf16) X(q4_0) X(q4_1) X(q5_0) X(q5_1) X(q8_0) X(q2_k) X(q3_k) \
     X(q4_k) X(q5_k) X(q6_k) X(iq1_s) X(iq1_m) X(iq2_xxs) X(iq2_xs) X(iq2_s) X(iq3_xxs) \
-    X(iq3_s) X(iq4_nl) X(iq4_xs) X(mxfp4) X(tq1_0) X(tq2_0)
+    X(iq3_s) X(iq4_nl) X(iq4_xs) X(mxfp4) X(tq1_0) X(tq2_0) X(iq2_k) X(iq3_k) X(iq4_k) \
+    X(iq5_k) X(iq6_k) X(iq4_ks) X(iq2_ks) X(iq4_kss) X(iq5_ks) X(iq3_ks) X(iq2_kl) \
+    X(iq1_kt) X(iq2_kt) X(iq3_kt) X(iq4_kt) /* the trellis types are not encoded */
 /* clang-format on */
 
 #define X(name)                                                                                    \

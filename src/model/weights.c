@@ -72,7 +72,7 @@ static int bind_vector(struct binder *b, const struct tensor_row *row, const str
     if (free_size) n = t->n_elements;
     if (t->n_elements != n || n > MAX_VECTOR) return bad_shape(b, t, want);
     const struct quant_traits *q = quant_traits(t->type);
-    if (!q->decode || n % q->block_elements)
+    if (!q->decode || q->head_bytes || n % q->block_elements)
         return err_set(b->e, CHIMERE_EUNSUPPORTED, "tensor %s: expected a float type, got %s",
                        t->name, q->name);
     float *tmp = mem_alloc(n * sizeof *tmp);
@@ -330,7 +330,8 @@ static int matrix_not_finite(struct binder *b, const struct weight *m, int32_t i
 
 /* For what the device takes as it is. */
 static bool matrix_is_finite(const struct weight *m) {
-    return quant_is_finite(m->type, m->data, (uint64_t)(m->n_in * m->n_out * m->n_mat));
+    return quant_rows_are_finite(m->type, m->data, (uint64_t)(m->n_out * m->n_mat),
+                                 (uint64_t)m->n_in);
 }
 
 /* file: the slot's content before it was prepared. */

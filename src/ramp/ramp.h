@@ -14,6 +14,7 @@
 #ifndef CHIMERE_RAMP_RAMP_H
 #define CHIMERE_RAMP_RAMP_H
 
+#include "base/buf.h"
 #include "base/err.h"
 #include "kernels/ops.h"
 
@@ -57,5 +58,9 @@ struct ramp_summary {
     int32_t generations;
 };
 int ramp_summary_read(struct ramp_summary *out, const struct ramp_options *o, struct err *e);
+
+/* Figures of OUT as text; also report.json, pareto.svg and heat.svg in the work folder. Divergence is measured
+ * over o->text if it is given. */
+int ramp_report(const struct ramp_options *o, struct buf *text, struct err *e);
 
 #endif

@@ -346,20 +346,36 @@ static void fill_importance(void) {
     struct rng r;
     rng_seed(&r, 9);
     for (int i = 0; i < N_EXPERT; i++)
-        for (int j = 0; j < EMBD; j++) /* expert 2 is never used: ones */
+        for (int j = 0; j < EMBD; j++) /* expert 2 is never used */
             importance[i][j] = i == 2 ? 1 : ldexpf((float)(1 + rng_below(&r, 1000)), -4);
+}
+
+static const float n_rows[N_EXPERT] = {4, 8, 0, 2}; /* that each expert of the matrix saw */
+
+/* What an entry with counts weighs: the mean over all experts counts as 64 rows more. */
+static void shrink_importance(float out[N_EXPERT][EMBD]) {
+    for (int j = 0; j < EMBD; j++) {
+        double sum = 0, n = 0;
+        for (int i = 0; i < N_EXPERT; i++) {
+            sum += (double)(importance[i][j] * n_rows[i]);
+            n += (double)n_rows[i];
+        }
+        for (int i = 0; i < N_EXPERT; i++)
+            out[i][j] = (float)(((double)(importance[i][j] * n_rows[i]) + 64 * (sum / n)) /
+                                ((double)n_rows[i] + 64));
+    }
 }
 
 static void write_matrix_gguf(const char *name, uint64_t n_column, float spoil) {
     struct gguf_writer *w;
     struct err e = {0};
     char sums[80], counts[80];
-    float x[N_EXPERT][EMBD], n[N_EXPERT] = {4, 8, 0, 2};
+    float x[N_EXPERT][EMBD];
     uint64_t ne[2] = {n_column, N_EXPERT}, ne_count[2] = {1, N_EXPERT};
     snprintf(sums, sizeof sums, "%s.in_sum2", name);
     snprintf(counts, sizeof counts, "%s.counts", name);
     for (int i = 0; i < N_EXPERT; i++)
-        for (int j = 0; j < EMBD; j++) x[i][j] = importance[i][j] * n[i];
+        for (int j = 0; j < EMBD; j++) x[i][j] = importance[i][j] * n_rows[i];
     x[1][5] = isnan(spoil) || spoil < 0 ? spoil : x[1][5];
     assert_int_equal(gguf_writer_new(&w, matrix, 0, 0, &e), 0);
     gguf_put_str(w, "general.type", "imatrix", 7);
@@ -368,7 +384,7 @@ static void write_matrix_gguf(const char *name, uint64_t n_column, float spoil) 
     gguf_add_tensor(w, sums, QUANT_F32, 2, ne);
     gguf_add_tensor(w, counts, QUANT_F32, 2, ne_count);
     gguf_write_data(w, x, n_column * N_EXPERT * sizeof(float), &e);
-    gguf_write_data(w, n, sizeof n, &e);
+    gguf_write_data(w, n_rows, sizeof n_rows, &e);
     assert_int_equal(gguf_writer_close(w, &e), 0);
 }
 
@@ -422,7 +438,9 @@ static void both_forms_of_importance_weigh_each_expert(void **s) {
         }
         struct gguf *g = made(&weighted);
         expect_type(g, experts, QUANT_IQ3_S);
-        expect_rows(g, experts, &importance[0][0]);
+        static float shrunk[N_EXPERT][EMBD];
+        shrink_importance(shrunk);
+        expect_rows(g, experts, form == 0 ? &shrunk[0][0] : &importance[0][0]);
         assert_int_equal(key(g, "quantize.imatrix.chunks_count"), 12);
         assert_int_equal(key(g, "quantize.imatrix.entries_count"), form + 1);
         struct slice file;

@@ -4,6 +4,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/mem.h"
 #include "cli/cli.h"
 #include "format/gguf.h"
 #include "format/quant.h"
@@ -18,15 +19,24 @@ static int dump(const struct gguf_tensor *t, struct err *e) {
         return err_set(e, CHIMERE_EUNSUPPORTED,
                        "tensor %s: expected a type that stands for floats, got %s", t->name,
                        q->name);
-    static float out[CHUNK];
-    for (uint64_t i = 0; i < t->n_elements; i += CHUNK) {
-        size_t n = t->n_elements - i < CHUNK ? (size_t)(t->n_elements - i) : CHUNK;
-        q->decode(t->data + i / q->block_elements * q->block_bytes, out, n);
+    /* rows with a scale of their own are decoded one by one */
+    size_t chunk = q->head_bytes ? (size_t)t->ne[0] : CHUNK;
+    uint64_t row_bytes = 0;
+    float *out = mem_alloc_array(chunk, sizeof *out);
+    if (!out) return err_set(e, CHIMERE_ENOMEM, "tensor %s: out of memory", t->name);
+    quant_row_bytes(t->type, t->ne[0], &row_bytes);
+    int rc = 0;
+    for (uint64_t i = 0; i < t->n_elements && !rc; i += chunk) {
+        size_t n = t->n_elements - i < chunk ? (size_t)(t->n_elements - i) : chunk;
+        uint64_t at =
+            q->head_bytes ? i / chunk * row_bytes : i / q->block_elements * q->block_bytes;
+        q->decode(t->data + at, out, n);
         if (fwrite(out, sizeof *out, n, stdout) != n)
-            return err_set(e, CHIMERE_EIO, "standard output: %s", strerror(errno));
+            rc = err_set(e, CHIMERE_EIO, "standard output: %s", strerror(errno));
     }
-    if (fflush(stdout)) return err_set(e, CHIMERE_EIO, "standard output: %s", strerror(errno));
-    return 0;
+    if (!rc && fflush(stdout)) rc = err_set(e, CHIMERE_EIO, "standard output: %s", strerror(errno));
+    mem_free(out);
+    return rc;
 }
 
 int cmd_dump(int argc, char **argv) {

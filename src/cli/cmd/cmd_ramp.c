@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/buf.h"
 #include "base/str.h"
 #include "cli/model_args.h"
 #include "kernels/device.h"
@@ -36,9 +37,11 @@ const struct cfg_opt ramp_options[] = {
 
 static const char usage[] =
     "usage: chimere ramp MODEL OUT --size 14.2G | --bpw 3.5 | --card NAME --ctx N [-f TEXT]\n"
-    "       chimere ramp analyse|search|build MODEL OUT [options]\n\n"
+    "       chimere ramp analyse|search|build|report MODEL OUT [options]\n\n"
     "Chooses the type of every tensor so that a file of the given size diverges least from MODEL,\n"
-    "and writes it. Without a step's name all run in turn. Interrupted runs continue.";
+    "and writes it. Without a step's name, analyse, search and build run in turn; interrupted "
+    "runs\n"
+    "continue. report measures OUT over -f TEXT and draws it.";
 
 static void fill(struct ramp_options *o, const struct cfg *c) {
     o->mode = strcmp(cfg_str(c, "mode"), "chimere") == 0 ? RAMP_CHIMERE : RAMP_PORTABLE;
@@ -75,16 +78,27 @@ static int show_plan(const struct ramp_options *o, struct err *e) {
     return 0;
 }
 
+static int report(const struct ramp_options *o, struct err *e) {
+    struct buf text;
+    buf_init(&text, 1 << 24);
+    int rc = ramp_report(o, &text, e);
+    if (!rc && text.p) fputs(text.p, stdout);
+    if (!rc) printf("%s/report.json, pareto.svg, heat.svg\n", o->work);
+    buf_fini(&text);
+    return rc;
+}
+
 static const struct step {
     const char *name;
     int (*run)(const struct ramp_options *o, struct err *e);
-} steps[] = {{"analyse", ramp_analyse}, {"search", ramp_search}, {"build", ramp_build}};
+} steps[] = {
+    {"analyse", ramp_analyse}, {"search", ramp_search}, {"build", ramp_build}, {"report", report}};
 
 /* One step, or all; the plan is shown after it was made. */
 static int run_steps(const struct ramp_options *o, const char *only, struct err *e) {
     int rc = 0;
     for (size_t i = 0; i < sizeof steps / sizeof *steps && !rc; i++) {
-        if (only && strcmp(steps[i].name, only) != 0) continue;
+        if (only ? strcmp(steps[i].name, only) != 0 : steps[i].run == report) continue;
         rc = steps[i].run(o, e);
         if (!rc && steps[i].run == ramp_search) rc = show_plan(o, e);
         if (!rc && steps[i].run == ramp_build) printf("%s\n", o->out);

@@ -455,6 +455,8 @@ INLINE void direct(int n_row, const uint8_t *const *tile, int first, int last,
     X(p5_f16, PLANES_5, SCALE_F16, true)                                                           \
     X(p5_f16_min, PLANES_5, SCALE_F16_MIN, false)                                                  \
     X(p8_f16, PLANES_8, SCALE_F16, true)                                                           \
+    X(p8_s8, PLANES_8, SCALE_S8, true)                                                             \
+    X(p8_s8x2, PLANES_8, SCALE_S8X2, true)                                                         \
     X(p4_e8, PLANES_4, SCALE_E8, true)                                                             \
     X(p2_one, PLANES_2, SCALE_ONE, true)                                                           \
     X(p2_k4x2, PLANES_2, SCALE_K4X2, false)                                                        \
@@ -604,7 +606,8 @@ static void tiles(const struct gemm_call *c) {
         tiles_unpacked(c, k);
         return;
     }
-    if (c->form->planes == PLANES_8 && c->n_tile == 2 && c->n_row > 1) {
+    if (c->form->scale == SCALE_F16 && c->form->planes == PLANES_8 && c->n_tile == 2 &&
+        c->n_row > 1) {
         tiles_direct(c);
         return;
     }

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "format/quant.h"
+#include "format/quant_ik.h"
 #include "kernels/cpu/repack_read.h"
 
 #define IQ3_S_VALUES                                                                               \
@@ -48,6 +49,25 @@ static const struct repack_form forms[QUANT_N_ID] = {
     [QUANT_IQ1_M] = {PLANES_3, SCALE_U4X2, true, IQ1_VALUES, 0, .125f, 8, 160},
     [QUANT_TQ1_0] = {PLANES_2, SCALE_ONE, true, TQ_VALUES, 0, 1, 8, 32},
     [QUANT_TQ2_0] = {PLANES_2, SCALE_ONE, true, TQ_VALUES, 0, 1, 8, 32},
+#define IK_16                                                                                      \
+    { PLANES_8, SCALE_S8X2, true, {0}, 0, 1, 8, 288 }
+#define IK_32                                                                                      \
+    { PLANES_8, SCALE_S8, true, {0}, 0, 1, 8, 160 }
+    [QUANT_IQ2_K] = IK_16,
+    [QUANT_IQ3_K] = IK_16,
+    [QUANT_IQ4_K] = IK_16,
+    [QUANT_IQ5_K] = IK_16,
+    [QUANT_IQ6_K] = IK_16,
+    [QUANT_IQ2_KS] = IK_32,
+    [QUANT_IQ3_KS] = IK_32,
+    [QUANT_IQ2_KL] = IK_32,
+    [QUANT_IQ4_KS] = IK_32,
+    [QUANT_IQ5_KS] = IK_32,
+    [QUANT_IQ4_KSS] = IK_32,
+    [QUANT_IQ1_KT] = IK_32,
+    [QUANT_IQ2_KT] = IK_32,
+    [QUANT_IQ3_KT] = IK_32,
+    [QUANT_IQ4_KT] = IK_32,
 };
 
 const struct repack_form *repack_form_of(uint32_t type) {
@@ -128,6 +148,19 @@ static void put_codes(enum repack_planes planes, const uint8_t *q, int r, uint8_
     *out = bits;
 }
 
+/* Types of ik_llama.cpp: int8 values and scales. The scale of a row is kept as a half: exact in files of
+ * our encoders, within 2^-11 in others. */
+static void read_ik(uint32_t type, const uint8_t *row, const uint8_t *block,
+                    struct repack_codes *c) {
+    struct quant_ik_block k;
+    quant_ik_read(type, block, &k);
+    float d = quant_traits(type)->head_bytes ? quant_ik_row_scale(type, row) : k.d;
+    c->d[0] = quant_f32_to_f16(d);
+    memcpy(c->q, k.value, sizeof k.value);
+    bool of_32 = forms[type].scale == SCALE_S8;
+    for (int i = 0; i < 16; i++) c->s[i] = (uint8_t)k.scale[of_32 ? 2 * i % 16 : i];
+}
+
 /* While its rows are in the cache anyway, also tells whether they are finite. */
 static bool repack_tile(const struct weight *w, const struct repack_form *f, int64_t mat,
                         int64_t tile, uint8_t *dst) {
@@ -143,7 +176,11 @@ static bool repack_tile(const struct weight *w, const struct repack_form *f, int
     for (int64_t b = 0; b < n_block; b += f->group_blocks, dst += group_bytes(f)) {
         int n = n_block - b < f->group_blocks ? (int)(n_block - b) : f->group_blocks;
         for (int64_t r = 0; r < n_row; r++) {
-            const uint8_t *src = rows + (size_t)r * w->row_bytes;
+            const uint8_t *row = rows + (size_t)r * w->row_bytes, *src = row + t->head_bytes;
+            if (!read) {
+                read_ik(w->type, row, src + (size_t)(b / per_block) * t->block_bytes, &c[r]);
+                continue;
+            }
             for (int i = 0; i < n; i += per_block)
                 read(src + (size_t)((b + i) / per_block) * t->block_bytes, i, &c[r]);
         }
@@ -153,7 +190,7 @@ static bool repack_tile(const struct weight *w, const struct repack_form *f, int
                 put_codes(f->planes, c[r].q + i * PACK_BLOCK, r,
                           dst + f->header_bytes + i * block_bytes);
     }
-    return quant_is_finite(w->type, rows, (uint64_t)(n_row * w->n_in));
+    return quant_rows_are_finite(w->type, rows, (uint64_t)n_row, (uint64_t)w->n_in);
 }
 
 bool repack_tiles(const struct weight *w, int64_t first, int64_t last, uint8_t *dst) {

@@ -6,6 +6,7 @@
 
 #include "format/quant.h"
 #include "format/quant_codebook.h"
+#include "format/quant_ik.h"
 
 /* clang-format off */
 static const struct form_row {
@@ -22,6 +23,7 @@ enum plane_form cuda_repack_form(uint32_t type, uint32_t layout) {
     for (int f = 1; f < N_FORM; f++)
         if (forms[f].type == type && (f != FORM_O4 || layout == PLANES_WIDE))
             return (enum plane_form)f;
+    if (type >= QUANT_IQ2_K && quant_traits(type)) return FORM_I8X;
     if (type == QUANT_IQ1_M || type == QUANT_TQ1_0 || type == QUANT_TQ2_0) return FORM_I8X;
     return FORM_NONE;
 }
@@ -297,6 +299,31 @@ static void pack_exact(const float *x, struct unit u) {
     }
 }
 
+/* One half of a unit of ik_llama.cpp's types: eight-bit values and a float scale per 16. */
+static void pack_ik(const struct quant_ik_block *q, float d, int unit, struct unit u) {
+    for (int half = 0; half < 2; half++) {
+        float scale = d * (float)q->scale[2 * unit + half];
+        memcpy(u.codes + 16 * half, q->value + 32 * unit + 16 * half, 16);
+        memcpy(u.top + 4 * half, &scale, 4);
+    }
+}
+
+static void pack_ik_row(uint32_t type, const uint8_t *row, size_t n_block, struct unit u) {
+    const struct plane_sizes s = forms[FORM_I8X].size;
+    const struct quant_traits *t = quant_traits(type);
+    const uint8_t *b = row + t->head_bytes;
+    for (; n_block > 0; n_block--, b += t->block_bytes) {
+        struct quant_ik_block q;
+        quant_ik_read(type, b, &q);
+        float d = t->head_bytes ? quant_ik_row_scale(type, row) : q.d;
+        for (int k = 0; k < 8; k++) {
+            pack_ik(&q, d, k, u);
+            u.codes += s.codes;
+            u.top += s.top / s.top_units;
+        }
+    }
+}
+
 /* n_block blocks of a row, u being the place of the first unit. */
 OF_FORM void pack_row(enum plane_form f, const struct quant_traits *t, const uint8_t *b,
                       size_t n_block, struct unit u) {
@@ -334,6 +361,10 @@ bool cuda_repack_pack(const struct weight *w, int64_t first, int64_t n, uint8_t 
         struct unit u = {to[0] + at * s.codes, to[1] + at * s.more, to[2] + at * s.sub,
                          to[3] + at / s.top_units * s.top};
         is_finite &= quant_is_finite(w->type, src, (uint64_t)w->n_in);
+        if (w->type >= QUANT_IQ2_K) {
+            pack_ik_row(w->type, src, n_block, u);
+            continue;
+        }
         switch (f) {
         case FORM_NONE:
         case N_FORM: break;
