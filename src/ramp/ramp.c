@@ -30,7 +30,6 @@ void ramp_defaults(struct ramp_options *o) {
                                .population = 128,
                                .probe_tok = 2048,
                                .judge_tok = 16384,
-                               .sample_weights = 1 << 16,
                                .cache_bytes = (uint64_t)32 << 30};
 }
 

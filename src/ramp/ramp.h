@@ -40,9 +40,9 @@ struct ramp_options {
     uint64_t seed;
     int32_t generations, population; /* of the evolution; 0 generations: none */
     int32_t probe_tok, judge_tok;    /* tokens that gains and final candidates are measured on */
-    uint64_t sample_weights;         /* per tensor and type in the analysis */
-    uint64_t cache_bytes;            /* of encoded tensors in the work folder */
-    bool quiet;                      /* no progress bar */
+    uint64_t sample_weights; /* per tensor and type in the analysis; 0: as many as take a minute */
+    uint64_t cache_bytes;    /* of encoded tensors in the work folder */
+    bool quiet;              /* no progress bar */
 };
 
 void ramp_defaults(struct ramp_options *o);

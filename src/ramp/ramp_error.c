@@ -11,7 +11,11 @@
 #include "base/rng.h"
 #include "format/quant.h"
 
-enum { MIN_ROWS = 8 };
+enum {
+    MIN_ROWS = 8,
+    SAMPLE_ALL = 8 << 20,  /* weights of all tensors, per type: a minute on two cores */
+    SAMPLE_MOST = 1 << 16, /* of one tensor: the error's own error is then 1 % */
+};
 
 struct job {
     const struct ramp_gene *gene;
@@ -125,6 +129,10 @@ int ramp_error_measure(struct ramp_set *s, uint64_t n_sample, int n_thread, bool
     struct pool *pool = pool_new(n_thread);
     if (!pool) return err_set(e, CHIMERE_ENOMEM, "out of memory");
     int rc = 0;
+    if (!n_sample) {
+        n_sample = SAMPLE_ALL / s->n_gene;
+        if (n_sample > SAMPLE_MOST) n_sample = SAMPLE_MOST;
+    }
     if (!quiet) progress_begin("errors of types", s->n_gene, false);
     for (size_t i = 0; i < s->n_gene && !rc; i++) {
         rc = measure_gene(s, &s->genes[i], n_sample, pool, e);

@@ -25,7 +25,7 @@ const struct cfg_opt ramp_options[] = {
     {"population", 0, CFG_INT, "N", "128", 2, 4096, NULL, "candidates per generation"},
     {"tokens", 0, CFG_INT, "N", "16384", 512, 1 << 24, NULL, "tokens that the last candidates are measured on"},
     {"probe-tokens", 0, CFG_INT, "N", "2048", 256, 1 << 24, NULL, "tokens that gains of tensors are measured on"},
-    {"sample", 0, CFG_INT, "N", "65536", 256, 1 << 30, NULL, "weights per tensor and type in the analysis"},
+    {"sample", 0, CFG_INT, "N", "0", 0, 1 << 30, NULL, "weights per tensor and type in the analysis; 0: as many as take a minute"},
     {"seed", 0, CFG_INT, "N", "1", 0, 1e15, NULL, "seed of texts and mutations"},
     {"threads", 't', CFG_INT, "N", "0", 0, 512, NULL, "threads; 0: one per core"},
     {"device", 0, CFG_STR, "NAME", "auto", 0, 0, NULL, "where candidates run: cpu, cuda or cuda:N; auto: cpu"},
