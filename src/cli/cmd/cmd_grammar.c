@@ -10,6 +10,7 @@
 #include "base/file.h"
 #include "base/mem.h"
 #include "cli/cli.h"
+#include "cli/model_args.h"
 #include "format/gguf.h"
 #include "model/vocab.h"
 #include "text/grammar/grammar.h"
@@ -169,7 +170,12 @@ int cmd_grammar(int argc, char **argv) {
                  ? err_set(&e, CHIMERE_EINVAL, "grammar: unexpected argument '%s'", cfg_pos(c, 0))
                  : load_grammar(&g, c, &e);
     if (rc == 0 && path) rc = file_read(path, MAX_SOURCE, &text, &n, &e);
-    if (rc == 0 && cfg_str(c, "model")) rc = load_tok(&t, cfg_str(c, "model"), &e);
+    char own[4096];
+    if (rc == 0 && cfg_str(c, "model")) {
+        const char *given = cfg_str(c, "model");
+        bool named = !file_exists(given) && model_args_own(given, own, sizeof own, NULL) == 0;
+        rc = load_tok(&t, named ? own : given, &e);
+    }
     if (rc) {
         status = cli_fail(&e);
     } else if (!path && !literal) {
