@@ -227,7 +227,7 @@ static const struct {
     {CHAT, "{" HI ",\"temperature\":NaN}", 400, "body"},
     {CHAT, "{" HI ",\"temperature\":-1}", 400, "temperature"},
     {CHAT, "{" HI ",\"temperature\":\"hot\"}", 400, "temperature"},
-    {CHAT, "{" HI ",\"temperature\":1e999}", 400, "body"},
+    {CHAT, "{" HI ",\"temperature\":1e999}", 400, "temperature"},
     {CHAT, "{" HI ",\"max_tokens\":-5}", 400, "max_tokens"},
     {CHAT, "{" HI ",\"max_tokens\":1.5}", 400, "max_tokens"},
     {CHAT, "{" HI ",\"n\":1000}", 400, "n"},

@@ -293,11 +293,10 @@ static uint32_t take_escape(struct regex *x, bool in_class) {
         x->pos++;
         if ((c | 32) >= 'a' && (c | 32) <= 'z') return (uint32_t)c & 31;
         break;
-    case '-':
-        if (in_class) return '-';
-        break;
-    default:
-        if (c > 0 && strchr("^$\\.*+?()[]{}|/", c)) return (uint32_t)c;
+    default: /* of punctuation, as Python and ECMAScript without its flag u have it */
+        if (c > ' ' && c < 0x7f && !(c >= '0' && c <= '9') &&
+            !((c | 32) >= 'a' && (c | 32) <= 'z') && c != '_')
+            return (uint32_t)c;
     }
     x->pos--;
     if (c == 'b' || c == 'B')
