@@ -62,6 +62,7 @@ export async function closeAll() {
 
 // No serious or critical fault. The rules run in a world of their own: the page's policy allows no script of others.
 export async function accessible(page, where) {
+    await page.evaluate(() => Promise.all(document.getAnimations().map((a) => a.finished))); // colours at rest
     const session = await page.context().newCDPSession(page);
     const { frameTree } = await session.send("Page.getFrameTree");
     const { executionContextId } = await session.send("Page.createIsolatedWorld", { frameId: frameTree.frame.id });

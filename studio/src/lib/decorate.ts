@@ -5,15 +5,6 @@ const HIGHLIGHT_MAX = 30_000;
 let highlighter: Promise<typeof import("./highlight")> | null = null;
 let mathematics: Promise<typeof import("./math")> | null = null;
 
-export interface Runner {
-    (language: string, text: string): void;
-}
-let runner: Runner = () => {};
-export function onRun(fn: Runner): void {
-    runner = fn;
-}
-export const previewable = ["html", "svg", "mermaid"];
-
 export async function copy(text: string): Promise<boolean> {
     try {
         await navigator.clipboard.writeText(text);
@@ -51,8 +42,6 @@ function bar(pre: HTMLPreElement, final: boolean): void {
     name.textContent = language || t("code.text");
     head.append(name);
     const text = () => code.textContent ?? "";
-    if (final && previewable.includes(language))
-        head.append(button(t("code.show"), t("code.show.name", { language }), () => runner(language, text())));
     head.append(
         button(t("copy"), t("code.copy", { language: language || t("code.text") }), async (b) => {
             b.textContent = (await copy(text())) ? t("copied") : t("copy.failed");
