@@ -261,12 +261,17 @@ static void decode(uint32_t type, const void *src, float *dst, size_t n) {
     for (size_t i = 0; i < n; i += 256, b += t->block_bytes, dst += 256) {
         quant_ik_read(type, b, &k);
         float d = t->head_bytes ? row : k.d;
-        for (int j = 0; j < 256; j++) dst[j] = d * (float)k.scale[j / 16] * (float)k.value[j];
+        for (int j = 0; j < 256; j++) {
+            int group = j / 16;
+            dst[j] = d * (float)k.scale[group] * (float)k.value[j];
+        }
         if (type != QUANT_IQ6_K) continue;
         uint32_t extra = load_u16(b + 2);
-        for (int j = 0; j < 256; j++)
-            dst[j] = d * (float)k.scale[j / 16] *
-                     quant_ik_6(code_iq6_k(b, j), (int)(extra >> j / 16 & 1));
+        for (int j = 0; j < 256; j++) {
+            int group = j / 16;
+            dst[j] =
+                d * (float)k.scale[group] * quant_ik_6(code_iq6_k(b, j), (int)(extra >> group & 1));
+        }
     }
 }
 

@@ -5,7 +5,6 @@
 #include <fcntl.h>
 #include <openssl/evp.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
 #include <unistd.h>
@@ -249,7 +248,7 @@ int nights_add(struct nights *n, json_t *record, bool promote, int64_t *night, s
     if (!text) return err_set(e, CHIMERE_ENOMEM, "out of memory");
     int rc = record_path(n, *night, path, e);
     if (!rc) rc = write_bytes(path, text, strlen(text), e);
-    free(text);
+    mem_free(text);
     if (!rc) n->last = *night;
     return rc || !promote ? rc : nights_select(n, *night, e);
 }
