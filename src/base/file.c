@@ -136,6 +136,15 @@ void file_writer_abort(struct file_writer *w) {
     writer_release(w);
 }
 
+int file_write(const char *path, const void *data, size_t n, struct err *e) {
+    struct file_writer w;
+    int rc = file_writer_open(&w, path, e);
+    if (rc) return rc;
+    if (!n || fwrite(data, 1, n, w.f) == n) return file_writer_commit(&w, e);
+    file_writer_abort(&w);
+    return err_set(e, CHIMERE_EIO, "%s: cannot write", path);
+}
+
 bool file_exists(const char *path) { return access(path, F_OK) == 0; }
 
 int file_mkdirs(const char *path, struct err *e) {

@@ -36,6 +36,8 @@ struct file_writer {
 int file_writer_open(struct file_writer *w, const char *path, struct err *e);
 int file_writer_commit(struct file_writer *w, struct err *e);
 void file_writer_abort(struct file_writer *w);
+/* The same for n bytes at once. */
+int file_write(const char *path, const void *data, size_t n, struct err *e);
 
 bool file_exists(const char *path);
 int file_mkdirs(const char *path, struct err *e); /* as mkdir -p, mode 0700 for what it makes */

@@ -49,22 +49,12 @@ static int hash_file(const char *path, char sha256[65], struct err *e) {
     return 0;
 }
 
-static int write_bytes(const char *path, const void *data, size_t n, struct err *e) {
-    struct file_writer w;
-    int rc = file_writer_open(&w, path, e);
-    if (rc) return rc;
-    if (n && fwrite(data, 1, n, w.f) != n) {
-        file_writer_abort(&w);
-        return err_set(e, CHIMERE_EIO, "%s: cannot write", path);
-    }
-    return file_writer_commit(&w, e);
-}
-
 static int copy_file(const char *from, const char *to, struct err *e) {
     struct file_map map;
     int rc = file_map(&map, from, e);
-    if (!rc) rc = write_bytes(to, map.data, map.size, e);
-    if (!rc || map.data) file_unmap(&map);
+    if (rc) return rc;
+    rc = file_write(to, map.data, map.size, e);
+    file_unmap(&map);
     return rc;
 }
 
@@ -158,7 +148,7 @@ int nights_select(struct nights *n, int64_t night, struct err *e) {
     if (!rc) rc = check_artefacts(n, artefacts, e);
     if (!rc) rc = path_of(n, "current", "", path, e);
     int k = snprintf(text, sizeof text, "%lld\n", (long long)night);
-    if (!rc) rc = write_bytes(path, text, (size_t)k, e); /* from here on the night serves */
+    if (!rc) rc = file_write(path, text, (size_t)k, e); /* from here on the night serves */
     if (!rc) n->current = night;
     if (!rc) rc = make_live(n, artefacts, e);
     json_decref(record);
@@ -247,7 +237,7 @@ int nights_add(struct nights *n, json_t *record, bool promote, int64_t *night, s
     char *text = json_dumps(record, JSON_INDENT(1) | JSON_REAL_PRECISION(9));
     if (!text) return err_set(e, CHIMERE_ENOMEM, "out of memory");
     int rc = record_path(n, *night, path, e);
-    if (!rc) rc = write_bytes(path, text, strlen(text), e);
+    if (!rc) rc = file_write(path, text, strlen(text), e);
     mem_free(text);
     if (!rc) n->last = *night;
     return rc || !promote ? rc : nights_select(n, *night, e);

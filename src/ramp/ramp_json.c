@@ -15,6 +15,15 @@ int ramp_json_path(char *out, const char *work, const char *name, struct err *e)
     return 0;
 }
 
+int ramp_write_text(struct buf *b, const char *work, const char *name, struct err *e) {
+    char path[4096];
+    int rc = b->failed ? err_set(e, b->failed, "%s: out of memory", name)
+                       : ramp_json_path(path, work, name, e);
+    if (!rc) rc = file_write(path, b->p, b->n, e);
+    buf_fini(b);
+    return rc;
+}
+
 json_t *ramp_json_load(const char *work, const char *name, uint64_t key) {
     char path[4096], want[24], *text;
     size_t n;

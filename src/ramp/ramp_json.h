@@ -4,6 +4,7 @@
 
 #include <jansson.h>
 
+#include "base/buf.h"
 #include "base/err.h"
 #include <stdint.h>
 
@@ -13,6 +14,8 @@ json_t *ramp_json_load(const char *work, const char *name, uint64_t key);
 int ramp_json_save(json_t *root, const char *work, const char *name, uint64_t key, struct err *e);
 /* out[4096] gets WORK/NAME. */
 int ramp_json_path(char *out, const char *work, const char *name, struct err *e);
+/* Writes b as WORK/NAME and ends it, whether or not that succeeds. */
+int ramp_write_text(struct buf *b, const char *work, const char *name, struct err *e);
 double ramp_json_number(const json_t *o, const char *key, double otherwise);
 
 #endif

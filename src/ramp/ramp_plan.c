@@ -43,22 +43,6 @@ static void put_regex(struct buf *b, const char *name) {
     buf_putc(b, '$');
 }
 
-static int write_text(struct buf *b, const char *work, const char *name, struct err *e) {
-    char path[4096];
-    struct file_writer w;
-    int rc = b->failed ? err_set(e, b->failed, "%s: out of memory", name)
-                       : ramp_json_path(path, work, name, e);
-    if (!rc) rc = file_writer_open(&w, path, e);
-    if (!rc && fwrite(b->p ? b->p : "", 1, b->n, w.f) != b->n) {
-        file_writer_abort(&w);
-        rc = err_set(e, CHIMERE_EIO, "%s: cannot write", path);
-    } else if (!rc) {
-        rc = file_writer_commit(&w, e);
-    }
-    buf_fini(b);
-    return rc;
-}
-
 /* types.txt is for llama-quantize --tensor-type-file, custom-q.txt holds flags for ik_llama.cpp's. */
 static int write_dialects(const struct ramp_set *s, const uint8_t *choice,
                           const struct ramp_options *o, struct err *e) {
@@ -78,9 +62,9 @@ static int write_dialects(const struct ramp_set *s, const uint8_t *choice,
             buf_putc(&custom, *p >= 'A' && *p <= 'Z' ? (char)(*p + 32) : *p);
     }
     buf_puts(&custom, "\"\n");
-    int rc = write_text(&types, o->work, "types.txt", e);
+    int rc = ramp_write_text(&types, o->work, "types.txt", e);
     if (rc) buf_fini(&custom);
-    return rc ? rc : write_text(&custom, o->work, "custom-q.txt", e);
+    return rc ? rc : ramp_write_text(&custom, o->work, "custom-q.txt", e);
 }
 
 static int write_plan(const struct ramp_set *s, const uint8_t *choice, const struct ramp_options *o,

@@ -14,22 +14,6 @@
 
 enum { WIDTH = 760, HEIGHT = 480, LEFT = 70, BOTTOM = 50, CURVE = 48, MAX_SVG = 16 << 20 };
 
-static int write_svg(struct buf *b, const char *work, const char *name, struct err *e) {
-    char path[4096];
-    struct file_writer w;
-    int rc = b->failed ? err_set(e, b->failed, "%s: out of memory", name)
-                       : ramp_json_path(path, work, name, e);
-    if (!rc) rc = file_writer_open(&w, path, e);
-    if (!rc && fwrite(b->p, 1, b->n, w.f) != b->n) {
-        file_writer_abort(&w);
-        rc = err_set(e, CHIMERE_EIO, "%s: cannot write", path);
-    } else if (!rc) {
-        rc = file_writer_commit(&w, e);
-    }
-    buf_fini(b);
-    return rc;
-}
-
 static void begin(struct buf *b, int width, int height) {
     buf_init(b, MAX_SVG);
     buf_printf(b,
@@ -140,7 +124,7 @@ int ramp_svg_pareto(const struct ramp_set *s, const uint8_t *choice, double meas
     }
     buf_puts(&b, "</svg>\n");
     mem_free(other);
-    return write_svg(&b, work, "pareto.svg", e);
+    return ramp_write_text(&b, work, "pareto.svg", e);
 }
 
 /* ---- heat map ---- */
@@ -181,5 +165,5 @@ int ramp_svg_heat(const struct ramp_set *s, const uint8_t *choice, const char *w
         y += 18;
     }
     buf_puts(&b, "</svg>\n");
-    return write_svg(&b, work, "heat.svg", e);
+    return ramp_write_text(&b, work, "heat.svg", e);
 }
