@@ -52,14 +52,17 @@ static int open_remote_embed(struct odo_rig *r, const struct cfg *c, struct err 
     return rc;
 }
 
-/* --db, or the user's own. A command that only answers goes on without a home folder. */
-static int open_store(struct odo_rig *r, const struct cfg *c, bool only_answers, struct err *e) {
+int odo_args_store(const struct cfg *c, struct store **out, struct err *e) {
     char path[4096];
     const char *given = cfg_str(c, "db");
-    if (given) return store_open(&r->store, given, e);
-    int rc = file_user_data("chimere.db", path, sizeof path, e);
-    if (!rc) rc = store_open(&r->store, path, e);
-    if (!rc || !only_answers || rc == CHIMERE_ENOMEM) return rc;
+    int rc = given ? 0 : file_user_data("chimere.db", path, sizeof path, e);
+    return rc ? rc : store_open(out, given ? given : path, e);
+}
+
+/* A command that only answers continues without a home folder. */
+static int open_store(struct odo_rig *r, const struct cfg *c, bool only_answers, struct err *e) {
+    int rc = odo_args_store(c, &r->store, e);
+    if (!rc || !only_answers || cfg_str(c, "db") || rc == CHIMERE_ENOMEM) return rc;
     log_warn("%s; this run keeps nothing, --db FILE names another place", e->text);
     *e = (struct err){0};
     return store_open(&r->store, ":memory:", e);

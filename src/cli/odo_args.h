@@ -52,6 +52,9 @@ struct odo_rig {
 int odo_args_key(const struct cfg *c, const char *option, char **out, struct err *e);
 void odo_args_forget(char *key);
 
+/* The store of option db, else chimere.db in the user's data directory. */
+int odo_args_store(const struct cfg *c, struct store **out, struct err *e);
+
 /* Somebody wants an orchestrator: one of the options that are for it alone is set. */
 bool odo_args_are_given(const struct cfg *c);
 

@@ -30,8 +30,7 @@ struct trainer {
     size_t n_w;
     float *velocity, *best; /* owned [n_b] */
     size_t n_b;
-    struct fzoo_result *r;
-    double *first, *now; /* owned [n held]: losses per sample at the start, at present */
+    double best_loss; /* of the held-out samples */
 };
 
 static void defaults(struct fzoo_params *p) {
@@ -86,11 +85,10 @@ static struct window window_of(const struct fzoo_sample *s, const struct lora_us
 
 static int pass(struct trainer *t, size_t n, struct err *e) {
     memset(t->nll, 0, n * sizeof *t->nll);
-    for (size_t i = 0; i < n; i++) t->r->n_forward_tok += t->w[i].n_tok;
     return windows_pass(t->windows, t->w, n, add_rows, t, e);
 }
 
-/* Mean loss per sample into losses [held.n]; the mean over all tokens in *mean. */
+/* Mean loss per sample into losses [held.n], NULL: not wanted; the mean over all tokens in *mean. */
 static int measure(struct trainer *t, const struct lora_use *use, struct fzoo_samples held,
                    double *losses, double *mean, struct err *e) {
     double sum = 0;
@@ -102,7 +100,7 @@ static int measure(struct trainer *t, const struct lora_use *use, struct fzoo_sa
         rc = pass(t, n, e);
         for (size_t i = 0; !rc && i < n; i++) {
             int32_t n_answer = held.v[at + i].n_tok - held.v[at + i].n_prompt;
-            losses[at + i] = t->nll[i] / n_answer;
+            if (losses) losses[at + i] = t->nll[i] / n_answer;
             sum += t->nll[i];
             n_tok += n_answer;
         }
@@ -194,8 +192,6 @@ static void close_trainer(struct trainer *t) {
     mem_free(t->nll);
     mem_free(t->velocity);
     mem_free(t->best);
-    mem_free(t->first);
-    mem_free(t->now);
 }
 
 static int open_trainer(struct trainer *t, struct fzoo_samples train, struct fzoo_samples held,
@@ -217,9 +213,7 @@ static int open_trainer(struct trainer *t, struct fzoo_samples train, struct fzo
     t->nll = mem_alloc_array(t->n_w, sizeof *t->nll);
     t->velocity = mem_alloc_array(t->n_b, sizeof *t->velocity);
     t->best = mem_alloc_array(t->n_b, sizeof *t->best);
-    t->first = mem_alloc_array(held.n, sizeof *t->first);
-    t->now = mem_alloc_array(held.n, sizeof *t->now);
-    if (!t->w || !t->nll || !t->velocity || !t->best || !t->first || !t->now)
+    if (!t->w || !t->nll || !t->velocity || !t->best)
         return err_set(e, CHIMERE_ENOMEM, "out of memory for training");
     const struct windows_params params = {
         .n_seq = (int32_t)(t->n_w < WINDOWS_MAX_SEQS ? t->n_w : WINDOWS_MAX_SEQS),
@@ -227,49 +221,33 @@ static int open_trainer(struct trainer *t, struct fzoo_samples train, struct fzo
     return windows_open(&t->windows, t->m, longest, &params, e);
 }
 
-static void compare(struct fzoo_result *r, const double *before, const double *after, size_t n) {
-    double sum = 0, square = 0;
-    for (size_t i = 0; i < n; i++) {
-        double d = before[i] - after[i];
-        sum += d;
-        square += d * d;
-    }
-    r->gain = sum / (double)n;
-    double var = n > 1 ? (square - sum * sum / (double)n) / (double)(n - 1) : 0;
-    r->gain_se = sqrt((var > 0 ? var : 0) / (double)n);
-}
-
-/* Measures the centre after n_step steps; keeps it if it is the best so far. */
+/* Measures the centre; keeps it if it is the best so far. */
 static int keep_best(struct trainer *t, struct fzoo_samples held, int32_t *n_worse, struct err *e) {
     double mean;
     size_t n;
     const struct lora_use use = {.lora = t->centre, .scale = 1};
     int rc = lora_commit(t->centre, e);
-    if (!rc) rc = measure(t, &use, held, t->now, &mean, e);
+    if (!rc) rc = measure(t, &use, held, NULL, &mean, e);
     if (rc) return rc;
-    if (mean >= t->r->after) {
+    if (mean >= t->best_loss) {
         ++*n_worse;
         return 0;
     }
     *n_worse = 0;
-    t->r->after = mean;
-    t->r->best_step = t->r->n_step;
+    t->best_loss = mean;
     memcpy(t->best, lora_b(t->centre, &n), t->n_b * sizeof *t->best);
-    compare(t->r, t->first, t->now, held.n);
     return 0;
 }
 
 static int train_all(struct trainer *t, struct fzoo_samples train, struct fzoo_samples held,
                      struct err *e) {
     int32_t n_worse = 0;
-    int rc = measure(t, NULL, held, t->first, &t->r->before, e);
-    t->r->after = t->r->before;
+    int rc = measure(t, NULL, held, NULL, &t->best_loss, e);
     for (int32_t step = 0; !rc && step < t->p.steps && n_worse < t->p.patience; step++) {
         double loss;
         if (t->p.goes_on && !t->p.goes_on(t->p.ud))
             return err_set(e, CHIMERE_ECANCELLED, "training was cancelled");
         rc = one_step(t, step, train, &loss, e);
-        t->r->n_step = step + 1;
         if (!rc && t->p.progress) t->p.progress(t->p.ud, step + 1, t->p.steps, loss);
         if (!rc && ((step + 1) % t->p.every == 0 || step + 1 == t->p.steps))
             rc = keep_best(t, held, &n_worse, e);
@@ -281,8 +259,7 @@ static int train_all(struct trainer *t, struct fzoo_samples train, struct fzoo_s
 
 int fzoo_losses(double *losses, struct model *m, const struct lora_use *use, struct fzoo_samples s,
                 struct err *e) {
-    struct fzoo_result r = {0};
-    struct trainer t = {.m = m, .r = &r, .n_w = 32};
+    struct trainer t = {.m = m, .n_w = 32};
     int32_t longest = 0;
     double mean;
     int rc = check(s, 1, "held-out", e);
@@ -299,11 +276,10 @@ int fzoo_losses(double *losses, struct model *m, const struct lora_use *use, str
     return rc;
 }
 
-int fzoo_train(struct lora **out, struct fzoo_result *r, struct model *m, struct fzoo_samples train,
+int fzoo_train(struct lora **out, struct model *m, struct fzoo_samples train,
                struct fzoo_samples held, const struct fzoo_params *p, struct err *e) {
     *out = NULL;
-    *r = (struct fzoo_result){0};
-    struct trainer t = {.p = *p, .m = m, .r = r};
+    struct trainer t = {.p = *p, .m = m};
     defaults(&t.p);
     int rc = check(train, 1, "training", e);
     if (!rc) rc = check(held, 2, "held-out", e);

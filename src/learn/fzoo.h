@@ -6,7 +6,7 @@
  * share and saves a forward pass. The loss is the mean negative log-likelihood of answer tokens, in nats.
  *
  * Every perturbation comes from a counter-based generator: the same seed, samples and losses give the same
- * adapter. One thread calls; the model is shared with nobody while training runs. */
+ * adapter. One thread calls; no other thread uses the model during training. */
 #ifndef CHIMERE_LEARN_FZOO_H
 #define CHIMERE_LEARN_FZOO_H
 
@@ -41,20 +41,13 @@ struct fzoo_params {  /* zero: the default */
     void *ud;
 };
 
-struct fzoo_result {
-    double before, after; /* loss of the held-out samples */
-    double gain, gain_se; /* mean and standard error of before - after per sample, paired */
-    int32_t n_step, best_step;
-    int64_t n_forward_tok;
-};
-
 /* Mean loss per sample, losses [s.n], of the model with an adapter, NULL: without. */
 int fzoo_losses(double *losses, struct model *m, const struct lora_use *use, struct fzoo_samples s,
                 struct err *e);
 
 /* *out, by lora_close, has the B that was best on `held`; B is zero if none beat the model alone.
  * CHIMERE_EINVAL: too few samples; CHIMERE_ECANCELLED: goes_on said no; *out is NULL then. */
-int fzoo_train(struct lora **out, struct fzoo_result *r, struct model *m, struct fzoo_samples train,
+int fzoo_train(struct lora **out, struct model *m, struct fzoo_samples train,
                struct fzoo_samples held, const struct fzoo_params *p, struct err *e);
 
 #endif

@@ -2,7 +2,6 @@
 
 #include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
@@ -105,35 +104,31 @@ static json_t *day_json(const struct learn_day *d) {
 struct arm { /* what answers: artefact paths, NULL: none */
     const char *table, *adapter;
 };
-struct memory_source {
-    const struct night *x;
-    struct engram_table *table;
+struct suite { /* what the callbacks of a run need */
+    const struct night_host *host;
+    struct engram_table *table; /* owned; NULL: none */
 };
 
 static int remember(void *ud, const json_t *messages, struct ngram_memory **out, struct err *e) {
-    struct memory_source *s = ud;
+    struct suite *s = ud;
     const struct ngram_memory_params p = {
-        .own = s->table, .alpha = 1, .recall = true, .messages = messages, .tok = s->x->host->tok};
+        .own = s->table, .alpha = 1, .recall = true, .messages = messages, .tok = s->host->tok};
     *out = NULL;
     return s->table ? ngram_memory_open(out, &p, e) : 0;
 }
 
-struct both_uds {
-    struct memory_source memory; /* first */
-    const struct night_host *host;
-};
 static int encode(void *ud, json_t *messages, json_t *tools, bool think, int32_t **ids, size_t *n,
                   struct err *e) {
-    const struct night_host *h = ((struct both_uds *)ud)->host;
+    const struct night_host *h = ((struct suite *)ud)->host;
     return h->encode(h->ud, messages, tools, think, ids, n, e);
 }
 
 static int run_suites(const struct night *x, const struct arm *arm, json_t **run, struct err *e) {
     const struct night_host *h = x->host;
-    struct both_uds ud = {.memory = {.x = x}, .host = h};
+    struct suite suite = {.host = h};
     struct lora *adapter = NULL;
     *run = NULL;
-    int rc = arm->table ? engram_table_open(&ud.memory.table, arm->table, tok_hash(h->tok),
+    int rc = arm->table ? engram_table_open(&suite.table, arm->table, tok_hash(h->tok),
                                             (uint32_t)tok_n_vocab(h->tok), e)
                         : 0;
     if (!rc && arm->adapter) rc = lora_open(&adapter, h->model, arm->adapter, e);
@@ -142,13 +137,13 @@ static int run_suites(const struct night *x, const struct arm *arm, json_t **run
                                    .tok = h->tok,
                                    .encode = encode,
                                    .remember = remember,
-                                   .ud = &ud,
+                                   .ud = &suite,
                                    .loras = adapter ? &use : NULL,
                                    .n_lora = adapter ? 1 : 0,
                                    .n_seq = h->n_seq};
     if (!rc) rc = eval_run(run, x->params->items, &eval, h->model->name, e);
     if (adapter) lora_close(adapter);
-    if (ud.memory.table) engram_table_close(ud.memory.table);
+    if (suite.table) engram_table_close(suite.table);
     return rc;
 }
 

@@ -31,12 +31,11 @@ static int propose(struct night *x, const char *path, struct night_gain *gain, c
         rc = CHIMERE_ENOENT;
     }
     struct lora *adapter = NULL;
-    struct fzoo_result r;
     size_t n_stop = n_held / 2, n_gate = n_held - n_stop;
     const struct fzoo_params p = {
         .steps = STEPS, .seed = x->params->seed, .goes_on = goes_on, .progress = progress, .ud = x};
     if (!rc)
-        rc = fzoo_train(&adapter, &r, x->host->model, (struct fzoo_samples){train, n_train},
+        rc = fzoo_train(&adapter, x->host->model, (struct fzoo_samples){train, n_train},
                         (struct fzoo_samples){held, n_stop}, &p, e);
     double *losses = rc ? NULL : mem_alloc_array(2 * n_gate, sizeof *losses);
     if (!rc && !losses) rc = err_set(e, CHIMERE_ENOMEM, "out of memory");

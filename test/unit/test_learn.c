@@ -202,7 +202,7 @@ static void damage_is_refused(void **state) {
     r = json_pack("{s:{s:s}}", "artefacts", "../up", "x");
     assert_int_equal(nights_add(n, r, true, &night, NULL), CHIMERE_EFORMAT);
     json_decref(r);
-    check_live(n, "a.bin", "good"); /* what served goes on */
+    check_live(n, "a.bin", "good"); /* the served file is unchanged */
     nights_close(n);
     scratch_put_bytes("damaged/current", "no number", 9);
     assert_int_equal(nights_open(&n, dir, true, NULL), CHIMERE_EFORMAT);

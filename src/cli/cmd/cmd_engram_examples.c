@@ -13,6 +13,7 @@
 #include "base/mem.h"
 #include "base/str.h"
 #include "cli/engram_args.h"
+#include "cli/odo_args.h"
 #include "engram/examples.h"
 #include "backend/embed.h"
 #include "model/vocab.h"
@@ -37,13 +38,6 @@ static void rig_close(struct rig *r) {
     mem_free(r->vec);
 }
 
-static int open_store(struct rig *r, const struct cfg *c, struct err *e) {
-    char path[4096];
-    const char *given = cfg_str(c, "db");
-    int rc = given ? 0 : file_user_data("chimere.db", path, sizeof path, e);
-    return rc ? rc : store_open(&r->store, given ? given : path, e);
-}
-
 static int find_embedder(const struct cfg *c, char *path, size_t size, struct err *e) {
     const char *given = cfg_str(c, "embedding-model");
     static const char *const names[] = {"all-minilm-l6-v2.gguf", "models/all-minilm-l6-v2.gguf"};
@@ -64,7 +58,7 @@ static int rig_open(struct rig *r, const struct cfg *c, struct err *e) {
     if (!rc) rc = model_open(&r->m, path, r->dev, true, e);
     if (!rc) rc = vocab_load(&r->tok, r->m->gguf, e);
     if (!rc) rc = embed_open(&r->embed, r->m, r->tok, 0, e);
-    if (!rc) rc = open_store(r, c, e);
+    if (!rc) rc = odo_args_store(c, &r->store, e);
     if (!rc) rc = examples_open(&r->examples, r->store, r->m->hash, embed_size(r->embed), e);
     if (!rc && !(r->vec = mem_alloc_array((size_t)embed_size(r->embed), sizeof *r->vec)))
         rc = err_set(e, CHIMERE_ENOMEM, "out of memory");
@@ -285,7 +279,7 @@ static int print_row(void *ud, const struct store_example *x) {
 
 static int run_list(struct rig *r, const struct cfg *c, struct err *e) {
     bool json = cfg_bool(c, "json");
-    int rc = open_store(r, c, e);
+    int rc = odo_args_store(c, &r->store, e);
     return rc ? rc : store_example_list(r->store, cfg_str(c, "domain"), print_row, &json, e);
 }
 
@@ -294,7 +288,7 @@ static int run_remove(struct rig *r, const struct cfg *c, struct err *e) {
     int64_t id;
     int n = 0, rc = domain_of(c, &domain, e);
     if (!rc && !cfg_pos(c, 2)) rc = err_set(e, CHIMERE_EINVAL, "examples remove: expected ids");
-    if (!rc) rc = open_store(r, c, e);
+    if (!rc) rc = odo_args_store(c, &r->store, e);
     for (int i = 2; !rc && cfg_pos(c, i); i++, n++) {
         if (!str_to_i64(cfg_pos(c, i), 1, INT64_MAX, &id))
             rc = err_set(e, CHIMERE_EINVAL, "examples remove: expected a number, got '%.40s'",

@@ -11,8 +11,9 @@
 #include "base/str.h"
 #include "cli/chat_args.h"
 #include "cli/engram_args.h"
+#include "cli/odo_args.h"
 #include "eval/harness.h"
-#include "learn/night.h"
+#include "learn/night_step.h"
 #include "store/store.h"
 
 const struct cfg_opt night_options[] = {
@@ -110,13 +111,6 @@ static int print_json(const json_t *o, struct err *e) {
 
 /* ---- run ---- */
 
-static int open_store(const struct cfg *c, struct store **out, struct err *e) {
-    char path[4096];
-    const char *given = cfg_str(c, "db");
-    int rc = given ? 0 : file_user_data("chimere.db", path, sizeof path, e);
-    return rc ? rc : store_open(out, given ? given : path, e);
-}
-
 /* The shipped skills whose items need no tools. */
 static int load_items(const struct cfg *c, json_t *items, struct err *e) {
     static const char *const skills[] = {
@@ -144,7 +138,7 @@ static int run(const struct cfg *c, struct err *e) {
     int rc = items ? engram_args_duration("budget", cfg_str(c, "budget"), &budget, e)
                    : err_set(e, CHIMERE_ENOMEM, "out of memory");
     if (!rc) rc = load_items(c, items, e);
-    if (!rc) rc = open_store(c, &store, e);
+    if (!rc) rc = odo_args_store(c, &store, e);
     if (!rc) rc = nights_open(&nights, cfg_str(c, "night-dir"), true, e);
     bool opened = !rc && !(rc = chat_rig_open(&rig, c, n_seq, e));
     if (!rc) {
@@ -221,10 +215,9 @@ static int status(const struct nights *n) {
     if (nights_current(n)) printf("serving   night %lld\n", (long long)nights_current(n));
     else puts("serving   the model as it is; nothing was promoted");
     printf("nights    %lld\n", (long long)nights_last(n));
-    static const char *const names[] = {"adapter.gguf", "night.engram"};
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+    for (const struct night_step *const *s = night_steps; *s; s++) {
         char path[NIGHTS_MAX_PATH];
-        if (nights_live(n, names[i], path, sizeof path)) printf("live      %s\n", path);
+        if (nights_live(n, (*s)->artefact, path, sizeof path)) printf("live      %s\n", path);
     }
     return 0;
 }
