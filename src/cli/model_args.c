@@ -59,11 +59,12 @@ int model_args_talk(struct cfg *c, struct err *e) {
     char path[4096];
     if (cfg_str(c, "model")) return 0;
     bool smol = model_args_own("smol", path, sizeof path, NULL) == 0;
-    const struct curated *best = recommend_best(plan_available_bytes());
-    if (!cfg_bool(c, "quiet") && isatty(STDERR_FILENO))
+    if (!cfg_bool(c, "quiet") && isatty(STDERR_FILENO)) {
+        const struct curated *best = recommend_best(plan_available_bytes());
         fprintf(stderr, "%s answers, a small model for demonstration. %s: chimere pull %s\n",
                 smol ? "SmolLM2-135M" : "chimere-nano", "Best for this machine",
                 best && best->hub ? best->name : "NAME; see chimere recommend");
+    }
     return cfg_set(c, "model", smol ? path : "nano", e);
 }
 

@@ -1,8 +1,8 @@
 /* sampler_trigger.c: texts that start a grammar in the middle of an answer.
  *
  * The last bytes of the answer are kept, so that a trigger may be spelled by any number of tokens. A token
- * that ends a trigger and goes on after it in a way that the grammar does not allow is not taken: such
- * tokens are rare, so that the chosen token is checked instead of all of them being masked. */
+ * that completes a trigger and continues in a way that the grammar does not allow is rejected. Such tokens
+ * are rare, so the chosen token is checked instead of all of them being masked. */
 #include <string.h>
 
 #include "engine/sampler_impl.h"

@@ -141,8 +141,8 @@ struct odo_run {
 /* odo_decide.c */
 int odo_wish_read(struct odo_wish *w, const json_t *extra, struct err *e);
 int odo_decide(struct odo *o, struct odo_run *r, const char *pinned, struct err *e);
-/* Steps and strategies "ultra": only where the request asked for that mode, as nothing is known of what they bring with
- * this model, and they cost several answers. */
+/* Steps and strategies "ultra": only if the request asks for that mode. Their gain with this model is unknown, and they
+ * cost several answers. */
 bool odo_may_multiply(const struct odo_run *r);
 json_t *odo_decision_json(const struct odo_run *r);
 

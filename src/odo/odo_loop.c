@@ -143,7 +143,7 @@ struct turn {
     bool final;
     bool ours; /* the call that is open belongs to us: the client does not see it */
     int n_client;
-    bool malformed; /* a call that cannot be parsed began: its raw text is nobody's answer */
+    bool malformed; /* an unparsable call began: its raw text is not part of the answer */
     bool looped;
     struct repeat repeat;
 };

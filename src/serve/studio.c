@@ -15,12 +15,6 @@ static const char page_policy[] =
     " frame-ancestors 'none'; require-trusted-types-for 'script';"
     " trusted-types dompurify studio";
 
-/* What a model wrote runs in here: an origin of its own, which reaches no network and no storage. */
-static const char frame_policy[] =
-    "sandbox allow-scripts; default-src 'none'; script-src 'unsafe-inline'; style-src"
-    " 'unsafe-inline'; img-src data: blob:; font-src data:; media-src data: blob:;"
-    " form-action 'none'; base-uri 'none'; frame-ancestors 'self'";
-
 static const struct {
     const char *suffix, *type;
 } types[] = {
@@ -50,12 +44,11 @@ static const struct studio_file *find(const char *path) {
 }
 
 static void put_headers(struct http_request *r, const struct studio_file *f, bool body) {
-    bool hashed = str_starts(f->path, "assets/"), frame = strcmp(f->path, "frame.html") == 0;
+    bool hashed = str_starts(f->path, "assets/");
     struct buf h;
     buf_init(&h, 8192);
     buf_printf(&h, "ETag: %s\nCache-Control: %s\nContent-Security-Policy: %s\n", f->etag,
-               hashed ? "public, max-age=31536000, immutable" : "no-cache",
-               frame ? frame_policy : page_policy);
+               hashed ? "public, max-age=31536000, immutable" : "no-cache", page_policy);
     buf_puts(&h, "X-Content-Type-Options: nosniff\nReferrer-Policy: no-referrer\n"
                  "Cross-Origin-Opener-Policy: same-origin\n"
                  "Cross-Origin-Resource-Policy: same-origin\n"

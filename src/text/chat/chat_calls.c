@@ -2,7 +2,7 @@
  *
  *   JSON   MARK {"name": NAME, "arguments": {...}}, or a list of these, and an end mark
  *
- * After a mark, forms are told apart by what follows, since models mix them up. A call ends with its last bracket
+ * After a mark, what follows decides the form, since models mix them up. A call ends with its last bracket
  * or tag; end marks after it are swallowed. Repaired, and marked as such: a code fence inside the mark, a missing or
  * surplus last brace, calls as JSON strings, and what chat_json.c repairs. A call that the end of the text cuts is
  * never completed. */
@@ -422,6 +422,16 @@ static bool next_call(struct chat_parser *p, char c) {
     return true;
 }
 
+/* The calls are over: what look holds is text. */
+static void leave_with_look(struct chat_parser *p) {
+    struct buf again = p->look;
+    buf_init(&p->look, again.max);
+    p->n_look = 0;
+    chat_call_leave(p);
+    for (size_t i = 0; i < again.n; i++) chat_feed(p, again.p[i]);
+    buf_fini(&again);
+}
+
 static void tail_byte(struct chat_parser *p, char c) {
     const char *ends[8];
     size_t n = chat_list(ends, 0, p->form->ends);
@@ -443,13 +453,7 @@ static void tail_byte(struct chat_parser *p, char c) {
         p->has_end = true;
         if (has_brace) p->result.n_repaired++;
     }
-    if (k != -2) return;
-    struct buf again = p->look;
-    buf_init(&p->look, again.max);
-    p->n_look = 0;
-    chat_call_leave(p);
-    for (size_t i = 0; i < again.n; i++) chat_feed(p, again.p[i]);
-    buf_fini(&again);
+    if (k == -2) leave_with_look(p);
 }
 
 void chat_call_byte(struct chat_parser *p, char c) {
@@ -488,12 +492,7 @@ void chat_call_byte(struct chat_parser *p, char c) {
 /* No call is open: what may have been the beginning of an end mark is text, unless the text was cut. */
 static void eof_in_tail(struct chat_parser *p, bool is_cut) {
     if (is_cut) chat_look_clear(p);
-    struct buf again = p->look;
-    buf_init(&p->look, again.max);
-    p->n_look = 0;
-    chat_call_leave(p);
-    for (size_t i = 0; i < again.n; i++) chat_feed(p, again.p[i]);
-    buf_fini(&again);
+    leave_with_look(p);
 }
 
 void chat_call_eof(struct chat_parser *p, bool is_cut) {

@@ -266,11 +266,10 @@ static enum chat_json_status mark_byte(struct chat_json *j, char c) {
     return CHAT_JSON_BAD;
 }
 
-static enum chat_json_status quote_byte(struct chat_json *j, char c) {
+static enum chat_json_status quote_byte(struct chat_json *j) {
     if (j->is_triple && ++j->n_quote < 3) return CHAT_JSON_MORE;
     if (j->is_triple || j->n_text || j->dialect != CHAT_JSON_PYTHON || j->is_key)
         return string_end(j);
-    (void)c;
     j->state = S_EMPTY;
     return CHAT_JSON_MORE;
 }
@@ -293,7 +292,7 @@ static enum chat_json_status string_byte(struct chat_json *j, char c) {
         return CHAT_JSON_MORE;
     }
     flush_high(j);
-    if (c == j->quote) return quote_byte(j, c);
+    if (c == j->quote) return quote_byte(j);
     while (j->n_quote) { /* quotes inside a triple-quoted string */
         put_escaped(j, &j->quote, 1);
         j->n_quote--;
