@@ -14,69 +14,12 @@
 #include "backend/request_grammar.h"
 #include "base/buf.h"
 #include "base/rng.h"
+#include "../unit/call_forms.h"
 #include "text/chat/chat.h"
 
-#define BAR "\xef\xbd\x9c"
-#define LOW "\xe2\x96\x81"
-#define DS(words) "<" BAR "tool" LOW words BAR ">"
-
-enum { N_BYTE = 256, END = N_BYTE, FIRST_MARK, MAX_MARK = 8, MAX_TOKEN = 2000, MAX_CALL = 64 };
-
-static const struct {
-    enum chat_calls calls;
-    const char *marks[MAX_MARK];
-} forms[] = {
-    {CHAT_CALLS_QWEN_XML, {NULL}},
-    {CHAT_CALLS_HERMES, {"<tool_call>", "</tool_call>", NULL}},
-    {CHAT_CALLS_NEMOTRON, {NULL}},
-    {CHAT_CALLS_GRANITE, {"<|tool_call|>", NULL}},
-    {CHAT_CALLS_LLAMA, {NULL}},
-    {CHAT_CALLS_MISTRAL, {"[TOOL_CALLS]", NULL}},
-    {CHAT_CALLS_MISTRAL, {"[TOOL_CALLS]", "[ARGS]", NULL}},
-    {CHAT_CALLS_DEEPSEEK,
-     {DS("calls" LOW "begin"), DS("call" LOW "begin"), DS("sep"), DS("call" LOW "end"),
-      DS("calls" LOW "end"), NULL}},
-};
-enum { N_FORM = sizeof forms / sizeof *forms };
+enum { MAX_TOKEN = 2000, MAX_CALL = 64 };
 
 static struct tok *toks[N_FORM];
-
-/* Bytes, an end, and marks, all of them control tokens. */
-static struct tok *toy_tok(const char *const *marks) {
-    static char text[N_BYTE][4];
-    struct slice pieces[FIRST_MARK + MAX_MARK] = {{0}};
-    uint8_t kinds[FIRST_MARK + MAX_MARK];
-    uint32_t n_moved = 0, n = FIRST_MARK;
-    for (uint32_t b = 0; b < N_BYTE; b++) {
-        bool own = (b >= 33 && b <= 126) || (b >= 161 && b <= 172) || b >= 174;
-        pieces[b] =
-            (struct slice){text[b], (size_t)utf8_encode(own ? b : 256 + n_moved++, text[b])};
-        kinds[b] = TOK_NORMAL;
-    }
-    pieces[END] = SLICE("<|end|>");
-    kinds[END] = TOK_CONTROL;
-    for (; *marks; marks++, n++) {
-        pieces[n] = (struct slice){*marks, strlen(*marks)};
-        kinds[n] = TOK_CONTROL;
-    }
-    struct tok_spec spec = {.model = TOK_BPE,
-                            .pre = "qwen2",
-                            .n_vocab = n,
-                            .pieces = pieces,
-                            .kinds = kinds,
-                            .bos = -1,
-                            .eos = END,
-                            .unk = -1,
-                            .sep = -1,
-                            .pad = -1,
-                            .cls = -1,
-                            .mask = -1,
-                            .eot = -1};
-    struct tok *t = NULL;
-    struct err e = {0};
-    if (tok_new(&t, &spec, &e)) fprintf(stderr, "%s\n", e.text);
-    return t;
-}
 
 /* ---- drawing ---- */
 

@@ -1,4 +1,4 @@
-// serve.mjs: a running `chimere serve` for the tests beside it, on a port of its own, with one API key.
+// serve.mjs: a running `chimere serve` for the tests here and of the page, on a port and in a folder of its own.
 import { spawn } from "node:child_process";
 import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
@@ -6,11 +6,12 @@ import { join } from "node:path";
 
 export const key = "a-key-of-the-tests";
 
-export async function serve(...args) {
-    const folder = mkdtempSync(join(tmpdir(), "chimere-clients-"));
-    writeFileSync(join(folder, "keys"), `${key} tests admin\n`);
-    const child = spawn(process.env.CHIMERE, ["serve", "--port", "0", "-q", "--api-key", join(folder, "keys"), ...args],
-        { stdio: ["ignore", "pipe", "pipe"] });
+// options(folder): {args, env} of the server; folder is removed by stop().
+export async function start(options) {
+    const folder = mkdtempSync(join(tmpdir(), "chimere-serve-"));
+    const { args, env } = options(folder);
+    const child = spawn(process.env.CHIMERE, ["serve", "--port", "0", "-q", ...args],
+        { stdio: ["ignore", "pipe", "pipe"], env: { ...process.env, ...env } });
     let text = "";
     const url = await new Promise((resolve, reject) => {
         const read = (data) => {
@@ -23,13 +24,19 @@ export async function serve(...args) {
         child.on("exit", (code) => reject(new Error(`serve ended with ${code}: ${text}`)));
     });
     const ended = new Promise((resolve) => child.on("exit", resolve));
-    return { url, said: () => text, async stop() {
+    return { url, folder, said: () => text, async stop() {
         child.kill("SIGTERM");
         const code = await ended;
-        rmSync(folder, { recursive: true });
+        rmSync(folder, { recursive: true, force: true });
         return code;
     } };
 }
+
+// With one API key.
+export const serve = (...args) => start((folder) => {
+    writeFileSync(join(folder, "keys"), `${key} tests admin\n`);
+    return { args: ["--api-key", join(folder, "keys"), ...args] };
+});
 
 // What the small model that ships here does well.
 export const question = "What is 12 plus 30?";

@@ -8,11 +8,10 @@ token whose lead is below 1 % of the logits' range, or that the tokenizer has no
 difference is a defect and no tie.
 """
 import json, os, sys, tempfile
-import numpy as np
 import torch
 import transformers as T
 from safetensors.torch import save_file
-from make_hf import value
+from make_hf import read_weights
 
 MODELS = {'qwen35moe': 'Qwen3_5MoeForCausalLM', 'llama': 'LlamaForCausalLM'}
 PROMPTS = ['The ferry to the island', 'def f(x): return x + 1', 'À la carte, 12 + 30 =', 'a', '"name": "value",', 'Hello world']
@@ -22,12 +21,7 @@ N_NEW = 24
 def load(data, name):
     path = os.path.join(data, name)
     with tempfile.TemporaryDirectory() as tmp:
-        tensors = {}
-        for line in open(os.path.join(path, 'weights.tsv')):
-            key, shape, scale, offset = line.rstrip('\n').split('\t')
-            shape = [int(n) for n in shape.split(',')]
-            if key.startswith('mtp.'): continue
-            tensors[key] = torch.from_numpy(value(key, int(np.prod(shape)), float(scale), float(offset)).reshape(shape).copy())
+        tensors = {k: t.clone() for k, t in read_weights(path).items() if not k.startswith('mtp.')}
         save_file(tensors, os.path.join(tmp, 'model.safetensors'), metadata={'format': 'pt'})
         with open(os.path.join(path, 'config.json')) as f, open(os.path.join(tmp, 'config.json'), 'w') as g: g.write(f.read())
         return getattr(T, MODELS[name]).from_pretrained(tmp, dtype=torch.float32).eval()

@@ -204,6 +204,16 @@ def tokenizers_all(out):
     save(out, 'wordpiece', tok, cls_token="[CLS]", sep_token="[SEP]", unk_token="[UNK]", pad_token="[PAD]", mask_token="[MASK]")
 
 
+def read_weights(path):
+    """{name: tensor} of the checkpoint that path/weights.tsv describes."""
+    state = {}
+    for line in open(os.path.join(path, 'weights.tsv')):
+        name, shape, scale, offset = line.rstrip('\n').split('\t')
+        shape = [int(x) for x in shape.split(',')]
+        state[name] = torch.from_numpy(value(name, int(np.prod(shape)), float(scale), float(offset)).reshape(shape))
+    return state
+
+
 def pairs(out):
     """A cross-encoder's scores of pairs, as its tokenizer joins them."""
     model(out, 'bertpair', T.BertForSequenceClassification(T.BertConfig(
@@ -214,12 +224,7 @@ def pairs(out):
     tok.post_processor = processors.TemplateProcessing(
         single="[CLS] $A [SEP]", pair="[CLS] $A [SEP] $B:1 [SEP]:1", special_tokens=[("[CLS]", 2), ("[SEP]", 3)])
     m = T.BertForSequenceClassification(T.BertConfig.from_pretrained(path)).float().eval()
-    state = {}
-    for line in open(path + '/weights.tsv'):
-        name, shape, scale, offset = line.rstrip('\n').split('\t')
-        shape = [int(x) for x in shape.split(',')]
-        state[name] = torch.from_numpy(value(name, int(np.prod(shape)), float(scale), float(offset)).reshape(shape))
-    missing = m.load_state_dict(state, strict=False).missing_keys
+    missing = m.load_state_dict(read_weights(path), strict=False).missing_keys
     assert all('position_ids' in k or 'token_type_ids' in k for k in missing), missing
     rows = []
     for a, b in [(TEXTS[1], TEXTS[2]), (TEXTS[1], "the cat in the hat and the lazy dog"), (TEXTS[5], TEXTS[6]),
@@ -241,12 +246,7 @@ def embedding(out):
     end = tok.token_to_id("<|endoftext|>")
     tok.post_processor = processors.TemplateProcessing(single="$A <|endoftext|>", special_tokens=[("<|endoftext|>", end)])
     m = T.Qwen3ForCausalLM(T.Qwen3Config.from_pretrained(path)).float().eval()
-    state = {}
-    for line in open(path + '/weights.tsv'):
-        name, shape, scale, offset = line.rstrip('\n').split('\t')
-        shape = [int(x) for x in shape.split(',')]
-        state[name] = torch.from_numpy(value(name, int(np.prod(shape)), float(scale), float(offset)).reshape(shape))
-    missing = m.load_state_dict(state, strict=False).missing_keys
+    missing = m.load_state_dict(read_weights(path), strict=False).missing_keys
     assert missing in ([], ['lm_head.weight']), missing
     rows = []
     for text in TEXTS[1:4]:

@@ -1,40 +1,19 @@
 // browser.mjs: a running `chimere serve`, and Chromium on its page, for the tests beside it.
 import assert from "node:assert/strict";
-import { spawn } from "node:child_process";
-import { mkdirSync, mkdtempSync, readFileSync, rmSync } from "node:fs";
+import { mkdirSync, mkdtempSync, readFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { createRequire } from "node:module";
 import { chromium } from "playwright-core";
+import { start } from "../clients/serve.mjs";
 
 const axe = readFileSync(createRequire(import.meta.url).resolve("axe-core/axe.min.js"), "utf8");
 export const artefacts = process.env.ARTEFACTS ?? mkdtempSync(join(tmpdir(), "chimere-studio-"));
 mkdirSync(artefacts, { recursive: true });
 
-export async function serve(...args) {
-    const folder = mkdtempSync(join(tmpdir(), "chimere-studio-"));
-    const child = spawn(process.env.CHIMERE, ["serve", "--port", "0", "-q", "--state-dir", join(folder, "state"), ...args], {
-        stdio: ["ignore", "pipe", "pipe"],
-        env: { ...process.env, XDG_DATA_HOME: folder },
-    });
-    let text = "";
-    const url = await new Promise((resolve, reject) => {
-        const read = (data) => {
-            text += data;
-            const m = /(https?:\/\/[^ ]+)/.exec(text);
-            if (m) resolve(m[1]);
-        };
-        child.stdout.on("data", read);
-        child.stderr.on("data", read);
-        child.on("exit", (code) => reject(new Error(`serve ended with ${code}: ${text}`)));
-    });
-    const ended = new Promise((resolve) => child.on("exit", resolve));
-    return { url, folder, async stop() {
-        child.kill("SIGTERM");
-        await ended;
-        rmSync(folder, { recursive: true, force: true });
-    } };
-}
+export const serve = (...args) => start((folder) => ({
+    args: ["--state-dir", join(folder, "state"), ...args], env: { XDG_DATA_HOME: folder },
+}));
 
 let browser;
 export async function open(url, options = {}) {

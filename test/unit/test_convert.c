@@ -620,7 +620,7 @@ static void refused(const char *words) {
     assert_false(file_exists(at("no.gguf")));
 }
 
-/* Values that the wanted type cannot hold, and forms that nobody reads. */
+/* Values that the target type cannot hold, and forms without a reader. */
 static void what_cannot_be_kept_is_refused(void **state) {
     (void)state;
     struct hf_result r;

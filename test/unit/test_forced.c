@@ -10,68 +10,11 @@
 
 #include "base/rng.h"
 #include "backend/request_grammar.h"
+#include "call_forms.h"
 #include "engine/sampler_impl.h"
 #include "text/chat/chat.h"
 
-enum { N_BYTE = 256, END = N_BYTE, FIRST_MARK, MAX_MARK = 12, N_WALK = 200 };
-
-/* Bytes, an end, and marks, all of them control tokens. */
-static struct tok *toy_tok(const char *const *marks) {
-    static char text[N_BYTE][4];
-    struct slice pieces[FIRST_MARK + MAX_MARK] = {{0}};
-    uint8_t kinds[FIRST_MARK + MAX_MARK];
-    uint32_t n_moved = 0, n = FIRST_MARK;
-    for (uint32_t b = 0; b < N_BYTE; b++) {
-        bool own = (b >= 33 && b <= 126) || (b >= 161 && b <= 172) || b >= 174;
-        int k = utf8_encode(own ? b : 256 + n_moved++, text[b]);
-        pieces[b] = (struct slice){text[b], (size_t)k};
-        kinds[b] = TOK_NORMAL;
-    }
-    pieces[END] = SLICE("<|end|>");
-    kinds[END] = TOK_CONTROL;
-    for (; *marks; marks++, n++) {
-        pieces[n] = (struct slice){*marks, strlen(*marks)};
-        kinds[n] = TOK_CONTROL;
-    }
-    struct tok_spec spec = {.model = TOK_BPE,
-                            .pre = "qwen2",
-                            .n_vocab = n,
-                            .pieces = pieces,
-                            .kinds = kinds,
-                            .bos = -1,
-                            .eos = END,
-                            .unk = -1,
-                            .sep = -1,
-                            .pad = -1,
-                            .cls = -1,
-                            .mask = -1,
-                            .eot = -1};
-    struct tok *t = NULL;
-    struct err e = {0};
-    if (tok_new(&t, &spec, &e)) fail_msg("%s", e.text);
-    return t;
-}
-
-#define BAR "\xef\xbd\x9c"
-#define LOW "\xe2\x96\x81"
-#define DS(words) "<" BAR "tool" LOW words BAR ">"
-static const struct {
-    enum chat_calls calls;
-    const char *marks[MAX_MARK];
-    const char *begins; /* as the models' own templates render a call */
-} forms[] = {
-    {CHAT_CALLS_QWEN_XML, {NULL}, "<tool_call>\n<function="},
-    {CHAT_CALLS_HERMES, {"<tool_call>", "</tool_call>", NULL}, "<tool_call>\n{\"name\": \""},
-    {CHAT_CALLS_NEMOTRON, {NULL}, "<TOOLCALL>[{\"name\": \""},
-    {CHAT_CALLS_GRANITE, {"<|tool_call|>", NULL}, "<|tool_call|>[{\"name\": \""},
-    {CHAT_CALLS_LLAMA, {NULL}, "{\"name\": \""},
-    {CHAT_CALLS_MISTRAL, {"[TOOL_CALLS]", NULL}, "[TOOL_CALLS][{\"name\": \""},
-    {CHAT_CALLS_MISTRAL, {"[TOOL_CALLS]", "[ARGS]", NULL}, "[TOOL_CALLS]"},
-    {CHAT_CALLS_DEEPSEEK,
-     {DS("calls" LOW "begin"), DS("call" LOW "begin"), DS("sep"), DS("call" LOW "end"),
-      DS("calls" LOW "end"), NULL},
-     DS("calls" LOW "begin") DS("call" LOW "begin") "function" DS("sep")},
-};
+enum { N_WALK = 200 };
 
 static const char tools[] = "[{\"type\":\"function\",\"function\":{\"name\":\"weather\","
                             "\"parameters\":{\"type\":\"object\","
@@ -139,6 +82,28 @@ static size_t walk(struct grammar_matcher *m, const struct tok *tok, struct rng 
     grammar_state_free(s);
     return n;
 }
+
+/* A request, and the grammars of a toy tokenizer. */
+struct rig {
+    struct tok *tok;
+    struct request_grammars *g;
+    struct request a;
+};
+
+static void rig_open(struct rig *r, const char *const *marks) {
+    struct err e = {0};
+    r->tok = toy_tok(marks);
+    request_init(&r->a);
+    if (request_grammars_new(&r->g, r->tok, &e)) fail_msg("%s", e.text);
+}
+
+static void rig_close(struct rig *r) {
+    request_fini(&r->a);
+    request_grammars_free(r->g);
+    tok_free(r->tok);
+}
+
+static const char *const no_marks[] = {NULL};
 
 static void forced_calls_parse(void **state) {
     (void)state;
@@ -305,7 +270,7 @@ static void begun_calls_are_valid(void **state) {
     assert_true(n_call > 400 && n_free > 1000);
 }
 
-/* Marks inside thinking start nothing; a token that ends a mark and goes on badly is not taken. */
+/* Marks inside thinking start no grammar; a token that completes a mark and continues badly is rejected. */
 static void triggers_wait_and_refuse(void **state) {
     (void)state;
     static const char *const pieces_marks[] = {"<think>", "</think>", NULL};
@@ -360,36 +325,31 @@ static void triggers_wait_and_refuse(void **state) {
 /* In auto such a tool takes any arguments, and is named; a strict one is an error. */
 static void unenforced_tools_are_named(void **state) {
     (void)state;
-    static const char *const no_marks[] = {NULL};
-    struct tok *tok = toy_tok(no_marks);
-    struct request_grammars *g;
+    struct rig r;
     struct request_grammar *m;
-    struct request a;
     struct err e = {0};
-    request_init(&a);
-    a.messages = json_array();
-    a.tools = json_loads("[{\"type\":\"function\",\"function\":{\"name\":\"tag_all\","
-                         "\"parameters\":{\"type\":\"object\",\"properties\":{\"tags\":{\"type\":"
-                         "\"array\",\"uniqueItems\":true}}}}}]",
-                         0, NULL);
-    assert_int_equal(request_grammars_new(&g, tok, &e), 0);
-    if (request_grammar_take(g, &a, CHAT_CALLS_HERMES, &m, &e)) fail_msg("%s", e.text);
+    rig_open(&r, no_marks);
+    r.a.messages = json_array();
+    r.a.tools = json_loads("[{\"type\":\"function\",\"function\":{\"name\":\"tag_all\","
+                           "\"parameters\":{\"type\":\"object\",\"properties\":{\"tags\":{\"type\":"
+                           "\"array\",\"uniqueItems\":true}}}}}]",
+                           0, NULL);
+    if (request_grammar_take(r.g, &r.a, CHAT_CALLS_HERMES, &m, &e)) fail_msg("%s", e.text);
     assert_non_null(strstr(request_grammar_note(m), "tag_all: "));
     assert_non_null(strstr(request_grammar_note(m), "'uniqueItems' at #/properties/tags"));
     assert_true(takes(request_grammar_matcher(m),
                       "<tool_call>\n{\"name\": \"tag_all\", \"arguments\": {\"tags\": [1, 1]}}\n"
                       "</tool_call>"));
-    request_grammar_drop(g, m);
-    json_object_set_new(json_object_get(json_array_get(a.tools, 0), "function"), "strict",
+    request_grammar_drop(r.g, m);
+    json_object_set_new(json_object_get(json_array_get(r.a.tools, 0), "function"), "strict",
                         json_true());
-    assert_int_equal(request_grammar_take(g, &a, CHAT_CALLS_HERMES, &m, &e), CHIMERE_EUNSUPPORTED);
+    assert_int_equal(request_grammar_take(r.g, &r.a, CHAT_CALLS_HERMES, &m, &e),
+                     CHIMERE_EUNSUPPORTED);
     assert_non_null(strstr(e.text, "tag_all"));
-    a.tool_choice = REQUEST_TOOLS_NONE;
-    assert_int_equal(request_grammar_take(g, &a, CHAT_CALLS_HERMES, &m, &e), 0);
+    r.a.tool_choice = REQUEST_TOOLS_NONE;
+    assert_int_equal(request_grammar_take(r.g, &r.a, CHAT_CALLS_HERMES, &m, &e), 0);
     assert_null(m);
-    request_fini(&a);
-    request_grammars_free(g);
-    tok_free(tok);
+    rig_close(&r);
 }
 
 /* ---- values of XML calls ---- */
@@ -462,7 +422,6 @@ static json_t *parsed(json_t *tools_list, const char *text) {
 
 static void xml_values_keep_the_schema(void **state) {
     (void)state;
-    static const char *const no_marks[] = {NULL};
     struct tok *tok = toy_tok(no_marks);
     struct request_grammars *g;
     struct err e = {0};
@@ -526,79 +485,63 @@ static void xml_parameters_are_an_object(void **state) {
              {P("n_1", "x"), false},
              {P("b", "x") P("b", "x"), false},
              {P("a>", "x"), false}};
-    static const char *const no_marks[] = {NULL};
-    struct tok *tok = toy_tok(no_marks);
-    struct request_grammars *g;
+    struct rig r;
     struct request_grammar *m;
-    struct request a;
     struct err e = {0};
-    request_init(&a);
-    a.tools = json_loads(schema, 0, NULL);
-    a.tool_choice = REQUEST_TOOLS_REQUIRED;
-    assert_int_equal(request_grammars_new(&g, tok, &e), 0);
-    if (request_grammar_take(g, &a, CHAT_CALLS_QWEN_XML, &m, &e)) fail_msg("%s", e.text);
+    rig_open(&r, no_marks);
+    r.a.tools = json_loads(schema, 0, NULL);
+    r.a.tool_choice = REQUEST_TOOLS_REQUIRED;
+    if (request_grammar_take(r.g, &r.a, CHAT_CALLS_QWEN_XML, &m, &e)) fail_msg("%s", e.text);
     for (size_t i = 0; i < sizeof x / sizeof *x; i++) {
         char text[400];
         snprintf(text, sizeof text, "<tool_call>\n<function=f>\n%s</function>\n</tool_call>",
                  x[i].params);
         if (takes(request_grammar_matcher(m), text) != x[i].ok) fail_msg("%s", text);
     }
-    request_grammar_drop(g, m);
-    request_fini(&a);
-    request_grammars_free(g);
-    tok_free(tok);
+    request_grammar_drop(r.g, m);
+    rig_close(&r);
 }
 
 /* Plain JSON answers still contain no control token. */
 static void marks_stay_out_of_texts(void **state) {
     (void)state;
     static const char *const marks[] = {"[TOOL_CALLS]", NULL};
-    struct tok *tok = toy_tok(marks);
-    struct request_grammars *g;
+    struct rig r;
     struct request_grammar *m;
     struct grammar_state *s;
     struct err e = {0};
-    struct request a;
     uint64_t bits[(FIRST_MARK + MAX_MARK + 63) / 64];
-    request_init(&a);
-    a.format = REQUEST_JSON_SCHEMA;
-    a.schema = json_pack("{s:s}", "type", "string");
-    assert_int_equal(request_grammars_new(&g, tok, &e), 0);
-    if (request_grammar_take(g, &a, CHAT_CALLS_MISTRAL, &m, &e)) fail_msg("%s", e.text);
+    rig_open(&r, marks);
+    r.a.format = REQUEST_JSON_SCHEMA;
+    r.a.schema = json_pack("{s:s}", "type", "string");
+    if (request_grammar_take(r.g, &r.a, CHAT_CALLS_MISTRAL, &m, &e)) fail_msg("%s", e.text);
     assert_int_equal(grammar_state_new(&s, request_grammar_matcher(m), &e), 0);
     assert_int_equal(grammar_accept_token(s, '"'), 0);
     assert_int_equal(grammar_mask(s, bits), 0);
     assert_true(bits['[' / 64] >> '[' % 64 & 1);
     assert_false(bits[FIRST_MARK / 64] >> FIRST_MARK % 64 & 1);
     grammar_state_free(s);
-    request_grammar_drop(g, m);
-    request_fini(&a);
-    request_grammars_free(g);
-    tok_free(tok);
+    request_grammar_drop(r.g, m);
+    rig_close(&r);
 }
 
 /* What cannot be enforced is refused by the tool's and the keyword's name. */
 static void refusals_name_tool_and_keyword(void **state) {
     (void)state;
-    static const char *const no_marks[] = {NULL};
-    struct tok *tok = toy_tok(no_marks);
-    struct request_grammars *g;
+    struct rig r;
     struct request_grammar *m;
-    struct request a;
     struct err e = {0};
-    request_init(&a);
-    a.tools = json_loads("[{\"type\":\"function\",\"function\":{\"name\":\"tag_all\","
-                         "\"parameters\":{\"type\":\"object\",\"properties\":{\"tags\":{\"type\":"
-                         "\"array\",\"uniqueItems\":true}}}}}]",
-                         0, NULL);
-    a.tool_choice = REQUEST_TOOLS_REQUIRED;
-    assert_int_equal(request_grammars_new(&g, tok, &e), 0);
-    assert_int_equal(request_grammar_take(g, &a, CHAT_CALLS_HERMES, &m, &e), CHIMERE_EUNSUPPORTED);
+    rig_open(&r, no_marks);
+    r.a.tools = json_loads("[{\"type\":\"function\",\"function\":{\"name\":\"tag_all\","
+                           "\"parameters\":{\"type\":\"object\",\"properties\":{\"tags\":{\"type\":"
+                           "\"array\",\"uniqueItems\":true}}}}}]",
+                           0, NULL);
+    r.a.tool_choice = REQUEST_TOOLS_REQUIRED;
+    assert_int_equal(request_grammar_take(r.g, &r.a, CHAT_CALLS_HERMES, &m, &e),
+                     CHIMERE_EUNSUPPORTED);
     assert_non_null(strstr(e.text, "tag_all"));
     assert_non_null(strstr(e.text, "'uniqueItems' at #/properties/tags"));
-    request_fini(&a);
-    request_grammars_free(g);
-    tok_free(tok);
+    rig_close(&r);
 }
 
 int main(void) {

@@ -174,7 +174,7 @@ def made_kinds():
 
 def jobs(args):
     from corpus import chat_rows, prose_documents
-    from data import CHAT_POOLS
+    from data import chat_pool
     out, by = [], {}
     for text, source in prose_documents(args.corpus):
         by.setdefault(source, []).append(text)
@@ -184,8 +184,7 @@ def jobs(args):
         out += [(_prose, (pool, docs[i:i + 60])) for i in range(0, len(docs), 60)]
     by = {}
     for r in chat_rows(args.corpus):
-        s = r["source"]
-        pool = CHAT_POOLS.get(s) or ("qa" if s.startswith(("qa-", "domain-")) else "stories" if s.startswith("stories") else "instructions")
+        pool = chat_pool(r["source"])
         if pool in CHAT_WEIGHTS:
             by.setdefault(pool, []).append(r)
     for pool, rows in by.items():

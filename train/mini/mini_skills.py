@@ -284,7 +284,7 @@ def calculator(rng, T):
     return msgs + [call(f"{a * b} - {c}"), {"role": "tool", "content": str(r)}], CALCULATOR, "", (f"Il reste {r} bouteilles." if fr else f"{r} bottles are left.")
 
 
-# ---- what nobody can know ----------------------------------------------------------------------------
+# ---- unanswerable questions ---------------------------------------------------------------------------
 
 _UNKNOWN = {"en": (["What is {n}'s phone number?", "Where did {n} park the car?", "What did {n} eat last night?", "What will {n} do next year?", "How many coins are in my pocket?", "What is the password of {n}?", "What is the name of {n}'s dog?", "How many people live in {x}?",
                     "Who is the mayor of {x}?", "When was the bridge of {x} built?", "What is the favourite book of {n}?", "What number am I thinking of?", "Which team will win on {d}?", "Will it rain in {c} on {d}?", "What did I do yesterday?", "How tall is {n}?"],

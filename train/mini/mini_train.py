@@ -5,7 +5,7 @@
 
 A leg runs until `seconds` after its start and ends at the share `--to` of the schedule. OUT gets the weights in parts of
 less than 15 MB: the four-bit grid and, in further four bits, what a later leg needs of the rest (mini_model.pack).
---state keeps everything, moments too, in a file of that machine; a leg that finds it there goes on without a seam.
+--state keeps everything, moments too, in a file of that machine; a leg that finds it there continues exactly.
 """
 
 import argparse

@@ -94,6 +94,11 @@ CHAT_POOLS = {"dialogues-chat": "dialogues", "dialogues-topical": "dialogues", "
               "intent": "intent-corpus"}
 
 
+def chat_pool(source):
+    """The pool of a row of the corpus, by its source."""
+    return CHAT_POOLS.get(source) or ("qa" if source.startswith(("qa-", "domain-")) else "stories" if source.startswith("stories") else "instructions")
+
+
 def jobs(args):
     """The work, in a fixed order: largest pieces first."""
     from corpus import chat_rows, prose_documents
@@ -107,9 +112,7 @@ def jobs(args):
         out += [(_prose_job, (source, docs[i:i + 100])) for i in range(0, len(docs), 100)]
     by = {}
     for r in chat_rows(args.corpus):
-        stem = r["source"]
-        pool = CHAT_POOLS.get(stem) or ("qa" if stem.startswith(("qa-", "domain-")) else "stories" if stem.startswith("stories") else "instructions")
-        by.setdefault(pool, []).append(r)
+        by.setdefault(chat_pool(r["source"]), []).append(r)
     for pool, rows in by.items():
         out += [(_chat_job, (pool, i, rows[i:i + 1000])) for i in range(0, len(rows), 1000)]
     rng = random.Random(5)
