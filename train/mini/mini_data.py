@@ -26,7 +26,7 @@ TOKEN_BITS = 14
 MAX_SAMPLE = 4096
 SHARDS = 64
 # Shares of the tokens of rows, by family of pools.
-SHARES = {"nano": 0.42, "mini": 0.28, "chat": 0.10, "talk": 0.055, "prose": 0.145}
+SHARES = {"nano": 0.38, "mini": 0.36, "chat": 0.12, "talk": 0.02, "prose": 0.12}
 LEFT_OUT = ("hard", "hard_verify", "fact")          # of nano's skills; the encyclopedia is another model's
 CHAT_WEIGHTS = {"qa": 6, "gsm8k": 1, "instructions": 7, "stories": 2, "chitchat": 3, "dialogues": 4}
 _tok = _texts = None
@@ -128,13 +128,18 @@ def talk_sample(turns, rng):
     return out
 
 
+def own_skills():
+    import mini_everyday
+    import mini_skills
+    return mini_skills.SKILLS | mini_everyday.SKILLS
+
+
 def sample(kind, name, rng):
     from curriculum import training_sample
-    from mini_skills import SKILLS
-    if kind == "nano":
-        return training_sample(name, rng)
+    if kind == "nano":                               # nano's skills, in the name of this model
+        return [(t.replace("chimere-nano", "chimere-mini"), c) for t, c in training_sample(name, rng)]
     if kind == "mini":
-        return segments(*SKILLS[name][0](rng, _texts), think=rng.random() < 0.15)
+        return segments(*own_skills()[name][0](rng, _texts), think=rng.random() < 0.15)
     return talk_sample(rng.choice(_talks()), rng)
 
 
@@ -167,9 +172,8 @@ def _prose(job):
 
 def made_kinds():
     from curriculum import WEIGHTS
-    from mini_skills import SKILLS
-    out = [("nano", s, w) for s, w in WEIGHTS.items() if s not in LEFT_OUT]
-    return out + [("mini", s, w) for s, (_, w) in SKILLS.items()] + [("talk", "talk-by-hand", 1)]
+    out = [("nano", s, w * (2 if s.startswith("context_") else 1)) for s, w in WEIGHTS.items() if s not in LEFT_OUT]
+    return out + [("mini", s, w) for s, (_, w) in own_skills().items()] + [("talk", "talk-by-hand", 1)]
 
 
 def jobs(args):

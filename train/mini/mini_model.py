@@ -19,7 +19,7 @@ BLOCK = 32
 
 
 def config(**changes):
-    values = dict(vocab_size=N_VOCAB, hidden_size=384, num_hidden_layers=7, full_attention_interval=3, num_attention_heads=6, num_key_value_heads=2,
+    values = dict(vocab_size=N_VOCAB, hidden_size=384, num_hidden_layers=7, full_attention_interval=2, num_attention_heads=6, num_key_value_heads=2,
                   num_experts=64, num_experts_per_tok=8, moe_intermediate_size=64, shared_expert_intermediate_size=64,
                   max_position_embeddings=N_CTX, eos_token_id=IM_END_ID, pad_token_id=ENDOFTEXT_ID,
                   rope_parameters={"rope_type": "default", "rope_theta": 100000.0, "partial_rotary_factor": 0.5, "mrope_section": [6, 5, 5], "mrope_interleaved": True})

@@ -398,5 +398,5 @@ def small_things(rng, T):
     return ask(rng.choice([f"What is the opposite of {a}?", f"Give me the opposite of \"{a}\".", f"Antonym of {a}?"]), f"The opposite of {a} is {b}.")
 
 
-SKILLS = {"reading": (reading, 20), "planted": (planted, 14), "conjugation": (conjugation, 2), "capital": (capital, 4), "translation": (translation, 10), "definition": (definition, 5),
+SKILLS = {"reading": (reading, 26), "planted": (planted, 16), "conjugation": (conjugation, 2), "capital": (capital, 4), "translation": (translation, 10), "definition": (definition, 5),
           "french_sums": (french_sums, 7), "calculator": (calculator, 6), "unknown": (unknown, 3), "mini_story": (story, 7), "letter": (letter, 5), "small_things": (small_things, 3)}
