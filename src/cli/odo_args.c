@@ -145,7 +145,18 @@ int odo_rig_open(struct odo_rig *r, const struct cfg *c, struct backend *backend
                                .docs = r->docs,
                                .web = r->web,
                                .intent_ms = (int32_t)cfg_int(c, "intent-ms")};
-        rc = odo_open(&r->odo, &p, e);
+        bool known = false;
+        if (backend) rc = card_read(NULL, backend->name, &p.card, &known, e);
+        else
+            p.card =
+                (struct odo_card){.tools = true, .prompts = true}; /* what pipelines would do */
+        if (backend && !rc && !known)
+            log_info("odo: %s was never measured: tools and prompts of pipelines apply only where "
+                     "a request names them; "
+                     "`chimere odo calibrate` measures it",
+                     backend->name);
+        if (rc) tool_set_free(tools);
+        else rc = odo_open(&r->odo, &p, e);
     }
     if (rc) odo_rig_close(r);
     return rc;

@@ -4,7 +4,9 @@
 #include <stdio.h>
 
 #include "backend/remote.h"
+#include "base/file.h"
 #include "cli/odo_args.h"
+#include "odo/card.h"
 #include "odo/measure.h"
 
 static double real(const json_t *o, const char *key) {
@@ -15,8 +17,7 @@ static long long whole(const json_t *o, const char *key) {
     return json_integer_value(json_object_get(o, key));
 }
 
-static int load(const struct cfg *c, json_t *items, struct err *e) {
-    size_t n = (size_t)cfg_int(c, "items");
+static int load(const struct cfg *c, json_t *items, size_t n, struct err *e) {
     int rc = cfg_pos(c, 1)
                  ? 0
                  : err_set(e, CHIMERE_EINVAL, "eval: expected files of items, or folders of them");
@@ -111,7 +112,7 @@ int odo_eval(const struct cfg *c, struct odo *o, struct backend *bare, int32_t n
                                .n_worker = n_worker,
                                .quiet = cfg_bool(c, "quiet")};
     json_t *items = json_array(), *out = NULL;
-    int rc = load(c, items, e);
+    int rc = load(c, items, (size_t)cfg_int(c, "items"), e);
     if (!rc) rc = open_judge(c, &p.judge, e);
     if (!rc) rc = measure_run(&out, items, &p, e);
     if (!rc && cfg_bool(c, "json")) {
@@ -123,6 +124,39 @@ int odo_eval(const struct cfg *c, struct odo *o, struct backend *bare, int32_t n
         if (json_array_size(arms)) print_arms(arms), print_suites(arms);
     }
     if (p.judge) p.judge->ops->close(p.judge);
+    json_decref(out);
+    json_decref(items);
+    return rc;
+}
+
+enum { CALIBRATE_ITEMS = 10 /* of each suite */, MAX_PATH = 4096 };
+
+int odo_calibrate(const struct cfg *c, struct odo *o, struct backend *bare, int32_t n_worker,
+                  struct err *e) {
+    struct measure_params p = {
+        .odo = o, .bare = bare, .n_worker = n_worker, .quiet = cfg_bool(c, "quiet")};
+    size_t n = (size_t)cfg_int(c, "items");
+    json_t *items = json_array(), *out = NULL;
+    struct odo_card card;
+    char suites[MAX_PATH];
+    int rc = 0;
+    if (!n) n = CALIBRATE_ITEMS;
+    if (cfg_pos(c, 1)) {
+        rc = load(c, items, n, e);
+    } else if (file_find_data("eval", suites, sizeof suites)) {
+        rc = err_set(e, CHIMERE_ENOENT, "the suites are not beside the program");
+        err_hint(e, "name files of items: chimere odo calibrate FILE...");
+    } else {
+        rc = measure_load(items, suites, n, e);
+    }
+    if (!rc) rc = measure_card(&card, &out, items, &p, e);
+    if (!rc) rc = card_write(NULL, bare->name, &card, (int64_t)json_array_size(items), e);
+    if (!rc) {
+        print_arms(json_object_get(out, "arms"));
+        printf("\n%s: tools of pipelines %s, prompts of pipelines %s\n", bare->name,
+               card.tools ? "are offered" : "only where a request names them",
+               card.prompts ? "are used" : "only where a request names them");
+    }
     json_decref(out);
     json_decref(items);
     return rc;

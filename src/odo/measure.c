@@ -359,3 +359,45 @@ int measure_run(json_t **out, const json_t *items, const struct measure_params *
     json_decref(answered);
     return rc;
 }
+
+/* ---- the card ---- */
+
+#define MOST_LOST 0.005
+#define P_DOWN 0.10
+
+static bool harms(const json_t *against) {
+    json_t *row;
+    size_t i;
+    if (json_number_value(json_object_get(json_object_get(against, "total"), "gain")) < -MOST_LOST)
+        return true;
+    json_array_foreach(json_object_get(against, "skills"), i,
+                       row) if (json_number_value(json_object_get(row, "gain")) < 0 &&
+                                json_number_value(json_object_get(row, "p")) < P_DOWN) return true;
+    return false;
+}
+
+int measure_card(struct odo_card *card, json_t **out, const json_t *items,
+                 const struct measure_params *p, struct err *e) {
+    static const struct {
+        const char *name;
+        struct odo_card card;
+    } parts[] = {{"tools", {.tools = true}}, {"prompts", {.prompts = true}}};
+    const struct odo_card before = *odo_card_of(p->odo);
+    json_t *arms = json_array(), *none = json_object();
+    bool harm[2] = {true, true};
+    *out = NULL;
+    int rc = arms && none ? add_arm(arms, "model alone", NULL, items, p, NULL, e)
+                          : err_set(e, CHIMERE_ENOMEM, "out of memory");
+    for (size_t i = 0; !rc && i < 2; ++i) {
+        odo_set_card(p->odo, &parts[i].card);
+        rc = add_arm(arms, parts[i].name, none, items, p, NULL, e);
+        if (!rc) harm[i] = harms(json_object_get(json_array_get(arms, i + 1), "against"));
+    }
+    odo_set_card(p->odo, &before);
+    *card = (struct odo_card){.tools = !harm[0], .prompts = !harm[1]};
+    if (!rc && !(*out = json_pack("{s:O}", "arms", arms)))
+        rc = err_set(e, CHIMERE_ENOMEM, "out of memory");
+    json_decref(arms);
+    json_decref(none);
+    return rc;
+}

@@ -33,5 +33,9 @@ struct measure_params { /* all borrowed */
 int measure_load(json_t *items, const char *path, size_t n_max, struct err *e);
 /* *out is a new reference. */
 int measure_run(json_t **out, const json_t *items, const struct measure_params *p, struct err *e);
+/* What the model gains from, by the same items: a part is allowed if all items together lose at most half a point by it
+ * and no suite falls with p < 0.10 (McNemar, exact). *out: {"arms": as above}; a new reference. The odo keeps its card. */
+int measure_card(struct odo_card *card, json_t **out, const json_t *items,
+                 const struct measure_params *p, struct err *e);
 
 #endif

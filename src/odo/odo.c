@@ -92,7 +92,7 @@ static bool put_text(struct buf *out, const json_t *message) {
 /* The pipeline's prompt before the caller's own; several system messages become one, which must be first
  * for many templates. */
 static int build_messages(struct odo_run *r, struct err *e) {
-    const char *prompt = r->d.pipeline->prompt;
+    const char *prompt = odo_may(r, ODO_PROMPTS) ? r->d.pipeline->prompt : NULL;
     struct buf system;
     buf_init(&system, (size_t)16 << 20);
     const char *persona = r->persona;
@@ -270,13 +270,13 @@ static bool is_direct(const struct odo_run *r) {
     bool anywhere = false;
     const struct tool *t;
     for (size_t i = 0; (t = tool_at(r->odo->p.tools, i)); ++i) anywhere |= t->flags & TOOL_ANYWHERE;
-    bool tools = (p->tools.n || anywhere || r->skill_tool.spec) &&
-                 r->request->tool_choice == REQUEST_TOOLS_AUTO &&
-                 r->request->format == REQUEST_TEXT && r->wish.tools != 0 &&
-                 d->intent.how != INTENT_GREETING;
+    bool tools =
+        ((p->tools.n && odo_may(r, ODO_TOOLS)) || anywhere || r->skill_tool.spec || d->sum[0]) &&
+        r->request->tool_choice == REQUEST_TOOLS_AUTO && r->request->format == REQUEST_TEXT &&
+        r->wish.tools != 0 && d->intent.how != INTENT_GREETING;
     if (tools && !anywhere && !r->skill_tool.spec && p->tools.n == 1 &&
         !strcmp(p->tools.v[0], "calculator"))
-        tools = odo_tool_helps(r, "calculator");
+        tools = d->sum[0] || (d->bare && odo_may(r, ODO_TOOLS));
     bool has_mode = r->wish.mode >= 0 || r->wish.auto_mode;
     return !r->wish.cache && !r->fact && !r->keep_talk && !odo_has_context(r) && !has_mode &&
            !tools && !d->steps && !d->documents && !d->few_shot && !d->has_strategy &&
@@ -507,6 +507,9 @@ int odo_register(struct odo *o, struct catalog *c, struct err *e) {
     const struct catalog_names names = {.ud = o, .find = find_name, .list = list_names};
     return catalog_add(c, &o->fronts[0]->base, &names, e);
 }
+
+const struct odo_card *odo_card_of(const struct odo *o) { return &o->p.card; }
+void odo_set_card(struct odo *o, const struct odo_card *card) { o->p.card = *card; }
 
 struct tool_set *odo_tools(const struct odo *o) {
     return o->p.tools;

@@ -17,6 +17,7 @@
 #include <jansson.h>
 
 #include "backend/backend.h"
+#include "odo/card.h"
 #include "tools/tool.h"
 
 struct catalog;
@@ -38,8 +39,9 @@ struct odo_params {          /* all borrowed until odo_close */
     struct web *web;         /* NULL: no source configured */
     /* Of questions, for the cache of answers; NULL: the documents' model, where there is one. */
     const struct cache_vectors *vectors;
-    bool can_see;      /* the backend reads images */
-    int32_t intent_ms; /* budget of the model as a judge; 0: 300; < 0: rules alone */
+    struct odo_card card; /* of the backend's model; all false: nobody measured it */
+    bool can_see;         /* the backend reads images */
+    int32_t intent_ms;    /* budget of the model as a judge; 0: 300; < 0: rules alone */
 };
 
 int odo_open(struct odo **out, const struct odo_params *p, struct err *e);
@@ -52,6 +54,9 @@ int odo_register(struct odo *o, struct catalog *c, struct err *e);
 /* What would be done with this question, without answering; *out is a new reference. */
 int odo_explain(struct odo *o, const struct request *a, const char *route, json_t **out,
                 struct err *e);
+/* Another card for the requests that follow; not while one runs. */
+const struct odo_card *odo_card_of(const struct odo *o);
+void odo_set_card(struct odo *o, const struct odo_card *card);
 /* What it was opened with; tools live as o. */
 struct tool_set *odo_tools(const struct odo *o);
 struct store *odo_store(const struct odo *o);

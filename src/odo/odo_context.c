@@ -38,7 +38,7 @@ static int find_skill(struct odo_run *r, struct err *e) {
     }
     if (r->wish.skill && !r->skill)
         return err_set(e, CHIMERE_EINVAL, "odo.skill: no skill \"%.40s\"", r->wish.skill);
-    bool greeting = r->d.intent.how == INTENT_GREETING;
+    bool greeting = r->d.intent.how == INTENT_GREETING || !odo_may(r, ODO_PROMPTS);
     int k = r->skill || greeting ? -1 : skill_choose(may, n_may, r->question);
     if (k >= 0) r->skill = may[k];
     if (r->skill && r->skill->command.n) return skill_tool(r->skill, &r->skill_tool, e);

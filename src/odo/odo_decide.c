@@ -7,6 +7,7 @@
 #include "odo/odo_impl.h"
 #include "odo/odo_quality.h"
 #include "store/score.h"
+#include "tools/calc.h"
 
 static int wish_bool(const json_t *v, const char *key, int *out, struct err *e) {
     if (!json_is_boolean(v))
@@ -113,6 +114,18 @@ int odo_wish_read(struct odo_wish *w, const json_t *extra, struct err *e) {
     return 0;
 }
 
+/* What the calculator refuses (5 / 0) is a question like any other. So is a chain, unless the model was measured: the
+ * shipped one works through its steps, and does so wrongly once it has seen the end. */
+static void find_sum(struct odo_run *r) {
+    struct odo_decision *d = &r->d;
+    struct calc_value v;
+    struct err e = {0};
+    d->bare = bare_calculation(r->question, d->sum);
+    bool good = d->bare && (bare_is_single(d->sum) || r->odo->p.card.tools) &&
+                !calc_eval(&v, d->sum, strlen(d->sum), &e);
+    if (!good) d->sum[0] = 0;
+}
+
 static int choose(void *ud, const char *text, const char *const *names, const char *const *about,
                   int n, double budget_ms) {
     (void)about; /* a small model does better with names alone, and reads them faster */
@@ -137,6 +150,7 @@ static int find_intent(struct odo *o, struct odo_run *r, const char *pinned, boo
         strncpy(d->intent.route, pinned, sizeof d->intent.route - 1);
         d->intent.confidence = 1;
         d->intent.how = INTENT_PINNED;
+        d->named = strcmp(pinned, "default") != 0;
         return 0;
     }
     struct intent_judge judge = {choose, o};
@@ -171,6 +185,11 @@ static void probe_mode(struct odo *o, struct odo_run *r) {
     d->mode = mode_choose(&d->difficulty, d->probe_nats >= 0 ? &p : NULL);
 }
 
+bool odo_may(const struct odo_run *r, enum odo_part part) {
+    const struct odo_card *card = &r->odo->p.card;
+    return r->d.named || (part == ODO_TOOLS ? card->tools || r->wish.tools == 1 : card->prompts);
+}
+
 bool odo_may_multiply(const struct odo_run *r) {
     return r->d.mode == DIFFICULTY_ULTRA && r->wish.mode == DIFFICULTY_ULTRA;
 }
@@ -191,6 +210,7 @@ int odo_decide(struct odo *o, struct odo_run *r, const char *pinned, struct err 
     d->probe_nats = -1;
     if (r->wish.auto_mode && !r->request->continue_last) probe_mode(o, r);
     bool free_text = r->request->format == REQUEST_TEXT && !r->request->continue_last;
+    find_sum(r);
     d->steps = p->n_step > 0 && free_text && r->request->n == 1 &&
                !json_array_size(r->request->tools) &&
                (p->run_steps == PIPELINE_ALWAYS ||

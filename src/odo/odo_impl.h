@@ -4,6 +4,7 @@
 
 #include <pthread.h>
 
+#include "odo/bare.h"
 #include "odo/cache.h"
 #include "backend/call.h"
 #include "odo/difficulty.h"
@@ -81,6 +82,9 @@ struct odo_decision {
     double probe_nats; /* mean entropy of the probe's tokens; below 0: not asked, or it failed */
     const struct pipeline *pipeline; /* view into the run's set */
     bool steps, documents, few_shot, dynamic_engram, has_strategy;
+    bool named; /* by the user: the pipeline's prompt and tools hold whatever the model can */
+    bool bare;  /* the question is nothing but a calculation */
+    char sum[BARE_MAX]; /* its expression; "": the model is asked as it stands */
     struct strategy strategy;
     int web; /* enum pipeline_web */
     double ms;
@@ -159,8 +163,9 @@ struct odo_round {
     bool final, no_tools;
     json_t *messages; /* borrowed; grows by what happens */
 };
-/* Can this tool of ours help with the question? The calculator: with nothing but a calculation. */
-bool odo_tool_helps(const struct odo_run *r, const char *name);
+/* May the run's pipeline speak and offer tools? If the user named it, or the model's card says that it gains. */
+enum odo_part { ODO_PROMPTS, ODO_TOOLS };
+bool odo_may(const struct odo_run *r, enum odo_part part);
 int odo_loop(struct odo_run *r, const struct odo_round *round, struct buf *content,
              enum finish *finish, struct err *e);
 /* Adds what a call took to the run's sums, and takes it from the tokens left. */

@@ -3,7 +3,6 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
-#include "odo/bare.h"
 #include "odo/mode.h"
 #include "odo/odo_context.h"
 #include "odo/odo_impl.h"
@@ -80,11 +79,6 @@ static bool has_name(const json_t *tools, const char *name) {
     return false;
 }
 
-/* Small models call whatever is offered: a calculator beside a word problem cost the shipped one 50 of 60. */
-bool odo_tool_helps(const struct odo_run *r, const char *name) {
-    return strcmp(name, "calculator") != 0 || bare_calculation(r->question);
-}
-
 static struct tool_env run_env(const struct odo_run *r) {
     return (struct tool_env){.cancelled = r->cancelled,
                              .deadline_ns = r->request->deadline_ns,
@@ -125,8 +119,10 @@ static json_t *offered(const struct odo_run *r, const struct odo_round *round, s
         ++*n_ours;
     }
     for (size_t i = 0; all && free_choice && (t = tool_at(r->odo->p.tools, i)); ++i) {
-        if (!wanted(round, t) || !odo_tool_helps(r, t->name) || !tool_allowed(t, &env, NULL))
-            continue;
+        if (!wanted(round, t) || !tool_allowed(t, &env, NULL)) continue;
+        if (!odo_may(r, ODO_TOOLS) && !(t->flags & TOOL_ANYWHERE)) continue;
+        /* small models call whatever is offered: a calculator beside a word problem cost the shipped one 50 of 60 */
+        if (!strcmp(t->name, "calculator") && !r->d.bare) continue;
         if (has_name(a->tools, t->name)) continue;
         json_array_append(all, t->spec);
         ++*n_ours;
@@ -223,9 +219,9 @@ void odo_ask(const struct odo_run *r, const struct pipeline_sampling *own, bool 
         a->recall = r->question;
     }
     a->extra = with_table(r);
-    set_sampling(a, &p->sampling);
+    if (odo_may(r, ODO_PROMPTS)) set_sampling(a, &p->sampling);
     set_sampling(a, own);
-    if (p->think >= 0 && final) a->think = p->think;
+    if (p->think >= 0 && final && odo_may(r, ODO_PROMPTS)) a->think = p->think;
     /* what the request itself says about its mode outranks the pipeline */
     if (final && (r->wish.mode >= 0 || r->wish.auto_mode)) mode_apply(r->d.mode, a);
     if (p->think_budget != INT32_MIN) a->sampling.think_budget = p->think_budget;
@@ -304,9 +300,34 @@ static int run_tool(struct odo_run *r, const struct odo_round *round, const json
     return m && !json_array_append_new(round->messages, m) ? 0 : CHIMERE_ENOMEM;
 }
 
+/* A question that is nothing but a calculation: the calculator is called in the model's name, which then only has to
+ * say the result. */
+static int work_out(struct odo_run *r, const struct odo_round *round) {
+    const struct request *a = r->request;
+    const struct tool *t = tool_find(r->odo->p.tools, "calculator");
+    bool free_choice = a->tool_choice == REQUEST_TOOLS_AUTO && r->wish.tools != 0 &&
+                       !json_array_size(a->tools) && !a->continue_last && round->final &&
+                       !r->d.steps;
+    if (!r->d.sum[0] || !free_choice || !t || !listed(&round->tools, t->name)) return 0;
+    json_t *arguments = json_pack("{s:s}", "expression", r->d.sum);
+    char *text = arguments ? json_dumps(arguments, JSON_COMPACT) : NULL;
+    json_decref(arguments);
+    struct call_result made = {0};
+    buf_init(&made.content, 1);
+    made.calls =
+        text ? json_pack("[{s:s, s:s, s:s}]", "id", "call_sum", "name", t->name, "arguments", text)
+             : NULL;
+    int rc = made.calls ? append_calls(round->messages, &made) : CHIMERE_ENOMEM;
+    if (!rc) rc = run_tool(r, round, json_array_get(made.calls, 0));
+    mem_free(text);
+    json_decref(made.calls);
+    return rc;
+}
+
 int odo_loop(struct odo_run *r, const struct odo_round *round, struct buf *content,
              enum finish *finish, struct err *e) {
     int32_t most = round->rounds ? round->rounds : r->d.pipeline->rounds;
+    if (work_out(r, round)) return err_set(e, CHIMERE_ENOMEM, "out of memory");
     for (int32_t i = 0;; ++i) {
         size_t n_ours = 0;
         /* behind the last round no tool of ours is offered: the model must answer */

@@ -11,9 +11,16 @@
 #include "base/clock.h"
 #include "eval/harness.h"
 #include "odo/bare.h"
+#include "odo/card.h"
 #include "odo/classify.h"
 #include "odo/measure.h"
 #include "odo/repeat.h"
+
+#include <stdio.h>
+#include <unistd.h>
+
+#include "base/file.h"
+#include "odo_bed.h"
 
 static const char *const levels[CLASSIFY_N_LEVEL] = {"low", "medium", "high"};
 
@@ -79,12 +86,18 @@ static void test_any_bytes(void **state) {
 
 static void test_bare(void **state) {
     (void)state;
-    static const char *const yes[] = {"What is 914 x 408?",
-                                      "417*2",
-                                      "Combien font 8 fois 7 ?",
-                                      "compute (3 + 4) / 5",
-                                      "What is the sum of 12 and 30?",
-                                      "12 \xc3\x97 3 = ?"};
+    static const char *const yes[][2] = {{"What is 914 x 408?", "914 * 408"},
+                                         {"417*2", "417 * 2"},
+                                         {"Combien font 8 fois 7 ?", "8 * 7"},
+                                         {"compute (3 + 4) / 5", "( 3 + 4 ) / 5"},
+                                         {"What is the sum of 12 and 30?", "12 + 30"},
+                                         {"Find the product of 21 and 6.", "21 * 6"},
+                                         {"Can you multiply 5 by 44?", "5 * 44"},
+                                         {"Subtract 3 from 1,250", "1250 - 3"},
+                                         {"Combien font 12,5 divis\xc3\xa9 par 5 ?", "12.5 / 5"},
+                                         {"add 3, 4 and 5", "3 + 4 + 5"},
+                                         {"12 \xc3\x97 3 = ?", "12 * 3"},
+                                         {"What is 90 divided by 7?", "90 / 7"}};
     static const char *const no[] = {"",
                                      "Anna has 12 apples and gives 5 away. How many are left?",
                                      "Convert 5 km to m.",
@@ -92,11 +105,69 @@ static void test_bare(void **state) {
                                      "Continue: 2 4 8 16",
                                      "What is Python 3?",
                                      "In 1789 - 1799, what happened?",
-                                     "914"};
+                                     "914",
+                                     "What is the difference of 3, 4 and 5?",
+                                     "What is 20 percent of 50?",
+                                     "1,2,30 + 4",
+                                     "sum of 3 and"};
+    char got[BARE_MAX];
     for (size_t i = 0; i < sizeof yes / sizeof *yes; ++i)
-        if (!bare_calculation(yes[i])) fail_msg("%s", yes[i]);
+        if (!bare_calculation(yes[i][0], got) || strcmp(got, yes[i][1]) != 0)
+            fail_msg("%s: \"%s\"", yes[i][0], got);
     for (size_t i = 0; i < sizeof no / sizeof *no; ++i)
-        if (bare_calculation(no[i])) fail_msg("%s", no[i]);
+        if (bare_calculation(no[i], got) || got[0]) fail_msg("%s", no[i]);
+}
+
+/* A model that nobody measured gets the question as it is: no prompt of a route that was guessed, no tools beside a
+ * question that is not a sum; a sum is worked out in its name. What the user names holds all the same. */
+static void test_unmeasured(void **state) {
+    (void)state;
+    static const char *const asked[] = {"Write a Python function that sorts a list.",
+                                        "What is 21 times 6?"};
+    static const char *const replies[] = {"an answer", "126"};
+    for (size_t i = 0; i < 2; ++i) {
+        struct bed b;
+        bed_open(&b, replies + i, 1, NULL);
+        odo_set_card(b.odo, &(struct odo_card){.tools = false});
+        say(&b, "user", asked[i]);
+        assert_int_equal(ask_it(&b, NULL), 0);
+        json_t *first = json_array_get(b.script.asked, 0);
+        json_t *messages = json_object_get(first, "messages");
+        assert_int_equal(json_array_size(b.script.asked), 1);
+        assert_null(json_object_get(first, "tools"));
+        assert_int_equal(json_array_size(messages), i ? 3 : 1);
+        if (i) assert_string_equal(script_text(&b.script, 0, -1), "21 * 6 = 126");
+        bed_close(&b);
+    }
+    struct bed b;
+    bed_open(&b, replies, 1, NULL);
+    odo_set_card(b.odo, &(struct odo_card){.tools = false});
+    say(&b, "user", asked[0]);
+    b.request.extra = json_loads("{\"odo\": {\"route\": \"code\"}}", 0, NULL);
+    assert_int_equal(ask_it(&b, NULL), 0);
+    assert_non_null(strstr(script_text(&b.script, 0, 0), "careful software engineer"));
+    bed_close(&b);
+}
+
+static void test_card(void **state) {
+    (void)state;
+    char path[160];
+    struct odo_card c;
+    struct err e = {0};
+    bool known;
+    snprintf(path, sizeof path, "chimere_cards.%ld.json", (long)getpid());
+    assert_int_equal(card_read(path, "a", &c, &known, &e), 0);
+    assert_false(known || c.tools || c.prompts);
+    assert_int_equal(card_write(path, "a", &(struct odo_card){.tools = true}, 270, &e), 0);
+    assert_int_equal(card_write(path, "b/c \"d\"", &(struct odo_card){.prompts = true}, 270, &e),
+                     0);
+    assert_int_equal(card_read(path, "a", &c, &known, &e), 0);
+    assert_true(known && c.tools && !c.prompts);
+    assert_int_equal(card_read(path, "b/c \"d\"", &c, &known, &e), 0);
+    assert_true(known && !c.tools && c.prompts);
+    assert_int_equal(file_write(path, "[1", 2, &e), 0);
+    assert_int_equal(card_read(path, "a", &c, &known, &e), CHIMERE_EFORMAT);
+    unlink(path);
 }
 
 static void test_repeat(void **state) {
@@ -121,8 +192,9 @@ static void test_repeat(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_unseen),
-                                       cmocka_unit_test(test_any_bytes),
-                                       cmocka_unit_test(test_bare), cmocka_unit_test(test_repeat)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_unseen), cmocka_unit_test(test_any_bytes),
+        cmocka_unit_test(test_bare),   cmocka_unit_test(test_unmeasured),
+        cmocka_unit_test(test_card),   cmocka_unit_test(test_repeat)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

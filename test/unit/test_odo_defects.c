@@ -363,8 +363,8 @@ static void test_record(void **state) {
     assert_int_equal(store_open(&store, path, NULL), 0);
     snprintf(path, sizeof path, "cd %s && cat *.yaml | cksum >before", scratch);
     assert_int_equal(system(path), 0);
-    static const char *const replies[] = {"call calculator {\"expression\": \"1+1\"}", "2", "fail"};
-    bed(&b, replies, 3, NULL, store);
+    static const char *const replies[] = {"2", "fail"};
+    bed(&b, replies, 2, NULL, store);
     say(&b, "user", "1 + 1");
     b.request.extra = json_loads("{\"odo\": {\"route\": \"cold\"}}", 0, NULL);
     assert_int_equal(ask_it(&b, NULL), 0);
@@ -376,7 +376,7 @@ static void test_record(void **state) {
     assert_int_equal(store_decision_list(store, 100, count_row, n, NULL), 0);
     assert_int_equal(n[0], 2);
     assert_int_equal(n[1], 1);
-    assert_int_equal(n[2], 1);
+    assert_int_equal(n[2], 2);
     assert_int_equal(n[3], 0);
     store_close(store);
     snprintf(path, sizeof path, "cd %s && cat *.yaml | cksum | cmp - before", scratch);
@@ -423,7 +423,7 @@ static const char *own_sum(struct script *s, const json_t *messages) {
 
 static void ask_sum(struct crowd_one *o, int i) {
     snprintf(o->text, sizeof o->text, "%d*7", 1000 + i);
-    snprintf(o->want, sizeof o->want, "%d*7 = %d", 1000 + i, (1000 + i) * 7);
+    snprintf(o->want, sizeof o->want, "%d * 7 = %d", 1000 + i, (1000 + i) * 7);
 }
 
 static void test_many(void **state) {

@@ -42,8 +42,9 @@ const struct cfg_opt odo_options[] = {
      "ask, serve: an OpenAI-compatible server instead of a local model"},
     {"backend-model", 0, CFG_STR, "NAME", "default", 0, 0, NULL, "the model's name there"},
     {"backend-key", 0, CFG_STR, "FILE", NULL, 0, 0, NULL, "file with its API key"},
-    {"items", 0, CFG_INT, "N", "0", 0, 1 << 20, NULL, "eval: items of each file; 0: all"},
-    {"parallel", 0, CFG_INT, "N", "4", 1, 64, NULL, "eval: answers at once"},
+    {"items", 0, CFG_INT, "N", "0", 0, 1 << 20, NULL,
+     "eval, calibrate: items of each file; 0: all, calibrate: 10"},
+    {"parallel", 0, CFG_INT, "N", "4", 1, 64, NULL, "eval, calibrate: answers at once"},
     {"ablate", 0, CFG_BOOL, NULL, "false", 0, 0, NULL, "eval: also with each part switched off"},
     {"judge", 0, CFG_STR, "URL", NULL, 0, 0, NULL,
      "eval: an OpenAI-compatible server that grades answers"},
@@ -258,6 +259,18 @@ static int eval_items(const struct cfg *c, struct err *e) {
     return cfg_str(c, "backend") ? with_remote(c, eval_with, e) : with_local(c, n, eval_with, e);
 }
 
+static int calibrate_with(const struct cfg *c, struct odo *o, struct backend *backend,
+                          const struct sampler_params *sampling, struct err *e) {
+    (void)sampling;
+    return odo_calibrate(c, o, backend, (int32_t)cfg_int(c, "parallel"), e);
+}
+
+static int calibrate(const struct cfg *c, struct err *e) {
+    int32_t n = (int32_t)cfg_int(c, "parallel");
+    return cfg_str(c, "backend") ? with_remote(c, calibrate_with, e)
+                                 : with_local(c, n, calibrate_with, e);
+}
+
 static int index_paths(const struct cfg *c, struct err *e) {
     struct odo_rig r = {0};
     const char *collection = cfg_str(c, "collection") ? cfg_str(c, "collection") : "default";
@@ -441,6 +454,7 @@ static const struct {
     {"mcp", serve_mcp},        {"serve", serve_remote},  {"remember", remember},
     {"memory", show_memory},   {"pin", change_memory},   {"unpin", change_memory},
     {"forget", change_memory}, {"skills", list_skills},  {"eval", eval_items},
+    {"calibrate", calibrate},
 };
 
 int cmd_odo(int argc, char **argv) {
@@ -458,6 +472,7 @@ int cmd_odo(int argc, char **argv) {
             "[--user KEY]\n"
             "       chimere odo skills\n"
             "       chimere odo eval FILE|FOLDER... [--route NAME] [--ablate] [--items N]\n"
+            "       chimere odo calibrate [-m FILE]    (measures which parts help this model)\n"
             "       chimere odo mcp    (our tools as an MCP server on the standard streams)\n"
             "       chimere odo ask \"QUESTION\" --backend URL [--backend-model NAME]\n"
             "       chimere odo [serve] --backend URL [--port N]    (in front of any server)",
@@ -469,7 +484,7 @@ int cmd_odo(int argc, char **argv) {
     int rc = err_set(
         &e, CHIMERE_EINVAL,
         "expected one of explain, ask, index, search, documents, log, remember, memory, pin, "
-        "unpin, forget, skills, eval, mcp, serve; got %s",
+        "unpin, forget, skills, eval, calibrate, mcp, serve; got %s",
         name ? name : "nothing");
     for (size_t i = 0; name && i < sizeof actions / sizeof *actions; ++i)
         if (!strcmp(actions[i].name, name)) {
