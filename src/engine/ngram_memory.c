@@ -46,7 +46,8 @@ int ngram_memory_open(struct ngram_memory **out, const struct ngram_memory_param
         rc = is_path ? engram_store_take_path(p->store, p->tables[i], &m->leases[i], e)
                      : engram_store_take(p->store, p->owner, p->tables[i], &m->leases[i], e);
         if (!rc) m->use.tables[m->use.n_table++] = engram_lease_table(m->leases[i]);
-        if (rc == CHIMERE_ENOENT && p->is_optional) rc = 0;
+        /* what ships for one model is nothing to another */
+        if ((rc == CHIMERE_ENOENT || rc == CHIMERE_EMISMATCH) && p->is_optional) rc = 0;
     }
     if (!rc && p->own) m->use.tables[m->use.n_table++] = p->own;
     json_t *question = rc || !p->recall || !(p->alpha > 0) ? NULL

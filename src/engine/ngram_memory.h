@@ -19,10 +19,11 @@ struct ngram_memory_params {
     size_t n_table;
     const char *owner; /* whose own tables may be named; NULL: nobody's */
     float alpha;
-    bool is_trusted;          /* the names come from the machine's user */
-    bool recall, is_optional; /* is_optional: tables that are not there are left out */
-    const json_t *messages;   /* the question is the last one; NULL: nothing is recalled */
-    const char *question;     /* instead of the last message, or NULL */
+    bool is_trusted; /* the names come from the machine's user */
+    bool recall,
+        is_optional; /* is_optional: tables that are not there, or of another tokenizer, are left out */
+    const json_t *messages; /* the question is the last one; NULL: nothing is recalled */
+    const char *question;   /* instead of the last message, or NULL */
     const struct engram_table
         *own; /* one more table, borrowed until ngram_memory_close; NULL: none */
     const struct tok *tok;

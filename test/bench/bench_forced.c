@@ -25,47 +25,93 @@ static struct tok *toks[N_FORM];
 
 static bool has(const uint64_t *bits, uint32_t id) { return bits[id / 64] >> id % 64 & 1; }
 
-/* A token under the mask. Late in the text what ends values comes first, so that every call ends. */
-static int32_t pick(struct rng *r, const uint64_t *bits, uint32_t n_vocab, uint32_t n_done,
-                    uint32_t *closing) {
+enum { MAX_NAME = 256, LATE = 300 /* tokens; from there on what ends values comes first */ };
+
+/* What the stand-in knows of the tools: names of properties, so that it finds those that are required. */
+struct writer {
+    struct rng *rng;
+    const char *names[MAX_NAME]; /* views into the tools */
+    int n_name;
+    const char *word; /* left of the name that it is writing; NULL: none */
+    uint32_t closing; /* of "\n</parameter>\n" */
+    bool key_may_begin;
+};
+
+static void find_names(struct writer *w, const json_t *schema) {
+    const char *key;
+    json_t *v;
+    size_t i;
+    json_array_foreach((json_t *)schema, i, v) find_names(w, v);
+    json_object_foreach((json_t *)schema, key, v) {
+        if (!strcmp(key, "properties") && json_is_object(v)) {
+            const char *name;
+            json_t *one;
+            json_object_foreach(v, name, one) if (w->n_name < MAX_NAME) w->names[w->n_name++] =
+                name;
+        }
+        find_names(w, v);
+    }
+}
+
+/* A token under the mask. */
+static int32_t pick(struct writer *w, const uint64_t *bits, uint32_t n_vocab, uint32_t n_done) {
     static const char parameter[] = "\n</parameter>\n", ends[] = "}]\":,\n";
-    int32_t ids[FIRST_MARK + MAX_MARK], n = 0, mark = -1;
+    int32_t ids[FIRST_MARK + MAX_MARK], n = 0, n_text = 0;
+    bool late = n_done > LATE;
     for (uint32_t id = 0; id < n_vocab; id++)
         if (has(bits, id)) {
             ids[n++] = (int32_t)id;
-            if (id >= FIRST_MARK) mark = (int32_t)id;
+            if (id < FIRST_MARK) n_text = n;
         }
     if (!n) return -1;
-    if (has(bits, END) && (n_done > 300 || rng_below(r, 2))) return END;
-    if (mark >= 0) return mark;
-    if (n > 60 && (*closing || n_done > 300 || rng_below(r, 12) == 0)) { /* inside a text */
-        uint8_t next = (uint8_t)parameter[*closing];
-        if (*closing && has(bits, next)) return *closing = (*closing + 1) % 14, next;
-        *closing = 0;
-        if (has(bits, '\n')) return *closing = 1, '\n'; /* not in JSON strings */
-        if (has(bits, '"') && rng_below(r, 2)) return '"';
+    if (has(bits, END) && (late || rng_below(w->rng, 2))) return END;
+    if (n > n_text) return ids[n_text + (int32_t)rng_below(w->rng, (uint64_t)(n - n_text))];
+    if (w->word) { /* a property's name, then the quote */
+        uint8_t next = *w->word ? (uint8_t)*w->word : '"';
+        if (has(bits, next)) {
+            w->word = *w->word ? w->word + 1 : NULL;
+            return next;
+        }
+        w->word = NULL;
     }
-    *closing = 0;
-    for (const char *c = ends; n_done > 300 && *c; c++)
+    if (n > 60 && (w->closing || late || rng_below(w->rng, 12) == 0)) { /* inside a text */
+        uint8_t next = (uint8_t)parameter[w->closing];
+        if (w->closing && has(bits, next)) return w->closing = (w->closing + 1) % 14, next;
+        w->closing = 0;
+        if (has(bits, '\n')) return w->closing = 1, '\n'; /* not in JSON strings */
+        if (has(bits, '"') && (late || rng_below(w->rng, 2))) return '"';
+    }
+    w->closing = 0;
+    for (const char *c = ends; late && rng_below(w->rng, 5) && *c; c++)
         if (has(bits, (uint8_t)*c)) return (uint8_t)*c;
-    return ids[rng_below(r, (uint64_t)n)];
+    return ids[rng_below(w->rng, (uint64_t)n)];
 }
 
-static int draw(struct grammar_matcher *m, const struct tok *tok, struct rng *r, struct buf *out) {
+/* A quote after { or , begins a key, in which a known name is tried. */
+static void note(struct writer *w, int32_t id) {
+    if (id == '"' && w->key_may_begin && w->n_name && !w->word)
+        w->word = w->names[rng_below(w->rng, (uint64_t)w->n_name)];
+    if (id != ' ' && id != '\n' && id != '\t') w->key_may_begin = id == '{' || id == ',';
+}
+
+static int draw(struct grammar_matcher *m, const struct tok *tok, const json_t *tools,
+                struct rng *r, struct buf *out) {
     struct grammar_state *s;
     uint64_t bits[(FIRST_MARK + MAX_MARK + 63) / 64];
-    uint32_t closing = 0;
+    struct writer w = {.rng = r};
     struct err e = {0};
+    find_names(&w, tools);
     if (grammar_state_new(&s, m, &e)) return -1;
     int rc = -1;
     for (uint32_t n = 0; n < MAX_TOKEN; n++) {
         if (grammar_mask(s, bits)) break;
-        int32_t id = pick(r, bits, tok_n_vocab(tok), n, &closing);
+        int32_t id = pick(&w, bits, tok_n_vocab(tok), n);
         if (id < 0 || grammar_accept_token(s, id)) break;
         if (id == END) {
             rc = 0;
             break;
         }
+        note(&w, id);
         struct slice piece = tok_piece(tok, id);
         buf_put(out, piece.p, piece.n);
     }
@@ -189,9 +235,13 @@ static json_t *serve_one(json_t *in) {
     if (!request_grammars_new(&g, toks[form], &e)) {
         if (request_grammar_take(g, &a, calls, &m, &e)) {
             out = json_pack("{s:s}", "error", e.text);
-        } else if (draw(request_grammar_matcher(m), toks[form], &r, &text)) {
-            out = json_pack("{s:s,s:s%}", "error", "the text does not end", "text",
-                            text.p ? text.p : "", text.n);
+        } else if (draw(request_grammar_matcher(m), toks[form], a.tools, &r, &text)) {
+            out = json_pack("{s:s}", "error", "the text does not end");
+            char *s = mem_strndup(text.p ? text.p : "", text.n);
+            if (s)
+                json_object_set_new(out, "text",
+                                    json_string(s)); /* not if it ends within a letter */
+            mem_free(s);
         } else {
             struct calls c;
             struct chat_result result;

@@ -81,8 +81,9 @@ static void body_byte(struct chat_parser *p, char c) {
 /* KEY, or KEY" string="true": the type that the model says. */
 static unsigned key_type(struct buf *key) {
     unsigned types = 0;
-    const char *s = key->p, *from = s && (*s == '"' || *s == '\'') ? s + 1 : s,
-               *quote = from ? strpbrk(from, "\"'") : NULL;
+    const char *s = key->p;
+    bool is_quoted = s && (*s == '"' || *s == '\'');
+    const char *quote = is_quoted ? strpbrk(s + 1, "\"'") : NULL; /* of a bare name it is a part */
     if (quote && strstr(quote, "string=\"true\"")) types = CHAT_T_STRING;
     if (quote && strstr(quote, "string=\"false\"")) types = ~0u;
     if (quote) buf_cut(key, (size_t)(quote - s));
