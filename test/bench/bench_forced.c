@@ -32,8 +32,9 @@ struct writer {
     struct rng *rng;
     const char *names[MAX_NAME]; /* views into the tools */
     int n_name;
-    const char *word; /* left of the name that it is writing; NULL: none */
-    uint32_t closing; /* of "\n</parameter>\n" */
+    const char *word;  /* left of the name that it is writing; NULL: none */
+    const char *close; /* of a text in a tag */
+    uint32_t closing;  /* of it */
     bool key_may_begin;
 };
 
@@ -55,7 +56,8 @@ static void find_names(struct writer *w, const json_t *schema) {
 
 /* A token under the mask. */
 static int32_t pick(struct writer *w, const uint64_t *bits, uint32_t n_vocab, uint32_t n_done) {
-    static const char parameter[] = "\n</parameter>\n", ends[] = "}]\":,\n";
+    static const char ends[] = "}]\":,\n";
+    const char *parameter = w->close;
     int32_t ids[FIRST_MARK + MAX_MARK], n = 0, n_text = 0;
     bool late = n_done > LATE;
     for (uint32_t id = 0; id < n_vocab; id++)
@@ -76,9 +78,11 @@ static int32_t pick(struct writer *w, const uint64_t *bits, uint32_t n_vocab, ui
     }
     if (n > 60 && (w->closing || late || rng_below(w->rng, 12) == 0)) { /* inside a text */
         uint8_t next = (uint8_t)parameter[w->closing];
-        if (w->closing && has(bits, next)) return w->closing = (w->closing + 1) % 14, next;
+        if (w->closing && has(bits, next))
+            return w->closing = (w->closing + 1) % (uint32_t)strlen(parameter), next;
         w->closing = 0;
-        if (has(bits, '\n')) return w->closing = 1, '\n'; /* not in JSON strings */
+        if (has(bits, '\n') && has(bits, (uint8_t)*parameter)) /* not in JSON strings */
+            return w->closing = 1, (uint8_t)*parameter;
         if (has(bits, '"') && (late || rng_below(w->rng, 2))) return '"';
     }
     w->closing = 0;
@@ -94,11 +98,19 @@ static void note(struct writer *w, int32_t id) {
     if (id != ' ' && id != '\n' && id != '\t') w->key_may_begin = id == '{' || id == ',';
 }
 
-static int draw(struct grammar_matcher *m, const struct tok *tok, const json_t *tools,
-                struct rng *r, struct buf *out) {
+static int draw(struct grammar_matcher *m, enum chat_calls calls, const struct tok *tok,
+                const json_t *tools, struct rng *r, struct buf *out) {
+    static const char *const closes[CHAT_CALLS_COUNT] = {
+        [CHAT_CALLS_GLM] = "</arg_value>\n",
+        [CHAT_CALLS_HUNYUAN] = "</arg_value:opensource>\n",
+        [CHAT_CALLS_LONGCAT] = "</longcat_arg_value>\n",
+        [CHAT_CALLS_MINIMAX] = "</parameter>\n",
+        [CHAT_CALLS_STEP] = "</steptml:parameter>\n",
+        [CHAT_CALLS_ATEM] = "</atem:parameter>\n",
+        [CHAT_CALLS_MINICPM] = "</param>\n"};
     struct grammar_state *s;
     uint64_t bits[(FIRST_MARK + MAX_MARK + 63) / 64];
-    struct writer w = {.rng = r};
+    struct writer w = {.rng = r, .close = closes[calls] ? closes[calls] : "\n</parameter>\n"};
     struct err e = {0};
     find_names(&w, tools);
     if (grammar_state_new(&s, m, &e)) return -1;
@@ -235,7 +247,7 @@ static json_t *serve_one(json_t *in) {
     if (!request_grammars_new(&g, toks[form], &e)) {
         if (request_grammar_take(g, &a, calls, &m, &e)) {
             out = json_pack("{s:s}", "error", e.text);
-        } else if (draw(request_grammar_matcher(m), toks[form], a.tools, &r, &text)) {
+        } else if (draw(request_grammar_matcher(m), calls, toks[form], a.tools, &r, &text)) {
             out = json_pack("{s:s}", "error", "the text does not end");
             char *s = mem_strndup(text.p ? text.p : "", text.n);
             if (s)

@@ -95,6 +95,13 @@ static const struct {
     {CHAT_CALLS_INTERN,
      {"<|action_start|>", "<|plugin|>", "<|action_end|>", NULL},
      "<|action_start|><|plugin|>{\"name\": \""},
+    {CHAT_CALLS_GLM, {NULL}, "<tool_call>"},
+    {CHAT_CALLS_HUNYUAN, {NULL}, "<tool_call:opensource>"},
+    {CHAT_CALLS_LONGCAT, {NULL}, "<longcat_tool_call>"},
+    {CHAT_CALLS_MINIMAX, {NULL}, "<minimax:tool_call>\n<invoke name=\""},
+    {CHAT_CALLS_STEP, {NULL}, "<steptml:invoke name=\""},
+    {CHAT_CALLS_ATEM, {NULL}, "<atem:function_calls>\n<atem:invoke name=\""},
+    {CHAT_CALLS_MINICPM, {NULL}, "<function name=\""},
 };
 enum { N_FORM = sizeof forms / sizeof *forms };
 

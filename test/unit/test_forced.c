@@ -186,7 +186,14 @@ static const char *const begun[] = {[CHAT_CALLS_QWEN_XML] = "<tool_call>",
                                     [CHAT_CALLS_COHERE] = "<|START_ACTION|>",
                                     [CHAT_CALLS_APERTUS] = "<|tools_prefix|>",
                                     [CHAT_CALLS_GIGACHAT] = "<|function_call|>",
-                                    [CHAT_CALLS_INTERN] = "<|action_start|><|plugin|>"};
+                                    [CHAT_CALLS_INTERN] = "<|action_start|><|plugin|>",
+                                    [CHAT_CALLS_GLM] = "<tool_call>",
+                                    [CHAT_CALLS_HUNYUAN] = "<tool_call:opensource>",
+                                    [CHAT_CALLS_LONGCAT] = "<longcat_tool_call>",
+                                    [CHAT_CALLS_MINIMAX] = "<minimax:tool_call>",
+                                    [CHAT_CALLS_STEP] = "<steptml:invoke name=",
+                                    [CHAT_CALLS_ATEM] = "<atem:function_calls>",
+                                    [CHAT_CALLS_MINICPM] = "<function name="};
 /* Forms that models write in another way on their own. */
 static const enum chat_calls forced_alone[] = {CHAT_CALLS_FUNCTIONARY, CHAT_CALLS_LFM,
                                                CHAT_CALLS_OLMO};

@@ -62,15 +62,25 @@ int grammar_from_schema(struct grammar **out, const char *text, size_t n,
                         const struct grammar_limits *lim, struct err *e);
 int grammar_from_json(struct grammar **out, const json_t *schema, const struct grammar_limits *lim,
                       struct err *e);
-/* How a model writes calls: mark head (open NAME middle ARGUMENTS end) (between open NAME ...)* close. In XML the
- * arguments are parameters as Qwen3.5 writes them: a text stands as it is, and a value is not a text that
- * the parser would read as another type (chat_types.h). Static strings. */
+/* How a model writes calls: mark head (open NAME middle ARGUMENTS end) (between open NAME ...)* close. With tags the
+ * arguments are parameters: a text stands as it is, and a value is not a text that the parser would read as another type
+ * (chat_types.h). Static strings. */
 struct grammar_call_form {
     const char *mark, *head, *open, *middle, *end;
     const char *between; /* between calls of one block; NULL: one call per block */
     const char *close;
-    bool xml;
+    const struct grammar_tags *tags; /* NULL: the arguments are JSON */
 };
+/* Parameters as tags: a line end, then (begin name_open NAME name_close between value_open VALUE value_close end)*. The four bytes
+ * stand next to a text; patterns are regular expressions of JSON Schema. */
+struct grammar_tags {
+    const char *begin, *between, *end;
+    char name_open, name_close, value_open, value_close;
+    const char *name; /* pattern: names that a tag can carry */
+    const char *ends; /* pattern: what would end a value early, or is not kept by the parser */
+};
+extern const struct grammar_tags
+    grammar_tags_qwen; /* <parameter=NAME>, a line, VALUE, a line, </parameter> */
 /* Answers that are tool calls and nothing else. Arguments follow each tool's own schema. */
 struct grammar_calls {
     const json_t *tools; /* OpenAI tool list; borrowed during the call, as everything here */

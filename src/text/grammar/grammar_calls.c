@@ -1,7 +1,8 @@
 /* grammar_calls.c: tool calls as a grammar, for answers that must be one, or that have begun one.
  *
- * XML: <tool_call>\n<function=NAME>\n(<parameter=KEY>\nVALUE\n</parameter>\n)*</function>\n</tool_call>. The
- * parameters are the properties of an object under the tool's schema, in any order. */
+ * With tags: <tool_call>\n<function=NAME>\n(<parameter=KEY>\nVALUE\n</parameter>\n)*</function>\n</tool_call>. The
+ * parameters are the properties of an object under the tool's schema, in any order. All forms of a grammar that have
+ * tags have the same. */
 #include <string.h>
 
 #include "base/mem.h"
@@ -10,7 +11,7 @@
 struct call_rules {   /* of one tool's arguments; GRAMMAR_NONE until wanted */
     const char *name; /* view */
     const json_t *schema;
-    uint32_t json, xml;
+    uint32_t json, tags;
 };
 
 static uint32_t literal(struct schema *s, const char *text, uint32_t next) {
@@ -18,9 +19,10 @@ static uint32_t literal(struct schema *s, const char *text, uint32_t next) {
 }
 
 /* The rule of a tool's arguments, written when first wanted. */
-static uint32_t arguments(struct schema *s, struct call_rules *t, bool xml) {
-    uint32_t *rule = xml ? &t->xml : &t->json;
-    if (*rule == GRAMMAR_NONE) *rule = schema_args_rule(s, t->schema, xml);
+static uint32_t arguments(struct schema *s, struct call_rules *t, const struct grammar_tags *tags) {
+    uint32_t *rule = tags ? &t->tags : &t->json;
+    if (tags) s->tags = tags;
+    if (*rule == GRAMMAR_NONE) *rule = schema_args_rule(s, t->schema, tags != NULL);
     if (s->b.rc && s->b.e) err_prefix(s->b.e, "%s", t->name);
     return *rule;
 }
@@ -38,7 +40,7 @@ static uint32_t block(struct schema *s, const struct grammar_calls *c,
     }
     after = literal(s, f->end, after);
     for (uint32_t i = 0; i < n && !b->rc; i++) {
-        uint32_t rule = arguments(s, &tools[i], f->xml);
+        uint32_t rule = arguments(s, &tools[i], f->tags);
         if (b->rc) break;
         uint32_t at = literal(s, f->middle, grammar_add_call(b, rule, after));
         schema_push_node(s, &to, literal(s, f->open, literal(s, tools[i].name, at)));

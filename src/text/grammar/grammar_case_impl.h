@@ -37,10 +37,6 @@ bool case_is_empty(struct schema *s, const struct item *items, uint32_t n, int d
 
 /* ---- grammar_schema_string.c ---- */
 
-/* Names of parameters that an XML call can carry, as a pattern: the parser strips quotes around them. */
-#define SCHEMA_PARAM_NAME                                                                          \
-    "[^>\"'\\u0000-\\u0020](?:[^>\\u0000-\\u001f]{0,120}[^>\"'\\u0000-\\u0020])?"
-
 enum spelling { SPELL_JSON, SPELL_KNOWN, SPELL_VALUE, SPELL_NAME };
 void schema_emit_free_string(struct schema *s);
 /* A string that the automaton accepts. */

@@ -524,30 +524,33 @@ static void emit_members(struct object *o, uint32_t rule, const struct type_fact
     mem_free(to.p);
 }
 
-/* The parameters of an XML call, each <parameter=NAME>, a line end, VALUE, a line end, </parameter>. The
- * line ends around a value are part of its rule. */
+static uint32_t literal(struct grammar_builder *b, const char *text, uint32_t next) {
+    return grammar_add_literal(b, text, strlen(text), next);
+}
+
+/* The parameters of a call as tags. The bytes next to a value are part of its rule. */
 static void emit_params(struct object *o, uint32_t rule, const struct type_facts *f) {
-    static const char begin[] = "<parameter", end[] = "</parameter>\n";
     struct schema *s = o->s;
+    const struct grammar_tags *t = s->tags;
     struct grammar_builder *b = &s->b;
     struct grammar_vec to = {NULL, 0, 0};
     uint32_t object = grammar_add_object(b, o->rules.p, o->required, o->names.n, o->other_rules.p,
                                          o->other_rules.n, f->min_props, f->max_props);
     uint32_t members = grammar_reserve(b), close = grammar_add_node(b, G_CLOSE, 0, b->ret, object);
     uint32_t behind[2] = {close, grammar_add_node(b, G_MORE, 0, members, object)};
-    uint32_t after = grammar_add_literal(b, end, sizeof end - 1, grammar_add_alt(b, behind, 2));
+    uint32_t after = literal(b, t->end, grammar_add_alt(b, behind, 2));
     for (uint32_t i = 0; i < o->names.n && !b->rc; i++) {
         struct slice name = ((struct slice *)o->names.p)[i];
-        uint32_t value = grammar_add_byte(b, '>', call(s, ((uint32_t *)o->rules.p)[i], after));
+        uint32_t value = literal(b, t->between, call(s, ((uint32_t *)o->rules.p)[i], after));
+        value = grammar_add_byte(b, (uint8_t)t->name_close, value);
         uint32_t take = grammar_add_node(b, G_TAKE, i, value, object);
-        uint32_t key = grammar_add_byte(b, '=', grammar_add_literal(b, name.p, name.n, take));
-        key = grammar_add_literal(b, begin, sizeof begin - 1, key);
+        uint32_t key = grammar_add_literal(b, name.p, name.n, take);
+        key = literal(b, t->begin, grammar_add_byte(b, (uint8_t)t->name_open, key));
         schema_push_node(s, &to, grammar_add_node(b, G_FREE, i, key, object));
     }
     for (uint32_t i = 0; i < o->other_rules.n && !b->rc; i++) {
-        uint32_t value = call(s, ((uint32_t *)o->other_rules.p)[i], after);
-        uint32_t key = call(s, ((uint32_t *)o->other_keys.p)[i], value);
-        key = grammar_add_literal(b, begin, sizeof begin - 1, key);
+        uint32_t value = literal(b, t->between, call(s, ((uint32_t *)o->other_rules.p)[i], after));
+        uint32_t key = literal(b, t->begin, call(s, ((uint32_t *)o->other_keys.p)[i], value));
         schema_push_node(s, &to, grammar_add_node(b, G_ROOM, 0, key, object));
     }
     if (!b->rc) {
@@ -561,7 +564,6 @@ static void emit_params(struct object *o, uint32_t rule, const struct type_facts
 
 static uint32_t emit_object(struct schema *s, const struct item *items, uint32_t n,
                             const struct type_facts *f, uint32_t how) {
-    static const char name[] = SCHEMA_PARAM_NAME;
     bool is_raw = how == WRITE_PARAMS, is_call = is_raw || how == WRITE_ARGS;
     struct object o = {.s = s,
                        .items = items,
@@ -571,8 +573,8 @@ static uint32_t emit_object(struct schema *s, const struct item *items, uint32_t
                        .min_props = f->min_props};
     uint32_t rule = grammar_add_rule(&s->b);
     if (is_raw)
-        dfa_from_regex(&s->b, (struct slice){name, sizeof name - 1}, false, "schema: name",
-                       &o.writable);
+        dfa_from_regex(&s->b, (struct slice){s->tags->name, strlen(s->tags->name)}, false,
+                       "schema: name", &o.writable);
     if (f->min_props <= f->max_props && !s->b.rc) {
         collect_named(&o);
         if (!s->b.rc) collect_others(&o);
@@ -591,9 +593,9 @@ struct written {
     uint32_t how;          /* WRITE_* */
 };
 
-/* The value of a parameter that is no text stands between line ends, as a text does. */
+/* The value of a parameter that is no text stands between the same bytes as a text. */
 static void push_value(struct schema *s, struct written *w, bool has, uint32_t node) {
-    if (has && w->how) node = grammar_add_byte(&s->b, '\n', node);
+    if (has && w->how) node = grammar_add_byte(&s->b, (uint8_t)s->tags->value_open, node);
     if (has) schema_push_node(s, &w->to, node);
 }
 
@@ -611,7 +613,7 @@ static void emit_case(struct schema *s, void *arg, const struct item *items, uin
     uint32_t types = f.types & (w->how ? w->how : T_ANY), raw = w->how & T_ANY, end = b->ret;
     if (types & T_STR)
         schema_push_node(s, &w->to, call(s, schema_string_rule(s, items, n, &f, raw), b->ret));
-    if (w->how) end = grammar_add_byte(b, '\n', b->ret);
+    if (w->how) end = grammar_add_byte(b, (uint8_t)s->tags->value_close, b->ret);
     push_value(s, w, types & T_NULL, grammar_add_literal(b, "null", 4, end));
     push_value(s, w, types & T_TRUE, grammar_add_literal(b, "true", 4, end));
     push_value(s, w, types & T_FALSE, grammar_add_literal(b, "false", 5, end));
@@ -675,9 +677,9 @@ void schema_emit_jobs(struct schema *s) {
     }
 }
 
-uint32_t schema_args_rule(struct schema *s, const json_t *root, bool xml) {
+uint32_t schema_args_rule(struct schema *s, const json_t *root, bool tags) {
     if (!schema_set_root(s, root)) return 0;
-    struct literal lits[2] = {{NULL, xml ? WRITE_PARAMS : WRITE_ARGS}, {s->root, 0}};
+    struct literal lits[2] = {{NULL, tags ? WRITE_PARAMS : WRITE_ARGS}, {s->root, 0}};
     uint32_t rule = schema_rule(s, lits, 2);
     schema_emit_jobs(s);
     return rule;

@@ -75,20 +75,21 @@ struct literal {        /* compared as bytes when sorted into a set */
 
 struct schema {
     struct grammar_builder b;
-    const json_t *given;       /* borrowed: the schema as it came */
-    const json_t *root;        /* borrowed: in its draft 2020-12 form */
-    const char *root_id;       /* borrowed, or NULL */
-    struct map rules;          /* literal set -> rule */
-    struct map strings;        /* key of a string constraint -> rule */
-    struct map acyclic;        /* schema pointer -> 1 open, 2 done */
-    struct grammar_vec jobs;   /* struct job: rules still to be written */
-    struct grammar_vec sets;   /* literals of the jobs, back to back */
-    struct grammar_vec made;   /* json_t *: owned synthetic schemas */
-    struct map made_for;       /* value pointer -> index in made */
-    struct grammar_vec agenda; /* struct item: stack of cases under way */
-    uint32_t n_case, n_done;   /* of the cases under way; of the jobs */
-    uint32_t space;            /* rule: bounded whitespace */
-    uint32_t free_string;      /* rule: any string */
+    const json_t *given;             /* borrowed: the schema as it came */
+    const json_t *root;              /* borrowed: in its draft 2020-12 form */
+    const char *root_id;             /* borrowed, or NULL */
+    struct map rules;                /* literal set -> rule */
+    struct map strings;              /* key of a string constraint -> rule */
+    struct map acyclic;              /* schema pointer -> 1 open, 2 done */
+    struct grammar_vec jobs;         /* struct job: rules still to be written */
+    struct grammar_vec sets;         /* literals of the jobs, back to back */
+    struct grammar_vec made;         /* json_t *: owned synthetic schemas */
+    struct map made_for;             /* value pointer -> index in made */
+    struct grammar_vec agenda;       /* struct item: stack of cases under way */
+    uint32_t n_case, n_done;         /* of the cases under way; of the jobs */
+    uint32_t space;                  /* rule: bounded whitespace */
+    uint32_t free_string;            /* rule: any string */
+    const struct grammar_tags *tags; /* borrowed: of the parameters of calls */
     bool has_inner_id;
 };
 
@@ -187,9 +188,8 @@ uint32_t schema_rule(struct schema *s, struct literal *lits, uint32_t n);
 void schema_emit_prelude(struct schema *s);
 void schema_emit_jobs(struct schema *s);
 uint32_t schema_emit_root(struct schema *s, uint32_t value);
-/* The rule of a call's arguments under this schema, as JSON or as parameters in XML; those begin with the
- * line end before the first. */
-uint32_t schema_args_rule(struct schema *s, const json_t *root, bool xml);
+/* The rule of a call's arguments under this schema, as JSON or as parameters with s->tags. */
+uint32_t schema_args_rule(struct schema *s, const json_t *root, bool tags);
 void schema_push_node(struct schema *s, struct grammar_vec *v, uint32_t node);
 
 /* ---- grammar_format.c ---- */

@@ -10,13 +10,34 @@
 #include "text/chat/chat_types.h"
 #include "text/grammar/grammar_case_impl.h"
 
-static const struct {
+/* Names: the parser strips quotes around them. A text: an end mark on a line of its own always ends the value, though the
+ * parser would take it for text if no tag followed: a model that leaves out a required parameter writes </function>
+ * next and must not be led on in the text. */
+#define BLANKS "[ \\t\\r\\n]*"
+const struct grammar_tags grammar_tags_qwen = {
+    .begin = "<parameter",
+    .between = "",
+    .end = "</parameter>\n",
+    .name_open = '=',
+    .name_close = '>',
+    .value_open = '\n',
+    .value_close = '\n',
+    .name = "[^>\"'\\u0000-\\u0020](?:[^>\\u0000-\\u001f]{0,120}[^>\"'\\u0000-\\u0020])?",
+    .ends = "</parameter>" BLANKS "(?:<parameter=|</function>|</parameter>|</tool_call>|$)"
+            "|</function>" BLANKS "</tool_call>|\\n<parameter=|\\n</parameter>|^\\r|\\r$|\\u0000",
+};
+
+struct spelt { /* what stands around a string */
     char open, close;
     bool is_raw;
-} spellings[] = {[SPELL_JSON] = {'"', '"', false},
-                 [SPELL_KNOWN] = {'"', '"', false},
-                 [SPELL_VALUE] = {'\n', '\n', true},
-                 [SPELL_NAME] = {'=', '>', true}};
+};
+static struct spelt spelt(const struct schema *s, enum spelling spelling) {
+    if (spelling == SPELL_VALUE)
+        return (struct spelt){s->tags->value_open, s->tags->value_close, true};
+    if (spelling == SPELL_NAME)
+        return (struct spelt){s->tags->name_open, s->tags->name_close, true};
+    return (struct spelt){'"', '"', false};
+}
 
 #define MAX_UNROLLED 4096 /* states of a product with lengths */
 
@@ -26,8 +47,8 @@ static const struct {
 static void put_edges(struct schema *s, enum spelling spelling, const struct grammar_range *r,
                       uint32_t n, bool ends, struct grammar_edges *e) {
     struct grammar_builder *b = &s->b;
-    uint8_t close = (uint8_t)spellings[spelling].close;
-    if (!spellings[spelling].is_raw) {
+    uint8_t close = (uint8_t)spelt(s, spelling).close;
+    if (!spelt(s, spelling).is_raw) {
         if (spelling == SPELL_KNOWN) grammar_known_edges(b, r, n, e);
         else grammar_json_edges(b, r, n, e);
         if (ends) e->e[e->n++] = (struct grammar_edge){close, close, 0, b->ret};
@@ -58,11 +79,11 @@ static void put_edges(struct schema *s, enum spelling spelling, const struct gra
 }
 
 static uint32_t open_byte(struct schema *s, enum spelling spelling, uint32_t next) {
-    return grammar_add_byte(&s->b, (uint8_t)spellings[spelling].open, next);
+    return grammar_add_byte(&s->b, (uint8_t)spelt(s, spelling).open, next);
 }
 
 static uint32_t close_byte(struct schema *s, enum spelling spelling) {
-    return grammar_add_byte(&s->b, (uint8_t)spellings[spelling].close, s->b.ret);
+    return grammar_add_byte(&s->b, (uint8_t)spelt(s, spelling).close, s->b.ret);
 }
 
 /* ---- rules ---- */
@@ -239,13 +260,6 @@ static uint32_t emit_limited_string(struct schema *s, const struct dfa *d, uint3
     return rule;
 }
 
-/* What would end a value early (see chat_calls.c), and what the parser would not keep. An end mark on a line
- * of its own always ends the value, though the parser would take it for text if no tag followed: a model
- * that leaves out a required parameter writes </function> next and must not be led on in the text. */
-#define BLANKS "[ \\t\\r\\n]*"
-#define ENDS_EARLY                                                                                 \
-    "</parameter>" BLANKS "(?:<parameter=|</function>|</parameter>|</tool_call>|$)"                \
-    "|</function>" BLANKS "</tool_call>|\\n<parameter=|\\n</parameter>|^\\r|\\r$|\\u0000"
 #define NUMBER_LIKE "[-+]?(?:[0-9._]+(?:[eE][-+]?[0-9]+)?|NaN|nan|Infinity|inf)" BLANKS "$"
 
 /* Texts that a parameter of these types may have as its value and that are read as texts. */
@@ -261,7 +275,7 @@ static void readable_texts(struct schema *s, uint32_t types, struct dfa *out) {
     struct buf pattern;
     struct dfa all, bad;
     buf_init(&pattern, 4096);
-    buf_printf(&pattern, "%s", ENDS_EARLY);
+    buf_printf(&pattern, "%s", s->tags->ends);
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
         if (types & rows[i].types) buf_printf(&pattern, "|^" BLANKS "%s", rows[i].pattern);
     if (pattern.failed) grammar_nomem(&s->b);
@@ -281,10 +295,9 @@ static void narrow(struct schema *s, struct dfa *d, bool has_dfa, struct dfa mor
 }
 
 uint32_t schema_emit_names(struct schema *s, const struct dfa *d) {
-    static const char pattern[] = SCHEMA_PARAM_NAME;
     struct dfa names, both;
-    dfa_from_regex(&s->b, (struct slice){pattern, sizeof pattern - 1}, false, "schema: name",
-                   &names);
+    dfa_from_regex(&s->b, (struct slice){s->tags->name, strlen(s->tags->name)}, false,
+                   "schema: name", &names);
     dfa_intersect(&s->b, d, &names, false, &both);
     uint32_t rule = schema_emit_dfa(s, &both, SPELL_NAME);
     dfa_free(&names), dfa_free(&both);
