@@ -1,7 +1,9 @@
 /* tok_class.c: the table of character classes: utf8proc's, and what Unicode 15 and 16 added to them. */
 #include <pthread.h>
+#include <string.h>
 #include <utf8proc.h>
 
+#include "base/mem.h"
 #include "text/tok/tok_pre_impl.h"
 
 static uint8_t classes[0x110000];
@@ -109,6 +111,60 @@ static void fill(void) {
 const uint8_t *tok_classes(void) {
     pthread_once(&once, fill);
     return classes;
+}
+
+/* ---- the same for libraries that know Unicode 14 ---- */
+
+/* Newer letters with case; the others are Lo. */
+static const struct {
+    uint32_t from, to;
+    bool is_upper;
+} cased[] = {{0x1c89, 0x1c89, true},  {0x1c8a, 0x1c8a, false},  {0xa7cb, 0xa7cc, true},
+             {0xa7cd, 0xa7cd, false}, {0xa7da, 0xa7da, true},   {0xa7db, 0xa7db, false},
+             {0xa7dc, 0xa7dc, true},  {0x10d50, 0x10d65, true}, {0x10d70, 0x10d85, false}};
+
+/* Its row in newer; NULL: it is not newer. */
+static const uint8_t *newer_class(uint32_t cp) {
+    size_t lo = 0, hi = sizeof newer / sizeof *newer;
+    while (lo < hi) {
+        size_t mid = (lo + hi) / 2;
+        if (newer[mid].to < cp) lo = mid + 1;
+        else hi = mid;
+    }
+    return lo < sizeof newer / sizeof *newer && newer[lo].from <= cp ? &newer[lo].class : NULL;
+}
+
+/* An older character of the category, of three or four bytes of UTF-8. */
+static const char *older(uint32_t cp, uint8_t class, bool is_long) {
+    if (cp >= 0x2b739) return "\xf0\xa0\x80\x80"; /* Han: U+20000 */
+    for (size_t i = 0; i < sizeof cased / sizeof *cased; i++)
+        if (cp >= cased[i].from && cp <= cased[i].to)
+            return cased[i].is_upper ? (is_long ? "\xf0\x90\x90\x80" : "\xe1\xb8\x80")
+                                     : (is_long ? "\xf0\x90\x90\xa8" : "\xe1\xb8\x81");
+    switch (class) {
+    case CLASS_L: return is_long ? "\xf0\x90\x80\x80" : "\xe0\xa4\x85";
+    case CLASS_N: return is_long ? "\xf0\x90\x92\xa0" : "\xe0\xa5\xa6";
+    case CLASS_M | CLASS_MN: return is_long ? "\xf0\x90\xa8\x81" : "\xe0\xa4\x81";
+    case CLASS_M: return is_long ? "\xf0\x91\x80\x80" : "\xe0\xa4\x83";
+    case CLASS_P: return is_long ? "\xf0\x90\x84\x80" : "\xe2\x80\xa0";
+    case CLASS_S: return is_long ? "\xf0\x9f\x8c\x80" : "\xe2\x8c\x80";
+    default: return is_long ? "\xf0\x93\x90\xb0" : "\xe2\x80\x8b"; /* Cf */
+    }
+}
+
+int tok_older_text(const char *text, uint32_t from, uint32_t to, char **out) {
+    *out = NULL;
+    for (size_t i = from, next = from; i < to; i = next) {
+        uint32_t cp = tok_next_cp(text, &next);
+        const uint8_t *class = cp < newer[0].from ? NULL : newer_class(cp);
+        if (!class) continue;
+        if (!*out) {
+            if (!(*out = mem_alloc(to - from))) return CHIMERE_ENOMEM;
+            memcpy(*out, text + from, to - from);
+        }
+        memcpy(*out + (i - from), older(cp, *class, next - i == 4), next - i);
+    }
+    return 0;
 }
 
 bool tok_is_digit(uint32_t cp) {

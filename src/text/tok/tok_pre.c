@@ -243,9 +243,10 @@ void tok_pre_free(struct tok_pre *p) {
 
 /* ---- steps: each appends the ends of the words of text[from..to) ---- */
 
-static int split_regex(const struct tok_pre *p, int step, pcre2_match_data *md, const char *text,
+/* seen: the text from `from` on, as PCRE2 is to see it. */
+static int split_regex(const struct tok_pre *p, int step, pcre2_match_data *md, const char *seen,
                        uint32_t from, uint32_t to, struct tok_ids *ends, struct err *e) {
-    const PCRE2_SPTR s = (PCRE2_SPTR)text + from;
+    const PCRE2_SPTR s = (PCRE2_SPTR)seen;
     const size_t n = to - from, *span = pcre2_get_ovector_pointer(md);
     size_t at = 0, done = 0;
     while (at < n) {
@@ -314,9 +315,10 @@ static int split_lines(const char *text, uint32_t from, uint32_t to, struct tok_
 }
 
 static int run_step(const struct tok_pre *p, int step, pcre2_match_data *md, const char *text,
-                    uint32_t from, uint32_t to, struct tok_ids *ends, struct err *e) {
+                    const char *seen, uint32_t from, uint32_t to, struct tok_ids *ends,
+                    struct err *e) {
     switch (p->def->steps[step].kind) {
-    case STEP_REGEX: return split_regex(p, step, md, text, from, to, ends, e);
+    case STEP_REGEX: return split_regex(p, step, md, seen, from, to, ends, e);
     case STEP_LINES: return split_lines(text, from, to, ends);
     default: return split_threes(p->def->steps[step].kind, text, from, to, ends);
     }
@@ -329,15 +331,21 @@ int tok_pre_split(const struct tok_pre *p, const char *text, uint32_t from, uint
     if (p->scans && p->def->scan == SCAN_GPT2) return tok_scan_gpt2(text, from, to, ends);
     if (p->scans) return tok_scan_words(&p->def->opt, text, from, to, ends);
     pcre2_match_data *md = pcre2_match_data_create(1, p->memory);
+    char *older = NULL;
     int rc = md ? tok_ids_put(ends, to) : CHIMERE_ENOMEM;
+    if (rc == 0) rc = tok_older_text(text, from, to, &older);
     for (int step = 0; rc == 0 && step < PRE_MAX_STEPS && p->def->steps[step].kind != STEP_END;
          step++) {
         scratch->n = 0;
-        for (size_t i = 0; rc == 0 && i < ends->n; i++)
-            rc = run_step(p, step, md, text, i ? ends->p[i - 1] : from, ends->p[i], scratch, e);
+        for (size_t i = 0; rc == 0 && i < ends->n; i++) {
+            uint32_t at = i ? ends->p[i - 1] : from;
+            const char *seen = older ? older + (at - from) : text + at;
+            rc = run_step(p, step, md, text, seen, at, ends->p[i], scratch, e);
+        }
         struct tok_ids swap = *ends;
         *ends = *scratch, *scratch = swap;
     }
     pcre2_match_data_free(md);
+    mem_free(older);
     return rc;
 }

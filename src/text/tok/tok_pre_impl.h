@@ -21,6 +21,9 @@ enum tok_class { /* bits; letters that are neither upper nor lower are Lm and Lo
 };
 /* Table of 0x110000 classes, made once per process by the first call. */
 const uint8_t *tok_classes(void);
+/* text[from..to) for a library that knows Unicode 14: a character that is newer becomes an older one of the same category
+ * and length. By mem_free; NULL and 0: it holds none. */
+int tok_older_text(const char *text, uint32_t from, uint32_t to, char **out);
 bool tok_is_digit(uint32_t cp); /* Nd */
 bool tok_is_word(uint32_t cp);  /* what \w means under Unicode rules: L, M, Nd, Nl, Pc */
 
