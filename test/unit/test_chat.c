@@ -723,6 +723,31 @@ static void check_history(const char *arguments, const char *template_text, cons
     json_decref(context);
 }
 
+/* A template that renders tools and calls without marks has calls as JSON; harmony's messages of a channel are none. */
+static void test_unmarked_forms(void **state) {
+    (void)state;
+#define LOOP                                                                                       \
+    "{% for t in tools %}{{ t | tojson }}{% endfor %}{% for m in messages %}{{ m.content }}"       \
+    "{% for c in m.tool_calls %}%s{{ c.function.name }} {{ c.function.arguments | tojson }}"       \
+    "{% endfor %}{% endfor %}"
+    static const struct {
+        const char *mark;
+        enum chat_calls calls;
+    } rows[] = {{"", CHAT_CALLS_LLAMA},
+                {"<|start|>assistant<|channel|>commentary to=", CHAT_CALLS_NONE}};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct chat_template *t;
+        static const char loop[] = LOOP;
+        const char *at = strstr(loop, "%s");
+        char text[512];
+        snprintf(text, sizeof text, "%.*s%s%s", (int)(at - loop), loop, rows[i].mark, at + 2);
+        assert_int_equal(chat_template_new(&t, text, strlen(text), NULL), 0);
+        assert_true(chat_template_caps(t)->has_tools);
+        assert_int_equal(chat_template_caps(t)->calls, rows[i].calls);
+        chat_template_free(t);
+    }
+}
+
 /* A number that a call of the history holds stands in the prompt as it was written. */
 static void test_history_numbers(void **state) {
     (void)state;
@@ -898,6 +923,7 @@ int main(void) {
         cmocka_unit_test(test_quoted_call),
         cmocka_unit_test(test_repaired_count),
         cmocka_unit_test(test_json_read),
+        cmocka_unit_test(test_unmarked_forms),
         cmocka_unit_test(test_history_numbers),
         cmocka_unit_test(test_stop),
         cmocka_unit_test(test_allocation_failure),

@@ -103,8 +103,9 @@ static void probe(struct chat_template *t) {
         null_ok &&
         !shows(t, call_messages(c->wants_json_args ? text_args() : object_args(), json_null()),
                "PROBEVALUE", "None");
-    /* no mark around calls that it renders: they are JSON or Python */
-    if (c->calls == CHAT_CALLS_NONE && c->has_tools && (null_ok || text_ok))
+    /* no mark around calls that it renders: they are JSON or Python; those of harmony are messages of a channel */
+    if (c->calls == CHAT_CALLS_NONE && c->has_tools && (null_ok || text_ok) &&
+        !chat_form_has(t->jinja, "<|channel|>"))
         c->calls = CHAT_CALLS_LLAMA;
     t->calls_need_null = null_ok && !text_ok;
     t->calls_need_text = text_ok && (!null_ok || none);
