@@ -181,6 +181,20 @@ static bool is_wanted(const char *steps, const char *name) {
     return false;
 }
 
+/* Every name of the list is a step's. */
+static int check_steps(const char *steps, struct err *e) {
+    for (const char *at = steps; at && *at;) {
+        size_t n = strcspn(at, ",");
+        const struct night_step *const *s = night_steps;
+        while (*s && (strlen((*s)->name) != n || memcmp((*s)->name, at, n) != 0)) s++;
+        if (!*s)
+            return err_set(e, CHIMERE_EINVAL, "steps: expected names of engram, lora; got \"%.*s\"",
+                           (int)(n < 40 ? n : 40), at);
+        at += n + (at[n] == ',');
+    }
+    return 0;
+}
+
 static int propose(struct night *x, struct proposal *p, struct err *e) {
     char line[512];
     int64_t start = clock_ns();
@@ -361,7 +375,7 @@ int night_run(json_t **record, struct nights *nights, const struct night_host *h
     *record =
         json_pack("{s:I,s:s,s:I,s:I}", "at", (json_int_t)p.now_s, "model", h->model->name,
                   "model_hash", (json_int_t)(h->model->hash >> 1), "seed", (json_int_t)p.seed);
-    int rc = *record ? 0 : err_set(e, CHIMERE_ENOMEM, "out of memory");
+    int rc = *record ? check_steps(p.steps, e) : err_set(e, CHIMERE_ENOMEM, "out of memory");
     if (!rc) rc = learn_collect(&x.day, h->store, 0, p.least_worth, e);
     if (!rc) json_object_set_new(*record, "read", day_json(&x.day));
     if (!rc) rc = make_scratch(&x, e);

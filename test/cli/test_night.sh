@@ -32,6 +32,10 @@ night status | grep -q 'nothing was promoted' || fail "a dry run changed what se
 night "${run[@]}" >first
 grep -q '1 below worth' first || fail "what was read: $(cat first)"
 night report | cmp - first || fail "report is not what run printed: $(night report)"
+night report --html page.html
+grep -q '<svg' page.html && grep -q 'Something better serves now' page.html || fail "page: $(head -c 600 page.html)"
+if grep -qE '<script|https?://[^w]' page.html; then fail "the page asks for something"; fi
+python3 -c 'import html.parser; p = html.parser.HTMLParser(); p.feed(open("page.html").read())'
 night status | grep -q 'serving   night 1' || fail "status: $(night status)"
 "$CHIMERE" engram verify nights/live/night.engram >/dev/null
 "$CHIMERE" run -m nano -q --temp 0 --engram nights/live/night.engram 'Where does Miravik live?' >answer
@@ -45,5 +49,6 @@ night history | grep -q '^\*    1 ' || fail "history: $(night history)"
 
 refuses 1 'there is no night 7' night rollback 7
 refuses 2 'expected run, status' night sleep
+refuses 2 'expected names of engram, lora; got "sleep"' night "${run[@]}" --steps engram,sleep
 printf 'x' >"$(echo nights/objects/*)"
 refuses 1 'damaged' night rollback 1

@@ -13,6 +13,7 @@
 #include "cli/engram_args.h"
 #include "cli/odo_args.h"
 #include "eval/harness.h"
+#include "learn/night_page.h"
 #include "learn/night_step.h"
 #include "store/store.h"
 
@@ -33,7 +34,10 @@ const struct cfg_opt night_options[] = {
     {"seed", 0, CFG_INT, "N", "1", 0, 1 << 30, NULL, "of a night's random choices"},
     {"parallel", 0, CFG_INT, "N", "8", 1, ENGINE_MAX_SEQS, NULL, "answers at once"},
     {"json", 0, CFG_BOOL, NULL, "false", 0, 0, NULL, "print records as JSON"},
+    {"html", 0, CFG_STR, "FILE", NULL, 0, 0, NULL, "report: as a page with pictures"},
     {0}};
+
+enum { MAX_PAGE = 4 << 20 };
 
 static volatile sig_atomic_t stopped;
 static void on_signal(int number) {
@@ -189,7 +193,13 @@ static int report(const struct cfg *c, const struct nights *n, struct err *e) {
         return err_set(e, CHIMERE_EINVAL, "report: expected the number of a night, got %s",
                        cfg_pos(c, 1));
     if (!night) return err_set(e, CHIMERE_ENOENT, "there was no night yet");
-    return show(c, n, night, e);
+    if (!cfg_str(c, "html")) return show(c, n, night, e);
+    struct buf b;
+    buf_init(&b, MAX_PAGE);
+    int rc = night_page(&b, n, night, e);
+    if (!rc) rc = file_write(cfg_str(c, "html"), b.p, b.n, e);
+    buf_fini(&b);
+    return rc;
 }
 
 static int history(const struct nights *n, struct err *e) {
@@ -247,10 +257,11 @@ static int rollback(const struct cfg *c, struct nights *n, struct err *e) {
 int cmd_night(int argc, char **argv) {
     struct cfg *c;
     int code;
-    if (!cli_parse(&c, night_options,
-                   "usage: chimere night run [-m FILE] [--steps LIST] [--budget TIME] [--dry-run]\n"
-                   "       chimere night status | history | report [N] | rollback [N]",
-                   argc, argv, &code))
+    if (!cli_parse(
+            &c, night_options,
+            "usage: chimere night run [-m FILE] [--steps LIST] [--budget TIME] [--dry-run]\n"
+            "       chimere night status | history | report [N] [--html FILE] | rollback [N]",
+            argc, argv, &code))
         return code;
     struct err e = {0};
     const char *what = cfg_n_pos(c) ? cfg_pos(c, 0) : "status";

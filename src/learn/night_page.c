@@ -1,0 +1,219 @@
+/* night_page.c: see night_page.h. Texts of the record are escaped; pictures are SVG in the page. */
+#include "learn/night_page.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+enum { WIDTH = 640, LEFT = 150, RIGHT = 20, ROW = 26, MAX_CURVE = 60 };
+
+static const char style[] =
+    ":root{color-scheme:light "
+    "dark;--ink:#1d2733;--dim:#66707c;--line:#d7dce2;--good:#1a7f4b;--bad:#b3372f;"
+    "--bar:#8fa3b8;--paper:#fff}"
+    "@media(prefers-color-scheme:dark){:root{--ink:#e6e9ee;--dim:#9aa4b0;--line:#39424d;--good:#"
+    "4cc38a;"
+    "--bad:#f0766d;--bar:#5d7186;--paper:#14181d}}"
+    "body{font:16px/1.5 "
+    "system-ui,sans-serif;color:var(--ink);background:var(--paper);max-width:44rem;"
+    "margin:2rem auto;padding:0 1rem}h1{font-size:1.5rem}h2{font-size:1.1rem;margin-top:2rem}"
+    ".dim{color:var(--dim)}.good{color:var(--good)}.bad{color:var(--bad)}svg{width:100%;height:"
+    "auto}"
+    "svg text{fill:var(--ink);font:12px system-ui,sans-serif}";
+
+static double real(const json_t *o, const char *key) {
+    return json_number_value(json_object_get(o, key));
+}
+
+static const char *text_of(const json_t *o, const char *key) {
+    const char *s = json_string_value(json_object_get(o, key));
+    return s ? s : "";
+}
+
+static void put_text(struct buf *b, const char *s) {
+    for (; *s; ++s) {
+        if (*s == '<') buf_puts(b, "&lt;");
+        else if (*s == '&') buf_puts(b, "&amp;");
+        else if (*s == '"') buf_puts(b, "&quot;");
+        else buf_putc(b, *s);
+    }
+}
+
+static void put_label(struct buf *b, double y, const char *label) {
+    buf_printf(b, "<text x=\"%d\" y=\"%.1f\" text-anchor=\"end\">", LEFT - 10, y + 4);
+    put_text(b, label);
+    buf_puts(b, "</text>");
+}
+
+static void begin_picture(struct buf *b, int height, const char *what) {
+    buf_printf(b, "<svg viewBox=\"0 0 %d %d\" role=\"img\"><title>%s</title>\n", WIDTH, height,
+               what);
+}
+
+/* ---- each step's gain on its own held-out answers ---- */
+
+static void put_interval(struct buf *b, double y, double scale, const json_t *step) {
+    const json_t *t = json_object_get(step, "target");
+    double middle = LEFT + (WIDTH - LEFT - RIGHT) / 2.0,
+           unit = (WIDTH - LEFT - RIGHT) / 2.0 / scale;
+    const char *colour = real(t, "low") > 0    ? "var(--good)"
+                         : real(t, "high") < 0 ? "var(--bad)"
+                                               : "var(--bar)";
+    put_label(b, y, text_of(step, "name"));
+    if (!t) return;
+    buf_printf(b,
+               "<path d=\"M%.1f %.1fH%.1f\" stroke=\"%s\" stroke-width=\"3\"/><circle cx=\"%.1f\" "
+               "cy=\"%.1f\" r=\"5\" "
+               "fill=\"%s\"/>\n",
+               middle + unit * real(t, "low"), y, middle + unit * real(t, "high"), colour,
+               middle + unit * real(t, "gain"), y, colour);
+}
+
+static void put_steps(struct buf *b, const json_t *steps) {
+    double scale = 1e-9;
+    size_t i;
+    json_t *step;
+    json_array_foreach(steps, i, step) {
+        const json_t *t = json_object_get(step, "target");
+        scale = fmax(scale, fmax(fabs(real(t, "low")), fabs(real(t, "high"))));
+    }
+    int height = ROW * ((int)json_array_size(steps) + 1);
+    begin_picture(b, height, "Gain of each step, nats per token, with 95 % intervals");
+    double middle = LEFT + (WIDTH - LEFT - RIGHT) / 2.0;
+    buf_printf(b, "<path d=\"M%.1f 0V%d\" stroke=\"var(--line)\"/>", middle, height - ROW);
+    json_array_foreach(steps, i, step) put_interval(b, ROW * ((double)i + 0.5), scale, step);
+    buf_printf(b,
+               "<text x=\"%d\" y=\"%d\">worse by %.3g</text><text x=\"%d\" y=\"%d\" "
+               "text-anchor=\"end\">better by %.3g "
+               "nats per token</text></svg>\n<ul>",
+               LEFT, height - 6, scale, WIDTH - RIGHT, height - 6, scale);
+    json_array_foreach(steps, i, step) {
+        const json_t *t = json_object_get(step, "target");
+        bool promoted = json_is_true(json_object_get(step, "promoted"));
+        buf_printf(b, "<li><b class=\"%s\">%s</b> <b>", promoted ? "good" : "dim",
+                   promoted ? "promoted" : "refused");
+        put_text(b, text_of(step, "name"));
+        buf_puts(b, "</b>: ");
+        put_text(b, text_of(step, "about"));
+        if (t)
+            buf_printf(b, ". %.4f to %.4f nats per token on %.0f held-out answers",
+                       real(t, "before"), real(t, "after"), real(t, "n"));
+        if (!promoted && *text_of(step, "why")) {
+            buf_puts(b, ". Why not: ");
+            put_text(b, text_of(step, "why"));
+        }
+        buf_puts(b, ".</li>");
+    }
+    buf_puts(b, "</ul>\n");
+}
+
+/* ---- the general suites ---- */
+
+static void put_suite(struct buf *b, double y, const json_t *row) {
+    double unit = WIDTH - LEFT - RIGHT - 90, a = real(row, "a"), now = real(row, "b");
+    put_label(b, y, text_of(row, "skill"));
+    buf_printf(b,
+               "<rect x=\"%d\" y=\"%.1f\" width=\"%.1f\" height=\"7\" fill=\"var(--bar)\"/><rect "
+               "x=\"%d\" y=\"%.1f\" "
+               "width=\"%.1f\" height=\"7\" fill=\"%s\"/><text x=\"%d\" y=\"%.1f\" "
+               "text-anchor=\"end\">%.0f to %.0f "
+               "%%</text>\n",
+               LEFT, y - 8, unit * a, LEFT, y, unit * now,
+               now < a && real(row, "p") < 0.10 ? "var(--bad)" : "var(--good)", WIDTH - RIGHT,
+               y + 4, 100 * a, 100 * now);
+}
+
+static void put_gate(struct buf *b, const json_t *gate) {
+    const json_t *skills = json_object_get(gate, "skills"), *total = json_object_get(gate, "total");
+    size_t i;
+    json_t *row;
+    if (!total) {
+        buf_puts(b, "<p class=\"dim\">Nothing gained on its own answers, so the general suites "
+                    "were not asked.</p>\n");
+        return;
+    }
+    buf_printf(b,
+               "<p>%.0f items: %.1f %% right before, %.1f %% with what was proposed (p %.3f). A "
+               "skill that falls with "
+               "p &lt; 0.10 refuses a promotion.</p>\n",
+               real(total, "n"), 100 * real(total, "a"), 100 * real(total, "b"), real(total, "p"));
+    begin_picture(b, ROW * (int)json_array_size(skills), "General suites before and after");
+    json_array_foreach(skills, i, row) put_suite(b, ROW * ((double)i + 0.5), row);
+    buf_puts(b, "</svg>\n");
+}
+
+/* ---- over the nights ---- */
+
+/* What promoted steps gained, night by night, added up. */
+static void put_curve(struct buf *b, const struct nights *n, int64_t last) {
+    double sum[MAX_CURVE] = {0}, most = 1e-9, total = 0;
+    int64_t first = last > MAX_CURVE ? last - MAX_CURVE + 1 : 1;
+    int n_point = 0;
+    for (int64_t k = first; k <= last; ++k) {
+        json_t *r = NULL, *step;
+        size_t i;
+        if (nights_read(n, k, &r, NULL)) continue;
+        json_array_foreach(json_object_get(r, "steps"), i,
+                           step) if (json_is_true(json_object_get(step, "promoted"))) total +=
+            real(json_object_get(step, "target"), "gain");
+        json_decref(r);
+        sum[n_point++] = total;
+        most = fmax(most, total);
+    }
+    if (n_point < 2) return;
+    buf_puts(b, "<h2>Over the nights</h2>\n");
+    begin_picture(b, 160, "Gains of promoted steps, added up");
+    buf_puts(b, "<path fill=\"none\" stroke=\"var(--good)\" stroke-width=\"2\" d=\"");
+    for (int i = 0; i < n_point; ++i)
+        buf_printf(b, "%s%.1f %.1f", i ? "L" : "M", 40 + (WIDTH - 60.0) * i / (n_point - 1),
+                   130 - 110 * sum[i] / most);
+    buf_printf(b,
+               "\"/><text x=\"40\" y=\"152\">night %lld</text><text x=\"%d\" y=\"152\" "
+               "text-anchor=\"end\">night %lld: "
+               "%.3g nats per token gained in all</text></svg>\n",
+               (long long)first, WIDTH - RIGHT, (long long)last, total);
+}
+
+static void put_head(struct buf *b, const json_t *r, int64_t night) {
+    const json_t *read = json_object_get(r, "read");
+    char day[32] = "";
+    time_t at = (time_t)real(r, "at");
+    struct tm tm;
+    if (localtime_r(&at, &tm)) strftime(day, sizeof day, "%Y-%m-%d %H:%M", &tm);
+    buf_printf(
+        b,
+        "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><meta name=\"viewport\" "
+        "content=\"width=device-width\"><title>Night %lld</title><style>%s</style></head><body>\n"
+        "<h1>Night %lld</h1><p class=\"dim\">%s, model ",
+        (long long)night, style, (long long)night, day);
+    put_text(b, text_of(r, "model"));
+    buf_printf(b,
+               "</p>\n<p>Read %.0f answers: %.0f to learn from, %.0f held out, %.0f below the "
+               "wanted worth, %.0f "
+               "duplicates, %.0f secrets masked. %s</p>\n",
+               real(read, "answers"), real(read, "learned"), real(read, "held_out"),
+               real(read, "below_worth"), real(read, "duplicates"), real(read, "secrets_masked"),
+               json_is_true(json_object_get(r, "promoted"))
+                   ? "<b class=\"good\">Something better serves now.</b>"
+                   : "<b>What served before serves on.</b>");
+}
+
+int night_page(struct buf *out, const struct nights *n, int64_t night, struct err *e) {
+    json_t *r = NULL;
+    int rc = nights_read(n, night, &r, e);
+    if (rc) return rc;
+    put_head(out, r, night);
+    buf_puts(out, "<h2>What was tried</h2>\n");
+    put_steps(out, json_object_get(r, "steps"));
+    buf_puts(out, "<h2>What it does to everything else</h2>\n");
+    put_gate(out, json_object_get(r, "gate"));
+    put_curve(out, n, night);
+    buf_printf(out,
+               "<p class=\"dim\">To undo: <code>chimere night rollback</code>. The figures: "
+               "<code>chimere night report "
+               "%lld --json</code>.</p>\n</body></html>\n",
+               (long long)night);
+    json_decref(r);
+    return out->failed ? err_set(e, CHIMERE_ENOMEM, "out of memory") : 0;
+}
