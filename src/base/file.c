@@ -171,11 +171,17 @@ static bool join_exists(char *out, size_t size, const char *dir, const char *mid
     return n > 0 && (size_t)n < size && file_exists(out);
 }
 
+int file_program(char *out, size_t out_size, struct err *e) {
+    ssize_t n = readlink("/proc/self/exe", out, out_size - 1);
+    if (n <= 0 || (size_t)n == out_size - 1)
+        return err_set(e, CHIMERE_EIO, "the path of the program cannot be read");
+    out[n] = 0;
+    return 0;
+}
+
 int file_find_data(const char *name, char *out, size_t out_size) {
     char exe[4096];
-    ssize_t n = readlink("/proc/self/exe", exe, sizeof exe - 1);
-    if (n > 0) {
-        exe[n] = 0;
+    if (!file_program(exe, sizeof exe, NULL)) {
         char *slash = strrchr(exe, '/');
         if (slash) *slash = 0;
         if (join_exists(out, out_size, exe, "/", name)) return 0;
@@ -188,17 +194,27 @@ int file_find_data(const char *name, char *out, size_t out_size) {
     return CHIMERE_ENOENT;
 }
 
-int file_user_data(const char *name, char *out, size_t out_size, struct err *e) {
-    const char *xdg = getenv("XDG_DATA_HOME"), *home = getenv("HOME");
+/* name in $variable, or in home if it is not set; the folder is made. */
+static int user_path(const char *variable, const char *home_dir, const char *own_dir,
+                     const char *name, char *out, size_t out_size, struct err *e) {
+    const char *xdg = getenv(variable), *home = getenv("HOME");
     bool own = xdg && *xdg == '/'; /* relative ones are to be ignored, says the specification */
     if (!own && !(home && *home))
-        return err_set(e, CHIMERE_ENOENT,
-                       "no data directory: neither HOME nor XDG_DATA_HOME is set");
-    int dir = snprintf(out, out_size, "%s%s", own ? xdg : home,
-                       own ? "/chimere" : "/.local/share/chimere");
+        return err_set(e, CHIMERE_ENOENT, "no folder of the user: neither HOME nor %s is set",
+                       variable);
+    int dir = snprintf(out, out_size, "%s%s", own ? xdg : home, own ? own_dir : home_dir);
     if (dir < 0 || (size_t)dir + strlen(name) + 2 > out_size)
-        return err_set(e, CHIMERE_ELIMIT, "the data directory's path is too long");
+        return err_set(e, CHIMERE_ELIMIT, "the path of the user's folder is too long");
     int rc = file_mkdirs(out, e);
     if (!rc) snprintf(out + dir, out_size - (size_t)dir, "/%s", name);
     return rc;
+}
+
+int file_user_data(const char *name, char *out, size_t out_size, struct err *e) {
+    return user_path("XDG_DATA_HOME", "/.local/share/chimere", "/chimere", name, out, out_size, e);
+}
+
+int file_user_unit(const char *name, char *out, size_t out_size, struct err *e) {
+    return user_path("XDG_CONFIG_HOME", "/.config/systemd/user", "/systemd/user", name, out,
+                     out_size, e);
 }

@@ -41,10 +41,14 @@ int file_write(const char *path, const void *data, size_t n, struct err *e);
 
 bool file_exists(const char *path);
 int file_mkdirs(const char *path, struct err *e); /* as mkdir -p, mode 0700 for what it makes */
+/* Path of the running program. */
+int file_program(char *out, size_t out_size, struct err *e);
 /* First existing directory entry of: beside the binary, the source tree, the user's data directory
  * (XDG_DATA_HOME or ~/.local/share, then /chimere), joined with name. out_size bytes at out. */
 int file_find_data(const char *name, char *out, size_t out_size);
 /* Path of a file of this name in the user's data directory, which is made if need be. */
 int file_user_data(const char *name, char *out, size_t out_size, struct err *e);
+/* The same for units of systemd. */
+int file_user_unit(const char *name, char *out, size_t out_size, struct err *e);
 
 #endif

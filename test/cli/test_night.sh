@@ -48,6 +48,16 @@ cmp nights/live/night.engram nights/objects/* || fail "rollback to night 1 is no
 night history | grep -q '^\*    1 ' || fail "history: $(night history)"
 
 refuses 1 'there is no night 7' night rollback 7
+export XDG_CONFIG_HOME=$PWD/config
+night schedule --at 02:30 --steps engram --db "a %b\"c.db" >units
+grep -q 'OnCalendar=\*-\*-\* 02:30:00' units || fail "timer: $(cat units)"
+grep -q ' night run --quiet .*--db "a %%b\\"c.db" --steps "engram"' units || fail "service: $(cat units)"
+[ ! -e config ] || fail "schedule wrote units without --install"
+night schedule --install >/dev/null
+grep -q 'Persistent=true' config/systemd/user/chimere-night.timer || fail "install"
+if command -v systemd-analyze >/dev/null; then XDG_RUNTIME_DIR=$PWD systemd-analyze verify --user config/systemd/user/chimere-night.timer || fail "units"; fi
+refuses 2 'expected a time' night schedule --at 25:00
+
 refuses 2 'expected run, status' night sleep
 refuses 2 'expected names of engram, lora; got "sleep"' night "${run[@]}" --steps engram,sleep
 printf 'x' >"$(echo nights/objects/*)"

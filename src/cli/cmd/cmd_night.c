@@ -11,6 +11,7 @@
 #include "base/str.h"
 #include "cli/chat_args.h"
 #include "cli/engram_args.h"
+#include "cli/night_schedule.h"
 #include "cli/odo_args.h"
 #include "eval/harness.h"
 #include "learn/night_page.h"
@@ -34,6 +35,9 @@ const struct cfg_opt night_options[] = {
     {"seed", 0, CFG_INT, "N", "1", 0, 1 << 30, NULL, "of a night's random choices"},
     {"parallel", 0, CFG_INT, "N", "8", 1, ENGINE_MAX_SEQS, NULL, "answers at once"},
     {"json", 0, CFG_BOOL, NULL, "false", 0, 0, NULL, "print records as JSON"},
+    {"at", 0, CFG_STR, "HH:MM", "03:00", 0, 0, NULL, "schedule: local time of a night"},
+    {"install", 0, CFG_BOOL, NULL, "false", 0, 0, NULL,
+     "schedule: write the units instead of printing them"},
     {"html", 0, CFG_STR, "FILE", NULL, 0, 0, NULL, "report: as a page with pictures"},
     {0}};
 
@@ -260,7 +264,9 @@ int cmd_night(int argc, char **argv) {
     if (!cli_parse(
             &c, night_options,
             "usage: chimere night run [-m FILE] [--steps LIST] [--budget TIME] [--dry-run]\n"
-            "       chimere night status | history | report [N] [--html FILE] | rollback [N]",
+            "       chimere night status | history | report [N] [--html FILE] | rollback [N]\n"
+            "       chimere night schedule [--at HH:MM] [--install]    (a systemd timer of the "
+            "user)",
             argc, argv, &code))
         return code;
     struct err e = {0};
@@ -269,6 +275,8 @@ int cmd_night(int argc, char **argv) {
     int rc;
     if (!strcmp(what, "run")) {
         rc = run(c, &e);
+    } else if (!strcmp(what, "schedule")) {
+        rc = night_schedule(c, &e);
     } else {
         rc = nights_open(&n, cfg_str(c, "night-dir"), !strcmp(what, "rollback"), &e);
         if (!rc && !strcmp(what, "status")) rc = status(n);
@@ -276,8 +284,9 @@ int cmd_night(int argc, char **argv) {
         else if (!rc && !strcmp(what, "history")) rc = history(n, &e);
         else if (!rc && !strcmp(what, "rollback")) rc = rollback(c, n, &e);
         else if (!rc)
-            rc = err_set(&e, CHIMERE_EINVAL,
-                         "night: expected run, status, history, report or rollback, got %s", what);
+            rc = err_set(
+                &e, CHIMERE_EINVAL,
+                "night: expected run, status, history, report, rollback or schedule, got %s", what);
     }
     nights_close(n);
     cfg_free(c);
