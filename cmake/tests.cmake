@@ -22,7 +22,7 @@ if(CHIMERE_SANITIZE MATCHES "thread") # what has threads
 endif()
 if(CHIMERE_KERNELS_ONLY)
   # Only tests of what is built; test/cross/cmocka.h stands in for the library.
-  list(FILTER unit_sources INCLUDE REGEX "/test_(base|cgroup|file|gguf|ops|ops_ssm)\\.c$")
+  list(FILTER unit_sources INCLUDE REGEX "/test_(base|cgroup|file|gguf|ops|ops_ssm|gemm)\\.c$")
   add_library(cmocka INTERFACE)
   target_include_directories(cmocka INTERFACE test/cross)
 elseif(CMOCKA_FOUND)

@@ -68,14 +68,7 @@ int model_args_talk(struct cfg *c, struct err *e) {
     return cfg_set(c, "model", smol ? path : "nano", e);
 }
 
-static enum cpu_isa isa_of(const char *name) {
-    static const char *const names[] = {"best", "scalar", "avx2", "avx512", "neon"};
-    for (int i = 0; i < 5; i++)
-        if (strcmp(names[i], name) == 0) return (enum cpu_isa)i;
-    return CPU_ISA_BEST;
-}
-
-enum cpu_isa model_args_isa(const struct cfg *c) { return isa_of(cfg_str(c, "isa")); }
+enum cpu_isa model_args_isa(const struct cfg *c) { return cpu_isa_of(cfg_str(c, "isa")); }
 
 uint32_t model_args_type(const struct cfg *c, const char *option) {
     return (uint32_t)quant_type_from_name(cfg_str(c, option));

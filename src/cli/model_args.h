@@ -13,7 +13,7 @@
     {"device", 0, CFG_STR, "NAME", "auto", 0, 0, NULL, "cpu, cuda or cuda:N; auto: cpu"}, \
     {"vram", 0, CFG_BYTES, "SIZE", NULL, 1e6, 1e15, NULL, "take no more of a GPU's memory"},     \
     {"n-cpu-moe", 0, CFG_INT, "N", NULL, 0, 1024, NULL, "layers whose experts the processor multiplies (default: as few as fit)"}, \
-    {"isa", 0, CFG_ENUM, "SET", "best", 0, 0, "best|scalar|avx2|avx512|neon", "instruction set"},  \
+    {"isa", 0, CFG_ENUM, "SET", "best", 0, 0, CPU_ISA_CHOICES, "instruction set"},  \
     {"quiet", 'q', CFG_BOOL, NULL, "false", 0, 0, NULL, "no progress bars"}
 #define CACHE_OPTIONS                                                                              \
     {"cache-type-k", 0, CFG_ENUM, "TYPE", "f16", 0, 0, "f32|f16|q8_0|q4_0", "type of cached keys"}, \

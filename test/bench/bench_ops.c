@@ -103,8 +103,7 @@ int main(int argc, char **argv) {
         if (!strcmp(argv[i], "--cold")) n_w = N_MAT_COLD;
         else if (!strcmp(argv[i], "--threads") && i + 1 < argc)
             n_thread = (int)strtol(argv[++i], NULL, 10);
-        else if (!strcmp(argv[i], "--isa") && i + 1 < argc)
-            isa = !strcmp(argv[++i], "avx2") ? CPU_ISA_AVX2 : CPU_ISA_AVX512;
+        else if (!strcmp(argv[i], "--isa") && i + 1 < argc) isa = cpu_isa_of(argv[++i]);
         else if (quant_type_from_name(argv[i]) >= 0)
             types[n_type++] = (uint32_t)quant_type_from_name(argv[i]);
         else {

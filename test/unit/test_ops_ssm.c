@@ -315,11 +315,9 @@ static int open_all(void **st) {
         enum cpu_isa isa;
         int n_thread;
         const char *name;
-    } want[] = {{CPU_ISA_SCALAR, 1, "scalar"},
-                {CPU_ISA_AVX2, 2, "avx2"},
-                {CPU_ISA_AVX512, 1, "avx512"},
-                {CPU_ISA_AVX512, 3, "avx512 x3"},
-                {CPU_ISA_NEON, 2, "neon"}};
+    } want[] = {{CPU_ISA_SCALAR, 1, "scalar"},    {CPU_ISA_AVX2, 2, "avx2"},
+                {CPU_ISA_AVXVNNI, 2, "avxvnni"},  {CPU_ISA_AVX512, 1, "avx512"},
+                {CPU_ISA_AVX512, 3, "avx512 x3"}, {CPU_ISA_NEON, 2, "neon"}};
     rng_seed(&rng, 21);
     if (cpu_open_ref(&ref, &e) || ref->ops->reserve(ref, &need, &e)) return -1;
     for (size_t i = 0; i < sizeof want / sizeof *want; i++) {

@@ -191,7 +191,8 @@ static void products_on(struct dev *d, uint32_t type, int32_t n_tok, struct rng 
 
 static void products_are_exact_on_every_device(void **state) {
     (void)state;
-    static const enum cpu_isa isas[] = {CPU_ISA_SCALAR, CPU_ISA_AVX2, CPU_ISA_AVX512, CPU_ISA_NEON};
+    static const enum cpu_isa isas[] = {CPU_ISA_SCALAR, CPU_ISA_AVX2, CPU_ISA_AVXVNNI,
+                                        CPU_ISA_AVX512, CPU_ISA_NEON};
     struct rng r;
     rng_seed(&r, 11);
     for (size_t i = 0; i < sizeof isas / sizeof *isas; i++) {

@@ -3,23 +3,33 @@
 
 #if defined(__aarch64__)
 #include <sys/auxv.h>
+#elif defined(__x86_64__)
+#include <cpuid.h>
 #endif
+
+#include <string.h>
 
 #include "base/mem.h"
 #include "kernels/cpu/cpu_impl.h"
 #include "kernels/cpu/ffn_task.h"
 #include "kernels/cpu/gdn.h"
 
-static const char *isa_names[] = {[CPU_ISA_BEST] = "best",
-                                  [CPU_ISA_SCALAR] = "scalar",
-                                  [CPU_ISA_AVX2] = "avx2",
-                                  [CPU_ISA_AVX512] = "avx512",
-                                  [CPU_ISA_NEON] = "neon"};
+static const char *const isa_names[CPU_N_ISA] = {
+    [CPU_ISA_BEST] = "best",       [CPU_ISA_SCALAR] = "scalar", [CPU_ISA_AVX2] = "avx2",
+    [CPU_ISA_AVXVNNI] = "avxvnni", [CPU_ISA_AVX512] = "avx512", [CPU_ISA_NEON] = "neon"};
+
+#if defined(__x86_64__)
+static bool has_avxvnni(void) { /* GCC 11's and clang 14's cpu_supports do not know the name */
+    unsigned a = 0, b, c, d;
+    return __get_cpuid_count(7, 1, &a, &b, &c, &d) && (a & 1u << 4);
+}
+#endif
 
 static bool has_isa(enum cpu_isa isa) {
 #if defined(__x86_64__)
     if (isa == CPU_ISA_AVX2) /* every such processor has f16c, a name that clang 14 does not know */
         return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+    if (isa == CPU_ISA_AVXVNNI) return has_isa(CPU_ISA_AVX2) && has_avxvnni();
     if (isa == CPU_ISA_AVX512)
         return has_isa(CPU_ISA_AVX2) && __builtin_cpu_supports("avx512f") &&
                __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&
@@ -33,7 +43,8 @@ static bool has_isa(enum cpu_isa isa) {
 }
 
 static enum cpu_isa best_isa(void) {
-    static const enum cpu_isa order[] = {CPU_ISA_AVX512, CPU_ISA_AVX2, CPU_ISA_NEON};
+    static const enum cpu_isa order[] = {CPU_ISA_AVX512, CPU_ISA_AVXVNNI, CPU_ISA_AVX2,
+                                         CPU_ISA_NEON};
     for (size_t i = 0; i < sizeof order / sizeof *order; i++)
         if (has_isa(order[i])) return order[i];
     return CPU_ISA_SCALAR;
@@ -116,9 +127,9 @@ static void cpu_close(struct dev *d) {
     mem_free(c);
 }
 
-#define USE_KERNELS(c, isa)                                                                        \
+#define USE_KERNELS(c, products, isa)                                                              \
     do {                                                                                           \
-        (c)->gemm = &gemm_##isa;                                                                   \
+        (c)->gemm = &gemm_##products;                                                              \
         (c)->simd.elem = &simd_elem_##isa;                                                         \
         (c)->simd.attn = &simd_attn_##isa;                                                         \
     } while (0)
@@ -133,10 +144,11 @@ static void set_ops(struct cpu *c) {
     c->ref.dev.ops = &c->ops;
     c->ref.round8 = true; /* every level computes the same product */
 #if defined(__x86_64__)
-    if (c->isa == CPU_ISA_AVX512) USE_KERNELS(c, avx512);
-    if (c->isa == CPU_ISA_AVX2) USE_KERNELS(c, avx2);
+    if (c->isa == CPU_ISA_AVX512) USE_KERNELS(c, avx512, avx512);
+    if (c->isa == CPU_ISA_AVXVNNI) USE_KERNELS(c, avxvnni, avx2);
+    if (c->isa == CPU_ISA_AVX2) USE_KERNELS(c, avx2, avx2);
 #elif defined(__aarch64__)
-    if (c->isa == CPU_ISA_NEON) USE_KERNELS(c, neon);
+    if (c->isa == CPU_ISA_NEON) USE_KERNELS(c, neon, neon);
 #endif
     c->ops.gdn = cpu_gdn;
     c->ops.conv = cpu_conv;
@@ -174,6 +186,12 @@ int cpu_open(struct dev **out, int n_thread, enum cpu_isa isa, struct err *e) {
     set_ops(c);
     *out = &c->ref.dev;
     return 0;
+}
+
+enum cpu_isa cpu_isa_of(const char *name) {
+    for (int i = 0; i < CPU_N_ISA; i++)
+        if (strcmp(isa_names[i], name) == 0) return (enum cpu_isa)i;
+    return CPU_ISA_BEST;
 }
 
 const char *cpu_isa_name(const struct dev *d) { return isa_names[((const struct cpu *)d)->isa]; }

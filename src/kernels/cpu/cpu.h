@@ -1,17 +1,27 @@
 /* cpu.h: the CPU device: SIMD kernels chosen once from what the processor has, on a pool of threads.
  *
  * Quantised weights multiply in a form of 16 interleaved rows that prepare() makes (lossless, repack.h);
- * how, and why a row's bits do not depend on its batch, says gemm.h. Two isa levels can be forced for tests. */
+ * how, and why a row's bits do not depend on its batch, says gemm.h. Any level of the processor can be forced. */
 #ifndef CHIMERE_KERNELS_CPU_CPU_H
 #define CHIMERE_KERNELS_CPU_CPU_H
 
 #include "kernels/ops.h"
 
-enum cpu_isa { CPU_ISA_BEST, CPU_ISA_SCALAR, CPU_ISA_AVX2, CPU_ISA_AVX512, CPU_ISA_NEON };
+enum cpu_isa {
+    CPU_ISA_BEST,
+    CPU_ISA_SCALAR,
+    CPU_ISA_AVX2,
+    CPU_ISA_AVXVNNI,
+    CPU_ISA_AVX512,
+    CPU_ISA_NEON,
+    CPU_N_ISA,
+};
+#define CPU_ISA_CHOICES "best|scalar|avx2|avxvnni|avx512|neon"
 
 /* n_thread as pool_new. isa: BEST, or one that the processor has (else CHIMERE_EUNSUPPORTED). */
 int cpu_open(struct dev **out, int n_thread, enum cpu_isa isa, struct err *e);
 const char *cpu_isa_name(const struct dev *d);
+enum cpu_isa cpu_isa_of(const char *name); /* one of CPU_ISA_CHOICES; BEST for any other */
 
 /* Bytes that reserve() will take for this need; n_thread as pool_new. */
 size_t cpu_scratch_bytes(const struct dev_need *need, int n_thread);

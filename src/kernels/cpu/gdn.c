@@ -81,7 +81,7 @@ void cpu_gdn(struct dev *d, const struct gdn_args *a) {
     j.n_conv = 2 * (int64_t)a->n_k_head * a->d_k + (int64_t)a->n_v_head * a->d_v;
 #if defined(__x86_64__)
     if (c->isa == CPU_ISA_AVX512) j.head = gdn_head_avx512;
-    if (c->isa == CPU_ISA_AVX2) j.head = gdn_head_avx2;
+    if (c->isa == CPU_ISA_AVX2 || c->isa == CPU_ISA_AVXVNNI) j.head = gdn_head_avx2;
 #elif defined(__aarch64__)
     if (c->isa == CPU_ISA_NEON) j.head = gdn_head_neon;
 #endif

@@ -15,10 +15,10 @@
 
 /* A row of activations: int8 q[n_in], then one gemm_act per 32. */
 struct gemm_act {
-    float d;           /* value = d * q */
-    float sum;         /* d * sum of q */
-    int32_t bias;      /* -128 * sum of q: what codes raised by 128 have too much */
-    int32_t bias16[2]; /* the same of either half */
+    float d;       /* value = d * q */
+    float sum;     /* d * sum of q */
+    int32_t total; /* sum of q; on AVX-512 times -128, which codes raised by 128 exceed theirs by */
+    int32_t half[2]; /* the same of either half */
 };
 static inline size_t gemm_act_bytes(int64_t n_in) {
     return ((size_t)n_in + (size_t)(n_in / PACK_BLOCK) * sizeof(struct gemm_act) + 63) &
@@ -52,6 +52,6 @@ struct gemm {
                    const float *x, int64_t x_stride, int n_x, float *y, int64_t y_stride);
 };
 
-extern const struct gemm gemm_avx2, gemm_avx512, gemm_neon;
+extern const struct gemm gemm_avx2, gemm_avxvnni, gemm_avx512, gemm_neon;
 
 #endif

@@ -1,7 +1,7 @@
 /* gemm_avx512.c: packed products with VNNI.
  *
  * Codes are unsigned bytes for vpdpbusd: signed forms are raised by 128 (for nibbles and less the table
- * does it), which the sums start out corrected for (gemm_act.bias), so no form pays for its sign.
+ * does it), which the sums start out corrected for (gemm_act.total), so no form pays for its sign.
  * Few rows: unpack a block in registers and multiply up to eight rows at once, or where codes have 8 bits two
  * tiles with up to six. Many rows: unpack GEMM_CHUNK blocks of two tiles to first-level cache, then a 2 x 6
  * kernel over all rows.
@@ -214,7 +214,7 @@ INLINE __m512i bcast_4(const int8_t *q) {
 }
 
 INLINE __m512i start_of(bool x2, bool is_signed, const struct gemm_act *a, int half) {
-    return _mm512_set1_epi32(!is_signed ? 0 : x2 ? a->bias16[half] : a->bias);
+    return _mm512_set1_epi32(!is_signed ? 0 : x2 ? a->half[half] : a->total);
 }
 
 /* acc with one block of one row: dot[0], or of both halves. */
@@ -225,10 +225,10 @@ INLINE __m512 add_block(bool x2, bool is_signed, const __m512i *dot, const __m51
         acc = _mm512_fmadd_ps(_mm512_mul_ps(v, d), s[0], acc);
         return is_signed ? acc : _mm512_fnmadd_ps(m[0], bcast(a->sum), acc);
     }
-    v = _mm512_mul_ps(v, s[0]); /* the sums are exact: bias16 is -128 times an integer */
-    if (!is_signed) v = _mm512_fmadd_ps(m[0], bcast((float)a->bias16[0] * (1.0f / 128)), v);
+    v = _mm512_mul_ps(v, s[0]); /* the sums are exact: half is -128 times an integer */
+    if (!is_signed) v = _mm512_fmadd_ps(m[0], bcast((float)a->half[0] * (1.0f / 128)), v);
     v = _mm512_fmadd_ps(_mm512_cvtepi32_ps(dot[1]), s[1], v);
-    if (!is_signed) v = _mm512_fmadd_ps(m[1], bcast((float)a->bias16[1] * (1.0f / 128)), v);
+    if (!is_signed) v = _mm512_fmadd_ps(m[1], bcast((float)a->half[1] * (1.0f / 128)), v);
     return _mm512_fmadd_ps(v, d, acc);
 }
 
@@ -369,7 +369,7 @@ INLINE void micro(int n_tile, int n_row, bool x2, bool is_signed, const uint8_t 
 #pragma GCC unroll 6
             for (int i = 0; i < n_row; i++) {
                 const struct gemm_act *a = act_of(q[i], n_in) + b;
-                float sum = x2 ? (float)a->bias16[half] * (1.0f / 128) : a->sum;
+                float sum = x2 ? (float)a->half[half] * (1.0f / 128) : a->sum;
 #pragma GCC unroll 2
                 for (int t = 0; t < n_tile; t++) {
                     __m512 v = _mm512_cvtepi32_ps(dot[t][i]);

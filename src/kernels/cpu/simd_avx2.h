@@ -60,6 +60,11 @@ SIMD vf vf_load_f16(const void *p) {
     const __m128i *h = p;
     return VF_EACH(_mm256_cvtph_ps(_mm_loadu_si128(h)), _mm256_cvtph_ps(_mm_loadu_si128(h + 1)));
 }
+SIMD __m256 vf_bf16_8(const void *p) {
+    __m128i v = _mm_loadu_si128((const __m128i *)p);
+    return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(v), 16));
+}
+SIMD vf vf_load_bf16(const uint8_t *p) { return VF_EACH(vf_bf16_8(p), vf_bf16_8(p + 16)); }
 SIMD void vf_store_f16(uint16_t *p, vf x) {
     _mm_storeu_si128((__m128i *)(void *)p, _mm256_cvtps_ph(x.a, 8));
     _mm_storeu_si128((__m128i *)(void *)(p + 8), _mm256_cvtps_ph(x.b, 8));

@@ -54,6 +54,9 @@ SIMD vf vf_load_f16(const void *p) {
     const uint8_t *h = p;
     VF_EACH(vcvt_f32_f16(vreinterpret_f16_u8(vld1_u8(h + 8 * i))));
 }
+SIMD vf vf_load_bf16(const uint8_t *p) {
+    VF_EACH(vreinterpretq_f32_u32(vshll_n_u16(vreinterpret_u16_u8(vld1_u8(p + 8 * i)), 16)));
+}
 SIMD void vf_store_f16(uint16_t *p, vf x) {
     for (int i = 0; i < 4; i++) vst1_u16(p + 4 * i, vreinterpret_u16_f16(vcvt_f16_f32(x.v[i])));
 }

@@ -16,7 +16,7 @@ struct job {
 static const struct ssm_kernels *kernels_of(const struct cpu *c) {
 #if defined(__x86_64__)
     if (c->isa == CPU_ISA_AVX512) return &ssm_avx512;
-    if (c->isa == CPU_ISA_AVX2) return &ssm_avx2;
+    if (c->isa == CPU_ISA_AVX2 || c->isa == CPU_ISA_AVXVNNI) return &ssm_avx2;
 #elif defined(__aarch64__)
     if (c->isa == CPU_ISA_NEON) return &ssm_neon;
 #endif
