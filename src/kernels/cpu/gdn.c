@@ -1,7 +1,8 @@
 /* gdn.c: the gated delta net: heads of all spans over the threads, then convolution state and logs. */
 #include <string.h>
 
-#define GDN_HEAD gdn_head_plain
+#include "kernels/cpu/simd_plain.h"
+
 #include "kernels/cpu/gdn_kernel.inc"
 
 #include "kernels/cpu/cpu_impl.h"

@@ -8,6 +8,7 @@
 
 #define SIMD_NAME(name) name##_avx2
 #define SIMD static inline __attribute__((always_inline, unused))
+#define SIMD_ONE_REGISTER 0 /* a vf is */
 
 typedef struct {
     __m256 a, b;
@@ -49,6 +50,26 @@ SIMD __m256 vf_power8(__m256 n) {
 }
 SIMD vf vf_scale2(vf x, vf n) {
     return VF_EACH(_mm256_mul_ps(x.a, vf_power8(n.a)), _mm256_mul_ps(x.b, vf_power8(n.b)));
+}
+/* w[8][4] to taps[4]. */
+SIMD void vf_transpose_4x8(const float *w, __m256 *taps) {
+    __m256 y0 = _mm256_loadu_ps(w), y1 = _mm256_loadu_ps(w + 8); /* channels 0 1, 2 3, 4 5, 6 7 */
+    __m256 y2 = _mm256_loadu_ps(w + 16), y3 = _mm256_loadu_ps(w + 24);
+    __m256 a = _mm256_permute2f128_ps(y0, y2, 0x20), b = _mm256_permute2f128_ps(y0, y2, 0x31);
+    __m256 c = _mm256_permute2f128_ps(y1, y3, 0x20), d = _mm256_permute2f128_ps(y1, y3, 0x31);
+    __m256 ab = _mm256_unpacklo_ps(a, b), cd = _mm256_unpacklo_ps(c, d); /* taps 0 and 1 */
+    taps[0] = _mm256_shuffle_ps(ab, cd, 0x44);
+    taps[1] = _mm256_shuffle_ps(ab, cd, 0xee);
+    ab = _mm256_unpackhi_ps(a, b), cd = _mm256_unpackhi_ps(c, d);
+    taps[2] = _mm256_shuffle_ps(ab, cd, 0x44);
+    taps[3] = _mm256_shuffle_ps(ab, cd, 0xee);
+}
+/* w[16][4] to taps[4]. */
+SIMD void vf_transpose_4(const float *w, vf *taps) {
+    __m256 low[4], high[4];
+    vf_transpose_4x8(w, low);
+    vf_transpose_4x8(w + 32, high);
+    for (int i = 0; i < 4; i++) taps[i] = VF_EACH(low[i], high[i]);
 }
 SIMD float vf_sum(vf x) {
     __m256 s = _mm256_add_ps(x.a, x.b);

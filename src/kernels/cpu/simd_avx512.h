@@ -8,6 +8,7 @@
 
 #define SIMD_NAME(name) name##_avx512
 #define SIMD static inline __attribute__((always_inline, unused))
+#define SIMD_ONE_REGISTER 1 /* a vf is */
 
 typedef __m512 vf;
 
@@ -27,6 +28,19 @@ SIMD vf vf_max(vf a, vf b) { return _mm512_max_ps(a, b); } /* b where either is 
 SIMD vf vf_min(vf a, vf b) { return _mm512_min_ps(a, b); }
 SIMD vf vf_round(vf a) { return _mm512_roundscale_ps(a, 8); }
 SIMD vf vf_scale2(vf a, vf n) { return _mm512_scalef_ps(a, n); } /* a 2^n, n whole, |n| < 127 */
+/* w[16][4] to taps[4]. */
+SIMD void vf_transpose_4(const float *w, vf *taps) {
+    const __m512i even =
+        _mm512_setr_epi32(0, 4, 8, 12, 16, 20, 24, 28, 1, 5, 9, 13, 17, 21, 25, 29);
+    __m512i odd = _mm512_add_epi32(even, _mm512_set1_epi32(2));
+    vf w0 = vf_load(w), w1 = vf_load(w + 16), w2 = vf_load(w + 32), w3 = vf_load(w + 48);
+    for (int i = 0; i < 2; i++) { /* taps 0 and 1, then 2 and 3, of eight channels each */
+        vf x = _mm512_permutex2var_ps(w0, i ? odd : even, w1),
+           y = _mm512_permutex2var_ps(w2, i ? odd : even, w3);
+        taps[2 * i] = _mm512_shuffle_f32x4(x, y, 0x44);
+        taps[2 * i + 1] = _mm512_shuffle_f32x4(x, y, 0xee);
+    }
+}
 SIMD float vf_sum(vf a) { return _mm512_reduce_add_ps(a); }
 SIMD float vf_top(vf a) { return _mm512_reduce_max_ps(a); }
 SIMD vf vf_load_f16(const uint16_t *p) {

@@ -8,6 +8,7 @@
 
 #define SIMD_NAME(name) name##_neon
 #define SIMD static inline __attribute__((always_inline, unused))
+#define SIMD_ONE_REGISTER 0 /* a vf is */
 
 typedef struct {
     float32x4_t v[4];
@@ -46,6 +47,13 @@ SIMD vf vf_round(vf x) { VF_EACH(vrndnq_f32(x.v[i])); }
 SIMD vf vf_scale2(vf x, vf n) {
     VF_EACH(vmulq_f32(x.v[i], vreinterpretq_f32_s32(vshlq_n_s32(
                                   vaddq_s32(vcvtnq_s32_f32(n.v[i]), vdupq_n_s32(127)), 23))));
+}
+/* w[16][4] to taps[4]. */
+SIMD void vf_transpose_4(const float *w, vf *taps) {
+    for (int i = 0; i < 4; i++) {
+        float32x4x4_t t = vld4q_f32(w + 16 * i);
+        for (int j = 0; j < 4; j++) taps[j].v[i] = t.val[j];
+    }
 }
 SIMD float vf_sum(vf x) {
     return vaddvq_f32(vaddq_f32(vaddq_f32(x.v[0], x.v[2]), vaddq_f32(x.v[1], x.v[3])));

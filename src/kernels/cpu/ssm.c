@@ -1,7 +1,8 @@
 /* ssm.c: the causal convolution and the scans of Mamba: parts of all spans over the threads. */
 #include <string.h>
 
-#define SSM_KERNELS ssm_plain
+#include "kernels/cpu/simd_plain.h"
+
 #include "kernels/cpu/ssm_kernel.inc"
 
 #include "kernels/cpu/cpu_impl.h"

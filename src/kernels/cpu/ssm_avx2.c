@@ -1,3 +1,4 @@
 /* ssm_avx2.c: ssm_kernel.inc for this instruction set. */
-#define SSM_KERNELS ssm_avx2
+#include "kernels/cpu/simd_avx2.h"
+
 #include "kernels/cpu/ssm_kernel.inc"

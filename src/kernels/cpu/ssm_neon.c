@@ -1,3 +1,4 @@
 /* ssm_neon.c: ssm_kernel.inc for this instruction set. */
-#define SSM_KERNELS ssm_neon
+#include "kernels/cpu/simd_neon.h"
+
 #include "kernels/cpu/ssm_kernel.inc"
