@@ -18,11 +18,11 @@ endif()
 
 file(GLOB unit_sources CONFIGURE_DEPENDS test/unit/test_*.c)
 if(CHIMERE_SANITIZE MATCHES "thread") # what has threads
-  list(FILTER unit_sources INCLUDE REGEX "/test_(serve|limits|engine|prefix|models|api|fetch|store)\\.c$")
+  list(FILTER unit_sources INCLUDE REGEX "/test_(serve|limits|engine|pool|prefix|models|api|fetch|store)\\.c$")
 endif()
 if(CHIMERE_KERNELS_ONLY)
   # Only tests of what is built; test/cross/cmocka.h stands in for the library.
-  list(FILTER unit_sources INCLUDE REGEX "/test_(base|cgroup|file|gguf|ops|ops_ssm|gemm)\\.c$")
+  list(FILTER unit_sources INCLUDE REGEX "/test_(base|cgroup|pool|file|gguf|ops|ops_ssm|gemm)\\.c$")
   add_library(cmocka INTERFACE)
   target_include_directories(cmocka INTERFACE test/cross)
 elseif(CMOCKA_FOUND)

@@ -12,8 +12,9 @@
 #include <unistd.h>
 
 #include "base/clock.h"
-#include "base/cgroup.h"
 #include "base/mem.h"
+#include "base/team.h"
+#include "base/topology.h"
 
 #if defined(__x86_64__)
 #define cpu_relax() __builtin_ia32_pause()
@@ -23,7 +24,7 @@
 #define cpu_relax() ((void)0)
 #endif
 
-enum { MAX_THREAD = 512 };
+enum { MAX_THREAD = 512, TEAM_BITS = 10, TEAM_MASK = (1 << TEAM_BITS) - 1 };
 
 /* A thread that waits keeps its processor: inside a job, whose parts end close together, and longer between
  * two, where the caller samples and hands out tokens (0.1 ms; a worker that slept then cost each step of a
@@ -33,11 +34,16 @@ enum { JOB_NS = 40 * 1000, GAP_NS = 150 * 1000, AWAKE_NS = 400 * 1000 };
 
 struct pool {
     int n_thread;
+    struct team team;
+    int size;           /* threads of this job, the caller included */
+    int64_t barrier_ns; /* that the caller waited inside this job */
     pthread_t *threads; /* owned; n_thread - 1 */
     void (*fn)(void *, int, int);
     void *arg;
-    int guard;                           /* the caller's, for the workers */
-    _Alignas(64) _Atomic uint32_t epoch; /* bumped per job; workers wait for a change */
+    int guard; /* the caller's, for the workers */
+    /* Jobs counted from bit TEAM_BITS on; below, the threads of the last one. Workers wait for a change. */
+    _Alignas(64) _Atomic uint32_t epoch;
+    _Alignas(64) _Atomic uint32_t growth; /* bumped if workers outside the team should look again */
     _Alignas(64) _Atomic uint32_t n_sleep;
     _Alignas(64) _Atomic uint32_t n_done;
     _Alignas(64) _Atomic uint32_t bar_count;
@@ -74,62 +80,52 @@ static void wait_change(struct pool *p, _Atomic uint32_t *a, uint32_t seen, int6
     atomic_fetch_sub(&p->n_sleep, 1);
 }
 
+/* Waits for a job of the pool that includes thread ith; seen: the epoch of its last one. */
+static uint32_t next_job(struct pool *p, int ith, uint32_t seen) {
+    for (;;) {
+        uint32_t growth = atomic_load(&p->growth), epoch = atomic_load(&p->epoch);
+        if (atomic_load(&p->quit)) return epoch;
+        if ((epoch & TEAM_MASK) <= (uint32_t)ith) { /* outside the team: asleep until it grows */
+            seen = 0; /* no epoch of a team; the count may have come round meanwhile */
+            while (atomic_load(&p->growth) == growth) futex_wait(&p->growth, growth);
+            continue;
+        }
+        if (epoch != seen) return epoch;
+        wait_change(p, &p->epoch, seen, GAP_NS);
+    }
+}
+
 static void *worker(void *opaque) {
     struct start s = *(struct start *)opaque;
     mem_free(opaque);
     struct pool *p = s.pool;
     uint32_t seen = 0;
     for (;;) {
-        wait_change(p, &p->epoch, seen, GAP_NS);
-        seen++;
+        seen = next_job(p, s.ith, seen);
         if (atomic_load(&p->quit)) return NULL;
         mem_guard_restore(p->guard);
-        p->fn(p->arg, s.ith, p->n_thread);
+        p->fn(p->arg, s.ith, p->size);
         mem_guard_lift();
-        uint32_t last = (uint32_t)p->n_thread - 2;
+        uint32_t last = (uint32_t)p->size - 2;
         if (atomic_fetch_add(&p->n_done, 1) == last && atomic_load(&p->n_sleep))
             futex_wake(&p->n_done);
     }
 }
 
-/* The lowest-numbered hardware thread of cpu's core; cpu itself where the kernel does not say. */
-static int first_sibling(int cpu) {
-    char path[96];
-    int first = cpu;
-    snprintf(path, sizeof path, "/sys/devices/system/cpu/cpu%d/topology/thread_siblings_list", cpu);
-    FILE *f = fopen(path, "re");
-    if (!f) return cpu;
-    if (fscanf(f, "%d", &first) != 1) first = cpu;
-    fclose(f);
-    return first;
-}
-
-/* Processors that the quota of a container or unit pays for; a wider pool waits for stragglers. */
-static int quota_cores(void) {
-    struct cgroup_limits l;
-    cgroup_read(NULL, NULL, &l);
-    if (!(l.n_cpu > 0) || l.n_cpu >= INT_MAX) return INT_MAX;
-    int whole = (int)l.n_cpu;
-    return whole + (l.n_cpu > whole);
-}
-
 int pool_default_threads(void) {
-    cpu_set_t set;
-    if (sched_getaffinity(0, sizeof set, &set)) return 1;
-    int n = 0;
-    for (int i = 0; i < CPU_SETSIZE; i++) {
-        if (!CPU_ISSET(i, &set)) continue;
-        int first = first_sibling(i);
-        n += first == i || first < 0 || first >= CPU_SETSIZE || !CPU_ISSET(first, &set);
-    }
-    int quota = quota_cores();
-    n = n < quota ? n : quota;
-    return n > 0 ? n : 1;
+    struct topology t;
+    topology_read(NULL, NULL, -1, &t);
+    return t.n_thread;
 }
 
+/* Starts a job of p->size threads. */
 static void start_epoch(struct pool *p) {
-    atomic_fetch_add(&p->epoch, 1);
+    uint32_t before = atomic_load(&p->epoch), size = (uint32_t)p->size;
+    atomic_store(&p->epoch, ((before & ~(uint32_t)TEAM_MASK) + (1u << TEAM_BITS)) | size);
     if (atomic_load(&p->n_sleep)) futex_wake(&p->epoch);
+    if (size <= (before & TEAM_MASK)) return;
+    atomic_fetch_add(&p->growth, 1);
+    futex_wake(&p->growth);
 }
 
 struct pool *pool_new(int n_thread) {
@@ -153,13 +149,18 @@ struct pool *pool_new(int n_thread) {
         pool_free(p);
         return NULL;
     }
+    team_init(&p->team, p->n_thread);
+    p->size = p->n_thread;
     return p;
 }
 
 void pool_free(struct pool *p) {
     if (!p) return;
     atomic_store(&p->quit, true);
+    p->size = 1; /* epoch and growth change for everybody */
     start_epoch(p);
+    atomic_fetch_add(&p->growth, 1);
+    futex_wake(&p->growth);
     for (int i = 1; i < p->n_thread; i++) pthread_join(p->threads[i - 1], NULL);
     mem_free(p->threads);
     mem_free(p);
@@ -167,30 +168,65 @@ void pool_free(struct pool *p) {
 
 int pool_n_thread(const struct pool *p) { return p->n_thread; }
 
-void pool_run(struct pool *p, void (*fn)(void *, int, int), void *arg) {
-    if (p->n_thread == 1) {
+int pool_team(const struct pool *p) { return p->size; }
+
+/* Returns the time that the caller waited for others after its own part. */
+static int64_t run(struct pool *p, void (*fn)(void *, int, int), void *arg) {
+    if (p->size == 1) {
         fn(arg, 0, 1);
-        return;
+        return 0;
     }
     p->fn = fn;
     p->arg = arg;
     mem_guard_restore(p->guard = mem_guard_lift());
     atomic_store(&p->n_done, 0);
     start_epoch(p);
-    fn(arg, 0, p->n_thread);
-    uint32_t want = (uint32_t)p->n_thread - 1, n;
+    fn(arg, 0, p->size);
+    uint32_t want = (uint32_t)p->size - 1,
+             n = atomic_load_explicit(&p->n_done, memory_order_acquire);
+    if (n == want) return 0;
+    int64_t start = clock_ns();
     while ((n = atomic_load_explicit(&p->n_done, memory_order_acquire)) != want)
         wait_change(p, &p->n_done, n, JOB_NS);
+    return clock_ns() - start;
 }
 
-void pool_barrier(struct pool *p) {
-    if (p->n_thread == 1) return;
+void pool_run(struct pool *p, void (*fn)(void *, int, int), void *arg) { run(p, fn, arg); }
+
+void pool_work(struct pool *p, void (*fn)(void *, int, int), void *arg, int kind, size_t work) {
+    if (p->n_thread == 1) {
+        fn(arg, 0, 1);
+        return;
+    }
+    p->size = p->team.kind[kind].size;
+    p->barrier_ns = 0;
+    int64_t start = clock_ns(), waited = run(p, fn, arg), now = clock_ns();
+    team_report(&p->team, kind, work, now - start, waited + p->barrier_ns, now);
+}
+
+bool pool_take(int64_t *next, int64_t n, int n_thread, int64_t *first, int64_t *last) {
+    int64_t at = __atomic_load_n(next, __ATOMIC_RELAXED), many;
+    do {
+        if (at >= n) return false;
+        many = (n - at) / (4 * n_thread);
+        if (many < 1) many = 1;
+    } while (!__atomic_compare_exchange_n(next, &at, at + many, true, __ATOMIC_RELAXED,
+                                          __ATOMIC_RELAXED));
+    *first = at;
+    *last = at + many;
+    return true;
+}
+
+void pool_barrier(struct pool *p, int ith) {
+    if (p->size == 1) return;
     uint32_t epoch = atomic_load(&p->bar_epoch);
-    if (atomic_fetch_add(&p->bar_count, 1) == (uint32_t)p->n_thread - 1) {
+    if (atomic_fetch_add(&p->bar_count, 1) == (uint32_t)p->size - 1) {
         atomic_store(&p->bar_count, 0);
         atomic_fetch_add(&p->bar_epoch, 1);
         if (atomic_load(&p->n_sleep)) futex_wake(&p->bar_epoch);
-    } else {
-        wait_change(p, &p->bar_epoch, epoch, JOB_NS);
+        return;
     }
+    int64_t start = ith ? 0 : clock_ns();
+    wait_change(p, &p->bar_epoch, epoch, JOB_NS);
+    if (ith == 0) p->barrier_ns += clock_ns() - start;
 }

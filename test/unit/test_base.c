@@ -192,10 +192,10 @@ static void meet(void *arg, int ith, int n) {
     } *m = arg;
     for (int round = 0; round < 300; round++) {
         m->rounds[ith] = round;
-        pool_barrier(m->pool);
+        pool_barrier(m->pool, ith);
         for (int i = 0; i < n; i++)
             if (m->rounds[i] != round) m->rounds[7] = -1;
-        pool_barrier(m->pool);
+        pool_barrier(m->pool, ith);
     }
 }
 

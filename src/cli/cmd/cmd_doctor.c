@@ -15,9 +15,11 @@
 #include <pcre2.h>
 
 #include "base/str.h"
+#include "base/topology.h"
 #include "cli/cli.h"
 #include "engram/vec.h"
 #include "cli/hub_args.h"
+#include "kernels/cpu/cpu.h"
 #include "net/fetch.h"
 
 const struct cfg_opt doctor_options[] = {{0}};
@@ -51,6 +53,11 @@ static void show_cpu(void) {
     printf(" neon");
 #endif
     putchar('\n');
+    struct topology t;
+    char why[160];
+    topology_read(NULL, NULL, -1, &t);
+    topology_explain(&t, why, sizeof why);
+    printf("  kernels   %s\n  threads   %s\n", cpu_isa_best_name(), why);
     FILE *f = fopen("/proc/driver/nvidia/version", "r");
     char line[160];
     if (f && fgets(line, sizeof line, f)) printf("  gpu       %s", line);

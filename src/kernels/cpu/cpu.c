@@ -188,6 +188,8 @@ int cpu_open(struct dev **out, int n_thread, enum cpu_isa isa, struct err *e) {
     return 0;
 }
 
+const char *cpu_isa_best_name(void) { return isa_names[best_isa()]; }
+
 enum cpu_isa cpu_isa_of(const char *name) {
     for (int i = 0; i < CPU_N_ISA; i++)
         if (strcmp(isa_names[i], name) == 0) return (enum cpu_isa)i;

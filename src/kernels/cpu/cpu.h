@@ -21,6 +21,7 @@ enum cpu_isa {
 /* n_thread as pool_new. isa: BEST, or one that the processor has (else CHIMERE_EUNSUPPORTED). */
 int cpu_open(struct dev **out, int n_thread, enum cpu_isa isa, struct err *e);
 const char *cpu_isa_name(const struct dev *d);
+const char *cpu_isa_best_name(void);       /* what BEST stands for on this processor */
 enum cpu_isa cpu_isa_of(const char *name); /* one of CPU_ISA_CHOICES; BEST for any other */
 
 /* Bytes that reserve() will take for this need; n_thread as pool_new. */

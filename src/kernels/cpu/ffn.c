@@ -22,7 +22,7 @@ struct ffn_job {
     int32_t n_tok;
     bool rounds_x, rounds_hidden, own_x, own_hidden, own_route;
     struct ffn_task plain;
-    _Atomic int64_t next_up, next_down;
+    int64_t next_up, next_down;
 };
 
 static const struct ffn_task no_task;
@@ -181,37 +181,16 @@ static void up_unit(const struct ffn_job *j, const struct cpu_thread *t, const u
     }
 }
 
-static size_t up_cost(const struct ffn_task *k) {
-    return cpu_row_cost(k->up) + (k->gate ? cpu_row_cost(k->gate) : 0);
-}
-
 static void up_phase(struct ffn_job *j, const struct cpu_thread *t, int n_task, const uint8_t *acts,
-                     enum act act, int ith, int n_thread) {
-    if (j->n_tok > STEP_MAX_TOK) {
-        int64_t mine = atomic_fetch_add(&j->next_up, 1), at = 0;
-        for (int k = 0; k < n_task;) {
-            int64_t n = repack_n_tile(t->tasks[k].up->n_out);
-            if (mine >= at + n) {
-                at += n;
-                k++;
-                continue;
-            }
+                     enum act act, int n_thread) {
+    int64_t n = 0, at = 0, mine, last;
+    for (int i = 0; i < n_task; i++) n += repack_n_tile(t->tasks[i].up->n_out);
+    for (int k = 0; pool_take(&j->next_up, n, n_thread, &mine, &last);)
+        for (; mine < last; mine++) {
+            while (mine >= at + repack_n_tile(t->tasks[k].up->n_out))
+                at += repack_n_tile(t->tasks[k++].up->n_out);
             up_unit(j, t, acts, &t->tasks[k], act, (mine - at) * PACK_ROWS);
-            mine = atomic_fetch_add(&j->next_up, 1);
         }
-        return;
-    }
-    size_t all = 0, at = 0;
-    for (int k = 0; k < n_task; k++)
-        all += up_cost(&t->tasks[k]) * (size_t)repack_n_tile(t->tasks[k].up->n_out);
-    size_t from = all * (size_t)ith / (size_t)n_thread,
-           to = all * (size_t)(ith + 1) / (size_t)n_thread;
-    for (int k = 0; k < n_task; k++) {
-        const struct ffn_task *task = &t->tasks[k];
-        size_t each = up_cost(task);
-        for (int64_t row = 0; row < task->up->n_out; row += PACK_ROWS, at += each)
-            if (at >= from && at < to) up_unit(j, t, acts, task, act, row);
-    }
 }
 
 /* ---- phase 2: out += weight * (down hidden) ---- */
@@ -243,15 +222,10 @@ static void down_unit(const struct ffn_job *j, const struct cpu_thread *t, int n
 }
 
 static void down_phase(struct ffn_job *j, const struct cpu_thread *t, int n_task,
-                       const uint8_t *hidden_acts, int ith, int n_thread) {
-    int64_t n = (j->n_embd + GEMM_Y - 1) / GEMM_Y;
-    if (j->n_tok > STEP_MAX_TOK) {
-        for (int64_t i; (i = atomic_fetch_add(&j->next_down, 1)) < n;)
-            down_unit(j, t, n_task, hidden_acts, i * GEMM_Y);
-        return;
-    }
-    for (int64_t i = n * ith / n_thread; i < n * (ith + 1) / n_thread; i++)
-        down_unit(j, t, n_task, hidden_acts, i * GEMM_Y);
+                       const uint8_t *hidden_acts, int n_thread) {
+    int64_t n = (j->n_embd + GEMM_Y - 1) / GEMM_Y, mine, last;
+    while (pool_take(&j->next_down, n, n_thread, &mine, &last))
+        for (; mine < last; mine++) down_unit(j, t, n_task, hidden_acts, mine * GEMM_Y);
 }
 
 /* Rounds the hidden rows of packed down matrices; which thread does which rows. */
@@ -271,7 +245,7 @@ static uint8_t *round_hidden(const struct ffn_job *j, const struct cpu_thread *t
                        from, to, dst + at);
         at += (size_t)n * gemm_act_bytes(n_ff);
     }
-    if (!j->own_hidden) pool_barrier(c->pool);
+    if (!j->own_hidden) pool_barrier(c->pool, ith);
     return dst;
 }
 
@@ -298,7 +272,7 @@ static int make_tasks(struct ffn_job *j, struct cpu_thread *t, int ith, int n_th
         route(j, 0, j->n_tok, ids, weights);
     } else {
         route(j, j->n_tok * ith / n_thread, j->n_tok * (ith + 1) / n_thread, ids, weights);
-        pool_barrier(c->pool);
+        pool_barrier(c->pool, ith);
     }
     return group(j, t, ids, weights);
 }
@@ -314,11 +288,11 @@ static void ffn_part(void *arg, int ith, int n_thread) {
                        j->own_x ? 0 : (int64_t)j->n_tok * ith / n_thread,
                        j->own_x ? j->n_tok : (int64_t)j->n_tok * (ith + 1) / n_thread, acts);
     bool shares = j->moe && (!j->moe->logits || j->moe->shared_gate_w); /* what threads computed */
-    if (shares || !j->own_x) pool_barrier(c->pool);
+    if (shares || !j->own_x) pool_barrier(c->pool, ith);
     int n_task = make_tasks(j, t, ith, n_thread);
     if (ith == 0 && c->observe) observe_inputs(j, t->tasks, n_task);
-    up_phase(j, t, n_task, acts, j->moe ? j->moe->act : j->plain.act, ith, n_thread);
-    pool_barrier(c->pool);
+    up_phase(j, t, n_task, acts, j->moe ? j->moe->act : j->plain.act, n_thread);
+    pool_barrier(c->pool, ith);
     if (ith == 0 && c->observe)
         for (int k = 0; k < n_task; k++)
             cpu_observed(c, t->tasks[k].down, t->tasks[k].mat,
@@ -326,7 +300,7 @@ static void ffn_part(void *arg, int ith, int n_thread) {
                          t->tasks[k].n_row);
     const uint8_t *hidden_acts =
         j->rounds_hidden ? round_hidden(j, t, n_task, ith, n_thread) : NULL;
-    down_phase(j, t, n_task, hidden_acts, ith, n_thread);
+    down_phase(j, t, n_task, hidden_acts, n_thread);
 }
 
 static bool multiplies(const struct cpu *c, const struct weight *w) {
@@ -345,6 +319,14 @@ static bool plan(struct ffn_job *j, int64_t n_hidden_row, int64_t n_ff) {
                 (size_t)n_hidden_row * gemm_act_bytes(n_ff) <= c->n_hidden_acts;
     if (!fits) ref_fail(&c->ref, CHIMERE_EINTERNAL, "ffn: more rows than reserve() was told of");
     return fits;
+}
+
+/* Bytes of weights that n rows pass over. */
+static size_t work_of(const struct ffn_job *j, int64_t n, const struct weight *gate,
+                      const struct weight *up, const struct weight *down) {
+    size_t of_up = cpu_row_cost(up) + (gate ? cpu_row_cost(gate) : 0);
+    return (size_t)n * (of_up * (size_t)repack_n_tile(up->n_out) +
+                        cpu_row_cost(down) * (size_t)repack_n_tile(j->n_embd));
 }
 
 void cpu_ffn(struct dev *d, const struct ffn_args *a) {
@@ -373,7 +355,9 @@ void cpu_ffn(struct dev *d, const struct ffn_args *a) {
                                 .n_row = a->n_tok};
     j.rounds_x = packed(a->up) || packed(a->gate);
     j.rounds_hidden = packed(a->down);
-    if (plan(&j, a->n_tok, a->up->n_out)) pool_run(c->pool, ffn_part, &j);
+    if (plan(&j, a->n_tok, a->up->n_out))
+        pool_work(c->pool, ffn_part, &j, a->n_tok > STEP_MAX_TOK,
+                  work_of(&j, a->n_tok, a->gate, a->up, a->down));
 }
 
 void cpu_moe(struct dev *d, const struct moe_args *a) {
@@ -405,5 +389,8 @@ void cpu_moe(struct dev *d, const struct moe_args *a) {
                  "moe: more experts or rows than reserve() was told of");
         return;
     }
-    if (plan(&j, n_row, j.hidden_stride)) pool_run(c->pool, ffn_part, &j);
+    if (plan(&j, n_row, j.hidden_stride))
+        pool_work(c->pool, ffn_part, &j, a->n_tok > STEP_MAX_TOK,
+                  work_of(&j, (int64_t)a->n_tok * a->n_used, a->gate, a->up, a->down) +
+                      (a->sh_up ? work_of(&j, a->n_tok, a->sh_gate, a->sh_up, a->sh_down) : 0));
 }

@@ -88,7 +88,7 @@ void cpu_gdn(struct dev *d, const struct gdn_args *a) {
 #endif
     pool_run(c->pool, run_part, &j);
     /* spans whose heads several threads shared */
-    int n_thread = pool_n_thread(c->pool);
+    int n_thread = pool_team(c->pool);
     for (int ith = 1, last = -1; ith < n_thread; ith++) {
         int32_t cut = first_head(a, ith, n_thread), i = cut / a->n_v_head;
         if (cut % a->n_v_head == 0 || i == last) continue;

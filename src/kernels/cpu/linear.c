@@ -120,10 +120,10 @@ struct linear_job {
     const float *x;
     int64_t x_stride, n_in;
     int32_t n_tok;
-    bool rounds;  /* some weights are packed */
-    bool dynamic; /* units are taken from the counter, not dealt */
-    size_t cost;  /* of all units */
-    _Atomic int64_t next;
+    bool rounds; /* some weights are packed */
+    size_t cost; /* bytes that all units stream */
+    int64_t n_unit;
+    int64_t next;
 };
 
 static int64_t n_unit(const struct weight *w) { return (w->n_out + UNIT - 1) / UNIT; }
@@ -157,19 +157,6 @@ static void linear_unit(const struct linear_job *j, const struct cpu_thread *t, 
     }
 }
 
-/* Units dealt in order of their bytes: thread i has those that begin in its share. */
-static void linear_dealt(struct linear_job *j, const struct cpu_thread *t, const uint8_t *acts,
-                         int ith, int n_thread) {
-    size_t from = j->cost * (size_t)ith / (size_t)n_thread, at = 0;
-    size_t to = j->cost * (size_t)(ith + 1) / (size_t)n_thread;
-    for (int k = 0; k < j->n_o && at < to; k++) {
-        const struct linear_out *o = &j->o[k];
-        size_t each = 2 * cpu_row_cost(o->w);
-        for (int64_t row = 0; row < o->w->n_out && at < to; row += UNIT, at += each)
-            if (at >= from) linear_unit(j, t, acts, o, row);
-    }
-}
-
 static void linear_part(void *arg, int ith, int n_thread) {
     struct linear_job *j = arg;
     struct cpu *c = j->c;
@@ -181,21 +168,14 @@ static void linear_part(void *arg, int ith, int n_thread) {
     } else if (j->rounds) {
         cpu_round_rows(c, j->x, j->x_stride, j->n_in, (int64_t)j->n_tok * ith / n_thread,
                        (int64_t)j->n_tok * (ith + 1) / n_thread, acts);
-        pool_barrier(c->pool);
+        pool_barrier(c->pool, ith);
     }
-    if (!j->dynamic) {
-        linear_dealt(j, t, acts, ith, n_thread);
-        return;
-    }
-    int64_t at = 0, k = 0, mine = atomic_fetch_add(&j->next, 1);
-    while (k < j->n_o) {
-        if (mine >= at + n_unit(j->o[k].w)) {
-            at += n_unit(j->o[k++].w);
-            continue;
+    int64_t at = 0, k = 0, mine, last;
+    while (pool_take(&j->next, j->n_unit, n_thread, &mine, &last))
+        for (; mine < last; mine++) {
+            while (mine >= at + n_unit(j->o[k].w)) at += n_unit(j->o[k++].w);
+            linear_unit(j, t, acts, &j->o[k], (mine - at) * UNIT);
         }
-        linear_unit(j, t, acts, &j->o[k], (mine - at) * UNIT);
-        mine = atomic_fetch_add(&j->next, 1);
-    }
 }
 
 void cpu_linear(struct dev *d, const struct linear_out *o, int32_t n_o, const float *x,
@@ -216,12 +196,12 @@ void cpu_linear(struct dev *d, const struct linear_out *o, int32_t n_o, const fl
             return;
         }
         j.rounds |= o[i].w->layout == PACK_LAYOUT;
+        j.n_unit += n_unit(o[i].w);
         j.cost += (size_t)n_unit(o[i].w) * 2 * cpu_row_cost(o[i].w);
     }
     if (j.rounds && (size_t)n_tok * gemm_act_bytes(j.n_in) > c->n_acts) {
         ref_fail(&c->ref, CHIMERE_EINTERNAL, "linear: more rows than reserve() was told of");
         return;
     }
-    j.dynamic = n_tok > STEP_MAX_TOK;
-    pool_run(c->pool, linear_part, &j);
+    pool_work(c->pool, linear_part, &j, n_tok > STEP_MAX_TOK, j.cost * (size_t)n_tok);
 }

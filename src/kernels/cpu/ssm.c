@@ -104,7 +104,7 @@ static void ssd_thread(void *arg, int ith, int n_thread) {
     for (int64_t i = all * ith / n_thread; i < all * (ith + 1) / n_thread; i++)
         j->k->ssd(a, &a->spans[i / j->n_part], (int32_t)(i % j->n_part), j->c->threads[ith].room_f);
     if (!a->z && !a->norm_w) return;
-    pool_barrier(j->c->pool);
+    pool_barrier(j->c->pool, ith);
     all = (int64_t)a->n_tok * a->n_norm;
     for (int64_t i = all * ith / n_thread; i < all * (ith + 1) / n_thread; i++)
         j->k->finish(a, i / a->n_norm, (int32_t)(i % a->n_norm));
