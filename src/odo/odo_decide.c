@@ -216,7 +216,11 @@ int odo_decide(struct odo *o, struct odo_run *r, const char *pinned, struct err 
                (p->run_steps == PIPELINE_ALWAYS ||
                 (p->run_steps == PIPELINE_ULTRA && odo_may_multiply(r)));
     bool greeting = d->intent.how == INTENT_GREETING || r->request->continue_last;
-    d->documents = o->p.docs && !greeting &&
+    /* A calculation is about nothing that documents say, and its numbers are in many. A client with tools of its own, or
+     * that reads the answer by a program, has said what the answer is to be made from. */
+    bool may_read =
+        r->wish.documents > 0 || (!d->bare && free_text && !json_array_size(r->request->tools));
+    d->documents = o->p.docs && !greeting && may_read &&
                    (r->wish.documents >= 0 ? r->wish.documents
                                            : p->documents || !strcmp(d->intent.route, "doc_qa"));
     d->few_shot = o->examples && !greeting && free_text &&

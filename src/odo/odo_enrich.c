@@ -8,6 +8,7 @@
 #include "engram/transient.h"
 #include "retrieval/docs.h"
 #include "odo/odo_enrich_impl.h"
+#include "odo/query.h"
 #include "retrieval/fold.h"
 #include "retrieval/web.h"
 
@@ -32,10 +33,15 @@ static json_t *source(const char *kind, const char *title, const char *where, in
 
 static int fetch_documents(struct part *p, struct err *e) {
     struct odo_run *r = p->run;
+    struct buf query;
+    query_write(&query, r->request->messages, r->question);
     const char *collection = r->wish.collection ? r->wish.collection : r->d.pipeline->collection;
     struct docs_hits h;
-    int rc = docs_search(r->odo->p.docs, r->question, collection, ODO_N_HIT, p->deadline_ns,
-                         r->cancelled, &h, e);
+    int rc = docs_search(r->odo->p.docs, query.n ? query.p : r->question, collection, ODO_N_HIT,
+                         p->deadline_ns, r->cancelled, &h, e);
+    if (query.n && strcmp(query.p, r->question))
+        json_object_set_new(p->said, "query", json_string(query.p));
+    buf_fini(&query);
     if (rc) return rc;
     for (int32_t i = 0; i < h.n; ++i) {
         const struct docs_hit *d = &h.v[i];
@@ -201,9 +207,28 @@ int32_t odo_count_tokens(const struct odo_run *r, const char *text, size_t n) {
     return (int32_t)n_tok;
 }
 
+/* Tokens of sources that fit: what the pipeline allows, and what the context leaves beside the conversation, its tools
+ * and an answer. Without this a long source made requests fail that the model alone answers. */
+static int32_t room(const struct odo_run *r) {
+    int32_t most = r->d.pipeline->enrich_tokens;
+    const struct backend_model *m = r->odo->p.backend->model;
+    if (!m || !m->engine) return most;
+    int64_t n_ctx = engine_ctx(m->engine), quarter = n_ctx / 4, answer = r->request->max_tokens;
+    if (answer <= 0 || answer > quarter) answer = quarter;
+    int64_t used = answer + 64; /* of the template and the words around the sources */
+    const json_t *const texts[] = {r->messages, r->request->tools};
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; ++i) {
+        char *text = texts[i] ? json_dumps(texts[i], JSON_COMPACT) : NULL;
+        if (text) used += odo_count_tokens(r, text, strlen(text));
+        mem_free(text);
+    }
+    int64_t left = n_ctx - used;
+    return left < 0 ? 0 : left < most ? (int32_t)left : most;
+}
+
 /* Sources in turn from each part, as many as the budget holds; one too long is left out, not cut. */
 static void choose(struct odo_run *r, struct part *parts, int n) {
-    int32_t left = r->d.pipeline->enrich_tokens, number = 0;
+    int32_t most = room(r), left = most, number = 0;
     size_t longest = 0;
     for (int i = 0; i < n; ++i)
         if (json_array_size(parts[i].sources) > longest)
@@ -226,8 +251,7 @@ static void choose(struct odo_run *r, struct part *parts, int n) {
             json_object_del(s, "text");
             json_array_append(r->sources, s);
         }
-    json_object_set_new(r->record, "enrich_tokens",
-                        json_integer(r->d.pipeline->enrich_tokens - left));
+    json_object_set_new(r->record, "enrich_tokens", json_integer(most - left));
 }
 
 /* All that was fetched, also what the budget leaves out, as a table for this request's answers alone. */

@@ -1,0 +1,13 @@
+/* query.h: the question of a conversation as a query that stands alone. */
+#ifndef CHIMERE_ODO_QUERY_H
+#define CHIMERE_ODO_QUERY_H
+
+#include <jansson.h>
+
+#include "base/buf.h"
+
+/* Initializes out. By rules: a question that refers to what was said before ("and how do I undo it?") is preceded by the
+ * user's question before it, and by the one before that if it refers back, too. */
+void query_write(struct buf *out, const json_t *messages, const char *question);
+
+#endif
