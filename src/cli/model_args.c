@@ -74,22 +74,51 @@ uint32_t model_args_type(const struct cfg *c, const char *option) {
     return (uint32_t)quant_type_from_name(cfg_str(c, option));
 }
 
+static int open_device(const struct cfg *c, struct dev **dev, struct err *e) {
+    const struct device_params p = {.name = cfg_str(c, "device"),
+                                    .n_thread = (int)cfg_int(c, "threads"),
+                                    .isa = model_args_isa(c),
+                                    .vram_bytes = cfg_is_set(c, "vram") ? cfg_bytes(c, "vram") : 0};
+    return device_open(dev, &p, e);
+}
+
+static int open_model(const struct cfg *c, const char *path, struct dev *dev,
+                      struct expert_placement where, struct model **m, struct err *e) {
+    int rc = 0;
+    if (where.n_layer && !dev->ops->is_host)
+        rc = cpu_open(&where.host, (int)cfg_int(c, "threads"), model_args_isa(c), e);
+    return rc ? rc : model_open_placed(m, path, dev, &where, cfg_bool(c, "quiet"), e);
+}
+
 int model_args_open(const struct cfg *c, struct dev **dev, struct model **m, struct err *e) {
     char path[4096];
-    int rc = model_args_path(c, path, sizeof path, e);
-    const struct device_params device = {.name = cfg_str(c, "device"),
-                                         .n_thread = (int)cfg_int(c, "threads"),
-                                         .isa = model_args_isa(c),
-                                         .vram_bytes =
-                                             cfg_is_set(c, "vram") ? cfg_bytes(c, "vram") : 0};
-    if (!rc) rc = device_open(dev, &device, e);
-    if (rc) return rc;
-    struct expert_placement where = {
+    const struct expert_placement where = {
         .n_layer = cfg_is_set(c, "n-cpu-moe") ? (int32_t)cfg_int(c, "n-cpu-moe") : 0,
         .streams = true};
-    if (where.n_layer && !(*dev)->ops->is_host)
-        rc = cpu_open(&where.host, device.n_thread, device.isa, e);
-    if (!rc) rc = model_open_placed(m, path, *dev, &where, cfg_bool(c, "quiet"), e);
+    int rc = model_args_path(c, path, sizeof path, e);
+    if (!rc) rc = open_device(c, dev, e);
+    if (rc) return rc;
+    rc = open_model(c, path, *dev, where, m, e);
+    if (rc) (*dev)->ops->close(*dev);
+    return rc;
+}
+
+int model_args_open_planned(const struct cfg *c, const struct plan_params *want,
+                            struct memory_plan *plan, struct dev **dev, struct model **m,
+                            struct err *e) {
+    char path[4096];
+    int rc = model_args_path(c, path, sizeof path, e);
+    if (!rc) rc = open_device(c, dev, e);
+    if (rc) return rc;
+    struct plan_params p = *want;
+    p.dev = *dev;
+    p.vram_bytes = cfg_is_set(c, "vram") ? cfg_bytes(c, "vram") : 0;
+    p.fix_cpu_moe = cfg_is_set(c, "n-cpu-moe");
+    p.n_cpu_moe = p.fix_cpu_moe ? (int32_t)cfg_int(c, "n-cpu-moe") : 0;
+    rc = plan_make(plan, path, &p, e);
+    const struct expert_placement where = {.n_layer = plan->n_cpu_moe,
+                                           .streams = plan->staging_bytes > 0};
+    if (!rc) rc = open_model(c, path, *dev, where, m, e);
     if (rc) (*dev)->ops->close(*dev);
     return rc;
 }

@@ -3,6 +3,7 @@
 #define CHIMERE_CLI_MODEL_ARGS_H
 
 #include "cli/cli.h"
+#include "engine/plan.h"
 #include "kernels/cpu/cpu.h"
 #include "model/model.h"
 
@@ -22,6 +23,11 @@
 
 /* Opens the device and the model that the options name. On failure nothing is left open. */
 int model_args_open(const struct cfg *c, struct dev **dev, struct model **m, struct err *e);
+/* The same, with experts placed by a plan for want; dev, vram_bytes and the two fields of n_cpu_moe come from the
+ * options. CHIMERE_ELIMIT, with the numbers, if it does not fit. */
+int model_args_open_planned(const struct cfg *c, const struct plan_params *want,
+                            struct memory_plan *plan, struct dev **dev, struct model **m,
+                            struct err *e);
 /* The file behind -m, or the shipped model; CHIMERE_ENOENT with a hint. */
 int model_args_path(const struct cfg *c, char *out, size_t out_size, struct err *e);
 /* The file of a model that has a name of its own (nano, smol); CHIMERE_ENOENT with a hint. */

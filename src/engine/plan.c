@@ -191,12 +191,15 @@ static bool fits(struct memory_plan *p, const struct blueprint *b) {
 
 /* ---- what to run it with ---- */
 
-/* Positions of all sequences together: as many as fit, n_ctx_seq of each at most, of one at least. */
-static bool choose_total(struct memory_plan *p, const struct blueprint *b) {
+/* Positions of all sequences together: as many as fit, at most n_ctx_seq of each, at least those of one
+ * sequence (of all with full_ctx). */
+static bool choose_total(struct memory_plan *p, const struct blueprint *b,
+                         const struct plan_params *want) {
     struct engine_params *g = &p->engine;
     int64_t most = g->n_ctx_seq * g->n_seq, least = g->n_ctx_seq;
     g->n_ctx = most;
     if (fits(p, b)) return true;
+    if (want->full_ctx) return false;
     g->n_ctx = least;
     if (!fits(p, b)) return false;
     uint64_t more =
@@ -219,7 +222,7 @@ static bool choose(struct memory_plan *p, const struct blueprint *b,
         for (int32_t n = n_seq; n >= 1; n /= 2) {
             g->n_ctx_seq = ctx;
             g->n_seq = n;
-            if (choose_total(p, b)) return true;
+            if (choose_total(p, b, want)) return true;
             p->reduced = true;
             if (want->n_seq) break;
         }

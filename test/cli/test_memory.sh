@@ -35,4 +35,9 @@ refuses 1 "does not fit: 1 sequence of 800000000 tokens needs" \
     "$CHIMERE" run -m nano.gguf -p hello -c 800000000
 grep -q 'may be used' err || fail "no numbers: $(cat err)"
 grep -q 'smaller --ctx' err || fail "no hint: $(cat err)"
+
+# bench plans too: 256 sequences of a million tokens, all at once, are refused before anything is allocated
+refuses 1 "does not fit: 256 sequences of 1000064 tokens need" \
+    "$CHIMERE" bench -m nano.gguf -p 1000000 -n 8 --parallel 256 -r 1 -q
+grep -q 'may be used' err || fail "no numbers: $(cat err)"
 echo "memory: ok"

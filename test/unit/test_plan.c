@@ -92,6 +92,26 @@ static void what_the_user_insists_on_is_kept_or_refused(void **s) {
     assert_int_equal(plan_make(&p, "/nowhere.gguf", &(struct plan_params){0}, &e), CHIMERE_ENOENT);
 }
 
+/* With full_ctx the sequences do not share what fits: less than all of it is refused. */
+static void full_contexts_are_kept_or_refused(void **s) {
+    (void)s;
+    struct memory_plan full, p;
+    struct err e = {0};
+    struct plan_params want = wanted(2048, 4, 0, (uint64_t)8 << 30);
+    want.full_ctx = true;
+    assert_int_equal(plan(&full, want, &e), 0);
+    assert_int_equal(full.engine.n_ctx, 4 * 2048);
+    want.budget_bytes = full.total_bytes;
+    assert_int_equal(plan(&p, want, &e), 0);
+    assert_int_equal(p.engine.n_ctx, 4 * 2048);
+    want.budget_bytes--;
+    assert_int_equal(plan(&p, want, &e), CHIMERE_ELIMIT);
+    assert_non_null(strstr(e.text, "4 sequences of 2048 tokens"));
+    want.full_ctx = false;
+    assert_int_equal(plan(&p, want, &e), 0);
+    assert_true(p.engine.n_ctx < 4 * 2048);
+}
+
 /* On the processor; a device's choice stands in test_cuda_engine. */
 static void a_batch_is_chosen_unless_given(void **s) {
     (void)s;
@@ -140,6 +160,7 @@ int main(void) {
         cmocka_unit_test(what_fits_is_taken_as_wanted),
         cmocka_unit_test(less_memory_gives_less),
         cmocka_unit_test(what_the_user_insists_on_is_kept_or_refused),
+        cmocka_unit_test(full_contexts_are_kept_or_refused),
         cmocka_unit_test(a_batch_is_chosen_unless_given),
         cmocka_unit_test(a_plan_can_be_run),
     };

@@ -283,8 +283,26 @@ static int parse_list(const char *s, int32_t *out, int32_t max, int32_t *n, stru
     return *n ? 0 : err_set(e, CHIMERE_EINVAL, "--parallel: expected a list of numbers");
 }
 
+/* Positions of the longest test, for one sequence. */
+static int64_t longest_test(const struct rig *r) {
+    return (int64_t)r->depth + (r->n_prompt > r->n_gen ? r->n_prompt : r->n_gen) + KV_PAGE;
+}
+
+/* Placed as run and serve do, so that the figures are theirs. */
+static int open_model(struct rig *r, const struct cfg *c, struct dev **dev, struct err *e) {
+    struct plan_params want = {.n_ctx = longest_test(r), .n_seq = r->n_seq, .full_ctx = true};
+    struct memory_plan plan = {0};
+    engine_defaults(&want.engine);
+    want.engine.n_batch = (int32_t)cfg_int(c, "batch");
+    want.engine.k_type = model_args_type(c, "cache-type-k");
+    want.engine.v_type = model_args_type(c, "cache-type-v");
+    int rc = model_args_open_planned(c, &want, &plan, dev, &r->m, e);
+    r->batch = plan.engine.n_batch;
+    return rc;
+}
+
 static int set_up(struct rig *r, const struct cfg *c, struct err *e) {
-    int64_t longest = r->depth + (r->n_prompt > r->n_gen ? r->n_prompt : r->n_gen) + KV_PAGE;
+    int64_t longest = longest_test(r);
     const struct seq_pool_params params = {.n_slot = r->n_seq,
                                            .n_ctx = longest * r->n_seq,
                                            .k_type = model_args_type(c, "cache-type-k"),
@@ -370,9 +388,8 @@ int cmd_bench(int argc, char **argv) {
     int rc = parse_list(cfg_str(c, "parallel"), parallel, 32, &n_parallel, &e);
     for (int32_t i = 0; i < n_parallel; i++)
         if (parallel[i] > r.n_seq) r.n_seq = parallel[i];
-    if (!rc) rc = model_args_open(c, &dev, &r.m, &e);
+    if (!rc) rc = open_model(&r, c, &dev, &e);
     if (!rc) {
-        r.batch = plan_batch(dev, (int32_t)cfg_int(c, "batch"));
         if (r.by_op && !dev->ops->time_ops)
             rc = err_set(&e, CHIMERE_EUNSUPPORTED, "--by-op: device %s does not time its ops",
                          dev->ops->name);
