@@ -26,8 +26,7 @@ struct plan_params {
     int64_t n_ctx; /* of one sequence; 0: choose */
     int32_t n_seq; /* 0: choose, at most n_seq_want */
     int32_t n_seq_want;
-    bool
-        full_ctx; /* n_ctx of every sequence at the same time; else of one, and what fits of the others */
+    bool full_ctx; /* n_ctx of every sequence at once; else of one, and what fits of the others */
     uint64_t budget_bytes; /* of the host; 0: plan_available_bytes() less a reserve */
     struct dev *dev;       /* borrowed for the call; NULL: the processor */
     uint64_t vram_bytes;   /* the cap that dev was opened with; 0: none */
