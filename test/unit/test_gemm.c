@@ -34,7 +34,11 @@ static inline __attribute__((always_inline)) __m256i dpbusd_emulated(__m256i sum
 #define GEMM_DPBUSD dpbusd_emulated
 #define GEMM_TABLE gemm_emulated
 extern const struct gemm gemm_emulated;
-#include "kernels/cpu/gemm_avxvnni.c"
+#include "kernels/cpu/simd_avx2.h"
+
+#include "kernels/cpu/gemm_avx2.h"
+
+#include "kernels/cpu/gemm_vnni.inc"
 #pragma GCC pop_options
 #endif
 
