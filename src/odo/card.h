@@ -14,7 +14,7 @@ struct odo_card {
     bool prompts; /* answers no worse under the prompts of routes and skills that nobody named */
 };
 
-/* path NULL: "cards.json" of the user's data folder. No file, or no such model: *card is all false, *known false. */
+/* path NULL: "cards.json" of the user's data folder. No folder, no file or no such model: *card is all false, *known false. */
 int card_read(const char *path, const char *model, struct odo_card *card, bool *known,
               struct err *e);
 int card_write(const char *path, const char *model, const struct odo_card *card, int64_t n_item,

@@ -12,7 +12,7 @@ export const artefacts = process.env.ARTEFACTS ?? mkdtempSync(join(tmpdir(), "ch
 mkdirSync(artefacts, { recursive: true });
 
 export const serve = (...args) => start((folder) => ({
-    args: ["--state-dir", join(folder, "state"), ...args], env: { XDG_DATA_HOME: folder },
+    args: ["-m", "nano", "--state-dir", join(folder, "state"), ...args], env: { XDG_DATA_HOME: folder },
 }));
 
 let browser;

@@ -60,7 +60,9 @@ struct packed {
 static void pack_open(struct packed *p, uint32_t type, int64_t n_in, bool extreme) {
     const struct quant_traits *t = quant_traits(type);
     struct weight w = {.type = type, .n_in = n_in, .n_out = N_OUT, .n_mat = 1};
-    w.row_bytes = (size_t)n_in / t->block_elements * t->block_bytes;
+    uint64_t row_bytes = 0;
+    assert_true(quant_row_bytes(type, (uint64_t)n_in, &row_bytes)); /* with the row's head */
+    w.row_bytes = (size_t)row_bytes;
     w.mat_bytes = w.row_bytes * N_OUT;
     p->file = mem_alloc(w.mat_bytes);
     p->form = repack_form_of(type);
