@@ -224,7 +224,10 @@ void native_status(struct http_request *r) {
     struct buf out;
     buf_init(&out, 4 << 20);
     buf_printf(&out, "{\"status\":\"%s\",\"uptime_s\":%.0f,\"models\":[",
-               s->stopping ? "stopping" : "ok", clock_ms_since(s->start_ns) * 1e-3);
+               s->stopping   ? "stopping"
+               : s->draining ? "draining"
+                             : "ok",
+               clock_ms_since(s->start_ns) * 1e-3);
     for (size_t i = 0; i < s->n_gate; i++) {
         const struct backend *b = catalog_at(s->p.catalog, i);
         struct engine_totals t = {0};

@@ -368,6 +368,11 @@ static void look(struct http_request *r, const char *method, const char *path,
     } else if (r->s->stopping) {
         r->early_status = 503;
         err_set(&r->early, CHIMERE_EBUSY, "the server is stopping");
+    } else if (r->s->draining && !(r->route->flags & ROUTE_QUICK)) {
+        r->early_status = 503;
+        r->retry_s = 1;
+        r->closes = true; /* the retry must reach another replica */
+        err_set(&r->early, CHIMERE_EBUSY, "the server is draining; retry on another replica");
     }
 }
 

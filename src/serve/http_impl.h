@@ -81,7 +81,8 @@ struct server {
     struct MHD_Daemon *mhd;    /* owned */
     int64_t start_ns, created; /* created: seconds since 1970 */
     _Atomic bool stopping;
-    struct queue **gates; /* owned [n_gate]: of each entry of the catalogue */
+    _Atomic bool draining; /* new work is refused; health and status are still answered */
+    struct queue **gates;  /* owned [n_gate]: of each entry of the catalogue */
     size_t n_gate;
     struct auth *auth;      /* owned; NULL: open to all, and so without keys in it */
     _Atomic bool asks_keys; /* there is a key */

@@ -1,4 +1,4 @@
-/* native.c: health, readiness, metrics, models. */
+/* native.c: metrics, models. */
 #include "serve/fields.h"
 #include "serve/gen.h"
 #include "serve/native.h"
@@ -13,23 +13,6 @@
 static void send_body(struct http_request *r, int status, const char *type, struct buf *out) {
     http_reply(r, status, type, out);
     buf_fini(out);
-}
-
-void native_health(struct http_request *r) {
-    struct buf out;
-    buf_init(&out, 4096);
-    buf_puts(&out, "{\"status\":\"ok\"}");
-    send_body(r, 200, NULL, &out);
-}
-
-/* Ready: it takes requests. A balancer stops sending when this says no. */
-void native_ready(struct http_request *r) {
-    struct server *s = http_server(r);
-    struct buf out;
-    buf_init(&out, 4096);
-    bool ready = !s->stopping;
-    buf_printf(&out, "{\"status\":\"%s\"}", ready ? "ready" : "stopping");
-    send_body(r, ready ? 200 : 503, NULL, &out);
 }
 
 static void put_gauge(struct buf *out, const char *name, const char *help, const char *model,

@@ -1,11 +1,9 @@
-/* native.h: the server's own endpoints: state, models, tokens. */
+/* native.h: the server's own endpoints: metrics, models, tokens. */
 #ifndef CHIMERE_SERVE_NATIVE_H
 #define CHIMERE_SERVE_NATIVE_H
 
 #include "serve/http.h"
 
-void native_health(struct http_request *r);
-void native_ready(struct http_request *r);
 void native_metrics(struct http_request *r);
 void native_models(struct http_request *r);
 void native_model(struct http_request *r);

@@ -3,6 +3,7 @@
 #include "serve/api_llama.h"
 #include "serve/api_odo.h"
 #include "serve/api_ollama.h"
+#include "serve/health.h"
 #include "serve/native.h"
 #include "serve/studio.h"
 
@@ -52,9 +53,13 @@ const struct route routes[] = {
     {"GET", "/v1/status", ROUTE_QUICK | ROUTE_ADMIN, SHAPE_OPENAI, native_status},
     {"GET", "/", ROUTE_OPEN | ROUTE_QUICK, SHAPE_OPENAI, studio_home},
     {"GET", "/studio/*", ROUTE_OPEN | ROUTE_QUICK, SHAPE_OPENAI, studio_asset},
-    {"GET", "/v1", ROUTE_OPEN | ROUTE_QUICK, SHAPE_OPENAI, native_health},
-    {"GET", "/health", ROUTE_OPEN | ROUTE_QUICK, SHAPE_OPENAI, native_health},
-    {"GET", "/ready", ROUTE_OPEN | ROUTE_QUICK, SHAPE_OPENAI, native_ready},
+    {"GET", "/v1", ROUTE_OPEN | ROUTE_QUICK, SHAPE_OPENAI, health_live},
+    {"GET", "/health", ROUTE_OPEN | ROUTE_QUICK, SHAPE_OPENAI, health_live},
+    {"GET", "/health/live", ROUTE_OPEN | ROUTE_QUICK, SHAPE_OPENAI, health_live},
+    {"GET", "/health/ready", ROUTE_OPEN | ROUTE_QUICK, SHAPE_OPENAI, health_ready},
+    {"POST", "/drain", ROUTE_QUICK | ROUTE_ADMIN, SHAPE_OPENAI, health_drain},
+    {"DELETE", "/drain", ROUTE_QUICK | ROUTE_ADMIN, SHAPE_OPENAI, health_undrain},
+    {"GET", "/ready", ROUTE_OPEN | ROUTE_QUICK, SHAPE_OPENAI, health_ready},
     {"GET", "/metrics", ROUTE_QUICK | ROUTE_ADMIN, SHAPE_OPENAI, native_metrics},
     {"GET", "/v1/models", ROUTE_QUICK, SHAPE_OPENAI, native_models},
     {"GET", "/v1/models/*", ROUTE_QUICK, SHAPE_OPENAI, native_model},

@@ -4,7 +4,7 @@
 
 #include "base/str.h"
 #include "serve/http_impl.h"
-#include "serve/native.h"
+#include "serve/health.h"
 
 /* Scripts and styles come from this server alone and nothing is inline, so text of a model that became markup by
  * mistake still could not run or send anything. Trusted types: only DOMPurify makes markup out of text. */
@@ -87,7 +87,7 @@ void studio_home(struct http_request *r) {
     const char *accept = http_header(r, "Accept");
     const struct studio_file *page = r->s->p.no_studio ? NULL : find("index.html");
     if (page && accept && strstr(accept, "text/html")) send_file(r, page);
-    else native_health(r);
+    else health_live(r);
 }
 
 void studio_asset(struct http_request *r) {

@@ -660,6 +660,80 @@ static void test_stop(void **state) {
     rig_close(&r);
 }
 
+static int drain(const struct rig *r, const char *method) {
+    char head[128];
+    int fd = dial(r);
+    int k = snprintf(head, sizeof head,
+                     "%s /drain HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n"
+                     "Content-Length: 0\r\n\r\n",
+                     method);
+    say(fd, head, (size_t)k);
+    return status_of(hear(fd));
+}
+
+/* A drained server refuses new work and finishes what it began, and can take requests again. */
+static void test_drain(void **state) {
+    struct rig r;
+    static const char body[] = "{" HI ",\"max_tokens\":40,\"ignore_eos\":true}";
+    (void)state;
+    rig_open(&r, NULL, 20000, (struct serve_params){0}, 4);
+    assert_int_equal(status_of(get(&r, "/health/ready", NULL)), 200);
+    int fd = dial(&r);
+    post(fd, CHAT, body, strlen(body), NULL);
+    assert_true(wait_active(&r, 1, 2000));
+    assert_int_equal(drain(&r, "POST"), 202);
+    assert_int_equal(status_of(get(&r, "/health/live", NULL)), 200);
+    assert_int_equal(status_of(get(&r, "/health/ready", NULL)), 503);
+    assert_non_null(strstr(reply.p, "{\"status\":\"draining\"}"));
+    int other = dial(&r);
+    post(other, CHAT, body, strlen(body), ""); /* keep-alive, which must not hold the client here */
+    assert_int_equal(status_of(hear(other)), 503);
+    assert_non_null(strstr(reply.p, "Retry-After: 1"));
+    assert_non_null(strstr(reply.p, "retry on another replica"));
+    assert_int_equal(status_of(hear(fd)), 200); /* the answer that had begun */
+    assert_non_null(strstr(reply.p, "\"completion_tokens\":40"));
+    int64_t start = clock_ns();
+    while (drain(&r, "POST") != 200) assert_true(clock_ms_since(start) < 2000 * TEST_SLOWNESS);
+    assert_int_equal(drain(&r, "DELETE"), 200);
+    assert_int_equal(status_of(call(&r, CHAT, "{" HI ",\"max_tokens\":2}")), 200);
+    rig_close(&r);
+}
+
+static void test_drain_is_admins(void **state) {
+    struct rig r;
+    (void)state;
+    rig_open(&r, script, 0, (struct serve_params){.keys = "secret-one alice"}, 4);
+    int fd = dial(&r);
+    post(fd, "/drain", "", 0, "Authorization: Bearer secret-one\r\nConnection: close\r\n");
+    assert_int_equal(status_of(hear(fd)), 403);
+    assert_int_equal(drain(&r, "POST"), 401);
+    assert_int_equal(status_of(get(&r, "/health/ready", NULL)), 200);
+    rig_close(&r);
+}
+
+static void test_ready_queue(void **state) {
+    struct rig r;
+    static const char body[] = "{" HI ",\"ignore_eos\":true}";
+    int fds[2];
+    (void)state;
+    rig_open(&r, NULL, 2000, (struct serve_params){.max_waiting = 1}, 1);
+    for (int i = 0; i < 2; i++) {
+        fds[i] = dial(&r);
+        post(fds[i], CHAT, body, strlen(body), NULL);
+        if (!i) assert_true(wait_active(&r, 1, 2000));
+    }
+    int64_t start = clock_ns();
+    while (status_of(get(&r, "/health/ready", NULL)) != 503)
+        assert_true(clock_ms_since(start) < 2000 * TEST_SLOWNESS);
+    assert_non_null(strstr(reply.p, "queue full"));
+    assert_int_equal(status_of(get(&r, "/health/live", NULL)), 200);
+    for (int i = 0; i < 2; i++) close(fds[i]);
+    start = clock_ns();
+    while (status_of(get(&r, "/health/ready", NULL)) != 200)
+        assert_true(clock_ms_since(start) < 2000 * TEST_SLOWNESS);
+    rig_close(&r);
+}
+
 /* A step that takes longer than stopping waits for. */
 static void test_stop_stuck(void **state) {
     struct rig r;
@@ -771,6 +845,8 @@ int main(void) {
         cmocka_unit_test(test_keys),         cmocka_unit_test(test_origins),
         cmocka_unit_test(test_stop),         cmocka_unit_test(test_timeout),
         cmocka_unit_test(test_stop_stuck),   cmocka_unit_test(test_vectors),
+        cmocka_unit_test(test_drain),        cmocka_unit_test(test_drain_is_admins),
+        cmocka_unit_test(test_ready_queue),
     };
     int rc = cmocka_run_group_tests(tests, open_model, close_model);
     buf_fini(&reply);
