@@ -1,6 +1,6 @@
 // App.tsx: the frame around the screens: sidebar, keyboard, dialogs, what is announced.
 import { effect } from "@preact/signals";
-import { useEffect, useState } from "preact/hooks";
+import { useLayoutEffect, useState } from "preact/hooks";
 import { t } from "../i18n";
 import { ApiError, needsKey, online } from "../lib/api";
 import { change, settings } from "../lib/settings";
@@ -40,7 +40,7 @@ function onKey(e: KeyboardEvent): void {
 
 export function App() {
     const [drawer, setDrawer] = useState(false);
-    useEffect(() => {
+    useLayoutEffect(() => {
         void begin();
         window.addEventListener("keydown", onKey);
         const again = window.setInterval(() => {

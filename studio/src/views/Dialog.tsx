@@ -1,12 +1,13 @@
 // Dialog.tsx: a modal of the browser's own: it traps the focus, gives it back, and closes on Escape.
 import type { ComponentChildren } from "preact";
-import { useEffect, useRef } from "preact/hooks";
+import { useLayoutEffect, useRef } from "preact/hooks";
 import { t } from "../i18n";
 import { IconButton } from "./icons";
 
 export function Dialog({ title, close, children, kind }: { title: string; close: () => void; children: ComponentChildren; kind?: string }) {
     const ref = useRef<HTMLDialogElement>(null);
-    useEffect(() => {
+    // before the next key event, which must reach the dialog: an effect after the paint would come too late
+    useLayoutEffect(() => {
         const dialog = ref.current!;
         const before = document.activeElement as HTMLElement | null;
         if (!dialog.open) dialog.showModal();

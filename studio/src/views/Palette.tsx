@@ -44,7 +44,6 @@ export function Palette() {
         close();
         a?.act();
     };
-    useEffect(() => setAt(0), [text]);
     useEffect(() => document.getElementById(`pick-${at}`)?.scrollIntoView({ block: "nearest" }), [at]);
     return (
         <Dialog title={t("palette")} close={close} kind="palette">
@@ -58,7 +57,10 @@ export function Palette() {
                 placeholder={t("palette.hint")}
                 value={text}
                 ref={(el) => el?.focus()}
-                onInput={(e) => setText(e.currentTarget.value)}
+                onInput={(e) => {
+                    setText(e.currentTarget.value);
+                    setAt(0);
+                }}
                 onKeyDown={(e) => {
                     if (e.key === "ArrowDown") setAt(Math.min(at + 1, found.length - 1));
                     else if (e.key === "ArrowUp") setAt(Math.max(at - 1, 0));
