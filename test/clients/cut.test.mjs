@@ -1,6 +1,9 @@
 // cut.test.mjs: calls that a limit or a stop text cuts, as the packages of both APIs see them: never valid, never
 // completed, no markup in the text, the same whole and streamed.
 import assert from "node:assert/strict";
+import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
 import { after, before, test } from "node:test";
 import Anthropic from "@anthropic-ai/sdk";
 import OpenAI from "openai";
@@ -23,9 +26,9 @@ const isValid = (text) => {
 const noMarkup = (text) => assert.ok(!/<\/?(tool|func|param)/.test(text ?? ""), text);
 
 // One streamed answer, joined as clients join it.
-async function joined(more) {
+async function joined(more, client = openai) {
     const out = { content: "", calls: [] };
-    for await (const { choices: [c] } of await openai.chat.completions.create({ model, messages, tools, temperature: 0,
+    for await (const { choices: [c] } of await client.chat.completions.create({ model, messages, tools, temperature: 0,
         stream: true, ...more })) {
         out.content += c.delta.content ?? "";
         for (const t of c.delta.tool_calls ?? []) {
@@ -36,8 +39,8 @@ async function joined(more) {
     }
     return out;
 }
-async function whole(more) {
-    const { choices: [c] } = await openai.chat.completions.create({ model, messages, tools, temperature: 0, ...more });
+async function whole(more, client = openai) {
+    const { choices: [c] } = await client.chat.completions.create({ model, messages, tools, temperature: 0, ...more });
     return { content: c.message.content ?? "", finish: c.finish_reason,
         calls: (c.message.tool_calls ?? []).map((t) => ({ name: t.function.name, args: t.function.arguments })) };
 }
@@ -110,4 +113,45 @@ test("messages, cut after every token", async () => {
     const r = await anthropic.messages.stream({ ...body, max_tokens: 80, stop_sequences: [" - "] }).finalMessage();
     assert.equal(r.stop_reason, "stop_sequence");
     assert.ok(r.content.every((b) => b.type !== "tool_use"));
+});
+
+// Llama 3 marks no call: the answer is {"name": .., "parameters": {..}} and nothing else.
+test("bare JSON calls, cut after every token", async () => {
+    const folder = mkdtempSync(join(tmpdir(), "chimere-bare-")), file = join(folder, "bare.jinja");
+    writeFileSync(file, `{% for m in messages %}<|im_start|>{{ m.role }}
+{{ m.content }}<|im_end|>
+{% endfor %}{% if tools %}Answer {"name": NAME, "parameters": {}}: {{ tools | tojson }}
+{% endif %}{% if add_generation_prompt %}<|im_start|>assistant
+{% endif %}`);
+    const bare = await serve("--chat-template", file, "--no-odo");
+    try {
+        const client = new OpenAI({ baseURL: `${bare.url}/v1`, apiKey: key, maxRetries: 0 });
+        const other = new Anthropic({ baseURL: bare.url, apiKey: key, maxRetries: 0 });
+        const forced = { tool_choice: "required", parallel_tool_calls: false };
+        const all = await client.chat.completions.create({ model, messages, tools, temperature: 0, max_tokens: 120, ...forced });
+        assert.equal(all.choices[0].finish_reason, "tool_calls");
+        const n = all.usage.completion_tokens;
+        assert.ok(n > 10);
+        let nCut = 0;
+        for (let i = 1; i < n; i++) {
+            const [a, b] = [await joined({ max_tokens: i, ...forced }, client), await whole({ max_tokens: i, ...forced }, client)];
+            assert.deepEqual(a, b);
+            assert.equal(a.content, "");
+            nCut += a.calls.length;
+            if (i < n - 1) a.calls.forEach((c) => assert.ok(!isValid(c.args) && c.args.length > 0, c.args)); // the last: the end
+            const r = await client.responses.create({ model, input: toolQuestion, temperature: 0, max_output_tokens: i,
+                tools: [{ type: "function", ...calculator }], tool_choice: "required" });
+            for (const item of r.output) {
+                assert.equal(item.type, "function_call");
+                assert.equal(isValid(item.arguments), item.status === "completed");
+            }
+            const m = await other.messages.create({ model, messages, temperature: 0, max_tokens: i, tool_choice: { type: "any" },
+                tools: [{ name: calculator.name, input_schema: calculator.parameters }] });
+            if (i < n - 1) assert.deepEqual(m.content, []);
+        }
+        assert.ok(nCut > 5);
+    } finally {
+        assert.equal(await bare.stop(), 0);
+        rmSync(folder, { recursive: true });
+    }
 });

@@ -10,7 +10,8 @@ export const key = "a-key-of-the-tests";
 export async function start(options) {
     const folder = mkdtempSync(join(tmpdir(), "chimere-serve-"));
     const { args, env } = options(folder);
-    const child = spawn(process.env.CHIMERE, ["serve", "--port", "0", "-q", ...args],
+    const model = args.some((a) => a === "-m" || a === "--model") ? [] : ["-m", "nano"]; // whatever else is installed
+    const child = spawn(process.env.CHIMERE, ["serve", "--port", "0", "-q", ...model, ...args],
         { stdio: ["ignore", "pipe", "pipe"], env: { ...process.env, ...env } });
     let text = "";
     const url = await new Promise((resolve, reject) => {

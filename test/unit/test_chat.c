@@ -323,6 +323,60 @@ static void test_cut_anywhere(void **state) {
     check(&s, "a <tool_call>\n<func", "C(a)");
 }
 
+/* Calls without a mark of their own, cut after every byte: nothing of them is text, and none is valid before its end.
+ * JSON that cannot become a call is text. */
+static void test_cut_bare(void **state) {
+    (void)state;
+    static const struct {
+        enum chat_calls calls;
+        const char *text;
+        size_t begun; /* bytes after which a call is reported */
+        size_t ended; /* and after which it is complete */
+    } rows[] = {
+        {CHAT_CALLS_LLAMA, "{\"name\": \"get_weather\", \"parameters\": {\"city\": \"a}\"}}", 22,
+         53},
+        {CHAT_CALLS_LLAMA, "{\"parameters\": {\"city\": {}}, \"name\": \"get_weather\"}", 50, 51},
+        {CHAT_CALLS_LLAMA,
+         "{\"type\": \"function\", \"name\": \"get_weather\", \"parameters\": {}}", 42, 61},
+        {CHAT_CALLS_LLAMA, "{\"name\": \"get_weather\", \"id\": \"x\", \"parameters\": \"{}\"}", 22,
+         54},
+        {CHAT_CALLS_LLAMA,
+         "{\"type\": \"function\", \"function\": {\"name\": \"get_weather\", \"parameters\": {}}}",
+         55, 75},
+        {CHAT_CALLS_LLAMA, "[{\"name\": \"get_weather\", \"parameters\": {\"days\": 3}}]", 23, 51},
+        {CHAT_CALLS_LLAMA, "[get_weather(city=\"a)\", days=3)]", 13, 31},
+        {CHAT_CALLS_FUNCTIONARY, "get_weather\n{\"city\": \"a}\"}", 12, 26},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        for (size_t k = 0, n = strlen(rows[i].text); k <= n; k++)
+            for (int hold = 0; hold < 2; hold++) {
+                struct setup s = {rows[i].calls, false, hold, false, true};
+                char *log = run(&s, rows[i].text, k, 0, 0, true);
+                bool is_end = log[0] && log[strlen(log) - 1] == ']', is_begun = log[0] != 0;
+                if (is_end != (k >= rows[i].ended) || is_begun != (k >= rows[i].begun) ||
+                    strchr(log, 'C') || strchr(log, 'M'))
+                    fail_msg("%.*s: %s", (int)k, rows[i].text, log);
+                mem_free(log);
+            }
+    struct setup s = {CHAT_CALLS_LLAMA, false, false, false, true};
+    static const char *const plain[] = {"{\"city\"",
+                                        "{\"id\": 12",
+                                        "{\"name\": \"Pau",
+                                        "{\"name\": \"get_weather\", \"of",
+                                        "{\"type\": \"obj",
+                                        "[1",
+                                        "[Pau",
+                                        "{\"na\": "};
+    for (size_t i = 0; i < sizeof plain / sizeof *plain; i++) {
+        char expected[64];
+        snprintf(expected, sizeof expected, "C(%s)", plain[i]);
+        char *log = run(&s, plain[i], strlen(plain[i]), 0, 0, true);
+        size_t n_log = strlen(log); /* blanks at the end may be dropped */
+        if (strncmp(log, expected, n_log - 1) != 0 || n_log < 4) fail_msg("%s: %s", plain[i], log);
+        mem_free(log);
+    }
+}
+
 static void test_json(void **state) {
     (void)state;
     check(&hermes,
@@ -913,6 +967,7 @@ int main(void) {
         cmocka_unit_test(test_xml_in_reasoning),
         cmocka_unit_test(test_xml_malformed),
         cmocka_unit_test(test_cut_anywhere),
+        cmocka_unit_test(test_cut_bare),
         cmocka_unit_test(test_json),
         cmocka_unit_test(test_lists),
         cmocka_unit_test(test_llama),

@@ -217,6 +217,8 @@ static const char *take_value(struct chat_parser *p) {
         if (text) buf_put(&p->id, json_string_value(text), json_string_length(text));
         json_decref(text);
     }
+    bool is_type = is_key(&p->key, "type") && is_key(&p->value, "function");
+    if (!is_type && !is_key(&p->key, "id")) p->has_other = true;
     return NULL;
 }
 
@@ -495,6 +497,46 @@ static void eof_in_tail(struct chat_parser *p, bool is_cut) {
     leave_with_look(p);
 }
 
+/* A string is one of the words, or the beginning of one if it has not ended. */
+static bool is_word(const struct buf *text, bool is_ended, const char *const *words) {
+    for (; *words; words++)
+        if (is_ended ? is_key(text, *words) : strncmp(*words, text->p + 1, text->n - 1) == 0)
+            return true;
+    return false;
+}
+
+/* JSON without a mark that the text's end cut before it was clear whether it is a call: may it become one? */
+static bool may_be_call(const struct chat_parser *p) {
+    static const char *const all[] = {"id",        "name",       "type", "function", "tool_name",
+                                      "arguments", "parameters", "args", NULL};
+    static const char *const types[] = {"function", NULL};
+    const char *const *keys = all + !p->name.n; /* an id alone may be of anything */
+    if (p->has_other) return false;
+    switch ((enum chat_call_state)p->state) {
+    case C_OBJ_KEY: return is_word(&p->key, false, keys);
+    case C_COLON:
+    case C_OBJ_START: return is_word(&p->key, true, keys);
+    case C_OBJ_VALUE:
+        if (is_args_key(&p->key) || is_key(&p->key, "id") || p->value.n < 2)
+            return is_word(&p->key, true, keys);
+        if (is_key(&p->key, "type")) return is_word(&p->value, false, types);
+        return chat_has_tool_prefix(p->spec.tools, p->value.p + 1, p->value.n - 1);
+    case C_PY_NAME: return chat_has_tool_prefix(p->spec.tools, p->name.p, p->name.n);
+    case C_HEAD: /* functionary: what follows the prompt's own mark */
+        return strncmp("all", p->name.p ? p->name.p : "", p->name.n) == 0 ||
+               chat_has_tool_prefix(p->spec.tools, p->name.p, p->name.n);
+    case C_ARGS_START: return chat_has_tool(p->spec.tools, p->name.p);
+    default: return true; /* a bracket, or members that calls have */
+    }
+}
+
+/* False: no call has begun, and what stands there is text. */
+static bool cut_bare(struct chat_parser *p) {
+    if (!p->name.n || (!p->has_args && !may_be_call(p))) return may_be_call(p);
+    if (p->state != C_PY_NAME && p->state != C_HEAD) chat_call_begin(p);
+    return true;
+}
+
 void chat_call_eof(struct chat_parser *p, bool is_cut) {
     while (!is_cut && p->mode == CHAT_IN_CALL && chat_tags_eof(p)) {}
     if (p->mode != CHAT_IN_CALL) return;
@@ -513,6 +555,7 @@ void chat_call_eof(struct chat_parser *p, bool is_cut) {
     }
     bool in_text = p->outer == CHAT_IN_TEXT;
     if (in_text && p->is_bare && p->name.n && p->has_args) chat_call_begin(p);
-    if (in_text && (p->is_begun || (is_cut && !p->is_bare))) chat_call_cut(p);
+    bool is_lost = is_cut && in_text && (!p->is_bare || cut_bare(p));
+    if ((in_text && p->is_begun) || is_lost) chat_call_cut(p);
     else chat_call_fail(p, "the text ends inside a call");
 }

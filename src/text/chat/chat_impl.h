@@ -46,6 +46,7 @@ struct chat_parser {
     unsigned types;           /* of the parameter */
     uint8_t state;
     bool is_repaired;  /* the call's text was not quite of its form */
+    bool has_other;    /* a member was read that no call has */
     bool is_flat;      /* a value's text is not searched for calls that it quotes */
     bool is_replayed;  /* the byte comes from a string inside the call, not from the text */
     bool has_end;      /* an end mark was read after the call */

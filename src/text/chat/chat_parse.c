@@ -232,6 +232,7 @@ static void reset_call(struct chat_parser *p) {
     struct buf *all[] = {&p->raw, &p->name, &p->id, &p->key, &p->value, &p->args};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) buf_clear(all[i]);
     p->is_begun = p->has_args = p->is_wrapped = p->is_repaired = p->is_flat = false;
+    p->has_other = false;
     p->n_sent = 0;
     p->n_nested = 0;
     buf_clear(&p->nested);

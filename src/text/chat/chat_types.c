@@ -20,6 +20,17 @@ bool chat_has_tool(json_t *tools, const char *function) {
     return find_function(tools, function) != NULL;
 }
 
+bool chat_has_tool_prefix(json_t *tools, const char *text, size_t n) {
+    size_t i;
+    json_t *tool;
+    json_array_foreach(tools, i, tool) {
+        json_t *fn = json_object_get(tool, "function");
+        const char *name = json_string_value(json_object_get(fn ? fn : tool, "name"));
+        if (name && strncmp(name, text, n) == 0) return true;
+    }
+    return false;
+}
+
 static unsigned type_bit(const char *s) {
     static const struct {
         const char *name;

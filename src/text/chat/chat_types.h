@@ -14,6 +14,7 @@
 
 #include <jansson.h>
 #include <stdbool.h>
+#include <stddef.h>
 
 enum {
     CHAT_T_STRING = 1,
@@ -32,5 +33,7 @@ unsigned chat_param_types(json_t *tools, const char *function, const char *param
 /* The value is the text as it stands. */
 bool chat_is_text(unsigned types);
 bool chat_has_tool(json_t *tools, const char *function);
+/* A tool's name begins with the n bytes. */
+bool chat_has_tool_prefix(json_t *tools, const char *text, size_t n);
 
 #endif
