@@ -331,10 +331,78 @@ static int not_kept(const char *id, struct err *e) {
     return err_set(e, CHIMERE_ENOENT, "there is no response '%.80s' here", id ? id : "");
 }
 
+/* ---- items of kept answers, by id ---- */
+
+enum { MAX_REFERRED = 64 }; /* responses that one request's references may name */
+
+/* All items of the response that an item's id names, KIND_RESPONSE_NUMBER: asked with and answered. View, kept in
+ * seen; NULL: none here. */
+static json_t *items_of(struct http_request *r, const char *id, json_t *seen) {
+    const char *from = strchr(id, '_'), *to = strrchr(id, '_');
+    char response[64];
+    if (!from || to == from || to - from > 40) return NULL;
+    snprintf(response, sizeof response, "resp_%.*s", (int)(to - from - 1), from + 1);
+    json_t *items = json_object_get(seen, response), *before, *answer;
+    if (items || json_object_size(seen) >= MAX_REFERRED ||
+        kept_find(r->s->kept, r->owner, response, &before, &answer))
+        return items;
+    items = json_array();
+    json_array_extend(items, before);
+    json_array_extend(items, json_object_get(answer, "output"));
+    json_decref(before);
+    json_decref(answer);
+    json_object_set_new(seen, response, items);
+    return items;
+}
+
+static bool is_reference(const json_t *item) {
+    const json_t *type = json_object_get(item, "type");
+    if (type && !json_is_null(type)) {
+        const char *name = json_string_value(type);
+        return name && strcmp(name, "item_reference") == 0;
+    }
+    return json_object_get(item, "id") && !json_object_get(item, "role");
+}
+
+/* Each reference of the list becomes the item that it names. */
+static int resolve(struct http_request *r, json_t *list, struct err *e) {
+    json_t *seen = json_object(), *item, *found;
+    size_t i, k;
+    int rc = 0;
+    json_array_foreach(list, i, item) {
+        if (rc || !is_reference(item)) continue;
+        const char *id = json_string_value(json_object_get(item, "id"));
+        json_t *items = id ? items_of(r, id, seen) : NULL, *it = NULL;
+        json_array_foreach(items, k, found) {
+            const char *name = json_string_value(json_object_get(found, "id"));
+            if (name && strcmp(name, id) == 0) it = found;
+        }
+        if (it) json_array_set(list, i, it);
+        else
+            rc = err_set(e, CHIMERE_ENOENT, "input[%zu].id: there is no item '%.80s' here", i,
+                         id ? id : "");
+    }
+    json_decref(seen);
+    return rc;
+}
+
+/* What is kept of the request's items: each has an id, by which later ones may refer to it. */
+static void name_items(const struct http_request *r, json_t *list) {
+    json_t *item;
+    size_t i;
+    json_array_foreach(list, i, item) {
+        if (!json_is_object(item) || json_is_string(json_object_get(item, "id"))) continue;
+        json_t *named = json_copy(item);
+        json_object_set_new(named, "id", json_sprintf("item_%s_in%zu", http_id(r), i));
+        json_array_set_new(list, i, named);
+    }
+}
+
 /* request's input as a list, after the items of the answer that it goes on from. */
 static int add_previous(struct http_request *r, json_t *request, struct err *e) {
     json_t *input = json_object_get(request, "input"), *list = json_array(), *before, *answer;
     const json_t *previous = json_object_get(request, "previous_response_id");
+    int rc = 0;
     if (previous && !json_is_null(previous)) {
         const char *id = json_string_value(previous);
         if (!id || kept_find(r->s->kept, r->owner, id, &before, &answer)) {
@@ -347,14 +415,15 @@ static int add_previous(struct http_request *r, json_t *request, struct err *e) 
         json_decref(before);
         json_decref(answer);
     }
+    if (json_is_array(input)) rc = resolve(r, input, e);
     if (json_is_string(input))
         json_array_append_new(
             list, json_pack("{s:s,s:s,s:O}", "type", "message", "role", "user", "content", input));
     else if (json_is_array(input)) json_array_extend(list, input);
-    if (!json_is_string(input) && !json_is_array(input) && input)
+    if (rc || (!json_is_string(input) && !json_is_array(input) && input))
         json_decref(list); /* read as it is */
     else json_object_set_new(request, "input", list);
-    return 0;
+    return rc;
 }
 
 void api_responses(struct http_request *r) {
@@ -375,6 +444,7 @@ void api_responses(struct http_request *r) {
     if (!json_is_false(json_object_get(request, "store"))) {
         struct buf items;
         buf_init(&items, KEPT_MAX_BYTES);
+        name_items(r, json_object_get(request, "input"));
         json_out_value(&items, json_object_get(request, "input"));
         if (!items.failed) g->items = buf_take(&items);
         buf_fini(&items);
@@ -387,13 +457,8 @@ static void put_items(const json_t *items, struct buf *out) {
     size_t i;
     buf_puts(out, "{\"object\":\"list\",\"data\":[");
     for (i = json_array_size(items); i-- > 0;) { /* the newest first, as OpenAI has it */
-        json_t *one = json_copy(json_array_get(items, i));
-        char id[40];
-        snprintf(id, sizeof id, "msg_%zu", i);
-        if (!json_object_get(one, "id")) json_object_set_new(one, "id", json_string(id));
-        json_out_value(out, one);
+        json_out_value(out, json_array_get(items, i));
         if (i) buf_putc(out, ',');
-        json_decref(one);
     }
     buf_puts(out, "],\"first_id\":");
     item = json_array_get(items, json_array_size(items) - 1);

@@ -43,3 +43,19 @@ test("retrieved, listed, deleted; others find nothing", async () => {
     assert.equal(unkept.store, false);
     await assert.rejects(client.responses.retrieve(unkept.id), missing);
 });
+
+test("references to items of kept answers are what they name", async () => {
+    const first = await client.responses.create({ model, input: question, temperature: 0, max_output_tokens: 30 });
+    const asked = (await client.responses.inputItems.list(first.id)).data[0];
+    const rest = { model, temperature: 0, max_output_tokens: 10 }, more = { role: "user", content: "And plus 1?" };
+    const next = await client.responses.create({ ...rest,
+        input: [{ type: "item_reference", id: asked.id }, { id: first.output[0].id }, more] });
+    const same = await client.responses.create({ ...rest, store: false, input: [{ role: "user", content: question }, ...first.output, more] });
+    assert.equal(next.usage.input_tokens, same.usage.input_tokens);
+    assert.equal(next.output_text, same.output_text);
+    assert.deepEqual((await client.responses.inputItems.list(next.id)).data.map((x) => x.id).slice(1), [first.output[0].id, asked.id]);
+    for (const id of ["msg_1", `${first.output[0].id}9`, "msg__", "x".repeat(5000)])
+        await assert.rejects(client.responses.create({ ...rest, input: [{ type: "item_reference", id }] }), { status: 404 }, id);
+    await client.responses.delete(first.id);
+    await assert.rejects(client.responses.create({ ...rest, input: [{ type: "item_reference", id: asked.id }] }), { status: 404 });
+});
