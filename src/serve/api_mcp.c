@@ -14,6 +14,7 @@
 #include "tools/tool.h"
 #include "serve/api_odo.h"
 #include "serve/http_impl.h"
+#include "serve/json_out.h"
 #include "text/chat/chat.h"
 
 enum { MAX_CALLS = 32 };
@@ -36,9 +37,7 @@ static void free_call(void *ud) {
 static void send_json(struct http_request *r, int status, json_t *o) {
     struct buf out;
     buf_init(&out, (size_t)8 << 20);
-    char *text = o ? json_dumps(o, JSON_COMPACT) : NULL;
-    if (text) buf_puts(&out, text);
-    mem_free(text);
+    if (o) json_out_value(&out, o);
     json_decref(o);
     http_reply(r, status, NULL, &out);
     buf_fini(&out);

@@ -9,6 +9,7 @@
 #include "serve/api.h"
 #include "serve/api_odo.h"
 #include "serve/http_impl.h"
+#include "serve/json_out.h"
 
 /* NULL: the request was answered. */
 static struct store *open_memory(struct http_request *r, char owner[MEMORY_MAX_OWNER]) {
@@ -22,20 +23,15 @@ static struct store *open_memory(struct http_request *r, char owner[MEMORY_MAX_O
 }
 
 static void finish(struct http_request *r, int rc, json_t *o, const struct err *e) {
-    char *text = o ? json_dumps(o, JSON_COMPACT) : NULL;
+    struct err none;
+    struct buf out;
+    buf_init(&out, (size_t)64 << 20);
+    if (o) json_out_value(&out, o);
+    err_set(&none, CHIMERE_ENOMEM, "out of memory");
+    if (rc || !o || out.failed) http_fail(r, rc ? e : &none);
+    else http_reply(r, 200, NULL, &out);
+    buf_fini(&out);
     json_decref(o);
-    if (rc || !text) {
-        struct err none;
-        err_set(&none, CHIMERE_ENOMEM, "out of memory");
-        http_fail(r, rc ? e : &none);
-    } else {
-        struct buf out;
-        buf_init(&out, (size_t)64 << 20);
-        buf_puts(&out, text);
-        http_reply(r, 200, NULL, &out);
-        buf_fini(&out);
-    }
-    mem_free(text);
 }
 
 void api_memory(struct http_request *r) {

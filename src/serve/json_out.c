@@ -53,9 +53,50 @@ void json_out_number(struct buf *out, double x) {
     buf_put(out, text, (size_t)str_f64(text, x));
 }
 
-static int put(const char *s, size_t n, void *arg) { return buf_put(arg, s, n); }
+/* A real stays a real: 1.0, not 1. */
+static void put_real(struct buf *out, double x) {
+    char text[40];
+    int n = str_f64(text, x);
+    bool is_whole = n == (int)strspn(text, "-0123456789");
+    buf_put(out, text, (size_t)n);
+    if (is_whole) buf_puts(out, ".0");
+}
+
+static void put_array(struct buf *out, const json_t *v) {
+    size_t i;
+    const json_t *x;
+    buf_putc(out, '[');
+    json_array_foreach(v, i, x) {
+        if (i) buf_putc(out, ',');
+        json_out_value(out, x);
+    }
+    buf_putc(out, ']');
+}
+
+static void put_object(struct buf *out, const json_t *v) {
+    const char *key;
+    const json_t *x;
+    bool first = true;
+    buf_putc(out, '{');
+    json_object_foreach((json_t *)v, key, x) {
+        if (!first) buf_putc(out, ',');
+        first = false;
+        json_out_string(out, key);
+        buf_putc(out, ':');
+        json_out_value(out, x);
+    }
+    buf_putc(out, '}');
+}
 
 void json_out_value(struct buf *out, const json_t *v) {
-    if (!v || json_dump_callback(v, put, out, JSON_COMPACT | JSON_ENCODE_ANY))
-        buf_puts(out, "null");
+    switch (v ? json_typeof(v) : JSON_NULL) {
+    case JSON_OBJECT: put_object(out, v); break;
+    case JSON_ARRAY: put_array(out, v); break;
+    case JSON_STRING: json_out_text(out, json_string_value(v), json_string_length(v)); break;
+    case JSON_INTEGER: buf_printf(out, "%lld", (long long)json_integer_value(v)); break;
+    case JSON_REAL: put_real(out, json_real_value(v)); break;
+    case JSON_TRUE: buf_puts(out, "true"); break;
+    case JSON_FALSE: buf_puts(out, "false"); break;
+    case JSON_NULL: buf_puts(out, "null"); break;
+    }
 }

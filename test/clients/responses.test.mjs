@@ -59,3 +59,14 @@ test("references to items of kept answers are what they name", async () => {
     await client.responses.delete(first.id);
     await assert.rejects(client.responses.create({ ...rest, input: [{ type: "item_reference", id: asked.id }] }), { status: 404 });
 });
+
+test("numbers come back as the shortest text that reads back equal", async () => {
+    const number = { minimum: 0.1, maximum: 1e300, multipleOf: 0.30000000000000004, default: 2.5 };
+    const tools = [{ type: "function", name: "f", strict: false, parameters: { type: "object", properties: { x: { type: "number", ...number } } } }];
+    const r = await client.responses.create({ model, input: question, max_output_tokens: 5, temperature: 0.1, top_p: 0.95, tools,
+        metadata: { a: "b" } }).asResponse();
+    const text = await r.text();
+    for (const part of ['"minimum":0.1,', '"maximum":1e+300,', '"multipleOf":0.30000000000000004,', '"temperature":0.1,', '"top_p":0.95,'])
+        assert.ok(text.includes(part), `${part} ${text}`);
+    assert.deepEqual(JSON.parse(text).tools, tools);
+});
