@@ -12,7 +12,7 @@ static const char *const colours[] = {"#1f6f8b", "#c8553d", "#6a8d2f",
 enum {
     N_COLOURS = 6,
     WIDTH = 760,
-    LEFT = 250,
+    LEFT = 280,
     RIGHT = 90,
     BAR = 18,
     GAP = 6,
@@ -73,6 +73,18 @@ static void bar_write(FILE *out, const struct row *row, double y, double scale, 
                                : number_text(row->value, number_decimals(row->value)));
 }
 
+/* The values of a list of fields: "system device" gives "llama.cpp, L40S". */
+static const char *label_of(const struct row *row, const char *fields) {
+    char *text = malloc(512), list[128], *save = NULL;
+    size_t n = 0;
+    if (!text) fail("out of memory");
+    text[0] = '\0';
+    snprintf(list, sizeof list, "%s", fields);
+    for (char *s = strtok_r(list, " ", &save); s && n < 400; s = strtok_r(NULL, " ", &save))
+        n += (size_t)snprintf(text + n, 512 - n, n ? ", %.100s" : "%.100s", row_field(row, s));
+    return text;
+}
+
 void bars_write(FILE *out, const struct pick *p, const struct options *o) {
     const char *label = option(o, "label", "test"), *series = option(o, "series", "system"),
                *names[MAX_LINE];
@@ -86,8 +98,8 @@ void bars_write(FILE *out, const struct pick *p, const struct options *o) {
     svg_begin(out, TOP + (int)p->n * (BAR + GAP) + 24, o);
     legend(out, names, n, 38);
     for (size_t k = 0; k < p->n; k++) {
-        const char *text = row_field(p->row[k], label);
-        bool again = k > 0 && !strcmp(text, row_field(p->row[k - 1], label));
+        const char *text = label_of(p->row[k], label);
+        bool again = k > 0 && !strcmp(text, label_of(p->row[k - 1], label));
         bar_write(out, p->row[k], TOP + (double)k * (BAR + GAP), scale, again ? "" : text,
                   series_of(p->row[k], series, names, n));
     }

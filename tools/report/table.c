@@ -20,9 +20,9 @@ static void value_write(FILE *out, const struct row *row, int decimals, bool htm
     fputs(row_text(row, decimals), out);
     if (!strcmp(row->provenance, "none")) fputs("†", out);
     if (html && row->stale) {
-        fputs(" <abbr class=\"stale\" title=\"", out);
+        fputs("<abbr class=\"stale\" title=\"", out);
         put_xml(out, row->stale);
-        fputs("\">stale</abbr>", out);
+        fputs("\">‡</abbr>", out);
     }
 }
 
@@ -45,7 +45,7 @@ static void notes_write(FILE *out, const struct pick *p, bool html) {
               "is that one or its parent.\n",
               out);
     if (html && any_stale(p))
-        fputs("\n*Stale*: older than 90 days, or a measured folder has changed since.\n", out);
+        fputs("\n‡ Stale: older than 90 days, or a measured folder has changed since.\n", out);
 }
 
 static void commit_write(FILE *out, const struct row *row) {
@@ -149,6 +149,7 @@ static void commands_write(FILE *out, const struct pick *p) {
 struct pivot {
     const char *by, *across, *lines[MAX_PICK], *columns[MAX_LINE];
     size_t n_lines, n_columns;
+    bool has_commit;          /* some row is ours */
     const char *top, *bottom; /* columns of the ratio, or NULL */
 };
 
@@ -164,9 +165,9 @@ static void pivot_head(FILE *out, const struct pivot *v, const struct pick *p,
             fprintf(out, ", %s", units[0]);
         fputc(' ', out);
     }
-    fprintf(out, "%s| Commit |\n|---", v->top ? "| Ratio " : "");
+    fprintf(out, "%s%s|\n|---", v->top ? "| Ratio " : "", v->has_commit ? "| Commit " : "");
     for (size_t c = 0; c < v->n_columns; c++) fputs("|---:", out);
-    fprintf(out, "%s|---|\n", v->top ? "|---:" : "");
+    fprintf(out, "%s%s|\n", v->top ? "|---:" : "", v->has_commit ? "|---" : "");
 }
 
 static void pivot_line(FILE *out, const struct pivot *v, const struct pick *p, const char *line,
@@ -184,8 +185,10 @@ static void pivot_line(FILE *out, const struct pivot *v, const struct pick *p, c
         fputs(" | ", out);
         if (a && b && row_middle(b) != 0) fprintf(out, "%.2f", row_middle(a) / row_middle(b));
     }
-    fputs(" | ", out);
-    line_commits(out, p, v->by, line);
+    if (v->has_commit) {
+        fputs(" | ", out);
+        line_commits(out, p, v->by, line);
+    }
     fputs(" |\n", out);
 }
 
@@ -194,6 +197,7 @@ void pivot_write(FILE *out, const struct pick *p, const struct options *o, bool 
     char ratio[256], *slash;
     v.n_lines = distinct(p, v.by, v.lines, MAX_PICK);
     v.n_columns = distinct(p, v.across, v.columns, MAX_LINE);
+    for (size_t k = 0; k < p->n; k++) v.has_commit |= *p->row[k]->commit != '\0';
     snprintf(ratio, sizeof ratio, "%s", option(o, "ratio", ""));
     if (*ratio) {
         slash = strstr(ratio, " / ");
