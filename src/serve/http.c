@@ -19,6 +19,7 @@
 #include "base/str.h"
 #include "serve/check.h"
 #include "serve/http_impl.h"
+#include "serve/http_target.h"
 
 enum {
     HEADER_BYTES = 64 << 10, /* request line and headers of one request */
@@ -66,6 +67,7 @@ static void *on_line(void *cls, const char *uri, struct MHD_Connection *conn) {
     pthread_mutex_init(&r->lock, NULL);
     buf_init(&r->body, s->p.max_body_bytes);
     buf_init(&r->sent, 4 * (size_t)HEADER_BYTES);
+    buf_init(&r->query, 2 * (size_t)HEADER_BYTES);
     buf_init(&r->out, s->p.max_out_bytes + CHUNK_BYTES);
     snprintf(r->id, sizeof r->id, "%08llx%06llx",
              (unsigned long long)(hash_mix((uint64_t)s->start_ns) & 0xffffffff),
@@ -99,6 +101,7 @@ static void release(struct http_request *r) {
     pthread_mutex_unlock(&s->live_lock);
     buf_fini(&r->body);
     buf_fini(&r->sent);
+    buf_fini(&r->query);
     atomic_fetch_sub(&s->n_reserved, r->n_reserved);
     if (r->n_reserved >= TRIM_BYTES) s->wants_trim = true;
     mem_free(r->headers);
@@ -303,25 +306,6 @@ static enum MHD_Result send_stream(struct http_request *r) {
 
 /* ---- routes ---- */
 
-static bool path_matches(const char *pattern, const char *path) {
-    size_t n = strlen(pattern);
-    if (n && pattern[n - 1] == '*') return strncmp(pattern, path, n - 1) == 0 && path[n - 1] != 0;
-    return strcmp(pattern, path) == 0;
-}
-
-/* Routes answer with and without /v1. */
-static const char *bare(const char *path) { return str_starts(path, "/v1/") ? path + 3 : path; }
-
-static const struct route *find_route(const char *method, const char *path, bool *path_known) {
-    *path_known = false;
-    for (const struct route *t = routes; t->path; t++) {
-        if (!path_matches(bare(t->path), bare(path))) continue;
-        *path_known = true;
-        if (strcmp(t->method, method) == 0) return t;
-    }
-    return NULL;
-}
-
 static enum MHD_Result copy_header(void *cls, enum MHD_ValueKind kind, const char *name,
                                    const char *value) {
     struct buf *sent = cls;
@@ -339,12 +323,13 @@ static void look(struct http_request *r, const char *method, const char *path,
     r->seen = true;
     r->path = mem_strdup(path);
     MHD_get_connection_values(r->conn, MHD_HEADER_KIND, copy_header, &r->sent);
+    MHD_get_connection_values(r->conn, MHD_GET_ARGUMENT_KIND, copy_header, &r->query);
     for (size_t i = 0; i + 1 < sizeof r->method && method[i] >= 'A' && method[i] <= 'Z'; i++)
         r->method[i] = method[i];
     check_address(info ? info->client_addr : NULL, r->owner, sizeof r->owner);
     if (strcmp(method, "HEAD") == 0) method = "GET";
-    r->route = find_route(method, path, &path_known);
-    if (r->sent.failed) { /* what would be checked is missing */
+    r->route = http_find_route(method, path, &path_known);
+    if (r->sent.failed || r->query.failed) { /* what would be checked is missing */
         err_set(&r->early, CHIMERE_ENOMEM, "out of memory");
         r->early_status = 503;
         r->closes = true;
@@ -417,7 +402,7 @@ static enum MHD_Result preflight(struct http_request *r) {
     MHD_add_response_header(m, "Access-Control-Allow-Methods", "GET, POST, DELETE, OPTIONS");
     MHD_add_response_header(m, "Access-Control-Allow-Headers",
                             "Authorization, Content-Type, X-Api-Key, Anthropic-Version, "
-                            "Anthropic-Beta, X-Session-Id, X-User, Mcp-Session-Id, "
+                            "Anthropic-Beta, If-Match, X-Session-Id, X-User, Mcp-Session-Id, "
                             "Mcp-Protocol-Version");
     MHD_add_response_header(m, "Access-Control-Max-Age", "600");
     enum MHD_Result ok = MHD_queue_response(r->conn, 204, m);
@@ -607,16 +592,7 @@ const char *http_body(const struct http_request *r, size_t *n) {
     return r->body.p ? r->body.p : "";
 }
 const char *http_header(const struct http_request *r, const char *name) {
-    const char *at = r->sent.p, *end = at ? at + r->sent.n : NULL;
-    while (at < end) {
-        const char *value = at + strlen(at) + 1;
-        if (strcasecmp(at, name) == 0) return value;
-        at = value + strlen(value) + 1;
-    }
-    return NULL;
-}
-const char *http_rest(const struct http_request *r) {
-    return bare(r->path) + strcspn(bare(r->route->path), "*");
+    return http_find_pair(&r->sent, name);
 }
 const char *http_owner(const struct http_request *r) { return r->owner; }
 const char *http_id(const struct http_request *r) { return r->id; }

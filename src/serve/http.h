@@ -34,7 +34,7 @@ enum {
     ROUTE_ADMIN = 4, /* needs an administrator's key; without keys, a loopback address */
 };
 struct route {
-    const char *method, *path; /* a final '*' matches the rest, see http_rest */
+    const char *method, *path; /* '*' matches what is between two '/', a final one the rest */
     unsigned flags;
     enum http_shape shape;
     void (*handle)(struct http_request *r); /* leads to one http_reply, http_fail or stream */

@@ -44,6 +44,7 @@ struct http_request {
     char owner[80]; /* the key's identity, or the address */
     bool is_admin;
     struct buf sent; /* its headers: "NAME\0VALUE\0" each; libmicrohttpd's go with the connection */
+    struct buf query; /* the same of the fields after '?' */
     int64_t begin_ns, deadline_ns;
     struct buf body;
     bool seen, counted, is_large;

@@ -31,6 +31,7 @@ static const struct {
     {403, "invalid_request_error", "forbidden", "permission_error"},
     {404, "invalid_request_error", "not_found", "not_found_error"},
     {405, "invalid_request_error", "method_not_allowed", "invalid_request_error"},
+    {412, "invalid_request_error", "precondition_failed", "invalid_request_error"},
     {413, "invalid_request_error", "request_too_large", "request_too_large"},
     {429, "rate_limit_error", "rate_limit_exceeded", "rate_limit_error"},
     {502, "server_error", "bad_gateway", "api_error"},

@@ -3,6 +3,7 @@
 #include "serve/api_llama.h"
 #include "serve/api_odo.h"
 #include "serve/api_ollama.h"
+#include "serve/conversations.h"
 #include "serve/health.h"
 #include "serve/native.h"
 #include "serve/studio.h"
@@ -22,6 +23,16 @@ const struct route routes[] = {
     {"POST", "/v1/memory", 0, SHAPE_OPENAI, api_memory_add},
     {"POST", "/v1/memory/*", 0, SHAPE_OPENAI, api_memory_change},
     {"DELETE", "/v1/memory/*", 0, SHAPE_OPENAI, api_memory_remove},
+    {"GET", "/v1/conversations", 0, SHAPE_OPENAI, conversations_list},
+    {"POST", "/v1/conversations", 0, SHAPE_OPENAI, conversations_create},
+    {"GET", "/v1/conversations/*/items", 0, SHAPE_OPENAI, conversations_items_list},
+    {"POST", "/v1/conversations/*/items", 0, SHAPE_OPENAI, conversations_items_create},
+    {"GET", "/v1/conversations/*/items/*", 0, SHAPE_OPENAI, conversations_items_find},
+    {"POST", "/v1/conversations/*/items/*", 0, SHAPE_OPENAI, conversations_items_change},
+    {"DELETE", "/v1/conversations/*/items/*", 0, SHAPE_OPENAI, conversations_items_remove},
+    {"GET", "/v1/conversations/*", 0, SHAPE_OPENAI, conversations_find},
+    {"POST", "/v1/conversations/*", 0, SHAPE_OPENAI, conversations_change},
+    {"DELETE", "/v1/conversations/*", 0, SHAPE_OPENAI, conversations_remove},
     {"GET", "/v1/skills", ROUTE_QUICK, SHAPE_OPENAI, api_skills},
     {"POST", "/v1/feedback", 0, SHAPE_OPENAI, native_feedback},
     {"POST", "/completion", 0, SHAPE_OPENAI, api_completion},

@@ -96,6 +96,26 @@ const struct store_migration store_migrations[] = {
      "  n_done INTEGER NOT NULL, n_total INTEGER NOT NULL, progress TEXT NOT NULL,"
      "  error TEXT NOT NULL) STRICT;"},
     {"the process that runs a job", "ALTER TABLE jobs ADD COLUMN owner TEXT NOT NULL DEFAULT '';"},
+    {"conversations",
+     "CREATE TABLE conversations("
+     "  id INTEGER PRIMARY KEY AUTOINCREMENT, owner TEXT NOT NULL, name TEXT NOT NULL UNIQUE,"
+     "  title TEXT NOT NULL, project TEXT NOT NULL, metadata TEXT NOT NULL,"
+     "  settings TEXT NOT NULL, pinned INTEGER NOT NULL, created_ms INTEGER NOT NULL,"
+     "  updated_ms INTEGER NOT NULL, version INTEGER NOT NULL, n_item INTEGER NOT NULL,"
+     "  n_bytes INTEGER NOT NULL) STRICT;"
+     "CREATE INDEX conversations_owner ON conversations(owner, pinned, updated_ms, id);"
+     "CREATE TABLE conversation_items("
+     "  id INTEGER PRIMARY KEY AUTOINCREMENT, conversation INTEGER NOT NULL, name TEXT NOT NULL,"
+     "  parent INTEGER NOT NULL, at_ms INTEGER NOT NULL, n_bytes INTEGER NOT NULL,"
+     "  body TEXT NOT NULL, UNIQUE(conversation, name), CHECK(parent < id)) STRICT;"
+     "CREATE INDEX conversation_items_at ON conversation_items(conversation, id);"
+     "CREATE INDEX conversation_items_parent ON conversation_items(parent);"
+     /* of "KEY", all its users; of "KEY<tab>USER" and "KEY<tab>", one user */
+     "CREATE TABLE conversation_usage("
+     "  owner TEXT PRIMARY KEY, n_bytes INTEGER NOT NULL, n INTEGER NOT NULL) STRICT;"
+     /* rowid: of an item; the title of a conversation has the negative of its id */
+     "CREATE VIRTUAL TABLE conversation_fts USING fts5(text,"
+     "  tokenize = 'unicode61 remove_diacritics 2');"},
 };
 const int store_n_migration = (int)(sizeof store_migrations / sizeof *store_migrations);
 

@@ -208,7 +208,9 @@ static void memories_follow_their_key(void **state) {
     store_close(s);
     assert_int_equal(sqlite3_open(path, &db), SQLITE_OK);
     static const char before[] =
-        "DROP TABLE jobs; DROP INDEX states_owner; ALTER TABLE states DROP COLUMN owner;"
+        "DROP TABLE conversations; DROP TABLE conversation_items; DROP TABLE conversation_usage;"
+        "DROP TABLE conversation_fts; DROP TABLE jobs; DROP INDEX states_owner; ALTER TABLE states "
+        "DROP COLUMN owner;"
         "ALTER TABLE states DROP COLUMN scope; ALTER TABLE api_keys DROP COLUMN role;"
         "PRAGMA user_version = 8;"
         "INSERT INTO api_keys(name, hash, created_ms, expires_ms, max_active, per_minute,"
@@ -375,7 +377,7 @@ static void any_damage_ends_in_an_answer_or_an_error(void **state) {
         assert_int_equal(store_state_add(s, &x, &e), 0);
     }
     store_close(s);
-    static char whole[1 << 18], bent[1 << 18];
+    static char whole[1 << 19], bent[1 << 19];
     FILE *f = fopen(in_dir("whole.db"), "rb");
     size_t n = fread(whole, 1, sizeof whole, f);
     fclose(f);

@@ -1,0 +1,45 @@
+/* conversations_impl.h: what the two files of /v1/conversations share. */
+#ifndef CHIMERE_SERVE_CONVERSATIONS_IMPL_H
+#define CHIMERE_SERVE_CONVERSATIONS_IMPL_H
+
+#include <jansson.h>
+
+#include "odo/memory.h"
+#include "serve/conversations.h"
+#include "serve/http_impl.h"
+#include "store/conversation.h"
+
+enum {
+    CONVERSATION_MAX_ITEMS = 1000, /* of one request */
+    CONVERSATION_MAX_NAME = 80,
+    CONVERSATION_MAX_OUT = 32 << 20, /* of one response */
+    CONVERSATION_PAGE_BYTES = 8 << 20,
+};
+
+/* Whose conversations a request is about, and which of them. */
+struct conversation_call {
+    struct store *s; /* borrowed from the server */
+    char owner[MEMORY_MAX_OWNER], name[CONVERSATION_MAX_NAME], item[CONVERSATION_MAX_NAME];
+    int64_t version; /* of If-Match; 0: any */
+};
+/* False: the request was answered. */
+bool conversations_call(struct http_request *r, struct conversation_call *c);
+struct store_conversation_key conversations_key(const struct conversation_call *c);
+/* Answers with status 200 and the conversation's version (0: none), or with the error; takes out. */
+void conversations_reply(struct http_request *r, int rc, int64_t version, struct buf *out,
+                         const struct err *e);
+/* Reads it again and answers with it. */
+void conversations_show(struct http_request *r, const struct conversation_call *c, int rc,
+                        struct err *e);
+int conversations_limit(struct http_request *r, int32_t *limit, struct err *e);
+
+/* The items of a request: names, bodies and texts are owned by the list. */
+struct conversation_items {
+    struct store_item *items; /* owned [n] */
+    int32_t n;
+};
+int conversations_items_read(const json_t *list, struct conversation_items *out, struct err *e);
+void conversations_items_fini(struct conversation_items *l);
+void conversations_new_name(const char *prefix, char out[CONVERSATION_MAX_NAME]);
+
+#endif
