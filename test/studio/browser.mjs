@@ -34,6 +34,19 @@ export async function open(url, options = {}) {
     await page.goto(url);
     return { page, context, seen };
 }
+// Another page of the same browser profile.
+export async function tab(context, url) {
+    const page = await context.newPage();
+    page.setDefaultTimeout(20_000);
+    await page.goto(url);
+    return page;
+}
+export async function ask(page, text) {
+    await page.getByRole("textbox", { name: "Message", exact: true }).fill(text);
+    await page.keyboard.press("Enter");
+    await page.getByRole("button", { name: "Stop the answer" }).waitFor({ state: "hidden" });
+    await page.getByRole("button", { name: "Answer again" }).last().waitFor();
+}
 export async function closeAll() {
     await browser?.close();
     browser = undefined;

@@ -1,7 +1,7 @@
 // The page as a whole: it opens, answers, stays within its origin, is accessible, and can be left out.
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
-import { accessible, closeAll, open, serve, shot } from "./browser.mjs";
+import { accessible, ask, closeAll, open, serve, shot } from "./browser.mjs";
 
 let server;
 before(async () => {
@@ -11,13 +11,6 @@ after(async () => {
     await closeAll();
     await server.stop();
 });
-
-async function ask(page, text) {
-    await page.getByRole("textbox", { name: "Message", exact: true }).fill(text);
-    await page.keyboard.press("Enter");
-    await page.getByRole("button", { name: "Stop the answer" }).waitFor({ state: "hidden" });
-    await page.getByRole("button", { name: "Answer again" }).last().waitFor();
-}
 
 test("the page answers with a strict policy; other clients get the server's health", async () => {
     const page = await fetch(`${server.url}/`, { headers: { Accept: "text/html" } });

@@ -65,12 +65,12 @@ async function failure(res: Response): Promise<ApiError> {
     return new ApiError(message, res.status, code, Number(res.headers.get("Retry-After") ?? 0));
 }
 
-export async function send(method: string, path: string, body?: unknown, signal?: AbortSignal): Promise<Response> {
+export async function send(method: string, path: string, body?: unknown, signal?: AbortSignal, extra?: Record<string, string>): Promise<Response> {
     let res: Response;
     try {
         res = await fetch(path, {
             method,
-            headers: headers(body === undefined ? undefined : { "Content-Type": "application/json" }),
+            headers: headers({ ...(body === undefined ? {} : { "Content-Type": "application/json" }), ...extra }),
             body: body === undefined ? undefined : JSON.stringify(body),
             signal,
             cache: "no-store",
@@ -94,6 +94,10 @@ export async function post<T>(path: string, body: unknown, signal?: AbortSignal)
 }
 export async function remove<T>(path: string): Promise<T> {
     return (await send("DELETE", path)).json();
+}
+// The version that a resource has now, of its ETag.
+export function versionOf(res: Response): number {
+    return Number(/"(\d+)"/.exec(res.headers.get("ETag") ?? "")?.[1] ?? 0);
 }
 // NULL if the server has no such endpoint, or not for this caller.
 export async function maybe<T>(path: string): Promise<T | null> {

@@ -2,7 +2,7 @@
 import { batch, computed, signal } from "@preact/signals";
 import { t } from "../i18n";
 import { answer, requestOf } from "./answer";
-import { ApiError, get, maybe, post, remove } from "./api";
+import { ApiError, get, maybe, post, remove, send, versionOf } from "./api";
 import { change, keep, kept, plainChat, settings, type ChatSettings } from "./settings";
 import { Tree, newId, type Attachment, type Turn } from "./tree";
 
@@ -17,6 +17,7 @@ export interface Conversation {
     pinned: boolean;
     created_at: number;
     updated_at: number;
+    version: number;
     settings?: Partial<ChatSettings>;
     match?: string;
 }
@@ -49,6 +50,8 @@ export const notice = signal("");
 export const keeps = signal(true); // the server keeps conversations
 export const loading = signal(false);
 let abort: AbortController | null = null;
+const saved = new Set<string>(); // turns of the current conversation that the server has
+const tabs = "BroadcastChannel" in window ? new BroadcastChannel("chimere") : null; // of this browser
 
 export const model = computed(() => chat.value.model || models.value.find((m) => m.id === "odo")?.id || models.value[0]?.id || "");
 
@@ -92,6 +95,7 @@ export function startNew(): void {
     stop();
     batch(() => {
         current.value = null;
+        saved.clear();
         tree.value = new Tree();
         chat.value = { ...settings.value.defaults };
         show();
@@ -108,6 +112,16 @@ function toTurn(item: Item): Turn {
         text: item.content.map((p) => p.text ?? "").join(""),
         at: (item.created_at ?? 0) * 1000,
     };
+}
+export async function itemsOf<T = Item>(id: string, wanted: () => boolean = () => true): Promise<T[]> {
+    const out: T[] = [];
+    for (let after = ""; wanted(); ) {
+        const list = await get<List<T>>(url(id, `/items?order=asc&limit=1000${after ? `&after=${after}` : ""}`));
+        out.push(...list.data);
+        if (!list.has_more || !list.last_id) break;
+        after = list.last_id;
+    }
+    return out;
 }
 function toItem(turn: Turn): unknown {
     const { id, parent, role, text, at, ...rest } = turn;
@@ -131,13 +145,12 @@ export async function open(id: string): Promise<void> {
     try {
         const c = await get<Conversation>(url(id));
         const next = new Tree();
-        let after = "";
-        for (;;) {
-            const list = await get<List<Item>>(url(id, `/items?order=asc&limit=500${after ? `&after=${after}` : ""}`));
-            if (mine !== opening) return;
-            for (const item of list.data) if (item.role) next.put(toTurn(item));
-            if (!list.has_more || !list.last_id) break;
-            after = list.last_id;
+        const items = await itemsOf(id, () => mine === opening);
+        if (mine !== opening) return;
+        saved.clear();
+        for (const item of items) {
+            saved.add(item.id);
+            if (item.role) next.put(toTurn(item));
         }
         const leaf = kept(`chimere.leaf.${id}`);
         if (leaf) next.choose(leaf);
@@ -155,6 +168,42 @@ export async function open(id: string): Promise<void> {
     }
 }
 
+// Another tab or device has changed the conversation that is shown: what is new there joins the tree here.
+export async function catchUp(): Promise<void> {
+    const c = current.value;
+    if (!c || writing.value) return;
+    try {
+        const now = await get<Conversation>(url(c.id));
+        if (now.version === c.version) return;
+        const items = await itemsOf(c.id, () => current.value?.id === c.id && !writing.value);
+        if (current.value?.id !== c.id || writing.value) return;
+        const there = new Set(items.map((x) => x.id));
+        for (const id of saved) if (!there.has(id) && tree.value.turns.has(id)) tree.value.drop(id);
+        saved.clear();
+        for (const item of items) {
+            saved.add(item.id);
+            if (item.role) tree.value.put(toTurn(item));
+        }
+        batch(() => {
+            current.value = now;
+            chat.value = { ...plainChat, ...now.settings };
+            show();
+        });
+    } catch (e) {
+        if (e instanceof ApiError && e.status === 404) startNew();
+    }
+}
+function changed(id = current.value?.id ?? ""): void {
+    tabs?.postMessage(id);
+}
+tabs?.addEventListener("message", (e) => {
+    void loadConversations().catch(() => {});
+    if (e.data === current.value?.id) void catchUp();
+});
+document.addEventListener("visibilitychange", () => {
+    if (document.visibilityState === "visible") void catchUp();
+});
+
 async function ensure(first: string): Promise<void> {
     if (current.value || !keeps.value) return;
     const title = first.replace(/\s+/g, " ").trim().slice(0, 60) || t("chat.untitled");
@@ -169,13 +218,31 @@ async function ensure(first: string): Promise<void> {
     }
 }
 
-async function store(...turns: Turn[]): Promise<void> {
+// A turn, and those before it that could not be kept when they came.
+let queue: Promise<unknown> = Promise.resolve();
+function inOrder<T>(act: () => Promise<T>): Promise<T> {
+    const done = queue.then(act);
+    queue = done.catch(() => {});
+    return done;
+}
+const store = (turn: Turn) => inOrder(() => storeNow(turn));
+async function storeNow(turn: Turn): Promise<void> {
+    if (!keeps.value) return;
+    const line = tree.value.to(turn.id);
+    await ensure(line[0]?.text ?? "");
     const c = current.value;
-    if (!c || !keeps.value) return;
-    await post(url(c.id, "/items"), { items: turns.map(toItem) });
-    const now = Math.floor(Date.now() / 1000);
-    current.value = { ...c, updated_at: now };
-    conversations.value = [{ ...c, updated_at: now }, ...conversations.value.filter((x) => x.id !== c.id)];
+    if (!c) return;
+    const fresh = line.filter((x) => !saved.has(x.id));
+    const res = saved.has(turn.id)
+        ? await send("POST", url(c.id, `/items/${encodeURIComponent(turn.id)}`), toItem(turn))
+        : await send("POST", url(c.id, "/items"), { items: fresh.map(toItem) });
+    for (const x of fresh) saved.add(x.id);
+    const missed = versionOf(res) !== c.version + 1;
+    const now = { ...c, updated_at: Math.floor(Date.now() / 1000), version: missed ? c.version : versionOf(res) };
+    if (current.value?.id === c.id) current.value = now;
+    conversations.value = [now, ...conversations.value.filter((x) => x.id !== c.id)];
+    changed();
+    if (missed) await catchUp();
 }
 
 function remember(id: string): void {
@@ -191,7 +258,7 @@ async function run(turn: Turn, upTo: Turn[], resume: boolean): Promise<void> {
     writing.value = turn.id;
     announcement.value = t("status.answering");
     let scheduled = false;
-    const changed = () => {
+    const grew = () => {
         if (scheduled) return;
         scheduled = true;
         requestAnimationFrame(() => {
@@ -199,7 +266,7 @@ async function run(turn: Turn, upTo: Turn[], resume: boolean): Promise<void> {
             revision.value++;
         });
     };
-    await answer(turn, requestOf(upTo, { ...chat.value, model: model.value }, id, resume), changed, mine.signal);
+    await answer(turn, requestOf(upTo, { ...chat.value, model: model.value }, id, resume), grew, mine.signal);
     if (writing.value === turn.id) writing.value = null;
     tree.value.put({ ...turn });
     show();
@@ -224,7 +291,6 @@ export async function ask(text: string, files: Attachment[], parent: string): Pr
     tree.value.put(user);
     remember(user.id);
     try {
-        await ensure(text);
         await store(user);
     } catch (e) {
         failed(e);
@@ -263,8 +329,15 @@ export async function drop(id: string): Promise<void> {
     const gone = tree.value.drop(id);
     show();
     const c = current.value;
-    if (!c || !keeps.value) return;
-    for (const x of gone.reverse()) await remove(url(c.id, `/items/${encodeURIComponent(x)}`)).catch(failed);
+    if (!c || !saved.has(id)) return;
+    for (const x of gone) saved.delete(x);
+    try {
+        const now = await remove<Conversation>(url(c.id, `/items/${encodeURIComponent(id)}?below=true`));
+        if (current.value?.id === c.id && now.version === current.value.version + 1) current.value = now;
+        changed();
+    } catch (e) {
+        failed(e);
+    }
 }
 
 export function branch(id: string, step: number): void {
@@ -287,10 +360,28 @@ export async function rate(id: string, rating: "up" | "down", comment?: string):
     await store(next).catch(failed);
 }
 
+// Against the version that is shown; if another tab was faster, against the one that there is now.
+const put = (id: string, part: Partial<Conversation>) => inOrder(() => putNow(id, part));
+async function putNow(id: string, part: Partial<Conversation>): Promise<void> {
+    const known = current.value?.id === id ? current.value : conversations.value.find((c) => c.id === id);
+    let c: Conversation;
+    try {
+        c = await (await send("POST", url(id), part, undefined, known ? { "If-Match": `"${known.version}"` } : {})).json();
+    } catch (e) {
+        if (!(e instanceof ApiError && e.status === 412)) throw e;
+        if (current.value?.id === id) await catchUp();
+        c = await post<Conversation>(url(id), part);
+    }
+    if (current.value?.id === id) {
+        current.value = c;
+        chat.value = { ...plainChat, ...c.settings };
+    }
+    conversations.value = conversations.value.map((x) => (x.id === id ? { ...x, ...c } : x));
+    changed();
+}
 export async function update(id: string, part: Partial<Conversation>): Promise<void> {
     try {
-        const c = await post<Conversation>(url(id), part);
-        if (current.value?.id === id) current.value = c;
+        await put(id, part);
         await loadConversations();
     } catch (e) {
         failed(e);
@@ -301,6 +392,7 @@ export async function removeConversation(id: string): Promise<void> {
         await remove(url(id));
         keep(`chimere.leaf.${id}`, null);
         if (current.value?.id === id) startNew();
+        changed(id);
         await loadConversations();
     } catch (e) {
         failed(e);
@@ -310,6 +402,6 @@ export async function removeConversation(id: string): Promise<void> {
 export function setChat(part: Partial<ChatSettings>): void {
     chat.value = { ...chat.value, ...part };
     const c = current.value;
-    if (c && keeps.value) void post(url(c.id), { settings: chat.value }).catch(failed);
+    if (c && keeps.value) void put(c.id, { settings: chat.value }).catch(failed);
     else change({ defaults: { ...settings.value.defaults, model: chat.value.model } });
 }

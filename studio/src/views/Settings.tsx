@@ -100,7 +100,7 @@ export function SettingsDialog() {
                 <input
                     ref={picker}
                     type="file"
-                    accept=".json,application/json"
+                    accept=".json,.md,.markdown"
                     class="offscreen"
                     tabIndex={-1}
                     aria-label={t("settings.import")}

@@ -31,7 +31,7 @@ function Entry({ c, leave }: { c: Conversation; leave: () => void }) {
                     void update(c.id, { title: new FormData(e.currentTarget).get("title") as string });
                 }}
             >
-                <input name="title" type="text" aria-label={t("side.rename")} defaultValue={c.title} maxLength={200} ref={(el) => el?.focus()} onBlur={(e) => e.currentTarget.form?.requestSubmit()} />
+                <input name="title" type="text" aria-label={t("side.rename")} defaultValue={c.title} maxLength={120} ref={(el) => el?.focus()} onBlur={(e) => e.currentTarget.form?.requestSubmit()} />
             </form>
         );
     return (
