@@ -192,7 +192,9 @@ enum moe_gating {
  * lower index); their weights are the scores, divided by their sum where normalise, times scale.
  * out += sum_e weight_e * ffn_e(x) + shared, shared = ffn_shared(x) * sigmoid(<shared_gate_w, x>)
  * (factor 1 where shared_gate_w is NULL). A token whose scores are not finite gets NaN and ids of -1,
- * alone. */
+ * alone. `chosen` replaces the choice and keeps the weights: they come from the scores of those experts.
+ * With `place`, experts at a negative place add nothing in this call: on the processor, calls with ascending
+ * experts, the shared one in the last, add up to the bits of one call with all. */
 struct moe_args {
     int32_t n_tok, n_used;
     enum moe_gating gating;
@@ -209,6 +211,10 @@ struct moe_args {
     const float *shared_gate_w;                     /* [n_embd] or NULL */
     float *out;                                     /* [n_tok, n_embd] */
     int32_t *ids;                                   /* [n_tok, n_used] chosen experts, or NULL */
+    const int32_t *chosen; /* [n_tok, n_used] experts in place of the router's choice, a row of -1:
+                              not finite; NULL: the router chooses */
+    const int32_t *place;  /* [n_expert] the matrix of each expert in the stacks, host devices only;
+                              NULL: its own number */
 };
 
 /* What a chain of samplers needs of rows of logits, so that no whole row need cross to the host: all but
@@ -338,6 +344,9 @@ struct ops {
     void (*ssd)(struct dev *d, const struct ssd_args *a);             /* steps 1e-5; chunked 1e-4 */
     void (*ffn)(struct dev *d, const struct ffn_args *a);             /* as linear */
     void (*moe)(struct dev *d, const struct moe_args *a);             /* as linear */
+    /* a->ids alone: the choice that moe makes. Returns the logits that it was made from, for moe's a->logits,
+     * valid until the next op; NULL: moe computes them again. A NULL row if device memory is not the host's. */
+    const float *(*route)(struct dev *d, const struct moe_args *a);
     /* out[i] = act(a[i]) * b[i]; b NULL: act(a). out may be a or b. 1e-6 */
     void (*act_mul)(struct dev *d, float *out, const float *a, const float *b, int64_t n,
                     enum act act);

@@ -22,6 +22,7 @@ struct weight {
     uint32_t layout;  /* 0: rows as in the file; else a form private to the device (ops->prepare) */
     int64_t n_in, n_out, n_mat;
     size_t row_bytes, mat_bytes; /* of layout 0 */
+    size_t stride; /* bytes from a matrix to the next in a private form; 0: they are adjacent */
 };
 
 /* Consecutive rows of a batch that belong to one sequence. */

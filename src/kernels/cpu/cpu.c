@@ -161,6 +161,7 @@ static void set_ops(struct cpu *c) {
     c->ops.linear = cpu_linear;
     c->ops.ffn = cpu_ffn;
     c->ops.moe = cpu_moe;
+    c->ops.route = cpu_route;
     c->ops.qkv_store = cpu_qkv_store;
     c->ops.attn = cpu_attn;
     c->ops.attn_full = cpu_attn_full;

@@ -77,6 +77,7 @@ void cpu_linear(struct dev *d, const struct linear_out *o, int32_t n_o, const fl
                 int64_t x_stride, int32_t n_tok);
 void cpu_ffn(struct dev *d, const struct ffn_args *a);
 void cpu_moe(struct dev *d, const struct moe_args *a);
+const float *cpu_route(struct dev *d, const struct moe_args *a);
 void cpu_qkv_store(struct dev *d, const struct qkv_store_args *a);
 void cpu_attn(struct dev *d, const struct attn_args *a);
 void cpu_attn_full(struct dev *d, const struct attn_full_args *a);

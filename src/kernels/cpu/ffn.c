@@ -39,7 +39,8 @@ static void keep_best(const float *key, int32_t n, int32_t n_used, int32_t *ids)
     }
 }
 
-/* The common case, softmax and division by the chosen's sum, needs the exponentials of the chosen only. */
+/* The common case, softmax and division by the chosen's sum, needs the exponentials of the chosen only.
+ * With a->chosen, ids are given. */
 static bool choose(const struct moe_args *a, int32_t n, const float *logits, int32_t *ids,
                    float *weights) {
     bool direct = (a->normalise && a->gating == MOE_SOFTMAX) || a->gating == MOE_SOFTMAX_CHOSEN;
@@ -51,9 +52,12 @@ static bool choose(const struct moe_args *a, int32_t n, const float *logits, int
     float sum = 0;
     for (int32_t i = 0; i < n; i++) sum += logits[i] * 0.0f;
     if (sum != 0) return false; /* an infinity or a NaN */
-    keep_best(logits, n, a->n_used, ids);
-    for (int32_t k = 0; k < a->n_used; k++)
-        sum += weights[k] = expf(logits[ids[k]] - logits[ids[0]]);
+    if (!a->chosen) keep_best(logits, n, a->n_used, ids);
+    else if (ids[0] < 0) return false;
+    float most = logits[ids[0]];
+    for (int32_t k = 1; a->chosen && k < a->n_used; k++)
+        most = logits[ids[k]] > most ? logits[ids[k]] : most;
+    for (int32_t k = 0; k < a->n_used; k++) sum += weights[k] = expf(logits[ids[k]] - most);
     for (int32_t k = 0; k < a->n_used; k++) weights[k] = weights[k] / sum * a->scale;
     return true;
 }
@@ -65,6 +69,7 @@ static void route(const struct ffn_job *j, int32_t first, int32_t last, int32_t 
     for (int32_t t = first; t < last; t++) {
         int32_t *id = ids + t * a->n_used;
         float *w = weights + t * a->n_used;
+        if (a->chosen) memcpy(id, a->chosen + t * a->n_used, (size_t)a->n_used * sizeof *id);
         bool finite = choose(a, n_expert, j->logits + (int64_t)t * n_expert, id, w);
         for (int32_t k = 0; !finite && k < a->n_used; k++) {
             id[k] = k; /* any will do: the weight makes the row NaN */
@@ -114,10 +119,13 @@ static int group(const struct ffn_job *j, struct cpu_thread *t, const int32_t *i
     for (int32_t e = 0; e < n_expert; e++) {
         struct ffn_task *k = &t->tasks[e];
         int32_t n = k->n_row;
-        if (!n) continue;
+        bool left_out = a->place && a->place[e] < 0;
+        if (left_out) k->n_row = 0;
+        if (!n || left_out) continue;
         *k = no_task;
         k->gate = a->gate, k->up = a->up, k->down = a->down;
-        k->mat = e;
+        k->expert = e;
+        k->mat = a->place ? a->place[e] : e;
         k->gate_scale = k->down_scale = 1;
         k->rows = rows + at, k->weights = row_weights + at;
         k->hidden0 = at;
@@ -125,6 +133,7 @@ static int group(const struct ffn_job *j, struct cpu_thread *t, const int32_t *i
     }
     for (int32_t i = 0; i < n_pair; i++) {
         struct ffn_task *k = &t->tasks[ids[i]];
+        if (a->place && a->place[ids[i]] < 0) continue;
         rows[k->hidden0 + k->n_row] = i / a->n_used;
         row_weights[k->hidden0 + k->n_row++] = weights[i];
     }
@@ -253,8 +262,8 @@ static void observe_inputs(const struct ffn_job *j, const struct ffn_task *tasks
     for (int k = 0; k < n_task; k++)
         for (int32_t i = 0; i < tasks[k].n_row; i++) {
             const float *x = j->x + (tasks[k].rows ? tasks[k].rows[i] : i) * j->n_embd;
-            cpu_observed(j->c, tasks[k].gate, tasks[k].mat, x, j->n_embd, 1);
-            cpu_observed(j->c, tasks[k].up, tasks[k].mat, x, j->n_embd, 1);
+            cpu_observed(j->c, tasks[k].gate, tasks[k].expert, x, j->n_embd, 1);
+            cpu_observed(j->c, tasks[k].up, tasks[k].expert, x, j->n_embd, 1);
         }
 }
 
@@ -295,7 +304,7 @@ static void ffn_part(void *arg, int ith, int n_thread) {
     pool_barrier(c->pool, ith);
     if (ith == 0 && c->observe)
         for (int k = 0; k < n_task; k++)
-            cpu_observed(c, t->tasks[k].down, t->tasks[k].mat,
+            cpu_observed(c, t->tasks[k].down, t->tasks[k].expert,
                          c->hidden + t->tasks[k].hidden0 * j->hidden_stride, j->hidden_stride,
                          t->tasks[k].n_row);
     const uint8_t *hidden_acts =
@@ -360,12 +369,43 @@ void cpu_ffn(struct dev *d, const struct ffn_args *a) {
                   work_of(&j, a->n_tok, a->gate, a->up, a->down));
 }
 
+/* Without a->logits. */
+static bool is_fast_router(const struct cpu *c, const struct moe_args *a) {
+    return cpu_multiplies(c, a->router) && a->router->layout == 0 && a->router->n_out <= 1024;
+}
+
+static bool has_room(struct cpu *c, const struct moe_args *a) {
+    if (a->router->n_out <= c->ref.need.n_expert && a->n_tok <= c->ref.need.n_tok) return true;
+    ref_fail(&c->ref, CHIMERE_EINTERNAL, "moe: more experts or rows than reserve() was told of");
+    return false;
+}
+
+static void route_part(void *arg, int ith, int n_thread) {
+    struct ffn_job *j = arg;
+    router_logits(j, ith, n_thread);
+    pool_barrier(j->c->pool, ith);
+    route(j, j->n_tok * ith / n_thread, j->n_tok * (ith + 1) / n_thread, j->c->ids, j->c->weights);
+}
+
+const float *cpu_route(struct dev *d, const struct moe_args *a) {
+    struct cpu *c = (struct cpu *)d;
+    if (!is_fast_router(c, a)) return ref_route(d, a);
+    if (!ref_begin(&c->ref) || !has_room(c, a)) return NULL;
+    struct moe_args alone = *a;
+    alone.logits = NULL;
+    alone.shared_gate_w = NULL;
+    struct ffn_job j = {
+        .c = c, .moe = &alone, .logits = c->logits, .n_embd = a->router->n_in, .n_tok = a->n_tok};
+    pool_work(c->pool, route_part, &j, a->n_tok > STEP_MAX_TOK,
+              (size_t)a->n_tok * (size_t)a->router->n_out * a->router->row_bytes);
+    return c->logits;
+}
+
 void cpu_moe(struct dev *d, const struct moe_args *a) {
     struct cpu *c = (struct cpu *)d;
     bool fast = multiplies(c, a->gate) && cpu_multiplies(c, a->up) && cpu_multiplies(c, a->down) &&
                 multiplies(c, a->sh_gate) && multiplies(c, a->sh_up) && multiplies(c, a->sh_down) &&
-                (a->logits || (cpu_multiplies(c, a->router) && a->router->layout == 0)) &&
-                a->router->n_out <= 1024;
+                (is_fast_router(c, a) || (a->logits && a->router->n_out <= 1024));
     if (!fast) {
         ref_moe(d, a);
         return;
@@ -384,12 +424,7 @@ void cpu_moe(struct dev *d, const struct moe_args *a) {
         packed(a->up) || packed(a->gate) || (a->sh_up && (packed(a->sh_up) || packed(a->sh_gate)));
     j.rounds_hidden = packed(a->down) || (a->sh_up && packed(a->sh_down));
     int64_t n_row = (int64_t)a->n_tok * (a->n_used + (a->sh_up ? 1 : 0));
-    if (a->router->n_out > c->ref.need.n_expert || a->n_tok > c->ref.need.n_tok) {
-        ref_fail(&c->ref, CHIMERE_EINTERNAL,
-                 "moe: more experts or rows than reserve() was told of");
-        return;
-    }
-    if (plan(&j, n_row, j.hidden_stride))
+    if (has_room(c, a) && plan(&j, n_row, j.hidden_stride))
         pool_work(c->pool, ffn_part, &j, a->n_tok > STEP_MAX_TOK,
                   work_of(&j, (int64_t)a->n_tok * a->n_used, a->gate, a->up, a->down) +
                       (a->sh_up ? work_of(&j, a->n_tok, a->sh_gate, a->sh_up, a->sh_down) : 0));

@@ -10,6 +10,7 @@ struct ffn_task {
     float gate_scale, down_scale;
     enum act act;         /* of a plain ffn */
     int64_t mat;          /* index in the stacks */
+    int32_t expert;       /* its number in the model */
     const int32_t *rows;  /* [n_row] tokens, ascending; NULL: all */
     const float *weights; /* [n_row]; NULL: 1 */
     int32_t n_row;

@@ -76,8 +76,9 @@ static void float_tiles(const struct cpu *c, const struct cpu_product *p, float 
 
 static const uint8_t *tile_data(const struct weight *w, const struct repack_form *f, int64_t mat,
                                 int64_t row0) {
-    return (const uint8_t *)w->data + (size_t)(mat * repack_n_tile(w->n_out) + row0 / PACK_ROWS) *
-                                          repack_tile_bytes(f, w->n_in);
+    size_t tile = repack_tile_bytes(f, w->n_in);
+    size_t stride = w->stride ? w->stride : (size_t)repack_n_tile(w->n_out) * tile;
+    return (const uint8_t *)w->data + (size_t)mat * stride + (size_t)(row0 / PACK_ROWS) * tile;
 }
 
 static void run_call(const struct cpu *c, const struct cpu_thread *t, struct cpu_product *p,

@@ -496,7 +496,8 @@ void cuda_moe(struct dev *d, const struct moe_args *a) {
                          (int32_t)a->gating,
                          (int32_t)a->normalise,
                          a->scale,
-                         0};
+                         0,
+                         a->chosen};
     /* the same weights, without the sum over all experts */
     if (a->gating == MOE_SOFTMAX && a->normalise && !a->select_bias)
         choice.gating = MOE_SOFTMAX_CHOSEN;

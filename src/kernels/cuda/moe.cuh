@@ -22,6 +22,7 @@ struct choice_job {
     int32_t n_expert, n_used, gating, normalise;
     float scale;
     int32_t unused;
+    const int32_t *given; /* [n_tok, n_used]: in place of the choice; or NULL */
 };
 
 /* Sorts K numbers, a power of two, the largest first: merges of odd and even places, known at compile time. */
@@ -46,6 +47,7 @@ template <int K> __device__ __forceinline__ void sort_falling(uint64_t *v) {
  * short: without a bias, scores are in the order of logits. */
 template <int K> __device__ __forceinline__ int32_t warp_choose(const choice_job &c, int64_t t) {
     int lane = (int)threadIdx.x % 32, e0 = lane * K;
+    if (c.given) return lane < c.n_used ? c.given[t * c.n_used + lane] : -1;
     const float *logits = c.logits + t * c.n_expert;
     float v[K];
     uint64_t best

@@ -130,6 +130,7 @@ const struct ops ref_ops = {
     .ssd = ref_ssd,
     .ffn = ref_ffn,
     .moe = ref_moe,
+    .route = ref_route,
     .act_mul = ref_act_mul,
     .axpby = ref_axpby,
     .gather_rows = ref_gather_rows,

@@ -67,6 +67,7 @@ void ref_ssm(struct dev *d, const struct ssm_args *a);
 void ref_ssd(struct dev *d, const struct ssd_args *a);
 void ref_ffn(struct dev *d, const struct ffn_args *a);
 void ref_moe(struct dev *d, const struct moe_args *a);
+const float *ref_route(struct dev *d, const struct moe_args *a);
 void ref_act_mul(struct dev *d, float *out, const float *a, const float *b, int64_t n,
                  enum act act);
 void ref_axpby(struct dev *d, float *y, float alpha, const float *x, float beta, int64_t n);

@@ -80,7 +80,8 @@ bool ref_moe_choose(const struct moe_args *a, int64_t n_expert, const float *log
                     int32_t *ids, float *weights) {
     if (!to_scores(a->gating, n_expert, logits, scores)) return false;
     double sum = 0;
-    for (int32_t k = 0; k < a->n_used; k++) {
+    if (a->chosen && ids[0] < 0) return false;
+    for (int32_t k = 0; !a->chosen && k < a->n_used; k++) {
         int32_t best = -1;
         float best_key = 0;
         for (int32_t i = 0; i < n_expert; i++) {
@@ -94,9 +95,12 @@ bool ref_moe_choose(const struct moe_args *a, int64_t n_expert, const float *log
         if (best < 0) return false;
         ids[k] = best;
     }
+    float most = scores[ids[0]];
+    for (int32_t k = 1; a->chosen && k < a->n_used; k++)
+        most = scores[ids[k]] > most ? scores[ids[k]] : most;
     for (int32_t k = 0; k < a->n_used; k++) {
-        weights[k] = a->gating == MOE_SOFTMAX_CHOSEN ? (float)exp(scores[ids[k]] - scores[ids[0]])
-                                                     : scores[ids[k]];
+        weights[k] =
+            a->gating == MOE_SOFTMAX_CHOSEN ? (float)exp(scores[ids[k]] - most) : scores[ids[k]];
         sum += weights[k];
     }
     bool divide = a->normalise || a->gating == MOE_SOFTMAX_CHOSEN;
@@ -135,10 +139,13 @@ void ref_moe(struct dev *d, const struct moe_args *a) {
         float *out = a->out + t * n;
         if (a->logits) memcpy(logits, a->logits + t * n_expert, (size_t)n_expert * sizeof *logits);
         else ref_matvec(r, a->router, 0, ref_rounded(r, a->router, x, m.x8), m.row, 1, logits);
+        if (a->chosen) memcpy(ids, a->chosen + t * a->n_used, (size_t)a->n_used * sizeof *ids);
         bool finite = ref_moe_choose(a, n_expert, logits, scores, ids, weights);
         for (int64_t i = 0; i < n; i++) acc[i] = finite ? 0 : NAN;
         for (int32_t k = 0; finite && k < a->n_used; k++) {
-            struct expert e = {a->gate, a->up, a->down, NULL, NULL, NULL, a->act, 1, 1, ids[k]};
+            int32_t mat = a->place ? a->place[ids[k]] : ids[k];
+            if (mat < 0) continue;
+            struct expert e = {a->gate, a->up, a->down, NULL, NULL, NULL, a->act, 1, 1, mat};
             ffn_one(r, &e, x, &m);
             for (int64_t i = 0; i < n; i++) acc[i] += (double)weights[k] * m.y[i];
         }
@@ -147,4 +154,22 @@ void ref_moe(struct dev *d, const struct moe_args *a) {
         for (int32_t k = 0; a->ids && k < a->n_used; k++)
             a->ids[t * a->n_used + k] = finite ? ids[k] : -1;
     }
+}
+
+const float *ref_route(struct dev *d, const struct moe_args *a) {
+    struct ref *r = (struct ref *)d;
+    if (!ref_begin(r)) return NULL;
+    int64_t n_expert = a->router->n_out, n = a->router->n_in;
+    float *x8 = ref_take(r, (size_t)n), *row = ref_take(r, (size_t)n);
+    float *logits = ref_take(r, (size_t)n_expert), *scores = ref_take(r, (size_t)n_expert);
+    float *weights = ref_take(r, (size_t)a->n_used);
+    if (!x8 || !row || !logits || !scores || !weights) return NULL;
+    for (int32_t t = 0; t < a->n_tok; t++) {
+        const float *x = a->x + t * n;
+        int32_t *ids = a->ids + t * a->n_used;
+        ref_matvec(r, a->router, 0, ref_rounded(r, a->router, x, x8), row, 1, logits);
+        bool finite = ref_moe_choose(a, n_expert, logits, scores, ids, weights);
+        for (int32_t k = 0; !finite && k < a->n_used; k++) ids[k] = -1;
+    }
+    return NULL;
 }
