@@ -1,24 +1,10 @@
-/* experts.c: experts on the device, multiplied by the host, or streamed from host memory per layer. */
-#include "model/experts.h"
+/* experts.c: experts on the device, multiplied by the host, streamed from host memory per layer, or on disk. */
+#include "model/experts_impl.h"
 
 #include <string.h>
 
 #include "base/err.h"
 #include "base/mem.h"
-#include "model/model.h"
-
-struct experts {
-    const struct model *m; /* borrowed */
-    struct dev *d;         /* borrowed: the model's device */
-    float *x, *y;          /* owned, pinned [n_tok_max, n_embd]: rows for the host, its results */
-    float *logits;         /* owned, pinned [STEP_MAX_TOK, n_expert]: the router's */
-
-    /* the present batch */
-    bool streams;
-    struct weight staged[2][3]; /* gate, up, down of the layers in turn */
-    int32_t next;               /* staging buffer of the next layer */
-};
-
 static const struct weight *weight_or_null(const struct weight *w) { return w->data ? w : NULL; }
 
 bool experts_stream(const struct hparams *hp, int32_t n_tok) {
@@ -32,6 +18,10 @@ int experts_new(struct experts **out, const struct model *m, const struct dev_ne
     if (!x) return err_set(e, CHIMERE_ENOMEM, "out of memory");
     x->m = m;
     x->d = m->dev;
+    x->n_tok_max = n_tok_max;
+    x->shape = routing_shape_of(&m->hp);
+    for (int32_t il = 0, n = 0; il < m->hp.n_layer; il++)
+        if (m->hp.layer[il].ffn == FFN_MOE) x->mixture[il] = n++;
     struct dev *host = m->weights.experts.host;
     if (!host) return 0;
     int rc = host->ops->reserve(host, need, e);
@@ -46,6 +36,7 @@ int experts_new(struct experts **out, const struct model *m, const struct dev_ne
 
 void experts_free(struct experts *x) {
     if (!x) return;
+    experts_replay_free(x);
     float *const pinned[] = {x->x, x->y, x->logits};
     for (size_t i = 0; i < sizeof pinned / sizeof *pinned; i++)
         if (pinned[i]) x->d->ops->host_free(x->d, pinned[i]);
@@ -55,7 +46,8 @@ void experts_free(struct experts *x) {
 /* The shared expert runs on the device, the routed ones on the host beside it. The device writes the normed
  * rows to pinned memory, for steps also the router's logits (2 MB of floats per layer, an eighth of what the
  * host would read for them), and reads the host's sums there. Waits once per layer, for the rows. */
-static void run_on_host(struct experts *x, const struct expert_layer *l, const struct moe_args *a) {
+static void run_on_host(struct experts *x, int32_t il, const struct moe_args *a) {
+    const struct expert_layer *l = &x->m->weights.experts.layer[il];
     const struct hparams *hp = &x->m->hp;
     const struct ops *ops = x->d->ops;
     struct dev *host = x->m->weights.experts.host;
@@ -92,6 +84,7 @@ static void run_on_host(struct experts *x, const struct expert_layer *l, const s
     routed.sh_gate = routed.sh_up = routed.sh_down = NULL;
     routed.shared_gate_w = NULL;
     routed.out = x->y;
+    if (a->chosen) routed.chosen = experts_chosen(x, il, true);
     host->ops->moe(host, &routed);
     ops->axpby(x->d, a->out, 1, x->y, 1, n);
 }
@@ -115,14 +108,15 @@ static void stage_next(struct experts *x, int32_t il) {
     x->next ^= 1;
 }
 
-void experts_begin(struct experts *x, int32_t n_tok) {
+void experts_begin(struct experts *x, const struct span *spans, int32_t n_span, int32_t n_tok) {
+    experts_replay_begin(x, spans, n_span, n_tok);
     x->streams = x->m->weights.experts.staging[0] && experts_stream(&x->m->hp, n_tok);
     if (!x->streams) return;
     x->d->ops->stage_fence(x->d); /* both buffers are free after what was recorded so far */
     stage_next(x, 0);
 }
 
-void experts_run(struct experts *x, int32_t il, const struct moe_args *a) {
+static void run(struct experts *x, int32_t il, const struct moe_args *a) {
     const struct expert_store *s = &x->m->weights.experts;
     const struct expert_layer *l = s->host ? &s->layer[il] : NULL;
     if (!l || !l->on_host) {
@@ -130,7 +124,7 @@ void experts_run(struct experts *x, int32_t il, const struct moe_args *a) {
         return;
     }
     if (!x->streams) {
-        run_on_host(x, l, a);
+        run_on_host(x, il, a);
         return;
     }
     const struct weight *staged = x->staged[x->next ^ 1];
@@ -142,6 +136,15 @@ void experts_run(struct experts *x, int32_t il, const struct moe_args *a) {
     x->d->ops->moe(x->d, &here);
     x->d->ops->flush(x->d);
     stage_next(x, il + 1);
+}
+
+void experts_run(struct experts *x, int32_t il, const struct moe_args *a) {
+    struct moe_args b = *a;
+    bool is_trunk = il < x->m->hp.n_layer;
+    if (is_trunk && x->replay) b.chosen = experts_chosen(x, il, false);
+    if (is_trunk && x->observe) b.ids = x->ids;
+    run(x, il, &b);
+    if (b.ids) x->observe(x->observe_ud, x->mixture[il], x->ids, a->n_tok);
 }
 
 int experts_status(struct experts *x, struct err *e) {

@@ -1,6 +1,7 @@
 /* experts.h: where the routed experts of a mixture live and how a layer computes them.
  *
- * Today's tiers: device memory, or host memory per layer. Experts in host memory are multiplied by the host
+ * Today's tiers: device memory, or host memory per layer; of the processor's model, all in memory or a pool of
+ * memory over the disk (tier.h). Experts in host memory are multiplied by the host
  * (decoding), or streamed through two staging buffers of the device (long batches). Blocks call experts_run
  * and know no tier. struct expert_store belongs to the model and is immutable after loading; struct experts
  * belongs to one forward pass and is used by one thread. */
@@ -12,6 +13,7 @@
 
 struct err;
 struct model;
+struct routing;
 
 /* The experts of the first n_layer mixtures stay in host memory. */
 struct expert_placement {
@@ -51,13 +53,22 @@ int experts_new(struct experts **out, const struct model *m, const struct dev_ne
                 int32_t n_tok_max, struct err *e);
 void experts_free(struct experts *x);
 
+/* From here on r replaces the choice of the trunk's routers, which keep their weights: sequences of n_slot
+ * slots read it from places far apart. r is borrowed until experts_free. At most once. */
+int experts_replay(struct experts *x, const struct routing *r, int32_t n_slot, struct err *e);
+/* From here on fn gets the choice of each layer of the trunk, [n_tok, n_used], after it was computed.
+ * CHIMERE_EUNSUPPORTED unless the processor computes all. At most once. */
+int experts_observe(struct experts *x,
+                    void (*fn)(void *ud, int32_t mixture, const int32_t *ids, int32_t n_tok),
+                    void *ud, struct err *e);
+
 /* Chooses the tier of a batch of n_tok rows and starts to stream its first layer. */
-void experts_begin(struct experts *x, int32_t n_tok);
+void experts_begin(struct experts *x, const struct span *spans, int32_t n_span, int32_t n_tok);
 
 /* Adds the mixture of layer il to a->out. a describes it with all experts on the device. */
 void experts_run(struct experts *x, int32_t il, const struct moe_args *a);
 
-/* 0, or the first failure of the host. Waits for the host. */
+/* 0, or the first failure of the host, or of this batch's reads. Waits for the host. */
 int experts_status(struct experts *x, struct err *e);
 
 #endif

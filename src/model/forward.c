@@ -165,7 +165,7 @@ static void head(struct forward *f, const struct weight *w, int32_t n_id, const 
 enum { FIRST_LAYERS = 2, MORE_LAYERS = 10 };
 static void run_layers(struct forward *f) {
     const struct hparams *hp = &f->m->hp;
-    experts_begin(f->experts, f->n_tok);
+    experts_begin(f->experts, f->spans, f->n_span, f->n_tok);
     if (f->embd)
         f->d->ops->copy(f->d, f->embd, f->x, (size_t)f->n_tok * (size_t)hp->n_embd * sizeof(float));
     for (int32_t il = 0; il < hp->n_layer; il++) {
@@ -258,6 +258,8 @@ const float *forward_row(struct forward *f, int32_t i, struct err *e) {
 }
 
 const float *forward_hidden(const struct forward *f) { return f->hidden; }
+
+struct experts *forward_experts(struct forward *f) { return f->experts; }
 
 float *forward_seq_hidden(struct forward *f, struct seq *s) {
     return f->p->hidden ? f->p->hidden + (int64_t)s->slot * f->m->hp.n_embd : NULL;

@@ -45,6 +45,10 @@ const float *forward_row(struct forward *f, int32_t i, struct err *e);
  * what prediction blocks and embeddings read. */
 const float *forward_hidden(const struct forward *f);
 
+/* Its experts: experts_replay, experts_observe. */
+struct experts;
+struct experts *forward_experts(struct forward *f);
+
 /* ---- multi-token prediction (models with nextn blocks) ---- */
 
 /* Feeds block 0 with pairs (hidden row of position pos + i, token at position pos + i + 1) and returns

@@ -20,6 +20,7 @@
 #include "engine/plan.h"
 #include "engine/sampler.h"
 #include "model/forward.h"
+#include "model/routing.h"
 
 const struct cfg_opt bench_options[] = {
     MODEL_OPTIONS,
@@ -30,6 +31,10 @@ const struct cfg_opt bench_options[] = {
     {"parallel", 0, CFG_STR, "LIST", "1", 0, 0, NULL, "sequences decoding together, e.g. 1,4,8"},
     {"repeat", 'r', CFG_INT, "N", "5", 1, 1000, NULL, "measured repetitions, after one to warm up"},
     {"batch", 'b', CFG_INT, "N", "0", 0, 65536, NULL, "tokens per forward; 0: 512, on a GPU 2048"},
+    {"routing", 0, CFG_STR, "trace-like|FILE", NULL, 0, 0, NULL,
+     "experts in place of the routers' choice: generated with the reuse of trained models, or from "
+     "a file of trace"},
+    {"routing-seed", 0, CFG_INT, "N", "1", 0, 1 << 30, NULL, "of --routing trace-like"},
     {"bandwidth", 0, CFG_FLOAT, "GB/s", NULL, 0.1, 100000, NULL,
      "read bandwidth; measured if not given"},
     {"by-op", 0, CFG_BOOL, NULL, "false", 0, 0, NULL,
@@ -52,6 +57,7 @@ struct rig {
     double bandwidth;        /* bytes a second */
     uint64_t cache_bytes;    /* of keys and values, one position */
     bool by_op;
+    struct routing *routing; /* owned; NULL: the routers choose */
 };
 
 /* ---- the tests ---- */
@@ -301,6 +307,15 @@ static int open_model(struct rig *r, const struct cfg *c, struct dev **dev, stru
     return rc;
 }
 
+static int replay(struct rig *r, const struct cfg *c, struct err *e) {
+    struct routing_shape shape = routing_shape_of(&r->m->hp);
+    int rc = shape.n_mixture
+                 ? routing_open(&r->routing, cfg_str(c, "routing"), &shape,
+                                (uint64_t)cfg_int(c, "routing-seed"), e)
+                 : err_set(e, CHIMERE_EINVAL, "--routing: %s has no experts", r->m->name);
+    return rc ? rc : experts_replay(forward_experts(r->f), r->routing, r->n_seq, e);
+}
+
 static int set_up(struct rig *r, const struct cfg *c, struct err *e) {
     int64_t longest = longest_test(r);
     const struct seq_pool_params params = {.n_slot = r->n_seq,
@@ -311,6 +326,7 @@ static int set_up(struct rig *r, const struct cfg *c, struct err *e) {
     if (!rc)
         rc = forward_new(&r->f, r->m, r->pool, r->batch > r->n_seq ? r->batch : r->n_seq, r->n_seq,
                          e);
+    if (!rc && cfg_str(c, "routing")) rc = replay(r, c, e);
     struct seq_pool_params one = params, two = params;
     one.n_ctx = 64 * KV_PAGE;
     two.n_ctx = 128 * KV_PAGE;
@@ -338,6 +354,7 @@ static void tear_down(struct rig *r) {
     for (int32_t i = 0; r->seqs && i < r->n_seq; i++) seq_free(r->seqs[i]);
     sampler_free(r->sampler);
     forward_free(r->f);
+    routing_free(r->routing);
     seq_pool_free(r->pool);
     mem_free(r->seqs);
     mem_free(r->rows);

@@ -1,0 +1,126 @@
+#!/usr/bin/env python3
+"""Replays a record of `chimere trace` through pools of several sizes and prints the hit rates.
+
+    lab/tier_sim.py TRACE [--slots N,N,...] [--policy lru,decayed,best] [--skip TOKENS] [--json]
+
+A hit is a distinct expert of one layer's batch that is in the layer's pool when the batch begins, as the
+engine counts. Policies: lru; decayed, which is the engine's (last use + 4 log2(1 + uses that halve every 256
+tokens)); best, the offline optimum: who is needed last goes. --skip leaves the first tokens out of the count.
+Written from docs/tiers.md alone, so that it can check the engine's counters (test/cli/test_tiers.sh).
+"""
+import argparse
+import json
+import math
+import struct
+import sys
+from bisect import bisect_right
+
+
+def read(path):
+    """-> (n_layer, n_expert, [batch]), batch: per layer a list of rows of experts."""
+    data = open(path, "rb").read()
+    magic, version, n_layer, n_expert, n_used = struct.unpack_from("<8sIIII", data)
+    if magic != b"CHIMROUT" or version != 1:
+        sys.exit(f"{path}: expected a file of chimere trace")
+    width = 1 if n_expert <= 256 else 2
+    at, batches = 24, []
+    while at < len(data):
+        (n_tok,) = struct.unpack_from("<I", data, at)
+        at += 4
+        batch = []
+        for _ in range(n_layer):
+            n = n_tok * n_used
+            ids = data[at : at + n] if width == 1 else struct.unpack_from(f"<{n}H", data, at)
+            at += n * width
+            batch.append([ids[i : i + n_used] for i in range(0, n, n_used)])
+        batches.append(batch)
+    return n_layer, n_expert, batches
+
+
+class Layer:
+    """One layer's pool."""
+
+    def __init__(self, policy, n_slot, future):
+        self.policy, self.n_slot = policy, n_slot
+        self.pool, self.last, self.count, self.clock = set(), {}, {}, 0
+        self.future = future  # expert -> batches that use it, ascending; for best
+
+    def decayed(self, x):
+        return self.count[x] * 2 ** (-(self.clock - self.last[x]) / 256)
+
+    def score(self, x, i_batch):
+        if self.policy == "lru":
+            return self.last[x]
+        if self.policy == "decayed":
+            return self.last[x] + 4 * math.log2(1 + self.decayed(x))
+        uses = self.future[x]
+        k = bisect_right(uses, i_batch)
+        return -uses[k] if k < len(uses) else -math.inf
+
+    def run(self, rows, i_batch):
+        """-> (hits, misses)"""
+        uses, used_at = {}, {}
+        for t, row in enumerate(rows):
+            for x in row:
+                uses[x] = uses.get(x, 0) + 1
+                used_at[x] = self.clock + t
+        hits = sum(x in self.pool for x in uses)
+        for x in uses:
+            old = self.decayed(x) if x in self.last else 0
+            self.count[x] = uses[x] + old
+            self.last[x] = used_at[x]
+        self.clock += len(rows)
+        keep = set(uses)
+        if len(keep) > self.n_slot:  # the pool cannot hold the batch: the best of it stay
+            self.pool = set(sorted(keep, key=lambda x: -self.score(x, i_batch))[: self.n_slot])
+            return hits, len(uses) - hits
+        others = sorted(self.pool - keep, key=lambda x: self.score(x, i_batch), reverse=True)
+        self.pool = keep | set(others[: self.n_slot - len(keep)])
+        return hits, len(uses) - hits
+
+
+def simulate(batches, n_layer, policy, n_slot, skip):
+    hits = misses = 0
+    for il in range(n_layer):
+        future = {}
+        if policy == "best":
+            for i, b in enumerate(batches):
+                for x in {x for row in b[il] for x in row}:
+                    future.setdefault(x, []).append(i)
+        layer, n_tok = Layer(policy, n_slot, future), 0
+        for i, b in enumerate(batches):
+            h, m = layer.run(b[il], i)
+            if n_tok >= skip:
+                hits, misses = hits + h, misses + m
+            n_tok += len(b[il])
+    return hits, misses
+
+
+def main():
+    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    p.add_argument("trace")
+    p.add_argument("--slots", help="experts that a layer's pool holds (default: eighths of all)")
+    p.add_argument("--policy", default="lru,decayed,best")
+    p.add_argument("--skip", type=int, default=0)
+    p.add_argument("--json", action="store_true")
+    a = p.parse_args()
+    n_layer, n_expert, batches = read(a.trace)
+    slots = [int(s) for s in a.slots.split(",")] if a.slots else [n_expert * i // 8 for i in range(1, 9)]
+    policies = a.policy.split(",")
+    rows = []
+    for n_slot in slots:
+        row = {"slots": n_slot}
+        for policy in policies:
+            row[policy] = simulate(batches, n_layer, policy, n_slot, a.skip)
+        rows.append(row)
+    if a.json:
+        json.dump(rows, sys.stdout)
+        return
+    print("slots " + "".join(f"{p:>10}" for p in policies))
+    for row in rows:
+        rates = [row[p][0] / max(1, sum(row[p])) for p in policies]
+        print(f"{row['slots']:5} " + "".join(f"{100 * r:9.1f}%" for r in rates))
+
+
+if __name__ == "__main__":
+    main()

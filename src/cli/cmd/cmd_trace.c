@@ -1,0 +1,161 @@
+/* cmd_trace.c: records which experts a text and its continuation read, or generates such a record. */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/file.h"
+#include "base/mem.h"
+#include "cli/model_args.h"
+#include "format/quant.h"
+#include "model/forward.h"
+#include "model/routing.h"
+#include "model/vocab.h"
+
+const struct cfg_opt trace_options[] = {
+    MODEL_OPTIONS,
+    {"file", 'f', CFG_STR, "FILE", NULL, 0, 0, NULL, "text to read; -: standard input"},
+    {"out", 'o', CFG_STR, "FILE", NULL, 0, 0, NULL, "the record"},
+    {"gen", 'n', CFG_INT, "N", "0", 0, 1 << 20, NULL,
+     "tokens to generate after the text, the likeliest"},
+    {"batch", 'b', CFG_INT, "N", "512", 1, 65536, NULL, "tokens per forward"},
+    {"generate", 0, CFG_INT, "N", NULL, 1, 1 << 20, NULL,
+     "no text: N tokens with the reuse of trained models, for the shape of the model"},
+    {"seed", 's', CFG_INT, "N", "1", 0, 1 << 30, NULL, "of --generate"},
+    {"routing", 0, CFG_STR, "trace-like|FILE", NULL, 0, 0, NULL,
+     "experts in place of the routers' choice, as in bench"},
+    {0}};
+
+enum { MAX_TEXT_BYTES = 64 << 20 };
+
+struct trace {
+    struct model *m;
+    struct seq_pool *pool;
+    struct seq *seq;
+    struct forward *f;
+    struct routing *routing; /* owned; NULL: the routers choose */
+    struct routing_writer *w;
+};
+
+static void on_choice(void *ud, int32_t mixture, const int32_t *ids, int32_t n_tok) {
+    routing_put(ud, mixture, ids, n_tok);
+}
+
+static int32_t likeliest(const float *logits, int32_t n) {
+    int32_t best = 0;
+    for (int32_t i = 1; i < n; i++)
+        if (logits[i] > logits[best]) best = i;
+    return best;
+}
+
+static int forward_all(struct trace *t, const int32_t *ids, int32_t n, int32_t batch, int32_t n_gen,
+                       struct err *e) {
+    const float *logits = NULL;
+    int rc = 0;
+    for (int32_t at = 0; !rc && at < n; at += batch) {
+        struct batch_item run = {.seq = t->seq, .tokens = ids + at, .want = WANT_LAST};
+        run.n_tok = n - at < batch ? n - at : batch;
+        rc = forward_run(t->f, &run, 1, &logits, e);
+    }
+    for (int32_t i = 0; !rc && i < n_gen; i++) {
+        int32_t next = likeliest(logits, t->m->hp.n_vocab);
+        struct batch_item run = {.seq = t->seq, .tokens = &next, .n_tok = 1, .want = WANT_LAST};
+        rc = forward_run(t->f, &run, 1, &logits, e);
+    }
+    return rc;
+}
+
+static int set_up(struct trace *t, const struct cfg *c, int32_t n_tok, struct err *e) {
+    const struct seq_pool_params params = {
+        .n_slot = 1, .n_ctx = n_tok, .k_type = QUANT_F16, .v_type = QUANT_F16};
+    struct routing_shape shape = routing_shape_of(&t->m->hp);
+    int rc = seq_pool_new(&t->pool, t->m, &params, e);
+    if (!rc) rc = seq_new(&t->seq, t->pool, e);
+    if (!rc) rc = forward_new(&t->f, t->m, t->pool, (int32_t)cfg_int(c, "batch"), 1, e);
+    if (!rc && cfg_str(c, "routing"))
+        rc = routing_open(&t->routing, cfg_str(c, "routing"), &shape, (uint64_t)cfg_int(c, "seed"),
+                          e);
+    if (!rc && t->routing) rc = experts_replay(forward_experts(t->f), t->routing, 1, e);
+    if (!rc) rc = routing_writer_open(&t->w, cfg_str(c, "out"), &shape, e);
+    if (!rc) rc = experts_observe(forward_experts(t->f), on_choice, t->w, e);
+    return rc;
+}
+
+static int record(struct trace *t, const struct cfg *c, struct err *e) {
+    char *text = NULL;
+    int32_t *ids = NULL;
+    size_t n_text, n = 0;
+    struct tok *tok = NULL;
+    int32_t n_gen = (int32_t)cfg_int(c, "gen");
+    int rc = file_read(cfg_str(c, "file"), MAX_TEXT_BYTES, &text, &n_text, e);
+    if (!rc) rc = vocab_load(&tok, t->m->gguf, e);
+    if (!rc) rc = tok_encode(tok, text, n_text, true, false, &ids, &n, e);
+    if (!rc && n < 1) rc = err_set(e, CHIMERE_EINVAL, "--file: expected a text, got none");
+    if (!rc) rc = set_up(t, c, (int32_t)n + n_gen + KV_PAGE, e);
+    if (!rc) rc = forward_all(t, ids, (int32_t)n, (int32_t)cfg_int(c, "batch"), n_gen, e);
+    if (rc) routing_writer_abort(t->w);
+    else rc = routing_writer_close(t->w, e);
+    if (!rc) printf("%s: %zu tokens\n", cfg_str(c, "out"), n + (size_t)n_gen);
+    forward_free(t->f);
+    seq_free(t->seq);
+    seq_pool_free(t->pool);
+    routing_free(t->routing);
+    tok_free(tok);
+    mem_free(ids);
+    mem_free(text);
+    return rc;
+}
+
+/* One token per batch: as a model decodes. */
+static int generate(const struct cfg *c, struct err *e) {
+    char path[4096];
+    struct gguf *g = NULL;
+    struct routing *r = NULL;
+    struct routing_writer *w = NULL;
+    struct hparams *hp = mem_zalloc(sizeof *hp);
+    int32_t n = (int32_t)cfg_int(c, "generate");
+    int rc =
+        hp ? model_args_path(c, path, sizeof path, e) : err_set(e, CHIMERE_ENOMEM, "out of memory");
+    if (!rc) rc = gguf_open(&g, path, e);
+    if (!rc) rc = hparams_read(hp, g, e);
+    struct routing_shape s = {0};
+    if (!rc) s = routing_shape_of(hp);
+    if (!rc) rc = routing_generate(&r, &s, n, (uint64_t)cfg_int(c, "seed"), e);
+    if (!rc) rc = routing_writer_open(&w, cfg_str(c, "out"), &s, e);
+    for (int32_t t = 0; !rc && t < n; t++)
+        for (int32_t m = 0; m < s.n_mixture; m++) {
+            int32_t ids[ROUTING_MAX_USED];
+            for (int32_t k = 0; k < s.n_used; k++) ids[k] = routing_at(r, m, t)[k];
+            routing_put(w, m, ids, 1);
+        }
+    if (!rc) rc = routing_writer_close(w, e);
+    if (!rc) printf("%s: %d tokens\n", cfg_str(c, "out"), n);
+    routing_free(r);
+    if (g) gguf_close(g);
+    mem_free(hp);
+    return rc;
+}
+
+int cmd_trace(int argc, char **argv) {
+    struct cfg *c;
+    int status, rc;
+    if (!cli_parse(&c, trace_options,
+                   "usage: chimere trace -m FILE -f TEXT -o OUT [-n N]\n"
+                   "       chimere trace -m FILE --generate N -o OUT\n"
+                   "Writes which experts each token reads; bench --routing OUT reads them again.",
+                   argc, argv, &status))
+        return status;
+    struct err e = {0};
+    struct trace t = {0};
+    struct dev *dev = NULL;
+    bool generates = cfg_is_set(c, "generate");
+    if (!cfg_str(c, "out")) rc = err_set(&e, CHIMERE_EINVAL, "--out is missing");
+    else if (generates == !!cfg_str(c, "file"))
+        rc = err_set(&e, CHIMERE_EINVAL, "expected one of --file and --generate");
+    else rc = generates ? generate(c, &e) : model_args_open(c, &dev, &t.m, &e);
+    if (!rc && !generates) {
+        rc = record(&t, c, &e);
+        model_close(t.m);
+        dev->ops->close(dev);
+    }
+    cfg_free(c);
+    return rc ? cli_fail(&e) : 0;
+}

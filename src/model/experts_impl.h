@@ -1,0 +1,44 @@
+/* experts_impl.h: what the files of experts.h share: the experts of one forward pass. */
+#ifndef CHIMERE_MODEL_EXPERTS_IMPL_H
+#define CHIMERE_MODEL_EXPERTS_IMPL_H
+
+#include "base/err.h"
+#include "model/experts.h"
+#include "model/model.h"
+#include "model/routing.h"
+
+struct experts {
+    const struct model *m; /* borrowed */
+    struct dev *d;         /* borrowed: the model's device */
+    int32_t n_tok_max;
+    struct routing_shape shape;
+    int32_t mixture[ARCH_MAX_LAYERS]; /* of a layer with experts, its number among those */
+    float *x, *y;  /* owned, pinned [n_tok_max, n_embd]: rows for the host, its results */
+    float *logits; /* owned, pinned [STEP_MAX_TOK, n_expert]: the router's */
+
+    /* the present batch */
+    bool streams;
+    struct weight staged[2][3]; /* gate, up, down of the layers in turn */
+    int32_t next;               /* staging buffer of the next layer */
+
+    /* a stream in place of the routers' choice */
+    const struct routing *replay; /* borrowed until experts_free; NULL: none */
+    int64_t *at;           /* owned [n_slot]: the token of the stream that a sequence is at */
+    int32_t n_slot, n_tok; /* n_tok: of the present batch */
+    int32_t *chosen;       /* owned [n_mixture, n_tok_max, n_used] */
+    int32_t *chosen_dev;   /* owned by d, the same; NULL: d reads chosen */
+
+    void (*observe)(void *ud, int32_t mixture, const int32_t *ids, int32_t n_tok); /* or NULL */
+    void *observe_ud;
+    int32_t *
+        ids; /* owned [n_tok_max, n_used]: the choice of the layer that ran last; NULL: nobody asks */
+};
+
+/* The choice of layer il in the present batch, in the host's or the device's memory. */
+const int32_t *experts_chosen(const struct experts *x, int32_t il, bool on_host);
+void experts_replay_begin(struct experts *x, const struct span *spans, int32_t n_span,
+                          int32_t n_tok);
+int experts_alloc_ids(struct experts *x); /* CHIMERE_ENOMEM */
+void experts_replay_free(struct experts *x);
+
+#endif

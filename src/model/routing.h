@@ -1,0 +1,53 @@
+/* routing.h: which experts each token of a stream reads: recorded from a model, read back, or generated.
+ *
+ * A routing replaces the choice of a model's routers (experts.h), so that a model of random weights reads
+ * experts as a trained one does. Immutable once made; any thread. Files are hostile: every count is checked
+ * against the bytes, and the format is in docs/tiers.md. A writer is used by one thread. */
+#ifndef CHIMERE_MODEL_ROUTING_H
+#define CHIMERE_MODEL_ROUTING_H
+
+#include "base/err.h"
+#include "model/arch.h"
+
+enum {
+    ROUTING_MAX_USED = 64,
+    ROUTING_GENERATED = 4096, /* tokens of a generated stream; it then begins again */
+};
+
+struct routing;
+
+struct routing_shape {
+    int32_t n_mixture; /* layers with experts */
+    int32_t n_expert, n_used;
+};
+struct routing_shape routing_shape_of(const struct hparams *hp); /* n_mixture 0: no experts */
+
+/* name: "trace-like", or a file that fits the shape. */
+int routing_open(struct routing **out, const char *name, const struct routing_shape *s,
+                 uint64_t seed, struct err *e);
+/* A stream of n_tok tokens with the reuse distances of trained routers: 45 % of the choices are those of the
+ * token before, 20 % were last used 2 to 4 tokens ago, 15 % 5 to 16; the others follow Zipf's law with
+ * exponent 0.6 over an order of the experts that drifts. */
+int routing_generate(struct routing **out, const struct routing_shape *s, int32_t n_tok,
+                     uint64_t seed, struct err *e);
+int routing_read(struct routing **out, const char *path, struct err *e);
+/* The same from bytes; name is for errors. */
+int routing_parse(struct routing **out, const char *bytes, size_t n, const char *name,
+                  struct err *e);
+void routing_free(struct routing *r);
+
+const struct routing_shape *routing_shape(const struct routing *r);
+int64_t routing_n_tok(const struct routing *r);
+/* [n_used] experts of token t, any t >= 0 (the stream repeats), in layer `mixture` of those with experts. */
+const uint16_t *routing_at(const struct routing *r, int32_t mixture, int64_t t);
+
+/* Batches are written layer by layer: routing_put with mixture 0 begins one. Errors stick and are returned
+ * by routing_writer_close, which frees in any case; the file appears only if it succeeds. */
+struct routing_writer;
+int routing_writer_open(struct routing_writer **out, const char *path,
+                        const struct routing_shape *s, struct err *e);
+void routing_put(struct routing_writer *w, int32_t mixture, const int32_t *ids, int32_t n_tok);
+int routing_writer_close(struct routing_writer *w, struct err *e);
+void routing_writer_abort(struct routing_writer *w);
+
+#endif
