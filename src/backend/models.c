@@ -244,13 +244,14 @@ static int open_row(struct entry *w, const struct load_params *how, const char *
     return rc;
 }
 
-/* With the lock, which is dropped while the file is read. */
-static int try_row(struct models *r, struct entry *w, struct err *e) {
+/* With the lock, which is dropped while the file is read. in_memory: no experts on disk. */
+static int try_row(struct models *r, struct entry *w, bool in_memory, struct err *e) {
     int n;
     uint64_t taken = bytes_taken(r, &n);
     struct load_params how = w->how;
     if (r->budget_bytes)
         how.plan.budget_bytes = r->budget_bytes > taken ? r->budget_bytes - taken : 1;
+    how.plan.in_memory = in_memory;
     if (r->most && n >= r->most)
         return err_set(e, CHIMERE_EBUSY, "model: '%s' has to wait: %d models are loaded and in use",
                        w->name, n);
@@ -269,7 +270,7 @@ static int load_row(struct models *r, struct entry *w, struct err *e) {
     r->loading = true;
     int rc;
     for (;;) {
-        rc = try_row(r, w, e);
+        rc = try_row(r, w, idlest(r) != NULL, e); /* idle models go before experts do */
         bool wants_room = rc == CHIMERE_ELIMIT || rc == CHIMERE_EBUSY || rc == CHIMERE_ENOMEM;
         struct entry *idle = wants_room ? idlest(r) : NULL;
         if (!idle) break;

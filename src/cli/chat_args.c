@@ -33,6 +33,7 @@ int chat_rig_load(const struct cfg *c, int32_t n_seq, struct load_params *p, cha
     p->isa = model_args_isa(c);
     p->quiet = cfg_bool(c, "quiet");
     p->vram_bytes = cfg_is_set(c, "vram") ? cfg_bytes(c, "vram") : 0;
+    p->plan.budget_bytes = cfg_is_set(c, "ram") ? cfg_bytes(c, "ram") : 0;
     p->plan.fix_cpu_moe = cfg_is_set(c, "n-cpu-moe");
     p->plan.n_cpu_moe = p->plan.fix_cpu_moe ? (int32_t)cfg_int(c, "n-cpu-moe") : 0;
     p->plan.n_ctx = cfg_int(c, "ctx");

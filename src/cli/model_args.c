@@ -113,11 +113,13 @@ int model_args_open_planned(const struct cfg *c, const struct plan_params *want,
     struct plan_params p = *want;
     p.dev = *dev;
     p.vram_bytes = cfg_is_set(c, "vram") ? cfg_bytes(c, "vram") : 0;
+    p.budget_bytes = cfg_is_set(c, "ram") ? cfg_bytes(c, "ram") : 0;
     p.fix_cpu_moe = cfg_is_set(c, "n-cpu-moe");
     p.n_cpu_moe = p.fix_cpu_moe ? (int32_t)cfg_int(c, "n-cpu-moe") : 0;
     rc = plan_make(plan, path, &p, e);
     const struct expert_placement where = {.n_layer = plan->n_cpu_moe,
-                                           .streams = plan->staging_bytes > 0};
+                                           .streams = plan->staging_bytes > 0,
+                                           .pool_bytes = plan->pool_bytes};
     if (!rc) rc = open_model(c, path, *dev, where, m, e);
     if (rc) (*dev)->ops->close(*dev);
     return rc;

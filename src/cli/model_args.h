@@ -13,6 +13,7 @@
     {"threads", 't', CFG_INT, "N", "0", 0, 512, NULL, "threads; 0: one a core"},                   \
     {"device", 0, CFG_STR, "NAME", "auto", 0, 0, NULL, "cpu, cuda or cuda:N; auto: cpu"}, \
     {"vram", 0, CFG_BYTES, "SIZE", NULL, 1e6, 1e15, NULL, "take no more of a GPU's memory"},     \
+    {"ram", 0, CFG_BYTES, "SIZE", NULL, 1e6, 1e15, NULL, "take no more of the machine's memory; experts that it cannot hold are read from disk (default: what is available)"}, \
     {"n-cpu-moe", 0, CFG_INT, "N", NULL, 0, 1024, NULL, "layers whose experts the processor multiplies (default: as few as fit)"}, \
     {"isa", 0, CFG_ENUM, "SET", "best", 0, 0, CPU_ISA_CHOICES, "instruction set"},  \
     {"quiet", 'q', CFG_BOOL, NULL, "false", 0, 0, NULL, "no progress bars"}

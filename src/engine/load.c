@@ -78,7 +78,8 @@ int load_open(struct loaded *l, const struct load_params *p, struct err *e) {
     else rc = device_open(&l->dev, &device, e);
     if (!rc) rc = make_plan(l, p, e);
     struct expert_placement where = {.n_layer = l->plan.n_cpu_moe,
-                                     .streams = l->plan.staging_bytes > 0};
+                                     .streams = l->plan.staging_bytes > 0,
+                                     .pool_bytes = l->plan.pool_bytes};
     if (!rc && where.n_layer) rc = cpu_open(&where.host, p->n_thread, p->isa, e);
     if (!rc) rc = model_open_placed(&l->model, p->path, l->dev, &where, p->quiet, e);
     if (!rc) rc = vocab_load(&l->tok, l->model->gguf, e);

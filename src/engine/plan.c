@@ -12,6 +12,7 @@
 #include "format/quant.h"
 #include "kernels/cpu/cpu.h"
 #include "model/forward.h"
+#include "model/tier.h"
 #include "model/seq_pool.h"
 
 /* Measured: 30 MB of code and of the libraries it is linked with, and 0.2 KB for each token's piece and merges. */
@@ -19,6 +20,7 @@ enum { PROGRAM_BYTES = 32 << 20, TOKEN_BYTES = 256 };
 enum {
     STREAM_LAYERS = 8
 }; /* with the host, from which on prompts matter more than one or two more */
+enum { RECORD_WASTE = 64 };         /* of each part of an expert: alignment */
 enum { RESERVE_BYTES = 256 << 20 }; /* tokenizer, requests, the rest of the machine */
 
 /* ---- what there is ---- */
@@ -49,9 +51,13 @@ uint64_t plan_available_bytes(void) {
 /* What is known of a file from its header: the blueprint, enough for every *_bytes function, and where the
  * bytes of its weights lie. */
 struct blueprint {
-    struct model *m; /* owned; only hp is filled */
-    struct dev *dev; /* borrowed; NULL: the processor */
+    struct model *m;  /* owned; only hp is filled */
+    struct dev *dev;  /* borrowed; NULL: the processor */
+    struct dev *host; /* borrowed; the processor's device, NULL: not given */
     uint64_t weight_bytes, file_bytes;
+    /* of the processor: experts of the trunk in a file's form and in its own, of which one per layer; the
+     * largest matrix of one; and what the pool gets at least, 0: all experts are in memory */
+    uint64_t disk_bytes, record_bytes, part_bytes, least_pool;
     uint64_t expert_dev[ARCH_MAX_LAYERS],
         expert_host[ARCH_MAX_LAYERS]; /* of the mixtures in their order */
     int32_t n_moe, n_cpu_most;        /* how many of them may go to the host */
@@ -71,6 +77,13 @@ static uint64_t device_bytes(struct dev *d, const struct gguf_tensor *t) {
     return (d->ops->prepared_bytes(d, &w) + 255) & ~(uint64_t)255;
 }
 
+/* The processor multiplies some types as the file has them. */
+static uint64_t host_bytes(struct dev *host, const struct gguf_tensor *t) {
+    if (t->n_elements == t->ne[0]) return t->n_elements * sizeof(float);
+    uint64_t n = device_bytes(host, t);
+    return n ? n : t->n_bytes;
+}
+
 static bool is_table(const struct gguf_tensor *t) {
     static const char *const names[] = {"token_embd.weight", "position_embd.weight",
                                         "token_types.weight"};
@@ -86,12 +99,21 @@ static void count_tensor(struct blueprint *b, const struct gguf_tensor *t, bool 
     int il = -1;
     b->file_bytes += t->n_bytes;
     if (table && is_tied) b->weight_bytes += b->dev ? device_bytes(b->dev, t) : t->n_bytes;
-    if (!b->dev) b->weight_bytes += t->n_bytes;
-    if (!b->dev || table) return;
+    bool routed = strstr(t->name, "_exps.weight") && sscanf(t->name, "blk.%d.", &il) == 1 &&
+                  il >= 0 && il < hp->n_layer && il < ARCH_MAX_LAYERS;
+    if (!b->dev) {
+        uint64_t own = table || !b->host ? t->n_bytes : host_bytes(b->host, t);
+        b->weight_bytes += own;
+        if (!routed || !t->ne[2]) return;
+        b->disk_bytes += own;
+        b->record_bytes += own / t->ne[2] + RECORD_WASTE;
+        if (t->n_bytes / t->ne[2] > b->part_bytes) b->part_bytes = t->n_bytes / t->ne[2];
+        return;
+    }
+    if (table) return;
     uint64_t n = device_bytes(b->dev, t);
     b->weight_bytes += n;
-    bool routed = strstr(t->name, "_exps.weight") && sscanf(t->name, "blk.%d.", &il) == 1;
-    if (!routed || il < 0 || il >= hp->n_layer || il >= ARCH_MAX_LAYERS) return;
+    if (!routed) return;
     b->expert_dev[place[il]] += n;
     b->expert_host[place[il]] += t->n_bytes;
 }
@@ -154,6 +176,18 @@ static void plan_staging(struct memory_plan *p, const struct blueprint *b, uint6
     p->scratch_bytes += p->staging_bytes;
 }
 
+/* Experts on disk: the pool takes what the rest leaves of the budget. */
+static void count_pool(struct memory_plan *p, const struct blueprint *b) {
+    p->scratch_bytes += tier_own_bytes(b->part_bytes);
+    uint64_t rest = b->weight_bytes - b->disk_bytes + p->cache_bytes + p->state_bytes +
+                    p->scratch_bytes + p->program_bytes;
+    uint64_t left = p->budget_bytes > rest ? p->budget_bytes - rest : 0;
+    p->pool_bytes = left > b->least_pool ? left : b->least_pool;
+    if (p->pool_bytes > b->disk_bytes) p->pool_bytes = b->disk_bytes;
+    p->disk_bytes = b->disk_bytes;
+    p->weight_bytes = b->weight_bytes - b->disk_bytes + p->pool_bytes;
+}
+
 static void count(struct memory_plan *p, const struct blueprint *b) {
     const struct model *m = b->m;
     const struct engine_params *g = &p->engine;
@@ -170,6 +204,7 @@ static void count(struct memory_plan *p, const struct blueprint *b) {
     if (!b->dev) {
         p->weight_bytes = b->weight_bytes;
         p->scratch_bytes += cpu_scratch_bytes(&need, 0);
+        if (b->least_pool) count_pool(p, b);
         p->total_bytes =
             p->weight_bytes + p->cache_bytes + p->state_bytes + p->scratch_bytes + p->program_bytes;
         return;
@@ -230,14 +265,32 @@ static bool choose(struct memory_plan *p, const struct blueprint *b,
     }
 }
 
+/* Longer contexts leave less for experts, and each that is read costs more than what a context is worth: half of
+ * the experts come first, then a quarter, then as few as will do. */
+static bool choose_pool(struct memory_plan *p, struct blueprint *b,
+                        const struct plan_params *want) {
+    const struct hparams *hp = &b->m->hp;
+    int32_t least = hp->moe.n_used > TIER_MIN_SLOTS ? hp->moe.n_used : TIER_MIN_SLOTS;
+    if (!b->disk_bytes) return false;
+    if (least > hp->moe.n_expert) least = hp->moe.n_expert;
+    for (int share = 2; share <= 4; share *= 2) {
+        b->least_pool = b->disk_bytes / (uint64_t)share;
+        if (b->least_pool >= b->record_bytes * (uint64_t)least && choose(p, b, want)) return true;
+    }
+    b->least_pool = b->record_bytes * (uint64_t)least;
+    return choose(p, b, want);
+}
+
 /* First with as few experts on the host as the user wants; then with as many there as must be: shorter
  * contexts cost less than experts that a processor multiplies. */
 static bool choose_placed(struct memory_plan *p, struct blueprint *b,
                           const struct plan_params *want) {
     int32_t fixed = want->n_cpu_moe < b->n_moe ? want->n_cpu_moe : b->n_moe;
     b->n_cpu_least = b->n_cpu_most = want->fix_cpu_moe ? fixed : 0;
+    b->least_pool = 0;
     if (choose(p, b, want)) return true;
-    if (!b->dev || want->fix_cpu_moe || !b->n_moe) return false;
+    if (!b->dev) return !want->in_memory && choose_pool(p, b, want);
+    if (want->fix_cpu_moe || !b->n_moe) return false;
     b->n_cpu_most = b->n_moe;
     return choose(p, b, want);
 }
@@ -312,6 +365,7 @@ int plan_make(struct memory_plan *out, const char *path, const struct plan_param
     struct blueprint *b = mem_zalloc(sizeof *b);
     if (!b) return err_set(e, CHIMERE_ENOMEM, "out of memory");
     b->dev = p->dev && !p->dev->ops->is_host ? p->dev : NULL;
+    b->host = p->dev && p->dev->ops->is_host ? p->dev : NULL;
     int rc = read_header(out, b, path, e);
     if (!rc) {
         const struct hparams *hp = &b->m->hp;
@@ -326,6 +380,14 @@ int plan_make(struct memory_plan *out, const char *path, const struct plan_param
     mem_free(b->m);
     mem_free(b);
     return rc;
+}
+
+static void print_pool(const struct memory_plan *p, struct buf *out) {
+    char pool[16], disk[16];
+    str_bytes(pool, p->pool_bytes);
+    str_bytes(disk, p->disk_bytes);
+    buf_printf(out, "  experts      %10s  of %s, of weights; the others are read from disk\n", pool,
+               disk);
 }
 
 void plan_print(const struct memory_plan *p, struct buf *out) {
@@ -356,6 +418,7 @@ void plan_print(const struct memory_plan *p, struct buf *out) {
                scratch);
     if (!p->is_device) buf_printf(out, "  program      %10s\n", program);
     buf_printf(out, "  in all       %10s  of %s that may be used\n", total, budget);
+    if (p->pool_bytes) print_pool(p, out);
     if (p->is_device && p->n_moe)
         buf_printf(out, "  experts      %10s  of %d of %d layers, on the processor%s\n", experts,
                    p->n_cpu_moe, p->n_moe,

@@ -5,6 +5,8 @@
  * layer from the first, as few as will do; the host's own share is checked beside it. Long prompts
  * stream those experts to the device if it has room for two layers of them, and the host's memory has room for
  * the file that they are read from.
+ * Where the processor's memory does not hold a mixture, its experts stay on disk, and a pool in memory holds
+ * those in use (tier.h): what the rest leaves, at least TIER_MIN_SLOTS of each layer.
  * Reads a file's header alone. Given what the user insists on and what memory there is, it chooses slots
  * and context, or refuses with the numbers. Any thread. */
 #ifndef CHIMERE_ENGINE_PLAN_H
@@ -30,6 +32,7 @@ struct plan_params {
     uint64_t budget_bytes; /* of the host; 0: plan_available_bytes() less a reserve */
     struct dev *dev;       /* borrowed for the call; NULL: the processor */
     uint64_t vram_bytes;   /* the cap that dev was opened with; 0: none */
+    bool in_memory;        /* refuse rather than leave experts on disk */
     bool fix_cpu_moe;      /* n_cpu_moe as given; else as few as fit */
     int32_t n_cpu_moe;     /* layers whose experts the processor multiplies */
 };
@@ -48,6 +51,8 @@ struct memory_plan {
     uint64_t expert_bytes; /* of the latter, on the host */
     uint64_t
         staging_bytes; /* of scratch_bytes: buffers that long prompts stream them through; 0: none */
+    uint64_t pool_bytes, disk_bytes; /* of the processor's weight_bytes: memory for experts that are read from
+                                        the file when they are needed; all of those experts. 0: none are */
     uint64_t host_bytes, host_budget_bytes; /* beside a device; embeddings stay in the file's map */
     uint64_t
         kept_bytes; /* for states that later prompts may begin with, at most: not in the total */

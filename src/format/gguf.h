@@ -74,6 +74,8 @@ int gguf_open(struct gguf **out, const char *path, struct err *e);
 int gguf_open_memory(struct gguf **out, const void *data, size_t n, const char *name,
                      struct err *e);
 void gguf_close(struct gguf *g);
+/* Gives back the memory of the pages inside data[0..n) of a tensor; they are read again when touched. */
+void gguf_release(const struct gguf *g, const void *data, size_t n);
 
 uint32_t gguf_version(const struct gguf *g);
 uint32_t gguf_alignment(const struct gguf *g);

@@ -666,6 +666,16 @@ void gguf_close(struct gguf *g) {
     mem_free(g);
 }
 
+void gguf_release(const struct gguf *g, const void *data, size_t n) {
+    const unsigned char *at = data;
+    for (uint32_t i = 0; i < g->n_files; i++) {
+        const struct file_map *map = &g->files[i].map;
+        if (!map->data || at < map->data || at >= map->data + map->size) continue;
+        uint64_t from = (uint64_t)(at - map->data);
+        file_map_drop(map, from, from + n);
+    }
+}
+
 /* ---- access ---- */
 
 uint32_t gguf_version(const struct gguf *g) { return g->version; }

@@ -5,6 +5,7 @@
 
 #include "base/err.h"
 #include "base/mem.h"
+#include "model/tier.h"
 static const struct weight *weight_or_null(const struct weight *w) { return w->data ? w : NULL; }
 
 bool experts_stream(const struct hparams *hp, int32_t n_tok) {
@@ -22,6 +23,8 @@ int experts_new(struct experts **out, const struct model *m, const struct dev_ne
     x->shape = routing_shape_of(&m->hp);
     for (int32_t il = 0, n = 0; il < m->hp.n_layer; il++)
         if (m->hp.layer[il].ffn == FFN_MOE) x->mixture[il] = n++;
+    if (m->weights.experts.tier && experts_alloc_ids(x))
+        return err_set(e, CHIMERE_ENOMEM, "out of memory");
     struct dev *host = m->weights.experts.host;
     if (!host) return 0;
     int rc = host->ops->reserve(host, need, e);
@@ -109,6 +112,7 @@ static void stage_next(struct experts *x, int32_t il) {
 }
 
 void experts_begin(struct experts *x, const struct span *spans, int32_t n_span, int32_t n_tok) {
+    x->err.code = 0;
     experts_replay_begin(x, spans, n_span, n_tok);
     x->streams = x->m->weights.experts.staging[0] && experts_stream(&x->m->hp, n_tok);
     if (!x->streams) return;
@@ -116,9 +120,43 @@ void experts_begin(struct experts *x, const struct span *spans, int32_t n_span, 
     stage_next(x, 0);
 }
 
+/* ---- from disk ---- */
+
+struct disk_run {
+    struct experts *x;
+    struct moe_args a;      /* with the shared expert */
+    struct moe_args routed; /* without */
+};
+
+static void compute(void *ud, const int32_t *place, bool is_last) {
+    struct disk_run *r = ud;
+    struct moe_args *a = is_last ? &r->a : &r->routed;
+    a->place = place;
+    r->x->d->ops->moe(r->x->d, a);
+}
+
+static void run_on_disk(struct experts *x, int32_t il, const struct moe_args *a) {
+    struct disk_run r = {.x = x, .a = *a};
+    if (x->err.code) return;
+    if (!a->chosen) {
+        r.a.ids = x->ids;
+        r.a.logits = x->d->ops->route(x->d, &r.a);
+        r.a.chosen = x->ids;
+        r.a.ids = a->ids;
+    }
+    r.routed = r.a;
+    r.routed.sh_gate = r.routed.sh_up = r.routed.sh_down = NULL;
+    r.routed.shared_gate_w = NULL;
+    tier_run(x->m->weights.experts.tier, il, r.a.chosen, a->n_tok, compute, &r, &x->err);
+}
+
 static void run(struct experts *x, int32_t il, const struct moe_args *a) {
     const struct expert_store *s = &x->m->weights.experts;
     const struct expert_layer *l = s->host ? &s->layer[il] : NULL;
+    if (s->tier && il < x->m->hp.n_layer) {
+        run_on_disk(x, il, a);
+        return;
+    }
     if (!l || !l->on_host) {
         x->d->ops->moe(x->d, a);
         return;
@@ -144,10 +182,20 @@ void experts_run(struct experts *x, int32_t il, const struct moe_args *a) {
     if (is_trunk && x->replay) b.chosen = experts_chosen(x, il, false);
     if (is_trunk && x->observe) b.ids = x->ids;
     run(x, il, &b);
-    if (b.ids) x->observe(x->observe_ud, x->mixture[il], x->ids, a->n_tok);
+    if (b.ids && !x->err.code) x->observe(x->observe_ud, x->mixture[il], x->ids, a->n_tok);
+}
+
+bool experts_stats(const struct experts *x, struct tier_stats *out) {
+    if (!x->m->weights.experts.tier) return false;
+    tier_stats(x->m->weights.experts.tier, out);
+    return true;
 }
 
 int experts_status(struct experts *x, struct err *e) {
     struct dev *host = x->m->weights.experts.host;
+    if (x->err.code) {
+        *e = x->err;
+        return e->code;
+    }
     return host ? host->ops->status(host, e) : 0;
 }

@@ -13,6 +13,8 @@
 
 struct err;
 struct model;
+struct tier;
+struct tier_stats;
 struct routing;
 
 /* The experts of the first n_layer mixtures stay in host memory. */
@@ -21,6 +23,9 @@ struct expert_placement {
         *host; /* owned by the model from here on, also on failure; NULL: all on the device */
     int32_t n_layer;
     bool streams; /* long batches stream them to the device (experts_stream) */
+    uint64_t
+        pool_bytes; /* memory for experts that are read from the file when they are needed, and for
+                            nothing else; 0: all are in memory. Of a device in host memory alone */
 };
 
 /* The routed experts of one layer; zero if they are on the device. */
@@ -37,6 +42,7 @@ struct expert_store {
     size_t bytes;               /* of block */
     char *staging[2];           /* views, device: one layer's experts each; NULL: never streamed */
     struct expert_layer *layer; /* owned [n_layer] */
+    struct tier *tier;          /* owned; NULL: no experts are on disk */
 };
 
 /* Whether a batch of n_tok rows streams its experts, if the model has staging buffers. A layer's experts
@@ -67,6 +73,9 @@ void experts_begin(struct experts *x, const struct span *spans, int32_t n_span, 
 
 /* Adds the mixture of layer il to a->out. a describes it with all experts on the device. */
 void experts_run(struct experts *x, int32_t il, const struct moe_args *a);
+
+/* Counters of experts on disk since the model was opened; false: none are. */
+bool experts_stats(const struct experts *x, struct tier_stats *out);
 
 /* 0, or the first failure of the host, or of this batch's reads. Waits for the host. */
 int experts_status(struct experts *x, struct err *e);

@@ -17,6 +17,7 @@ struct experts {
     float *logits; /* owned, pinned [STEP_MAX_TOK, n_expert]: the router's */
 
     /* the present batch */
+    struct err err; /* the first failure of the disk; the layers after it are not computed */
     bool streams;
     struct weight staged[2][3]; /* gate, up, down of the layers in turn */
     int32_t next;               /* staging buffer of the next layer */

@@ -9,6 +9,7 @@
 #include "base/mem.h"
 #include "format/quant.h"
 #include "model/block.h"
+#include "model/tier.h"
 
 enum { MAX_VECTOR = 1 << 24, MAX_MATRICES = 40, MAX_GATHERED = 4096 };
 
@@ -270,6 +271,14 @@ static bool on_host(const struct weights *w, int32_t il) {
     return il >= 0 && w->experts.host && w->experts.layer[il].on_host;
 }
 
+/* Routed experts that are read from the file when they are needed: nothing is prepared. */
+static bool is_on_disk(const struct weights *w, const struct hparams *hp, const struct weight *m,
+                       int32_t il) {
+    if (!w->experts.tier || il < 0 || il >= hp->n_layer) return false;
+    const struct layer_weights *l = &w->layer[il];
+    return m == &l->moe.gate || m == &l->moe.up || m == &l->moe.down;
+}
+
 /* Every matrix that multiplies, of one layer or the model. */
 static int matrices(struct weights *w, const struct hparams *hp, int32_t il,
                     struct weight *out[MAX_MATRICES]) {
@@ -351,15 +360,41 @@ static int note_source(struct binder *b, struct weight *slot, const struct weigh
     return 0;
 }
 
+/* For models with experts on disk: the rest is in memory, so that the file may be cut while they run, and its
+ * pages do not add to the program's memory. */
+static int copy_matrix(struct binder *b, struct weight *m) {
+    size_t n = weight_bytes(m);
+    char *p = b->dev->ops->alloc(b->dev, n);
+    if (own(b, p)) return CHIMERE_ENOMEM;
+    memcpy(p, m->data, n);
+    b->w->prepared_bytes += n;
+    gguf_release(b->g, m->data, n);
+    m->data = p;
+    return 0;
+}
+
+static int copy_table(struct binder *b, struct weight *table) {
+    struct weight *tied = &b->w->global.output;
+    bool is_tied = tied->data == table->data;
+    int rc = copy_matrix(b, table);
+    if (is_tied) tied->data = table->data;
+    return rc;
+}
+
 static int prepare_one(struct binder *b, struct weight *m, int32_t il, struct dev *d, char **at) {
     size_t n = prepared_share(d, m);
     struct weight file = *m, ready;
-    if (!n) return matrix_is_finite(m) ? note_source(b, m, m, false) : matrix_not_finite(b, m, il);
+    if (!n) {
+        if (!matrix_is_finite(m)) return matrix_not_finite(b, m, il);
+        int rc = note_source(b, m, m, false);
+        return !rc && b->w->experts.tier && tensor_of(b, m) ? copy_matrix(b, m) : rc;
+    }
     int rc = d->ops->prepare(d, m, *at, &ready);
     if (rc == CHIMERE_ENUMERIC) return matrix_not_finite(b, m, il);
     if (rc) return d->ops->status(d, b->e) ? b->e->code : err_set(b->e, rc, "preparing weights");
     *m = ready;
     *at += n;
+    if (b->w->experts.tier) gguf_release(b->g, file.data, weight_bytes(&file));
     return note_source(b, m, &file, false);
 }
 
@@ -372,6 +407,7 @@ static int check_tables(struct binder *b) {
         if (!tables[i]->data) continue;
         rc = matrix_is_finite(tables[i]) ? note_source(b, tables[i], tables[i], true)
                                          : matrix_not_finite(b, tables[i], -1);
+        if (!rc && b->w->experts.tier) rc = copy_table(b, tables[i]);
     }
     return rc;
 }
@@ -426,6 +462,21 @@ static int place_experts(struct binder *b, const struct expert_placement *where,
     return n && where->streams ? alloc_staging(b) : 0;
 }
 
+static int open_tier(struct binder *b, uint64_t pool_bytes) {
+    if (!pool_bytes || !b->dev->ops->is_host || !b->hp->moe.n_expert) return 0;
+    struct tier_layer_weights *l = mem_alloc_array((size_t)b->hp->n_layer, sizeof *l);
+    if (!l) return err_set(b->e, CHIMERE_ENOMEM, "out of memory for weights");
+    for (int32_t il = 0; il < b->hp->n_layer; il++) {
+        struct layer_weights *w = &b->w->layer[il];
+        if (b->hp->layer[il].ffn == FFN_MOE)
+            l[il] = (struct tier_layer_weights){{&w->moe.gate, &w->moe.up, &w->moe.down}};
+    }
+    int rc =
+        tier_new(&b->w->experts.tier, b->hp, b->g, b->dev, l, b->hp->n_layer, pool_bytes, b->e);
+    mem_free(l);
+    return rc;
+}
+
 /* What the host needs beside matrices: the bias of its routers' choice. */
 static char *copy_select(struct binder *b, char *at) {
     size_t n = (size_t)b->hp->moe.n_expert * sizeof(float);
@@ -458,6 +509,7 @@ static int prepare_all(struct binder *b, const struct expert_placement *where, b
     uint64_t total = 0, done = 0;
     size_t block = 0, host_block = 0; /* one each: the CPU then reads them through few big pages */
     int rc = place_experts(b, where, &host_block);
+    if (!rc && where) rc = open_tier(b, where->pool_bytes);
     if (rc) return rc;
     size_t select_bytes = host_block = (host_block + 255) & ~(size_t)255;
     int32_t n_all = arch_n_layer_all(b->hp);
@@ -466,6 +518,7 @@ static int prepare_all(struct binder *b, const struct expert_placement *where, b
         for (int i = 0; i < n; i++)
             if (m[i]->data) {
                 struct dev *d = home_of(b, m[i], il);
+                if (is_on_disk(b->w, b->hp, m[i], il)) continue;
                 total += weight_bytes(m[i]);
                 *(d == b->dev ? &block : &host_block) += prepared_share(d, m[i]);
             }
@@ -489,6 +542,7 @@ static int prepare_all(struct binder *b, const struct expert_placement *where, b
             if (il < b->hp->n_layer)
                 b->w->bytes_per_tok +=
                     routed ? bytes / (uint64_t)m[i]->n_mat * (uint64_t)b->hp->moe.n_used : bytes;
+            if (is_on_disk(b->w, b->hp, m[i], il)) continue;
             struct dev *d = home_of(b, m[i], il);
             rc = prepare_one(b, m[i], il, d, d == b->dev ? &at : &host);
             if (rc) break;
@@ -531,6 +585,7 @@ int weights_bind(struct weights *w, const struct hparams *hp, const struct gguf 
 void weights_release(struct weights *w) {
     for (size_t i = 0; i < w->n_owned; i++) w->dev->ops->free(w->dev, w->owned[i]);
     if (w->experts.block) w->experts.host->ops->free(w->experts.host, w->experts.block);
+    tier_free(w->experts.tier);
     mem_free(w->experts.layer);
     mem_free(w->owned);
     mem_free(w->sources);

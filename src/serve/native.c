@@ -7,6 +7,8 @@
 #include <time.h>
 
 #include "base/clock.h"
+#include "model/model.h"
+#include "model/tier.h"
 #include "serve/http_impl.h"
 #include "serve/json_out.h"
 
@@ -23,6 +25,26 @@ static void put_gauge(struct buf *out, const char *name, const char *help, const
     buf_printf(out, "} %.0f\n", value);
 }
 
+static void put_tier(struct buf *out, const struct backend *b) {
+    struct tier_stats t;
+    const struct model *m = b->model ? b->model->m : NULL;
+    if (!m || !m->weights.experts.tier) return;
+    tier_stats(m->weights.experts.tier, &t);
+    put_gauge(out, "experts_pooled", "experts that memory holds", b->name, (double)t.n_slot);
+    put_gauge(out, "experts", "experts of all layers, the others are on disk", b->name,
+              (double)t.n_expert);
+    put_gauge(out, "expert_hits", "experts that a batch found in memory", b->name, (double)t.n_hit);
+    put_gauge(out, "expert_misses", "experts that a batch read from disk", b->name,
+              (double)t.n_miss);
+    put_gauge(out, "expert_passes", "layers times batches", b->name, (double)t.n_pass);
+    put_gauge(out, "expert_read_bytes", "bytes of experts read from disk", b->name,
+              (double)t.n_bytes);
+    put_gauge(out, "expert_read_ms", "time with reads of experts under way", b->name,
+              (double)t.busy_ns * 1e-6);
+    put_gauge(out, "expert_wait_ms", "time that computing waited for experts", b->name,
+              (double)t.wait_ns * 1e-6);
+}
+
 void native_metrics(struct http_request *r) {
     struct server *s = http_server(r);
     struct buf out;
@@ -35,6 +57,7 @@ void native_metrics(struct http_request *r) {
         put_gauge(&out, "running", "answers under way", b->name, queue_n_running(s->gates[i]));
         put_gauge(&out, "waiting", "answers in the queue", b->name, queue_n_waiting(s->gates[i]));
         put_gauge(&out, "slots", "answers at once", b->name, gen_n_seq(b));
+        put_tier(&out, b);
     }
     send_body(r, 200, "text/plain; version=0.0.4; charset=utf-8", &out);
 }

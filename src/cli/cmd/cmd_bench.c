@@ -21,6 +21,7 @@
 #include "engine/sampler.h"
 #include "model/forward.h"
 #include "model/routing.h"
+#include "model/tier.h"
 
 const struct cfg_opt bench_options[] = {
     MODEL_OPTIONS,
@@ -107,6 +108,8 @@ struct result {
     int32_t n_op;      /* of one pass more, the longest first; 0: not timed */
     struct op_time ops[DEV_MAX_OPS];
     struct load_stats load; /* of that pass */
+    struct tier_stats tier; /* of the measured repetitions; n_expert 0: no experts are on disk */
+    double seconds;         /* that they took */
 };
 
 static int by_size(const void *a, const void *b) {
@@ -137,6 +140,22 @@ static int time_ops(struct rig *r, int32_t n_seq, bool is_decode, struct result 
     return rc ? rc : ops->status(r->m->dev, e);
 }
 
+/* out += what was counted since `before`. */
+static void add_tier(const struct rig *r, const struct tier_stats *before, struct tier_stats *out) {
+    struct tier_stats now;
+    if (!experts_stats(forward_experts(r->f), &now)) return;
+    out->n_hit += now.n_hit - before->n_hit;
+    out->n_miss += now.n_miss - before->n_miss;
+    out->n_pass += now.n_pass - before->n_pass;
+    out->n_bytes += now.n_bytes - before->n_bytes;
+    out->wait_ns += now.wait_ns - before->wait_ns;
+    out->busy_ns += now.busy_ns - before->busy_ns;
+    out->n_slot = now.n_slot;
+    out->n_expert = now.n_expert;
+    out->pool_bytes = now.pool_bytes;
+    out->is_direct = now.is_direct;
+}
+
 static int measure(struct rig *r, int32_t n_seq, bool is_decode, struct result *out,
                    struct err *e) {
     double sum = 0, square = 0;
@@ -148,6 +167,8 @@ static int measure(struct rig *r, int32_t n_seq, bool is_decode, struct result *
             if (rc) return rc;
         }
         uint64_t before = stats_of(r).n_launch;
+        struct tier_stats tier = {0};
+        experts_stats(forward_experts(r->f), &tier);
         int64_t start = clock_ns();
         int rc = is_decode ? decode(r, n_seq, r->n_gen, e) : prefill(r, r->seqs[0], r->n_prompt, e);
         if (rc) return rc;
@@ -155,6 +176,8 @@ static int measure(struct rig *r, int32_t n_seq, bool is_decode, struct result *
         double rate = (is_decode ? (double)r->n_gen * n_seq : r->n_prompt) / s;
         n_launch = stats_of(r).n_launch - before;
         if (k < 0) continue;
+        add_tier(r, &tier, &out->tier);
+        out->seconds += s;
         r->rates[k] = rate;
         sum += rate;
         square += rate * rate;
@@ -196,6 +219,37 @@ static json_t *report_ops(const struct result *x) {
     return a;
 }
 
+static double hit_rate(const struct tier_stats *t) {
+    uint64_t n = t->n_hit + t->n_miss;
+    return n ? (double)t->n_hit / (double)n : 0;
+}
+
+static json_t *report_tier(const struct result *x) {
+    const struct tier_stats *t = &x->tier;
+    return json_pack("{s:I, s:I, s:I, s:I, s:I, s:f, s:f, s:I, s:f, s:f, s:b}", "slots",
+                     (json_int_t)t->n_slot, "experts", (json_int_t)t->n_expert, "pool_bytes",
+                     (json_int_t)t->pool_bytes, "hits", (json_int_t)t->n_hit, "misses",
+                     (json_int_t)t->n_miss, "hit_rate", hit_rate(t), "misses_per_layer",
+                     (double)t->n_miss / (double)(t->n_pass ? t->n_pass : 1), "read_bytes",
+                     (json_int_t)t->n_bytes, "read_bytes_per_s",
+                     t->busy_ns ? (double)t->n_bytes * 1e9 / (double)t->busy_ns : 0, "waiting",
+                     (double)t->wait_ns * 1e-9 / x->seconds, "direct", (int)t->is_direct);
+}
+
+static void print_tier(const struct result *x) {
+    const struct tier_stats *t = &x->tier;
+    if (!t->n_expert) return;
+    printf("    experts      %llu of %llu in %.2f GB, %.1f %% hits, %.2f misses per layer, %.2f GB "
+           "read "
+           "at %.2f GB/s%s, %.1f %% of the time waiting\n",
+           (unsigned long long)t->n_slot, (unsigned long long)t->n_expert,
+           (double)t->pool_bytes * 1e-9, 100 * hit_rate(t),
+           (double)t->n_miss / (double)(t->n_pass ? t->n_pass : 1), (double)t->n_bytes * 1e-9,
+           t->busy_ns ? (double)t->n_bytes / (double)t->busy_ns : 0,
+           t->is_direct ? "" : " through the page cache",
+           100 * (double)t->wait_ns * 1e-9 / x->seconds);
+}
+
 static json_t *report(const struct rig *r, bool is_decode, int32_t n_seq, const struct result *x,
                       double used) {
     double bytes = bytes_per_tok(r);
@@ -215,6 +269,7 @@ static json_t *report(const struct rig *r, bool is_decode, int32_t n_seq, const 
     json_object_set_new(o, "bandwidth", json_integer((json_int_t)r->bandwidth));
     if (x->n_launch > 0) json_object_set_new(o, "launches", json_real(x->n_launch));
     if (x->n_op) json_object_set_new(o, "ops", report_ops(x));
+    if (x->tier.n_expert) json_object_set_new(o, "tier", report_tier(x));
     if (isfinite(used)) json_object_set_new(o, "joules_per_tok", json_real(used));
     return o;
 }
@@ -258,6 +313,7 @@ static void print_row(const struct rig *r, bool is_decode, int32_t n_seq, const 
         printf("%s%.0f launches", is_decode && n_seq == 1 ? ", " : "  ", x->n_launch);
     putchar('\n');
     if (x->n_op) print_ops(x);
+    print_tier(x);
     print_load(&x->load);
     fflush(stdout);
 }

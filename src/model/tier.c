@@ -1,0 +1,509 @@
+/* tier.c: the pool of experts in memory, its directory, and the reads that fill it. */
+#include "model/tier.h"
+
+#include <math.h>
+#include <pthread.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/err.h"
+#include "base/mem.h"
+#include "base/reader.h"
+#include "format/quant.h"
+#include "kernels/cpu/repack.h"
+
+enum {
+    UNIT = 64,     /* bytes that a place counts; records and their parts begin at multiples */
+    N_READER = 16, /* threads: disks reach their rate at 16 requests of some 100 KB */
+    MAX_LOADS = 32,
+    GROUP = 16, /* experts that a long batch computes at once, while the next are read */
+};
+/* An expert used often stays COUNT_WEIGHT tokens longer for each doubling of its uses; they halve in
+ * COUNT_HALF tokens. */
+static const double COUNT_WEIGHT = 4, COUNT_HALF = 256;
+
+struct part {
+    struct weight file; /* one expert's, in a file's form; data is set by who reads */
+    bool is_packed;
+    uint32_t i_file;
+    uint64_t offset, distance; /* of expert 0 in the file, and from one to the next */
+    size_t at, bytes;          /* in the record */
+    const char *name;          /* view of the file's directory */
+};
+
+struct layer {
+    struct part part[3];
+    int32_t n_part, n_slot, n_free; /* n_free: slots never filled, the last ones */
+    size_t record;                  /* bytes */
+    size_t base;                    /* of slot 0 in the pool */
+    int32_t *slot;                  /* owned [n_expert]: -1: not in the pool */
+    int32_t *expert;                /* owned [n_slot]: -1: none */
+    struct load **load;             /* owned [n_slot]: what fills it; NULL: nothing */
+    int64_t *last;                  /* owned [n_expert]: token of the last use */
+    float *count;                   /* owned [n_expert]: uses, as of `last` */
+    int64_t clock;                  /* tokens so far */
+};
+
+struct load {
+    struct tier *t;
+    struct layer *l;
+    int32_t expert, slot, n_left; /* n_left: pieces not looked at */
+    bool is_used;
+    struct reader_piece piece[3];
+};
+
+struct tier {
+    int32_t n_expert, n_used, n_layer;
+    char *pool; /* owned by d */
+    struct dev *d;
+    struct reader *reader; /* owned */
+    struct layer *layers;  /* owned [n_layer] */
+    struct load *loads;    /* owned [MAX_LOADS] */
+
+    pthread_mutex_t lock; /* of all below, and of the directory */
+    int32_t *want,
+        *rank;        /* owned [n_expert]: wanted in order; their numbers there, -1: not wanted */
+    int64_t *used_at; /* owned [n_expert]: token of the batch that uses it last */
+    float *uses;      /* owned [n_expert]: in this batch */
+    int32_t *place;   /* owned [n_expert]: for compute */
+    struct tier_stats stats;
+    struct err err; /* first of this pass */
+
+    pthread_mutex_t shown_lock; /* held for moments, while `lock` is held for a layer */
+    struct tier_stats shown;    /* stats after the last pass */
+};
+
+/* ---- sizes ---- */
+
+static size_t rounded(size_t n) { return (n + UNIT - 1) / UNIT * UNIT; }
+
+static struct weight one_of(const struct weight *w) {
+    struct weight one = *w;
+    one.n_mat = 1;
+    return one;
+}
+
+static size_t part_bytes(struct dev *d, const struct weight *w, bool *is_packed) {
+    struct weight one = one_of(w);
+    size_t n = d->ops->prepared_bytes(d, &one);
+    *is_packed = n > 0;
+    return n ? n : w->row_bytes * (size_t)w->n_out;
+}
+
+size_t tier_record_bytes(struct dev *d, const struct weight *const part[3]) {
+    size_t n = 0;
+    bool is_packed;
+    for (int i = 0; i < 3; i++)
+        if (part[i] && part[i]->n_out) n += rounded(part_bytes(d, part[i], &is_packed));
+    return n;
+}
+
+size_t tier_own_bytes(size_t most_part_bytes) { return reader_bytes(N_READER, most_part_bytes); }
+
+/* ---- opening ---- */
+
+static int bind_part(struct tier *t, struct layer *l, const struct gguf *g, struct weight *w,
+                     struct err *e) {
+    struct part *p = &l->part[l->n_part++];
+    const struct gguf_tensor *from = NULL;
+    const unsigned char *at = w->data;
+    for (size_t i = 0; i < gguf_n_tensors(g) && !from; i++) {
+        const struct gguf_tensor *x = gguf_tensor_at(g, i);
+        if (at >= x->data && at < x->data + x->n_bytes) from = x;
+    }
+    if (!from) return err_set(e, CHIMERE_EINTERNAL, "experts: expected rows of one tensor");
+    *p = (struct part){.file = one_of(w),
+                       .i_file = from->file,
+                       .offset = from->offset + (uint64_t)(at - from->data),
+                       .distance = w->mat_bytes,
+                       .at = l->record,
+                       .name = from->name};
+    p->bytes = part_bytes(t->d, w, &p->is_packed);
+    l->record += rounded(p->bytes);
+    return 0;
+}
+
+static int alloc_layer(struct tier *t, struct layer *l, struct err *e) {
+    size_t n = (size_t)t->n_expert, n_slot = (size_t)l->n_slot;
+    l->slot = mem_alloc_array(n, sizeof *l->slot);
+    l->last = mem_alloc_array(n, sizeof *l->last);
+    l->count = mem_alloc_array(n, sizeof *l->count);
+    l->expert = mem_alloc_array(n_slot, sizeof *l->expert);
+    l->load = mem_alloc_array(n_slot, sizeof *l->load);
+    if (!l->slot || !l->last || !l->count || !l->expert || !l->load)
+        return err_set(e, CHIMERE_ENOMEM, "out of memory for experts");
+    for (size_t i = 0; i < n; i++) l->slot[i] = -1;
+    for (size_t i = 0; i < n_slot; i++) l->expert[i] = -1;
+    l->n_free = l->n_slot;
+    return 0;
+}
+
+static int32_t least_slots(const struct tier *t) {
+    int32_t n = t->n_used > TIER_MIN_SLOTS ? t->n_used : TIER_MIN_SLOTS;
+    return n < t->n_expert ? n : t->n_expert;
+}
+
+/* Every layer the same share of its experts. */
+static int share_pool(struct tier *t, uint64_t pool_bytes, struct err *e) {
+    uint64_t all = 0, least = 0, at = 0;
+    for (int32_t il = 0; il < t->n_layer; il++) {
+        all += (uint64_t)t->layers[il].record * (uint64_t)t->n_expert;
+        least += (uint64_t)t->layers[il].record * (uint64_t)least_slots(t);
+    }
+    if (pool_bytes < least)
+        return err_set(e, CHIMERE_ELIMIT,
+                       "experts: expected memory of at least %llu bytes for them, got %llu",
+                       (unsigned long long)least, (unsigned long long)pool_bytes);
+    double share = all ? (double)(pool_bytes - least) / (double)(all > least ? all - least : 1) : 0;
+    if (share > 1) share = 1;
+    for (int32_t il = 0; il < t->n_layer; il++) {
+        struct layer *l = &t->layers[il];
+        if (!l->n_part) continue;
+        l->n_slot = least_slots(t) + (int32_t)(share * (t->n_expert - least_slots(t)));
+        l->base = at;
+        at += (uint64_t)l->n_slot * l->record;
+        t->stats.n_slot += (uint64_t)l->n_slot;
+        t->stats.n_expert += (uint64_t)t->n_expert;
+        int rc = alloc_layer(t, l, e);
+        if (rc) return rc;
+    }
+    t->stats.pool_bytes = at;
+    if (at / UNIT > INT32_MAX) return err_set(e, CHIMERE_ELIMIT, "experts: the pool is too large");
+    t->pool = t->d->ops->alloc(t->d, at);
+    return t->pool ? 0 : err_set(e, CHIMERE_ENOMEM, "out of memory for experts");
+}
+
+static int open_reader(struct tier *t, const struct gguf *g, struct err *e) {
+    size_t most = 0;
+    for (int32_t il = 0; il < t->n_layer; il++)
+        for (int32_t i = 0; i < t->layers[il].n_part; i++) {
+            const struct weight *w = &t->layers[il].part[i].file;
+            size_t n = w->row_bytes * (size_t)w->n_out;
+            most = n > most ? n : most;
+        }
+    int rc = reader_new(&t->reader, N_READER, most, e);
+    for (uint32_t i = 0; !rc && i < gguf_n_files(g); i++)
+        rc = reader_add(t->reader, gguf_path(g, i), gguf_file_bytes(g, i), e);
+    return rc;
+}
+
+/* Places count units from the pool's start: the parts of all layers are stacks with a stride of one. */
+static void name_pool(struct tier *t, const struct layer *l, int32_t i, struct weight *w) {
+    const struct part *p = &l->part[i];
+    w->data = t->pool + p->at;
+    if (p->is_packed) {
+        w->layout = PACK_LAYOUT;
+        w->stride = UNIT;
+    } else {
+        w->mat_bytes = UNIT;
+    }
+}
+
+int tier_new(struct tier **out, const struct hparams *hp, const struct gguf *g, struct dev *d,
+             const struct tier_layer_weights *layer, int32_t n_layer, uint64_t pool_bytes,
+             struct err *e) {
+    struct tier *t = *out = mem_zalloc(sizeof *t);
+    if (!t) return err_set(e, CHIMERE_ENOMEM, "out of memory for experts");
+    size_t n = (size_t)hp->moe.n_expert;
+    *t = (struct tier){.n_expert = hp->moe.n_expert, .n_used = hp->moe.n_used, .d = d};
+    pthread_mutex_init(&t->lock, NULL);
+    pthread_mutex_init(&t->shown_lock, NULL);
+    t->layers = mem_alloc_array((size_t)n_layer, sizeof *t->layers);
+    t->loads = mem_alloc_array(MAX_LOADS, sizeof *t->loads);
+    t->want = mem_alloc_array(n, sizeof *t->want);
+    t->rank = mem_alloc_array(n, sizeof *t->rank);
+    t->used_at = mem_alloc_array(n, sizeof *t->used_at);
+    t->uses = mem_alloc_array(n, sizeof *t->uses);
+    t->place = mem_alloc_array(n, sizeof *t->place);
+    int rc = 0;
+    if (!t->layers || !t->loads || !t->want || !t->rank || !t->used_at || !t->uses || !t->place)
+        rc = err_set(e, CHIMERE_ENOMEM, "out of memory for experts");
+    t->n_layer = t->layers ? n_layer : 0;
+    for (int32_t il = 0; !rc && il < n_layer; il++)
+        for (int i = 0; !rc && i < 3; i++)
+            if (layer[il].part[i] && layer[il].part[i]->data)
+                rc = bind_part(t, &t->layers[il], g, layer[il].part[i], e);
+    if (!rc) rc = share_pool(t, pool_bytes, e);
+    if (!rc) rc = open_reader(t, g, e);
+    t->shown = t->stats;
+    if (rc) {
+        tier_free(t);
+        *out = NULL;
+        return rc;
+    }
+    for (int32_t il = 0; il < n_layer; il++)
+        for (int i = 0, k = 0; i < 3; i++)
+            if (layer[il].part[i] && layer[il].part[i]->data)
+                name_pool(t, &t->layers[il], k++, layer[il].part[i]);
+    return 0;
+}
+
+void tier_free(struct tier *t) {
+    if (!t) return;
+    reader_free(t->reader);
+    if (t->pool) t->d->ops->free(t->d, t->pool);
+    for (int32_t il = 0; il < t->n_layer; il++) {
+        struct layer *l = &t->layers[il];
+        mem_free(l->slot);
+        mem_free(l->last);
+        mem_free(l->count);
+        mem_free(l->expert);
+        mem_free(l->load);
+    }
+    pthread_mutex_destroy(&t->lock);
+    pthread_mutex_destroy(&t->shown_lock);
+    mem_free(t->layers);
+    mem_free(t->loads);
+    mem_free(t->want);
+    mem_free(t->rank);
+    mem_free(t->used_at);
+    mem_free(t->uses);
+    mem_free(t->place);
+    mem_free(t);
+}
+
+/* ---- reads ---- */
+
+/* On a thread of the reader: the file's form becomes the device's, in its place. */
+static int use_piece(struct reader_piece *piece, const unsigned char *bytes) {
+    struct load *x = piece->ud;
+    const struct part *p = &x->l->part[piece - x->piece];
+    char *to = x->t->pool + x->l->base + (size_t)x->slot * x->l->record + p->at;
+    struct weight w = p->file;
+    w.data = bytes;
+    bool is_finite =
+        p->is_packed ? repack_tiles(&w, 0, repack_n_tile(w.n_out), (uint8_t *)to)
+                     : quant_rows_are_finite(w.type, bytes, (uint64_t)w.n_out, (uint64_t)w.n_in);
+    if (!p->is_packed) memcpy(to, bytes, p->bytes);
+    if (is_finite) return 0;
+    return err_set(&piece->err, CHIMERE_ENUMERIC,
+                   "tensor %s: expected finite numbers, got NaN or infinity in expert %d", p->name,
+                   x->expert);
+}
+
+static struct load *free_load(struct tier *t) {
+    for (int i = 0; i < MAX_LOADS; i++)
+        if (!t->loads[i].is_used) return &t->loads[i];
+    return NULL;
+}
+
+static void start_load(struct tier *t, struct layer *l, struct load *x, int32_t expert,
+                       int32_t slot) {
+    if (l->expert[slot] >= 0) l->slot[l->expert[slot]] = -1;
+    l->expert[slot] = expert;
+    l->slot[expert] = slot;
+    l->load[slot] = x;
+    *x = (struct load){
+        .t = t, .l = l, .expert = expert, .slot = slot, .n_left = l->n_part, .is_used = true};
+    for (int32_t i = 0; i < l->n_part; i++) {
+        const struct part *p = &l->part[i];
+        x->piece[i] = (struct reader_piece){.file = p->i_file,
+                                            .offset = p->offset + (uint64_t)expert * p->distance,
+                                            .n = p->file.row_bytes * (size_t)p->file.n_out,
+                                            .use = use_piece,
+                                            .ud = x};
+        t->stats.n_bytes += x->piece[i].n;
+        reader_post(t->reader, &x->piece[i]);
+    }
+}
+
+/* All pieces are done. After a failure the slot is empty. */
+static void end_load(struct tier *t, struct load *x) {
+    struct layer *l = x->l;
+    bool failed = false;
+    for (int32_t i = 0; i < l->n_part; i++) {
+        if (!x->piece[i].err.code) continue;
+        failed = true;
+        if (!t->err.code) t->err = x->piece[i].err;
+    }
+    l->load[x->slot] = NULL;
+    x->is_used = false;
+    if (!failed) return;
+    l->slot[x->expert] = -1;
+    l->expert[x->slot] = -1;
+}
+
+static bool is_ready(struct tier *t, struct layer *l, int32_t expert) {
+    int32_t slot = l->slot[expert];
+    if (slot < 0) return false;
+    struct load *x = l->load[slot];
+    for (int32_t i = 0; x && i < l->n_part; i++)
+        if (!reader_is_done(t->reader, &x->piece[i])) return false;
+    if (x) end_load(t, x);
+    return l->slot[expert] >= 0;
+}
+
+/* Ends the load of an expert; false: it failed. */
+static bool await(struct tier *t, struct layer *l, int32_t expert) {
+    int32_t slot = l->slot[expert];
+    struct load *x = slot < 0 ? NULL : l->load[slot];
+    for (int32_t i = 0; x && i < l->n_part; i++) reader_wait(t->reader, &x->piece[i]);
+    if (x) end_load(t, x);
+    return l->slot[expert] >= 0;
+}
+
+/* ---- who stays ---- */
+
+static double score(const struct layer *l, int32_t expert) {
+    double age = (double)(l->clock - l->last[expert]);
+    return (double)l->last[expert] +
+           COUNT_WEIGHT * log2(1 + (double)l->count[expert] * exp2(-age / COUNT_HALF));
+}
+
+/* A slot for the wanted expert of this rank. Experts of ranks [first, busy) are being computed, from there on
+ * they are needed. force: give up the one that is needed last. -1: none. */
+static int32_t find_slot(const struct tier *t, struct layer *l, int32_t rank, int32_t first,
+                         int32_t busy, bool force) {
+    if (l->n_free) return l->n_slot - l->n_free--;
+    int32_t best = -1, far = -1;
+    double low = INFINITY;
+    for (int32_t s = 0; s < l->n_slot; s++) {
+        int32_t x = l->expert[s];
+        if (l->load[s]) continue;
+        if (x < 0) return s;
+        int32_t r = t->rank[x];
+        if (r < first) { /* not wanted, or computed */
+            double v = score(l, x);
+            if (v < low) low = v, best = s;
+        } else if (r >= busy && r > rank && (far < 0 || r > t->rank[l->expert[far]])) {
+            far = s;
+        }
+    }
+    return best >= 0 ? best : force ? far : -1;
+}
+
+/* Starts reads of what is missing from rank `from` on, as far as there is room. */
+static void issue(struct tier *t, struct layer *l, int32_t n, int32_t first, int32_t busy,
+                  int32_t from) {
+    for (int32_t r = from; r < n; r++) {
+        int32_t expert = t->want[r];
+        if (l->slot[expert] >= 0) continue;
+        struct load *x = free_load(t);
+        if (!x) return;
+        int32_t slot = find_slot(t, l, r, first, busy, r < from + GROUP / 2);
+        if (slot < 0) return;
+        start_load(t, l, x, expert, slot);
+    }
+}
+
+/* Fills want, rank, used_at and uses; counts hits. Returns how many. */
+static int32_t list_wanted(struct tier *t, struct layer *l, const int32_t *ids, int32_t n_tok) {
+    int32_t n = 0;
+    for (int32_t x = 0; x < t->n_expert; x++) {
+        t->rank[x] = -1;
+        t->place[x] = -1;
+        t->uses[x] = 0;
+    }
+    for (int32_t i = 0; i < n_tok; i++)
+        for (int32_t k = 0; k < t->n_used; k++) {
+            int32_t x = ids[i * t->n_used + k];
+            if (x < 0) x = k; /* a row that is not finite passes through these (moe_args) */
+            t->uses[x]++;
+            t->used_at[x] = l->clock + i;
+        }
+    for (int32_t x = 0; x < t->n_expert; x++) {
+        if (t->uses[x] == 0) continue;
+        double age = (double)(l->clock - l->last[x]);
+        l->count[x] = t->uses[x] + l->count[x] * (float)exp2(-age / COUNT_HALF);
+        l->last[x] = t->used_at[x];
+        t->rank[x] = n;
+        t->want[n++] = x;
+        if (l->slot[x] >= 0) t->stats.n_hit++;
+        else t->stats.n_miss++;
+    }
+    l->clock += n_tok;
+    t->stats.n_pass++;
+    return n;
+}
+
+/* Waits for ranks [first, last). */
+static bool await_all(struct tier *t, struct layer *l, int32_t first, int32_t last) {
+    int64_t start = 0;
+    bool ok = true;
+    for (int32_t r = first; r < last && ok; r++) {
+        if (is_ready(t, l, t->want[r])) continue;
+        if (!start) start = clock_ns();
+        ok = await(t, l, t->want[r]);
+    }
+    if (start) t->stats.wait_ns += clock_ns() - start;
+    return ok;
+}
+
+/* The end of the group from rank `first` on: a step computes all at once if the layer's slots hold them; a long
+ * batch computes GROUP, and what is there already beyond them. */
+static int32_t group_end(struct tier *t, struct layer *l, int32_t first, int32_t n) {
+    int32_t most = l->n_slot / 2 > 0 ? l->n_slot / 2 : 1;
+    int32_t each = most < GROUP ? most : GROUP, last = first;
+    if (n <= l->n_slot && n <= STEP_MAX_TOK * t->n_used) return n;
+    while (last < n && last - first < each) last++;
+    while (last < n && last - first < most && l->slot[t->want[last]] >= 0 &&
+           is_ready(t, l, t->want[last]))
+        last++;
+    return last;
+}
+
+static void show(struct tier *t) {
+    pthread_mutex_lock(&t->shown_lock);
+    t->shown = t->stats;
+    pthread_mutex_unlock(&t->shown_lock);
+}
+
+static void settle(struct tier *t) {
+    for (int i = 0; i < MAX_LOADS; i++)
+        if (t->loads[i].is_used) await(t, t->loads[i].l, t->loads[i].expert);
+}
+
+/* Makes ranks [first, last) present. If reads of later ranks hold every other slot, they end first. */
+static bool gather(struct tier *t, struct layer *l, int32_t n, int32_t first, int32_t last) {
+    for (int32_t r = first; r < last; r++) {
+        issue(t, l, n, first, last, r);
+        if (l->slot[t->want[r]] < 0) {
+            settle(t);
+            issue(t, l, n, first, last, r);
+        }
+        if (!await_all(t, l, r, r + 1)) return false;
+    }
+    return true;
+}
+
+int tier_run(struct tier *t, int32_t il, const int32_t *ids, int32_t n_tok,
+             void (*compute)(void *ud, const int32_t *place, bool is_last), void *ud,
+             struct err *e) {
+    struct layer *l = &t->layers[il];
+    pthread_mutex_lock(&t->lock);
+    t->err.code = 0;
+    int32_t n = list_wanted(t, l, ids, n_tok), first = 0;
+    while (first < n) {
+        issue(t, l, n, first, first, first);
+        int32_t last = group_end(t, l, first, n);
+        if (!gather(t, l, n, first, last)) break;
+        for (int32_t r = first; r < last; r++) {
+            size_t at = l->base + (size_t)l->slot[t->want[r]] * l->record;
+            t->place[t->want[r]] = (int32_t)(at / UNIT);
+        }
+        issue(t, l, n, first, last, last);
+        compute(ud, t->place, last == n);
+        for (int32_t r = first; r < last; r++) t->place[t->want[r]] = -1;
+        first = last;
+    }
+    int rc = 0;
+    if (first < n) {
+        settle(t);
+        rc = t->err.code ? t->err.code : CHIMERE_EINTERNAL;
+        if (t->err.code) *e = t->err;
+        else err_set(e, rc, "experts: no slot for one that is needed");
+    }
+    show(t);
+    pthread_mutex_unlock(&t->lock);
+    return rc;
+}
+
+void tier_stats(struct tier *t, struct tier_stats *out) {
+    struct reader_stats r;
+    pthread_mutex_lock(&t->shown_lock);
+    *out = t->shown;
+    pthread_mutex_unlock(&t->shown_lock);
+    reader_stats(t->reader, &r);
+    out->busy_ns = r.busy_ns;
+    out->is_direct = r.is_direct;
+}

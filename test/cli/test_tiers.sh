@@ -1,0 +1,73 @@
+#!/usr/bin/env bash
+# tiers: a model larger than its memory answers the same, within that memory; bench's counters are those of the
+# simulator in lab/ on the same record; what cannot work is refused in a sentence.
+set -euo pipefail
+# shellcheck source=test/cli/lib.sh
+. "$(dirname "$0")/lib.sh"
+needs python3
+
+"$CHIMERE" synth qwen35moe-mini q4km m.gguf --layers 8 >/dev/null
+for i in $(seq 12); do echo "The $i cats sat on $((i * 7)) mats; none of them moved, and the dog slept."; done >text
+
+# the least memory that it says it needs, and some more
+refuses 1 "does not fit: 1 sequence of 1024 tokens needs" "$CHIMERE" run -m m.gguf -c 1024 --ram 60M -p x -q
+grep -q 'smaller --ctx' err || fail "no hint: $(cat err)"
+
+# peak FILE RAM: the answer to FILE, and that the process never had more than RAM
+answer() {
+    python3 - "$CHIMERE" "$@" <<'END' || fail "run with $*"
+import json, resource, subprocess, sys
+chimere, out, *more = sys.argv[1:]
+run = subprocess.run([chimere, "run", "-m", "m.gguf", "-c", "1024", "--raw", "-f", "text", "--ignore-eos", "-q", "-n",
+                      "40", "--json", "--temp", "0", "-t", "2", "--no-speculate", *more], capture_output=True, text=True)
+assert run.returncode == 0, run.stderr
+answer = json.loads(run.stdout)
+assert answer["n_generated"] == 40, answer
+open(out, "w").write(answer["content"])
+peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1000
+print("%s: peak %.1f MB" % (" ".join(more) or "all in memory", peak))
+if "--ram" in more:
+    most = float(more[more.index("--ram") + 1].rstrip("M"))
+    assert peak <= most, "peak of %.1f MB" % peak
+END
+}
+answer all
+for ram in 256M 280M 330M; do
+    answer some --ram $ram
+    cmp -s all some || fail "--ram $ram: another answer"
+done
+
+# bench: hits and misses against the simulator, which reads the same stream; the first 128 tokens warm up
+"$CHIMERE" trace -m m.gguf --generate 256 --seed 3 -o stream >/dev/null
+"$CHIMERE" bench -m m.gguf --ram 270M --routing stream -p 0 -n 128 -r 1 --bandwidth 10 -q --json >got
+slots=$(python3 -c 'import json; t = json.load(open("got"))[0]["tier"]; print(t["slots"] // 8)')
+"$SOURCE_DIR/lab/tier_sim.py" stream --policy lru,decayed,best --slots "$slots" --skip 128 --json >simulated
+python3 - <<'END' || fail "bench differs from the simulator"
+import json
+tier = json.load(open("got"))[0]["tier"]
+row = json.load(open("simulated"))[0]
+rate = {p: row[p][0] / sum(row[p]) for p in ("lru", "decayed", "best")}
+print("hit rate %.4f, simulated %s, %.2f misses per layer" % (tier["hit_rate"], rate, tier["misses_per_layer"]))
+assert tier["hits"] + tier["misses"] == sum(row["decayed"]) == 128 * 8 * 8
+assert abs(tier["hit_rate"] - rate["decayed"]) < 0.01
+assert tier["hit_rate"] > rate["lru"] - 0.02
+assert 0.3 < tier["hit_rate"] < rate["best"] + 0.001
+assert tier["read_bytes"] > 0 and 0 < tier["waiting"] < 1
+END
+
+# a record of a text: as many tokens as the text has; it is read again, and refused by another shape
+"$CHIMERE" trace -m m.gguf -f text -n 5 -o record -q >out
+n=$("$CHIMERE" tokenize -m m.gguf <text | tr -s ' ,' '\n\n' | grep -c .)
+[ "$(cat out)" = "record: $((n + 5)) tokens" ] || fail "trace said: $(cat out), the text has $n tokens"
+"$CHIMERE" bench -m m.gguf --routing record -p 0 -n 4 -r 1 --bandwidth 10 -q >out || fail "bench with a record"
+"$CHIMERE" synth qwen35moe-mini q8 other.gguf --layers 4 --experts 32 --vocab 512 >/dev/null
+refuses 2 "record: expected 4 layers with 8 of 32 experts per token, got 8 with 8 of 64" \
+    "$CHIMERE" bench -m other.gguf --routing record -p 0 -n 4 -r 1 --bandwidth 10 -q
+head -c 1000 record >cut
+refuses 1 "cut: expected whole batches of tokens" \
+    "$CHIMERE" bench -m m.gguf --routing cut -p 0 -n 4 -r 1 --bandwidth 10 -q
+"$CHIMERE" synth mamba-mini q8 dense.gguf --layers 2 --vocab 512 >/dev/null
+refuses 2 "has no experts" "$CHIMERE" bench -m dense.gguf --routing trace-like -p 0 -n 4 -r 1 --bandwidth 10 -q
+refuses 2 "expected one of --file and --generate" "$CHIMERE" trace -m m.gguf -o x
+refuses 2 "--out is missing" "$CHIMERE" trace -m m.gguf -f text
+echo "tiers: ok"
