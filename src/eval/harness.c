@@ -164,11 +164,22 @@ static void release(struct slot *s) {
     s->item = NULL;
 }
 
-/* *out is a new row; judged NULL: the text is scored by the item's rule. */
+/* By the item's rule, or by the host if the rule is a program's tests. */
+static int score_text(const json_t *item, const struct buf *text, const struct eval_host *h,
+                      struct score *sc, struct err *e) {
+    int rc = score_answer(item, text->n ? text->p : "", text->n, sc, e);
+    if (rc || !sc->is_program) return rc;
+    if (!h->judge)
+        return err_set(e, CHIMERE_EUNSUPPORTED, "check.kind python: programs are not run here");
+    struct slice answer = score_visible(text->n ? text->p : "", text->n);
+    return h->judge(item, answer.p, answer.n, &sc->right, e);
+}
+
+/* *out is a new row; judged NULL: the text is scored. */
 static int make_row(json_t **out, const json_t *item, const struct buf *text, int64_t n_token,
-                    const bool *judged, struct err *e) {
+                    const bool *judged, const struct eval_host *h, struct err *e) {
     struct score sc = {.right = judged && *judged};
-    int rc = judged ? 0 : score_answer(item, text->n ? text->p : "", text->n, &sc, e);
+    int rc = judged ? 0 : score_text(item, text, h, &sc, e);
     if (rc) return rc;
     json_t *row = *out = json_object();
     json_object_set(row, "id", json_object_get(item, "id"));
@@ -182,12 +193,13 @@ static int make_row(json_t **out, const json_t *item, const struct buf *text, in
 }
 
 /* Waits for a slot's answer and appends its row to rows. */
-static int finish(struct slot *s, json_t *rows, struct err *e) {
+static int finish(struct slot *s, json_t *rows, const struct eval_host *h, struct err *e) {
     answer_wait(s->answer);
     int rc = answer_err(s->answer)->code;
     json_t *row = NULL;
     if (rc && e) *e = *answer_err(s->answer);
-    if (!rc) rc = make_row(&row, s->item, &s->text, answer_stats(s->answer)->n_generated, NULL, e);
+    if (!rc)
+        rc = make_row(&row, s->item, &s->text, answer_stats(s->answer)->n_generated, NULL, h, e);
     if (rc) err_prefix(e, "item %s", json_string_value(json_object_get(s->item, "id")));
     else json_array_append_new(rows, row);
     release(s);
@@ -276,7 +288,7 @@ static int answer_one(struct crew *c, size_t i, json_t **row, struct err *e) {
     buf_init(&a.text, MAX_ANSWER);
     int rc = c->h->answer(c->h->ud, item, i, &a, e);
     int64_t n_token = a.n_thinking + a.n_answer + a.n_check;
-    if (!rc) rc = make_row(row, item, &a.text, n_token, a.is_judged ? &a.right : NULL, e);
+    if (!rc) rc = make_row(row, item, &a.text, n_token, a.is_judged ? &a.right : NULL, c->h, e);
     if (rc) {
         err_prefix(e, "item %s", json_string_value(json_object_get(item, "id")));
     } else {
@@ -377,7 +389,7 @@ int eval_run(json_t **run, const json_t *items, const struct eval_host *h, const
             rc = start(&slots[next % n_slot], json_array_get(items, next), h, e);
             next += !rc;
         }
-        if (!rc) rc = finish(&slots[done % n_slot], rows, e);
+        if (!rc) rc = finish(&slots[done % n_slot], rows, h, e);
         if (h->what) progress_step(++done);
         else done++;
     }

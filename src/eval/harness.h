@@ -50,6 +50,9 @@ struct eval_host {
     /* The n-gram memory of an item, or NULL; forgotten when it is answered. May be NULL. */
     int (*remember)(void *ud, const json_t *messages, struct ngram_memory **out, struct err *e);
     void *ud;
+    /* Whether the program in a text passes the item's tests (kind "python"); any thread, blocks. NULL: such items
+     * are refused. */
+    int (*judge)(const json_t *item, const char *text, size_t n, bool *right, struct err *e);
     const struct lora_use *loras; /* borrowed [n_lora]: of every answer of the engine */
     int32_t n_lora;
     int32_t n_seq;    /* of the engine */

@@ -422,6 +422,42 @@ static int regex(const struct check *c, struct score *s, struct err *e) {
     return rc;
 }
 
+/* How many of the groups have a text that occurs; each group is a list of texts for one fact. */
+static int count_groups(const struct check *c, const json_t *groups, size_t *n, struct err *e) {
+    size_t i;
+    json_t *group;
+    json_array_foreach(groups, i, group) {
+        int rc = strings(group, "all", e);
+        if (rc) return rc;
+        *n += count_matches(&c->normal, group, true) > 0;
+    }
+    return 0;
+}
+
+/* At least `least` of the facts (default: all), and none of the texts that would be wrong. */
+static int facts(const struct check *c, struct score *s, struct err *e) {
+    const json_t *all = json_object_get(c->check, "all"), *none = json_object_get(c->check, "none");
+    const json_t *least = json_object_get(c->check, "least");
+    size_t n = 0, want = json_array_size(all);
+    if (!want) return bad_item(e, "all", "a list of lists of texts");
+    if (least && (!json_is_integer(least) || json_integer_value(least) < 1 ||
+                  json_integer_value(least) > (json_int_t)want))
+        return bad_item(e, "least", "1 to the number of facts");
+    if (least) want = (size_t)json_integer_value(least);
+    int rc = count_groups(c, all, &n, e);
+    if (!rc && none) rc = strings(none, "none", e);
+    if (!rc) s->right = n >= want && count_matches(&c->normal, none, true) == 0;
+    return rc;
+}
+
+/* The tests are run by the host of the evaluation, in a sandbox. */
+static int python(const struct check *c, struct score *s, struct err *e) {
+    if (!json_is_string(json_object_get(c->check, "tests")))
+        return bad_item(e, "tests", "a program of assertions");
+    s->is_program = true;
+    return 0;
+}
+
 static const struct kind {
     const char *name;
     kind_fn *fn;
@@ -430,7 +466,8 @@ static const struct kind {
              {"citation", citation}, {"refusal", refusal},
              {"toolcall", toolcall}, {"json_schema", json_schema},
              {"array", array},       {"verdict", verdict},
-             {"copy", copy},         {"regex", regex}};
+             {"copy", copy},         {"regex", regex},
+             {"facts", facts},       {"python", python}};
 
 int score_answer(const json_t *item, const char *text, size_t n, struct score *out, struct err *e) {
     struct check c = {.item = item, .check = json_object_get(item, "check")};

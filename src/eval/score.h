@@ -18,6 +18,8 @@ struct score {
     bool has_valid, valid; /* the kind also says whether the answer's form is valid */
     bool is_verdict;
     bool wants_yes; /* verdict: the answer wanted, for balanced accuracy */
+    bool
+        is_program; /* python: right only if its program passes the tests, which are not run here */
 };
 
 /* item: one line of eval/X.jsonl; text: all that the model wrote, thinking included. */

@@ -9,6 +9,8 @@
 #include "base/mem.h"
 #include "base/str.h"
 #include "cli/chat_args.h"
+#include "cli/eval_code.h"
+#include "cli/eval_remote.h"
 #include "cli/eval_strategy.h"
 #include "engine/plan.h"
 #include "eval/harness.h"
@@ -20,8 +22,9 @@ const struct cfg_opt eval_options[] = {
     CACHE_OPTIONS,
     ENGINE_OPTIONS,
     ENGRAM_OPTIONS,
+    REMOTE_OPTIONS,
     {"suite", 0, CFG_LIST, "S", NULL, 0, 0, NULL,
-     "a skill, a file of items or a folder of them; may be repeated (default: all skills)"},
+     "a skill, ten, a file of items or a folder of them; may be repeated (default: all skills)"},
     {"n", 'n', CFG_INT, "N", "0", 0, EVAL_MAX_ITEMS, NULL, "items of each skill; 0: all"},
     {"parallel", 0, CFG_INT, "N", "8", 1, ENGINE_MAX_SEQS, NULL, "answers at once"},
     {"strategy", 0, CFG_STR, "S", NULL, 0, 0, NULL,
@@ -43,6 +46,8 @@ static int load_suite(json_t *items, const char *suite, size_t n, struct err *e)
     bool known = file_exists(suite);
     if (known) snprintf(path, sizeof path, "%s", suite);
     snprintf(name, sizeof name, "eval/%s.jsonl", suite);
+    if (!known && !strchr(suite, '/') && file_find_data(name, path, sizeof path) == 0) known = true;
+    snprintf(name, sizeof name, "eval/%s/%s.jsonl", suite, suite); /* not of the default run */
     if (!known && (strchr(suite, '/') || file_find_data(name, path, sizeof path) != 0)) {
         err_set(e, CHIMERE_ENOENT, "--suite: no skill, file or folder named '%s'", suite);
         err_hint(e, "skills are the files of the folder eval, without .jsonl");
@@ -156,12 +161,14 @@ static int eval_skills(const struct cfg *c, struct err *e) {
                                      .ud = &way,
                                      .n_worker = n_worker(&way.strategy, n_seq),
                                      .strategy = way.name,
+                                     .judge = eval_code_judge,
                                      .what = cfg_bool(c, "quiet") ? NULL : "eval"};
         const struct eval_host h = {.engine = r->engine,
                                     .tok = r->tok,
                                     .encode = encode,
                                     .remember = remember,
                                     .ud = &x,
+                                    .judge = eval_code_judge,
                                     .n_seq = n_seq,
                                     .what = cfg_bool(c, "quiet") ? NULL : "eval"};
         if (!rc) rc = eval_run(&run, items, by_strategy ? &by : &h, r->m->name, e);
@@ -170,6 +177,29 @@ static int eval_skills(const struct cfg *c, struct err *e) {
         chat_rig_close(r);
     } else {
         eval_strategy_fini(&way);
+    }
+    json_decref(items);
+    return rc;
+}
+
+/* The same items asked of a running server. */
+static int eval_endpoint(const struct cfg *c, struct err *e) {
+    struct eval_remote x;
+    json_t *items = json_array(), *run;
+    int rc =
+        cfg_str(c, "strategy") || cfg_str(c, "think")
+            ? err_set(e, CHIMERE_EINVAL, "--strategy and --think need a local model, not --url")
+            : load_items(c, items, e);
+    if (!rc) rc = eval_remote_open(&x, c, e);
+    if (!rc) {
+        const struct eval_host h = {.answer = eval_remote_answer,
+                                    .ud = &x,
+                                    .judge = eval_code_judge,
+                                    .n_worker = (int32_t)cfg_int(c, "parallel"),
+                                    .strategy = "endpoint",
+                                    .what = cfg_bool(c, "quiet") ? NULL : "eval"};
+        rc = eval_run(&run, items, &h, x.remote.model, e);
+        if (!rc) rc = print_result(c, run, print_run, e);
     }
     json_decref(items);
     return rc;
@@ -271,7 +301,7 @@ int cmd_eval(int argc, char **argv) {
     struct cfg *c;
     int status;
     if (!cli_parse(&c, eval_options,
-                   "usage: chimere eval [-m FILE] [--suite S] [-n N] [--json]\n"
+                   "usage: chimere eval [-m FILE | --url URL] [--suite S] [-n N] [--json]\n"
                    "       chimere eval --compare A.json B.json\n"
                    "       chimere eval [-m FILE] --text FILE",
                    argc, argv, &status))
@@ -279,6 +309,7 @@ int cmd_eval(int argc, char **argv) {
     struct err e = {0};
     int rc = cfg_bool(c, "compare") ? compare(c, &e)
              : cfg_str(c, "text")   ? text_bits(c, &e)
+             : cfg_str(c, "url")    ? eval_endpoint(c, &e)
                                     : eval_skills(c, &e);
     cfg_free(c);
     return rc ? cli_fail(&e) : 0;

@@ -1,0 +1,70 @@
+#include "cli/eval_code.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/buf.h"
+#include "base/file.h"
+#include "base/rng.h"
+#include "tools/sandbox.h"
+
+#define PYTHON "/usr/bin/python3"
+
+enum { MAX_PROGRAM = 1 << 20, MAX_OUTPUT = 64 << 10 };
+
+struct slice eval_code_program(const char *text, size_t n) {
+    struct slice best = {text, n};
+    bool any = false, any_python = false;
+    for (size_t at = 0; at + 3 <= n;) {
+        const char *open = memmem(text + at, n - at, "```", 3);
+        const char *line = open ? memchr(open, '\n', (size_t)(text + n - open)) : NULL;
+        if (!line) break;
+        bool is_python = (size_t)(line - open) >= 5 && !memcmp(open + 3, "py", 2);
+        const char *close = memmem(line, (size_t)(text + n - line), "```", 3);
+        const char *end = close ? close : text + n; /* an answer that was cut */
+        if (is_python || !any_python)
+            best = (struct slice){line + 1, (size_t)(end - line - (end > line ? 1 : 0))};
+        if (is_python) any_python = true;
+        any = true;
+        if (!close) break;
+        at = (size_t)(close - text) + 3;
+    }
+    return any ? best : (struct slice){text, n};
+}
+
+/* A program that ends before its tests does not write the mark, which it cannot know. */
+static int write_program(struct buf *out, const json_t *item, struct slice program,
+                         const char *mark) {
+    const char *tests = json_string_value(json_object_get(json_object_get(item, "check"), "tests"));
+    return buf_put(out, program.p, program.n) || buf_put(out, "\n\n", 2) ||
+           buf_put(out, tests, strlen(tests)) || buf_put(out, "\nprint('", 8) ||
+           buf_put(out, mark, strlen(mark)) || buf_put(out, "')\n", 3);
+}
+
+int eval_code_judge(const json_t *item, const char *text, size_t n, bool *right, struct err *e) {
+    static const char *const argv[] = {PYTHON, "-I", "-", NULL};
+    struct buf program, output;
+    struct sandbox_result r;
+    char mark[40];
+    *right = false;
+    if (!file_exists(PYTHON))
+        return err_set(e, CHIMERE_ENOENT, PYTHON ": not installed; the tests of programs need it");
+    snprintf(mark, sizeof mark, "passed-%016" PRIx64, rng_entropy());
+    buf_init(&program, MAX_PROGRAM);
+    buf_init(&output, MAX_OUTPUT);
+    struct sandbox_job job = {.argv = argv, .least = SANDBOX_FILTERED};
+    sandbox_defaults(&job.limits);
+    /* A program of more than a megabyte is wrong, not an error. */
+    int rc = 0;
+    if (!write_program(&program, item, eval_code_program(text, n), mark)) {
+        job.input = program.p;
+        job.n_input = program.n;
+        rc = sandbox_run(&job, &output, &r, e);
+        *right = !rc && r.status == 0 && !r.timed_out && output.n &&
+                 memmem(output.p, output.n, mark, strlen(mark)) != NULL;
+    }
+    buf_fini(&program);
+    buf_fini(&output);
+    return rc;
+}

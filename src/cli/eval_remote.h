@@ -1,0 +1,19 @@
+/* eval_remote.h: items of an evaluation answered by a running server with OpenAI's API, greedily. */
+#ifndef CHIMERE_CLI_EVAL_REMOTE_H
+#define CHIMERE_CLI_EVAL_REMOTE_H
+
+#include "cli/remote_args.h"
+#include "eval/harness.h"
+
+struct eval_remote {
+    struct remote remote;
+};
+
+/* Resolves --url and --url-model: at most one request. */
+int eval_remote_open(struct eval_remote *x, const struct cfg *c, struct err *e);
+/* As eval_host.answer; ud: the struct. Any number of threads. Calls are written in the form that the rules of
+ * eval/README.md read, whatever the form of the model. */
+int eval_remote_answer(void *ud, const json_t *item, size_t index, struct eval_answer *out,
+                       struct err *e);
+
+#endif
