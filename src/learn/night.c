@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/energy.h"
 #include "base/file.h"
 #include "base/mem.h"
 #include "engine/ngram_memory.h"
@@ -372,6 +373,8 @@ int night_run(json_t **record, struct nights *nights, const struct night_host *h
     struct proposal v[MAX_STEPS];
     size_t n = 0;
     unsigned chosen = 0;
+    struct energy_joules before, after;
+    bool has_energy = energy_now(&before);
     *record =
         json_pack("{s:I,s:s,s:I,s:I}", "at", (json_int_t)p.now_s, "model", h->model->name,
                   "model_hash", (json_int_t)(h->model->hash >> 1), "seed", (json_int_t)p.seed);
@@ -383,6 +386,9 @@ int night_run(json_t **record, struct nights *nights, const struct night_host *h
     if (!rc) rc = propose_all(&x, v, &n, e);
     if (!rc) rc = choose(&x, v, n, *record, &chosen, e);
     for (size_t i = 0; i < n; i++) v[i].promoted = chosen >> i & 1;
+    if (!rc && has_energy && energy_now(&after)) /* the machine's, in the time of the night */
+        json_object_set_new(*record, "joules",
+                            json_real(energy_total(&after) - energy_total(&before)));
     if (!rc) rc = finish(&x, v, n, *record, e);
     close_night(&x);
     if (rc) {

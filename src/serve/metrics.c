@@ -2,6 +2,8 @@
 
 #include <stddef.h>
 
+#include "base/energy.h"
+
 const double metrics_bounds_s[METRICS_N_BUCKET] = {0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1,
                                                    0.25,  0.5,    1,     2.5,  5,     10,   60};
 
@@ -39,6 +41,17 @@ static void write_times(struct buf *out, const char *name, const char *help,
                (unsigned long long)seen);
 }
 
+/* Joules since the server began, of the machine: those per token are this by the tokens of the same time. */
+static void write_energy(struct buf *out) {
+    static const char name[] = "chimere_energy_joules_total";
+    struct energy_joules j;
+    if (!energy_now(&j)) return;
+    buf_printf(out, "# HELP %s energy of the machine by source\n# TYPE %s counter\n", name, name);
+    if (j.has_cpu) buf_printf(out, "%s{source=\"cpu\"} %.6f\n", name, j.cpu);
+    if (j.has_memory) buf_printf(out, "%s{source=\"memory\"} %.6f\n", name, j.memory);
+    if (j.has_gpu) buf_printf(out, "%s{source=\"gpu\"} %.6f\n", name, j.gpu);
+}
+
 void metrics_write(struct metrics *m, struct buf *out) {
     static const char requests[] = "chimere_requests_total";
     buf_printf(out, "# HELP %s responses by outcome\n# TYPE %s counter\n", requests, requests);
@@ -63,6 +76,7 @@ void metrics_write(struct metrics *m, struct buf *out) {
         buf_printf(out, "# HELP chimere_%s %s\n# TYPE chimere_%s counter\nchimere_%s %llu\n",
                    rows[i].name, rows[i].help, rows[i].name, rows[i].name,
                    (unsigned long long)*rows[i].value);
+    write_energy(out);
     write_times(out, "ttft_seconds", "request to first output", &m->ttft);
     write_times(out, "queue_seconds", "time in queues", &m->queue);
     write_times(out, "answer_seconds", "request to end", &m->answer);

@@ -9,11 +9,14 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <threads.h>
 
 #include "base/clock.h"
+#include "base/energy.h"
 #include "base/mem.h"
 #include "base/rng.h"
 #include "base/str.h"
+#include "cli/bench_args.h"
 #include "cli/bench_url.h"
 #include "cli/model_args.h"
 #include "cli/remote_args.h"
@@ -26,24 +29,13 @@
 const struct cfg_opt bench_options[] = {
     MODEL_OPTIONS,
     CACHE_OPTIONS,
-    {"prompt", 'p', CFG_INT, "N", "512", 0, 1 << 20, NULL, "tokens of the prefill test; 0: none"},
-    {"gen", 'n', CFG_INT, "N", "128", 0, 1 << 20, NULL, "tokens of the decode test; 0: none"},
-    {"depth", 'd', CFG_INT, "N", "0", 0, 1 << 20, NULL, "tokens already in the sequence"},
-    {"parallel", 0, CFG_STR, "LIST", "1", 0, 0, NULL, "sequences decoding together, e.g. 1,4,8"},
-    {"repeat", 'r', CFG_INT, "N", "5", 1, 1000, NULL, "measured repetitions, after one to warm up"},
-    {"batch", 'b', CFG_INT, "N", "0", 0, 65536, NULL, "tokens per forward; 0: 512, on a GPU 2048"},
-    {"routing", 0, CFG_STR, "trace-like|FILE", NULL, 0, 0, NULL,
-     "experts in place of the routers' choice: generated with the reuse of trained models, or from "
-     "a file of trace"},
-    {"routing-seed", 0, CFG_INT, "N", "1", 0, 1 << 30, NULL, "of --routing trace-like"},
-    {"bandwidth", 0, CFG_FLOAT, "GB/s", NULL, 0.1, 100000, NULL,
-     "read bandwidth; measured if not given"},
-    {"by-op", 0, CFG_BOOL, NULL, "false", 0, 0, NULL,
-     "then one pass more, whose ops are timed (on a GPU)"},
+    BENCH_OPTIONS,
     {"json", 0, CFG_BOOL, NULL, "false", 0, 0, NULL, "print an array of objects"},
     REMOTE_OPTIONS,
     LOAD_OPTIONS,
     {0}};
+
+enum { IDLE_NS = 500000000 };
 
 struct rig {
     struct model *m;
@@ -56,6 +48,7 @@ struct rig {
     struct select_row *rows; /* owned [n_seq]; NULL: whole rows are read in place */
     double *rates;           /* owned [n_repeat] */
     double bandwidth;        /* bytes a second */
+    double idle_watts;       /* NAN: not readable */
     uint64_t cache_bytes;    /* of keys and values, one position */
     bool by_op;
     struct routing *routing; /* owned; NULL: the routers choose */
@@ -103,6 +96,7 @@ static int decode(struct rig *r, int32_t n_seq, int32_t n, struct err *e) {
 
 struct result {
     double median, sd; /* tokens a second */
+    double joules;     /* per token, of all that the counters see; NAN: not readable */
     double n_launch;   /* kernels of one pass; 0: the device launches none */
     double pass_us;    /* median */
     int32_t n_op;      /* of one pass more, the longest first; 0: not timed */
@@ -158,8 +152,10 @@ static void add_tier(const struct rig *r, const struct tier_stats *before, struc
 
 static int measure(struct rig *r, int32_t n_seq, bool is_decode, struct result *out,
                    struct err *e) {
-    double sum = 0, square = 0;
+    double sum = 0, square = 0, used = 0;
     uint64_t n_launch = 0;
+    struct energy_joules from, to;
+    bool has_energy = energy_now(&from);
     for (int32_t k = -1; k < r->n_repeat; k++) {
         for (int32_t i = 0; i < n_seq; i++) {
             seq_reset(r->seqs[i]);
@@ -169,15 +165,18 @@ static int measure(struct rig *r, int32_t n_seq, bool is_decode, struct result *
         uint64_t before = stats_of(r).n_launch;
         struct tier_stats tier = {0};
         experts_stats(forward_experts(r->f), &tier);
+        energy_now(&from);
         int64_t start = clock_ns();
         int rc = is_decode ? decode(r, n_seq, r->n_gen, e) : prefill(r, r->seqs[0], r->n_prompt, e);
         if (rc) return rc;
         double s = (double)(clock_ns() - start) * 1e-9;
         double rate = (is_decode ? (double)r->n_gen * n_seq : r->n_prompt) / s;
         n_launch = stats_of(r).n_launch - before;
+        energy_now(&to);
         if (k < 0) continue;
         add_tier(r, &tier, &out->tier);
         out->seconds += s;
+        used += energy_total(&to) - energy_total(&from);
         r->rates[k] = rate;
         sum += rate;
         square += rate * rate;
@@ -186,6 +185,8 @@ static int measure(struct rig *r, int32_t n_seq, bool is_decode, struct result *
     double mean = sum / r->n_repeat, var = square / r->n_repeat - mean * mean;
     out->median = (r->rates[r->n_repeat / 2] + r->rates[(r->n_repeat - 1) / 2]) / 2;
     out->sd = sqrt(var > 0 ? var : 0);
+    if (has_energy)
+        out->joules = used / r->n_repeat / (is_decode ? (double)r->n_gen * n_seq : r->n_prompt);
     out->n_launch = (double)n_launch / (is_decode ? r->n_gen : 1);
     out->pass_us = 1e6 * (is_decode ? n_seq : r->n_prompt) / out->median;
     return r->by_op ? time_ops(r, n_seq, is_decode, out, e) : 0;
@@ -193,12 +194,14 @@ static int measure(struct rig *r, int32_t n_seq, bool is_decode, struct result *
 
 /* ---- output ---- */
 
-static double joules(void) {
-    FILE *f = fopen("/sys/class/powercap/intel-rapl:0/energy_uj", "r");
-    double uj = NAN;
-    if (f && fscanf(f, "%lf", &uj) != 1) uj = NAN;
-    if (f) fclose(f);
-    return uj * 1e-6;
+/* Power of the machine while nothing is computed, in watts; NAN where no counter is readable. */
+static double idle_watts(void) {
+    struct energy_joules a, b;
+    if (!energy_now(&a)) return NAN;
+    int64_t start = clock_ns();
+    thrd_sleep(&(struct timespec){.tv_nsec = IDLE_NS}, NULL);
+    energy_now(&b);
+    return (energy_total(&b) - energy_total(&a)) / ((double)(clock_ns() - start) * 1e-9);
 }
 
 /* What one token of one sequence streams: weights, states, and the keys and values of half the way. */
@@ -250,8 +253,7 @@ static void print_tier(const struct result *x) {
            100 * (double)t->wait_ns * 1e-9 / x->seconds);
 }
 
-static json_t *report(const struct rig *r, bool is_decode, int32_t n_seq, const struct result *x,
-                      double used) {
+static json_t *report(const struct rig *r, bool is_decode, int32_t n_seq, const struct result *x) {
     double bytes = bytes_per_tok(r);
     json_t *o = json_object();
     json_object_set_new(o, "model", json_string(r->m->name));
@@ -270,7 +272,8 @@ static json_t *report(const struct rig *r, bool is_decode, int32_t n_seq, const 
     if (x->n_launch > 0) json_object_set_new(o, "launches", json_real(x->n_launch));
     if (x->n_op) json_object_set_new(o, "ops", report_ops(x));
     if (x->tier.n_expert) json_object_set_new(o, "tier", report_tier(x));
-    if (isfinite(used)) json_object_set_new(o, "joules_per_tok", json_real(used));
+    if (isfinite(x->joules)) json_object_set_new(o, "joules_per_tok", json_real(x->joules));
+    if (isfinite(r->idle_watts)) json_object_set_new(o, "idle_watts", json_real(r->idle_watts));
     return o;
 }
 
@@ -311,6 +314,7 @@ static void print_row(const struct rig *r, bool is_decode, int32_t n_seq, const 
                bytes_per_tok(r) * 1e-9);
     if (x->n_launch > 0)
         printf("%s%.0f launches", is_decode && n_seq == 1 ? ", " : "  ", x->n_launch);
+    if (isfinite(x->joules)) printf("  %.4g J/token", x->joules);
     putchar('\n');
     if (x->n_op) print_ops(x);
     print_tier(x);
@@ -319,13 +323,10 @@ static void print_row(const struct rig *r, bool is_decode, int32_t n_seq, const 
 }
 
 static int run_test(struct rig *r, bool is_decode, int32_t n_seq, json_t *array, struct err *e) {
-    struct result x = {0};
-    double before = joules();
+    struct result x = {.joules = NAN};
     int rc = measure(r, n_seq, is_decode, &x, e);
     if (rc) return rc;
-    double n = (double)(r->n_repeat + 1) * (is_decode ? (double)r->n_gen * n_seq : r->n_prompt);
-    if (array)
-        json_array_append_new(array, report(r, is_decode, n_seq, &x, (joules() - before) / n));
+    if (array) json_array_append_new(array, report(r, is_decode, n_seq, &x));
     else print_row(r, is_decode, n_seq, &x);
     return 0;
 }
@@ -418,19 +419,41 @@ static void tear_down(struct rig *r) {
     mem_free(r->tokens);
 }
 
-static int run_all(struct rig *r, const struct cfg *c, const int32_t *parallel, int32_t n_parallel,
+static int run_all(struct rig *r, const int32_t *parallel, int32_t n_parallel, json_t *array,
                    struct err *e) {
-    json_t *array = cfg_bool(c, "json") ? json_array() : NULL;
     if (!array) printf("%-32s  %-14s %6s %5s %12s\n", "model", "test", "depth", "seqs", "tok/s");
     int rc = 0;
+    r->idle_watts = idle_watts();
     if (r->n_prompt) rc = run_test(r, false, 1, array, e);
     for (int32_t i = 0; !rc && r->n_gen && i < n_parallel; i++)
         rc = run_test(r, true, parallel[i], array, e);
-    if (!rc && array) {
-        json_dumpf(array, stdout, JSON_INDENT(2) | JSON_REAL_PRECISION(10));
-        putchar('\n');
-    }
-    json_decref(array);
+    return rc;
+}
+
+int bench_rows(const struct cfg *c, json_t *rows, struct err *e) {
+    struct dev *dev = NULL;
+    int32_t parallel[32], n_parallel = 0;
+    struct rig r = {.depth = (int32_t)cfg_int(c, "depth"),
+                    .n_prompt = (int32_t)cfg_int(c, "prompt"),
+                    .n_gen = (int32_t)cfg_int(c, "gen"),
+                    .n_repeat = (int32_t)cfg_int(c, "repeat"),
+                    .by_op = cfg_bool(c, "by-op"),
+                    .n_seq = 1};
+    int rc = parse_list(cfg_str(c, "parallel"), parallel, 32, &n_parallel, e);
+    for (int32_t i = 0; i < n_parallel; i++)
+        if (parallel[i] > r.n_seq) r.n_seq = parallel[i];
+    if (!rc) rc = open_model(&r, c, &dev, e);
+    if (rc) return rc;
+    if (r.by_op && !dev->ops->time_ops)
+        rc = err_set(e, CHIMERE_EUNSUPPORTED, "--by-op: device %s does not time its ops",
+                     dev->ops->name);
+    r.bandwidth = cfg_is_set(c, "bandwidth") ? cfg_float(c, "bandwidth") * 1e9
+                                             : dev->ops->read_bandwidth(dev);
+    if (!rc) rc = set_up(&r, c, e);
+    if (!rc) rc = run_all(&r, parallel, n_parallel, rows, e);
+    tear_down(&r);
+    model_close(r.m);
+    dev->ops->close(dev);
     return rc;
 }
 
@@ -445,35 +468,13 @@ int cmd_bench(int argc, char **argv) {
             argc, argv, &status))
         return status;
     struct err e = {0};
-    if (cfg_str(c, "url")) {
-        int failed = bench_url(c, &e);
-        cfg_free(c);
-        return failed ? cli_fail(&e) : 0;
+    json_t *rows = cfg_bool(c, "json") ? json_array() : NULL;
+    int rc = cfg_str(c, "url") ? bench_url(c, &e) : bench_rows(c, rows, &e);
+    if (!rc && rows && !cfg_str(c, "url")) {
+        json_dumpf(rows, stdout, JSON_INDENT(2) | JSON_REAL_PRECISION(10));
+        putchar('\n');
     }
-    struct dev *dev = NULL;
-    int32_t parallel[32], n_parallel = 0;
-    struct rig r = {.depth = (int32_t)cfg_int(c, "depth"),
-                    .n_prompt = (int32_t)cfg_int(c, "prompt"),
-                    .n_gen = (int32_t)cfg_int(c, "gen"),
-                    .n_repeat = (int32_t)cfg_int(c, "repeat"),
-                    .by_op = cfg_bool(c, "by-op"),
-                    .n_seq = 1};
-    int rc = parse_list(cfg_str(c, "parallel"), parallel, 32, &n_parallel, &e);
-    for (int32_t i = 0; i < n_parallel; i++)
-        if (parallel[i] > r.n_seq) r.n_seq = parallel[i];
-    if (!rc) rc = open_model(&r, c, &dev, &e);
-    if (!rc) {
-        if (r.by_op && !dev->ops->time_ops)
-            rc = err_set(&e, CHIMERE_EUNSUPPORTED, "--by-op: device %s does not time its ops",
-                         dev->ops->name);
-        r.bandwidth = cfg_is_set(c, "bandwidth") ? cfg_float(c, "bandwidth") * 1e9
-                                                 : dev->ops->read_bandwidth(dev);
-        if (!rc) rc = set_up(&r, c, &e);
-        if (!rc) rc = run_all(&r, c, parallel, n_parallel, &e);
-        tear_down(&r);
-        model_close(r.m);
-        dev->ops->close(dev);
-    }
+    json_decref(rows);
     cfg_free(c);
     return rc ? cli_fail(&e) : 0;
 }

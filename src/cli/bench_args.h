@@ -1,0 +1,28 @@
+/* bench_args.h: what bench and cost measure: speed and, if the counters are readable, energy of a model here. */
+#ifndef CHIMERE_CLI_BENCH_ARGS_H
+#define CHIMERE_CLI_BENCH_ARGS_H
+
+#include <jansson.h>
+
+#include "base/config.h"
+#include "base/err.h"
+
+/* clang-format off */
+#define BENCH_OPTIONS                                                                              \
+    {"prompt", 'p', CFG_INT, "N", "512", 0, 1 << 20, NULL, "tokens of the prefill test; 0: none"}, \
+    {"gen", 'n', CFG_INT, "N", "128", 0, 1 << 20, NULL, "tokens of the decode test; 0: none"},     \
+    {"depth", 'd', CFG_INT, "N", "0", 0, 1 << 20, NULL, "tokens already in the sequence"},         \
+    {"parallel", 0, CFG_STR, "LIST", "1", 0, 0, NULL, "sequences decoding together, e.g. 1,4,8"},  \
+    {"repeat", 'r', CFG_INT, "N", "5", 1, 1000, NULL, "measured repetitions, after one to warm up"}, \
+    {"batch", 'b', CFG_INT, "N", "0", 0, 65536, NULL, "tokens per forward; 0: 512, on a GPU 2048"}, \
+    {"routing", 0, CFG_STR, "trace-like|FILE", NULL, 0, 0, NULL,                                   \
+     "experts in place of the routers' choice: generated with the reuse of trained models, or from a file of trace"}, \
+    {"routing-seed", 0, CFG_INT, "N", "1", 0, 1 << 30, NULL, "of --routing trace-like"},           \
+    {"bandwidth", 0, CFG_FLOAT, "GB/s", NULL, 0.1, 100000, NULL, "read bandwidth; measured if not given"}, \
+    {"by-op", 0, CFG_BOOL, NULL, "false", 0, 0, NULL, "then one pass more, whose ops are timed (on a GPU)"}
+/* clang-format on */
+
+/* Appends one object per test to rows, as `bench --json` prints them; NULL: prints lines instead. */
+int bench_rows(const struct cfg *c, json_t *rows, struct err *e);
+
+#endif
