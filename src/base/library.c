@@ -1,0 +1,23 @@
+#include "base/library.h"
+
+#include <dlfcn.h>
+#include <string.h>
+
+#include "base/file.h"
+
+int library_open(struct library **out, const char *path, struct err *e) {
+    *out = NULL;
+    if (!file_exists(path)) return err_set(e, CHIMERE_ENOENT, "%s: no such library", path);
+    void *handle = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    if (!handle) {
+        const char *why = dlerror();
+        size_t n = strlen(path);
+        if (!why) why = "the loader gives no reason";
+        if (strncmp(why, path, n) == 0 && why[n] == ':') why += n + 2; /* it names the file too */
+        return err_set(e, CHIMERE_EUNSUPPORTED, "%s: cannot be loaded: %s", path, why);
+    }
+    *out = handle;
+    return 0;
+}
+
+void *library_symbol(struct library *l, const char *name) { return dlsym(l, name); }
