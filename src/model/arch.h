@@ -137,6 +137,8 @@ struct arch {
 extern const struct arch *const arch_table[]; /* NULL-terminated */
 
 const struct arch *arch_find(const char *name); /* by general.architecture */
+bool arch_is_known(
+    const struct gguf *g); /* whether its architecture is in the table; true without one */
 const struct arch *arch_find_hf(const char *model_type, const json_t *config);
 /* Reads and checks all keys. Unknown architectures are refused by name. */
 int hparams_read(struct hparams *hp, const struct gguf *g, struct err *e);

@@ -436,17 +436,30 @@ static int unknown_arch(struct slice name, struct err *e) {
     return CHIMERE_EUNSUPPORTED;
 }
 
-int hparams_read(struct hparams *hp, const struct gguf *g, struct err *e) {
-    *hp = (struct hparams){.arch = NULL};
+static bool read_arch(const struct gguf *g, struct slice *name) {
     const struct gguf_kv *kv = gguf_find(g, "general.architecture");
-    struct slice s = {NULL, 0};
     uint64_t cursor = 0;
-    if (!kv || !gguf_next_str(kv, &cursor, &s))
-        return err_set(e, CHIMERE_EFORMAT,
-                       "key general.architecture: expected a string, got nothing");
+    return kv && gguf_next_str(kv, &cursor, name);
+}
+
+static const struct arch *find_slice(struct slice s) {
     char name[64];
     snprintf(name, sizeof name, "%.*s", (int)(s.n < 63 ? s.n : 63), s.p);
-    hp->arch = arch_find(name);
+    return arch_find(name);
+}
+
+bool arch_is_known(const struct gguf *g) {
+    struct slice s;
+    return !read_arch(g, &s) || find_slice(s);
+}
+
+int hparams_read(struct hparams *hp, const struct gguf *g, struct err *e) {
+    *hp = (struct hparams){.arch = NULL};
+    struct slice s;
+    if (!read_arch(g, &s))
+        return err_set(e, CHIMERE_EFORMAT,
+                       "key general.architecture: expected a string, got nothing");
+    hp->arch = find_slice(s);
     if (!hp->arch) return unknown_arch(s, e);
     hp->rope_factor = hp->rope_magnitude = hp->embd_scale = hp->logit_scale = hp->moe.scale = 1;
     hp->residual_scale = 1;

@@ -163,6 +163,15 @@ int lora_open(struct lora **out, struct model *m, const char *path, struct err *
 }
 
 uint64_t lora_hash(const struct lora *l) { return l->hash; }
+void *lora_handle(const struct lora *l) { return l->handle; }
+
+int lora_foreign(struct lora **out, void *handle, uint64_t hash, struct err *e) {
+    struct lora *l = *out = mem_zalloc(sizeof *l);
+    if (!l) return err_set(e, CHIMERE_ENOMEM, "out of memory");
+    l->handle = handle;
+    l->hash = hash;
+    return 0;
+}
 
 void lora_close(struct lora *l) {
     if (!l) return;

@@ -19,6 +19,11 @@ int lora_open(struct lora **out, struct model *m, const char *path, struct err *
 void lora_close(struct lora *l);
 uint64_t lora_hash(const struct lora *l); /* names its content, as model.h's hash does a model's */
 
+/* An adapter that another runtime applies: engine and backends pass it on as they do their own. The handle is borrowed
+ * until lora_close. */
+int lora_foreign(struct lora **out, void *handle, uint64_t hash, struct err *e);
+void *lora_handle(const struct lora *l); /* NULL: it is our own */
+
 /* ---- training ---- */
 
 /* An adapter of the matrices that write to the residual stream: outputs of attention, delta net, Mamba and

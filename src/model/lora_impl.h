@@ -23,6 +23,7 @@ struct lora {
     void **blocks;   /* owned, with its arrays: matrices in dev's form */
     size_t n_block;
     uint64_t hash;
+    void *handle; /* of another runtime's adapter, which frees it: nothing above is set but hash */
 };
 
 /* A device that does not read the host's memory gets its own form of every matrix. */
