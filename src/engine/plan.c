@@ -1,4 +1,4 @@
-#include "engine/plan.h"
+#include "engine/plan_impl.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -47,22 +47,6 @@ uint64_t plan_available_bytes(void) {
 }
 
 /* ---- what it takes ---- */
-
-/* What is known of a file from its header: the blueprint, enough for every *_bytes function, and where the
- * bytes of its weights lie. */
-struct blueprint {
-    struct model *m;  /* owned; only hp is filled */
-    struct dev *dev;  /* borrowed; NULL: the processor */
-    struct dev *host; /* borrowed; the processor's device, NULL: not given */
-    uint64_t weight_bytes, file_bytes;
-    /* of the processor: experts of the trunk in a file's form and in its own, of which one per layer; the
-     * largest matrix of one; and what the pool gets at least, 0: all experts are in memory */
-    uint64_t disk_bytes, record_bytes, part_bytes, least_pool;
-    uint64_t expert_dev[ARCH_MAX_LAYERS],
-        expert_host[ARCH_MAX_LAYERS]; /* of the mixtures in their order */
-    int32_t n_moe, n_cpu_most;        /* how many of them may go to the host */
-    int32_t n_cpu_least;
-};
 
 static uint64_t device_bytes(struct dev *d, const struct gguf_tensor *t) {
     uint64_t row = 0;
@@ -118,12 +102,28 @@ static void count_tensor(struct blueprint *b, const struct gguf_tensor *t, bool 
     b->expert_host[place[il]] += t->n_bytes;
 }
 
+static void read_name(struct memory_plan *out, const struct gguf *g, const char *path) {
+    const struct gguf_kv *kv = gguf_find(g, "general.name");
+    uint64_t cursor = 0;
+    struct slice s;
+    const char *base = strrchr(path, '/');
+    snprintf(out->name, sizeof out->name, "%s", base ? base + 1 : path);
+    if (kv && gguf_next_str(kv, &cursor, &s) && s.n)
+        snprintf(out->name, sizeof out->name, "%.*s", (int)(s.n < 127 ? s.n : 127), s.p);
+}
+
 static int read_header(struct memory_plan *out, struct blueprint *b, const char *path,
                        struct err *e) {
     struct gguf *g;
     int32_t place[ARCH_MAX_LAYERS] = {0};
     int rc = gguf_open(&g, path, e);
     if (rc) return rc;
+    read_name(out, g, path);
+    if (b->foreign) {
+        rc = plan_foreign_read(b->foreign, g, e);
+        gguf_close(g);
+        return rc;
+    }
     b->m = mem_zalloc(sizeof *b->m);
     rc = b->m ? hparams_read(&b->m->hp, g, e) : err_set(e, CHIMERE_ENOMEM, "out of memory");
     for (int32_t il = 0; !rc && il < b->m->hp.n_layer && il < ARCH_MAX_LAYERS; il++)
@@ -136,13 +136,6 @@ static int read_header(struct memory_plan *out, struct blueprint *b, const char 
         const struct gguf_tensor *t = gguf_tensor_at(g, i);
         count_tensor(b, t, is_tied && t == embd, place);
     }
-    const struct gguf_kv *kv = gguf_find(g, "general.name");
-    uint64_t cursor = 0;
-    struct slice s;
-    const char *base = strrchr(path, '/');
-    snprintf(out->name, sizeof out->name, "%s", base ? base + 1 : path);
-    if (kv && gguf_next_str(kv, &cursor, &s) && s.n)
-        snprintf(out->name, sizeof out->name, "%.*s", (int)(s.n < 127 ? s.n : 127), s.p);
     gguf_close(g);
     return rc;
 }
@@ -189,6 +182,10 @@ static void count_pool(struct memory_plan *p, const struct blueprint *b) {
 }
 
 static void count(struct memory_plan *p, const struct blueprint *b) {
+    if (b->foreign) {
+        plan_foreign_count(p, b->foreign);
+        return;
+    }
     const struct model *m = b->m;
     const struct engine_params *g = &p->engine;
     struct seq_pool_params pool = {
@@ -289,6 +286,7 @@ static bool choose_placed(struct memory_plan *p, struct blueprint *b,
     b->n_cpu_least = b->n_cpu_most = want->fix_cpu_moe ? fixed : 0;
     b->least_pool = 0;
     if (choose(p, b, want)) return true;
+    if (b->foreign) return false;
     if (!b->dev) return !want->in_memory && choose_pool(p, b, want);
     if (want->fix_cpu_moe || !b->n_moe) return false;
     b->n_cpu_most = b->n_moe;
@@ -364,13 +362,15 @@ int plan_make(struct memory_plan *out, const char *path, const struct plan_param
     *out = (struct memory_plan){.engine = p->engine};
     struct blueprint *b = mem_zalloc(sizeof *b);
     if (!b) return err_set(e, CHIMERE_ENOMEM, "out of memory");
+    struct plan_foreign foreign = {.n_gpu_layers = p->n_gpu_layers};
     b->dev = p->dev && !p->dev->ops->is_host ? p->dev : NULL;
     b->host = p->dev && p->dev->ops->is_host ? p->dev : NULL;
+    b->foreign = p->is_foreign ? &foreign : NULL;
     int rc = read_header(out, b, path, e);
     if (!rc) {
-        const struct hparams *hp = &b->m->hp;
+        int64_t train = b->foreign ? foreign.n_ctx_train : b->m->hp.n_ctx_train;
         set_budgets(out, b, p);
-        out->n_ctx_train = hp->n_ctx_train > 0 ? hp->n_ctx_train : PLAN_DEFAULT_CTX;
+        out->n_ctx_train = train > 0 ? train : PLAN_DEFAULT_CTX;
         if (!choose_batch(out, b, p)) rc = refuse(out, p, e);
     }
     /* what is kept between requests takes what is left */

@@ -35,6 +35,8 @@ struct plan_params {
     bool in_memory;        /* refuse rather than leave experts on disk */
     bool fix_cpu_moe;      /* n_cpu_moe as given; else as few as fit */
     int32_t n_cpu_moe;     /* layers whose experts the processor multiplies */
+    bool is_foreign; /* another runtime runs the file: estimates, by keys that all families share */
+    int32_t n_gpu_layers; /* of it, layers whose memory is a GPU's and not planned here */
 };
 
 struct memory_plan {
