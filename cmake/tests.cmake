@@ -94,6 +94,13 @@ elseif(TARGET cmocka AND NOT CHIMERE_SANITIZE AND NOT CHIMERE_CUDA)
   endforeach()
 endif()
 
+# Run by test/cli/test_llama.sh, which has a libllama.
+if(TARGET cmocka AND NOT CHIMERE_FUZZ)
+  add_executable(llama_engine test/peers/llama_engine.c)
+  target_link_libraries(llama_engine PRIVATE libchimere cmocka)
+  set_target_properties(llama_engine PROPERTIES RUNTIME_OUTPUT_DIRECTORY test)
+endif()
+
 file(GLOB cli_tests CONFIGURE_DEPENDS test/cli/test_*.sh)
 foreach(script ${cli_tests})
   get_filename_component(name ${script} NAME_WE)

@@ -68,13 +68,14 @@ static int open_model(struct chimere_model *m, const struct chimere_model_option
     if (rc) return rc;
     const struct loaded *l = &m->loaded;
     const struct backend_model a = {.m = l->model,
+                                    .gguf = l->gguf,
                                     .engine = l->engine,
                                     .tok = l->tok,
                                     .template = l->template,
                                     .loras = l->loras,
                                     .n_lora = l->n_lora,
                                     .n_seq = l->plan.engine.n_seq};
-    rc = backend_local_new(&m->backend, &a, l->model->name, e);
+    rc = backend_local_new(&m->backend, &a, l->name, e);
     if (rc) load_close(&m->loaded);
     return rc;
 }

@@ -86,7 +86,8 @@ struct backend_ops {
 
 /* What a local answer needs; everything borrowed until close. */
 struct backend_model {
-    struct model *m; /* NULL over a weightless engine */
+    struct model *m;         /* NULL over a weightless engine, and where libllama runs the model */
+    const struct gguf *gguf; /* of the latter */
     struct engine *engine;
     const struct tok *tok;
     const struct chat_template *template; /* NULL: raw prompts only */
@@ -96,6 +97,9 @@ struct backend_model {
         *template_context;  /* further variables of the template, a request's come on top; NULL */
     const char *engram_dir; /* folder of n-gram tables; NULL: the user's own */
 };
+
+/* Its file's keys and directory, whoever runs it; NULL: there is none. */
+const struct gguf *backend_model_file(const struct backend_model *m);
 
 /* The backend over one engine; close frees it, not what it borrows. */
 int backend_local_new(struct backend **out, const struct backend_model *m, const char *name,

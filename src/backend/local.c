@@ -10,6 +10,7 @@
 #include "backend/replay.h"
 #include "backend/ngram_field.h"
 #include "model/lora.h"
+#include "model/model.h"
 
 enum { MAX_MARK_TOKENS = 8, MAX_HINTS = 64, REPLAY_BYTES = 32 << 20 };
 
@@ -55,6 +56,10 @@ struct local_run {
     int32_t n_choice;
     struct choice choices[REQUEST_MAX_CHOICES];
 };
+
+const struct gguf *backend_model_file(const struct backend_model *m) {
+    return m->m ? m->m->gguf : m->gguf;
+}
 
 static struct local *local_of(struct backend *b) { return (struct local *)b; }
 

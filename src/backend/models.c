@@ -232,6 +232,7 @@ static int open_row(struct entry *w, const struct load_params *how, const char *
     int rc = load_open(&w->loaded, how, e);
     if (rc) return rc;
     const struct backend_model m = {.m = w->loaded.model,
+                                    .gguf = w->loaded.gguf,
                                     .engine = w->loaded.engine,
                                     .tok = w->loaded.tok,
                                     .template = w->loaded.template,

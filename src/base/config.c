@@ -419,6 +419,7 @@ bool cfg_wants_color(int fd) {
     return isatty(fd) && !(no && *no) && !(term && strcmp(term, "dumb") == 0);
 }
 
+bool cfg_has(const struct cfg *c, const char *name) { return find(c, name) != NULL; }
 bool cfg_is_set(const struct cfg *c, const char *name) { return need(c, name)->text != NULL; }
 bool cfg_bool(const struct cfg *c, const char *name) { return need(c, name)->b; }
 int64_t cfg_int(const struct cfg *c, const char *name) { return need(c, name)->i; }

@@ -54,6 +54,7 @@ bool cfg_wants_color(int fd);
 /* A variable that another program's convention defines, not empty; NULL: unset. */
 const char *cfg_env(const char *name);
 
+bool cfg_has(const struct cfg *c, const char *name);    /* whether the command has that option */
 bool cfg_is_set(const struct cfg *c, const char *name); /* false only for unset without default */
 bool cfg_bool(const struct cfg *c, const char *name);
 int64_t cfg_int(const struct cfg *c, const char *name);

@@ -23,6 +23,16 @@ static size_t checkpoint_tokens(const struct tok *tok, const char *text, int32_t
     return n;
 }
 
+static void take_llama(const struct cfg *c, struct load_params *p) {
+    const char *backend = cfg_str(c, "backend");
+    p->backend = strcmp(backend, "own") == 0     ? LOAD_OWN
+                 : strcmp(backend, "llama") == 0 ? LOAD_LLAMA
+                                                 : LOAD_AUTO;
+    p->n_gpu_layers = (int32_t)cfg_int(c, "gpu-layers");
+    p->llama_library = cfg_str(c, "llama-library");
+    p->llama_process = cfg_bool(c, "backend-process");
+}
+
 int chat_rig_load(const struct cfg *c, int32_t n_seq, struct load_params *p, char *path,
                   size_t path_size, struct err *e) {
     load_defaults(p);
@@ -50,6 +60,7 @@ int chat_rig_load(const struct cfg *c, int32_t n_seq, struct load_params *p, cha
     p->plan.engine.cache.owner_disk_bytes = cfg_bytes(c, "state-quota");
     p->no_fit = !cfg_bool(c, "fit");
     p->n_lora = cfg_list(c, "lora", &p->loras);
+    if (cfg_has(c, "gpu-layers")) take_llama(c, p);
     return rc;
 }
 
@@ -169,7 +180,7 @@ void chat_rig_sampling(const struct chat_rig *r, const struct cfg *c, bool in_th
     p->dry_base = (float)cfg_float(c, "dry-base");
     p->dry_allowed_length = (int32_t)cfg_int(c, "dry-allowed-length");
     struct sampler_params usual = *p;
-    load_sampling(r->m, &usual);
+    load_sampling(load_gguf(&r->loaded), &usual);
     if (cfg_origin(c, "temp") == CFG_DEFAULT) p->temperature = usual.temperature;
     if (cfg_origin(c, "dry-multiplier") == CFG_DEFAULT && p->temperature > 0) {
         p->dry_multiplier = usual.dry_multiplier;
@@ -194,7 +205,7 @@ static void add_token(json_t *context, const struct tok *tok, const char *name, 
 int chat_rig_encode(const struct chat_rig *r, json_t *messages, json_t *tools, bool think,
                     int32_t **ids, size_t *n, bool *in_think, struct err *e) {
     if (!r->template) {
-        err_set(e, CHIMERE_EUNSUPPORTED, "%s has no chat template", r->m->name);
+        err_set(e, CHIMERE_EUNSUPPORTED, "%s has no chat template", r->loaded.name);
         err_hint(e, "use --raw for a plain completion");
         return CHIMERE_EUNSUPPORTED;
     }

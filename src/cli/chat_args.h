@@ -48,6 +48,13 @@
     {"state-quota", 0, CFG_BYTES, "SIZE", "2G", 0, 0, NULL, "of those, the files of one API key at most; 0: no limit of its own"}, \
     {"engram-dir", 0, CFG_STR, "DIR", NULL, 0, 0, NULL, "folder of n-gram tables (default: the user's own)"}
 
+/* Of commands that may run a model by libllama. */
+#define LLAMA_OPTIONS                                                                              \
+    {"backend", 0, CFG_ENUM, "NAME", "auto", 0, 0, "auto|own|llama", "who runs the model: chimere, or libllama; auto: libllama for architectures that chimere lacks"}, \
+    {"gpu-layers", 0, CFG_INT, "N", "-1", -1, 100000, NULL, "layers that libllama puts on GPUs; -1: its own default"}, \
+    {"backend-process", 0, CFG_BOOL, NULL, "false", 0, 0, NULL, "libllama in a process of its own, so that an abort inside it does not end this one"}, \
+    {"llama-library", 0, CFG_STR, "FILE", NULL, 0, 0, NULL, "chimere-llama.so (default: the one that was built with chimere)"}
+
 /* Of commands whose answers use n-gram tables that the user names. */
 #define ENGRAM_OPTIONS                                                                             \
     {"engram", 0, CFG_LIST, "TABLE", NULL, 0, 0, NULL, "n-gram table to mix in and draft with: a name or a file; may be repeated"}, \

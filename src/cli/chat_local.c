@@ -115,14 +115,14 @@ int chat_local_open(struct chat_backend **out, const struct cfg *c, struct err *
     int rc = pipe(l->done) ? err_set(e, CHIMERE_EIO, "cannot make a pipe") : 0;
     if (!rc) rc = chat_rig_open(&l->rig, c, 1, e);
     if (!rc && !l->rig.template) {
-        rc = err_set(e, CHIMERE_EUNSUPPORTED, "%s has no chat template", l->rig.m->name);
+        rc = err_set(e, CHIMERE_EUNSUPPORTED, "%s has no chat template", l->rig.loaded.name);
         err_hint(e, "chimere run --raw continues a text with it");
     }
     if (rc) {
         local_close(&l->b);
         return rc;
     }
-    snprintf(l->b.name, sizeof l->b.name, "%s", l->rig.m->name);
+    snprintf(l->b.name, sizeof l->b.name, "%s", l->rig.loaded.name);
     *out = &l->b;
     return 0;
 }

@@ -9,6 +9,7 @@
 #include "cli/cli.h"
 #include "cli/hub_args.h"
 #include "cli/manual.h"
+#include "llama/llama_process.h"
 #include "retrieval/extract.h"
 
 #define COMMAND(name, summary)                                                                     \
@@ -72,8 +73,8 @@ static const struct cfg_opt spellings[] = {
     ALIAS("threads-batch", "threads"), ALIAS("tb", "threads"),
 #undef ALIAS
 #define ELSEWHERE(name, hint) {name, 0, CFG_ELSEWHERE, NULL, NULL, 0, 0, NULL, hint}
-    ELSEWHERE("ngl", "--device cuda places all layers that fit; --vram SIZE limits them"),
-    ELSEWHERE("n-gpu-layers", "--device cuda places all layers that fit; --vram SIZE limits them"),
+    ELSEWHERE("ngl", "--device cuda places all layers that fit, --vram SIZE limits them; of libllama: --gpu-layers N"),
+    ELSEWHERE("n-gpu-layers", "--device cuda places all layers that fit, --vram SIZE limits them; of libllama: --gpu-layers N"),
     ELSEWHERE("gpu-layers", "--device cuda places all layers that fit; --vram SIZE limits them"),
     ELSEWHERE("gpu-memory-utilization", "--vram SIZE"),
     ELSEWHERE("fa", "attention is always fused; leave it out"),
@@ -186,6 +187,7 @@ static int run(int argc, char **argv) {
         return 2;
     }
     const char *name = argv[1];
+    if (strcmp(name, LLAMA_WORKER_COMMAND) == 0) return llama_worker();
     if (strcmp(name, EXTRACT_COMMAND) == 0) return extract_child(argc, argv); /* in the sandbox */
     if (strcmp(name, "help") == 0) return help(argc - 1, argv + 1);
     if (strcmp(name, "--help") == 0 || strcmp(name, "-h") == 0) {

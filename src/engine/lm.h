@@ -1,7 +1,7 @@
 /* lm.h: what the scheduler needs of a language model: sequences, and logits for batches of their tokens.
  *
- * Two stand behind it: a loaded model (lm_model.c) and a weightless one for tests of all that lies above
- * (lm_fake.c). Sequences are opaque; the engine's thread only. */
+ * Three stand behind it: a loaded model (lm_model.c), one that libllama runs (lm_llama.c) and a weightless one for
+ * tests of all that lies above (lm_fake.c). Sequences are opaque; the engine's thread only. */
 #ifndef CHIMERE_ENGINE_LM_H
 #define CHIMERE_ENGINE_LM_H
 
@@ -28,7 +28,7 @@ struct lm_ops {
     const struct lm_mark_ops *marks; /* NULL: states cannot be kept */
 };
 
-/* Checkpoints of sequences, as in model/checkpoint.h. save and load: any thread, save only of a mark without
+/* Checkpoints of sequences, as in model/checkpoint.h. restore: CHIMERE_ENOENT if the state is lost for good. save and load: any thread, save only of a mark without
  * pages in the pool. */
 struct lm_mark_ops {
     int (*mark)(struct lm *l, struct seq *s, int32_t n_drop, struct checkpoint **out,

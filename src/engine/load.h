@@ -6,17 +6,27 @@
 #define CHIMERE_ENGINE_LOAD_H
 
 #include "engine/plan.h"
+#include "format/gguf.h"
 #include "model/lora.h"
 #include "kernels/device.h"
 #include "text/chat/chat.h"
 
 enum { LOAD_MAX_LORAS = 16 };
 
+/* Who runs a model: our forward pass; libllama (lm_llama.h); auto: libllama if our table has no row for the file's
+ * architecture. */
+enum load_backend { LOAD_AUTO, LOAD_OWN, LOAD_LLAMA };
+
 struct load_params {
     const char *path;
-    const char *device; /* device.h; NULL: auto; borrowed for the call */
-    struct dev *opened; /* taken over, also on failure, in place of device; NULL: none */
-    int32_t n_thread;   /* 0: one a core */
+    enum load_backend backend;
+    const char *
+        llama_library; /* chimere-llama.so; borrowed until the last load_open; NULL: as installed */
+    bool llama_process;   /* libllama in a process of its own: an abort inside it ends no server */
+    int32_t n_gpu_layers; /* that libllama gives to GPUs; -1: its default */
+    const char *device;   /* device.h; NULL: auto; borrowed for the call */
+    struct dev *opened;   /* taken over, also on failure, in place of device; NULL: none */
+    int32_t n_thread;     /* 0: one a core */
     enum cpu_isa isa;
     uint64_t vram_bytes;     /* take no more of a GPU; 0: what is free */
     struct plan_params plan; /* its dev and vram_bytes are set by load_open */
@@ -30,21 +40,24 @@ struct load_params {
 void load_defaults(struct load_params *p);
 
 struct loaded {
-    struct dev *dev;                       /* owned */
-    struct model *model;                   /* owned */
+    struct dev *dev;                       /* owned; NULL: libllama runs the model */
+    struct model *model;                   /* owned; NULL: libllama runs it */
+    struct gguf *gguf;                     /* owned; NULL: the model has it */
     struct tok *tok;                       /* owned */
     struct chat_template *template;        /* owned; NULL: the model has none */
     struct engine *engine;                 /* owned */
     struct lora_use loras[LOAD_MAX_LORAS]; /* owned */
     int32_t n_lora;
     struct memory_plan plan; /* what it was opened with */
+    char name[128];          /* of the model */
 };
 
 /* The default sampling of a model, given that of all models. Dense models of 50 to 500 million weights repeat
  * themselves at temperature 0.7: they get 0.3 and the DRY penalty at 0.8. SmolLM2-135M on eval/newcomer: 24
  * instead of 20 of 60 answers accepted, and no loop instead of three. */
-void load_sampling(const struct model *m, struct sampler_params *p);
+void load_sampling(const struct gguf *g, struct sampler_params *p);
 
+const struct gguf *load_gguf(const struct loaded *l); /* the file's keys and directory; view */
 int load_open(struct loaded *l, const struct load_params *p, struct err *e);
 void load_close(struct loaded *l); /* also one that is all zero */
 

@@ -411,15 +411,23 @@ void api_ollama_embed(struct http_request *r) {
 
 /* ---- models ---- */
 
-static const char *family(const struct backend *b) {
-    return b->model && b->model->m ? b->model->m->hp.arch->name : "unknown";
+static const char *family(const struct backend *b, char name[64]) {
+    const struct backend_model *m = b->model;
+    const struct gguf *g = m ? backend_model_file(m) : NULL;
+    const struct gguf_kv *kv = g ? gguf_find(g, "general.architecture") : NULL;
+    uint64_t cursor = 0;
+    struct slice s;
+    bool known = kv && gguf_next_str(kv, &cursor, &s);
+    snprintf(name, 64, "%.*s", known ? (int)(s.n < 63 ? s.n : 63) : 7, known ? s.p : "unknown");
+    return name;
 }
 
 static void put_details(const struct backend *b, struct buf *out) {
+    char name[64];
     buf_puts(out, "\"details\":{\"parent_model\":\"\",\"format\":\"gguf\",\"family\":");
-    json_out_string(out, family(b));
+    json_out_string(out, family(b, name));
     buf_puts(out, ",\"families\":[");
-    json_out_string(out, family(b));
+    json_out_string(out, family(b, name));
     buf_puts(out, "],\"parameter_size\":\"\",\"quantization_level\":\"\"}");
 }
 
@@ -496,14 +504,15 @@ void api_ollama_show(struct http_request *r) {
     if (!b) return;
     const struct chat_caps *caps =
         b->model && b->model->template ? chat_template_caps(b->model->template) : NULL;
+    char arch[64];
     buf_init(&out, 1 << 20);
     buf_puts(&out, "{\"license\":\"\",\"modelfile\":\"\",\"parameters\":\"\",\"template\":\"\",");
     put_details(b, &out);
     buf_puts(&out, ",\"model_info\":{\"general.architecture\":");
-    json_out_string(&out, family(b));
+    json_out_string(&out, family(b, arch));
     if (b->model && b->model->engine) {
         char key[160];
-        snprintf(key, sizeof key, "%.120s.context_length", family(b));
+        snprintf(key, sizeof key, "%.120s.context_length", arch);
         buf_putc(&out, ',');
         json_out_string(&out, key);
         buf_printf(&out, ":%lld", (long long)engine_ctx(b->model->engine));

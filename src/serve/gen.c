@@ -439,7 +439,8 @@ int gen_model(struct gen *g, const json_t *name) {
         const char *want = json_string_value(name);
         g->model = mem_strdup(want ? want : g->backend->name);
         const struct backend_model *m = g->backend->model;
-        if (m && m->m) load_sampling(m->m, &g->request.sampling);
+        const struct gguf *file = m ? backend_model_file(m) : NULL;
+        if (file) load_sampling(file, &g->request.sampling);
         if (g->model) return 0;
         err_set(&e, CHIMERE_ENOMEM, "out of memory");
     }

@@ -13,6 +13,7 @@ const struct cfg_opt chat_options[] = {
     MODEL_OPTIONS,
     CACHE_OPTIONS,
     ENGINE_OPTIONS,
+    LLAMA_OPTIONS,
     ENGRAM_OPTIONS,
     SAMPLING_OPTIONS,
     REMOTE_OPTIONS,

@@ -20,6 +20,7 @@
 #include "engram/vec.h"
 #include "cli/hub_args.h"
 #include "kernels/cpu/cpu.h"
+#include "llama/llama_lib.h"
 #include "net/fetch.h"
 
 const struct cfg_opt doctor_options[] = {{0}};
@@ -65,6 +66,17 @@ static void show_cpu(void) {
     if (f) fclose(f);
 }
 
+static void show_llama(void) {
+    const struct llama_shim *shim;
+    struct err e = {0};
+    char path[4096];
+    if (llama_lib_find(path, sizeof path, &e))
+        puts("  libllama  no (build with -DCHIMERE_LLAMA_DIR=DIR: further families by your "
+             "llama.cpp)");
+    else if (llama_lib_open(&shim, path, NULL, &e)) printf("  libllama  no: %s\n", e.text);
+    else printf("  libllama  yes: %s, by %s\n", shim->library(), path);
+}
+
 static void show_libraries(void) {
     char pcre[64];
     pcre2_config(PCRE2_CONFIG_VERSION, pcre);
@@ -79,6 +91,7 @@ static void show_libraries(void) {
                ? "yes"
                : "no (libfaiss-dev was not there at build: no search by vectors)");
     printf("  libxml2   %s\n", LIBXML_DOTTED_VERSION);
+    show_llama();
     puts("programs");
     printf("  pdftotext %s\n", access("/usr/bin/pdftotext", X_OK)
                                    ? "no (PDF is not indexed: apt-get install poppler-utils)"

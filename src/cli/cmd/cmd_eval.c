@@ -21,6 +21,7 @@ const struct cfg_opt eval_options[] = {
     MODEL_OPTIONS,
     CACHE_OPTIONS,
     ENGINE_OPTIONS,
+    LLAMA_OPTIONS,
     ENGRAM_OPTIONS,
     REMOTE_OPTIONS,
     {"suite", 0, CFG_LIST, "S", NULL, 0, 0, NULL,
@@ -171,7 +172,7 @@ static int eval_skills(const struct cfg *c, struct err *e) {
                                     .judge = eval_code_judge,
                                     .n_seq = n_seq,
                                     .what = cfg_bool(c, "quiet") ? NULL : "eval"};
-        if (!rc) rc = eval_run(&run, items, by_strategy ? &by : &h, r->m->name, e);
+        if (!rc) rc = eval_run(&run, items, by_strategy ? &by : &h, r->loaded.name, e);
         if (!rc) rc = print_result(c, run, print_run, e);
         eval_strategy_fini(&way);
         chat_rig_close(r);

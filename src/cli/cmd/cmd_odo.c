@@ -209,6 +209,7 @@ static int with_local(const struct cfg *c, int32_t n_seq, with_odo run, struct e
     int rc = chat_rig_open(&rig, c, n_seq, e);
     if (rc) return rc;
     struct backend_model model = {.m = rig.m,
+                                  .gguf = rig.loaded.gguf,
                                   .engine = rig.engine,
                                   .tok = rig.tok,
                                   .template = rig.template,
@@ -216,7 +217,7 @@ static int with_local(const struct cfg *c, int32_t n_seq, with_odo run, struct e
                                   .n_lora = rig.n_lora,
                                   .n_seq = n_seq};
     chat_rig_sampling(&rig, c, false, &sampling);
-    rc = backend_local_new(&backend, &model, rig.m->name, e);
+    rc = backend_local_new(&backend, &model, rig.loaded.name, e);
     if (!rc) rc = odo_rig_open(&r, c, backend, e);
     if (!rc) {
         rc = run(c, r.odo, backend, &sampling, e);

@@ -15,6 +15,7 @@ const struct cfg_opt run_options[] = {
     MODEL_OPTIONS,
     CACHE_OPTIONS,
     ENGINE_OPTIONS,
+    LLAMA_OPTIONS,
     ENGRAM_OPTIONS,
     SAMPLING_OPTIONS,
     {"prompt", 'p', CFG_STR, "TEXT", NULL, 0, 0, NULL, "the user's message"},

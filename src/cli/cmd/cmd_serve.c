@@ -27,6 +27,7 @@ const struct cfg_opt serve_options[] = {
     MODEL_OPTIONS,
     CACHE_OPTIONS,
     ENGINE_OPTIONS,
+    LLAMA_OPTIONS,
     {"host", 0, CFG_STR, "ADDRESS", "127.0.0.1", 0, 0, NULL, "address to listen on"},
     {"port", 0, CFG_INT, "N", "8081", 0, 65535, NULL, "port; 0: any free one"},
     {"parallel", 'P', CFG_INT, "N", "4", 1, ENGINE_MAX_SEQS, NULL, "answers at once"},
@@ -177,6 +178,7 @@ static int open_others(const struct cfg *c, struct models **r, struct catalog *c
 static int serve_model(struct chat_rig *r, const struct cfg *c, struct serve_params *p,
                        struct err *e) {
     struct backend_model model = {.m = r->m,
+                                  .gguf = r->loaded.gguf,
                                   .engine = r->engine,
                                   .tok = r->tok,
                                   .template = r->template,
