@@ -5,12 +5,19 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "base/topology.h"
 #include "format/quant.h"
+#include "llama/llama_lib.h"
+#include "llama/llama_process.h"
 
 enum { DEFAULT_CTX = 2048, CAUSAL_BATCH = 512 };
 
 struct embed {
-    struct model *m;       /* borrowed */
+    struct model *m; /* borrowed; NULL: libllama has the model */
+    const struct llama_shim *shim;
+    struct shim_model *foreign; /* owned */
+    int32_t n_embd;
+    uint64_t hash;
     const struct tok *tok; /* borrowed */
     int32_t n_ctx, batch;
     struct seq_pool *pool; /* causal models */
@@ -30,6 +37,8 @@ int embed_open(struct embed **out, struct model *m, const struct tok *tok, int32
     struct embed *s = mem_zalloc(sizeof *s);
     if (!s) return err_set(e, CHIMERE_ENOMEM, "out of memory");
     s->m = m;
+    s->n_embd = hp->n_embd;
+    s->hash = m->hash;
     s->tok = tok;
     s->n_ctx = n_ctx ? n_ctx : DEFAULT_CTX;
     if (s->n_ctx > hp->n_ctx_train) s->n_ctx = hp->n_ctx_train;
@@ -49,8 +58,43 @@ int embed_open(struct embed **out, struct model *m, const struct tok *tok, int32
     return rc;
 }
 
+int embed_open_llama(struct embed **out, const struct embed_llama_params *p, struct err *e) {
+    char text[LLAMA_SHIM_TEXT] = "";
+    struct llama_shim_info info;
+    struct embed *s = mem_zalloc(sizeof *s);
+    if (!s) return err_set(e, CHIMERE_ENOMEM, "out of memory");
+    s->tok = p->tok;
+    s->n_ctx = s->batch = p->n_ctx ? p->n_ctx : DEFAULT_CTX;
+    s->hash = model_hash_file(p->g);
+    struct topology t;
+    topology_read(NULL, NULL, -1, &t);
+    const struct llama_shim_params params = {.path = p->path,
+                                             .n_gpu_layers = -1,
+                                             .n_thread = p->n_thread ? p->n_thread : t.n_thread,
+                                             .n_ctx = s->n_ctx,
+                                             .n_seq = 1,
+                                             .n_batch = s->n_ctx,
+                                             .n_out = s->n_ctx,
+                                             .k_type = QUANT_F16,
+                                             .v_type = QUANT_F16,
+                                             .embeds = true};
+    int rc = p->is_process ? llama_process_open(&s->shim, p->library, e)
+                           : llama_lib_open(&s->shim, p->library, NULL, e);
+    if (!rc && (rc = s->shim->open(&s->foreign, &params, &info, text)))
+        err_set(e, rc, "%s: %s", p->path, text);
+    if (rc) {
+        mem_free(s);
+        return rc;
+    }
+    s->n_embd = info.n_embd;
+    if (info.n_ctx_train > 0 && s->n_ctx > info.n_ctx_train) s->n_ctx = info.n_ctx_train;
+    *out = s;
+    return 0;
+}
+
 void embed_close(struct embed *s) {
     if (!s) return;
+    if (s->foreign) s->shim->close(s->foreign);
     forward_free(s->f);
     if (s->seq) seq_free(s->seq);
     if (s->pool) seq_pool_free(s->pool);
@@ -58,8 +102,8 @@ void embed_close(struct embed *s) {
     mem_free(s);
 }
 
-int32_t embed_size(const struct embed *s) { return s->m->hp.n_embd; }
-uint64_t embed_hash(const struct embed *s) { return s->m->hash; }
+int32_t embed_size(const struct embed *s) { return s->n_embd; }
+uint64_t embed_hash(const struct embed *s) { return s->hash; }
 
 static int causal(struct embed *s, const int32_t *ids, int32_t n, float *out, struct err *e) {
     int32_t d = s->m->hp.n_embd;
@@ -95,24 +139,36 @@ static int scale_to_one(float *x, int32_t n, bool normalise, struct err *e) {
     return 0;
 }
 
+static int evaluate(struct embed *s, const int32_t *ids, int32_t n, float *out, struct err *e) {
+    char text[LLAMA_SHIM_TEXT] = "";
+    if (s->m && s->m->hp.is_causal) return causal(s, ids, n, out, e);
+    if (s->m) {
+        const struct encode_text t = {.tokens = ids, .n_tok = n};
+        return forward_encode(s->f, &t, 1, out, e);
+    }
+    int rc = s->shim->embed(s->foreign, ids, n, out, text);
+    return rc ? err_set(e, rc, "%s", text) : 0;
+}
+
+/* Whether the last token ends the text by rule and stays where a text is cut. */
+static bool has_end(const struct embed *s, int32_t last) {
+    if (s->m && !s->m->hp.is_causal) return true;
+    return last == tok_eos(s->tok) || (!s->m && tok_kind(s->tok, last) == TOK_CONTROL);
+}
+
 int embed_text(struct embed *s, const char *text, size_t n, bool normalise, float *out,
                int32_t *n_tok, bool *cut, struct err *e) {
     int32_t *ids = NULL;
     size_t n_id = 0;
     int rc = tok_encode(s->tok, text, n, false, true, &ids, &n_id, e);
-    if (!rc && !n_id) memset(out, 0, (size_t)s->m->hp.n_embd * sizeof *out);
+    if (!rc && !n_id) memset(out, 0, (size_t)s->n_embd * sizeof *out);
     *cut = n_id > (size_t)s->n_ctx;
     if (!rc && *cut) { /* the token after the text stays */
-        bool has_end = !s->m->hp.is_causal || ids[n_id - 1] == tok_eos(s->tok);
-        if (has_end) ids[s->n_ctx - 1] = ids[n_id - 1];
+        if (has_end(s, ids[n_id - 1])) ids[s->n_ctx - 1] = ids[n_id - 1];
         n_id = (size_t)s->n_ctx;
     }
     *n_tok = (int32_t)n_id;
-    if (!rc && n_id && s->m->hp.is_causal) rc = causal(s, ids, *n_tok, out, e);
-    else if (!rc && n_id) {
-        const struct encode_text t = {.tokens = ids, .n_tok = *n_tok};
-        rc = forward_encode(s->f, &t, 1, out, e);
-    }
+    if (!rc && n_id) rc = evaluate(s, ids, *n_tok, out, e);
     mem_free(ids);
-    return rc ? rc : scale_to_one(out, s->m->hp.n_embd, normalise, e);
+    return rc ? rc : scale_to_one(out, s->n_embd, normalise, e);
 }

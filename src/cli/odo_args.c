@@ -75,9 +75,7 @@ static int open_rig(struct odo_rig *r, const struct cfg *c, bool only_answers, s
                    : store_retain(r->store, (int32_t)cfg_int(c, "keep-days"),
                                   (int64_t)cfg_bytes(c, "keep-size"), e);
     if (n < 0) rc = (int)n;
-    if (!rc) rc = encoder_rig_open(&r->embedder, c, "embedding-model", e);
-    if (!rc && r->embedder.m)
-        rc = embed_open(&r->models.embed, r->embedder.m, r->embedder.tok, 0, e);
+    if (!rc) rc = encoder_rig_embed(&r->embedder, c, "embedding-model", &r->models.embed, e);
     if (!rc) rc = open_remote_embed(r, c, e);
     if (!rc) rc = encoder_rig_open(&r->ranker, c, "rerank-model", e);
     if (!rc && r->ranker.m) rc = rerank_open(&r->models.rerank, r->ranker.m, r->ranker.tok, 0, e);

@@ -171,11 +171,27 @@ for i in 1 2 3 4 5 6 7 8; do
 done
 stop_server
 
-# ---- an abort inside libllama: the server survives, and answers again ----
+# ---- vectors ----
 
-"$CHIMERE" serve -m "$smol" -t 1 --port 0 --parallel 1 --ctx 256 --no-odo -q --backend llama --backend-process >said 2>log &
+printf 'The capital of France is Paris.' >sentence
+./oracle embed "$smol" <sentence >their_vector
+"$CHIMERE" serve -m "$smol" -t 1 --port 0 --parallel 1 --ctx 256 --no-odo -q --backend llama --backend-process \
+    --embedding-model "$smol" >said 2>log &
 server=$!
 started
+curl -s -m 90 "$url/v1/embeddings" -d '{"input":"The capital of France is Paris.","model":"smollm2-135m-instruct-q4_1"}' >answer
+python3 - <<'P' || fail "embeddings: $(head -c 300 answer)"
+import json
+import math
+ours = json.load(open("answer"))["data"][0]["embedding"]
+theirs = [float(line) for line in open("their_vector")]
+length = math.sqrt(sum(x * x for x in theirs))
+assert len(ours) == len(theirs)
+assert sum(a * b / length for a, b in zip(ours, theirs)) > 0.99999
+P
+
+# ---- an abort inside libllama: the server survives, and answers again ----
+
 short='{"messages":[{"role":"user","content":"Say hello."}],"max_tokens":6,"temperature":0}'
 ask "$short" >before
 grep -q '"content":"[^"]' before || fail "in a process: $(cat before)"

@@ -304,8 +304,7 @@ static int run(const struct cfg *c, struct err *e) {
         if (!is_loopback(p.host) && !asks)
             log_warn("%s can be reached from other machines and no API key is set", p.host);
         if (!cfg_bool(c, "quiet")) show_plan(&r.loaded.plan);
-        rc = encoder_rig_open(&encoder, c, "embedding-model", e);
-        if (!rc && encoder.m) rc = embed_open(&p.embed, encoder.m, encoder.tok, 0, e);
+        rc = encoder_rig_embed(&encoder, c, "embedding-model", &p.embed, e);
         if (!rc) rc = encoder_rig_open(&ranker, c, "rerank-model", e);
         if (!rc && ranker.m) rc = rerank_open(&p.rerank, ranker.m, ranker.tok, 0, e);
         p.embed_name = encoder.name;
