@@ -13,7 +13,7 @@
 #include <string.h>
 #include <time.h>
 
-enum { MAX_TEXT = 1 << 20, MAX_TOKENS = 4096, N_BATCH = 512 };
+enum { MAX_TEXT = 1 << 20, MAX_TOKENS = 1024, N_BATCH = 512 };
 
 static struct llama_model *model;
 static struct llama_context *ctx;
