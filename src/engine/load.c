@@ -128,6 +128,16 @@ static int choose_backend(struct loaded *l, const struct load_params *p, bool *f
     return 0;
 }
 
+/* Before the reason that libllama gives: why it was asked. */
+static void explain(const struct gguf *g, struct err *e) {
+    const struct gguf_kv *kv = gguf_find(g, "general.architecture");
+    uint64_t cursor = 0;
+    struct slice s;
+    if (kv && gguf_next_str(kv, &cursor, &s))
+        err_prefix(e, "general.architecture: '%.*s' is not a family we run, and by libllama",
+                   (int)(s.n < 64 ? s.n : 64), s.p);
+}
+
 static int open_own(struct loaded *l, const struct load_params *p, struct err *e) {
     const struct device_params device = {
         .name = p->device, .n_thread = p->n_thread, .isa = p->isa, .vram_bytes = p->vram_bytes};
@@ -156,6 +166,8 @@ int load_open(struct loaded *l, const struct load_params *p, struct err *e) {
     if (rc || foreign) {
         if (p->opened) p->opened->ops->close(p->opened);
         if (!rc) rc = open_foreign(l, p, e);
+        bool refused = rc == CHIMERE_EUNSUPPORTED || rc == CHIMERE_EFORMAT;
+        if (refused && foreign && p->backend == LOAD_AUTO) explain(l->gguf, e);
     } else {
         rc = open_own(l, p, e);
         if (rc && why.code == CHIMERE_ENOENT && !p->llama_library)

@@ -126,7 +126,7 @@ C
 cc -shared -fPIC -o old.so old.c
 refuses 1 "old.so: expected version 1, got 99" ours "$smol" --backend llama --llama-library "$work/old.so"
 python3 "$SOURCE_DIR/test/peers/llama_rename.py" "$smol" unknown.gguf nobodys
-refuses 1 "libllama refuses the model: " ours unknown.gguf
+refuses 1 "'nobodys' is not a family we run, and by libllama: unknown.gguf: libllama refuses the model: " ours unknown.gguf
 rm data/chimere/chimere-llama.so
 refuses 1 "general.architecture: 'nobodys' is not a family we run" ours unknown.gguf
 grep -q 'build with cmake -DCHIMERE_LLAMA_DIR' err || fail "no hint: $(cat err)"
