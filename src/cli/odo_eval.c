@@ -153,9 +153,10 @@ int odo_calibrate(const struct cfg *c, struct odo *o, struct backend *bare, int3
     if (!rc) rc = card_write(NULL, bare->name, &card, (int64_t)json_array_size(items), e);
     if (!rc) {
         print_arms(json_object_get(out, "arms"));
-        printf("\n%s: tools of pipelines %s, prompts of pipelines %s\n", bare->name,
-               card.tools ? "are offered" : "only where a request names them",
-               card.prompts ? "are used" : "only where a request names them");
+        static const char *const only = "only if a request names them";
+        printf("\n%s: tools of pipelines %s, prompts of pipelines %s, documents %s\n", bare->name,
+               card.tools ? "are offered" : only, card.prompts ? "are used" : only,
+               card.no_documents ? only : "if a passage is clearly about the question");
     }
     json_decref(out);
     json_decref(items);

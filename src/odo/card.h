@@ -12,9 +12,11 @@
 struct odo_card {
     bool tools;   /* calls those that pipelines and skills offer only if they help */
     bool prompts; /* answers no worse under the prompts of routes and skills that nobody named */
+    bool no_documents; /* answers worse with passages of an index that nobody asked for */
 };
 
-/* path NULL: "cards.json" of the user's data folder. No folder, no file or no such model: *card is all false, *known false. */
+/* path NULL: "cards.json" of the user's data folder. No folder, no file or no such model: *card is all false, *known
+ * false. */
 int card_read(const char *path, const char *model, struct odo_card *card, bool *known,
               struct err *e);
 int card_write(const char *path, const char *model, const struct odo_card *card, int64_t n_item,

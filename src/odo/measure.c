@@ -12,6 +12,8 @@
 #include "base/mem.h"
 #include "eval/harness.h"
 #include "eval/stats.h"
+#include "odo/odo_impl.h"
+#include "retrieval/docs.h"
 
 /* ---- items ---- */
 
@@ -381,20 +383,23 @@ int measure_card(struct odo_card *card, json_t **out, const json_t *items,
     static const struct {
         const char *name;
         struct odo_card card;
-    } parts[] = {{"tools", {.tools = true}}, {"prompts", {.prompts = true}}};
+    } parts[] = {{"tools", {.tools = true, .no_documents = true}},
+                 {"prompts", {.prompts = true, .no_documents = true}},
+                 {"documents", {.tools = false}}};
+    size_t n = docs_is_empty(p->odo->p.docs) ? 2 : 3;
     const struct odo_card before = *odo_card_of(p->odo);
     json_t *arms = json_array(), *none = json_object();
-    bool harm[2] = {true, true};
+    bool harm[3] = {true, true, false};
     *out = NULL;
     int rc = arms && none ? add_arm(arms, "model alone", NULL, items, p, NULL, e)
                           : err_set(e, CHIMERE_ENOMEM, "out of memory");
-    for (size_t i = 0; !rc && i < 2; ++i) {
+    for (size_t i = 0; !rc && i < n; ++i) {
         odo_set_card(p->odo, &parts[i].card);
         rc = add_arm(arms, parts[i].name, none, items, p, NULL, e);
         if (!rc) harm[i] = harms(json_object_get(json_array_get(arms, i + 1), "against"));
     }
     odo_set_card(p->odo, &before);
-    *card = (struct odo_card){.tools = !harm[0], .prompts = !harm[1]};
+    *card = (struct odo_card){.tools = !harm[0], .prompts = !harm[1], .no_documents = harm[2]};
     if (!rc && !(*out = json_pack("{s:O}", "arms", arms)))
         rc = err_set(e, CHIMERE_ENOMEM, "out of memory");
     json_decref(arms);

@@ -110,10 +110,12 @@ static int find_hit(json_t *decision, const struct request *a, const json_t *ite
     mem_free(question);
     if (rc) return rc;
     bool hit = false;
-    for (int32_t i = 0; i < h.n; ++i)
+    bool shown = h.strong || json_is_true(json_object_get(decision, "asked_documents"));
+    for (int32_t i = 0; i < h.n && shown; ++i)
         hit |= measure_has_any(h.v[i].path, json_object_get(expect, "source")) &&
                (!passage || measure_has_any(h.v[i].text, passage));
     json_object_set_new(decision, "hit", json_boolean(hit));
+    json_object_set_new(decision, "strong", json_boolean(h.strong));
     json_object_set_new(decision, "coverage", json_real(h.coverage));
     if (h.n) json_object_set_new(decision, "first", json_string(h.v[0].path));
     docs_hits_fini(&h);

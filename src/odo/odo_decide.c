@@ -220,7 +220,10 @@ int odo_decide(struct odo *o, struct odo_run *r, const char *pinned, struct err 
      * that reads the answer by a program, has said what the answer is to be made from. */
     bool may_read =
         r->wish.documents > 0 || (!d->bare && free_text && !json_array_size(r->request->tools));
+    d->asked_documents = r->wish.documents > 0 || r->wish.collection || d->named ||
+                         !strcmp(d->intent.route, "doc_qa");
     d->documents = o->p.docs && !greeting && may_read &&
+                   (d->asked_documents || !o->p.card.no_documents) &&
                    (r->wish.documents >= 0 ? r->wish.documents
                                            : p->documents || !strcmp(d->intent.route, "doc_qa"));
     d->few_shot = o->examples && !greeting && free_text &&
@@ -248,13 +251,14 @@ json_t *odo_decision_json(const struct odo_run *r) {
             json_object_set_new(scores, intent_route(rules, i), json_real(d->intent.score[i]));
     const char *skill = r->skill ? r->skill->name : NULL;
     json_t *o = json_pack(
-        "{s:s, s:f, s:s, s:o, s:s, s:s, s:f, s:f, s:s, s:b, s:b, s:s, s:s*, s:s, s:f}", "route",
-        d->intent.route, "confidence", d->intent.confidence, "how", intent_how_name(d->intent.how),
-        "scores", scores, "pipeline", d->pipeline->name, "difficulty",
-        difficulty_class_name(d->difficulty.class), "score", d->difficulty.score, "history",
-        d->difficulty.history, "mode", difficulty_mode_name(d->mode), "steps", d->steps,
-        "documents", d->documents, "web", web[d->web], "skill", skill, "strategy",
-        d->has_strategy ? strategy_name(&d->strategy) : "none", "ms", d->ms);
+        "{s:s, s:f, s:s, s:o, s:s, s:s, s:f, s:f, s:s, s:b, s:b, s:b, s:s, s:s*, s:s, s:f}",
+        "route", d->intent.route, "confidence", d->intent.confidence, "how",
+        intent_how_name(d->intent.how), "scores", scores, "pipeline", d->pipeline->name,
+        "difficulty", difficulty_class_name(d->difficulty.class), "score", d->difficulty.score,
+        "history", d->difficulty.history, "mode", difficulty_mode_name(d->mode), "steps", d->steps,
+        "documents", d->documents, "asked_documents", d->asked_documents, "web", web[d->web],
+        "skill", skill, "strategy", d->has_strategy ? strategy_name(&d->strategy) : "none", "ms",
+        d->ms);
     if (o && d->probe_nats >= 0) json_object_set_new(o, "probe", json_real(d->probe_nats));
     return o;
 }

@@ -43,7 +43,10 @@ static int fetch_documents(struct part *p, struct err *e) {
         json_object_set_new(p->said, "query", json_string(query.p));
     buf_fini(&query);
     if (rc) return rc;
-    for (int32_t i = 0; i < h.n; ++i) {
+    /* Nobody asked for documents: only those that can hardly be about something else may change an answer. */
+    bool leave = h.n && !h.strong && !r->d.asked_documents;
+    if (leave) json_object_set_new(p->said, "left_out", json_integer(h.n));
+    for (int32_t i = 0; i < h.n && !leave; ++i) {
         const struct docs_hit *d = &h.v[i];
         json_array_append_new(p->sources,
                               source("document", d->heading[0] ? d->heading : d->title, d->path,

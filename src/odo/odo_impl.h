@@ -82,6 +82,7 @@ struct odo_decision {
     double probe_nats; /* mean entropy of the probe's tokens; below 0: not asked, or it failed */
     const struct pipeline *pipeline; /* view into the run's set */
     bool steps, documents, few_shot, dynamic_engram, has_strategy;
+    bool asked_documents; /* by the request, or by a question about documents */
     bool named; /* by the user: the pipeline's prompt and tools hold whatever the model can */
     bool bare;  /* the question is nothing but a calculation */
     char sum[BARE_MAX]; /* its expression; "": the model is asked as it stands */

@@ -16,8 +16,10 @@
 #include "store/doc.h"
 
 enum { POOL = 40, COUNT_MOST = 5000 };
-#define MIN_COVERAGE 0.5 /* below it the passage shares little but common words with the question */
-#define MIN_NAMED 0.35   /* the same where it has a name that the question asks about */
+#define MIN_COVERAGE                                                                               \
+    0.35 /* below it the passage shares little but common words with the question */
+#define TITLE_WEIGHT 0.5
+#define STRONG_COVERAGE 0.5 /* what a passage that nobody asked for has at least */
 /* A passage is about the question, whatever its words, this far on the way from what the model gives unrelated
  * sentences to 1: published models differ in the former, from 0.05 (MiniLM: questions reach their answers at
  * 0.45 to 0.62, other texts at 0.23 at most) to 0.6. */
@@ -70,6 +72,8 @@ void docs_close(struct docs *d) {
     pthread_mutex_destroy(&d->near_lock);
     mem_free(d);
 }
+
+bool docs_is_empty(const struct docs *d) { return !d || store_doc_passages(d->store, NULL) <= 0; }
 
 bool docs_has_vectors(const struct docs *d) { return d->models.embed || d->models.remote; }
 
@@ -169,32 +173,67 @@ static void add_vectors(struct docs *d, const char *question, const char *collec
 
 /* ---- is the best passage about the question at all? ---- */
 
-/* A word that no document has says little about which one is meant: it may be the question's own wording. */
-static double rarity(struct docs *d, const char *word) {
+/* Passages that an index is taken to have besides its own: so that a word of a small index counts as rare. */
+#define UNSEEN 1000.0
+#define BY_CHANCE                                                                                  \
+    0.05 /* passages: fewer that hold the same words by chance, and they mean the same */
+#define RARE_SHARE 0.01  /* of passages that hold a word which alone names a subject */
+#define NAME_SHARE 0.006 /* the same of a name, beside other words */
+
+struct rarity {
+    double nats;  /* for coverage */
+    double share; /* of the passages that hold the word */
+};
+
+static struct rarity rarity(struct docs *d, const char *word, double n_passage) {
     char quoted[WORDS_MAX_BYTES + 4];
     snprintf(quoted, sizeof quoted, "\"%s\"", word);
     int64_t n = store_doc_count(d->store, quoted, COUNT_MOST, NULL);
-    double r = log(1 + (double)COUNT_MOST / (1 + (double)(n < 0 ? 0 : n)));
-    return n > 0 ? r : 0.3 * r;
+    double found = n < 0 ? 0 : (double)n;
+    return (struct rarity){.nats = log(1 + (double)COUNT_MOST / (1 + found)),
+                           .share = fmin(1, (found + 1) / (n_passage + UNSEEN))};
 }
 
-/* 0..1: the share of the question's rare words that a passage holds; -1: it holds none of its names. */
-static double coverage(const struct words *w, const double *rare, const struct docs_hit *h) {
-    struct buf all;
-    buf_init(&all, (size_t)256 << 10);
-    const char *parts[] = {h->title, h->heading, h->text};
-    for (int i = 0; i < 3; ++i) words_fold(&all, parts[i], strlen(parts[i]));
-    double total = 0, found = 0;
+static void fold_title(struct buf *out, const struct docs_hit *h) {
+    const char *name = strrchr(h->path, '/');
+    const char *parts[] = {name ? name : h->path, h->title, h->heading};
+    buf_init(out, (size_t)64 << 10);
+    for (int i = 0; i < 3; ++i) words_fold(out, parts[i], strlen(parts[i]));
+}
+
+/* What a passage has in common with the question. */
+static void compare(const struct words *w, const struct rarity *rare, double n_passage,
+                    struct docs_hit *h) {
+    struct buf title, text;
+    fold_title(&title, h);
+    buf_init(&text, (size_t)256 << 10);
+    words_fold(&text, h->text, strlen(h->text));
+    double total = 0, found = 0, in_titles = 0, rarest = 1, by_chance = log(n_passage + UNSEEN);
+    bool rare_name = false;
     bool any = false; /* numbers alone are no subject: every sum would find a page that has them */
-    for (size_t i = 0; i < w->n; ++i) {
-        total += rare[i];
-        if (all.failed || !words_count(all.p, w->v[i])) continue;
-        found += rare[i];
-        any |= !words_is_number(w->v[i]);
+    int n_title = 0;
+    h->named = !words_n_name(w);
+    for (size_t i = 0; i < w->n && !title.failed && !text.failed; ++i) {
+        bool in_title = words_count(title.p, w->v[i]) > 0;
+        total += rare[i].nats;
+        if (!in_title && !words_count(text.p, w->v[i])) continue;
+        found += rare[i].nats;
+        h->named |= w->is_name[i];
+        if (words_is_number(w->v[i])) continue;
+        any = true;
+        rare_name |= w->is_name[i] && rare[i].share < NAME_SHARE;
+        n_title += in_title;
+        in_titles += in_title ? rare[i].nats : 0;
+        by_chance += log(rare[i].share);
+        rarest = fmin(rarest, rare[i].share);
     }
-    bool named = all.failed || words_has_name(w, all.n ? all.p : "");
-    buf_fini(&all);
-    return !named ? -1 : any ? found / total : 0;
+    h->coverage = any ? found / total : 0;
+    h->title_coverage = any ? in_titles / total : 0;
+    h->strong = h->named && h->coverage >= STRONG_COVERAGE &&
+                (by_chance < log(BY_CHANCE) || n_title >= 2 || rare_name ||
+                 (h->coverage > 0.99 && rarest < RARE_SHARE));
+    buf_fini(&title);
+    buf_fini(&text);
 }
 
 static int take(void *ud, const struct store_chunk *c) {
@@ -273,6 +312,57 @@ static void keep(struct docs_hits *out, int32_t k) {
     }
 }
 
+/* The best of both lists, in their fused order. */
+static int candidates(struct docs *d, const struct ranking *text, const struct ranking *vectors,
+                      struct docs_hits *out, struct err *e) {
+    struct rank_item items[2 * POOL];
+    size_t n = 0;
+    int rc = 0;
+    rank_fuse(items, &n, 2 * POOL, text->ids, text->n, 1);
+    rank_fuse(items, &n, 2 * POOL, vectors->ids, vectors->n, 1);
+    rank_sort(items, n);
+    for (size_t i = 0; i < n && out->n < DOCS_MAX_HITS && !rc; ++i) {
+        int32_t at = out->n;
+        rc = store_doc_chunk(d->store, items[i].id, take, out, e);
+        if (!rc && out->n > at) out->v[at].score = items[i].score;
+    }
+    return rc;
+}
+
+/* BM25 adds up how often words occur in a passage; how many of the question's words it has, and whether its title names
+ * them, counts as a list of its own. */
+static void rank_by_words(struct docs_hits *out) {
+    double key[DOCS_MAX_HITS];
+    for (int32_t i = 0; i < out->n; ++i)
+        key[i] = out->v[i].coverage + TITLE_WEIGHT * out->v[i].title_coverage;
+    for (int32_t i = 0; i < out->n; ++i) {
+        int rank = 1;
+        for (int32_t k = 0; k < out->n; ++k) rank += key[k] > key[i] || (key[k] == key[i] && k < i);
+        out->v[i].score += 1.0 / (RANK_RRF_K + rank);
+    }
+    qsort(out->v, (size_t)out->n, sizeof *out->v, by_score);
+}
+
+/* Reports what the k best have in common with the question; drops all if that is too little. */
+static void judge(struct docs *d, const struct words *w, const struct ranking *vectors, int32_t k,
+                  struct docs_hits *out) {
+    struct rarity rare[WORDS_MAX];
+    bool named = false;
+    double n_passage = fmax(0, (double)store_doc_passages(d->store, NULL));
+    for (size_t i = 0; i < w->n; ++i) rare[i] = rarity(d, w->v[i], n_passage);
+    for (int32_t i = 0; i < out->n; ++i) compare(w, rare, n_passage, &out->v[i]);
+    rank_by_words(out);
+    for (int32_t i = 0; i < out->n && i < k; ++i) {
+        const struct docs_hit *h = &out->v[i];
+        named |= h->named;
+        out->coverage = fmax(out->coverage, h->coverage);
+        out->strong |= h->strong;
+    }
+    bool near = named && vectors->n && vectors->cosines[0] > docs_near_from(d);
+    out->strong |= near;
+    if (out->coverage < MIN_COVERAGE && !near) docs_hits_fini(out);
+}
+
 int docs_search(struct docs *d, const char *question, const char *collection, int32_t k,
                 int64_t deadline_ns, _Atomic bool *cancelled, struct docs_hits *out,
                 struct err *e) {
@@ -290,33 +380,13 @@ int docs_search(struct docs *d, const char *question, const char *collection, in
     buf_fini(&b);
     if (!rc && cancelled && *cancelled) rc = err_set(e, CHIMERE_ECANCELLED, "cancelled");
     if (!rc) add_vectors(d, question, collection, deadline_ns, &vectors, out);
-    struct rank_item items[2 * POOL];
-    size_t n = 0;
-    rank_fuse(items, &n, 2 * POOL, text.ids, text.n, 1);
-    rank_fuse(items, &n, 2 * POOL, vectors.ids, vectors.n, 1);
-    rank_sort(items, n);
+    if (!rc) rc = candidates(d, &text, &vectors, out, e);
     if (k > DOCS_MAX_HITS) k = DOCS_MAX_HITS;
-    int32_t looked_at = d->models.rerank && 3 * k < DOCS_MAX_HITS ? 3 * k
-                        : d->models.rerank                        ? DOCS_MAX_HITS
-                                                                  : k;
-    for (size_t i = 0; i < n && out->n < looked_at && !rc; ++i) {
-        int32_t at = out->n;
-        rc = store_doc_chunk(d->store, items[i].id, take, out, e);
-        if (!rc && out->n > at) out->v[at].score = items[i].score;
-    }
+    if (!rc) judge(d, &w, &vectors, k, out);
+    else docs_hits_fini(out);
+    keep(out, 3 * k);
     if (!rc) rerank(d, question, deadline_ns, cancelled, out);
     keep(out, k);
-    double rare[WORDS_MAX];
-    bool named = false;
-    for (size_t i = 0; i < w.n && !rc; ++i) rare[i] = rarity(d, w.v[i]);
-    for (int32_t i = 0; i < out->n && !rc; ++i) {
-        double c = coverage(&w, rare, &out->v[i]);
-        named |= c >= 0;
-        out->coverage = fmax(out->coverage, c);
-    }
-    double least = named && words_n_name(&w) ? MIN_NAMED : MIN_COVERAGE;
-    bool near = named && vectors.n && vectors.cosines[0] > docs_near_from(d);
-    if (rc || (out->coverage < least && !near)) docs_hits_fini(out);
     return rc;
 }
 

@@ -31,6 +31,7 @@ struct docs_models {             /* borrowed until docs_close, and nobody else's
 /* s: borrowed until docs_close; models may be NULL. */
 int docs_open(struct docs **out, struct store *s, const struct docs_models *models, struct err *e);
 void docs_close(struct docs *d);
+bool docs_is_empty(const struct docs *d); /* or NULL */
 bool docs_has_vectors(const struct docs *d);
 int32_t docs_n_vec(const struct docs *d);    /* values of a vector; 0: no embedding model */
 int64_t docs_embedder(const struct docs *d); /* names that model; 0: none */
@@ -53,11 +54,16 @@ struct docs_hit {
     char *path, *title, *heading, *text; /* owned by the hits */
     int32_t from, to, page, line;
     double score;
+    double coverage,
+        title_coverage; /* 0..1: of the question's rare words, those that it, its title holds */
+    bool named;         /* holds one of the question's names, if there are any */
+    bool strong;        /* is about the question: chance would hardly find as much */
 };
 struct docs_hits {
     struct docs_hit v[DOCS_MAX_HITS];
     int32_t n;
     double coverage; /* 0..1: how much of the question's rare words the best passage holds */
+    bool strong;     /* one of them is */
     bool by_vectors, reranked; /* vectors, the cross-encoder took part */
     char why[160]; /* why one of them did not; "": none is configured, or nothing is wrong */
 };

@@ -203,14 +203,22 @@ int64_t store_doc_count(struct store *s, const char *expression, int32_t most, s
     return code ? code : n;
 }
 
-int64_t store_doc_version(struct store *s, struct err *e) {
+static int64_t one_integer(struct store *s, enum store_query query, struct err *e) {
     sqlite3_stmt *st;
-    int code = store_begin(s, Q_DOC_VERSION, &st, e);
+    int code = store_begin(s, query, &st, e);
     if (code) return code;
     int rc = sqlite3_step(st);
     int64_t n = rc == SQLITE_ROW ? sqlite3_column_int64(st, 0) : 0;
     code = store_end(s, st, rc, e);
     return code ? code : n;
+}
+
+int64_t store_doc_version(struct store *s, struct err *e) {
+    return one_integer(s, Q_DOC_VERSION, e);
+}
+
+int64_t store_doc_passages(struct store *s, struct err *e) {
+    return one_integer(s, Q_DOC_PASSAGES, e);
 }
 
 int store_doc_vectors(struct store *s, const char *collection, int64_t embedder,

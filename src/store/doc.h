@@ -45,6 +45,8 @@ int64_t store_doc_count(struct store *s, const char *expression, int32_t most, s
 /* Every chunk that has a vector of that model, with neither text nor names, by id. */
 int store_doc_vectors(struct store *s, const char *collection, int64_t embedder,
                       int (*each)(void *ud, const struct store_chunk *c), void *ud, struct err *e);
+/* Passages of all collections, removed ones included: a bound, found without a scan; CHIMERE_E* below zero. */
+int64_t store_doc_passages(struct store *s, struct err *e);
 /* Another number after every change, by whatever process; CHIMERE_E* below zero. */
 int64_t store_doc_version(struct store *s, struct err *e);
 int store_doc_chunk(struct store *s, int64_t id, int (*each)(void *ud, const struct store_chunk *c),

@@ -109,6 +109,7 @@
       "UPDATE jobs SET state = 'interrupted' WHERE state = 'running' AND id = ?1")                 \
     X(JOB_FORGET, "DELETE FROM jobs WHERE started_ms < ?1 AND state <> 'running'")                 \
     X(DOC_VERSION, "SELECT n FROM doc_version")                                                    \
+    X(DOC_PASSAGES, "SELECT coalesce(max(id), 0) FROM doc_chunks")                                 \
     X(EXAMPLE_LIST, STORE_EXAMPLE_COLUMNS " WHERE ?1 IS NULL OR domain = ?1 ORDER BY id")          \
     X(EXAMPLE_ONE, STORE_EXAMPLE_COLUMNS " WHERE id = ?1")                                         \
     X(EXAMPLE_CHANGE,                                                                              \

@@ -159,12 +159,13 @@ static void test_card(void **state) {
     assert_int_equal(card_read(path, "a", &c, &known, &e), 0);
     assert_false(known || c.tools || c.prompts);
     assert_int_equal(card_write(path, "a", &(struct odo_card){.tools = true}, 270, &e), 0);
-    assert_int_equal(card_write(path, "b/c \"d\"", &(struct odo_card){.prompts = true}, 270, &e),
+    assert_int_equal(card_write(path, "b/c \"d\"",
+                                &(struct odo_card){.prompts = true, .no_documents = true}, 270, &e),
                      0);
     assert_int_equal(card_read(path, "a", &c, &known, &e), 0);
-    assert_true(known && c.tools && !c.prompts);
+    assert_true(known && c.tools && !c.prompts && !c.no_documents);
     assert_int_equal(card_read(path, "b/c \"d\"", &c, &known, &e), 0);
-    assert_true(known && !c.tools && c.prompts);
+    assert_true(known && !c.tools && c.prompts && c.no_documents);
     assert_int_equal(file_write(path, "[1", 2, &e), 0);
     assert_int_equal(card_read(path, "a", &c, &known, &e), CHIMERE_EFORMAT);
     unlink(path);
