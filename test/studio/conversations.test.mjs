@@ -31,7 +31,11 @@ test("a conversation is there after a reload, in another browser, and with its b
     await entry(page, "What is 12 plus 30?").waitFor();
     assert.match(page.url(), /#\/c\/conv_[0-9a-f]{32}$/);
     const { data } = await get("/v1/conversations");
-    const items = (await get(`/v1/conversations/${data[0].id}/items?order=asc`)).data;
+    let items = []; // the page writes an answer after it was shown
+    for (let i = 0; i < 100 && items.length < 4; i++) {
+        if (i) await new Promise((done) => setTimeout(done, 100));
+        items = (await get(`/v1/conversations/${data[0].id}/items?order=asc`)).data;
+    }
     assert.deepEqual(items.map((x) => x.role), ["user", "assistant", "user", "assistant"]);
     assert.deepEqual(items.map((x) => x.parent), [null, ...items.slice(0, 3).map((x) => x.id)]);
     assert.match(items[1].content[0].text, /42/);
