@@ -19,7 +19,11 @@
      "experts in place of the routers' choice: generated with the reuse of trained models, or from a file of trace"}, \
     {"routing-seed", 0, CFG_INT, "N", "1", 0, 1 << 30, NULL, "of --routing trace-like"},           \
     {"bandwidth", 0, CFG_FLOAT, "GB/s", NULL, 0.1, 100000, NULL, "read bandwidth; measured if not given"}, \
-    {"by-op", 0, CFG_BOOL, NULL, "false", 0, 0, NULL, "then one pass more, whose ops are timed (on a GPU)"}
+    {"by-op", 0, CFG_BOOL, NULL, "false", 0, 0, NULL, "then one pass more, whose ops are timed (on a GPU)"}, \
+    {"verify", 0, CFG_BOOL, NULL, "false", 0, 0, NULL,                                             \
+     "then the time of verifying 1 to 8 tokens of each of 1, 4 and 8 sequences"},                  \
+    {"speculate-as", 0, CFG_STR, "RATES", NULL, 0, 0, NULL,                                        \
+     "then rounds whose drafts are accepted at these rates per slot, e.g. 0.88,0.8"}
 /* clang-format on */
 
 /* Appends one object per test to rows, as `bench --json` prints them; NULL: prints lines instead. */

@@ -1,4 +1,4 @@
-/* cmd_bench.c: speed of prefill and decode, alone and together, at a depth.
+/* cmd_bench.c: speed of prefill and decode, alone and together, at a depth; of verification (bench_speculate.h).
  *
  * Inside the timing window: the forward passes and, for decoding, the choice of the largest logit; on a
  * device, the selection that the engine's samplers read in place of whole rows.
@@ -18,6 +18,7 @@
 #include "base/str.h"
 #include "cli/bench_args.h"
 #include "cli/bench_url.h"
+#include "cli/cmd/bench_speculate.h"
 #include "cli/model_args.h"
 #include "cli/remote_args.h"
 #include "engine/plan.h"
@@ -52,6 +53,8 @@ struct rig {
     uint64_t cache_bytes;    /* of keys and values, one position */
     bool by_op;
     struct routing *routing; /* owned; NULL: the routers choose */
+    bool verifies;                    /* --verify or --speculate-as */
+    struct bench_speculate speculate; /* filled if so */
 };
 
 /* ---- the tests ---- */
@@ -356,6 +359,13 @@ static int open_model(struct rig *r, const struct cfg *c, struct dev **dev, stru
     struct plan_params want = {.n_ctx = longest_test(r), .n_seq = r->n_seq, .full_ctx = true};
     struct memory_plan plan = {0};
     engine_defaults(&want.engine);
+    if (r->verifies) {
+        int64_t n_ctx = bench_speculate_ctx(&r->speculate);
+        int32_t n_seq = bench_speculate_seqs(&r->speculate);
+        if (n_ctx > want.n_ctx) want.n_ctx = n_ctx;
+        if (n_seq > want.n_seq) want.n_seq = n_seq;
+        want.engine.n_draft_max = r->speculate.n_rate;
+    }
     want.engine.n_batch = (int32_t)cfg_int(c, "batch");
     want.engine.k_type = model_args_type(c, "cache-type-k");
     want.engine.v_type = model_args_type(c, "cache-type-v");
@@ -371,6 +381,21 @@ static int replay(struct rig *r, const struct cfg *c, struct err *e) {
                                 (uint64_t)cfg_int(c, "routing-seed"), e)
                  : err_set(e, CHIMERE_EINVAL, "--routing: %s has no experts", r->m->name);
     return rc ? rc : experts_replay(forward_experts(r->f), r->routing, r->n_seq, e);
+}
+
+static int read_speculate(struct rig *r, const struct cfg *c, const int32_t *parallel,
+                          int32_t n_parallel, struct err *e) {
+    const char *rates = cfg_str(c, "speculate-as");
+    r->verifies = rates || cfg_bool(c, "verify");
+    r->speculate = (struct bench_speculate){.has_table = cfg_bool(c, "verify"),
+                                            .k_type = model_args_type(c, "cache-type-k"),
+                                            .v_type = model_args_type(c, "cache-type-v"),
+                                            .depth = r->depth,
+                                            .n_gen = r->n_gen,
+                                            .n_repeat = r->n_repeat,
+                                            .parallel = parallel,
+                                            .n_parallel = n_parallel};
+    return rates ? bench_speculate_rates(&r->speculate, rates, e) : 0;
 }
 
 static int set_up(struct rig *r, const struct cfg *c, struct err *e) {
@@ -417,6 +442,8 @@ static void tear_down(struct rig *r) {
     mem_free(r->rows);
     mem_free(r->rates);
     mem_free(r->tokens);
+    r->sampler = NULL, r->f = NULL, r->pool = NULL, r->seqs = NULL;
+    r->rows = NULL, r->rates = NULL, r->tokens = NULL, r->routing = NULL;
 }
 
 static int run_all(struct rig *r, const int32_t *parallel, int32_t n_parallel, json_t *array,
@@ -427,6 +454,12 @@ static int run_all(struct rig *r, const int32_t *parallel, int32_t n_parallel, j
     if (r->n_prompt) rc = run_test(r, false, 1, array, e);
     for (int32_t i = 0; !rc && r->n_gen && i < n_parallel; i++)
         rc = run_test(r, true, parallel[i], array, e);
+    if (!rc && r->verifies) {
+        r->speculate.m = r->m;
+        r->speculate.batch = r->batch;
+        tear_down(r); /* the plan has room for one pool */
+        rc = bench_speculate_run(&r->speculate, array, e);
+    }
     return rc;
 }
 
@@ -442,6 +475,7 @@ int bench_rows(const struct cfg *c, json_t *rows, struct err *e) {
     int rc = parse_list(cfg_str(c, "parallel"), parallel, 32, &n_parallel, e);
     for (int32_t i = 0; i < n_parallel; i++)
         if (parallel[i] > r.n_seq) r.n_seq = parallel[i];
+    if (!rc) rc = read_speculate(&r, c, parallel, n_parallel, e);
     if (!rc) rc = open_model(&r, c, &dev, e);
     if (rc) return rc;
     if (r.by_op && !dev->ops->time_ops)
@@ -460,12 +494,12 @@ int bench_rows(const struct cfg *c, json_t *rows, struct err *e) {
 int cmd_bench(int argc, char **argv) {
     struct cfg *c;
     int status;
-    if (!cli_parse(
-            &c, bench_options,
-            "usage: chimere bench [-m FILE] [-p N] [-n N] [-d N] [--parallel 1,4,8] [--json]\n"
-            "       chimere bench --url URL [-p N] [-n N] [--concurrency 1,8] [--rate N] "
-            "[--requests N]",
-            argc, argv, &status))
+    if (!cli_parse(&c, bench_options,
+                   "usage: chimere bench [-m FILE] [-p N] [-n N] [-d N] [--parallel 1,4,8]\n"
+                   "                     [--verify] [--speculate-as 0.88,0.8] [--json]\n"
+                   "       chimere bench --url URL [-p N] [-n N] [--concurrency 1,8] [--rate N] "
+                   "[--requests N]",
+                   argc, argv, &status))
         return status;
     struct err e = {0};
     json_t *rows = cfg_bool(c, "json") ? json_array() : NULL;

@@ -1,0 +1,36 @@
+/* bench_speculate.h: what verification costs, and what speculation would give.
+ *
+ * The table: time of a step that verifies n tokens per sequence, relative to a step of one token. The simulation: rounds
+ * whose drafts are accepted at given rates instead of by the model, so that a model of random weights measures what a
+ * trained one would reach. A round pays for everything that a real one does: the model's own drafter if it has one,
+ * verification, selection, and the replay of recurrent states. */
+#ifndef CHIMERE_CLI_BENCH_SPECULATE_H
+#define CHIMERE_CLI_BENCH_SPECULATE_H
+
+#include <jansson.h>
+
+#include "engine/plan.h"
+#include "model/model.h"
+
+enum { BENCH_MAX_RATES = STEP_MAX_TOK - 1, BENCH_MAX_VERIFY = 8, BENCH_MAX_BATCH = 8 };
+
+struct bench_speculate {
+    struct model *m; /* borrowed */
+    uint32_t k_type, v_type;
+    int32_t depth, n_gen, n_repeat, batch;
+    double rates[BENCH_MAX_RATES];
+    int32_t n_rate; /* 0: no simulation */
+    bool has_table;
+    const int32_t *parallel; /* [n_parallel], of the simulation; borrowed */
+    int32_t n_parallel;
+};
+
+/* "0.88,0.8": each from 0 to 1. */
+int bench_speculate_rates(struct bench_speculate *b, const char *list, struct err *e);
+/* Positions that each sequence needs, and sequences. */
+int64_t bench_speculate_ctx(const struct bench_speculate *b);
+int32_t bench_speculate_seqs(const struct bench_speculate *b);
+/* Prints, or appends objects to array unless it is NULL. */
+int bench_speculate_run(const struct bench_speculate *b, json_t *array, struct err *e);
+
+#endif
