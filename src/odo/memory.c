@@ -67,16 +67,33 @@ static int keep(struct store *s, struct store_memory *m, int64_t *id, struct err
     return store_memory_add(s, m, id ? id : &unused, e);
 }
 
-int memory_keep_fact(struct store *s, const char *owner, const char *text, size_t n, bool pinned,
-                     int64_t *id, struct err *e) {
+/* *own: the trimmed text, by mem_free. */
+static int take_fact(const char *text, size_t n, char **own, struct err *e) {
+    *own = NULL;
     while (n && strchr(" \t\r\n", text[n - 1])) --n;
     while (n && strchr(" \t\r\n", *text)) ++text, --n;
     if (!n || n > MEMORY_MAX_FACT || !utf8_is_valid(text, n) || memchr(text, 0, n))
         return err_set(e, CHIMERE_EINVAL, "text: expected 1 to %d bytes of UTF-8, got %zu",
                        MEMORY_MAX_FACT, n);
-    char *own = mem_strndup(text, n);
+    *own = mem_strndup(text, n);
+    return *own ? 0 : err_set(e, CHIMERE_ENOMEM, "out of memory");
+}
+
+int memory_keep_fact(struct store *s, const char *owner, const char *text, size_t n, bool pinned,
+                     int64_t *id, struct err *e) {
+    char *own;
+    int rc = take_fact(text, n, &own, e);
     struct store_memory m = {.owner = owner, .kind = STORE_FACT, .text = own, .pinned = pinned};
-    int rc = own ? keep(s, &m, id, e) : err_set(e, CHIMERE_ENOMEM, "out of memory");
+    if (!rc) rc = keep(s, &m, id, e);
+    mem_free(own);
+    return rc;
+}
+
+int memory_edit_fact(struct store *s, const char *owner, int64_t id, const char *text, size_t n,
+                     struct err *e) {
+    char *own;
+    int rc = take_fact(text, n, &own, e);
+    if (!rc) rc = store_memory_edit(s, owner, id, own, e);
     mem_free(own);
     return rc;
 }

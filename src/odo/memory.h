@@ -28,6 +28,8 @@ bool memory_told(const char *question, const char **fact, size_t *n);
 /* *id may be NULL. The text is trimmed; empty, too long or no UTF-8: CHIMERE_EINVAL. */
 int memory_keep_fact(struct store *s, const char *owner, const char *text, size_t n, bool pinned,
                      int64_t *id, struct err *e);
+int memory_edit_fact(struct store *s, const char *owner, int64_t id, const char *text, size_t n,
+                     struct err *e); /* CHIMERE_ENOENT */
 int memory_keep_talk(struct store *s, const char *owner, const char *question, const char *answer,
                      size_t n_answer, bool tainted, int64_t *id, struct err *e);
 

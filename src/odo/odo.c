@@ -517,6 +517,9 @@ struct tool_set *odo_tools(const struct odo *o) {
 struct store *odo_store(const struct odo *o) {
     return o->p.store;
 }
+struct docs *odo_docs(const struct odo *o) {
+    return o->p.docs;
+}
 
 json_t *odo_skills(const struct odo *o) {
     struct pipeline_set *s = pipeline_hold(o->dir);

@@ -60,6 +60,7 @@ void odo_set_card(struct odo *o, const struct odo_card *card);
 /* What it was opened with; tools live as o. */
 struct tool_set *odo_tools(const struct odo *o);
 struct store *odo_store(const struct odo *o);
+struct docs *odo_docs(const struct odo *o);
 /* [{"name", "about", "command"}] of the skills that there are now; a new reference, NULL: out of memory. */
 json_t *odo_skills(const struct odo *o);
 /* A user's word on an answer, 1..5, by the name that X-Odo-Answer gave it. CHIMERE_ENOENT: not kept. */

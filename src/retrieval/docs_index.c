@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -230,5 +231,25 @@ int docs_index(struct docs *d, const char *path, const char *collection, struct 
     for (size_t i = 0; i < j.n_known; ++i) mem_free(j.known[i].path);
     mem_free(j.known);
     map_fini(&j.by_path);
+    return rc;
+}
+
+int docs_put(struct docs *d, const char *name, const char *collection, const char *data, size_t n,
+             struct docs_report *r, struct err *e) {
+    *r = (struct docs_report){0};
+    struct job j = {.d = d, .collection = collection, .r = r, .e = e};
+    enum extract_kind kind = extract_kind_of(name);
+    struct stat st = {.st_size = (off_t)n};
+    struct extract_how how = {0};
+    struct extract x;
+    if (kind == EXTRACT_NONE)
+        return err_set(e, CHIMERE_EUNSUPPORTED, "name: files such as '%.80s' cannot be read", name);
+    if (n > EXTRACT_MAX_BYTES)
+        return err_set(e, CHIMERE_ELIMIT, "expected at most %d bytes, got %zu", EXTRACT_MAX_BYTES,
+                       n);
+    clock_gettime(CLOCK_REALTIME, &st.st_mtim);
+    int rc = extract_text(&x, kind, data, n, &how, e);
+    if (!rc) rc = put(&j, name, &st, &x);
+    extract_fini(&x);
     return rc;
 }

@@ -87,19 +87,26 @@ static int id_of(struct http_request *r, int64_t *id, struct err *e) {
 }
 
 void api_memory_change(struct http_request *r) {
-    static const char *const names[] = {"pinned", NULL};
+    static const char *const names[] = {"pinned", "text", NULL};
     char owner[MEMORY_MAX_OWNER];
     struct err e = {0};
     struct store *s = open_memory(r, owner);
     json_t *q = s ? api_json(r) : NULL;
     if (!q) return;
-    const json_t *pinned = json_object_get(q, "pinned");
+    const json_t *pinned = json_object_get(q, "pinned"), *text = json_object_get(q, "text");
     int64_t id = 0;
     int rc = id_of(r, &id, &e);
     if (!rc) rc = check_fields(q, names, &e);
-    if (!rc && !pinned) rc = err_set(&e, CHIMERE_EINVAL, "pinned: expected true or false");
-    if (!rc) rc = store_memory_pin(s, owner, id, json_is_true(pinned), &e);
-    finish(r, rc, rc ? NULL : json_pack("{s:I, s:O}", "id", (json_int_t)id, "pinned", pinned), &e);
+    if (!rc && !pinned == !text)
+        rc = err_set(&e, CHIMERE_EINVAL, "pinned: expected true or false, or a text instead");
+    if (!rc && pinned) rc = store_memory_pin(s, owner, id, json_is_true(pinned), &e);
+    if (!rc && text)
+        rc = memory_edit_fact(s, owner, id, json_is_string(text) ? json_string_value(text) : "",
+                              json_string_length(text), &e);
+    json_t *o = rc       ? NULL
+                : pinned ? json_pack("{s:I, s:O}", "id", (json_int_t)id, "pinned", pinned)
+                         : json_pack("{s:I, s:O}", "id", (json_int_t)id, "text", text);
+    finish(r, rc, o, &e);
     json_decref(q);
 }
 

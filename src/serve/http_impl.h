@@ -117,7 +117,8 @@ struct server {
     _Atomic uint64_t n_request;
     _Atomic size_t n_reserved; /* bodies and their values */
     _Atomic bool wants_trim;
-    char machine[256]; /* its name */
+    _Atomic bool is_pulling; /* a model is being fetched (models_disk.c) */
+    char machine[256];       /* its name */
 };
 
 /* ---- http.c ---- */

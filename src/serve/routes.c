@@ -4,7 +4,10 @@
 #include "serve/api_odo.h"
 #include "serve/api_ollama.h"
 #include "serve/conversations.h"
+#include "serve/documents.h"
 #include "serve/health.h"
+#include "serve/insight.h"
+#include "serve/models_disk.h"
 #include "serve/native.h"
 #include "serve/studio.h"
 
@@ -61,6 +64,17 @@ const struct route routes[] = {
     {"GET", "/props", ROUTE_QUICK, SHAPE_OPENAI, native_props},
     {"GET", "/slots", ROUTE_QUICK | ROUTE_ADMIN, SHAPE_OPENAI, native_slots},
     {"GET", "/chimere/v1/recommend", 0, SHAPE_OPENAI, api_recommend},
+    {"GET", "/chimere/v1/models", ROUTE_ADMIN, SHAPE_OPENAI, models_disk_list},
+    {"POST", "/chimere/v1/models/pull", ROUTE_ADMIN, SHAPE_OPENAI, models_disk_pull},
+    {"GET", "/chimere/v1/documents", 0, SHAPE_OPENAI, documents_list},
+    {"POST", "/chimere/v1/documents", ROUTE_ADMIN, SHAPE_OPENAI, documents_put},
+    {"DELETE", "/chimere/v1/documents", ROUTE_ADMIN, SHAPE_OPENAI, documents_remove},
+    {"GET", "/chimere/v1/documents/search", 0, SHAPE_OPENAI, documents_search},
+    {"POST", "/chimere/v1/extract", 0, SHAPE_OPENAI, documents_extract},
+    {"GET", "/chimere/v1/requests", ROUTE_ADMIN, SHAPE_OPENAI, insight_requests},
+    {"GET", "/chimere/v1/decisions", ROUTE_ADMIN, SHAPE_OPENAI, insight_decisions},
+    {"GET", "/chimere/v1/nights", ROUTE_ADMIN, SHAPE_OPENAI, insight_nights},
+    {"POST", "/chimere/v1/nights", ROUTE_ADMIN, SHAPE_OPENAI, insight_roll_back},
     {"GET", "/v1/status", ROUTE_QUICK | ROUTE_ADMIN, SHAPE_OPENAI, native_status},
     {"GET", "/", ROUTE_OPEN | ROUTE_QUICK, SHAPE_OPENAI, studio_home},
     {"GET", "/studio/*", ROUTE_OPEN | ROUTE_QUICK, SHAPE_OPENAI, studio_asset},

@@ -56,8 +56,10 @@ struct serve_params {
     bool think;     /* models think unless told not to */
     /* Where requests are recorded, without their contents, and keys are found; NULL: nowhere. */
     struct store *store;
-    int32_t keep_days;  /* records of use in the stores, 0: for ever */
-    int64_t keep_bytes; /* of one kind of them, 0: no limit */
+    const char *models_dir; /* of fetched models; NULL: in the user's data directory */
+    const char *hub_endpoint, *hub_token; /* NULL: the public hub; no token */
+    int32_t keep_days;                    /* records of use in the stores, 0: for ever */
+    int64_t keep_bytes;                   /* of one kind of them, 0: no limit */
 };
 
 struct server;

@@ -159,6 +159,24 @@ int store_memory_pin(struct store *s, const char *owner, int64_t id, bool pinned
     return found(end(s, rc, e), n, id, e);
 }
 
+int store_memory_edit(struct store *s, const char *owner, int64_t id, const char *text,
+                      struct err *e) {
+    struct change c = {.owner = owner, .id = id, .number = store_now_ms(), .text = text};
+    int64_t n = 0, same = 0;
+    int rc = begin(s, e);
+    if (rc) return rc;
+    rc = step(s, "SELECT count(*) FROM odo_memory WHERE owner = ?1 AND id <> ?2 AND text = ?4", &c,
+              &same, e);
+    if (!rc && same) rc = err_set(e, CHIMERE_EINVAL, "text: another entry has it already");
+    if (!rc)
+        rc = step(s, "UPDATE odo_memory SET text = ?4, at_ms = ?3 WHERE owner = ?1 AND id = ?2", &c,
+                  &n, e);
+    if (!rc && n) rc = step(s, "DELETE FROM odo_memory_fts WHERE rowid = ?2", &c, NULL, e);
+    if (!rc && n)
+        rc = step(s, "INSERT INTO odo_memory_fts(rowid, text) VALUES(?2, ?4)", &c, NULL, e);
+    return found(end(s, rc, e), n, id, e);
+}
+
 int store_memory_remove(struct store *s, const char *owner, int64_t id, struct err *e) {
     struct change c = {.owner = owner, .id = id};
     int64_t n = 0;

@@ -39,6 +39,9 @@ int store_memory_match(struct store *s, const char *owner, const char *words, in
                        struct err *e);
 int store_memory_pin(struct store *s, const char *owner, int64_t id, bool pinned,
                      struct err *e); /* CHIMERE_ENOENT */
+/* Another text for it; it becomes the newest. CHIMERE_ENOENT; CHIMERE_EINVAL: the owner has that text already. */
+int store_memory_edit(struct store *s, const char *owner, int64_t id, const char *text,
+                      struct err *e);
 int store_memory_remove(struct store *s, const char *owner, int64_t id, struct err *e); /* same */
 /* Forgets what is older than before_ms, pins too where asked; how many, or CHIMERE_E*. */
 int64_t store_memory_forget(struct store *s, const char *owner, int64_t before_ms, bool pins,

@@ -23,6 +23,39 @@ int store_request_add(struct store *s, const struct store_request *r, int64_t *i
     return store_end(s, st, rc, e);
 }
 
+static const char *text_of(sqlite3_stmt *st, int i) {
+    const char *t = (const char *)sqlite3_column_text(st, i);
+    return t ? t : "";
+}
+
+int store_request_list(struct store *s, int64_t before, int32_t most,
+                       int (*each)(void *ud, int64_t id, const struct store_request *r), void *ud,
+                       struct err *e) {
+    sqlite3_stmt *st;
+    int code = store_begin(s, Q_REQUEST_LIST, &st, e), rc, stop = 0;
+    if (code) return code;
+    sqlite3_bind_int64(st, 1, before);
+    sqlite3_bind_int(st, 2, most);
+    while ((rc = sqlite3_step(st)) == SQLITE_ROW && !stop) {
+        const struct store_request r = {.at_ms = sqlite3_column_int64(st, 1),
+                                        .key_id = sqlite3_column_int64(st, 2),
+                                        .api = text_of(st, 3),
+                                        .model = text_of(st, 4),
+                                        .finish = text_of(st, 5),
+                                        .status = sqlite3_column_int(st, 6),
+                                        .n_prompt = sqlite3_column_int(st, 7),
+                                        .n_cached = sqlite3_column_int(st, 8),
+                                        .n_generated = sqlite3_column_int(st, 9),
+                                        .n_reasoning = sqlite3_column_int(st, 10),
+                                        .queue_ms = sqlite3_column_double(st, 11),
+                                        .prefill_ms = sqlite3_column_double(st, 12),
+                                        .decode_ms = sqlite3_column_double(st, 13)};
+        stop = each(ud, sqlite3_column_int64(st, 0), &r);
+    }
+    code = store_end(s, st, rc, e);
+    return code ? code : stop;
+}
+
 int store_usage_since(struct store *s, int64_t key_id, int64_t from_ms, struct store_usage *u,
                       struct err *e) {
     *u = (struct store_usage){0};

@@ -43,6 +43,11 @@ struct store_request {
 };
 int store_request_add(struct store *s, const struct store_request *r, int64_t *id, struct err *e);
 
+/* The newest first, from before an id (0: from the last), without contents. Nonzero from each stops, and is returned. */
+int store_request_list(struct store *s, int64_t before, int32_t most,
+                       int (*each)(void *ud, int64_t id, const struct store_request *r), void *ud,
+                       struct err *e);
+
 struct store_usage {
     int64_t n_request, n_failed, n_prompt, n_cached, n_generated;
 };

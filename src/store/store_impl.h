@@ -29,6 +29,10 @@
       "INSERT INTO requests(at_ms, key_id, api, model, session, finish, status, n_prompt,"         \
       " n_cached, n_generated, n_reasoning, queue_ms, prefill_ms, decode_ms, request, response)"   \
       " VALUES(?1,?2,?3,?4,?5,?6,?7,?8,?9,?10,?11,?12,?13,?14,?15,?16)")                           \
+    X(REQUEST_LIST,                                                                                \
+      "SELECT id, at_ms, key_id, api, model, finish, status, n_prompt, n_cached, n_generated,"     \
+      " n_reasoning, queue_ms, prefill_ms, decode_ms FROM requests"                                \
+      " WHERE ?1 = 0 OR id < ?1 ORDER BY id DESC LIMIT ?2")                                        \
     X(USAGE_ALL,                                                                                   \
       "SELECT count(*), total(status >= 400), total(n_prompt), total(n_cached),"                   \
       " total(n_generated) FROM requests WHERE at_ms >= ?1")                                       \

@@ -276,6 +276,9 @@ static int run(const struct cfg *c, struct err *e) {
         .keep_days = (int32_t)cfg_int(c, "keep-days"),
         .keep_bytes = (int64_t)cfg_bytes(c, "keep-size"),
         .no_store_keys = !cfg_bool(c, "keys"),
+        .models_dir = cfg_str(c, "models-dir"),
+        .hub_endpoint = cfg_str(c, "hf-endpoint"),
+        .hub_token = cfg_str(c, "hf-token"),
         .scope = scope_named(cfg_str(c, "cache-scope")),
     };
     p.n_origin = cfg_list(c, "cors", &p.origins);

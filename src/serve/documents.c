@@ -1,0 +1,219 @@
+#include "serve/documents.h"
+
+#include <string.h>
+
+#include "base/str.h"
+#include "odo/odo.h"
+#include "retrieval/docs.h"
+#include "retrieval/extract.h"
+#include "serve/http_impl.h"
+#include "serve/http_target.h"
+#include "serve/json_out.h"
+#include "store/doc.h"
+
+enum {
+    MAX_NAME = 512,
+    MAX_COLLECTION = 64,
+    MAX_HITS = 10,
+    MAX_OUT = 64 << 20,
+    MAX_LISTED = 20000,
+};
+
+static const char *const no_odo =
+    "this server runs without its orchestrator, which keeps documents";
+
+/* ---- what a request names ---- */
+
+static bool is_name(const char *s, size_t most) {
+    size_t n = strlen(s);
+    if (!n || n > most || !utf8_is_valid(s, n)) return false;
+    for (size_t i = 0; i < n; i++)
+        if ((unsigned char)s[i] < 0x20 || s[i] == 0x7f) return false;
+    return true;
+}
+
+/* ?name=FILE */
+static int name_of(struct http_request *r, const char **out, struct err *e) {
+    *out = http_query(r, "name");
+    return *out && is_name(*out, MAX_NAME)
+               ? 0
+               : err_set(e, CHIMERE_EINVAL, "name: expected the name of a file, at most %d bytes",
+                         MAX_NAME);
+}
+
+/* ?collection=NAME; without it, fallback. */
+static int collection_of(struct http_request *r, const char *fallback, const char **out,
+                         struct err *e) {
+    *out = http_query(r, "collection");
+    if (!*out || !**out) *out = fallback;
+    return !*out || is_name(*out, MAX_COLLECTION)
+               ? 0
+               : err_set(e, CHIMERE_EINVAL, "collection: expected a name of at most %d bytes",
+                         MAX_COLLECTION);
+}
+
+static int docs_of(struct http_request *r, struct docs **d, struct err *e) {
+    *d = r->s->p.odo ? odo_docs(r->s->p.odo) : NULL;
+    return *d ? 0 : err_set(e, CHIMERE_ENOENT, "%s", no_odo);
+}
+
+static void answer(struct http_request *r, int rc, struct buf *out, const struct err *e) {
+    if (rc) http_fail(r, e);
+    else http_reply(r, 200, NULL, out);
+    buf_fini(out);
+}
+
+/* ---- list ---- */
+
+struct listing {
+    struct buf *out;
+    int32_t n;
+};
+
+static int put_doc(void *ud, const struct store_doc *d) {
+    struct listing *l = ud;
+    if (l->n == MAX_LISTED) return 1;
+    buf_puts(l->out, l->n++ ? ",{\"name\":" : "{\"name\":");
+    json_out_string(l->out, d->path);
+    buf_puts(l->out, ",\"title\":");
+    json_out_string(l->out, d->title);
+    buf_puts(l->out, ",\"collection\":");
+    json_out_string(l->out, d->collection);
+    buf_printf(l->out, ",\"bytes\":%lld,\"chunks\":%d,\"has_vectors\":%s,\"changed_at\":%lld}",
+               (long long)d->n_bytes, d->n_chunk, d->embedder ? "true" : "false",
+               (long long)(d->mtime_ns / 1000000000));
+    return 0;
+}
+
+void documents_list(struct http_request *r) {
+    struct err e = {0};
+    struct docs *d;
+    struct buf out;
+    const char *collection;
+    buf_init(&out, MAX_OUT);
+    struct listing l = {&out, 0};
+    int rc = docs_of(r, &d, &e);
+    if (!rc) rc = collection_of(r, NULL, &collection, &e);
+    buf_puts(&out, "{\"object\":\"list\",\"data\":[");
+    if (!rc) rc = store_doc_list(odo_store(r->s->p.odo), collection, put_doc, &l, &e);
+    buf_printf(&out, "],\"has_more\":%s,\"has_vectors\":%s,\"has_reranker\":%s}",
+               rc > 0 ? "true" : "false", !rc && docs_has_vectors(d) ? "true" : "false",
+               !rc && docs_has_reranker(d) ? "true" : "false");
+    answer(r, rc > 0 ? 0 : rc, &out, &e);
+}
+
+/* ---- put, remove ---- */
+
+/* The body is the file as it is. */
+void documents_put(struct http_request *r) {
+    struct err e = {0};
+    struct docs *d;
+    struct buf out;
+    struct docs_report report = {0};
+    const char *name, *collection;
+    size_t n;
+    const char *data = http_body(r, &n);
+    int rc = docs_of(r, &d, &e);
+    if (!rc) rc = name_of(r, &name, &e);
+    if (!rc) rc = collection_of(r, "default", &collection, &e);
+    if (!rc) rc = docs_put(d, name, collection, data, n, &report, &e);
+    buf_init(&out, 1 << 16);
+    buf_puts(&out, "{\"object\":\"document\",\"name\":");
+    if (!rc) json_out_string(&out, name);
+    buf_puts(&out, ",\"collection\":");
+    if (!rc) json_out_string(&out, collection);
+    buf_printf(&out, ",\"bytes\":%zu,\"chunks\":%d}", n, report.n_chunk);
+    answer(r, rc, &out, &e);
+}
+
+static int is_there(void *ud, const struct store_doc *d) { return strcmp(d->path, ud) == 0; }
+
+void documents_remove(struct http_request *r) {
+    struct err e = {0};
+    struct docs *d;
+    struct buf out;
+    const char *name, *collection;
+    int rc = docs_of(r, &d, &e);
+    if (!rc) rc = name_of(r, &name, &e);
+    if (!rc) rc = collection_of(r, "default", &collection, &e);
+    struct store *s = rc ? NULL : odo_store(r->s->p.odo);
+    if (!rc) rc = store_doc_list(s, collection, is_there, (void *)(uintptr_t)name, &e);
+    if (rc == 0)
+        rc = e.code ? e.code
+                    : err_set(&e, CHIMERE_ENOENT, "name: there is no '%.80s' in '%.64s'", name,
+                              collection);
+    else if (rc > 0) rc = store_doc_remove(s, collection, name, &e);
+    buf_init(&out, 4096);
+    buf_puts(&out, "{\"object\":\"document.deleted\",\"deleted\":true}");
+    answer(r, rc, &out, &e);
+}
+
+/* ---- search ---- */
+
+static void put_hit(struct buf *out, const struct docs_hit *h, bool first) {
+    buf_puts(out, first ? "{\"name\":" : ",{\"name\":");
+    json_out_string(out, h->path);
+    buf_puts(out, ",\"title\":");
+    json_out_string(out, h->title);
+    buf_puts(out, ",\"heading\":");
+    json_out_string(out, h->heading);
+    buf_puts(out, ",\"text\":");
+    json_out_string(out, h->text);
+    buf_printf(out, ",\"page\":%d,\"line\":%d,\"from\":%d,\"to\":%d,\"score\":", h->page, h->line,
+               h->from, h->to);
+    json_out_number(out, h->score);
+    buf_putc(out, '}');
+}
+
+/* ?query=TEXT&collection=NAME&limit=N */
+void documents_search(struct http_request *r) {
+    struct err e = {0};
+    struct docs *d;
+    struct buf out;
+    struct docs_hits h = {0};
+    const char *query = http_query(r, "query"), *collection, *limit = http_query(r, "limit");
+    int64_t k = 5;
+    int rc = docs_of(r, &d, &e);
+    if (!rc) rc = collection_of(r, NULL, &collection, &e);
+    if (!rc && (!query || !*query || strlen(query) > DOCS_MAX_QUERY))
+        rc = err_set(&e, CHIMERE_EINVAL, "query: expected a text of at most %d bytes",
+                     DOCS_MAX_QUERY);
+    if (!rc && limit && !str_to_i64(limit, 1, MAX_HITS, &k))
+        rc = err_set(&e, CHIMERE_EINVAL, "limit: expected a whole number of 1 to %d", MAX_HITS);
+    if (!rc) rc = docs_search(d, query, collection, (int32_t)k, 0, NULL, &h, &e);
+    buf_init(&out, MAX_OUT);
+    buf_puts(&out, "{\"object\":\"list\",\"data\":[");
+    for (int32_t i = 0; !rc && i < h.n; i++) put_hit(&out, &h.v[i], !i);
+    buf_puts(&out, "],\"ranking\":");
+    json_out_string(&out, rc ? "" : docs_ranking(&h));
+    buf_puts(&out, ",\"coverage\":");
+    json_out_number(&out, h.coverage);
+    buf_putc(&out, '}');
+    if (!rc) docs_hits_fini(&h);
+    answer(r, rc, &out, &e);
+}
+
+/* ---- text of a file ---- */
+
+void documents_extract(struct http_request *r) {
+    struct err e = {0};
+    struct buf out;
+    struct extract x = {0};
+    const char *name;
+    size_t n;
+    const char *data = http_body(r, &n);
+    int rc = name_of(r, &name, &e);
+    enum extract_kind kind = rc ? EXTRACT_NONE : extract_kind_of(name);
+    if (!rc && kind == EXTRACT_NONE)
+        rc = err_set(&e, CHIMERE_EUNSUPPORTED, "name: files such as '%.80s' cannot be read", name);
+    bool begun = !rc;
+    if (!rc) rc = extract_text(&x, kind, data, n, &(struct extract_how){0}, &e);
+    buf_init(&out, MAX_OUT);
+    buf_puts(&out, "{\"object\":\"text\",\"title\":");
+    json_out_string(&out, x.title);
+    buf_printf(&out, ",\"pages\":%d,\"is_cut\":%s,\"text\":", x.n_page, x.cut ? "true" : "false");
+    json_out_text(&out, x.text.n ? x.text.p : "", x.text.n);
+    buf_putc(&out, '}');
+    if (begun) extract_fini(&x);
+    answer(r, rc, &out, &e);
+}

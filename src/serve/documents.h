@@ -1,0 +1,14 @@
+/* documents.h: /chimere/v1/documents: what the orchestrator may look up: put, listed, searched, removed; and the text of
+ * one file for a conversation (/chimere/v1/extract). */
+#ifndef CHIMERE_SERVE_DOCUMENTS_H
+#define CHIMERE_SERVE_DOCUMENTS_H
+
+#include "serve/http.h"
+
+void documents_list(struct http_request *r);
+void documents_put(struct http_request *r);
+void documents_search(struct http_request *r);
+void documents_remove(struct http_request *r);
+void documents_extract(struct http_request *r);
+
+#endif

@@ -1,0 +1,159 @@
+#include "serve/insight.h"
+
+#include <string.h>
+
+#include "base/mem.h"
+#include "base/str.h"
+#include "learn/nights.h"
+#include "odo/odo.h"
+#include "serve/api.h"
+#include "serve/http_impl.h"
+#include "serve/http_target.h"
+#include "serve/json_out.h"
+#include "store/decision.h"
+
+enum { MOST = 1000, MOST_NIGHTS = 60, USUAL = 50, MAX_OUT = 64 << 20 };
+
+static void answer(struct http_request *r, int rc, struct buf *out, const struct err *e) {
+    if (rc) http_fail(r, e);
+    else http_reply(r, 200, NULL, out);
+    buf_fini(out);
+}
+
+static int limit_of(struct http_request *r, int32_t *limit, struct err *e) {
+    const char *text = http_query(r, "limit");
+    int64_t n = USUAL;
+    if (text && !str_to_i64(text, 1, MOST, &n))
+        return err_set(e, CHIMERE_EINVAL, "limit: expected a whole number of 1 to %d", MOST);
+    *limit = (int32_t)n;
+    return 0;
+}
+
+/* ---- requests ---- */
+
+struct listing {
+    struct buf *out;
+    int32_t n;
+};
+
+static int put_request(void *ud, int64_t id, const struct store_request *q) {
+    struct listing *l = ud;
+    buf_printf(l->out, "%s{\"id\":%lld,\"at_ms\":%lld,\"key\":%lld,\"api\":", l->n++ ? "," : "",
+               (long long)id, (long long)q->at_ms, (long long)q->key_id);
+    json_out_string(l->out, q->api);
+    buf_puts(l->out, ",\"model\":");
+    json_out_string(l->out, q->model);
+    buf_puts(l->out, ",\"finish\":");
+    json_out_string(l->out, q->finish);
+    buf_printf(l->out,
+               ",\"status\":%d,\"prompt\":%d,\"cached\":%d,\"generated\":%d,\"reasoning\":%d",
+               q->status, q->n_prompt, q->n_cached, q->n_generated, q->n_reasoning);
+    buf_printf(l->out, ",\"queue_ms\":%.1f,\"prefill_ms\":%.1f,\"decode_ms\":%.1f}", q->queue_ms,
+               q->prefill_ms, q->decode_ms);
+    return 0;
+}
+
+/* The newest first: ?limit=N&before=ID. Where nothing is recorded: an empty list. */
+void insight_requests(struct http_request *r) {
+    struct err e = {0};
+    struct buf out;
+    struct listing l = {&out, 0};
+    struct store *s = r->s->p.store;
+    const char *text = http_query(r, "before");
+    int64_t before = 0;
+    int32_t limit = 0;
+    buf_init(&out, MAX_OUT);
+    int rc = limit_of(r, &limit, &e);
+    if (!rc && text && !str_to_i64(text, 1, INT64_MAX, &before))
+        rc = err_set(&e, CHIMERE_EINVAL, "before: expected the id of a request");
+    buf_puts(&out, "{\"object\":\"list\",\"data\":[");
+    if (!rc && s) rc = store_request_list(s, before, limit, put_request, &l, &e);
+    buf_printf(&out, "],\"is_recorded\":%s}", s ? "true" : "false");
+    answer(r, rc, &out, &e);
+}
+
+/* ---- decisions ---- */
+
+static int put_decision(void *ud, const struct store_decision *d) {
+    struct listing *l = ud;
+    buf_printf(l->out, "%s{\"id\":%lld,\"at_ms\":%lld,\"ms\":%.1f,\"failed\":%s,\"route\":",
+               l->n++ ? "," : "", (long long)d->id, (long long)d->at_ms, d->ms,
+               d->failed ? "true" : "false");
+    json_out_string(l->out, d->route);
+    buf_puts(l->out, ",\"how\":");
+    json_out_string(l->out, d->how);
+    buf_puts(l->out, ",\"pipeline\":");
+    json_out_string(l->out, d->pipeline);
+    buf_puts(l->out, ",\"mode\":");
+    json_out_string(l->out, d->mode);
+    buf_printf(l->out, ",\"record\":%s}", d->record[0] ? d->record : "null");
+    return 0;
+}
+
+void insight_decisions(struct http_request *r) {
+    struct err e = {0};
+    struct buf out;
+    struct listing l = {&out, 0};
+    struct store *s = r->s->p.odo ? odo_store(r->s->p.odo) : NULL;
+    int32_t limit = 0;
+    buf_init(&out, MAX_OUT);
+    int rc = limit_of(r, &limit, &e);
+    buf_puts(&out, "{\"object\":\"list\",\"data\":[");
+    if (!rc && s) rc = store_decision_list(s, limit, put_decision, &l, &e);
+    buf_printf(&out, "],\"is_recorded\":%s}", s ? "true" : "false");
+    answer(r, rc, &out, &e);
+}
+
+/* ---- nights ---- */
+
+static int put_nights(const struct nights *n, struct buf *out, struct err *e) {
+    bool first = true;
+    buf_printf(out, "{\"object\":\"list\",\"current\":%lld,\"data\":[",
+               (long long)nights_current(n));
+    int64_t last = nights_last(n);
+    for (int64_t k = last; k > 0 && k > last - MOST_NIGHTS; k--) {
+        json_t *record;
+        int rc = nights_read(n, k, &record, e);
+        if (rc == CHIMERE_ENOENT) continue; /* somebody has tidied up */
+        if (rc) return rc;
+        if (!first) buf_putc(out, ',');
+        first = false;
+        json_out_value(out, record);
+        json_decref(record);
+    }
+    buf_puts(out, "]}");
+    return 0;
+}
+
+void insight_nights(struct http_request *r) {
+    struct err e = {0};
+    struct buf out;
+    struct nights *n;
+    buf_init(&out, MAX_OUT);
+    int rc = nights_open(&n, NULL, false, &e);
+    if (!rc) {
+        rc = put_nights(n, &out, &e);
+        nights_close(n);
+    }
+    answer(r, rc, &out, &e);
+}
+
+/* {"night": N}: what that night had promoted serves again; 0: nothing learned. */
+void insight_roll_back(struct http_request *r) {
+    struct err e = {0};
+    struct buf out;
+    struct nights *n = NULL;
+    json_t *q = api_json(r);
+    if (!q) return;
+    const json_t *v = json_object_get(q, "night");
+    buf_init(&out, MAX_OUT);
+    int rc = json_is_integer(v) && json_object_size(q) == 1 && json_integer_value(v) >= 0 &&
+                     json_integer_value(v) <= NIGHTS_MAX
+                 ? nights_open(&n, NULL, true, &e)
+                 : err_set(&e, CHIMERE_EINVAL, "night: expected its number, and no other field");
+    if (!rc) rc = nights_select(n, json_integer_value(v), &e);
+    if (!rc) rc = put_nights(n, &out, &e);
+    nights_close(n);
+    json_decref(q);
+    answer(r, rc, &out, &e);
+}

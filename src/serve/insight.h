@@ -1,0 +1,12 @@
+/* insight.h: what an administrator sees of the past: requests, decisions of the orchestrator, nights. */
+#ifndef CHIMERE_SERVE_INSIGHT_H
+#define CHIMERE_SERVE_INSIGHT_H
+
+#include "serve/http.h"
+
+void insight_requests(struct http_request *r);
+void insight_decisions(struct http_request *r);
+void insight_nights(struct http_request *r);
+void insight_roll_back(struct http_request *r);
+
+#endif

@@ -1,0 +1,182 @@
+#include "serve/models_disk.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "backend/models.h"
+#include "backend/recommend.h"
+#include "base/clock.h"
+#include "base/file.h"
+#include "base/mem.h"
+#include "engine/plan.h"
+#include "net/pull.h"
+#include "serve/api.h"
+#include "serve/http_impl.h"
+#include "serve/json_out.h"
+
+enum { MAX_PATH = 4096, MAX_OUT = 4 << 20, PROGRESS_MS = 250 };
+
+static int models_dir(const struct server *s, char out[MAX_PATH], struct err *e) {
+    if (!s->p.models_dir) return file_user_data("models", out, MAX_PATH, e);
+    return snprintf(out, MAX_PATH, "%s", s->p.models_dir) < MAX_PATH
+               ? 0
+               : err_set(e, CHIMERE_ELIMIT, "models directory: the path is too long");
+}
+
+/* ---- what is there ---- */
+
+static void put_plan(struct buf *out, const struct memory_plan *p) {
+    buf_printf(out,
+               ",\"plan\":{\"weights\":%llu,\"cache\":%llu,\"state\":%llu,\"scratch\":%llu,"
+               "\"program\":%llu,\"total\":%llu,\"n_ctx\":%lld,\"slots\":%d,\"n_ctx_train\":%lld}",
+               (unsigned long long)p->weight_bytes, (unsigned long long)p->cache_bytes,
+               (unsigned long long)p->state_bytes, (unsigned long long)p->scratch_bytes,
+               (unsigned long long)p->program_bytes, (unsigned long long)p->total_bytes,
+               (long long)p->engine.n_ctx_seq, p->engine.n_seq, (long long)p->n_ctx_train);
+}
+
+static void put_file(struct buf *out, const char *dir, const char *name, bool first) {
+    char path[MAX_PATH + MODELS_MAX_NAME_BYTES + 8];
+    struct plan_params want = {.n_seq_want = 4, .budget_bytes = UINT64_MAX};
+    struct memory_plan plan;
+    struct err e = {0};
+    engine_defaults(&want.engine);
+    snprintf(path, sizeof path, "%.4095s/%.127s.gguf", dir, name);
+    buf_puts(out, first ? "{\"name\":" : ",{\"name\":");
+    json_out_string(out, name);
+    if (plan_make(&plan, path, &want, &e)) {
+        buf_puts(out, ",\"error\":");
+        json_out_string(out, e.text);
+    } else {
+        put_plan(out, &plan);
+    }
+    buf_putc(out, '}');
+}
+
+void models_disk_list(struct http_request *r) {
+    static _Thread_local struct model_row rows[MODELS_MAX];
+    char dir[MAX_PATH];
+    struct err e = {0};
+    struct models *there = NULL;
+    struct load_params how;
+    struct buf out;
+    load_defaults(&how);
+    buf_init(&out, MAX_OUT);
+    int rc = models_dir(r->s, dir, &e);
+    if (!rc) rc = models_new(&there, 0, 0, &e);
+    if (!rc && file_exists(dir)) rc = models_add_dir(there, dir, &how, &e);
+    if (rc == CHIMERE_ELIMIT) rc = 0; /* more than a list shows */
+    size_t n = rc ? 0 : models_list(there, rows, MODELS_MAX);
+    buf_puts(&out, "{\"object\":\"list\",\"folder\":");
+    json_out_string(&out, dir);
+    buf_printf(&out, ",\"memory\":%llu,\"data\":[", (unsigned long long)plan_available_bytes());
+    for (size_t i = 0; i < n && i < MODELS_MAX; i++) put_file(&out, dir, rows[i].name, !i);
+    buf_puts(&out, "]}");
+    models_free(there);
+    if (rc) http_fail(r, &e);
+    else http_reply(r, 200, NULL, &out);
+    buf_fini(&out);
+}
+
+/* ---- fetching ---- */
+
+struct pulling {
+    struct http_request *r; /* view */
+    const char *file;       /* view */
+    uint64_t n_done, n_total;
+    size_t i, n;
+    int64_t told_ns;
+    bool gone, checks;
+};
+
+static void tell(struct pulling *p) {
+    struct buf line;
+    buf_init(&line, 1 << 16);
+    buf_puts(&line, "{\"file\":");
+    json_out_string(&line, p->file);
+    buf_printf(&line,
+               ",\"index\":%zu,\"files\":%zu,\"step\":\"%s\",\"done\":%llu,\"total\":%llu}\n",
+               p->i + 1, p->n, p->checks ? "checking" : "fetching", (unsigned long long)p->n_done,
+               (unsigned long long)p->n_total);
+    if (line.failed || !http_put(p->r, line.p, line.n)) p->gone = true;
+    buf_fini(&line);
+    p->told_ns = clock_ns();
+}
+
+static void on_file(void *ud, const struct hub_file *f, size_t i, size_t n, bool is_there) {
+    struct pulling *p = ud;
+    p->file = f->path;
+    p->i = i;
+    p->n = n;
+    p->n_total = f->size;
+    p->n_done = is_there ? f->size : 0;
+    p->checks = false;
+    tell(p);
+}
+
+static void grow(struct pulling *p, uint64_t n, bool checks) {
+    if (checks != p->checks) p->n_done = 0;
+    p->checks = checks;
+    p->n_done += n;
+    if (clock_ns() - p->told_ns >= (int64_t)PROGRESS_MS * 1000000) tell(p);
+}
+static void on_bytes(void *ud, uint64_t n) { grow(ud, n, false); }
+static void on_check(void *ud, uint64_t n) { grow(ud, n, true); }
+static bool is_cancelled(void *ud) {
+    const struct pulling *p = ud;
+    return p->gone || p->r->s->stopping;
+}
+
+/* Lines of progress, then one with the path or the error. The client's leaving stops it; the next request for the
+ * same model resumes. */
+static void pull(struct http_request *r, const struct hub_ref *ref) {
+    struct server *s = r->s;
+    char dir[MAX_PATH], path[MAX_PATH] = "";
+    struct pulling p = {.r = r};
+    struct err e = {0};
+    struct buf line;
+    int rc = models_dir(s, dir, &e);
+    const struct pull how = {.dir = dir,
+                             .endpoint = s->p.hub_endpoint,
+                             .token = s->p.hub_token,
+                             .on_file = on_file,
+                             .on_bytes = on_bytes,
+                             .on_check = on_check,
+                             .is_cancelled = is_cancelled,
+                             .ud = &p};
+    http_stream_begin(r, "application/x-ndjson");
+    if (!rc) rc = pull_model(&how, ref, path, sizeof path, &e);
+    buf_init(&line, 1 << 16);
+    buf_puts(&line, rc ? "{\"error\":{\"message\":" : "{\"path\":");
+    json_out_string(&line, rc ? e.text : path);
+    buf_puts(&line, rc ? "}}\n" : "}\n");
+    if (!line.failed) http_put(r, line.p, line.n);
+    buf_fini(&line);
+    http_stream_end(r);
+}
+
+/* {"model": "hf:OWNER/REPO[:FILE or TYPE]", or a short name of the recommended ones}. One at a time: a worker is
+ * busy with it. */
+void models_disk_pull(struct http_request *r) {
+    struct server *s = r->s;
+    struct err e = {0};
+    struct hub_ref ref;
+    char hub[512];
+    json_t *q = api_json(r);
+    if (!q) return;
+    const char *name = json_string_value(json_object_get(q, "model"));
+    int rc = name && json_object_size(q) == 1
+                 ? 0
+                 : err_set(&e, CHIMERE_EINVAL, "model: expected its name, and no other field");
+    if (!rc && recommend_hub(name, hub, sizeof hub)) name = hub;
+    if (!rc) rc = hub_parse(&ref, name, &e);
+    if (!rc && atomic_exchange(&s->is_pulling, true))
+        rc = err_set(&e, CHIMERE_EBUSY, "model: another one is being fetched");
+    json_decref(q);
+    if (rc) {
+        http_fail(r, &e);
+        return;
+    }
+    pull(r, &ref);
+    s->is_pulling = false;
+}

@@ -1,0 +1,11 @@
+/* models_disk.h: /chimere/v1/models: the files in the models directory with the memory that each would take, and
+ * fetching further ones from a hub. */
+#ifndef CHIMERE_SERVE_MODELS_DISK_H
+#define CHIMERE_SERVE_MODELS_DISK_H
+
+#include "serve/http.h"
+
+void models_disk_list(struct http_request *r);
+void models_disk_pull(struct http_request *r);
+
+#endif
