@@ -66,12 +66,16 @@ async function failure(res: Response): Promise<ApiError> {
 }
 
 export async function send(method: string, path: string, body?: unknown, signal?: AbortSignal, extra?: Record<string, string>): Promise<Response> {
+    if (body === undefined) return raw(method, path, undefined, extra, signal);
+    return raw(method, path, JSON.stringify(body), { "Content-Type": "application/json", ...extra }, signal);
+}
+async function raw(method: string, path: string, body?: BodyInit, extra?: Record<string, string>, signal?: AbortSignal): Promise<Response> {
     let res: Response;
     try {
         res = await fetch(path, {
             method,
-            headers: headers({ ...(body === undefined ? {} : { "Content-Type": "application/json" }), ...extra }),
-            body: body === undefined ? undefined : JSON.stringify(body),
+            headers: headers(extra),
+            body,
             signal,
             cache: "no-store",
             credentials: "omit",
@@ -86,6 +90,11 @@ export async function send(method: string, path: string, body?: unknown, signal?
     return res;
 }
 
+// The bytes of a file as they are.
+export async function upload<T>(path: string, file: Blob): Promise<T> {
+    const res = await raw("POST", path, file, { "Content-Type": "application/octet-stream" });
+    return res.json();
+}
 export async function get<T>(path: string, signal?: AbortSignal): Promise<T> {
     return (await send("GET", path, undefined, signal)).json();
 }

@@ -5,6 +5,9 @@ import type { IconName } from "../views/icons";
 export type ScreenName = "chat" | "knowledge" | "models" | "insight";
 export const screens: { name: ScreenName; icon: IconName }[] = [
     { name: "chat", icon: "chat" },
+    { name: "knowledge", icon: "book" },
+    { name: "models", icon: "cube" },
+    { name: "insight", icon: "pulse" },
 ];
 export interface Route {
     screen: ScreenName;
@@ -19,6 +22,7 @@ function read(): Route {
 }
 export const route = signal<Route>(read());
 window.addEventListener("hashchange", () => (route.value = read()));
+export const drawer = signal(false); // of narrow windows
 export function go(hash: string): void {
     location.hash = hash;
 }

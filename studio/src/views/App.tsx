@@ -1,11 +1,12 @@
 // App.tsx: the frame around the screens: sidebar, keyboard, dialogs, what is announced.
-import { effect } from "@preact/signals";
-import { useLayoutEffect, useState } from "preact/hooks";
+import { effect, untracked } from "@preact/signals";
+import type { ComponentType } from "preact";
+import { useEffect, useLayoutEffect, useState } from "preact/hooks";
 import { t } from "../i18n";
 import { ApiError, needsKey, online } from "../lib/api";
 import { change, settings } from "../lib/settings";
 import { announcement, failed, loadConversations, loadModels, notice, open, startNew, stop, writing } from "../lib/state";
-import { go, route } from "../lib/route";
+import { drawer, go, route, type ScreenName } from "../lib/route";
 import { Chat } from "./Chat";
 import { focusComposer } from "./Composer";
 import { Palette, paletteOpen } from "./Palette";
@@ -39,7 +40,6 @@ function onKey(e: KeyboardEvent): void {
 }
 
 export function App() {
-    const [drawer, setDrawer] = useState(false);
     useLayoutEffect(() => {
         void begin();
         window.addEventListener("keydown", onKey);
@@ -48,7 +48,7 @@ export function App() {
         }, 3000);
         const stopRoute = effect(() => {
             const r = route.value;
-            if (r.screen === "chat" && r.id) void open(r.id);
+            if (r.screen === "chat" && r.id) untracked(() => void open(r.id)); // what it reads is no reason to open again
         });
         const title = effect(() => {
             document.title = `Chimère — ${t(`screen.${route.value.screen}`)}`;
@@ -61,15 +61,15 @@ export function App() {
             title();
         };
     }, []);
-    const leave = () => setDrawer(false);
+    const leave = () => (drawer.value = false);
     return (
-        <div class={`app ${settings.value.sidebar ? "" : "no-sidebar"} ${drawer ? "drawer" : ""}`}>
+        <div class={`app ${settings.value.sidebar ? "" : "no-sidebar"} ${drawer.value ? "drawer" : ""}`}>
             <a class="skip" href="#composer" onClick={(e) => { e.preventDefault(); go("#/"); focusComposer.value++; }}>{t("skip")}</a>
             <Sidebar leave={leave} />
-            {drawer ? <button type="button" class="shade" aria-label={t("close")} onClick={leave} /> : null}
+            {drawer.value ? <button type="button" class="shade" aria-label={t("close")} onClick={leave} /> : null}
             <main>
                 {online.value ? null : <p class="banner" role="alert">{t("offline")}</p>}
-                <Chat menu={() => setDrawer(true)} />
+                {route.value.screen === "chat" ? <Chat menu={() => (drawer.value = true)} /> : <Other screen={route.value.screen} />}
             </main>
             <p class="offscreen" role="status" aria-live="polite">{settings.value.announce ? announcement.value : ""}</p>
             <p class={`notice ${notice.value ? "shown" : ""}`} role="status">{notice.value}</p>
@@ -79,6 +79,25 @@ export function App() {
             <SourceDialog />
         </div>
     );
+}
+
+// Screens that are read when they are first shown.
+const parts: Record<Exclude<ScreenName, "chat">, () => Promise<{ default: ComponentType }>> = {
+    knowledge: () => import("./Knowledge"),
+    models: () => import("./Models"),
+    insight: () => import("./Insight"),
+};
+function Other({ screen }: { screen: Exclude<ScreenName, "chat"> }) {
+    const [part, setPart] = useState<{ screen: string; View: ComponentType } | null>(null);
+    useEffect(() => {
+        let wanted = true;
+        parts[screen]().then(
+            (m) => wanted && setPart({ screen, View: m.default }),
+            () => wanted && failed(new ApiError("offline", 0, "offline", 0)),
+        );
+        return () => void (wanted = false);
+    }, [screen]);
+    return part?.screen === screen ? <part.View /> : <p class="quiet centre">{t("loading")}</p>;
 }
 
 async function register(): Promise<void> {

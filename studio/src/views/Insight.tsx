@@ -1,0 +1,255 @@
+// Insight.tsx: what the server does now, what it did, how the orchestrator decided, and what nights have learned.
+import { useEffect, useState } from "preact/hooks";
+import { number, t, when, type Word } from "../i18n";
+import { maybe, post } from "../lib/api";
+import { failed, say } from "../lib/state";
+import { Line, Screen, Tile } from "./Screen";
+
+interface Times {
+    count: number;
+    p50_ms: number;
+    p95_ms: number;
+}
+interface Status {
+    uptime_s: number;
+    models: { name: string; running: number; waiting: number; slots: number; step_ms: number; states: number }[];
+    requests: { ok: number; refused: number; busy: number; failed: number; cancelled: number };
+    tokens: { prompt: number; cached: number; generated: number };
+    ttft: Times | null;
+    queue: Times | null;
+}
+interface Request {
+    id: number;
+    at_ms: number;
+    api: string;
+    model: string;
+    finish: string;
+    status: number;
+    prompt: number;
+    cached: number;
+    generated: number;
+    queue_ms: number;
+    prefill_ms: number;
+    decode_ms: number;
+}
+interface Decision {
+    id: number;
+    at_ms: number;
+    ms: number;
+    failed: boolean;
+    route: string;
+    how: string;
+    pipeline: string;
+    mode: string;
+    record: Record<string, any> | null;
+}
+interface Night {
+    night: number;
+    at?: number;
+    model?: string;
+    parent?: number;
+    promoted?: boolean;
+    steps?: { name: string; about?: string; promoted?: boolean; why?: string; target?: { n?: number; gain?: number; low?: number; high?: number } }[];
+    read?: Record<string, number>;
+}
+const KEPT = 90; // points of the line, one every two seconds
+
+function Live() {
+    const [now, setNow] = useState<Status | null | undefined>(undefined);
+    const [speeds, setSpeeds] = useState<number[]>([]);
+    useEffect(() => {
+        let last: { at: number; n: number } | null = null;
+        const look = async () => {
+            if (document.hidden) return;
+            const s = await maybe<Status>("/v1/status").catch(() => undefined);
+            if (s === undefined) return;
+            setNow(s);
+            if (!s) return;
+            const at = performance.now();
+            if (last) {
+                const speed = (Math.max(0, s.tokens.generated - last.n) / (at - last.at)) * 1000;
+                setSpeeds((list) => [...list, speed].slice(-KEPT));
+            }
+            last = { at, n: s.tokens.generated };
+        };
+        void look();
+        const timer = window.setInterval(() => void look(), 2000);
+        return () => clearInterval(timer);
+    }, []);
+    if (now === null) return <p class="quiet">{t("admin.only")}</p>;
+    if (!now) return <p class="quiet">{t("loading")}</p>;
+    const sum = (pick: (m: Status["models"][0]) => number) => now.models.reduce((n, m) => n + pick(m), 0);
+    const prompt = now.tokens.prompt;
+    return (
+        <>
+            <dl class="tiles">
+                <Tile name={t("insight.running")} value={`${sum((m) => m.running)} / ${sum((m) => m.slots)}`} note={t("insight.waiting", { n: sum((m) => m.waiting) })} />
+                <Tile name={t("insight.speed")} value={number(speeds.at(-1) ?? 0, 1)} note={t("insight.per.second")} />
+                <Tile name={t("insight.answers")} value={number(now.requests.ok)} note={t("insight.failed", { n: now.requests.failed + now.requests.refused + now.requests.busy })} />
+                <Tile name={t("insight.tokens")} value={number(now.tokens.generated)} note={t("insight.prompt", { n: number(prompt) })} />
+                <Tile name={t("insight.cached")} value={prompt ? `${number((now.tokens.cached / prompt) * 100)} %` : "–"} />
+                <Tile name={t("insight.first")} value={now.ttft ? `${number(now.ttft.p50_ms)} ms` : "–"} note={now.ttft ? t("insight.p95", { n: number(now.ttft.p95_ms) }) : undefined} />
+                <Tile name={t("insight.states")} value={number(sum((m) => m.states))} />
+                <Tile name={t("insight.uptime")} value={now.uptime_s < 7200 ? `${number(now.uptime_s / 60)} min` : `${number(now.uptime_s / 3600, 1)} h`} />
+            </dl>
+            {speeds.length > 1 ? <Line name={t("insight.speed.line", { n: number(Math.max(...speeds), 1) })} values={speeds} /> : null}
+        </>
+    );
+}
+
+function Requests() {
+    const [list, setList] = useState<{ data: Request[]; is_recorded: boolean } | null | undefined>(undefined);
+    const load = () => void maybe<{ data: Request[]; is_recorded: boolean }>("/chimere/v1/requests?limit=50").then(setList).catch(failed);
+    useEffect(load, []);
+    if (!list) return <p class="quiet">{list === null ? t("admin.only") : t("loading")}</p>;
+    if (!list.data.length) return <p class="quiet">{list.is_recorded ? t("insight.requests.none") : t("insight.requests.off")}</p>;
+    return (
+        <>
+            <div class="table-box" tabIndex={0} role="region" aria-label={t("insight.requests")}>
+                <table>
+                    <thead>
+                        <tr>{(["insight.when", "insight.api", "model", "insight.end", "insight.prompt.tokens", "insight.cached", "insight.generated", "insight.queue", "insight.prefill", "insight.decode"] as Word[]).map((w, i) => <th scope="col" key={w} class={i > 3 ? "number" : ""}>{t(w)}</th>)}</tr>
+                    </thead>
+                    <tbody>
+                        {list.data.map((r) => (
+                            <tr key={r.id}>
+                                <th scope="row">{when(r.at_ms)}</th>
+                                <td>{r.api}</td>
+                                <td>{r.model}</td>
+                                <td class={r.status >= 400 ? "bad" : ""}>{r.status >= 400 ? r.status : r.finish}</td>
+                                <td class="number">{number(r.prompt)}</td>
+                                <td class="number">{number(r.cached)}</td>
+                                <td class="number">{number(r.generated)}</td>
+                                <td class="number">{number(r.queue_ms)}</td>
+                                <td class="number">{number(r.prefill_ms)}</td>
+                                <td class="number">{number(r.decode_ms)}</td>
+                            </tr>
+                        ))}
+                    </tbody>
+                </table>
+            </div>
+            <p><button type="button" class="button" onClick={load}>{t("insight.again")}</button></p>
+        </>
+    );
+}
+
+// One step of a decision: its plain values side by side; what is deeper as text.
+function Values({ of }: { of: Record<string, any> }) {
+    const show = (v: unknown) => (typeof v === "number" ? number(v, 3) : typeof v === "object" ? JSON.stringify(v) : String(v));
+    return (
+        <dl>
+            {Object.entries(of).filter(([, v]) => v !== null && !(Array.isArray(v) && !v.length)).map(([k, v]) => (
+                <div key={k}><dt>{k.replace(/_/g, " ")}</dt><dd>{show(v).slice(0, 600)}</dd></div>
+            ))}
+        </dl>
+    );
+}
+
+function DecisionCard({ d }: { d: Decision }) {
+    const [open, setOpen] = useState(false);
+    const r = d.record ?? {};
+    const list = (x: unknown): Record<string, any>[] => (Array.isArray(x) ? x.filter((v) => v && typeof v === "object") : []);
+    const { decision, enrich, sources, tools, steps, ...rest } = r;
+    return (
+        <li class="card">
+            <details class="fold" onToggle={(e) => setOpen(e.currentTarget.open)}>
+                <summary>
+                    <strong>{d.route}</strong>
+                    <span class="quiet">{when(d.at_ms)} · {d.pipeline} · {d.mode} · {t("tool.ok", { ms: number(d.ms) })}</span>
+                    {d.failed ? <span class="bad">{t("tool.failed")}</span> : null}
+                </summary>
+                {open ? (
+                    <ol class="steps">
+                        {decision ? <li><strong>{t("step.decision")}</strong><Values of={decision} /></li> : null}
+                        {list(enrich).map((x, i) => <li key={`e${i}`}><strong>{t("step.enrich")}</strong><Values of={x} /></li>)}
+                        {list(sources).map((x, i) => <li key={`s${i}`}><strong>{t("source")}</strong><Values of={x} /></li>)}
+                        {list(steps).map((x, i) => <li key={`p${i}`}><strong>{t("step.step")}</strong><Values of={x} /></li>)}
+                        {list(tools).map((x, i) => <li key={`t${i}`}><strong>{t("step.tool", { name: String(x.name ?? "") })}</strong><Values of={x} /></li>)}
+                        <li><strong>{t("step.done")}</strong><Values of={rest} /></li>
+                    </ol>
+                ) : null}
+            </details>
+        </li>
+    );
+}
+
+function Decisions() {
+    const [list, setList] = useState<Decision[] | null | undefined>(undefined);
+    useEffect(() => void maybe<{ data: Decision[] }>("/chimere/v1/decisions?limit=50").then((x) => setList(x ? x.data : null)).catch(failed), []);
+    if (!list) return <p class="quiet">{list === null ? t("admin.only") : t("loading")}</p>;
+    if (!list.length) return <p class="quiet">{t("insight.decisions.none")}</p>;
+    return (
+        <ul class="cards" aria-label={t("insight.decisions")}>
+            {list.map((d) => <DecisionCard key={d.id} d={d} />)}
+        </ul>
+    );
+}
+
+function Nights() {
+    const [nights, setNights] = useState<{ current: number; data: Night[] } | null | undefined>(undefined);
+    const [asked, setAsked] = useState<number | null>(null);
+    useEffect(() => void maybe<{ current: number; data: Night[] }>("/chimere/v1/nights").then(setNights).catch(failed), []);
+    const back = async (night: number) => {
+        setAsked(null);
+        try {
+            setNights(await post("/chimere/v1/nights", { night }));
+            say(night ? t("night.now", { n: night }) : t("night.now.none"));
+        } catch (e) {
+            failed(e);
+        }
+    };
+    if (!nights) return <p class="quiet">{nights === null ? t("admin.only") : t("loading")}</p>;
+    const choice = (night: number) =>
+        asked === night ? (
+            <span class="row">
+                <button type="button" class="button" onClick={() => setAsked(null)}>{t("cancel")}</button>
+                <button type="button" class="button primary" onClick={() => void back(night)}>{t("night.sure")}</button>
+            </span>
+        ) : (
+            <button type="button" class="button" onClick={() => setAsked(night)}>{night ? t("night.back", { n: night }) : t("night.back.none")}</button>
+        );
+    if (!nights.data.length) return <p class="quiet">{t("night.none")}</p>;
+    return (
+        <>
+            <ul class="cards" aria-label={t("nights")}>
+                {nights.data.map((n) => (
+                    <li class="card" key={n.night}>
+                        <div class="card-head">
+                            <span>
+                                <strong>{t("night.name", { n: n.night })}</strong>
+                                <span class="quiet"> {n.at ? when(n.at * 1000) : ""} {n.model ?? ""}</span>
+                            </span>
+                            {nights.current === n.night ? <span class="good">{t("night.serves")}</span> : n.promoted ? choice(n.night) : null}
+                        </div>
+                        <ol class="steps">
+                            {(n.steps ?? []).map((s) => (
+                                <li key={s.name}>
+                                    <strong>{s.name}</strong> <span class={s.promoted ? "good" : "quiet"}>{s.promoted ? t("night.promoted") : (s.why ?? t("night.refused"))}</span>
+                                    {s.target ? <Values of={s.target} /> : null}
+                                </li>
+                            ))}
+                        </ol>
+                    </li>
+                ))}
+            </ul>
+            {nights.current ? <p>{choice(0)}</p> : null}
+        </>
+    );
+}
+
+export default function Insight() {
+    return (
+        <Screen title={t("screen.insight")}>
+            <h2>{t("insight.now")}</h2>
+            <Live />
+            <h2>{t("nights")}</h2>
+            <p class="quiet">{t("nights.about")}</p>
+            <Nights />
+            <h2>{t("insight.decisions")}</h2>
+            <p class="quiet">{t("insight.decisions.about")}</p>
+            <Decisions />
+            <h2>{t("insight.requests")}</h2>
+            <Requests />
+        </Screen>
+    );
+}

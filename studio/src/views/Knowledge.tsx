@@ -1,0 +1,276 @@
+// Knowledge.tsx: what the server knows of its owner: documents, and facts that it was told.
+import { useEffect, useRef, useState } from "preact/hooks";
+import { bytes, number, t } from "../i18n";
+import { ApiError, get, maybe, post, remove, upload } from "../lib/api";
+import { failed, say } from "../lib/state";
+import { filesOf } from "../lib/files";
+import { Icon, IconButton } from "./icons";
+import { Screen } from "./Screen";
+
+interface Doc {
+    name: string;
+    title: string;
+    collection: string;
+    bytes: number;
+    chunks: number;
+    has_vectors: boolean;
+}
+interface Docs {
+    data: Doc[];
+    has_vectors: boolean;
+    has_reranker: boolean;
+}
+interface Hit {
+    name: string;
+    title: string;
+    heading: string;
+    text: string;
+    page: number;
+    line: number;
+    score: number;
+}
+interface Fact {
+    id: number;
+    kind: string;
+    text: string;
+    pinned: boolean;
+}
+const focus = (el: HTMLElement | null) => void el?.focus();
+const query = (values: Record<string, string>) => new URLSearchParams(values).toString();
+
+function Add({ done }: { done: () => void }) {
+    const picker = useRef<HTMLInputElement>(null);
+    const folder = useRef<HTMLInputElement>(null);
+    const [over, setOver] = useState(false);
+    const [busy, setBusy] = useState<{ at: number; all: number; name: string } | null>(null);
+    const [wrong, setWrong] = useState<string[]>([]);
+    const add = async (list: { name: string; file: File }[]) => {
+        const errors: string[] = [];
+        for (let i = 0; i < list.length; i++) {
+            setBusy({ at: i, all: list.length, name: list[i].name });
+            try {
+                await upload(`/chimere/v1/documents?${query({ name: list[i].name })}`, list[i].file);
+            } catch (e) {
+                errors.push(`${list[i].name}: ${(e as Error).message}`);
+                if (e instanceof ApiError && (e.status === 401 || e.status === 403)) break;
+            }
+        }
+        setBusy(null);
+        setWrong(errors);
+        if (list.length > errors.length) say(t("docs.added", { n: list.length - errors.length }));
+        done();
+    };
+    const picked = (e: { currentTarget: HTMLInputElement }) => {
+        const list = [...(e.currentTarget.files ?? [])].map((file) => ({ name: file.webkitRelativePath || file.name, file }));
+        e.currentTarget.value = "";
+        void add(list);
+    };
+    return (
+        <div
+            class={`drop ${over ? "over" : ""}`}
+            onDragOver={(e) => {
+                e.preventDefault();
+                setOver(true);
+            }}
+            onDragLeave={() => setOver(false)}
+            onDrop={async (e) => {
+                e.preventDefault();
+                setOver(false);
+                if (e.dataTransfer) void add(await filesOf(e.dataTransfer));
+            }}
+        >
+            <p>{t("docs.drop")}</p>
+            <div class="row">
+                <button type="button" class="button" disabled={!!busy} onClick={() => picker.current?.click()}><Icon name="plus" />{t("docs.files")}</button>
+                <button type="button" class="button" disabled={!!busy} onClick={() => folder.current?.click()}><Icon name="plus" />{t("docs.folder")}</button>
+            </div>
+            <input ref={picker} type="file" multiple class="offscreen" tabIndex={-1} aria-label={t("docs.files")} onChange={picked} />
+            <input ref={(el) => { folder.current = el; el?.setAttribute("webkitdirectory", ""); }} type="file" multiple class="offscreen" tabIndex={-1} aria-label={t("docs.folder")} onChange={picked} />
+            {busy ? (
+                <>
+                    <progress value={busy.at} max={busy.all} aria-label={t("docs.reading", { name: busy.name })} />
+                    <p class="quiet" role="status">{t("docs.reading", { name: busy.name })} · {busy.at + 1}/{busy.all}</p>
+                </>
+            ) : null}
+            {wrong.length ? (
+                <ul class="error" role="alert">
+                    {wrong.slice(0, 20).map((w) => <li key={w}>{w}</li>)}
+                </ul>
+            ) : null}
+        </div>
+    );
+}
+
+function Search() {
+    const [text, setText] = useState("");
+    const [found, setFound] = useState<{ data: Hit[]; ranking: string; coverage: number } | null>(null);
+    const search = async () => {
+        if (!text.trim()) return;
+        try {
+            setFound(await get(`/chimere/v1/documents/search?${query({ query: text, limit: "8" })}`));
+        } catch (e) {
+            failed(e);
+        }
+    };
+    return (
+        <>
+            <form class="row" onSubmit={(e) => { e.preventDefault(); void search(); }}>
+                <label class="field">
+                    <span>{t("docs.search")}</span>
+                    <input type="search" value={text} onInput={(e) => setText(e.currentTarget.value)} />
+                </label>
+                <button type="submit" class="button primary">{t("side.search")}</button>
+            </form>
+            {found ? (
+                <div aria-live="polite">
+                    <p class="quiet">{found.data.length ? t("docs.found", { n: found.data.length, how: found.ranking, c: number(found.coverage * 100) }) : t("side.none")}</p>
+                    <ol class="cards" aria-label={t("docs.results")}>
+                        {found.data.map((h, i) => (
+                            <li class="card" key={i}>
+                                <div class="card-head">
+                                    <strong>{h.title || h.name}</strong>
+                                    <span class="quiet">{t("docs.score", { n: number(h.score, 3) })}</span>
+                                </div>
+                                <p class="quiet">
+                                    {h.name}
+                                    {h.page ? ` · ${t("source.page", { n: h.page })}` : ""}
+                                    {h.line ? ` · ${t("source.line", { n: h.line })}` : ""}
+                                    {h.heading ? ` · ${h.heading}` : ""}
+                                </p>
+                                <blockquote class="passage" tabIndex={0}>{h.text}</blockquote>
+                            </li>
+                        ))}
+                    </ol>
+                </div>
+            ) : null}
+        </>
+    );
+}
+
+function Documents() {
+    const [docs, setDocs] = useState<Docs | null | undefined>(undefined);
+    const load = () => void maybe<Docs>("/chimere/v1/documents").then(setDocs).catch(failed);
+    useEffect(load, []);
+    const drop = async (d: Doc) => {
+        try {
+            await remove(`/chimere/v1/documents?${query({ name: d.name, collection: d.collection })}`);
+        } catch (e) {
+            failed(e);
+        }
+        load();
+    };
+    if (docs === null) return <p class="quiet">{t("docs.none.here")}</p>;
+    return (
+        <>
+            <Add done={load} />
+            <Search />
+            <h3>{t("docs.list", { n: docs?.data.length ?? 0 })}</h3>
+            {docs?.data.length ? (
+                <div class="table-box" tabIndex={0} role="region" aria-label={t("docs")}>
+                    <table>
+                        <thead>
+                            <tr><th scope="col">{t("docs.name")}</th><th scope="col" class="number">{t("docs.size")}</th><th scope="col" class="number">{t("docs.chunks")}</th><th scope="col">{t("docs.collection")}</th><th scope="col"><span class="offscreen">{t("side.delete")}</span></th></tr>
+                        </thead>
+                        <tbody>
+                            {docs.data.slice(0, 500).map((d) => (
+                                <tr key={`${d.collection}/${d.name}`}>
+                                    <th scope="row">{d.title}{d.title === d.name ? null : <span class="quiet"> {d.name}</span>}</th>
+                                    <td class="number">{bytes(d.bytes)}</td>
+                                    <td class="number">{number(d.chunks)}</td>
+                                    <td>{d.collection}</td>
+                                    <td class="number"><IconButton icon="trash" name={t("docs.delete", { name: d.title })} act={() => void drop(d)} /></td>
+                                </tr>
+                            ))}
+                        </tbody>
+                    </table>
+                </div>
+            ) : (
+                <p class="quiet">{docs ? t("docs.empty") : t("loading")}</p>
+            )}
+            {docs && !docs.has_vectors ? <p class="quiet">{t("docs.words")}</p> : null}
+        </>
+    );
+}
+
+function FactCard({ fact, load }: { fact: Fact; load: () => void }) {
+    const [text, setText] = useState<string | null>(null);
+    const act = async (what: () => Promise<unknown>) => {
+        try {
+            await what();
+            setText(null);
+        } catch (e) {
+            failed(e);
+        }
+        load();
+    };
+    const path = `/v1/memory/${fact.id}`;
+    return (
+        <li class="card">
+            {text === null ? (
+                <div class="card-head">
+                    <span>{fact.text}</span>
+                    {fact.kind === "fact" ? null : <span class="quiet">{t("memory.talk")}</span>}
+                    <IconButton icon="pin" name={fact.pinned ? t("memory.unpin", { text: fact.text }) : t("memory.pin", { text: fact.text })} pressed={fact.pinned} act={() => void act(() => post(path, { pinned: !fact.pinned }))} />
+                    {fact.kind === "fact" ? <IconButton icon="edit" name={t("memory.edit", { text: fact.text })} act={() => setText(fact.text)} /> : null}
+                    <IconButton icon="trash" name={t("memory.forget", { text: fact.text })} act={() => void act(() => remove(path))} />
+                </div>
+            ) : (
+                <form class="row" onSubmit={(e) => { e.preventDefault(); void act(() => post(path, { text })); }}>
+                    <label class="field">
+                        <span>{t("memory.text")}</span>
+                        <input type="text" value={text} maxLength={900} ref={focus} onInput={(e) => setText(e.currentTarget.value)} />
+                    </label>
+                    <button type="button" class="button" onClick={() => setText(null)}>{t("cancel")}</button>
+                    <button type="submit" class="button primary">{t("save")}</button>
+                </form>
+            )}
+        </li>
+    );
+}
+
+function Memory() {
+    const [facts, setFacts] = useState<Fact[] | null | undefined>(undefined);
+    const [text, setText] = useState("");
+    const load = () => void maybe<{ data: Fact[] }>("/v1/memory").then((x) => setFacts(x ? x.data : null)).catch(failed);
+    useEffect(load, []);
+    if (facts === null) return <p class="quiet">{t("memory.none.here")}</p>;
+    const add = async () => {
+        try {
+            await post("/v1/memory", { text });
+            setText("");
+        } catch (e) {
+            failed(e);
+        }
+        load();
+    };
+    return (
+        <>
+            <form class="row" onSubmit={(e) => { e.preventDefault(); if (text.trim()) void add(); }}>
+                <label class="field">
+                    <span>{t("memory.new")}</span>
+                    <input type="text" value={text} maxLength={900} onInput={(e) => setText(e.currentTarget.value)} />
+                </label>
+                <button type="submit" class="button primary">{t("memory.remember")}</button>
+            </form>
+            {facts?.length ? (
+                <ul class="cards" aria-label={t("memory")}>
+                    {facts.slice(0, 500).map((f) => <FactCard key={f.id} fact={f} load={load} />)}
+                </ul>
+            ) : (
+                <p class="quiet">{facts ? t("memory.empty") : t("loading")}</p>
+            )}
+        </>
+    );
+}
+
+export default function Knowledge() {
+    return (
+        <Screen title={t("screen.knowledge")}>
+            <h2>{t("docs")}</h2>
+            <Documents />
+            <h2>{t("memory")}</h2>
+            <p class="quiet">{t("memory.about")}</p>
+            <Memory />
+        </Screen>
+    );
+}

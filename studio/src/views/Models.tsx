@@ -1,0 +1,240 @@
+// Models.tsx: models that answer, those on disk with the memory that each would take, and where to get others.
+import { useEffect, useRef, useState } from "preact/hooks";
+import { bytes, number, t } from "../i18n";
+import { lines, maybe, post, send } from "../lib/api";
+import { failed, loadModels, models, say } from "../lib/state";
+import { IconButton } from "./icons";
+import { Screen, Stack } from "./Screen";
+
+interface OnDemand {
+    id: string;
+    state: string;
+    running: number;
+    bytes?: number;
+    n_ctx?: number;
+    error?: string;
+}
+interface Status {
+    models: { name: string; running: number; slots: number; context_free: number }[];
+    on_demand: OnDemand[];
+}
+interface OnDisk {
+    name: string;
+    error?: string;
+    plan?: { weights: number; cache: number; state: number; scratch: number; program: number; total: number; n_ctx: number; slots: number };
+}
+interface Recommended {
+    name: string;
+    hub: string | null;
+    type: string;
+    bytes: number;
+    licence: string;
+    kind: string;
+    good_at: string;
+    fits: boolean;
+    n_ctx: number;
+    decode_tok_s: number | null;
+    prefill_tok_s: number | null;
+}
+
+function Serving({ status, load }: { status: Status | null; load: () => void }) {
+    const [busy, setBusy] = useState("");
+    const change = async (what: "load" | "unload", model: string) => {
+        setBusy(model);
+        try {
+            await post(`/models/${what}`, { model });
+            await loadModels();
+        } catch (e) {
+            failed(e);
+        }
+        setBusy("");
+        load();
+    };
+    const rows = new Map(status?.on_demand.map((m) => [m.id, m]));
+    return (
+        <div class="table-box" tabIndex={0} role="region" aria-label={t("models.serving")}>
+            <table>
+                <thead>
+                    <tr><th scope="col">{t("model")}</th><th scope="col">{t("models.state")}</th><th scope="col" class="number">{t("models.context")}</th><th scope="col" class="number">{t("models.memory")}</th><th scope="col"><span class="offscreen">{t("models.change")}</span></th></tr>
+                </thead>
+                <tbody>
+                    {models.value.map((m) => {
+                        const row = rows.get(m.id);
+                        const ctx = row?.n_ctx ?? m.meta?.n_ctx;
+                        return (
+                            <tr key={m.id}>
+                                <th scope="row">{m.id}{row?.error ? <p class="error">{row.error}</p> : null}</th>
+                                <td>{busy === m.id ? t("loading") : row ? t(row.state === "ready" ? "models.ready" : row.state === "failed" ? "models.failed" : row.state === "loading" ? "loading" : "models.listed") : t("models.ready")}</td>
+                                <td class="number">{ctx ? number(ctx) : ""}</td>
+                                <td class="number">{row?.bytes ? bytes(row.bytes) : ""}</td>
+                                <td class="number">
+                                    {!row ? null : row.state === "ready" ? (
+                                        <button type="button" class="button" disabled={!!busy || row.running > 0} onClick={() => void change("unload", m.id)}>{t("models.unload")}</button>
+                                    ) : (
+                                        <button type="button" class="button" disabled={!!busy} onClick={() => void change("load", m.id)}>{t("models.load")}</button>
+                                    )}
+                                </td>
+                            </tr>
+                        );
+                    })}
+                </tbody>
+            </table>
+        </div>
+    );
+}
+
+function Disk({ disk }: { disk: { folder: string; memory: number; data: OnDisk[] } }) {
+    return (
+        <>
+            <p class="quiet">{t("models.disk.about", { folder: disk.folder, n: bytes(disk.memory) })}</p>
+            <ul class="cards" aria-label={t("models.disk")}>
+                {disk.data.map((m) => (
+                    <li class="card" key={m.name}>
+                        <div class="card-head">
+                            <strong>{m.name}</strong>
+                            {m.plan ? <span class={m.plan.total > disk.memory ? "bad" : "good"}>{m.plan.total > disk.memory ? t("models.too.large") : t("models.fits")}</span> : null}
+                        </div>
+                        {m.plan ? (
+                            <>
+                                <Stack
+                                    name={t("models.plan")}
+                                    most={disk.memory}
+                                    show={bytes}
+                                    parts={[
+                                        [t("models.weights"), m.plan.weights],
+                                        [t("models.cache"), m.plan.cache],
+                                        [t("models.states"), m.plan.state],
+                                        [t("models.scratch"), m.plan.scratch + m.plan.program],
+                                    ]}
+                                />
+                                <p class="quiet">{t("models.plan.about", { total: bytes(m.plan.total), n: number(m.plan.n_ctx), slots: m.plan.slots })}</p>
+                            </>
+                        ) : (
+                            <p class="error">{m.error}</p>
+                        )}
+                    </li>
+                ))}
+            </ul>
+            {disk.data.length ? null : <p class="quiet">{t("models.disk.empty")}</p>}
+        </>
+    );
+}
+
+
+function Pull({ done, wanted }: { done: () => void; wanted: string }) {
+    const [name, setName] = useState("");
+    const [at, setAt] = useState<{ file: string; index: number; files: number; step: string; done: number; total: number } | null>(null);
+    const [error, setError] = useState("");
+    const abort = useRef<AbortController | null>(null);
+    useEffect(() => {
+        if (wanted) setName(wanted);
+    }, [wanted]);
+    useEffect(() => () => abort.current?.abort(), []);
+    const pull = async () => {
+        abort.current = new AbortController();
+        setError("");
+        try {
+            const res = await send("POST", "/chimere/v1/models/pull", { model: name.trim() }, abort.current.signal);
+            for await (const line of lines(res)) {
+                const l = line as any;
+                if (l.error) setError(l.error.message);
+                else if (l.path) say(t("models.pulled", { path: l.path }));
+                else setAt(l);
+            }
+        } catch (e) {
+            if ((e as Error).name === "AbortError") setError(t("models.resume"));
+            else setError(String((e as Error).message));
+        }
+        abort.current = null;
+        setAt(null);
+        done();
+    };
+    return (
+        <>
+            <form class="row" onSubmit={(e) => { e.preventDefault(); if (name.trim()) void pull(); }}>
+                <label class="field">
+                    <span>{t("models.pull.name")}</span>
+                    <input type="text" value={name} placeholder="hf:OWNER/REPO:Q4_K_M" onInput={(e) => setName(e.currentTarget.value)} />
+                </label>
+                {abort.current ? (
+                    <button type="button" class="button" onClick={() => abort.current?.abort()}>{t("models.pull.stop")}</button>
+                ) : (
+                    <button type="submit" class="button primary">{t("models.pull")}</button>
+                )}
+            </form>
+            {at ? (
+                <>
+                    <progress value={at.done} max={at.total || 1} aria-label={at.file} />
+                    <p class="quiet" role="status">{at.step === "checking" ? t("models.checking") : ""} {at.file} · {bytes(at.done)} / {bytes(at.total)}{at.files > 1 ? ` · ${at.index}/${at.files}` : ""}</p>
+                </>
+            ) : null}
+            {error ? <p class="error" role="alert">{error}</p> : null}
+        </>
+    );
+}
+
+function Recommend({ pick }: { pick: (name: string) => void }) {
+    const [list, setList] = useState<{ models: Recommended[]; best: string | null } | null>(null);
+    const [busy, setBusy] = useState(false);
+    const load = async () => {
+        setBusy(true);
+        setList(await maybe<{ models: Recommended[]; best: string | null }>("/chimere/v1/recommend").catch(() => null));
+        setBusy(false);
+    };
+    if (!list) return <button type="button" class="button" disabled={busy} onClick={() => void load()}>{busy ? t("loading") : t("models.measure")}</button>;
+    const rate = (n: number | null) => (n === null ? "–" : number(n, n < 10 ? 1 : 0));
+    return (
+        <div class="table-box" tabIndex={0} role="region" aria-label={t("models.recommend")}>
+            <table>
+                <thead>
+                    <tr><th scope="col">{t("model")}</th><th scope="col" class="number">{t("docs.size")}</th><th scope="col">{t("models.fit")}</th><th scope="col" class="number">{t("models.context")}</th><th scope="col" class="number">{t("models.decode")}</th><th scope="col">{t("models.good")}</th><th scope="col">{t("models.licence")}</th><th scope="col"><span class="offscreen">{t("models.pull")}</span></th></tr>
+                </thead>
+                <tbody>
+                    {list.models.map((m) => (
+                        <tr key={m.name}>
+                            <th scope="row">{m.name}{m.name === list.best ? <span class="good"> {t("models.best")}</span> : null}</th>
+                            <td class="number">{bytes(m.bytes)}</td>
+                            <td class={m.fits ? "good" : "bad"}>{m.fits ? t("models.fits") : t("models.too.large")}</td>
+                            <td class="number">{m.fits ? number(m.n_ctx) : "–"}</td>
+                            <td class="number">{rate(m.decode_tok_s)}</td>
+                            <td>{m.good_at}</td>
+                            <td>{m.licence}</td>
+                            <td>{m.hub ? <IconButton icon="download" name={t("models.pull.this", { name: m.name })} act={() => pick(m.name)} /> : null}</td>
+                        </tr>
+                    ))}
+                </tbody>
+            </table>
+        </div>
+    );
+}
+
+export default function Models() {
+    const [status, setStatus] = useState<Status | null>(null);
+    const [disk, setDisk] = useState<{ folder: string; memory: number; data: OnDisk[] } | null | undefined>(undefined);
+    const [wanted, setWanted] = useState("");
+    const load = () => {
+        void maybe<Status>("/v1/status").then(setStatus).catch(failed);
+        void maybe<{ folder: string; memory: number; data: OnDisk[] }>("/chimere/v1/models").then(setDisk).catch(failed);
+    };
+    useEffect(load, []);
+    return (
+        <Screen title={t("screen.models")}>
+            <h2>{t("models.serving")}</h2>
+            <Serving status={status} load={load} />
+            {status && !status.on_demand.length ? <p class="quiet">{t("models.also")}</p> : null}
+            {disk === null ? (
+                <p class="quiet">{t("admin.only")}</p>
+            ) : (
+                <>
+                    <h2>{t("models.disk")}</h2>
+                    {disk ? <Disk disk={disk} /> : <p class="quiet">{t("loading")}</p>}
+                    <h2>{t("models.get")}</h2>
+                    <Pull done={load} wanted={wanted} />
+                </>
+            )}
+            <h2>{t("models.recommend")}</h2>
+            <p class="quiet">{t("models.recommend.about")}</p>
+            <Recommend pick={setWanted} />
+        </Screen>
+    );
+}

@@ -1,0 +1,65 @@
+// Screen.tsx: the frame of the screens beside the chat, and the parts that several of them use.
+import "../style/screens.css";
+import type { ComponentChildren } from "preact";
+import { t } from "../i18n";
+import { drawer } from "../lib/route";
+import { IconButton } from "./icons";
+
+export function Screen({ title, children }: { title: string; children: ComponentChildren }) {
+    return (
+        <div class="chat">
+            <header class="top">
+                <IconButton icon="menu" name={t("menu")} kind="only-narrow" act={() => (drawer.value = true)} />
+                <h1 class="title">{title}</h1>
+            </header>
+            <div class="screen" tabIndex={0} role="region" aria-label={title}>{children}</div>
+        </div>
+    );
+}
+
+export function Tile({ name, value, note }: { name: string; value: string; note?: string }) {
+    return (
+        <div class="tile">
+            <dt>{name}</dt>
+            <dd>
+                {value}
+                {note ? <span class="quiet"> {note}</span> : null}
+            </dd>
+        </div>
+    );
+}
+
+// Parts of a whole, each with its colour and its name in the legend.
+export function Stack({ name, parts, most, show }: { name: string; parts: [string, number][]; most: number; show: (n: number) => string }) {
+    const sum = parts.reduce((n, [, x]) => n + x, 0);
+    const whole = sum < most / 10 ? sum : Math.max(most, sum, 1); // what is small is drawn by itself
+    let at = 0;
+    return (
+        <div class="stack">
+            <svg viewBox="0 0 1000 24" preserveAspectRatio="none" role="img" aria-label={`${name}: ${show(sum)} / ${show(most)}`}>
+                <rect width="1000" height="24" class="stack-all" />
+                {parts.map(([key, n], i) => {
+                    const x = (at / whole) * 1000;
+                    at += n;
+                    return <rect key={key} x={x} width={Math.max(0, (n / whole) * 1000 - 1)} height="24" class={`fill-${(i % 4) + 1}`} />;
+                })}
+                {most && sum > most ? <rect x={(most / whole) * 1000} width="3" height="24" class="stack-limit" /> : null}
+            </svg>
+            <ul class="legend">
+                {parts.filter(([, n]) => n).map(([key, n]) => (
+                    <li key={key}><span class={`dot fill-${(parts.findIndex((p) => p[0] === key) % 4) + 1}`} />{key} <span class="quiet">{show(n)}</span></li>
+                ))}
+            </ul>
+        </div>
+    );
+}
+
+export function Line({ name, values }: { name: string; values: number[] }) {
+    const top = Math.max(...values, 1e-9);
+    const points = values.map((v, i) => `${(i / Math.max(1, values.length - 1)) * 300},${58 - (v / top) * 54}`).join(" ");
+    return (
+        <svg class="line" viewBox="0 0 300 60" preserveAspectRatio="none" role="img" aria-label={name}>
+            <polyline points={points} vector-effect="non-scaling-stroke" />
+        </svg>
+    );
+}

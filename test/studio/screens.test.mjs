@@ -1,0 +1,132 @@
+// The screens beside the chat: knowledge, models, insight; each used once, accessible, in both themes, on a phone.
+import assert from "node:assert/strict";
+import { spawn } from "node:child_process";
+import { createHash } from "node:crypto";
+import { copyFileSync, mkdirSync, readFileSync, writeFileSync } from "node:fs";
+import { dirname, join } from "node:path";
+import { fileURLToPath } from "node:url";
+import { after, before, test } from "node:test";
+import { accessible, closeAll, open, serve, shot } from "./browser.mjs";
+
+const nano = join(dirname(process.env.CHIMERE), "chimere-nano.gguf");
+let server, hub, night;
+before(async () => {
+    const root = process.env.ARTEFACTS ?? "/tmp";
+    const folder = join(root, `screens-${process.pid}`);
+    mkdirSync(join(folder, "tiny/model"), { recursive: true });
+    copyFileSync(nano, join(folder, "tiny/model/Tiny-Q8_0.gguf"));
+    hub = spawn(process.execPath, [fileURLToPath(new URL("../net/standin.mjs", import.meta.url)), folder], { stdio: ["pipe", "pipe", "inherit"] });
+    const port = await new Promise((ok) => hub.stdout.once("data", (d) => ok(String(d).split(" ")[0])));
+    server = await serve("--hf-endpoint", `http://127.0.0.1:${port}`, "--also", `second=${nano}`);
+    night = join(server.folder, "chimere", "night");
+    for (const name of ["objects", "nights", "live"]) mkdirSync(join(night, name), { recursive: true });
+    for (const n of [1, 2]) {
+        const bytes = `table of night ${n}`;
+        const hash = createHash("sha256").update(bytes).digest("hex");
+        writeFileSync(join(night, "objects", hash), bytes);
+        writeFileSync(join(night, "nights", `00000${n}.json`), JSON.stringify({ night: n, parent: n - 1, at: 1700000000 + n, model: "nano", promoted: true,
+            steps: [{ name: "engram", promoted: true, target: { n: 20, gain: 0.1, low: 0.05, high: 0.2 } }, { name: "lora", promoted: false, why: "no gain" }], artefacts: { "night.engr": hash } }));
+    }
+    writeFileSync(join(night, "current"), "2\n");
+});
+after(async () => {
+    await closeAll();
+    hub.stdin.end();
+    await server.stop();
+});
+
+test("knowledge: files are dropped, read, found and deleted; facts are kept, pinned, edited, forgotten", async () => {
+    const { page, seen } = await open(`${server.url}/#/knowledge`);
+    await page.getByRole("heading", { name: "Documents", exact: true }).waitFor();
+    await page.getByText("No documents yet").waitFor();
+    await page.locator("input[type=file]").first().setInputFiles([
+        { name: "notes.md", mimeType: "text/markdown", buffer: Buffer.from("# Lighthouse\n\nThe lighthouse keeper is called Ingrid Solberg.\n") },
+        { name: "bad.exe", mimeType: "application/octet-stream", buffer: Buffer.from("MZ") },
+    ]);
+    await page.getByRole("alert").filter({ hasText: "bad.exe" }).waitFor();
+    await page.getByRole("rowheader", { name: /Lighthouse|notes\.md/ }).waitFor();
+    const data = await page.evaluateHandle(() => {
+        const t = new DataTransfer();
+        t.items.add(new File(["The ferry leaves at nine."], "ferry.txt"));
+        return t;
+    });
+    await page.locator(".drop").dispatchEvent("drop", { dataTransfer: data });
+    await page.getByRole("rowheader", { name: /ferry/ }).waitFor();
+    await page.getByRole("searchbox", { name: "Search in the documents" }).fill("Who is the lighthouse keeper?");
+    await page.keyboard.press("Enter");
+    await page.locator(".passage").filter({ hasText: "Ingrid Solberg" }).waitFor();
+    await page.getByText(/^score [0-9.]+/).first().waitFor();
+    await page.getByRole("textbox", { name: "A fact to remember" }).fill("I live in Oslo");
+    await page.keyboard.press("Enter");
+    await page.getByRole("button", { name: "Pin: I live in Oslo" }).click();
+    await page.getByRole("button", { name: "Unpin: I live in Oslo" }).waitFor();
+    await page.getByRole("button", { name: "Edit: I live in Oslo" }).click();
+    await page.getByRole("textbox", { name: "Text of the fact" }).fill("I live in Bergen");
+    await page.keyboard.press("Enter");
+    await page.getByText("I live in Bergen").waitFor();
+    await accessible(page, "knowledge");
+    await shot(page, "knowledge");
+    assert.equal((await (await fetch(`${server.url}/v1/memory`)).json()).data[0].text, "I live in Bergen");
+    await page.getByRole("button", { name: "Forget: I live in Bergen" }).click();
+    await page.getByText("Nothing is remembered yet").waitFor();
+    await page.getByRole("button", { name: /Delete .*(ferry|The ferry)/ }).click();
+    await page.getByRole("rowheader", { name: /ferry/ }).waitFor({ state: "hidden" });
+    assert.equal((await (await fetch(`${server.url}/chimere/v1/documents`)).json()).data.length, 1);
+    assert.deepEqual(seen.errors, []);
+    assert.deepEqual(seen.requests.filter((u) => !u.startsWith(server.url) && !u.startsWith("data:") && !u.startsWith("blob:")), []);
+});
+
+test("models: load, unload, fetch with progress, plan of memory, recommended", async () => {
+    const { page, seen } = await open(`${server.url}/#/models`);
+    const row = page.getByRole("row").filter({ has: page.getByRole("rowheader", { name: "second" }) });
+    await row.getByText("not loaded").waitFor();
+    await row.getByRole("button", { name: "Load" }).click();
+    await row.getByText("ready").waitFor();
+    await row.getByRole("button", { name: "Unload" }).click();
+    await row.getByText("not loaded").waitFor();
+    await page.getByText("No models in this folder yet").waitFor();
+    await page.getByRole("textbox", { name: /Model of the hub/ }).fill("hf:tiny/model:Q8_0");
+    await page.keyboard.press("Enter");
+    await page.locator(".card").filter({ hasText: "tiny/model/Tiny-Q8_0" }).getByRole("img", { name: /Memory against what is free/ }).waitFor();
+    await page.getByRole("textbox", { name: /Model of the hub/ }).fill("hf:none/none");
+    await page.keyboard.press("Enter");
+    await page.getByRole("alert").waitFor();
+    await page.getByRole("button", { name: "Measure this machine" }).click();
+    await page.getByRole("button", { name: /^Fetch qwen/ }).first().click({ timeout: 60_000 });
+    assert.match(await page.getByRole("textbox", { name: /Model of the hub/ }).inputValue(), /^qwen/);
+    await accessible(page, "models");
+    await shot(page, "models");
+    assert.deepEqual(seen.errors, []);
+});
+
+test("insight: figures of now, requests, a decision step by step, a night rolled back", async () => {
+    for (const model of ["chimere-nano", "odo"])
+        await fetch(`${server.url}/v1/chat/completions`, { method: "POST", body: JSON.stringify({ model, messages: [{ role: "user", content: "What is 12 plus 30?" }] }) });
+    const { page, seen } = await open(`${server.url}/#/insight`);
+    await page.locator(".tile").filter({ hasText: "Answers under way" }).waitFor();
+    await page.locator(".line").waitFor(); // two looks at the figures
+    await page.getByRole("cell", { name: "odo", exact: true }).first().waitFor();
+    await page.locator("summary").filter({ hasText: "default" }).first().click();
+    await page.locator(".steps").filter({ hasText: "Decided" }).waitFor();
+    await page.locator(".steps").filter({ hasText: "calculator" }).waitFor();
+    await page.locator(".card").filter({ hasText: "Night 2" }).getByText("serves now").waitFor();
+    await accessible(page, "insight");
+    await shot(page, "insight");
+    await page.getByRole("button", { name: "Return to night 1" }).click();
+    await page.getByRole("button", { name: "Yes, return" }).click();
+    await page.locator(".card").filter({ hasText: "Night 1" }).getByText("serves now").waitFor();
+    assert.equal(readFileSync(join(night, "current"), "utf8"), "1\n");
+    assert.deepEqual(seen.errors, []);
+});
+
+test("dark, French, and on a phone without sideways scrolling", async () => {
+    const { page } = await open(`${server.url}/#/knowledge`, { colorScheme: "dark", locale: "fr-FR", viewport: { width: 360, height: 740 } });
+    for (const [hash, title] of [["knowledge", "Connaissances"], ["models", "Modèles"], ["insight", "Aperçu"]]) {
+        await page.evaluate((h) => (location.hash = `#/${h}`), hash);
+        await page.locator(".screen h2").first().waitFor();
+        await page.waitForTimeout(300);
+        assert.ok(await page.evaluate(() => document.documentElement.scrollWidth <= 360), title);
+        await accessible(page, `${hash}, dark, phone`);
+        await shot(page, `${hash}-phone-dark-fr`);
+    }
+});
