@@ -11,6 +11,7 @@
 #include "base/log.h"
 #include "engine/load.h"
 #include "serve/http_impl.h"
+#include "serve/resume.h"
 #include "serve/json_out.h"
 
 enum { MAX_TEXT = 64 << 20 };
@@ -35,7 +36,8 @@ struct gen_run { /* what only this file sees */
     pthread_mutex_t lock;   /* states, cut, n_open */
     int32_t n_open;         /* parts that are not over; gen_go counts as one */
     bool is_over;
-    bool streaming; /* the stream has begun */
+    bool streaming;             /* the stream has begun */
+    struct resume_answer *kept; /* borrowed until resume_end; NULL: it ends with its client */
     _Atomic bool cancelled, has_first;
 };
 
@@ -143,6 +145,14 @@ static const struct err *whole_error(struct gen *g) {
     return NULL;
 }
 
+static void keep_no_longer(struct gen_run *x) {
+    pthread_mutex_lock(&x->lock);
+    struct resume_answer *kept = x->kept;
+    x->kept = NULL;
+    pthread_mutex_unlock(&x->lock);
+    if (kept) resume_end(x->g.r, kept);
+}
+
 static void finish(struct gen_run *x) {
     struct gen *g = &x->g;
     pthread_mutex_lock(&x->lock);
@@ -166,6 +176,7 @@ static void finish(struct gen_run *x) {
         http_reply(g->r, 200, NULL, &body);
         buf_fini(&body);
     }
+    keep_no_longer(x);
     http_job_done(g->r); /* x may be gone from here on */
 }
 
@@ -289,8 +300,11 @@ void gen_put(struct gen *g, struct buf *frame) {
         buf_clear(frame);
         return;
     }
-    if (frame->failed || !http_put(g->r, frame->p ? frame->p : "", frame->n))
-        run_of(g)->cancelled = true; /* the next event's return value tells the backend */
+    struct gen_run *x = run_of(g);
+    const char *p = frame->p ? frame->p : "";
+    bool read = !frame->failed && http_put(g->r, p, frame->n);
+    bool kept = !frame->failed && x->kept && resume_put(g->r, x->kept, p, frame->n);
+    if (!read && !kept) x->cancelled = true; /* the next event's return value tells the backend */
     buf_clear(frame);
 }
 
@@ -346,8 +360,16 @@ static void gone(void *ud) {
     struct http_request *r = x->g.r;
     http_ref(r);
     pthread_mutex_lock(&x->lock);
-    x->cancelled = true;
     bool late = r->deadline_ns && clock_ns() > r->deadline_ns;
+    if (x->kept && !late && !r->s->stopping && resume_is_kept(r, x->kept)) {
+        pthread_mutex_unlock(&x->lock);
+        pthread_mutex_lock(&r->lock);
+        r->told = false; /* the deadline and the server's end are told as well */
+        pthread_mutex_unlock(&r->lock);
+        http_unref(r);
+        return;
+    }
+    x->cancelled = true;
     if (late && !x->is_over)
         err_set(&x->g.cut, CHIMERE_ETIMEOUT, "the answer took longer than this server allows");
     else if (r->s->stopping && !x->is_over)
@@ -517,6 +539,7 @@ void gen_go(struct gen *g) {
         http_headers(g->r, &lines);
     }
     x->gate = g->r->s->gates[g->entry];
+    if (g->stream) x->kept = resume_begin(g->r); /* before the first frame */
     if (g->stream) g->form->begin(g);
     x->n_open = x->n_part + 1;
     for (int32_t i = 0; i < x->n_part; i++) {

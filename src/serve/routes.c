@@ -9,6 +9,7 @@
 #include "serve/insight.h"
 #include "serve/models_disk.h"
 #include "serve/native.h"
+#include "serve/resume.h"
 #include "serve/studio.h"
 
 /* clang-format off */
@@ -71,6 +72,8 @@ const struct route routes[] = {
     {"DELETE", "/chimere/v1/documents", ROUTE_ADMIN, SHAPE_OPENAI, documents_remove},
     {"GET", "/chimere/v1/documents/search", 0, SHAPE_OPENAI, documents_search},
     {"POST", "/chimere/v1/extract", 0, SHAPE_OPENAI, documents_extract},
+    {"GET", "/chimere/v1/answers/*", 0, SHAPE_OPENAI, resume_follow},
+    {"DELETE", "/chimere/v1/answers/*", 0, SHAPE_OPENAI, resume_stop},
     {"GET", "/chimere/v1/requests", ROUTE_ADMIN, SHAPE_OPENAI, insight_requests},
     {"GET", "/chimere/v1/decisions", ROUTE_ADMIN, SHAPE_OPENAI, insight_decisions},
     {"GET", "/chimere/v1/nights", ROUTE_ADMIN, SHAPE_OPENAI, insight_nights},

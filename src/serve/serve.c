@@ -9,6 +9,7 @@
 #include "tools/mcp_session.h"
 #include "odo/odo.h"
 #include "serve/http_impl.h"
+#include "serve/resume.h"
 
 static void set_default(int *x, int value) {
     if (*x <= 0) *x = value;
@@ -61,6 +62,7 @@ int serve_open(struct server **out, const struct serve_params *p, struct err *e)
     if (!rc && p->store) rc = record_open(&s->record, p->store, e);
     if (!rc && !(s->kept = kept_new(KEPT_MAX_BYTES, KEPT_SECONDS)))
         rc = err_set(e, CHIMERE_ENOMEM, "out of memory");
+    if (!rc && !(s->resume = resume_new())) rc = err_set(e, CHIMERE_ENOMEM, "out of memory");
     if (!rc && p->odo) rc = mcp_sessions_new(&s->mcp, e);
     struct store *const stores[2] = {p->store, p->odo ? odo_store(p->odo) : NULL};
     if (!rc && (stores[0] || stores[1]) && (p->keep_days || p->keep_bytes))
@@ -156,6 +158,7 @@ void serve_close(struct server *s) {
     record_close(s->record);
     mcp_sessions_free(s->mcp);
     kept_free(s->kept);
+    resume_free(s->resume);
     pthread_mutex_destroy(&s->live_lock);
     pthread_mutex_destroy(&s->work_lock);
     pthread_mutex_destroy(&s->embed_lock);
