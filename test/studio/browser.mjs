@@ -43,9 +43,23 @@ export async function tab(context, url) {
 }
 export async function ask(page, text) {
     await page.getByRole("textbox", { name: "Message", exact: true }).fill(text);
+    const answer = page.waitForResponse((r) => r.url().endsWith("/v1/chat/completions"));
     await page.keyboard.press("Enter");
+    await (await answer).finished();
     await page.getByRole("button", { name: "Stop the answer" }).waitFor({ state: "hidden" });
     await page.getByRole("button", { name: "Answer again" }).last().waitFor();
+}
+// Tasks of the page's main thread while act runs: wall and processor time of each, in ms. On a machine that others use,
+// the first says how busy it is, the second what the page does.
+export async function tasksOf(page, act) {
+    await browser.startTracing(page, { categories: ["__metadata", "toplevel", "blink.user_timing", "disabled-by-default-devtools.timeline"] });
+    await page.evaluate(() => performance.mark("tasks")); // tracing's own beginning is a long task
+    await act();
+    const { traceEvents } = JSON.parse((await browser.stopTracing()).toString());
+    const main = new Set(traceEvents.filter((e) => e.name === "thread_name" && e.args.name === "CrRendererMain").map((e) => `${e.pid}.${e.tid}`));
+    const tasks = traceEvents.filter((e) => e.name === "RunTask" && e.ph === "X" && main.has(`${e.pid}.${e.tid}`));
+    const from = traceEvents.find((e) => e.name === "tasks").ts;
+    return tasks.filter((e) => e.ts > from).map((e) => ({ wall: e.dur / 1000, cpu: (e.tdur ?? e.dur) / 1000 }));
 }
 export async function closeAll() {
     await browser?.close();

@@ -1,4 +1,5 @@
 // answer.ts: one answer: the request, and what its stream says, put into a turn.
+import { t } from "../i18n";
 import { ApiError, events, send } from "./api";
 import type { ChatSettings } from "./settings";
 import type { Attachment, Source, Turn } from "./tree";
@@ -29,7 +30,7 @@ export function messagesOf(path: Turn[], system: string): unknown[] {
     return out;
 }
 
-export function requestOf(path: Turn[], chat: ChatSettings, conversation: string, resume: boolean): Record<string, unknown> {
+export function requestOf(path: Turn[], chat: ChatSettings, confirm: string[], resume: boolean): Record<string, unknown> {
     const body: Record<string, unknown> = {
         model: chat.model,
         messages: messagesOf(path, chat.system),
@@ -44,9 +45,10 @@ export function requestOf(path: Turn[], chat: ChatSettings, conversation: string
         const odo: Record<string, unknown> = {};
         if (chat.mode) odo.mode = chat.mode;
         if (chat.persona) odo.persona = chat.persona;
+        const allowed = [...new Set([...chat.confirm, ...confirm])].slice(0, 16);
+        if (allowed.length) odo.confirm = allowed;
         if (Object.keys(odo).length) body.odo = odo;
     }
-    void conversation;
     return body;
 }
 
@@ -64,6 +66,8 @@ function source(s: Record<string, unknown>): Source {
 function note(turn: Turn, step: string, data: any): void {
     if (step === "tool") {
         turn.tools = [...(turn.tools ?? []), { name: String(data.name), arguments: String(data.arguments ?? ""), ok: data.ok, ms: data.ms, result: data.result }];
+    } else if (step === "confirm" && Array.isArray(data.tools)) {
+        turn.asks = data.tools.map(String);
     } else if (step === "sources" && Array.isArray(data)) {
         turn.sources = data.map(source);
     } else if (step !== "done") {
@@ -116,22 +120,36 @@ export function take(turn: Turn, data: any, started: number): boolean {
     return grew;
 }
 
-export async function follow(turn: Turn, res: Response, started: number, changed: () => void): Promise<void> {
+// True: it has come to its end.
+export async function follow(turn: Turn, res: Response, started: number, changed: () => void): Promise<boolean> {
     turn.answer = res.headers.get("X-Odo-Answer") ?? turn.answer;
     for await (const data of events(res)) {
-        if (data === "[DONE]") return;
+        if (data === "[DONE]") return true;
         take(turn, JSON.parse(data), started);
         changed();
     }
+    return Boolean(turn.error);
 }
 
-export async function answer(turn: Turn, body: Record<string, unknown>, changed: () => void, signal: AbortSignal): Promise<void> {
+// body: what is asked; a text: the name of an answer that the server goes on with. began: its name, once it is known.
+// False: the connection broke in the middle.
+export async function answer(turn: Turn, body: Record<string, unknown> | string, changed: () => void, signal: AbortSignal, began: (name: string) => void): Promise<boolean> {
     const started = performance.now();
+    let begun = false;
+    let whole = true;
     try {
-        await follow(turn, await send("POST", "/v1/chat/completions", body, signal), started, changed);
+        const res = typeof body === "string"
+            ? await send("GET", `/chimere/v1/answers/${encodeURIComponent(body)}`, undefined, signal)
+            : await send("POST", "/v1/chat/completions", body, signal, { "X-Chimere-Keep": "true" });
+        began(typeof body === "string" ? body : (res.headers.get("X-Request-Id") ?? ""));
+        begun = true;
+        whole = await follow(turn, res, started, changed);
     } catch (e) {
         if ((e as Error).name === "AbortError") turn.finish = "stopped";
-        else turn.error = e instanceof ApiError ? e.message : String((e as Error).message);
+        else if (begun) whole = false;
+        else turn.error = e instanceof ApiError ? (e.code === "offline" ? t("offline") : e.message) : String((e as Error).message);
     }
+    if (!whole) turn.error = t("answer.cut");
     changed();
+    return whole;
 }

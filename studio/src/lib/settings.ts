@@ -13,6 +13,7 @@ export interface ChatSettings {
     min_p: number | null;
     max_tokens: number | null;
     seed: number | null;
+    confirm: string[]; // tools that this chat may use after strangers' text
 }
 export interface Settings {
     theme: "system" | "light" | "dark";
@@ -35,6 +36,7 @@ export const plainChat: ChatSettings = {
     min_p: null,
     max_tokens: null,
     seed: null,
+    confirm: [],
 };
 const first: Settings = {
     theme: "system",

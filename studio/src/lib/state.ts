@@ -49,7 +49,6 @@ export const announcement = signal("");
 export const notice = signal("");
 export const keeps = signal(true); // the server keeps conversations
 export const loading = signal(false);
-let abort: AbortController | null = null;
 const saved = new Set<string>(); // turns of the current conversation that the server has
 const tabs = "BroadcastChannel" in window ? new BroadcastChannel("chimere") : null; // of this browser
 
@@ -92,7 +91,7 @@ function show(): void {
 }
 
 export function startNew(): void {
-    stop();
+    detach();
     batch(() => {
         current.value = null;
         saved.clear();
@@ -139,7 +138,7 @@ function toItem(turn: Turn): unknown {
 let opening = 0;
 export async function open(id: string): Promise<void> {
     if (current.value?.id === id) return;
-    stop();
+    detach();
     const mine = ++opening;
     loading.value = true;
     try {
@@ -160,6 +159,7 @@ export async function open(id: string): Promise<void> {
             tree.value = next;
             show();
         });
+        void pickUp(id);
     } catch (e) {
         failed(e);
         if (e instanceof ApiError && e.status === 404) startNew();
@@ -251,10 +251,36 @@ function remember(id: string): void {
     show();
 }
 
-async function run(turn: Turn, upTo: Turn[], resume: boolean): Promise<void> {
-    abort = new AbortController();
-    const mine = abort;
+// Answers that the server goes on with while this tab is loaded again or shows another conversation: by conversation.
+interface Pending {
+    answer: string;
+    turn: Turn;
+}
+const PENDING = "chimere.pending";
+function pending(): Record<string, Pending> {
+    try {
+        return JSON.parse(sessionStorage.getItem(PENDING) ?? "{}");
+    } catch {
+        return {};
+    }
+}
+function setPending(id: string, p: Pending | null): void {
+    const all = pending();
+    if (p) all[id] = p;
+    else delete all[id];
+    try {
+        sessionStorage.setItem(PENDING, JSON.stringify(all));
+    } catch {
+        // the answer is lost if the page is loaded again
+    }
+}
+
+const TRIES = 5; // to read on after the connection broke
+async function run(turn: Turn, body: Record<string, unknown> | string, tries = 0): Promise<void> {
     const id = current.value?.id ?? "";
+    const mine: Running = { control: new AbortController(), answer: "", leaves: false };
+    const before = { ...turn };
+    running = mine;
     writing.value = turn.id;
     announcement.value = t("status.answering");
     let scheduled = false;
@@ -266,12 +292,23 @@ async function run(turn: Turn, upTo: Turn[], resume: boolean): Promise<void> {
             revision.value++;
         });
     };
-    await answer(turn, requestOf(upTo, { ...chat.value, model: model.value }, id, resume), grew, mine.signal);
+    const whole = await answer(turn, body, grew, mine.control.signal, (name) => {
+        mine.answer = name;
+        if (id && name) setPending(id, { answer: name, turn: before });
+    });
+    if (mine.leaves) return;
+    if (running === mine) running = null;
     if (writing.value === turn.id) writing.value = null;
+    if (!whole && id && tries < TRIES) {
+        setTimeout(() => current.value?.id === id && void pickUp(id, tries + 1), 1000 * (tries + 1));
+        tree.value.put({ ...turn });
+        return show();
+    }
+    if (id) setPending(id, null);
+    if ((current.value?.id ?? "") !== id) return;
     tree.value.put({ ...turn });
     show();
     announcement.value = turn.error ? turn.error : t("status.done", { n: turn.text.split(/\s+/).filter(Boolean).length });
-    if ((current.value?.id ?? "") !== id) return;
     try {
         await store(turn);
     } catch (e) {
@@ -279,9 +316,36 @@ async function run(turn: Turn, upTo: Turn[], resume: boolean): Promise<void> {
     }
 }
 
+// The server goes on with an answer of this conversation that nobody has read to its end.
+async function pickUp(id: string, tries = 0): Promise<void> {
+    const p = pending()[id];
+    if (!p || writing.value) return;
+    if (p.turn.parent && !tree.value.turns.has(p.turn.parent)) return setPending(id, null);
+    const turn = { ...p.turn };
+    tree.value.put(turn);
+    remember(turn.id);
+    await run(turn, p.answer, tries);
+    if (!turn.text && !turn.thinking && turn.error && current.value?.id === id) await drop(turn.id); // it is too late
+}
+
+interface Running {
+    control: AbortController;
+    answer: string; // its name at the server
+    leaves: boolean; // another conversation is shown; the server goes on
+}
+let running: Running | null = null;
 export function stop(): void {
-    abort?.abort();
-    abort = null;
+    if (running?.answer) void remove(`/chimere/v1/answers/${encodeURIComponent(running.answer)}`).catch(() => {});
+    running?.control.abort();
+    running = null;
+}
+function detach(): void {
+    if (!running) return;
+    if (!running.answer || !current.value) return stop();
+    running.leaves = true;
+    running.control.abort();
+    running = null;
+    writing.value = null;
 }
 
 // A message of the user after `parent` ("": first), and the answer to it.
@@ -298,12 +362,31 @@ export async function ask(text: string, files: Attachment[], parent: string): Pr
     await reply(user.id);
 }
 
-export async function reply(parent: string): Promise<void> {
+// confirm: tools that this one answer may use.
+export async function reply(parent: string, confirm: string[] = []): Promise<void> {
     if (writing.value) return;
     const turn: Turn = { id: newId("msg_"), parent, role: "assistant", text: "", at: Date.now(), model: model.value };
     tree.value.put(turn);
     remember(turn.id);
-    await run(turn, tree.value.to(parent), false);
+    await run(turn, requestOf(tree.value.to(parent), { ...chat.value, model: model.value }, confirm, false));
+}
+
+// The user's word on the tools that an answer waits for; without it the answer stays as it is.
+export async function allow(id: string, always: boolean): Promise<void> {
+    const turn = tree.value.turns.get(id);
+    if (!turn?.asks) return;
+    const names = turn.asks;
+    settle(id);
+    if (always) setChat({ confirm: [...new Set([...chat.value.confirm, ...names])] });
+    await reply(turn.parent, names);
+}
+export function settle(id: string): void {
+    const turn = tree.value.turns.get(id);
+    if (!turn?.asks) return;
+    const next = { ...turn, asks: undefined };
+    tree.value.put(next);
+    show();
+    void store(next).catch(failed);
 }
 
 export async function goOn(id: string): Promise<void> {
@@ -312,7 +395,7 @@ export async function goOn(id: string): Promise<void> {
     const turn: Turn = { ...old, error: undefined, finish: undefined };
     tree.value.put(turn);
     show();
-    await run(turn, tree.value.to(id), true);
+    await run(turn, requestOf(tree.value.to(id), { ...chat.value, model: model.value }, [], true));
 }
 
 export async function edit(id: string, text: string): Promise<void> {

@@ -37,6 +37,7 @@ export interface Turn {
     usage?: { prompt: number; cached: number; generated: number; reasoning: number };
     timings?: { prefillMs: number; perSecond: number; firstMs: number; drafted: number; accepted: number };
     answer?: string; // name for feedback
+    asks?: string[]; // tools that wait for the user's word
     rating?: "up" | "down";
     finish?: string;
     error?: string;

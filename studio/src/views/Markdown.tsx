@@ -3,6 +3,7 @@
 import { useLayoutEffect, useRef } from "preact/hooks";
 import { decorate } from "../lib/decorate";
 import { lastBlock, render } from "../lib/markdown";
+import { soon } from "../lib/soon";
 
 const OPEN_MAX = 12_000; // an open block longer than this grows as plain text until it is complete
 
@@ -17,6 +18,16 @@ export function Markdown({ text, growing, revision }: { text: string; growing: b
     const state = useRef<Grown | null>(null);
     useLayoutEffect(() => {
         const el = root.current!;
+        if (!state.current && !growing) {
+            let wanted = true;
+            soon(() => wanted && show(el));
+            if (!el.childElementCount) el.textContent = text.slice(0, 400);
+            return () => void (wanted = false);
+        }
+        show(el);
+        return undefined;
+    }, [text, growing, revision]);
+    const show = (el: HTMLElement) => {
         let s = state.current;
         if (!s || !text.startsWith(s.shown.slice(0, s.done))) {
             el.replaceChildren();
@@ -43,7 +54,7 @@ export function Markdown({ text, growing, revision }: { text: string; growing: b
             s.open.replaceChildren(nodes);
         }
         s.shown = text;
-    }, [text, growing, revision]);
+    };
     return <div class="markdown" ref={root} />;
 }
 

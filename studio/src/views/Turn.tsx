@@ -1,8 +1,8 @@
 // Turn.tsx: one message, with what led to it: thinking, tools, sources; and what may be done with it.
-import { useState } from "preact/hooks";
+import { useEffect, useState } from "preact/hooks";
 import { number, t, when } from "../i18n";
 import { copy } from "../lib/decorate";
-import { branch, drop, edit, goOn, rate, reply, revision, say, tree, writing } from "../lib/state";
+import { allow, branch, drop, edit, goOn, rate, reply, revision, say, settle, tree, writing } from "../lib/state";
 import { settings } from "../lib/settings";
 import type { Source, Tool, Turn as TurnData } from "../lib/tree";
 import { Icon, IconButton } from "./icons";
@@ -39,6 +39,53 @@ function ToolCall({ tool }: { tool: Tool }) {
                 {tool.result ? <pre class="plain" tabIndex={0}>{tool.result}</pre> : null}
             </div>
         </details>
+    );
+}
+
+// An answer was given without tools that would write, run or send after text of strangers was read. The question waits for
+// a minute, then it counts as answered with no.
+const ASK_S = 60;
+function Approval({ turn }: { turn: TurnData }) {
+    const [left, setLeft] = useState(ASK_S);
+    useEffect(() => {
+        const timer = window.setInterval(() => setLeft((n) => n - 1), 1000);
+        return () => clearInterval(timer);
+    }, []);
+    useEffect(() => {
+        if (left <= 0) settle(turn.id);
+    }, [left]);
+    return (
+        <div class="approval" role="group" aria-label={t("tool.ask", { names: turn.asks!.join(", ") })}>
+            <p><Icon name="tool" /> {t("tool.ask", { names: turn.asks!.join(", ") })} <span class="quiet">{t("tool.ask.about", { s: left })}</span></p>
+            <div class="row end">
+                <button type="button" class="button" onClick={() => settle(turn.id)}>{t("tool.deny")}</button>
+                <button type="button" class="button" onClick={() => void allow(turn.id, true)}>{t("tool.allow.chat")}</button>
+                <button type="button" class="button primary" onClick={() => void allow(turn.id, false)}>{t("tool.allow")}</button>
+            </div>
+        </div>
+    );
+}
+
+function Comment({ turn, done }: { turn: TurnData; done: () => void }) {
+    const [text, setText] = useState("");
+    return (
+        <form
+            class="edit"
+            onSubmit={(e) => {
+                e.preventDefault();
+                done();
+                void rate(turn.id, turn.rating ?? "down", text.trim());
+            }}
+        >
+            <label class="field">
+                <span>{t("turn.comment")}</span>
+                <textarea rows={2} maxLength={1000} value={text} onInput={(e) => setText(e.currentTarget.value)} />
+            </label>
+            <div class="row end">
+                <button type="button" class="button" onClick={done}>{t("cancel")}</button>
+                <button type="submit" class="button primary">{t("turn.comment.send")}</button>
+            </div>
+        </form>
     );
 }
 
@@ -90,7 +137,7 @@ function Edit({ turn, done }: { turn: TurnData; done: () => void }) {
     );
 }
 
-function Actions({ turn, begin }: { turn: TurnData; begin: () => void }) {
+function Actions({ turn, begin, comment }: { turn: TurnData; begin: () => void; comment: () => void }) {
     const all = tree.value.siblings(turn.id);
     const at = all.indexOf(turn.id);
     const mine = turn.role === "assistant";
@@ -110,8 +157,8 @@ function Actions({ turn, begin }: { turn: TurnData; begin: () => void }) {
                 <>
                     <IconButton icon="redo" name={t("turn.redo")} disabled={busy} act={() => void reply(turn.parent)} />
                     <IconButton icon="play" name={t("turn.continue")} disabled={busy} act={() => void goOn(turn.id)} />
-                    <IconButton icon="up" name={t("turn.good")} pressed={turn.rating === "up"} act={() => void rate(turn.id, "up")} />
-                    <IconButton icon="down" name={t("turn.bad")} pressed={turn.rating === "down"} act={() => void rate(turn.id, "down")} />
+                    <IconButton icon="up" name={t("turn.good")} pressed={turn.rating === "up"} act={() => { void rate(turn.id, "up"); if (turn.answer) comment(); }} />
+                    <IconButton icon="down" name={t("turn.bad")} pressed={turn.rating === "down"} act={() => { void rate(turn.id, "down"); if (turn.answer) comment(); }} />
                 </>
             ) : null}
             <IconButton icon="trash" name={t("turn.drop")} disabled={busy} act={() => void drop(turn.id)} />
@@ -121,6 +168,7 @@ function Actions({ turn, begin }: { turn: TurnData; begin: () => void }) {
 
 export function Turn({ turn }: { turn: TurnData }) {
     const [editing, setEditing] = useState(false);
+    const [commenting, setCommenting] = useState(false);
     const live = writing.value === turn.id;
     if (live) revision.value; // subscribes: the turn is written into
     const who = turn.role === "user" ? t("you") : turn.model || t("assistant");
@@ -150,7 +198,9 @@ export function Turn({ turn }: { turn: TurnData }) {
             {turn.sources?.length ? <Sources list={turn.sources} /> : null}
             {turn.error ? <p class="error" role="alert">{turn.error}</p> : null}
             {turn.finish === "length" ? <p class="quiet">{t("finish.length")}</p> : null}
-            {!live && !editing ? <Actions turn={turn} begin={() => setEditing(true)} /> : null}
+            {turn.asks?.length && !live && writing.value === null ? <Approval key={turn.id} turn={turn} /> : null}
+            {!live && !editing ? <Actions turn={turn} begin={() => setEditing(true)} comment={() => setCommenting(true)} /> : null}
+            {commenting ? <Comment turn={turn} done={() => setCommenting(false)} /> : null}
             {!live && turn.role === "assistant" && settings.value.showSteps ? <Figures turn={turn} /> : null}
         </article>
     );

@@ -3,7 +3,8 @@ import type { ComponentChildren } from "preact";
 import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 
 const GUESS = 130; // height of a message that was never shown
-const AROUND = 900; // pixels above and below that are rendered too
+const AROUND = 900; // pixels above and below that are rendered too; after a jump in a task of its own
+const STEP = 300;
 const MOST = 80;
 
 interface Props<T> {
@@ -20,6 +21,12 @@ export function VirtualList<T>({ items, name, resetKey, children, id }: Props<T>
     const stick = useRef(true);
     const [, redraw] = useState(0);
     const [view, setView] = useState({ top: 0, height: 800 });
+    const [around, setAround] = useState(0);
+    useEffect(() => {
+        if (around >= AROUND) return undefined;
+        const timer = requestAnimationFrame(() => setAround(around + STEP));
+        return () => cancelAnimationFrame(timer);
+    }, [around]);
 
     const observer = useRef<ResizeObserver | null>(null);
     observer.current ??= new ResizeObserver((entries) => {
@@ -56,8 +63,8 @@ export function VirtualList<T>({ items, name, resetKey, children, id }: Props<T>
         return low;
     };
     const top = stick.current ? Math.max(0, total - view.height) : view.top;
-    const from = Math.max(0, Math.min(at(top - AROUND), items.length - 1));
-    const to = Math.min(items.length, at(top + view.height + AROUND) + 1, from + MOST);
+    const from = Math.max(0, Math.min(at(top - around), items.length - 1));
+    const to = Math.min(items.length, at(top + view.height + around) + 1, from + MOST);
 
     useLayoutEffect(() => {
         stick.current = true;
@@ -70,6 +77,7 @@ export function VirtualList<T>({ items, name, resetKey, children, id }: Props<T>
     const onScroll = () => {
         const el = box.current!;
         stick.current = el.scrollTop + el.clientHeight > el.scrollHeight - 40;
+        if (Math.abs(el.scrollTop - view.top) > el.clientHeight) setAround(0);
         setView({ top: el.scrollTop, height: el.clientHeight });
     };
     return (

@@ -1,0 +1,92 @@
+// Long conversations and fast answers: no task of the page's main thread takes over 50 ms, and the document stays small.
+import assert from "node:assert/strict";
+import { after, before, test } from "node:test";
+import { closeAll, open, serve, tasksOf } from "./browser.mjs";
+import { begin, frame, last, proxy } from "./proxy.mjs";
+
+const N = 10_000;
+let server, front;
+before(async () => {
+    server = await serve();
+    front = await proxy(server.url, (req, res) => {
+        if (req.url !== "/v1/chat/completions") return false;
+        req.resume();
+        begin(res);
+        let n = 0;
+        const started = Date.now();
+        const timer = setInterval(() => {
+            for (const due = Math.min(5000, Date.now() - started); n < due; n++)
+                res.write(frame({ content: n % 40 === 39 ? "word.\n\n" : n % 200 === 50 ? "**bold** `code` " : "word " }));
+            if (n === 5000) {
+                clearInterval(timer);
+                res.end(last);
+            }
+        }, 10);
+        return true;
+    });
+});
+after(async () => {
+    await closeAll();
+    await front.stop();
+    await server.stop();
+});
+
+const LIMIT_MS = 50; // of processor time
+function report(name, tasks) {
+    const top = (key) => tasks.map((t) => t[key]).sort((a, b) => b - a).slice(0, 5).map((n) => n.toFixed(1)).join(" ");
+    console.log(`${name}: ${tasks.length} tasks; longest, ms of processor: ${top("cpu")}; of wall time: ${top("wall")}`);
+    assert.ok(tasks.length > 20);
+    assert.deepEqual(tasks.filter((t) => t.cpu > LIMIT_MS), []);
+}
+
+test("10,000 messages scroll", async () => {
+    let id;
+    for (let k = 0; k < N; k += 1000) {
+        const items = Array.from({ length: 1000 }, (_, i) => ({ type: "message", role: (k + i) % 2 ? "assistant" : "user",
+            content: [{ type: "input_text", text: `Message **${k + i}**: ${"words of a sentence ".repeat(1 + (i % 7))}\n\n- one\n- two \`code\`` }] }));
+        const res = await fetch(`${server.url}/v1/conversations${id ? `/${id}/items` : ""}`, { method: "POST", body: JSON.stringify(id ? { items } : { title: "long", items }) });
+        assert.equal(res.status, 200);
+        id ??= (await res.json()).id;
+    }
+    const { page } = await open(`${front.url}/#/c/${id}`);
+    await page.getByText("Message 9999").waitFor({ timeout: 60_000 });
+    await page.waitForTimeout(1000);
+    await page.evaluate(() => {
+        window.most = 0;
+        const count = () => {
+            window.most = Math.max(window.most, document.querySelectorAll(".turn").length);
+            requestAnimationFrame(count);
+        };
+        count();
+    });
+    const box = page.locator(".scroller");
+    report("scrolling", await tasksOf(page, async () => {
+        for (let i = 0; i < 40; i++) {
+            await box.evaluate((el, i) => (el.scrollTop -= i % 10 === 9 ? 40_000 : 600), i);
+            await page.waitForTimeout(40);
+        }
+        for (let i = 0; i < 20; i++) {
+            await box.evaluate((el, i) => (el.scrollTop = (el.scrollHeight * i) / 20), i);
+            await page.waitForTimeout(40);
+        }
+    }));
+    const most = await page.evaluate(() => window.most);
+    console.log(`messages in the document: at most ${most}`);
+    assert.ok(most > 0 && most <= 200);
+    await box.evaluate((el) => (el.scrollTop = 0));
+    await page.locator(".turn").first().getByText("Message 0:").waitFor();
+});
+
+test("1,000 tokens per second stream", async () => {
+    const { page } = await open(front.url);
+    await page.getByRole("heading", { name: "What shall we work on?" }).waitFor();
+    await page.waitForTimeout(500);
+    await page.getByRole("textbox", { name: "Message", exact: true }).fill("write");
+    report("streaming", await tasksOf(page, async () => {
+        await page.keyboard.press("Enter");
+        await page.getByRole("button", { name: "Answer again" }).waitFor({ timeout: 60_000 });
+    }));
+    const words = (await page.locator(".turn.assistant .markdown").innerText()).split(/\s+/).length;
+    console.log(`${words} words`);
+    assert.ok(words > 4500);
+});
