@@ -1,6 +1,7 @@
 /* fields.c: the table of request fields. */
 #include "serve/fields_guided.h"
 #include "serve/fields_impl.h"
+#include "serve/json_out.h"
 #include "serve/fields_tools.h"
 
 #include <math.h>
@@ -821,6 +822,40 @@ int fields_read(struct fields *f, json_t *request, enum fields_api api, struct e
         if (row->kind == K_SAFE) f->ignored[(row - rows) / 64] |= 1ull << ((row - rows) % 64);
     }
     return check(f, api, e);
+}
+
+static void put_row(const struct row *r, struct buf *out) {
+    switch (r->kind) {
+    case K_FLOAT:
+    case K_INT:
+        buf_printf(out, "{\"type\":[\"%s\",\"null\"],\"minimum\":",
+                   r->kind == K_INT ? "integer" : "number");
+        json_out_number(out, r->low);
+        buf_puts(out, ",\"maximum\":");
+        json_out_number(out, r->high);
+        buf_putc(out, '}');
+        return;
+    case K_SAFE: buf_puts(out, "{\"description\":\"Has no effect.\"}"); return;
+    case K_NONE:
+        buf_puts(out, "{\"description\":\"Not supported");
+        if (r->only && r->only[0]) buf_printf(out, ", other than %s", r->only);
+        buf_puts(out, ".\"}");
+        return;
+    case K_FN:
+    case K_SKIP: buf_puts(out, "{}"); return;
+    }
+}
+
+void fields_put_schema(enum fields_api api, struct buf *out) {
+    bool first = true;
+    buf_puts(out, "{\"type\":\"object\",\"additionalProperties\":false,\"properties\":{");
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        if (!(rows[i].apis & (unsigned)api)) continue;
+        buf_printf(out, "%s\"%s\":", first ? "" : ",", rows[i].name);
+        put_row(&rows[i], out);
+        first = false;
+    }
+    buf_puts(out, "}}");
 }
 
 void fields_put_ignored(const _Atomic uint64_t *counts, struct buf *out) {

@@ -47,6 +47,8 @@ int fields_read(struct fields *f, json_t *request, enum fields_api api, struct e
 
 /* The field "think" alone (fields_think.c). */
 int fields_think(struct fields *f, json_t *v, const char *name, struct err *e);
+/* The members of an API's requests as a JSON Schema. */
+void fields_put_schema(enum fields_api api, struct buf *out);
 /* The counts of ignored fields, in Prometheus' form; [FIELDS_MAX_ROWS]. */
 void fields_put_ignored(const _Atomic uint64_t *counts, struct buf *out);
 

@@ -9,6 +9,7 @@
 #include "serve/insight.h"
 #include "serve/models_disk.h"
 #include "serve/native.h"
+#include "serve/openapi.h"
 #include "serve/resume.h"
 #include "serve/studio.h"
 
@@ -79,6 +80,7 @@ const struct route routes[] = {
     {"GET", "/chimere/v1/nights", ROUTE_ADMIN, SHAPE_OPENAI, insight_nights},
     {"POST", "/chimere/v1/nights", ROUTE_ADMIN, SHAPE_OPENAI, insight_roll_back},
     {"GET", "/v1/status", ROUTE_QUICK | ROUTE_ADMIN, SHAPE_OPENAI, native_status},
+    {"GET", "/openapi.json", ROUTE_OPEN | ROUTE_QUICK, SHAPE_OPENAI, openapi_json},
     {"GET", "/", ROUTE_OPEN | ROUTE_QUICK, SHAPE_OPENAI, studio_home},
     {"GET", "/studio/*", ROUTE_OPEN | ROUTE_QUICK, SHAPE_OPENAI, studio_asset},
     {"GET", "/v1", ROUTE_OPEN | ROUTE_QUICK, SHAPE_OPENAI, health_live},
