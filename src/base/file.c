@@ -147,6 +147,21 @@ int file_write(const char *path, const void *data, size_t n, struct err *e) {
 
 bool file_exists(const char *path) { return access(path, F_OK) == 0; }
 
+bool file_can_write(const char *folder) {
+    char p[4096];
+    size_t n = strlen(folder);
+    if (!n || n >= sizeof p) return false;
+    memcpy(p, folder, n + 1);
+    while (access(p, F_OK) != 0 && errno == ENOENT) { /* the nearest folder that exists */
+        char *slash = strrchr(p, '/');
+        if (!slash) return access(".", W_OK | X_OK) == 0;
+        if (slash == p) return access("/", W_OK | X_OK) == 0;
+        *slash = 0;
+    }
+    struct stat st;
+    return !stat(p, &st) && S_ISDIR(st.st_mode) && access(p, W_OK | X_OK) == 0;
+}
+
 int file_mkdirs(const char *path, struct err *e) {
     char p[4096];
     size_t n = strlen(path);

@@ -40,6 +40,8 @@ void file_writer_abort(struct file_writer *w);
 int file_write(const char *path, const void *data, size_t n, struct err *e);
 
 bool file_exists(const char *path);
+/* Whether this process may make files in the folder, or could make the folder itself. */
+bool file_can_write(const char *folder);
 int file_mkdirs(const char *path, struct err *e); /* as mkdir -p, mode 0700 for what it makes */
 /* Path of the running program. */
 int file_program(char *out, size_t out_size, struct err *e);

@@ -11,8 +11,8 @@
 #include "base/str.h"
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static enum log_level max_level = LOG_WARN;
-static bool as_json;
+static _Atomic int max_level = LOG_WARN;
+static _Atomic bool as_json;
 static struct {
     char what[64];
     uint64_t total;
@@ -21,7 +21,7 @@ static struct {
 } bar;
 
 void log_set_level(enum log_level level) { max_level = level; }
-bool log_enabled(enum log_level level) { return level <= max_level; }
+bool log_enabled(enum log_level level) { return (int)level <= max_level; }
 
 void log_set_json(bool on) { as_json = on; }
 

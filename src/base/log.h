@@ -9,7 +9,7 @@
 
 enum log_level { LOG_ERROR, LOG_WARN, LOG_INFO, LOG_DEBUG };
 
-/* Both once, before there are threads. */
+/* Both from any thread. */
 void log_set_level(enum log_level level); /* default LOG_WARN */
 void log_set_json(bool on); /* one JSON object per line: time, level, message, members */
 bool log_enabled(enum log_level level);

@@ -33,11 +33,8 @@ static void take_llama(const struct cfg *c, struct load_params *p) {
     p->llama_process = cfg_bool(c, "backend-process");
 }
 
-int chat_rig_load(const struct cfg *c, int32_t n_seq, struct load_params *p, char *path,
-                  size_t path_size, struct err *e) {
+void chat_rig_how(const struct cfg *c, int32_t n_seq, struct load_params *p) {
     load_defaults(p);
-    int rc = model_args_path(c, path, path_size, e);
-    p->path = path;
     p->n_thread = (int32_t)cfg_int(c, "threads");
     p->device = cfg_str(c, "device");
     p->isa = model_args_isa(c);
@@ -61,7 +58,13 @@ int chat_rig_load(const struct cfg *c, int32_t n_seq, struct load_params *p, cha
     p->no_fit = !cfg_bool(c, "fit");
     p->n_lora = cfg_list(c, "lora", &p->loras);
     if (cfg_has(c, "gpu-layers")) take_llama(c, p);
-    return rc;
+}
+
+int chat_rig_load(const struct cfg *c, int32_t n_seq, struct load_params *p, char *path,
+                  size_t path_size, struct err *e) {
+    chat_rig_how(c, n_seq, p);
+    p->path = path;
+    return model_args_path(c, path, path_size, e);
 }
 
 /* The folder of saved states, DIR/states, and their index, DIR/chimere.db. */
@@ -81,8 +84,7 @@ static int open_states(struct chat_rig *r, const struct cfg *c, struct cache_par
     return rc;
 }
 
-/* The text of --chat-template; *text is owned, or NULL. */
-static int read_template(const struct cfg *c, char **text, struct err *e) {
+int chat_rig_template(const struct cfg *c, char **text, struct err *e) {
     const char *name = cfg_str(c, "chat-template"), *known = name ? chat_builtin(name) : NULL;
     size_t n;
     *text = NULL;
@@ -107,7 +109,7 @@ int chat_rig_open(struct chat_rig *r, const struct cfg *c, int32_t n_seq, struct
     int rc = chat_rig_load(c, n_seq, &p, path, sizeof path, e);
     if (!rc) rc = open_states(r, c, &p.plan.engine.cache, dir, sizeof dir, e);
     if (!rc) rc = read_kwargs(r, c, e);
-    if (!rc) rc = read_template(c, &template, e);
+    if (!rc) rc = chat_rig_template(c, &template, e);
     p.template = template;
     if (!rc) rc = load_open(&r->loaded, &p, e);
     mem_free(template);

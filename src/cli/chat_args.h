@@ -82,6 +82,10 @@ struct chat_rig {
 /* What the options say about loading; p->path is path, p->loras are c's. n_seq below 0: -n_seq or fewer. */
 int chat_rig_load(const struct cfg *c, int32_t n_seq, struct load_params *p, char *path,
                   size_t path_size, struct err *e);
+/* The same without the model's file. */
+void chat_rig_how(const struct cfg *c, int32_t n_seq, struct load_params *p);
+/* The text of --chat-template; *text by mem_free, or NULL. */
+int chat_rig_template(const struct cfg *c, char **text, struct err *e);
 int chat_rig_open(struct chat_rig *r, const struct cfg *c, int32_t n_seq, struct err *e);
 void chat_rig_close(struct chat_rig *r);
 /* Sampling as the options say; points into r. */

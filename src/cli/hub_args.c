@@ -113,21 +113,36 @@ static char *kept_token(void) {
     return text;
 }
 
+/* What the name says, the folder of models, and in *found whether the file is there: then its path is in out. */
+static int look_up(const struct cfg *c, const char *name, struct hub_ref *r, char dir[4096],
+                   int *found, char *out, size_t out_size, struct err *e) {
+    const char *own = cfg_str(c, "models-dir");
+    int rc = hub_parse(r, name, e);
+    if (!rc && own) rc = snprintf(dir, 4096, "%s", own) < 4096 ? 0 : CHIMERE_ELIMIT;
+    else if (!rc) rc = file_user_data("models", dir, 4096, e);
+    if (rc) return rc;
+    *found = pull_local(dir, r, out, out_size, e);
+    char hub[4096];
+    if (*found && client_path("HF_HUB_CACHE", "hub", hub, sizeof hub) &&
+        !pull_cached(hub, r, out, out_size, NULL))
+        *found = 0;
+    return 0;
+}
+
+int hub_args_local(const struct cfg *c, const char *name, char *out, size_t out_size,
+                   struct err *e) {
+    char dir[4096];
+    struct hub_ref r;
+    int found = 0, rc = look_up(c, name, &r, dir, &found, out, out_size, e);
+    return rc ? rc : found;
+}
+
 int hub_args_path(const struct cfg *c, const char *name, bool update, int parts, char *out,
                   size_t out_size, struct err *e) {
     char dir[4096];
     struct hub_ref r;
-    const char *own = cfg_str(c, "models-dir");
-    int rc = hub_parse(&r, name, e);
-    if (!rc && own)
-        rc = snprintf(dir, sizeof dir, "%s", own) < (int)sizeof dir ? 0 : CHIMERE_ELIMIT;
-    else if (!rc) rc = file_user_data("models", dir, sizeof dir, e);
+    int found = 0, rc = look_up(c, name, &r, dir, &found, out, out_size, e);
     if (rc) return rc;
-    int found = pull_local(dir, &r, out, out_size, e);
-    char hub[4096];
-    if (found && client_path("HF_HUB_CACHE", "hub", hub, sizeof hub) &&
-        !pull_cached(hub, &r, out, out_size, NULL))
-        found = 0;
     if (!found && !update) return 0;
     const char *offline = cfg_env("HF_HUB_OFFLINE");
     if (offline && strcmp(offline, "0") != 0)

@@ -12,4 +12,8 @@ extern const struct cfg_opt hub_options[];
 int hub_args_path(const struct cfg *c, const char *name, bool update, int parts, char *out,
                   size_t out_size, struct err *e);
 
+/* The same without a network: CHIMERE_ENOENT if the file is not on this machine. */
+int hub_args_local(const struct cfg *c, const char *name, char *out, size_t out_size,
+                   struct err *e);
+
 #endif

@@ -139,6 +139,7 @@ int engine_run(struct engine *e, struct engine_job *j, struct err *err);
 
 struct engine_totals {
     int64_t n_step, n_prompt, n_generated, n_drafted, n_accepted, n_job, n_failed;
+    int32_t n_failed_steps;     /* in a row; a device that failed stays failed */
     int64_t n_row, n_row_whole; /* sampled from; of them those that had to cross to the host */
     int32_t n_active, n_waiting;
     int64_t n_ctx_free;

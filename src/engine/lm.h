@@ -69,6 +69,7 @@ struct lm_fake_params {
     bool select;                           /* its rows pretend to lie elsewhere */
     uint64_t checkpoint_bytes, page_bytes; /* that its states pretend to take */
     int32_t page_us;                       /* and time to restore a page */
+    int32_t n_run_ok;                      /* runs before the device fails; 0: it does not */
     const int32_t *script; /* or: the tokens that it answers with, then eos; borrowed */
     int32_t n_script;
 };

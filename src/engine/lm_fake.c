@@ -24,7 +24,7 @@ struct fake {
     float *logits; /* owned [FORWARD rows, n_vocab] */
     struct lm_ops ops;
     struct dev *ref; /* owned; NULL: rows are not selected from */
-    int32_t n_out, n_alive;
+    int32_t n_out, n_alive, n_run;
     _Atomic uint64_t host_bytes; /* of marks */
 };
 
@@ -111,7 +111,9 @@ static int fake_run(struct lm *l, const struct batch_item *runs, int32_t n_run,
     }
     f->n_out = n_out;
     spend_us(f->p.delay_us);
-    return 0;
+    f->n_run += f->n_run < INT32_MAX;
+    return f->p.n_run_ok && f->n_run > f->p.n_run_ok ? err_set(e, CHIMERE_EIO, "the device failed")
+                                                     : 0;
 }
 
 static int fake_select(struct lm *l, struct select_args *a, struct err *e) {

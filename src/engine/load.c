@@ -16,6 +16,16 @@ void load_defaults(struct load_params *p) {
     engine_defaults(&p->plan.engine);
 }
 
+/* The file and the scale of "FILE:SCALE". */
+static int split_lora(const char *text, char *path, size_t size, double *scale, struct err *e) {
+    *scale = 1;
+    if ((size_t)snprintf(path, size, "%s", text) >= size)
+        return err_set(e, CHIMERE_ELIMIT, "lora: the path is too long");
+    char *colon = strrchr(path, ':');
+    if (colon && str_to_f64(colon + 1, -1000, 1000, scale)) *colon = 0;
+    return 0;
+}
+
 /* lm: the model as libllama has it; NULL: l->model. */
 static int open_loras(struct loaded *l, const struct load_params *p, struct lm *lm, struct err *e) {
     if (p->n_lora > LOAD_MAX_LORAS)
@@ -23,13 +33,10 @@ static int open_loras(struct loaded *l, const struct load_params *p, struct lm *
                        p->n_lora);
     for (size_t i = 0; i < p->n_lora; i++) {
         char path[4096];
-        double scale = 1;
-        if ((size_t)snprintf(path, sizeof path, "%s", p->loras[i]) >= sizeof path)
-            return err_set(e, CHIMERE_ELIMIT, "lora: the path is too long");
-        char *colon = strrchr(path, ':');
-        if (colon && str_to_f64(colon + 1, -1000, 1000, &scale)) *colon = 0;
+        double scale;
         struct lora *lora;
-        int rc = lm ? lm_llama_lora(lm, path, &lora, e) : lora_open(&lora, l->model, path, e);
+        int rc = split_lora(p->loras[i], path, sizeof path, &scale, e);
+        if (!rc) rc = lm ? lm_llama_lora(lm, path, &lora, e) : lora_open(&lora, l->model, path, e);
         if (rc) return rc;
         l->loras[l->n_lora++] = (struct lora_use){lora, (float)scale};
     }
@@ -155,6 +162,39 @@ static int open_own(struct loaded *l, const struct load_params *p, struct err *e
     if (!rc) rc = open_template(l, p, e);
     if (!rc) rc = open_loras(l, p, NULL, e);
     if (!rc) rc = engine_new(&l->engine, l->model, l->tok, &l->plan.engine, e);
+    return rc;
+}
+
+/* The files of adapters: whether each is one of this format. */
+static int check_loras(const struct load_params *p, struct err *e) {
+    for (size_t i = 0; i < p->n_lora; i++) {
+        char path[4096];
+        double scale;
+        struct gguf *file;
+        int rc = split_lora(p->loras[i], path, sizeof path, &scale, e);
+        if (!rc) rc = gguf_open(&file, path, e);
+        if (rc) return rc;
+        gguf_close(file);
+    }
+    return 0;
+}
+
+int load_check(const struct load_params *p, struct memory_plan *plan, struct err *e) {
+    struct loaded l = {.dev = NULL};
+    struct err why = {0};
+    bool foreign;
+    const struct device_params device = {
+        .name = p->device, .n_thread = p->n_thread, .isa = p->isa, .vram_bytes = p->vram_bytes};
+    int rc = choose_backend(&l, p, &foreign, &why, e);
+    if (!rc && !foreign) rc = device_open(&l.dev, &device, e);
+    if (!rc) rc = make_plan(&l, p, foreign, e);
+    if (!rc && !l.gguf) rc = gguf_open(&l.gguf, p->path, e);
+    snprintf(l.name, sizeof l.name, "%s", l.plan.name);
+    if (!rc) rc = vocab_load(&l.tok, l.gguf, e);
+    if (!rc) rc = open_template(&l, p, e);
+    if (!rc) rc = check_loras(p, e);
+    if (!rc && plan) *plan = l.plan;
+    load_close(&l);
     return rc;
 }
 

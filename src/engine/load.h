@@ -58,6 +58,9 @@ struct loaded {
 void load_sampling(const struct gguf *g, struct sampler_params *p);
 
 const struct gguf *load_gguf(const struct loaded *l); /* the file's keys and directory; view */
+/* What load_open would refuse, read from headers: plan, family, tokenizer, template, adapters' files. No
+ * weights are read. plan may be NULL. */
+int load_check(const struct load_params *p, struct memory_plan *plan, struct err *e);
 int load_open(struct loaded *l, const struct load_params *p, struct err *e);
 void load_close(struct loaded *l); /* also one that is all zero */
 

@@ -423,9 +423,11 @@ static bool step(struct sched *s) {
     if (!n_run) return false;
     struct err e = {0};
     if (sched_run_batch(s, n_run, &e)) {
+        s->totals.n_failed_steps += s->totals.n_failed_steps < INT32_MAX;
         fail_batch(s, n_run, &e);
         return true;
     }
+    s->totals.n_failed_steps = 0;
     for (int32_t i = 0; i < n_run; i++) s->n_kept[i] = s->runs[i].n_tok;
     follow_up(s, n_run, n_dec,
               n_run); /* prompts: before the first token comes, whose time they are */

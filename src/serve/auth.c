@@ -202,6 +202,52 @@ void auth_close(struct auth *a) {
     mem_free(a);
 }
 
+/* ---- a new file ---- */
+
+/* The file's key with k's digest, among the first n. Under the lock. */
+static struct auth_key *find_of_file(struct auth *a, size_t n, const struct auth_key *k) {
+    for (size_t i = 0; i < n; i++)
+        if (!a->keys[i].id && memcmp(a->keys[i].digest, k->digest, sizeof k->digest) == 0)
+            return &a->keys[i];
+    return NULL;
+}
+
+/* Under the lock: it never fails half-way, since what is new is counted first. */
+static int take_file(struct auth *a, const struct auth *read, struct err *e) {
+    size_t n_old = a->n, n_new = 0;
+    for (size_t i = 0; i < read->n; i++) n_new += !find_of_file(a, n_old, &read->keys[i]);
+    if (n_old + n_new > MAX_KEYS)
+        return err_set(e, CHIMERE_ELIMIT,
+                       "api keys: expected at most %d since the start, removed ones too", MAX_KEYS);
+    for (size_t i = 0; i < n_old; i++)
+        if (!a->keys[i].id) a->keys[i].removed = true;
+    for (size_t i = 0; i < read->n; i++) {
+        const struct auth_key *k = &read->keys[i];
+        struct auth_key *old = find_of_file(a, n_old, k);
+        if (!old) {
+            a->keys[a->n++] = *k;
+            continue;
+        }
+        if (old->per_minute != k->per_minute) old->tokens = (double)k->per_minute;
+        old->removed = false;
+        old->is_admin = k->is_admin;
+        old->max_parallel = k->max_parallel;
+        old->per_minute = k->per_minute;
+    }
+    return 0;
+}
+
+int auth_reload(struct auth *a, const char *text, struct err *e) {
+    struct auth *read = NULL;
+    int rc = auth_open(&read, text, NULL, e);
+    if (rc) return rc;
+    pthread_mutex_lock(&a->lock);
+    rc = take_file(a, read, e);
+    pthread_mutex_unlock(&a->lock);
+    auth_close(read);
+    return rc;
+}
+
 /* ---- requests ---- */
 
 bool auth_is_needed(struct auth *a) {

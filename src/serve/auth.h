@@ -24,6 +24,9 @@ int auth_open(struct auth **out, const char *text, struct store *s, struct err *
 void auth_close(struct auth *a);
 /* False: there are no keys, nobody is asked for one. True once there was one, whatever becomes of it. */
 bool auth_is_needed(struct auth *a);
+/* text takes the place of the key file, or NULL: of no file. A key that is still there keeps its counts;
+ * one that is not is refused from now on. Nothing changes if the text is refused. */
+int auth_reload(struct auth *a, const char *text, struct err *e);
 /* Takes over what another process changed in the store. */
 void auth_refresh(struct auth *a);
 struct auth_who {                       /* as of one request */

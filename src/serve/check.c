@@ -165,7 +165,7 @@ int check_key(struct http_request *r) {
     struct server *s = r->s;
     struct auth_who who;
     r->is_admin = check_is_loopback(r->owner);
-    if (!s->asks_keys && (!s->auth || !auth_is_needed(s->auth))) return 0;
+    if (!s->asks_keys && !auth_is_needed(s->auth)) return 0;
     s->asks_keys = true;
     r->is_admin = false;
     if (r->route && r->route->flags & ROUTE_OPEN) return 0;

@@ -422,14 +422,14 @@ struct gen *gen_new(struct http_request *r, const struct gen_form *form, const c
     g->created = (int64_t)time(NULL);
     snprintf(g->id, sizeof g->id, "%s%s", id_prefix, r->id);
     request_init(&g->request);
-    g->request.think = r->s->p.think;
+    g->request.think = r->s->think;
     g->request.owner = r->owner;
     g->request.sampling.seed = hash_mix((uint64_t)clock_ns()) ^ hash_bytes(r->id, strlen(r->id), 1);
     buf_init(&g->frame, MAX_TEXT);
     buf_init(&g->prefix, 1 << 16);
     buf_init(&g->note, MAX_TEXT);
-    if (r->s->p.timeout_s > 0)
-        r->deadline_ns = r->begin_ns + (int64_t)r->s->p.timeout_s * 1000000000;
+    int timeout_s = r->s->timeout_s;
+    if (timeout_s > 0) r->deadline_ns = r->begin_ns + (int64_t)timeout_s * 1000000000;
     http_job_begin(r, &(struct http_job){.gone = gone, .free = free_gen, .ping = form->ping}, x);
     return g;
 }

@@ -11,11 +11,29 @@ static void send_body(struct http_request *r, int status, struct buf *out) {
     buf_fini(out);
 }
 
-void health_live(struct http_request *r) {
+enum { MAX_FAILED_STEPS = 3 }; /* one may be a request's own doing */
+
+/* Whether the first model's device has failed: it stays so until the process is started again. */
+static bool is_failed(const struct server *s) {
+    const struct backend *b = s->n_gate ? catalog_at(s->p.catalog, 0) : NULL;
+    struct engine_totals t = {0};
+    if (b && b->model && b->model->engine) engine_totals(b->model->engine, &t);
+    return t.n_failed_steps >= MAX_FAILED_STEPS;
+}
+
+void health_ok(struct http_request *r) {
     struct buf out;
     buf_init(&out, 4096);
     buf_puts(&out, "{\"status\":\"ok\"}");
     send_body(r, 200, &out);
+}
+
+void health_live(struct http_request *r) {
+    struct buf out;
+    bool failed = is_failed(http_server(r));
+    buf_init(&out, 4096);
+    buf_printf(&out, "{\"status\":\"%s\"}", failed ? "engine failed" : "ok");
+    send_body(r, failed ? 503 : 200, &out);
 }
 
 /* Requests in progress, without the one that asks. */
@@ -31,8 +49,9 @@ static int32_t n_other(struct server *s) {
 void health_ready(struct http_request *r) {
     struct server *s = http_server(r);
     struct buf out;
-    const char *state = s->stopping   ? "stopping"
-                        : s->draining ? "draining"
+    const char *state = s->stopping    ? "stopping"
+                        : s->draining  ? "draining"
+                        : is_failed(s) ? "engine failed"
                         : s->n_gate && queue_n_waiting(s->gates[0]) >= s->p.max_waiting
                             ? "queue full"
                             : "ready";

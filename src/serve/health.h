@@ -6,7 +6,8 @@
 
 #include "serve/http.h"
 
-void health_live(struct http_request *r);
+void health_ok(struct http_request *r);    /* it answers: 200, whatever its state */
+void health_live(struct http_request *r);  /* 503: only a restart helps, the device failed */
 void health_ready(struct http_request *r); /* 503: send requests elsewhere */
 void health_drain(struct http_request *r); /* 202: answers are in progress; 200: none is */
 void health_undrain(struct http_request *r);

@@ -691,28 +691,9 @@ void http_stream_end(struct http_request *r) {
 
 /* ---- start and stop ---- */
 
-static int read_address(const char *host, int port, struct sockaddr_storage *out, struct err *e) {
-    struct sockaddr_in *v4 = (struct sockaddr_in *)(void *)out;
-    struct sockaddr_in6 *v6 = (struct sockaddr_in6 *)(void *)out;
-    memset(out, 0, sizeof *out);
-    if (strcmp(host, "localhost") == 0) host = "127.0.0.1";
-    if (inet_pton(AF_INET, host, &v4->sin_addr) == 1) {
-        v4->sin_family = AF_INET;
-        v4->sin_port = htons((uint16_t)port);
-        return 0;
-    }
-    if (inet_pton(AF_INET6, host, &v6->sin6_addr) == 1) {
-        v6->sin6_family = AF_INET6;
-        v6->sin6_port = htons((uint16_t)port);
-        return 0;
-    }
-    return err_set(e, CHIMERE_EINVAL, "host: expected an address such as 127.0.0.1, got %.80s",
-                   host);
-}
-
 int http_listen(struct server *s, struct err *e) {
     struct sockaddr_storage addr;
-    int rc = read_address(s->p.host, s->p.port, &addr, e);
+    int rc = check_listen(s->p.host, s->p.port, &addr, e);
     if (rc) return rc;
     unsigned flags = MHD_USE_EPOLL_INTERNAL_THREAD | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_ERROR_LOG;
     if (addr.ss_family == AF_INET6) flags |= MHD_USE_IPv6;

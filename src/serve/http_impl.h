@@ -85,9 +85,12 @@ struct server {
     _Atomic bool draining; /* new work is refused; health and status are still answered */
     struct queue **gates;  /* owned [n_gate]: of each entry of the catalogue */
     size_t n_gate;
-    struct auth *auth;      /* owned; NULL: open to all, and so without keys in it */
+    struct auth *auth;      /* owned; open to all while there are no keys in it */
     _Atomic bool asks_keys; /* there is a key */
-    _Atomic int n_waking;   /* threads that are resuming a connection */
+    /* Of p, and later of serve_reload. */
+    _Atomic int timeout_s, ping_s, grace_s;
+    _Atomic bool think;
+    _Atomic int n_waking; /* threads that are resuming a connection */
     struct metrics metrics;
     struct kept *kept;        /* owned: answers of the responses API */
     struct mcp_sessions *mcp; /* owned; NULL without an orchestrator */

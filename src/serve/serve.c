@@ -27,6 +27,13 @@ static void set_defaults(struct serve_params *p) {
     set_default(&p->ping_s, 10);
 }
 
+static void set_live(struct server *s, const struct serve_params *p) {
+    s->timeout_s = p->timeout_s;
+    s->ping_s = p->ping_s > 0 ? p->ping_s : 10;
+    s->grace_s = p->grace_s;
+    s->think = p->think;
+}
+
 static int open_gates(struct server *s, struct err *e) {
     s->n_gate = catalog_count(s->p.catalog);
     s->gates = mem_alloc_array(s->n_gate, sizeof *s->gates);
@@ -48,6 +55,7 @@ int serve_open(struct server **out, const struct serve_params *p, struct err *e)
     s->created = (int64_t)time(NULL);
     s->epoll_fd = s->wake_fd = -1;
     set_defaults(&s->p);
+    set_live(s, &s->p);
     if (gethostname(s->machine, sizeof s->machine - 1)) s->machine[0] = 0;
     pthread_mutex_init(&s->live_lock, NULL);
     pthread_mutex_init(&s->work_lock, NULL);
@@ -57,7 +65,7 @@ int serve_open(struct server **out, const struct serve_params *p, struct err *e)
     pthread_cond_init(&s->has_work, NULL);
     int rc = open_gates(s, e);
     struct store *keys = p->no_store_keys ? NULL : p->store;
-    if (!rc && (p->keys || keys)) rc = auth_open(&s->auth, p->keys, keys, e);
+    if (!rc) rc = auth_open(&s->auth, p->keys, keys, e);
     if (s->auth) s->asks_keys = auth_is_needed(s->auth);
     if (!rc && p->store) rc = record_open(&s->record, p->store, e);
     if (!rc && !(s->kept = kept_new(KEPT_MAX_BYTES, KEPT_SECONDS)))
@@ -71,6 +79,12 @@ int serve_open(struct server **out, const struct serve_params *p, struct err *e)
     if (!rc) rc = http_listen(s, e);
     if (rc) serve_close(s);
     else *out = s;
+    return rc;
+}
+
+int serve_reload(struct server *s, const struct serve_params *p, struct err *e) {
+    int rc = auth_reload(s->auth, p->keys, e);
+    if (!rc) set_live(s, p);
     return rc;
 }
 
@@ -117,7 +131,7 @@ void serve_stop(struct server *s) {
     if (!s->mhd) return;
     MHD_socket listening = MHD_quiesce_daemon(s->mhd);
     if (listening != MHD_INVALID_SOCKET) close(listening);
-    if (wait_idle(s, s->p.grace_s)) return;
+    if (wait_idle(s, s->grace_s)) return;
     log_info("cutting the answers that are still under way");
     cut_all(s);
     wait_idle(s, 5);

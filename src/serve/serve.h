@@ -66,8 +66,13 @@ struct server;
 
 int serve_open(struct server **out, const struct serve_params *p, struct err *e);
 int serve_port(const struct server *s);
+/* What serve_open would refuse of host, keys and certificate. It does not listen. */
+int serve_check(const struct serve_params *p, struct err *e);
 /* No new requests; running answers may end within grace_s, then they are cut with a proper end. */
 void serve_stop(struct server *s);
+/* Takes over keys, timeout_s, ping_s, grace_s and think; nothing, if it fails. One thread at a time; p is
+ * borrowed for the call. Answers that have begun keep their deadline. */
+int serve_reload(struct server *s, const struct serve_params *p, struct err *e);
 void serve_close(struct server *s); /* after serve_stop, or stops at once */
 
 #endif

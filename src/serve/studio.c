@@ -87,7 +87,7 @@ void studio_home(struct http_request *r) {
     const char *accept = http_header(r, "Accept");
     const struct studio_file *page = r->s->p.no_studio ? NULL : find("index.html");
     if (page && accept && strstr(accept, "text/html")) send_file(r, page);
-    else health_live(r);
+    else health_ok(r);
 }
 
 void studio_asset(struct http_request *r) {

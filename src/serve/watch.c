@@ -70,7 +70,7 @@ static enum due look(struct http_request *r, int64_t now) {
     int64_t silent = now - r->last_ns;
     if (r->job_open && r->deadline_ns && now > r->deadline_ns && !r->told) due = DUE_STOP;
     else if (r->job_open && r->state == HTTP_STREAM && r->job.ping &&
-             silent > (int64_t)r->s->p.ping_s * 1000000000)
+             silent > (int64_t)r->s->ping_s * 1000000000)
         due = DUE_PING;
     if (due && r->n_ref > 0) r->n_ref++;
     else due = DUE_NOTHING;
@@ -128,7 +128,7 @@ static void *watch(void *arg) {
         tick = now;
         check_requests(s, now);
         check_sockets(s, now);
-        if (s->auth) auth_refresh(s->auth);
+        auth_refresh(s->auth);
         if (s->wants_trim) {
             s->wants_trim = false;
             malloc_trim(0);

@@ -153,6 +153,13 @@ static int apply(struct store *s, const struct store_migration *table, int64_t v
     return rc;
 }
 
+int store_is_newer(const struct store *s, int n, int64_t version, struct err *e) {
+    err_set(e, CHIMERE_EUNSUPPORTED, "%s: schema version: expected at most %d, got %lld", s->path,
+            n, (long long)version);
+    err_hint(e, "it was written by a newer chimere: update this one, or name another file");
+    return CHIMERE_EUNSUPPORTED;
+}
+
 int store_migrate(struct store *s, const struct store_migration *table, int n, struct err *e) {
     int64_t v = 0;
     int rc = user_version(s, &v, e);
@@ -160,10 +167,5 @@ int store_migrate(struct store *s, const struct store_migration *table, int n, s
         rc = apply(s, table, v, e);
         if (!rc) rc = user_version(s, &v, e);
     }
-    if (!rc && v > n) {
-        rc = err_set(e, CHIMERE_EUNSUPPORTED, "%s: schema version: expected at most %d, got %lld",
-                     s->path, n, (long long)v);
-        err_hint(e, "it was written by a newer chimere: update this one, or name another file");
-    }
-    return rc;
+    return !rc && v > n ? store_is_newer(s, n, v, e) : rc;
 }

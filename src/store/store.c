@@ -89,15 +89,21 @@ static int pragma_int(struct store *s, const char *sql, int64_t *v, struct err *
     return code;
 }
 
-static int set_up(struct store *s, struct err *e) {
-    int64_t id = 0, version = 0, n_table = 0;
-    int rc = pragma_int(s, "PRAGMA application_id", &id, e);
-    if (!rc) rc = pragma_int(s, "PRAGMA user_version", &version, e);
-    if (!rc) rc = pragma_int(s, "SELECT count(*) FROM sqlite_schema", &n_table, e);
-    if (!rc && id != APPLICATION_ID && (id || version || n_table)) {
+static int check_id(struct store *s, int64_t *id, int64_t *version, int64_t *n_table,
+                    struct err *e) {
+    int rc = pragma_int(s, "PRAGMA application_id", id, e);
+    if (!rc) rc = pragma_int(s, "PRAGMA user_version", version, e);
+    if (!rc) rc = pragma_int(s, "SELECT count(*) FROM sqlite_schema", n_table, e);
+    if (!rc && *id != APPLICATION_ID && (*id || *version || *n_table)) {
         rc = err_set(e, CHIMERE_EMISMATCH, "%s: a database of another program", s->path);
         err_hint(e, "name another file");
     }
+    return rc;
+}
+
+static int set_up(struct store *s, struct err *e) {
+    int64_t id = 0, version = 0, n_table = 0;
+    int rc = check_id(s, &id, &version, &n_table, e);
     char sql[128];
     sqlite3_snprintf(sizeof sql, sql,
                      "PRAGMA application_id = %d; PRAGMA journal_mode = WAL;"
@@ -145,6 +151,18 @@ int store_open(struct store **out, const char *path, struct err *e) {
     }
     *out = s;
     return 0;
+}
+
+int store_probe(const char *path, struct err *e) {
+    struct store s = {.path = (char *)path};
+    int64_t id = 0, version = 0, n_table = 0;
+    int got = sqlite3_open_v2(path, &s.db, SQLITE_OPEN_READONLY | SQLITE_OPEN_EXRESCODE, NULL);
+    int rc = got == SQLITE_OK ? check_id(&s, &id, &version, &n_table, e) : 0;
+    if (got != SQLITE_OK && (got & 0xff) != SQLITE_CANTOPEN) rc = store_fail(&s, got, "open", e);
+    else if (got != SQLITE_OK && access(path, F_OK) == 0) rc = store_fail(&s, got, "open", e);
+    if (!rc && version > store_n_migration) rc = store_is_newer(&s, store_n_migration, version, e);
+    sqlite3_close(s.db);
+    return rc;
 }
 
 void store_close(struct store *s) {

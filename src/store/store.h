@@ -19,6 +19,8 @@ struct store;
 
 /* Makes the file (mode 0600) and brings it to the newest schema. Folders must exist. */
 int store_open(struct store **out, const char *path, struct err *e);
+/* What store_open would refuse, without changing the file; 0 also if there is none. */
+int store_probe(const char *path, struct err *e);
 void store_close(struct store *s);
 int64_t store_now_ms(void);
 /* Reads every page: 0, or CHIMERE_EFORMAT with what is wrong. Seconds a gigabyte. */

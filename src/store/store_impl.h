@@ -175,6 +175,7 @@ struct store_migration {
 extern const struct store_migration store_migrations[];
 extern const int store_n_migration;
 /* Brings db from its user_version to n rows of the table; each row is one transaction. For tests, too. */
+int store_is_newer(const struct store *s, int n, int64_t version, struct err *e);
 int store_migrate(struct store *s, const struct store_migration *table, int n, struct err *e);
 
 #endif

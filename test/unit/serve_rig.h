@@ -22,6 +22,7 @@
 
 #define RIG_FN static __attribute__((unused))
 
+static int32_t rig_n_run_ok;     /* before the device fails; 0: it does not */
 static uint64_t rig_cache_bytes; /* of the prompt cache; 0: none */
 static struct gguf *file;
 static struct tok *tok;
@@ -70,6 +71,7 @@ RIG_FN void rig_open(struct rig *r, const char *answer, int delay_us, struct ser
                                .n_ctx = 65536,
                                .n_seq = n_seq,
                                .delay_us = delay_us,
+                               .n_run_ok = rig_n_run_ok,
                                .script = answer ? r->script : NULL,
                                .n_script = (int32_t)r->n_script};
     struct engine_params ep;

@@ -609,6 +609,38 @@ static void test_keys(void **state) {
     rig_close(&r);
 }
 
+/* A key file that changed: counts of keys that stay, and a file that is refused. */
+static void test_reload(void **state) {
+    struct rig r;
+    struct err e = {0};
+    static const char alice[] = "Authorization: Bearer secret-one\r\n";
+    (void)state;
+    rig_open(&r, script, 0, (struct serve_params){0}, 4);
+    assert_int_equal(status_of(get(&r, "/v1/models", NULL)), 200); /* no keys yet */
+    struct serve_params p = {.keys = "secret-one alice per-minute=2\nsecret-two bob"};
+    assert_int_equal(serve_reload(r.s, &p, &e), 0);
+    assert_int_equal(status_of(get(&r, "/v1/models", NULL)), 401);
+    assert_int_equal(status_of(get(&r, "/v1/models", alice)), 200);
+    assert_int_equal(status_of(get(&r, "/v1/models", alice)), 200);
+    p.keys = "secret-one alice per-minute=2\nsecret-three carol";
+    assert_int_equal(serve_reload(r.s, &p, &e), 0);
+    assert_int_equal(status_of(get(&r, "/v1/models", alice)), 429); /* what she used still counts */
+    assert_int_equal(status_of(get(&r, "/v1/models", "x-api-key: secret-two\r\n")), 401);
+    assert_int_equal(status_of(get(&r, "/v1/models", "x-api-key: secret-three\r\n")), 200);
+    p.keys = "secret-two bob\nshort";
+    assert_int_not_equal(serve_reload(r.s, &p, &e), 0);
+    assert_non_null(strstr(e.text, "line 2"));
+    assert_int_equal(status_of(get(&r, "/v1/models", "x-api-key: secret-two\r\n")), 401);
+    assert_int_equal(status_of(get(&r, "/v1/models", "x-api-key: secret-three\r\n")), 200);
+    p.keys = "secret-two bob";
+    assert_int_equal(serve_reload(r.s, &p, &e), 0); /* a key that was there before */
+    assert_int_equal(status_of(get(&r, "/v1/models", "x-api-key: secret-two\r\n")), 200);
+    p.keys = NULL;
+    assert_int_equal(serve_reload(r.s, &p, &e), 0); /* no keys at all never opens a server */
+    assert_int_equal(status_of(get(&r, "/v1/models", NULL)), 401);
+    rig_close(&r);
+}
+
 static void test_origins(void **state) {
     struct rig r;
     const char *const origins[] = {"http://good.example"};
@@ -708,6 +740,25 @@ static void test_drain_is_admins(void **state) {
     assert_int_equal(status_of(hear(fd)), 403);
     assert_int_equal(drain(&r, "POST"), 401);
     assert_int_equal(status_of(get(&r, "/health/ready", NULL)), 200);
+    rig_close(&r);
+}
+
+/* A device that failed stays failed: probes say so, and only a restart helps. */
+static void test_engine_failed(void **state) {
+    struct rig r;
+    static const char body[] = "{" HI ",\"max_tokens\":2}";
+    (void)state;
+    rig_n_run_ok = 2;
+    rig_open(&r, script, 0, (struct serve_params){0}, 4);
+    rig_n_run_ok = 0;
+    assert_int_equal(status_of(get(&r, "/health/ready", NULL)), 200);
+    for (int i = 0; i < 4; i++) assert_true(status_of(call(&r, CHAT, body)) == (i ? 500 : 200));
+    int64_t start = clock_ns();
+    while (status_of(get(&r, "/health/ready", NULL)) != 503)
+        assert_true(clock_ms_since(start) < 2000 * TEST_SLOWNESS);
+    assert_non_null(strstr(reply.p, "engine failed"));
+    assert_int_equal(status_of(get(&r, "/health/live", NULL)), 503);
+    assert_int_equal(status_of(get(&r, "/health", NULL)), 200);
     rig_close(&r);
 }
 
@@ -846,7 +897,8 @@ int main(void) {
         cmocka_unit_test(test_stop),         cmocka_unit_test(test_timeout),
         cmocka_unit_test(test_stop_stuck),   cmocka_unit_test(test_vectors),
         cmocka_unit_test(test_drain),        cmocka_unit_test(test_drain_is_admins),
-        cmocka_unit_test(test_ready_queue),
+        cmocka_unit_test(test_ready_queue),  cmocka_unit_test(test_engine_failed),
+        cmocka_unit_test(test_reload),
     };
     int rc = cmocka_run_group_tests(tests, open_model, close_model);
     buf_fini(&reply);

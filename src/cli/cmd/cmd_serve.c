@@ -6,6 +6,7 @@
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "base/buf.h"
 #include "base/file.h"
@@ -15,6 +16,8 @@
 #include "cli/chat_args.h"
 #include "cli/encoder_args.h"
 #include "cli/odo_args.h"
+#include "cli/serve_check.h"
+#include "cli/serve_reload.h"
 #include "cli/hub_args.h"
 #include "backend/catalog.h"
 #include "backend/embed.h"
@@ -70,8 +73,15 @@ const struct cfg_opt serve_options[] = {
     {"studio", 0, CFG_BOOL, NULL, "true", 0, 0, NULL, "the page at /; --no-studio"},
     {"odo", 0, CFG_BOOL, NULL, "true", 0, 0, NULL,
      "the orchestrator beside the model, as model \"odo\"; --no-odo"},
+    {"check", 0, CFG_BOOL, NULL, "false", 0, 0, NULL,
+     "check options, files, keys, pipelines and the model's header, then end"},
     ODO_OPTIONS,
     {0}};
+
+static const char serve_usage[] =
+    "usage: chimere serve [-m FILE] [--host ADDRESS] [--port N] [--parallel N] [--ctx N]\n"
+    "                     [--api-key FILE] [--tls-cert FILE --tls-key FILE] [--cors ORIGIN]\n"
+    "                     [--config FILE] [--check]";
 
 /* Text of a file given by an option, or NULL; owned. */
 static int read_option(const struct cfg *c, const char *name, char **text, struct err *e) {
@@ -121,13 +131,22 @@ static bool is_loopback(const char *host) {
            strcmp(host, "::1") == 0;
 }
 
-static void wait_for_signal(void) {
+/* What this process waits for instead of being ended by it. Closing the terminal that a server was started in
+ * still ends it. */
+static void signals(sigset_t *set) {
+    sigemptyset(set);
+    sigaddset(set, SIGINT);
+    sigaddset(set, SIGTERM);
+    sigaddset(set, SIGHUP);
+}
+
+static void wait_for_signal(const struct serve_reload *r, struct server *s,
+                            const struct serve_params *p) {
     sigset_t set;
-    int got;
-    sigemptyset(&set);
-    sigaddset(&set, SIGINT);
-    sigaddset(&set, SIGTERM);
-    sigwait(&set, &got);
+    int got = 0;
+    bool has_terminal = isatty(STDIN_FILENO);
+    signals(&set);
+    while (!sigwait(&set, &got) && got == SIGHUP && !has_terminal) serve_reload_options(r, s, p);
 }
 
 static void name_of(const struct cfg *c, char *out, size_t size) {
@@ -175,8 +194,9 @@ static int open_others(const struct cfg *c, struct models **r, struct catalog *c
     return rc;
 }
 
-static int serve_model(struct chat_rig *r, const struct cfg *c, struct serve_params *p,
+static int serve_model(struct chat_rig *r, struct serve_reload *reload, struct serve_params *p,
                        struct err *e) {
+    const struct cfg *c = reload->c;
     struct backend_model model = {.m = r->m,
                                   .gguf = r->loaded.gguf,
                                   .engine = r->engine,
@@ -187,7 +207,8 @@ static int serve_model(struct chat_rig *r, const struct cfg *c, struct serve_par
                                   .n_seq = r->loaded.plan.engine.n_seq,
                                   .template_context = r->template_kwargs,
                                   .engram_dir = cfg_str(c, "engram-dir")};
-    p->think |= json_is_true(json_object_get(r->template_kwargs, "enable_thinking"));
+    reload->always_thinks = json_is_true(json_object_get(r->template_kwargs, "enable_thinking"));
+    p->think |= reload->always_thinks;
     char name[128];
     struct backend *backend;
     struct server *s;
@@ -226,7 +247,7 @@ static int serve_model(struct chat_rig *r, const struct cfg *c, struct serve_par
                scheme, p->host, serve_port(s), backend->name, model.n_seq, scheme, p->host,
                serve_port(s));
         fflush(stdout);
-        wait_for_signal();
+        wait_for_signal(reload, s, p);
         log_info("stopping");
         serve_close(s);
     }
@@ -252,7 +273,8 @@ static int is_key(void *ud, const struct store_key *k) {
     return 1;
 }
 
-static int run(const struct cfg *c, struct err *e) {
+static int run(struct serve_reload *reload, int *status, struct err *e) {
+    const struct cfg *c = reload->c;
     int32_t n_seq = slots(c);
     char *keys = NULL, *cert = NULL, *key = NULL;
     struct chat_rig r;
@@ -293,7 +315,9 @@ static int run(const struct cfg *c, struct err *e) {
     p.keys = keys;
     p.tls_cert = cert;
     p.tls_key = key;
-    if (!rc) rc = chat_rig_open(&r, c, n_seq, e);
+    if (!rc && cfg_bool(c, "check")) *status = serve_check_all(c, &p, n_seq);
+    bool opens = !rc && !cfg_bool(c, "check");
+    if (opens) rc = chat_rig_open(&r, c, n_seq, e);
     const struct curated *best =
         rc == CHIMERE_ELIMIT ? recommend_best(plan_available_bytes()) : NULL;
     if (best) {
@@ -301,7 +325,7 @@ static int run(const struct cfg *c, struct err *e) {
         snprintf(hint, sizeof hint, "%s", e->hint);
         err_hint(e, "%.80s; or a model that fits here: chimere serve -m %s", hint, best->name);
     }
-    if (!rc) {
+    if (opens && !rc) {
         bool asks = keys || (cfg_bool(c, "keys") && r.store &&
                              store_key_list(r.store, is_key, NULL, NULL) > 0);
         if (!is_loopback(p.host) && !asks)
@@ -312,7 +336,7 @@ static int run(const struct cfg *c, struct err *e) {
         if (!rc && ranker.m) rc = rerank_open(&p.rerank, ranker.m, ranker.tok, 0, e);
         p.embed_name = encoder.name;
         p.rerank_name = ranker.name;
-        if (!rc) rc = serve_model(&r, c, &p, e);
+        if (!rc) rc = serve_model(&r, reload, &p, e);
         embed_close(p.embed);
         rerank_close(p.rerank);
         encoder_rig_close(&encoder);
@@ -331,20 +355,15 @@ int cmd_serve(int argc, char **argv) {
     /* glibc raises this by itself with each large block that is freed, until states, which come and go by the
      * thousand, fragment the heap: 240 MB after 2,000 requests that hold 190. */
     mallopt(M_MMAP_THRESHOLD, 128 << 10);
-    if (!cli_parse(&c, serve_options,
-                   "usage: chimere serve [-m FILE] [--host ADDRESS] [--port N] [--parallel N] "
-                   "[--ctx N]\n                     [--api-key FILE] [--tls-cert FILE --tls-key "
-                   "FILE] [--cors ORIGIN] [--config FILE]",
-                   argc, argv, &status))
-        return status;
+    if (!cli_parse(&c, serve_options, serve_usage, argc, argv, &status)) return status;
     struct err e = {0};
     sigset_t set;
-    sigemptyset(&set);
-    sigaddset(&set, SIGINT);
-    sigaddset(&set, SIGTERM);
+    signals(&set);
     pthread_sigmask(SIG_BLOCK, &set, NULL); /* in every thread; wait_for_signal takes them */
+    struct serve_reload reload = {.c = c, .usage = serve_usage, .argc = argc, .argv = argv};
     int rc = model_args_talk(c, &e);
-    if (!rc) rc = run(c, &e);
+    status = 0;
+    if (!rc) rc = run(&reload, &status, &e);
     cfg_free(c);
-    return rc ? cli_fail(&e) : 0;
+    return rc ? cli_fail(&e) : status;
 }

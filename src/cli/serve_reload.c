@@ -1,0 +1,87 @@
+#include "cli/serve_reload.h"
+
+#include <string.h>
+
+#include "base/buf.h"
+#include "base/file.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "cli/manual.h"
+
+extern const struct cfg_opt serve_options[];
+
+/* Options that take effect without a restart. */
+static const char *const live[] = {"api-key", "timeout",   "ping",    "grace",
+                                   "think",   "log-level", "verbose", "log-json"};
+
+static bool is_live(const char *name) {
+    for (size_t i = 0; i < sizeof live / sizeof *live; i++)
+        if (strcmp(name, live[i]) == 0) return true;
+    return false;
+}
+
+/* The model that answers if none is named was chosen at the start. */
+static int keep_model(const struct serve_reload *r, struct cfg *now, struct err *e) {
+    if (cfg_str(now, "model") || !cfg_str(r->c, "model")) return 0;
+    return cfg_set(now, "model", cfg_str(r->c, "model"), e);
+}
+
+static bool is_same_text(const char *a, const char *b) {
+    return a == b || (a && b && strcmp(a, b) == 0);
+}
+
+static bool is_same(const struct cfg *a, const struct cfg *b, const struct cfg_opt *o) {
+    const char *const *x, *const *y;
+    if (o->type == CFG_STR || o->type == CFG_ENUM) /* cfg_text hides secrets */
+        return is_same_text(cfg_str(a, o->name), cfg_str(b, o->name));
+    if (o->type != CFG_LIST) return is_same_text(cfg_text(a, o->name), cfg_text(b, o->name));
+    size_t n = cfg_list(a, o->name, &x);
+    bool same = n == cfg_list(b, o->name, &y);
+    for (size_t i = 0; same && i < n; i++) same = is_same_text(x[i], y[i]);
+    return same;
+}
+
+static void name_others(const struct serve_reload *r, const struct cfg *now) {
+    const struct cfg_opt *tables[CLI_MAX_TABLES];
+    struct buf names;
+    buf_init(&names, 1 << 16);
+    cli_tables(serve_options, tables);
+    for (int t = 0; tables[t]; t++)
+        for (const struct cfg_opt *o = tables[t]; o->name; o++)
+            if (!is_live(o->name) && !is_same(r->c, now, o))
+                buf_printf(&names, "%s%s", names.n ? ", " : "", o->name);
+    if (names.n) log_warn("SIGHUP: changed, but needs a restart: %s", names.p);
+    buf_fini(&names);
+}
+
+void serve_reload_options(const struct serve_reload *r, struct server *s,
+                          const struct serve_params *started) {
+    struct cfg *now;
+    struct err e = {0};
+    char *keys = NULL;
+    size_t n = 0;
+    int status;
+    if (!cli_parse(&now, serve_options, r->usage, r->argc, r->argv, &status)) {
+        log_error("SIGHUP: the options are refused; those from before stay in force");
+        return;
+    }
+    int rc = keep_model(r, now, &e);
+    const char *path = cfg_str(now, "api-key");
+    if (!rc && path) rc = file_read(path, 1 << 20, &keys, &n, &e);
+    struct serve_params p = *started;
+    p.keys = keys;
+    p.timeout_s = (int)cfg_int(now, "timeout");
+    p.ping_s = (int)cfg_int(now, "ping");
+    p.grace_s = (int)cfg_int(now, "grace");
+    p.think = r->always_thinks || cfg_bool(now, "think");
+    if (!rc) rc = serve_reload(s, &p, &e);
+    if (rc) {
+        log_error("SIGHUP: %s; keys and options from before stay in force", e.text);
+    } else {
+        log_info("SIGHUP: keys and options are read again");
+        name_others(r, now);
+    }
+    if (keys) memset(keys, 0, n);
+    mem_free(keys);
+    cfg_free(now);
+}
