@@ -90,6 +90,7 @@ static void *engine_thread(void *arg) {
         pthread_mutex_lock(&g->lock);
         g->totals = g->sched.totals;
         g->totals.n_active = g->sched.n_active;
+        g->totals.n_ctx = g->lm->n_ctx;
         g->totals.n_ctx_free = g->lm->n_ctx - g->sched.n_ctx_held;
         int32_t n_loading = sched_n_in(&g->sched, PHASE_LOAD);
         if (g->sched.n_active > n_loading || g->quit) { /* there is work */

@@ -142,11 +142,11 @@ struct engine_totals {
     int32_t n_failed_steps;     /* in a row; a device that failed stays failed */
     int64_t n_row, n_row_whole; /* sampled from; of them those that had to cross to the host */
     int32_t n_active, n_waiting;
-    int64_t n_ctx_free;
-    int64_t n_cached;     /* prompt tokens that were not evaluated again */
-    int32_t n_state;      /* checkpoints in memory */
-    int32_t n_state_disk; /* and in files */
-    uint64_t state_bytes; /* host memory of the former */
+    int64_t n_ctx, n_ctx_free; /* positions of all sequences together */
+    int64_t n_cached;          /* prompt tokens that were not evaluated again */
+    int32_t n_state;           /* checkpoints in memory */
+    int32_t n_state_disk;      /* and in files */
+    uint64_t state_bytes;      /* host memory of the former */
     double step_ms_mean;
 };
 void engine_totals(struct engine *e, struct engine_totals *t);

@@ -161,6 +161,11 @@ int check_origin(struct http_request *r) {
 
 /* ---- keys ---- */
 
+bool check_is_open(const struct http_request *r) {
+    return r->route && (r->route->flags & ROUTE_OPEN ||
+                        (r->route->flags & ROUTE_METRICS && r->s->p.metrics_open));
+}
+
 int check_key(struct http_request *r) {
     struct server *s = r->s;
     struct auth_who who;
@@ -168,7 +173,7 @@ int check_key(struct http_request *r) {
     if (!s->asks_keys && !auth_is_needed(s->auth)) return 0;
     s->asks_keys = true;
     r->is_admin = false;
-    if (r->route && r->route->flags & ROUTE_OPEN) return 0;
+    if (check_is_open(r)) return 0;
     const char *sent = http_header(r, "Authorization");
     if (!sent) sent = http_header(r, "x-api-key");
     r->key = auth_find(s->auth, sent, &who);

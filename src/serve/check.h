@@ -9,13 +9,14 @@ int check_framing(struct http_request *r, const char *version);
 int check_origin(struct http_request *r);
 int check_key(struct http_request *r);
 
+bool check_is_open(const struct http_request *r); /* needs no key */
 bool check_origin_allowed(const struct server *s, const char *origin);
 bool check_is_loopback(const char *address);
 /* The address as text; IPv4 addresses mapped into IPv6 as IPv4. */
 void check_address(const struct sockaddr *a, char *out, socklen_t size);
-/* For libmicrohttpd, before it accepts a connection. */
 /* The address that --host and --port name. */
 int check_listen(const char *host, int port, struct sockaddr_storage *out, struct err *e);
+/* For libmicrohttpd, before it accepts a connection. */
 enum MHD_Result check_accept(void *cls, const struct sockaddr *addr, socklen_t size);
 
 #endif

@@ -343,7 +343,7 @@ static void look(struct http_request *r, const char *method, const char *path,
         err_set(&r->early, path_known ? CHIMERE_EUNSUPPORTED : CHIMERE_ENOENT,
                 path_known ? "%s does not allow the method %s" : "there is no %s",
                 path_known ? path : path, method);
-    } else if (r->route->flags & ROUTE_ADMIN && !r->is_admin) {
+    } else if (r->route->flags & ROUTE_ADMIN && !r->is_admin && !check_is_open(r)) {
         r->early_status = 403;
         err_set(&r->early, CHIMERE_EREFUSED,
                 r->key

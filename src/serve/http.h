@@ -29,9 +29,10 @@ struct http_job {
 };
 
 enum {
-    ROUTE_OPEN = 1,  /* needs no key */
-    ROUTE_QUICK = 2, /* answered on the sockets' thread */
-    ROUTE_ADMIN = 4, /* needs an administrator's key; without keys, a loopback address */
+    ROUTE_OPEN = 1,    /* needs no key */
+    ROUTE_QUICK = 2,   /* answered on the sockets' thread */
+    ROUTE_ADMIN = 4,   /* needs an administrator's key; without keys, a loopback address */
+    ROUTE_METRICS = 8, /* also open if metrics_open */
 };
 struct route {
     const char *method, *path; /* '*' matches what is between two '/', a final one the rest */

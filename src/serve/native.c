@@ -3,10 +3,12 @@
 #include "serve/gen.h"
 #include "serve/native.h"
 
+#include <stdio.h>
 #include <string.h>
 #include <time.h>
 
 #include "base/clock.h"
+#include "kernels/tensor.h"
 #include "model/model.h"
 #include "model/tier.h"
 #include "serve/http_impl.h"
@@ -22,7 +24,21 @@ static void put_gauge(struct buf *out, const char *name, const char *help, const
     buf_printf(out, "# HELP chimere_%s %s\n# TYPE chimere_%s gauge\nchimere_%s{model=", name, help,
                name, name);
     json_out_string(out, model);
-    buf_printf(out, "} %.0f\n", value);
+    buf_printf(out, "} %.15g\n", value);
+}
+
+/* The larger share in use: positions of the cache, or sequences, whose recurrent state is as scarce. */
+static double used_ratio(const struct engine_totals *t, int32_t n_seq) {
+    double ctx = t->n_ctx > 0 ? 1 - (double)t->n_ctx_free / (double)t->n_ctx : 0,
+           seqs = n_seq > 0 ? (double)t->n_active / n_seq : 0;
+    return ctx > seqs ? ctx : seqs;
+}
+
+static void put_vllm(struct buf *out, const char *name, const char *labels, const char *model,
+                     double value) {
+    buf_printf(out, "# TYPE vllm:%s gauge\nvllm:%s{model_name=", name, name);
+    json_out_string(out, model);
+    buf_printf(out, "%s} %.10g\n", labels, value);
 }
 
 static void put_tier(struct buf *out, const struct backend *b) {
@@ -45,6 +61,38 @@ static void put_tier(struct buf *out, const struct backend *b) {
               (double)t.wait_ns * 1e-6);
 }
 
+static void put_model_gauges(struct server *s, size_t i, struct buf *out) {
+    const struct backend *b = catalog_at(s->p.catalog, i);
+    int32_t running = queue_n_running(s->gates[i]), waiting = queue_n_waiting(s->gates[i]),
+            slots = gen_n_seq(b);
+    struct engine_totals t = {0};
+    put_gauge(out, "running", "answers under way", b->name, running);
+    put_gauge(out, "waiting", "answers in the queue", b->name, waiting);
+    put_gauge(out, "slots", "answers at once", b->name, slots);
+    put_gauge(out, "load", "running and waiting answers per slot", b->name,
+              slots ? (double)(running + waiting) / slots : 0);
+    put_tier(out, b);
+    if (!b->model || !b->model->engine) return;
+    engine_totals(b->model->engine, &t);
+    double used = used_ratio(&t, b->model->n_seq);
+    put_gauge(out, "context_used_ratio", "of positions or sequences, whichever is scarcer", b->name,
+              used);
+    put_gauge(out, "failed_steps", "in a row; from 3 on the server is not ready", b->name,
+              t.n_failed_steps);
+    if (!s->p.metrics_vllm) return;
+    char labels[96];
+    put_vllm(out, "num_requests_running", "", b->name, running);
+    put_vllm(out, "num_requests_waiting", "", b->name, waiting);
+    put_vllm(out, "kv_cache_usage_perc", "", b->name, used);
+    snprintf(labels, sizeof labels, ",block_size=\"%d\",num_gpu_blocks=\"%lld\"", (int)KV_PAGE,
+             (long long)t.n_ctx / KV_PAGE);
+    put_vllm(out, "cache_config_info", labels, b->name, 1);
+    snprintf(labels, sizeof labels,
+             ",max_lora=\"%d\",running_lora_adapters=\"\",waiting_lora_adapters=\"\"",
+             b->model->n_lora);
+    put_vllm(out, "lora_requests_info", labels, b->name, (double)time(NULL));
+}
+
 void native_metrics(struct http_request *r) {
     struct server *s = http_server(r);
     struct buf out;
@@ -52,13 +100,7 @@ void native_metrics(struct http_request *r) {
     metrics_write(&s->metrics, &out);
     fields_put_ignored(s->metrics.ignored, &out);
     if (s->p.metrics) s->p.metrics(s->p.metrics_ud, &out);
-    for (size_t i = 0; i < s->n_gate; i++) {
-        const struct backend *b = catalog_at(s->p.catalog, i);
-        put_gauge(&out, "running", "answers under way", b->name, queue_n_running(s->gates[i]));
-        put_gauge(&out, "waiting", "answers in the queue", b->name, queue_n_waiting(s->gates[i]));
-        put_gauge(&out, "slots", "answers at once", b->name, gen_n_seq(b));
-        put_tier(&out, b);
-    }
+    for (size_t i = 0; i < s->n_gate; i++) put_model_gauges(s, i, &out);
     send_body(r, 200, "text/plain; version=0.0.4; charset=utf-8", &out);
 }
 

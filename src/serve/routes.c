@@ -90,7 +90,7 @@ const struct route routes[] = {
     {"POST", "/drain", ROUTE_QUICK | ROUTE_ADMIN, SHAPE_OPENAI, health_drain},
     {"DELETE", "/drain", ROUTE_QUICK | ROUTE_ADMIN, SHAPE_OPENAI, health_undrain},
     {"GET", "/ready", ROUTE_OPEN | ROUTE_QUICK, SHAPE_OPENAI, health_ready},
-    {"GET", "/metrics", ROUTE_QUICK | ROUTE_ADMIN, SHAPE_OPENAI, native_metrics},
+    {"GET", "/metrics", ROUTE_QUICK | ROUTE_ADMIN | ROUTE_METRICS, SHAPE_OPENAI, native_metrics},
     {"GET", "/v1/models", ROUTE_QUICK, SHAPE_OPENAI, native_models},
     {"GET", "/v1/models/*", ROUTE_QUICK, SHAPE_OPENAI, native_model},
     {0},

@@ -52,8 +52,10 @@ struct serve_params {
     void (*metrics)(void *ud, struct buf *out);
     void *metrics_ud;
     enum serve_scope scope;
-    bool no_studio; /* no page at / */
-    bool think;     /* models think unless told not to */
+    bool no_studio;    /* no page at / */
+    bool metrics_open; /* GET /metrics needs no key */
+    bool metrics_vllm; /* it also has the names of vLLM, which gateways and autoscalers know */
+    bool think;        /* models think unless told not to */
     /* Where requests are recorded, without their contents, and keys are found; NULL: nowhere. */
     struct store *store;
     const char *models_dir; /* of fetched models; NULL: in the user's data directory */
@@ -64,15 +66,15 @@ struct serve_params {
 
 struct server;
 
-int serve_open(struct server **out, const struct serve_params *p, struct err *e);
-int serve_port(const struct server *s);
 /* What serve_open would refuse of host, keys and certificate. It does not listen. */
 int serve_check(const struct serve_params *p, struct err *e);
-/* No new requests; running answers may end within grace_s, then they are cut with a proper end. */
-void serve_stop(struct server *s);
+int serve_open(struct server **out, const struct serve_params *p, struct err *e);
+int serve_port(const struct server *s);
 /* Takes over keys, timeout_s, ping_s, grace_s and think; nothing, if it fails. One thread at a time; p is
  * borrowed for the call. Answers that have begun keep their deadline. */
 int serve_reload(struct server *s, const struct serve_params *p, struct err *e);
+/* No new requests; running answers may end within grace_s, then they are cut with a proper end. */
+void serve_stop(struct server *s);
 void serve_close(struct server *s); /* after serve_stop, or stops at once */
 
 #endif

@@ -103,6 +103,28 @@ static void administration_needs_the_role(void **state) {
     rig_close(&r);
 }
 
+/* A scraper without a key, which gets nothing else; and the names that gateways know. */
+static void metrics_may_be_open(void **state) {
+    struct rig r;
+    (void)state;
+    rig_open(&r, NULL, 0,
+             (struct serve_params){.keys = keys, .metrics_open = true, .metrics_vllm = true}, 4);
+    const char *text = get(&r, "/metrics", NULL);
+    assert_int_equal(status_of(text), 200);
+    assert_non_null(strstr(text, "chimere_load{model=\"fake\"} 0\n"));
+    assert_non_null(strstr(text, "vllm:num_requests_waiting{model_name=\"fake\"} 0\n"));
+    assert_non_null(strstr(text, "vllm:num_requests_running{model_name=\"fake\"} 0\n"));
+    assert_non_null(strstr(text, "vllm:kv_cache_usage_perc{model_name=\"fake\"} "));
+    /* the rig has 65536 positions, in pages of 64 */
+    assert_non_null(strstr(text, "block_size=\"64\",num_gpu_blocks=\"1024\"} 1\n"));
+    assert_int_equal(status_of(get(&r, "/v1/status", NULL)), 401);
+    assert_int_equal(status_of(get(&r, "/v1/status", ALICE + 19)), 403);
+    rig_close(&r);
+    rig_open(&r, NULL, 0, (struct serve_params){0}, 4);
+    assert_null(strstr(get(&r, "/metrics", NULL), "vllm:"));
+    rig_close(&r);
+}
+
 /* ---- bodies ---- */
 
 static long rss_kib(void) {
@@ -377,6 +399,7 @@ int main(void) {
         cmocka_unit_test(prompts_of_others_leave_no_trace),
         cmocka_unit_test(sharing_is_an_option),
         cmocka_unit_test(administration_needs_the_role),
+        cmocka_unit_test(metrics_may_be_open),
         cmocka_unit_test(bodies_cost_what_they_may),
         cmocka_unit_test(all_bodies_together_have_a_budget),
         cmocka_unit_test(large_prompts_leave_room),
