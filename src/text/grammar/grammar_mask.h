@@ -75,5 +75,8 @@ int grammar_rewind(struct grammar_state *s, uint64_t mark);
 /* The bytes that must come next whatever the model wants: writes at most max, returns how many (0 when
  * there is a choice or the text may end here). Does not advance the state. */
 size_t grammar_forced(struct grammar_state *s, char *out, size_t max);
+/* The longest token whose bytes all must come next, -1 if there is none. Shorter ones are allowed too: a guess of
+ * how the text is cut. Does not advance the state, allocates nothing. */
+int32_t grammar_forced_token(struct grammar_state *s);
 
 #endif

@@ -631,3 +631,23 @@ size_t grammar_forced(struct grammar_state *s, char *out, size_t max) {
     }
     return n;
 }
+
+/* The child of a trie node for a byte, 0 if there is none: siblings are in byte order. */
+static uint32_t trie_child(const struct grammar_vocab *v, uint32_t node, uint8_t byte) {
+    for (uint32_t n = node + 1; n < v->trie[node].end; n = v->trie[n].end)
+        if (v->trie[n].byte >= byte) return v->trie[n].byte == byte ? n : 0;
+    return 0;
+}
+
+int32_t grammar_forced_token(struct grammar_state *s) {
+    enum { MOST_BYTES = 64 };
+    const struct grammar_vocab *v = s->m->v;
+    char text[MOST_BYTES];
+    size_t n = grammar_forced(s, text, sizeof text);
+    int32_t best = -1;
+    uint32_t node = 0;
+    for (size_t i = 0; i < n && (node = trie_child(v, node, (uint8_t)text[i])); i++)
+        if (v->trie[node].token < v->trie[node + 1].token)
+            best = (int32_t)v->tokens[v->trie[node].token];
+    return best;
+}
