@@ -1,6 +1,5 @@
 #include "engine/drafter.h"
 
-const struct drafter_ops *const text_drafters[N_TEXT_DRAFTER] = {&drafter_ngram, &drafter_engram};
 static const struct drafter_ops *const model_drafters[] = {&drafter_mtp};
 
 int drafter_open(struct drafter **out, const struct drafter_params *p, struct err *e) {

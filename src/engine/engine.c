@@ -32,7 +32,6 @@ void engine_defaults(struct engine_params *p) {
                                 .k_type = QUANT_F16,
                                 .v_type = QUANT_F16,
                                 .speculate = true,
-                                .n_draft_max = 3,
                                 .cache = {.ram_bytes = (uint64_t)1 << 30, .n_every = 4096}};
 }
 
@@ -152,8 +151,8 @@ int engine_new(struct engine **out, struct model *m, const struct tok *tok,
     *out = NULL;
     int rc = check_params(p, e);
     struct engine_params own = *p;
-    int32_t least =
-        own.n_seq * (own.speculate ? 1 + (own.n_draft_max ? own.n_draft_max : LM_N_DRAFT) : 1);
+    int32_t n_spec = own.n_seq < SPEC_MAX_SEQS ? own.n_seq : SPEC_MAX_SEQS;
+    int32_t least = own.n_seq + (own.speculate ? n_spec * spec_most_drafted(own.n_draft_max) : 0);
     if (own.deterministic) least += own.n_chunk; /* a whole chunk always fits beside the decodes */
     if (own.n_batch < least) own.n_batch = least;
     if (!rc) rc = lm_open_model(&lm, m, &own, e);

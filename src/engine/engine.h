@@ -42,7 +42,7 @@ struct engine_params {
     bool deterministic;  /* a job's text depends on nothing but itself: prompts are cut at absolute
                            positions whatever else runs, and drafting depends on no clock */
     bool speculate;      /* draft with what the model brings (its prediction blocks) */
-    int32_t n_draft_max; /* 1..STEP_MAX_TOK - 1; 0: 3 */
+    int32_t n_draft_max; /* 1..STEP_MAX_TOK - 1; 0: 3 of the model drafter, 7 of text */
     bool select;         /* choose from ops->select even where whole rows are at hand: for tests */
     struct cache_params cache;
 };
@@ -59,10 +59,28 @@ enum finish {
     FINISH_ERROR
 };
 
+enum draft_source { /* docs/speculation.md */
+                    DRAFT_GRAMMAR,
+                    DRAFT_LOOKUP,
+                    DRAFT_SUFFIX,
+                    DRAFT_ENGRAM,
+                    DRAFT_MODEL,
+                    DRAFT_N_SOURCE
+};
+enum { DRAFT_N_SLOT = 8 }; /* the last one stands for all after it */
+const char *draft_source_name(enum draft_source s);
+
+struct draft_stats {
+    int32_t n_round; /* steps that verified drafts */
+    int32_t n_drafted[DRAFT_N_SOURCE][DRAFT_N_SLOT], n_accepted[DRAFT_N_SOURCE][DRAFT_N_SLOT];
+};
+void draft_stats_add(struct draft_stats *sum, const struct draft_stats *s);
+
 struct engine_stats { /* of one job */
     int32_t n_prompt, n_cached, n_generated, n_drafted, n_accepted;
     double queue_ms, prefill_ms, decode_ms;
     struct think_stats think;
+    struct draft_stats drafts;
 };
 
 struct engram_use;

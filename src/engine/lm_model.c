@@ -124,8 +124,7 @@ static struct lm_ops ops_of(bool select) {
 /* Rows of logits of one step: one a sequence, and drafts of the few that are drafted for. */
 static int32_t n_out_max(const struct engine_params *p) {
     int32_t n_spec = p->n_seq < SPEC_MAX_SEQS ? p->n_seq : SPEC_MAX_SEQS;
-    return p->n_seq +
-           (p->speculate ? n_spec * (p->n_draft_max > 0 ? p->n_draft_max : LM_N_DRAFT) : 0);
+    return p->n_seq + (p->speculate ? n_spec * spec_most_drafted(p->n_draft_max) : 0);
 }
 
 static struct seq_pool_params pool_params(const struct engine_params *p) {

@@ -539,6 +539,27 @@ void sampler_accept(struct sampler *s, int32_t token) {
             s->hooks[i].accept(s->hooks[i].ud, token);
 }
 
+bool sampler_draft_begin(struct sampler *s) {
+    if (!on_grammar(s) || s->grammar_left) return false;
+    s->draft_mark = grammar_mark(s->grammar);
+    return true;
+}
+
+int32_t sampler_draft_forced(struct sampler *s) { return grammar_forced_token(s->grammar); }
+
+size_t sampler_draft_bytes(struct sampler *s, char *out, size_t max) {
+    return grammar_forced(s->grammar, out, max);
+}
+
+bool sampler_draft_push(struct sampler *s, int32_t token) {
+    return grammar_mark(s->grammar) - s->draft_mark < GRAMMAR_MAX_REWIND &&
+           grammar_accept_token(s->grammar, token) == 0;
+}
+
+bool sampler_is_thinking(const struct sampler *s) { return s->think.inside; }
+
+void sampler_draft_end(struct sampler *s) { grammar_rewind(s->grammar, s->draft_mark); }
+
 bool sampler_is_done(struct sampler *s) {
     if (s->grammar_left) return true;
     if (s->p.n_trigger || !grammar_rules(s) || !grammar_is_complete(s->grammar)) return false;

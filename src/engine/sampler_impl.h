@@ -38,6 +38,7 @@ struct sampler {
     uint64_t *mask;                /* owned [(n_vocab + 63) / 64] */
     bool is_mask_ready;            /* mask holds for the next pick */
     bool grammar_left;             /* a token was taken that the grammar does not know: end it */
+    uint64_t draft_mark;           /* of the grammar's state where a draft begins */
     struct {
         bool is_on;                     /* a trigger was met: the grammar rules */
         bool at_start;                  /* text in tail is all since the start or the last call */
@@ -131,5 +132,19 @@ bool sampler_trigger_refuses(struct sampler *s, int32_t token);
 void sampler_trigger_accept(struct sampler *s, int32_t token);
 void sampler_trigger_reset(struct sampler *s); /* a text of the grammar is complete */
 bool sampler_is_breaker(const struct sampler *s, int32_t token);
+
+/* ---- drafting under the grammar ----
+ *
+ * begin: whether the grammar rules the next token; then forced and push, in turn, walk ahead of the text, and end
+ * returns to it. Nothing else of s may be called between begin and end. Allocates nothing. */
+bool sampler_draft_begin(struct sampler *s);
+/* The token that the grammar leaves no choice but how its text is cut; -1: there is a choice, or an end. */
+int32_t sampler_draft_forced(struct sampler *s);
+/* The bytes that must come next: at most max, 0 if there is a choice; as grammar_forced. */
+size_t sampler_draft_bytes(struct sampler *s, char *out, size_t max);
+/* Whether the grammar allows the token here. After a complete call it allows none: free text may follow. */
+bool sampler_draft_push(struct sampler *s, int32_t token);
+void sampler_draft_end(struct sampler *s);
+bool sampler_is_thinking(const struct sampler *s); /* at the next token */
 
 #endif

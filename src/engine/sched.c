@@ -1,12 +1,46 @@
 /* sched.c: what runs together. A request's life: engine_submit -> here -> model/forward.c. */
 #include "engine/sched.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/file.h"
+#include "base/hash.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "engine/ngram_memory.h"
+#include "engine/suffix.h"
+
+/* The file of what texts taught, next to the saved states; false: none is kept. */
+static bool suffix_path(const struct sched *s, char *out, size_t size) {
+    const struct cache_params *c = &s->p.cache;
+    return s->spec.store && c->dir && c->disk_bytes > SUFFIX_BYTES &&
+           (size_t)snprintf(out, size, "%s/suffix-%016llx.bin", c->dir,
+                            (unsigned long long)s->lm->layout) < size;
+}
+
+static void load_suffixes(struct sched *s) {
+    char path[4096];
+    struct err e = {0};
+    if (suffix_path(s, path, sizeof path) && file_exists(path) &&
+        suffix_load(s->spec.store, path, s->lm->layout, &e))
+        log_warn("drafts begin without what earlier texts taught: %s", e.text);
+}
+
+static void save_suffixes(struct sched *s) {
+    char path[4096];
+    struct err e = {0};
+    if (s->spec.n_round && suffix_path(s, path, sizeof path) &&
+        suffix_save(s->spec.store, path, s->lm->layout, &e))
+        log_warn("drafts: %s", e.text);
+}
+
+/* Tokens of the model drafter, and of any source, in one round of one sequence. */
+static int32_t model_max(const struct sched *s) {
+    return s->p.n_draft_max > 0 ? s->p.n_draft_max : LM_N_DRAFT;
+}
+static int32_t text_max(const struct sched *s) { return spec_most_drafted(s->p.n_draft_max); }
 
 int sched_init(struct sched *s, struct lm *lm, const struct tok *tok, const struct engine_params *p,
                struct err *e) {
@@ -19,16 +53,22 @@ int sched_init(struct sched *s, struct lm *lm, const struct tok *tok, const stru
     s->follow = mem_alloc_array(n, sizeof *s->follow);
     s->verify = mem_alloc_array(n * STEP_MAX_TOK, sizeof *s->verify);
     s->drafts = mem_alloc_array(n, sizeof *s->drafts);
-    bool ok = s->active && s->runs && s->owner && s->n_kept && s->follow && s->verify && s->drafts;
+    s->offers = mem_alloc_array(SPEC_MAX_SEQS, sizeof *s->offers);
+    bool ok = s->active && s->runs && s->owner && s->n_kept && s->follow && s->verify &&
+              s->drafts && s->offers;
     int rc = ok ? 0 : err_set(e, CHIMERE_ENOMEM, "out of memory");
+    if (!rc) rc = spec_init(&s->spec, lm->n_vocab, p->deterministic, p->speculate, e);
+    if (!rc) s->spec.n_model_max = model_max(s);
     if (!rc) rc = sched_open_rows(s, e);
     if (!rc) rc = sched_open_cache(s, e);
+    if (!rc) load_suffixes(s);
     if (rc) sched_fini(s);
     return rc;
 }
 
 void sched_fini(struct sched *s) {
     prefix_free(s->prefix);
+    save_suffixes(s);
     sched_close_rows(s);
     mem_free(s->active);
     mem_free(s->runs);
@@ -37,6 +77,8 @@ void sched_fini(struct sched *s) {
     mem_free(s->follow);
     mem_free(s->verify);
     mem_free(s->drafts);
+    mem_free(s->offers);
+    spec_fini(&s->spec);
     *s = (struct sched){.lm = NULL};
 }
 
@@ -126,10 +168,6 @@ static int seat(struct sched *s, struct active *a, struct engine_job *j, struct 
     return rc;
 }
 
-static int32_t draft_max(const struct sched *s) {
-    return s->p.n_draft_max > 0 ? s->p.n_draft_max : LM_N_DRAFT;
-}
-
 bool sched_admit(struct sched *s, struct engine_job *j) {
     int64_t want = ctx_wanted(s, j);
     if (s->n_active == s->p.n_seq || s->n_ctx_held + want > s->lm->n_ctx) return false;
@@ -158,7 +196,8 @@ bool sched_admit(struct sched *s, struct engine_job *j) {
     a->spec.off = !s->p.speculate || j->p.no_speculation;
     s->n_ctx_held += want;
     s->n_active++;
-    bool pays = s->p.deterministic || spec_follows(&s->spec, &a->spec, s->n_active);
+    a->spec.salt = hash_mix(j->p.scope + 1);
+    bool pays = spec_begin(&s->spec, &a->spec) || s->p.deterministic;
     a->spec.follows = pays && s->lm->drafter && !a->spec.off;
     sched_begin_cached(s, a);
     return true;
@@ -177,63 +216,87 @@ int32_t sched_n_in(const struct sched *s, enum phase phase) {
     return n;
 }
 
-/* Tokens that may still be drafted for a: never beyond its length limit. */
-static int32_t draft_room(const struct sched *s, const struct active *a) {
+/* Tokens that may still be drafted for a, at most n_max: never beyond its length limit. */
+static int32_t draft_room(const struct sched *s, const struct active *a, int32_t n_max) {
     int64_t left = ctx_limit(s) - s->lm->ops->seq_pos(s->lm, a->seq) - 2;
     const struct engine_job *j = a->job;
     if (j->p.max_tokens > 0 && j->p.max_tokens - j->stats.n_generated - 1 < left)
         left = j->p.max_tokens - j->stats.n_generated - 1;
-    int32_t n_max = draft_max(s);
     return left < n_max ? (int32_t)(left < 0 ? 0 : left) : n_max;
 }
 
-/* Tokens to ask for in this step, of each sequence that may draft. */
-static int32_t draft_depth(struct sched *s) {
-    int32_t n_dec = 0;
-    bool any = false, follows = false;
-    for (int32_t i = 0; i < s->p.n_seq; i++) {
-        const struct active *a = &s->active[i];
-        if (a->phase != PHASE_DECODE) continue;
-        n_dec++;
-        any |= !a->spec.off;
-        follows |= a->spec.follows;
-    }
-    if (!any || n_dec > SPEC_MAX_SEQS) {
-        spec_pause(&s->spec);
-        return 0;
-    }
-    if (s->p.deterministic) return draft_max(s);
-    return spec_choose(&s->spec, n_dec, follows, draft_max(s));
-}
-
-/* Returns what was asked for. */
-static int32_t draft_all(struct sched *s) {
-    int32_t depth = draft_depth(s), n = 0;
-    int32_t who[SPEC_MAX_SEQS];
+/* What text offers to each sequence that decodes; false: there are too many, or none may draft. */
+static bool offer_all(struct sched *s, int32_t *who, int32_t *n) {
+    bool any = false;
+    *n = 0;
     for (int32_t i = 0; i < s->p.n_seq; i++) {
         struct active *a = &s->active[i];
-        a->n_draft = 0;
-        if (a->phase != PHASE_DECODE || a->spec.off) continue;
-        int32_t room = draft_room(s, a), want = depth < room ? depth : room;
-        if (want < 1) continue;
-        a->n_draft = spec_draft(&a->spec, want, a->draft);
-        if (a->n_draft || !a->spec.follows) continue;
-        s->drafts[n] = (struct drafter_request){
-            .seq = a->seq, .next = a->next, .n_draft = want, .min_p = 0.3f};
-        who[n++] = i;
+        a->draft.n = a->draft.n_asked = 0;
+        if (a->phase != PHASE_DECODE) continue;
+        if (*n == SPEC_MAX_SEQS) any = false;
+        if (*n == SPEC_MAX_SEQS) break;
+        struct spec_offer *o = &s->offers[*n];
+        *o = (struct spec_offer){.q = &a->spec};
+        any |= !a->spec.off;
+        if (!a->spec.off) {
+            spec_draft_text(&s->spec, &a->spec, a->sampler, draft_room(s, a, text_max(s)),
+                            &o->text);
+            if (a->spec.follows) o->n_model_max = draft_room(s, a, model_max(s));
+        }
+        who[(*n)++] = i;
     }
-    struct err e = {0};
+    return any;
+}
+
+/* The drafts of the model drafter for those that were chosen. */
+static void draft_by_model(struct sched *s, const int32_t *who, int32_t n, int32_t n_asked) {
     struct drafter *d = s->lm->drafter;
-    if (n && d->ops->draft(d, s->drafts, n, &e)) {
-        log_warn("drafting failed: %s", e.text);
-        return depth;
-    }
+    int32_t whose[SPEC_MAX_SEQS], n_draft = 0;
+    struct err e = {0};
+    int64_t start = clock_ns();
     for (int32_t k = 0; k < n; k++) {
+        const struct spec_offer *o = &s->offers[k];
         struct active *a = &s->active[who[k]];
-        a->n_draft = s->drafts[k].n_draft;
-        memcpy(a->draft, s->drafts[k].tokens, (size_t)a->n_draft * sizeof *a->draft);
+        if (!o->model) continue;
+        int32_t want = n_asked < o->n_model_max ? n_asked : o->n_model_max;
+        s->drafts[n_draft] = (struct drafter_request){
+            .seq = a->seq, .next = a->next, .n_draft = want, .min_p = 0.3f};
+        a->draft = (struct spec_draft){.n_asked = want};
+        whose[n_draft++] = who[k];
     }
-    return depth;
+    if (!n_draft) return;
+    if (d->ops->draft(d, s->drafts, n_draft, &e)) {
+        log_warn("drafting failed: %s", e.text);
+        return;
+    }
+    for (int32_t k = 0; k < n_draft; k++) {
+        struct spec_draft *draft = &s->active[whose[k]].draft;
+        draft->n = s->drafts[k].n_draft;
+        for (int32_t i = 0; i < draft->n; i++) {
+            draft->tokens[i] = s->drafts[k].tokens[i];
+            draft->source[i] = DRAFT_MODEL;
+            draft->grade[i] = (uint8_t)i;
+        }
+    }
+    s->draft_ms = clock_ms_since(start);
+}
+
+static void draft_all(struct sched *s) {
+    int32_t who[SPEC_MAX_SEQS], n = 0;
+    s->draft_ms = 0;
+    s->n_asked = 0;
+    if (!offer_all(s, who, &n)) {
+        for (int32_t i = 0; i < s->p.n_seq; i++) s->active[i].draft.n = 0;
+        spec_pause(&s->spec);
+        return;
+    }
+    s->n_asked = spec_choose(&s->spec, s->offers, n);
+    for (int32_t k = 0; k < n; k++) {
+        struct spec_offer *o = &s->offers[k];
+        o->text.n = o->n_text;
+        if (o->n_text) s->active[who[k]].draft = o->text;
+    }
+    if (s->n_asked) draft_by_model(s, who, n, s->n_asked);
 }
 
 /* ---- composing the batch ---- */
@@ -244,17 +307,17 @@ static void add_decodes(struct sched *s, int32_t *n_run, int32_t *n_tok) {
         if (a->phase != PHASE_DECODE) continue;
         int32_t *v = s->verify + (size_t)i * STEP_MAX_TOK;
         v[0] = a->next;
-        memcpy(v + 1, a->draft, (size_t)a->n_draft * sizeof *v);
+        memcpy(v + 1, a->draft.tokens, (size_t)a->draft.n * sizeof *v);
         s->runs[*n_run] =
             (struct batch_item){.seq = a->seq,
                                 .tokens = v,
-                                .n_tok = 1 + a->n_draft,
-                                .defer = a->n_draft > 0 || (a->keep_end && s->p.speculate),
+                                .n_tok = 1 + a->draft.n,
+                                .defer = a->draft.n > 0 || (a->keep_end && s->p.speculate),
                                 .want = WANT_ALL,
                                 .loras = a->job->p.loras,
                                 .n_lora = a->job->p.n_lora};
         s->owner[(*n_run)++] = i;
-        *n_tok += 1 + a->n_draft;
+        *n_tok += 1 + a->draft.n;
     }
 }
 
@@ -320,7 +383,7 @@ static bool take_token(struct sched *s, struct active *a, int32_t row, int32_t *
         return false;
     }
     sampler_accept(a->sampler, *token);
-    spec_seq_push(&a->spec, *token);
+    spec_seq_push(&s->spec, &a->spec, *token);
     bool end = is_end(s, j, *token);
     j->stats.n_generated++;
     s->totals.n_generated++;
@@ -384,7 +447,8 @@ static void after_decode(struct sched *s, struct active *a, const struct batch_i
     j->stats.n_drafted += n_draft;
     j->stats.n_accepted += kept - 1;
     if (r->n_tok > kept) s->lm->ops->seq_drop(s->lm, a->seq, r->n_tok - kept);
-    if (n_draft) spec_learn(&s->spec, &a->spec, kept - 1);
+    if (n_draft || a->draft.n_asked)
+        spec_learn(&s->spec, &a->spec, &a->draft, kept - 1, &j->stats.drafts);
     *n_kept = kept;
 }
 
@@ -416,9 +480,11 @@ static bool step(struct sched *s) {
             retire(s, &s->active[i], FINISH_CANCELLED);
     if (!s->n_active) return false;
     int64_t start = clock_ns(), n_before = s->totals.n_generated;
-    int32_t depth = draft_all(s), n_run = 0, n_tok = 0, n_dec;
+    int32_t n_run = 0, n_tok = 0, n_dec, n_row;
+    draft_all(s);
     add_decodes(s, &n_run, &n_tok);
     n_dec = n_run;
+    n_row = n_tok;
     add_prefills(s, &n_run, &n_tok);
     if (!n_run) return false;
     struct err e = {0};
@@ -446,7 +512,9 @@ static bool step(struct sched *s) {
     follow_up(s, n_run, 0, n_dec);
     double ms = clock_ms_since(start);
     if (n_run > n_dec) spec_pause(&s->spec);
-    else spec_time(&s->spec, (int32_t)(s->totals.n_generated - n_before), depth ? ms : own_ms);
+    else /* a plain step without what following costs */
+        spec_time(&s->spec, n_row, (int32_t)(s->totals.n_generated - n_before),
+                  s->n_asked || n_row > n_dec ? ms : own_ms, s->n_asked, s->draft_ms);
     s->totals.n_step++;
     s->totals.step_ms_mean +=
         (ms - s->totals.step_ms_mean) / (double)(s->totals.n_step < 100 ? s->totals.n_step : 100);

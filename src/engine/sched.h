@@ -20,10 +20,9 @@ struct active {
     struct sampler *sampler;     /* owned */
     struct engram_mixer *engram; /* owned; NULL: none */
     int32_t n_prefilled;
-    int32_t next; /* sampled, not yet in the sequence */
-    int32_t n_draft;
-    int32_t draft[STEP_MAX_TOK];
-    int64_t n_ctx_held; /* positions promised to this job */
+    int32_t next;            /* sampled, not yet in the sequence */
+    struct spec_draft draft; /* verified in this step */
+    int64_t n_ctx_held;      /* positions promised to this job */
     struct spec_seq spec;
     int64_t start_ns, decode_ns;
     bool is_kept;                   /* its states go to the prefix cache */
@@ -64,6 +63,9 @@ struct sched {
     bool *follow;                   /* owned [n_seq] */
     int32_t *verify;                /* owned [n_seq, STEP_MAX_TOK]: next token and its drafts */
     struct drafter_request *drafts; /* owned [n_seq] */
+    struct spec_offer *offers;      /* owned [SPEC_MAX_SEQS] */
+    int32_t n_asked;                /* tokens of the model drafter, in this step */
+    double draft_ms;                /* that it took */
     struct spec spec;
     struct sched_rows rows;
     struct prefix *prefix; /* owned; NULL: no states are kept */

@@ -2,6 +2,14 @@
 
 #include <stddef.h>
 
+/* A row more than a plain step's is guessed to cost this share of that: less than on any machine measured, so that it is
+ * tried; a drafted token likewise. */
+static const double hopeful_row = 0.1, hopeful_draft = 0.05;
+static const double quick = 0.6; /* of the mean: a sample that short changes the mean at once */
+static const double most_beyond =
+    3; /* times the mean that a sample counts at most: interruptions */
+enum { MEAN_OF = 24, SPEED_OF = 12 };
+
 double spec_expected(const double *accept, int32_t k) {
     double sum = 1, product = 1;
     for (int32_t j = 0; j < k; j++) sum += product *= accept[j];
@@ -18,4 +26,65 @@ int32_t spec_best_depth(const double *accept, const double *cost, int32_t n, dou
     }
     if (gain) *gain = most;
     return best;
+}
+
+static void learn(struct spec_mean *m, double ms, int32_t most) {
+    if (m->ms > 0 && ms > most_beyond * m->ms) ms = most_beyond * m->ms;
+    if (m->n == 1 && ms < m->ms) m->ms = ms; /* the first paid for cold caches */
+    if (ms < quick * m->ms && m->n > 4)
+        m->n = 4; /* interruptions add time; nothing takes it away */
+    if (m->n < (float)most) m->n++;
+    m->ms += (ms - m->ms) / (double)m->n;
+}
+
+double spec_cost_verify(const struct spec_costs *c, int32_t n_seq, int32_t n_row) {
+    const struct spec_mean *m = c->verify;
+    if (n_row > SPEC_MAX_ROWS) n_row = SPEC_MAX_ROWS;
+    if (m[n_row].n > 0) return m[n_row].ms;
+    int32_t low = n_row - 1, high = n_row + 1;
+    while (low > n_seq && !(m[low].n > 0)) low--;
+    if (low < n_seq || !(m[low].n > 0)) return 0;
+    while (high <= SPEC_MAX_ROWS && !(m[high].n > 0)) high++;
+    double slope = hopeful_row * m[n_seq].ms / n_seq;
+    if (high <= SPEC_MAX_ROWS) slope = (m[high].ms - m[low].ms) / (high - low);
+    return m[low].ms + (slope > 0 ? slope : 0) * (n_row - low);
+}
+
+double spec_cost_draft(const struct spec_costs *c, int32_t n_seq, int32_t n_tok) {
+    const struct spec_mean *m = c->draft;
+    if (n_tok < 1) return 0;
+    if (m[n_tok].n > 0) return m[n_tok].ms;
+    int32_t low = n_tok, high = n_tok;
+    while (low > 0 && !(m[low].n > 0)) low--;
+    while (high < STEP_MAX_TOK && !(m[high].n > 0)) high++;
+    if (low) return m[low].ms * n_tok / low;
+    if (high < STEP_MAX_TOK) return m[high].ms * n_tok / high;
+    return hopeful_draft * n_tok * spec_cost_verify(c, n_seq, n_seq);
+}
+
+void spec_cost_learn(struct spec_costs *c, int32_t n_seq, int32_t n_row, bool after_draft,
+                     double ms) {
+    if (n_row < 1 || n_row > SPEC_MAX_ROWS || !(ms > 0)) return;
+    struct spec_mean *m = &c->verify[n_row];
+    bool is_plain = n_row == n_seq;
+    if (!(c->slowness > 0)) c->slowness = 1;
+    if (after_draft && is_plain && m->n > 0) {
+        learn(&c->replay, ms / c->slowness - m->ms, MEAN_OF);
+        return; /* what the draft caused is not the plain step's */
+    }
+    if (after_draft) {
+        ms -= c->replay.ms > 0 ? c->replay.ms * c->slowness : 0;
+        if (!(ms > 0)) return;
+    }
+    if (m->n >= 4) { /* only what is known well says how fast the machine is */
+        double ratio = ms / m->ms;
+        if (ratio > most_beyond * c->slowness) ratio = most_beyond * c->slowness;
+        c->slowness += (ratio - c->slowness) / SPEED_OF;
+    }
+    learn(m, ms / c->slowness, MEAN_OF);
+}
+
+void spec_cost_learn_draft(struct spec_costs *c, int32_t n_tok, double ms) {
+    if (n_tok < 1 || n_tok >= STEP_MAX_TOK || !(ms > 0)) return;
+    learn(&c->draft[n_tok], ms / (c->slowness > 0 ? c->slowness : 1), MEAN_OF);
 }

@@ -162,163 +162,28 @@ static void jobs_end_as_they_should(void **state) {
     }
 }
 
-/* ---- the choice of a draft length ---- */
-
-/* Steps of a sequence that its prediction block drafts for. */
-struct world {
-    double draft, verify,
-        replay; /* of a token asked for, and of one proposed; of one that stays, in the step after */
-    double accept;  /* of each token given those before it */
-    double propose; /* share of steps in which the drafter knows something */
-    int32_t
-        n_slow; /* the machine is 1.8 times slower in every other stretch of so many steps; 0: never */
-};
-struct spent {
-    double time, plain; /* plain: had nothing been drafted */
-};
-
-static struct spent spend(struct spec *s, const struct world *w, int32_t n) {
-    struct spent sum = {0};
-    struct rng rng;
-    int32_t left = 0;
-    rng_seed(&rng, (uint64_t)n);
-    for (int32_t i = 0; i < n; i++) {
-        int32_t asked = spec_choose(s, 1, true, 3), proposed = 0, kept = 0;
-        if (asked && rng_uniform(&rng) < w->propose) proposed = asked;
-        while (kept < proposed && rng_uniform(&rng) < w->accept) kept++;
-        double slow = w->n_slow && i / w->n_slow % 2 ? 1.8 : 1;
-        double ms = slow * (1 + w->draft * asked + w->verify * proposed + w->replay * left);
-        left = proposed ? kept + 1 : 0;
-        spec_time(s, kept + 1, ms);
-        sum.time += ms;
-        sum.plain += slow * (kept + 1);
-    }
-    return sum;
-}
-
-/* Where no draft pays, asking for some costs at most 2 %, whatever the reason: none is accepted, most are cut short before
- * they are proposed, tokens that stay are dear in the step after; and where the machine changes its speed. */
-static void asking_costs_little_where_it_loses(void **state) {
-    (void)state;
-    static const struct world worlds[] = {
-        {.draft = 0.3, .verify = 0.3, .accept = 0, .propose = 1},
-        {.draft = 0.3, .verify = 0.4, .accept = 0.9, .propose = 0.1},
-        {.draft = 0.2, .verify = 0.3, .accept = 0.9, .propose = 1, .replay = 0.8},
-        {.draft = 0.5, .verify = 0.5, .accept = 0.7, .propose = 0.5},
-        {.draft = 0.3, .verify = 0.3, .accept = 0.2, .propose = 1, .n_slow = 500},
-        {.draft = 0.6, .verify = 0.6, .accept = 0.8, .propose = 1, .n_slow = 90},
-    };
-    for (size_t i = 0; i < sizeof worlds / sizeof *worlds; i++) {
-        struct spec s = {.at = NULL};
-        spend(&s, &worlds[i], 200);
-        struct spent x = spend(&s, &worlds[i], 20000);
-        if (x.time > 1.02 * x.plain) fail_msg("world %zu: %.3f times as long", i, x.time / x.plain);
-    }
-}
-
-/* Where drafts pay, nearly all is gained that the best depth gains, also after a time in which they lost. */
-static void drafts_that_pay_are_found(void **state) {
-    (void)state;
-    static const struct {
-        struct world w;
-        double gain;
-    } worlds[] = {
-        {{.draft = 0.1, .verify = 0.1, .accept = 1, .propose = 1}, 2.5},      /* three: 4 / 1.6 */
-        {{.draft = 0.25, .verify = 0.35, .accept = 0.9, .propose = 1}, 1.23}, /* two: 2.71 / 2.2 */
-        {{.draft = 0.1, .verify = 0.2, .accept = 0.9, .propose = 1, .n_slow = 300},
-         1.81}, /* three: 3.44 / 1.9 */
-    };
-    static const struct world bad = {.draft = 0.5, .verify = 0.5, .accept = 0.1, .propose = 1};
-    for (size_t i = 0; i < sizeof worlds / sizeof *worlds; i++)
-        for (int later = 0; later < 2; later++) {
-            struct spec s = {.at = NULL};
-            if (later) spend(&s, &bad, 5000);
-            spend(&s, &worlds[i].w, later ? 8000 : 400);
-            struct spent x = spend(&s, &worlds[i].w, 10000);
-            if (x.plain < 0.97 * worlds[i].gain * x.time)
-                fail_msg("world %zu: %.3f", i, x.plain / x.time);
-            spend(&s, &bad, 500);
-            x = spend(&s, &bad, 10000);
-            if (x.time > 1.03 * x.plain)
-                fail_msg("after world %zu: %.3f times as long", i, x.time / x.plain);
-        }
-}
-
-/* The first steps pay for cold caches: they keep no drafter that loses. */
-static void a_wrong_beginning_is_mended(void **state) {
-    (void)state;
-    struct spec s = {.at = NULL};
-    for (int32_t i = 0; i < 40; i++) {
-        int32_t n = spec_choose(&s, 1, true, 3);
-        spec_time(&s, 1 + n, n ? 1 + 0.8 * n : 4);
-    }
-    static const struct world w = {.draft = 0.3, .verify = 0.7, .accept = 0.8, .propose = 1};
-    spend(&s, &w, 1000);
-    struct spent x = spend(&s, &w, 10000);
-    assert_true(x.time < 1.02 * x.plain);
-}
-
-/* Each number of sequences that decode together has a choice of its own, and so have those without the block. */
-static void choices_are_apart(void **state) {
-    (void)state;
-    struct spec s = {.at = NULL};
-    for (int32_t i = 0; i < 2000; i++)
-        for (int32_t k = 0; k < 2; k++) { /* two together lose, one gains */
-            for (int32_t step = 0; step < 20; step++) {
-                int32_t n = spec_choose(&s, 1 + k, true, 3);
-                spec_time(&s, 1 + n, k ? 1.0 + 1.5 * n : 1 + 0.1 * n);
-            }
-            spec_pause(&s);
-        }
-    assert_int_equal(s.choices[0][1].best, 3);
-    assert_int_equal(s.choices[1][1].best, 0);
-    assert_int_equal(s.choices[0][0].n_look, 0);
-}
-
-/* A prediction block follows while nothing is known and where drafting pays; where it loses, one sequence in four. */
-static void following_stops_where_drafting_loses(void **state) {
-    (void)state;
-    struct spec s = {.at = NULL};
-    struct spec_seq q = {.off = true};
-    assert_false(spec_follows(&s, &q, 1));
-    int n_follow[2] = {0, 0};
-    for (int pays = 0; pays < 2; pays++)
-        for (int i = 0; i < 64; i++) {
-            q = (struct spec_seq){.history = NULL};
-            q.follows = spec_follows(&s, &q, 1);
-            if (!pays && !i) assert_true(q.follows);
-            n_follow[pays] += q.follows;
-            for (int k = 0; k < 200; k++) {
-                int32_t n = spec_choose(&s, 1, q.follows, 3);
-                if (!q.follows) n = 0; /* nobody drafts */
-                spec_time(&s, 1 + n, pays ? 1 + 0.1 * n : 1 + 1.5 * n);
-            }
-        }
-    assert_true(n_follow[0] >= 16 && n_follow[0] <= 20);
-    if (n_follow[1] < 24) fail_msg("%d of 64", n_follow[1]);
-}
-
-static void ngrams_find_the_longest_match(void **state) {
+static void lookup_finds_the_longest_match(void **state) {
     (void)state;
     static const int32_t text[] = {1, 2, 3, 4, 50, 9, 2, 3, 4, 60, 8, 1, 2, 3, 4, 77};
-    struct drafter_request r[] = {{.history = text, .n_history = 15, .n_draft = 2},
-                                  {.history = text, .n_history = 16, .n_draft = 2}};
-    assert_int_equal(drafter_ngram.draft(NULL, r, 2, NULL), 0);
-    assert_int_equal(r[0].n_draft, 2);
-    assert_int_equal(r[0].tokens[0], 50); /* "1 2 3 4" beats the later "2 3 4" */
-    assert_int_equal(r[1].n_draft, 0);
+    for (int32_t n = 15; n <= 16; n++) {
+        static struct spec s;
+        struct spec_seq q;
+        struct spec_draft d;
+        assert_int_equal(spec_init(&s, VOCAB, false, false, NULL), 0);
+        assert_int_equal(spec_seq_init(&q, text, n, 8), 0);
+        spec_draft_text(&s, &q, NULL, 2, &d);
+        assert_int_equal(d.n, n == 15 ? 2 : 0);
+        if (d.n) assert_int_equal(d.tokens[0], 50); /* "1 2 3 4" beats the later "2 3 4" */
+        spec_seq_fini(&q);
+        spec_fini(&s);
+    }
 }
 
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(texts_do_not_depend_on_company_or_drafts),
-        cmocka_unit_test(a_wrong_beginning_is_mended),
         cmocka_unit_test(jobs_end_as_they_should),
-        cmocka_unit_test(asking_costs_little_where_it_loses),
-        cmocka_unit_test(drafts_that_pay_are_found),
-        cmocka_unit_test(choices_are_apart),
-        cmocka_unit_test(following_stops_where_drafting_loses),
-        cmocka_unit_test(ngrams_find_the_longest_match),
+        cmocka_unit_test(lookup_finds_the_longest_match),
     };
     mem_guard_arm(true);
     return cmocka_run_group_tests(tests, NULL, NULL);

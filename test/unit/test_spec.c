@@ -1,5 +1,5 @@
 /* test_spec.c: drafting changes what an answer costs, never which answers come how often: four tokens in a
- * row against their joint distribution, over a weightless model and over chimere-nano. */
+ * row against their joint distribution, over a weightless model and over chimere-nano; answers under a grammar. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -14,6 +14,7 @@
 #include "engine/lm.h"
 #include "kernels/cpu/cpu.h"
 #include "model/vocab.h"
+#include "text/grammar/grammar_mask.h"
 
 enum { LENGTH = 4, MAX_TEXT = 100 };
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
@@ -175,7 +176,8 @@ static int close_nano(void **state) {
     return 0;
 }
 
-static struct engine *nano_engine(bool speculate) {
+/* tok NULL: no token ends a text. */
+static struct engine *nano_engine_with(bool speculate, const struct tok *tok) {
     struct engine_params p;
     struct engine *g;
     struct err e = {0};
@@ -183,10 +185,10 @@ static struct engine *nano_engine(bool speculate) {
     p.n_ctx = 512;
     p.speculate = speculate;
     p.deterministic = true;
-    /* without a tokenizer no token ends a text */
-    if (engine_new(&g, nano.m, NULL, &p, &e)) fail_msg("%s", e.text);
+    if (engine_new(&g, nano.m, tok, &p, &e)) fail_msg("%s", e.text);
     return g;
 }
+static struct engine *nano_engine(bool speculate) { return nano_engine_with(speculate, NULL); }
 
 /* The KEEP likeliest tokens behind the text and their shares, from an engine that never drafts. */
 struct node {
@@ -277,12 +279,149 @@ static void a_seed_gives_one_text(void **state) {
     engine_free(g[1]);
 }
 
+/* ---- a grammar that leaves no choice ---- */
+
+static const char schema[] =
+    "{\"type\":\"object\",\"properties\":{\"occupation\":{\"enum\":[\"teacher\",\"baker\"]},"
+    "\"country_of_birth\":{\"enum\":[\"France\",\"Spain\"]},\"is_student\":{\"type\":\"boolean\"}},"
+    "\"required\":[\"occupation\",\"country_of_birth\",\"is_student\"],"
+    "\"additionalProperties\":false}";
+
+/* One job under the grammar, until it is complete. */
+static void run_ruled(struct engine *g, struct grammar_matcher *m, const struct sampler_params *sp,
+                      struct text *t, struct engine_stats *stats) {
+    struct err e = {0};
+    struct engine_job j = {.p.prompt = nano.ids,
+                           .p.n_prompt = nano.n_ids,
+                           .p.max_tokens = MAX_TEXT - 1,
+                           .p.sampling = *sp,
+                           .on_token = collect,
+                           .on_done = ended,
+                           .ud = t};
+    j.p.sampling.grammar = m;
+    t->n = 0;
+    if (engine_run(g, &j, &e)) fail_msg("%s", e.text);
+    *stats = j.stats;
+}
+
+/* Greedy and sampled, one sequence and drafts of any depth: the same tokens in fewer steps. */
+static void forced_tokens_are_drafted(void **state) {
+    (void)state;
+    struct err e = {0};
+    struct grammar *grammar;
+    struct grammar_vocab *vocab;
+    struct engine *g[2];
+    struct grammar_matcher *m[2]; /* one thread at a time */
+    const struct grammar_limits plain = {.plain = true, .space = 21};
+    int64_t n_step[2] = {0, 0}, n_drafted = 0, n_accepted = 0, n_all = 0;
+    assert_int_equal(grammar_from_schema(&grammar, schema, sizeof schema - 1, &plain, &e), 0);
+    assert_int_equal(grammar_vocab_from_tok(&vocab, nano.tok, NULL, &e), 0);
+    for (int how = 0; how < 2; how++) {
+        g[how] = nano_engine_with(how, nano.tok);
+        assert_int_equal(grammar_matcher_new(&m[how], grammar, vocab, 0, &e), 0);
+    }
+    struct sampler_params sp;
+    sampler_defaults(&sp);
+    for (int i = 0; i < 24; i++) {
+        static struct text t[2];
+        struct engine_stats stats[2];
+        sp.seed = (uint64_t)i;
+        sp.temperature = i % 4 == 0 ? 0 : 0.5f * (float)(i % 4);
+        sp.mirostat = i % 8 == 7 ? 2 : 0;
+        sp.n_probs = i % 3 ? 0 : 2;
+        for (int how = 0; how < 2; how++) {
+            struct engine_totals before, after;
+            engine_totals(g[how], &before);
+            run_ruled(g[how], m[how], &sp, &t[how], &stats[how]);
+            engine_totals(g[how], &after);
+            n_step[how] += after.n_step - before.n_step;
+        }
+        assert_int_equal(t[0].n, t[1].n);
+        assert_memory_equal(t[0].tokens, t[1].tokens, (size_t)t[0].n * sizeof *t[0].tokens);
+        n_drafted += stats[1].drafts.n_drafted[DRAFT_GRAMMAR][0];
+        n_accepted += stats[1].drafts.n_accepted[DRAFT_GRAMMAR][0];
+        for (int k = 0; k < DRAFT_N_SLOT; k++) {
+            for (int source = 0; source < DRAFT_N_SOURCE; source++)
+                n_all += stats[1].drafts.n_drafted[source][k];
+        }
+        n_all -= stats[1].n_drafted; /* what slots and sources count is all that is counted */
+    }
+    assert_int_equal(n_all, 0);
+    assert_true(n_drafted > 200);
+    if (10 * n_step[1] > 7 * n_step[0])
+        fail_msg("%d steps instead of %d", (int)n_step[1], (int)n_step[0]);
+    if (5 * n_accepted < 3 * n_drafted) /* this model likes to cut words in its own way */
+        fail_msg("%d of %d forced tokens accepted", (int)n_accepted, (int)n_drafted);
+    for (int how = 0; how < 2; how++) {
+        engine_free(g[how]);
+        grammar_matcher_free(m[how]);
+    }
+    grammar_vocab_free(vocab);
+    grammar_free(grammar);
+}
+
+/* ---- ends within a round ---- */
+
+struct stopping {
+    struct text text;
+    struct engine *g;
+    int32_t n_most;
+    bool cancels; /* else it says that it is enough */
+};
+
+static bool collect_some(struct engine_job *j, int32_t token, bool is_end,
+                         const struct sampler_probs *probs) {
+    struct stopping *x = j->ud;
+    (void)is_end, (void)probs;
+    x->text.tokens[x->text.n++] = token;
+    if (x->text.n < x->n_most) return true;
+    if (x->cancels) engine_cancel(x->g, j);
+    return x->cancels;
+}
+
+/* A caller that has enough, or leaves, at each token of a round: nothing is said after it, the others' texts stay as they
+ * are, and so does the next one in the same slot. */
+static void rounds_may_be_cut(void **state) {
+    (void)state;
+    struct engine *g = nano_engine(true);
+    struct sampler_params sp;
+    struct text whole, again;
+    struct err e = {0};
+    sampler_defaults(&sp);
+    sp.temperature = 0;
+    run(g, nano.ids, nano.n_ids, 40, &sp, &whole);
+    for (int i = 0; i < 60; i++) {
+        struct stopping x = {.g = g, .n_most = 1 + i % 30, .cancels = i >= 30};
+        struct engine_job j = {.p.prompt = nano.ids,
+                               .p.n_prompt = nano.n_ids,
+                               .p.max_tokens = 40,
+                               .p.sampling = sp,
+                               .on_token = collect_some,
+                               .on_done = ended,
+                               .ud = &x};
+        engine_run(g, &j, &e);
+        assert_int_equal(j.finish, x.cancels ? FINISH_CANCELLED : FINISH_STOP);
+        /* a round that has begun is told to its end, which one cancels after it */
+        assert_true(x.text.n >= x.n_most && x.text.n <= x.n_most + (x.cancels ? STEP_MAX_TOK : 0));
+        assert_memory_equal(x.text.tokens, whole.tokens, (size_t)x.text.n * sizeof *whole.tokens);
+    }
+    run(g, nano.ids, nano.n_ids, 40, &sp, &again);
+    assert_memory_equal(again.tokens, whole.tokens, 40 * sizeof *whole.tokens);
+    struct engine_totals totals;
+    engine_totals(g, &totals);
+    assert_int_equal(totals.n_active, 0);
+    assert_true(totals.n_accepted > 60);
+    engine_free(g);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(looked_up_drafts_leave_the_distribution_alone),
         cmocka_unit_test_setup_teardown(predicted_drafts_leave_the_distribution_alone, open_nano,
                                         close_nano),
         cmocka_unit_test_setup_teardown(a_seed_gives_one_text, open_nano, close_nano),
+        cmocka_unit_test_setup_teardown(forced_tokens_are_drafted, open_nano, close_nano),
+        cmocka_unit_test_setup_teardown(rounds_may_be_cut, open_nano, close_nano),
     };
     mem_guard_arm(true);
     return cmocka_run_group_tests(tests, NULL, NULL);
