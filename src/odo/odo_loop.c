@@ -20,6 +20,7 @@ void odo_spend(struct odo_run *r, const struct engine_stats *s, int32_t n_reason
     r->stats.n_generated += s->n_generated;
     r->stats.n_drafted += s->n_drafted;
     r->stats.n_accepted += s->n_accepted;
+    draft_stats_add(&r->stats.drafts, &s->drafts);
     r->stats.queue_ms += s->queue_ms;
     r->stats.prefill_ms += s->prefill_ms;
     r->stats.decode_ms += s->decode_ms;

@@ -99,6 +99,30 @@ static void put_rate(struct buf *out, const char *name, int32_t n, double ms) {
     else buf_printf(out, ",\"%s\":%.2f", name, n * 1000 / ms);
 }
 
+static void put_slots(struct buf *out, const char *name, const int32_t *n, int n_slot) {
+    buf_printf(out, "\"%s\":[", name);
+    for (int k = 0; k < n_slot; k++) buf_printf(out, "%s%d", k ? "," : "", n[k]);
+    buf_puts(out, "]");
+}
+
+/* Per source that drafted: tokens by slot. */
+static void put_drafts(struct buf *out, const struct draft_stats *s) {
+    bool any = false;
+    buf_printf(out, ",\"draft_rounds\":%d,\"drafts\":{", s->n_round);
+    for (int i = 0; i < DRAFT_N_SOURCE; i++) {
+        int n_slot = DRAFT_N_SLOT;
+        while (n_slot && !s->n_drafted[i][n_slot - 1]) n_slot--;
+        if (!n_slot) continue;
+        buf_printf(out, "%s\"%s\":{", any ? "," : "", draft_source_name((enum draft_source)i));
+        put_slots(out, "drafted", s->n_drafted[i], n_slot);
+        buf_puts(out, ",");
+        put_slots(out, "accepted", s->n_accepted[i], n_slot);
+        buf_puts(out, "}");
+        any = true;
+    }
+    buf_puts(out, "}");
+}
+
 void api_put_timings(struct gen *g, struct buf *out) {
     struct generation_end s = gen_sum(g);
     int32_t n_eval = s.stats.n_prompt - s.stats.n_cached;
@@ -110,6 +134,7 @@ void api_put_timings(struct gen *g, struct buf *out) {
     put_rate(out, "predicted_per_second", s.stats.n_generated, s.stats.decode_ms);
     buf_printf(out, ",\"draft_n\":%d,\"draft_n_accepted\":%d", s.stats.n_drafted,
                s.stats.n_accepted);
+    if (s.stats.drafts.n_round) put_drafts(out, &s.stats.drafts);
     if (s.n_repaired) buf_printf(out, ",\"repaired_calls\":%d", s.n_repaired);
     buf_puts(out, "}");
 }

@@ -55,6 +55,7 @@ static struct generation_end sum_part(const struct gen_choice *c, int32_t n) {
         sum.stats.n_generated += e->stats.n_generated;
         sum.stats.n_drafted += e->stats.n_drafted;
         sum.stats.n_accepted += e->stats.n_accepted;
+        draft_stats_add(&sum.stats.drafts, &e->stats.drafts);
         sum.n_reasoning += e->n_reasoning;
         sum.n_repaired += e->n_repaired;
         if (e->stats.prefill_ms > sum.stats.prefill_ms) sum.stats.prefill_ms = e->stats.prefill_ms;
@@ -73,6 +74,7 @@ struct generation_end gen_sum(const struct gen *g) {
         sum.stats.n_generated += e.stats.n_generated;
         sum.stats.n_drafted += e.stats.n_drafted;
         sum.stats.n_accepted += e.stats.n_accepted;
+        draft_stats_add(&sum.stats.drafts, &e.stats.drafts);
         sum.n_reasoning += e.n_reasoning;
         sum.n_repaired += e.n_repaired;
         if (e.stats.prefill_ms > sum.stats.prefill_ms) sum.stats.prefill_ms = e.stats.prefill_ms;
@@ -126,6 +128,7 @@ static void count(struct gen_run *x, const struct err *e) {
     m->n_reasoning += (uint64_t)sum.n_reasoning;
     m->n_drafted += (uint64_t)sum.stats.n_drafted;
     m->n_accepted += (uint64_t)sum.stats.n_accepted;
+    metrics_drafts(m, &sum.stats.drafts);
     if (e && e->code == CHIMERE_ECANCELLED) m->n_cancelled++;
     metrics_time(&m->answer, (double)(clock_ns() - x->g.r->begin_ns) * 1e-9);
     metrics_time(&m->queue, sum.stats.queue_ms * 1e-3);

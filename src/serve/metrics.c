@@ -52,6 +52,26 @@ static void write_energy(struct buf *out) {
     if (j.has_gpu) buf_printf(out, "%s{source=\"gpu\"} %.6f\n", name, j.gpu);
 }
 
+void metrics_drafts(struct metrics *m, const struct draft_stats *s) {
+    m->n_round += (uint64_t)s->n_round;
+    for (int i = 0; i < DRAFT_N_SOURCE; i++)
+        for (int k = 0; k < DRAFT_N_SLOT; k++) {
+            m->drafted[i][k] += (uint64_t)s->n_drafted[i][k];
+            m->accepted[i][k] += (uint64_t)s->n_accepted[i][k];
+        }
+}
+
+/* By source and slot; slots that no draft has reached are left out. */
+static void write_drafts(struct buf *out, const char *name, const char *help,
+                         const struct metrics *m, const _Atomic uint64_t values[][DRAFT_N_SLOT]) {
+    buf_printf(out, "# HELP chimere_%s %s\n# TYPE chimere_%s counter\n", name, help, name);
+    for (int i = 0; i < DRAFT_N_SOURCE; i++)
+        for (int k = 0; k < DRAFT_N_SLOT && m->drafted[i][k]; k++)
+            buf_printf(out, "chimere_%s{source=\"%s\",slot=\"%d\"} %llu\n", name,
+                       draft_source_name((enum draft_source)i), k + 1,
+                       (unsigned long long)values[i][k]);
+}
+
 void metrics_write(struct metrics *m, struct buf *out) {
     static const char requests[] = "chimere_requests_total";
     buf_printf(out, "# HELP %s responses by outcome\n# TYPE %s counter\n", requests, requests);
@@ -71,12 +91,15 @@ void metrics_write(struct metrics *m, struct buf *out) {
         {"reasoning_tokens_total", "of these, thinking", &m->n_reasoning},
         {"drafted_tokens_total", "tokens drafted", &m->n_drafted},
         {"accepted_tokens_total", "of these, kept", &m->n_accepted},
+        {"draft_rounds_total", "steps of a sequence that verified drafts", &m->n_round},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
         buf_printf(out, "# HELP chimere_%s %s\n# TYPE chimere_%s counter\nchimere_%s %llu\n",
                    rows[i].name, rows[i].help, rows[i].name, rows[i].name,
                    (unsigned long long)*rows[i].value);
     write_energy(out);
+    write_drafts(out, "drafts_total", "drafted tokens by source and slot", m, m->drafted);
+    write_drafts(out, "drafts_accepted_total", "of these, kept", m, m->accepted);
     write_times(out, "ttft_seconds", "request to first output", &m->ttft);
     write_times(out, "queue_seconds", "time in queues", &m->queue);
     write_times(out, "answer_seconds", "request to end", &m->answer);

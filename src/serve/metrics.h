@@ -6,6 +6,7 @@
 #include <stdint.h>
 
 #include "base/buf.h"
+#include "engine/engine.h"
 
 enum { METRICS_N_BUCKET = 14, METRICS_MAX_FIELDS = 256 };
 extern const double metrics_bounds_s[METRICS_N_BUCKET];
@@ -18,11 +19,13 @@ struct metrics_times { /* a histogram; the last bucket is +Inf */
 struct metrics {
     _Atomic uint64_t n_ok, n_bad, n_busy, n_failed; /* responses: 2xx, 4xx, 429, 5xx */
     _Atomic uint64_t n_cancelled, n_turned_away, n_prompt, n_cached, n_generated, n_reasoning,
-        n_drafted, n_accepted;
+        n_drafted, n_accepted, n_round;
+    _Atomic uint64_t drafted[DRAFT_N_SOURCE][DRAFT_N_SLOT], accepted[DRAFT_N_SOURCE][DRAFT_N_SLOT];
     _Atomic uint64_t ignored[METRICS_MAX_FIELDS]; /* by row of fields.c */
     struct metrics_times ttft, queue, answer, per_token;
 };
 
+void metrics_drafts(struct metrics *m, const struct draft_stats *s);
 void metrics_time(struct metrics_times *t, double seconds);
 double metrics_quantile(struct metrics_times *t, double q, uint64_t *n); /* seconds, by bucket */
 void metrics_write(struct metrics *m, struct buf *out);

@@ -176,6 +176,7 @@ static void add_stats(struct engine_stats *sum, const struct engine_stats *s) {
     sum->n_generated += s->n_generated;
     sum->n_drafted += s->n_drafted;
     sum->n_accepted += s->n_accepted;
+    draft_stats_add(&sum->drafts, &s->drafts);
     sum->queue_ms += s->queue_ms;
     sum->prefill_ms += s->prefill_ms;
     sum->decode_ms += s->decode_ms;
