@@ -9,7 +9,9 @@
 
 #include "base/mem.h"
 #include "base/rng.h"
+#include "engine/lm.h"
 #include "engine/spec.h"
+#include "scratch.h"
 
 /* ---- a sequence that the model drafter drafts for ---- */
 
@@ -261,6 +263,57 @@ static void the_likeliest_tokens_of_all_are_chosen(void **state) {
     assert_true(n_poor < n_round / 10);
 }
 
+/* ---- an engine that was told the same before ---- */
+
+static bool take(struct engine_job *j, int32_t token, bool is_end,
+                 const struct sampler_probs *probs) {
+    (void)j, (void)token, (void)is_end, (void)probs;
+    return true;
+}
+static void ended(struct engine_job *j) { (void)j; }
+
+/* An engine that answers with tokens 1, 2, .. 39 and saves what it learned in dir, unless that is NULL; suffix drafts that its
+ * first answer was given. */
+static int32_t suffix_drafts(const char *dir, int32_t first_of_prompt, uint64_t scope) {
+    static const int32_t prompts[2][3] = {{50, 51, 52}, {60, 61, 62}};
+    int32_t script[39], n = 0;
+    struct engine_params p;
+    struct engine *g;
+    struct lm *lm;
+    struct err e = {0};
+    for (int32_t i = 0; i < 39; i++) script[i] = i + 1;
+    const struct lm_fake_params fake = {
+        .n_vocab = 70, .eos = 0, .n_ctx = 256, .n_seq = 1, .script = script, .n_script = 39};
+    engine_defaults(&p);
+    p.n_ctx = 256;
+    p.cache = (struct cache_params){.dir = dir, .disk_bytes = (uint64_t)1 << 30};
+    if (lm_open_fake(&lm, &fake, &e) || engine_new_over(&g, lm, NULL, &p, &e))
+        fail_msg("%s", e.text);
+    struct engine_job j = {.p.prompt = prompts[first_of_prompt == 60],
+                           .p.n_prompt = 3,
+                           .p.max_tokens = 39,
+                           .p.scope = scope,
+                           .on_token = take,
+                           .on_done = ended};
+    sampler_defaults(&j.p.sampling);
+    j.p.sampling.temperature = 0;
+    if (engine_run(g, &j, &e)) fail_msg("%s", e.text);
+    assert_int_equal(j.stats.n_generated, 39);
+    for (int k = 0; k < DRAFT_N_SLOT; k++) n += j.stats.drafts.n_drafted[DRAFT_SUFFIX][k];
+    engine_free(g);
+    return n;
+}
+
+static void engines_start_warm_from_files(void **state) {
+    (void)state;
+    assert_int_equal(suffix_drafts(NULL, 50, 1), 0);
+    assert_int_equal(suffix_drafts(scratch, 50, 1),
+                     0); /* the first knows nothing, and leaves a file */
+    assert_int_equal(suffix_drafts(NULL, 60, 1), 0);
+    assert_int_equal(suffix_drafts(scratch, 60, 2), 0); /* another caller's texts */
+    assert_true(suffix_drafts(scratch, 60, 1) > 10);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(trying_costs_little_where_it_loses),
@@ -271,6 +324,8 @@ int main(void) {
         cmocka_unit_test(following_stops_where_drafting_loses),
         cmocka_unit_test(words_of_texts_are_proposed),
         cmocka_unit_test(the_likeliest_tokens_of_all_are_chosen),
+        cmocka_unit_test(engines_start_warm_from_files),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    mem_guard_arm(true);
+    return cmocka_run_group_tests(tests, scratch_make, scratch_drop);
 }
