@@ -50,11 +50,6 @@ struct docs_report {
 int docs_index(struct docs *d, const char *path, const char *collection, struct docs_report *r,
                struct err *e);
 
-/* One file that is here as bytes, under a name of its own; its kind is that of the name's ending. Takes the place of
- * what had this name. CHIMERE_EUNSUPPORTED: it is of no kind that can be read. */
-int docs_put(struct docs *d, const char *name, const char *collection, const char *data, size_t n,
-             struct docs_report *r, struct err *e);
-
 struct docs_hit {
     char *path, *title, *heading, *text; /* owned by the hits */
     int32_t from, to, page, line;

@@ -15,6 +15,7 @@
 #include "base/mem.h"
 #include "retrieval/chunk.h"
 #include "retrieval/docs_impl.h"
+#include "retrieval/docs_put.h"
 #include "retrieval/extract.h"
 #include "store/doc.h"
 

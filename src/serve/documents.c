@@ -5,6 +5,7 @@
 #include "base/str.h"
 #include "odo/odo.h"
 #include "retrieval/docs.h"
+#include "retrieval/docs_put.h"
 #include "retrieval/extract.h"
 #include "serve/http_impl.h"
 #include "serve/http_target.h"
