@@ -94,6 +94,19 @@ elseif(TARGET cmocka AND NOT CHIMERE_SANITIZE AND NOT CHIMERE_CUDA)
   endforeach()
 endif()
 
+# Objects that test_llama loads in place of one over libllama.
+if(TARGET test_llama)
+  foreach(version 1 99)
+    add_library(llama_fake_${version} MODULE test/unit/llama_fake.c)
+    set_target_properties(llama_fake_${version} PROPERTIES PREFIX "" LIBRARY_OUTPUT_DIRECTORY test C_VISIBILITY_PRESET hidden)
+    target_include_directories(llama_fake_${version} PRIVATE src)
+    target_compile_definitions(llama_fake_${version} PRIVATE FAKE_VERSION=${version} FAKE_VOCAB=8192)
+    add_dependencies(test_llama llama_fake_${version})
+  endforeach()
+  target_compile_definitions(test_llama PRIVATE FAKE_VOCAB=8192 TEST_FAKE="$<TARGET_FILE:llama_fake_1>"
+    TEST_FAKE_OTHER="$<TARGET_FILE:llama_fake_99>")
+endif()
+
 # Run by test/cli/test_llama.sh, which has a libllama.
 if(TARGET cmocka AND NOT CHIMERE_FUZZ)
   add_executable(llama_engine test/peers/llama_engine.c)

@@ -7,6 +7,7 @@ set -euo pipefail
 needs npm git cc cmake python3 curl
 cache=${CHIMERE_TEST_MODELS:-${XDG_CACHE_HOME:-$HOME/.cache}/chimere-test-models}/llama
 engine=$(dirname "$CHIMERE")/test/llama_engine
+nano=$(dirname "$CHIMERE")/chimere-nano.gguf
 case $CHIMERE in
 */release/chimere) ;;
 *)
@@ -197,15 +198,15 @@ ask "$short" >before
 grep -q '"content":"[^"]' before || fail "in a process: $(cat before)"
 end_workers() { # SIGNAL: to the processes that the server has started
     local pid
-    for pid in $(cat /proc/"$server"/task/*/children); do kill "-$1" "$pid"; done
+    cat /proc/"$server"/task/*/children | tr ' ' '\n' | while read -r pid; do kill "-$1" "$pid"; done
 }
 for signal in ABRT KILL; do
-    ask '{"messages":[{"role":"user","content":"Tell a long story about the sea."}],"max_tokens":180,"ignore_eos":true}' >cut &
+    ask '{"messages":[{"role":"user","content":"Tell a long story about the sea."}],"max_tokens":180,"ignore_eos":true}' >story &
     asked[0]=$!
     sleep 1
     end_workers $signal
     wait "${asked[0]}" || true
-    grep -q "libllama's process was ended by signal" cut || fail "after $signal: $(cat cut)"
+    grep -q "libllama's process was ended by signal" story || fail "after $signal: $(cat story)"
     ask "$short" >after
     [ "$(content before)" = "$(content after)" ] || fail "after $signal: $(cat after)"
 done
@@ -217,5 +218,13 @@ stop_server
     echo "skip: llama: no test/llama_engine; cmocka was not there at build"
     exit 77
 }
-mkdir engine
-(cd engine && LLAMA_LIBRARY=$library LLAMA_MODEL=$smol LLAMA_ORACLE=$work/oracle "$engine") >said 2>&1 || fail "$(tail -30 said)"
+run_engine() { # MODEL TESTS
+    rm -rf engine
+    mkdir engine
+    (cd engine && LLAMA_LIBRARY=$library LLAMA_MODEL=$1 LLAMA_ORACLE=$work/oracle "$engine" "$2") >said 2>&1 || fail "$(tail -30 said)"
+}
+run_engine "$smol" '*'
+# a hybrid of attention and recurrent layers, whose states are copied
+if [ -e "$nano" ]; then
+    for tests in '*text' '*streams' '*cancel' '*states*' '*forks'; do run_engine "$nano" "$tests"; done
+fi

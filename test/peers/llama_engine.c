@@ -411,12 +411,12 @@ static int compare(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
-/* Interleaved pairs; the medians of both and of their quotients. */
+/* Interleaved pairs; the medians of both and of their quotients. Our own forward pass runs in the same turns. */
 static int bench(int n_pair) {
     enum { N_MORE = 64, MAX_PAIR = 99 };
-    double ours[MAX_PAIR], theirs[MAX_PAIR], ratio[MAX_PAIR];
+    double ours[MAX_PAIR], theirs[MAX_PAIR], ratio[MAX_PAIR], own[MAX_PAIR];
     struct load_params p;
-    struct loaded l;
+    struct loaded l, forward;
     struct err e = {0};
     if (n_pair < 1 || n_pair > MAX_PAIR) n_pair = 7;
     defaults(&p, LOAD_LLAMA, 1);
@@ -424,16 +424,23 @@ static int bench(int n_pair) {
         fprintf(stderr, "%s\n", e.text);
         return 1;
     }
+    p.backend = LOAD_OWN;
+    open_it(&forward, &p);
     ours_ms(&l, N_MORE);
+    ours_ms(&forward, N_MORE);
     for (int i = 0; i < n_pair; i++) {
         ours[i] = ours_ms(&l, N_MORE);
         theirs[i] = theirs_ms(N_MORE);
+        own[i] = ours_ms(&forward, N_MORE);
         ratio[i] = ours[i] / theirs[i];
     }
     load_close(&l);
+    load_close(&forward);
+    qsort(own, (size_t)n_pair, sizeof *own, compare);
     qsort(ours, (size_t)n_pair, sizeof *ours, compare);
     qsort(theirs, (size_t)n_pair, sizeof *theirs, compare);
     qsort(ratio, (size_t)n_pair, sizeof *ratio, compare);
+    printf("our own forward pass: %.3f ms per token\n", own[n_pair / 2]);
     printf("overhead over bare libllama: %+.2f %% (ours %.3f ms per token, libllama %.3f ms; "
            "medians of "
            "%d pairs)\n",
