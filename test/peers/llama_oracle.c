@@ -3,7 +3,7 @@
  *   text MODEL N            greedy text after the prompt on standard input, as far as N tokens
  *   check MODEL N_PROMPT    ids on standard input, one per line: how many of those after N_PROMPT libllama likes best,
  *                           and by how much at most it likes another one better
- *   bench MODEL N           milliseconds per decoded token, greedy, one sequence
+ *   bench MODEL N           milliseconds of processor time per decoded token, greedy, one sequence
  *   embed MODEL             the mean of the last hidden rows of the text on standard input, one number per line */
 #include <ggml-backend.h>
 #include <llama.h>
@@ -113,7 +113,7 @@ static int run_check(int n_prompt) {
 
 static double now_ms(void) {
     struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
     return (double)t.tv_sec * 1e3 + (double)t.tv_nsec * 1e-6;
 }
 
