@@ -168,10 +168,11 @@ static const struct cli_command *find_command(const char *name) {
     return NULL;
 }
 
-/* help, help COMMAND, help --man [COMMAND] */
+/* help, help COMMAND, help --man [COMMAND], help --http */
 static int help(int argc, char **argv) {
     static char flag[] = "--help";
     as_manual = argc > 1 && strcmp(argv[1], "--man") == 0;
+    if (argc > 1 && strcmp(argv[1], "--http") == 0) return manual_http();
     const char *name = as_manual ? argv[2] : argv[1]; /* argv ends with NULL */
     if (argc < 2) usage(stdout);
     else if (!name) return manual_overview();

@@ -15,5 +15,7 @@ int manual_overview(void);
 int manual_page(const char *name, const struct cfg_opt *own, const char *usage);
 /* shell: "bash", "zsh" or "fish". */
 int manual_completion(const char *shell);
+/* The HTTP reference in Markdown, from the route and field tables; script/site makes a page of it. */
+int manual_http(void);
 
 #endif

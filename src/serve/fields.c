@@ -868,4 +868,41 @@ void fields_put_ignored(const _Atomic uint64_t *counts, struct buf *out) {
                        (unsigned long long)counts[i]);
 }
 
+/* For the HTTP reference; what a reader accepts beyond its type is on the pages that explain it. */
+static void put_values(const struct row *r, struct buf *out) {
+    switch (r->kind) {
+    case K_FLOAT: buf_printf(out, "number, %g to %g", r->low, r->high); break;
+    case K_INT: buf_printf(out, "integer, %.0f to %.0f", r->low, r->high); break;
+    case K_SAFE: buf_puts(out, "no effect here"); break;
+    case K_NONE:
+        if (r->only && r->only[0]) buf_puts(out, "refused, except ");
+        else buf_puts(out, r->only ? "refused, except empty" : "refused");
+        for (const char *p = r->only; p && *p; p++)
+            if (*p == '|') buf_puts(out, " or ");
+            else buf_putc(out, *p);
+        break;
+    case K_FN:
+    case K_SKIP: break;
+    }
+}
+
+void fields_put_reference(struct buf *out) {
+    static const struct {
+        unsigned bit;
+        const char *name;
+    } apis[] = {{C, "chat"}, {T, "completions"}, {R, "responses"}, {M, "messages"}};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        const char *between = "";
+        buf_printf(out, "| `%s` | ", rows[i].name);
+        for (size_t k = 0; k < 4; k++) {
+            if (!(rows[i].apis & apis[k].bit)) continue;
+            buf_printf(out, "%s%s", between, apis[k].name);
+            between = ", ";
+        }
+        buf_puts(out, " | ");
+        put_values(&rows[i], out);
+        buf_puts(out, " |\n");
+    }
+}
+
 _Static_assert(sizeof rows / sizeof *rows <= FIELDS_MAX_ROWS, "a bit and a count per row");

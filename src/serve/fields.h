@@ -51,5 +51,7 @@ int fields_think(struct fields *f, json_t *v, const char *name, struct err *e);
 void fields_put_schema(enum fields_api api, struct buf *out);
 /* The counts of ignored fields, in Prometheus' form; [FIELDS_MAX_ROWS]. */
 void fields_put_ignored(const _Atomic uint64_t *counts, struct buf *out);
+/* The table as rows of Markdown: field, APIs, values. */
+void fields_put_reference(struct buf *out);
 
 #endif
