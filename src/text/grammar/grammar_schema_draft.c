@@ -189,5 +189,6 @@ json_t *schema_modern(const json_t *root) {
         json_decref(out);
         return NULL;
     }
+    schema_close_unevaluated(out);
     return out;
 }

@@ -173,6 +173,9 @@ int schema_build(struct grammar **out, schema_emit_fn *emit, void *arg,
 /* A copy in which the forms of older drafts are those of draft 2020-12; NULL: out of memory. */
 json_t *schema_modern(const json_t *root);
 
+/* grammar_schema_uneval.c: replaces unevaluatedProperties in a schema that the caller owns, if exact and small. */
+void schema_close_unevaluated(json_t *root);
+
 /* ---- grammar_schema_expand.c ---- */
 /* Calls fn for every case of the conjunction of lits[n]. */
 void schema_cases(struct schema *s, const struct literal *lits, uint32_t n, case_fn *fn, void *arg);
@@ -191,8 +194,6 @@ uint32_t schema_emit_root(struct schema *s, uint32_t value);
 /* The rule of a call's arguments under this schema, as JSON or as parameters with s->tags. */
 uint32_t schema_args_rule(struct schema *s, const json_t *root, bool tags);
 void schema_push_node(struct schema *s, struct grammar_vec *v, uint32_t node);
-
-/* ---- grammar_format.c ---- */
-const char *schema_format_pattern(const char *name); /* NULL: unknown */
+const char *schema_format_pattern(const char *name); /* grammar_format.c; NULL: unknown */
 
 #endif
