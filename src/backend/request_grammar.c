@@ -113,6 +113,20 @@ static const struct grammar_tags glm_tags = KEYED("", ""), hunyuan_tags = KEYED(
                                  atem_tags =
                                      ATTRIBUTE("atem:parameter", "atem:invoke|atem:function_calls"),
                                  param_tags = ATTRIBUTE("param", "function");
+/* DeepSeek V3.2 and V4 say of each parameter whether it is a text. */
+#define DSML BAR "DSML" BAR
+static const struct grammar_tags dsml_tags = {
+    .begin = "<" DSML "parameter name=",
+    .name_open = '"',
+    .name_close = '"',
+    .between = " string=\"false\"",
+    .between_text = " string=\"true\"",
+    .value_open = '>',
+    .value_close = '<',
+    .end = "/" DSML "parameter>\n",
+    .name = PLAIN_NAME,
+    .ends = "</?" DSML "(?:parameter|invoke|function_calls|tool_calls)[ >]|\\u0000",
+};
 
 /* How models write calls. Rows of one form are alternatives for a call that the model begins; a call that is
  * forced takes the first row, of those whose `only` the tokenizer knows as a token of its own. */
@@ -295,6 +309,34 @@ static const struct form {
      "\n",
      {"<function name=", "", "\"", "\">", "</function>", NULL, "", &param_tags},
      false},
+    {CHAT_CALLS_DSML,
+     NULL,
+     NULL,
+     {"<" DSML "function_calls>", "\n", "<" DSML "invoke name=\"", "\">", "</" DSML "invoke>\n", "",
+      "</" DSML "function_calls>", &dsml_tags},
+     false},
+    {CHAT_CALLS_DSML,
+     NULL,
+     NULL, /* V4 */
+     {"<" DSML "tool_calls>", "\n", "<" DSML "invoke name=\"", "\">", "</" DSML "invoke>\n", "",
+      "</" DSML "tool_calls>", &dsml_tags},
+     false},
+    /* their own arguments have tags or marks that are tokens; their parsers read JSON as well */
+    {CHAT_CALLS_SOLAR,
+     NULL,
+     "\n",
+     {"<|tool_call:start|>", "", "", "\n", "<|tool_call:end|>", NULL, "", NULL},
+     true},
+    {CHAT_CALLS_GEMMA,
+     "<start_function_call>",
+     "",
+     {"<start_function_call>", "", "call:", "", "<end_function_call>", NULL, "", NULL},
+     true},
+    {CHAT_CALLS_GEMMA,
+     NULL,
+     "",
+     {"<|tool_call>", "", "call:", "", "<tool_call|>", NULL, "", NULL},
+     true},
 #undef NAMED
 #undef ARGS
 #undef PARAMS
@@ -338,6 +380,12 @@ static const char *const marks[] = {"<tool_call>",
                                     "<|action_start|>",
                                     "<|plugin|>",
                                     "<|action_end|>",
+                                    DSML,
+                                    "<|tool_call:start|>",
+                                    "<|tool_call>",
+                                    "<tool_call|>",
+                                    "<start_function_call>",
+                                    "<end_function_call>",
                                     NULL};
 
 /* A line end and ten levels of two spaces: a model that has lost its way cannot fill the answer with
@@ -391,7 +439,14 @@ static bool mark_form(struct arena *arena, const struct tok *tok, bool lazy,
     bool ok = true;
     for (size_t i = 0; i < sizeof texts / sizeof *texts - lazy; i++)
         if (*texts[i]) ok &= (*texts[i] = with_marks(arena, tok, *texts[i])) != NULL;
-    return ok;
+    if (f->tags != &dsml_tags || !is_token(tok, DSML)) return ok;
+    struct grammar_tags *t = arena_alloc(arena, sizeof *t); /* its tags contain a mark */
+    if (!t) return false;
+    *t = *f->tags;
+    t->begin = with_marks(arena, tok, t->begin);
+    t->end = with_marks(arena, tok, t->end);
+    f->tags = t;
+    return ok && t->begin && t->end;
 }
 
 /* The forms of a call: the first, or all that a model may begin. Returns how many. */

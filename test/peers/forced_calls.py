@@ -20,7 +20,7 @@ except ImportError:
     print("skip: jsonschema, pip install jsonschema")
     sys.exit(0)
 
-N_FORM = 26
+N_FORM = 31
 FORMATS = ["date", "ipv4", "ipv6", "uuid", "password"]
 PATTERNS = ["^[a-z]{2,5}$", "^\\d{3}-\\d{2}$", "x+y", "^(?!ab)[a-d]+$", "^(?=.*1)[0-9a]{2,6}$", "^[^ ]+$"]
 NAMES = ["city", "n", "unit", "a b", "größe", "list", "x_1", "type", "$v", "deep.name"]

@@ -55,6 +55,7 @@ static inline struct tok *toy_tok(const char *const *marks) {
 
 #define BAR "\xef\xbd\x9c"
 #define LOW "\xe2\x96\x81"
+#define DSML BAR "DSML" BAR
 #define DS(words) "<" BAR "tool" LOW words BAR ">"
 static const struct {
     enum chat_calls calls;
@@ -102,6 +103,15 @@ static const struct {
     {CHAT_CALLS_STEP, {NULL}, "<steptml:invoke name=\""},
     {CHAT_CALLS_ATEM, {NULL}, "<atem:function_calls>\n<atem:invoke name=\""},
     {CHAT_CALLS_MINICPM, {NULL}, "<function name=\""},
+    {CHAT_CALLS_DSML, {NULL}, "<" DSML "function_calls>\n<" DSML "invoke name=\""},
+    {CHAT_CALLS_DSML, {DSML, NULL}, "<" DSML "function_calls>\n<" DSML "invoke name=\""},
+    {CHAT_CALLS_SOLAR,
+     {"<|tool_call:start|>", "<|tool_call:end|>", "<|tool_arg:start|>", NULL},
+     "<|tool_call:start|>"},
+    {CHAT_CALLS_GEMMA, {"<|tool_call>", "<tool_call|>", NULL}, "<|tool_call>call:"},
+    {CHAT_CALLS_GEMMA,
+     {"<start_function_call>", "<end_function_call>", NULL},
+     "<start_function_call>call:"},
 };
 enum { N_FORM = sizeof forms / sizeof *forms };
 

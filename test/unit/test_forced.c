@@ -71,7 +71,7 @@ static size_t walk(struct grammar_matcher *m, const struct tok *tok, struct rng 
         assert_true(n_id > 0);
         bool may_end = bits[END / 64] >> END % 64 & 1;
         if (may_end && rng_below(r, 2)) pick = END;
-        else if (n_id > n_text)
+        else if (n_id > n_text && (!n_text || rng_below(r, 4)))
             pick = ids[n_text + (int32_t)rng_below(r, (uint64_t)(n_id - n_text))];
         else pick = ids[rng_below(r, (uint64_t)n_id)];
         assert_int_equal(grammar_accept_token(s, pick), 0);
@@ -193,10 +193,11 @@ static const char *const begun[] = {[CHAT_CALLS_QWEN_XML] = "<tool_call>",
                                     [CHAT_CALLS_MINIMAX] = "<minimax:tool_call>",
                                     [CHAT_CALLS_STEP] = "<steptml:invoke name=",
                                     [CHAT_CALLS_ATEM] = "<atem:function_calls>",
-                                    [CHAT_CALLS_MINICPM] = "<function name="};
+                                    [CHAT_CALLS_MINICPM] = "<function name=",
+                                    [CHAT_CALLS_DSML] = "<" DSML "function_calls>"};
 /* Forms that models write in another way on their own. */
 static const enum chat_calls forced_alone[] = {CHAT_CALLS_FUNCTIONARY, CHAT_CALLS_LFM,
-                                               CHAT_CALLS_OLMO};
+                                               CHAT_CALLS_OLMO, CHAT_CALLS_SOLAR, CHAT_CALLS_GEMMA};
 
 /* The mark's token, or the next byte of its text. */
 static int32_t next_of(const struct tok *tok, const char *text, size_t *at) {

@@ -75,6 +75,8 @@ struct grammar_call_form {
  * stand next to a text; patterns are regular expressions of JSON Schema. */
 struct grammar_tags {
     const char *begin, *between, *end;
+    const char
+        *between_text; /* in place of between, for a parameter that is a text; NULL: the same */
     char name_open, name_close, value_open, value_close;
     const char *name; /* pattern: names that a tag can carry */
     const char *ends; /* pattern: what would end a value early, or is not kept by the parser */

@@ -3,6 +3,7 @@
  * Each string, array and object is a rule of its own, since its frames may carry a count or a set of
  * properties. Objects take their properties in any order: every property has a branch that is open
  * while the frame does not know it as seen, and one branch per class of unnamed properties. */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -528,6 +529,17 @@ static uint32_t literal(struct grammar_builder *b, const char *text, uint32_t ne
     return grammar_add_literal(b, text, strlen(text), next);
 }
 
+/* What stands between the name and the value of a parameter; name NULL: of one without a schema of its own. */
+static const char *between(const struct object *o, const struct slice *name) {
+    const struct grammar_tags *t = o->s->tags;
+    char text[160];
+    if (!t->between_text) return t->between;
+    snprintf(text, sizeof text, "%.*s", name ? (int)(name->n < 159 ? name->n : 159) : 1,
+             name ? name->p : "\001");
+    return chat_is_text(chat_schema_types((json_t *)o->s->root, text)) ? t->between_text
+                                                                       : t->between;
+}
+
 /* The parameters of a call as tags. The bytes next to a value are part of its rule. */
 static void emit_params(struct object *o, uint32_t rule, const struct type_facts *f) {
     struct schema *s = o->s;
@@ -541,7 +553,8 @@ static void emit_params(struct object *o, uint32_t rule, const struct type_facts
     uint32_t after = literal(b, t->end, grammar_add_alt(b, behind, 2));
     for (uint32_t i = 0; i < o->names.n && !b->rc; i++) {
         struct slice name = ((struct slice *)o->names.p)[i];
-        uint32_t value = literal(b, t->between, call(s, ((uint32_t *)o->rules.p)[i], after));
+        const char *gap = between(o, &name);
+        uint32_t value = literal(b, gap, call(s, ((uint32_t *)o->rules.p)[i], after));
         value = grammar_add_byte(b, (uint8_t)t->name_close, value);
         uint32_t take = grammar_add_node(b, G_TAKE, i, value, object);
         uint32_t key = grammar_add_literal(b, name.p, name.n, take);
@@ -549,7 +562,8 @@ static void emit_params(struct object *o, uint32_t rule, const struct type_facts
         schema_push_node(s, &to, grammar_add_node(b, G_FREE, i, key, object));
     }
     for (uint32_t i = 0; i < o->other_rules.n && !b->rc; i++) {
-        uint32_t value = literal(b, t->between, call(s, ((uint32_t *)o->other_rules.p)[i], after));
+        const char *gap = between(o, NULL);
+        uint32_t value = literal(b, gap, call(s, ((uint32_t *)o->other_rules.p)[i], after));
         uint32_t key = literal(b, t->begin, call(s, ((uint32_t *)o->other_keys.p)[i], value));
         schema_push_node(s, &to, grammar_add_node(b, G_ROOM, 0, key, object));
     }
