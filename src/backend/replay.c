@@ -80,7 +80,16 @@ static void add_trimmed(uint64_t key[2], const json_t *v) {
     add(key, s ? s : "", n);
 }
 
-/* Arguments count as values: clients parse them and write them anew. */
+/* Arguments count as values: clients parse them and write them anew. Integers beyond 64 bits, which jansson refuses,
+ * count with all their digits. */
+static json_t *value_of(const json_t *args) {
+    const char *text = json_string_value(args);
+    size_t n = json_string_length(args);
+    if (!text) return json_incref((json_t *)args);
+    json_t *parsed = chat_json_exact(text, n);
+    return parsed ? parsed : json_loadb(text, n, 0, NULL);
+}
+
 static void key_of(uint64_t scope, const json_t *message, uint64_t key[2]) {
     const json_t *call;
     size_t i;
@@ -90,11 +99,10 @@ static void key_of(uint64_t scope, const json_t *message, uint64_t key[2]) {
     json_array_foreach(json_object_get(message, "tool_calls"), i, call) {
         const json_t *f = json_object_get(call, "function");
         const json_t *args = json_object_get(f, "arguments");
-        json_t *parsed = json_is_string(args) ? json_loadb(json_string_value(args),
-                                                           json_string_length(args), 0, NULL)
-                                              : json_incref((json_t *)args);
+        json_t *parsed = value_of(args);
         add_trimmed(key, json_object_get(f, "name"));
         if (parsed) json_dump_callback(parsed, add_dump, key, JSON_SORT_KEYS | JSON_ENCODE_ANY);
+        else add_trimmed(key, args);
         json_decref(parsed);
     }
 }

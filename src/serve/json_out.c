@@ -92,7 +92,13 @@ void json_out_value(struct buf *out, const json_t *v) {
     switch (v ? json_typeof(v) : JSON_NULL) {
     case JSON_OBJECT: put_object(out, v); break;
     case JSON_ARRAY: put_array(out, v); break;
-    case JSON_STRING: json_out_text(out, json_string_value(v), json_string_length(v)); break;
+    case JSON_STRING:
+        if (json_string_length(v) > 1 && !json_string_value(v)[0]) { /* of chat_json_exact */
+            buf_puts(out, json_string_value(v) + 1);
+            break;
+        }
+        json_out_text(out, json_string_value(v), json_string_length(v));
+        break;
     case JSON_INTEGER: buf_printf(out, "%lld", (long long)json_integer_value(v)); break;
     case JSON_REAL: put_real(out, json_real_value(v)); break;
     case JSON_TRUE: buf_puts(out, "true"); break;

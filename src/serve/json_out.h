@@ -10,6 +10,7 @@
 void json_out_text(struct buf *out, const char *s, size_t n);
 void json_out_string(struct buf *out, const char *s); /* NULL: null */
 void json_out_number(struct buf *out, double x); /* shortest form; null for what is not finite */
+/* Strings that begin with NUL are numbers as chat_json_exact reads them. */
 void json_out_value(struct buf *out, const json_t *v);
 
 #endif

@@ -108,6 +108,9 @@ enum { CHAT_JSON_MAX_COST = 128 << 20 };
 /* Reads a JSON object of at most CHAT_JSON_MAX_COST; NULL on error, with one clear sentence. Numbers beyond 64 bits or
  * double precision become the nearest double; NUL and lone surrogates become U+FFFD. */
 json_t *chat_json_object(const char *text, size_t n, const char *what, struct err *e);
+/* The same object with the text of each integer beyond 64 bits, as a string that begins with NUL; NULL if there may be
+ * none, or on error. */
+json_t *chat_json_exact(const char *text, size_t n);
 
 enum chat_event_kind {
     CHAT_CONTENT,   /* text[n] */

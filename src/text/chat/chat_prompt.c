@@ -394,3 +394,13 @@ json_t *chat_json_object(const char *text, size_t n, const char *what, struct er
     err_set(e, CHIMERE_EFORMAT, "%s: line %d column %d: %s", what, je.line, je.column, why);
     return NULL;
 }
+
+json_t *chat_json_exact(const char *text, size_t n) {
+    enum { MAX_DIGITS = 18 }; /* that fit for certain */
+    size_t run = 0, longest = 0;
+    for (size_t i = 0; i < n; i++) {
+        run = text[i] >= '0' && text[i] <= '9' ? run + 1 : 0;
+        if (run > longest) longest = run;
+    }
+    return longest > MAX_DIGITS ? read_arguments(text, n) : NULL;
+}
