@@ -109,6 +109,11 @@ static void on_prefill(struct engine_job *j, int32_t n_done, int32_t n_prompt) {
     if (a->p.on_prefill) a->p.on_prefill(a->p.ud, n_done, n_prompt);
 }
 
+static void on_prompt(struct engine_job *j, int32_t pos, const struct sampler_probs *probs) {
+    struct answer *a = j->ud;
+    if (a->p.on_prompt) a->p.on_prompt(a->p.ud, pos, probs);
+}
+
 static void on_done(struct engine_job *j) {
     struct answer *a = j->ud;
     if (!a->stop_hit && !a->refused) {
@@ -187,8 +192,12 @@ int answer_start(struct answer **out, struct engine *g, const struct tok *tok,
                         ? p->job.max_tokens
                         : (int32_t)(room > 0 ? room : 0);
     int rc = set_up(a, tok, limit + 1, e);
-    a->job = (struct engine_job){
-        .p = p->job, .on_token = on_token, .on_prefill = on_prefill, .on_done = on_done, .ud = a};
+    a->job = (struct engine_job){.p = p->job,
+                                 .on_token = on_token,
+                                 .on_prefill = on_prefill,
+                                 .on_prompt = on_prompt,
+                                 .on_done = on_done,
+                                 .ud = a};
     *out = a;
     if (!rc) rc = engine_submit(g, &a->job, e);
     if (rc) {

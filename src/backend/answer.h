@@ -23,6 +23,8 @@ struct answer_params {
     /* One call a token, before its events; may be NULL. */
     void (*on_token)(void *ud, int32_t token, const struct sampler_probs *probs);
     void (*on_prefill)(void *ud, int32_t n_done, int32_t n_prompt);
+    /* With job.prompt_probs: each token of the prompt; probs NULL for the first. */
+    void (*on_prompt)(void *ud, int32_t pos, const struct sampler_probs *probs);
     void (*on_done)(void *ud); /* may be NULL; the last call */
     void *ud;
 };

@@ -18,6 +18,8 @@
 enum backend_event_kind {
     EVENT_PREFILL, /* n_done of n_prompt prompt tokens */
     EVENT_TOKEN, /* only with request.probs: token, text[n] its bytes, probs; before its EVENT_CHAT */
+    EVENT_PROMPT, /* only with request.prompt_probs: a token of the prompt as in EVENT_TOKEN; probs NULL for
+                     the first */
     EVENT_CHAT, /* chat: text, reasoning, a call and its arguments */
     EVENT_NOTE, /* an orchestrator's step: name, text[n] is a JSON object */
     EVENT_END,  /* choice ended: end */
@@ -41,6 +43,7 @@ struct backend_event {
     const struct sampler_probs *probs; /* view */
     const struct chat_event *chat;     /* view */
     const struct generation_end *end;  /* view */
+    const struct engine_stats *stats;  /* view: so far, with EVENT_CHAT; NULL: not known */
     const char *name, *text;           /* views */
     size_t n;
 };
@@ -80,6 +83,10 @@ struct backend_ops {
     int (*render)(struct backend *b, const struct request *a, char **text, int32_t **ids, size_t *n,
                   struct err *e);
     void (*close)(struct backend *b);
+    /* May be NULL. Ids of the prompt and of the first choice's answer, end token included, after its EVENT_END;
+     * views that live as long as r. */
+    void (*tokens)(const struct generation *r, const int32_t **prompt, int32_t *n_prompt,
+                   const int32_t **answer, int32_t *n_answer);
     /* May be NULL. Lines "Name: value" for the response's head, of a prepared run. */
     void (*headers)(struct generation *r, struct buf *out);
 };

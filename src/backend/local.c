@@ -89,7 +89,7 @@ static json_t *template_context(const struct local *l, const struct request *a) 
         json_object_set(c, "messages", messages);
     }
     if (has_calls(l, a)) json_object_set(c, "tools", a->tools);
-    json_object_set_new(c, "add_generation_prompt", json_true());
+    json_object_set_new(c, "add_generation_prompt", json_boolean(!a->no_generation_prompt));
     json_object_set_new(c, "enable_thinking", json_boolean(a->think && !a->continue_last));
     add_token(c, l->model.tok, "bos_token", tok_bos(l->model.tok));
     add_token(c, l->model.tok, "eos_token", tok_eos(l->model.tok));
@@ -152,6 +152,36 @@ static int encode_chat(const struct local *l, const struct request *a, char **te
     return rc;
 }
 
+/* Token ids and texts, as they follow each other. */
+static int encode_list(const struct local *l, const json_t *list, int32_t **ids, size_t *n,
+                       struct err *e) {
+    struct buf all;
+    size_t i;
+    json_t *x;
+    int rc = 0;
+    buf_init(&all, (size_t)1 << 30);
+    json_array_foreach(list, i, x) {
+        int32_t *some = NULL, id = (int32_t)json_integer_value(x);
+        size_t n_some = 1;
+        if (json_is_string(x))
+            rc = tok_encode(l->model.tok, json_string_value(x), json_string_length(x), true, !i,
+                            &some, &n_some, e);
+        else if (json_integer_value(x) < 0 || json_integer_value(x) >= tok_n_vocab(l->model.tok))
+            rc = err_set(e, CHIMERE_EINVAL, "prompt: expected token ids below %u, got %lld",
+                         tok_n_vocab(l->model.tok), (long long)json_integer_value(x));
+        if (!rc && n_some) buf_put(&all, (const char *)(some ? some : &id), n_some * sizeof id);
+        mem_free(some);
+        if (rc) break;
+    }
+    if (!rc && all.failed) rc = err_set(e, CHIMERE_ENOMEM, "out of memory");
+    *n = all.n / sizeof **ids;
+    *ids = rc ? NULL : mem_alloc_array(*n + 1, sizeof **ids);
+    if (!rc && !*ids) rc = err_set(e, CHIMERE_ENOMEM, "out of memory");
+    if (!rc && *n) memcpy(*ids, all.p, all.n);
+    buf_fini(&all);
+    return rc;
+}
+
 static int encode_raw(const struct local *l, const struct request *a, char **text, int32_t **ids,
                       size_t *n, struct err *e) {
     if (json_is_string(a->prompt)) {
@@ -161,16 +191,8 @@ static int encode_raw(const struct local *l, const struct request *a, char **tex
             return err_set(e, CHIMERE_ENOMEM, "out of memory");
         return tok_encode(l->model.tok, s, len, true, true, ids, n, e);
     }
-    *n = json_array_size(a->prompt);
-    *ids = mem_alloc_array(*n + 1, sizeof **ids);
-    if (!*ids) return err_set(e, CHIMERE_ENOMEM, "out of memory");
-    for (size_t i = 0; i < *n; i++) {
-        json_int_t id = json_integer_value(json_array_get(a->prompt, i));
-        if (id < 0 || id >= tok_n_vocab(l->model.tok))
-            return err_set(e, CHIMERE_EINVAL, "prompt: expected token ids below %u, got %lld",
-                           tok_n_vocab(l->model.tok), (long long)id);
-        (*ids)[i] = (int32_t)id;
-    }
+    int rc = encode_list(l, a->prompt, ids, n, e);
+    if (rc) return rc;
     if (text && !(*text = mem_strdup(""))) return err_set(e, CHIMERE_ENOMEM, "out of memory");
     return 0;
 }
@@ -234,7 +256,8 @@ static int on_event(void *ud, const struct chat_event *ev) {
         c->late |= (now - c->first_ns) / 1000000 >= a->max_ms;
     }
     if (a->no_answer || c->stopped) return 1;
-    int rc = send(c, &(struct backend_event){.kind = EVENT_CHAT, .chat = ev});
+    int rc = send(c, &(struct backend_event){
+                         .kind = EVENT_CHAT, .chat = ev, .stats = answer_stats(c->answer)});
     if (ev->kind == CHAT_CALL_END && c->run->request->one_call) c->enough = true;
     return c->enough || c->late ? 1 : rc;
 }
@@ -254,10 +277,23 @@ static void on_token(void *ud, int32_t token, const struct sampler_probs *probs)
     if (c->run->parse.reasoning) count_reasoning(c, token);
     if (!probs || !c->run->request->probs) return;
     const struct tok *tok = local_of(c->run->base.backend)->model.tok;
-    if (tok_is_eog(tok, token)) return; /* no part of the text: clients join the tokens to it */
+    /* an end is no part of the text, to which clients join the tokens; those who score a prompt count on it */
+    if (tok_is_eog(tok, token) && !c->run->request->prompt_probs) return;
+    if (c->run->request->no_answer) return;
     struct slice s = tok_piece(tok, token);
     send(c, &(struct backend_event){
                 .kind = EVENT_TOKEN, .token = token, .text = s.p, .n = s.n, .probs = probs});
+}
+
+static void on_prompt(void *ud, int32_t pos, const struct sampler_probs *probs) {
+    struct choice *c = ud;
+    const struct local *l = local_of(c->run->base.backend);
+    int32_t token = c->run->ids[pos];
+    /* one that was put before a text is no part of it */
+    if (!pos && token == tok_bos(l->model.tok) && json_is_string(c->run->request->prompt)) return;
+    struct slice s = tok_piece(l->model.tok, token);
+    send(c, &(struct backend_event){
+                .kind = EVENT_PROMPT, .token = token, .text = s.p, .n = s.n, .probs = probs});
 }
 
 static void on_prefill(void *ud, int32_t n_done, int32_t n_prompt) {
@@ -398,13 +434,15 @@ static int set_up(struct local *l, struct local_run *r, struct err *e) {
                                        .job.owner = request_owner_hash(a),
                                        .job.marks = r->marks,
                                        .job.n_mark = find_marks(l, r->ids, n, r->marks),
-                                       .job.no_cache = a->no_cache,
+                                       .job.no_cache = a->no_cache || a->prompt_probs,
+                                       .job.prompt_probs = a->prompt_probs,
                                        .job.keep_end = a->keep_end,
                                        .stops = (const char *const *)a->stops,
                                        .n_stop = a->n_stop,
                                        .on_event = on_event,
                                        .on_token = on_token,
                                        .on_prefill = on_prefill,
+                                       .on_prompt = on_prompt,
                                        .on_done = on_done};
     struct sampler_params *s = &r->params.job.sampling;
     s->in_think = in_think;
@@ -524,7 +562,17 @@ static void local_headers(struct generation *base, struct buf *out) {
     buf_puts(out, "\n");
 }
 
-static const struct backend_ops local_ops = {.prepare = local_prepare,
+static void local_tokens(const struct generation *base, const int32_t **prompt, int32_t *n_prompt,
+                         const int32_t **answer, int32_t *n_answer) {
+    const struct local_run *r = (const struct local_run *)base;
+    *prompt = r->ids;
+    *n_prompt = r->params.job.n_prompt;
+    *n_answer = 0;
+    *answer = r->n_choice ? answer_tokens(r->choices[0].answer, n_answer) : NULL;
+}
+
+static const struct backend_ops local_ops = {.tokens = local_tokens,
+                                             .prepare = local_prepare,
                                              .start = local_start,
                                              .cancel = local_cancel,
                                              .free = local_free,

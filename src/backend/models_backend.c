@@ -67,6 +67,17 @@ static int render(struct backend *b, const struct request *a, char **text, int32
     return rc;
 }
 
+static void tokens(const struct generation *r, const int32_t **prompt, int32_t *n_prompt,
+                   const int32_t **answer, int32_t *n_answer) {
+    const struct generation *inner = ((const struct standing_run *)r)->inner;
+    inner->backend->ops->tokens(inner, prompt, n_prompt, answer, n_answer);
+}
+
+static void headers(struct generation *r, struct buf *out) {
+    struct generation *inner = inner_of(r);
+    inner->backend->ops->headers(inner, out);
+}
+
 static void close_backend(struct backend *b) {
     tok_free(((struct standing *)b)->tok);
     mem_free(b);
@@ -79,6 +90,8 @@ int models_backend_new(struct backend **out, struct models *r, const char *name,
                                            .cancel = cancel,
                                            .free = free_run,
                                            .render = render,
+                                           .tokens = tokens,
+                                           .headers = headers,
                                            .close = close_backend};
     struct gguf *g = NULL;
     *out = NULL;

@@ -39,11 +39,12 @@ struct request {
         tool_forms; /* owned; of tools that the client named in another form: name -> {"custom": true}
                            or {"namespace", "name"}; for the server that writes their calls; or NULL */
     enum request_tool_choice tool_choice;
-    const char *tool_name;    /* REQUEST_TOOLS_NAMED */
-    bool one_call;            /* parallel_tool_calls false: the answer ends behind its first call */
-    bool continue_last;       /* the last message is an assistant's, to be continued */
-    bool think;               /* let the model think first */
-    json_t *template_context; /* owned; further variables of the template, or NULL */
+    const char *tool_name; /* REQUEST_TOOLS_NAMED */
+    bool one_call;         /* parallel_tool_calls false: the answer ends behind its first call */
+    bool no_generation_prompt; /* the template does not open an answer */
+    bool continue_last;        /* the last message is an assistant's, to be continued */
+    bool think;                /* let the model think first */
+    json_t *template_context;  /* owned; further variables of the template, or NULL */
 
     /* the answer's form */
     enum request_format format;
@@ -60,6 +61,7 @@ struct request {
     int32_t n;          /* choices, 1..REQUEST_MAX_CHOICES; choice i takes seed + i */
     bool echo;          /* raw: the prompt comes first */
     bool probs;         /* EVENT_TOKEN events with sampling.n_probs alternatives */
+    bool prompt_probs;  /* raw: EVENT_PROMPT events, too; no state is reused then */
     /* Arrays in the arena; thinking marks and the grammar are filled by the backend. */
     struct sampler_params sampling;
 

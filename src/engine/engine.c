@@ -198,6 +198,8 @@ static int check_job(const struct engine *g, const struct engine_job *j, struct 
     if (!j->p.prompt || j->p.n_prompt < 1)
         return err_set(e, CHIMERE_EINVAL, "prompt: expected at least one token");
     if (j->p.n_prompt >= limit) return engine_refuse_prompt(j->p.n_prompt, limit, e);
+    if (j->p.prompt_probs && (!j->p.no_cache || !j->on_prompt))
+        return err_set(e, CHIMERE_EINVAL, "prompt: its probabilities need no_cache and a reader");
     for (int32_t i = 0; i < j->p.n_prompt; i++)
         if (j->p.prompt[i] < 0 || j->p.prompt[i] >= g->lm->n_vocab)
             return err_set(e, CHIMERE_EINVAL, "prompt: expected token ids below %d, got %d",

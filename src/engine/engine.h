@@ -105,6 +105,9 @@ struct job_params {
     uint64_t scope, owner;
     bool no_cache; /* evaluate the whole prompt */
     bool keep_end; /* others will continue this answer from its very end; wants `speculate` */
+    /* on_prompt reports every token of the prompt with so many alternatives; wants no_cache. Slow: the prompt is
+     * evaluated a few tokens per step. */
+    bool prompt_probs;
 };
 
 struct engine_job {
@@ -115,6 +118,8 @@ struct engine_job {
                      const struct sampler_probs *probs);
     /* Progress of the prompt; may be NULL. */
     void (*on_prefill)(struct engine_job *j, int32_t n_done, int32_t n_prompt);
+    /* With prompt_probs: token p.prompt[pos]; probs NULL for the first. */
+    void (*on_prompt)(struct engine_job *j, int32_t pos, const struct sampler_probs *probs);
     /* Last call for this job; result fields are set. */
     void (*on_done)(struct engine_job *j);
     void *ud;

@@ -415,6 +415,31 @@ static int32_t draw_mirostat(struct sampler *s) {
     return i;
 }
 
+void sampler_probs_of(const float *logits, int32_t n_vocab, int32_t token, int32_t n,
+                      struct sampler_probs *out) {
+    double sum = 0;
+    float max = -INFINITY;
+    *out = (struct sampler_probs){.n = 0};
+    if (n > SAMPLER_MAX_PROBS) n = SAMPLER_MAX_PROBS;
+    for (int32_t i = 0; i < n_vocab; i++)
+        if (logits[i] > max) max = logits[i];
+    for (int32_t i = 0; i < n_vocab; i++) {
+        sum += exp((double)(logits[i] - max));
+        int32_t at = out->n < n ? out->n : n - 1; /* where it goes among the best so far */
+        if (n < 1 || (out->n == n && !(logits[i] > out->logprobs[at]))) continue;
+        if (out->n < n) out->n++;
+        for (; at > 0 && logits[i] > out->logprobs[at - 1]; at--) {
+            out->logprobs[at] = out->logprobs[at - 1];
+            out->ids[at] = out->ids[at - 1];
+        }
+        out->logprobs[at] = logits[i];
+        out->ids[at] = i;
+    }
+    double lse = (double)max + log(sum);
+    out->chosen = (float)(logits[token] - lse);
+    for (int32_t i = 0; i < out->n; i++) out->logprobs[i] = (float)(out->logprobs[i] - lse);
+}
+
 /* The model's own distribution, before any processor. */
 static void report(struct sampler *s, const float *logits, float max, int32_t chosen,
                    struct sampler_probs *out) {

@@ -89,6 +89,9 @@ struct sampler_probs {
     float logprobs[SAMPLER_MAX_PROBS];
     float entropy; /* nats, of the model's own distribution */
 };
+/* Of a row of logits, whatever a sampler would pick: token's own, and the n most likely. */
+void sampler_probs_of(const float *logits, int32_t n_vocab, int32_t token, int32_t n,
+                      struct sampler_probs *out);
 
 struct sampler;
 

@@ -341,6 +341,15 @@ static int32_t chunk_of(const struct sched *s, const struct active *a, int32_t r
     return a->n_prefilled + n > stop ? stop - a->n_prefilled : n;
 }
 
+/* Tokens of a prompt whose rows are all wanted: as many rows as the others of this step leave. */
+static int32_t rows_left(const struct sched *s, int32_t n_run) {
+    int32_t n = s->lm->n_row_max ? s->lm->n_row_max : STEP_MAX_TOK;
+    for (int32_t i = 0; i < n_run; i++)
+        if (s->runs[i].want == WANT_ALL) n -= s->runs[i].n_tok;
+    n -= sched_n_in(s, PHASE_PREFILL) - 1;
+    return n < 0 ? 0 : n > STEP_MAX_TOK ? STEP_MAX_TOK : n;
+}
+
 static void add_prefills(struct sched *s, int32_t *n_run, int32_t *n_tok) {
     bool decoding = *n_run > 0;
     for (int32_t k = 0; k < s->p.n_seq; k++) {
@@ -348,12 +357,16 @@ static void add_prefills(struct sched *s, int32_t *n_run, int32_t *n_tok) {
         struct active *a = &s->active[i];
         if (a->phase != PHASE_PREFILL) continue;
         int32_t n = chunk_of(s, a, s->p.n_batch - *n_tok, decoding);
+        bool probs = a->job->p.prompt_probs;
+        if (probs && n > rows_left(s, *n_run)) n = rows_left(s, *n_run);
         if (n < 1) continue;
         bool last = a->n_prefilled + n == a->job->p.n_prompt;
         s->runs[*n_run] = (struct batch_item){.seq = a->seq,
                                               .tokens = a->job->p.prompt + a->n_prefilled,
                                               .n_tok = n,
-                                              .want = last ? WANT_LAST : WANT_NONE,
+                                              .want = probs  ? WANT_ALL
+                                                      : last ? WANT_LAST
+                                                             : WANT_NONE,
                                               .loras = a->job->p.loras,
                                               .n_lora = a->job->p.n_lora};
         s->owner[(*n_run)++] = i;
@@ -403,15 +416,43 @@ static bool take_token(struct sched *s, struct active *a, int32_t row, int32_t *
     return true;
 }
 
+/* The tokens that follow those of the run, which the rows predict. */
+static int report_prompt(struct sched *s, struct active *a, const struct batch_item *r,
+                         int32_t row) {
+    struct engine_job *j = a->job;
+    struct err e = {0};
+    if (!a->n_prefilled) j->on_prompt(j, 0, NULL);
+    for (int32_t i = 0; i < r->n_tok && a->n_prefilled + i + 1 < j->p.n_prompt; i++) {
+        struct sampler_probs probs;
+        int32_t pos = a->n_prefilled + i + 1;
+        const float *logits = s->rows.logits ? s->rows.logits + (int64_t)(row + i) * s->lm->n_vocab
+                                             : s->lm->ops->row(s->lm, row + i, &e);
+        if (!logits) {
+            sched_fail(s, a, &e);
+            return e.code;
+        }
+        sampler_probs_of(logits, s->lm->n_vocab, j->p.prompt[pos], j->p.sampling.n_probs, &probs);
+        j->on_prompt(j, pos, &probs);
+    }
+    return 0;
+}
+
 static void after_prefill(struct sched *s, struct active *a, const struct batch_item *r,
                           int32_t row) {
     struct engine_job *j = a->job;
+    if (j->p.prompt_probs) {
+        int guarded = mem_guard_lift();
+        int rc = report_prompt(s, a, r, row);
+        mem_guard_restore(guarded);
+        if (rc) return;
+        row += r->n_tok - 1;
+    }
     a->n_prefilled += r->n_tok;
     s->totals.n_prompt += r->n_tok;
     int guarded = mem_guard_lift();
     if (j->on_prefill) j->on_prefill(j, a->n_prefilled, j->p.n_prompt);
     mem_guard_restore(guarded);
-    if (r->want == WANT_NONE) return;
+    if (a->n_prefilled < j->p.n_prompt) return;
     a->decode_ns = clock_ns();
     j->stats.prefill_ms = (double)(a->decode_ns - a->start_ns) * 1e-6;
     a->phase = PHASE_DECODE;

@@ -43,7 +43,9 @@ static bool request(struct sched *s, int32_t n_run) {
     r->n = 0;
     for (int32_t i = 0; i < n_run; i++) {
         const struct batch_item *run = &s->runs[i];
-        struct sampler *sampler = s->active[s->owner[i]].sampler;
+        const struct active *a = &s->active[s->owner[i]];
+        struct sampler *sampler = a->sampler;
+        if (a->phase == PHASE_PREFILL && a->job->p.prompt_probs) return false;
         for (int32_t t = 0; t < n_wanted(run); t++, r->n++) {
             struct sampler_need need;
             if (r->n == r->n_max) return false;

@@ -401,8 +401,13 @@ static void headers(struct generation *base, struct buf *out) {
                r->answer_name);
 }
 
-static const struct backend_ops ops = {prepare, start,       cancel, free_run,
-                                       render,  close_front, headers};
+static const struct backend_ops ops = {.prepare = prepare,
+                                       .start = start,
+                                       .cancel = cancel,
+                                       .free = free_run,
+                                       .render = render,
+                                       .close = close_front,
+                                       .headers = headers};
 
 /* ---- opening ---- */
 
