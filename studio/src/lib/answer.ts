@@ -3,6 +3,7 @@ import { t } from "../i18n";
 import { ApiError, events, send } from "./api";
 import type { ChatSettings } from "./settings";
 import type { Attachment, Source, Turn } from "./tree";
+import { pause } from "./soon";
 
 interface Part {
     type: string;
@@ -120,13 +121,18 @@ export function take(turn: Turn, data: any, started: number): boolean {
     return grew;
 }
 
+const BURST_MS = 8;
 // True: it has come to its end.
 export async function follow(turn: Turn, res: Response, started: number, changed: () => void): Promise<boolean> {
     turn.answer = res.headers.get("X-Odo-Answer") ?? turn.answer;
+    let from = performance.now();
     for await (const data of events(res)) {
         if (data === "[DONE]") return true;
         take(turn, JSON.parse(data), started);
         changed();
+        if (performance.now() - from < BURST_MS) continue;
+        await pause(); // much has come at once
+        from = performance.now();
     }
     return Boolean(turn.error);
 }

@@ -10,6 +10,18 @@ channel.port1.onmessage = () => {
     if (waiting.length) channel.port2.postMessage(0);
 };
 
+// The rest of what somebody does in a task of its own.
+export function pause(): Promise<void> {
+    return new Promise((ok) => {
+        const { port1, port2 } = new MessageChannel();
+        port1.onmessage = () => {
+            port1.close();
+            ok();
+        };
+        port2.postMessage(0);
+    });
+}
+
 export function soon(act: () => void): void {
     if (!until) {
         until = performance.now() + BUDGET_MS;
