@@ -140,6 +140,7 @@ foreach(source ${studio_tests})
   set_tests_properties(${suite}studio.${name} PROPERTIES TIMEOUT 300 SKIP_RETURN_CODE 77 LABELS studio ENVIRONMENT
     "CHIMERE=$<TARGET_FILE:chimere>;ARTEFACTS=${CMAKE_BINARY_DIR}/studio")
 endforeach()
+set_tests_properties(${suite}studio.speed PROPERTIES RUN_SERIAL ON)
 add_test(NAME ${suite}studio.bundle COMMAND bash ${CMAKE_SOURCE_DIR}/script/studio --check)
 set_tests_properties(${suite}studio.bundle PROPERTIES TIMEOUT 300 SKIP_RETURN_CODE 77 LABELS studio)
 
