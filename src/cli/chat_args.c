@@ -71,16 +71,18 @@ int chat_rig_load(const struct cfg *c, int32_t n_seq, struct load_params *p, cha
 static int open_states(struct chat_rig *r, const struct cfg *c, struct cache_params *p, char *dir,
                        size_t dir_size, struct err *e) {
     char path[4096];
-    const char *root = cfg_str(c, "state-dir");
-    if (!root) return 0;
+    const char *root = cfg_str(c, "state-dir"), *shared = cfg_str(c, "store");
+    int rc = shared ? store_open(&r->store, shared, e) : 0;
+    if (rc || !root) return rc;
     if ((size_t)snprintf(dir, dir_size, "%s/states", root) >= dir_size ||
         (size_t)snprintf(path, sizeof path, "%s/chimere.db", root) >= sizeof path)
         return err_set(e, CHIMERE_ELIMIT, "state-dir: the path is too long");
-    int rc = file_mkdirs(root, e);
-    if (!rc) rc = store_open(&r->store, path, e);
+    rc = file_mkdirs(root, e);
+    struct store **local = shared ? &r->index : &r->store; /* files are of this machine */
+    if (!rc) rc = store_open(local, path, e);
     if (!p->ram_bytes || !p->disk_bytes) return rc; /* no states are kept */
     p->dir = dir;
-    p->store = r->store;
+    p->store = *local;
     return rc;
 }
 
@@ -115,6 +117,7 @@ int chat_rig_open(struct chat_rig *r, const struct cfg *c, int32_t n_seq, struct
     mem_free(template);
     if (rc) {
         store_close(r->store);
+        store_close(r->index);
         json_decref(r->template_kwargs);
         return rc;
     }
@@ -154,6 +157,7 @@ void chat_rig_close(struct chat_rig *r) {
     engram_store_free(r->engram);
     load_close(&r->loaded);
     store_close(r->store);
+    store_close(r->index);
     json_decref(r->template_kwargs);
     *r = (struct chat_rig){.dev = NULL};
 }

@@ -44,6 +44,7 @@
     {"lora", 0, CFG_LIST, "FILE[:SCALE]", NULL, 0, 0, NULL, "adapter; may be repeated"}, \
     {"prompt-cache", 0, CFG_BYTES, "SIZE", "1G", 0, 0, NULL, "memory for states that later prompts may begin with; 0: none"}, \
     {"state-dir", 0, CFG_STR, "DIR", NULL, 0, 0, NULL, "where those go that memory cannot hold, and all at the end: the next start finds them"}, \
+    {"store", 0, CFG_STR, "URL", NULL, 0, 0, NULL, "database for requests, keys, documents and memory in place of chimere.db: postgres://USER:PASSWORD@HOST/NAME, which servers may share"}, \
     {"state-disk", 0, CFG_BYTES, "SIZE", "8G", 0, 0, NULL, "their files together, at most"},      \
     {"state-quota", 0, CFG_BYTES, "SIZE", "2G", 0, 0, NULL, "of those, the files of one API key at most; 0: no limit of its own"}, \
     {"engram-dir", 0, CFG_STR, "DIR", NULL, 0, 0, NULL, "folder of n-gram tables (default: the user's own)"}
@@ -75,7 +76,8 @@ struct chat_rig {
     int32_t think_start[8], think_end[8]; /* tokens of the model's thinking marks */
     size_t n_think_start, n_think_end;
     struct engram_store *engram; /* owned; NULL until tables are named */
-    struct store *store;         /* owned; NULL without --state-dir */
+    struct store *store;         /* owned; NULL without --state-dir and --store */
+    struct store *index;         /* owned: of saved states, where store is a server; else NULL */
     json_t *template_kwargs;     /* owned, or NULL */
 };
 

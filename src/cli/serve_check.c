@@ -12,7 +12,7 @@
 #include "cli/odo_args.h"
 #include "format/gguf.h"
 #include "odo/pipeline.h"
-#include "store/store.h"
+#include "store/place.h"
 #include "text/chat/chat.h"
 
 struct check {

@@ -20,10 +20,14 @@ static bool is_live(const char *name) {
     return false;
 }
 
-/* The model that answers if none is named was chosen at the start. */
-static int keep_model(const struct serve_reload *r, struct cfg *now, struct err *e) {
-    if (cfg_str(now, "model") || !cfg_str(r->c, "model")) return 0;
-    return cfg_set(now, "model", cfg_str(r->c, "model"), e);
+/* Options that are not given were chosen at the start: the model that answers, the orchestrator's database. */
+static int keep_chosen(const struct serve_reload *r, struct cfg *now, struct err *e) {
+    static const char *const names[] = {"model", "db"};
+    int rc = 0;
+    for (size_t i = 0; i < 2 && !rc; i++)
+        if (!cfg_str(now, names[i]) && cfg_str(r->c, names[i]))
+            rc = cfg_set(now, names[i], cfg_str(r->c, names[i]), e);
+    return rc;
 }
 
 static bool is_same_text(const char *a, const char *b) {
@@ -65,7 +69,7 @@ void serve_reload_options(const struct serve_reload *r, struct server *s,
         log_error("SIGHUP: the options are refused; those from before stay in force");
         return;
     }
-    int rc = keep_model(r, now, &e);
+    int rc = keep_chosen(r, now, &e);
     const char *path = cfg_str(now, "api-key");
     if (!rc && path) rc = file_read(path, 1 << 20, &keys, &n, &e);
     struct serve_params p = *started;

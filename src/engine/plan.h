@@ -53,7 +53,8 @@ struct memory_plan {
     uint64_t expert_bytes; /* of the latter, on the host */
     uint64_t
         staging_bytes; /* of scratch_bytes: buffers that long prompts stream them through; 0: none */
-    uint64_t pool_bytes, disk_bytes; /* of the processor's weight_bytes: memory for experts that are read from
+    uint64_t pool_bytes,
+        disk_bytes; /* of the processor's weight_bytes: memory for experts that are read from
                                         the file when they are needed; all of those experts. 0: none are */
     uint64_t host_bytes, host_budget_bytes; /* beside a device; embeddings stay in the file's map */
     uint64_t

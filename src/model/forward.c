@@ -259,7 +259,9 @@ const float *forward_row(struct forward *f, int32_t i, struct err *e) {
 
 const float *forward_hidden(const struct forward *f) { return f->hidden; }
 
-struct experts *forward_experts(struct forward *f) { return f->experts; }
+struct experts *forward_experts(struct forward *f) {
+    return f->experts;
+}
 
 float *forward_seq_hidden(struct forward *f, struct seq *s) {
     return f->p->hidden ? f->p->hidden + (int64_t)s->slot * f->m->hp.n_embd : NULL;

@@ -5,6 +5,7 @@
 
 #include "base/log.h"
 #include "serve/http_impl.h"
+#include "store/place.h"
 
 static void send_body(struct http_request *r, int status, struct buf *out) {
     http_reply(r, status, NULL, out);
@@ -49,9 +50,10 @@ static int32_t n_other(struct server *s) {
 void health_ready(struct http_request *r) {
     struct server *s = http_server(r);
     struct buf out;
-    const char *state = s->stopping    ? "stopping"
-                        : s->draining  ? "draining"
-                        : is_failed(s) ? "engine failed"
+    const char *state = s->stopping                              ? "stopping"
+                        : s->draining                            ? "draining"
+                        : is_failed(s)                           ? "engine failed"
+                        : s->p.store && !store_is_up(s->p.store) ? "store away"
                         : s->n_gate && queue_n_waiting(s->gates[0]) >= s->p.max_waiting
                             ? "queue full"
                             : "ready";

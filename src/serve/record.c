@@ -2,6 +2,7 @@
 
 #include <pthread.h>
 #include <stdio.h>
+#include <time.h>
 
 #include "base/log.h"
 #include "base/mem.h"
@@ -21,7 +22,8 @@ struct record {
     pthread_cond_t wake;
     struct entry *ring; /* owned [N_ENTRY] */
     uint64_t n_in, n_out, n_lost;
-    bool quit, running;
+    _Atomic bool quit;
+    bool running;
 };
 
 static void write_entry(struct record *r, struct entry *x) {
@@ -30,8 +32,13 @@ static void write_entry(struct record *r, struct entry *x) {
     x->q.model = x->model;
     x->q.session = x->has_session ? x->session : NULL;
     x->q.finish = x->finish;
-    if (store_request_add(r->store, &x->q, NULL, &e))
-        log_warn("a request was not recorded: %s", e.text);
+    int rc = store_request_add(r->store, &x->q, NULL, &e);
+    if (rc == CHIMERE_EBUSY) log_warn("recording waits: %s", e.text);
+    while (rc == CHIMERE_EBUSY && !r->quit) { /* nothing was written */
+        nanosleep(&(struct timespec){.tv_nsec = 200000000}, NULL);
+        rc = store_request_add(r->store, &x->q, NULL, &e);
+    }
+    if (rc) log_warn("a request was not recorded: %s", e.text);
 }
 
 static void *record_thread(void *arg) {

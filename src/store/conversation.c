@@ -24,26 +24,26 @@ struct arg { /* of a statement, in the order of its parameters */
     (const struct arg[]){__VA_ARGS__},                                                             \
         (int)(sizeof((const struct arg[]){__VA_ARGS__}) / sizeof(struct arg))
 
-static int prepare(struct store *s, const char *sql, const struct arg *a, int n, sqlite3_stmt **st,
-                   struct err *e) {
-    int rc = sqlite3_prepare_v2(s->db, sql, -1, st, NULL);
-    for (int i = 0; i < n && rc == SQLITE_OK; i++) {
-        if (a[i].is_text) store_bind_text(*st, i + 1, a[i].text);
-        else sqlite3_bind_int64(*st, i + 1, a[i].number);
+static int prepare(struct store *s, const char *sql, const struct arg *a, int n,
+                   struct sql_stmt **st, struct err *e) {
+    int rc = sql_prepare(s, sql, st);
+    for (int i = 0; i < n && rc == SQL_OK; i++) {
+        if (a[i].is_text) sql_bind_text(*st, i + 1, a[i].text);
+        else sql_bind_int64(*st, i + 1, a[i].number);
     }
-    return rc == SQLITE_OK ? 0 : store_fail(s, rc, "prepare a statement", e);
+    return rc == SQL_OK ? 0 : store_fail(s, rc, "prepare a statement", e);
 }
 
 /* With the lock held. *out: the first column of the first row, 0 if there is none. */
 static int run(struct store *s, const char *sql, const struct arg *a, int n, int64_t *out,
                struct err *e) {
-    sqlite3_stmt *st = NULL;
-    int code = prepare(s, sql, a, n, &st, e), rc = SQLITE_DONE;
-    if (!code) rc = sqlite3_step(st);
-    if (out) *out = rc == SQLITE_ROW ? sqlite3_column_int64(st, 0) : 0;
-    while (!code && rc == SQLITE_ROW) rc = sqlite3_step(st);
-    if (!code && rc != SQLITE_DONE) code = store_fail(s, rc, "write a conversation", e);
-    sqlite3_finalize(st);
+    struct sql_stmt *st = NULL;
+    int code = prepare(s, sql, a, n, &st, e), rc = SQL_DONE;
+    if (!code) rc = sql_step(st);
+    if (out) *out = rc == SQL_ROW ? sql_int64(st, 0) : 0;
+    while (!code && rc == SQL_ROW) rc = sql_step(st);
+    if (!code && rc != SQL_DONE) code = store_fail(s, rc, "write a conversation", e);
+    sql_finalize(st);
     return code;
 }
 
@@ -56,7 +56,7 @@ static int begin(struct store *s, struct err *e) {
 
 static int end(struct store *s, int rc, struct err *e) {
     if (!rc) rc = run(s, "COMMIT", NULL, 0, NULL, e);
-    if (rc) sqlite3_exec(s->db, "ROLLBACK", NULL, NULL, NULL);
+    if (rc) sql_exec(s, "ROLLBACK");
     pthread_mutex_unlock(&s->lock);
     return rc;
 }
@@ -70,21 +70,20 @@ struct found {
 /* With the lock held. */
 static int find(struct store *s, const char *owner, const char *name, struct found *f,
                 struct err *e) {
-    sqlite3_stmt *st = NULL;
+    struct sql_stmt *st = NULL;
     int code = prepare(s,
                        "SELECT id, version, n_item, n_bytes FROM conversations"
                        " WHERE owner = ?1 AND name = ?2",
                        ARGS(TEXT(owner), TEXT(name)), &st, e);
-    int rc = code ? SQLITE_DONE : sqlite3_step(st);
-    if (rc == SQLITE_ROW) {
-        *f = (struct found){sqlite3_column_int64(st, 0), sqlite3_column_int64(st, 1),
-                            sqlite3_column_int64(st, 2), sqlite3_column_int64(st, 3)};
-    } else if (!code && rc != SQLITE_DONE) {
+    int rc = code ? SQL_DONE : sql_step(st);
+    if (rc == SQL_ROW) {
+        *f = (struct found){sql_int64(st, 0), sql_int64(st, 1), sql_int64(st, 2), sql_int64(st, 3)};
+    } else if (!code && rc != SQL_DONE) {
         code = store_fail(s, rc, "read a conversation", e);
     } else if (!code) {
         code = err_set(e, CHIMERE_ENOENT, "conversation: there is no '%.80s'", name);
     }
-    sqlite3_finalize(st);
+    sql_finalize(st);
     return code;
 }
 
@@ -121,7 +120,8 @@ static int use_one(struct store *s, const char *name, int64_t n_bytes, int64_t n
     int rc = run(
         s,
         "INSERT INTO conversation_usage(owner, n_bytes, n) VALUES(?1, ?2, ?3)"
-        " ON CONFLICT(owner) DO UPDATE SET n_bytes = n_bytes + ?2, n = n + ?3"
+        " ON CONFLICT(owner) DO UPDATE SET n_bytes = conversation_usage.n_bytes + ?2,"
+        " n = conversation_usage.n + ?3"
         " RETURNING CASE WHEN ?2 > 0 AND n_bytes > ?4 THEN 1"
         " WHEN ?3 > 0 AND n > ?5 THEN 2 ELSE 0 END",
         ARGS(TEXT(name), NUMBER(n_bytes), NUMBER(n), NUMBER(most), NUMBER(STORE_MAX_CONVERSATIONS)),
@@ -153,7 +153,8 @@ static int touch(struct store *s, struct store_conversation_key *k, const struct
     if (!rc)
         rc = run(s,
                  "UPDATE conversations SET version = version + 1, n_bytes = n_bytes + ?2,"
-                 " n_item = n_item + ?3, updated_ms = max(updated_ms, ?4) WHERE id = ?1"
+                 " n_item = n_item + ?3, updated_ms = CASE WHEN ?4 > updated_ms THEN ?4"
+                 " ELSE updated_ms END WHERE id = ?1"
                  " RETURNING version",
                  ARGS(NUMBER(f->id), NUMBER(n_bytes), NUMBER(n_item),
                       NUMBER(is_new ? store_now_ms() : 0)),
@@ -261,7 +262,7 @@ int store_item_change(struct store *s, struct store_conversation_key *k,
 
 #define BELOW                                                                                      \
     "WITH RECURSIVE gone(id) AS (SELECT ?1 UNION ALL SELECT i.id FROM conversation_items i"        \
-    " JOIN gone ON i.parent = gone.id WHERE ?2) "
+    " JOIN gone ON i.parent = gone.id WHERE ?2 = 1) "
 
 int store_item_remove(struct store *s, struct store_conversation_key *k, const char *item,
                       bool below, struct err *e) {
@@ -278,7 +279,8 @@ int store_item_remove(struct store *s, struct store_conversation_key *k, const c
                  a, 1, NULL, e);
     if (!rc)
         rc = run(s,
-                 BELOW "SELECT sum(n_bytes) FROM conversation_items WHERE id IN (SELECT id FROM"
+                 BELOW "SELECT CAST(coalesce(sum(n_bytes), 0) AS BIGINT) FROM conversation_items "
+                       "WHERE id IN (SELECT id FROM"
                        " gone)",
                  a, 2, &n_bytes, e);
     if (!rc) rc = run(s, BELOW "SELECT count(*) FROM gone", a, 2, &n, e);
@@ -292,21 +294,20 @@ int store_item_remove(struct store *s, struct store_conversation_key *k, const c
     return end(s, rc, e);
 }
 
-static int each_item(struct store *s, sqlite3_stmt *st, store_item_each each, void *ud,
+static int each_item(struct store *s, struct sql_stmt *st, store_item_each each, void *ud,
                      int64_t *n_row, struct err *e) {
     int rc, stop = 0;
     *n_row = 0;
-    while ((rc = sqlite3_step(st)) == SQLITE_ROW && !stop) {
-        struct store_item x = {.name = (const char *)sqlite3_column_text(st, 0),
-                               .parent = (const char *)sqlite3_column_text(st, 1),
-                               .at_ms = sqlite3_column_int64(st, 2),
-                               .body = (const char *)sqlite3_column_text(st, 3)};
+    while ((rc = sql_step(st)) == SQL_ROW && !stop) {
+        struct store_item x = {.name = sql_text(st, 0),
+                               .parent = sql_text(st, 1),
+                               .at_ms = sql_int64(st, 2),
+                               .body = sql_text(st, 3)};
         x.is_root = !x.parent;
         stop = x.name && x.body ? each(ud, &x) : CHIMERE_ENOMEM;
         ++*n_row;
     }
-    return rc == SQLITE_ROW || rc == SQLITE_DONE ? stop
-                                                 : store_fail(s, rc, "read a conversation", e);
+    return rc == SQL_ROW || rc == SQL_DONE ? stop : store_fail(s, rc, "read a conversation", e);
 }
 
 #define ITEM_COLUMNS                                                                               \
@@ -316,7 +317,7 @@ static int each_item(struct store *s, sqlite3_stmt *st, store_item_each each, vo
 int store_items_list(struct store *s, const char *owner, const char *name, const char *after,
                      bool newest_first, store_item_each each, void *ud, struct err *e) {
     struct found f;
-    sqlite3_stmt *st = NULL;
+    struct sql_stmt *st = NULL;
     int64_t from = newest_first ? INT64_MAX : 0, n;
     pthread_mutex_lock(&s->lock);
     int rc = find(s, owner, name, &f, e);
@@ -327,7 +328,7 @@ int store_items_list(struct store *s, const char *owner, const char *name, const
                                   : ITEM_COLUMNS "i.id > ?2 ORDER BY i.id",
                      ARGS(NUMBER(f.id), NUMBER(from)), &st, e);
     if (!rc) rc = each_item(s, st, each, ud, &n, e);
-    sqlite3_finalize(st);
+    sql_finalize(st);
     pthread_mutex_unlock(&s->lock);
     return rc;
 }
@@ -335,7 +336,7 @@ int store_items_list(struct store *s, const char *owner, const char *name, const
 int store_item_find(struct store *s, const char *owner, const char *name, const char *item,
                     store_item_each each, void *ud, struct err *e) {
     struct found f;
-    sqlite3_stmt *st = NULL;
+    struct sql_stmt *st = NULL;
     int64_t n = 0;
     pthread_mutex_lock(&s->lock);
     int rc = find(s, owner, name, &f, e);
@@ -344,7 +345,7 @@ int store_item_find(struct store *s, const char *owner, const char *name, const 
         rc = each_item(s, st, each, ud, &n, e);
         if (!rc && !n) rc = err_set(e, CHIMERE_ENOENT, "item: there is no '%.80s'", item);
     }
-    sqlite3_finalize(st);
+    sql_finalize(st);
     pthread_mutex_unlock(&s->lock);
     return rc;
 }
@@ -426,65 +427,64 @@ int store_conversation_remove(struct store *s, struct store_conversation_key *k,
     "SELECT c.id, c.name, c.title, c.project, c.metadata, c.settings, c.pinned, c.created_ms,"     \
     " c.updated_ms, c.version, c.n_item FROM conversations c WHERE c.owner = ?1"
 
-/* The query of FTS5 for words that somebody typed: all of them in one text, the last as a beginning. Anything but
+/* The query of FTS5, or of PostgreSQL, for words that somebody typed: all of them in one text, the last as a beginning. Anything but
  * letters and digits separates words, so that none of its operators can come from outside. */
-static bool expression(const char *words, struct buf *out) {
+static bool expression(const struct store *s, const char *words, struct buf *out) {
     int n = 0;
     for (const char *p = words; n < MAX_WORDS;) {
         while (*p && (unsigned char)*p < 0x80 && !isalnum((unsigned char)*p)) p++;
         const char *from = p;
         while ((unsigned char)*p >= 0x80 || isalnum((unsigned char)*p)) p++;
         if (p == from) break;
-        buf_printf(out, "%s\"%.*s\"", n++ ? " " : "", (int)(p - from), from);
+        const char *quote = s->pg ? "'" : "\"", *between = s->pg ? " & " : " ";
+        buf_printf(out, "%s%s%.*s%s", n++ ? between : "", quote, (int)(p - from), from, quote);
     }
-    if (n) buf_putc(out, '*');
+    if (n) buf_puts(out, s->pg ? ":*" : "*");
     return n > 0;
 }
 
 /* Some words around what was found in one conversation; the caller finalizes *st. */
-static const char *match_of(struct store *s, int64_t id, const char *fts, sqlite3_stmt **st) {
+static const char *match_of(struct store *s, int64_t id, const char *fts, struct sql_stmt **st) {
     int rc = prepare(s,
                      "SELECT snippet(conversation_fts, 0, '', '', '\xe2\x80\xa6', 12)"
                      " FROM conversation_fts WHERE conversation_fts MATCH ?2 AND rowid IN"
                      " (SELECT id FROM conversation_items WHERE conversation = ?1) LIMIT 1",
                      ARGS(NUMBER(id), TEXT(fts)), st, NULL);
-    if (rc || sqlite3_step(*st) != SQLITE_ROW) return NULL;
-    return (const char *)sqlite3_column_text(*st, 0);
+    if (rc || sql_step(*st) != SQL_ROW) return NULL;
+    return sql_text(*st, 0);
 }
 
-static int each_conversation(struct store *s, sqlite3_stmt *st, const char *fts,
+static int each_conversation(struct store *s, struct sql_stmt *st, const char *fts,
                              store_conversation_each each, void *ud, int64_t *n_row,
                              struct err *e) {
     int rc, stop = 0;
     *n_row = 0;
-    while ((rc = sqlite3_step(st)) == SQLITE_ROW && !stop) {
+    while ((rc = sql_step(st)) == SQL_ROW && !stop) {
         const char *text[5];
         bool ok = true;
-        for (int i = 0; i < 5; i++)
-            ok &= (text[i] = (const char *)sqlite3_column_text(st, i + 1)) != NULL;
-        sqlite3_stmt *around = NULL;
+        for (int i = 0; i < 5; i++) ok &= (text[i] = sql_text(st, i + 1)) != NULL;
+        struct sql_stmt *around = NULL;
         struct store_conversation c = {.name = text[0],
                                        .title = text[1],
                                        .project = text[2],
                                        .metadata = text[3],
                                        .settings = text[4],
-                                       .pinned = sqlite3_column_int(st, 6),
-                                       .created_ms = sqlite3_column_int64(st, 7),
-                                       .updated_ms = sqlite3_column_int64(st, 8),
-                                       .version = sqlite3_column_int64(st, 9),
-                                       .n_item = sqlite3_column_int64(st, 10)};
-        if (fts) c.match = match_of(s, sqlite3_column_int64(st, 0), fts, &around);
+                                       .pinned = (int32_t)sql_int64(st, 6),
+                                       .created_ms = sql_int64(st, 7),
+                                       .updated_ms = sql_int64(st, 8),
+                                       .version = sql_int64(st, 9),
+                                       .n_item = sql_int64(st, 10)};
+        if (fts) c.match = match_of(s, sql_int64(st, 0), fts, &around);
         stop = ok ? each(ud, &c) : CHIMERE_ENOMEM;
-        sqlite3_finalize(around);
+        sql_finalize(around);
         ++*n_row;
     }
-    return rc == SQLITE_ROW || rc == SQLITE_DONE ? stop
-                                                 : store_fail(s, rc, "read conversations", e);
+    return rc == SQL_ROW || rc == SQL_DONE ? stop : store_fail(s, rc, "read conversations", e);
 }
 
 int store_conversation_find(struct store *s, const char *owner, const char *name,
                             store_conversation_each each, void *ud, struct err *e) {
-    sqlite3_stmt *st = NULL;
+    struct sql_stmt *st = NULL;
     int64_t n = 0;
     pthread_mutex_lock(&s->lock);
     int rc =
@@ -493,7 +493,7 @@ int store_conversation_find(struct store *s, const char *owner, const char *name
         rc = each_conversation(s, st, NULL, each, ud, &n, e);
         if (!rc && !n) rc = err_set(e, CHIMERE_ENOENT, "conversation: there is no '%.80s'", name);
     }
-    sqlite3_finalize(st);
+    sql_finalize(st);
     pthread_mutex_unlock(&s->lock);
     return rc;
 }
@@ -511,11 +511,11 @@ int store_conversation_list(struct store *s, const struct store_conversation_que
         " ORDER BY c.pinned DESC, c.updated_ms DESC, c.id DESC LIMIT ?5";
     struct found f = {0};
     struct buf fts;
-    sqlite3_stmt *st = NULL;
+    struct sql_stmt *st = NULL;
     int64_t n;
     int rc = 0;
     buf_init(&fts, 1 << 16);
-    if (q->words && !expression(q->words, &fts)) return 0; /* nothing has no words */
+    if (q->words && !expression(s, q->words, &fts)) return 0; /* nothing has no words */
     if (fts.failed) return err_set(e, CHIMERE_ENOMEM, "out of memory");
     pthread_mutex_lock(&s->lock);
     if (q->after) rc = find(s, q->owner, q->after, &f, e);
@@ -525,7 +525,7 @@ int store_conversation_list(struct store *s, const struct store_conversation_que
             ARGS(TEXT(q->owner), TEXT(q->project), NUMBER(f.id), TEXT(fts.p), NUMBER(q->limit)),
             &st, e);
     if (!rc) rc = each_conversation(s, st, fts.p, each, ud, &n, e);
-    sqlite3_finalize(st);
+    sql_finalize(st);
     pthread_mutex_unlock(&s->lock);
     buf_fini(&fts);
     return rc;

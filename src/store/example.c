@@ -6,28 +6,28 @@
 #include "store/store_impl.h"
 
 static int simple(struct store *s, const char *sql, struct err *e) {
-    int rc = sqlite3_exec(s->db, sql, NULL, NULL, NULL);
-    return rc == SQLITE_OK ? 0 : store_fail(s, rc, "write examples", e);
+    int rc = sql_exec(s, sql);
+    return rc == SQL_OK ? 0 : store_fail(s, rc, "write examples", e);
 }
 
 /* With the lock held: one statement of a transaction. */
-static sqlite3_stmt *prepare(struct store *s, const char *sql, int *rc, struct err *e) {
-    sqlite3_stmt *st = NULL;
-    int got = sqlite3_prepare_v2(s->db, sql, -1, &st, NULL);
-    *rc = got == SQLITE_OK ? 0 : store_fail(s, got, "prepare a statement", e);
+static struct sql_stmt *prepare(struct store *s, const char *sql, int *rc, struct err *e) {
+    struct sql_stmt *st = NULL;
+    int got = sql_prepare(s, sql, &st);
+    *rc = got == SQL_OK ? 0 : store_fail(s, got, "prepare a statement", e);
     return st;
 }
 
 /* The statements of a change, for as many examples as it has. */
 struct change {
     struct store *s;
-    sqlite3_stmt *take, *insert, *touch; /* owned; insert NULL where nothing is put */
+    struct sql_stmt *take, *insert, *touch; /* owned; insert NULL where nothing is put */
 };
 
 static void change_fini(struct change *c) {
-    sqlite3_finalize(c->take);
-    sqlite3_finalize(c->insert);
-    sqlite3_finalize(c->touch);
+    sql_finalize(c->take);
+    sql_finalize(c->insert);
+    sql_finalize(c->touch);
 }
 
 /* Both of the ways to name one stand in an index; one statement for both would read the whole domain. */
@@ -44,61 +44,59 @@ static int change_init(struct change *c, struct store *s, bool is_put, struct er
         c->touch = prepare(s,
                            "INSERT INTO example_domains(domain, embedder, n_change)"
                            " VALUES(?1, ?2, 1) ON CONFLICT(domain, embedder)"
-                           " DO UPDATE SET n_change = n_change + 1",
+                           " DO UPDATE SET n_change = example_domains.n_change + 1",
                            &rc, e);
     if (!rc && is_put)
         c->insert = prepare(s,
                             "INSERT INTO examples(domain, question, answer, source, score,"
-                            " at_ms, embedder, vec) VALUES(?1,?2,?3,?4,?5,?6,?7,?8)",
+                            " at_ms, embedder, vec) VALUES(?1,?2,?3,?4,?5,?6,?7,?8)"
+                            " RETURNING id",
                             &rc, e);
     return rc;
 }
 
 /* got: what the last step of st said. */
-static int finish(struct change *c, sqlite3_stmt *st, int got, struct err *e) {
-    int rc = got == SQLITE_DONE ? 0 : store_fail(c->s, got, "write examples", e);
-    sqlite3_reset(st);
-    sqlite3_clear_bindings(st);
+static int finish(struct change *c, struct sql_stmt *st, int got, struct err *e) {
+    int rc = got == SQL_DONE ? 0 : store_fail(c->s, got, "write examples", e);
+    sql_reset(st);
     return rc;
 }
 
 /* Moves the counter of a domain. */
 static int touch(struct change *c, const char *domain, int64_t embedder, struct err *e) {
-    store_bind_text(c->touch, 1, domain);
-    sqlite3_bind_int64(c->touch, 2, embedder);
-    return finish(c, c->touch, sqlite3_step(c->touch), e);
+    sql_bind_text(c->touch, 1, domain);
+    sql_bind_int64(c->touch, 2, embedder);
+    return finish(c, c->touch, sql_step(c->touch), e);
 }
 
 /* Takes the one away that the bound statement names; *found: there was one. */
 static int take_away(struct change *c, const char *domain, bool *found, struct err *e) {
-    store_bind_text(c->take, 1, domain);
-    int got = sqlite3_step(c->take);
-    *found = got == SQLITE_ROW;
-    int64_t embedder = *found ? sqlite3_column_int64(c->take, 0) : 0;
-    if (*found) got = sqlite3_step(c->take);
+    sql_bind_text(c->take, 1, domain);
+    int got = sql_step(c->take);
+    *found = got == SQL_ROW;
+    int64_t embedder = *found ? sql_int64(c->take, 0) : 0;
+    if (*found) got = sql_step(c->take);
     int rc = finish(c, c->take, got, e);
     return !rc && *found ? touch(c, domain, embedder, e) : rc;
 }
 
 static int insert(struct change *c, const struct store_example *x, int64_t *id, struct err *e) {
-    sqlite3_stmt *st = c->insert;
-    store_bind_text(st, 1, x->domain);
-    store_bind_text(st, 2, x->question);
-    store_bind_text(st, 3, x->answer);
-    store_bind_text(st, 4, x->source);
-    sqlite3_bind_double(st, 5, x->score);
-    sqlite3_bind_int64(st, 6, x->at_ms ? x->at_ms : store_now_ms());
-    sqlite3_bind_int64(st, 7, (int64_t)x->embedder);
-    sqlite3_bind_blob(st, 8, x->vec, (int)((size_t)x->n_vec * sizeof *x->vec), SQLITE_STATIC);
-    int rc = finish(c, st, sqlite3_step(st), e);
-    if (!rc) *id = sqlite3_last_insert_rowid(c->s->db);
-    return rc;
+    struct sql_stmt *st = c->insert;
+    sql_bind_text(st, 1, x->domain);
+    sql_bind_text(st, 2, x->question);
+    sql_bind_text(st, 3, x->answer);
+    sql_bind_text(st, 4, x->source);
+    sql_bind_double(st, 5, x->score);
+    sql_bind_int64(st, 6, x->at_ms ? x->at_ms : store_now_ms());
+    sql_bind_int64(st, 7, (int64_t)x->embedder);
+    sql_bind_blob(st, 8, x->vec, (int)((size_t)x->n_vec * sizeof *x->vec));
+    return finish(c, st, sql_insert(st, id), e);
 }
 
 static int end(struct change *c, int rc, struct err *e) {
     change_fini(c);
     if (!rc) rc = simple(c->s, "COMMIT", e);
-    if (rc) sqlite3_exec(c->s->db, "ROLLBACK", NULL, NULL, NULL);
+    if (rc) sql_exec(c->s, "ROLLBACK");
     pthread_mutex_unlock(&c->s->lock);
     return rc;
 }
@@ -111,7 +109,7 @@ int store_example_put(struct store *s, const struct store_example *x, size_t n, 
     int rc = simple(s, "BEGIN IMMEDIATE", e);
     if (!rc) rc = change_init(&c, s, true, e);
     for (size_t i = 0; i < n && !rc; i++) {
-        store_bind_text(c.take, 2, x[i].question);
+        sql_bind_text(c.take, 2, x[i].question);
         rc = take_away(&c, x[i].domain, &found, e);
         if (!rc) rc = insert(&c, &x[i], &ids[i], e);
         if (!rc) rc = touch(&c, x[i].domain, (int64_t)x[i].embedder, e);
@@ -126,7 +124,7 @@ int store_example_remove(struct store *s, const char *domain, int64_t id, struct
     int rc = simple(s, "BEGIN IMMEDIATE", e);
     if (!rc) rc = change_init(&c, s, false, e);
     if (!rc) {
-        sqlite3_bind_int64(c.take, 2, id);
+        sql_bind_int64(c.take, 2, id);
         rc = take_away(&c, domain, &found, e);
     }
     if (!rc && !found)
@@ -136,23 +134,23 @@ int store_example_remove(struct store *s, const char *domain, int64_t id, struct
 
 /* ---- reading ---- */
 
-static const char *text_of(sqlite3_stmt *st, int i) {
-    const char *t = (const char *)sqlite3_column_text(st, i);
+static const char *text_of(struct sql_stmt *st, int i) {
+    const char *t = sql_text(st, i);
     return t ? t : "";
 }
 
-static int walk(struct store *s, sqlite3_stmt *st,
+static int walk(struct store *s, struct sql_stmt *st,
                 int (*each)(void *ud, const struct store_example *x), void *ud, struct err *e) {
     int rc, stop = 0;
-    while ((rc = sqlite3_step(st)) == SQLITE_ROW && !stop) {
-        struct store_example x = {.id = sqlite3_column_int64(st, 0),
+    while ((rc = sql_step(st)) == SQL_ROW && !stop) {
+        struct store_example x = {.id = sql_int64(st, 0),
                                   .domain = text_of(st, 1),
                                   .question = text_of(st, 2),
                                   .answer = text_of(st, 3),
                                   .source = text_of(st, 4),
-                                  .score = sqlite3_column_double(st, 5),
-                                  .at_ms = sqlite3_column_int64(st, 6),
-                                  .embedder = (uint64_t)sqlite3_column_int64(st, 7)};
+                                  .score = sql_double(st, 5),
+                                  .at_ms = sql_int64(st, 6),
+                                  .embedder = (uint64_t)sql_int64(st, 7)};
         stop = each(ud, &x);
     }
     int code = store_end(s, st, rc, e);
@@ -162,20 +160,20 @@ static int walk(struct store *s, sqlite3_stmt *st,
 int store_example_list(struct store *s, const char *domain,
                        int (*each)(void *ud, const struct store_example *x), void *ud,
                        struct err *e) {
-    sqlite3_stmt *st;
+    struct sql_stmt *st;
     int code = store_begin(s, Q_EXAMPLE_LIST, &st, e);
     if (code) return code;
-    store_bind_text(st, 1, domain);
+    sql_bind_text(st, 1, domain);
     return walk(s, st, each, ud, e);
 }
 
 int store_example_one(struct store *s, int64_t id,
                       int (*each)(void *ud, const struct store_example *x), void *ud,
                       struct err *e) {
-    sqlite3_stmt *st;
+    struct sql_stmt *st;
     int code = store_begin(s, Q_EXAMPLE_ONE, &st, e);
     if (code) return code;
-    sqlite3_bind_int64(st, 1, id);
+    sql_bind_int64(st, 1, id);
     return walk(s, st, each, ud, e);
 }
 
@@ -184,13 +182,13 @@ int store_example_state(struct store *s, const char *domain, uint64_t embedder, 
     static const enum store_query queries[] = {Q_EXAMPLE_CHANGE, Q_EXAMPLE_COUNT};
     int64_t value[2] = {0, 0};
     for (int i = 0; i <= (int)count; i++) {
-        sqlite3_stmt *st;
+        struct sql_stmt *st;
         int code = store_begin(s, queries[i], &st, e);
         if (code) return code;
-        store_bind_text(st, 1, domain);
-        sqlite3_bind_int64(st, 2, (int64_t)embedder);
-        int rc = sqlite3_step(st);
-        if (rc == SQLITE_ROW) value[i] = sqlite3_column_int64(st, 0);
+        sql_bind_text(st, 1, domain);
+        sql_bind_int64(st, 2, (int64_t)embedder);
+        int rc = sql_step(st);
+        if (rc == SQL_ROW) value[i] = sql_int64(st, 0);
         code = store_end(s, st, rc, e);
         if (code) return code;
     }
@@ -201,17 +199,17 @@ int store_example_state(struct store *s, const char *domain, uint64_t embedder, 
 int store_example_vectors(struct store *s, const char *domain, uint64_t embedder, int64_t after_id,
                           bool with_vec, int (*each)(void *ud, const struct store_example *x),
                           void *ud, struct err *e) {
-    sqlite3_stmt *st;
+    struct sql_stmt *st;
     int code = store_begin(s, with_vec ? Q_EXAMPLE_VECTORS : Q_EXAMPLE_IDS, &st, e), rc, stop = 0;
     if (code) return code;
-    store_bind_text(st, 1, domain);
-    sqlite3_bind_int64(st, 2, (int64_t)embedder);
-    sqlite3_bind_int64(st, 3, after_id);
-    while ((rc = sqlite3_step(st)) == SQLITE_ROW && !stop) {
-        struct store_example x = {.id = sqlite3_column_int64(st, 0), .embedder = embedder};
+    sql_bind_text(st, 1, domain);
+    sql_bind_int64(st, 2, (int64_t)embedder);
+    sql_bind_int64(st, 3, after_id);
+    while ((rc = sql_step(st)) == SQL_ROW && !stop) {
+        struct store_example x = {.id = sql_int64(st, 0), .embedder = embedder};
         if (with_vec) {
-            x.vec = sqlite3_column_blob(st, 1);
-            x.n_vec = sqlite3_column_bytes(st, 1) / (int32_t)sizeof *x.vec;
+            x.vec = sql_blob(st, 1, &x.n_vec);
+            x.n_vec /= (int32_t)sizeof *x.vec;
         }
         stop = each(ud, &x);
     }
@@ -221,29 +219,30 @@ int store_example_vectors(struct store *s, const char *domain, uint64_t embedder
 
 int store_example_put_index(struct store *s, const char *domain, uint64_t embedder,
                             const void *data, size_t n, struct err *e) {
-    sqlite3_stmt *st;
+    struct sql_stmt *st;
     int code = store_begin(s, Q_EXAMPLE_PUT_INDEX, &st, e);
     if (code) return code;
-    store_bind_text(st, 1, domain);
-    sqlite3_bind_int64(st, 2, (int64_t)embedder);
-    sqlite3_bind_blob64(st, 3, data, n, SQLITE_STATIC);
-    return store_end(s, st, sqlite3_step(st), e);
+    sql_bind_text(st, 1, domain);
+    sql_bind_int64(st, 2, (int64_t)embedder);
+    sql_bind_blob(st, 3, data, n);
+    return store_end(s, st, sql_step(st), e);
 }
 
 int store_example_get_index(struct store *s, const char *domain, uint64_t embedder, void **out,
                             size_t *n, struct err *e) {
-    sqlite3_stmt *st;
+    struct sql_stmt *st;
     *out = NULL;
     *n = 0;
     int code = store_begin(s, Q_EXAMPLE_GET_INDEX, &st, e);
     if (code) return code;
-    store_bind_text(st, 1, domain);
-    sqlite3_bind_int64(st, 2, (int64_t)embedder);
-    int rc = sqlite3_step(st);
-    const void *blob = rc == SQLITE_ROW ? sqlite3_column_blob(st, 0) : NULL;
+    sql_bind_text(st, 1, domain);
+    sql_bind_int64(st, 2, (int64_t)embedder);
+    int rc = sql_step(st);
+    int32_t n_blob = 0;
+    const void *blob = rc == SQL_ROW ? sql_blob(st, 0, &n_blob) : NULL;
     bool short_of_memory = false;
     if (blob) {
-        *n = (size_t)sqlite3_column_bytes(st, 0);
+        *n = (size_t)n_blob;
         *out = mem_alloc(*n);
         if (*out) memcpy(*out, blob, *n);
         else short_of_memory = true;

@@ -1,64 +1,88 @@
 #include "store/job.h"
 
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
 #include "base/process.h"
 
 #include "store/store_impl.h"
 
-static void bind_progress(sqlite3_stmt *st, const struct store_job *j) {
-    store_bind_text(st, 1, j->state);
-    sqlite3_bind_int64(st, 2, j->ended_ms);
-    sqlite3_bind_int64(st, 3, j->n_done);
-    sqlite3_bind_int64(st, 4, j->n_total);
-    store_bind_text(st, 5, j->progress ? j->progress : "");
-    store_bind_text(st, 6, j->error ? j->error : "");
+enum { HOST_BYTES = 64, OWNER_BYTES = HOST_BYTES + 1 + PROCESS_MAX_NAME };
+
+/* "HOST:" where several machines share the store, else "". */
+static void host_prefix(const struct store *s, char out[HOST_BYTES]) {
+    char name[HOST_BYTES - 1] = "";
+    if (s->pg && gethostname(name, sizeof name - 1)) name[0] = 0;
+    snprintf(out, HOST_BYTES, "%s%s", name, name[0] ? ":" : "");
+}
+
+static void own_name(const struct store *s, char out[OWNER_BYTES]) {
+    host_prefix(s, out);
+    process_self(out + strlen(out));
+}
+
+/* Whether the process that owns a job is of this machine and gone: of others nothing is known. */
+static bool is_orphan(const struct store *s, const char *owner) {
+    char host[HOST_BYTES];
+    host_prefix(s, host);
+    size_t n = strlen(host);
+    return strncmp(owner, host, n) == 0 && !process_is_alive(owner + n);
+}
+
+static void bind_progress(struct sql_stmt *st, const struct store_job *j) {
+    sql_bind_text(st, 1, j->state);
+    sql_bind_int64(st, 2, j->ended_ms);
+    sql_bind_int64(st, 3, j->n_done);
+    sql_bind_int64(st, 4, j->n_total);
+    sql_bind_text(st, 5, j->progress ? j->progress : "");
+    sql_bind_text(st, 6, j->error ? j->error : "");
 }
 
 int store_job_add(struct store *s, const struct store_job *j, int64_t *id, struct err *e) {
-    sqlite3_stmt *st;
+    struct sql_stmt *st;
     int code = store_begin(s, Q_JOB_ADD, &st, e);
     if (code) return code;
     bind_progress(st, j);
-    store_bind_text(st, 7, j->kind);
-    store_bind_text(st, 8, j->name);
-    sqlite3_bind_int64(st, 9, j->started_ms ? j->started_ms : store_now_ms());
-    char owner[PROCESS_MAX_NAME];
-    process_self(owner);
-    store_bind_text(st, 10, owner);
-    int rc = sqlite3_step(st);
-    if (rc == SQLITE_DONE) *id = sqlite3_last_insert_rowid(s->db);
-    return store_end(s, st, rc, e);
+    sql_bind_text(st, 7, j->kind);
+    sql_bind_text(st, 8, j->name);
+    sql_bind_int64(st, 9, j->started_ms ? j->started_ms : store_now_ms());
+    char owner[OWNER_BYTES];
+    own_name(s, owner);
+    sql_bind_text(st, 10, owner);
+    return store_end(s, st, sql_insert(st, id), e);
 }
 
 int store_job_update(struct store *s, const struct store_job *j, struct err *e) {
-    sqlite3_stmt *st;
+    struct sql_stmt *st;
     int code = store_begin(s, Q_JOB_UPDATE, &st, e);
     if (code) return code;
     bind_progress(st, j);
-    sqlite3_bind_int64(st, 7, j->id);
-    return store_end(s, st, sqlite3_step(st), e);
+    sql_bind_int64(st, 7, j->id);
+    return store_end(s, st, sql_step(st), e);
 }
 
-static const char *text_of(sqlite3_stmt *st, int i) {
-    const char *t = (const char *)sqlite3_column_text(st, i);
+static const char *text_of(struct sql_stmt *st, int i) {
+    const char *t = sql_text(st, i);
     return t ? t : "";
 }
 
 int store_job_list(struct store *s, const char *kind, int32_t most,
                    int (*each)(void *ud, const struct store_job *j), void *ud, struct err *e) {
-    sqlite3_stmt *st;
+    struct sql_stmt *st;
     int code = store_begin(s, Q_JOB_LIST, &st, e), rc, stop = 0;
     if (code) return code;
-    store_bind_text(st, 1, kind);
-    sqlite3_bind_int(st, 2, most);
-    while ((rc = sqlite3_step(st)) == SQLITE_ROW && !stop) {
-        const struct store_job j = {.id = sqlite3_column_int64(st, 0),
+    sql_bind_text(st, 1, kind);
+    sql_bind_int64(st, 2, most);
+    while ((rc = sql_step(st)) == SQL_ROW && !stop) {
+        const struct store_job j = {.id = sql_int64(st, 0),
                                     .kind = text_of(st, 1),
                                     .name = text_of(st, 2),
                                     .state = text_of(st, 3),
-                                    .started_ms = sqlite3_column_int64(st, 4),
-                                    .ended_ms = sqlite3_column_int64(st, 5),
-                                    .n_done = sqlite3_column_int64(st, 6),
-                                    .n_total = sqlite3_column_int64(st, 7),
+                                    .started_ms = sql_int64(st, 4),
+                                    .ended_ms = sql_int64(st, 5),
+                                    .n_done = sql_int64(st, 6),
+                                    .n_total = sql_int64(st, 7),
                                     .progress = text_of(st, 8),
                                     .error = text_of(st, 9)};
         stop = each(ud, &j);
@@ -69,13 +93,13 @@ int store_job_list(struct store *s, const char *kind, int32_t most,
 
 /* The next running job after *id whose process is gone; *id 0: there is none. */
 static int next_orphan(struct store *s, int64_t *id, struct err *e) {
-    sqlite3_stmt *st;
+    struct sql_stmt *st;
     int code = store_begin(s, Q_JOB_RUNNING, &st, e), rc;
     if (code) return code;
-    sqlite3_bind_int64(st, 1, *id);
+    sql_bind_int64(st, 1, *id);
     *id = 0;
-    while ((rc = sqlite3_step(st)) == SQLITE_ROW && !*id)
-        if (!process_is_alive(text_of(st, 1))) *id = sqlite3_column_int64(st, 0);
+    while ((rc = sql_step(st)) == SQL_ROW && !*id)
+        if (is_orphan(s, text_of(st, 1))) *id = sql_int64(st, 0);
     return store_end(s, st, rc, e);
 }
 
@@ -83,11 +107,11 @@ int store_job_interrupt(struct store *s, struct err *e) {
     int64_t id = 0;
     int code = next_orphan(s, &id, e);
     while (!code && id) {
-        sqlite3_stmt *st;
+        struct sql_stmt *st;
         code = store_begin(s, Q_JOB_INTERRUPT, &st, e);
         if (code) break;
-        sqlite3_bind_int64(st, 1, id);
-        code = store_end(s, st, sqlite3_step(st), e);
+        sql_bind_int64(st, 1, id);
+        code = store_end(s, st, sql_step(st), e);
         if (!code) code = next_orphan(s, &id, e);
     }
     return code;

@@ -13,25 +13,22 @@ static int check(const struct store_key *k, struct err *e) {
 }
 
 int store_key_add(struct store *s, struct store_key *k, struct err *e) {
-    sqlite3_stmt *st;
+    struct sql_stmt *st;
     int code = check(k, e);
     if (!code) code = store_begin(s, Q_KEY_ADD, &st, e);
     if (code) return code;
     k->created_ms = store_now_ms();
-    store_bind_text(st, 1, k->name);
-    sqlite3_bind_blob(st, 2, k->hash, sizeof k->hash, SQLITE_STATIC);
-    sqlite3_bind_int64(st, 3, k->created_ms);
-    sqlite3_bind_int64(st, 4, k->expires_ms);
-    sqlite3_bind_int(st, 5, k->max_active);
-    sqlite3_bind_int(st, 6, k->per_minute);
-    sqlite3_bind_int64(st, 7, k->tokens_per_day);
-    sqlite3_bind_int(st, 8, k->is_admin);
-    int rc = sqlite3_step(st);
-    bool added = rc == SQLITE_ROW;
-    if (added) {
-        k->id = sqlite3_column_int64(st, 0);
-        rc = sqlite3_step(st); /* commits */
-    }
+    sql_bind_text(st, 1, k->name);
+    sql_bind_blob(st, 2, k->hash, sizeof k->hash);
+    sql_bind_int64(st, 3, k->created_ms);
+    sql_bind_int64(st, 4, k->expires_ms);
+    sql_bind_int64(st, 5, k->max_active);
+    sql_bind_int64(st, 6, k->per_minute);
+    sql_bind_int64(st, 7, k->tokens_per_day);
+    sql_bind_int64(st, 8, k->is_admin);
+    k->id = 0;
+    int rc = sql_insert(st, &k->id);
+    bool added = k->id != 0;
     code = store_end(s, st, rc, e);
     if (!code && !added) code = CHIMERE_EINVAL;
     if (code == CHIMERE_EINVAL) err_set(e, code, "key %s: a key of that name exists", k->name);
@@ -39,59 +36,60 @@ int store_key_add(struct store *s, struct store_key *k, struct err *e) {
 }
 
 int store_key_limit(struct store *s, const struct store_key *k, struct err *e) {
-    sqlite3_stmt *st;
+    struct sql_stmt *st;
     int code = check(k, e);
     if (!code) code = store_begin(s, Q_KEY_LIMIT, &st, e);
     if (code) return code;
-    store_bind_text(st, 1, k->name);
-    sqlite3_bind_int64(st, 2, k->expires_ms);
-    sqlite3_bind_int(st, 3, k->max_active);
-    sqlite3_bind_int(st, 4, k->per_minute);
-    sqlite3_bind_int64(st, 5, k->tokens_per_day);
-    sqlite3_bind_int(st, 6, k->is_admin);
-    int rc = sqlite3_step(st), n = sqlite3_changes(s->db);
+    sql_bind_text(st, 1, k->name);
+    sql_bind_int64(st, 2, k->expires_ms);
+    sql_bind_int64(st, 3, k->max_active);
+    sql_bind_int64(st, 4, k->per_minute);
+    sql_bind_int64(st, 5, k->tokens_per_day);
+    sql_bind_int64(st, 6, k->is_admin);
+    int rc = sql_step(st);
+    int64_t n = sql_changes(s);
     code = store_end(s, st, rc, e);
     if (!code && !n) return err_set(e, CHIMERE_ENOENT, "key %s: not found", k->name);
     return code;
 }
 
-static void take_key(sqlite3_stmt *st, struct store_key *k) {
-    *k = (struct store_key){.id = sqlite3_column_int64(st, 0),
-                            .created_ms = sqlite3_column_int64(st, 3),
-                            .expires_ms = sqlite3_column_int64(st, 4),
-                            .revoked = sqlite3_column_int(st, 5) != 0,
-                            .max_active = sqlite3_column_int(st, 6),
-                            .per_minute = sqlite3_column_int(st, 7),
-                            .tokens_per_day = sqlite3_column_int64(st, 8),
-                            .is_admin = sqlite3_column_int(st, 9) != 0};
-    const void *name = sqlite3_column_text(st, 1), *hash = sqlite3_column_blob(st, 2);
-    int n = sqlite3_column_bytes(st, 1);
-    if (name) memcpy(k->name, name, (size_t)(n < STORE_MAX_NAME ? n : STORE_MAX_NAME));
-    if (hash && sqlite3_column_bytes(st, 2) == (int)sizeof k->hash)
-        memcpy(k->hash, hash, sizeof k->hash);
+static void take_key(struct sql_stmt *st, struct store_key *k) {
+    *k = (struct store_key){.id = sql_int64(st, 0),
+                            .created_ms = sql_int64(st, 3),
+                            .expires_ms = sql_int64(st, 4),
+                            .revoked = (int32_t)sql_int64(st, 5) != 0,
+                            .max_active = (int32_t)sql_int64(st, 6),
+                            .per_minute = (int32_t)sql_int64(st, 7),
+                            .tokens_per_day = sql_int64(st, 8),
+                            .is_admin = (int32_t)sql_int64(st, 9) != 0};
+    int32_t n = 0;
+    const char *name = sql_text(st, 1);
+    const void *hash = sql_blob(st, 2, &n);
+    if (name) memcpy(k->name, name, strnlen(name, STORE_MAX_NAME));
+    if (hash && n == (int32_t)sizeof k->hash) memcpy(k->hash, hash, sizeof k->hash);
 }
 
 int store_key_find(struct store *s, const unsigned char hash[32], struct store_key *k,
                    struct err *e) {
-    sqlite3_stmt *st;
+    struct sql_stmt *st;
     int code = store_begin(s, Q_KEY_FIND, &st, e);
     if (code) return code;
-    sqlite3_bind_blob(st, 1, hash, 32, SQLITE_STATIC);
-    sqlite3_bind_int64(st, 2, store_now_ms());
-    int rc = sqlite3_step(st);
-    if (rc == SQLITE_ROW) take_key(st, k);
+    sql_bind_blob(st, 1, hash, 32);
+    sql_bind_int64(st, 2, store_now_ms());
+    int rc = sql_step(st);
+    if (rc == SQL_ROW) take_key(st, k);
     code = store_end(s, st, rc, e);
-    if (code || rc == SQLITE_ROW) return code;
+    if (code || rc == SQL_ROW) return code;
     return err_set(e, CHIMERE_ENOENT, "key: unknown, revoked or expired");
 }
 
 int store_key_list(struct store *s, int (*each)(void *ud, const struct store_key *k), void *ud,
                    struct err *e) {
-    sqlite3_stmt *st;
+    struct sql_stmt *st;
     int code = store_begin(s, Q_KEY_LIST, &st, e);
     if (code) return code;
     int rc, stop = 0;
-    while ((rc = sqlite3_step(st)) == SQLITE_ROW && !stop) {
+    while ((rc = sql_step(st)) == SQL_ROW && !stop) {
         struct store_key k;
         take_key(st, &k);
         stop = each(ud, &k);
@@ -101,11 +99,12 @@ int store_key_list(struct store *s, int (*each)(void *ud, const struct store_key
 }
 
 int store_key_revoke(struct store *s, const char *name, struct err *e) {
-    sqlite3_stmt *st;
+    struct sql_stmt *st;
     int code = store_begin(s, Q_KEY_REVOKE, &st, e);
     if (code) return code;
-    store_bind_text(st, 1, name);
-    int rc = sqlite3_step(st), n = sqlite3_changes(s->db);
+    sql_bind_text(st, 1, name);
+    int rc = sql_step(st);
+    int64_t n = sql_changes(s);
     code = store_end(s, st, rc, e);
     if (!code && !n) return err_set(e, CHIMERE_ENOENT, "key %s: not found", name);
     return code;

@@ -5,8 +5,8 @@
 
 #include "store/store_impl.h"
 
-static const char *text_of(sqlite3_stmt *st, int i) {
-    const char *t = (const char *)sqlite3_column_text(st, i);
+static const char *text_of(struct sql_stmt *st, int i) {
+    const char *t = sql_text(st, i);
     return t ? t : "";
 }
 
@@ -20,25 +20,26 @@ struct change {
 
 static int step(struct store *s, const char *sql, const struct change *c, int64_t *out,
                 struct err *e) {
-    sqlite3_stmt *st = NULL;
-    int rc = sqlite3_prepare_v2(s->db, sql, -1, &st, NULL);
-    if (rc == SQLITE_OK) {
-        int n = sqlite3_bind_parameter_count(st);
-        if (n >= 1) store_bind_text(st, 1, c->owner);
-        if (n >= 2) sqlite3_bind_int64(st, 2, c->id);
-        if (n >= 3) sqlite3_bind_int64(st, 3, c->number);
-        if (n >= 4) store_bind_text(st, 4, c->text);
-        if (n >= 7) {
-            sqlite3_bind_int(st, 5, (int)c->m->kind);
-            sqlite3_bind_int(st, 6, c->m->pinned);
-            sqlite3_bind_int(st, 7, c->m->tainted);
+    struct sql_stmt *st = NULL;
+    int rc = sql_prepare(s, sql, &st);
+    if (rc == SQL_OK) {
+        if (c) { /* what the statement does not name is ignored */
+            sql_bind_text(st, 1, c->owner);
+            sql_bind_int64(st, 2, c->id);
+            sql_bind_int64(st, 3, c->number);
+            sql_bind_text(st, 4, c->text);
         }
-        rc = sqlite3_step(st);
-        if (out) *out = rc == SQLITE_ROW ? sqlite3_column_int64(st, 0) : sqlite3_changes64(s->db);
-        while (rc == SQLITE_ROW) rc = sqlite3_step(st);
+        if (c && c->m) {
+            sql_bind_int64(st, 5, (int)c->m->kind);
+            sql_bind_int64(st, 6, c->m->pinned);
+            sql_bind_int64(st, 7, c->m->tainted);
+        }
+        rc = sql_step(st);
+        if (out) *out = rc == SQL_ROW ? sql_int64(st, 0) : sql_changes(s);
+        while (rc == SQL_ROW) rc = sql_step(st);
     }
-    int code = rc == SQLITE_DONE ? 0 : store_fail(s, rc, "write what is remembered", e);
-    sqlite3_finalize(st);
+    int code = rc == SQL_DONE ? 0 : store_fail(s, rc, "write what is remembered", e);
+    sql_finalize(st);
     return code;
 }
 
@@ -51,7 +52,7 @@ static int begin(struct store *s, struct err *e) {
 
 static int end(struct store *s, int rc, struct err *e) {
     if (!rc) rc = step(s, "COMMIT", NULL, NULL, e);
-    if (rc) sqlite3_exec(s->db, "ROLLBACK", NULL, NULL, NULL);
+    if (rc) sql_exec(s, "ROLLBACK");
     pthread_mutex_unlock(&s->lock);
     return rc;
 }
@@ -64,7 +65,7 @@ static int check_quota(struct store *s, const struct store_memory *m, struct err
     struct change c = {.owner = key};
     int rc = step(s,
                   "SELECT count(*) FROM odo_memory WHERE owner = ?1"
-                  " OR (owner >= ?1 || char(9) AND owner < ?1 || char(10))",
+                  " OR (owner >= ?1 || '\t' AND owner < ?1 || '\n')",
                   &c, &n, e);
     if (rc || n < STORE_MAX_MEMORIES_OF_KEY) return rc;
     err_set(e, CHIMERE_ELIMIT, "memory: expected at most %d entries for one key",
@@ -84,8 +85,9 @@ int store_memory_add(struct store *s, const struct store_memory *m, int64_t *id,
         rc = step(s,
                   "INSERT INTO odo_memory(owner, at_ms, text, kind, pinned, tainted)"
                   " VALUES(?1,?3,?4,?5,?6,?7) ON CONFLICT(owner, text) DO UPDATE SET"
-                  " at_ms = excluded.at_ms, pinned = max(pinned, excluded.pinned),"
-                  " tainted = min(tainted, excluded.tainted) RETURNING id",
+                  " at_ms = excluded.at_ms, pinned = CASE WHEN excluded.pinned = 1 THEN 1"
+                  " ELSE odo_memory.pinned END, tainted = CASE WHEN excluded.tainted = 0 THEN 0"
+                  " ELSE odo_memory.tainted END RETURNING id",
                   &c, &c.id, e);
     if (!rc) rc = step(s, "DELETE FROM odo_memory_fts WHERE rowid = ?2", &c, NULL, e);
     if (!rc) rc = step(s, "INSERT INTO odo_memory_fts(rowid, text) VALUES(?2, ?4)", &c, NULL, e);
@@ -94,7 +96,7 @@ int store_memory_add(struct store *s, const struct store_memory *m, int64_t *id,
         rc = step(s,
                   "DELETE FROM odo_memory WHERE owner = ?1 AND pinned = 0 AND id IN (SELECT id"
                   " FROM odo_memory WHERE owner = ?1 AND pinned = 0 ORDER BY at_ms DESC, id DESC"
-                  " LIMIT -1 OFFSET ?3)",
+                  " LIMIT 2147483647 OFFSET ?3)",
                   &crop, &n_gone, e);
     if (!rc && n_gone)
         rc = step(s, "DELETE FROM odo_memory_fts WHERE rowid NOT IN (SELECT id FROM odo_memory)",
@@ -103,18 +105,18 @@ int store_memory_add(struct store *s, const struct store_memory *m, int64_t *id,
     return end(s, rc, e);
 }
 
-static int each_row(struct store *s, sqlite3_stmt *st, const char *owner,
+static int each_row(struct store *s, struct sql_stmt *st, const char *owner,
                     int (*each)(void *ud, const struct store_memory *m), void *ud, struct err *e) {
     int rc, stop = 0;
-    while ((rc = sqlite3_step(st)) == SQLITE_ROW && !stop) {
-        struct store_memory m = {.id = sqlite3_column_int64(st, 0),
-                                 .at_ms = sqlite3_column_int64(st, 1),
+    while ((rc = sql_step(st)) == SQL_ROW && !stop) {
+        struct store_memory m = {.id = sql_int64(st, 0),
+                                 .at_ms = sql_int64(st, 1),
                                  .owner = owner,
-                                 .kind = (enum store_memory_kind)sqlite3_column_int(st, 2),
+                                 .kind = (enum store_memory_kind)(int32_t)sql_int64(st, 2),
                                  .text = text_of(st, 3),
-                                 .pinned = sqlite3_column_int(st, 4),
-                                 .tainted = sqlite3_column_int(st, 5),
-                                 .score = sqlite3_column_double(st, 6)};
+                                 .pinned = (int32_t)sql_int64(st, 4),
+                                 .tainted = (int32_t)sql_int64(st, 5),
+                                 .score = sql_double(st, 6)};
         stop = each(ud, &m);
     }
     int code = store_end(s, st, rc, e);
@@ -124,24 +126,24 @@ static int each_row(struct store *s, sqlite3_stmt *st, const char *owner,
 int store_memory_list(struct store *s, const char *owner, bool pins_alone, int32_t most,
                       int (*each)(void *ud, const struct store_memory *m), void *ud,
                       struct err *e) {
-    sqlite3_stmt *st;
+    struct sql_stmt *st;
     int code = store_begin(s, Q_MEMORY_LIST, &st, e);
     if (code) return code;
-    store_bind_text(st, 1, owner);
-    sqlite3_bind_int(st, 2, pins_alone);
-    sqlite3_bind_int(st, 3, most);
+    sql_bind_text(st, 1, owner);
+    sql_bind_int64(st, 2, pins_alone);
+    sql_bind_int64(st, 3, most);
     return each_row(s, st, owner, each, ud, e);
 }
 
 int store_memory_match(struct store *s, const char *owner, const char *words, int32_t most,
                        int (*each)(void *ud, const struct store_memory *m), void *ud,
                        struct err *e) {
-    sqlite3_stmt *st;
+    struct sql_stmt *st;
     int code = store_begin(s, Q_MEMORY_MATCH, &st, e);
     if (code) return code;
-    store_bind_text(st, 1, owner);
-    store_bind_text(st, 2, words);
-    sqlite3_bind_int(st, 3, most);
+    sql_bind_text(st, 1, owner);
+    sql_bind_text(st, 2, words);
+    sql_bind_int64(st, 3, most);
     return each_row(s, st, owner, each, ud, e);
 }
 
@@ -195,12 +197,12 @@ int64_t store_memory_forget(struct store *s, const char *owner, int64_t before_m
     if (rc) return rc;
     rc = step(s,
               "DELETE FROM odo_memory_fts WHERE rowid IN (SELECT id FROM odo_memory"
-              " WHERE owner = ?1 AND at_ms < ?3 AND (?2 OR NOT pinned))",
+              " WHERE owner = ?1 AND at_ms < ?3 AND (?2 = 1 OR pinned = 0))",
               &c, NULL, e);
     if (!rc)
-        rc =
-            step(s, "DELETE FROM odo_memory WHERE owner = ?1 AND at_ms < ?3 AND (?2 OR NOT pinned)",
-                 &c, &n, e);
+        rc = step(
+            s, "DELETE FROM odo_memory WHERE owner = ?1 AND at_ms < ?3 AND (?2 = 1 OR pinned = 0)",
+            &c, &n, e);
     rc = end(s, rc, e);
     return rc ? rc : n;
 }

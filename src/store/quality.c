@@ -9,68 +9,65 @@ double store_quality_worth(const struct store_quality *q) {
 }
 
 int store_quality_add(struct store *s, const struct store_quality *q, int64_t *id, struct err *e) {
-    sqlite3_stmt *st;
+    struct sql_stmt *st;
     int code = store_begin(s, Q_QUALITY_ADD, &st, e);
     if (code) return code;
-    sqlite3_bind_int64(st, 1, q->at_ms ? q->at_ms : store_now_ms());
-    sqlite3_bind_int64(st, 2, q->parent);
-    store_bind_text(st, 3, q->name);
-    store_bind_text(st, 4, q->route ? q->route : "");
-    store_bind_text(st, 5, q->model ? q->model : "");
-    store_bind_text(st, 6, q->origin ? q->origin : "answer");
-    store_bind_text(st, 7, q->question);
-    store_bind_text(st, 8, q->answer);
-    if (isnan(q->score)) sqlite3_bind_null(st, 9);
-    else sqlite3_bind_double(st, 9, q->score);
-    store_bind_text(st, 10, q->judge ? q->judge : "");
-    int rc = sqlite3_step(st);
-    if (id) *id = sqlite3_last_insert_rowid(s->db);
-    return store_end(s, st, rc, e);
+    sql_bind_int64(st, 1, q->at_ms ? q->at_ms : store_now_ms());
+    sql_bind_int64(st, 2, q->parent);
+    sql_bind_text(st, 3, q->name);
+    sql_bind_text(st, 4, q->route ? q->route : "");
+    sql_bind_text(st, 5, q->model ? q->model : "");
+    sql_bind_text(st, 6, q->origin ? q->origin : "answer");
+    sql_bind_text(st, 7, q->question);
+    sql_bind_text(st, 8, q->answer);
+    sql_bind_double(st, 9, q->score);
+    sql_bind_text(st, 10, q->judge ? q->judge : "");
+    return store_end(s, st, sql_insert(st, id), e);
 }
 
 int store_quality_feedback(struct store *s, const char *name, int32_t feedback, const char *comment,
                            struct err *e) {
     if (feedback < 1 || feedback > 5)
         return err_set(e, CHIMERE_EINVAL, "score: expected 1 to 5, got %d", feedback);
-    sqlite3_stmt *st;
+    struct sql_stmt *st;
     int code = store_begin(s, Q_QUALITY_FEEDBACK, &st, e);
     if (code) return code;
-    store_bind_text(st, 1, name);
-    sqlite3_bind_int(st, 2, feedback);
-    store_bind_text(st, 3, comment);
-    int rc = sqlite3_step(st), n = rc == SQLITE_DONE ? sqlite3_changes(s->db) : 0;
+    sql_bind_text(st, 1, name);
+    sql_bind_int64(st, 2, feedback);
+    sql_bind_text(st, 3, comment);
+    int rc = sql_step(st);
+    int64_t n = rc == SQL_DONE ? sql_changes(s) : 0;
     code = store_end(s, st, rc, e);
     if (!code && !n) return err_set(e, CHIMERE_ENOENT, "answer: there is none of this name");
     return code;
 }
 
-static struct store_quality row_at(sqlite3_stmt *st, int i) {
+static struct store_quality row_at(struct sql_stmt *st, int i) {
     return (struct store_quality){
-        .id = sqlite3_column_int64(st, i),
-        .at_ms = sqlite3_column_int64(st, i + 1),
-        .parent = sqlite3_column_int64(st, i + 2),
-        .name = (const char *)sqlite3_column_text(st, i + 3),
-        .route = (const char *)sqlite3_column_text(st, i + 4),
-        .model = (const char *)sqlite3_column_text(st, i + 5),
-        .origin = (const char *)sqlite3_column_text(st, i + 6),
-        .question = (const char *)sqlite3_column_text(st, i + 7),
-        .answer = (const char *)sqlite3_column_text(st, i + 8),
-        .score =
-            sqlite3_column_type(st, i + 9) == SQLITE_NULL ? NAN : sqlite3_column_double(st, i + 9),
-        .feedback = sqlite3_column_int(st, i + 10),
-        .comment = (const char *)sqlite3_column_text(st, i + 11),
-        .judge = (const char *)sqlite3_column_text(st, i + 12),
+        .id = sql_int64(st, i),
+        .at_ms = sql_int64(st, i + 1),
+        .parent = sql_int64(st, i + 2),
+        .name = sql_text(st, i + 3),
+        .route = sql_text(st, i + 4),
+        .model = sql_text(st, i + 5),
+        .origin = sql_text(st, i + 6),
+        .question = sql_text(st, i + 7),
+        .answer = sql_text(st, i + 8),
+        .score = sql_double(st, i + 9),
+        .feedback = (int32_t)sql_int64(st, i + 10),
+        .comment = sql_text(st, i + 11),
+        .judge = sql_text(st, i + 12),
     };
 }
 
 int store_quality_list(struct store *s, int64_t from_ms,
                        int (*each)(void *ud, const struct store_quality *q), void *ud,
                        struct err *e) {
-    sqlite3_stmt *st;
+    struct sql_stmt *st;
     int code = store_begin(s, Q_QUALITY_LIST, &st, e), rc, stop = 0;
     if (code) return code;
-    sqlite3_bind_int64(st, 1, from_ms);
-    while ((rc = sqlite3_step(st)) == SQLITE_ROW && !stop) {
+    sql_bind_int64(st, 1, from_ms);
+    while ((rc = sql_step(st)) == SQL_ROW && !stop) {
         struct store_quality q = row_at(st, 0);
         stop = each(ud, &q);
     }
@@ -82,11 +79,11 @@ int store_quality_pairs(struct store *s, int64_t from_ms, double gap,
                         int (*each)(void *ud, const struct store_quality *better,
                                     const struct store_quality *worse),
                         void *ud, struct err *e) {
-    sqlite3_stmt *st;
+    struct sql_stmt *st;
     int code = store_begin(s, Q_QUALITY_PAIRS, &st, e), rc, stop = 0;
     if (code) return code;
-    sqlite3_bind_int64(st, 1, from_ms);
-    while ((rc = sqlite3_step(st)) == SQLITE_ROW && !stop) {
+    sql_bind_int64(st, 1, from_ms);
+    while ((rc = sql_step(st)) == SQL_ROW && !stop) {
         struct store_quality a = row_at(st, 0), b = row_at(st, 13);
         double x = store_quality_worth(&a), y = store_quality_worth(&b);
         if (isnan(x) || isnan(y) || fabs(x - y) < gap || x == y) continue;

@@ -2,55 +2,53 @@
 #include "store/store_impl.h"
 
 int store_request_add(struct store *s, const struct store_request *r, int64_t *id, struct err *e) {
-    sqlite3_stmt *st;
+    struct sql_stmt *st;
     int code = store_begin(s, Q_REQUEST_ADD, &st, e);
     if (code) return code;
-    sqlite3_bind_int64(st, 1, r->at_ms ? r->at_ms : store_now_ms());
-    sqlite3_bind_int64(st, 2, r->key_id);
-    store_bind_text(st, 3, r->api ? r->api : "");
-    store_bind_text(st, 4, r->model ? r->model : "");
-    store_bind_text(st, 5, r->session);
-    store_bind_text(st, 6, r->finish ? r->finish : "");
+    sql_bind_int64(st, 1, r->at_ms ? r->at_ms : store_now_ms());
+    sql_bind_int64(st, 2, r->key_id);
+    sql_bind_text(st, 3, r->api ? r->api : "");
+    sql_bind_text(st, 4, r->model ? r->model : "");
+    sql_bind_text(st, 5, r->session);
+    sql_bind_text(st, 6, r->finish ? r->finish : "");
     const int32_t n[] = {r->status, r->n_prompt, r->n_cached, r->n_generated, r->n_reasoning};
-    for (int i = 0; i < 5; i++) sqlite3_bind_int(st, 7 + i, n[i]);
-    sqlite3_bind_double(st, 12, r->queue_ms);
-    sqlite3_bind_double(st, 13, r->prefill_ms);
-    sqlite3_bind_double(st, 14, r->decode_ms);
-    store_bind_text(st, 15, r->request);
-    store_bind_text(st, 16, r->response);
-    int rc = sqlite3_step(st);
-    if (id) *id = sqlite3_last_insert_rowid(s->db);
-    return store_end(s, st, rc, e);
+    for (int i = 0; i < 5; i++) sql_bind_int64(st, 7 + i, n[i]);
+    sql_bind_double(st, 12, r->queue_ms);
+    sql_bind_double(st, 13, r->prefill_ms);
+    sql_bind_double(st, 14, r->decode_ms);
+    sql_bind_text(st, 15, r->request);
+    sql_bind_text(st, 16, r->response);
+    return store_end(s, st, sql_insert(st, id), e);
 }
 
-static const char *text_of(sqlite3_stmt *st, int i) {
-    const char *t = (const char *)sqlite3_column_text(st, i);
+static const char *text_of(struct sql_stmt *st, int i) {
+    const char *t = sql_text(st, i);
     return t ? t : "";
 }
 
 int store_request_list(struct store *s, int64_t before, int32_t most,
                        int (*each)(void *ud, int64_t id, const struct store_request *r), void *ud,
                        struct err *e) {
-    sqlite3_stmt *st;
+    struct sql_stmt *st;
     int code = store_begin(s, Q_REQUEST_LIST, &st, e), rc, stop = 0;
     if (code) return code;
-    sqlite3_bind_int64(st, 1, before);
-    sqlite3_bind_int(st, 2, most);
-    while ((rc = sqlite3_step(st)) == SQLITE_ROW && !stop) {
-        const struct store_request r = {.at_ms = sqlite3_column_int64(st, 1),
-                                        .key_id = sqlite3_column_int64(st, 2),
+    sql_bind_int64(st, 1, before);
+    sql_bind_int64(st, 2, most);
+    while ((rc = sql_step(st)) == SQL_ROW && !stop) {
+        const struct store_request r = {.at_ms = sql_int64(st, 1),
+                                        .key_id = sql_int64(st, 2),
                                         .api = text_of(st, 3),
                                         .model = text_of(st, 4),
                                         .finish = text_of(st, 5),
-                                        .status = sqlite3_column_int(st, 6),
-                                        .n_prompt = sqlite3_column_int(st, 7),
-                                        .n_cached = sqlite3_column_int(st, 8),
-                                        .n_generated = sqlite3_column_int(st, 9),
-                                        .n_reasoning = sqlite3_column_int(st, 10),
-                                        .queue_ms = sqlite3_column_double(st, 11),
-                                        .prefill_ms = sqlite3_column_double(st, 12),
-                                        .decode_ms = sqlite3_column_double(st, 13)};
-        stop = each(ud, sqlite3_column_int64(st, 0), &r);
+                                        .status = (int)sql_int64(st, 6),
+                                        .n_prompt = (int)sql_int64(st, 7),
+                                        .n_cached = (int)sql_int64(st, 8),
+                                        .n_generated = (int)sql_int64(st, 9),
+                                        .n_reasoning = (int)sql_int64(st, 10),
+                                        .queue_ms = sql_double(st, 11),
+                                        .prefill_ms = sql_double(st, 12),
+                                        .decode_ms = sql_double(st, 13)};
+        stop = each(ud, sql_int64(st, 0), &r);
     }
     code = store_end(s, st, rc, e);
     return code ? code : stop;
@@ -59,15 +57,15 @@ int store_request_list(struct store *s, int64_t before, int32_t most,
 int store_usage_since(struct store *s, int64_t key_id, int64_t from_ms, struct store_usage *u,
                       struct err *e) {
     *u = (struct store_usage){0};
-    sqlite3_stmt *st;
+    struct sql_stmt *st;
     int code = store_begin(s, key_id ? Q_USAGE_KEY : Q_USAGE_ALL, &st, e);
     if (code) return code;
-    sqlite3_bind_int64(st, 1, from_ms);
-    if (key_id) sqlite3_bind_int64(st, 2, key_id);
-    int rc = sqlite3_step(st);
-    if (rc == SQLITE_ROW) {
+    sql_bind_int64(st, 1, from_ms);
+    if (key_id) sql_bind_int64(st, 2, key_id);
+    int rc = sql_step(st);
+    if (rc == SQL_ROW) {
         int64_t *out[] = {&u->n_request, &u->n_failed, &u->n_prompt, &u->n_cached, &u->n_generated};
-        for (int i = 0; i < 5; i++) *out[i] = sqlite3_column_int64(st, i);
+        for (int i = 0; i < 5; i++) *out[i] = sql_int64(st, i);
     }
     return store_end(s, st, rc, e);
 }

@@ -1,5 +1,7 @@
 #include "store/retain.h"
 
+#include <stdio.h>
+
 #include "store/decision.h"
 #include "store/job.h"
 #include "store/score.h"
@@ -25,16 +27,15 @@ static const struct {
 /* The newest rows that together take most_bytes stay. */
 static int64_t cap(struct store *s, const char *table, const char *bytes, int64_t most_bytes,
                    struct err *e) {
-    char *sql = sqlite3_mprintf("DELETE FROM %s WHERE id <= (SELECT max(id) FROM (SELECT id,"
-                                " sum(%s) OVER (ORDER BY id DESC) AS n FROM %s) WHERE n > %lld)",
-                                table, bytes, table, (long long)most_bytes);
-    if (!sql) return err_set(e, CHIMERE_ENOMEM, "out of memory");
+    char sql[1024];
+    snprintf(sql, sizeof sql,
+             "DELETE FROM %s WHERE id <= (SELECT max(id) FROM (SELECT id,"
+             " sum(%s) OVER (ORDER BY id DESC) AS n FROM %s) AS sums WHERE n > %lld)",
+             table, bytes, table, (long long)most_bytes);
     pthread_mutex_lock(&s->lock);
-    int rc = sqlite3_exec(s->db, sql, NULL, NULL, NULL);
-    int64_t n =
-        rc == SQLITE_OK ? sqlite3_changes64(s->db) : store_fail(s, rc, "delete old records", e);
+    int rc = sql_exec(s, sql);
+    int64_t n = rc == SQL_OK ? sql_changes(s) : store_fail(s, rc, "delete old records", e);
     pthread_mutex_unlock(&s->lock);
-    sqlite3_free(sql);
     return n;
 }
 

@@ -1,11 +1,12 @@
 /* store.c: opening, statements, errors. */
-#include <errno.h>
-#include <fcntl.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "base/mem.h"
+#include "base/str.h"
+#include "store/place.h"
+#include "store/sql_impl.h"
 #include "store/store_impl.h"
 
 enum { APPLICATION_ID = 0x4348494d }; /* "CHIM" */
@@ -23,60 +24,36 @@ int64_t store_now_ms(void) {
 }
 
 int store_fail(const struct store *s, int rc, const char *doing, struct err *e) {
-    static const struct {
-        int sqlite, code;
-    } map[] = {{SQLITE_BUSY, CHIMERE_EBUSY},      {SQLITE_LOCKED, CHIMERE_EBUSY},
-               {SQLITE_NOMEM, CHIMERE_ENOMEM},    {SQLITE_CORRUPT, CHIMERE_EFORMAT},
-               {SQLITE_NOTADB, CHIMERE_EFORMAT},  {SQLITE_CONSTRAINT, CHIMERE_EINVAL},
-               {SQLITE_TOOBIG, CHIMERE_ELIMIT},   {SQLITE_ERROR, CHIMERE_EINTERNAL},
-               {SQLITE_MISUSE, CHIMERE_EINTERNAL}};
-    int code = CHIMERE_EIO;
-    for (size_t i = 0; i < sizeof map / sizeof *map; i++)
-        if (map[i].sqlite == (rc & 0xff)) code = map[i].code;
-    err_set(e, code, "%s: cannot %s: %s", s->path, doing,
-            s->db ? sqlite3_errmsg(s->db) : sqlite3_errstr(rc));
-    if (code == CHIMERE_EFORMAT)
-        err_hint(e, "move the file aside, with its -wal and -shm; a new one is made");
-    if (code == CHIMERE_EBUSY) err_hint(e, "another process is writing to it");
-    return code;
+    return s->ops->fail(s, rc, doing, e);
 }
 
-int store_begin(struct store *s, enum store_query q, sqlite3_stmt **st, struct err *e) {
+int store_begin(struct store *s, enum store_query q, struct sql_stmt **st, struct err *e) {
     pthread_mutex_lock(&s->lock);
-    int rc = s->stmt[q] ? SQLITE_OK
-                        : sqlite3_prepare_v3(s->db, query_text[q], -1, SQLITE_PREPARE_PERSISTENT,
-                                             &s->stmt[q], NULL);
+    int rc = s->ops->ready(s);
+    if (!rc && !s->stmt[q]) rc = sql_prepare(s, query_text[q], &s->stmt[q]);
     *st = s->stmt[q];
-    if (rc == SQLITE_OK) return 0;
+    if (rc == SQL_OK) return 0;
     int code = store_fail(s, rc, "prepare a statement", e);
     pthread_mutex_unlock(&s->lock);
     return code;
 }
 
-int store_end(struct store *s, sqlite3_stmt *st, int rc, struct err *e) {
-    int code = rc == SQLITE_DONE || rc == SQLITE_ROW
-                   ? 0
-                   : store_fail(s, rc, sqlite3_stmt_readonly(st) ? "read" : "write", e);
-    sqlite3_reset(st);
-    sqlite3_clear_bindings(st);
+int store_end(struct store *s, struct sql_stmt *st, int rc, struct err *e) {
+    int code = rc == SQL_DONE || rc == SQL_ROW ? 0 : store_fail(s, rc, "read or write", e);
+    sql_reset(st);
     pthread_mutex_unlock(&s->lock);
     return code;
 }
 
 int64_t store_forget(struct store *s, enum store_query q, int64_t before_ms, struct err *e) {
-    sqlite3_stmt *st;
+    struct sql_stmt *st;
     int code = store_begin(s, q, &st, e);
     if (code) return code;
-    sqlite3_bind_int64(st, 1, before_ms);
-    int rc = sqlite3_step(st);
-    int64_t n = rc == SQLITE_DONE ? sqlite3_changes64(s->db) : 0;
+    sql_bind_int64(st, 1, before_ms);
+    int rc = sql_step(st);
+    int64_t n = rc == SQL_DONE ? sql_changes(s) : 0;
     code = store_end(s, st, rc, e);
     return code ? code : n;
-}
-
-void store_bind_text(sqlite3_stmt *st, int i, const char *text) {
-    if (text) sqlite3_bind_text(st, i, text, -1, SQLITE_STATIC);
-    else sqlite3_bind_null(st, i);
 }
 
 static int pragma_int(struct store *s, const char *sql, int64_t *v, struct err *e) {
@@ -116,35 +93,32 @@ static int set_up(struct store *s, struct err *e) {
     return rc ? rc : store_migrate(s, store_migrations, store_n_migration, e);
 }
 
+bool store_is_server(const char *path) {
+    return str_starts(path, "postgres://") || str_starts(path, "postgresql://");
+}
+
+/* An address without what is between the user and the host: "postgres://user@host/db". */
+static char *shown(const char *path) {
+    char *copy = mem_strdup(path);
+    if (!copy || !store_is_server(path)) return copy;
+    copy[strcspn(copy, "?")] = 0; /* parameters may be secret too */
+    char *begin = strstr(copy, "://") + 3, *at = strrchr(begin, '@'),
+         *colon = at ? memchr(begin, ':', (size_t)(at - begin)) : NULL;
+    if (colon) memmove(colon, at, strlen(at) + 1);
+    return copy;
+}
+
 int store_open(struct store **out, const char *path, struct err *e) {
     *out = NULL;
-    bool in_file = strcmp(path, ":memory:") != 0;
-    if (in_file) { /* SQLite would make it readable by everybody */
-        int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
-        if (fd < 0)
-            return err_set(e, errno == ENOENT ? CHIMERE_ENOENT : CHIMERE_EIO, "%s: cannot open: %s",
-                           path, strerror(errno));
-        close(fd);
-    }
+    bool is_server = store_is_server(path);
     struct store *s = mem_zalloc(sizeof *s);
     if (!s) return err_set(e, CHIMERE_ENOMEM, "out of memory");
     pthread_mutex_init(&s->lock, NULL);
-    s->path = mem_strdup(path);
+    s->ops = &sql_sqlite_ops;
+    s->path = shown(path);
     int rc = s->path ? 0 : err_set(e, CHIMERE_ENOMEM, "out of memory");
-    if (!rc) {
-        int got = sqlite3_open_v2(path, &s->db,
-                                  SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOMUTEX |
-                                      SQLITE_OPEN_EXRESCODE,
-                                  NULL);
-        if (got != SQLITE_OK) rc = store_fail(s, got, "open", e);
-    }
-    if (!rc) {
-        sqlite3_busy_timeout(s->db, STORE_BUSY_MS);
-        sqlite3_limit(s->db, SQLITE_LIMIT_LENGTH, STORE_MAX_TEXT);
-        sqlite3_db_config(s->db, SQLITE_DBCONFIG_DEFENSIVE, 1, NULL);
-        sqlite3_db_config(s->db, SQLITE_DBCONFIG_TRUSTED_SCHEMA, 0, NULL);
-        rc = set_up(s, e);
-    }
+    if (!rc) rc = is_server ? sql_postgres_open(s, path, e) : sql_sqlite_open(s, path, e);
+    if (!rc) rc = is_server ? store_migrate_server(s, e) : set_up(s, e);
     if (rc) {
         store_close(s);
         return rc;
@@ -153,8 +127,17 @@ int store_open(struct store **out, const char *path, struct err *e) {
     return 0;
 }
 
+int store_open_existing(struct store **out, const char *path, struct err *e) {
+    *out = NULL;
+    if (!store_is_server(path) && access(path, F_OK) != 0)
+        return err_set(e, CHIMERE_ENOENT, "%s: no such file", path);
+    return store_open(out, path, e);
+}
+
 int store_probe(const char *path, struct err *e) {
-    struct store s = {.path = (char *)path};
+    struct store s = {.ops = &sql_sqlite_ops, .path = (char *)path};
+    if (store_is_server(path))
+        return 0; /* it is asked at the start, which may be before it is up */
     int64_t id = 0, version = 0, n_table = 0;
     int got = sqlite3_open_v2(path, &s.db, SQLITE_OPEN_READONLY | SQLITE_OPEN_EXRESCODE, NULL);
     int rc = got == SQLITE_OK ? check_id(&s, &id, &version, &n_table, e) : 0;
@@ -167,34 +150,25 @@ int store_probe(const char *path, struct err *e) {
 
 void store_close(struct store *s) {
     if (!s) return;
-    for (int q = 0; q < Q_N; q++) sqlite3_finalize(s->stmt[q]);
-    sqlite3_close(s->db);
+    for (int q = 0; q < Q_N; q++) sql_finalize(s->stmt[q]);
+    s->ops->close(s);
     pthread_mutex_destroy(&s->lock);
     mem_free(s->path);
     mem_free(s);
 }
 
+bool store_is_up(const struct store *s) { return s->ops->is_up(s); }
+
 int64_t store_version(struct store *s) {
-    sqlite3_stmt *st;
-    if (store_begin(s, Q_VERSION, &st, NULL)) return 0;
-    int rc = sqlite3_step(st);
-    int64_t v = rc == SQLITE_ROW ? sqlite3_column_int64(st, 0) : 0;
-    return store_end(s, st, rc, NULL) ? 0 : v;
+    pthread_mutex_lock(&s->lock);
+    int64_t v = s->ops->version(s);
+    pthread_mutex_unlock(&s->lock);
+    return v;
 }
 
 int store_check(struct store *s, struct err *e) {
     pthread_mutex_lock(&s->lock);
-    sqlite3_stmt *st = NULL;
-    int rc = sqlite3_prepare_v2(s->db, "PRAGMA integrity_check(1)", -1, &st, NULL);
-    if (rc == SQLITE_OK) rc = sqlite3_step(st);
-    int code = 0;
-    if (rc != SQLITE_ROW) {
-        code = store_fail(s, rc, "check", e);
-    } else if (strcmp((const char *)sqlite3_column_text(st, 0), "ok") != 0) {
-        code = err_set(e, CHIMERE_EFORMAT, "%s: damaged: %s", s->path,
-                       (const char *)sqlite3_column_text(st, 0));
-    }
-    sqlite3_finalize(st);
+    int code = s->ops->ready(s) ? store_fail(s, 1, "check", e) : s->ops->check(s, e);
     pthread_mutex_unlock(&s->lock);
     return code;
 }

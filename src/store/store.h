@@ -1,6 +1,6 @@
-/* store.h: chimere.db, what the program remembers between runs. One function per question asked of it.
+/* store.h: chimere.db or a PostgreSQL server, what the program remembers between runs. One function per question asked of it.
  *
- * Hides SQLite: write-ahead log, schema and migrations (schema.c), prepared statements. What a function
+ * Hides SQLite and PostgreSQL (sql.h): write-ahead log, schema and migrations, prepared statements. What a function
  * has stored survives a kill of the process at any moment; a loss of power may cost the last commits
  * but never the file. Any thread: a lock inside serialises them; other processes are waited for up to
  * STORE_BUSY_MS. A file that is damaged, of a newer version or somebody else's is refused, unchanged.
@@ -17,10 +17,10 @@ enum { STORE_BUSY_MS = 5000, STORE_MAX_NAME = 64, STORE_MAX_TEXT = 1 << 28 };
 
 struct store;
 
-/* Makes the file (mode 0600) and brings it to the newest schema. Folders must exist. */
+/* Makes the file (mode 0600) and brings it to the newest schema. Folders must exist. path may also be
+ * "postgres://USER:PASSWORD@HOST/DATABASE": a PostgreSQL server that several machines share, whose connection is made
+ * again after it was lost. */
 int store_open(struct store **out, const char *path, struct err *e);
-/* What store_open would refuse, without changing the file; 0 also if there is none. */
-int store_probe(const char *path, struct err *e);
 void store_close(struct store *s);
 int64_t store_now_ms(void);
 /* Reads every page: 0, or CHIMERE_EFORMAT with what is wrong. Seconds a gigabyte. */

@@ -5,11 +5,19 @@
 #include <pthread.h>
 #include <sqlite3.h>
 
+#include "store/sql.h"
 #include "store/store.h"
 
 #define STORE_KEY_COLUMNS                                                                          \
     "SELECT id, name, hash, created_ms, expires_ms, revoked, max_active, per_minute,"              \
     " tokens_per_day, role FROM api_keys"
+
+/* Sums as whole numbers: PostgreSQL's are of another type than what is added. */
+#define STORE_USAGE_COLUMNS                                                                        \
+    "SELECT count(*), CAST(coalesce(sum(CASE WHEN status >= 400 THEN 1 ELSE 0 END), 0) AS "        \
+    "BIGINT),"                                                                                     \
+    " CAST(coalesce(sum(n_prompt), 0) AS BIGINT), CAST(coalesce(sum(n_cached), 0) AS BIGINT),"     \
+    " CAST(coalesce(sum(n_generated), 0) AS BIGINT)"
 
 #define STORE_CHUNK_COLUMNS                                                                        \
     "SELECT c.id, c.from_byte, c.to_byte, c.page, c.line, doc_fts.heading, doc_fts.body, f.path,"  \
@@ -28,23 +36,21 @@
     X(REQUEST_ADD,                                                                                 \
       "INSERT INTO requests(at_ms, key_id, api, model, session, finish, status, n_prompt,"         \
       " n_cached, n_generated, n_reasoning, queue_ms, prefill_ms, decode_ms, request, response)"   \
-      " VALUES(?1,?2,?3,?4,?5,?6,?7,?8,?9,?10,?11,?12,?13,?14,?15,?16)")                           \
+      " VALUES(?1,?2,?3,?4,?5,?6,?7,?8,?9,?10,?11,?12,?13,?14,?15,?16) RETURNING id")              \
     X(REQUEST_LIST,                                                                                \
       "SELECT id, at_ms, key_id, api, model, finish, status, n_prompt, n_cached, n_generated,"     \
       " n_reasoning, queue_ms, prefill_ms, decode_ms FROM requests"                                \
       " WHERE ?1 = 0 OR id < ?1 ORDER BY id DESC LIMIT ?2")                                        \
     X(USAGE_ALL,                                                                                   \
-      "SELECT count(*), total(status >= 400), total(n_prompt), total(n_cached),"                   \
-      " total(n_generated) FROM requests WHERE at_ms >= ?1")                                       \
+      STORE_USAGE_COLUMNS " FROM requests WHERE at_ms >= ?1")                                       \
     X(USAGE_KEY,                                                                                   \
-      "SELECT count(*), total(status >= 400), total(n_prompt), total(n_cached),"                   \
-      " total(n_generated) FROM requests WHERE key_id = ?2 AND at_ms >= ?1")                       \
+      STORE_USAGE_COLUMNS " FROM requests WHERE key_id = ?2 AND at_ms >= ?1")                       \
     X(REQUESTS_FORGET, "DELETE FROM requests WHERE at_ms < ?1")                                    \
     X(KEY_ADD,                                                                                     \
       "INSERT INTO api_keys(name, hash, created_ms, expires_ms, max_active, per_minute,"           \
       " tokens_per_day, role) VALUES(?1,?2,?3,?4,?5,?6,?7,?8) ON CONFLICT(name) DO UPDATE SET"     \
       " hash = ?2, created_ms = ?3, expires_ms = ?4, max_active = ?5, per_minute = ?6,"            \
-      " tokens_per_day = ?7, role = ?8, revoked = 0 WHERE revoked = 1 RETURNING id")               \
+      " tokens_per_day = ?7, role = ?8, revoked = 0 WHERE api_keys.revoked = 1 RETURNING id")               \
     X(KEY_FIND, STORE_KEY_COLUMNS " WHERE hash = ?1 AND revoked = 0"                               \
       " AND (expires_ms = 0 OR expires_ms > ?2)")                                                  \
     X(KEY_LIST, STORE_KEY_COLUMNS " ORDER BY name")                                                \
@@ -52,16 +58,16 @@
     X(KEY_LIMIT,                                                                                   \
       "UPDATE api_keys SET expires_ms = ?2, max_active = ?3, per_minute = ?4, tokens_per_day = ?5," \
       " role = ?6 WHERE name = ?1 AND revoked = 0")                                                          \
-    X(VERSION, "PRAGMA data_version")                                                              \
     X(STATE_ADD,                                                                                   \
-      "INSERT OR REPLACE INTO states(layout, session, tokens, n_bytes, used_ms, file, scope, owner)" \
-      " VALUES(?1,?2,?3,?4,?5,?6,?7,?8)")                                                                \
+      "INSERT INTO states(layout, session, tokens, n_bytes, used_ms, file, scope, owner)" \
+      " VALUES(?1,?2,?3,?4,?5,?6,?7,?8) ON CONFLICT(file) DO UPDATE SET layout = ?1, session = ?2," \
+      " tokens = ?3, n_bytes = ?4, used_ms = ?5, scope = ?7, owner = ?8 RETURNING id")                                                                \
     X(STATE_LIST,                                                                                  \
       "SELECT id, layout, session, tokens, n_bytes, used_ms, file, scope, owner FROM states"       \
       " WHERE layout = ?1 ORDER BY used_ms, id")                                                   \
     X(STATE_USED, "UPDATE states SET used_ms = ?2 WHERE id = ?1")                                  \
     X(STATE_REMOVE, "DELETE FROM states WHERE id = ?1")                                            \
-    X(STATE_BYTES, "SELECT coalesce(sum(n_bytes), 0) FROM states WHERE ?1 IN (0, owner)")          \
+    X(STATE_BYTES, "SELECT CAST(coalesce(sum(n_bytes), 0) AS BIGINT) FROM states WHERE ?1 IN (0, owner)")          \
     X(STATE_OLDEST,                                                                                \
       "SELECT id, file FROM states WHERE ?1 IN (0, owner) ORDER BY used_ms, id LIMIT 1")           \
     X(STATE_HAS_FILE, "SELECT 1 FROM states WHERE file = ?1")                                      \
@@ -74,10 +80,10 @@
       " WHERE doc_fts MATCH ?1 AND (?2 IS NULL OR f.collection = ?2)"                              \
       " ORDER BY score DESC, c.id LIMIT ?3")                                                       \
     X(DOC_CHUNK, STORE_CHUNK_COLUMNS                                                               \
-      ", 0.0 FROM doc_fts JOIN doc_chunks c ON c.id = doc_fts.rowid"                               \
+      ", CAST(0 AS DOUBLE PRECISION) FROM doc_fts JOIN doc_chunks c ON c.id = doc_fts.rowid"                               \
       " JOIN doc_files f ON f.id = c.file WHERE doc_fts.rowid = ?1")                               \
     X(DOC_COUNT,                                                                                   \
-      "SELECT count(*) FROM (SELECT 1 FROM doc_fts WHERE doc_fts MATCH ?1 LIMIT ?2)")              \
+      "SELECT count(*) FROM (SELECT 1 FROM doc_fts WHERE doc_fts MATCH ?1 LIMIT ?2) AS found")              \
     X(DECISION_ADD,                                                                                \
       "INSERT INTO odo_decisions(at_ms, route, how, pipeline, mode, ms, failed, record)"           \
       " VALUES(?1,?2,?3,?4,?5,?6,?7,?8)")                                                          \
@@ -92,7 +98,7 @@
     X(SCORE_FORGET, "DELETE FROM quality WHERE at_ms < ?1")                                        \
     X(QUALITY_ADD,                                                                                 \
       "INSERT INTO quality(at_ms, parent, name, route, model, origin, question, answer, score,"    \
-      " judge) VALUES(?1,?2,?3,?4,?5,?6,?7,?8,?9,?10)")                                            \
+      " judge) VALUES(?1,?2,?3,?4,?5,?6,?7,?8,?9,?10) RETURNING id")                                            \
     X(QUALITY_FEEDBACK, "UPDATE quality SET feedback = ?2, comment = ?3 WHERE name = ?1")          \
     X(QUALITY_LIST, "SELECT " STORE_QUALITY_COLUMNS("q") " FROM quality q WHERE q.at_ms >= ?1"     \
       " ORDER BY q.id")                                                                            \
@@ -101,7 +107,7 @@
       " WHERE a.at_ms >= ?1 AND a.answer IS NOT NULL AND b.answer IS NOT NULL ORDER BY b.id")      \
     X(JOB_ADD,                                                                                     \
       "INSERT INTO jobs(state, ended_ms, n_done, n_total, progress, error, kind, name, started_ms," \
-      " owner) VALUES(?1,?2,?3,?4,?5,?6,?7,?8,?9,?10)")                                            \
+      " owner) VALUES(?1,?2,?3,?4,?5,?6,?7,?8,?9,?10) RETURNING id")                                            \
     X(JOB_UPDATE,                                                                                  \
       "UPDATE jobs SET state = ?1, ended_ms = ?2, n_done = ?3, n_total = ?4, progress = ?5,"       \
       " error = ?6 WHERE id = ?7")                                                                 \
@@ -129,8 +135,8 @@
     X(EXAMPLE_GET_INDEX,                                                                           \
       "SELECT centres FROM example_domains WHERE domain = ?1 AND embedder = ?2")                   \
     X(MEMORY_LIST,                                                                                 \
-      "SELECT id, at_ms, kind, text, pinned, tainted, 0.0 FROM odo_memory WHERE owner = ?1"        \
-      " AND (pinned OR NOT ?2) ORDER BY pinned DESC, at_ms DESC, id DESC LIMIT ?3")                \
+      "SELECT id, at_ms, kind, text, pinned, tainted, CAST(0 AS DOUBLE PRECISION)"         \
+      " FROM odo_memory WHERE owner = ?1 AND (pinned = 1 OR ?2 = 0) ORDER BY pinned DESC, at_ms DESC, id DESC LIMIT ?3")                \
     X(MEMORY_MATCH,                                                                                \
       "SELECT m.id, m.at_ms, m.kind, m.text, m.pinned, m.tainted, -bm25(odo_memory_fts) AS score"  \
       " FROM odo_memory_fts JOIN odo_memory m ON m.id = odo_memory_fts.rowid"                      \
@@ -149,22 +155,22 @@ enum store_query {
 };
 
 struct store {
-    sqlite3 *db;             /* owned */
-    char *path;              /* owned */
-    sqlite3_stmt *stmt[Q_N]; /* owned; NULL until first used */
-    pthread_mutex_t lock;    /* guards db and statements */
+    const struct sql_ops *ops;
+    sqlite3 *db;                /* owned; NULL: not SQLite's */
+    struct postgres *pg;        /* owned; NULL: not PostgreSQL's */
+    char *path;                 /* owned; for messages: an address without its password */
+    struct sql_stmt *stmt[Q_N]; /* owned; NULL until first used */
+    pthread_mutex_t lock;       /* guards db and statements */
 };
 
 /* Takes the lock; not so on failure. */
-int store_begin(struct store *s, enum store_query q, sqlite3_stmt **st, struct err *e);
-/* Resets the statement and gives the lock back. rc: what sqlite3_step said last. Returns 0 or CHIMERE_E*. */
-int store_end(struct store *s, sqlite3_stmt *st, int rc, struct err *e);
+int store_begin(struct store *s, enum store_query q, struct sql_stmt **st, struct err *e);
+/* Resets the statement and gives the lock back. rc: what sql_step returned last. Returns 0 or CHIMERE_E*. */
+int store_end(struct store *s, struct sql_stmt *st, int rc, struct err *e);
 /* Runs a statement that deletes the rows before a time. How many, or CHIMERE_E*. */
 int64_t store_forget(struct store *s, enum store_query q, int64_t before_ms, struct err *e);
-/* Fills e from SQLite's own message. */
+/* Fills e from the database's own message. */
 int store_fail(const struct store *s, int rc, const char *doing, struct err *e);
-/* NULL binds as SQL's NULL. */
-void store_bind_text(sqlite3_stmt *st, int i, const char *text);
 
 /* One step of the schema. The file's user_version is how many were applied. Rows are only ever added at
  * the end; a later module adds its tables as a row of its own. */
@@ -176,6 +182,7 @@ extern const struct store_migration store_migrations[];
 extern const int store_n_migration;
 /* Brings db from its user_version to n rows of the table; each row is one transaction. For tests, too. */
 int store_is_newer(const struct store *s, int n, int64_t version, struct err *e);
+int store_migrate_server(struct store *s, struct err *e); /* of PostgreSQL, to its newest row */
 int store_migrate(struct store *s, const struct store_migration *table, int n, struct err *e);
 
 #endif

@@ -11,6 +11,7 @@
 /* clang-format off */
 const struct cfg_opt key_options[] = {
     {"state-dir", 0, CFG_STR, "DIR", NULL, 0, 0, NULL, "the server's folder, as given to serve"},
+    {"store", 0, CFG_STR, "URL", NULL, 0, 0, NULL, "or the database of servers that share one, as given to serve"},
     {"active", 0, CFG_INT, "N", "0", 0, 1 << 20, NULL, "requests at once; 0: no limit"},
     {"per-minute", 0, CFG_INT, "N", "0", 0, 1 << 30, NULL, "requests a minute; 0: no limit"},
     {"tokens-per-day", 0, CFG_INT, "N", "0", 0, 1e15, NULL, "tokens of prompts and answers a day (UTC); 0: no limit"},
@@ -131,9 +132,13 @@ static int run(const struct cfg *c, struct err *e) {
     if (!verb || (!is_list && strcmp(verb, "add") != 0 && strcmp(verb, "limit") != 0 &&
                   strcmp(verb, "remove") != 0))
         return err_set(e, CHIMERE_EINVAL, "expected add, list, limit or remove");
-    if (!dir || (size_t)snprintf(path, sizeof path, "%s/chimere.db", dir) >= sizeof path)
+    const char *shared = cfg_str(c, "store");
+    if (!shared &&
+        (!dir || (size_t)snprintf(path, sizeof path, "%s/chimere.db", dir) >= sizeof path))
         return err_set(e, CHIMERE_EINVAL, "state-dir: expected the server's folder");
-    int rc = file_mkdirs(dir, e);
+    if (shared && (size_t)snprintf(path, sizeof path, "%s", shared) >= sizeof path)
+        return err_set(e, CHIMERE_ELIMIT, "store: the address is too long");
+    int rc = shared ? 0 : file_mkdirs(dir, e);
     if (!rc) rc = store_open(&s, path, e);
     if (rc) return rc;
     rc = is_list ? list(s, e) : on_key(c, s, verb, e);

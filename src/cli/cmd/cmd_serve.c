@@ -368,6 +368,8 @@ int cmd_serve(int argc, char **argv) {
     pthread_sigmask(SIG_BLOCK, &set, NULL); /* in every thread; wait_for_signal takes them */
     struct serve_reload reload = {.c = c, .usage = serve_usage, .argc = argc, .argv = argv};
     int rc = model_args_talk(c, &e);
+    if (!rc && cfg_str(c, "store") && !cfg_str(c, "db")) /* the orchestrator's as well */
+        rc = cfg_set(c, "db", cfg_str(c, "store"), &e);
     status = 0;
     if (!rc) rc = run(&reload, &status, &e);
     cfg_free(c);

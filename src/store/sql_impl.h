@@ -1,0 +1,43 @@
+/* sql_impl.h: what a driver of sql.h has. */
+#ifndef CHIMERE_STORE_SQL_IMPL_H
+#define CHIMERE_STORE_SQL_IMPL_H
+
+#include <stdbool.h>
+
+#include "store/sql.h"
+
+struct sql_stmt {    /* first member of each driver's own */
+    struct store *s; /* view */
+};
+
+struct sql_ops {
+    int (*prepare)(struct store *s, const char *text, struct sql_stmt **out);
+    void (*finalize)(struct sql_stmt *st);
+    void (*reset)(struct sql_stmt *st);
+    void (*bind_int64)(struct sql_stmt *st, int i, int64_t v);
+    void (*bind_double)(struct sql_stmt *st, int i, double v);
+    void (*bind_text)(struct sql_stmt *st, int i, const char *text);
+    void (*bind_blob)(struct sql_stmt *st, int i, const void *data, size_t n);
+    int (*step)(struct sql_stmt *st);
+    int64_t (*int64)(struct sql_stmt *st, int i);
+    double (*dbl)(struct sql_stmt *st, int i);
+    const char *(*text)(struct sql_stmt *st, int i);
+    const void *(*blob)(struct sql_stmt *st, int i, int32_t *n);
+    int (*exec)(struct store *s, const char *text);
+    int64_t (*changes)(struct store *s);
+    int (*fail)(const struct store *s, int rc, const char *doing, struct err *e);
+    int64_t (*version)(struct store *s); /* changes when somebody has written */
+    int (*check)(struct store *s, struct err *e);
+    /* Before a statement outside a transaction: a connection that was lost is made again. */
+    int (*ready)(struct store *s);
+    bool (*is_up)(const struct store *s); /* any thread, without the lock */
+    void (*close)(struct store *s);
+};
+
+extern const struct sql_ops sql_sqlite_ops, sql_postgres_ops;
+
+/* sql_sqlite.c: path as store_open's. sql_postgres.c: url of a server. Fill s->ops and what belongs to it. */
+int sql_sqlite_open(struct store *s, const char *path, struct err *e);
+int sql_postgres_open(struct store *s, const char *url, struct err *e);
+
+#endif

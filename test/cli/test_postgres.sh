@@ -1,0 +1,106 @@
+#!/usr/bin/env bash
+# One store for several servers: the store's suite over PostgreSQL, copies there and back, servers that share keys, a
+# database that goes away and comes back.
+set -euo pipefail
+# shellcheck source=test/cli/lib.sh
+. "$(dirname "$0")/lib.sh"
+needs curl python3
+bin=$(ls -d /usr/lib/postgresql/*/bin 2>/dev/null | sort -V | tail -n 1)
+[ -x "$bin/initdb" ] || {
+    echo "skip: postgres: no server; script/setup --test installs it"
+    exit 77
+}
+# The server refuses to run as root.
+as=()
+if [ "$(id -u)" = 0 ]; then
+    id postgres >/dev/null 2>&1 && command -v setpriv >/dev/null || {
+        echo "skip: postgres: root, and no user postgres to run it as"
+        exit 77
+    }
+    as=(setpriv "--reuid=postgres" "--regid=postgres" --clear-groups)
+    mkdir db
+    chown postgres db
+    chmod 711 "$work"
+else
+    mkdir db
+fi
+export XDG_DATA_HOME=$work/data LC_ALL=C
+cluster() { # start | stop | ...
+    (cd / && "${as[@]}" "$bin/pg_ctl" -D "$work/db/data" -w "$@" >"$work/pg_ctl.log" 2>&1) || fail "pg_ctl $*: $(cat "$work/pg_ctl.log")"
+}
+pids=()
+trap 'kill "${pids[@]}" 2>/dev/null || true; cluster stop -m immediate || true; wait; rm -rf "$work"' EXIT
+(cd / && "${as[@]}" "$bin/initdb" -D "$work/db/data" -A trust -U chimere --no-sync >"$work/initdb.log" 2>&1) || fail "initdb: $(cat initdb.log)"
+started() { cluster start -o "-k $work/db -c listen_addresses='' -c fsync=off -c max_connections=40" -l "$work/db/log"; }
+started
+url="postgres://chimere@/postgres?host=$work/db"
+
+# ---- the suite ----
+for suite in test_store test_conversations; do
+    program=$(dirname "$CHIMERE")/test/$suite
+    [ -x "$program" ] || continue
+    CHIMERE_TEST_STORE=$url "$program" >suite 2>&1 || fail "$suite: $(grep -v '^\[ RUN' suite)"
+    grep -q 'PASSED' suite || fail "$suite ran nothing"
+done
+
+# ---- sentences ----
+refuses 1 'cannot connect' "$CHIMERE" store check "postgres://nobody:hidden@127.0.0.1:1/x"
+grep -q hidden err && fail "a password is shown: $(cat err)"
+refuses 1 'cannot connect' "$CHIMERE" serve -q -m nano --port 0 --no-odo --store "postgres://chimere@/nowhere?host=$work/db"
+refuses 1 'no such file' "$CHIMERE" store check nowhere.db
+"$CHIMERE" store check "$url" >said || fail "check: $(cat said)"
+
+# ---- keys that two servers share, copied from a file ----
+alice=$("$CHIMERE" key add alice --state-dir kept 2>/dev/null)
+"$CHIMERE" store copy kept/chimere.db "$url" >said || fail "copy: $(cat said)"
+refuses 2 'expected an empty store' "$CHIMERE" store copy kept/chimere.db "$url"
+start() { # N
+    "$CHIMERE" serve -q -m nano --port 0 --ctx 512 --store "$url" --no-odo --state-dir "state$1" --verbose >"served$1" 2>"log$1" &
+    pids+=($!)
+    for _ in $(seq 400); do grep -q http:// "served$1" && break || sleep 0.05; done
+    grep -om1 'http://[0-9.:]*' "served$1" | head -1 || fail "server $1 does not start: $(cat "log$1")"
+}
+start 1 >url1
+start 2 >url2
+one=$(cat url1) two=$(cat url2)
+ask() { curl -sS -m 60 -o body -w '%{http_code}' -H "Authorization: Bearer $2" "$1/v1/completions" -d '{"prompt":"One, two,","max_tokens":4}'; }
+[ "$(ask "$one" "$alice")" = 200 ] || fail "a copied key is refused: $(cat body)"
+[ "$(ask "$two" "$alice")" = 200 ] || fail "a copied key is refused by the other: $(cat body)"
+bob=$("$CHIMERE" key add bob --store "$url" 2>/dev/null)
+for server in "$one" "$two"; do # by a notification, within a second
+    for _ in $(seq 100); do [ "$(ask "$server" "$bob")" = 200 ] && break || sleep 0.1; done
+    [ "$(ask "$server" "$bob")" = 200 ] || fail "a new key is refused: $(cat body)"
+done
+
+# ---- the database goes away and comes back ----
+ready() { curl -sS -m 60 -o body -w '%{http_code}' "$1/health/ready"; }
+becomes() { # STATUS URL
+    for _ in $(seq 150); do [ "$(ready "$2")" = "$1" ] && return || sleep 0.1; done
+    fail "expected $1 of $2/health/ready: $(cat body)"
+}
+cluster stop -m immediate
+becomes 503 "$one"
+grep -q 'store away' body || fail "no reason: $(cat body)"
+[ "$(ask "$one" "$bob")" = 200 ] || fail "answers need the database: $(cat body)" # its record waits
+"$CHIMERE" drain --url "$one" --url-key x 2>/dev/null && fail "drain without a key"
+started
+becomes 200 "$one"
+becomes 200 "$two"
+carol=$("$CHIMERE" key add carol --store "$url" 2>/dev/null)
+for _ in $(seq 100); do [ "$(ask "$two" "$carol")" = 200 ] && break || sleep 0.1; done
+[ "$(ask "$two" "$carol")" = 200 ] || fail "a key that was added later is refused: $(cat body)"
+kill "${pids[@]}"
+for pid in "${pids[@]}"; do wait "$pid" || fail "a server ended badly: $(cat log1 log2)"; done
+pids=()
+
+# ---- everything that was answered is recorded once, also while the database was away; and back into a file ----
+"$CHIMERE" store copy "$url" back.db >said || fail "copy back: $(cat said)"
+python3 - <<'END' || exit 1
+import sqlite3
+db = sqlite3.connect("back.db")
+keys = [r[0] for r in db.execute("SELECT name FROM api_keys ORDER BY name")]
+assert keys == ["alice", "bob", "carol"], keys
+n, ok = db.execute("SELECT count(*), sum(status = 200) FROM requests WHERE api LIKE 'openai%'").fetchone()
+assert n == ok and n >= 7, (n, ok)
+END
+echo "postgres: suite, copies, shared keys, a restart of the database"
