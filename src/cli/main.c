@@ -69,7 +69,7 @@ static const struct cfg_opt spellings[] = {
     ALIAS("ncmoe", "n-cpu-moe"), ALIAS("draft", "draft-max"), ALIAS("draft-n", "draft-max"),
     ALIAS("system-prompt", "system"), ALIAS("sys", "system"), ALIAS("reverse-prompt", "stop"),
     ALIAS("slot-save-path", "state-dir"), ALIAS("cache-ram", "prompt-cache"), ALIAS("served-model-name", "alias"),
-    ALIAS("ssl-key-file", "tls-key"), ALIAS("ssl-cert-file", "tls-cert"), ALIAS("lora-scaled", "lora"),
+    ALIAS("api-key-file", "api-key"), ALIAS("ssl-key-file", "tls-key"), ALIAS("ssl-cert-file", "tls-cert"), ALIAS("lora-scaled", "lora"),
     ALIAS("threads-batch", "threads"), ALIAS("tb", "threads"),
 #undef ALIAS
 #define ELSEWHERE(name, hint) {name, 0, CFG_ELSEWHERE, NULL, NULL, 0, 0, NULL, hint}

@@ -63,6 +63,8 @@ static int add_files(const struct tok *tok, const json_t *files, int32_t sep, js
         return err_set(e, CHIMERE_EINVAL, "input_extra: expected a list of at most %d files",
                        MAX_EXTRA);
     json_array_foreach(files, i, f) {
+        if (!json_is_string(json_object_get(f, "text")))
+            return err_set(e, CHIMERE_EINVAL, "input_extra[%zu].text: expected a text", i);
         json_t *newline = json_string("\n");
         if (sep >= 0) json_array_append_new(out, json_integer(sep));
         int rc = add_text(tok, json_object_get(f, "filename"), "input_extra.filename", out, e);
@@ -114,6 +116,7 @@ static void put_token(struct gen *g, int32_t id, double logprob, struct buf *out
 /* probs[0]: of each token; probs[1]: ids */
 static void on_probs(struct gen *g, struct gen_choice *c, const struct backend_event *ev) {
     struct buf *out = &c->probs[0];
+    if (ev->kind == EVENT_PROMPT) return; /* those of the answer alone */
     if (c->probs[1].n) buf_putc(&c->probs[1], ',');
     buf_printf(&c->probs[1], "%d", ev->token);
     if (out->n) buf_putc(out, ',');
@@ -144,6 +147,48 @@ static void put_extra(struct gen *g, struct gen_choice *c, struct buf *out) {
     buf_clear(&c->probs[1]);
 }
 
+/* What the answer was sampled with. */
+static void put_settings(struct gen *g, struct buf *out) {
+    const struct request *a = &g->request;
+    const struct sampler_params *p = &a->sampling;
+    const struct {
+        const char *name;
+        double value;
+    } rows[] = {
+        {"temperature", p->temperature},
+        {"top_p", p->top_p},
+        {"min_p", p->min_p},
+        {"typical_p", p->typical_p},
+        {"top_n_sigma", p->top_n_sigma},
+        {"xtc_probability", p->xtc_probability},
+        {"xtc_threshold", p->xtc_threshold},
+        {"repeat_penalty", p->repeat_penalty},
+        {"presence_penalty", p->presence_penalty},
+        {"frequency_penalty", p->frequency_penalty},
+        {"dry_multiplier", p->dry_multiplier},
+        {"dry_base", p->dry_base},
+    };
+    buf_printf(out,
+               ",\"generation_settings\":{\"seed\":%llu,\"n_predict\":%d,\"max_tokens\":%d,"
+               "\"top_k\":%d,\"repeat_last_n\":%d,\"mirostat\":%d,\"n_probs\":%d,"
+               "\"ignore_eos\":%s,\"stream\":%s",
+               (unsigned long long)p->seed, a->max_tokens > 0 ? a->max_tokens : -1,
+               a->max_tokens > 0 ? a->max_tokens : -1, p->top_k, p->penalty_last_n, p->mirostat,
+               g->n_top > 0 ? g->n_top : 0, p->ignore_eos ? "true" : "false",
+               g->stream ? "true" : "false");
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        char text[32];
+        snprintf(text, sizeof text, "%.6g", rows[i].value); /* a float's own digits */
+        buf_printf(out, ",\"%s\":%s", rows[i].name, text);
+    }
+    buf_puts(out, ",\"stop\":[");
+    for (size_t i = 0; i < a->n_stop; i++) {
+        if (i) buf_putc(out, ',');
+        json_out_string(out, a->stops[i]);
+    }
+    buf_puts(out, "]}");
+}
+
 static void put_stop(struct gen *g, struct gen_choice *c, struct buf *out) {
     const struct generation_end *s = &c->end;
     bool limit = s->finish == FINISH_LENGTH;
@@ -159,7 +204,12 @@ static void put_stop(struct gen *g, struct gen_choice *c, struct buf *out) {
     json_out_string(out, s->stop ? s->stop : "");
     buf_puts(out, ",\"prompt\":");
     json_out_value(out, gen_prompt(g, (int32_t)(c - g->choices)));
+    buf_printf(out, ",\"has_new_line\":%s,\"id_slot\":%d",
+               c->content.n && memchr(c->content.p, '\n', c->content.n) ? "true" : "false",
+               g->request.slot < 0 ? 0 : g->request.slot);
+    put_settings(g, out);
     api_put_timings(g, out);
+    api_put_verbose(g, out);
 }
 
 static void open_frame(struct gen *g, struct gen_choice *c, const char *text, size_t n) {
@@ -175,7 +225,15 @@ static void on_event(struct gen *g, struct gen_choice *c, const struct backend_e
                  ev->end->finish != FINISH_CANCELLED;
     if (ev->kind == EVENT_CHAT && ev->chat->kind == CHAT_CONTENT) {
         open_frame(g, c, ev->chat->text, ev->chat->n);
-        buf_puts(&g->frame, ",\"stop\":false}\n\n");
+        buf_puts(&g->frame, ",\"stop\":false");
+        if (g->timings && c->first_ns) api_put_timings(g, &g->frame);
+        buf_puts(&g->frame, "}\n\n");
+        gen_put(g, &g->frame);
+    } else if (ev->kind == EVENT_PREFILL) {
+        open_frame(g, c, "", 0);
+        buf_puts(&g->frame, ",\"stop\":false,");
+        api_put_progress(g, ev, &g->frame);
+        buf_puts(&g->frame, "}\n\n");
         gen_put(g, &g->frame);
     } else if (ended) {
         open_frame(g, c, "", 0);
@@ -191,7 +249,7 @@ static void on_end(struct gen *g) {
     gen_put(g, &g->frame);
 }
 
-/* response_fields: of each answer the named members, "a/b" for one of an inner object. */
+/* response_fields: of each answer the named members, "a/b" for one of an inner object, under that name. */
 static void put_chosen(const json_t *names, const struct buf *all, struct buf *out) {
     json_t *whole = json_loadb(all->p ? all->p : "", all->n, 0, NULL), *kept = json_object(), *name;
     size_t i;
@@ -202,7 +260,7 @@ static void put_chosen(const json_t *names, const struct buf *all, struct buf *o
         snprintf(outer, sizeof outer, "%.*s", slash ? (int)(slash - s) : 63, s);
         json_t *v = json_object_get(whole, outer);
         if (slash) v = json_object_get(v, slash + 1);
-        if (v) json_object_set(kept, slash ? slash + 1 : s, v);
+        if (v) json_object_set(kept, s, v);
     }
     json_out_value(out, kept);
     json_decref(kept);

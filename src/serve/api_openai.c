@@ -48,8 +48,10 @@ bool api_take(struct gen *g, enum fields_api api, json_t *v) {
         g->request.session = arena_strndup(&g->request.arena, session, strnlen(session, 512));
     int rc = gen_model(g, json_object_get(v, "model"));
     if (!rc) {
+        f.tok = g->backend->model ? g->backend->model->tok : NULL;
+        rc = fields_defaults(&f, g->r->s->p.defaults, &e);
         const struct sampler_params usual = g->request.sampling;
-        rc = fields_read(&f, v, api, &e);
+        if (!rc) rc = fields_read(&f, v, api, &e);
         if (rc) gen_fail(g, &e);
         /* greedy means the likeliest token: a penalty applies to it only if the request names one */
         struct sampler_params *p = &g->request.sampling;
@@ -64,9 +66,27 @@ bool api_take(struct gen *g, enum fields_api api, json_t *v) {
     g->stream = f.stream;
     g->usage = f.usage;
     g->progress = f.progress;
+    g->timings = f.timings;
     g->n_top = f.n_probs;
     g->prompts = json_incref(f.prompts);
     return true;
+}
+
+/* Inputs of calls in a history of Anthropic's form keep integers that no 64 bits hold. */
+static void keep_integers(struct http_request *r, json_t *request) {
+    size_t n, i, k;
+    const char *text = http_body(r, &n);
+    json_t *exact = chat_json_exact(text, n), *message, *block;
+    const json_t *messages = json_object_get(exact, "messages");
+    json_array_foreach(json_object_get(request, "messages"), i, message) {
+        const json_t *same = json_object_get(json_array_get(messages, i), "content");
+        json_array_foreach(json_object_get(message, "content"), k, block) {
+            json_t *input = json_object_get(json_array_get(same, k), "input");
+            if (json_is_object(input) && json_object_get(block, "input"))
+                json_object_set(block, "input", input);
+        }
+    }
+    json_decref(exact);
 }
 
 bool api_read(struct gen *g, enum fields_api api, json_t **request) {
@@ -76,6 +96,7 @@ bool api_read(struct gen *g, enum fields_api api, json_t **request) {
         gen_fail(g, &e);
         return false;
     }
+    if (api == FIELDS_MESSAGES) keep_integers(g->r, *request);
     if (api_take(g, api, *request)) return true;
     json_decref(*request);
     return false;
@@ -128,6 +149,11 @@ void api_put_timings(struct gen *g, struct buf *out) {
     int32_t n_eval = s.stats.n_prompt - s.stats.n_cached;
     buf_printf(out, ",\"timings\":{\"queue_ms\":%.3f,\"prompt_n\":%d,\"prompt_ms\":%.3f",
                s.stats.queue_ms, n_eval, s.stats.prefill_ms);
+    buf_printf(out, ",\"cache_n\":%d", s.stats.n_cached);
+    if (n_eval > 0) buf_printf(out, ",\"prompt_per_token_ms\":%.3f", s.stats.prefill_ms / n_eval);
+    if (s.stats.n_generated > 0)
+        buf_printf(out, ",\"predicted_per_token_ms\":%.3f",
+                   s.stats.decode_ms / s.stats.n_generated);
     put_rate(out, "prompt_per_second", n_eval, s.stats.prefill_ms);
     buf_printf(out, ",\"predicted_n\":%d,\"predicted_ms\":%.3f", s.stats.n_generated,
                s.stats.decode_ms);
@@ -137,6 +163,23 @@ void api_put_timings(struct gen *g, struct buf *out) {
     if (s.stats.drafts.n_round) put_drafts(out, &s.stats.drafts);
     if (s.n_repaired) buf_printf(out, ",\"repaired_calls\":%d", s.n_repaired);
     buf_puts(out, "}");
+}
+
+/* For those who look for the prompt that a template made (serve --verbose), as llama-server writes it. */
+void api_put_verbose(struct gen *g, struct buf *out) {
+    const struct gen_choice *c = &g->choices[0];
+    char *text = NULL;
+    size_t n;
+    struct err e = {0};
+    if (!g->r->s->p.verbose) return;
+    if (g->backend->ops->render(g->backend, &g->request, &text, NULL, &n, &e)) text = NULL;
+    buf_puts(out, ",\"__verbose\":{\"index\":0,\"content\":");
+    json_out_text(out, c->content.p, c->content.n);
+    buf_puts(out, ",\"prompt\":");
+    json_out_string(out, text ? text : "");
+    buf_printf(out, ",\"tokens_predicted\":%d,\"tokens_evaluated\":%d,\"stop\":true}",
+               c->end.stats.n_generated, c->end.stats.n_prompt);
+    mem_free(text);
 }
 
 const char *api_finish(const struct gen_choice *c) {
@@ -171,12 +214,18 @@ static void put_call(struct gen *g, const struct gen_call *call, struct buf *out
     buf_puts(out, "}}");
 }
 
+/* Every call that a stream has begun, also one that went wrong on its way: its arguments are incomplete then, and its
+ * text is content. A custom tool's is streamed when it is complete. */
+static bool is_shown(const struct gen *g, const struct gen_call *call) {
+    return call->is_done || !json_object_get(api_call_form(g, call->name), "custom");
+}
+
 void api_put_calls(struct gen *g, struct gen_choice *c, struct buf *out) {
     bool first = true;
     buf_putc(out, '[');
     for (int i = 0; i < c->n_call; i++) {
         struct gen_call *call = &c->calls[i];
-        if (!call->is_done && !call->is_cut) continue;
+        if (!is_shown(g, call)) continue;
         if (!first) buf_putc(out, ',');
         put_call(g, call, out);
         first = false;
@@ -257,6 +306,7 @@ static void chunk_close(struct gen *g, struct gen_choice *c, const char *finish)
     else buf_puts(&g->frame, ",\"finish_reason\":null");
     buf_puts(&g->frame, "}]");
     if (g->usage) buf_puts(&g->frame, ",\"usage\":null");
+    if (g->timings && !finish && c->first_ns) api_put_timings(g, &g->frame);
 }
 
 static void send_frame(struct gen *g) {
@@ -335,13 +385,17 @@ static void put_chat(struct gen *g, struct gen_choice *c, const struct chat_even
     send_frame(g);
 }
 
+void api_put_progress(struct gen *g, const struct backend_event *ev, struct buf *out) {
+    buf_printf(out,
+               "\"prompt_progress\":{\"total\":%d,\"cache\":%d,\"processed\":%d,"
+               "\"time_ms\":%.1f}",
+               ev->n_prompt, ev->n_cached, ev->n_done, clock_ms_since(g->r->begin_ns));
+}
+
 static void put_progress(struct gen *g, const struct backend_event *ev) {
     buf_put(&g->frame, g->prefix.p, g->prefix.n);
-    buf_printf(&g->frame,
-               "[],\"prompt_progress\":{\"total\":%d,\"cache\":%d,\"processed\":%d,"
-               "\"time_ms\":%.1f}",
-               ev->n_prompt, ev->n_cached, ev->n_done,
-               (double)(clock_ns() - g->r->begin_ns) * 1e-6);
+    buf_puts(&g->frame, "[],");
+    api_put_progress(g, ev, &g->frame);
     send_frame(g);
 }
 
@@ -362,7 +416,10 @@ static void chat_event(struct gen *g, struct gen_choice *c, const struct backend
         chunk_open(g, c);
         buf_puts(&g->frame, "{}");
         chunk_close(g, c, api_finish(c));
-        if (!g->usage && g->request.n == 1) api_put_timings(g, &g->frame);
+        if (!g->usage && g->request.n == 1) {
+            api_put_timings(g, &g->frame);
+            api_put_verbose(g, &g->frame);
+        }
         send_frame(g);
     }
 }
@@ -375,6 +432,7 @@ static void chat_end(struct gen *g) {
         buf_puts(&g->frame, "[],\"usage\":");
         api_put_usage(g, &g->frame);
         api_put_timings(g, &g->frame);
+        api_put_verbose(g, &g->frame);
         buf_puts(&g->frame, "}\n\n");
     }
     buf_puts(&g->frame, "data: [DONE]\n\n");
@@ -383,20 +441,18 @@ static void chat_end(struct gen *g) {
 
 /* ---- whole ---- */
 
-/* "function_call": the first complete one. */
+/* "function_call": the first one. */
 static void put_old_call(struct gen_choice *c, struct buf *out) {
-    int i = 0;
-    while (!c->calls[i].is_done && !c->calls[i].is_cut) i++;
     buf_puts(out, ",\"function_call\":{\"name\":");
-    json_out_string(out, c->calls[i].name);
+    json_out_string(out, c->calls[0].name);
     buf_puts(out, ",\"arguments\":");
-    json_out_text(out, c->calls[i].args.p, c->calls[i].args.n);
+    json_out_text(out, c->calls[0].args.p, c->calls[0].args.n);
     buf_putc(out, '}');
 }
 
 static void put_choice(struct gen *g, struct gen_choice *c, struct buf *out) {
     bool has_call = false;
-    for (int i = 0; i < c->n_call; i++) has_call |= c->calls[i].is_done || c->calls[i].is_cut;
+    for (int i = 0; i < c->n_call; i++) has_call |= is_shown(g, &c->calls[i]);
     buf_printf(out,
                "{\"index\":%d,\"message\":{\"role\":\"assistant\",\"content\":", index_of(g, c));
     if (has_call && !c->content.n) buf_puts(out, "null");
@@ -432,6 +488,7 @@ static void chat_whole(struct gen *g, struct buf *out) {
     buf_puts(out, "],\"usage\":");
     api_put_usage(g, out);
     api_put_timings(g, out);
+    api_put_verbose(g, out);
     if (g->note.n) {
         buf_puts(out, ",\"odo\":");
         buf_put(out, g->note.p, g->note.n);

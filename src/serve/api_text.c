@@ -15,6 +15,13 @@ static void text_probs(struct gen *g, struct gen_choice *c, const struct backend
     struct buf *p = c->probs;
     for (int i = 0; p[0].n && i < 4; i++) buf_putc(&p[i], ',');
     json_out_text(&p[0], ev->text, ev->n);
+    buf_printf(&p[3], "%zu", c->n_offset);
+    c->n_offset += ev->n;
+    if (!ev->probs) { /* the first token of an echoed prompt */
+        buf_puts(&p[1], "null");
+        buf_puts(&p[2], "null");
+        return;
+    }
     json_out_number(&p[1], (double)ev->probs->chosen);
     buf_putc(&p[2], '{');
     for (int32_t i = 0; i < g->n_top && i < ev->probs->n; i++) {
@@ -25,8 +32,6 @@ static void text_probs(struct gen *g, struct gen_choice *c, const struct backend
         json_out_number(&p[2], (double)ev->probs->logprobs[i]);
     }
     buf_putc(&p[2], '}');
-    buf_printf(&p[3], "%zu", c->n_offset);
-    c->n_offset += ev->n;
 }
 
 static void put_probs(struct gen *g, struct gen_choice *c, struct buf *out) {
@@ -72,7 +77,9 @@ static void send_text(struct gen *g, struct gen_choice *c, const char *text, siz
                       const char *finish) {
     buf_put(&g->frame, g->prefix.p, g->prefix.n);
     put_choice(g, c, text, n, finish, &g->frame);
-    buf_puts(&g->frame, g->usage ? "],\"usage\":null}\n\n" : "]}\n\n");
+    buf_puts(&g->frame, g->usage ? "],\"usage\":null" : "]");
+    if (g->timings && c->first_ns) api_put_timings(g, &g->frame);
+    buf_puts(&g->frame, "}\n\n");
     gen_put(g, &g->frame);
 }
 
@@ -83,6 +90,10 @@ static void put_echo(struct gen *g, int32_t choice, struct buf *out) {
     if (!g->request.echo) return;
     if (json_is_string(prompt)) buf_put(out, json_string_value(prompt), json_string_length(prompt));
     json_array_foreach(prompt, i, id) {
+        if (json_is_string(id)) {
+            buf_put(out, json_string_value(id), json_string_length(id));
+            continue;
+        }
         struct slice s = tok_piece(g->backend->model->tok, (int32_t)json_integer_value(id));
         buf_put(out, s.p, s.n);
     }
@@ -101,6 +112,13 @@ static void text_begin(struct gen *g) {
 }
 
 static void text_event(struct gen *g, struct gen_choice *c, const struct backend_event *ev) {
+    if (ev->kind == EVENT_PREFILL) {
+        buf_put(&g->frame, g->prefix.p, g->prefix.n);
+        buf_puts(&g->frame, "],");
+        api_put_progress(g, ev, &g->frame);
+        buf_puts(&g->frame, "}\n\n");
+        gen_put(g, &g->frame);
+    }
     if (ev->kind == EVENT_CHAT && ev->chat->kind == CHAT_CONTENT)
         send_text(g, c, ev->chat->text, ev->chat->n, NULL);
     if (ev->kind == EVENT_END && ev->end->finish != FINISH_ERROR &&
@@ -137,6 +155,7 @@ static void text_whole(struct gen *g, struct buf *out) {
     buf_puts(out, "],\"usage\":");
     api_put_usage(g, out);
     api_put_timings(g, out);
+    api_put_verbose(g, out);
     buf_putc(out, '}');
 }
 
@@ -177,7 +196,9 @@ void api_text(struct http_request *r) {
     bool ok = g && api_take(g, FIELDS_TEXT, request);
     json_decref(request);
     if (!ok) return;
-    if (g->request.echo && !g->backend->model && !json_is_string(g->request.prompt)) {
+    bool is_remote = !g->backend->model || !g->backend->ops->tokens;
+    if (g->request.echo && is_remote &&
+        (g->request.prompt_probs || !json_is_string(g->request.prompt))) {
         e = (struct err){0};
         err_set(&e, CHIMERE_EUNSUPPORTED, "echo: the tokens of this model are not known here");
         gen_fail(g, &e);

@@ -19,6 +19,8 @@ bool check_is_loopback(const char *address) {
 
 void check_address(const struct sockaddr *a, char *out, socklen_t size) {
     out[0] = 0;
+    if (a && a->sa_family == AF_UNIX)
+        snprintf(out, size, "localhost"); /* this user's (mode 0600) */
     if (a && a->sa_family == AF_INET)
         inet_ntop(AF_INET, &((const struct sockaddr_in *)(const void *)a)->sin_addr, out, size);
     if (!a || a->sa_family != AF_INET6) return;

@@ -47,11 +47,19 @@ static int put_context(struct request *a, const char *name, json_t *v, struct er
     }
 BOOL_READER(f_stream, f->stream)
 BOOL_READER(f_progress, f->progress)
+BOOL_READER(f_timings, f->timings)
 BOOL_READER(f_echo, f->request->echo)
 BOOL_READER(f_ignore_eos, f->request->sampling.ignore_eos)
 BOOL_READER(f_continue, f->request->continue_last)
 BOOL_READER(f_keep_stop, f->request->keep_stop)
 BOOL_READER(f_probs_flag, f->request->probs)
+
+static int f_generation(struct fields *f, json_t *v, const char *name, struct err *e) {
+    bool opens = true;
+    int rc = fields_bool(v, name, &opens, e);
+    f->opens_answer = opens ? 1 : -1;
+    return rc;
+}
 
 static int f_stream_options(struct fields *f, json_t *v, const char *name, struct err *e) {
     const char *key;
@@ -151,17 +159,45 @@ static int f_stop(struct fields *f, json_t *v, const char *name, struct err *e) 
     return 0;
 }
 
-static int add_bias(struct fields *f, const char *name, int64_t token, const json_t *bias,
-                    struct logit_bias *out, struct err *e) {
+static int bias_of(const char *name, const json_t *bias, float *out, struct err *e) {
     double x = json_is_false(bias) ? -INFINITY : json_number_value(bias);
     if ((!json_is_number(bias) && !json_is_false(bias)) || x > 100 || (x < -100 && !isinf(x)))
         return fields_expected(e, name, "numbers from -100 to 100");
-    (void)f;
-    *out = (struct logit_bias){(int32_t)token, (float)(x <= -100 ? -INFINITY : x)};
+    *out = (float)(x <= -100 ? -INFINITY : x);
     return 0;
 }
 
-/* {"TOKEN": bias} as OpenAI has it, or [[token, bias], ...]. */
+struct biases {
+    struct logit_bias *list; /* in the arena, FIELDS_MAX_BIAS */
+    size_t n;
+};
+
+static int add_bias(struct biases *b, int64_t token, float bias, struct err *e) {
+    if (b->n == FIELDS_MAX_BIAS)
+        return err_set(e, CHIMERE_ELIMIT, "logit_bias: expected at most %d tokens",
+                       FIELDS_MAX_BIAS);
+    b->list[b->n++] = (struct logit_bias){(int32_t)token, bias};
+    return 0;
+}
+
+/* A token id, or a text: each of its tokens. */
+static int add_biased(struct fields *f, struct biases *b, const char *name, const char *key,
+                      size_t n_key, const json_t *value, struct err *e) {
+    int32_t *ids = NULL;
+    size_t n = 0;
+    int64_t id;
+    float bias = 0;
+    int rc = bias_of(name, value, &bias, e);
+    if (rc) return rc;
+    if (str_to_i64(key, 0, INT32_MAX, &id)) return add_bias(b, id, bias, e);
+    if (!f->tok) return fields_expected(e, name, "token ids as keys");
+    rc = tok_encode(f->tok, key, n_key, false, false, &ids, &n, e);
+    for (size_t i = 0; !rc && i < n; i++) rc = add_bias(b, ids[i], bias, e);
+    mem_free(ids);
+    return rc;
+}
+
+/* {"TOKEN": bias} as OpenAI has it, or [[token, bias], ...]; a token is an id, or a text as in llama-server. */
 static int f_bias(struct fields *f, json_t *v, const char *name, struct err *e) {
     size_t n = json_is_array(v) ? json_array_size(v) : json_object_size(v), i = 0;
     const char *key;
@@ -170,28 +206,27 @@ static int f_bias(struct fields *f, json_t *v, const char *name, struct err *e) 
     if (!json_is_array(v) && !json_is_object(v)) return fields_expected(e, name, "an object");
     if (n > FIELDS_MAX_BIAS)
         return err_set(e, CHIMERE_ELIMIT, "%s: expected at most %d tokens", name, FIELDS_MAX_BIAS);
-    struct logit_bias *b = arena_alloc(&f->request->arena, (n + 1) * sizeof *b);
-    if (!b) return err_set(e, CHIMERE_ENOMEM, "out of memory");
-    if (json_is_array(v)) {
-        json_array_foreach(v, i, x) {
-            json_t *id = json_array_get(x, 0);
-            if (!json_is_integer(id) || json_integer_value(id) < 0 ||
-                json_integer_value(id) > INT32_MAX)
-                return fields_expected(e, name, "pairs of a token id and a number");
-            rc = add_bias(f, name, json_integer_value(id), json_array_get(x, 1), &b[i], e);
-            if (rc) return rc;
-        }
-    } else {
-        json_object_foreach(v, key, x) {
-            int64_t id;
-            if (!str_to_i64(key, 0, INT32_MAX, &id))
-                return fields_expected(e, name, "token ids as keys");
-            rc = add_bias(f, name, id, x, &b[i++], e);
-            if (rc) return rc;
-        }
+    struct biases b = {arena_alloc(&f->request->arena, (FIELDS_MAX_BIAS + 1) * sizeof *b.list), 0};
+    if (!b.list) return err_set(e, CHIMERE_ENOMEM, "out of memory");
+    json_array_foreach(v, i, x) {
+        json_t *id = json_array_get(x, 0), *value = json_array_get(x, 1);
+        bool is_id = json_is_integer(id) && json_integer_value(id) >= 0 &&
+                     json_integer_value(id) <= INT32_MAX;
+        if (!is_id && !json_is_string(id))
+            return fields_expected(e, name, "pairs of a token id and a number");
+        float bias = 0;
+        rc = bias_of(name, value, &bias, e);
+        if (!rc && is_id) rc = add_bias(&b, json_integer_value(id), bias, e);
+        else if (!rc)
+            rc = add_biased(f, &b, name, json_string_value(id), json_string_length(id), value, e);
+        if (rc) return rc;
     }
-    f->request->sampling.bias = b;
-    f->request->sampling.n_bias = n;
+    json_object_foreach(v, key, x) {
+        rc = add_biased(f, &b, name, key, strlen(key), x, e);
+        if (rc) return rc;
+    }
+    f->request->sampling.bias = b.list;
+    f->request->sampling.n_bias = b.n;
     return 0;
 }
 
@@ -519,31 +554,49 @@ static int f_messages(struct fields *f, json_t *v, const char *name, struct err 
     return fields_messages(f->request, v, e);
 }
 
-static int check_prompt(const json_t *v, const char *name, struct err *e) {
+/* A text, {"prompt_string": text} as llama-server takes it, or a list of token ids and texts that follow each other.
+ * The object becomes its text. */
+static int check_prompt(json_t *list, size_t at, json_t **v, const char *name, struct err *e) {
     size_t i;
-    json_t *x;
-    if (json_is_string(v)) return 0;
-    if (!json_is_array(v)) return fields_expected(e, name, "a text or a list of token ids");
-    json_array_foreach(v, i, x) if (!json_is_integer(x)) return fields_expected(e, name,
+    json_t *x, *text = json_object_get(*v, "prompt_string");
+    if (json_is_object(*v)) {
+        if (!json_is_string(text) || json_array_size(json_object_get(*v, "multimodal_data")))
+            return fields_expected(e, name, "a prompt_string without multimodal_data");
+        json_incref(text);
+        if (list) json_array_set_new(list, at, text); /* the object is gone with it */
+        *v = text;
+        return 0;
+    }
+    if (json_is_string(*v)) return 0;
+    if (!json_is_array(*v)) return fields_expected(e, name, "a text or a list of token ids");
+    json_array_foreach(*v, i, x) if (!json_is_integer(x) &&
+                                     !json_is_string(x)) return fields_expected(e, name,
                                                                                 "token ids");
     return 0;
 }
 
-/* A text, token ids, or a list of either. */
+/* A text, token ids, or a list of either. A list that has an id is one prompt. */
 static int f_prompt(struct fields *f, json_t *v, const char *name, struct err *e) {
-    bool is_list = json_is_array(v) && json_array_size(v) && !json_is_integer(json_array_get(v, 0));
+    bool is_list = json_is_array(v) && json_array_size(v);
+    size_t i;
+    json_t *x;
+    json_array_foreach(v, i, x) is_list = is_list && !json_is_integer(x);
     size_t n = is_list ? json_array_size(v) : 1;
     if (n > FIELDS_MAX_PROMPTS)
         return err_set(e, CHIMERE_ELIMIT, "%s: expected at most %d, got %zu", name,
                        FIELDS_MAX_PROMPTS, n);
-    for (size_t i = 0; i < n; i++) {
+    json_t *first = NULL;
+    for (i = 0; i < n; i++) {
         char where[40];
         snprintf(where, sizeof where, n > 1 ? "%s[%zu]" : "%s", name, i);
-        int rc = check_prompt(is_list ? json_array_get(v, i) : v, where, e);
+        json_t *one = is_list ? json_array_get(v, i) : v;
+        bool is_object = !is_list && json_is_object(one);
+        int rc = check_prompt(is_list ? v : NULL, i, &one, where, e);
         if (rc) return rc;
+        if (!i) first = is_object ? one : json_incref(one);
     }
     f->prompts = n > 1 ? v : NULL;
-    f->request->prompt = json_incref(is_list ? json_array_get(v, 0) : v);
+    f->request->prompt = first;
     return 0;
 }
 
@@ -591,7 +644,8 @@ static const struct row rows[] = {
     FN("prompt", T, f_prompt),
     FN("stream", ALL, f_stream),
     FN("stream_options", C | T | R, f_stream_options),
-    FN("return_progress", C, f_progress),
+    FN("return_progress", CT, f_progress),
+    FN("timings_per_token", CT, f_timings),
 
     FLOAT("temperature", ALL, temperature, 0, 100),
     FLOAT("top_p", ALL, top_p, 0, 1),
@@ -675,6 +729,7 @@ static const struct row rows[] = {
     FN("think", C | R | M, fields_think),
     FN("chat_template_kwargs", C | R | M, f_template_kwargs),
     FN("continue_final_message", C, f_continue),
+    FN("add_generation_prompt", C, f_generation),
 
     FN("user", C | T | R, f_user),
     FN("session_id", ALL, f_session),
@@ -780,6 +835,10 @@ static int check(struct fields *f, enum fields_api api, struct err *e) {
         return err_set(e, CHIMERE_EINVAL, "top_logprobs: expected logprobs to be true as well");
     if (api == FIELDS_RESPONSES && f->n_probs > 0) a->probs = true;
     if (a->probs) a->sampling.n_probs = f->n_probs > 0 ? f->n_probs : 1;
+    if (a->continue_last && f->opens_answer > 0)
+        return err_set(e, CHIMERE_EINVAL,
+                       "add_generation_prompt: not together with continue_final_message");
+    a->no_generation_prompt = f->opens_answer < 0 && !a->continue_last;
     if (f->best_of > a->n) return err_set(e, CHIMERE_EUNSUPPORTED, "best_of: expected at most n");
     if (a->format != REQUEST_TEXT && a->format != REQUEST_GBNF && a->sampling.ignore_eos)
         return err_set(e, CHIMERE_EINVAL, "ignore_eos: a response format has an end");
@@ -788,9 +847,7 @@ static int check(struct fields *f, enum fields_api api, struct err *e) {
     if (f->prompts && json_array_size(f->prompts) * (size_t)a->n > FIELDS_MAX_PROMPTS)
         return err_set(e, CHIMERE_ELIMIT, "prompt: expected at most %d answers, got %zu times n",
                        FIELDS_MAX_PROMPTS, json_array_size(f->prompts));
-    if (a->echo && a->probs)
-        return err_set(e, CHIMERE_EUNSUPPORTED,
-                       "echo: there are no log-probabilities of the prompt; leave out logprobs");
+    a->prompt_probs = a->echo && a->probs;
     if (api == FIELDS_TEXT && !a->prompt)
         return fields_expected(e, "prompt", "a text or a list of token ids");
     fields_apply_samplers(f);
@@ -798,6 +855,20 @@ static int check(struct fields *f, enum fields_api api, struct err *e) {
     if (api != FIELDS_TEXT && !a->messages)
         return fields_expected(e, api == FIELDS_RESPONSES ? "input" : "messages",
                                "at least one message");
+    return 0;
+}
+
+int fields_defaults(struct fields *f, json_t *defaults, struct err *e) {
+    const char *name;
+    json_t *v;
+    json_object_foreach(defaults, name, v) {
+        size_t i = 0;
+        while (i < sizeof rows / sizeof *rows && strcmp(rows[i].name, name) != 0) i++;
+        if (i == sizeof rows / sizeof *rows)
+            return err_set(e, CHIMERE_EUNSUPPORTED, "%.80s: unknown field", name);
+        int rc = read_row(f, &rows[i], v, e);
+        if (rc) return rc;
+    }
     return 0;
 }
 

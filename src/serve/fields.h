@@ -28,6 +28,9 @@ struct left_out {
 struct fields { /* what a request says beside its request */
     struct request *request;
     bool stream, usage, progress;
+    const struct tok *tok; /* of the model, or NULL: its tokens are not known */
+    int opens_answer;      /* add_generation_prompt: 1, or -1 for false; 0: not said */
+    bool timings;          /* timings_per_token */
     bool obfuscate_off;
     int32_t n_probs;       /* top_logprobs; -1: not named */
     int32_t best_of;       /* 0: not named */
@@ -42,6 +45,8 @@ struct fields { /* what a request says beside its request */
     json_t *prompts;           /* view: a list of several prompts, or NULL */
 };
 
+/* The same for what a request does not say: fields of any API, by the server's own options. Before fields_read. */
+int fields_defaults(struct fields *f, json_t *defaults, struct err *e);
 /* Reads every member of the request. Members named model are skipped (the server finds it). */
 int fields_read(struct fields *f, json_t *request, enum fields_api api, struct err *e);
 

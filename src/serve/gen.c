@@ -13,6 +13,7 @@
 #include "serve/http_impl.h"
 #include "serve/resume.h"
 #include "serve/json_out.h"
+#include "serve/slots.h"
 
 enum { MAX_TEXT = 64 << 20 };
 
@@ -129,6 +130,8 @@ static void count(struct gen_run *x, const struct err *e) {
     m->n_drafted += (uint64_t)sum.stats.n_drafted;
     m->n_accepted += (uint64_t)sum.stats.n_accepted;
     metrics_drafts(m, &sum.stats.drafts);
+    m->prefill_us += (uint64_t)(sum.stats.prefill_ms * 1e3);
+    m->decode_us += (uint64_t)(sum.stats.decode_ms * 1e3);
     if (e && e->code == CHIMERE_ECANCELLED) m->n_cancelled++;
     metrics_time(&m->answer, (double)(clock_ns() - x->g.r->begin_ns) * 1e-9);
     metrics_time(&m->queue, sum.stats.queue_ms * 1e-3);
@@ -166,6 +169,8 @@ static void finish(struct gen_run *x) {
     if (!e && cancelled)
         e = &g->cut, err_set(&g->cut, CHIMERE_ECANCELLED, "the answer was cancelled");
     count(x, e);
+    if (!e && g->request.slot >= 0 && g->backend->ops->tokens)
+        slots_put(g->r->s->slots, g, x->parts[0].run);
     if (x->streaming) {
         if (e && !g->cut.code) g->cut = *e;
         g->form->end(g);
@@ -260,6 +265,15 @@ static void note_first(struct gen_run *x) {
     metrics_time(&x->g.r->s->metrics.ttft, (double)(clock_ns() - x->g.r->begin_ns) * 1e-9);
 }
 
+/* What is known of a choice while it runs. */
+static void keep_stats(struct gen_choice *c, const struct engine_stats *stats) {
+    int64_t now = clock_ns();
+    if (!c->first_ns) c->first_ns = now;
+    if (!stats || c->ended) return;
+    c->end.stats = *stats;
+    c->end.stats.decode_ms = (double)(now - c->first_ns) * 1e-6;
+}
+
 static int take_event(struct gen_run *x, struct gen_choice *c, const struct backend_event *ev) {
     struct gen *g = &x->g;
     int rc = 0;
@@ -275,11 +289,13 @@ static int take_event(struct gen_run *x, struct gen_choice *c, const struct back
     }
     if (ev->kind == EVENT_CHAT) {
         note_first(x);
+        if (g->timings) keep_stats(c, ev->stats);
         bool keep = !g->stream || g->form->collects || ev->chat->kind == CHAT_CALL ||
                     (g->request.tool_forms && ev->chat->kind != CHAT_CONTENT);
         if (keep) rc |= collect(c, ev->chat);
     }
-    if (ev->kind == EVENT_TOKEN && g->form->probs) g->form->probs(g, c, ev);
+    if ((ev->kind == EVENT_TOKEN || ev->kind == EVENT_PROMPT) && g->form->probs)
+        g->form->probs(g, c, ev);
     if (g->stream || g->form->always) g->form->event(g, c, ev);
     return rc;
 }
@@ -479,6 +495,7 @@ void gen_scope(struct gen *g) {
     bool by_user = scope == SCOPE_USER && g->r->key;
     g->request.scope =
         scope == SCOPE_ALL ? 0 : request_scope(g->request.owner, by_user ? g->request.user : NULL);
+    if (g->request.slot >= 0) g->request.scope = slots_scope(g->r->s->slots, g, g->request.scope);
 }
 
 static uint64_t owner_of(const struct gen *g) {

@@ -25,6 +25,7 @@ struct gen_choice {
         probs[4];    /* pending log-probabilities, comma-separated JSON, as the form wants them */
     size_t n_offset; /* bytes of text so far, for text_offset */
     bool ended, role_sent, old_calls;
+    int64_t first_ns;          /* of its first output */
     struct generation_end end; /* its pointers are not kept: */
     char stop[ANSWER_MAX_STOP_BYTES + 1];
     struct err err;
@@ -57,6 +58,7 @@ struct gen {
     bool old_calls;          /* the chat API's form before tool_calls */
     bool stream, usage;      /* stream_options.include_usage */
     bool progress;           /* return_progress */
+    bool timings;            /* timings_per_token: with each chunk of a stream */
     int64_t created;         /* seconds since 1970 */
     char id[40];
     char *model;       /* owned: the name as asked */

@@ -20,6 +20,7 @@
 #include "serve/check.h"
 #include "serve/http_impl.h"
 #include "serve/http_target.h"
+#include "serve/listen.h"
 
 enum {
     HEADER_BYTES = 64 << 10, /* request line and headers of one request */
@@ -692,10 +693,12 @@ void http_stream_end(struct http_request *r) {
 /* ---- start and stop ---- */
 
 int http_listen(struct server *s, struct err *e) {
-    struct sockaddr_storage addr;
-    int rc = check_listen(s->p.host, s->p.port, &addr, e);
-    if (rc) return rc;
+    struct sockaddr_storage addr = {0};
     unsigned flags = MHD_USE_EPOLL_INTERNAL_THREAD | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_ERROR_LOG;
+    int rc = 0;
+    if (listen_unix_path(s->p.host)) flags |= MHD_USE_NO_LISTEN_SOCKET;
+    else rc = listen_read_address(s->p.host, s->p.port, &addr, e);
+    if (rc) return rc;
     if (addr.ss_family == AF_INET6) flags |= MHD_USE_IPv6;
     struct MHD_OptionItem tls[] = {
         {MHD_OPTION_HTTPS_MEM_CERT, 0, (void *)s->p.tls_cert},
@@ -721,5 +724,5 @@ int http_listen(struct server *s, struct err *e) {
     for (; s->n_worker < SERVE_N_WORKER; s->n_worker++)
         if (pthread_create(&s->workers[s->n_worker], NULL, worker, s))
             return err_set(e, CHIMERE_ENOMEM, "cannot start a thread");
-    return 0;
+    return listen_open(s, e);
 }

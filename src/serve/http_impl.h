@@ -75,11 +75,20 @@ struct http_request {
 };
 
 /* One may be loading a model for minutes; as many may be reading large bodies. */
-enum { SERVE_N_WORKER = 6, SERVE_N_LARGE = 2 };
+enum { SERVE_N_WORKER = 6, SERVE_N_LARGE = 2, SERVE_MAX_LISTENER = 16 };
+
+struct listener {        /* beside libmicrohttpd's own socket (listen.h) */
+    _Atomic int fd;      /* owned; -1: closed */
+    const char *path;    /* view: of a Unix socket, or NULL */
+    uint64_t inode;      /* of that */
+    _Atomic bool paused; /* no descriptor was left */
+};
 
 struct server {
     struct serve_params p;
-    struct MHD_Daemon *mhd;    /* owned */
+    struct MHD_Daemon *mhd; /* owned */
+    struct listener listeners[SERVE_MAX_LISTENER];
+    _Atomic int n_listener;
     int64_t start_ns, created; /* created: seconds since 1970 */
     _Atomic bool stopping;
     _Atomic bool draining; /* new work is refused; health and status are still answered */
@@ -92,6 +101,7 @@ struct server {
     _Atomic bool think;
     _Atomic int n_waking; /* threads that are resuming a connection */
     struct metrics metrics;
+    struct slots *slots;      /* owned */
     struct kept *kept;        /* owned: answers of the responses API */
     struct mcp_sessions *mcp; /* owned; NULL without an orchestrator */
     _Atomic int n_mcp_call;

@@ -1,6 +1,7 @@
 #include "serve/metrics.h"
 
 #include <stddef.h>
+#include <stdio.h>
 
 #include "base/energy.h"
 
@@ -25,20 +26,23 @@ double metrics_quantile(struct metrics_times *t, double q, uint64_t *n) {
     return metrics_bounds_s[METRICS_N_BUCKET - 1];
 }
 
-static void write_times(struct buf *out, const char *name, const char *help,
+/* label: 'NAME="VALUE"', or "". */
+static void write_times(struct buf *out, const char *name, const char *label, const char *help,
                         struct metrics_times *t) {
     uint64_t seen = 0;
-    buf_printf(out, "# HELP chimere_%s %s\n# TYPE chimere_%s histogram\n", name, help, name);
+    const char *comma = label[0] ? "," : "", *open = label[0] ? "{" : "",
+               *close = label[0] ? "}" : "";
+    buf_printf(out, "# HELP %s %s\n# TYPE %s histogram\n", name, help, name);
     for (int i = 0; i < METRICS_N_BUCKET; i++) {
         seen += t->n[i];
-        buf_printf(out, "chimere_%s_bucket{le=\"%g\"} %llu\n", name, metrics_bounds_s[i],
+        buf_printf(out, "%s_bucket{%s%sle=\"%g\"} %llu\n", name, label, comma, metrics_bounds_s[i],
                    (unsigned long long)seen);
     }
     seen += t->n[METRICS_N_BUCKET];
-    buf_printf(out,
-               "chimere_%s_bucket{le=\"+Inf\"} %llu\nchimere_%s_sum %.6f\nchimere_%s_count %llu\n",
-               name, (unsigned long long)seen, name, (double)t->sum_us * 1e-6, name,
+    buf_printf(out, "%s_bucket{%s%sle=\"+Inf\"} %llu\n", name, label, comma,
                (unsigned long long)seen);
+    buf_printf(out, "%s_sum%s%s%s %.6f\n%s_count%s%s%s %llu\n", name, open, label, close,
+               (double)t->sum_us * 1e-6, name, open, label, close, (unsigned long long)seen);
 }
 
 /* Joules since the server began, of the machine: those per token are this by the tokens of the same time. */
@@ -100,8 +104,73 @@ void metrics_write(struct metrics *m, struct buf *out) {
     write_energy(out);
     write_drafts(out, "drafts_total", "drafted tokens by source and slot", m, m->drafted);
     write_drafts(out, "drafts_accepted_total", "of these, kept", m, m->accepted);
-    write_times(out, "ttft_seconds", "request to first output", &m->ttft);
-    write_times(out, "queue_seconds", "time in queues", &m->queue);
-    write_times(out, "answer_seconds", "request to end", &m->answer);
-    write_times(out, "token_seconds", "decode time per token", &m->per_token);
+    write_times(out, "chimere_ttft_seconds", "", "request to first output", &m->ttft);
+    write_times(out, "chimere_queue_seconds", "", "time in queues", &m->queue);
+    write_times(out, "chimere_answer_seconds", "", "request to end", &m->answer);
+    write_times(out, "chimere_token_seconds", "", "decode time per token", &m->per_token);
+}
+
+/* ---- under the names of others ---- */
+
+static void write_one(struct buf *out, const char *name, const char *label, const char *kind,
+                      const char *help, double value) {
+    buf_printf(out, "# HELP %s %s\n# TYPE %s %s\n%s%s%s%s %.10g\n", name, help, name, kind, name,
+               label[0] ? "{" : "", label, label[0] ? "}" : "", value);
+}
+
+static double rate(double n, double seconds) { return seconds > 0 ? n / seconds : 0; }
+
+void metrics_write_llamacpp(struct metrics *m, const struct metrics_now *now, struct buf *out) {
+    double n_prompt = (double)(m->n_prompt - m->n_cached), n_gen = (double)m->n_generated;
+    double prefill_s = (double)m->prefill_us * 1e-6, decode_s = (double)m->decode_us * 1e-6;
+    const struct {
+        const char *name, *kind, *help;
+        double value;
+    } rows[] = {
+        {"prompt_tokens_total", "counter", "prompt tokens evaluated", n_prompt},
+        {"prompt_seconds_total", "counter", "time of prompts", prefill_s},
+        {"tokens_predicted_total", "counter", "tokens of answers", n_gen},
+        {"tokens_predicted_seconds_total", "counter", "time of answers", decode_s},
+        {"n_decode_total", "counter", "steps", (double)now->n_step},
+        {"prompt_tokens_seconds", "gauge", "prompt tokens per second", rate(n_prompt, prefill_s)},
+        {"predicted_tokens_seconds", "gauge", "tokens per second", rate(n_gen, decode_s)},
+        {"kv_cache_usage_ratio", "gauge", "context in use, 0 to 1", now->used},
+        {"requests_processing", "gauge", "answers under way", now->n_running},
+        {"requests_deferred", "gauge", "answers in the queue", now->n_waiting},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        char name[64];
+        snprintf(name, sizeof name, "llamacpp:%s", rows[i].name);
+        write_one(out, name, "", rows[i].kind, rows[i].help, rows[i].value);
+    }
+}
+
+void metrics_write_vllm(struct metrics *m, const struct metrics_now *now, struct buf *out) {
+    char label[300];
+    size_t n = (size_t)snprintf(label, sizeof label, "model_name=\"");
+    for (const char *p = now->model; *p && n + 4 < sizeof label; p++) { /* as Prometheus escapes */
+        if (*p == '"' || *p == '\\') label[n++] = '\\';
+        label[n++] = *p < ' ' && *p >= 0 ? ' ' : *p;
+    }
+    snprintf(label + n, sizeof label - n, "\"");
+    const struct {
+        const char *name, *kind, *help;
+        double value;
+    } rows[] = {
+        {"prompt_tokens_total", "counter", "tokens of prompts", (double)m->n_prompt},
+        {"generation_tokens_total", "counter", "tokens of answers", (double)m->n_generated},
+        {"prefix_cache_queries_total", "counter", "tokens of prompts", (double)m->n_prompt},
+        {"prefix_cache_hits_total", "counter", "of these, not evaluated", (double)m->n_cached},
+        {"request_success_total", "counter", "responses of status 200", (double)m->n_ok},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        char name[64];
+        snprintf(name, sizeof name, "vllm:%s", rows[i].name);
+        write_one(out, name, label, rows[i].kind, rows[i].help, rows[i].value);
+    }
+    write_times(out, "vllm:time_to_first_token_seconds", label, "request to first output",
+                &m->ttft);
+    write_times(out, "vllm:request_queue_time_seconds", label, "time in queues", &m->queue);
+    write_times(out, "vllm:e2e_request_latency_seconds", label, "request to end", &m->answer);
+    write_times(out, "vllm:inter_token_latency_seconds", label, "time per token", &m->per_token);
 }

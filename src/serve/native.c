@@ -93,12 +93,33 @@ static void put_model_gauges(struct server *s, size_t i, struct buf *out) {
     put_vllm(out, "lora_requests_info", labels, b->name, (double)time(NULL));
 }
 
+/* Of the whole server: its first model's name, and what all of them do. */
+static void put_aliases(struct server *s, struct buf *out) {
+    struct metrics_now now = {.model = catalog_at(s->p.catalog, 0)->name};
+    for (size_t i = 0; i < s->n_gate; i++) {
+        const struct backend *b = catalog_at(s->p.catalog, i);
+        struct engine_totals t;
+        now.n_running += queue_n_running(s->gates[i]);
+        now.n_waiting += queue_n_waiting(s->gates[i]);
+        if (i || !b->model || !b->model->engine) continue;
+        engine_totals(b->model->engine, &t);
+        now.n_step = t.n_step;
+        /* what is free and what the engine has in all: the former counts positions of all sequences */
+        double all = (double)engine_ctx(b->model->engine) * b->model->n_seq;
+        now.used = t.n_active && all > 0 ? 1 - (double)t.n_ctx_free / all : 0;
+        if (now.used < 0) now.used = 0;
+    }
+    if (s->p.metrics_compat == COMPAT_LLAMACPP) metrics_write_llamacpp(&s->metrics, &now, out);
+    if (s->p.metrics_compat == COMPAT_VLLM) metrics_write_vllm(&s->metrics, &now, out);
+}
+
 void native_metrics(struct http_request *r) {
     struct server *s = http_server(r);
     struct buf out;
     buf_init(&out, 1 << 20);
     metrics_write(&s->metrics, &out);
     fields_put_ignored(s->metrics.ignored, &out);
+    if (s->p.metrics_compat) put_aliases(s, &out);
     if (s->p.metrics) s->p.metrics(s->p.metrics_ud, &out);
     for (size_t i = 0; i < s->n_gate; i++) put_model_gauges(s, i, &out);
     send_body(r, 200, "text/plain; version=0.0.4; charset=utf-8", &out);

@@ -79,6 +79,7 @@ static const struct about abouts[] = {
     {"GET", "/lora-adapters", "Adapters of the model", NULL, NULL, 0},
     {"GET", "/props", "Properties of the model", NULL, NULL, 0},
     {"GET", "/slots", "Answers at once, and which are taken", NULL, NULL, 0},
+    {"POST", "/slots/*", "Save, restore or erase the conversation of a slot", "action*", "filename:s model:s", 0},
     {"GET", "/api/version", "Ollama's version", NULL, NULL, 0},
     {"GET", "/api/tags", "Ollama's list of models", NULL, NULL, 0},
     {"GET", "/api/ps", "Ollama's list of loaded models", NULL, NULL, 0},

@@ -11,6 +11,7 @@
 #include "serve/native.h"
 #include "serve/openapi.h"
 #include "serve/resume.h"
+#include "serve/slots.h"
 #include "serve/studio.h"
 
 /* clang-format off */
@@ -65,6 +66,7 @@ const struct route routes[] = {
     {"POST", "/models/unload", ROUTE_ADMIN, SHAPE_OPENAI, native_unload},
     {"GET", "/props", ROUTE_QUICK, SHAPE_OPENAI, native_props},
     {"GET", "/slots", ROUTE_QUICK | ROUTE_ADMIN, SHAPE_OPENAI, native_slots},
+    {"POST", "/slots/*", 0, SHAPE_OPENAI, slots_post},
     {"GET", "/chimere/v1/recommend", 0, SHAPE_OPENAI, api_recommend},
     {"GET", "/chimere/v1/models", ROUTE_ADMIN, SHAPE_OPENAI, models_disk_list},
     {"POST", "/chimere/v1/models/pull", ROUTE_ADMIN, SHAPE_OPENAI, models_disk_pull},

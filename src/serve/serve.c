@@ -10,6 +10,8 @@
 #include "odo/odo.h"
 #include "serve/http_impl.h"
 #include "serve/resume.h"
+#include "serve/listen.h"
+#include "serve/slots.h"
 
 static void set_default(int *x, int value) {
     if (*x <= 0) *x = value;
@@ -68,7 +70,7 @@ int serve_open(struct server **out, const struct serve_params *p, struct err *e)
     if (!rc) rc = auth_open(&s->auth, p->keys, keys, e);
     if (s->auth) s->asks_keys = auth_is_needed(s->auth);
     if (!rc && p->store) rc = record_open(&s->record, p->store, e);
-    if (!rc && !(s->kept = kept_new(KEPT_MAX_BYTES, KEPT_SECONDS)))
+    if (!rc && (!(s->kept = kept_new(KEPT_MAX_BYTES, KEPT_SECONDS)) || !(s->slots = slots_new())))
         rc = err_set(e, CHIMERE_ENOMEM, "out of memory");
     if (!rc && !(s->resume = resume_new())) rc = err_set(e, CHIMERE_ENOMEM, "out of memory");
     if (!rc && p->odo) rc = mcp_sessions_new(&s->mcp, e);
@@ -129,6 +131,7 @@ void serve_stop(struct server *s) {
     if (s->stopping) return;
     s->stopping = true;
     if (!s->mhd) return;
+    listen_close(s);
     MHD_socket listening = MHD_quiesce_daemon(s->mhd);
     if (listening != MHD_INVALID_SOCKET) close(listening);
     if (wait_idle(s, s->grace_s)) return;
@@ -160,6 +163,7 @@ static void stop_workers(struct server *s) {
 void serve_close(struct server *s) {
     if (!s) return;
     serve_stop(s);
+    listen_close(s);
     watch_stop(s);
     resume_all(s);
     if (s->mhd) MHD_stop_daemon(s->mhd);
@@ -173,6 +177,7 @@ void serve_close(struct server *s) {
     mcp_sessions_free(s->mcp);
     kept_free(s->kept);
     resume_free(s->resume);
+    slots_free(s->slots);
     pthread_mutex_destroy(&s->live_lock);
     pthread_mutex_destroy(&s->work_lock);
     pthread_mutex_destroy(&s->embed_lock);

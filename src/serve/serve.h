@@ -18,8 +18,11 @@ struct rerank;
 enum serve_scope { SCOPE_USER, SCOPE_KEY, SCOPE_ALL };
 
 struct serve_params {
-    const char *host;              /* numeric address or "localhost" */
+    const char *host;              /* numeric address, "localhost", or unix:PATH (mode 0600) */
     int port;                      /* 0: any free one */
+    const char *const *more_hosts; /* [n_more_host] further ones, on the same port */
+    size_t n_more_host;
+    bool ollama;                   /* also 127.0.0.1:11434, where Ollama's clients look */
     const struct catalog *catalog; /* the models that requests may name; at least one */
     struct odo *odo; /* its tools, memory and feedback have routes of their own; NULL: none */
     struct models
@@ -56,6 +59,10 @@ struct serve_params {
     bool metrics_open; /* GET /metrics needs no key */
     bool metrics_vllm; /* it also has the names of vLLM, which gateways and autoscalers know */
     bool think;        /* models think unless told not to */
+    bool verbose;   /* answers carry __verbose: the prompt that was made of the request */
+    enum metrics_compat { COMPAT_NONE, COMPAT_LLAMACPP, COMPAT_VLLM } metrics_compat;
+    json_t *defaults;      /* fields that requests have unless they name them, an object, or NULL */
+    const char *slots_dir; /* where POST /slots/N saves; NULL: refused */
     /* Where requests are recorded, without their contents, and keys are found; NULL: nowhere. */
     struct store *store;
     const char *models_dir; /* of fetched models; NULL: in the user's data directory */

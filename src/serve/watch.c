@@ -12,6 +12,7 @@
 
 #include "base/clock.h"
 #include "serve/http_impl.h"
+#include "serve/listen.h"
 
 uint64_t http_bytes_received(int fd);
 
@@ -121,13 +122,14 @@ static void *watch(void *arg) {
         int n = epoll_wait(s->epoll_fd, events, N_EVENT, TICK_MS);
         for (int i = 0; i < n; i++) {
             if (events[i].data.fd == s->wake_fd) return NULL;
-            client_left(s, events[i].data.fd);
+            if (!listen_accept(s, events[i].data.fd)) client_left(s, events[i].data.fd);
         }
         int64_t now = clock_ns();
         if (now - tick < (int64_t)TICK_MS * 1000000) continue;
         tick = now;
         check_requests(s, now);
         check_sockets(s, now);
+        listen_resume(s);
         auth_refresh(s->auth);
         if (s->wants_trim) {
             s->wants_trim = false;

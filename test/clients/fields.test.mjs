@@ -141,7 +141,7 @@ test("an adapter's scale changes the answer, each its own way, and at 0 it is go
 test("what cannot be done is refused by its name", async () => {
     const bad = { temperature: -1, top_p: 2, top_k: -2, min_p: 7, seed: "x", n: 0, stop: [3], max_completion_tokens: -7,
         presence_penalty: "a", frequency_penalty: 101, repetition_penalty: 0, dry_multiplier: -1, xtc_probability: 2,
-        logit_bias: { x: 1 }, logprobs: 3, top_logprobs: 21, response_format: { type: "xml" }, grammar: "root ::= (", tools: [{}],
+        logit_bias: { x: "a" }, logprobs: 3, top_logprobs: 21, response_format: { type: "xml" }, grammar: "root ::= (", tools: [{}],
         tool_choice: "perhaps", parallel_tool_calls: 1, stream_options: { other: true }, reasoning_effort: "enormous",
         thinking_budget: -9, chat_template_kwargs: [], user: 7, id_slot: -9, cache_prompt: "no", lora: [{ id: 0 }], audio: {}, functions: [{}] };
     for (const [field, value] of Object.entries(bad)) {

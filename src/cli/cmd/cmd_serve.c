@@ -26,12 +26,18 @@
 #include "serve/serve.h"
 #include "store/store.h"
 
+enum { MAX_HOSTS = 16 };
+
 const struct cfg_opt serve_options[] = {
     MODEL_OPTIONS,
     CACHE_OPTIONS,
     ENGINE_OPTIONS,
     LLAMA_OPTIONS,
-    {"host", 0, CFG_STR, "ADDRESS", "127.0.0.1", 0, 0, NULL, "address to listen on"},
+    SAMPLING_OPTIONS,
+    {"n-predict", 'n', CFG_INT, "N", NULL, 1, 1 << 30, NULL,
+     "tokens of an answer unless the request names a limit (default: up to the context)"},
+    {"host", 0, CFG_LIST, "ADDRESS", "127.0.0.1", 0, 0, NULL,
+     "address to listen on, or unix:PATH for a socket of this user; may be repeated"},
     {"port", 0, CFG_INT, "N", "8081", 0, 65535, NULL, "port; 0: any free one"},
     {"parallel", 'P', CFG_INT, "N", "4", 1, ENGINE_MAX_SEQS, NULL, "answers at once"},
     {"also", 0, CFG_LIST, "[NAME=]FILE", NULL, 0, 0, NULL,
@@ -41,8 +47,13 @@ const struct cfg_opt serve_options[] = {
     {"name", 0, CFG_STR, "NAME", NULL, 0, 0, NULL, "the model's name in the API"},
     {"alias", 0, CFG_LIST, "NAME[=MODEL]", NULL, 0, 0, NULL,
      "further name of a model; '*': any name is taken"},
-    {"api-key", 0, CFG_STR, "FILE", NULL, 0, 0, NULL,
-     "keys, one per line: KEY [NAME] [admin] [parallel=N] [per-minute=N]"},
+    {"ollama", 0, CFG_BOOL, NULL, "false", 0, 0, NULL,
+     "listen on 127.0.0.1:11434 too, where clients of Ollama look"},
+    {"api-key", 0, CFG_LIST, "FILE|KEY", NULL, 0, 0, NULL,
+     "file of keys, one per line: KEY [NAME] [admin] [parallel=N] [per-minute=N]; or an "
+     "administrator's key itself; may be repeated"},
+    {"metrics-compat", 0, CFG_ENUM, "PROGRAM", "none", 0, 0, "none|llamacpp|vllm",
+     "also report metrics under the names of llama-server or vLLM"},
     {"keys", 0, CFG_BOOL, NULL, "true", 0, 0, NULL,
      "ask for the keys that `chimere key` put into --state-dir; --no-keys"},
     {"tls-cert", 0, CFG_STR, "FILE", NULL, 0, 0, NULL, "certificate chain, PEM"},
@@ -75,8 +86,6 @@ const struct cfg_opt serve_options[] = {
      "the orchestrator beside the model, as model \"odo\"; --no-odo"},
     {"metrics-open", 0, CFG_BOOL, NULL, "false", 0, 0, NULL,
      "GET /metrics needs no key and no loopback address"},
-    {"metrics-compat", 0, CFG_ENUM, "NAMES", "none", 0, 0, "none|vllm",
-     "further names in /metrics, for gateways, autoscalers and dashboards made for them"},
     {"check", 0, CFG_BOOL, NULL, "false", 0, 0, NULL,
      "check options, files, keys, pipelines and the model's header, then end"},
     ODO_OPTIONS,
@@ -96,12 +105,55 @@ static int read_option(const struct cfg *c, const char *name, char **text, struc
 }
 
 /* Secrets that others on this machine may read are none. */
-static void check_private(const struct cfg *c, const char *name) {
-    const char *path = cfg_str(c, name);
+static void check_private(const char *path) {
     struct stat st;
     if (path && !stat(path, &st) && S_ISREG(st.st_mode) && st.st_mode & (S_IRGRP | S_IROTH))
         log_warn("%s: others on this machine may read it (mode %03o): chmod 600", path,
                  (unsigned)st.st_mode & 0777);
+}
+
+static void forget(char *text) {
+    if (text) memset(text, 0, strlen(text));
+    mem_free(text);
+}
+
+/* One value of --api-key: a file, or keys separated by commas, as lines of a file. */
+static int add_keys(const char *value, struct buf *out, struct err *e) {
+    struct stat st;
+    bool is_path = value[0] == '/' || str_starts(value, "./") || str_starts(value, "../");
+    if (is_path || !stat(value, &st)) {
+        char *text = NULL;
+        size_t n;
+        int rc = file_read(value, 1 << 20, &text, &n, e);
+        check_private(value);
+        if (!rc) buf_put(out, text, n), buf_putc(out, '\n');
+        forget(text);
+        return rc;
+    }
+    while (*value) {
+        size_t n = strcspn(value, ",");
+        if (memchr(value, '#', n) || memchr(value, ' ', n))
+            return err_set(e, CHIMERE_EINVAL, "--api-key: a key has neither blanks nor '#'");
+        if (n) buf_put(out, value, n), buf_puts(out, " admin\n");
+        value += n + (value[n] == ',');
+    }
+    return 0;
+}
+
+/* The text of all of --api-key, or NULL; owned. */
+static int read_keys(const struct cfg *c, char **out, struct err *e) {
+    const char *const *items;
+    size_t n = cfg_list(c, "api-key", &items);
+    struct buf text;
+    int rc = 0;
+    *out = NULL;
+    buf_init(&text, 8 << 20);
+    for (size_t i = 0; i < n && !rc; i++) rc = add_keys(items[i], &text, e);
+    if (!rc && text.failed) rc = err_set(e, CHIMERE_ENOMEM, "out of memory");
+    if (!rc && n) *out = buf_take(&text);
+    if (rc && text.n) memset(text.p, 0, text.n);
+    buf_fini(&text);
+    return rc;
 }
 
 /* Each connection takes a descriptor, and files take some: what the system allows is named at the start, not
@@ -121,18 +173,86 @@ static int take_descriptors(int n_conn) {
     return fits;
 }
 
-static void forget(char *text) {
-    if (text) memset(text, 0, strlen(text));
-    mem_free(text);
-}
-
 static enum serve_scope scope_named(const char *name) {
     return !strcmp(name, "all") ? SCOPE_ALL : !strcmp(name, "key") ? SCOPE_KEY : SCOPE_USER;
 }
 
 static bool is_loopback(const char *host) {
-    return strcmp(host, "localhost") == 0 || strncmp(host, "127.", 4) == 0 ||
-           strcmp(host, "::1") == 0;
+    return str_starts(host, "unix:") || strcmp(host, "localhost") == 0 ||
+           strncmp(host, "127.", 4) == 0 || strcmp(host, "::1") == 0;
+}
+
+static enum metrics_compat compat_named(const char *name) {
+    return !strcmp(name, "vllm")       ? COMPAT_VLLM
+           : !strcmp(name, "llamacpp") ? COMPAT_LLAMACPP
+                                       : COMPAT_NONE;
+}
+
+/* --host, an address before Unix sockets: its port is that of the others. */
+static int list_hosts(const struct cfg *c, const char **hosts, struct serve_params *p,
+                      struct err *e) {
+    const char *const *items;
+    size_t n = cfg_list(c, "host", &items), first = 0;
+    if (n > MAX_HOSTS) return err_set(e, CHIMERE_ELIMIT, "--host: expected at most %d", MAX_HOSTS);
+    while (first < n && str_starts(items[first], "unix:")) first++;
+    if (first == n) first = 0;
+    for (size_t i = 0, k = 0; i < n; i++)
+        if (i != first) hosts[k++] = items[i];
+    p->host = items[first];
+    p->more_hosts = hosts;
+    p->n_more_host = n - 1;
+    return 0;
+}
+
+/* The sampling options that were given, as fields of a request. */
+static int read_defaults(const struct cfg *c, json_t **out, struct err *e) {
+    static const struct cfg_opt options[] = {SAMPLING_OPTIONS, {0}};
+    static const char *const other[][2] = {
+        {"temp", "temperature"}, {"n-predict", "max_tokens"}, {"think-budget", "thinking_budget"}};
+    *out = json_object();
+    for (size_t i = 0; i <= sizeof options / sizeof *options - 1; i++) {
+        const char *option = options[i].name ? options[i].name : "n-predict";
+        char name[40];
+        if (cfg_origin(c, option) == CFG_DEFAULT) continue;
+        snprintf(name, sizeof name, "%s", option);
+        for (char *p = name; *p; p++)
+            if (*p == '-') *p = '_';
+        for (size_t k = 0; k < sizeof other / sizeof *other; k++)
+            if (strcmp(option, other[k][0]) == 0) snprintf(name, sizeof name, "%s", other[k][1]);
+        bool is_flag = options[i].name && options[i].type == CFG_BOOL;
+        json_t *v = is_flag ? json_boolean(cfg_bool(c, option))
+                            : json_loads(cfg_text(c, option), JSON_DECODE_ANY, NULL);
+        if (!v || json_object_set_new(*out, name, v))
+            return err_set(e, CHIMERE_EINVAL, "--%s: expected a number, got %.40s", option,
+                           cfg_text(c, option));
+    }
+    return 0;
+}
+
+static void warn_if_open(const struct serve_params *p, bool asks) {
+    for (size_t i = 0; i <= p->n_more_host && !asks; i++) {
+        const char *host = i ? p->more_hosts[i - 1] : p->host;
+        if (!is_loopback(host))
+            log_warn("%s can be reached from other machines and no API key is set", host);
+    }
+}
+
+/* The first line of output names an address; programs that start the server look for it. */
+static void announce(const struct serve_params *p, int port, const char *model, int n_seq) {
+    const char *scheme = p->tls_cert ? "https" : "http";
+    char url[300];
+    if (str_starts(p->host, "unix:")) snprintf(url, sizeof url, "%.280s", p->host);
+    else if (strchr(p->host, ':'))
+        snprintf(url, sizeof url, "%s://[%.60s]:%d", scheme, p->host, port);
+    else snprintf(url, sizeof url, "%s://%.60s:%d", scheme, p->host, port);
+    printf("chimere listens on %s (model %s, %d answers at once).", url, model, n_seq);
+    for (size_t i = 0; i < p->n_more_host; i++) printf(" Also on %s.", p->more_hosts[i]);
+    if (p->ollama) printf(" Also on 127.0.0.1:11434.");
+    const char *path = str_starts(p->host, "unix:") ? p->host + strlen("unix:") : NULL;
+    printf(" Try, in another terminal:\n  curl %s%s%s/v1/chat/completions -d "
+           "'{\"messages\":[{\"role\":\"user\",\"content\":\"Who are you?\"}]}'\n",
+           path ? "--unix-socket " : "", path ? path : "", path ? " http://localhost" : url);
+    fflush(stdout);
 }
 
 /* What this process waits for instead of being ended by it. Closing the terminal that a server was started in
@@ -244,13 +364,7 @@ static int serve_model(struct chat_rig *r, struct serve_reload *reload, struct s
     if (!rc) rc = open_others(c, &p->models, catalog, e);
     if (!rc) rc = serve_open(&s, p, e);
     if (!rc) {
-        const char *scheme = p->tls_cert ? "https" : "http";
-        printf("chimere listens on %s://%s:%d (model %s, %d answers at once). Try, in another "
-               "terminal:\n  curl %s://%s:%d/v1/chat/completions -d "
-               "'{\"messages\":[{\"role\":\"user\",\"content\":\"Who are you?\"}]}'\n",
-               scheme, p->host, serve_port(s), backend->name, model.n_seq, scheme, p->host,
-               serve_port(s));
-        fflush(stdout);
+        announce(p, serve_port(s), backend->name, model.n_seq);
         wait_for_signal(reload, s, p);
         log_info("stopping");
         serve_close(s);
@@ -280,11 +394,13 @@ static int is_key(void *ud, const struct store_key *k) {
 static int run(struct serve_reload *reload, int *status, struct err *e) {
     const struct cfg *c = reload->c;
     int32_t n_seq = slots(c);
-    char *keys = NULL, *cert = NULL, *key = NULL;
+    char *keys = NULL, *cert = NULL, *key = NULL, slots_dir[4096];
     struct chat_rig r;
     struct encoder_rig encoder = {.dev = NULL}, ranker = {.dev = NULL};
     struct serve_params p = {
-        .host = cfg_str(c, "host"),
+        .ollama = cfg_bool(c, "ollama"),
+        .verbose = cfg_bool(c, "verbose"),
+        .metrics_compat = compat_named(cfg_str(c, "metrics-compat")),
         .port = (int)cfg_int(c, "port"),
         .max_body_bytes = cfg_bytes(c, "max-body"),
         .max_bodies_bytes = cfg_bytes(c, "max-bodies"),
@@ -309,15 +425,22 @@ static int run(struct serve_reload *reload, int *status, struct err *e) {
         .hub_token = cfg_str(c, "hf-token"),
         .scope = scope_named(cfg_str(c, "cache-scope")),
     };
+    const char *state_dir = cfg_str(c, "state-dir");
+    if (state_dir &&
+        (size_t)snprintf(slots_dir, sizeof slots_dir, "%s/slots", state_dir) < sizeof slots_dir)
+        p.slots_dir = slots_dir;
     p.n_origin = cfg_list(c, "cors", &p.origins);
+    const char *hosts[MAX_HOSTS];
+    int rc = list_hosts(c, hosts, &p, e);
+    if (rc) return rc;
     p.n_allowed_host = cfg_list(c, "allowed-host", &p.allowed_hosts);
     if (!cfg_str(c, "tls-cert") != !cfg_str(c, "tls-key"))
         return err_set(e, CHIMERE_EINVAL, "--tls-cert and --tls-key belong together");
-    int rc = read_option(c, "api-key", &keys, e);
+    rc = read_defaults(c, &p.defaults, e);
+    if (!rc) rc = read_keys(c, &keys, e);
     if (!rc) rc = read_option(c, "tls-cert", &cert, e);
     if (!rc) rc = read_option(c, "tls-key", &key, e);
-    check_private(c, "api-key");
-    check_private(c, "tls-key");
+    check_private(cfg_str(c, "tls-key"));
     p.keys = keys;
     p.tls_cert = cert;
     p.tls_key = key;
@@ -334,8 +457,7 @@ static int run(struct serve_reload *reload, int *status, struct err *e) {
     if (opens && !rc) {
         bool asks = keys || (cfg_bool(c, "keys") && r.store &&
                              store_key_list(r.store, is_key, NULL, NULL) > 0);
-        if (!is_loopback(p.host) && !asks)
-            log_warn("%s can be reached from other machines and no API key is set", p.host);
+        warn_if_open(&p, asks);
         if (!cfg_bool(c, "quiet")) show_plan(&r.loaded.plan);
         rc = encoder_rig_embed(&encoder, c, "embedding-model", &p.embed, e);
         if (!rc) rc = encoder_rig_open(&ranker, c, "rerank-model", e);
@@ -349,6 +471,7 @@ static int run(struct serve_reload *reload, int *status, struct err *e) {
         encoder_rig_close(&ranker);
         chat_rig_close(&r);
     }
+    json_decref(p.defaults);
     forget(keys);
     forget(key);
     mem_free(cert);
