@@ -33,7 +33,7 @@ struct choice {
     struct local_run *run; /* view */
     struct answer *answer; /* owned */
     int32_t n_reasoning;
-    bool in_think, enough;
+    bool in_think, enough, has_progress;
     bool stopped, late; /* by a stop token; by max_ms */
     int64_t first_ns;   /* of its first event */
     struct err err;     /* why it could not start */
@@ -76,9 +76,23 @@ static bool has_calls(const struct local *l, const struct request *a) {
            chat_template_caps(l->model.template)->has_tools;
 }
 
+/* The day, for templates that ask for it under the names that llama-server gives; without the time, so that prompts of one
+ * day begin alike. */
+static void add_dates(json_t *context) {
+    time_t now = time(NULL);
+    struct tm tm;
+    char text[32];
+    localtime_r(&now, &tm);
+    if (strftime(text, sizeof text, "%d %b %Y", &tm))
+        json_object_set_new(context, "date_string", json_string(text));
+    if (strftime(text, sizeof text, "%b %d %Y", &tm))
+        json_object_set_new(context, "datetime", json_string(text));
+}
+
 static json_t *template_context(const struct local *l, const struct request *a) {
     json_t *c = json_object(), *messages = a->messages;
     if (!c) return NULL;
+    add_dates(c);
     if (l->model.template_context) json_object_update(c, (json_t *)l->model.template_context);
     if (a->template_context) json_object_update(c, a->template_context);
     if (a->continue_last) {
@@ -296,13 +310,21 @@ static void on_prompt(void *ud, int32_t pos, const struct sampler_probs *probs) 
                 .kind = EVENT_PROMPT, .token = token, .text = s.p, .n = s.n, .probs = probs});
 }
 
+static void put_progress(struct choice *c, int32_t n_done, int32_t n_prompt) {
+    send(c, &(struct backend_event){.kind = EVENT_PREFILL,
+                                    .n_done = n_done,
+                                    .n_prompt = n_prompt,
+                                    .n_cached = answer_stats(c->answer)->n_cached});
+}
+
+/* The first report is what need not be evaluated. */
 static void on_prefill(void *ud, int32_t n_done, int32_t n_prompt) {
     struct choice *c = ud;
-    if (c->run->request->progress)
-        send(c, &(struct backend_event){.kind = EVENT_PREFILL,
-                                        .n_done = n_done,
-                                        .n_prompt = n_prompt,
-                                        .n_cached = answer_stats(c->answer)->n_cached});
+    if (!c->run->request->progress) return;
+    int32_t n_cached = answer_stats(c->answer)->n_cached;
+    if (!c->has_progress && n_done > n_cached) put_progress(c, n_cached, n_prompt);
+    c->has_progress = true;
+    put_progress(c, n_done, n_prompt);
 }
 
 static void choice_end(struct choice *c, const struct generation_end *end) {

@@ -67,6 +67,7 @@ bool api_take(struct gen *g, enum fields_api api, json_t *v) {
     g->usage = f.usage;
     g->progress = f.progress;
     g->timings = f.timings;
+    g->verbose = f.verbose || g->r->s->p.verbose;
     g->n_top = f.n_probs;
     g->prompts = json_incref(f.prompts);
     return true;
@@ -165,13 +166,13 @@ void api_put_timings(struct gen *g, struct buf *out) {
     buf_puts(out, "}");
 }
 
-/* For those who look for the prompt that a template made (serve --verbose), as llama-server writes it. */
+/* For those who look for the prompt that a template made (field verbose, or serve --verbose), as llama-server writes it. */
 void api_put_verbose(struct gen *g, struct buf *out) {
     const struct gen_choice *c = &g->choices[0];
     char *text = NULL;
     size_t n;
     struct err e = {0};
-    if (!g->r->s->p.verbose) return;
+    if (!g->verbose) return;
     if (g->backend->ops->render(g->backend, &g->request, &text, NULL, &n, &e)) text = NULL;
     buf_puts(out, ",\"__verbose\":{\"index\":0,\"content\":");
     json_out_text(out, c->content.p, c->content.n);

@@ -55,7 +55,7 @@ static void put_head(struct gen *g, struct buf *out) {
     buf_printf(
         out, ",\"object\":\"text_completion\",\"created\":%lld,\"model\":", (long long)g->created);
     json_out_string(out, g->model);
-    buf_puts(out, ",\"choices\":[");
+    buf_puts(out, ",\"system_fingerprint\":\"chimere\",\"choices\":[");
 }
 
 static void put_choice(struct gen *g, struct gen_choice *c, const char *text, size_t n,

@@ -48,6 +48,7 @@ static int put_context(struct request *a, const char *name, json_t *v, struct er
 BOOL_READER(f_stream, f->stream)
 BOOL_READER(f_progress, f->progress)
 BOOL_READER(f_timings, f->timings)
+BOOL_READER(f_verbose, f->verbose)
 BOOL_READER(f_echo, f->request->echo)
 BOOL_READER(f_ignore_eos, f->request->sampling.ignore_eos)
 BOOL_READER(f_continue, f->request->continue_last)
@@ -560,7 +561,10 @@ static int check_prompt(json_t *list, size_t at, json_t **v, const char *name, s
     size_t i;
     json_t *x, *text = json_object_get(*v, "prompt_string");
     if (json_is_object(*v)) {
-        if (!json_is_string(text) || json_array_size(json_object_get(*v, "multimodal_data")))
+        const json_t *media = json_object_get(*v, "multimodal_data");
+        bool has_media =
+            media && !json_is_null(media) && !(json_is_array(media) && !json_array_size(media));
+        if (!json_is_string(text) || has_media)
             return fields_expected(e, name, "a prompt_string without multimodal_data");
         json_incref(text);
         if (list) json_array_set_new(list, at, text); /* the object is gone with it */
@@ -646,6 +650,7 @@ static const struct row rows[] = {
     FN("stream_options", C | T | R, f_stream_options),
     FN("return_progress", CT, f_progress),
     FN("timings_per_token", CT, f_timings),
+    FN("verbose", CT, f_verbose),
 
     FLOAT("temperature", ALL, temperature, 0, 100),
     FLOAT("top_p", ALL, top_p, 0, 1),

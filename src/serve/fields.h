@@ -31,6 +31,7 @@ struct fields { /* what a request says beside its request */
     const struct tok *tok; /* of the model, or NULL: its tokens are not known */
     int opens_answer;      /* add_generation_prompt: 1, or -1 for false; 0: not said */
     bool timings;          /* timings_per_token */
+    bool verbose;          /* __verbose is wanted */
     bool obfuscate_off;
     int32_t n_probs;       /* top_logprobs; -1: not named */
     int32_t best_of;       /* 0: not named */

@@ -59,6 +59,7 @@ struct gen {
     bool stream, usage;      /* stream_options.include_usage */
     bool progress;           /* return_progress */
     bool timings;            /* timings_per_token: with each chunk of a stream */
+    bool verbose;            /* the answer has __verbose */
     int64_t created;         /* seconds since 1970 */
     char id[40];
     char *model;       /* owned: the name as asked */
