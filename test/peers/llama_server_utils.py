@@ -81,8 +81,8 @@ class ServerProcess:
             out.append("--verbose")
         if self.server_metrics:
             out += ["--metrics-compat", "llamacpp"]
-        if self.reasoning in ("on", "off"):
-            out += ["--chat-template-kwargs", json.dumps({"enable_thinking": self.reasoning == "on"})]
+        if self.reasoning in ("on", "auto"):
+            out.append("--think")
         return [str(x) for x in out]
 
     def start(self, timeout_seconds=DEFAULT_HTTP_TIMEOUT):
