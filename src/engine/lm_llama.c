@@ -280,7 +280,7 @@ static const struct lm_ops ops = {.seq_new = llama_seq_new,
 
 static int32_t n_out_max(const struct engine_params *p) {
     int32_t n_spec = p->n_seq < SPEC_MAX_SEQS ? p->n_seq : SPEC_MAX_SEQS;
-    return p->n_seq +
+    return p->n_seq + STEP_MAX_TOK + /* of a prompt whose probabilities are wanted */
            (p->speculate ? n_spec * (p->n_draft_max > 0 ? p->n_draft_max : LM_N_DRAFT) : 0);
 }
 
@@ -338,6 +338,7 @@ int lm_open_llama(struct lm **out, struct lm_llama_params *p, struct err *e) {
         x->n_row_max = n_out;
         x->lm = (struct lm){.ops = &x->ops,
                             .n_vocab = x->info.n_vocab,
+                            .n_row_max = n_out,
                             .n_ctx = engine->n_ctx,
                             .layout = hash_bytes(form, sizeof form, 0),
                             .page_bytes = p->page_bytes};

@@ -19,7 +19,7 @@ struct shim_model {
     struct llama_context *ctx;       /* owned */
     const struct llama_vocab *vocab; /* view */
     struct llama_batch batch;        /* owned */
-    int32_t n_batch, n_vocab, n_embd;
+    int32_t n_batch, n_vocab, n_embd, n_out;
     struct llama_shim_lora loras[LLAMA_SHIM_MAX_LORAS]; /* in use by ctx */
     int32_t n_lora;
     bool embeds;
@@ -116,6 +116,7 @@ static int open_context(struct shim_model *m, const struct llama_shim_params *p,
     m->batch = llama_batch_init(p->n_batch, 0, 1);
     if (!m->batch.token) return fail(text, CHIMERE_ENOMEM, "out of memory");
     m->n_batch = p->n_batch;
+    m->n_out = p->n_out;
     return 0;
 }
 
@@ -180,6 +181,13 @@ static int use_loras(struct shim_model *m, const struct llama_shim_lora *loras, 
     return 0;
 }
 
+/* Rows of logits that items want: libllama asserts that they are as few as were promised. */
+static int32_t n_rows(const struct llama_shim_item *items, int32_t n) {
+    int32_t n_row = 0;
+    for (int32_t i = 0; i < n; i++) n_row += items[i].all ? items[i].n_tok : items[i].last;
+    return n_row;
+}
+
 static bool fill_batch(struct shim_model *m, const struct llama_shim_item *items, int32_t n) {
     struct llama_batch *b = &m->batch;
     b->n_tokens = 0;
@@ -216,6 +224,8 @@ static int shim_run(struct shim_model *m, const struct llama_shim_item *items, i
     if (rc) return rc;
     if (!fill_batch(m, items, n))
         return fail(text, CHIMERE_ELIMIT, "batch: expected at most %d tokens", m->n_batch);
+    if (n_rows(items, n) > m->n_out)
+        return fail(text, CHIMERE_ELIMIT, "batch: expected at most %d rows of logits", m->n_out);
     rc = decode(m, text);
     if (!rc) *logits = llama_get_logits(m->ctx);
     return rc;

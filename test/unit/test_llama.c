@@ -24,7 +24,7 @@ enum { MAX_TOKENS = 400, N_JOB = 12 };
 struct talk {
     struct engine_job job;
     int32_t tokens[2 * MAX_TOKENS]; /* prompt, then answer */
-    int32_t n_prompt, n;
+    int32_t n_prompt, n, n_told;
     _Atomic bool is_done;
 };
 
@@ -197,6 +197,39 @@ static void test_adapters(void **state) {
     load_close(&l);
 }
 
+static void on_prompt(struct engine_job *j, int32_t pos, const struct sampler_probs *probs) {
+    struct talk *t = j->ud;
+    t->n_told += pos == t->n_told;
+    if (!pos) return;
+    assert_int_equal(probs->n, 1);
+    assert_int_equal(probs->ids[0], fake_next(t->tokens, pos, FAKE_VOCAB));
+}
+
+/* Rows of a prompt beside rows of answers: never more than libllama was promised. */
+static void test_prompt_rows(void **state) {
+    for (int recurrent = 0; recurrent < 2; recurrent++) {
+        struct load_params p;
+        struct loaded l;
+        static struct talk t[4];
+        (void)state;
+        defaults(&p, recurrent, false);
+        open_it(&l, &p);
+        for (int i = 0; i < 4; i++) {
+            prepare(&t[i], 90 + i, i, 30);
+            t[i].job.p.prompt_probs = t[i].job.p.no_cache = i % 2;
+            t[i].job.p.sampling.n_probs = i % 2;
+            t[i].job.on_prompt = on_prompt;
+            submit(&l, &t[i]);
+        }
+        for (int i = 0; i < 4; i++) {
+            await(&t[i]);
+            check(&t[i], 30, 0);
+            assert_int_equal(t[i].n_told, i % 2 ? t[i].n_prompt : 0);
+        }
+        load_close(&l);
+    }
+}
+
 /* A run that fails ends its jobs with the sentence, and nothing else. */
 static void test_failure(void **state) {
     (void)state;
@@ -292,7 +325,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_recurrent), cmocka_unit_test(test_process),
         cmocka_unit_test(test_files),     cmocka_unit_test(test_failure),
         cmocka_unit_test(test_abort),     cmocka_unit_test(test_memory_short),
-        cmocka_unit_test(test_adapters),
+        cmocka_unit_test(test_adapters),  cmocka_unit_test(test_prompt_rows),
     };
     if (argc > 1 && strcmp(argv[1], LLAMA_WORKER_COMMAND) == 0) return llama_worker();
     mem_guard_arm(true);
