@@ -7,7 +7,8 @@
 
 int library_open(struct library **out, const char *path, struct err *e) {
     *out = NULL;
-    if (!file_exists(path)) return err_set(e, CHIMERE_ENOENT, "%s: no such library", path);
+    if (strchr(path, '/') && !file_exists(path))
+        return err_set(e, CHIMERE_ENOENT, "%s: no such library", path);
     void *handle = dlopen(path, RTLD_NOW | RTLD_LOCAL);
     if (!handle) {
         const char *why = dlerror();

@@ -9,7 +9,7 @@
 
 struct library;
 
-/* CHIMERE_ENOENT: no such file. CHIMERE_EUNSUPPORTED: the loader refuses it (not a library, one that it needs is
+/* A name without a slash is looked for where the loader looks. CHIMERE_ENOENT: no such file. CHIMERE_EUNSUPPORTED: the loader refuses it (not a library, one that it needs is
  * missing or lacks a symbol). The result belongs to the process. */
 int library_open(struct library **out, const char *path, struct err *e);
 /* Address of a function or datum; NULL: there is none. */

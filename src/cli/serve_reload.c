@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/buf.h"
+#include "cli/serve_keys.h"
 #include "base/file.h"
 #include "base/log.h"
 #include "base/mem.h"
@@ -63,15 +64,13 @@ void serve_reload_options(const struct serve_reload *r, struct server *s,
     struct cfg *now;
     struct err e = {0};
     char *keys = NULL;
-    size_t n = 0;
     int status;
     if (!cli_parse(&now, serve_options, r->usage, r->argc, r->argv, &status)) {
         log_error("SIGHUP: the options are refused; those from before stay in force");
         return;
     }
     int rc = keep_chosen(r, now, &e);
-    const char *path = cfg_str(now, "api-key");
-    if (!rc && path) rc = file_read(path, 1 << 20, &keys, &n, &e);
+    if (!rc) rc = serve_keys_read(now, &keys, &e);
     struct serve_params p = *started;
     p.keys = keys;
     p.timeout_s = (int)cfg_int(now, "timeout");
@@ -85,7 +84,6 @@ void serve_reload_options(const struct serve_reload *r, struct server *s,
         log_info("SIGHUP: keys and options are read again");
         name_others(r, now);
     }
-    if (keys) memset(keys, 0, n);
-    mem_free(keys);
+    serve_keys_forget(keys);
     cfg_free(now);
 }

@@ -59,7 +59,7 @@ struct serve_params {
     bool metrics_open; /* GET /metrics needs no key */
     bool metrics_vllm; /* it also has the names of vLLM, which gateways and autoscalers know */
     bool think;        /* models think unless told not to */
-    bool verbose;   /* answers carry __verbose: the prompt that was made of the request */
+    bool verbose;      /* answers carry __verbose: the prompt that was made of the request */
     enum metrics_compat { COMPAT_NONE, COMPAT_LLAMACPP, COMPAT_VLLM } metrics_compat;
     json_t *defaults;      /* fields that requests have unless they name them, an object, or NULL */
     const char *slots_dir; /* where POST /slots/N saves; NULL: refused */

@@ -5,7 +5,9 @@
 #include <openssl/x509.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/un.h>
 
+#include "base/str.h"
 #include "serve/check.h"
 
 int check_listen(const char *host, int port, struct sockaddr_storage *out, struct err *e) {
@@ -70,10 +72,21 @@ static int check_tls(const struct serve_params *p, struct err *e) {
     return rc;
 }
 
-int serve_check(const struct serve_params *p, struct err *e) {
+static int check_host(const char *host, int port, struct err *e) {
     struct sockaddr_storage address;
+    const size_t most = sizeof((struct sockaddr_un *)0)->sun_path - 1;
+    if (!str_starts(host, "unix:")) return check_listen(host, port, &address, e);
+    size_t n = strlen(host) - strlen("unix:");
+    return n && n <= most ? 0
+                          : err_set(e, CHIMERE_EINVAL,
+                                    "host: expected unix: and a path of 1 to %zu bytes", most);
+}
+
+int serve_check(const struct serve_params *p, struct err *e) {
     struct auth *keys = NULL;
-    int rc = check_listen(p->host, p->port, &address, e);
+    int rc = check_host(p->host, p->port, e);
+    for (size_t i = 0; i < p->n_more_host && !rc; i++)
+        rc = check_host(p->more_hosts[i], p->port, e);
     if (!rc) rc = auth_open(&keys, p->keys, NULL, e);
     auth_close(keys);
     return rc ? rc : check_tls(p, e);

@@ -3,7 +3,6 @@
  * libpq is loaded when a store of this kind is opened: a program that never opens one needs no such library. One
  * connection per store, made again after it was lost; a transaction that was cut by that fails as a whole. Values
  * travel in binary form but for numbers that are sent. */
-#include <dlfcn.h>
 #include <math.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -12,6 +11,7 @@
 
 #include "base/buf.h"
 #include "base/clock.h"
+#include "base/library.h"
 #include "base/mem.h"
 #include "base/str.h"
 #include "store/sql_impl.h"
@@ -62,7 +62,7 @@ enum {
     X(void *, setNoticeProcessor, (pg_conn * c, void (*f)(void *ud, const char *text), void *ud))
 
 struct libpq {
-    void *library;
+    struct library *library;
 #define X(type, name, args) type(*name) args;
     FUNCTIONS(X)
 #undef X
@@ -442,7 +442,6 @@ static void close_db(struct store *s) {
     struct postgres *g = s->pg;
     if (!g) return;
     if (g->conn) g->pq.finish(g->conn);
-    if (g->pq.library) dlclose(g->pq.library);
     mem_free(g);
     s->pg = NULL;
 }
@@ -454,8 +453,7 @@ const struct sql_ops sql_postgres_ops = {prepare,   finalize,  reset, bind_int64
 
 static int load(struct libpq *pq, struct err *e) {
     static const char *const names[] = {"libpq.so.5", "libpq.so"};
-    for (size_t i = 0; i < 2 && !pq->library; i++)
-        pq->library = dlopen(names[i], RTLD_NOW | RTLD_LOCAL);
+    for (size_t i = 0; i < 2 && !pq->library; i++) library_open(&pq->library, names[i], NULL);
     if (!pq->library) {
         err_set(e, CHIMERE_EUNSUPPORTED, "PostgreSQL: libpq is not on this machine");
         err_hint(e, "apt-get install libpq5");
@@ -463,7 +461,7 @@ static int load(struct libpq *pq, struct err *e) {
     }
     bool whole = true;
 #define X(type, name, args)                                                                        \
-    pq->name = (type(*) args)(uintptr_t)dlsym(pq->library, "PQ" #name);                            \
+    pq->name = (type(*) args)(uintptr_t)library_symbol(pq->library, "PQ" #name);                   \
     whole &= pq->name != NULL;
     FUNCTIONS(X)
 #undef X

@@ -52,7 +52,7 @@ struct rig {
     double idle_watts;       /* NAN: not readable */
     uint64_t cache_bytes;    /* of keys and values, one position */
     bool by_op;
-    struct routing *routing; /* owned; NULL: the routers choose */
+    struct routing *routing;          /* owned; NULL: the routers choose */
     bool verifies;                    /* --verify or --speculate-as */
     struct bench_speculate speculate; /* filled if so */
 };

@@ -17,6 +17,7 @@
 #include "cli/encoder_args.h"
 #include "cli/odo_args.h"
 #include "cli/serve_check.h"
+#include "cli/serve_keys.h"
 #include "cli/serve_reload.h"
 #include "cli/hub_args.h"
 #include "backend/catalog.h"
@@ -102,58 +103,6 @@ static int read_option(const struct cfg *c, const char *name, char **text, struc
     *text = NULL;
     const char *path = cfg_str(c, name);
     return path ? file_read(path, 1 << 20, text, &n, e) : 0;
-}
-
-/* Secrets that others on this machine may read are none. */
-static void check_private(const char *path) {
-    struct stat st;
-    if (path && !stat(path, &st) && S_ISREG(st.st_mode) && st.st_mode & (S_IRGRP | S_IROTH))
-        log_warn("%s: others on this machine may read it (mode %03o): chmod 600", path,
-                 (unsigned)st.st_mode & 0777);
-}
-
-static void forget(char *text) {
-    if (text) memset(text, 0, strlen(text));
-    mem_free(text);
-}
-
-/* One value of --api-key: a file, or keys separated by commas, as lines of a file. */
-static int add_keys(const char *value, struct buf *out, struct err *e) {
-    struct stat st;
-    bool is_path = value[0] == '/' || str_starts(value, "./") || str_starts(value, "../");
-    if (is_path || !stat(value, &st)) {
-        char *text = NULL;
-        size_t n;
-        int rc = file_read(value, 1 << 20, &text, &n, e);
-        check_private(value);
-        if (!rc) buf_put(out, text, n), buf_putc(out, '\n');
-        forget(text);
-        return rc;
-    }
-    while (*value) {
-        size_t n = strcspn(value, ",");
-        if (memchr(value, '#', n) || memchr(value, ' ', n))
-            return err_set(e, CHIMERE_EINVAL, "--api-key: a key has neither blanks nor '#'");
-        if (n) buf_put(out, value, n), buf_puts(out, " admin\n");
-        value += n + (value[n] == ',');
-    }
-    return 0;
-}
-
-/* The text of all of --api-key, or NULL; owned. */
-static int read_keys(const struct cfg *c, char **out, struct err *e) {
-    const char *const *items;
-    size_t n = cfg_list(c, "api-key", &items);
-    struct buf text;
-    int rc = 0;
-    *out = NULL;
-    buf_init(&text, 8 << 20);
-    for (size_t i = 0; i < n && !rc; i++) rc = add_keys(items[i], &text, e);
-    if (!rc && text.failed) rc = err_set(e, CHIMERE_ENOMEM, "out of memory");
-    if (!rc && n) *out = buf_take(&text);
-    if (rc && text.n) memset(text.p, 0, text.n);
-    buf_fini(&text);
-    return rc;
 }
 
 /* Each connection takes a descriptor, and files take some: what the system allows is named at the start, not
@@ -437,10 +386,10 @@ static int run(struct serve_reload *reload, int *status, struct err *e) {
     if (!cfg_str(c, "tls-cert") != !cfg_str(c, "tls-key"))
         return err_set(e, CHIMERE_EINVAL, "--tls-cert and --tls-key belong together");
     rc = read_defaults(c, &p.defaults, e);
-    if (!rc) rc = read_keys(c, &keys, e);
+    if (!rc) rc = serve_keys_read(c, &keys, e);
     if (!rc) rc = read_option(c, "tls-cert", &cert, e);
     if (!rc) rc = read_option(c, "tls-key", &key, e);
-    check_private(cfg_str(c, "tls-key"));
+    serve_keys_warn(cfg_str(c, "tls-key"));
     p.keys = keys;
     p.tls_cert = cert;
     p.tls_key = key;
@@ -472,8 +421,8 @@ static int run(struct serve_reload *reload, int *status, struct err *e) {
         chat_rig_close(&r);
     }
     json_decref(p.defaults);
-    forget(keys);
-    forget(key);
+    serve_keys_forget(keys);
+    serve_keys_forget(key);
     mem_free(cert);
     return rc;
 }
