@@ -122,6 +122,7 @@ foreach(script ${cli_tests})
     "CHIMERE=$<TARGET_FILE:chimere>;TEST_DATA=${CMAKE_SOURCE_DIR}/test/data;SOURCE_DIR=${CMAKE_SOURCE_DIR};CHIMERE_MODEL=nano")
 endforeach()
 
+set_tests_properties(${suite}cli.test_rolling PROPERTIES RUN_SERIAL ON) # its probes and deadlines want a machine
 set_tests_properties(${suite}cli.test_llama PROPERTIES TIMEOUT 1800) # two models, loaded dozens of times
 
 file(GLOB client_tests CONFIGURE_DEPENDS test/clients/*.test.mjs)

@@ -127,6 +127,17 @@ static void cut_all(struct server *s) {
     }
 }
 
+/* A request may be on its way on a connection that was accepted: it is refused in words, not cut. */
+static void let_arrive(struct server *s) {
+    enum { STEP_MS = 10, MOST_MS = 500 };
+    for (int ms = 0; ms < MOST_MS; ms += STEP_MS) {
+        const union MHD_DaemonInfo *open =
+            MHD_get_daemon_info(s->mhd, MHD_DAEMON_INFO_CURRENT_CONNECTIONS);
+        if (!open || !open->num_connections) return;
+        usleep(STEP_MS * 1000);
+    }
+}
+
 void serve_stop(struct server *s) {
     if (s->stopping) return;
     s->stopping = true;
@@ -134,7 +145,12 @@ void serve_stop(struct server *s) {
     listen_close(s);
     MHD_socket listening = MHD_quiesce_daemon(s->mhd);
     if (listening != MHD_INVALID_SOCKET) close(listening);
-    if (wait_idle(s, s->grace_s)) return;
+    bool is_idle = wait_idle(s, s->grace_s);
+    if (is_idle) {
+        let_arrive(s);
+        is_idle = wait_idle(s, s->grace_s);
+    }
+    if (is_idle) return;
     log_info("cutting the answers that are still under way");
     cut_all(s);
     wait_idle(s, 5);
