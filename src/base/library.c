@@ -5,10 +5,7 @@
 
 #include "base/file.h"
 
-int library_open(struct library **out, const char *path, struct err *e) {
-    *out = NULL;
-    if (strchr(path, '/') && !file_exists(path))
-        return err_set(e, CHIMERE_ENOENT, "%s: no such library", path);
+static int load(struct library **out, const char *path, struct err *e) {
     void *handle = dlopen(path, RTLD_NOW | RTLD_LOCAL);
     if (!handle) {
         const char *why = dlerror();
@@ -19,6 +16,17 @@ int library_open(struct library **out, const char *path, struct err *e) {
     }
     *out = handle;
     return 0;
+}
+
+int library_open(struct library **out, const char *path, struct err *e) {
+    *out = NULL;
+    if (!file_exists(path)) return err_set(e, CHIMERE_ENOENT, "%s: no such library", path);
+    return load(out, path, e);
+}
+
+int library_open_system(struct library **out, const char *name, struct err *e) {
+    *out = NULL;
+    return load(out, name, e);
 }
 
 void *library_symbol(struct library *l, const char *name) { return dlsym(l, name); }

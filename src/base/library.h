@@ -9,9 +9,11 @@
 
 struct library;
 
-/* A name without a slash is looked for where the loader looks. CHIMERE_ENOENT: no such file. CHIMERE_EUNSUPPORTED: the loader refuses it (not a library, one that it needs is
+/* CHIMERE_ENOENT: no such file. CHIMERE_EUNSUPPORTED: the loader refuses it (not a library, one that it needs is
  * missing or lacks a symbol). The result belongs to the process. */
 int library_open(struct library **out, const char *path, struct err *e);
+/* The same by a name such as "libpq.so.5", where the loader looks. */
+int library_open_system(struct library **out, const char *name, struct err *e);
 /* Address of a function or datum; NULL: there is none. */
 void *library_symbol(struct library *l, const char *name);
 

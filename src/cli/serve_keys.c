@@ -22,11 +22,19 @@ void serve_keys_forget(char *text) {
     mem_free(text);
 }
 
+/* A file that is missing must not become a key that everybody can guess: what looks like a path is one. */
+static bool is_path(const char *value) {
+    static const char *const ends[] = {".keys", ".key", ".txt", ".conf"};
+    size_t n = strlen(value);
+    for (size_t i = 0; i < sizeof ends / sizeof *ends; i++)
+        if (n > strlen(ends[i]) && !strcmp(value + n - strlen(ends[i]), ends[i])) return true;
+    return value[0] == '/' || str_starts(value, "./") || str_starts(value, "../");
+}
+
 /* One value of --api-key: a file, or keys separated by commas, as lines of a file. */
 static int add_keys(const char *value, struct buf *out, struct err *e) {
     struct stat st;
-    bool is_path = value[0] == '/' || str_starts(value, "./") || str_starts(value, "../");
-    if (is_path || !stat(value, &st)) {
+    if (is_path(value) || !stat(value, &st)) {
         char *text = NULL;
         size_t n;
         int rc = file_read(value, 1 << 20, &text, &n, e);

@@ -43,8 +43,8 @@ says 0 yes --schema "person.json" --check-file "text"
 python3 -c 'import json; print(json.dumps({"age": 1, "tags": ["red", "green"], "name": "x"}, indent=4))' > "text"
 says 0 yes --schema "person.json" --check-file "text"
 
-echo '{"unevaluatedProperties": false}' > "bad.json"
-refuses "'unevaluatedProperties'" --schema "bad.json" --check '[]'
+echo '{"unevaluatedItems": false}' > "bad.json"
+refuses "'unevaluatedItems'" --schema "bad.json" --check '[]'
 refuses "no such file\|No such file\|none.json" --schema "none.json" --check '[]'
 python3 -c 'print("{\"items\":" * 10000 + "{}" + "}" * 10000)' > "deep.json"
 refuses "deep\|depth\|stack" --schema "deep.json" --check '[]'
