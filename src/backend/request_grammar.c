@@ -380,7 +380,7 @@ static const char *const marks[] = {"<tool_call>",
                                     "<|action_start|>",
                                     "<|plugin|>",
                                     "<|action_end|>",
-                                    DSML,
+                                    (DSML), /* of two parts */
                                     "<|tool_call:start|>",
                                     "<|tool_call>",
                                     "<tool_call|>",
