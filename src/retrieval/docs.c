@@ -19,6 +19,7 @@ enum { POOL = 40, COUNT_MOST = 5000 };
 #define MIN_COVERAGE                                                                               \
     0.35 /* below it the passage shares little but common words with the question */
 #define TITLE_WEIGHT 0.5
+#define NAME_COVERAGE 0.3   /* the same beside a rare name of the question */
 #define STRONG_COVERAGE 0.5 /* what a passage that nobody asked for has at least */
 /* A passage is about the question, whatever its words, this far on the way from what the model gives unrelated
  * sentences to 1: published models differ in the former, from 0.05 (MiniLM: questions reach their answers at
@@ -229,9 +230,11 @@ static void compare(const struct words *w, const struct rarity *rare, double n_p
     }
     h->coverage = any ? found / total : 0;
     h->title_coverage = any ? in_titles / total : 0;
-    h->strong = h->named && h->coverage >= STRONG_COVERAGE &&
-                (by_chance < log(BY_CHANCE) || n_title >= 2 || rare_name ||
-                 (h->coverage > 0.99 && rarest < RARE_SHARE));
+    bool much =
+        by_chance < log(BY_CHANCE) || n_title >= 2 || (h->coverage > 0.99 && rarest < RARE_SHARE);
+    /* beside a name, other words of a question are often its own: "Which person invented the Zaper?" */
+    h->strong = h->named && ((rare_name && h->coverage >= NAME_COVERAGE) ||
+                             (much && h->coverage >= STRONG_COVERAGE));
     buf_fini(&title);
     buf_fini(&text);
 }
@@ -360,7 +363,7 @@ static void judge(struct docs *d, const struct words *w, const struct ranking *v
     }
     bool near = named && vectors->n && vectors->cosines[0] > docs_near_from(d);
     out->strong |= near;
-    if (out->coverage < MIN_COVERAGE && !near) docs_hits_fini(out);
+    if (out->coverage < MIN_COVERAGE && !out->strong) docs_hits_fini(out);
 }
 
 int docs_search(struct docs *d, const char *question, const char *collection, int32_t k,

@@ -596,7 +596,10 @@ static int f_prompt(struct fields *f, json_t *v, const char *name, struct err *e
         json_t *one = is_list ? json_array_get(v, i) : v;
         bool is_object = !is_list && json_is_object(one);
         int rc = check_prompt(is_list ? v : NULL, i, &one, where, e);
-        if (rc) return rc;
+        if (rc) {
+            json_decref(first);
+            return rc;
+        }
         if (!i) first = is_object ? one : json_incref(one);
     }
     f->prompts = n > 1 ? v : NULL;

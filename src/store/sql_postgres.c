@@ -453,7 +453,8 @@ const struct sql_ops sql_postgres_ops = {prepare,   finalize,  reset, bind_int64
 
 static int load(struct libpq *pq, struct err *e) {
     static const char *const names[] = {"libpq.so.5", "libpq.so"};
-    for (size_t i = 0; i < 2 && !pq->library; i++) library_open_system(&pq->library, names[i], NULL);
+    for (size_t i = 0; i < 2 && !pq->library; i++)
+        library_open_system(&pq->library, names[i], NULL);
     if (!pq->library) {
         err_set(e, CHIMERE_EUNSUPPORTED, "PostgreSQL: libpq is not on this machine");
         err_hint(e, "apt-get install libpq5");
