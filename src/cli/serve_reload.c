@@ -3,11 +3,10 @@
 #include <string.h>
 
 #include "base/buf.h"
-#include "cli/serve_keys.h"
-#include "base/file.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "cli/manual.h"
+#include "cli/serve_keys.h"
 
 extern const struct cfg_opt serve_options[];
 

@@ -14,8 +14,6 @@ bool check_origin_allowed(const struct server *s, const char *origin);
 bool check_is_loopback(const char *address);
 /* The address as text; IPv4 addresses mapped into IPv6 as IPv4. */
 void check_address(const struct sockaddr *a, char *out, socklen_t size);
-/* The address that --host and --port name. */
-int check_listen(const char *host, int port, struct sockaddr_storage *out, struct err *e);
 /* For libmicrohttpd, before it accepts a connection. */
 enum MHD_Result check_accept(void *cls, const struct sockaddr *addr, socklen_t size);
 

@@ -38,6 +38,22 @@ int listen_read_address(const char *host, int port, struct sockaddr_storage *out
                    "host: expected an address such as 127.0.0.1, or unix:PATH, got %.80s", host);
 }
 
+static int read_unix(const char *path, struct sockaddr_un *out, struct err *e) {
+    *out = (struct sockaddr_un){.sun_family = AF_UNIX};
+    if (!path[0] || strlen(path) >= sizeof out->sun_path)
+        return err_set(e, CHIMERE_EINVAL, "host: expected unix: and a path of 1 to %zu bytes",
+                       sizeof out->sun_path - 1);
+    memcpy(out->sun_path, path, strlen(path) + 1);
+    return 0;
+}
+
+int listen_check(const char *host, int port, struct err *e) {
+    struct sockaddr_storage address;
+    struct sockaddr_un local;
+    const char *path = listen_unix_path(host);
+    return path ? read_unix(path, &local, e) : listen_read_address(host, port, &address, e);
+}
+
 /* ---- sockets ---- */
 
 static int listen_tcp(const char *host, int port, int *out, struct err *e) {
@@ -77,13 +93,10 @@ static int clear_stale(const char *path, const struct sockaddr_un *addr, struct 
 }
 
 static int listen_unix(const char *path, struct listener *out, struct err *e) {
-    struct sockaddr_un addr = {.sun_family = AF_UNIX};
+    struct sockaddr_un addr;
     struct stat st;
-    if (!path[0] || strlen(path) >= sizeof addr.sun_path)
-        return err_set(e, CHIMERE_EINVAL, "host: expected unix: and a path of 1 to %zu bytes",
-                       sizeof addr.sun_path - 1);
-    memcpy(addr.sun_path, path, strlen(path) + 1);
-    int rc = clear_stale(path, &addr, e);
+    int rc = read_unix(path, &addr, e);
+    if (!rc) rc = clear_stale(path, &addr, e);
     if (rc) return rc;
     int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
     /* the mode before bind: Linux gives it to the file, so that nobody else connects in between */

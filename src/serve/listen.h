@@ -15,6 +15,8 @@ enum { LISTEN_MAX = SERVE_MAX_LISTENER };
 const char *listen_unix_path(const char *host);
 /* A numeric address, or "localhost". */
 int listen_read_address(const char *host, int port, struct sockaddr_storage *out, struct err *e);
+/* What either of the two above would refuse, without listening. */
+int listen_check(const char *host, int port, struct err *e);
 /* Opens all but the first host of the server's list (and that one if it is a Unix socket) and, with params.ollama,
  * 127.0.0.1:11434. After libmicrohttpd and the watcher have started. */
 int listen_open(struct server *s, struct err *e);

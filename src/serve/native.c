@@ -79,7 +79,7 @@ static void put_model_gauges(struct server *s, size_t i, struct buf *out) {
               used);
     put_gauge(out, "failed_steps", "in a row; from 3 on the server is not ready", b->name,
               t.n_failed_steps);
-    if (!s->p.metrics_vllm) return;
+    if (s->p.metrics_compat != COMPAT_VLLM) return;
     char labels[96];
     put_vllm(out, "num_requests_running", "", b->name, running);
     put_vllm(out, "num_requests_waiting", "", b->name, waiting);

@@ -57,7 +57,6 @@ struct serve_params {
     enum serve_scope scope;
     bool no_studio;    /* no page at / */
     bool metrics_open; /* GET /metrics needs no key */
-    bool metrics_vllm; /* it also has the names of vLLM, which gateways and autoscalers know */
     bool think;        /* models think unless told not to */
     bool verbose;      /* answers carry __verbose: the prompt that was made of the request */
     enum metrics_compat { COMPAT_NONE, COMPAT_LLAMACPP, COMPAT_VLLM } metrics_compat;

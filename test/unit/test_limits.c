@@ -107,8 +107,10 @@ static void administration_needs_the_role(void **state) {
 static void metrics_may_be_open(void **state) {
     struct rig r;
     (void)state;
-    rig_open(&r, NULL, 0,
-             (struct serve_params){.keys = keys, .metrics_open = true, .metrics_vllm = true}, 4);
+    rig_open(
+        &r, NULL, 0,
+        (struct serve_params){.keys = keys, .metrics_open = true, .metrics_compat = COMPAT_VLLM},
+        4);
     const char *text = get(&r, "/metrics", NULL);
     assert_int_equal(status_of(text), 200);
     assert_non_null(strstr(text, "chimere_load{model=\"fake\"} 0\n"));

@@ -365,7 +365,6 @@ static int run(struct serve_reload *reload, int *status, struct err *e) {
         .think = cfg_bool(c, "think"),
         .no_studio = !cfg_bool(c, "studio"),
         .metrics_open = cfg_bool(c, "metrics-open"),
-        .metrics_vllm = strcmp(cfg_str(c, "metrics-compat"), "vllm") == 0,
         .keep_days = (int32_t)cfg_int(c, "keep-days"),
         .keep_bytes = (int64_t)cfg_bytes(c, "keep-size"),
         .no_store_keys = !cfg_bool(c, "keys"),
