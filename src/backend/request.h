@@ -39,8 +39,8 @@ struct request {
         tool_forms; /* owned; of tools that the client named in another form: name -> {"custom": true}
                            or {"namespace", "name"}; for the server that writes their calls; or NULL */
     enum request_tool_choice tool_choice;
-    const char *tool_name; /* REQUEST_TOOLS_NAMED */
-    bool one_call;         /* parallel_tool_calls false: the answer ends behind its first call */
+    const char *tool_name;     /* REQUEST_TOOLS_NAMED */
+    bool one_call;             /* parallel_tool_calls false: the answer ends after its first call */
     bool no_generation_prompt; /* the template does not open an answer */
     bool continue_last;        /* the last message is an assistant's, to be continued */
     bool think;                /* let the model think first */

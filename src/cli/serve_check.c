@@ -30,7 +30,7 @@ static void note(struct check *k, int rc, const struct err *e) {
     if (!k->status) k->status = status;
 }
 
-/* The file behind a model's name, which is on this machine or would be fetched at the start. */
+/* The file that a model's name refers to; from a hub, its copy on this machine. */
 static int find_model(const struct cfg *c, const char *name, char *out, size_t size,
                       struct err *e) {
     char hub[512];

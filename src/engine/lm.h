@@ -1,6 +1,6 @@
 /* lm.h: what the scheduler needs of a language model: sequences, and logits for batches of their tokens.
  *
- * Three stand behind it: a loaded model (lm_model.c), one that libllama runs (lm_llama.c) and a weightless one for
+ * Three implement it: a loaded model (lm_model.c), one that libllama runs (lm_llama.c) and a weightless one for
  * tests of all that lies above (lm_fake.c). Sequences are opaque; the engine's thread only. */
 #ifndef CHIMERE_ENGINE_LM_H
 #define CHIMERE_ENGINE_LM_H

@@ -1,6 +1,6 @@
 /* lm_llama_impl.h: sequences of libllama and the states kept of them; shared by lm_llama.c and lm_llama_mark.c.
  *
- * libllama tells nobody how many cells are taken, and cells are shared: pages of KV_PAGE positions are counted here by
+ * libllama does not report how many cells are in use, and cells are shared: pages of KV_PAGE positions are counted here by
  * reference, at least as many as are really taken. */
 #ifndef CHIMERE_ENGINE_LM_LLAMA_IMPL_H
 #define CHIMERE_ENGINE_LM_LLAMA_IMPL_H
@@ -41,7 +41,7 @@ struct llama_lm {
     int32_t n_seq;   /* ids below are sequences', the others spare */
     bool *taken;     /* owned [info.n_seq] */
     int32_t *refs;   /* owned [n_page] */
-    int32_t *unused; /* owned [n_page]: ids of pages that nobody holds */
+    int32_t *unused; /* owned [n_page]: ids of free pages */
     int32_t n_page, n_unused;
     struct llama_mark *oldest, *newest;
     _Atomic uint64_t host_bytes;

@@ -117,7 +117,7 @@ static int open_foreign(struct loaded *l, const struct load_params *p, struct er
     return rc;
 }
 
-/* Whether libllama is to run the file; opens l->gguf for it. *why: a file that nobody can run without libllama, and
+/* Whether libllama is to run the file; opens l->gguf for it. *why: a file that cannot run without libllama, and
  * why there is none. */
 static int choose_backend(struct loaded *l, const struct load_params *p, bool *foreign,
                           struct err *why, struct err *e) {

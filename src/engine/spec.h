@@ -54,7 +54,7 @@ struct spec_draft {
 };
 
 struct spec_seq {     /* of one sequence */
-    int32_t *history; /* owned: prompt and generated tokens; behind them drafts under way */
+    int32_t *history; /* owned: prompt and generated tokens, then drafts under way */
     int32_t n_prompt, n_history, cap_history;
     uint64_t salt;               /* of its texts in the store of suffixes */
     struct engram_mixer *engram; /* borrowed from the scheduler; NULL: none */
@@ -109,7 +109,8 @@ void spec_fini(struct spec *s);
 int spec_seq_init(struct spec_seq *q, const int32_t *prompt, int32_t n, int32_t n_more);
 void spec_seq_fini(struct spec_seq *q);
 void spec_seq_push(struct spec *s, struct spec_seq *q, int32_t token);
-/* Before the prompt: shall the model drafter follow? What other sequences learned is where q begins. */
+/* Called before the prompt. Returns whether the model drafter follows. q starts from what
+ * other sequences learned. */
 bool spec_begin(struct spec *s, struct spec_seq *q);
 
 /* Between steps, before q's next token: cuts the text that its grammar forces into tokens. Allocates. */

@@ -32,7 +32,7 @@ struct experts {
     void (*observe)(void *ud, int32_t mixture, const int32_t *ids, int32_t n_tok); /* or NULL */
     void *observe_ud;
     int32_t *
-        ids; /* owned [n_tok_max, n_used]: the choice of the layer that ran last; NULL: nobody asks */
+        ids; /* owned [n_tok_max, n_used]: the choice of the layer that ran last; NULL: not requested */
 };
 
 /* The choice of layer il in the present batch, in the host's or the device's memory. */

@@ -12,7 +12,7 @@
 struct odo_card {
     bool tools;   /* calls those that pipelines and skills offer only if they help */
     bool prompts; /* answers no worse under the prompts of routes and skills that nobody named */
-    bool no_documents; /* answers worse with passages of an index that nobody asked for */
+    bool no_documents; /* answers worse with unrequested passages of an index */
 };
 
 /* path NULL: "cards.json" of the user's data folder. No folder, no file or no such model: *card is all false, *known

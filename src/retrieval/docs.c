@@ -20,7 +20,7 @@ enum { POOL = 40, COUNT_MOST = 5000 };
     0.35 /* below it the passage shares little but common words with the question */
 #define TITLE_WEIGHT 0.5
 #define NAME_COVERAGE 0.3   /* the same beside a rare name of the question */
-#define STRONG_COVERAGE 0.5 /* what a passage that nobody asked for has at least */
+#define STRONG_COVERAGE 0.5 /* least coverage of an unrequested passage */
 /* A passage is about the question, whatever its words, this far on the way from what the model gives unrelated
  * sentences to 1: published models differ in the former, from 0.05 (MiniLM: questions reach their answers at
  * 0.45 to 0.62, other texts at 0.23 at most) to 0.6. */

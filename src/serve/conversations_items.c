@@ -262,7 +262,7 @@ void conversations_items_find(struct http_request *r) {
     if (conversations_call(r, &c)) show_item(r, &c, 0, 0, &e);
 }
 
-/* The body is the item as it shall be; its place in the tree stays. */
+/* The body replaces the item; its place in the tree stays. */
 void conversations_items_change(struct http_request *r) {
     struct conversation_call c;
     struct conversation_items l = {0};

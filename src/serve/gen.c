@@ -383,7 +383,7 @@ static void gone(void *ud) {
     if (x->kept && !late && !r->s->stopping && resume_is_kept(r, x->kept)) {
         pthread_mutex_unlock(&x->lock);
         pthread_mutex_lock(&r->lock);
-        r->told = false; /* the deadline and the server's end are told as well */
+        r->told = false; /* the deadline and the server's end are reported too */
         pthread_mutex_unlock(&r->lock);
         http_unref(r);
         return;

@@ -2,7 +2,7 @@
  *
  * Requests are not bound to slots here: a number is a name. What is kept of it are the tokens of its last request and
  * answer. Saving writes those to a file of the owner's; restoring evaluates them, or finds their state in the prefix
- * cache, so that the next prompt goes on from there. Erasing gives the number a scope of its own, in which nothing is
+ * cache, so that the next prompt continues from there. Erasing gives the number a scope of its own, in which nothing is
  * cached. Any thread. */
 #ifndef CHIMERE_SERVE_SLOTS_H
 #define CHIMERE_SERVE_SLOTS_H

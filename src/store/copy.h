@@ -4,7 +4,7 @@
 
 #include "store/store.h"
 
-/* Both are open; nobody else may write to `from` meanwhile. In one transaction of `to`, which must hold nothing
+/* Both are open; nothing else may write to `from` meanwhile. In one transaction of `to`, which must hold nothing
  * (CHIMERE_EINVAL). Ids stay. Returns how many rows were copied, or CHIMERE_E*. The index of saved states is left out:
  * their files belong to one machine. */
 int64_t store_copy(struct store *from, struct store *to, struct err *e);

@@ -17,7 +17,7 @@ enum { STORE_BUSY_MS = 5000, STORE_MAX_NAME = 64, STORE_MAX_TEXT = 1 << 28 };
 
 struct store;
 
-/* Makes the file (mode 0600) and brings it to the newest schema. Folders must exist. path may also be
+/* Makes the file (mode 0600) and migrates it to the newest schema. Folders must exist. path may also be
  * "postgres://USER:PASSWORD@HOST/DATABASE": a PostgreSQL server that several machines share, whose connection is made
  * again after it was lost. */
 int store_open(struct store **out, const char *path, struct err *e);

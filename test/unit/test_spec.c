@@ -402,7 +402,7 @@ static void rounds_may_be_cut(void **state) {
                                .ud = &x};
         engine_run(g, &j, &e);
         assert_int_equal(j.finish, x.cancels ? FINISH_CANCELLED : FINISH_STOP);
-        /* a round that has begun is told to its end, which one cancels after it */
+        /* a round under way is reported to its end before the cancellation takes effect */
         assert_true(x.text.n >= x.n_most && x.text.n <= x.n_most + (x.cancels ? STEP_MAX_TOK : 0));
         assert_memory_equal(x.text.tokens, whole.tokens, (size_t)x.text.n * sizeof *whole.tokens);
     }
