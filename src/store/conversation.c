@@ -7,6 +7,8 @@
 #include "base/buf.h"
 #include "store/store_impl.h"
 
+static const char doing[] = "write a conversation";
+
 enum { ROW_BYTES = 128, MAX_WORDS = 16 }; /* a row's fixed columns, about */
 
 /* ---- statements ---- */
@@ -42,23 +44,9 @@ static int run(struct store *s, const char *sql, const struct arg *a, int n, int
     if (!code) rc = sql_step(st);
     if (out) *out = rc == SQL_ROW ? sql_int64(st, 0) : 0;
     while (!code && rc == SQL_ROW) rc = sql_step(st);
-    if (!code && rc != SQL_DONE) code = store_fail(s, rc, "write a conversation", e);
+    if (!code && rc != SQL_DONE) code = store_fail(s, rc, doing, e);
     sql_finalize(st);
     return code;
-}
-
-static int begin(struct store *s, struct err *e) {
-    pthread_mutex_lock(&s->lock);
-    int rc = run(s, "BEGIN IMMEDIATE", NULL, 0, NULL, e);
-    if (rc) pthread_mutex_unlock(&s->lock);
-    return rc;
-}
-
-static int end(struct store *s, int rc, struct err *e) {
-    if (!rc) rc = run(s, "COMMIT", NULL, 0, NULL, e);
-    if (rc) sql_exec(s, "ROLLBACK");
-    pthread_mutex_unlock(&s->lock);
-    return rc;
 }
 
 /* ---- rows ---- */
@@ -90,14 +78,14 @@ static int find(struct store *s, const char *owner, const char *name, struct fou
 /* Begins a transaction on the conversation that a caller named; on failure there is none. */
 static int begin_change(struct store *s, const struct store_conversation_key *k, struct found *f,
                         struct err *e) {
-    int rc = begin(s, e);
+    int rc = store_transaction(s, doing, e);
     if (rc) return rc;
     rc = find(s, k->owner, k->name, f, e);
     if (!rc && k->version && k->version != f->version)
         rc = err_set(e, CHIMERE_EMISMATCH,
                      "If-Match: version %lld is expected, the conversation has %lld now",
                      (long long)k->version, (long long)f->version);
-    return rc ? end(s, rc, e) : 0;
+    return rc ? store_transaction_end(s, rc, doing, e) : 0;
 }
 
 static int find_item(struct store *s, int64_t conversation, const char *name, int64_t *id,
@@ -236,7 +224,7 @@ int store_items_add(struct store *s, struct store_conversation_key *k,
     if (rc) return rc;
     rc = add_items(s, &f, items, n, &n_bytes, e);
     if (!rc) rc = touch(s, k, &f, n_bytes, n, true, e);
-    return end(s, rc, e);
+    return store_transaction_end(s, rc, doing, e);
 }
 
 int store_item_change(struct store *s, struct store_conversation_key *k,
@@ -257,7 +245,7 @@ int store_item_change(struct store *s, struct store_conversation_key *k,
                  ARGS(NUMBER(id), TEXT(item->body), NUMBER(item_bytes(item))), NULL, e);
     if (!rc) rc = index_text(s, id, item->text, e);
     if (!rc) rc = touch(s, k, &f, item_bytes(item) - before, 0, true, e);
-    return end(s, rc, e);
+    return store_transaction_end(s, rc, doing, e);
 }
 
 #define BELOW                                                                                      \
@@ -291,7 +279,7 @@ int store_item_remove(struct store *s, struct store_conversation_key *k, const c
         rc = run(s, BELOW "DELETE FROM conversation_items WHERE id IN (SELECT id FROM gone)", a, 2,
                  NULL, e);
     if (!rc) rc = touch(s, k, &f, -n_bytes, -n, true, e);
-    return end(s, rc, e);
+    return store_transaction_end(s, rc, doing, e);
 }
 
 static int each_item(struct store *s, struct sql_stmt *st, store_item_each each, void *ud,
@@ -357,7 +345,7 @@ int store_conversation_add(struct store *s, const char *owner, const struct stor
     const char *const texts[] = {c->title, c->project, c->metadata, c->settings};
     struct found f = {0};
     int64_t now = store_now_ms(), n_bytes = 0, own = ROW_BYTES + text_bytes(texts);
-    int rc = begin(s, e);
+    int rc = store_transaction(s, doing, e);
     if (rc) return rc;
     rc = run(s,
              "INSERT INTO conversations(owner, name, title, project, metadata, settings, pinned,"
@@ -372,7 +360,7 @@ int store_conversation_add(struct store *s, const char *owner, const struct stor
     if (!rc)
         rc = run(s, "UPDATE conversations SET n_bytes = ?2 WHERE id = ?1",
                  ARGS(NUMBER(f.id), NUMBER(own + n_bytes)), NULL, e);
-    return end(s, rc, e);
+    return store_transaction_end(s, rc, doing, e);
 }
 
 static int64_t own_bytes(struct store *s, int64_t id, struct err *e) {
@@ -403,7 +391,7 @@ int store_conversation_change(struct store *s, struct store_conversation_key *k,
     if (!rc && c->title) rc = index_text(s, -f.id, c->title, e);
     if (!rc && (after = own_bytes(s, f.id, e)) < 0) rc = (int)after;
     if (!rc) rc = touch(s, k, &f, after - before, 0, false, e);
-    return end(s, rc, e);
+    return store_transaction_end(s, rc, doing, e);
 }
 
 int store_conversation_remove(struct store *s, struct store_conversation_key *k, struct err *e) {
@@ -418,7 +406,7 @@ int store_conversation_remove(struct store *s, struct store_conversation_key *k,
     if (!rc) rc = run(s, "DELETE FROM conversation_items WHERE conversation = ?1", &id, 1, NULL, e);
     if (!rc) rc = run(s, "DELETE FROM conversations WHERE id = ?1", &id, 1, NULL, e);
     if (!rc) rc = use(s, k->owner, -f.n_bytes, -1, e);
-    return end(s, rc, e);
+    return store_transaction_end(s, rc, doing, e);
 }
 
 /* ---- lists ---- */

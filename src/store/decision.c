@@ -17,11 +17,6 @@ int store_decision_add(struct store *s, const struct store_decision *d, struct e
     return store_end(s, st, sql_step(st), e);
 }
 
-static const char *text_of(struct sql_stmt *st, int i) {
-    const char *t = sql_text(st, i);
-    return t ? t : "";
-}
-
 int store_decision_list(struct store *s, int32_t most,
                         int (*each)(void *ud, const struct store_decision *d), void *ud,
                         struct err *e) {
@@ -32,13 +27,13 @@ int store_decision_list(struct store *s, int32_t most,
     while ((rc = sql_step(st)) == SQL_ROW && !stop) {
         struct store_decision d = {.id = sql_int64(st, 0),
                                    .at_ms = sql_int64(st, 1),
-                                   .route = text_of(st, 2),
-                                   .how = text_of(st, 3),
-                                   .pipeline = text_of(st, 4),
-                                   .mode = text_of(st, 5),
+                                   .route = store_string(st, 2),
+                                   .how = store_string(st, 3),
+                                   .pipeline = store_string(st, 4),
+                                   .mode = store_string(st, 5),
                                    .ms = sql_double(st, 6),
                                    .failed = (int32_t)sql_int64(st, 7),
-                                   .record = text_of(st, 8)};
+                                   .record = store_string(st, 8)};
         stop = each(ud, &d);
     }
     code = store_end(s, st, rc, e);

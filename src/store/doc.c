@@ -4,10 +4,7 @@
 
 #include "store/store_impl.h"
 
-static int simple(struct store *s, const char *sql, struct err *e) {
-    int rc = sql_exec(s, sql);
-    return rc == SQL_OK ? 0 : store_fail(s, rc, "write documents", e);
-}
+static const char doing[] = "write documents";
 
 /* With the lock held: a statement of its own, as the transaction holds several. */
 static int run(struct store *s, const char *sql, const char *collection, const char *path,
@@ -38,7 +35,8 @@ static int remove_file(struct store *s, const char *collection, const char *path
     if (!rc)
         rc = run(s, "DELETE FROM doc_files WHERE collection = ?1 AND path = ?2", collection, path,
                  e);
-    if (!rc) rc = simple(s, "UPDATE doc_version SET n = n + 1", e);
+    int got = rc ? SQL_OK : sql_exec(s, "UPDATE doc_version SET n = n + 1");
+    if (got != SQL_OK) rc = store_fail(s, got, doing, e);
     return rc;
 }
 
@@ -80,12 +78,8 @@ int store_doc_put(struct store *s, const struct store_doc *d, const struct store
     if (n > STORE_MAX_CHUNKS)
         return err_set(e, CHIMERE_ELIMIT, "%s: expected at most %d chunks, got %d", d->path,
                        STORE_MAX_CHUNKS, n);
-    pthread_mutex_lock(&s->lock);
-    int rc = simple(s, "BEGIN IMMEDIATE", e);
-    if (rc) {
-        pthread_mutex_unlock(&s->lock);
-        return rc;
-    }
+    int rc = store_transaction(s, doing, e);
+    if (rc) return rc;
     rc = remove_file(s, d->collection, d->path, e);
     struct sql_stmt *st = NULL;
     int64_t file = 0;
@@ -109,25 +103,12 @@ int store_doc_put(struct store *s, const struct store_doc *d, const struct store
         sql_finalize(st);
     }
     if (!rc) rc = put_chunks(s, d, chunks, n, file, e);
-    if (!rc) rc = simple(s, "COMMIT", e);
-    if (rc) sql_exec(s, "ROLLBACK");
-    pthread_mutex_unlock(&s->lock);
-    return rc;
+    return store_transaction_end(s, rc, doing, e);
 }
 
 int store_doc_remove(struct store *s, const char *collection, const char *path, struct err *e) {
-    pthread_mutex_lock(&s->lock);
-    int rc = simple(s, "BEGIN IMMEDIATE", e);
-    if (!rc) rc = remove_file(s, collection, path, e);
-    if (!rc) rc = simple(s, "COMMIT", e);
-    if (rc) sql_exec(s, "ROLLBACK");
-    pthread_mutex_unlock(&s->lock);
-    return rc;
-}
-
-static const char *text_of(struct sql_stmt *st, int i) {
-    const char *t = sql_text(st, i);
-    return t ? t : "";
+    int rc = store_transaction(s, doing, e);
+    return rc ? rc : store_transaction_end(s, remove_file(s, collection, path, e), doing, e);
 }
 
 int store_doc_list(struct store *s, const char *collection,
@@ -138,9 +119,9 @@ int store_doc_list(struct store *s, const char *collection,
     sql_bind_text(st, 1, collection);
     while ((rc = sql_step(st)) == SQL_ROW && !stop) {
         struct store_doc d = {.id = sql_int64(st, 0),
-                              .collection = text_of(st, 1),
-                              .path = text_of(st, 2),
-                              .title = text_of(st, 3),
+                              .collection = store_string(st, 1),
+                              .path = store_string(st, 2),
+                              .title = store_string(st, 3),
                               .n_bytes = sql_int64(st, 4),
                               .mtime_ns = sql_int64(st, 5),
                               .n_chunk = (int32_t)sql_int64(st, 6),
@@ -157,11 +138,11 @@ static int send(struct sql_stmt *st, int (*each)(void *, const struct store_chun
                             .to = (int32_t)sql_int64(st, 2),
                             .page = (int32_t)sql_int64(st, 3),
                             .line = (int32_t)sql_int64(st, 4),
-                            .heading = text_of(st, 5),
-                            .text = text_of(st, 6),
-                            .path = text_of(st, 7),
-                            .title = text_of(st, 8),
-                            .collection = text_of(st, 9),
+                            .heading = store_string(st, 5),
+                            .text = store_string(st, 6),
+                            .path = store_string(st, 7),
+                            .title = store_string(st, 8),
+                            .collection = store_string(st, 9),
                             .score = sql_double(st, 10)};
     return each(ud, &c);
 }

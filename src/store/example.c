@@ -5,10 +5,7 @@
 #include "base/mem.h"
 #include "store/store_impl.h"
 
-static int simple(struct store *s, const char *sql, struct err *e) {
-    int rc = sql_exec(s, sql);
-    return rc == SQL_OK ? 0 : store_fail(s, rc, "write examples", e);
-}
+static const char doing[] = "write examples";
 
 /* With the lock held: one statement of a transaction. */
 static struct sql_stmt *prepare(struct store *s, const char *sql, int *rc, struct err *e) {
@@ -57,7 +54,7 @@ static int change_init(struct change *c, struct store *s, bool is_put, struct er
 
 /* got: what the last step of st said. */
 static int finish(struct change *c, struct sql_stmt *st, int got, struct err *e) {
-    int rc = got == SQL_DONE ? 0 : store_fail(c->s, got, "write examples", e);
+    int rc = got == SQL_DONE ? 0 : store_fail(c->s, got, doing, e);
     sql_reset(st);
     return rc;
 }
@@ -95,19 +92,16 @@ static int insert(struct change *c, const struct store_example *x, int64_t *id, 
 
 static int end(struct change *c, int rc, struct err *e) {
     change_fini(c);
-    if (!rc) rc = simple(c->s, "COMMIT", e);
-    if (rc) sql_exec(c->s, "ROLLBACK");
-    pthread_mutex_unlock(&c->s->lock);
-    return rc;
+    return store_transaction_end(c->s, rc, doing, e);
 }
 
 int store_example_put(struct store *s, const struct store_example *x, size_t n, int64_t *ids,
                       struct err *e) {
     struct change c = {.s = s};
     bool found;
-    pthread_mutex_lock(&s->lock);
-    int rc = simple(s, "BEGIN IMMEDIATE", e);
-    if (!rc) rc = change_init(&c, s, true, e);
+    int rc = store_transaction(s, doing, e);
+    if (rc) return rc;
+    rc = change_init(&c, s, true, e);
     for (size_t i = 0; i < n && !rc; i++) {
         sql_bind_text(c.take, 2, x[i].question);
         rc = take_away(&c, x[i].domain, &found, e);
@@ -120,9 +114,9 @@ int store_example_put(struct store *s, const struct store_example *x, size_t n, 
 int store_example_remove(struct store *s, const char *domain, int64_t id, struct err *e) {
     struct change c = {.s = s};
     bool found = false;
-    pthread_mutex_lock(&s->lock);
-    int rc = simple(s, "BEGIN IMMEDIATE", e);
-    if (!rc) rc = change_init(&c, s, false, e);
+    int rc = store_transaction(s, doing, e);
+    if (rc) return rc;
+    rc = change_init(&c, s, false, e);
     if (!rc) {
         sql_bind_int64(c.take, 2, id);
         rc = take_away(&c, domain, &found, e);
@@ -134,20 +128,15 @@ int store_example_remove(struct store *s, const char *domain, int64_t id, struct
 
 /* ---- reading ---- */
 
-static const char *text_of(struct sql_stmt *st, int i) {
-    const char *t = sql_text(st, i);
-    return t ? t : "";
-}
-
 static int walk(struct store *s, struct sql_stmt *st,
                 int (*each)(void *ud, const struct store_example *x), void *ud, struct err *e) {
     int rc, stop = 0;
     while ((rc = sql_step(st)) == SQL_ROW && !stop) {
         struct store_example x = {.id = sql_int64(st, 0),
-                                  .domain = text_of(st, 1),
-                                  .question = text_of(st, 2),
-                                  .answer = text_of(st, 3),
-                                  .source = text_of(st, 4),
+                                  .domain = store_string(st, 1),
+                                  .question = store_string(st, 2),
+                                  .answer = store_string(st, 3),
+                                  .source = store_string(st, 4),
                                   .score = sql_double(st, 5),
                                   .at_ms = sql_int64(st, 6),
                                   .embedder = (uint64_t)sql_int64(st, 7)};

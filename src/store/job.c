@@ -62,11 +62,6 @@ int store_job_update(struct store *s, const struct store_job *j, struct err *e) 
     return store_end(s, st, sql_step(st), e);
 }
 
-static const char *text_of(struct sql_stmt *st, int i) {
-    const char *t = sql_text(st, i);
-    return t ? t : "";
-}
-
 int store_job_list(struct store *s, const char *kind, int32_t most,
                    int (*each)(void *ud, const struct store_job *j), void *ud, struct err *e) {
     struct sql_stmt *st;
@@ -76,15 +71,15 @@ int store_job_list(struct store *s, const char *kind, int32_t most,
     sql_bind_int64(st, 2, most);
     while ((rc = sql_step(st)) == SQL_ROW && !stop) {
         const struct store_job j = {.id = sql_int64(st, 0),
-                                    .kind = text_of(st, 1),
-                                    .name = text_of(st, 2),
-                                    .state = text_of(st, 3),
+                                    .kind = store_string(st, 1),
+                                    .name = store_string(st, 2),
+                                    .state = store_string(st, 3),
                                     .started_ms = sql_int64(st, 4),
                                     .ended_ms = sql_int64(st, 5),
                                     .n_done = sql_int64(st, 6),
                                     .n_total = sql_int64(st, 7),
-                                    .progress = text_of(st, 8),
-                                    .error = text_of(st, 9)};
+                                    .progress = store_string(st, 8),
+                                    .error = store_string(st, 9)};
         stop = each(ud, &j);
     }
     code = store_end(s, st, rc, e);
@@ -99,7 +94,7 @@ static int next_orphan(struct store *s, int64_t *id, struct err *e) {
     sql_bind_int64(st, 1, *id);
     *id = 0;
     while ((rc = sql_step(st)) == SQL_ROW && !*id)
-        if (is_orphan(s, text_of(st, 1))) *id = sql_int64(st, 0);
+        if (is_orphan(s, store_string(st, 1))) *id = sql_int64(st, 0);
     return store_end(s, st, rc, e);
 }
 

@@ -5,10 +5,7 @@
 
 #include "store/store_impl.h"
 
-static const char *text_of(struct sql_stmt *st, int i) {
-    const char *t = sql_text(st, i);
-    return t ? t : "";
-}
+static const char doing[] = "write what is remembered";
 
 /* With the lock held, inside a transaction: one statement with what it may name: ?1 owner, ?2 a number, ?3 a time or
  * a flag, ?4 text. *out: the first column of its first row, or the rows that it changed. */
@@ -23,13 +20,11 @@ static int step(struct store *s, const char *sql, const struct change *c, int64_
     struct sql_stmt *st = NULL;
     int rc = sql_prepare(s, sql, &st);
     if (rc == SQL_OK) {
-        if (c) { /* what the statement does not name is ignored */
-            sql_bind_text(st, 1, c->owner);
-            sql_bind_int64(st, 2, c->id);
-            sql_bind_int64(st, 3, c->number);
-            sql_bind_text(st, 4, c->text);
-        }
-        if (c && c->m) {
+        sql_bind_text(st, 1, c->owner); /* what the statement does not name is ignored */
+        sql_bind_int64(st, 2, c->id);
+        sql_bind_int64(st, 3, c->number);
+        sql_bind_text(st, 4, c->text);
+        if (c->m) {
             sql_bind_int64(st, 5, (int)c->m->kind);
             sql_bind_int64(st, 6, c->m->pinned);
             sql_bind_int64(st, 7, c->m->tainted);
@@ -38,23 +33,9 @@ static int step(struct store *s, const char *sql, const struct change *c, int64_
         if (out) *out = rc == SQL_ROW ? sql_int64(st, 0) : sql_changes(s);
         while (rc == SQL_ROW) rc = sql_step(st);
     }
-    int code = rc == SQL_DONE ? 0 : store_fail(s, rc, "write what is remembered", e);
+    int code = rc == SQL_DONE ? 0 : store_fail(s, rc, doing, e);
     sql_finalize(st);
     return code;
-}
-
-static int begin(struct store *s, struct err *e) {
-    pthread_mutex_lock(&s->lock);
-    int rc = step(s, "BEGIN IMMEDIATE", NULL, NULL, e);
-    if (rc) pthread_mutex_unlock(&s->lock);
-    return rc;
-}
-
-static int end(struct store *s, int rc, struct err *e) {
-    if (!rc) rc = step(s, "COMMIT", NULL, NULL, e);
-    if (rc) sql_exec(s, "ROLLBACK");
-    pthread_mutex_unlock(&s->lock);
-    return rc;
 }
 
 /* With the lock held, inside a transaction. */
@@ -78,7 +59,7 @@ int store_memory_add(struct store *s, const struct store_memory *m, int64_t *id,
     struct change c = {
         .owner = m->owner, .text = m->text, .number = m->at_ms ? m->at_ms : store_now_ms(), .m = m};
     int64_t n_gone = 0;
-    int rc = begin(s, e);
+    int rc = store_transaction(s, doing, e);
     if (rc) return rc;
     rc = check_quota(s, m, e);
     if (!rc)
@@ -102,7 +83,7 @@ int store_memory_add(struct store *s, const struct store_memory *m, int64_t *id,
         rc = step(s, "DELETE FROM odo_memory_fts WHERE rowid NOT IN (SELECT id FROM odo_memory)",
                   &crop, NULL, e);
     if (id) *id = c.id;
-    return end(s, rc, e);
+    return store_transaction_end(s, rc, doing, e);
 }
 
 static int each_row(struct store *s, struct sql_stmt *st, const char *owner,
@@ -113,7 +94,7 @@ static int each_row(struct store *s, struct sql_stmt *st, const char *owner,
                                  .at_ms = sql_int64(st, 1),
                                  .owner = owner,
                                  .kind = (enum store_memory_kind)(int32_t)sql_int64(st, 2),
-                                 .text = text_of(st, 3),
+                                 .text = store_string(st, 3),
                                  .pinned = (int32_t)sql_int64(st, 4),
                                  .tainted = (int32_t)sql_int64(st, 5),
                                  .score = sql_double(st, 6)};
@@ -155,17 +136,17 @@ static int found(int rc, int64_t n, int64_t id, struct err *e) {
 int store_memory_pin(struct store *s, const char *owner, int64_t id, bool pinned, struct err *e) {
     struct change c = {.owner = owner, .id = id, .number = pinned};
     int64_t n = 0;
-    int rc = begin(s, e);
+    int rc = store_transaction(s, doing, e);
     if (rc) return rc;
     rc = step(s, "UPDATE odo_memory SET pinned = ?3 WHERE owner = ?1 AND id = ?2", &c, &n, e);
-    return found(end(s, rc, e), n, id, e);
+    return found(store_transaction_end(s, rc, doing, e), n, id, e);
 }
 
 int store_memory_edit(struct store *s, const char *owner, int64_t id, const char *text,
                       struct err *e) {
     struct change c = {.owner = owner, .id = id, .number = store_now_ms(), .text = text};
     int64_t n = 0, same = 0;
-    int rc = begin(s, e);
+    int rc = store_transaction(s, doing, e);
     if (rc) return rc;
     rc = step(s, "SELECT count(*) FROM odo_memory WHERE owner = ?1 AND id <> ?2 AND text = ?4", &c,
               &same, e);
@@ -176,24 +157,24 @@ int store_memory_edit(struct store *s, const char *owner, int64_t id, const char
     if (!rc && n) rc = step(s, "DELETE FROM odo_memory_fts WHERE rowid = ?2", &c, NULL, e);
     if (!rc && n)
         rc = step(s, "INSERT INTO odo_memory_fts(rowid, text) VALUES(?2, ?4)", &c, NULL, e);
-    return found(end(s, rc, e), n, id, e);
+    return found(store_transaction_end(s, rc, doing, e), n, id, e);
 }
 
 int store_memory_remove(struct store *s, const char *owner, int64_t id, struct err *e) {
     struct change c = {.owner = owner, .id = id};
     int64_t n = 0;
-    int rc = begin(s, e);
+    int rc = store_transaction(s, doing, e);
     if (rc) return rc;
     rc = step(s, "DELETE FROM odo_memory WHERE owner = ?1 AND id = ?2", &c, &n, e);
     if (!rc && n) rc = step(s, "DELETE FROM odo_memory_fts WHERE rowid = ?2", &c, NULL, e);
-    return found(end(s, rc, e), n, id, e);
+    return found(store_transaction_end(s, rc, doing, e), n, id, e);
 }
 
 int64_t store_memory_forget(struct store *s, const char *owner, int64_t before_ms, bool pins,
                             struct err *e) {
     struct change c = {.owner = owner, .id = pins, .number = before_ms};
     int64_t n = 0;
-    int rc = begin(s, e);
+    int rc = store_transaction(s, doing, e);
     if (rc) return rc;
     rc = step(s,
               "DELETE FROM odo_memory_fts WHERE rowid IN (SELECT id FROM odo_memory"
@@ -203,6 +184,6 @@ int64_t store_memory_forget(struct store *s, const char *owner, int64_t before_m
         rc = step(
             s, "DELETE FROM odo_memory WHERE owner = ?1 AND at_ms < ?3 AND (?2 = 1 OR pinned = 0)",
             &c, &n, e);
-    rc = end(s, rc, e);
+    rc = store_transaction_end(s, rc, doing, e);
     return rc ? rc : n;
 }

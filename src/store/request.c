@@ -21,11 +21,6 @@ int store_request_add(struct store *s, const struct store_request *r, int64_t *i
     return store_end(s, st, sql_insert(st, id), e);
 }
 
-static const char *text_of(struct sql_stmt *st, int i) {
-    const char *t = sql_text(st, i);
-    return t ? t : "";
-}
-
 int store_request_list(struct store *s, int64_t before, int32_t most,
                        int (*each)(void *ud, int64_t id, const struct store_request *r), void *ud,
                        struct err *e) {
@@ -37,9 +32,9 @@ int store_request_list(struct store *s, int64_t before, int32_t most,
     while ((rc = sql_step(st)) == SQL_ROW && !stop) {
         const struct store_request r = {.at_ms = sql_int64(st, 1),
                                         .key_id = sql_int64(st, 2),
-                                        .api = text_of(st, 3),
-                                        .model = text_of(st, 4),
-                                        .finish = text_of(st, 5),
+                                        .api = store_string(st, 3),
+                                        .model = store_string(st, 4),
+                                        .finish = store_string(st, 5),
                                         .status = (int)sql_int64(st, 6),
                                         .n_prompt = (int)sql_int64(st, 7),
                                         .n_cached = (int)sql_int64(st, 8),

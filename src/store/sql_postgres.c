@@ -86,7 +86,6 @@ struct stmt {
     char *sql; /* owned; as PostgreSQL spells it */
     char name[24];
     uint64_t connect; /* the connection that it is prepared on; 0: on none */
-    bool is_bare;     /* begins or ends a transaction: not prepared */
     int n_param;
     const char *values[MAX_PARAM]; /* views, or into number */
     char number[MAX_PARAM][NUMBER_BYTES];
@@ -201,13 +200,6 @@ static int fail(const struct store *s, int rc, const char *doing, struct err *e)
 
 /* ---- statements ---- */
 
-static int exec(struct store *s, const char *sql);
-
-static bool is_bare(const char *sql) {
-    return strcmp(sql, "BEGIN IMMEDIATE") == 0 || strcmp(sql, "COMMIT") == 0 ||
-           strcmp(sql, "ROLLBACK") == 0;
-}
-
 static int prepare(struct store *s, const char *text, struct sql_stmt **out) {
     struct stmt *st = mem_zalloc(sizeof *st);
     if (st) st->sql = translate(text);
@@ -216,7 +208,6 @@ static int prepare(struct store *s, const char *text, struct sql_stmt **out) {
         return 1;
     }
     st->base.s = s;
-    st->is_bare = is_bare(text);
     st->n_param = highest_param(st->sql);
     snprintf(st->name, sizeof st->name, "q%llu", (unsigned long long)++s->pg->n_prepared);
     for (int i = 0; i < MAX_PARAM; i++) st->types[i] = OID_TEXT;
@@ -294,7 +285,6 @@ static int ensure_prepared(struct stmt *st) {
 
 static int run(struct stmt *st) {
     struct postgres *g = st->base.s->pg;
-    if (st->is_bare) return exec(st->base.s, st->sql);
     int rc = ensure_prepared(st);
     if (rc) return rc;
     pg_result *r =

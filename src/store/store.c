@@ -27,6 +27,31 @@ int store_fail(const struct store *s, int rc, const char *doing, struct err *e) 
     return s->ops->fail(s, rc, doing, e);
 }
 
+const char *store_string(struct sql_stmt *st, int i) {
+    const char *text = sql_text(st, i);
+    return text ? text : "";
+}
+
+int store_transaction(struct store *s, const char *doing, struct err *e) {
+    pthread_mutex_lock(&s->lock);
+    int rc = s->ops->ready(s);
+    if (!rc) rc = sql_exec(s, "BEGIN IMMEDIATE");
+    if (rc == SQL_OK) return 0;
+    int code = store_fail(s, rc, doing, e);
+    pthread_mutex_unlock(&s->lock);
+    return code;
+}
+
+int store_transaction_end(struct store *s, int rc, const char *doing, struct err *e) {
+    if (!rc) {
+        int got = sql_exec(s, "COMMIT");
+        if (got != SQL_OK) rc = store_fail(s, got, doing, e);
+    }
+    if (rc) sql_exec(s, "ROLLBACK");
+    pthread_mutex_unlock(&s->lock);
+    return rc;
+}
+
 int store_begin(struct store *s, enum store_query q, struct sql_stmt **st, struct err *e) {
     pthread_mutex_lock(&s->lock);
     int rc = s->ops->ready(s);

@@ -167,6 +167,12 @@ struct store {
 int store_begin(struct store *s, enum store_query q, struct sql_stmt **st, struct err *e);
 /* Resets the statement and gives the lock back. rc: what sql_step returned last. Returns 0 or CHIMERE_E*. */
 int store_end(struct store *s, struct sql_stmt *st, int rc, struct err *e);
+/* A transaction. The first takes the lock, not so on failure. The second commits, or rolls back if rc is set, and gives
+ * the lock back; returns rc or why the commit failed. doing: for messages. */
+int store_transaction(struct store *s, const char *doing, struct err *e);
+int store_transaction_end(struct store *s, int rc, const char *doing, struct err *e);
+/* A column's text, "" for NULL; a view as sql_text's. */
+const char *store_string(struct sql_stmt *st, int i);
 /* Runs a statement that deletes the rows before a time. How many, or CHIMERE_E*. */
 int64_t store_forget(struct store *s, enum store_query q, int64_t before_ms, struct err *e);
 /* Fills e from the database's own message. */
