@@ -169,10 +169,10 @@ static void put_settings(struct gen *g, struct buf *out) {
         {"dry_base", p->dry_base},
     };
     buf_printf(out,
-               ",\"generation_settings\":{\"seed\":%llu,\"n_predict\":%d,\"max_tokens\":%d,"
+               ",\"generation_settings\":{\"seed\":%lld,\"n_predict\":%d,\"max_tokens\":%d,"
                "\"top_k\":%d,\"repeat_last_n\":%d,\"mirostat\":%d,\"n_probs\":%d,"
                "\"ignore_eos\":%s,\"stream\":%s",
-               (unsigned long long)p->seed, a->max_tokens > 0 ? a->max_tokens : -1,
+               (long long)p->seed, a->max_tokens > 0 ? a->max_tokens : -1,
                a->max_tokens > 0 ? a->max_tokens : -1, p->top_k, p->penalty_last_n, p->mirostat,
                g->n_top > 0 ? g->n_top : 0, p->ignore_eos ? "true" : "false",
                g->stream ? "true" : "false");

@@ -443,7 +443,9 @@ struct gen *gen_new(struct http_request *r, const struct gen_form *form, const c
     request_init(&g->request);
     g->request.think = r->s->think;
     g->request.owner = r->owner;
-    g->request.sampling.seed = hash_mix((uint64_t)clock_ns()) ^ hash_bytes(r->id, strlen(r->id), 1);
+    /* Reported, and sent back as a JSON number: 53 bits survive every client's parser. */
+    g->request.sampling.seed =
+        (hash_mix((uint64_t)clock_ns()) ^ hash_bytes(r->id, strlen(r->id), 1)) & ((1ull << 53) - 1);
     buf_init(&g->frame, MAX_TEXT);
     buf_init(&g->prefix, 1 << 16);
     buf_init(&g->note, MAX_TEXT);

@@ -46,6 +46,8 @@ test("completion: tokens, probabilities, chosen fields", async () => {
     assert.equal(p.completion_probabilities.length, 6);
     assert.deepEqual(p.completion_probabilities.map((x) => x.id), r.tokens);
     for (const x of p.completion_probabilities) assert.equal(x.top_logprobs[0].id, x.id);
+    for (let i = 0; i < 20; i++) // a drawn seed survives a parser of doubles
+        assert.ok(Number.isSafeInteger((await call("/completion", { ...plain, n_predict: 1 })).generation_settings.seed));
     const few = await call("/completion", { ...plain, response_fields: ["content", "timings/predicted_n"] });
     assert.deepEqual(Object.keys(few).sort(), ["content", "http", "timings/predicted_n"]);
 });
