@@ -78,7 +78,7 @@ struct http_request {
 enum { SERVE_N_WORKER = 6, SERVE_N_LARGE = 2, SERVE_MAX_LISTENER = 16 };
 
 struct listener {        /* beside libmicrohttpd's own socket (listen.h) */
-    _Atomic int fd;      /* owned; -1: closed */
+    int fd;              /* owned */
     const char *path;    /* view: of a Unix socket, or NULL */
     uint64_t inode;      /* of that */
     _Atomic bool paused; /* no descriptor was left */
@@ -87,6 +87,7 @@ struct listener {        /* beside libmicrohttpd's own socket (listen.h) */
 struct server {
     struct serve_params p;
     struct MHD_Daemon *mhd; /* owned */
+    int quiesced;           /* its listening socket since serve_stop; -1: it still has it */
     struct listener listeners[SERVE_MAX_LISTENER];
     _Atomic int n_listener;
     int64_t start_ns, created; /* created: seconds since 1970 */

@@ -171,16 +171,18 @@ void listen_resume(struct server *s) {
     }
 }
 
-void listen_close(struct server *s) {
+void listen_stop(struct server *s) {
     for (int i = 0; i < s->n_listener; i++) {
-        struct listener *l = &s->listeners[i];
+        const struct listener *l = &s->listeners[i];
         struct stat st;
-        if (l->fd < 0) continue;
         epoll_ctl(s->epoll_fd, EPOLL_CTL_DEL, l->fd, NULL);
         /* another server may have taken the path over */
         if (l->path && !lstat(l->path, &st) && (uint64_t)st.st_ino == l->inode) unlink(l->path);
         shutdown(l->fd, SHUT_RDWR);
-        close(l->fd);
-        l->fd = -1;
     }
+}
+
+void listen_close(struct server *s) {
+    for (int i = 0; i < s->n_listener; i++) close(s->listeners[i].fd);
+    s->n_listener = 0;
 }

@@ -24,7 +24,9 @@ int listen_open(struct server *s, struct err *e);
 bool listen_accept(struct server *s, int fd);
 /* On the watcher's thread, now and then: listens again after descriptors had run out. */
 void listen_resume(struct server *s);
-/* No further connections; Unix sockets are removed. Twice is harmless. */
+/* No further connections; Unix sockets are removed. Once. */
+void listen_stop(struct server *s);
+/* After the watcher, which may be accepting until it ends. */
 void listen_close(struct server *s);
 
 #endif

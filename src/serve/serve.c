@@ -55,7 +55,7 @@ int serve_open(struct server **out, const struct serve_params *p, struct err *e)
     s->p = *p;
     s->start_ns = clock_ns();
     s->created = (int64_t)time(NULL);
-    s->epoll_fd = s->wake_fd = -1;
+    s->epoll_fd = s->wake_fd = s->quiesced = -1;
     set_defaults(&s->p);
     set_live(s, &s->p);
     if (gethostname(s->machine, sizeof s->machine - 1)) s->machine[0] = 0;
@@ -142,9 +142,10 @@ void serve_stop(struct server *s) {
     if (s->stopping) return;
     s->stopping = true;
     if (!s->mhd) return;
-    listen_close(s);
-    MHD_socket listening = MHD_quiesce_daemon(s->mhd);
-    if (listening != MHD_INVALID_SOCKET) close(listening);
+    listen_stop(s);
+    /* Its thread may still use the descriptor: closed after the daemon, refuses clients from now on. */
+    s->quiesced = MHD_quiesce_daemon(s->mhd);
+    if (s->quiesced >= 0) shutdown(s->quiesced, SHUT_RDWR);
     bool is_idle = wait_idle(s, s->grace_s);
     if (is_idle) {
         let_arrive(s);
@@ -179,10 +180,11 @@ static void stop_workers(struct server *s) {
 void serve_close(struct server *s) {
     if (!s) return;
     serve_stop(s);
-    listen_close(s);
     watch_stop(s);
+    listen_close(s);
     resume_all(s);
     if (s->mhd) MHD_stop_daemon(s->mhd);
+    if (s->quiesced >= 0) close(s->quiesced);
     while (!wait_idle(s, 10)) log_warn("waiting for a running step to end");
     stop_workers(s); /* after the daemon: its last requests are freed there */
     for (size_t i = 0; s->gates && i < s->n_gate; i++) queue_free(s->gates[i]);

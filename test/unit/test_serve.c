@@ -428,6 +428,15 @@ static void leave_early(bool stream) {
 static void test_leave_stream(void **state) { (void)state, leave_early(true); }
 static void test_leave_whole(void **state) { (void)state, leave_early(false); }
 
+/* Until n requests wait for a slot. */
+static void wait_waiting(struct rig *r, int n) {
+    char line[64];
+    int64_t start = clock_ns();
+    snprintf(line, sizeof line, "chimere_waiting{model=\"fake\"} %d\n", n);
+    while (!strstr(get(r, "/metrics", NULL), line))
+        assert_true(clock_ms_since(start) < 2000 * TEST_SLOWNESS);
+}
+
 static void test_leave_queue(void **state) {
     struct rig r;
     static const char body[] = "{" HI ",\"ignore_eos\":true}";
@@ -437,11 +446,9 @@ static void test_leave_queue(void **state) {
     post(first, CHAT, body, strlen(body), NULL);
     assert_true(wait_active(&r, 1, 2000));
     post(second, CHAT, body, strlen(body), NULL);
-    usleep(50000);
-    assert_non_null(strstr(get(&r, "/metrics", NULL), "chimere_waiting{model=\"fake\"} 1"));
+    wait_waiting(&r, 1);
     close(second);
-    usleep(100000 * TEST_SLOWNESS);
-    assert_non_null(strstr(get(&r, "/metrics", NULL), "chimere_waiting{model=\"fake\"} 0"));
+    wait_waiting(&r, 0);
     close(first);
     assert_true(wait_active(&r, 0, 2000));
     rig_close(&r);
@@ -551,7 +558,7 @@ static void test_queue_full(void **state) {
     post(a, CHAT, body, strlen(body), NULL);
     assert_true(wait_active(&r, 1, 2000));
     post(b, CHAT, body, strlen(body), NULL);
-    usleep(100000);
+    wait_waiting(&r, 1);
     const char *answer = call(&r, CHAT, "{" HI ",\"stream\":true}");
     assert_int_equal(status_of(answer), 429);
     assert_non_null(strstr(answer, "Retry-After: "));
@@ -706,7 +713,7 @@ static void test_drain(void **state) {
     struct rig r;
     static const char body[] = "{" HI ",\"max_tokens\":40,\"ignore_eos\":true}";
     (void)state;
-    rig_open(&r, NULL, 20000, (struct serve_params){0}, 4);
+    rig_open(&r, NULL, 20000 * TEST_SLOWNESS, (struct serve_params){0}, 4);
     assert_int_equal(status_of(get(&r, "/health/ready", NULL)), 200);
     int fd = dial(&r);
     post(fd, CHAT, body, strlen(body), NULL);
