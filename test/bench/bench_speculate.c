@@ -143,7 +143,8 @@ static void fill_prompt(char *out, size_t size, const struct kind *k, int i) {
 }
 
 /* Decoding time per token, in ms. */
-static double answer(struct bed *b, struct side *s, const struct kind *k, int i, struct tally *t) {
+static double answer(struct bed *b, struct side *s, const struct kind *k, int i, int scope,
+                     struct tally *t) {
     char text[4096];
     int32_t *ids = NULL;
     size_t n = 0;
@@ -167,7 +168,7 @@ static double answer(struct bed *b, struct side *s, const struct kind *k, int i,
                            .p.n_prompt = (int32_t)n,
                            .p.max_tokens = MAX_TEXT,
                            .p.no_cache = true,
-                           .p.scope = b->is_warm ? 0 : (uint64_t)i + 1,
+                           .p.scope = b->is_warm ? 0 : (uint64_t)scope,
                            .on_token = collect,
                            .on_done = ended,
                            .ud = s};
@@ -211,12 +212,12 @@ static int compare(struct bed *b, const struct kind *k, int n_pair) {
     double ratios[MAX_PAIR], plain[MAX_PAIR];
     struct tally t[2] = {{0}};
     int n_same = 0;
-    for (int i = -1; i < n_pair; i++) { /* the first warms up */
+    for (int i = -1; i < n_pair; i++) { /* the first warms up, as a caller of its own */
         double ms[2];
         if (!i) memset(t, 0, sizeof t);
         for (int turn = 0; turn < 2; turn++) {
             int which = (i + 1 + turn) % 2;
-            ms[which] = answer(b, &b->sides[which], k, i < 0 ? 0 : i, &t[which]);
+            ms[which] = answer(b, &b->sides[which], k, i < 0 ? 0 : i, i + 2, &t[which]);
         }
         if (i < 0) continue;
         ratios[i] = ms[0] / ms[1];
