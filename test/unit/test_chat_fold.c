@@ -118,8 +118,34 @@ static void test_allocation_failure(void **state) {
     chat_template_free(t);
 }
 
+/* Firefunction's templates read the tools as a text and the date, both by names of their own. */
+static void test_functions(void **state) {
+    static const char text[] =
+        "{% for m in messages %}{{ m.content }}{% endfor %}|{{ functions }}|{{ datetime }}";
+    static const struct tm day = {.tm_year = 126, .tm_mon = 10, .tm_mday = 26};
+    struct chat_template *t;
+    (void)state;
+    assert_int_equal(chat_template_new(&t, text, strlen(text), NULL), 0);
+    assert_true(chat_template_caps(t)->has_tools);
+    for (int tools = 0; tools < 2; tools++) {
+        struct chat_prompt p;
+        struct err e = {0};
+        json_t *c = json_pack("{s:[{s:s,s:s}]}", "messages", "role", "user", "content", "hi");
+        if (tools) json_object_set_new(c, "tools", json_pack("[{s:s}]", "type", "function"));
+        if (chat_render(t, c, false, &day, &p, &e)) fail_msg("%s", e.text);
+        static const char *const want[] = {"hi||Nov 26 2026 00:00:00",
+                                           "hi|[\n  {\n    \"type\": \"function\"\n  }\n]|Nov 26"};
+        assert_memory_equal(p.out.text.p, want[tools], strlen(want[tools]));
+        assert_null(json_object_get(c, "functions")); /* the caller's context is untouched */
+        chat_prompt_fini(&p);
+        json_decref(c);
+    }
+    chat_template_free(t);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_functions),
         cmocka_unit_test(test_taken),
         cmocka_unit_test(test_refused),
         cmocka_unit_test(test_none_known),

@@ -4,6 +4,7 @@
  * result, so that a template is fed what it understands: arguments as object or as JSON text, content
  * as string or as parts, null or empty content beside tool calls. */
 #include <string.h>
+#include <time.h>
 
 #include "base/mem.h"
 #include "base/str.h"
@@ -17,6 +18,8 @@ struct chat_template {
     bool calls_need_null; /* tool calls show only beside null content */
     bool calls_need_text; /* tool calls show only beside string content */
     bool has_developer;   /* knows the role; else it is a system message */
+    bool
+        wants_functions; /* firefunction's: tools as a text, and the date, under names of its own */
 };
 
 /* ---- probes ---- */
@@ -29,6 +32,27 @@ static bool is_trusted(const char *top, const char *key, const char *s, size_t n
     for (size_t i = 0; i < sizeof roles / sizeof *roles; i++)
         if (strlen(roles[i]) == n && memcmp(roles[i], s, n) == 0) return true;
     return false;
+}
+
+static int put_dump(const char *p, size_t n, void *arg) { return buf_put(arg, p, n); }
+
+/* What a template of firefunction's kind reads instead of `tools` and strftime_now. */
+static void add_functions(const struct chat_template *t, json_t *context, const struct tm *now) {
+    char date[64];
+    time_t seconds = time(NULL);
+    struct tm clock;
+    if (!t->wants_functions) return;
+    if (!now) now = localtime_r(&seconds, &clock);
+    json_t *tools = json_object_get(context, "tools");
+    struct buf text;
+    buf_init(&text, 64u << 20);
+    if (json_array_size(tools)) json_dump_callback(tools, put_dump, &text, JSON_INDENT(2));
+    if (!json_object_get(context, "functions"))
+        json_object_set_new(context, "functions", json_stringn(text.n ? text.p : "", text.n));
+    buf_fini(&text);
+    if (!json_object_get(context, "datetime") && now &&
+        strftime(date, sizeof date, "%b %d %Y %H:%M:%S %Z", now))
+        json_object_set_new(context, "datetime", json_string(date));
 }
 
 /* Renders messages (stolen) and looks for a word; also not for `without`. */
@@ -44,6 +68,7 @@ static bool shows(const struct chat_template *t, json_t *messages, const char *w
         json_pack("{s:o,s:o,s:n,s:b,s:s,s:s}", "messages", messages, "tools", tools, "documents",
                   "add_generation_prompt", 0, "bos_token", "", "eos_token", "");
     struct jinja_output out = {0};
+    if (context) add_functions(t, context, &epoch);
     bool ok = context && jinja_render(t->jinja, context, &env, &out, NULL) == 0;
     if (ok) ok = memmem(out.text.p, out.text.n, word, strlen(word)) != NULL;
     if (ok && without) ok = memmem(out.text.p, out.text.n, without, strlen(without)) == NULL;
@@ -125,6 +150,8 @@ int chat_template_new(struct chat_template **out, const char *text, size_t n, st
     t->caps.has_reasoning = t->caps.think != NULL;
     t->caps.takes_enable_thinking = jinja_mentions(t->jinja, "enable_thinking");
     t->has_developer = jinja_mentions(t->jinja, "developer");
+    t->wants_functions =
+        jinja_mentions(t->jinja, "functions") && jinja_mentions(t->jinja, "datetime");
     probe(t);
     *out = t;
     return 0;
@@ -196,8 +223,6 @@ static int fit_content(const struct chat_template *t, json_t *m, struct err *e) 
     }
     return 0;
 }
-
-static int put_dump(const char *p, size_t n, void *arg) { return buf_put(arg, p, n); }
 
 /* Arguments as a model wrote them: every number keeps its text. */
 static json_t *read_arguments(const char *text, size_t n) {
@@ -283,6 +308,7 @@ static int render_fitted(const struct chat_template *t, json_t *context, bool fo
                          const struct jinja_env *env, struct chat_prompt *prompt, struct err *e) {
     json_t *fitted = fit(t, context, fold, e), *messages = json_object_get(fitted, "messages");
     if (!fitted) return e ? e->code : CHIMERE_EFORMAT;
+    add_functions(t, fitted, env ? env->now : NULL);
     int rc = jinja_render(t->jinja, fitted, env, &prompt->out, e);
     if (!rc && !fold && chat_drops_system(messages, prompt->out.text.p, prompt->out.text.n))
         rc = err_set(e, CHIMERE_EFORMAT, "messages: the template skips a system message");
