@@ -138,9 +138,21 @@ static bool is_allowed_host(const struct server *s, const char *host) {
     return false;
 }
 
+/* http://localhost:3000 and its like: a page of this machine, whatever its port. */
+static bool is_local_origin(const char *origin) {
+    char name[256];
+    const char *host = strstr(origin, "://");
+    return host && split_host(host + 3, name, sizeof name) &&
+           (strcasecmp(name, "localhost") == 0 || strcmp(name, "127.0.0.1") == 0 ||
+            strcmp(name, "::1") == 0);
+}
+
 bool check_origin_allowed(const struct server *s, const char *origin) {
-    for (size_t i = 0; i < s->p.n_origin; i++)
-        if (strcmp(s->p.origins[i], "*") == 0 || strcmp(s->p.origins[i], origin) == 0) return true;
+    for (size_t i = 0; i < s->p.n_origin; i++) {
+        const char *o = s->p.origins[i];
+        if (strcmp(o, "*") == 0 || strcmp(o, origin) == 0) return true;
+        if (strcmp(o, "localhost") == 0 && is_local_origin(origin)) return true;
+    }
     return false;
 }
 

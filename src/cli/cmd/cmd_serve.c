@@ -60,7 +60,7 @@ const struct cfg_opt serve_options[] = {
     {"tls-cert", 0, CFG_STR, "FILE", NULL, 0, 0, NULL, "certificate chain, PEM"},
     {"tls-key", 0, CFG_STR, "FILE", NULL, 0, 0, NULL, "its private key, PEM"},
     {"cors", 0, CFG_LIST, "ORIGIN", NULL, 0, 0, NULL,
-     "web page that may call, such as http://localhost:3000; '*': any"},
+     "web page that may call, such as http://localhost:3000; localhost: of this machine; '*': any"},
     {"allowed-host", 0, CFG_LIST, "NAME", NULL, 0, 0, NULL,
      "name that this server is called by, beside addresses and the machine's own; '*': any"},
     {"max-body", 0, CFG_BYTES, "SIZE", "16M", 0, 0, NULL, "largest request"},
