@@ -147,9 +147,7 @@ static void put_extra(struct gen *g, struct gen_choice *c, struct buf *out) {
     buf_clear(&c->probs[1]);
 }
 
-/* What the answer was sampled with. */
-static void put_settings(struct gen *g, struct buf *out) {
-    const struct request *a = &g->request;
+void api_llama_settings(const struct request *a, int32_t n_top, bool stream, struct buf *out) {
     const struct sampler_params *p = &a->sampling;
     const struct {
         const char *name;
@@ -169,13 +167,12 @@ static void put_settings(struct gen *g, struct buf *out) {
         {"dry_base", p->dry_base},
     };
     buf_printf(out,
-               ",\"generation_settings\":{\"seed\":%lld,\"n_predict\":%d,\"max_tokens\":%d,"
+               "{\"seed\":%lld,\"n_predict\":%d,\"max_tokens\":%d,"
                "\"top_k\":%d,\"repeat_last_n\":%d,\"mirostat\":%d,\"n_probs\":%d,"
                "\"ignore_eos\":%s,\"stream\":%s",
                (long long)p->seed, a->max_tokens > 0 ? a->max_tokens : -1,
                a->max_tokens > 0 ? a->max_tokens : -1, p->top_k, p->penalty_last_n, p->mirostat,
-               g->n_top > 0 ? g->n_top : 0, p->ignore_eos ? "true" : "false",
-               g->stream ? "true" : "false");
+               n_top > 0 ? n_top : 0, p->ignore_eos ? "true" : "false", stream ? "true" : "false");
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         char text[32];
         snprintf(text, sizeof text, "%.6g", rows[i].value); /* a float's own digits */
@@ -207,7 +204,8 @@ static void put_stop(struct gen *g, struct gen_choice *c, struct buf *out) {
     buf_printf(out, ",\"has_new_line\":%s,\"id_slot\":%d",
                c->content.n && memchr(c->content.p, '\n', c->content.n) ? "true" : "false",
                g->request.slot < 0 ? 0 : g->request.slot);
-    put_settings(g, out);
+    buf_puts(out, ",\"generation_settings\":");
+    api_llama_settings(&g->request, g->n_top, g->stream, out);
     api_put_timings(g, out);
     api_put_verbose(g, out);
 }

@@ -4,6 +4,8 @@
 
 #include <jansson.h>
 
+#include "backend/request.h"
+#include "base/buf.h"
 #include "base/err.h"
 #include "serve/http.h"
 #include "text/tok/tok.h"
@@ -13,6 +15,9 @@ void api_infill(struct http_request *r);
 void api_count_input(struct http_request *r);
 void api_count_chat(struct http_request *r);
 void api_adapters(struct http_request *r);
+
+/* An object of what an answer is sampled with, by llama-server's names; n_top: log-probabilities per token. */
+void api_llama_settings(const struct request *a, int32_t n_top, bool stream, struct buf *out);
 
 /* The prompt that asks a model to write what stands between before + more and after; files (NULL: none) come
  * first. *out: token ids, new. */

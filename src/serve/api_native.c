@@ -4,6 +4,7 @@
 
 #include "base/clock.h"
 #include "serve/api.h"
+#include "serve/api_llama.h"
 #include "serve/http_impl.h"
 #include "serve/json_out.h"
 #include "serve/native.h"
@@ -154,10 +155,35 @@ void native_template(struct http_request *r) {
 
 /* ---- what runs ---- */
 
+/* What llama-server's clients look for: the context of one answer, and samplers where a request names none. */
+static int put_defaults(const struct server *s, const struct backend *b, struct buf *out,
+                        struct err *e) {
+    struct request a;
+    struct fields f = {.request = &a, .tok = b->model->tok};
+    request_init(&a);
+    a.sampling.seed = (uint64_t)-1; /* drawn for each request */
+    int rc = fields_defaults(&f, s->p.defaults, e);
+    buf_printf(out, ",\"default_generation_settings\":{\"n_ctx\":%lld,\"params\":",
+               (long long)engine_ctx(b->model->engine));
+    api_llama_settings(&a, 0, false, out);
+    buf_putc(out, '}');
+    request_fini(&a);
+    return rc;
+}
+
+/* The file's name, not where it lies: every key may read this. */
+static void put_file(const struct backend_model *m, struct buf *out) {
+    const struct gguf *g = backend_model_file(m);
+    const char *path = g ? gguf_path(g, 0) : "", *slash = strrchr(path, '/');
+    buf_puts(out, ",\"model_path\":");
+    json_out_string(out, slash ? slash + 1 : path);
+}
+
 void native_props(struct http_request *r) {
     struct server *s = http_server(r);
     const struct backend *b = catalog_at(s->p.catalog, 0);
     struct buf out;
+    struct err e = {0};
     buf_init(&out, 4 << 20);
     buf_puts(&out, "{\"model\":");
     json_out_string(&out, b->name);
@@ -177,6 +203,12 @@ void native_props(struct http_request *r) {
                    ",\"chat\":{\"tool_calls\":\"%s\",\"system\":%s,\"tools\":%s,\"reasoning\":%s}",
                    chat_calls_name(c->calls), c->has_system ? "true" : "false",
                    c->has_tools ? "true" : "false", c->has_reasoning ? "true" : "false");
+    }
+    put_file(b->model, &out);
+    if (put_defaults(s, b, &out, &e)) {
+        buf_fini(&out);
+        http_fail(r, &e);
+        return;
     }
     buf_printf(&out, ",\"loras\":%d,\"max_body_bytes\":%zu}", b->model->n_lora,
                s->p.max_body_bytes);

@@ -68,7 +68,7 @@ static int begin(struct http_request *r, const json_t *q, bool pairs, struct vec
     return x->v ? 0 : err_set(e, CHIMERE_ENOMEM, "out of memory");
 }
 
-/* Token ids as the text that they stand for; *out is new. */
+/* Token ids, and texts between them, as the text that they stand for; *out is new. */
 static int detokenize(const struct tok *tok, const json_t *ids, const char *where, json_t **out,
                       struct err *e) {
     struct tok_stream stream;
@@ -83,6 +83,11 @@ static int detokenize(const struct tok *tok, const json_t *ids, const char *wher
     buf_init(&text, MAX_OUT);
     json_array_foreach(ids, i, v) {
         json_int_t id = json_integer_value(v);
+        if (json_is_string(v)) {
+            buf_put(&text, piece, tok_stream_flush(&stream, piece));
+            buf_put(&text, json_string_value(v), json_string_length(v));
+            continue;
+        }
         if (!json_is_integer(v) || id < 0 || id >= tok_n_vocab(tok)) {
             rc = err_set(e, CHIMERE_EINVAL, "%s: expected token ids below %u", where,
                          tok_n_vocab(tok));
@@ -108,12 +113,12 @@ static int one_text(struct vectors *x, const json_t *text, const char *where, st
     pthread_mutex_unlock(&x->s->embed_lock);
     x->n_tok += n_tok;
     if (!rc && cut)
-        rc = err_set(e, CHIMERE_ELIMIT, "%s: longer than this model's context of %d tokens", where,
+        rc = err_set(e, CHIMERE_ELIMIT, "%s: too large, this model's context has %d tokens", where,
                      n_tok);
     return rc;
 }
 
-/* A text or a list of token ids. */
+/* A text, or a list of token ids and texts. */
 static int one(struct vectors *x, const json_t *text, const char *where, struct err *e) {
     json_t *own;
     if (!json_is_array(text)) return one_text(x, text, where, e);

@@ -4,7 +4,7 @@ import { after, before, test } from "node:test";
 import { key, question, serve } from "./serve.mjs";
 
 let server;
-before(async () => { server = await serve("--no-odo", "--ctx", "1024"); });
+before(async () => { server = await serve("--no-odo", "--ctx", "1024", "--temp", "0.25", "--cors", "localhost"); });
 after(async () => assert.equal(await server.stop(), 0));
 
 const headers = { authorization: `Bearer ${key}` };
@@ -68,4 +68,23 @@ test("counts, adapters, reranking's other name", async () => {
     assert.equal((await call("/v1/chat/completions/input_tokens", { messages })).input_tokens, n_tokens);
     assert.deepEqual((await call("/lora-adapters")).list, []);
     assert.match((await call("/reranking", { query: "a", documents: ["b"] })).error.message, /embedding model/);
+});
+
+test("props: the file, the context and the samplers of a request that names none", async () => {
+    const props = await call("/props");
+    assert.equal(props.model_path, "chimere-nano.gguf");
+    assert.equal(props.default_generation_settings.n_ctx, 1024);
+    assert.equal(props.default_generation_settings.params.temperature, 0.25);
+    assert.equal(props.default_generation_settings.params.seed, -1);
+});
+
+test("--cors localhost lets pages of this machine call, whatever their port", async () => {
+    const ask = (origin) => fetch(server.url + "/completion", { method: "OPTIONS", headers: { origin, "access-control-request-method": "POST" } });
+    for (const origin of ["http://localhost", "https://localhost:8080", "http://127.0.0.1:3000", "http://[::1]:1"]) {
+        const r = await ask(origin);
+        assert.equal(r.status, 204, origin);
+        assert.equal(r.headers.get("access-control-allow-origin"), origin);
+    }
+    for (const origin of ["http://localhost.evil.com", "http://notlocalhost", "http://evil.com:80", "null"])
+        assert.equal((await ask(origin)).status, 403, origin);
 });

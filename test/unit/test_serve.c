@@ -863,6 +863,15 @@ static void test_vectors(void **state) {
     assert_true(json_equal(json_object_get(json_array_get(data, 0), "embedding"),
                            json_object_get(json_array_get(data, 1), "embedding")));
     json_decref(j);
+    /* the vocabulary's first word after five marks: a list of ids and texts is one text */
+    j = body_of(call(&r, "/v1/embeddings", "{\"input\":[[6],[6,\" gold\"],\"car gold\"]}"));
+    data = json_object_get(j, "data");
+    assert_int_equal(json_array_size(data), 3);
+    assert_false(json_equal(json_object_get(json_array_get(data, 0), "embedding"),
+                            json_object_get(json_array_get(data, 1), "embedding")));
+    assert_true(json_equal(json_object_get(json_array_get(data, 1), "embedding"),
+                           json_object_get(json_array_get(data, 2), "embedding")));
+    json_decref(j);
     /* its score is the share of the first meaning: [CLS] car [SEP] gold gold gold [SEP] */
     const char *both = ranked(&r, "");
     assert_memory_equal(both, "2:", 2);
