@@ -113,6 +113,9 @@ if(TARGET cmocka AND NOT CHIMERE_FUZZ)
   target_link_libraries(llama_engine PRIVATE libchimere cmocka)
   set_target_properties(llama_engine PROPERTIES RUNTIME_OUTPUT_DIRECTORY test)
 endif()
+add_executable(tiny_rerank EXCLUDE_FROM_ALL test/peers/tiny_rerank.c) # for test/peers/llama_server.py
+target_link_libraries(tiny_rerank PRIVATE libchimere)
+set_target_properties(tiny_rerank PROPERTIES RUNTIME_OUTPUT_DIRECTORY test)
 
 file(GLOB cli_tests CONFIGURE_DEPENDS test/cli/test_*.sh)
 foreach(script ${cli_tests})

@@ -52,14 +52,22 @@ def fetch(folder):
     return tree / "tools" / "server" / "tests", version
 
 
-def run(tests, names, only, program):
+def make_reranker(build, folder):
+    """A cross-encoder that knows the words of their documents (tiny_rerank.c)."""
+    out = folder / "rerank.gguf"
+    subprocess.run(["cmake", "--build", str(build), "--target", "tiny_rerank"], check=True, stdout=subprocess.DEVNULL)
+    subprocess.run([str(build / "test" / "tiny_rerank"), str(out)], check=True)
+    return out
+
+
+def run(tests, names, only, program, reranker):
     """Of each test its outcome, failing line and text."""
     results = {}
     for name in names:
         out = tests / "results.json"
         out.unlink(missing_ok=True)
         (tests / "tmp").mkdir(exist_ok=True)
-        environment = {**os.environ, "CHIMERE": str(program), "LLAMA_SERVER_RESULTS": str(out),
+        environment = {**os.environ, "CHIMERE": str(program), "RERANKER": str(reranker), "LLAMA_SERVER_RESULTS": str(out),
                        "PYTHONPATH": f"{HERE}{os.pathsep}{tests}"}
         command = [sys.executable, "-m", "pytest", "-q", "--noconftest", "-p", "llama_server_plugin", "-p", "no:cacheprovider",
                    "-m", "not slow", f"unit/test_{name}.py", *(["-k", only] if only else [])]
@@ -127,7 +135,8 @@ def main():
         if not importlib.util.find_spec(name):
             skip(f"the package {name} is not there; pip install {name}")
     tests, version = fetch(a.folder)
-    results, rows, marked = run(tests, a.files.split(","), a.only, a.program.resolve()), read_marks(), {}
+    reranker = make_reranker(a.program.resolve().parent, a.folder.resolve())
+    results, rows, marked = run(tests, a.files.split(","), a.only, a.program.resolve(), reranker), read_marks(), {}
     for file, of_file in results.items():
         marked[file] = {}
         for test, result in of_file.items():

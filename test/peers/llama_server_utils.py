@@ -76,7 +76,7 @@ class ServerProcess:
         if self.server_embeddings:
             out += ["--embedding-model", nano]
         if self.server_reranking:
-            out += ["--rerank-model", nano]
+            out += ["--rerank-model", os.environ["RERANKER"]]
         if self.debug:
             out.append("--verbose")
         if self.server_metrics:
