@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# live.sh [FOLDER]: runs coding agents and clients themselves, from npm, against `chimere serve` on loopback, and prints
-# a row of docs/compatibility.md for each. Needs node, npm and the network for the installation only; telemetry and
-# updates are off. FOLDER keeps the packages (default: a new one). The model is chimere-nano with a header that allows
+# live.sh [FOLDER]: runs coding agents and clients themselves, from npm and PyPI, against `chimere serve` on loopback, and
+# prints a row of docs/compatibility.md for each. Needs node, npm, python3 and the network for the installation only;
+# telemetry and updates are off. FOLDER keeps the packages (default: a new one). The model is chimere-nano with a header that allows
 # 256 k positions, so that system prompts fit; what it answers there means nothing, that it answers is the test.
 set -euo pipefail
 chimere=${CHIMERE:-$(cd "$(dirname "$0")/../.." && pwd)/build/release/chimere}
@@ -9,7 +9,9 @@ folder=${1:-$(mktemp -d)}
 mkdir -p "$folder/home/project"
 cd "$folder"
 [ -f package.json ] || npm init -y >/dev/null
-npm install --silent --no-fund --no-audit @anthropic-ai/claude-code @openai/codex opencode-ai @qwen-code/qwen-code ollama
+npm install --silent --no-fund --no-audit @anthropic-ai/claude-code @openai/codex opencode-ai @qwen-code/qwen-code ollama \
+    @continuedev/cli
+[ -x venv/bin/aider ] || { python3 -m venv venv && venv/bin/pip -q install --disable-pip-version-check aider-chat; }
 node -e '
 const fs = require("fs"), b = fs.readFileSync(process.argv[1]), key = "qwen35moe.context_length";
 b.writeUInt32LE(262144, b.indexOf(key) + key.length + 4);
@@ -27,9 +29,9 @@ unset ANTHROPIC_API_KEY
 cd home/project
 question='What is 12 plus 30?'
 status=0
-# try NAME PACKAGE COMMAND...: it must end by itself, say something, and have asked us for an answer.
+# try NAME VERSION COMMAND...: it must end by itself, say something, and have asked us for an answer.
 try() {
-    local name=$1 package=$2 before after said result=ok
+    local name=$1 version=$2 before after said result=ok
     shift 2
     before=$(asked)
     said=$(timeout 300 "$@" </dev/null 2>err.txt) || result="failed ($?)"
@@ -37,16 +39,29 @@ try() {
     [ -n "$said" ] || result="said nothing"
     [ "$after" -gt "$before" ] || result="asked nothing"
     [ "$result" = ok ] || { status=1; tail -3 err.txt >&2; }
-    echo "| $name | $(node -p "require('$folder/node_modules/$package/package.json').version") | $(date -u +%Y-%m-%d) | $result |"
+    echo "| $name | $version | $(date -u +%Y-%m-%d) | $result |"
 }
+of() { node -p "require('$folder/node_modules/$1/package.json').version"; }
 asked() { curl -s "$url/metrics" | sed -n 's/^chimere_generated_tokens_total //p'; }
 
-try "Claude Code" @anthropic-ai/claude-code "$chimere" launch --url "$url" claude -p "$question" --max-turns 2
-try Codex @openai/codex "$chimere" launch --url "$url" codex exec --skip-git-repo-check "$question"
-try opencode opencode-ai "$chimere" launch --url "$url" opencode run "$question"
-OPENAI_API_KEY=none OPENAI_BASE_URL=$url/v1 OPENAI_MODEL=chimere-nano try qwen-code @qwen-code/qwen-code \
+try "Claude Code" "$(of @anthropic-ai/claude-code)" "$chimere" launch --url "$url" claude -p "$question" --max-turns 2
+try Codex "$(of @openai/codex)" "$chimere" launch --url "$url" codex exec --skip-git-repo-check "$question"
+try opencode "$(of opencode-ai)" "$chimere" launch --url "$url" opencode run "$question"
+OPENAI_API_KEY=none OPENAI_BASE_URL=$url/v1 OPENAI_MODEL=chimere-nano try qwen-code "$(of @qwen-code/qwen-code)" \
     qwen --auth-type openai -p "$question"
-try ollama-js ollama node --input-type=module -e "
+OPENAI_API_KEY=none OPENAI_API_BASE=$url/v1 try aider "$("$folder/venv/bin/pip" show aider-chat | sed -n 's/^Version: //p')" \
+    "$folder/venv/bin/aider" --model openai/chimere-nano --no-analytics --no-check-update --no-show-model-warnings \
+    --no-show-release-notes --no-git --yes-always --message "$question" --exit
+mkdir -p "$HOME/.continue"
+cat >"$HOME/.continue/config.yaml" <<END
+name: local
+version: 1.0.0
+schema: v1
+models:
+  - {name: chimere-nano, provider: openai, model: chimere-nano, apiBase: "$url/v1", apiKey: none, roles: [chat]}
+END
+CONTINUE_TELEMETRY_ENABLED=0 try "Continue (cn)" "$(of @continuedev/cli)" cn -p "$question" --config "$HOME/.continue/config.yaml"
+try ollama-js "$(of ollama)" node --input-type=module -e "
 import { Ollama } from '$folder/node_modules/ollama/dist/index.mjs';
 const o = new Ollama({ host: '$url' }), model = (await o.list()).models[0].name;
 for await (const part of await o.chat({ model, messages: [{ role: 'user', content: '$question' }], stream: true }))
