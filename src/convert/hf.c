@@ -7,7 +7,7 @@
 
 #include "base/log.h"
 #include "base/mem.h"
-#include "convert/hf_impl.h"
+#include "convert/hf_vocab_impl.h"
 #include "format/quant.h"
 
 /* The row whose GGUF name is given. */

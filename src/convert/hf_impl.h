@@ -4,7 +4,6 @@
 
 #include <jansson.h>
 
-#include "base/map.h"
 #include "base/pool.h"
 #include "base/str.h"
 #include "convert/hf.h"
@@ -56,40 +55,5 @@ int hf_check_fields(const struct hf *h, struct err *e);
 const struct st_tensor *hf_find(const struct hf *h, const char *pattern, int32_t il,
                                 int32_t expert);
 int hf_add_tensors(struct hf *h, struct err *e); /* plans and streams all tensors */
-
-/* ---- hf_tokens.c ---- */
-
-enum hf_vocab_model { HF_BPE, HF_SPM, HF_UNIGRAM, HF_WORDPIECE };
-
-struct hf_vocab {
-    enum hf_vocab_model model;
-    struct slice *pieces; /* owned [n]; text in `text` */
-    int32_t *kinds;       /* owned [n]: GGUF token types; 0: a hole */
-    float *scores;        /* owned [n] */
-    uint32_t n, cap;
-    struct slice *merges; /* owned [n_merges]: "left right" */
-    size_t n_merges, cap_merges;
-    struct arena text;
-    struct map ids;                                              /* piece -> id */
-    json_t *added, *normalizer, *pre_tokenizer, *post_processor; /* owned, may be NULL */
-    int64_t unk_id;                                              /* -1: none */
-    bool ignore_merges;
-    char unk[64];
-};
-
-/* In every case to be ended by hf_vocab_fini. text is NUL-terminated behind n; name is for errors. */
-int hf_vocab_read(struct hf_vocab *v, const char *dir, struct err *e);
-int hf_vocab_parse(struct hf_vocab *v, const char *text, size_t n, const char *name, struct err *e);
-void hf_vocab_fini(struct hf_vocab *v);
-int64_t hf_vocab_id(const struct hf_vocab *v, const char *piece, size_t n); /* -1: none */
-
-/* ---- hf_pre.c ---- */
-
-/* Name of the pre-tokenizer that GGUF files use, or CHIMERE_EUNSUPPORTED. */
-int hf_pre_name(const struct hf_vocab *v, const char **name, struct err *e);
-
-/* ---- hf_vocab.c ---- */
-
-int hf_put_vocab(const struct hf *h, struct gguf_writer *w, struct err *e);
 
 #endif

@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "base/buf.h"
-#include "convert/hf_impl.h"
+#include "convert/hf_vocab_impl.h"
 
 #define SEP "\001"
 #define ABBR "(?i:'s|'t|'re|'ve|'m|'ll|'d)"
@@ -143,8 +143,8 @@ static bool is_deepseek_llm(const char *steps) {
 
 int hf_pre_name(const struct hf_vocab *v, const char **name, struct err *e) {
     struct buf b;
+    if ((*name = v->pre)) return 0;
     buf_init(&b, 1 << 16);
-    *name = NULL;
     bool told = describe(&b, v->pre_tokenizer, 0) && !b.failed && b.n;
     if (told && is_deepseek_llm(b.p)) *name = "deepseek-llm";
     for (size_t i = 0; told && !*name && i < sizeof table / sizeof table[0]; i++)

@@ -9,7 +9,7 @@
 
 #include "base/file.h"
 #include "base/mem.h"
-#include "convert/hf_impl.h"
+#include "convert/hf_vocab_impl.h"
 #include "format/json_scan.h"
 #include "text/tok/tok.h"
 
@@ -22,18 +22,12 @@ struct members {
         ignore_merges; /* of model */
 };
 
-struct reader {
-    struct hf_vocab *v;
-    const char *path;
-    struct err *e;
-};
-
-static int bad(const struct reader *r, const struct json_scan *s) {
+static int bad(const struct hf_reader *r, const struct json_scan *s) {
     return err_set(r->e, CHIMERE_EFORMAT, "%s: byte %zu: expected %s", r->path,
                    (size_t)(s->p - s->start), s->expected ? s->expected : "a value");
 }
 
-static int no_memory(const struct reader *r) {
+static int no_memory(const struct hf_reader *r) {
     return err_set(r->e, CHIMERE_ENOMEM, "%s: out of memory", r->path);
 }
 
@@ -64,7 +58,7 @@ static bool is_text(struct slice raw, const char *text) {
 
 /* ---- growing arrays ---- */
 
-static int need_ids(const struct reader *r, uint64_t n) {
+static int need_ids(const struct hf_reader *r, uint64_t n) {
     struct hf_vocab *v = r->v;
     if (n > ARCH_MAX_VOCAB)
         return err_set(r->e, CHIMERE_ELIMIT, "%s: vocabulary: expected ids below %d, got %" PRIu64,
@@ -99,7 +93,7 @@ static int need_ids(const struct reader *r, uint64_t n) {
 }
 
 /* Text of a raw JSON string in the arena. */
-static int keep(const struct reader *r, struct slice raw, struct slice *out) {
+static int keep(const struct hf_reader *r, struct slice raw, struct slice *out) {
     size_t n;
     char *p = arena_alloc(&r->v->text, raw.n + 1);
     if (!p) return no_memory(r);
@@ -109,7 +103,7 @@ static int keep(const struct reader *r, struct slice raw, struct slice *out) {
     return 0;
 }
 
-static int set_piece(const struct reader *r, uint64_t id, struct slice text, int32_t kind) {
+int hf_vocab_put(const struct hf_reader *r, uint64_t id, struct slice text, int32_t kind) {
     int rc = need_ids(r, id + 1);
     if (rc) return rc;
     r->v->pieces[id] = text;
@@ -121,7 +115,7 @@ static int set_piece(const struct reader *r, uint64_t id, struct slice text, int
 /* ---- vocabulary and merges ---- */
 
 /* {"piece": id, ...} */
-static int read_vocab_object(const struct reader *r, struct json_scan *s) {
+static int read_vocab_object(const struct hf_reader *r, struct json_scan *s) {
     bool first = true;
     int rc = 0;
     json_open(s, '{');
@@ -133,13 +127,13 @@ static int read_vocab_object(const struct reader *r, struct json_scan *s) {
         if (!rc && id < r->v->n && r->v->kinds[id])
             rc = err_set(r->e, CHIMERE_EFORMAT,
                          "%s: vocabulary: id %" PRIu64 ": expected once, got twice", r->path, id);
-        if (!rc) rc = set_piece(r, id, text, TOK_NORMAL);
+        if (!rc) rc = hf_vocab_put(r, id, text, TOK_NORMAL);
     }
     return rc;
 }
 
 /* [["piece", score], ...] */
-static int read_vocab_list(const struct reader *r, struct json_scan *s) {
+static int read_vocab_list(const struct hf_reader *r, struct json_scan *s) {
     bool first = true;
     int rc = 0;
     json_open(s, '[');
@@ -153,13 +147,13 @@ static int read_vocab_list(const struct reader *r, struct json_scan *s) {
         const char *number = s->p;
         if (!json_skip(s) || json_more(s, ']', &in_first)) break;
         rc = keep(r, raw, &text);
-        if (!rc) rc = set_piece(r, id, text, TOK_NORMAL);
+        if (!rc) rc = hf_vocab_put(r, id, text, TOK_NORMAL);
         if (!rc) r->v->scores[id] = strtof(number, NULL); /* ends at the bracket */
     }
     return rc;
 }
 
-static int push_merge(const struct reader *r, struct slice text) {
+int hf_vocab_merge(const struct hf_reader *r, struct slice text) {
     struct hf_vocab *v = r->v;
     if (v->n_merges == MERGES_MAX)
         return err_set(r->e, CHIMERE_ELIMIT, "%s: merges: expected at most %d, got more", r->path,
@@ -176,7 +170,7 @@ static int push_merge(const struct reader *r, struct slice text) {
 }
 
 /* A merge whose halves hold spaces could not be told apart again: they become U+0120, as in files. */
-static int join_pair(const struct reader *r, struct slice a, struct slice b, struct slice *out) {
+static int join_pair(const struct hf_reader *r, struct slice a, struct slice b, struct slice *out) {
     struct slice left = {NULL, 0}, right = left;
     int rc = keep(r, a, &left);
     if (!rc) rc = keep(r, b, &right);
@@ -196,7 +190,7 @@ static int join_pair(const struct reader *r, struct slice a, struct slice b, str
 }
 
 /* ["a b", ...] or [["a", "b"], ...] */
-static int read_merges(const struct reader *r, struct json_scan *s) {
+static int read_merges(const struct hf_reader *r, struct json_scan *s) {
     bool first = true;
     int rc = 0;
     json_open(s, '[');
@@ -213,13 +207,13 @@ static int read_merges(const struct reader *r, struct json_scan *s) {
                 break;
             rc = join_pair(r, a, b, &text);
         }
-        if (!rc) rc = push_merge(r, text);
+        if (!rc) rc = hf_vocab_merge(r, text);
     }
     return rc;
 }
 
-static int scan_part(const struct reader *r, struct slice raw,
-                     int (*read)(const struct reader *, struct json_scan *)) {
+static int scan_part(const struct hf_reader *r, struct slice raw,
+                     int (*read)(const struct hf_reader *, struct json_scan *)) {
     if (!raw.n) return 0;
     struct json_scan s;
     json_scan_init(&s, raw.p, raw.n);
@@ -280,7 +274,7 @@ static bool looks_special(struct slice s) {
 }
 
 /* Added tokens are control tokens or matched whole in the user's text. */
-static int read_added(const struct reader *r) {
+static int read_added(const struct hf_reader *r) {
     struct hf_vocab *v = r->v;
     size_t i;
     json_t *item;
@@ -297,7 +291,7 @@ static int read_added(const struct reader *r) {
         if (!p) return no_memory(r);
         memcpy(p, text.p, text.n);
         text.p = p;
-        int rc = set_piece(r, at, text, special ? TOK_CONTROL : TOK_USER_DEFINED);
+        int rc = hf_vocab_put(r, at, text, special ? TOK_CONTROL : TOK_USER_DEFINED);
         if (rc) return rc;
         v->scores[at] = v->model == HF_SPM ? -1000.0f : 0;
     }
@@ -316,7 +310,7 @@ static bool has_byte_level(const json_t *pre) {
     return false;
 }
 
-static int choose_model(const struct reader *r, const struct members *m) {
+static int choose_model(const struct hf_reader *r, const struct members *m) {
     struct hf_vocab *v = r->v;
     bool fallback = is_text(m->byte_fallback, "true");
     if (is_text(m->type, "\"WordPiece\"")) v->model = HF_WORDPIECE;
@@ -335,7 +329,7 @@ static int choose_model(const struct reader *r, const struct members *m) {
     return 0;
 }
 
-static int load_tree(const struct reader *r, struct slice raw, json_t **out) {
+static int load_tree(const struct hf_reader *r, struct slice raw, json_t **out) {
     json_error_t why;
     if (raw.n == 0 || is_text(raw, "null")) return 0;
     if (raw.n > TREE_MAX)
@@ -346,7 +340,7 @@ static int load_tree(const struct reader *r, struct slice raw, json_t **out) {
                 : err_set(r->e, CHIMERE_EFORMAT, "%s: expected JSON, got: %s", r->path, why.text);
 }
 
-static int read_all(const struct reader *r, const char *text, size_t n) {
+static int read_all(const struct hf_reader *r, const char *text, size_t n) {
     struct hf_vocab *v = r->v;
     struct members m = {.added = {NULL, 0}};
     struct slice model = {NULL, 0};
@@ -388,12 +382,16 @@ static int read_all(const struct reader *r, const char *text, size_t n) {
     return rc;
 }
 
-int hf_vocab_parse(struct hf_vocab *v, const char *text, size_t n, const char *name,
-                   struct err *e) {
+void hf_vocab_init(struct hf_vocab *v) {
     *v = (struct hf_vocab){.unk_id = -1};
     arena_init(&v->text, TOKENIZER_MAX);
     map_init(&v->ids, TOKENIZER_MAX);
-    const struct reader r = {v, name, e};
+}
+
+int hf_vocab_parse(struct hf_vocab *v, const char *text, size_t n, const char *name,
+                   struct err *e) {
+    hf_vocab_init(v);
+    const struct hf_reader r = {v, name, e};
     return read_all(&r, text, n);
 }
 
@@ -404,8 +402,16 @@ int hf_vocab_read(struct hf_vocab *v, const char *dir, struct err *e) {
     if (!path) return err_set(e, CHIMERE_ENOMEM, "%s: out of memory", dir);
     snprintf(path, size, "%s/tokenizer.json", dir);
     int rc = file_read(path, TOKENIZER_MAX, &text, &n, e);
-    if (rc == CHIMERE_ENOENT)
+    if (rc == CHIMERE_ENOENT) {
+        struct err other = {0};
+        int found = hf_ranked_read(v, dir, &other);
+        if (found != CHIMERE_ENOENT) {
+            mem_free(path);
+            if (found) *e = other;
+            return found;
+        }
         err_hint(e, "saving the tokenizer again with transformers writes tokenizer.json");
+    }
     if (!rc) rc = hf_vocab_parse(v, text, n, path, e);
     mem_free(text);
     mem_free(path);

@@ -7,7 +7,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/mem.h"
-#include "convert/hf_impl.h"
+#include "convert/hf_vocab_impl.h"
 #include "text/tok/tok.h"
 
 enum { TOKENIZER_CONFIG_MAX = 64 << 20, TEMPLATE_MAX = 4 << 20, MAX_EOS = 8 };
@@ -140,31 +140,35 @@ static const json_t *find_charsmap(const json_t *node, int depth) {
     return found;
 }
 
-static int put_charsmap(const struct put *p, struct err *e) {
-    const json_t *text = find_charsmap(p->v.normalizer, 0);
-    size_t n = json_string_length(text), n_out = 0;
-    if (!n) return 0;
-    unsigned char *bytes = mem_alloc(n);
+bool hf_base64(struct slice base64, char *out, size_t *n) {
+    static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     uint32_t bits = 0;
     int n_bit = 0;
-    if (!bytes) return err_set(e, CHIMERE_ENOMEM, "vocabulary: out of memory");
-    static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    for (const char *s = json_string_value(text); *s && *s != '='; s++) {
-        const char *at = strchr(digits, *s);
-        if (!at) {
-            mem_free(bytes);
-            return err_set(e, CHIMERE_EFORMAT,
-                           "%s/tokenizer.json: precompiled_charsmap: expected base64",
-                           p->h->options->dir);
-        }
+    *n = 0;
+    for (size_t i = 0; i < base64.n && base64.p[i] != '='; i++) {
+        const char *at = base64.p[i] ? strchr(digits, base64.p[i]) : NULL;
+        if (!at) return false;
         bits = bits << 6 | (uint32_t)(at - digits);
         if ((n_bit += 6) < 8) continue;
         n_bit -= 8;
-        bytes[n_out++] = (unsigned char)(bits >> n_bit);
+        out[(*n)++] = (char)(bits >> n_bit);
     }
-    gguf_put_array(p->w, "tokenizer.ggml.precompiled_charsmap", GGUF_U8, bytes, n_out);
+    return true;
+}
+
+static int put_charsmap(const struct put *p, struct err *e) {
+    const json_t *text = find_charsmap(p->v.normalizer, 0);
+    size_t n = json_string_length(text), n_out;
+    if (!n) return 0;
+    char *bytes = mem_alloc(n);
+    if (!bytes) return err_set(e, CHIMERE_ENOMEM, "vocabulary: out of memory");
+    bool ok = hf_base64((struct slice){json_string_value(text), n}, bytes, &n_out);
+    if (ok) gguf_put_array(p->w, "tokenizer.ggml.precompiled_charsmap", GGUF_U8, bytes, n_out);
     mem_free(bytes);
-    return 0;
+    return ok ? 0
+              : err_set(e, CHIMERE_EFORMAT,
+                        "%s/tokenizer.json: precompiled_charsmap: expected base64",
+                        p->h->options->dir);
 }
 
 static void put_spaces(const struct put *p) {

