@@ -73,11 +73,11 @@ static bool is_near(const struct sketch *a, const struct sketch *b) {
     return same >= SAME;
 }
 
-bool learn_holds_out(const char *question) {
-    return hash_words(question, strlen(question)) % HELD_OUT_OF == 0;
-}
+uint64_t learn_text_hash(const char *text) { return hash_words(text, strlen(text)); }
 
-static char *masked(const char *text, size_t *n_secret) {
+bool learn_holds_out(const char *question) { return learn_text_hash(question) % HELD_OUT_OF == 0; }
+
+char *learn_masked(const char *text, size_t *n_secret) {
     struct buf b;
     buf_init(&b, 2 * COLLECT_MAX_TEXT);
     *n_secret += mask_secrets(&b, text, strlen(text));
@@ -88,8 +88,8 @@ static char *masked(const char *text, size_t *n_secret) {
 static int put(struct collector *c, const struct store_quality *q, double worth) {
     struct learn_day *d = c->day;
     struct sketch s = sketch_of(q->question);
-    s.question = hash_words(q->question, strlen(q->question));
-    s.answer = hash_words(q->answer, strlen(q->answer));
+    s.question = learn_text_hash(q->question);
+    s.answer = learn_text_hash(q->answer);
     size_t at = 0;
     while (at < d->n && !is_near(&s, &c->sketches[at])) at++;
     if (at < d->n) {
@@ -101,8 +101,8 @@ static int put(struct collector *c, const struct store_quality *q, double worth)
         d->n_same++;
         return 0;
     }
-    struct learn_item x = {.question = masked(q->question, &d->n_secret),
-                           .answer = masked(q->answer, &d->n_secret),
+    struct learn_item x = {.question = learn_masked(q->question, &d->n_secret),
+                           .answer = learn_masked(q->answer, &d->n_secret),
                            .worth = worth,
                            .id = q->id,
                            .at_ms = q->at_ms};

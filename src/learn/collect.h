@@ -33,5 +33,9 @@ void learn_day_fini(struct learn_day *d);
 
 /* Whether a question is held out. */
 bool learn_holds_out(const char *question);
+/* The same for texts that differ in case, punctuation and spaces alone. */
+uint64_t learn_text_hash(const char *text);
+/* A copy without secrets, by mem_free; *n_secret grows by what was masked. NULL: no memory. */
+char *learn_masked(const char *text, size_t *n_secret);
 
 #endif

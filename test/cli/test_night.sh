@@ -47,6 +47,39 @@ night rollback 1 >/dev/null
 cmp nights/live/night.engram nights/objects/* || fail "rollback to night 1 is not bit for bit"
 night history | grep -q '^\*    1 ' || fail "history: $(night history)"
 
+# export: the kept answers, without what is held out or below worth, and pairs of one question
+night export --db day.db >sft.jsonl 2>counts
+python3 - <<'PY'
+import json, sqlite3
+rows = [json.loads(l) for l in open("sft.jsonl")]
+db = sqlite3.connect("day.db")
+known = dict(db.execute("SELECT question, answer FROM quality WHERE score > 0.75"))
+assert 40 < len(rows) < len(known), len(rows)
+for r in rows:
+    q, a = r["messages"]
+    assert (q["role"], a["role"]) == ("user", "assistant") and known[q["content"]] == a["content"] and r["score"] == 0.9, r
+held = int(open("counts").read().split("; ")[1].split()[0])
+assert held and len(rows) + held == len(known), (len(rows), held)
+exported = {r["messages"][0]["content"] for r in rows}
+open("taught", "w").write(taught := sorted(exported)[0])
+for q in (taught, sorted(set(known) - exported)[0]):  # the second is held out
+    (parent,) = db.execute("SELECT id FROM quality WHERE question = ?", (q,)).fetchone()
+    for text, score in ((known[q].upper(), 0.1), ("Far too long an answer. " * 9, 0.1), ("Ask ann.lee@example.org", 0.2)):
+        db.execute("INSERT INTO quality(at_ms, parent, route, model, origin, question, answer, score, judge)"
+                   " VALUES(1, ?, '', 'nano', 'candidate', ?, ?, ?, 'nano')", (parent, q, text, score))
+db.commit()
+PY
+night export --form dpo --db day.db -q >dpo.jsonl
+python3 - <<'PY'
+import json
+(row,) = [json.loads(l) for l in open("dpo.jsonl")]
+assert row["prompt"] == open("taught").read() and row["rejected"] == "Ask [mail]" and row["score_chosen"] == 0.9, row
+PY
+night export --form dpo --gap 0.75 --db day.db -q | cmp - /dev/null || fail "a pair whose worth is closer than --gap"
+refuses 2 'expected sft or dpo, got spin' night export --form spin --db day.db
+full() { night export --db day.db -q >/dev/full; }
+[ ! -w /dev/full ] || refuses 1 'cannot be written' full
+
 refuses 1 'there is no night 7' night rollback 7
 export XDG_CONFIG_HOME=$PWD/config
 night schedule --at 02:30 --steps engram --db "a %b\"c.db" >units

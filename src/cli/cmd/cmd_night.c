@@ -14,6 +14,7 @@
 #include "cli/night_schedule.h"
 #include "cli/odo_args.h"
 #include "eval/harness.h"
+#include "learn/export.h"
 #include "learn/night_page.h"
 #include "learn/night_step.h"
 #include "store/store.h"
@@ -39,6 +40,10 @@ const struct cfg_opt night_options[] = {
     {"install", 0, CFG_BOOL, NULL, "false", 0, 0, NULL,
      "schedule: write the units instead of printing them"},
     {"html", 0, CFG_STR, "FILE", NULL, 0, 0, NULL, "report: as a page with pictures"},
+    {"form", 0, CFG_STR, "FORM", "sft", 0, 0, NULL,
+     "export: sft (question and best answer) or dpo (a better and a worse answer)"},
+    {"gap", 0, CFG_FLOAT, "G", "0.25", 0, 1, NULL,
+     "export: least difference of worth in a dpo pair"},
     {0}};
 
 enum { MAX_PAGE = 4 << 20 };
@@ -258,6 +263,28 @@ static int rollback(const struct cfg *c, struct nights *n, struct err *e) {
     return rc;
 }
 
+/* As JSONL on standard output; counts on standard error. */
+static int export_lines(const struct cfg *c, struct err *e) {
+    const char *form = cfg_str(c, "form");
+    bool sft = !strcmp(form, "sft");
+    struct learn_exported x;
+    struct store *store;
+    if (!sft && strcmp(form, "dpo") != 0)
+        return err_set(e, CHIMERE_EINVAL, "form: expected sft or dpo, got %s", form);
+    int rc = odo_args_store(c, &store, e);
+    if (rc) return rc;
+    rc = sft ? learn_export_sft(stdout, store, cfg_float(c, "least-worth"), &x, e)
+             : learn_export_dpo(stdout, store, cfg_float(c, "gap"), &x, e);
+    if (!rc && fflush(stdout))
+        rc = err_set(e, CHIMERE_EIO, "the lines cannot be written; is the disk full?");
+    if (!rc && !cfg_bool(c, "quiet"))
+        fprintf(stderr,
+                "%zu lines; %zu questions held out, %zu pairs left out, %zu secrets masked\n",
+                x.n_line, x.n_held, x.n_left, x.n_secret);
+    store_close(store);
+    return rc;
+}
+
 int cmd_night(int argc, char **argv) {
     struct cfg *c;
     int code;
@@ -266,7 +293,8 @@ int cmd_night(int argc, char **argv) {
             "usage: chimere night run [-m FILE] [--steps LIST] [--budget TIME] [--dry-run]\n"
             "       chimere night status | history | report [N] [--html FILE] | rollback [N]\n"
             "       chimere night schedule [--at HH:MM] [--install]    (a systemd timer of the "
-            "user)",
+            "user)\n"
+            "       chimere night export [--form sft | dpo] > FILE.jsonl",
             argc, argv, &code))
         return code;
     struct err e = {0};
@@ -277,6 +305,8 @@ int cmd_night(int argc, char **argv) {
         rc = run(c, &e);
     } else if (!strcmp(what, "schedule")) {
         rc = night_schedule(c, &e);
+    } else if (!strcmp(what, "export")) {
+        rc = export_lines(c, &e);
     } else {
         rc = nights_open(&n, cfg_str(c, "night-dir"), !strcmp(what, "rollback"), &e);
         if (!rc && !strcmp(what, "status")) rc = status(n);
@@ -284,9 +314,10 @@ int cmd_night(int argc, char **argv) {
         else if (!rc && !strcmp(what, "history")) rc = history(n, &e);
         else if (!rc && !strcmp(what, "rollback")) rc = rollback(c, n, &e);
         else if (!rc)
-            rc = err_set(
-                &e, CHIMERE_EINVAL,
-                "night: expected run, status, history, report, rollback or schedule, got %s", what);
+            rc = err_set(&e, CHIMERE_EINVAL,
+                         "night: expected run, status, history, report, rollback, schedule or "
+                         "export, got %s",
+                         what);
     }
     nights_close(n);
     cfg_free(c);
