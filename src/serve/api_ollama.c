@@ -510,6 +510,8 @@ void api_ollama_show(struct http_request *r) {
     put_details(b, &out);
     buf_puts(&out, ",\"model_info\":{\"general.architecture\":");
     json_out_string(&out, family(b, arch));
+    buf_puts(&out, ",\"general.basename\":");
+    json_out_string(&out, b->name);
     if (b->model && b->model->engine) {
         char key[160];
         snprintf(key, sizeof key, "%.120s.context_length", arch);

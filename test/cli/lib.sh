@@ -3,6 +3,9 @@
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 cd "$work"
+# A command that fails without a word is named.
+set -E
+trap 'echo "$(basename "$0"): line $LINENO: ended with $?: $BASH_COMMAND" >&2' ERR
 
 fail() {
     echo "FAILED: $*" >&2

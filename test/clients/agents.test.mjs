@@ -124,3 +124,60 @@ test("ignored fields are counted", async () => {
     const text = await (await fetch(server.url + "/metrics", { headers: { authorization: `Bearer ${key}` } })).text();
     assert.match(text, /chimere_ignored_fields_total\{field="keep_alive"\} 1/);
 });
+
+// The programs below cannot run here; the requests are put together from their public source.
+
+const lines = async (path, body) => (await (await fetch(server.url + path, { method: "POST", body: JSON.stringify(body),
+    headers: { authorization: `Bearer ${key}` } })).text()).trim().split("\n").map((l) => JSON.parse(l));
+const get = async (path) => (await fetch(server.url + path, { headers: { authorization: `Bearer ${key}` } })).json();
+const light = { type: "function", function: { name: "HassTurnOn", description: "Turns on a device",
+    parameters: { type: "object", properties: { name: { type: "string" }, domain: { type: "array", items: { type: "string" } } }, required: [] } } };
+
+test("Home Assistant's Ollama conversation: tools, keep_alive, num_ctx, think", async () => {
+    const [{ model }] = (await get("/api/tags")).models;
+    const ask = { model, tools: [light], stream: true, keep_alive: "-1s", options: { num_ctx: 8192 }, think: false, format: null };
+    const messages = [{ role: "system", content: "You are a voice assistant." }, { role: "user", content: "Turn on the light." }];
+    const first = await lines("/api/chat", { ...ask, messages, options: { num_ctx: 8192, num_predict: 40 } });
+    assert.equal(first.at(-1).done, true, JSON.stringify(first.at(-1)));
+    const called = { role: "assistant", content: "", tool_calls: [{ function: { name: "HassTurnOn", arguments: { name: "light" } } }] };
+    const next = await lines("/api/chat", { ...ask, messages: [...messages, called, { role: "tool", content: "{\"speech\": {}}" }],
+        options: { num_ctx: 8192, num_predict: 8 } });
+    assert.ok(next.at(-1).eval_count > 0);
+});
+
+test("VS Code's Ollama provider: version, tags, show, then a chat with tools", async () => {
+    const [major, minor, patch] = (await get("/api/version")).version.split(".").map(Number);
+    assert.ok(major * 1e6 + minor * 1e3 + patch >= 6004); // it refuses servers before 0.6.4
+    const [{ model }] = (await get("/api/tags")).models;
+    const show = await post("/api/show", { model });
+    assert.ok(show.capabilities.includes("tools"));
+    assert.ok(show.model_info[show.model_info["general.architecture"] + ".context_length"] > 0);
+    assert.equal(show.model_info["general.basename"], "chimere-nano");
+    const r = await post("/v1/chat/completions", { model, messages: hi, stream: true, n: 1, top_p: 1, temperature: 0.1, max_tokens: 8,
+        stream_options: { include_usage: true }, tools: [light], tool_choice: "auto", parallel_tool_calls: true });
+    assert.equal(r.http, 200, JSON.stringify(r));
+    assert.ok(r.events.at(-1).usage.total_tokens > 0);
+});
+
+test("LibreChat's custom endpoint: a chat of its user, then a title", async () => {
+    const { data: [{ id }] } = await get("/v1/models");
+    const r = await post("/v1/chat/completions", { model: id, user: "6650a0c2f1", stream: true, stream_options: { include_usage: true },
+        messages: [...hi], max_tokens: 8, temperature: 1, top_p: 1, presence_penalty: 0, frequency_penalty: 0, n: 1 });
+    assert.equal(r.http, 200, JSON.stringify(r));
+    const title = await post("/v1/chat/completions", { model: id, stream: false, temperature: 0.2, max_tokens: 16, n: 1, presence_penalty: 0,
+        frequency_penalty: 0, messages: [{ role: "system", content: "Provide a concise title of 5 words or less." }, ...hi] });
+    assert.equal(title.choices[0].message.role, "assistant");
+});
+
+test("Open WebUI: models, a chat, a title, over both of its connections", async () => {
+    const { data: [{ id }] } = await get("/v1/models");
+    const r = await post("/v1/chat/completions", { stream: true, model: id, messages: hi, max_tokens: 8, stream_options: { include_usage: true } });
+    assert.equal(r.http, 200, JSON.stringify(r));
+    const title = await post("/v1/chat/completions", { model: id, stream: false, max_completion_tokens: 16, messages: hi });
+    assert.equal(title.http, 200, JSON.stringify(title));
+    await get("/api/version");
+    assert.equal((await get("/api/ps")).models.length, 1);
+    const [{ model }] = (await get("/api/tags")).models;
+    const own = await lines("/api/chat", { model, stream: true, messages: hi, options: { num_predict: 8, temperature: 0.8 } });
+    assert.equal(own.at(-1).done, true);
+});
