@@ -1,23 +1,25 @@
-/* kept.h: answers of /v1/responses that later requests may go on from, by id: in memory, for a day, within a budget.
+/* kept.h: answers of /v1/responses that later requests may go on from, by id: for a day, each owner within a budget.
  *
- * An answer belongs to the owner who asked for it; others find nothing. Any thread. */
+ * They lie in the server's store, and outlive it; without a store, in one in memory. Any thread. */
 #ifndef CHIMERE_SERVE_KEPT_H
 #define CHIMERE_SERVE_KEPT_H
 
 #include <jansson.h>
-#include <stddef.h>
 #include <stdint.h>
 
 #include "base/err.h"
+#include "store/store.h"
 
 enum { KEPT_MAX_BYTES = 64 << 20, KEPT_SECONDS = 24 * 3600 };
 
 struct kept;
 
-struct kept *kept_new(size_t max_bytes, int64_t seconds); /* NULL: out of memory */
-void kept_free(struct kept *k);
-/* input: JSON text of the list of all items that were asked with; response: of the whole response. Copied; the oldest
- * ones make room. */
+/* store: borrowed, or NULL. max_bytes: of one owner. */
+int kept_open(struct kept **out, struct store *store, int64_t max_bytes, int64_t seconds,
+              struct err *e);
+void kept_close(struct kept *k);
+/* input: JSON text of the list of all items that were asked with; response: of the whole response. The owner's oldest
+ * ones make room. CHIMERE_ELIMIT: one may not take a quarter of it. */
 int kept_put(struct kept *k, const char *owner, const char *id, const char *input,
              const char *response);
 /* New references; either out may be NULL. CHIMERE_ENOENT */

@@ -70,8 +70,9 @@ int serve_open(struct server **out, const struct serve_params *p, struct err *e)
     if (!rc) rc = auth_open(&s->auth, p->keys, keys, e);
     if (s->auth) s->asks_keys = auth_is_needed(s->auth);
     if (!rc && p->store) rc = record_open(&s->record, p->store, e);
-    if (!rc && (!(s->kept = kept_new(KEPT_MAX_BYTES, KEPT_SECONDS)) || !(s->slots = slots_new())))
-        rc = err_set(e, CHIMERE_ENOMEM, "out of memory");
+    struct store *lasting = p->store ? p->store : p->odo ? odo_store(p->odo) : NULL;
+    if (!rc) rc = kept_open(&s->kept, lasting, KEPT_MAX_BYTES, KEPT_SECONDS, e);
+    if (!rc && !(s->slots = slots_new())) rc = err_set(e, CHIMERE_ENOMEM, "out of memory");
     if (!rc && !(s->resume = resume_new())) rc = err_set(e, CHIMERE_ENOMEM, "out of memory");
     if (!rc && p->odo) rc = mcp_sessions_new(&s->mcp, e);
     struct store *const stores[2] = {p->store, p->odo ? odo_store(p->odo) : NULL};
@@ -193,7 +194,7 @@ void serve_close(struct server *s) {
     keeper_close(s->keeper);
     record_close(s->record);
     mcp_sessions_free(s->mcp);
-    kept_free(s->kept);
+    kept_close(s->kept);
     resume_free(s->resume);
     slots_free(s->slots);
     pthread_mutex_destroy(&s->live_lock);

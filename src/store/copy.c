@@ -40,6 +40,7 @@ static const struct table {
     {"conversation_items", "id, conversation, name, parent, at_ms, n_bytes, body", "iitiiit", true},
     {"conversation_usage", "owner, n_bytes, n", "tii", false},
     {"conversation_fts", "rowid, text", "it", false},
+    {"answers", "id, owner, name, at_ms, n_bytes, input, response", "ittiitt", true},
     {"jobs", "id, kind, name, state, started_ms, ended_ms, n_done, n_total, progress, error, owner",
      "itttiiiittt", true},
 };

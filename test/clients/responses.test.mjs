@@ -2,6 +2,9 @@
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
 import OpenAI from "openai";
+import { mkdtempSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
 import { key, question, serve } from "./serve.mjs";
 
 let server, client;
@@ -69,4 +72,23 @@ test("numbers come back as the shortest text that reads back equal", async () =>
     for (const part of ['"minimum":0.1,', '"maximum":1e+300,', '"multipleOf":0.30000000000000004,', '"temperature":0.1,', '"top_p":0.95,'])
         assert.ok(text.includes(part), `${part} ${text}`);
     assert.deepEqual(JSON.parse(text).tools, tools);
+});
+
+test("another server over the same store goes on from an answer", async () => {
+    const folder = mkdtempSync(join(tmpdir(), "chimere-kept-"));
+    let id;
+    for (let turn = 0; turn < 2; turn++) {
+        const own = await serve("--no-odo", "--ctx", "1024", "--state-dir", folder);
+        const c = new OpenAI({ baseURL: `${own.url}/v1`, apiKey: key, maxRetries: 0 });
+        if (!turn) id = (await c.responses.create({ model, input: question, max_output_tokens: 5 })).id;
+        else {
+            assert.equal((await c.responses.retrieve(id)).id, id);
+            const next = await c.responses.create({ model, input: "And plus 1?", max_output_tokens: 5, previous_response_id: id });
+            assert.equal(next.previous_response_id, id);
+            await c.responses.delete(id);
+            await assert.rejects(c.responses.retrieve(id), { status: 404 });
+        }
+        assert.equal(await own.stop(), 0);
+    }
+    rmSync(folder, { recursive: true });
 });

@@ -24,9 +24,16 @@ static int has(struct kept *k, const char *owner, const char *id) {
     return rc == 0;
 }
 
+static struct kept *open_kept(struct store *store, int64_t max_bytes, int64_t seconds) {
+    struct kept *k;
+    struct err e = {0};
+    if (kept_open(&k, store, max_bytes, seconds, &e)) fail_msg("%s", e.text);
+    return k;
+}
+
 static void test_owners(void **state) {
     (void)state;
-    struct kept *k = kept_new(1 << 20, 60);
+    struct kept *k = open_kept(NULL, 1 << 20, 60);
     assert_int_equal(kept_put(k, "ann", "r1", "[1]", "{}"), 0);
     assert_int_equal(kept_put(k, "bob", "r2", "[2]", "{}"), 0);
     assert_true(has(k, "ann", "r1") && has(k, "bob", "r2"));
@@ -35,16 +42,17 @@ static void test_owners(void **state) {
     assert_int_equal(kept_drop(k, "ann", "r1"), 0);
     assert_false(has(k, "ann", "r1"));
     assert_int_equal(kept_drop(k, "bob", "r2"), 0);
-    assert_int_equal(kept_put(k, "bob", "r3", "[3]", "{}"), 0); /* after the last one went */
+    assert_int_equal(kept_put(k, "bob", "r3", "[3]", "{}"), 0);
     assert_true(has(k, "bob", "r3"));
-    kept_free(k);
+    kept_close(k);
 }
 
 static void test_budget_and_age(void **state) {
     (void)state;
     char id[16], big[400];
-    struct kept *k = kept_new(4000, 60);
+    struct kept *k = open_kept(NULL, 4000, 60);
     snprintf(big, sizeof big, "[\"%0300d\"]", 7);
+    assert_int_equal(kept_put(k, "b", "r0", "[1]", "{}"), 0);
     for (int i = 0; i < 100; i++) {
         snprintf(id, sizeof id, "r%d", i);
         assert_int_equal(kept_put(k, "a", id, big, "{}"), 0);
@@ -52,26 +60,44 @@ static void test_budget_and_age(void **state) {
     }
     assert_false(has(k, "a", "r0"));
     assert_true(has(k, "a", "r95"));
-    kept_free(k);
-    k = kept_new(600, 60);
-    assert_int_not_equal(kept_put(k, "a", "r", big, "{}"), 0); /* one may not take all */
-    kept_free(k);
-    k = kept_new(1 << 20, 0);
+    assert_true(has(k, "b", "r0")); /* one owner's answers do not push out another's */
+    kept_close(k);
+    k = open_kept(NULL, 600, 60);
+    assert_int_equal(kept_put(k, "a", "r", big, "{}"), CHIMERE_ELIMIT); /* one may not take all */
+    kept_close(k);
+    k = open_kept(NULL, 1 << 20, 0);
     kept_put(k, "a", "r", "[1]", "{}");
-    usleep(1000);
+    usleep(3000);
     assert_false(has(k, "a", "r"));
-    kept_free(k);
+    kept_close(k);
+}
+
+/* Another server over the same store goes on from them. */
+static void test_restart(void **state) {
+    struct store *s;
+    struct err e = {0};
+    (void)state;
+    assert_int_equal(store_open(&s, ":memory:", &e), 0);
+    struct kept *k = open_kept(s, 1 << 20, 60);
+    assert_int_equal(kept_put(k, "a", "r", "[1]", "{}"), 0);
+    kept_close(k);
+    k = open_kept(s, 1 << 20, 60);
+    assert_true(has(k, "a", "r"));
+    kept_close(k);
+    store_close(s);
 }
 
 static void test_allocation_failure(void **state) {
     (void)state;
     for (int nth = 1; nth < 12; nth++) {
+        struct kept *k = NULL;
+        struct err e = {0};
         mem_fail_nth(nth);
-        struct kept *k = kept_new(1 << 20, 60);
-        int rc = k ? kept_put(k, "a", "r", "[1]", "{}") : -1;
+        int rc = kept_open(&k, NULL, 1 << 20, 60, &e);
+        if (!rc) rc = kept_put(k, "a", "r", "[1]", "{}");
         mem_fail_nth(0);
-        if (k) assert_int_equal(has(k, "a", "r"), rc == 0);
-        kept_free(k);
+        if (k && !rc) assert_true(has(k, "a", "r"));
+        kept_close(k);
     }
 }
 
@@ -79,6 +105,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_owners),
         cmocka_unit_test(test_budget_and_age),
+        cmocka_unit_test(test_restart),
         cmocka_unit_test(test_allocation_failure),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -27,6 +27,7 @@
 #include "store/retain.h"
 #include "store/state.h"
 #include "store/sql_impl.h"
+#include "store/answer.h"
 #include "store/store_impl.h"
 
 static const char *in_dir(const char *name) {
@@ -232,7 +233,8 @@ static void memories_follow_their_key(void **state) {
     store_close(s);
     assert_int_equal(sqlite3_open(path, &db), SQLITE_OK);
     static const char before[] =
-        "DROP TABLE conversations; DROP TABLE conversation_items; DROP TABLE conversation_usage;"
+        "DROP TABLE answers; DROP TABLE conversations; DROP TABLE conversation_items; DROP TABLE "
+        "conversation_usage;"
         "DROP TABLE conversation_fts; DROP TABLE jobs; DROP INDEX states_owner; ALTER TABLE states "
         "DROP COLUMN owner;"
         "ALTER TABLE states DROP COLUMN scope; ALTER TABLE api_keys DROP COLUMN role;"
@@ -549,6 +551,48 @@ static int count_example(void *ud, const struct store_example *x) {
     return 0;
 }
 
+static void take_answer(void *ud, const struct store_answer *a) {
+    snprintf(ud, 64, "%s>%s", a->input, a->response);
+}
+
+static void answers_belong_to_their_owner_and_age(void **state) {
+    struct err e = {0};
+    char text[64] = "", name[16], big[101];
+    (void)state;
+    memset(big, 'x', 100);
+    big[100] = 0;
+    struct store *s = open_ok(fresh("answers"));
+    const struct store_answer one = {
+        .owner = "ann", .name = "r", .input = "[1]", .response = "{}", .at_ms = 1000};
+    if (store_answer_add(s, &one, 0, 1 << 20, &e)) fail_msg("%s", e.text);
+    assert_int_equal(store_answer_find(s, "ann", "r", 0, take_answer, text, &e), 0);
+    assert_string_equal(text, "[1]>{}");
+    assert_int_equal(store_answer_find(s, "bob", "r", 0, take_answer, text, &e), CHIMERE_ENOENT);
+    assert_int_equal(store_answer_find(s, "ann", "r", 1001, take_answer, text, &e), CHIMERE_ENOENT);
+    assert_int_equal(store_answer_drop(s, "bob", "r", &e), CHIMERE_ENOENT);
+    assert_int_not_equal(store_answer_add(s, &one, 0, 1 << 20, &e), 0); /* a name is used once */
+    for (int i = 0; i < 9; i++) {                                       /* three fit */
+        snprintf(name, sizeof name, "b%d", i);
+        const struct store_answer a = {
+            .owner = "bob", .name = name, .input = big, .response = big, .at_ms = 2000 + i};
+        assert_int_equal(store_answer_add(s, &a, 0, 700, &e), 0);
+    }
+    for (int i = 0; i < 9; i++) {
+        snprintf(name, sizeof name, "b%d", i);
+        assert_int_equal(store_answer_find(s, "bob", name, 0, take_answer, text, &e),
+                         i < 6 ? CHIMERE_ENOENT : 0);
+    }
+    assert_int_equal(store_answer_find(s, "ann", "r", 0, take_answer, text, &e), 0);
+    const struct store_answer last = {
+        .owner = "eve", .name = "r", .input = "", .response = "", .at_ms = 3000};
+    assert_int_equal(store_answer_add(s, &last, 2008, 700, &e), 0); /* everybody's old ones go */
+    assert_int_equal(store_answer_find(s, "ann", "r", 0, take_answer, text, &e), CHIMERE_ENOENT);
+    assert_int_equal(store_answer_find(s, "bob", "b8", 0, take_answer, text, &e), 0);
+    assert_int_equal(store_answer_drop(s, "bob", "b8", &e), 0);
+    assert_int_equal(store_answer_find(s, "bob", "b8", 0, take_answer, text, &e), CHIMERE_ENOENT);
+    store_close(s);
+}
+
 static void examples_are_replaced_by_question(void **state) {
     static const float v[2] = {0.25f, 8};
     struct err e = {0};
@@ -623,6 +667,7 @@ static void a_store_is_copied_there_and_back(void **state) {
         .domain = "d", .question = "q", .answer = "a", .embedder = 3, .vec = v, .n_vec = 2};
     struct store_memory m = {.owner = "ann", .text = "likes tea"};
     struct store_quality q = {.route = "r", .question = NULL, .score = NAN, .name = "n"};
+    const struct store_answer kept = {.owner = "ann", .name = "r", .input = "i", .response = "o"};
     struct store_key k = {.name = "ann", .tokens_per_day = 1 << 20};
     struct err e = {0};
     int64_t id, last = 0;
@@ -640,10 +685,11 @@ static void a_store_is_copied_there_and_back(void **state) {
     assert_int_equal(store_example_put(a, &x, 1, &id, &e), 0);
     assert_int_equal(store_memory_add(a, &m, &id, &e), 0);
     assert_int_equal(store_quality_add(a, &q, &id, &e), 0);
+    assert_int_equal(store_answer_add(a, &kept, 0, 1 << 20, &e), 0);
     int64_t n = store_copy(a, b, &e);
     if (n < 0) fail_msg("%s", e.text);
     assert_int_equal(n, 1 + 2500 + 3 + 2 + 2 +
-                            1); /* a document is three rows, the others with words two */
+                            2); /* a document is three rows, the others with words two */
     assert_int_equal(store_copy(a, b, &e), CHIMERE_EINVAL);
     assert_non_null(strstr(e.text, "expected an empty store"));
     struct store_request r = {.at_ms = 1, .api = "a", .model = "m"};
@@ -657,6 +703,8 @@ static void a_store_is_copied_there_and_back(void **state) {
     assert_int_equal(store_key_find(c, k.hash, &got, &e), 0);
     assert_int_equal(got.tokens_per_day, 1 << 20);
     struct store_usage u;
+    assert_int_equal(store_answer_find(c, "ann", "r", 0, take_answer, text, &e), 0);
+    assert_string_equal(text, "i>o");
     assert_int_equal(store_usage_since(c, 0, 0, &u, &e), 0);
     assert_int_equal(u.n_request, 2501);
     assert_int_equal(u.n_prompt, 5000);
@@ -766,6 +814,7 @@ int main(void) {
         cmocka_unit_test(old_records_are_deleted),
         cmocka_unit_test(documents_are_found_by_words),
         cmocka_unit_test(memories_belong_to_their_owner),
+        cmocka_unit_test(answers_belong_to_their_owner_and_age),
         cmocka_unit_test(examples_are_replaced_by_question),
         cmocka_unit_test(other_connections_are_noticed),
         cmocka_unit_test(a_store_is_copied_there_and_back),
