@@ -1,5 +1,6 @@
 #include "learn/night.h"
 
+#include <dirent.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -342,8 +343,16 @@ static int propose_all(struct night *x, struct proposal *v, size_t *n, struct er
     return rc;
 }
 
+/* The lock makes it one night's alone; a killed one may have left files. */
 static int make_scratch(struct night *x, struct err *e) {
-    snprintf(x->scratch, sizeof x->scratch, "%s/try.%ld", nights_dir(x->nights), (long)getpid());
+    char path[NIGHTS_MAX_PATH + 300];
+    snprintf(x->scratch, sizeof x->scratch, "%s/try", nights_dir(x->nights));
+    DIR *d = opendir(x->scratch);
+    for (struct dirent *f; d && (f = readdir(d));) {
+        snprintf(path, sizeof path, "%s/%s", x->scratch, f->d_name);
+        unlink(path); /* not . and .. */
+    }
+    if (d) closedir(d);
     return file_mkdirs(x->scratch, e);
 }
 

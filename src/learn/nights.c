@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "base/file.h"
+#include "base/log.h"
 #include "base/mem.h"
 #include "base/str.h"
 
@@ -168,7 +169,20 @@ static int take_lock(struct nights *n, struct err *e) {
     return err_set(e, CHIMERE_EBUSY, "another night runs on %s", n->dir);
 }
 
-int nights_open(struct nights **out, const char *dir, bool write, struct err *e) {
+/* The night that serves, and live/ as it should be. */
+static int repair(struct nights *n, enum nights_mode mode, struct err *e) {
+    struct err why = {0};
+    int rc = read_number(n, &n->current, &why);
+    if (!rc && mode && n->current) rc = nights_select(n, n->current, &why);
+    if (rc && mode == NIGHTS_RETURN) {
+        log_warn("what serves: %s", why.text);
+        return 0;
+    }
+    if (rc && e) *e = why;
+    return rc;
+}
+
+int nights_open(struct nights **out, const char *dir, enum nights_mode mode, struct err *e) {
     static const char *const folders[] = {"objects", "nights", "live"};
     char path[NIGHTS_MAX_PATH];
     *out = NULL;
@@ -180,14 +194,13 @@ int nights_open(struct nights **out, const char *dir, bool write, struct err *e)
     else
         rc = dir ? err_set(e, CHIMERE_ELIMIT, "night folder: the path is too long")
                  : file_user_data("night", n->dir, sizeof n->dir - 64, e);
-    for (size_t i = 0; write && !rc && i < sizeof folders / sizeof *folders; i++) {
+    for (size_t i = 0; mode && !rc && i < sizeof folders / sizeof *folders; i++) {
         rc = path_of(n, folders[i], "", path, e);
         if (!rc) rc = file_mkdirs(path, e);
     }
-    if (!rc && write) rc = take_lock(n, e);
-    if (!rc) rc = read_number(n, &n->current, e);
+    if (!rc && mode) rc = take_lock(n, e);
+    if (!rc) rc = repair(n, mode, e);
     n->last = newest(n);
-    if (!rc && write && n->current) rc = nights_select(n, n->current, e);
     if (rc) nights_close(n);
     else *out = n;
     return rc;

@@ -21,9 +21,13 @@ enum { NIGHTS_MAX_PATH = 4096, NIGHTS_MAX = 1 << 20 };
 
 struct nights;
 
-/* dir NULL: "night" of the user's data folder. write: takes the lock, CHIMERE_EBUSY if a night runs, and
- * repairs live/. Without it nothing is changed. */
-int nights_open(struct nights **out, const char *dir, bool write, struct err *e);
+enum nights_mode {
+    NIGHTS_READ,  /* nothing is changed */
+    NIGHTS_WRITE, /* takes the lock, CHIMERE_EBUSY if a night runs, and repairs live/ */
+    NIGHTS_RETURN /* the same, but what serves may be damaged: for a return to a night that is whole */
+};
+/* dir NULL: "night" of the user's data folder. */
+int nights_open(struct nights **out, const char *dir, enum nights_mode mode, struct err *e);
 void nights_close(struct nights *n);
 const char *nights_dir(const struct nights *n);
 

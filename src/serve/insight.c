@@ -130,7 +130,7 @@ void insight_nights(struct http_request *r) {
     struct buf out;
     struct nights *n;
     buf_init(&out, MAX_OUT);
-    int rc = nights_open(&n, NULL, false, &e);
+    int rc = nights_open(&n, NULL, NIGHTS_READ, &e);
     if (!rc) {
         rc = put_nights(n, &out, &e);
         nights_close(n);
@@ -149,7 +149,7 @@ void insight_roll_back(struct http_request *r) {
     buf_init(&out, MAX_OUT);
     int rc = json_is_integer(v) && json_object_size(q) == 1 && json_integer_value(v) >= 0 &&
                      json_integer_value(v) <= NIGHTS_MAX
-                 ? nights_open(&n, NULL, true, &e)
+                 ? nights_open(&n, NULL, NIGHTS_RETURN, &e)
                  : err_set(&e, CHIMERE_EINVAL, "night: expected its number, and no other field");
     if (!rc) rc = nights_select(n, json_integer_value(v), &e);
     if (!rc) rc = put_nights(n, &out, &e);

@@ -93,5 +93,26 @@ refuses 2 'expected a time' night schedule --at 25:00
 
 refuses 2 'expected run, status' night sleep
 refuses 2 'expected names of engram, lora; got "sleep"' night "${run[@]}" --steps engram,sleep
-printf 'x' >"$(echo nights/objects/*)"
+# ---- killed at any moment: what serves is whole, and the next night runs ----
+
+cp nights/live/night.engram served
+for ((i = 0; i < 20; i++)); do
+    "$CHIMERE" night "${run[@]}" --night-dir nights >said 2>&1 & # not night(): its shell would be killed instead
+    child=$!
+    sleep "0.0$((RANDOM % 10))$((i % 10))"
+    [ $((i % 2)) = 0 ] || sleep "0.$((RANDOM % 5))"
+    kill -KILL "$child" 2>/dev/null || true
+    wait "$child" 2>/dev/null || true
+    serving=$(night status | sed -n 's/.*serving *night \([0-9]*\).*/\1/p')
+    [ -n "$serving" ] || fail "after kill $i: $(night status)"
+    "$CHIMERE" engram verify nights/live/night.engram >/dev/null || fail "after kill $i: the table is damaged"
+done
+night "${run[@]}" >after || fail "a night after the kills: $(cat after)"
+[ ! -e nights/try ] || fail "scratch is left: $(ls nights/try)"
+night rollback 1 >/dev/null
+cmp nights/live/night.engram served || fail "night 1 is not what it was"
+
+printf 'x' >"nights/objects/$(sha256sum served | cut -d' ' -f1)"
 refuses 1 'damaged' night rollback 1
+refuses 1 'damaged' night "${run[@]}"
+night rollback 0 2>/dev/null | grep -q 'as it is' || fail "a damaged night prevents the return"

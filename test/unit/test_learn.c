@@ -150,8 +150,8 @@ static void nights_can_be_undone(void **state) {
     int64_t night;
     struct nights *n, *other;
     snprintf(dir, sizeof dir, "%s/nights", scratch);
-    assert_int_equal(nights_open(&n, dir, true, NULL), 0);
-    assert_int_equal(nights_open(&other, dir, true, NULL), CHIMERE_EBUSY);
+    assert_int_equal(nights_open(&n, dir, NIGHTS_WRITE, NULL), 0);
+    assert_int_equal(nights_open(&other, dir, NIGHTS_WRITE, NULL), CHIMERE_EBUSY);
     check_live(n, "a.bin", NULL);
     json_t *r = record_of(n, "a.bin", "one");
     assert_int_equal(nights_add(n, r, true, &night, NULL), 0);
@@ -180,7 +180,7 @@ static void nights_can_be_undone(void **state) {
     char live[300];
     snprintf(live, sizeof live, "%s/live/b.bin", dir);
     assert_int_equal(unlink(live), 0);
-    assert_int_equal(nights_open(&n, dir, true, NULL), 0);
+    assert_int_equal(nights_open(&n, dir, NIGHTS_WRITE, NULL), 0);
     check_live(n, "b.bin", "two");
     nights_close(n);
 }
@@ -191,7 +191,7 @@ static void damage_is_refused(void **state) {
     int64_t night;
     struct nights *n;
     snprintf(dir, sizeof dir, "%s/damaged", scratch);
-    assert_int_equal(nights_open(&n, dir, true, NULL), 0);
+    assert_int_equal(nights_open(&n, dir, NIGHTS_WRITE, NULL), 0);
     json_t *r = record_of(n, "a.bin", "good");
     assert_int_equal(nights_add(n, r, true, &night, NULL), 0);
     const char *sha = json_string_value(json_object_get(json_object_get(r, "artefacts"), "a.bin"));
@@ -204,8 +204,17 @@ static void damage_is_refused(void **state) {
     json_decref(r);
     check_live(n, "a.bin", "good"); /* the served file is unchanged */
     nights_close(n);
-    scratch_put_bytes("damaged/current", "no number", 9);
-    assert_int_equal(nights_open(&n, dir, true, NULL), CHIMERE_EFORMAT);
+    for (int i = 0; i < 2; i++) { /* a damaged artefact, then a damaged pointer */
+        assert_int_equal(nights_open(&n, dir, NIGHTS_WRITE, NULL), CHIMERE_EFORMAT);
+        assert_int_equal(nights_open(&n, dir, NIGHTS_RETURN, NULL), 0);
+        assert_int_equal(nights_select(n, 1, NULL), CHIMERE_EFORMAT);
+        assert_int_equal(nights_select(n, 0, NULL), 0);
+        check_live(n, "a.bin", NULL);
+        nights_close(n);
+        assert_int_equal(nights_open(&n, dir, NIGHTS_WRITE, NULL), 0);
+        nights_close(n);
+        scratch_put_bytes("damaged/current", "no number", 9);
+    }
 }
 
 static void gains_have_intervals(void **state) {

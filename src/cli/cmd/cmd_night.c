@@ -152,7 +152,7 @@ static int run(const struct cfg *c, struct err *e) {
                    : err_set(e, CHIMERE_ENOMEM, "out of memory");
     if (!rc) rc = load_items(c, items, e);
     if (!rc) rc = odo_args_store(c, &store, e);
-    if (!rc) rc = nights_open(&nights, cfg_str(c, "night-dir"), true, e);
+    if (!rc) rc = nights_open(&nights, cfg_str(c, "night-dir"), NIGHTS_WRITE, e);
     bool opened = !rc && !(rc = chat_rig_open(&rig, c, n_seq, e));
     if (!rc) {
         const struct night_host host = {.model = rig.m,
@@ -308,7 +308,8 @@ int cmd_night(int argc, char **argv) {
     } else if (!strcmp(what, "export")) {
         rc = export_lines(c, &e);
     } else {
-        rc = nights_open(&n, cfg_str(c, "night-dir"), !strcmp(what, "rollback"), &e);
+        rc = nights_open(&n, cfg_str(c, "night-dir"),
+                         strcmp(what, "rollback") ? NIGHTS_READ : NIGHTS_RETURN, &e);
         if (!rc && !strcmp(what, "status")) rc = status(n);
         else if (!rc && !strcmp(what, "report")) rc = report(c, n, &e);
         else if (!rc && !strcmp(what, "history")) rc = history(n, &e);
