@@ -85,7 +85,10 @@ test("search, pin, rename, delete", async () => {
 const inFile = (name, value) => ({ name, mimeType: "text/plain", buffer: Buffer.from(typeof value === "string" ? value : JSON.stringify(value)) });
 async function take(page, file, n) {
     await page.getByRole("button", { name: "Settings", exact: true }).click();
+    // the notice of the import before may still be there
+    const stored = n && page.waitForResponse((r) => r.request().method() === "POST" && r.url().endsWith("/v1/conversations"));
     await page.locator("dialog input[type=file]").setInputFiles(file);
+    await stored;
     await page.getByText(n === null ? /no conversations that can be read/ : `${n} conversations imported`).waitFor();
     await page.keyboard.press("Escape");
 }
