@@ -80,6 +80,22 @@ bool utf8_is_valid(const char *s, size_t n) {
     return true;
 }
 
+bool str_base64(struct slice text, char *out, size_t *n) {
+    static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    uint32_t bits = 0;
+    int n_bit = 0;
+    *n = 0;
+    for (size_t i = 0; i < text.n && text.p[i] != '='; i++) {
+        const char *at = text.p[i] ? strchr(digits, text.p[i]) : NULL;
+        if (!at) return false;
+        bits = bits << 6 | (uint32_t)(at - digits);
+        if ((n_bit += 6) < 8) continue;
+        n_bit -= 8;
+        out[(*n)++] = (char)(bits >> n_bit);
+    }
+    return true;
+}
+
 bool str_eq_nocase(const char *a, const char *b) { return strcasecmp(a, b) == 0; }
 bool str_starts(const char *s, const char *prefix) {
     return strncmp(s, prefix, strlen(prefix)) == 0;

@@ -25,6 +25,8 @@ int utf8_encode(uint32_t cp, char out[4]);
 bool utf8_is_valid(const char *s, size_t n);
 
 bool str_eq_nocase(const char *a, const char *b); /* ASCII letters only */
+/* Decodes base64, with or without padding, into at most text.n bytes; false: another character. */
+bool str_base64(struct slice text, char *out, size_t *n);
 /* Edits (insert, delete, replace, swap of neighbours) between two words; more than 63 bytes: SIZE_MAX. */
 size_t str_distance(const char *a, const char *b);
 bool str_starts(const char *s, const char *prefix);

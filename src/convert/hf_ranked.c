@@ -9,8 +9,8 @@
 
 #include "base/file.h"
 #include "base/mem.h"
+#include "base/str.h"
 #include "convert/hf_vocab_impl.h"
-#include "format/json_scan.h"
 #include "text/tok/tok.h"
 
 enum { FILE_MAX = 128 << 20, CONFIG_MAX = 64 << 20, TOKEN_MAX = 512, SPECIAL_MAX = 65536 };
@@ -22,10 +22,6 @@ struct ranked {
     struct map ranks; /* bytes -> rank */
 };
 
-static int no_memory(const struct ranked *x) {
-    return err_set(x->r.e, CHIMERE_ENOMEM, "%s: out of memory", x->r.path);
-}
-
 /* ---- tokens by rank ---- */
 
 static int add_token(struct ranked *x, uint64_t rank, struct slice base64) {
@@ -36,8 +32,8 @@ static int add_token(struct ranked *x, uint64_t rank, struct slice base64) {
                        "at most %d bytes per token",
                        x->r.path, rank, ARCH_MAX_VOCAB, TOKEN_MAX);
     char *p = arena_alloc(&x->r.v->text, base64.n + 1);
-    if (!p) return no_memory(x);
-    if (!hf_base64(base64, p, &n) || !n || n > TOKEN_MAX)
+    if (!p) return hf_no_memory(&x->r);
+    if (!str_base64(base64, p, &n) || !n || n > TOKEN_MAX)
         return err_set(x->r.e, CHIMERE_EFORMAT,
                        "%s: rank %" PRIu64 ": expected base64 of 1 to %d bytes", x->r.path, rank,
                        TOKEN_MAX);
@@ -45,7 +41,7 @@ static int add_token(struct ranked *x, uint64_t rank, struct slice base64) {
         uint32_t cap = x->cap ? x->cap : 65536;
         while (cap <= rank) cap *= 2;
         struct slice *grown = mem_realloc(x->tokens, cap * sizeof *grown);
-        if (!grown) return no_memory(x);
+        if (!grown) return hf_no_memory(&x->r);
         memset(grown + x->cap, 0, (cap - x->cap) * sizeof *grown);
         x->tokens = grown;
         x->cap = cap;
@@ -59,7 +55,7 @@ static int add_token(struct ranked *x, uint64_t rank, struct slice base64) {
     if (rc == 1)
         return err_set(x->r.e, CHIMERE_EFORMAT,
                        "%s: rank %" PRIu64 ": its bytes have another rank too", x->r.path, rank);
-    return rc < 0 ? no_memory(x) : 0;
+    return rc < 0 ? hf_no_memory(&x->r) : 0;
 }
 
 /* Bytes as files of byte-level vocabularies write them: each byte a visible character. */
@@ -104,7 +100,7 @@ static int add_merges(const struct ranked *x, uint32_t rank) {
     for (size_t i = 0; i < n_cut; i++) {
         struct slice left = x->tokens[cuts[i].left], right = x->tokens[cuts[i].right];
         char *p = arena_alloc(&x->r.v->text, 2 * t.n + 2);
-        if (!p) return no_memory(x);
+        if (!p) return hf_no_memory(&x->r);
         size_t n = put_visible(left, p);
         p[n++] = ' ';
         n += put_visible(right, p + n);
@@ -120,7 +116,7 @@ static int take_tokens(struct ranked *x, uint64_t first, uint32_t n) {
     for (uint32_t i = 0; i < n && i < x->n && !rc; i++) {
         if (!x->tokens[i].p) continue;
         char *p = arena_alloc(&x->r.v->text, 2 * x->tokens[i].n + 1);
-        if (!p) return no_memory(x);
+        if (!p) return hf_no_memory(&x->r);
         struct slice text = {p, put_visible(x->tokens[i], p)};
         rc = hf_vocab_put(&x->r, first + i, text, TOK_NORMAL);
         if (!rc) rc = add_merges(x, i);
@@ -159,7 +155,7 @@ static int add_special(const struct ranked *x, uint64_t id, const char *text, bo
     if (!text) snprintf(name, sizeof name, "<SPECIAL_%" PRIu64 ">", id);
     size_t n = strlen(text ? text : name);
     char *p = arena_alloc(&x->r.v->text, n + 1);
-    if (!p) return no_memory(x);
+    if (!p) return hf_no_memory(&x->r);
     memcpy(p, text ? text : name, n + 1);
     return hf_vocab_put(&x->r, id, (struct slice){p, n}, control ? TOK_CONTROL : TOK_USER_DEFINED);
 }
@@ -174,10 +170,11 @@ static int add_specials(const struct ranked *x, const json_t *list, uint64_t n) 
     json_array_foreach(list, i, item) {
         const json_t *rank = json_object_get(item, "rank"),
                      *control = json_object_get(item, "is_control");
-        const char *text = json_string_value(json_object_get(item, "token_str"));
+        const json_t *own = json_object_get(item, "token_str");
+        const char *text = json_string_value(own);
         if (rc) break;
-        if (!text || !json_is_integer(rank) || json_integer_value(rank) < 0 ||
-            (uint64_t)json_integer_value(rank) >= n)
+        if (!text || strlen(text) != json_string_length(own) || !json_is_integer(rank) ||
+            json_integer_value(rank) < 0 || (uint64_t)json_integer_value(rank) >= n)
             return err_set(x->r.e, CHIMERE_EFORMAT,
                            "%s: special_tokens[%zu]: expected token_str and a rank below %" PRIu64,
                            x->r.path, i, n);
@@ -187,62 +184,36 @@ static int add_specials(const struct ranked *x, const json_t *list, uint64_t n) 
 }
 
 /* [{"rank": 0, "token_bytes": "AA=="}, ...] */
-static int read_tekken_tokens(struct ranked *x, struct json_scan *s) {
+static int read_tekken_tokens(struct ranked *x, struct slice raw) {
+    struct json_scan s;
     bool first = true;
     int rc = 0;
-    json_open(s, '[');
-    while (!rc && json_more(s, ']', &first)) {
+    json_scan_init(&s, raw.p, raw.n);
+    json_open(&s, '[');
+    while (!rc && json_more(&s, ']', &first)) {
         bool in_first = true;
         struct slice key, bytes = {NULL, 0};
         uint64_t rank = UINT64_MAX;
-        json_open(s, '{');
-        while (json_more(s, '}', &in_first) && json_key(s, &key)) {
-            if (key.n == 4 && !memcmp(key.p, "rank", 4)) json_u64(s, &rank);
-            else if (key.n == 11 && !memcmp(key.p, "token_bytes", 11)) json_raw_string(s, &bytes);
-            else json_skip(s);
+        json_open(&s, '{');
+        while (json_more(&s, '}', &in_first) && json_key(&s, &key)) {
+            if (key.n == 4 && !memcmp(key.p, "rank", 4)) json_u64(&s, &rank);
+            else if (key.n == 11 && !memcmp(key.p, "token_bytes", 11)) json_raw_string(&s, &bytes);
+            else json_skip(&s);
         }
-        if (!s->expected) rc = add_token(x, rank, bytes);
+        if (!s.expected) rc = add_token(x, rank, bytes);
     }
-    return rc;
-}
-
-static int load_small(const struct ranked *x, const char *from, const char *to, json_t **out) {
-    json_error_t why;
-    json_decref(*out);
-    *out = json_loadb(from, (size_t)(to - from), JSON_DECODE_ANY, &why);
-    return *out ? 0 : err_set(x->r.e, CHIMERE_EFORMAT, "%s: %s", x->r.path, why.text);
-}
-
-static int read_tekken_file(struct ranked *x, struct json_scan *s, json_t **config,
-                            json_t **special) {
-    bool first = true;
-    int rc = 0;
-    json_open(s, '{');
-    while (!rc && json_more(s, '}', &first)) {
-        struct slice key;
-        if (!json_key(s, &key)) break;
-        json_peek(s);
-        const char *from = s->p;
-        if (key.n == 5 && !memcmp(key.p, "vocab", 5)) {
-            rc = read_tekken_tokens(x, s);
-            continue;
-        }
-        if (!json_skip(s)) break;
-        if (key.n == 6 && !memcmp(key.p, "config", 6)) rc = load_small(x, from, s->p, config);
-        if (key.n == 14 && !memcmp(key.p, "special_tokens", 14))
-            rc = load_small(x, from, s->p, special);
-    }
-    if (!rc && (s->expected || !json_end(s)))
-        rc = err_set(x->r.e, CHIMERE_EFORMAT, "%s: byte %zu: expected %s", x->r.path,
-                     (size_t)(s->p - s->start), s->expected ? s->expected : "the end");
-    return rc;
+    return !rc && s.expected ? hf_bad(&x->r, &s) : rc;
 }
 
 static int read_tekken(struct ranked *x, const char *text, size_t size) {
-    struct json_scan s;
     json_t *config = NULL, *special = NULL;
-    json_scan_init(&s, text, size);
-    int rc = read_tekken_file(x, &s, &config, &special);
+    struct slice vocab = {NULL, 0}, settings = vocab, list = vocab;
+    const struct hf_wanted wanted[] = {
+        {"vocab", &vocab}, {"config", &settings}, {"special_tokens", &list}, {NULL, NULL}};
+    int rc = hf_collect(&x->r, (struct slice){text, size}, wanted);
+    if (!rc && vocab.n) rc = read_tekken_tokens(x, vocab);
+    if (!rc) rc = hf_load_tree(&x->r, settings, &config);
+    if (!rc) rc = hf_load_tree(&x->r, list, &special);
     json_int_t n = json_integer_value(json_object_get(config, "default_vocab_size")),
                n_special =
                    json_integer_value(json_object_get(config, "default_num_special_tokens"));

@@ -22,34 +22,30 @@ struct members {
         ignore_merges; /* of model */
 };
 
-static int bad(const struct hf_reader *r, const struct json_scan *s) {
+int hf_bad(const struct hf_reader *r, const struct json_scan *s) {
     return err_set(r->e, CHIMERE_EFORMAT, "%s: byte %zu: expected %s", r->path,
                    (size_t)(s->p - s->start), s->expected ? s->expected : "a value");
 }
 
-static int no_memory(const struct hf_reader *r) {
+int hf_no_memory(const struct hf_reader *r) {
     return err_set(r->e, CHIMERE_ENOMEM, "%s: out of memory", r->path);
 }
 
-/* Collects raw values of the members of an object that are named in the list. */
-struct wanted {
-    const char *name;
-    struct slice *to;
-};
-
-static void collect(struct json_scan *s, const struct wanted *list) {
-    bool first = true;
+int hf_collect(const struct hf_reader *r, struct slice raw, const struct hf_wanted *list) {
+    struct json_scan s;
     struct slice key;
-    json_open(s, '{');
-    while (json_more(s, '}', &first)) {
-        if (!json_key(s, &key)) return;
-        json_peek(s);
-        const char *begin = s->p;
-        if (!json_skip(s)) return;
-        for (const struct wanted *w = list; w->name; w++)
+    bool first = true;
+    json_scan_init(&s, raw.p ? raw.p : "", raw.n);
+    json_open(&s, '{');
+    while (json_more(&s, '}', &first) && json_key(&s, &key)) {
+        json_peek(&s);
+        const char *begin = s.p;
+        if (!json_skip(&s)) break;
+        for (const struct hf_wanted *w = list; w->name; w++)
             if (key.n == strlen(w->name) && memcmp(key.p, w->name, key.n) == 0)
-                *w->to = (struct slice){begin, (size_t)(s->p - begin)};
+                *w->to = (struct slice){begin, (size_t)(s.p - begin)};
     }
+    return s.expected || !json_end(&s) ? hf_bad(r, &s) : 0;
 }
 
 static bool is_text(struct slice raw, const char *text) {
@@ -73,7 +69,7 @@ static int need_ids(const struct hf_reader *r, uint64_t n) {
             mem_free(pieces);
             mem_free(kinds);
             mem_free(scores);
-            return no_memory(r);
+            return hf_no_memory(r);
         }
         if (v->n) {
             memcpy(pieces, v->pieces, v->n * sizeof *pieces);
@@ -96,7 +92,7 @@ static int need_ids(const struct hf_reader *r, uint64_t n) {
 static int keep(const struct hf_reader *r, struct slice raw, struct slice *out) {
     size_t n;
     char *p = arena_alloc(&r->v->text, raw.n + 1);
-    if (!p) return no_memory(r);
+    if (!p) return hf_no_memory(r);
     if (!json_unescape(raw, p, &n))
         return err_set(r->e, CHIMERE_EFORMAT, "%s: expected text, got a lone surrogate", r->path);
     *out = (struct slice){p, n};
@@ -109,7 +105,7 @@ int hf_vocab_put(const struct hf_reader *r, uint64_t id, struct slice text, int3
     r->v->pieces[id] = text;
     r->v->kinds[id] = kind;
     rc = map_put(&r->v->ids, text.p, text.n, (uint32_t)id);
-    return rc < 0 ? no_memory(r) : 0;
+    return rc < 0 ? hf_no_memory(r) : 0;
 }
 
 /* ---- vocabulary and merges ---- */
@@ -161,7 +157,7 @@ int hf_vocab_merge(const struct hf_reader *r, struct slice text) {
     if (v->n_merges == v->cap_merges) {
         size_t cap = v->cap_merges ? v->cap_merges * 2 : 65536;
         struct slice *grown = mem_realloc(v->merges, cap * sizeof *grown);
-        if (!grown) return no_memory(r);
+        if (!grown) return hf_no_memory(r);
         v->merges = grown;
         v->cap_merges = cap;
     }
@@ -176,7 +172,7 @@ static int join_pair(const struct hf_reader *r, struct slice a, struct slice b, 
     if (!rc) rc = keep(r, b, &right);
     if (rc) return rc;
     char *p = arena_alloc(&r->v->text, (left.n + right.n) * 2 + 1), *o = p;
-    if (!p) return no_memory(r);
+    if (!p) return hf_no_memory(r);
     for (int half = 0; half < 2; half++) {
         struct slice s = half ? right : left;
         if (half) *o++ = ' ';
@@ -218,7 +214,7 @@ static int scan_part(const struct hf_reader *r, struct slice raw,
     struct json_scan s;
     json_scan_init(&s, raw.p, raw.n);
     int rc = read(r, &s);
-    if (!rc && (s.expected || !json_end(&s))) rc = bad(r, &s);
+    if (!rc && (s.expected || !json_end(&s))) rc = hf_bad(r, &s);
     return rc;
 }
 
@@ -288,7 +284,7 @@ static int read_added(const struct hf_reader *r) {
         uint64_t at = (uint64_t)json_integer_value(id);
         if (at < v->n && v->kinds[at] == TOK_UNKNOWN) continue;
         char *p = arena_alloc(&v->text, text.n + 1);
-        if (!p) return no_memory(r);
+        if (!p) return hf_no_memory(r);
         memcpy(p, text.p, text.n);
         text.p = p;
         int rc = hf_vocab_put(r, at, text, special ? TOK_CONTROL : TOK_USER_DEFINED);
@@ -329,7 +325,7 @@ static int choose_model(const struct hf_reader *r, const struct members *m) {
     return 0;
 }
 
-static int load_tree(const struct hf_reader *r, struct slice raw, json_t **out) {
+int hf_load_tree(const struct hf_reader *r, struct slice raw, json_t **out) {
     json_error_t why;
     if (raw.n == 0 || is_text(raw, "null")) return 0;
     if (raw.n > TREE_MAX)
@@ -344,31 +340,26 @@ static int read_all(const struct hf_reader *r, const char *text, size_t n) {
     struct hf_vocab *v = r->v;
     struct members m = {.added = {NULL, 0}};
     struct slice model = {NULL, 0};
-    const struct wanted outer[] = {{"model", &model},
-                                   {"added_tokens", &m.added},
-                                   {"normalizer", &m.normalizer},
-                                   {"pre_tokenizer", &m.pre_tokenizer},
-                                   {"post_processor", &m.post_processor},
-                                   {NULL, NULL}};
-    const struct wanted inner[] = {{"type", &m.type},
-                                   {"vocab", &m.vocab},
-                                   {"merges", &m.merges},
-                                   {"unk_token", &m.unk_token},
-                                   {"unk_id", &m.unk_id},
-                                   {"byte_fallback", &m.byte_fallback},
-                                   {"ignore_merges", &m.ignore_merges},
-                                   {NULL, NULL}};
-    struct json_scan s;
-    json_scan_init(&s, text, n);
-    collect(&s, outer);
-    if (s.expected || !json_end(&s)) return bad(r, &s);
-    json_scan_init(&s, model.p ? model.p : "", model.n);
-    collect(&s, inner);
-    if (s.expected) return bad(r, &s);
-    int rc = load_tree(r, m.added, &v->added);
-    if (!rc) rc = load_tree(r, m.normalizer, &v->normalizer);
-    if (!rc) rc = load_tree(r, m.pre_tokenizer, &v->pre_tokenizer);
-    if (!rc) rc = load_tree(r, m.post_processor, &v->post_processor);
+    const struct hf_wanted outer[] = {{"model", &model},
+                                      {"added_tokens", &m.added},
+                                      {"normalizer", &m.normalizer},
+                                      {"pre_tokenizer", &m.pre_tokenizer},
+                                      {"post_processor", &m.post_processor},
+                                      {NULL, NULL}};
+    const struct hf_wanted inner[] = {{"type", &m.type},
+                                      {"vocab", &m.vocab},
+                                      {"merges", &m.merges},
+                                      {"unk_token", &m.unk_token},
+                                      {"unk_id", &m.unk_id},
+                                      {"byte_fallback", &m.byte_fallback},
+                                      {"ignore_merges", &m.ignore_merges},
+                                      {NULL, NULL}};
+    int rc = hf_collect(r, (struct slice){text, n}, outer);
+    if (!rc) rc = hf_collect(r, model, inner);
+    if (!rc) rc = hf_load_tree(r, m.added, &v->added);
+    if (!rc) rc = hf_load_tree(r, m.normalizer, &v->normalizer);
+    if (!rc) rc = hf_load_tree(r, m.pre_tokenizer, &v->pre_tokenizer);
+    if (!rc) rc = hf_load_tree(r, m.post_processor, &v->post_processor);
     if (!rc) rc = choose_model(r, &m);
     if (!rc)
         rc = scan_part(r, m.vocab,
@@ -398,21 +389,16 @@ int hf_vocab_parse(struct hf_vocab *v, const char *text, size_t n, const char *n
 int hf_vocab_read(struct hf_vocab *v, const char *dir, struct err *e) {
     *v = (struct hf_vocab){.unk_id = -1};
     size_t size = strlen(dir) + 32, n;
-    char *path = mem_alloc(size), *text;
+    char *path = mem_alloc(size), *text = NULL;
     if (!path) return err_set(e, CHIMERE_ENOMEM, "%s: out of memory", dir);
     snprintf(path, size, "%s/tokenizer.json", dir);
-    int rc = file_read(path, TOKENIZER_MAX, &text, &n, e);
-    if (rc == CHIMERE_ENOENT) {
-        struct err other = {0};
-        int found = hf_ranked_read(v, dir, &other);
-        if (found != CHIMERE_ENOENT) {
-            mem_free(path);
-            if (found) *e = other;
-            return found;
-        }
-        err_hint(e, "saving the tokenizer again with transformers writes tokenizer.json");
+    int rc = file_exists(path) ? CHIMERE_ENOENT : hf_ranked_read(v, dir, e);
+    if (rc == CHIMERE_ENOENT) { /* no other vocabulary */
+        rc = file_read(path, TOKENIZER_MAX, &text, &n, e);
+        if (rc == CHIMERE_ENOENT)
+            err_hint(e, "saving the tokenizer again with transformers writes tokenizer.json");
+        if (!rc) rc = hf_vocab_parse(v, text, n, path, e);
     }
-    if (!rc) rc = hf_vocab_parse(v, text, n, path, e);
     mem_free(text);
     mem_free(path);
     return rc;

@@ -140,29 +140,13 @@ static const json_t *find_charsmap(const json_t *node, int depth) {
     return found;
 }
 
-bool hf_base64(struct slice base64, char *out, size_t *n) {
-    static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    uint32_t bits = 0;
-    int n_bit = 0;
-    *n = 0;
-    for (size_t i = 0; i < base64.n && base64.p[i] != '='; i++) {
-        const char *at = base64.p[i] ? strchr(digits, base64.p[i]) : NULL;
-        if (!at) return false;
-        bits = bits << 6 | (uint32_t)(at - digits);
-        if ((n_bit += 6) < 8) continue;
-        n_bit -= 8;
-        out[(*n)++] = (char)(bits >> n_bit);
-    }
-    return true;
-}
-
 static int put_charsmap(const struct put *p, struct err *e) {
     const json_t *text = find_charsmap(p->v.normalizer, 0);
     size_t n = json_string_length(text), n_out;
     if (!n) return 0;
     char *bytes = mem_alloc(n);
     if (!bytes) return err_set(e, CHIMERE_ENOMEM, "vocabulary: out of memory");
-    bool ok = hf_base64((struct slice){json_string_value(text), n}, bytes, &n_out);
+    bool ok = str_base64((struct slice){json_string_value(text), n}, bytes, &n_out);
     if (ok) gguf_put_array(p->w, "tokenizer.ggml.precompiled_charsmap", GGUF_U8, bytes, n_out);
     mem_free(bytes);
     return ok ? 0

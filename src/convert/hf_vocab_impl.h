@@ -8,6 +8,7 @@
 #include "base/mem.h"
 #include "base/str.h"
 #include "convert/hf_impl.h"
+#include "format/json_scan.h"
 
 /* ---- hf_tokens.c ---- */
 
@@ -36,6 +37,17 @@ struct hf_reader {
     struct err *e;
 };
 
+/* Errors: out of memory, and what the scanner missed. */
+int hf_no_memory(const struct hf_reader *r);
+int hf_bad(const struct hf_reader *r, const struct json_scan *s);
+struct hf_wanted {
+    const char *name; /* NULL ends a list */
+    struct slice *to;
+};
+/* raw must be one object: of the members that are named, the raw values. */
+int hf_collect(const struct hf_reader *r, struct slice raw, const struct hf_wanted *list);
+/* A raw value as a tree; empty or null: *out is left alone. */
+int hf_load_tree(const struct hf_reader *r, struct slice raw, json_t **out);
 void hf_vocab_init(struct hf_vocab *v);
 /* Views of the vocabulary's arena. */
 int hf_vocab_put(const struct hf_reader *r, uint64_t id, struct slice text, int32_t kind);
@@ -61,8 +73,6 @@ int hf_pre_name(const struct hf_vocab *v, const char **name, struct err *e);
 
 /* ---- hf_vocab.c ---- */
 
-/* At most base64.n bytes; false: it is none. */
-bool hf_base64(struct slice base64, char *out, size_t *n);
 int hf_put_vocab(const struct hf *h, struct gguf_writer *w, struct err *e);
 
 #endif

@@ -15,10 +15,10 @@ struct learn_exported {
     size_t n_secret; /* masks made */
 };
 
-/* {"messages": [user, assistant], "score"} a line: the best answer to each question, worth `least` or more. */
+/* {"messages": [user, assistant], "score"} per line: the best answer to each question, worth `least` or more. */
 int learn_export_sft(FILE *f, struct store *store, double least, struct learn_exported *out,
                      struct err *e);
-/* {"prompt", "chosen", "rejected", "score_chosen", "score_rejected", "model"} a line: one pair a question,
+/* {"prompt", "chosen", "rejected", "score_chosen", "score_rejected", "model"} per line: one pair per question,
  * whose worth differs by `gap` or more and whose lengths by less than a factor of two, since a judge that
  * likes length would teach length. */
 int learn_export_dpo(FILE *f, struct store *store, double gap, struct learn_exported *out,

@@ -343,26 +343,26 @@ static int propose_all(struct night *x, struct proposal *v, size_t *n, struct er
     return rc;
 }
 
-/* The lock makes it one night's alone; a killed one may have left files. */
-static int make_scratch(struct night *x, struct err *e) {
+static void clear_scratch(const struct night *x) {
     char path[NIGHTS_MAX_PATH + 300];
-    snprintf(x->scratch, sizeof x->scratch, "%s/try", nights_dir(x->nights));
     DIR *d = opendir(x->scratch);
     for (struct dirent *f; d && (f = readdir(d));) {
         snprintf(path, sizeof path, "%s/%s", x->scratch, f->d_name);
         unlink(path); /* not . and .. */
     }
     if (d) closedir(d);
+    rmdir(x->scratch);
+}
+
+/* The lock makes it one night's alone; a killed one may have left files. */
+static int make_scratch(struct night *x, struct err *e) {
+    snprintf(x->scratch, sizeof x->scratch, "%s/try", nights_dir(x->nights));
+    clear_scratch(x);
     return file_mkdirs(x->scratch, e);
 }
 
 static void close_night(struct night *x) {
-    char path[NIGHTS_MAX_PATH + 64];
-    for (const struct night_step *const *s = night_steps; x->scratch[0] && *s; s++) {
-        snprintf(path, sizeof path, "%s/%s", x->scratch, (*s)->artefact);
-        unlink(path);
-    }
-    if (x->scratch[0]) rmdir(x->scratch);
+    if (x->scratch[0]) clear_scratch(x);
     for (size_t i = 0; x->samples && i < x->day.n; i++)
         mem_free((void *)(uintptr_t)x->samples[i].tokens);
     mem_free(x->samples);

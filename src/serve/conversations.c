@@ -6,7 +6,6 @@
 #include "base/mem.h"
 #include "base/rng.h"
 #include "base/str.h"
-#include "odo/odo.h"
 #include "serve/api.h"
 #include "serve/conversations_impl.h"
 #include "serve/http_target.h"
@@ -40,8 +39,7 @@ bool conversations_call(struct http_request *r, struct conversation_call *c) {
     struct server *s = r->s;
     struct err e = {0};
     const char *tag = http_header(r, "If-Match");
-    *c = (struct conversation_call){.s = s->p.store};
-    if (!c->s && s->p.odo) c->s = odo_store(s->p.odo);
+    *c = (struct conversation_call){.s = serve_store(s)};
     memory_owner(http_owner(r), http_header(r, "X-User"), c->owner);
     if (!c->s) {
         err_set(&e, CHIMERE_ENOENT, "this server keeps no conversations");

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/buf.h"
+#include "base/mem.h"
 #include "base/str.h"
 #include "serve/fields_parts.h"
 #include "serve/fields_impl.h"
@@ -33,24 +34,16 @@ static int part_refusal(const json_t *p, const char *where, struct buf *out, str
 
 /* Bytes of base64, which must be UTF-8 text. */
 static int put_base64(const json_t *data, const char *where, struct buf *out, struct err *e) {
-    static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     const char *s = json_string_value(data);
-    uint32_t bits = 0;
-    int n_bit = 0;
-    struct buf bytes;
-    buf_init(&bytes, MAX_TEXT);
-    for (; s && *s && *s != '='; s++) {
-        const char *at = strchr(digits, *s);
-        if (!at) {
-            buf_fini(&bytes);
-            return err_set(e, CHIMERE_EINVAL, "%s: expected base64", where);
-        }
-        bits = bits << 6 | (uint32_t)(at - digits);
-        n_bit += 6;
-        if (n_bit >= 8) buf_putc(&bytes, (char)(bits >> (n_bit -= 8)));
+    size_t n = s ? strlen(s) : 0;
+    char *bytes = mem_alloc(n + 1);
+    if (!bytes) return err_set(e, CHIMERE_ENOMEM, "out of memory");
+    if (!str_base64((struct slice){s, n}, bytes, &n)) {
+        mem_free(bytes);
+        return err_set(e, CHIMERE_EINVAL, "%s: expected base64", where);
     }
-    json_t *text = s && !bytes.failed ? json_stringn(bytes.n ? bytes.p : "", bytes.n) : NULL;
-    buf_fini(&bytes);
+    json_t *text = s && n <= MAX_TEXT ? json_stringn(bytes, n) : NULL;
+    mem_free(bytes);
     if (!text) return err_set(e, CHIMERE_EINVAL, "%s: expected base64 of UTF-8 text", where);
     put(out, text);
     json_decref(text);

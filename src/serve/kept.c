@@ -43,24 +43,28 @@ int kept_put(struct kept *k, const char *owner, const char *id, const char *inpu
     return rc;
 }
 
-struct wanted {
-    json_t **input, **response; /* out, or NULL */
+struct texts {
+    bool wants[2]; /* input, response */
+    char *of[2];   /* owned */
 };
 
-static void read_answer(void *ud, const struct store_answer *a) {
-    const struct wanted *w = ud;
-    if (w->input) *w->input = json_loads(a->input, JSON_DECODE_ANY, NULL);
-    if (w->response) *w->response = json_loads(a->response, JSON_DECODE_ANY, NULL);
+/* Under the store's lock: parsing can wait. */
+static void copy_texts(void *ud, const struct store_answer *a) {
+    struct texts *t = ud;
+    if (t->wants[0]) t->of[0] = mem_strdup(a->input);
+    if (t->wants[1]) t->of[1] = mem_strdup(a->response);
 }
 
 int kept_find(struct kept *k, const char *owner, const char *id, json_t **input,
               json_t **response) {
-    struct wanted w = {input, response};
+    struct texts t = {.wants = {input, response}};
     struct err e = {0};
-    if (input) *input = NULL;
-    if (response) *response = NULL;
     int rc =
-        store_answer_find(k->store, owner, id, store_now_ms() - k->keep_ms, read_answer, &w, &e);
+        store_answer_find(k->store, owner, id, store_now_ms() - k->keep_ms, copy_texts, &t, &e);
+    if (input) *input = t.of[0] ? json_loads(t.of[0], JSON_DECODE_ANY, NULL) : NULL;
+    if (response) *response = t.of[1] ? json_loads(t.of[1], JSON_DECODE_ANY, NULL) : NULL;
+    mem_free(t.of[0]);
+    mem_free(t.of[1]);
     if (rc && rc != CHIMERE_ENOENT) log_warn("a kept answer cannot be read: %s", e.text);
     return rc || (input && !*input) || (response && !*response) ? CHIMERE_ENOENT : 0;
 }

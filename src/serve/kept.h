@@ -1,4 +1,4 @@
-/* kept.h: answers of /v1/responses that later requests may go on from, by id: for a day, each owner within a budget.
+/* kept.h: answers of /v1/responses that later requests may continue, by id: for a day, each owner within a budget.
  *
  * They lie in the server's store, and outlive it; without a store, in one in memory. Any thread. */
 #ifndef CHIMERE_SERVE_KEPT_H

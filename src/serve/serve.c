@@ -36,6 +36,10 @@ static void set_live(struct server *s, const struct serve_params *p) {
     s->think = p->think;
 }
 
+struct store *serve_store(const struct server *s) {
+    return s->p.store ? s->p.store : s->p.odo ? odo_store(s->p.odo) : NULL;
+}
+
 static int open_gates(struct server *s, struct err *e) {
     s->n_gate = catalog_count(s->p.catalog);
     s->gates = mem_alloc_array(s->n_gate, sizeof *s->gates);
@@ -70,8 +74,7 @@ int serve_open(struct server **out, const struct serve_params *p, struct err *e)
     if (!rc) rc = auth_open(&s->auth, p->keys, keys, e);
     if (s->auth) s->asks_keys = auth_is_needed(s->auth);
     if (!rc && p->store) rc = record_open(&s->record, p->store, e);
-    struct store *lasting = p->store ? p->store : p->odo ? odo_store(p->odo) : NULL;
-    if (!rc) rc = kept_open(&s->kept, lasting, KEPT_MAX_BYTES, KEPT_SECONDS, e);
+    if (!rc) rc = kept_open(&s->kept, serve_store(s), KEPT_MAX_BYTES, KEPT_SECONDS, e);
     if (!rc && !(s->slots = slots_new())) rc = err_set(e, CHIMERE_ENOMEM, "out of memory");
     if (!rc && !(s->resume = resume_new())) rc = err_set(e, CHIMERE_ENOMEM, "out of memory");
     if (!rc && p->odo) rc = mcp_sessions_new(&s->mcp, e);

@@ -75,6 +75,8 @@ struct server;
 /* What serve_open would refuse of host, keys and certificate. It does not listen. */
 int serve_check(const struct serve_params *p, struct err *e);
 int serve_open(struct server **out, const struct serve_params *p, struct err *e);
+/* Where answers and conversations lie: its own store, or the orchestrator's; NULL: nowhere. */
+struct store *serve_store(const struct server *s);
 int serve_port(const struct server *s);
 /* Takes over keys, timeout_s, ping_s, grace_s and think; nothing, if it fails. One thread at a time; p is
  * borrowed for the call. Answers that have begun keep their deadline. */

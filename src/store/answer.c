@@ -17,13 +17,11 @@ int store_answer_add(struct store *s, const struct store_answer *a, int64_t olde
     sql_bind_text(st, 5, a->input);
     sql_bind_text(st, 6, a->response);
     code = store_end(s, st, sql_step(st), e);
-    if (code) return code;
-    int64_t gone = store_forget(s, Q_ANSWER_FORGET, oldest_ms, e);
-    if (gone < 0) return (int)gone;
-    code = store_begin(s, Q_ANSWER_CROP, &st, e);
+    if (!code) code = store_begin(s, Q_ANSWER_CROP, &st, e);
     if (code) return code;
     sql_bind_text(st, 1, a->owner);
     sql_bind_int64(st, 2, most_bytes);
+    sql_bind_int64(st, 3, oldest_ms);
     return store_end(s, st, sql_step(st), e);
 }
 
@@ -56,9 +54,7 @@ int store_answer_drop(struct store *s, const char *owner, const char *name, stru
     if (code) return code;
     sql_bind_text(st, 1, owner);
     sql_bind_text(st, 2, name);
-    int rc = sql_step(st);
-    int64_t n = sql_changes(s);
-    code = store_end(s, st, rc, e);
-    if (!code && !n) code = err_set(e, CHIMERE_ENOENT, "there is no answer %.80s", name);
-    return code;
+    int64_t n = store_change(s, st, e);
+    if (!n) return err_set(e, CHIMERE_ENOENT, "there is no answer %.80s", name);
+    return n < 0 ? (int)n : 0;
 }

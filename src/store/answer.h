@@ -1,4 +1,4 @@
-/* answer.h: answers of /v1/responses that later requests may go on from, by id.
+/* answer.h: answers of /v1/responses that later requests may continue, by id.
  *
  * An answer belongs to the owner who asked for it; others find nothing. */
 #ifndef CHIMERE_STORE_ANSWER_H

@@ -46,11 +46,9 @@ int store_key_limit(struct store *s, const struct store_key *k, struct err *e) {
     sql_bind_int64(st, 4, k->per_minute);
     sql_bind_int64(st, 5, k->tokens_per_day);
     sql_bind_int64(st, 6, k->is_admin);
-    int rc = sql_step(st);
-    int64_t n = sql_changes(s);
-    code = store_end(s, st, rc, e);
-    if (!code && !n) return err_set(e, CHIMERE_ENOENT, "key %s: not found", k->name);
-    return code;
+    int64_t n = store_change(s, st, e);
+    if (!n) return err_set(e, CHIMERE_ENOENT, "key %s: not found", k->name);
+    return n < 0 ? (int)n : 0;
 }
 
 static void take_key(struct sql_stmt *st, struct store_key *k) {
@@ -103,9 +101,7 @@ int store_key_revoke(struct store *s, const char *name, struct err *e) {
     int code = store_begin(s, Q_KEY_REVOKE, &st, e);
     if (code) return code;
     sql_bind_text(st, 1, name);
-    int rc = sql_step(st);
-    int64_t n = sql_changes(s);
-    code = store_end(s, st, rc, e);
-    if (!code && !n) return err_set(e, CHIMERE_ENOENT, "key %s: not found", name);
-    return code;
+    int64_t n = store_change(s, st, e);
+    if (!n) return err_set(e, CHIMERE_ENOENT, "key %s: not found", name);
+    return n < 0 ? (int)n : 0;
 }

@@ -35,11 +35,9 @@ int store_quality_feedback(struct store *s, const char *name, int32_t feedback, 
     sql_bind_text(st, 1, name);
     sql_bind_int64(st, 2, feedback);
     sql_bind_text(st, 3, comment);
-    int rc = sql_step(st);
-    int64_t n = rc == SQL_DONE ? sql_changes(s) : 0;
-    code = store_end(s, st, rc, e);
-    if (!code && !n) return err_set(e, CHIMERE_ENOENT, "answer: there is none of this name");
-    return code;
+    int64_t n = store_change(s, st, e);
+    if (!n) return err_set(e, CHIMERE_ENOENT, "answer: there is none of this name");
+    return n < 0 ? (int)n : 0;
 }
 
 static struct store_quality row_at(struct sql_stmt *st, int i) {

@@ -115,10 +115,10 @@
     X(ANSWER_ADD,                                                                                  \
       "INSERT INTO answers(owner, name, at_ms, n_bytes, input, response)"                          \
       " VALUES(?1,?2,?3,?4,?5,?6)")                                                                \
-    X(ANSWER_FORGET, "DELETE FROM answers WHERE at_ms < ?1")                                       \
     X(ANSWER_CROP,                                                                                 \
-      "DELETE FROM answers WHERE owner = ?1 AND id IN (SELECT id FROM (SELECT id, sum(n_bytes)"    \
-      " OVER (ORDER BY id DESC) AS total FROM answers WHERE owner = ?1) AS a WHERE total > ?2)")   \
+      "DELETE FROM answers WHERE at_ms < ?3 OR (owner = ?1 AND id IN (SELECT id FROM (SELECT id,"  \
+      " sum(n_bytes) OVER (ORDER BY id DESC) AS total FROM answers WHERE owner = ?1) AS a"         \
+      " WHERE total > ?2))")                                                                       \
     X(ANSWER_FIND,                                                                                 \
       "SELECT at_ms, input, response FROM answers WHERE owner = ?1 AND name = ?2 AND at_ms >= ?3") \
     X(ANSWER_DROP, "DELETE FROM answers WHERE owner = ?1 AND name = ?2")                           \

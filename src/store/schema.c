@@ -116,7 +116,7 @@ const struct store_migration store_migrations[] = {
      /* rowid: of an item; the title of a conversation has the negative of its id */
      "CREATE VIRTUAL TABLE conversation_fts USING fts5(text,"
      "  tokenize = 'unicode61 remove_diacritics 2');"},
-    {"answers that requests go on from",
+    {"answers that requests continue",
      "CREATE TABLE answers("
      "  id INTEGER PRIMARY KEY AUTOINCREMENT, owner TEXT NOT NULL, name TEXT NOT NULL,"
      "  at_ms INTEGER NOT NULL, n_bytes INTEGER NOT NULL, input TEXT NOT NULL,"

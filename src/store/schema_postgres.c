@@ -83,7 +83,7 @@ static const struct store_migration rows[] = {
      "  FOR EACH STATEMENT EXECUTE FUNCTION chimere_changed();"
      "CREATE TRIGGER docs_changed AFTER UPDATE ON doc_version"
      "  FOR EACH STATEMENT EXECUTE FUNCTION chimere_changed();"},
-    {"answers that requests go on from",
+    {"answers that requests continue",
      "CREATE TABLE answers(" ID "owner" TEXT "name" TEXT "at_ms" INT "n_bytes" INT
      "  input TEXT NOT NULL, response TEXT NOT NULL, UNIQUE(owner, name));"
      "CREATE INDEX answers_at ON answers(at_ms);"},

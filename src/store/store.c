@@ -70,15 +70,19 @@ int store_end(struct store *s, struct sql_stmt *st, int rc, struct err *e) {
     return code;
 }
 
+int64_t store_change(struct store *s, struct sql_stmt *st, struct err *e) {
+    int rc = sql_step(st);
+    int64_t n = rc == SQL_DONE ? sql_changes(s) : 0;
+    int code = store_end(s, st, rc, e);
+    return code ? code : n;
+}
+
 int64_t store_forget(struct store *s, enum store_query q, int64_t before_ms, struct err *e) {
     struct sql_stmt *st;
     int code = store_begin(s, q, &st, e);
     if (code) return code;
     sql_bind_int64(st, 1, before_ms);
-    int rc = sql_step(st);
-    int64_t n = rc == SQL_DONE ? sql_changes(s) : 0;
-    code = store_end(s, st, rc, e);
-    return code ? code : n;
+    return store_change(s, st, e);
 }
 
 static int pragma_int(struct store *s, const char *sql, int64_t *v, struct err *e) {

@@ -35,6 +35,8 @@ int store_transaction(struct store *s, const char *doing, struct err *e);
 int store_transaction_end(struct store *s, int rc, const char *doing, struct err *e);
 /* A column's text, "" for NULL; a view as sql_text's. */
 const char *store_string(struct sql_stmt *st, int i);
+/* Runs a statement that changes rows, and ends it as store_end does. How many, or CHIMERE_E*. */
+int64_t store_change(struct store *s, struct sql_stmt *st, struct err *e);
 /* Runs a statement that deletes the rows before a time. How many, or CHIMERE_E*. */
 int64_t store_forget(struct store *s, enum store_query q, int64_t before_ms, struct err *e);
 /* Fills e from the database's own message. */

@@ -74,7 +74,7 @@ test("numbers come back as the shortest text that reads back equal", async () =>
     assert.deepEqual(JSON.parse(text).tools, tools);
 });
 
-test("another server over the same store goes on from an answer", async () => {
+test("another server on the same store continues an answer", async () => {
     const folder = mkdtempSync(join(tmpdir(), "chimere-kept-"));
     let id;
     for (let turn = 0; turn < 2; turn++) {

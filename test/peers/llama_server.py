@@ -104,7 +104,7 @@ def clean(text):
 
 def table(marked, version):
     out = [BEGIN, f"node-llama-cpp {version}, {datetime.date.today()}, by `test/peers/llama_server.py --doc docs/compatibility.md`. The test model is "
-           "chimere-nano. *Model*: the test expects words, scores, token counts or the fingerprint of its own model. *Decision*: this server does it "
+           "chimere-nano; for reranking, a cross-encoder made of the words of their documents. *Model*: the test expects words, scores, token counts or the fingerprint of its own model. *Decision*: this server does it "
            "another way, for the reason given. Tests that need a download or are marked slow there are not run.", "",
            "| Tests | Passed | Model | Decision | Missing |", "|---|---|---|---|---|"]
     for file, tests in marked.items():

@@ -113,10 +113,10 @@ class Tekken:
 
 def write_tiktoken(source, folder):
     """The vocabulary as lines of base64 and rank, its added tokens in tokenizer_config.json."""
-    visible = {}
+    visible, others = {}, iter(range(256, 512))
     for b in range(256):
         own = 33 <= b <= 126 or 161 <= b <= 172 or b >= 174
-        visible[chr(b if own else 256 + sum(1 for x in range(b) if not (33 <= x <= 126 or 161 <= x <= 172 or x >= 174)))] = b
+        visible[chr(b if own else next(others))] = b
     whole = json.loads((source / "tokenizer.json").read_text())
     added = {str(t["id"]): t for t in whole["added_tokens"]}
     with open(folder / "tokenizer.model", "wb") as f:

@@ -124,10 +124,13 @@ test("a reload in the middle of an answer picks it up; so does a visit to anothe
 
 test("a key that was revoked is asked for again", async () => {
     const keyed = await serve();
+    const refused = async (headers) => { // the server reads its keys now and then
+        while ((await fetch(`${keyed.url}/v1/models`, { headers })).status !== 401) await new Promise((go) => setTimeout(go, 50));
+    };
     const run = (...args) => execFileSync(process.env.CHIMERE, ["key", ...args, "--state-dir", join(keyed.folder, "state")], { encoding: "utf8" });
     try {
         const key = run("add", "visitor").trim().split(/\s+/).at(-1);
-        while ((await fetch(`${keyed.url}/v1/models`)).status !== 401) await new Promise((go) => setTimeout(go, 50)); // it reads keys now and then
+        await refused({});
         const { page } = await open(keyed.url);
         await page.getByRole("dialog").getByRole("textbox").or(page.getByLabel("API key")).first().fill(key);
         await page.keyboard.press("Enter");
@@ -135,8 +138,7 @@ test("a key that was revoked is asked for again", async () => {
         await page.waitForFunction(() => document.querySelectorAll(".model-picker option").length > 1);
         await page.getByRole("dialog").waitFor({ state: "hidden" });
         run("remove", "visitor");
-        while ((await fetch(`${keyed.url}/v1/models`, { headers: { authorization: `Bearer ${key}` } })).status !== 401)
-            await new Promise((go) => setTimeout(go, 50));
+        await refused({ authorization: `Bearer ${key}` });
         await page.getByRole("textbox", { name: "Message", exact: true }).fill("hello");
         await page.keyboard.press("Enter");
         await page.getByRole("dialog").filter({ hasText: "asks for a key" }).waitFor();

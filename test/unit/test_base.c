@@ -245,9 +245,34 @@ static void pools_run_every_thread_once(void **s) {
     }
 }
 
+static void base64_is_read_with_and_without_padding(void **state) {
+    static const struct {
+        const char *text, *bytes;
+        size_t n;
+    } rows[] = {{"", "", 0},
+                {"AA==", "\0", 1},
+                {"AA", "\0", 1},
+                {"/+8=", "\xff\xef", 2},
+                {"Zm9vYmFy", "foobar", 6},
+                {"Zm9vYmE=rest", "fooba", 5}};
+    char out[16];
+    size_t n;
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct slice text = {rows[i].text, strlen(rows[i].text)};
+        assert_true(str_base64(text, out, &n));
+        assert_int_equal(n, rows[i].n);
+        assert_memory_equal(out, rows[i].bytes, n);
+    }
+    assert_false(str_base64(SLICE("Zm9v\nYmFy"), out, &n));
+    assert_false(str_base64(SLICE("Zm\0v"), out, &n));
+    assert_false(str_base64(SLICE("Zm-_"), out, &n));
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(utf8_accepts_exactly_the_well_formed),
+        cmocka_unit_test(base64_is_read_with_and_without_padding),
         cmocka_unit_test(numbers_read_back),
         cmocka_unit_test(buffers_stop_at_their_ceiling),
         cmocka_unit_test(arenas_stop_at_their_ceiling),

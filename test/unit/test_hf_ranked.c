@@ -47,7 +47,7 @@ static void test_tiktoken(void **state) {
     check_piece(&v, 6, "abc", TOK_NORMAL);
     check_merges(&v, "a b;a bc;ab c;b c;"); /* each cut of each token, by rank of its halves */
     assert_true(v.ignore_merges);
-    /* without a config.json nobody knows how text is cut */
+    /* without a config.json, the pre-tokenizer is unknown */
     assert_int_equal(hf_pre_name(&v, &name, &e), CHIMERE_EUNSUPPORTED);
     hf_vocab_fini(&v);
 }

@@ -72,7 +72,7 @@ static void test_budget_and_age(void **state) {
     kept_close(k);
 }
 
-/* Another server over the same store goes on from them. */
+/* Another server on the same store finds them. */
 static void test_restart(void **state) {
     struct store *s;
     struct err e = {0};

@@ -95,8 +95,8 @@ bool ref_moe_choose(const struct moe_args *a, int64_t n_expert, const float *log
         if (best < 0) return false;
         ids[k] = best;
     }
-    float most =
-        scores[ids[0]]; /* with a bias, or a choice that is given, another's may be higher */
+    /* With a bias, or a choice that is given, the first need not have the highest score. */
+    float most = scores[ids[0]];
     for (int32_t k = 1; k < a->n_used; k++) most = scores[ids[k]] > most ? scores[ids[k]] : most;
     for (int32_t k = 0; k < a->n_used; k++) {
         weights[k] =

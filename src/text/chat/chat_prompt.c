@@ -18,8 +18,7 @@ struct chat_template {
     bool calls_need_null; /* tool calls show only beside null content */
     bool calls_need_text; /* tool calls show only beside string content */
     bool has_developer;   /* knows the role; else it is a system message */
-    bool
-        wants_functions; /* firefunction's: tools as a text, and the date, under names of its own */
+    bool wants_functions; /* firefunction's: tools as a text, and the date, by its own names */
 };
 
 /* ---- probes ---- */
@@ -39,9 +38,9 @@ static int put_dump(const char *p, size_t n, void *arg) { return buf_put(arg, p,
 /* What a template of firefunction's kind reads instead of `tools` and strftime_now. */
 static void add_functions(const struct chat_template *t, json_t *context, const struct tm *now) {
     char date[64];
-    time_t seconds = time(NULL);
     struct tm clock;
     if (!t->wants_functions) return;
+    time_t seconds = time(NULL);
     if (!now) now = localtime_r(&seconds, &clock);
     json_t *tools = json_object_get(context, "tools");
     struct buf text;
