@@ -121,14 +121,10 @@ function Disk({ disk }: { disk: { folder: string; memory: number; data: OnDisk[]
 }
 
 
-function Pull({ done, wanted }: { done: () => void; wanted: string }) {
-    const [name, setName] = useState("");
+function Pull({ done, name, setName }: { done: () => void; name: string; setName: (name: string) => void }) {
     const [at, setAt] = useState<{ file: string; index: number; files: number; step: string; done: number; total: number } | null>(null);
     const [error, setError] = useState("");
     const abort = useRef<AbortController | null>(null);
-    useEffect(() => {
-        if (wanted) setName(wanted);
-    }, [wanted]);
     useEffect(() => () => abort.current?.abort(), []);
     const pull = async () => {
         abort.current = new AbortController();
@@ -211,7 +207,7 @@ function Recommend({ pick }: { pick: (name: string) => void }) {
 export default function Models() {
     const [status, setStatus] = useState<Status | null>(null);
     const [disk, setDisk] = useState<{ folder: string; memory: number; data: OnDisk[] } | null | undefined>(undefined);
-    const [wanted, setWanted] = useState("");
+    const [name, setName] = useState("");
     const load = () => {
         void maybe<Status>("/v1/status").then(setStatus).catch(failed);
         void maybe<{ folder: string; memory: number; data: OnDisk[] }>("/chimere/v1/models").then(setDisk).catch(failed);
@@ -229,12 +225,12 @@ export default function Models() {
                     <h2>{t("models.disk")}</h2>
                     {disk ? <Disk disk={disk} /> : <p class="quiet">{t("loading")}</p>}
                     <h2>{t("models.get")}</h2>
-                    <Pull done={load} wanted={wanted} />
+                    <Pull done={load} name={name} setName={setName} />
                 </>
             )}
             <h2>{t("models.recommend")}</h2>
             <p class="quiet">{t("models.recommend.about")}</p>
-            <Recommend pick={setWanted} />
+            <Recommend pick={setName} />
         </Screen>
     );
 }
