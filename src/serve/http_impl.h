@@ -106,6 +106,7 @@ struct server {
     struct kept *kept;        /* owned: answers of the responses API */
     struct mcp_sessions *mcp; /* owned; NULL without an orchestrator */
     _Atomic int n_mcp_call;
+    _Atomic int n_program; /* programs.c */
     struct resume *resume; /* owned: streamed answers that outlive their connection */
     struct keeper *keeper; /* owned; NULL: nothing is deleted */
     struct record *record; /* owned; NULL: requests are not recorded */

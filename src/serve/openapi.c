@@ -68,6 +68,7 @@ static const struct about abouts[] = {
     {"DELETE", "/chimere/v1/documents", "Delete a document", "name* collection", NULL, 0},
     {"GET", "/chimere/v1/documents/search", "Passages of documents", "query* collection limit", NULL, 0},
     {"POST", "/chimere/v1/extract", "Text of a file", "name*", "raw", 0},
+    {"POST", "/chimere/v1/run", "Run a program in the sandbox", NULL, "language:s* code:s*", 0},
     {"GET", "/chimere/v1/answers/*", "A streamed answer from its beginning, while it is kept", NULL, NULL, 0},
     {"DELETE", "/chimere/v1/answers/*", "Stop an answer that is kept", NULL, NULL, 0},
     {"GET", "/chimere/v1/requests", "Requests that were answered", "limit before", NULL, 0},

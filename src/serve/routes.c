@@ -10,6 +10,7 @@
 #include "serve/models_disk.h"
 #include "serve/native.h"
 #include "serve/openapi.h"
+#include "serve/programs.h"
 #include "serve/resume.h"
 #include "serve/slots.h"
 #include "serve/studio.h"
@@ -75,6 +76,7 @@ const struct route routes[] = {
     {"DELETE", "/chimere/v1/documents", ROUTE_ADMIN, SHAPE_OPENAI, documents_remove},
     {"GET", "/chimere/v1/documents/search", 0, SHAPE_OPENAI, documents_search},
     {"POST", "/chimere/v1/extract", 0, SHAPE_OPENAI, documents_extract},
+    {"POST", "/chimere/v1/run", 0, SHAPE_OPENAI, programs_run},
     {"GET", "/chimere/v1/answers/*", 0, SHAPE_OPENAI, resume_follow},
     {"DELETE", "/chimere/v1/answers/*", 0, SHAPE_OPENAI, resume_stop},
     {"GET", "/chimere/v1/requests", ROUTE_ADMIN, SHAPE_OPENAI, insight_requests},

@@ -15,6 +15,13 @@ static const char page_policy[] =
     " frame-ancestors 'none'; require-trusted-types-for 'script';"
     " trusted-types dompurify studio";
 
+/* The frame that shows what a model made: HTML and SVG with their scripts, in an origin of its own, without the network.
+ * The page's frame-src keeps it from leaving for another address. */
+static const char frame_policy[] =
+    "sandbox allow-scripts; default-src 'none'; script-src 'unsafe-inline';"
+    " style-src 'unsafe-inline'; img-src data: blob:; media-src data: blob:; font-src data:;"
+    " form-action 'none'; base-uri 'none'; frame-ancestors 'self'; webrtc 'block'";
+
 static const struct {
     const char *suffix, *type;
 } types[] = {
@@ -45,14 +52,17 @@ static const struct studio_file *find(const char *path) {
 
 static void put_headers(struct http_request *r, const struct studio_file *f, bool body) {
     bool hashed = str_starts(f->path, "assets/");
+    bool frame = strcmp(f->path, "artifact.html") == 0;
     struct buf h;
     buf_init(&h, 8192);
     buf_printf(&h, "ETag: %s\nCache-Control: %s\nContent-Security-Policy: %s\n", f->etag,
-               hashed ? "public, max-age=31536000, immutable" : "no-cache", page_policy);
+               hashed ? "public, max-age=31536000, immutable" : "no-cache",
+               frame ? frame_policy : page_policy);
     buf_puts(&h, "X-Content-Type-Options: nosniff\nReferrer-Policy: no-referrer\n"
                  "Cross-Origin-Opener-Policy: same-origin\n"
                  "Cross-Origin-Resource-Policy: same-origin\n"
                  "Permissions-Policy: geolocation=(), camera=(), microphone=(self)\n"
+                 "X-DNS-Prefetch-Control: off\n"
                  "Vary: Accept, Accept-Encoding");
     if (strcmp(f->path, "sw.js") == 0) buf_puts(&h, "\nService-Worker-Allowed: /");
     if (body) buf_puts(&h, "\nContent-Encoding: gzip");

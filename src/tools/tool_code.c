@@ -14,14 +14,11 @@ static const struct language {
     {"javascript", {"/usr/bin/node", "-", NULL}},
 };
 
-static int run_code(void *ud, const json_t *args, struct tool_env *env, struct buf *out,
-                    struct err *e) {
-    (void)ud;
-    const char *name = json_string_value(json_object_get(args, "language"));
-    const json_t *code = json_object_get(args, "code");
+int tool_code_run(const char *language, const json_t *code, size_t most, struct tool_env *env,
+                  struct buf *out, struct err *e) {
     const struct language *l = NULL;
     for (size_t i = 0; i < sizeof languages / sizeof *languages; ++i)
-        if (!name || !strcmp(languages[i].name, name)) {
+        if (!language || !strcmp(languages[i].name, language)) {
             l = &languages[i];
             break;
         }
@@ -36,12 +33,20 @@ static int run_code(void *ud, const json_t *args, struct tool_env *env, struct b
                               .owner = env->owner};
     struct sandbox_result r;
     struct buf raw;
-    buf_init(&raw, TOOL_MAX_OUTPUT);
     sandbox_defaults(&job.limits);
+    if (most) job.limits.output_bytes = most;
+    buf_init(&raw, job.limits.output_bytes + TOOL_MAX_OUTPUT);
     int rc = sandbox_run(&job, &raw, &r, e);
     if (!rc) sandbox_text(out, &raw, &job, &r);
     buf_fini(&raw);
     return rc;
+}
+
+static int run_code(void *ud, const json_t *args, struct tool_env *env, struct buf *out,
+                    struct err *e) {
+    (void)ud;
+    return tool_code_run(json_string_value(json_object_get(args, "language")),
+                         json_object_get(args, "code"), 0, env, out, e);
 }
 
 int tool_code_add(struct tool_set *tools, struct err *e) {

@@ -20,5 +20,8 @@ struct tool_files {
 int tool_files_add(struct tool_set *tools, const struct tool_files *f, struct err *e);
 /* Python, shell and JavaScript in a sandbox (sandbox.h). */
 int tool_code_add(struct tool_set *tools, struct err *e);
+/* The same for a person: most bytes of output (0: the tool's limit). language NULL: Python; code: a string. */
+int tool_code_run(const char *language, const json_t *code, size_t most, struct tool_env *env,
+                  struct buf *out, struct err *e);
 
 #endif

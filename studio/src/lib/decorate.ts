@@ -1,5 +1,6 @@
 // decorate.ts: what is added to sanitised nodes: a bar over code, highlighting, mathematics.
 import { t } from "../i18n";
+import { actionOf, kindOf, shown } from "./artifacts";
 
 const HIGHLIGHT_MAX = 30_000;
 let highlighter: Promise<typeof import("./highlight")> | null = null;
@@ -42,6 +43,8 @@ function bar(pre: HTMLPreElement, final: boolean): void {
     name.textContent = language || t("code.text");
     head.append(name);
     const text = () => code.textContent ?? "";
+    const kind = final ? kindOf(language, text()) : null;
+    if (kind) head.append(button(t(actionOf(kind)), `${t(actionOf(kind))}: ${language}`, () => (shown.value = { kind, text: text() })));
     head.append(
         button(t("copy"), t("code.copy", { language: language || t("code.text") }), async (b) => {
             b.textContent = (await copy(text())) ? t("copied") : t("copy.failed");

@@ -54,11 +54,11 @@ const tabs = "BroadcastChannel" in window ? new BroadcastChannel("chimere") : nu
 
 export const model = computed(() => chat.value.model || models.value.find((m) => m.id === "odo")?.id || models.value[0]?.id || "");
 
+let noticeTimer = 0;
 export function say(text: string): void {
     notice.value = text;
-    setTimeout(() => {
-        if (notice.value === text) notice.value = "";
-    }, 5000);
+    clearTimeout(noticeTimer);
+    noticeTimer = window.setTimeout(() => (notice.value = ""), 5000);
 }
 export function failed(e: unknown): void {
     if (e instanceof ApiError && e.status === 401) return; // the page asks for a key

@@ -4,6 +4,7 @@ import type { ComponentType } from "preact";
 import { useEffect, useLayoutEffect, useState } from "preact/hooks";
 import { t } from "../i18n";
 import { ApiError, needsKey, online } from "../lib/api";
+import { shown as artifact } from "../lib/artifacts";
 import { change, settings } from "../lib/settings";
 import { announcement, failed, loadConversations, loadModels, notice, open, startNew, stop, writing } from "../lib/state";
 import { drawer, go, route, type ScreenName } from "../lib/route";
@@ -77,6 +78,7 @@ export function App() {
             {settingsOpen.value ? <SettingsDialog /> : null}
             {needsKey.value ? <KeyDialog /> : null}
             <SourceDialog />
+            {artifact.value ? <Shown /> : null}
         </div>
     );
 }
@@ -98,6 +100,20 @@ function Other({ screen }: { screen: Exclude<ScreenName, "chat"> }) {
         return () => void (wanted = false);
     }, [screen]);
     return part?.screen === screen ? <part.View /> : <p class="quiet centre">{t("loading")}</p>;
+}
+
+let artifactPart: Promise<typeof import("./Artifact")> | null = null;
+function Shown() {
+    const [part, setPart] = useState<typeof import("./Artifact") | null>(null);
+    useEffect(() => {
+        artifactPart ??= import("./Artifact");
+        artifactPart.then(setPart, () => {
+            artifactPart = null;
+            artifact.value = null;
+            failed(new ApiError("offline", 0, "offline", 0));
+        });
+    }, []);
+    return part && artifact.value ? <part.default artifact={artifact.value} close={() => (artifact.value = null)} /> : null;
 }
 
 async function register(): Promise<void> {
