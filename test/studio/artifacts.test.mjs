@@ -31,10 +31,12 @@ after(async () => {
     await new Promise((ok) => outside.close(ok));
 });
 const fence = (language, code) => `\`\`\`${language}\n${code}\n\`\`\`\n`;
+let n_shown = 0;
 async function show(page, language, code, action = "Preview") {
-    text = fence(language, code);
+    const words = `Answer ${++n_shown}.`; // the list may still hold an earlier answer only
+    text = `${words}\n\n${fence(language, code)}`;
     await ask(page, "show me");
-    await page.getByRole("button", { name: `${action}: ${language}` }).last().click();
+    await page.locator(".turn.assistant").filter({ hasText: words }).getByRole("button", { name: `${action}: ${language}` }).click();
     await page.getByRole("dialog").waitFor();
 }
 const inFrame = (page) => page.frameLocator("iframe.artifact");
