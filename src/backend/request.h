@@ -19,6 +19,7 @@ enum request_tool_choice {
     REQUEST_TOOLS_REQUIRED,
     REQUEST_TOOLS_NAMED
 };
+enum request_search { REQUEST_NO_SEARCH, REQUEST_MAY_SEARCH, REQUEST_SEARCH_FIRST };
 enum request_format { REQUEST_TEXT, REQUEST_JSON_OBJECT, REQUEST_JSON_SCHEMA, REQUEST_GBNF };
 
 struct request_lora { /* of the adapters that were loaded at start, by place */
@@ -39,7 +40,8 @@ struct request {
         tool_forms; /* owned; of tools that the client named in another form: name -> {"custom": true}
                            or {"namespace", "name"}; for the server that writes their calls; or NULL */
     enum request_tool_choice tool_choice;
-    const char *tool_name;     /* REQUEST_TOOLS_NAMED */
+    const char *tool_name;      /* REQUEST_TOOLS_NAMED */
+    enum request_search search; /* the web, by the orchestrator's tool */
     bool one_call;             /* parallel_tool_calls false: the answer ends after its first call */
     bool no_generation_prompt; /* the template does not open an answer */
     bool continue_last;        /* the last message is an assistant's, to be continued */

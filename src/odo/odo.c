@@ -266,6 +266,7 @@ static bool is_direct(const struct odo_run *r) {
     const struct odo_decision *d = &r->d;
     const struct pipeline *p = d->pipeline;
     if (!r->request->messages || r->request->continue_last) return true;
+    if (r->request->search) return false;
     if (r->tainted || r->tainted_local) return false; /* so that its answer is marked, too */
     bool anywhere = false;
     const struct tool *t;
@@ -460,6 +461,9 @@ int odo_open(struct odo **out, const struct odo_params *p, struct err *e) {
         rc = examples_open(&o->examples, p->store, (uint64_t)docs_embedder(p->docs),
                            docs_n_vec(p->docs), e);
     if (!rc && p->store && p->backend) rc = quality_open(&o->quality, p->backend, p->store, e);
+    o->plain = (struct odo_front){.odo = o, .plain = true};
+    o->plain.base = (struct backend){.ops = &ops, .model = p->backend ? p->backend->model : NULL};
+    if (p->backend) snprintf(o->plain.base.name, sizeof o->plain.base.name, "%s", p->backend->name);
     if (!rc && !front_of(o, "")) rc = err_set(e, CHIMERE_ENOMEM, "out of memory");
     if (rc) odo_close(o);
     else *out = o;
@@ -491,6 +495,12 @@ struct backend *odo_find(struct odo *o, const char *name) {
     pthread_mutex_unlock(&o->front_lock);
     pipeline_release(s);
     return f ? &f->base : NULL;
+}
+
+struct backend *odo_searching(struct odo *o, struct backend *b) {
+    if (!o->p.web || !tool_find(o->p.tools, "web_search")) return NULL;
+    if (b->ops == &ops) return b;
+    return b == o->p.backend ? &o->plain.base : NULL;
 }
 
 static int list_names(void *odo, int (*each)(void *ud, const char *name), void *ud) {

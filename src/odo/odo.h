@@ -49,6 +49,9 @@ void odo_close(struct odo *o); /* after every run was freed; its backends go too
 /* The backend of this name: "odo", or "odo:NAME" where there is such a pipeline now; NULL: there is none.
  * Lives as o, also when its pipeline goes. */
 struct backend *odo_find(struct odo *o, const char *name);
+/* The backend that answers as b does and may search the web (request.search): b itself if it is one of o's; NULL: b is
+ * another model than the one that o asks, or no source is configured. */
+struct backend *odo_searching(struct odo *o, struct backend *b);
 /* Adds "odo" to the catalogue, and "odo:NAME" for each pipeline of the moment; o outlives the catalogue. */
 int odo_register(struct odo *o, struct catalog *c, struct err *e);
 /* What would be done with this question, without answering; *out is a new reference. */

@@ -1,4 +1,5 @@
 /* odo_decide.c: what a request wants, what it is about, and what follows from that. */
+#include <math.h>
 #include <string.h>
 
 #include "base/clock.h"
@@ -194,7 +195,26 @@ bool odo_may_multiply(const struct odo_run *r) {
     return r->d.mode == DIFFICULTY_ULTRA && r->wish.mode == DIFFICULTY_ULTRA;
 }
 
+/* The model alone: nothing is decided, looked up or added. */
+static int decide_plain(struct odo_run *r, struct err *e) {
+    static const struct pipeline alone = {
+        .name = "plain",
+        .sampling = {NAN, NAN, NAN, NAN, INT32_MIN, INT32_MIN},
+        .think = -1,
+        .think_budget = INT32_MIN,
+        .rounds = 6,
+    };
+    bool has_image;
+    struct odo_decision *d = &r->d;
+    if (!(r->question = request_question(r->request->messages, &has_image)))
+        return err_set(e, CHIMERE_ENOMEM, "out of memory");
+    *d = (struct odo_decision){.pipeline = &alone, .probe_nats = -1, .named = true};
+    d->intent = (struct intent){.route = "plain", .confidence = 1, .how = INTENT_PINNED};
+    return 0;
+}
+
 int odo_decide(struct odo *o, struct odo_run *r, const char *pinned, struct err *e) {
+    if (((const struct odo_front *)r->base.backend)->plain) return decide_plain(r, e);
     int64_t start = clock_ns();
     bool has_image;
     struct odo_decision *d = &r->d;

@@ -34,6 +34,7 @@ struct odo_front { /* the backend that the server sees */
     struct backend base;
     struct odo *odo;             /* view */
     char route[INTENT_MAX_NAME]; /* pinned; "": decided by request */
+    bool plain;                  /* the model alone, with the tools that the request asks for */
 };
 
 struct odo {
@@ -47,6 +48,7 @@ struct odo {
     pthread_mutex_t front_lock;
     struct odo_front *fronts[ODO_MAX_NAMES]; /* owned [n_front]; made when first asked for */
     int n_front;
+    struct odo_front plain; /* not listed: see odo_searching */
     _Atomic int n_run, n_judging;
     struct taint *taint; /* owned */
     struct odo_counter stage[ODO_N_STAGE];

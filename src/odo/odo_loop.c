@@ -66,8 +66,16 @@ static bool listed(const struct yamlfile_list *l, const char *name) {
     return false;
 }
 
-static bool wanted(const struct odo_round *round, const struct tool *t) {
-    return !round->no_tools && (listed(&round->tools, t->name) || t->flags & TOOL_ANYWHERE);
+/* The request offers the search itself: whatever the pipeline names, whatever the model was measured for. */
+static bool is_search(const struct odo_run *r, const struct tool *t) {
+    return r->request->search && !strcmp(t->name, "web_search");
+}
+
+static bool wanted(const struct odo_run *r, const struct odo_round *round, const struct tool *t) {
+    const struct odo_front *front = (const struct odo_front *)r->base.backend;
+    if (round->no_tools) return false;
+    return is_search(r, t) || listed(&round->tools, t->name) ||
+           (t->flags & TOOL_ANYWHERE && !front->plain);
 }
 
 static bool has_name(const json_t *tools, const char *name) {
@@ -96,7 +104,7 @@ static void tell_confirm(struct odo_run *r, const struct odo_round *round) {
     json_t *names = json_array();
     const struct tool *t;
     for (size_t i = 0; !r->told_confirm && (t = tool_at(r->odo->p.tools, i)); ++i)
-        if (wanted(round, t) && tool_needs_confirmation(t, &env))
+        if (wanted(r, round, t) && tool_needs_confirmation(t, &env))
             json_array_append_new(names, json_string(t->name));
     if (json_array_size(names)) {
         odo_note(r, "confirm", json_pack("{s:O}", "tools", names));
@@ -120,8 +128,8 @@ static json_t *offered(const struct odo_run *r, const struct odo_round *round, s
         ++*n_ours;
     }
     for (size_t i = 0; all && free_choice && (t = tool_at(r->odo->p.tools, i)); ++i) {
-        if (!wanted(round, t) || !tool_allowed(t, &env, NULL)) continue;
-        if (!odo_may(r, ODO_TOOLS) && !(t->flags & TOOL_ANYWHERE)) continue;
+        if (!wanted(r, round, t) || !tool_allowed(t, &env, NULL)) continue;
+        if (!odo_may(r, ODO_TOOLS) && !(t->flags & TOOL_ANYWHERE) && !is_search(r, t)) continue;
         /* small models call whatever is offered: a calculator beside a word problem cost the shipped one 50 of 60 */
         if (!strcmp(t->name, "calculator") && !r->d.bare) continue;
         if (has_name(a->tools, t->name)) continue;
@@ -276,12 +284,13 @@ static int run_tool(struct odo_run *r, const struct odo_round *round, const json
     const char *name = json_string_value(json_object_get(call, "name")),
                *args = json_string_value(json_object_get(call, "arguments"));
     const struct tool *t = odo_tool(r, name);
-    if (t && t != &r->skill_tool && !wanted(round, t)) t = NULL;
+    if (t && t != &r->skill_tool && !wanted(r, round, t)) t = NULL;
     struct buf text;
     buf_init(&text, (size_t)2 * TOOL_MAX_OUTPUT);
     int64_t start = clock_ns();
     int rc = CHIMERE_ENOENT;
     struct tool_env env = run_env(r);
+    env.found = json_array();
     env.collection = r->wish.collection ? r->wish.collection : r->d.pipeline->collection;
     if (t) rc = tool_run(t, args, &env, &text);
     else buf_printf(&text, "error: there is no tool \"%.64s\"", name);
@@ -291,6 +300,8 @@ static int run_tool(struct odo_run *r, const struct odo_round *round, const json
     odo_count(r->odo, ODO_TOOL, start, rc != 0);
     json_t *note = json_pack("{s:s, s:s, s:b, s:f, s:i}", "name", name, "arguments", args, "ok",
                              rc == 0, "ms", clock_ms_since(start), "bytes", (int)text.n);
+    if (json_array_size(env.found)) json_object_set(note, "found", env.found);
+    json_decref(env.found);
     json_t *list = json_object_get(r->record, "tools");
     if (note && list) json_array_append(list, note);
     odo_note(r, "tool", note);
@@ -301,28 +312,37 @@ static int run_tool(struct odo_run *r, const struct odo_round *round, const json
     return m && !json_array_append_new(round->messages, m) ? 0 : CHIMERE_ENOMEM;
 }
 
-/* A question that is nothing but a calculation: the calculator is called in the model's name, which then only has to
- * say the result. */
-static int work_out(struct odo_run *r, const struct odo_round *round) {
-    const struct request *a = r->request;
-    const struct tool *t = tool_find(r->odo->p.tools, "calculator");
-    bool free_choice = a->tool_choice == REQUEST_TOOLS_AUTO && r->wish.tools != 0 &&
-                       !json_array_size(a->tools) && !a->continue_last && round->final &&
-                       !r->d.steps;
-    if (!r->d.sum[0] || !free_choice || !t || !listed(&round->tools, t->name)) return 0;
-    json_t *arguments = json_pack("{s:s}", "expression", r->d.sum);
+/* Calls a tool in the model's name, before it is asked. */
+static int call_first(struct odo_run *r, const struct odo_round *round, const char *name,
+                      const char *key, const char *value) {
+    json_t *arguments = json_pack("{s:s}", key, value);
     char *text = arguments ? json_dumps(arguments, JSON_COMPACT) : NULL;
     json_decref(arguments);
     struct call_result made = {0};
     buf_init(&made.content, 1);
     made.calls =
-        text ? json_pack("[{s:s, s:s, s:s}]", "id", "call_sum", "name", t->name, "arguments", text)
+        text ? json_pack("[{s:s, s:s, s:s}]", "id", "call_first", "name", name, "arguments", text)
              : NULL;
     int rc = made.calls ? append_calls(round->messages, &made) : CHIMERE_ENOMEM;
     if (!rc) rc = run_tool(r, round, json_array_get(made.calls, 0));
     mem_free(text);
     json_decref(made.calls);
     return rc;
+}
+
+/* A question that is nothing but a calculation: the model then only has to say the result. And the search that the
+ * request wants in any case. */
+static int work_out(struct odo_run *r, const struct odo_round *round) {
+    const struct request *a = r->request;
+    bool free_choice = a->tool_choice == REQUEST_TOOLS_AUTO && r->wish.tools != 0 &&
+                       !a->continue_last && round->final && !r->d.steps;
+    if (!free_choice) return 0;
+    if (a->search == REQUEST_SEARCH_FIRST)
+        return call_first(r, round, "web_search", "query", r->question);
+    const struct tool *t = tool_find(r->odo->p.tools, "calculator");
+    if (!r->d.sum[0] || json_array_size(a->tools) || !t || !listed(&round->tools, t->name))
+        return 0;
+    return call_first(r, round, t->name, "expression", r->d.sum);
 }
 
 int odo_loop(struct odo_run *r, const struct odo_round *round, struct buf *content,

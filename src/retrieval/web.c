@@ -420,8 +420,12 @@ static int run_tool(void *ud, const json_t *args, struct tool_env *env, struct b
                              .cancelled = env->cancelled};
     int rc = web_search(ud, &q, &h, e);
     if (!rc && !h.n) buf_puts(out, "nothing found");
-    for (int32_t i = 0; i < h.n; ++i)
+    for (int32_t i = 0; i < h.n; ++i) {
         buf_printf(out, "[%d] %s (%s)\n%s\n\n", i + 1, h.v[i].title, h.v[i].url, h.v[i].text);
+        if (env->found)
+            json_array_append_new(
+                env->found, json_pack("{s:s, s:s}", "url", h.v[i].url, "title", h.v[i].title));
+    }
     web_hits_fini(&h);
     return rc;
 }

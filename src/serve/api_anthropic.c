@@ -115,6 +115,59 @@ static void on_chat(struct gen *g, struct gen_choice *c, const struct chat_event
     }
 }
 
+static void put_result(const struct api_search *s, const char *id, struct buf *out) {
+    const json_t *page;
+    size_t i;
+    buf_printf(out, "{\"type\":\"web_search_tool_result\",\"tool_use_id\":\"%s\",\"content\":", id);
+    if (!s->ok) {
+        buf_puts(out,
+                 "{\"type\":\"web_search_tool_result_error\",\"error_code\":\"unavailable\"}}");
+        return;
+    }
+    buf_putc(out, '[');
+    json_array_foreach(s->found, i, page) {
+        buf_printf(out, "%s{\"type\":\"web_search_result\",\"url\":", i ? "," : "");
+        json_out_value(out, json_object_get(page, "url"));
+        buf_puts(out, ",\"title\":");
+        json_out_value(out, json_object_get(page, "title"));
+        buf_puts(out, ",\"encrypted_content\":\"\",\"page_age\":null}");
+    }
+    buf_puts(out, "]}");
+}
+
+/* A search that the orchestrator made: what was asked, and what was found. */
+static void on_search(struct gen *g, struct gen_choice *c, const struct backend_event *ev) {
+    static const char use[] =
+        "{\"type\":\"server_tool_use\",\"id\":\"%s\",\"name\":\"web_search\",\"input\":";
+    struct api_search s;
+    char id[64];
+    if (!api_search_read(&s, ev)) return;
+    close_block(g, c);
+    snprintf(id, sizeof id, "srvtoolu_%s_%d", http_id(g->r), c->n_block);
+    for (int i = 0; i < 2; i++) {
+        open_frame(g, "content_block_start");
+        buf_printf(&g->frame, ",\"index\":%d,\"content_block\":", c->n_block);
+        if (i) put_result(&s, id, &g->frame);
+        else {
+            buf_printf(&g->frame, use, id);
+            buf_puts(&g->frame, "{}}");
+        }
+        send_frame(g);
+        if (!i)
+            put_delta(g, c, "input_json_delta", "partial_json", s.arguments, strlen(s.arguments));
+        if (c->blocks.n) buf_putc(&c->blocks, ',');
+        if (i) put_result(&s, id, &c->blocks);
+        else {
+            buf_printf(&c->blocks, use, id);
+            buf_printf(&c->blocks, "%s}", s.arguments);
+        }
+        open_frame(g, "content_block_stop");
+        buf_printf(&g->frame, ",\"index\":%d", c->n_block++);
+        send_frame(g);
+    }
+    json_decref(s.note);
+}
+
 static const char *stop_reason(const struct gen_choice *c) {
     if (c->end.stop) return "stop_sequence";
     switch (c->end.finish) {
@@ -141,6 +194,7 @@ static void put_head(struct gen *g, struct buf *out) {
 
 static void on_event(struct gen *g, struct gen_choice *c, const struct backend_event *ev) {
     if (ev->kind == EVENT_CHAT) on_chat(g, c, ev->chat);
+    if (ev->kind == EVENT_NOTE) on_search(g, c, ev);
     if (ev->kind != EVENT_END) return;
     close_block(g, c);
     if (ev->end->finish == FINISH_ERROR || ev->end->finish == FINISH_CANCELLED) return;

@@ -7,6 +7,7 @@
 #include "serve/api_out.h"
 #include "serve/http_impl.h"
 #include "serve/json_out.h"
+#include "odo/odo.h"
 
 /* ---- shared by the APIs ---- */
 
@@ -49,10 +50,14 @@ bool api_take(struct gen *g, enum fields_api api, json_t *v) {
     int rc = gen_model(g, json_object_get(v, "model"));
     if (!rc) {
         f.tok = g->backend->model ? g->backend->model->tok : NULL;
+        struct backend *searching =
+            g->r->s->p.odo ? odo_searching(g->r->s->p.odo, g->backend) : NULL;
+        f.can_search = searching != NULL;
         rc = fields_defaults(&f, g->r->s->p.defaults, &e);
         const struct sampler_params usual = g->request.sampling;
         if (!rc) rc = fields_read(&f, v, api, &e);
         if (rc) gen_fail(g, &e);
+        if (g->request.search) g->backend = searching;
         /* greedy means the likeliest token: a penalty applies to it only if the request names one */
         struct sampler_params *p = &g->request.sampling;
         if (p->temperature <= 0 && p->dry_multiplier == usual.dry_multiplier) p->dry_multiplier = 0;
@@ -164,6 +169,24 @@ void api_put_timings(struct gen *g, struct buf *out) {
     if (s.stats.drafts.n_round) put_drafts(out, &s.stats.drafts);
     if (s.n_repaired) buf_printf(out, ",\"repaired_calls\":%d", s.n_repaired);
     buf_puts(out, "}");
+}
+
+bool api_search_read(struct api_search *s, const struct backend_event *ev) {
+    if (strcmp(ev->name, "tool")) return false;
+    json_t *note = json_loadb(ev->text, ev->n, 0, NULL);
+    const char *name = json_string_value(json_object_get(note, "name"));
+    *s = (struct api_search){.note = note,
+                             .arguments = json_string_value(json_object_get(note, "arguments")),
+                             .found = json_object_get(note, "found"),
+                             .ok = json_is_true(json_object_get(note, "ok"))};
+    json_t *arguments = s->arguments ? json_loads(s->arguments, 0, NULL) : NULL;
+    json_t *query = json_object_get(arguments, "query");
+    bool is_search = name && !strcmp(name, "web_search") && json_is_string(query) &&
+                     !json_object_set(note, "query", query);
+    json_decref(arguments);
+    s->query = json_string_value(json_object_get(note, "query"));
+    if (!is_search) json_decref(note);
+    return is_search;
 }
 
 /* For those who look for the prompt that a template made (field verbose, or serve --verbose), as llama-server writes it. */

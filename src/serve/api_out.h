@@ -17,6 +17,15 @@ void api_put_calls(struct gen *g, struct gen_choice *c, struct buf *out);
 const json_t *api_call_form(const struct gen *g, const char *name);
 void api_put_input(const struct gen_call *call,
                    struct buf *out); /* a custom tool's text, as JSON */
+/* A search of the web that the orchestrator made (EVENT_NOTE "tool"); false: another event. The members are views into
+ * note, a reference of the caller's. */
+struct api_search {
+    json_t *note;
+    const char *query, *arguments; /* arguments: JSON text */
+    const json_t *found;           /* [{"url", "title"}], or NULL */
+    bool ok;
+};
+bool api_search_read(struct api_search *s, const struct backend_event *ev);
 void api_put_error_frame(struct gen *g, enum http_shape shape, const char *event);
 
 #endif

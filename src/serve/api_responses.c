@@ -187,6 +187,15 @@ static void put_delta(struct gen *g, struct gen_choice *c, const char *type,
         buf_clear(&c->probs[0]);
         buf_putc(&g->frame, ']');
     }
+    if (g->timings) api_put_timings(g, &g->frame);
+    send_frame(g);
+}
+
+/* llama-server's extension: the step of the prompt, in a frame that clients know. */
+static void put_progress(struct gen *g, const struct backend_event *ev) {
+    open_frame(g, "response.in_progress");
+    buf_putc(&g->frame, ',');
+    api_put_progress(g, ev, &g->frame);
     send_frame(g);
 }
 
@@ -279,8 +288,56 @@ static void on_begin(struct gen *g) {
     }
 }
 
+/* A search that the orchestrator made, as an item of its own. */
+static void put_search(const struct gen *g, const struct gen_choice *c, const struct api_search *s,
+                       const char *status, struct buf *out) {
+    const json_t *page;
+    size_t i;
+    buf_printf(out, "{\"id\":\"ws_%s_%d\",\"type\":\"web_search_call\",\"status\":\"%s\",",
+               http_id(g->r), c->n_block, status);
+    buf_puts(out, "\"action\":{\"type\":\"search\",\"query\":");
+    json_out_string(out, s->query);
+    buf_puts(out, ",\"sources\":[");
+    json_array_foreach(s->found, i, page) {
+        buf_puts(out, i ? ",{\"type\":\"url\",\"url\":" : "{\"type\":\"url\",\"url\":");
+        json_out_value(out, json_object_get(page, "url"));
+        buf_putc(out, '}');
+    }
+    buf_puts(out, "]}}");
+}
+
+static void on_search(struct gen *g, struct gen_choice *c, const struct backend_event *ev) {
+    static const char *const steps[] = {"in_progress", "searching", "completed"};
+    struct api_search s;
+    if (!api_search_read(&s, ev)) return;
+    const char *status = s.ok ? "completed" : "failed";
+    close_item(g, c);
+    open_frame(g, "response.output_item.added");
+    buf_printf(&g->frame, ",\"output_index\":%d,\"item\":", c->n_block);
+    put_search(g, c, &s, "in_progress", &g->frame);
+    send_frame(g);
+    for (size_t i = 0; i < sizeof steps / sizeof *steps; i++) {
+        char type[48];
+        snprintf(type, sizeof type, "response.web_search_call.%s", steps[i]);
+        open_frame(g, type);
+        buf_printf(&g->frame, ",\"output_index\":%d,\"item_id\":\"ws_%s_%d\"", c->n_block,
+                   http_id(g->r), c->n_block);
+        send_frame(g);
+    }
+    open_frame(g, "response.output_item.done");
+    buf_printf(&g->frame, ",\"output_index\":%d,\"item\":", c->n_block);
+    put_search(g, c, &s, status, &g->frame);
+    send_frame(g);
+    if (c->blocks.n) buf_putc(&c->blocks, ',');
+    put_search(g, c, &s, status, &c->blocks);
+    c->n_block++;
+    json_decref(s.note);
+}
+
 static void on_event(struct gen *g, struct gen_choice *c, const struct backend_event *ev) {
     if (ev->kind == EVENT_CHAT) on_chat(g, c, ev->chat);
+    if (ev->kind == EVENT_NOTE) on_search(g, c, ev);
+    if (ev->kind == EVENT_PREFILL) put_progress(g, ev);
     if (ev->kind == EVENT_END) close_item(g, c);
 }
 
@@ -306,6 +363,7 @@ static void on_end(struct gen *g) {
     buf_puts(&g->frame, ",\"response\":");
     put_response(g, status_of(g), &g->frame);
     keep(g);
+    if (g->timings) api_put_timings(g, &g->frame);
     send_frame(g);
 }
 

@@ -651,8 +651,8 @@ static const struct row rows[] = {
     FN("prompt", T, f_prompt),
     FN("stream", ALL, f_stream),
     FN("stream_options", C | T | R, f_stream_options),
-    FN("return_progress", CT, f_progress),
-    FN("timings_per_token", CT, f_timings),
+    FN("return_progress", C | T | R, f_progress),
+    FN("timings_per_token", C | T | R, f_timings),
     FN("verbose", CT, f_verbose),
 
     FLOAT("temperature", ALL, temperature, 0, 100),
@@ -784,7 +784,7 @@ static const struct row rows[] = {
     SAFE("prediction", C),
     NONE("modalities", C, "text"),
     NONE("audio", C, NULL),
-    NONE("web_search_options", C, NULL),
+    FN("web_search_options", C, fields_search),
     NONE("truncation", R, "disabled|auto"),
     NONE("background", R, "false"),
     {"previous_response_id", R, K_SKIP, 0, 0, 0, NULL, NULL}, /* api_responses.c puts its items in front */

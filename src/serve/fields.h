@@ -33,12 +33,13 @@ struct fields { /* what a request says beside its request */
     bool timings;          /* timings_per_token */
     bool verbose;          /* __verbose is wanted */
     bool obfuscate_off;
+    bool can_search;       /* in: the server can search the web for this request */
     int32_t n_probs;       /* top_logprobs; -1: not named */
     int32_t best_of;       /* 0: not named */
     uint32_t samplers;     /* bits of the named ones, 0: not said */
     int32_t keep_thinking; /* assistant turns that keep their thinking; 0: not said */
     uint64_t ignored[FIELDS_MAX_ROWS / 64]; /* bit: a field of that row came and has no effect */
-    struct left_out *left_out; /* in the arena: built-in tools that this server cannot run */
+    struct left_out *left_out; /* in the arena: built-in tools that are not the model's to call */
     json_t *allowed;           /* view: tool_choice's list of allowed tools, or NULL */
     bool old_calls;            /* functions, as before tools: calls are written in that form */
     bool think_named;          /* the request said whether to think */

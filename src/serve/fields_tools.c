@@ -2,8 +2,8 @@
  *
  * The model knows functions only. A custom tool becomes a function with one text, `input`; the tools of a
  * namespace become functions whose names begin with the namespace's. request.tool_forms keeps how the client
- * named such a tool, so that its calls are written in that form again. Tools that only another server can run
- * (web_search, computer_use, ...) are left out. */
+ * named such a tool, so that its calls are written in that form again. web_search becomes request.search if the
+ * server can search; tools that only another server can run (computer_use, ...) are left out. */
 #include <stdio.h>
 #include <string.h>
 
@@ -162,6 +162,17 @@ static int leave_out(struct fields *f, const char *type, const char *name, struc
     return l->type ? 0 : no_memory(e);
 }
 
+int fields_search(struct fields *f, json_t *v, const char *name, struct err *e) {
+    if (!json_is_object(v)) return fields_expected(e, name, "an object");
+    if (!f->can_search) {
+        err_set(e, CHIMERE_EUNSUPPORTED, "%s: this server has no source to search", name);
+        err_hint(e, "start it with --searxng URL or --brave-key FILE");
+        return CHIMERE_EUNSUPPORTED;
+    }
+    f->request->search = REQUEST_MAY_SEARCH;
+    return 0;
+}
+
 /* ---- all of them ---- */
 
 /* {"type":"function","function":{..}}, the same without the inner object, {"name", "input_schema"}. */
@@ -314,6 +325,32 @@ static const char *tool_name(const json_t *t) {
     return json_string_value(json_object_get(json_object_get(t, "function"), "name"));
 }
 
+static bool is_left_out(const struct left_out *l, const char *name) {
+    return name && (!strcmp(name, l->type) || (l->name && !strcmp(name, l->name)));
+}
+
+/* tool_choice applied to a built-in web_search: the web is searched first if it is named, or if a call is required and
+ * there is no other tool. */
+static void choose_search(struct fields *f) {
+    struct request *a = f->request;
+    const struct left_out *l = f->left_out;
+    while (l && !str_starts(l->type, "web_search")) l = l->next;
+    if (!l || !f->can_search || a->tool_choice == REQUEST_TOOLS_NONE) return;
+    bool allowed = !f->allowed;
+    const json_t *one;
+    size_t i;
+    json_array_foreach(f->allowed, i, one) allowed |=
+        is_left_out(l, json_string_value(chosen_name(one)));
+    if (!allowed) return;
+    a->search = REQUEST_MAY_SEARCH;
+    bool named = a->tool_choice == REQUEST_TOOLS_NAMED && is_left_out(l, a->tool_name),
+         only = a->tool_choice == REQUEST_TOOLS_REQUIRED && !json_array_size(a->tools);
+    if (!named && !only) return;
+    a->search = REQUEST_SEARCH_FIRST;
+    a->tool_choice = REQUEST_TOOLS_AUTO;
+    a->tool_name = NULL;
+}
+
 /* Drops the tools that are not among the allowed ones. */
 static void keep_allowed(struct request *a, const json_t *allowed) {
     for (size_t i = json_array_size(a->tools); i-- > 0;) {
@@ -334,11 +371,12 @@ int fields_check_choice(struct fields *f, struct err *e) {
     json_t *t;
     size_t i;
     if (f->allowed) keep_allowed(a, f->allowed);
+    choose_search(f);
     if (a->tool_choice != REQUEST_TOOLS_NAMED && a->tool_choice != REQUEST_TOOLS_REQUIRED) return 0;
     bool found = a->tool_choice == REQUEST_TOOLS_REQUIRED && json_array_size(a->tools);
     json_array_foreach(a->tools, i, t) found |= a->tool_name && !strcmp(tool_name(t), a->tool_name);
-    for (const struct left_out *l = f->left_out; l && !found && a->tool_name; l = l->next)
-        if (!strcmp(a->tool_name, l->type) || (l->name && !strcmp(a->tool_name, l->name)))
+    for (const struct left_out *l = f->left_out; l && !found; l = l->next)
+        if (is_left_out(l, a->tool_name))
             return err_set(e, CHIMERE_EUNSUPPORTED, "tool_choice: this server cannot run %.80s",
                            l->type);
     if (!found)

@@ -7,7 +7,9 @@
 int fields_tools(struct fields *f, json_t *tools, struct err *e);    /* of any API */
 int fields_functions(struct fields *f, json_t *list, struct err *e); /* OpenAI's old form */
 int fields_choice(struct fields *f, json_t *v, struct err *e);       /* tool_choice */
-int fields_check_choice(struct fields *f, struct err *e);            /* after all fields */
+int fields_search(struct fields *f, json_t *v, const char *name,
+                  struct err *e);                         /* web_search_options */
+int fields_check_choice(struct fields *f, struct err *e); /* after all fields */
 /* {"input": TEXT} as JSON text: the arguments of a custom tool's call; new. */
 json_t *fields_custom_arguments(json_t *input);
 /* The name under which the model knows a tool of a namespace; owned, NULL: too long. */

@@ -36,7 +36,7 @@ struct tool_env {            /* of one request */
     size_t n_confirmed;
     const char *collection; /* of documents; NULL: all */
     const char *owner;      /* whose memory; NULL: MEMORY_LOCAL */
-    struct buf *sources;    /* what documents and pages were shown; may be NULL */
+    json_t *found;          /* of a search, for the client: [{"url", "title"}]; NULL: not wanted */
 };
 
 struct tool {

@@ -142,6 +142,43 @@ static void test_web(void **state) {
     web_close(w);
 }
 
+/* A request that offers the search to a model that nobody measured for tools: it is the only tool, its result is in the
+ * prompt, and what was found is told. After it nothing is sent out any more. */
+static void test_search_of_request(void **state) {
+    (void)state;
+    static const char *const replies[] = {"call web_search {\"query\": \"stripes of Quagga\"}",
+                                          "call web_search {\"query\": \"a secret\"}", "73."};
+    struct tool_set *tools;
+    int n_danger = 0;
+    struct web *w = open_web();
+    struct bed b;
+    struct library l;
+    assert_int_equal(tool_set_new(&tools, NULL), 0);
+    bed_add_counted(tools, "write_file", TOOL_EFFECT | TOOL_ANYWHERE, &n_danger);
+    assert_int_equal(web_add_tool(w, tools, NULL), 0);
+    desk_open(&b, &l, "search", NULL, w, replies, 3, tools);
+    struct backend other = {0}, *own = odo_find(b.odo, "odo"),
+                   *plain = odo_searching(b.odo, &b.script.base);
+    assert_null(odo_searching(b.odo, &other));
+    assert_ptr_equal(odo_searching(b.odo, own), own);
+    assert_non_null(plain);
+    b.request.search = REQUEST_MAY_SEARCH;
+    say(&b, "user", "How many stripes do the zebras of Quagga have?");
+    struct call c = {.backend = plain, .request = &b.request, .on_event = see, .ud = &b.seen};
+    assert_int_equal(call_run(&c, &b.out, NULL), 0);
+    assert_memory_equal(b.out.content.p, "73.", 3);
+    json_t *first = json_object_get(json_array_get(b.script.asked, 0), "tools"),
+           *last = json_object_get(json_array_get(b.script.asked, 1), "tools");
+    assert_int_equal(json_array_size(first), 1);
+    assert_int_equal(json_array_size(last), 0);
+    assert_non_null(strstr(script_text(&b.script, 1, -1), "73 stripes"));
+    assert_non_null(strstr(b.seen.notes.p, "\"found\":[{\"url\":"));
+    for (int i = 0; i < server.n_request && i < 64; ++i)
+        assert_null(strstr(server.log[i], "secret"));
+    desk_close(&b, &l);
+    web_close(w);
+}
+
 /* The engine is down: an answer all the same, in time, and both the model and the client are told. */
 static void test_web_down(void **state) {
     (void)state;
@@ -610,6 +647,7 @@ int main(int argc, char **argv) {
     if (argc > 1 && !strcmp(argv[1], EXTRACT_COMMAND)) return extract_child(argc, argv);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_web),
+        cmocka_unit_test(test_search_of_request),
         cmocka_unit_test(test_web_down),
         cmocka_unit_test(test_deadline),
         cmocka_unit_test(test_probe),
