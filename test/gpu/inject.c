@@ -8,8 +8,12 @@ int inject_fail_nth;
 static bool is_short(void) { return inject_fail_nth && --inject_fail_nth == 0; }
 
 /* Copies, launches and waits from the n-th on fail, as on a device that is lost; 0: none. */
-int inject_lose_nth;
+int inject_lose_nth, inject_lose_device = -1; /* of that device alone; below 0: of all */
 static bool is_lost(void) {
+    int device;
+    if (inject_lose_device >= 0 &&
+        (cudaGetDevice(&device) != cudaSuccess || device != inject_lose_device))
+        return false;
     if (inject_lose_nth > 1) inject_lose_nth--;
     return inject_lose_nth == 1;
 }

@@ -7,6 +7,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 #include <math.h>
+#include <sched.h>
 #include <string.h>
 
 #include "../unit/scratch.h"
@@ -322,6 +323,38 @@ static int answer(struct engine *g, struct err *e) {
     return rc;
 }
 
+enum { SAID = 3 };
+struct said {
+    struct engine_job j;
+    int32_t tokens[SAID], n;
+    bool ended;
+};
+static bool hear_said(struct engine_job *j, int32_t token, bool is_end,
+                      const struct sampler_probs *probs) {
+    struct said *s = j->ud;
+    (void)is_end, (void)probs;
+    if (s->n < SAID) s->tokens[s->n++] = token;
+    return true;
+}
+static void said_all(struct engine_job *j) {
+    __atomic_store_n(&((struct said *)j->ud)->ended, true, __ATOMIC_RELEASE);
+}
+/* The likeliest SAID tokens, without waiting for them. */
+static void say(struct said *s, struct engine *g) {
+    static const int32_t prompt[] = {5, 6, 7, 8};
+    struct err e = {0};
+    *s = (struct said){.j = {.p.prompt = prompt,
+                             .p.n_prompt = 4,
+                             .p.max_tokens = SAID,
+                             .on_token = hear_said,
+                             .on_done = said_all,
+                             .ud = s}};
+    sampler_defaults(&s->j.p.sampling);
+    s->j.p.sampling.temperature = 0;
+    s->j.p.sampling.ignore_eos = true;
+    if (engine_submit(g, &s->j, &e)) fail_msg("%s", e.text);
+}
+
 /* Every allocation of the device fails once: a sentence, and nothing is left behind. */
 static void memory_may_run_out_anywhere(void **state) {
     (void)state;
@@ -435,6 +468,34 @@ static void nan_fails_one_request(void **state) {
     load_close(&l);
 }
 
+/* Opened by one thread, driven by those of two engines at once: the second must not take the first one's place. */
+static void two_devices_in_one_process(void **state) {
+    (void)state;
+    enum { N = 2 };
+    struct loaded l[N];
+    struct said s[N];
+    struct err e = {0};
+    for (int i = 0; i < N; i++) {
+        struct load_params p;
+        load_small(&p);
+        const struct cuda_params c = {.device = i, .precise = true};
+        if (cuda_open(&p.opened, &c, &e)) {
+            print_message("skip: the second GPU: %s\n", e.text);
+            if (i) load_close(&l[0]);
+            return;
+        }
+        if (load_open(&l[i], &p, &e)) fail_msg("%s", e.text);
+    }
+    for (int i = 0; i < N; i++) say(&s[i], l[i].engine);
+    for (int i = 0; i < N; i++) {
+        while (!__atomic_load_n(&s[i].ended, __ATOMIC_ACQUIRE)) sched_yield();
+        if (s[i].j.err.code) fail_msg("device %d: %s", i, s[i].j.err.text);
+    }
+    assert_int_equal(s[0].n, SAID);
+    assert_memory_equal(s[0].tokens, s[1].tokens, sizeof s[0].tokens);
+    for (int i = 0; i < N; i++) load_close(&l[i]);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_35b_fits_a_card_of_16_gb),
@@ -449,6 +510,7 @@ int main(void) {
         cmocka_unit_test(a_lost_device_fails_requests),
         cmocka_unit_test(a_wait_behind_a_wait_is_free),
         cmocka_unit_test(nan_fails_one_request),
+        cmocka_unit_test(two_devices_in_one_process),
     };
     return cmocka_run_group_tests(tests, make_files, scratch_drop);
 }

@@ -44,6 +44,7 @@ static void *dev_alloc(struct dev *d, size_t n) {
     if (c->err.code) return NULL;
     if (c->params.vram_bytes && c->used_bytes + n > c->params.vram_bytes) return NULL;
     if (!piece_room(c)) return NULL;
+    cuda_use(c);
     cudaError_t rc = cudaMalloc(&p, n);
     if (rc != cudaSuccess) {
         cudaGetLastError();
@@ -60,6 +61,7 @@ static void *dev_alloc(struct dev *d, size_t n) {
 static void dev_free(struct dev *d, void *p) {
     struct cuda *c = (struct cuda *)d;
     if (!p) return;
+    cuda_use(c);
     cuda_send(c);
     memset(c->shadows, 0, sizeof c->shadows); /* its addresses may be given again */
     cudaStreamSynchronize(c->stream);
@@ -75,6 +77,7 @@ static void dev_free(struct dev *d, void *p) {
 static void dev_upload(struct dev *d, void *dst, const void *src, size_t n) {
     struct cuda *c = (struct cuda *)d;
     if (c->err.code || !n) return;
+    cuda_use(c);
     cuda_wrote(c, dst, n);
     cuda_send(c);
     cuda_fail(c, cudaMemcpyAsync(dst, src, n, cudaMemcpyHostToDevice, c->stream), "upload");
@@ -97,6 +100,7 @@ static void settle(struct cuda *c, const char *what) {
 
 static void dev_download(struct dev *d, void *dst, const void *src, size_t n) {
     struct cuda *c = (struct cuda *)d;
+    cuda_use(c);
     cuda_send(c);
     if (c->err.code || !n) return;
     c->busy = true;
@@ -134,6 +138,7 @@ void cuda_wait_done(struct cuda *c, const uint32_t *done, int32_t n) {
 /* By a kernel, whose end costs less than the way to a copy engine; a few rows. */
 static void dev_download_async(struct dev *d, void *dst, const void *src, size_t n) {
     struct cuda *c = (struct cuda *)d;
+    cuda_use(c);
     c->op = OP_copy;
     cuda_copy(d, dst, src, n);
     c->op = OP_other;
@@ -158,7 +163,7 @@ void cuda_host_free(void *p) {
 }
 
 static void *dev_host_alloc(struct dev *d, size_t n) {
-    (void)d;
+    cuda_use((const struct cuda *)d);
     return cuda_host_alloc(n);
 }
 static void dev_host_free(struct dev *d, void *p) {
@@ -227,7 +232,10 @@ void cuda_launch_one(struct cuda *c, const struct launch *l, bool depends) {
     for (int i = 0; i < l->n_arg; i++) args[i] = c->list.args + l->args_at + l->arg_at[i];
 #ifdef CHIMERE_EMULATE
     (void)depends;
-    emulate_launch(l->invoke, l->kernel, l->grid, l->block, l->shared_bytes, args);
+    cuda_fail(
+        c,
+        emulate_launch(l->invoke, l->kernel, l->grid, l->block, l->shared_bytes, args, c->stream),
+        "launch");
 #else
     cudaLaunchConfig_t config = {};
     cudaLaunchAttribute attribute;
@@ -344,6 +352,7 @@ void cuda_send(struct cuda *c) {
     cuda_pending_now(c);
     if (c->err.code) l->n_launch = 0;
     if (l->n_launch) {
+        cuda_use(c);
         send_staged(c);
         c->busy = true;
         bool sent = false;
@@ -515,6 +524,7 @@ static size_t dev_scratch_bytes(struct dev *d, const struct dev_need *need) {
 static uint64_t dev_free_bytes(struct dev *d) {
     struct cuda *c = (struct cuda *)d;
     size_t n_free = 0, n_total = 0;
+    cuda_use(c);
     if (c->err.code || cudaMemGetInfo(&n_free, &n_total) != cudaSuccess) return 1;
     uint64_t cap = c->params.vram_bytes;
     uint64_t left = cap > c->used_bytes ? cap - c->used_bytes : 1;
@@ -525,6 +535,7 @@ static void dev_flush(struct dev *d) { cuda_send((struct cuda *)d); }
 
 static int dev_reserve(struct dev *d, const struct dev_need *need, struct err *e) {
     struct cuda *c = (struct cuda *)d;
+    cuda_use(c);
     cuda_send(c);
     if (!need->stages) cuda_loader_free(c);
     else if (!cuda_loader_open(c)) return *e = c->err, c->err.code;
@@ -566,6 +577,7 @@ static int dev_status(struct dev *d, struct err *e) {
 static void dev_close(struct dev *d) {
     struct cuda *c = (struct cuda *)d;
     if (!c) return;
+    cuda_use(c);
     if (c->stream) cudaStreamSynchronize(c->stream);
 #ifndef CHIMERE_EMULATE
     for (int i = 0; i < CUDA_MAX_GRAPHS; i++)

@@ -205,6 +205,10 @@ struct cuda {
     struct err err;
 };
 
+/* The runtime's calls go to the device that the calling thread named last, and each device has a thread of its own or
+ * several: whatever allocates, launches or records names it first. */
+static inline void cuda_use(const struct cuda *c) { cudaSetDevice(c->params.device); }
+
 void cuda_fail(struct cuda *c, cudaError_t rc, const char *what);
 void cuda_fail_with(struct cuda *c, int code, const char *what);
 

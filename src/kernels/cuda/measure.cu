@@ -30,6 +30,7 @@ __global__ void __launch_bounds__(READ_THREADS) read_kernel(uint4 *x, size_t n) 
 /* At most a GiB: twenty times the caches of today's cards. */
 double cuda_read_bandwidth(struct dev *d) {
     struct cuda *c = (struct cuda *)d;
+    cuda_use(c);
 #ifdef CHIMERE_EMULATE
     size_t n = 1 << 20;
 #else
@@ -134,6 +135,7 @@ static_assert((int)N_OP <= (int)DEV_MAX_OPS, "room for every op");
 
 int32_t cuda_time_ops(struct dev *d, struct op_time *out) {
     struct cuda *c = (struct cuda *)d;
+    cuda_use(c);
     cuda_send(c);
     cuda_fail(c, cudaStreamSynchronize(c->stream), "running");
     if (!out) {

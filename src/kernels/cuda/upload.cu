@@ -100,6 +100,7 @@ size_t cuda_prepared_bytes(struct dev *d, const struct weight *w) {
 
 void cuda_stage_fence(struct dev *d) {
     struct cuda *c = (struct cuda *)d;
+    cuda_use(c);
     cuda_send(c);
     if (c->err.code || !cuda_loader_open(c)) return;
     c->busy = true;
@@ -151,6 +152,7 @@ static int stage(struct cuda *c, const struct weight *w, uint32_t layout, void *
     w2->data = dst;
     struct plane_part part[4];
     size_t n_bytes = cuda_repack_parts(&v, part), row_bytes = 0;
+    cuda_use(c);
     if (c->err.code || !cuda_loader_open(c)) return c->err.code;
     struct loader *l = c->loader;
     cuda_wrote(c, dst, n_bytes);

@@ -49,13 +49,21 @@ static inline uint4 make_uint4(uint32_t x, uint32_t y, uint32_t z, uint32_t w) {
 enum cudaError_t {
     cudaSuccess,
     cudaErrorMemoryAllocation = 2,
+    cudaErrorInvalidDevice = 101,
+    cudaErrorInvalidResourceHandle = 400,
     cudaErrorNotReady = 600,
     cudaErrorLaunchFailure = 719
 };
-typedef struct emulate_stream *cudaStream_t;
+typedef struct emulate_stream { /* of the device that was named when it was made */
+    int device;
+} * cudaStream_t;
 typedef struct emulate_event { /* time: kernels launched before it */
     uint64_t at;
+    int device;
 } * cudaEvent_t;
+/* As on a machine with so many GPUs, each thread has named one of them, the first at its beginning. */
+enum { EMULATE_N_DEVICE = 2 };
+extern thread_local int emulate_device;
 typedef struct emulate_graph *cudaGraphExec_t, *cudaGraph_t;
 enum { cudaMemcpyHostToDevice, cudaMemcpyDeviceToHost, cudaMemcpyDeviceToDevice };
 enum {
@@ -75,21 +83,28 @@ struct cudaDeviceProp {
 extern int inject_fail_nth;
 static inline bool emulate_short(void) { return inject_fail_nth && --inject_fail_nth == 0; }
 
-/* Copies and waits from the n-th on fail, launches among them do nothing, as on a device that is lost; 0: none. */
-extern int inject_lose_nth;
+/* Copies and waits from the n-th on fail, launches among them do nothing, as on a device that is lost; 0: none. Of
+ * inject_lose_device alone, or of all if that is below 0. */
+extern int inject_lose_nth, inject_lose_device;
 static inline cudaError_t emulate_lost(void) {
+    if (inject_lose_device >= 0 && inject_lose_device != emulate_device) return cudaSuccess;
     if (inject_lose_nth > 1) inject_lose_nth--;
     return inject_lose_nth == 1 ? cudaErrorLaunchFailure : cudaSuccess;
 }
 
 static inline const char *cudaGetErrorString(cudaError_t e) {
-    return e == cudaErrorLaunchFailure ? "unspecified launch failure"
-           : e                         ? "out of memory"
-                                       : "none";
+    return e == cudaErrorLaunchFailure           ? "unspecified launch failure"
+           : e == cudaErrorInvalidDevice         ? "invalid device ordinal"
+           : e == cudaErrorInvalidResourceHandle ? "invalid resource handle"
+           : e                                   ? "out of memory"
+                                                 : "none";
 }
 static inline cudaError_t cudaGetLastError(void) { return cudaSuccess; }
-static inline cudaError_t cudaGetDeviceCount(int *n) { return *n = 1, cudaSuccess; }
-static inline cudaError_t cudaSetDevice(int) { return cudaSuccess; }
+static inline cudaError_t cudaGetDeviceCount(int *n) { return *n = EMULATE_N_DEVICE, cudaSuccess; }
+static inline cudaError_t cudaSetDevice(int d) {
+    if (d < 0 || d >= EMULATE_N_DEVICE) return cudaErrorInvalidDevice;
+    return emulate_device = d, cudaSuccess;
+}
 static inline cudaError_t cudaGetDeviceProperties(cudaDeviceProp *p, int) {
     *p = cudaDeviceProp{emulate_compute / 10, emulate_compute % 10, 5, (size_t)1 << 34};
     return cudaSuccess;
@@ -121,9 +136,12 @@ static inline cudaError_t cudaMemsetAsync(void *d, int v, size_t n, cudaStream_t
     return memset(d, v, n), cudaSuccess;
 }
 static inline cudaError_t cudaStreamCreateWithFlags(cudaStream_t *s, int) {
-    return *s = NULL, cudaSuccess;
+    *s = emulate_short() ? NULL : (cudaStream_t)malloc(sizeof **s);
+    if (!*s) return cudaErrorMemoryAllocation;
+    (*s)->device = emulate_device;
+    return cudaSuccess;
 }
-static inline cudaError_t cudaStreamDestroy(cudaStream_t) { return cudaSuccess; }
+static inline cudaError_t cudaStreamDestroy(cudaStream_t s) { return free(s), cudaSuccess; }
 static inline cudaError_t cudaStreamSynchronize(cudaStream_t) { return emulate_lost(); }
 /* Who asks what a kernel has not told yet learns of a loss at the second time. */
 static inline cudaError_t cudaStreamQuery(cudaStream_t) {
@@ -133,11 +151,14 @@ static inline cudaError_t cudaStreamQuery(cudaStream_t) {
 extern uint64_t emulate_n_launch;
 static inline cudaError_t cudaEventCreateWithFlags(cudaEvent_t *e, int) {
     *e = emulate_short() ? NULL : (cudaEvent_t)malloc(sizeof **e);
-    return *e ? cudaSuccess : cudaErrorMemoryAllocation;
+    if (!*e) return cudaErrorMemoryAllocation;
+    (*e)->device = emulate_device;
+    return cudaSuccess;
 }
 static inline cudaError_t cudaEventCreate(cudaEvent_t *e) { return cudaEventCreateWithFlags(e, 0); }
 static inline cudaError_t cudaEventDestroy(cudaEvent_t e) { return free(e), cudaSuccess; }
-static inline cudaError_t cudaEventRecord(cudaEvent_t e, cudaStream_t) {
+static inline cudaError_t cudaEventRecord(cudaEvent_t e, cudaStream_t s) {
+    if (e->device != s->device) return cudaErrorInvalidResourceHandle;
     return e->at = emulate_n_launch, cudaSuccess;
 }
 static inline cudaError_t cudaEventRecordWithFlags(cudaEvent_t e, cudaStream_t s, int) {

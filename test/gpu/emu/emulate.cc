@@ -8,11 +8,13 @@
 #include <string.h>
 #include <ucontext.h>
 
+#include <mutex>
 #include <vector>
 
 dim3 emulate_thread, emulate_block, emulate_block_dim, emulate_grid_dim;
 unsigned char *emulate_shared;
-int inject_fail_nth, inject_lose_nth;
+int inject_fail_nth, inject_lose_nth, inject_lose_device = -1;
+thread_local int emulate_device;
 uint64_t emulate_n_launch;
 static int asked_compute(void) {
     const char *asked = getenv("EMULATE_COMPUTE");
@@ -143,13 +145,16 @@ const uint32_t (*emulate_exchange(const uint32_t mine[8]))[8] {
     return exchanged[w][half];
 }
 
-void emulate_launch(void (*invoke)(const void *, void **), const void *kernel, dim3 grid,
-                    dim3 block, size_t shared_bytes, void **args) {
+cudaError_t emulate_launch(void (*invoke)(const void *, void **), const void *kernel, dim3 grid,
+                           dim3 block, size_t shared_bytes, void **args, cudaStream_t stream) {
+    static std::mutex one; /* shared memory and fibres are the process's */
+    std::lock_guard<std::mutex> hold(one);
+    if (stream->device != emulate_device) return cudaErrorInvalidResourceHandle;
     n_thread = (int)(block.x * block.y * block.z);
     if (n_thread > MAX_THREADS || block.y != 1 || block.z != 1 || shared_bytes > most_shared())
         abort();
     emulate_n_launch++;
-    if (emulate_lost()) return;
+    if (emulate_lost()) return cudaSuccess;
     the_invoke = invoke;
     the_kernel = kernel;
     the_args = args;
@@ -165,6 +170,7 @@ void emulate_launch(void (*invoke)(const void *, void **), const void *kernel, d
                 run_block();
             }
     free(emulate_shared);
+    return cudaSuccess;
 }
 
 static float half_at(const uint32_t *words, int i) {

@@ -17,8 +17,9 @@ extern unsigned char *emulate_shared;
 #define gridDim emulate_grid_dim
 #define DYNAMIC_SHARED(type, name) type *name = (type *)emulate_shared
 
-void emulate_launch(void (*invoke)(const void *, void **), const void *kernel, dim3 grid,
-                    dim3 block, size_t shared_bytes, void **args);
+/* Into a stream of the device that the thread has named; one launch at a time, of all threads. */
+cudaError_t emulate_launch(void (*invoke)(const void *, void **), const void *kernel, dim3 grid,
+                           dim3 block, size_t shared_bytes, void **args, cudaStream_t stream);
 void emulate_block_barrier(void);
 /* Barrier `id` of n threads of the block, whole warps; waits: until all have come. */
 void emulate_some_barrier(int id, int n, bool waits);
