@@ -74,7 +74,7 @@ static int open_model(struct chimere_model *m, const struct chimere_model_option
                                     .template = l->template,
                                     .loras = l->loras,
                                     .n_lora = l->n_lora,
-                                    .n_seq = l->plan.engine.n_seq};
+                                    .n_seq = load_n_seq(l)};
     rc = backend_local_new(&m->backend, &a, l->name, e);
     if (rc) load_close(&m->loaded);
     return rc;

@@ -238,7 +238,7 @@ static int open_row(struct entry *w, const struct load_params *how, const char *
                                     .template = w->loaded.template,
                                     .loras = w->loaded.loras,
                                     .n_lora = w->loaded.n_lora,
-                                    .n_seq = w->loaded.plan.engine.n_seq,
+                                    .n_seq = load_n_seq(&w->loaded),
                                     .engram_dir = engram_dir};
     rc = backend_local_new(out, &m, w->name, e);
     if (rc) load_close(&w->loaded);

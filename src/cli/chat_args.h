@@ -56,6 +56,11 @@
     {"backend-process", 0, CFG_BOOL, NULL, "false", 0, 0, NULL, "libllama in a process of its own, so that an abort inside it does not end this one"}, \
     {"llama-library", 0, CFG_STR, "FILE", NULL, 0, 0, NULL, "chimere-llama.so (default: the one that was built with chimere)"}
 
+/* Of commands that may use several GPUs. */
+#define GPUS_OPTIONS                                                                               \
+    {"gpus", 0, CFG_STR, "LIST", NULL, 0, 0, NULL, "several GPUs by number, such as 0,1, in place of --device (docs/several-gpus.md)"}, \
+    {"split", 0, CFG_ENUM, "HOW", "auto", 0, 0, SPLIT_CHOICES, "how --gpus share the model: replica: each holds it and answers requests of its own; none: the first alone; auto: the best that is possible"}
+
 /* Of commands whose answers use n-gram tables that the user names. */
 #define ENGRAM_OPTIONS                                                                             \
     {"engram", 0, CFG_LIST, "TABLE", NULL, 0, 0, NULL, "n-gram table to mix in and draft with: a name or a file; may be repeated"}, \

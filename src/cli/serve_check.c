@@ -181,9 +181,10 @@ int serve_check_all(const struct cfg *c, const struct serve_params *p, int32_t n
     note(&k, serve_check(p, &e), &e);
     check_rest(&k);
     if (!k.status)
-        printf("the configuration is valid: %s, %d answers at once, context %lld, %.1f GiB of "
+        printf("the configuration is valid: %s, %d answers at once%s, context %lld, %.1f GiB of "
                "%.1f GiB\n",
-               k.plan.name, k.plan.engine.n_seq, (long long)k.plan.engine.n_ctx_seq,
-               (double)k.plan.total_bytes / (1 << 30), (double)k.plan.budget_bytes / (1 << 30));
+               k.plan.name, k.plan.engine.n_seq, cfg_str(c, "gpus") ? " on the first card" : "",
+               (long long)k.plan.engine.n_ctx_seq, (double)k.plan.total_bytes / (1 << 30),
+               (double)k.plan.budget_bytes / (1 << 30));
     return k.status;
 }

@@ -9,11 +9,13 @@
 #include "base/mem.h"
 #include "engine/lm.h"
 #include "engine/sched.h"
+#include "engine/team_impl.h"
 #include "format/quant.h"
 
 struct engine {
     struct lm *lm; /* owned */
     struct sched sched;
+    struct team *team; /* owned; NULL: it leads none */
     pthread_t thread;
     pthread_mutex_t lock; /* guards all below */
     pthread_cond_t wake;
@@ -62,6 +64,7 @@ static void admit(struct engine *g) {
     for (struct engine_job *j; (j = pop(g));) {
         if (j->cancel) {
             j->finish = FINISH_CANCELLED;
+            team_ended(j);
             j->on_done(j);
         } else if (!sched_admit(&g->sched, j)) {
             push_front(g, j);
@@ -171,8 +174,10 @@ void engine_free(struct engine *g) {
     for (struct engine_job *j = g->head, *next; j; j = next) {
         next = j->next;
         j->finish = FINISH_CANCELLED;
+        team_ended(j);
         j->on_done(j);
     }
+    team_free(g->team);
     sched_fini(&g->sched);
     g->lm->ops->close(g->lm);
     pthread_mutex_destroy(&g->lock);
@@ -180,9 +185,13 @@ void engine_free(struct engine *g) {
     mem_free(g);
 }
 
-int64_t engine_ctx(const struct engine *g) {
+int64_t engine_own_ctx(const struct engine *g) {
     int64_t own = g->sched.p.n_ctx_seq;
     return own > 0 && own < g->lm->n_ctx ? own : g->lm->n_ctx;
+}
+
+int64_t engine_ctx(const struct engine *g) {
+    return g->team ? team_ctx(g->team) : engine_own_ctx(g);
 }
 
 int engine_refuse_prompt(int64_t n_prompt, int64_t n_ctx, struct err *e) {
@@ -194,7 +203,7 @@ int engine_refuse_prompt(int64_t n_prompt, int64_t n_ctx, struct err *e) {
 }
 
 static int check_job(const struct engine *g, const struct engine_job *j, struct err *e) {
-    int64_t limit = engine_ctx(g);
+    int64_t limit = engine_own_ctx(g);
     if (!j->p.prompt || j->p.n_prompt < 1)
         return err_set(e, CHIMERE_EINVAL, "prompt: expected at least one token");
     if (j->p.n_prompt >= limit) return engine_refuse_prompt(j->p.n_prompt, limit, e);
@@ -207,7 +216,7 @@ static int check_job(const struct engine *g, const struct engine_job *j, struct 
     return sampler_check(&j->p.sampling, g->lm->n_vocab, e);
 }
 
-int engine_submit(struct engine *g, struct engine_job *j, struct err *e) {
+int engine_post(struct engine *g, struct engine_job *j, struct err *e) {
     int rc = check_job(g, j, e);
     if (rc) return rc;
     j->finish = FINISH_NONE;
@@ -230,7 +239,14 @@ int engine_submit(struct engine *g, struct engine_job *j, struct err *e) {
     return rc;
 }
 
+int engine_submit(struct engine *g, struct engine_job *j, struct err *e) {
+    if (g->team) return team_submit(g->team, j, e);
+    j->team = NULL;
+    return engine_post(g, j, e);
+}
+
 void engine_cancel(struct engine *g, struct engine_job *j) {
+    if (g->team) g = team_engine_of(g->team, j);
     pthread_mutex_lock(&g->lock);
     j->cancel = true;
     pthread_cond_signal(&g->wake);
@@ -277,7 +293,18 @@ int engine_run(struct engine *g, struct engine_job *j, struct err *e) {
     return rc;
 }
 
+int32_t engine_n_seq(const struct engine *g) { return g->sched.p.n_seq; }
+void engine_lead(struct engine *g, struct team *t) { g->team = t; }
+struct team *engine_team(const struct engine *g) {
+    return g->team;
+}
+
 void engine_totals(struct engine *g, struct engine_totals *t) {
+    if (g->team) team_totals(g->team, t);
+    else engine_own_totals(g, t);
+}
+
+void engine_own_totals(struct engine *g, struct engine_totals *t) {
     pthread_mutex_lock(&g->lock);
     *t = g->totals;
     t->n_waiting = g->n_waiting;

@@ -20,6 +20,7 @@
 struct lora_use;
 struct model;
 struct store;
+struct team;
 
 /* What becomes of states that a later prompt may begin with (prefix.h). */
 struct cache_params {
@@ -132,8 +133,10 @@ struct engine_job {
     /* the engine's own */
     struct engine_job *next;
     int64_t posted_ns;
-    _Atomic bool cancel;   /* set by engine_cancel under the queue's lock */
-    struct waiter *waiter; /* of engine_run */
+    _Atomic bool cancel;    /* set by engine_cancel under the queue's lock */
+    struct waiter *waiter;  /* of engine_run */
+    struct team *team;      /* that gave it to an engine (team.h); NULL: none */
+    int32_t member, n_todo; /* of it: which one; prompt tokens that it counts as to be evaluated */
 };
 
 struct engine;

@@ -112,8 +112,9 @@ static int fake_run(struct lm *l, const struct batch_item *runs, int32_t n_run,
     f->n_out = n_out;
     spend_us(f->p.delay_us);
     f->n_run += f->n_run < INT32_MAX;
-    return f->p.n_run_ok && f->n_run > f->p.n_run_ok ? err_set(e, CHIMERE_EIO, "the device failed")
-                                                     : 0;
+    return f->p.n_run_ok && f->n_run > f->p.n_run_ok
+               ? err_set(e, CHIMERE_EDEVICE, "the device failed")
+               : 0;
 }
 
 static int fake_select(struct lm *l, struct select_args *a, struct err *e) {

@@ -3,8 +3,12 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/log.h"
+#include "base/mem.h"
 #include "base/str.h"
+#include "base/topology.h"
 #include "engine/lm_llama.h"
+#include "engine/team.h"
 #include "format/quant.h"
 #include "llama/llama_lib.h"
 #include "llama/llama_process.h"
@@ -56,19 +60,19 @@ static int open_template(struct loaded *l, const struct load_params *p, struct e
 }
 
 /* Without a budget nothing is refused; the allocator will say. */
-static int make_plan(struct loaded *l, const struct load_params *p, bool is_foreign,
-                     struct err *e) {
+static int make_plan(struct memory_plan *out, struct dev *dev, const struct load_params *p,
+                     bool is_foreign, struct err *e) {
     struct plan_params plan = p->plan;
-    plan.dev = l->dev;
+    plan.dev = dev;
     plan.vram_bytes = p->vram_bytes;
     if (p->no_fit) plan.budget_bytes = UINT64_MAX;
     plan.is_foreign = is_foreign;
     plan.n_gpu_layers = p->n_gpu_layers;
-    int rc = plan_make(&l->plan, p->path, &plan, e);
+    int rc = plan_make(out, p->path, &plan, e);
     if (rc || p->no_fit) return rc;
     /* checkpoints come on top of the plan, and take at most half of what it leaves */
-    uint64_t left = plan_left_bytes(&l->plan);
-    if (l->plan.engine.cache.ram_bytes > left / 2) l->plan.engine.cache.ram_bytes = left / 2;
+    uint64_t left = plan_left_bytes(out);
+    if (out->engine.cache.ram_bytes > left / 2) out->engine.cache.ram_bytes = left / 2;
     return 0;
 }
 
@@ -92,7 +96,7 @@ void load_sampling(const struct gguf *g, struct sampler_params *p) {
 
 static int open_foreign(struct loaded *l, const struct load_params *p, struct err *e) {
     struct lm *lm = NULL;
-    int rc = make_plan(l, p, true, e);
+    int rc = make_plan(&l->plan, NULL, p, true, e);
     struct engine_params *g = &l->plan.engine;
     struct lm_llama_params params = {.path = p->path,
                                      .library = p->llama_library,
@@ -145,18 +149,26 @@ static void explain(const struct gguf *g, struct err *e) {
                    (int)(s.n < 64 ? s.n : 64), s.p);
 }
 
-static int open_own(struct loaded *l, const struct load_params *p, struct err *e) {
+static int open_device(struct dev **out, const struct load_params *p, const char *name,
+                       struct err *e) {
     const struct device_params device = {
-        .name = p->device, .n_thread = p->n_thread, .isa = p->isa, .vram_bytes = p->vram_bytes};
-    int rc = 0;
-    if (p->opened) l->dev = p->opened;
-    else rc = device_open(&l->dev, &device, e);
-    if (!rc) rc = make_plan(l, p, false, e);
-    struct expert_placement where = {.n_layer = l->plan.n_cpu_moe,
-                                     .streams = l->plan.staging_bytes > 0,
-                                     .pool_bytes = l->plan.pool_bytes};
-    if (!rc && where.n_layer) rc = cpu_open(&where.host, p->n_thread, p->isa, e);
-    if (!rc) rc = model_open_placed(&l->model, p->path, l->dev, &where, p->quiet, e);
+        .name = name, .n_thread = p->n_thread, .isa = p->isa, .vram_bytes = p->vram_bytes};
+    return device_open(out, &device, e);
+}
+
+static int open_model(struct model **out, const struct load_params *p, struct dev *dev,
+                      const struct memory_plan *plan, struct err *e) {
+    struct expert_placement where = {.n_layer = plan->n_cpu_moe,
+                                     .streams = plan->staging_bytes > 0,
+                                     .pool_bytes = plan->pool_bytes};
+    int rc = where.n_layer ? cpu_open(&where.host, p->n_thread, p->isa, e) : 0;
+    return rc ? rc : model_open_placed(out, p->path, dev, &where, p->quiet, e);
+}
+
+static int open_own(struct loaded *l, const struct load_params *p, struct err *e) {
+    int rc = l->dev ? 0 : open_device(&l->dev, p, p->device, e);
+    if (!rc) rc = make_plan(&l->plan, l->dev, p, false, e);
+    if (!rc) rc = open_model(&l->model, p, l->dev, &l->plan, e);
     if (!rc) snprintf(l->name, sizeof l->name, "%s", l->model->name);
     if (!rc) rc = vocab_load(&l->tok, l->model->gguf, e);
     if (!rc) rc = open_template(l, p, e);
@@ -164,6 +176,113 @@ static int open_own(struct loaded *l, const struct load_params *p, struct err *e
     if (!rc) rc = engine_new(&l->engine, l->model, l->tok, &l->plan.engine, e);
     return rc;
 }
+
+/* ---- the model on several cards ---- */
+
+/* What each card gets of what the options say about all of them. */
+static int share(const struct load_params *p, struct load_params *own, struct gpus *g,
+                 struct err *e) {
+    struct topology t;
+    *own = *p;
+    int rc = gpus_parse(p->gpus, g, e);
+    if (rc) return rc;
+    if (p->split == SPLIT_NONE && g->n > 1) g->n = 1;
+    if (p->gpus) own->device = g->names[0];
+    int32_t n = p->gpus ? g->n : 1 + p->n_more, n_cpu = 0;
+    for (int32_t i = 0; i < g->n; i++) n_cpu += strcmp(g->names[i], "cpu") == 0;
+    own->plan.engine.cache.ram_bytes /= (uint64_t)n;
+    if (n_cpu > 1 && !p->n_thread) { /* they compute beside each other */
+        topology_read(NULL, NULL, -1, &t);
+        own->n_thread = t.n_thread > n_cpu ? t.n_thread / n_cpu : 1;
+    }
+    return 0;
+}
+
+/* Host memory that a card's share takes, where the user has limited it. */
+static void charge(struct load_params *p, const struct memory_plan *plan) {
+    uint64_t taken = plan->is_device ? plan->host_bytes : plan->total_bytes;
+    if (p->plan.budget_bytes)
+        p->plan.budget_bytes = p->plan.budget_bytes > taken ? p->plan.budget_bytes - taken : 1;
+}
+
+static int open_copies(struct loaded *l, struct replica *r, const struct load_params *p,
+                       struct err *e) {
+    for (int32_t i = 0; i < l->n_lora; i++) {
+        char path[4096];
+        double scale;
+        int rc = split_lora(p->loras[i], path, sizeof path, &scale, e);
+        if (!rc) rc = lora_open(&r->loras[i], r->model, path, e);
+        if (rc) return rc;
+        lora_join((struct lora *)l->loras[i].lora, r->loras[i]);
+    }
+    return 0;
+}
+
+static int open_replica(struct loaded *l, struct replica *r, struct load_params *p, struct err *e) {
+    int rc = r->dev ? 0 : open_device(&r->dev, p, r->name, e);
+    if (!rc) rc = make_plan(&r->plan, r->dev, p, false, e);
+    if (!rc) charge(p, &r->plan);
+    if (!rc) rc = open_model(&r->model, p, r->dev, &r->plan, e);
+    if (!rc) rc = open_copies(l, r, p, e);
+    if (!rc) rc = engine_new(&r->engine, r->model, l->tok, &r->plan.engine, e);
+    if (rc) err_prefix(e, "%s", r->name);
+    return rc;
+}
+
+/* Room for the others, and their devices where they are open. */
+static int list_replicas(struct loaded *l, const struct load_params *p, const struct gpus *g,
+                         struct err *e) {
+    int32_t n = p->gpus ? g->n - 1 : p->n_more;
+    if (n < 1) return 0;
+    l->replicas = mem_alloc_array((size_t)n, sizeof *l->replicas);
+    for (int32_t i = 0; !l->replicas && i < p->n_more; i++) p->more[i]->ops->close(p->more[i]);
+    if (!l->replicas) return err_set(e, CHIMERE_ENOMEM, "out of memory");
+    l->n_replica = n;
+    snprintf(l->card, sizeof l->card, "%s", p->gpus ? g->names[0] : "0");
+    for (int32_t i = 0; i < n; i++) {
+        if (i < p->n_more) l->replicas[i].dev = p->more[i];
+        snprintf(l->replicas[i].name, sizeof l->replicas[i].name, "%s",
+                 p->gpus ? g->names[i + 1] : (const char[]){(char)('1' + i), 0});
+    }
+    return 0;
+}
+
+static int open_replicas(struct loaded *l, struct load_params *p, struct err *e) {
+    struct engine *engines[GPUS_MAX] = {l->engine};
+    const char *names[GPUS_MAX] = {l->card};
+    int rc = 0;
+    charge(p, &l->plan);
+    for (int32_t i = 0; !rc && i < l->n_replica; i++) {
+        rc = open_replica(l, &l->replicas[i], p, e);
+        engines[i + 1] = l->replicas[i].engine;
+        names[i + 1] = l->replicas[i].name;
+    }
+    return rc || !l->n_replica ? rc : team_new(engines, names, 1 + l->n_replica, e);
+}
+
+static int open_cards(struct loaded *l, const struct load_params *p, struct err *e) {
+    struct load_params own;
+    struct gpus g = {.n = 0};
+    l->dev = p->opened;
+    int rc = share(p, &own, &g, e);
+    if (!rc) rc = list_replicas(l, &own, &g, e);
+    if (!rc) rc = open_own(l, &own, e);
+    return rc ? rc : open_replicas(l, &own, e);
+}
+
+int32_t load_n_seq(const struct loaded *l) {
+    int32_t n = l->plan.engine.n_seq;
+    for (int32_t i = 0; i < l->n_replica; i++) n += l->replicas[i].plan.engine.n_seq;
+    return n;
+}
+
+static int refuse_gpus(struct err *e) {
+    err_set(e, CHIMERE_EUNSUPPORTED, "--gpus: libllama runs this model");
+    err_hint(e, "it uses the GPUs that it finds; --gpu-layers says for how many layers");
+    return CHIMERE_EUNSUPPORTED;
+}
+
+/* ---- opening ---- */
 
 /* The files of adapters: whether each is one of this format. */
 static int check_loras(const struct load_params *p, struct err *e) {
@@ -179,15 +298,35 @@ static int check_loras(const struct load_params *p, struct err *e) {
     return 0;
 }
 
+/* Whether the others' memory holds the model too: plans, one by one. */
+static int check_cards(const struct load_params *p, const struct gpus *g, struct err *e) {
+    struct load_params own = *p;
+    int rc = 0;
+    for (int32_t i = 1; !rc && i < g->n; i++) {
+        struct dev *dev = NULL;
+        struct memory_plan plan;
+        rc = open_device(&dev, &own, g->names[i], e);
+        if (!rc) rc = make_plan(&plan, dev, &own, false, e);
+        if (!rc) charge(&own, &plan);
+        if (dev) dev->ops->close(dev);
+        if (rc) err_prefix(e, "%s", g->names[i]);
+    }
+    return rc;
+}
+
 int load_check(const struct load_params *p, struct memory_plan *plan, struct err *e) {
     struct loaded l = {.dev = NULL};
     struct err why = {0};
+    struct load_params own;
+    struct gpus g = {.n = 0};
     bool foreign;
-    const struct device_params device = {
-        .name = p->device, .n_thread = p->n_thread, .isa = p->isa, .vram_bytes = p->vram_bytes};
     int rc = choose_backend(&l, p, &foreign, &why, e);
-    if (!rc && !foreign) rc = device_open(&l.dev, &device, e);
-    if (!rc) rc = make_plan(&l, p, foreign, e);
+    if (!rc) rc = share(p, &own, &g, e);
+    if (!rc && foreign && p->gpus) rc = refuse_gpus(e);
+    if (!rc && !foreign) rc = open_device(&l.dev, &own, own.device, e);
+    if (!rc) rc = make_plan(&l.plan, l.dev, &own, foreign, e);
+    if (!rc) charge(&own, &l.plan);
+    if (!rc) rc = check_cards(&own, &g, e);
     if (!rc && !l.gguf) rc = gguf_open(&l.gguf, p->path, e);
     snprintf(l.name, sizeof l.name, "%s", l.plan.name);
     if (!rc) rc = vocab_load(&l.tok, l.gguf, e);
@@ -205,11 +344,13 @@ int load_open(struct loaded *l, const struct load_params *p, struct err *e) {
     int rc = choose_backend(l, p, &foreign, &why, e);
     if (rc || foreign) {
         if (p->opened) p->opened->ops->close(p->opened);
-        if (!rc) rc = open_foreign(l, p, e);
+        for (int32_t i = 0; i < p->n_more; i++) p->more[i]->ops->close(p->more[i]);
+        if (!rc && p->gpus) rc = refuse_gpus(e);
+        else if (!rc) rc = open_foreign(l, p, e);
         bool refused = rc == CHIMERE_EUNSUPPORTED || rc == CHIMERE_EFORMAT;
         if (refused && foreign && p->backend == LOAD_AUTO) explain(l->gguf, e);
     } else {
-        rc = open_own(l, p, e);
+        rc = open_cards(l, p, e);
         if (rc && why.code == CHIMERE_ENOENT && !p->llama_library)
             err_hint(e, "libllama may run it: build with cmake -DCHIMERE_LLAMA_DIR=DIR "
                         "(docs/libllama.md)");
@@ -219,8 +360,21 @@ int load_open(struct loaded *l, const struct load_params *p, struct err *e) {
     return rc;
 }
 
-void load_close(struct loaded *l) {
+/* Engines end before what they work with, the leader's last. */
+static void close_replicas(struct loaded *l) {
+    for (int32_t i = 0; i < l->n_replica; i++) engine_free(l->replicas[i].engine);
     engine_free(l->engine);
+    for (int32_t i = 0; i < l->n_replica; i++) {
+        struct replica *r = &l->replicas[i];
+        for (int32_t k = 0; k < LOAD_MAX_LORAS; k++) lora_close(r->loras[k]);
+        model_close(r->model);
+        if (r->dev) r->dev->ops->close(r->dev);
+    }
+    mem_free(l->replicas);
+}
+
+void load_close(struct loaded *l) {
+    close_replicas(l);
     for (int32_t i = 0; i < l->n_lora; i++) lora_close((struct lora *)l->loras[i].lora);
     chat_template_free(l->template);
     tok_free(l->tok);

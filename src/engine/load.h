@@ -5,6 +5,7 @@
 #ifndef CHIMERE_ENGINE_LOAD_H
 #define CHIMERE_ENGINE_LOAD_H
 
+#include "engine/gpus.h"
 #include "engine/plan.h"
 #include "format/gguf.h"
 #include "model/lora.h"
@@ -26,7 +27,11 @@ struct load_params {
     int32_t n_gpu_layers; /* that libllama gives to GPUs; -1: its default */
     const char *device;   /* device.h; NULL: auto; borrowed for the call */
     struct dev *opened;   /* taken over, also on failure, in place of device; NULL: none */
-    int32_t n_thread;     /* 0: one a core */
+    const char *gpus;     /* gpus.h, in place of device; borrowed for the call; NULL: none */
+    enum split split;     /* how they share the model */
+    struct dev *const *more; /* [n_more] taken over likewise, beside opened: a replica on each */
+    int32_t n_more;
+    int32_t n_thread; /* 0: one a core */
     enum cpu_isa isa;
     uint64_t vram_bytes;     /* take no more of a GPU; 0: what is free */
     struct plan_params plan; /* its dev and vram_bytes are set by load_open */
@@ -39,6 +44,16 @@ struct load_params {
 };
 void load_defaults(struct load_params *p);
 
+/* The model once more, on another card, behind the engine of the first (team.h). */
+struct replica {
+    struct dev *dev;                    /* owned */
+    struct model *model;                /* owned */
+    struct lora *loras[LOAD_MAX_LORAS]; /* owned */
+    struct engine *engine;              /* owned */
+    struct memory_plan plan;
+    char name[8]; /* of its device */
+};
+
 struct loaded {
     struct dev *dev;                       /* owned; NULL: libllama runs the model */
     struct model *model;                   /* owned; NULL: libllama runs it */
@@ -48,8 +63,11 @@ struct loaded {
     struct engine *engine;                 /* owned */
     struct lora_use loras[LOAD_MAX_LORAS]; /* owned */
     int32_t n_lora;
-    struct memory_plan plan; /* what it was opened with */
-    char name[128];          /* of the model */
+    struct memory_plan plan;  /* what it was opened with */
+    struct replica *replicas; /* owned [n_replica], the first card's apart */
+    int32_t n_replica;
+    char card[8];   /* the first card's name, where several were named; else empty */
+    char name[128]; /* of the model */
 };
 
 /* The default sampling of a model, given that of all models. Dense models of 50 to 500 million weights repeat
@@ -57,6 +75,7 @@ struct loaded {
  * instead of 20 of 60 answers accepted, and no loop instead of three. */
 void load_sampling(const struct gguf *g, struct sampler_params *p);
 
+int32_t load_n_seq(const struct loaded *l);           /* sequences at once, of all cards */
 const struct gguf *load_gguf(const struct loaded *l); /* the file's keys and directory; view */
 /* What load_open would refuse, read from headers: plan, family, tokenizer, template, adapters' files. No
  * weights are read. plan may be NULL. */

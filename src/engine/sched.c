@@ -11,6 +11,7 @@
 #include "base/mem.h"
 #include "engine/ngram_memory.h"
 #include "engine/suffix.h"
+#include "engine/team_impl.h"
 
 /* The file of what texts taught, next to the saved states; false: none is kept. */
 static bool suffix_path(const struct sched *s, char *out, size_t size) {
@@ -113,6 +114,7 @@ static void finish_job(struct sched *s, struct engine_job *j, enum finish finish
     s->totals.n_job++;
     if (finish == FINISH_ERROR) s->totals.n_failed++;
     int guarded = mem_guard_lift();
+    team_ended(j);
     j->on_done(j); /* the job's memory may be gone from here on */
     mem_guard_restore(guarded);
 }
@@ -456,6 +458,7 @@ static void after_prefill(struct sched *s, struct active *a, const struct batch_
     a->decode_ns = clock_ns();
     j->stats.prefill_ms = (double)(a->decode_ns - a->start_ns) * 1e-6;
     a->phase = PHASE_DECODE;
+    team_evaluated(j);
     take_token(s, a, row, &a->next);
 }
 

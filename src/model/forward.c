@@ -16,7 +16,7 @@ bool fwd_has_lora(const struct forward *f, const struct weight *w) {
     float scale;
     for (int32_t i = 0; f->runs && i < f->n_span; i++)
         for (int32_t k = 0; k < f->runs[i].n_lora; k++)
-            if (lora_find(f->runs[i].loras[k].lora, w, &a, &b, &scale)) return true;
+            if (lora_find(f->runs[i].loras[k].lora, f->m, w, &a, &b, &scale)) return true;
     return false;
 }
 
@@ -24,7 +24,7 @@ static void add_lora(struct forward *f, const struct linear_out *o, const float 
                      int64_t x_stride, const struct span *s, const struct lora_use *use) {
     const struct weight *a, *b;
     float scale;
-    if (!lora_find(use->lora, o->w, &a, &b, &scale)) return;
+    if (!lora_find(use->lora, f->m, o->w, &a, &b, &scale)) return;
     const float *rows = x + s->row * x_stride;
     struct linear_out down = fwd_out(a, NULL, f->low, a->n_out);
     f->d->ops->linear(f->d, &down, 1, rows, x_stride, s->n_tok);

@@ -60,8 +60,8 @@ static inline struct linear_out fwd_add(const struct weight *w, const float *bia
 bool fwd_has_lora(const struct forward *f, const struct weight *w);
 
 /* Adapter matrices of a base weight; false if the adapter leaves it alone. */
-bool lora_find(const struct lora *l, const struct weight *base, const struct weight **a,
-               const struct weight **b, float *scale);
+bool lora_find(const struct lora *l, const struct model *m, const struct weight *base,
+               const struct weight **a, const struct weight **b, float *scale);
 
 /* Runs the blocks of a table that layer il has, except those that another block of the layer runs. */
 struct block;

@@ -158,8 +158,14 @@ int lora_open(struct lora **out, struct model *m, const char *path, struct err *
         return rc;
     }
     l->hash = model_hash_file(l->gguf);
+    l->of = m;
     *out = l;
     return 0;
+}
+
+void lora_join(struct lora *l, struct lora *copy) {
+    copy->next = l->next;
+    l->next = copy;
 }
 
 uint64_t lora_hash(const struct lora *l) { return l->hash; }
@@ -184,8 +190,9 @@ void lora_close(struct lora *l) {
     mem_free(l);
 }
 
-bool lora_find(const struct lora *l, const struct weight *base, const struct weight **a,
-               const struct weight **b, float *scale) {
+bool lora_find(const struct lora *l, const struct model *m, const struct weight *base,
+               const struct weight **a, const struct weight **b, float *scale) {
+    while (l->next && l->of != m) l = l->next;
     for (size_t i = 0; i < l->n_pair; i++) {
         if (l->pairs[i].base != base) continue;
         *a = &l->pairs[i].a;

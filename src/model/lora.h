@@ -17,6 +17,9 @@ struct lora_use {
 /* LoRA in GGUF form (general.type "adapter", adapter.type "lora"): y += scale * alpha / r * B (A x). */
 int lora_open(struct lora **out, struct model *m, const char *path, struct err *e);
 void lora_close(struct lora *l);
+/* copy: the same file opened for another copy of the model. Where that model runs, l stands for it. Borrowed until l's
+ * last use; before the first one. */
+void lora_join(struct lora *l, struct lora *copy);
 uint64_t lora_hash(const struct lora *l); /* names its content, as model.h's hash does a model's */
 
 /* An adapter that another runtime applies: engine and backends pass it on as they do their own. The handle is borrowed

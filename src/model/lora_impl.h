@@ -23,6 +23,8 @@ struct lora {
     void **blocks;   /* owned, with its arrays: matrices in dev's form */
     size_t n_block;
     uint64_t hash;
+    const struct model *of;  /* view: whose matrices the pairs are */
+    const struct lora *next; /* borrowed: the same for another copy of the model; NULL: none */
     void *handle; /* of another runtime's adapter, which frees it: nothing above is set but hash */
 };
 

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "engine/team.h"
 #include "serve/api.h"
 #include "serve/api_llama.h"
 #include "serve/http_impl.h"
@@ -250,6 +251,27 @@ static void put_times(struct buf *out, const char *name, struct metrics_times *t
                    (unsigned long long)n, p50 * 1e3, p95 * 1e3, p99 * 1e3);
 }
 
+/* What each card of several does. */
+static void put_cards(struct buf *out, const struct backend *b) {
+    struct engine *g = b->model ? b->model->engine : NULL;
+    int32_t n = g ? team_size(g) : 1;
+    if (n < 2) return;
+    for (int32_t i = 0; i < n; i++) {
+        struct team_member m;
+        struct engine_totals t;
+        team_at(g, i, &m, &t);
+        buf_printf(
+            out,
+            "%s{\"device\":\"%s\",\"lost\":%s,\"jobs\":%d,\"jobs_given\":%lld,\"steps\":%lld,"
+            "\"step_ms\":%.3f,\"prompt\":%lld,\"cached\":%lld,\"generated\":%lld,"
+            "\"context_free\":%lld}",
+            i ? "," : ",\"cards\":[", m.name, m.lost ? "true" : "false", m.n_open,
+            (long long)m.n_job, (long long)t.n_step, t.step_ms_mean, (long long)t.n_prompt,
+            (long long)t.n_cached, (long long)t.n_generated, (long long)t.n_ctx_free);
+    }
+    buf_putc(out, ']');
+}
+
 void native_status(struct http_request *r) {
     struct server *s = http_server(r);
     struct metrics *m = &s->metrics;
@@ -268,10 +290,12 @@ void native_status(struct http_request *r) {
         json_out_string(&out, b->name);
         buf_printf(&out,
                    ",\"running\":%d,\"waiting\":%d,\"slots\":%d,\"steps\":%lld,\"step_ms\":%.3f,"
-                   "\"context_free\":%lld,\"states\":%d,\"states_disk\":%d,\"state_bytes\":%llu}",
+                   "\"context_free\":%lld,\"states\":%d,\"states_disk\":%d,\"state_bytes\":%llu",
                    queue_n_running(s->gates[i]), queue_n_waiting(s->gates[i]), gen_n_seq(b),
                    (long long)t.n_step, t.step_ms_mean, (long long)t.n_ctx_free, t.n_state,
                    t.n_state_disk, (unsigned long long)t.state_bytes);
+        put_cards(&out, b);
+        buf_putc(&out, '}');
     }
     buf_puts(&out, "],\"on_demand\":");
     native_put_models(s, &out);

@@ -8,6 +8,7 @@
 #include <time.h>
 
 #include "base/clock.h"
+#include "engine/team.h"
 #include "kernels/tensor.h"
 #include "model/model.h"
 #include "model/tier.h"
@@ -19,12 +20,17 @@ static void send_body(struct http_request *r, int status, const char *type, stru
     buf_fini(out);
 }
 
+static void put_value(struct buf *out, const char *name, const char *model, const char *labels,
+                      double value) {
+    buf_printf(out, "chimere_%s{model=", name);
+    json_out_string(out, model);
+    buf_printf(out, "%s} %.15g\n", labels, value);
+}
+
 static void put_gauge(struct buf *out, const char *name, const char *help, const char *model,
                       double value) {
-    buf_printf(out, "# HELP chimere_%s %s\n# TYPE chimere_%s gauge\nchimere_%s{model=", name, help,
-               name, name);
-    json_out_string(out, model);
-    buf_printf(out, "} %.15g\n", value);
+    buf_printf(out, "# HELP chimere_%s %s\n# TYPE chimere_%s gauge\n", name, help, name);
+    put_value(out, name, model, "", value);
 }
 
 /* The larger share in use: positions of the cache, or sequences, whose recurrent state is as scarce. */
@@ -33,6 +39,24 @@ static double used_ratio(const struct engine_totals *t, int32_t n_seq) {
            seqs = n_seq > 0 ? (double)t->n_active / n_seq : 0;
     return ctx > seqs ? ctx : seqs;
 }
+
+/* ---- cards ---- */
+
+#define CARD_VALUE(name, what)                                                                     \
+    static double card_##name(const struct team_member *m, const struct engine_totals *t) {        \
+        (void)m, (void)t;                                                                          \
+        return (double)(what);                                                                     \
+    }
+CARD_VALUE(jobs, m->n_open)
+CARD_VALUE(jobs_given, m->n_job)
+CARD_VALUE(prompt_todo, m->n_todo)
+CARD_VALUE(lost, m->lost)
+CARD_VALUE(prompt_tokens, t->n_prompt)
+CARD_VALUE(cached_tokens, t->n_cached)
+CARD_VALUE(generated_tokens, t->n_generated)
+CARD_VALUE(steps, t->n_step)
+CARD_VALUE(step_ms, t->step_ms_mean)
+CARD_VALUE(context_free, t->n_ctx_free)
 
 static void put_vllm(struct buf *out, const char *name, const char *labels, const char *model,
                      double value) {
@@ -61,6 +85,41 @@ static void put_tier(struct buf *out, const struct backend *b) {
               (double)t.wait_ns * 1e-6);
 }
 
+/* One row a gauge, with a value of each card that has a replica. */
+static const struct card_gauge {
+    const char *name, *help;
+    double (*value)(const struct team_member *m, const struct engine_totals *t);
+} card_gauges[] = {
+    {"card_jobs", "answers that the card has, under way or waiting", card_jobs},
+    {"card_jobs_given", "answers that it was ever given", card_jobs_given},
+    {"card_prompt_todo", "prompt tokens that wait there, about", card_prompt_todo},
+    {"card_prompt_tokens", "prompt tokens evaluated", card_prompt_tokens},
+    {"card_cached_tokens", "prompt tokens that a kept state covered", card_cached_tokens},
+    {"card_generated_tokens", "tokens generated", card_generated_tokens},
+    {"card_steps", "steps", card_steps},
+    {"card_step_ms", "time of a step, mean of the last hundred", card_step_ms},
+    {"card_context_free", "positions of sequences that are free", card_context_free},
+    {"card_lost", "1: its device has failed, it gets no more requests", card_lost},
+};
+
+static void put_cards(struct buf *out, const struct backend *b) {
+    struct engine *g = b->model->engine;
+    struct team_member m;
+    struct engine_totals t;
+    if (team_size(g) < 2) return;
+    for (size_t k = 0; k < sizeof card_gauges / sizeof *card_gauges; k++) {
+        const struct card_gauge *x = &card_gauges[k];
+        buf_printf(out, "# HELP chimere_%s %s\n# TYPE chimere_%s gauge\n", x->name, x->help,
+                   x->name);
+        for (int32_t i = 0; i < team_size(g); i++) {
+            char labels[64];
+            team_at(g, i, &m, &t);
+            snprintf(labels, sizeof labels, ",card=\"%d\",device=\"%s\"", i, m.name);
+            put_value(out, x->name, b->name, labels, x->value(&m, &t));
+        }
+    }
+}
+
 static void put_model_gauges(struct server *s, size_t i, struct buf *out) {
     const struct backend *b = catalog_at(s->p.catalog, i);
     int32_t running = queue_n_running(s->gates[i]), waiting = queue_n_waiting(s->gates[i]),
@@ -79,6 +138,7 @@ static void put_model_gauges(struct server *s, size_t i, struct buf *out) {
               used);
     put_gauge(out, "failed_steps", "in a row; from 3 on the server is not ready", b->name,
               t.n_failed_steps);
+    put_cards(out, b);
     if (s->p.metrics_compat != COMPAT_VLLM) return;
     char labels[96];
     put_vllm(out, "num_requests_running", "", b->name, running);

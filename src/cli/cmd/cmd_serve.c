@@ -34,13 +34,15 @@ const struct cfg_opt serve_options[] = {
     CACHE_OPTIONS,
     ENGINE_OPTIONS,
     LLAMA_OPTIONS,
+    GPUS_OPTIONS,
     SAMPLING_OPTIONS,
     {"n-predict", 'n', CFG_INT, "N", NULL, 1, 1 << 30, NULL,
      "tokens of an answer unless the request names a limit (default: up to the context)"},
     {"host", 0, CFG_LIST, "ADDRESS", "127.0.0.1", 0, 0, NULL,
      "address to listen on, or unix:PATH for a socket of this user; may be repeated"},
     {"port", 0, CFG_INT, "N", "8081", 0, 65535, NULL, "port; 0: any free one"},
-    {"parallel", 'P', CFG_INT, "N", "4", 1, ENGINE_MAX_SEQS, NULL, "answers at once"},
+    {"parallel", 'P', CFG_INT, "N", "4", 1, ENGINE_MAX_SEQS, NULL,
+     "answers at once; of several GPUs each"},
     {"also", 0, CFG_LIST, "[NAME=]FILE", NULL, 0, 0, NULL,
      "further model, loaded when it is first asked for; may be repeated"},
     {"also-max", 0, CFG_INT, "N", "0", 0, MODELS_MAX, NULL,
@@ -178,6 +180,18 @@ static int read_defaults(const struct cfg *c, json_t **out, struct err *e) {
     return 0;
 }
 
+/* Before anything is read; what the machine lacks is found when its cards are opened. */
+static int check_gpus(const struct cfg *c, struct err *e) {
+    struct gpus g;
+    if (!cfg_str(c, "gpus"))
+        return strcmp(cfg_str(c, "split"), "replica") == 0
+                   ? err_set(e, CHIMERE_EINVAL, "--split replica: name the cards by --gpus")
+                   : 0;
+    if (cfg_origin(c, "device") != CFG_DEFAULT)
+        return err_set(e, CHIMERE_EINVAL, "--gpus and --device exclude each other: give one");
+    return gpus_parse(cfg_str(c, "gpus"), &g, e);
+}
+
 static void warn_if_open(const struct serve_params *p, bool asks) {
     for (size_t i = 0; i <= p->n_more_host && !asks; i++) {
         const char *host = i ? p->more_hosts[i - 1] : p->host;
@@ -277,7 +291,7 @@ static int serve_model(struct chat_rig *r, struct serve_reload *reload, struct s
                                   .template = r->template,
                                   .loras = r->loras,
                                   .n_lora = r->n_lora,
-                                  .n_seq = r->loaded.plan.engine.n_seq,
+                                  .n_seq = load_n_seq(&r->loaded),
                                   .template_context = r->template_kwargs,
                                   .engram_dir = cfg_str(c, "engram-dir")};
     reload->always_thinks = json_is_true(json_object_get(r->template_kwargs, "enable_thinking"));
@@ -327,10 +341,17 @@ static int serve_model(struct chat_rig *r, struct serve_reload *reload, struct s
 }
 
 /* What it was opened with, and what that takes: seen before the first request, not after the last. */
-static void show_plan(const struct memory_plan *p) {
+static void show_plan(const struct loaded *l) {
     struct buf b;
-    buf_init(&b, 4096);
-    plan_print(p, &b);
+    buf_init(&b, 1 << 16);
+    if (l->n_replica)
+        buf_printf(&b, "%d cards, a replica on each: all of the model fits each of them\n%s: ",
+                   1 + l->n_replica, l->card);
+    plan_print(&l->plan, &b);
+    for (int32_t i = 0; i < l->n_replica; i++) {
+        buf_printf(&b, "%s: ", l->replicas[i].name);
+        plan_print(&l->replicas[i].plan, &b);
+    }
     if (b.n) fputs(b.p, stderr);
     buf_fini(&b);
 }
@@ -384,7 +405,8 @@ static int run(struct serve_reload *reload, int *status, struct err *e) {
     p.n_allowed_host = cfg_list(c, "allowed-host", &p.allowed_hosts);
     if (!cfg_str(c, "tls-cert") != !cfg_str(c, "tls-key"))
         return err_set(e, CHIMERE_EINVAL, "--tls-cert and --tls-key belong together");
-    rc = read_defaults(c, &p.defaults, e);
+    rc = check_gpus(c, e);
+    if (!rc) rc = read_defaults(c, &p.defaults, e);
     if (!rc) rc = serve_keys_read(c, &keys, e);
     if (!rc) rc = read_option(c, "tls-cert", &cert, e);
     if (!rc) rc = read_option(c, "tls-key", &key, e);
@@ -406,7 +428,7 @@ static int run(struct serve_reload *reload, int *status, struct err *e) {
         bool asks = keys || (cfg_bool(c, "keys") && r.store &&
                              store_key_list(r.store, is_key, NULL, NULL) > 0);
         warn_if_open(&p, asks);
-        if (!cfg_bool(c, "quiet")) show_plan(&r.loaded.plan);
+        if (!cfg_bool(c, "quiet")) show_plan(&r.loaded);
         rc = encoder_rig_embed(&encoder, c, "embedding-model", &p.embed, e);
         if (!rc) rc = encoder_rig_open(&ranker, c, "rerank-model", e);
         if (!rc && ranker.m) rc = rerank_open(&p.rerank, ranker.m, ranker.tok, 0, e);

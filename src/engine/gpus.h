@@ -1,0 +1,26 @@
+/* gpus.h: the cards of --gpus, and how they share a model. */
+#ifndef CHIMERE_ENGINE_GPUS_H
+#define CHIMERE_ENGINE_GPUS_H
+
+#include <stdint.h>
+
+#include "base/err.h"
+
+enum { GPUS_MAX = 8 };
+
+/* auto: replicas, as every card holds the model. replica: an engine a card, each with the whole model. none: the
+ * first card alone. */
+enum split { SPLIT_AUTO, SPLIT_NONE, SPLIT_REPLICA };
+#define SPLIT_CHOICES "auto|none|replica"
+enum split split_of(const char *name); /* one of SPLIT_CHOICES */
+
+struct gpus {
+    int32_t n;               /* 0: none are named */
+    char names[GPUS_MAX][8]; /* as device.h has them */
+};
+
+/* "0,1": numbers of cards, each once. "cpu" stands for an engine on the processor, and may be repeated: so the way of
+ * requests can be tried without cards. NULL: none. */
+int gpus_parse(const char *text, struct gpus *out, struct err *e);
+
+#endif

@@ -1,0 +1,78 @@
+#!/usr/bin/env bash
+# Several engines behind one server: --gpus, with the processor in the place of cards.
+set -euo pipefail
+# shellcheck source=test/cli/lib.sh
+. "$(dirname "$0")/lib.sh"
+needs curl jq
+
+pid=
+trap '[ -z "$pid" ] || kill $pid 2>/dev/null; wait; rm -rf "$work"' EXIT
+export XDG_DATA_HOME=$work/data
+
+# ---- bad lists: sentences ----
+check() { "$CHIMERE" serve --check -q --ctx 256 "$@"; }
+refuses 2 '--gpus: card 1 is named twice; name each once' check --gpus 1,0,1
+refuses 2 "--gpus: expected numbers of cards such as 0,1, got 'x'" check --gpus 0,x
+refuses 2 "got ''" check --gpus 0,
+refuses 2 'at most 8 cards' check --gpus 0,1,2,3,4,5,6,7,8
+refuses 2 '--gpus and --device exclude each other' check --gpus 0 --device cpu
+refuses 2 '--split replica: name the cards by --gpus' check --split replica
+refuses 2 'split' check --gpus cpu --split sideways
+check --gpus cpu,cpu >out || fail "two engines on the processor are refused"
+grep -q '4 answers at once on the first card' out || fail "$(cat out)"
+# a card that is not there: why
+status=0
+check --gpus cpu,9 >out 2>err || status=$?
+[ "$status" != 0 ] || fail "card 9 is accepted"
+grep -q 'cuda:9: gpu: ' err || fail "$(cat err)"
+# what each holds must fit beside the others
+refuses 1 'does not fit' check --gpus cpu,cpu,cpu,cpu --ram 40M
+
+# ---- one server, two engines ----
+start() {
+    "$CHIMERE" serve --port 0 --no-odo --ctx 1024 --parallel 2 -t 1 "$@" >line 2>plan &
+    pid=$!
+    for _ in $(seq 100); do
+        grep -q 'listens on' line && break
+        kill -0 $pid 2>/dev/null || fail "serve: $(cat plan)"
+        sleep 0.1
+    done
+    url=$(sed -n 's/.*listens on \([^ ]*\) .*/\1/p' line)
+}
+stop() {
+    kill $pid
+    wait $pid || fail "serve ended with $?"
+    pid=
+}
+ask() { # TEXT
+    jq -n --arg t "$1" '{messages: [{role: "user", content: $t}], temperature: 0, max_tokens: 12}' |
+        curl -sf "$url/v1/chat/completions" -d @- | jq -r '.choices[0].message.content'
+}
+questions() { for i in 1 2 3 4 5 6; do ask "Question $i: what is $i plus $i?"; done; }
+
+start
+questions >one
+grep -q card_ <(curl -sf "$url/metrics") && fail "cards of one engine"
+stop
+start --gpus cpu,cpu
+grep -q '(model [^,]*, 4 answers at once)' line || fail "$(cat line)"
+grep -q '^2 cards, a replica on each' plan || fail "the plan: $(cat plan)"
+[ "$(grep -c 'in all' plan)" = 2 ] || fail "a plan a card: $(cat plan)"
+questions >two
+cmp one two || fail "two engines say something else"
+curl -sf "$url/metrics" >metrics
+for card in 0 1; do
+    n=$(sed -n "s/^chimere_card_jobs_given{.*card=\"$card\".*} //p" metrics)
+    [ "$n" -ge 1 ] || fail "card $card answered $n of 6"
+    grep -q "^chimere_card_lost{.*card=\"$card\",device=\"cpu\"} 0" metrics || fail "$(grep card metrics)"
+done
+curl -sf "$url/v1/status" | jq -e '.models[0].cards | length == 2' >/dev/null || fail "status"
+# many at once: both work, all are answered
+for i in $(seq 12); do ask "Tell me about number $i" >"answer.$i" & done
+wait $(jobs -p | grep -v "^$pid$")
+for i in $(seq 12); do [ -s "answer.$i" ] || fail "answer $i is missing"; done
+stop
+# --split none: the first alone
+start --gpus cpu,cpu --split none
+grep -q ', 2 answers at once)' line || fail "$(cat line)"
+stop
