@@ -148,17 +148,33 @@ int engine_new_over(struct engine **out, struct lm *lm, const struct tok *tok,
     return 0;
 }
 
-int engine_new(struct engine **out, struct model *m, const struct tok *tok,
-               const struct engine_params *p, struct err *e) {
-    struct lm *lm;
-    *out = NULL;
-    int rc = check_params(p, e);
+/* With batches that hold a row of every sequence and its drafts. */
+static struct engine_params roomy(const struct engine_params *p) {
     struct engine_params own = *p;
     int32_t n_spec = own.n_seq < SPEC_MAX_SEQS ? own.n_seq : SPEC_MAX_SEQS;
     int32_t least = own.n_seq + (own.speculate ? n_spec * spec_most_drafted(own.n_draft_max) : 0);
     if (own.deterministic) least += own.n_chunk; /* a whole chunk always fits beside the decodes */
     if (own.n_batch < least) own.n_batch = least;
+    return own;
+}
+
+int engine_new(struct engine **out, struct model *m, const struct tok *tok,
+               const struct engine_params *p, struct err *e) {
+    struct lm *lm;
+    struct engine_params own = roomy(p);
+    *out = NULL;
+    int rc = check_params(p, e);
     if (!rc) rc = lm_open_model(&lm, m, &own, e);
+    return rc ? rc : engine_new_over(out, lm, tok, &own, e);
+}
+
+int engine_new_parts(struct engine **out, struct model *const *parts, int32_t n,
+                     const struct tok *tok, const struct engine_params *p, struct err *e) {
+    struct lm *lm;
+    struct engine_params own = roomy(p);
+    *out = NULL;
+    int rc = check_params(p, e);
+    if (!rc) rc = lm_open_parts(&lm, parts, n, &own, e);
     return rc ? rc : engine_new_over(out, lm, tok, &own, e);
 }
 

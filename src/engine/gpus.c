@@ -4,8 +4,11 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/mem.h"
+
 enum split split_of(const char *name) {
     return strcmp(name, "replica") == 0 ? SPLIT_REPLICA
+           : strcmp(name, "layer") == 0 ? SPLIT_LAYER
            : strcmp(name, "none") == 0  ? SPLIT_NONE
                                         : SPLIT_AUTO;
 }
@@ -35,4 +38,51 @@ int gpus_parse(const char *text, struct gpus *out, struct err *e) {
         out->n++;
     }
     return 0;
+}
+
+/* Bytes of each layer; the head counts to the last. */
+static uint64_t count_layers(const struct gguf *g, int32_t n_layer, uint64_t *bytes) {
+    uint64_t sum = 0;
+    for (size_t i = 0; i < gguf_n_tensors(g); i++) {
+        const struct gguf_tensor *t = gguf_tensor_at(g, i);
+        int il = n_layer - 1;
+        bool in_layer = sscanf(t->name, "blk.%d.", &il) == 1;
+        if (il < 0 || il >= n_layer || (!in_layer && strncmp(t->name, "output", 6) != 0)) continue;
+        bytes[il] += t->n_bytes;
+        sum += t->n_bytes;
+    }
+    return sum;
+}
+
+static int cut(const struct gguf *g, int32_t n_layer, const uint64_t *share, int32_t n,
+               struct layer_part *out, struct err *e) {
+    uint64_t bytes[ARCH_MAX_LAYERS] = {0}, sum = count_layers(g, n_layer, bytes);
+    double want = 0, all = 0, have = 0;
+    int32_t il = 0;
+    if (n_layer < n)
+        return err_set(e, CHIMERE_ELIMIT, "--split layer: %d cards, but the model has %d layers", n,
+                       n_layer);
+    for (int32_t i = 0; i < n; i++) all += (double)share[i];
+    for (int32_t i = 0; i < n; i++) {
+        out[i].first = il;
+        want += all > 0 ? (double)share[i] / all : 1.0 / n;
+        do have += (double)bytes[il++];
+        while (il < n_layer - (n - 1 - i) &&
+               (i == n - 1 || have + (double)bytes[il] / 2 < want * (double)sum));
+        out[i].end = il;
+    }
+    return 0;
+}
+
+int gpus_cut(const char *path, const uint64_t *share, int32_t n, struct layer_part *out,
+             struct err *e) {
+    struct gguf *g;
+    int rc = gguf_open(&g, path, e);
+    if (rc) return rc;
+    struct hparams *hp = mem_zalloc(sizeof *hp);
+    rc = hp ? hparams_read(hp, g, e) : err_set(e, CHIMERE_ENOMEM, "out of memory");
+    if (!rc) rc = cut(g, hp->n_layer, share, n, out, e);
+    mem_free(hp);
+    gguf_close(g);
+    return rc;
 }

@@ -59,6 +59,19 @@ struct lm {
 
 int lm_open_model(struct lm **out, struct model *m, const struct engine_params *p, struct err *e);
 
+/* A model whose layers lie on several devices, [n] parts in their order, each with its share of every sequence. Rows pass
+ * from one to the next through the host's memory. States are not kept. */
+int lm_open_parts(struct lm **out, struct model *const *parts, int32_t n,
+                  const struct engine_params *p, struct err *e);
+/* engine_new over such parts. */
+int engine_new_parts(struct engine **out, struct model *const *parts, int32_t n,
+                     const struct tok *tok, const struct engine_params *p, struct err *e);
+
+/* ---- lm_model.c, for lm_parts.c ---- */
+
+int32_t lm_n_out_max(const struct engine_params *p);
+struct seq_pool_params lm_pool_params(const struct engine_params *p);
+
 /* A model without weights: the next token is a function of the last two; after `n_eos` tokens behind the
  * prompt it prefers the end token. Logits are the same on every machine. delay_us: time a step takes. */
 struct lm_fake_params {

@@ -122,12 +122,12 @@ static struct lm_ops ops_of(bool select) {
 }
 
 /* Rows of logits of one step: one a sequence, and drafts of the few that are drafted for. */
-static int32_t n_out_max(const struct engine_params *p) {
+int32_t lm_n_out_max(const struct engine_params *p) {
     int32_t n_spec = p->n_seq < SPEC_MAX_SEQS ? p->n_seq : SPEC_MAX_SEQS;
     return p->n_seq + (p->speculate ? n_spec * spec_most_drafted(p->n_draft_max) : 0);
 }
 
-static struct seq_pool_params pool_params(const struct engine_params *p) {
+struct seq_pool_params lm_pool_params(const struct engine_params *p) {
     return (struct seq_pool_params){.n_slot = p->n_seq,
                                     .n_ctx = p->n_ctx,
                                     .n_ctx_seq = p->n_ctx_seq > 0 ? p->n_ctx_seq : p->n_ctx,
@@ -137,8 +137,8 @@ static struct seq_pool_params pool_params(const struct engine_params *p) {
 }
 
 uint64_t engine_bytes(const struct model *m, const struct engine_params *p) {
-    struct seq_pool_params pool = pool_params(p);
-    return seq_pool_bytes(m, &pool) + forward_bytes(m, p->n_batch, n_out_max(p));
+    struct seq_pool_params pool = lm_pool_params(p);
+    return seq_pool_bytes(m, &pool) + forward_bytes(m, p->n_batch, lm_n_out_max(p));
 }
 
 int lm_open_model(struct lm **out, struct model *m, const struct engine_params *p, struct err *e) {
@@ -148,9 +148,9 @@ int lm_open_model(struct lm **out, struct model *m, const struct engine_params *
     bool select = m->dev->ops->select && (p->select || !m->dev->ops->is_host);
     x->ops = ops_of(select);
     x->lm = (struct lm){
-        .ops = &x->ops, .n_vocab = m->hp.n_vocab, .n_row_max = n_out_max(p), .n_ctx = p->n_ctx};
+        .ops = &x->ops, .n_vocab = m->hp.n_vocab, .n_row_max = lm_n_out_max(p), .n_ctx = p->n_ctx};
     x->m = m;
-    struct seq_pool_params pool = pool_params(p);
+    struct seq_pool_params pool = lm_pool_params(p);
     int rc = seq_pool_new(&x->pool, m, &pool, e);
     if (!rc) {
         x->lm.page_bytes = checkpoint_page_bytes(x->pool);
@@ -159,7 +159,7 @@ int lm_open_model(struct lm **out, struct model *m, const struct engine_params *
                                  p->speculate, x->lm.page_bytes, x->lm.checkpoint_bytes};
         x->lm.layout = hash_bytes(form, sizeof form, 0);
     }
-    if (!rc) rc = forward_new(&x->f, m, x->pool, p->n_batch, n_out_max(p), e);
+    if (!rc) rc = forward_new(&x->f, m, x->pool, p->n_batch, lm_n_out_max(p), e);
     const struct drafter_params draft = {.m = m, .f = x->f, .n_seq = p->n_seq, .select = select};
     if (!rc && p->speculate) rc = drafter_open(&x->lm.drafter, &draft, e);
     if (rc) {

@@ -62,7 +62,7 @@ static int open_template(struct loaded *l, const struct load_params *p, struct e
 /* Without a budget nothing is refused; the allocator will say. */
 static int make_plan(struct memory_plan *out, struct dev *dev, const struct load_params *p,
                      bool is_foreign, struct err *e) {
-    struct plan_params plan = p->plan;
+    struct plan_params plan = p->plan; /* its part of the layers too */
     plan.dev = dev;
     plan.vram_bytes = p->vram_bytes;
     if (p->no_fit) plan.budget_bytes = UINT64_MAX;
@@ -162,7 +162,7 @@ static int open_model(struct model **out, const struct load_params *p, struct de
                                      .streams = plan->staging_bytes > 0,
                                      .pool_bytes = plan->pool_bytes};
     int rc = where.n_layer ? cpu_open(&where.host, p->n_thread, p->isa, e) : 0;
-    return rc ? rc : model_open_placed(out, p->path, dev, &where, p->quiet, e);
+    return rc ? rc : model_open_part(out, p->path, dev, &where, p->plan.part, p->quiet, e);
 }
 
 static int open_own(struct loaded *l, const struct load_params *p, struct err *e) {
@@ -173,7 +173,7 @@ static int open_own(struct loaded *l, const struct load_params *p, struct err *e
     if (!rc) rc = vocab_load(&l->tok, l->model->gguf, e);
     if (!rc) rc = open_template(l, p, e);
     if (!rc) rc = open_loras(l, p, NULL, e);
-    if (!rc) rc = engine_new(&l->engine, l->model, l->tok, &l->plan.engine, e);
+    if (!rc && !l->part.end) rc = engine_new(&l->engine, l->model, l->tok, &l->plan.engine, e);
     return rc;
 }
 
@@ -260,19 +260,102 @@ static int open_replicas(struct loaded *l, struct load_params *p, struct err *e)
     return rc || !l->n_replica ? rc : team_new(engines, names, 1 + l->n_replica, e);
 }
 
+/* ---- the layers of a model on several cards ---- */
+
+static uint64_t room_of(struct dev *d, const struct load_params *p) {
+    uint64_t n = d->ops->free_bytes ? d->ops->free_bytes(d) : 0;
+    return d->ops->is_host ? 1 : p->vram_bytes && p->vram_bytes < n ? p->vram_bytes : n;
+}
+
+static int open_devices(struct loaded *l, const struct load_params *p, struct err *e) {
+    int rc = l->dev ? 0 : open_device(&l->dev, p, p->device, e);
+    for (int32_t i = 0; !rc && i < l->n_replica; i++) {
+        struct replica *r = &l->replicas[i];
+        if (!r->dev) rc = open_device(&r->dev, p, r->name, e);
+        if (rc) err_prefix(e, "%s", r->name);
+    }
+    return rc;
+}
+
+static int cut_layers(struct loaded *l, const struct load_params *p, struct err *e) {
+    uint64_t share[GPUS_MAX] = {room_of(l->dev, p)};
+    struct layer_part part[GPUS_MAX];
+    for (int32_t i = 0; i < l->n_replica; i++) share[i + 1] = room_of(l->replicas[i].dev, p);
+    int rc = gpus_cut(p->path, share, 1 + l->n_replica, part, e);
+    if (rc) return rc;
+    l->part = part[0];
+    for (int32_t i = 0; i < l->n_replica; i++) l->replicas[i].part = part[i + 1];
+    return 0;
+}
+
+/* Slots and context of all parts are those of the card that holds the fewest. */
+static void take_least(struct engine_params *p, const struct engine_params *o) {
+    if (o->n_seq < p->n_seq) p->n_seq = o->n_seq;
+    if (o->n_ctx < p->n_ctx) p->n_ctx = o->n_ctx;
+    if (o->n_ctx_seq < p->n_ctx_seq) p->n_ctx_seq = o->n_ctx_seq;
+    if (o->n_batch < p->n_batch) p->n_batch = o->n_batch;
+}
+
+static int open_layers(struct loaded *l, struct load_params *p, struct err *e) {
+    struct model *parts[GPUS_MAX];
+    if (p->n_lora)
+        return err_set(e, CHIMERE_EUNSUPPORTED,
+                       "--split layer: adapters are not supported; use --split replica");
+    int rc = open_devices(l, p, e);
+    if (!rc) rc = cut_layers(l, p, e);
+    p->plan.part = l->part;
+    if (!rc) rc = open_own(l, p, e);
+    if (rc) return rc;
+    struct engine_params least = l->plan.engine;
+    parts[0] = l->model;
+    charge(p, &l->plan);
+    for (int32_t i = 0; !rc && i < l->n_replica; i++) {
+        struct replica *r = &l->replicas[i];
+        p->plan.part = r->part;
+        rc = make_plan(&r->plan, r->dev, p, false, e);
+        if (!rc) charge(p, &r->plan);
+        if (!rc) rc = open_model(&r->model, p, r->dev, &r->plan, e);
+        if (rc) err_prefix(e, "%s", r->name);
+        if (!rc) take_least(&least, &r->plan.engine);
+        parts[i + 1] = r->model;
+    }
+    if (rc) return rc;
+    l->plan.engine = least;
+    return engine_new_parts(&l->engine, parts, 1 + l->n_replica, l->tok, &least, e);
+}
+
+/* Whether each card holds the whole model, with its experts. */
+static bool fits_each(struct loaded *l, const struct load_params *p) {
+    struct load_params own = *p;
+    struct memory_plan plan;
+    struct err e;
+    bool ok = true;
+    for (int32_t i = 0; ok && i <= l->n_replica; i++) {
+        ok = !make_plan(&plan, i ? l->replicas[i - 1].dev : l->dev, &own, false, &e) &&
+             (!plan.n_cpu_moe || p->plan.fix_cpu_moe);
+        if (ok) charge(&own, &plan);
+    }
+    return ok;
+}
+
 static int open_cards(struct loaded *l, const struct load_params *p, struct err *e) {
     struct load_params own;
     struct gpus g = {.n = 0};
     l->dev = p->opened;
     int rc = share(p, &own, &g, e);
     if (!rc) rc = list_replicas(l, &own, &g, e);
+    if (!rc && l->n_replica && p->split == SPLIT_AUTO) rc = open_devices(l, &own, e);
+    bool by_layer = !rc && l->n_replica &&
+                    (p->split == SPLIT_LAYER || (p->split == SPLIT_AUTO && !fits_each(l, &own)));
+    if (by_layer) return open_layers(l, &own, e);
     if (!rc) rc = open_own(l, &own, e);
     return rc ? rc : open_replicas(l, &own, e);
 }
 
 int32_t load_n_seq(const struct loaded *l) {
     int32_t n = l->plan.engine.n_seq;
-    for (int32_t i = 0; i < l->n_replica; i++) n += l->replicas[i].plan.engine.n_seq;
+    for (int32_t i = 0; i < l->n_replica; i++)
+        if (l->replicas[i].engine) n += l->replicas[i].plan.engine.n_seq;
     return n;
 }
 

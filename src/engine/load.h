@@ -44,14 +44,16 @@ struct load_params {
 };
 void load_defaults(struct load_params *p);
 
-/* The model once more, on another card, behind the engine of the first (team.h). */
+/* The model once more, on another card, behind the engine of the first (team.h); of SPLIT_LAYER a part of its layers, as
+ * struct loaded has the first part, without an engine. */
 struct replica {
     struct dev *dev;                    /* owned */
     struct model *model;                /* owned */
     struct lora *loras[LOAD_MAX_LORAS]; /* owned */
     struct engine *engine;              /* owned */
     struct memory_plan plan;
-    char name[8]; /* of its device */
+    struct layer_part part; /* end 0: all layers */
+    char name[8];           /* of its device */
 };
 
 struct loaded {
@@ -66,8 +68,9 @@ struct loaded {
     struct memory_plan plan;  /* what it was opened with */
     struct replica *replicas; /* owned [n_replica], the first card's apart */
     int32_t n_replica;
-    char card[8];   /* the first card's name, where several were named; else empty */
-    char name[128]; /* of the model */
+    struct layer_part part; /* of the first card; end 0: all layers */
+    char card[8];           /* the first card's name, where several were named; else empty */
+    char name[128];         /* of the model */
 };
 
 /* The default sampling of a model, given that of all models. Dense models of 50 to 500 million weights repeat

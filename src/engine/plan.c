@@ -76,6 +76,14 @@ static bool is_table(const struct gguf_tensor *t) {
     return false;
 }
 
+/* Whether another device has the tensor: that of a layer outside the part, or the head of a part without it. */
+static bool is_elsewhere(const struct blueprint *b, const struct gguf_tensor *t) {
+    int il = -1;
+    if (!b->part.end) return false;
+    if (sscanf(t->name, "blk.%d.", &il) == 1) return il < b->part.first || il >= b->part.end;
+    return is_table(t) ? b->part.first > 0 : b->m->hp.no_head;
+}
+
 static void count_tensor(struct blueprint *b, const struct gguf_tensor *t, bool is_tied,
                          int32_t place[ARCH_MAX_LAYERS]) {
     const struct hparams *hp = &b->m->hp;
@@ -126,6 +134,7 @@ static int read_header(struct memory_plan *out, struct blueprint *b, const char 
     }
     b->m = mem_zalloc(sizeof *b->m);
     rc = b->m ? hparams_read(&b->m->hp, g, e) : err_set(e, CHIMERE_ENOMEM, "out of memory");
+    if (!rc) rc = hparams_cut(&b->m->hp, b->part, e);
     for (int32_t il = 0; !rc && il < b->m->hp.n_layer && il < ARCH_MAX_LAYERS; il++)
         place[il] = b->m->hp.layer[il].ffn == FFN_MOE ? b->n_moe++ : 0;
     const struct gguf_tensor *embd = gguf_find_tensor(g, "token_embd.weight");
@@ -134,7 +143,8 @@ static int read_header(struct memory_plan *out, struct blueprint *b, const char 
     if (is_tied && !b->dev) is_tied = quant_traits(embd->type)->block_elements > 1;
     for (size_t i = 0; !rc && i < gguf_n_tensors(g); i++) {
         const struct gguf_tensor *t = gguf_tensor_at(g, i);
-        count_tensor(b, t, is_tied && t == embd, place);
+        bool multiplies = is_tied && t == embd && !b->m->hp.no_head;
+        if (multiplies || !is_elsewhere(b, t)) count_tensor(b, t, multiplies, place);
     }
     gguf_close(g);
     return rc;
@@ -366,6 +376,7 @@ int plan_make(struct memory_plan *out, const char *path, const struct plan_param
     b->dev = p->dev && !p->dev->ops->is_host ? p->dev : NULL;
     b->host = p->dev && p->dev->ops->is_host ? p->dev : NULL;
     b->foreign = p->is_foreign ? &foreign : NULL;
+    b->part = p->part;
     int rc = read_header(out, b, path, e);
     if (!rc) {
         int64_t train = b->foreign ? foreign.n_ctx_train : b->m->hp.n_ctx_train;

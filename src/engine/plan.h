@@ -14,6 +14,7 @@
 
 #include "base/buf.h"
 #include "engine/engine.h"
+#include "model/arch.h"
 
 enum {
     PLAN_MIN_CTX = 4096,      /* of one sequence; fewer only where the user or the model says so */
@@ -29,12 +30,13 @@ struct plan_params {
     int32_t n_seq; /* 0: choose, at most n_seq_want */
     int32_t n_seq_want;
     bool full_ctx; /* n_ctx of every sequence at once; else of one, and what fits of the others */
-    uint64_t budget_bytes; /* of the host; 0: plan_available_bytes() less a reserve */
-    struct dev *dev;       /* borrowed for the call; NULL: the processor */
-    uint64_t vram_bytes;   /* the cap that dev was opened with; 0: none */
-    bool in_memory;        /* refuse rather than leave experts on disk */
-    bool fix_cpu_moe;      /* n_cpu_moe as given; else as few as fit */
-    int32_t n_cpu_moe;     /* layers whose experts the processor multiplies */
+    uint64_t budget_bytes;  /* of the host; 0: plan_available_bytes() less a reserve */
+    struct dev *dev;        /* borrowed for the call; NULL: the processor */
+    uint64_t vram_bytes;    /* the cap that dev was opened with; 0: none */
+    struct layer_part part; /* of the model that dev has */
+    bool in_memory;         /* refuse rather than leave experts on disk */
+    bool fix_cpu_moe;       /* n_cpu_moe as given; else as few as fit */
+    int32_t n_cpu_moe;      /* layers whose experts the processor multiplies */
     bool is_foreign; /* another runtime runs the file: estimates, by keys that all families share */
     int32_t n_gpu_layers; /* of it, layers whose memory is a GPU's and not planned here */
 };

@@ -100,6 +100,12 @@ struct hparams {
     bool is_causal;
     enum pooling pooling;
     int32_t n_token_type; /* encoders */
+    bool no_head;         /* the layers behind are another device's (hparams_cut) */
+};
+
+/* Layers [first, end) of the trunk; end 0: all. */
+struct layer_part {
+    int32_t first, end;
 };
 
 /* ---- conversion of keys ---- */
@@ -142,6 +148,10 @@ bool arch_is_known(
 const struct arch *arch_find_hf(const char *model_type, const json_t *config);
 /* Reads and checks all keys. Unknown architectures are refused by name. */
 int hparams_read(struct hparams *hp, const struct gguf *g, struct err *e);
+/* Leaves those layers alone, without blocks in the others: what a device that has a part of a model computes. The part
+ * with the last layer has the head; prediction blocks are nobody's. CHIMERE_EUNSUPPORTED where layers read more of
+ * others than the residual stream. */
+int hparams_cut(struct hparams *hp, struct layer_part part, struct err *e);
 /* Value of a dimension symbol for layer il (ignored by global ones). */
 int64_t arch_dim(const struct hparams *hp, enum arch_dim d, int32_t il);
 /* True if layer il (or the model, AT_GLOBAL) has the tensors of `where`. */

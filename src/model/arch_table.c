@@ -153,7 +153,7 @@ bool arch_has(const struct hparams *hp, enum tensor_where where, int32_t il) {
     const struct layer_shape *l = &hp->layer[il < 0 ? 0 : il];
     switch (where) {
     case AT_GLOBAL: return il < 0;
-    case AT_LAYER: return il >= 0;
+    case AT_LAYER: return il >= 0 && (l->mixer != MIX_NONE || l->ffn != FFN_NONE);
     case AT_ATTN: return il >= 0 && l->mixer & MIX_ATTN && !l->share_back;
     case AT_ATTN_KV: return il >= 0 && l->mixer & MIX_ATTN && !l->share_back && !l->kv_back;
     case AT_SHARED: return il >= 0 && l->join == JOIN_SHARED;
@@ -170,6 +170,26 @@ bool arch_has(const struct hparams *hp, enum tensor_where where, int32_t il) {
     case AT_NEXTN: return il >= 0 && l->is_nextn;
     }
     return false;
+}
+
+int hparams_cut(struct hparams *hp, struct layer_part part, struct err *e) {
+    if (!part.end) return 0;
+    if (part.first < 0 || part.first >= part.end || part.end > hp->n_layer)
+        return err_set(e, CHIMERE_EINVAL, "layers: expected a part of %d, got %d to %d",
+                       hp->n_layer, part.first, part.end);
+    bool reads_more = hp->n_meta > 0;
+    for (int32_t il = 0; il < hp->n_layer; il++)
+        reads_more |=
+            hp->layer[il].join == JOIN_SHARED || hp->layer[il].share_back || hp->layer[il].kv_back;
+    if (reads_more)
+        return err_set(e, CHIMERE_EUNSUPPORTED,
+                       "layers of a %s model read of each other and cannot be on different cards",
+                       hp->arch->name);
+    for (int32_t il = 0; il < arch_n_layer_all(hp); il++)
+        if (il < part.first || il >= part.end) hp->layer[il] = (struct layer_shape){.mixer = 0};
+    hp->no_head = part.end < hp->n_layer;
+    hp->n_nextn = 0;
+    return 0;
 }
 
 /* ---- keys ---- */

@@ -205,6 +205,11 @@ int forward_run_meta(struct forward *f, struct err *e) {
 
 int forward_run(struct forward *f, const struct batch_item *runs, int32_t n_run,
                 const float **logits, struct err *e) {
+    return forward_run_part(f, runs, n_run, NULL, NULL, logits, e);
+}
+
+int forward_run_part(struct forward *f, const struct batch_item *runs, int32_t n_run,
+                     const float *in, float *out, const float **logits, struct err *e) {
     const struct hparams *hp = &f->m->hp;
     const struct ops *ops = f->d->ops;
     const struct global_weights *g = &f->m->weights.global;
@@ -226,10 +231,16 @@ int forward_run(struct forward *f, const struct batch_item *runs, int32_t n_run,
         f->n_tok += r->n_tok;
     }
 
-    ops->embed(f->d, f->x, &g->token_embd, f->ids, f->n_tok, hp->embd_scale);
+    size_t n_bytes = (size_t)f->n_tok * (size_t)hp->n_embd * sizeof(float);
+    if (in) ops->upload(f->d, f->x, in, n_bytes);
+    else ops->embed(f->d, f->x, &g->token_embd, f->ids, f->n_tok, hp->embd_scale);
     run_layers(f);
-    ops->rms_norm(f->d, f->hidden, f->x, g->output_norm, f->n_tok, hp->n_embd, hp->eps);
-    head(f, &g->output, hp->n_vocab, pick(f, f->hidden, n_out), n_out, logits);
+    if (out) {
+        ops->download(f->d, out, f->x, n_bytes);
+    } else {
+        ops->rms_norm(f->d, f->hidden, f->x, g->output_norm, f->n_tok, hp->n_embd, hp->eps);
+        head(f, &g->output, hp->n_vocab, pick(f, f->hidden, n_out), n_out, logits);
+    }
 
     for (int32_t i = 0; i < n_run; i++) {
         runs[i].seq->pos += runs[i].n_tok;
@@ -238,7 +249,7 @@ int forward_run(struct forward *f, const struct batch_item *runs, int32_t n_run,
     f->runs = NULL;
     rc = experts_status(f->experts, e);
     if (rc) return rc;
-    return logits || !n_out ? ops->status(f->d, e) : 0;
+    return logits || !n_out || out ? ops->status(f->d, e) : 0;
 }
 
 int forward_select(struct forward *f, struct select_args *a, struct err *e) {

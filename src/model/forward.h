@@ -36,6 +36,11 @@ struct dev_need forward_need(const struct model *m, int64_t n_ctx, int32_t n_tok
 int forward_run(struct forward *f, const struct batch_item *runs, int32_t n_run,
                 const float **logits, struct err *e);
 
+/* The same of a model that has a part of the layers: in: residual rows [n_tok, n_embd] of the part before, host
+ * memory; NULL: it is the first, and embeds. out: room for what the next part reads; NULL: it is the last. */
+int forward_run_part(struct forward *f, const struct batch_item *runs, int32_t n_run,
+                     const float *in, float *out, const float **logits, struct err *e);
+
 /* ops->select over the rows of the last run: fills a's logits, n_row and n_vocab. */
 int forward_select(struct forward *f, struct select_args *a, struct err *e);
 /* The i-th of those rows on the host, valid until the next run; NULL after a failure. */

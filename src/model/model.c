@@ -116,6 +116,12 @@ int model_open(struct model **out, const char *path, struct dev *dev, bool quiet
 
 int model_open_placed(struct model **out, const char *path, struct dev *dev,
                       const struct expert_placement *where, bool quiet, struct err *e) {
+    return model_open_part(out, path, dev, where, (struct layer_part){0, 0}, quiet, e);
+}
+
+int model_open_part(struct model **out, const char *path, struct dev *dev,
+                    const struct expert_placement *where, struct layer_part part, bool quiet,
+                    struct err *e) {
     *out = NULL;
     struct model *m = mem_zalloc(sizeof *m);
     if (!m) {
@@ -127,6 +133,7 @@ int model_open_placed(struct model **out, const char *path, struct dev *dev,
     int rc = gguf_open(&m->gguf, path, e);
     if (!rc) {
         rc = hparams_read(&m->hp, m->gguf, e);
+        if (!rc) rc = hparams_cut(&m->hp, part, e);
         if (!rc) rc = weights_bind(&m->weights, &m->hp, m->gguf, dev, where, quiet, e);
         if (!rc) rc = make_rope(m, e);
         if (rc) err_prefix(e, "%s", path);

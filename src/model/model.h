@@ -25,6 +25,10 @@ int model_open(struct model **out, const char *path, struct dev *dev, bool quiet
 /* The same with experts of some layers on the host. */
 int model_open_placed(struct model **out, const char *path, struct dev *dev,
                       const struct expert_placement *where, bool quiet, struct err *e);
+/* The same with a part of the layers: forward_run_part. */
+int model_open_part(struct model **out, const char *path, struct dev *dev,
+                    const struct expert_placement *where, struct layer_part part, bool quiet,
+                    struct err *e);
 void model_close(struct model *m);
 
 /* Names a GGUF file by every key, every directory entry, and both ends of every tensor. */

@@ -574,6 +574,7 @@ int weights_bind(struct weights *w, const struct hparams *hp, const struct gguf 
         rc = split_fused(&b, il);
         if (!rc) rc = unfuse_gdn(&b, il);
     }
+    if (hp->no_head) w->global.output.data = NULL;
     if (!rc) rc = prepare_all(&b, where, quiet);
     if (!rc) rc = dev->ops->status(dev, e);
     for (size_t i = 0; i < b.n_gathered; i++) mem_free(b.gathered[i]);

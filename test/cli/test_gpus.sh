@@ -17,6 +17,7 @@ refuses 2 "got ''" check --gpus 0,
 refuses 2 'at most 8 cards' check --gpus 0,1,2,3,4,5,6,7,8
 refuses 2 '--gpus and --device exclude each other' check --gpus 0 --device cpu
 refuses 2 '--split replica: name the cards by --gpus' check --split replica
+refuses 2 '--split layer: name the cards by --gpus' check --split layer
 refuses 2 'split' check --gpus cpu --split sideways
 check --gpus cpu,cpu >out || fail "two engines on the processor are refused"
 grep -q '4 answers at once on the first card' out || fail "$(cat out)"
@@ -71,6 +72,17 @@ curl -sf "$url/v1/status" | jq -e '.models[0].cards | length == 2' >/dev/null ||
 for i in $(seq 12); do ask "Tell me about number $i" >"answer.$i" & done
 wait $(jobs -p | grep -v "^$pid$")
 for i in $(seq 12); do [ -s "answer.$i" ] || fail "answer $i is missing"; done
+stop
+# --split layer: half of the layers each, one engine, the same words
+start --gpus cpu,cpu --split layer
+grep -q ', 2 answers at once)' line || fail "$(cat line)"
+grep -q '^2 cards, a part of the layers on each' plan || fail "the plan: $(cat plan)"
+grep -q '^cpu: layers 0 to ' plan || fail "the plan: $(cat plan)"
+questions >layers
+cmp one layers || fail "layers on two devices say something else"
+for i in $(seq 6); do ask "Tell me about number $i" >"layer.$i" & done
+wait $(jobs -p | grep -v "^$pid$")
+for i in $(seq 6); do cmp "answer.$i" "layer.$i" || fail "answer $i differs"; done
 stop
 # --split none: the first alone
 start --gpus cpu,cpu --split none

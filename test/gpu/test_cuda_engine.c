@@ -19,7 +19,7 @@
 #include "kernels/cuda/cuda.h"
 #include "model/forward.h"
 
-extern int inject_fail_nth, inject_lose_nth;
+extern int inject_fail_nth, inject_lose_nth, inject_lose_device;
 
 static char small[64], whole[64];
 
@@ -496,6 +496,78 @@ static void two_devices_in_one_process(void **state) {
     for (int i = 0; i < N; i++) load_close(&l[i]);
 }
 
+/* Of a card that is too small for the model two take a part of the layers each, and say the same; auto chooses it. */
+static void layers_on_two_devices(void **state) {
+    (void)state;
+    struct load_params p;
+    struct loaded l;
+    struct said one, parts;
+    struct err e = {0};
+    uint64_t vram = 0;
+    for (int n = 1; n <= 2; n++) {
+        struct dev *second = NULL;
+        struct cuda_params c = {.device = 1, .precise = true, .vram_bytes = vram};
+        load_small(&p);
+        p.plan.fix_cpu_moe = true;
+        p.vram_bytes = vram;
+        if (n == 2) { /* alone it is refused */
+            p.opened = open_cuda(vram);
+            assert_int_equal(load_open(&l, &p, &e), CHIMERE_ELIMIT);
+            if (cuda_open(&second, &c, &e)) {
+                print_message("skip: the second GPU: %s\n", e.text);
+                return;
+            }
+            p.more = &second;
+            p.n_more = 1;
+        }
+        p.opened = open_cuda(vram);
+        if (load_open(&l, &p, &e)) fail_msg("%d: %s", n, e.text);
+        assert_int_equal(l.part.end > 0, n == 2);
+        vram = l.plan.total_bytes * 5 / 6;
+        struct said *s = n == 1 ? &one : &parts;
+        say(s, l.engine);
+        while (!__atomic_load_n(&s->ended, __ATOMIC_ACQUIRE)) sched_yield();
+        if (s->j.err.code) fail_msg("%d: %s", n, s->j.err.text);
+        load_close(&l);
+    }
+    assert_int_equal(one.n, SAID);
+    assert_memory_equal(one.tokens, parts.tokens, sizeof one.tokens);
+}
+
+/* One of two replicas is lost: what it has fails with a sentence, what comes after is answered by the other. */
+static void a_lost_replica_is_left_out(void **state) {
+    (void)state;
+    struct load_params p;
+    struct loaded l;
+    struct err e = {0};
+    struct dev *second;
+    int n_bad = 0;
+    load_small(&p);
+    const struct cuda_params c = {.device = 1, .precise = true};
+    if (cuda_open(&second, &c, &e)) {
+        print_message("skip: the second GPU: %s\n", e.text);
+        return;
+    }
+    p.opened = open_cuda(0);
+    p.more = &second;
+    p.n_more = 1;
+    if (load_open(&l, &p, &e)) fail_msg("%s", e.text);
+    assert_int_equal(l.part.end, 0);
+    assert_int_equal(load_n_seq(&l), 2 * l.plan.engine.n_seq);
+    inject_lose_device = 1;
+    inject_lose_nth = 1;
+    for (int i = 0; i < 4; i++) {
+        e = (struct err){0};
+        int rc = answer(l.engine, &e);
+        if (rc) assert_int_equal(rc, CHIMERE_EDEVICE);
+        n_bad += rc != 0;
+    }
+    assert_int_equal(n_bad, 1);
+    inject_lose_nth = 0;
+    inject_lose_device = -1;
+    load_close(&l);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_35b_fits_a_card_of_16_gb),
@@ -511,6 +583,8 @@ int main(void) {
         cmocka_unit_test(a_wait_behind_a_wait_is_free),
         cmocka_unit_test(nan_fails_one_request),
         cmocka_unit_test(two_devices_in_one_process),
+        cmocka_unit_test(layers_on_two_devices),
+        cmocka_unit_test(a_lost_replica_is_left_out),
     };
     return cmocka_run_group_tests(tests, make_files, scratch_drop);
 }

@@ -184,8 +184,9 @@ static int read_defaults(const struct cfg *c, json_t **out, struct err *e) {
 static int check_gpus(const struct cfg *c, struct err *e) {
     struct gpus g;
     if (!cfg_str(c, "gpus"))
-        return strcmp(cfg_str(c, "split"), "replica") == 0
-                   ? err_set(e, CHIMERE_EINVAL, "--split replica: name the cards by --gpus")
+        return split_of(cfg_str(c, "split")) > SPLIT_NONE
+                   ? err_set(e, CHIMERE_EINVAL, "--split %s: name the cards by --gpus",
+                             cfg_str(c, "split"))
                    : 0;
     if (cfg_origin(c, "device") != CFG_DEFAULT)
         return err_set(e, CHIMERE_EINVAL, "--gpus and --device exclude each other: give one");
@@ -340,18 +341,24 @@ static int serve_model(struct chat_rig *r, struct serve_reload *reload, struct s
     return rc;
 }
 
+static void show_card(struct buf *b, const char *name, struct layer_part part,
+                      const struct memory_plan *plan) {
+    if (name) buf_printf(b, "%s: ", name);
+    if (part.end) buf_printf(b, "layers %d to %d of ", part.first, part.end - 1);
+    plan_print(plan, b);
+}
+
 /* What it was opened with, and what that takes: seen before the first request, not after the last. */
 static void show_plan(const struct loaded *l) {
     struct buf b;
     buf_init(&b, 1 << 16);
     if (l->n_replica)
-        buf_printf(&b, "%d cards, a replica on each: all of the model fits each of them\n%s: ",
-                   1 + l->n_replica, l->card);
-    plan_print(&l->plan, &b);
-    for (int32_t i = 0; i < l->n_replica; i++) {
-        buf_printf(&b, "%s: ", l->replicas[i].name);
-        plan_print(&l->replicas[i].plan, &b);
-    }
+        buf_printf(&b, "%d cards, %s\n", 1 + l->n_replica,
+                   l->part.end ? "a part of the layers on each: they compute one after the other"
+                               : "a replica on each: all of the model fits each of them");
+    show_card(&b, l->n_replica ? l->card : NULL, l->part, &l->plan);
+    for (int32_t i = 0; i < l->n_replica; i++)
+        show_card(&b, l->replicas[i].name, l->replicas[i].part, &l->replicas[i].plan);
     if (b.n) fputs(b.p, stderr);
     buf_fini(&b);
 }
