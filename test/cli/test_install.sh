@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# install: the examples build and run against the installed tree, shared and static, as C17 and C++.
+# install: the program runs from the installed tree with the data that are installed beside it; the examples build and run
+# against it, shared and static, as C17 and C++.
 set -euo pipefail
 # shellcheck source=test/cli/lib.sh
 . "$(dirname "$0")/lib.sh"
@@ -14,6 +15,31 @@ mv first moved # an installed tree may be moved
 lib=$(dirname "$(find "$work/moved" -name libchimere.a)")
 export PKG_CONFIG_PATH=$lib/pkgconfig
 nano=$(find moved -name 'chimere-nano*.gguf' | head -1)
+
+# The tree of a package: what a user needs is there, and the program finds its data in it alone.
+DESTDIR=$work/root cmake --install "$build" --prefix /usr --component runtime >log
+program() { env -i PATH=/nowhere HOME="$work/nobody" "$work/root/usr/bin/chimere" "$@"; }
+[ "$(program version)" = "$("$CHIMERE" version)" ] || fail "version"
+program doctor >out || fail "doctor: $(cat out)"
+program run -q --temp 0 "What is 12 plus 30?" >out </dev/null || fail "run: $(cat out)"
+grep -q 42 out || fail "the installed model answers: $(cat out)"
+program eval -q --suite add_sub -n 2 >out 2>&1 || fail "eval: $(cat out)"
+[ ! -e "root/usr/include" ] || fail "the component runtime has a header"
+for command in "" $("$CHIMERE" help | sed -n 's/^  \([a-z]*\) .*/-\1/p'); do
+    zcat "root/usr/share/man/man1/chimere$command.1.gz" | grep -q '^\.SH NAME' || fail "chimere$command(1)"
+done
+bash -n root/usr/share/bash-completion/completions/chimere
+cmp <("$CHIMERE" completion fish) root/usr/share/fish/vendor_completions.d/chimere.fish
+unit=root/usr/lib/systemd/system/chimere.service
+grep -q '^ExecStart=/usr/bin/chimere serve' "$unit" || fail "unit: $(grep ExecStart "$unit")"
+! grep -q /usr/local "$unit" || fail "the unit names /usr/local"
+for file in share/chimere/config.yaml share/chimere/drop-ins/cuda.conf share/chimere/pipelines/default.yaml \
+    share/chimere/engram/general.engram lib/sysusers.d/chimere.conf share/doc/chimere/LICENSE \
+    share/doc/chimere/THIRD_PARTY_NOTICES.md share/doc/chimere/server.md; do
+    [ -s "root/usr/$file" ] || fail "$file is not installed"
+done
+sed 's#/var/lib/chimere#kept#' root/usr/share/chimere/config.yaml >config.yaml
+program serve --check --config config.yaml >out 2>&1 || fail "the configuration: $(cat out)"
 
 # the header alone, as each language has it
 echo '#include <chimere.h>' >header.c
@@ -43,7 +69,7 @@ export LD_LIBRARY_PATH=$lib
 ./chat "$nano" "What is 12 plus 30?" >out || fail "chat: $(cat out)"
 grep -q '42' out || fail "chat answers: $(cat out)"
 # JSON has many spellings of the same object: escapes in names, space
-grep '^ *[{]' out | python3 -c 'import json, sys; v = json.load(sys.stdin); assert list(v) == ["sure"] and type(v["sure"]) is bool' ||
+sed -n '/^ *[{]/,$p' out | python3 -c 'import json, sys; v = json.load(sys.stdin); assert list(v) == ["sure"] and type(v["sure"]) is bool' ||
     fail "the form: $(cat out)"
 LD_LIBRARY_PATH='' ./chat_static "$nano" "What is 12 plus 30?" >out_static || fail "static: $(cat out_static)"
 cmp out out_static || fail "the archive answers otherwise"

@@ -1,0 +1,22 @@
+# cmake -DCHIMERE=PROGRAM -DOUT=FOLDER -P manual.cmake: the man pages and shell completions that the program prints from
+# its option tables, as files for an installation. Pages are compressed without a date, so that builds can be compared.
+function(write_page name)
+  execute_process(COMMAND ${CHIMERE} help --man ${ARGN} OUTPUT_FILE ${OUT}/man1/${name}.1 COMMAND_ERROR_IS_FATAL ANY)
+  execute_process(COMMAND gzip -9nf ${OUT}/man1/${name}.1 COMMAND_ERROR_IS_FATAL ANY)
+endfunction()
+
+file(REMOVE_RECURSE ${OUT})
+file(MAKE_DIRECTORY ${OUT}/man1 ${OUT}/completion)
+execute_process(COMMAND ${CHIMERE} help OUTPUT_VARIABLE help COMMAND_ERROR_IS_FATAL ANY)
+string(REGEX MATCHALL "\n  [a-z]+ " rows "${help}")
+if(NOT rows)
+  message(FATAL_ERROR "${CHIMERE} help lists no commands")
+endif()
+write_page(chimere)
+foreach(row ${rows})
+  string(STRIP ${row} command)
+  write_page(chimere-${command} ${command})
+endforeach()
+foreach(shell bash zsh fish)
+  execute_process(COMMAND ${CHIMERE} completion ${shell} OUTPUT_FILE ${OUT}/completion/${shell} COMMAND_ERROR_IS_FATAL ANY)
+endforeach()
