@@ -1,0 +1,45 @@
+#!/usr/bin/env bash
+# package: the .deb of this build has what it should where it should, the same bits twice, and nothing that lintian objects to.
+# script/release --check installs it into a new root.
+set -euo pipefail
+# shellcheck source=test/cli/lib.sh
+. "$(dirname "$0")/lib.sh"
+needs dpkg-deb dpkg-shlibdeps cpack
+build=$(dirname "$CHIMERE")
+[ -f "$build/manual/man1/chimere.1.gz" ] || {
+    echo "skip: package: this build has no man pages; the release build does"
+    exit 77
+}
+export SOURCE_DATE_EPOCH=1760000000
+# gzip: what is tested here is the content.
+for n in 1 2; do
+    cpack --config "$build/CPackConfig.cmake" -G DEB -B "$work/$n" -D CPACK_DEBIAN_COMPRESSION_TYPE=gzip >log 2>&1 ||
+        fail "cpack: $(cat log)"
+done
+deb=$(ls 1/chimere_*.deb)
+cmp "$deb" 2/chimere_*.deb || fail "two packages of one build differ"
+dpkg-deb -R "$deb" tree
+[ "$(dpkg-deb -f "$deb" Version)" = "$("$CHIMERE" version | cut -d' ' -f2)" ] || fail "version: $(dpkg-deb -f "$deb" Version)"
+[ "$(cat tree/DEBIAN/conffiles)" = /etc/chimere/config.yaml ] || fail "conffiles: $(cat tree/DEBIAN/conffiles)"
+[[ $(dpkg-deb -f "$deb" Depends) == *libmicrohttpd* ]] || fail "no libraries: $(dpkg-deb -f "$deb" Depends)"
+for script in postinst prerm postrm; do
+    [ -x tree/DEBIAN/$script ] || fail "$script cannot be run"
+    sh -n tree/DEBIAN/$script
+done
+# Nothing is started or enabled by the installation alone.
+! grep -E 'enable|systemctl.* start|invoke start' tree/DEBIAN/postinst || fail "postinst starts the server"
+env -i HOME="$work/nobody" tree/usr/bin/chimere run -q --temp 0 "What is 12 plus 30?" </dev/null >out
+grep -q 42 out || fail "the program of the package: $(cat out)"
+# what the conffile says is what the unit reads, and the program accepts it
+grep -q -- '--config /etc/chimere/config.yaml' tree/usr/lib/systemd/system/chimere.service || fail "unit and conffile differ"
+cmp tree/etc/chimere/config.yaml tree/usr/share/chimere/config.yaml
+if command -v systemd-analyze >/dev/null; then
+    sed "s#=/usr/bin/#=$work/tree/usr/bin/#" tree/usr/lib/systemd/system/chimere.service >chimere.service
+    systemd-analyze verify --man=no ./chimere.service 2>err || fail "unit: $(cat err)"
+fi
+if command -v lintian >/dev/null; then
+    lintian --allow-root --fail-on error,warning "$deb" >out 2>&1 || fail "lintian: $(cat out)"
+else
+    echo "skip: package: no lintian; script/setup --test installs it"
+fi
+echo "package: ok"
