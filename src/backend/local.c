@@ -410,6 +410,13 @@ static int set_loras(struct local *l, struct local_run *r, struct err *e) {
     return 0;
 }
 
+static int set_experts(struct local *l, struct local_run *r, struct err *e) {
+    r->params.job.keep = r->request->keep;
+    if (r->request->keep.mass == 0 || (l->model.m && l->model.m->hp.moe.n_expert)) return 0;
+    return err_set(e, CHIMERE_EINVAL,
+                   "experts: expected a mixture of experts that chimere runs itself");
+}
+
 /* A model that may not call: the token that opens a call is banned, so that prompt and its state stay. */
 static int ban_calls(struct local *l, struct local_run *r, struct err *e) {
     const struct sampler_params *s = &r->request->sampling;
@@ -489,6 +496,7 @@ static int set_up(struct local *l, struct local_run *r, struct err *e) {
     }
     rc = set_grammar(l, r, e);
     if (!rc) rc = set_loras(l, r, e);
+    if (!rc) rc = set_experts(l, r, e);
     if (!rc) rc = ban_calls(l, r, e);
     if (!rc) rc = ngram_field_open(&r->memory, l->engram, a, l->model.tok, e);
     r->params.job.engram = ngram_memory_use(r->memory);

@@ -80,6 +80,7 @@ struct request {
     int64_t deadline_ns;              /* on clock_ns; 0: none. The server cancels behind it */
     const struct request_lora *loras; /* [n_lora] */
     int32_t n_lora;                   /* -1: all as they were loaded */
+    struct moe_keep keep;             /* `experts`; mass 0: as the server was told */
     bool progress;                    /* EVENT_PREFILL events are wanted */
 
     /* What the request says to the n-gram memory and the orchestrator: {"engram": .., "odo": ..}, each

@@ -6,6 +6,7 @@
 
 #include "base/config.h"
 #include "base/err.h"
+#include "cli/model_args.h"
 
 /* clang-format off */
 #define BENCH_OPTIONS                                                                              \
@@ -18,6 +19,7 @@
     {"routing", 0, CFG_STR, "trace-like|FILE", NULL, 0, 0, NULL,                                   \
      "experts in place of the routers' choice: generated with the reuse of trained models, or from a file of trace"}, \
     {"routing-seed", 0, CFG_INT, "N", "1", 0, 1 << 30, NULL, "of --routing trace-like"},           \
+    EXPERT_OPTIONS,                                                                                \
     {"bandwidth", 0, CFG_FLOAT, "GB/s", NULL, 0.1, 100000, NULL, "read bandwidth; measured if not given"}, \
     {"by-op", 0, CFG_BOOL, NULL, "false", 0, 0, NULL, "then one pass more, whose ops are timed (on a GPU)"}, \
     {"verify", 0, CFG_BOOL, NULL, "false", 0, 0, NULL,                                             \

@@ -51,6 +51,7 @@ void chat_rig_how(const struct cfg *c, int32_t n_seq, struct load_params *p) {
     p->plan.engine.v_type = model_args_type(c, "cache-type-v");
     p->plan.engine.speculate = cfg_bool(c, "speculate");
     p->plan.engine.n_draft_max = (int32_t)cfg_int(c, "draft-max");
+    p->plan.engine.keep = model_args_keep(c);
     p->plan.engine.deterministic = cfg_bool(c, "deterministic");
     p->plan.engine.cache.ram_bytes = cfg_bytes(c, "prompt-cache");
     p->plan.engine.cache.disk_bytes = cfg_bytes(c, "state-disk");

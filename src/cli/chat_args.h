@@ -38,6 +38,7 @@
     {"batch", 'b', CFG_INT, "N", "0", 0, 65536, NULL, "tokens per forward; 0: 512, on a GPU with room for it 2048"}, \
     {"speculate", 0, CFG_BOOL, NULL, "true", 0, 0, NULL, "draft tokens where that is faster; --no-speculate"}, \
     {"draft-max", 0, CFG_INT, "N", "0", 0, 15, NULL, "drafted tokens at most; 0: 3 of the model, 7 of text"},                     \
+    EXPERT_OPTIONS, \
     {"deterministic", 0, CFG_BOOL, NULL, "false", 0, 0, NULL, "same text whatever else runs"},      \
     {"chat-template", 0, CFG_STR, "NAME|FILE", NULL, 0, 0, NULL, "chat template in place of the model's own: chatml, llama3, mistral, gemma, phi3, zephyr, or a Jinja file"}, \
     {"chat-template-kwargs", 0, CFG_STR, "JSON", NULL, 0, 0, NULL, "further variables of the chat template, an object"}, \

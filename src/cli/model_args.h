@@ -17,6 +17,9 @@
     {"n-cpu-moe", 0, CFG_INT, "N", NULL, 0, 1024, NULL, "layers whose experts the processor multiplies (default: as few as fit)"}, \
     {"isa", 0, CFG_ENUM, "SET", "best", 0, 0, CPU_ISA_CHOICES, "instruction set"},  \
     {"quiet", 'q', CFG_BOOL, NULL, "false", 0, 0, NULL, "no progress bars"}
+#define EXPERT_OPTIONS                                                                             \
+    {"expert-mass", 0, CFG_FLOAT, "M", "1", 0.01, 1, NULL, "of a token's experts, those that have M of the router's weight together; 1: all"}, \
+    {"expert-min", 0, CFG_INT, "K", "1", 1, 1024, NULL, "with --expert-mass: K at least"}
 #define CACHE_OPTIONS                                                                              \
     {"cache-type-k", 0, CFG_ENUM, "TYPE", "f16", 0, 0, "f32|f16|q8_0|q4_0", "type of cached keys"}, \
     {"cache-type-v", 0, CFG_ENUM, "TYPE", "f16", 0, 0, "f32|f16|q8_0|q4_0", "type of cached values"}
@@ -37,6 +40,7 @@ int model_args_own(const char *name, char *out, size_t out_size, struct err *e);
  * says on standard error, unless quiet, which one answers. */
 int model_args_talk(struct cfg *c, struct err *e);
 enum cpu_isa model_args_isa(const struct cfg *c);
+struct moe_keep model_args_keep(const struct cfg *c); /* EXPERT_OPTIONS */
 uint32_t model_args_type(const struct cfg *c,
                          const char *option); /* quant.h id of an option's type */
 

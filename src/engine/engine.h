@@ -15,6 +15,7 @@
 
 #include "base/err.h"
 #include "engine/sampler.h"
+#include "kernels/tensor.h"
 #include "text/tok/tok.h"
 
 struct lora_use;
@@ -40,11 +41,12 @@ struct engine_params {
     int32_t n_chunk;   /* prompt tokens of one sequence in a step that also decodes, 256 */
     int32_t n_queue;   /* jobs waiting, 256 */
     uint32_t k_type, v_type;
-    bool deterministic;  /* a job's text depends on nothing but itself: prompts are cut at absolute
+    bool deterministic;   /* a job's text depends on nothing but itself: prompts are cut at absolute
                            positions whatever else runs, and drafting depends on no clock */
-    bool speculate;      /* draft with what the model brings (its prediction blocks) */
-    int32_t n_draft_max; /* 1..STEP_MAX_TOK - 1; 0: 3 of the model drafter, 7 of text */
-    bool select;         /* choose from ops->select even where whole rows are at hand: for tests */
+    bool speculate;       /* draft with what the model brings (its prediction blocks) */
+    int32_t n_draft_max;  /* 1..STEP_MAX_TOK - 1; 0: 3 of the model drafter, 7 of text */
+    struct moe_keep keep; /* of a mixture's experts, where a job says nothing */
+    bool select;          /* choose from ops->select even where whole rows are at hand: for tests */
     struct cache_params cache;
 };
 void engine_defaults(struct engine_params *p);
@@ -94,6 +96,7 @@ struct job_params {
     struct sampler_params sampling;
     const struct lora_use *loras;
     int32_t n_lora;
+    struct moe_keep keep; /* of a mixture's experts; mass 0: as the engine, 1: all */
     bool no_speculation;
     const struct engram_use *engram; /* n-gram memory to mix in, and to draft with; NULL: none */
     /* Prefix reuse; all may be left zero. session: a conversation's name, whose state is kept between jobs.

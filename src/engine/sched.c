@@ -317,7 +317,8 @@ static void add_decodes(struct sched *s, int32_t *n_run, int32_t *n_tok) {
                                 .defer = a->draft.n > 0 || (a->keep_end && s->p.speculate),
                                 .want = WANT_ALL,
                                 .loras = a->job->p.loras,
-                                .n_lora = a->job->p.n_lora};
+                                .n_lora = a->job->p.n_lora,
+                                .keep = a->keep};
         s->owner[(*n_run)++] = i;
         *n_tok += 1 + a->draft.n;
     }
@@ -370,7 +371,8 @@ static void add_prefills(struct sched *s, int32_t *n_run, int32_t *n_tok) {
                                                       : last ? WANT_LAST
                                                              : WANT_NONE,
                                               .loras = a->job->p.loras,
-                                              .n_lora = a->job->p.n_lora};
+                                              .n_lora = a->job->p.n_lora,
+                                              .keep = a->keep};
         s->owner[(*n_run)++] = i;
         *n_tok += n;
     }

@@ -26,6 +26,7 @@ struct active {
     struct spec_seq spec;
     int64_t start_ns, decode_ns;
     bool is_kept;                   /* its states go to the prefix cache */
+    struct moe_keep keep;           /* the job's, or the engine's */
     uint64_t salt, session;         /* adapters and scope; conversation */
     uint64_t job_scope, job_owner;  /* as the job's, which is gone when the sequence closes */
     int32_t stops[SCHED_MAX_STOPS]; /* prompt positions to keep, ascending */

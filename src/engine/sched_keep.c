@@ -62,9 +62,11 @@ static bool is_stop(const struct sched *s, const struct active *a) {
            (a->has_twins && a->n_prefilled == a->job->p.n_prompt - 1);
 }
 
-/* Adapters and scope; without adapters the scope itself. */
-static uint64_t salt_of(const struct engine_job *j) {
+/* Adapters, experts that stay, and scope; without the former the scope itself. */
+static uint64_t salt_of(const struct active *a) {
+    const struct engine_job *j = a->job;
     uint64_t h = j->p.scope;
+    if (a->keep.mass > 0 && a->keep.mass < 1) h = hash_bytes(&a->keep, sizeof a->keep, h + 1);
     for (int32_t i = 0; i < j->p.n_lora; i++) {
         const struct {
             uint64_t hash;
@@ -178,10 +180,11 @@ static void seek(struct sched *s, struct active *a) {
 
 void sched_begin_cached(struct sched *s, struct active *a) {
     const struct engine_job *j = a->job;
+    a->keep = j->p.keep.mass > 0 ? j->p.keep : s->p.keep;
     a->is_kept = s->prefix && !j->p.no_cache;
     a->phase = PHASE_PREFILL;
     if (!a->is_kept) return;
-    a->salt = salt_of(j);
+    a->salt = salt_of(a);
     a->job_scope = j->p.scope;
     a->job_owner = j->p.owner;
     a->session = j->p.session ? hash_bytes(j->p.session, strlen(j->p.session), 1) : 0;

@@ -18,6 +18,8 @@ struct windows {
     int32_t chunk; /* tokens of one window in a forward */
     bool whole;
     const char *what; /* borrowed */
+    struct moe_keep keep;
+    struct experts_kept *kept; /* borrowed, or NULL */
 };
 
 /* Cuts the next chunk of every window of the group at its first scored position, so that a run wants
@@ -36,6 +38,7 @@ static int32_t next_runs(struct windows *g, const struct window *w, size_t n, co
                                              .n_tok = left,
                                              .loras = w[i].loras,
                                              .n_lora = w[i].n_lora,
+                                             .keep = g->keep,
                                              .want = done[i] >= w[i].first ? WANT_ALL : WANT_NONE};
         of[n_run++] = (int32_t)i;
     }
@@ -85,6 +88,8 @@ int windows_open(struct windows **out, struct model *m, int32_t longest,
     g->longest = longest;
     g->whole = p->whole;
     g->what = p->what;
+    g->keep = p->keep;
+    g->kept = p->kept;
     g->n_seq = p->n_seq < 1 ? 1 : p->n_seq > WINDOWS_MAX_SEQS ? WINDOWS_MAX_SEQS : p->n_seq;
     /* big vocabularies: as many rows as their logits leave room for */
     int64_t n_batch = p->n_batch, room = MAX_LOGIT_BYTES / 4 / m->hp.n_vocab;
@@ -125,6 +130,7 @@ int windows_pass(struct windows *g, const struct window *w, size_t n, windows_fn
         if (g->what) progress_step(at + n_now);
     }
     if (g->what) progress_end();
+    if (g->kept) experts_kept(forward_experts(g->f), g->kept);
     return rc;
 }
 

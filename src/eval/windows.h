@@ -6,6 +6,7 @@
 #ifndef CHIMERE_EVAL_WINDOWS_H
 #define CHIMERE_EVAL_WINDOWS_H
 
+#include "model/experts.h"
 #include "model/forward.h"
 #include "text/tok/tok.h"
 
@@ -23,6 +24,8 @@ struct windows_params {
     uint32_t k_type, v_type;
     bool whole;       /* the last token of a window runs too, although its row predicts nothing */
     const char *what; /* title of the progress bar; NULL: none */
+    struct moe_keep keep;      /* of a mixture's experts */
+    struct experts_kept *kept; /* filled by a pass; NULL: nobody asks */
 };
 
 enum {

@@ -193,6 +193,9 @@ enum moe_gating {
  * out += sum_e weight_e * ffn_e(x) + shared, shared = ffn_shared(x) * sigmoid(<shared_gate_w, x>)
  * (factor 1 where shared_gate_w is NULL). A token whose scores are not finite gets NaN and ids of -1,
  * alone. `chosen` replaces the choice and keeps the weights: they come from the scores of those experts.
+ * With `keep`, of a token's chosen experts those stay whose greater ones together have less than its mass of the
+ * weights' sum, n_min at least; the others add nothing and are -2 - expert in ids. Weights of a softmax are
+ * divided by the sum of those that stay, of a sigmoid by that of all.
  * With `place`, experts at a negative place add nothing in this call: on the processor, calls with ascending
  * experts, the shared one in the last, add up to the bits of one call with all. */
 struct moe_args {
@@ -212,8 +215,9 @@ struct moe_args {
     float *out;                                     /* [n_tok, n_embd] */
     int32_t *ids;                                   /* [n_tok, n_used] chosen experts, or NULL */
     const int32_t *chosen; /* [n_tok, n_used] experts in place of the router's choice, a row of -1:
-                              not finite; NULL: the router chooses */
-    const int32_t *place;  /* [n_expert] the matrix of each expert in the stacks, host devices only;
+                              not finite; one below counts as if it had stayed; NULL: the router chooses */
+    const struct moe_keep *keep; /* [n_tok]; NULL: all stay */
+    const int32_t *place; /* [n_expert] the matrix of each expert in the stacks, host devices only;
                               NULL: its own number */
 };
 

@@ -60,4 +60,10 @@ struct rec_view {
     int32_t log_cap;
 };
 
+/* Which of a token's chosen experts stay (moe_args of ops.h). */
+struct moe_keep {
+    float mass;    /* 0, or 1 and more: all */
+    int32_t n_min; /* at least one stays */
+};
+
 #endif

@@ -13,6 +13,15 @@ bool experts_stream(const struct hparams *hp, int32_t n_tok) {
            (int64_t)n_tok * hp->moe.n_used >= (int64_t)STREAM_ROWS_PER_EXPERT * hp->moe.n_expert;
 }
 
+static int alloc_keep(struct experts *x) {
+    size_t n = (size_t)x->n_tok_max;
+    x->keep = mem_alloc_array(n, sizeof *x->keep);
+    if (!x->keep) return CHIMERE_ENOMEM;
+    if (x->d->ops->is_host) return experts_alloc_ids(x);
+    x->keep_dev = x->d->ops->alloc(x->d, n * sizeof *x->keep);
+    return x->keep_dev ? 0 : CHIMERE_ENOMEM;
+}
+
 int experts_new(struct experts **out, const struct model *m, const struct dev_need *need,
                 int32_t n_tok_max, struct err *e) {
     struct experts *x = *out = mem_zalloc(sizeof *x);
@@ -25,6 +34,7 @@ int experts_new(struct experts **out, const struct model *m, const struct dev_ne
         if (m->hp.layer[il].ffn == FFN_MOE) x->mixture[il] = n++;
     if (m->weights.experts.tier && experts_alloc_ids(x))
         return err_set(e, CHIMERE_ENOMEM, "out of memory");
+    if (x->shape.n_mixture && alloc_keep(x)) return err_set(e, CHIMERE_ENOMEM, "out of memory");
     struct dev *host = m->weights.experts.host;
     if (!host) return 0;
     int rc = host->ops->reserve(host, need, e);
@@ -40,6 +50,8 @@ int experts_new(struct experts **out, const struct model *m, const struct dev_ne
 void experts_free(struct experts *x) {
     if (!x) return;
     experts_replay_free(x);
+    if (x->keep_dev) x->d->ops->free(x->d, x->keep_dev);
+    mem_free(x->keep);
     float *const pinned[] = {x->x, x->y, x->logits};
     for (size_t i = 0; i < sizeof pinned / sizeof *pinned; i++)
         if (pinned[i]) x->d->ops->host_free(x->d, pinned[i]);
@@ -88,6 +100,7 @@ static void run_on_host(struct experts *x, int32_t il, const struct moe_args *a)
     routed.shared_gate_w = NULL;
     routed.out = x->y;
     if (a->chosen) routed.chosen = experts_chosen(x, il, true);
+    if (a->keep) routed.keep = x->keep;
     host->ops->moe(host, &routed);
     ops->axpby(x->d, a->out, 1, x->y, 1, n);
 }
@@ -111,8 +124,21 @@ static void stage_next(struct experts *x, int32_t il) {
     x->next ^= 1;
 }
 
-void experts_begin(struct experts *x, const struct span *spans, int32_t n_span, int32_t n_tok) {
+static void keep_begin(struct experts *x, const struct span *spans, const struct moe_keep *keep,
+                       int32_t n_span, int32_t n_tok) {
+    x->keeps = false;
+    for (int32_t i = 0; keep && x->keep && i < n_span; i++)
+        x->keeps |= keep[i].mass > 0 && keep[i].mass < 1;
+    if (!x->keeps) return;
+    for (int32_t i = 0; i < n_span; i++)
+        for (int32_t t = 0; t < spans[i].n_tok; t++) x->keep[spans[i].row + t] = keep[i];
+    if (x->keep_dev) x->d->ops->upload(x->d, x->keep_dev, x->keep, (size_t)n_tok * sizeof *x->keep);
+}
+
+void experts_begin(struct experts *x, const struct span *spans, const struct moe_keep *keep,
+                   int32_t n_span, int32_t n_tok) {
     x->err.code = 0;
+    keep_begin(x, spans, keep, n_span, n_tok);
     experts_replay_begin(x, spans, n_span, n_tok);
     x->streams = x->m->weights.experts.staging[0] && experts_stream(&x->m->hp, n_tok);
     if (!x->streams) return;
@@ -176,14 +202,28 @@ static void run(struct experts *x, int32_t il, const struct moe_args *a) {
     stage_next(x, il + 1);
 }
 
+static void count_kept(struct experts *x, int32_t n_tok) {
+    int32_t n_used = x->shape.n_used;
+    for (int32_t t = 0; t < n_tok; t++) {
+        if (!(x->keep[t].mass > 0 && x->keep[t].mass < 1)) continue;
+        x->kept.n_chosen += (uint64_t)n_used;
+        for (int32_t k = 0; k < n_used; k++) x->kept.n_stayed += x->ids[t * n_used + k] >= 0;
+    }
+}
+
 void experts_run(struct experts *x, int32_t il, const struct moe_args *a) {
     struct moe_args b = *a;
     bool is_trunk = il < x->m->hp.n_layer;
     if (is_trunk && x->replay) b.chosen = experts_chosen(x, il, false);
-    if (is_trunk && x->observe) b.ids = x->ids;
+    if (is_trunk && x->keeps) b.keep = x->keep_dev ? x->keep_dev : x->keep;
+    if (is_trunk && (x->observe || (x->keeps && x->d->ops->is_host))) b.ids = x->ids;
     run(x, il, &b);
-    if (b.ids && !x->err.code) x->observe(x->observe_ud, x->mixture[il], x->ids, a->n_tok);
+    if (!b.ids || x->err.code) return;
+    if (x->observe) x->observe(x->observe_ud, x->mixture[il], x->ids, a->n_tok);
+    if (x->keeps) count_kept(x, a->n_tok);
 }
+
+void experts_kept(const struct experts *x, struct experts_kept *out) { *out = x->kept; }
 
 bool experts_stats(const struct experts *x, struct tier_stats *out) {
     if (!x->m->weights.experts.tier) return false;

@@ -68,14 +68,23 @@ int experts_observe(struct experts *x,
                     void (*fn)(void *ud, int32_t mixture, const int32_t *ids, int32_t n_tok),
                     void *ud, struct err *e);
 
-/* Chooses the tier of a batch of n_tok rows and starts to stream its first layer. */
-void experts_begin(struct experts *x, const struct span *spans, int32_t n_span, int32_t n_tok);
+/* Chooses the tier of a batch of n_tok rows and starts to stream its first layer. keep: of each span's rows; NULL:
+ * all experts stay. */
+void experts_begin(struct experts *x, const struct span *spans, const struct moe_keep *keep,
+                   int32_t n_span, int32_t n_tok);
 
 /* Adds the mixture of layer il to a->out. a describes it with all experts on the device. */
 void experts_run(struct experts *x, int32_t il, const struct moe_args *a);
 
 /* Counters of experts on disk since the model was opened; false: none are. */
 bool experts_stats(const struct experts *x, struct tier_stats *out);
+
+/* Experts that routers chose for rows that keep applied to, and those that stayed, since the start. Counted where
+ * the processor computes all. */
+struct experts_kept {
+    uint64_t n_chosen, n_stayed;
+};
+void experts_kept(const struct experts *x, struct experts_kept *out);
 
 /* 0, or the first failure of the host, or of this batch's reads. Waits for the host. */
 int experts_status(struct experts *x, struct err *e);

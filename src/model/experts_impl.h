@@ -22,6 +22,12 @@ struct experts {
     struct weight staged[2][3]; /* gate, up, down of the layers in turn */
     int32_t next;               /* staging buffer of the next layer */
 
+    /* which of the chosen experts stay */
+    struct moe_keep *keep;     /* owned [n_tok_max]: of the present batch's rows */
+    struct moe_keep *keep_dev; /* owned by d, the same; NULL: d reads keep */
+    bool keeps;                /* the present batch has rows that leave experts out */
+    struct experts_kept kept;
+
     /* a stream in place of the routers' choice */
     const struct routing *replay; /* borrowed until experts_free; NULL: none */
     int64_t *at;           /* owned [n_slot]: the token of the stream that a sequence is at */

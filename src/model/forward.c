@@ -165,7 +165,7 @@ static void head(struct forward *f, const struct weight *w, int32_t n_id, const 
 enum { FIRST_LAYERS = 2, MORE_LAYERS = 10 };
 static void run_layers(struct forward *f) {
     const struct hparams *hp = &f->m->hp;
-    experts_begin(f->experts, f->spans, f->n_span, f->n_tok);
+    experts_begin(f->experts, f->spans, f->runs ? f->keep : NULL, f->n_span, f->n_tok);
     if (f->embd)
         f->d->ops->copy(f->d, f->embd, f->x, (size_t)f->n_tok * (size_t)hp->n_embd * sizeof(float));
     for (int32_t il = 0; il < hp->n_layer; il++) {
@@ -224,6 +224,7 @@ int forward_run_part(struct forward *f, const struct batch_item *runs, int32_t n
     for (int32_t i = 0; i < n_run; i++) {
         const struct batch_item *r = &runs[i];
         f->spans[i] = span_of(r->seq, f->n_tok, r->n_tok, r->seq->pos, r->defer);
+        f->keep[i] = r->keep;
         memcpy(f->ids + f->n_tok, r->tokens, (size_t)r->n_tok * sizeof *f->ids);
         for (int32_t t = 0; t < r->n_tok; t++)
             if (r->want == WANT_ALL || (r->want == WANT_LAST && t == r->n_tok - 1))

@@ -20,6 +20,7 @@ struct batch_item {
     enum want want;
     const struct lora_use *loras;
     int32_t n_lora;
+    struct moe_keep keep; /* of the experts that the trunk's routers choose */
 };
 
 struct forward;

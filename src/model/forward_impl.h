@@ -38,6 +38,7 @@ struct forward {
 
     /* the present batch */
     struct span spans[FORWARD_MAX_RUNS];
+    struct moe_keep keep[FORWARD_MAX_RUNS]; /* of each span's rows, where runs are */
     const struct batch_item *runs;
     int32_t n_span, n_tok, n_out; /* n_out: rows of logits of the last run */
 };

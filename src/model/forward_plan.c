@@ -57,6 +57,7 @@ uint64_t forward_bytes(const struct model *m, int32_t n_tok_max, int32_t n_out_m
     for (int i = 0; i < n; i++)
         bytes += 4u * ((uint64_t)a[i].per_tok * (uint64_t)n_tok_max +
                        (uint64_t)a[i].per_out * (uint64_t)n_out_max);
+    if (m->hp.moe.n_expert) bytes += sizeof(struct moe_keep) * (uint64_t)n_tok_max;
     return bytes;
 }
 

@@ -397,7 +397,8 @@ static int32_t list_wanted(struct tier *t, struct layer *l, const int32_t *ids, 
     for (int32_t i = 0; i < n_tok; i++)
         for (int32_t k = 0; k < t->n_used; k++) {
             int32_t x = ids[i * t->n_used + k];
-            if (x < 0) x = k; /* a row that is not finite passes through these (moe_args) */
+            if (x < -1) continue; /* left out */
+            if (x < 0) x = k;     /* a row that is not finite passes through these (moe_args) */
             t->uses[x]++;
             t->used_at[x] = l->clock + i;
         }

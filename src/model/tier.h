@@ -41,7 +41,7 @@ int tier_new(struct tier **out, const struct hparams *hp, const struct gguf *g, 
 void tier_free(struct tier *t);
 
 /* Calls compute with places for moe_args until all experts of ids [n_tok, n_used] had their turn, is_last
- * with the last of them. An id of -1 stands for its column. After a failure the rest is not computed. */
+ * with the last of them. An id of -1 stands for its column, one below for none. After a failure the rest is not computed. */
 int tier_run(struct tier *t, int32_t il, const int32_t *ids, int32_t n_tok,
              void (*compute)(void *ud, const int32_t *place, bool is_last), void *ud,
              struct err *e);

@@ -534,6 +534,18 @@ static int f_lora(struct fields *f, json_t *v, const char *name, struct err *e) 
     return 0;
 }
 
+/* A mass, or {mass, min}. */
+static int f_experts(struct fields *f, json_t *v, const char *name, struct err *e) {
+    json_t *mass = json_is_object(v) ? json_object_get(v, "mass") : v;
+    json_t *min = json_is_object(v) ? json_object_get(v, "min") : NULL;
+    int64_t n = 1;
+    if (!json_is_number(mass) || !(json_number_value(mass) > 0) || json_number_value(mass) > 1)
+        return fields_expected(e, name, "a mass above 0 and at most 1, or {mass, min}");
+    int rc = min ? fields_int(min, "experts.min", 1, 1024, &n, e) : 0;
+    if (!rc) f->request->keep = (struct moe_keep){(float)json_number_value(mass), (int32_t)n};
+    return rc;
+}
+
 static int f_extra(struct fields *f, json_t *v, const char *name, struct err *e) {
     if (!f->request->extra) f->request->extra = json_object();
     if (json_object_set(f->request->extra, name, v))
@@ -746,6 +758,7 @@ static const struct row rows[] = {
     FN("id_slot", CT, f_slot),
     FN("cache_prompt", ALL, f_cache),
     FN("lora", ALL, f_lora),
+    FN("experts", ALL, f_experts),
     FN("engram", ALL, f_extra),
     FN("odo", ALL, f_extra),
 

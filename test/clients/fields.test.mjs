@@ -138,6 +138,19 @@ test("an adapter's scale changes the answer, each its own way, and at 0 it is go
     assert.match(bad.body.error.param, /^lora/);
 });
 
+test("fewer experts change the answer, all of them do not, and states are kept apart", async () => {
+    const at = (experts, more) => say({ ...long, max_tokens: 32, experts, ...more });
+    const plain = await say({ ...long, max_tokens: 32 });
+    assert.equal(await at(1), plain);
+    assert.equal(await at({ mass: 1, min: 1 }), plain);
+    assert.equal(await at({ mass: 0.3, min: 1024 }), plain);
+    const few = await at(0.3);
+    assert.notEqual(few, plain);
+    assert.deepEqual(await Promise.all([at(0.3), at(1), at(0.3)]), [few, plain, few]);
+    const warm = (experts) => at(experts, { cache_prompt: true, user: "e" });
+    assert.deepEqual([await warm(0.3), await warm(1), await warm(0.3)], [few, plain, few]);
+});
+
 test("what cannot be done is refused by its name", async () => {
     const bad = { temperature: -1, top_p: 2, top_k: -2, min_p: 7, seed: "x", n: 0, stop: [3], max_completion_tokens: -7,
         presence_penalty: "a", frequency_penalty: 101, repetition_penalty: 0, dry_multiplier: -1, xtc_probability: 2,

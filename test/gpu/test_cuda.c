@@ -550,8 +550,48 @@ static const struct moe_case {
      128},
 };
 
+enum { MOE_TOK = 70 };
+
+/* Rows that leave experts out: which ones as the reference, in tiles and as steps; the others' rows are those of a
+ * mixture without the rule. w: the reference's matrices, w2: the device's. */
+static void check_left_out(const struct moe_args *of, const struct moe_case *c, struct weight *w,
+                           struct weight *w2, float *y0, float *y1) {
+    struct moe_keep *keep = room(MOE_TOK * sizeof *keep);
+    int32_t *ids0 = room((size_t)(MOE_TOK * c->n_used) * 4),
+            *ids1 = room((size_t)(MOE_TOK * c->n_used) * 4), n_left_out = 0;
+    static const float masses[] = {.5f, .8f, .3f, 1, .95f};
+    for (int t = 0; t < MOE_TOK; t++) keep[t] = (struct moe_keep){masses[t % 5], 1 + t % 2};
+    struct weight *v[] = {w, w2};
+    for (int pass = 0; pass < 3; pass++) { /* 70 rows, 9, and 1 */
+        struct moe_args a = *of;
+        struct dev *host = pass ? ref8 : ref;
+        size_t n = (size_t)(MOE_TOK * w[3].n_out);
+        a.n_tok = pass == 0 ? MOE_TOK : pass == 1 ? 9 : 1, a.keep = keep;
+        memset(y0, 0, n * sizeof *y0);
+        memset(y1, 0, n * sizeof *y1);
+        for (int j = 0; j < 2; j++) {
+            a.router = &v[j][0], a.gate = c->has_gate ? &v[j][1] : NULL, a.up = &v[j][2];
+            a.down = &v[j][3];
+            if (c->shared) {
+                a.sh_gate = c->has_gate ? &v[j][4] : NULL;
+                a.sh_up = &v[j][5], a.sh_down = &v[j][6];
+            }
+            a.out = j ? y1 : y0, a.ids = j ? ids1 : ids0;
+            if (j) dev->ops->moe(dev, &a);
+            else host->ops->moe(host, &a);
+        }
+        settle(dev);
+        assert_memory_equal(ids0, ids1, (size_t)(a.n_tok * c->n_used) * 4);
+        for (int i = 0; i < a.n_tok * c->n_used; i++) n_left_out += ids0[i] < -1;
+        /* a hidden value between two codes of 8 bits weighs more among fewer experts */
+        check_near(y1, y0, (size_t)(a.n_tok * w[3].n_out), 8e-3, "moe of fewer experts, %d rows",
+                   a.n_tok);
+    }
+    assert_true(c->n_used == 1 || n_left_out > 0);
+}
+
 static void check_moe(const struct moe_case *cases, size_t n_case) {
-    enum { N_EXPERT = 16, N_TOK = 70, N_W = 7 };
+    enum { N_EXPERT = 16, N_TOK = MOE_TOK, N_W = 7 };
     for (size_t k = 0; k < n_case; k++) {
         const struct moe_case *c = &cases[k];
         const int64_t n_embd = c->n;
@@ -604,6 +644,7 @@ static void check_moe(const struct moe_case *cases, size_t n_case) {
             check_near(y1, y0, (size_t)(a.n_tok * n_embd), 5e-3, "moe case %zu, %d rows", k,
                        a.n_tok);
         }
+        check_left_out(&a, c, w, w2, y0, y1);
         for (int t = 0; t < 13; t++) {
             a.n_tok = 1, a.x = x + t * n_embd, a.out = y2 + t * n_embd;
             dev->ops->moe(dev, &a);

@@ -242,6 +242,10 @@ static const struct {
     {CHAT, "{" HI ",\"model\":\"other\"}", 404, "model"},
     {CHAT, "{" HI ",\"tool_choice\":\"required\"}", 400, "tool_choice"},
     {CHAT, "{" HI ",\"lora\":[{\"id\":0,\"scale\":1}]}", 400, "lora"},
+    {CHAT, "{" HI ",\"experts\":0}", 400, "experts"},
+    {CHAT, "{" HI ",\"experts\":1.5}", 400, "experts"},
+    {CHAT, "{" HI ",\"experts\":{\"min\":2}}", 400, "experts"},
+    {CHAT, "{" HI ",\"experts\":{\"mass\":0.9,\"min\":0}}", 400, "experts.min"},
     {CHAT, "{" HI ",\"grammar\":\"root ::= x\"}", 400, "grammar"},
     {CHAT,
      "{" HI ",\"response_format\":{\"type\":\"json_schema\",\"json_schema\":{\"schema\":{\"type\":"

@@ -52,6 +52,7 @@ struct rig {
     double idle_watts;       /* NAN: not readable */
     uint64_t cache_bytes;    /* of keys and values, one position */
     bool by_op;
+    struct moe_keep keep;             /* of the experts */
     struct routing *routing;          /* owned; NULL: the routers choose */
     bool verifies;                    /* --verify or --speculate-as */
     struct bench_speculate speculate; /* filled if so */
@@ -65,6 +66,7 @@ static int prefill(struct rig *r, struct seq *s, int32_t n, struct err *e) {
         const struct batch_item run = {.seq = s,
                                        .tokens = r->tokens + at,
                                        .n_tok = n_tok,
+                                       .keep = r->keep,
                                        .want = at + n_tok == n ? WANT_LAST : WANT_NONE};
         const float *logits;
         int rc = forward_run(r->f, &run, 1, &logits, e);
@@ -79,8 +81,11 @@ static int decode(struct rig *r, int32_t n_seq, int32_t n, struct err *e) {
     for (int32_t i = 0; i < n_seq; i++) next[i] = r->tokens[i];
     for (int32_t step = 0; step < n; step++) {
         for (int32_t i = 0; i < n_seq; i++)
-            runs[i] = (struct batch_item){
-                .seq = r->seqs[i], .tokens = &next[i], .n_tok = 1, .want = WANT_LAST};
+            runs[i] = (struct batch_item){.seq = r->seqs[i],
+                                          .tokens = &next[i],
+                                          .n_tok = 1,
+                                          .want = WANT_LAST,
+                                          .keep = r->keep};
         const float *logits = NULL;
         struct select_args select = {.rows = r->rows};
         int rc = forward_run(r->f, runs, n_seq, r->rows ? NULL : &logits, e);
@@ -471,6 +476,7 @@ int bench_rows(const struct cfg *c, json_t *rows, struct err *e) {
                     .n_gen = (int32_t)cfg_int(c, "gen"),
                     .n_repeat = (int32_t)cfg_int(c, "repeat"),
                     .by_op = cfg_bool(c, "by-op"),
+                    .keep = model_args_keep(c),
                     .n_seq = 1};
     int rc = parse_list(cfg_str(c, "parallel"), parallel, 32, &n_parallel, e);
     for (int32_t i = 0; i < n_parallel; i++)

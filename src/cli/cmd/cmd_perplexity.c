@@ -13,6 +13,7 @@
 const struct cfg_opt perplexity_options[] = {
     MODEL_OPTIONS,
     CACHE_OPTIONS,
+    EXPERT_OPTIONS,
     {"file", 'f', CFG_STR, "TEXT", NULL, 0, 0, NULL, "text to predict; -: standard input"},
     {"ctx", 'c', CFG_INT, "N", "512", WINDOWS_MIN_TOK, KL_BASE_MAX_CTX, NULL,
      "tokens of a window; its second half is scored"},
@@ -58,11 +59,12 @@ static int load_windows(const struct cfg *c, const struct tok *tok, const struct
 }
 
 static void print_json(const struct perplexity *r, const struct windows_text *t, bool has_kl,
-                       double seconds) {
+                       double share, double seconds) {
     json_t *o =
         json_pack("{s:I, s:i, s:I, s:f, s:f, s:f, s:f}", "n_window", (json_int_t)r->n_window, "ctx",
                   (int)t->ctx, "n_scored", (json_int_t)r->n_scored, "nll", r->nll, "ppl", r->ppl,
                   "ppl_se", r->ppl_se, "seconds", seconds);
+    if (share > 0) json_object_set_new(o, "experts", json_real(share));
     if (has_kl)
         json_object_set_new(o, "kl",
                             json_pack("{s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f}", "mean",
@@ -76,10 +78,11 @@ static void print_json(const struct perplexity *r, const struct windows_text *t,
 }
 
 static void print_text(const struct perplexity *r, const struct windows_text *t, bool has_kl,
-                       double seconds) {
+                       double share, double seconds) {
     printf("perplexity        %.4f +/- %.4f\n", r->ppl, r->ppl_se);
     printf("scored            %" PRIu64 " tokens in %" PRIu64 " windows of %d, %.1f s\n",
            r->n_scored, r->n_window, t->ctx, seconds);
+    if (share > 0) printf("experts           %.2f%% of the chosen\n", 100 * share);
     if (!has_kl) return;
     printf("base perplexity   %.4f (ratio %.6f)\n", r->kl.base_ppl, r->ppl / r->kl.base_ppl);
     printf("KL mean           %.6f +/- %.6f\n", r->kl.mean, r->kl.mean_se);
@@ -94,6 +97,7 @@ static int measure(const struct cfg *c, struct model *m, struct err *e) {
     struct kl_base *base = NULL;
     struct windows_text t = {.tokens = NULL};
     struct perplexity r;
+    struct experts_kept kept = {0};
     int rc = vocab_load(&tok, m->gguf, e);
     if (!rc && cfg_str(c, "kl-base")) rc = kl_base_open(&base, cfg_str(c, "kl-base"), e);
     if (!rc) rc = load_windows(c, tok, base, &t, e);
@@ -104,7 +108,9 @@ static int measure(const struct cfg *c, struct model *m, struct err *e) {
                         .n_batch = (int32_t)cfg_int(c, "batch"),
                         .k_type = model_args_type(c, "cache-type-k"),
                         .v_type = model_args_type(c, "cache-type-v"),
-                        .what = cfg_bool(c, "quiet") ? NULL : "perplexity"},
+                        .what = cfg_bool(c, "quiet") ? NULL : "perplexity",
+                        .keep = model_args_keep(c),
+                        .kept = &kept},
             .n_thread = (int)cfg_int(c, "threads"),
             .save_base = cfg_str(c, "save-base"),
             .base = base,
@@ -113,7 +119,8 @@ static int measure(const struct cfg *c, struct model *m, struct err *e) {
     }
     if (!rc) {
         double seconds = clock_ms_since(start) * 1e-3;
-        (cfg_bool(c, "json") ? print_json : print_text)(&r, &t, base != NULL, seconds);
+        double share = kept.n_chosen ? (double)kept.n_stayed / (double)kept.n_chosen : 0;
+        (cfg_bool(c, "json") ? print_json : print_text)(&r, &t, base != NULL, share, seconds);
     }
     windows_text_fini(&t);
     kl_base_close(base);

@@ -41,23 +41,25 @@ static void keep_best(const float *key, int32_t n, int32_t n_used, int32_t *ids)
 
 /* The common case, softmax and division by the chosen's sum, needs the exponentials of the chosen only.
  * With a->chosen, ids are given. */
-static bool choose(const struct moe_args *a, int32_t n, const float *logits, int32_t *ids,
-                   float *weights) {
+static bool choose(const struct moe_args *a, const struct moe_keep *keep, int32_t n,
+                   const float *logits, int32_t *ids, float *weights) {
     bool direct = (a->normalise && a->gating == MOE_SOFTMAX) || a->gating == MOE_SOFTMAX_CHOSEN;
     if (!direct || a->select_bias) {
         float scores[1024];
         if (n > 1024) return false;
-        return ref_moe_choose(a, n, logits, scores, ids, weights);
+        return ref_moe_choose(a, keep, n, logits, scores, ids, weights);
     }
     float sum = 0;
     for (int32_t i = 0; i < n; i++) sum += logits[i] * 0.0f;
     if (sum != 0) return false; /* an infinity or a NaN */
     if (!a->chosen) keep_best(logits, n, a->n_used, ids);
-    else if (ids[0] < 0) return false;
+    else if (!ref_moe_given(a->n_used, ids)) return false;
     float most = logits[ids[0]];
     for (int32_t k = 1; a->chosen && k < a->n_used; k++)
         most = logits[ids[k]] > most ? logits[ids[k]] : most;
-    for (int32_t k = 0; k < a->n_used; k++) sum += weights[k] = expf(logits[ids[k]] - most);
+    for (int32_t k = 0; k < a->n_used; k++) weights[k] = expf(logits[ids[k]] - most);
+    ref_moe_leave_out(keep, a->n_used, weights, ids);
+    for (int32_t k = 0; k < a->n_used; k++) sum += weights[k] = ids[k] < 0 ? 0 : weights[k];
     for (int32_t k = 0; k < a->n_used; k++) weights[k] = weights[k] / sum * a->scale;
     return true;
 }
@@ -70,7 +72,8 @@ static void route(const struct ffn_job *j, int32_t first, int32_t last, int32_t 
         int32_t *id = ids + t * a->n_used;
         float *w = weights + t * a->n_used;
         if (a->chosen) memcpy(id, a->chosen + t * a->n_used, (size_t)a->n_used * sizeof *id);
-        bool finite = choose(a, n_expert, j->logits + (int64_t)t * n_expert, id, w);
+        bool finite = choose(a, a->keep ? a->keep + t : NULL, n_expert,
+                             j->logits + (int64_t)t * n_expert, id, w);
         for (int32_t k = 0; !finite && k < a->n_used; k++) {
             id[k] = k; /* any will do: the weight makes the row NaN */
             w[k] = NAN;
@@ -115,7 +118,8 @@ static int group(const struct ffn_job *j, struct cpu_thread *t, const int32_t *i
     float *row_weights = t->weights + j->c->n_pair;
     int n_task = 0;
     for (int32_t e = 0; e <= n_expert; e++) t->tasks[e].n_row = 0;
-    for (int32_t i = 0; i < n_pair; i++) t->tasks[ids[i]].n_row++;
+    for (int32_t i = 0; i < n_pair; i++)
+        if (ids[i] >= 0) t->tasks[ids[i]].n_row++;
     for (int32_t e = 0; e < n_expert; e++) {
         struct ffn_task *k = &t->tasks[e];
         int32_t n = k->n_row;
@@ -132,8 +136,8 @@ static int group(const struct ffn_job *j, struct cpu_thread *t, const int32_t *i
         at += n;
     }
     for (int32_t i = 0; i < n_pair; i++) {
+        if (ids[i] < 0 || (a->place && a->place[ids[i]] < 0)) continue;
         struct ffn_task *k = &t->tasks[ids[i]];
-        if (a->place && a->place[ids[i]] < 0) continue;
         rows[k->hidden0 + k->n_row] = i / a->n_used;
         row_weights[k->hidden0 + k->n_row++] = weights[i];
     }

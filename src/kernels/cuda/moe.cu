@@ -24,6 +24,7 @@ __global__ void __launch_bounds__(CHOOSE_THREADS)
     int32_t id;
     if (c.n_expert <= CHOOSE_FEW) id = warp_choose<CHOOSE_FEW / 32>(c, t);
     else id = warp_choose<MAX_EXPERTS / 32>(c, t);
+    id = warp_keep(c, t, id);
     float weight = warp_weight(c, t, id);
     if (lane < c.n_used) ids[t * c.n_used + lane] = id, weights[t * c.n_used + lane] = weight;
 }
@@ -43,7 +44,7 @@ __global__ void __launch_bounds__(VEC_THREADS)
     pdl_trigger();
     pdl_wait();
     int32_t mat = ids ? ids[pair] : 0;
-    if (mat < 0) return; /* scores were not finite: combine writes NaN */
+    if (mat < 0) return; /* left out, or scores were not finite: combine writes NaN */
     int32_t n_in = e.up.n_in;
     const float *a = act_load(room, x + (int64_t)(pair / n_used) * n_in, 0, 1, n_in);
     float up[VEC_ROWS][1], gate[VEC_ROWS][1];
@@ -77,6 +78,7 @@ __global__ void __launch_bounds__(VEC_THREADS)
     bool bad = false;
     for (int32_t k = 0; k < n_used; k++) {
         int32_t mat = ids ? ids[t * n_used + k] : 0;
+        if (mat < -1) continue; /* left out */
         if (mat < 0) {
             bad = true;
             break;
@@ -195,13 +197,14 @@ __global__ void combine_kernel(const float *y, const int32_t *ids, const float *
     pdl_trigger();
     pdl_wait();
     int64_t t = blockIdx.x;
-    bool bad = ids[t * n_used] < 0;
-    weights += t * n_used, y += t * n_used * n, out += t * n;
+    bool bad = ids[t * n_used] == -1;
+    weights += t * n_used, ids += t * n_used, y += t * n_used * n, out += t * n;
     for (int i = 4 * (int)threadIdx.x; i < n; i += 4 * (int)blockDim.x) {
         float4 sum = make_float4(0, 0, 0, 0), old = four_at(out, i, (int)n);
 #pragma unroll 8
         for (int32_t k = 0; k < n_used; k++) {
             float4 v = four_at(y + k * n, i, (int)n);
+            if (ids[k] < 0) v = make_float4(0, 0, 0, 0); /* left out: y has no row of it */
             float w = weights[k];
             sum.x += w * v.x, sum.y += w * v.y, sum.z += w * v.z, sum.w += w * v.w;
         }
@@ -497,7 +500,8 @@ void cuda_moe(struct dev *d, const struct moe_args *a) {
                          (int32_t)a->normalise,
                          a->scale,
                          0,
-                         a->chosen};
+                         a->chosen,
+                         a->keep};
     /* the same weights, without the sum over all experts */
     if (a->gating == MOE_SOFTMAX && a->normalise && !a->select_bias)
         choice.gating = MOE_SOFTMAX_CHOSEN;

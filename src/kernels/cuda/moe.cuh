@@ -22,7 +22,8 @@ struct choice_job {
     int32_t n_expert, n_used, gating, normalise;
     float scale;
     int32_t unused;
-    const int32_t *given; /* [n_tok, n_used]: in place of the choice; or NULL */
+    const int32_t *given;        /* [n_tok, n_used]: in place of the choice; or NULL */
+    const struct moe_keep *keep; /* [n_tok] or NULL */
 };
 
 /* Sorts K numbers, a power of two, the largest first: merges of odd and even places, known at compile time. */
@@ -47,7 +48,10 @@ template <int K> __device__ __forceinline__ void sort_falling(uint64_t *v) {
  * short: without a bias, scores are in the order of logits. */
 template <int K> __device__ __forceinline__ int32_t warp_choose(const choice_job &c, int64_t t) {
     int lane = (int)threadIdx.x % 32, e0 = lane * K;
-    if (c.given) return lane < c.n_used ? c.given[t * c.n_used + lane] : -1;
+    if (c.given) {
+        int32_t id = lane < c.n_used ? c.given[t * c.n_used + lane] : -1;
+        return id < -1 ? -2 - id : id;
+    }
     const float *logits = c.logits + t * c.n_expert;
     float v[K];
     uint64_t best
@@ -103,10 +107,11 @@ template <int K> __device__ __forceinline__ int32_t warp_choose(const choice_job
     return mine;
 }
 
-/* What the lane's expert counts for token t; 0 where it has none. */
-__device__ __forceinline__ float warp_weight(const choice_job &c, int64_t t, int32_t id) {
+/* How much the lane's expert counts for token t before the division, also one that is left out; 0 where it has none. */
+__device__ __forceinline__ float warp_score(const choice_job &c, int64_t t, int32_t id) {
     int lane = (int)threadIdx.x % 32;
     const float *logits = c.logits + t * c.n_expert;
+    if (id < -1) id = -2 - id;
     float score = logits[id < 0 ? 0 : id];
     if (c.gating == MOE_SOFTMAX) {
         float most = -INFINITY, sum = 0;
@@ -121,9 +126,40 @@ __device__ __forceinline__ float warp_weight(const choice_job &c, int64_t t, int
         float most = lanes_max(id < 0 ? -INFINITY : score, 32);
         score = expf(score - most);
     }
-    float weight = id < 0 ? 0.0f : score, total = lanes_sum(weight, 32);
+    return id < 0 ? 0.0f : score;
+}
+
+/* What it counts for; 0 where the lane has none, or one that is left out. */
+__device__ __forceinline__ float warp_weight(const choice_job &c, int64_t t, int32_t id) {
+    float score = warp_score(c, t, id), weight = id < 0 ? 0.0f : score;
+    float total = lanes_sum(c.gating == MOE_SIGMOID ? score : weight, 32);
     bool divide = c.normalise || c.gating == MOE_SOFTMAX_CHOSEN;
     return weight / (divide ? total + 1e-20f : 1.0f) * c.scale;
+}
+
+/* The lane's expert of token t by the rule at moe_keep: id, or -2 - id. */
+__device__ __forceinline__ int32_t warp_keep(const choice_job &c, int64_t t, int32_t id) {
+    if (!c.keep) return id;
+    float mass = c.keep[t].mass;
+    if (!(mass > 0 && mass < 1)) return id;
+    int lane = (int)threadIdx.x % 32, n = 0, n_min = c.keep[t].n_min;
+    float score = warp_score(c, t, id), before = 0, sum = 0;
+#pragma unroll 1
+    for (int k = 0; k < c.n_used; k++) {
+        float other = __shfl_sync(0xffffffffu, score, k);
+        bool greater = other > score || (other == score && k < lane);
+        sum += other;
+        before += greater ? other : 0.0f;
+        n += greater;
+    }
+    bool stays = n == 0 || n < n_min || before < mass * sum;
+    return id < 0 || stays ? id : -2 - id;
+}
+/* An expert of the lane's token that stays, or -1: what a left-out one's reads are turned to, which others make too. */
+__device__ __forceinline__ int32_t warp_stand_in(int32_t id) {
+    uint32_t kept = __ballot_sync(0xffffffffu, id >= 0);
+    int32_t other = __shfl_sync(0xffffffffu, id, kept ? __ffs((int)kept) - 1 : 0);
+    return id < -1 ? other : id;
 }
 
 /* Code for sm_100 and newer takes more registers. */

@@ -56,6 +56,7 @@ template <int F, int U> struct down8_place {
                                            int lane)
         : t(of_token), row(few * (R * L::SIDE) + (uint32_t)lane / L::GROUP) {
         id = __ldcg(j.ids + t * (uint32_t)j.n_used + (uint32_t)min(lane, j.n_used - 1));
+        id = warp_stand_in(id);
     }
     /* Asks for a step's units. All lanes call it. */
     __device__ __forceinline__ void fetch(raw<F> *c, const down8_job &j, int lane,

@@ -232,6 +232,9 @@ template <int F, bool HAS_GATE, bool MANY> struct hidden8_warp {
         u = u < last ? u : last;
         uint32_t pair = u / j.per_pair, lane = threadIdx.x % 32;
         int32_t mat = chosen[pair];
+        /* left out: reads what a block of the same token reads anyway, from the cache */
+        for (int k = (int)(pair / j.n_used * j.n_used.n); mat < -1; k++)
+            if (chosen[k] >= 0) mat = chosen[k];
         uint32_t row = (uint32_t)(mat < 0 ? 0 : mat) * (uint32_t)j.up.n_row +
                        (u - pair * j.per_pair.n) * 32 + threadIdx.x % TEAM / 32 * ROWS;
         at = row * (uint32_t)j.up.n_unit + lane;
@@ -370,7 +373,7 @@ __global__ void __launch_bounds__(hidden_bound(F, HAS_GATE, MANY), 1)
     else if (warp < n_choose)
 #pragma unroll 1
         for (int t = warp; t < j.n_tok; t += n_choose) {
-            int32_t id = warp_choose<CHOOSE_FEW / 32>(j.choice, t);
+            int32_t id = warp_keep(j.choice, t, warp_choose<CHOOSE_FEW / 32>(j.choice, t));
             if (lane < n_used) chosen[t * n_used + lane] = id;
             if (!is_clerk || lane >= n_used) continue;
             j.ids[t * n_used + lane] = id;

@@ -81,7 +81,12 @@ void ref_matvec(struct ref *r, const struct weight *w, int64_t mat, const float 
 /* Points *x at the row as products with w see it: itself, or rounded into buf. */
 const float *ref_rounded(const struct ref *r, const struct weight *w, const float *x, float *buf);
 /* Scores to chosen experts and their weights, by the rule at moe_args. False: scores not finite. */
-bool ref_moe_choose(const struct moe_args *a, int64_t n_expert, const float *logits, float *scores,
-                    int32_t *ids, float *weights);
+bool ref_moe_choose(const struct moe_args *a, const struct moe_keep *keep, int64_t n_expert,
+                    const float *logits, float *scores, int32_t *ids, float *weights);
+/* One token's choice that was given, as if none had been left out; false: not finite. */
+bool ref_moe_given(int32_t n_used, int32_t *ids);
+/* Marks in ids those that keep leaves out. weights: not yet divided. */
+void ref_moe_leave_out(const struct moe_keep *keep, int32_t n_used, const float *weights,
+                       int32_t *ids);
 
 #endif

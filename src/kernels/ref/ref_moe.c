@@ -76,11 +76,34 @@ static bool to_scores(enum moe_gating gating, int64_t n, const float *logits, fl
     return true;
 }
 
-bool ref_moe_choose(const struct moe_args *a, int64_t n_expert, const float *logits, float *scores,
-                    int32_t *ids, float *weights) {
+bool ref_moe_given(int32_t n_used, int32_t *ids) {
+    for (int32_t k = 0; k < n_used; k++)
+        if (ids[k] < -1) ids[k] = -2 - ids[k];
+    return ids[0] >= 0;
+}
+
+void ref_moe_leave_out(const struct moe_keep *keep, int32_t n_used, const float *weights,
+                       int32_t *ids) {
+    if (!keep || keep->mass <= 0 || keep->mass >= 1) return;
+    float sum = 0;
+    for (int32_t k = 0; k < n_used; k++) sum += weights[k];
+    for (int32_t k = 0; k < n_used; k++) {
+        int32_t n = 0; /* greater ones */
+        float before = 0;
+        for (int32_t j = 0; j < n_used; j++) {
+            if (weights[j] < weights[k] || (weights[j] == weights[k] && j >= k)) continue;
+            before += weights[j];
+            n++;
+        }
+        if (n > 0 && n >= keep->n_min && before >= keep->mass * sum) ids[k] = -2 - ids[k];
+    }
+}
+
+bool ref_moe_choose(const struct moe_args *a, const struct moe_keep *keep, int64_t n_expert,
+                    const float *logits, float *scores, int32_t *ids, float *weights) {
     if (!to_scores(a->gating, n_expert, logits, scores)) return false;
-    double sum = 0;
-    if (a->chosen && ids[0] < 0) return false;
+    double all = 0, sum = 0;
+    if (a->chosen && !ref_moe_given(a->n_used, ids)) return false;
     for (int32_t k = 0; !a->chosen && k < a->n_used; k++) {
         int32_t best = -1;
         float best_key = 0;
@@ -101,8 +124,14 @@ bool ref_moe_choose(const struct moe_args *a, int64_t n_expert, const float *log
     for (int32_t k = 0; k < a->n_used; k++) {
         weights[k] =
             a->gating == MOE_SOFTMAX_CHOSEN ? (float)exp(scores[ids[k]] - most) : scores[ids[k]];
+        all += weights[k];
+    }
+    ref_moe_leave_out(keep, a->n_used, weights, ids);
+    for (int32_t k = 0; k < a->n_used; k++) {
+        if (ids[k] < 0) weights[k] = 0;
         sum += weights[k];
     }
+    if (a->gating == MOE_SIGMOID) sum = all;
     bool divide = a->normalise || a->gating == MOE_SOFTMAX_CHOSEN;
     for (int32_t k = 0; k < a->n_used; k++)
         weights[k] = (float)(weights[k] / (divide ? sum + 1e-20 : 1.0) * a->scale);
@@ -140,10 +169,11 @@ void ref_moe(struct dev *d, const struct moe_args *a) {
         if (a->logits) memcpy(logits, a->logits + t * n_expert, (size_t)n_expert * sizeof *logits);
         else ref_matvec(r, a->router, 0, ref_rounded(r, a->router, x, m.x8), m.row, 1, logits);
         if (a->chosen) memcpy(ids, a->chosen + t * a->n_used, (size_t)a->n_used * sizeof *ids);
-        bool finite = ref_moe_choose(a, n_expert, logits, scores, ids, weights);
+        bool finite =
+            ref_moe_choose(a, a->keep ? a->keep + t : NULL, n_expert, logits, scores, ids, weights);
         for (int64_t i = 0; i < n; i++) acc[i] = finite ? 0 : NAN;
         for (int32_t k = 0; finite && k < a->n_used; k++) {
-            int32_t mat = a->place ? a->place[ids[k]] : ids[k];
+            int32_t mat = ids[k] >= 0 && a->place ? a->place[ids[k]] : ids[k];
             if (mat < 0) continue;
             struct expert e = {a->gate, a->up, a->down, NULL, NULL, NULL, a->act, 1, 1, mat};
             ffn_one(r, &e, x, &m);
@@ -168,7 +198,8 @@ const float *ref_route(struct dev *d, const struct moe_args *a) {
         const float *x = a->x + t * n;
         int32_t *ids = a->ids + t * a->n_used;
         ref_matvec(r, a->router, 0, ref_rounded(r, a->router, x, x8), row, 1, logits);
-        bool finite = ref_moe_choose(a, n_expert, logits, scores, ids, weights);
+        bool finite =
+            ref_moe_choose(a, a->keep ? a->keep + t : NULL, n_expert, logits, scores, ids, weights);
         for (int32_t k = 0; !finite && k < a->n_used; k++) ids[k] = -1;
     }
     return NULL;
