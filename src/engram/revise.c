@@ -14,6 +14,12 @@ static uint32_t aged_weight(const struct engram_revision *r, int64_t time) {
     return w < 1 ? 1 : (uint32_t)w;
 }
 
+static bool is_forgotten(const struct engram_revision *r, struct slice name) {
+    size_t n = r->forget ? strlen(r->forget) : 0;
+    if (!r->forget || name.n < n || memcmp(name.p, r->forget, n) != 0) return false;
+    return name.n == n || (r->forget_below && name.p[n] == '/');
+}
+
 static int add_table(struct engram_builder *b, const struct engram_table *t,
                      const struct engram_revision *r, struct engram_revised *out, struct err *e) {
     struct engram_doc d;
@@ -21,8 +27,7 @@ static int add_table(struct engram_builder *b, const struct engram_table *t,
         uint64_t content;
         uint32_t id, weight = r->decay ? aged_weight(r, d.time) : d.weight;
         struct slice name = engram_table_source(t, d.source, &content);
-        if (!weight ||
-            (r->forget && name.n == strlen(r->forget) && memcmp(name.p, r->forget, name.n) == 0)) {
+        if (!weight || is_forgotten(r, name)) {
             out->n_dropped++;
             continue;
         }

@@ -7,6 +7,7 @@
 
 struct engram_revision {
     const char *forget;     /* name of a source whose documents go; NULL: none */
+    bool forget_below;      /*   and of all whose names begin with it and "/" */
     bool decay;             /* weights by age: */
     int64_t now;            /*   seconds since 1970 */
     double half_life, drop; /*   seconds: weight halves; older ones go */

@@ -2,6 +2,7 @@
 
 #include <ctype.h>
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/hash.h"
@@ -73,6 +74,17 @@ static bool is_near(const struct sketch *a, const struct sketch *b) {
     return same >= SAME;
 }
 
+void learn_source(const char *owner, char out[LEARN_SOURCE]) {
+    size_t n = strcspn(owner, "\t"), k = 0;
+    k += (size_t)snprintf(out, LEARN_SOURCE, "night");
+    if (n)
+        k += (size_t)snprintf(out + k, LEARN_SOURCE - k, "/%016llx",
+                              (unsigned long long)hash_bytes(owner, n, 3));
+    if (n && owner[n])
+        snprintf(out + k, LEARN_SOURCE - k, "/%016llx",
+                 (unsigned long long)hash_bytes(owner + n + 1, strlen(owner + n + 1), 4));
+}
+
 uint64_t learn_text_hash(const char *text) { return hash_words(text, strlen(text)); }
 
 bool learn_holds_out(const char *question) { return learn_text_hash(question) % HELD_OUT_OF == 0; }
@@ -106,6 +118,7 @@ static int put(struct collector *c, const struct store_quality *q, double worth)
                            .worth = worth,
                            .id = q->id,
                            .at_ms = q->at_ms};
+    learn_source(q->owner ? q->owner : "", x.source);
     d->v[at] = x;
     c->sketches[at] = s;
     if (at == d->n) d->n++;

@@ -10,11 +10,16 @@
 
 #include "store/quality.h"
 
-enum { COLLECT_MAX_ITEMS = 4096, COLLECT_MAX_TEXT = 32 << 10 /* bytes of an item */ };
+enum {
+    COLLECT_MAX_ITEMS = 4096,
+    COLLECT_MAX_TEXT = 32 << 10 /* bytes of an item */,
+    LEARN_SOURCE = 48
+};
 
 struct learn_item {
-    char *question, *answer; /* owned */
-    double worth;            /* 0..1 */
+    char *question, *answer;   /* owned */
+    char source[LEARN_SOURCE]; /* whose it is, by hash */
+    double worth;              /* 0..1 */
     int64_t id, at_ms;
     bool held_out;
 };
@@ -30,6 +35,10 @@ struct learn_day {
 int learn_collect(struct learn_day *out, struct store *store, int64_t after, double least,
                   struct err *e);
 void learn_day_fini(struct learn_day *d);
+
+/* What artefacts call the owner "KEY" or "KEY\tUSER": "night/HASH" or "night/HASH/HASH", so that one person's part
+ * can be found again and no name stands in them; "night": the owner is not known. */
+void learn_source(const char *owner, char out[LEARN_SOURCE]);
 
 /* Whether a question is held out. */
 bool learn_holds_out(const char *question);

@@ -290,39 +290,55 @@ static json_t *proposal_json(const struct proposal *p) {
     return o;
 }
 
-/* {NAME: SHA256}: what serves now, with what is promoted in its place. */
+/* Whose answers the day has: they train, or choose when to stop. */
+static json_t *sources_of(const struct learn_day *d) {
+    json_t *seen = json_object(), *list = json_array();
+    for (size_t i = 0; i < d->n; i++) {
+        if (json_object_get(seen, d->v[i].source)) continue;
+        json_object_set_new(seen, d->v[i].source, json_true());
+        json_array_append_new(list, json_string(d->v[i].source));
+    }
+    json_decref(seen);
+    return list;
+}
+
+/* {NAME: SHA256}: what serves now, with what is promoted in its place; owners: {NAME: whose answers taught it}. */
 static int artefacts_of(const struct night *x, struct proposal *v, size_t n, json_t *artefacts,
-                        struct err *e) {
+                        json_t *owners, struct err *e) {
     json_t *old = NULL;
     int rc =
         nights_current(x->nights) ? nights_read(x->nights, nights_current(x->nights), &old, e) : 0;
     if (old) json_object_update(artefacts, json_object_get(old, "artefacts"));
+    if (old) json_object_update(owners, json_object_get(old, "owners"));
     json_decref(old);
     for (size_t i = 0; !rc && i < n; i++) {
         char sha256[65];
         if (!v[i].promoted) continue;
         rc = nights_keep(x->nights, v[i].path, sha256, e);
         if (!rc) json_object_set_new(artefacts, v[i].step->artefact, json_string(sha256));
+        json_object_set_new(owners, v[i].step->artefact, sources_of(&x->day));
     }
     return rc;
 }
 
 static int finish(const struct night *x, struct proposal *v, size_t n, json_t *record,
                   struct err *e) {
-    json_t *steps = json_array(), *artefacts = json_object();
+    json_t *steps = json_array(), *artefacts = json_object(), *owners = json_object();
     bool promotes = false;
-    if (!steps || !artefacts) {
+    if (!steps || !artefacts || !owners) {
         json_decref(steps);
         json_decref(artefacts);
+        json_decref(owners);
         return err_set(e, CHIMERE_ENOMEM, "out of memory");
     }
-    int rc = x->params->dry_run ? 0 : artefacts_of(x, v, n, artefacts, e);
+    int rc = x->params->dry_run ? 0 : artefacts_of(x, v, n, artefacts, owners, e);
     for (size_t i = 0; i < n; i++) {
         promotes |= v[i].promoted;
         json_array_append_new(steps, proposal_json(&v[i]));
     }
     json_object_set_new(record, "steps", steps);
     json_object_set_new(record, "artefacts", artefacts);
+    json_object_set_new(record, "owners", owners);
     json_object_set_new(record, "promoted", json_boolean(promotes));
     int64_t night;
     if (rc || x->params->dry_run) return rc;

@@ -237,21 +237,63 @@ int nights_keep(struct nights *n, const char *path, char sha256[65], struct err 
     return rc || file_exists(object) ? rc : copy_file(path, object, e);
 }
 
+int nights_object(const struct nights *n, const char *sha256, char out[NIGHTS_MAX_PATH],
+                  struct err *e) {
+    if (!sha256 || !is_sha256(sha256))
+        return err_set(e, CHIMERE_EFORMAT, "artefact: expected a SHA-256");
+    return path_of(n, "objects", sha256, out, e);
+}
+
+/* {SHA256: true} of all records. */
+static int named(const struct nights *n, json_t *out, struct err *e) {
+    int rc = 0;
+    for (int64_t i = 1; !rc && i <= n->last; i++) {
+        json_t *record, *v;
+        const char *name;
+        rc = nights_read(n, i, &record, e);
+        if (rc == CHIMERE_ENOENT) rc = 0;
+        json_object_foreach(json_object_get(record, "artefacts"), name, v) if (json_is_string(v))
+            json_object_set_new(out, json_string_value(v), json_true());
+        json_decref(record);
+    }
+    return rc;
+}
+
+int nights_sweep(struct nights *n, struct err *e) {
+    char path[NIGHTS_MAX_PATH];
+    json_t *kept = json_object();
+    int rc = kept ? named(n, kept, e) : err_set(e, CHIMERE_ENOMEM, "out of memory");
+    if (!rc) rc = path_of(n, "objects", "", path, e);
+    DIR *d = rc ? NULL : opendir(path);
+    for (struct dirent *x; d && (x = readdir(d));)
+        if (x->d_name[0] != '.' && !json_object_get(kept, x->d_name) &&
+            !path_of(n, "objects", x->d_name, path, NULL) && unlink(path) && !rc)
+            rc = err_set(e, CHIMERE_EIO, "%s: %s", path, strerror(errno));
+    if (d) closedir(d);
+    json_decref(kept);
+    return rc;
+}
+
 bool nights_live(const struct nights *n, const char *name, char *out, size_t out_size) {
     int k = snprintf(out, out_size, "%s/live/%s", n->dir, name);
     return n->current && k > 0 && (size_t)k < out_size && file_exists(out);
 }
 
-int nights_add(struct nights *n, json_t *record, bool promote, int64_t *night, struct err *e) {
+int nights_rewrite(struct nights *n, int64_t night, const json_t *record, struct err *e) {
     char path[NIGHTS_MAX_PATH];
+    char *text = json_dumps(record, JSON_INDENT(1) | JSON_REAL_PRECISION(9));
+    if (!text) return err_set(e, CHIMERE_ENOMEM, "out of memory");
+    int rc = record_path(n, night, path, e);
+    if (!rc) rc = file_write(path, text, strlen(text), e);
+    mem_free(text);
+    return rc;
+}
+
+int nights_add(struct nights *n, json_t *record, bool promote, int64_t *night, struct err *e) {
     *night = n->last + 1;
     json_object_set_new(record, "night", json_integer(*night));
     json_object_set_new(record, "parent", json_integer(n->current));
-    char *text = json_dumps(record, JSON_INDENT(1) | JSON_REAL_PRECISION(9));
-    if (!text) return err_set(e, CHIMERE_ENOMEM, "out of memory");
-    int rc = record_path(n, *night, path, e);
-    if (!rc) rc = file_write(path, text, strlen(text), e);
-    mem_free(text);
+    int rc = nights_rewrite(n, *night, record, e);
     if (!rc) n->last = *night;
     return rc || !promote ? rc : nights_select(n, *night, e);
 }

@@ -36,6 +36,13 @@ int64_t nights_last(const struct nights *n);    /* the newest record, 0: none */
 /* Record of a night, a new reference; CHIMERE_ENOENT. */
 int nights_read(const struct nights *n, int64_t night, json_t **out, struct err *e);
 
+/* Path of an artefact by its hash, whether it is there or not; CHIMERE_EFORMAT: no SHA-256. */
+int nights_object(const struct nights *n, const char *sha256, char out[NIGHTS_MAX_PATH],
+                  struct err *e);
+/* Removes the objects that no record names. */
+int nights_sweep(struct nights *n, struct err *e);
+/* The record of a night that was, in place of its old one. */
+int nights_rewrite(struct nights *n, int64_t night, const json_t *record, struct err *e);
 /* Copies a file into objects/; *sha256 gets its name [65]. */
 int nights_keep(struct nights *n, const char *path, char sha256[65], struct err *e);
 /* Path of an artefact of the current night; false: it has none of this name. */

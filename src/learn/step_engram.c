@@ -35,15 +35,16 @@ static int add_doc(struct night *x, struct engram_builder *b, const struct learn
 static int build(struct night *x, const char *path, size_t *n_doc, struct err *e) {
     const struct engram_build_params p = {.tok_hash = tok_hash(x->host->tok),
                                           .n_vocab = (uint32_t)tok_n_vocab(x->host->tok)};
-    static const char source[] = "night";
     struct engram_builder *b;
     uint32_t id;
     int rc = engram_builder_new(&b, path, &p, e);
     if (rc) return rc;
-    rc = engram_builder_source(b, (struct slice){source, sizeof source - 1}, 0, &id, e);
     for (size_t i = 0; !rc && i < x->day.n; i++) {
-        if (x->day.v[i].held_out) continue;
-        rc = add_doc(x, b, &x->day.v[i], id, e);
+        const struct learn_item *item = &x->day.v[i];
+        if (item->held_out) continue;
+        rc =
+            engram_builder_source(b, (struct slice){item->source, strlen(item->source)}, 0, &id, e);
+        if (!rc) rc = add_doc(x, b, item, id, e);
         ++*n_doc;
     }
     if (!rc) return engram_builder_finish(b, e);

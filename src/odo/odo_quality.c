@@ -178,6 +178,7 @@ void odo_quality_post(struct odo_run *r, enum finish finish) {
     if (!odo_wants_quality(r) || finish != FINISH_STOP || r->n_client_call || !r->answer.n) return;
     const struct quality_answer a = {.name = r->answer_name,
                                      .route = r->d.intent.route,
+                                     .owner = r->owner,
                                      .question = r->question,
                                      .answer = r->answer.p,
                                      .score = r->score,

@@ -13,9 +13,9 @@
 enum { JUDGE_MS = 60000 };
 
 struct entry {
-    struct quality *q;                              /* view */
-    char *name, *route, *question, *answer, *draft; /* owned; draft may be NULL */
-    json_t *candidates;                             /* owned; or NULL */
+    struct quality *q;                                      /* view */
+    char *name, *route, *owner, *question, *answer, *draft; /* owned; draft may be NULL */
+    json_t *candidates;                                     /* owned; or NULL */
     double score, draft_score;
     int32_t winner;
     bool keep;
@@ -37,6 +37,7 @@ static void entry_free(void *entry) {
     if (!x) return;
     mem_free(x->name);
     mem_free(x->route);
+    mem_free(x->owner);
     mem_free(x->question);
     mem_free(x->answer);
     mem_free(x->draft);
@@ -70,6 +71,7 @@ static int write_alternative(struct quality *q, const struct entry *x, struct st
 static int write_rows(struct quality *q, const struct entry *x, struct err *e) {
     struct store_quality row = {.name = x->name,
                                 .route = x->route,
+                                .owner = x->owner,
                                 .model = q->backend->name,
                                 .origin = "answer",
                                 .question = x->keep ? x->question : NULL,
@@ -134,6 +136,7 @@ static struct entry *entry_of(const struct quality_answer *a) {
     if (!x) return NULL;
     x->name = mem_strdup(a->name);
     x->route = mem_strdup(a->route);
+    x->owner = mem_strdup(a->owner ? a->owner : "");
     x->question = mem_strdup(a->question);
     x->answer = mem_strdup(a->answer);
     x->draft = a->draft ? mem_strdup(a->draft) : NULL;
@@ -142,7 +145,7 @@ static struct entry *entry_of(const struct quality_answer *a) {
     x->draft_score = a->draft_score;
     x->winner = a->winner;
     x->keep = a->keep;
-    if (x->name && x->route && x->question && x->answer) return x;
+    if (x->name && x->route && x->owner && x->question && x->answer) return x;
     entry_free(x);
     return NULL;
 }

@@ -17,6 +17,7 @@ enum { QUALITY_QUEUE = 64, QUALITY_MAX_TEXT = 64 << 10, QUALITY_LEAST = 20 };
 
 struct quality_answer {
     const char *name, *route; /* borrowed for the call */
+    const char *owner;        /* whose question it was */
     const char *question, *answer;
     double score;             /* NaN: to be judged */
     const json_t *candidates; /* of a strategy; NULL: none; borrowed for the call */

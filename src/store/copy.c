@@ -31,8 +31,8 @@ static const struct table {
     {"odo_memory_fts", "rowid, text", "it", false},
     {"quality",
      "id, at_ms, parent, name, route, model, origin, question, answer, score, judge, feedback,"
-     " comment",
-     "iiittttttdtit", true},
+     " comment, owner",
+     "iiittttttdtitt", true},
     {"conversations",
      "id, owner, name, title, project, metadata, settings, pinned, created_ms, updated_ms,"
      " version, n_item, n_bytes",

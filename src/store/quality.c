@@ -22,6 +22,7 @@ int store_quality_add(struct store *s, const struct store_quality *q, int64_t *i
     sql_bind_text(st, 8, q->answer);
     sql_bind_double(st, 9, q->score);
     sql_bind_text(st, 10, q->judge ? q->judge : "");
+    sql_bind_text(st, 11, q->owner ? q->owner : "");
     return store_end(s, st, sql_insert(st, id), e);
 }
 
@@ -55,6 +56,7 @@ static struct store_quality row_at(struct sql_stmt *st, int i) {
         .feedback = (int32_t)sql_int64(st, i + 10),
         .comment = sql_text(st, i + 11),
         .judge = sql_text(st, i + 12),
+        .owner = sql_text(st, i + 13),
     };
 }
 
@@ -82,7 +84,7 @@ int store_quality_pairs(struct store *s, int64_t from_ms, double gap,
     if (code) return code;
     sql_bind_int64(st, 1, from_ms);
     while ((rc = sql_step(st)) == SQL_ROW && !stop) {
-        struct store_quality a = row_at(st, 0), b = row_at(st, 13);
+        struct store_quality a = row_at(st, 0), b = row_at(st, 14);
         double x = store_quality_worth(&a), y = store_quality_worth(&b);
         if (isnan(x) || isnan(y) || fabs(x - y) < gap || x == y) continue;
         stop = x > y ? each(ud, &a, &b) : each(ud, &b, &a);

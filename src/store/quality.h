@@ -21,6 +21,7 @@ struct store_quality {         /* texts are views, each may be NULL */
     double score;     /* by the verifier; NaN: none */
     int32_t feedback; /* by the user, 1..5; 0: none */
     const char *comment;
+    const char *owner; /* whose question it was: "KEY" or "KEY\tUSER", "" for NULL: nobody knows */
 };
 
 /* What it is worth, 0..1; NaN: nobody said. */

@@ -22,7 +22,8 @@
 
 #define STORE_QUALITY_COLUMNS(t)                                                                   \
     t ".id, " t ".at_ms, " t ".parent, " t ".name, " t ".route, " t ".model, " t ".origin, " t     \
-      ".question, " t ".answer, " t ".score, " t ".feedback, " t ".comment, " t ".judge"
+      ".question, " t ".answer, " t ".score, " t ".feedback, " t ".comment, " t ".judge, " t       \
+      ".owner"
 
 /* Every statement that runs more than once: name, text. Prepared at first use. */
 /* clang-format off */
@@ -92,7 +93,7 @@
     X(SCORE_FORGET, "DELETE FROM quality WHERE at_ms < ?1")                                        \
     X(QUALITY_ADD,                                                                                 \
       "INSERT INTO quality(at_ms, parent, name, route, model, origin, question, answer, score,"    \
-      " judge) VALUES(?1,?2,?3,?4,?5,?6,?7,?8,?9,?10) RETURNING id")                                            \
+      " judge, owner) VALUES(?1,?2,?3,?4,?5,?6,?7,?8,?9,?10,?11) RETURNING id")                                            \
     X(QUALITY_FEEDBACK, "UPDATE quality SET feedback = ?2, comment = ?3 WHERE name = ?1")          \
     X(QUALITY_LIST, "SELECT " STORE_QUALITY_COLUMNS("q") " FROM quality q WHERE q.at_ms >= ?1"     \
       " ORDER BY q.id")                                                                            \

@@ -122,6 +122,8 @@ const struct store_migration store_migrations[] = {
      "  at_ms INTEGER NOT NULL, n_bytes INTEGER NOT NULL, input TEXT NOT NULL,"
      "  response TEXT NOT NULL, UNIQUE(owner, name)) STRICT;"
      "CREATE INDEX answers_at ON answers(at_ms);"},
+    {"whose each kept answer is", "ALTER TABLE quality ADD COLUMN owner TEXT NOT NULL DEFAULT '';"
+                                  "CREATE INDEX quality_owner ON quality(owner);"},
 };
 const int store_n_migration = (int)(sizeof store_migrations / sizeof *store_migrations);
 

@@ -87,6 +87,9 @@ static const struct store_migration rows[] = {
      "CREATE TABLE answers(" ID "owner" TEXT "name" TEXT "at_ms" INT "n_bytes" INT
      "  input TEXT NOT NULL, response TEXT NOT NULL, UNIQUE(owner, name));"
      "CREATE INDEX answers_at ON answers(at_ms);"},
+    {"whose each kept answer is",
+     "ALTER TABLE quality ADD COLUMN owner TEXT COLLATE \"C\" NOT NULL DEFAULT '';"
+     "CREATE INDEX quality_owner ON quality(owner);"},
 };
 /* clang-format on */
 enum { N_ROW = sizeof rows / sizeof *rows };

@@ -124,6 +124,23 @@ static void a_tenth_is_held_out(void **state) {
     assert_in_range(n, 60, 140);
 }
 
+/* Hashes in place of names, and the users of a key below the key. */
+static void owners_are_named_by_hash(void **state) {
+    (void)state;
+    char key[LEARN_SOURCE], user[LEARN_SOURCE], other[LEARN_SOURCE], nobody[LEARN_SOURCE];
+    learn_source("key-0011223344556677", key);
+    learn_source("key-0011223344556677\tann", user);
+    learn_source("key-0011223344556677\tbob", other);
+    learn_source("", nobody);
+    assert_string_equal(nobody, "night");
+    assert_int_equal(strlen(key), 5 + 17);
+    assert_int_equal(strlen(user), 5 + 2 * 17);
+    assert_memory_equal(user, key, strlen(key));
+    assert_int_equal(user[strlen(key)], '/');
+    assert_string_not_equal(user, other);
+    assert_null(strstr(user, "ann"));
+}
+
 /* ---- versions ---- */
 
 static json_t *record_of(struct nights *n, const char *name, const char *bytes) {
@@ -236,7 +253,7 @@ int main(void) {
         cmocka_unit_test(secrets_are_masked),   cmocka_unit_test(ordinary_text_stays),
         cmocka_unit_test(a_day_is_filtered),    cmocka_unit_test(a_tenth_is_held_out),
         cmocka_unit_test(nights_can_be_undone), cmocka_unit_test(damage_is_refused),
-        cmocka_unit_test(gains_have_intervals),
+        cmocka_unit_test(gains_have_intervals), cmocka_unit_test(owners_are_named_by_hash),
     };
     return cmocka_run_group_tests(tests, scratch_make, scratch_drop);
 }

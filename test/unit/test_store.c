@@ -23,6 +23,7 @@
 #include "store/example.h"
 #include "store/job.h"
 #include "store/memory.h"
+#include "store/person.h"
 #include "store/quality.h"
 #include "store/retain.h"
 #include "store/state.h"
@@ -233,6 +234,7 @@ static void memories_follow_their_key(void **state) {
     store_close(s);
     assert_int_equal(sqlite3_open(path, &db), SQLITE_OK);
     static const char before[] =
+        "DROP INDEX quality_owner; ALTER TABLE quality DROP COLUMN owner;"
         "DROP TABLE answers; DROP TABLE conversations; DROP TABLE conversation_items; DROP TABLE "
         "conversation_usage;"
         "DROP TABLE conversation_fts; DROP TABLE jobs; DROP INDEX states_owner; ALTER TABLE states "
@@ -657,6 +659,53 @@ static void other_connections_are_noticed(void **state) {
     store_close(b);
 }
 
+static int count_owner(void *ud, const struct store_quality *q) {
+    int *n = ud;
+    n[!strcmp(q->owner, "key-1\tann") ? 0 : !strcmp(q->owner, "key-1") ? 1 : 2]++;
+    return 0;
+}
+
+/* One user, then the whole key; a key whose name begins alike is another. */
+static void a_person_is_forgotten(void **state) {
+    static const char *const owners[] = {"key-1\tann", "key-1", "key-11", "key-1\tann"};
+    struct store_person p = {.owner = "key-1", .user = "ann", .key_id = 7};
+    struct store_forgotten gone;
+    struct err e = {0};
+    int64_t id;
+    int n[3] = {0};
+    char place[1024];
+    (void)state;
+    snprintf(place, sizeof place, "%s", fresh("person"));
+    struct store *s = open_ok(place);
+    for (int i = 0; i < 4; i++) {
+        char name[16], text[16];
+        snprintf(name, sizeof name, "n%d", i);
+        snprintf(text, sizeof text, "tea %d", i);
+        struct store_quality q = {.route = "r", .score = 1, .name = name, .owner = owners[i]};
+        struct store_memory m = {.owner = owners[i], .text = text};
+        struct store_answer a = {.owner = owners[i], .name = name, .input = "i", .response = "o"};
+        struct store_request r = {.at_ms = 1, .key_id = 7, .api = "a", .model = "m"};
+        r.session = i ? NULL : "ann";
+        assert_int_equal(store_quality_add(s, &q, NULL, &e), 0);
+        assert_int_equal(store_memory_add(s, &m, &id, &e), 0);
+        assert_int_equal(store_answer_add(s, &a, 0, 1 << 20, &e), 0);
+        assert_int_equal(store_request_add(s, &r, &id, &e), 0);
+    }
+    if (store_person_forget(s, &p, &gone, &e)) fail_msg("%s", e.text);
+    assert_int_equal(gone.n_row, 7); /* three kinds of two, and a request */
+    assert_int_equal(store_quality_list(s, 0, count_owner, n, &e), 0);
+    assert_int_equal(n[0], 0);
+    assert_int_equal(n[1], 1);
+    assert_int_equal(n[2], 1);
+    p.user = NULL;
+    if (store_person_forget(s, &p, &gone, &e)) fail_msg("%s", e.text);
+    assert_int_equal(gone.n_row, 3 + 3);
+    assert_int_equal(store_quality_list(s, 0, count_owner, n, &e), 0);
+    assert_int_equal(n[1], 1);
+    assert_int_equal(n[2], 2);
+    store_close(s);
+}
+
 /* Everything arrives in the other kind of store and comes back the same; new rows do not meet old ids. */
 static void a_store_is_copied_there_and_back(void **state) {
     static const float v[2] = {0.25f, 8};
@@ -818,6 +867,7 @@ int main(void) {
         cmocka_unit_test(examples_are_replaced_by_question),
         cmocka_unit_test(other_connections_are_noticed),
         cmocka_unit_test(a_store_is_copied_there_and_back),
+        cmocka_unit_test(a_person_is_forgotten),
         cmocka_unit_test(acknowledged_rows_survive_kill_9),
         cmocka_unit_test(threads_and_connections_write_together),
     };

@@ -15,8 +15,12 @@
 #include "cli/odo_args.h"
 #include "eval/harness.h"
 #include "learn/export.h"
+#include "learn/forget.h"
 #include "learn/night_page.h"
 #include "learn/night_step.h"
+#include "odo/memory.h"
+#include "serve/auth.h"
+#include "store/person.h"
 #include "store/store.h"
 
 const struct cfg_opt night_options[] = {
@@ -40,6 +44,9 @@ const struct cfg_opt night_options[] = {
     {"install", 0, CFG_BOOL, NULL, "false", 0, 0, NULL,
      "schedule: write the units instead of printing them"},
     {"html", 0, CFG_STR, "FILE", NULL, 0, 0, NULL, "report: as a page with pictures"},
+    {"user", 0, CFG_STR, "KEY[/NAME]", NULL, 0, 0, NULL,
+     "forget: the name of an API key, or one user of it; local: who asked without a key; unknown: "
+     "of answers from before users were recorded"},
     {"form", 0, CFG_STR, "FORM", "sft", 0, 0, NULL,
      "export: sft (question and best answer) or dpo (a better and a worse answer)"},
     {"gap", 0, CFG_FLOAT, "G", "0.25", 0, 1, NULL,
@@ -285,6 +292,89 @@ static int export_lines(const struct cfg *c, struct err *e) {
     return rc;
 }
 
+/* ---- forgetting ---- */
+
+struct key_wish {
+    const char *name; /* view */
+    char identity[AUTH_IDENTITY_BYTES];
+    int64_t id;
+};
+
+static int find_key(void *ud, const struct store_key *k) {
+    struct key_wish *w = ud;
+    char identity[AUTH_IDENTITY_BYTES];
+    auth_identity(k->hash, identity);
+    if (strcmp(k->name, w->name) != 0 && strcmp(identity, w->name) != 0) return 0;
+    memcpy(w->identity, identity, sizeof identity);
+    w->id = k->id;
+    return 1;
+}
+
+/* Keys of a file are in no store: they are named by their identity. */
+static int person_of(struct store *s, const char *key, const char *user, struct key_wish *w,
+                     struct store_person *p, struct err *e) {
+    *w = (struct key_wish){.name = key};
+    *p = (struct store_person){.owner = w->identity, .user = user};
+    bool local = !strcmp(key, MEMORY_LOCAL), unknown = !strcmp(key, "unknown");
+    if (local || unknown) {
+        p->owner = local ? MEMORY_LOCAL : "";
+        return 0;
+    }
+    int rc = store_key_list(s, find_key, w, e);
+    if (rc < 0) return rc;
+    if (!rc && strlen(key) == AUTH_IDENTITY_BYTES - 1 && str_starts(key, "key-"))
+        memcpy(w->identity, key, AUTH_IDENTITY_BYTES);
+    if (!*w->identity) {
+        err_set(e, CHIMERE_ENOENT, "user: there is no key of the name %.64s", key);
+        err_hint(e, "chimere key list names them; local is who asked without a key");
+        return CHIMERE_ENOENT;
+    }
+    const struct request a = {.owner = w->identity};
+    p->key_id = w->id;
+    p->state_is_a_scope = user != NULL;
+    p->state_hash = user ? request_scope(w->identity, user) : request_owner_hash(&a);
+    return 0;
+}
+
+static int forget_person(struct store *s, struct nights *n, const struct store_person *p,
+                         struct err *e) {
+    struct store_forgotten rows;
+    struct learn_forgotten learned;
+    char owner[MEMORY_MAX_OWNER];
+    if (*p->owner) memory_owner(p->owner, p->user, owner);
+    else *owner = 0;
+    int rc = store_person_forget(s, p, &rows, e);
+    if (!rc) rc = learn_forget(n, owner, &learned, e);
+    if (rc) return rc;
+    printf("%lld rows, %zu documents of tables and %zu adapters forgotten; %zu nights changed\n",
+           (long long)rows.n_row, learned.n_doc, learned.n_adapter, learned.n_night);
+    if (!rows.is_overwritten)
+        puts("the store's files may hold the bytes until their space is used again: stop who reads "
+             "the store and run this once more (a PostgreSQL server: VACUUM FULL)");
+    return 0;
+}
+
+static int forget(const struct cfg *c, struct err *e) {
+    char key[MEMORY_MAX_OWNER];
+    const char *who = cfg_str(c, "user");
+    struct store *store = NULL;
+    struct nights *nights = NULL;
+    struct key_wish wish;
+    struct store_person person;
+    if (!who || !*who || strlen(who) >= sizeof key)
+        return err_set(e, CHIMERE_EINVAL, "forget: expected --user KEY, or KEY/NAME");
+    snprintf(key, sizeof key, "%s", who);
+    char *user = strchr(key, '/');
+    if (user) *user++ = 0;
+    int rc = odo_args_store(c, &store, e);
+    if (!rc) rc = person_of(store, key, user && *user ? user : NULL, &wish, &person, e);
+    if (!rc) rc = nights_open(&nights, cfg_str(c, "night-dir"), NIGHTS_RETURN, e);
+    if (!rc) rc = forget_person(store, nights, &person, e);
+    nights_close(nights);
+    store_close(store);
+    return rc;
+}
+
 int cmd_night(int argc, char **argv) {
     struct cfg *c;
     int code;
@@ -294,7 +384,8 @@ int cmd_night(int argc, char **argv) {
             "       chimere night status | history | report [N] [--html FILE] | rollback [N]\n"
             "       chimere night schedule [--at HH:MM] [--install]    (a systemd timer of the "
             "user)\n"
-            "       chimere night export [--form sft | dpo] > FILE.jsonl",
+            "       chimere night export [--form sft | dpo] > FILE.jsonl\n"
+            "       chimere night forget --user KEY[/NAME]",
             argc, argv, &code))
         return code;
     struct err e = {0};
@@ -307,6 +398,8 @@ int cmd_night(int argc, char **argv) {
         rc = night_schedule(c, &e);
     } else if (!strcmp(what, "export")) {
         rc = export_lines(c, &e);
+    } else if (!strcmp(what, "forget")) {
+        rc = forget(c, &e);
     } else {
         rc = nights_open(&n, cfg_str(c, "night-dir"),
                          strcmp(what, "rollback") ? NIGHTS_READ : NIGHTS_RETURN, &e);
@@ -316,8 +409,8 @@ int cmd_night(int argc, char **argv) {
         else if (!rc && !strcmp(what, "rollback")) rc = rollback(c, n, &e);
         else if (!rc)
             rc = err_set(&e, CHIMERE_EINVAL,
-                         "night: expected run, status, history, report, rollback, schedule or "
-                         "export, got %s",
+                         "night: expected run, status, history, report, rollback, schedule, "
+                         "export or forget, got %s",
                          what);
     }
     nights_close(n);
