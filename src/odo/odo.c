@@ -532,6 +532,9 @@ struct tool_set *odo_tools(const struct odo *o) {
 struct store *odo_store(const struct odo *o) {
     return o->p.store;
 }
+struct pipeline_dir *odo_pipelines(const struct odo *o) {
+    return o->dir;
+}
 struct docs *odo_docs(const struct odo *o) {
     return o->p.docs;
 }

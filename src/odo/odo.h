@@ -26,6 +26,7 @@ struct store;
 struct web;
 struct odo;
 struct cache_vectors;
+struct pipeline_dir;
 
 enum { ODO_MAX_RUNS = 256, ODO_MAX_NAMES = 256 /* ever asked for by one process */ };
 
@@ -63,6 +64,7 @@ void odo_set_card(struct odo *o, const struct odo_card *card);
 /* What it was opened with; tools live as o. */
 struct tool_set *odo_tools(const struct odo *o);
 struct store *odo_store(const struct odo *o);
+struct pipeline_dir *odo_pipelines(const struct odo *o);
 struct docs *odo_docs(const struct odo *o);
 /* [{"name", "about", "command"}] of the skills that there are now; a new reference, NULL: out of memory. */
 json_t *odo_skills(const struct odo *o);

@@ -438,6 +438,8 @@ int pipeline_dir_reload(struct pipeline_dir *d, struct err *e) {
     return rc;
 }
 
+const char *pipeline_dir_path(const struct pipeline_dir *d) { return d->path; }
+
 struct pipeline_set *pipeline_hold(struct pipeline_dir *d) {
     pthread_mutex_lock(&d->lock);
     struct pipeline_set *s = d->now;

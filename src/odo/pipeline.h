@@ -84,6 +84,7 @@ int pipeline_dir_reload(struct pipeline_dir *d, struct err *e);
 /* A text as the file NAME.yaml, without a folder; its persona is not looked for. */
 int pipeline_check(const char *name, const char *text, size_t n, struct err *e);
 
+const char *pipeline_dir_path(const struct pipeline_dir *d);
 struct pipeline_set *pipeline_hold(struct pipeline_dir *d);
 void pipeline_release(struct pipeline_set *s);
 const struct intent_rules *pipeline_rules(const struct pipeline_set *s);

@@ -175,6 +175,8 @@ void auth_refresh(struct auth *a) {
     if (read_store(a, &e)) log_warn("api keys: %s", e.text);
 }
 
+int auth_reread(struct auth *a, struct err *e) { return a->store ? read_store(a, e) : 0; }
+
 /* ---- beginning and end ---- */
 
 int auth_open(struct auth **out, const char *text, struct store *s, struct err *e) {

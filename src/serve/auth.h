@@ -29,6 +29,8 @@ bool auth_is_needed(struct auth *a);
 int auth_reload(struct auth *a, const char *text, struct err *e);
 /* Takes over what another process changed in the store. */
 void auth_refresh(struct auth *a);
+/* The same of what this process has changed in it. */
+int auth_reread(struct auth *a, struct err *e);
 struct auth_who {                       /* as of one request */
     char identity[AUTH_IDENTITY_BYTES]; /* "key-" and 16 hexadecimal digits of the key's hash */
     bool is_admin;

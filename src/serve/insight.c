@@ -4,6 +4,7 @@
 
 #include "base/mem.h"
 #include "base/str.h"
+#include "learn/night_page.h"
 #include "learn/nights.h"
 #include "odo/odo.h"
 #include "serve/api.h"
@@ -136,6 +137,28 @@ void insight_nights(struct http_request *r) {
         nights_close(n);
     }
     answer(r, rc, &out, &e);
+}
+
+/* The page holds texts of questions, and may be opened beside the server's own pages: it runs and loads nothing. */
+void insight_night_page(struct http_request *r) {
+    struct err e = {0};
+    struct buf out, h;
+    struct nights *n = NULL;
+    int64_t night = 0;
+    buf_init(&out, MAX_OUT);
+    buf_init(&h, 1024);
+    int rc = str_to_i64(http_rest(r), 1, NIGHTS_MAX, &night)
+                 ? nights_open(&n, NULL, NIGHTS_READ, &e)
+                 : err_set(&e, CHIMERE_ENOENT, "there is no night of this name");
+    if (!rc) rc = night_page(&out, n, night, &e);
+    nights_close(n);
+    buf_puts(&h, "Content-Security-Policy: sandbox; default-src 'none'; style-src 'unsafe-inline';"
+                 " img-src data:\nX-Content-Type-Options: nosniff\nCache-Control: no-store");
+    http_headers(r, &h);
+    if (rc) http_fail(r, &e);
+    else http_reply(r, 200, "text/html; charset=utf-8", &out);
+    buf_fini(&h);
+    buf_fini(&out);
 }
 
 /* {"night": N}: what that night had promoted serves again; 0: nothing learned. */

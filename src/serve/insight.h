@@ -7,6 +7,7 @@
 void insight_requests(struct http_request *r);
 void insight_decisions(struct http_request *r);
 void insight_nights(struct http_request *r);
+void insight_night_page(struct http_request *r); /* HTML */
 void insight_roll_back(struct http_request *r);
 
 #endif

@@ -7,9 +7,11 @@
 #include "serve/documents.h"
 #include "serve/health.h"
 #include "serve/insight.h"
+#include "serve/keys.h"
 #include "serve/models_disk.h"
 #include "serve/native.h"
 #include "serve/openapi.h"
+#include "serve/pipelines.h"
 #include "serve/programs.h"
 #include "serve/resume.h"
 #include "serve/slots.h"
@@ -83,6 +85,16 @@ const struct route routes[] = {
     {"GET", "/chimere/v1/decisions", ROUTE_ADMIN, SHAPE_OPENAI, insight_decisions},
     {"GET", "/chimere/v1/nights", ROUTE_ADMIN, SHAPE_OPENAI, insight_nights},
     {"POST", "/chimere/v1/nights", ROUTE_ADMIN, SHAPE_OPENAI, insight_roll_back},
+    {"GET", "/chimere/v1/nights/*", ROUTE_ADMIN, SHAPE_OPENAI, insight_night_page},
+    {"GET", "/chimere/v1/keys", ROUTE_ADMIN, SHAPE_OPENAI, keys_list},
+    {"POST", "/chimere/v1/keys", ROUTE_ADMIN, SHAPE_OPENAI, keys_create},
+    {"POST", "/chimere/v1/keys/*", ROUTE_ADMIN, SHAPE_OPENAI, keys_change},
+    {"DELETE", "/chimere/v1/keys/*", ROUTE_ADMIN, SHAPE_OPENAI, keys_revoke},
+    {"GET", "/chimere/v1/pipelines", ROUTE_ADMIN, SHAPE_OPENAI, pipelines_list},
+    {"POST", "/chimere/v1/pipelines/check", ROUTE_ADMIN, SHAPE_OPENAI, pipelines_check},
+    {"POST", "/chimere/v1/pipelines/*", ROUTE_ADMIN, SHAPE_OPENAI, pipelines_put},
+    {"DELETE", "/chimere/v1/pipelines/*", ROUTE_ADMIN, SHAPE_OPENAI, pipelines_remove},
+    {"POST", "/chimere/v1/explain", ROUTE_ADMIN, SHAPE_OPENAI, pipelines_explain},
     {"GET", "/v1/status", ROUTE_QUICK | ROUTE_ADMIN, SHAPE_OPENAI, native_status},
     {"GET", "/openapi.json", ROUTE_OPEN | ROUTE_QUICK, SHAPE_OPENAI, openapi_json},
     {"GET", "/", ROUTE_OPEN | ROUTE_QUICK, SHAPE_OPENAI, studio_home},

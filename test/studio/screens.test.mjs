@@ -117,6 +117,11 @@ test("insight: figures of now, requests, a decision step by step, a night rolled
     await page.locator(".card").filter({ hasText: "Night 2" }).getByText("serves now").waitFor();
     await accessible(page, "insight");
     await shot(page, "insight");
+    await page.getByRole("button", { name: "Report of night 2" }).click();
+    await page.frameLocator("iframe.artifact").getByRole("heading", { name: /[Nn]ight/ }).first().waitFor();
+    await page.frameLocator("iframe.artifact").locator("svg").first().waitFor();
+    await shot(page, "night-report");
+    await page.getByRole("dialog").getByRole("button", { name: "Close" }).click();
     await page.getByRole("button", { name: "Return to night 1" }).click();
     await page.getByRole("button", { name: "Yes, return" }).click();
     await page.locator(".card").filter({ hasText: "Night 1" }).getByText("serves now").waitFor();

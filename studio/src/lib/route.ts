@@ -2,12 +2,14 @@
 import { signal } from "@preact/signals";
 import type { IconName } from "../views/icons";
 
-export type ScreenName = "chat" | "knowledge" | "models" | "insight";
+export type ScreenName = "chat" | "knowledge" | "models" | "insight" | "pipelines" | "admin";
 export const screens: { name: ScreenName; icon: IconName }[] = [
     { name: "chat", icon: "chat" },
     { name: "knowledge", icon: "book" },
     { name: "models", icon: "cube" },
     { name: "insight", icon: "pulse" },
+    { name: "pipelines", icon: "flow" },
+    { name: "admin", icon: "key" },
 ];
 export interface Route {
     screen: ScreenName;

@@ -88,6 +88,8 @@ const parts: Record<Exclude<ScreenName, "chat">, () => Promise<{ default: Compon
     knowledge: () => import("./Knowledge"),
     models: () => import("./Models"),
     insight: () => import("./Insight"),
+    pipelines: () => import("./Pipelines"),
+    admin: () => import("./Admin"),
 };
 function Other({ screen }: { screen: Exclude<ScreenName, "chat"> }) {
     const [part, setPart] = useState<{ screen: string; View: ComponentType } | null>(null);

@@ -1,9 +1,10 @@
 // Insight.tsx: what the server does now, what it did, how the orchestrator decided, and what nights have learned.
 import { useEffect, useState } from "preact/hooks";
 import { number, t, when, type Word } from "../i18n";
-import { maybe, post } from "../lib/api";
+import { maybe, post, send } from "../lib/api";
+import { shown } from "../lib/artifacts";
 import { failed, say } from "../lib/state";
-import { Line, Screen, Tile } from "./Screen";
+import { Line, Screen, Tile, Values } from "./Screen";
 
 interface Times {
     count: number;
@@ -133,18 +134,6 @@ function Requests() {
     );
 }
 
-// One step of a decision: its plain values side by side; what is deeper as text.
-function Values({ of }: { of: Record<string, any> }) {
-    const show = (v: unknown) => (typeof v === "number" ? number(v, 3) : typeof v === "object" ? JSON.stringify(v) : String(v));
-    return (
-        <dl>
-            {Object.entries(of).filter(([, v]) => v !== null && !(Array.isArray(v) && !v.length)).map(([k, v]) => (
-                <div key={k}><dt>{k.replace(/_/g, " ")}</dt><dd>{show(v).slice(0, 600)}</dd></div>
-            ))}
-        </dl>
-    );
-}
-
 function DecisionCard({ d }: { d: Decision }) {
     const [open, setOpen] = useState(false);
     const r = d.record ?? {};
@@ -198,6 +187,13 @@ function Nights() {
             failed(e);
         }
     };
+    const report = async (night: number) => {
+        try {
+            shown.value = { kind: "html", text: await (await send("GET", `/chimere/v1/nights/${night}`)).text() };
+        } catch (e) {
+            failed(e);
+        }
+    };
     if (!nights) return <p class="quiet">{nights === null ? t("admin.only") : t("loading")}</p>;
     const choice = (night: number) =>
         asked === night ? (
@@ -219,6 +215,7 @@ function Nights() {
                                 <strong>{t("night.name", { n: n.night })}</strong>
                                 <span class="quiet"> {n.at ? when(n.at * 1000) : ""} {n.model ?? ""}</span>
                             </span>
+                            <button type="button" class="button" aria-label={t("night.report.of", { n: n.night })} onClick={() => void report(n.night)}>{t("night.report")}</button>
                             {nights.current === n.night ? <span class="good">{t("night.serves")}</span> : n.promoted ? choice(n.night) : null}
                         </div>
                         <ol class="steps">

@@ -1,7 +1,7 @@
 // Screen.tsx: the frame of the screens beside the chat, and the parts that several of them use.
 import "../style/screens.css";
 import type { ComponentChildren } from "preact";
-import { t } from "../i18n";
+import { number, t } from "../i18n";
 import { drawer } from "../lib/route";
 import { IconButton } from "./icons";
 
@@ -61,5 +61,17 @@ export function Line({ name, values }: { name: string; values: number[] }) {
         <svg class="line" viewBox="0 0 300 60" preserveAspectRatio="none" role="img" aria-label={name}>
             <polyline points={points} vector-effect="non-scaling-stroke" />
         </svg>
+    );
+}
+
+// One step of a decision: its plain values side by side; what is deeper as text.
+export function Values({ of }: { of: Record<string, any> }) {
+    const show = (v: unknown) => (typeof v === "number" ? number(v, 3) : typeof v === "object" ? JSON.stringify(v) : String(v));
+    return (
+        <dl>
+            {Object.entries(of).filter(([, v]) => v !== null && !(Array.isArray(v) && !v.length)).map(([k, v]) => (
+                <div key={k}><dt>{k.replace(/_/g, " ")}</dt><dd>{show(v).slice(0, 600)}</dd></div>
+            ))}
+        </dl>
     );
 }
