@@ -51,6 +51,10 @@ int night_samples(const struct night *x, bool held_out, struct fzoo_sample **v, 
     return 0;
 }
 
+bool night_live(const struct night *x, const char *name, char *out, size_t out_size) {
+    return !x->is_foreign && nights_live(x->nights, name, out, out_size);
+}
+
 static void say(const struct night *x, const char *line) {
     if (x->params->say) x->params->say(x->params->ud, line);
 }
@@ -223,8 +227,7 @@ static struct arm arm_of(const struct night *x, const struct proposal *v, size_t
     const struct night_step *steps[] = {&night_step_engram, &night_step_lora};
     const char *of[2];
     for (int k = 0; k < 2; k++) {
-        of[k] =
-            nights_live(x->nights, steps[k]->artefact, paths[k], NIGHTS_MAX_PATH) ? paths[k] : NULL;
+        of[k] = night_live(x, steps[k]->artefact, paths[k], NIGHTS_MAX_PATH) ? paths[k] : NULL;
         for (size_t i = 0; i < n; i++)
             if (mask >> i & 1 && !strcmp(v[i].step->name, steps[k]->name)) of[k] = v[i].path;
     }
@@ -306,8 +309,8 @@ static json_t *sources_of(const struct learn_day *d) {
 static int artefacts_of(const struct night *x, struct proposal *v, size_t n, json_t *artefacts,
                         json_t *owners, struct err *e) {
     json_t *old = NULL;
-    int rc =
-        nights_current(x->nights) ? nights_read(x->nights, nights_current(x->nights), &old, e) : 0;
+    int64_t now = x->is_foreign ? 0 : nights_current(x->nights);
+    int rc = now ? nights_read(x->nights, now, &old, e) : 0;
     if (old) json_object_update(artefacts, json_object_get(old, "artefacts"));
     if (old) json_object_update(owners, json_object_get(old, "owners"));
     json_decref(old);
@@ -377,6 +380,21 @@ static int make_scratch(struct night *x, struct err *e) {
     return file_mkdirs(x->scratch, e);
 }
 
+/* Adapters fit the weights that they were trained on, and are refused or harmful on others. */
+static int check_model(struct night *x, json_t *record, struct err *e) {
+    json_t *old;
+    int64_t now = nights_current(x->nights);
+    int rc = now ? nights_read(x->nights, now, &old, e) : 0;
+    if (rc || !now) return rc;
+    const json_t *hash = json_object_get(old, "model_hash");
+    x->is_foreign = !json_equal(hash, json_object_get(record, "model_hash"));
+    json_decref(old);
+    if (!x->is_foreign) return 0;
+    json_object_set_new(record, "model_replaced", json_true());
+    say(x, "what serves was learned for another model: this night begins from the model as it is");
+    return 0;
+}
+
 static void close_night(struct night *x) {
     if (x->scratch[0]) clear_scratch(x);
     for (size_t i = 0; x->samples && i < x->day.n; i++)
@@ -404,6 +422,7 @@ int night_run(json_t **record, struct nights *nights, const struct night_host *h
         json_pack("{s:I,s:s,s:I,s:I}", "at", (json_int_t)p.now_s, "model", h->model->name,
                   "model_hash", (json_int_t)(h->model->hash >> 1), "seed", (json_int_t)p.seed);
     int rc = *record ? check_steps(p.steps, e) : err_set(e, CHIMERE_ENOMEM, "out of memory");
+    if (!rc) rc = check_model(&x, *record, e);
     if (!rc) rc = learn_collect(&x.day, h->store, 0, p.least_worth, e);
     if (!rc) json_object_set_new(*record, "read", day_json(&x.day));
     if (!rc) rc = make_scratch(&x, e);

@@ -14,7 +14,8 @@ struct night {
     struct learn_day day;
     struct fzoo_sample *samples; /* owned [day.n]: prompt and answer as tokens; n_tok 0: unusable */
     char scratch[NIGHTS_MAX_PATH]; /* folder for proposals, removed at the end */
-    double deadline;               /* seconds, clock_ns() */
+    bool is_foreign; /* what serves was learned for another model: it is no part of this night */
+    double deadline; /* seconds, clock_ns() */
 };
 
 /* Paired measurement of a target on held-out questions, in nats per token (lower is better). */
@@ -40,5 +41,7 @@ extern const struct night_step night_step_engram, night_step_lora;
 int night_samples(const struct night *x, bool held_out, struct fzoo_sample **v, size_t *n,
                   struct err *e);
 bool night_goes_on(const struct night *x);
+/* As nights_live, of what was learned for the model of this night. */
+bool night_live(const struct night *x, const char *name, char *out, size_t out_size);
 
 #endif

@@ -91,7 +91,7 @@ static int propose(struct night *x, const char *path, struct night_gain *gain, c
         .decay = true, .now = x->params->now_s, .half_life = HALF_LIFE_S, .drop = DROP_S};
     struct engram_revised revised;
     const char *tables[] = {fresh, old};
-    bool has_old = nights_live(x->nights, night_step_engram.artefact, old, sizeof old);
+    bool has_old = night_live(x, night_step_engram.artefact, old, sizeof old);
     if (!rc) rc = engram_revise(path, tables, has_old ? 2 : 1, &r, &revised, e);
     if (!rc)
         rc = engram_table_open(&t, path, tok_hash(x->host->tok),

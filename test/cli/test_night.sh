@@ -47,6 +47,21 @@ night rollback 1 >/dev/null
 cmp nights/live/night.engram nights/objects/* || fail "rollback to night 1 is not bit for bit"
 night history | grep -q '^\*    1 ' || fail "history: $(night history)"
 
+# the model was replaced since: a sentence, and nothing of the other one is used or carried over
+mkdir other
+cp -r nights other/
+python3 - <<'PY'
+import json
+r = json.load(open("other/nights/nights/000001.json"))
+r["model_hash"] += 1
+r["artefacts"]["adapter.gguf"] = r["artefacts"]["night.engram"]  # would not open as an adapter
+json.dump(r, open("other/nights/nights/000001.json", "w"))
+PY
+"$CHIMERE" night run -m nano --db day.db -n 2 --steps engram --night-dir other/nights >replaced 2>said
+grep -q 'learned for another model' said || fail "replaced: $(cat said)"
+grep -q 'engram .*promoted: ' replaced || fail "replaced: $(cat replaced)"
+[ ! -e other/nights/live/adapter.gguf ] || fail "an adapter of another model serves"
+
 # export: the kept answers, without what is held out or below worth, and pairs of one question
 night export --db day.db >sft.jsonl 2>counts
 python3 - <<'PY'
