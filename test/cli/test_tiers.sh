@@ -13,6 +13,13 @@ for i in $(seq 12); do echo "The $i cats sat on $((i * 7)) mats; none of them mo
 refuses 1 "does not fit: 1 sequence of 1024 tokens needs" "$CHIMERE" run -m m.gguf -c 1024 --ram 60M -p x -q
 grep -q 'smaller --ctx' err || fail "no hint: $(cat err)"
 
+# the plan without loading: a pool where memory is short, none where it is not, the same refusal
+"$CHIMERE" inspect m.gguf --memory -c 1024 --ram 256M >short
+"$CHIMERE" inspect m.gguf --memory -c 1024 --ram 4G >wide
+grep -q 'disk' short || fail "no experts on disk: $(cat short)"
+! grep -q 'disk' wide || fail "experts on disk: $(cat wide)"
+refuses 1 "does not fit: 1 sequence of 1024 tokens needs" "$CHIMERE" inspect m.gguf --memory -c 1024 --ram 60M
+
 # peak FILE RAM: the answer to FILE, and that the process never had more than RAM
 answer() {
     python3 - "$CHIMERE" "$@" <<'END' || fail "run with $*"

@@ -25,6 +25,8 @@ const struct cfg_opt inspect_options[] = {
      "tokens of one forward for --memory; 0: 512, on a GPU with room for it 2048"},
     {"device", 0, CFG_STR, "NAME", "cpu", 0, 0, NULL, "whose --memory: cpu, cuda or cuda:N"},
     {"vram", 0, CFG_BYTES, "SIZE", NULL, 1e6, 1e15, NULL, "of a GPU's memory for --memory"},
+    {"ram", 0, CFG_BYTES, "SIZE", NULL, 1e6, 1e15, NULL,
+     "of the machine's memory for --memory: which experts stay on disk"},
     CACHE_OPTIONS,
     {0}};
 
@@ -132,21 +134,23 @@ static void plan_memory(struct inspection *x, const struct cfg *c) {
                                     .total_bytes = p.total_bytes};
 }
 
-/* The plan of a run on a GPU, as `serve` prints it. */
-static int print_device_plan(const struct inspection *x, const struct cfg *c, struct err *e) {
+/* The plan of a run on a GPU, or in so much memory, as `serve` prints it. */
+static int print_run_plan(const struct inspection *x, const struct cfg *c, struct err *e) {
     const struct device_params device = {.name = cfg_str(c, "device"),
                                          .vram_bytes =
                                              cfg_is_set(c, "vram") ? cfg_bytes(c, "vram") : 0};
     struct plan_params want = {.n_ctx = cfg_int(c, "ctx-size"),
                                .n_seq = (int32_t)cfg_int(c, "parallel"),
-                               .vram_bytes = device.vram_bytes};
+                               .vram_bytes = device.vram_bytes,
+                               .budget_bytes = cfg_is_set(c, "ram") ? cfg_bytes(c, "ram") : 0};
     struct memory_plan p;
     struct buf b;
     engine_defaults(&want.engine);
     want.engine.n_batch = (int32_t)cfg_int(c, "batch");
     want.engine.k_type = model_args_type(c, "cache-type-k");
     want.engine.v_type = model_args_type(c, "cache-type-v");
-    int rc = device_open(&want.dev, &device, e);
+    bool on_cpu = strcmp(device.name, "cpu") == 0;
+    int rc = on_cpu ? 0 : device_open(&want.dev, &device, e);
     if (rc) return rc;
     rc = plan_make(&p, x->path, &want, e);
     buf_init(&b, 1 << 16);
@@ -154,7 +158,7 @@ static int print_device_plan(const struct inspection *x, const struct cfg *c, st
     if (!rc)
         if (b.n) printf("\n%s", b.p);
     buf_fini(&b);
-    want.dev->ops->close(want.dev);
+    if (want.dev) want.dev->ops->close(want.dev);
     return rc;
 }
 
@@ -188,13 +192,14 @@ int cmd_inspect(int argc, char **argv) {
                  ? open_file(&x, &e)
                  : err_set(&e, CHIMERE_EINVAL, "inspect: expected one FILE, got %d arguments",
                            cfg_n_pos(c));
-    bool on_device = cfg_bool(c, "memory") && strcmp(cfg_str(c, "device"), "cpu") != 0;
-    if (!rc && cfg_bool(c, "memory") && !on_device) plan_memory(&x, c);
+    bool as_run =
+        cfg_bool(c, "memory") && (strcmp(cfg_str(c, "device"), "cpu") != 0 || cfg_is_set(c, "ram"));
+    if (!rc && cfg_bool(c, "memory") && !as_run) plan_memory(&x, c);
     size_t n_unread = 0;
     if (!rc && cfg_bool(c, "check")) rc = check_file(&x, &n_unread, &e);
     else if (!rc && cfg_bool(c, "json")) inspect_print_json(&x);
     else if (!rc) inspect_print_text(&x);
-    if (!rc && on_device) rc = print_device_plan(&x, c, &e);
+    if (!rc && as_run) rc = print_run_plan(&x, c, &e);
     gguf_close(x.gguf);
     safetensors_close(x.st);
     cfg_free(c);
