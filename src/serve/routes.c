@@ -5,6 +5,7 @@
 #include "serve/api_ollama.h"
 #include "serve/conversations.h"
 #include "serve/documents.h"
+#include "serve/engram.h"
 #include "serve/health.h"
 #include "serve/insight.h"
 #include "serve/keys.h"
@@ -95,6 +96,10 @@ const struct route routes[] = {
     {"POST", "/chimere/v1/pipelines/*", ROUTE_ADMIN, SHAPE_OPENAI, pipelines_put},
     {"DELETE", "/chimere/v1/pipelines/*", ROUTE_ADMIN, SHAPE_OPENAI, pipelines_remove},
     {"POST", "/chimere/v1/explain", ROUTE_ADMIN, SHAPE_OPENAI, pipelines_explain},
+    {"GET", "/chimere/v1/engram", ROUTE_ADMIN, SHAPE_OPENAI, engram_list},
+    {"POST", "/chimere/v1/engram", ROUTE_ADMIN, SHAPE_OPENAI, engram_make},
+    {"POST", "/chimere/v1/engram/look", ROUTE_ADMIN, SHAPE_OPENAI, engram_look},
+    {"DELETE", "/chimere/v1/engram/*", ROUTE_ADMIN, SHAPE_OPENAI, engram_remove},
     {"GET", "/v1/status", ROUTE_QUICK | ROUTE_ADMIN, SHAPE_OPENAI, native_status},
     {"GET", "/openapi.json", ROUTE_OPEN | ROUTE_QUICK, SHAPE_OPENAI, openapi_json},
     {"GET", "/", ROUTE_OPEN | ROUTE_QUICK, SHAPE_OPENAI, studio_home},

@@ -66,6 +66,7 @@ struct serve_params {
     struct store *store;
     const char *models_dir; /* of fetched models; NULL: in the user's data directory */
     const char *hub_endpoint, *hub_token; /* NULL: the public hub; no token */
+    const char *engram_dir;               /* of n-gram tables; NULL: in the user's data directory */
     int32_t keep_days;                    /* records of use in the stores, 0: for ever */
     int64_t keep_bytes;                   /* of one kind of them, 0: no limit */
 };

@@ -397,6 +397,7 @@ static int run(struct serve_reload *reload, int *status, struct err *e) {
         .keep_bytes = (int64_t)cfg_bytes(c, "keep-size"),
         .no_store_keys = !cfg_bool(c, "keys"),
         .models_dir = cfg_str(c, "models-dir"),
+        .engram_dir = cfg_str(c, "engram-dir"),
         .hub_endpoint = cfg_str(c, "hf-endpoint"),
         .hub_token = cfg_str(c, "hf-token"),
         .scope = scope_named(cfg_str(c, "cache-scope")),

@@ -4,6 +4,7 @@ import { bytes, number, t } from "../i18n";
 import { ApiError, get, maybe, post, remove, upload } from "../lib/api";
 import { failed, say } from "../lib/state";
 import { filesOf } from "../lib/files";
+import { Engram } from "./Engram";
 import { Icon, IconButton } from "./icons";
 import { Screen } from "./Screen";
 
@@ -271,6 +272,9 @@ export default function Knowledge() {
             <h2>{t("memory")}</h2>
             <p class="quiet">{t("memory.about")}</p>
             <Memory />
+            <h2>{t("engram")}</h2>
+            <p class="quiet">{t("engram.about")}</p>
+            <Engram />
         </Screen>
     );
 }
