@@ -122,7 +122,7 @@ test("what runs in the frame reaches neither page, server, storage nor network",
     assert.ok((await page.getByRole("region", { name: "Errors of the code" }).innerText()).length < 20 * 301);
     await page.waitForTimeout(500);
     assert.deepEqual(reached, []);
-    const asked = front.seen.slice(before).filter((r) => !/^GET \/studio\/(assets\/|artifact\.html$|icon\.svg$)|conversations|completions/.test(r));
+    const asked = front.seen.slice(before).filter((r) => !/^GET \/studio\/(assets\/|artifact\.html$|sw\.js$|icon\.svg$)|conversations|completions/.test(r));
     assert.deepEqual(asked, []);
     await close(page);
 });

@@ -1,7 +1,7 @@
 // Artifact.tsx: what code of an answer makes: a page or a drawing in a frame without network and storage, a diagram, or the
 // output of a program that the server runs in its sandbox.
 import "../style/artifact.css";
-import { useEffect, useMemo, useRef, useState } from "preact/hooks";
+import { useEffect, useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
 import { t } from "../i18n";
 import { post } from "../lib/api";
 import { isShown, type Artifact } from "../lib/artifacts";
@@ -22,7 +22,8 @@ function Frame({ artifact }: { artifact: Artifact }) {
     const frame = useRef<HTMLIFrameElement>(null);
     const [ended, setEnded] = useState("");
     const [errors, setErrors] = useState<string[]>([]);
-    useEffect(() => {
+    // before the frame can say that it is ready: an effect after the paint comes too late on a busy machine
+    useLayoutEffect(() => {
         let heard = performance.now();
         let sent = false;
         const listen = (e: MessageEvent) => {

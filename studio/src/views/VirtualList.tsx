@@ -69,14 +69,16 @@ export function VirtualList<T>({ items, name, resetKey, children, id }: Props<T>
     useLayoutEffect(() => {
         stick.current = true;
         redraw((n) => n + 1);
-    }, [resetKey]);
+    }, [resetKey, items.length && id(items[items.length - 1])]); // another conversation, or a message that was just sent
     useLayoutEffect(() => {
         const el = box.current!;
         if (stick.current && el.scrollTop + el.clientHeight < el.scrollHeight - 1) el.scrollTop = el.scrollHeight;
     });
     const onScroll = () => {
         const el = box.current!;
-        stick.current = el.scrollTop + el.clientHeight > el.scrollHeight - 40;
+        // The event of our own scrolling comes after the list may have grown again: only a move upwards lets go of the end.
+        const atEnd = el.scrollTop + el.clientHeight > el.scrollHeight - 40;
+        stick.current = atEnd || (stick.current && el.scrollTop >= view.top);
         if (Math.abs(el.scrollTop - view.top) > el.clientHeight) setAround(0);
         setView({ top: el.scrollTop, height: el.clientHeight });
     };
