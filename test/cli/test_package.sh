@@ -4,7 +4,7 @@
 set -euo pipefail
 # shellcheck source=test/cli/lib.sh
 . "$(dirname "$0")/lib.sh"
-needs dpkg-deb dpkg-shlibdeps cpack
+needs dpkg-deb dpkg-query dpkg-shlibdeps cpack python3
 build=$(dirname "$CHIMERE")
 [ -f "$build/manual/man1/chimere.1.gz" ] || {
     echo "skip: package: this build has no man pages; the release build does"
@@ -42,4 +42,18 @@ if command -v lintian >/dev/null; then
 else
     echo "skip: package: no lintian; script/setup --test installs it"
 fi
+
+# The bill of materials: every library that the program links, no identifier twice, none that is unknown, no date of today.
+(cd "$SOURCE_DIR" && python3 tools/sbom.py sbom 0.1.0 "$CHIMERE") >sbom.json
+python3 - <<'END'
+import json
+bill = json.load(open("sbom.json"))
+ids = [row["SPDXID"] for row in bill["packages"]]
+assert len(ids) == len(set(ids)) and ids[0] in bill["documentDescribes"], "identifiers"
+for row in bill["relationships"]:
+    assert row["spdxElementId"] in ids and row["relatedSpdxElement"] in ids, row
+names = {row["name"] for row in bill["packages"]}
+assert {"libjansson4", "libc6", "preact", "katex"} <= names, names
+assert bill["creationInfo"]["created"] == "2025-10-09T08:53:20Z", bill["creationInfo"]
+END
 echo "package: ok"
