@@ -221,11 +221,20 @@ static struct jv range_attr(struct jv o, const struct jstr *name) {
     return jv_missing();
 }
 
+/* An attribute that Python's type dict has not is looked up as an item, and dict[x] is dict again: published templates
+ * call dict.from_keys(pairs). */
+static struct jv type_attr(struct jv o, const struct jstr *name) {
+    bool own = (name->n && name->p[0] == '_') || jstr_eq(name, "fromkeys", 8) ||
+               j_find_method(JV_DICT, name->p, name->n);
+    return own || strcmp(o.fn->name, "dict") ? jv_missing() : o;
+}
+
 /* What the object itself offers under this name; JV_MISSING if nothing. */
 static struct jv own_attr(struct jr *r, struct jv o, const struct jstr *name) {
     struct jv v = jv_missing();
     if (jv_is_numeric(o)) v = number_attr(o, name);
     if (o.kind == JV_RANGE) v = range_attr(o, name);
+    if (o.kind == JV_BUILTIN) v = type_attr(o, name);
     if (o.kind == JV_LOOP) v = j_loop_attr(r, o.loop, name);
     if (o.kind == JV_MACRO) v = j_macro_attr(r, o.macro, name);
     if (o.kind == JV_NAMESPACE) {
