@@ -25,7 +25,7 @@ struct windows_params {
     bool whole;       /* the last token of a window runs too, although its row predicts nothing */
     const char *what; /* title of the progress bar; NULL: none */
     struct moe_keep keep;      /* of a mixture's experts */
-    struct experts_kept *kept; /* filled by a pass; NULL: nobody asks */
+    struct experts_kept *kept; /* filled by a pass; NULL: not wanted */
 };
 
 enum {

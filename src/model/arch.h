@@ -149,7 +149,7 @@ const struct arch *arch_find_hf(const char *model_type, const json_t *config);
 /* Reads and checks all keys. Unknown architectures are refused by name. */
 int hparams_read(struct hparams *hp, const struct gguf *g, struct err *e);
 /* Leaves those layers alone, without blocks in the others: what a device that has a part of a model computes. The part
- * with the last layer has the head; prediction blocks are nobody's. CHIMERE_EUNSUPPORTED where layers read more of
+ * with the last layer has the head; prediction blocks belong to no part. CHIMERE_EUNSUPPORTED where layers read more of
  * others than the residual stream. */
 int hparams_cut(struct hparams *hp, struct layer_part part, struct err *e);
 /* Value of a dimension symbol for layer il (ignored by global ones). */

@@ -1,4 +1,4 @@
-/* engram.h: the n-gram tables of the server, looked into: what they hold, what they say behind a text, how much of a text
+/* engram.h: the n-gram tables of the server, looked into: what they hold, what they say after a text, how much of a text
  * they know; and small ones made of a text. */
 #ifndef CHIMERE_SERVE_ENGRAM_H
 #define CHIMERE_SERVE_ENGRAM_H

@@ -200,7 +200,7 @@ static int key_of(struct http_request *r, struct store **s, struct store_key *k,
     return rc < 0 ? rc : (rc ? 0 : err_set(e, CHIMERE_ENOENT, "key %s: not found", k->name));
 }
 
-/* The caller's own key stays an administrator's: else nobody may be left who can undo it. */
+/* The caller's own key stays an administrator's: otherwise no administrator may remain to undo it. */
 static int keep_own(struct http_request *r, const struct store_key *k, bool stays, struct err *e) {
     char identity[AUTH_IDENTITY_BYTES];
     auth_identity(k->hash, identity);

@@ -142,8 +142,8 @@ static void test_web(void **state) {
     web_close(w);
 }
 
-/* A request that offers the search to a model that nobody measured for tools: it is the only tool, its result is in the
- * prompt, and what was found is told. After it nothing is sent out any more. */
+/* A request that offers the search to a model without a measured card: it is the only tool, its result is in the
+ * prompt, and what was found is told. After it no tool that sends may run. */
 static void test_search_of_request(void **state) {
     (void)state;
     static const char *const replies[] = {"call web_search {\"query\": \"stripes of Quagga\"}",

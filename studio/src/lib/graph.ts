@@ -72,7 +72,7 @@ class Reader {
     fail(what: string): never {
         throw new GraphError(what, this.line());
     }
-    // A node at the beginning of text; what is behind it.
+    // A node at the start of text, and the rest after it.
     node(text: string): [Node, string] {
         const id = /^\s*([\p{L}\p{N}_]+(?:[-.][\p{L}\p{N}_]+)*)/u.exec(text);
         if (!id) this.fail(text.trim().slice(0, 40) || "…");
