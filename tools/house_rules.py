@@ -29,6 +29,10 @@ BANNED_OUTSIDE = {"getenv": ("base/config.c",), "print": ("cli/",), "heap": (), 
 FOREIGN_TEXT = re.compile(
     r"(?<![\w.$}-])/(?:work|home|root|tmp|mnt)/\w|\bregistry[.](?:npmjs|yarnpkg)\b|\bpy[p]i[.]org\b"
     r"|\bpython[h]osted\b|\bdeb[.]debian[.]org\b|\bcrates[.]io/api\b|\bfa[r]m-[a-z]|\bissu[e]s show\b")
+# What only base includes: the rest of the program asks its headers (thread.h, fs.h, os.h), so that another system is
+# one more file of base.
+POSIX = re.compile(r"(?:arpa|net|netinet|sys|linux)/|(?:unistd|pthread|fcntl|dirent|poll|sched|spawn|netdb|dlfcn|termios|"
+                   r"syslog|pwd|grp|glob|ftw|semaphore)[.]h$")
 BINARY = {".gguf", ".xz", ".png", ".bin", ".blocks", ".f32", ".safetensors", ".ico", ".woff2", ".gz"}
 
 problems = []
@@ -77,6 +81,8 @@ def check_includes(path, text, layers, libraries):
             continue
         quote, name = m.groups()
         if quote == "<":
+            if own != "base" and POSIX.match(name):
+                report("posix", path, number, f"<{name}> is for base alone")
             for prefix, where in libraries:
                 if name.startswith(prefix) and own not in where and path != "src/cli/cmd/cmd_doctor.c":
                     report("library", path, number, f"<{name}> belongs to {', '.join(where)}")

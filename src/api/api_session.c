@@ -1,11 +1,11 @@
 /* api_session.c: chimere.h's sessions: one request at a time, its events to the caller and into an answer. */
-#include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "api/api_impl.h"
 #include "api/api_question.h"
+#include "base/thread.h"
 
 enum { MAX_ANSWER_BYTES = 256 << 20, MAX_CALLS = 128 };
 

@@ -1,10 +1,10 @@
 #include "backend/answer.h"
 
-#include <pthread.h>
 #include <string.h>
 
 #include "base/buf.h"
 #include "base/mem.h"
+#include "base/thread.h"
 
 struct answer {
     struct engine *g; /* borrowed */

@@ -1,10 +1,8 @@
 #include "backend/batch.h"
 
-#include <pthread.h>
-#include <time.h>
-
 #include "base/clock.h"
 #include "base/mem.h"
+#include "base/thread.h"
 
 struct waiting;
 struct seat {
@@ -12,6 +10,8 @@ struct seat {
     struct batch_item *item; /* view */
     struct generation *run;  /* owned; NULL: never started */
 };
+
+enum { POLL_NS = 20000000 }; /* how often the cancelled flag is read */
 
 struct waiting {
     struct batch *b; /* view */
@@ -79,14 +79,9 @@ static void await(struct waiting *w, struct seat *seats) {
     bool told = false;
     pthread_mutex_lock(&w->lock);
     while (w->n_open) {
-        struct timespec until;
-        clock_gettime(CLOCK_MONOTONIC, &until);
-        int64_t left = b->deadline_ns ? b->deadline_ns - clock_ns() : INT64_MAX, step = 20000000;
-        if (!told && left < step) step = left > 0 ? left : 0;
-        until.tv_nsec += (long)step;
-        until.tv_sec += until.tv_nsec / 1000000000;
-        until.tv_nsec %= 1000000000;
-        pthread_cond_timedwait(&w->cond, &w->lock, &until);
+        int64_t until = clock_ns() + POLL_NS;
+        if (b->deadline_ns && !told && b->deadline_ns < until) until = b->deadline_ns;
+        thread_wait_until(&w->cond, &w->lock, until);
         bool over = b->deadline_ns && clock_ns() >= b->deadline_ns;
         if (told || !w->n_open || !(over || (b->cancelled && *b->cancelled))) continue;
         told = true;
@@ -105,11 +100,7 @@ int batch_run(struct batch *b, struct err *e) {
     struct seat *seats = mem_alloc_array((size_t)b->n, sizeof *seats);
     if (!seats) return err_set(e, CHIMERE_ENOMEM, "out of memory");
     struct waiting w = {.b = b};
-    pthread_condattr_t attr;
-    pthread_condattr_init(&attr);
-    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-    pthread_cond_init(&w.cond, &attr);
-    pthread_condattr_destroy(&attr);
+    thread_cond_init(&w.cond);
     pthread_mutex_init(&w.lock, NULL);
     for (int32_t i = 0; i < b->n; i++) begin(&w, &seats[i], &b->items[i]);
     await(&w, seats);

@@ -1,11 +1,12 @@
 #include "backend/call.h"
 
 #include <errno.h>
-#include <pthread.h>
 #include <string.h>
-#include <time.h>
 
 #include "base/clock.h"
+#include "base/thread.h"
+
+enum { POLL_NS = 20000000 }; /* how often the cancelled flag is read */
 
 struct waiting {
     const struct call *call;
@@ -79,15 +80,9 @@ static bool await(struct waiting *w, struct generation *run) {
     bool late = false, told = false;
     pthread_mutex_lock(&w->lock);
     while (!w->done) {
-        struct timespec until;
-        clock_gettime(CLOCK_MONOTONIC, &until);
-        int64_t now = clock_ns(), step = 20000000;
-        if (w->call->deadline_ns && !told && w->call->deadline_ns - now < step)
-            step = w->call->deadline_ns > now ? w->call->deadline_ns - now : 0;
-        until.tv_nsec += (long)step;
-        until.tv_sec += until.tv_nsec / 1000000000;
-        until.tv_nsec %= 1000000000;
-        pthread_cond_timedwait(&w->cond, &w->lock, &until);
+        int64_t until = clock_ns() + POLL_NS, deadline = w->call->deadline_ns;
+        if (deadline && !told && deadline < until) until = deadline;
+        thread_wait_until(&w->cond, &w->lock, until);
         bool over = w->call->deadline_ns && clock_ns() >= w->call->deadline_ns;
         bool stop = over || (w->call->cancelled && *w->call->cancelled);
         if (w->done || !stop || told) continue;
@@ -107,11 +102,7 @@ int call_run(const struct call *c, struct call_result *out, struct err *e) {
     buf_init(&out->reasoning, CALL_MAX_TEXT);
     struct waiting w = {.call = c, .out = out};
     buf_init(&w.args, CALL_MAX_TEXT);
-    pthread_condattr_t attr;
-    pthread_condattr_init(&attr);
-    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-    pthread_cond_init(&w.cond, &attr);
-    pthread_condattr_destroy(&attr);
+    thread_cond_init(&w.cond);
     pthread_mutex_init(&w.lock, NULL);
     struct event_sink sink = {on_event, &w};
     struct generation *run = NULL;

@@ -1,15 +1,14 @@
 #include "backend/models.h"
 
-#include <dirent.h>
-#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
 #include "base/clock.h"
+#include "base/fs.h"
 #include "base/mem.h"
 #include "base/str.h"
+#include "base/thread.h"
 
 struct entry {
     char name[MODELS_MAX_NAME_BYTES];
@@ -158,21 +157,21 @@ static int add_file(struct models *r, const char *path, const char *name_gguf,
 
 static int add_under(struct models *r, const char *root, const char *dir, int depth,
                      const struct load_params *how, struct err *e) {
-    DIR *d = opendir(dir);
+    struct fs_folder *d = fs_open(dir);
     size_t n_root = strlen(root);
     int rc = 0;
-    for (struct dirent *entry; d && !rc && (entry = readdir(d));) {
+    for (const char *name; d && !rc && (name = fs_next(d));) {
         char path[4096], real[4096];
-        struct stat st;
-        int n = snprintf(path, sizeof path, "%s/%s", dir, entry->d_name);
-        if (entry->d_name[0] == '.' || (size_t)n >= sizeof path) continue;
-        if (!realpath(path, real) || stat(real, &st)) continue;
+        struct fs_info st;
+        int n = snprintf(path, sizeof path, "%s/%s", dir, name);
+        if (name[0] == '.' || (size_t)n >= sizeof path) continue;
+        if (!realpath(path, real) || fs_stat(real, &st)) continue;
         if (strncmp(real, root, n_root) || real[n_root] != '/') continue; /* leads elsewhere */
-        if (S_ISDIR(st.st_mode) && depth < 8) rc = add_under(r, root, path, depth + 1, how, e);
-        else if (S_ISREG(st.st_mode) && str_ends(real, ".gguf"))
+        if (st.is_folder && depth < 8) rc = add_under(r, root, path, depth + 1, how, e);
+        else if (st.is_file && str_ends(real, ".gguf"))
             rc = add_file(r, real, real + n_root + 1, how, e);
     }
-    if (d) closedir(d);
+    if (d) fs_close(d);
     return rc;
 }
 

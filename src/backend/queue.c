@@ -1,9 +1,8 @@
 #include "backend/queue.h"
 
-#include <pthread.h>
-
 #include "base/clock.h"
 #include "base/mem.h"
+#include "base/thread.h"
 
 struct queue {
     pthread_mutex_t lock;

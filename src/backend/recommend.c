@@ -3,8 +3,8 @@
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
+#include "base/os.h"
 #include "engine/plan.h"
 #include "format/quant.h"
 #include "model/arch.h"
@@ -163,10 +163,10 @@ int recommend_json(json_t **out, struct dev *dev, const char *const *files, size
     speed_probe_free(probe);
     if (!rc)
         *out = json_pack("{s:{s:s, s:I, s:I, s:I, s:o}, s:s?, s:O, s:O}", "machine", "device",
-                         dev->ops->name, "cores", (json_int_t)sysconf(_SC_NPROCESSORS_ONLN),
-                         "memory_bytes", (json_int_t)host, "device_bytes", (json_int_t)device,
-                         "bandwidth_gb_s", round_json(bandwidth * 1e-9), "best",
-                         best ? best->name : NULL, "checks", checks, "models", list);
+                         dev->ops->name, "cores", (json_int_t)os_cores(), "memory_bytes",
+                         (json_int_t)host, "device_bytes", (json_int_t)device, "bandwidth_gb_s",
+                         round_json(bandwidth * 1e-9), "best", best ? best->name : NULL, "checks",
+                         checks, "models", list);
     json_decref(list);
     json_decref(checks);
     return rc || *out ? rc : err_set(e, CHIMERE_ENOMEM, "out of memory");

@@ -1,13 +1,13 @@
 #include "backend/remote.h"
 
 #include <math.h>
-#include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "base/clock.h"
 #include "base/str.h"
+#include "base/thread.h"
 #include "net/fetch.h"
 #include "net/sse.h"
 

@@ -1,9 +1,9 @@
 #include "backend/replay.h"
 
-#include <pthread.h>
 #include <string.h>
 
 #include "base/hash.h"
+#include "base/thread.h"
 
 enum { N_BUCKET = 4096, MAX_LOOKED_AT = 64 };
 

@@ -1,11 +1,11 @@
 #include "backend/request_grammar.h"
 
-#include <pthread.h>
 #include <string.h>
 
 #include "base/buf.h"
 #include "base/hash.h"
 #include "base/mem.h"
+#include "base/thread.h"
 
 enum { MAX_KEPT = 16, CACHE_BYTES = 16 << 20 };
 

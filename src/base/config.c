@@ -10,6 +10,7 @@
 
 #include "base/file.h"
 #include "base/mem.h"
+#include "base/os.h"
 #include "base/str.h"
 
 enum { MAX_OPT = 320, MAX_LIST = 4096, MAX_CONFIG_BYTES = 1 << 20 };
@@ -414,9 +415,9 @@ const char *cfg_env(const char *name) {
     return v && *v ? v : NULL;
 }
 
-bool cfg_wants_color(int fd) {
+bool cfg_wants_color(FILE *f) {
     const char *no = getenv("NO_COLOR"), *term = getenv("TERM");
-    return isatty(fd) && !(no && *no) && !(term && strcmp(term, "dumb") == 0);
+    return os_is_terminal(f) && !(no && *no) && !(term && strcmp(term, "dumb") == 0);
 }
 
 bool cfg_has(const struct cfg *c, const char *name) { return find(c, name) != NULL; }

@@ -11,6 +11,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 
 #include "base/err.h"
 
@@ -50,7 +51,7 @@ void cfg_free(struct cfg *c);
 int cfg_set(struct cfg *c, const char *name, const char *text, struct err *e);
 /* Escape sequences are welcome on this descriptor: a terminal that is not "dumb", and no NO_COLOR
  * (no-color.org) in the environment. */
-bool cfg_wants_color(int fd);
+bool cfg_wants_color(FILE *f);
 /* A variable that another program's convention defines, not empty; NULL: unset. */
 const char *cfg_env(const char *name);
 

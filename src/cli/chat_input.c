@@ -8,13 +8,13 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 #include <wchar.h>
 
 #include "base/buf.h"
 #include "base/config.h"
 #include "base/file.h"
 #include "base/mem.h"
+#include "base/os.h"
 #include "base/str.h"
 
 enum { MAX_MESSAGE = 16 << 20, MAX_PASTE = 1 << 20, N_HISTORY = 1000 };
@@ -155,9 +155,9 @@ int chat_input_open(struct chat_input **out, const struct chat_input_params *p, 
     if (!in) return err_set(e, CHIMERE_ENOMEM, "out of memory");
     in->commands = p->commands;
     buf_init(&in->line, MAX_MESSAGE);
-    in->color = cfg_wants_color(STDOUT_FILENO);
+    in->color = cfg_wants_color(stdout);
     int rc = 0;
-    if (isatty(STDIN_FILENO) && isatty(STDOUT_FILENO)) rc = open_editor(in, p->keep_history, e);
+    if (os_is_terminal(stdin) && os_is_terminal(stdout)) rc = open_editor(in, p->keep_history, e);
     if (rc) chat_input_close(in);
     else *out = in;
     return rc;

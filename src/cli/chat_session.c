@@ -9,6 +9,7 @@
 
 #include "base/file.h"
 #include "base/mem.h"
+#include "base/os.h"
 #include "cli/term.h"
 #include "text/chat/chat.h"
 
@@ -39,8 +40,8 @@ int chat_session_init(struct chat_session *s, struct chat_backend *b, struct cfg
         rc = err_set(e, CHIMERE_EIO, "cannot make a pipe: %s", strerror(errno));
     stop_fd_of_handler = s->stop[1];
     s->think = cfg_bool(c, "think");
-    s->terminal = isatty(STDOUT_FILENO);
-    s->color = cfg_wants_color(STDOUT_FILENO);
+    s->terminal = os_is_terminal(stdout);
+    s->color = cfg_wants_color(stdout);
     if (!rc && s->terminal) handle_interrupts(true);
     if (!rc && cfg_str(c, "system")) rc = chat_session_set_system(s, cfg_str(c, "system"), e);
     if (rc) chat_session_fini(s);

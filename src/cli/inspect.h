@@ -37,7 +37,6 @@ struct inspection {
     struct inspect_plan plan;
 };
 
-bool inspect_is_folder(const char *path);
 void inspect_print_text(const struct inspection *x);
 void inspect_print_json(const struct inspection *x);
 

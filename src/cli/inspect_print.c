@@ -4,18 +4,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
 #include "base/str.h"
 #include "cli/inspect.h"
 
 static const char *const part_names[N_PART] = {"experts", "dense", "embedding", "output",
                                                "vectors"};
-
-bool inspect_is_folder(const char *path) {
-    struct stat info;
-    return stat(path, &info) == 0 && S_ISDIR(info.st_mode);
-}
 
 /* Shortest decimal that reads back to the same single-precision number. */
 static void format_f32(char out[40], float v) {

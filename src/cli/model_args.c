@@ -2,10 +2,10 @@
 
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "backend/recommend.h"
 #include "base/file.h"
+#include "base/os.h"
 #include "base/str.h"
 #include "cli/hub_args.h"
 #include "engine/plan.h"
@@ -59,7 +59,7 @@ int model_args_talk(struct cfg *c, struct err *e) {
     char path[4096];
     if (cfg_str(c, "model")) return 0;
     bool smol = model_args_own("smol", path, sizeof path, NULL) == 0;
-    if (!cfg_bool(c, "quiet") && isatty(STDERR_FILENO)) {
+    if (!cfg_bool(c, "quiet") && os_is_terminal(stderr)) {
         const struct curated *best = recommend_best(plan_available_bytes());
         fprintf(stderr, "%s answers, a small model for demonstration. %s: chimere pull %s\n",
                 smol ? "SmolLM2-135M" : "chimere-nano", "Best for this machine",

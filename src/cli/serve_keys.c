@@ -2,19 +2,19 @@
 #include "cli/serve_keys.h"
 
 #include <string.h>
-#include <sys/stat.h>
 
 #include "base/buf.h"
 #include "base/file.h"
+#include "base/fs.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/str.h"
 
 void serve_keys_warn(const char *path) {
-    struct stat st;
-    if (path && !stat(path, &st) && S_ISREG(st.st_mode) && st.st_mode & (S_IRGRP | S_IROTH))
+    struct fs_info st;
+    if (path && !fs_stat(path, &st) && st.is_file && st.mode & 044)
         log_warn("%s: others on this machine may read it (mode %03o): chmod 600", path,
-                 (unsigned)st.st_mode & 0777);
+                 st.mode & 0777);
 }
 
 void serve_keys_forget(char *text) {
@@ -33,8 +33,7 @@ static bool is_path(const char *value) {
 
 /* One value of --api-key: a file, or keys separated by commas, as lines of a file. */
 static int add_keys(const char *value, struct buf *out, struct err *e) {
-    struct stat st;
-    if (is_path(value) || !stat(value, &st)) {
+    if (is_path(value) || file_exists(value)) {
         char *text = NULL;
         size_t n;
         int rc = file_read(value, 1 << 20, &text, &n, e);

@@ -1,7 +1,8 @@
 #include "cli/term.h"
 
 #include <stdbool.h>
-#include <unistd.h>
+
+#include "base/os.h"
 
 /* Bytes of the control character at s[0..n), 0 where there is none: C0, DEL, and C1 as UTF-8. */
 static size_t control_len(const char *s, size_t n) {
@@ -11,7 +12,7 @@ static size_t control_len(const char *s, size_t n) {
 }
 
 void term_write(FILE *f, const char *text, size_t n) {
-    if (!isatty(fileno(f))) {
+    if (!os_is_terminal(f)) {
         fwrite(text, 1, n, f);
         return;
     }

@@ -4,11 +4,11 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/stat.h>
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include <pcre2.h>
 
 #include "base/file.h"
+#include "base/fs.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/str.h"
@@ -349,11 +349,11 @@ static void put_keys(const struct quantize *q, struct gguf_writer *w) {
 }
 
 static int refuse_source(const struct quantize *q, const char *path, struct err *e) {
-    struct stat to, from;
-    if (stat(path, &to)) return 0;
+    struct fs_info to, from;
+    if (fs_stat(path, &to)) return 0;
     for (uint32_t i = 0; i < gguf_n_files(q->gguf); i++)
-        if (!stat(gguf_path(q->gguf, i), &from) && from.st_dev == to.st_dev &&
-            from.st_ino == to.st_ino)
+        if (!fs_stat(gguf_path(q->gguf, i), &from) && from.device == to.device &&
+            from.inode == to.inode)
             return err_set(e, CHIMERE_EINVAL, "%s: the result would replace its source", path);
     return 0;
 }

@@ -1,12 +1,11 @@
 /* engine.c: the thread, the queue, and nothing else. A request's life: odo or serve -> here -> sched.c. */
 #include "engine/engine.h"
 
-#include <pthread.h>
 #include <string.h>
-#include <time.h>
 
 #include "base/clock.h"
 #include "base/mem.h"
+#include "base/thread.h"
 #include "engine/lm.h"
 #include "engine/sched.h"
 #include "engine/team_impl.h"
@@ -75,12 +74,7 @@ static void admit(struct engine *g) {
 
 /* Sleeps until there is a job, or for as long as a file may wait to be noticed as written. */
 static void nap(struct engine *g, int32_t ms) {
-    struct timespec until;
-    clock_gettime(CLOCK_REALTIME, &until);
-    until.tv_nsec += ms * 1000000L;
-    until.tv_sec += until.tv_nsec / 1000000000;
-    until.tv_nsec %= 1000000000;
-    pthread_cond_timedwait(&g->wake, &g->lock, &until);
+    thread_wait_until(&g->wake, &g->lock, clock_ns() + ms * INT64_C(1000000));
 }
 
 static void *engine_thread(void *arg) {
@@ -137,7 +131,7 @@ int engine_new_over(struct engine **out, struct lm *lm, const struct tok *tok,
     }
     g->lm = lm;
     pthread_mutex_init(&g->lock, NULL);
-    pthread_cond_init(&g->wake, NULL);
+    thread_cond_init(&g->wake);
     if (pthread_create(&g->thread, NULL, engine_thread, g)) {
         rc = err_set(e, CHIMERE_ENOMEM, "cannot start the engine's thread");
         engine_free(g);

@@ -5,9 +5,9 @@
  * are copied to the host at once. A state is restored in one piece: libllama cannot load a part. */
 #include <stddef.h>
 #include <string.h>
-#include <sys/stat.h>
 
 #include "base/file.h"
+#include "base/fs.h"
 #include "base/hash.h"
 #include "base/mem.h"
 #include "engine/lm_llama_impl.h"
@@ -211,7 +211,7 @@ static int llama_save(struct lm *l, const struct checkpoint *c, const char *path
     h.crc = checksum(&h, m->data, extra);
     int rc = file_writer_open(&w, path, e);
     if (rc) return rc;
-    fchmod(fileno(w.f), 0600); /* it holds what the tokens say */
+    fs_make_private(w.f); /* it holds what the tokens say */
     if (fwrite(&h, sizeof h, 1, w.f) == 1 && fwrite(m->data, 1, m->n_byte, w.f) == m->n_byte &&
         fwrite(extra, 1, n_extra, w.f) == n_extra)
         return file_writer_commit(&w, e);

@@ -3,11 +3,11 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "base/cgroup.h"
 #include "base/file.h"
 #include "base/mem.h"
+#include "base/os.h"
 #include "base/str.h"
 #include "format/quant.h"
 #include "kernels/cpu/cpu.h"
@@ -41,7 +41,7 @@ uint64_t plan_available_bytes(void) {
     uint64_t bytes = 0;
     struct cgroup_limits l;
     if (read_number("/proc/meminfo", "MemAvailable:", &bytes)) bytes *= 1024;
-    else bytes = (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE) / 2;
+    else bytes = os_memory_bytes() / 2;
     cgroup_read(NULL, NULL, &l);
     return l.memory_bytes < bytes ? l.memory_bytes : bytes;
 }

@@ -3,15 +3,14 @@
  * Order is what makes a kill harmless: a file is complete (written aside, synced, renamed) before its row
  * exists, and a row is gone before its file. What a kill leaves is a file without a row: removed at the
  * next start, once it is old enough to be nobody's who is writing right now. */
-#include <dirent.h>
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <time.h>
-#include <unistd.h>
 
+#include "base/clock.h"
 #include "base/file.h"
+#include "base/fs.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/rng.h"
@@ -41,7 +40,7 @@ static void remove_state(struct prefix_files *f, int64_t id, const char *file) {
     char path[4096];
     struct err e;
     if (store_state_remove(f->store, id, &e)) log_warn("saved states: %s", e.text);
-    else if (path_of(f, file, path)) unlink(path);
+    else if (path_of(f, file, path)) fs_remove(path);
 }
 
 /* ---- what the thread does ---- */
@@ -83,14 +82,14 @@ static void keep_budget(struct prefix_files *f, uint64_t owner) {
 static void save(struct prefix_files *f, struct prefix_task *t) {
     char path[4096];
     struct err e = {0};
-    struct stat st;
+    struct fs_info st;
     snprintf(t->file, sizeof t->file, "%016llx.seq", (unsigned long long)rng_entropy());
     t->rc = path_of(f, t->file, path) ? 0 : CHIMERE_ELIMIT;
     size_t n = (size_t)t->n_tok * sizeof *t->tokens;
     if (!t->rc) t->rc = f->lm->ops->marks->save(f->lm, t->mark, path, t->tokens, n, &e);
-    if (!t->rc && stat(path, &st)) t->rc = err_set(&e, CHIMERE_EIO, "%s: cannot stat", path);
+    if (!t->rc && fs_stat(path, &st)) t->rc = err_set(&e, CHIMERE_EIO, "%s: cannot stat", path);
     if (!t->rc) {
-        t->n_bytes = (int64_t)st.st_size;
+        t->n_bytes = (int64_t)st.bytes;
         struct store_state row = {.layout = f->layout,
                                   .scope = t->scope,
                                   .owner = t->owner,
@@ -101,7 +100,7 @@ static void save(struct prefix_files *f, struct prefix_task *t) {
                                   .file = t->file};
         t->rc = store_state_add(f->store, &row, &e);
         t->id = row.id;
-        if (t->rc) unlink(path);
+        if (t->rc) fs_remove(path);
     }
     if (t->rc) log_warn("a state could not be saved: %s", e.text);
 }
@@ -177,28 +176,24 @@ bool prefix_files_busy(struct prefix_files *f) {
 }
 
 void prefix_files_wait(struct prefix_files *f, int32_t ms) {
-    struct timespec until;
-    clock_gettime(CLOCK_REALTIME, &until);
-    until.tv_nsec += (long)ms * 1000000;
-    until.tv_sec += until.tv_nsec / 1000000000;
-    until.tv_nsec %= 1000000000;
+    int64_t until = clock_ns() + ms * INT64_C(1000000);
     pthread_mutex_lock(&f->lock);
-    if (!f->done && f->n_open) pthread_cond_timedwait(&f->done_wake, &f->lock, &until);
+    if (!f->done && f->n_open) thread_wait_until(&f->done_wake, &f->lock, until);
     pthread_mutex_unlock(&f->lock);
 }
 
 static void remove_orphans(struct prefix_files *f) {
-    DIR *d = opendir(f->dir);
+    struct fs_folder *d = fs_open(f->dir);
     if (!d) return;
-    for (struct dirent *entry; (entry = readdir(d));) {
+    for (const char *name; (name = fs_next(d));) {
         char path[4096];
-        struct stat st;
-        bool ours = str_ends(entry->d_name, ".seq") || strstr(entry->d_name, ".seq.tmp.");
-        if (!ours || !path_of(f, entry->d_name, path) || lstat(path, &st)) continue;
-        if (!S_ISREG(st.st_mode) || time(NULL) - st.st_mtime < ORPHAN_AGE_S) continue;
-        if (!store_state_has_file(f->store, entry->d_name)) unlink(path);
+        struct fs_info st;
+        bool ours = str_ends(name, ".seq") || strstr(name, ".seq.tmp.");
+        if (!ours || !path_of(f, name, path) || fs_lstat(path, &st)) continue;
+        if (!st.is_file || time(NULL) - st.mtime_ns / 1000000000 < ORPHAN_AGE_S) continue;
+        if (!store_state_has_file(f->store, name)) fs_remove(path);
     }
-    closedir(d);
+    fs_close(d);
 }
 
 int prefix_files_open(struct prefix_files *f, struct lm *lm, const struct cache_params *c,
@@ -215,7 +210,7 @@ int prefix_files_open(struct prefix_files *f, struct lm *lm, const struct cache_
     remove_orphans(f);
     pthread_mutex_init(&f->lock, NULL);
     pthread_cond_init(&f->wake, NULL);
-    pthread_cond_init(&f->done_wake, NULL);
+    thread_cond_init(&f->done_wake);
     f->running = pthread_create(&f->thread, NULL, files_thread, f) == 0;
     if (f->running) return 0;
     prefix_files_close(f);

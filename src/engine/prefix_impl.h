@@ -2,8 +2,7 @@
 #ifndef CHIMERE_ENGINE_PREFIX_IMPL_H
 #define CHIMERE_ENGINE_PREFIX_IMPL_H
 
-#include <pthread.h>
-
+#include "base/thread.h"
 #include "engine/prefix.h"
 #include "store/state.h"
 

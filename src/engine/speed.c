@@ -3,10 +3,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "base/clock.h"
 #include "base/mem.h"
+#include "base/os.h"
 #include "format/gguf.h"
 #include "format/quant.h"
 #include "model/forward.h"
@@ -175,7 +175,7 @@ static int time_way(struct speed_probe *p, uint32_t type, int way, struct err *e
 /* Of the third-level cache: virtual machines report that of the whole socket, which others share. */
 static uint64_t cache_bytes(void) {
     enum { USUAL = 32 << 20 };
-    long n = sysconf(_SC_LEVEL3_CACHE_SIZE);
+    int64_t n = os_l3_bytes();
     return n > 0 && n < USUAL ? (uint64_t)n : USUAL;
 }
 

@@ -1,6 +1,5 @@
 #include "engine/team_impl.h"
 
-#include <pthread.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -8,6 +7,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/rng.h"
+#include "base/thread.h"
 #include "kernels/tensor.h"
 #include "model/lora.h"
 

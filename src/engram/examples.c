@@ -1,11 +1,11 @@
 #include "engram/examples.h"
 
 #include <math.h>
-#include <pthread.h>
 #include <string.h>
 
 #include "base/mem.h"
 #include "base/str.h"
+#include "base/thread.h"
 
 /* The index of one domain. */
 struct shelf {

@@ -5,10 +5,10 @@
 #include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
 #include "base/buf.h"
 #include "base/file.h"
+#include "base/fs.h"
 #include "base/hash.h"
 #include "base/map.h"
 #include "base/mem.h"
@@ -115,11 +115,11 @@ static int add_lines(struct engram_ingest *in, const char *path, const char *p, 
 int engram_ingest_file(struct engram_ingest *in, const char *path, struct slice source,
                        int64_t time, struct err *e) {
     struct file_map map;
-    struct stat st;
+    struct fs_info st;
     struct origin o = {.time = time};
     int rc = file_map(&map, path, e);
     if (rc) return rc;
-    if (!time && stat(path, &st) == 0) o.time = (int64_t)st.st_mtime;
+    if (!time && fs_stat(path, &st) == 0) o.time = st.mtime_ns / 1000000000;
     const char *p = (const char *)map.data;
     size_t n = (size_t)map.size;
     if (!n || memchr(p, 0, n < SNIFF ? n : SNIFF)) {

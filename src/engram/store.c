@@ -2,13 +2,13 @@
 
 #include <ctype.h>
 #include <errno.h>
-#include <pthread.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/stat.h>
 
 #include "base/file.h"
+#include "base/fs.h"
 #include "base/mem.h"
+#include "base/thread.h"
 
 enum { MAX_NAME = 64, LOAD_MOST = 1 << 30 };
 
@@ -17,10 +17,7 @@ struct engram_lease { /* an open table with its count; what is handed out is thi
     struct engram_store *store; /* borrowed */
     struct engram_table *table; /* owned */
     char *path;                 /* owned */
-    dev_t dev;
-    ino_t ino;
-    struct timespec changed;
-    off_t bytes;
+    struct fs_info file;        /* as it was when it was loaded */
     int32_t n_lease;
     bool is_current;
 };
@@ -71,9 +68,9 @@ void engram_store_free(struct engram_store *s) {
     mem_free(s);
 }
 
-static bool is_same_file(const struct engram_lease *l, const struct stat *st) {
-    return l->dev == st->st_dev && l->ino == st->st_ino && l->bytes == st->st_size &&
-           l->changed.tv_sec == st->st_mtim.tv_sec && l->changed.tv_nsec == st->st_mtim.tv_nsec;
+static bool is_same_file(const struct fs_info *a, const struct fs_info *b) {
+    return a->device == b->device && a->inode == b->inode && a->bytes == b->bytes &&
+           a->mtime_ns == b->mtime_ns;
 }
 
 /* With the lock: takes tables out of the list that nobody uses and that are not current. */
@@ -101,10 +98,10 @@ static void drop_all(struct engram_lease *gone) {
 /* With the lock: the current table of that path if it is still the file st, counted; else the path has no
  * current table any more. */
 static struct engram_lease *take_known(struct engram_store *s, const char *path,
-                                       const struct stat *st) {
+                                       const struct fs_info *st) {
     for (struct engram_lease *l = s->tables; l; l = l->next) {
         if (!l->is_current || strcmp(l->path, path) != 0) continue;
-        if (st && is_same_file(l, st)) {
+        if (st && is_same_file(&l->file, st)) {
             l->n_lease++;
             return l;
         }
@@ -115,9 +112,9 @@ static struct engram_lease *take_known(struct engram_store *s, const char *path,
 
 int engram_store_take_path(struct engram_store *s, const char *path, struct engram_lease **out,
                            struct err *e) {
-    struct stat st;
+    struct fs_info st;
     *out = NULL;
-    bool is_there = stat(path, &st) == 0;
+    bool is_there = fs_stat(path, &st) == 0;
     pthread_mutex_lock(&s->lock);
     struct engram_lease *l = take_known(s, path, is_there ? &st : NULL), *gone = sweep(s);
     pthread_mutex_unlock(&s->lock);
@@ -141,10 +138,7 @@ int engram_store_take_path(struct engram_store *s, const char *path, struct engr
         return rc;
     }
     l->store = s;
-    l->dev = st.st_dev;
-    l->ino = st.st_ino;
-    l->bytes = st.st_size;
-    l->changed = st.st_mtim;
+    l->file = st;
     l->n_lease = 1;
     l->is_current = true;
     pthread_mutex_lock(&s->lock);

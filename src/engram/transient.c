@@ -3,8 +3,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
-#include <unistd.h>
 
+#include "base/fs.h"
 #include "base/hash.h"
 #include "base/mem.h"
 #include "engram/build.h"
@@ -48,7 +48,7 @@ int engram_transient_new(struct engram_table **out, const struct slice *texts, s
     } else if (b) {
         engram_builder_abort(b);
     }
-    unlink(path);
-    rmdir(dir);
+    fs_remove(path);
+    fs_remove_folder(dir);
     return rc;
 }

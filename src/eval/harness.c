@@ -1,9 +1,7 @@
 /* harness.c: see harness.h. */
 #include "eval/harness.h"
 
-#include <dirent.h>
 #include <math.h>
-#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,10 +9,12 @@
 #include "base/buf.h"
 #include "base/clock.h"
 #include "base/file.h"
+#include "base/fs.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/str.h"
 #include "backend/answer.h"
+#include "base/thread.h"
 #include "eval/score.h"
 #include "eval/stats.h"
 
@@ -84,13 +84,12 @@ int eval_load_folder(json_t *items, const char *dir, size_t n_max,
                      int (*check)(const json_t *item, struct err *e), struct err *e) {
     char *names[MAX_FILES];
     size_t n_name = 0;
-    struct dirent *entry;
-    DIR *d = opendir(dir);
+    const char *name;
+    struct fs_folder *d = fs_open(dir);
     if (!d) return err_set(e, CHIMERE_EIO, "%s: cannot read the folder", dir);
-    while ((entry = readdir(d)) && n_name < MAX_FILES)
-        if (str_ends(entry->d_name, ".jsonl") && (names[n_name] = mem_strdup(entry->d_name)))
-            n_name++;
-    closedir(d);
+    while ((name = fs_next(d)) && n_name < MAX_FILES)
+        if (str_ends(name, ".jsonl") && (names[n_name] = mem_strdup(name))) n_name++;
+    fs_close(d);
     qsort(names, n_name, sizeof *names, by_text);
     int rc = n_name ? 0 : err_set(e, CHIMERE_ENOENT, "%s: expected files of items, .jsonl", dir);
     for (size_t i = 0; i < n_name; i++) {

@@ -2,10 +2,10 @@
 #include "format/quant_grid.h"
 
 #include <math.h>
-#include <pthread.h>
 #include <stdatomic.h>
 #include <string.h>
 
+#include "base/thread.h"
 #include "format/quant_codebook.h"
 #include "format/quant_impl.h"
 #include "format/quant_search.h"

@@ -12,9 +12,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
 #include "base/file.h"
+#include "base/fs.h"
 #include "base/map.h"
 #include "base/mem.h"
 #include "format/json_scan.h"
@@ -449,11 +449,10 @@ static int open_folder(struct safetensors *st, const char *path, struct err *e) 
 
 int safetensors_open(struct safetensors **out, const char *path, struct err *e) {
     struct safetensors *st;
-    struct stat info;
     *out = NULL;
     int rc = new_reader(&st, path, e);
     if (rc) return rc;
-    if (stat(path, &info) == 0 && S_ISDIR(info.st_mode)) rc = open_folder(st, path, e);
+    if (fs_is_folder(path)) rc = open_folder(st, path, e);
     else if (str_ends(path, ".json")) rc = open_index(st, path, e);
     else rc = open_one(st, path, e);
     if (rc) safetensors_close(st);

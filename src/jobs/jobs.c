@@ -1,12 +1,12 @@
 #include "jobs/jobs.h"
 
-#include <pthread.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/thread.h"
 #include "store/job.h"
 
 struct jobs_run {

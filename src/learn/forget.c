@@ -2,8 +2,8 @@
 
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
+#include "base/fs.h"
 #include "base/log.h"
 #include "engram/revise.h"
 #include "learn/collect.h"
@@ -58,7 +58,7 @@ static int revise(struct forgetting *f, const char *object, char sha256[65], uin
     } else if (revised.n_dropped && revised.n_doc) {
         rc = nights_keep(f->nights, to, sha256, f->e);
     }
-    unlink(to);
+    fs_remove(to);
     return rc;
 }
 

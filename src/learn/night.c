@@ -1,15 +1,14 @@
 #include "learn/night.h"
 
-#include <dirent.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
-#include <unistd.h>
 
 #include "base/clock.h"
 #include "base/energy.h"
 #include "base/file.h"
+#include "base/fs.h"
 #include "base/mem.h"
 #include "engine/ngram_memory.h"
 #include "eval/harness.h"
@@ -364,13 +363,13 @@ static int propose_all(struct night *x, struct proposal *v, size_t *n, struct er
 
 static void clear_scratch(const struct night *x) {
     char path[NIGHTS_MAX_PATH + 300];
-    DIR *d = opendir(x->scratch);
-    for (struct dirent *f; d && (f = readdir(d));) {
-        snprintf(path, sizeof path, "%s/%s", x->scratch, f->d_name);
-        unlink(path); /* not . and .. */
+    struct fs_folder *d = fs_open(x->scratch);
+    for (const char *name; d && (name = fs_next(d));) {
+        snprintf(path, sizeof path, "%s/%s", x->scratch, name);
+        fs_remove(path);
     }
-    if (d) closedir(d);
-    rmdir(x->scratch);
+    fs_close(d);
+    fs_remove_folder(x->scratch);
 }
 
 /* The lock makes it one night's alone; a killed one may have left files. */

@@ -1,15 +1,12 @@
 #include "learn/nights.h"
 
-#include <dirent.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <openssl/evp.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/file.h>
-#include <unistd.h>
 
 #include "base/file.h"
+#include "base/fs.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/str.h"
@@ -100,12 +97,11 @@ static int make_live(const struct nights *n, const json_t *artefacts, struct err
         if (!rc) rc = path_of(n, "objects", json_string_value(v), object, e);
         if (!rc) rc = copy_file(object, path, e);
     }
-    DIR *d = rc ? NULL : opendir(dir);
-    for (struct dirent *x; d && (x = readdir(d));)
-        if (x->d_name[0] != '.' && !json_object_get(artefacts, x->d_name) &&
-            !path_of(n, "live", x->d_name, path, NULL))
-            unlink(path);
-    if (d) closedir(d);
+    struct fs_folder *d = rc ? NULL : fs_open(dir);
+    for (const char *x; d && (x = fs_next(d));)
+        if (x[0] != '.' && !json_object_get(artefacts, x) && !path_of(n, "live", x, path, NULL))
+            fs_remove(path);
+    fs_close(d);
     return rc;
 }
 
@@ -126,15 +122,15 @@ static int read_number(const struct nights *n, int64_t *out, struct err *e) {
 static int64_t newest(const struct nights *n) {
     char path[NIGHTS_MAX_PATH];
     int64_t last = 0, k;
-    DIR *d = path_of(n, "nights", "", path, NULL) ? NULL : opendir(path);
-    for (struct dirent *x; d && (x = readdir(d));) {
+    struct fs_folder *d = path_of(n, "nights", "", path, NULL) ? NULL : fs_open(path);
+    for (const char *x; d && (x = fs_next(d));) {
         char name[16];
-        size_t len = strlen(x->d_name);
-        if (len != 11 || !str_ends(x->d_name, ".json")) continue;
-        snprintf(name, sizeof name, "%.6s", x->d_name);
+        size_t len = strlen(x);
+        if (len != 11 || !str_ends(x, ".json")) continue;
+        snprintf(name, sizeof name, "%.6s", x);
         if (str_to_i64(name, 1, NIGHTS_MAX, &k) && k > last) last = k;
     }
-    if (d) closedir(d);
+    fs_close(d);
     return last;
 }
 
@@ -163,9 +159,9 @@ static int take_lock(struct nights *n, struct err *e) {
     char path[NIGHTS_MAX_PATH];
     int rc = path_of(n, "lock", "", path, e);
     if (rc) return rc;
-    n->lock = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
-    if (n->lock < 0) return err_set(e, CHIMERE_EIO, "%s: %s", path, strerror(errno));
-    if (!flock(n->lock, LOCK_EX | LOCK_NB)) return 0;
+    n->lock = fs_lock(path);
+    if (n->lock >= 0) return 0;
+    if (errno != EWOULDBLOCK) return err_set(e, CHIMERE_EIO, "%s: %s", path, strerror(errno));
     return err_set(e, CHIMERE_EBUSY, "another night runs on %s", n->dir);
 }
 
@@ -208,7 +204,7 @@ int nights_open(struct nights **out, const char *dir, enum nights_mode mode, str
 
 void nights_close(struct nights *n) {
     if (!n) return;
-    if (n->lock >= 0) close(n->lock);
+    fs_unlock(n->lock);
     mem_free(n);
 }
 
@@ -264,12 +260,12 @@ int nights_sweep(struct nights *n, struct err *e) {
     json_t *kept = json_object();
     int rc = kept ? named(n, kept, e) : err_set(e, CHIMERE_ENOMEM, "out of memory");
     if (!rc) rc = path_of(n, "objects", "", path, e);
-    DIR *d = rc ? NULL : opendir(path);
-    for (struct dirent *x; d && (x = readdir(d));)
-        if (x->d_name[0] != '.' && !json_object_get(kept, x->d_name) &&
-            !path_of(n, "objects", x->d_name, path, NULL) && unlink(path) && !rc)
+    struct fs_folder *d = rc ? NULL : fs_open(path);
+    for (const char *x; d && (x = fs_next(d));)
+        if (x[0] != '.' && !json_object_get(kept, x) && !path_of(n, "objects", x, path, NULL) &&
+            fs_remove(path) && !rc)
             rc = err_set(e, CHIMERE_EIO, "%s: %s", path, strerror(errno));
-    if (d) closedir(d);
+    fs_close(d);
     json_decref(kept);
     return rc;
 }

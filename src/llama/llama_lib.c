@@ -1,12 +1,12 @@
 #include "llama/llama_lib.h"
 
-#include <pthread.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "base/file.h"
 #include "base/library.h"
 #include "base/log.h"
+#include "base/thread.h"
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* guards loaded */
 static const struct llama_shim *loaded;

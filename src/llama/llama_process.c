@@ -1,7 +1,6 @@
 /* llama_process.c: the parent's side. */
 #include "llama/llama_process.h"
 
-#include <pthread.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -10,6 +9,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/thread.h"
 #include "llama/llama_lib.h"
 #include "llama/llama_wire.h"
 

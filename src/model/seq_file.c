@@ -15,9 +15,9 @@
  *       80     -  the caller's bytes, recurrent state (seq_rec_part; channel by channel), pages in order
  */
 #include <string.h>
-#include <sys/stat.h>
 
 #include "base/file.h"
+#include "base/fs.h"
 #include "base/hash.h"
 #include "base/mem.h"
 #include "model/checkpoint.h"
@@ -119,7 +119,7 @@ int checkpoint_save(const struct checkpoint *m, const char *path, const void *ex
     }
     unsigned char header[HEADER] = {0};
     uint32_t crc = 0;
-    fchmod(fileno(w.f), 0600);
+    fs_make_private(w.f);
     bool ok = fwrite(header, HEADER, 1, w.f) == 1 && put_part(w.f, extra, n_extra, &crc) &&
               put_rec(w.f, m, &crc);
     for (int32_t i = 0; ok && i < m->n_page && n_page_bytes; i++) {
@@ -197,11 +197,11 @@ int checkpoint_load(struct seq_pool *p, const char *path, struct checkpoint **ou
     FILE *f = fopen(path, "rbe");
     if (!f) return err_set(e, CHIMERE_ENOENT, "%s: cannot open", path);
     unsigned char h[HEADER];
-    struct stat st;
+    struct fs_info st;
     int rc = 0;
-    if (fstat(fileno(f), &st) || !S_ISREG(st.st_mode) || fread(h, HEADER, 1, f) != 1)
+    if (fs_stat_open(f, &st) || !st.is_file || fread(h, HEADER, 1, f) != 1)
         rc = err_set(e, CHIMERE_EFORMAT, "expected a saved sequence, got a file too short");
-    if (!rc) rc = check_header(p, h, (uint64_t)st.st_size, e);
+    if (!rc) rc = check_header(p, h, st.bytes, e);
     size_t n = rc ? 0 : (size_t)take64(h + 64);
     char *own = rc ? NULL : mem_zalloc(n + 1);
     struct checkpoint *m =

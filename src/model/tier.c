@@ -2,13 +2,13 @@
 #include "model/tier.h"
 
 #include <math.h>
-#include <pthread.h>
 #include <string.h>
 
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/mem.h"
 #include "base/reader.h"
+#include "base/thread.h"
 #include "format/quant.h"
 #include "kernels/cpu/repack.h"
 

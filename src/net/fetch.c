@@ -3,13 +3,13 @@
 #include "net/fetch.h"
 
 #include <curl/curl.h>
-#include <pthread.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "base/clock.h"
 #include "base/mem.h"
 #include "base/str.h"
+#include "base/thread.h"
 #include "net/address.h"
 
 enum { POLL_MS = 50, LATER_MS = 2 };

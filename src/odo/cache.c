@@ -1,11 +1,11 @@
 #include "odo/cache.h"
 
 #include <ctype.h>
-#include <pthread.h>
 #include <string.h>
 
 #include "base/clock.h"
 #include "base/mem.h"
+#include "base/thread.h"
 #include "retrieval/fold.h"
 
 struct entry {

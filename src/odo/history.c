@@ -1,11 +1,11 @@
 #include "odo/history.h"
 
-#include <pthread.h>
 #include <string.h>
 
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/thread.h"
 #include "odo/intent.h"
 #include "store/score.h"
 

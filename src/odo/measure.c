@@ -4,11 +4,11 @@
 #include <stdio.h>
 #include <string.h>
 #include <strings.h>
-#include <sys/stat.h>
 
 #include "backend/call.h"
 #include "base/buf.h"
 #include "base/clock.h"
+#include "base/fs.h"
 #include "base/mem.h"
 #include "eval/harness.h"
 #include "eval/stats.h"
@@ -53,8 +53,7 @@ static int check_item(const json_t *item, struct err *e) {
 }
 
 int measure_load(json_t *items, const char *path, size_t n_max, struct err *e) {
-    struct stat st;
-    bool folder = stat(path, &st) == 0 && S_ISDIR(st.st_mode);
+    bool folder = fs_is_folder(path);
     return folder ? eval_load_folder(items, path, n_max, check_item, e)
                   : eval_load(items, path, n_max, check_item, e);
 }

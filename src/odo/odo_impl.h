@@ -2,8 +2,7 @@
 #ifndef CHIMERE_ODO_ODO_IMPL_H
 #define CHIMERE_ODO_ODO_IMPL_H
 
-#include <pthread.h>
-
+#include "base/thread.h"
 #include "odo/bare.h"
 #include "odo/cache.h"
 #include "backend/call.h"

@@ -2,10 +2,10 @@
  * does: it is asked in a thread of its own, which is left behind where it does not come back in time. */
 #include <errno.h>
 #include <string.h>
-#include <time.h>
 
 #include "base/clock.h"
 #include "base/mem.h"
+#include "base/os.h"
 #include "odo/odo_impl.h"
 
 enum { MAX_JUDGING = 8, GRACE_MS = 20 }; /* more would only queue behind a model that is busy */
@@ -70,11 +70,7 @@ static int make(struct judging **out, struct odo *o, const char *text, const cha
     j->backend = o->p.backend;
     j->deadline_ns = clock_ns() + (int64_t)(budget_ms * 1e6);
     pthread_mutex_init(&j->lock, NULL);
-    pthread_condattr_t attr;
-    pthread_condattr_init(&attr);
-    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-    pthread_cond_init(&j->cond, &attr);
-    pthread_condattr_destroy(&attr);
+    thread_cond_init(&j->cond);
     j->system = buf_take(&system);
     j->grammar = buf_take(&grammar);
     j->text = mem_strdup(text);
@@ -91,15 +87,7 @@ static int make(struct judging **out, struct odo *o, const char *text, const cha
 /* With the lock held: until it is done, or a little behind the deadline. */
 static void await(struct judging *j) {
     int64_t end = j->deadline_ns + (int64_t)GRACE_MS * 1000000;
-    while (!j->done && clock_ns() < end) {
-        int64_t left = end - clock_ns();
-        struct timespec until;
-        clock_gettime(CLOCK_MONOTONIC, &until);
-        until.tv_nsec += (long)(left > 0 ? left % 1000000000 : 0);
-        until.tv_sec += (left > 0 ? left / 1000000000 : 0) + until.tv_nsec / 1000000000;
-        until.tv_nsec %= 1000000000;
-        pthread_cond_timedwait(&j->cond, &j->lock, &until);
-    }
+    while (!j->done && thread_wait_until(&j->cond, &j->lock, end)) {}
 }
 
 int odo_judge(struct odo *o, const char *text, const char *const *names, int n, double budget_ms) {
@@ -131,5 +119,5 @@ int odo_judge(struct odo *o, const char *text, const char *const *names, int n, 
 }
 
 void odo_judge_wait(struct odo *o) {
-    while (o->n_judging) nanosleep(&(struct timespec){.tv_nsec = 2000000}, NULL);
+    while (o->n_judging) os_sleep_ms(2);
 }

@@ -5,7 +5,6 @@
 #include <limits.h>
 #include <math.h>
 #include <poll.h>
-#include <pthread.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/eventfd.h>
@@ -16,6 +15,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/str.h"
+#include "base/thread.h"
 #include "strategy/strategy.h"
 
 enum file_kind { FILE_PIPELINE, FILE_RULES, FILE_SKILL, FILE_PERSONA };

@@ -5,9 +5,9 @@
 #include <limits.h>
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "base/file.h"
+#include "base/fs.h"
 #include "base/mem.h"
 
 static int path_of(const struct pipeline_dir *d, const char *name, char out[PATH_MAX],
@@ -46,7 +46,7 @@ int pipeline_put(struct pipeline_dir *d, const char *name, const char *text, siz
     rc = file_write(path, text, n, e);
     if (!rc && (rc = pipeline_dir_reload(d, e)) != 0) { /* its persona is missing, or too many */
         if (was) file_write(path, old, n_old, &none);
-        else unlink(path);
+        else fs_remove(path);
         pipeline_dir_reload(d, &none);
     }
     mem_free(old);
@@ -58,7 +58,7 @@ int pipeline_remove(struct pipeline_dir *d, const char *name, struct err *e) {
     int rc = path_of(d, name, path, e);
     if (!rc && !strcmp(name, "default"))
         rc = err_set(e, CHIMERE_EINVAL, "name: the pipeline default stays; it can be changed");
-    if (!rc && unlink(path))
+    if (!rc && fs_remove(path))
         rc = err_set(e, errno == ENOENT ? CHIMERE_ENOENT : CHIMERE_EIO, "%s: %s", path,
                      strerror(errno));
     return rc ? rc : pipeline_dir_reload(d, e);

@@ -1,11 +1,11 @@
 #include "odo/taint.h"
 
-#include <pthread.h>
 #include <string.h>
 
 #include "base/hash.h"
 #include "base/mem.h"
 #include "base/rng.h"
+#include "base/thread.h"
 
 struct taint {
     pthread_mutex_t lock;

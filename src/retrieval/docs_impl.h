@@ -2,8 +2,7 @@
 #ifndef CHIMERE_RETRIEVAL_DOCS_IMPL_H
 #define CHIMERE_RETRIEVAL_DOCS_IMPL_H
 
-#include <pthread.h>
-
+#include "base/thread.h"
 #include "retrieval/docs.h"
 
 enum { DOCS_NEAR_KEPT = 4, DOCS_NEAR_MAX_BYTES = 1 << 30 };

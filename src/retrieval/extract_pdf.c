@@ -2,8 +2,8 @@
  * stays its own. */
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
+#include "base/fs.h"
 #include "base/mem.h"
 #include "base/str.h"
 #include "retrieval/extract_impl.h"
@@ -12,7 +12,7 @@ enum { PDF_MS = 60000, PDF_INFO_BYTES = 16 << 10 };
 
 static const char *find(const char *const paths[2]) {
     for (int i = 0; i < 2; ++i)
-        if (!access(paths[i], X_OK)) return paths[i];
+        if (fs_can_run(paths[i])) return paths[i];
     return NULL;
 }
 

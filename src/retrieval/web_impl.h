@@ -2,8 +2,7 @@
 #ifndef CHIMERE_RETRIEVAL_WEB_IMPL_H
 #define CHIMERE_RETRIEVAL_WEB_IMPL_H
 
-#include <pthread.h>
-
+#include "base/thread.h"
 #include "net/fetch.h"
 #include "retrieval/web.h"
 

@@ -1,11 +1,11 @@
 /* api_mcp.c: our tools as a Model Context Protocol server over streamable HTTP (POST and DELETE /mcp). Each message
  * is answered by one JSON object; there is no stream of the server's own. A tool runs in a thread of its own, since it
  * may take a minute and the workers read everybody's requests. */
-#include <pthread.h>
 #include <string.h>
 #include <strings.h>
 
 #include "base/mem.h"
+#include "base/thread.h"
 #include "tools/mcp.h"
 #include "tools/mcp_serve.h"
 #include "tools/mcp_session.h"

@@ -2,7 +2,6 @@
 
 #include <openssl/crypto.h>
 #include <openssl/sha.h>
-#include <pthread.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -11,6 +10,7 @@
 #include "base/mem.h"
 #include "base/rng.h"
 #include "base/str.h"
+#include "base/thread.h"
 #include "store/store.h"
 
 enum { MAX_KEYS = 4096, MAX_KEY_BYTES = 512, DAY_MS = 86400000 };

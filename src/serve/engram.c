@@ -1,15 +1,14 @@
 #include "serve/engram.h"
 
 #include <ctype.h>
-#include <dirent.h>
 #include <errno.h>
 #include <limits.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
-#include <unistd.h>
 
 #include "base/file.h"
+#include "base/fs.h"
 #include "base/mem.h"
 #include "base/str.h"
 #include "engram/build.h"
@@ -84,15 +83,15 @@ void engram_list(struct http_request *r) {
     char dir[PATH_MAX], path[PATH_MAX];
     buf_init(&out, MAX_OUT);
     int rc = folder_of(r, dir, &e), n = 0;
-    DIR *d = rc ? NULL : opendir(dir); /* a folder that is not there holds none */
+    struct fs_folder *d = rc ? NULL : fs_open(dir); /* a folder that is not there holds none */
     buf_puts(&out, "{\"object\":\"list\",\"data\":[");
-    for (const struct dirent *f; d && n < MAX_TABLES && (f = readdir(d));) {
+    for (const char *f; d && n < MAX_TABLES && (f = fs_next(d));) {
         char name[256];
         struct engram_table *t;
         struct err broken = {0};
-        size_t len = strlen(f->d_name);
-        if (!str_ends(f->d_name, ".engram") || f->d_name[0] == '.' || len >= sizeof name) continue;
-        memcpy(name, f->d_name, len - 7);
+        size_t len = strlen(f);
+        if (!str_ends(f, ".engram") || f[0] == '.' || len >= sizeof name) continue;
+        memcpy(name, f, len - 7);
         name[len - 7] = 0;
         if (path_of(r, name, path, &broken)) continue;
         int bad = engram_table_open(&t, path, 0, ENGRAM_MAX_VOCAB, &broken);
@@ -108,7 +107,7 @@ void engram_list(struct http_request *r) {
         json_out_string(&out, broken.text);
         buf_putc(&out, '}');
     }
-    if (d) closedir(d);
+    fs_close(d);
     buf_puts(&out, "]}");
     answer(r, rc, &out, &e);
 }
@@ -252,7 +251,7 @@ void engram_remove(struct http_request *r) {
     char path[PATH_MAX];
     buf_init(&out, 1 << 10);
     int rc = path_of(r, http_rest(r), path, &e);
-    if (!rc && unlink(path))
+    if (!rc && fs_remove(path))
         rc = err_set(&e, errno == ENOENT ? CHIMERE_ENOENT : CHIMERE_EIO, "%s: %s", path,
                      strerror(errno));
     buf_puts(&out, "{\"deleted\":true}");

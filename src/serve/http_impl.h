@@ -2,12 +2,12 @@
 #ifndef CHIMERE_SERVE_HTTP_IMPL_H
 #define CHIMERE_SERVE_HTTP_IMPL_H
 
-#include <pthread.h>
 #include <stdatomic.h>
 #include <stdint.h>
 
 #include <microhttpd.h>
 
+#include "base/thread.h"
 #include "engine/engine.h"
 #include "serve/auth.h"
 #include "backend/queue.h"

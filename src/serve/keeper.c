@@ -1,10 +1,9 @@
 #include "serve/keeper.h"
 
-#include <pthread.h>
-#include <time.h>
-
+#include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/thread.h"
 
 enum { EVERY_S = 3600 };
 
@@ -29,12 +28,9 @@ static void *keep(void *arg) {
             if (n < 0) log_warn("old records: %s", e.text);
             else if (n) log_info("%lld old records were deleted", (long long)n);
         }
-        struct timespec until;
-        clock_gettime(CLOCK_REALTIME, &until);
-        until.tv_sec += EVERY_S;
+        int64_t until = clock_ns() + EVERY_S * INT64_C(1000000000);
         pthread_mutex_lock(&k->lock);
-        int rc = 0;
-        while (!k->quit && !rc) rc = pthread_cond_timedwait(&k->wake, &k->lock, &until);
+        while (!k->quit && thread_wait_until(&k->wake, &k->lock, until)) {}
     }
     pthread_mutex_unlock(&k->lock);
     return NULL;
@@ -48,7 +44,7 @@ int keeper_open(struct keeper **out, struct store *const stores[2], int32_t days
     k->days = days;
     k->most_bytes = most_bytes;
     pthread_mutex_init(&k->lock, NULL);
-    pthread_cond_init(&k->wake, NULL);
+    thread_cond_init(&k->wake);
     k->running = pthread_create(&k->thread, NULL, keep, k) == 0;
     if (k->running) return 0;
     keeper_close(k);

@@ -2,8 +2,8 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
+#include "base/file.h"
 #include "base/str.h"
 #include "odo/odo.h"
 #include "odo/pipeline_edit.h"
@@ -33,7 +33,7 @@ static int put_list(struct pipeline_dir *d, struct buf *out, struct err *e) {
     buf_puts(out, "{\"object\":\"list\",\"folder\":");
     json_out_string(out, pipeline_dir_path(d));
     buf_printf(out, ",\"can_write\":%s,\"problem\":",
-               access(pipeline_dir_path(d), W_OK) == 0 ? "true" : "false");
+               file_can_write(pipeline_dir_path(d)) ? "true" : "false");
     json_out_string(out, pipeline_problem(set));
     buf_puts(out, ",\"data\":[");
     for (int i = 0; (p = pipeline_at(set, i)) && !rc; i++) {

@@ -1,11 +1,11 @@
 #include "serve/record.h"
 
-#include <pthread.h>
 #include <stdio.h>
-#include <time.h>
 
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/os.h"
+#include "base/thread.h"
 
 enum { N_ENTRY = 1024 };
 
@@ -35,7 +35,7 @@ static void write_entry(struct record *r, struct entry *x) {
     int rc = store_request_add(r->store, &x->q, NULL, &e);
     if (rc == CHIMERE_EBUSY) log_warn("recording waits: %s", e.text);
     while (rc == CHIMERE_EBUSY && !r->quit) { /* nothing was written */
-        nanosleep(&(struct timespec){.tv_nsec = 200000000}, NULL);
+        os_sleep_ms(200);
         rc = store_request_add(r->store, &x->q, NULL, &e);
     }
     if (rc) log_warn("a request was not recorded: %s", e.text);

@@ -2,10 +2,10 @@
 #include "serve/serve.h"
 
 #include <time.h>
-#include <unistd.h>
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/os.h"
 #include "tools/mcp_session.h"
 #include "odo/odo.h"
 #include "serve/http_impl.h"
@@ -62,12 +62,12 @@ int serve_open(struct server **out, const struct serve_params *p, struct err *e)
     s->epoll_fd = s->wake_fd = s->quiesced = -1;
     set_defaults(&s->p);
     set_live(s, &s->p);
-    if (gethostname(s->machine, sizeof s->machine - 1)) s->machine[0] = 0;
+    os_host_name(s->machine, sizeof s->machine);
     pthread_mutex_init(&s->live_lock, NULL);
     pthread_mutex_init(&s->work_lock, NULL);
     pthread_mutex_init(&s->embed_lock, NULL);
     pthread_mutex_init(&s->recommend_lock, NULL);
-    pthread_cond_init(&s->none_live, NULL);
+    thread_cond_init(&s->none_live);
     pthread_cond_init(&s->has_work, NULL);
     int rc = open_gates(s, e);
     struct store *keys = p->no_store_keys ? NULL : p->store;
@@ -101,12 +101,9 @@ int serve_port(const struct server *s) {
 
 /* True: no request is left. */
 static bool wait_idle(struct server *s, int seconds) {
-    struct timespec until;
-    clock_gettime(CLOCK_REALTIME, &until);
-    until.tv_sec += seconds;
-    int rc = 0;
+    int64_t until = clock_ns() + seconds * INT64_C(1000000000);
     pthread_mutex_lock(&s->live_lock);
-    while (s->n_live && !rc) rc = pthread_cond_timedwait(&s->none_live, &s->live_lock, &until);
+    while (s->n_live && thread_wait_until(&s->none_live, &s->live_lock, until)) {}
     bool idle = !s->n_live;
     pthread_mutex_unlock(&s->live_lock);
     return idle;
@@ -138,7 +135,7 @@ static void let_arrive(struct server *s) {
         const union MHD_DaemonInfo *open =
             MHD_get_daemon_info(s->mhd, MHD_DAEMON_INFO_CURRENT_CONNECTIONS);
         if (!open || !open->num_connections) return;
-        usleep(STEP_MS * 1000);
+        os_sleep_ms(STEP_MS);
     }
 }
 
@@ -170,7 +167,7 @@ static void resume_all(struct server *s) {
         http_unlock_and_wake(r);
     }
     pthread_mutex_unlock(&s->live_lock);
-    while (s->n_waking) usleep(100); /* others that were just doing so */
+    while (s->n_waking) os_sleep_ms(1); /* others that were just doing so */
 }
 
 static void stop_workers(struct server *s) {

@@ -2,8 +2,8 @@
 
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
+#include "base/os.h"
 #include "base/process.h"
 
 #include "store/store_impl.h"
@@ -13,7 +13,7 @@ enum { HOST_BYTES = 64, OWNER_BYTES = HOST_BYTES + 1 + PROCESS_MAX_NAME };
 /* "HOST:" where several machines share the store, else "". */
 static void host_prefix(const struct store *s, char out[HOST_BYTES]) {
     char name[HOST_BYTES - 1] = "";
-    if (s->pg && gethostname(name, sizeof name - 1)) name[0] = 0;
+    if (s->pg) os_host_name(name, sizeof name);
     snprintf(out, HOST_BYTES, "%s%s", name, name[0] ? ":" : "");
 }
 

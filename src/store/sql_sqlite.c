@@ -1,10 +1,9 @@
 /* sql_sqlite.c: the driver over a file: write-ahead log, one connection. */
 #include <errno.h>
-#include <fcntl.h>
 #include <math.h>
 #include <string.h>
-#include <unistd.h>
 
+#include "base/fs.h"
 #include "base/mem.h"
 #include "store/sql_impl.h"
 #include "store/store_impl.h"
@@ -147,11 +146,9 @@ const struct sql_ops sql_sqlite_ops = {prepare,   finalize,  reset, bind_int64, 
 int sql_sqlite_open(struct store *s, const char *path, struct err *e) {
     s->ops = &sql_sqlite_ops;
     if (strcmp(path, ":memory:") != 0) { /* SQLite would make it readable by everybody */
-        int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
-        if (fd < 0)
+        if (fs_touch(path))
             return err_set(e, errno == ENOENT ? CHIMERE_ENOENT : CHIMERE_EIO, "%s: cannot open: %s",
                            path, strerror(errno));
-        close(fd);
     }
     int got = sqlite3_open_v2(path, &s->db,
                               SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOMUTEX |

@@ -1,8 +1,8 @@
 /* store.c: opening, statements, errors. */
 #include <string.h>
 #include <time.h>
-#include <unistd.h>
 
+#include "base/file.h"
 #include "base/mem.h"
 #include "base/str.h"
 #include "store/place.h"
@@ -158,7 +158,7 @@ int store_open(struct store **out, const char *path, struct err *e) {
 
 int store_open_existing(struct store **out, const char *path, struct err *e) {
     *out = NULL;
-    if (!store_is_server(path) && access(path, F_OK) != 0)
+    if (!store_is_server(path) && !file_exists(path))
         return err_set(e, CHIMERE_ENOENT, "%s: no such file", path);
     return store_open(out, path, e);
 }
@@ -171,7 +171,7 @@ int store_probe(const char *path, struct err *e) {
     int got = sqlite3_open_v2(path, &s.db, SQLITE_OPEN_READONLY | SQLITE_OPEN_EXRESCODE, NULL);
     int rc = got == SQLITE_OK ? check_id(&s, &id, &version, &n_table, e) : 0;
     if (got != SQLITE_OK && (got & 0xff) != SQLITE_CANTOPEN) rc = store_fail(&s, got, "open", e);
-    else if (got != SQLITE_OK && access(path, F_OK) == 0) rc = store_fail(&s, got, "open", e);
+    else if (got != SQLITE_OK && file_exists(path)) rc = store_fail(&s, got, "open", e);
     if (!rc && version > store_n_migration) rc = store_is_newer(&s, store_n_migration, version, e);
     sqlite3_close(s.db);
     return rc;

@@ -2,9 +2,9 @@
 #ifndef CHIMERE_STORE_STORE_IMPL_H
 #define CHIMERE_STORE_STORE_IMPL_H
 
-#include <pthread.h>
 #include <sqlite3.h>
 
+#include "base/thread.h"
 #include "store/queries_impl.h"
 #include "store/sql.h"
 #include "store/store.h"

@@ -3,7 +3,6 @@
 
 #include <errno.h>
 #include <poll.h>
-#include <pthread.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -12,6 +11,7 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "base/str.h"
+#include "base/thread.h"
 #include "net/fetch.h"
 #include "net/sse.h"
 #include "tools/mcp_child.h"

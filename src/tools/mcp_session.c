@@ -1,6 +1,5 @@
 #include "tools/mcp_session.h"
 
-#include <pthread.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/random.h>
@@ -8,6 +7,7 @@
 #include "base/clock.h"
 #include "base/hash.h"
 #include "base/mem.h"
+#include "base/thread.h"
 
 struct session {
     char id[MCP_SESSION_BYTES]; /* "": a free place */

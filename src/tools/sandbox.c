@@ -3,7 +3,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
-#include <pthread.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdio.h>
@@ -15,6 +14,7 @@
 
 #include "base/clock.h"
 #include "base/str.h"
+#include "base/thread.h"
 #include "tools/sandbox_impl.h"
 
 enum { TICK_MS = 20, DEATH_MS = 5000 };

@@ -1,9 +1,9 @@
 /* sandbox_queue.c: how many sandboxes run at once, of one owner and of all. */
 #include <poll.h>
-#include <pthread.h>
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/thread.h"
 #include "tools/sandbox_impl.h"
 
 enum { LOOK_MS = 10 };

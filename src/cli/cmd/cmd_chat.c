@@ -1,7 +1,6 @@
 /* cmd_chat.c: a conversation in the terminal, or with what a pipe brings. */
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "base/mem.h"
 #include "cli/chat_args.h"

@@ -7,13 +7,13 @@
 #include <microhttpd.h>
 #include <sqlite3.h>
 #include <string.h>
-#include <sys/utsname.h>
-#include <unistd.h>
 #include <utf8proc.h>
 #include <yaml.h>
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include <pcre2.h>
 
+#include "base/fs.h"
+#include "base/os.h"
 #include "base/str.h"
 #include "base/topology.h"
 #include "cli/cli.h"
@@ -39,11 +39,12 @@ static void show_build(void) {
 
 static void show_cpu(void) {
     puts("machine");
-    struct utsname u;
-    if (uname(&u) == 0) printf("  system    %s %s %s\n", u.sysname, u.release, u.machine);
-    printf("  cores     %ld online\n", sysconf(_SC_NPROCESSORS_ONLN));
+    char system[512];
+    os_version(system, sizeof system);
+    printf("  system    %s\n", system);
+    printf("  cores     %ld online\n", os_cores());
     char mem[16];
-    str_bytes(mem, (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE));
+    str_bytes(mem, os_memory_bytes());
     printf("  memory    %s\n  features ", mem);
 #if defined(__x86_64__)
 #define SHOW(name) (__builtin_cpu_supports(name) ? printf(" %s", name) : 0)
@@ -93,9 +94,9 @@ static void show_libraries(void) {
     printf("  libxml2   %s\n", LIBXML_DOTTED_VERSION);
     show_llama();
     puts("programs");
-    printf("  pdftotext %s\n", access("/usr/bin/pdftotext", X_OK)
-                                   ? "no (PDF is not indexed: apt-get install poppler-utils)"
-                                   : "yes");
+    printf("  pdftotext %s\n", fs_can_run("/usr/bin/pdftotext")
+                                   ? "yes"
+                                   : "no (PDF is not indexed: apt-get install poppler-utils)");
 }
 
 static int show_table(const char *name, const struct cfg_opt *options, struct err *e) {

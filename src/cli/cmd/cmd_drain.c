@@ -1,11 +1,11 @@
 /* cmd_drain.c: takes a server out of service: it refuses new work, and this waits until it has none. */
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/mem.h"
+#include "base/os.h"
 #include "base/str.h"
 #include "cli/cli.h"
 #include "net/fetch.h"
@@ -74,7 +74,7 @@ static int drain(const struct cfg *c, const char *key, struct err *e) {
         if (clock_ms_since(start) >= (double)wait_ms)
             return err_set(e, CHIMERE_ETIMEOUT, "the server still has work after %lld s",
                            (long long)wait_ms / 1000);
-        nanosleep(&(struct timespec){.tv_nsec = 200000000}, NULL);
+        os_sleep_ms(200);
     }
 }
 

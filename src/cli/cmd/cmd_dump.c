@@ -2,9 +2,9 @@
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "base/mem.h"
+#include "base/os.h"
 #include "cli/cli.h"
 #include "format/gguf.h"
 #include "format/quant.h"
@@ -53,7 +53,7 @@ int cmd_dump(int argc, char **argv) {
     if (cfg_n_pos(c) != 2) {
         rc = err_set(&e, CHIMERE_EINVAL, "dump: expected FILE and TENSOR, got %d argument%s",
                      cfg_n_pos(c), cfg_n_pos(c) == 1 ? "" : "s");
-    } else if (isatty(STDOUT_FILENO)) {
+    } else if (os_is_terminal(stdout)) {
         rc = err_set(&e, CHIMERE_EINVAL, "dump: binary data would go to the terminal");
         err_hint(&e, "send it to a file or a program");
     } else {

@@ -3,11 +3,11 @@
 #include <jansson.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <time.h>
 
 #include "base/clock.h"
 #include "base/file.h"
+#include "base/fs.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/str.h"
@@ -200,9 +200,9 @@ static int all_files(const struct cfg *c, int i, char ***files, size_t *n, uint6
         *n += n_more;
         mem_free(more);
     }
-    struct stat st;
+    struct fs_info st;
     for (size_t k = 0; k < *n; k++)
-        if (stat((*files)[k], &st) == 0) *bytes += (uint64_t)st.st_size;
+        if (fs_stat((*files)[k], &st) == 0) *bytes += st.bytes;
     return *n ? 0 : err_set(e, CHIMERE_EINVAL, "expected files or folders of text");
 }
 

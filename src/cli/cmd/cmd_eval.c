@@ -3,9 +3,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
 #include "base/file.h"
+#include "base/fs.h"
 #include "base/mem.h"
 #include "base/str.h"
 #include "cli/chat_args.h"
@@ -43,7 +43,6 @@ const struct cfg_opt eval_options[] = {
 /* A path, or a skill of the shipped folder. */
 static int load_suite(json_t *items, const char *suite, size_t n, struct err *e) {
     char path[4096], name[512];
-    struct stat st;
     bool known = file_exists(suite);
     if (known) snprintf(path, sizeof path, "%s", suite);
     snprintf(name, sizeof name, "eval/%s.jsonl", suite);
@@ -54,8 +53,7 @@ static int load_suite(json_t *items, const char *suite, size_t n, struct err *e)
         err_hint(e, "skills are the files of the folder eval, without .jsonl");
         return CHIMERE_ENOENT;
     }
-    if (stat(path, &st) == 0 && S_ISDIR(st.st_mode))
-        return eval_load_folder(items, path, n, NULL, e);
+    if (fs_is_folder(path)) return eval_load_folder(items, path, n, NULL, e);
     return eval_load(items, path, n, NULL, e);
 }
 

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/fs.h"
 #include "base/mem.h"
 #include "base/str.h"
 #include "cli/inspect.h"
@@ -96,8 +97,7 @@ static int gather_safetensors(struct inspection *x, struct err *e) {
 /* A GGUF file unless the name says otherwise. */
 static int open_file(struct inspection *x, struct err *e) {
     int rc;
-    if (str_ends(x->path, ".safetensors") || str_ends(x->path, ".json") ||
-        inspect_is_folder(x->path)) {
+    if (str_ends(x->path, ".safetensors") || str_ends(x->path, ".json") || fs_is_folder(x->path)) {
         rc = safetensors_open(&x->st, x->path, e);
         if (!rc) rc = gather_safetensors(x, e);
     } else {

@@ -1,11 +1,11 @@
 /* cmd_odo.c: the orchestrator from the command line: what it would decide, its documents, one answer. */
-#include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
 
 #include "base/str.h"
+#include "base/thread.h"
 #include "cli/chat_args.h"
 #include "cli/odo_args.h"
 #include "cli/odo_eval.h"

@@ -2,11 +2,11 @@
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "base/buf.h"
 #include "base/file.h"
 #include "base/mem.h"
+#include "base/os.h"
 #include "base/str.h"
 #include "cli/chat_args.h"
 #include "cli/term.h"
@@ -96,7 +96,7 @@ static int read_message(const struct cfg *c, const char *given, char **text, siz
         return err_set(e, CHIMERE_EINVAL, "expected one message: TEXT, -p TEXT or -f FILE");
     if (given) prompt = given;
     if (prompt && strcmp(prompt, "-") == 0) file = "-";
-    if (!prompt && !file && !isatty(STDIN_FILENO)) file = "-";
+    if (!prompt && !file && !os_is_terminal(stdin)) file = "-";
     if (file) return file_read(file, MAX_MESSAGE_BYTES, text, n, e);
     if (!prompt) {
         err_set(e, CHIMERE_EINVAL, "expected a message");
@@ -142,7 +142,7 @@ static int answer_one(struct chat_rig *r, const struct cfg *c, const char *given
     int rc = read_message(c, given, &text, &n_text, e);
     if (!rc) rc = encode(r, c, text, n_text, &ids, &n, &in_think, &memory, e);
     mem_free(text);
-    struct sink s = {.quiet = cfg_bool(c, "json"), .grey = cfg_wants_color(STDOUT_FILENO)};
+    struct sink s = {.quiet = cfg_bool(c, "json"), .grey = cfg_wants_color(stdout)};
     buf_init(&s.content, (size_t)64 << 20);
     buf_init(&s.reasoning, (size_t)64 << 20);
     struct chat_parse_spec parse = {
@@ -166,7 +166,7 @@ static int answer_one(struct chat_rig *r, const struct cfg *c, const char *given
         rc = answer_err(a)->code;
         if (rc) *e = *answer_err(a);
         if (s.quiet && !rc) print_json(&s, a);
-        else if (isatty(STDOUT_FILENO)) puts(s.grey ? "\033[0m" : "");
+        else if (os_is_terminal(stdout)) puts(s.grey ? "\033[0m" : "");
         answer_free(a);
     }
     buf_fini(&s.content);

@@ -1,6 +1,5 @@
 /* cmd_serve.c: the HTTP server. */
 #include <malloc.h>
-#include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -12,7 +11,9 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/os.h"
 #include "base/str.h"
+#include "base/thread.h"
 #include "cli/chat_args.h"
 #include "cli/encoder_args.h"
 #include "cli/odo_args.h"
@@ -232,7 +233,7 @@ static void wait_for_signal(const struct serve_reload *r, struct server *s,
                             const struct serve_params *p) {
     sigset_t set;
     int got = 0;
-    bool has_terminal = isatty(STDIN_FILENO);
+    bool has_terminal = os_is_terminal(stdin);
     signals(&set);
     while (!sigwait(&set, &got) && got == SIGHUP && !has_terminal) serve_reload_options(r, s, p);
 }

@@ -1,9 +1,9 @@
 /* tok_class.c: the table of character classes: utf8proc's, and what Unicode 15 and 16 added to them. */
-#include <pthread.h>
 #include <string.h>
 #include <utf8proc.h>
 
 #include "base/mem.h"
+#include "base/thread.h"
 #include "text/tok/tok_pre_impl.h"
 
 static uint8_t classes[0x110000];
