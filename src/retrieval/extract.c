@@ -3,6 +3,8 @@
 #include <ctype.h>
 #include <errno.h>
 #include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -22,6 +24,12 @@ static const struct {
     {EXTRACT_MARKDOWN, " md markdown mdown "},
     {EXTRACT_HTML, " html htm xhtml "},
     {EXTRACT_PDF, " pdf "},
+    {EXTRACT_XML, " xml rss atom "},
+    {EXTRACT_DOCX, " docx docm "},
+    {EXTRACT_PPTX, " pptx pptm "},
+    {EXTRACT_XLSX, " xlsx xlsm "},
+    {EXTRACT_ODT, " odt "},
+    {EXTRACT_EPUB, " epub "},
     {EXTRACT_CODE,
      " c h cc cpp hpp cu cuh py rs js mjs ts tsx jsx java kt go rb php swift zig sh sql lua cs "
      "scala toml yaml yml json ini cfg cmake css "},
@@ -42,11 +50,31 @@ enum extract_kind extract_kind_of(const char *name) {
 }
 
 enum extract_kind extract_kind_of_type(const char *t) {
-    if (str_starts(t, "text/html") || str_starts(t, "application/xhtml")) return EXTRACT_HTML;
-    if (str_starts(t, "text/markdown")) return EXTRACT_MARKDOWN;
-    if (str_starts(t, "application/pdf")) return EXTRACT_PDF;
-    if (str_starts(t, "application/json")) return EXTRACT_CODE;
-    return str_starts(t, "text/") ? EXTRACT_TEXT : EXTRACT_NONE;
+#define OPEN_XML "application/vnd.openxmlformats-officedocument."
+    static const struct {
+        const char *begins;
+        enum extract_kind kind;
+    } types[] = {
+        {"text/html", EXTRACT_HTML},
+        {"application/xhtml", EXTRACT_HTML},
+        {"text/markdown", EXTRACT_MARKDOWN},
+        {"application/pdf", EXTRACT_PDF},
+        {"application/json", EXTRACT_CODE},
+        {"text/xml", EXTRACT_XML},
+        {"application/xml", EXTRACT_XML},
+        {"application/rss+xml", EXTRACT_XML},
+        {"application/atom+xml", EXTRACT_XML},
+        {OPEN_XML "wordprocessingml.document", EXTRACT_DOCX},
+        {OPEN_XML "presentationml.presentation", EXTRACT_PPTX},
+        {OPEN_XML "spreadsheetml.sheet", EXTRACT_XLSX},
+        {"application/vnd.oasis.opendocument.text", EXTRACT_ODT},
+        {"application/epub+zip", EXTRACT_EPUB},
+        {"text/", EXTRACT_TEXT},
+    };
+#undef OPEN_XML
+    for (size_t i = 0; i < sizeof types / sizeof *types; ++i)
+        if (str_starts(t, types[i].begins)) return types[i].kind;
+    return EXTRACT_NONE;
 }
 
 /* ---- plain text ---- */
@@ -102,8 +130,15 @@ int extract_parse(struct extract *x, enum extract_kind kind, const char *data, s
     int rc = 0;
     switch (kind) {
     case EXTRACT_HTML: rc = extract_html(x, data, n, e); break;
+    case EXTRACT_XML: rc = extract_xml(x, data, n, e); break;
+    case EXTRACT_DOCX:
+    case EXTRACT_PPTX:
+    case EXTRACT_XLSX:
+    case EXTRACT_ODT: rc = extract_office(x, data, n, e); break;
+    case EXTRACT_EPUB: rc = extract_book(x, data, n, e); break;
     case EXTRACT_NONE:
     case EXTRACT_PDF:
+    case EXTRACT_N_KIND:
         return err_set(e, CHIMERE_EUNSUPPORTED, "no text can be taken from this type");
     default:
         if (memchr(data, 0, n < 8192 ? n : 8192))
@@ -130,7 +165,8 @@ int extract_child(int argc, char **argv) {
     struct extract x = {0};
     char *data = NULL;
     size_t n = 0;
-    int kind = argc > 2 ? argv[2][0] - '0' : EXTRACT_NONE;
+    int kind = argc > 2 ? (int)strtol(argv[2], NULL, 10) : EXTRACT_NONE;
+    if (kind < 0 || kind >= EXTRACT_N_KIND) kind = EXTRACT_NONE;
     int rc = file_read("-", EXTRACT_MAX_BYTES, &data, &n, &e);
     if (!rc) rc = extract_parse(&x, (enum extract_kind)kind, data, n, &e);
     struct buf out;
@@ -187,7 +223,8 @@ static int take_text(struct extract *x, const struct buf *out, const struct sand
 
 static int run_parser(struct extract *x, const char *data, size_t n, const struct extract_how *how,
                       struct err *e) {
-    char kind[2] = {(char)('0' + x->kind), 0};
+    char kind[8];
+    snprintf(kind, sizeof kind, "%d", (int)x->kind);
     const char *argv[] = {"chimere", EXTRACT_COMMAND, kind, NULL};
     struct sandbox_job job = {.argv = argv, .self = true, .input = data, .n_input = n};
     struct sandbox_result r;
@@ -211,9 +248,12 @@ int extract_text(struct extract *x, enum extract_kind kind, const char *data, si
         return err_set(e, CHIMERE_ELIMIT, "expected at most %d bytes, got %zu", EXTRACT_MAX_BYTES,
                        n);
     switch (kind) {
-    case EXTRACT_HTML: return run_parser(x, data, n, how, e);
+    case EXTRACT_NONE:
+    case EXTRACT_TEXT:
+    case EXTRACT_MARKDOWN:
+    case EXTRACT_CODE: return extract_parse(x, kind, data, n, e);
     case EXTRACT_PDF: return extract_pdf(x, data, n, how, e);
-    default: return extract_parse(x, kind, data, n, e);
+    default: return run_parser(x, data, n, how, e);
     }
 }
 

@@ -1,8 +1,8 @@
 /* extract.h: a file or a page -> its text, in the order of reading.
  *
  * Plain text, markdown and code as they are (bytes that are not UTF-8 are read as Latin-1). HTML without scripts,
- * styles, forms and hidden parts, PDF page by page: their parsers run in a sandbox (sandbox.h), with limits on time,
- * memory and output. HTML is parsed by this program's own file, started again: a program that calls extract_text
+ * styles, forms and hidden parts, XML, office files, books, PDF page by page: their parsers run in a sandbox (sandbox.h),
+ * with limits on time, memory and output. All but PDF are parsed by this program's own file, started again: a program that calls extract_text
  * passes its arguments on to extract_child if the first is EXTRACT_COMMAND. Headings become lines that begin with
  * '#'. Nothing is fetched. Any thread. */
 #ifndef CHIMERE_RETRIEVAL_EXTRACT_H
@@ -29,7 +29,14 @@ enum extract_kind {
     EXTRACT_MARKDOWN,
     EXTRACT_CODE,
     EXTRACT_HTML,
-    EXTRACT_PDF
+    EXTRACT_PDF,
+    EXTRACT_XML,
+    EXTRACT_DOCX,
+    EXTRACT_PPTX,
+    EXTRACT_XLSX,
+    EXTRACT_ODT,
+    EXTRACT_EPUB,
+    EXTRACT_N_KIND
 };
 
 struct extract {

@@ -6,8 +6,6 @@
 
 #include "retrieval/extract_impl.h"
 
-enum { MAX_ATTRIBUTES = 4096 };
-
 /* ---- before libxml2 sees it ---- */
 
 /* libxml2 compares each attribute with all before it: 300,000 in one tag take minutes. Read as it reads them: a quote
@@ -30,7 +28,7 @@ static size_t skip_value(const char *s, size_t i, size_t n) {
 /* The end of the tag that begins at s[i], or n once it has too many. */
 static size_t skip_tag(const char *s, size_t i, size_t n, int *n_attribute) {
     while (i < n && !isspace((unsigned char)s[i]) && s[i] != '>' && s[i] != '/') ++i;
-    for (*n_attribute = 0; i < n && s[i] != '>' && *n_attribute <= MAX_ATTRIBUTES;) {
+    for (*n_attribute = 0; i < n && s[i] != '>' && *n_attribute <= EXTRACT_MAX_ATTRIBUTES;) {
         size_t from = i;
         while (i < n && !isspace((unsigned char)s[i]) && s[i] != '=' && s[i] != '>' && s[i] != '/')
             ++i;
@@ -43,12 +41,15 @@ static size_t skip_tag(const char *s, size_t i, size_t n, int *n_attribute) {
     return i;
 }
 
-static bool has_huge_tag(const char *s, size_t n) {
+/* Of HTML and of XML. */
+static bool begins_name(unsigned char c) { return isalpha(c) || c == '_' || c == ':' || c >= 0x80; }
+
+bool extract_has_huge_tag(const char *s, size_t n) {
     for (size_t i = 0; i + 1 < n; ++i) {
         int n_attribute;
-        if (s[i] != '<' || !isalpha((unsigned char)s[i + 1])) continue;
+        if (s[i] != '<' || !begins_name((unsigned char)s[i + 1])) continue;
         i = skip_tag(s, i + 1, n, &n_attribute);
-        if (n_attribute > MAX_ATTRIBUTES) return true;
+        if (n_attribute > EXTRACT_MAX_ATTRIBUTES) return true;
     }
     return false;
 }
@@ -84,7 +85,7 @@ static bool is_hidden(xmlNode *node) {
 }
 
 /* Runs of blanks become one, except in <pre>. */
-static void put_words(struct buf *b, const char *s, bool pre) {
+void extract_put_words(struct buf *b, const char *s, bool pre) {
     for (; *s && !b->failed; ++s) {
         bool blank = !pre && isspace((unsigned char)*s);
         if (!blank) buf_putc(b, *s);
@@ -95,7 +96,7 @@ static void put_words(struct buf *b, const char *s, bool pre) {
 static void begin_element(struct buf *b, const xmlNode *node) {
     const char *name = (const char *)node->name;
     if (!among(blocks, node->name)) {
-        if (!strcmp(name, "td") || !strcmp(name, "th")) put_words(b, " ", false);
+        if (!strcmp(name, "td") || !strcmp(name, "th")) extract_put_words(b, " ", false);
         return;
     }
     extract_new_line(b);
@@ -119,7 +120,8 @@ static void walk(struct extract *x, xmlNode *root) {
     for (xmlNode *n = root; n && !b->failed;) {
         bool element = n->type == XML_ELEMENT_NODE;
         bool skip = element && (among(skipped, n->name) || is_hidden(n));
-        if (n->type == XML_TEXT_NODE && n->content) put_words(b, (const char *)n->content, pre > 0);
+        if (n->type == XML_TEXT_NODE && n->content)
+            extract_put_words(b, (const char *)n->content, pre > 0);
         if (element && !skip) {
             pre += !strcmp((const char *)n->name, "pre");
             begin_element(b, n);
@@ -158,9 +160,9 @@ static xmlNode *find(xmlNode *root, const char *name) {
 }
 
 int extract_html(struct extract *x, const char *data, size_t n, struct err *e) {
-    if (has_huge_tag(data, n))
+    if (extract_has_huge_tag(data, n))
         return err_set(e, CHIMERE_ELIMIT, "HTML: a tag with more than %d attributes",
-                       MAX_ATTRIBUTES);
+                       EXTRACT_MAX_ATTRIBUTES);
     htmlDocPtr doc = htmlReadMemory(data, (int)n, NULL, NULL,
                                     HTML_PARSE_RECOVER | HTML_PARSE_NOERROR | HTML_PARSE_NOWARNING |
                                         HTML_PARSE_NONET | HTML_PARSE_COMPACT);
@@ -170,7 +172,7 @@ int extract_html(struct extract *x, const char *data, size_t n, struct err *e) {
     if (title && title->children && title->children->content) {
         struct buf t;
         buf_init(&t, 4096);
-        put_words(&t, (const char *)title->children->content, false);
+        extract_put_words(&t, (const char *)title->children->content, false);
         if (t.n) extract_set_title(x, t.p, t.n);
         buf_fini(&t);
     }

@@ -10,10 +10,20 @@ void extract_put_clean(struct buf *b, const char *s, size_t n);
 void extract_set_title(struct extract *x, const char *s, size_t n);
 void extract_new_line(struct buf *b); /* unless one stands there */
 
+enum { EXTRACT_MAX_ATTRIBUTES = 4096 }; /* of one tag */
+
+/* Runs of blanks become one, unless they are preformatted. */
+void extract_put_words(struct buf *b, const char *s, bool pre);
+/* Whether a tag of HTML or XML has more than EXTRACT_MAX_ATTRIBUTES. */
+bool extract_has_huge_tag(const char *s, size_t n);
+
 /* In this process: for the sandboxed child and for tests. */
 int extract_parse(struct extract *x, enum extract_kind kind, const char *data, size_t n,
                   struct err *e);
 int extract_html(struct extract *x, const char *data, size_t n, struct err *e);
+int extract_xml(struct extract *x, const char *data, size_t n, struct err *e);
+int extract_office(struct extract *x, const char *data, size_t n, struct err *e); /* by x->kind */
+int extract_book(struct extract *x, const char *data, size_t n, struct err *e);
 /* Runs a parser with the limits of all; the job has its program, input and wall limit. */
 int extract_run(struct sandbox_job *job, const struct extract_how *how, struct buf *out,
                 struct sandbox_result *r, struct err *e);
