@@ -55,6 +55,7 @@ static void run_fini(struct odo_run *r) {
     mem_free(r->question);
     json_decref(r->messages);
     json_decref(r->sources);
+    json_decref(r->ran);
     json_decref(r->shots);
     engram_table_close(r->table);
     json_decref(r->record);
@@ -151,7 +152,7 @@ static void plan(struct odo_run *r) {
     }
     r->stats.n_generated += out.stats.n_generated;
     call_fini(&out);
-    odo_count(r->odo, ODO_PLAN, start, rc != 0);
+    odo_count(r->odo, ODO_PLAN, clock_ms_since(start), rc != 0);
     json_object_set_new(r->record, "plan", json_boolean(!rc));
 }
 

@@ -70,7 +70,7 @@ static void recall(struct odo_run *r) {
                             json_pack("{s:i, s:i, s:i, s:i}", "pins", (int)m.n_pin, "found",
                                       (int)m.n_found, "left_out", (int)m.n_left_out, "tokens",
                                       (int)m.n_token));
-    odo_count(r->odo, ODO_MEMORY, start, rc != 0);
+    odo_count(r->odo, ODO_MEMORY, clock_ms_since(start), rc != 0);
 }
 
 int odo_context(struct odo_run *r, struct err *e) {

@@ -257,7 +257,7 @@ int odo_decide(struct odo *o, struct odo_run *r, const char *pinned, struct err 
     rc = odo_strategy_decide(r, e);
     if (rc) return rc;
     d->ms = clock_ms_since(start);
-    odo_count(o, ODO_DECIDE, start, false);
+    odo_count(o, ODO_DECIDE, clock_ms_since(start), false);
     return 0;
 }
 

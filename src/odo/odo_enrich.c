@@ -196,7 +196,7 @@ static void *fetch(void *ud) {
     json_object_set_new(p->said, "ms", json_real(clock_ms_since(start)));
     json_object_set_new(p->said, "found", json_integer((json_int_t)json_array_size(p->sources)));
     if (rc) json_object_set_new(p->said, "error", json_string(e.text));
-    odo_count(p->run->odo, ODO_ENRICH, start, rc != 0);
+    odo_count(p->run->odo, ODO_ENRICH, clock_ms_since(start), rc != 0);
     return NULL;
 }
 

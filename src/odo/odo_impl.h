@@ -119,8 +119,9 @@ struct odo_run {
     int64_t start_ns;
     pthread_t thread;
     /* of the thread alone: */
-    json_t *messages;           /* owned: what the model sees */
-    json_t *sources;            /* owned: [{n, title, where, from, to}] */
+    json_t *messages; /* owned: what the model sees */
+    json_t *sources;  /* owned: [{n, title, where, from, to}] */
+    json_t *ran; /* owned: [{name, arguments, text, rc, lasts}], calls of tools; NULL: none yet */
     struct buf source_text;     /* the block of sources for the prompt */
     const char *missing;        /* view: a source that failed; NULL: none did */
     json_t *shots;              /* owned: [{id, question, answer, nearness}], nearest first */
@@ -179,7 +180,7 @@ void odo_ask(const struct odo_run *r, const struct pipeline_sampling *own, bool 
 int odo_send(struct odo_run *r, const struct backend_event *ev); /* nonzero: cancelled */
 int odo_say(struct odo_run *r, bool thought, const char *text, size_t n);
 int odo_note(struct odo_run *r, const char *name, json_t *o); /* takes o; nonzero: cancelled */
-void odo_count(struct odo *o, enum odo_stage s, int64_t start_ns, bool failed);
+void odo_count(struct odo *o, enum odo_stage s, double ms, bool failed);
 
 /* odo_steps.c */
 int odo_steps(struct odo_run *r, enum finish *finish, struct err *e);

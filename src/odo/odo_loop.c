@@ -6,12 +6,13 @@
 #include "odo/mode.h"
 #include "odo/odo_context.h"
 #include "odo/odo_impl.h"
+#include "odo/odo_tools.h"
 
-void odo_count(struct odo *o, enum odo_stage s, int64_t start_ns, bool failed) {
+void odo_count(struct odo *o, enum odo_stage s, double ms, bool failed) {
     struct odo_counter *c = &o->stage[s];
     ++c->n;
     c->n_failed += failed;
-    c->sum_us += (uint64_t)((clock_ns() - start_ns) / 1000);
+    c->sum_us += (uint64_t)(ms * 1000);
 }
 
 void odo_spend(struct odo_run *r, const struct engine_stats *s, int32_t n_reasoning) {
@@ -58,89 +59,6 @@ int odo_note(struct odo_run *r, const char *name, json_t *o) {
     return rc;
 }
 
-/* ---- which tools are offered ---- */
-
-static bool listed(const struct yamlfile_list *l, const char *name) {
-    for (size_t i = 0; i < l->n; ++i)
-        if (!strcmp(l->v[i], name)) return true;
-    return false;
-}
-
-/* The request offers the search itself: whatever the pipeline names, whatever the model was measured for. */
-static bool is_search(const struct odo_run *r, const struct tool *t) {
-    return r->request->search && !strcmp(t->name, "web_search");
-}
-
-static bool wanted(const struct odo_run *r, const struct odo_round *round, const struct tool *t) {
-    const struct odo_front *front = (const struct odo_front *)r->base.backend;
-    if (round->no_tools) return false;
-    return is_search(r, t) || listed(&round->tools, t->name) ||
-           (t->flags & TOOL_ANYWHERE && !front->plain);
-}
-
-static bool has_name(const json_t *tools, const char *name) {
-    size_t i;
-    json_t *t;
-    json_array_foreach(tools, i, t) {
-        const char *s = json_string_value(json_object_get(json_object_get(t, "function"), "name"));
-        if (s && !strcmp(s, name)) return true;
-    }
-    return false;
-}
-
-static struct tool_env run_env(const struct odo_run *r) {
-    return (struct tool_env){.cancelled = r->cancelled,
-                             .deadline_ns = r->request->deadline_ns,
-                             .tainted = r->tainted,
-                             .tainted_local = r->tainted_local,
-                             .confirmed = r->wish.confirm,
-                             .n_confirmed = r->wish.n_confirm,
-                             .owner = r->owner};
-}
-
-/* Once per run: a tool that was withheld, though the user could allow it. */
-static void tell_confirm(struct odo_run *r, const struct odo_round *round) {
-    struct tool_env env = run_env(r);
-    json_t *names = json_array();
-    const struct tool *t;
-    for (size_t i = 0; !r->told_confirm && (t = tool_at(r->odo->p.tools, i)); ++i)
-        if (wanted(r, round, t) && tool_needs_confirmation(t, &env))
-            json_array_append_new(names, json_string(t->name));
-    if (json_array_size(names)) {
-        odo_note(r, "confirm", json_pack("{s:O}", "tools", names));
-        r->told_confirm = true;
-    }
-    json_decref(names);
-}
-
-/* The client's tools, then ours; a name that the client uses is the client's. NULL: none at all. */
-static json_t *offered(const struct odo_run *r, const struct odo_round *round, size_t *n_ours) {
-    const struct request *a = r->request;
-    json_t *all = a->tools ? json_copy(a->tools) : json_array();
-    *n_ours = 0;
-    bool free_choice = a->tool_choice == REQUEST_TOOLS_AUTO && a->format == REQUEST_TEXT &&
-                       r->wish.tools != 0 && !a->continue_last;
-    struct tool_env env = run_env(r);
-    const struct tool *t = &r->skill_tool;
-    if (all && free_choice && t->spec && !round->no_tools && tool_allowed(t, &env, NULL) &&
-        !has_name(a->tools, t->name)) {
-        json_array_append(all, t->spec);
-        ++*n_ours;
-    }
-    for (size_t i = 0; all && free_choice && (t = tool_at(r->odo->p.tools, i)); ++i) {
-        if (!wanted(r, round, t) || !tool_allowed(t, &env, NULL)) continue;
-        if (!odo_may(r, ODO_TOOLS) && !(t->flags & TOOL_ANYWHERE) && !is_search(r, t)) continue;
-        /* small models call whatever is offered: a calculator beside a word problem cost the shipped one 50 of 60 */
-        if (!strcmp(t->name, "calculator") && !r->d.bare) continue;
-        if (has_name(a->tools, t->name)) continue;
-        json_array_append(all, t->spec);
-        ++*n_ours;
-    }
-    if (json_array_size(all)) return all;
-    json_decref(all);
-    return NULL;
-}
-
 /* ---- one turn ---- */
 
 struct turn {
@@ -181,8 +99,8 @@ static int on_event(void *ud, const struct backend_event *ev) {
         else if (r->keeps_answer) buf_put(&r->answer, chat.text, chat.n);
         break;
     case CHAT_CALL:
-        t->ours = odo_tool(r, chat.name) && !has_name(r->request->tools, chat.name);
-        if (!t->ours && !has_name(r->request->tools, chat.name))
+        t->ours = odo_tool(r, chat.name) && !odo_tools_has(r->request->tools, chat.name);
+        if (!t->ours && !odo_tools_has(r->request->tools, chat.name))
             t->ours = true; /* nobody's: told below */
         if (!t->ours) ++t->n_client;
         break;
@@ -260,7 +178,7 @@ static int backend_model(struct odo_run *r, const struct odo_round *round, json_
     ++r->odo->n_model_call;
     int rc = call_run(&c, out, e);
     json_decref(a.extra);
-    odo_count(r->odo, ODO_MODEL, start, rc != 0);
+    odo_count(r->odo, ODO_MODEL, clock_ms_since(start), rc != 0);
     odo_spend(r, &out->stats, out->n_reasoning);
     return rc;
 }
@@ -280,38 +198,6 @@ static int append_calls(json_t *messages, const struct call_result *out) {
     return m && !json_array_append_new(messages, m) ? 0 : CHIMERE_ENOMEM;
 }
 
-static int run_tool(struct odo_run *r, const struct odo_round *round, const json_t *call) {
-    const char *name = json_string_value(json_object_get(call, "name")),
-               *args = json_string_value(json_object_get(call, "arguments"));
-    const struct tool *t = odo_tool(r, name);
-    if (t && t != &r->skill_tool && !wanted(r, round, t)) t = NULL;
-    struct buf text;
-    buf_init(&text, (size_t)2 * TOOL_MAX_OUTPUT);
-    int64_t start = clock_ns();
-    int rc = CHIMERE_ENOENT;
-    struct tool_env env = run_env(r);
-    env.found = json_array();
-    env.collection = r->wish.collection ? r->wish.collection : r->d.pipeline->collection;
-    if (t) rc = tool_run(t, args, &env, &text);
-    else buf_printf(&text, "error: there is no tool \"%.64s\"", name);
-    r->tainted = env.tainted;
-    r->tainted_local = env.tainted_local;
-    if (rc == CHIMERE_EREFUSED) ++r->odo->n_tool_refused;
-    odo_count(r->odo, ODO_TOOL, start, rc != 0);
-    json_t *note = json_pack("{s:s, s:s, s:b, s:f, s:i}", "name", name, "arguments", args, "ok",
-                             rc == 0, "ms", clock_ms_since(start), "bytes", (int)text.n);
-    if (json_array_size(env.found)) json_object_set(note, "found", env.found);
-    json_decref(env.found);
-    json_t *list = json_object_get(r->record, "tools");
-    if (note && list) json_array_append(list, note);
-    odo_note(r, "tool", note);
-    json_t *m =
-        json_pack("{s:s, s:O, s:s#}", "role", "tool", "tool_call_id", json_object_get(call, "id"),
-                  "content", text.n ? text.p : "", (int)text.n);
-    buf_fini(&text);
-    return m && !json_array_append_new(round->messages, m) ? 0 : CHIMERE_ENOMEM;
-}
-
 /* Calls a tool in the model's name, before it is asked. */
 static int call_first(struct odo_run *r, const struct odo_round *round, const char *name,
                       const char *key, const char *value) {
@@ -324,7 +210,7 @@ static int call_first(struct odo_run *r, const struct odo_round *round, const ch
         text ? json_pack("[{s:s, s:s, s:s}]", "id", "call_first", "name", name, "arguments", text)
              : NULL;
     int rc = made.calls ? append_calls(round->messages, &made) : CHIMERE_ENOMEM;
-    if (!rc) rc = run_tool(r, round, json_array_get(made.calls, 0));
+    if (!rc) rc = odo_tools_run(r, round, made.calls);
     mem_free(text);
     json_decref(made.calls);
     return rc;
@@ -340,9 +226,20 @@ static int work_out(struct odo_run *r, const struct odo_round *round) {
     if (a->search == REQUEST_SEARCH_FIRST)
         return call_first(r, round, "web_search", "query", r->question);
     const struct tool *t = tool_find(r->odo->p.tools, "calculator");
-    if (!r->d.sum[0] || json_array_size(a->tools) || !t || !listed(&round->tools, t->name))
+    if (!r->d.sum[0] || json_array_size(a->tools) || !t ||
+        !odo_tools_listed(&round->tools, t->name))
         return 0;
     return call_first(r, round, t->name, "expression", r->d.sum);
+}
+
+/* Tells the model that its calls are used up, where it looks for their results. */
+static int ask_for_answer(json_t *messages) {
+    json_t *last = json_array_get(messages, json_array_size(messages) - 1);
+    const char *role = json_string_value(json_object_get(last, "role"));
+    if (!role || strcmp(role, "tool") != 0) return 0;
+    json_t *text = json_sprintf("%s\n\n[No further tool can be called. Answer now.]",
+                                json_string_value(json_object_get(last, "content")));
+    return text && !json_object_set_new(last, "content", text) ? 0 : CHIMERE_ENOMEM;
 }
 
 int odo_loop(struct odo_run *r, const struct odo_round *round, struct buf *content,
@@ -350,13 +247,14 @@ int odo_loop(struct odo_run *r, const struct odo_round *round, struct buf *conte
     int32_t most = round->rounds ? round->rounds : r->d.pipeline->rounds;
     if (work_out(r, round)) return err_set(e, CHIMERE_ENOMEM, "out of memory");
     for (int32_t i = 0;; ++i) {
-        size_t n_ours = 0;
         /* behind the last round no tool of ours is offered: the model must answer */
         struct odo_round bare = *round;
         bare.no_tools = i >= most;
         if (bare.no_tools) bare.tools.n = 0;
-        json_t *tools = offered(r, &bare, &n_ours);
-        tell_confirm(r, &bare);
+        if (bare.no_tools && i && ask_for_answer(round->messages))
+            return err_set(e, CHIMERE_ENOMEM, "out of memory");
+        json_t *tools = odo_tools_offered(r, &bare);
+        odo_tools_withheld(r, &bare);
         struct turn turn = {.run = r, .final = round->final};
         struct call_result out;
         int rc = backend_model(r, round, tools, &turn, &out, e);
@@ -379,8 +277,7 @@ int odo_loop(struct odo_run *r, const struct odo_round *round, struct buf *conte
             buf_put(content, out.content.n ? out.content.p : "", out.content.n);
         if (again) {
             rc = append_calls(round->messages, &out);
-            for (size_t k = 0; k < n_call && !rc && !*r->cancelled; ++k)
-                rc = run_tool(r, round, json_array_get(out.calls, k));
+            if (!rc) rc = odo_tools_run(r, round, out.calls);
             if (rc) err_set(e, rc, "out of memory");
         } else if (!rc && out.finish == FINISH_CALLS && !turn.n_client) {
             *finish =

@@ -72,7 +72,7 @@ int odo_strategy_answer(struct odo_run *r, enum finish *finish, struct err *e) {
     int rc = strategy_run(&use, &out, e);
     json_decref(a.extra);
     r->odo->n_model_call += (uint64_t)out.cost.n_call;
-    odo_count(r->odo, ODO_MODEL, start, rc != 0);
+    odo_count(r->odo, ODO_MODEL, clock_ms_since(start), rc != 0);
     odo_spend(r, &out.stats, (int32_t)out.cost.n_thinking);
     *finish = out.finish;
     json_t *note = strategy_json(&r->d.strategy, &out);

@@ -13,6 +13,7 @@ struct outcome {
     struct err err;
     int rc;
     bool final;
+    size_t n_ran; /* calls of tools that were made before this agent began */
     pthread_t thread;
     bool threaded;
 };
@@ -63,7 +64,8 @@ static void *work(void *ud) {
 
 static void begin(struct odo_run *r, struct outcome *o, bool alone, const struct buf *before) {
     /* field by field: a run holds atomics and a thread that are not copied */
-    o->part = (struct odo_run){.odo = r->odo,
+    o->part = (struct odo_run){.base = r->base,
+                               .odo = r->odo,
                                .request = r->request,
                                .sink = r->sink,
                                .set = r->set,
@@ -85,6 +87,8 @@ static void begin(struct odo_run *r, struct outcome *o, bool alone, const struct
                                .n_left = r->n_left,
                                .choice = r->choice,
                                .record = json_pack("{s:[]}", "tools")};
+    o->n_ran = json_array_size(r->ran);
+    o->part.ran = r->ran ? json_copy(r->ran) : NULL;
     buf_init(&o->text, (size_t)1 << 20);
     buf_init(&o->part.answer, CACHE_MAX_BYTES);
     if (!(o->messages = step_messages(r, o->step->prompt, before)) || !o->part.record)
@@ -101,6 +105,10 @@ static void end(struct odo_run *r, struct outcome *o, bool alone, struct buf *be
     r->tainted_local |= part->tainted_local;
     json_array_extend(json_object_get(r->record, "tools"), json_object_get(part->record, "tools"));
     json_decref(part->record);
+    if (!r->ran) r->ran = json_array();
+    for (size_t i = o->n_ran; i < json_array_size(part->ran); ++i)
+        json_array_append(r->ran, json_array_get(part->ran, i));
+    json_decref(part->ran);
     if (o->final && !o->rc && part->answer.n) buf_put(&r->answer, part->answer.p, part->answer.n);
     r->n_client_call += part->n_client_call;
     buf_fini(&part->answer);

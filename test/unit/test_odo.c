@@ -107,6 +107,64 @@ static void test_rounds(void **state) {
     assert_string_equal(content(&b), "Enough.");
     json_t *last = json_array_get(b.script.asked, 6);
     assert_null(json_object_get(last, "tools"));
+    assert_non_null(strstr(script_text(&b.script, 6, -1), "Answer now."));
+    assert_null(strstr(script_text(&b.script, 5, -1), "Answer now."));
+    bed_close(&b);
+}
+
+/* An identical call is not run again: its first result is, whatever the order of its arguments. After a call whose
+ * effect lasts, the world may be another one. */
+static void test_identical_calls(void **state) {
+    (void)state;
+    static const char *const replies[] = {
+        "call look {\"a\": 1, \"b\": 2}\ncall look {\"b\":2, \"a\":1}",
+        "call look {\"a\": 1, \"b\": 2}",
+        "call look {\"a\": 1, \"b\": 3}",
+        "call change {}",
+        "call change {}\ncall look {\"a\": 1, \"b\": 2}",
+        "Done."};
+    int n_look = 0, n_change = 0;
+    struct tool_set *tools;
+    assert_int_equal(tool_set_new(&tools, NULL), 0);
+    bed_add_counted(tools, "look", TOOL_ANYWHERE, &n_look);
+    bed_add_counted(tools, "change", TOOL_ANYWHERE | TOOL_EFFECT, &n_change);
+    struct odo_params p = {.tools = tools};
+    struct bed b;
+    bed_open(&b, replies, 6, &p);
+    say(&b, "user", "Look around and change what is there.");
+    assert_int_equal(ask_it(&b, NULL), 0);
+    assert_string_equal(content(&b), "Done.");
+    assert_int_equal(n_look, 3); /* (1, 2), (1, 3), and (1, 2) after the change */
+    assert_int_equal(n_change, 1);
+    assert_string_equal(script_text(&b.script, 1, -1), "done 1");
+    assert_string_equal(script_text(&b.script, 2, -1), "done 1");
+    assert_string_equal(script_text(&b.script, 3, -1), "done 2");
+    int n_repeated = 0;
+    for (const char *at = notes(&b); (at = strstr(at, "tool {")); ++at) {
+        const char *end = strchr(at, '\n'), *said = strstr(at, "\"repeated\":true");
+        n_repeated += said && said < end;
+    }
+    assert_int_equal(n_repeated, 3);
+    bed_close(&b);
+    /* agents of one pipeline share what was found */
+    static const char *const agents[] = {"call look {}", "found", "call look {}", "answer"};
+    n_look = 0;
+    assert_int_equal(tool_set_new(&tools, NULL), 0);
+    bed_add_counted(tools, "look", TOOL_ANYWHERE, &n_look);
+    char folder[64];
+    snprintf(folder, sizeof folder, "%s/agents", scratch);
+    scratch_put("agents/intent.yaml", "routes:\n  - {name: default}\n");
+    scratch_put("agents/default.yaml", "name: default\n");
+    scratch_put("agents/two.yaml",
+                "name: two\nrun_steps: always\nsteps:\n  - agent: a\n    prompt: "
+                "Look.\n  - agent: b\n    prompt: Answer.\n");
+    p = (struct odo_params){.tools = tools, .pipelines = folder};
+    bed_open(&b, agents, 4, &p);
+    say(&b, "user", "What is there?");
+    b.request.extra = json_loads("{\"odo\": {\"route\": \"two\"}}", 0, NULL);
+    assert_int_equal(ask_it(&b, NULL), 0);
+    assert_string_equal(content(&b), "answer");
+    assert_int_equal(n_look, 1);
     bed_close(&b);
 }
 
@@ -600,15 +658,25 @@ static void test_explain(void **state) {
 int main(int argc, char **argv) {
     if (argc > 1 && !strcmp(argv[1], EXTRACT_COMMAND)) return extract_child(argc, argv);
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_direct),       cmocka_unit_test(test_calculator),
-        cmocka_unit_test(test_tool_errors),  cmocka_unit_test(test_rounds),
-        cmocka_unit_test(test_client_tools), cmocka_unit_test(test_tool_choice_none),
-        cmocka_unit_test(test_wishes),       cmocka_unit_test(test_vision),
-        cmocka_unit_test(test_cache),        cmocka_unit_test(test_steps),
-        cmocka_unit_test(test_step_failure), cmocka_unit_test(test_no_leak),
-        cmocka_unit_test(test_judge),        cmocka_unit_test(test_injection),
-        cmocka_unit_test(test_documents),    cmocka_unit_test(test_history),
-        cmocka_unit_test(test_deadline),     cmocka_unit_test(test_explain),
+        cmocka_unit_test(test_direct),
+        cmocka_unit_test(test_calculator),
+        cmocka_unit_test(test_tool_errors),
+        cmocka_unit_test(test_rounds),
+        cmocka_unit_test(test_identical_calls),
+        cmocka_unit_test(test_client_tools),
+        cmocka_unit_test(test_tool_choice_none),
+        cmocka_unit_test(test_wishes),
+        cmocka_unit_test(test_vision),
+        cmocka_unit_test(test_cache),
+        cmocka_unit_test(test_steps),
+        cmocka_unit_test(test_step_failure),
+        cmocka_unit_test(test_no_leak),
+        cmocka_unit_test(test_judge),
+        cmocka_unit_test(test_injection),
+        cmocka_unit_test(test_documents),
+        cmocka_unit_test(test_history),
+        cmocka_unit_test(test_deadline),
+        cmocka_unit_test(test_explain),
     };
     return cmocka_run_group_tests(tests, scratch_make, scratch_drop);
 }

@@ -1,0 +1,205 @@
+/* odo_tools.c: which tools a round offers, and running those that the model calls. */
+#include "odo/odo_tools.h"
+
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/mem.h"
+#include "odo/odo_context.h"
+#include "odo/odo_impl.h"
+
+/* ---- which tools are offered ---- */
+
+bool odo_tools_listed(const struct yamlfile_list *l, const char *name) {
+    for (size_t i = 0; i < l->n; ++i)
+        if (!strcmp(l->v[i], name)) return true;
+    return false;
+}
+
+/* The request offers the search itself: whatever the pipeline names, whatever the model was measured for. */
+static bool is_search(const struct odo_run *r, const struct tool *t) {
+    return r->request->search && !strcmp(t->name, "web_search");
+}
+
+static bool wanted(const struct odo_run *r, const struct odo_round *round, const struct tool *t) {
+    const struct odo_front *front = (const struct odo_front *)r->base.backend;
+    if (round->no_tools) return false;
+    return is_search(r, t) || odo_tools_listed(&round->tools, t->name) ||
+           (t->flags & TOOL_ANYWHERE && !front->plain);
+}
+
+bool odo_tools_has(const json_t *tools, const char *name) {
+    size_t i;
+    json_t *t;
+    json_array_foreach(tools, i, t) {
+        const char *s = json_string_value(json_object_get(json_object_get(t, "function"), "name"));
+        if (s && !strcmp(s, name)) return true;
+    }
+    return false;
+}
+
+static struct tool_env run_env(const struct odo_run *r) {
+    return (struct tool_env){.cancelled = r->cancelled,
+                             .deadline_ns = r->request->deadline_ns,
+                             .tainted = r->tainted,
+                             .tainted_local = r->tainted_local,
+                             .confirmed = r->wish.confirm,
+                             .n_confirmed = r->wish.n_confirm,
+                             .owner = r->owner};
+}
+
+/* Once per run: a tool that was withheld, though the user could allow it. */
+void odo_tools_withheld(struct odo_run *r, const struct odo_round *round) {
+    struct tool_env env = run_env(r);
+    json_t *names = json_array();
+    const struct tool *t;
+    for (size_t i = 0; !r->told_confirm && (t = tool_at(r->odo->p.tools, i)); ++i)
+        if (wanted(r, round, t) && tool_needs_confirmation(t, &env))
+            json_array_append_new(names, json_string(t->name));
+    if (json_array_size(names)) {
+        odo_note(r, "confirm", json_pack("{s:O}", "tools", names));
+        r->told_confirm = true;
+    }
+    json_decref(names);
+}
+
+/* The client's tools, then ours; a name that the client uses is the client's. NULL: none at all. */
+json_t *odo_tools_offered(const struct odo_run *r, const struct odo_round *round) {
+    const struct request *a = r->request;
+    json_t *all = a->tools ? json_copy(a->tools) : json_array();
+    bool free_choice = a->tool_choice == REQUEST_TOOLS_AUTO && a->format == REQUEST_TEXT &&
+                       r->wish.tools != 0 && !a->continue_last;
+    struct tool_env env = run_env(r);
+    const struct tool *t = &r->skill_tool;
+    if (all && free_choice && t->spec && !round->no_tools && tool_allowed(t, &env, NULL) &&
+        !odo_tools_has(a->tools, t->name)) {
+        json_array_append(all, t->spec);
+    }
+    for (size_t i = 0; all && free_choice && (t = tool_at(r->odo->p.tools, i)); ++i) {
+        if (!wanted(r, round, t) || !tool_allowed(t, &env, NULL)) continue;
+        if (!odo_may(r, ODO_TOOLS) && !(t->flags & TOOL_ANYWHERE) && !is_search(r, t)) continue;
+        /* small models call whatever is offered: a calculator beside a word problem cost the shipped one 50 of 60 */
+        if (!strcmp(t->name, "calculator") && !r->d.bare) continue;
+        if (odo_tools_has(a->tools, t->name)) continue;
+        json_array_append(all, t->spec);
+    }
+    if (json_array_size(all)) return all;
+    json_decref(all);
+    return NULL;
+}
+
+/* ---- running them ---- */
+
+struct job {                           /* one call of a round */
+    const struct tool *tool;           /* view; NULL: there is none of this name */
+    const char *id, *name, *arguments; /* views into the call */
+    char *key;                         /* owned: the arguments, written in one way */
+    struct buf text;
+    struct tool_env env;
+    const json_t *first; /* view into run.ran: the same call, made before */
+    double ms;
+    int rc;
+};
+
+/* Arguments that mean the same are written in the same way. */
+static char *canonical(const char *arguments) {
+    json_t *o = json_loads(arguments, JSON_DECODE_ANY, NULL);
+    char *text =
+        o ? json_dumps(o, JSON_COMPACT | JSON_SORT_KEYS | JSON_ENCODE_ANY) : mem_strdup(arguments);
+    json_decref(o);
+    return text;
+}
+
+/* The same call, if its result still holds: a call of another tool whose effect lasts may have changed it. */
+static const json_t *made_before(const struct odo_run *r, const char *name, const char *key) {
+    for (size_t i = json_array_size(r->ran); i-- > 0;) {
+        const json_t *o = json_array_get(r->ran, i);
+        bool same = !strcmp(json_string_value(json_object_get(o, "name")), name) &&
+                    !strcmp(json_string_value(json_object_get(o, "arguments")), key);
+        if (same) return o;
+        if (json_is_true(json_object_get(o, "lasts"))) return NULL;
+    }
+    return NULL;
+}
+
+static bool lasts(const struct tool *t) {
+    return t &&
+           (t->flags & TOOL_PERSISTS || (t->flags & TOOL_EFFECT && !(t->flags & TOOL_CONFINED)));
+}
+
+/* What may go another way the next time is not kept: no answer in time, or not allowed yet. */
+static bool is_final(int rc) {
+    return rc != CHIMERE_ETIMEOUT && rc != CHIMERE_EIO && rc != CHIMERE_EBUSY &&
+           rc != CHIMERE_ECANCELLED && rc != CHIMERE_EREFUSED && rc != CHIMERE_ENOMEM;
+}
+
+static int job_begin(struct odo_run *r, const struct odo_round *round, const json_t *call,
+                     struct job *j) {
+    *j = (struct job){.id = json_string_value(json_object_get(call, "id")),
+                      .name = json_string_value(json_object_get(call, "name")),
+                      .arguments = json_string_value(json_object_get(call, "arguments")),
+                      .env = run_env(r)};
+    buf_init(&j->text, (size_t)2 * TOOL_MAX_OUTPUT);
+    if (!j->name) j->name = "";
+    if (!j->arguments) j->arguments = "";
+    const struct tool *t = odo_tool(r, j->name);
+    j->tool = t && t != &r->skill_tool && !wanted(r, round, t) ? NULL : t;
+    j->env.found = json_array();
+    j->env.collection = r->wish.collection ? r->wish.collection : r->d.pipeline->collection;
+    if (!(j->key = canonical(j->arguments)) || !j->env.found) return CHIMERE_ENOMEM;
+    if (j->tool) j->first = made_before(r, j->name, j->key);
+    return 0;
+}
+
+static void job_run(struct job *j) {
+    int64_t start = clock_ns();
+    const json_t *text = json_object_get(j->first, "text");
+    if (j->first) {
+        buf_put(&j->text, json_string_value(text), json_string_length(text));
+        j->rc = (int)json_integer_value(json_object_get(j->first, "rc"));
+    } else if (j->tool) {
+        j->rc = tool_run(j->tool, j->arguments, &j->env, &j->text);
+    } else {
+        buf_printf(&j->text, "error: there is no tool \"%.64s\"", j->name);
+        j->rc = CHIMERE_ENOENT;
+    }
+    j->ms = clock_ms_since(start);
+}
+
+/* Taint, counts, record and the message for the model. */
+static int job_end(struct odo_run *r, const struct odo_round *round, struct job *j) {
+    const char *text = j->text.n ? j->text.p : "";
+    r->tainted |= j->env.tainted;
+    r->tainted_local |= j->env.tainted_local;
+    if (j->rc == CHIMERE_EREFUSED) ++r->odo->n_tool_refused;
+    odo_count(r->odo, ODO_TOOL, j->ms, j->rc != 0);
+    if (j->tool && !j->first && is_final(j->rc))
+        json_array_append_new(r->ran, json_pack("{s:s, s:s, s:s#, s:i, s:b}", "name", j->name,
+                                                "arguments", j->key, "text", text, (int)j->text.n,
+                                                "rc", j->rc, "lasts", lasts(j->tool)));
+    json_t *note = json_pack("{s:s, s:s, s:b, s:f, s:i}", "name", j->name, "arguments",
+                             j->arguments, "ok", j->rc == 0, "ms", j->ms, "bytes", (int)j->text.n);
+    if (j->first) json_object_set_new(note, "repeated", json_true());
+    if (json_array_size(j->env.found)) json_object_set(note, "found", j->env.found);
+    json_t *list = json_object_get(r->record, "tools");
+    if (note && list) json_array_append(list, note);
+    odo_note(r, "tool", note);
+    json_t *m = json_pack("{s:s, s:s, s:s#}", "role", "tool", "tool_call_id", j->id ? j->id : "",
+                          "content", text, (int)j->text.n);
+    return m && !json_array_append_new(round->messages, m) ? 0 : CHIMERE_ENOMEM;
+}
+
+int odo_tools_run(struct odo_run *r, const struct odo_round *round, const json_t *calls) {
+    int rc = 0;
+    if (!r->ran && !(r->ran = json_array())) return CHIMERE_ENOMEM;
+    for (size_t i = 0; i < json_array_size(calls) && !rc && !*r->cancelled; ++i) {
+        struct job j;
+        rc = job_begin(r, round, json_array_get(calls, i), &j);
+        if (!rc) job_run(&j);
+        if (!rc) rc = job_end(r, round, &j);
+        mem_free(j.key);
+        buf_fini(&j.text);
+        json_decref(j.env.found);
+    }
+    return rc;
+}
