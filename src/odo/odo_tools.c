@@ -1,6 +1,7 @@
 /* odo_tools.c: which tools a round offers, and running those that the model calls. */
 #include "odo/odo_tools.h"
 
+#include <pthread.h>
 #include <string.h>
 
 #include "base/clock.h"
@@ -96,10 +97,17 @@ struct job {                           /* one call of a round */
     char *key;                         /* owned: the arguments, written in one way */
     struct buf text;
     struct tool_env env;
-    const json_t *first; /* view into run.ran: the same call, made before */
+    const json_t *first;    /* view into run.ran: the same call, made before */
+    const struct job *twin; /* view: the same call, made in the same round */
+    struct odo_run *run;    /* view */
+    size_t n_shown;         /* bytes of progress */
     double ms;
     int rc;
+    pthread_t thread;
+    bool threaded;
 };
+
+enum { MAX_PARALLEL = 8, MOST_PROGRESS = 16 << 10, MOST_SHOWN = 2000 };
 
 /* Arguments that mean the same are written in the same way. */
 static char *canonical(const char *arguments) {
@@ -122,6 +130,12 @@ static const json_t *made_before(const struct odo_run *r, const char *name, cons
     return NULL;
 }
 
+/* Its effect is on this machine, where another call of the round could see it half done. */
+static bool runs_alone(const struct tool *t) {
+    return t && (t->flags & TOOL_PERSISTS ||
+                 (t->flags & TOOL_EFFECT && !(t->flags & (TOOL_CONFINED | TOOL_SENDS))));
+}
+
 static bool lasts(const struct tool *t) {
     return t &&
            (t->flags & TOOL_PERSISTS || (t->flags & TOOL_EFFECT && !(t->flags & TOOL_CONFINED)));
@@ -133,6 +147,22 @@ static bool is_final(int rc) {
            rc != CHIMERE_ECANCELLED && rc != CHIMERE_EREFUSED && rc != CHIMERE_ENOMEM;
 }
 
+/* Of a text with a NUL behind it: the longest beginning of at most n bytes that ends with a character. */
+static size_t whole(const char *text, size_t n) {
+    while (n && ((unsigned char)text[n] & 0xc0) == 0x80) --n;
+    return n;
+}
+
+static void show_progress(void *ud, const char *text, size_t n) {
+    struct job *j = ud;
+    size_t left = MOST_PROGRESS - j->n_shown;
+    n = whole(text, n < left ? n : left);
+    j->n_shown += n;
+    if (n)
+        odo_note(j->run, "tool_output",
+                 json_pack("{s:s, s:s, s:s#}", "id", j->id, "name", j->name, "text", text, (int)n));
+}
+
 static int job_begin(struct odo_run *r, const struct odo_round *round, const json_t *call,
                      struct job *j) {
     *j = (struct job){.id = json_string_value(json_object_get(call, "id")),
@@ -140,6 +170,10 @@ static int job_begin(struct odo_run *r, const struct odo_round *round, const jso
                       .arguments = json_string_value(json_object_get(call, "arguments")),
                       .env = run_env(r)};
     buf_init(&j->text, (size_t)2 * TOOL_MAX_OUTPUT);
+    j->run = r;
+    j->env.progress = show_progress;
+    j->env.ud = j;
+    if (!j->id) j->id = "";
     if (!j->name) j->name = "";
     if (!j->arguments) j->arguments = "";
     const struct tool *t = odo_tool(r, j->name);
@@ -151,55 +185,109 @@ static int job_begin(struct odo_run *r, const struct odo_round *round, const jso
     return 0;
 }
 
-static void job_run(struct job *j) {
+static void *job_run(void *ud) {
+    struct job *j = ud;
     int64_t start = clock_ns();
     const json_t *text = json_object_get(j->first, "text");
     if (j->first) {
         buf_put(&j->text, json_string_value(text), json_string_length(text));
         j->rc = (int)json_integer_value(json_object_get(j->first, "rc"));
+        j->env.failed = json_is_true(json_object_get(j->first, "failed"));
+        j->env.status = (int32_t)json_integer_value(json_object_get(j->first, "status"));
     } else if (j->tool) {
+        odo_note(
+            j->run, "tool_start",
+            json_pack("{s:s, s:s, s:s}", "id", j->id, "name", j->name, "arguments", j->arguments));
         j->rc = tool_run(j->tool, j->arguments, &j->env, &j->text);
     } else {
         buf_printf(&j->text, "error: there is no tool \"%.64s\"", j->name);
         j->rc = CHIMERE_ENOENT;
     }
     j->ms = clock_ms_since(start);
+    return NULL;
 }
 
 /* Taint, counts, record and the message for the model. */
 static int job_end(struct odo_run *r, const struct odo_round *round, struct job *j) {
+    if (j->twin) {
+        buf_put(&j->text, j->twin->text.n ? j->twin->text.p : "", j->twin->text.n);
+        j->rc = j->twin->rc;
+        j->env.failed = j->twin->env.failed;
+        j->env.status = j->twin->env.status;
+    }
     const char *text = j->text.n ? j->text.p : "";
+    bool failed = j->rc || j->env.failed, again = j->first || j->twin;
     r->tainted |= j->env.tainted;
     r->tainted_local |= j->env.tainted_local;
     if (j->rc == CHIMERE_EREFUSED) ++r->odo->n_tool_refused;
-    odo_count(r->odo, ODO_TOOL, j->ms, j->rc != 0);
-    if (j->tool && !j->first && is_final(j->rc))
-        json_array_append_new(r->ran, json_pack("{s:s, s:s, s:s#, s:i, s:b}", "name", j->name,
-                                                "arguments", j->key, "text", text, (int)j->text.n,
-                                                "rc", j->rc, "lasts", lasts(j->tool)));
+    odo_count(r->odo, ODO_TOOL, j->ms, failed);
+    if (j->tool && !again && is_final(j->rc))
+        json_array_append_new(
+            r->ran, json_pack("{s:s, s:s, s:s#, s:i, s:b, s:i, s:b}", "name", j->name, "arguments",
+                              j->key, "text", text, (int)j->text.n, "rc", j->rc, "failed",
+                              j->env.failed, "status", j->env.status, "lasts", lasts(j->tool)));
     json_t *note = json_pack("{s:s, s:s, s:b, s:f, s:i}", "name", j->name, "arguments",
-                             j->arguments, "ok", j->rc == 0, "ms", j->ms, "bytes", (int)j->text.n);
-    if (j->first) json_object_set_new(note, "repeated", json_true());
+                             j->arguments, "ok", !failed, "ms", j->ms, "bytes", (int)j->text.n);
+    if (again) json_object_set_new(note, "repeated", json_true());
+    if (j->env.failed) json_object_set_new(note, "status", json_integer(j->env.status));
     if (json_array_size(j->env.found)) json_object_set(note, "found", j->env.found);
     json_t *list = json_object_get(r->record, "tools");
-    if (note && list) json_array_append(list, note);
-    odo_note(r, "tool", note);
-    json_t *m = json_pack("{s:s, s:s, s:s#}", "role", "tool", "tool_call_id", j->id ? j->id : "",
-                          "content", text, (int)j->text.n);
+    if (note && list) json_array_append_new(list, note);
+    json_t *shown = note ? json_copy(note) : NULL; /* the record has no results: it is kept */
+    size_t most = j->text.n < MOST_SHOWN ? j->text.n : whole(text, MOST_SHOWN);
+    if (!list) json_decref(note);
+    json_object_set_new(shown, "id", json_string(j->id));
+    json_object_set_new(shown, "result", json_stringn(text, most));
+    odo_note(r, "tool", shown);
+    json_t *m = json_pack("{s:s, s:s, s:s#}", "role", "tool", "tool_call_id", j->id, "content",
+                          text, (int)j->text.n);
     return m && !json_array_append_new(round->messages, m) ? 0 : CHIMERE_ENOMEM;
 }
 
-int odo_tools_run(struct odo_run *r, const struct odo_round *round, const json_t *calls) {
-    int rc = 0;
-    if (!r->ran && !(r->ran = json_array())) return CHIMERE_ENOMEM;
-    for (size_t i = 0; i < json_array_size(calls) && !rc && !*r->cancelled; ++i) {
-        struct job j;
-        rc = job_begin(r, round, json_array_get(calls, i), &j);
-        if (!rc) job_run(&j);
-        if (!rc) rc = job_end(r, round, &j);
-        mem_free(j.key);
-        buf_fini(&j.text);
-        json_decref(j.env.found);
+/* Prepares calls from `at` on that can run together; returns how many, or CHIMERE_E*. */
+static int group_begin(struct odo_run *r, const struct odo_round *round, const json_t *calls,
+                       size_t at, struct job *jobs) {
+    int n = 0, rc = 0;
+    while (n < MAX_PARALLEL && at + (size_t)n < json_array_size(calls) && !rc) {
+        const json_t *call = json_array_get(calls, at + (size_t)n);
+        const struct tool *t = odo_tool(r, json_string_value(json_object_get(call, "name")));
+        if (n && runs_alone(t)) break;
+        struct job *j = &jobs[n++];
+        rc = job_begin(r, round, call, j);
+        for (int k = 0; k < n - 1 && !rc && !j->twin; ++k)
+            if (!strcmp(jobs[k].name, j->name) && !strcmp(jobs[k].key, j->key)) j->twin = &jobs[k];
+        if (runs_alone(t)) break;
     }
-    return rc;
+    return rc ? rc : n;
+}
+
+static void group_run(struct job *jobs, int n) {
+    for (int i = 1; i < n; ++i)
+        if (!jobs[i].twin)
+            jobs[i].threaded = !pthread_create(&jobs[i].thread, NULL, job_run, &jobs[i]);
+    for (int i = 0; i < n; ++i)
+        if (!jobs[i].twin && !jobs[i].threaded) job_run(&jobs[i]);
+    for (int i = 1; i < n; ++i)
+        if (jobs[i].threaded) pthread_join(jobs[i].thread, NULL);
+}
+
+int odo_tools_run(struct odo_run *r, const struct odo_round *round, const json_t *calls) {
+    struct job *jobs = mem_alloc_array(MAX_PARALLEL, sizeof *jobs);
+    int rc = 0;
+    if (!r->ran) r->ran = json_array();
+    if (!jobs || !r->ran) rc = CHIMERE_ENOMEM;
+    for (size_t at = 0; at < json_array_size(calls) && rc >= 0 && !*r->cancelled;) {
+        memset(jobs, 0, MAX_PARALLEL * sizeof *jobs);
+        int n = rc = group_begin(r, round, calls, at, jobs);
+        if (rc > 0) group_run(jobs, n);
+        for (int i = 0; i < MAX_PARALLEL && jobs[i].run; ++i) {
+            if (rc >= 0) rc = job_end(r, round, &jobs[i]);
+            mem_free(jobs[i].key);
+            json_decref(jobs[i].env.found);
+        }
+        for (int i = 0; i < MAX_PARALLEL && jobs[i].run; ++i) buf_fini(&jobs[i].text);
+        at += (size_t)(n > 0 ? n : 0);
+    }
+    mem_free(jobs);
+    return rc < 0 ? rc : 0;
 }

@@ -1,7 +1,9 @@
 /* odo_tools.h: the tools of one round of a run: which are offered, and running those that the model calls.
  *
- * An identical call (name and arguments) is not run twice in one question: the first result is returned again. Called
- * by the run's own thread. */
+ * An identical call (name and arguments) is not run twice in one question: the first result is returned again. Calls of
+ * one round run in parallel, each on a thread of its own; those that change files or memory run alone, in their order.
+ * What a call does is reported while it runs: notes "tool_start", "tool_output" (of programs and MCP servers, 16 KiB at
+ * most per call) and "tool". Called by the run's own thread. */
 #ifndef CHIMERE_ODO_ODO_TOOLS_H
 #define CHIMERE_ODO_ODO_TOOLS_H
 

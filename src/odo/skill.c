@@ -177,7 +177,9 @@ static int run_skill(void *ud, const json_t *args, struct tool_env *env, struct 
                               .n_input = placed ? 0 : strlen(input),
                               .cancelled = env->cancelled,
                               .deadline_ns = env->deadline_ns,
-                              .owner = env->owner};
+                              .owner = env->owner,
+                              .output = tool_progress,
+                              .ud = env};
     struct sandbox_result r;
     struct buf raw;
     buf_init(&raw, TOOL_MAX_OUTPUT);
@@ -187,6 +189,8 @@ static int run_skill(void *ud, const json_t *args, struct tool_env *env, struct 
     if (rc) err_set(e, rc, "out of memory");
     else rc = sandbox_run(&job, &raw, &r, e);
     if (!rc) sandbox_text(out, &raw, &job, &r);
+    env->failed = !rc && !sandbox_succeeded(&r);
+    env->status = rc ? 0 : r.status;
     buf_fini(&raw);
     arena_fini(&a);
     return rc;

@@ -37,6 +37,7 @@ struct mcp {
     char *url;                       /* owned; NULL: a program */
     char session[256], protocol[24]; /* over HTTP: as initialize answered; "": none */
     pthread_mutex_t lock;            /* one call at a time */
+    const struct tool_env *caller;   /* borrowed: of the call in progress; NULL: none */
     struct mcp_child child;
     int64_t started_ns, retry_ns; /* of the program; when it may be started again */
     int32_t backoff_ms, n_late;
@@ -112,6 +113,26 @@ bool mcp_is_reply(const json_t *o, int64_t id) {
            (json_object_get(o, "result") || json_object_get(o, "error"));
 }
 
+/* How far a call is, for whoever waits for it. */
+static void hear(const struct mcp *m, const json_t *o) {
+    const char *method = json_string_value(json_object_get(o, "method"));
+    const json_t *params = json_object_get(o, "params"),
+                 *done = json_object_get(params, "progress"),
+                 *total = json_object_get(params, "total");
+    const char *text = json_string_value(json_object_get(params, "message"));
+    if (!m->caller || !m->caller->progress || !method ||
+        strcmp(method, "notifications/progress") != 0)
+        return;
+    struct buf b;
+    buf_init(&b, TOOL_MAX_OUTPUT);
+    if (json_is_number(done)) buf_printf(&b, "%g", json_number_value(done));
+    if (json_is_number(total)) buf_printf(&b, " / %g", json_number_value(total));
+    if (text) buf_printf(&b, "%s%s", b.n ? " " : "", text);
+    buf_putc(&b, '\n');
+    if (!b.failed) tool_progress((void *)m->caller, b.p, b.n);
+    buf_fini(&b);
+}
+
 static int pipe_call(struct mcp *m, const char *text, int64_t id, int64_t deadline_ns,
                      _Atomic bool *cancelled, json_t **reply) {
     int rc = send_line(m, text, deadline_ns, cancelled);
@@ -122,8 +143,8 @@ static int pipe_call(struct mcp *m, const char *text, int64_t id, int64_t deadli
         if (rc) break;
         json_t *o = chat_json_object(line, n, "message", NULL);
         if (mcp_is_reply(o, id)) *reply = json_incref(o);
-        else if (json_object_get(o, "id") &&
-                 json_object_get(o, "method")) { /* it asks us: we offer nothing */
+        else if (!json_object_get(o, "id")) hear(m, o);
+        else if (json_object_get(o, "method")) { /* it asks us: we offer nothing */
             char *asked = json_dumps(json_object_get(o, "id"), JSON_ENCODE_ANY);
             struct buf b;
             buf_init(&b, 4096);
@@ -156,6 +177,7 @@ static int on_sse(void *ud, const struct sse_event *ev) {
     struct http_reply *h = ud;
     json_t *o = chat_json_object(ev->data, ev->n_data, "message", NULL);
     if (!h->reply && mcp_is_reply(o, h->id)) h->reply = json_incref(o);
+    else hear(h->m, o);
     json_decref(o);
     return h->reply ? CHIMERE_ECANCELLED : 0; /* enough */
 }
@@ -410,9 +432,14 @@ static int call_remote(const struct remote *r, const json_t *args, struct tool_e
     for (int turn = 0; turn < 2 && rc == CHIMERE_ENOENT; ++turn) {
         if (turn && (!m->session[0] || (rc = handshake(m, env->deadline_ns, env->cancelled, e))))
             break;
-        rc = rpc(m, "tools/call",
-                 json_pack("{s:s, s:o}", "name", r->name, "arguments", json_deep_copy(args)), false,
-                 env->deadline_ns, env->cancelled, result, e);
+        json_t *params =
+            json_pack("{s:s, s:o}", "name", r->name, "arguments", json_deep_copy(args));
+        if (env->progress)
+            json_object_set_new(params, "_meta",
+                                json_pack("{s:I}", "progressToken", (json_int_t)m->next_id));
+        m->caller = env;
+        rc = rpc(m, "tools/call", params, false, env->deadline_ns, env->cancelled, result, e);
+        m->caller = NULL;
     }
     return rc;
 }

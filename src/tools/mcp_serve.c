@@ -49,7 +49,7 @@ static json_t *call(struct tool_set *tools, const json_t *params, const struct t
     int rc = args ? tool_run(t, args, &env, &text) : CHIMERE_ENOMEM;
     mem_free(args);
     json_t *result = json_pack("{s:[{s:s, s:s#}], s:b}", "content", "type", "text", "text",
-                               text.n ? text.p : "", (int)text.n, "isError", rc != 0);
+                               text.n ? text.p : "", (int)text.n, "isError", rc || env.failed);
     buf_fini(&text);
     return result;
 }

@@ -83,7 +83,9 @@ static void take_output(struct sandbox_watch *w) {
         return;
     }
     size_t room = w->job->limits.output_bytes - (w->text->n - w->from);
-    buf_put(w->text, part, (size_t)k < room ? (size_t)k : room);
+    size_t n = (size_t)k < room ? (size_t)k : room;
+    buf_put(w->text, part, n);
+    if (w->job->output) w->job->output(w->job->ud, part, n);
     w->r->cut = (size_t)k > room || w->text->failed;
 }
 
@@ -263,6 +265,10 @@ int sandbox_run(const struct sandbox_job *job, struct buf *out, struct sandbox_r
     if (rc && out->n > from) buf_cut(out, from);
     sandbox_turn_give(&turn);
     return rc;
+}
+
+bool sandbox_succeeded(const struct sandbox_result *r) {
+    return !r->status && !r->timed_out && !r->cut && !r->cancelled && !r->too_large;
 }
 
 void sandbox_text(struct buf *out, const struct buf *raw, const struct sandbox_job *job,

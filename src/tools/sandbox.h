@@ -45,7 +45,9 @@ struct sandbox_job {
     _Atomic bool *cancelled; /* may be NULL */
     int64_t deadline_ns;     /* for waiting and running; 0: SANDBOX_WAIT_MS to wait */
     const char *owner;       /* whose turns it takes; NULL: the machine's own */
-    const char *folder;      /* shown read-only as SANDBOX_FOLDER; NULL: none */
+    void (*output)(void *ud, const char *bytes, size_t n); /* as it comes; may be NULL */
+    void *ud;
+    const char *folder; /* shown read-only as SANDBOX_FOLDER; NULL: none */
     enum sandbox_least least;
 };
 
@@ -67,5 +69,6 @@ int sandbox_run(const struct sandbox_job *job, struct buf *out, struct sandbox_r
  * ended unless it succeeded. */
 void sandbox_text(struct buf *out, const struct buf *raw, const struct sandbox_job *job,
                   const struct sandbox_result *r);
+bool sandbox_succeeded(const struct sandbox_result *r); /* the program itself, with status 0 */
 
 #endif

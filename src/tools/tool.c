@@ -118,6 +118,21 @@ bool tool_allowed(const struct tool *t, const struct tool_env *env, struct err *
     return false;
 }
 
+void tool_progress(void *ud, const char *bytes, size_t n) {
+    const struct tool_env *env = ud;
+    struct buf text;
+    if (!env->progress) return;
+    buf_init(&text, n + 1);
+    for (size_t i = 0; i < n;) {
+        int len = utf8_valid_len(bytes + i, n - i);
+        bool good = len > 0 && bytes[i];
+        buf_put(&text, good ? bytes + i : "?", good ? (size_t)len : 1);
+        i += good ? (size_t)len : 1;
+    }
+    if (!text.failed) env->progress(env->ud, text.p, text.n);
+    buf_fini(&text);
+}
+
 static bool has_type(const json_t *v, const char *type) {
     static const struct {
         const char *name;
@@ -170,6 +185,8 @@ int tool_run(const struct tool *t, const char *args, struct tool_env *env, struc
     buf_init(&text, TOOL_MAX_OUTPUT);
     if (!rc) rc = t->run(t->ud, a, &own, &text, &e);
     env->tainted |= own.tainted; /* what it found may have come from strangers */
+    env->failed = own.failed;
+    env->status = own.status;
     json_decref(a);
     if (!rc && text.failed)
         rc = err_set(&e, CHIMERE_ELIMIT, "%s: more than %d bytes of output", t->name,

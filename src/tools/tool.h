@@ -37,6 +37,11 @@ struct tool_env {            /* of one request */
     const char *collection; /* of documents; NULL: all */
     const char *owner;      /* whose memory; NULL: MEMORY_LOCAL */
     json_t *found;          /* of a search, for the client: [{"url", "title"}]; NULL: not wanted */
+    /* Text that a tool has for people while it runs, on its own thread; NULL: not wanted. */
+    void (*progress)(void *ud, const char *text, size_t n);
+    void *ud;
+    bool failed;    /* out: a program was run and did not succeed; its output is the result */
+    int32_t status; /* out: its exit status; below 0: the signal that ended it */
 };
 
 struct tool {
@@ -64,6 +69,8 @@ json_t *tool_spec(const char *name, const char *about, const char *parameters);
 bool tool_needs_confirmation(const struct tool *t, const struct tool_env *env);
 /* False: why not, in e. */
 bool tool_allowed(const struct tool *t, const struct tool_env *env, struct err *e);
+/* A program's output as progress (env: its struct tool_env); bytes that are no text become '?'. */
+void tool_progress(void *env, const char *bytes, size_t n);
 /* Checks and runs. Failures become one line of text for the model, "error: ..."; the code is returned. */
 int tool_run(const struct tool *t, const char *args, struct tool_env *env, struct buf *out);
 

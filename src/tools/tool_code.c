@@ -30,7 +30,9 @@ int tool_code_run(const char *language, const json_t *code, size_t most, struct 
                               .n_input = json_string_length(code),
                               .cancelled = env->cancelled,
                               .deadline_ns = env->deadline_ns,
-                              .owner = env->owner};
+                              .owner = env->owner,
+                              .output = tool_progress,
+                              .ud = env};
     struct sandbox_result r;
     struct buf raw;
     sandbox_defaults(&job.limits);
@@ -38,6 +40,8 @@ int tool_code_run(const char *language, const json_t *code, size_t most, struct 
     buf_init(&raw, job.limits.output_bytes + TOOL_MAX_OUTPUT);
     int rc = sandbox_run(&job, &raw, &r, e);
     if (!rc) sandbox_text(out, &raw, &job, &r);
+    env->failed = !rc && !sandbox_succeeded(&r);
+    env->status = rc ? 0 : r.status;
     buf_fini(&raw);
     return rc;
 }

@@ -168,6 +168,65 @@ static void test_identical_calls(void **state) {
     bed_close(&b);
 }
 
+/* Calls of one round run at once: each of these waits until the other has begun. What they show while they run reaches
+ * the client; a program that fails is an error in the trace, and the model reads what it wrote. */
+static _Atomic int n_meeting;
+
+static int run_meeting(void *ud, const json_t *args, struct tool_env *env, struct buf *out,
+                       struct err *e) {
+    (void)ud, (void)args;
+    ++n_meeting;
+    for (int i = 0; i < 60000 && n_meeting < 2; ++i) usleep(1000);
+    if (n_meeting < 2) return err_set(e, CHIMERE_ETIMEOUT, "the other one did not come");
+    if (env->progress) env->progress(env->ud, "half", 4);
+    buf_puts(out, "met\n[exit status 3]");
+    env->failed = true;
+    env->status = 3;
+    return 0;
+}
+
+static void test_parallel_calls(void **state) {
+    (void)state;
+    static const char *const replies[] = {
+        "call meet {\"who\": 1}\ncall meet {\"who\": 2}\ncall meet {\"who\": 1}", "Good."};
+    struct tool_set *tools;
+    assert_int_equal(tool_set_new(&tools, NULL), 0);
+    struct tool t = {.name = "meet",
+                     .flags = TOOL_ANYWHERE,
+                     .deadline_ms = 120000,
+                     .spec = tool_spec("meet", "Meet.", "{\"type\":\"object\"}"),
+                     .run = run_meeting};
+    assert_int_equal(tool_add(tools, &t, NULL), 0);
+    struct odo_params p = {.tools = tools};
+    struct bed b;
+    n_meeting = 0;
+    bed_open(&b, replies, 2, &p);
+    say(&b, "user", "Let two people meet.");
+    assert_int_equal(ask_it(&b, NULL), 0);
+    assert_string_equal(content(&b), "Good.");
+    assert_int_equal(n_meeting, 2);
+    for (int i = -3; i < 0; ++i)
+        assert_string_equal(script_text(&b.script, 1, i), "met\n[exit status 3]");
+    int n_start = 0, n_output = 0, n_bad = 0, n_repeated = 0;
+    for (const char *line = notes(&b); line && *line; line = strchr(line, '\n') + 1) {
+        n_start += !strncmp(line, "tool_start {", 12);
+        n_output += !strncmp(line, "tool_output {", 13) && strstr(line, "\"text\":\"half\"");
+        if (strncmp(line, "tool {", 6)) continue;
+        json_t *o = json_loads(line + 5, JSON_DISABLE_EOF_CHECK, NULL);
+        assert_string_equal(json_string_value(json_object_get(o, "result")),
+                            "met\n[exit status 3]");
+        n_bad += json_is_false(json_object_get(o, "ok")) &&
+                 json_integer_value(json_object_get(o, "status")) == 3;
+        n_repeated += json_is_true(json_object_get(o, "repeated"));
+        json_decref(o);
+    }
+    assert_int_equal(n_start, 2);
+    assert_int_equal(n_output, 2);
+    assert_int_equal(n_bad, 3);
+    assert_int_equal(n_repeated, 1);
+    bed_close(&b);
+}
+
 /* The client's own tools go back to the client, under the client's numbering; a name of the client's wins. */
 static void test_client_tools(void **state) {
     (void)state;
@@ -658,25 +717,16 @@ static void test_explain(void **state) {
 int main(int argc, char **argv) {
     if (argc > 1 && !strcmp(argv[1], EXTRACT_COMMAND)) return extract_child(argc, argv);
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_direct),
-        cmocka_unit_test(test_calculator),
-        cmocka_unit_test(test_tool_errors),
-        cmocka_unit_test(test_rounds),
-        cmocka_unit_test(test_identical_calls),
-        cmocka_unit_test(test_client_tools),
-        cmocka_unit_test(test_tool_choice_none),
-        cmocka_unit_test(test_wishes),
-        cmocka_unit_test(test_vision),
-        cmocka_unit_test(test_cache),
-        cmocka_unit_test(test_steps),
-        cmocka_unit_test(test_step_failure),
-        cmocka_unit_test(test_no_leak),
-        cmocka_unit_test(test_judge),
-        cmocka_unit_test(test_injection),
-        cmocka_unit_test(test_documents),
-        cmocka_unit_test(test_history),
-        cmocka_unit_test(test_deadline),
-        cmocka_unit_test(test_explain),
+        cmocka_unit_test(test_direct),          cmocka_unit_test(test_calculator),
+        cmocka_unit_test(test_tool_errors),     cmocka_unit_test(test_rounds),
+        cmocka_unit_test(test_identical_calls), cmocka_unit_test(test_parallel_calls),
+        cmocka_unit_test(test_client_tools),    cmocka_unit_test(test_tool_choice_none),
+        cmocka_unit_test(test_wishes),          cmocka_unit_test(test_vision),
+        cmocka_unit_test(test_cache),           cmocka_unit_test(test_steps),
+        cmocka_unit_test(test_step_failure),    cmocka_unit_test(test_no_leak),
+        cmocka_unit_test(test_judge),           cmocka_unit_test(test_injection),
+        cmocka_unit_test(test_documents),       cmocka_unit_test(test_history),
+        cmocka_unit_test(test_deadline),        cmocka_unit_test(test_explain),
     };
     return cmocka_run_group_tests(tests, scratch_make, scratch_drop);
 }

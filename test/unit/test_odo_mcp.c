@@ -36,10 +36,16 @@ static const char program[] =
     "['a', 'b']}}], 'nextCursor': 'x'}\n"
     "        else:\n"
     "            r = {'tools': [{'name': n, 'inputSchema': {'type': 'object'}} for n in ('hang', "
-    "'flood', 'fail', 'die', 'env')]}\n"
+    "'slow', 'flood', 'fail', 'die', 'env')]}\n"
     "    elif m['method'] == 'tools/call':\n"
     "        n, a = m['params']['name'], m['params']['arguments']\n"
     "        if n == 'add': r = {'content': [{'type': 'text', 'text': str(a['a'] + a['b'])}]}\n"
+    "        if n == 'slow':\n"
+    "            t = m['params'].get('_meta', {}).get('progressToken')\n"
+    "            for i in (1, 2): print(json.dumps({'jsonrpc': '2.0', 'method': "
+    "'notifications/progress', 'params': {'progressToken': t, 'progress': i, 'total': 2, "
+    "'message': 'step'}}))\n"
+    "            r = {'content': [{'type': 'text', 'text': 'slow'}]}\n"
     "        if n == 'hang': time.sleep(60)\n"
     "        if n == 'fail': r = {'content': [{'type': 'text', 'text': 'no luck'}], 'isError': "
     "True}\n"
@@ -110,7 +116,7 @@ static void test_program(void **state) {
     struct peer p;
     snprintf(spec, sizeof spec, "t=/usr/bin/python3 %s", path);
     peer_open(&p, spec);
-    assert_int_equal(mcp_n_tool(p.m), 6); /* both pages of the list */
+    assert_int_equal(mcp_n_tool(p.m), 7); /* both pages of the list */
     assert_int_equal(call(p.s, "add", "{\"a\": 20, \"b\": 22}", 5000, out, sizeof out), 0);
     assert_string_equal(out, "42");
     assert_int_equal(call(p.s, "add", "{\"a\": 20}", 5000, out, sizeof out),
@@ -131,6 +137,29 @@ static void test_program(void **state) {
     peer_close(&p);
     peer_open(&p, spec);
     assert_int_equal(call(p.s, "die", "{}", 5000, out, sizeof out), CHIMERE_EIO);
+    peer_close(&p);
+}
+
+static void keep_progress(void *ud, const char *text, size_t n) { buf_put(ud, text, n); }
+
+/* What a server reports of a call while it runs reaches whoever waits. */
+static void test_progress(void **state) {
+    (void)state;
+    char spec[128];
+    struct peer p;
+    struct buf seen, out;
+    if (access("/usr/bin/python3", X_OK)) skip();
+    snprintf(spec, sizeof spec, "t=/usr/bin/python3 %s", path);
+    peer_open(&p, spec);
+    buf_init(&seen, 1 << 16);
+    buf_init(&out, 1 << 16);
+    struct tool_env env = {
+        .deadline_ns = clock_ns() + (int64_t)60e9, .progress = keep_progress, .ud = &seen};
+    assert_int_equal(tool_run(tool_find(p.s, "slow"), "{}", &env, &out), 0);
+    assert_string_equal(out.p, "slow");
+    assert_string_equal(seen.p, "1 / 2 step\n2 / 2 step\n");
+    buf_fini(&seen);
+    buf_fini(&out);
     peer_close(&p);
 }
 
@@ -410,10 +439,11 @@ static void test_answers(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_program),  cmocka_unit_test(test_environment),
-        cmocka_unit_test(test_restart),  cmocka_unit_test(test_waiting),
-        cmocka_unit_test(test_refused),  cmocka_unit_test(test_http),
-        cmocka_unit_test(test_sessions), cmocka_unit_test(test_answers),
+        cmocka_unit_test(test_program),     cmocka_unit_test(test_progress),
+        cmocka_unit_test(test_environment), cmocka_unit_test(test_restart),
+        cmocka_unit_test(test_waiting),     cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_http),        cmocka_unit_test(test_sessions),
+        cmocka_unit_test(test_answers),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }
