@@ -11,6 +11,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/rng.h"
+#include "odo/confirm.h"
 #include "engram/examples.h"
 #include "engram/table.h"
 #include "retrieval/docs.h"
@@ -456,7 +457,8 @@ int odo_open(struct odo **out, const struct odo_params *p, struct err *e) {
         o->p.vectors = &o->vectors;
     }
     if (!rc) rc = cache_new(&o->cache, (int64_t)CACHE_KEEP_S * 1000, o->p.vectors, e);
-    if (!rc && !(o->taint = taint_new())) rc = err_set(e, CHIMERE_ENOMEM, "out of memory");
+    if (!rc && (!(o->taint = taint_new()) || !(o->confirms = confirm_new())))
+        rc = err_set(e, CHIMERE_ENOMEM, "out of memory");
     if (!rc) rc = history_new(&o->history, p->store, e);
     if (!rc && p->store && p->docs && docs_has_vectors(p->docs))
         rc = examples_open(&o->examples, p->store, (uint64_t)docs_embedder(p->docs),
@@ -480,6 +482,7 @@ void odo_close(struct odo *o) {
     cache_free(o->cache);
     history_free(o->history);
     taint_free(o->taint);
+    confirm_free(o->confirms);
     examples_close(o->examples);
     for (int i = 0; i < o->n_front; ++i) mem_free(o->fronts[i]);
     pthread_mutex_destroy(&o->front_lock);
@@ -535,6 +538,9 @@ struct store *odo_store(const struct odo *o) {
 }
 struct pipeline_dir *odo_pipelines(const struct odo *o) {
     return o->dir;
+}
+struct confirms *odo_confirms(const struct odo *o) {
+    return o->confirms;
 }
 struct docs *odo_docs(const struct odo *o) {
     return o->p.docs;

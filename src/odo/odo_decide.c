@@ -43,8 +43,8 @@ static int wish_names(const char *names[MAX_NAMES], size_t *n_name, const json_t
                       const char *key, struct err *e) {
     size_t n = json_array_size(v);
     if (!json_is_array(v) || n > MAX_NAMES)
-        return err_set(e, CHIMERE_EINVAL, "odo.%s: expected a list of at most %d names", key,
-                       MAX_NAMES);
+        return err_set(e, CHIMERE_EINVAL, "odo.%s: expected a list of at most %d names%s", key,
+                       MAX_NAMES, strcmp(key, "confirm") ? "" : ", or \"ask\"");
     for (size_t i = 0; i < n; ++i) {
         names[i] = json_string_value(json_array_get(v, i));
         if (!names[i]) return err_set(e, CHIMERE_EINVAL, "odo.%s: expected names", key);
@@ -106,7 +106,8 @@ int odo_wish_read(struct odo_wish *w, const json_t *extra, struct err *e) {
         } else if (!strcmp(key, "files")) {
             rc = wish_names(w->files, &w->n_file, v, key, e);
         } else if (!strcmp(key, "confirm")) {
-            rc = wish_names(w->confirm, &w->n_confirm, v, key, e);
+            w->ask = text && !strcmp(text, "ask");
+            if (!w->ask) rc = wish_names(w->confirm, &w->n_confirm, v, key, e);
         } else {
             rc = err_set(e, CHIMERE_EUNSUPPORTED, "odo.%.40s: unknown field", key);
         }

@@ -49,7 +49,8 @@ struct odo {
     int n_front;
     struct odo_front plain; /* not listed: see odo_searching */
     _Atomic int n_run, n_judging;
-    struct taint *taint; /* owned */
+    struct taint *taint;       /* owned */
+    struct confirms *confirms; /* owned */
     struct odo_counter stage[ODO_N_STAGE];
     _Atomic uint64_t n_request, n_model_call, n_tool_refused, n_cache[3]; /* missed, same, near */
 };
@@ -74,6 +75,7 @@ struct odo_wish {
     bool no_strategy;
     const char *confirm[16]; /* tools that the user allows after strangers' text */
     size_t n_confirm;
+    bool ask; /* the user's word before each tool that writes, runs or sends */
 };
 
 struct odo_decision {

@@ -6,6 +6,7 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
+#include "odo/confirm.h"
 #include "odo/odo_context.h"
 #include "odo/odo_impl.h"
 
@@ -49,13 +50,18 @@ static struct tool_env run_env(const struct odo_run *r) {
                              .owner = r->owner};
 }
 
+/* It runs, once the user allows it where that is wanted. */
+static bool may_run(const struct odo_run *r, const struct tool *t, const struct tool_env *env) {
+    return tool_allowed(t, env, NULL) || (r->wish.ask && tool_needs_confirmation(t, env));
+}
+
 /* Once per run: a tool that was withheld, though the user could allow it. */
 void odo_tools_withheld(struct odo_run *r, const struct odo_round *round) {
     struct tool_env env = run_env(r);
     json_t *names = json_array();
     const struct tool *t;
     for (size_t i = 0; !r->told_confirm && (t = tool_at(r->odo->p.tools, i)); ++i)
-        if (wanted(r, round, t) && tool_needs_confirmation(t, &env))
+        if (wanted(r, round, t) && !may_run(r, t, &env) && tool_needs_confirmation(t, &env))
             json_array_append_new(names, json_string(t->name));
     if (json_array_size(names)) {
         odo_note(r, "confirm", json_pack("{s:O}", "tools", names));
@@ -72,12 +78,12 @@ json_t *odo_tools_offered(const struct odo_run *r, const struct odo_round *round
                        r->wish.tools != 0 && !a->continue_last;
     struct tool_env env = run_env(r);
     const struct tool *t = &r->skill_tool;
-    if (all && free_choice && t->spec && !round->no_tools && tool_allowed(t, &env, NULL) &&
+    if (all && free_choice && t->spec && !round->no_tools && may_run(r, t, &env) &&
         !odo_tools_has(a->tools, t->name)) {
         json_array_append(all, t->spec);
     }
     for (size_t i = 0; all && free_choice && (t = tool_at(r->odo->p.tools, i)); ++i) {
-        if (!wanted(r, round, t) || !tool_allowed(t, &env, NULL)) continue;
+        if (!wanted(r, round, t) || !may_run(r, t, &env)) continue;
         if (!odo_may(r, ODO_TOOLS) && !(t->flags & TOOL_ANYWHERE) && !is_search(r, t)) continue;
         /* small models call whatever is offered: a calculator beside a word problem cost the shipped one 50 of 60 */
         if (!strcmp(t->name, "calculator") && !r->d.bare) continue;
@@ -101,6 +107,7 @@ struct job {                           /* one call of a round */
     const struct job *twin; /* view: the same call, made in the same round */
     struct odo_run *run;    /* view */
     size_t n_shown;         /* bytes of progress */
+    bool asked;             /* its user was, and allowed it if it ran */
     double ms;
     int rc;
     pthread_t thread;
@@ -185,8 +192,31 @@ static int job_begin(struct odo_run *r, const struct odo_round *round, const jso
     return 0;
 }
 
+/* The user's word on a call that writes, runs or sends; what may never run is not asked about. */
+static int ask_user(struct job *j, struct err *e) {
+    struct odo_run *r = j->run;
+    char id[CONFIRM_ID_BYTES];
+    bool effect = j->tool->flags & (TOOL_EFFECT | TOOL_SENDS);
+    if (!r->wish.ask || !effect || !may_run(r, j->tool, &j->env)) return 0;
+    int64_t deadline = clock_ns() + (int64_t)CONFIRM_S * 1000000000;
+    if (r->request->deadline_ns && r->request->deadline_ns < deadline)
+        deadline = r->request->deadline_ns;
+    int rc = confirm_begin(r->odo->confirms, r->owner, j->name, j->arguments, id, e);
+    if (rc) return rc;
+    j->asked = true;
+    odo_note(r, "confirm",
+             json_pack("{s:s, s:s, s:s, s:s, s:f}", "id", id, "call", j->id, "name", j->name,
+                       "arguments", j->arguments, "wait_s",
+                       (double)(deadline - clock_ns()) * 1e-9));
+    rc = confirm_wait(r->odo->confirms, id, deadline, r->cancelled, e);
+    j->env.confirmed = &j->name;
+    j->env.n_confirmed = rc ? 0 : 1;
+    return rc;
+}
+
 static void *job_run(void *ud) {
     struct job *j = ud;
+    struct err e = {0};
     int64_t start = clock_ns();
     const json_t *text = json_object_get(j->first, "text");
     if (j->first) {
@@ -194,6 +224,8 @@ static void *job_run(void *ud) {
         j->rc = (int)json_integer_value(json_object_get(j->first, "rc"));
         j->env.failed = json_is_true(json_object_get(j->first, "failed"));
         j->env.status = (int32_t)json_integer_value(json_object_get(j->first, "status"));
+    } else if (j->tool && (j->rc = ask_user(j, &e))) {
+        buf_printf(&j->text, "error: %s", e.text);
     } else if (j->tool) {
         odo_note(
             j->run, "tool_start",
@@ -229,6 +261,7 @@ static int job_end(struct odo_run *r, const struct odo_round *round, struct job 
     json_t *note = json_pack("{s:s, s:s, s:b, s:f, s:i}", "name", j->name, "arguments",
                              j->arguments, "ok", !failed, "ms", j->ms, "bytes", (int)j->text.n);
     if (again) json_object_set_new(note, "repeated", json_true());
+    if (j->asked) json_object_set_new(note, "asked", json_true());
     if (j->env.failed) json_object_set_new(note, "status", json_integer(j->env.status));
     if (json_array_size(j->env.found)) json_object_set(note, "found", j->env.found);
     json_t *list = json_object_get(r->record, "tools");

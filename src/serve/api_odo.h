@@ -1,4 +1,5 @@
-/* api_odo.h: the orchestrator's own endpoints: its tools over MCP, what it remembers, its skills. */
+/* api_odo.h: the orchestrator's own endpoints: its tools over MCP, what it remembers, its skills, calls that
+ * wait for their user's word. */
 #ifndef CHIMERE_SERVE_API_ODO_H
 #define CHIMERE_SERVE_API_ODO_H
 
@@ -13,5 +14,8 @@ void api_memory_add(struct http_request *r);
 void api_memory_change(struct http_request *r);
 void api_memory_remove(struct http_request *r);
 void api_skills(struct http_request *r);
+/* api_confirm.c */
+void api_confirm_list(struct http_request *r);
+void api_confirm(struct http_request *r);
 
 #endif

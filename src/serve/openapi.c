@@ -48,6 +48,8 @@ static const struct about abouts[] = {
     {"POST", "/v1/conversations/*/items/*", "Replace an item in its place", NULL, "type:s role:s content:", 0},
     {"DELETE", "/v1/conversations/*/items/*", "Delete an item", "below", NULL, 0},
     {"GET", "/v1/skills", "Skills of the orchestrator", NULL, NULL, 0},
+    {"GET", "/v1/confirm", "Calls of tools that wait for the caller's word", NULL, NULL, 0},
+    {"POST", "/v1/confirm", "Allow or deny a call that waits", NULL, "id:s* allow:b*", 0},
     {"POST", "/v1/feedback", "A user's word on an answer", NULL, "answer:s* score:i rating:s comment:s", 0},
     {"POST", "/models/load", "Load a model", NULL, "model:s*", 0},
     {"POST", "/models/unload", "Unload a model", NULL, "model:s*", 0},

@@ -44,6 +44,8 @@ const struct route routes[] = {
     {"POST", "/v1/conversations/*", 0, SHAPE_OPENAI, conversations_change},
     {"DELETE", "/v1/conversations/*", 0, SHAPE_OPENAI, conversations_remove},
     {"GET", "/v1/skills", ROUTE_QUICK, SHAPE_OPENAI, api_skills},
+    {"GET", "/v1/confirm", ROUTE_QUICK, SHAPE_OPENAI, api_confirm_list},
+    {"POST", "/v1/confirm", 0, SHAPE_OPENAI, api_confirm},
     {"POST", "/v1/feedback", 0, SHAPE_OPENAI, native_feedback},
     {"POST", "/completion", 0, SHAPE_OPENAI, api_completion},
     {"POST", "/infill", 0, SHAPE_OPENAI, api_infill},

@@ -199,6 +199,12 @@ for _ in $(seq 300); do code=$(feedback "{\"answer\":\"$answer\",\"score\":2,\"c
 expect 'whole number of 1 to 5' out
 [ "$(feedback '{"answer":"odo-nobody","rating":"up"}')" = 404 ] || fail "feedback on nothing: $(cat out)"
 
+# --- calls of tools that wait for their user ------------------------------------------------------------------------------
+confirm() { curl -sS -o out -w '%{http_code}' "$url/v1/confirm" -H 'content-type: application/json' "$@"; }
+[ "$(confirm)" = 200 ] && grep -q '"data":\[\]' out || fail "confirm: $(cat out)"
+[ "$(confirm -d '{"id":"confirm-0","allow":true}')" = 404 ] || fail "confirm nothing: $(cat out)"
+[ "$(confirm -d '{"id":"confirm-0"}')" = 400 ] || fail "confirm without a word: $(cat out)"
+
 # the same in front of a server that knows nothing of it
 "$CHIMERE" odo ask "What is 914 x 408?" --temp 0 --backend "$url" --backend-model chimere-nano "${db[@]}" >out
 expect 372912 out

@@ -13,6 +13,7 @@
 #include "retrieval/extract.h"
 #include "backend/call.h"
 #include "retrieval/docs.h"
+#include "odo/confirm.h"
 #include "odo/odo.h"
 #include "store/quality.h"
 #include "store/score.h"
@@ -225,6 +226,90 @@ static void test_parallel_calls(void **state) {
     assert_int_equal(n_bad, 3);
     assert_int_equal(n_repeated, 1);
     bed_close(&b);
+}
+
+/* Asked for, a tool that writes waits for its user's word: allowed, denied, by a stranger, cancelled. */
+struct person {
+    struct odo *odo;
+    const char *owner;
+    enum { ALLOW, DENY, CANCEL } word;
+    int n_seen;
+};
+
+static int answer_asked(void *ud, const struct backend_event *ev) {
+    struct person *p = ud;
+    if (ev->kind != EVENT_NOTE || strcmp(ev->name, "confirm")) return 0;
+    json_t *o = json_loads(ev->text, 0, NULL);
+    const char *id = json_string_value(json_object_get(o, "id"));
+    assert_non_null(id);
+    assert_string_equal(json_string_value(json_object_get(o, "name")), "write");
+    assert_string_equal(json_string_value(json_object_get(o, "arguments")), "{\"x\": 1}");
+    ++p->n_seen;
+    struct confirms *c = odo_confirms(p->odo);
+    assert_int_equal(confirm_answer(c, "mallory", id, true, NULL), CHIMERE_ENOENT);
+    json_t *list = confirm_list(c, p->owner), *others = confirm_list(c, "mallory");
+    assert_int_equal(json_array_size(list), 1);
+    assert_int_equal(json_array_size(others), 0);
+    json_decref(list);
+    json_decref(others);
+    if (p->word != CANCEL) {
+        assert_int_equal(confirm_answer(c, p->owner, id, p->word == ALLOW, NULL), 0);
+        assert_int_equal(confirm_answer(c, p->owner, id, true, NULL), CHIMERE_ENOENT); /* once */
+    }
+    json_decref(o);
+    return p->word == CANCEL;
+}
+
+static void test_confirm(void **state) {
+    (void)state;
+    static const char *const replies[] = {"call write {\"x\": 1}", "Said."};
+    for (int word = ALLOW; word <= CANCEL; ++word) {
+        int n = 0;
+        struct tool_set *tools;
+        assert_int_equal(tool_set_new(&tools, NULL), 0);
+        bed_add_counted(tools, "write", TOOL_ANYWHERE | TOOL_EFFECT | TOOL_CONFINED, &n);
+        struct odo_params p = {.tools = tools};
+        struct bed b;
+        bed_open(&b, replies, 2, &p);
+        say(&b, "user", "Write something down.");
+        b.request.owner = "anna";
+        b.request.extra = json_loads("{\"odo\": {\"confirm\": \"ask\"}}", 0, NULL);
+        struct person anna = {.odo = b.odo, .owner = "anna", .word = (int)word};
+        struct call c = {.backend = odo_find(b.odo, "odo"),
+                         .request = &b.request,
+                         .on_event = answer_asked,
+                         .ud = &anna};
+        assert_int_equal(call_run(&c, &b.out, NULL), 0);
+        assert_int_equal(b.out.finish, word == CANCEL ? FINISH_CANCELLED : FINISH_STOP);
+        assert_int_equal(anna.n_seen, 1);
+        assert_int_equal(n, word == ALLOW);
+        if (word != CANCEL) {
+            assert_string_equal(content(&b), "Said.");
+            assert_string_equal(script_text(&b.script, 1, -1),
+                                word == ALLOW ? "done 1" : "error: the user did not allow it");
+        }
+        json_t *left = confirm_list(odo_confirms(b.odo), "anna");
+        assert_int_equal(json_array_size(left), 0);
+        json_decref(left);
+        bed_close(&b);
+    }
+}
+
+/* Who does not answer says no; places are bounded. */
+static void test_confirm_limits(void **state) {
+    (void)state;
+    struct confirms *c = confirm_new();
+    char id[CONFIRM_MAX][CONFIRM_ID_BYTES], more[CONFIRM_ID_BYTES];
+    for (int i = 0; i < CONFIRM_MAX; ++i)
+        assert_int_equal(confirm_begin(c, "anna", "write", "{}", id[i], NULL), 0);
+    assert_int_equal(confirm_begin(c, "anna", "write", "{}", more, NULL), CHIMERE_EBUSY);
+    assert_int_equal(confirm_answer(c, "anna", "", true, NULL), CHIMERE_ENOENT);
+    assert_int_equal(confirm_wait(c, id[0], clock_ns() + 30000000, NULL, NULL), CHIMERE_ETIMEOUT);
+    assert_int_equal(confirm_answer(c, "anna", id[0], true, NULL), CHIMERE_ENOENT);
+    assert_int_equal(confirm_begin(c, "anna", "write", "{}", more, NULL), 0);
+    assert_int_equal(confirm_answer(c, "anna", more, true, NULL), 0);
+    assert_int_equal(confirm_wait(c, more, clock_ns(), NULL, NULL), 0);
+    confirm_free(c);
 }
 
 /* The client's own tools go back to the client, under the client's numbering; a name of the client's wins. */
@@ -719,7 +804,8 @@ int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_direct),          cmocka_unit_test(test_calculator),
         cmocka_unit_test(test_tool_errors),     cmocka_unit_test(test_rounds),
-        cmocka_unit_test(test_identical_calls), cmocka_unit_test(test_parallel_calls),
+        cmocka_unit_test(test_identical_calls), cmocka_unit_test(test_confirm),
+        cmocka_unit_test(test_confirm_limits),  cmocka_unit_test(test_parallel_calls),
         cmocka_unit_test(test_client_tools),    cmocka_unit_test(test_tool_choice_none),
         cmocka_unit_test(test_wishes),          cmocka_unit_test(test_vision),
         cmocka_unit_test(test_cache),           cmocka_unit_test(test_steps),
