@@ -160,9 +160,9 @@ test("a user's page has no administration; small and dark, both screens fit", as
     const bare = await serve("--pipelines", folder);
     try {
         const { page } = await open(bare.url, { colorScheme: "dark", locale: "fr-FR", viewport: { width: 360, height: 740 } });
-        for (const hash of ["pipelines", "admin"]) {
+        for (const [hash, title] of [["pipelines", "Chaînes"], ["admin", "Administration"]]) {
             await page.evaluate((h) => (location.hash = `#/${h}`), hash);
-            await page.locator(".screen h2").first().waitFor();
+            await page.getByRole("heading", { level: 1, name: title, exact: true }).waitFor();
             await page.locator(".screen form").first().waitFor();
             assert.ok(await page.evaluate(() => document.documentElement.scrollWidth <= 360), hash);
             await accessible(page, `${hash}, dark, phone`);

@@ -47,7 +47,7 @@ export async function ask(page, text) {
     await page.keyboard.press("Enter");
     await (await answer).finished();
     await page.getByRole("button", { name: "Stop the answer" }).waitFor({ state: "hidden" });
-    await page.getByRole("button", { name: "Answer again" }).last().waitFor();
+    await page.locator(".turn").last().getByRole("button", { name: "Answer again", disabled: false }).waitFor();
 }
 // Tasks of the page's main thread while act runs: wall and processor time of each, in ms. On a machine that others use,
 // the first says how busy it is, the second what the page does.

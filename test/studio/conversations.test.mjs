@@ -85,7 +85,7 @@ test("search, pin, rename, delete", async () => {
 const inFile = (name, value) => ({ name, mimeType: "text/plain", buffer: Buffer.from(typeof value === "string" ? value : JSON.stringify(value)) });
 async function take(page, file, n) {
     await page.getByRole("button", { name: "Settings", exact: true }).click();
-    // the notice of the import before may still be there
+    if (n === null) await page.locator(".notice.shown").waitFor({ state: "hidden" }); // that of the file before
     const stored = n && page.waitForResponse((r) => r.request().method() === "POST" && r.url().endsWith("/v1/conversations"));
     await page.locator("dialog input[type=file]").setInputFiles(file);
     await stored;

@@ -1,11 +1,12 @@
 // proxy.mjs: stands before a server, on the same kind of address, and answers some requests itself: streams that no model
-// here would write, connections that break.
+// here would write, connections that break. It keeps what was asked for, and which of it no page of its own asked for:
+// browsers name the relation of the asking origin in Sec-Fetch-Site, which scripts cannot set.
 import { createServer, request } from "node:http";
 
 // own(req, res, forward): true if it has answered. `down` true: connections are closed unanswered.
 export async function proxy(url, own = () => false) {
     const to = new URL(url);
-    const p = { down: false, url: "", seen: [] };
+    const p = { down: false, url: "", seen: [], foreign: [] };
     const forward = (req, res, each = (chunk) => res.write(chunk)) => new Promise((ok) => {
         const out = request({ host: to.hostname, port: to.port, method: req.method, path: req.url, headers: req.headers }, (back) => {
             res.writeHead(back.statusCode, back.headers);
@@ -22,7 +23,10 @@ export async function proxy(url, own = () => false) {
     });
     const server = createServer((req, res) => {
         if (p.down) return req.socket.destroy();
-        p.seen.push(`${req.method} ${req.url}`);
+        const what = `${req.method} ${req.url}`;
+        p.seen.push(what);
+        const site = req.headers["sec-fetch-site"];
+        if (site && site !== "same-origin" && site !== "none") p.foreign.push(`${what} (${site})`);
         if (!own(req, res, forward)) void forward(req, res);
     });
     await new Promise((ok) => server.listen(0, "127.0.0.1", ok));

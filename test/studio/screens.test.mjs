@@ -131,10 +131,10 @@ test("insight: figures of now, requests, a decision step by step, a night rolled
 
 test("dark, French, and on a phone without sideways scrolling", async () => {
     const { page } = await open(`${server.url}/#/knowledge`, { colorScheme: "dark", locale: "fr-FR", viewport: { width: 360, height: 740 } });
-    for (const [hash, title] of [["knowledge", "Connaissances"], ["models", "Modèles"], ["insight", "Aperçu"]]) {
+    for (const [hash, title] of [["knowledge", "Connaissances"], ["models", "Modèles"], ["insight", "Observation"]]) {
         await page.evaluate((h) => (location.hash = `#/${h}`), hash);
+        await page.getByRole("heading", { level: 1, name: title, exact: true }).waitFor();
         await page.locator(".screen h2").first().waitFor();
-        await page.waitForTimeout(300);
         assert.ok(await page.evaluate(() => document.documentElement.scrollWidth <= 360), title);
         await accessible(page, `${hash}, dark, phone`);
         await shot(page, `${hash}-phone-dark-fr`);
