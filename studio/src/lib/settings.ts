@@ -22,6 +22,7 @@ export interface Settings {
     announce: boolean;
     showSteps: boolean;
     sidebar: boolean;
+    voice: string; // its URI; "": one of this machine
     defaults: ChatSettings;
 }
 export const plainChat: ChatSettings = {
@@ -45,6 +46,7 @@ const first: Settings = {
     announce: true,
     showSteps: true,
     sidebar: true,
+    voice: "",
     defaults: plainChat,
 };
 

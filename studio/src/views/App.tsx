@@ -5,7 +5,9 @@ import { useEffect, useLayoutEffect, useState } from "preact/hooks";
 import { t } from "../i18n";
 import { ApiError, needsKey, online } from "../lib/api";
 import { shown as artifact } from "../lib/artifacts";
+import { look, outdated, renew, renewIfIdle } from "../lib/fresh";
 import { change, settings } from "../lib/settings";
+import { hush, speaking } from "../lib/speech";
 import { announcement, failed, loadConversations, loadModels, notice, open, startNew, stop, writing } from "../lib/state";
 import { drawer, go, route, type ScreenName } from "../lib/route";
 import { Chat } from "./Chat";
@@ -18,6 +20,7 @@ import { SourceDialog } from "./Source";
 async function begin(): Promise<void> {
     try {
         await loadModels();
+        void look(true);
         await loadConversations();
     } catch (e) {
         if (!(e instanceof ApiError && e.code === "offline")) failed(e);
@@ -26,7 +29,8 @@ async function begin(): Promise<void> {
 
 function onKey(e: KeyboardEvent): void {
     const mod = e.ctrlKey || e.metaKey;
-    if (e.key === "Escape" && writing.value && !document.querySelector("dialog[open]")) stop();
+    if (e.key === "Escape" && speaking.value) hush();
+    else if (e.key === "Escape" && writing.value && !document.querySelector("dialog[open]")) stop();
     else if (mod && e.key.toLowerCase() === "k") paletteOpen.value = !paletteOpen.value;
     else if (mod && e.key.toLowerCase() === "b") change({ sidebar: !settings.value.sidebar });
     else if (mod && e.shiftKey && e.key.toLowerCase() === "o") {
@@ -46,6 +50,8 @@ export function App() {
         window.addEventListener("keydown", onKey);
         const again = window.setInterval(() => {
             if (!online.value) void begin(); // the server was gone
+            else if (document.visibilityState === "visible") void look();
+            renewIfIdle();
         }, 3000);
         const stopRoute = effect(() => {
             const r = route.value;
@@ -70,6 +76,7 @@ export function App() {
             {drawer.value ? <button type="button" class="shade" aria-label={t("close")} onClick={leave} /> : null}
             <main>
                 {online.value ? null : <p class="banner" role="alert">{t("offline")}</p>}
+                {outdated.value ? <p class="banner calm" role="status">{t("upgraded")} <button type="button" class="button" onClick={renew}>{t("upgraded.load")}</button></p> : null}
                 {route.value.screen === "chat" ? <Chat menu={() => (drawer.value = true)} /> : <Other screen={route.value.screen} />}
             </main>
             <p class="offscreen" role="status" aria-live="polite">{settings.value.announce ? announcement.value : ""}</p>
@@ -97,7 +104,10 @@ function Other({ screen }: { screen: Exclude<ScreenName, "chat"> }) {
         let wanted = true;
         parts[screen]().then(
             (m) => wanted && setPart({ screen, View: m.default }),
-            () => wanted && failed(new ApiError("offline", 0, "offline", 0)),
+            () => {
+                void look(true); // maybe it has other parts now
+                if (wanted) failed(new ApiError("offline", 0, "offline", 0));
+            },
         );
         return () => void (wanted = false);
     }, [screen]);
@@ -112,6 +122,7 @@ function Shown() {
         artifactPart.then(setPart, () => {
             artifactPart = null;
             artifact.value = null;
+            void look(true);
             failed(new ApiError("offline", 0, "offline", 0));
         });
     }, []);

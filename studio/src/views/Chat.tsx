@@ -1,6 +1,7 @@
 // Chat.tsx: the conversation.
 import { signal } from "@preact/signals";
 import { t } from "../i18n";
+import { goesOut, voice } from "../lib/speech";
 import { current, keeps, loading, model, models, path, setChat } from "../lib/state";
 import { ChatPanel } from "./ChatPanel";
 import { Composer } from "./Composer";
@@ -61,7 +62,7 @@ export function Chat({ menu }: { menu: () => void }) {
                         <div class="scroller">{loading.value ? <p class="quiet centre">{t("loading")}</p> : <Welcome />}</div>
                     )}
                     <Composer />
-                    <p class="small-print">{t("small.print")}</p>
+                    <p class="small-print">{goesOut.value ? t("small.print.voice", { name: voice.value!.name }) : t("small.print")}</p>
                 </div>
                 {panelOpen.value ? <ChatPanel close={() => (panelOpen.value = false)} /> : null}
             </div>

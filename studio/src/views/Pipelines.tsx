@@ -30,13 +30,14 @@ const path = (name: string) => `/chimere/v1/pipelines/${encodeURIComponent(name)
 function Editor({ pipeline, isNew, canWrite, took }: { pipeline: Pipeline; isNew: boolean; canWrite: boolean; took: (list: List, name: string) => void }) {
     const saved = pipeline.text ?? "";
     const [text, setText] = useState(saved);
-    const [check, setCheck] = useState<Check | null>(null);
+    const [checked, setChecked] = useState<(Check & { of: string }) | null>(null);
+    const check = checked?.of === text ? checked : null; // what was said of another text does not count
     const [asked, setAsked] = useState(false);
     const area = useRef<HTMLTextAreaElement>(null);
     const graph = useMemo(() => graphOf(text), [text]);
     useEffect(() => {
         const stop = new AbortController();
-        const timer = window.setTimeout(() => post<Check>("/chimere/v1/pipelines/check", { name: pipeline.name, text }, stop.signal).then(setCheck, (e) => e.name !== "AbortError" && failed(e)), WAIT_MS);
+        const timer = window.setTimeout(() => post<Check>("/chimere/v1/pipelines/check", { name: pipeline.name, text }, stop.signal).then((c) => setChecked({ ...c, of: text }), (e) => e.name !== "AbortError" && failed(e)), WAIT_MS);
         return () => {
             clearTimeout(timer);
             stop.abort();
@@ -65,8 +66,8 @@ function Editor({ pipeline, isNew, canWrite, took }: { pipeline: Pipeline; isNew
                 <span>{t("pipe.text", { name })}{changed ? <em class="quiet"> · {t("pipe.changed")}</em> : null}</span>
                 <textarea ref={area} class="editor" rows={20} wrap="off" spellcheck={false} value={text} onInput={(e) => setText(e.currentTarget.value)} aria-invalid={check?.ok === false} aria-describedby="pipe-check" />
             </label>
-            <p id="pipe-check" role="status" class={check?.ok === false ? "bad" : "good"}>
-                {!check ? "" : check.ok ? t("pipe.ok") : check.line ? t("pipe.bad", { line: check.line, text: check.message ?? "" }) : t("pipe.bad.whole", { text: check.message ?? "" })}
+            <p id="pipe-check" role="status" class={!check ? "quiet" : check.ok ? "good" : "bad"}>
+                {!check ? t("pipe.checking") : check.ok ? t("pipe.ok") : check.line ? t("pipe.bad", { line: check.line, text: check.message ?? "" }) : t("pipe.bad.whole", { text: check.message ?? "" })}
             </p>
             <div class="row">
                 {check?.line ? <button type="button" class="button" onClick={() => goTo(check.line!)}>{t("pipe.goto", { line: check.line })}</button> : null}

@@ -5,6 +5,7 @@ import { t, type Word } from "../i18n";
 import { needsKey, readKey, useKey } from "../lib/api";
 import { importFile } from "../lib/exchange";
 import { change, settings, storageFull, type Settings } from "../lib/settings";
+import { voices } from "../lib/speech";
 import { failed, loadConversations, loadModels, say } from "../lib/state";
 import { Dialog } from "./Dialog";
 
@@ -28,6 +29,25 @@ function Switch({ name }: { name: "enterSends" | "announce" | "showSteps" }) {
             <input type="checkbox" checked={settings.value[name]} onChange={(e) => change({ [name]: e.currentTarget.checked })} />
             <span>{t(`settings.${name}` as Word)}</span>
         </label>
+    );
+}
+
+function Voices() {
+    if (!voices.value.length) return <p class="quiet">{t("settings.voice.none")}</p>;
+    const named = [...voices.value].sort((a, b) => a.lang.localeCompare(b.lang) || a.name.localeCompare(b.name));
+    return (
+        <>
+            <label class="field">
+                <span>{t("settings.voice")}</span>
+                <select value={settings.value.voice} onChange={(e) => change({ voice: e.currentTarget.value })}>
+                    <option value="">{t("settings.voice.auto")}</option>
+                    {named.map((v) => (
+                        <option key={v.voiceURI} value={v.voiceURI}>{v.localService ? `${v.name} (${v.lang})` : t("settings.voice.out", { name: v.name, lang: v.lang })}</option>
+                    ))}
+                </select>
+            </label>
+            <p class="quiet">{t("settings.voice.about")}</p>
+        </>
     );
 }
 
@@ -88,6 +108,10 @@ export function SettingsDialog() {
                 <Switch name="showSteps" />
                 <Switch name="announce" />
                 {storageFull.value ? <p class="error">{t("storage.full")}</p> : null}
+            </section>
+            <section>
+                <h3>{t("settings.aloud")}</h3>
+                <Voices />
             </section>
             <section>
                 <h3>{t("key")}</h3>

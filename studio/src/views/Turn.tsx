@@ -4,6 +4,7 @@ import { number, t, when } from "../i18n";
 import { copy } from "../lib/decorate";
 import { allow, branch, drop, edit, goOn, rate, reply, revision, say, settle, tree, writing } from "../lib/state";
 import { settings } from "../lib/settings";
+import { hush, speak, speaking, voice } from "../lib/speech";
 import type { Source, Tool, Turn as TurnData } from "../lib/tree";
 import { Icon, IconButton } from "./icons";
 import { Markdown } from "./Markdown";
@@ -152,6 +153,13 @@ function Actions({ turn, begin, comment }: { turn: TurnData; begin: () => void; 
                 </span>
             ) : null}
             <IconButton icon="copy" name={t("turn.copy")} act={async () => say((await copy(turn.text)) ? t("copied") : t("copy.failed"))} />
+            {mine && voice.value && turn.text ? (
+                speaking.value === turn.id ? (
+                    <IconButton icon="stop" name={t("turn.hush")} pressed act={hush} />
+                ) : (
+                    <IconButton icon="speaker" name={t("turn.speak")} act={() => speak(turn.id, turn.text)} />
+                )
+            ) : null}
             <IconButton icon="edit" name={t("turn.edit")} disabled={busy} act={begin} />
             {mine ? (
                 <>
