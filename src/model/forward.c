@@ -160,6 +160,13 @@ static void head(struct forward *f, const struct weight *w, int32_t n_id, const 
     *logits = f->host_logits;
 }
 
+static void keep_taps(struct forward *f, int32_t il) {
+    for (int32_t i = 0; i < f->n_tap; i++)
+        if (f->tap_layer[i] == il)
+            f->d->ops->copy(f->d, (float *)taps_kept(f, i), f->x,
+                            (size_t)f->n_tok * (size_t)f->m->hp.n_embd * sizeof(float));
+}
+
 /* f->x from embedding to the last layer. Flushes after layers 2 and 10, so that the GPU starts while the host
  * is still recording: recording 250 launches takes longer than executing three layers. */
 enum { FIRST_LAYERS = 2, MORE_LAYERS = 10 };
@@ -170,6 +177,7 @@ static void run_layers(struct forward *f) {
         f->d->ops->copy(f->d, f->embd, f->x, (size_t)f->n_tok * (size_t)hp->n_embd * sizeof(float));
     for (int32_t il = 0; il < hp->n_layer; il++) {
         layer_forward(f, il);
+        keep_taps(f, il);
         bool begins = il + 1 == FIRST_LAYERS || il + 1 == MORE_LAYERS;
         if (begins && f->d->ops->flush) f->d->ops->flush(f->d);
     }

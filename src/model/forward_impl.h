@@ -4,6 +4,7 @@
 
 #include "model/forward.h"
 #include "model/seq_impl.h"
+#include "model/taps.h"
 
 enum { FORWARD_MAX_RUNS = 512 };
 
@@ -32,8 +33,10 @@ struct forward {
     float *logits;      /* [n_out, n_vocab] */
     float *low;         /* [n_tok, LORA_MAX_RANK] */
     float *host_logits; /* owned, host; NULL where the device is host-visible */
-    int32_t *rows;      /* owned, host [n_out] */
-    int32_t *ids;       /* owned, host [n_tok] */
+    float *taps; /* [n_tap, n_tok_max, n_embd] residual rows behind layers; NULL: none are kept */
+    int32_t tap_layer[TAPS_MAX], n_tap;
+    int32_t *rows; /* owned, host [n_out] */
+    int32_t *ids;  /* owned, host [n_tok] */
     int64_t proj_stride, z_stride, mix_stride, ff_stride;
 
     /* the present batch */

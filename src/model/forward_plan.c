@@ -117,6 +117,7 @@ int forward_new(struct forward **out, struct model *m, struct seq_pool *p, int32
 
 void forward_free(struct forward *f) {
     if (!f) return;
+    if (f->taps) f->d->ops->free(f->d, f->taps);
     struct array a[20];
     int n = list_arrays(f, &f->m->hp, a);
     for (int i = 0; i < n; i++)

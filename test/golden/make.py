@@ -10,7 +10,8 @@ result (or the checkpoint of --folder) with the given program and compares logit
 
 Weights come from a counter-based generator that test_golden.c repeats bit for bit, so that only the
 configuration, the list of tensors and the logits are kept: NAME.json, NAME.logits (little-endian f32,
-[n_tok, n_vocab]; encoders: [n_text, n_embd or 1]), NAME.mtp (logits of the prediction block).
+[n_tok, n_vocab]; encoders: [n_text, n_embd or 1]), NAME.mtp (logits of the prediction block), NAME.hidden (the residual
+stream behind the layers of TAPPED, [n_tok, layers, n_embd]; --hidden writes nothing else).
 Scales are such that every block's output is about as large as its input; norms, biases and decays are
 not trivial. 200 positions: no multiple of a chunk.
 """
@@ -292,10 +293,23 @@ def check(program, folder, m, published=None):
     print(f'{worst:.2e} of the range; best token equal at {int((got.argmax(1) == want.argmax(1)).sum())} of {len(ids)} positions')
     return worst
 
+TAPPED = {'qwen35moe': [0, 2, 3], 'llama': [0, 1, 2], 'gemma3': [1, 2, 3]}
+
+def hidden_rows(m, ids, layers):
+    """[n_tok, layers, n_embd]: what the modules of these layers return, before any norm."""
+    kept = {}
+    def keep(i):
+        def hook(module, args, result): kept[i] = (result[0] if isinstance(result, tuple) else result).reshape(len(ids), -1)
+        return hook
+    hooks = [m.model.layers[i].register_forward_hook(keep(i)) for i in layers]
+    with torch.no_grad(): m(torch.tensor([ids]))
+    for h in hooks: h.remove()
+    return torch.stack([kept[i] for i in layers], 1).float().numpy()
+
 def options():
     import argparse
     p = argparse.ArgumentParser()
-    p.add_argument('--config'); p.add_argument('--folder'); p.add_argument('--check'); p.add_argument('rest', nargs='*')
+    p.add_argument('--config'); p.add_argument('--folder'); p.add_argument('--check'); p.add_argument('--hidden', action='store_true'); p.add_argument('rest', nargs='*')
     return p.parse_args()
 
 def main():
@@ -333,6 +347,8 @@ def main():
         ids = [int(x) for x in (values('tokens', [N_TOK], VOCAB / 2, VOCAB / 2)).clip(0, VOCAB - 1)]
         if 'roberta' in name: ids = [2 if i == 1 else i for i in ids]  # 1 is padding, which has no position
         spec = dict(config=config, tokens=ids, tensors=tensors)
+        if name in TAPPED: hidden_rows(m, ids, TAPPED[name]).astype('<f4').tofile(f'{out}/{name}.hidden')
+        if o.hidden: continue
         with torch.no_grad():
             if name.startswith('bert'):
                 cuts = [(0, 1), (1, 38), (38, 199)]

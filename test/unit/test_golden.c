@@ -18,8 +18,6 @@
 #include "base/file.h"
 #include "base/hash.h"
 #include "base/mem.h"
-#include "base/rng.h"
-#include "convert/hf.h"
 #include "engine/engine.h"
 #include "kernels/cpu/cpu.h"
 #ifdef GOLDEN_CUDA
@@ -29,6 +27,7 @@
 #include "model/checkpoint.h"
 #include "model/seq_file.h"
 #include "format/quant.h"
+#include "golden_model.h"
 
 /* clang-format off */
 #ifdef CHIMERE_EMULATE /* a few that use every op: a step takes seconds there */
@@ -88,102 +87,6 @@ static int open_device(struct dev **d, enum cpu_isa isa, struct err *e) {
 
 enum { NAN_TOKEN = 1, HUGE_TOKEN = 2 };
 
-static float *read_floats(const char *name, const char *suffix, size_t *n) {
-    char path[512], *text;
-    size_t bytes;
-    struct err e = {0};
-    snprintf(path, sizeof path, "%s/golden/%s%s", TEST_DATA, name, suffix);
-    assert_int_equal(file_read(path, 1 << 24, &text, &bytes, &e), 0);
-    *n = bytes / 4;
-    return (float *)(void *)text;
-}
-
-/* Tensor `name` by the generator of make.py; `other` gives different numbers of the same kind. */
-static float *make_values(const char *name, size_t n, double offset, double scale, bool other) {
-    float *x = mem_alloc_array(n, sizeof *x);
-    assert_non_null(x);
-    uint64_t seed = hash_fnv1a(name, strlen(name)) + (other ? 1 : 0);
-    for (size_t i = 0; i < n; i++) {
-        double u = (double)(rng_at(seed, i) >> 11) * 0x1p-53;
-        x[i] = (float)(offset + scale * (2 * u - 1));
-    }
-    return x;
-}
-
-static size_t n_elements(const json_t *shape) {
-    size_t n = 1, i;
-    json_t *d;
-    json_array_foreach((json_t *)shape, i, d) n *= (size_t)json_integer_value(d);
-    return n;
-}
-
-static void write_safetensors(const json_t *tensors, const char *changed, const char *path) {
-    json_t *head = json_object(), *t;
-    size_t i, at = 0;
-    json_array_foreach((json_t *)tensors, i, t) {
-        size_t bytes = n_elements(json_object_get(t, "shape")) * 4;
-        json_object_set_new(head, json_string_value(json_object_get(t, "name")),
-                            json_pack("{s:s,s:O,s:[I,I]}", "dtype", "F32", "shape",
-                                      json_object_get(t, "shape"), "data_offsets", (json_int_t)at,
-                                      (json_int_t)(at + bytes)));
-        at += bytes;
-    }
-    char *text = json_dumps(head, JSON_COMPACT);
-    FILE *f = fopen(path, "wb");
-    assert_non_null(f);
-    uint64_t n = strlen(text);
-    fwrite(&n, 8, 1, f);
-    fwrite(text, 1, n, f);
-    json_array_foreach((json_t *)tensors, i, t) {
-        const char *name = json_string_value(json_object_get(t, "name"));
-        size_t count = n_elements(json_object_get(t, "shape"));
-        float *x = make_values(name, count, json_number_value(json_object_get(t, "offset")),
-                               json_number_value(json_object_get(t, "scale")),
-                               changed && strcmp(changed, name) == 0);
-        fwrite(x, 4, count, f);
-        mem_free(x);
-    }
-    assert_int_equal(fclose(f), 0);
-    free(text);
-    json_decref(head);
-}
-
-/* A vocabulary of single bytes, as conversion wants one. */
-static void write_tokenizer(const char *dir, int32_t n_vocab) {
-    json_t *vocab = json_object();
-    for (int32_t i = 0; i < n_vocab; i++) {
-        char piece[8];
-        int n = utf8_encode((uint32_t)(i < 94 ? '!' + i : 0xA1 + i - 94), piece);
-        piece[n] = 0;
-        json_object_set_new(vocab, piece, json_integer(i));
-    }
-    json_t *t = json_pack("{s:s,s:{s:s,s:o,s:[]},s:{s:s,s:b,s:b},s:[]}", "version", "1.0", "model",
-                          "type", "BPE", "vocab", vocab, "merges", "pre_tokenizer", "type",
-                          "ByteLevel", "add_prefix_space", 0, "use_regex", 1, "added_tokens");
-    char path[512];
-    snprintf(path, sizeof path, "%s/tokenizer.json", dir);
-    assert_int_equal(json_dump_file(t, path, 0), 0);
-    json_decref(t);
-}
-
-/* Builds the family's file from its numbers; `changed`: a tensor that gets other ones. */
-static void build(const struct golden *g, const char *changed, char *out, size_t out_size) {
-    char dir[300], path[400];
-    snprintf(dir, sizeof dir, "%s/%s", scratch, g->name);
-    mkdir(dir, 0700);
-    snprintf(path, sizeof path, "%s/config.json", dir);
-    assert_int_equal(json_dump_file(json_object_get(g->spec, "config"), path, 0), 0);
-    write_tokenizer(dir, g->n_vocab);
-    snprintf(path, sizeof path, "%s/model.safetensors", dir);
-    write_safetensors(json_object_get(g->spec, "tensors"), changed, path);
-    snprintf(out, out_size, "%s/%s%s.gguf", scratch, g->name, changed ? "-changed" : "");
-    struct hf_options o = {.dir = dir, .out = out, .type = "f32", .pre = "gpt-2", .n_thread = 1};
-    struct hf_result r;
-    struct err e = {0};
-    if (hf_convert(&o, &r, &e)) fail_msg("%s: %s", g->name, e.text);
-    assert_int_equal(r.n_unused, 0);
-}
-
 static struct model *open_model(struct dev *dev, const char *path) {
     struct model *m;
     struct err e = {0};
@@ -206,7 +109,7 @@ static void golden_open(struct golden *g, const char *name, enum cpu_isa isa) {
     g->n_tok = (int32_t)i;
     g->n_vocab = (int32_t)json_integer_value(
         json_object_get(json_object_get(g->spec, "config"), "vocab_size"));
-    g->want = read_floats(name, ".logits", &n);
+    g->want = golden_floats(name, ".logits", &n);
     float high = -INFINITY, low = INFINITY;
     for (size_t k = 0; k < n; k++) {
         if (g->want[k] > high) high = g->want[k];
@@ -215,7 +118,7 @@ static void golden_open(struct golden *g, const char *name, enum cpu_isa isa) {
     g->range = high - low;
     assert_int_equal(open_device(&g->dev, isa, &e), 0);
     char file[400];
-    build(g, NULL, file, sizeof file);
+    golden_build(g->spec, name, scratch, NULL, file, sizeof file);
     g->m = open_model(g->dev, file);
 }
 
@@ -372,7 +275,7 @@ static void states_cross_between_devices(void **state) {
         char file[400];
         golden_open(&g, families[i], CPU_ISA_BEST);
         assert_int_equal(cpu_open(&host, 2, CPU_ISA_BEST, &e), 0);
-        build(&g, NULL, file, sizeof file);
+        golden_build(g.spec, g.name, scratch, NULL, file, sizeof file);
         struct model *m = open_model(host, file);
         int32_t at = g.n_tok - 20;
         rig_open(&r, m);
@@ -558,7 +461,7 @@ static void strange_keys_are_refused_or_run(void **state) {
         char path[400], prefix[80], *text;
         size_t n, n_refused = 0, n_tried = 0;
         golden_open(&g, families[i], CPU_ISA_BEST);
-        build(&g, NULL, path, sizeof path);
+        golden_build(g.spec, g.name, scratch, NULL, path, sizeof path);
         model_close(g.m);
         assert_int_equal(file_read(path, 1 << 26, &text, &n, &e), 0);
         assert_int_equal(gguf_open_memory(&gguf, text, n, path, &e), 0);
@@ -771,7 +674,7 @@ static void every_tensor_matters(void **state) {
             if (strncmp(name, "mtp.", 4) == 0) continue;
             char path[400];
             struct rig r;
-            build(&g, name, path, sizeof path);
+            golden_build(g.spec, g.name, scratch, name, path, sizeof path);
             struct model *m = open_model(g.dev, path);
             rig_open(&r, m);
             run_tokens(&r, r.seq, g.tokens, g.n_tok, false);
@@ -794,7 +697,7 @@ static void the_prediction_block_agrees(void **state) {
     assert_int_equal(g.m->hp.n_nextn, 1);
     rig_open(&r, g.m);
     size_t n;
-    float *want = read_floats("qwen35moe", ".mtp", &n);
+    float *want = golden_floats("qwen35moe", ".mtp", &n);
     run_tokens(&r, r.seq, g.tokens, g.n_tok, false);
     float *hidden =
         g.dev->ops->alloc(g.dev, (size_t)g.n_tok * (size_t)g.m->hp.n_embd * sizeof(float));
