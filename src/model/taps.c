@@ -1,9 +1,9 @@
 #include "model/taps.h"
 
 #include <string.h>
-#include <sys/stat.h>
 
 #include "base/file.h"
+#include "base/fs.h"
 #include "base/hash.h"
 #include "base/mem.h"
 #include "format/quant.h"
@@ -92,11 +92,11 @@ static uint64_t shard_bytes(const struct recorder *r, size_t n_text, int64_t n_t
 
 static int check_old(const char *path, const unsigned char *head, uint64_t bytes, struct err *e) {
     unsigned char old[TAPS_HEADER_BYTES];
-    struct stat st;
+    struct fs_info st;
     FILE *f = fopen(path, "rb");
     if (!f) return err_set(e, CHIMERE_EIO, "%s: cannot read", path);
     bool same = fread(old, sizeof old, 1, f) == 1 && !memcmp(old, head, sizeof old) &&
-                !fstat(fileno(f), &st) && (uint64_t)st.st_size == bytes;
+                !fs_stat_open(f, &st) && st.bytes == bytes;
     fclose(f);
     if (same) return 0;
     err_set(e, CHIMERE_EMISMATCH, "%s: of another model, of other texts, layers or options", path);

@@ -1,13 +1,13 @@
 #include "odo/confirm.h"
 
-#include <poll.h>
-#include <pthread.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "base/clock.h"
 #include "base/mem.h"
+#include "base/os.h"
 #include "base/rng.h"
+#include "base/thread.h"
 
 enum { TICK_MS = 10 };
 enum word { WAITS, ALLOWED, DENIED };
@@ -71,7 +71,7 @@ int confirm_begin(struct confirms *c, const char *owner, const char *tool, const
 
 int confirm_wait(struct confirms *c, const char *id, int64_t deadline_ns, _Atomic bool *cancelled,
                  struct err *e) {
-    for (;; poll(NULL, 0, TICK_MS)) {
+    for (;; os_sleep_ms(TICK_MS)) {
         bool late = clock_ns() >= deadline_ns, ended = cancelled && *cancelled;
         pthread_mutex_lock(&c->lock);
         struct waiting *w = find(c, id);

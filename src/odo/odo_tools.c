@@ -1,11 +1,11 @@
 /* odo_tools.c: which tools a round offers, and running those that the model calls. */
 #include "odo/odo_tools.h"
 
-#include <pthread.h>
 #include <string.h>
 
 #include "base/clock.h"
 #include "base/mem.h"
+#include "base/thread.h"
 #include "odo/confirm.h"
 #include "odo/odo_context.h"
 #include "odo/odo_impl.h"
