@@ -257,7 +257,8 @@ int prefix_restore(struct prefix *p, struct prefix_entry *x, struct seq *seq, bo
         int64_t want = p->ops->ctx_to_load(p->lm, x->mark), most = (int64_t)n_page * KV_PAGE;
         prefix_make_room(p, want < most ? want : most);
         rc = p->ops->restore(p->lm, seq, x->mark, first, (int32_t)n_page, e);
-        if (rc == CHIMERE_ENOENT) drop_mark(p, x); /* its state is gone: do not look it up again */
+        /* its state is gone: do not look it up again, unless the file thread is reading it */
+        if (rc == CHIMERE_ENOENT && !x->busy) drop_mark(p, x);
         if (rc || clock_ms_since(start) >= ms) return rc;
     }
 }

@@ -16,8 +16,8 @@
 /* The file of what texts taught, next to the saved states; false: none is kept. */
 static bool suffix_path(const struct sched *s, char *out, size_t size) {
     const struct cache_params *c = &s->p.cache;
-    return s->spec.store && c->dir && c->disk_bytes > SUFFIX_BYTES &&
-           (size_t)snprintf(out, size, "%s/suffix-%016llx.bin", c->dir,
+    return s->spec.store && s->state_dir && c->disk_bytes > SUFFIX_BYTES &&
+           (size_t)snprintf(out, size, "%s/suffix-%016llx.bin", s->state_dir,
                             (unsigned long long)s->lm->layout) < size;
 }
 
@@ -46,6 +46,8 @@ static int32_t text_max(const struct sched *s) { return spec_most_drafted(s->p.n
 int sched_init(struct sched *s, struct lm *lm, const struct tok *tok, const struct engine_params *p,
                struct err *e) {
     *s = (struct sched){.lm = lm, .tok = tok, .p = *p};
+    s->p.cache.dir = NULL;
+    if (p->cache.dir) s->state_dir = mem_strdup(p->cache.dir);
     size_t n = (size_t)p->n_seq;
     s->active = mem_alloc_array(n, sizeof *s->active);
     s->runs = mem_alloc_array(n, sizeof *s->runs);
@@ -56,7 +58,7 @@ int sched_init(struct sched *s, struct lm *lm, const struct tok *tok, const stru
     s->drafts = mem_alloc_array(n, sizeof *s->drafts);
     s->offers = mem_alloc_array(SPEC_MAX_SEQS, sizeof *s->offers);
     bool ok = s->active && s->runs && s->owner && s->n_kept && s->follow && s->verify &&
-              s->drafts && s->offers;
+              s->drafts && s->offers && (s->state_dir || !p->cache.dir);
     int rc = ok ? 0 : err_set(e, CHIMERE_ENOMEM, "out of memory");
     if (!rc) rc = spec_init(&s->spec, lm->n_vocab, p->deterministic, p->speculate, e);
     if (!rc) s->spec.n_model_max = model_max(s);
@@ -71,6 +73,7 @@ void sched_fini(struct sched *s) {
     prefix_free(s->prefix);
     save_suffixes(s);
     sched_close_rows(s);
+    mem_free(s->state_dir);
     mem_free(s->active);
     mem_free(s->runs);
     mem_free(s->owner);

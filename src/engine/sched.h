@@ -55,6 +55,7 @@ struct sched {
     struct lm *lm;         /* borrowed from the engine */
     const struct tok *tok; /* borrowed; may be NULL */
     struct engine_params p;
+    char *state_dir;        /* owned: p.cache.dir, which is the caller's; NULL: none */
     struct active *active;  /* owned [n_seq] */
     int32_t n_active, turn; /* turn: whose prompt is first in line */
     int64_t n_ctx_held;

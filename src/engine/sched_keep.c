@@ -21,8 +21,10 @@ int sched_open_cache(struct sched *s, struct err *e) {
     s->grid = SCAN_GRID;
     if (s->p.deterministic) s->grid = s->p.n_chunk % SCAN_GRID ? 0 : s->p.n_chunk;
     if (!s->lm->ops->marks || !s->p.cache.ram_bytes || !s->grid) return 0;
-    return prefix_new(&s->prefix, s->lm, &s->p.cache,
-                      s->p.deterministic ? (uint64_t)s->p.n_chunk : 0, s->grid, e);
+    struct cache_params c = s->p.cache;
+    c.dir = s->state_dir;
+    return prefix_new(&s->prefix, s->lm, &c, s->p.deterministic ? (uint64_t)s->p.n_chunk : 0,
+                      s->grid, e);
 }
 
 /* ---- where ---- */

@@ -387,6 +387,47 @@ static void states_survive_a_restart_unless_damaged(void **state) {
     }
 }
 
+static int count_suffixes(const char *dir) {
+    DIR *d = opendir(dir);
+    int n = 0;
+    for (struct dirent *x; d && (x = readdir(d));) n += !strncmp(x->d_name, "suffix-", 7);
+    if (d) closedir(d);
+    return n;
+}
+
+/* The caller's name of the folder is valid for engine_new only; and a folder that goes away while the engine runs
+ * costs files, nothing else. */
+static void the_folder_of_states_may_go_away(void **state) {
+    (void)state;
+    char moved[160];
+    for (int gone = 0; gone < 2; gone++) {
+        struct engine_params p = cached(1, 8192, 20000);
+        const char *dir = states_dir(gone ? "leaves" : "stays");
+        char *name = strdup(dir);
+        p.speculate = true;
+        p.cache.dir = name;
+        p.cache.store = open_store(gone ? "leaves" : "stays");
+        struct engine *g = fake_engine(&p);
+        memset(name, 'x', strlen(name));
+        free(name);
+        snprintf(moved, sizeof moved, "%s.moved", dir);
+        if (gone) assert_int_equal(rename(dir, moved), 0);
+        for (uint64_t k = 0; k < 12; k++) { /* more than memory holds */
+            struct talk *a = talk_new(k, 300, VOCAB), *b = talk_new(k, 300, VOCAB);
+            turn(g, a, 80, 10);
+            turn(g, a, 10, 0);
+            turn_with(g, b, 80, 10, without_cache);
+            assert_memory_equal(a->tokens, b->tokens, (size_t)b->n * sizeof(int32_t));
+            talk_free(a);
+            talk_free(b);
+        }
+        engine_free(g);
+        store_close(p.cache.store);
+        assert_int_equal(count_suffixes(dir), !gone);
+        assert_int_equal(each_file(dir, NULL) > 0, !gone);
+    }
+}
+
 static void files_have_a_budget_too(void **state) {
     (void)state;
     struct engine_params p = cached(1, 1 << 14, 1 << 20);
@@ -887,6 +928,7 @@ int main(void) {
         cmocka_unit_test(texts_are_those_of_a_fresh_evaluation),
         cmocka_unit_test(budgets_hold_and_files_extend_them),
         cmocka_unit_test(states_survive_a_restart_unless_damaged),
+        cmocka_unit_test(the_folder_of_states_may_go_away),
         cmocka_unit_test(files_have_a_budget_too),
         cmocka_unit_test(scopes_and_owners_are_kept_apart),
         cmocka_unit_test(kill_9_leaves_states_that_open),
