@@ -1,12 +1,12 @@
-/* night_schedule.h: chimere night schedule: nights by a systemd timer of the user. */
+/* night_schedule.h: chimere night schedule: when each step of a night runs. */
 #ifndef CHIMERE_CLI_NIGHT_SCHEDULE_H
 #define CHIMERE_CLI_NIGHT_SCHEDULE_H
 
 #include "base/config.h"
 #include "base/err.h"
 
-/* Prints the units, or with --install writes them to the user's systemd folder. The night runs at --at with the options
- * of the command; a time that was missed is made up for, since the timer is persistent. */
+/* Sets the times that the arguments give (STEP=TIME) and prints all; with --systemd prints a timer per step for who
+ * runs no `serve --night`, with --install writes them to the user's systemd folder. */
 int night_schedule(const struct cfg *c, struct err *e);
 
 #endif

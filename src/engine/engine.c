@@ -6,6 +6,7 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "base/thread.h"
+#include "engine/lease.h"
 #include "engine/lm.h"
 #include "engine/sched.h"
 #include "engine/team_impl.h"
@@ -21,6 +22,7 @@ struct engine {
     struct engine_job *head, *tail; /* waiting jobs, linked by next */
     int32_t n_waiting;
     bool quit, running;
+    bool is_idle, is_lent;       /* the thread sleeps with nothing to do; lease.h */
     struct engine_totals totals; /* a copy of the scheduler's, made after each step */
 };
 
@@ -93,7 +95,9 @@ static void *engine_thread(void *arg) {
         } else if (n_loading || (writing && !g->head)) {
             nap(g, n_loading ? 1 : 20);
         } else {
-            while (!g->head && !g->quit) pthread_cond_wait(&g->wake, &g->lock);
+            g->is_idle = true;
+            while ((!g->head || g->is_lent) && !g->quit) pthread_cond_wait(&g->wake, &g->lock);
+            g->is_idle = false;
         }
         bool quit = g->quit;
         pthread_mutex_unlock(&g->lock);
@@ -261,6 +265,28 @@ void engine_cancel(struct engine *g, struct engine_job *j) {
     j->cancel = true;
     pthread_cond_signal(&g->wake);
     pthread_mutex_unlock(&g->lock);
+}
+
+bool engine_borrow(struct engine *g) {
+    pthread_mutex_lock(&g->lock);
+    bool free = g->is_idle && !g->head && !g->is_lent && !g->quit;
+    g->is_lent |= free;
+    pthread_mutex_unlock(&g->lock);
+    return free;
+}
+
+void engine_give_back(struct engine *g) {
+    pthread_mutex_lock(&g->lock);
+    g->is_lent = false;
+    pthread_cond_signal(&g->wake);
+    pthread_mutex_unlock(&g->lock);
+}
+
+bool engine_is_wanted(struct engine *g) {
+    pthread_mutex_lock(&g->lock);
+    bool wanted = g->head != NULL;
+    pthread_mutex_unlock(&g->lock);
+    return wanted;
 }
 
 /* ---- waiting callers ---- */

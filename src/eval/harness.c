@@ -376,15 +376,18 @@ int eval_run(json_t **run, const json_t *items, const struct eval_host *h, const
              struct err *e) {
     if (h->answer) return run_strategy(run, items, h, model, e);
     /* twice as many answers as sequences, so that a slow one holds up nothing */
-    size_t n_slot = h->n_seq < 1 ? 1 : 2 * (size_t)h->n_seq, n = json_array_size(items), next = 0;
+    size_t n_slot = h->n_seq < 1 ? 1 : (h->turn ? 1 : 2) * (size_t)h->n_seq,
+           n = json_array_size(items), next = 0;
     if (n_slot > MAX_SLOTS) n_slot = MAX_SLOTS;
     struct slot *slots = mem_alloc_array(n_slot, sizeof *slots);
     json_t *rows = json_array();
     int rc = slots && rows ? 0 : err_set(e, CHIMERE_ENOMEM, "out of memory");
     for (size_t i = 0; slots && i < n_slot; i++) buf_init(&slots[i].text, MAX_ANSWER);
     if (h->what) progress_begin(h->what, n, false);
-    for (size_t done = 0; !rc && done < n;) {
-        while (!rc && next < n && next < done + n_slot) {
+    for (size_t done = 0, end = 0; !rc && done < n;) {
+        if (!h->turn || done == end) end = done + n_slot;
+        if (h->turn && next == done) rc = h->turn(h->ud, e);
+        while (!rc && next < n && next < end) {
             rc = start(&slots[next % n_slot], json_array_get(items, next), h, e);
             next += !rc;
         }

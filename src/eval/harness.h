@@ -55,7 +55,10 @@ struct eval_host {
     int (*judge)(const json_t *item, const char *text, size_t n, bool *right, struct err *e);
     const struct lora_use *loras; /* borrowed [n_lora]: of every answer of the engine */
     int32_t n_lora;
-    int32_t n_seq;    /* of the engine */
+    int32_t n_seq; /* of the engine */
+    /* Called while none of the run's answers is under way: a place to wait while others need the engine. Nonzero ends
+     * the run with that code. NULL: the next item starts as soon as there is room. */
+    int (*turn)(void *ud, struct err *e);
     const char *what; /* title of the progress bar; NULL: none */
 };
 

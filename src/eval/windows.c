@@ -20,6 +20,7 @@ struct windows {
     const char *what; /* borrowed */
     struct moe_keep keep;
     struct experts_kept *kept; /* borrowed, or NULL */
+    struct windows_turn turn;
 };
 
 /* Cuts the next chunk of every window of the group at its first scored position, so that a run wants
@@ -53,7 +54,8 @@ static int run_group(struct windows *g, const struct window *w, size_t n, size_t
         int32_t n_run = next_runs(g, w, n, done, of);
         if (!n_run) return 0;
         const float *rows;
-        int rc = forward_run(g->f, g->runs, n_run, &rows, e);
+        int rc = g->turn.fn ? g->turn.fn(g->turn.ud, e) : 0;
+        if (!rc) rc = forward_run(g->f, g->runs, n_run, &rows, e);
         for (int32_t k = 0; !rc && k < n_run; k++) {
             const struct batch_item *r = &g->runs[k];
             if (r->want == WANT_ALL) {
@@ -90,6 +92,7 @@ int windows_open(struct windows **out, struct model *m, int32_t longest,
     g->what = p->what;
     g->keep = p->keep;
     g->kept = p->kept;
+    g->turn = p->turn;
     g->n_seq = p->n_seq < 1 ? 1 : p->n_seq > WINDOWS_MAX_SEQS ? WINDOWS_MAX_SEQS : p->n_seq;
     /* big vocabularies: as many rows as their logits leave room for */
     int64_t n_batch = p->n_batch, room = MAX_LOGIT_BYTES / 4 / m->hp.n_vocab;

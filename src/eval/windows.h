@@ -18,6 +18,13 @@ struct window {
     int32_t n_lora;
 };
 
+/* Called before each forward pass: a place to wait while others need the device. Nonzero ends the run with that code.
+ * fn NULL: nobody waits. */
+struct windows_turn {
+    int (*fn)(void *ud, struct err *e);
+    void *ud; /* borrowed until windows_close */
+};
+
 struct windows_params {
     int32_t n_seq;   /* windows of one forward */
     int32_t n_batch; /* tokens of one forward */
@@ -26,6 +33,7 @@ struct windows_params {
     const char *what; /* title of the progress bar; NULL: none */
     struct moe_keep keep;      /* of a mixture's experts */
     struct experts_kept *kept; /* filled by a pass; NULL: not wanted */
+    struct windows_turn turn;
 };
 
 enum {

@@ -217,7 +217,8 @@ static int open_trainer(struct trainer *t, struct fzoo_samples train, struct fzo
         return err_set(e, CHIMERE_ENOMEM, "out of memory for training");
     const struct windows_params params = {
         .n_seq = (int32_t)(t->n_w < WINDOWS_MAX_SEQS ? t->n_w : WINDOWS_MAX_SEQS),
-        .n_batch = t->p.n_batch};
+        .n_batch = t->p.n_batch,
+        .turn = t->p.turn};
     return windows_open(&t->windows, t->m, longest, &params, e);
 }
 
@@ -258,7 +259,7 @@ static int train_all(struct trainer *t, struct fzoo_samples train, struct fzoo_s
 }
 
 int fzoo_losses(double *losses, struct model *m, const struct lora_use *use, struct fzoo_samples s,
-                struct err *e) {
+                const struct windows_turn *turn, struct err *e) {
     struct trainer t = {.m = m, .n_w = 32};
     int32_t longest = 0;
     double mean;
@@ -269,7 +270,8 @@ int fzoo_losses(double *losses, struct model *m, const struct lora_use *use, str
     t.w = mem_alloc_array(t.n_w, sizeof *t.w);
     t.nll = mem_alloc_array(t.n_w, sizeof *t.nll);
     if (!rc && (!t.w || !t.nll)) rc = err_set(e, CHIMERE_ENOMEM, "out of memory");
-    const struct windows_params params = {.n_seq = (int32_t)t.n_w, .n_batch = 512};
+    struct windows_params params = {.n_seq = (int32_t)t.n_w, .n_batch = 512};
+    if (turn) params.turn = *turn;
     if (!rc) rc = windows_open(&t.windows, m, longest, &params, e);
     if (!rc) rc = measure(&t, use, s, losses, &mean, e);
     close_trainer(&t);

@@ -10,6 +10,7 @@
 #ifndef CHIMERE_LEARN_FZOO_H
 #define CHIMERE_LEARN_FZOO_H
 
+#include "eval/windows.h"
 #include "model/lora.h"
 #include "model/model.h"
 
@@ -39,11 +40,12 @@ struct fzoo_params {  /* zero: the default */
     bool (*goes_on)(void *ud); /* polled per step; NULL: always */
     void (*progress)(void *ud, int32_t step, int32_t steps, double loss); /* NULL: none */
     void *ud;
+    struct windows_turn turn; /* of every forward pass */
 };
 
-/* Mean loss per sample, losses [s.n], of the model with an adapter, NULL: without. */
+/* Mean loss per sample, losses [s.n], of the model with an adapter, NULL: without. turn NULL: none. */
 int fzoo_losses(double *losses, struct model *m, const struct lora_use *use, struct fzoo_samples s,
-                struct err *e);
+                const struct windows_turn *turn, struct err *e);
 
 /* *out, by lora_close, has the B that was best on `held`; B is zero if none beat the model alone.
  * CHIMERE_EINVAL: too few samples; CHIMERE_ECANCELLED: goes_on said no; *out is NULL then. */

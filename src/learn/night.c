@@ -10,6 +10,7 @@
 #include "base/file.h"
 #include "base/fs.h"
 #include "base/mem.h"
+#include "engine/lease.h"
 #include "engine/ngram_memory.h"
 #include "eval/harness.h"
 #include "learn/night_step.h"
@@ -56,6 +57,40 @@ bool night_live(const struct night *x, const char *name, char *out, size_t out_s
 
 static void say(const struct night *x, const char *line) {
     if (x->params->say) x->params->say(x->params->ud, line);
+}
+
+/* ---- the device ---- */
+
+static void give_back(struct night *x) {
+    if (x->has_device) engine_give_back(x->host->engine);
+    x->has_device = false;
+}
+
+/* Until nobody else uses the engine; that time is not the night's. */
+static int take_device(struct night *x, struct err *e) {
+    int64_t start = clock_ns();
+    while (!engine_borrow(x->host->engine)) {
+        if (x->params->goes_on && !x->params->goes_on(x->params->ud))
+            return err_set(e, CHIMERE_ECANCELLED, "the night was stopped");
+        nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);
+    }
+    x->has_device = true;
+    x->deadline += (double)(clock_ns() - start) * 1e-9;
+    return 0;
+}
+
+static int take_turn(void *ud, struct err *e) {
+    struct night *x = ud;
+    if (!night_goes_on(x))
+        return err_set(e, CHIMERE_ECANCELLED, "the night was stopped, or its budget is spent");
+    if (!x->host->is_shared || (x->has_device && !engine_is_wanted(x->host->engine))) return 0;
+    if (x->has_device) say(x, "paused: somebody asks");
+    give_back(x);
+    return take_device(x, e);
+}
+
+struct windows_turn night_turn(struct night *x) {
+    return (struct windows_turn){.fn = take_turn, .ud = x};
 }
 
 /* ---- the day as tokens ---- */
@@ -110,6 +145,7 @@ struct arm { /* what answers: artefact paths, NULL: none */
     const char *table, *adapter;
 };
 struct suite { /* what the callbacks of a run need */
+    struct night *night;
     const struct night_host *host;
     struct engram_table *table; /* owned; NULL: none */
 };
@@ -128,9 +164,17 @@ static int encode(void *ud, json_t *messages, json_t *tools, bool think, int32_t
     return h->encode(h->ud, messages, tools, think, ids, n, e);
 }
 
-static int run_suites(const struct night *x, const struct arm *arm, json_t **run, struct err *e) {
+/* Between a few items: the device is free, or others use it and the suites wait. */
+static int suite_turn(void *ud, struct err *e) {
+    struct night *x = ((struct suite *)ud)->night;
+    int rc = take_turn(x, e);
+    give_back(x);
+    return rc;
+}
+
+static int run_suites(struct night *x, const struct arm *arm, json_t **run, struct err *e) {
     const struct night_host *h = x->host;
-    struct suite suite = {.host = h};
+    struct suite suite = {.night = x, .host = h};
     struct lora *adapter = NULL;
     *run = NULL;
     int rc = arm->table ? engram_table_open(&suite.table, arm->table, tok_hash(h->tok),
@@ -145,7 +189,8 @@ static int run_suites(const struct night *x, const struct arm *arm, json_t **run
                                    .ud = &suite,
                                    .loras = adapter ? &use : NULL,
                                    .n_lora = adapter ? 1 : 0,
-                                   .n_seq = h->n_seq};
+                                   .n_seq = h->n_seq,
+                                   .turn = h->is_shared ? suite_turn : NULL};
     if (!rc) rc = eval_run(run, x->params->items, &eval, h->model->name, e);
     if (adapter) lora_close(adapter);
     if (suite.table) engram_table_close(suite.table);
@@ -206,7 +251,9 @@ static int propose(struct night *x, struct proposal *p, struct err *e) {
     snprintf(p->path, sizeof p->path, "%s/%s", x->scratch, p->step->artefact);
     snprintf(line, sizeof line, "%s: %s", p->step->name, p->step->about);
     say(x, line);
-    int rc = p->step->propose(x, p->path, &p->gain, p->why, e);
+    int rc = take_turn(x, e);
+    if (!rc) rc = p->step->propose(x, p->path, &p->gain, p->why, e);
+    give_back(x);
     p->seconds = (double)(clock_ns() - start) * 1e-9;
     if (rc == CHIMERE_ENOENT && p->why[0]) return 0;
     if (rc) return rc;
@@ -234,7 +281,7 @@ static struct arm arm_of(const struct night *x, const struct proposal *v, size_t
 }
 
 /* Tries the proposals of mask on the suites; true: nothing falls. */
-static int try_arm(const struct night *x, struct proposal *v, size_t n, unsigned mask,
+static int try_arm(struct night *x, struct proposal *v, size_t n, unsigned mask,
                    const json_t *before, json_t *record, bool *passes, struct err *e) {
     char paths[2][NIGHTS_MAX_PATH];
     struct arm arm = arm_of(x, v, n, mask, paths);
@@ -255,8 +302,8 @@ static int try_arm(const struct night *x, struct proposal *v, size_t n, unsigned
 }
 
 /* The proposals that pass the gate, as a mask: all together, else the first that passes alone. */
-static int choose(const struct night *x, struct proposal *v, size_t n, json_t *record,
-                  unsigned *chosen, struct err *e) {
+static int choose(struct night *x, struct proposal *v, size_t n, json_t *record, unsigned *chosen,
+                  struct err *e) {
     char paths[2][NIGHTS_MAX_PATH];
     unsigned all = 0;
     json_t *before = NULL;

@@ -19,7 +19,8 @@ struct store;
 /* The system that learns. All borrowed. */
 struct night_host {
     struct model *model;
-    struct engine *engine; /* idle while a step trains */
+    struct engine *engine;
+    bool is_shared; /* others submit to the engine meanwhile, and go first (engine/lease.h) */
     const struct tok *tok;
     int32_t n_seq; /* of the engine */
     /* Prompt ids of messages, by mem_free. */

@@ -15,7 +15,8 @@ struct night {
     struct fzoo_sample *samples; /* owned [day.n]: prompt and answer as tokens; n_tok 0: unusable */
     char scratch[NIGHTS_MAX_PATH]; /* folder for proposals, removed at the end */
     bool is_foreign; /* what serves was learned for another model: it is no part of this night */
-    double deadline; /* seconds, clock_ns() */
+    double deadline; /* seconds, clock_ns(); waiting for the device does not count */
+    bool has_device; /* of host->engine, which others use as well */
 };
 
 /* Paired measurement of a target on held-out questions, in nats per token (lower is better). */
@@ -29,6 +30,7 @@ void night_gain_of(struct night_gain *g, const double *before, const double *aft
 struct night_step {
     const char *name, *artefact; /* the artefact's file name */
     const char *about;           /* one sentence, for reports */
+    const char *time;            /* when it runs unless the owner says otherwise (schedule.h) */
     /* Writes the proposal to path and measures it. *why: a sentence if there is none (CHIMERE_ENOENT). */
     int (*propose)(struct night *x, const char *path, struct night_gain *gain, char why[256],
                    struct err *e);
@@ -41,6 +43,8 @@ extern const struct night_step night_step_engram, night_step_lora;
 int night_samples(const struct night *x, bool held_out, struct fzoo_sample **v, size_t *n,
                   struct err *e);
 bool night_goes_on(const struct night *x);
+/* For every forward pass of a step: waits while a user's request needs the device. Its ud is x. */
+struct windows_turn night_turn(struct night *x);
 /* As nights_live, of what was learned for the model of this night. */
 bool night_live(const struct night *x, const char *name, char *out, size_t out_size);
 

@@ -55,7 +55,7 @@ static int build(struct night *x, const char *path, size_t *n_doc, struct err *e
 /* Loss of each held-out sample without and with the table. */
 static int measure(struct night *x, const struct engram_table *t, const struct fzoo_sample *held,
                    size_t n, double *before, double *after, struct err *e) {
-    const struct windows_params p = {.n_seq = 1, .n_batch = 512};
+    const struct windows_params p = {.n_seq = 1, .n_batch = 512, .turn = night_turn(x)};
     float weights[ENGRAM_N_FEATURE];
     engram_default_weights(weights);
     int rc = 0;
@@ -110,4 +110,5 @@ static int propose(struct night *x, const char *path, struct night_gain *gain, c
 const struct night_step night_step_engram = {.name = "engram",
                                              .artefact = "night.engram",
                                              .about = "accepted answers, as an n-gram table",
+                                             .time = "04:00",
                                              .propose = propose};

@@ -31,9 +31,14 @@ static int propose(struct night *x, const char *path, struct night_gain *gain, c
         rc = CHIMERE_ENOENT;
     }
     struct lora *adapter = NULL;
+    const struct windows_turn turn = night_turn(x);
     size_t n_stop = n_held / 2, n_gate = n_held - n_stop;
-    const struct fzoo_params p = {
-        .steps = STEPS, .seed = x->params->seed, .goes_on = goes_on, .progress = progress, .ud = x};
+    const struct fzoo_params p = {.steps = STEPS,
+                                  .seed = x->params->seed,
+                                  .goes_on = goes_on,
+                                  .progress = progress,
+                                  .ud = x,
+                                  .turn = turn};
     if (!rc)
         rc = fzoo_train(&adapter, x->host->model, (struct fzoo_samples){train, n_train},
                         (struct fzoo_samples){held, n_stop}, &p, e);
@@ -41,8 +46,8 @@ static int propose(struct night *x, const char *path, struct night_gain *gain, c
     if (!rc && !losses) rc = err_set(e, CHIMERE_ENOMEM, "out of memory");
     const struct fzoo_samples gate = {held + n_stop, n_gate};
     const struct lora_use use = {.lora = adapter, .scale = 1};
-    if (!rc) rc = fzoo_losses(losses, x->host->model, NULL, gate, e);
-    if (!rc) rc = fzoo_losses(losses + n_gate, x->host->model, &use, gate, e);
+    if (!rc) rc = fzoo_losses(losses, x->host->model, NULL, gate, &turn, e);
+    if (!rc) rc = fzoo_losses(losses + n_gate, x->host->model, &use, gate, &turn, e);
     if (!rc) night_gain_of(gain, losses, losses + n_gate, n_gate);
     if (!rc) rc = lora_save(adapter, path, e);
     lora_close(adapter);
@@ -56,4 +61,5 @@ const struct night_step night_step_lora = {
     .name = "lora",
     .artefact = "adapter.gguf",
     .about = "style and format of accepted answers, as an adapter",
+    .time = "03:00",
     .propose = propose};

@@ -97,14 +97,20 @@ full() { night export --db day.db -q >/dev/full; }
 
 refuses 1 'there is no night 7' night rollback 7
 export XDG_CONFIG_HOME=$PWD/config
-night schedule --at 02:30 --steps engram --db "a %b\"c.db" >units
+night schedule lora=02:30 'engram=mon 04:00' >times
+grep -q '^lora  *02:30  *next ' times || fail "schedule: $(cat times)"
+night schedule | cmp - times || fail "the schedule is not kept: $(night schedule)"
+night schedule --systemd --db "a %b\"c.db" >units
 grep -q 'OnCalendar=\*-\*-\* 02:30:00' units || fail "timer: $(cat units)"
-grep -q ' night run --quiet .*--db "a %%b\\"c.db" --steps "engram"' units || fail "service: $(cat units)"
+grep -q 'OnCalendar=Mon \*-\*-\* 04:00:00' units || fail "timer: $(cat units)"
+grep -q ' night run --quiet --steps lora .*--db "a %%b\\"c.db"' units || fail "service: $(cat units)"
 [ ! -e config ] || fail "schedule wrote units without --install"
-night schedule --install >/dev/null
-grep -q 'Persistent=true' config/systemd/user/chimere-night.timer || fail "install"
-if command -v systemd-analyze >/dev/null; then XDG_RUNTIME_DIR=$PWD systemd-analyze verify --user config/systemd/user/chimere-night.timer || fail "units"; fi
-refuses 2 'expected a time' night schedule --at 25:00
+night schedule engram=6h --install >/dev/null
+grep -q 'Persistent=true' config/systemd/user/chimere-night-lora.timer || fail "install"
+if command -v systemd-analyze >/dev/null; then XDG_RUNTIME_DIR=$PWD systemd-analyze verify --user config/systemd/user/chimere-night-*.timer || fail "units"; fi
+night schedule lora=off engram=off | grep -q next && fail "a step that is off has a next time"
+refuses 2 'expected a time' night schedule lora=25:00
+refuses 1 'there is no step sleep' night schedule sleep=03:00
 
 refuses 2 'expected run, status' night sleep
 refuses 2 'expected names of engram, lora; got "sleep"' night "${run[@]}" --steps engram,sleep

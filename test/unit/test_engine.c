@@ -5,11 +5,13 @@
 #include <stdint.h>
 #include <cmocka.h>
 #include <math.h>
+#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/mem.h"
 #include "base/rng.h"
+#include "engine/lease.h"
 #include "engine/lm.h"
 #include "engine/spec.h"
 
@@ -179,10 +181,43 @@ static void lookup_finds_the_longest_match(void **state) {
     }
 }
 
+static bool has_ended(struct collected *c) { return __atomic_load_n(&c->ended, __ATOMIC_ACQUIRE); }
+
+/* Lent only while it has nothing to do; what comes meanwhile waits for the device and then runs. */
+static void a_device_is_lent_while_idle(void **state) {
+    (void)state;
+    struct engine_params p;
+    engine_defaults(&p);
+    struct engine *g = new_engine(&p, 1000);
+    struct engine_job job;
+    struct collected got;
+    struct engine_totals t;
+    struct err e = {0};
+    fill_job(&job, &got, prompt, N_PROMPT, 50, 1);
+    assert_int_equal(engine_submit(g, &job, &e), 0);
+    while (!engine_borrow(g)) sched_yield();
+    assert_true(has_ended(&got));
+    assert_false(engine_borrow(g));
+    assert_false(engine_is_wanted(g));
+    fill_job(&job, &got, prompt, N_PROMPT, 50, 1);
+    assert_int_equal(engine_submit(g, &job, &e), 0);
+    assert_true(engine_is_wanted(g));
+    for (int i = 0; i < 100; i++) sched_yield();
+    engine_totals(g, &t);
+    assert_int_equal(t.n_waiting, 1);
+    engine_give_back(g);
+    while (!has_ended(&got)) sched_yield();
+    assert_int_equal(got.n, 50);
+    while (!engine_borrow(g)) sched_yield();
+    engine_give_back(g);
+    engine_free(g);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(texts_do_not_depend_on_company_or_drafts),
         cmocka_unit_test(jobs_end_as_they_should),
+        cmocka_unit_test(a_device_is_lent_while_idle),
         cmocka_unit_test(lookup_finds_the_longest_match),
     };
     mem_guard_arm(true);

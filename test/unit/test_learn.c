@@ -7,12 +7,15 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/mem.h"
 #include "learn/collect.h"
 #include "learn/mask.h"
+#include "learn/night_clock.h"
 #include "learn/night_step.h"
+#include "learn/schedule.h"
 #include "scratch.h"
 #include "store/store.h"
 
@@ -248,12 +251,137 @@ static void gains_have_intervals(void **state) {
     assert_true(!(g.low > 0));
 }
 
+/* ---- the schedule ---- */
+
+static int64_t local(int year, int month, int day, int hour, int minute) {
+    struct tm tm = {.tm_year = year - 1900,
+                    .tm_mon = month - 1,
+                    .tm_mday = day,
+                    .tm_hour = hour,
+                    .tm_min = minute,
+                    .tm_isdst = -1};
+    return (int64_t)mktime(&tm);
+}
+
+static struct schedule_row row_of(const char *time, int64_t ran_s) {
+    struct schedule_row r = {.step = "lora", .ran_s = ran_s};
+    assert_int_equal(schedule_parse(time, &r.time, NULL), 0);
+    return r;
+}
+
+static void times_are_due_once(void **state) {
+    (void)state;
+    struct schedule_row r = row_of("03:00", local(2026, 3, 10, 3, 5)); /* a Tuesday */
+    assert_false(schedule_is_due(&r, local(2026, 3, 11, 2, 59)));
+    assert_true(schedule_is_due(&r, local(2026, 3, 11, 3, 0)));
+    assert_int_equal(schedule_next(&r, local(2026, 3, 10, 12, 0)), local(2026, 3, 11, 3, 0));
+    assert_true(schedule_is_due(&r, local(2026, 6, 1, 1, 0))); /* long downtime */
+    r.ran_s = local(2026, 6, 1, 1, 0);
+    assert_false(schedule_is_due(&r, local(2026, 6, 1, 2, 0)));
+    assert_true(schedule_is_due(&r, local(2026, 6, 1, 3, 0)));
+
+    r = row_of("mon 02:00", local(2026, 3, 9, 2, 0));
+    assert_false(schedule_is_due(&r, local(2026, 3, 15, 23, 0))); /* Sunday */
+    assert_true(schedule_is_due(&r, local(2026, 3, 16, 2, 0)));
+    assert_int_equal(schedule_next(&r, local(2026, 3, 10, 0, 0)), local(2026, 3, 16, 2, 0));
+
+    r = row_of("6h", 1000000);
+    assert_false(schedule_is_due(&r, 1000000 + 6 * 3600 - 1));
+    assert_true(schedule_is_due(&r, 1000000 + 6 * 3600));
+    r = row_of("off", 1);
+    assert_false(schedule_is_due(&r, local(2026, 3, 16, 2, 0)));
+    assert_int_equal(schedule_next(&r, 1000000), 0);
+    static const char *const bad[] = {"24:00", "3:00",       "03:60", "mon", "mon 3", "0h", "6",
+                                      "6hh",   "mon 03:000", "169h",  "-1h", " 6h",   ""};
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        struct schedule_time t;
+        assert_int_equal(schedule_parse(bad[i], &t, NULL), CHIMERE_EINVAL);
+    }
+}
+
+static void times_are_stored(void **state) {
+    (void)state;
+    char dir[256], text[SCHEDULE_MAX_TEXT];
+    struct schedule s;
+    struct schedule_time t;
+    bool changed;
+    snprintf(dir, sizeof dir, "%s/stored", scratch);
+    assert_int_equal(schedule_load(&s, dir, NULL), 0);
+    assert_int_equal(schedule_parse("mon 02:15", &t, NULL), 0);
+    assert_int_equal(schedule_set(&s, "lora", &t, NULL), 0);
+    assert_int_equal(schedule_set(&s, "sleep", &t, NULL), CHIMERE_ENOENT);
+    schedule_settle(&s, 5000, &changed); /* steps that never ran wait for their next time */
+    assert_true(changed);
+    assert_int_equal(schedule_save(&s, dir, NULL), 0);
+    assert_int_equal(schedule_save_ran(&s, dir, NULL), 0);
+    assert_int_equal(schedule_load(&s, dir, NULL), 0);
+    schedule_settle(&s, 6000, &changed);
+    assert_false(changed);
+    for (size_t i = 0; i < s.n; i++) {
+        assert_int_equal(s.rows[i].ran_s, 5000);
+        schedule_text(&s.rows[i].time, text);
+        if (!strcmp(s.rows[i].step, "lora")) assert_string_equal(text, "mon 02:15");
+    }
+    schedule_settle(&s, 4000, &changed); /* the clock was set back */
+    assert_true(changed);
+    assert_int_equal(s.rows[0].ran_s, 4000);
+}
+
+struct sleeper {
+    _Atomic int64_t now;
+    _Atomic int n_run, n_odd;
+    _Atomic bool holds; /* a night lasts until it is stopped */
+};
+static int64_t sleeper_now(void *ud) { return ((struct sleeper *)ud)->now; }
+static int sleeper_run(void *ud, const struct night_clock *c, const char *steps, struct err *e) {
+    struct sleeper *s = ud;
+    s->n_odd += strcmp(steps, "engram,lora") != 0; /* both were missed: one night */
+    s->n_run++;
+    while (s->holds && night_clock_goes_on(c)) usleep(1000);
+    return s->holds ? err_set(e, CHIMERE_ECANCELLED, "stopped") : 0;
+}
+
+/* A jump of years, there and back, is one night; one that was cut off runs again. */
+static void clock_jumps_are_one_night(void **state) {
+    (void)state;
+    char dir[256];
+    struct sleeper s = {.now = local(2026, 3, 10, 12, 0)};
+    const struct night_clock_params p = {
+        .dir = dir, .run = sleeper_run, .now_s = sleeper_now, .ud = &s};
+    struct night_clock *c;
+    snprintf(dir, sizeof dir, "%s/clock", scratch);
+    struct schedule set;
+    bool changed;
+    assert_int_equal(schedule_load(&set, dir, NULL), 0);
+    schedule_settle(&set, s.now, &changed);
+    assert_int_equal(schedule_save_ran(&set, dir, NULL), 0);
+    s.holds = true;
+    s.now = local(2030, 1, 1, 12, 0);
+    assert_int_equal(night_clock_open(&c, &p, NULL), 0);
+    while (!s.n_run) usleep(1000);
+    night_clock_close(c); /* cut off */
+    s.holds = false;
+    assert_int_equal(night_clock_open(&c, &p, NULL), 0);
+    while (s.n_run < 2) usleep(1000);
+    s.now = local(2020, 1, 1, 12, 0); /* back: steps count from there */
+    for (;;) {
+        assert_int_equal(schedule_load(&set, dir, NULL), 0);
+        if (set.rows[0].ran_s && set.rows[0].ran_s <= s.now) break;
+        usleep(1000);
+    }
+    night_clock_close(c);
+    assert_int_equal(s.n_run, 2);
+    assert_int_equal(s.n_odd, 0);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(secrets_are_masked),   cmocka_unit_test(ordinary_text_stays),
-        cmocka_unit_test(a_day_is_filtered),    cmocka_unit_test(a_tenth_is_held_out),
-        cmocka_unit_test(nights_can_be_undone), cmocka_unit_test(damage_is_refused),
-        cmocka_unit_test(gains_have_intervals), cmocka_unit_test(owners_are_named_by_hash),
+        cmocka_unit_test(secrets_are_masked),        cmocka_unit_test(ordinary_text_stays),
+        cmocka_unit_test(a_day_is_filtered),         cmocka_unit_test(a_tenth_is_held_out),
+        cmocka_unit_test(nights_can_be_undone),      cmocka_unit_test(damage_is_refused),
+        cmocka_unit_test(times_are_due_once),        cmocka_unit_test(times_are_stored),
+        cmocka_unit_test(clock_jumps_are_one_night), cmocka_unit_test(gains_have_intervals),
+        cmocka_unit_test(owners_are_named_by_hash),
     };
     return cmocka_run_group_tests(tests, scratch_make, scratch_drop);
 }

@@ -11,6 +11,7 @@
 #include "base/str.h"
 #include "cli/chat_args.h"
 #include "cli/engram_args.h"
+#include "cli/night_args.h"
 #include "cli/night_schedule.h"
 #include "cli/odo_args.h"
 #include "eval/harness.h"
@@ -40,9 +41,10 @@ const struct cfg_opt night_options[] = {
     {"seed", 0, CFG_INT, "N", "1", 0, 1 << 30, NULL, "of a night's random choices"},
     {"parallel", 0, CFG_INT, "N", "8", 1, ENGINE_MAX_SEQS, NULL, "answers at once"},
     {"json", 0, CFG_BOOL, NULL, "false", 0, 0, NULL, "print records as JSON"},
-    {"at", 0, CFG_STR, "HH:MM", "03:00", 0, 0, NULL, "schedule: local time of a night"},
+    {"systemd", 0, CFG_BOOL, NULL, "false", 0, 0, NULL,
+     "schedule: print a systemd timer per step, for machines without serve --night"},
     {"install", 0, CFG_BOOL, NULL, "false", 0, 0, NULL,
-     "schedule: write the units instead of printing them"},
+     "schedule: write these timers to the user's systemd folder"},
     {"html", 0, CFG_STR, "FILE", NULL, 0, 0, NULL, "report: as a page with pictures"},
     {"user", 0, CFG_STR, "KEY[/NAME]", NULL, 0, 0, NULL,
      "forget: the name of an API key, or one user of it; local: who asked without a key; unknown: "
@@ -67,12 +69,6 @@ static bool goes_on(void *ud) {
 static void say(void *ud, const char *line) {
     (void)ud;
     fprintf(stderr, "%s\n", line);
-}
-
-static int encode(void *ud, json_t *messages, json_t *tools, bool think, int32_t **ids, size_t *n,
-                  struct err *e) {
-    bool in_think;
-    return chat_rig_encode(ud, messages, tools, think, ids, n, &in_think, e);
 }
 
 /* ---- printing ---- */
@@ -131,23 +127,6 @@ static int print_json(const json_t *o, struct err *e) {
 
 /* ---- run ---- */
 
-/* The shipped skills whose items need no tools. */
-static int load_items(const struct cfg *c, json_t *items, struct err *e) {
-    static const char *const skills[] = {
-        "add_sub",  "compare",  "context_answer", "context_none", "copy",        "count",
-        "dates",    "division", "fact",           "json_schema",  "product",     "rewrite",
-        "sequence", "sort",     "sum_chain",      "units",        "word_problem"};
-    int rc = 0;
-    for (size_t i = 0; !rc && i < sizeof skills / sizeof *skills; i++) {
-        char name[64], path[4096];
-        snprintf(name, sizeof name, "eval/%s.jsonl", skills[i]);
-        if (file_find_data(name, path, sizeof path))
-            return err_set(e, CHIMERE_ENOENT, "the folder eval with the items was not found");
-        rc = eval_load(items, path, (size_t)cfg_int(c, "suite-items"), eval_check_item, e);
-    }
-    return rc;
-}
-
 static int run(const struct cfg *c, struct err *e) {
     struct chat_rig rig = {.dev = NULL};
     struct store *store = NULL;
@@ -157,7 +136,7 @@ static int run(const struct cfg *c, struct err *e) {
     int32_t n_seq = (int32_t)cfg_int(c, "parallel");
     int rc = items ? engram_args_duration("budget", cfg_str(c, "budget"), &budget, e)
                    : err_set(e, CHIMERE_ENOMEM, "out of memory");
-    if (!rc) rc = load_items(c, items, e);
+    if (!rc) rc = night_items(items, (size_t)cfg_int(c, "suite-items"), e);
     if (!rc) rc = odo_args_store(c, &store, e);
     if (!rc) rc = nights_open(&nights, cfg_str(c, "night-dir"), NIGHTS_WRITE, e);
     bool opened = !rc && !(rc = chat_rig_open(&rig, c, n_seq, e));
@@ -166,7 +145,7 @@ static int run(const struct cfg *c, struct err *e) {
                                         .engine = rig.engine,
                                         .tok = rig.tok,
                                         .n_seq = n_seq,
-                                        .encode = encode,
+                                        .encode = night_encode,
                                         .ud = &rig,
                                         .store = store};
         const struct night_params p = {.steps = cfg_str(c, "steps"),
@@ -382,8 +361,7 @@ int cmd_night(int argc, char **argv) {
             &c, night_options,
             "usage: chimere night run [-m FILE] [--steps LIST] [--budget TIME] [--dry-run]\n"
             "       chimere night status | history | report [N] [--html FILE] | rollback [N]\n"
-            "       chimere night schedule [--at HH:MM] [--install]    (a systemd timer of the "
-            "user)\n"
+            "       chimere night schedule [STEP=TIME ...] [--systemd | --install]\n"
             "       chimere night export [--form sft | dpo] > FILE.jsonl\n"
             "       chimere night forget --user KEY[/NAME]",
             argc, argv, &code))

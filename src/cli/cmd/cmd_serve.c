@@ -17,6 +17,7 @@
 #include "cli/chat_args.h"
 #include "cli/encoder_args.h"
 #include "cli/odo_args.h"
+#include "cli/serve_night.h"
 #include "cli/serve_check.h"
 #include "cli/serve_keys.h"
 #include "cli/serve_reload.h"
@@ -90,6 +91,7 @@ const struct cfg_opt serve_options[] = {
      "the orchestrator beside the model, as model \"odo\"; --no-odo"},
     {"metrics-open", 0, CFG_BOOL, NULL, "false", 0, 0, NULL,
      "GET /metrics needs no key and no loopback address"},
+    NIGHT_OPTIONS,
     {"check", 0, CFG_BOOL, NULL, "false", 0, 0, NULL,
      "check options, files, keys, pipelines and the model's header, then end"},
     ODO_OPTIONS,
@@ -306,6 +308,7 @@ static int serve_model(struct chat_rig *r, struct serve_reload *reload, struct s
     if (rc) return rc;
     struct catalog *catalog = NULL;
     struct odo_rig odo = {0};
+    struct serve_night *night = NULL;
     const char *const *aliases;
     size_t n_alias = cfg_list(c, "alias", &aliases);
     rc = catalog_new(&catalog, e);
@@ -327,13 +330,17 @@ static int serve_model(struct chat_rig *r, struct serve_reload *reload, struct s
         p->metrics = odo_metrics, p->metrics_ud = odo.odo;
     }
     if (!rc) rc = open_others(c, &p->models, catalog, e);
+    if (!rc && cfg_bool(c, "night")) rc = serve_night_open(&night, c, r, e);
     if (!rc) rc = serve_open(&s, p, e);
     if (!rc) {
         announce(p, serve_port(s), backend->name, model.n_seq);
         wait_for_signal(reload, s, p);
         log_info("stopping");
+        serve_night_close(night); /* its lease ends before the last answers */
+        night = NULL;
         serve_close(s);
     }
+    serve_night_close(night);
     catalog_free(catalog);
     models_free(p->models);
     odo_rig_close(&odo);

@@ -1,0 +1,93 @@
+/* serve_night.c: see serve_night.h. */
+#include "cli/serve_night.h"
+
+#include "base/log.h"
+#include "base/mem.h"
+#include "cli/engram_args.h"
+#include "cli/night_args.h"
+#include "cli/odo_args.h"
+#include "learn/night.h"
+#include "learn/night_clock.h"
+
+enum { AT_ONCE = 2 /* answers of the gate, which those of users join at once */ };
+
+struct serve_night {
+    const struct cfg *c; /* borrowed */
+    struct chat_rig *r;  /* borrowed */
+    double budget_s;
+    struct night_clock *clock; /* owned */
+};
+
+static bool goes_on(void *ud) { return night_clock_goes_on(ud); }
+
+static void say(void *ud, const char *line) {
+    (void)ud;
+    log_info("night: %s", line);
+}
+
+static int run_night(void *ud, const struct night_clock *clock, const char *steps, struct err *e) {
+    struct serve_night *s = ud;
+    struct store *store = NULL;
+    struct nights *nights = NULL;
+    json_t *items = json_array(), *record = NULL;
+    int rc = items ? night_items(items, (size_t)cfg_int(s->c, "night-items"), e)
+                   : err_set(e, CHIMERE_ENOMEM, "out of memory");
+    if (!rc) rc = odo_args_store(s->c, &store, e);
+    if (!rc) rc = nights_open(&nights, cfg_str(s->c, "night-dir"), NIGHTS_WRITE, e);
+    const struct night_host host = {.model = s->r->m,
+                                    .engine = s->r->engine,
+                                    .is_shared = true,
+                                    .tok = s->r->tok,
+                                    .n_seq = AT_ONCE,
+                                    .encode = night_encode,
+                                    .ud = s->r,
+                                    .store = store};
+    const struct night_params p = {.steps = steps,
+                                   .items = items,
+                                   .budget_s = s->budget_s,
+                                   .seed = 1,
+                                   .goes_on = goes_on,
+                                   .say = say,
+                                   .ud = (void *)(uintptr_t)clock};
+    if (!rc) rc = night_run(&record, nights, &host, &p, e);
+    if (!rc)
+        log_info("night %lld ended: %s",
+                 (long long)json_integer_value(json_object_get(record, "night")),
+                 json_is_true(json_object_get(record, "promoted")) ? "something better serves now"
+                                                                   : "nothing was promoted");
+    json_decref(record);
+    nights_close(nights);
+    store_close(store);
+    json_decref(items);
+    return rc;
+}
+
+int serve_night_open(struct serve_night **out, const struct cfg *c, struct chat_rig *r,
+                     struct err *e) {
+    char dir[NIGHTS_MAX_PATH];
+    struct nights *n;
+    *out = NULL;
+    if (!r->m || r->loaded.part.end)
+        return err_set(e, CHIMERE_EUNSUPPORTED,
+                       "--night: expected a model that this program runs itself, in one piece");
+    int rc = nights_open(&n, cfg_str(c, "night-dir"), NIGHTS_READ, e);
+    if (rc) return rc;
+    snprintf(dir, sizeof dir, "%s", nights_dir(n));
+    nights_close(n);
+    struct serve_night *s = mem_zalloc(sizeof *s);
+    if (!s) return err_set(e, CHIMERE_ENOMEM, "out of memory");
+    s->c = c;
+    s->r = r;
+    rc = engram_args_duration("night-budget", cfg_str(c, "night-budget"), &s->budget_s, e);
+    const struct night_clock_params p = {.dir = dir, .run = run_night, .ud = s};
+    if (!rc) rc = night_clock_open(&s->clock, &p, e);
+    if (rc) mem_free(s);
+    else *out = s;
+    return rc;
+}
+
+void serve_night_close(struct serve_night *s) {
+    if (!s) return;
+    night_clock_close(s->clock);
+    mem_free(s);
+}

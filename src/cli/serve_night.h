@@ -1,0 +1,23 @@
+/* serve_night.h: chimere serve --night: nights in the server's own process, while nobody asks. */
+#ifndef CHIMERE_CLI_SERVE_NIGHT_H
+#define CHIMERE_CLI_SERVE_NIGHT_H
+
+#include "cli/chat_args.h"
+#include "eval/harness.h"
+
+/* clang-format off */
+#define NIGHT_OPTIONS                                                                              \
+    {"night", 0, CFG_BOOL, NULL, "false", 0, 0, NULL, "learn at the times of `chimere night schedule`, while nobody asks (docs/night.md)"}, \
+    {"night-dir", 0, CFG_STR, "DIR", NULL, 0, 0, NULL, "folder of nights (default: night in the user's data directory)"}, \
+    {"night-budget", 0, CFG_STR, "TIME", "30m", 0, 0, NULL, "time of a night, such as 30m or 2h; pauses do not count"}, \
+    {"night-items", 0, CFG_INT, "N", "20", 1, EVAL_MAX_ITEMS, NULL, "items of each skill that what a night promotes must not harm"}
+/* clang-format on */
+
+struct serve_night;
+
+/* c and r are borrowed until serve_night_close, which is before the engine's end. */
+int serve_night_open(struct serve_night **out, const struct cfg *c, struct chat_rig *r,
+                     struct err *e);
+void serve_night_close(struct serve_night *s);
+
+#endif

@@ -1,0 +1,70 @@
+#!/usr/bin/env bash
+# night_serve: serve --night makes up for a night that was missed, stops for a user's request, and continues after it.
+set -euo pipefail
+# shellcheck source=test/cli/lib.sh
+. "$(dirname "$0")/lib.sh"
+needs python3 curl
+
+server=
+stop() {
+    [ -z "$server" ] || kill -TERM "$server" 2>/dev/null || true
+    [ -z "$server" ] || wait "$server" 2>/dev/null || true
+    server=
+}
+trap 'stop; rm -rf "$work"' EXIT
+night() { "$CHIMERE" night "$@" --night-dir nights; }
+# until SECONDS WHAT COMMAND...: the command succeeds within that time.
+until_() {
+    local left=$(($1 * 5)) what=$2
+    shift 2
+    until "$@"; do
+        kill -0 "$server" || fail "the server ended: $(tail -5 said)"
+        [ $((left -= 1)) -gt 0 ] || fail "not within the time: $what: $(tail -20 said)"
+        sleep 0.2
+    done
+}
+start() {
+    "$CHIMERE" serve -m nano --port 0 --db day.db --no-odo --night --night-dir nights --night-items 1 --log-level info >out 2>>said &
+    server=$!
+    until_ 120 "a server" grep -q 'listens on' out
+    url=$(sed -n 's/.*listens on \(http[^ ]*\) .*/\1/p' out)
+}
+ask() {
+    curl -sf -m 120 "$url/v1/chat/completions" -d '{"max_tokens":8,"messages":[{"role":"user","content":"Who are you?"}]}' >answer ||
+        fail "a request during a night: $(cat answer)"
+}
+
+"$CHIMERE" odo log --db day.db >/dev/null # makes the store
+python3 - <<'PY'
+import sqlite3, time
+db = sqlite3.connect("day.db")
+names = [a + b for a in ("Mira", "Tolo", "Kesh", "Varn", "Ilo", "Brem", "Sul", "Otha") for b in ("na", "dor", "vik", "lis", "mar")]
+towns = ("Sago", "Tiral", "Venn", "Oskar", "Lumo")
+rows = [(q.format(n), a.format(n, towns[i % 5])) for q, a in (
+    ("Where does {} live?", "{} lives in {}."), ("In which town is the house of {}?", "The house of {} is in {}."),
+    ("Where would I find {}?", "You would find {} in {}.")) for i, n in enumerate(names)]
+for k, (q, a) in enumerate(rows):
+    db.execute("INSERT INTO quality(at_ms, parent, name, route, model, origin, question, answer, score, judge)"
+               " VALUES(?, 0, ?, '', 'nano', 'answer', ?, ?, 0.9, 'nano')", (int(time.time() * 1000), f"a{k}", q, a))
+db.commit()
+PY
+night schedule lora=off >/dev/null
+echo '{"engram": 1000000000, "lora": 1000000000}' >nights/ran.json # long before the last 04:00
+start
+until_ 200 "a night that was missed" grep -q 'night 1 ended: something better' said
+night history | grep -q '^\*    1 .*engram promoted' || fail "history: $(night history)"
+until_ 60 "the time of the night" python3 -c 'import json; exit(json.load(open("nights/ran.json"))["engram"] <= 1000000000)'
+
+# a new time takes effect without a restart; a request goes first
+echo '{"lora": 1000000000}' >nights/ran.json
+night schedule lora=03:00 engram=off >/dev/null
+until_ 200 "training" grep -q 'a night begins: lora' said
+asked() { ask && grep -q 'paused: somebody asks' said; }
+until_ 200 "a pause" asked
+until_ 200 "training after the pause" python3 -c 'exit("lora: step" not in open("said").read().split("paused: somebody asks")[-1])'
+stop
+grep -q '"lora": 1000000000' nights/ran.json || fail "a night that was cut off counts as done: $(cat nights/ran.json)"
+[ "$(night status | sed -n 's/^nights *//p')" = 1 ] || fail "a night that was cut off left a record: $(night status)"
+[ -e nights/live/night.engram ] || fail "what was promoted does not serve: $(night status)"
+start
+until_ 200 "the night again" python3 -c 'exit(open("said").read().count("a night begins: lora") < 2)'
