@@ -60,7 +60,7 @@
 /* Of commands that may use several GPUs. */
 #define GPUS_OPTIONS                                                                               \
     {"gpus", 0, CFG_STR, "LIST", NULL, 0, 0, NULL, "several GPUs by number, such as 0,1, in place of --device (docs/several-gpus.md)"}, \
-    {"split", 0, CFG_ENUM, "HOW", "auto", 0, 0, SPLIT_CHOICES, "how --gpus share the model: replica: each holds it and answers requests of its own; layer: each holds a part of the layers; none: the first alone; auto: replica if each holds the model, else layer"}
+    {"split", 0, CFG_ENUM, "HOW", "auto", 0, 0, SPLIT_CHOICES, "how --gpus share the model: replica: each holds it and answers requests of its own; layer: each holds a part of the layers; tensor: each holds a slice of every layer; none: the first alone; auto: replica if each holds the model, else layer"}
 
 /* Of commands whose answers use n-gram tables that the user names. */
 #define ENGRAM_OPTIONS                                                                             \

@@ -7,10 +7,11 @@
 #include "base/mem.h"
 
 enum split split_of(const char *name) {
-    return strcmp(name, "replica") == 0 ? SPLIT_REPLICA
-           : strcmp(name, "layer") == 0 ? SPLIT_LAYER
-           : strcmp(name, "none") == 0  ? SPLIT_NONE
-                                        : SPLIT_AUTO;
+    return strcmp(name, "replica") == 0  ? SPLIT_REPLICA
+           : strcmp(name, "layer") == 0  ? SPLIT_LAYER
+           : strcmp(name, "tensor") == 0 ? SPLIT_TENSOR
+           : strcmp(name, "none") == 0   ? SPLIT_NONE
+                                         : SPLIT_AUTO;
 }
 
 static bool is_named(const struct gpus *g, const char *name) {

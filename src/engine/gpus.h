@@ -9,10 +9,11 @@
 
 enum { GPUS_MAX = 8 };
 
-/* replica: an engine a card, each with the whole model. layer: one engine, each card with a part of the layers. auto:
- * replicas if every card holds the model, else layers. none: the first card alone. */
-enum split { SPLIT_AUTO, SPLIT_NONE, SPLIT_REPLICA, SPLIT_LAYER };
-#define SPLIT_CHOICES "auto|none|replica|layer"
+/* replica: an engine a card, each with the whole model. layer: one engine, each card with a part of the layers. tensor: one
+ * engine, each card with a slice of every layer. auto: replicas if every card holds the model, else layers. none: the
+ * first card alone. */
+enum split { SPLIT_AUTO, SPLIT_NONE, SPLIT_REPLICA, SPLIT_LAYER, SPLIT_TENSOR };
+#define SPLIT_CHOICES "auto|none|replica|layer|tensor"
 enum split split_of(const char *name); /* one of SPLIT_CHOICES */
 
 struct gpus {

@@ -1,30 +1,11 @@
-/* lm_parts.c: a model in parts on several devices as an implementation of lm.h. */
+/* lm_parts.c: a model on several devices as an implementation of lm.h: parts of the layers that run one after another,
+ * or slices of every layer that run at once (lm_tensor.c). */
+#include "engine/lm_parts.h"
+
 #include <string.h>
 
 #include "base/hash.h"
 #include "base/mem.h"
-#include "engine/gpus.h"
-#include "engine/lm.h"
-
-struct part {
-    struct model *m;          /* borrowed */
-    struct seq_pool *pool;    /* owned */
-    struct forward *f;        /* owned */
-    struct batch_item *items; /* owned [FORWARD's runs]: the batch with this part's sequences */
-};
-
-struct parts {
-    struct lm lm;
-    struct lm_ops ops;
-    int32_t n;
-    struct part part[GPUS_MAX];
-    float *
-        rows; /* owned [n_batch, n_embd]: on their way; of the first part's host_alloc where it has one */
-};
-
-struct part_seq {
-    struct seq *part[GPUS_MAX]; /* owned */
-};
 
 static struct part_seq *of(struct seq *s) { return (struct part_seq *)(void *)s; }
 
@@ -59,21 +40,30 @@ static struct forward *last(struct lm *l) {
     return x->part[x->n - 1].f;
 }
 
-static int parts_run(struct lm *l, const struct batch_item *runs, int32_t n_run,
-                     const float **logits, struct err *e) {
+void lm_parts_items(struct part *p, int32_t i, const struct batch_item *runs, int32_t n_run) {
+    for (int32_t k = 0; k < n_run && k < ENGINE_MAX_SEQS; k++) {
+        p->items[k] = runs[k];
+        p->items[k].seq = of(runs[k].seq)->part[i];
+    }
+}
+
+static int run_layers(struct lm *l, const struct batch_item *runs, int32_t n_run,
+                      const float **logits, struct err *e) {
     struct parts *x = (struct parts *)l;
     int rc = 0;
     for (int32_t i = 0; !rc && i < x->n; i++) {
         struct part *p = &x->part[i];
         bool ends = i == x->n - 1;
-        for (int32_t k = 0; k < n_run && k < ENGINE_MAX_SEQS; k++) {
-            p->items[k] = runs[k];
-            p->items[k].seq = of(runs[k].seq)->part[i];
-        }
+        lm_parts_items(p, i, runs, n_run);
         rc = forward_run_part(p->f, p->items, n_run, i ? x->rows : NULL, ends ? NULL : x->rows,
                               ends ? logits : NULL, e);
     }
     return rc;
+}
+
+static int run_slices(struct lm *l, const struct batch_item *runs, int32_t n_run,
+                      const float **logits, struct err *e) {
+    return lm_tensor_run(((struct parts *)l)->tensor, runs, n_run, logits, e);
 }
 
 static int parts_select(struct lm *l, struct select_args *a, struct err *e) {
@@ -86,6 +76,7 @@ static const float *parts_row(struct lm *l, int32_t i, struct err *e) {
 static void parts_close(struct lm *l) {
     struct parts *x = (struct parts *)l;
     const struct dev *first = x->part[0].m->dev;
+    if (!lm_tensor_free(x->tensor)) return; /* a card still uses what would be freed */
     if (x->rows && first->ops->host_free) first->ops->host_free(x->part[0].m->dev, x->rows);
     else mem_free(x->rows);
     for (int32_t i = 0; i < x->n; i++) {
@@ -100,7 +91,7 @@ static const struct lm_ops parts_ops = {.seq_new = parts_seq_new,
                                         .seq_free = parts_seq_free,
                                         .seq_pos = parts_seq_pos,
                                         .seq_drop = parts_seq_drop,
-                                        .run = parts_run,
+                                        .run = run_layers,
                                         .close = parts_close};
 
 static int open_part(struct part *t, struct model *m, const struct engine_params *p,
@@ -113,30 +104,39 @@ static int open_part(struct part *t, struct model *m, const struct engine_params
     return rc ? rc : forward_new(&t->f, m, t->pool, p->n_batch, lm_n_out_max(p), e);
 }
 
+/* Room for the rows on their way from a part to the next. */
+static int take_rows(struct parts *x, int32_t n_batch, struct err *e) {
+    struct model *m = x->part[0].m;
+    size_t bytes = (size_t)n_batch * (size_t)m->hp.n_embd * sizeof *x->rows;
+    x->rows = m->dev->ops->host_alloc ? m->dev->ops->host_alloc(m->dev, bytes) : mem_alloc(bytes);
+    return x->rows ? 0 : err_set(e, CHIMERE_ENOMEM, "out of memory");
+}
+
 int lm_open_parts(struct lm **out, struct model *const *parts, int32_t n,
                   const struct engine_params *p, struct err *e) {
     *out = NULL;
     const struct model *end = parts[n - 1];
+    bool is_sliced = end->slice != NULL;
     struct parts *x = mem_zalloc(sizeof *x);
     if (!x) return err_set(e, CHIMERE_ENOMEM, "out of memory");
     x->ops = parts_ops;
-    bool select = end->dev->ops->select && (p->select || !end->dev->ops->is_host);
+    bool select = end->dev->ops->select && (p->select || !end->dev->ops->is_host) && !is_sliced;
     if (select) x->ops.select = parts_select, x->ops.row = parts_row;
+    if (is_sliced) x->ops.run = run_slices;
     x->lm = (struct lm){.ops = &x->ops,
                         .n_vocab = end->hp.n_vocab,
                         .n_row_max = lm_n_out_max(p),
                         .n_ctx = p->n_ctx};
-    const uint64_t form[] = {end->hash, p->k_type, p->v_type, p->speculate, (uint64_t)n};
+    const uint64_t form[] = {end->hash,    p->k_type,   p->v_type,
+                             p->speculate, (uint64_t)n, (uint64_t)is_sliced};
     x->lm.layout = hash_bytes(form, sizeof form, 0);
-    struct dev *first = parts[0]->dev;
-    size_t bytes = (size_t)p->n_batch * (size_t)end->hp.n_embd * sizeof *x->rows;
     x->part[0].m = parts[0];
-    x->rows = first->ops->host_alloc ? first->ops->host_alloc(first, bytes) : mem_alloc(bytes);
-    int rc = x->rows ? 0 : err_set(e, CHIMERE_ENOMEM, "out of memory");
+    int rc = is_sliced ? 0 : take_rows(x, p->n_batch, e);
     for (int32_t i = 0; !rc && i < n; i++) {
         x->n = i + 1;
         rc = open_part(&x->part[i], parts[i], p, e);
     }
+    if (!rc && is_sliced) rc = lm_tensor_new(&x->tensor, x, p, e);
     if (rc) parts_close(&x->lm);
     else *out = &x->lm;
     return rc;

@@ -158,6 +158,8 @@ static int open_device(struct dev **out, const struct load_params *p, const char
 
 static int open_model(struct model **out, const struct load_params *p, struct dev *dev,
                       const struct memory_plan *plan, struct err *e) {
+    if (p->plan.n_rank > 1)
+        return model_open_slice(out, p->path, dev, p->plan.rank, p->plan.n_rank, p->quiet, e);
     struct expert_placement where = {.n_layer = plan->n_cpu_moe,
                                      .streams = plan->staging_bytes > 0,
                                      .pool_bytes = plan->pool_bytes};
@@ -173,7 +175,7 @@ static int open_own(struct loaded *l, const struct load_params *p, struct err *e
     if (!rc) rc = vocab_load(&l->tok, l->model->gguf, e);
     if (!rc) rc = open_template(l, p, e);
     if (!rc) rc = open_loras(l, p, NULL, e);
-    if (!rc && !l->part.end) rc = engine_new(&l->engine, l->model, l->tok, &l->plan.engine, e);
+    if (!rc && !l->is_split) rc = engine_new(&l->engine, l->model, l->tok, &l->plan.engine, e);
     return rc;
 }
 
@@ -296,13 +298,23 @@ static void take_least(struct engine_params *p, const struct engine_params *o) {
     if (o->n_batch < p->n_batch) p->n_batch = o->n_batch;
 }
 
-static int open_layers(struct loaded *l, struct load_params *p, struct err *e) {
+/* Of each layer a slice: all of it is on the cards. */
+static void cut_slices(struct loaded *l, struct load_params *p) {
+    p->plan.n_rank = 1 + l->n_replica;
+    p->plan.in_memory = p->plan.fix_cpu_moe = true;
+    p->plan.n_cpu_moe = 0;
+}
+
+static int open_parts(struct loaded *l, struct load_params *p, bool by_layer, struct err *e) {
     struct model *parts[GPUS_MAX];
     if (p->n_lora)
         return err_set(e, CHIMERE_EUNSUPPORTED,
-                       "--split layer: adapters are not supported; use --split replica");
+                       "--split %s: adapters are not supported; use --split replica",
+                       by_layer ? "layer" : "tensor");
     int rc = open_devices(l, p, e);
-    if (!rc) rc = cut_layers(l, p, e);
+    if (!rc && by_layer) rc = cut_layers(l, p, e);
+    if (!by_layer) cut_slices(l, p);
+    l->is_split = true;
     p->plan.part = l->part;
     if (!rc) rc = open_own(l, p, e);
     if (rc) return rc;
@@ -312,6 +324,7 @@ static int open_layers(struct loaded *l, struct load_params *p, struct err *e) {
     for (int32_t i = 0; !rc && i < l->n_replica; i++) {
         struct replica *r = &l->replicas[i];
         p->plan.part = r->part;
+        p->plan.rank = by_layer ? 0 : i + 1;
         rc = make_plan(&r->plan, r->dev, p, false, e);
         if (!rc) charge(p, &r->plan);
         if (!rc) rc = open_model(&r->model, p, r->dev, &r->plan, e);
@@ -347,7 +360,8 @@ static int open_cards(struct loaded *l, const struct load_params *p, struct err 
     if (!rc && l->n_replica && p->split == SPLIT_AUTO) rc = open_devices(l, &own, e);
     bool by_layer = !rc && l->n_replica &&
                     (p->split == SPLIT_LAYER || (p->split == SPLIT_AUTO && !fits_each(l, &own)));
-    if (by_layer) return open_layers(l, &own, e);
+    if (by_layer) return open_parts(l, &own, true, e);
+    if (!rc && l->n_replica && p->split == SPLIT_TENSOR) return open_parts(l, &own, false, e);
     if (!rc) rc = open_own(l, &own, e);
     return rc ? rc : open_replicas(l, &own, e);
 }

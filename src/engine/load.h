@@ -69,6 +69,7 @@ struct loaded {
     struct replica *replicas; /* owned [n_replica], the first card's apart */
     int32_t n_replica;
     struct layer_part part; /* of the first card; end 0: all layers */
+    bool is_split;          /* each card has a part of the layers, or of each layer */
     char card[8];           /* the first card's name, where several were named; else empty */
     char name[128];         /* of the model */
 };

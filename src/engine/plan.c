@@ -135,6 +135,7 @@ static int read_header(struct memory_plan *out, struct blueprint *b, const char 
     b->m = mem_zalloc(sizeof *b->m);
     rc = b->m ? hparams_read(&b->m->hp, g, e) : err_set(e, CHIMERE_ENOMEM, "out of memory");
     if (!rc) rc = hparams_cut(&b->m->hp, b->part, e);
+    if (!rc && b->n_rank > 1) rc = slice_new(&b->slice, &b->m->hp, g, b->rank, b->n_rank, e);
     for (int32_t il = 0; !rc && il < b->m->hp.n_layer && il < ARCH_MAX_LAYERS; il++)
         place[il] = b->m->hp.layer[il].ffn == FFN_MOE ? b->n_moe++ : 0;
     const struct gguf_tensor *embd = gguf_find_tensor(g, "token_embd.weight");
@@ -143,8 +144,11 @@ static int read_header(struct memory_plan *out, struct blueprint *b, const char 
     if (is_tied && !b->dev) is_tied = quant_traits(embd->type)->block_elements > 1;
     for (size_t i = 0; !rc && i < gguf_n_tensors(g); i++) {
         const struct gguf_tensor *t = gguf_tensor_at(g, i);
+        struct gguf_tensor own = *t;
         bool multiplies = is_tied && t == embd && !b->m->hp.no_head;
-        if (multiplies || !is_elsewhere(b, t)) count_tensor(b, t, multiplies, place);
+        bool here = !b->slice || slice_tensor(b->slice, t, &own);
+        if (b->slice && multiplies) slice_head(b->slice, t, &own);
+        if (here && (multiplies || !is_elsewhere(b, t))) count_tensor(b, &own, multiplies, place);
     }
     gguf_close(g);
     return rc;
@@ -377,6 +381,8 @@ int plan_make(struct memory_plan *out, const char *path, const struct plan_param
     b->host = p->dev && p->dev->ops->is_host ? p->dev : NULL;
     b->foreign = p->is_foreign ? &foreign : NULL;
     b->part = p->part;
+    b->rank = p->rank;
+    b->n_rank = p->n_rank;
     int rc = read_header(out, b, path, e);
     if (!rc) {
         int64_t train = b->foreign ? foreign.n_ctx_train : b->m->hp.n_ctx_train;
@@ -388,6 +394,7 @@ int plan_make(struct memory_plan *out, const char *path, const struct plan_param
     uint64_t left = rc ? 0 : plan_left_bytes(out);
     if (!rc && out->engine.cache.ram_bytes > left) out->engine.cache.ram_bytes = left;
     out->kept_bytes = out->engine.cache.ram_bytes;
+    slice_free(b->slice);
     mem_free(b->m);
     mem_free(b);
     return rc;

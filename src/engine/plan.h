@@ -34,6 +34,7 @@ struct plan_params {
     struct dev *dev;        /* borrowed for the call; NULL: the processor */
     uint64_t vram_bytes;    /* the cap that dev was opened with; 0: none */
     struct layer_part part; /* of the model that dev has */
+    int32_t rank, n_rank;   /* n_rank > 1: of each layer, the rank-th of so many slices */
     bool in_memory;         /* refuse rather than leave experts on disk */
     bool fix_cpu_moe;       /* n_cpu_moe as given; else as few as fit */
     int32_t n_cpu_moe;      /* layers whose experts the processor multiplies */

@@ -5,6 +5,7 @@
 #include "engine/plan.h"
 #include "format/gguf.h"
 #include "model/model.h"
+#include "model/slice.h"
 
 /* Of a file that another runtime runs, by keys that all families share. */
 struct plan_foreign {
@@ -22,8 +23,10 @@ struct blueprint {
     struct dev *dev;  /* borrowed; NULL: the processor */
     struct dev *host; /* borrowed; the processor's device, NULL: not given */
     struct plan_foreign
-        *foreign;           /* borrowed; NULL: our own forward pass; else all below is empty */
-    struct layer_part part; /* of the layers; end 0: all */
+        *foreign;              /* borrowed; NULL: our own forward pass; else all below is empty */
+    struct layer_part part;    /* of the layers; end 0: all */
+    struct model_slice *slice; /* owned; NULL: all of each layer */
+    int32_t rank, n_rank;
     uint64_t weight_bytes, file_bytes;
     /* of the processor: experts of the trunk in a file's form and in its own, of which one per layer; the
      * largest matrix of one; and what the pool gets at least, 0: all experts are in memory */

@@ -42,10 +42,14 @@ enum mixer_join {
     JOIN_MEAN /* the mean of their normed results goes through one projection */
 };
 
+/* Halves of a layer whose result is a sum over devices (slice.h). */
+enum { SUM_MIXERS = 1, SUM_FEED_FORWARD = 2 };
+
 struct layer_shape {
     uint8_t mixer, ffn; /* bits of enum mixer_kind; enum ffn_kind */
-    uint8_t join;       /* enum mixer_join */
-    bool is_nextn;      /* a multi-token prediction block behind the trunk */
+    uint8_t sums;  /* bits of the enum above; also of halves that this device has no block of */
+    uint8_t join;  /* enum mixer_join */
+    bool is_nextn; /* a multi-token prediction block behind the trunk */
     int32_t n_head, n_kv_head, n_ff;
     int32_t window;     /* positions that attention sees, the own one included; 0: all */
     int32_t kv_back;    /* reads keys and values of the layer so many before it; 0: its own */
@@ -58,6 +62,7 @@ struct hparams {
     int32_t n_layer; /* trunk */
     int32_t n_nextn; /* prediction blocks; layer[n_layer + i] */
     int32_t n_embd, n_vocab, n_ctx_train;
+    int32_t n_logit; /* rows of the head: n_vocab, or a slice of it */
     struct layer_shape layer[ARCH_MAX_LAYERS];
 
     int32_t d_k, d_v; /* attention head sizes */

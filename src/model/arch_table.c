@@ -440,7 +440,7 @@ static int read_vocab_size(struct hparams *hp, const struct gguf *g, struct err 
             "tensor token_embd.weight: expected a matrix of at most %d rows, got %u dimensions "
             "and %llu rows",
             ARCH_MAX_VOCAB, t->n_dims, (unsigned long long)t->ne[1]);
-    hp->n_vocab = (int32_t)t->ne[1];
+    hp->n_vocab = hp->n_logit = (int32_t)t->ne[1];
     return 0;
 }
 

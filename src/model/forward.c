@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/err.h"
+#include "kernels/link.h"
 #include "model/block_impl.h"
 
 /* ---- products with adapters ---- */
@@ -44,20 +45,22 @@ void fwd_linear(struct forward *f, const struct linear_out *o, int32_t n_o, cons
 
 /* ---- running ---- */
 
-/* A block adds to f->x. If its result is normed or scaled first, it adds to zeros instead. */
+/* A block adds to f->x. If its result is summed over devices, normed or scaled first, it adds to zeros instead. block NULL:
+ * other devices have it. */
 static void add_block(struct forward *f, void (*block)(struct forward *f, int32_t il), int32_t il,
-                      const float *post_norm) {
+                      const float *post_norm, bool sums) {
     const struct hparams *hp = &f->m->hp;
     float *x = f->x;
     int64_t n = (int64_t)f->n_tok * hp->n_embd;
-    if (hp->residual_scale == 1 && !post_norm) {
+    if (hp->residual_scale == 1 && !post_norm && !sums) {
         block(f, il);
         return;
     }
     f->d->ops->zero(f->d, f->branch, (size_t)n * sizeof *x);
     f->x = f->branch;
-    block(f, il);
+    if (block) block(f, il);
     f->x = x;
+    if (sums) link_sum(f->link, f->rank, f->branch, n);
     if (post_norm)
         f->d->ops->rms_norm(f->d, f->branch, f->branch, post_norm, f->n_tok, hp->n_embd, hp->eps);
     f->d->ops->axpby(f->d, x, hp->residual_scale, f->branch, 1, n);
@@ -81,18 +84,20 @@ static bool has_block(const struct forward *f, const struct block *const *table,
     return *table != NULL;
 }
 
-void layer_forward(struct forward *f, int32_t il) {
+/* Mixers or the feed-forward block of a layer, from the normed rows. */
+static void half(struct forward *f, int32_t il, const struct block *const *table,
+                 void (*run)(struct forward *f, int32_t il), uint8_t sum, const float *norm,
+                 const float *post_norm) {
     const struct hparams *hp = &f->m->hp;
+    bool has = has_block(f, table, il), sums = f->link && hp->layer[il].sums & sum;
+    if (has) f->d->ops->rms_norm(f->d, f->h, f->x, norm, f->n_tok, hp->n_embd, hp->eps);
+    if (has || sums) add_block(f, has ? run : NULL, il, post_norm, sums);
+}
+
+void layer_forward(struct forward *f, int32_t il) {
     const struct layer_weights *l = &f->m->weights.layer[il];
-    const struct ops *ops = f->d->ops;
-    if (has_block(f, mixer_blocks, il)) {
-        ops->rms_norm(f->d, f->h, f->x, l->attn_norm, f->n_tok, hp->n_embd, hp->eps);
-        add_block(f, mixers, il, l->attn_post_norm);
-    }
-    if (has_block(f, ffn_blocks, il)) {
-        ops->rms_norm(f->d, f->h, f->x, l->ffn_norm, f->n_tok, hp->n_embd, hp->eps);
-        add_block(f, feed_forward, il, l->ffn_post_norm);
-    }
+    half(f, il, mixer_blocks, mixers, SUM_MIXERS, l->attn_norm, l->attn_post_norm);
+    half(f, il, ffn_blocks, feed_forward, SUM_FEED_FORWARD, l->ffn_norm, l->ffn_post_norm);
 }
 
 static int check_runs(const struct forward *f, const struct batch_item *runs, int32_t n_run,
@@ -149,14 +154,14 @@ static void head(struct forward *f, const struct weight *w, int32_t n_id, const 
     if (!n_out) return;
     struct weight front = *w; /* rows lie one behind the other there */
     if (n_id < w->n_out) front.n_out = n_id;
-    struct linear_out o = fwd_out(n_id < w->n_out ? &front : w, NULL, f->logits, hp->n_vocab);
+    struct linear_out o = fwd_out(n_id < w->n_out ? &front : w, NULL, f->logits, hp->n_logit);
     o.scale = hp->logit_scale;
     ops->linear(f->d, &o, 1, rows, hp->n_embd, n_out);
     if (!logits) return;
     *logits = f->logits;
     if (!f->host_logits) return;
     ops->download(f->d, f->host_logits, f->logits,
-                  (size_t)n_out * (size_t)hp->n_vocab * sizeof(float));
+                  (size_t)n_out * (size_t)hp->n_logit * sizeof(float));
     *logits = f->host_logits;
 }
 
@@ -248,7 +253,7 @@ int forward_run_part(struct forward *f, const struct batch_item *runs, int32_t n
         ops->download(f->d, out, f->x, n_bytes);
     } else {
         ops->rms_norm(f->d, f->hidden, f->x, g->output_norm, f->n_tok, hp->n_embd, hp->eps);
-        head(f, &g->output, hp->n_vocab, pick(f, f->hidden, n_out), n_out, logits);
+        head(f, &g->output, hp->n_logit, pick(f, f->hidden, n_out), n_out, logits);
     }
 
     for (int32_t i = 0; i < n_run; i++) {
@@ -257,6 +262,8 @@ int forward_run_part(struct forward *f, const struct batch_item *runs, int32_t n
     }
     f->runs = NULL;
     rc = experts_status(f->experts, e);
+    if (!rc && f->link) rc = ops->status(f->d, e); /* the cause, rather than that others miss it */
+    if (!rc && f->link) rc = link_status(f->link, e);
     if (rc) return rc;
     return logits || !n_out || out ? ops->status(f->d, e) : 0;
 }
@@ -275,6 +282,11 @@ const float *forward_row(struct forward *f, int32_t i, struct err *e) {
     f->d->ops->download(f->d, f->host_logits + at, f->logits + at,
                         (size_t)f->m->hp.n_vocab * sizeof(float));
     return f->d->ops->status(f->d, e) ? NULL : f->host_logits + at;
+}
+
+void forward_link(struct forward *f, struct link *l, int32_t rank) {
+    f->link = l;
+    f->rank = rank;
 }
 
 const float *forward_hidden(const struct forward *f) { return f->hidden; }

@@ -42,6 +42,12 @@ int forward_run(struct forward *f, const struct batch_item *runs, int32_t n_run,
 int forward_run_part(struct forward *f, const struct batch_item *runs, int32_t n_run,
                      const float *in, float *out, const float **logits, struct err *e);
 
+/* Of a slice (model_open_slice): sums halves of layers over the ranks of the link, whose forwards run the same batches
+ * at the same time. Logits are those of its rows of the head, [rows wanted, n_logit]. l is borrowed until
+ * forward_free. */
+struct link;
+void forward_link(struct forward *f, struct link *l, int32_t rank);
+
 /* ops->select over the rows of the last run: fills a's logits, n_row and n_vocab. */
 int forward_select(struct forward *f, struct select_args *a, struct err *e);
 /* The i-th of those rows on the host, valid until the next run; NULL after a failure. */

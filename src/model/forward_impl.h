@@ -14,6 +14,8 @@ struct forward {
     struct dev *d;      /* borrowed */
     int32_t n_tok_max, n_out_max;
     struct experts *experts; /* owned */
+    struct link *link;       /* borrowed; NULL: no other device has a part of each layer */
+    int32_t rank;            /* in it */
 
     /* activations, all owned, on the device */
     float *x;    /* [n_tok, n_embd] residual stream */

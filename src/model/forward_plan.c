@@ -21,6 +21,12 @@ struct array {
     int64_t per_tok, per_out;
 };
 
+static bool is_sum(const struct hparams *hp) {
+    for (int32_t il = 0; il < hp->n_layer; il++)
+        if (hp->layer[il].sums) return true;
+    return false;
+}
+
 static int list_arrays(struct forward *f, const struct hparams *hp, struct array out[20]) {
     struct block_rows p = plan_rows(hp);
     int64_t d = hp->n_embd;
@@ -33,13 +39,13 @@ static int list_arrays(struct forward *f, const struct hparams *hp, struct array
         {&f->mix, p.mix, 0},
         {&f->embd, p.embd ? d : 0, 0},
         {&f->other, p.other, 0},
-        {&f->branch, hp->residual_scale != 1 || hp->has_post_norm ? d : 0, 0},
+        {&f->branch, hp->residual_scale != 1 || hp->has_post_norm || is_sum(hp) ? d : 0, 0},
         {&f->ff, 2 * p.ff, 0},
         {&f->hidden, d, 0},
         {&f->pair, hp->n_nextn || p.embd ? 2 * d : 0, 0},
         {&f->low, LORA_MAX_RANK, 0},
         {&f->picked, 0, d},
-        {&f->logits, 0, hp->n_vocab}};
+        {&f->logits, 0, hp->n_logit}};
     int n = (int)(sizeof all / sizeof *all);
     memcpy(out, all, sizeof all);
     f->proj_stride = p.proj;
@@ -69,7 +75,7 @@ struct dev_need forward_need(const struct model *m, int64_t n_ctx, int32_t n_tok
                          .n_ctx = n_ctx > 0 ? n_ctx + hp->n_meta : n_tok_max,
                          .stages = m->weights.experts.staging[0] != NULL};
     n.n_in = max64(max64(2 * (int64_t)hp->n_embd, r.mix), r.ff);
-    n.n_out = max64(max64(hp->n_vocab, r.proj), r.ff);
+    n.n_out = max64(max64(hp->n_logit, r.proj), r.ff);
     n.n_ff = r.ff;
     for (int32_t il = 0; il < arch_n_layer_all(hp); il++) block_need_of(hp, il, &n);
     return n;
@@ -103,7 +109,7 @@ int forward_new(struct forward **out, struct model *m, struct seq_pool *p, int32
     f->ids = mem_alloc_array((size_t)n_tok_max, sizeof *f->ids);
     if (!f->d->ops->is_host)
         f->host_logits =
-            f->d->ops->host_alloc(f->d, (size_t)n_out_max * (size_t)m->hp.n_vocab * sizeof(float));
+            f->d->ops->host_alloc(f->d, (size_t)n_out_max * (size_t)m->hp.n_logit * sizeof(float));
     if (!rc && (!f->rows || !f->ids || (!f->d->ops->is_host && !f->host_logits)))
         rc = err_set(e, CHIMERE_ENOMEM, "out of memory");
     if (!rc) rc = forward_run_meta(f, e);

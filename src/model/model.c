@@ -10,6 +10,7 @@
 #include "base/str.h"
 #include "model/block.h"
 #include "model/seq_impl.h"
+#include "model/slice.h"
 
 uint64_t model_hash_file(const struct gguf *g) {
     uint64_t h = 1;
@@ -119,9 +120,10 @@ int model_open_placed(struct model **out, const char *path, struct dev *dev,
     return model_open_part(out, path, dev, where, (struct layer_part){0, 0}, quiet, e);
 }
 
-int model_open_part(struct model **out, const char *path, struct dev *dev,
-                    const struct expert_placement *where, struct layer_part part, bool quiet,
-                    struct err *e) {
+/* part: of the layers; n > 1: the rank-th of n slices of each. */
+static int open_part(struct model **out, const char *path, struct dev *dev,
+                     const struct expert_placement *where, struct layer_part part, int32_t rank,
+                     int32_t n, bool quiet, struct err *e) {
     *out = NULL;
     struct model *m = mem_zalloc(sizeof *m);
     if (!m) {
@@ -134,7 +136,8 @@ int model_open_part(struct model **out, const char *path, struct dev *dev,
     if (!rc) {
         rc = hparams_read(&m->hp, m->gguf, e);
         if (!rc) rc = hparams_cut(&m->hp, part, e);
-        if (!rc) rc = weights_bind(&m->weights, &m->hp, m->gguf, dev, where, quiet, e);
+        if (!rc && n > 1) rc = slice_new(&m->slice, &m->hp, m->gguf, rank, n, e);
+        if (!rc) rc = weights_bind(&m->weights, &m->hp, m->gguf, dev, where, m->slice, quiet, e);
         if (!rc) rc = make_rope(m, e);
         if (rc) err_prefix(e, "%s", path);
     }
@@ -148,11 +151,23 @@ int model_open_part(struct model **out, const char *path, struct dev *dev,
     return 0;
 }
 
+int model_open_part(struct model **out, const char *path, struct dev *dev,
+                    const struct expert_placement *where, struct layer_part part, bool quiet,
+                    struct err *e) {
+    return open_part(out, path, dev, where, part, 0, 1, quiet, e);
+}
+
+int model_open_slice(struct model **out, const char *path, struct dev *dev, int32_t rank, int32_t n,
+                     bool quiet, struct err *e) {
+    return open_part(out, path, dev, NULL, (struct layer_part){0, 0}, rank, n, quiet, e);
+}
+
 void model_close(struct model *m) {
     if (!m) return;
     if (m->inv_freq) m->dev->ops->free(m->dev, m->inv_freq);
     if (m->inv_freq_window) m->dev->ops->free(m->dev, m->inv_freq_window);
     weights_release(&m->weights);
+    slice_free(m->slice);
     if (m->host) m->host->ops->close(m->host);
     gguf_close(m->gguf);
     mem_free(m);

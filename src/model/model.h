@@ -10,12 +10,13 @@
 
 struct model {
     struct hparams hp;
-    struct gguf *gguf;      /* owned */
-    struct weights weights; /* owned */
-    struct dev *dev;        /* borrowed */
-    struct dev *host;       /* owned; NULL: no experts are multiplied beside dev */
-    float *inv_freq;        /* owned by the device [n_rot / 2] */
-    float *inv_freq_window; /* the same for layers with a window; NULL: no difference */
+    struct gguf *gguf;         /* owned */
+    struct weights weights;    /* owned */
+    struct model_slice *slice; /* owned; NULL: dev has all of each layer */
+    struct dev *dev;           /* borrowed */
+    struct dev *host;          /* owned; NULL: no experts are multiplied beside dev */
+    float *inv_freq;           /* owned by the device [n_rot / 2] */
+    float *inv_freq_window;    /* the same for layers with a window; NULL: no difference */
     uint64_t hash;  /* over keys, directory and samples of the data: names the model in files */
     char name[128]; /* general.name, else the file's name */
 };
@@ -29,6 +30,9 @@ int model_open_placed(struct model **out, const char *path, struct dev *dev,
 int model_open_part(struct model **out, const char *path, struct dev *dev,
                     const struct expert_placement *where, struct layer_part part, bool quiet,
                     struct err *e);
+/* The rank-th of n slices of every layer (slice.h): forward_link. */
+int model_open_slice(struct model **out, const char *path, struct dev *dev, int32_t rank, int32_t n,
+                     bool quiet, struct err *e);
 void model_close(struct model *m);
 
 /* Names a GGUF file by every key, every directory entry, and both ends of every tensor. */

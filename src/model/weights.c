@@ -9,6 +9,7 @@
 #include "base/mem.h"
 #include "format/quant.h"
 #include "model/block.h"
+#include "model/slice.h"
 #include "model/tier.h"
 
 enum { MAX_VECTOR = 1 << 24, MAX_MATRICES = 40, MAX_GATHERED = 4096 };
@@ -18,6 +19,7 @@ struct binder {
     const struct hparams *hp;
     const struct gguf *g;
     struct dev *dev;
+    const struct model_slice *slice; /* NULL: all of each tensor */
     size_t cap_owned, cap_source;
     struct err *e;
     void **gathered; /* owned [MAX_GATHERED] */
@@ -64,10 +66,31 @@ static int not_finite(struct binder *b, const char *name) {
                    "tensor %s: expected finite numbers, got NaN or infinity", name);
 }
 
+/* Leaves the slice's elements of v [want[2], want[1], want[0]] at its front; returns how many. */
+static int cut_vector(struct binder *b, const struct tensor_row *row, int32_t il,
+                      const int64_t want[3], float **v, uint64_t *n) {
+    struct weight all = {.data = *v,
+                         .type = QUANT_F32,
+                         .n_in = want[0],
+                         .n_out = want[1],
+                         .n_mat = want[2],
+                         .row_bytes = (size_t)want[0] * sizeof **v};
+    struct weight own;
+    all.mat_bytes = all.row_bytes * (size_t)want[1];
+    if (!slice_weight(b->slice, row, il, &all, NULL, &own)) return 0;
+    float *cut = mem_alloc(own.mat_bytes * (size_t)own.n_mat);
+    if (!cut) return err_set(b->e, CHIMERE_ENOMEM, "out of memory for weights");
+    slice_weight(b->slice, row, il, &all, cut, &own);
+    mem_free(*v);
+    *v = cut;
+    *n = (uint64_t)(own.n_in * own.n_out * own.n_mat);
+    return 0;
+}
+
 /* Vectors of every kind: decoded to f32, checked for NaN, sent to the device. Shapes may carry extra
  * dimensions of 1 in any place, as old files have them. */
-static int bind_vector(struct binder *b, const struct tensor_row *row, const struct gguf_tensor *t,
-                       const int64_t want[3], const float **slot) {
+static int bind_vector(struct binder *b, const struct tensor_row *row, int32_t il,
+                       const struct gguf_tensor *t, const int64_t want[3], const float **slot) {
     uint64_t n = (uint64_t)(want[0] * want[1] * want[2]);
     bool free_size = row->dims[0] == D_NONE; /* as long as the file says */
     if (free_size) n = t->n_elements;
@@ -80,6 +103,7 @@ static int bind_vector(struct binder *b, const struct tensor_row *row, const str
     if (!tmp) return err_set(b->e, CHIMERE_ENOMEM, "out of memory for weights");
     q->decode(t->data, tmp, n);
     int rc = quant_is_finite(QUANT_F32, tmp, n) ? 0 : not_finite(b, t->name);
+    if (!rc && b->slice && !free_size) rc = cut_vector(b, row, il, want, &tmp, &n);
     void *p = rc ? NULL : b->dev->ops->alloc(b->dev, n * sizeof *tmp);
     if (!rc) rc = own(b, p);
     if (!rc) {
@@ -103,15 +127,44 @@ static struct weight view_of(const struct gguf_tensor *t) {
                            .mat_bytes = row_bytes * t->ne[1]};
 }
 
-static int bind_matrix(struct binder *b, const struct gguf_tensor *t, const int64_t want[3],
-                       struct weight *slot) {
+static int keep_gathered(struct binder *b, void *p) {
+    if (b->n_gathered == MAX_GATHERED) {
+        mem_free(p);
+        return err_set(b->e, CHIMERE_ELIMIT, "more fused matrices than expected");
+    }
+    b->gathered[b->n_gathered++] = p;
+    return 0;
+}
+
+/* Host memory until the device has its own form; where nothing is prepared it is the device's too. */
+static int take_rows(struct binder *b, size_t bytes, char **out) {
+    bool is_host = b->dev->ops->is_host;
+    *out = is_host ? b->dev->ops->alloc(b->dev, bytes) : mem_alloc(bytes);
+    if (!*out) return err_set(b->e, CHIMERE_ENOMEM, "out of memory for weights");
+    if (is_host) b->w->prepared_bytes += bytes;
+    return is_host ? own(b, *out) : keep_gathered(b, *out);
+}
+
+/* The device's rows and columns: a view where they are neighbours. */
+static int cut_matrix(struct binder *b, const struct tensor_row *row, int32_t il,
+                      struct weight *m) {
+    const struct weight all = *m;
+    char *p;
+    if (!slice_weight(b->slice, row, il, &all, NULL, m) || m->data) return 0;
+    int rc = take_rows(b, m->mat_bytes * (size_t)m->n_mat, &p);
+    if (!rc) slice_weight(b->slice, row, il, &all, p, m);
+    return rc;
+}
+
+static int bind_matrix(struct binder *b, const struct tensor_row *row, int32_t il,
+                       const struct gguf_tensor *t, const int64_t want[3], struct weight *slot) {
     if (!shape_is(t, want)) return bad_shape(b, t, want);
     const struct quant_traits *q = quant_traits(t->type);
     if (!q->decode)
         return err_set(b->e, CHIMERE_EUNSUPPORTED, "tensor %s: expected a number type, got %s",
                        t->name, q->name);
     *slot = view_of(t);
-    return 0;
+    return b->slice ? cut_matrix(b, row, il, slot) : 0;
 }
 
 static int bind_row(struct binder *b, const struct tensor_row *row, int32_t il) {
@@ -121,18 +174,21 @@ static int bind_row(struct binder *b, const struct tensor_row *row, int32_t il) 
     const struct gguf_tensor *t = gguf_find_tensor(b->g, name);
     if (!t) {
         if (row->flags & TS_TIED) {
-            *(struct weight *)(void *)(base + row->slot) = b->w->global.token_embd;
-            return 0;
+            struct weight *tied = (struct weight *)(void *)(base + row->slot);
+            *tied = b->w->global.token_embd;
+            return b->slice ? cut_matrix(b, row, il, tied) : 0;
         }
         if (row->flags & (TS_OPTIONAL | TS_OR_FUSED)) return 0;
         return err_set(b->e, CHIMERE_EFORMAT, "tensor %s: expected in a %s model, got nothing",
                        name, b->hp->arch->name);
     }
     int64_t want[3];
-    for (int i = 0; i < 3; i++) want[i] = arch_dim(b->hp, (enum arch_dim)row->dims[i], il);
+    const struct hparams *whole = b->slice ? slice_whole(b->slice) : b->hp;
+    for (int i = 0; i < 3; i++) want[i] = arch_dim(whole, (enum arch_dim)row->dims[i], il);
     void *slot = base + row->slot;
-    if (row->is_vector) return bind_vector(b, row, t, want, slot);
-    return bind_matrix(b, t, want, slot);
+    if (b->slice && slice_is_elsewhere(b->slice, row)) return 0;
+    if (row->is_vector) return bind_vector(b, row, il, t, want, slot);
+    return bind_matrix(b, row, il, t, want, slot);
 }
 
 /* Rows [first, first + n) of w as a matrix of their own. */
@@ -191,25 +247,12 @@ static int split_fused(struct binder *b, int32_t il) {
     return 0;
 }
 
-/* Host memory until the device has its own form. */
-static int keep_gathered(struct binder *b, void *p) {
-    if (b->n_gathered == MAX_GATHERED) {
-        mem_free(p);
-        return err_set(b->e, CHIMERE_ELIMIT, "more fused matrices than expected");
-    }
-    b->gathered[b->n_gathered++] = p;
-    return 0;
-}
-
-/* Copies the listed rows of src, in their order, as a new matrix: host memory, which prepare reads; where
- * nothing is prepared it is the device's too. */
+/* Copies the listed rows of src, in their order, as a new matrix. */
 static int gather_rows(struct binder *b, const struct weight *src, const int32_t *rows, int64_t n,
                        struct weight *dst) {
-    bool is_host = b->dev->ops->is_host;
     size_t bytes = (size_t)n * src->row_bytes;
-    char *p = is_host ? b->dev->ops->alloc(b->dev, bytes) : mem_alloc(bytes);
-    if (!p) return err_set(b->e, CHIMERE_ENOMEM, "out of memory for weights");
-    int rc = is_host ? own(b, p) : keep_gathered(b, p);
+    char *p;
+    int rc = take_rows(b, bytes, &p);
     if (rc) return rc;
     for (int64_t i = 0; i < n; i++)
         memcpy(p + (size_t)i * src->row_bytes,
@@ -218,7 +261,6 @@ static int gather_rows(struct binder *b, const struct weight *src, const int32_t
     dst->data = p;
     dst->n_out = n;
     dst->mat_bytes = bytes;
-    if (is_host) b->w->prepared_bytes += bytes;
     return 0;
 }
 
@@ -347,7 +389,7 @@ static bool matrix_is_finite(const struct weight *m) {
 static int note_source(struct binder *b, struct weight *slot, const struct weight *file,
                        bool is_table) {
     struct weights *w = b->w;
-    const struct gguf_tensor *t = tensor_of(b, file);
+    const struct gguf_tensor *t = b->slice ? NULL : tensor_of(b, file);
     if (!t) return 0;
     if (w->n_source == b->cap_source) {
         size_t cap = b->cap_source ? b->cap_source * 2 : 256;
@@ -556,9 +598,10 @@ static int prepare_all(struct binder *b, const struct expert_placement *where, b
 }
 
 int weights_bind(struct weights *w, const struct hparams *hp, const struct gguf *g, struct dev *dev,
-                 const struct expert_placement *where, bool quiet, struct err *e) {
+                 const struct expert_placement *where, const struct model_slice *slice, bool quiet,
+                 struct err *e) {
     *w = (struct weights){.dev = dev};
-    struct binder b = {.w = w, .hp = hp, .g = g, .dev = dev, .e = e};
+    struct binder b = {.w = w, .hp = hp, .g = g, .dev = dev, .slice = slice, .e = e};
     int32_t n_all = arch_n_layer_all(hp);
     w->layer = mem_alloc_array((size_t)n_all, sizeof *w->layer);
     b.gathered = mem_alloc_array(MAX_GATHERED, sizeof *b.gathered);

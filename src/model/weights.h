@@ -65,6 +65,8 @@ struct weight_source {
     bool is_table;                    /* rows are looked up; never prepared */
 };
 
+struct model_slice;
+
 struct weights {
     struct global_weights global;
     struct weight_source
@@ -79,8 +81,10 @@ struct weights {
     uint64_t bytes_per_tok; /* weight bytes that decoding one token reads */
 };
 
+/* slice: what dev has of each tensor; hp is the slice's; NULL: all. */
 int weights_bind(struct weights *w, const struct hparams *hp, const struct gguf *g, struct dev *dev,
-                 const struct expert_placement *where, bool quiet, struct err *e);
+                 const struct expert_placement *where, const struct model_slice *slice, bool quiet,
+                 struct err *e);
 void weights_release(struct weights *w);
 
 /* Turns a Hugging Face position of a value head into ours (grouped -> tiled): the source head of

@@ -18,6 +18,7 @@ refuses 2 'at most 8 cards' check --gpus 0,1,2,3,4,5,6,7,8
 refuses 2 '--gpus and --device exclude each other' check --gpus 0 --device cpu
 refuses 2 '--split replica: name the cards by --gpus' check --split replica
 refuses 2 '--split layer: name the cards by --gpus' check --split layer
+refuses 2 '--split tensor: name the cards by --gpus' check --split tensor
 refuses 2 'split' check --gpus cpu --split sideways
 check --gpus cpu,cpu >out || fail "two engines on the processor are refused"
 grep -q '4 answers at once on the first card' out || fail "$(cat out)"
@@ -84,6 +85,19 @@ for i in $(seq 6); do ask "Tell me about number $i" >"layer.$i" & done
 wait $(jobs -p | grep -v "^$pid$")
 for i in $(seq 6); do cmp "answer.$i" "layer.$i" || fail "answer $i differs"; done
 stop
+# --split tensor: a slice of every layer each, one engine, the same words
+start --gpus cpu,cpu --split tensor
+grep -q ', 2 answers at once)' line || fail "$(cat line)"
+grep -q '^2 cards, a slice of every layer on each' plan || fail "the plan: $(cat plan)"
+questions >slices
+cmp one slices || fail "slices on two devices say something else"
+for i in $(seq 6); do ask "Tell me about number $i" >"slice.$i" & done
+wait $(jobs -p | grep -v "^$pid$")
+for i in $(seq 6); do cmp "answer.$i" "slice.$i" || fail "answer $i differs"; done
+stop
+# more cards than heads
+refuses 1 '5 cards, but layer 3 of the model has 4 heads' "$CHIMERE" serve --port 0 -q --no-odo \
+    --ctx 256 -t 1 --gpus cpu,cpu,cpu,cpu,cpu --split tensor
 # --split none: the first alone
 start --gpus cpu,cpu --split none
 grep -q ', 2 answers at once)' line || fail "$(cat line)"

@@ -26,6 +26,7 @@
 #include "backend/embed.h"
 #include "backend/recommend.h"
 #include "backend/rerank.h"
+#include "model/slice.h"
 #include "serve/serve.h"
 #include "store/store.h"
 
@@ -356,14 +357,24 @@ static void show_card(struct buf *b, const char *name, struct layer_part part,
     plan_print(plan, b);
 }
 
+static const char *split_text(const struct loaded *l) {
+    return l->part.end   ? "a part of the layers on each: they compute one after the other"
+           : l->is_split ? "a slice of every layer on each: they compute at the same time"
+                         : "a replica on each: all of the model fits each of them";
+}
+
+static void show_whole(struct buf *b, const struct model_slice *s) {
+    char text[128];
+    slice_whole_kinds(s, text, sizeof text);
+    if (*text) buf_printf(b, "not cut: %s; each layer's on one card, in turn\n", text);
+}
+
 /* What it was opened with, and what that takes: seen before the first request, not after the last. */
 static void show_plan(const struct loaded *l) {
     struct buf b;
     buf_init(&b, 1 << 16);
-    if (l->n_replica)
-        buf_printf(&b, "%d cards, %s\n", 1 + l->n_replica,
-                   l->part.end ? "a part of the layers on each: they compute one after the other"
-                               : "a replica on each: all of the model fits each of them");
+    if (l->n_replica) buf_printf(&b, "%d cards, %s\n", 1 + l->n_replica, split_text(l));
+    if (l->model && l->model->slice) show_whole(&b, l->model->slice);
     show_card(&b, l->n_replica ? l->card : NULL, l->part, &l->plan);
     for (int32_t i = 0; i < l->n_replica; i++)
         show_card(&b, l->replicas[i].name, l->replicas[i].part, &l->replicas[i].plan);
