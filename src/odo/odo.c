@@ -166,6 +166,7 @@ static int answer(struct odo_run *r, enum finish *finish, struct err *e) {
     if (rc) return rc;
     r->tainted |= r->recalled_tainted;
     if (r->choice == 0) odo_enrich(r);
+    r->cite.n_source = (int32_t)json_array_size(r->sources);
     rc = odo_place_sources(r);
     if (!rc) rc = odo_place_shots(r);
     if (rc) return err_set(e, rc, "out of memory");
@@ -229,6 +230,25 @@ static int answer_or_cache(struct odo_run *r, enum finish *finish, struct err *e
     return rc;
 }
 
+/* Citations of sources that were not given: out of what is kept of the answer too, and into the record. */
+static void tell_citations(struct odo_run *r) {
+    struct cite own = {.n_source = r->cite.n_source};
+    struct buf clean;
+    buf_init(&clean, CACHE_MAX_BYTES);
+    cite_feed(&own, r->answer.n ? r->answer.p : "", r->answer.n, &clean);
+    cite_flush(&own, &clean);
+    if (!clean.failed && clean.n < r->answer.n) {
+        buf_clear(&r->answer);
+        buf_put(&r->answer, clean.p, clean.n);
+    }
+    buf_fini(&clean);
+    if (!r->cite.n_removed) return;
+    json_t *list = json_array();
+    for (int32_t i = 0; i < r->cite.n_removed; ++i)
+        json_array_append_new(list, json_integer(r->cite.removed[i]));
+    json_object_set_new(r->record, "citations_removed", list);
+}
+
 static void *work(void *ud) {
     struct odo_run *r = ud;
     int64_t start = clock_ns();
@@ -239,6 +259,7 @@ static void *work(void *ud) {
         r->stats = (struct engine_stats){0};
         r->n_reasoning = 0;
         r->n_client_call = 0;
+        r->cite = (struct cite){0};
         taint_begin(r->odo->taint, &r->said, r->owner ? r->owner : "",
                     r->question ? r->question : "");
         r->n_left = r->request->max_tokens > 0 ? r->request->max_tokens : INT32_MAX;
@@ -247,6 +268,7 @@ static void *work(void *ud) {
                    r->tainted         ? TAINT_STRANGERS
                    : r->tainted_local ? TAINT_LOCAL
                                       : TAINT_NONE);
+        tell_citations(r);
         if (r->choice == r->request->n - 1) finish_run(r, start);
         if (*r->cancelled) finish = FINISH_CANCELLED;
         else if (rc) finish = FINISH_ERROR;
@@ -320,6 +342,7 @@ static int prepare(struct backend *b, const struct request *a, const struct even
     r->sink = *sink;
     r->cancelled = &r->is_cancelled;
     r->all_said = &r->said;
+    r->all_cite = &r->cite;
     buf_init(&r->source_text, (size_t)4 << 20);
     buf_init(&r->answer, CACHE_MAX_BYTES);
     buf_init(&r->memory, (size_t)1 << 20);

@@ -7,6 +7,7 @@
 #include "odo/mode.h"
 #include "odo/odo_impl.h"
 #include "odo/odo_quality.h"
+#include "odo/query.h"
 #include "store/score.h"
 #include "tools/calc.h"
 
@@ -238,9 +239,10 @@ int odo_decide(struct odo *o, struct odo_run *r, const char *pinned, struct err 
                 (p->run_steps == PIPELINE_ULTRA && odo_may_multiply(r)));
     bool greeting = d->intent.how == INTENT_GREETING || r->request->continue_last;
     /* A calculation is about nothing that documents say, and its numbers are in many. A client with tools of its own, or
-     * that reads the answer by a program, has said what the answer is to be made from. */
+     * that reads the answer by a program, has said what the answer is to be made from; so has a question with data in it. */
     bool may_read =
-        r->wish.documents > 0 || (!d->bare && free_text && !json_array_size(r->request->tools));
+        r->wish.documents > 0 || (!d->bare && free_text && !json_array_size(r->request->tools) &&
+                                  !query_has_object(r->question));
     d->asked_documents = r->wish.documents > 0 || r->wish.collection || d->named ||
                          !strcmp(d->intent.route, "doc_qa");
     d->documents = o->p.docs && !greeting && may_read &&

@@ -5,6 +5,7 @@
 #include "base/thread.h"
 #include "odo/bare.h"
 #include "odo/cache.h"
+#include "odo/cite.h"
 #include "backend/call.h"
 #include "odo/difficulty.h"
 #include "odo/history.h"
@@ -132,6 +133,8 @@ struct odo_run {
     bool tainted_local;
     struct taint_text said;      /* of this choice's answer */
     struct taint_text *all_said; /* view: the whole run's, also for one agent's part of it */
+    struct cite cite;            /* of this choice's answer */
+    struct cite *all_cite;       /* view: the whole run's, as all_said */
     bool told_confirm;           /* the client was told which tools need its word */
     struct engine_stats stats;   /* sums of all calls */
     int32_t n_reasoning, n_left; /* n_left: tokens that max_tokens leaves, INT32_MAX: no limit */

@@ -29,11 +29,29 @@ void odo_spend(struct odo_run *r, const struct engine_stats *s, int32_t n_reason
     if (r->n_left != INT32_MAX) r->n_left -= s->n_generated;
 }
 
+/* Of the answer: without citations of sources that were not given. What is held back comes before any other event. */
+static int send_content(struct odo_run *r, const struct backend_event *ev, bool content) {
+    struct buf text;
+    int rc = 0;
+    buf_init(&text, (size_t)64 << 20);
+    if (content) cite_feed(r->all_cite, ev->chat->text, ev->chat->n, &text);
+    else cite_flush(r->all_cite, &text);
+    struct chat_event chat = {.kind = CHAT_CONTENT, .index = -1};
+    if (content) chat = *ev->chat;
+    chat.text = text.p, chat.n = text.n;
+    struct backend_event copy = {.kind = EVENT_CHAT, .choice = ev->choice, .chat = &chat};
+    if (text.failed) rc = CHIMERE_ENOMEM;
+    else if (text.n) rc = r->sink.event(r->sink.ud, &copy);
+    if (!rc) taint_feed(r->all_said, text.n ? text.p : "", text.n);
+    buf_fini(&text);
+    return rc;
+}
+
 int odo_send(struct odo_run *r, const struct backend_event *ev) {
     pthread_mutex_lock(r->sink_lock);
-    if (ev->kind == EVENT_CHAT && ev->chat->kind == CHAT_CONTENT)
-        taint_feed(r->all_said, ev->chat->text, ev->chat->n);
-    int rc = r->sink.event(r->sink.ud, ev);
+    bool content = ev->kind == EVENT_CHAT && ev->chat->kind == CHAT_CONTENT;
+    int rc = content || r->all_cite->n_held ? send_content(r, ev, content) : 0;
+    if (!rc && !content) rc = r->sink.event(r->sink.ud, ev);
     pthread_mutex_unlock(r->sink_lock);
     if (rc) *r->cancelled = true;
     return rc;

@@ -83,6 +83,7 @@ static void begin(struct odo_run *r, struct outcome *o, bool alone, const struct
                                .tainted = r->tainted,
                                .tainted_local = r->tainted_local,
                                .all_said = r->all_said,
+                               .all_cite = r->all_cite,
                                .told_confirm = r->told_confirm,
                                .n_left = r->n_left,
                                .choice = r->choice,

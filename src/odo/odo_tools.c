@@ -239,6 +239,11 @@ static void *job_run(void *ud) {
     return NULL;
 }
 
+/* Its results are numbered like sources: what [n] means is the model's affair then. */
+static bool has_numbers(const struct tool *t) {
+    return t && (!strcmp(t->name, "documents") || !strcmp(t->name, "web_search"));
+}
+
 /* Taint, counts, record and the message for the model. */
 static int job_end(struct odo_run *r, const struct odo_round *round, struct job *j) {
     if (j->twin) {
@@ -252,6 +257,11 @@ static int job_end(struct odo_run *r, const struct odo_round *round, struct job 
     r->tainted |= j->env.tainted;
     r->tainted_local |= j->env.tainted_local;
     if (j->rc == CHIMERE_EREFUSED) ++r->odo->n_tool_refused;
+    if (has_numbers(j->tool)) {
+        pthread_mutex_lock(r->sink_lock); /* agents side by side */
+        r->all_cite->n_source = 0;
+        pthread_mutex_unlock(r->sink_lock);
+    }
     odo_count(r->odo, ODO_TOOL, j->ms, failed);
     if (j->tool && !again && is_final(j->rc))
         json_array_append_new(

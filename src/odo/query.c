@@ -69,3 +69,15 @@ void query_write(struct buf *out, const json_t *messages, const char *question) 
         if (n) buf_putc(out, '\n');
     }
 }
+
+bool query_has_object(const char *text) {
+    enum { TRIES = 16 }; /* each reads to the end at most */
+    const char *p = text;
+    for (int i = 0; i < TRIES && (p = strchr(p, '{')); ++i, ++p) {
+        json_t *o = json_loads(p, JSON_DISABLE_EOF_CHECK, NULL);
+        bool found = json_is_object(o) && json_object_size(o);
+        json_decref(o);
+        if (found) return true;
+    }
+    return false;
+}

@@ -12,6 +12,7 @@
 #include "engram/transient.h"
 #include "retrieval/extract.h"
 #include "backend/remote_embed.h"
+#include "odo/cite.h"
 #include "retrieval/web.h"
 
 #include "library.h"
@@ -643,6 +644,64 @@ static int teardown(void **state) {
     return scratch_drop(state);
 }
 
+/* ---- citations ---- */
+
+/* Whatever the pieces are that it comes in. */
+static void cites(int n_source, const char *text, const char *want, int n_removed) {
+    size_t n = strlen(text);
+    for (size_t step = 1; step <= n; ++step) {
+        struct cite c = {.n_source = n_source};
+        struct buf out;
+        buf_init(&out, 1 << 20);
+        for (size_t at = 0; at < n; at += step)
+            cite_feed(&c, text + at, n - at < step ? n - at : step, &out);
+        cite_flush(&c, &out);
+        assert_string_equal(out.p, want);
+        assert_int_equal(c.n_removed, n_removed);
+        buf_fini(&out);
+    }
+}
+
+static void test_citations(void **state) {
+    (void)state;
+    cites(2, "It turns 417 times [1].", "It turns 417 times [1].", 0);
+    cites(2, "It turns 417 times [3].", "It turns 417 times.", 1);
+    cites(2, "Both [1, 3] and [2][7] [0]!", "Both [1] and [2]!", 3);
+    cites(2, "[5] first, `a[5]`, ``b[9]``", " first, `a[5]`, ``b[9]``", 1);
+    cites(2, "```\nx[9] = 1;\n```\nso [9]", "```\nx[9] = 1;\n```\nso", 1);
+    cites(2, "[see 3], [], [ ], [a], [2024], [1", "[see 3], [], [ ], [a], [2024], [1", 0);
+    cites(2, "spaces   stay  [[9]] [1-3]", "spaces   stay  [] [1]", 2);
+    cites(0, "no sources [4]", "no sources [4]", 0);
+    cites(1, "[1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,9]",
+          "[1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,9]", 0);
+}
+
+/* In a run: the client does not see it, the record names it, and a question with data in it is not looked up. */
+static void test_removed_citation(void **state) {
+    (void)state;
+    scratch_put("cited/engine.md", "# Zarquon engine\n\nThe Zarquon engine turns 417 times.\n");
+    struct library l;
+    library_open(&l, "cited", NULL);
+    assert_int_equal(library_index(&l, "cited", "test").n_read, 1);
+    static const char *const replies[] = {"It turns 417 times [1] [4].", "Seven [4]."};
+    struct odo_params p = {.docs = l.docs, .store = l.store};
+    struct bed b;
+    bed_open(&b, replies, 2, &p);
+    say(&b, "user", "How often does the Zarquon engine turn?");
+    b.request.extra = json_loads("{\"odo\": {\"documents\": true}}", 0, NULL);
+    assert_int_equal(ask_it(&b, NULL), 0);
+    assert_string_equal(content(&b), "It turns 417 times [1].");
+    assert_non_null(strstr(notes(&b), "\"citations_removed\":[4]"));
+    bed_close(&b);
+    bed_open(&b, replies + 1, 1, &p);
+    say(&b, "user", "How often does the Zarquon engine turn in {\"Zarquon engine\": 7}?");
+    assert_int_equal(ask_it(&b, NULL), 0);
+    assert_string_equal(content(&b), "Seven [4].");
+    assert_null(strstr(script_text(&b.script, 0, -1), "Sources:"));
+    bed_close(&b);
+    library_close(&l);
+}
+
 int main(int argc, char **argv) {
     if (argc > 1 && !strcmp(argv[1], EXTRACT_COMMAND)) return extract_child(argc, argv);
     const struct CMUnitTest tests[] = {
@@ -658,6 +717,8 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_dynamic_engram),
         cmocka_unit_test(test_pipeline_table),
         cmocka_unit_test(test_remote),
+        cmocka_unit_test(test_citations),
+        cmocka_unit_test(test_removed_citation),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

@@ -53,8 +53,19 @@ static void test_chain_is_bounded(void **state) {
     json_decref(m);
 }
 
+static void test_objects(void **state) {
+    (void)state;
+    assert_true(query_has_object("Sum the prices in {\"a\": 3, \"b\": [1, {\"c\": 2}]} please"));
+    assert_true(query_has_object("{x} and then {\"name\": \"Anna\"}"));
+    assert_false(query_has_object("What does {} mean in C?"));
+    assert_false(query_has_object("for (;;) { x = 1; }"));
+    assert_false(query_has_object("Which git command shows a log?"));
+    assert_false(query_has_object("{\"cut\": "));
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_follow_up),
-                                       cmocka_unit_test(test_chain_is_bounded)};
+                                       cmocka_unit_test(test_chain_is_bounded),
+                                       cmocka_unit_test(test_objects)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
