@@ -79,6 +79,7 @@ static int open_rig(struct odo_rig *r, const struct cfg *c, bool only_answers, s
     if (!rc) rc = open_remote_embed(r, c, e);
     if (!rc) rc = encoder_rig_open(&r->ranker, c, "rerank-model", e);
     if (!rc && r->ranker.m) rc = rerank_open(&r->models.rerank, r->ranker.m, r->ranker.tok, 0, e);
+    r->models.n_trusted = cfg_list(c, "docs-trusted", &r->models.trusted);
     return rc ? rc : docs_open(&r->docs, r->store, &r->models, e);
 }
 

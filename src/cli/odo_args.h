@@ -24,6 +24,7 @@
     {"files", 0, CFG_STR, "DIR", NULL, 0, 0, NULL, "folder that read_file and write_file may touch (default: none)"}, \
     {"files-quota", 0, CFG_BYTES, "SIZE", "64M", 0, 0, NULL, "that write_file may write until the program ends"}, \
     {"files-build", 0, CFG_BOOL, NULL, "false", 0, 0, NULL, "write_file may write what build tools execute: Makefile, package.json, ..."}, \
+    {"docs-trusted", 0, CFG_LIST, "DIR", NULL, 0, 0, NULL, "nobody else writes into this folder of documents: its passages do not restrict tools; may be repeated"}, \
     {"files-trusted", 0, CFG_BOOL, NULL, "false", 0, 0, NULL, "nobody else writes into that folder: its text does not restrict later tools"}, \
     {"run-code", 0, CFG_BOOL, NULL, "true", 0, 0, NULL, "programs in a sandbox as a tool; --no-run-code"}, \
     {"bare-parsing", 0, CFG_BOOL, NULL, "false", 0, 0, NULL, "read HTML and PDF even if the kernel allows no sandbox for their parsers"}, \

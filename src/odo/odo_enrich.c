@@ -48,9 +48,10 @@ static int fetch_documents(struct part *p, struct err *e) {
     if (leave) json_object_set_new(p->said, "left_out", json_integer(h.n));
     for (int32_t i = 0; i < h.n && !leave; ++i) {
         const struct docs_hit *d = &h.v[i];
-        json_array_append_new(p->sources,
-                              source("document", d->heading[0] ? d->heading : d->title, d->path,
-                                     d->from, d->to, d->line, d->page, d->text, d->score));
+        json_t *s = source("document", d->heading[0] ? d->heading : d->title, d->path, d->from,
+                           d->to, d->line, d->page, d->text, d->score);
+        if (d->trusted) json_object_set_new(s, "trusted", json_true());
+        json_array_append_new(p->sources, s);
     }
     json_object_set_new(p->said, "coverage", json_real(h.coverage));
     json_object_set_new(p->said, "ranking", json_string(docs_ranking(&h)));
@@ -335,7 +336,8 @@ void odo_enrich(struct odo_run *r) {
         json_decref(parts[i].sources);
     }
     if (json_array_size(r->sources)) {
-        r->tainted = true;
+        for (size_t i = 0; i < json_array_size(r->sources); ++i)
+            r->tainted |= !json_object_get(json_array_get(r->sources, i), "trusted");
         odo_note(r, "sources", json_incref(r->sources));
     }
 }

@@ -104,6 +104,9 @@ static void end(struct odo_run *r, struct outcome *o, bool alone, struct buf *be
     odo_spend(r, &part->stats, o->final ? part->n_reasoning : part->stats.n_generated);
     r->tainted |= part->tainted;
     r->tainted_local |= part->tainted_local;
+    if (json_object_get(part->record, "tools_withheld"))
+        json_object_set(r->record, "tools_withheld",
+                        json_object_get(part->record, "tools_withheld"));
     json_array_extend(json_object_get(r->record, "tools"), json_object_get(part->record, "tools"));
     json_decref(part->record);
     if (!r->ran) r->ran = json_array();

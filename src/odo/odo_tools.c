@@ -55,41 +55,60 @@ static bool may_run(const struct odo_run *r, const struct tool *t, const struct 
     return tool_allowed(t, env, NULL) || (r->wish.ask && tool_needs_confirmation(t, env));
 }
 
-/* Once per run: a tool that was withheld, though the user could allow it. */
-void odo_tools_withheld(struct odo_run *r, const struct odo_round *round) {
+/* Whether it is one of ours that this round may offer, as far as text of strangers does not forbid it. */
+static bool is_offered(const struct odo_run *r, const struct odo_round *round,
+                       const struct tool *t) {
+    const struct request *a = r->request;
+    if (a->tool_choice != REQUEST_TOOLS_AUTO || a->format != REQUEST_TEXT || r->wish.tools == 0 ||
+        a->continue_last || odo_tools_has(a->tools, t->name))
+        return false;
+    if (t == &r->skill_tool) return !round->no_tools;
+    if (!wanted(r, round, t)) return false;
+    if (!odo_may(r, ODO_TOOLS) && !(t->flags & TOOL_ANYWHERE) && !is_search(r, t)) return false;
+    /* small models call whatever is offered: a calculator beside a word problem cost the shipped one 50 of 60 */
+    return strcmp(t->name, "calculator") != 0 || r->d.bare;
+}
+
+/* Names of tools that this round would offer but for text of strangers; confirmable: those that the user could allow. */
+static json_t *withheld(const struct odo_run *r, const struct odo_round *round, bool confirmable) {
     struct tool_env env = run_env(r);
     json_t *names = json_array();
-    const struct tool *t;
-    for (size_t i = 0; !r->told_confirm && (t = tool_at(r->odo->p.tools, i)); ++i)
-        if (wanted(r, round, t) && !may_run(r, t, &env) && tool_needs_confirmation(t, &env))
+    const struct tool *t = &r->skill_tool;
+    if (t->spec && is_offered(r, round, t) && !may_run(r, t, &env) &&
+        (!confirmable || tool_needs_confirmation(t, &env)))
+        json_array_append_new(names, json_string(t->name));
+    for (size_t i = 0; (t = tool_at(r->odo->p.tools, i)); ++i)
+        if (is_offered(r, round, t) && !may_run(r, t, &env) &&
+            (!confirmable || tool_needs_confirmation(t, &env)))
             json_array_append_new(names, json_string(t->name));
-    if (json_array_size(names)) {
+    return names;
+}
+
+void odo_tools_withheld(struct odo_run *r, const struct odo_round *round) {
+    json_t *all = withheld(r, round, false), *names = withheld(r, round, true);
+    if (json_array_size(names) && !r->told_confirm) {
         odo_note(r, "confirm", json_pack("{s:O}", "tools", names));
         r->told_confirm = true;
     }
+    if (json_array_size(all) && !json_object_get(r->record, "tools_withheld")) {
+        odo_note(r, "withheld",
+                 json_pack("{s:O, s:s}", "tools", all, "why",
+                           "text of documents, pages or tools was read"));
+        json_object_set(r->record, "tools_withheld", all);
+    }
     json_decref(names);
+    json_decref(all);
 }
 
-/* The client's tools, then ours; a name that the client uses is the client's. NULL: none at all. */
 json_t *odo_tools_offered(const struct odo_run *r, const struct odo_round *round) {
     const struct request *a = r->request;
     json_t *all = a->tools ? json_copy(a->tools) : json_array();
-    bool free_choice = a->tool_choice == REQUEST_TOOLS_AUTO && a->format == REQUEST_TEXT &&
-                       r->wish.tools != 0 && !a->continue_last;
     struct tool_env env = run_env(r);
     const struct tool *t = &r->skill_tool;
-    if (all && free_choice && t->spec && !round->no_tools && may_run(r, t, &env) &&
-        !odo_tools_has(a->tools, t->name)) {
+    if (all && t->spec && is_offered(r, round, t) && may_run(r, t, &env))
         json_array_append(all, t->spec);
-    }
-    for (size_t i = 0; all && free_choice && (t = tool_at(r->odo->p.tools, i)); ++i) {
-        if (!wanted(r, round, t) || !may_run(r, t, &env)) continue;
-        if (!odo_may(r, ODO_TOOLS) && !(t->flags & TOOL_ANYWHERE) && !is_search(r, t)) continue;
-        /* small models call whatever is offered: a calculator beside a word problem cost the shipped one 50 of 60 */
-        if (!strcmp(t->name, "calculator") && !r->d.bare) continue;
-        if (odo_tools_has(a->tools, t->name)) continue;
-        json_array_append(all, t->spec);
-    }
+    for (size_t i = 0; all && (t = tool_at(r->odo->p.tools, i)); ++i)
+        if (is_offered(r, round, t) && may_run(r, t, &env)) json_array_append(all, t->spec);
     if (json_array_size(all)) return all;
     json_decref(all);
     return NULL;

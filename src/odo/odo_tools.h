@@ -19,7 +19,7 @@ bool odo_tools_listed(const struct yamlfile_list *l, const char *name);
 bool odo_tools_has(const json_t *tools, const char *name);
 /* The client's tools, then ours; a name that the client uses is the client's. A new reference; NULL: none. */
 json_t *odo_tools_offered(const struct odo_run *r, const struct odo_round *round);
-/* Reports, once per run, tools that were withheld although the user could allow them. */
+/* Reports, once per run, tools that were withheld after text of strangers, and those of them that the user could allow. */
 void odo_tools_withheld(struct odo_run *r, const struct odo_round *round);
 /* Runs the calls [{"id", "name", "arguments"}] and appends their results to the round's messages. */
 int odo_tools_run(struct odo_run *r, const struct odo_round *round, const json_t *calls);

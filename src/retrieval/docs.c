@@ -1,4 +1,5 @@
 /* docs.c: searching the index. docs_index.c fills it. */
+#include <limits.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -51,6 +52,30 @@ static int measure_unrelated(struct docs *d, struct err *e) {
     return rc;
 }
 
+static int resolve_trusted(struct docs *d, struct err *e) {
+    const struct docs_models *m = &d->models;
+    char real[PATH_MAX];
+    if (!m->n_trusted) return 0;
+    if (!(d->trusted = mem_alloc_array(m->n_trusted, sizeof *d->trusted)))
+        return err_set(e, CHIMERE_ENOMEM, "out of memory");
+    for (size_t i = 0; i < m->n_trusted; ++i) {
+        if (!realpath(m->trusted[i], real))
+            return err_set(e, CHIMERE_ENOENT, "%s: not found", m->trusted[i]);
+        if (!(d->trusted[i] = mem_strdup(real))) return err_set(e, CHIMERE_ENOMEM, "out of memory");
+    }
+    return 0;
+}
+
+/* Documents without a folder have names that are no absolute paths. */
+static bool is_trusted(const struct docs *d, const char *path) {
+    for (size_t i = 0; i < d->models.n_trusted; ++i) {
+        size_t n = strlen(d->trusted[i]);
+        if (!strncmp(path, d->trusted[i], n) && (path[n] == '/' || d->trusted[i][n - 1] == '/'))
+            return true;
+    }
+    return false;
+}
+
 int docs_open(struct docs **out, struct store *s, const struct docs_models *models, struct err *e) {
     *out = mem_zalloc(sizeof **out);
     if (!*out) return err_set(e, CHIMERE_ENOMEM, "out of memory");
@@ -58,7 +83,8 @@ int docs_open(struct docs **out, struct store *s, const struct docs_models *mode
     if (models) (*out)->models = *models;
     pthread_mutex_init(&(*out)->lock, NULL);
     pthread_mutex_init(&(*out)->near_lock, NULL);
-    int rc = docs_has_vectors(*out) ? measure_unrelated(*out, e) : 0;
+    int rc = resolve_trusted(*out, e);
+    if (!rc && docs_has_vectors(*out)) rc = measure_unrelated(*out, e);
     if (rc) {
         docs_close(*out);
         *out = NULL;
@@ -69,6 +95,8 @@ int docs_open(struct docs **out, struct store *s, const struct docs_models *mode
 void docs_close(struct docs *d) {
     if (!d) return;
     for (int i = 0; i < DOCS_NEAR_KEPT; ++i) docs_near_fini(&d->near[i]);
+    for (size_t i = 0; d->trusted && i < d->models.n_trusted; ++i) mem_free(d->trusted[i]);
+    mem_free(d->trusted);
     pthread_mutex_destroy(&d->lock);
     pthread_mutex_destroy(&d->near_lock);
     mem_free(d);
@@ -354,6 +382,7 @@ static void judge(struct docs *d, const struct words *w, const struct ranking *v
     double n_passage = fmax(0, (double)store_doc_passages(d->store, NULL));
     for (size_t i = 0; i < w->n; ++i) rare[i] = rarity(d, w->v[i], n_passage);
     for (int32_t i = 0; i < out->n; ++i) compare(w, rare, n_passage, &out->v[i]);
+    for (int32_t i = 0; i < out->n; ++i) out->v[i].trusted = is_trusted(d, out->v[i].path);
     rank_by_words(out);
     for (int32_t i = 0; i < out->n && i < k; ++i) {
         const struct docs_hit *h = &out->v[i];
@@ -402,6 +431,7 @@ static int run_tool(void *ud, const json_t *args, struct tool_env *env, struct b
                          env->deadline_ns, env->cancelled, &h, e);
     if (rc) return rc;
     if (!h.n) buf_puts(out, "nothing found");
+    for (int32_t i = 0; i < h.n; ++i) env->tainted |= !h.v[i].trusted;
     for (int32_t i = 0; i < h.n; ++i)
         buf_printf(out, "[%d] %s%s%s (%s:%d)\n%s\n\n", i + 1, h.v[i].title,
                    h.v[i].heading[0] ? ", " : "", h.v[i].heading, h.v[i].path, h.v[i].line,
@@ -412,7 +442,6 @@ static int run_tool(void *ud, const json_t *args, struct tool_env *env, struct b
 
 int docs_add_tool(struct docs *d, struct tool_set *tools, struct err *e) {
     struct tool t = {.name = "documents",
-                     .flags = TOOL_TAINTS,
                      .deadline_ms = 5000,
                      .spec = tool_spec("documents", "Search the user's documents.",
                                        "{\"type\":\"object\",\"properties\":{\"query\":{\"type\":"

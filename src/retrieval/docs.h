@@ -27,6 +27,9 @@ struct docs_models {             /* borrowed until docs_close, and nobody else's
     struct embed *embed;         /* a model here ... */
     struct remote_embed *remote; /* ... or a server's; both NULL: BM25 alone */
     struct rerank *rerank;       /* NULL: the fused order stays */
+    /* Folders into which nobody else writes [n_trusted]; their passages do not taint. */
+    const char *const *trusted;
+    size_t n_trusted;
 };
 /* s: borrowed until docs_close; models may be NULL. */
 int docs_open(struct docs **out, struct store *s, const struct docs_models *models, struct err *e);
@@ -54,6 +57,7 @@ struct docs_hit {
     char *path, *title, *heading, *text; /* owned by the hits */
     int32_t from, to, page, line;
     double score;
+    bool trusted; /* its file is in a trusted folder */
     double coverage,
         title_coverage; /* 0..1: of the question's rare words, those that it, its title holds */
     bool named;         /* holds one of the question's names, if there are any */

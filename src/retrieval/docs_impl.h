@@ -21,6 +21,7 @@ struct docs_near {
 struct docs {
     struct store *store;       /* borrowed */
     struct docs_models models; /* borrowed */
+    char **trusted;            /* owned [models.n_trusted]: their absolute paths */
     pthread_mutex_t lock;      /* of the models */
     float unrelated;           /* mean cosine that embed gives sentences of different subjects */
     pthread_mutex_t near_lock; /* of near */

@@ -243,6 +243,8 @@ int docs_put(struct docs *d, const char *name, const char *collection, const cha
     struct stat st = {.st_size = (off_t)n};
     struct extract_how how = {0};
     struct extract x;
+    if (*name == '/') /* those are the paths of files in folders, which may be trusted */
+        return err_set(e, CHIMERE_EINVAL, "name: expected no absolute path, got '%.80s'", name);
     if (kind == EXTRACT_NONE)
         return err_set(e, CHIMERE_EUNSUPPORTED, "name: files such as '%.80s' cannot be read", name);
     if (n > EXTRACT_MAX_BYTES)

@@ -13,6 +13,7 @@
 #include "retrieval/extract.h"
 #include "backend/call.h"
 #include "retrieval/docs.h"
+#include "retrieval/docs_put.h"
 #include "odo/confirm.h"
 #include "odo/odo.h"
 #include "store/quality.h"
@@ -622,6 +623,52 @@ static void test_injection(void **state) {
     library_close(&l);
 }
 
+/* Passages of a folder that its owner trusts leave tools enabled; others do not, and the answer says what it lost. */
+static void test_trusted(void **state) {
+    (void)state;
+    scratch_put("mine/engine.md", "# Zarquon engine\n\nThe Zarquon engine turns 417 times.\n");
+    scratch_put("mine2/engine.md", "# Zarquon gear\n\nThe Zarquon gear turns 88 times.\n");
+    static const char *const replies[] = {"call send {}", "Sent."};
+    char mine[64];
+    snprintf(mine, sizeof mine, "%s/mine", scratch);
+    const char *const folders[] = {mine};
+    struct docs_models trust = {.trusted = folders, .n_trusted = 1};
+    struct library l;
+    struct err e = {0};
+    library_open(&l, "mine", &trust);
+    library_index(&l, "mine", "test");
+    struct docs_report report;
+    assert_int_equal(docs_put(l.docs, "/etc/x.txt", "test", "a", 1, &report, &e), CHIMERE_EINVAL);
+    static const struct {
+        const char *question;
+        bool trusted;
+    } rows[] = {{"How often does the Zarquon engine turn?", true},
+                {"How often does the Zarquon gear turn?", false}};
+    for (int i = 0; i < 2; ++i) {
+        int n_sent = 0;
+        struct tool_set *tools;
+        assert_int_equal(tool_set_new(&tools, NULL), 0);
+        bed_add_counted(tools, "send", TOOL_ANYWHERE | TOOL_EFFECT | TOOL_SENDS, &n_sent);
+        struct odo_params p = {.tools = tools, .docs = l.docs, .store = l.store};
+        struct bed b;
+        bed_open(&b, replies, 2, &p);
+        say(&b, "user", rows[i].question);
+        b.request.extra =
+            json_loads("{\"odo\": {\"documents\": true, \"memory\": \"never\"}}", 0, NULL);
+        if (i) library_index(&l, "mine2", "test");
+        assert_int_equal(ask_it(&b, NULL), 0);
+        assert_string_equal(content(&b), "Sent.");
+        assert_non_null(strstr(script_text(&b.script, 0, -1), "Sources:"));
+        assert_int_equal(n_sent, rows[i].trusted);
+        assert_int_equal(strstr(notes(&b), "withheld {\"tools\":[\"send\"]") != NULL,
+                         !rows[i].trusted);
+        assert_int_equal(strstr(notes(&b), "\"tools_withheld\":[\"send\"]") != NULL,
+                         !rows[i].trusted);
+        bed_close(&b);
+    }
+    library_close(&l);
+}
+
 /* New, changed and deleted files (defect 16: deleted ones stayed for ever); French without accents; spans. */
 static void test_documents(void **state) {
     (void)state;
@@ -811,8 +858,9 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_cache),           cmocka_unit_test(test_steps),
         cmocka_unit_test(test_step_failure),    cmocka_unit_test(test_no_leak),
         cmocka_unit_test(test_judge),           cmocka_unit_test(test_injection),
-        cmocka_unit_test(test_documents),       cmocka_unit_test(test_history),
-        cmocka_unit_test(test_deadline),        cmocka_unit_test(test_explain),
+        cmocka_unit_test(test_trusted),         cmocka_unit_test(test_documents),
+        cmocka_unit_test(test_history),         cmocka_unit_test(test_deadline),
+        cmocka_unit_test(test_explain),
     };
     return cmocka_run_group_tests(tests, scratch_make, scratch_drop);
 }

@@ -322,7 +322,7 @@ static void tiny(struct brain *b, bool ranks) {
 }
 
 static void learn(struct library *l, const char *domain, const char *question, const char *answer) {
-    struct examples *x;
+    struct examples *x = NULL;
     struct err e = {0};
     float v[TINY_D];
     int64_t id;
