@@ -205,6 +205,7 @@ static int decide_plain(struct odo_run *r, struct err *e) {
         .think = -1,
         .think_budget = INT32_MIN,
         .rounds = 6,
+        .any_mcp = true,
     };
     bool has_image;
     struct odo_decision *d = &r->d;

@@ -23,11 +23,16 @@ static bool is_search(const struct odo_run *r, const struct tool *t) {
     return r->request->search && !strcmp(t->name, "web_search");
 }
 
+static bool mcp_may(const struct pipeline *p, const struct tool *t) {
+    return !t->server || p->any_mcp || odo_tools_listed(&p->mcp, t->server) ||
+           odo_tools_listed(&p->mcp, t->name);
+}
+
 static bool wanted(const struct odo_run *r, const struct odo_round *round, const struct tool *t) {
     const struct odo_front *front = (const struct odo_front *)r->base.backend;
     if (round->no_tools) return false;
     return is_search(r, t) || odo_tools_listed(&round->tools, t->name) ||
-           (t->flags & TOOL_ANYWHERE && !front->plain);
+           (t->flags & TOOL_ANYWHERE && !front->plain && mcp_may(r->d.pipeline, t));
 }
 
 bool odo_tools_has(const json_t *tools, const char *name) {

@@ -183,7 +183,7 @@ static int bind_step(struct file *f, struct yamlfile *y, int32_t node, int32_t g
     return rc;
 }
 
-enum { SKILLS_ROW = 5 }; /* of the table below */
+enum { SKILLS_ROW = 5, MCP_ROW = 6 }; /* of the table below */
 
 static int bind_file(struct file *f, struct yamlfile *y, struct err *e) {
     struct whole {
@@ -198,6 +198,7 @@ static int bind_file(struct file *f, struct yamlfile *y, struct err *e) {
         {"persona", YF_STR, offsetof(struct whole, p.persona), 0, 0, NULL},
         {"tools", YF_LIST, offsetof(struct whole, p.tools), 0, 0, NULL},
         {"skills", YF_LIST, offsetof(struct whole, p.skills), 0, 0, NULL},
+        {"mcp", YF_LIST, offsetof(struct whole, p.mcp), 0, 0, NULL},
         {"rounds", YF_INT, offsetof(struct whole, p.rounds), 1, 64, NULL},
         {"memory", YF_ENUM, offsetof(struct whole, p.memory), 0, 0, "never|facts|all"},
         {"memory_tokens", YF_INT, offsetof(struct whole, p.memory_tokens), 0, 1 << 20, NULL},
@@ -227,6 +228,7 @@ static int bind_file(struct file *f, struct yamlfile *y, struct err *e) {
     int rc = yamlfile_bind(y, root, fields, w, &seen, &f->arena, e);
     f->p = w->p;
     f->p.any_skill = !(seen >> SKILLS_ROW & 1);
+    f->p.any_mcp = !(seen >> MCP_ROW & 1);
     struct nodes nodes = w->n;
     mem_free(w);
     if (rc) return rc;

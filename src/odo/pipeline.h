@@ -56,7 +56,9 @@ struct pipeline { /* strings in its own arena */
     int32_t enrich_tokens; /* budget of what is added, 1200 */
     int32_t enrich_ms;     /* deadline of each part, 8000 */
     struct yamlfile_list tools, skills;
-    int32_t rounds; /* of tools at most, 6 */
+    struct yamlfile_list mcp; /* servers, or their tools as SERVER_TOOL, that may be offered */
+    bool any_mcp;             /* no such list: all */
+    int32_t rounds;           /* of tools at most, 6 */
     bool plan;
     int32_t plan_tokens, plan_ms;
     bool any_skill;        /* no list of skills: every one may be chosen */

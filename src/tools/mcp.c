@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/log.h"
 #include "base/mem.h"
 #include "base/str.h"
 #include "base/thread.h"
@@ -494,14 +495,15 @@ static void free_remote(void *ud) {
     mem_free(r);
 }
 
-/* The server's own name, which small models do best with; behind the server's where that is taken or ours. */
-static bool name_tool(const struct mcp *m, const struct tool_set *tools, const char *name,
-                      char *out, size_t size) {
-    static const char *const ours[] = {"calculator", "documents", "web_search", "read_file",
-                                       "write_file", "run_code",  "remember",   "recall"};
-    bool taken = tool_find(tools, name) != NULL;
-    for (size_t i = 0; i < sizeof ours / sizeof *ours; ++i) taken |= !strcmp(ours[i], name);
-    return snprintf(out, size, "%s%s%s", taken ? m->name : "", taken ? "_" : "", name) < (int)size;
+/* SERVER_TOOL, whatever other servers have: server names have no underscore, so nobody else's begins like it. Characters
+ * that models' templates may not have in a name become underscores. */
+static bool name_tool(const struct mcp *m, const char *name, char *out, size_t size) {
+    static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-";
+    int n = snprintf(out, size, "%s_%s", m->name, name);
+    if (n < 0 || (size_t)n >= size || !*name) return false;
+    for (char *c = out; *c; ++c)
+        if (!strchr(plain, *c)) *c = '_';
+    return true;
 }
 
 int mcp_add_tools(struct mcp *m, struct tool_set *tools, struct err *e) {
@@ -514,11 +516,15 @@ int mcp_add_tools(struct mcp *m, struct tool_set *tools, struct err *e) {
         json_t *schema = json_object_get(t, "inputSchema");
         struct tool own = {.flags = TOOL_EFFECT | TOOL_SENDS | TOOL_ANYWHERE,
                            .deadline_ms = MCP_CALL_MS,
+                           .server = m->name,
                            .run = run_remote,
                            .free = free_remote};
         if (!name || i >= MCP_MAX_TOOLS || !json_is_object(schema) ||
-            !name_tool(m, tools, name, own.name, sizeof own.name))
+            !name_tool(m, name, own.name, sizeof own.name) || tool_find(tools, own.name)) {
+            log_warn("mcp %s: tool \"%.80s\" is left out: its name or schema cannot be used",
+                     m->name, name ? name : "");
             continue;
+        }
         struct remote *r = mem_zalloc(sizeof *r);
         if (!r || !(r->name = mem_strdup(name))) {
             mem_free(r);

@@ -1,8 +1,8 @@
 /* mcp.h: tools of Model Context Protocol servers, as a client: a program on its standard streams, or an
  * address that speaks streamable HTTP.
  *
- * Connecting negotiates the protocol and lists the tools; each becomes a tool of ours, named SERVER_TOOL
- * where its own name is taken.
+ * Connecting negotiates the protocol and lists the tools; each becomes a tool of ours with the stable name
+ * SERVER_TOOL.
  * Its tools may cause anything (TOOL_EFFECT, TOOL_SENDS): so they do not run once text from documents or pages is in
  * a conversation. Messages have a ceiling, every wait a deadline;
  * a server that dies, hangs or floods fails its calls alone, and is started again by a later call, after a second that

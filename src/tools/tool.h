@@ -48,6 +48,7 @@ struct tool {
     char name[TOOL_MAX_NAME + 1];
     unsigned flags;
     int32_t deadline_ms;
+    const char *server; /* view: name of the MCP server that has it; NULL: it is ours */
     json_t *spec; /* owned; {"type": "function", "function": {name, description, parameters}} */
     /* Appends at most TOOL_MAX_OUTPUT bytes to out. */
     int (*run)(void *ud, const json_t *args, struct tool_env *env, struct buf *out, struct err *e);

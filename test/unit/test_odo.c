@@ -623,6 +623,52 @@ static void test_injection(void **state) {
     library_close(&l);
 }
 
+/* A pipeline says which servers' tools it offers, by server or by tool; without a word, all. */
+static void test_mcp_list(void **state) {
+    (void)state;
+    static const struct {
+        const char *line;
+        bool files, other, mail;
+    } rows[] = {{"", true, true, true},
+                {"mcp: []\n", false, false, false},
+                {"mcp: [files]\n", true, true, false},
+                {"mcp: [files_read, mail]\n", true, false, true}};
+    static const char *const names[] = {"files_read", "files_write", "mail_send"};
+    static const char *const replies[] = {"Yes."};
+    char folder[64], text[100];
+    snprintf(folder, sizeof folder, "%s/listed", scratch);
+    scratch_put("listed/intent.yaml", "routes:\n  - {name: default}\n");
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; ++i) {
+        int n = 0;
+        struct tool_set *tools;
+        assert_int_equal(tool_set_new(&tools, NULL), 0);
+        for (int k = 0; k < 3; ++k) {
+            struct tool t = {.flags = TOOL_ANYWHERE | TOOL_EFFECT | TOOL_SENDS,
+                             .deadline_ms = 1000,
+                             .server = k < 2 ? "files" : "mail",
+                             .spec = tool_spec(names[k], "A tool.", "{\"type\":\"object\"}"),
+                             .run = bed_run_counted,
+                             .ud = &n};
+            snprintf(t.name, sizeof t.name, "%s", names[k]);
+            assert_int_equal(tool_add(tools, &t, NULL), 0);
+        }
+        snprintf(text, sizeof text, "name: default\n%s", rows[i].line);
+        scratch_put("listed/default.yaml", text);
+        struct odo_params p = {.tools = tools, .pipelines = folder};
+        struct bed b;
+        bed_open(&b, replies, 1, &p);
+        say(&b, "user", "Is there anything to do?");
+        assert_int_equal(ask_it(&b, NULL), 0);
+        char *seen = json_dumps(json_object_get(json_array_get(b.script.asked, 0), "tools"),
+                                JSON_ENCODE_ANY);
+        assert_int_equal(seen && strstr(seen, names[0]) != NULL, rows[i].files);
+        assert_int_equal(seen && strstr(seen, names[1]) != NULL, rows[i].other);
+        assert_int_equal(seen && strstr(seen, names[2]) != NULL, rows[i].mail);
+        free(seen);
+        bed_close(&b);
+    }
+}
+
 /* Passages of a folder that its owner trusts leave tools enabled; others do not, and the answer says what it lost. */
 static void test_trusted(void **state) {
     (void)state;
@@ -858,9 +904,9 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_cache),           cmocka_unit_test(test_steps),
         cmocka_unit_test(test_step_failure),    cmocka_unit_test(test_no_leak),
         cmocka_unit_test(test_judge),           cmocka_unit_test(test_injection),
-        cmocka_unit_test(test_trusted),         cmocka_unit_test(test_documents),
-        cmocka_unit_test(test_history),         cmocka_unit_test(test_deadline),
-        cmocka_unit_test(test_explain),
+        cmocka_unit_test(test_mcp_list),        cmocka_unit_test(test_trusted),
+        cmocka_unit_test(test_documents),       cmocka_unit_test(test_history),
+        cmocka_unit_test(test_deadline),        cmocka_unit_test(test_explain),
     };
     return cmocka_run_group_tests(tests, scratch_make, scratch_drop);
 }

@@ -36,7 +36,7 @@ static const char program[] =
     "['a', 'b']}}], 'nextCursor': 'x'}\n"
     "        else:\n"
     "            r = {'tools': [{'name': n, 'inputSchema': {'type': 'object'}} for n in ('hang', "
-    "'slow', 'flood', 'fail', 'die', 'env')]}\n"
+    "'slow', 'flood', 'fail', 'die', 'env', 'a.b c', 'a_b_c')]}\n"
     "    elif m['method'] == 'tools/call':\n"
     "        n, a = m['params']['name'], m['params']['arguments']\n"
     "        if n == 'add': r = {'content': [{'type': 'text', 'text': str(a['a'] + a['b'])}]}\n"
@@ -116,27 +116,31 @@ static void test_program(void **state) {
     struct peer p;
     snprintf(spec, sizeof spec, "t=/usr/bin/python3 %s", path);
     peer_open(&p, spec);
-    assert_int_equal(mcp_n_tool(p.m), 7); /* both pages of the list */
-    assert_int_equal(call(p.s, "add", "{\"a\": 20, \"b\": 22}", 5000, out, sizeof out), 0);
+    assert_int_equal(mcp_n_tool(p.m), 9); /* both pages of the list */
+    assert_non_null(tool_find(p.s, "t_add"));
+    assert_null(tool_find(p.s, "add"));
+    assert_non_null(tool_find(p.s, "t_a_b_c")); /* "a.b c", and not a second time as "a_b_c" */
+    assert_string_equal(tool_find(p.s, "t_add")->server, "t");
+    assert_int_equal(call(p.s, "t_add", "{\"a\": 20, \"b\": 22}", 5000, out, sizeof out), 0);
     assert_string_equal(out, "42");
-    assert_int_equal(call(p.s, "add", "{\"a\": 20}", 5000, out, sizeof out),
+    assert_int_equal(call(p.s, "t_add", "{\"a\": 20}", 5000, out, sizeof out),
                      CHIMERE_EINVAL); /* checked before */
-    assert_int_equal(call(p.s, "fail", "{}", 5000, out, sizeof out), CHIMERE_EINVAL);
+    assert_int_equal(call(p.s, "t_fail", "{}", 5000, out, sizeof out), CHIMERE_EINVAL);
     assert_non_null(strstr(out, "no luck"));
     struct tool_env tainted = {.tainted = true};
-    assert_false(tool_allowed(tool_find(p.s, "add"), &tainted, NULL));
-    assert_int_equal(call(p.s, "flood", "{}", 20000, out, sizeof out), CHIMERE_ELIMIT);
-    assert_int_equal(call(p.s, "add", "{\"a\": 1, \"b\": 1}", 1000, out, sizeof out),
+    assert_false(tool_allowed(tool_find(p.s, "t_add"), &tainted, NULL));
+    assert_int_equal(call(p.s, "t_flood", "{}", 20000, out, sizeof out), CHIMERE_ELIMIT);
+    assert_int_equal(call(p.s, "t_add", "{\"a\": 1, \"b\": 1}", 1000, out, sizeof out),
                      CHIMERE_EIO); /* given up */
     peer_close(&p);
     /* one that hangs keeps its deadline; one that dies says so */
     peer_open(&p, spec);
     int64_t start = clock_ns();
-    assert_int_equal(call(p.s, "hang", "{}", 200, out, sizeof out), CHIMERE_ETIMEOUT);
+    assert_int_equal(call(p.s, "t_hang", "{}", 200, out, sizeof out), CHIMERE_ETIMEOUT);
     assert_true(clock_ms_since(start) < 2000.0 * TEST_SLOWNESS);
     peer_close(&p);
     peer_open(&p, spec);
-    assert_int_equal(call(p.s, "die", "{}", 5000, out, sizeof out), CHIMERE_EIO);
+    assert_int_equal(call(p.s, "t_die", "{}", 5000, out, sizeof out), CHIMERE_EIO);
     peer_close(&p);
 }
 
@@ -155,7 +159,7 @@ static void test_progress(void **state) {
     buf_init(&out, 1 << 16);
     struct tool_env env = {
         .deadline_ns = clock_ns() + (int64_t)60e9, .progress = keep_progress, .ud = &seen};
-    assert_int_equal(tool_run(tool_find(p.s, "slow"), "{}", &env, &out), 0);
+    assert_int_equal(tool_run(tool_find(p.s, "t_slow"), "{}", &env, &out), 0);
     assert_string_equal(out.p, "slow");
     assert_string_equal(seen.p, "1 / 2 step\n2 / 2 step\n");
     buf_fini(&seen);
@@ -175,7 +179,7 @@ static void test_environment(void **state) {
     int leak = dup(0); /* without CLOEXEC */
     snprintf(spec, sizeof spec, "t=/usr/bin/python3 %s", path);
     peer_open(&p, spec);
-    assert_int_equal(call(p.s, "env", "{}", 5000, out, sizeof out), 0);
+    assert_int_equal(call(p.s, "t_env", "{}", 5000, out, sizeof out), 0);
     peer_close(&p);
     close(leak);
     char *fds = strstr(out, " fds ");
@@ -196,13 +200,13 @@ static void test_restart(void **state) {
     snprintf(spec, sizeof spec, "t=/usr/bin/python3 %s", path);
     peer_open(&p, spec);
     for (int round = 0; round < 2; ++round) {
-        assert_int_equal(call(p.s, "die", "{}", 5000, out, sizeof out), CHIMERE_EIO);
+        assert_int_equal(call(p.s, "t_die", "{}", 5000, out, sizeof out), CHIMERE_EIO);
         int64_t start = clock_ns();
-        assert_int_equal(call(p.s, "add", "{\"a\": 1, \"b\": 1}", 5000, out, sizeof out),
+        assert_int_equal(call(p.s, "t_add", "{\"a\": 1, \"b\": 1}", 5000, out, sizeof out),
                          CHIMERE_EIO);
         assert_non_null(strstr(out, round ? "again in 2 s" : "again in 1 s"));
         int rc;
-        while ((rc = call(p.s, "add", "{\"a\": 1, \"b\": 1}", 5000, out, sizeof out)) &&
+        while ((rc = call(p.s, "t_add", "{\"a\": 1, \"b\": 1}", 5000, out, sizeof out)) &&
                clock_ms_since(start) < 20000)
             usleep(50000);
         if (rc) fail_msg("%s", out);
@@ -210,9 +214,9 @@ static void test_restart(void **state) {
         assert_true(clock_ms_since(start) > 900 * (round + 1));
     }
     /* one that hangs is given up after two calls */
-    assert_int_equal(call(p.s, "hang", "{}", 100, out, sizeof out), CHIMERE_ETIMEOUT);
-    assert_int_equal(call(p.s, "hang", "{}", 100, out, sizeof out), CHIMERE_ETIMEOUT);
-    assert_int_equal(call(p.s, "hang", "{}", 100, out, sizeof out), CHIMERE_EIO);
+    assert_int_equal(call(p.s, "t_hang", "{}", 100, out, sizeof out), CHIMERE_ETIMEOUT);
+    assert_int_equal(call(p.s, "t_hang", "{}", 100, out, sizeof out), CHIMERE_ETIMEOUT);
+    assert_int_equal(call(p.s, "t_hang", "{}", 100, out, sizeof out), CHIMERE_EIO);
     peer_close(&p);
 }
 
@@ -224,7 +228,7 @@ struct other {
 static void *hang(void *ud) {
     struct other *o = ud;
     char out[512];
-    o->rc = call(o->s, "hang", "{}", 2000, out, sizeof out);
+    o->rc = call(o->s, "t_hang", "{}", 2000, out, sizeof out);
     return NULL;
 }
 
@@ -241,7 +245,7 @@ static void test_waiting(void **state) {
     assert_int_equal(pthread_create(&t, NULL, hang, &o), 0);
     usleep(200000);
     int64_t start = clock_ns();
-    assert_int_equal(call(p.s, "add", "{\"a\": 1, \"b\": 1}", 200, out, sizeof out),
+    assert_int_equal(call(p.s, "t_add", "{\"a\": 1, \"b\": 1}", 200, out, sizeof out),
                      CHIMERE_ETIMEOUT);
     assert_non_null(strstr(out, "busy with other calls"));
     _Atomic bool cancelled = true;
@@ -249,7 +253,7 @@ static void test_waiting(void **state) {
                            .cancelled = &cancelled};
     struct buf b;
     buf_init(&b, 1 << 16);
-    assert_int_equal(tool_run(tool_find(p.s, "add"), "{\"a\": 1, \"b\": 1}", &env, &b),
+    assert_int_equal(tool_run(tool_find(p.s, "t_add"), "{\"a\": 1, \"b\": 1}", &env, &b),
                      CHIMERE_ECANCELLED);
     buf_fini(&b);
     assert_true(clock_ms_since(start) < 1500);
@@ -303,7 +307,7 @@ static void test_http(void **state) {
     loopback_open(&l, handle);
     snprintf(spec, sizeof spec, "web=http://127.0.0.1:%d/mcp", l.port);
     peer_open(&p, spec);
-    assert_int_equal(call(p.s, "hi", "{}", 5000, out, sizeof out), 0);
+    assert_int_equal(call(p.s, "web_hi", "{}", 5000, out, sizeof out), 0);
     assert_string_equal(out, "hello");
     peer_close(&p);
     loopback_close(&l);
@@ -369,7 +373,7 @@ static void test_sessions(void **state) {
     peer_open(&p, spec);
     static const char *const want[] = {"session 1", "session 1", "session 2", "session 2"};
     for (int i = 0; i < 4; ++i) {
-        assert_int_equal(call(p.s, "hi", "{}", 5000, out, sizeof out), 0);
+        assert_int_equal(call(p.s, "web_hi", "{}", 5000, out, sizeof out), 0);
         assert_string_equal(out, want[i]);
     }
     peer_close(&p);
