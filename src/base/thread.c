@@ -2,6 +2,7 @@
 #include "base/thread.h"
 
 #include <errno.h>
+#include <sched.h>
 #include <time.h>
 
 int thread_cond_init(pthread_cond_t *c) {
@@ -19,3 +20,5 @@ bool thread_wait_until(pthread_cond_t *c, pthread_mutex_t *lock, int64_t deadlin
                              .tv_nsec = (long)(deadline_ns % 1000000000)};
     return pthread_cond_timedwait(c, lock, &until) != ETIMEDOUT;
 }
+
+void thread_yield(void) { sched_yield(); }

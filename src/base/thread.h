@@ -15,4 +15,6 @@ int thread_cond_init(pthread_cond_t *c);
  * pthread_cond_wait does. False: the deadline is over. */
 bool thread_wait_until(pthread_cond_t *c, pthread_mutex_t *lock, int64_t deadline_ns);
 
+void thread_yield(void); /* lets another thread of this processor run */
+
 #endif

@@ -1,12 +1,12 @@
 /* lm_tensor.c: a step on slices of every layer: each device computes all layers on its slice at the same time, and what
  * half a layer adds is summed over them (kernels/link.h). The engine's thread drives the first device; each other has a
  * thread of its own, so that every device computes and every exchange has somebody who waits for it. */
-#include <pthread.h>
 #include <string.h>
 #include <time.h>
 
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/thread.h"
 #include "engine/lm_parts.h"
 #include "kernels/link.h"
 

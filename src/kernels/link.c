@@ -4,7 +4,6 @@
  * the sum between, and so is done with reading. */
 #include "kernels/link.h"
 
-#include <sched.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <string.h>
@@ -12,6 +11,7 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
+#include "base/thread.h"
 
 /* Time that a rank stays awake, then that it gives its turn away, before it sleeps. */
 enum { SPIN_NS = 50 * 1000, YIELD_NS = 2 * 1000 * 1000, NAP_NS = 50 * 1000 };
@@ -96,7 +96,7 @@ void link_leave(struct link *l, int32_t rank) {
 
 static void nap(int64_t waited) {
     if (waited < SPIN_NS) return;
-    if (waited < YIELD_NS) sched_yield();
+    if (waited < YIELD_NS) thread_yield();
     else nanosleep(&(struct timespec){.tv_nsec = NAP_NS}, NULL);
 }
 

@@ -1,6 +1,5 @@
 #include "learn/night_clock.h"
 
-#include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
@@ -8,6 +7,8 @@
 
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/os.h"
+#include "base/thread.h"
 #include "learn/nights.h"
 #include "learn/schedule.h"
 
@@ -80,8 +81,7 @@ static void *clock_thread(void *arg) {
     struct night_clock *c = arg;
     while (!c->quit) {
         tick(c);
-        for (int ms = 0; ms < TICK_MS && !c->quit; ms += 20)
-            nanosleep(&(struct timespec){.tv_nsec = 20000000}, NULL);
+        for (int ms = 0; ms < TICK_MS && !c->quit; ms += 20) os_sleep_ms(20);
     }
     return NULL;
 }
