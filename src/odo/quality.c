@@ -97,7 +97,8 @@ static int work(struct jobs_run *run, void *arg, struct err *e) {
     struct entry *x = arg;
     struct quality *q = x->q;
     _Atomic bool *cancelled = jobs_cancel_flag(run);
-    int rc = isnan(x->score) ? judge(x, cancelled) : 0;
+    bool judges = isnan(x->score) && strlen(x->answer) >= QUALITY_LEAST;
+    int rc = judges ? judge(x, cancelled) : 0;
     if (rc) err_set(e, rc, "quality: the model gave no verdict");
     int wrote = *cancelled ? 0 : write_rows(q, x, e);
     if (wrote) {
@@ -152,7 +153,8 @@ static struct entry *entry_of(const struct quality_answer *a) {
 
 bool quality_post(struct quality *q, const struct quality_answer *a) {
     size_t n = strlen(a->answer);
-    if (n < QUALITY_LEAST || n > QUALITY_MAX_TEXT || strlen(a->question) > QUALITY_MAX_TEXT)
+    if ((n < QUALITY_LEAST && !a->keep_short) || n > QUALITY_MAX_TEXT ||
+        strlen(a->question) > QUALITY_MAX_TEXT)
         return false;
     struct entry *x = entry_of(a);
     if (x) x->q = q;

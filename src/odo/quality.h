@@ -24,13 +24,14 @@ struct quality_answer {
     int32_t winner;           /* of them: no alternative */
     const char *draft;        /* that a second attempt replaced; NULL: none */
     double draft_score;
-    bool keep; /* texts go to the store, not scores alone */
+    bool keep;       /* texts go to the store, not scores alone */
+    bool keep_short; /* an answer too short to be judged is written without a score */
 };
 
 /* backend: the judge; both are borrowed until quality_close. */
 int quality_open(struct quality **out, struct backend *backend, struct store *store, struct err *e);
 void quality_close(struct quality *q); /* what waits is dropped, what is judged now is cancelled */
-/* False: dropped, because the queue is full or the texts are too short or too long to judge. */
+/* False: dropped, because the queue is full or the texts are too short or too long. */
 bool quality_post(struct quality *q, const struct quality_answer *a);
 void quality_wait(struct quality *q); /* until all that was posted is written */
 int quality_grade(double score);      /* 0..1 -> 1..5 */

@@ -10,6 +10,7 @@
 #include "base/hash.h"
 #include "base/log.h"
 #include "engine/load.h"
+#include "serve/harvest.h"
 #include "serve/http_impl.h"
 #include "serve/resume.h"
 #include "serve/json_out.h"
@@ -38,6 +39,7 @@ struct gen_run { /* what only this file sees */
     int32_t n_open;         /* parts that are not over; gen_go counts as one */
     bool is_over;
     bool streaming;             /* the stream has begun */
+    bool is_harvested;          /* kept for nights */
     struct resume_answer *kept; /* borrowed until resume_end; NULL: it ends with its client */
     _Atomic bool cancelled, has_first;
 };
@@ -169,6 +171,7 @@ static void finish(struct gen_run *x) {
     if (!e && cancelled)
         e = &g->cut, err_set(&g->cut, CHIMERE_ECANCELLED, "the answer was cancelled");
     count(x, e);
+    if (!e && x->is_harvested) harvest_take(g->r->s->harvest, g);
     if (!e && g->request.slot >= 0 && g->backend->ops->tokens)
         slots_put(g->r->s->slots, g, x->parts[0].run);
     if (x->streaming) {
@@ -290,7 +293,8 @@ static int take_event(struct gen_run *x, struct gen_choice *c, const struct back
     if (ev->kind == EVENT_CHAT) {
         note_first(x);
         if (g->timings) keep_stats(c, ev->stats);
-        bool keep = !g->stream || g->form->collects || ev->chat->kind == CHAT_CALL ||
+        bool keep = !g->stream || g->form->collects || x->is_harvested ||
+                    ev->chat->kind == CHAT_CALL ||
                     (g->request.tool_forms && ev->chat->kind != CHAT_CONTENT);
         if (keep) rc |= collect(c, ev->chat);
     }
@@ -550,6 +554,7 @@ void gen_go(struct gen *g) {
     struct gen_run *x = run_of(g);
     struct err e = {0};
     g->request.progress = g->stream && g->progress;
+    x->is_harvested = harvest_wants(g->r->s->harvest, g);
     if (prepare(x, &e)) {
         gen_fail(g, &e);
         return;

@@ -106,10 +106,11 @@ struct server {
     struct kept *kept;        /* owned: answers of the responses API */
     struct mcp_sessions *mcp; /* owned; NULL without an orchestrator */
     _Atomic int n_mcp_call;
-    _Atomic int n_program; /* programs.c */
-    struct resume *resume; /* owned: streamed answers that outlive their connection */
-    struct keeper *keeper; /* owned; NULL: nothing is deleted */
-    struct record *record; /* owned; NULL: requests are not recorded */
+    _Atomic int n_program;   /* programs.c */
+    struct resume *resume;   /* owned: streamed answers that outlive their connection */
+    struct keeper *keeper;   /* owned; NULL: nothing is deleted */
+    struct harvest *harvest; /* owned; NULL: nothing is kept for nights */
+    struct record *record;   /* owned; NULL: requests are not recorded */
     pthread_mutex_t embed_lock;
     pthread_mutex_t recommend_lock;
     json_t *recommend; /* owned; the last answer of api_recommend.c, made at recommend_ns */

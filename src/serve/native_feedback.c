@@ -1,14 +1,15 @@
-/* native_feedback.c: POST /v1/feedback: what a user thinks of an answer of the orchestrator. */
+/* native_feedback.c: POST /v1/feedback: what a user thinks of an answer. */
 #include <string.h>
 
 #include "odo/odo.h"
 #include "serve/api.h"
+#include "serve/harvest.h"
 #include "serve/http_impl.h"
 #include "serve/native.h"
 
 enum { MAX_COMMENT = 4096 };
 
-/* {"answer": the header X-Odo-Answer, "score": 1..5 or "rating": "up" | "down", "comment"?} */
+/* {"answer": the header X-Odo-Answer or the answer's id, "score": 1..5 or "rating": "up" | "down", "comment"?} */
 static int read_feedback(const json_t *q, const char **answer, int32_t *score, const char **comment,
                          struct err *e) {
     const char *key;
@@ -36,9 +37,25 @@ static int read_feedback(const json_t *q, const char **answer, int32_t *score, c
             return err_set(e, CHIMERE_EUNSUPPORTED, "%.80s: unknown field", key);
         }
     }
-    if (!*answer) return err_set(e, CHIMERE_EINVAL, "answer: expected the header X-Odo-Answer");
+    if (!*answer)
+        return err_set(e, CHIMERE_EINVAL,
+                       "answer: expected the header X-Odo-Answer, or the answer's id");
     if (!*score) return err_set(e, CHIMERE_EINVAL, "score: expected 1 to 5, or rating up or down");
     return 0;
+}
+
+/* An answer of the orchestrator, or one that was kept for nights. */
+static int put_feedback(struct server *s, const char *answer, int32_t score, const char *comment,
+                        struct err *e) {
+    int rc = CHIMERE_ENOENT;
+    if (!s->p.odo && !s->harvest)
+        return err_set(
+            e, CHIMERE_EUNSUPPORTED,
+            "answer: this server has no orchestrator (--odo) and keeps no answers (--learn)");
+    if (s->p.odo) rc = odo_feedback(s->p.odo, answer, score, comment, e);
+    if (rc == CHIMERE_ENOENT && s->harvest)
+        rc = harvest_feedback(s->harvest, answer, score, comment, e);
+    return rc;
 }
 
 void native_feedback(struct http_request *r) {
@@ -48,13 +65,10 @@ void native_feedback(struct http_request *r) {
     const char *answer, *comment;
     int32_t score;
     int rc = read_feedback(q, &answer, &score, &comment, &e);
-    struct odo *odo = http_server(r)->p.odo;
-    if (!rc && !odo)
-        rc = err_set(&e, CHIMERE_EUNSUPPORTED, "answer: this server has no orchestrator (--odo)");
-    if (!rc) rc = odo_feedback(odo, answer, score, comment, &e);
+    if (!rc) rc = put_feedback(http_server(r), answer, score, comment, &e);
     if (rc == CHIMERE_ENOENT)
-        err_hint(
-            &e, "answers are kept where the pipeline says quality.score, a moment after their end");
+        err_hint(&e, "answers are kept where the pipeline says quality.score, or the server "
+                     "--learn, a moment after their end");
     json_decref(q);
     if (rc) {
         http_fail(r, &e);

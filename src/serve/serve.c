@@ -8,6 +8,7 @@
 #include "base/os.h"
 #include "tools/mcp_session.h"
 #include "odo/odo.h"
+#include "serve/harvest.h"
 #include "serve/http_impl.h"
 #include "serve/resume.h"
 #include "serve/listen.h"
@@ -81,6 +82,9 @@ int serve_open(struct server **out, const struct serve_params *p, struct err *e)
     struct store *const stores[2] = {p->store, p->odo ? odo_store(p->odo) : NULL};
     if (!rc && (stores[0] || stores[1]) && (p->keep_days || p->keep_bytes))
         rc = keeper_open(&s->keeper, stores, p->keep_days, p->keep_bytes, e);
+    if (!rc && p->n_learn)
+        rc = harvest_open(&s->harvest, p->learn, p->n_learn, catalog_at(p->catalog, 0),
+                          p->learn_store, e);
     if (!rc) rc = watch_start(s, e);
     if (!rc) rc = http_listen(s, e);
     if (rc) serve_close(s);
@@ -192,6 +196,7 @@ void serve_close(struct server *s) {
     mem_free(s->gates);
     auth_close(s->auth);
     keeper_close(s->keeper);
+    harvest_close(s->harvest);
     record_close(s->record);
     mcp_sessions_free(s->mcp);
     kept_close(s->kept);

@@ -67,8 +67,12 @@ struct serve_params {
     const char *models_dir; /* of fetched models; NULL: in the user's data directory */
     const char *hub_endpoint, *hub_token; /* NULL: the public hub; no token */
     const char *engram_dir;               /* of n-gram tables; NULL: in the user's data directory */
-    int32_t keep_days;                    /* records of use in the stores, 0: for ever */
-    int64_t keep_bytes;                   /* of one kind of them, 0: no limit */
+    const char *const
+        *learn; /* [n_learn] names of keys whose answers are kept for nights (harvest.h) */
+    size_t n_learn;
+    struct store *learn_store; /* where they are kept; with n_learn */
+    int32_t keep_days;         /* records of use in the stores, 0: for ever */
+    int64_t keep_bytes;        /* of one kind of them, 0: no limit */
 };
 
 struct server;

@@ -93,6 +93,9 @@ const struct cfg_opt serve_options[] = {
     {"metrics-open", 0, CFG_BOOL, NULL, "false", 0, 0, NULL,
      "GET /metrics needs no key and no loopback address"},
     NIGHT_OPTIONS,
+    {"learn", 0, CFG_LIST, "KEY", NULL, 0, 0, NULL,
+     "keep questions and answers of the key of this name for nights, into --db; local: of who asks "
+     "without a key; may be repeated (default: nobody's)"},
     {"check", 0, CFG_BOOL, NULL, "false", 0, 0, NULL,
      "check options, files, keys, pipelines and the model's header, then end"},
     ODO_OPTIONS,
@@ -331,6 +334,8 @@ static int serve_model(struct chat_rig *r, struct serve_reload *reload, struct s
         p->metrics = odo_metrics, p->metrics_ud = odo.odo;
     }
     if (!rc) rc = open_others(c, &p->models, catalog, e);
+    p->n_learn = cfg_list(c, "learn", &p->learn);
+    if (!rc && p->n_learn) rc = odo_args_store(c, &p->learn_store, e);
     if (!rc && cfg_bool(c, "night")) rc = serve_night_open(&night, c, r, e);
     if (!rc) rc = serve_open(&s, p, e);
     if (!rc) {
@@ -342,6 +347,8 @@ static int serve_model(struct chat_rig *r, struct serve_reload *reload, struct s
         serve_close(s);
     }
     serve_night_close(night);
+    store_close(p->learn_store);
+    p->learn_store = NULL;
     catalog_free(catalog);
     models_free(p->models);
     odo_rig_close(&odo);

@@ -1,0 +1,87 @@
+#include "serve/harvest.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "learn/collect.h"
+#include "odo/memory.h"
+#include "serve/gen.h"
+#include "serve/http_impl.h"
+#include "store/quality.h"
+
+struct harvest {
+    const char *const *keys; /* borrowed [n_key] */
+    size_t n_key;
+    struct store *store;     /* borrowed */
+    struct quality *quality; /* owned */
+};
+
+int harvest_open(struct harvest **out, const char *const *keys, size_t n_key, struct backend *judge,
+                 struct store *store, struct err *e) {
+    *out = NULL;
+    struct harvest *h = mem_zalloc(sizeof *h);
+    if (!h) return err_set(e, CHIMERE_ENOMEM, "out of memory");
+    *h = (struct harvest){.keys = keys, .n_key = n_key, .store = store};
+    int rc = quality_open(&h->quality, judge, store, e);
+    if (rc) mem_free(h);
+    else *out = h;
+    return rc;
+}
+
+void harvest_close(struct harvest *h) {
+    if (!h) return;
+    quality_close(h->quality);
+    mem_free(h);
+}
+
+static bool has_agreed(const struct harvest *h, const struct auth_key *key) {
+    const char *name = key ? auth_name(key) : MEMORY_LOCAL;
+    for (size_t i = 0; i < h->n_key; i++)
+        if (!strcmp(h->keys[i], name)) return true;
+    return false;
+}
+
+/* The one message, if it is a user's plain text; NULL: the answer has other sources. */
+static const char *question_of(const struct request *q) {
+    const json_t *m = json_array_size(q->messages) == 1 ? json_array_get(q->messages, 0) : NULL;
+    const char *role = json_string_value(json_object_get(m, "role"));
+    return role && !strcmp(role, "user") ? json_string_value(json_object_get(m, "content")) : NULL;
+}
+
+bool harvest_wants(const struct harvest *h, const struct gen *g) {
+    const struct request *q = &g->request;
+    bool is_own = g->backend->model && !g->entry; /* the model that nights teach */
+    bool is_free = q->format == REQUEST_TEXT && !json_array_size(q->tools) && !q->extra &&
+                   q->search == REQUEST_NO_SEARCH && !q->continue_last && !q->no_answer;
+    return h && is_own && is_free && q->n == 1 && !g->prompts && q->n_lora < 0 && question_of(q) &&
+           has_agreed(h, g->r->key);
+}
+
+void harvest_take(struct harvest *h, const struct gen *g) {
+    const struct gen_choice *c = &g->choices[0];
+    size_t n_secret = 0;
+    char owner[MEMORY_MAX_OWNER], *question = NULL, *answer = NULL;
+    if (c->end.finish != FINISH_STOP || c->n_call || !c->content.n ||
+        c->content.n > COLLECT_MAX_TEXT || strlen(question_of(&g->request)) > COLLECT_MAX_TEXT)
+        return;
+    memory_owner(g->request.owner, g->request.user, owner);
+    question = learn_masked(question_of(&g->request), &n_secret);
+    answer = learn_masked(c->content.p, &n_secret);
+    const struct quality_answer a = {.name = g->id,
+                                     .route = "",
+                                     .owner = owner,
+                                     .question = question,
+                                     .answer = answer,
+                                     .score = NAN,
+                                     .keep = true,
+                                     .keep_short = true};
+    if (question && answer) quality_post(h->quality, &a);
+    mem_free(question);
+    mem_free(answer);
+}
+
+int harvest_feedback(struct harvest *h, const char *answer, int32_t score, const char *comment,
+                     struct err *e) {
+    return store_quality_feedback(h->store, answer, score, comment, e);
+}
