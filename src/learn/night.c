@@ -14,6 +14,7 @@
 #include "engine/ngram_memory.h"
 #include "eval/harness.h"
 #include "learn/night_step.h"
+#include "learn/own.h"
 
 enum { MAX_STEPS = 8, MAX_PROMPT = FZOO_MAX_TOKENS / 2 };
 #define P_DOWN 0.10 /* a skill that falls with less chance than this refuses a promotion */
@@ -191,7 +192,7 @@ static int run_suites(struct night *x, const struct arm *arm, json_t **run, stru
                                    .n_lora = adapter ? 1 : 0,
                                    .n_seq = h->n_seq,
                                    .turn = h->is_shared ? suite_turn : NULL};
-    if (!rc) rc = eval_run(run, x->params->items, &eval, h->model->name, e);
+    if (!rc) rc = eval_run(run, x->items, &eval, h->model->name, e);
     if (adapter) lora_close(adapter);
     if (suite.table) engram_table_close(suite.table);
     return rc;
@@ -441,7 +442,26 @@ static int check_model(struct night *x, json_t *record, struct err *e) {
     return 0;
 }
 
+/* The owner's own items are measured like a skill, and never train. */
+static int add_own(struct night *x, json_t *record, struct err *e) {
+    size_t n_shipped = json_array_size(x->params->items), n_kept = 0;
+    x->items = x->params->items ? json_copy((json_t *)(uintptr_t)x->params->items) : json_array();
+    if (!x->items) return err_set(e, CHIMERE_ENOMEM, "out of memory");
+    int rc = own_load(x->items, nights_dir(x->nights), e);
+    size_t n_own = rc ? 0 : json_array_size(x->items) - n_shipped;
+    for (size_t i = 0; n_own && i < x->day.n; i++) {
+        struct learn_item *item = &x->day.v[i];
+        if (item->held_out || !own_asks(x->items, item->question)) continue;
+        item->held_out = true;
+        n_kept++;
+    }
+    x->day.n_held += n_kept;
+    json_object_set_new(record, "own_items", json_integer((json_int_t)n_own));
+    return rc;
+}
+
 static void close_night(struct night *x) {
+    json_decref(x->items);
     if (x->scratch[0]) clear_scratch(x);
     for (size_t i = 0; x->samples && i < x->day.n; i++)
         mem_free((void *)(uintptr_t)x->samples[i].tokens);
@@ -470,6 +490,7 @@ int night_run(json_t **record, struct nights *nights, const struct night_host *h
     int rc = *record ? check_steps(p.steps, e) : err_set(e, CHIMERE_ENOMEM, "out of memory");
     if (!rc) rc = check_model(&x, *record, e);
     if (!rc) rc = learn_collect(&x.day, h->store, 0, p.least_worth, e);
+    if (!rc) rc = add_own(&x, *record, e);
     if (!rc) json_object_set_new(*record, "read", day_json(&x.day));
     if (!rc) rc = make_scratch(&x, e);
     if (!rc) rc = encode_day(&x, e);

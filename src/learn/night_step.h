@@ -12,6 +12,7 @@ struct night {
     const struct night_params *params;
     struct nights *nights;
     struct learn_day day;
+    json_t *items;               /* owned: of the general suites, and the owner's own (own.h) */
     struct fzoo_sample *samples; /* owned [day.n]: prompt and answer as tokens; n_tok 0: unusable */
     char scratch[NIGHTS_MAX_PATH]; /* folder for proposals, removed at the end */
     bool is_foreign; /* what serves was learned for another model: it is no part of this night */

@@ -47,6 +47,22 @@ night rollback 1 >/dev/null
 cmp nights/live/night.engram nights/objects/* || fail "rollback to night 1 is not bit for bit"
 night history | grep -q '^\*    1 ' || fail "history: $(night history)"
 
+# the owner's own items are measured as a skill, and what they ask never trains
+night eval add 'Where does Miravik live?' Venn >/dev/null
+night eval add 'Who are you?' chimere | grep -q '^2 items' || fail "eval add"
+night eval list | grep -q 'Miravik live? -> Venn' || fail "eval list: $(night eval list)"
+before=$(sed -n 's/.*answers: \([0-9]*\) learned.*/\1/p' first)
+night "${run[@]}" --dry-run --json >own
+python3 - "$before" <<'PY'
+import json, sys
+r = json.load(open("own"))
+assert r["own_items"] == 2 and r["read"]["learned"] == int(sys.argv[1]) - 1, r["read"]
+assert [s["n"] for s in r["gate"]["skills"] if s["skill"] == "own"] == [2], r["gate"]["skills"]
+PY
+night eval remove "$(night eval list | sed -n '/Miravik/s/ .*//p')" >/dev/null
+[ "$(night eval list | wc -l)" = 1 ] || fail "eval remove: $(night eval list)"
+refuses 2 'expected add QUESTION ANSWER' night eval add 'only a question'
+
 # the model was replaced since: a sentence, and nothing of the other one is used or carried over
 mkdir other
 cp -r nights other/

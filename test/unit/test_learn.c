@@ -15,6 +15,7 @@
 #include "learn/mask.h"
 #include "learn/night_clock.h"
 #include "learn/night_step.h"
+#include "learn/own.h"
 #include "learn/schedule.h"
 #include "scratch.h"
 #include "store/store.h"
@@ -251,6 +252,33 @@ static void gains_have_intervals(void **state) {
     assert_true(!(g.low > 0));
 }
 
+/* ---- the owner's own items ---- */
+
+static void own_items_are_kept(void **state) {
+    (void)state;
+    char dir[256];
+    json_t *items = json_array();
+    snprintf(dir, sizeof dir, "%s/own", scratch);
+    assert_int_equal(own_load(items, dir, NULL), 0);
+    assert_int_equal(own_add(dir, "Where is the key?", "under the mat", NULL), 0);
+    assert_int_equal(own_add(dir, "Who feeds the cat?", "Ann", NULL), 0);
+    assert_int_equal(own_add(dir, "where is the KEY", "in the drawer", NULL), 0); /* replaces */
+    assert_int_equal(own_add(dir, "", "x", NULL), CHIMERE_EINVAL);
+    assert_int_equal(own_add(dir, "\xff", "x", NULL), CHIMERE_EINVAL);
+    assert_int_equal(own_load(items, dir, NULL), 0);
+    assert_int_equal(json_array_size(items), 2);
+    assert_string_equal(own_answer(json_array_get(items, 0)), "in the drawer");
+    assert_true(own_asks(items, "WHERE is the key"));
+    assert_false(own_asks(items, "Where is the keyhole?"));
+    const char *id = json_string_value(json_object_get(json_array_get(items, 0), "id"));
+    assert_int_equal(own_remove(dir, "own-1", NULL), CHIMERE_ENOENT);
+    assert_int_equal(own_remove(dir, id, NULL), 0);
+    json_array_clear(items);
+    assert_int_equal(own_load(items, dir, NULL), 0);
+    assert_int_equal(json_array_size(items), 1);
+    json_decref(items);
+}
+
 /* ---- the schedule ---- */
 
 static int64_t local(int year, int month, int day, int hour, int minute) {
@@ -380,8 +408,8 @@ int main(void) {
         cmocka_unit_test(a_day_is_filtered),         cmocka_unit_test(a_tenth_is_held_out),
         cmocka_unit_test(nights_can_be_undone),      cmocka_unit_test(damage_is_refused),
         cmocka_unit_test(times_are_due_once),        cmocka_unit_test(times_are_stored),
-        cmocka_unit_test(clock_jumps_are_one_night), cmocka_unit_test(gains_have_intervals),
-        cmocka_unit_test(owners_are_named_by_hash),
+        cmocka_unit_test(clock_jumps_are_one_night), cmocka_unit_test(own_items_are_kept),
+        cmocka_unit_test(gains_have_intervals),      cmocka_unit_test(owners_are_named_by_hash),
     };
     return cmocka_run_group_tests(tests, scratch_make, scratch_drop);
 }

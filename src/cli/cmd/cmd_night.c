@@ -19,6 +19,7 @@
 #include "learn/forget.h"
 #include "learn/night_page.h"
 #include "learn/night_step.h"
+#include "learn/own.h"
 #include "odo/memory.h"
 #include "serve/auth.h"
 #include "store/person.h"
@@ -271,6 +272,30 @@ static int export_lines(const struct cfg *c, struct err *e) {
     return rc;
 }
 
+/* ---- the owner's own items ---- */
+
+static int own_items(const struct cfg *c, const struct nights *n, struct err *e) {
+    const char *what = cfg_n_pos(c) > 1 ? cfg_pos(c, 1) : "list";
+    json_t *items = json_array(), *item;
+    size_t i;
+    int rc = items ? 0 : err_set(e, CHIMERE_ENOMEM, "out of memory");
+    if (!rc && !strcmp(what, "add") && cfg_n_pos(c) == 4)
+        rc = own_add(nights_dir(n), cfg_pos(c, 2), cfg_pos(c, 3), e);
+    else if (!rc && !strcmp(what, "remove") && cfg_n_pos(c) == 3)
+        rc = own_remove(nights_dir(n), cfg_pos(c, 2), e);
+    else if (!rc && (strcmp(what, "list") != 0 || cfg_n_pos(c) > 2))
+        rc = err_set(e, CHIMERE_EINVAL,
+                     "eval: expected add QUESTION ANSWER, remove ID, or list, got %.40s", what);
+    if (!rc) rc = own_load(items, nights_dir(n), e);
+    if (!rc && strcmp(what, "list") != 0)
+        printf("%zu items of your own are measured in each night\n", json_array_size(items));
+    else if (!rc)
+        json_array_foreach(items, i, item)
+            printf("%s  %s -> %s\n", text(item, "id"), own_question(item), own_answer(item));
+    json_decref(items);
+    return rc;
+}
+
 /* ---- forgetting ---- */
 
 struct key_wish {
@@ -362,6 +387,7 @@ int cmd_night(int argc, char **argv) {
             "usage: chimere night run [-m FILE] [--steps LIST] [--budget TIME] [--dry-run]\n"
             "       chimere night status | history | report [N] [--html FILE] | rollback [N]\n"
             "       chimere night schedule [STEP=TIME ...] [--systemd | --install]\n"
+            "       chimere night eval add QUESTION ANSWER | remove ID | list\n"
             "       chimere night export [--form sft | dpo] > FILE.jsonl\n"
             "       chimere night forget --user KEY[/NAME]",
             argc, argv, &code))
@@ -385,10 +411,11 @@ int cmd_night(int argc, char **argv) {
         else if (!rc && !strcmp(what, "report")) rc = report(c, n, &e);
         else if (!rc && !strcmp(what, "history")) rc = history(n, &e);
         else if (!rc && !strcmp(what, "rollback")) rc = rollback(c, n, &e);
+        else if (!rc && !strcmp(what, "eval")) rc = own_items(c, n, &e);
         else if (!rc)
             rc = err_set(&e, CHIMERE_EINVAL,
                          "night: expected run, status, history, report, rollback, schedule, "
-                         "export or forget, got %s",
+                         "eval, export or forget, got %s",
                          what);
     }
     nights_close(n);
