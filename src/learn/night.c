@@ -13,6 +13,7 @@
 #include "engine/lease.h"
 #include "engine/ngram_memory.h"
 #include "eval/harness.h"
+#include "learn/gate.h"
 #include "learn/night_step.h"
 #include "learn/own.h"
 
@@ -32,7 +33,8 @@ void night_gain_of(struct night_gain *g, const double *before, const double *aft
         square += d * d;
     }
     double var = n > 1 ? (square - (double)n * g->mean * g->mean) / (double)(n - 1) : INFINITY;
-    double half = 1.96 * sqrt((var > 0 ? var : 0) / (double)(n ? n : 1));
+    g->error = sqrt((var > 0 ? var : 0) / (double)(n ? n : 1));
+    double half = 1.96 * g->error;
     g->low = g->mean - half;
     g->high = g->mean + half;
 }
@@ -220,6 +222,8 @@ struct proposal {
     const struct night_step *step;
     char path[NIGHTS_MAX_PATH + 64], why[256];
     struct night_gain gain;
+    double p,
+        limit; /* of a gain by chance; what p must be below, corrected for the other candidates */
     bool exists, gains, promoted;
     double seconds;
 };
@@ -259,13 +263,31 @@ static int propose(struct night *x, struct proposal *p, struct err *e) {
     if (rc == CHIMERE_ENOENT && p->why[0]) return 0;
     if (rc) return rc;
     p->exists = true;
-    p->gains = p->gain.low > 0;
-    if (!p->gains)
-        snprintf(p->why, sizeof p->why,
-                 "no gain that %zu held-out answers show: %+.4f nats per token, 95 %% interval "
-                 "%+.4f to %+.4f",
-                 p->gain.n, p->gain.mean, p->gain.low, p->gain.high);
+    p->p = gate_p(p->gain.mean, p->gain.error);
     return 0;
+}
+
+/* Which proposals gain, corrected for how many there are: with ten candidates one would gain by chance. */
+static void judge_gains(struct proposal *v, size_t n) {
+    double p[MAX_STEPS], limits[MAX_STEPS];
+    bool passes[MAX_STEPS];
+    size_t at[MAX_STEPS], k = 0;
+    for (size_t i = 0; i < n; i++)
+        if (v[i].exists) {
+            p[k] = v[i].p;
+            at[k++] = i;
+        }
+    gate_holm(p, k, GATE_ALPHA, limits, passes);
+    for (size_t j = 0; j < k; j++) {
+        struct proposal *x = &v[at[j]];
+        x->limit = limits[j];
+        x->gains = passes[j];
+        if (x->gains) continue;
+        snprintf(x->why, sizeof x->why,
+                 "no gain that %zu held-out answers show: %+.4f nats per token, 95 %% interval "
+                 "%+.4f to %+.4f, p %.3f where less than %.4f is needed",
+                 x->gain.n, x->gain.mean, x->gain.low, x->gain.high, x->p, x->limit);
+    }
 }
 
 /* What serves, with the artefacts of the proposals in `mask` in place of its own. */
@@ -296,7 +318,15 @@ static int try_arm(struct night *x, struct proposal *v, size_t n, unsigned mask,
         if (mask >> i & 1)
             snprintf(v[i].why, sizeof v[i].why, "%s falls on the general suites (p < %.2f)", down,
                      P_DOWN);
-    if (!rc) json_object_set(record, "gate", compare);
+    json_t *total = json_object_get(compare, "total");
+    json_int_t differ = json_integer_value(json_object_get(total, "only_a")) +
+                        json_integer_value(json_object_get(total, "only_b"));
+    if (!rc) { /* half of the two-sided p that refuses */
+        json_int_t n_item = json_integer_value(json_object_get(total, "n"));
+        double fall = gate_detectable_share(n_item, differ, P_DOWN / 2);
+        json_object_set_new(total, "detectable", json_real(fall));
+        json_object_set(record, "gate", compare);
+    }
     json_decref(after);
     json_decref(compare);
     return rc;
@@ -334,9 +364,11 @@ static json_t *proposal_json(const struct proposal *p) {
     if (p->why[0] && !p->promoted) json_object_set_new(o, "why", json_string(p->why));
     if (p->exists)
         json_object_set_new(o, "target",
-                            json_pack("{s:I,s:f,s:f,s:f,s:f,s:f}", "n", (json_int_t)p->gain.n,
-                                      "before", p->gain.before, "after", p->gain.after, "gain",
-                                      p->gain.mean, "low", p->gain.low, "high", p->gain.high));
+                            json_pack("{s:I,s:f,s:f,s:f,s:f,s:f,s:f,s:f,s:f}", "n",
+                                      (json_int_t)p->gain.n, "before", p->gain.before, "after",
+                                      p->gain.after, "gain", p->gain.mean, "low", p->gain.low,
+                                      "high", p->gain.high, "p", p->p, "p_limit", p->limit,
+                                      "detectable", gate_detectable(p->gain.error, p->limit)));
     return o;
 }
 
@@ -495,6 +527,7 @@ int night_run(json_t **record, struct nights *nights, const struct night_host *h
     if (!rc) rc = make_scratch(&x, e);
     if (!rc) rc = encode_day(&x, e);
     if (!rc) rc = propose_all(&x, v, &n, e);
+    if (!rc) judge_gains(v, n);
     if (!rc) rc = choose(&x, v, n, *record, &chosen, e);
     for (size_t i = 0; i < n; i++) v[i].promoted = chosen >> i & 1;
     if (!rc && has_energy && energy_now(&after)) /* the machine's, in the time of the night */

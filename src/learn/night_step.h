@@ -25,6 +25,7 @@ struct night_gain {
     size_t n;
     double before, after;   /* means */
     double mean, low, high; /* of before - after, 95 % interval */
+    double error;           /* standard error of mean */
 };
 void night_gain_of(struct night_gain *g, const double *before, const double *after, size_t n);
 

@@ -30,6 +30,8 @@ night "${run[@]}" --dry-run >dry
 grep -q 'engram .*promoted: ' dry || fail "dry run: $(cat dry)"
 night status | grep -q 'nothing was promoted' || fail "a dry run changed what serves"
 night "${run[@]}" >first
+grep -q 'p 0\.0[0-9]*, less than 0.0250 is needed; a gain of ' first || fail "power: $(cat first)"
+grep -q 'a fall of [0-9.]* points would be seen' first || fail "power of the suites: $(cat first)"
 grep -q '1 below worth' first || fail "what was read: $(cat first)"
 night report | cmp - first || fail "report is not what run printed: $(night report)"
 night report --html page.html
@@ -113,9 +115,9 @@ full() { night export --db day.db -q >/dev/full; }
 
 refuses 1 'there is no night 7' night rollback 7
 export XDG_CONFIG_HOME=$PWD/config
-night schedule lora=02:30 'engram=mon 04:00' >times
-grep -q '^lora  *02:30  *next ' times || fail "schedule: $(cat times)"
-night schedule | cmp - times || fail "the schedule is not kept: $(night schedule)"
+night schedule lora=02:30 'engram=mon 04:00' >planned
+grep -q '^lora  *02:30  *next ' planned || fail "schedule: $(cat planned)"
+night schedule | cmp - planned || fail "the schedule is not kept: $(night schedule)"
 night schedule --systemd --db "a %b\"c.db" >units
 grep -q 'OnCalendar=\*-\*-\* 02:30:00' units || fail "timer: $(cat units)"
 grep -q 'OnCalendar=Mon \*-\*-\* 04:00:00' units || fail "timer: $(cat units)"

@@ -4,6 +4,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <cmocka.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,6 +13,7 @@
 
 #include "base/mem.h"
 #include "learn/collect.h"
+#include "learn/gate.h"
 #include "learn/mask.h"
 #include "learn/night_clock.h"
 #include "learn/night_step.h"
@@ -252,6 +254,33 @@ static void gains_have_intervals(void **state) {
     assert_true(!(g.low > 0));
 }
 
+/* ---- the gate ---- */
+
+/* Against tables: Holm's procedure by hand, quantiles of the normal distribution. */
+static void candidates_are_corrected(void **state) {
+    (void)state;
+    const double p[] = {0.010, 0.040, 0.030, 0.005};
+    double limits[4];
+    bool passes[4];
+    gate_holm(p, 4, 0.05, limits, passes); /* 0.005 <= 0.0125, 0.010 <= 0.0167, 0.030 > 0.025 */
+    assert_true(passes[3] && passes[0] && !passes[2] && !passes[1]);
+    assert_float_equal(limits[3], 0.0125, 1e-12);
+    assert_float_equal(limits[0], 0.05 / 3, 1e-12);
+    assert_float_equal(limits[2], 0.025, 1e-12);
+    gate_holm(p, 1, 0.025, limits, passes);
+    assert_true(passes[0]);
+    gate_holm(p, 0, 0.025, limits, passes);
+    assert_float_equal(gate_p(1.959964, 1), 0.025, 1e-6);
+    assert_float_equal(gate_p(-1, 1), 0.8413447, 1e-6);
+    assert_float_equal(gate_p(1, INFINITY), 1, 0);
+    assert_float_equal(gate_p(1, 0), 0, 0);
+    assert_float_equal(gate_p(0, 0), 1, 0);
+    assert_float_equal(gate_p(NAN, 1), 1, 0);
+    assert_float_equal(gate_detectable(1, 0.025), 1.959964 + 0.841621, 1e-5);
+    assert_float_equal(gate_detectable_share(200, 30, 0.05), (1.644854 + 0.841621) * 5.477226 / 200,
+                       1e-5);
+}
+
 /* ---- the owner's own items ---- */
 
 static void own_items_are_kept(void **state) {
@@ -409,7 +438,8 @@ int main(void) {
         cmocka_unit_test(nights_can_be_undone),      cmocka_unit_test(damage_is_refused),
         cmocka_unit_test(times_are_due_once),        cmocka_unit_test(times_are_stored),
         cmocka_unit_test(clock_jumps_are_one_night), cmocka_unit_test(own_items_are_kept),
-        cmocka_unit_test(gains_have_intervals),      cmocka_unit_test(owners_are_named_by_hash),
+        cmocka_unit_test(candidates_are_corrected),  cmocka_unit_test(gains_have_intervals),
+        cmocka_unit_test(owners_are_named_by_hash),
     };
     return cmocka_run_group_tests(tests, scratch_make, scratch_drop);
 }

@@ -112,12 +112,20 @@ static void print_record(const json_t *r) {
                    real(t, "before"), real(t, "after"), real(t, "n"), real(t, "gain"),
                    real(t, "low"), real(t, "high"));
         putchar('\n');
+        if (json_object_get(t, "detectable"))
+            printf("            p %.4f, less than %.4f is needed; a gain of %.4f would be seen in "
+                   "four "
+                   "of five nights\n",
+                   real(t, "p"), real(t, "p_limit"), real(t, "detectable"));
         if (!promoted && *text(step, "why")) printf("            %s\n", text(step, "why"));
     }
     const json_t *total = json_object_get(json_object_get(r, "gate"), "total");
     if (total)
         printf("  gate      %.0f items: %.1f %% to %.1f %% right, p %.3f\n", real(total, "n"),
                100 * real(total, "a"), 100 * real(total, "b"), real(total, "p"));
+    if (json_object_get(total, "detectable"))
+        printf("            a fall of %.1f points would be seen in four of five nights\n",
+               100 * real(total, "detectable"));
 }
 
 static int print_json(const json_t *o, struct err *e) {

@@ -1,0 +1,45 @@
+#include "learn/gate.h"
+
+#include <math.h>
+
+#define POWER 0.80
+
+double gate_p(double mean, double error) {
+    if (!isfinite(error) || !isfinite(mean)) return 1;
+    if (!(error > 0)) return mean > 0 ? 0 : 1;
+    return 0.5 * erfc(mean / error / sqrt(2));
+}
+
+/* z with a share p of the normal distribution above it, by bisection: 1e-9 after 40 halvings of 20. */
+static double z_above(double p) {
+    double low = -10, high = 10;
+    for (int i = 0; i < 60; i++) {
+        double z = 0.5 * (low + high);
+        if (0.5 * erfc(z / sqrt(2)) > p) low = z;
+        else high = z;
+    }
+    return low;
+}
+
+void gate_holm(const double *p, size_t n, double alpha, double *limits, bool *passes) {
+    bool done[64] = {false}, refused = false;
+    if (n > 64) n = 64;
+    for (size_t k = 0; k < n; k++) {
+        size_t least = n;
+        for (size_t i = 0; i < n; i++)
+            if (!done[i] && (least == n || p[i] < p[least])) least = i;
+        done[least] = true;
+        limits[least] = alpha / (double)(n - k);
+        refused |= !(p[least] < limits[least]);
+        passes[least] = !refused;
+    }
+}
+
+double gate_detectable(double error, double alpha) {
+    return error * (z_above(alpha) + z_above(1 - POWER));
+}
+
+double gate_detectable_share(int64_t n, int64_t n_differ, double alpha) {
+    double differ = n_differ > 0 ? (double)n_differ : 1; /* as if one did */
+    return n > 0 ? gate_detectable(sqrt(differ) / (double)n, alpha) : INFINITY;
+}
