@@ -1,9 +1,11 @@
 #!/usr/bin/env bash
 # night: a day's answers become a table that serves after it was measured, and goes again by rollback.
+# test_night.sh [KILLS]: nights that are killed at random moments, 20.
 set -euo pipefail
+kills=${1:-20}
 # shellcheck source=test/cli/lib.sh
 . "$(dirname "$0")/lib.sh"
-needs python3
+needs python3 flock
 
 night() { "$CHIMERE" night "$@" --night-dir nights; }
 
@@ -135,7 +137,7 @@ refuses 2 'expected names of engram, lora; got "sleep"' night "${run[@]}" --step
 # ---- killed at any moment: what serves is whole, and the next night runs ----
 
 cp nights/live/night.engram served
-for ((i = 0; i < 20; i++)); do
+for ((i = 0; i < kills; i++)); do
     "$CHIMERE" night "${run[@]}" --night-dir nights >said 2>&1 & # not night(): its shell would be killed instead
     child=$!
     sleep "0.0$((RANDOM % 10))$((i % 10))"
@@ -150,6 +152,28 @@ night "${run[@]}" >after || fail "a night after the kills: $(cat after)"
 [ ! -e nights/try ] || fail "scratch is left: $(ls nights/try)"
 night rollback 1 >/dev/null
 cmp nights/live/night.engram served || fail "night 1 is not what it was"
+
+# ---- two nights at once, and a full disk ----
+
+exec 8>>nights/lock
+flock -n 8 || fail "the lock of a night that ended is still held"
+refuses 1 'another night runs' night "${run[@]}"
+exec 8>&-
+nights_before=$(night status | sed -n 's/^nights *//p')
+# what a file may hold stands for the disk: 4 KiB are less than the table
+on_full_disk() (
+    trap '' XFSZ
+    ulimit -f 4
+    night "${run[@]}" 2>&1 | cat >&2
+    exit "${PIPESTATUS[0]}"
+)
+if on_full_disk >said 2>&1; then fail "a night on a full disk: $(cat said)"; fi
+[ -s said ] || fail "a full disk without a word"
+night status | grep -q 'serving   night 1$' || fail "after a full disk: $(night status)"
+cmp nights/live/night.engram served || fail "a full disk damaged what serves"
+[ "$(night status | sed -n 's/^nights *//p')" = "$nights_before" ] || fail "a night on a full disk left a record"
+night "${run[@]}" >after || fail "a night after a full disk: $(cat after)"
+night rollback 1 >/dev/null
 
 printf 'x' >"nights/objects/$(sha256sum served | cut -d' ' -f1)"
 refuses 1 'damaged' night rollback 1
