@@ -20,7 +20,7 @@ enum { POOL = 40, COUNT_MOST = 5000 };
 #define MIN_COVERAGE                                                                               \
     0.35 /* below it the passage shares little but common words with the question */
 #define TITLE_WEIGHT 0.5
-#define NAME_COVERAGE 0.3   /* the same beside a rare name of the question */
+#define NAME_COVERAGE 0.45  /* the same beside a rare name of the question */
 #define STRONG_COVERAGE 0.5 /* least coverage of an unrequested passage */
 /* A passage is about the question, whatever its words, this far on the way from what the model gives unrelated
  * sentences to 1: published models differ in the former, from 0.05 (MiniLM: questions reach their answers at
@@ -205,8 +205,10 @@ static void add_vectors(struct docs *d, const char *question, const char *collec
 /* Passages that an index is taken to have besides its own: so that a word of a small index counts as rare. */
 #define UNSEEN 1000.0
 #define BY_CHANCE                                                                                  \
-    0.05 /* passages: fewer that hold the same words by chance, and they mean the same */
-#define RARE_SHARE 0.01  /* of passages that hold a word which alone names a subject */
+    0.2 /* passages: fewer that hold the same words by chance, and they mean the same */
+#define TITLE_CHANCE                                                                               \
+    20.0 /* passages: fewer that hold the words of a title by chance, and it is the subject */
+#define RARE_SHARE 0.005 /* of passages that hold a word which alone names a subject */
 #define NAME_SHARE 0.006 /* the same of a name, beside other words */
 
 struct rarity {
@@ -219,8 +221,12 @@ static struct rarity rarity(struct docs *d, const char *word, double n_passage) 
     snprintf(quoted, sizeof quoted, "\"%s\"", word);
     int64_t n = store_doc_count(d->store, quoted, COUNT_MOST, NULL);
     double found = n < 0 ? 0 : (double)n;
+    double general = words_general_share(word), share = (found + 1) / (n_passage + UNSEEN);
+    /* no word is rarer than in general text: manuals hold "sister" once, and are not about anybody's */
+    found = fmax(found, general * n_passage);
+    share = fmax(share, general);
     return (struct rarity){.nats = log(1 + (double)COUNT_MOST / (1 + found)),
-                           .share = fmin(1, (found + 1) / (n_passage + UNSEEN))};
+                           .share = fmin(1, share)};
 }
 
 static void fold_title(struct buf *out, const struct docs_hit *h) {
@@ -238,13 +244,16 @@ static void compare(const struct words *w, const struct rarity *rare, double n_p
     buf_init(&text, (size_t)256 << 10);
     words_fold(&text, h->text, strlen(h->text));
     double total = 0, found = 0, in_titles = 0, rarest = 1, by_chance = log(n_passage + UNSEEN);
-    bool rare_name = false;
+    double names_total = 0, names_found = 0, title_chance = by_chance;
+    int n_word = 0;
+    bool rare_name = false, rare_in_title = false;
     bool any = false; /* numbers alone are no subject: every sum would find a page that has them */
     int n_title = 0;
     h->named = !words_n_name(w);
     for (size_t i = 0; i < w->n && !title.failed && !text.failed; ++i) {
         bool in_title = words_count(title.p, w->v[i]) > 0;
         total += rare[i].nats;
+        names_total += w->is_name[i] ? rare[i].nats : 0;
         if (!in_title && !words_count(text.p, w->v[i])) continue;
         found += rare[i].nats;
         h->named |= w->is_name[i];
@@ -252,14 +261,20 @@ static void compare(const struct words *w, const struct rarity *rare, double n_p
         any = true;
         rare_name |= w->is_name[i] && rare[i].share < NAME_SHARE;
         n_title += in_title;
+        ++n_word;
+        names_found += w->is_name[i] ? rare[i].nats : 0;
+        rare_in_title |= in_title && w->is_name[i] && rare[i].share < NAME_SHARE;
+        title_chance += in_title ? log(rare[i].share) : 0;
         in_titles += in_title ? rare[i].nats : 0;
         by_chance += log(rare[i].share);
         rarest = fmin(rarest, rare[i].share);
     }
     h->coverage = any ? found / total : 0;
     h->title_coverage = any ? in_titles / total : 0;
-    bool much =
-        by_chance < log(BY_CHANCE) || n_title >= 2 || (h->coverage > 0.99 && rarest < RARE_SHARE);
+    bool much = by_chance < log(BY_CHANCE) || (n_title >= 2 && title_chance < log(TITLE_CHANCE)) ||
+                (h->coverage > 0.99 && rarest < RARE_SHARE);
+    /* one of several names, or a name and nothing else outside titles, is another person, place or thing */
+    rare_name &= names_found >= names_total / 2 && (n_word >= 2 || rare_in_title);
     /* beside a name, other words of a question are often its own: "Which person invented the Zaper?" */
     h->strong = h->named && ((rare_name && h->coverage >= NAME_COVERAGE) ||
                              (much && h->coverage >= STRONG_COVERAGE));
@@ -374,6 +389,25 @@ static void rank_by_words(struct docs_hits *out) {
     qsort(out->v, (size_t)out->n, sizeof *out->v, by_score);
 }
 
+/* Manuals have the same page under several names: a text is worth one place. Best first. */
+static void drop_copies(struct docs_hits *h) {
+    int32_t n = 0;
+    for (int32_t i = 0; i < h->n; ++i) {
+        struct docs_hit *d = &h->v[i];
+        int32_t k = 0;
+        while (k < n && strcmp(h->v[k].text, d->text) != 0) ++k;
+        if (k == n) {
+            h->v[n++] = *d;
+            continue;
+        }
+        mem_free(d->path);
+        mem_free(d->title);
+        mem_free(d->heading);
+        mem_free(d->text);
+    }
+    h->n = n;
+}
+
 /* Reports what the k best have in common with the question; drops all if that is too little. */
 static void judge(struct docs *d, const struct words *w, const struct ranking *vectors, int32_t k,
                   struct docs_hits *out) {
@@ -384,6 +418,7 @@ static void judge(struct docs *d, const struct words *w, const struct ranking *v
     for (int32_t i = 0; i < out->n; ++i) compare(w, rare, n_passage, &out->v[i]);
     for (int32_t i = 0; i < out->n; ++i) out->v[i].trusted = is_trusted(d, out->v[i].path);
     rank_by_words(out);
+    drop_copies(out);
     for (int32_t i = 0; i < out->n && i < k; ++i) {
         const struct docs_hit *h = &out->v[i];
         named |= h->named;

@@ -27,5 +27,7 @@ int words_n_name(const struct words *w);
  * person, place or thing, however many other words it shares. */
 bool words_has_name(const struct words *w, const char *folded);
 bool words_is_number(const char *word);
+/* Share of passages of general English text that hold a word; 0: it is rare in them. words_table.c */
+double words_general_share(const char *word);
 
 #endif
