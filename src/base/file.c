@@ -121,7 +121,8 @@ int file_writer_open(struct file_writer *w, const char *path, struct err *e) {
 
 int file_writer_commit(struct file_writer *w, struct err *e) {
     int rc = 0;
-    if (ferror(w->f) || fflush(w->f) || fsync(fileno(w->f))) rc = fail_errno(e, w->temp, "write");
+    errno = EIO; /* of an earlier write, unless fflush fails as it did */
+    if (fflush(w->f) || ferror(w->f) || fsync(fileno(w->f))) rc = fail_errno(e, w->temp, "write");
     if (fclose(w->f) && !rc) rc = fail_errno(e, w->temp, "close");
     if (!rc && rename(w->temp, w->path)) rc = fail_errno(e, w->path, "replace");
     if (rc) unlink(w->temp);
@@ -141,8 +142,9 @@ int file_write(const char *path, const void *data, size_t n, struct err *e) {
     int rc = file_writer_open(&w, path, e);
     if (rc) return rc;
     if (!n || fwrite(data, 1, n, w.f) == n) return file_writer_commit(&w, e);
+    rc = fail_errno(e, path, "write");
     file_writer_abort(&w);
-    return err_set(e, CHIMERE_EIO, "%s: cannot write", path);
+    return rc;
 }
 
 bool file_exists(const char *path) { return access(path, F_OK) == 0; }

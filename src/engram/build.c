@@ -466,7 +466,9 @@ static int fill_slots(FILE *spool, struct engram_slot *slots, struct engram_head
 static int write_slots(struct engram_builder *b, FILE *spool, FILE *order, struct err *e) {
     struct engram_header *h = &b->h;
     int rc = align(b, &h->off_slot, e);
-    if (rc || fflush(b->w.f)) return rc ? rc : write_failed(b, e);
+    /* rewind() forgets what could not be written */
+    if (!rc && (fflush(b->w.f) || fflush(spool) || fflush(order))) rc = write_failed(b, e);
+    if (rc) return rc;
     int fd = open(b->w.temp, O_RDWR | O_CLOEXEC); /* the writer's own cannot be read from */
     if (fd < 0) return write_failed(b, e);
     h->n_bucket = h->n_entry / 3 + 1; /* three of four slots taken */
@@ -474,8 +476,11 @@ static int write_slots(struct engram_builder *b, FILE *spool, FILE *order, struc
         h->off_order = h->off_slot + h->n_bucket * ENGRAM_BUCKET * sizeof(struct engram_slot);
         h->file_bytes = h->off_order + 4 * h->n_order;
         unsigned char *map = MAP_FAILED;
-        if (!ftruncate(fd, (off_t)h->off_slot) && !ftruncate(fd, (off_t)h->file_bytes))
-            map = mmap(NULL, (size_t)h->file_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+        /* blocks for all of it: on a full disk the first touch of a hole would end the program */
+        rc = ftruncate(fd, (off_t)h->off_slot) ? errno : 0;
+        if (!rc) rc = posix_fallocate(fd, (off_t)h->off_slot, (off_t)(h->file_bytes - h->off_slot));
+        if (rc) errno = rc;
+        else map = mmap(NULL, (size_t)h->file_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
         if (map == MAP_FAILED) {
             close(fd);
             return write_failed(b, e);
@@ -543,6 +548,7 @@ static int index_text(struct engram_builder *b, struct scratches *f, struct err 
     if (rc == CHIMERE_ENOMEM) no_memory(e);
     else if (rc == CHIMERE_EFORMAT)
         err_set(e, rc, "damaged n-gram table: its positions are not in order; build it anew");
+    else if (rc == CHIMERE_EIO) write_failed(b, e);
     else if (rc) err_set(e, rc, "%s: index: %s", b->w.temp, err_name(rc));
     b->h.record_bytes = x.record_at;
     engram_sort_free(s);
