@@ -22,14 +22,52 @@ stop() {
 }
 chat='{"messages":[{"role":"user","content":"Hi"}],"max_tokens":2}'
 
-# what could not be written is an error
-for command in "--help" "--version" "serve --help" "grammar --help"; do
-    status=0
+# what could not be written is an error, in every command that prints; a closed stream is not given to a file
+"$CHIMERE" synth qwen35moe-mini q8 m.gguf --layers 4 --experts 4 --vocab 512 >/dev/null
+for i in $(seq 40); do echo "The $i cats sat on $((i * 7)) mats."; done >text
+echo 'root ::= "a"' >g.gbnf
+mkdir docs
+cp text docs/
+"$CHIMERE" key add someone --state-dir keys-dir >/dev/null 2>&1
+for command in $("$CHIMERE" help | sed -n 's/^  \([a-z]*\) .*/\1/p'); do echo "$command --help"; done >commands
+cat >>commands <<'END'
+--help
+--version
+help --man run
+help --http
+completion bash
+run -m nano -q -n 2 Hi
+run -m nano -q -n 2 --json Hi
+inspect m.gguf
+inspect m.gguf --json
+doctor
+perplexity -m nano -f text --ctx 64
+cost
+recommend
+key list --state-dir keys-dir
+store check keys-dir/chimere.db
+odo explain two+two
+odo index docs --db index.db
+night status --night-dir nights
+quantize m.gguf q.gguf Q4_0
+imatrix -m m.gguf -f text -o m.imatrix --ctx 64 --chunks 1 -q
+dump m.gguf token_embd.weight
+bench -m m.gguf -p 8 -n 2 -r 1
+END
+while read -r command; do
     # shellcheck disable=SC2086
-    "$CHIMERE" $command >/dev/full 2>err || status=$?
-    [ "$status" = 1 ] || fail "$command >/dev/full: status $status"
-    grep -q 'standard output' err || fail "$command: $(cat err)"
-done
+    "$CHIMERE" $command >out 2>err </dev/null || fail "$command: $(cat err)"
+    [ -s out ] || fail "$command: prints nothing"
+    for how in full closed; do
+        status=0
+        # shellcheck disable=SC2086
+        if [ $how = full ]; then "$CHIMERE" $command >/dev/full 2>err </dev/null || status=$?
+        else "$CHIMERE" $command >&- 2>err </dev/null || status=$?; fi
+        [ "$status" = 1 ] || fail "$command, standard output $how: status $status: $(cat err)"
+        grep -q 'standard output' err || fail "$command, standard output $how: $(cat err)"
+    done
+done <commands
+[ "$("$CHIMERE" inspect q.gguf --json | head -c 1)" = '{' ] || fail "a file was written over"
 
 # a backend that is not there, in front of it an orchestrator
 start odo --backend http://127.0.0.1:9 --port 0 --db front.db
