@@ -11,7 +11,8 @@
 #include "base/cgroup.h"
 
 /* Reads the first line of a file below sysfs. */
-static bool read_line(const char *sysfs, char *line, size_t n, const char *format, ...) {
+__attribute__((format(printf, 4, 5))) static bool read_line(const char *sysfs, char *line, size_t n,
+                                                            const char *format, ...) {
     char path[512];
     int at = snprintf(path, sizeof path, "%s/", sysfs);
     if (at < 0 || (size_t)at >= sizeof path) return false;

@@ -573,7 +573,7 @@ static void on_connection(void *cls, struct MHD_Connection *conn, void **socket_
     }
 }
 
-static void on_log(void *cls, const char *fmt, va_list args) {
+__attribute__((format(printf, 2, 0))) static void on_log(void *cls, const char *fmt, va_list args) {
     char text[300];
     (void)cls;
     vsnprintf(text, sizeof text, fmt, args);

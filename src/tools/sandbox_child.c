@@ -41,8 +41,8 @@ static void put_number(char *to, unsigned n) {
 static void bind_folder(const struct sandbox_plan *p) {
     char from[40] = "/proc/self/fd/";
     put_number(from + strlen(from), (unsigned)p->folder);
-    if (mkdir(SANDBOX_FOLDER + 1, 0755) || mount(from, SANDBOX_FOLDER + 1, NULL, MS_BIND, NULL) ||
-        mount(NULL, SANDBOX_FOLDER + 1, NULL,
+    if (mkdir(&SANDBOX_FOLDER[1], 0755) || mount(from, &SANDBOX_FOLDER[1], NULL, MS_BIND, NULL) ||
+        mount(NULL, &SANDBOX_FOLDER[1], NULL,
               MS_BIND | MS_REMOUNT | MS_RDONLY | MS_NOSUID | MS_NODEV, NULL))
         give_up(p, "binding its folder");
 }

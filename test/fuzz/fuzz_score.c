@@ -15,16 +15,17 @@ static const char *const items[] = {
     "{\"check\": {\"kind\": \"contains\", \"answer\": [\"a\", \"-5\"]}}",
     "{\"check\": {\"kind\": \"citation\", \"answer\": [\"a\"], \"source\": 3}}",
     "{\"check\": {\"kind\": \"refusal\", \"answer\": [\"no\"]}}",
-    "{\"tools\": [{\"function\": {\"name\": \"f\", \"parameters\": {\"properties\": {\"e\": "
-    "{\"type\": "
-    "\"string\"}, \"n\": {\"type\": \"number\"}}, \"required\": [\"e\"]}}}], \"check\": {\"kind\": "
-    "\"toolcall\", \"answer\": [{\"name\": \"f\", \"arguments\": {\"e\": {\"value\": 7}}}]}}",
-    "{\"check\": {\"kind\": \"json_schema\", \"schema\": {\"type\": \"object\", \"properties\": "
-    "{\"y\": "
-    "{\"type\": \"array\", \"items\": {\"type\": \"integer\"}}}}, \"answer\": {\"y\": [1]}}}",
+    ("{\"tools\": [{\"function\": {\"name\": \"f\", \"parameters\": {\"properties\": {\"e\": "
+     "{\"type\": "
+     "\"string\"}, \"n\": {\"type\": \"number\"}}, \"required\": [\"e\"]}}}], \"check\": "
+     "{\"kind\": "
+     "\"toolcall\", \"answer\": [{\"name\": \"f\", \"arguments\": {\"e\": {\"value\": 7}}}]}}"),
+    ("{\"check\": {\"kind\": \"json_schema\", \"schema\": {\"type\": \"object\", \"properties\": "
+     "{\"y\": "
+     "{\"type\": \"array\", \"items\": {\"type\": \"integer\"}}}}, \"answer\": {\"y\": [1]}}}"),
     "{\"check\": {\"kind\": \"array\", \"n\": 2, \"has\": \"a\"}}",
-    "{\"check\": {\"kind\": \"verdict\", \"answer\": \"no\", \"steps\": [\"correct\", "
-    "\"incorrect\"]}}",
+    ("{\"check\": {\"kind\": \"verdict\", \"answer\": \"no\", \"steps\": [\"correct\", "
+     "\"incorrect\"]}}"),
     "{\"check\": {\"kind\": \"copy\", \"answer\": \"a\"}}",
 };
 
