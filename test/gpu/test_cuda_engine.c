@@ -568,6 +568,47 @@ static void a_lost_replica_is_left_out(void **state) {
     load_close(&l);
 }
 
+/* Slices of every layer on one and two devices: the same tokens, chimere-nano's attention and delta-net layers. */
+static void slices_on_two_devices(void **state) {
+    (void)state;
+    struct said one, slices;
+    struct err e = {0};
+    for (int n = 1; n <= 2; n++) {
+        struct load_params p;
+        struct loaded l;
+        struct dev *second = NULL;
+        const struct cuda_params c = {.device = 1, .precise = true};
+        load_small(&p);
+        p.path = TEST_DATA "/../../models/chimere-nano-bf16.gguf";
+        p.split = SPLIT_TENSOR;
+        p.opened = open_cuda(0);
+        if (n == 2 && cuda_open(&second, &c, &e)) {
+            print_message("skip: the second GPU: %s\n", e.text);
+            p.opened->ops->close(p.opened);
+            return;
+        }
+        p.more = &second;
+        p.n_more = n - 1;
+        if (load_open(&l, &p, &e)) fail_msg("%d: %s", n, e.text);
+        assert_int_equal(l.is_split, n == 2);
+        struct said *s = n == 1 ? &one : &slices;
+        say(s, l.engine);
+        while (!__atomic_load_n(&s->ended, __ATOMIC_ACQUIRE)) sched_yield();
+        if (s->j.err.code) fail_msg("%d: %s", n, s->j.err.text);
+        if (n == 2) { /* one is lost: the request fails by a sentence, and nobody waits for it */
+            inject_lose_device = 1;
+            inject_lose_nth = 1;
+            assert_int_equal(answer(l.engine, &e), CHIMERE_EDEVICE);
+            assert_int_not_equal(e.text[0], 0);
+            inject_lose_nth = 0;
+            inject_lose_device = -1;
+        }
+        load_close(&l);
+    }
+    assert_int_equal(one.n, SAID);
+    assert_memory_equal(one.tokens, slices.tokens, sizeof one.tokens);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_35b_fits_a_card_of_16_gb),
@@ -585,6 +626,7 @@ int main(void) {
         cmocka_unit_test(two_devices_in_one_process),
         cmocka_unit_test(layers_on_two_devices),
         cmocka_unit_test(a_lost_replica_is_left_out),
+        cmocka_unit_test(slices_on_two_devices),
     };
     return cmocka_run_group_tests(tests, make_files, scratch_drop);
 }
