@@ -181,10 +181,8 @@ static void put_yarn(const struct hf *h, struct gguf_writer *w, const json_t *ro
         snprintf(key, sizeof key, "%s.rope.scaling.%s", h->arch->name, betas[i].gguf);
         gguf_put_f32(w, key, (float)json_number_value(v));
     }
-    if (json_is_false(json_object_get(rope, "truncate"))) {
-        snprintf(key, sizeof key, "%s.rope.scaling.yarn_truncate", h->arch->name);
-        gguf_put_bool(w, key, false);
-    }
+    snprintf(key, sizeof key, "%s.rope.scaling.yarn_truncate", h->arch->name);
+    gguf_put_bool(w, key, !json_is_false(json_object_get(rope, "truncate")));
     /* readers multiply this with 0.1 ln(factor) + 1 */
     double factor = json_number_value(json_object_get(rope, "factor"));
     double magnitude = yarn_magnitude(rope, factor);

@@ -424,3 +424,8 @@ void hf_source_row(const struct hf_source *s, uint64_t r, float *out, uint64_t n
     case HF_BNB4: bnb4_row(s, r, out, n_col); return;
     }
 }
+
+void hf_source_column(const struct hf_source *s, uint64_t r, uint64_t n, uint64_t c, float *out,
+                      uint64_t n_col) {
+    for (uint64_t i = 0; i < n; i++) out[i] = element(s->t, (r + i) * n_col + c);
+}

@@ -26,6 +26,7 @@ struct plan {
     uint64_t ne[3];
     bool is_vector; /* elements take the part of rows */
     uint64_t skip;  /* rows in front of the wanted ones, TF_OF_QKV and behind */
+    bool by_input;  /* the source's rows are inputs, ours outputs */
     char name[MAX_NAME_BUF];
 };
 
@@ -158,6 +159,7 @@ static uint32_t choose_type(const struct hf *h, const struct plan *p) {
     for (int d = 0; d < GGUF_MAX_DIMS; d++) t.ne[d] = d < 3 ? p->ne[d] : 1;
     if ((p->row->flags & TS_F32) || !quantize_mix_is_matrix(&t)) return QUANT_F32;
     if (!h->mix) {
+        if (p->sources[0].form == HF_MXFP4) return QUANT_MXFP4;
         if (p->sources[0].form != HF_PLAIN) return QUANT_BF16;
         int source = safetensors_dtype_quant(p->sources[0].t->dtype);
         return source == QUANT_F64 ? QUANT_F32 : (uint32_t)source;
@@ -196,6 +198,13 @@ static uint64_t rows_in_front(const struct hparams *hp, const struct plan *p) {
 
 static bool is_of_qkv(enum tensor_transform tf) { return tf >= TF_OF_QKV && tf <= TF_BEHIND_QKV; }
 
+static bool takes_turns(enum tensor_transform tf) {
+    return tf == TF_EXPERT_GATE || tf == TF_EXPERT_UP;
+}
+static bool is_of_items(enum tensor_transform tf) {
+    return tf == TF_EVEN_ITEMS || tf == TF_ODD_ITEMS;
+}
+
 static int find_single(const struct hf *h, struct plan *p, const char *pattern,
                        enum tensor_transform transform, bool *found, struct err *e) {
     const struct st_tensor *t = pattern ? hf_find(h, pattern, p->il, 0) : NULL;
@@ -210,6 +219,14 @@ static int find_single(const struct hf *h, struct plan *p, const char *pattern,
     p->transform = transform;
     uint64_t want[3] = {p->ne[0], p->ne[1], p->ne[2]};
     if (transform == TF_FIRST_HALF || transform == TF_SECOND_HALF) want[1] *= 2;
+    if (takes_turns(transform)) want[1] *= 2;
+    if (is_of_items(transform)) want[0] *= 2;
+    p->by_input = (takes_turns(transform) || transform == TF_EXPERT_DOWN) && s->form == HF_PLAIN;
+    if (p->by_input) {
+        uint64_t n_in = want[0];
+        want[0] = want[1];
+        want[1] = n_in;
+    }
     if (transform == TF_RESHAPE) {
         want[0] *= want[1] * want[2];
         want[1] = want[2] = 1;
@@ -347,18 +364,39 @@ struct job {
     uint64_t n_cols, rows_per_matrix;
     size_t row_bytes;
     unsigned char *out; /* [n_rows * row_bytes] */
-    float *scratch;     /* [n_thread][2 * n_cols] */
+    float *scratch;     /* [n_thread][3 * n_cols] */
     bool failed;        /* an encoder's memory was short */
     bool overflowed;    /* a value is larger than the type of the result holds, or NaN */
 };
 
-/* Values of row r of the result in x[n_cols]; tmp as long. */
+/* Row j of a matrix whose source has more or other rows: experts of gpt-oss. */
+static void gather_turns(const struct job *b, const struct hf_source *from, uint64_t matrix,
+                         uint64_t j, float *x, float *tmp) {
+    const struct plan *p = b->p;
+    uint64_t every = p->transform == TF_EXPERT_DOWN ? 1 : 2;
+    uint64_t n_rows = every * b->rows_per_matrix;
+    uint64_t at = j * every + (p->transform == TF_EXPERT_UP);
+    if (is_of_items(p->transform)) {
+        hf_source_row(from, j, tmp, 2 * b->n_cols);
+        for (uint64_t c = 0; c < b->n_cols; c++) x[c] = tmp[2 * c + (p->transform == TF_ODD_ITEMS)];
+    } else if (p->by_input) {
+        hf_source_column(from, matrix * b->n_cols, b->n_cols, at, x, n_rows);
+    } else {
+        hf_source_row(from, matrix * n_rows + at, x, b->n_cols);
+    }
+}
+
+/* Values of row r of the result in x[n_cols]; tmp is twice as long. */
 static void gather(const struct job *b, uint64_t r, float *x, float *tmp) {
     const struct plan *p = b->p;
     const struct hparams *hp = b->h->hp;
     uint64_t matrix = r / b->rows_per_matrix, j = r % b->rows_per_matrix, s;
     const struct hf_source *from = &p->sources[p->n_source > 1 ? matrix : 0];
     if (p->n_source > 1) matrix = 0;
+    if (p->transform >= TF_EXPERT_GATE) {
+        gather_turns(b, from, matrix, j, x, tmp);
+        return;
+    }
     if (p->transform == TF_FIRST_HALF) s = matrix * 2 * b->rows_per_matrix + j;
     else if (p->transform == TF_SECOND_HALF) s = (matrix * 2 + 1) * b->rows_per_matrix + j;
     else if (is_of_qkv(p->transform) || p->transform == TF_LAST_ROWS) s = p->skip + j;
@@ -387,7 +425,7 @@ static bool fits(const float *x, uint64_t n, float most) {
 static void run_rows(void *arg, int ith, int n_thread) {
     struct job *b = arg;
     const struct quant_traits *q = quant_traits(b->p->type);
-    float *x = b->scratch + (size_t)ith * 2 * (size_t)b->n_cols, *tmp = x + b->n_cols;
+    float *x = b->scratch + (size_t)ith * 3 * (size_t)b->n_cols, *tmp = x + b->n_cols;
     for (uint64_t i = (uint64_t)ith; i < b->n_rows; i += (uint64_t)n_thread) {
         gather(b, b->first + i, x, tmp);
         if (!fits(x, b->n_cols, quant_max(b->p->type))) b->overflowed = true;
@@ -446,7 +484,7 @@ static int write_tensor(struct hf *h, const struct plan *p, struct err *e) {
     if (batch > n_rows) batch = n_rows;
     b.out = mem_alloc_array((size_t)batch, b.row_bytes);
     b.scratch =
-        mem_alloc_array((size_t)pool_n_thread(h->pool) * 2, (size_t)b.n_cols * sizeof(float));
+        mem_alloc_array((size_t)pool_n_thread(h->pool) * 3, (size_t)b.n_cols * sizeof(float));
     int rc = b.out && b.scratch ? 0 : err_set(e, CHIMERE_ENOMEM, "%s: out of memory", p->name);
     for (b.first = 0; !rc && b.first < n_rows; b.first += b.n_rows) {
         b.n_rows = n_rows - b.first < batch ? n_rows - b.first : batch;

@@ -22,7 +22,16 @@ struct dev { /* first member of every device's own context */
 
 /* ---- arguments ---- */
 
-enum act { ACT_SILU, ACT_GELU, ACT_GELU_ERF, ACT_RELU, ACT_RELU2, ACT_SIGMOID, ACT_NONE };
+enum act {
+    ACT_SILU,
+    ACT_GELU,
+    ACT_GELU_ERF,
+    ACT_RELU,
+    ACT_RELU2,
+    ACT_SIGMOID,
+    ACT_NONE,
+    ACT_CLAMPED /* of a mixture's gate alone: g logistic(1.702 g) (1 + u), g <= 7, |u| <= 7 */
+};
 
 /* One result of a linear op: dst[t, 0..n_out) = w x[t] + bias, or += when add is set. */
 struct linear_out {
@@ -198,6 +207,13 @@ enum moe_gating {
  * divided by the sum of those that stay, of a sigmoid by that of all.
  * With `place`, experts at a negative place add nothing in this call: on the processor, calls with ascending
  * experts, the shared one in the last, add up to the bits of one call with all. */
+/* Rows that a mixture adds to its products; NULL: none. */
+struct moe_bias {
+    const float *router;    /* [n_expert], to the logits */
+    const float *gate, *up; /* [n_expert, n_ff] */
+    const float *down;      /* [n_expert, n_embd] */
+};
+
 struct moe_args {
     int32_t n_tok, n_used;
     enum moe_gating gating;
@@ -207,9 +223,10 @@ struct moe_args {
     const float *x;              /* [n_tok, n_embd] */
     const struct weight *router; /* [n_expert, n_embd] */
     const float *
-        logits; /* [n_tok, n_expert] of the router, where the host's device is given them; else NULL */
+        logits; /* [n_tok, n_expert] of the router, bias included, where the host's device is given them; else NULL */
     const float *select_bias;                       /* [n_expert] or NULL */
     const struct weight *gate, *up, *down;          /* stacks of n_expert; gate may be NULL */
+    struct moe_bias bias;                           /* of the routed experts */
     const struct weight *sh_gate, *sh_up, *sh_down; /* NULL: no shared expert, or no gate */
     const float *shared_gate_w;                     /* [n_embd] or NULL */
     float *out;                                     /* [n_tok, n_embd] */

@@ -29,6 +29,7 @@ extern const struct arch arch_mistral3;
 extern const struct arch arch_lfm2;
 extern const struct arch arch_lfm2_moe;
 extern const struct arch arch_gemma3;
+extern const struct arch arch_gpt_oss;
 extern const struct arch arch_falcon_h1;
 extern const struct arch arch_jamba;
 extern const struct arch arch_zamba2;
@@ -57,6 +58,7 @@ const struct arch *const arch_table[] = {
     &arch_lfm2,
     &arch_lfm2_moe,
     &arch_gemma3,
+    &arch_gpt_oss,
     &arch_falcon_h1,
     &arch_jamba,
     &arch_zamba2,
@@ -113,6 +115,7 @@ int64_t arch_dim(const struct hparams *hp, enum arch_dim d, int32_t il) {
     case D_EMBD2: return 2 * (int64_t)hp->n_embd;
     case D_VOCAB: return hp->n_vocab;
     case D_CTX: return hp->n_ctx_train;
+    case D_HEAD: return l->n_head;
     case D_HEAD_K: return hp->d_k;
     case D_Q: return q_dim;
     case D_K: return n_kv_head * hp->d_k;

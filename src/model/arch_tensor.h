@@ -16,6 +16,7 @@ enum arch_dim {
     D_EMBD2,
     D_VOCAB,
     D_CTX,
+    D_HEAD,
     D_HEAD_K,
     D_Q,
     D_K,
@@ -89,6 +90,13 @@ enum tensor_transform {
     TF_BEHIND_Q,    /* or those behind one, two or three parts */
     TF_BEHIND_QK,
     TF_BEHIND_QKV,
+    /* Experts of gpt-oss: rows of gate and up take turns. Floats are stored with a row per input, blocks of
+     * MXFP4 with one per output, as ours are. */
+    TF_EXPERT_GATE,
+    TF_EXPERT_UP,
+    TF_EXPERT_DOWN,
+    TF_EVEN_ITEMS, /* of each row: biases of the gate, */
+    TF_ODD_ITEMS,  /* and of up */
 };
 
 enum tensor_flag {

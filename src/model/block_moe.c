@@ -17,6 +17,7 @@ static void moe_forward(struct forward *f, int32_t il) {
                                .gate = block_or_null(&l->moe.gate),
                                .up = &l->moe.up,
                                .down = &l->moe.down,
+                               .bias = l->moe.bias,
                                .sh_gate = block_or_null(&l->moe.sh_gate),
                                .sh_up = block_or_null(&l->moe.sh_up),
                                .sh_down = block_or_null(&l->moe.sh_down),

@@ -69,8 +69,11 @@ static void run_on_host(struct experts *x, int32_t il, const struct moe_args *a)
     int64_t n = (int64_t)a->n_tok * hp->n_embd;
     bool is_step = a->n_tok <= STEP_MAX_TOK; /* longer batches: the device multiplies halves */
     if (is_step) {
-        const struct linear_out route = {
-            .w = a->router, .dst = x->logits, .dst_stride = hp->moe.n_expert, .scale = 1};
+        const struct linear_out route = {.w = a->router,
+                                         .bias = a->bias.router,
+                                         .dst = x->logits,
+                                         .dst_stride = hp->moe.n_expert,
+                                         .scale = 1};
         ops->linear(x->d, &route, 1, a->x, hp->n_embd, a->n_tok);
     }
     ops->download_async(x->d, x->x, a->x, (size_t)n * sizeof(float));
@@ -96,6 +99,7 @@ static void run_on_host(struct experts *x, int32_t il, const struct moe_args *a)
     routed.router = &l->router;
     routed.logits = is_step ? x->logits : NULL;
     routed.select_bias = l->select_b;
+    routed.bias = l->bias;
     routed.sh_gate = routed.sh_up = routed.sh_down = NULL;
     routed.shared_gate_w = NULL;
     routed.out = x->y;

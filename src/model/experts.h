@@ -33,6 +33,7 @@ struct expert_layer {
     bool on_host;
     struct weight router;  /* in the host's form */
     const float *select_b; /* [n_expert], host memory; NULL: none */
+    struct moe_bias bias;  /* host memory */
     struct weight file[3]; /* gate, up, down as stored in the file: the source of streaming */
 };
 

@@ -483,6 +483,32 @@ static int alloc_staging(struct binder *b) {
     return 0;
 }
 
+/* Copies what the host needs of layer il beside matrices to `at`, unless it is NULL: biases of the choice, of the
+ * router and of the experts. Returns the bytes. */
+static size_t copy_vectors(struct binder *b, int32_t il, char *at) {
+    const struct layer_weights *l = &b->w->layer[il];
+    struct expert_layer *to = &b->w->experts.layer[il];
+    size_t n_expert = (size_t)b->hp->moe.n_expert, n_ff = (size_t)b->hp->moe.n_ff, done = 0;
+    const struct {
+        const float *from, **to;
+        size_t n; /* of an expert */
+    } all[] = {{l->moe.select_b, &to->select_b, 1},
+               {l->moe.bias.router, &to->bias.router, 1},
+               {l->moe.bias.gate, &to->bias.gate, n_ff},
+               {l->moe.bias.up, &to->bias.up, n_ff},
+               {l->moe.bias.down, &to->bias.down, (size_t)b->hp->n_embd}};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+        size_t bytes = n_expert * all[i].n * sizeof(float);
+        if (!all[i].from) continue;
+        if (at) {
+            b->dev->ops->download(b->dev, at + done, all[i].from, bytes);
+            *all[i].to = (const float *)(void *)(at + done);
+        }
+        done += bytes;
+    }
+    return done;
+}
+
 /* Marks the mixtures whose experts stay in host memory; the host gets a copy of their routers. */
 static int place_experts(struct binder *b, const struct expert_placement *where, size_t *bytes) {
     struct expert_store *s = &b->w->experts;
@@ -497,7 +523,7 @@ static int place_experts(struct binder *b, const struct expert_placement *where,
         s->layer[il] = (struct expert_layer){.on_host = true,
                                              .router = l->moe.router,
                                              .file = {l->moe.gate, l->moe.up, l->moe.down}};
-        if (l->moe.select_b) *bytes += (size_t)b->hp->moe.n_expert * sizeof(float);
+        *bytes += copy_vectors(b, il, NULL);
         n++;
     }
     if (n) s->host = where->host;
@@ -517,19 +543,6 @@ static int open_tier(struct binder *b, uint64_t pool_bytes) {
         tier_new(&b->w->experts.tier, b->hp, b->g, b->dev, l, b->hp->n_layer, pool_bytes, b->e);
     mem_free(l);
     return rc;
-}
-
-/* What the host needs beside matrices: the bias of its routers' choice. */
-static char *copy_select(struct binder *b, char *at) {
-    size_t n = (size_t)b->hp->moe.n_expert * sizeof(float);
-    for (int32_t il = 0; il < b->hp->n_layer; il++) {
-        const struct layer_weights *l = &b->w->layer[il];
-        if (!on_host(b->w, il) || !l->moe.select_b) continue;
-        b->dev->ops->download(b->dev, at, l->moe.select_b, n);
-        b->w->experts.layer[il].select_b = (const float *)(void *)at;
-        at += n;
-    }
-    return at;
 }
 
 static int take_blocks(struct binder *b, size_t block, size_t host_block, char **at, char **host) {
@@ -553,7 +566,7 @@ static int prepare_all(struct binder *b, const struct expert_placement *where, b
     int rc = place_experts(b, where, &host_block);
     if (!rc && where) rc = open_tier(b, where->pool_bytes);
     if (rc) return rc;
-    size_t select_bytes = host_block = (host_block + 255) & ~(size_t)255;
+    size_t vector_bytes = host_block = (host_block + 255) & ~(size_t)255;
     int32_t n_all = arch_n_layer_all(b->hp);
     for (int32_t il = -1; il < n_all; il++) {
         int n = matrices(b->w, b->hp, il, m);
@@ -569,8 +582,10 @@ static int prepare_all(struct binder *b, const struct expert_placement *where, b
     rc = take_blocks(b, block, host_block, &at, &host);
     if (rc) return rc;
     if (host) {
-        copy_select(b, host);
-        host += select_bytes;
+        char *end = host;
+        for (int32_t il = 0; il < b->hp->n_layer; il++)
+            if (on_host(b->w, il)) end += copy_vectors(b, il, end);
+        host += vector_bytes;
     }
     rc = check_tables(b);
     if (!quiet) progress_begin("preparing weights", total, true);

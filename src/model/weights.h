@@ -49,6 +49,7 @@ struct layer_weights {
     struct {
         struct weight router, gate, up, down, gate_up, sh_gate, sh_up, sh_down;
         const float *select_b, *shared_gate;
+        struct moe_bias bias;
     } moe;
     struct {
         struct weight eh_proj, embd, head;

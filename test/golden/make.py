@@ -69,7 +69,11 @@ def kind_spread(name, shape):
     if 'norm' in name.lower():
         plain = ZERO_NORMS is False or 'linear_attn.norm' in name
         return (1.0 if plain else 0.0), 0.5
+    if name.endswith('gate_up_proj_bias'): return 0.0, 6.0  # some values reach the limit of 7
+    if name.endswith('experts.down_proj_bias'): return 0.0, 2.0
     if name.endswith('.bias') or name.endswith('bias'): return 0.0, 0.4
+    if name.endswith('sinks'): return 0.5, 2.0
+    if FAMILY == 'gpt_oss' and name.endswith('_proj'): return 0.0, (2.5 if 'gate' in name else 0.5) * 3 ** .5 * shape[-2] ** -.5
     if 'embed' in name: return 0.0, 1.7
     if ('gate.weight' in name or 'router.weight' in name) and len(shape) == 2: return 0.0, 3.0 * 3 ** .5 * shape[-1] ** -.5
     fan = shape[-1]
@@ -157,6 +161,11 @@ gemma3 = dict(**{k: v for k, v in plain.items() if k not in ('num_hidden_layers'
               rope_parameters=dict(full_attention=dict(rope_type='linear', rope_theta=10000.0, factor=4.0), sliding_attention=dict(rope_type='default', rope_theta=300.0)))
 hybrid('gemma3', lambda: T.Gemma3ForCausalLM(T.Gemma3TextConfig(**gemma3)))
 FAMILIES['gemma3'] = (FAMILIES['gemma3'][0], True)
+
+gpt_oss = dict(**{k: v for k, v in common.items() if k != 'rms_norm_eps'}, rms_norm_eps=1e-5, num_hidden_layers=4, intermediate_size=48, num_local_experts=6,
+               num_experts_per_tok=2, sliding_window=37, layer_types=['sliding_attention', 'full_attention'] * 2, tie_word_embeddings=False,
+               rope_parameters=dict(rope_type='yarn', rope_theta=500.0, factor=8.0, original_max_position_embeddings=64, beta_fast=8.0, beta_slow=1.0, truncate=False))
+hybrid('gpt_oss', lambda: T.GptOssForCausalLM(T.GptOssConfig(**gpt_oss)))
 
 def as_checkpoint(m):
     """The model with values under its checkpoint's names, and the list of its tensors."""

@@ -532,22 +532,28 @@ static const struct moe_case {
     enum act act;
     int64_t sh_ff, ff;
     int32_t n_used, n;
+    bool expert_bias;
 } moe_cases[] = {
-    {QUANT_F32, QUANT_F32, MOE_SOFTMAX, true, false, true, true, true, ACT_SILU, 256, 256, 3, 256},
+    {QUANT_F32, QUANT_F32, MOE_SOFTMAX, true, false, true, true, true, ACT_SILU, 256, 256, 3, 256,
+     false},
     {QUANT_Q8_0, QUANT_F16, MOE_SIGMOID, true, true, true, false, false, ACT_RELU2, 320, 352, 6,
-     128},
+     128, false},
     {QUANT_IQ3_S, QUANT_Q5_K, MOE_SOFTMAX, true, false, true, true, true, ACT_SILU, 512, 512, 5,
-     256},
+     256, false},
     {QUANT_Q4_K, QUANT_Q6_K, MOE_SOFTMAX, false, false, false, false, true, ACT_SILU, 256, 256, 3,
-     256},
+     256, false},
     {QUANT_Q4_0, QUANT_Q8_0, MOE_SOFTMAX_CHOSEN, false, true, true, false, true, ACT_SILU, 32, 32,
-     7, 128},
-    {QUANT_Q6_K, QUANT_Q8_0, MOE_SOFTMAX, true, false, true, true, true, ACT_SILU, 256, 512, 1,
-     256},
+     7, 128, false},
+    {QUANT_Q6_K, QUANT_Q8_0, MOE_SOFTMAX, true, false, true, true, true, ACT_SILU, 256, 512, 1, 256,
+     false},
     {QUANT_IQ3_S, QUANT_Q5_K, MOE_SOFTMAX, true, false, true, true, true, ACT_SILU, 512, 768, 8,
-     256},
+     256, false},
     {QUANT_IQ4_NL, QUANT_Q8_0, MOE_SOFTMAX, true, false, false, false, true, ACT_SILU, 32, 512, 8,
-     128},
+     128, false},
+    {QUANT_MXFP4, QUANT_Q8_0, MOE_SOFTMAX_CHOSEN, false, false, false, false, true, ACT_CLAMPED, 32,
+     256, 4, 128, true},
+    {QUANT_Q8_0, QUANT_Q8_0, MOE_SOFTMAX_CHOSEN, false, false, false, false, false, ACT_SILU, 32,
+     256, 3, 128, true},
 };
 
 enum { MOE_TOK = 70 };
@@ -621,6 +627,9 @@ static void check_moe(const struct moe_case *cases, size_t n_case) {
                              .x = x,
                              .select_bias = c->bias ? bias : NULL,
                              .shared_gate_w = c->shared_gate ? sgw : NULL};
+        if (c->expert_bias)
+            a.bias = (struct moe_bias){floats(N_EXPERT, 1), floats(c->ff * N_EXPERT, 8),
+                                       floats(c->ff * N_EXPERT, 8), floats(n_embd * N_EXPERT, 1)};
         struct weight *v[] = {w, w2};
         for (int pass = 0; pass < 2;
              pass++) { /* 70 rows in tiles against exact, 9 against rounded */
@@ -684,11 +693,11 @@ static void moe_of_long_rows_agrees(void **st) {
     (void)st;
     static const struct moe_case cases[] = {
         {QUANT_IQ3_S, QUANT_Q8_0, MOE_SOFTMAX, true, false, true, true, true, ACT_SILU, 544, 256, 3,
-         2304},
+         2304, false},
         {QUANT_Q4_K, QUANT_Q4_0, MOE_SOFTMAX, true, false, true, false, false, ACT_GELU, 64, 256, 3,
-         2560},
+         2560, false},
         {QUANT_Q4_0, QUANT_Q8_0, MOE_SOFTMAX, true, false, true, true, true, ACT_SILU, 544, 32, 1,
-         2304},
+         2304, false},
     };
     check_moe(cases, sizeof cases / sizeof *cases);
     if (dev != wide) with_wide(moe_of_long_rows_agrees);

@@ -65,6 +65,8 @@ static void copy(const char *from, const char *to) {
     mem_free(text);
 }
 
+static void write_text(const char *name, const char *text) { save(at(name), text, strlen(text)); }
+
 /* ---- checkpoints ---- */
 
 /* How a checkpoint is stored; the result may not depend on it. */
@@ -554,7 +556,145 @@ static void quantised_checkpoints_are_decoded(void **state) {
 
 /* ---- embedding models ---- */
 
-static void write_text(const char *name, const char *text) { save(at(name), text, strlen(text)); }
+static void refused(const char *words) {
+    struct hf_options o = {.dir = at("hf"), .out = at("no.gguf"), .n_thread = 1};
+    struct hf_result r;
+    struct err e = {0};
+    assert_int_not_equal(hf_convert(&o, &r, &e), 0);
+    if (!strstr(e.text, words)) fail_msg("'%s' lacks '%s'", e.text, words);
+    assert_false(file_exists(at("no.gguf")));
+}
+
+/* Experts of gpt-oss, 2 of 32 x 64 in both directions: as blocks of MXFP4 with a row per output, or as floats with
+ * a row per input. Gate and up take turns. */
+enum { OSS_N = 64, OSS_FF = 32 };
+static uint8_t oss_byte(const char *name, size_t i) {
+    return (uint8_t)(rng_at(hash_fnv1a(name, strlen(name)), i) >> 40);
+}
+static float oss_value(const char *name, size_t e, size_t n_out, size_t n_in, size_t out,
+                       size_t in) {
+    static const float e2m1[] = {0, .5f, 1, 1.5f, 2, 3, 4, 6};
+    size_t block = ((e * n_out + out) * n_in + in) / 32, item = in % 32;
+    uint8_t byte = oss_byte(name, block * 16 + item / 2);
+    int code = item % 2 ? byte >> 4 : byte & 15, exponent = oss_byte(name, block) % 8;
+    return ldexpf(code & 8 ? -e2m1[code & 7] : e2m1[code & 7], exponent - 4);
+}
+static void add_experts(struct buf *header, struct buf *body, const char *name, size_t n_out,
+                        size_t n_in, bool packed) {
+    size_t begin = body->n, n_block = 2 * n_out * n_in / 32;
+    if (!packed) {
+        for (size_t e = 0; e < 2; e++)
+            for (size_t in = 0; in < n_in; in++)
+                for (size_t out = 0; out < n_out; out++) {
+                    float v = oss_value(name, e, n_out, n_in, out, in);
+                    buf_put(body, &v, 4);
+                }
+        buf_printf(header,
+                   ",\"%s\":{\"dtype\":\"F32\",\"shape\":[2,%zu,%zu],\"data_offsets\":[%zu,%zu]}",
+                   name, n_in, n_out, begin, body->n);
+        return;
+    }
+    for (size_t i = 0; i < n_block * 16; i++) buf_putc(body, (char)oss_byte(name, i));
+    buf_printf(
+        header,
+        ",\"%s_blocks\":{\"dtype\":\"U8\",\"shape\":[2,%zu,%zu,16],\"data_offsets\":[%zu,%zu]}",
+        name, n_out, n_in / 32, begin, body->n);
+    begin = body->n;
+    for (size_t i = 0; i < n_block; i++) buf_putc(body, (char)(127 - 4 + oss_byte(name, i) % 8));
+    buf_printf(header,
+               ",\"%s_scales\":{\"dtype\":\"U8\",\"shape\":[2,%zu,%zu],\"data_offsets\":[%zu,%zu]}",
+               name, n_out, n_in / 32, begin, body->n);
+}
+
+static void make_gpt_oss(bool packed) {
+    static const char *const rows[][2] = {
+        {"model.embed_tokens.weight", "320,64"},
+        {"model.norm.weight", "64"},
+        {"lm_head.weight", "320,64"},
+        {"model.layers.0.input_layernorm.weight", "64"},
+        {"model.layers.0.post_attention_layernorm.weight", "64"},
+        {"model.layers.0.self_attn.q_proj.weight", "64,64"},
+        {"model.layers.0.self_attn.k_proj.weight", "32,64"},
+        {"model.layers.0.self_attn.v_proj.weight", "32,64"},
+        {"model.layers.0.self_attn.o_proj.weight", "64,64"},
+        {"model.layers.0.self_attn.sinks", "4"},
+        {"model.layers.0.mlp.router.weight", "2,64"},
+        {"model.layers.0.mlp.router.bias", "2"},
+        {"model.layers.0.mlp.experts.gate_up_proj_bias", "2,64"},
+        {"model.layers.0.mlp.experts.down_proj_bias", "2,64"},
+    };
+    struct buf header, body;
+    buf_init(&header, 1 << 20);
+    buf_init(&body, 1 << 24);
+    buf_putc(&header, '{');
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        add_entry(&header, &body, rows[i][0], rows[i][1], &(struct store){.dtype = "F32"}, 1, 0,
+                  rows[i][0]);
+    add_experts(&header, &body, "model.layers.0.mlp.experts.gate_up_proj", (size_t)OSS_FF * 2,
+                OSS_N, packed);
+    add_experts(&header, &body, "model.layers.0.mlp.experts.down_proj", OSS_N, OSS_FF, packed);
+    buf_putc(&header, '}');
+    write_safetensors(at("hf/model.safetensors"), &header, &body);
+    buf_fini(&header);
+    buf_fini(&body);
+    use_tokenizer("qwen2");
+    write_text("hf/config.json",
+               "{\"model_type\":\"gpt_oss\",\"vocab_size\":320,\"hidden_size\":64,"
+               "\"intermediate_size\":32,\"num_hidden_layers\":1,\"num_attention_heads\":4,"
+               "\"num_key_value_heads\":2,\"head_dim\":16,\"num_local_experts\":2,"
+               "\"num_experts_per_tok\":1,\"max_position_embeddings\":128,\"rms_norm_eps\":1e-5,"
+               "\"sliding_window\":16,\"layer_types\":[\"sliding_attention\"],\"rope_theta\":1e4,"
+               "\"swiglu_limit\":7.0,\"quantization_config\":{\"quant_method\":\"mxfp4\"}}");
+}
+
+static float oss_item(const struct gguf *g, const char *name, size_t i) {
+    const struct gguf_tensor *t = gguf_find_tensor(g, name);
+    const struct quant_traits *q = quant_traits(t->type);
+    float block[32];
+    q->decode(t->data + i / 32 * 32 / q->block_elements * q->block_bytes, block, 32);
+    return block[i % 32];
+}
+
+static void experts_of_gpt_oss_keep_their_values(void **state) {
+    (void)state;
+    static const char up[] = "model.layers.0.mlp.experts.gate_up_proj",
+                      down[] = "model.layers.0.mlp.experts.down_proj",
+                      bias[] = "model.layers.0.mlp.experts.gate_up_proj_bias";
+    for (int packed = 0; packed < 2; packed++) {
+        struct gguf *g;
+        struct err e = {0};
+        new_folder();
+        make_gpt_oss(packed);
+        convert(NULL);
+        assert_int_equal(gguf_open(&g, at("out.gguf"), &e), 0);
+        assert_int_equal(gguf_find_tensor(g, "blk.0.ffn_up_exps.weight")->type,
+                         packed ? QUANT_MXFP4 : QUANT_F32);
+        for (size_t x = 0; x < 2; x++)
+            for (size_t out = 0; out < OSS_N; out++)
+                for (size_t in = 0; in < OSS_FF; in++) {
+                    size_t wide = (x * OSS_FF + in) * OSS_N + out; /* the other way round */
+                    assert_true(oss_item(g, "blk.0.ffn_gate_exps.weight", wide) ==
+                                oss_value(up, x, OSS_FF * 2, OSS_N, 2 * in, out));
+                    assert_true(oss_item(g, "blk.0.ffn_up_exps.weight", wide) ==
+                                oss_value(up, x, OSS_FF * 2, OSS_N, 2 * in + 1, out));
+                    assert_true(oss_item(g, "blk.0.ffn_down_exps.weight",
+                                         (x * OSS_N + out) * OSS_FF + in) ==
+                                oss_value(down, x, OSS_N, OSS_FF, out, in));
+                }
+        for (size_t i = 0; i < 2 * OSS_FF; i++) {
+            assert_true(value(g, "blk.0.ffn_gate_exps.bias", i) == source(bias, 1, 0, 2 * i));
+            assert_true(value(g, "blk.0.ffn_up_exps.bias", i) == source(bias, 1, 0, 2 * i + 1));
+        }
+        gguf_close(g);
+    }
+    /* a limit that the kernels do not have */
+    json_error_t why;
+    json_t *config = json_load_file(at("hf/config.json"), 0, &why);
+    json_object_set_new(config, "swiglu_limit", json_real(6));
+    assert_int_equal(json_dump_file(config, at("hf/config.json"), 0), 0);
+    json_decref(config);
+    refused("swiglu_limit: expected 7, got 6");
+}
 
 /* The tokenizer appends a token that ends no answer, and pooling takes its vector: Qwen3-Embedding. */
 static void last_token_is_pooled(void **state) {
@@ -610,15 +750,6 @@ static void last_token_is_pooled(void **state) {
 }
 
 /* ---- refusals ---- */
-
-static void refused(const char *words) {
-    struct hf_options o = {.dir = at("hf"), .out = at("no.gguf"), .n_thread = 1};
-    struct hf_result r;
-    struct err e = {0};
-    assert_int_not_equal(hf_convert(&o, &r, &e), 0);
-    if (!strstr(e.text, words)) fail_msg("'%s' lacks '%s'", e.text, words);
-    assert_false(file_exists(at("no.gguf")));
-}
 
 /* Values that the target type cannot hold, and forms without a reader. */
 static void what_cannot_be_kept_is_refused(void **state) {
@@ -794,6 +925,7 @@ int main(void) {
         cmocka_unit_test(infinity_in_a_config_is_a_number),
         cmocka_unit_test(tokenizers_split_as_published),
         cmocka_unit_test(quantised_checkpoints_are_decoded),
+        cmocka_unit_test(experts_of_gpt_oss_keep_their_values),
         cmocka_unit_test(last_token_is_pooled),
         cmocka_unit_test(what_cannot_be_kept_is_refused),
         cmocka_unit_test(unknown_fields_are_refused),

@@ -756,14 +756,19 @@ struct moe_case {
     enum moe_gating gating;
     bool normalise, bias, shared, shared_gate, has_gate;
     enum act act;
+    bool expert_bias;
 };
 static const struct moe_case moe_cases[] = {
-    {QUANT_F32, QUANT_F32, MOE_SOFTMAX, true, false, true, true, true, ACT_SILU},
-    {QUANT_Q8_0, QUANT_F16, MOE_SIGMOID, true, true, true, false, false, ACT_RELU2},
-    {QUANT_IQ3_S, QUANT_Q5_K, MOE_SOFTMAX, true, false, true, true, true, ACT_SILU},
-    {QUANT_Q4_K, QUANT_Q6_K, MOE_SOFTMAX, false, false, false, false, true, ACT_SILU},
-    {QUANT_MXFP4, QUANT_Q8_0, MOE_SOFTMAX_CHOSEN, false, false, false, false, true, ACT_GELU},
-    {QUANT_Q4_0, QUANT_Q8_0, MOE_SOFTMAX_CHOSEN, false, true, true, false, true, ACT_SILU},
+    {QUANT_F32, QUANT_F32, MOE_SOFTMAX, true, false, true, true, true, ACT_SILU, false},
+    {QUANT_Q8_0, QUANT_F16, MOE_SIGMOID, true, true, true, false, false, ACT_RELU2, false},
+    {QUANT_IQ3_S, QUANT_Q5_K, MOE_SOFTMAX, true, false, true, true, true, ACT_SILU, false},
+    {QUANT_Q4_K, QUANT_Q6_K, MOE_SOFTMAX, false, false, false, false, true, ACT_SILU, false},
+    {QUANT_MXFP4, QUANT_Q8_0, MOE_SOFTMAX_CHOSEN, false, false, false, false, true, ACT_GELU,
+     false},
+    {QUANT_Q4_0, QUANT_Q8_0, MOE_SOFTMAX_CHOSEN, false, true, true, false, true, ACT_SILU, false},
+    {QUANT_MXFP4, QUANT_Q8_0, MOE_SOFTMAX_CHOSEN, false, false, false, false, true, ACT_CLAMPED,
+     true},
+    {QUANT_F32, QUANT_F32, MOE_SIGMOID, true, true, true, false, true, ACT_CLAMPED, true},
 };
 
 static void moe_agrees_and_rows_are_independent(void **st) {
@@ -786,6 +791,8 @@ static void moe_agrees_and_rows_are_independent(void **st) {
             size_t n = (size_t)N * N_TOK;
             float *x = floats(n, 1), *y0 = floats(n, 0), *y1 = floats(n, 0), *y2 = floats(n, 0);
             float *bias = floats(N_EXPERT, .1), *sgw = floats(N, .1);
+            float *own[] = {floats(N_EXPERT, 1), floats((size_t)FF * N_EXPERT, 8),
+                            floats((size_t)FF * N_EXPERT, 8), floats((size_t)N * N_EXPERT, 1)};
             int32_t ids0[N_TOK * N_USED], ids1[N_TOK * N_USED];
             struct moe_args a = {.n_tok = N_TOK,
                                  .n_used = N_USED,
@@ -796,6 +803,7 @@ static void moe_agrees_and_rows_are_independent(void **st) {
                                  .x = x,
                                  .select_bias = c->bias ? bias : NULL,
                                  .shared_gate_w = c->shared_gate ? sgw : NULL};
+            if (c->expert_bias) a.bias = (struct moe_bias){own[0], own[1], own[2], own[3]};
             struct weight *v[] = {w, w2};
             for (int j = 0; j < 2; j++) {
                 a.router = &v[j][0], a.gate = c->has_gate ? &v[j][1] : NULL, a.up = &v[j][2];
@@ -819,7 +827,7 @@ static void moe_agrees_and_rows_are_independent(void **st) {
             }
             /* the same where the router's logits are given */
             float *logits = floats((size_t)N_EXPERT * N_TOK, 0);
-            struct linear_out route = {a.router, NULL, logits, N_EXPERT, 1, false};
+            struct linear_out route = {a.router, a.bias.router, logits, N_EXPERT, 1, false};
             for (int t = 0; t < N_TOK; t += 13, route.dst += 13 * N_EXPERT)
                 d->ops->linear(d, &route, 1, x + (size_t)t * N, N, N_TOK - t < 13 ? N_TOK - t : 13);
             memset(y1, 0, n * sizeof *y1);
@@ -847,6 +855,7 @@ static void moe_agrees_and_rows_are_independent(void **st) {
                                t);
             }
             for (int j = 0; j < N_W; j++) drop(w[j].data), drop(made[j]);
+            for (int j = 0; j < 4; j++) drop(own[j]);
             drop(x), drop(y0), drop(y1), drop(y2), drop(bias), drop(sgw);
         }
 }

@@ -83,6 +83,15 @@ static void route(const struct ffn_job *j, int32_t first, int32_t last, int32_t 
     }
 }
 
+/* Adds the router's bias to experts [from, to) of rows [first, last). */
+static void add_router_bias(const struct ffn_job *j, int64_t first, int64_t last, int64_t from,
+                            int64_t to) {
+    const float *bias = j->moe->bias.router;
+    int64_t n = j->moe->router->n_out;
+    for (int64_t t = first; bias && !j->moe->logits && t < last; t++)
+        for (int64_t e = from; e < to; e++) j->c->logits[t * n + e] += bias[e];
+}
+
 static void router_logits(const struct ffn_job *j, int ith, int n_thread) {
     const struct moe_args *a = j->moe;
     const struct weight *r = a->router;
@@ -93,6 +102,7 @@ static void router_logits(const struct ffn_job *j, int ith, int n_thread) {
             j->c->gemm->floats(r->type, (const char *)r->data + (size_t)from * r->row_bytes,
                                r->row_bytes, (int)(to - from), r->n_in, a->x, j->n_embd, j->n_tok,
                                j->c->logits + from, n);
+        add_router_bias(j, 0, j->n_tok, from, to);
         if (a->shared_gate_w && ith == n_thread - 1)
             j->c->gemm->floats(0, a->shared_gate_w, 0, 1, j->n_embd, a->x, j->n_embd, j->n_tok,
                                j->c->shared_gate, 1);
@@ -104,6 +114,7 @@ static void router_logits(const struct ffn_job *j, int ith, int n_thread) {
     if (!a->logits)
         j->c->gemm->floats(r->type, r->data, r->row_bytes, (int)n, r->n_in, x, j->n_embd,
                            (int)(to - from), j->c->logits + from * n, n);
+    add_router_bias(j, from, to, 0, n);
     if (a->shared_gate_w)
         j->c->gemm->floats(0, a->shared_gate_w, 0, 1, j->n_embd, x, j->n_embd, (int)(to - from),
                            j->c->shared_gate + from, 1);
@@ -128,6 +139,9 @@ static int group(const struct ffn_job *j, struct cpu_thread *t, const int32_t *i
         if (!n || left_out) continue;
         *k = no_task;
         k->gate = a->gate, k->up = a->up, k->down = a->down;
+        if (a->bias.gate) k->gate_b = a->bias.gate + e * a->up->n_out;
+        if (a->bias.up) k->up_b = a->bias.up + e * a->up->n_out;
+        if (a->bias.down) k->down_b = a->bias.down + e * j->n_embd;
         k->expert = e;
         k->mat = a->place ? a->place[e] : e;
         k->gate_scale = k->down_scale = 1;

@@ -52,17 +52,17 @@ __global__ void __launch_bounds__(VEC_THREADS)
     if (HAS_GATE) any_rows<1>(e.gate, mat, first, lane, group, tables, a, 1, gate);
     if (lane) return;
     for (int r = 0; r < VEC_ROWS && first + r < e.up.n_row; r++) {
-        float u = up[r][0] + (e.up_b ? e.up_b[first + r] : 0.0f);
-        float h = HAS_GATE ? act_of(e.act, e.gate_scale * gate[r][0] +
-                                               (e.gate_b ? e.gate_b[first + r] : 0.0f)) *
-                                 u
+        int64_t at = mat * e.up.n_row + first + r;
+        float u = up[r][0] + (e.up_b ? e.up_b[at] : 0.0f);
+        float h = HAS_GATE ? glu_of(e.act,
+                                    e.gate_scale * gate[r][0] + (e.gate_b ? e.gate_b[at] : 0.0f), u)
                            : act_of(e.act, u);
         hidden[pair * e.up.n_row + first + r] = h;
     }
 }
 
 /* out[t] += sum over the token's pairs of weight * down(hidden), and the shared expert's; block y is the
- * token. Without ids, one matrix whose factor is the logistic function of weights[t]; so is the shared one's. group: lanes a row, the most that either matrix uses. */
+ * token. bias: a row of each matrix, added before the weight, but after it to one matrix without ids. Without ids, one matrix whose factor is the logistic function of weights[t]; so is the shared one's. group: lanes a row, the most that either matrix uses. */
 __global__ void __launch_bounds__(VEC_THREADS)
     down_kernel(planes down, const float *hidden, const int32_t *ids, const float *weights,
                 int32_t n_used, planes sh_down, const float *sh_hidden, const float *sh_weight,
@@ -88,7 +88,10 @@ __global__ void __launch_bounds__(VEC_THREADS)
             act_load(room, hidden + ((int64_t)t * n_used + k) * down.n_in, 0, 1, down.n_in);
         any_rows<1>(down, mat, first, lane, group, tables, a, 1, y);
         float f = !weights ? scale : ids ? weights[t * n_used + k] : logistic(weights[t]);
-        for (int r = 0; r < VEC_ROWS; r++) sum[r] += f * y[r][0];
+        for (int r = 0; r < VEC_ROWS; r++) {
+            bool biased = ids && bias && first + r < down.n_row;
+            sum[r] += f * (y[r][0] + (biased ? bias[mat * down.n_row + first + r] : 0.0f));
+        }
     }
     if (!bad && sh_hidden) {
         __syncthreads();
@@ -100,7 +103,7 @@ __global__ void __launch_bounds__(VEC_THREADS)
     if (lane) return;
     for (int r = 0; r < VEC_ROWS && first + r < down.n_row; r++) {
         float *dst = out + (int64_t)t * down.n_row + first + r;
-        float v = sum[r] + (bias ? bias[first + r] : 0.0f);
+        float v = sum[r] + (bias && !ids ? bias[first + r] : 0.0f);
         *dst += bad ? __int_as_float(0x7fc00000) : v;
     }
 }
@@ -189,6 +192,37 @@ __global__ void gated_kernel(float *up, const float *gate, int64_t n, int act) {
     int64_t step = (int64_t)gridDim.x * blockDim.x;
     for (int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; i < n; i += step)
         up[i] = gate ? act_of(act, gate[i]) * up[i] : act_of(act, up[i]);
+}
+
+/* up[pair] = act(gate + bias) * (up + bias), of rows of n; a block is a pair. gate NULL: act(up + bias). */
+__global__ void biased_glu_kernel(float *up, const float *gate, const int32_t *ids,
+                                  struct moe_bias b, int32_t n, int act) {
+    pdl_trigger();
+    pdl_wait();
+    int64_t pair = blockIdx.x, mat = ids[pair];
+    if (mat < 0) return;
+    for (int i = (int)threadIdx.x; i < n; i += (int)blockDim.x) {
+        float u = up[pair * n + i] + (b.up ? b.up[mat * n + i] : 0.0f);
+        if (gate) u = glu_of(act, gate[pair * n + i] + (b.gate ? b.gate[mat * n + i] : 0.0f), u);
+        else u = act_of(act, u);
+        up[pair * n + i] = u;
+    }
+}
+
+/* out[t] += sum_k weight_k bias[id_k]; a block is a token. A row that is not finite stays so. */
+__global__ void down_bias_kernel(const float *bias, const int32_t *ids, const float *weights,
+                                 int32_t n_used, int32_t n, float *out) {
+    pdl_trigger();
+    pdl_wait();
+    int64_t t = blockIdx.x;
+    for (int i = (int)threadIdx.x; i < n; i += (int)blockDim.x) {
+        float sum = 0;
+        for (int32_t k = 0; k < n_used; k++) {
+            int64_t mat = ids[t * n_used + k];
+            if (mat >= 0) sum += weights[t * n_used + k] * bias[mat * n + i];
+        }
+        out[t * n + i] += sum;
+    }
 }
 
 /* out[t] += sum_k weight_k y[t, k], in order of choice */
@@ -285,6 +319,19 @@ static expert_set experts_of(const struct weight *gate, const struct weight *up,
                       1};
 }
 
+static expert_set routed_of(const struct moe_args *a) {
+    expert_set e = experts_of(a->gate, a->up, a->down, a->act);
+    e.gate_b = a->bias.gate, e.up_b = a->bias.up, e.down_b = a->bias.down;
+    return e;
+}
+
+static void add_down_bias(struct cuda *c, const struct moe_args *a, const int32_t *ids,
+                          const float *weights) {
+    if (a->bias.down)
+        launch(c, down_bias_kernel, dim3((unsigned)a->n_tok), dim3(256), 0, a->bias.down, ids,
+               weights, a->n_used, (int32_t)a->down->n_out, a->out);
+}
+
 /* Whether gate, up and down go through the kernels for bytes. */
 static bool is_bytes(const expert_set &e) {
     return !is_number_form(e.up.form) && !is_number_form(e.down.form) &&
@@ -349,6 +396,7 @@ static void few_experts8(struct cuda *c, const struct moe_args *a, const expert_
     bool apart = cuda_hidden8(c, a, e, choice, ids, weights, shared, sh_weight, hidden);
     if (c->err.code) return;
     few_down8(c, a, e.down, hidden, ids, weights);
+    add_down_bias(c, a, ids, weights);
     if (!apart) return;
     struct linear_out sh_down = {a->sh_down, NULL, a->out, a->down->n_out, 1, true};
     cuda_linear_glu(c, &sh_down, shared, a->n_tok, sh_weight);
@@ -357,7 +405,7 @@ static void few_experts8(struct cuda *c, const struct moe_args *a, const expert_
 static void few_experts(struct cuda *c, const struct moe_args *a, const int32_t *ids,
                         const float *weights, const float *sh_weight) {
     int32_t n_pair = a->n_tok * a->n_used;
-    expert_set e = experts_of(a->gate, a->up, a->down, a->act), s = {};
+    expert_set e = routed_of(a), s = {};
     if (a->sh_up) s = experts_of(a->sh_gate, a->sh_up, a->sh_down, a->act);
     float *hidden = (float *)cuda_take(c, (size_t)n_pair * (size_t)a->up->n_out * 4);
     float *sh_hidden = NULL;
@@ -366,12 +414,19 @@ static void few_experts(struct cuda *c, const struct moe_args *a, const int32_t 
     hidden_rows(c, e, a->x, ids, n_pair, a->n_used, hidden);
     if (sh_hidden) hidden_rows(c, s, a->x, NULL, a->n_tok, 1, sh_hidden);
     down_rows(c, e.down, hidden, ids, weights, a->n_used, s.down, sh_hidden, sh_weight, a->out,
-              a->n_tok, NULL, 1);
+              a->n_tok, e.down_b, 1);
 }
 
-/* y[pair] = its expert's ffn, through tiles. x: a row a token. */
+/* Whether tiles leave the activation to a kernel of its own. */
+static bool is_biased(const struct moe_args *a) {
+    return a->bias.gate || a->bias.up || a->act == ACT_CLAMPED;
+}
+
+/* y[pair] = its expert's ffn, through tiles. x: a row a token. gate: room for its rows if it has one and they wait for
+ * their biases. */
 static void tile_experts(struct cuda *c, const struct moe_args *a, const halves &x,
-                         const tile_list &l, float *hidden, float *y) {
+                         const tile_list &l, const int32_t *ids, float *hidden, float *gate,
+                         float *y) {
     int32_t n_pair = a->n_tok * a->n_used;
     int64_t n_ff = a->up->n_out, n = a->down->n_out;
     tile_job j = {};
@@ -380,7 +435,12 @@ static void tile_experts(struct cuda *c, const struct moe_args *a, const halves 
     j.x = x, j.list = l, j.per_x = a->n_used;
     j.n_o = 1;
     j.o[0] = tile_out{cuda_repack_of(a->up), NULL, hidden, n_ff, 1, 0, 0, 0};
-    if (!a->gate) {
+    if (is_biased(a)) {
+        tile_job g = j;
+        g.mode = j.mode = TILE_PLAIN;
+        if (gate) g.o[0].w = cuda_repack_of(a->gate), g.o[0].dst = gate;
+        if (gate) cuda_tiles(c, g);
+    } else if (!a->gate) {
         j.mode = TILE_ACT;
     } else if (cuda_repack_of(a->gate).form == j.o[0].w.form) {
         j.mode = TILE_GATED;
@@ -393,6 +453,9 @@ static void tile_experts(struct cuda *c, const struct moe_args *a, const halves 
         j.mode = TILE_TIMES;
     }
     cuda_tiles(c, j);
+    if (is_biased(a))
+        launch(c, biased_glu_kernel, dim3((unsigned)n_pair), dim3(256), 0, hidden, gate, ids,
+               a->bias, (int32_t)n_ff, (int)a->act);
     j.x = cuda_to_halves(c, hidden, n_ff, n_pair, n_ff);
     j.per_x = 1;
     j.mode = TILE_PLAIN;
@@ -418,13 +481,16 @@ static void many_experts(struct cuda *c, const struct moe_args *a, const halves 
     tile_list l = take_list(c, n_pair, a->router->n_out);
     float *hidden = (float *)cuda_take(c, (size_t)n_pair * (size_t)n_ff * 4);
     float *y = (float *)cuda_take(c, (size_t)n_pair * (size_t)n * 4);
+    float *gate =
+        a->gate && is_biased(a) ? (float *)cuda_take(c, (size_t)n_pair * (size_t)n_ff * 4) : NULL;
     if (c->err.code) return;
     int32_t n_expert = (int32_t)a->router->n_out;
     launch(c, count_kernel, dim3(1), dim3(1024), 0, ids, n_pair, n_expert, l);
     launch(c, place_kernel, dim3((unsigned)n_expert), dim3(PLACE_THREADS), 0, ids, n_pair, l);
-    tile_experts(c, a, x, l, hidden, y);
+    tile_experts(c, a, x, l, ids, hidden, gate, y);
     launch(c, combine_kernel, dim3((unsigned)a->n_tok), dim3(256), 0, y, ids, weights, a->n_used, n,
            a->out);
+    add_down_bias(c, a, ids, weights);
 }
 
 /* A dense block, or the shared expert: every token, one matrix. factor: [n_tok] or NULL. */
@@ -508,7 +574,7 @@ void cuda_moe(struct dev *d, const struct moe_args *a) {
     /* one launch: the router, the shared expert's gate and, for few tokens, its products */
     int64_t sh_ff = a->sh_up ? a->sh_up->n_out : 0, n_embd = a->down->n_out;
     struct weight gate_row = {a->shared_gate_w, QUANT_F32, 1, n_embd, 1, 1, 0, 0};
-    struct linear_out o[4] = {{a->router, NULL, logits, n_expert, 1, false}};
+    struct linear_out o[4] = {{a->router, a->bias.router, logits, n_expert, 1, false}};
     int32_t n_o = 1;
     struct glu_job shared = {};
     if (a->shared_gate_w) o[n_o++] = linear_out{&gate_row, NULL, sh_weight, 1, 1, false};
@@ -531,8 +597,7 @@ void cuda_moe(struct dev *d, const struct moe_args *a) {
         choice.logits = NULL;
     }
     if (in_bytes) {
-        few_experts8(c, a, experts_of(a->gate, a->up, a->down, a->act), choice, ids, weights,
-                     shared, sh_weight);
+        few_experts8(c, a, routed_of(a), choice, ids, weights, shared, sh_weight);
         return;
     }
     if (is_few) {

@@ -22,8 +22,9 @@ struct hidden8_job {
     divisor sh_turns;                  /* of a block's warps: its rows for SHARED_TOKS tokens */
     planes sh_down;                    /* the shared expert's; form FORM_NONE: there is none */
     glu_job shared;                    /* its input */
-    const float *sh_weight; /* [n_tok] or NULL: its factor, through the logistic function */
-    float *out;             /* [n_tok, sh_down.n_row] */
+    const float *sh_weight;     /* [n_tok] or NULL: its factor, through the logistic function */
+    float *out;                 /* [n_tok, sh_down.n_row] */
+    const float *gate_b, *up_b; /* [n_expert, up.n_row] or NULL */
 };
 
 /* Barriers of a part of the block: of the warps of the shared expert, and of team k and those after it. */
@@ -333,9 +334,20 @@ template <int F, bool HAS_GATE, bool MANY> struct hidden8_warp {
         if ((int)(threadIdx.x % TEAM / 32) != round % (TEAM / 32)) return;
         uint32_t u = unit_of(round);
         if (u >= (uint32_t)j.n_all) return;
-        float y = act_of(j.act, h[round % 2][team][0][lane]);
-        if (HAS_GATE) y *= h[round % 2][team][1][lane];
-        act8_put(j.hidden, u, chosen[u / j.per_pair] < 0 ? 0.0f : y);
+        uint32_t pair = u / j.per_pair;
+        int32_t mat = chosen[pair];
+        float y = h[round % 2][team][0][lane];
+        int at = mat * (int)j.up.n_row + (int)(u - pair * j.per_pair.n) * 32 + lane;
+        if (HAS_GATE) {
+            float up = h[round % 2][team][1][lane];
+            if (j.gate_b && mat >= 0) y += j.gate_b[at];
+            if (j.up_b && mat >= 0) up += j.up_b[at];
+            y = glu_of(j.act, y, up);
+        } else {
+            if (j.up_b && mat >= 0) y += j.up_b[at];
+            y = act_of(j.act, y);
+        }
+        act8_put(j.hidden, u, mat < 0 ? 0.0f : y);
     }
 };
 
@@ -408,7 +420,7 @@ bool cuda_hidden8(struct cuda *c, const struct moe_args *a, const expert_set &e,
     int64_t n_ff = e.up.n_row;
     hidden8_job h = {};
     h.gate = e.gate, h.up = e.up, h.choice = choice, h.ids = ids, h.weights = weights;
-    h.n_tok = a->n_tok, h.act = e.act, h.hidden = hidden;
+    h.n_tok = a->n_tok, h.act = e.act, h.hidden = hidden, h.gate_b = e.gate_b, h.up_b = e.up_b;
     h.per_pair = divisor_of(n_ff / 32), h.n_used = divisor_of(a->n_used);
     h.x = cuda_act8(c, a->x, a->up->n_in, a->n_tok, a->up->n_in);
     /* a block a multiprocessor, with as many teams as let a round do */

@@ -452,6 +452,13 @@ __device__ __forceinline__ float act_of(int act, float x) {
     default: return x;
     }
 }
+/* act(gate) * up; 7: ACT_CLAMPED. NaN passes. */
+__device__ __forceinline__ float glu_of(int act, float gate, float up) {
+    if (act != 7) return act_of(act, gate) * up;
+    gate = gate > 7.0f ? 7.0f : gate;
+    up = up > 7.0f ? 7.0f : up < -7.0f ? -7.0f : up;
+    return gate * logistic(1.702f * gate) * (1.0f + up);
+}
 
 /* Four of n floats from `at` on, which is a multiple of 4; zeros behind the n-th. */
 __device__ __forceinline__ float4 four_at(const float *x, int at, int n) {

@@ -48,6 +48,7 @@ void ref_round8_row(const float *x, float *out, int64_t n);
 bool ref_is_quantised(uint32_t type);
 
 double ref_act(enum act act, double x);
+double ref_glu(enum act act, double gate, double up);         /* act(gate) * up */
 void ref_hadamard_heads(float *x, int64_t n_head, int64_t d); /* orthonormal; its own inverse */
 
 void ref_embed(struct dev *d, float *out, const struct weight *w, const int32_t *ids, int32_t n_tok,

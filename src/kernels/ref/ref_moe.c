@@ -38,7 +38,7 @@ static void ffn_one(struct ref *r, const struct expert *e, const float *x, struc
         for (int64_t i = 0; e->gate_b && i < n_ff; i++) m->gated[i] += e->gate_b[i];
     }
     for (int64_t i = 0; i < n_ff; i++)
-        m->hidden[i] = (float)(e->gate ? ref_act(e->act, m->gated[i]) * m->hidden[i]
+        m->hidden[i] = (float)(e->gate ? ref_glu(e->act, m->gated[i], m->hidden[i])
                                        : ref_act(e->act, m->hidden[i]));
     ref_matvec(r, e->down, e->mat, ref_rounded(r, e->down, m->hidden, m->x8), m->row, e->down_scale,
                m->y);
@@ -152,6 +152,17 @@ static void shared_expert(struct ref *r, const struct moe_args *a, const float *
     for (int64_t i = 0; i < n; i++) acc[i] += f * m->y[i];
 }
 
+/* The router's logits of one row; x8 and row are room. */
+static void route_row(struct ref *r, const struct moe_args *a, const float *x, float *x8,
+                      float *row, float *logits) {
+    ref_matvec(r, a->router, 0, ref_rounded(r, a->router, x, x8), row, 1, logits);
+    for (int64_t i = 0; a->bias.router && i < a->router->n_out; i++) logits[i] += a->bias.router[i];
+}
+
+static const float *bias_of(const float *bias, int32_t expert, int64_t n) {
+    return bias ? bias + expert * n : NULL;
+}
+
 void ref_moe(struct dev *d, const struct moe_args *a) {
     struct ref *r = (struct ref *)d;
     struct room m;
@@ -167,7 +178,7 @@ void ref_moe(struct dev *d, const struct moe_args *a) {
         const float *x = a->x + t * n;
         float *out = a->out + t * n;
         if (a->logits) memcpy(logits, a->logits + t * n_expert, (size_t)n_expert * sizeof *logits);
-        else ref_matvec(r, a->router, 0, ref_rounded(r, a->router, x, m.x8), m.row, 1, logits);
+        else route_row(r, a, x, m.x8, m.row, logits);
         if (a->chosen) memcpy(ids, a->chosen + t * a->n_used, (size_t)a->n_used * sizeof *ids);
         bool finite =
             ref_moe_choose(a, a->keep ? a->keep + t : NULL, n_expert, logits, scores, ids, weights);
@@ -175,7 +186,16 @@ void ref_moe(struct dev *d, const struct moe_args *a) {
         for (int32_t k = 0; finite && k < a->n_used; k++) {
             int32_t mat = ids[k] >= 0 && a->place ? a->place[ids[k]] : ids[k];
             if (mat < 0) continue;
-            struct expert e = {a->gate, a->up, a->down, NULL, NULL, NULL, a->act, 1, 1, mat};
+            struct expert e = {.gate = a->gate,
+                               .up = a->up,
+                               .down = a->down,
+                               .gate_b = bias_of(a->bias.gate, ids[k], a->up->n_out),
+                               .up_b = bias_of(a->bias.up, ids[k], a->up->n_out),
+                               .down_b = bias_of(a->bias.down, ids[k], n),
+                               .act = a->act,
+                               .gate_scale = 1,
+                               .down_scale = 1,
+                               .mat = mat};
             ffn_one(r, &e, x, &m);
             for (int64_t i = 0; i < n; i++) acc[i] += (double)weights[k] * m.y[i];
         }
@@ -197,7 +217,7 @@ const float *ref_route(struct dev *d, const struct moe_args *a) {
     for (int32_t t = 0; t < a->n_tok; t++) {
         const float *x = a->x + t * n;
         int32_t *ids = a->ids + t * a->n_used;
-        ref_matvec(r, a->router, 0, ref_rounded(r, a->router, x, x8), row, 1, logits);
+        route_row(r, a, x, x8, row, logits);
         bool finite =
             ref_moe_choose(a, a->keep ? a->keep + t : NULL, n_expert, logits, scores, ids, weights);
         for (int32_t k = 0; !finite && k < a->n_used; k++) ids[k] = -1;

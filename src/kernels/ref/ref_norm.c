@@ -37,8 +37,16 @@ double ref_act(enum act act, double x) {
     case ACT_RELU2: return x < 0 ? 0 : x * x;
     case ACT_SIGMOID: return 1 / (1 + exp(-x));
     case ACT_NONE: return x;
+    case ACT_CLAMPED: break; /* of two numbers: ref_glu */
     }
     return NAN;
+}
+
+double ref_glu(enum act act, double gate, double up) {
+    if (act != ACT_CLAMPED) return ref_act(act, gate) * up;
+    gate = gate > 7 ? 7 : gate; /* NaN passes */
+    up = up > 7 ? 7 : up < -7 ? -7 : up;
+    return gate / (1 + exp(-1.702 * gate)) * (1 + up);
 }
 
 void ref_act_mul(struct dev *d, float *out, const float *a, const float *b, int64_t n,
