@@ -189,7 +189,27 @@ void chat_rig_sampling(const struct chat_rig *r, const struct cfg *c, bool in_th
     p->dry_allowed_length = (int32_t)cfg_int(c, "dry-allowed-length");
     struct sampler_params usual = *p;
     load_sampling(load_gguf(&r->loaded), &usual);
-    if (cfg_origin(c, "temp") == CFG_DEFAULT) p->temperature = usual.temperature;
+    const struct {
+        const char *option;
+        float *to, from;
+    } reals[] = {{"temp", &p->temperature, usual.temperature},
+                 {"top-p", &p->top_p, usual.top_p},
+                 {"min-p", &p->min_p, usual.min_p},
+                 {"xtc-probability", &p->xtc_probability, usual.xtc_probability},
+                 {"xtc-threshold", &p->xtc_threshold, usual.xtc_threshold},
+                 {"repeat-penalty", &p->repeat_penalty, usual.repeat_penalty},
+                 {"mirostat-tau", &p->mirostat_tau, usual.mirostat_tau},
+                 {"mirostat-eta", &p->mirostat_eta, usual.mirostat_eta}};
+    const struct {
+        const char *option;
+        int32_t *to, from;
+    } wholes[] = {{"top-k", &p->top_k, usual.top_k},
+                  {"penalty-last-n", &p->penalty_last_n, usual.penalty_last_n},
+                  {"mirostat", &p->mirostat, usual.mirostat}};
+    for (size_t i = 0; i < sizeof reals / sizeof *reals; i++)
+        if (cfg_origin(c, reals[i].option) == CFG_DEFAULT) *reals[i].to = reals[i].from;
+    for (size_t i = 0; i < sizeof wholes / sizeof *wholes; i++)
+        if (cfg_origin(c, wholes[i].option) == CFG_DEFAULT) *wholes[i].to = wholes[i].from;
     if (cfg_origin(c, "dry-multiplier") == CFG_DEFAULT && p->temperature > 0) {
         p->dry_multiplier = usual.dry_multiplier;
         p->dry_breakers = usual.dry_breakers;

@@ -260,6 +260,27 @@ static void put_more_ends(const struct put *p, int64_t eos) {
     }
 }
 
+/* What generation_config.json recommends, under llama.cpp's names. */
+static void put_sampling(const struct put *p) {
+    static const struct {
+        const char *hf, *gguf;
+        bool is_whole;
+    } rows[] = {{"temperature", "temp", false},
+                {"top_k", "top_k", true},
+                {"top_p", "top_p", false},
+                {"min_p", "min_p", false},
+                {"repetition_penalty", "penalty_repeat", false}};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        const json_t *v = json_object_get(p->generation, rows[i].hf);
+        double x = json_number_value(v);
+        char key[64];
+        snprintf(key, sizeof key, "general.sampling.%s", rows[i].gguf);
+        if (!json_is_number(v) || !(x >= 0 && x <= INT32_MAX)) continue;
+        if (rows[i].is_whole) gguf_put_i32(p->w, key, (int32_t)x);
+        else gguf_put_f32(p->w, key, (float)x);
+    }
+}
+
 static void put_specials(const struct put *p) {
     static const struct {
         const char *name, *key;
@@ -357,6 +378,7 @@ int hf_put_vocab(const struct hf *h, struct gguf_writer *w, struct err *e) {
         rc = hf_read_json(dir, "generation_config.json", TEMPLATE_MAX, false, &p.generation, e);
     if (!rc) rc = put_model(&p, e);
     if (!rc) put_specials(&p);
+    if (!rc) put_sampling(&p);
     if (!rc) rc = put_templates(&p, e);
     hf_vocab_fini(&p.v);
     json_decref(p.config);

@@ -76,7 +76,37 @@ static int make_plan(struct memory_plan *out, struct dev *dev, const struct load
     return 0;
 }
 
-void load_sampling(const struct gguf *g, struct sampler_params *p) {
+/* What the file recommends. */
+static void key_sampling(const struct gguf *g, struct sampler_params *p) {
+    const struct {
+        const char *name;
+        double min, max;
+        float *real;
+        int32_t *whole;
+    } rows[] = {{"temp", 0, 100, &p->temperature, NULL},
+                {"top_p", 0, 1, &p->top_p, NULL},
+                {"min_p", 0, 1, &p->min_p, NULL},
+                {"xtc_probability", 0, 1, &p->xtc_probability, NULL},
+                {"xtc_threshold", 0, 1, &p->xtc_threshold, NULL},
+                {"penalty_repeat", 0.01, 100, &p->repeat_penalty, NULL},
+                {"mirostat_tau", 0, 100, &p->mirostat_tau, NULL},
+                {"mirostat_eta", 0, 1, &p->mirostat_eta, NULL},
+                {"top_k", 0, 1 << 30, NULL, &p->top_k},
+                {"penalty_last_n", -1, 1 << 30, NULL, &p->penalty_last_n},
+                {"mirostat", 0, 2, NULL, &p->mirostat}};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        char key[64];
+        double v;
+        snprintf(key, sizeof key, "general.sampling.%s", rows[i].name);
+        const struct gguf_kv *kv = gguf_find(g, key);
+        if (!kv || kv->type == GGUF_ARR || !gguf_item_f64(kv, 0, &v)) continue;
+        if (!(v >= rows[i].min && v <= rows[i].max)) continue;
+        if (rows[i].real) *rows[i].real = (float)v;
+        else *rows[i].whole = (int32_t)v;
+    }
+}
+
+static void small_sampling(const struct gguf *g, struct sampler_params *p) {
     uint64_t n = 0;
     for (size_t i = 0; i < gguf_n_tensors(g); i++) {
         const struct gguf_tensor *t = gguf_tensor_at(g, i);
@@ -90,6 +120,11 @@ void load_sampling(const struct gguf *g, struct sampler_params *p) {
     p->dry_multiplier = 0.8f;
     p->dry_breakers = breakers;
     p->n_dry_breaker = 1;
+}
+
+void load_sampling(const struct gguf *g, struct sampler_params *p) {
+    small_sampling(g, p);
+    key_sampling(g, p);
 }
 
 /* ---- by libllama ---- */

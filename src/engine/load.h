@@ -76,7 +76,8 @@ struct loaded {
 
 /* The default sampling of a model, given that of all models. Dense models of 50 to 500 million weights repeat
  * themselves at temperature 0.7: they get 0.3 and the DRY penalty at 0.8. SmolLM2-135M on eval/newcomer: 24
- * instead of 20 of 60 answers accepted, and no loop instead of three. */
+ * instead of 20 of 60 answers accepted, and no loop instead of three. What the file itself recommends
+ * (general.sampling.*, as llama.cpp names it) wins; values out of range are not used. */
 void load_sampling(const struct gguf *g, struct sampler_params *p);
 
 int32_t load_n_seq(const struct loaded *l);           /* sequences at once, of all cards */

@@ -20,6 +20,7 @@
 #include "base/rng.h"
 #include "base/str.h"
 #include "convert/hf.h"
+#include "engine/load.h"
 #include "backend/embed.h"
 #include "backend/rerank.h"
 #include "format/gguf.h"
@@ -749,6 +750,33 @@ static void last_token_is_pooled(void **state) {
     dev->ops->close(dev);
 }
 
+/* What a checkpoint recommends becomes a file's, and a file's the sampling of its model. */
+static void recommended_sampling_is_carried(void **state) {
+    (void)state;
+    new_folder();
+    make_folder("qwen2", &(struct store){.dtype = "F32"});
+    use_tokenizer("qwen2");
+    write_text("hf/generation_config.json",
+               "{\"temperature\":0.6,\"top_k\":17,\"top_p\":7,\"repetition_penalty\":1.05,"
+               "\"min_p\":\"much\"}");
+    convert("f32");
+    struct gguf *g;
+    struct err e = {0};
+    double top_k = 0;
+    struct sampler_params p;
+    sampler_defaults(&p);
+    const struct sampler_params usual = p;
+    assert_int_equal(gguf_open(&g, at("out.gguf"), &e), 0);
+    const struct gguf_kv *kv = gguf_find(g, "general.sampling.top_k");
+    assert_true(kv && kv->type == GGUF_I32 && gguf_item_f64(kv, 0, &top_k) && top_k == 17);
+    assert_null(gguf_find(g, "general.sampling.min_p"));
+    load_sampling(g, &p);
+    assert_true(p.temperature == 0.6f && p.top_k == 17 && p.repeat_penalty == 1.05f);
+    assert_true(p.top_p == usual.top_p && p.min_p == usual.min_p); /* out of range, and none */
+    assert_int_equal(sampler_check(&p, 320, &e), 0);
+    gguf_close(g);
+}
+
 /* ---- refusals ---- */
 
 /* Values that the target type cannot hold, and forms without a reader. */
@@ -926,6 +954,7 @@ int main(void) {
         cmocka_unit_test(tokenizers_split_as_published),
         cmocka_unit_test(quantised_checkpoints_are_decoded),
         cmocka_unit_test(experts_of_gpt_oss_keep_their_values),
+        cmocka_unit_test(recommended_sampling_is_carried),
         cmocka_unit_test(last_token_is_pooled),
         cmocka_unit_test(what_cannot_be_kept_is_refused),
         cmocka_unit_test(unknown_fields_are_refused),
