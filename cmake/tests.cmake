@@ -117,14 +117,14 @@ endif()
 
 # Objects that test_llama loads in place of one over libllama.
 if(TARGET test_llama)
-  foreach(version 1 99)
+  foreach(version 2 99)
     add_library(llama_fake_${version} MODULE test/unit/llama_fake.c)
     set_target_properties(llama_fake_${version} PROPERTIES PREFIX "" LIBRARY_OUTPUT_DIRECTORY test C_VISIBILITY_PRESET hidden)
     target_include_directories(llama_fake_${version} PRIVATE src)
     target_compile_definitions(llama_fake_${version} PRIVATE FAKE_VERSION=${version} FAKE_VOCAB=8192)
     add_dependencies(test_llama llama_fake_${version})
   endforeach()
-  target_compile_definitions(test_llama PRIVATE FAKE_VOCAB=8192 TEST_FAKE="$<TARGET_FILE:llama_fake_1>"
+  target_compile_definitions(test_llama PRIVATE FAKE_VOCAB=8192 TEST_FAKE="$<TARGET_FILE:llama_fake_2>"
     TEST_FAKE_OTHER="$<TARGET_FILE:llama_fake_99>")
 endif()
 

@@ -96,6 +96,7 @@ struct backend_model {
     struct model *m;         /* NULL over a weightless engine, and where libllama runs the model */
     const struct gguf *gguf; /* of the latter */
     struct engine *engine;
+    struct vision *vision; /* NULL: it sees no images */
     const struct tok *tok;
     const struct chat_template *template; /* NULL: raw prompts only */
     const struct lora_use *loras;         /* [n_lora] as loaded */

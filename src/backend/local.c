@@ -6,6 +6,7 @@
 #include "base/clock.h"
 #include "base/rng.h"
 #include "backend/backend.h"
+#include "backend/images.h"
 #include "backend/request_grammar.h"
 #include "backend/replay.h"
 #include "backend/ngram_field.h"
@@ -46,6 +47,7 @@ struct local_run {
     struct answer_params params;
     struct chat_parse_spec parse;
     int32_t *ids;                    /* owned */
+    struct images images;            /* their places in ids */
     struct lora_use *loras;          /* owned */
     struct request_grammar *grammar; /* taken; NULL: none */
     struct logit_bias *bias;         /* owned: the request's and one that bans calls */
@@ -89,8 +91,8 @@ static void add_dates(json_t *context) {
         json_object_set_new(context, "datetime", json_string(text));
 }
 
-static json_t *template_context(const struct local *l, const struct request *a) {
-    json_t *c = json_object(), *messages = a->messages;
+static json_t *template_context(const struct local *l, const struct request *a, json_t *messages) {
+    json_t *c = json_object();
     if (!c) return NULL;
     add_dates(c);
     if (l->model.template_context) json_object_update(c, (json_t *)l->model.template_context);
@@ -139,22 +141,26 @@ static int append_last(const struct local *l, const struct request *a, char **te
     return rc;
 }
 
-static int encode_chat(const struct local *l, const struct request *a, char **text, int32_t **ids,
-                       size_t *n, bool *in_think, struct err *e) {
+static int encode_chat(const struct local *l, const struct request *a, struct images *im,
+                       char **text, int32_t **ids, size_t *n, bool *in_think, struct err *e) {
     if (!l->model.template) {
         err_set(e, CHIMERE_EUNSUPPORTED, "messages: %s has no chat template", l->base.name);
         err_hint(e, "use /v1/completions for a plain prompt");
         return CHIMERE_EUNSUPPORTED;
     }
-    json_t *context = template_context(l, a);
+    json_t *marked, *context = NULL;
+    int rc = images_open(im, l->model.vision, a->messages, &marked, e);
+    if (rc) return rc;
+    context = template_context(l, a, marked);
+    json_decref(marked);
     if (!context) return err_set(e, CHIMERE_ENOMEM, "out of memory");
     time_t now = time(NULL);
     struct tm tm;
     localtime_r(&now, &tm);
     struct chat_prompt prompt;
-    int rc = chat_render(l->model.template, context, false, &tm, &prompt, e);
+    rc = chat_render(l->model.template, context, false, &tm, &prompt, e);
     if (rc && e) err_prefix(e, "messages");
-    if (!rc) rc = replay_encode(l->replay, a->scope, a->messages, &prompt, ids, n, e);
+    if (!rc) rc = replay_encode(l->replay, a->scope, a->messages, &prompt, im, ids, n, e);
     if (!rc && text) {
         *text = mem_strndup(prompt.out.text.p ? prompt.out.text.p : "", prompt.out.text.n);
         if (!*text) rc = err_set(e, CHIMERE_ENOMEM, "out of memory");
@@ -211,10 +217,12 @@ static int encode_raw(const struct local *l, const struct request *a, char **tex
     return 0;
 }
 
-static int encode(const struct local *l, const struct request *a, char **text, int32_t **ids,
-                  size_t *n, bool *in_think, struct err *e) {
+/* im: for images_close, whatever is returned. */
+static int encode(const struct local *l, const struct request *a, struct images *im, char **text,
+                  int32_t **ids, size_t *n, bool *in_think, struct err *e) {
     *in_think = false;
-    return a->messages ? encode_chat(l, a, text, ids, n, in_think, e)
+    *im = (struct images){.n = 0};
+    return a->messages ? encode_chat(l, a, im, text, ids, n, in_think, e)
                        : encode_raw(l, a, text, ids, n, e);
 }
 
@@ -223,8 +231,10 @@ static int local_render(struct backend *b, const struct request *a, char **text,
     bool in_think;
     int32_t *own = NULL;
     size_t n_own = 0;
+    struct images im;
     if (text) *text = NULL;
-    int rc = encode(local_of(b), a, text, &own, &n_own, &in_think, e);
+    int rc = encode(local_of(b), a, &im, text, &own, &n_own, &in_think, e);
+    images_close(&im);
     if (rc && text) {
         mem_free(*text);
         *text = NULL;
@@ -448,7 +458,7 @@ static int set_up(struct local *l, struct local_run *r, struct err *e) {
     bool in_think;
     if (a->n < 1 || a->n > REQUEST_MAX_CHOICES)
         return err_set(e, CHIMERE_EINVAL, "n: expected 1 to %d, got %d", REQUEST_MAX_CHOICES, a->n);
-    int rc = encode(l, a, NULL, &r->ids, &n, &in_think, e);
+    int rc = encode(l, a, &r->images, NULL, &r->ids, &n, &in_think, e);
     if (rc) return rc;
     if (!n || n > INT32_MAX)
         return err_set(e, CHIMERE_EINVAL, "prompt: expected at least one token");
@@ -456,6 +466,8 @@ static int set_up(struct local *l, struct local_run *r, struct err *e) {
     if ((int64_t)n >= room) return engine_refuse_prompt((int64_t)n, room, e);
     r->params = (struct answer_params){.job.prompt = r->ids,
                                        .job.n_prompt = (int32_t)n,
+                                       .job.images = r->images.runs,
+                                       .job.n_image = r->images.n_run,
                                        .job.max_tokens = a->max_tokens,
                                        .job.sampling = a->sampling,
                                        .job.session = a->session,
@@ -508,6 +520,7 @@ static void local_free(struct generation *base) {
     if (!r) return;
     for (int32_t i = 0; i < r->n_choice; i++) answer_free(r->choices[i].answer);
     request_grammar_drop(local_of(base->backend)->grammars, r->grammar);
+    images_close(&r->images);
     mem_free(r->ids);
     mem_free(r->loras);
     ngram_memory_close(r->memory);

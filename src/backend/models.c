@@ -233,6 +233,7 @@ static int open_row(struct entry *w, const struct load_params *how, const char *
     const struct backend_model m = {.m = w->loaded.model,
                                     .gguf = w->loaded.gguf,
                                     .engine = w->loaded.engine,
+                                    .vision = w->loaded.vision,
                                     .tok = w->loaded.tok,
                                     .template = w->loaded.template,
                                     .loras = w->loaded.loras,

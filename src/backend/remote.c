@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "backend/images.h"
 #include "base/clock.h"
 #include "base/str.h"
 #include "base/thread.h"
@@ -232,6 +233,8 @@ static int prepare(struct backend *b, const struct request *a, const struct even
     *out = NULL;
     if (!a->messages)
         return err_set(e, CHIMERE_EUNSUPPORTED, "prompt: this backend answers conversations alone");
+    int rc = images_refuse(a->messages, e);
+    if (rc) return rc;
     struct remote_run *r = mem_zalloc(sizeof *r);
     json_t *o = r ? request((struct remote *)b, a) : NULL;
     if (o) r->body = json_dumps(o, JSON_COMPACT);

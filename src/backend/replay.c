@@ -271,8 +271,8 @@ static int append(struct ids *out, const int32_t *ids, size_t n, struct err *e) 
     return 0;
 }
 
-static int append_text(const struct replay *p, const struct chat_prompt *prompt, size_t from,
-                       size_t to, struct ids *out, struct err *e) {
+static int append_plain(const struct replay *p, const struct chat_prompt *prompt, size_t from,
+                        size_t to, struct ids *out, struct err *e) {
     int32_t *ids = NULL;
     size_t n = 0;
     int rc = chat_encode_range(p->tok, prompt, from, to, &ids, &n, e);
@@ -281,8 +281,24 @@ static int append_text(const struct replay *p, const struct chat_prompt *prompt,
     return rc;
 }
 
+/* Text, and images where their marks are. */
+static int append_text(const struct replay *p, const struct chat_prompt *prompt, size_t from,
+                       size_t to, struct images *im, struct ids *out, struct err *e) {
+    const struct vision_image *i;
+    size_t at, n_mark;
+    int rc = 0;
+    while (!rc && (i = images_find(im, prompt->out.text.p + from, to - from, &at, &n_mark))) {
+        if (at) rc = append_plain(p, prompt, from, from + at, out, e);
+        if (!rc) rc = images_place(im, i, out->n, e);
+        if (!rc) rc = append(out, i->ids, (size_t)i->n_tok, e);
+        from += at + n_mark;
+    }
+    return rc || (from == to && out->n) ? rc : append_plain(p, prompt, from, to, out, e);
+}
+
 int replay_encode(struct replay *p, uint64_t scope, const json_t *messages,
-                  const struct chat_prompt *prompt, int32_t **ids, size_t *n, struct err *e) {
+                  const struct chat_prompt *prompt, struct images *im, int32_t **ids, size_t *n,
+                  struct err *e) {
     const struct buf *text = &prompt->out.text;
     size_t i, at = 0, n_message = json_array_size(messages);
     json_t *m;
@@ -300,14 +316,14 @@ int replay_encode(struct replay *p, uint64_t scope, const json_t *messages,
             known && text->n ? memmem(text->p + at, text->n - at, x.text, x.n_text) : NULL;
         if (found) {
             size_t begin = (size_t)(found - text->p);
-            rc = append_text(p, prompt, at, begin + x.n_head, &out, e);
+            rc = append_text(p, prompt, at, begin + x.n_head, im, &out, e);
             if (!rc) rc = append(&out, x.ids, (size_t)x.n, e);
             at = begin + x.n_text;
         }
         mem_free(x.ids);
         mem_free(x.text);
     }
-    if (!rc) rc = append_text(p, prompt, at, text->n, &out, e);
+    if (!rc) rc = append_text(p, prompt, at, text->n, im, &out, e);
     if (rc) {
         mem_free(out.p);
         return rc;

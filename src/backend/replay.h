@@ -9,6 +9,7 @@
 #define CHIMERE_BACKEND_REPLAY_H
 
 #include "backend/backend.h"
+#include "backend/images.h"
 
 struct replay;
 
@@ -18,8 +19,10 @@ void replay_free(struct replay *p);
 /* An answer that ended by itself, as a message. Quick: for the engine's thread. */
 void replay_put(struct replay *p, uint64_t scope, bool think, const json_t *message,
                 const int32_t *ids, int32_t n);
-/* The ids of a rendered prompt, as chat_encode gives them but for the answers that are remembered. */
+/* The ids of a rendered prompt, as chat_encode gives them but for the answers that are remembered and for images, whose
+ * places im gets. */
 int replay_encode(struct replay *p, uint64_t scope, const json_t *messages,
-                  const struct chat_prompt *prompt, int32_t **ids, size_t *n, struct err *e);
+                  const struct chat_prompt *prompt, struct images *im, int32_t **ids, size_t *n,
+                  struct err *e);
 
 #endif

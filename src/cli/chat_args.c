@@ -30,6 +30,7 @@ static void take_llama(const struct cfg *c, struct load_params *p) {
                                                  : LOAD_AUTO;
     p->n_gpu_layers = (int32_t)cfg_int(c, "gpu-layers");
     p->llama_library = cfg_str(c, "llama-library");
+    p->mmproj = cfg_str(c, "mmproj");
     p->llama_process = cfg_bool(c, "backend-process");
 }
 

@@ -55,6 +55,7 @@
     {"backend", 0, CFG_ENUM, "NAME", "auto", 0, 0, "auto|own|llama", "who runs the model: chimere, or libllama; auto: libllama for architectures that chimere lacks"}, \
     {"gpu-layers", 0, CFG_INT, "N", "-1", -1, 100000, NULL, "layers that libllama puts on GPUs; -1: its own default"}, \
     {"backend-process", 0, CFG_BOOL, NULL, "false", 0, 0, NULL, "libllama in a process of its own, so that an abort inside it does not end this one"}, \
+    {"mmproj", 0, CFG_STR, "FILE", NULL, 0, 0, NULL, "GGUF file that the model sees images with, by libmtmd; implies --backend llama"}, \
     {"llama-library", 0, CFG_STR, "FILE", NULL, 0, 0, NULL, "chimere-llama.so (default: the one that was built with chimere)"}
 
 /* Of commands that may use several GPUs. */

@@ -137,6 +137,7 @@ int odo_rig_open(struct odo_rig *r, const struct cfg *c, struct backend *backend
     int rc = odo_rig_tools(r, c, &tools, e);
     if (!rc) {
         struct odo_params p = {.backend = backend,
+                               .can_see = backend && backend->model && backend->model->vision,
                                .pipelines = cfg_str(c, "pipelines"),
                                .watch = backend != NULL,
                                .tools = tools,

@@ -89,9 +89,20 @@ struct engine_stats { /* of one job */
 struct engram_use;
 
 /* What to generate and how: the caller's part of a job. Pointers are borrowed until on_done has returned. */
+/* Tokens of a prompt that are rows of an image (vision.h); their ids only name them. */
+struct job_image {
+    int32_t at, n;     /* prompt[at .. at + n - 1] */
+    int32_t most;      /* rows of one step */
+    int32_t width;     /* numbers of a row */
+    bool is_whole;     /* all n in one step */
+    const float *rows; /* [n, width] */
+};
+
 struct job_params {
     const int32_t *prompt;
-    int32_t n_prompt;   /* >= 1 */
+    int32_t n_prompt;               /* >= 1 */
+    const struct job_image *images; /* [n_image], ascending; of a model that sees */
+    int32_t n_image;
     int32_t max_tokens; /* <= 0: up to the context */
     struct sampler_params sampling;
     const struct lora_use *loras;

@@ -6,6 +6,7 @@
 #include "base/hash.h"
 #include "base/mem.h"
 #include "base/topology.h"
+#include "engine/plan.h"
 #include "engine/spec.h"
 #include "llama/llama_lib.h"
 #include "llama/llama_process.h"
@@ -177,6 +178,8 @@ static int run_group(struct llama_lm *x, const struct batch_item *runs, int32_t 
                                                  .n_tok = r->n_tok,
                                                  .pos = s->pos,
                                                  .tokens = r->tokens,
+                                                 .rows = r->rows,
+                                                 .is_whole = r->is_whole,
                                                  .all = r->want == WANT_ALL,
                                                  .last = r->want == WANT_LAST,
                                                  .epoch = s->epoch};
@@ -199,13 +202,14 @@ static void scatter(struct llama_lm *x, const struct batch_item *runs, int32_t n
     }
 }
 
-/* Numbers runs by their adapters; returns how many groups there are. */
+/* Numbers runs by their adapters; rows of an image are a group of their own. Returns how many groups there are. */
 static int32_t divide(struct llama_lm *x, const struct batch_item *runs, int32_t n_run) {
     int32_t n_group = 0;
     for (int32_t i = 0; i < n_run; i++) {
         x->group[i] = -1;
         for (int32_t k = 0; k < i && x->group[i] < 0; k++)
-            if (same_loras(&runs[i], &runs[k])) x->group[i] = x->group[k];
+            if (!runs[i].rows && !runs[k].rows && same_loras(&runs[i], &runs[k]))
+                x->group[i] = x->group[k];
         if (x->group[i] < 0) x->group[i] = n_group++;
     }
     return n_group;
@@ -236,6 +240,19 @@ static int llama_run(struct lm *l, const struct batch_item *runs, int32_t n_run,
 
 /* ---- adapters ---- */
 
+/* Room for logits of several groups. */
+static int need_rows(struct llama_lm *x, struct err *e) {
+    if (!x->rows)
+        x->rows = mem_alloc_array((size_t)x->n_row_max * (size_t)x->lm.n_vocab, sizeof *x->rows);
+    return x->rows ? 0 : err_set(e, CHIMERE_ENOMEM, "out of memory");
+}
+
+int lm_llama_vision(struct lm *l, uint64_t salt, struct vision **out, struct err *e) {
+    struct llama_lm *x = lm_of(l);
+    *out = NULL;
+    return x->info.n_row_embd > 0 ? vision_new(out, x->shim, x->m, &x->info, salt, e) : 0;
+}
+
 int lm_llama_lora(struct lm *l, const char *path, struct lora **out, struct err *e) {
     struct llama_lm *x = lm_of(l);
     char text[LLAMA_SHIM_TEXT] = "";
@@ -246,9 +263,8 @@ int lm_llama_lora(struct lm *l, const char *path, struct lora **out, struct err 
     if (rc) return rc;
     uint64_t hash = model_hash_file(g);
     gguf_close(g);
-    if (!x->rows)
-        x->rows = mem_alloc_array((size_t)x->n_row_max * (size_t)l->n_vocab, sizeof *x->rows);
-    if (!x->rows) return err_set(e, CHIMERE_ENOMEM, "out of memory");
+    rc = need_rows(x, e);
+    if (rc) return rc;
     rc = x->shim->lora_open(x->m, path, &handle, text);
     if (rc) return err_set(e, rc, "%s", text);
     return lora_foreign(out, handle, hash, e);
@@ -305,6 +321,7 @@ static int open_shim(struct llama_lm *x, const struct lm_llama_params *p,
     struct topology t;
     topology_read(NULL, NULL, -1, &t);
     const struct llama_shim_params params = {.path = p->path,
+                                             .mmproj = p->mmproj,
                                              .n_gpu_layers = p->n_gpu_layers,
                                              .n_thread = p->n_thread ? p->n_thread : t.n_thread,
                                              .n_ctx = g->n_ctx,
@@ -324,6 +341,7 @@ int lm_open_llama(struct lm **out, struct lm_llama_params *p, struct err *e) {
     if (!x) return err_set(e, CHIMERE_ENOMEM, "out of memory");
     int32_t n_out = n_out_max(engine), least = n_out;
     if (engine->deterministic) least += engine->n_chunk; /* as engine_new */
+    if (p->mmproj) least += PLAN_BATCH; /* an image runs at once, beside all that decode */
     if (engine->n_batch < least) engine->n_batch = least;
     int rc = p->is_process ? llama_process_open(&x->shim, p->library, e)
                            : llama_lib_open(&x->shim, p->library, NULL, e);
@@ -343,6 +361,7 @@ int lm_open_llama(struct lm **out, struct lm_llama_params *p, struct err *e) {
                             .layout = hash_bytes(form, sizeof form, 0),
                             .page_bytes = p->page_bytes};
         rc = allocate(x, engine, e);
+        if (!rc && p->mmproj) rc = need_rows(x, e);
     }
     if (rc) llama_close(&x->lm);
     else *out = &x->lm;

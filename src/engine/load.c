@@ -68,6 +68,7 @@ static int make_plan(struct memory_plan *out, struct dev *dev, const struct load
     if (p->no_fit) plan.budget_bytes = UINT64_MAX;
     plan.is_foreign = is_foreign;
     plan.n_gpu_layers = p->n_gpu_layers;
+    plan.mmproj = is_foreign ? p->mmproj : NULL;
     int rc = plan_make(out, p->path, &plan, e);
     if (rc || p->no_fit) return rc;
     /* checkpoints come on top of the plan, and take at most half of what it leaves */
@@ -129,11 +130,23 @@ void load_sampling(const struct gguf *g, struct sampler_params *p) {
 
 /* ---- by libllama ---- */
 
+/* Rows depend on the file that they are made with: its first bytes and its length name it. */
+static int open_vision(struct loaded *l, const struct load_params *p, struct lm *lm,
+                       struct err *e) {
+    struct gguf *g;
+    int rc = gguf_open(&g, p->mmproj, e);
+    if (rc) return rc;
+    uint64_t salt = model_hash_file(g);
+    gguf_close(g);
+    return lm_llama_vision(lm, salt, &l->vision, e);
+}
+
 static int open_foreign(struct loaded *l, const struct load_params *p, struct err *e) {
     struct lm *lm = NULL;
     int rc = make_plan(&l->plan, NULL, p, true, e);
     struct engine_params *g = &l->plan.engine;
     struct lm_llama_params params = {.path = p->path,
+                                     .mmproj = p->mmproj,
                                      .library = p->llama_library,
                                      .gguf = l->gguf,
                                      .engine = *g,
@@ -151,6 +164,7 @@ static int open_foreign(struct loaded *l, const struct load_params *p, struct er
     if (!rc && lm->n_vocab != (int32_t)tok_n_vocab(l->tok))
         rc = err_set(e, CHIMERE_EMISMATCH, "%s: expected logits of %u tokens, got %d", p->path,
                      tok_n_vocab(l->tok), lm->n_vocab);
+    if (!rc && p->mmproj) rc = open_vision(l, p, lm, e);
     if (!rc) return engine_new_over(&l->engine, lm, l->tok, g, e);
     lm->ops->close(lm);
     return rc;
@@ -161,7 +175,10 @@ static int open_foreign(struct loaded *l, const struct load_params *p, struct er
 static int choose_backend(struct loaded *l, const struct load_params *p, bool *foreign,
                           struct err *why, struct err *e) {
     const struct llama_shim *shim;
-    *foreign = p->backend == LOAD_LLAMA;
+    *foreign = p->backend == LOAD_LLAMA || (p->mmproj && p->backend == LOAD_AUTO);
+    if (p->mmproj && p->backend == LOAD_OWN)
+        return err_set(e, CHIMERE_EINVAL,
+                       "--mmproj: expected --backend llama: libllama alone sees images");
     if (p->backend == LOAD_OWN) return 0;
     int rc = gguf_open(&l->gguf, p->path, e);
     if (rc || *foreign) return rc;
@@ -506,6 +523,7 @@ static void close_replicas(struct loaded *l) {
 }
 
 void load_close(struct loaded *l) {
+    vision_free(l->vision);
     close_replicas(l);
     for (int32_t i = 0; i < l->n_lora; i++) lora_close((struct lora *)l->loras[i].lora);
     chat_template_free(l->template);

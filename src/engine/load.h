@@ -23,6 +23,8 @@ struct load_params {
     enum load_backend backend;
     const char *
         llama_library; /* chimere-llama.so; borrowed until the last load_open; NULL: as installed */
+    const char
+        *mmproj; /* what libmtmd sees with; borrowed until load_open returns; NULL: nothing */
     bool llama_process;   /* libllama in a process of its own: an abort inside it ends no server */
     int32_t n_gpu_layers; /* that libllama gives to GPUs; -1: its default */
     const char *device;   /* device.h; NULL: auto; borrowed for the call */
@@ -63,6 +65,7 @@ struct loaded {
     struct tok *tok;                       /* owned */
     struct chat_template *template;        /* owned; NULL: the model has none */
     struct engine *engine;                 /* owned */
+    struct vision *vision;                 /* owned; NULL: it sees no images */
     struct lora_use loras[LOAD_MAX_LORAS]; /* owned */
     int32_t n_lora;
     struct memory_plan plan;  /* what it was opened with */

@@ -376,7 +376,7 @@ int plan_make(struct memory_plan *out, const char *path, const struct plan_param
     *out = (struct memory_plan){.engine = p->engine};
     struct blueprint *b = mem_zalloc(sizeof *b);
     if (!b) return err_set(e, CHIMERE_ENOMEM, "out of memory");
-    struct plan_foreign foreign = {.n_gpu_layers = p->n_gpu_layers};
+    struct plan_foreign foreign = {.n_gpu_layers = p->n_gpu_layers, .mmproj = p->mmproj};
     b->dev = p->dev && !p->dev->ops->is_host ? p->dev : NULL;
     b->host = p->dev && p->dev->ops->is_host ? p->dev : NULL;
     b->foreign = p->is_foreign ? &foreign : NULL;

@@ -39,6 +39,8 @@ struct plan_params {
     bool fix_cpu_moe;       /* n_cpu_moe as given; else as few as fit */
     int32_t n_cpu_moe;      /* layers whose experts the processor multiplies */
     bool is_foreign; /* another runtime runs the file: estimates, by keys that all families share */
+    const char
+        *mmproj; /* of it, what its images are seen with; borrowed for the call; NULL: none */
     int32_t n_gpu_layers; /* of it, layers whose memory is a GPU's and not planned here */
 };
 

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "engine/plan_impl.h"
+#include "engine/vision.h"
 #include "format/quant.h"
 
 enum {
@@ -57,6 +58,18 @@ static uint64_t recurrent_bytes(const struct plan_foreign *f, const struct reade
     return (uint64_t)n * (uint64_t)f->n_layer * sizeof(float);
 }
 
+/* What images are seen with: its weights; the pixels of one image, as bytes and as numbers; encoded images that are kept. */
+static int read_vision(struct plan_foreign *f, struct err *e) {
+    struct gguf *g;
+    int rc = f->mmproj ? gguf_open(&g, f->mmproj, e) : 0;
+    if (rc) err_prefix(e, "--mmproj");
+    if (rc || !f->mmproj) return rc;
+    for (size_t i = 0; i < gguf_n_tensors(g); i++) f->vision_bytes += gguf_tensor_at(g, i)->n_bytes;
+    gguf_close(g);
+    f->vision_bytes += (uint64_t)VISION_MAX_PIXELS * 3 + VISION_MAX_BYTES + VISION_KEPT_BYTES;
+    return 0;
+}
+
 int plan_foreign_read(struct plan_foreign *f, const struct gguf *g, struct err *e) {
     struct reader r = {.g = g};
     const struct gguf_kv *kv = gguf_find(g, "general.architecture");
@@ -84,7 +97,7 @@ int plan_foreign_read(struct plan_foreign *f, const struct gguf *g, struct err *
     if (n_gpu > f->n_layer + 1) n_gpu = f->n_layer + 1;
     f->host_share_den = (uint64_t)f->n_layer + 1; /* libllama counts the output as one layer more */
     f->host_share_num = f->host_share_den - (uint64_t)n_gpu;
-    return 0;
+    return read_vision(f, e);
 }
 
 static uint64_t row_bytes(uint32_t type, int64_t width) {
@@ -107,7 +120,7 @@ void plan_foreign_count(struct memory_plan *p, const struct plan_foreign *f) {
     uint64_t n_out = (uint64_t)g->n_seq * (g->speculate ? STEP_MAX_TOK : 1) + FOREIGN_SPARE_SEQS;
     p->scratch_bytes = (n_tok * widest + 2 * n_out * (uint64_t)f->n_vocab) * sizeof(float);
     p->program_bytes = FOREIGN_PROGRAM_BYTES + FOREIGN_TOKEN_BYTES * (uint64_t)f->n_vocab;
-    p->weight_bytes = on_host(f, f->weight_bytes);
+    p->weight_bytes = on_host(f, f->weight_bytes) + f->vision_bytes;
     p->total_bytes =
         p->weight_bytes + p->cache_bytes + p->state_bytes + p->scratch_bytes + p->program_bytes;
 }

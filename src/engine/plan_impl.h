@@ -10,9 +10,11 @@
 /* Of a file that another runtime runs, by keys that all families share. */
 struct plan_foreign {
     int32_t n_gpu_layers; /* in: as plan_params */
+    const char *mmproj;   /* in: as plan_params; borrowed */
     int64_t n_ctx_train, n_layer, n_embd, n_ff, n_vocab;
     int64_t k_width, v_width; /* of a position's keys and values, summed over layers */
     uint64_t state_bytes;     /* recurrent, of one sequence */
+    uint64_t vision_bytes;    /* weights of mmproj, and one image on its way */
     uint64_t weight_bytes, host_share_num, host_share_den; /* the share that is not on a GPU */
 };
 

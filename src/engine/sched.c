@@ -156,6 +156,13 @@ static int64_t ctx_wanted(const struct sched *s, const struct engine_job *j) {
     return want < s->lm->n_ctx ? want : s->lm->n_ctx;
 }
 
+/* By the text after the last image: the ids of its rows say nothing. */
+static int prime(struct active *a, const struct engine_job *j, struct err *e) {
+    const struct job_image *last = j->p.n_image ? &j->p.images[j->p.n_image - 1] : NULL;
+    int32_t from = last ? last->at + last->n : 0;
+    return sampler_prime(a->sampler, j->p.prompt + from, (size_t)(j->p.n_prompt - from), e);
+}
+
 static int seat(struct sched *s, struct active *a, struct engine_job *j, struct err *e) {
     int rc = s->lm->ops->seq_new(s->lm, &a->seq, e);
     if (!rc) rc = sampler_new(&a->sampler, &j->p.sampling, s->lm->n_vocab, s->tok, e);
@@ -165,7 +172,7 @@ static int seat(struct sched *s, struct active *a, struct engine_job *j, struct 
         const struct sampler_hook hook = ngram_memory_hook(a->engram);
         if (!rc) rc = sampler_add_hook(a->sampler, &hook);
     }
-    if (!rc) rc = sampler_prime(a->sampler, j->p.prompt, (size_t)j->p.n_prompt, e);
+    if (!rc) rc = prime(a, j, e);
     int64_t more = ctx_limit(s) - j->p.n_prompt;
     if (j->p.max_tokens > 0 && j->p.max_tokens < more) more = j->p.max_tokens;
     if (!rc && spec_seq_init(&a->spec, j->p.prompt, j->p.n_prompt, (int32_t)more))
@@ -356,13 +363,35 @@ static int32_t rows_left(const struct sched *s, int32_t n_run) {
     return n < 0 ? 0 : n > STEP_MAX_TOK ? STEP_MAX_TOK : n;
 }
 
+/* The image that the token at pos is a row of, or the next one; NULL: neither. */
+static const struct job_image *next_image(const struct engine_job *j, int32_t pos) {
+    for (int32_t i = 0; i < j->p.n_image; i++)
+        if (pos < j->p.images[i].at + j->p.images[i].n) return &j->p.images[i];
+    return NULL;
+}
+
+/* Of n tokens of a's prompt those that can run together: text, or rows of one image. */
+static int32_t cut_at_image(const struct active *a, const struct job_image *x, int32_t n,
+                            int32_t room) {
+    int32_t pos = a->n_prefilled;
+    if (!x || n < 1) return n;
+    if (pos < x->at) return pos + n > x->at ? x->at - pos : n;
+    int32_t left = x->at + x->n - pos;
+    if (x->is_whole) return left <= room ? left : 0;
+    if (n > left) n = left;
+    return n > x->most ? x->most : n;
+}
+
 static void add_prefills(struct sched *s, int32_t *n_run, int32_t *n_tok) {
     bool decoding = *n_run > 0;
     for (int32_t k = 0; k < s->p.n_seq; k++) {
         int32_t i = (s->turn + k) % s->p.n_seq;
         struct active *a = &s->active[i];
         if (a->phase != PHASE_PREFILL) continue;
-        int32_t n = chunk_of(s, a, s->p.n_batch - *n_tok, decoding);
+        int32_t room = s->p.n_batch - *n_tok, n = chunk_of(s, a, room, decoding);
+        const struct job_image *image = next_image(a->job, a->n_prefilled);
+        n = cut_at_image(a, image, n, room);
+        if (image && a->n_prefilled < image->at) image = NULL;
         bool probs = a->job->p.prompt_probs;
         if (probs && n > rows_left(s, *n_run)) n = rows_left(s, *n_run);
         if (n < 1) continue;
@@ -376,6 +405,11 @@ static void add_prefills(struct sched *s, int32_t *n_run, int32_t *n_tok) {
                                               .loras = a->job->p.loras,
                                               .n_lora = a->job->p.n_lora,
                                               .keep = a->keep};
+        if (image) {
+            s->runs[*n_run].is_whole = image->is_whole;
+            s->runs[*n_run].rows =
+                image->rows + (size_t)(a->n_prefilled - image->at) * (size_t)image->width;
+        }
         s->owner[(*n_run)++] = i;
         *n_tok += n;
     }

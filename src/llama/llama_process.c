@@ -13,13 +13,24 @@
 #include "llama/llama_lib.h"
 #include "llama/llama_wire.h"
 
-enum { MAX_VOCAB = 1 << 24 };
+enum {
+    MAX_VOCAB = 1 << 24,
+    MAX_ROW_EMBD = 1 << 20,
+    MAX_ROWS = 1 << 12,
+    MAX_IMAGE_TOKENS = 1 << 20
+};
+
+struct shim_image {
+    int32_t *ids; /* owned: ids, and behind them the rows */
+    size_t n_id, n_row_byte;
+};
 
 struct shim_model {
+    pthread_mutex_t lock; /* one message at a time; guards all below */
     struct child child;
     bool is_dead;
-    char path[4096];
-    struct llama_shim_params p; /* path: the field above */
+    char path[4096], mmproj[4096];
+    struct llama_shim_params p; /* path, mmproj: the fields above */
     struct llama_shim_info info;
     char *loras[LLAMA_SHIM_MAX_LORAS]; /* owned: paths */
     int32_t n_lora;
@@ -94,7 +105,8 @@ static int call(struct shim_model *m, struct wire_head *h, const struct part *pa
 
 static int open_child(struct shim_model *m, char *text) {
     const struct llama_shim_params *p = &m->p;
-    const struct wire_open open = {.n_gpu_layers = p->n_gpu_layers,
+    const struct wire_open open = {.n_path = (int32_t)strlen(m->path) + 1,
+                                   .n_gpu_layers = p->n_gpu_layers,
                                    .n_thread = p->n_thread,
                                    .n_seq = p->n_seq,
                                    .n_batch = p->n_batch,
@@ -103,7 +115,8 @@ static int open_child(struct shim_model *m, char *text) {
                                    .n_ctx = p->n_ctx,
                                    .k_type = p->k_type,
                                    .v_type = p->v_type};
-    const struct part parts[] = {{&open, sizeof open}, {m->path, strlen(m->path)}};
+    const struct part parts[] = {
+        {&open, sizeof open}, {m->path, strlen(m->path) + 1}, {m->mmproj, strlen(m->mmproj)}};
     const struct part library = {library_path, strlen(library_path)};
     struct wire_head h = {.op = WIRE_START};
     char name[sizeof library_name] = "";
@@ -113,10 +126,13 @@ static int open_child(struct shim_model *m, char *text) {
     snprintf(library_name, sizeof library_name, "%.*s", (int)sizeof name - 1, name);
     pthread_mutex_unlock(&lock);
     h = (struct wire_head){.op = WIRE_OPEN};
-    rc = call(m, &h, parts, 2, &m->info, sizeof m->info, text);
+    rc = call(m, &h, parts, 3, &m->info, sizeof m->info, text);
     m->info.about[sizeof m->info.about - 1] = 0;
     if (!rc && (m->info.n_vocab < 1 || m->info.n_vocab > MAX_VOCAB || m->info.n_embd < 1))
         rc = fail(text, CHIMERE_EFORMAT, "libllama reports %d tokens", m->info.n_vocab);
+    if (!rc && (m->info.n_row_embd < 0 || m->info.n_row_embd > MAX_ROW_EMBD ||
+                m->info.n_row_max < 0 || m->info.n_row_max > MAX_ROWS))
+        rc = fail(text, CHIMERE_EFORMAT, "libmtmd reports rows of %d numbers", m->info.n_row_embd);
     return rc;
 }
 
@@ -154,6 +170,7 @@ static void process_close(struct shim_model *m) {
     if (!m) return;
     if (!m->is_dead) child_end(&m->child, NULL, 0);
     for (int32_t i = 0; i < m->n_lora; i++) mem_free(m->loras[i]);
+    pthread_mutex_destroy(&m->lock);
     mem_free(m->message);
     mem_free(m);
 }
@@ -165,13 +182,19 @@ static int process_open_model(struct shim_model **out, const struct llama_shim_p
     if (!m) return fail(text, CHIMERE_ENOMEM, "out of memory");
     m->p = *p;
     m->is_dead = true;
-    m->cap = (size_t)p->n_seq * sizeof(struct wire_item) +
-             LLAMA_SHIM_MAX_LORAS * sizeof(struct wire_lora) + (size_t)p->n_batch * sizeof(int32_t);
-    m->message = mem_alloc(m->cap); /* a step does not allocate */
-    int rc = m->message ? 0 : fail(text, CHIMERE_ENOMEM, "out of memory");
-    if (!rc && (size_t)snprintf(m->path, sizeof m->path, "%s", p->path) >= sizeof m->path)
+    pthread_mutex_init(&m->lock, NULL);
+    int rc = 0;
+    if ((size_t)snprintf(m->path, sizeof m->path, "%s", p->path) >= sizeof m->path ||
+        (size_t)snprintf(m->mmproj, sizeof m->mmproj, "%s", p->mmproj ? p->mmproj : "") >=
+            sizeof m->mmproj)
         rc = fail(text, CHIMERE_ELIMIT, "the path is too long");
     if (!rc) rc = start(m, text);
+    m->cap = (size_t)p->n_seq * sizeof(struct wire_item) +
+             LLAMA_SHIM_MAX_LORAS * sizeof(struct wire_lora) +
+             (size_t)p->n_batch * sizeof(int32_t) +
+             (size_t)m->info.n_row_max * (size_t)m->info.n_row_embd * sizeof(float);
+    m->message = rc ? NULL : mem_alloc(m->cap); /* a step does not allocate */
+    if (!rc && !m->message) rc = fail(text, CHIMERE_ENOMEM, "out of memory");
     *info = m->info;
     if (rc) process_close(m);
     else *out = m;
@@ -195,7 +218,9 @@ static bool put_items(struct shim_model *m, const struct llama_shim_item *items,
                                     .seq = items[i].seq,
                                     .n_tok = items[i].n_tok,
                                     .all = items[i].all,
-                                    .last = items[i].last};
+                                    .last = items[i].last,
+                                    .is_rows = items[i].rows != NULL,
+                                    .is_whole = items[i].is_whole};
         ok = put(m->message, m->cap, at, &w, sizeof w);
     }
     for (int32_t i = 0; ok && i < n_lora; i++) {
@@ -203,18 +228,20 @@ static bool put_items(struct shim_model *m, const struct llama_shim_item *items,
                                     .scale = loras[i].scale};
         ok = put(m->message, m->cap, at, &w, sizeof w);
     }
-    for (int32_t i = 0; ok && i < n; i++)
-        ok = put(m->message, m->cap, at, items[i].tokens,
-                 (size_t)items[i].n_tok * sizeof *items[i].tokens);
+    for (int32_t i = 0; ok && i < n; i++) {
+        size_t n_tok = (size_t)items[i].n_tok;
+        ok = items[i].rows ? put(m->message, m->cap, at, items[i].rows,
+                                 n_tok * (size_t)m->info.n_row_embd * sizeof(float))
+                           : put(m->message, m->cap, at, items[i].tokens, n_tok * sizeof(int32_t));
+    }
     return ok;
 }
 
-static int process_run(struct shim_model *m, const struct llama_shim_item *items, int32_t n,
-                       const struct llama_shim_lora *loras, int32_t n_lora, const float **logits,
-                       char *text) {
+static int run_locked(struct shim_model *m, const struct llama_shim_item *items, int32_t n,
+                      const struct llama_shim_lora *loras, int32_t n_lora, const float **logits,
+                      char *text) {
     int64_t n_row = 0;
     size_t at = 0;
-    *logits = NULL;
     if (m->is_dead) {
         int guarded = mem_guard_lift();
         int rc = start_again(m, text);
@@ -237,40 +264,50 @@ static int process_run(struct shim_model *m, const struct llama_shim_item *items
     return rc;
 }
 
-static bool process_seq_remove(struct shim_model *m, int32_t seq, int64_t from) {
+static int process_run(struct shim_model *m, const struct llama_shim_item *items, int32_t n,
+                       const struct llama_shim_lora *loras, int32_t n_lora, const float **logits,
+                       char *text) {
+    *logits = NULL;
+    pthread_mutex_lock(&m->lock);
+    int rc = run_locked(m, items, n, loras, n_lora, logits, text);
+    pthread_mutex_unlock(&m->lock);
+    return rc;
+}
+
+/* One message of a process that lives; otherwise: what a dead one answers. */
+static int64_t ask(struct shim_model *m, struct wire_head h, const struct part *part, void *out,
+                   size_t n_out, int64_t dead) {
     char text[LLAMA_SHIM_TEXT];
-    struct wire_head h = {.op = WIRE_REMOVE, .a = seq, .b = from};
-    if (m->is_dead) return true; /* with all others */
-    return !call(m, &h, NULL, 0, NULL, 0, text) && h.a;
+    pthread_mutex_lock(&m->lock);
+    int64_t got = dead;
+    if (!m->is_dead) got = call(m, &h, part, part != NULL, out, n_out, text) ? 0 : h.a;
+    pthread_mutex_unlock(&m->lock);
+    return got > 0 ? got : 0;
+}
+
+static bool process_seq_remove(struct shim_model *m, int32_t seq, int64_t from) {
+    /* a dead one has lost it with all others */
+    return ask(m, (struct wire_head){.op = WIRE_REMOVE, .a = seq, .b = from}, NULL, NULL, 0, 1);
 }
 
 static void process_seq_share(struct shim_model *m, int32_t seq, int32_t to, int64_t n) {
-    char text[LLAMA_SHIM_TEXT];
-    struct wire_head h = {.op = WIRE_SHARE, .a = seq, .b = to, .c = n};
-    if (!m->is_dead) call(m, &h, NULL, 0, NULL, 0, text);
+    ask(m, (struct wire_head){.op = WIRE_SHARE, .a = seq, .b = to, .c = n}, NULL, NULL, 0, 0);
 }
 
 /* ---- states, adapters, vectors ---- */
 
 static size_t process_state_bytes(struct shim_model *m, int32_t seq) {
-    char text[LLAMA_SHIM_TEXT];
-    struct wire_head h = {.op = WIRE_STATE_BYTES, .a = seq};
-    if (m->is_dead || call(m, &h, NULL, 0, NULL, 0, text)) return 0;
-    return h.a > 0 ? (size_t)h.a : 0;
+    return (size_t)ask(m, (struct wire_head){.op = WIRE_STATE_BYTES, .a = seq}, NULL, NULL, 0, 0);
 }
 
 static size_t process_state_save(struct shim_model *m, int32_t seq, void *out, size_t n) {
-    char text[LLAMA_SHIM_TEXT];
-    struct wire_head h = {.op = WIRE_STATE_SAVE, .a = seq, .b = (int64_t)n};
-    return m->is_dead || call(m, &h, NULL, 0, out, n, text) ? 0 : n;
+    const struct wire_head h = {.op = WIRE_STATE_SAVE, .a = seq, .b = (int64_t)n};
+    return (size_t)ask(m, h, NULL, out, n, 0);
 }
 
 static size_t process_state_load(struct shim_model *m, int32_t seq, const void *in, size_t n) {
-    char text[LLAMA_SHIM_TEXT];
-    struct wire_head h = {.op = WIRE_STATE_LOAD, .a = seq};
     const struct part part = {in, n};
-    if (m->is_dead || call(m, &h, &part, 1, NULL, 0, text)) return 0;
-    return h.a > 0 ? (size_t)h.a : 0;
+    return (size_t)ask(m, (struct wire_head){.op = WIRE_STATE_LOAD, .a = seq}, &part, NULL, 0, 0);
 }
 
 static int process_lora_open(struct shim_model *m, const char *path, struct shim_lora **out,
@@ -290,11 +327,65 @@ static int process_embed(struct shim_model *m, const int32_t *tokens, int32_t n,
                          char *text) {
     struct wire_head h = {.op = WIRE_EMBED, .a = n};
     const struct part part = {tokens, (size_t)n * sizeof *tokens};
+    pthread_mutex_lock(&m->lock);
     int rc = m->is_dead ? start_again(m, text) : 0;
-    return rc ? rc : call(m, &h, &part, 1, out, (size_t)m->info.n_embd * sizeof *out, text);
+    if (!rc) rc = call(m, &h, &part, 1, out, (size_t)m->info.n_embd * sizeof *out, text);
+    pthread_mutex_unlock(&m->lock);
+    return rc;
 }
 
-static uint32_t process_epoch(const struct shim_model *m) { return m->epoch + m->is_dead; }
+static uint32_t process_epoch(const struct shim_model *m) {
+    pthread_mutex_t *own = (pthread_mutex_t *)(uintptr_t)&m->lock;
+    pthread_mutex_lock(own);
+    uint32_t n = m->epoch + m->is_dead;
+    pthread_mutex_unlock(own);
+    return n;
+}
+
+/* ---- images: decoded and encoded there, their rows kept here, so that they outlive it ---- */
+
+static void process_image_close(struct shim_image *i) {
+    if (i) mem_free(i->ids);
+    mem_free(i);
+}
+
+static int read_image(struct shim_model *m, int64_t n_tok, int64_t n_row, struct shim_image *i,
+                      char *text) {
+    struct wire_head h = {.op = WIRE_IMAGE_READ};
+    if (n_tok < 1 || n_tok > MAX_IMAGE_TOKENS || n_row < 0 || n_row > n_tok)
+        return fail(text, CHIMERE_EFORMAT, "libmtmd reports an image of %lld tokens",
+                    (long long)n_tok);
+    i->n_id = (size_t)n_tok;
+    i->n_row_byte = (size_t)n_row * (size_t)m->info.n_row_embd * sizeof(float);
+    size_t n = i->n_id * sizeof *i->ids + i->n_row_byte;
+    i->ids = mem_alloc(n);
+    if (!i->ids) return fail(text, CHIMERE_ENOMEM, "out of memory");
+    return call(m, &h, NULL, 0, i->ids, n, text);
+}
+
+static int process_image_open(struct shim_model *m, const void *data, size_t n,
+                              struct shim_image **out, struct llama_shim_image *info, char *text) {
+    struct wire_head h = {.op = WIRE_IMAGE};
+    const struct part part = {data, n};
+    *out = NULL;
+    struct shim_image *i = mem_zalloc(sizeof *i);
+    if (!i) return fail(text, CHIMERE_ENOMEM, "out of memory");
+    pthread_mutex_lock(&m->lock);
+    int rc = m->is_dead ? start_again(m, text) : 0;
+    if (!rc) rc = call(m, &h, &part, 1, NULL, 0, text);
+    *info = (struct llama_shim_image){(int32_t)h.a, (int32_t)h.b};
+    if (!rc) rc = read_image(m, h.a, h.b, i, text);
+    pthread_mutex_unlock(&m->lock);
+    if (rc) process_image_close(i);
+    else *out = i;
+    return rc;
+}
+
+static void process_image_read(const struct shim_image *i, int32_t *ids, float *rows) {
+    memcpy(ids, i->ids, i->n_id * sizeof *ids);
+    if (i->n_row_byte) memcpy(rows, i->ids + i->n_id, i->n_row_byte);
+}
+
 static const char *process_library(void) { return library_name; }
 
 int llama_process_open(const struct llama_shim **out, const char *library, struct err *e) {
@@ -311,7 +402,10 @@ int llama_process_open(const struct llama_shim **out, const char *library, struc
                                               .state_load = process_state_load,
                                               .lora_open = process_lora_open,
                                               .embed = process_embed,
-                                              .epoch = process_epoch};
+                                              .epoch = process_epoch,
+                                              .image_open = process_image_open,
+                                              .image_read = process_image_read,
+                                              .image_close = process_image_close};
     int rc = 0;
     *out = NULL;
     pthread_mutex_lock(&lock);

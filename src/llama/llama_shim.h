@@ -14,10 +14,12 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { LLAMA_SHIM_VERSION = 1, LLAMA_SHIM_TEXT = 480, LLAMA_SHIM_MAX_LORAS = 16 };
+enum { LLAMA_SHIM_VERSION = 2, LLAMA_SHIM_TEXT = 480, LLAMA_SHIM_MAX_LORAS = 16 };
 
 struct llama_shim_params {
-    const char *path;     /* borrowed for the call */
+    const char *path; /* borrowed for the call */
+    const char
+        *mmproj; /* what libmtmd sees with; borrowed for the call; NULL: the model sees nothing */
     int32_t n_gpu_layers; /* -1: libllama's default */
     int32_t n_thread;
     int64_t n_ctx;           /* cells of all sequences together; 0: no context for generation */
@@ -34,6 +36,8 @@ struct llama_shim_info {
     int32_t n_seq; /* ids that there are, at least those asked for */
     bool
         is_attention; /* states are keys and values alone: a part of a sequence can be copied and removed */
+    int32_t n_row_embd; /* numbers of one row of an image; 0: it sees nothing */
+    int32_t n_row_max;  /* rows of one item */
     uint64_t n_param, n_byte;
     char about[96]; /* what libllama calls it */
 };
@@ -44,6 +48,16 @@ struct llama_shim_item { /* next tokens of one sequence */
     const int32_t *tokens;
     bool all, last; /* rows of logits: of every token, or of the last */
     uint32_t epoch; /* as epoch() was when its earlier tokens were evaluated */
+    /* Of an image, in place of tokens: [n_tok, n_row_embd], the only item of its run; NULL: text. */
+    const float *rows;
+    bool is_whole; /* they attend to each other, whatever their order */
+};
+
+/* An image as the model reads it: n_tok ids, of which those below 0 stand for rows. Rows that follow each other and have the
+ * same number are one run; an odd number: the run is evaluated at once (is_whole). */
+struct shim_image;
+struct llama_shim_image {
+    int32_t n_tok, n_row;
 };
 
 struct shim_lora;
@@ -89,6 +103,13 @@ struct llama_shim {
     int (*embed)(struct shim_model *m, const int32_t *tokens, int32_t n, float *out, char *text);
     /* Changes when all sequences are lost. */
     uint32_t (*epoch)(const struct shim_model *m);
+
+    /* NULL: without libmtmd. A file of an image whose size has been checked, decoded and encoded; beside run, on any thread,
+     * one image at a time. read: ids [n_tok] and rows [n_row, n_row_embd]. */
+    int (*image_open)(struct shim_model *m, const void *data, size_t n, struct shim_image **out,
+                      struct llama_shim_image *info, char *text);
+    void (*image_read)(const struct shim_image *i, int32_t *ids, float *rows);
+    void (*image_close)(struct shim_image *i);
 };
 
 #define LLAMA_SHIM_SYMBOL "chimere_llama_shim"

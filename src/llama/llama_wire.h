@@ -9,7 +9,7 @@
 
 enum wire_op {
     WIRE_START,       /* library's path -> name of libllama */
-    WIRE_OPEN,        /* struct wire_open, path -> struct llama_shim_info */
+    WIRE_OPEN,        /* struct wire_open, paths -> struct llama_shim_info */
     WIRE_RUN,         /* a items, b adapters: wire_item[a], wire_lora[b], tokens -> a: rows */
     WIRE_REMOVE,      /* a: id, b: from -> a: whether */
     WIRE_SHARE,       /* a: id, b: to, c: positions */
@@ -18,6 +18,8 @@ enum wire_op {
     WIRE_STATE_LOAD,  /* a: id, the state -> a: bytes */
     WIRE_LORA,        /* path */
     WIRE_EMBED,       /* tokens -> numbers */
+    WIRE_IMAGE,       /* a file -> a: tokens, b: rows */
+    WIRE_IMAGE_READ,  /* -> the ids and rows of that image, which is then forgotten */
     WIRE_REPLY,       /* rc; if it is not 0 a sentence */
     WIRE_LOG          /* a: level, a line */
 };
@@ -31,6 +33,8 @@ struct wire_head {
 
 struct wire_open {
     int32_t n_gpu_layers, n_thread, n_seq, n_batch, n_out, embeds;
+    int32_t n_path; /* bytes of the path with its zero; what libmtmd sees with comes after it */
+    int32_t unused;
     int64_t n_ctx;
     uint32_t k_type, v_type;
 };
@@ -38,6 +42,7 @@ struct wire_open {
 struct wire_item {
     int64_t pos;
     int32_t seq, n_tok, all, last;
+    int32_t is_rows, is_whole; /* rows follow in place of tokens */
 };
 
 struct wire_lora {

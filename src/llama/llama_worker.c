@@ -16,6 +16,8 @@ struct worker {
     int32_t n_out;
     struct shim_lora *loras[LLAMA_SHIM_MAX_LORAS];
     int32_t n_lora;
+    struct shim_image *image; /* owned: to be read; NULL: none */
+    struct llama_shim_image image_info;
     unsigned char *data; /* owned: what came with the message, and a zero after it */
     size_t n;
     char text[LLAMA_SHIM_TEXT];
@@ -32,8 +34,11 @@ static void send_log(int level, const char *line) {
 
 /* rc 0: n bytes of data; else the sentence. */
 static bool reply(struct worker *w, int rc, int64_t a, const void *data, size_t n) {
-    struct wire_head h = {
-        .op = WIRE_REPLY, .rc = rc, .n_byte = rc ? sizeof w->text : n, .a = rc ? 0 : a};
+    struct wire_head h = {.op = WIRE_REPLY,
+                          .rc = rc,
+                          .n_byte = rc ? sizeof w->text : n,
+                          .a = rc ? 0 : a,
+                          .b = w->image_info.n_row};
     if (!child_write(&w->parent, &h, sizeof h)) return false;
     return rc ? child_write(&w->parent, w->text, sizeof w->text) : child_write(&w->parent, data, n);
 }
@@ -56,7 +61,10 @@ static bool open_model(struct worker *w) {
     struct wire_open o;
     if (!w->shim || w->m || w->n < sizeof o) return false;
     memcpy(&o, w->data, sizeof o);
-    const struct llama_shim_params p = {.path = (const char *)w->data + sizeof o,
+    if (o.n_path < 1 || (size_t)o.n_path > w->n - sizeof o) return false;
+    const char *path = (const char *)w->data + sizeof o;
+    const struct llama_shim_params p = {.path = path,
+                                        .mmproj = path[o.n_path] ? path + o.n_path : NULL,
                                         .n_gpu_layers = o.n_gpu_layers,
                                         .n_thread = o.n_thread,
                                         .n_ctx = o.n_ctx,
@@ -80,17 +88,22 @@ static struct llama_shim_item *take_items(const struct worker *w, int64_t n, int
     for (int64_t i = 0; items && i < n; i++) {
         struct wire_item x;
         memcpy(&x, w->data + (size_t)i * sizeof x, sizeof x);
-        size_t n_byte = (size_t)x.n_tok * sizeof(int32_t);
-        if (x.n_tok < 1 || n_byte > w->n - at) {
+        size_t n_byte = x.n_tok < 1 ? 0
+                                    : (size_t)x.n_tok * sizeof(int32_t) *
+                                          (x.is_rows ? (size_t)w->info.n_row_embd : 1);
+        if (!n_byte || n_byte > w->n - at) {
             mem_free(items);
             return NULL;
         }
-        items[i] = (struct llama_shim_item){.seq = x.seq,
-                                            .n_tok = x.n_tok,
-                                            .pos = x.pos,
-                                            .tokens = (const int32_t *)(void *)(w->data + at),
-                                            .all = x.all != 0,
-                                            .last = x.last != 0};
+        items[i] = (struct llama_shim_item){
+            .seq = x.seq,
+            .n_tok = x.n_tok,
+            .pos = x.pos,
+            .tokens = (const int32_t *)(void *)(w->data + at),
+            .rows = x.is_rows ? (const float *)(void *)(w->data + at) : NULL,
+            .is_whole = x.is_whole != 0,
+            .all = x.all != 0,
+            .last = x.last != 0};
         at += n_byte;
     }
     return items;
@@ -134,7 +147,7 @@ static bool save_state(struct worker *w, const struct wire_head *h) {
     int rc = data ? 0 : refuse(w, CHIMERE_ENOMEM, "out of memory");
     if (!rc && w->shim->state_save(w->m, (int32_t)h->a, data, n) != n)
         rc = refuse(w, CHIMERE_EDEVICE, "libllama fails to save a state");
-    bool ok = reply(w, rc, 0, data, n);
+    bool ok = reply(w, rc, (int64_t)n, data, n);
     mem_free(data);
     return ok;
 }
@@ -157,6 +170,31 @@ static bool embed(struct worker *w) {
     return ok;
 }
 
+static bool open_image(struct worker *w) {
+    if (w->image) w->shim->image_close(w->image);
+    w->image = NULL;
+    w->image_info = (struct llama_shim_image){0, 0};
+    int rc = w->shim->image_open
+                 ? w->shim->image_open(w->m, w->data, w->n, &w->image, &w->image_info, w->text)
+                 : refuse(w, CHIMERE_EUNSUPPORTED, "built without libmtmd");
+    return reply(w, rc, w->image_info.n_tok, NULL, 0);
+}
+
+static bool read_image(struct worker *w) {
+    size_t n_id = (size_t)w->image_info.n_tok * sizeof(int32_t);
+    size_t n = n_id + (size_t)w->image_info.n_row * (size_t)w->info.n_row_embd * sizeof(float);
+    unsigned char *data = w->image ? mem_alloc(n) : NULL;
+    if (!w->image) return false;
+    if (data)
+        w->shim->image_read(w->image, (int32_t *)(void *)data, (float *)(void *)(data + n_id));
+    int rc = data ? 0 : refuse(w, CHIMERE_ENOMEM, "out of memory");
+    bool ok = reply(w, rc, 0, data, n);
+    mem_free(data);
+    w->shim->image_close(w->image);
+    w->image = NULL;
+    return ok;
+}
+
 /* False: the parent has ended, or a message that it never sends. */
 static bool serve(struct worker *w, const struct wire_head *h) {
     int32_t id = (int32_t)h->a;
@@ -175,6 +213,8 @@ static bool serve(struct worker *w, const struct wire_head *h) {
         return reply(w, 0, (int64_t)w->shim->state_load(w->m, id, w->data, w->n), NULL, 0);
     case WIRE_LORA: return open_lora(w);
     case WIRE_EMBED: return embed(w);
+    case WIRE_IMAGE: return open_image(w);
+    case WIRE_IMAGE_READ: return read_image(w);
     default: return false;
     }
 }

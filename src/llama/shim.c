@@ -11,6 +11,7 @@
 #include "base/err.h"
 #include "base/mem.h"
 #include "llama/shim_compat.h"
+#include "llama/shim_mtmd.h"
 
 enum { MAX_SEQS = 256, N_SPARE_SEQS = 32, UBATCH = 512 };
 
@@ -18,7 +19,9 @@ struct shim_model {
     struct llama_model *model;       /* owned */
     struct llama_context *ctx;       /* owned */
     const struct llama_vocab *vocab; /* view */
-    struct llama_batch batch;        /* owned */
+    compat_mtmd *eyes;               /* owned; NULL: it sees nothing */
+    int32_t n_row_embd;
+    struct llama_batch batch; /* owned */
     int32_t n_batch, n_vocab, n_embd, n_out;
     struct llama_shim_lora loras[LLAMA_SHIM_MAX_LORAS]; /* in use by ctx */
     int32_t n_lora;
@@ -86,6 +89,7 @@ static const char *shim_library(void) { return "libllama " CHIMERE_LLAMA_VERSION
 
 static void shim_close(struct shim_model *m) {
     if (!m) return;
+    compat_mtmd_free(m->eyes);
     if (m->batch.token) llama_batch_free(m->batch);
     if (m->ctx) llama_free(m->ctx);
     if (m->model) compat_model_free(m->model);
@@ -130,6 +134,26 @@ static void describe(const struct shim_model *m, struct llama_shim_info *info) {
     llama_model_desc(m->model, info->about, sizeof info->about);
 }
 
+static int open_eyes(struct shim_model *m, const struct llama_shim_params *p,
+                     struct llama_shim_info *info, char *text) {
+#ifdef CHIMERE_LLAMA_HAS_MTMD
+    m->eyes = compat_mtmd_open(p->mmproj, m->model, p->n_thread, p->n_gpu_layers != 0, take_log);
+    if (!m->eyes)
+        return fail(text, CHIMERE_EUNSUPPORTED, "libmtmd refuses %s: %s", p->mmproj, reason());
+    const char *lacks = compat_mtmd_lacks(m->eyes);
+    if (lacks) return fail(text, CHIMERE_EUNSUPPORTED, "%s: %s", p->mmproj, lacks);
+    info->n_row_embd = m->n_row_embd = compat_row_embd(m->model);
+    info->n_row_max = p->n_batch < UBATCH ? p->n_batch : UBATCH;
+    return 0;
+#else
+    (void)m, (void)p, (void)info;
+    return fail(
+        text, CHIMERE_EUNSUPPORTED,
+        "built without libmtmd: mtmd.h, mtmd-helper.h and libmtmd.so were not in the folder "
+        "of CHIMERE_LLAMA_DIR");
+#endif
+}
+
 static int shim_open(struct shim_model **out, const struct llama_shim_params *p,
                      struct llama_shim_info *info, char *text) {
     *out = NULL;
@@ -153,6 +177,7 @@ static int shim_open(struct shim_model **out, const struct llama_shim_params *p,
         rc = fail(text, CHIMERE_EUNSUPPORTED, "%s has an encoder, and only decoders are run",
                   info->about);
     if (!rc) rc = open_context(m, p, info, text);
+    if (!rc && p->mmproj) rc = open_eyes(m, p, info, text);
     if (rc) shim_close(m);
     else *out = m;
     return rc;
@@ -196,7 +221,7 @@ static bool fill_batch(struct shim_model *m, const struct llama_shim_item *items
         if (it->n_tok > m->n_batch - b->n_tokens) return false;
         for (int32_t t = 0; t < it->n_tok; t++) {
             int32_t k = b->n_tokens++;
-            b->token[k] = it->tokens[t];
+            if (!it->rows) b->token[k] = it->tokens[t];
             b->pos[k] = (llama_pos)(it->pos + t);
             b->n_seq_id[k] = 1;
             b->seq_id[k][0] = it->seq;
@@ -215,6 +240,20 @@ static int decode(struct shim_model *m, char *text) {
     return fail(text, CHIMERE_EDEVICE, "libllama fails with %d: %s", rc, reason());
 }
 
+/* The one item's rows in place of tokens. */
+static int decode_rows(struct shim_model *m, const struct llama_shim_item *item, char *text) {
+    struct llama_batch own = m->batch;
+    if (!m->eyes || item->n_tok > UBATCH)
+        return fail(text, CHIMERE_ELIMIT, "image: expected at most %d rows at once", UBATCH);
+    m->batch.token = NULL;
+    m->batch.embd = (float *)(uintptr_t)item->rows; /* libllama reads them */
+    if (item->is_whole) llama_set_causal_attn(m->ctx, false);
+    int rc = decode(m, text);
+    if (item->is_whole) llama_set_causal_attn(m->ctx, true);
+    m->batch = own;
+    return rc;
+}
+
 static int shim_run(struct shim_model *m, const struct llama_shim_item *items, int32_t n,
                     const struct llama_shim_lora *loras, int32_t n_lora, const float **logits,
                     char *text) {
@@ -226,7 +265,7 @@ static int shim_run(struct shim_model *m, const struct llama_shim_item *items, i
         return fail(text, CHIMERE_ELIMIT, "batch: expected at most %d tokens", m->n_batch);
     if (n_rows(items, n) > m->n_out)
         return fail(text, CHIMERE_ELIMIT, "batch: expected at most %d rows of logits", m->n_out);
-    rc = decode(m, text);
+    rc = n == 1 && items->rows ? decode_rows(m, items, text) : decode(m, text);
     if (!rc) *logits = llama_get_logits(m->ctx);
     return rc;
 }
@@ -289,6 +328,35 @@ static int shim_embed(struct shim_model *m, const int32_t *tokens, int32_t n, fl
     return 0;
 }
 
+/* ---- images ---- */
+
+#ifdef CHIMERE_LLAMA_HAS_MTMD
+static int shim_image_open(struct shim_model *m, const void *data, size_t n,
+                           struct shim_image **out, struct llama_shim_image *info, char *text) {
+    *out = NULL;
+    last_error[0] = 0;
+    if (!m->eyes) return fail(text, CHIMERE_EUNSUPPORTED, "the model sees no images");
+    struct shim_image *i = mem_zalloc(sizeof *i);
+    if (!i) return fail(text, CHIMERE_ENOMEM, "out of memory");
+    i->width = m->n_row_embd;
+    const char *why = compat_image(m->eyes, data, n, i);
+    if (!why && i->n_tok < 1) why = "it has no rows";
+    if (why) {
+        compat_image_free(i);
+        return fail(text, CHIMERE_EINVAL, "libmtmd: %s%s%s", why, last_error[0] ? ": " : "",
+                    last_error);
+    }
+    *info = (struct llama_shim_image){i->n_tok, i->n_row};
+    *out = i;
+    return 0;
+}
+
+static void shim_image_read(const struct shim_image *i, int32_t *ids, float *rows) {
+    memcpy(ids, i->ids, (size_t)i->n_tok * sizeof *ids);
+    if (i->n_row) memcpy(rows, i->rows, (size_t)i->n_row * (size_t)i->width * sizeof *rows);
+}
+#endif
+
 static uint32_t shim_epoch(const struct shim_model *m) {
     (void)m;
     return 0;
@@ -309,6 +377,11 @@ __attribute__((visibility("default"))) const struct llama_shim *chimere_llama_sh
                                            .state_load = shim_state_load,
                                            .lora_open = shim_lora_open,
                                            .embed = shim_embed,
+#ifdef CHIMERE_LLAMA_HAS_MTMD
+                                           .image_open = shim_image_open,
+                                           .image_read = shim_image_read,
+                                           .image_close = compat_image_free,
+#endif
                                            .epoch = shim_epoch};
     return &shim;
 }

@@ -21,6 +21,8 @@ struct batch_item {
     const struct lora_use *loras;
     int32_t n_lora;
     struct moe_keep keep; /* of the experts that the trunk's routers choose */
+    const float *rows; /* of an image, in place of tokens: of libllama's models alone; NULL: text */
+    bool is_whole;     /* they attend to each other */
 };
 
 struct forward;

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "backend/catalog.h"
+#include "backend/images.h"
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/log.h"
@@ -332,6 +333,8 @@ static int prepare(struct backend *b, const struct request *a, const struct even
     const struct odo_front *front = (const struct odo_front *)b;
     struct odo *o = front->odo;
     *out = NULL;
+    int rc = o->p.can_see ? 0 : images_refuse(a->messages, e);
+    if (rc) return rc;
     struct odo_run *r = mem_zalloc(sizeof *r);
     if (!r) return err_set(e, CHIMERE_ENOMEM, "out of memory");
     r->base.backend = b;
@@ -350,8 +353,8 @@ static int prepare(struct backend *b, const struct request *a, const struct even
     r->record = json_pack("{s:[], s:[]}", "tools", "steps");
     r->sink_lock = mem_zalloc(sizeof *r->sink_lock);
     if (r->sink_lock) pthread_mutex_init(r->sink_lock, NULL);
-    int rc = r->record && r->sink_lock ? odo_wish_read(&r->wish, a->extra, e)
-                                       : err_set(e, CHIMERE_ENOMEM, "out of memory");
+    rc = r->record && r->sink_lock ? odo_wish_read(&r->wish, a->extra, e)
+                                   : err_set(e, CHIMERE_ENOMEM, "out of memory");
     if (!rc && a->messages) rc = odo_decide(o, r, front->route, e);
     if (!rc && a->messages) rc = odo_context(r, e);
     if (!rc && a->messages) {

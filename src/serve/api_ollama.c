@@ -519,7 +519,8 @@ void api_ollama_show(struct http_request *r) {
         json_out_string(&out, key);
         buf_printf(&out, ":%lld", (long long)engine_ctx(b->model->engine));
     }
-    buf_printf(&out, "},\"capabilities\":[\"completion\"%s%s]}",
+    buf_printf(&out, "},\"capabilities\":[\"completion\"%s%s%s]}",
+               b->model && b->model->vision ? ",\"vision\"" : "",
                !caps || caps->has_tools ? ",\"tools\"" : "",
                caps && caps->has_reasoning ? ",\"thinking\"" : "");
     http_reply(r, 200, NULL, &out);

@@ -62,9 +62,28 @@ static int tool_use(const json_t *b, const char *where, json_t *calls, struct er
     return !call || json_array_append_new(calls, call) ? no_memory(e) : 0;
 }
 
+/* A part of m's content, which is a list from its first image on. */
+static int add_part(json_t *m, json_t *part, struct err *e) {
+    json_t *content = json_object_get(m, "content");
+    if (!json_is_array(content)) {
+        json_t *list = json_array();
+        if (json_string_length(content))
+            json_array_append_new(list, json_pack("{s:s,s:O}", "type", "text", "text", content));
+        json_object_set_new(m, "content", list);
+        content = list;
+    }
+    return json_array_append_new(content, part) ? no_memory(e) : 0;
+}
+
 static int join(json_t *m, const char *key, const struct buf *text, struct err *e) {
     json_t *have = json_object_get(m, key);
     struct buf all;
+    if (json_is_array(have))
+        return text->failed ? no_memory(e)
+                            : add_part(m,
+                                       json_pack("{s:s,s:s%}", "type", "text", "text",
+                                                 text->n ? text->p : "", text->n),
+                                       e);
     buf_init(&all, (size_t)64 << 20);
     if (have) buf_put(&all, json_string_value(have), json_string_length(have));
     if (text->n) buf_put(&all, text->p, text->n);
@@ -100,8 +119,12 @@ static int read_block(const json_t *b, const char *where, bool assistant, json_t
     for (size_t i = 0; assistant && i < sizeof passed / sizeof *passed; i++)
         if (strcmp(type, passed[i]) == 0) return 0; /* another server ran it */
     struct buf text;
+    int rc = 0;
+    json_t *image = assistant ? NULL : fields_image(b, where, &rc, e);
+    if (image) return add_part(m, image, e);
+    if (rc) return rc;
     buf_init(&text, (size_t)64 << 20);
-    int rc = fields_part(b, where, false, &text, e);
+    rc = fields_part(b, where, false, &text, e);
     if (!rc) rc = join(m, "content", &text, e);
     buf_fini(&text);
     return rc;
@@ -129,8 +152,9 @@ static int read_message(const json_t *v, const char *where, json_t *out, struct 
             if (rc) break;
         }
     }
+    const json_t *said = json_object_get(m, "content");
     bool only_results =
-        json_array_size(out) > before && !json_string_length(json_object_get(m, "content"));
+        json_array_size(out) > before && !json_string_length(said) && !json_array_size(said);
     if (rc || only_results) {
         json_decref(m);
         return rc;

@@ -1,7 +1,7 @@
 /* fields_parts.c: parts and blocks of a message's content, of all APIs, as text.
  *
- * Documents and search results that are text are read; images and sounds are refused, but in a tool's result a
- * note takes their place: the session goes on. */
+ * Documents and search results that are text are read, images are passed on; sounds are refused. In a tool's result a note takes
+ * the place of both: the session goes on. */
 #include <stdio.h>
 #include <string.h>
 
@@ -161,8 +161,54 @@ int fields_put_text(const json_t *content, const char *where, bool notes, struct
     return 0;
 }
 
+/* OpenAI's {"image_url": {"url"}} and {"image_url": "..."}; Anthropic's {"source": {"type", "media_type", "data" or "url"}}. */
+static json_t *address_of(const json_t *p) {
+    json_t *in = json_object_get(p, "image_url"), *source = json_object_get(p, "source");
+    if (json_is_object(in)) in = json_object_get(in, "url");
+    if (!in) in = json_object_get(source, "url");
+    if (json_is_string(in)) return json_incref(in);
+    const json_t *data = json_object_get(source, "data"),
+                 *media = json_object_get(source, "media_type");
+    struct buf url;
+    if (!json_is_string(data) || !json_is_string(media)) return NULL;
+    buf_init(&url, MAX_TEXT);
+    buf_puts(&url, "data:");
+    put(&url, media);
+    buf_puts(&url, ";base64,");
+    put(&url, data);
+    json_t *out = url.failed ? NULL : json_stringn(url.p, url.n);
+    buf_fini(&url);
+    return out;
+}
+
+json_t *fields_image(const json_t *p, const char *where, int *rc, struct err *e) {
+    static const char *const types[] = {"image_url", "input_image", "image"};
+    const char *type = json_string_value(json_object_get(p, "type"));
+    bool is_image = false;
+    for (size_t i = 0; type && i < sizeof types / sizeof *types; i++)
+        is_image |= strcmp(type, types[i]) == 0;
+    *rc = 0;
+    if (!is_image) return NULL;
+    json_t *url = address_of(p);
+    if (!url) {
+        *rc = err_set(e, CHIMERE_EINVAL, "%s: expected an image as data:image/...;base64,DATA",
+                      where);
+        return NULL;
+    }
+    json_t *out = json_pack("{s:s,s:{s:o}}", "type", "image_url", "image_url", "url", url);
+    if (!out) *rc = err_set(e, CHIMERE_ENOMEM, "out of memory");
+    return out;
+}
+
 static int add_part(const json_t *p, const char *where, bool notes, json_t *out, struct err *e) {
     struct buf text;
+    int image_rc = 0;
+    json_t *image = notes ? NULL : fields_image(p, where, &image_rc, e);
+    if (image_rc) return image_rc;
+    if (image) {
+        if (json_array_append_new(out, image)) return err_set(e, CHIMERE_ENOMEM, "out of memory");
+        return 0;
+    }
     buf_init(&text, MAX_TEXT);
     int rc = fields_part(p, where, notes, &text, e);
     json_t *part = json_object();
@@ -196,9 +242,9 @@ int fields_text(const json_t *content, const char *where, bool notes, json_t **o
             return rc;
         }
     }
-    *out = json_array_size(list) == 1
-               ? json_incref(json_object_get(json_array_get(list, 0), "text"))
-               : json_incref(list);
+    json_t *only =
+        json_array_size(list) == 1 ? json_object_get(json_array_get(list, 0), "text") : NULL;
+    *out = json_incref(only ? only : list);
     json_decref(list);
     return 0;
 }

@@ -125,7 +125,7 @@ static const unsigned old[64] = {99, 8};
 const void *chimere_llama_shim(void) { return old; }
 C
 cc -shared -fPIC -o old.so old.c
-refuses 1 "old.so: expected version 1, got 99" ours "$smol" --backend llama --llama-library "$work/old.so"
+refuses 1 "old.so: expected version 2, got 99" ours "$smol" --backend llama --llama-library "$work/old.so"
 python3 "$SOURCE_DIR/test/peers/llama_rename.py" "$smol" unknown.gguf nobodys
 refuses 1 "'nobodys' is not a family we run, and by libllama: unknown.gguf: libllama refuses the model: " ours unknown.gguf
 rm data/chimere/chimere-llama.so
@@ -136,7 +136,7 @@ cp "$library" data/chimere/chimere-llama.so
 started() { # waits until $server listens; sets $url
     trap 'kill "$server" 2>/dev/null || true; wait "$server" 2>/dev/null || true; rm -rf "$work"' EXIT
     for ((i = 0; i < 600; i++)); do
-        grep -q 'listens on' said && break
+        grep -qs 'listens on' said && break
         kill -0 "$server" 2>/dev/null || fail "the server ended: $(cat log)"
         sleep 0.1
     done
@@ -145,6 +145,7 @@ started() { # waits until $server listens; sets $url
 stop_server() {
     kill -TERM "$server"
     wait "$server" || fail "stopping ended with $?: $(cat log)"
+    rm -f said # the next server's word is waited for there
     trap 'rm -rf "$work"' EXIT
 }
 

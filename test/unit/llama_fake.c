@@ -14,6 +14,12 @@ struct shim_lora {
     int shift;
 };
 
+struct shim_image {
+    int32_t n;
+    int seed;
+    bool whole;
+};
+
 struct shim_model {
     int32_t n_seq, n_vocab, n_out;
     int64_t n_cell;
@@ -62,6 +68,8 @@ static int fake_open(struct shim_model **out, const struct llama_shim_params *p,
                                      .n_ctx = p->n_ctx,
                                      .n_seq = m->n_seq,
                                      .is_attention = !m->is_recurrent,
+                                     .n_row_embd = p->mmproj ? FAKE_ROW_EMBD : 0,
+                                     .n_row_max = p->mmproj ? FAKE_ROW_MAX : 0,
                                      .about = "fake"};
     *out = m;
     return 0;
@@ -79,12 +87,13 @@ static int take(struct shim_model *m, const struct llama_shim_item *it, int shif
     for (int32_t t = 0; t < it->n_tok; t++) {
         int32_t n = m->seq[it->seq].n;
         if (n == FAKE_MAX_POS) return fail(text, CHIMERE_ELIMIT, "the sequence is full");
-        if (it->tokens[t] == FAKE_FAIL) return fail(text, CHIMERE_EDEVICE, "it was told to fail");
-        if (it->tokens[t] == FAKE_ABORT) {
+        int32_t token = it->rows ? (int32_t)it->rows[t * FAKE_ROW_EMBD] : it->tokens[t];
+        if (token == FAKE_FAIL) return fail(text, CHIMERE_EDEVICE, "it was told to fail");
+        if (token == FAKE_ABORT) {
             say(2, "told to abort");
             abort();
         }
-        m->seq[it->seq].tokens[m->seq[it->seq].n++] = it->tokens[t];
+        m->seq[it->seq].tokens[m->seq[it->seq].n++] = token;
         if (!it->all && !(it->last && t == it->n_tok - 1)) continue;
         if (*row == m->n_out) return fail(text, CHIMERE_ELIMIT, "too many rows");
         float *logits = m->logits + (int64_t)(*row)++ * m->n_vocab;
@@ -100,6 +109,10 @@ static int fake_run(struct shim_model *m, const struct llama_shim_item *items, i
                     char *text) {
     int shift = 0, rc = 0;
     int32_t row = 0;
+    for (int32_t i = 0; i < n; i++)
+        if (items[i].rows &&
+            (n > 1 || (items[i].is_whole && items[i].n_tok != (int)items[i].rows[1])))
+            return fail(text, CHIMERE_EDEVICE, "rows beside others, or a part of them");
     for (int32_t i = 0; i < n_lora; i++)
         shift += (int)((float)loras[i].lora->shift * loras[i].scale);
     for (int32_t i = 0; !rc && i < n; i++) rc = take(m, &items[i], shift, &row, text);
@@ -152,6 +165,38 @@ static int fake_embed(struct shim_model *m, const int32_t *tokens, int32_t n, fl
     return 0;
 }
 
+static int fake_image_open(struct shim_model *m, const void *data, size_t n,
+                           struct shim_image **out, struct llama_shim_image *info, char *text) {
+    const unsigned char *p = (const unsigned char *)data + FAKE_PICTURE_AT;
+    (void)m;
+    *out = NULL;
+    if (n < FAKE_PICTURE_AT + 3) return fail(text, CHIMERE_EINVAL, "too short a picture");
+    if (p[0] == 'A') {
+        say(2, "told to abort");
+        abort();
+    }
+    struct shim_image *i = calloc(1, sizeof *i);
+    if (!i) return fail(text, CHIMERE_ENOMEM, "out of memory");
+    *i = (struct shim_image){.n = p[1], .seed = p[2], .whole = p[0] == 'w'};
+    *info = (struct llama_shim_image){i->n + 2, i->n};
+    *out = i;
+    return 0;
+}
+
+static void fake_image_read(const struct shim_image *i, int32_t *ids, float *rows) {
+    ids[0] = 300;
+    for (int32_t r = 0; r < i->n; r++) {
+        ids[1 + r] = i->whole ? -1 : -2;
+        float *row = rows + r * FAKE_ROW_EMBD;
+        memset(row, 0, FAKE_ROW_EMBD * sizeof *row);
+        row[0] = (float)fake_row(i->seed, r);
+        row[1] = (float)i->n;
+    }
+    ids[1 + i->n] = 301;
+}
+
+static void fake_image_close(struct shim_image *i) { free(i); }
+
 static uint32_t fake_epoch(const struct shim_model *m) {
     (void)m;
     return 0;
@@ -172,6 +217,9 @@ __attribute__((visibility("default"))) const struct llama_shim *chimere_llama_sh
                                            .state_load = fake_state_load,
                                            .lora_open = fake_lora_open,
                                            .embed = fake_embed,
-                                           .epoch = fake_epoch};
+                                           .epoch = fake_epoch,
+                                           .image_open = fake_image_open,
+                                           .image_read = fake_image_read,
+                                           .image_close = fake_image_close};
     return &fake;
 }

@@ -9,7 +9,10 @@ enum {
     FAKE_FAIL = 78,     /* and one at which a run fails */
     FAKE_RECURRENT = 7, /* n_gpu_layers: its memory cannot forget a part */
     FAKE_MAX_POS = 4096,
-    FAKE_LORA_SHIFT = 13 /* that an adapter of scale 1 adds to the likeliest token */
+    FAKE_ROW_EMBD = 4, /* of an image's row: the token that it counts as, rows that run at once */
+    FAKE_ROW_MAX = 100,
+    FAKE_PICTURE_AT = 33, /* in its file: 'c', 'w' (whole) or 'A' (aborts), rows, seed */
+    FAKE_LORA_SHIFT = 13  /* that an adapter of scale 1 adds to the likeliest token */
 };
 
 /* The likeliest token depends on all tokens before it, so that a state that was mixed up shows. Mostly it also repeats
@@ -20,5 +23,8 @@ static inline int32_t fake_next(const int32_t *tokens, int32_t n, int32_t n_voca
     if (h >> 40 & 7) return 100 + (tokens[n - 1] * 31 + 7) % 5;
     return 100 + (int32_t)((h >> 33) % (uint64_t)(n_vocab - 200));
 }
+
+/* What row r of a picture counts as. */
+static inline int32_t fake_row(int seed, int32_t r) { return 400 + (seed * 7 + r * 13) % 1000; }
 
 #endif

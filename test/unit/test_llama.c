@@ -12,6 +12,7 @@
 
 #include "base/mem.h"
 #include "engine/load.h"
+#include "engine/vision.h"
 #include "llama/llama_lib.h"
 #include "llama/llama_process.h"
 #include "model/lora.h"
@@ -286,6 +287,155 @@ static void test_abort(void **state) {
     load_close(&l);
 }
 
+/* ---- images ---- */
+
+/* The head of a PNG file of 8 by 8 pixels, and what the fake library reads after it. */
+static size_t picture(unsigned char *out, char kind, int n_row, int seed) {
+    static const unsigned char head[FAKE_PICTURE_AT] = {
+        0x89, 'P', 'N', 'G', '\r', '\n', 0x1a, '\n', 0, 0, 0, 13, 'I',
+        'H',  'D', 'R', 0,   0,    0,    8,    0,    0, 0, 8, 8,  2};
+    memcpy(out, head, sizeof head);
+    out[FAKE_PICTURE_AT] = (unsigned char)kind;
+    out[FAKE_PICTURE_AT + 1] = (unsigned char)n_row;
+    out[FAKE_PICTURE_AT + 2] = (unsigned char)seed;
+    return FAKE_PICTURE_AT + 3;
+}
+
+struct sight {
+    struct talk talk;
+    int32_t ids[MAX_TOKENS];
+    struct job_image run;
+    const struct vision_image *image;
+};
+
+/* 100 tokens, a picture, 10 tokens. */
+static void look(struct loaded *l, struct sight *s, char kind, int n_row, int seed) {
+    enum { N_BEFORE = 100, N_AFTER = 10 };
+    unsigned char file[64];
+    struct err e = {0};
+    struct talk *t = &s->talk;
+    prepare(t, N_BEFORE + n_row + 2 + N_AFTER, 1, 12);
+    if (vision_open(l->vision, file, picture(file, kind, n_row, seed), &s->image, &e))
+        fail_msg("%s", e.text);
+    assert_int_equal(s->image->n_tok, n_row + 2);
+    assert_int_equal(s->image->n_run, 1);
+    memcpy(s->ids, t->tokens, sizeof s->ids);
+    memcpy(s->ids + N_BEFORE, s->image->ids, (size_t)s->image->n_tok * sizeof *s->ids);
+    for (int32_t i = 0; i < t->n_prompt; i++) assert_in_range(s->ids[i], 0, FAKE_VOCAB - 1);
+    int32_t *seen = t->tokens + N_BEFORE;
+    seen[0] = 300;
+    for (int32_t r = 0; r < n_row; r++) seen[1 + r] = fake_row(seed, r);
+    seen[1 + n_row] = 301;
+    s->run = s->image->runs[0];
+    s->run.at += N_BEFORE;
+    t->job.p.prompt = s->ids;
+    t->job.p.images = &s->run;
+    t->job.p.n_image = 1;
+    submit(l, t);
+}
+
+static void finish(struct loaded *l, struct sight *s, int32_t least, int32_t most) {
+    await(&s->talk);
+    if (s->talk.job.finish == FINISH_ERROR) fail_msg("%s", s->talk.job.err.text);
+    check(&s->talk, 12, 0);
+    assert_in_range(s->talk.job.stats.n_cached, least, most);
+    vision_close(l->vision, s->image);
+}
+
+/* Rows reach libllama one image at a time, whole ones at once; states are shared by prompts with the same image alone. */
+static void test_images(void **state) {
+    (void)state;
+    for (int process = 0; process < 2; process++) {
+        struct load_params p;
+        struct loaded l;
+        static struct sight s[4];
+        struct err e = {0};
+        defaults(&p, false, process);
+        p.mmproj = TEST_NANO; /* any file of the format */
+        open_it(&l, &p);
+        look(&l, &s[0], 'c', 130, 1);
+        finish(&l, &s[0], 0, 0);
+        look(&l, &s[0], 'c', 130, 1);
+        look(&l, &s[1], 'c', 130, 2);
+        look(&l, &s[2], 'w', 90, 3);
+        look(&l, &s[3], 'w', 90, 3);
+        finish(&l, &s[0], 192, 241);
+        finish(&l, &s[1], 0, 100);
+        finish(&l, &s[2], 0, 100);
+        finish(&l, &s[3], 0, 201);
+        look(&l, &s[3], 'w', 90, 3);
+        finish(&l, &s[3], 128, 201);
+        unsigned char file[64];
+        size_t n = picture(file, 'w', FAKE_ROW_MAX + 1, 1);
+        assert_int_equal(vision_open(l.vision, file, n, &s[0].image, &e), CHIMERE_ELIMIT);
+        assert_non_null(strstr(e.text, "at most 100 rows that attend to each other, got 101"));
+        load_close(&l);
+    }
+}
+
+/* An abort while an image is decoded ends the process and leaves the sentence; rows that the parent has outlive it. */
+static void test_image_abort(void **state) {
+    (void)state;
+    struct load_params p;
+    struct loaded l;
+    static struct sight before, after;
+    const struct vision_image *image;
+    unsigned char file[64];
+    struct err e = {0};
+    defaults(&p, false, true);
+    p.mmproj = TEST_NANO;
+    open_it(&l, &p);
+    look(&l, &before, 'c', 50, 1);
+    finish(&l, &before, 0, 0);
+    assert_int_equal(vision_open(l.vision, file, picture(file, 'A', 5, 1), &image, &e),
+                     CHIMERE_EDEVICE);
+    assert_non_null(strstr(e.text, "was ended by signal 6 (Aborted): told to abort"));
+    look(&l, &after, 'c', 50, 1);
+    finish(&l, &after, 0, 0);
+    look(&l, &after, 'c', 60, 2);
+    finish(&l, &after, 0, 100);
+    load_close(&l);
+}
+
+static void test_image_checks(void **state) {
+    (void)state;
+    unsigned char file[64];
+    struct err e = {0};
+    size_t n = picture(file, 'c', 5, 1);
+    assert_int_equal(vision_check(file, n, &e), 0);
+    assert_int_equal(vision_check("text", 4, &e), CHIMERE_EUNSUPPORTED);
+    assert_string_equal(e.text, "expected a PNG, JPEG, GIF or BMP image, got something else");
+    assert_int_equal(vision_check("RIFF....WEBPVP8 ", 16, &e), CHIMERE_EUNSUPPORTED);
+    assert_string_equal(e.text, "expected a PNG, JPEG, GIF or BMP image, got WebP");
+    file[16] = 1; /* 2^24 + 8 pixels wide */
+    assert_int_equal(vision_check(file, n, &e), CHIMERE_ELIMIT);
+    assert_non_null(strstr(e.text, "got 16777224 x 8"));
+    assert_int_equal(vision_check(file, 20, &e), CHIMERE_EINVAL);
+    assert_string_equal(e.text, "the head of the PNG image is damaged");
+}
+
+/* What images are seen with counts in the plan, and is refused before libllama reads it. */
+static void test_mmproj(void **state) {
+    (void)state;
+    struct load_params p;
+    struct memory_plan without, with;
+    struct err e = {0};
+    defaults(&p, false, false);
+    assert_int_equal(load_check(&p, &without, &e), 0);
+    p.mmproj = TEST_NANO;
+    assert_int_equal(load_check(&p, &with, &e), 0);
+    assert_true(with.total_bytes > without.total_bytes + (8 << 20));
+    p.plan.budget_bytes = without.total_bytes + (8 << 20);
+    assert_int_equal(load_check(&p, &with, &e), CHIMERE_ELIMIT);
+    p.plan.budget_bytes = 0;
+    p.mmproj = "no-such.gguf";
+    assert_int_not_equal(load_check(&p, &with, &e), 0);
+    assert_non_null(strstr(e.text, "--mmproj: no-such.gguf"));
+    p.mmproj = TEST_NANO;
+    p.backend = LOAD_OWN;
+    assert_int_equal(load_check(&p, &with, &e), CHIMERE_EINVAL);
+}
+
 static void test_memory_short(void **state) {
     (void)state;
     struct load_params p;
@@ -293,6 +443,7 @@ static void test_memory_short(void **state) {
     struct err e = {0};
     int n_failed = 0;
     defaults(&p, false, false);
+    p.mmproj = TEST_NANO;
     for (int nth = 1; nth < 4000; nth = nth < 200 ? nth + 1 : nth + 97) {
         mem_fail_nth(nth);
         int rc = load_open(&l, &p, &e);
@@ -314,7 +465,7 @@ static void test_libraries(void **state) {
     assert_int_equal(llama_lib_open(&shim, TEST_NANO, NULL, &e), CHIMERE_EUNSUPPORTED);
     assert_non_null(strstr(e.text, "cannot be loaded"));
     assert_int_equal(llama_lib_open(&shim, TEST_FAKE_OTHER, NULL, &e), CHIMERE_EUNSUPPORTED);
-    assert_non_null(strstr(e.text, "expected version 1, got 99"));
+    assert_non_null(strstr(e.text, "expected version 2, got 99"));
     assert_int_equal(llama_lib_open(&shim, TEST_FAKE, NULL, &e), 0);
     assert_string_equal(shim->library(), "libfake 1");
 }
@@ -326,6 +477,8 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_files),     cmocka_unit_test(test_failure),
         cmocka_unit_test(test_abort),     cmocka_unit_test(test_memory_short),
         cmocka_unit_test(test_adapters),  cmocka_unit_test(test_prompt_rows),
+        cmocka_unit_test(test_images),    cmocka_unit_test(test_image_abort),
+        cmocka_unit_test(test_mmproj),    cmocka_unit_test(test_image_checks),
     };
     if (argc > 1 && strcmp(argv[1], LLAMA_WORKER_COMMAND) == 0) return llama_worker();
     mem_guard_arm(true);

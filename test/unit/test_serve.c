@@ -223,7 +223,11 @@ static const struct {
     {CHAT, "{\"messages\":[{\"role\":\"alien\",\"content\":\"x\"}]}", 400, "messages[0].role"},
     {CHAT, "{\"messages\":[{\"role\":\"user\"}]}", 400, "messages[0].content"},
     {CHAT, "{\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"image_url\"}]}]}", 400,
-     "messages[0].content[0].type"},
+     "messages[0].content[0]"},
+    {CHAT,
+     "{\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"image_url\",\"image_url\":{"
+     "\"url\":\"data:image/png;base64,AAAA\"}}]}]}",
+     400, "messages[0].content[0].type"},
     {CHAT, "{" HI ",\"temperature\":NaN}", 400, "body"},
     {CHAT, "{" HI ",\"temperature\":-1}", 400, "temperature"},
     {CHAT, "{" HI ",\"temperature\":\"hot\"}", 400, "temperature"},

@@ -75,7 +75,10 @@ static void show_llama(void) {
         puts("  libllama  no (build with -DCHIMERE_LLAMA_DIR=DIR: further families by your "
              "llama.cpp)");
     else if (llama_lib_open(&shim, path, NULL, &e)) printf("  libllama  no: %s\n", e.text);
-    else printf("  libllama  yes: %s, by %s\n", shim->library(), path);
+    else
+        printf("  libllama  yes: %s, by %s\n  libmtmd   %s\n", shim->library(), path,
+               shim->image_open ? "yes: images by --mmproj"
+                                : "no: it was not in the folder that libllama is from");
 }
 
 static void show_libraries(void) {

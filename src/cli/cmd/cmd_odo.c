@@ -211,6 +211,7 @@ static int with_local(const struct cfg *c, int32_t n_seq, with_odo run, struct e
     struct backend_model model = {.m = rig.m,
                                   .gguf = rig.loaded.gguf,
                                   .engine = rig.engine,
+                                  .vision = rig.loaded.vision,
                                   .tok = rig.tok,
                                   .template = rig.template,
                                   .loras = rig.loras,

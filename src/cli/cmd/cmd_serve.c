@@ -281,6 +281,7 @@ static int open_others(const struct cfg *c, struct models **r, struct catalog *c
         if (eq) snprintf(name, sizeof name, "%.*s", (int)(eq - items[i]), items[i]);
         else encoder_stem(path, name, sizeof name);
         how.path = path;
+        how.mmproj = NULL;
         how.loras = NULL;
         how.n_lora = 0;
         how.quiet = true;
@@ -295,6 +296,7 @@ static int serve_model(struct chat_rig *r, struct serve_reload *reload, struct s
     struct backend_model model = {.m = r->m,
                                   .gguf = r->loaded.gguf,
                                   .engine = r->engine,
+                                  .vision = r->loaded.vision,
                                   .tok = r->tok,
                                   .template = r->template,
                                   .loras = r->loras,
