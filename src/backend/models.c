@@ -15,6 +15,7 @@ struct entry {
     struct load_params how;
     char *path;   /* owned: how.path */
     char **loras; /* owned [how.n_lora]: how.loras */
+    char *draft;  /* owned: how.plan.engine.draft; or NULL */
     enum model_state state;
     struct loaded loaded;    /* READY */
     struct backend *backend; /* owned, READY */
@@ -61,6 +62,7 @@ static void free_row(struct entry *w) {
     close_row(w, w->backend);
     for (size_t i = 0; w->loras && i < w->how.n_lora; i++) mem_free(w->loras[i]);
     mem_free(w->loras);
+    mem_free(w->draft);
     mem_free(w->path);
     mem_free(w);
 }
@@ -112,7 +114,10 @@ static int copy_params(struct entry *w, const struct load_params *how) {
     if (!w->path || !w->loras) return CHIMERE_ENOMEM;
     for (size_t i = 0; i < how->n_lora; i++)
         if (!(w->loras[i] = mem_strdup(how->loras[i]))) return CHIMERE_ENOMEM;
+    if (how->plan.engine.draft && !(w->draft = mem_strdup(how->plan.engine.draft)))
+        return CHIMERE_ENOMEM;
     w->how.path = w->path;
+    w->how.plan.engine.draft = w->draft;
     w->how.loras = (const char *const *)w->loras;
     return 0;
 }

@@ -34,6 +34,16 @@ static void take_llama(const struct cfg *c, struct load_params *p) {
     p->llama_process = cfg_bool(c, "backend-process");
 }
 
+/* A number is llama.cpp's spelling of --draft-max. */
+static void take_draft(const struct cfg *c, struct engine_params *p) {
+    int64_t n;
+    p->draft = cfg_str(c, "draft");
+    p->n_draft_max = (int32_t)cfg_int(c, "draft-max");
+    if (!p->draft || !str_to_i64(p->draft, 0, INT32_MAX, &n)) return;
+    p->draft = NULL;
+    p->n_draft_max = n < STEP_MAX_TOK ? (int32_t)n : STEP_MAX_TOK - 1;
+}
+
 void chat_rig_how(const struct cfg *c, int32_t n_seq, struct load_params *p) {
     load_defaults(p);
     p->n_thread = (int32_t)cfg_int(c, "threads");
@@ -51,7 +61,7 @@ void chat_rig_how(const struct cfg *c, int32_t n_seq, struct load_params *p) {
     p->plan.engine.k_type = model_args_type(c, "cache-type-k");
     p->plan.engine.v_type = model_args_type(c, "cache-type-v");
     p->plan.engine.speculate = cfg_bool(c, "speculate");
-    p->plan.engine.n_draft_max = (int32_t)cfg_int(c, "draft-max");
+    take_draft(c, &p->plan.engine);
     p->plan.engine.keep = model_args_keep(c);
     p->plan.engine.deterministic = cfg_bool(c, "deterministic");
     p->plan.engine.cache.ram_bytes = cfg_bytes(c, "prompt-cache");

@@ -37,6 +37,7 @@
     {"fit", 0, CFG_BOOL, NULL, "true", 0, 0, NULL, "plan memory first, refuse what does not fit; --no-fit"}, \
     {"batch", 'b', CFG_INT, "N", "0", 0, 65536, NULL, "tokens per forward; 0: 512, on a GPU with room for it 2048"}, \
     {"speculate", 0, CFG_BOOL, NULL, "true", 0, 0, NULL, "draft tokens where that is faster; --no-speculate"}, \
+    {"draft", 0, CFG_STR, "FILE", NULL, 0, 0, NULL, "drafter of the model, a GGUF file (docs/speculation.md)"}, \
     {"draft-max", 0, CFG_INT, "N", "0", 0, 15, NULL, "drafted tokens at most; 0: 3 of the model, 7 of text"},                     \
     EXPERT_OPTIONS, \
     {"deterministic", 0, CFG_BOOL, NULL, "false", 0, 0, NULL, "same text whatever else runs"},      \

@@ -67,7 +67,7 @@ static const struct cfg_opt spellings[] = {
     ALIAS("repeat-last-n", "penalty-last-n"), ALIAS("reasoning-budget", "think-budget"),
     ALIAS("thinking-budget", "think-budget"), ALIAS("np", "parallel"), ALIAS("max-num-seqs", "parallel"),
     ALIAS("ctk", "cache-type-k"), ALIAS("ctv", "cache-type-v"), ALIAS("kv-cache-dtype", "cache-type-k"),
-    ALIAS("ncmoe", "n-cpu-moe"), ALIAS("draft", "draft-max"), ALIAS("draft-n", "draft-max"),
+    ALIAS("ncmoe", "n-cpu-moe"), ALIAS("model-draft", "draft"), ALIAS("md", "draft"), ALIAS("draft-n", "draft-max"),
     ALIAS("system-prompt", "system"), ALIAS("sys", "system"), ALIAS("reverse-prompt", "stop"),
     ALIAS("slot-save-path", "state-dir"), ALIAS("cache-ram", "prompt-cache"), ALIAS("served-model-name", "alias"),
     ALIAS("api-key-file", "api-key"), ALIAS("ssl-key-file", "tls-key"), ALIAS("ssl-cert-file", "tls-cert"), ALIAS("lora-scaled", "lora"),

@@ -75,6 +75,7 @@ static int check_other(struct check *k, const char *item, struct err *e) {
     how.path = path;
     how.loras = NULL;
     how.n_lora = 0;
+    how.plan.engine.draft = NULL;
     if (!rc) rc = load_check(&how, NULL, e);
     if (rc) err_prefix(e, "--also");
     return rc;

@@ -14,20 +14,24 @@
 
 struct batch_item;
 struct drafter_ops;
+struct engine_params;
 struct err;
 struct forward;
+struct select_row;
 struct model;
 struct seq;
 
 struct drafter {
     const struct drafter_ops *ops;
+    int32_t n_max; /* tokens of a draft that are worth asking for if the user names no number */
 };
 
 struct drafter_params {
-    struct model *m;   /* borrowed */
-    struct forward *f; /* borrowed; must outlive the drafter */
-    int32_t n_seq;     /* slots */
-    bool select;       /* logits are read by forward_select, not in place */
+    struct model *m;                    /* borrowed */
+    struct forward *f;                  /* borrowed; must outlive the drafter */
+    int32_t n_seq;                      /* slots */
+    bool select;                        /* logits are read by forward_select, not in place */
+    const struct engine_params *engine; /* borrowed for the call */
 };
 
 struct drafter_request { /* for one sequence */
@@ -52,9 +56,13 @@ struct drafter_ops {
     void (*close)(struct drafter *d);
 };
 
-extern const struct drafter_ops drafter_mtp;
+extern const struct drafter_ops drafter_mtp, drafter_dflash;
 
-/* Opens the first drafter that fits; *out is NULL if none does. */
+/* Probability of the largest logit; 0 if one is not finite. The same for a row that only select reads. */
+float drafter_top(const float *logits, int32_t n, int32_t *best);
+float drafter_top_selected(const struct select_row *r, int32_t *best);
+
+/* Opens the drafter of the file that the engine names, else the first one that fits; *out is NULL if none does. */
 int drafter_open(struct drafter **out, const struct drafter_params *p, struct err *e);
 
 #endif

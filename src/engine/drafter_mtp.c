@@ -3,11 +3,9 @@
  * The block consumes pairs (hidden row of position p, token at p + 1). Rows of accepted tokens are staged
  * per slot until the next draft, whose first pass consumes them all: catching up and the first drafted
  * token cost one pass. The pairs of prompts are consumed at once. Drafts are greedy. */
-#include <math.h>
-
 #include "base/mem.h"
 #include "engine/drafter.h"
-#include "engine/sampler_impl.h"
+#include "engine/lm.h"
 #include "model/forward.h"
 #include "model/model.h"
 
@@ -114,25 +112,6 @@ static int mtp_observe(struct drafter *d, const struct batch_item *runs, const i
     return rc;
 }
 
-/* Probability of the largest logit; 0 if one is not finite. */
-static float top_prob(const float *logits, int32_t n, int32_t *best) {
-    float max;
-    *best = 0;
-    if (!sampler_max(logits, n, &max)) return 0;
-    *best = sampler_find(logits, n, max);
-    return sampler_share(logits, n, max);
-}
-
-/* The same for a row that only select reads. */
-static float top_selected(const struct select_row *r, int32_t *best) {
-    *best = 0;
-    if (r->n < 1 || !r->is_finite) return 0;
-    *best = INT32_MAX;
-    for (int32_t i = 0; i < r->n; i++)
-        if (r->logits[i] == r->max && r->ids[i] < *best) *best = r->ids[i];
-    return (float)exp(-r->log_sum);
-}
-
 static int mtp_draft(struct drafter *d, struct drafter_request *drafts, int32_t n, struct err *e) {
     struct mtp *x = (struct mtp *)d;
     struct dev *dev = x->m->dev;
@@ -170,9 +149,9 @@ static int mtp_draft(struct drafter *d, struct drafter_request *drafts, int32_t 
             struct stage *st = &x->stage[seq_slot(t->seq)];
             if (first) st->n = 0; /* all staged pairs are fed */
             int32_t best;
-            float p = x->best
-                          ? top_selected(&x->best[k], &best)
-                          : top_prob(logits + (int64_t)k * x->m->hp.n_vocab, x->n_draft_id, &best);
+            float p =
+                x->best ? drafter_top_selected(&x->best[k], &best)
+                        : drafter_top(logits + (int64_t)k * x->m->hp.n_vocab, x->n_draft_id, &best);
             if (!(p >= t->min_p)) continue;
             t->tokens[t->n_draft++] = best;
             if (t->n_draft == want[who[k]]) continue;
@@ -211,7 +190,7 @@ static int mtp_open(struct drafter **out, const struct drafter_params *p, struct
     size_t row = (size_t)m->hp.n_embd * sizeof(float);
     struct mtp *x = mem_zalloc(sizeof *x);
     if (!x) return err_set(e, CHIMERE_ENOMEM, "out of memory");
-    x->drafter.ops = &drafter_mtp;
+    x->drafter = (struct drafter){.ops = &drafter_mtp, .n_max = LM_N_DRAFT};
     x->m = m;
     x->f = p->f;
     /* Byte pairs are numbered in the order of their merges, frequent ones first: nine in ten tokens and more

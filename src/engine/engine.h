@@ -41,9 +41,11 @@ struct engine_params {
     int32_t n_chunk;   /* prompt tokens of one sequence in a step that also decodes, 256 */
     int32_t n_queue;   /* jobs waiting, 256 */
     uint32_t k_type, v_type;
-    bool deterministic;   /* a job's text depends on nothing but itself: prompts are cut at absolute
+    bool deterministic; /* a job's text depends on nothing but itself: prompts are cut at absolute
                            positions whatever else runs, and drafting depends on no clock */
-    bool speculate;       /* draft with what the model brings (its prediction blocks) */
+    bool speculate;     /* draft with what the model brings (its prediction blocks) */
+    const char *
+        draft; /* file of a drafter (dflash.h) in place of what the model brings; borrowed for engine_new; NULL: none */
     int32_t n_draft_max;  /* 1..STEP_MAX_TOK - 1; 0: 3 of the model drafter, 7 of text */
     struct moe_keep keep; /* of a mixture's experts, where a job says nothing */
     bool select;          /* choose from ops->select even where whole rows are at hand: for tests */

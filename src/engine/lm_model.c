@@ -160,7 +160,8 @@ int lm_open_model(struct lm **out, struct model *m, const struct engine_params *
         x->lm.layout = hash_bytes(form, sizeof form, 0);
     }
     if (!rc) rc = forward_new(&x->f, m, x->pool, p->n_batch, lm_n_out_max(p), e);
-    const struct drafter_params draft = {.m = m, .f = x->f, .n_seq = p->n_seq, .select = select};
+    const struct drafter_params draft = {
+        .m = m, .f = x->f, .n_seq = p->n_seq, .select = select, .engine = p};
     if (!rc && p->speculate) rc = drafter_open(&x->lm.drafter, &draft, e);
     if (rc) {
         model_close_lm(&x->lm);

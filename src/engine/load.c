@@ -143,6 +143,8 @@ static int open_vision(struct loaded *l, const struct load_params *p, struct lm 
 
 static int open_foreign(struct loaded *l, const struct load_params *p, struct err *e) {
     struct lm *lm = NULL;
+    if (p->plan.engine.draft)
+        return err_set(e, CHIMERE_EUNSUPPORTED, "--draft: libllama runs this model");
     int rc = make_plan(&l->plan, NULL, p, true, e);
     struct engine_params *g = &l->plan.engine;
     struct lm_llama_params params = {.path = p->path,
@@ -359,6 +361,8 @@ static void cut_slices(struct loaded *l, struct load_params *p) {
 
 static int open_parts(struct loaded *l, struct load_params *p, bool by_layer, struct err *e) {
     struct model *parts[GPUS_MAX];
+    if (p->plan.engine.draft)
+        return err_set(e, CHIMERE_EUNSUPPORTED, "--split layer: --draft is not supported");
     if (p->n_lora)
         return err_set(e, CHIMERE_EUNSUPPORTED,
                        "--split %s: adapters are not supported; use --split replica",

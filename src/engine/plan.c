@@ -11,6 +11,7 @@
 #include "base/str.h"
 #include "format/quant.h"
 #include "kernels/cpu/cpu.h"
+#include "model/dflash.h"
 #include "model/forward.h"
 #include "model/tier.h"
 #include "model/seq_pool.h"
@@ -195,6 +196,19 @@ static void count_pool(struct memory_plan *p, const struct blueprint *b) {
     p->weight_bytes = b->weight_bytes - b->disk_bytes + p->pool_bytes;
 }
 
+/* What the file of a drafter takes: nothing where it cannot be read, which opening it will say. */
+static struct dflash_bytes drafter_bytes(const struct model *m, const struct engine_params *g) {
+    struct dflash_bytes n = {.weights = 0};
+    const struct dflash_params p = {.n_slot = g->n_seq,
+                                    .n_ctx = g->n_ctx,
+                                    .n_ctx_seq = g->n_ctx_seq,
+                                    .k_type = g->k_type,
+                                    .v_type = g->v_type};
+    struct err ignored;
+    if (g->draft && g->speculate) dflash_plan(g->draft, m, &p, g->n_batch, &n, &ignored);
+    return n;
+}
+
 static void count(struct memory_plan *p, const struct blueprint *b) {
     if (b->foreign) {
         plan_foreign_count(p, b->foreign);
@@ -202,16 +216,19 @@ static void count(struct memory_plan *p, const struct blueprint *b) {
     }
     const struct model *m = b->m;
     const struct engine_params *g = &p->engine;
+    struct dflash_bytes drafter = drafter_bytes(m, g);
     struct seq_pool_params pool = {
         .n_slot = 0, .n_ctx = g->n_ctx, .k_type = g->k_type, .v_type = g->v_type};
     p->cache_bytes = seq_pool_bytes(m, &pool);
+    p->cache_bytes += drafter.cache;
     p->cache_bytes_per_tok = p->cache_bytes / (uint64_t)g->n_ctx;
-    uint64_t engine = engine_bytes(m, g);
+    uint64_t engine = engine_bytes(m, g) + drafter.cache + drafter.scratch;
     struct dev_need need = forward_need(m, g->n_ctx, g->n_batch);
-    p->scratch_bytes = forward_bytes(m, g->n_batch, g->n_seq);
+    p->scratch_bytes = forward_bytes(m, g->n_batch, g->n_seq) + drafter.scratch;
     p->state_bytes =
         engine > p->cache_bytes + p->scratch_bytes ? engine - p->cache_bytes - p->scratch_bytes : 0;
     p->program_bytes = PROGRAM_BYTES + (uint64_t)TOKEN_BYTES * (uint64_t)m->hp.n_vocab;
+    p->scratch_bytes += drafter.weights; /* beside the model's, whatever becomes of those */
     if (!b->dev) {
         p->weight_bytes = b->weight_bytes;
         p->scratch_bytes += cpu_scratch_bytes(&need, 0);

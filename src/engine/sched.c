@@ -39,7 +39,8 @@ static void save_suffixes(struct sched *s) {
 
 /* Tokens of the model drafter, and of any source, in one round of one sequence. */
 static int32_t model_max(const struct sched *s) {
-    return s->p.n_draft_max > 0 ? s->p.n_draft_max : LM_N_DRAFT;
+    if (s->p.n_draft_max > 0) return s->p.n_draft_max;
+    return s->lm->drafter && s->lm->drafter->n_max > 0 ? s->lm->drafter->n_max : LM_N_DRAFT;
 }
 static int32_t text_max(const struct sched *s) { return spec_most_drafted(s->p.n_draft_max); }
 

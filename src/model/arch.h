@@ -102,6 +102,10 @@ struct hparams {
     float residual_scale;          /* of what each block adds to the residual stream */
     int32_t adapter_rank;          /* of layers' own additions to shared matrices */
     int32_t n_meta; /* learned rows that stand in front of every sequence, at its first positions */
+    struct {        /* of a drafter that reads another model's hidden states (dflash.h) */
+        int32_t n_tap, taps[16], n_block, mask; /* taps: layers of the other model, from 0 */
+        int64_t n_in;                           /* floats of all taps of one token */
+    } dflash;
     bool is_causal;
     enum pooling pooling;
     int32_t n_token_type; /* encoders */
@@ -153,6 +157,9 @@ bool arch_is_known(
 const struct arch *arch_find_hf(const char *model_type, const json_t *config);
 /* Reads and checks all keys. Unknown architectures are refused by name. */
 int hparams_read(struct hparams *hp, const struct gguf *g, struct err *e);
+/* The same of a drafter's file, whose families stand in no table but their own (arch_dflash.c): no model runs alone by
+ * it. n_vocab is 0 where the file does not say. */
+int hparams_read_drafter(struct hparams *hp, const struct gguf *g, struct err *e);
 /* Leaves those layers alone, without blocks in the others: what a device that has a part of a model computes. The part
  * with the last layer has the head; prediction blocks belong to no part. CHIMERE_EUNSUPPORTED where layers read more of
  * others than the residual stream. */

@@ -113,6 +113,8 @@
 #define ROWS_END                                                                                   \
     { .gguf = NULL }
 
+extern const struct arch *const drafter_table[]; /* arch_dflash.c; NULL-terminated */
+
 /* Tables shared by families (arch_rows.c). */
 extern const struct tensor_row rows_embd[]; /* token_embd, output_norm, output (tied if absent) */
 extern const struct tensor_row
@@ -141,6 +143,8 @@ int read_layers(struct hparams *hp, const struct gguf *g,
                 struct err *e); /* block_count, nextn, sizes */
 int read_attention(struct hparams *hp, const struct gguf *g, struct err *e);
 int read_rope(struct hparams *hp, const struct gguf *g, enum rope_mode mode, struct err *e);
+/* Attention and a dense or mixed feed-forward block in every layer. */
+int read_plain(struct hparams *hp, const struct gguf *g, enum rope_mode rope, struct err *e);
 int read_moe(struct hparams *hp, const struct gguf *g, struct err *e);
 int read_granite_scales(struct hparams *hp, const struct gguf *g, struct err *e);
 /* ssm.* of Mamba-1 and Mamba-2 mixers (arch_mamba.c); the norm has one part a group. */

@@ -138,8 +138,7 @@ static int derive_qwen3moe(const json_t *config, struct gguf_writer *w, struct e
     return arch_config_put_windows(config, "qwen3moe", WINDOW_IF_USED, w, e);
 }
 
-static int read_plain(struct hparams *hp, const struct gguf *g, enum rope_mode rope,
-                      struct err *e) {
+int read_plain(struct hparams *hp, const struct gguf *g, enum rope_mode rope, struct err *e) {
     int rc = read_layers(hp, g, e);
     for (int32_t il = 0; !rc && il < arch_n_layer_all(hp); il++) {
         hp->layer[il].mixer = MIX_ATTN;

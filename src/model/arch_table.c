@@ -148,6 +148,7 @@ int64_t arch_dim(const struct hparams *hp, enum arch_dim d, int32_t il) {
     case D_META: return hp->n_meta;
     case D_EMBD3: return 3 * (int64_t)hp->n_embd;
     case D_TOKEN_TYPE: return hp->n_token_type;
+    case D_TAPS: return hp->dflash.n_in;
     }
     return 0;
 }
@@ -476,19 +477,40 @@ bool arch_is_known(const struct gguf *g) {
     return !read_arch(g, &s) || find_slice(s);
 }
 
-int hparams_read(struct hparams *hp, const struct gguf *g, struct err *e) {
-    *hp = (struct hparams){.arch = NULL};
-    struct slice s;
-    if (!read_arch(g, &s))
-        return err_set(e, CHIMERE_EFORMAT,
-                       "key general.architecture: expected a string, got nothing");
-    hp->arch = find_slice(s);
-    if (!hp->arch) return unknown_arch(s, e);
+static void set_defaults(struct hparams *hp, const struct arch *arch) {
+    *hp = (struct hparams){.arch = arch};
     hp->rope_factor = hp->rope_magnitude = hp->embd_scale = hp->logit_scale = hp->moe.scale = 1;
     hp->residual_scale = 1;
     hp->ssm.dt_max = INFINITY;
     hp->is_causal = true;
     hp->act = ACT_SILU;
+}
+
+int hparams_read(struct hparams *hp, const struct gguf *g, struct err *e) {
+    struct slice s;
+    set_defaults(hp, NULL);
+    if (!read_arch(g, &s))
+        return err_set(e, CHIMERE_EFORMAT,
+                       "key general.architecture: expected a string, got nothing");
+    hp->arch = find_slice(s);
+    if (!hp->arch) return unknown_arch(s, e);
     int rc = read_vocab_size(hp, g, e);
     return rc ? rc : hp->arch->read(hp, g, e);
+}
+
+int hparams_read_drafter(struct hparams *hp, const struct gguf *g, struct err *e) {
+    struct slice s = {NULL, 0};
+    set_defaults(hp, NULL);
+    read_arch(g, &s);
+    for (const struct arch *const *a = drafter_table; *a; a++)
+        if (strlen((*a)->name) == s.n && memcmp((*a)->name, s.p, s.n) == 0) hp->arch = *a;
+    if (!hp->arch)
+        return err_set(
+            e, CHIMERE_EUNSUPPORTED,
+            "general.architecture: expected dflash or dflash-draft of a drafter, got '%.*s'",
+            (int)(s.n < 64 ? s.n : 64), s.p ? s.p : "");
+    const struct gguf_kv *tokens = gguf_find(g, "tokenizer.ggml.tokens");
+    if (tokens && tokens->type == GGUF_ARR && tokens->n <= ARCH_MAX_VOCAB)
+        hp->n_vocab = (int32_t)tokens->n;
+    return hp->arch->read(hp, g, e);
 }

@@ -49,6 +49,7 @@ enum arch_dim {
     D_META,
     D_EMBD3,
     D_TOKEN_TYPE,
+    D_TAPS, /* hidden states that a drafter reads of a token */
 };
 
 enum tensor_where { /* which layers have the row */

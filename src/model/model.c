@@ -120,6 +120,27 @@ int model_open_placed(struct model **out, const char *path, struct dev *dev,
     return model_open_part(out, path, dev, where, (struct layer_part){0, 0}, quiet, e);
 }
 
+int model_open_drafter(struct model **out, const char *path, struct dev *dev, struct err *e) {
+    *out = NULL;
+    struct model *m = mem_zalloc(sizeof *m);
+    if (!m) return err_set(e, CHIMERE_ENOMEM, "%s: out of memory", path);
+    m->dev = dev;
+    int rc = gguf_open(&m->gguf, path, e);
+    if (!rc) {
+        rc = hparams_read_drafter(&m->hp, m->gguf, e);
+        if (!rc) rc = weights_bind(&m->weights, &m->hp, m->gguf, dev, NULL, true, e);
+        if (!rc) rc = make_rope(m, e);
+        if (rc) err_prefix(e, "%s", path);
+    }
+    if (rc) {
+        model_close(m);
+        return rc;
+    }
+    read_name(m, path);
+    *out = m;
+    return 0;
+}
+
 /* part: of the layers; n > 1: the rank-th of n slices of each. */
 static int open_part(struct model **out, const char *path, struct dev *dev,
                      const struct expert_placement *where, struct layer_part part, int32_t rank,

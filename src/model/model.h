@@ -33,6 +33,8 @@ int model_open_part(struct model **out, const char *path, struct dev *dev,
 /* The rank-th of n slices of every layer (slice.h): forward_link. */
 int model_open_slice(struct model **out, const char *path, struct dev *dev, int32_t rank, int32_t n,
                      bool quiet, struct err *e);
+/* A drafter: no embedding, no head. */
+int model_open_drafter(struct model **out, const char *path, struct dev *dev, struct err *e);
 void model_close(struct model *m);
 
 /* Names a GGUF file by every key, every directory entry, and both ends of every tensor. */

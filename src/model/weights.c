@@ -329,6 +329,7 @@ static int matrices(struct weights *w, const struct hparams *hp, int32_t il,
         out[n++] = &w->global.output;
         out[n++] = &w->global.cls;
         out[n++] = &w->global.cls_out;
+        out[n++] = &w->global.fc;
         return n;
     }
     struct layer_weights *l = &w->layer[il];

@@ -13,9 +13,10 @@ struct global_weights {
     struct weight token_embd; /* layout 0, always */
     struct weight output;     /* may be token_embd's data in the device's form */
     struct weight pos_embd, type_embd, cls, cls_out; /* encoders */
-    struct weight meta_embd;                         /* rows in front of every sequence; layout 0 */
-    const float *output_norm, *output_norm_b, *embd_norm, *embd_norm_b, *rope_freqs, *cls_b,
-        *cls_out_b;
+    struct weight fc;        /* drafters: of the other model's hidden states */
+    struct weight meta_embd; /* rows in front of every sequence; layout 0 */
+    const float *fc_norm, *output_norm, *output_norm_b, *embd_norm, *embd_norm_b, *rope_freqs,
+        *cls_b, *cls_out_b;
 };
 
 struct layer_weights {

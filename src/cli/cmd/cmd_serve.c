@@ -284,6 +284,7 @@ static int open_others(const struct cfg *c, struct models **r, struct catalog *c
         how.mmproj = NULL;
         how.loras = NULL;
         how.n_lora = 0;
+        how.plan.engine.draft = NULL;
         how.quiet = true;
         if (!rc) rc = catalog_add_model(catalog, *r, name, &how, e);
     }
