@@ -15,5 +15,7 @@ void os_host_name(char *out, size_t out_size); /* "" if there is none */
 void os_version(char *out, size_t out_size);   /* system, release, machine */
 bool os_is_terminal(FILE *f);
 void os_sleep_ms(int32_t ms);
+/* Takes the numbers of standard streams that were closed for this process, which the next files would get. */
+bool os_hold_streams(void);
 
 #endif

@@ -1,4 +1,5 @@
 /* os_posix.c: os.h by POSIX. */
+#include <fcntl.h>
 #include <sys/utsname.h>
 #include <time.h>
 #include <unistd.h>
@@ -35,4 +36,12 @@ bool os_is_terminal(FILE *f) { return isatty(fileno(f)) != 0; }
 void os_sleep_ms(int32_t ms) {
     struct timespec left = {.tv_sec = ms / 1000, .tv_nsec = (long)(ms % 1000) * 1000000};
     while (nanosleep(&left, &left)) {}
+}
+
+/* To standard output in its place nothing can be written, which is then an error like a full disk. */
+bool os_hold_streams(void) {
+    for (int fd = 0; fd < 3; fd++)
+        if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", fd == 2 ? O_WRONLY : O_RDONLY) != fd)
+            return false;
+    return true;
 }

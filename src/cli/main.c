@@ -1,11 +1,11 @@
 /* main.c: finds the subcommand and runs it. */
 #include <errno.h>
-#include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "base/log.h"
+#include "base/os.h"
 #include "base/str.h"
 #include "cli/cli.h"
 #include "cli/hub_args.h"
@@ -205,17 +205,8 @@ static int run(int argc, char **argv) {
     return c ? c->run(argc - 1, argv + 1) : unknown(name);
 }
 
-/* A stream that was closed for us: its number would be given to the next file, and what is printed would go there. To
- * standard output in its place nothing can be written, which is then an error like a full disk. */
-static bool hold_streams(void) {
-    for (int fd = 0; fd < 3; fd++)
-        if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", fd == 2 ? O_WRONLY : O_RDONLY) != fd)
-            return false;
-    return true;
-}
-
 int main(int argc, char **argv) {
-    if (!hold_streams()) return 1;
+    if (!os_hold_streams()) return 1;
     signal(SIGPIPE, SIG_IGN);
     return end(run(argc, argv));
 }

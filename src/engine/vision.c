@@ -1,11 +1,11 @@
 #include "engine/vision.h"
 
-#include <pthread.h>
 #include <string.h>
 
 #include "base/hash.h"
 #include "base/mem.h"
 #include "base/rng.h"
+#include "base/thread.h"
 #include "format/images.h"
 
 struct entry {
