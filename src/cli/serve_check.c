@@ -179,12 +179,13 @@ static void check_rest(struct check *k) {
 int serve_check_all(const struct cfg *c, const struct serve_params *p, int32_t n_seq) {
     struct check k = {.c = c, .p = p, .n_seq = n_seq};
     struct err e = {0};
+    bool is_shared = !cfg_str(c, "gpus") || split_of(cfg_str(c, "split")) >= SPLIT_LAYER;
     note(&k, serve_check(p, &e), &e);
     check_rest(&k);
     if (!k.status)
         printf("the configuration is valid: %s, %d answers at once%s, context %lld, %.1f GiB of "
                "%.1f GiB\n",
-               k.plan.name, k.plan.engine.n_seq, cfg_str(c, "gpus") ? " on the first card" : "",
+               k.plan.name, k.plan.engine.n_seq, is_shared ? "" : " on the first card",
                (long long)k.plan.engine.n_ctx_seq, (double)k.plan.total_bytes / (1 << 30),
                (double)k.plan.budget_bytes / (1 << 30));
     return k.status;

@@ -61,7 +61,7 @@ int lm_open_model(struct lm **out, struct model *m, const struct engine_params *
 
 /* A model on several devices: [n] parts of the layers in their order, whose rows pass from one to the next through the
  * host's memory; or n slices of every layer (model_open_slice), which run at once. Each has its share of every
- * sequence. States are not kept. */
+ * sequence and of its kept states. */
 int lm_open_parts(struct lm **out, struct model *const *parts, int32_t n,
                   const struct engine_params *p, struct err *e);
 /* engine_new over such parts. */

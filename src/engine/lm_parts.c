@@ -6,6 +6,7 @@
 
 #include "base/hash.h"
 #include "base/mem.h"
+#include "model/checkpoint.h"
 
 static struct part_seq *of(struct seq *s) { return (struct part_seq *)(void *)s; }
 
@@ -92,7 +93,8 @@ static const struct lm_ops parts_ops = {.seq_new = parts_seq_new,
                                         .seq_pos = parts_seq_pos,
                                         .seq_drop = parts_seq_drop,
                                         .run = run_layers,
-                                        .close = parts_close};
+                                        .close = parts_close,
+                                        .marks = &lm_parts_marks};
 
 static int open_part(struct part *t, struct model *m, const struct engine_params *p,
                      struct err *e) {
@@ -135,6 +137,9 @@ int lm_open_parts(struct lm **out, struct model *const *parts, int32_t n,
     for (int32_t i = 0; !rc && i < n; i++) {
         x->n = i + 1;
         rc = open_part(&x->part[i], parts[i], p, e);
+        if (rc) break;
+        x->lm.page_bytes += checkpoint_page_bytes(x->part[i].pool);
+        x->lm.checkpoint_bytes += checkpoint_state_bytes(x->part[i].pool);
     }
     if (!rc && is_sliced) rc = lm_tensor_new(&x->tensor, x, p, e);
     if (rc) parts_close(&x->lm);

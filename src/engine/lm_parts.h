@@ -29,6 +29,8 @@ struct part_seq {
 /* The batch for part i. */
 void lm_parts_items(struct part *p, int32_t i, const struct batch_item *runs, int32_t n_run);
 
+extern const struct lm_mark_ops lm_parts_marks; /* lm_parts_mark.c */
+
 /* ---- lm_tensor.c: slices of every layer, a thread for each device ---- */
 
 struct tensor;

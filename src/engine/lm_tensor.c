@@ -2,8 +2,8 @@
  * half a layer adds is summed over them (kernels/link.h). The engine's thread drives the first device; each other has a
  * thread of its own, so that every device computes and every exchange has somebody who waits for it. */
 #include <string.h>
-#include <time.h>
 
+#include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/thread.h"
@@ -65,12 +65,10 @@ static void *work(void *arg) {
 
 /* The others end with the last exchange, or soon after it failed. */
 static bool wait_for_all(struct tensor *t) {
-    struct timespec until;
-    int rc = 0;
-    clock_gettime(CLOCK_REALTIME, &until);
-    until.tv_sec += 2 * (LINK_DEADLINE_MS / 1000);
+    int64_t until = clock_ns() + (int64_t)2 * LINK_DEADLINE_MS * 1000000;
+    bool in_time = true;
     pthread_mutex_lock(&t->lock);
-    while (t->n_busy && !rc) rc = pthread_cond_timedwait(&t->done, &t->lock, &until);
+    while (t->n_busy && in_time) in_time = thread_wait_until(&t->done, &t->lock, until);
     bool ok = !t->n_busy;
     pthread_mutex_unlock(&t->lock);
     return ok;
@@ -156,7 +154,7 @@ int lm_tensor_new(struct tensor **out, struct parts *x, const struct engine_para
     t->x = x;
     pthread_mutex_init(&t->lock, NULL);
     pthread_cond_init(&t->wake, NULL);
-    pthread_cond_init(&t->done, NULL);
+    thread_cond_init(&t->done);
     for (int32_t i = 0; i < x->n; i++) devs[i] = x->part[i].m->dev;
     int64_t n_max = (int64_t)p->n_batch * x->part[0].m->hp.n_embd;
     t->rows = mem_alloc_array((size_t)x->lm.n_row_max * (size_t)x->lm.n_vocab, sizeof *t->rows);

@@ -350,6 +350,7 @@ static void take_least(struct engine_params *p, const struct engine_params *o) {
     if (o->n_ctx < p->n_ctx) p->n_ctx = o->n_ctx;
     if (o->n_ctx_seq < p->n_ctx_seq) p->n_ctx_seq = o->n_ctx_seq;
     if (o->n_batch < p->n_batch) p->n_batch = o->n_batch;
+    if (o->cache.ram_bytes < p->cache.ram_bytes) p->cache.ram_bytes = o->cache.ram_bytes;
 }
 
 /* Of each layer a slice: all of it is on the cards. */
@@ -359,19 +360,35 @@ static void cut_slices(struct loaded *l, struct load_params *p) {
     p->plan.n_cpu_moe = 0;
 }
 
-static int open_parts(struct loaded *l, struct load_params *p, bool by_layer, struct err *e) {
-    struct model *parts[GPUS_MAX];
+/* What each card has; their devices are open after it. */
+static int cut_model(struct loaded *l, struct load_params *p, bool by_layer, struct err *e) {
+    const char *how = by_layer ? "layer" : "tensor";
     if (p->plan.engine.draft)
-        return err_set(e, CHIMERE_EUNSUPPORTED, "--split layer: --draft is not supported");
+        return err_set(e, CHIMERE_EUNSUPPORTED, "--split %s: --draft is not supported", how);
     if (p->n_lora)
         return err_set(e, CHIMERE_EUNSUPPORTED,
-                       "--split %s: adapters are not supported; use --split replica",
-                       by_layer ? "layer" : "tensor");
+                       "--split %s: adapters are not supported; use --split replica", how);
     int rc = open_devices(l, p, e);
     if (!rc && by_layer) rc = cut_layers(l, p, e);
     if (!by_layer) cut_slices(l, p);
     l->is_split = true;
+    p->plan.engine.cache.ram_bytes *= (uint64_t)(1 + l->n_replica); /* one engine, not one each */
     p->plan.part = l->part;
+    return rc;
+}
+
+/* The plan of card i but the first. */
+static int plan_part(struct replica *r, struct load_params *p, int32_t i, struct err *e) {
+    p->plan.part = r->part;
+    if (p->plan.n_rank > 1) p->plan.rank = i;
+    int rc = make_plan(&r->plan, r->dev, p, false, e);
+    if (!rc) charge(p, &r->plan);
+    return rc;
+}
+
+static int open_parts(struct loaded *l, struct load_params *p, bool by_layer, struct err *e) {
+    struct model *parts[GPUS_MAX];
+    int rc = cut_model(l, p, by_layer, e);
     if (!rc) rc = open_own(l, p, e);
     if (rc) return rc;
     struct engine_params least = l->plan.engine;
@@ -379,10 +396,7 @@ static int open_parts(struct loaded *l, struct load_params *p, bool by_layer, st
     charge(p, &l->plan);
     for (int32_t i = 0; !rc && i < l->n_replica; i++) {
         struct replica *r = &l->replicas[i];
-        p->plan.part = r->part;
-        p->plan.rank = by_layer ? 0 : i + 1;
-        rc = make_plan(&r->plan, r->dev, p, false, e);
-        if (!rc) charge(p, &r->plan);
+        rc = plan_part(r, p, i + 1, e);
         if (!rc) rc = open_model(&r->model, p, r->dev, &r->plan, e);
         if (rc) err_prefix(e, "%s", r->name);
         if (!rc) take_least(&least, &r->plan.engine);
@@ -407,17 +421,25 @@ static bool fits_each(struct loaded *l, const struct load_params *p) {
     return ok;
 }
 
+/* How the cards share the model; opens their devices where that tells. */
+static int choose_split(struct loaded *l, const struct load_params *own, enum split *how,
+                        struct err *e) {
+    *how = l->n_replica ? own->split : SPLIT_NONE;
+    if (*how != SPLIT_AUTO) return 0;
+    int rc = open_devices(l, own, e);
+    if (!rc) *how = fits_each(l, own) ? SPLIT_REPLICA : SPLIT_LAYER;
+    return rc;
+}
+
 static int open_cards(struct loaded *l, const struct load_params *p, struct err *e) {
     struct load_params own;
     struct gpus g = {.n = 0};
+    enum split how = SPLIT_NONE;
     l->dev = p->opened;
     int rc = share(p, &own, &g, e);
     if (!rc) rc = list_replicas(l, &own, &g, e);
-    if (!rc && l->n_replica && p->split == SPLIT_AUTO) rc = open_devices(l, &own, e);
-    bool by_layer = !rc && l->n_replica &&
-                    (p->split == SPLIT_LAYER || (p->split == SPLIT_AUTO && !fits_each(l, &own)));
-    if (by_layer) return open_parts(l, &own, true, e);
-    if (!rc && l->n_replica && p->split == SPLIT_TENSOR) return open_parts(l, &own, false, e);
+    if (!rc) rc = choose_split(l, &own, &how, e);
+    if (!rc && how >= SPLIT_LAYER) return open_parts(l, &own, how == SPLIT_LAYER, e);
     if (!rc) rc = open_own(l, &own, e);
     return rc ? rc : open_replicas(l, &own, e);
 }
@@ -451,18 +473,19 @@ static int check_loras(const struct load_params *p, struct err *e) {
     return 0;
 }
 
-/* Whether the others' memory holds the model too: plans, one by one. */
-static int check_cards(const struct load_params *p, const struct gpus *g, struct err *e) {
-    struct load_params own = *p;
-    int rc = 0;
-    for (int32_t i = 1; !rc && i < g->n; i++) {
-        struct dev *dev = NULL;
-        struct memory_plan plan;
-        rc = open_device(&dev, &own, g->names[i], e);
-        if (!rc) rc = make_plan(&plan, dev, &own, false, e);
-        if (!rc) charge(&own, &plan);
-        if (dev) dev->ops->close(dev);
-        if (rc) err_prefix(e, "%s", g->names[i]);
+/* Plans of all cards, one by one, as they share the model. */
+static int check_cards(struct loaded *l, struct load_params *p, struct err *e) {
+    enum split how = SPLIT_NONE;
+    int rc = choose_split(l, p, &how, e);
+    if (!rc)
+        rc = how >= SPLIT_LAYER ? cut_model(l, p, how == SPLIT_LAYER, e) : open_devices(l, p, e);
+    if (!rc) rc = make_plan(&l->plan, l->dev, p, false, e);
+    if (!rc) charge(p, &l->plan);
+    for (int32_t i = 0; !rc && i < l->n_replica; i++) {
+        struct replica *r = &l->replicas[i];
+        rc = plan_part(r, p, i + 1, e);
+        if (rc) err_prefix(e, "%s", r->name);
+        else if (l->is_split) take_least(&l->plan.engine, &r->plan.engine);
     }
     return rc;
 }
@@ -476,10 +499,9 @@ int load_check(const struct load_params *p, struct memory_plan *plan, struct err
     int rc = choose_backend(&l, p, &foreign, &why, e);
     if (!rc) rc = share(p, &own, &g, e);
     if (!rc && foreign && p->gpus) rc = refuse_gpus(e);
-    if (!rc && !foreign) rc = open_device(&l.dev, &own, own.device, e);
-    if (!rc) rc = make_plan(&l.plan, l.dev, &own, foreign, e);
-    if (!rc) charge(&own, &l.plan);
-    if (!rc) rc = check_cards(&own, &g, e);
+    if (!rc && foreign) rc = make_plan(&l.plan, NULL, &own, true, e);
+    if (!rc && !foreign) rc = list_replicas(&l, &own, &g, e);
+    if (!rc && !foreign) rc = check_cards(&l, &own, e);
     if (!rc && !l.gguf) rc = gguf_open(&l.gguf, p->path, e);
     snprintf(l.name, sizeof l.name, "%s", l.plan.name);
     if (!rc) rc = vocab_load(&l.tok, l.gguf, e);

@@ -9,6 +9,8 @@
 #ifndef CHIMERE_MODEL_CHECKPOINT_H
 #define CHIMERE_MODEL_CHECKPOINT_H
 
+#include <stdio.h>
+
 #include "model/seq.h"
 
 /* As seq_mark, as it was before the last n_drop of the deferred tokens. */
@@ -35,5 +37,12 @@ int checkpoint_save(const struct checkpoint *m, const char *path, const void *ex
                     struct err *e);
 int checkpoint_load(struct seq_pool *p, const char *path, struct checkpoint **out, void **extra,
                     size_t *n_extra, struct err *e);
+/* Frees one that has no pages in the pool, as checkpoint_load gives it: any thread. */
+void checkpoint_free_host(struct checkpoint *m);
+/* The same as a part of a file: at its end; n_bytes from where it stands. */
+int checkpoint_write(const struct checkpoint *m, FILE *f, const void *extra, size_t n_extra,
+                     struct err *e);
+int checkpoint_read(struct seq_pool *p, FILE *f, uint64_t n_bytes, struct checkpoint **out,
+                    void **extra, size_t *n_extra, struct err *e);
 
 #endif

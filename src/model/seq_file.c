@@ -101,40 +101,42 @@ static bool take_rec(FILE *f, struct checkpoint *m, uint32_t *crc) {
     return true;
 }
 
-int checkpoint_save(const struct checkpoint *m, const char *path, const void *extra, size_t n_extra,
-                    struct err *e) {
+int checkpoint_write(const struct checkpoint *m, FILE *f, const void *extra, size_t n_extra,
+                     struct err *e) {
     struct seq_pool *p = m->pool;
     if (n_extra > MAX_EXTRA)
-        return err_set(e, CHIMERE_ELIMIT, "%s: %zu bytes beside the state are too many", path,
-                       n_extra);
+        return err_set(e, CHIMERE_ELIMIT, "%zu bytes beside the state are too many", n_extra);
     size_t n_page_bytes = seq_page_bytes(p);
     char *tmp = checkpoint_n_pooled(m) ? mem_alloc(n_page_bytes) : NULL;
-    if (checkpoint_n_pooled(m) && !tmp)
-        return err_set(e, CHIMERE_ENOMEM, "%s: out of memory", path);
-    struct file_writer w;
-    int rc = file_writer_open(&w, path, e);
-    if (rc) {
-        mem_free(tmp);
-        return rc;
-    }
+    if (checkpoint_n_pooled(m) && !tmp) return err_set(e, CHIMERE_ENOMEM, "out of memory");
     unsigned char header[HEADER] = {0};
     uint32_t crc = 0;
-    fs_make_private(w.f);
-    bool ok = fwrite(header, HEADER, 1, w.f) == 1 && put_part(w.f, extra, n_extra, &crc) &&
-              put_rec(w.f, m, &crc);
+    long at = ftell(f);
+    bool ok = at >= 0 && fwrite(header, HEADER, 1, f) == 1 && put_part(f, extra, n_extra, &crc) &&
+              put_rec(f, m, &crc);
     for (int32_t i = 0; ok && i < m->n_page && n_page_bytes; i++) {
         const struct checkpoint_page *page = &m->pages[i];
         if (page->page >= 0) seq_page_transfer(p, page->page, tmp, true);
-        ok = put_part(w.f, page->page >= 0 ? tmp : page->host->data, n_page_bytes, &crc);
+        ok = put_part(f, page->page >= 0 ? tmp : page->host->data, n_page_bytes, &crc);
     }
     mem_free(tmp);
     fill_header(header, m, n_extra, crc);
-    ok = ok && fseek(w.f, 0, SEEK_SET) == 0 && fwrite(header, HEADER, 1, w.f) == 1;
-    if (!ok) {
-        file_writer_abort(&w);
-        return err_set(e, CHIMERE_EIO, "%s: cannot write", path);
-    }
-    return file_writer_commit(&w, e);
+    ok = ok && fseek(f, at, SEEK_SET) == 0 && fwrite(header, HEADER, 1, f) == 1 &&
+         fseek(f, 0, SEEK_END) == 0;
+    return ok ? 0 : err_set(e, CHIMERE_EIO, "cannot write");
+}
+
+int checkpoint_save(const struct checkpoint *m, const char *path, const void *extra, size_t n_extra,
+                    struct err *e) {
+    struct file_writer w;
+    int rc = file_writer_open(&w, path, e);
+    if (rc) return rc;
+    fs_make_private(w.f);
+    rc = checkpoint_write(m, w.f, extra, n_extra, e);
+    if (!rc) return file_writer_commit(&w, e);
+    file_writer_abort(&w);
+    err_prefix(e, "%s", path);
+    return rc;
 }
 
 int seq_save(struct seq *s, const char *path, const void *extra, size_t n_extra, struct err *e) {
@@ -189,19 +191,16 @@ static int read_body(struct checkpoint *m, FILE *f, const unsigned char h[HEADER
     return crc == take32(h + 72) ? 0 : CHIMERE_ECHECKSUM;
 }
 
-int checkpoint_load(struct seq_pool *p, const char *path, struct checkpoint **out, void **extra,
-                    size_t *n_extra, struct err *e) {
+int checkpoint_read(struct seq_pool *p, FILE *f, uint64_t n_bytes, struct checkpoint **out,
+                    void **extra, size_t *n_extra, struct err *e) {
     *out = NULL;
     *extra = NULL;
     *n_extra = 0;
-    FILE *f = fopen(path, "rbe");
-    if (!f) return err_set(e, CHIMERE_ENOENT, "%s: cannot open", path);
     unsigned char h[HEADER];
-    struct fs_info st;
     int rc = 0;
-    if (fs_stat_open(f, &st) || !st.is_file || fread(h, HEADER, 1, f) != 1)
+    if (fread(h, HEADER, 1, f) != 1)
         rc = err_set(e, CHIMERE_EFORMAT, "expected a saved sequence, got a file too short");
-    if (!rc) rc = check_header(p, h, st.bytes, e);
+    if (!rc) rc = check_header(p, h, n_bytes, e);
     size_t n = rc ? 0 : (size_t)take64(h + 64);
     char *own = rc ? NULL : mem_zalloc(n + 1);
     struct checkpoint *m =
@@ -213,17 +212,31 @@ int checkpoint_load(struct seq_pool *p, const char *path, struct checkpoint **ou
             err_set(e, rc,
                     rc == CHIMERE_ECHECKSUM ? "content is damaged (checksum)" : "cannot read");
     }
-    fclose(f);
     if (rc) {
         checkpoint_free_host(m);
         mem_free(own);
-        err_prefix(e, "%s", path);
         return rc;
     }
     *out = m;
     *extra = own;
     *n_extra = n;
     return 0;
+}
+
+int checkpoint_load(struct seq_pool *p, const char *path, struct checkpoint **out, void **extra,
+                    size_t *n_extra, struct err *e) {
+    struct fs_info st;
+    *out = NULL;
+    *extra = NULL;
+    *n_extra = 0;
+    FILE *f = fopen(path, "rbe");
+    if (!f) return err_set(e, CHIMERE_ENOENT, "%s: cannot open", path);
+    int rc = fs_stat_open(f, &st) || !st.is_file
+                 ? err_set(e, CHIMERE_EFORMAT, "expected a saved sequence, got no file")
+                 : checkpoint_read(p, f, st.bytes, out, extra, n_extra, e);
+    fclose(f);
+    if (rc) err_prefix(e, "%s", path);
+    return rc;
 }
 
 int seq_load(struct seq_pool *p, const char *path, struct seq **out, void **extra, size_t *n_extra,

@@ -77,8 +77,6 @@ void seq_page_unref(struct seq_pool *p, int32_t page);
 void seq_page_changes(struct seq_pool *p, int32_t page); /* its host copy is no copy any more */
 /* A mark without pages in the pool, content undefined: for files. Any thread. */
 struct checkpoint *checkpoint_alloc_host(struct seq_pool *p, int64_t pos, int32_t n_log);
-void checkpoint_free_host(
-    struct checkpoint *m); /* of a mark without pages in the pool: any thread */
 
 /* For mark.c and seq_file.c: bytes of one page between device and host, in a fixed order of layers. */
 size_t seq_page_bytes(const struct seq_pool *p);

@@ -22,6 +22,13 @@ refuses 2 '--split tensor: name the cards by --gpus' check --split tensor
 refuses 2 'split' check --gpus cpu --split sideways
 check --gpus cpu,cpu >out || fail "two engines on the processor are refused"
 grep -q '4 answers at once on the first card' out || fail "$(cat out)"
+# --split is checked as it would be opened
+for split in layer tensor; do
+    check --gpus cpu,cpu --split $split >out || fail "--split $split is refused"
+    grep -q '[0-9] answers at once, context' out || fail "$(cat out)"
+done
+refuses 1 '5 cards, but layer 3 of the model has 4 heads' check --gpus cpu,cpu,cpu,cpu,cpu --split tensor
+refuses 1 '--split tensor: adapters are not supported' check --gpus cpu,cpu --split tensor --lora x.gguf
 # a card that is not there: why
 status=0
 check --gpus cpu,9 >out 2>err || status=$?
@@ -49,6 +56,15 @@ stop() {
 ask() { # TEXT
     jq -n --arg t "$1" '{messages: [{role: "user", content: $t}], temperature: 0, max_tokens: 12}' |
         curl -sf "$url/v1/chat/completions" -d @- | jq -r '.choices[0].message.content'
+}
+kept() { # a prompt that was asked before begins with what was kept of it
+    local text first again
+    text=$(for i in $(seq 40); do printf 'Word %s. ' "$i"; done)
+    first=$(ask "$text")
+    again=$(jq -n --arg t "$text" '{messages: [{role: "user", content: $t}], temperature: 0, max_tokens: 12}' |
+        curl -sf "$url/v1/chat/completions" -d @-)
+    [ "$first" = "$(jq -r '.choices[0].message.content' <<<"$again")" ] || fail "a kept state says something else"
+    [ "$(jq .usage.prompt_tokens_details.cached_tokens <<<"$again")" -ge 64 ] || fail "nothing was kept: $again"
 }
 questions() { for i in 1 2 3 4 5 6; do ask "Question $i: what is $i plus $i?"; done; }
 
@@ -84,6 +100,7 @@ cmp one layers || fail "layers on two devices say something else"
 for i in $(seq 6); do ask "Tell me about number $i" >"layer.$i" & done
 wait $(jobs -p | grep -v "^$pid$")
 for i in $(seq 6); do cmp "answer.$i" "layer.$i" || fail "answer $i differs"; done
+kept
 stop
 # --split tensor: a slice of every layer each, one engine, the same words
 start --gpus cpu,cpu --split tensor
@@ -94,6 +111,7 @@ cmp one slices || fail "slices on two devices say something else"
 for i in $(seq 6); do ask "Tell me about number $i" >"slice.$i" & done
 wait $(jobs -p | grep -v "^$pid$")
 for i in $(seq 6); do cmp "answer.$i" "slice.$i" || fail "answer $i differs"; done
+kept
 stop
 # more cards than heads
 refuses 1 '5 cards, but layer 3 of the model has 4 heads' "$CHIMERE" serve --port 0 -q --no-odo \

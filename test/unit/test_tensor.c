@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "scratch.h"
+#include "base/mem.h"
 #include "convert/synth.h"
 #include "engine/lm.h"
 #include "engine/load.h"
@@ -272,6 +273,108 @@ static void slices_end_where_blocks_do(void **state) {
     }
 }
 
+/* ---- kept states ---- */
+
+/* Part-way through a text: mark, go on, restore and go on again, on the sequence and on another; by a file too. The
+ * bits are those of the first time. */
+static void states_are_kept_in_slices(void **state) {
+    (void)state;
+    static float want[MAX_VOCAB], got[MAX_VOCAB];
+    const char extra[] = "tokens";
+    char path[64];
+    struct sliced s, other;
+    struct seq *q, *fork;
+    struct checkpoint *m, *loaded;
+    struct err e = {0};
+    int32_t tokens[N_TOK];
+    void *read = NULL;
+    size_t n_read = 0;
+    for (int32_t i = 0; i < N_TOK; i++) tokens[i] = i * 31 % 500;
+    snprintf(path, sizeof path, "%s/state", scratch);
+    open_sliced(&s, NANO, 2);
+    const struct lm_mark_ops *ops = s.lm->ops->marks;
+    size_t n_bytes = (size_t)s.lm->n_vocab * sizeof *want;
+    if (s.lm->ops->seq_new(s.lm, &q, &e)) fail_msg("%s", e.text);
+    run(&s, q, tokens, 70, want);
+    if (ops->mark(s.lm, q, 0, &m, &e)) fail_msg("%s", e.text);
+    run(&s, q, tokens + 70, 9, want);
+    /* rewound, and forked */
+    assert_int_equal(ops->restore(s.lm, q, m, true, 100, &e), 1);
+    assert_int_equal(s.lm->ops->seq_pos(s.lm, q), 70);
+    run(&s, q, tokens + 70, 9, got);
+    assert_memory_equal(want, got, n_bytes);
+    if (s.lm->ops->seq_new(s.lm, &fork, &e)) fail_msg("%s", e.text);
+    assert_int_equal(ops->restore(s.lm, fork, m, true, 100, &e), 1);
+    run(&s, fork, tokens + 70, 9, got);
+    assert_memory_equal(want, got, n_bytes);
+    s.lm->ops->seq_free(s.lm, fork);
+    s.lm->ops->seq_free(s.lm, q);
+    /* through a file */
+    assert_int_equal(ops->page_out(s.lm, m, 100, &e), 2);
+    assert_true(ops->host_bytes(s.lm) >= 2 * s.lm->page_bytes);
+    if (ops->save(s.lm, m, path, extra, sizeof extra, &e)) fail_msg("%s", e.text);
+    ops->checkpoint_free(s.lm, m);
+    if (ops->load(s.lm, path, &loaded, &read, &n_read, &e)) fail_msg("%s", e.text);
+    assert_int_equal(n_read, sizeof extra);
+    assert_string_equal(read, extra);
+    mem_free(read);
+    if (s.lm->ops->seq_new(s.lm, &q, &e)) fail_msg("%s", e.text);
+    assert_int_equal(ops->restore(s.lm, q, loaded, true, 1, &e), 0);
+    assert_int_equal(ops->restore(s.lm, q, loaded, false, 1, &e), 1);
+    run(&s, q, tokens + 70, 9, got);
+    assert_memory_equal(want, got, n_bytes);
+    s.lm->ops->seq_free(s.lm, q);
+    ops->checkpoint_free(s.lm, loaded);
+    close_sliced(&s);
+    /* under another split: a sentence, both ways */
+    for (int32_t n = 1; n <= 3; n += 2) {
+        open_sliced(&other, NANO, n);
+        ops = other.lm->ops->marks;
+        int rc = ops->load(other.lm, path, &loaded, &read, &n_read, &e);
+        assert_int_equal(rc, n == 1 ? CHIMERE_EFORMAT : CHIMERE_EMISMATCH);
+        assert_non_null(strstr(e.text, n == 1 ? "expected a saved sequence" : "another split"));
+        close_sliced(&other);
+    }
+}
+
+/* A file whose bytes are cut or changed is refused, by whatever is wrong with it. */
+static void damaged_states_are_refused(void **state) {
+    (void)state;
+    struct sliced s;
+    struct checkpoint *m;
+    struct err e = {0};
+    char path[64], *bytes;
+    void *read;
+    size_t n, n_read;
+    snprintf(path, sizeof path, "%s/state", scratch);
+    if (file_read(path, 1 << 28, &bytes, &n, &e)) fail_msg("%s", e.text);
+    open_sliced(&s, NANO, 2);
+    const struct lm_mark_ops *ops = s.lm->ops->marks;
+    const size_t at[] = {0, 8, 12, 16, 24, 32, 95, 120, 600, n / 2, n - 1};
+    for (size_t k = 0; k < sizeof at / sizeof *at; k++) {
+        bytes[at[k]] ^= 1;
+        if (file_write(path, bytes, n, &e)) fail_msg("%s", e.text);
+        bytes[at[k]] ^= 1;
+        int rc = ops->load(s.lm, path, &m, &read, &n_read, &e);
+        /* what stands behind the sizes of the parts is not used */
+        if (at[k] == 95 && !rc) {
+            mem_free(read);
+            ops->checkpoint_free(s.lm, m);
+            continue;
+        }
+        assert_true(rc < 0);
+        assert_null(m);
+        assert_null(read);
+    }
+    const size_t lengths[] = {0, 8, 87, 88, 300, n / 2, n - 1};
+    for (size_t k = 0; k < sizeof lengths / sizeof *lengths; k++) {
+        if (file_write(path, bytes, lengths[k], &e)) fail_msg("%s", e.text);
+        assert_true(ops->load(s.lm, path, &m, &read, &n_read, &e) < 0);
+    }
+    mem_free(bytes);
+    close_sliced(&s);
+}
+
 /* ---- the link ---- */
 
 enum { N_SUM = 200, MAX_SUM = 3000 };
@@ -348,6 +451,8 @@ int main(void) {
         cmocka_unit_test(nano_is_the_same_in_slices),
         cmocka_unit_test(families_are_the_same_in_slices),
         cmocka_unit_test(engines_say_the_same),
+        cmocka_unit_test(states_are_kept_in_slices),
+        cmocka_unit_test(damaged_states_are_refused),
         cmocka_unit_test(what_cannot_be_cut_says_so),
         cmocka_unit_test(slices_end_where_blocks_do),
         cmocka_unit_test(sums_are_added_in_the_order_of_ranks),
