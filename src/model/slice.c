@@ -295,6 +295,7 @@ static void attn_parts(const struct model_slice *s, enum arch_dim d, int32_t il,
     struct range q = {0, 0}, kv = {0, 0};
     int64_t d_q = (int64_t)hp->d_k * (hp->has_q_gate ? 2 : 1), n_q = arch_dim(hp, D_Q, il);
     if (!attn_share(s, il, s->rank, &q, &kv)) return;
+    if (d == D_HEAD) put(l, 0, q, 1);
     if (d == D_ATTN_OUT) put(l, 0, q, hp->d_v);
     if (d == D_Q || d == D_QKV) put(l, 0, q, d_q);
     if (d == D_K || d == D_QKV) put(l, d == D_K ? 0 : n_q, kv, hp->d_k);
@@ -370,6 +371,7 @@ int32_t slice_parts(const struct model_slice *s, const struct tensor_row *row, e
         return l.n;
     }
     switch (d) {
+    case D_HEAD:
     case D_Q:
     case D_K:
     case D_V:
@@ -413,7 +415,8 @@ bool slice_is_elsewhere(const struct model_slice *s, const struct tensor_row *ro
     if (!s->rank || row->where == AT_GLOBAL) return false;
     return (row->slot == offsetof(struct layer_weights, attn.out_b) && s->cut[SLICE_ATTN]) ||
            (row->slot == offsetof(struct layer_weights, ssm.out_b) && s->cut[SLICE_MAMBA2]) ||
-           (row->slot == offsetof(struct layer_weights, ffn.down_b) && s->cut[SLICE_DENSE]);
+           (row->slot == offsetof(struct layer_weights, ffn.down_b) && s->cut[SLICE_DENSE]) ||
+           (row->slot == offsetof(struct layer_weights, moe.bias.down) && s->cut[SLICE_MOE]);
 }
 
 /* ---- copies ---- */

@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "golden_model.h"
 #include "scratch.h"
 #include "base/mem.h"
 #include "convert/synth.h"
@@ -92,7 +93,7 @@ static int32_t logits_of(const char *path, int32_t n, float *out) {
     open_sliced(&s, path, n);
     int32_t n_vocab = s.lm->n_vocab;
     assert_in_range(n_vocab, 1, MAX_VOCAB);
-    for (int32_t i = 0; i < n_tok; i++) tokens[i] = i * 31 % 500;
+    for (int32_t i = 0; i < n_tok; i++) tokens[i] = i * 31 % (n_vocab < 500 ? n_vocab : 500);
     if (s.lm->ops->seq_new(s.lm, &q, &e)) fail_msg("%s", e.text);
     run(&s, q, tokens, n_tok - 6, out);
     for (int32_t i = n_tok - 6; i < n_tok; i++) run(&s, q, tokens + i, 1, out + n_vocab);
@@ -142,6 +143,35 @@ static void families_are_the_same_in_slices(void **state) {
         check(make(shapes[k], "q8", 4, false), 2, 1e-4);
     check(make("qwen35moe-mini", "q4km", 4, false), 2, 1e-4);
     use_ref = false;
+}
+
+/* Every family that can be cut, in floats: biases, sinks, gates, norms and fused tensors of each. */
+static void golden_families_are_the_same_in_slices(void **state) {
+    (void)state;
+    static const char *const names[] = {
+        "qwen35moe", "qwen35",  "qwen3next", "llama",    "qwen2",          "qwen3",     "qwen3moe",
+        "mamba",     "mamba2",  "granite_h", "jamba",    "nemotron_h_moe", "falcon-h1", "bamba",
+        "granite",   "granitemoe", "lfm2_moe", "gemma3", "gpt_oss",        "mixtral"};
+    int n_cut = 0;
+    for (size_t k = 0; k < sizeof names / sizeof *names; k++) {
+        char path[400], out[400];
+        struct err e = {0};
+        struct model *m;
+        snprintf(path, sizeof path, TEST_DATA "/golden/%s.json", names[k]);
+        json_t *spec = json_load_file(path, 0, NULL);
+        assert_non_null(spec);
+        golden_build(spec, names[k], scratch, NULL, out, sizeof out);
+        json_decref(spec);
+        struct dev *d = open_cpu();
+        int rc = model_open_slice(&m, out, d, 0, 2, true, &e);
+        if (rc) print_message("%s: %s\n", names[k], e.text);
+        else check(out, 2, 1e-4);
+        assert_true(!rc || rc == CHIMERE_ELIMIT || rc == CHIMERE_EUNSUPPORTED);
+        n_cut += !rc;
+        model_close(m);
+        d->ops->close(d);
+    }
+    assert_true(n_cut >= 16);
 }
 
 /* ---- engines ---- */
@@ -450,6 +480,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(nano_is_the_same_in_slices),
         cmocka_unit_test(families_are_the_same_in_slices),
+        cmocka_unit_test(golden_families_are_the_same_in_slices),
         cmocka_unit_test(engines_say_the_same),
         cmocka_unit_test(states_are_kept_in_slices),
         cmocka_unit_test(damaged_states_are_refused),
