@@ -511,6 +511,6 @@ int hparams_read_drafter(struct hparams *hp, const struct gguf *g, struct err *e
             (int)(s.n < 64 ? s.n : 64), s.p ? s.p : "");
     const struct gguf_kv *tokens = gguf_find(g, "tokenizer.ggml.tokens");
     if (tokens && tokens->type == GGUF_ARR && tokens->n <= ARCH_MAX_VOCAB)
-        hp->n_vocab = (int32_t)tokens->n;
+        hp->n_vocab = hp->n_logit = (int32_t)tokens->n;
     return hp->arch->read(hp, g, e);
 }

@@ -128,7 +128,7 @@ int model_open_drafter(struct model **out, const char *path, struct dev *dev, st
     int rc = gguf_open(&m->gguf, path, e);
     if (!rc) {
         rc = hparams_read_drafter(&m->hp, m->gguf, e);
-        if (!rc) rc = weights_bind(&m->weights, &m->hp, m->gguf, dev, NULL, true, e);
+        if (!rc) rc = weights_bind(&m->weights, &m->hp, m->gguf, dev, NULL, NULL, true, e);
         if (!rc) rc = make_rope(m, e);
         if (rc) err_prefix(e, "%s", path);
     }
