@@ -21,7 +21,7 @@ record() { # KIND NAME FILE
     rm "$3"
 }
 : >"$work/results"
-"$chimere" imatrix -m "$model" -f "$calibration" -o "$work/imatrix.gguf" --ctx 256 --process-output -q >/dev/null
+"$chimere" imatrix -m "$model" -f "$calibration" -o "$work/imatrix.gguf" --ctx 256 --process-output --correlations -q >/dev/null
 for type in Q2_K IQ2_XS IQ2_S IQ3_XXS IQ3_S Q3_K IQ4_XS IQ4_NL Q4_0 Q4_K Q5_K; do
     "$chimere" quantize "$model" "$work/u.gguf" $type --pure --imatrix "$work/imatrix.gguf" -q >/dev/null
     record uniform $type "$work/u.gguf"

@@ -8,6 +8,7 @@
 #include "base/mem.h"
 #include "base/pool.h"
 #include "format/quant.h"
+#include "format/quant_refine.h"
 
 enum {
     SPAN = 1 << 14, /* elements that a thread encodes at once: a multiple of every block */
@@ -44,8 +45,10 @@ void encode_free(struct encoder *x) {
 struct job {
     const struct gguf_tensor *tensor;
     const struct quant_traits *from, *to;
-    float most; /* that the new type holds */
-    const float *weights;
+    uint32_t type;
+    float most;                /* that the new type holds */
+    const struct hints *hints; /* view */
+    float *correlation;        /* owned: of this slab's matrix; NULL: unknown */
     uint64_t span, spans_per_row, from_row_bytes, to_row_bytes;
     uint64_t first, last; /* spans of this slab */
     unsigned char *out;   /* view: result of the slab */
@@ -79,9 +82,11 @@ static void code_span(struct job *j, uint64_t span, float *x) {
             note_bad(j, row * t->ne[0] + column + i);
             return;
         }
-    const float *w = j->weights ? j->weights + row / t->ne[1] * t->ne[0] + column : NULL;
-    if (!j->to->encode(x, j->out + (span_at(j, span) - span_at(j, j->first)), n, w))
-        atomic_store(&j->out_of_memory, true);
+    struct quant_hints hints = {hints_weights(j->hints, row / t->ne[1]), j->correlation};
+    if (hints.weights) hints.weights += column;
+    if (hints.correlation) hints.correlation += column * QUANT_REFINE_BLOCK;
+    unsigned char *out = j->out + (span_at(j, span) - span_at(j, j->first));
+    if (!quant_refine_encode(j->type, x, out, n, &hints)) atomic_store(&j->out_of_memory, true);
 }
 
 static void code_spans(void *arg, int ith, int n_thread) {
@@ -120,13 +125,33 @@ static int reserve(struct encoder *x, size_t n_out, size_t n_scratch, struct err
     return x->out && x->scratch ? 0 : err_set(e, CHIMERE_ENOMEM, "out of memory");
 }
 
-int encode_run(struct encoder *x, const struct gguf_tensor *t, uint32_t type, const float *weights,
-               encode_sink *sink, void *ud, struct err *e) {
+/* Slabs end where a matrix does, so that one matrix's correlations are in memory. */
+static int begin_correlation(struct job *j, struct err *e) {
+    if (!hints_has_correlation(j->hints) || !quant_refine_is_possible(j->type)) return 0;
+    j->correlation =
+        mem_alloc_array((size_t)j->tensor->ne[0], QUANT_REFINE_BLOCK * sizeof *j->correlation);
+    return j->correlation ? 0
+                          : err_set(e, CHIMERE_ENOMEM, "tensor %s: out of memory", j->tensor->name);
+}
+
+static int begin_slab(struct job *j, uint64_t n_span, uint64_t slab, struct err *e) {
+    uint64_t per_matrix = j->tensor->ne[1] * j->spans_per_row;
+    uint64_t end = j->correlation ? (j->first / per_matrix + 1) * per_matrix : n_span;
+    j->last = end - j->first < slab ? end : j->first + slab;
+    atomic_store(&j->next, j->first);
+    return j->correlation && j->first % per_matrix == 0
+               ? hints_correlation(j->hints, j->first / per_matrix, j->correlation, e)
+               : 0;
+}
+
+int encode_run(struct encoder *x, const struct gguf_tensor *t, uint32_t type,
+               const struct hints *hints, encode_sink *sink, void *ud, struct err *e) {
     struct job j = {.tensor = t,
                     .from = quant_traits(t->type),
                     .to = quant_traits(type),
+                    .type = type,
                     .most = quant_max(type),
-                    .weights = weights,
+                    .hints = hints,
                     .bad = UINT64_MAX};
     bool whole = j.from->head_bytes || j.to->head_bytes; /* rows with a scale of their own */
     j.span = t->ne[0] < SPAN || whole ? t->ne[0] : SPAN;
@@ -140,15 +165,17 @@ int encode_run(struct encoder *x, const struct gguf_tensor *t, uint32_t type, co
     int rc = reserve(x, (size_t)(slab * j.span) * sizeof(double), (size_t)j.span, e);
     j.out = x->out;
     j.scratch = x->scratch;
+    if (!rc) rc = begin_correlation(&j, e);
     for (j.first = 0; j.first < n_span && !rc; j.first = j.last) {
-        j.last = n_span - j.first < slab ? n_span : j.first + slab;
-        atomic_store(&j.next, j.first);
-        pool_run(x->pool, code_spans, &j);
+        rc = begin_slab(&j, n_span, slab, e);
+        if (!rc) pool_run(x->pool, code_spans, &j);
+        if (rc) break;
         if (atomic_load(&j.out_of_memory)) rc = err_set(e, CHIMERE_ENOMEM, "out of memory");
         else if (atomic_load(&j.bad) != UINT64_MAX) rc = bad_value(&j, e);
         else
             rc = sink(ud, x->out, (size_t)(span_at(&j, j.last) - span_at(&j, j.first)),
                       j.last / j.spans_per_row * j.from_row_bytes, e);
     }
+    mem_free(j.correlation);
     return rc;
 }

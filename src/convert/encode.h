@@ -5,6 +5,7 @@
 #ifndef CHIMERE_CONVERT_ENCODE_H
 #define CHIMERE_CONVERT_ENCODE_H
 
+#include "convert/hints.h"
 #include "format/gguf.h"
 
 struct encoder;
@@ -15,9 +16,9 @@ void encode_free(struct encoder *x);
 /* Receives n encoded bytes; source: bytes of the tensor consumed so far. Nonzero ends the run. */
 typedef int encode_sink(void *ud, const void *data, size_t n, uint64_t source, struct err *e);
 
-/* weights: [n_matrix, ne0] importance of columns, or NULL. A value that is not finite is refused with its
+/* hints: of the tensor, or NULL; with correlations one matrix of them is in memory, ne0 kB. A value that is not finite is refused with its
  * place. The caller has checked that rows fit the type. */
-int encode_run(struct encoder *x, const struct gguf_tensor *t, uint32_t type, const float *weights,
-               encode_sink *sink, void *ud, struct err *e);
+int encode_run(struct encoder *x, const struct gguf_tensor *t, uint32_t type,
+               const struct hints *hints, encode_sink *sink, void *ud, struct err *e);
 
 #endif

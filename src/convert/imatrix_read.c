@@ -227,6 +227,7 @@ void imatrix_close(struct imatrix *m) {
     mem_free(m);
 }
 
+const struct gguf *imatrix_gguf(const struct imatrix *m) { return m->gguf; }
 size_t imatrix_n_entries(const struct imatrix *m) { return m->n_entry; }
 int64_t imatrix_n_chunks(const struct imatrix *m) { return m->n_chunk; }
 const char *imatrix_dataset(const struct imatrix *m) { return m->dataset; }

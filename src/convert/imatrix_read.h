@@ -2,7 +2,7 @@
  * a calibration text, for each expert where there are several.
  *
  * Two forms of file are read, told apart by the GGUF magic:
- *   GGUF: tensors NAME.in_sum2 f32 [n_column, n_matrix] and NAME.counts f32 [1, n_matrix];
+ *   GGUF: tensors NAME.in_sum2 f32 [n_column, n_matrix] and NAME.counts f32 [1, n_matrix]; hints.h reads more;
  *   legacy .dat: i32 n_entry, then per entry i32 n_name, name, i32 n_call, i32 n_value, f32 values;
  *   then, in newer ones, i32 n_chunk, i32 n_dataset, dataset name.
  * The file stays mapped and values are read when asked for: an experts' matrix has hundreds of
@@ -14,6 +14,7 @@
 #include <stdint.h>
 
 #include "base/err.h"
+#include "format/gguf.h"
 
 enum { IMATRIX_MAX_ENTRIES = 1 << 20, IMATRIX_PRIOR = 64 };
 
@@ -24,6 +25,7 @@ int imatrix_open(struct imatrix **out, const char *path, struct err *e);
 int imatrix_open_memory(struct imatrix **out, const void *data, size_t n, const char *name,
                         struct err *e);
 void imatrix_close(struct imatrix *m);
+const struct gguf *imatrix_gguf(const struct imatrix *m); /* NULL: the legacy form */
 size_t imatrix_n_entries(const struct imatrix *m);
 int64_t imatrix_n_chunks(const struct imatrix *m);    /* -1: the file does not say */
 const char *imatrix_dataset(const struct imatrix *m); /* of calibration, "" if not said */

@@ -292,13 +292,16 @@ static int put_slab(void *ud, const void *data, size_t n, uint64_t source, struc
     return rc;
 }
 
-static int code_tensor(struct run *r, const struct quantize_item *item, const float *weights,
-                       struct err *e) {
+static int code_tensor(struct run *r, const struct quantize_item *item, struct err *e) {
     struct slab_sink s = {r, item->tensor, 0};
-    return encode_run(r->encoder, item->tensor, item->type, weights, put_slab, &s, e);
+    struct hints *hints;
+    int rc = hints_open(&hints, item->is_weighted ? r->q->imatrix : NULL, item->tensor, e);
+    if (!rc) rc = encode_run(r->encoder, item->tensor, item->type, hints, put_slab, &s, e);
+    hints_close(hints);
+    return rc;
 }
 
-/* A caller's encoding of the whole tensor, made before with the same weights. */
+/* A caller's encoding of the whole tensor, made before with the same hints. */
 static int put_ready(struct run *r, const struct quantize_item *item, const void *data,
                      struct err *e) {
     int rc = gguf_write_data(r->w, data, (size_t)item->n_bytes, e);
@@ -312,18 +315,7 @@ static int write_tensor(struct run *r, const struct quantize_item *item, struct 
     const struct quantize_choice *choice = r->q->options.choice;
     const void *ready =
         choice && choice->ready ? choice->ready(choice->ud, t, item->type, item->n_bytes) : NULL;
-    if (ready) return put_ready(r, item, ready, e);
-    float *weights = NULL;
-    int rc = 0;
-    if (item->is_weighted) {
-        uint64_t n_matrix = t->ne[2] * t->ne[3];
-        weights = mem_alloc_array((size_t)n_matrix, (size_t)t->ne[0] * sizeof *weights);
-        rc = weights ? imatrix_weights(r->q->imatrix, t->name, t->ne[0], n_matrix, weights, e)
-                     : err_set(e, CHIMERE_ENOMEM, "tensor %s: out of memory", t->name);
-    }
-    if (!rc) rc = code_tensor(r, item, weights, e);
-    mem_free(weights);
-    return rc;
+    return ready ? put_ready(r, item, ready, e) : code_tensor(r, item, e);
 }
 
 static void put_keys(const struct quantize *q, struct gguf_writer *w) {

@@ -2,7 +2,7 @@
  *
  * Opening makes the plan: the type of every tensor, checked to be possible, before anything is written.
  * Running streams: slabs of a tensor are decoded, encoded on all threads and written; at most one slab
- * (16 MB of floats), one tensor's importance weights and the key directory are in memory, and source
+ * (16 MB of floats), one tensor's hints (hints.h) and the key directory are in memory, and source
  * pages are given back behind the slab. The result appears under its name only when whole. One thread
  * calls; not reentrant per plan. */
 #ifndef CHIMERE_CONVERT_QUANTIZE_H

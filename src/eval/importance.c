@@ -12,11 +12,20 @@
 #include "format/quant.h"
 #include "kernels/cpu/cpu.h"
 
+enum {
+    BLOCK = 256,  /* inputs whose correlations are kept */
+    PENDING = 8,  /* rows that are added to correlations at once */
+    ROWS = 32768, /* of a single matrix that correlations are taken from, evenly: 128 per unknown */
+};
+
 struct matrix {
     char name[GGUF_MAX_NAME];
     const struct weight *w; /* view: the slot that ops are called with */
     double *sums;           /* owned [n_mat, n_in]; NULL until first seen */
     uint64_t *counts;       /* owned [n_mat] */
+    float *corr;            /* owned [n_mat, n_in, BLOCK]: sums of products; NULL: none */
+    float *pending;         /* owned [n_mat, PENDING, n_in]: rows that are not in corr yet */
+    uint64_t stride;        /* every so many rows are added to corr */
 };
 
 struct importance {
@@ -25,7 +34,10 @@ struct importance {
     struct map by_slot; /* address of a weight -> index */
     int64_t n_chunk;
     int32_t chunk_size;
-    bool failed; /* out of memory while observing */
+    bool correlations;
+    uint64_t n_tok;
+    uint64_t corr_bytes; /* of the file */
+    bool failed;         /* out of memory while observing */
 };
 
 static int add_matrix(struct importance *s, const char *name, const struct weight *w,
@@ -81,6 +93,63 @@ static int add_layer(struct importance *s, const struct model *m, int32_t il, bo
     return rc;
 }
 
+/* ---- observing ---- */
+
+static void allocate(struct importance *s, struct matrix *m) {
+    size_t n_mat = (size_t)m->w->n_mat, n_in = (size_t)m->w->n_in;
+    uint64_t bytes = 0;
+    m->sums = mem_alloc_array(n_mat * n_in, sizeof *m->sums);
+    m->counts = mem_alloc_array(n_mat, sizeof *m->counts);
+    s->failed = !m->sums || !m->counts;
+    if (!s->correlations || !u64_mul(n_mat * n_in, BLOCK * sizeof(uint16_t), &bytes) ||
+        bytes > IMPORTANCE_MATRIX_CORR || bytes > IMPORTANCE_ALL_CORR - s->corr_bytes)
+        return;
+    s->corr_bytes += bytes;
+    m->stride = n_mat == 1 && s->n_tok > ROWS ? s->n_tok / ROWS : 1;
+    m->corr = mem_alloc_array(n_mat * n_in, BLOCK * sizeof *m->corr);
+    m->pending = mem_alloc_array(n_mat * n_in, PENDING * sizeof *m->pending);
+    s->failed |= !m->corr || !m->pending;
+}
+
+/* Adds the products of PENDING rows, of which those that are not there are zeros. */
+static void flush(const struct matrix *m, int32_t mat) {
+    size_t n_in = (size_t)m->w->n_in;
+    const float *x = m->pending + (size_t)mat * PENDING * n_in;
+    float *corr = m->corr + (size_t)mat * n_in * BLOCK;
+    for (size_t i = 0; i < n_in; i++, corr += BLOCK) {
+        size_t first = i / BLOCK * BLOCK, n = n_in - first < BLOCK ? n_in - first : BLOCK;
+        /* from the multiple of 8 at or before the diagonal on: the rest is its mirror image */
+        for (size_t j = (i - first) / 8 * 8; j < n; j++) {
+            float sum = 0;
+            for (size_t r = 0; r < PENDING; r++) sum += x[r * n_in + i] * x[r * n_in + first + j];
+            corr[j] += sum;
+        }
+    }
+}
+
+static void observe_products(const struct matrix *m, int32_t mat, const float *x) {
+    size_t n_in = (size_t)m->w->n_in;
+    if (m->counts[mat] % m->stride) return;
+    size_t at = (size_t)(m->counts[mat] / m->stride % PENDING);
+    memcpy(m->pending + ((size_t)mat * PENDING + at) * n_in, x, n_in * sizeof *x);
+    if (at + 1 == PENDING) flush(m, mat);
+}
+
+/* Rows of an earlier flush become zeros; then the lower triangle is filled. */
+static void finish_products(const struct matrix *m) {
+    size_t n_in = (size_t)m->w->n_in;
+    for (int32_t mat = 0; m->corr && mat < m->w->n_mat; mat++) {
+        size_t have = (size_t)((m->counts[mat] + m->stride - 1) / m->stride % PENDING);
+        float *corr = m->corr + (size_t)mat * n_in * BLOCK;
+        memset(m->pending + ((size_t)mat * PENDING + have) * n_in, 0,
+               (PENDING - have) * n_in * sizeof(float));
+        if (have) flush(m, mat);
+        for (size_t i = 0; i < n_in; i++)
+            for (size_t j = 0; j < i % BLOCK; j++)
+                corr[i * BLOCK + j] = corr[(i / BLOCK * BLOCK + j) * BLOCK + i % BLOCK];
+    }
+}
+
 /* Runs on the device's calling thread, in the middle of a forward. */
 static void observe(void *ud, const struct weight *w, int32_t mat, const float *x, int64_t x_stride,
                     int32_t n_row) {
@@ -89,21 +158,16 @@ static void observe(void *ud, const struct weight *w, int32_t mat, const float *
     if (s->failed || !map_find(&s->by_slot, (const char *)&w, sizeof w, &at)) return;
     struct matrix *m = &s->matrices[at];
     if (mat < 0 || mat >= w->n_mat) return;
-    if (!m->sums) {
-        m->sums = mem_alloc_array((size_t)w->n_mat * (size_t)w->n_in, sizeof *m->sums);
-        m->counts = mem_alloc_array((size_t)w->n_mat, sizeof *m->counts);
-        if (!m->sums || !m->counts) {
-            s->failed = true;
-            return;
-        }
-    }
+    if (!m->sums) allocate(s, m);
+    if (s->failed) return;
     double *sums = m->sums + (int64_t)mat * w->n_in;
-    for (int32_t r = 0; r < n_row; r++)
+    for (int32_t r = 0; r < n_row; r++, m->counts[mat]++) {
         for (int64_t i = 0; i < w->n_in; i++) {
             double v = (double)x[r * x_stride + i];
             sums[i] += v * v;
         }
-    m->counts[mat] += (uint64_t)n_row;
+        if (m->corr) observe_products(m, mat, x + r * x_stride);
+    }
 }
 
 static int no_rows(void *ud, size_t i, int32_t pos, int32_t n_row, const float *rows,
@@ -119,6 +183,7 @@ static int by_name(const void *a, const void *b) {
 /* Drops what no op was called with. */
 static void finish(struct importance *s) {
     size_t n = 0;
+    for (size_t i = 0; i < s->n; i++) finish_products(&s->matrices[i]);
     for (size_t i = 0; i < s->n; i++)
         if (s->matrices[i].counts) s->matrices[n++] = s->matrices[i];
     s->n = n;
@@ -135,6 +200,8 @@ int importance_run(struct importance **out, struct model *m, const struct window
         map_init(&s->by_slot, (size_t)64 << 20);
         s->n_chunk = (int64_t)t->n_window;
         s->chunk_size = t->ctx;
+        s->correlations = p->correlations;
+        s->n_tok = (uint64_t)t->n_window * (uint64_t)t->ctx;
     }
     for (int32_t il = -1; !rc && il < m->hp.n_layer; il++) rc = add_layer(s, m, il, p->output, e);
     for (size_t i = 0; !rc && i < t->n_window; i++)
@@ -162,6 +229,8 @@ void importance_free(struct importance *s) {
     for (size_t i = 0; i < s->n; i++) {
         mem_free(s->matrices[i].sums);
         mem_free(s->matrices[i].counts);
+        mem_free(s->matrices[i].corr);
+        mem_free(s->matrices[i].pending);
     }
     mem_free(s->matrices);
     map_fini(&s->by_slot);
@@ -169,6 +238,12 @@ void importance_free(struct importance *s) {
 }
 
 size_t importance_n(const struct importance *s) { return s->n; }
+
+size_t importance_n_correlated(const struct importance *s) {
+    size_t n = 0;
+    for (size_t i = 0; i < s->n; i++) n += s->matrices[i].corr != NULL;
+    return n;
+}
 
 void importance_unreached(const struct importance *s, uint64_t *n_unreached, uint64_t *n_expert) {
     *n_unreached = *n_expert = 0;
@@ -193,7 +268,33 @@ static void add_tensors(const struct importance *s, struct gguf_writer *g) {
         gguf_add_tensor(g, name, QUANT_F32, 2, sums);
         snprintf(name, sizeof name, "%s.counts", m->name);
         gguf_add_tensor(g, name, QUANT_F32, 2, counts);
+        if (!m->corr) continue;
+        const uint64_t corr[3] = {BLOCK, sums[0], sums[1]};
+        snprintf(name, sizeof name, "%s.in_corr", m->name);
+        gguf_add_tensor(g, name, QUANT_F16, 3, corr);
     }
+}
+
+/* Sums of products become correlations, of which halves hold four digits whatever the inputs' scale. */
+static int write_correlations(const struct matrix *m, struct gguf_writer *g, struct err *e) {
+    size_t n = (size_t)(m->w->n_mat * m->w->n_in);
+    uint16_t row[BLOCK];
+    int rc = 0;
+    for (size_t i = 0; i < n && !rc; i++) {
+        size_t own = i % (size_t)m->w->n_in % BLOCK,
+               first = i - own; /* of the block in its matrix */
+        for (size_t j = 0; j < BLOCK; j++) {
+            double v = 0;
+            if (first % (size_t)m->w->n_in + j < (size_t)m->w->n_in) {
+                double a = (double)m->corr[i * BLOCK + own];
+                double b = (double)m->corr[(first + j) * BLOCK + j];
+                v = a > 0 && b > 0 ? (double)m->corr[i * BLOCK + j] / sqrt(a * b) : 0;
+            }
+            row[j] = quant_f32_to_f16((float)v);
+        }
+        rc = gguf_write_data(g, row, sizeof row, e);
+    }
+    return rc;
 }
 
 static int write_matrix(const struct matrix *m, struct gguf_writer *g, struct err *e) {
@@ -212,7 +313,7 @@ static int write_matrix(const struct matrix *m, struct gguf_writer *g, struct er
     for (size_t i = 0; i < n_mat; i++) row[i] = (float)m->counts[i];
     if (!rc) rc = gguf_write_data(g, row, n_mat * sizeof *row, e);
     mem_free(row);
-    return rc;
+    return rc || !m->corr ? rc : write_correlations(m, g, e);
 }
 
 int importance_write(const struct importance *s, const char *path, const char *dataset,

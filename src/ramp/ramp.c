@@ -54,7 +54,8 @@ static int collect(const struct ramp_options *o, struct model *m, const char *pa
                                                     .v_type = QUANT_F16,
                                                     .whole = true,
                                                     .what = o->quiet ? NULL : "second moments"},
-                                        .output = true};
+                                        .output = true,
+                                        .correlations = true};
     if (!rc) rc = importance_run(&s, m, &t, &p, e);
     if (!rc) rc = importance_write(s, path, o->text ? "text" : "written by the model", e);
     importance_free(s);

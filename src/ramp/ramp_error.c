@@ -9,7 +9,9 @@
 #include "base/mem.h"
 #include "base/pool.h"
 #include "base/rng.h"
+#include "convert/hints.h"
 #include "format/quant.h"
+#include "format/quant_refine.h"
 
 enum {
     MIN_ROWS = 8,
@@ -17,18 +19,24 @@ enum {
     SAMPLE_MOST = 1 << 16, /* of one tensor: the error's own error is then 1 % */
 };
 
+struct thread {
+    float *x, *e;         /* owned [ne0]: a row, its errors */
+    unsigned char *bytes; /* owned: a row in any type */
+    float *correlation;   /* owned [ne0, QUANT_REFINE_BLOCK] of `matrix`; NULL: unknown */
+    uint64_t matrix;      /* UINT64_MAX: none yet */
+    int rc;
+    struct err err;
+};
+
 struct job {
     const struct ramp_gene *gene;
-    const float *weights;   /* borrowed: [n_matrix, ne0], NULL: ones */
-    uint64_t n_row, n_take; /* of the tensor; sampled */
-    float *scratch;         /* borrowed: [n_thread, 2 ne0] */
-    unsigned char *bytes;   /* borrowed: [n_thread, room] */
-    size_t room;
-    double *
-        sums; /* borrowed: [n_take, RAMP_MAX_FORMS + 1]: errors, then energy; summed in order later */
+    const struct hints *hints; /* borrowed; may be NULL */
+    uint64_t n_row, n_take;    /* of the tensor; sampled */
+    struct thread *threads;    /* owned [n_thread] */
+    double
+        *sums; /* owned [n_take, RAMP_MAX_FORMS + 1]: errors, then energy; summed in order later */
     _Atomic uint64_t next;
     _Atomic uint64_t bad_row;
-    _Atomic bool out_of_memory;
 };
 
 static uint64_t row_at(const struct job *j, uint64_t i) {
@@ -36,55 +44,62 @@ static uint64_t row_at(const struct job *j, uint64_t i) {
     return from + rng_at(j->gene->index, i) % (to - from);
 }
 
-static void measure_row(struct job *j, uint64_t i, float *x, float *y, unsigned char *bytes) {
+/* What is known about the inputs of a row's matrix. Rows come in order: a matrix is read once or twice per thread. */
+static int row_hints(const struct job *j, struct thread *t, uint64_t matrix,
+                     struct quant_hints *out) {
+    *out = (struct quant_hints){hints_weights(j->hints, matrix), t->correlation};
+    if (!t->correlation || matrix == t->matrix) return 0;
+    t->matrix = matrix;
+    return hints_correlation(j->hints, matrix, t->correlation, &t->err);
+}
+
+static int measure_row(struct job *j, uint64_t i, struct thread *th) {
     const struct gguf_tensor *t = j->gene->tensor;
     const struct quant_traits *from = quant_traits(t->type);
     uint64_t row = row_at(j, i), row_bytes = 0;
     size_t n = (size_t)t->ne[0];
-    const float *w = j->weights ? j->weights + row / t->ne[1] * t->ne[0] : NULL;
-    double *sums = j->sums + i * (RAMP_MAX_FORMS + 1), energy = 0;
+    double *sums = j->sums + i * (RAMP_MAX_FORMS + 1);
+    struct quant_hints hints;
+    int rc = row_hints(j, th, row / t->ne[1], &hints);
+    if (rc) return rc;
     quant_row_bytes(t->type, t->ne[0], &row_bytes);
-    from->decode(t->data + row * row_bytes, x, n);
-    for (size_t c = 0; c < n; c++) energy += (w ? (double)w[c] : 1) * (double)x[c] * (double)x[c];
-    sums[RAMP_MAX_FORMS] = energy;
-    if (!isfinite(energy)) {
+    from->decode(t->data + row * row_bytes, th->x, n);
+    sums[RAMP_MAX_FORMS] = quant_refine_error(th->x, n, &hints);
+    if (!isfinite(sums[RAMP_MAX_FORMS])) {
         atomic_store(&j->bad_row, row);
-        return;
+        return CHIMERE_ENUMERIC;
     }
     for (int k = 0; k < j->gene->n_form; k++) {
-        const struct quant_traits *to = quant_traits(j->gene->forms[k].type);
-        double error = 0;
-        if (j->gene->forms[k].type != t->type) {
-            if (!to->encode(x, bytes, n, w)) {
-                atomic_store(&j->out_of_memory, true);
-                return;
-            }
-            to->decode(bytes, y, n);
-            for (size_t c = 0; c < n; c++) {
-                double d = (double)x[c] - (double)y[c];
-                error += (w ? (double)w[c] : 1) * d * d;
-            }
-        }
-        sums[k] = error;
+        uint32_t type = j->gene->forms[k].type;
+        if (type == t->type) continue;
+        if (!quant_refine_encode(type, th->x, th->bytes, n, &hints))
+            return err_set(&th->err, CHIMERE_ENOMEM, "out of memory");
+        quant_traits(type)->decode(th->bytes, th->e, n);
+        for (size_t c = 0; c < n; c++) th->e[c] = th->x[c] - th->e[c];
+        sums[k] = quant_refine_error(th->e, n, &hints);
     }
+    return 0;
 }
 
 static void measure_rows(void *arg, int ith, int n_thread) {
     struct job *j = arg;
-    size_t n = (size_t)j->gene->tensor->ne[0];
-    float *x = j->scratch + (size_t)ith * 2 * n;
+    struct thread *t = &j->threads[ith];
     (void)n_thread;
-    for (uint64_t i; (i = atomic_fetch_add(&j->next, 1)) < j->n_take;)
-        measure_row(j, i, x, x + n, j->bytes + (size_t)ith * j->room);
+    for (uint64_t i; !t->rc && (i = atomic_fetch_add(&j->next, 1)) < j->n_take;)
+        t->rc = measure_row(j, i, t);
 }
 
-static int finish(struct ramp_gene *g, const struct job *j, struct err *e) {
+static int finish(struct ramp_gene *g, const struct job *j, int n_thread, struct err *e) {
     double energy = 0;
     if (atomic_load(&j->bad_row) != UINT64_MAX)
         return err_set(e, CHIMERE_ENUMERIC,
                        "tensor %s: row %" PRIu64 ": expected finite numbers, got nan or infinity",
                        g->tensor->name, atomic_load(&j->bad_row));
-    if (atomic_load(&j->out_of_memory)) return err_set(e, CHIMERE_ENOMEM, "out of memory");
+    for (int k = 0; k < n_thread; k++)
+        if (j->threads[k].rc) {
+            if (e) *e = j->threads[k].err;
+            return j->threads[k].rc;
+        }
     for (uint64_t i = 0; i < j->n_take; i++)
         energy += j->sums[i * (RAMP_MAX_FORMS + 1) + RAMP_MAX_FORMS];
     for (int k = 0; k < g->n_form; k++) {
@@ -96,6 +111,35 @@ static int finish(struct ramp_gene *g, const struct job *j, struct err *e) {
     return 0;
 }
 
+static int begin(struct job *j, int n_thread, struct err *e) {
+    size_t n = (size_t)j->gene->tensor->ne[0];
+    bool correlated = hints_has_correlation(j->hints), ok;
+    j->sums = mem_alloc_array((size_t)j->n_take, (RAMP_MAX_FORMS + 1) * sizeof *j->sums);
+    j->threads = mem_alloc_array((size_t)n_thread, sizeof *j->threads);
+    ok = j->sums && j->threads;
+    for (int i = 0; ok && i < n_thread; i++) {
+        struct thread *t = &j->threads[i];
+        t->x = mem_alloc_array(n, sizeof *t->x);
+        t->e = mem_alloc_array(n, sizeof *t->e);
+        t->bytes = mem_alloc(n * sizeof(double) + 64);
+        t->matrix = UINT64_MAX;
+        if (correlated) t->correlation = mem_alloc_array(n, QUANT_REFINE_BLOCK * sizeof(float));
+        ok = t->x && t->e && t->bytes && (t->correlation || !correlated);
+    }
+    return ok ? 0 : err_set(e, CHIMERE_ENOMEM, "tensor %s: out of memory", j->gene->tensor->name);
+}
+
+static void end(struct job *j, int n_thread) {
+    for (int i = 0; j->threads && i < n_thread; i++) {
+        mem_free(j->threads[i].x);
+        mem_free(j->threads[i].e);
+        mem_free(j->threads[i].bytes);
+        mem_free(j->threads[i].correlation);
+    }
+    mem_free(j->threads);
+    mem_free(j->sums);
+}
+
 static int measure_gene(const struct ramp_set *s, struct ramp_gene *g, uint64_t n_sample,
                         struct pool *pool, struct err *e) {
     const struct gguf_tensor *t = g->tensor;
@@ -103,24 +147,17 @@ static int measure_gene(const struct ramp_set *s, struct ramp_gene *g, uint64_t 
     struct job j = {.gene = g, .n_row = t->n_elements / t->ne[0], .bad_row = UINT64_MAX};
     j.n_take = n_sample / t->ne[0] > MIN_ROWS ? n_sample / t->ne[0] : MIN_ROWS;
     if (j.n_take > j.n_row) j.n_take = j.n_row;
-    j.room = (size_t)t->ne[0] * sizeof(double) + 64;
-    float *weights;
-    int rc = ramp_set_weights(s, g, &weights, e);
+    struct hints *hints;
+    int rc = hints_open(&hints, s->imatrix, t, e);
     if (rc) return rc;
-    j.weights = weights;
-    j.scratch = mem_alloc_array((size_t)n_thread * 2 * (size_t)t->ne[0], sizeof *j.scratch);
-    j.bytes = mem_alloc_array((size_t)n_thread, j.room);
-    j.sums = mem_alloc_array((size_t)j.n_take, (RAMP_MAX_FORMS + 1) * sizeof *j.sums);
-    if (!j.scratch || !j.bytes || !j.sums)
-        rc = err_set(e, CHIMERE_ENOMEM, "tensor %s: out of memory", t->name);
+    j.hints = hints;
+    rc = begin(&j, n_thread, e);
     if (!rc) {
         pool_run(pool, measure_rows, &j);
-        rc = finish(g, &j, e);
+        rc = finish(g, &j, n_thread, e);
     }
-    mem_free(j.scratch);
-    mem_free(j.bytes);
-    mem_free(j.sums);
-    mem_free(weights);
+    end(&j, n_thread);
+    hints_close(hints);
     return rc;
 }
 

@@ -214,17 +214,3 @@ int ramp_gene_form(const struct ramp_gene *g, uint32_t type) {
         if (g->forms[i].type == type) return i;
     return -1;
 }
-
-int ramp_set_weights(const struct ramp_set *s, const struct ramp_gene *g, float **out,
-                     struct err *e) {
-    const struct gguf_tensor *t = g->tensor;
-    *out = NULL;
-    if (!g->has_weight) return 0;
-    uint64_t n_matrix = t->ne[2] * t->ne[3];
-    float *w = mem_alloc_array((size_t)n_matrix, (size_t)t->ne[0] * sizeof *w);
-    if (!w) return err_set(e, CHIMERE_ENOMEM, "tensor %s: out of memory", t->name);
-    int rc = imatrix_weights(s->imatrix, t->name, t->ne[0], n_matrix, w, e);
-    if (rc) mem_free(w);
-    else *out = w;
-    return rc;
-}

@@ -14,7 +14,7 @@ enum { RAMP_MAX_FORMS = 32, RAMP_ROLE = 48 };
 struct ramp_form {
     uint32_t type;
     uint64_t n_bytes;
-    double error; /* sum w (x - q)^2 / sum w x^2 on sampled rows, w the second moments of inputs */
+    double error; /* that of outputs, relative, on sampled rows */
     bool on_hull; /* of (n_bytes, error) */
 };
 
@@ -62,8 +62,5 @@ uint64_t ramp_set_bytes_of_bpw(const struct ramp_set *s, double bpw);
 double ramp_set_predict(const struct ramp_set *s, const uint8_t *choice);
 /* Index of the form of this type, -1: none. */
 int ramp_gene_form(const struct ramp_gene *g, uint32_t type);
-/* Importance of columns as the encoder gets it, [n_matrix, ne0], by mem_free; *out NULL: none. */
-int ramp_set_weights(const struct ramp_set *s, const struct ramp_gene *g, float **out,
-                     struct err *e);
 
 #endif

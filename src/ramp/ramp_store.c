@@ -110,12 +110,12 @@ static int put(void *ud, const void *data, size_t n, uint64_t source, struct err
 }
 
 static int encode_to_file(struct ramp_store *st, const struct ramp_gene *g, uint32_t type,
-                          const float *w, const char *path, struct err *e) {
+                          const struct hints *h, const char *path, struct err *e) {
     struct file_writer file;
     int rc = file_writer_open(&file, path, e);
     if (rc) return rc;
     struct sink s = {.f = file.f};
-    rc = encode_run(st->encoder, g->tensor, type, w, put, &s, e);
+    rc = encode_run(st->encoder, g->tensor, type, h, put, &s, e);
     if (!rc) return file_writer_commit(&file, e);
     file_writer_abort(&file);
     return rc;
@@ -125,19 +125,19 @@ static int encode(struct ramp_store *st, size_t gene, int form, const char *path
     const struct ramp_gene *g = &st->set->genes[gene];
     const struct ramp_form *f = &g->forms[form];
     struct held *h = held_of(st, gene, form);
-    float *w;
-    int rc = ramp_set_weights(st->set, g, &w, e);
+    struct hints *hints;
+    int rc = hints_open(&hints, st->set->imatrix, g->tensor, e);
     if (rc) return rc;
     if (st->cached_bytes + f->n_bytes <= st->cache_bytes) {
-        rc = encode_to_file(st, g, f->type, w, path, e);
+        rc = encode_to_file(st, g, f->type, hints, path, e);
         if (!rc) st->cached_bytes += f->n_bytes;
     } else {
         struct sink s = {.memory = mem_alloc((size_t)f->n_bytes)};
         h->memory = s.memory;
-        rc = s.memory ? encode_run(st->encoder, g->tensor, f->type, w, put, &s, e)
+        rc = s.memory ? encode_run(st->encoder, g->tensor, f->type, hints, put, &s, e)
                       : err_set(e, CHIMERE_ENOMEM, "tensor %s: out of memory", g->tensor->name);
     }
-    mem_free(w);
+    hints_close(hints);
     return rc;
 }
 

@@ -40,6 +40,25 @@ for what in gate up down; do floats m.imatrix blk.1.ffn_${what}_exps.weight.coun
 [ "$(awk '{ for (i = 1; i <= NF; i++) s += $i; print s }' up)" = $((192 * used)) ] || fail "experts: $(cat up)"
 cmp -s gate up && cmp -s up down || fail "counts differ: $(cat gate up down)"
 
+# correlations: of the first two inputs by hand, ones with themselves, and quantize rounds by them
+"$CHIMERE" imatrix -m m.gguf -f text -o c.imatrix --ctx 64 --chunks 3 -q --correlations >said
+grep -q "correlations of [1-9]" said || fail "what is said of correlations: $(cat said)"
+floats c.imatrix blk.0.attn_qkv.weight.in_corr 256 | sed -n 1,2p >corr
+awk '
+    FILENAME == "ids" { count[$1]++; next }
+    FILENAME == "norm" { a = $1; b = $2; next }
+    FILENAME == "embd" { if (!(row++ in count)) next
+        q = 0; for (i = 1; i <= NF; i++) q += $i * $i
+        c = count[row - 1] / (q / NF + 1e-6); xx += c * $1 * $1; yy += c * $2 * $2; xy += c * $1 * $2; next }
+    { want = xy / sqrt(xx * yy) * (a * b < 0 ? -1 : 1); d = $(3 - ++n) - want; if (d < 0) d = -d
+      if (d > 2e-3 || $n != 1) { print $1, $2, "expected", want; exit 1 } }' \
+    ids norm embd corr || fail "blk.0.attn_qkv.weight.in_corr"
+one=(--pure -q --tensor-type 'blk.0.attn_qkv=Q2_K' --tensor-type '.=Q8_0')
+"$CHIMERE" quantize m.gguf plain.gguf Q8_0 --imatrix m.imatrix "${one[@]}" >/dev/null
+"$CHIMERE" quantize m.gguf refined.gguf Q8_0 --imatrix c.imatrix "${one[@]}" >/dev/null
+[ "$(wc -c <plain.gguf)" = "$(wc -c <refined.gguf)" ] || fail "rounding by correlation changes the size"
+cmp -s plain.gguf refined.gguf && fail "correlations change no code"
+
 # a type that needs the matrix takes it, and a matrix of another shape is refused
 "$CHIMERE" quantize m.gguf q.gguf IQ2_XXS --imatrix m.imatrix >/dev/null
 "$CHIMERE" synth qwen35moe-mini q8 other.gguf --layers 4 --experts 4 --vocab 512 >/dev/null

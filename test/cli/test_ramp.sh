@@ -21,17 +21,24 @@ python3 -c "assert 3.9 < $bits <= 4.0, $bits" || fail "expected just below 4 bit
 "$CHIMERE" ramp in.gguf b.gguf --bpw 4.0 --predict "${fast[@]}" --threads 2 >/dev/null
 cmp a.gguf b.gguf || fail "two runs differ"
 
+# without a text or a matrix, the model writes a text and the inputs' correlations are collected over it
+"$CHIMERE" ramp analyse in.gguf w.gguf --bpw 4.0 "${fast[@]}" >/dev/null
+"$CHIMERE" inspect w.gguf.ramp/imatrix.gguf --tensors >tensors
+grep -q in_corr tensors || fail "no correlations were collected"
+
 # with the engine: divergence is measured; a repeated run finds every step done and builds the same file
+for i in $(seq 40); do echo "The $i cats sat on $((i * 7)) mats; none of them moved."; done >text
+"$CHIMERE" imatrix -m in.gguf -f text -o m.imatrix --ctx 64 --chunks 3 -q --process-output >/dev/null
 for step in analyse search build; do
-    "$CHIMERE" ramp $step in.gguf c.gguf --bpw 4.0 "${fast[@]}" >$step.said
+    "$CHIMERE" ramp $step in.gguf c.gguf --bpw 4.0 --imatrix m.imatrix "${fast[@]}" >$step.said
 done
 grep -q 'measured' search.said || fail "no measured divergence: $(cat search.said)"
 mv c.gguf d.gguf
-"$CHIMERE" ramp in.gguf c.gguf --bpw 4.0 "${fast[@]}" >/dev/null
+"$CHIMERE" ramp in.gguf c.gguf --bpw 4.0 --imatrix m.imatrix "${fast[@]}" >/dev/null
 cmp c.gguf d.gguf || fail "a repeated run gives another file"
 # without cached encodings, too
 rm -r c.gguf.ramp/cache-*
-"$CHIMERE" ramp build in.gguf c.gguf --bpw 4.0 "${fast[@]}" >/dev/null
+"$CHIMERE" ramp build in.gguf c.gguf --bpw 4.0 --imatrix m.imatrix "${fast[@]}" >/dev/null
 cmp c.gguf d.gguf || fail "a build without cached encodings differs"
 
 # the plan in the forms of other tools

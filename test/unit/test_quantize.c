@@ -17,10 +17,11 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/rng.h"
-#include "convert/imatrix_read.h"
+#include "convert/hints.h"
 #include "convert/quantize.h"
 #include "convert/quantize_mix.h"
 #include "format/quant.h"
+#include "format/quant_refine.h"
 
 static char folder[] = "quantize.XXXXXX";
 static char source[64], result[64], matrix[64];
@@ -138,7 +139,7 @@ static int run(const struct quantize_options *o, const char *from, struct err *e
 
 static struct gguf *made(const struct quantize_options *o) {
     struct err e = {0};
-    struct gguf *g;
+    struct gguf *g = NULL;
     if (run(o, source, &e) || gguf_open(&g, result, &e)) fail_msg("%s", e.text);
     return g;
 }
@@ -149,6 +150,13 @@ static void expect_type(const struct gguf *g, const char *name, uint32_t type) {
     if (t->type != type)
         fail_msg("%s: expected %s, got %s", name, quant_traits(type)->name,
                  quant_traits(t->type)->name);
+}
+
+static const struct spec *spec_of(const char *name) {
+    for (int i = 0; i < n_spec; i++)
+        if (strcmp(specs[i].name, name) == 0) return &specs[i];
+    fail_msg("no tensor %s", name);
+    return NULL;
 }
 
 /* Bytes of every float tensor are those of encoding its rows one by one; weights: [n_expert, EMBD] of
@@ -388,6 +396,54 @@ static void write_matrix_gguf(const char *name, uint64_t n_column, float spoil) 
     assert_int_equal(gguf_writer_close(w, &e), 0);
 }
 
+/* Correlations of the experts' inputs: input i of a block with its neighbours, weaker in each expert. */
+static float correlation_of(int expert, int i, int j) {
+    if (i == j) return 1;
+    return abs(i - j) == 1 && i / QUANT_REFINE_BLOCK == j / QUANT_REFINE_BLOCK
+               ? .5f / (float)(1 << expert)
+               : 0;
+}
+
+static void write_correlated_gguf(uint16_t spoil) {
+    struct gguf_writer *w;
+    struct err e = {0};
+    float x[N_EXPERT][EMBD];
+    uint64_t ne[2] = {EMBD, N_EXPERT}, ne_count[2] = {1, N_EXPERT},
+             ne_corr[3] = {QUANT_REFINE_BLOCK, EMBD, N_EXPERT};
+    for (int i = 0; i < N_EXPERT; i++)
+        for (int j = 0; j < EMBD; j++) x[i][j] = importance[i][j] * n_rows[i];
+    assert_int_equal(gguf_writer_new(&w, matrix, 0, 0, &e), 0);
+    gguf_put_str(w, "general.type", "imatrix", 7);
+    gguf_add_tensor(w, "blk.0.ffn_up_exps.weight.in_sum2", QUANT_F32, 2, ne);
+    gguf_add_tensor(w, "blk.0.ffn_up_exps.weight.counts", QUANT_F32, 2, ne_count);
+    gguf_add_tensor(w, "blk.0.ffn_up_exps.weight.in_corr", QUANT_F16, 3, ne_corr);
+    gguf_write_data(w, x, sizeof x, &e);
+    gguf_write_data(w, n_rows, sizeof n_rows, &e);
+    for (int k = 0; k < N_EXPERT; k++)
+        for (int i = 0; i < EMBD; i++) {
+            uint16_t row[QUANT_REFINE_BLOCK];
+            for (int j = 0; j < QUANT_REFINE_BLOCK; j++)
+                row[j] = quant_f32_to_f16(
+                    correlation_of(k, i, i / QUANT_REFINE_BLOCK * QUANT_REFINE_BLOCK + j));
+            if (spoil && k == 1 && i == 7) row[3] = spoil;
+            gguf_write_data(w, row, sizeof row, &e);
+        }
+    assert_int_equal(gguf_writer_close(w, &e), 0);
+}
+
+/* Mean product of two inputs of an expert, drawn to all experts' by 64 rows. */
+static double product_of(int expert, int i, int j) {
+    double own = 0, all = 0, n = 0;
+    for (int k = 0; k < N_EXPERT; k++) {
+        double v = (double)n_rows[k] * (i == j ? 1 : .99) * (double)correlation_of(k, i, j) *
+                   sqrt((double)importance[k][i] * (double)importance[k][j]);
+        all += v;
+        n += (double)n_rows[k];
+        if (k == expert) own = v;
+    }
+    return (own + 64 * all / n) / ((double)n_rows[expert] + 64);
+}
+
 static void put_i32(struct buf *b, int32_t v) { buf_put(b, &v, sizeof v); }
 
 /* Two entries, the second for the experts, and the tail of newer files. */
@@ -451,6 +507,50 @@ static void both_forms_of_importance_weigh_each_expert(void **s) {
     }
 }
 
+static void correlations_of_each_expert_refine_codes(void **s) {
+    (void)s;
+    fill_importance();
+    write_correlated_gguf(0);
+    struct gguf *g = made(&weighted), *plain;
+    const struct gguf_tensor *t = gguf_find_tensor(g, experts);
+    static float got[EMBD * QUANT_REFINE_BLOCK];
+    struct err e = {0};
+    struct imatrix *m;
+    struct hints *h;
+    assert_int_equal(imatrix_open(&m, matrix, &e), 0);
+    assert_int_equal(hints_open(&h, m, t, &e), 0);
+    assert_true(hints_has_correlation(h));
+    uint64_t bytes;
+    uint8_t row[1024];
+    assert_true(quant_row_bytes(t->type, EMBD, &bytes));
+    for (int k = 0; k < N_EXPERT; k++) {
+        assert_int_equal(hints_correlation(h, (uint64_t)k, got, &e), 0);
+        for (int i = 0; i < EMBD; i++)
+            for (int j = 0; j < QUANT_REFINE_BLOCK; j++) {
+                double v = product_of(k, i, i / QUANT_REFINE_BLOCK * QUANT_REFINE_BLOCK + j);
+                if (fabs((double)got[i * QUANT_REFINE_BLOCK + j] - v) > 1e-4 * (1e-3 + fabs(v)))
+                    fail_msg("expert %d, inputs %d and %d: expected %g, got %g", k, i, j, v,
+                             (double)got[i * QUANT_REFINE_BLOCK + j]);
+            }
+        const struct quant_hints hints = {hints_weights(h, (uint64_t)k), got};
+        for (int r = 0; r < FF_EXPERT; r++) {
+            const float *x = spec_of(experts)->x + (k * FF_EXPERT + r) * EMBD;
+            assert_true(quant_refine_encode(t->type, x, row, EMBD, &hints));
+            assert_memory_equal(row, t->data + (uint64_t)(k * FF_EXPERT + r) * bytes, bytes);
+        }
+    }
+    hints_close(h);
+    imatrix_close(m);
+    write_matrix_gguf(experts, EMBD, 0);
+    uint8_t *kept = mem_alloc((size_t)t->n_bytes);
+    memcpy(kept, t->data, (size_t)t->n_bytes);
+    gguf_close(g);
+    plain = made(&weighted);
+    assert_memory_not_equal(kept, gguf_find_tensor(plain, experts)->data, bytes);
+    gguf_close(plain);
+    mem_free(kept);
+}
+
 static void one_matrix_of_importance_serves_all_experts(void **s) {
     (void)s;
     struct buf b;
@@ -483,6 +583,10 @@ static void broken_importance_is_refused(void **s) {
     expect_refusal(CHIMERE_EMISMATCH, "expected 512 x 4 values");
     write_matrix_gguf("blk.99.attn_q.weight", EMBD, 0);
     expect_refusal(CHIMERE_EMISMATCH, "none of its 1 entries names a tensor");
+    write_correlated_gguf(0x7e00);
+    expect_refusal(CHIMERE_ENUMERIC, "input 7: expected a correlation from -1 to 1");
+    write_correlated_gguf(0x4000);
+    expect_refusal(CHIMERE_ENUMERIC, "expected a correlation from -1 to 1, got 1.98");
     write_bytes(matrix, "", 0);
     expect_refusal(CHIMERE_EFORMAT, "expected an importance matrix");
     write_bytes(matrix, "\xff\xff\xff\x7f", 4);
@@ -565,6 +669,7 @@ int main(void) {
         cmocka_unit_test(values_that_are_not_finite_are_refused_by_place),
         cmocka_unit_test(split_sets_go_in_and_out),
         cmocka_unit_test(both_forms_of_importance_weigh_each_expert),
+        cmocka_unit_test(correlations_of_each_expert_refine_codes),
         cmocka_unit_test(one_matrix_of_importance_serves_all_experts),
         cmocka_unit_test(broken_importance_is_refused),
         cmocka_unit_test(cut_and_flipped_importance_ends_well),

@@ -19,6 +19,8 @@ const struct cfg_opt imatrix_options[] = {
     {"chunks", 0, CFG_INT, "N", "0", 0, 1 << 30, NULL, "windows at most; 0: all"},
     {"parallel", 0, CFG_INT, "N", "8", 1, WINDOWS_MAX_SEQS, NULL, "windows in one forward"},
     {"batch", 'b', CFG_INT, "N", "512", 1, 65536, NULL, "tokens per forward"},
+    {"correlations", 0, CFG_BOOL, NULL, "false", 0, 0, NULL,
+     "correlations of inputs too, by which quantize rounds"},
     {"process-output", 0, CFG_BOOL, NULL, "false", 0, 0, NULL, "the output matrix too"},
     {0}};
 
@@ -31,7 +33,8 @@ static int collect(const struct cfg *c, struct model *m, const struct windows_te
                     .v_type = (uint32_t)QUANT_F16,
                     .whole = true,
                     .what = cfg_bool(c, "quiet") ? NULL : "importance matrix"},
-        .output = cfg_bool(c, "process-output")};
+        .output = cfg_bool(c, "process-output"),
+        .correlations = cfg_bool(c, "correlations")};
     const char *path = cfg_str(c, "file"), *out = cfg_str(c, "output");
     const char *slash = strrchr(path, '/');
     const char *name = slash ? slash + 1 : path;
@@ -44,6 +47,9 @@ static int collect(const struct cfg *c, struct model *m, const struct windows_te
         importance_unreached(s, &n_unreached, &n_expert);
         printf("%s: %zu matrices over %zu windows of %d tokens\n", out, importance_n(s),
                t->n_window, t->ctx);
+        if (p.correlations)
+            printf("  correlations of %zu of them; the others are too large\n",
+                   importance_n_correlated(s));
         if (n_unreached)
             printf("  the text never reached %" PRIu64 " of %" PRIu64 " matrices of experts\n",
                    n_unreached, n_expert);
