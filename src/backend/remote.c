@@ -137,6 +137,11 @@ static void finish(struct remote_run *r, const char *reason) {
                                                     : FINISH_STOP;
 }
 
+static int32_t number_of_tokens(const json_t *usage, const char *key) {
+    json_int_t n = json_integer_value(json_object_get(usage, key));
+    return n < 0 ? 0 : n > INT32_MAX ? INT32_MAX : (int32_t)n;
+}
+
 static int on_frame(void *ud, const struct sse_event *ev) {
     struct remote_run *r = ud;
     if (!strcmp(ev->data, "[DONE]")) return 0;
@@ -152,10 +157,8 @@ static int on_frame(void *ud, const struct sse_event *ev) {
         rc = err_set(&r->err, CHIMERE_EIO, "%.300s", m ? m : "the backend failed");
     }
     if (json_is_object(usage)) {
-        r->end.stats.n_prompt =
-            (int32_t)json_integer_value(json_object_get(usage, "prompt_tokens"));
-        r->end.stats.n_generated =
-            (int32_t)json_integer_value(json_object_get(usage, "completion_tokens"));
+        r->end.stats.n_prompt = number_of_tokens(usage, "prompt_tokens");
+        r->end.stats.n_generated = number_of_tokens(usage, "completion_tokens");
     }
     if (!rc) rc = text_delta(r, delta, "reasoning_content", CHAT_REASONING);
     if (!rc) rc = text_delta(r, delta, "content", CHAT_CONTENT);
@@ -180,6 +183,19 @@ static int on_body(void *ud, const char *p, size_t n) {
 
 static bool is_cancelled(void *ud) { return ((struct remote_run *)ud)->cancelled; }
 
+/* What a backend sends beyond our limits, or that nobody can read, is its own fault and not the client's: 502. */
+static void blame_backend(struct err *e) {
+    switch (e->code) {
+    case CHIMERE_ECANCELLED: /* nobody cancelled: the answer was refused as it came */
+        err_set(e, CHIMERE_EIO, "the backend's answer is too long");
+        break;
+    case CHIMERE_EINVAL:
+    case CHIMERE_EFORMAT:
+    case CHIMERE_ELIMIT: e->code = CHIMERE_EIO; break;
+    default: break;
+    }
+}
+
 static void *work(void *ud) {
     struct remote_run *r = ud;
     const struct remote *b = (const struct remote *)r->base.backend;
@@ -201,6 +217,7 @@ static void *work(void *ud) {
     struct fetch_reply reply;
     struct err e = {0};
     int rc = fetch_ok(&q, &reply, &e);
+    bool answered = reply.status == 200;
     fetch_reply_fini(&reply);
     sse_fini(&r->sse);
     if (r->err.code) e = r->err;
@@ -208,6 +225,7 @@ static void *work(void *ud) {
         r->end.finish = FINISH_CANCELLED;
     } else if (rc || !r->finished) {
         if (!e.code) err_set(&e, CHIMERE_EIO, "the backend's answer ended early");
+        if (answered) blame_backend(&e);
         r->end.finish = FINISH_ERROR;
         r->end.err = &e;
     }

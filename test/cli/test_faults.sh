@@ -7,7 +7,7 @@ set -euo pipefail
 needs curl node
 
 pid=
-trap '[ -z "$pid" ] || kill $pid 2>/dev/null; wait; rm -rf "$work"' EXIT
+trap '[ -z "$pid" ] || kill $pid 2>/dev/null; exec 9>&-; wait; rm -rf "$work"' EXIT
 start() {
     : >served
     "$CHIMERE" "$@" >served 2>log &
@@ -75,6 +75,48 @@ start odo --backend http://127.0.0.1:9 --port 0 --db front.db
     fail "no backend: $(cat body log)"
 grep -q '127.0.0.1:9' body || fail "the backend's address is not named: $(cat body)"
 stop
+
+# backends that flood, never end a line, call 3,000 tools, stop in the middle or answer what is no answer
+cat >backend.mjs <<'END'
+import { createServer } from 'node:http';
+const frame = (delta, end) => `data: ${JSON.stringify({ choices: [{ index: 0, delta, finish_reason: end ?? null }] })}\n\n`;
+const endless = (res, text) => {
+    const more = () => { while (!res.destroyed && res.write(text)); };
+    res.on('drain', more);
+    res.on('error', () => {});
+    more();
+};
+const modes = {
+    FLOOD: (res) => endless(res, frame({ content: 'x'.repeat(100000) })),
+    LINE: (res) => endless(res, 'y'.repeat(100000)),
+    CALLS: (res) => {
+        for (let i = 0; i < 3000; i++)
+            res.write(frame({ tool_calls: [{ index: i, id: `c${i}`, function: { name: 'calculator', arguments: '{}' } }] }));
+        res.end();
+    },
+    CUT: (res) => res.end(frame({ content: 'half' })),
+    TYPES: (res) => res.end('data: {"choices":{"0":1}}\n\ndata: {"choices":[[1]]}\n\ndata: {"error":"no"}\n\n'),
+};
+const server = createServer((req, res) => {
+    let body = '';
+    req.on('data', (d) => (body += d));
+    req.on('end', () => {
+        res.writeHead(200, { 'content-type': 'text/event-stream' });
+        modes[Object.keys(modes).find((m) => body.includes(m)) ?? 'CUT'](res);
+    });
+});
+server.listen(0, '127.0.0.1', () => console.log(server.address().port));
+process.stdin.on('end', () => process.exit()).resume();
+END
+exec 9> >(exec node backend.mjs >port)
+for _ in $(seq 400); do [ -s port ] || sleep 0.05; done
+start odo --backend "http://127.0.0.1:$(cat port)" --port 0 --db hostile.db
+for mode in FLOOD LINE CALLS CUT TYPES; do
+    status=$(curl -sS -m 120 -o body -w '%{http_code}' "$url/v1/chat/completions" -d "${chat/Hi/$mode}")
+    [ "$status" = 502 ] || fail "$mode: $status $(cat body)"
+done
+stop
+exec 9>&-
 
 # few descriptors, an open key file
 echo 'a-key-of-the-test me' >keys
