@@ -16,7 +16,7 @@
 #include "kernels/cpu/cpu.h"
 #include "model/dflash.h"
 
-enum { WIDTH = 32, N_LAYER = 2, N_HEAD = 4, N_KV = 2, D_HEAD = 16, N_FF = 48, N_TAP = 3 };
+enum { WIDTH = 32, N_LAYER = 2, N_HEAD = 4, N_KV = 2, HEAD_WIDTH = 16, N_FF = 48, N_TAP = 3 };
 enum { N_DRAFT = 7, N_VOCAB = 96, MASK = 95 };
 
 static char scratch[64]; /* folder of this process */
@@ -70,8 +70,8 @@ static void put_keys(struct gguf_writer *w, bool is_other, int32_t window, const
                       {"feed_forward_length", N_FF},
                       {"attention.head_count", N_HEAD},
                       {"attention.head_count_kv", N_KV},
-                      {"attention.key_length", f->is_nano ? 32 : D_HEAD},
-                      {"attention.value_length", f->is_nano ? 32 : D_HEAD},
+                      {"attention.key_length", f->is_nano ? 32 : HEAD_WIDTH},
+                      {"attention.value_length", f->is_nano ? 32 : HEAD_WIDTH},
                       {is_other ? "dflash.block_size" : "block_size", N_DRAFT + 1}};
     gguf_put_str(w, "general.architecture", arch, strlen(arch));
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
@@ -104,7 +104,7 @@ static void put_keys(struct gguf_writer *w, bool is_other, int32_t window, const
 
 static void write_drafter(char *path, size_t size, bool is_other, int32_t window,
                           const struct fault *f) {
-    const int32_t d = f->width ? f->width : WIDTH, head = f->is_nano ? 32 : D_HEAD;
+    const int32_t d = f->width ? f->width : WIDTH, head = f->is_nano ? 32 : HEAD_WIDTH;
     const int32_t n_in = N_TAP * (f->is_nano ? d : WIDTH);
     const struct part once[] = {{"fc.weight", "dflash_fc.weight", d, n_in},
                                 {"enc.output_norm.weight", "dflash_hidden_norm.weight", 0, d},

@@ -149,9 +149,9 @@ static void families_are_the_same_in_slices(void **state) {
 static void golden_families_are_the_same_in_slices(void **state) {
     (void)state;
     static const char *const names[] = {
-        "qwen35moe", "qwen35",  "qwen3next", "llama",    "qwen2",          "qwen3",     "qwen3moe",
-        "mamba",     "mamba2",  "granite_h", "jamba",    "nemotron_h_moe", "falcon-h1", "bamba",
-        "granite",   "granitemoe", "lfm2_moe", "gemma3", "gpt_oss",        "mixtral"};
+        "qwen35moe", "qwen35",     "qwen3next", "llama",  "qwen2",          "qwen3",     "qwen3moe",
+        "mamba",     "mamba2",     "granite_h", "jamba",  "nemotron_h_moe", "falcon-h1", "bamba",
+        "granite",   "granitemoe", "lfm2_moe",  "gemma3", "gpt_oss",        "mixtral"};
     int n_cut = 0;
     for (size_t k = 0; k < sizeof names / sizeof *names; k++) {
         char path[400], out[400];
