@@ -54,6 +54,8 @@ static int check_hparams(const struct hparams *hp, const struct hparams *target,
     if (hp->dflash.mask >= target->n_vocab)
         return err_set(e, CHIMERE_EMISMATCH, "its mask is token %d, the model has %d",
                        hp->dflash.mask, target->n_vocab);
+    if (target->n_logit != target->n_vocab)
+        return err_set(e, CHIMERE_EUNSUPPORTED, "the model's head is in slices on several cards");
     if (hp->n_vocab && hp->n_vocab > target->n_vocab)
         return err_set(e, CHIMERE_EMISMATCH, "drafts for %d tokens, the model has %d", hp->n_vocab,
                        target->n_vocab);
@@ -100,7 +102,7 @@ static int open_parts(struct dflash *d, const struct dflash_params *p, struct er
     int rc = check_hparams(hp, &p->target->hp, e);
     if (!rc) rc = same_tokens(d->m, p->target, e);
     if (rc) return rc;
-    hp->n_vocab = p->target->hp.n_vocab;
+    hp->n_vocab = hp->n_logit = p->target->hp.n_vocab;
     const struct seq_pool_params pool = pool_of(hp, p);
     rc = seq_pool_new(&d->pool, d->m, &pool, e);
     d->seqs = mem_alloc_array((size_t)p->n_slot, sizeof *d->seqs);
@@ -283,7 +285,7 @@ int dflash_plan(const char *path, const struct model *target, const struct dflas
     if (!rc) {
         for (size_t i = 0; i < gguf_n_tensors(g); i++)
             out->weights += gguf_tensor_at(g, i)->n_bytes;
-        m->hp.n_vocab = target->hp.n_vocab;
+        m->hp.n_vocab = m->hp.n_logit = target->hp.n_vocab;
         const struct seq_pool_params pool = pool_of(&m->hp, p);
         out->cache = seq_pool_bytes(m, &pool);
         out->scratch = forward_bytes(m, CHUNK, STEP_MAX_TOK) +
