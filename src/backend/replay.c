@@ -287,7 +287,8 @@ static int append_text(const struct replay *p, const struct chat_prompt *prompt,
     const struct vision_image *i;
     size_t at, n_mark;
     int rc = 0;
-    while (!rc && (i = images_find(im, prompt->out.text.p + from, to - from, &at, &n_mark))) {
+    while (!rc && im->n &&
+           (i = images_find(im, prompt->out.text.p + from, to - from, &at, &n_mark))) {
         if (at) rc = append_plain(p, prompt, from, from + at, out, e);
         if (!rc) rc = images_place(im, i, out->n, e);
         if (!rc) rc = append(out, i->ids, (size_t)i->n_tok, e);

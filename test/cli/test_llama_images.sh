@@ -17,7 +17,9 @@ case $CHIMERE in
 *) skip "another program's library runs in the release build only" ;;
 esac
 smol=$cache/chimere/smollm2-135m-instruct-q4_1.gguf
-[ -e "$cache/dir/lib/libllama.so" ] && [ -e "$smol" ] || skip "no libllama or no model: cli.test_llama fetches both"
+if [ ! -e "$cache/dir/lib/libllama.so" ] || [ ! -e "$smol" ]; then
+    skip "no libllama or no model: cli.test_llama fetches both"
+fi
 
 compile_mtmd() {
     local at=$work/npm source
@@ -31,11 +33,14 @@ compile_mtmd() {
     cd "$at"
     for source in tools/mtmd/{mtmd,mtmd-audio,mtmd-image,mtmd-helper,mtmd-helper-gen,clip}.cpp tools/mtmd/models/*.cpp \
         vendor/hash/hash.cpp vendor/hash/sha1/sha1.c vendor/hash/sha256/sha256.c vendor/hash/xxhash/xxhash.c; do
-        echo "$source"
-    done | xargs -P "$(nproc)" -I{} sh -c 'case {} in *sha1.c|*.cpp) c="g++ -x c++ -std=c++17" ;; *) c=gcc ;; esac
-        $c -O1 -fPIC -w -DLLAMA_BUILD -DLLAMA_SHARED -DGGML_SHARED -DGGML_BACKEND_SHARED -Iinclude -Iggml/include \
-            -Itools/mtmd -Ivendor -Ivendor/hash -Isrc -c {} -o objects/$(basename {}).o'
-    g++ -shared -o libmtmd.so objects/*.o -L"$cache/dir/lib" -lllama -lggml -lggml-base -lpthread
+        case $source in
+        *.cpp | *sha1.c) set -- g++ -x c++ -std=c++17 ;;
+        *) set -- gcc ;;
+        esac
+        "$@" -O1 -fPIC -w -DLLAMA_BUILD -DLLAMA_SHARED -DGGML_SHARED -DGGML_BACKEND_SHARED -Iinclude -Iggml/include \
+            -Itools/mtmd -Ivendor -Ivendor/hash -Isrc -c "$source" -o "objects/$(basename "$source").o" || return 1
+    done
+    g++ -shared -o libmtmd.so objects/*.o -L"$cache/dir/lib" -lllama -lggml -lggml-base -lpthread || return 1
     cp tools/mtmd/mtmd.h tools/mtmd/mtmd-helper.h "$cache/mtmd/include"
     mv libmtmd.so "$cache/mtmd/lib/libmtmd.so"
     cd "$work"
