@@ -48,8 +48,9 @@ int docs_embed(struct docs *d, const char *text, float *out, struct err *e);
 struct docs_report {
     int32_t n_seen, n_read, n_kept, n_removed, n_skipped, n_failed, n_chunk;
     char first_failure[480]; /* of n_failed */
+    char skipped[480];       /* names of the first of n_skipped, between commas */
 };
-/* Brings the index of a folder (or one file) up to date. */
+/* Brings the index of a folder (or one file) up to date. What is gone is forgotten, the folder itself too. */
 int docs_index(struct docs *d, const char *path, const char *collection, struct docs_report *r,
                struct err *e);
 

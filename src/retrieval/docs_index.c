@@ -13,10 +13,11 @@
 #include "base/clock.h"
 #include "base/map.h"
 #include "base/mem.h"
+#include "base/str.h"
 #include "retrieval/chunk.h"
 #include "retrieval/docs_impl.h"
 #include "retrieval/docs_put.h"
-#include "retrieval/extract.h"
+#include "retrieval/extract_impl.h"
 #include "store/doc.h"
 
 struct known { /* a file that the index has */
@@ -56,6 +57,22 @@ static void failed(struct job *j, const char *path, const struct err *why) {
     if (!j->r->n_failed++)
         snprintf(j->r->first_failure, sizeof j->r->first_failure, "%.200s: %.240s", path,
                  why->text);
+}
+
+static void skipped(struct job *j, const char *path) {
+    char *list = j->r->skipped;
+    const char *name = strrchr(path, '/') ? strrchr(path, '/') + 1 : path;
+    size_t n = strlen(list);
+    ++j->r->n_skipped;
+    if (n + strlen(name) + 3 < sizeof j->r->skipped && utf8_is_valid(name, strlen(name)))
+        snprintf(list + n, sizeof j->r->skipped - n, "%s%s", n ? ", " : "", name);
+}
+
+/* A file whose name does not say what it is: its first bytes do. */
+static bool is_binary(int fd) {
+    char head[4096];
+    ssize_t n = pread(fd, head, sizeof head, 0);
+    return n > 0 && !extract_is_utf16(head, (size_t)n) && memchr(head, 0, (size_t)n);
 }
 
 static int put(struct job *j, const char *path, const struct stat *st, const struct extract *x) {
@@ -124,13 +141,13 @@ static int read_file(struct job *j, int dir, const char *name, const char *path)
     struct err why = {0};
     enum extract_kind kind = extract_kind_of(name);
     if (kind == EXTRACT_NONE) {
-        ++j->r->n_skipped;
+        skipped(j, path);
         return 0;
     }
     int fd = openat(dir, name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
-    if (fd < 0 || fstat(fd, &st) || !S_ISREG(st.st_mode)) {
+    if (fd < 0 || fstat(fd, &st) || !S_ISREG(st.st_mode) || (!strchr(name, '.') && is_binary(fd))) {
         if (fd >= 0) close(fd);
-        ++j->r->n_skipped;
+        skipped(j, path);
         return 0;
     }
     ++j->r->n_seen;
@@ -186,7 +203,7 @@ static int walk(struct job *j, int parent, const char *name, const char *path, i
         struct stat st;
         if (snprintf(below, sizeof below, "%s/%s", path, d->d_name) >= (int)sizeof below ||
             fstatat(fd, d->d_name, &st, AT_SYMLINK_NOFOLLOW)) {
-            ++j->r->n_skipped;
+            skipped(j, d->d_name);
             continue;
         }
         if (j->r->n_seen >= DOCS_MAX_FILES)
@@ -203,17 +220,38 @@ static bool below(const char *path, const char *folder) {
     return !strncmp(path, folder, n) && (path[n] == '/' || !path[n]);
 }
 
+/* The absolute path of what is not there any more: its folder's with links followed, as it was indexed. */
+static bool gone_path(const char *path, char real[PATH_MAX]) {
+    char parent[PATH_MAX];
+    size_t n = strlen(path);
+    if (errno != ENOENT || n >= sizeof parent) return false;
+    memcpy(parent, path, n + 1);
+    while (n > 1 && parent[n - 1] == '/') parent[--n] = 0;
+    char *slash = strrchr(parent, '/');
+    const char *name = slash ? slash + 1 : parent;
+    if (!*name || !strcmp(name, ".") || !strcmp(name, "..")) return false;
+    if (slash) *slash = 0;
+    if (!realpath(!slash ? "." : *parent ? parent : "/", real)) return false;
+    n = strlen(real);
+    if (n == 1) n = 0; /* the root */
+    return snprintf(real + n, PATH_MAX - n, "/%s", name) < (int)(PATH_MAX - n);
+}
+
 int docs_index(struct docs *d, const char *path, const char *collection, struct docs_report *r,
                struct err *e) {
     *r = (struct docs_report){0};
     struct job j = {.d = d, .collection = collection, .r = r, .e = e};
     char real[PATH_MAX];
     struct stat st;
-    if (!realpath(path, real) || stat(real, &st))
-        return err_set(e, CHIMERE_ENOENT, "%s: not found", path);
+    bool gone = !realpath(path, real) || stat(real, &st);
+    if (gone && !gone_path(path, real)) return err_set(e, CHIMERE_ENOENT, "%s: not found", path);
     map_init(&j.by_path, (size_t)256 << 20);
     int rc = store_doc_list(d->store, collection, add_known, &j, e);
-    if (!rc && S_ISDIR(st.st_mode)) {
+    if (!rc && gone) {
+        bool any = false;
+        for (size_t i = 0; i < j.n_known; ++i) any |= below(j.known[i].path, real);
+        if (!any) rc = err_set(e, CHIMERE_ENOENT, "%s: not found", path);
+    } else if (!rc && S_ISDIR(st.st_mode)) {
         rc = walk(&j, AT_FDCWD, real, real, 0);
     } else if (!rc) {
         int dir = -1;

@@ -24,6 +24,7 @@ static const struct {
     {EXTRACT_MARKDOWN, " md markdown mdown "},
     {EXTRACT_HTML, " html htm xhtml "},
     {EXTRACT_PDF, " pdf "},
+    {EXTRACT_NOTEBOOK, " ipynb "},
     {EXTRACT_XML, " xml rss atom "},
     {EXTRACT_DOCX, " docx docm "},
     {EXTRACT_PPTX, " pptx pptm "},
@@ -36,10 +37,12 @@ static const struct {
 };
 
 enum extract_kind extract_kind_of(const char *name) {
-    const char *dot = strrchr(name, '.');
+    const char *base = strrchr(name, '/') ? strrchr(name, '/') + 1 : name;
+    const char *dot = strrchr(base, '.');
+    if (!dot && *base) return EXTRACT_TEXT;
     char ending[16];
     size_t n = dot ? strlen(dot + 1) : 0;
-    if (!n || n + 3 > sizeof ending || strchr(dot, '/')) return EXTRACT_NONE;
+    if (!n || n + 3 > sizeof ending) return EXTRACT_NONE;
     ending[0] = ' ';
     for (size_t i = 0; i < n; ++i) ending[i + 1] = (char)tolower((unsigned char)dot[i + 1]);
     ending[n + 1] = ' ';
@@ -116,6 +119,30 @@ static void read_plain(struct extract *x, const char *data, size_t n) {
     if (p && *p) extract_set_title(x, p + 2, x->text.n - (size_t)(p + 2 - x->text.p));
 }
 
+bool extract_is_utf16(const char *data, size_t n) {
+    return n >= 2 && (!memcmp(data, "\xff\xfe", 2) || !memcmp(data, "\xfe\xff", 2));
+}
+
+/* Half a pair and a last odd byte are dropped. */
+static void read_utf16(struct extract *x, const char *data, size_t n) {
+    const unsigned char *p = (const unsigned char *)data;
+    int high = p[0] == 0xfe ? 0 : 1; /* which byte of two counts 256 */
+    struct buf text;
+    uint32_t lead = 0;
+    buf_init(&text, (size_t)2 * EXTRACT_MAX_BYTES);
+    for (size_t i = 2; i + 1 < n && !text.failed; i += 2) {
+        uint32_t c = (uint32_t)p[i + (size_t)high] << 8 | p[i + 1 - (size_t)high];
+        bool is_lead = c >= 0xd800 && c < 0xdc00, is_trail = c >= 0xdc00 && c < 0xe000;
+        char four[4];
+        if (is_trail && lead) c = 0x10000 + ((lead - 0xd800) << 10) + (c - 0xdc00);
+        if (!is_lead && !(is_trail && !lead)) buf_put(&text, four, (size_t)utf8_encode(c, four));
+        lead = is_lead ? c : 0;
+    }
+    if (text.failed) x->text.failed = text.failed;
+    else read_plain(x, text.n ? text.p : "", text.n);
+    buf_fini(&text);
+}
+
 void extract_new_line(struct buf *b) {
     while (b->n && b->p[b->n - 1] == ' ') buf_cut(b, b->n - 1);
     if (b->n && b->p[b->n - 1] != '\n') buf_putc(b, '\n');
@@ -136,11 +163,16 @@ int extract_parse(struct extract *x, enum extract_kind kind, const char *data, s
     case EXTRACT_XLSX:
     case EXTRACT_ODT: rc = extract_office(x, data, n, e); break;
     case EXTRACT_EPUB: rc = extract_book(x, data, n, e); break;
+    case EXTRACT_NOTEBOOK: rc = extract_notebook(x, data, n, e); break;
     case EXTRACT_NONE:
     case EXTRACT_PDF:
     case EXTRACT_N_KIND:
         return err_set(e, CHIMERE_EUNSUPPORTED, "no text can be taken from this type");
     default:
+        if (extract_is_utf16(data, n)) {
+            read_utf16(x, data, n);
+            break;
+        }
         if (memchr(data, 0, n < 8192 ? n : 8192))
             return err_set(e, CHIMERE_EFORMAT, "expected text, got binary data");
         read_plain(x, data, n);

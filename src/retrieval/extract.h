@@ -36,6 +36,7 @@ enum extract_kind {
     EXTRACT_XLSX,
     EXTRACT_ODT,
     EXTRACT_EPUB,
+    EXTRACT_NOTEBOOK,
     EXTRACT_N_KIND
 };
 
@@ -53,7 +54,7 @@ struct extract_how {
     _Atomic bool *cancelled; /* may be NULL */
 };
 
-/* By the name's ending; EXTRACT_NONE: nothing that can be read. */
+/* By the name's ending; EXTRACT_NONE: nothing that can be read. Without an ending it is text, or its bytes say no. */
 enum extract_kind extract_kind_of(const char *name);
 enum extract_kind extract_kind_of_type(const char *content_type);
 /* CHIMERE_EREFUSED: the kernel allows no sandbox for this kind. */

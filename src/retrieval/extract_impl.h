@@ -8,7 +8,8 @@
 /* Removes control bytes except tab and line end; stray bytes are read as Latin-1. */
 void extract_put_clean(struct buf *b, const char *s, size_t n);
 void extract_set_title(struct extract *x, const char *s, size_t n);
-void extract_new_line(struct buf *b); /* unless one stands there */
+bool extract_is_utf16(const char *data, size_t n); /* it begins with a byte order mark */
+void extract_new_line(struct buf *b);              /* unless one stands there */
 
 enum { EXTRACT_MAX_ATTRIBUTES = 4096 }; /* of one tag */
 
@@ -20,6 +21,7 @@ bool extract_has_huge_tag(const char *s, size_t n);
 /* In this process: for the sandboxed child and for tests. */
 int extract_parse(struct extract *x, enum extract_kind kind, const char *data, size_t n,
                   struct err *e);
+int extract_notebook(struct extract *x, const char *data, size_t n, struct err *e);
 int extract_html(struct extract *x, const char *data, size_t n, struct err *e);
 int extract_xml(struct extract *x, const char *data, size_t n, struct err *e);
 int extract_office(struct extract *x, const char *data, size_t n, struct err *e); /* by x->kind */

@@ -213,6 +213,59 @@ static void test_vectors(void **state) {
 }
 
 /* The cross-encoder orders what the lists found; at the deadline their order stays, and the hits say so. */
+/* Notebooks, UTF-16 and files without endings are read; what is not is named; a folder that is gone is forgotten. */
+static void test_kinds(void **state) {
+    (void)state;
+    static const char notebook[] =
+        "{\"cells\": [{\"cell_type\": \"markdown\", \"source\": [\"# Quokkas\\n\", \"They hop.\"]},"
+        "{\"cell_type\": \"code\", \"source\": \"count(quokkas)\", \"outputs\": [{\"text\": "
+        "\"numbat\"}]}]}";
+    static const char little[] = "\xff\xfeZ\0o\0r\0b\0\x3d\xd8\x00\xde!\0\n",
+                      big[] = "\xfe\xff\0b\0i\0l\0b\0y";
+    struct library l;
+    struct docs_hits h;
+    scratch_put("kinds/a.ipynb", notebook);
+    scratch_put("kinds/b.ipynb", "[1]");
+    scratch_put_bytes("kinds/little.txt", little, sizeof little - 1);
+    scratch_put_bytes("kinds/big.md", big, sizeof big - 1);
+    scratch_put("kinds/README", "The numbats sleep.\n");
+    scratch_put_bytes("kinds/program",
+                      "\x7f"
+                      "ELF\0\0",
+                      6);
+    scratch_put("kinds/disk.iso", "x");
+    library_open(&l, "kinds", NULL);
+    struct docs_report r = library_index(&l, "kinds", "test");
+    assert_int_equal(r.n_read, 4);
+    assert_int_equal(r.n_failed, 1);
+    assert_non_null(strstr(r.first_failure, "b.ipynb"));
+    assert_int_equal(r.n_skipped, 2);
+    assert_non_null(strstr(r.skipped, "program"));
+    assert_non_null(strstr(r.skipped, "disk.iso"));
+    static const struct {
+        const char *word, *text;
+    } rows[] = {{"quokkas", "# Quokkas\nThey hop.\n\n```\ncount(quokkas)\n```"},
+                {"zorb", "Zorb\xf0\x9f\x98\x80!"},
+                {"bilby", "bilby"},
+                {"numbats", "The numbats sleep."}};
+    struct err e = {0};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; ++i) {
+        assert_int_equal(docs_search(l.docs, rows[i].word, "test", 5, 0, NULL, &h, &e), 0);
+        assert_int_equal(h.n, 1);
+        assert_string_equal(h.v[0].text, rows[i].text);
+        docs_hits_fini(&h);
+    }
+    char path[64], command[100];
+    snprintf(path, sizeof path, "%s/kinds", scratch);
+    snprintf(command, sizeof command, "rm -r '%s'", path);
+    assert_int_equal(system(command), 0);
+    assert_int_equal(docs_index(l.docs, path, "test", &r, &e), 0);
+    assert_int_equal(r.n_removed, 4);
+    assert_int_equal(docs_index(l.docs, path, "test", &r, &e),
+                     CHIMERE_ENOENT); /* nobody knows it */
+    library_close(&l);
+}
+
 /* A word that general text has often names no subject, however rare it is here; the calendar and single names do not
  * either. The same text under two names takes one place. */
 static void test_general_words(void **state) {
@@ -333,9 +386,10 @@ static void test_real_model(void **state) {
 int main(int argc, char **argv) {
     if (argc > 1 && !strcmp(argv[1], EXTRACT_COMMAND)) return extract_child(argc, argv);
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_pdf),     cmocka_unit_test(test_pdf_index),
-        cmocka_unit_test(test_vectors), cmocka_unit_test(test_general_words),
-        cmocka_unit_test(test_rerank),  cmocka_unit_test(test_real_model),
+        cmocka_unit_test(test_pdf),           cmocka_unit_test(test_pdf_index),
+        cmocka_unit_test(test_vectors),       cmocka_unit_test(test_kinds),
+        cmocka_unit_test(test_general_words), cmocka_unit_test(test_rerank),
+        cmocka_unit_test(test_real_model),
     };
     return cmocka_run_group_tests(tests, scratch_make, scratch_drop);
 }

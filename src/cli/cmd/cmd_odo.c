@@ -288,6 +288,7 @@ static int index_paths(const struct cfg *c, struct err *e) {
             cfg_pos(c, i), report.n_seen, report.n_read, report.n_chunk, report.n_kept,
             report.n_removed, report.n_skipped, report.n_failed);
         if (report.n_failed) printf("  first failure: %s\n", report.first_failure);
+        if (report.n_skipped) printf("  not read: %s\n", report.skipped);
     }
     odo_rig_close(&r);
     return rc;
