@@ -495,9 +495,10 @@ static int set_up(struct local *l, struct local_run *r, struct err *e) {
     s->think.vocab = l->think.vocab;
     if (a->messages) {
         const struct chat_caps *caps = chat_template_caps(l->model.template);
+        bool may_call = has_calls(l, a) && a->tool_choice != REQUEST_TOOLS_NONE;
         r->parse = (struct chat_parse_spec){
-            .calls = has_calls(l, a) && a->tool_choice != REQUEST_TOOLS_NONE ? caps->calls
-                                                                             : CHAT_CALLS_NONE,
+            .calls = may_call ? caps->calls : chat_template_frames(l->model.template),
+            .no_calls = !may_call,
             .think = caps->think,
             .reasoning = caps->has_reasoning,
             .in_think = in_think,

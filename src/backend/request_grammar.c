@@ -337,6 +337,12 @@ static const struct form {
      "",
      {"<|tool_call>", "", "call:", "", "<tool_call|>", NULL, "", NULL},
      true},
+    {CHAT_CALLS_HARMONY,
+     NULL,
+     NULL,
+     {"", "", "<|channel|>commentary to=functions.", " <|constrain|>json<|message|>", "", NULL, "",
+      NULL}, /* <|call|> ends the text */
+     true},
 #undef NAMED
 #undef ARGS
 #undef PARAMS
@@ -386,6 +392,9 @@ static const char *const marks[] = {"<tool_call>",
                                     "<tool_call|>",
                                     "<start_function_call>",
                                     "<end_function_call>",
+                                    "<|channel|>",
+                                    "<|constrain|>",
+                                    "<|message|>",
                                     NULL};
 
 /* A line end and ten levels of two spaces: a model that has lost its way cannot fill the answer with

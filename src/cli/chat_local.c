@@ -62,8 +62,10 @@ static int local_ask(struct chat_backend *b, const struct chat_ask *q, struct ch
     int rc = chat_rig_encode(&l->rig, q->messages, NULL, q->think, &ids, &n, &in_think, e);
     if (!rc) rc = chat_rig_memory(&l->rig, q->c, q->messages, &memory, e);
     struct turn turn = {.request = q, .done_fd = l->done[1]};
-    struct chat_parse_spec parse = {
-        .calls = CHAT_CALLS_NONE, .reasoning = true, .in_think = in_think};
+    struct chat_parse_spec parse = {.calls = chat_template_frames(l->rig.template),
+                                    .no_calls = true,
+                                    .reasoning = true,
+                                    .in_think = in_think};
     struct answer_params p = {.job.prompt = ids,
                               .job.n_prompt = (int32_t)n,
                               .job.max_tokens = (int32_t)cfg_int(q->c, "n-predict"),

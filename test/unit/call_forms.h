@@ -112,6 +112,9 @@ static const struct {
     {CHAT_CALLS_GEMMA,
      {"<start_function_call>", "<end_function_call>", NULL},
      "<start_function_call>call:"},
+    {CHAT_CALLS_HARMONY,
+     {"<|channel|>", "<|constrain|>", "<|message|>", NULL},
+     "<|channel|>commentary to=functions."},
 };
 enum { N_FORM = sizeof forms / sizeof *forms };
 

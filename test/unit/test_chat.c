@@ -174,6 +174,8 @@ static const struct setup mistral = {CHAT_CALLS_MISTRAL, false, false, false, fa
 static const struct setup deepseek = {CHAT_CALLS_DEEPSEEK, true, false, false, false};
 static const struct setup none = {CHAT_CALLS_NONE, false, false, false, false};
 
+#include "chat_harmony.h"
+
 static void test_text_and_reasoning(void **state) {
     (void)state;
     check(&none, "Hello  world \n", "C(Hello  world \n)");
@@ -777,7 +779,7 @@ static void check_history(const char *arguments, const char *template_text, cons
     json_decref(context);
 }
 
-/* A template that renders tools and calls without marks has calls as JSON; harmony's messages of a channel are none. */
+/* A template that renders tools and calls without marks has calls as JSON. */
 static void test_unmarked_forms(void **state) {
     (void)state;
 #define LOOP                                                                                       \
@@ -788,7 +790,7 @@ static void test_unmarked_forms(void **state) {
         const char *mark;
         enum chat_calls calls;
     } rows[] = {{"", CHAT_CALLS_LLAMA},
-                {"<|start|>assistant<|channel|>commentary to=", CHAT_CALLS_NONE}};
+                {"<|start|>assistant<|channel|>commentary to=", CHAT_CALLS_HARMONY}};
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         struct chat_template *t;
         static const char loop[] = LOOP;
@@ -978,6 +980,7 @@ int main(void) {
         cmocka_unit_test(test_quoted_call),
         cmocka_unit_test(test_repaired_count),
         cmocka_unit_test(test_json_read),
+        cmocka_unit_test(test_harmony),
         cmocka_unit_test(test_unmarked_forms),
         cmocka_unit_test(test_history_numbers),
         cmocka_unit_test(test_stop),

@@ -197,7 +197,8 @@ static const char *const begun[] = {[CHAT_CALLS_QWEN_XML] = "<tool_call>",
                                     [CHAT_CALLS_DSML] = "<" DSML "function_calls>"};
 /* Forms that models write in another way on their own. */
 static const enum chat_calls forced_alone[] = {CHAT_CALLS_FUNCTIONARY, CHAT_CALLS_LFM,
-                                               CHAT_CALLS_OLMO, CHAT_CALLS_SOLAR, CHAT_CALLS_GEMMA};
+                                               CHAT_CALLS_OLMO,        CHAT_CALLS_SOLAR,
+                                               CHAT_CALLS_GEMMA,       CHAT_CALLS_HARMONY};
 
 /* The mark's token, or the next byte of its text. */
 static int32_t next_of(const struct tok *tok, const char *text, size_t *at) {

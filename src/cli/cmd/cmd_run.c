@@ -145,8 +145,10 @@ static int answer_one(struct chat_rig *r, const struct cfg *c, const char *given
     struct sink s = {.quiet = cfg_bool(c, "json"), .grey = cfg_wants_color(stdout)};
     buf_init(&s.content, (size_t)64 << 20);
     buf_init(&s.reasoning, (size_t)64 << 20);
-    struct chat_parse_spec parse = {
-        .calls = CHAT_CALLS_NONE, .reasoning = true, .in_think = in_think};
+    struct chat_parse_spec parse = {.calls = chat_template_frames(r->template),
+                                    .no_calls = true,
+                                    .reasoning = true,
+                                    .in_think = in_think};
     struct answer_params p = {.job.prompt = ids,
                               .job.n_prompt = (int32_t)n,
                               .job.max_tokens = (int32_t)cfg_int(c, "n-predict"),

@@ -54,6 +54,7 @@ enum chat_calls {
     CHAT_CALLS_APERTUS,     /* <|tools_prefix|>[{"N":{..}},..] */
     CHAT_CALLS_GIGACHAT,    /* <|function_call|>{..} */
     CHAT_CALLS_INTERN,      /* <|action_start|><|plugin|>{..}<|action_end|> */
+    CHAT_CALLS_HARMONY, /* <|channel|>commentary to=functions.N <|constrain|>json<|message|>{..} */
     CHAT_CALLS_COUNT,
 };
 struct chat_think {
@@ -79,6 +80,8 @@ struct chat_template;
 int chat_template_new(struct chat_template **out, const char *text, size_t n, struct err *e);
 void chat_template_free(struct chat_template *t);
 const struct chat_caps *chat_template_caps(const struct chat_template *t); /* view, lives as t */
+/* The form that the template frames every message in, not only calls; none, also without a template. */
+enum chat_calls chat_template_frames(const struct chat_template *t);
 
 struct chat_prompt {
     struct jinja_output out; /* text and its runs */
@@ -138,7 +141,8 @@ struct chat_parse_spec {
     const struct chat_think *think; /* NULL: <think> */
     bool reasoning;                 /* split reasoning off; false: <think> is plain content */
     bool in_think;                  /* the prompt has opened the block (chat_prompt.in_think) */
-    bool hold;                      /* report a call only when it has ended: no argument deltas */
+    bool no_calls; /* the form frames all messages: frames are read, a call is text (harmony) */
+    bool hold;     /* report a call only when it has ended: no argument deltas */
     json_t *
         tools; /* borrowed until chat_parser_free: OpenAI tool list, for types and names; or NULL */
     uint64_t id_seed;

@@ -50,8 +50,10 @@ void chat_look_clear(struct chat_parser *p) {
 void chat_call_open(struct chat_parser *p, const char *mark) {
     const struct chat_tags *tags = p->form->tags;
     static const unsigned char first[] = {
-        [CHAT_READ_ANY] = C_OPEN,  [CHAT_READ_BARE] = C_OPEN,   [CHAT_READ_MISTRAL] = C_OPEN,
-        [CHAT_READ_HEAD] = C_HEAD, [CHAT_READ_GEMMA] = C_GEMMA, [CHAT_READ_DEEPSEEK] = C_DS_BEGIN};
+        [CHAT_READ_ANY] = C_OPEN,     [CHAT_READ_BARE] = C_OPEN,
+        [CHAT_READ_MISTRAL] = C_OPEN, [CHAT_READ_HEAD] = C_HEAD,
+        [CHAT_READ_GEMMA] = C_GEMMA,  [CHAT_READ_DEEPSEEK] = C_DS_BEGIN,
+        [CHAT_READ_HARMONY] = C_FRAME};
     chat_look_clear(p);
     p->in_array = p->is_bare = p->is_wrapped = p->has_end = false;
     p->state = first[p->form->reader];
@@ -59,6 +61,10 @@ void chat_call_open(struct chat_parser *p, const char *mark) {
         if (strcmp(mark, tags->open[i]) == 0) p->state = C_NAME;
     if (p->form->reader == CHAT_READ_DEEPSEEK && strcmp(mark, p->form->marks[1]) == 0)
         p->state = C_DS_HEAD;
+    if (p->state == C_FRAME) {
+        buf_puts(&p->name, mark);
+        p->outer = CHAT_IN_TEXT; /* whatever the message before was */
+    }
     if (strcmp(mark, "{") == 0 || strcmp(mark, "[") == 0) {
         p->is_bare = true;
         p->state = *mark == '{' ? C_OBJ_FIRST : C_BARE;
@@ -539,7 +545,7 @@ static bool cut_bare(struct chat_parser *p) {
 
 void chat_call_eof(struct chat_parser *p, bool is_cut) {
     while (!is_cut && p->mode == CHAT_IN_CALL && chat_tags_eof(p)) {}
-    if (p->mode != CHAT_IN_CALL) return;
+    if (p->mode != CHAT_IN_CALL || (p->state == C_FRAME && chat_frame_eof(p))) return;
     if (p->state == C_TAIL) {
         eof_in_tail(p, is_cut);
         return;

@@ -37,6 +37,7 @@ enum chat_call_state {
     C_DS_SEP,   /* { or a name */
     C_DS_NAME,  /* up to the line's end */
     C_DS_FENCE, /* ``` and json, or { */
+    C_FRAME,    /* the head of a message of harmony */
     C_GEMMA,    /* call: */
     C_GEMMA_NAME,
     C_PY_NAME, /* up to ( */
@@ -67,6 +68,7 @@ bool chat_tags_eof(struct chat_parser *p);
 
 /* chat_calls_named.c */
 void chat_named_byte(struct chat_parser *p, char c);
-bool chat_code_eof(struct chat_parser *p); /* code that only the end of the text ends */
+bool chat_frame_eof(struct chat_parser *p); /* a head that names no recipient: it is dropped */
+bool chat_code_eof(struct chat_parser *p);  /* code that only the end of the text ends */
 
 #endif

@@ -4,6 +4,7 @@
  *   DeepSeek MARK TYPE SEP NAME\n```json\n{...}\n``` END, or MARK NAME SEP {...} END
  *   heads    MARK functions.NAME:0 SEP {...}, MARK ID SEP NAME SEP {...}, MARK NAME\n{...}
  *   Gemma    MARK call:NAME{key:value} END
+ *   harmony  <|channel|>CHANNEL to=functions.NAME <|constrain|>json<|message|>{...}<|call|>
  *   Python   NAME(key=value, ...), alone or in a list
  *   code     after <|python_tag|>, up to the end of the text */
 #include <string.h>
@@ -135,6 +136,79 @@ static void head_byte(struct chat_parser *p, char c) {
     }
 }
 
+/* ---- harmony ---- */
+
+/* The word after `before` in the head, up to a blank or a tag; n 0: there is none. */
+static struct slice frame_word(const struct buf *head, const char *before) {
+    size_t n_before = strlen(before);
+    const char *at = head->n ? memmem(head->p, head->n, before, n_before) : NULL;
+    struct slice s = {at ? at + n_before : "", 0};
+    const char *end = head->p + head->n;
+    while (at && s.p + s.n < end && !chat_is_blank(s.p[s.n]) && s.p[s.n] != '<') s.n++;
+    return s;
+}
+
+static bool slice_is(struct slice s, const char *word) {
+    return s.n == strlen(word) && memcmp(s.p, word, s.n) == 0;
+}
+
+/* The head is complete: reasoning, an answer, or a call, which needs a recipient that is a function. */
+static void frame_begin(struct chat_parser *p, char c) {
+    static const char prefix[] = "functions.";
+    const size_t n = sizeof prefix - 1;
+    struct slice channel = frame_word(&p->name, "<|channel|>"), to = frame_word(&p->name, " to=");
+    if (!to.n) {
+        p->outer =
+            slice_is(channel, "analysis") && p->spec.reasoning ? CHAT_IN_THINK : CHAT_IN_TEXT;
+        chat_call_leave(p);
+        p->skip_space = true;
+        p->after_call = p->is_bare = false;
+        return;
+    }
+    p->is_bare = false; /* from here on it can be nothing else */
+    bool is_function = to.n > n && memcmp(to.p, prefix, n) == 0;
+    struct buf name;
+    buf_init(&name, p->name.max);
+    if (is_function) buf_put(&name, to.p + n, to.n - n);
+    else buf_put(&name, to.p, to.n);
+    buf_clear(&p->name);
+    if (name.p) buf_put(&p->name, name.p, name.n);
+    buf_fini(&name);
+    if (p->spec.no_calls) chat_call_reject(p, c, "a call where no tools are");
+    else if (!is_function && !(p->name.n && chat_has_tool(p->spec.tools, p->name.p)))
+        chat_call_reject(p, c, "a function that is not among the tools");
+    else if (!chat_name_ok(&p->name)) chat_call_reject(p, c, "a function without a valid name");
+    else p->state = C_ARGS_START;
+}
+
+/* Heads are short. One that the prompt has begun must look like one from its first byte on: text without frames
+ * is text. */
+static void frame_byte(struct chat_parser *p, char c) {
+    static const char end[] = "<|message|>";
+    static const char *const begins[] = {"<|channel|>", "<|message|>", "<|start|>", " to="};
+    struct buf *b = &p->name;
+    bool fits = !p->is_bare;
+    buf_putc(b, c);
+    if (b->failed) return;
+    for (size_t i = 0; !fits && i < sizeof begins / sizeof *begins; i++) {
+        size_t n = strlen(begins[i]);
+        fits = memcmp(begins[i], b->p, b->n < n ? b->n : n) == 0;
+    }
+    if (!fits || b->n > 4 * CHAT_MAX_NAME) {
+        chat_call_reject(p, c, "a message's head does not end");
+    } else if (b->n >= sizeof end - 1 &&
+               memcmp(b->p + b->n - (sizeof end - 1), end, sizeof end - 1) == 0) {
+        buf_cut(b, b->n - (sizeof end - 1));
+        frame_begin(p, c);
+    }
+}
+
+bool chat_frame_eof(struct chat_parser *p) {
+    if (p->is_bare || frame_word(&p->name, " to=").n) return false;
+    chat_call_cut(p);
+    return true;
+}
+
 /* ---- Gemma and Python ---- */
 
 static void begin_dialect(struct chat_parser *p, char c, enum chat_json_dialect dialect) {
@@ -184,6 +258,7 @@ void chat_named_byte(struct chat_parser *p, char c) {
     case C_MISTRAL_MARK:
     case C_MISTRAL_ID: mistral_byte(p, c); break;
     case C_HEAD: head_byte(p, c); break;
+    case C_FRAME: frame_byte(p, c); break;
     case C_GEMMA:
     case C_GEMMA_NAME: gemma_byte(p, c); break;
     case C_PY_NAME: python_byte(p, c); break;

@@ -211,6 +211,11 @@ static const struct chat_form forms[CHAT_CALLS_COUNT] = {
     [CHAT_CALLS_INTERN] = {.name = "intern",
                            .marks = {"<|action_start|><|plugin|>"},
                            .ends = {"<|action_end|>"}},
+    [CHAT_CALLS_HARMONY] = {.name = "harmony",
+                            .reader = CHAT_READ_HARMONY,
+                            .marks = {"<|channel|>", "<|start|>"},
+                            .ends = {"<|call|>", "<|end|>", "<|return|>"},
+                            .skip = {"<|end|>", "<|return|>", "<|call|>", "<|message|>"}},
 };
 
 /* Strongest first: the first row whose words are all in the template decides. */
@@ -218,6 +223,7 @@ static const struct {
     enum chat_calls calls;
     const char *word, *word2;
 } detect[] = {
+    {CHAT_CALLS_HARMONY, "<|channel|>", NULL},
     {CHAT_CALLS_LONGCAT, "<longcat_tool_call>", NULL},
     {CHAT_CALLS_HUNYUAN, "<tool_call:opensource>", NULL},
     {CHAT_CALLS_HUNYUAN, "<arg_key", ":opensource"},
@@ -266,6 +272,8 @@ static const struct chat_think thinks[] = {
     {"<|think:start|>", "<|think:end|>"},
 };
 #define N_THINK (sizeof thinks / sizeof *thinks)
+/* Its close ends messages of every kind, and turns of other models. */
+static const struct chat_think harmony_think = {"<|channel|>analysis<|message|>", "<|end|>"};
 
 const struct chat_form *chat_form_of(enum chat_calls calls) { return &forms[calls]; }
 
@@ -304,6 +312,7 @@ enum chat_calls chat_form_find(const struct jinja *j) {
 }
 
 const struct chat_think *chat_think_find(const struct jinja *j) {
+    if (chat_form_has(j, harmony_think.open)) return &harmony_think;
     for (size_t i = N_THINK; i-- > 0;)
         if (chat_form_has(j, thinks[i].open) || chat_form_has(j, thinks[i].close))
             return &thinks[i];

@@ -24,6 +24,7 @@ enum chat_reader {
     CHAT_READ_DEEPSEEK,
     CHAT_READ_HEAD, /* head[0] ends the name; in it head[1] ends what is not the name */
     CHAT_READ_GEMMA,
+    CHAT_READ_HARMONY, /* marks begin a message's head, which says what it is */
 };
 
 struct chat_form {

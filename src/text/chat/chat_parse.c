@@ -98,8 +98,8 @@ static enum mark_kind find_mark(struct chat_parser *p, const char **mark) {
          mistral = p->spec.calls == CHAT_CALLS_MISTRAL;
     const struct chat_think *t = p->spec.think;
     /* a second opening mark at the very start of reasoning says nothing */
-    bool may_open =
-        p->spec.reasoning && (think ? !p->any_reasoning : !p->any_content && !p->any_reasoning);
+    bool may_open = p->spec.reasoning && p->form->reader != CHAT_READ_HARMONY &&
+                    (think ? !p->any_reasoning : !p->any_content && !p->any_reasoning);
     struct {
         const char *text;
         enum mark_kind kind;
@@ -342,9 +342,11 @@ int chat_parser_new(struct chat_parser **out, const struct chat_parse_spec *spec
     p->calls = json_array();
     p->mode = spec->reasoning && spec->in_think ? CHAT_IN_THINK : CHAT_IN_TEXT;
     p->skip_space = p->mode == CHAT_IN_THINK;
-    if (p->calls && spec->calls == CHAT_CALLS_FUNCTIONARY) { /* the prompt's end is the mark */
-        open_call(p, ">>>");
+    bool is_framed = p->form->reader == CHAT_READ_HARMONY && p->mode == CHAT_IN_TEXT;
+    if (p->calls && (spec->calls == CHAT_CALLS_FUNCTIONARY || is_framed)) {
+        open_call(p, ">>>"); /* the prompt's end is the mark */
         buf_clear(&p->raw);
+        if (is_framed) buf_clear(&p->name);
         p->is_bare = true;
     }
     if (p->calls) return 0;

@@ -127,9 +127,8 @@ static void probe(struct chat_template *t) {
         null_ok &&
         !shows(t, call_messages(c->wants_json_args ? text_args() : object_args(), json_null()),
                "PROBEVALUE", "None");
-    /* no mark around calls that it renders: they are JSON or Python; those of harmony are messages of a channel */
-    if (c->calls == CHAT_CALLS_NONE && c->has_tools && (null_ok || text_ok) &&
-        !chat_form_has(t->jinja, "<|channel|>"))
+    /* no mark around calls that it renders: they are JSON or Python */
+    if (c->calls == CHAT_CALLS_NONE && c->has_tools && (null_ok || text_ok))
         c->calls = CHAT_CALLS_LLAMA;
     t->calls_need_null = null_ok && !text_ok;
     t->calls_need_text = text_ok && (!null_ok || none);
@@ -163,6 +162,10 @@ void chat_template_free(struct chat_template *t) {
 }
 
 const struct chat_caps *chat_template_caps(const struct chat_template *t) { return &t->caps; }
+
+enum chat_calls chat_template_frames(const struct chat_template *t) {
+    return t && t->caps.calls == CHAT_CALLS_HARMONY ? t->caps.calls : CHAT_CALLS_NONE;
+}
 
 /* ---- fitting a conversation to the template ---- */
 
