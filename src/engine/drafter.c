@@ -9,7 +9,7 @@ static const struct drafter_ops *const model_drafters[] = {&drafter_mtp};
 
 int drafter_open(struct drafter **out, const struct drafter_params *p, struct err *e) {
     *out = NULL;
-    if (p->engine->draft) return drafter_dflash.open(out, p, e);
+    if (p->engine && p->engine->draft) return drafter_dflash.open(out, p, e);
     for (size_t i = 0; i < sizeof model_drafters / sizeof *model_drafters; i++)
         if (model_drafters[i]->fits(p->m)) return model_drafters[i]->open(out, p, e);
     return 0;

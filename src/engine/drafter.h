@@ -27,11 +27,12 @@ struct drafter {
 };
 
 struct drafter_params {
-    struct model *m;                    /* borrowed */
-    struct forward *f;                  /* borrowed; must outlive the drafter */
-    int32_t n_seq;                      /* slots */
-    bool select;                        /* logits are read by forward_select, not in place */
-    const struct engine_params *engine; /* borrowed for the call */
+    struct model *m;   /* borrowed */
+    struct forward *f; /* borrowed; must outlive the drafter */
+    int32_t n_seq;     /* slots */
+    bool select;       /* logits are read by forward_select, not in place */
+    const struct engine_params
+        *engine; /* borrowed for the call; NULL: the model's own drafters alone */
 };
 
 struct drafter_request { /* for one sequence */
