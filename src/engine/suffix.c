@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/file.h"
+#include "base/fs.h"
 #include "base/hash.h"
 #include "base/mem.h"
 
@@ -124,6 +125,7 @@ int suffix_save(const struct suffix *x, const char *path, uint64_t layout, struc
     h.crc = hash_crc32c(0, x->entries, N_ENTRY * sizeof *x->entries);
     int rc = file_writer_open(&w, path, e);
     if (rc) return rc;
+    fs_make_private(w.f); /* it holds what users wrote */
     if (fwrite(&h, sizeof h, 1, w.f) == 1 &&
         fwrite(x->entries, sizeof *x->entries, N_ENTRY, w.f) == N_ENTRY)
         return file_writer_commit(&w, e);
