@@ -3,6 +3,9 @@
 
 #include <string.h>
 
+#define ZLIB_CONST /* zlib does not write its input */
+#include <zlib.h>
+
 #include "base/mem.h"
 
 enum { N_END = 22, N_CENTRAL = 46, N_LOCAL = 30, MAX_COMMENT = 65535 };
@@ -42,6 +45,16 @@ static const unsigned char *find(const struct zip *z, const char *name) {
     return NULL;
 }
 
+/* Raw DEFLATE of exactly n bytes. Sizes fit zlib's 32 bits: those of an archive do. */
+static int inflate_all(const unsigned char *in, size_t n_in, unsigned char *out, size_t n) {
+    z_stream s = {.next_in = in, .avail_in = (uInt)n_in, .next_out = out, .avail_out = (uInt)n};
+    if (inflateInit2(&s, -MAX_WBITS) != Z_OK) return CHIMERE_ENOMEM;
+    int got = inflate(&s, Z_FINISH);
+    inflateEnd(&s);
+    if (got == Z_MEM_ERROR) return CHIMERE_ENOMEM;
+    return got == Z_STREAM_END && !s.avail_out ? 0 : CHIMERE_EFORMAT;
+}
+
 static int unpack(const struct zip *z, const unsigned char *entry, unsigned char *out, size_t n) {
     size_t n_in = u32(entry + 20), local = u32(entry + 42);
     if (local > z->n || z->n - local < N_LOCAL || memcmp(z->data + local, "PK\3\4", 4) != 0)
@@ -49,7 +62,7 @@ static int unpack(const struct zip *z, const unsigned char *entry, unsigned char
     const unsigned char *head = z->data + local;
     size_t data = local + N_LOCAL + u16(head + 26) + u16(head + 28);
     if (data > z->n || n_in > z->n - data) return CHIMERE_EFORMAT;
-    if (u16(entry + 10) == 8) return zip_inflate(z->data + data, n_in, out, n);
+    if (u16(entry + 10) == 8) return inflate_all(z->data + data, n_in, out, n);
     if (n_in != n) return CHIMERE_EFORMAT;
     if (n) memcpy(out, z->data + data, n);
     return 0;

@@ -22,7 +22,4 @@ int zip_open(struct zip *z, const char *data, size_t n, struct err *e);
 /* *out: freed with mem_free, NUL-terminated. CHIMERE_ENOENT: there is no such member. */
 int zip_read(struct zip *z, const char *name, char **out, size_t *n, struct err *e);
 
-/* Raw DEFLATE (RFC 1951) of exactly n_out bytes. CHIMERE_EFORMAT, CHIMERE_ENOMEM. */
-int zip_inflate(const unsigned char *in, size_t n_in, unsigned char *out, size_t n_out);
-
 #endif
