@@ -25,5 +25,7 @@ bool api_take(struct gen *g, enum fields_api api, json_t *v);
 int api_embed(struct http_request *r, const json_t *q, struct buf *out, struct err *e);
 /* The body as a JSON object; NULL: the request was answered. */
 json_t *api_json(struct http_request *r);
+/* Answers with o, whose reference it takes, or with the error of rc; out of memory if o is NULL and rc 0. */
+void api_answer(struct http_request *r, int rc, json_t *o, const struct err *e);
 
 #endif

@@ -7,7 +7,6 @@
 #include "serve/api.h"
 #include "serve/api_odo.h"
 #include "serve/http_impl.h"
-#include "serve/json_out.h"
 
 /* NULL: the request was answered. */
 static struct confirms *open_confirms(struct http_request *r, char owner[MEMORY_MAX_OWNER]) {
@@ -19,24 +18,13 @@ static struct confirms *open_confirms(struct http_request *r, char owner[MEMORY_
     return NULL;
 }
 
-static void finish(struct http_request *r, int rc, json_t *o, const struct err *e) {
-    struct err none;
-    struct buf out;
-    buf_init(&out, (size_t)64 << 20);
-    if (o) json_out_value(&out, o);
-    err_set(&none, CHIMERE_ENOMEM, "out of memory");
-    if (rc || !o || out.failed) http_fail(r, rc ? e : &none);
-    else http_reply(r, 200, NULL, &out);
-    buf_fini(&out);
-    json_decref(o);
-}
-
 void api_confirm_list(struct http_request *r) {
     char owner[MEMORY_MAX_OWNER];
     struct confirms *c = open_confirms(r, owner);
     json_t *list = c ? confirm_list(c, owner) : NULL;
     if (c)
-        finish(r, 0, list ? json_pack("{s:s, s:o}", "object", "list", "data", list) : NULL, NULL);
+        api_answer(r, 0, list ? json_pack("{s:s, s:o}", "object", "list", "data", list) : NULL,
+                   NULL);
 }
 
 /* {"id", "allow": true | false} */
@@ -55,6 +43,6 @@ void api_confirm(struct http_request *r) {
     if (!rc && !json_is_boolean(allow))
         rc = err_set(&e, CHIMERE_EINVAL, "allow: expected true or false");
     if (!rc) rc = confirm_answer(c, owner, id, json_is_true(allow), &e);
-    finish(r, rc, rc ? NULL : json_pack("{s:s, s:O}", "id", id, "allow", allow), &e);
+    api_answer(r, rc, rc ? NULL : json_pack("{s:s, s:O}", "id", id, "allow", allow), &e);
     json_decref(q);
 }

@@ -9,7 +9,6 @@
 #include "serve/api.h"
 #include "serve/api_odo.h"
 #include "serve/http_impl.h"
-#include "serve/json_out.h"
 
 /* NULL: the request was answered. */
 static struct store *open_memory(struct http_request *r, char owner[MEMORY_MAX_OWNER]) {
@@ -22,18 +21,6 @@ static struct store *open_memory(struct http_request *r, char owner[MEMORY_MAX_O
     return NULL;
 }
 
-static void finish(struct http_request *r, int rc, json_t *o, const struct err *e) {
-    struct err none;
-    struct buf out;
-    buf_init(&out, (size_t)64 << 20);
-    if (o) json_out_value(&out, o);
-    err_set(&none, CHIMERE_ENOMEM, "out of memory");
-    if (rc || !o || out.failed) http_fail(r, rc ? e : &none);
-    else http_reply(r, 200, NULL, &out);
-    buf_fini(&out);
-    json_decref(o);
-}
-
 void api_memory(struct http_request *r) {
     char owner[MEMORY_MAX_OWNER];
     struct store *s = open_memory(r, owner);
@@ -41,7 +28,7 @@ void api_memory(struct http_request *r) {
     json_t *list = NULL;
     if (!s) return;
     int rc = memory_list(s, owner, STORE_MAX_MEMORIES, &list, &e);
-    finish(r, rc, rc ? NULL : json_pack("{s:s, s:o}", "object", "list", "data", list), &e);
+    api_answer(r, rc, rc ? NULL : json_pack("{s:s, s:o}", "object", "list", "data", list), &e);
 }
 
 static int check_fields(const json_t *q, const char *const *names, struct err *e) {
@@ -71,11 +58,11 @@ void api_memory_add(struct http_request *r) {
     if (!rc)
         rc = memory_keep_fact(s, owner, json_is_string(text) ? json_string_value(text) : "",
                               json_string_length(text), pinned, &id, &e);
-    finish(r, rc,
-           rc ? NULL
-              : json_pack("{s:I, s:s, s:O, s:b}", "id", (json_int_t)id, "kind", "fact", "text",
-                          text, "pinned", pinned),
-           &e);
+    api_answer(r, rc,
+               rc ? NULL
+                  : json_pack("{s:I, s:s, s:O, s:b}", "id", (json_int_t)id, "kind", "fact", "text",
+                              text, "pinned", pinned),
+               &e);
     json_decref(q);
 }
 
@@ -106,7 +93,7 @@ void api_memory_change(struct http_request *r) {
     json_t *o = rc       ? NULL
                 : pinned ? json_pack("{s:I, s:O}", "id", (json_int_t)id, "pinned", pinned)
                          : json_pack("{s:I, s:O}", "id", (json_int_t)id, "text", text);
-    finish(r, rc, o, &e);
+    api_answer(r, rc, o, &e);
     json_decref(q);
 }
 
@@ -125,7 +112,7 @@ void api_memory_remove(struct http_request *r) {
     } else if (!rc) {
         rc = store_memory_remove(s, owner, id, &e);
     }
-    finish(r, rc, rc ? NULL : json_pack("{s:I}", "deleted", (json_int_t)n), &e);
+    api_answer(r, rc, rc ? NULL : json_pack("{s:I}", "deleted", (json_int_t)n), &e);
 }
 
 void api_skills(struct http_request *r) {
@@ -136,5 +123,5 @@ void api_skills(struct http_request *r) {
         return;
     }
     json_t *list = odo_skills(r->s->p.odo);
-    finish(r, 0, list ? json_pack("{s:s, s:o}", "object", "list", "data", list) : NULL, NULL);
+    api_answer(r, 0, list ? json_pack("{s:s, s:o}", "object", "list", "data", list) : NULL, NULL);
 }

@@ -31,6 +31,18 @@ json_t *api_json(struct http_request *r) {
     return v;
 }
 
+void api_answer(struct http_request *r, int rc, json_t *o, const struct err *e) {
+    struct err none;
+    struct buf out;
+    buf_init(&out, (size_t)64 << 20);
+    if (o) json_out_value(&out, o);
+    err_set(&none, CHIMERE_ENOMEM, "out of memory");
+    if (rc || !o || out.failed) http_fail(r, rc ? e : &none);
+    else http_reply(r, 200, NULL, &out);
+    buf_fini(&out);
+    json_decref(o);
+}
+
 /* Sessions belong to their key; a slot's number names one where the request has no better name. */
 static void name_session(struct gen *g) {
     char name[700];
