@@ -1,30 +1,32 @@
-/* attention.cu: queries, keys and values into the cache; attention over pages and inside a batch.
+/* attention.cu: stores keys and values in the cache (with norm and rotation, also of the queries); attention of spans
+ * with few tokens.
  *
- * Few tokens of a sequence: the cache is cut into stretches of positions, a block each; warps take
- * positions in turn and keep running maxima and sums, and a second kernel joins the stretches. Roofline: the
- * bytes of keys and values, read once per group of query heads. The length of a stretch follows from the
- * token's own position alone, so its bits do not depend on its neighbours. Heads of 64, 128 or 256 go through
- * the tensor cores (page_kernel); other sizes, caches of floats and precise mode through split_kernel.
- * Many tokens: flash_attention_prefill.cu. */
+ * Flash decoding: the cached positions of a token are split into KV ranges ("stretches"), one thread block each. The
+ * warps of a block take positions in turn and keep running maxima and sums; join_kernel then merges the ranges.
+ * Roofline: the bytes of keys and values, read once per group of query heads. The length of a range depends on the
+ * token's own position alone, so the result does not depend, bit for bit, on the other rows of the batch. Heads of 64,
+ * 128 or 256 use the tensor cores (page_kernel); split_kernel serves other sizes, f32 caches and precise mode. Spans
+ * with many tokens: flash_attention_prefill.cu. */
 #include <utility>
 
 #include "kernels/cuda/attention.cuh"
 
 enum {
     SPLIT_THREADS = 128,
-    FEW_ROWS = 32, /* rows whose stretches have room at once */
+    FEW_ROWS = 32, /* rows that have scratch for their partial results at once */
 };
 
 /* ---- storing ---- */
 
-/* A warp writes block b of 32: all lanes hold one value each. */
+/* A warp quantizes block b of 32 elements: lane l holds element l in v. */
 __device__ __forceinline__ void store_32(uint32_t type, uint8_t *row, int b, float v) {
     int lane = (int)threadIdx.x % 32;
     float a = fabsf(v), most = lanes_max(a, 32);
     bool bad = __ballot_sync(0xffffffffu, !(a <= 3.402823466e38f)) != 0;
     if (type == QUANT_Q8_0) {
         uint8_t *dst = row + b * 34;
-        /* codes for the scale as it is kept, in half precision, which must reach the largest value */
+        /* The scale is stored in half precision: quantize for the stored value. It must be large enough
+         * for the largest element. */
         __half half = __float2half(bad ? __int_as_float(0x7fc00000) : most / 127.0f);
         uint16_t bits;
         memcpy(&bits, &half, 2);
@@ -50,9 +52,10 @@ __device__ __forceinline__ void store_32(uint32_t type, uint8_t *row, int b, flo
     if (lane < 16) dst[2 + lane] = (uint8_t)(q | high << 4);
 }
 
-/* A warp a head: lane l has elements l, l + 32 ..., E of them, and nothing waits for other warps. Angles and weights of
- * the norm are ready before the wait. Roofline: latencies; one read, a norm of 5 shuffles, a turn through shared
- * memory, 8 x 5 shuffles of the rotation where there is one, one write: about 350 instructions of a lone warp. */
+/* One warp per head: lane l holds elements l, l + 32 ..., E of them, and no warp waits for another. Rotary angles and
+ * norm weights are computed before pdl_wait. Roofline: latencies. A lone warp executes about 350 instructions: one
+ * read, a norm of 5 shuffles, RoPE through shared memory, 8 x 5 shuffles of the Hadamard rotation if there is one, and
+ * one write. */
 enum { STORE_WARPS = 4 /* at most: as many as blockDim says */, READ_AHEAD = 4096 };
 template <int E>
 __global__ void __launch_bounds__(STORE_WARPS * 32)
@@ -73,7 +76,8 @@ __global__ void __launch_bounds__(STORE_WARPS * 32)
     float w[E], x[E];
 #pragma unroll
     for (int i = 0; i < E; i++) w[i] = j.norm && i * 32 + lane < d ? j.norm[i * 32 + lane] : 1.0f;
-    /* a long cache is read ahead; of a short one that would only come between what the projections read */
+    /* If the cache is long, attention starts early and prefetches it. If it is short, its loads would only
+     * compete with those of the projections. */
     if (pos >= READ_AHEAD) pdl_trigger();
     pdl_wait();
     if (pos < READ_AHEAD) pdl_trigger();
@@ -119,13 +123,13 @@ __global__ void __launch_bounds__(STORE_WARPS * 32)
     }
 }
 
-/* Launches what was not made in passing. */
+/* Launches the store that attention did not fuse. */
 static void store(struct cuda *c, const struct pending_store &p) {
     const struct kv_view *kv = &p.kv;
     const store_job &q = p.f.q, &k = p.f.k, &v = p.f.v;
     int widest = kv->d_k > kv->d_v ? kv->d_k : kv->d_v;
     int32_t n_kv = k.src ? kv->n_kv_head : 0;
-    /* few tokens: a warp a block, so that each has a scheduler */
+    /* few tokens: one warp per block, so that each warp has a scheduler to itself */
     int n_all = p.n_head + 2 * n_kv, n_warp = p.n_tok > STEP_MAX_TOK ? STORE_WARPS : 1;
     dim3 grid((unsigned)p.n_tok, (unsigned)((n_all + n_warp - 1) / n_warp));
     dim3 block((unsigned)n_warp * 32);
@@ -147,12 +151,13 @@ void cuda_store_now(struct cuda *c) {
     c->op = op;
 }
 
-/* Whether attention goes by tiles of halves and pages: of heads of 256 they take 99 KB of shared memory, sm_75 has 64. */
+/* Whether attention can use the tensor cores. For heads of 256 the kernels take 99 KB of
+ * shared memory; sm_75 has 64 KB. */
 static bool by_tiles(const struct cuda *c, const cache &k, const cache &v) {
     return !c->params.precise && ((k.d <= 128 && v.d <= 128) || c->compute >= 80);
 }
 
-/* One token of each sequence, into a cache of halves that page_kernel reads: it makes them in passing. */
+/* Whether the store can be fused into page_kernel: one token per sequence and an f16 cache that page_kernel reads. */
 static bool can_wait(const struct cuda *c, const struct qkv_store_args *a, const cache &k,
                      const cache &v) {
     bool one = a->k && a->v && a->q_out && !a->kv.rotate && k.type == QUANT_F16;
@@ -201,7 +206,8 @@ void cuda_qkv_store(struct dev *d, const struct qkv_store_args *a) {
 
 /* ---- few tokens ---- */
 
-/* Lane l holds elements l * E .. of a row. T: the cache's type where rows are whole and loads can be wide, else 0. */
+/* Lane l loads elements l * E .. of a row. T: the cache's type if rows have 32 * E elements
+ * and loads can be wide, else 0. */
 template <int E, int T>
 __device__ __forceinline__ void load_lane(const cache &c, const uint8_t *row, float *x) {
     int at = (int)threadIdx.x % 32 * E;
@@ -235,12 +241,12 @@ __device__ __forceinline__ void load_lane(const cache &c, const uint8_t *row, fl
     }
 }
 
-/* Positions that a warp takes together. Of their G * AT_ONCE products with the queries each lane ends up with one
- * (or several lanes with the same), and makes its exponential. */
+/* A warp processes AT_ONCE positions together. Of their G * AT_ONCE products with the queries, each lane receives one
+ * and computes its exponential. If there are fewer products than lanes, several lanes receive the same product. */
 template <int G, int E, int T>
 __global__ void __launch_bounds__(SPLIT_THREADS)
     split_kernel(const __grid_constant__ dspans b, const __grid_constant__ attn_job j) {
-    constexpr int AT_ONCE = G * E <= 32 ? 4 : T ? 2 : 1; /* as registers allow */
+    constexpr int AT_ONCE = G * E <= 32 ? 4 : T ? 2 : 1; /* limited by registers */
     constexpr int V = G * AT_ONCE, EACH = 32 / V, WARPS = SPLIT_THREADS / 32;
     static_assert(V <= 32, "a lane a product");
     DYNAMIC_SHARED(float, room); /* per warp: G * (2 + d_v) */
@@ -256,9 +262,10 @@ __global__ void __launch_bounds__(SPLIT_THREADS)
     int32_t head_end = kv * group + group;
     const int32_t *pages = b.pages + s.page_at;
     float q[G][E], acc[G][E];
-    /* of the query of this lane's product */
+    /* of the query head whose product this lane holds */
     float most = -INFINITY, sum = 0.0f;
-    /* positions of the span itself are written just now: their block waits at once, others after their first loads */
+    /* The preceding kernel writes the positions of the span itself: a block that reads them waits at once. The other
+     * blocks wait after their first loads. */
     bool is_new = last >= s.pos, is_first = true;
     if (is_new) pdl_wait();
 #pragma unroll 1
@@ -312,7 +319,7 @@ __global__ void __launch_bounds__(SPLIT_THREADS)
         for (int o = 1; o < AT_ONCE; o *= 2)
             m = fmaxf(m, __shfl_xor_sync(0xffffffffu, m, o * EACH));
         m = fmaxf(m, most);
-        /* a maximum forgets NaN: one makes all of them NaN, and stays */
+        /* fmaxf drops NaN: if one lane has a NaN, set the maximum of all lanes to NaN; it stays NaN */
         if (__ballot_sync(0xffffffffu, !(mine == mine) || !(most == most)))
             m = __int_as_float(0x7fc00000);
         float keep = most == m ? 1.0f : expf(most - m), w = m == -INFINITY ? 0.0f : expf(mine - m);
@@ -334,7 +341,7 @@ __global__ void __launch_bounds__(SPLIT_THREADS)
             }
         }
     }
-    /* warps join in shared memory, in order */
+    /* merge the warps through shared memory, in a fixed order */
     int d_v = j.v.d, row = d_v + 2;
     float *own_room = room + (int64_t)warp * G * row;
     if (lane % (AT_ONCE * EACH) == 0) {
@@ -375,17 +382,18 @@ __global__ void __launch_bounds__(SPLIT_THREADS)
         }
 }
 
-/* ---- joining stretches ---- */
+/* ---- merging the KV ranges ---- */
 
-/* Stretches of a head of a token, the sink, the rotation back, the gate. A block makes JOIN_D dimensions of a head,
- * all of them where they must be rotated: a thread adds four dimensions of every so many stretches, and asks for all
- * it needs (of 128 stretches, 8 times 16 bytes) before it knows their factors; each warp makes these for itself, so
- * the block waits once. Roofline: latencies; 16 heads of 256 and 103 stretches are 1.7 MB, 26 KB a block of 64. */
+/* Merges the KV ranges of one head of one token, adds the sink, reverses the rotation, applies the gate. A block
+ * computes JOIN_D dimensions of a head, or all of them if they must be rotated. A thread adds four dimensions of every
+ * n_team-th range. It loads all that it needs (of 128 ranges, 8 times 16 bytes) before it knows their factors. Each
+ * warp computes the factors for itself, so the block has one barrier. Roofline: latencies; 16 heads of 256 and 103
+ * ranges are 1.7 MB, 26 KB per block of 64 dimensions. */
 enum { JOIN_THREADS = 256, JOIN_D = 64, JOIN_AHEAD = 8 };
 static int join_parts(const attn_job &j) { return j.rotate || j.v.d % JOIN_D ? 1 : j.v.d / JOIN_D; }
 __global__ void __launch_bounds__(JOIN_THREADS)
     join_kernel(const __grid_constant__ dspans b, const __grid_constant__ attn_job j) {
-    DYNAMIC_SHARED(float, x); /* rotated: d_v floats */
+    DYNAMIC_SHARED(float, x); /* if rotated: d_v floats */
     __shared__ float4 room[JOIN_THREADS];
     pdl_trigger();
     int32_t n_part = (int32_t)gridDim.x / j.n_head, h = (int32_t)blockIdx.x / n_part;
@@ -400,7 +408,7 @@ __global__ void __launch_bounds__(JOIN_THREADS)
     const float4 *part = (const float4 *)(j.part + at * part_d(d_v) + first_e);
     int row = part_d(d_v) / 4, n_quad = (d + 3) / 4, n_team = JOIN_THREADS / n_quad;
     int tid = (int)threadIdx.x, lane = tid % 32, quad = tid % n_quad, team = tid / n_quad;
-    if (team >= n_team) team = n; /* has nothing to add */
+    if (team >= n_team) team = n; /* this thread adds no range */
     pdl_wait();
     float4 v[JOIN_AHEAD];
     float2 own_stat[JOIN_AHEAD], some[(MAX_SPLIT + 31) / 32];
@@ -421,7 +429,7 @@ __global__ void __launch_bounds__(JOIN_THREADS)
                       ? j.gate[t * j.gate_tok_stride + h * j.gate_head_stride + e]
                       : 0.0f;
     }
-    /* NaN: a maximum forgets it, its factor does not */
+    /* fmaxf drops NaN in the maximum, but the factor of that range is NaN and so is the result */
     float sink = j.sinks ? j.sinks[h] : -INFINITY, m = -INFINITY, sum = 0.0f;
 #pragma unroll
     for (int u = 0; u < (MAX_SPLIT + 31) / 32; u++) m = fmaxf(m, some[u].y);
@@ -503,7 +511,7 @@ size_t cuda_attn_scratch(const struct dev_need *n) {
     return n_row * (size_t)n->n_head * MAX_SPLIT * (size_t)(part_d(n->d_head) * 4 + 8) + 2048;
 }
 
-/* Rows of short spans, or of all, through stretches, FEW_ROWS at a time. */
+/* Attention by KV ranges for the rows of short spans, or of all spans; FEW_ROWS rows at a time. */
 static void stretches(struct cuda *c, const struct attn_args *a, const dspans &b, attn_job j,
                       const fresh_job *fresh, bool all) {
     int32_t n_row = 0;
@@ -532,7 +540,7 @@ static void stretches(struct cuda *c, const struct attn_args *a, const dspans &b
     bool is_wide = ((uintptr_t)j.gate | (uintptr_t)j.out) % 16 == 0 &&
                    (j.gate_tok_stride | j.gate_head_stride) % 4 == 0;
     j.few = pages && !j.rotate && is_wide && n_few * a->n_head <= CUDA_N_ARRIVED ? JOIN_FEW : 0;
-    int n_split = 1; /* as many as the longest may need, in powers of two so that graphs repeat */
+    int n_split = 1; /* as the longest span needs; a power of two, so that CUDA graphs repeat */
     while (n_split < MAX_SPLIT && (int64_t)n_split << j.shift < longest) n_split *= 2;
     n_split = n_split < MAX_SPLIT ? n_split : MAX_SPLIT;
     int d_most = j.k.d > j.v.d ? j.k.d : j.v.d;
@@ -540,13 +548,13 @@ static void stretches(struct cuda *c, const struct attn_args *a, const dspans &b
     for (int32_t at = 0; at < n_row; at += FEW_ROWS) {
         int n = n_row - at < FEW_ROWS ? n_row - at : FEW_ROWS;
         j.rows = staged + at;
-        /* two blocks on a multiprocessor, and the join behind them */
+        /* room for two blocks per multiprocessor, and for join_kernel after them */
         if (pages && carve >= 0 && j.n_kv_head * n_split * n > c->n_sm) c->carve = CARVE_ALL;
         if (pages) cuda_attn_pages(c, b, j, fresh, n_split, n);
         else if (d_most <= 64) split_group<2>(c, b, j, n_split, n);
         else if (d_most <= 128) split_group<4>(c, b, j, n_split, n);
         else split_group<8>(c, b, j, n_split, n);
-        if (longest <= (int64_t)j.few << j.shift) continue; /* joined already */
+        if (longest <= (int64_t)j.few << j.shift) continue; /* page_kernel has merged all */
         launch(c, join_kernel, dim3((unsigned)(a->n_head * join_parts(j)), (unsigned)n),
                dim3(JOIN_THREADS), j.rotate ? (size_t)j.v.d * 4 : 0, b, j);
     }

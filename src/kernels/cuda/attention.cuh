@@ -1,4 +1,5 @@
-/* attention.cuh: the cache and the job that kernels of few tokens (attention.cu) and of many (flash_attention_prefill.cu) share. */
+/* attention.cuh: the cache and the job that the kernels for few tokens (attention.cu) and for many tokens
+ * (flash_attention_prefill.cu) share. */
 #ifndef CHIMERE_KERNELS_CUDA_ATTENTION_CUH
 #define CHIMERE_KERNELS_CUDA_ATTENTION_CUH
 
@@ -34,12 +35,13 @@ __device__ __forceinline__ float cache_at(const cache &c, const uint8_t *row, in
     return to_float(*(const uint16_t *)b) * (float)(q - 8);
 }
 
-/* The halves with the bits 0x6400 + b are 1024 + b: two bytes of x, less a middle that is added to 1024, times d. */
+/* An f16 with the bits 0x6400 + b is 1024 + b. Takes two bytes of x, subtracts `less` (1024
+ * + the zero point), times d. */
 __device__ __forceinline__ uint32_t two_codes(uint32_t x, uint32_t bytes, uint32_t less,
                                               uint32_t d) {
     return halves_mul(halves_sub(__byte_perm(x, 0x64646464u, bytes), less), d);
 }
-/* 8 elements of a coded row as halves, from the element `at` of a block of 32 on, a multiple of 8. */
+/* Dequantizes 8 elements of a row to f16, starting at element `at` (a multiple of 8) of block `block` of 32. */
 __device__ __forceinline__ uint4 decode8(uint32_t type, const uint8_t *row, int block, int at,
                                          bool has) {
     uint32_t w[2], less, d;
@@ -80,9 +82,9 @@ __device__ __forceinline__ void hadamard_heads(float *x, int d) {
     __syncthreads();
 }
 
-/* ---- a head of one token, made by a warp ---- */
+/* ---- one head of one token, computed by a warp ---- */
 
-/* The angles of a position, made before the wait. Lane l has elements l, l + 32 ..., E of them. */
+/* The rotary angles of a position, computed before pdl_wait. Lane l has those of elements l, l + 32 ..., of E. */
 template <int E> struct head_angles {
     float sn[E / 2], cs[E / 2];
     __device__ __forceinline__ head_angles(const store_job &j, int64_t pos) {
@@ -97,7 +99,8 @@ template <int E> struct head_angles {
     }
 };
 
-/* x: elements of a head, w: of the norm's weight; normed and turned. mine: room of the warp, as many floats. */
+/* Norm and RoPE of one head, in place. x: its elements, w: the norm's weights. mine: this warp's
+ * shared memory, 32 * E floats. */
 template <int E>
 __device__ __forceinline__ void head_make(const store_job &j, const head_angles<E> &a,
                                           const float (&w)[E], float *mine, float (&x)[E]) {
@@ -130,18 +133,18 @@ __device__ __forceinline__ void head_make(const store_job &j, const head_angles<
         if (i * 32 < 2 * half) x[i] = mine[i * 32 + lane];
 }
 
-/* Few tokens: the cache in stretches (attention.cu, flash_attention_decode.cu). */
+/* Few tokens: the cache split into KV ranges ("stretches"; attention.cu, flash_attention_decode.cu). */
 enum {
-    MAX_SPLIT = 132, /* with two kv heads one wave of an H200's multiprocessors, two blocks each */
-    SPLIT_SHIFT = 4, /* stretches of split_kernel are multiples of 16: a step of a block */
-    PAGE_SHIFT = 6,  /* of page_kernel: of a page */
+    MAX_SPLIT = 132, /* with two KV heads one wave on an H200: two blocks per multiprocessor */
+    SPLIT_SHIFT = 4, /* split_kernel: ranges are multiples of 16 positions, one step of a block */
+    PAGE_SHIFT = 6,  /* page_kernel: ranges are multiples of a page */
     MAX_GROUP = 8,   /* query heads of one kv head that a block serves */
-    JOIN_FEW = 8,    /* stretches that the last block of them to end joins */
+    JOIN_FEW = 8,    /* up to so many ranges are merged by the block of them that ends last */
 };
-/* Floats from one stretch's values to the next's. */
+/* Floats from the values of one range to those of the next. */
 static __host__ __device__ inline int part_d(int d_v) { return (d_v + 3) / 4 * 4; }
 
-/* Positions of a stretch for a token at position own: the fewest that need no more than MAX_SPLIT. */
+/* Positions per range for a token at position own: the smallest length that needs at most MAX_SPLIT ranges. */
 __device__ __forceinline__ int32_t stretch_of(int32_t shift, int32_t own) {
     return (own / (MAX_SPLIT << shift) + 1) << shift;
 }
@@ -151,13 +154,13 @@ struct attn_job {
     const float *q, *sinks, *gate;
     int64_t gate_tok_stride, gate_head_stride;
     int32_t n_head, n_kv_head, window, n_keep, rotate;
-    int32_t shift;     /* stretches are multiples of 1 << shift positions */
-    int32_t few;       /* so many stretches need no join_kernel */
-    int32_t heads;     /* of page_kernel: query heads that a block serves, MAX_GROUP at most */
+    int32_t shift;     /* range lengths are multiples of 1 << shift positions */
+    int32_t few;       /* up to so many ranges are merged without join_kernel */
+    int32_t heads;     /* page_kernel: query heads that a block serves, MAX_GROUP at most */
     uint32_t *arrived; /* [n_row, blocks of heads], zeros */
     float scale, softcap;
     act8 out8;           /* q NULL: none */
-    const int32_t *rows; /* [n_row] that split_kernel takes */
+    const int32_t *rows; /* [n_row]: batch rows that this launch computes */
     float *part;         /* [n_row, n_head, MAX_SPLIT, part_d(d_v)]: weighted values */
     float2 *stat;        /* [n_row, n_head, MAX_SPLIT]: sum of weights, maximum */
     float *out;
@@ -167,8 +170,9 @@ __device__ __forceinline__ bool is_seen(const attn_job &j, int64_t pos, int64_t 
     return j.window <= 0 || pos > own - j.window || pos < j.n_keep;
 }
 
-/* Few tokens on the tensor cores (flash_attention_decode.cu): the size of heads that it has a form for, 0: none; n_row rows in n_split
- * stretches, of which up to j.few are joined already. */
+/* Few tokens on the tensor cores (flash_attention_decode.cu). cuda_attn_page_heads returns the head size if
+ * there is a kernel for it, else 0. cuda_attn_pages computes n_row rows in n_split ranges; rows with at
+ * most j.few ranges are merged already. */
 int cuda_attn_page_heads(const cache &k, const cache &v);
 void cuda_attn_pages(struct cuda *c, const dspans &b, const attn_job &j, const fresh_job *fresh,
                      int n_split, int n_row);

@@ -1,30 +1,31 @@
-/* chunked_scan.cu: scans of many tokens on tensor cores (Yang et al., Parallelizing Linear Transformers with the Delta Rule,
- * arXiv:2406.06484; gates as in arXiv:2412.06464; Mamba-2's as in arXiv:2405.21060, without T).
+/* chunked_scan.cu: recurrences over many tokens on tensor cores (Yang et al., Parallelizing Linear Transformers with
+ * the Delta Rule, arXiv:2406.06484; gates as in arXiv:2412.06464; Mamba-2 as in arXiv:2405.21060, which has no T).
  *
- * With G_i the sum of g up to token i of a chunk, S the state before it:
+ * G_i is the sum of g from the first token of a chunk to token i, S the state before the chunk:
  *   T = (I + A)^-1, A_ij = b_i e^(G_i - G_j) <k_i, k_j> below the diagonal
  *   P_ij = e^(G_i - G_j) <q_i, k_j> up to the diagonal
  *   D = T R, R_i = b_i (v_i - e^(G_i) S^T k_i)
  *   o_i = e^(G_i) S^T q_i + sum_j P_ij D_j
  *   S' = e^(G_32) S + sum_j e^(G_32 - G_j) k_j D_j^T
- * chunk_prep_kernel makes T, P and the factors of all chunks at once, in floats; chunk_scan_kernel goes from chunk to
- * chunk with 32 columns of a head's state, which do not meet others. Its products take each number as the sum of two of
- * bfloat16, three products for one: an error of 2^-16 of each term, and no number too large.
+ * chunk_prep_kernel computes T, P and the factors of all chunks in parallel, in floats. chunk_scan_kernel then takes
+ * the chunks in order; a block holds 32 columns of a head's state, which do not depend on the other columns. Its
+ * products split each number into a sum of two bfloat16 and need three products for one. The error is 2^-16 of each
+ * term, and the range is that of floats, so no number overflows.
  *
- * Bytes: of a chunk each of the 4 blocks of a head of 128 columns reads 42 KB, 4 KB of values among them, from the L2
- * cache: 340 MB a layer of 32 heads and 2,048 tokens, 70 us at 5 TB/s. Through shared memory go 250 KB a chunk: 1.1 us at 128
- * bytes a cycle, 70 us of 64 chunks. Products: 624 of 16 x 8 x 16 a chunk and block, 0.6 us at what mma.sync reaches.
- * Measured there: 184 us, and 51 for T and P (lab/README.md). */
+ * Bytes: per chunk, each of the 4 blocks of a head of 128 columns reads 42 KB from the L2 cache, 4 KB of which are
+ * values. That is 340 MB per layer of 32 heads and 2,048 tokens, 70 us at 5 TB/s. Shared memory: 250 KB per chunk, 1.1
+ * us at 128 bytes per cycle, 70 us for 64 chunks. Products: 624 of 16 x 8 x 16 per chunk and block, 0.6 us at the rate
+ * of mma.sync. Measured for this layer: 184 us, and 51 us for T and P (lab/README.md). */
 #include "kernels/cuda/chunked_scan.cuh"
 
 enum {
     CHUNK = 32,    /* tokens */
-    CHUNK_K = 128, /* rows of a state, zeros behind d_k */
-    CHUNK_V = 32,  /* columns of a block */
+    CHUNK_K = 128, /* rows of a state; zeros from d_k on */
+    CHUNK_V = 32,  /* columns of the state per block */
     CHUNK_THREADS = 256,
     PREP_THREADS = 128,
     N_FACTOR = 5,
-    KEY_ROW = CHUNK_K + 8, /* a row in shared memory: eight of them begin in different banks */
+    KEY_ROW = CHUNK_K + 8, /* row length in shared memory: eight rows start in different banks */
     TOK_ROW = CHUNK + 8,
 };
 enum {
@@ -33,20 +34,20 @@ enum {
     F_QUERY,
     F_STATE,
     F_ALL
-}; /* b, b e^G |k|^-1; e^G |q|^-1; e^(G_32 - G) |k|^-1; e^G_32 */
+}; /* b, b e^G / |k|; e^G / |q|; e^(G_32 - G) / |k|; e^G_32 */
 
 struct chunk_room {
-    uint16_t k[2][2][CHUNK][KEY_ROW]; /* this chunk's and the next one's; high, low */
+    uint16_t k[2][2][CHUNK][KEY_ROW]; /* this chunk, the next one; high, low */
     uint16_t q[2][CHUNK][KEY_ROW];
-    uint16_t s[2][CHUNK_V][KEY_ROW];      /* the state, turned */
-    uint16_t tp[2][2][2][CHUNK][TOK_ROW]; /* this chunk's and the next one's; T, P; high, low */
-    uint16_t r[2][CHUNK_V][TOK_ROW];      /* R, turned */
+    uint16_t s[2][CHUNK_V][KEY_ROW];      /* the state, transposed */
+    uint16_t tp[2][2][2][CHUNK][TOK_ROW]; /* this chunk, the next one; T, P; high, low */
+    uint16_t r[2][CHUNK_V][TOK_ROW];      /* R, transposed */
     float v[CHUNK][CHUNK_V + 4];
     float f[2][N_FACTOR][CHUNK];
 };
 static_assert(sizeof(chunk_room) <= 99 << 10, "what a block may have on sm_86 and newer");
 
-/* Slots in which a span's chunks are, from here on. */
+/* The first scratch slot of a span; each of its chunks takes one slot. */
 __device__ __forceinline__ int slot_of(const dspans &b, const chunk_job &g, int span) {
     return (b.spans[span].row - g.row0) / CHUNK + span - g.first;
 }
@@ -58,9 +59,9 @@ __device__ __forceinline__ float bf16_high(uint32_t pair) {
     return __int_as_float((int)(pair & 0xffff0000u));
 }
 
-/* ---- what depends on tokens alone ---- */
+/* ---- terms that do not depend on the state ---- */
 
-/* b and g of a token of a head. */
+/* b and g of one token and head. */
 __device__ __forceinline__ float2 token_gates(const chunk_job &g, int64_t t, int head) {
     float gate = softplus(g.gate[t * g.gate_stride + head] + g.bias[head]), b, log_decay;
     if (g.is_delta) {
@@ -70,7 +71,7 @@ __device__ __forceinline__ float2 token_gates(const chunk_job &g, int64_t t, int
         b = gate < g.dt_min ? g.dt_min : gate > g.dt_max ? g.dt_max : gate;
         log_decay = b * g.a[head];
     }
-    return make_float2(b, log_decay < -1e5f ? -1e5f : log_decay); /* sums of 32 stay finite */
+    return make_float2(b, log_decay < -1e5f ? -1e5f : log_decay); /* a sum of 32 stays finite */
 }
 
 union prep_room {
@@ -78,7 +79,7 @@ union prep_room {
     float a[PREP_THREADS / 32][CHUNK][CHUNK + 4];
 };
 
-/* A warp: T and P of a head. dots: k k^T, q k^T; scale: 1 / |k|, 1 / |q| of token `lane`. */
+/* One warp computes T and P of a head. dots: k k^T, q k^T; scale: 1 / |k|, 1 / |q| of token `lane`. */
 __device__ __forceinline__ void prep_head(const chunk_job &g, int64_t at, float (*a)[CHUNK + 4],
                                           const float (*dots)[CHUNK][CHUNK + 1], float2 gates,
                                           float2 scale) {
@@ -130,7 +131,7 @@ __device__ __forceinline__ void prep_head(const chunk_job &g, int64_t at, float 
     __syncwarp();
 }
 
-/* Block (slot, key head). */
+/* Grid: (scratch slot, key head). */
 __global__ void __launch_bounds__(PREP_THREADS) chunk_prep_kernel(dspans b, chunk_job g) {
     __shared__ __align__(16) prep_room room;
     __shared__ float dots[2][CHUNK][CHUNK + 1], norms[2][CHUNK];
@@ -166,7 +167,7 @@ __global__ void __launch_bounds__(PREP_THREADS) chunk_prep_kernel(dspans b, chun
         sum = lanes_sum(sum, 4);
         if (tid % 4 == 0) norms[is_q][tid / 4] = sum;
     }
-    { /* a thread has rows i + 8 e of k or q, rows j + 8 f of k */
+    { /* a thread computes rows i + 8 e of k or q times rows j + 8 f of k */
         int is_q = tid / 64, i = tid % 64 / 8, j = tid % 8;
         float sum[4][4] = {};
         for (int quad = 0; quad < CHUNK_K; quad += 4) {
@@ -200,7 +201,7 @@ __global__ void __launch_bounds__(PREP_THREADS) chunk_prep_kernel(dspans b, chun
     }
 }
 
-/* ---- from chunk to chunk ---- */
+/* ---- the scan over chunks ---- */
 
 __device__ __forceinline__ void mma_split(float d[4], const uint32_t high[4], const uint32_t low[4],
                                           const uint32_t *b_high, const uint32_t *b_low) {
@@ -209,9 +210,10 @@ __device__ __forceinline__ void mma_split(float d[4], const uint32_t high[4], co
     mma_16816_bf16(d, low, b_high);
 }
 
-/* A thread of a scan: its warp has 16 columns (`half`) and 32 rows (`part`) of the turned state in its registers, and of
- * the products with the state tokens tok0 and on, of k (parts 0 and 1) or q. Of a result's tile it has column `group` and
- * the eighth behind it, rows or tokens `two` and two + 1. */
+/* What one thread of chunk_scan_kernel computes. Its warp holds 16 columns (`half`) and 32 rows (`part`) of the
+ * transposed state in registers. Of the products with the state it computes 16 tokens from tok0 on, of k (parts 0 and
+ * 1) or q (2 and 3). In a result fragment the thread has columns `group` and group + 8, and rows or tokens `two` and
+ * two + 1. */
 struct scan_place {
     int half, part, is_q, tok0, group, two;
     __device__ __forceinline__ scan_place() {
@@ -222,7 +224,7 @@ struct scan_place {
     }
 };
 
-/* What a block copies behind its threads' backs. */
+/* Asynchronous copy of n_row rows to shared memory, by all threads of the block. */
 __device__ __forceinline__ void fetch_rows(uint16_t *to, int to_row, const uint32_t *from,
                                            int n_row, int row_bytes) {
     int per_row = row_bytes / 16;
@@ -232,7 +234,7 @@ __device__ __forceinline__ void fetch_rows(uint16_t *to, int to_row, const uint3
 __device__ __forceinline__ const uint32_t *keys_of(const chunk_job &g, int64_t slot, int kh) {
     return g.qk + (slot * g.n_k_head + kh) * (4 * CHUNK * CHUNK_K / 2);
 }
-/* Keys, T, P and factors. */
+/* Starts the copy of keys, T, P and factors. */
 template <bool DELTA>
 __device__ __forceinline__ void fetch_keys(chunk_room &room, const chunk_job &g, int64_t slot,
                                            int head, int kh, int to) {
@@ -250,10 +252,10 @@ __device__ __forceinline__ void fetch_queries(chunk_room &room, const chunk_job 
                2 * CHUNK_K);
 }
 
-/* S^T x of the warp's tokens of k or q. */
+/* S^T x for the warp's tokens of k or q. */
 __device__ __forceinline__ void state_times(const chunk_room &room, const scan_place &w, int now,
                                             float (&o)[2][4]) {
-    float sum[3][2][4] = {}; /* chains that do not wait for each other */
+    float sum[3][2][4] = {}; /* independent accumulators, for parallel products */
     const uint16_t *x = w.is_q ? room.q[0][w.tok0] : room.k[now][0][w.tok0];
 #pragma unroll
     for (int i = 0; i < CHUNK_K / 16; i++) {
@@ -274,7 +276,8 @@ __device__ __forceinline__ void state_times(const chunk_room &room, const scan_p
         o[e / 4][e % 4] = sum[0][e / 4][e % 4] + (sum[1][e / 4][e % 4] + sum[2][e / 4][e % 4]);
 }
 
-/* From S^T k: R of the warp's tokens, to shared memory. From S^T q: what o has of the state and of v. */
+/* From S^T k: computes R of the warp's tokens and stores it in shared memory. From S^T q: the part of o
+ * that depends on the state and on v. */
 __device__ __forceinline__ void take_values(chunk_room &room, const scan_place &w, int now,
                                             float skip, float (&o)[2][4]) {
     const float(*f)[CHUNK] = room.f[now];
@@ -299,7 +302,7 @@ __device__ __forceinline__ void take_values(chunk_room &room, const scan_place &
     }
 }
 
-/* D of the warp's columns and all tokens: as numbers, of 8 tokens each, and as a first factor, of 16 each. */
+/* D of the warp's columns and all tokens: as floats, 8 tokens per fragment, and as first factors, 16 tokens each. */
 template <bool DELTA>
 __device__ __forceinline__ void make_d(const chunk_room &room, const scan_place &w, int now,
                                        float (&D)[4][4], uint32_t (&high)[2][4],
@@ -329,12 +332,12 @@ __device__ __forceinline__ void make_d(const chunk_room &room, const scan_place 
             mma_split(D[2 * n + 1], high[i], low[i], t_high + 2, t_low + 2);
         }
 #pragma unroll
-    for (int i = 0; i < 8; i++) /* a result lies as a first factor does */
+    for (int i = 0; i < 8; i++) /* the result layout is that of a first factor */
         split_pair(D[i / 2][i % 2 * 2], D[i / 2][i % 2 * 2 + 1], high[i / 4][i % 4],
                    low[i / 4][i % 4]);
 }
 
-/* o += P D of the warp's tokens. */
+/* o += P D for the warp's tokens. */
 __device__ __forceinline__ void add_inner(const chunk_room &room, const scan_place &w, int now,
                                           const uint32_t (&high)[2][4], const uint32_t (&low)[2][4],
                                           float (&o)[2][4]) {
@@ -349,7 +352,7 @@ __device__ __forceinline__ void add_inner(const chunk_room &room, const scan_pla
     }
 }
 
-/* S = e^G_32 S + sum of e^(G_32 - G_j) k_j D_j^T, turned. */
+/* S = e^G_32 S + sum of e^(G_32 - G_j) k_j D_j^T, transposed. */
 __device__ __forceinline__ void move_state(const chunk_room &room, const scan_place &w, int now,
                                            const float (&D)[4][4], float (&S)[4][4]) {
     const float(*f)[CHUNK] = room.f[now];
@@ -388,7 +391,7 @@ __device__ __forceinline__ void keep_state(chunk_room &room, const scan_place &w
     }
 }
 
-/* Block (head, 32 of its columns, span). */
+/* Grid: (head, 32 columns of its state, span). */
 template <bool DELTA>
 __global__ void __launch_bounds__(CHUNK_THREADS) chunk_scan_kernel(dspans b, chunk_job g) {
     DYNAMIC_SHARED(chunk_room, rooms);
@@ -416,7 +419,7 @@ __global__ void __launch_bounds__(CHUNK_THREADS) chunk_scan_kernel(dspans b, chu
 #pragma unroll
         for (int i = 0; i < 4; i++) room.v[warp + 8 * i][lane] = next[i];
     };
-    float S[4][4]; /* of 8 rows each */
+    float S[4][4]; /* fragments of 8 rows each */
     float *state = g.s + s.slot * g.s_stride + (int64_t)head * g.d_k * g.d_v;
     auto each_of_state = [&](auto act) {
 #pragma unroll
@@ -448,7 +451,7 @@ __global__ void __launch_bounds__(CHUNK_THREADS) chunk_scan_kernel(dspans b, chu
         float o[2][4] = {}, D[4][4] = {};
         if (DELTA || w.is_q) state_times(room, w, now, o);
         take_values(room, w, now, skip, o);
-        __syncthreads(); /* R is there; queries, values and the state have been read */
+        __syncthreads(); /* R is complete; queries, values and the state have been read */
         if (more) {
             fetch_queries(room, g, slot0 + chunk + 1, kh);
             keep_values();
@@ -490,7 +493,7 @@ size_t cuda_chunk_scratch(int64_t n_tok, int64_t n_k_head, int64_t n_head) {
     return (size_t)n_slots(n_tok) * (qk + tp) + 3 * 256;
 }
 
-/* Spans in turn, as many at a time as there are slots for. */
+/* Processes the spans in order, as many per launch as fit in the scratch slots. */
 void cuda_chunks(struct cuda *c, const struct span *spans, const dspans &b, chunk_job g) {
     int64_t n_slot = n_slots(b.n_tok);
     g.qk = (uint32_t *)cuda_take(c, (size_t)n_slot * (size_t)g.n_k_head * 4 * CHUNK * CHUNK_K * 2);

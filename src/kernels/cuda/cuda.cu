@@ -1,4 +1,4 @@
-/* cuda.cu: the device itself: memory, the list of launches, graphs, staging, the table. */
+/* cuda.cu: the device: memory, the list of launches, CUDA graphs, the staging buffer, the op table. */
 #include <stdint.h>
 #include <utility>
 
@@ -21,12 +21,12 @@ void cuda_fail(struct cuda *c, cudaError_t rc, const char *what) {
     if (rc == cudaSuccess || c->err.code) return;
     err_set(&c->err, rc == cudaErrorMemoryAllocation ? CHIMERE_ENOMEM : CHIMERE_EDEVICE,
             "gpu: %s: %s", what, cudaGetErrorString(rc));
-    cudaGetLastError(); /* what is not sticky for the driver is cleared */
+    cudaGetLastError(); /* clears an error that is not sticky in the driver */
 }
 
 /* ---- memory ---- */
 
-/* Room to remember one more piece. */
+/* Ensures space to record one more allocation. */
 static bool piece_room(struct cuda *c) {
     if (c->n_piece < c->cap_piece) return true;
     uint32_t cap = c->cap_piece ? 2 * c->cap_piece : 256;
@@ -63,7 +63,7 @@ static void dev_free(struct dev *d, void *p) {
     if (!p) return;
     cuda_use(c);
     cuda_send(c);
-    memset(c->shadows, 0, sizeof c->shadows); /* its addresses may be given again */
+    memset(c->shadows, 0, sizeof c->shadows); /* the address may be allocated again */
     cudaStreamSynchronize(c->stream);
     cudaFree(p);
     for (uint32_t i = c->n_piece; i-- > 0;) {
@@ -84,14 +84,15 @@ static void dev_upload(struct dev *d, void *dst, const void *src, size_t n) {
     cuda_fail(c, cudaStreamSynchronize(c->stream), "upload");
 }
 
-/* All that was sent is done: the staging buffer begins anew, at the same place in every step, so that lists repeat. */
+/* Everything sent has finished: the staging buffer restarts at its beginning, so that addresses, and so
+ * lists, repeat from step to step. */
 static void settled(struct cuda *c) {
     c->busy = false;
     c->stage_used = c->stage_sent = 0;
     c->last_spans = NULL;
 }
 
-/* Sends the list and waits; where a wait has just been, it costs nothing. */
+/* Sends the list and waits. If nothing was sent since the last wait, this costs nothing. */
 static void settle(struct cuda *c, const char *what) {
     cuda_send(c);
     if (c->busy) cuda_fail(c, cudaStreamSynchronize(c->stream), what);
@@ -116,7 +117,8 @@ static void spin_pause(void) {
 #endif
 }
 
-/* The stream is asked for failures alone: that takes the driver's lock. */
+/* Polls the words in memory; queries the stream only now and then, for failures, because
+ * that takes the driver's lock. */
 void cuda_wait_done(struct cuda *c, const uint32_t *done, int32_t n) {
     enum { SPINS = 4096 }; /* about 0.1 ms */
     if (c->err.code) return;
@@ -135,7 +137,7 @@ void cuda_wait_done(struct cuda *c, const uint32_t *done, int32_t n) {
     settled(c);
 }
 
-/* By a kernel, whose end costs less than the way to a copy engine; a few rows. */
+/* For a few rows: copied by a kernel, which costs less than a copy engine. */
 static void dev_download_async(struct dev *d, void *dst, const void *src, size_t n) {
     struct cuda *c = (struct cuda *)d;
     cuda_use(c);
@@ -176,12 +178,12 @@ static void dev_host_free(struct dev *d, void *p) {
 enum {
     STAGE_THREADS = 64,
     STAGE_LEAST = STAGE_THREADS * 16,
-    STAGE_MOST = 32 << 10, /* more goes by a copy engine */
+    STAGE_MOST = 32 << 10, /* larger amounts are copied by a copy engine */
 };
 
-/* What the host staged for a list is copied by the list's first kernel, out of the host's memory: a part of the graph,
- * where a copy engine's turn cost 3 to 5 us before it. The kernels behind read spans and pages ahead of their wait, so
- * none may start before all blocks have ended, with what they wrote in the L2 cache: no pdl_trigger. */
+/* The first kernel of a list copies what the host staged, from host memory. It is part of the CUDA graph; a copy by a
+ * copy engine before the graph cost 3 to 5 us. Later kernels read spans and pages before their pdl_wait. So none may
+ * start before all blocks of this kernel have ended and their writes are in the L2 cache: no pdl_trigger. */
 __global__ void __launch_bounds__(STAGE_THREADS) stage_kernel(uint4 *dst, const uint4 *src) {
     pdl_wait();
     uint32_t i = blockIdx.x * STAGE_THREADS + threadIdx.x;
@@ -189,7 +191,7 @@ __global__ void __launch_bounds__(STAGE_THREADS) stage_kernel(uint4 *dst, const 
     __threadfence();
 }
 
-/* The place of the stage kernel; how much it copies is known when the list is sent. */
+/* Records the staging kernel as the first launch; how much it copies is set when the list is sent. */
 static void list_begin(struct cuda *c) {
     enum cuda_op op = c->op;
     c->list.has_first = true;
@@ -199,10 +201,10 @@ static void list_begin(struct cuda *c) {
     c->op = op;
 }
 
-/* A multiprocessor changes the share of its memory that is shared only when it is empty. Where kernels want different
- * shares, blocks of the next one cannot come before all of this one's have gone, so all of a step ask for the same: of one
- * token 132 KB, room for a block of page_kernel beside others; of several, measured. Of no chip but those with 228 KB
- * is it known what is best. */
+/* A multiprocessor changes the split between shared memory and L1 cache only when it is idle. If consecutive kernels
+ * want different splits, no block of the next kernel can start before all blocks of this one have ended. So all kernels
+ * of a step ask for the same split: with one token 132 KB, so that a block of page_kernel fits beside others; with
+ * several tokens, a measured value. The best split is known only for chips with 228 KB. */
 void cuda_batch_begin(struct cuda *c, int32_t n_tok) {
     bool known = c->compute / 10 == 9 || c->compute / 10 == 10;
     c->carve = CARVE_ANY;
@@ -216,7 +218,7 @@ struct launch *cuda_launch_new(struct cuda *c, size_t n_bytes) {
     if (c->err.code) return NULL;
     if (!l->has_first) list_begin(c);
     struct launch *a = &l->launches[l->n_launch++];
-    memset((void *)a, 0, sizeof *a); /* padding takes part in the hash */
+    memset((void *)a, 0, sizeof *a); /* padding bytes are hashed too */
     a->op = (uint16_t)c->op;
     a->carve = c->carve;
     a->args_at = l->n_args_bytes;
@@ -225,8 +227,8 @@ struct launch *cuda_launch_new(struct cuda *c, size_t n_bytes) {
     return a;
 }
 
-/* The first kernel of a list waits for all before it to end: what a kernel reads ahead of its wait may
- * then be anything that no kernel of its own list writes. */
+/* The first kernel of a list waits until all earlier kernels have ended. So a kernel may read data before its
+ * pdl_wait if no kernel of its own list writes that data. */
 void cuda_launch_one(struct cuda *c, const struct launch *l, bool depends) {
     void *args[CUDA_MAX_ARGS];
     for (int i = 0; i < l->n_arg; i++) args[i] = c->list.args + l->args_at + l->arg_at[i];
@@ -247,7 +249,7 @@ void cuda_launch_one(struct cuda *c, const struct launch *l, bool depends) {
     attribute.val.programmaticStreamSerializationAllowed = 1;
     config.attrs = &attribute;
     config.numAttrs = c->dependent && depends ? 1 : 0;
-    if (l->shared_bytes > 24 << 10) /* beside what is static */
+    if (l->shared_bytes > 24 << 10) /* static shared memory is added to this */
         cuda_fail(c,
                   cudaFuncSetAttribute(l->kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                        (int)l->shared_bytes),
@@ -274,7 +276,7 @@ static bool was_seen(struct cuda *c, uint64_t key) {
     return false;
 }
 
-/* A graph of the list: the one made before, or a new one. NULL: launch one by one. */
+/* The CUDA graph of the list: an existing one or a new one. NULL: launch one by one. */
 static struct graph *graph_of(struct cuda *c, uint64_t key) {
     struct graph *oldest = &c->graphs[0];
     for (int i = 0; i < CUDA_MAX_GRAPHS; i++) {
@@ -301,8 +303,8 @@ static struct graph *graph_of(struct cuda *c, uint64_t key) {
 }
 #endif
 
-/* What was staged since the last list goes with this one. The kernel copies a power of two of bytes, so that lists
- * repeat: what it takes too much is nobody's yet, on both sides. */
+/* What was staged since the last list is copied with this one. The staging kernel copies a power of two of bytes, so
+ * that lists repeat; the excess bytes are unused space in both buffers. */
 static void send_staged(struct cuda *c) {
     size_t n = c->stage_used - c->stage_sent, rounded = STAGE_LEAST;
     while (rounded < n) rounded *= 2;
@@ -316,7 +318,7 @@ static void send_staged(struct cuda *c) {
     c->stage_sent = c->stage_used;
 }
 
-/* The host writes where kernels may still read: only behind a wait. */
+/* The host may overwrite staged data that kernels still read only after a wait: waits if the buffer is full. */
 static void stage_make_room(struct cuda *c, size_t n) {
     if (c->stage_used + n > c->stage_cap) settle(c, "waiting");
 }
@@ -332,7 +334,7 @@ void *cuda_stage_room(struct cuda *c, size_t n) {
     return p;
 }
 
-/* Of the words of a list, 100 KB a step: in four chains that a processor runs side by side. */
+/* Hash of a list, 100 KB per step, in four independent chains that the processor computes in parallel. */
 static uint64_t list_hash(const void *data, size_t n, uint64_t seed) {
     const uint8_t *p = (const uint8_t *)data;
     uint64_t h[4] = {seed, seed + 1, seed + 2, seed + 3};
@@ -462,7 +464,7 @@ bool cuda_spans(struct cuda *c, const struct span *spans, int32_t n_span, struct
     while (cap < most) cap *= 2;
     size_t n_bytes = (size_t)n_span * sizeof(struct dspan) + 4 * (size_t)n_tok + 64 +
                      4 * (size_t)n_span * (size_t)cap;
-    /* an op stages its own lists behind its spans: both must be there together */
+    /* an op stages its own tables after its spans; both must be in the buffer together */
     stage_make_room(c, n_bytes + 16 * (size_t)n_tok + 4096);
     uint8_t *host = (uint8_t *)cuda_stage_room(c, n_bytes);
     if (!host) return false;
@@ -494,7 +496,7 @@ bool cuda_spans(struct cuda *c, const struct span *spans, int32_t n_span, struct
     return true;
 }
 
-/* ---- opening ---- */
+/* ---- setup ---- */
 
 static size_t op_bytes(const struct dev_need *need) {
     size_t parts[] = {cuda_linear_scratch(need), cuda_moe_scratch(need), cuda_attn_scratch(need),
@@ -504,14 +506,14 @@ static size_t op_bytes(const struct dev_need *need) {
     return n;
 }
 
-/* Embeddings of a batch as floats; spans with page tables, padded to powers of two. */
+/* Bytes for the embeddings of a batch as floats, and for spans with page tables, padded to powers of two. */
 static size_t stage_bytes(const struct dev_need *need) {
     size_t n_page = (size_t)need->n_ctx / KV_PAGE + 2;
     return (size_t)need->n_tok * ((size_t)need->n_in * 4 + 128) + 512 * 64 +
            (2 * n_page + 1024) * 8 * 4 + cuda_select_stage(need) + (1 << 20) + STAGE_MOST;
 }
 
-/* One array of rows in 8 bits. */
+/* Bytes of one activation in 8 bits. */
 static size_t shadow_bytes(const struct dev_need *need) {
     return (act8_bytes(STEP_MAX_TOK, need->n_in + 32) + 255) & ~(size_t)255;
 }
@@ -562,7 +564,7 @@ static int dev_reserve(struct dev *d, const struct dev_need *need, struct err *e
     c->n_scratch = n;
     c->stage = stage;
     c->stage_host = (uint8_t *)host;
-    c->stage_cap = n_stage - STAGE_MOST; /* behind it: what the stage kernel takes too much */
+    c->stage_cap = n_stage - STAGE_MOST; /* the rest: excess of the staging kernel's copy */
     c->stage_used = c->stage_sent = 0;
     return 0;
 }
@@ -605,7 +607,7 @@ static void dev_stats_of(const struct dev *d, struct dev_stats *s) {
     s->bytes_used = c->used_bytes;
 }
 
-/* An op that says its name to the launches it records. */
+/* Wraps an op so that the launches it records carry its name. */
 template <enum cuda_op OP, auto F> struct named;
 template <enum cuda_op OP, class... A, void (*F)(struct dev *, A...)> struct named<OP, F> {
     static void call(struct dev *d, A... args) {
@@ -662,7 +664,7 @@ static const struct ops cuda_ops = {
 };
 
 static bool open_tables(struct cuda *c) {
-    static uint32_t iq3s_signed[16][512]; /* the same at every opening */
+    static uint32_t iq3s_signed[16][512]; /* the contents never change */
     for (uint32_t i = 0; i < 16 * 512; i++) {
         const uint8_t *point = (const uint8_t *)&quant_grid_iq3s[i % 512];
         uint32_t word = 0;
@@ -704,10 +706,11 @@ static bool open_tables(struct cuda *c) {
     return true;
 }
 
-/* A multiprocessor of a data center's card gets 10 to 30 bytes a cycle and waits for instructions; one of a
- * consumer's gets 3 to 5 and waits for bytes, of which it has few besides. */
+/* The layout is chosen by memory bandwidth per multiprocessor. A data center card has 10 to 30 bytes per
+ * cycle, and its kernels are limited by instructions. A consumer card has 3 to 5, and its kernels are limited
+ * by bytes; it also has little memory. */
 static uint32_t best_layout(const struct cuda_params *p, int n_sm) {
-    enum { WIDE_BYTES = 8 }; /* a cycle of a multiprocessor */
+    enum { WIDE_BYTES = 8 }; /* bytes per cycle and multiprocessor */
     if (p->layout) return p->layout;
     int clock = 0, mem_clock = 0, bits = 0; /* kHz, kHz */
     cudaDeviceGetAttribute(&clock, cudaDevAttrClockRate, p->device);

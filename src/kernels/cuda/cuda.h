@@ -1,12 +1,11 @@
-/* cuda.h: the CUDA device: one NVIDIA GPU behind the op table.
+/* cuda.h: the CUDA device: one NVIDIA GPU, accessed through the op table.
  *
- * Ops are not launched as they are called: the device writes them into a list and, when somebody waits
- * (download, status) or the list is full, sends the list. A list that was seen before is one CUDA graph
- * with programmatic dependent launch between its kernels: each kernel puts its first weights in flight
- * before it waits for the one before it. What changes from step to step (token rows, positions, page
- * tables) lies in a staging buffer at a fixed address, which the list's first kernel fills, so that the list
- * of a step does not change while the shape of the batch stays. What select finds is written to the host's
- * memory by the last kernel; the host watches a word there.
+ * Ops are recorded, not launched: the device appends them to a list. It sends the list when the host waits (download,
+ * status) or when the list is full. A list that was seen before runs as one CUDA graph with programmatic dependent
+ * launch between its kernels: each kernel starts loading its first weights before it waits for the previous kernel.
+ * Data that changes from step to step (token rows, positions, page tables) is in a staging buffer at a fixed address,
+ * which the first kernel of the list fills. So the list stays the same as long as the shape of the batch does. The last
+ * kernel writes the result of select to host memory; the host polls a word there.
  *
  * Weights are stored as planes (repack.h). One thread at a time. Failures are sticky (ops.h). */
 #ifndef CHIMERE_KERNELS_CUDA_CUDA_H
@@ -22,17 +21,17 @@ extern "C" {
 
 struct cuda_params {
     int device;
-    int n_thread;        /* that rearrange weights; 0: one a core */
-    uint64_t vram_bytes; /* take no more than this; 0: what the card has free */
-    uint32_t layout; /* of weights: PLANES or PLANES_WIDE (repack.h); 0: as the card's memory is */
-    bool precise;    /* activations stay f32 in every product: slow, for comparisons */
-    bool no_graph;   /* launch kernels one by one */
+    int n_thread;        /* threads that repack weights; 0: one per core */
+    uint64_t vram_bytes; /* upper limit; 0: the free memory of the card */
+    uint32_t layout;     /* of weights: PLANES or PLANES_WIDE (repack.h); 0: by the card's memory */
+    bool precise;        /* activations stay f32 in every product; slow, for comparisons */
+    bool no_graph;       /* launch kernels one by one */
 };
 
-/* CHIMERE_EUNSUPPORTED where there is no GPU, no driver, or one older than sm_75. */
+/* Returns CHIMERE_EUNSUPPORTED if there is no driver or no GPU of sm_75 or newer. */
 int cuda_open(struct dev **out, const struct cuda_params *p, struct err *e);
 
-/* Host memory that the device reads and writes in place: for tests, which hand host arrays to ops. */
+/* Host memory that the device accesses in place: for tests, which pass host arrays to ops. */
 void *cuda_host_alloc(size_t n);
 void cuda_host_free(void *p);
 

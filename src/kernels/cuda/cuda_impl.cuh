@@ -1,4 +1,4 @@
-/* cuda_impl.cuh: the device's context, its list of launches, and what op files share. */
+/* cuda_impl.cuh: the device's context, its list of recorded launches, and declarations that the op files share. */
 #ifndef CHIMERE_KERNELS_CUDA_CUDA_IMPL_CUH
 #define CHIMERE_KERNELS_CUDA_CUDA_IMPL_CUH
 
@@ -12,13 +12,13 @@
 
 enum {
     CUDA_MAX_ARGS = 24,
-    CUDA_MAX_LAUNCHES = 4096, /* of a list; a longer one is sent in parts */
-    CUDA_MAX_GRAPHS = 96,     /* kept; the one unused longest gives way */
+    CUDA_MAX_LAUNCHES = 4096, /* per list; a longer list is sent in parts */
+    CUDA_MAX_GRAPHS = 96,     /* kept at most; the least recently used is evicted */
     CUDA_GRAPH_LAUNCHES = 8,  /* shorter lists are launched one by one */
-    CUDA_N_ARRIVED = 16384,   /* counters of blocks that work together */
+    CUDA_N_ARRIVED = 16384,   /* arrival counters of blocks that work together */
 };
 
-/* Rows of the op table that compute, in its order: what launches are timed by. */
+/* The ops that compute, in the order of the op table; launch times are summed per op. */
 #define CUDA_OPS(X)                                                                                \
     X(copy)                                                                                        \
     X(zero)                                                                                        \
@@ -50,7 +50,7 @@ enum cuda_op {
 enum { CARVE_ANY = -1, CARVE_ALL = 100 };
 struct launch {
     const void *kernel;
-    void (*invoke)(const void *kernel, void **args); /* for the emulator: calls it, typed */
+    void (*invoke)(const void *kernel, void **args); /* emulator: calls the kernel */
     dim3 grid, block;
     uint32_t shared_bytes, args_at; /* offset in the list's argument bytes */
     uint16_t op, n_arg, arg_at[CUDA_MAX_ARGS];
@@ -58,16 +58,16 @@ struct launch {
 };
 
 struct list {                /* launches not yet sent */
-    struct launch *launches; /* owned; the first brings what was staged */
+    struct launch *launches; /* owned; the first copies the staged bytes to the device */
     uint8_t *args;           /* owned */
     uint32_t n_launch, n_args_bytes, cap_args;
-    uint32_t from;  /* 1: nothing was, or a copy engine brings it; known when the list is sent */
-    bool has_first; /* is recorded */
+    uint32_t from;  /* first launch to send; 1: no staging launch needed (send_staged) */
+    bool has_first; /* the staging launch is recorded */
 };
 
 struct graph {
     cudaGraphExec_t exec;
-    uint64_t key, used; /* hash of the list it was made of; when it was last used */
+    uint64_t key, used; /* key: hash of the recorded list; used: time of the last use */
     uint32_t n_launch;
 };
 
@@ -81,12 +81,12 @@ struct dspans {
     const int32_t *of_row;     /* device [n_tok]: span of each row */
     const int32_t *pages;      /* device */
     int32_t n_span, n_tok;
-    int64_t n_ctx;   /* longest context after this step, rounded up to a power of two of pages */
-    int32_t n_steps; /* most replayed and new tokens of one span */
+    int64_t n_ctx;   /* longest context after this step, rounded up to a power of two pages */
+    int32_t n_steps; /* largest number of replayed and new tokens in one span */
     int32_t unused;
 };
 
-/* Rows of floats that also exist in 8 bits, because the kernel that wrote them rounded them on the way. */
+/* An activation that also exists in 8 bits, because the kernel that wrote the floats also quantized them. */
 struct shadow {
     const float *x; /* [n_row, n], dense; NULL: none */
     int64_t n;
@@ -102,14 +102,14 @@ struct conv_job {
     int32_t d_conv, silu;
     float *out;
 };
-struct pending_conv {  /* one token a span; what the scan behind it makes in passing */
+struct pending_conv {  /* a convolution that the next scan fuses; one token per span */
     struct conv_job j; /* x NULL: none */
     struct dspans b;
     const struct span *spans;
     struct rec_view rec;
 };
 
-struct cache { /* one of keys or values */
+struct cache { /* of the keys or of the values */
     const uint8_t *data;
     size_t page_bytes, row_bytes;
     uint32_t type;
@@ -128,12 +128,13 @@ struct store_job {
     cache to;
 };
 
-/* What attention makes itself of a step's only token of each sequence: queries of its heads, keys and values. */
+/* One new token per sequence: what page_kernel computes itself before attention (queries,
+ * keys and values of its heads). */
 struct fresh_job {
     store_job q, k, v;
 };
 
-struct pending_store { /* what attention behind it makes in passing */
+struct pending_store { /* a store that the next attention op fuses */
     fresh_job f;       /* q.src NULL: none */
     struct dspans b;
     const struct span *spans;
@@ -142,47 +143,47 @@ struct pending_store { /* what attention behind it makes in passing */
     int32_t n_tok, n_head;
 };
 
-/* Rows of x for the tensor cores (gemm.cuh). */
+/* Rows of x converted to f16 for the tensor cores (gemm.cuh). */
 struct halves {
     const float *x;
     uint16_t *row;
-    float *scale; /* of each row */
+    float *scale; /* per row */
 };
 
 struct cuda {
-    struct dev dev; /* first: ops */
+    struct dev dev; /* must be first: its ops */
     struct cuda_params params;
     cudaStream_t stream;
     struct list list;
     struct graph graphs[CUDA_MAX_GRAPHS];
-    uint64_t seen[128]; /* hashes of lists sent once */
+    uint64_t seen[128]; /* hashes of lists that were sent once */
     uint32_t n_seen;
     uint64_t clock;
     bool dependent; /* sm_90 and newer: programmatic dependent launch */
-    int16_t carve;  /* shared memory that a multiprocessor is to set aside: percent or CARVE_ANY */
+    int16_t carve;  /* shared memory carve-out in percent, or CARVE_ANY */
     int n_sm, compute;
-    bool has_group_mma;    /* kernels run with HAS_GROUP_MMA */
+    bool has_group_mma;    /* the kernels were built with HAS_GROUP_MMA */
     uint32_t layout;       /* of weights */
     struct loader *loader; /* owned; NULL: nothing is loaded */
-    enum cuda_op op;       /* being recorded */
+    enum cuda_op op;       /* the op being recorded */
     struct timing *timing; /* owned; NULL: ops are not timed */
 
     uint8_t *stage_host, *stage; /* owned: pinned, device: [stage_cap] */
     size_t stage_used, stage_cap, stage_sent;
-    bool busy;                     /* something was sent since the last wait for all of it */
-    cudaEvent_t fetched;           /* the last fetch() */
+    bool busy;                     /* something was sent since the last full wait */
+    cudaEvent_t fetched;           /* event of the last fetch() */
     const struct span *last_spans; /* deduplication within a list */
     struct dspans last;
     uint64_t last_hash;
 
     struct shadow shadows[N_SHADOW];
-    uint32_t n_shadow;    /* ever made */
+    uint32_t n_shadow;    /* number made so far */
     uint8_t *shadow_room; /* owned, device: N_SHADOW times shadow_bytes */
     size_t shadow_bytes;
 
-    uint32_t *arrived; /* view, of table_block: device [CUDA_N_ARRIVED], zeros between kernels */
+    uint32_t *arrived; /* view of table_block, device: [CUDA_N_ARRIVED], zeros between kernels */
 
-    struct halves ready; /* of an x that the op being recorded multiplies again; x NULL: none */
+    struct halves ready; /* f16 rows of an x that the current op multiplies again; x NULL: none */
 
     struct norm_row_job norm; /* not launched yet; x NULL: none */
     int64_t norm_n;
@@ -190,12 +191,12 @@ struct cuda {
     struct pending_store store;
 
     uint8_t *scratch; /* owned, device */
-    uint8_t *back;    /* owned, pinned: what select brings to the host */
+    uint8_t *back;    /* owned, pinned: what select returns to the host */
     size_t n_scratch, scratch_used;
     struct grid_tables tables;
     uint8_t *table_block; /* owned, device */
 
-    struct piece { /* of device memory that dev_alloc gave out */
+    struct piece { /* of device memory, returned by dev_alloc */
         void *p;
         size_t n;
     } * pieces; /* owned */
@@ -205,18 +206,18 @@ struct cuda {
     struct err err;
 };
 
-/* The runtime's calls go to the device that the calling thread named last, and each device has a thread of its own or
- * several: whatever allocates, launches or records names it first. */
+/* CUDA runtime calls apply to the device that the calling thread set last, and a device may be used by several
+ * threads: every function that allocates, launches or records sets the device first. */
 static inline void cuda_use(const struct cuda *c) { cudaSetDevice(c->params.device); }
 
 void cuda_fail(struct cuda *c, cudaError_t rc, const char *what);
 void cuda_fail_with(struct cuda *c, int code, const char *what);
 
-/* n bytes of scratch for the op being recorded (256-aligned); cuda_begin starts anew. Kernels of
- * consecutive ops run in order, so they may share it. NULL (and sticky failure) when short. */
+/* n bytes of scratch for the op being recorded, 256-aligned. cuda_begin releases all scratch: kernels of consecutive
+ * ops run in order, so they may share it. Returns NULL, with a sticky failure, if scratch is exhausted. */
 void *cuda_take(struct cuda *c, size_t n);
-/* A norm that waits for its product, a convolution that waits for its scan, a store that waits for its attention are
- * made now: every op that does not make it in passing begins so. */
+/* Launch the pending norm, convolution or store, which waited to be fused into the product, scan or attention after
+ * it. Every op starts with this, unless it can fuse the pending one. */
 void cuda_norm_now(struct cuda *c);
 void cuda_conv_now(struct cuda *c);
 void cuda_store_now(struct cuda *c);
@@ -231,7 +232,7 @@ static inline bool cuda_begin(struct cuda *c) {
     return c->err.code == 0;
 }
 
-/* The same for products, where cuda_linear_rows takes the norm along. */
+/* The same for products: cuda_linear_rows may fuse the norm. */
 static inline bool cuda_begin_product(struct cuda *c) {
     cuda_conv_now(c);
     cuda_store_now(c);
@@ -239,10 +240,10 @@ static inline bool cuda_begin_product(struct cuda *c) {
     return c->err.code == 0;
 }
 
-/* Bytes that kernels of this list will read, ahead of their wait if they like: copied now. The device address; NULL
- * when there is no room. */
+/* Copies bytes for the kernels of this list, which may read them before pdl_wait. Returns their device address;
+ * NULL if the staging buffer is full. */
 void *cuda_stage(struct cuda *c, const void *data, size_t n);
-/* The same in two steps: where the host writes, and where kernels will find it. */
+/* The same in two steps: cuda_stage_room returns where the host writes, cuda_staged where kernels read it. */
 void *cuda_stage_room(struct cuda *c, size_t n);
 static inline void *cuda_staged(const struct cuda *c, const void *room) {
     return c->stage + ((const uint8_t *)room - c->stage_host);
@@ -250,24 +251,25 @@ static inline void *cuda_staged(const struct cuda *c, const void *room) {
 /* Spans of a batch, staged once per list. */
 bool cuda_spans(struct cuda *c, const struct span *spans, int32_t n_span, struct dspans *out);
 
-/* Where a kernel puts x [n_row, n] in 8 bits too; q NULL: it need not (many rows, precise mode). */
+/* An 8-bit copy that the kernel which writes x [n_row, n] must fill too; q NULL: not
+ * needed (many rows, precise mode). */
 act8 cuda_shadow_new(struct cuda *c, const float *x, int32_t n_row, int64_t n);
 const act8 *cuda_shadow_of(struct cuda *c, const float *x, int64_t stride, int32_t n_row,
                            int64_t n);
-/* An op writes n_bytes at p: shadows of it are no more. Every op says so of its outputs. */
+/* An op writes n_bytes at p: their 8-bit copies become invalid. Every op calls this for its outputs. */
 void cuda_wrote(struct cuda *c, const void *p, size_t n_bytes);
-/* x in 8 bits: its shadow, or a copy in scratch. */
+/* x in 8 bits: the copy that its producer wrote, or a new one in scratch. */
 act8 cuda_act8(struct cuda *c, const float *x, int64_t stride, int32_t n_row, int64_t n);
 
-/* A batch of n_tok tokens begins. */
+/* Must be called before a batch of n_tok tokens. */
 void cuda_batch_begin(struct cuda *c, int32_t n_tok);
-/* Room for one more launch whose arguments take n bytes; NULL after a failure. */
+/* Space for one more launch whose arguments take n bytes; NULL after a failure. */
 struct launch *cuda_launch_new(struct cuda *c, size_t n_bytes);
-/* Launches one of the list: into a graph, or at once. depends: it may begin while the one before it ends. */
+/* Sends one launch of the list, into a graph or directly. depends: it may start before the previous one ends. */
 void cuda_launch_one(struct cuda *c, const struct launch *l, bool depends);
 void cuda_send(struct cuda *c); /* sends the list */
-/* Waits until kernels have set each of n words of the host's memory, the last of all that was sent: their result is
- * there before the stream's end is known. Or until the device fails. */
+/* Waits until kernels have set each of n words in host memory, or until the device fails. These kernels are the last
+ * of what was sent: the host sees their result before the stream reports its end. */
 void cuda_wait_done(struct cuda *c, const uint32_t *done, int32_t n);
 
 template <class... P> struct launcher {
@@ -317,10 +319,10 @@ size_t cuda_prepared_bytes(struct dev *d, const struct weight *w);
 int cuda_prepare(struct dev *d, const struct weight *w, void *dst, struct weight *w2);
 int cuda_stage(struct dev *d, const struct weight *w, void *dst, struct weight *w2);
 void cuda_stage_fence(struct dev *d);
-bool cuda_loader_open(struct cuda *c); /* or it is open */
-void cuda_loader_free(struct cuda *c); /* waits for what it has on its way */
+bool cuda_loader_open(struct cuda *c); /* succeeds too if it is open already */
+void cuda_loader_free(struct cuda *c); /* waits for uploads in flight */
 
-/* ---- measuring (measure.cu) ---- */
+/* ---- measurement (measure.cu) ---- */
 
 double cuda_read_bandwidth(struct dev *d);
 int32_t cuda_time_ops(struct dev *d, struct op_time *out);
@@ -355,27 +357,27 @@ void cuda_ssm(struct dev *d, const struct ssm_args *a);
 void cuda_ssd(struct dev *d, const struct ssd_args *a);
 void cuda_select(struct dev *d, const struct select_args *a);
 
-/* Shared memory for the grid points of a form (grid_load). */
+/* Shared memory for the grid table of a weight form (grid_load). */
 static inline size_t grid_bytes(const struct cuda *c, int form) {
     return (size_t)grid_words(form, c->compute >= 80) * sizeof(uint32_t);
 }
 
-/* linear within another op: scratch goes on. factor: [n_tok] or NULL: its logistic function multiplies a row's
- * result. exact: never halves (routers). */
+/* A linear op inside another op, which keeps its scratch. factor: [n_tok] or NULL; a row's result is multiplied by
+ * its logistic function. exact: never computes in f16 (routers). */
 void cuda_linear_rows(struct cuda *c, const struct linear_out *o, int32_t n_o, const float *x,
                       int64_t x_stride, int32_t n_tok, const float *factor, bool exact);
 
-/* One matrix of a quantised form times at most STEP_TOKS rows act(gate) * up, dense. */
+/* One quantized matrix times at most STEP_TOKS rows of act(gate) * up, stored dense. */
 void cuda_linear_glu(struct cuda *c, const struct linear_out *o, const glu_job &g, int32_t n_tok,
                      const float *factor);
 
-/* Scratch that each family needs for a batch as `need` says. */
+/* Scratch that each group of ops needs for the batch described by `need`. */
 size_t cuda_linear_scratch(const struct dev_need *n);
 size_t cuda_moe_scratch(const struct dev_need *n);
 size_t cuda_attn_scratch(const struct dev_need *n);
 size_t cuda_recurrent_scratch(const struct dev_need *n);
 size_t cuda_select_scratch(const struct dev_need *n);
-size_t cuda_select_stage(const struct dev_need *n); /* bytes of staging, and of what comes back */
+size_t cuda_select_stage(const struct dev_need *n); /* bytes of staging; bytes of results */
 size_t cuda_select_back(void);
 
 #endif

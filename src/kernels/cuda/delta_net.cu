@@ -1,12 +1,12 @@
-/* delta_net.cu: the log of drafted tokens, convolution, delta net.
+/* delta_net.cu: the log of drafted tokens, the convolution, the gated delta net.
  *
- * A block owns a head of one sequence, keeps its state in registers and takes the tokens one after the other, logged
- * ones first. So a token's bits do not depend on how many come with it; prompts go another way (chunked_scan.cu).
- * Roofline at decode: the state, read and written once, 4 MB a layer of a 35B model; the reads
- * are in flight before the wait, since no kernel of the step writes them.
+ * A block owns one head of one sequence. It keeps the state in registers and processes the tokens in order, logged
+ * tokens first. So the result of a token does not depend, bit for bit, on how many tokens are computed with it. Prompts
+ * use chunked_scan.cu instead. Roofline at decode: the state, read and written once, 4 MB per layer of a 35B model. The
+ * reads are issued before pdl_wait, since no earlier kernel of the step writes the state.
  *
- * Threads of a block must not see a log row that another has already replaced: turn_kernel reads the old
- * rows out and writes the new ones, thread by thread, before the scan. */
+ * A thread must not read a log row that another thread has already overwritten: before the scan, turn_kernel copies the
+ * old rows out and writes the new ones, each element by one thread. */
 #include <utility>
 
 #include "kernels/cuda/chunked_scan.cuh"
@@ -109,7 +109,7 @@ static void convolve(struct cuda *c, const dspans &b, const struct rec_view &rec
            dim3(CONV_THREADS), 0, b, rec, j);
 }
 
-/* The same without a log: a thread has CONV_TOKS tokens of a channel and slides over them. */
+/* The same without a log: a thread computes CONV_TOKS consecutive tokens of a channel with a sliding window. */
 enum { CONV_TOKS = 8 };
 __global__ void conv_many_kernel(dspans b, rec_view rec, conv_job j) {
     pdl_trigger();
@@ -122,7 +122,7 @@ __global__ void conv_many_kernel(dspans b, rec_view rec, conv_job j) {
 #pragma unroll
     for (int k = 0; k < MAX_CONV; k++) w[k] = k <= keep ? j.w[ch * j.d_conv + k] : 0.0f;
     for (int32_t t = t0; t < t0 + (n < CONV_TOKS ? n : CONV_TOKS); t++) {
-        if (b.of_row[t] != of) { /* another span: what lies before this token in it */
+        if (b.of_row[t] != of) { /* a new span: load the inputs before this token */
             of = b.of_row[t];
             dspan s = b.spans[of];
             const float *state = rec.conv + (int64_t)s.slot * (int64_t)rec.conv_stride;
@@ -160,7 +160,7 @@ __global__ void conv_state_kernel(dspans b, rec_view rec, conv_job j) {
     for (int k = 0; k < keep; k++) state[k * j.n_conv + ch] = now[k];
 }
 
-/* One token of each sequence, nothing logged, nothing deferred: what decoding is. */
+/* Whether the batch is a plain decode step: one token per sequence, nothing logged, nothing deferred. */
 static bool is_single(const struct span *spans, int32_t n_span) {
     bool single = true;
     for (int32_t i = 0; i < n_span; i++)
@@ -215,11 +215,11 @@ void cuda_conv_now(struct cuda *c) {
 /* ---- delta net ---- */
 
 struct gdn_job {
-    int32_t n_k_head, n_v_head, n_rep, d_k, d_v; /* n_rep: value heads of a key head */
+    int32_t n_k_head, n_v_head, n_rep, d_k, d_v; /* n_rep: value heads per key head */
     int32_t is_grouped, log_cap;
     float eps;
     int32_t d_conv, unused;
-    rows mixed, alpha, beta; /* [q | k | v]: convolved (many tokens), or to be (few) */
+    rows mixed, alpha, beta; /* mixed: [q | k | v], not yet convolved if few tokens */
     const float *z, *a, *dt_bias, *norm_w;
     int64_t z_stride;
     float *s, *out;
@@ -231,11 +231,11 @@ struct gdn_job {
     divisor per_key;   /* n_rep if grouped, else n_k_head */
 };
 
-/* Few tokens: a block has a head of a span, 128 of its columns at a time. Thread 128 p + j has column j and, of every
- * 32 rows, 4 p to 4 p + 3 and 16 further. */
+/* Few tokens: a block computes one head of one span, 128 columns of its state at a time. Thread 128 p + j has column
+ * j; of every 32 rows it has rows 4 p to 4 p + 3 and 4 p + 16 to 4 p + 19. */
 enum { N_PART = 4, STEP_COLS = 128, STEP_THREADS = STEP_COLS * N_PART, STEP_DIM = 128 };
 
-/* Input i of a channel, counted from the state's first: kept ones, then logged ones, then new ones. */
+/* Input i of a channel, counted from the oldest kept input: first the kept inputs, then logged ones, then new ones. */
 __device__ __forceinline__ float conv_input(const rec_view &rec, const rows &x, const dspan &s,
                                             int32_t keep, int64_t n_conv, int64_t ch, int32_t i) {
     if (i < keep) return rec.conv[s.slot * (int64_t)rec.conv_stride + i * n_conv + ch];
@@ -245,7 +245,7 @@ __device__ __forceinline__ float conv_input(const rec_view &rec, const rows &x, 
     return x.x[(int64_t)(s.row + i - s.n_replay) * x.stride + ch];
 }
 
-/* What the convolution of a channel keeps, and new inputs where they are deferred to the log. */
+/* Updates the kept inputs of a channel, and writes new inputs to the log if the tokens are deferred. */
 __device__ __forceinline__ void conv_keep(const rec_view &rec, const rows &x, const dspan &s,
                                           int32_t keep, int64_t n_conv, int64_t ch) {
     int32_t from = s.n_replay + (s.n_commit ? s.n_tok : 0);
@@ -261,12 +261,12 @@ __device__ __forceinline__ void conv_keep(const rec_view &rec, const rows &x, co
             x.x[(int64_t)(s.row + i) * x.stride + ch];
 }
 
-/* silu(z) times the norm's weight, of four columns. */
+/* silu(z) times the norm's weight, for four columns. */
 __device__ __forceinline__ float4 norm_gate(float4 z, float4 w) {
     return make_float4(silu(z.x) * w.x, silu(z.y) * w.y, silu(z.z) * w.z, silu(z.w) * w.w);
 }
 
-/* A warp norms and gates a row of W times 128 columns, and rounds it; `to` is its place in out. */
+/* A warp normalizes, gates and quantizes one row of up to W * 128 columns; `to` is its index in out. */
 template <int W>
 __device__ __forceinline__ void norm_row(const gdn_job &g, int64_t to, int d_v, const float4 *o,
                                          const float4 *gate) {
@@ -289,7 +289,7 @@ __device__ __forceinline__ void norm_row(const gdn_job &g, int64_t to, int d_v, 
     }
 }
 
-/* The same of the new tokens of a span, written down before: up to 256 columns, a warp a row. */
+/* The same for the new tokens of a span, whose rows are in out already; up to 256 columns, one warp per row. */
 __device__ __forceinline__ void norm_rows(const gdn_job &g, const dspan &s, int head) {
     constexpr int W = 2;
     int lane = (int)threadIdx.x % 32, d_v = g.d_v;
@@ -307,11 +307,11 @@ __device__ __forceinline__ void norm_rows(const gdn_job &g, const dspan &s, int 
     }
 }
 
-/* A line: q, k of ROWS rows, v of the columns from col0 on. */
+/* The inputs of one token in shared memory: q and k of ROWS elements each, v of 128 columns from col0 on. */
 template <int ROWS> struct step_line {
     int d_k, d_v, nq, kh, head, col0;
 
-    __device__ __forceinline__ int channel(int e) const { /* of place e; -1: none */
+    __device__ __forceinline__ int channel(int e) const { /* of element e; -1: none */
         if (e < 0 || e >= 2 * ROWS + STEP_COLS) return -1;
         if (e >= 2 * ROWS) {
             e -= 2 * ROWS;
@@ -322,13 +322,13 @@ template <int ROWS> struct step_line {
     }
 };
 
-/* The row of element i of a thread, less 4 p: the first half of its elements is of the fours p, the other of the
- * fours p + 4 of each 32 rows. */
+/* Row of element i of a thread, minus 4 p. The first half of the elements are rows 4 p to 4 p + 3 of each 32 rows,
+ * the second half rows 4 p + 16 to 4 p + 19. */
 template <int N> __device__ __forceinline__ constexpr int step_row(int i) {
     return i % (N / 2) / 4 * 32 + i / (N / 2) * 16 + i % 4;
 }
 
-/* A thread's rows of its column, of the head's state. */
+/* Loads the thread's rows of its column of the head's state. */
 template <int N>
 __device__ __forceinline__ void step_load(float (&S)[N], const float *state, int col0, int d_k,
                                           int d_v) {
@@ -353,16 +353,16 @@ __device__ __forceinline__ void step_store(const float (&S)[N], float *state, in
     }
 }
 
-/* Decay and beta of a head. */
+/* Decay and beta of one head. */
 __device__ __forceinline__ float2 step_factors(float alpha, float beta, float a, float dt_bias) {
     return make_float2(quick_exp(softplus(alpha + dt_bias) * a), logistic(beta));
 }
 
-/* Convolution of a channel at one token. kept: its inputs before, [MAX_CONV - 1][LINE], which move on by one. */
+/* Convolution of a channel at one token. kept: its previous inputs, [MAX_CONV - 1][LINE]; shifted by one. */
 template <int LINE>
 __device__ __forceinline__ float step_conv(const gdn_job &g, int ch, float *kept, float in) {
     int keep = g.d_conv - 1;
-    float sum = g.conv_b ? g.conv_b[ch] : 0.0f, old[MAX_CONV]; /* and the new one */
+    float sum = g.conv_b ? g.conv_b[ch] : 0.0f, old[MAX_CONV]; /* previous inputs and the new one */
     const float *w = g.conv_w + ch * g.d_conv;
 #pragma unroll
     for (int k = 0; k < MAX_CONV; k++)
@@ -376,8 +376,8 @@ __device__ __forceinline__ float step_conv(const gdn_job &g, int ch, float *kept
     return silu(sum);
 }
 
-/* What q and k say of a token: factors that give them length one (and q its scale), and q k. A warp makes it, for each
- * of its lanes. */
+/* Scalars of one token: the factors that normalize k and q (with the scale of q), and the dot product q k. All lanes
+ * of a warp compute them together; each lane gets the result. */
 struct step_dots {
     float kf, qf, qk;
 };
@@ -395,20 +395,22 @@ __device__ __forceinline__ step_dots dots_of(const float *q, const float *k, flo
         sum[2] = fmaf(x.z, y.z, sum[2]), sum[0] = fmaf(x.w, x.w, sum[0]);
         sum[1] = fmaf(y.w, y.w, sum[1]), sum[2] = fmaf(x.w, y.w, sum[2]);
     }
-    float one = lanes_share<4>(sum, lane, 32); /* of sum[lane / 8] */
+    float one = lanes_share<4>(sum, lane, 32); /* lanes 8 i to 8 i + 7 have sum[i] */
     float f = rsqrtf(lane < 8 ? (one + eps) * (float)d_k : one + eps);
     return step_dots{__shfl_sync(0xffffffffu, f, 8), __shfl_sync(0xffffffffu, f, 0),
                      __shfl_sync(0xffffffffu, one, 16)};
 }
 
-/* (decay S + k delta)^T q of a column, without waiting for the new S. kept, seen: S^T k, S^T q; factors: decay, beta. */
+/* (decay S + k delta)^T q of a column, computed before the new S is known. kept, seen: S^T k,
+ * S^T q; factors: decay, beta. */
 __device__ __forceinline__ float step_out(const step_dots &d, float kept, float seen,
                                           float2 factors, float v, float *delta) {
     *delta = factors.y * d.kf * fmaf(-factors.x, kept * d.kf, v);
     return fmaf(*delta, d.qk, factors.x * seen) * d.qf;
 }
 
-/* A thread's part of S^T k and S^T q. now: q and k. Up to 128 rows are added as gdn_one_kernel adds them. */
+/* The thread's part of S^T k and S^T q. now: q and k. With up to 128 rows, the order of
+ * additions is that of gdn_one_kernel. */
 template <int N>
 __device__ __forceinline__ float2 step_part(const float (&S)[N], const float *now, int p) {
     const float4 *q4 = (const float4 *)now + p, *k4 = q4 + N_PART * N / 4;
@@ -425,7 +427,7 @@ __device__ __forceinline__ float2 step_part(const float (&S)[N], const float *no
     return N > 32 ? half[0] : make_float2(half[0].x + half[1].x, half[0].y + half[1].y);
 }
 
-/* S = decay S + k delta; k: of the fours of rows p */
+/* S = decay S + k delta; k: all rows, of which the thread uses its own */
 template <int N>
 __device__ __forceinline__ void step_update(float (&S)[N], const float *k, int p, float decay,
                                             float delta) {
@@ -440,24 +442,26 @@ __device__ __forceinline__ void step_update(float (&S)[N], const float *k, int p
     }
 }
 
-/* Convolution, delta rule, norm and gate of a few tokens; block (head, span). State and what the convolution kept are
- * read before the wait: no kernel of the list writes them but this one. Heads that share a key head each make its q
- * and k, so what is kept of those is written by the last of them that has read it. N: rows of a thread. */
+/* Convolution, delta rule, norm and gate of a few tokens; grid: (head, span). The state and the kept convolution inputs
+ * are read before pdl_wait, since only this kernel of the list writes them. Heads that share a key head each compute
+ * its q and k; the last of them to arrive updates the kept inputs of q and k, once all have read them. N: rows per
+ * thread. */
 template <int N>
 __global__ void __launch_bounds__(STEP_THREADS) gdn_step_kernel(dspans b, rec_view rec, gdn_job g) {
     constexpr int ROWS = N_PART * N,
-                  LINE = 2 * ROWS + STEP_COLS; /* q, k, v: zeros beyond the head */
+                  LINE = 2 * ROWS + STEP_COLS; /* q, k, v; zeros beyond the head */
     constexpr int C = (LINE + STEP_THREADS - 1) / STEP_THREADS;
-    enum { FACTORS = 1, DOTS = 2 }; /* warps that make decay and beta, and the dots */
+    enum { FACTORS = 1, DOTS = 2 }; /* warps that compute decay and beta, and the dots */
     __shared__ __align__(16) float line[2][LINE];
-    __shared__ __align__(16) float2 parts[N_PART][STEP_COLS];     /* of S^T k, S^T q */
-    __shared__ float2 factors[2][32];                             /* decay, beta */
-    __shared__ __align__(16) float kept_line[MAX_CONV - 1][LINE]; /* what the convolution keeps */
+    __shared__ __align__(16) float2 parts[N_PART][STEP_COLS]; /* of S^T k, S^T q */
+    __shared__ float2 factors[2][32];                         /* decay, beta */
+    /* kept inputs of the convolution */
+    __shared__ __align__(16) float kept_line[MAX_CONV - 1][LINE];
     __shared__ step_dots dots;
     __shared__ uint32_t last;
     int tid = (int)threadIdx.x, warp = tid / 32, lane = tid % 32, mine = tid % STEP_COLS;
     int p = tid / STEP_COLS, head = (int)blockIdx.x, d_k = g.d_k, d_v = g.d_v, keep = g.d_conv - 1;
-    dspan s = b.spans[blockIdx.y]; /* staged: there before any kernel but the list's first starts */
+    dspan s = b.spans[blockIdx.y]; /* staged before any other kernel starts */
     int kh = g.is_grouped ? head / g.n_rep : head % g.n_k_head;
     int nq = g.n_k_head * d_k, n_conv = 2 * nq + g.n_v_head * d_v;
     int32_t n = s.n_replay + s.n_tok;
@@ -468,7 +472,7 @@ __global__ void __launch_bounds__(STEP_THREADS) gdn_step_kernel(dspans b, rec_vi
         int col = col0 + mine;
         float S[N];
         step_load<N>(S, g.s + s.slot * g.s_stride + (int64_t)head * d_k * d_v, col0, d_k, d_v);
-        /* this thread's places of the line, and their channels; -1: none */
+        /* the thread's elements of the line, and their channels; -1: none */
         auto place = [&](int c) { return tid + c * STEP_THREADS; };
         step_line<ROWS> of = {d_k, d_v, nq, kh, head, col0};
         float in[C];
@@ -492,12 +496,11 @@ __global__ void __launch_bounds__(STEP_THREADS) gdn_step_kernel(dspans b, rec_vi
         if (N == 32) fetch(0);
 
         float delta = 0;
-        int32_t stored = s.n_commit ? n : s.n_replay; /* tokens that the stored state has seen */
+        int32_t stored = s.n_commit ? n : s.n_replay; /* tokens included in the stored state */
 #pragma unroll 1
         for (int32_t i = 0; i <= n; i++) {
-            head = unknown(
-                (int)blockIdx.x); /* what follows from it is not kept: registers are short */
-            if (i > 0)            /* the token before this one */
+            head = unknown((int)blockIdx.x); /* recomputed, to save registers */
+            if (i > 0)                       /* update by the previous token */
                 step_update<N>(S, line[(i + 1) % 2] + ROWS, p,
                                factors[(i - 1) / 32 % 2][(i - 1) % 32].x, delta);
             if (i == stored)
@@ -507,7 +510,7 @@ __global__ void __launch_bounds__(STEP_THREADS) gdn_step_kernel(dspans b, rec_vi
                               col0, d_k, d_v);
             if (i == n) break;
             float *now = line[i % 2];
-            if (N > 32) fetch(i); /* registers are short */
+            if (N > 32) fetch(i); /* saves registers */
             if (warp == FACTORS && i % 32 == 0 && i + lane < n) {
                 int span = (int)blockIdx.y;
                 factors[i / 32 % 2][lane] = step_factors(
@@ -536,10 +539,10 @@ __global__ void __launch_bounds__(STEP_THREADS) gdn_step_kernel(dspans b, rec_vi
             if (p == 0 && col < d_v && i >= s.n_replay)
                 g.out[((int64_t)(s.row + i - s.n_replay) * g.n_v_head + head) * d_v + col] = o;
         }
-        __syncthreads(); /* the lines are free for the next columns; out is whole */
+        __syncthreads(); /* the lines can be reused for the next columns; out is complete */
     }
-    s = b.spans[unknown((int)blockIdx.y)]; /* again, for the same reason */
-    /* All inputs have been used, so they have been read: whoever comes last may write. */
+    s = b.spans[unknown((int)blockIdx.y)]; /* reloaded, to save registers */
+    /* All threads have used their inputs, so these have been read: the last block to arrive may overwrite them. */
     uint32_t *counter = &g.arrived[blockIdx.y * (unsigned)g.n_k_head + (unsigned)kh];
     if (tid == 0) last = atomicAdd(counter, 1u) + 1 == (uint32_t)g.n_rep;
     norm_rows(g, s, head);
@@ -551,22 +554,23 @@ __global__ void __launch_bounds__(STEP_THREADS) gdn_step_kernel(dspans b, rec_vi
     if (tid == 0 && last) *counter = 0;
 }
 
-/* ---- delta net, one token of each sequence ---- */
+/* ---- delta net, one token per sequence ---- */
 
-/* Heads of 128 x 128, a convolution of 4, nothing logged or deferred: the same additions in the same order, in half the
- * instructions. Eight warps have 16 columns each and all their rows, so that sums over rows stay in the warp: lane
- * 4 r + c has four columns and, of every 32 rows, 4 r to 4 r + 3. A ninth warp makes v, gate, decay and beta, and norms
- * the row while the others write the state. State, weights and what the convolution kept are read before the wait. */
+/* Heads of 128 x 128, a convolution of 4, nothing logged or deferred: the same additions in the same order as
+ * gdn_step_kernel, in half the instructions. Eight warps have 16 columns each, with all rows, so that sums over rows
+ * stay within a warp: lane 4 r + c has four columns and, of every 32 rows, rows 4 r to 4 r + 3. A ninth warp computes
+ * v, gate, decay and beta, and normalizes the row while the other warps write the state. State, weights and kept
+ * convolution inputs are read before pdl_wait. */
 enum { ONE_WARPS = 8, ONE_THREADS = 32 * (ONE_WARPS + 1), ROW_MADE = 1, LAST_KNOWN = 2 };
 
-struct one_room {                          /* shared */
+struct one_room {                          /* in shared memory */
     float line[3 * STEP_DIM], o[STEP_DIM]; /* q, k, v */
-    float kept[3][2 * STEP_DIM];           /* what the convolution keeps of q and k */
+    float kept[3][2 * STEP_DIM];           /* kept convolution inputs of q and k */
     float2 factors;                        /* decay, beta */
     uint32_t last;
 };
 
-/* The ninth warp. kept: of v. */
+/* The ninth warp. kept: the kept inputs of the convolution. */
 __device__ __forceinline__ void one_row(one_room &room, const gdn_job &g, int row, int head,
                                         float *kept, uint32_t *counter) {
     int lane = (int)threadIdx.x % 32, place = (row * g.n_v_head + head) * (STEP_DIM / 4) + lane;
@@ -595,7 +599,7 @@ __device__ __forceinline__ void one_row(one_room &room, const gdn_job &g, int ro
     ((float4 *)room.line)[2 * STEP_DIM / 4 + lane] = v;
     if (lane == 0) room.factors = step_factors(alpha, beta, a, dt_bias);
     __syncthreads();
-    /* All inputs have been used, so they have been read: whoever comes last may write. */
+    /* All threads have used their inputs, so these have been read: the last block to arrive may overwrite them. */
     uint32_t arrived = lane == 0 ? atomicAdd(counter, 1u) : 0;
 #pragma unroll
     for (int i = 0; i < 3; i++) *(float4 *)(kept + i * n_conv + ch) = old[i];
@@ -616,8 +620,8 @@ __device__ __forceinline__ void one_row(one_room &room, const gdn_job &g, int ro
     if (lane == 0 && last) *counter = 0;
 }
 
-/* S^T k and S^T q of a column of this lane's four, 2 (lane / 8 % 2) + lane / 4 % 2. sum: kept, then seen, of the lane's
- * rows of its columns. */
+/* Returns S^T k and S^T q of one of the lane's four columns, 2 (lane / 8 % 2) + lane / 4 % 2. sum: the lane's partial
+ * sums of S^T k for its four columns, then of S^T q. */
 __device__ __forceinline__ float2 one_share(float (&sum)[8], int lane) {
 #pragma unroll
     for (int n = 4, step = 16; n > 0; n /= 2, step /= 2) {
@@ -632,7 +636,7 @@ __device__ __forceinline__ float2 one_share(float (&sum)[8], int lane) {
     return lane < 16 ? make_float2(sum[0], other) : make_float2(other, sum[0]);
 }
 
-/* Block (head, span). */
+/* Grid: (head, span). */
 __global__ void __launch_bounds__(ONE_THREADS, 2)
     gdn_one_kernel(dspans b, rec_view rec, gdn_job g) {
     __shared__ __align__(16) one_room room;
@@ -647,14 +651,14 @@ __global__ void __launch_bounds__(ONE_THREADS, 2)
                 &g.arrived[blockIdx.y * (unsigned)g.n_k_head + (unsigned)kh]);
         return;
     }
-    float4 S[4][4]; /* of every 32 rows; four columns */
+    float4 S[4][4]; /* [32 rows each][row of the thread]; four columns */
     float4 *state = (float4 *)(g.s + slot * g.s_stride) + head * (STEP_DIM * STEP_DIM / 4);
     int own = lane / 4 * STEP_DIM + warp * 4 + lane % 4;
 #pragma unroll
     for (int i = 0; i < 16; i++)
         S[i / 4][i % 4] = (state + own)[(i / 4 * 32 + i % 4) * (STEP_DIM / 4)];
     int nq = g.n_k_head * STEP_DIM, n_conv = 2 * nq + g.n_v_head * STEP_DIM;
-    /* a thread has a channel of q or k */
+    /* each thread computes one channel of q or k */
     int ch = kh * STEP_DIM + (int)tid % STEP_DIM + (warp < 4 ? 0 : nq);
     float4 w = ((const float4 *)g.conv_w)[ch];
     float old[3], bias = g.conv_b ? g.conv_b[ch] : 0.0f;
@@ -691,7 +695,7 @@ __global__ void __launch_bounds__(ONE_THREADS, 2)
     named_barrier_sync(ROW_MADE, ONE_THREADS);
     float d[4];
 #pragma unroll
-    for (int m = 0; m < 4; m++) /* columns 0 to 3 lie 4 lanes apart */
+    for (int m = 0; m < 4; m++) /* the deltas of columns 0 to 3 are 4 lanes apart */
         d[m] = __shfl_sync(0xffffffffu, delta, lane % 4 + 4 * m);
     float4 *to = state + unknown(own);
 #pragma unroll
@@ -716,7 +720,7 @@ __global__ void __launch_bounds__(ONE_THREADS, 2)
 
 enum { NORM_THREADS = 128 };
 
-/* out = rms_norm(out) * silu(z): a warp has a head of a token. */
+/* out = rms_norm(out) * silu(z); one warp per head and token. */
 __global__ void __launch_bounds__(NORM_THREADS) gdn_norm_kernel(gdn_job g, int64_t n_row) {
     pdl_trigger();
     pdl_wait();
@@ -828,13 +832,13 @@ void cuda_gdn(struct dev *d, const struct gdn_args *a) {
     else launch(c, gdn_step_kernel<64>, grid, block, 0, b, a->state, g);
 }
 
-/* Rows of logged tokens of every sequence that can be drafted for, and of a batch: what the convolution makes, and
- * chunks. */
+/* Scratch for the logged rows of every sequence that can be drafted for, for the convolved
+ * rows of a batch, and for chunks. */
 size_t cuda_recurrent_scratch(const struct dev_need *n) {
     int64_t n_v = n->n_v_head, d_v = n->d_rec_v, inner = n_v * d_v;
     size_t row = (size_t)n->n_conv + 2 * (size_t)n_v + 2 * (size_t)inner;
     size_t n_log = (size_t)(n->n_tok < 64 ? n->n_tok : 64) * STEP_MAX_TOK;
-    size_t chunks = d_v > 1 /* not Mamba-1's */ && n->n_conv > inner
+    size_t chunks = d_v > 1 /* Mamba-1 has none */ && n->n_conv > inner
                         ? cuda_chunk_scratch(n->n_tok, (n->n_conv - inner) / (2 * n->d_rec_k), n_v)
                         : 0;
     return (size_t)n->n_tok * (size_t)n->n_conv * 4 + chunks + 2 * n_log * row * 4 + 16 * 256;

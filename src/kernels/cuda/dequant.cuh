@@ -1,14 +1,14 @@
-/* dequant.cuh: units of 32 elements out of planes: 8 words of signed bytes, two scales, an offset.
+/* dequant.cuh: dequantization of units of 32 elements from planes: 8 words of signed bytes, two scales, two offsets.
  *
- * value[e] = scale[e / 16] * q[e] - offset[e / 16]. raw<F> holds what a lane reads, so that loads can be issued
- * long before they are used; tables of the grid forms lie in shared memory (unpack_tables). */
+ * value[e] = scale[e / 16] * q[e] - offset[e / 16]. raw<F> holds the bytes as loaded, so that loads can be issued long
+ * before they are used. The tables of the grid forms are in shared memory (unpack_tables). */
 #ifndef CHIMERE_KERNELS_CUDA_DEQUANT_CUH
 #define CHIMERE_KERNELS_CUDA_DEQUANT_CUH
 
 #include "kernels/cuda/repack.h"
 #include "kernels/cuda/portable.cuh"
 
-/* One table of grid points, uploaded when the device is opened. */
+/* The tables of grid points, uploaded when the device is opened. */
 struct grid_tables {
     const uint32_t *iq3s, *iq3xxs;      /* [512], [256] */
     const uint32_t *iq3s_signed;        /* [16 signs][512] */
@@ -26,15 +26,16 @@ template <int F> struct form_traits {
                                : F == FORM_N6K ? 32
                                : F == FORM_N3K ? 4
                                : F == FORM_O4  ? 15
-                                               : 0; /* what codes stand above their value */
+                                               : 0; /* zero point of unsigned quants */
 };
 
 struct unpacked {
     uint32_t q[8];
-    float scale[2], offset[2]; /* of elements 0 to 15, and 16 to 31 */
+    float scale[2], offset[2]; /* for elements 0 to 15, and 16 to 31 */
 };
 
-/* Magnitudes of grid points are at least 1, so that adding 1 to a complement carries nowhere. */
+/* Negates the bytes whose sign bit is set. Grid magnitudes are at least 1, so adding 1 to
+ * a complement never carries. */
 __device__ __forceinline__ uint32_t signed_4(uint32_t magnitudes, uint32_t signs) {
     uint32_t one = (signs & 15u) * 0x00204081u & 0x01010101u;
     return (magnitudes ^ one * 255u) + one;
@@ -44,12 +45,12 @@ __device__ __forceinline__ uint32_t signs_of_7(uint32_t bits) {
     return b | (uint32_t)(__popc(b) & 1) << 7;
 }
 
-/* 4 codes of 4 bits, the lower 16 of x, through a table of 16 signed bytes. */
+/* Looks up 4 quants of 4 bits (the lower 16 bits of x) in a table of 16 signed bytes. */
 __device__ __forceinline__ uint32_t table_4(const uint32_t *t, uint32_t x) {
     uint32_t at = x & 0x7777u, upper = (x & 0x8888u) >> 1 | 0x3210u;
     return __byte_perm(__byte_perm(t[0], t[1], at), __byte_perm(t[2], t[3], at), upper);
 }
-/* 4 bytes of nibbles through the table: low nibbles to lo, high ones to hi. */
+/* Looks up the nibbles of 4 bytes: low nibbles to lo, high nibbles to hi. */
 __device__ __forceinline__ void table_8(const uint32_t *t, uint32_t x, uint32_t &lo, uint32_t &hi) {
     uint32_t a = table_4(t, x & 0xffffu), b = table_4(t, x >> 16);
     lo = __byte_perm(a, b, 0x6420);
@@ -67,7 +68,7 @@ static __host__ __device__ constexpr plane_sizes sizes_of(int form) {
 }
 static __host__ __device__ constexpr int words_of(int bytes) { return bytes < 4 ? 1 : bytes / 4; }
 
-/* Registers that a unit takes as it is read. */
+/* Registers that hold a unit as loaded. */
 static __host__ __device__ constexpr int raw_words(int form) {
     plane_sizes s = sizes_of(form);
     return s.codes / 4 + s.more / 4 + (s.sub > 0) + words_of(s.top);
@@ -78,7 +79,7 @@ template <int F> struct raw {
     uint32_t code[words_of(size.codes)], more[words_of(size.more)], sub, top[words_of(size.top)];
 };
 
-/* The same in raw_words(F) words, which kinds of rows share. */
+/* Stores a unit in raw_words(F) words, an array that rows of different forms share. */
 template <int F> __device__ __forceinline__ void raw_put(uint32_t *w, const raw<F> &r) {
     constexpr plane_sizes s = sizes_of(F);
 #pragma unroll
@@ -102,7 +103,7 @@ template <int F> __device__ __forceinline__ raw<F> raw_get(const uint32_t *w) {
     return r;
 }
 
-/* N bytes at p: from global memory, where nobody reads them again (STREAMED), or from wherever p points. */
+/* Loads N bytes at p. STREAMED: from global memory, read once (evict first); else from any memory. */
 template <int N, bool STREAMED>
 __device__ __forceinline__ void load_field(uint32_t *to, const uint8_t *p) {
     if constexpr (N == 1) to[0] = *p;
@@ -119,7 +120,7 @@ __device__ __forceinline__ void load_field(uint32_t *to, const uint8_t *p) {
     }
 }
 
-/* at: index of the unit in its plane, row * n_unit + unit. STREAMED: in global memory (load_field). */
+/* at: index of the unit in its plane, row * n_unit + unit. STREAMED: as in load_field. */
 template <int F, bool STREAMED = true>
 __device__ __forceinline__ void load_unit(raw<F> &r, const planes &w, int64_t at) {
     constexpr plane_sizes s = sizes_of(F);
@@ -129,7 +130,8 @@ __device__ __forceinline__ void load_unit(raw<F> &r, const planes &w, int64_t at
     load_field<s.top, false>(r.top, w.top + at / s.top_units * s.top);
 }
 
-/* Bits of a code of the forms whose words 0 to 3 keep theirs whole, below the upper bits of words 4 to 7; else 0. */
+/* Bits per quant of the forms whose bytes hold, in words 0 to 3, a whole quant in the low bits and upper bits of a
+ * quant of words 4 to 7 above it; else 0. */
 static __host__ __device__ constexpr int stacked_bits(int form) {
     switch (form) {
     case FORM_N4:
@@ -143,7 +145,8 @@ static __host__ __device__ constexpr int stacked_bits(int form) {
     default: return 0;
     }
 }
-/* Words i and i + 4 of such a unit: codes, and codes times 2^(8 - bits), which is where their upper bits stand. */
+/* Words i and i + 4 of such a unit. stacked_low: the quants. stacked_high: the quants times 2^(8 - bits), since their
+ * upper bits are at the top of the bytes. */
 template <int F> __device__ __forceinline__ uint32_t stacked_low(const raw<F> &c, int i) {
     return c.code[i] & ((1u << stacked_bits(F)) - 1u) * 0x01010101u;
 }
@@ -156,15 +159,16 @@ template <int F> __device__ __forceinline__ uint32_t stacked_high(const raw<F> &
     return upper | at;
 }
 
-/* Whether decoding looks IQ3_S up in a table with signs: 32 KB of shared memory for half the instructions. Chips
- * before sm_80 have no room for it. */
+/* Whether IQ3_S is dequantized with a table that includes signs: 32 KB of shared memory, half the instructions. Chips
+ * before sm_80 do not have the shared memory. */
 #if defined CHIMERE_EMULATE || !defined __CUDA_ARCH__ || __CUDA_ARCH__ >= 800
 #define GRID_SIGNED 1
 #else
 #define GRID_SIGNED 0
 #endif
 
-/* KEEP_MID, of decoding: codes stay unsigned, form_traits<F>::mid above the value; grids are those of grid_load. */
+/* KEEP_MID: quants stay unsigned, the zero point form_traits<F>::mid not subtracted; grid
+ * tables are those of grid_load. */
 template <int F, bool KEEP_MID = false>
 __device__ __forceinline__ void unpack(const raw<F> &r, const grid_tables &g, unpacked &u) {
     u.offset[0] = u.offset[1] = 0.0f;
@@ -257,7 +261,7 @@ __device__ __forceinline__ void unpack(const raw<F> &r, const grid_tables &g, un
         u.scale[1] = u.scale[0];
     } else if constexpr (F == FORM_G2XXS || F == FORM_G2XS || F == FORM_G2S) {
 #pragma unroll
-        for (int o = 0; o < 4; o++) { /* octets */
+        for (int o = 0; o < 4; o++) { /* groups of 8 */
             uint32_t index, signs;
             uint2 point;
             if constexpr (F == FORM_G2XXS) {

@@ -1,5 +1,5 @@
-/* elem.cu: norms, elementwise ops, copies of rows. Each reads and writes every byte once; at decode
- * they cost their launch, at prefill 8 bytes a float at the memory's speed. */
+/* elem.cu: norms, elementwise ops and row copies. Each reads and writes every byte once. At decode they cost their
+ * launch; at prefill, 8 bytes per float at memory bandwidth. */
 #include <utility>
 
 #include "kernels/cuda/cuda_impl.cuh"
@@ -15,15 +15,15 @@ static dim3 blocks_of(int64_t n) {
 
 enum { NORM_THREADS = 256 };
 
-/* A block a row; x, w and n are multiples of 4, n is one of 32 where there is a8. The order of additions depends on n
- * alone. As in norm_input (gemv.cu), which adds in another order, rounding needs no sum, so it goes before the
- * barrier. FULL: n is that many times four values for every thread, and there are weights; 0: any n. */
+/* One block per row. x, w and out are 16-byte aligned and n is a multiple of 4 (of 32 if there is an a8). The order of
+ * additions depends on n alone. As in norm_input (gemv.cu), which adds in another order, quantization does not need the
+ * sum, so it precedes the barrier. FULL: every thread has exactly FULL groups of four, and w is given; 0: any n. */
 template <int FULL>
 __global__ void __launch_bounds__(NORM_THREADS)
     rms_norm_kernel(float *out, const float *x, const float *w, int32_t n, float eps, float scale,
                     act8 a8) {
     constexpr int KEPT =
-        FULL ? FULL : 4; /* fours a thread keeps: rows of up to 4,096 are read once */
+        FULL ? FULL : 4; /* groups of four in registers: rows up to 4,096 are read once */
     __shared__ __align__(16) float room[NORM_THREADS / 32];
     int tid = (int)threadIdx.x, first = (int)blockIdx.x * (n / 4) + tid;
     const float4 *x4 = (const float4 *)x + first, *w4 = (const float4 *)w + tid;
@@ -32,13 +32,14 @@ __global__ void __launch_bounds__(NORM_THREADS)
     uint2 meta[KEPT];
     float sum = 0;
     auto has = [&](int k) { return FULL || 4 * (tid + k * NORM_THREADS) < n; };
-    auto is = [&](int k) { return FULL ? k < FULL : k * 4 * NORM_THREADS < n; }; /* for anyone */
+    /* whether any thread has it */
+    auto is = [&](int k) { return FULL ? k < FULL : k * 4 * NORM_THREADS < n; };
     auto weight = [&](int k) {
         return FULL || (w && has(k)) ? __ldg(w4 + k * NORM_THREADS) : make_float4(1, 1, 1, 1);
     };
     auto four = [&](int k) { return has(k) ? x4[k * NORM_THREADS] : make_float4(0, 0, 0, 0); };
     auto add = [&](float4 a) { sum += a.x * a.x + a.y * a.y + (a.z * a.z + a.w * a.w); };
-    /* puts codes, which are final */
+    /* stores the quants, which are final */
     auto round = [&](int k, float4 a) {
         rounded4 r = round4(a);
         if (has(k)) ((uint32_t *)a8.q)[first + k * NORM_THREADS] = r.codes;
@@ -87,7 +88,7 @@ __global__ void __launch_bounds__(NORM_THREADS)
     }
 }
 
-/* Rows whose length or place is no multiple of four. */
+/* Rows that are not 16-byte aligned or whose length is not a multiple of four. */
 __global__ void __launch_bounds__(NORM_THREADS)
     rms_norm_odd_kernel(float *out, const float *x, const float *w, int32_t n, float eps) {
     __shared__ float room[32];
@@ -113,7 +114,7 @@ static void norm_rows(struct cuda *c, const norm_row_job &j, int64_t n_row, int6
     launch(c, kernel, grid, block, 0, j.out, j.x, j.w, (int32_t)n, j.eps, j.scale, j.a8);
 }
 
-/* A single row waits for the product that wants it: that makes it in passing (one_kernel). */
+/* The norm of a single row stays pending: the product that reads it fuses the norm (one_kernel in gemv.cu). */
 void cuda_rms_norm(struct dev *d, float *out, const float *x, const float *w, int64_t n_row,
                    int64_t n, float eps) {
     struct cuda *c = (struct cuda *)d;
@@ -180,8 +181,8 @@ __global__ void gather_rows_kernel(float *out, const float *x, const int32_t *ro
         meta[to * (n / 32) + i] = x8.meta[from * (n / 32) + i];
 }
 
-/* What x is in 8 bits, its rows keep: rounded anew they would differ in a last bit, and a token's logits would tell
- * whether its neighbours' are wanted too. */
+/* Gathered rows keep their 8-bit copies. Quantized again, they could differ in the last bit, and a token's logits
+ * would depend on whether logits of its neighbours are requested too. */
 static act8 gather_shadow(struct cuda *c, const float *out, const float *x, const int32_t *rows,
                           int32_t n_row, int64_t n, act8 *x8) {
     int32_t end = 0;
@@ -190,7 +191,8 @@ static act8 gather_shadow(struct cuda *c, const float *out, const float *x, cons
     *x8 = act8{};
     if (!whole) return act8{};
     *x8 = *whole;
-    while (c->shadows[c->n_shadow % N_SHADOW].x == x) c->n_shadow++; /* not in its place */
+    /* do not overwrite the copy of x */
+    while (c->shadows[c->n_shadow % N_SHADOW].x == x) c->n_shadow++;
     return cuda_shadow_new(c, out, n_row, n);
 }
 
@@ -239,8 +241,9 @@ void cuda_axpby(struct dev *d, float *y, float alpha, const float *x, float beta
     launch(c, axpby_kernel, blocks_of(n), dim3(ELEM_THREADS), 0, y, alpha, x, beta, n);
 }
 
-/* Copies are kernels, so that they stay in the list. Sixteen bytes a thread where both ends allow. Copies
- * and zeros may write what later kernels read ahead of their wait (states): nothing starts before their end. */
+/* Copies are kernels, so that they can be recorded in the list. A thread copies 16 bytes if both ends
+ * are aligned. Copies and zeros may write data that later kernels read before their pdl_wait (states),
+ * so they do not trigger them early. */
 __global__ void copy_kernel(uint8_t *dst, const uint8_t *src, size_t n) {
     pdl_wait();
     size_t step = (size_t)gridDim.x * blockDim.x;

@@ -1,5 +1,5 @@
-/* embed.cu: rows of a table. The table stays in the file's map: the host rearranges the rows it is asked for
- * into planes, which cost a quarter of what floats do, and the device decodes them, bit for bit as the codecs. */
+/* embed.cu: rows of the embedding table. The table stays in the memory-mapped file: the host repacks the requested rows
+ * into planes, a quarter of the size of floats, and the device dequantizes them, bit for bit as the codecs do. */
 #include <utility>
 
 #include "kernels/cuda/cuda_impl.cuh"
@@ -23,7 +23,7 @@ __global__ void __launch_bounds__(EMBED_THREADS)
         load_unit<F>(r, w, blockIdx.x * (int64_t)w.n_unit + k);
         unpack<F>(r, tables, u);
         for (int i = 0; i < 8; i++)
-            for (int b = 0; b < 4; b++) { /* no multiplication takes an addition along */
+            for (int b = 0; b < 4; b++) { /* _rn: no fused multiply-add */
                 float y = __fmul_rn(u.scale[i / 4], (float)(int8_t)(u.q[i] >> 8 * b & 255u));
                 out[32 * k + 4 * i + b] = __fmul_rn(__fsub_rn(y, u.offset[i / 4]), scale);
             }
@@ -47,7 +47,8 @@ __global__ void __launch_bounds__(EMBED_THREADS)
     }
 }
 
-/* Rows ids[0 .. n_tok) of w at `to`, as part says; those of forms that cuda_repack_pack only comes near to as floats. */
+/* Writes rows ids[0 .. n_tok) of w to `to`, as `part` describes. Forms that cuda_repack_pack
+ * only approximates: as floats. */
 static void put_rows(const struct weight *w, const int32_t *ids, int32_t n_tok, bool decodes,
                      const struct plane_part part[4], uint8_t *to) {
     for (int32_t i = 0; i < n_tok; i++) {

@@ -1,55 +1,56 @@
 /* flash_attention_decode.cu: attention of few tokens on the tensor cores.
  *
- * A block takes whole pages of a stretch, one or two at a time, a warp a quarter of each: 16 positions. Up to 8 query heads of a kv
- * head: scores are Q K^T with heads as rows, halves of q in rows 0 to 7 and what they lack of the floats in
- * rows 8 to 15, so that only the cache's own rounding counts; they leave the product as the fragments in which
- * P^T goes into V^T P^T, whose columns are the 8 heads. Weights too go in as two halves each.
- * Keys and values come in parts of 16 positions through a ring of two or three places of the warp: of halves 16 KB
- * a warp are on their way, of Q8_0 4 or 9. They are copied as they lie, 512 bytes by a warp's instruction; halves with the
- * sixteen bytes of a row in an order of its own, so that neither copies nor reads meet in a bank. Elements of a row of keys
- * come in another order than in the product (q is reordered alike), and of values so that a lane holds 4 positions
- * of 8 neighbours, which it pairs by byte permutation; nothing is exchanged but scores.
- * Of few stretches, the block that ends last joins them: a fence and a counter cost less than a kernel.
- * The type of the cache is the compiler's to know: a test for each 8 elements that are decoded kept their reads one behind
- * the other, and cost a quarter of the instructions. Roofline: bytes; 32,768 positions of 2 heads of 256 halves are 67 MB,
- * 15 us at 4.5 TB/s. Instructions: of Q8_0 about 1,040 a warp and 16 positions of 256 elements, 4,096 times at that
- * depth: they need warps to hide behind, so coded heads of 256 have 128 registers and 16 warps a multiprocessor. */
+ * A block processes whole pages of a KV range, one or two at a time; each warp takes 16 positions, a quarter of a page,
+ * of up to 8 query heads of one KV head. Scores are Q K^T with heads as rows: rows 0 to 7 are q in f16, rows 8 to 15
+ * the residual of q against f32, so that only the rounding of the cache counts. The scores come out in the fragment
+ * layout in which P^T enters V^T P^T, whose columns are the 8 heads. The weights P are split into two f16 too. Keys and
+ * values arrive in parts of 16 positions through a ring of two or three slots per warp: with an f16 cache 16 KB per
+ * warp are in flight, with Q8_0 4 or 9 KB. A warp copies 512 contiguous bytes per instruction. The 16-byte pieces of an
+ * f16 row are swizzled, so that neither copies nor reads have bank conflicts. The elements of a key row are used in
+ * another order than in memory (q is reordered alike). Of values a lane loads 8 adjacent elements of 4 positions and
+ * pairs them by byte permutation; the lanes exchange only scores. If there are few KV ranges, the block that ends last
+ * merges them: a fence and a counter cost less than a kernel. The type of the cache is a template parameter: a run-time
+ * test for each 8 elements serialized the loads and cost a quarter of the instructions. Roofline: bytes; 32,768
+ * positions of 2 heads of 256 f16 are 67 MB, 15 us at 4.5 TB/s. Instructions: with Q8_0 about 1,040 per warp and 16
+ * positions of 256 elements, 4,096 times at that depth. More warps hide them, so quantized heads of 256 use 128
+ * registers and 16 warps per multiprocessor. */
 #include <utility>
 
 #include "kernels/cuda/attention.cuh"
 
 enum {
-    PAGE_TURN = 16, /* positions a warp takes at once: a tile of the tensor cores */
+    PAGE_TURN = 16, /* positions a warp processes at once: a tensor core tile */
     PAGE_PARTS = KV_PAGE / PAGE_TURN,
 };
 static_assert(KV_PAGE == 1 << PAGE_SHIFT, "stretches of whole pages");
 
-/* A form of page_kernel. T: the type of keys and values; 0: they are coded in two ways. W warps, S places of the ring. */
+/* Parameters of page_kernel. T: type of keys and values; 0: they differ. W: warps, S: slots of the ring. */
 template <int D_, int T_, int W, int S> struct page_form {
     static constexpr int D = D_, T = T_, WARPS = W, SLOTS = S, THREADS = W * 32;
     static constexpr int SLOT = T == QUANT_F16 ? PAGE_TURN * D * 2 : PAGE_TURN * (D / 32 * 34);
-    /* queries of 64 registers lie in shared memory where room is left, so that twice the warps have registers */
+    /* 64 registers of queries are kept in shared memory where it suffices, so that twice as many
+     * warps fit in the registers */
     static constexpr bool Q_SHARED = D == 256 && T != QUANT_F16;
     static constexpr int QUERY = D / 16 * 32 * 16, RING = S * W * SLOT;
     static constexpr int SHARED = RING + (Q_SHARED ? QUERY : 0);
-    static constexpr int BLOCKS = D != 256 ? 3 : W > 4 && T == 0 ? 1 : 2; /* on a multiprocessor */
+    static constexpr int BLOCKS = D != 256 ? 3 : W > 4 && T == 0 ? 1 : 2; /* per multiprocessor */
     static_assert(W % PAGE_PARTS == 0, "whole pages");
     static_assert(Q_SHARED || W * SLOT >= QUERY, "the last place has room for the queries");
     static_assert(W * MAX_GROUP * (D + 4) * 4 <= RING, "room to join");
-    static constexpr int HEADS = (MAX_GROUP + 2) * D * 4; /* fresh ones, as floats */
+    static constexpr int HEADS = (MAX_GROUP + 2) * D * 4; /* new heads, as floats */
     static_assert(T != QUANT_F16 || W * SLOT >= QUERY + HEADS, "and for fresh heads");
 };
 
 /* ---- elements of a row ---- */
 
-/* Three words in two loads; AT: bytes from p to a multiple of 8, 0 or 4, or -1: not known. */
+/* Loads three words with two loads. AT: offset of p from a multiple of 8 bytes: 0 or 4, or -1 if unknown. */
 template <int AT> __device__ __forceinline__ uint3 three_words(const uint8_t *p) {
     const uint32_t *w = (const uint32_t *)p;
     if constexpr (AT < 0) return make_uint3(w[0], w[1], w[2]);
     uint2 two = *(const uint2 *)(AT ? w + 1 : w);
     return AT ? make_uint3(w[0], two.x, two.y) : make_uint3(two.x, two.y, w[2]);
 }
-/* decode8 of Q8_0 where the compiler knows the block, of a row of D elements: by words. */
+/* decode8 for Q8_0 rows of D elements and a block known at compile time, by words. */
 template <int D>
 __device__ __forceinline__ uint4 decode8_words(const uint8_t *row, int block, int at) {
     const uint8_t *b = row + block * 34;
@@ -70,13 +71,14 @@ __device__ __forceinline__ uint4 decode8_words(const uint8_t *row, int block, in
     uint3 q = D < 128     ? three_words<-1>(b + at)
               : block % 4 ? three_words<4>(b + at)
                           : three_words<0>(b + at);
-    /* the element before the first is the scale */
+    /* the two bytes before the first element are the scale */
     uint32_t w0 = q.x ^ 0x80808080u, w1 = q.y ^ 0x80808080u, w2 = q.z ^ 0x80808080u;
     return make_uint4(two_codes(w0, 0x4342, less, d), two_codes(w1, 0x4140, less, d),
                       two_codes(w1, 0x4342, less, d), two_codes(w2, 0x4140, less, d));
 }
-/* Of two rows of Q8_0 the 8 elements of this lane, gr % 4 of block gr / 4 of two, which begin AT bytes (three_words)
- * from a multiple of 8: a[m][at] is element 2 m of both rows as halves, a[m][at + 1] the next element. */
+/* Dequantizes the lane's 8 elements of two Q8_0 rows: elements 8 (gr % 4) of block gr / 4 of two. The
+ * blocks begin AT bytes (three_words) from a multiple of 8. a[m][at] is element 2 m of both rows as
+ * f16, a[m][at + 1] the next element. */
 template <int AT>
 __device__ __forceinline__ void values8_two(const uint8_t *row0, const uint8_t *row1, bool has0,
                                             bool has1, uint32_t (&a)[4][4], int at) {
@@ -84,7 +86,7 @@ __device__ __forceinline__ void values8_two(const uint8_t *row0, const uint8_t *
     uint32_t d0 = *(const uint16_t *)(row0 + block), d1 = *(const uint16_t *)(row1 + block);
     uint32_t d = (has0 ? d0 : 0) | (has1 ? d1 : 0) << 16;
     uint3 q0 = three_words<AT>(row0 + gr * 8), q1 = three_words<AT>(row1 + gr * 8);
-    /* codes of an even block begin in the middle of a word, those of an odd one with the second */
+    /* the quants of an even block begin in the middle of a word, those of an odd block with the second word */
     uint32_t align = gr / 4 ? 0x7654 : 0x5432;
     const uint32_t x[2] = {__byte_perm(q0.x, q0.y, align), __byte_perm(q0.y, q0.z, align)};
     const uint32_t y[2] = {__byte_perm(q1.x, q1.y, align), __byte_perm(q1.y, q1.z, align)};
@@ -95,18 +97,18 @@ __device__ __forceinline__ void values8_two(const uint8_t *row0, const uint8_t *
         a[i][at + 1] = two_codes(both, 0x4342, 0x64806480u, d);
     }
 }
-/* Bytes of a row of D elements, known to the compiler if its type T is. */
+/* Bytes of a row of D elements; a constant if its type T is known. */
 template <int D, int T> __device__ __forceinline__ int page_row(const cache &c) {
     return T == QUANT_Q8_0 ? D / 32 * 34 : T == QUANT_Q4_0 ? D / 32 * 18 : (int)c.row_bytes;
 }
 
-/* What two halves lack of two floats, as halves. */
+/* The residual of two floats against two f16, as f16. */
 __device__ __forceinline__ uint32_t rest_of(float lo, float hi, uint32_t halves) {
     return two_halves(lo - to_float((uint16_t)halves), hi - to_float((uint16_t)(halves >> 16)));
 }
 
-/* Weights of positions 2 tc, 2 tc + 1, then 8 further on, from their scores in two parts each; what sums so far are to
- * be multiplied with is returned. */
+/* Softmax weights of positions 2 tc, 2 tc + 1, 2 tc + 8 and 2 tc + 9 from their scores, of which each comes in two
+ * parts. Returns the factor by which the previous sums must be multiplied. */
 __device__ __forceinline__ float page_weights(const attn_job &j, const float (&dot)[2][2][4],
                                               int32_t pos, int32_t last, int32_t own, float &most,
                                               float &sum, float w[4]) {
@@ -126,7 +128,7 @@ __device__ __forceinline__ float page_weights(const attn_job &j, const float (&d
     float keep = most == m || most == -INFINITY ? 1.0f : quick_exp(most - m);
     most = m;
     sum *= keep;
-    /* a maximum forgets NaN, but its weight does not, even where nothing else is seen */
+    /* fmaxf drops NaN, but the weight of a NaN is NaN, even if no other position is visible */
 #pragma unroll
     for (int i = 0; i < 4; i++) {
         w[i] = w[i] == -INFINITY ? 0.0f : quick_exp(w[i] - m);
@@ -135,8 +137,8 @@ __device__ __forceinline__ float page_weights(const attn_job &j, const float (&d
     return keep;
 }
 
-/* q [n_here, D] in fragments, made once: elements 8 tc ... of 32, four for each of two products. room: [D / 16][32],
- * shared. */
+/* Converts q [n_here, D] to fragments once per block: elements 8 tc ... of each 32, four for each of two products.
+ * room: [D / 16][32], in shared memory. */
 template <class P, class F>
 __device__ __forceinline__ void page_query(const attn_job &j, const float *q, int n_here,
                                            uint4 *room, F meanwhile) {
@@ -169,14 +171,14 @@ __device__ __forceinline__ void page_query(const attn_job &j, const float *q, in
 
 /* ---- results ---- */
 
-/* A thread's share of the heads' values: N heads, every PER_TURN-th from `first` on, four elements of each from e on. */
+/* Which head values a thread merges: N heads, every PER_TURN-th from `first` on; four elements of each, from e on. */
 template <class P> struct page_share {
     static constexpr int PER_TURN = P::THREADS / (P::D / 4), N = MAX_GROUP / PER_TURN;
     int first, e;
     __device__ __forceinline__ page_share(void)
         : first((int)(threadIdx.x / (P::D / 4u))), e((int)(threadIdx.x % (P::D / 4u)) * 4) {}
     __device__ __forceinline__ int head(int u) const { return first + u * PER_TURN; }
-    /* Whether any thread has a u-th head, of n_here. */
+    /* Whether any thread has a u-th head, out of n_here. */
     static __device__ __forceinline__ bool has_turn(int u, int n_here) {
         return u * PER_TURN < n_here;
     }
@@ -196,7 +198,7 @@ __device__ __forceinline__ void page_gates(const attn_job &j, int32_t t, int hea
     }
 }
 
-/* The finished values of the thread's u-th head, but for the gate. All threads call it. */
+/* Applies the gate to the values of the thread's u-th head and stores them. All threads must call it. */
 template <class P>
 __device__ __forceinline__ void page_finish(const attn_job &j, int32_t t, int head0, int n_here,
                                             int u, float4 y, float4 gate) {
@@ -211,19 +213,19 @@ __device__ __forceinline__ void page_finish(const attn_job &j, int32_t t, int he
     if (j.out8.q) act8_put4(j.out8, to / 4, has ? y : make_float4(0, 0, 0, 0), has);
 }
 
-/* Weight of a sum relative to a maximum of its own, where all is relative to m. */
+/* Weight, relative to the maximum m, of a sum that is relative to the maximum `own`. */
 __device__ __forceinline__ float weight_of(float own, float m) {
     return own == -INFINITY ? 0.0f : quick_exp(own - m);
 }
 
-/* Sums and values of each head: warps join in shared memory, in order. An only stretch is finished; others are kept for
- * the join, at `part`. */
+/* Merges the warps' sums and values of each head in shared memory, in a fixed order. If there is only one KV range,
+ * the result is finished here; else it is stored at `part` for the merge. */
 template <class P>
 __device__ __forceinline__ void page_put(const attn_job &j, float (&acc)[P::D / 64][4][4],
                                          float sum, float most, float *room,
                                          float2 (&stat)[P::WARPS][MAX_GROUP], int64_t part,
                                          bool is_only, int32_t t, int head0, int n_here) {
-    constexpr int D = P::D, S = D + 4, N_VALUE = D / 64; /* S: fewer conflicts of banks */
+    constexpr int D = P::D, S = D + 4, N_VALUE = D / 64; /* S avoids bank conflicts */
     int tid = (int)threadIdx.x, lane = tid % 32, warp = tid / 32, gr = lane / 4, tc = lane % 4;
     page_share<P> my;
     float4 gate[my.N];
@@ -282,7 +284,8 @@ __device__ __forceinline__ void page_put(const attn_job &j, float (&acc)[P::D / 
     }
 }
 
-/* Few stretches: the last block joins them, each thread what it made of its own. part: of the first stretch. */
+/* Few KV ranges: the last block merges them; each thread merges the elements it wrote.
+ * part: index of the first range. */
 template <class P>
 __device__ __forceinline__ void page_join(const attn_job &j, int32_t t, int64_t part, int head0,
                                           int n_here, int n_all) {
@@ -327,7 +330,7 @@ __device__ __forceinline__ void page_join(const attn_job &j, int32_t t, int64_t 
     }
 }
 
-/* Whether this block is the last of n_all to come; all threads get the same. */
+/* Whether this block is the last of n_all to arrive; all threads get the same result. */
 static __device__ __forceinline__ bool is_last(uint32_t *counter, int n_all) {
     __shared__ uint32_t arrived;
     __syncthreads();
@@ -340,7 +343,7 @@ static __device__ __forceinline__ bool is_last(uint32_t *counter, int n_all) {
 
 /* ---- positions ---- */
 
-/* acc += V^T P^T of 16 positions from pos on; from: their values in the ring. */
+/* acc += V^T P^T for 16 positions from pos on; from: their values in the ring. */
 template <int D, int T>
 __device__ __forceinline__ void page_values(const attn_job &j, const uint8_t *from, int32_t pos,
                                             int32_t last, const uint32_t p[2],
@@ -348,7 +351,7 @@ __device__ __forceinline__ void page_values(const attn_job &j, const uint8_t *fr
     int lane = (int)threadIdx.x % 32, gr = lane / 4, tc = lane % 4;
 #pragma unroll
     for (int c = 0; c < D / 64; c++) {
-        /* two positions together: their codes side by side as bytes, then as pairs of halves */
+        /* two positions together: their quants are interleaved as bytes, then converted to pairs of f16 */
         if constexpr (T == QUANT_Q8_0) {
             uint32_t a[4][4];
 #pragma unroll
@@ -372,7 +375,7 @@ __device__ __forceinline__ void page_values(const attn_job &j, const uint8_t *fr
 #pragma unroll
         for (int r = 0; r < 4; r++) {
             uint4 x;
-            if constexpr (T == QUANT_F16) /* copy_halves: all four rows trade by 2 tc */
+            if constexpr (T == QUANT_F16) /* swizzled by 2 tc (copy_halves) */
                 x = *(const uint4 *)(from + tc * 4 * D + (gr ^ tc * 2) * 16 +
                                      (r % 2 + r / 2 * 8) * 2 * D + c * 128);
             else {
@@ -393,7 +396,7 @@ __device__ __forceinline__ void page_values(const attn_job &j, const uint8_t *fr
     }
 }
 
-/* Parts of 16 positions on their way to shared memory: of step i the keys are part 2 i, the values part 2 i + 1. */
+/* The ring of asynchronous copies. A part is 16 positions: in step i the keys are part 2 i, the values part 2 i + 1. */
 template <class P> struct page_ring {
     static constexpr int D = P::D, T = P::T, N_KEY = D / 32, N_VALUE = D / 64;
     static constexpr int STEP = P::WARPS * PAGE_TURN, STEP_PAGES = P::WARPS / PAGE_PARTS;
@@ -401,10 +404,10 @@ template <class P> struct page_ring {
     const attn_job &j;
     const dspans &b;
     uint8_t *ring;             /* [SLOTS][WARPS][SLOT], shared */
-    int32_t first_page, begin; /* the warp's, of the stretch */
-    int32_t last, stored;      /* position of the stretch; that the cache has */
-    uint32_t at_k, at_v;       /* what the lane copies, from where a page begins */
-    int32_t page, some_pages;  /* of the part copied last; of 32 steps, one a lane */
+    int32_t first_page, begin; /* this warp's, within the range */
+    int32_t last, stored;      /* last positions: of the range; in the cache */
+    uint32_t at_k, at_v;       /* offset within a page that the lane copies */
+    int32_t page, some_pages;  /* of the last part; page of one of 32 steps per lane */
 
     __device__ __forceinline__ bool has_step(int step) const { return begin + step * STEP <= last; }
     __device__ __forceinline__ uint8_t *slot(int part) const {
@@ -424,7 +427,7 @@ template <class P> struct page_ring {
             const cache &c = part % 2 ? j.v : j.k;
             const uint8_t *from = c.data + (size_t)page * c.page_bytes + (part % 2 ? at_v : at_k);
             uint8_t *to = slot(part);
-            int has = stored - (begin + step * STEP) + 1; /* positions */
+            int has = stored - (begin + step * STEP) + 1; /* number of stored positions */
             if constexpr (!H) copy_coded(to + threadIdx.x % 32 * 16, from, c);
             else if (part % 2 == 0) copy_halves<false>(to, from, has);
             else copy_halves<true>(to, from, has);
@@ -441,21 +444,22 @@ template <class P> struct page_ring {
     }
     __device__ __forceinline__ void copy_coded(uint8_t *to, const uint8_t *from,
                                                const cache &c) const {
-        constexpr int MOST = PAGE_TURN * (D / 32 * 34) / 16; /* of any type */
+        constexpr int MOST = PAGE_TURN * (D / 32 * 34) / 16; /* upper bound for all types */
 #pragma unroll
         for (int i = 0; i < MOST; i += 32)
             if (i + (int)threadIdx.x % 32 < page_row<D, T>(c))
                 copy_async16(to + i * 16, from + i * 16, true);
     }
-    /* A row's sixteen bytes trade places by the bits of its number that lanes reading together differ in: of keys they
-     * read 64 bytes of two rows, of values 32 of four. Both readers have the rule in a form of their own: written once,
-     * as a function of row and column, it adds a fifth to the loop's instructions. */
+    /* Swizzle: the 16-byte piece c of a row is stored at c ^ turn(row). turn() takes the bits of the row number in
+     * which lanes that read together differ: for keys they read 64 bytes of two rows, for values 32 bytes of four rows.
+     * Both readers compute the swizzle in their own form: as a common function of row and column it added a fifth to
+     * the loop's instructions. */
     template <bool IS_VALUES> static __device__ __forceinline__ int turn(int row) {
         return IS_VALUES ? row & 6 : row % 2 * 4;
     }
     template <bool IS_VALUES>
     __device__ __forceinline__ void copy_halves(uint8_t *to, const uint8_t *from, int has) const {
-        int lane = unknown((int)threadIdx.x) % 32; /* places made anew: registers are short */
+        int lane = unknown((int)threadIdx.x) % 32; /* recomputed, to save registers */
 #pragma unroll
         for (int i = 0; i < PAGE_TURN * D * 2; i += 512) {
             int row = (i + lane * 16) / (2 * D);
@@ -464,10 +468,11 @@ template <class P> struct page_ring {
     }
 };
 
-/* ---- fresh heads ---- */
+/* ---- heads of the new token ---- */
 
-/* The block's queries as floats at `heads` [MAX_GROUP + 2][D], and, if the token's own position is in its stretch, its key
- * and value as halves in kv, shared, the first block of a kv head also to the cache: a warp a head. */
+/* Computes the block's queries as floats in `heads` [MAX_GROUP + 2][D], one warp per head. If the token's own
+ * position is in the block's range, also its key and value, as f16 in kv (shared memory); the first block of a KV
+ * head stores them in the cache too. */
 template <class P>
 __device__ __forceinline__ void page_fresh(const fresh_job &f, const head_angles<P::D / 32> &angles,
                                            const int32_t *pages, int32_t t, int32_t own, int head0,
@@ -502,7 +507,7 @@ __device__ __forceinline__ void page_fresh(const fresh_job &f, const head_angles
     __syncthreads();
 }
 
-/* FRESH: what the step brings is not stored yet; f is read. */
+/* FRESH: the step's keys and values are not stored yet; the kernel computes them from f. */
 template <class P, bool FRESH>
 __global__ void __launch_bounds__(P::THREADS, P::BLOCKS)
     page_kernel(const __grid_constant__ dspans b, const __grid_constant__ attn_job j,
@@ -520,23 +525,23 @@ __global__ void __launch_bounds__(P::THREADS, P::BLOCKS)
     int32_t own = (int32_t)s.pos + (t - s.row), n = stretch_of(PAGE_SHIFT, own);
     int32_t begin = (int32_t)blockIdx.y * n, last = min(begin + n - 1, own);
     if (begin > own) return;
-    /* pages before the window */
+    /* skip pages before the window */
     if (j.window > 0 && j.n_keep <= begin)
         begin = max(begin, max(own - j.window + 1, 0) / KV_PAGE * KV_PAGE);
     int32_t group = j.n_head / j.n_kv_head, per = (group + j.heads - 1) / j.heads;
     int32_t kv = (int32_t)blockIdx.x / per;
     int32_t head0 = kv * group + (int32_t)blockIdx.x % per * j.heads;
     int32_t n_here = min(kv * group + group - head0, j.heads);
-    begin += warp * PAGE_TURN; /* of this warp; it goes on by steps of the block */
+    begin += warp * PAGE_TURN; /* first position of this warp; it advances by STEP */
     bool has_own = FRESH && last == own;
     page_ring<P> parts = {j, b, ring, s.page_at + begin / KV_PAGE, begin, last, last - has_own};
     parts.aim(kv);
     auto slot = [&](int item) { return parts.slot(item); };
     auto copy = [&](int item) { parts.copy(item); };
-    /* what the kernel before writes is waited for, by the warp that needs it at once */
+    /* Only a warp that at once needs data of the preceding kernel waits before its first copies. */
     constexpr int N_FIRST =
-        P::Q_SHARED ? SLOTS : SLOTS - 1; /* parts copied while queries are fetched */
-    bool is_new = false;                 /* a step of those parts has what that kernel writes */
+        P::Q_SHARED ? SLOTS : SLOTS - 1; /* parts copied while queries are loaded */
+    bool is_new = false;                 /* the preceding kernel writes some of these */
 #pragma unroll
     for (int i = 0; !FRESH && i < (N_FIRST + 1) / 2; i++)
         is_new |= parts.has_step(i) && min(begin + i * STEP + PAGE_TURN - 1, last) >= s.pos;
@@ -555,7 +560,7 @@ __global__ void __launch_bounds__(P::THREADS, P::BLOCKS)
                       (int32_t)blockIdx.x % per == 0, heads, fresh);
         q_rows = heads;
     } else pdl_wait();
-    /* in a place where nothing is copied yet */
+    /* in ring slots that are not in use yet */
     uint4 *queries = (uint4 *)(ring + (P::Q_SHARED ? P::RING : (SLOTS - 1) * P::WARPS * SLOT));
     page_query<P>(j, q_rows, n_here, queries, [&] {
         if (is_new) copy_first();
@@ -571,7 +576,7 @@ __global__ void __launch_bounds__(P::THREADS, P::BLOCKS)
         return P::Q_SHARED ? queries[i * 32 + lane] : q[P::Q_SHARED ? 0 : i];
     };
 
-    /* acc[c][m]: dimensions 64 c + 8 gr + 2 m, heads 2 tc and 2 tc + 1; the next dimension, the same */
+    /* acc[c][m]: dimension 64 c + 8 gr + 2 m of heads 2 tc and 2 tc + 1, then the next dimension of the same heads */
     float acc[N_VALUE][4][4], most = -INFINITY, sum = 0.0f; /* of head gr */
 #pragma unroll
     for (int c = 0; c < N_VALUE; c++)
@@ -582,12 +587,12 @@ __global__ void __launch_bounds__(P::THREADS, P::BLOCKS)
 #pragma unroll 1
     for (int step = 0; parts.has_step(step); step++) {
         int32_t pos = begin + step * STEP;
-        float dot[2][2][4]; /* 8 positions each; two chains of products */
+        float dot[2][2][4]; /* 8 positions each; two independent accumulators */
 #pragma unroll
         for (int i = 0; i < 16; i++) dot[i / 8][i / 4 % 2][i % 4] = 0.0f;
         copy_wait<SLOTS - 1>();
         __syncwarp();
-        /* the token's own row was not there to be copied */
+        /* the token's own row was not in the cache yet when the part was copied */
         bool is_own = FRESH && has_own && own - pos < PAGE_TURN;
         auto put_own = [&](int part, const uint16_t *from, int turn) {
             if (lane < D / 8)
@@ -598,7 +603,7 @@ __global__ void __launch_bounds__(P::THREADS, P::BLOCKS)
         if constexpr (FRESH)
             if (is_own) put_own(2 * step, fresh[0], parts.template turn<false>(own - pos));
         const uint8_t *from = slot(2 * step);
-        /* copy_halves: odd rows have each two of 64 bytes the other way round */
+        /* swizzle of copy_halves: in odd rows the two 64-byte halves of each 128 bytes are swapped */
         const int turn = gr % 2 * 64;
 #pragma unroll
         for (int c = 0; c < N_KEY; c++) {
@@ -643,10 +648,10 @@ __global__ void __launch_bounds__(P::THREADS, P::BLOCKS)
         copy(2 * step + SLOTS + 1);
     }
 
-    if (FRESH) pdl_trigger(); /* what it reads ahead would come between the cache */
+    if (FRESH) pdl_trigger(); /* not earlier: the next kernel's prefetch would compete */
     int32_t part = ((int32_t)blockIdx.z * j.n_head + head0) * MAX_SPLIT + (int32_t)blockIdx.y;
     int n_all = own / stretch_of(PAGE_SHIFT, own) + 1;
-    bool is_only = !P::Q_SHARED && n_all == 1 && j.few; /* the others have no registers for it */
+    bool is_only = !P::Q_SHARED && n_all == 1 && j.few; /* if Q_SHARED, registers do not suffice */
     page_put<P>(j, acc, sum, most, (float *)ring, stat, part, is_only, t, head0, n_here);
     if (is_only || n_all > j.few) return;
     if (is_last(j.arrived + blockIdx.z * gridDim.x + blockIdx.x, n_all))
@@ -679,7 +684,7 @@ static int heads_of_block(const struct cuda *c, const attn_job &j, int n_split, 
     return heads;
 }
 
-/* Coded heads of 256: twice the warps, as many places of the ring as shared memory has room for. */
+/* Quantized heads of 256: twice the warps, and as many ring slots as fit in shared memory. */
 template <int D, int T>
 static void page_launch_coded(struct cuda *c, dim3 grid, const dspans &b, const attn_job &j) {
     if constexpr (D < 256) page_form_launch<page_form<D, T, 4, 3>>(c, grid, b, j);

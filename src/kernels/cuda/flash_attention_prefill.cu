@@ -1,5 +1,5 @@
-/* flash_attention_prefill.cu: attention of many tokens, blocks of 64 or 128 queries against pages of 64 keys on the tensor cores; and
- * inside a batch, without a cache (encoders). */
+/* flash_attention_prefill.cu: attention of many tokens: blocks of 64 or 128 queries times pages of 64 keys, on the
+ * tensor cores. Also bidirectional attention within a batch, without a cache (encoders). */
 #include <utility>
 
 #include "kernels/cuda/attention.cuh"
@@ -8,8 +8,8 @@ struct flash_tile {
     int32_t span, first; /* first query of the tile within the span */
 };
 
-/* A block's queries, then keys and values by pages. Where products of a group of warps take them (GROUP), rows are cut into
- * pieces of 64 elements, as group_factor says, and there are two pages of each. */
+/* Shared memory of a block: its queries, then keys and values by pages. With GROUP (products of a warp group), rows
+ * are split into pieces of 64 elements, the layout of group_factor, and keys and values have two pages each. */
 template <int D, bool GROUP> struct flash {
     static constexpr int THREADS = GROUP ? 256 : 128, N_QUERY = THREADS / 2, ROW = D + 8;
     static constexpr int QUERIES = N_QUERY * (GROUP ? D : ROW), PAGE = KV_PAGE * (GROUP ? D : ROW);
@@ -17,17 +17,18 @@ template <int D, bool GROUP> struct flash {
     static constexpr size_t bytes =
         2 * (size_t)(QUERIES + N_PAGE * PAGE) + (GROUP ? GROUP_ALIGN : 0);
 
-    /* Where element e of row r of n lies. */
+    /* Index of element e of row r, out of n rows. */
     static __device__ __forceinline__ int place(int n, int r, int e) {
         if (!GROUP) return r * ROW + e;
         return (e / 64 * n + r) * 64 + (e % 64 / 8 ^ r % 8) * 8 + e % 8;
     }
 
-    /* A page of the cache, which begins at pos, as halves, zeros beyond n rows: halves behind the threads' backs. */
+    /* Copies a page of the cache, which starts at pos, to dst as f16; rows from n on are zero. An f16
+     * cache is copied asynchronously. */
     static __device__ __forceinline__ void fetch(const cache &c, const int32_t *pages, int64_t pos,
                                                  int64_t n, int32_t head, uint16_t *dst) {
         const uint8_t *page = cache_row(c, pages, pos, head);
-        if (c.type == QUANT_F16 && c.d % 8 == 0) { /* rows of halves: 16 bytes at a time */
+        if (c.type == QUANT_F16 && c.d % 8 == 0) { /* f16 rows: 16 bytes at a time */
             constexpr int STEP = THREADS / (D / 8);
             static_assert(!GROUP || STEP % 8 == 0, "each at the same place of its row");
             int row = (int)threadIdx.x / (D / 8), e = (int)threadIdx.x % (D / 8) * 8;
@@ -54,16 +55,17 @@ template <int D, bool GROUP> struct flash {
     }
 };
 
-/* What a lane has of its warp's 16 queries: of rows lane / 4 and 8 more, as mma_16816 has them. */
+/* The state of a lane for its warp's 16 queries: rows lane / 4 and lane / 4 + 8, in the layout of mma_16816. */
 template <int D> struct flash_rows {
     float acc[D / 8][4], most[2], sum[2];
     int64_t own[2]; /* positions */
 
-    /* Scores of a page that begins at pos to weights, halves. first: position of the block's first query. */
+    /* Converts the scores of a page that starts at pos to f16 weights. first: position of the block's first query. */
     __device__ __forceinline__ void weigh(const attn_job &j, int64_t pos, int64_t first,
                                           float dot[8][4], uint32_t w[4][4]) {
         int tc = (int)threadIdx.x % 4;
-        bool all = pos + KV_PAGE - 1 <= first && j.window <= 0; /* every query sees all of it */
+        /* every query sees the whole page */
+        bool all = pos + KV_PAGE - 1 <= first && j.window <= 0;
         if (j.softcap != 0.0f) {
 #pragma unroll
             for (int n8 = 0; n8 < 8; n8++)
@@ -93,7 +95,7 @@ template <int D> struct flash_rows {
 #pragma unroll
             for (int n = 0; n < D / 8; n++) acc[n][2 * r] *= keep, acc[n][2 * r + 1] *= keep;
         }
-        float top[2]; /* 0: nothing seen yet */
+        float top[2]; /* 0 if no key is visible yet */
 #pragma unroll
         for (int r = 0; r < 2; r++) top[r] = most[r] == -INFINITY ? 0.0f : most[r];
 #pragma unroll
@@ -110,7 +112,7 @@ template <int D> struct flash_rows {
     }
 };
 
-/* Four warps of 16 queries: keys of the next page come while this one's values are weighed. */
+/* Four warps of 16 queries. The keys of the next page are copied while the values of this one are multiplied. */
 template <int D>
 __device__ __forceinline__ void flash_pages(const attn_job &j, int64_t first, const int32_t *pages,
                                             int32_t kv, int64_t begin, int64_t end, uint16_t *sq,
@@ -126,7 +128,7 @@ __device__ __forceinline__ void flash_pages(const attn_job &j, int64_t first, co
     fetch(j.k, begin, sk);
     for (int64_t pos = begin; pos < end; pos += KV_PAGE) {
         fetch(j.v, pos, sv);
-        copy_wait<1>(); /* all but these */
+        copy_wait<1>(); /* all but these values */
         __syncthreads();
         float dot[8][4] = {};
 #pragma unroll
@@ -160,9 +162,9 @@ __device__ __forceinline__ void flash_pages(const attn_job &j, int64_t first, co
     }
 }
 
-/* Two groups of four such warps: one multiplies while the other weighs. Of 128 queries and a page 2 x 64 x 64 x D products
- * a group, D = 256: 2,048 clocks of the tensor cores for both; its exponentials and the 128 sums of a thread that are scaled
- * take about as long. */
+/* Two groups of four such warps: one multiplies while the other computes weights. Per page, 128 queries need 2 x 64 x
+ * 64 x D products per group; with D = 256 that is 2,048 tensor core clocks for both. The exponentials of a group, and
+ * scaling the 128 accumulators of each thread, take about as long. */
 template <int D>
 __device__ __forceinline__ void group_pages(const attn_job &j, int64_t first, const int32_t *pages,
                                             int32_t kv, int64_t begin, int64_t end, uint16_t *sq,
@@ -228,14 +230,14 @@ __device__ __forceinline__ void flash_block(const dspans &b, const attn_job &j,
     int tid = (int)threadIdx.x, lane = tid % 32, warp = tid / 32, gr = lane / 4, tc = lane % 4;
     const int32_t *pages = b.pages + s.page_at;
     threads_fit();
-    constexpr int AT_ONCE = 8; /* loads on their way */
+    constexpr int AT_ONCE = 8; /* loads in flight */
 #pragma unroll 1
     for (int i0 = tid; i0 < Q * (D / 4); i0 += AT_ONCE * room::THREADS) {
         float4 q[AT_ONCE];
 #pragma unroll
         for (int k = 0; k < AT_ONCE; k++) {
             int i = i0 + k * room::THREADS, at = tile.first + i / (D / 4);
-            if (at >= s.n_tok) at = s.n_tok - 1; /* a row too many; it does not go out */
+            if (at >= s.n_tok) at = s.n_tok - 1; /* beyond the span; not stored */
             q[k] = four_at(j.q + ((int64_t)(s.row + at) * j.n_head + h) * j.k.d, i % (D / 4) * 4,
                            j.k.d);
         }
@@ -259,7 +261,7 @@ __device__ __forceinline__ void flash_block(const dspans &b, const attn_job &j,
     }
     if constexpr (GROUP) group_pages<D>(j, own, pages, kv, begin, end, sq, rows);
     else flash_pages<D>(j, own, pages, kv, begin, end, sq, rows);
-    /* through shared memory, each warp for itself, so that rows go out whole */
+    /* each warp transposes through shared memory, so that it stores whole rows */
     constexpr int ROW = D + 8;
     static_assert(room::THREADS / 32 * 16 * ROW * sizeof(float) <=
                       room::bytes - (GROUP ? GROUP_ALIGN : 0),
@@ -307,7 +309,7 @@ __global__ void __launch_bounds__(flash<D, HAS_GROUP_MMA>::THREADS)
     else flash_block<D, false>(b, j, tiles, shared);
 }
 
-/* Rotates rows back in place and gates them, for spans that flash_kernel took. */
+/* Reverses the rotation of rows in place and applies the gate, for spans that flash_kernel computed. */
 __global__ void unrotate_kernel(dspans b, attn_job j) {
     DYNAMIC_SHARED(float, x);
     pdl_trigger();
@@ -343,7 +345,7 @@ void cuda_attn_many(struct cuda *c, const struct attn_args *a, const dspans &b, 
         if (a->spans[i].n_tok > STEP_MAX_TOK) n_tile += (a->spans[i].n_tok + each - 1) / each;
     flash_tile *host = (flash_tile *)cuda_stage_room(c, (size_t)n_tile * sizeof *host);
     if (!host) return;
-    int32_t k = n_tile; /* the longest, which see most, begin first */
+    int32_t k = n_tile; /* the tiles with the longest context start first */
     for (int32_t i = 0; i < a->n_span; i++)
         for (int32_t t = 0; a->spans[i].n_tok > STEP_MAX_TOK && t < a->spans[i].n_tok; t += each)
             host[--k] = flash_tile{i, t};
@@ -362,7 +364,7 @@ void cuda_attn_many(struct cuda *c, const struct attn_args *a, const dspans &b, 
 
 __global__ void full_kernel(dspans b, const float *q, const float *k, const float *v,
                             int32_t n_head, int32_t d, float scale, float *out) {
-    DYNAMIC_SHARED(float, score); /* of every token of the span */
+    DYNAMIC_SHARED(float, score); /* for every token of the span */
     __shared__ float room[32];
     pdl_trigger();
     pdl_wait();

@@ -1,38 +1,38 @@
-/* gemm.cu: decoded weights times halves, accumulated in float: 2 n_in n_out n_tok operations.
+/* gemm.cu: dequantized weights times f16 activations, accumulated in f32: 2 n_in n_out n_tok operations.
  *
- * A block has 128 rows of weights and up to 128 columns (tokens), so each weight is decoded once per 128 tokens, straight
- * into the registers that the tensor cores read; only activations go through shared memory, copied asynchronously. Of
- * four units of 32 elements each of the four lanes that share a row decodes one: products sum over 16 elements at a time
- * in an order of our choice, as long as activations lie in the same order (to_halves_kernel puts them so). Step s of eight
- * takes word s of each unit.
+ * A block computes 128 rows of weights times up to 128 columns (tokens). So each weight is dequantized once per 128
+ * tokens, directly into the registers that the tensor cores read; only activations use shared memory, copied
+ * asynchronously. Of four units of 32 elements, each of the four lanes that share a row dequantizes one. A product sums
+ * over 16 elements in an arbitrary order, as long as the activations have the same order (to_halves_kernel permutes
+ * them). Step s of eight uses word s of each unit.
  *
- * Decoding is about 2 instructions a weight: bytes to halves by a permutation, minus the middle, times the scale in
- * halves. Scales are multiplied by TILE_GAIN so that small ones keep their bits.
+ * Dequantization takes about 2 instructions per weight: bytes to f16 by a permutation, minus the zero point, times the
+ * scale in f16. Scales are multiplied by TILE_GAIN so that small ones keep their precision.
  *
- * Two ways: mma.m16n8k16, four warps of 32 rows (tile_product); on compute capability 9.0 products of four warps that go
- * on while the next step is decoded (group_product), eight warps of 16 rows in 128 registers, so that 16 warps of a
- * multiprocessor hide each other's waits. Of 128 x 128 x 128 products there, 2,048 clocks for two blocks, the tensor cores
- * take 1,024 at their best, the instructions of decoding, copying and addresses about 900 on each scheduler, and 75 KB
- * from the second level of cache 37 bytes a clock. */
+ * There are two variants. tile_product uses mma.m16n8k16, four warps of 32 rows. On compute capability 9.0,
+ * group_product uses products of four warps (wgmma) that run while the next step is dequantized: eight warps of 16 rows
+ * with 128 registers, so that 16 warps of a multiprocessor hide each other's latencies. There, two blocks of 128 x 128
+ * x 128 products take 2,048 clocks. The tensor cores need 1,024 of them at best; dequantization, copies and addresses
+ * need about 900 instructions per scheduler; 75 KB from the L2 cache are 37 bytes per clock. */
 #include <utility>
 
 #include "kernels/cuda/gemv_float.cuh"
 #include "kernels/cuda/gemm.cuh"
 
 enum {
-    TILE_K = 64, /* halves of a column in one stage */
+    TILE_K = 64, /* f16 elements of a column per stage */
     TILE_STAGES = 3,
     GROUP_STAGES = 5,
-    TILE_CHUNKS = TILE_K / 8, /* of 16 bytes */
-    OUT_COLS = 64,            /* columns of a tile that go out at once, */
-    OUT_STRIDE = TILE_M + 4,  /* through shared memory, floats a column */
+    TILE_CHUNKS = TILE_K / 8, /* 16-byte pieces */
+    OUT_COLS = 64,            /* columns of a tile that are stored at once */
+    OUT_STRIDE = TILE_M + 4,  /* through shared memory; floats per column */
 };
 #define TILE_GAIN 64.0f
 
 /* Threads of a block whose warps have m fragments of 16 rows each. */
 static __host__ __device__ constexpr int tile_threads(int m) { return TILE_M / 16 / m * 32; }
 
-/* Matrices from row `row` on: rows within a block are counted in 32 bits. */
+/* The matrices from row `row` on: rows within a block are then indexed with 32 bits. */
 template <int F> __device__ __forceinline__ planes rows_from(const planes &w, int64_t row) {
     constexpr plane_sizes s = sizes_of(F);
     planes p = w;
@@ -48,19 +48,19 @@ template <int F> __device__ __forceinline__ planes rows_from(const planes &w, in
     return p;
 }
 
-/* What a lane holds of M fragments, two rows of weights each: a unit of each row, and the loads of the next. */
+/* A lane's part of M fragments, two rows of weights each: the current unit of each row, and the loads of the next. */
 template <int F, int M> struct tile_rows {
     static constexpr uint32_t flip =
         form_traits<F>::mid || form_traits<F>::has_offset ? 0u : 0x80808080u;
     static constexpr int mid = flip ? 128 : form_traits<F>::mid;
-    planes w[M]; /* of a fragment, at the unit to load, or, where none is left, one before it */
-    uint32_t at[2 * M]; /* where a row begins there, in units */
+    planes w[M];        /* per fragment, at the next unit, or one before it after the last */
+    uint32_t at[2 * M]; /* start of each row, in units */
     int unit;
     raw<F> next[2 * M];
     uint32_t q[2 * M][8], scale[2 * M][2], offset[2 * M];
-    bool has; /* the next unit is one of the row's */
+    bool has; /* the next unit is within the row */
 
-    /* first: the lane's of four units. */
+    /* first: which of four units the lane loads. */
     __device__ __forceinline__ void begin(int first) {
         unit = first;
         if (unit < w[0].n_unit) go_on(unit, sizes_of(F).top_units == 1);
@@ -98,10 +98,10 @@ template <int F, int M> struct tile_rows {
             offset[i] = two_halves(-v.offset[0] * gain, -v.offset[1] * gain);
         }
     }
-    /* Elements 4 s .. 4 s + 3 of row i. */
+    /* f16 values of elements 4 s to 4 s + 3 of row i. */
     __device__ __forceinline__ void word(int i, int s, uint32_t &lo, uint32_t &hi) const {
         uint32_t x = q[i][s] ^ flip, f = scale[i][form_traits<F>::has_halves ? s / 4 : 0];
-        constexpr uint32_t middle = (0x6400u + mid) * 0x10001u; /* 1,024 + mid, twice */
+        constexpr uint32_t middle = (0x6400u + mid) * 0x10001u; /* 1,024 + zero point, twice */
         lo = halves_sub(__byte_perm(x, 0x64646464u, 0x4140), middle);
         hi = halves_sub(__byte_perm(x, 0x64646464u, 0x4342), middle);
         if constexpr (form_traits<F>::has_offset) {
@@ -117,7 +117,7 @@ template <int F, int M> struct tile_rows {
     static __device__ __forceinline__ float gain(void) { return 1.0f / TILE_GAIN; }
 };
 
-/* Rows of numbers are read when they are needed. */
+/* Rows of unquantized matrices are loaded when they are used. */
 template <int M> struct tile_rows<FORM_F32, M> {
     planes w[M];
     uint32_t at[2 * M]; /* in elements */
@@ -152,16 +152,16 @@ template <int M> struct tile_rows<FORM_F32, M> {
     static __device__ __forceinline__ float gain(void) { return 1.0f; }
 };
 
-/* The columns of a block, halves of rows of x, which go to stages of shared memory TILE_K at a time. Threads copy 16
- * bytes: eight of them a column, each its piece of every COLS_AT_ONCE-th. */
+/* Copies the columns of a block (f16 rows of x) to stages of shared memory, TILE_K elements at a time. A thread
+ * copies 16 bytes; eight threads copy a column, and each of them copies its piece of every COLS_AT_ONCE-th column. */
 template <int THREADS> struct tile_columns {
     static constexpr int COLS_AT_ONCE = THREADS / TILE_CHUNKS, ROUNDS = TILE_N / COLS_AT_ONCE;
-    const uint16_t *x;    /* this thread's piece of what is copied next of the first row */
-    const uint32_t *from; /* [ROUNDS]: where its columns begin, in 16 bytes */
-    int place;            /* of the piece in a stage: c of a column at c ^ column % 8 */
-    int n, n_group;       /* columns; groups of 2 TILE_K halves */
+    const uint16_t *x;    /* this thread's next piece of the first row */
+    const uint32_t *from; /* [ROUNDS]: start of its columns, in 16 bytes */
+    int place;            /* offset in a stage: piece c of a column is at c ^ column % 8 */
+    int n, n_group;       /* columns; groups of 2 TILE_K elements */
 
-    /* The next N stages of n columns. */
+    /* Copies the next N stages of n columns. */
     template <int N> __device__ __forceinline__ void fetch(uint16_t *const to[N], int n) {
         uint32_t begin[ROUNDS];
 #pragma unroll
@@ -179,7 +179,7 @@ template <int THREADS> struct tile_columns {
     }
 };
 
-/* Fragments m of a warp's rows, step s of eight. */
+/* The M fragments of a warp's rows for step s of eight. */
 template <int F, int M>
 __device__ __forceinline__ void tile_fragments(const tile_rows<F, M> &rows, int s,
                                                uint32_t a[M][4]) {
@@ -190,7 +190,7 @@ __device__ __forceinline__ void tile_fragments(const tile_rows<F, M> &rows, int 
     }
 }
 
-/* acc[m][n]: rows of fragment m times columns 8 n ..., as mma_16816 has them. */
+/* acc[m][n]: rows of fragment m times columns 8 n to 8 n + 7, in the layout of mma_16816. */
 template <int F>
 __device__ __forceinline__ void tile_product(tile_rows<F, 2> &rows,
                                              tile_columns<tile_threads(2)> &x, const grid_tables &g,
@@ -237,14 +237,14 @@ __device__ __forceinline__ void tile_product(tile_rows<F, 2> &rows,
     }
 }
 
-/* The same for at most N columns by products of the group of warps, of which a step goes on while the next is decoded.
- * What is copied for the next group of halves takes the place of stages that nothing reads any more: of five, three; of
- * the fourth the last steps may still be on their way. */
+/* The same for at most N columns with products of the warp group; a step runs while the next is dequantized. Of five
+ * stages, the copy for the next group overwrites two of the three that no product reads any more; the last steps of
+ * the previous group may still read the fourth. */
 template <int F, int N>
 __device__ __forceinline__ void
 group_product(tile_rows<F, 1> &rows, tile_columns<tile_threads(1)> &x, const grid_tables &g,
               uint16_t *shared, float acc[1][TILE_N / 8][4]) {
-    constexpr bool is_early = raw_words(F) <= 6; /* while there are registers for it */
+    constexpr bool is_early = raw_words(F) <= 6; /* only if registers suffice */
     int stage = 0;
     uint64_t factor = group_factor(shared);
     uint32_t a[2][1][4];
@@ -286,24 +286,25 @@ group_product(tile_rows<F, 1> &rows, tile_columns<tile_threads(1)> &x, const gri
         for (int i = 0; i < 4; i++) group_settled(acc[0][n][i]);
 }
 
-struct __align__(16) column { /* where it goes; what it is multiplied by, and a bias */
+struct __align__(16) column { /* an output column: destination row, scale, factor of the bias */
     int32_t dst;
     float scale, factor;
 };
 
-/* Results and columns lie where stages were; two blocks of such a card have 50 KB each, 1 KB of it the system's. */
+/* Results and columns reuse the memory of the stages. Two blocks on sm_86 have 50 KB each, of
+ * which the system reserves 1 KB. */
 static_assert(TILE_STAGES * TILE_N * TILE_K * 2 >=
                       OUT_COLS * OUT_STRIDE * sizeof(float) + TILE_N * sizeof(column) &&
                   TILE_STAGES * TILE_N * TILE_K * 2 + TILE_N * 8 <= 49 << 10,
               "sm_86 and newer");
 
-/* A warp has M of the block's fragments of 16 rows; of gate and up each has every other one. */
+/* A warp computes M of the block's fragments of 16 rows. With gate and up, they alternate between the two matrices. */
 template <int F, int M>
 __device__ __forceinline__ void tile_block(const tile_job &j, grid_tables &tables, uint16_t *shared,
                                            int n_stage) {
     constexpr int THREADS = tile_threads(M);
     typedef tile_columns<THREADS> x_columns;
-    __shared__ __align__(16) uint32_t from[TILE_N]; /* no more: two blocks are to fit into 100 KB */
+    __shared__ __align__(16) uint32_t from[TILE_N]; /* small: two blocks must fit into 100 KB */
     __shared__ int32_t dsts[TILE_N];
     int tid = (int)threadIdx.x, warp = tid / 32, lane = tid % 32, k = 0;
     bool gated = j.mode == TILE_GATED;
@@ -331,7 +332,7 @@ __device__ __forceinline__ void tile_block(const tile_job &j, grid_tables &table
             (uint32_t)(row_of_x(dst) * (k_halves / 8));
     }
     __syncthreads();
-    int n_out = gated ? TILE_M / 2 : TILE_M; /* rows of dst */
+    int n_out = gated ? TILE_M / 2 : TILE_M; /* output rows per block */
     int64_t first = ((int64_t)blockIdx.x - o.first_block) * n_out, left = o.w.n_row - first;
     int64_t row0 = mat * o.w.n_row + first;
     tile_rows<F, M> rows;
@@ -344,7 +345,7 @@ __device__ __forceinline__ void tile_block(const tile_job &j, grid_tables &table
             int row = (gated ? fragment / 2 : fragment) * 16 + lane / 4 + i * 8;
             row = row < left ? row : (int)left - 1;
             row *= F == FORM_F32 ? o.w.n_in : o.w.n_unit;
-            rows.at[2 * m + i] = (uint32_t)unknown(row); /* kept, not made again */
+            rows.at[2 * m + i] = (uint32_t)unknown(row); /* kept in a register, not recomputed */
         }
     }
     rows.begin(lane % 4);
@@ -359,8 +360,9 @@ __device__ __forceinline__ void tile_block(const tile_job &j, grid_tables &table
     else if (n_col <= 80) group_product<F, 80>(rows, x, tables, shared, acc);
     else if (n_col <= 96) group_product<F, 96>(rows, x, tables, shared, acc);
     else group_product<F, 128>(rows, x, tables, shared, acc);
-    float *out = (float *)shared;                              /* [OUT_COLS][OUT_STRIDE], */
-    column *columns = (column *)(out + OUT_COLS * OUT_STRIDE); /* behind them, where stages were */
+    float *out = (float *)shared; /* [OUT_COLS][OUT_STRIDE] */
+    /* after the results; memory of the stages */
+    column *columns = (column *)(out + OUT_COLS * OUT_STRIDE);
     int row = tid % n_out;
     const float *mine = out + (gated ? row / 16 * 32 + row % 16 : row);
     first += row;
@@ -377,7 +379,7 @@ __device__ __forceinline__ void tile_block(const tile_job &j, grid_tables &table
         if (j.mode == TILE_PUT && j.factor) own.factor = logistic(j.factor[own.dst]);
         own.scale = j.x.scale[row_of_x(own.dst)] * scale * own.factor;
     }
-    __syncthreads(); /* nobody reads stages any more */
+    __syncthreads(); /* the stages are no longer read */
     if (tid < n_col) columns[tid] = own;
 #pragma unroll 1
     for (int col0 = 0; col0 < n_col; col0 += OUT_COLS) {
@@ -453,9 +455,10 @@ void cuda_tiles(struct cuda *c, const tile_job &job) {
     }
 }
 
-/* ---- halves ---- */
+/* ---- conversion to f16 ---- */
 
-/* A warp has groups of 128 elements: lane 4 s + u word s of unit u, which it keeps of the first HALVES_KEPT. */
+/* One block per row. A warp converts groups of 128 elements: lane 4 s + u word s of unit u. A lane keeps the words of
+ * its first HALVES_KEPT groups in registers. */
 enum { HALVES_KEPT = 4 };
 __global__ void to_halves_kernel(const float *x, int64_t stride, int64_t n, uint16_t *out,
                                  float *scale) {
@@ -468,7 +471,7 @@ __global__ void to_halves_kernel(const float *x, int64_t stride, int64_t n, uint
     x += blockIdx.x * stride;
     out += blockIdx.x * halves_of(n);
     float4 kept[HALVES_KEPT];
-    uint32_t most = 0; /* as bits: what is not finite is larger than all else */
+    uint32_t most = 0; /* as bits: NaN and infinity are larger than finite values */
 #pragma unroll
     for (int i = 0; i < HALVES_KEPT; i++) {
         int group = warp + i * n_warp;
@@ -482,12 +485,12 @@ __global__ void to_halves_kernel(const float *x, int64_t stride, int64_t n, uint
     if (lane == 0) room[warp] = most;
     __syncthreads();
     for (int i = 0; i < n_warp; i++) most = max(most, room[i]);
-    /* 2^(e - 9): values below 1,024. Rows that are not finite become NaN throughout. */
+    /* Scale 2^(e - 9): values below 1,024. In a row with NaN or infinity all elements become NaN. */
     int e = (int)(most >> 23) - 9;
     bool bad = most >= 0x7f800000u;
     float s = e < 1 ? 1.17549435e-38f : __int_as_float(e << 23), inv = 1.0f / s;
     if (bad) s = __int_as_float(0x7fc00000);
-    /* in the order of tile_product */
+    /* in the order that tile_product reads */
     auto put = [&](int group, float4 v) {
         uint16_t *to = out + group * TILE_GROUP + lane / 4 * 16 + lane % 4 * 2;
         *(uint32_t *)to = bad ? 0 : two_halves(v.x * inv, v.y * inv);

@@ -1,28 +1,28 @@
-/* gemm.cuh: matrices times many rows on the tensor cores: prefill of linear, ffn and mixtures. */
+/* gemm.cuh: matrices times many rows on the tensor cores: prefill of linear, ffn and mixture of experts. */
 #ifndef CHIMERE_KERNELS_CUDA_GEMM_CUH
 #define CHIMERE_KERNELS_CUDA_GEMM_CUH
 
 #include "kernels/cuda/cuda_impl.cuh"
 
 enum {
-    TILE_M = 128,    /* rows of weights of a block */
-    TILE_N = 128,    /* rows of activations */
-    TILE_GROUP = 128 /* elements that halves are padded to and reordered within */
+    TILE_M = 128,    /* rows of weights per block */
+    TILE_N = 128,    /* rows of activations per block */
+    TILE_GROUP = 128 /* f16 rows are padded to a multiple of this and permuted within it */
 };
 
 static __host__ __device__ inline int64_t halves_of(int64_t n) {
     return (n + TILE_GROUP - 1) / TILE_GROUP * TILE_GROUP;
 }
 
-/* Rows as halves in scratch, each divided by a power of two that brings its largest value near 1,024: [n_row]
- * [halves_of(n)], zero-padded, elements in the order that tiles read. */
+/* Converts rows to f16 in scratch. Each row is divided by a power of two that makes its largest value just below
+ * 1,024: [n_row][halves_of(n)], zero-padded, elements in the order that tiles read. */
 halves cuda_to_halves(struct cuda *c, const float *x, int64_t stride, int32_t n_row, int64_t n);
 
 enum tile_mode {
     TILE_PUT,   /* dst = (dst +) (scale w x + bias) logistic(factor) */
     TILE_PLAIN, /* dst = w x */
     TILE_ACT,   /* dst = act(w x) */
-    TILE_GATED, /* dst = act(o[1].w x) * (o[0].w x): both of one form and shape */
+    TILE_GATED, /* dst = act(o[1].w x) * (o[0].w x); same form and shape */
     TILE_TIMES, /* dst = act(dst) * (w x) */
 };
 enum { TILE_OUTS = 8 };
@@ -36,22 +36,22 @@ struct tile_out {
     int32_t add, first_block, unused; /* first_block: set by cuda_tiles */
 };
 
-/* Pairs (token, expert) in order of expert, in tiles of TILE_N. */
+/* Pairs (token, expert) sorted by expert, in tiles of TILE_N pairs. */
 struct tile_list {
     int32_t *pairs;  /* [n_pair] */
     int32_t *expert; /* [cap]; -1: no tile */
-    int32_t *at, *n; /* [cap]: first pair of the tile in pairs, how many */
+    int32_t *at, *n; /* [cap]: index of the tile's first pair, number of pairs */
     int32_t *start;  /* [n_expert]: first pair of an expert */
     int32_t cap, unused;
 };
 
 struct tile_job {
-    tile_out o[TILE_OUTS]; /* of one form, or all of numbers */
+    tile_out o[TILE_OUTS]; /* all of one form, or all unquantized */
     int32_t n_o, mode, act, n_row;
     halves x;              /* [n_row][halves_of(n_in)] */
     const float *factor;   /* [n_row] or NULL */
-    tile_list list;        /* cap 0: row r of x gives row r of dst, by matrix 0 */
-    int32_t per_x, unused; /* with a list: pair p reads row p / per_x of x, gives row p of dst */
+    tile_list list;        /* cap 0: row r of x gives row r of dst, with matrix 0 */
+    int32_t per_x, unused; /* with a list: pair p reads row p / per_x of x, writes row p of dst */
 };
 
 /* Records one launch. */

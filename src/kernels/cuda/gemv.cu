@@ -1,14 +1,15 @@
-/* gemv.cu: matrices times rows. Roofline at decode: the bytes of the weights; a lane has up to 4 units
- * in flight before it waits for the kernel before it, and blocks are as many as the chip holds at once. One token has
- * kernels of its own: its bits may differ from those that the same token has among others, which do not depend on how
- * many those are. Several tokens of common forms: gemv_batch.cu. Prefill: gemm.cu. */
+/* gemv.cu: matrix times one or a few rows. Roofline at decode: the bytes of the weights. A lane has up to 4 units in
+ * flight before it waits for the preceding kernel, and a launch has as many blocks as the chip runs at once. A single
+ * token has kernels of its own, so its result may differ in the last bits from the result of the same token in a batch.
+ * Within a batch, the result does not depend on the number of tokens. Several tokens of common forms: gemv_batch.cu.
+ * Prefill: gemm.cu. */
 #include "kernels/cuda/gemm.cuh"
 #include "kernels/cuda/vectors.cuh"
 
 enum { INPUT_SHARED = 8192, NUMBER_UNITS = 8 /* of 16 bytes, of a lane at once */ };
-/* Of one token: rows of a group of lanes; warps of a row of numbers, at least and at most; threads of the block that a
- * multiprocessor has where each norms its input: as a rule fewer than one_bound has registers for, so that a block of
- * the kernel before stands beside it. */
+/* One token. ONE_ROWS: rows per group of lanes. ONE_WIDE, ONE_WIDEST: minimum and maximum number of warps per row of
+ * an unquantized matrix. BIG_*: threads of the only block of a multiprocessor, if each block normalizes its input:
+ * usually fewer than one_bound allows, so that a block of the preceding kernel still fits. */
 enum { ONE_ROWS = 4, ONE_WIDE = 2, ONE_WIDEST = 4 };
 enum { BIG_THREADS = 512, BIGGEST_THREADS = 768 };
 /* more: code for sm_100 and newer takes more registers. */
@@ -21,7 +22,7 @@ static __host__ __device__ constexpr int one_bound(int form, bool more) {
 #define ONE_MORE false
 #endif
 
-/* Precise mode: floats against any form. */
+/* Precise mode: f32 activations, weights of any form. */
 __global__ void __launch_bounds__(VEC_THREADS) vector_kernel(linear_job j, grid_tables tables) {
     DYNAMIC_SHARED(uint8_t, room);
     const out_job &o = own_out(j);
@@ -43,13 +44,13 @@ __global__ void __launch_bounds__(VEC_THREADS) vector_kernel(linear_job j, grid_
             if (t < n_tok) put(j, o, first + r, t0 + t, out[r][t]);
 }
 
-/* ---- rows of bytes ---- */
+/* ---- rows of 8-bit activations ---- */
 
-/* Rows that a group of lanes takes side by side. */
+/* Rows that a group of lanes processes together. */
 enum { ROWS8 = 2 };
 
-/* The part of a block in matrix o, through rows of form F: more than one kind of block uses it. Where rows are few,
- * n_part warps share them, each a part of the steps. */
+/* A block's part of matrix o, with rows of form F; shared by several kinds of blocks. If there are few rows, n_part
+ * warps share them, each with a part of the steps. */
 template <int F> struct vector8 {
     static constexpr int R = ROWS8, NT = VEC8_TOKS;
     const linear_job &j;
@@ -63,7 +64,7 @@ template <int F> struct vector8 {
         group = o.group, lane = (int)threadIdx.x & (group - 1);
         n_row = (int)o.w.n_row, n_unit = o.w.n_unit;
         n_step = o.n_step;
-        if (o.n_part > 1) { /* of 2 or 4 */
+        if (o.n_part > 1) { /* 2 or 4 */
             int shift = o.n_part / 2;
             part = warp & (o.n_part - 1), warp >>= shift, per_block >>= shift;
         }
@@ -71,7 +72,7 @@ template <int F> struct vector8 {
         n_group = o.n_block * per_block;
         int lead = ((int)blockIdx.x - o.first_block) * per_block + warp * groups;
         mine = lead + (groups == 2 ? (int)threadIdx.x / 16 % 2 : 0);
-        /* as many tasks as the first group of the warp has: lanes of a warp go together */
+        /* as many tasks as the warp's first group has: the lanes of a warp must not diverge */
         n_task = 0;
 #pragma unroll 1
         for (int i = lead; i < (n_row + R - 1) / R; i += n_group) n_task++;
@@ -90,7 +91,7 @@ template <int F> struct vector8 {
     __device__ __forceinline__ void begin(void) {
         if (n_task) stream8_begin<F, R>(code, *this);
     }
-    /* sums: [warps][R * NT], of the block */
+    /* sums: [warps][R * NT], shared by the block */
     __device__ __forceinline__ void run(const grid_tables &g, const input &in, int32_t t0,
                                         int32_t n_tok, float (*sums)[MAX_SUMS]) {
         auto act = [&](int, int step, int t) {
@@ -105,7 +106,7 @@ template <int F> struct vector8 {
             else sums[threadIdx.x / 32][k] = y;
         };
         stream8_run<F, R, NT>(code, *this, n_task, n_step, group, g, n_tok, act, sink);
-        if (o.n_part == 1) return; /* all warps of the block go together */
+        if (o.n_part == 1) return; /* the same in all warps of the block */
         __syncthreads();
         int warp = (int)threadIdx.x / 32;
         if (warp & (o.n_part - 1) || lane >= R * NT || !n_task) return;
@@ -113,13 +114,13 @@ template <int F> struct vector8 {
     }
 };
 
-/* Matrices of form F, of numbers, and of Q8_0, for several tokens: what gemv_batch.cu has no kernel or room for. Shared memory:
- * grid points. */
+/* Several tokens, with matrices of form F, unquantized ones and Q8_0: the cases for which gemv_batch.cu has no kernel
+ * or not enough memory. Shared memory: grid points. */
 template <int F>
 __global__ void __launch_bounds__(VEC_THREADS, 2)
     vector8_kernel(const __grid_constant__ linear_job j, grid_tables tables) {
     DYNAMIC_SHARED(uint32_t, points);
-    __shared__ float sums[VEC_THREADS / 32][MAX_SUMS]; /* a warp's */
+    __shared__ float sums[VEC_THREADS / 32][MAX_SUMS]; /* per warp */
     const out_job &o = own_out(j);
     int32_t t0 = (int32_t)blockIdx.y * j.step;
     int32_t n_tok = j.n_tok - t0 < j.step ? j.n_tok - t0 : j.step;
@@ -145,12 +146,12 @@ __global__ void __launch_bounds__(VEC_THREADS, 2)
 
 /* ---- one token ---- */
 
-/* A group of lanes takes four rows side by side, a step of all of them in registers, which are filled for the first
- * time before the wait. Where rows are few, n_part warps share them, each a part of the steps. */
+/* A group of lanes processes four rows together. The registers hold one step of all four and are first loaded before
+ * pdl_wait. If there are few rows, n_part warps share them, each with a part of the steps. */
 struct one_rows {
     const out_job &o;
-    int group, lane, mine, n_group, n_row, end_row; /* n_group: of the block */
-    int n_task, n_step, left;                       /* left: units from the lane's first one */
+    int group, lane, mine, n_group, n_row, end_row; /* n_group: groups per block */
+    int n_task, n_step, left;                       /* left: units from the lane's first one on */
     uint32_t from, n_unit;                          /* from: the lane's first unit */
 
     __device__ __forceinline__ explicit one_rows(const out_job &o_) : o(o_) {}
@@ -163,18 +164,18 @@ struct one_rows {
         from = (uint32_t)(first + lane);
         left = (end < (int)n_unit ? end : (int)n_unit) - (int)from;
         n_group = per_block;
-        /* a block has neighbouring rows: pages that are looked up are few */
+        /* the rows of a block are adjacent: few TLB entries */
         int block = (int)blockIdx.x - o.first_block, lead = warp >> shift << both;
         int begin = block * o.n_each + min(block, o.n_more);
         int count = o.n_each + (block < o.n_more ? 1 : 0);
         end_row = min(ONE_ROWS * (begin + count), n_row);
         mine = begin + lead + (both ? (int)(threadIdx.x / 16u) & 1 : 0);
-        /* as many tasks as the first group of the warp has: lanes of a warp go together */
+        /* as many tasks as the warp's first group has: the lanes of a warp must not diverge */
         n_task = 0;
 #pragma unroll 1
         for (int i = lead; i < count; i += n_group) n_task++;
     }
-    /* Asks for the lane's units of a task's rows. */
+    /* Loads the lane's units of a task's rows. */
     template <int F>
     __device__ __forceinline__ void fetch(uint32_t *ahead, int task, int step) const {
         if (step * group >= left) return;
@@ -187,18 +188,18 @@ struct one_rows {
             raw_put<F>(ahead + r * raw_words(F), code);
         }
     }
-    /* Instead of the first fetch: the lane's codes near the chip. */
+    /* Instead of the first fetch: prefetches the lane's quants into the L2 cache. */
     template <int F> __device__ __forceinline__ void near(void) const {
         int row = ONE_ROWS * mine;
         for (int r = 0; r < ONE_ROWS && left > 0; r++)
             prefetch_tlb(o.w.codes + (size_t)((uint32_t)min(row + r, n_row - 1) * n_unit + from) *
                                          sizes_of(F).codes);
     }
-    /* sink(task, r, y): y is the sum of row r of a task, with the lane that calls */
+    /* sink(task, r, y): y is the sum of row r of a task; called by one lane per row */
     template <int F, class Sink>
     __device__ __forceinline__ void run(uint32_t *ahead, const grid_tables &g, const act8 &in,
                                         Sink sink) const {
-        int each = group == 32 ? 3 : 2; /* 2^each lanes have a row's sum */
+        int each = group == 32 ? 3 : 2; /* 2^each lanes hold the sum of a row */
 #pragma unroll 1
         for (int task = 0; task < n_task; task++) {
             float sum[ONE_ROWS] = {0};
@@ -225,13 +226,14 @@ struct one_rows {
     }
 };
 
-/* A row of numbers, of E bytes each, by n_part warps, so many that a lane reads all of its own ahead: eight times four. */
+/* A row of an unquantized matrix with E bytes per element, by n_part warps: so many that a lane can prefetch its
+ * whole part, eight loads of four elements. */
 struct one_number {
     const out_job &o;
     int lanes, lane, n_quad, own; /* own: the row */
 
     __device__ __forceinline__ one_number(const out_job &o_, bool is_aligned) : o(o_) {
-        int shift = 5 + o.n_part / 2; /* of 2 or 4 */
+        int shift = 5 + o.n_part / 2; /* n_part is 2 or 4 */
         lanes = 1 << shift, lane = (int)threadIdx.x & (lanes - 1);
         own = ((int)blockIdx.x - o.first_block) * (int)(blockDim.x >> shift) +
               (int)(threadIdx.x >> shift);
@@ -255,7 +257,7 @@ struct one_number {
         for (int i = 0; i < NUMBER_UNITS; i++)
             if (lane + i * lanes < n_quad) fetch<E>(ahead + i * E, lane + i * lanes);
     }
-    /* The row's sum, in all lanes. room: of each warp. */
+    /* The row's sum, in all lanes. room: shared memory, one element per warp. */
     template <int E>
     __device__ __forceinline__ float run(uint32_t *ahead, const float *x,
                                          float (*room)[MAX_SUMS]) const {
@@ -283,13 +285,13 @@ struct one_number {
     }
 };
 
-/* Makes a block's input out of the row to be normed: y = x w in 8 bits and as floats, in `own`; what y is still to
- * be multiplied with is returned. room: a float for each 128 of n. Ends on a barrier. */
+/* Computes a block's normalized input: y = x w in 8 bits (a) and as floats (y). Returns the factor by which y must
+ * still be multiplied. room: one float per 128 of n. Ends with a barrier. */
 enum { NORM_KEPT = 2 };
 __device__ __forceinline__ float norm_input(const norm_row_job &job, const act8 &a, float *y, int n,
                                             float *room) {
-    int quads = n / 4, chunks = (n + 511) / 512 * 4; /* of 128, and so many that they go by fours */
-    float4 x[NORM_KEPT];                             /* on their way at once; weights are near */
+    int quads = n / 4, chunks = (n + 511) / 512 * 4; /* partial sums, a multiple of four */
+    float4 x[NORM_KEPT];                             /* loads in flight; weights are in L1 */
     auto weights = [&](int q) {
         return job.w && q < quads ? __ldg((const float4 *)job.w + q) : make_float4(1, 1, 1, 1);
     };
@@ -323,7 +325,7 @@ __device__ __forceinline__ float norm_input(const norm_row_job &job, const act8 
     }
     return rsqrtf((sum.x + sum.y + (sum.z + sum.w)) * job.scale + job.eps);
 }
-/* The blocks write the finished row down for whoever else reads it. */
+/* The blocks store the normalized row, for later kernels. */
 __device__ __forceinline__ void norm_output(const norm_row_job &job, const act8 &a, const float *y,
                                             int n, float f) {
 #pragma unroll 1
@@ -339,17 +341,17 @@ __device__ __forceinline__ void norm_output(const norm_row_job &job, const act8 
     }
 }
 
-/* Matrices of form F, of numbers, and of Q8_0 (alpha and beta of a delta net beside its projections), times one token,
- * which is normed on the way, in every block (NORMED). Shared memory: grid points, then the normed row. */
+/* One token, with matrices of form F, unquantized ones and Q8_0 (alpha and beta of a delta net, with its projections).
+ * NORMED: every block first normalizes the token. Shared memory: grid points, then the normalized row. */
 template <int F, bool NORMED>
 __global__ void __launch_bounds__(one_bound(F, ONE_MORE), 1)
     one_kernel(const __grid_constant__ linear_job j, grid_tables tables) {
     DYNAMIC_SHARED(uint32_t, points);
-    __shared__ float sums[BIGGEST_THREADS / 32][MAX_SUMS];                /* of a warp */
-    __shared__ __align__(16) float room[NORMED ? INPUT_SHARED / 128 : 4]; /* of the norm */
+    __shared__ float sums[BIGGEST_THREADS / 32][MAX_SUMS];                /* per warp */
+    __shared__ __align__(16) float room[NORMED ? INPUT_SHARED / 128 : 4]; /* for norm_input */
     const out_job &o = own_out(j);
     int n_in = (int)o.w.n_in;
-    /* kinds of rows that a block may have */
+    /* what the rows of a block may be */
     enum { MAIN, BYTES, FLOATS, HALVES } kind = FLOATS;
     if (o.w.form == F) kind = MAIN;
     else if (o.w.form == FORM_I8) kind = BYTES;
@@ -357,7 +359,7 @@ __global__ void __launch_bounds__(one_bound(F, ONE_MORE), 1)
     bool is_aligned = NORMED || (uintptr_t)j.x % 16 == 0;
     pdl_trigger();
     enum { EACH = raw_words(F) > 8 ? raw_words(F) : 8 };
-    uint32_t ahead[ONE_ROWS * EACH]; /* what a thread reads before it is its turn */
+    uint32_t ahead[ONE_ROWS * EACH]; /* weights loaded before pdl_wait */
     one_rows rows(o);
     if (kind == FLOATS) one_number(o, is_aligned).begin<4>(ahead);
     else if (kind == HALVES) one_number(o, is_aligned).begin<2>(ahead);
@@ -407,7 +409,7 @@ __global__ void __launch_bounds__(one_bound(F, ONE_MORE), 1)
         rows.run<FORM_I8>(bytes, tables, in, sink);
     }
     if (o.n_part == 1) return;
-    __syncthreads(); /* all warps of the block go together, and have a task at most */
+    __syncthreads(); /* the same in all warps of the block, which have at most one task */
     if (warp & (o.n_part - 1) || at >= ONE_ROWS || !rows.n_task) return;
     result(0, at, sum_of_parts(sums + warp, at, o.n_part));
 }
@@ -473,7 +475,7 @@ static void vectors_precise(struct cuda *c, linear_job &j) {
     launch(c, vector_kernel, grid, dim3(VEC_THREADS), act_room_bytes(n_in, j.step), j, c->tables);
 }
 
-/* Four elements of a row of numbers; zeros behind its end. */
+/* Four elements of a row of an unquantized matrix; zeros beyond its end. */
 __device__ __forceinline__ float4 four_numbers(const planes &w, int64_t row, int k) {
     int64_t at = row * w.n_in + k;
     if (w.form == FORM_F32 && k + 3 < w.n_in && at % 4 == 0)
@@ -484,8 +486,8 @@ __device__ __forceinline__ float4 four_numbers(const planes &w, int64_t row, int
     return make_float4(v[0], v[1], v[2], v[3]);
 }
 
-/* Numbers times floats, many tokens (routers): tiles of 64 rows and 32 tokens, every number as the sum of two of
- * bfloat16, three products for one: 2^-16 of a term is lost. A warp has 16 rows and 16 tokens. */
+/* Unquantized weights times floats, many tokens (routers): tiles of 64 rows and 32 tokens. Every number is split into a
+ * sum of two bfloat16, three products for one; the error is 2^-16 of a term. A warp computes 16 rows and 16 tokens. */
 enum { FLOAT_ROWS = 64, FLOAT_COLS = 32, FLOAT_K = 32, FLOAT_STRIDE = FLOAT_K + 8 };
 __global__ void __launch_bounds__(256) float_tile_kernel(linear_job j) {
     constexpr int ALL = FLOAT_ROWS + FLOAT_COLS, QUADS = FLOAT_K / 4, EACH = ALL * QUADS / 256;
@@ -496,8 +498,8 @@ __global__ void __launch_bounds__(256) float_tile_kernel(linear_job j) {
     int32_t t0 = (int32_t)blockIdx.y * FLOAT_COLS;
     pdl_trigger();
     pdl_wait();
-    float4 next[2][EACH];    /* of two rounds: one is not enough to hide how long it takes */
-    float acc[3][2][4] = {}; /* chains that do not wait for each other */
+    float4 next[2][EACH];    /* of two rounds; one would not hide the latency */
+    float acc[3][2][4] = {}; /* independent accumulators */
     auto fetch = [&](int k0, float4(&to)[EACH]) {
 #pragma unroll
         for (int i = 0; i < EACH; i++) {
@@ -552,9 +554,9 @@ __global__ void __launch_bounds__(256) float_tile_kernel(linear_job j) {
     }
 }
 
-/* Warps that share the rows of w, so that all multiprocessors have enough of them; a warp takes `rows` at a time. */
+/* Warps that share the rows of w, so that every multiprocessor has enough warps; a warp takes `rows` rows at a time. */
 static int32_t parts_of(const struct cuda *c, const planes &w, int64_t n_row, int64_t rows) {
-    enum { MAX_PARTS = 4, UNITS = 128 }; /* units of a task at least */
+    enum { MAX_PARTS = 4, UNITS = 128 }; /* minimum units per task */
     int32_t n = 1;
     while (n < MAX_PARTS && n_row / rows * n * 2 <= (int64_t)c->n_sm * (VEC_THREADS / 32) * 2 &&
            w.n_unit * rows > UNITS * n)
@@ -562,15 +564,16 @@ static int32_t parts_of(const struct cuda *c, const planes &w, int64_t n_row, in
     return n;
 }
 
-/* Warps of one token's row of numbers. */
+/* Warps per row of an unquantized matrix, one token. */
 static int32_t number_parts(const planes &w) {
     int64_t wide = ONE_WIDE;
     while (wide < ONE_WIDEST && w.n_in / 4 > 32 * NUMBER_UNITS * wide) wide *= 2;
     return (int32_t)wide;
 }
 
-/* Blocks of `threads` threads for the matrices of a launch: tasks of `rows` rows, as many for each of the `resident`
- * blocks that run at once. Returns how many blocks that makes, and of how many rounds those of one token are. */
+/* Distributes the matrices of a launch over blocks of `threads` threads: tasks of `rows` rows, equally
+ * many for each of the `resident` blocks that run at once. Returns the number of blocks, and the number
+ * of rounds if there is one token. */
 struct sharing {
     int32_t blocks, rounds;
 };
@@ -579,7 +582,7 @@ static sharing share_blocks(const struct cuda *c, linear_job &j, int64_t rows, i
     int64_t warps = threads / 32, n_row = 0, tasks = 0, rest = resident;
     for (int32_t i = 0; i < j.n_o; i++)
         if (!is_number_form(j.o[i].w.form)) n_row += j.o[i].w.n_row;
-    bool shares[MAX_OUTS]; /* whether a block may have several tasks of a matrix */
+    bool shares[MAX_OUTS]; /* whether a block may have several tasks of the matrix */
     for (int32_t i = 0; i < j.n_o; i++) {
         out_job &k = j.o[i];
         bool is_number = is_number_form(k.w.form);
@@ -588,14 +591,14 @@ static sharing share_blocks(const struct cuda *c, linear_job &j, int64_t rows, i
         else k.n_part = j.n_tok > 1 ? (int32_t)FEW_WIDE : number_parts(k.w);
         int32_t steps = (k.w.n_unit + k.group - 1) / k.group;
         k.n_step = (steps + k.n_part - 1) / k.n_part;
-        int64_t each = warps * (32 / k.group) / k.n_part * rows; /* rows of a block and task */
+        int64_t each = warps * (32 / k.group) / k.n_part * rows; /* rows per block and task */
         if (is_number) each = warps / k.n_part;
         k.n_block = (int32_t)((k.w.n_row + each - 1) / each);
         shares[i] = !is_number && k.n_part == 1 && k.n_block > 1;
         if (shares[i]) tasks += k.n_block;
         else rest -= k.n_block;
     }
-    /* of one token as many rounds for all: multiprocessors without a block take the next kernel's */
+    /* one token: all blocks take the same number of rounds; idle multiprocessors start the next kernel */
     int64_t rounds = rest > 0 ? (tasks + rest - 1) / rest : tasks;
     int32_t blocks = 0;
     for (int32_t i = 0; i < j.n_o; i++) {
@@ -612,8 +615,9 @@ static sharing share_blocks(const struct cuda *c, linear_job &j, int64_t rows, i
     return sharing{blocks, (int32_t)rounds};
 }
 
-/* Blocks that norm their input, one a multiprocessor: how many at once, and of how many threads. Larger ones where they
- * need one round on seven eighths of the multiprocessors: on the others the next kernel reads ahead. */
+/* Blocks that normalize their input, one per multiprocessor: number at once, and threads per block. Blocks
+ * are as large as possible if they then need one round on seven eighths of the multiprocessors; on the
+ * others the next kernel prefetches. */
 struct big_blocks {
     int64_t resident, threads;
 };
@@ -634,7 +638,7 @@ static void vectors_launch(struct cuda *c, const linear_job &j, dim3 grid, dim3 
     launch(c, kernel, grid, block, room, j, c->tables);
 }
 
-/* One launch: matrices of one form, of Q8_0, and of numbers. x8.q NULL: none is needed. */
+/* One launch: matrices of one form, of Q8_0, and unquantized. x8.q NULL: not needed. */
 static void vectors8(struct cuda *c, linear_job &j, int form) {
     if (j.n_tok > 1 && cuda_few(c, j, form)) return;
     int64_t threads = VEC_THREADS, n_in = j.o[0].w.n_in, units = 0;
@@ -660,7 +664,7 @@ static void vectors8(struct cuda *c, linear_job &j, int form) {
     }
 }
 
-/* Whether outputs lie where the row to be normed does. */
+/* Whether an output overlaps the row that is still to be normalized. */
 static bool writes_norm(const struct cuda *c, const struct linear_out *o, int32_t n_o) {
     for (int32_t i = 0; i < n_o; i++)
         if (o[i].dst < c->norm.x + c->norm_n && c->norm.x < o[i].dst + o[i].w->n_out) return true;
@@ -681,7 +685,7 @@ static void vectors(struct cuda *c, const struct linear_out *o, int32_t n_o, con
         vectors_precise(c, all);
         return;
     }
-    /* the first launch makes a row whose norm is still to be done */
+    /* the first launch normalizes a row whose norm is pending */
     if (c->norm.x && c->norm.out == x && n_tok == 1 && c->norm_n == o[0].w->n_in &&
         c->norm_n <= INPUT_SHARED && !writes_norm(c, o, n_o)) {
         all.norm = c->norm;
@@ -728,7 +732,7 @@ void cuda_linear_glu(struct cuda *c, const struct linear_out *o, const glu_job &
     vectors(c, o, 1, NULL, 0, n_tok, factor, a);
 }
 
-/* Many tokens: a launch for each form of weights. */
+/* Many tokens: one launch per form of weights. */
 static void tiles(struct cuda *c, const struct linear_out *o, int32_t n_o, const float *x,
                   int64_t x_stride, int32_t n_tok, const float *factor) {
     halves h = c->ready.x == x ? c->ready : cuda_to_halves(c, x, x_stride, n_tok, o[0].w->n_in);

@@ -1,40 +1,40 @@
-/* gemv_batch.cu: matrices times 2 to 16 tokens, by the tensor cores' products of bytes: 8 tokens of a launch's row of blocks.
+/* gemv_batch.cu: matrices times 2 to 16 tokens, with int8 tensor core products; blockIdx.y selects 8 tokens.
  *
- * A warp has 16 rows and a part of their chunks, of 4 or 8 units; chunks come through two places of its own in shared
- * memory, asked for before the wait. A unit of 16 rows is one product: word t of a unit's nibbles is what lane t of
- * four needs, elements 4 t to 4 t + 3 in the low ones and 16 + 4 t to 16 + 4 t + 3 in the high ones. Codes with a
- * middle are shifted to the top of a byte, where flipping the highest bit takes the middle away. Integer results begin
- * with the bits of 1.5 * 2^23, so that they are floats after one subtraction, and are added up as floats times the
- * unit's and the token's scale; what is subtracted of 8 units is a product of the tensor cores too; what they share
- * comes last. Warps that share rows add in their order. No order depends on the tokens. */
+ * A warp computes 16 rows, or a part of their chunks of 4 or 8 units. Chunks are copied into two buffers of the warp in
+ * shared memory; the first copies start before pdl_wait. A unit of 16 rows is one product: word t of a unit's nibbles
+ * is what lane t of four needs, elements 4 t to 4 t + 3 in the low nibbles and 16 + 4 t to 16 + 4 t + 3 in the high
+ * ones. Quants with a zero point are shifted to the top of a byte, where flipping the highest bit subtracts the zero
+ * point. Integer accumulators start with the bits of 1.5 * 2^23, so that one subtraction turns them into floats. They
+ * are summed as floats times the scales of unit and token. The minima of 8 units are subtracted by a tensor core
+ * product too; the factors that 8 units share are applied last. Warps that share rows are summed in a fixed order. No
+ * order depends on the tokens. */
 #include "kernels/cuda/vectors.cuh"
 
 enum {
     FEW_WARPS = VEC_THREADS / 32,
-    FEW_ROWS = 16,                   /* of a warp */
-    FEW_PLACES = 2,                  /* chunks of a warp in shared memory */
-    FEW_SUMS = FEW_ROWS * VEC8_TOKS, /* of a warp */
-    FEW_FILL = 128,  /* units that a block reads at once: one trip for rows of 4,096 */
-    FEW_NUMBERS = 4, /* fours of numbers of a lane that are read at once */
+    FEW_ROWS = 16,                   /* per warp */
+    FEW_PLACES = 2,                  /* chunk buffers per warp in shared memory */
+    FEW_SUMS = FEW_ROWS * VEC8_TOKS, /* per warp */
+    FEW_FILL = 128,  /* units that a block loads at once: one pass for rows of 4,096 */
+    FEW_NUMBERS = 4, /* loads of four unquantized weights in flight per lane */
     SUMS_ROOM = 2 * FEW_WARPS * FEW_SUMS * 4,
 };
-/* Blocks of a multiprocessor, where shared memory has room; code for newer chips takes more registers, and those before
- * sm_90 have no room for three. */
+/* Blocks per multiprocessor, if shared memory suffices. Code for newer chips takes more registers; chips before sm_90
+ * do not have the shared memory for three. */
 #if defined __CUDA_ARCH__ && __CUDA_ARCH__ == 900
 #define FEW_BLOCKS 3
 #else
 #define FEW_BLOCKS 2
 #endif
-#define FEW_MIDDLE 12582912.0f /* its bits and an integer under 2^22 make a float */
+#define FEW_MIDDLE 12582912.0f /* its bits plus an integer below 2^22 are a float */
 
 struct few_plan {
-    int32_t n_tile,
-        n_block;           /* tiles of 16 rows of all matrices but those of numbers; their blocks */
-    int32_t n_main, shift; /* matrices that have tiles; 2^shift warps share a tile */
+    int32_t n_tile, n_block; /* tiles of 16 rows of all quantized matrices; their blocks */
+    int32_t n_main, shift;   /* matrices that have tiles; 2^shift warps share a tile */
     uint32_t sums_at, places_at, place_bytes, unused;
 };
 
-/* Where the fields of a chunk lie in its place. */
+/* Offsets of the fields of a chunk in its buffer. */
 template <int F> struct chunk {
     static constexpr plane_sizes size = sizes_of(F);
     static constexpr int units = F == FORM_I8 ? 4 : 8;
@@ -45,13 +45,13 @@ template <int F> struct chunk {
     static constexpr int bytes = top + FEW_ROWS * top_line;
     static_assert(line == 128 && (!size.sub || units * size.sub == 16), "rows of a chunk");
 };
-/* Where segment `part` of a row's further bits lies among `parts`: those of 8 rows in different banks. */
+/* Offset of segment `part`, out of `parts`, of the upper bits of a row; swizzled so that 8 rows use different banks. */
 __device__ __forceinline__ int more_at(int row, int part, int parts) {
     return (part ^ (row * parts / 8 & (parts - 1))) * 16;
 }
 
-/* Asks for a chunk, of 16 rows from row0 on. Segments of 16 bytes of a row are shuffled, so that those of 8 rows lie in
- * different banks. */
+/* Starts the copy of a chunk of 16 rows from row0 on. The 16-byte segments of a row are swizzled, so that
+ * those of 8 rows are in different banks. */
 template <int F>
 __device__ __forceinline__ void chunk_fetch(uint8_t *place, const planes &w, int row0, int at) {
     using C = chunk<F>;
@@ -84,12 +84,13 @@ __device__ __forceinline__ void chunk_fetch(uint8_t *place, const planes &w, int
         copy_async16(place + C::top + r * 16, w.top + (size_t)own * C::size.top, true);
     else if constexpr (C::top_line == 8)
         copy_async<8>(place + C::top + r * 8, w.top + (size_t)own * C::size.top);
-    else /* the word with the field */
+    else /* the word that contains the field */
         copy_async<4>(place + C::top + r * 4,
                       w.top + ((size_t)(own / C::units) * C::size.top & ~(size_t)3));
 }
 
-/* Word t of a unit's codes as 4 bytes of its first half and 4 of its second. more, more_high: the words of their rest. */
+/* Unpacks word t of a unit's quants to 4 bytes of its first half and 4 of its second half. more,
+ * more_high: words of upper bits. */
 template <int F>
 __device__ __forceinline__ void few_bytes(uint32_t code, uint32_t more, uint32_t more_high, int t,
                                           uint32_t &lo, uint32_t &hi) {
@@ -102,7 +103,7 @@ __device__ __forceinline__ void few_bytes(uint32_t code, uint32_t more, uint32_t
         hi = (code & 0xc0c0c0c0u) ^ 0x80808080u ^ (rest << 2 & 0x3c3c3c3cu);
     } else if constexpr (F == FORM_N5K) {
         lo = code & 0x1f1f1f1fu;
-        /* shifted once together: apart, a register would spill */
+        /* one shift for both: with two, a register would spill */
         hi = ((code & 0xe0e0e0e0u) | (more >> 2 * t & 0x03030303u) << 3) >> 3;
     } else {
         lo = code & 0x0f0f0f0fu;
@@ -110,9 +111,9 @@ __device__ __forceinline__ void few_bytes(uint32_t code, uint32_t more, uint32_t
     }
 }
 
-/* The activations of 8 tokens in shared memory: rows of codes, segments of which are shuffled as those of weights are;
- * scales, of two units and two tokens beside each other; scaled sums of four units and eight tokens. A lane's places: of
- * the segment that it names to load_matrix4, two of each unit (bytes from the first one on). */
+/* The activations of 8 tokens in shared memory: rows of quants, with segments swizzled like those of weights; scales,
+ * interleaved for two units and two tokens; scaled sums of four units and eight tokens. own: offset of the segment
+ * whose address the lane passes to load_matrix4, of two segments per unit. */
 struct few_input {
     const uint8_t *codes;
     const float4 *scales;
@@ -126,12 +127,13 @@ struct few_input {
         scales = (const float4 *)(room + VEC8_TOKS * n_unit * 32) + lane % 4;
         sums = (const float *)(room + VEC8_TOKS * n_unit * 36) + lane;
     }
-    /* The halves of units unit + 2 pair and unit + 2 pair + 1; unit: a multiple of four. */
+    /* The quants of units unit + 2 pair and unit + 2 pair + 1, as second factors; unit: a multiple of four. */
     __device__ __forceinline__ void pair_codes(uint32_t b[4], int unit, int pair) const {
         load_matrix4(b, codes + ((own + unit * 32) ^ (pair % 2 * 64)) + pair / 2 * 128);
     }
 };
-/* Fills it, codes by a warp a token. Tokens that are none are copies. */
+/* Fills the buffer; each warp copies the quants of one token. If there are fewer than 8
+ * tokens, the last is repeated. */
 __device__ __forceinline__ void few_fill(uint8_t *room, const act8 &a, int n_unit, int n_tok) {
     int warp = (int)(threadIdx.x / 32u), lane = (int)threadIdx.x % 32, token = (int)threadIdx.x % 8;
     const uint4 *q = (const uint4 *)a.q + (size_t)min(warp, n_tok - 1) * n_unit * 2 + lane;
@@ -164,7 +166,7 @@ __device__ __forceinline__ void few_fill(uint8_t *room, const act8 &a, int n_uni
     }
 }
 
-/* What 16 rows take off, of 8 units: their least values times the tokens' sums. sub: scales and least values. */
+/* The minima of 16 rows times the tokens' sums, over 8 units; to be subtracted. sub: scales and minima. */
 __device__ __forceinline__ void chunk_least(const uint8_t *sub, const float *sums, float low[4]) {
     int lane = (int)threadIdx.x % 32;
     const uint8_t *at = sub + lane / 4 * 16 + lane % 4 * 2 + 1;
@@ -173,8 +175,8 @@ __device__ __forceinline__ void chunk_least(const uint8_t *sub, const float *sum
     mma_1688(low, a, b);
 }
 
-/* Adds the products of a unit to part: rows g, g + 8 with two tokens of the scales x0 and x1. s: of each row, the
- * unit's scale as it is stored. */
+/* Adds the products of a unit to part: rows g and g + 8 times two tokens with scales x0 and x1. s: the
+ * unit's scale in each row, as stored. */
 template <int F>
 __device__ __forceinline__ void unit_products(const uint32_t a[4], uint32_t b0, uint32_t b1,
                                               const uint32_t s[2], float x0, float x1,
@@ -201,7 +203,7 @@ __device__ __forceinline__ void unit_products(const uint32_t a[4], uint32_t b0, 
     }
 }
 
-/* Adds the products of a chunk to sum: rows g, g + 8 with tokens 2 t, 2 t + 1. unit: the chunk's first. */
+/* Adds the products of a chunk to sum: rows g, g + 8 times tokens 2 t, 2 t + 1. unit: the chunk's first unit. */
 template <int F>
 __device__ __forceinline__ void chunk_dot(const uint8_t *place, const few_input &in, int unit,
                                           bool is_odd, float sum[4]) {
@@ -215,8 +217,8 @@ __device__ __forceinline__ void chunk_dot(const uint8_t *place, const few_input 
     int middle[4];
 #pragma unroll
     for (int k = 0; k < 4; k++) middle[k] = __float_as_int(FEW_MIDDLE);
-    uint2 field[2];     /* of rows g and g + 8: scales of four units */
-    uint4 more[2] = {}; /* of two units */
+    uint2 field[2];     /* scales of four units, rows g and g + 8 */
+    uint4 more[2] = {}; /* upper bits of two units */
 #pragma unroll
     for (int pair = 0; pair < C::units / 2; pair++) {
         uint32_t b[4], m[4];
@@ -269,7 +271,7 @@ __device__ __forceinline__ void chunk_dot(const uint8_t *place, const few_input 
     }
 }
 
-/* Where a warp is in the tiles. A matrix of Q8_0 beside another form has chunks of half as many units. */
+/* Maps tiles to matrices and rows. A Q8_0 matrix in a launch of another form has chunks of 4 units instead of 8. */
 template <int F> struct few_tiles {
     const linear_job &j;
     const few_plan &p;
@@ -278,7 +280,7 @@ template <int F> struct few_tiles {
         while (k + 1 < p.n_main && tile >= j.o[k + 1].first_block) k++;
         return j.o[k];
     }
-    /* the last tile of a matrix begins earlier where it would go beyond; the other one writes what both have */
+    /* the last tile of a matrix starts earlier if it would exceed it; the tile before it stores the common rows */
     __device__ __forceinline__ int first_row(const out_job &o, int tile) const {
         return min((tile - o.first_block) * FEW_ROWS, (int)o.w.n_row - FEW_ROWS);
     }
@@ -288,7 +290,7 @@ template <int F> struct few_tiles {
     __device__ __forceinline__ int n_chunk(const out_job &o) const {
         return o.w.n_unit >> (chunk<F>::units == 8 && is_main(o) ? 3 : 2);
     }
-    /* Results of the tiles of a round: a thread adds up what the warps of a tile made of a row and a token. */
+    /* Stores the results of a round's tiles: a thread sums, over the warps of a tile, one row times one token. */
     __device__ __forceinline__ void finish(const float *sums, int first, int round, int32_t t0,
                                            int32_t n_tok) const {
         int n_part = 1 << p.shift;
@@ -311,7 +313,7 @@ template <int F> struct few_tiles {
     }
 };
 
-/* Matrices of form F, of Q8_0, and, in the last blocks, of numbers. */
+/* Matrices of form F, of Q8_0 and, in the last blocks, unquantized ones. */
 template <int F>
 __global__ void __launch_bounds__(VEC_THREADS, FEW_BLOCKS)
     few_kernel(const __grid_constant__ linear_job j, const __grid_constant__ few_plan p) {
@@ -336,10 +338,10 @@ __global__ void __launch_bounds__(VEC_THREADS, FEW_BLOCKS)
     int warp = (int)(threadIdx.x / 32u), lane = (int)threadIdx.x % 32, g = lane / 4, t = lane % 4;
     int n_unit = j.o[0].w.n_unit, n_part = 1 << p.shift;
     int part = warp & (n_part - 1), stride = p.n_block * (FEW_WARPS >> p.shift);
-    /* from the block's first tile of a round to the warp's */
+    /* offset from the block's first tile of a round to the warp's tile */
     int own = (warp >> p.shift) * p.n_block;
     uint8_t *place = room + p.places_at + (uint32_t)warp * FEW_PLACES * p.place_bytes;
-    int next_tile = (int)blockIdx.x + own, next = part; /* the chunk to ask for */
+    int next_tile = (int)blockIdx.x + own, next = part; /* the next chunk to copy */
     auto fetch = [&](int at) {
         if (next_tile < p.n_tile) {
             const out_job &o = tiles.matrix(next_tile);
@@ -368,14 +370,14 @@ __global__ void __launch_bounds__(VEC_THREADS, FEW_BLOCKS)
             const out_job &o = tiles.matrix(tile);
             bool is_main = tiles.is_main(o);
             int n_chunk = tiles.n_chunk(o);
-            int odd = (tiles.first_row(o, tile) + g) * n_chunk; /* of row g and g + 8 */
+            int odd = (tiles.first_row(o, tile) + g) * n_chunk; /* for rows g and g + 8 */
             float sum[4] = {0, 0, 0, 0};
 #pragma unroll 1
             for (int c = part; c < n_chunk; c += n_part) {
                 copy_wait<FEW_PLACES - 1>();
                 __syncwarp();
                 const uint8_t *chunk_at = place + (uint32_t)at * p.place_bytes;
-                /* where a field of two bytes lies in its word */
+                /* which half of its word contains a field of two bytes */
                 bool is_odd = ((odd + c) & 1) != 0;
                 if (is_main) chunk_dot<F>(chunk_at, in, c * chunk<F>::units, is_odd, sum);
                 else chunk_dot<FORM_I8>(chunk_at, in, c * chunk<FORM_I8>::units, is_odd, sum);
@@ -384,16 +386,16 @@ __global__ void __launch_bounds__(VEC_THREADS, FEW_BLOCKS)
                 at = at + 1 < FEW_PLACES ? at + 1 : 0;
             }
             float *to = sums + warp * FEW_SUMS + t * 16;    /* even tokens before odd ones */
-            int upper = g ^ (t / 2 * 8), lower = upper ^ 8; /* no conflict of banks */
+            int upper = g ^ (t / 2 * 8), lower = upper ^ 8; /* no bank conflicts */
             to[upper] = sum[0], to[upper + 64] = sum[1];
             to[lower] = sum[2], to[lower + 64] = sum[3];
         }
-        __syncthreads(); /* sums of a round are read while those of the next are made */
+        __syncthreads(); /* round + 1 writes other sums than finish() reads */
         tiles.finish(sums, first, round, t0, n_tok);
     }
 }
 
-/* Blocks of so much shared memory that a multiprocessor takes; it keeps 1 KB of each. */
+/* Blocks with this much shared memory that fit on a multiprocessor, which reserves 1 KB per block. */
 static int32_t blocks_of(const struct cuda *c, size_t bytes) {
     bool is_large = c->compute == 90 || c->compute / 10 == 10 || c->compute / 10 == 11;
     size_t all = is_large                               ? 228
@@ -412,8 +414,8 @@ bool cuda_few(struct cuda *c, const linear_job &all, int form) {
     linear_job j = all;
     few_plan p = {};
     bool has_bytes = false;
-    int32_t n_unit = 0, units = 0, numbers = 0; /* units of a chunk; blocks of numbers */
-    for (int32_t i = 0; i < all.n_o; i++) {     /* those of numbers last */
+    int32_t n_unit = 0, units = 0, numbers = 0; /* units per chunk; unquantized blocks */
+    for (int32_t i = 0; i < all.n_o; i++) {     /* unquantized matrices last */
         const planes &w = all.o[i].w;
         if (is_number_form(w.form)) {
             numbers += (int32_t)((w.n_row * FEW_WIDE + FEW_WARPS - 1) / FEW_WARPS);
@@ -441,7 +443,7 @@ bool cuda_few(struct cuda *c, const linear_job &all, int form) {
     int32_t resident = c->n_sm * blocks_of(c, bytes), n_chunk = n_unit / units;
     if (!resident) return false;
     if (numbers < resident) resident -= numbers;
-    /* the fewest chunks one after the other; of equals the fewest warps a tile */
+    /* the fewest chunks in sequence; among equals, the fewest warps per tile */
     int64_t least = INT64_MAX;
     for (int32_t shift = 0; shift <= 3 && 1 << shift <= n_chunk; shift++) {
         int64_t places = (int64_t)resident * (FEW_WARPS >> shift);

@@ -1,8 +1,8 @@
-/* gemv_float.cuh: rows of a matrix times floats: what linear and the mixture of experts share.
+/* gemv_float.cuh: rows of a matrix times float activations; shared by linear and the mixture of experts.
  *
- * Few tokens with activations as floats (precise mode, experts of floats): a group of up to 32 lanes
- * takes a row, each lane every group-th unit of 32; the activations lie in shared memory. gemv_int8.cuh is
- * what decoding usually takes, gemm.cuh what prefill takes. */
+ * For few tokens whose activations stay floats (precise mode, unquantized experts). A group of up to 32 lanes computes
+ * a row; a lane takes every group-th unit of 32. The activations are in shared memory. Decoding normally uses
+ * gemv_int8.cuh, prefill gemm.cuh. */
 #ifndef CHIMERE_KERNELS_CUDA_GEMV_FLOAT_CUH
 #define CHIMERE_KERNELS_CUDA_GEMV_FLOAT_CUH
 
@@ -12,17 +12,17 @@
 
 enum {
     VEC_THREADS = 256,
-    VEC_ROWS = 2,   /* rows of a group of lanes */
-    VEC_TOKS = 4,   /* tokens of one pass over the weights, floats */
-    VEC8_TOKS = 8,  /* the same, bytes */
-    STEP_TOKS = 16, /* up to here: vectors; beyond: tiles */
+    VEC_ROWS = 2,   /* rows per group of lanes */
+    VEC_TOKS = 4,   /* tokens per pass over the weights, f32 activations */
+    VEC8_TOKS = 8,  /* the same, 8-bit activations */
+    STEP_TOKS = 16, /* up to this many tokens: GEMV; more: GEMM */
 };
 
 static __host__ __device__ inline size_t act_room_bytes(int64_t n_in, int n_tok) {
     return (size_t)n_tok * (size_t)((n_in + 31) / 32 * 32) * 4;
 }
 
-/* Rows of x to shared memory, zero-padded to whole units. */
+/* Copies rows of x to shared memory, zero-padded to whole units. */
 static __device__ __forceinline__ const float *act_load(uint8_t *room, const float *x,
                                                         int64_t x_stride, int n_tok, int n_in) {
     float *f = (float *)room;
@@ -42,8 +42,8 @@ static __host__ __device__ inline int float_lanes_of(const planes &w) {
     return is_number_form(w.form) ? 32 : lanes_of(w);
 }
 
-/* out[r][t] = row (first + r) of w times token t, r < VEC_ROWS, in every lane of the group. Rows beyond
- * n_row are read as the last one. a: [n_tok, n_unit * 32], in shared memory. */
+/* out[r][t] = row (first + r) of w times token t, r < VEC_ROWS, in every lane of the group. Row indices beyond n_row
+ * are clamped to the last row. a: [n_tok, n_unit * 32], in shared memory. */
 template <int F, int NT>
 __device__ __forceinline__ void quant_rows(const planes &w, int64_t mat, int64_t first, int lane,
                                            int group, const grid_tables &g, const float *a,
@@ -83,7 +83,7 @@ __device__ __forceinline__ float number_at(const planes &w, int64_t at) {
     return __int_as_float((int)((uint32_t)h << 16));
 }
 
-/* The same for rows of numbers, whole warps a row. */
+/* The same for unquantized rows, whole warps per row. */
 template <int NT>
 __device__ __forceinline__ void float_rows(const planes &w, int64_t mat, int64_t first, int lane,
                                            int group, const float *a, int n_tok,
@@ -107,7 +107,7 @@ __device__ __forceinline__ void float_rows(const planes &w, int64_t mat, int64_t
 }
 
 /* clang-format off */
-#ifndef FOR_EACH_FORM /* a lab's build may define fewer */
+#ifndef FOR_EACH_FORM /* a laboratory build may define fewer */
 #define FOR_EACH_FORM(X) \
     X(FORM_I8) X(FORM_I8X) X(FORM_N4) X(FORM_N4M) X(FORM_N5) X(FORM_N5M) X(FORM_N4K) X(FORM_N5K) \
     X(FORM_N6K) X(FORM_N3K) X(FORM_N2K) X(FORM_T4) X(FORM_T4K) X(FORM_TFP4) X(FORM_O4) \

@@ -1,21 +1,20 @@
-/* gemv_int8.cuh: rows of quantised weights times activations of 8 bits: what decoding consists of.
+/* gemv_int8.cuh: rows of quantized weights times 8-bit activations: the main work of decoding.
  *
- * Activations are quantised once, by the kernel that makes them (act8), as ref_quantise8 does it. A group
- * of up to 32 lanes takes a few rows side by side: each lane has every group-th unit of them, in registers, two steps
- * ahead of their use and the first two before it waits for the kernel before it. What counts is the number of
- * instructions a unit: a chip of 132 multiprocessors issues about 60 for a unit of a warp while its memory brings
- * the bytes of one.
- * A lane's order of additions depends on the matrix alone, so a token's bits do not depend on how many
- * others come with it; alone it goes through other kernels (gemv.cu). */
+ * The kernel that computes the activations also quantizes them, once (act8), with the rounding of ref_quantise8. A
+ * group of up to 32 lanes processes a few rows together. A lane takes every group-th unit, loaded into registers two
+ * steps before their use; the first two steps are loaded before pdl_wait. The limit is the number of instructions per
+ * unit: a chip of 132 multiprocessors issues about 60 instructions for a warp's unit in the time its memory delivers
+ * the unit's bytes. The order of additions in a lane depends on the matrix alone. So the result of a token in a batch
+ * does not depend, bit for bit, on the number of tokens; a single token uses other kernels (gemv.cu). */
 #ifndef CHIMERE_KERNELS_CUDA_GEMV_INT8_CUH
 #define CHIMERE_KERNELS_CUDA_GEMV_INT8_CUH
 
 #include "kernels/cuda/portable.cuh"
 #include "kernels/cuda/dequant.cuh"
 
-/* Rows of 32-element units: bytes, and for each unit its scale and the sums of its halves. */
+/* Activation rows in units of 32 elements: bytes and, per unit, its scale and the sums of its two halves. */
 struct act8 {
-    const int8_t *q;   /* [n_row][n_in]; NULL: there is none */
+    const int8_t *q;   /* [n_row][n_in]; NULL: none */
     const uint2 *meta; /* [n_row][n_in / 32]: float scale, two int16 sums */
 };
 
@@ -26,12 +25,12 @@ static __host__ __device__ inline act8 act8_at(void *room, int64_t n_row, int64_
     return act8{(const int8_t *)room, (const uint2 *)((const uint8_t *)room + n_row * n_in)};
 }
 
-/* A value times inv to the nearest integer, ties to even, in the low byte: adding 1.5 * 2^23 rounds. */
+/* v * inv rounded to the nearest integer, ties to even, in the low byte: adding 1.5 * 2^23 rounds. */
 __device__ __forceinline__ uint32_t act8_code(float v, float inv) {
     return (uint32_t)__float_as_int(__fadd_rn(__fmul_rn(v, inv), 12582912.0f));
 }
-/* Scale of a unit whose largest magnitude has the bits `most`, and what its values are multiplied with: amax / 127. A
- * unit that is not finite gets a scale that is not a number. */
+/* Returns the scale amax / 127 of a unit whose largest magnitude has the bits `most`; inv: its inverse. If the unit
+ * contains NaN or infinity, the scale is NaN. */
 __device__ __forceinline__ float act8_scale(uint32_t most, float &inv) {
     float d = __int_as_float((int)most) * (1.0f / 127.0f);
     bool small = d < 1.17549435e-38f;
@@ -39,7 +38,7 @@ __device__ __forceinline__ float act8_scale(uint32_t most, float &inv) {
     return most >= 0x7f800000u ? __int_as_float(0x7fc00000) : small ? 0.0f : d;
 }
 
-/* A warp rounds one unit, a value a lane. */
+/* A warp quantizes one unit, one value per lane. */
 __device__ __forceinline__ void act8_put(const act8 &a, int64_t unit, float v) {
     int lane = (int)threadIdx.x % 32;
     float inv, s = act8_scale(lanes_most((uint32_t)__float_as_int(v) & 0x7fffffffu), inv);
@@ -52,7 +51,7 @@ __device__ __forceinline__ void act8_put(const act8 &a, int64_t unit, float v) {
                                              (uint32_t)(sum & 0xffff) | (uint32_t)high << 16);
 }
 
-/* The same, four values a lane: lanes 8 k to 8 k + 7 of a warp have a unit. */
+/* The same with four values per lane: lanes 8 k to 8 k + 7 of a warp have one unit. */
 struct rounded4 {
     uint32_t codes, sums; /* four bytes; the two sums of the unit (lane 8 k) */
     float scale;
@@ -71,8 +70,8 @@ __device__ __forceinline__ rounded4 round4(float4 v) {
     int high = __shfl_xor_sync(0xffffffffu, sum, 4);
     return rounded4{codes, __byte_perm((uint32_t)sum, (uint32_t)high, 0x5410), scale};
 }
-/* And put down: in order of lanes, quad counts the fours of the row. Lanes without a quad bring zeros and
- * has = false. */
+/* Quantizes and stores; quad: index of the lane's group of four, consecutive over the lanes. Lanes without a
+ * group pass zeros and has = false. */
 __device__ __forceinline__ void act8_put4(const act8 &a, int64_t quad, float4 v, bool has) {
     rounded4 r = round4(v);
     if (!has) return;
@@ -81,7 +80,7 @@ __device__ __forceinline__ void act8_put4(const act8 &a, int64_t quad, float4 v,
         ((uint2 *)a.meta)[quad / 8] = make_uint2((uint32_t)__float_as_int(r.scale), r.sums);
 }
 
-/* A row of n values, a multiple of 32, by all threads of a block: of(quad) makes four. */
+/* Quantizes a row of n values, a multiple of 32, by all threads of a block; of(quad) computes four values. */
 template <class Of> __device__ __forceinline__ void act8_row(const act8 &a, int n, Of of) {
 #pragma unroll 1
     for (int q = (int)threadIdx.x; q / 32 * 32 < n / 4; q += (int)blockDim.x) {
@@ -90,7 +89,7 @@ template <class Of> __device__ __forceinline__ void act8_row(const act8 &a, int 
     }
 }
 
-/* One row, y = x / sqrt(mean(x^2) + eps) * w, made where it is needed. */
+/* One row, out = x / sqrt(mean(x^2) + eps) * w, computed by the kernel that uses it. */
 struct norm_row_job {
     const float *x, *w; /* w NULL: ones */
     float *out;
@@ -98,9 +97,9 @@ struct norm_row_job {
     act8 a8;          /* of out */
 };
 
-/* Rows act(gate) * up, made where they are needed. */
+/* Rows act(gate) * up, computed by the kernel that uses them. */
 struct glu_job {
-    const float *up, *gate; /* [n_tok, n]; up NULL: there is none; gate NULL: act(up) */
+    const float *up, *gate; /* [n_tok, n]; up NULL: none; gate NULL: act(up) */
     int32_t act, unused;
 };
 __device__ __forceinline__ float4 glu_quad(const glu_job &g, int64_t quad) {
@@ -116,8 +115,8 @@ __device__ __forceinline__ float4 glu_quad(const glu_job &g, int64_t quad) {
 /* A unit of activations in registers. */
 struct act_unit {
     uint4 lo, hi;
-    float scale;   /* of its bytes */
-    uint32_t sums; /* of its first and last 16: two int16 */
+    float scale;   /* of the unit's bytes */
+    uint32_t sums; /* of its first and its last 16 bytes: two int16 */
 };
 __device__ __forceinline__ act_unit act8_load(const act8 &a, uint32_t unit) {
     act_unit v;
@@ -130,7 +129,7 @@ __device__ __forceinline__ act_unit act8_load(const act8 &a, uint32_t unit) {
     return v;
 }
 
-/* Product of a unit of weights with one of activations, added to sum. */
+/* Adds the product of a unit of weights and a unit of activations to sum. */
 template <int F>
 __device__ __forceinline__ float unit_dot8(const unpacked &w, const act_unit &a, float sum) {
     using T = form_traits<F>;
@@ -141,7 +140,7 @@ __device__ __forceinline__ float unit_dot8(const unpacked &w, const act_unit &a,
     s1 = dot4((int)w.q[4], (int)a.hi.x, s1), s1 = dot4((int)w.q[5], (int)a.hi.y, s1);
     s1 = dot4((int)w.q[6], (int)a.hi.z, s1), s1 = dot4((int)w.q[7], (int)a.hi.w, s1);
     constexpr float mid = (float)T::mid;
-    float low = 0, high = 0, both = 0, y; /* sums of activations: of halves, of the unit */
+    float low = 0, high = 0, both = 0, y; /* sums of activations: of each half, of the unit */
     if constexpr (T::has_halves)
         low = (float)(int16_t)a.sums, high = (float)(int16_t)(a.sums >> 16);
     else both = (float)pair_sum(a.sums);
@@ -159,13 +158,13 @@ __device__ __forceinline__ float unit_dot8(const unpacked &w, const act_unit &a,
     return sum + y * a.scale;
 }
 
-/* The same of a unit as it was read. Stacked codes need little unpacking: words 4 to 7 are multiplied where their upper
- * bits stand, as unsigned bytes, and the sum of words 0 to 3 comes to the same scale. It starts at the bits of
- * 1.5 * 2^23, and so ends on those of a float; all sums are whole numbers below 2^22: nothing is rounded. */
+/* The same for a unit as loaded. Stacked quants need little unpacking: words 4 to 7 are multiplied with their upper
+ * bits in place, as unsigned bytes, and the sum of words 0 to 3 is scaled to match. The accumulator starts with the
+ * bits of 1.5 * 2^23, so its final bits are a float. All sums are integers below 2^22, so this is exact. */
 template <int F>
 __device__ __forceinline__ float raw_dot8(const raw<F> &c, const act_unit &a, const grid_tables &g,
                                           float sum) {
-    unpacked w; /* of stacked codes the scales alone */
+    unpacked w; /* of stacked quants only the scales */
     unpack<F, true>(c, g, w);
     if constexpr (stacked_bits(F) == 0) {
         return unit_dot8<F>(w, a, sum);
@@ -181,7 +180,7 @@ __device__ __forceinline__ float raw_dot8(const raw<F> &c, const act_unit &a, co
         if constexpr (!T::has_halves) s1 += UP * s;
 #pragma unroll
         for (int i = 0; i < 4; i++) s1 = dot4_unsigned(stacked_high<F>(c, i), (int)hi[i], s1);
-        /* of the activations that s1 has: those of the second half, or all */
+        /* sums of the activations that s1 covers: of the second half, or all */
         float x1 = T::has_halves ? (float)(int16_t)(a.sums >> 16) : (float)pair_sum(a.sums);
         float y = w.scale[1] * (__int_as_float(s1) * EACH - (MID * x1 + 12582912.0f * EACH));
         if constexpr (T::has_halves) y += w.scale[0] * ((float)s - MID * (float)(int16_t)a.sums);
@@ -190,8 +189,9 @@ __device__ __forceinline__ float raw_dot8(const raw<F> &c, const act_unit &a, co
     }
 }
 
-/* v[k], k < V, summed over the lanes of a group: each lane keeps halves of the values and gives the others away as
- * long as there are several. Lane l of a group then has value l * V / group; lanes add in the same order for any V. */
+/* Sums v[k], k < V, over the lanes of a group. In each step a lane keeps half of its values and passes the
+ * other half to another lane, until one is left. Lane l of a group then has value l * V / group. The order
+ * of additions is the same for any V. */
 template <int V> __device__ __forceinline__ float lanes_share(float *v, int lane, int group) {
     if constexpr (V == 1) {
         return lanes_sum(v[0], group);
@@ -207,12 +207,13 @@ template <int V> __device__ __forceinline__ float lanes_share(float *v, int lane
     }
 }
 
-/* Sums of a lane's units over steps: R rows side by side, for NT tokens. Two steps of weights are in flight;
- * stream8_begin asks for the first two, before the wait for the kernel before this one. Of `rows`:
+/* Sums of a lane's units over all steps: R rows together, for NT tokens. Two steps of weights are in flight;
+ * stream8_begin loads the first two, before pdl_wait. Members of `rows`:
  *   has(step)                 whether this lane has a unit
- *   load(code, task, step, r) asks for its unit of row r
- *   done(task)                the block's sums of a task are with the sink; all threads call it
- * act(task, step, t): its activations. sink(task, k, y): y is the sum of k = r * NT + t; the lane that got it calls. */
+ *   load(code, task, step, r) loads its unit of row r
+ *   done(task)                called by all threads after the block's sums of a task were passed to the sink
+ * act(task, step, t): the activations of a step. sink(task, k, y): y is the sum of k = r * NT + t; called by the lane
+ * that has it. */
 template <int F, int R, class Rows>
 __device__ __forceinline__ void stream8_fetch(raw<F> *c, const Rows &rows, int task, int step) {
     if (!rows.has(step)) return;
@@ -264,12 +265,12 @@ __device__ __forceinline__ void stream8_run(raw<F> code[2][R], const Rows &rows,
     }
 }
 
-/* Lanes that share a row. Sixteen at least: as many as there are sums to share (lanes_share). */
+/* Lanes that share a row: at least sixteen, the number of sums that lanes_share distributes. */
 static __host__ __device__ inline int lanes_of(const planes &w) { return w.n_unit > 16 ? 32 : 16; }
 
-/* Grid points in shared memory: lookups of 32 lanes go to 32 banks there, to one cache line after the
- * other in global memory. Every thread of the block calls it, before the table is read. g is a
- * kernel's parameter by value: what is written to a copy of one declared __grid_constant__, nvcc 13.0 forgets. */
+/* Copies the grid points to shared memory: there, lookups of 32 lanes go to 32 banks; in global memory, to one cache
+ * line after another. Every thread of the block must call it before the table is read. g must be a kernel parameter
+ * passed by value: nvcc 13.0 drops writes to a copy of a parameter declared __grid_constant__. */
 static __host__ __device__ constexpr int grid_words(int form, bool is_signed = GRID_SIGNED) {
     switch (form) {
     case FORM_G3S: return is_signed ? 8192 : 512;

@@ -1,6 +1,6 @@
-/* mamba.cu: the scans of Mamba-2 and Mamba-1. A block owns 64 rows of a head (Mamba-1: a strip of channels) of one
- * sequence; the rest is as in delta_net.cu. While decoding, Mamba-2's convolution, scan, gate and norm
- * are one launch where sizes are the usual ones. */
+/* mamba.cu: the recurrences of Mamba-2 and Mamba-1. A block owns 64 rows of a head (Mamba-1: a group of channels)
+ * of one sequence; otherwise as in delta_net.cu. At decode, convolution, scan, gate and norm of Mamba-2 are one
+ * launch if the sizes are the usual ones. */
 #include <utility>
 
 #include "kernels/cuda/chunked_scan.cuh"
@@ -8,7 +8,7 @@
 /* ---- Mamba-2 ---- */
 
 struct ssd_job {
-    int32_t n_head, n_group, n_rep, d_head, d_state, log_cap; /* n_rep: heads of a group */
+    int32_t n_head, n_group, n_rep, d_head, d_state, log_cap; /* n_rep: heads per group */
     rows xbc, dt;
     const float *a, *d, *dt_bias;
     float dt_min, dt_max;
@@ -18,11 +18,11 @@ struct ssd_job {
     divisor per_group; /* n_rep */
 };
 
-/* Few tokens. A block has 64 rows of a head, a warp 8 of them, lane l states 4 l to 4 l + 3 of each 128. */
+/* Few tokens. A block has 64 rows of a head, a warp 8 of them; lane l has states 4 l to 4 l + 3 of each 128. */
 enum { SSD_THREADS = 256, SSD_ROWS = 64, SSD_EACH = 8 };
 
-/* y of a token, of row lane / 4 of a warp's. bc: B, then C, each of 32 Q fours; x: of the warp's rows; factors: decay,
- * t. y = C (decay S + t x B) + d x, without waiting for the new S. */
+/* y of one token, for the warp's row lane / 4. bc: B, then C, each of 32 Q float4; x: of the warp's rows; factors:
+ * decay, t. y = C (decay S + t x B) + d x, computed before the new S is known. */
 template <int Q>
 __device__ __forceinline__ float ssd_token(const float4 (&S)[SSD_EACH][Q], const float4 *bc,
                                            const float *x, float2 factors, float d) {
@@ -63,14 +63,14 @@ __device__ __forceinline__ void ssd_update(float4 (&S)[SSD_EACH][Q], const float
     }
 }
 
-/* Decay and t of a head from its dt. */
+/* Decay and t of a head, computed from its dt. */
 __device__ __forceinline__ float2 ssd_factors(const ssd_job &g, float dt, float a, float bias) {
     float t = softplus(dt + bias);
     t = t < g.dt_min ? g.dt_min : t > g.dt_max ? g.dt_max : t;
     return make_float2(quick_exp(t * a), t);
 }
 
-/* Block (head, span, rows). */
+/* Grid: (head, span, group of rows). */
 template <int Q> __global__ void __launch_bounds__(SSD_THREADS) ssd_kernel(dspans b, ssd_job g) {
     constexpr int STATES = 128 * Q;
     __shared__ __align__(16) float bc[2][2 * STATES], xs[2][SSD_ROWS];
@@ -124,7 +124,7 @@ template <int Q> __global__ void __launch_bounds__(SSD_THREADS) ssd_kernel(dspan
     if (s.n_commit) put_state();
 }
 
-/* Many tokens: keys are B, queries C, the state's rows lie turned. */
+/* Many tokens: B are the keys, C the queries, and the state is stored transposed. */
 static void ssd_many(struct cuda *c, const struct ssd_args *a, const dspans &b, const ssd_job &g) {
     int64_t n_inner = (int64_t)g.n_head * g.d_head;
     chunk_job j = {};
@@ -142,9 +142,9 @@ static void ssd_many(struct cuda *c, const struct ssd_args *a, const dspans &b, 
     cuda_chunks(c, a->spans, b, j);
 }
 
-struct gate_job { /* of rows y [n], norms over equal parts of them */
+struct gate_job { /* gate and norm of rows y [n]; the norm is over equal parts of a row */
     float *y;
-    const float *z, *w; /* or NULL: no gate, no norm */
+    const float *z, *w; /* NULL: no gate, no norm */
     int64_t n, part, z_stride;
     float eps, per; /* per: 1 / part */
     int32_t norm_first, unused;
@@ -153,8 +153,8 @@ struct gate_job { /* of rows y [n], norms over equal parts of them */
 
 enum { GATE_THREADS = 128 };
 
-/* Norms the part of y from `at` on, in place, by the block's first GATE_THREADS; the others wait beside them. of(q),
- * weight(q): fours of what is normed and of its weights. */
+/* Normalizes the part of y at index `at` in place, by the first GATE_THREADS of the block; the other threads only
+ * take part in the barrier. of(q), weight(q): group q of four of the input and of the weights. */
 template <class Of, class Weight>
 __device__ __forceinline__ void norm_part(const gate_job &j, int64_t at, Of of, Weight weight) {
     __shared__ float room[GATE_THREADS / 32];
@@ -216,10 +216,10 @@ __global__ void __launch_bounds__(GATE_THREADS) gate_norm_kernel(gate_job j) {
         });
 }
 
-/* One token a span, heads of 64 rows and 128 states, a convolution of 4 that is not launched on its own: all of it,
- * gate and norm too. Block (head, span). State, weights and what the convolution kept are read before the wait. The
- * heads of a group each make its B and C; the last of them to arrive writes down what is kept of those, and norms the
- * group's rows. Adds in the order of the kernels that do it one by one. */
+/* One token per span, heads of 64 rows and 128 states, a pending convolution of 4: this kernel computes all of it, with
+ * gate and norm. Grid: (head, span). State, weights and kept convolution inputs are read before pdl_wait. The heads of
+ * a group each compute its B and C. The last of them to arrive updates the kept inputs of B and C and normalizes the
+ * group's rows. The order of additions is that of the separate kernels. */
 __global__ void __launch_bounds__(SSD_THREADS, 4)
     ssd_step_kernel(dspans b, rec_view rec, conv_job v, ssd_job g, gate_job n) {
     constexpr int STATES = 128, TAPS = 4, EACH = SSD_THREADS + SSD_ROWS;
@@ -227,7 +227,8 @@ __global__ void __launch_bounds__(SSD_THREADS, 4)
     __shared__ __align__(16) float line[EACH]; /* B, C, x */
     __shared__ __align__(16) float4 norm_line[GATE_THREADS], w_x[SSD_ROWS];
     __shared__ __align__(16) float bias_x[SSD_ROWS][4];
-    __shared__ float gates[SSD_ROWS], kept_bc[TAPS - 1][SSD_THREADS]; /* what is kept of B and C */
+    /* new kept inputs of B and C */
+    __shared__ float gates[SSD_ROWS], kept_bc[TAPS - 1][SSD_THREADS];
     __shared__ float2 factors;
     __shared__ uint32_t arrived;
     unsigned tid = threadIdx.x;
@@ -240,9 +241,9 @@ __global__ void __launch_bounds__(SSD_THREADS, 4)
     float4 S[SSD_EACH][1];
 #pragma unroll
     for (int r = 0; r < SSD_EACH; r++) S[r][0] = (state + own)[r * (STATES / 4)];
-    /* a thread has a channel of B or C, the first ones have one of x too */
+    /* each thread has a channel of B or C; the first 64 also have one of x */
     bool has_x = tid < SSD_ROWS, is_first = group * g.n_rep == head;
-    /* made again where they are wanted: registers are short */
+    /* recomputed at each use, to save registers */
     auto bc_channel = [&] {
         int k = unknown((int)tid);
         return n_inner + (group + (k < STATES ? 0 : g.n_group - 1)) * STATES + k;
@@ -258,7 +259,8 @@ __global__ void __launch_bounds__(SSD_THREADS, 4)
         if (has_x) old[1][k] = (kept + k * n_conv)[x_at];
     }
     if (has_x) copy_async16(&w_x[tid], v.w + TAPS * x_at, true);
-    if (v.b && has_x) copy_async16(bias_x[tid], v.b + x_at / 4 * 4, true); /* its own is one */
+    /* the thread uses one of the four */
+    if (v.b && has_x) copy_async16(bias_x[tid], v.b + x_at / 4 * 4, true);
     int64_t norm_at = (int64_t)group * n.part;
     if (tid >= SSD_THREADS - GATE_THREADS) {
         int q = (int)tid - (SSD_THREADS - GATE_THREADS);
@@ -267,7 +269,7 @@ __global__ void __launch_bounds__(SSD_THREADS, 4)
     copy_commit();
     float a = g.a[head], d = g.d[head], dt_bias = g.dt_bias[head];
     pdl_trigger();
-    copy_wait<0>(); /* each thread reads its own; the norm's weights are behind a barrier */
+    copy_wait<0>(); /* own copies; the norm's weights are read after a barrier */
     pdl_wait();
     const float *x = v.x + s_row * (int)v.x_stride;
     float in = x[bc_at], in_x = has_x ? x[x_at] : 0.0f;
@@ -298,7 +300,7 @@ __global__ void __launch_bounds__(SSD_THREADS, 4)
     float *out = n.y + (int64_t)s_row * n_inner;
     if (lane % (32 / SSD_EACH) == 0) out[head * SSD_ROWS + row] = y * gates[row];
     __syncthreads();
-    group = (int)((uint32_t)unknown(head) / g.per_group); /* again: registers are short */
+    group = (int)((uint32_t)unknown(head) / g.per_group); /* recomputed, to save registers */
     norm_at = (int64_t)group * n.part;
     uint32_t *counter = &g.arrived[blockIdx.y * (unsigned)g.n_group + (unsigned)group];
     if (tid == 0) arrived = atomic_ticket(counter) + 1u;
@@ -319,7 +321,7 @@ __global__ void __launch_bounds__(SSD_THREADS, 4)
     if (tid == 0) *counter = 0;
 }
 
-/* Whether ssd_step_kernel does it, with the convolution that waits. */
+/* Whether ssd_step_kernel can compute the op together with the pending convolution. */
 static bool is_step(const struct ssd_args *a, const pending_conv &v) {
     int64_t n_inner = (int64_t)a->n_head * a->d_head;
     return v.j.x && v.j.out == a->xbc && v.j.out_stride == a->xbc_stride && v.j.silu &&
@@ -398,7 +400,7 @@ struct ssm_job {
 
 enum { SSM_THREADS = 128, SSM_STATES = 64 };
 
-/* A thread has one channel; N: its states, at least d_state. */
+/* One thread per channel; N: registers for its states, at least d_state. */
 template <int N> __global__ void ssm_kernel(dspans b, ssm_job g) {
     int64_t ch = (int64_t)blockIdx.x * SSM_THREADS + threadIdx.x;
     dspan s = b.spans[blockIdx.y];

@@ -1,4 +1,4 @@
-/* measure.cu: what the device's memory delivers, and which ops a step's time goes to. */
+/* measure.cu: measures the read bandwidth of device memory and the time per op. */
 #include <utility>
 
 #include "kernels/cuda/cuda_impl.cuh"
@@ -9,9 +9,9 @@ extern "C" {
 
 /* ---- bandwidth ---- */
 
-enum { READ_THREADS = 512, READ_BLOCKS = 4, READ_SWEEPS = 8 }; /* blocks a multiprocessor */
+enum { READ_THREADS = 512, READ_BLOCKS = 4, READ_SWEEPS = 8 }; /* READ_BLOCKS: per multiprocessor */
 
-/* Reads all of x, which holds zeros. The sum is used, so that no read can be left out. */
+/* Reads all of x, which contains zeros. The sum is used, so that the compiler cannot remove a read. */
 __global__ void __launch_bounds__(READ_THREADS) read_kernel(uint4 *x, size_t n) {
     pdl_trigger();
     size_t step = (size_t)gridDim.x * blockDim.x, i = (size_t)blockIdx.x * blockDim.x + threadIdx.x;
@@ -27,7 +27,7 @@ __global__ void __launch_bounds__(READ_THREADS) read_kernel(uint4 *x, size_t n) 
     if (sum) x[0].x = sum;
 }
 
-/* At most a GiB: twenty times the caches of today's cards. */
+/* Reads at most 1 GiB, twenty times the caches of current cards. */
 double cuda_read_bandwidth(struct dev *d) {
     struct cuda *c = (struct cuda *)d;
     cuda_use(c);
@@ -65,8 +65,7 @@ double cuda_read_bandwidth(struct dev *d) {
 /* ---- time by op ---- */
 
 struct timing {
-    cudaEvent_t
-        events[CUDA_MAX_LAUNCHES + 1]; /* owned, made as they are needed; NULL behind n_event */
+    cudaEvent_t events[CUDA_MAX_LAUNCHES + 1]; /* owned, created on demand; NULL from n_event on */
     uint32_t n_event;
     struct op_time ops[N_OP];
 };
@@ -90,8 +89,8 @@ static void record(struct cuda *c, uint32_t i) {
               "event");
 }
 
-/* An event stands between launches of different ops, and within a graph, so that the host's launching is
- * not measured. Kernels of one op overlap as ever; those of two do not. */
+/* An event separates launches of different ops. All are in one CUDA graph, so that the host's launch time is not
+ * measured. Kernels of one op overlap as usual; kernels of different ops do not. */
 void cuda_time_list(struct cuda *c) {
     const struct launch *l = c->list.launches;
     uint32_t from = c->list.from, n = c->list.n_launch, n_part = 0;

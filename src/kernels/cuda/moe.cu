@@ -1,6 +1,6 @@
-/* moe.cu: feed-forward blocks: one, and a routed mixture. Decode reads the chosen experts' weights once
- * per token that chose them; prefill sorts pairs (token, expert) by expert on the device and multiplies
- * tiles. Sums are in the order of a token's choice, whatever the batch. */
+/* moe.cu: feed-forward blocks: dense, and mixture of experts. Decode reads the chosen experts' weights once per token
+ * that chose them. Prefill sorts pairs (token, expert) by expert on the device and multiplies tiles. Results are
+ * summed in the order of a token's choice, whatever else is in the batch. */
 #include <utility>
 
 #include "kernels/cuda/cuda_impl.cuh"
@@ -13,7 +13,7 @@ extern "C" {
 #include "format/quant.h"
 }
 
-/* ---- the choice ---- */
+/* ---- choice of experts ---- */
 
 __global__ void __launch_bounds__(CHOOSE_THREADS)
     choose_kernel(choice_job c, int32_t n_tok, int32_t *ids, float *weights) {
@@ -29,9 +29,9 @@ __global__ void __launch_bounds__(CHOOSE_THREADS)
     if (lane < c.n_used) ids[t * c.n_used + lane] = id, weights[t * c.n_used + lane] = weight;
 }
 
-/* ---- decode, floats: precise mode, experts of numbers ---- */
+/* ---- decode with f32 activations: precise mode, unquantized experts ---- */
 
-/* hidden[pair] = act(gate x) * (up x). Pair p of token t: expert ids[p], matrix mat. */
+/* hidden[pair] = act(gate x) * (up x). Pair p of token t uses expert ids[p], which is matrix mat. */
 template <bool HAS_GATE>
 __global__ void __launch_bounds__(VEC_THREADS)
     hidden_kernel(expert_set e, const float *x, const int32_t *ids, int32_t n_used, float *hidden,
@@ -44,7 +44,7 @@ __global__ void __launch_bounds__(VEC_THREADS)
     pdl_trigger();
     pdl_wait();
     int32_t mat = ids ? ids[pair] : 0;
-    if (mat < 0) return; /* left out, or scores were not finite: combine writes NaN */
+    if (mat < 0) return; /* dropped, or scores not finite: down_kernel writes NaN */
     int32_t n_in = e.up.n_in;
     const float *a = act_load(room, x + (int64_t)(pair / n_used) * n_in, 0, 1, n_in);
     float up[VEC_ROWS][1], gate[VEC_ROWS][1];
@@ -61,8 +61,10 @@ __global__ void __launch_bounds__(VEC_THREADS)
     }
 }
 
-/* out[t] += sum over the token's pairs of weight * down(hidden), and the shared expert's; block y is the
- * token. bias: a row of each matrix, added before the weight, but after it to one matrix without ids. Without ids, one matrix whose factor is the logistic function of weights[t]; so is the shared one's. group: lanes a row, the most that either matrix uses. */
+/* out[t] += sum over the token's pairs of weight * down(hidden), plus the shared expert. blockIdx.y is the token. bias:
+ * one row per matrix; with ids it is added before the weight is applied, without ids after. Without ids there is one
+ * matrix, whose factor is the logistic function of weights[t]; likewise for the shared expert. group: lanes per row,
+ * the larger number of the two matrices. */
 __global__ void __launch_bounds__(VEC_THREADS)
     down_kernel(planes down, const float *hidden, const int32_t *ids, const float *weights,
                 int32_t n_used, planes sh_down, const float *sh_hidden, const float *sh_weight,
@@ -78,12 +80,12 @@ __global__ void __launch_bounds__(VEC_THREADS)
     bool bad = false;
     for (int32_t k = 0; k < n_used; k++) {
         int32_t mat = ids ? ids[t * n_used + k] : 0;
-        if (mat < -1) continue; /* left out */
+        if (mat < -1) continue; /* dropped */
         if (mat < 0) {
             bad = true;
             break;
         }
-        __syncthreads(); /* the room is read no more */
+        __syncthreads(); /* room is no longer read */
         const float *a =
             act_load(room, hidden + ((int64_t)t * n_used + k) * down.n_in, 0, 1, down.n_in);
         any_rows<1>(down, mat, first, lane, group, tables, a, 1, y);
@@ -110,7 +112,7 @@ __global__ void __launch_bounds__(VEC_THREADS)
 
 /* ---- prefill ---- */
 
-/* One block: counts pairs of every expert, gives experts their places and tiles. */
+/* A single block: counts the pairs of every expert and assigns list positions and tiles to the experts. */
 __global__ void count_kernel(const int32_t *ids, int32_t n_pair, int32_t n_expert, tile_list l) {
     __shared__ int32_t count[MAX_EXPERTS], tile[MAX_EXPERTS + 1];
     pdl_trigger();
@@ -121,7 +123,7 @@ __global__ void count_kernel(const int32_t *ids, int32_t n_pair, int32_t n_exper
     for (int p = tid; p < n_pair; p += n)
         if (ids[p] >= 0) atomicAdd(&count[ids[p]], 1);
     __syncthreads();
-    if (tid < 32) { /* sums over those before, each lane over its share of experts */
+    if (tid < 32) { /* prefix sums; each lane has `each` experts */
         int each = (n_expert + 31) / 32, first = tid * each;
         int last = first + each < n_expert ? first + each : n_expert;
         int32_t own[2] = {0, 0}, before[2]; /* pairs, tiles */
@@ -153,8 +155,8 @@ __global__ void count_kernel(const int32_t *ids, int32_t n_pair, int32_t n_exper
         }
 }
 
-/* A block an expert: lists its pairs in order of pair, so that results do not depend on who was first. */
-enum { PLACE_THREADS = 256, PLACE_EACH = 4 }; /* pairs of a thread at a time */
+/* One block per expert: lists its pairs in ascending order, so that the result does not depend on timing. */
+enum { PLACE_THREADS = 256, PLACE_EACH = 4 }; /* pairs per thread and round */
 __global__ void place_kernel(const int32_t *ids, int32_t n_pair, tile_list l) {
     __shared__ int32_t room[2][PLACE_THREADS / 32];
     pdl_trigger();
@@ -194,7 +196,7 @@ __global__ void gated_kernel(float *up, const float *gate, int64_t n, int act) {
         up[i] = gate ? act_of(act, gate[i]) * up[i] : act_of(act, up[i]);
 }
 
-/* up[pair] = act(gate + bias) * (up + bias), of rows of n; a block is a pair. gate NULL: act(up + bias). */
+/* up[pair] = act(gate + bias) * (up + bias) for rows of n; one block per pair. gate NULL: act(up + bias). */
 __global__ void biased_glu_kernel(float *up, const float *gate, const int32_t *ids,
                                   struct moe_bias b, int32_t n, int act) {
     pdl_trigger();
@@ -209,7 +211,7 @@ __global__ void biased_glu_kernel(float *up, const float *gate, const int32_t *i
     }
 }
 
-/* out[t] += sum_k weight_k bias[id_k]; a block is a token. A row that is not finite stays so. */
+/* out[t] += sum_k weight_k bias[id_k]; one block per token. NaN and infinity remain. */
 __global__ void down_bias_kernel(const float *bias, const int32_t *ids, const float *weights,
                                  int32_t n_used, int32_t n, float *out) {
     pdl_trigger();
@@ -225,7 +227,7 @@ __global__ void down_bias_kernel(const float *bias, const int32_t *ids, const fl
     }
 }
 
-/* out[t] += sum_k weight_k y[t, k], in order of choice */
+/* out[t] += sum_k weight_k y[t, k], in the order of the choice */
 __global__ void combine_kernel(const float *y, const int32_t *ids, const float *weights,
                                int32_t n_used, int64_t n, float *out) {
     pdl_trigger();
@@ -238,7 +240,7 @@ __global__ void combine_kernel(const float *y, const int32_t *ids, const float *
 #pragma unroll 8
         for (int32_t k = 0; k < n_used; k++) {
             float4 v = four_at(y + k * n, i, (int)n);
-            if (ids[k] < 0) v = make_float4(0, 0, 0, 0); /* left out: y has no row of it */
+            if (ids[k] < 0) v = make_float4(0, 0, 0, 0); /* dropped: y has no row for it */
             float w = weights[k];
             sum.x += w * v.x, sum.y += w * v.y, sum.z += w * v.z, sum.w += w * v.w;
         }
@@ -269,11 +271,12 @@ size_t cuda_moe_scratch(const struct dev_need *n) {
     size_t n_pair = n_tok * (n_used + 1), widest = (size_t)(n->n_in > n->n_ff ? n->n_in : n->n_ff);
     size_t bytes = n_tok * ((size_t)n->n_expert + 2 * n_used + 2) * 4; /* logits, choice */
     bytes += 2 * n_pair * (size_t)n->n_ff * 4;                         /* hidden rows, gate rows */
-    bytes += 2 * act8_bytes(STEP_TOKS, (int64_t)widest + 32);          /* input, shared row */
+    /* 8-bit input, shared expert's row */
+    bytes += 2 * act8_bytes(STEP_TOKS, (int64_t)widest + 32);
     if (n->n_tok > STEP_TOKS) {
         bytes += n_tok * (size_t)halves_of((int64_t)widest) * 2 +
                  n_pair * ((size_t)halves_of(n->n_ff) * 2 + 8);
-        bytes += n_pair * (size_t)n->n_in * 4; /* results of pairs */
+        bytes += n_pair * (size_t)n->n_in * 4; /* results of the pairs */
         bytes += (n_pair + 4 * (n_pair / TILE_N + (size_t)n->n_expert + 2)) * 4;
     }
     return bytes + 64 * 256;
@@ -332,7 +335,7 @@ static void add_down_bias(struct cuda *c, const struct moe_args *a, const int32_
                weights, a->n_used, (int32_t)a->down->n_out, a->out);
 }
 
-/* Whether gate, up and down go through the kernels for bytes. */
+/* Whether gate, up and down are quantized, so that the kernels for 8-bit activations apply. */
 static bool is_bytes(const expert_set &e) {
     return !is_number_form(e.up.form) && !is_number_form(e.down.form) &&
            (!e.has_gate || e.gate.form == e.up.form) && e.up.n_row % 32 == 0;
@@ -347,10 +350,10 @@ static void down_launch(struct cuda *c, bool is_many, dim3 grid, dim3 block, siz
     launch(c, kernel, grid, block, room, d, c->tables);
 }
 
-/* Their last product. */
+/* The down product of the chosen experts, few tokens. */
 static void few_down8(struct cuda *c, const struct moe_args *a, const planes &down,
                       const act8 &hidden, const int32_t *ids, const float *weights) {
-    int32_t group = down.n_unit == 16 ? 16 : 32; /* lanes of a row */
+    int32_t group = down.n_unit == 16 ? 16 : 32; /* lanes per row */
     int32_t few = (int32_t)down.n_row / (down_rows(down.form) * (32 / group));
     int32_t steps = (a->n_used * down.n_unit + group - 1) / group;
     down8_job d = {};
@@ -358,11 +361,11 @@ static void few_down8(struct cuda *c, const struct moe_args *a, const planes &do
     d.n_used = a->n_used, d.n_part = 1, d.n_all = a->n_used * down.n_unit;
     d.n_task = a->n_tok * few;
     d.n_unit = divisor_of(down.n_unit), d.n_few = divisor_of(few);
-    /* all blocks resident at once; of long rows several warps share a few */
-    int32_t each = (few + c->n_sm - 1) / c->n_sm; /* tasks of a block */
+    /* all blocks are resident at once; if rows are long, several warps share them */
+    int32_t each = (few + c->n_sm - 1) / c->n_sm; /* tasks per block */
     each = each < 8 ? each : 8;
     int32_t bound = down_bound(c->compute >= 100);
-    /* a part has two steps or more, which a warp asks for before its wait */
+    /* a part has at least two steps, which a warp loads before pdl_wait */
     while (d.n_part < DOWN_PARTS && steps > 2 * d.n_part && (d.n_part + 1) * each <= bound / 32)
         d.n_part++;
     d.n_step = (steps + d.n_part - 1) / d.n_part;
@@ -386,7 +389,7 @@ static void few_down8(struct cuda *c, const struct moe_args *a, const planes &do
     }
 }
 
-/* The chosen experts of a few tokens, through bytes. */
+/* The chosen experts of a few tokens, with 8-bit activations. */
 static void few_experts8(struct cuda *c, const struct moe_args *a, const expert_set &e,
                          const choice_job &choice, int32_t *ids, float *weights,
                          const glu_job &shared, const float *sh_weight) {
@@ -417,13 +420,13 @@ static void few_experts(struct cuda *c, const struct moe_args *a, const int32_t 
               a->n_tok, e.down_b, 1);
 }
 
-/* Whether tiles leave the activation to a kernel of its own. */
+/* Whether the activation function needs a kernel of its own after the tiles. */
 static bool is_biased(const struct moe_args *a) {
     return a->bias.gate || a->bias.up || a->act == ACT_CLAMPED;
 }
 
-/* y[pair] = its expert's ffn, through tiles. x: a row a token. gate: room for its rows if it has one and they wait for
- * their biases. */
+/* y[pair] = feed-forward of its expert, by tiles. x: one row per token. gate: scratch for gate rows, needed if
+ * there is a gate and its rows get a bias. */
 static void tile_experts(struct cuda *c, const struct moe_args *a, const halves &x,
                          const tile_list &l, const int32_t *ids, float *hidden, float *gate,
                          float *y) {
@@ -493,7 +496,7 @@ static void many_experts(struct cuda *c, const struct moe_args *a, const halves 
     add_down_bias(c, a, ids, weights);
 }
 
-/* A dense block, or the shared expert: every token, one matrix. factor: [n_tok] or NULL. */
+/* A dense block, or the shared expert: one matrix for all tokens. factor: [n_tok] or NULL. */
 static void dense_block(struct cuda *c, const struct ffn_args *a, const float *factor) {
     int64_t n_ff = a->up->n_out, n = a->down->n_out;
     float *up = (float *)cuda_take(c, (size_t)a->n_tok * (size_t)n_ff * 4);
@@ -568,10 +571,11 @@ void cuda_moe(struct dev *d, const struct moe_args *a) {
                          0,
                          a->chosen,
                          a->keep};
-    /* the same weights, without the sum over all experts */
+    /* the weights are the same without the sum over all experts */
     if (a->gating == MOE_SOFTMAX && a->normalise && !a->select_bias)
         choice.gating = MOE_SOFTMAX_CHOSEN;
-    /* one launch: the router, the shared expert's gate and, for few tokens, its products */
+    /* one launch: the router, the shared expert's gate and, with few tokens, the shared
+     * expert's gate and up products */
     int64_t sh_ff = a->sh_up ? a->sh_up->n_out : 0, n_embd = a->down->n_out;
     struct weight gate_row = {a->shared_gate_w, QUANT_F32, 1, n_embd, 1, 1, 0, 0};
     struct linear_out o[4] = {{a->router, a->bias.router, logits, n_expert, 1, false}};

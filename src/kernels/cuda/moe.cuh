@@ -1,4 +1,4 @@
-/* moe.cuh: what files of the mixture of experts share: the choice of experts, and the step that makes hidden rows. */
+/* moe.cuh: declarations that the files of the mixture of experts share: the choice of experts, and the hidden rows. */
 #ifndef CHIMERE_KERNELS_CUDA_MOE_CUH
 #define CHIMERE_KERNELS_CUDA_MOE_CUH
 
@@ -14,19 +14,19 @@ struct expert_set {
     float gate_scale, down_scale;
 };
 
-/* ---- the choice ---- */
+/* ---- choice of experts ---- */
 
 struct choice_job {
     const float *logits; /* [n_tok, n_expert] */
-    const float *bias;   /* [n_expert]: of the choice, not of weights; or NULL */
+    const float *bias;   /* [n_expert] or NULL: added for the choice, not for the weights */
     int32_t n_expert, n_used, gating, normalise;
     float scale;
     int32_t unused;
-    const int32_t *given;        /* [n_tok, n_used]: in place of the choice; or NULL */
+    const int32_t *given;        /* [n_tok, n_used] or NULL: experts to use instead of choosing */
     const struct moe_keep *keep; /* [n_tok] or NULL */
 };
 
-/* Sorts K numbers, a power of two, the largest first: merges of odd and even places, known at compile time. */
+/* Sorts K numbers in descending order with an odd-even merge network, unrolled; K is a power of two. */
 template <int K> __device__ __forceinline__ void sort_falling(uint64_t *v) {
 #pragma unroll
     for (int p = 1; p < K; p *= 2)
@@ -42,10 +42,10 @@ template <int K> __device__ __forceinline__ void sort_falling(uint64_t *v) {
             }
 }
 
-/* The n_used best experts of token t, by one warp: lane k gets the k-th; -1 everywhere if a score is not finite. Of
- * equal ones the first wins. A lane has K neighbouring experts, sorted
- * once; then the best of all lanes' first ones goes, n_used times. All warps of a step wait for this one, so that it is
- * short: without a bias, scores are in the order of logits. */
+/* The n_used best experts of token t, computed by one warp: lane k gets the k-th, or -1 in all lanes if a score is not
+ * finite. Among equal scores the first expert wins. A lane has K adjacent experts and sorts them once; then the best of
+ * the lanes' first candidates is removed n_used times. All warps of a step wait for this one, so it does little:
+ * without a bias it compares logits, which have the order of the scores. */
 template <int K> __device__ __forceinline__ int32_t warp_choose(const choice_job &c, int64_t t) {
     int lane = (int)threadIdx.x % 32, e0 = lane * K;
     if (c.given) {
@@ -54,8 +54,7 @@ template <int K> __device__ __forceinline__ int32_t warp_choose(const choice_job
     }
     const float *logits = c.logits + t * c.n_expert;
     float v[K];
-    uint64_t best
-        [K]; /* above: a number in the order of floats, 0: none; below: what falls as experts rise */
+    uint64_t best[K]; /* high half: score as an ordered integer, 0: none; low half: ~expert */
     if (c.n_expert == 32 * K && (uintptr_t)logits % 16 == 0) {
 #pragma unroll
         for (int k = 0; k < K; k += 4) {
@@ -86,7 +85,7 @@ template <int K> __device__ __forceinline__ int32_t warp_choose(const choice_job
         bool has = e0 + k < c.n_expert;
         float s = v[k] + (c.bias && has ? c.bias[e0 + k] : 0.0f);
         bad |= has && !(fabsf(s) <= 3.402823466e38f);
-        uint32_t u = (uint32_t)__float_as_int(s + 0.0f); /* -0 and 0 are equal */
+        uint32_t u = (uint32_t)__float_as_int(s + 0.0f); /* -0 and 0 compare equal */
         uint32_t key = !has ? 0u : u ^ ((uint32_t)((int32_t)u >> 31) | 0x80000000u);
         best[k] = (uint64_t)key << 32 | ~(uint32_t)(e0 + k);
     }
@@ -107,7 +106,7 @@ template <int K> __device__ __forceinline__ int32_t warp_choose(const choice_job
     return mine;
 }
 
-/* How much the lane's expert counts for token t before the division, also one that is left out; 0 where it has none. */
+/* Unnormalized weight of the lane's expert for token t, also of a dropped one; 0 if the lane has none. */
 __device__ __forceinline__ float warp_score(const choice_job &c, int64_t t, int32_t id) {
     int lane = (int)threadIdx.x % 32;
     const float *logits = c.logits + t * c.n_expert;
@@ -129,7 +128,7 @@ __device__ __forceinline__ float warp_score(const choice_job &c, int64_t t, int3
     return id < 0 ? 0.0f : score;
 }
 
-/* What it counts for; 0 where the lane has none, or one that is left out. */
+/* Weight of the lane's expert; 0 if the lane has none or a dropped one. */
 __device__ __forceinline__ float warp_weight(const choice_job &c, int64_t t, int32_t id) {
     float score = warp_score(c, t, id), weight = id < 0 ? 0.0f : score;
     float total = lanes_sum(c.gating == MOE_SIGMOID ? score : weight, 32);
@@ -137,7 +136,7 @@ __device__ __forceinline__ float warp_weight(const choice_job &c, int64_t t, int
     return weight / (divide ? total + 1e-20f : 1.0f) * c.scale;
 }
 
-/* The lane's expert of token t by the rule at moe_keep: id, or -2 - id. */
+/* Applies the rule of moe_keep to the lane's expert of token t: returns id to keep it, or -2 - id to drop it. */
 __device__ __forceinline__ int32_t warp_keep(const choice_job &c, int64_t t, int32_t id) {
     if (!c.keep) return id;
     float mass = c.keep[t].mass;
@@ -155,26 +154,28 @@ __device__ __forceinline__ int32_t warp_keep(const choice_job &c, int64_t t, int
     bool stays = n == 0 || n < n_min || before < mass * sum;
     return id < 0 || stays ? id : -2 - id;
 }
-/* An expert of the lane's token that stays, or -1: what a left-out one's reads are turned to, which others make too. */
+/* Returns id, or for a dropped expert a kept one of the same token, or -1: reads for a
+ * dropped expert then hit the cache. */
 __device__ __forceinline__ int32_t warp_stand_in(int32_t id) {
     uint32_t kept = __ballot_sync(0xffffffffu, id >= 0);
     int32_t other = __shfl_sync(0xffffffffu, id, kept ? __ffs((int)kept) - 1 : 0);
     return id < -1 ? other : id;
 }
 
-/* Code for sm_100 and newer takes more registers. */
+/* Whether code for the target (sm_100 or newer) takes more registers. */
 #if defined __CUDA_ARCH__ && __CUDA_ARCH__ >= 1000
 #define TAKES_MORE true
 #else
 #define TAKES_MORE false
 #endif
-/* Forms that take more registers. */
+/* Forms whose unpacking takes more registers. */
 static __host__ __device__ constexpr bool is_wide_form(int form) {
     return raw_words(form) > 6 || form == FORM_T4 || form == FORM_T4K || form == FORM_TFP4;
 }
 
-/* Decode, bytes: hidden rows of the chosen experts, [n_tok * n_used] of e.up.n_row. Makes the choice if it has logits,
- * and adds the shared expert to a->out on the way; true: it could not (linear does it). */
+/* Decode with 8-bit activations: hidden rows of the chosen experts, [n_tok * n_used] of e.up.n_row.
+ * Chooses the experts if choice has logits, and adds the shared expert to a->out. Returns true if it
+ * cannot do the latter (linear does it then). */
 bool cuda_hidden8(struct cuda *c, const struct moe_args *a, const expert_set &e,
                   const choice_job &choice, int32_t *ids, float *weights, const glu_job &shared,
                   const float *sh_weight, const act8 &hidden);

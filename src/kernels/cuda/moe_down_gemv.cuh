@@ -1,12 +1,13 @@
-/* moe_down_gemv.cuh: the chosen experts' last product while decoding, through bytes: out[t] += sum of weight * down(hidden).
+/* moe_down_gemv.cuh: the down product of the chosen experts at decode, 8-bit activations: out[t] += sum of weight *
+ * down(hidden).
  *
- * A row's units, of all its experts one behind the other, are a stream; a group of lanes has a few rows, each lane every
- * so many units of them. The stream is cut into n_part parts of n_step steps; a lane adds within a part, then its parts
- * in order, then the lanes of a group are added: a token's bits do not depend on how many tokens there are. Rows of
- * U units, if U is not 0, are shared by as many lanes: a step is an expert, and addresses of a lane's rows differ by what
- * the compiler knows.
- *   few tokens   parts are warps of a block, which meet in shared memory; block y is the token
- *   many tokens  a warp has all parts of a row; it goes from task to task with the next one's units on their way */
+ * The units of a row, of all its experts in sequence, form a stream. A group of lanes has a few rows; a lane takes
+ * every GROUP-th unit. The stream is split into n_part parts of n_step steps. A lane adds within a part, then its parts
+ * in order, then the lanes of a group are added; so the result of a token does not depend, bit for bit, on the number
+ * of tokens. If U is not 0, rows have U units and U lanes share a row: a step is then one expert, and the address
+ * offsets between a lane's rows are compile-time constants.
+ *   few tokens   a part is a warp of a block; parts are added in shared memory; blockIdx.y is the token
+ *   many tokens  a warp computes all parts of a row; it prefetches the units of its next task */
 #ifndef CHIMERE_KERNELS_CUDA_MOE_DOWN_GEMV_CUH
 #define CHIMERE_KERNELS_CUDA_MOE_DOWN_GEMV_CUH
 
@@ -18,26 +19,26 @@ struct down8_job {
     act8 hidden;
     const int32_t *ids;             /* [n_tok, n_used] */
     const float *weights;           /* [n_tok, n_used] */
-    int32_t n_used, n_part, n_step; /* n_step: of a part */
-    int32_t n_all, n_task, unused;  /* n_all: units of a stream; n_task: of all tokens */
-    divisor n_unit, n_few, each; /* down.n_unit; tasks, each a few rows: of a token, of a block */
+    int32_t n_used, n_part, n_step; /* n_step: steps per part */
+    int32_t n_all, n_task, unused;  /* n_all: units of a stream; n_task: tasks of all tokens */
+    divisor n_unit, n_few, each;    /* down.n_unit; tasks (a few rows each) per token, per block */
     float *out;
 };
 
-/* A block of 256 threads of the first kernel, of 96 registers, stands beside one of hidden8_kernel. */
+/* Limits that let a block of the first kernel (256 threads, 96 registers) run next to a block of hidden8_kernel. */
 enum { DOWN_PARTS = 4, DOWN_MANY = 256, DOWN_BLOCKS = 2 };
 static __host__ __device__ constexpr int down_bound(bool more) { return more ? 512 : 640; }
 
-/* Rows of a lane. */
+/* Rows per lane. */
 static __host__ __device__ constexpr int down_rows(int form) { return is_wide_form(form) ? 2 : 4; }
 
-/* How a stream lies on the lanes. */
+/* How the units of a stream are distributed over the lanes. */
 template <int U> struct down8_lanes {
     static_assert(U == 0 || U == 16, "");
     static constexpr int GROUP = U ? U : 32,
-                         SIDE = 32 / GROUP; /* lanes of a row; rows side by side */
+                         SIDE = 32 / GROUP; /* lanes per row; rows of a warp in parallel */
     static __device__ __forceinline__ uint32_t unit(const down8_job &j, int first, int lane) {
-        /* past the end: the last one, its activations times 0 */
+        /* after the end: the last unit, with activations times 0 */
         return (uint32_t)(U ? first + lane % GROUP : min(first + lane, j.n_all - 1));
     }
     static __device__ __forceinline__ uint32_t expert(const down8_job &j, int first, uint32_t i) {
@@ -45,11 +46,11 @@ template <int U> struct down8_lanes {
     }
 };
 
-/* A warp's place in the streams: a token and a few of its rows. */
+/* A warp's position in the streams: a token and a few of its rows. */
 template <int F, int U> struct down8_place {
     using L = down8_lanes<U>;
     static constexpr int R = down_rows(F);
-    int32_t id;      /* of lane k: the token's k-th expert */
+    int32_t id;      /* in lane k: the token's k-th expert */
     uint32_t t, row; /* the token; the lane's first row */
 
     __device__ __forceinline__ down8_place(const down8_job &j, uint32_t of_token, uint32_t few,
@@ -58,7 +59,7 @@ template <int F, int U> struct down8_place {
         id = __ldcg(j.ids + t * (uint32_t)j.n_used + (uint32_t)min(lane, j.n_used - 1));
         id = warp_stand_in(id);
     }
-    /* Asks for a step's units. All lanes call it. */
+    /* Loads the units of a step. All lanes must call it. */
     __device__ __forceinline__ void fetch(raw<F> *c, const down8_job &j, int lane,
                                           int first) const {
         constexpr plane_sizes s = sizes_of(F);
@@ -80,7 +81,7 @@ template <int F, int U> struct down8_place {
             load_field<s.top, false>(c[r].top, top + on / s.top_units * s.top);
         }
     }
-    /* A step's activations; weight: of lane k, the k-th expert's. */
+    /* The activations of a step; weight: in lane k, that of the k-th expert. */
     __device__ __forceinline__ act_unit act(const down8_job &j, int lane, float weight,
                                             int first) const {
         uint32_t i = L::unit(j, first, lane);
@@ -93,7 +94,7 @@ template <int F, int U> struct down8_place {
         return j.out + t * (uint32_t)j.down.n_row + row +
                (uint32_t)(lane % L::GROUP / (L::GROUP / R) * L::SIDE);
     }
-    /* The sums of the warp's rows go to *to, which held `old`. */
+    /* Stores the sums of the warp's rows in *to, which contained `old`. */
     __device__ __forceinline__ void put(float *to, float old, float *sum, int lane) const {
         float y = lanes_share<R>(sum, lane % L::GROUP, L::GROUP);
         bool bad = __shfl_sync(0xffffffffu, id, 0) < 0;
@@ -101,7 +102,7 @@ template <int F, int U> struct down8_place {
     }
 };
 
-/* Two steps of a stream from unit `first` on, or one; next(slot) asks for what comes in a step's place. */
+/* Computes one or two steps of a stream from unit `first` on; next(slot) loads the units that replace a step's. */
 template <int F, int U, class Next>
 __device__ __forceinline__ void down8_two(raw<F> code[2][down_rows(F)], const down8_place<F, U> &at,
                                           const down8_job &j, const grid_tables &g, int lane,
@@ -119,8 +120,8 @@ __device__ __forceinline__ void down8_two(raw<F> code[2][down_rows(F)], const do
     next(1);
 }
 
-/* Few tokens: parts are warps of a block. Before its wait a block reads the choice, which the kernel before wrote
- * before it let this one start. Shared memory: grid points. */
+/* Few tokens: parts are warps of a block. A block reads the choice before its pdl_wait: the preceding kernel writes
+ * the choice before it triggers this one. Shared memory: grid points. */
 template <int F, int U>
 __global__ void __launch_bounds__(down_bound(TAKES_MORE), 1)
     down8_kernel(const __grid_constant__ down8_job j, grid_tables g) {
@@ -146,7 +147,7 @@ __global__ void __launch_bounds__(down_bound(TAKES_MORE), 1)
         prefetch_tlb(weights);
     }
     pdl_wait();
-    pdl_trigger(); /* the next weights would come between the experts' */
+    pdl_trigger(); /* earlier, the next kernel's weights would compete with the experts' */
     float weight = *weights, old = part == 0 ? *out : 0.0f, sum[R] = {};
 #pragma unroll 1
     for (; first < end; first += 2 * STEP)
@@ -167,8 +168,8 @@ __global__ void __launch_bounds__(down_bound(TAKES_MORE), 1)
     at.put(out, old, sum, lane);
 }
 
-/* Many tokens: a warp has all parts of its rows; its tasks are those of its place in the grid, every so many warps
- * further. */
+/* Many tokens: a warp computes all parts of its rows. Its tasks start at its index in the grid and
+ * advance by the number of warps. */
 template <int F, int U>
 __global__ void __launch_bounds__(DOWN_MANY, DOWN_BLOCKS)
     down8_many_kernel(const __grid_constant__ down8_job j, grid_tables g) {
@@ -202,8 +203,8 @@ __global__ void __launch_bounds__(DOWN_MANY, DOWN_BLOCKS)
         int end = min(j.n_step * STEP, j.n_all); /* of the part */
 #pragma unroll 1
         for (int first = 0; first < j.n_all;) {
-            /* what follows: within the part, at the next one's start, at the next task's; behind the last task its own
-             * units once more */
+            /* the next step is in this part, at the start of the next part, or in the next task; after the last task,
+             * its units are loaded again */
             int then = min(first + 2 * STEP, end), then_end = then < end ? end : then + 2 * STEP;
             if (then >= j.n_all) then = 0, then_end = 2 * STEP, to = next;
             down8_two<F, U>(code, at, j, g, lane, weight, first, first + STEP < end, sum,

@@ -1,5 +1,5 @@
-/* moe_gemv.cu: the mixture of experts while decoding, through bytes: the choice, the shared expert's last product
- * beside it, and the hidden rows of the chosen experts. */
+/* moe_gemv.cu: the mixture of experts at decode, 8-bit activations: the choice of experts, concurrently the down
+ * product of the shared expert, then the hidden rows of the chosen experts. */
 #include <utility>
 
 #include "kernels/cuda/moe.cuh"
@@ -7,34 +7,35 @@
 struct hidden8_job {
     planes gate, up;
     act8 x, hidden;
-    choice_job choice;                     /* logits NULL: made already */
+    choice_job choice;                     /* logits NULL: already chosen */
     int32_t *ids;                          /* [n_tok, n_used] */
     float *weights;                        /* the same */
-    int32_t n_tok, act, n_round, n_sh_row; /* n_sh_row: of a block */
-    int32_t n_all, per_round;              /* units of all hidden rows, of a round of all blocks */
-    divisor per_pair, n_used;              /* units of a hidden row; choice.n_used */
+    int32_t n_tok, act, n_round, n_sh_row; /* n_sh_row: per block */
+    int32_t n_all, per_round;              /* units of all hidden rows; units per round */
+    divisor per_pair, n_used;              /* units per hidden row; choice.n_used */
     divisor sh_quads;                      /* sh_down.n_in / 4 */
-    int32_t sh_lanes, sh_rows; /* lanes of a shared row, rows of a warp: 16 and 2, or 32 and 1 */
-    int32_t sh_input;          /* bytes from one token's shared input to the next */
-    int32_t x_bytes;           /* of x in shared memory; 0: it stays where it is */
-    int32_t sh_bytes;          /* of a block's rows of sh_down there; 0: they stay where they are */
-    int32_t sh_at[4], sh_row_bytes[4]; /* of their planes: where each begins, a row */
-    divisor sh_turns;                  /* of a block's warps: its rows for SHARED_TOKS tokens */
-    planes sh_down;                    /* the shared expert's; form FORM_NONE: there is none */
+    int32_t sh_lanes, sh_rows; /* lanes per shared row, rows per warp: 16 and 2, or 32 and 1 */
+    int32_t sh_input;          /* bytes per token of the shared expert's input */
+    int32_t x_bytes;           /* size of x in shared memory; 0: not copied there */
+    int32_t sh_bytes;          /* size of a block's rows of sh_down there; 0: not copied there */
+    int32_t sh_at[4], sh_row_bytes[4]; /* per plane: offset there; bytes per row */
+    divisor sh_turns;                  /* warp tasks for a block's rows and SHARED_TOKS tokens */
+    planes sh_down;                    /* of the shared expert; form FORM_NONE: none */
     glu_job shared;                    /* its input */
-    const float *sh_weight;     /* [n_tok] or NULL: its factor, through the logistic function */
-    float *out;                 /* [n_tok, sh_down.n_row] */
-    const float *gate_b, *up_b; /* [n_expert, up.n_row] or NULL */
+    const float *sh_weight;            /* [n_tok] or NULL: its logistic function is the factor */
+    float *out;                        /* [n_tok, sh_down.n_row] */
+    const float *gate_b, *up_b;        /* [n_expert, up.n_row] or NULL */
 };
 
-/* Barriers of a part of the block: of the warps of the shared expert, and of team k and those after it. */
+/* Named barriers: of the warps of the shared expert; from TEAM_BARRIER on, one per team. */
 enum { SHARED_BARRIER = 1, TEAM_BARRIER = 2 };
-/* Of shared memory, with the input and the shared expert's rows in it; sm_75 has 64 KB in all. */
+/* Limit of shared memory with the input and the shared expert's rows in it; sm_75 has 64 KB in total. */
 static size_t near_bytes(const struct cuda *c) { return (c->compute >= 80 ? 64 : 48) << 10; }
 
 /* ---- the input ---- */
 
-/* Copies it to shared memory behind the threads' backs: reads of it would queue behind those of the experts' weights. */
+/* Starts the copy of the input to shared memory: later reads from global memory would queue
+ * after those of the weights. */
 static __device__ __forceinline__ void input_copy(const hidden8_job &j, uint8_t *room) {
     int n_code = j.n_tok * j.up.n_unit * 2, n_meta = j.n_tok * j.up.n_unit;
 #pragma unroll 1
@@ -46,9 +47,9 @@ static __device__ __forceinline__ void input_copy(const hidden8_job &j, uint8_t 
     copy_commit();
 }
 
-/* ---- the shared expert's last product, beside the choice ---- */
+/* ---- the down product of the shared expert, concurrent with the choice ---- */
 
-/* The block's rows of the matrix, the first of them at the beginning of each plane; room: where shared_copy puts them. */
+/* The block's rows of the matrix, starting at row 0 of each plane; room: destination of shared_copy. */
 static __device__ __forceinline__ planes shared_part(const hidden8_job &j, const uint8_t *room) {
     planes w = j.sh_down;
     const uint8_t **plane[] = {&w.codes, &w.more, &w.sub, &w.top};
@@ -60,7 +61,7 @@ static __device__ __forceinline__ planes shared_part(const hidden8_job &j, const
     }
     return w;
 }
-/* Copies them, by n_warp warps: bytes that lie side by side, in whole groups of 16 (planes begin and end on such). */
+/* Starts the copy of these rows, by n_warp warps: contiguous bytes in groups of 16 (planes are aligned to that). */
 static __device__ __forceinline__ void shared_copy(const hidden8_job &j, uint8_t *room, int warp,
                                                    int n_warp) {
     const uint8_t *plane[] = {j.sh_down.codes, j.sh_down.more, j.sh_down.sub, j.sh_down.top};
@@ -77,8 +78,8 @@ static __device__ __forceinline__ void shared_copy(const hidden8_job &j, uint8_t
     copy_commit();
 }
 
-/* Sums of a row of w with up to SHARED_TOKS tokens' inputs, in shared memory one behind the other, by a group of lanes;
- * of the token that lanes_share gives the lane. */
+/* Sums of one row of w times the inputs of up to SHARED_TOKS tokens, contiguous in shared memory, by a group of
+ * lanes. Returns the sum of the token that lanes_share assigns to the lane. */
 enum { SHARED_TOKS = 2 };
 template <int F>
 __device__ __forceinline__ float shared_row8(const hidden8_job &j, const planes &w, uint32_t row,
@@ -90,7 +91,7 @@ __device__ __forceinline__ float shared_row8(const hidden8_job &j, const planes 
         unpacked v;
         load_unit<F, false>(code, w, row * (uint32_t)w.n_unit + (uint32_t)u);
         unpack<F>(code, grid_tables{}, v);
-        /* the middle is off the codes already; I8X has none, and two scales as every form */
+        /* the zero point is already subtracted; I8X has no zero point and, like every form, two scales here */
         constexpr int SAME = form_traits<F>::mid ? (int)FORM_I8X : F;
 #pragma unroll
         for (int t = 0; t < SHARED_TOKS; t++) {
@@ -101,7 +102,7 @@ __device__ __forceinline__ float shared_row8(const hidden8_job &j, const planes 
     }
     return lanes_share<SHARED_TOKS>(sum, (int)(threadIdx.x % 32), j.sh_lanes);
 }
-/* Forms of a shared expert that are multiplied there; others come after the experts. */
+/* Forms of the shared expert that this kernel supports; other forms are multiplied after the experts. */
 #define SHARED_FORMS(X) X(FORM_I8) X(FORM_N4) X(FORM_N4K) X(FORM_N5K) X(FORM_N6K)
 static bool is_shared_form(int form) {
     switch (form) {
@@ -113,31 +114,31 @@ static bool is_shared_form(int form) {
     return false;
 }
 
-/* Tokens from t0 on whose inputs lie in shared memory at a time. */
+/* Number of tokens from t0 on whose inputs are in shared memory at the same time. */
 static __device__ __forceinline__ int shared_toks(const hidden8_job &j, int t0) {
     return j.n_tok - t0 < VEC8_TOKS ? j.n_tok - t0 : (int)VEC8_TOKS;
 }
 
-/* Their inputs, act(gate) * up in 8 bits, by n_warp warps. */
+/* Computes their inputs, act(gate) * up in 8 bits, by n_warp warps. */
 static __device__ __forceinline__ void shared_inputs(const hidden8_job &j, uint8_t *in, int t0,
                                                      int warp, int n_warp) {
     int n_tok = shared_toks(j, t0), quads = (int)j.sh_quads.n, n_in = j.sh_down.n_in;
     int lane = (int)(threadIdx.x % 32);
 #pragma unroll 1
     for (int q = 32 * warp + lane; q - lane < n_tok * quads; q += 32 * n_warp) {
-        int t = (int)((uint32_t)q / j.sh_quads); /* rows are whole groups of 8 quads */
+        int t = (int)((uint32_t)q / j.sh_quads); /* a row is a multiple of 8 quads */
         bool has = t < n_tok;
         act8_put4(act8_at(in + t * j.sh_input, 1, n_in), q - t * quads,
                   has ? glu_quad(j.shared, (int64_t)t0 * quads + q) : make_float4(0, 0, 0, 0), has);
     }
 }
 
-/* Turns of a block's warps: each has a row of every group of lanes, and up to SHARED_TOKS tokens. */
+/* Warp tasks of a block: each has one row per group of lanes and up to SHARED_TOKS tokens. */
 static __device__ __forceinline__ int shared_turns(const hidden8_job &j, int n_tok) {
     return (n_tok + SHARED_TOKS - 1) / SHARED_TOKS * (int)j.sh_turns.n;
 }
 
-/* out[t] += factor * down(input) of n_tok tokens from t0 on and the block's rows, by n_warp warps. */
+/* out[t] += factor * down(input) for n_tok tokens from t0 on and the block's rows, by n_warp warps. */
 static __device__ __forceinline__ void shared_rows(const hidden8_job &j, const planes &w,
                                                    const uint8_t *in, int t0, int n_tok, int warp,
                                                    int n_warp) {
@@ -149,11 +150,11 @@ static __device__ __forceinline__ void shared_rows(const hidden8_job &j, const p
         int r = (turn - pass * (int)j.sh_turns.n) * j.sh_rows + (lane >= j.sh_lanes);
         int row = (int)blockIdx.x * j.n_sh_row + r;
         bool has = r < j.n_sh_row && row < (int)w.n_row;
-        int u = has ? mine : w.n_unit; /* all lanes go together */
+        int u = has ? mine : w.n_unit; /* the lanes must not diverge */
         int tok = t + (mine >= each);
         bool puts = has && tok < n_tok && (mine & (each - 1)) == 0;
         float *out = j.out + (int64_t)(t0 + tok) * w.n_row + row;
-        /* asked for ahead of the product, whose operands are nearer */
+        /* loaded before the product, whose operands are in shared memory */
         float before = puts ? *out : 0.0f, y = 0.0f;
         float factor = puts && j.sh_weight ? j.sh_weight[t0 + tok] : 0.0f;
         switch (w.form) {
@@ -166,12 +167,13 @@ static __device__ __forceinline__ void shared_rows(const hidden8_job &j, const p
     }
 }
 
-/* Inputs and rows, by the last n_warp warps of the block, while the others choose. */
+/* Computes inputs and rows by the last n_warp warps of the block, while the other warps choose experts. */
 static __device__ __forceinline__ void shared_expert(const hidden8_job &j, uint8_t *in,
                                                      const uint8_t *room, int warp, int n_warp) {
 #pragma unroll 1
     for (int t0 = 0; t0 < j.n_tok; t0 += VEC8_TOKS) {
-        if (t0) named_barrier_sync(SHARED_BARRIER, 32 * n_warp); /* inputs are read no more */
+        /* the previous inputs are no longer read */
+        if (t0) named_barrier_sync(SHARED_BARRIER, 32 * n_warp);
         shared_inputs(j, in, t0, warp, n_warp);
         copy_wait<0>();
         named_barrier_sync(SHARED_BARRIER, 32 * n_warp);
@@ -181,14 +183,14 @@ static __device__ __forceinline__ void shared_expert(const hidden8_job &j, uint8
 
 /* ---- the chosen experts' hidden rows ---- */
 
-/* A team of warps makes a unit of 32 elements of a pair's hidden row; a warp has two rows of the gate beside two of up
- * at a time, or four of up. A block has one team or more, and makes n_round units with each. Of many pairs there are
- * more teams a block, smaller ones, so that some read while others wait for each other. */
+/* A team of warps computes a unit of 32 elements of a pair's hidden row; a warp computes two rows of gate and two of
+ * up at a time, or four of up. A block has one or more teams and computes n_round units with each. If there are many
+ * pairs, a block has more and smaller teams, so that some load while others wait at a barrier. */
 enum { HIDDEN_ROWS = 4, GATED_TEAM = 512, PLAIN_TEAM = 256, PLAIN_TEAMS = 3, MANY_TEAMS = 4 };
 static __host__ __device__ constexpr int hidden_team(bool has_gate, bool many) {
     return has_gate && !many ? GATED_TEAM : PLAIN_TEAM;
 }
-/* How many registers a form takes: 0 to 2. */
+/* How many registers a form takes, as a class from 0 to 2. */
 static __host__ __device__ constexpr int hidden_weight(int form, bool many, bool more) {
     bool heavy = form == FORM_N5 || form == FORM_N5M || grid_words(form) > 0 ||
                  (many && (form == FORM_N4K || form == FORM_N3K)) ||
@@ -200,17 +202,17 @@ static __host__ __device__ constexpr int hidden_teams(int form, bool has_gate, b
     int weight = hidden_weight(form, many, more), most = many ? (int)MANY_TEAMS : (int)PLAIN_TEAMS;
     return has_gate && !many ? 1 : most - weight < 2 ? 2 : most - weight;
 }
-/* Threads that registers are shared out for. Of few pairs more than there are, so that there is room beside them for a
- * block of down8_kernel. */
+/* Threads per block for __launch_bounds__. With few pairs it exceeds the real number, so that enough registers remain
+ * for a concurrent block of down8_kernel. */
 static __host__ __device__ constexpr int hidden_bound(int form, bool has_gate, bool many) {
     int weight = hidden_weight(form, many, TAKES_MORE);
     if (!has_gate || many) return PLAIN_TEAM * hidden_teams(form, has_gate, many);
     return GATED_TEAM + (weight == 2 ? 0 : weight == 1 ? 128 : 192);
 }
 
-/* A warp's part of a team. A round of it is ROWS rows of the team's unit, in HALVES of EACH rows of a matrix. A lane has
- * every 32nd unit of a row, HIDDEN_ROWS at a time, which it asks for DEPTH of those steps ahead of their use. Lanes
- * beyond the end of a row read its last unit, and count it as nothing. Indices of units fit 32 bits. */
+/* A warp's part of a team. In a round it computes ROWS rows of the team's unit, in HALVES steps of EACH rows per
+ * matrix. A lane takes every 32nd unit of a row, HIDDEN_ROWS rows at a time, and loads them DEPTH steps before their
+ * use. Lanes beyond the end of a row read its last unit with a scale of zero. Unit indices fit in 32 bits. */
 template <int F, bool HAS_GATE, bool MANY> struct hidden8_warp {
     static constexpr int EACH = HAS_GATE ? HIDDEN_ROWS / 2 : HIDDEN_ROWS;
     static constexpr int TEAM = hidden_team(HAS_GATE, MANY), MAX_TEAMS = MANY_TEAMS;
@@ -220,20 +222,19 @@ template <int F, bool HAS_GATE, bool MANY> struct hidden8_warp {
     const int32_t *chosen; /* [n_tok * n_used], shared */
     float (*h)[MAX_TEAMS][2][32];
     raw<F> code[DEPTH][HIDDEN_ROWS];
-    uint32_t at,
-        x_at; /* the lane's first unit of what is asked for: of the weights, of the input */
-    int last; /* from there to the last one of a row */
+    uint32_t at, x_at; /* the lane's first unit to load next: of weights, of the input */
+    int last;          /* from there to the last unit of a row */
 
     __device__ __forceinline__ uint32_t unit_of(int round) const {
         return (uint32_t)(round * j.per_round) + threadIdx.x / TEAM * gridDim.x + blockIdx.x;
     }
-    /* What is asked for next is the first half of a round. */
+    /* The next load is the first half of round `round`. */
     __device__ __forceinline__ void aim(int round) {
         uint32_t u = unit_of(round), last = (uint32_t)j.n_all - 1;
         u = u < last ? u : last;
         uint32_t pair = u / j.per_pair, lane = threadIdx.x % 32;
         int32_t mat = chosen[pair];
-        /* left out: reads what a block of the same token reads anyway, from the cache */
+        /* dropped: read the weights of a kept expert of the same token, which are in the cache */
         for (int k = (int)(pair / j.n_used * j.n_used.n); mat < -1; k++)
             if (chosen[k] >= 0) mat = chosen[k];
         uint32_t row = (uint32_t)(mat < 0 ? 0 : mat) * (uint32_t)j.up.n_row +
@@ -246,7 +247,7 @@ template <int F, bool HAS_GATE, bool MANY> struct hidden8_warp {
         act8 near = act8_at(room + 4 * grid_words(F), j.n_tok, j.up.n_in);
         return j.x_bytes ? act8_load(near, unit) : act8_load(j.x, unit);
     }
-    /* From a lane's first unit of a row to that of a step, or to the row's last. */
+    /* Offset from a lane's first unit of a row to its unit of a step, clamped to the row's last unit. */
     __device__ __forceinline__ uint32_t from_first(int step) const {
         return (uint32_t)(step * 32 < last ? step * 32 : last);
     }
@@ -258,7 +259,7 @@ template <int F, bool HAS_GATE, bool MANY> struct hidden8_warp {
         for (int r = 0; r < HIDDEN_ROWS; r++) {
             const planes &w = HAS_GATE && r < EACH ? j.gate : j.up;
             uint32_t unit = i + (uint32_t)(r % EACH * w.n_unit);
-            /* an eighth: a shift would become four instructions with the address, this is two */
+            /* division by 8: two instructions; a shift, combined with the address, becomes four */
             uint32_t top = s.top_units == 8 ? __umulhi(unit, 1u << 29) : unit;
             load_field<s.codes, true>(c[r].code, w.codes + (uint64_t)unit * s.codes);
             load_field<s.more, true>(c[r].more, w.more + (uint64_t)unit * s.more);
@@ -273,7 +274,7 @@ template <int F, bool HAS_GATE, bool MANY> struct hidden8_warp {
         for (int d = 0; d < DEPTH; d++) ask(code[d], 0, d);
         look_ahead();
     }
-    /* Codes of the steps behind those come as far as the L2 cache: a lane for each of its lines. */
+    /* Prefetches the quants of later steps into the L2 cache; one lane per cache line. */
     __device__ __forceinline__ void look_ahead(void) const {
         constexpr int SIZE = sizes_of(F).codes, LINE = SIZE < 128 ? 128 / SIZE : 1;
         if (threadIdx.x % LINE) return;
@@ -288,7 +289,7 @@ template <int F, bool HAS_GATE, bool MANY> struct hidden8_warp {
     }
     __device__ __forceinline__ void run(const grid_tables &g) {
         int n_step = (j.up.n_unit + 31) / 32, lane = (int)(threadIdx.x % 32);
-        /* where the lane puts the sum that it gets */
+        /* where the lane stores its sum */
         int k = lane / (32 / N_SUM), r = k % HIDDEN_ROWS, warp = (int)(threadIdx.x % TEAM / 32);
         int place = warp * ROWS + k / HIDDEN_ROWS * EACH + r % EACH;
         float *to = &h[0][threadIdx.x / TEAM][r / EACH][place];
@@ -327,7 +328,7 @@ template <int F, bool HAS_GATE, bool MANY> struct hidden8_warp {
             finish(round);
         }
     }
-    /* One of the team's warps rounds the unit while the others go on; two rounds on, its values are read. */
+    /* One of the team's warps quantizes the unit while the others continue; its buffer is reused two rounds later. */
     __device__ __forceinline__ void finish(int round) const {
         int team = (int)(threadIdx.x / TEAM), lane = (int)(threadIdx.x % 32);
         named_barrier_sync(TEAM_BARRIER + team, TEAM);
@@ -351,9 +352,9 @@ template <int F, bool HAS_GATE, bool MANY> struct hidden8_warp {
     }
 };
 
-/* Every block makes the choice anew, a warp a token, while the other warps multiply its rows of the shared expert. The
- * next kernel starts when the choice is written down, and may read the experts' weights ahead of its own wait; the bound
- * on registers leaves room for it. Shared memory: grid points, the input, the shared expert's inputs and rows. */
+/* Every block chooses the experts itself, one warp per token, while its other warps multiply its rows of the shared
+ * expert. The next kernel starts once the choice is stored, and may read experts' weights before its own pdl_wait;
+ * the register bound leaves space for it. Shared memory: grid points, input, the shared expert's inputs and rows. */
 template <int F, bool HAS_GATE, bool MANY>
 __global__ void __launch_bounds__(hidden_bound(F, HAS_GATE, MANY), 1)
     hidden8_kernel(const __grid_constant__ hidden8_job j, grid_tables g) {
@@ -367,7 +368,7 @@ __global__ void __launch_bounds__(hidden_bound(F, HAS_GATE, MANY), 1)
     int n_warp = (int)(blockDim.x / 32), n_used = j.choice.n_used;
     int n_choose = j.n_tok < n_warp / 2 ? j.n_tok : n_warp / 2;
     bool is_clerk =
-        blockIdx.x + 1 == gridDim.x; /* writes the choice down; has no rows where they are few */
+        blockIdx.x + 1 == gridDim.x; /* stores the choice; has no rows if there are few */
     bool is_shared = warp >= n_choose && j.sh_down.form != FORM_NONE &&
                      blockIdx.x * (uint32_t)j.n_sh_row < (uint32_t)j.sh_down.n_row;
     if (is_shared && j.sh_bytes) shared_copy(j, room, warp - n_choose, n_warp - n_choose);
@@ -397,7 +398,7 @@ __global__ void __launch_bounds__(hidden_bound(F, HAS_GATE, MANY), 1)
     pdl_trigger();
     hidden8_warp<F, HAS_GATE, MANY> mine = {j, chosen, h};
     mine.begin();
-    if (j.choice.logits && is_clerk) /* its last warps */
+    if (j.choice.logits && is_clerk) /* by its last warps */
 #pragma unroll 1
         for (int t = n_warp - 1 - warp; t < j.n_tok; t += n_warp) {
             float weight = warp_weight(j.choice, t, lane < n_used ? chosen[t * n_used + lane] : -1);
@@ -423,14 +424,15 @@ bool cuda_hidden8(struct cuda *c, const struct moe_args *a, const expert_set &e,
     h.n_tok = a->n_tok, h.act = e.act, h.hidden = hidden, h.gate_b = e.gate_b, h.up_b = e.up_b;
     h.per_pair = divisor_of(n_ff / 32), h.n_used = divisor_of(a->n_used);
     h.x = cuda_act8(c, a->x, a->up->n_in, a->n_tok, a->up->n_in);
-    /* a block a multiprocessor, with as many teams as let a round do */
+    /* one block per multiprocessor, with as many teams as finish in one round */
     int32_t units = (int32_t)(a->n_tok * a->n_used * (n_ff / 32));
     int32_t teams = (units + c->n_sm - 1) / c->n_sm;
     bool is_many = e.has_gate && teams > 2;
     int32_t most = hidden_teams(e.up.form, e.has_gate, is_many, c->compute >= 100);
     teams = teams < most ? teams : most;
     h.n_round = (units + teams * c->n_sm - 1) / (teams * c->n_sm);
-    dim3 grid((unsigned)(units < c->n_sm ? units + 1 : c->n_sm)); /* one to write the choice down */
+    /* one more, to store the choice */
+    dim3 grid((unsigned)(units < c->n_sm ? units + 1 : c->n_sm));
     h.n_all = units, h.per_round = teams * (int32_t)grid.x;
     dim3 block((unsigned)(teams * hidden_team(e.has_gate, is_many)));
     size_t room = grid_bytes(c, e.up.form);

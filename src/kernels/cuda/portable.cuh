@@ -1,5 +1,5 @@
-/* portable.cuh: the few instructions that kernels use beyond C++: shuffles, dot products of bytes, the
- * tensor cores' product, dependent launch. CHIMERE_EMULATE builds them for the CPU (test/gpu/emu). */
+/* portable.cuh: the instructions that kernels use beyond C++: shuffles, dot products of bytes, tensor core products,
+ * programmatic dependent launch. With CHIMERE_EMULATE they are C++ for the CPU (test/gpu/emu). */
 #ifndef CHIMERE_KERNELS_CUDA_PORTABLE_CUH
 #define CHIMERE_KERNELS_CUDA_PORTABLE_CUH
 
@@ -13,8 +13,8 @@
 
 #define DYNAMIC_SHARED(type, name) extern __shared__ __align__(16) type name[]
 
-/* Let the next kernel of the stream start; wait until the previous one has finished and its writes are
- * seen. Every kernel calls both, the wait before it touches anything that a kernel writes. */
+/* pdl_trigger lets the next kernel of the stream start. pdl_wait waits until the previous kernel has finished and its
+ * writes are visible. Every kernel calls both; the wait precedes every access to data that a kernel writes. */
 __device__ __forceinline__ void pdl_trigger(void) {
 #if __CUDA_ARCH__ >= 900
     asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
@@ -26,17 +26,18 @@ __device__ __forceinline__ void pdl_wait(void) {
 #endif
 }
 
-/* A barrier of n threads, whole warps, while the others of the block go on. id: 1 to 15, another for others at a time. */
+/* A barrier of n threads (whole warps); the other threads of the block do not wait. id: 1 to 15;
+ * concurrent barriers need different ids. */
 __device__ __forceinline__ void named_barrier_sync(int id, int n) {
     asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(n) : "memory");
 }
-/* The same for those that say that they have come, and go on. */
+/* Counts towards the same barrier without waiting at it. */
 __device__ __forceinline__ void named_barrier_arrive(int id, int n) {
     asm volatile("bar.arrive %0, %1;" ::"r"(id), "r"(n) : "memory");
 }
 
-/* Adds one; returns what was there. What the block wrote before a barrier before it is seen by whoever reads after a
- * barrier behind a later one. */
+/* Adds one and returns the previous value. What a block wrote before a barrier that precedes its call is visible to
+ * every block that reads it after a barrier that follows a later call on the same counter. */
 __device__ __forceinline__ uint32_t atomic_ticket(uint32_t *counter) {
     uint32_t before;
     asm volatile("atom.acq_rel.gpu.global.add.u32 %0, [%1], 1;"
@@ -46,7 +47,8 @@ __device__ __forceinline__ uint32_t atomic_ticket(uint32_t *counter) {
     return before;
 }
 
-/* What the compiler does not know: that counting threads with signs needs no care for negative ones. */
+/* A fact the compiler does not know: threadIdx.x is below 1024, so signed index arithmetic
+ * needs no code for negative values. */
 __device__ __forceinline__ void threads_fit(void) { __builtin_assume(threadIdx.x < 1024); }
 
 /* TLB warm-up: touches an address that is read right after pdl_wait, because streaming weights evicts its
@@ -55,13 +57,13 @@ __device__ __forceinline__ void prefetch_tlb(const void *p) {
     asm volatile("prefetch.global.L2 [%0];" ::"l"(p));
 }
 
-/* Brings constant data near this multiprocessor. */
+/* Prefetches constant data into the L1 cache. */
 __device__ __forceinline__ void prefetch_l1(const void *p) {
     asm volatile("prefetch.global.L1 [%0];" ::"l"(p));
 }
 
-/* Copies from global to shared memory that land behind the thread's back (copy_async16) are counted in groups:
- * copy_wait<K> waits for all groups of this thread but the last K. */
+/* Asynchronous copies from global to shared memory (copy_async16) are counted in groups. copy_commit ends a group;
+ * copy_wait<K> waits for all groups of this thread except the last K. */
 __device__ __forceinline__ void copy_commit(void) {
 #if __CUDA_ARCH__ >= 800
     asm volatile("cp.async.commit_group;" ::: "memory");
@@ -86,13 +88,13 @@ __device__ __forceinline__ uint32_t lanes_most(uint32_t x) {
 __device__ __forceinline__ float quotient(float a, float b) { return __fdividef(a, b); }
 __device__ __forceinline__ float quick_exp(float x) { return __expf(x); }
 __device__ __forceinline__ float quick_log(float x) { return __logf(x); }
-/* 1 / x of a normal number, to a unit in the last place. */
+/* 1 / x for a normal x, accurate to one unit in the last place. */
 __device__ __forceinline__ float reciprocal(float x) {
     float y;
     asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
     return y;
 }
-/* The bits of the largest magnitude; above those of infinity if one is not a number. */
+/* The bits of the largest magnitude; greater than those of infinity if an element is NaN. */
 __device__ __forceinline__ uint32_t largest4(float4 v) {
 #if __CUDA_ARCH__ >= 800
     float x, y;
@@ -109,7 +111,7 @@ __device__ __forceinline__ uint32_t largest4(float4 v) {
 #endif
 }
 __device__ __forceinline__ int dot4(int a, int b, int c) { return __dp4a(a, b, c); }
-/* The same, bytes of a unsigned. */
+/* The same with unsigned bytes in a. */
 __device__ __forceinline__ int dot4_unsigned(uint32_t a, int b, int c) {
     int d;
     asm("dp4a.u32.s32 %0, %1, %2, %3;" : "=r"(d) : "r"(a), "r"(b), "r"(c));
@@ -118,7 +120,7 @@ __device__ __forceinline__ int dot4_unsigned(uint32_t a, int b, int c) {
 /* Bytewise a - b, without borrows. */
 __device__ __forceinline__ uint32_t sub4(uint32_t a, uint32_t b) { return __vsub4(a, b); }
 
-/* d[16, 8] += a[16, 16] b[16, 8], halves into floats; fragments as PTX's mma.m16n8k16 has them. */
+/* d[16, 8] += a[16, 16] b[16, 8], f16 inputs, f32 sums; fragments as in PTX's mma.m16n8k16. */
 __device__ __forceinline__ void mma_16816(float d[4], const uint32_t a[4], const uint32_t b[2]) {
 #if __CUDA_ARCH__ >= 800
     asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, "
@@ -137,7 +139,7 @@ __device__ __forceinline__ void mma_16816(float d[4], const uint32_t a[4], const
 #endif
 }
 
-/* The same of bfloat16, on sm_80 and newer. */
+/* The same for bfloat16; sm_80 and newer. */
 __device__ __forceinline__ void mma_16816_bf16(float d[4], const uint32_t a[4],
                                                const uint32_t b[2]) {
 #if __CUDA_ARCH__ >= 800
@@ -149,7 +151,7 @@ __device__ __forceinline__ void mma_16816_bf16(float d[4], const uint32_t a[4],
     __trap();
 #endif
 }
-/* Two floats to the nearest bfloat16: the first in the lower half. */
+/* Rounds two floats to the nearest bfloat16; the first is in the lower half of the word. */
 __device__ __forceinline__ uint32_t bf16_pair(float first, float second) {
     uint32_t r = 0;
 #if __CUDA_ARCH__ >= 800
@@ -158,8 +160,8 @@ __device__ __forceinline__ uint32_t bf16_pair(float first, float second) {
     return r;
 }
 
-/* d[16, 8] = a[16, 16] b[16, 8] + c, signed bytes into integers. Lane 4 g + t holds bytes 4 t to 4 t + 3 of rows g and
- * g + 8 of a, the same of column g of b, and columns 2 t and 2 t + 1 of rows g and g + 8 of d. */
+/* d[16, 8] = a[16, 16] b[16, 8] + c, signed bytes, int32 sums. Lane 4 g + t holds bytes 4 t to 4 t + 3 of rows g and
+ * g + 8 of a, the same bytes of column g of b, and columns 2 t and 2 t + 1 of rows g and g + 8 of d. */
 __device__ __forceinline__ void mma_16816_s8(int d[4], uint32_t a0, uint32_t a1, uint32_t b,
                                              const int c[4]) {
 #if __CUDA_ARCH__ >= 800
@@ -176,7 +178,7 @@ __device__ __forceinline__ void mma_16816_s8(int d[4], uint32_t a0, uint32_t a1,
                  : "r"(a1), "r"(b), "r"(c[2]), "r"(c[3]));
 #endif
 }
-/* The same of 32: a[2], a[3] and b1 hold bytes 16 + 4 t to 16 + 4 t + 3. */
+/* The same with 32 columns in a: a[2], a[3] and b1 hold bytes 16 + 4 t to 16 + 4 t + 3. */
 __device__ __forceinline__ void mma_16832_s8(int d[4], const uint32_t a[4], uint32_t b0,
                                              uint32_t b1, const int c[4]) {
 #if __CUDA_ARCH__ >= 800
@@ -191,8 +193,8 @@ __device__ __forceinline__ void mma_16832_s8(int d[4], const uint32_t a[4], uint
     mma_16816_s8(d, a[2], a[3], b1, first);
 #endif
 }
-/* d[16, 8] += a[16, 8] b[8, 8], floats: of a eleven bits are taken, of b 22. Lane 4 g + t holds columns t and t + 4 of
- * rows g (a[0], a[2]) and g + 8, and rows t and t + 4 of column g of b; d as above. */
+/* d[16, 8] += a[16, 8] b[8, 8] of floats: a is used with 11 bits of mantissa, b with 22. Lane 4 g + t holds columns t
+ * and t + 4 of rows g (a[0], a[2]) and g + 8 of a, and rows t and t + 4 of column g of b; d as above. */
 __device__ __forceinline__ void mma_1688(float d[4], const float a[4], const float b[2]) {
 #if __CUDA_ARCH__ >= 800
     float high[2];
@@ -218,7 +220,7 @@ __device__ __forceinline__ void mma_1688(float d[4], const float a[4], const flo
 #endif
 }
 
-/* 16 bytes from global to shared memory, zeros where !has. */
+/* Copies 16 bytes from global to shared memory; writes zeros if !has. */
 __device__ __forceinline__ void copy_async16(void *to, const void *from, bool has) {
 #if __CUDA_ARCH__ >= 800
     uint32_t at = (uint32_t)__cvta_generic_to_shared(to);
@@ -229,7 +231,7 @@ __device__ __forceinline__ void copy_async16(void *to, const void *from, bool ha
     *(uint4 *)to = has ? *(const uint4 *)from : make_uint4(0, 0, 0, 0);
 #endif
 }
-/* N of 4 or 8 bytes. */
+/* Copies N bytes, 4 or 8. */
 template <int N> __device__ __forceinline__ void copy_async(void *to, const void *from) {
 #if __CUDA_ARCH__ >= 800
     uint32_t at = (uint32_t)__cvta_generic_to_shared(to);
@@ -239,8 +241,8 @@ template <int N> __device__ __forceinline__ void copy_async(void *to, const void
     for (int i = 0; i < N / 4; i++) ((uint32_t *)to)[i] = ((const uint32_t *)from)[i];
 #endif
 }
-/* Four matrices of 8 rows of 8 halves: lane 8 m + r gives the address of row r of matrix m in shared
- * memory; lane 4 r + k gets elements 2 k, 2 k + 1 of row r of each. */
+/* Loads four matrices of 8 rows of 8 f16. Lane 8 m + r passes the address of row r of matrix m in shared memory; lane
+ * 4 r + k receives elements 2 k and 2 k + 1 of row r of each. */
 __device__ __forceinline__ void load_matrix4(uint32_t m[4], const void *row) {
     uint32_t at = (uint32_t)__cvta_generic_to_shared(row);
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
@@ -248,7 +250,7 @@ __device__ __forceinline__ void load_matrix4(uint32_t m[4], const void *row) {
                  : "r"(at)
                  : "memory");
 }
-/* The same, each matrix turned: lane 4 r + k gets element r of rows 2 k and 2 k + 1. */
+/* The same, each matrix transposed: lane 4 r + k receives element r of rows 2 k and 2 k + 1. */
 __device__ __forceinline__ void load_matrix4_turned(uint32_t m[4], const void *row) {
     uint32_t at = (uint32_t)__cvta_generic_to_shared(row);
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
@@ -257,27 +259,29 @@ __device__ __forceinline__ void load_matrix4_turned(uint32_t m[4], const void *r
                  : "memory");
 }
 
-/* The product of a group of four warps (wgmma, compute capability 9.0 alone), which goes on while they do other things.
- * Its second factor lies in shared memory: N rows of 64 halves, a row a column of the product, in 128 bytes whose pieces
- * of 16 lie at the place piece ^ row % 8; the first row at a multiple of GROUP_ALIGN. */
+/* The matrix product of a group of four warps (wgmma, compute capability 9.0 only). It is asynchronous: the warps can
+ * do other work meanwhile. Its second factor b is in shared memory with 128-byte swizzle: N rows of 64 f16, one row per
+ * column of the product; in row r the 16-byte piece p is stored at place p ^ r % 8. The first row is at a multiple of
+ * GROUP_ALIGN. */
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
 #define HAS_GROUP_MMA 1
 #else
 #define HAS_GROUP_MMA 0
 #endif
-/* What group_mma takes for it; + 2 s: halves from 16 s on. Turned, rows are elements of the sum and halves are columns,
- * 64 more of which lie `next` bytes on; + 128 s: rows from 16 s on. */
+/* The wgmma descriptor of a factor in shared memory. Descriptor + 2 s: from column 16 s on. Transposed: rows
+ * are elements of the sum and the f16 of a row are columns; the next 64 columns are `next` bytes later.
+ * Descriptor + 128 s: from row 16 s on. */
 __device__ __forceinline__ uint64_t group_factor(const void *shared, uint32_t next = 16) {
     uint64_t at = (uint32_t)__cvta_generic_to_shared(shared);
     return at >> 4 | (uint64_t)(next >> 4) << 16 | (uint64_t)64 << 32 | (uint64_t)1 << 62;
 }
-/* What this thread and those before a barrier wrote to shared memory is seen by products begun later. */
+/* Fence: products that start later see what this thread, and threads before a barrier, wrote to shared memory. */
 __device__ __forceinline__ void group_sees(void) {
 #if HAS_GROUP_MMA
     asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 #endif
 }
-/* Before a product: registers that it reads have been written. */
+/* Fence before a product: the registers that it reads have been written. */
 __device__ __forceinline__ void group_begin(void) {
 #if HAS_GROUP_MMA
     asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
@@ -288,13 +292,13 @@ __device__ __forceinline__ void group_commit(void) {
     asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
 #endif
 }
-/* For all that was committed but the last K. */
+/* Waits for all committed groups except the last K. */
 template <int K> __device__ __forceinline__ void group_wait(void) {
 #if HAS_GROUP_MMA
     asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(K) : "memory");
 #endif
 }
-/* d[16, N] += a[16, 16] b[16, N] in each warp, a and d as in mma_16816: d[n] are columns 8 n ... */
+/* d[16, N] += a[16, 16] b[16, N] in each warp; a and d as in mma_16816; d[n] holds columns 8 n to 8 n + 7. */
 template <int N, bool TURNED = false>
 __device__ __forceinline__ void group_mma(float (*d)[4], const uint32_t a[4], uint64_t b) {
     static_assert(N % 16 == 0 && N >= 32 && N <= 128 && N != 112, "written out");
@@ -327,7 +331,8 @@ __device__ __forceinline__ void group_mma(float (*d)[4], const uint32_t a[4], ui
             EIGHT(8), EIGHT(10), EIGHT(12), EIGHT(14));
 #endif
 }
-/* d[16, 64] += a[16, 16] b[16, 64] in each warp, both factors in shared memory: warp i has rows 16 i ... of a. */
+/* d[16, 64] += a[16, 16] b[16, 64] in each warp, both factors in shared memory; warp i uses
+ * rows 16 i to 16 i + 15 of a. */
 __device__ __forceinline__ void group_mma_shared(float (*d)[4], uint64_t a, uint64_t b) {
 #if HAS_GROUP_MMA
     asm volatile("{.reg .pred p; setp.ne.b32 p, 1, 0; wgmma.mma_async.sync.aligned.m64n64"
@@ -346,24 +351,25 @@ __device__ __forceinline__ void group_mma_shared(float (*d)[4], uint64_t a, uint
 #undef R5
 #undef R6
 #undef R7
-/* Keeps what reads a product behind the wait for it. */
+/* Prevents the compiler from moving reads of a product before the wait for it. */
 __device__ __forceinline__ void group_settled(float &x) { asm volatile("" : "+f"(x)::"memory"); }
 
 #endif
 
-/* Where group_mma's factors begin in shared memory; bytes up to the next such place. */
+/* Alignment of group_mma's factors in shared memory; group_gap: bytes up to the next aligned address. */
 enum { GROUP_ALIGN = 1024 };
 __device__ __forceinline__ uint32_t group_gap(const void *shared) {
     return -(uint32_t)__cvta_generic_to_shared(shared) % GROUP_ALIGN;
 }
 
-/* x, forgotten by the compiler: what follows from it is not kept in registers for later. */
+/* Returns x, opaque to the compiler, which then does not keep values computed from x in registers for later. */
 __device__ __forceinline__ int unknown(int x) {
     asm volatile("" : "+r"(x));
     return x;
 }
 
-/* Division by what the host knows, of x under 2^32 / n: a product instead of 20 instructions. */
+/* Division of x by a number that the host knows, for x below 2^32 / n: one multiplication
+ * instead of 20 instructions. */
 struct divisor {
     uint32_t n, magic; /* 2^32 / n, rounded up; 0: n is 1 */
 };
@@ -375,7 +381,8 @@ __device__ __forceinline__ uint32_t operator/(uint32_t x, const divisor &d) {
     return d.magic ? __umulhi(x, d.magic) : x;
 }
 
-/* Sum over groups of `width` lanes, a power of two; every lane gets it, added in the same order. */
+/* Sum over groups of `width` lanes, a power of two. Every lane receives it; the order of
+ * additions is the same in all. */
 __device__ __forceinline__ float lanes_sum(float x, int width) {
     for (int o = width / 2; o > 0; o /= 2) x += __shfl_xor_sync(0xffffffffu, x, o);
     return x;
@@ -385,7 +392,7 @@ __device__ __forceinline__ float lanes_max(float x, int width) {
     return x;
 }
 
-/* Sum over the block, for blocks of whole warps; room: 32 floats. Ends on a barrier. */
+/* Sum over a block of whole warps; room: 32 floats of shared memory. Ends with a barrier. */
 __device__ __forceinline__ float block_sum(float x, float *room) {
     int n_warp = (int)blockDim.x / 32;
     x = lanes_sum(x, 32);
@@ -422,10 +429,10 @@ __device__ __forceinline__ uint32_t two_halves(float lo, float hi) {
     return word_of(__floats2half2_rn(lo, hi));
 }
 
-/* To a few units in the last place, in few instructions. */
+/* Accurate to a few units in the last place, in few instructions. */
 __device__ __forceinline__ float logistic(float x) { return quotient(1.0f, 1.0f + quick_exp(-x)); }
 
-/* Two halves in a word: a - b, a * b, a * b + c. */
+/* Operations on two f16 in a word: a - b, a * b, a * b + c. */
 __device__ __forceinline__ __half2 halves_in(uint32_t u) {
     __half2 h;
     memcpy(&h, &u, 4);
@@ -452,7 +459,7 @@ __device__ __forceinline__ float act_of(int act, float x) {
     default: return x;
     }
 }
-/* act(gate) * up; 7: ACT_CLAMPED. NaN passes. */
+/* act(gate) * up; act 7 is ACT_CLAMPED. NaN propagates. */
 __device__ __forceinline__ float glu_of(int act, float gate, float up) {
     if (act != 7) return act_of(act, gate) * up;
     gate = gate > 7.0f ? 7.0f : gate;
@@ -460,7 +467,7 @@ __device__ __forceinline__ float glu_of(int act, float gate, float up) {
     return gate * logistic(1.702f * gate) * (1.0f + up);
 }
 
-/* Four of n floats from `at` on, which is a multiple of 4; zeros behind the n-th. */
+/* Loads four of n floats from index `at` (a multiple of 4); zeros for indices >= n. */
 __device__ __forceinline__ float4 four_at(const float *x, int at, int n) {
     if (at + 3 < n && (uintptr_t)(x + at) % 16 == 0) return *(const float4 *)(x + at);
     return make_float4(at < n ? x[at] : 0.0f, at + 1 < n ? x[at + 1] : 0.0f,
@@ -478,15 +485,16 @@ __device__ __forceinline__ void four_put(float *x, int at, int n, float4 v) {
     if (at + 3 < n) x[at + 3] = v.w;
 }
 
-/* Two numbers as sums of two of bfloat16 each, to 2^-16. */
+/* Splits each of two floats into a sum of two bfloat16, accurate to 2^-16. */
 __device__ __forceinline__ void split_pair(float x0, float x1, uint32_t &high, uint32_t &low) {
     high = bf16_pair(x0, x1);
     low = bf16_pair(x0 - __int_as_float((int)(high << 16)),
                     x1 - __int_as_float((int)(high & 0xffff0000u)));
 }
 
-/* Fragments for mma_16816 from rows of halves, `row` apart, in shared memory: 16 rows and 16 columns as the first
- * factor; as two second ones, whose columns are rows here, or turned: whose rows are. */
+/* Fragments for mma_16816, from f16 rows in shared memory that are `row` elements apart: 16 rows and 16 columns.
+ * first_factor loads one first factor. second_factor loads two second factors whose columns are the rows in memory;
+ * second_turned, two whose rows are the rows in memory. */
 __device__ __forceinline__ void first_factor(uint32_t a[4], const uint16_t *at, int row) {
     int lane = (int)threadIdx.x % 32;
     load_matrix4(a, at + lane % 16 * row + lane / 16 * 8);

@@ -1,12 +1,12 @@
-/* recurrent.cuh: what the delta net (delta_net.cu) and the scans of Mamba (mamba.cu) share. */
+/* recurrent.cuh: code shared by the delta net (delta_net.cu) and the Mamba recurrences (mamba.cu). */
 #ifndef CHIMERE_KERNELS_CUDA_RECURRENT_CUH
 #define CHIMERE_KERNELS_CUDA_RECURRENT_CUH
 
 #include "kernels/cuda/cuda_impl.cuh"
 
-struct rows { /* where a scan finds token i of span n: logged ones in replay, new ones in x */
+struct rows { /* inputs of a recurrence: logged tokens are in replay, new ones in x */
     const float *x, *replay;
-    int64_t stride, replay_stride; /* of replay: a row; log_cap rows a span */
+    int64_t stride, replay_stride; /* floats per row; replay has log_cap rows per span */
 };
 
 __device__ __forceinline__ const float *row_at(const rows &r, const dspan &s, int32_t span,
@@ -21,7 +21,7 @@ __device__ __forceinline__ float softplus(float x) {
 }
 __device__ __forceinline__ float silu(float x) { return x * logistic(x); }
 
-/* A convolution of 4 at one token of a channel: w: its weights; old: its inputs before, which move on by one. */
+/* Convolution of 4 for one token and channel; w: weights; old0 to old2: the previous inputs, shifted by one. */
 __device__ __forceinline__ float conv_four(float bias, float4 w, float &old0, float &old1,
                                            float &old2, float in) {
     float sum = fmaf(w.x, old0, bias);
@@ -36,17 +36,17 @@ struct turn_job {
     int64_t stride[MAX_PARTS], n[MAX_PARTS];
     int32_t n_part;
     size_t log_at;
-    int64_t n_row; /* floats of all parts */
+    int64_t n_row; /* floats of all parts together */
 };
 
 static inline bool is_aligned(const void *p) {
     return (uintptr_t)p % 16 == 0;
-} /* for fours of floats */
+} /* for float4 access */
 
-/* Copies of the logged rows; NULL where no span has any and none defers. */
+/* Copies the logged rows to scratch and returns them; NULL if no span has logged rows or defers tokens. */
 float *cuda_turn(struct cuda *c, const struct span *spans, const dspans &b,
                  const struct rec_view *rec, turn_job j);
-/* Whether a batch goes the way of many tokens: nothing logged, nothing deferred. */
+/* Whether the kernels for many tokens apply: nothing logged, nothing deferred. */
 bool cuda_is_many(const struct span *spans, int32_t n_span);
 
 #endif

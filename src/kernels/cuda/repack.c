@@ -1,4 +1,4 @@
-/* repack.c: rows of blocks, as files have them, into planes of fields. Block layouts: format/quant_*.c. */
+/* repack.c: converts rows of blocks, as stored in files, to planes. Block layouts: format/quant_*.c. */
 #include "kernels/cuda/repack.h"
 
 #include <math.h>
@@ -71,17 +71,17 @@ struct planes cuda_repack_of(const struct weight *w) {
 
 /* ---- fields of a unit ---- */
 
-/* What knows its form when it is compiled: a loop of its own for each, without questions within. */
+/* Functions that are inlined with a constant form: each form gets its own loop without branches on the form. */
 #define OF_FORM static inline __attribute__((always_inline))
 
-struct unit { /* where the fields of one unit go; top of its group */
+struct unit { /* destinations of a unit's fields; top is shared by a group of units */
     uint8_t *codes, *more, *sub, *top;
 };
 
-/* 32 codes as 8 words: element 4 i + b is byte b of word i, so that one operation does four of them. */
+/* 32 quants as 8 words: element 4 i + b is byte b of word i, so that one operation processes four quants. */
 static void words(const uint8_t *p, uint32_t w[8]) { memcpy(w, p, 32); }
 
-/* Low bits of 32 codes as nibbles; one bit of each as third bits; two bits of each as pairs. */
+/* The low bits of 32 quants as nibbles; one bit of each as third bits; two bits of each as pairs. */
 static void put_nibbles(const uint32_t q[8], uint8_t *out) {
     uint32_t w[4];
     for (int i = 0; i < 4; i++) w[i] = (q[i] & 0x0f0f0f0f) | (q[i + 4] & 0x0f0f0f0f) << 4;
@@ -98,7 +98,7 @@ static void put_pairs(const uint32_t q[8], int shift, uint8_t *out) {
     memcpy(out, w, sizeof w);
 }
 
-/* Codes of 5 and of 6 bits: codes, and what of words 4 to 7 has no room there. */
+/* Quants of 5 and 6 bits: codes, and in `more` the bits of words 4 to 7 that do not fit there. */
 static void put_fives(const uint32_t q[8], const struct unit *u) {
     uint32_t w[4], rest = 0;
     for (int i = 0; i < 4; i++) {
@@ -130,7 +130,7 @@ static void scale_min_6(const uint8_t *s, int b, uint8_t *scale, uint8_t *min) {
     *min = (uint8_t)(b < 4 ? s[b + 4] & 63 : s[b + 4] >> 4 | s[b] >> 6 << 4);
 }
 
-/* Legacy blocks: a unit is a block. */
+/* Legacy blocks: a block is a unit. */
 OF_FORM void pack_small(enum plane_form f, const uint8_t *b, struct unit u) {
     uint8_t q[32];
     uint32_t w[8];
@@ -161,10 +161,10 @@ OF_FORM void pack_small(enum plane_form f, const uint8_t *b, struct unit u) {
     }
 }
 
-/* Super-blocks: unit k of 8, at u. */
+/* Super-blocks: writes unit k of 8 to u. */
 OF_FORM void pack_k(enum plane_form f, const uint8_t *b, int k, struct unit u) {
     uint32_t low[8], high[8], q[8];
-    int half = k / 4, part = k % 4; /* 128 elements, and the 32 within them */
+    int half = k / 4, part = k % 4; /* which 128 elements, and which 32 of them */
     switch (f) {
     case FORM_N4K:
     case FORM_N5K:
@@ -208,14 +208,14 @@ OF_FORM void pack_k(enum plane_form f, const uint8_t *b, int k, struct unit u) {
     }
 }
 
-/* Four points of IQ3_S's grid, which are odd numbers up to 15, with signs (the low bits of `signs`), as nibbles
- * (v + 15) / 2: of -v all bits are the other way round. */
+/* Four points of the IQ3_S grid (odd numbers up to 15) with signs (the low bits of `signs`), as nibbles (v + 15) / 2.
+ * The nibble of -v is the complement of the nibble of v. */
 static uint32_t odd_nibbles(uint32_t grid, uint32_t signs) {
     return ((grid >> 1 & 0x07070707) | 0x08080808) ^
            ((signs & 15) * 0x00204081 & 0x01010101) * 0x0f;
 }
 
-/* Whole super-blocks, u being the place of the first of 8 units: most fields lie in the file as in a plane. */
+/* Whole super-blocks; u: destination of the first of 8 units. Most fields have the same layout in file and plane. */
 OF_FORM void pack_grid(enum plane_form f, const uint8_t *b, struct unit u) {
     memcpy(u.top, b, 2);
     switch (f) {
@@ -269,8 +269,8 @@ OF_FORM void pack_grid(enum plane_form f, const uint8_t *b, struct unit u) {
     }
 }
 
-/* Types without a form of their own: each half of a unit is a float times small integers; of IQ1 eighths.
- * The decoder gives the values; the largest common step is the scale. */
+/* Types without a form of their own: in each half of a unit, values are a float times small integers (for IQ1, times
+ * eighths). The decoder returns the values; the largest common step is the scale. */
 static void pack_exact(const float *x, struct unit u) {
     for (int half = 0; half < 2; half++) {
         const float *v = x + 16 * half;
@@ -279,7 +279,7 @@ static void pack_exact(const float *x, struct unit u) {
             float a = fabsf(v[j]);
             if (a > 0 && (step == 0 || a < step)) step = a;
         }
-        /* IQ1: values are (g +- 1/8) s: 7, 8 or 9 eighths, or one; TQ: 0 and s. */
+        /* IQ1: values are (g +- 1/8) s, that is 7, 8, 9 or 1 eighths; TQ: 0 and s. */
         float best = step;
         for (int div = 1; div <= 9; div++) {
             float s = step / (float)div;
@@ -299,7 +299,7 @@ static void pack_exact(const float *x, struct unit u) {
     }
 }
 
-/* One half of a unit of ik_llama.cpp's types: eight-bit values and a float scale per 16. */
+/* One unit of ik_llama.cpp's types: 8-bit values and a float scale per 16. */
 static void pack_ik(const struct quant_ik_block *q, float d, int unit, struct unit u) {
     for (int half = 0; half < 2; half++) {
         float scale = d * (float)q->scale[2 * unit + half];
@@ -324,11 +324,11 @@ static void pack_ik_row(uint32_t type, const uint8_t *row, size_t n_block, struc
     }
 }
 
-/* n_block blocks of a row, u being the place of the first unit. */
+/* Converts n_block blocks of a row; u: destination of the first unit. */
 OF_FORM void pack_row(enum plane_form f, const struct quant_traits *t, const uint8_t *b,
                       size_t n_block, struct unit u) {
     const struct plane_sizes s = forms[f].size;
-    size_t per = (size_t)t->block_elements / 32; /* units of a block: 1 or 8 */
+    size_t per = (size_t)t->block_elements / 32; /* units per block: 1 or 8 */
     for (; n_block > 0; n_block--, b += t->block_bytes) {
         float x[256];
         if (f == FORM_T4K || f >= FORM_O4) pack_grid(f, b, u);

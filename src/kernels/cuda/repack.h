@@ -1,22 +1,22 @@
 /* repack.h: how the device stores a matrix: as planes of fields instead of rows of blocks.
  *
- * A unit is 32 elements of a row, the work of one lane. Each field of all units of all rows of all
- * matrices of a stack forms one plane, so that neighbouring lanes read neighbouring bytes, aligned.
- * Rearranging loses nothing; where sub-scales are unpacked from 6 or 4 bits, 2 to 4 % of bytes are added.
- * Element 4 i + b of a unit is byte b of word i of its 8 words of codes.
+ * A unit is 32 elements of a row, the work of one lane. Each field of all units, of all rows, of all matrices of a
+ * stack, forms one plane, so that neighbouring lanes read neighbouring bytes, aligned. Repacking is lossless. If
+ * sub-scales are unpacked from 6 or 4 bits, the size grows by 2 to 4 %. Element 4 i + b of a unit is byte b of word i
+ * of its 8 words of quants ("codes").
  *
  * | form   | codes                    | more                      | sub           | top        | value            |
  * |--------|--------------------------|---------------------------|---------------|------------|------------------|
- * | F32, F16, BF16: rows of numbers, as in the file                                                                |
+ * | F32, F16, BF16: unquantized rows, as in the file                                                               |
  * | I8     | 32 B codes               |                           |               | f16        | d q       (Q8_0) |
  * | I8X    | 32 B codes               |                           |               | 2 f32      | d_half q  (IQ1_S, IQ1_M, TQ1_0, TQ2_0) |
  * | N4     | 16 B nibbles             |                           |               | f16        | d (q - 8) (Q4_0) |
  * | N4M    | 16 B                     |                           |               | 2 f16      | d q + m   (Q4_1) |
- * | N5     | 16 B fives               | 4 B their rest            |               | f16        | d (q - 16) (Q5_0) |
+ * | N5     | 16 B fives               | 4 B lower 2 bits          |               | f16        | d (q - 16) (Q5_0) |
  * | N5M    | 16 B                     | 4 B                       |               | 2 f16      | d q + m   (Q5_1) |
  * | N4K    | 16 B                     |                           | u8 s, u8 m    | 2 f16 / 8  | d s q - dmin m (Q4_K) |
  * | N5K    | 16 B                     | 4 B                       | u8 s, u8 m    | 2 f16 / 8  | the same  (Q5_K) |
- * | N6K    | 16 B sixes               | 8 B their rest            | 2 i8          | f16 / 8    | d s (q - 32) (Q6_K) |
+ * | N6K    | 16 B sixes               | 8 B lower 4 bits          | 2 i8          | f16 / 8    | d s (q - 32) (Q6_K) |
  * | N3K    | 8 B pairs                | 4 B third bits            | 2 i8          | f16 / 8    | d s (q - 4) (Q3_K) |
  * | N2K    | 8 B pairs                |                           | 2 B s, m << 4 | 2 f16 / 8  | d s q - dmin m (Q2_K) |
  * | T4     | 16 B                     |                           |               | f16        | d iq4[q]  (IQ4_NL) |
@@ -29,10 +29,11 @@
  * | G2XS   | 8 B index and signs      |                           | u8 2 nibbles  | f16 / 8    | the same  (IQ2_XS) |
  * | G2S    | 4 B                      | 4 B signs                 | u8 qh, u8 s s | f16 / 8    | the same  (IQ2_S) |
  *
- * Nibbles: byte j holds code j low and code j + 16 high. Fives, sixes: byte j holds code j low and the upper 3 or 2 bits
- * of code j + 16 high; their rest: of code 16 + 4 i + b bits 2 i and 2 i + 1 of byte b, or nibble i % 2 of byte
- * 4 (i / 2) + b. Third bits: bit i of byte b belongs to element 4 i + b. Pairs: words 0 to 3 in the first 4 bytes: bits 2 i
- * of byte b belong to element 4 i + b; words 4 to 7 in the next 4 the same way. */
+ * Nibbles: byte j holds code j in its low half and code j + 16 in its high half. Fives, sixes: byte j holds code j in
+ * its low 5 or 6 bits and the upper 3 or 2 bits of code j + 16 above it. The lower bits of code 16 + 4 i + b are bits 2
+ * i and 2 i + 1 of byte b (fives), or nibble i % 2 of byte 4 (i / 2) + b (sixes). Third bits: bit i of byte b belongs
+ * to element 4 i + b. Pairs: words 0 to 3 are in the first 4 bytes: bits 2 i and 2 i + 1 of byte b belong to element 4
+ * i + b; words 4 to 7 are in the next 4 bytes in the same way. */
 #ifndef CHIMERE_KERNELS_CUDA_REPACK_H
 #define CHIMERE_KERNELS_CUDA_REPACK_H
 
@@ -73,11 +74,11 @@ enum plane_form {
     N_FORM
 };
 
-struct plane_sizes { /* bytes a unit, of each plane; top_units: units that share one top field */
+struct plane_sizes { /* bytes per unit of each plane; top_units: units per top field */
     uint8_t codes, more, sub, top, top_units;
 };
 
-/* Of each form: bytes a unit of codes, more, sub and top, units that share a top field, and a type it holds. */
+/* Per form: bytes per unit of codes, more, sub and top; units that share a top field; a type stored in it. */
 /* clang-format off */
 #define PLANE_FORMS(X) \
     X(FORM_F32, 128, 0, 0, 0, 1, QUANT_F32) \
@@ -105,31 +106,30 @@ struct plane_sizes { /* bytes a unit, of each plane; top_units: units that share
     X(FORM_G2S, 4, 4, 2, 2, 8, QUANT_IQ2_S)
 /* clang-format on */
 
-/* What a kernel sees of a stack of matrices. */
+/* A stack of matrices as kernels see it. */
 struct planes {
     const uint8_t *codes, *more, *sub, *top; /* device */
-    int64_t n_row;                           /* of one matrix */
-    int32_t n_in, n_unit;                    /* elements and units of a row */
-    int32_t form, unused;                    /* no byte undefined: lists of launches are hashed */
+    int64_t n_row;                           /* per matrix */
+    int32_t n_in, n_unit;                    /* elements and units per row */
+    int32_t form, unused;                    /* unused: no undefined byte, launches are hashed */
 };
 
-/* How a weight of a type is kept. PLANES_WIDE: what unpacks in fewer instructions, where bytes are cheap. */
-enum { PLANES = 1, PLANES_WIDE }; /* weight.layout */
-enum plane_form cuda_repack_form(uint32_t type,
-                                 uint32_t layout); /* FORM_NONE: cannot be multiplied */
+/* Layouts of a weight. PLANES_WIDE: a form that unpacks in fewer instructions, if bandwidth is plentiful. */
+enum { PLANES = 1, PLANES_WIDE };                                 /* weight.layout */
+enum plane_form cuda_repack_form(uint32_t type, uint32_t layout); /* FORM_NONE: not supported */
 struct plane_sizes cuda_repack_sizes(enum plane_form f);
 /* Bytes of w as planes; each plane starts at a multiple of 256. */
 size_t cuda_repack_bytes(const struct weight *w);
-/* One plane: where it begins, and its bytes a row; 0: the form has none. In the order codes, more, sub, top. */
+/* One plane: its offset and its bytes per row, 0 if the form has no such plane. Order: codes, more, sub, top. */
 struct plane_part {
     size_t at, row_bytes;
 };
 size_t cuda_repack_parts(const struct weight *w,
                          struct plane_part out[4]); /* returns cuda_repack_bytes */
-/* Rearranges n rows of w (layout 0, host) from row `first` of the whole stack on; to[i]: where the first of
- * them goes in plane i. False: they hold NaN or infinity. Any thread. */
+/* Repacks n rows of w (layout 0, host) from row `first` of the whole stack on; to[i]: destination of the first row in
+ * plane i. Returns false if the rows contain NaN or infinity. Any thread. */
 bool cuda_repack_pack(const struct weight *w, int64_t first, int64_t n, uint8_t *const to[4]);
-/* The planes of a packed w whose data is a device address. */
+/* The planes of a repacked w whose data is a device address. */
 struct planes cuda_repack_of(const struct weight *w);
 
 #ifdef __cplusplus

@@ -1,14 +1,14 @@
-/* top_k.cu: the likeliest tokens of rows of logits, their sums, and the logits of listed tokens: what a
- * sampler needs, so that 16 KB cross to the host instead of a row (1 MB of 248,320 tokens).
+/* top_k.cu: the most likely tokens of rows of logits, their sums, and the logits of listed tokens. That is what a
+ * sampler needs, so that 16 KB are copied to the host instead of a row (1 MB for 248,320 tokens).
  *
- * Three launches of SELECT_PARTS blocks a row, each reading the row from the L2 cache, and one of a block a row:
- *   sums       largest value, and sums of exponentials relative to it, of a part of the row
+ * Three launches of SELECT_PARTS blocks per row, each reading the row from the L2 cache, and one of a block per row:
+ *   sums       largest value of a part of the row, and sums of exponentials relative to it
  *   histogram  of the distance to the row's largest value, in steps of 1/32
- *   collect    all tokens of the first bins that hold SELECT_TOP together, in any order
- *   back       what was collected, into the host's memory, and then a word there for which the host waits
- * Nothing is sorted: a sampler that keeps 20 finds them faster in 1,100 candidates than a block sorts.
- * Roofline: trips to the L2 cache, 0.7 us each, not bytes: a thread asks for all its values (EACH of them at a time) before
- * it looks at one. */
+ *   collect    all tokens of the first bins that together hold SELECT_TOP, in any order
+ *   back       copies the collected tokens to host memory, then sets a word there that the host polls
+ * Nothing is sorted: a sampler that keeps 20 finds them among 1,100 candidates faster than a block sorts those.
+ * Roofline: L2 cache latency, 0.7 us per access, not bytes: a thread loads all its values (SELECT_EACH of them at a
+ * time) before it uses one. */
 #include <stddef.h>
 #include <utility>
 
@@ -18,9 +18,9 @@ enum {
     SELECT_PARTS = 64,
     SELECT_THREADS = 512,
     SELECT_WARPS = SELECT_THREADS / 32,
-    SELECT_EACH = 8, /* values of a thread at a time: all of a row of 262,144 */
+    SELECT_EACH = 8, /* values a thread loads at once: all of a row of 262,144 */
     SELECT_BINS = 2048,
-    SELECT_ROWS = 16, /* at once */
+    SELECT_ROWS = 16, /* rows per launch */
 };
 
 struct part_sum {
@@ -31,8 +31,8 @@ struct part_sum {
 
 struct select_job {
     const float *logits;     /* [n_row, n_vocab] */
-    const uint64_t *mask;    /* [n_row, n_word]; NULL: all are allowed */
-    const int32_t *ids, *at; /* [at[n_row]], [n_row + 1]; at NULL: no logits are listed */
+    const uint64_t *mask;    /* [n_row, n_word]; NULL: all tokens are allowed */
+    const int32_t *ids, *at; /* [at[n_row]], [n_row + 1]; at NULL: no listed tokens */
     part_sum *parts;         /* [n_row, SELECT_PARTS] */
     int32_t *bins;           /* [n_row, SELECT_BINS] */
     select_row *rows;        /* [n_row] */
@@ -55,8 +55,8 @@ static __device__ __forceinline__ bool is_candidate(const select_job &j, int32_t
     return !j.mask || (j.mask[(int64_t)blockIdx.y * j.n_word + i / 64] >> (i % 64) & 1);
 }
 
-/* A thread's values of a chunk of the slice that starts at `first`: x[k] is that of token `first` + k SELECT_THREADS. Behind
- * the slice's end: -infinity, which is no candidate. */
+/* Loads a thread's values of a chunk of slice s: x[k] is the logit of token `first` + k SELECT_THREADS. Beyond the
+ * end of the slice x[k] is -infinity, which is not a candidate. */
 static __device__ __forceinline__ void chunk_load(const float *row, slice s, int32_t first,
                                                   float *x) {
 #pragma unroll
@@ -71,16 +71,16 @@ static __device__ __forceinline__ double lanes_sum_double(double x) {
     return x;
 }
 
-/* x - most, a number even where x is the least float: what is multiplied with 0 must be one. */
+/* x - most, clamped to a finite value: x may be the lowest float, and infinity times 0 would be NaN. */
 static __device__ __forceinline__ float distance(float x, float most) {
     return fmaxf(x - most, -1e30f);
 }
 
-/* Sums of a thread: of e^(x - most), and of those times x - most. */
+/* A thread's sums of e^(x - most) and of (x - most) e^(x - most). */
 struct own_sum {
     float most, sum, weighted;
 };
-/* Relative to `most`, which is no smaller. */
+/* Makes the sums relative to `most`, which is at least s.most. */
 static __device__ __forceinline__ void own_move(own_sum &s, float most) {
     if (s.sum > 0) {
         float d = distance(s.most, most), f = expf(d);
@@ -129,7 +129,7 @@ __global__ void __launch_bounds__(SELECT_THREADS) select_sums_kernel(select_job 
     }
     if (bad) any_bad = 1;
     if (finite) any_finite = 1;
-    float most = lanes_max(own.most, 32), all = lanes_sum((float)n, 32); /* fewer than 2^24 */
+    float most = lanes_max(own.most, 32), all = lanes_sum((float)n, 32); /* below 2^24: exact */
     if (tid % 32 == 0) most_of[warp] = most, n_of[warp] = all;
     __syncthreads();
     for (int i = 0; i < SELECT_WARPS; i++) most = fmaxf(most, most_of[i]);
@@ -154,7 +154,7 @@ static __device__ __forceinline__ float row_max(const select_job &j) {
     return lanes_max(most, 32);
 }
 
-/* Larger values never come to a later bin. */
+/* A larger value never gets a later bin. */
 static __device__ __forceinline__ int bin_of(float max, float x) {
     return (int)fminf((max - x) * 32.0f, (float)(SELECT_BINS - 1));
 }
@@ -185,7 +185,7 @@ __global__ void __launch_bounds__(SELECT_THREADS) select_histogram_kernel(select
     if (blockIdx.x == 0 && tid == 0) j.rows[blockIdx.y].n = 0;
 }
 
-/* The row's sums from those of its parts, by a warp: a lane adds its own in their order, then lanes are added. */
+/* Merges the sums of a row's parts, by one warp: each lane adds its parts in order, then the lanes are added. */
 static __device__ void finish_row(const select_job &j, float max, bool too_many) {
     const part_sum *p = j.parts + (int64_t)blockIdx.y * SELECT_PARTS;
     select_row *row = j.rows + blockIdx.y;
@@ -213,7 +213,7 @@ static __device__ void finish_row(const select_job &j, float max, bool too_many)
     if (too_many) row->n = -1;
 }
 
-/* Sum of the lanes up to this one. */
+/* Inclusive prefix sum over the lanes. */
 static __device__ __forceinline__ int32_t lanes_upto(int32_t x) {
     int lane = (int)threadIdx.x % 32;
     for (int o = 1; o < 32; o *= 2) {
@@ -223,7 +223,7 @@ static __device__ __forceinline__ int32_t lanes_upto(int32_t x) {
     return x;
 }
 
-/* The bin that brings the count to SELECT_TOP, and the count with it; the last bin and -1 where none does. */
+/* The bin in which the cumulated count reaches SELECT_TOP, and that count; if none does, the last bin and -1. */
 struct last_bin {
     int32_t bin, n;
 };
@@ -293,20 +293,20 @@ __global__ void __launch_bounds__(SELECT_THREADS) select_collect_kernel(select_j
         j.id_logits[i] = row[j.ids[i]];
 }
 
-/* ---- the way back ---- */
+/* ---- results to the host ---- */
 
-/* In the host's memory: no copy engine has its turn, and the host need not learn of the stream's end. */
+/* In host memory: no copy engine is needed, and the host does not wait for the end of the stream. */
 struct select_back {
     select_row rows[SELECT_ROWS];
     float id_logits[SELECT_ROWS * SELECT_MAX_IDS];
-    uint32_t done[SELECT_ROWS]; /* 1: the row's results are there */
+    uint32_t done[SELECT_ROWS]; /* 1: the row's results are complete */
 };
 
 enum { SELECT_HEAD = offsetof(select_row, ids) };
 static_assert(SELECT_HEAD % 16 == 0 && SELECT_CAP % 4 == 0 && sizeof(select_row) % 16 == 0,
               "rows go back sixteen bytes at a time");
 
-/* Candidates of a row, to whole fours: what is behind them is in either place nobody's. */
+/* Candidates of a row in groups of four; the unused elements of the last group exist in both buffers. */
 static __host__ __device__ inline int fours_of(int32_t n) { return n > 0 ? (n + 3) / 4 : 0; }
 
 __global__ void __launch_bounds__(SELECT_THREADS)
@@ -330,7 +330,7 @@ __global__ void __launch_bounds__(SELECT_THREADS)
     if (tid == 0) *(volatile uint32_t *)(to->done + y) = 1;
 }
 
-/* What came back, as far as it is somebody's. */
+/* Copies the valid part of the results to the caller. */
 static void take_rows(const struct select_back *b, struct select_row *rows, int32_t n_row) {
     for (int32_t i = 0; i < n_row; i++) {
         size_t n = (size_t)fours_of(b->rows[i].n) * 16;
@@ -352,8 +352,8 @@ size_t cuda_select_stage(const struct dev_need *n) {
     return SELECT_ROWS * ((size_t)n->n_out / 8 + 8 + (SELECT_MAX_IDS + 1) * sizeof(int32_t)) + 256;
 }
 
-/* Masks, bounds and ids of n rows from `first`, in one piece: what a list refers to keeps its place from
- * step to step, and only the last part varies in length. */
+/* Stages masks, bounds and ids of n rows from `first` on in one piece. What a list refers to has the same addresses
+ * in every step; only the last part, the ids, varies in length. */
 static bool stage_rows(struct cuda *c, const struct select_args *a, int32_t first, int32_t n,
                        select_job *j) {
     bool masked = false;
@@ -402,7 +402,7 @@ static void select_rows(struct cuda *c, const struct select_args *a, int32_t fir
     memset(back->done, 0, sizeof back->done);
     launch(c, select_sums_kernel, grid, block, 0, j);
     launch(c, select_histogram_kernel, grid, block, 0, j);
-    dim3 one_more(SELECT_PARTS + 1, (unsigned)n); /* which finishes the row's sums */
+    dim3 one_more(SELECT_PARTS + 1, (unsigned)n); /* the additional block finishes the row's sums */
     launch(c, select_collect_kernel, one_more, block, 0, j);
     launch(c, select_back_kernel, dim3((unsigned)n), block, 0, j, back);
     cuda_send(c);

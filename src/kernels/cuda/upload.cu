@@ -1,5 +1,5 @@
-/* upload.cu: weights on their way from the file's map to the device: all threads rearrange a part of a matrix
- * into pinned memory while the part before it is copied, on a stream of its own. */
+/* upload.cu: copies weights from the memory-mapped file to the device. All threads repack one part of a matrix into
+ * pinned memory while the previous part is copied, on a stream of its own. */
 #include <utility>
 
 #include "kernels/cuda/cuda_impl.cuh"
@@ -15,15 +15,15 @@ static const size_t PART_BYTES = (size_t)32 << 20, PLANE_ALIGN = 256;
 
 struct part {
     uint8_t *host;             /* owned, pinned [PART_BYTES] */
-    cudaEvent_t begun, copied; /* owned: around the copies of what lies in host */
-    size_t n_bytes;            /* on their way, or not counted yet */
+    cudaEvent_t begun, copied; /* owned: before and after the copies from host */
+    size_t n_bytes;            /* in flight, or not counted yet */
 };
 
 struct loader {
     struct pool *pool;   /* owned */
-    cudaStream_t stream; /* owned: of the copies */
+    cudaStream_t stream; /* owned: for the copies */
     struct part parts[N_PART];
-    cudaEvent_t before, all; /* owned: ops before the last stage_fence(); all copies */
+    cudaEvent_t before, all; /* owned: before: ops up to the last stage_fence(); all: all copies */
     int turn;
 };
 
@@ -70,12 +70,12 @@ bool cuda_loader_open(struct cuda *c) {
     return false;
 }
 
-struct packing { /* of rows [first, first + n) */
+struct packing { /* job: rows [first, first + n) */
     const struct weight *w;
     const struct plane_part *part; /* [4] */
     int64_t first, n;
     uint8_t *to[4];
-    bool is_bad; /* by any thread */
+    bool is_bad; /* set by any thread */
 };
 
 static void pack_share(void *arg, int ith, int n_thread) {
@@ -108,7 +108,7 @@ void cuda_stage_fence(struct dev *d) {
     cuda_fail(c, cudaStreamWaitEvent(c->stream, c->loader->all, 0), "event");
 }
 
-/* Waits until a part's room is free again, and counts what it held. */
+/* Waits until a part's buffer is free again, and adds its bytes and time to the statistics. */
 static void part_free(struct cuda *c, struct part *p) {
     float ms = 0;
     if (!p->n_bytes) return;
@@ -119,7 +119,7 @@ static void part_free(struct cuda *c, struct part *p) {
     p->n_bytes = 0;
 }
 
-/* Rows [p->first, p->first + p->n) into the part of this turn, and on their way to dst. */
+/* Repacks rows [p->first, p->first + p->n) into the current part and starts their copy to dst. */
 static void stage_part(struct cuda *c, struct packing *p, uint8_t *dst) {
     struct loader *l = c->loader;
     struct part *part = &l->parts[l->turn];
@@ -171,15 +171,15 @@ static int stage(struct cuda *c, const struct weight *w, uint32_t layout, void *
     return p.is_bad ? CHIMERE_ENUMERIC : 0;
 }
 
-/* Never wide: a weight that is read for one pass has to be rearranged and carried quickly. IQ3_S as nibbles
- * costs a core twelve times the time of its own fields, and the bus a quarter more. */
+/* Always PLANES: a weight that is streamed for one pass must be repacked and copied quickly. IQ3_S as nibbles takes a
+ * core twelve times as long as with its own fields, and the bus transfers a quarter more. */
 int cuda_stage(struct dev *d, const struct weight *w, void *dst, struct weight *w2) {
     return stage((struct cuda *)d, w, PLANES, dst, w2);
 }
 
 int cuda_prepare(struct dev *d, const struct weight *w, void *dst, struct weight *w2) {
     struct cuda *c = (struct cuda *)d;
-    cuda_stage_fence(d); /* what clears dst is on its way too */
+    cuda_stage_fence(d); /* dst may still be cleared by an op in flight */
     int rc = stage(c, w, c->layout, dst, w2);
     cuda_stage_fence(d);
     return rc;

@@ -1,4 +1,4 @@
-/* vectors.cuh: what kernels of one token and of few share: the matrices of a launch, and rows of numbers. */
+/* vectors.cuh: shared by the kernels for one token and for few: the matrices of a launch, and unquantized rows. */
 #ifndef CHIMERE_KERNELS_CUDA_VECTORS_CUH
 #define CHIMERE_KERNELS_CUDA_VECTORS_CUH
 
@@ -7,7 +7,7 @@
 #include "kernels/cuda/cuda_impl.cuh"
 #include "kernels/cuda/gemv_float.cuh"
 
-/* FEW_WIDE: warps of a row of numbers, several tokens. */
+/* FEW_WIDE: warps per row of an unquantized matrix, several tokens. */
 enum { MAX_OUTS = 8, MAX_SUMS = 16, FEW_WIDE = 4 };
 
 struct out_job {
@@ -17,17 +17,17 @@ struct out_job {
     int64_t dst_stride;
     float scale;
     int32_t add, first_block, n_block, group;
-    int32_t n_part, n_step; /* warps that share a row; steps of each */
-    int32_t n_each, n_more; /* tasks of a block; the first n_more have one more */
+    int32_t n_part, n_step; /* warps that share a row; steps per warp */
+    int32_t n_each, n_more; /* tasks per block; the first n_more blocks have one more */
 };
 struct linear_job {
     out_job o[MAX_OUTS];
-    int32_t n_o, n_tok, step, unused; /* step: tokens of one block */
+    int32_t n_o, n_tok, step, unused; /* step: tokens per block */
     const float *x;
     int64_t x_stride;
     act8 x8;
-    const float *factor; /* [n_tok] or NULL: their logistic function multiplies a row's result */
-    norm_row_job norm;   /* x NULL: none; else what makes the one row of x, of n_tok 1 */
+    const float *factor; /* [n_tok] or NULL: its logistic function multiplies a row's result */
+    norm_row_job norm;   /* x NULL: none; else how to compute the only row of x (n_tok 1) */
 };
 
 /* The matrix of this block. */
@@ -45,14 +45,14 @@ __device__ __forceinline__ void put(const linear_job &j, const out_job &o, int64
     *dst = o.add ? *dst + y : y;
 }
 
-/* What the warps that share a row made of it, in order; sums: from the first of them on. */
+/* Adds, in order, the results of the warps that share a row; sums: from the first of these warps on. */
 __device__ __forceinline__ float sum_of_parts(const float (*sums)[MAX_SUMS], int at, int n_part) {
     float y = sums[0][at];
     for (int i = 1; i < n_part; i++) y += sums[i][at];
     return y;
 }
 
-/* Four halves of form FORM_F16 or FORM_BF16. */
+/* Four 16-bit floats of form FORM_F16 or FORM_BF16. */
 __device__ __forceinline__ float4 four_halves(int form, uint32_t lo, uint32_t hi) {
     if (form == FORM_F16)
         return make_float4(to_float((uint16_t)lo), to_float((uint16_t)(lo >> 16)),
@@ -61,14 +61,14 @@ __device__ __forceinline__ float4 four_halves(int form, uint32_t lo, uint32_t hi
                        __int_as_float((int)(hi << 16)), __int_as_float((int)(hi & 0xffff0000u)));
 }
 
-/* What a block multiplies with. */
+/* The activations of a block. */
 struct input {
-    act8 a;         /* of token 0 of the block */
-    const float *x; /* the same as floats, for rows of numbers */
+    act8 a;         /* from token 0 of the block on */
+    const float *x; /* the same as floats, for unquantized rows */
     int64_t x_stride;
 };
 
-/* Rows of numbers times floats: FEW_WIDE warps a row. UNITS times four numbers of a lane are read before the wait. */
+/* Unquantized rows times floats: FEW_WIDE warps per row. A lane loads UNITS groups of four weights before pdl_wait. */
 template <int UNITS> struct number_rows {
     static constexpr int NT = VEC8_TOKS, LANES = 32 * FEW_WIDE, ROWS = VEC_THREADS / LANES;
     const linear_job &j;
@@ -139,8 +139,8 @@ template <int UNITS> struct number_rows {
     }
 };
 
-/* Two to eight tokens a row of blocks, by tensor cores (gemv_batch.cu), where form and sizes allow. False: they do not;
- * nothing was launched. */
+/* Two to eight tokens per row of the grid, on tensor cores (gemv_batch.cu). Returns false, and launches nothing,
+ * if form or sizes are not supported. */
 bool cuda_few(struct cuda *c, const linear_job &all, int form);
 
 #endif
