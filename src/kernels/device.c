@@ -1,4 +1,4 @@
-/* device.c: opens the device that a name stands for. */
+/* device.c: opens a device by name. */
 #include "kernels/device.h"
 
 #include <string.h>

@@ -1,7 +1,8 @@
-/* link.c: one exchange a sum: every rank writes its rows to memory that all see, waits until all have, adds them.
+/* link.c: one exchange per sum: every rank writes its rows to memory that all can read, waits for all others, adds the
+ * rows.
  *
- * A rank has two buffers, used in turn: it writes one of them again two sums later, when every other rank has come to
- * the sum between, and so is done with reading. */
+ * A rank uses two buffers in turn. It overwrites a buffer two sums later. By then every other rank has reached the sum
+ * in between, so it has finished reading. */
 #include "kernels/link.h"
 
 #include <stdatomic.h>
@@ -13,11 +14,11 @@
 #include "base/mem.h"
 #include "base/thread.h"
 
-/* Time that a rank stays awake, then that it gives its turn away, before it sleeps. */
+/* How long a waiting rank spins, then yields, before it sleeps. */
 enum { SPIN_NS = 50 * 1000, YIELD_NS = 2 * 1000 * 1000, NAP_NS = 50 * 1000 };
 
 struct rank {
-    _Alignas(64) _Atomic uint64_t n_come; /* sums that it has written its rows of */
+    _Alignas(64) _Atomic uint64_t n_come; /* number of sums for which its rows are written */
     struct dev *dev;                      /* borrowed */
     float *rows[2];                       /* owned by dev [n_max] */
     float *sum; /* owned by dev [n_max]; NULL: dev's memory is the host's */
@@ -27,8 +28,8 @@ struct rank {
 
 struct link {
     struct rank rank[LINK_MAX_RANKS];
-    _Atomic int32_t gone; /* the rank that left or did not come, plus one; 0: none */
-    _Atomic bool is_late; /* it did not come */
+    _Atomic int32_t gone; /* the rank that left or is late, plus one; 0: none */
+    _Atomic bool is_late; /* it missed the deadline */
     int32_t n, deadline_ms;
     int64_t n_max;
 };
@@ -100,7 +101,7 @@ static void nap(int64_t waited) {
     else nanosleep(&(struct timespec){.tv_nsec = NAP_NS}, NULL);
 }
 
-/* Until rank i has written its n-th rows; false: it never will. */
+/* Waits until rank i has written its n-th rows; returns false if it never will. */
 static bool wait_for(struct link *l, int32_t i, uint64_t n) {
     int64_t start = 0;
     for (int32_t k = 0;; k++) {
@@ -119,7 +120,7 @@ static bool wait_for(struct link *l, int32_t i, uint64_t n) {
     }
 }
 
-/* In the order of ranks, whoever adds. */
+/* Adds in the order of ranks, whichever rank calls. */
 static void add_all(const struct link *l, int turn, float *out, int64_t n) {
     const float *restrict first = l->rank[0].rows[turn];
     memcpy(out, first, (size_t)n * sizeof *out);

@@ -1,13 +1,12 @@
 /* ops.h: THE list of operations; one table of function pointers per device.
  *
- * Every op has a scalar reference in ref/ref_*.c that defines it; a device's version agrees with the
- * reference within the tolerance named at the op (relative to the largest |reference| of the output).
- * Ops return void. A device fails stickily: after a failure every op is a no-op and status() tells;
- * the caller asks once per step. Outputs never overlap inputs unless the op says so. Rows of a batch
- * are independent: what one row holds, NaN included, changes no bit of another row's result, and the
- * result of a row does not depend on how many rows the call has (n_tok <= STEP_MAX_TOK; beyond that
- * only scans may differ, within their tolerance).
- * One thread at a time per device. No op allocates: scratch is sized by reserve(). */
+ * Every op has a scalar reference in ref/ref_*.c that defines it. A device's version agrees with the reference within
+ * the tolerance stated at the op (relative to the largest |reference| of the output). Ops return void and failures are
+ * sticky: after a failure every op is a no-op and status() reports it; the caller checks once per step. Outputs never
+ * overlap inputs unless the op says so. Rows of a batch are independent: the contents of a row, NaN included, change no
+ * bit of another row's result, and a row's result does not depend on how many rows the call has (n_tok <= STEP_MAX_TOK;
+ * above, only recurrences may differ, within their tolerance). One thread at a time per device. Ops do not allocate:
+ * reserve() allocates scratch. */
 #ifndef CHIMERE_KERNELS_OPS_H
 #define CHIMERE_KERNELS_OPS_H
 
@@ -30,16 +29,16 @@ enum act {
     ACT_RELU2,
     ACT_SIGMOID,
     ACT_NONE,
-    ACT_CLAMPED /* of a mixture's gate alone: g logistic(1.702 g) (1 + u), g <= 7, |u| <= 7 */
+    ACT_CLAMPED /* mixture of experts only: g logistic(1.702 g) (1 + u), g <= 7, |u| <= 7 */
 };
 
-/* One result of a linear op: dst[t, 0..n_out) = w x[t] + bias, or += when add is set. */
+/* One result of a linear op: dst[t, 0..n_out) = w x[t] + bias, or += if add is set. */
 struct linear_out {
     const struct weight *w; /* n_mat 1 */
     const float *bias;      /* [n_out] or NULL */
     float *dst;             /* [n_tok, dst_stride] */
     int64_t dst_stride;
-    float scale; /* multiplies w x before bias and addition; 1 usually */
+    float scale; /* multiplies w x before bias and addition; usually 1 */
     bool add;
 };
 
@@ -52,26 +51,25 @@ struct rope {
     enum rope_mode mode;
     int32_t n_rot;         /* leading elements of a head that rotate */
     const float *inv_freq; /* [n_rot / 2] */
-    float magnitude;       /* multiplies sine and cosine (YaRN); 1 usually */
+    float magnitude;       /* multiplies sine and cosine (YaRN); usually 1 */
 };
 
-/* Per-head RMS norm (where weights are given) and RoPE of queries and keys, then keys and values into
- * their pages at positions span.pos + i. Head h of token t starts at src + t * tok_stride +
- * h * head_stride. */
+/* Per-head RMS norm (if weights are given) and RoPE of queries and keys; then keys and values are stored in their
+ * pages at positions span.pos + i. Head h of token t starts at src + t * tok_stride + h * head_stride. */
 struct qkv_store_args {
     const struct span *spans;
     int32_t n_span, n_tok, n_head;
-    const float *q, *k, *v; /* k NULL: queries alone, the cache is another layer's */
+    const float *q, *k, *v; /* k NULL: queries only; the cache is that of another layer */
     int64_t q_tok_stride, q_head_stride, k_tok_stride, v_tok_stride; /* k, v heads are dense */
     const float *q_norm, *k_norm;                                    /* [d_k] or NULL */
     float eps;
     struct rope rope;
     struct kv_view kv;
-    float *q_out; /* for attn(): [n_tok, n_head, d_k], rotated if kv.rotate; may be q where dense */
+    float *q_out; /* for attn(): [n_tok, n_head, d_k], rotated if kv.rotate; may be a dense q */
 };
 
-/* out[t, h] = softmax(scale * q k^T over positions <= own) v, times sigmoid(gate) where given. Query
- * head h uses kv head h / (n_head / n_kv_head). */
+/* out[t, h] = softmax(scale * q k^T over positions <= own) v, times sigmoid(gate) if a gate is given. Query head h
+ * uses kv head h / (n_head / n_kv_head). */
 struct attn_args {
     const struct span *spans;
     int32_t n_span, n_tok, n_head;
@@ -79,14 +77,14 @@ struct attn_args {
     struct kv_view kv;
     float scale, softcap; /* softcap 0: none; else s = softcap * tanh(s / softcap) */
     int32_t window;       /* 0: all; else positions > own - window */
-    int32_t n_keep;       /* positions below it are seen whatever the window */
-    const float *sinks;   /* [n_head] or NULL: an extra logit without value */
-    const float *gate;    /* or NULL */
+    int32_t n_keep;       /* positions below it are visible regardless of the window */
+    const float *sinks;   /* [n_head] or NULL: an extra logit without a value */
+    const float *gate;    /* NULL: none */
     int64_t gate_tok_stride, gate_head_stride;
     float *out; /* [n_tok, n_head, d_v] */
 };
 
-/* Attention inside the batch, every token of a span sees the whole span (encoders). Dense heads. */
+/* Attention inside the batch: every token of a span sees the whole span (encoders). Dense heads. */
 struct attn_full_args {
     const struct span *spans;
     int32_t n_span, n_tok, n_head, d_head;
@@ -95,15 +93,14 @@ struct attn_full_args {
     float *out;
 };
 
-/* Gated delta-net mixer (Yang et al., Gated Delta Networks, arXiv:2412.06464, as Qwen3.5 has it), from
- * raw projections to the gated, normed output. Per token: causal depthwise conv of width d_conv over
- * [q|k|v] and SiLU; q, k L2-normalised per head (x / sqrt(sum x^2 + eps)), q times d_k^-1/2;
- * g = softplus(alpha + dt_bias) * a, b = sigmoid(beta); per value head, S in R^{d_k x d_v}:
+/* Gated delta net (Yang et al., Gated Delta Networks, arXiv:2412.06464, in the variant of Qwen3.5), from the raw
+ * projections to the gated, normalized output. Per token: causal depthwise convolution of width d_conv over [q|k|v] and
+ * SiLU; q, k L2-normalized per head (x / sqrt(sum x^2 + eps)), q times d_k^-1/2; g = softplus(alpha + dt_bias) * a, b =
+ * sigmoid(beta); per value head, S in R^{d_k x d_v}:
  *   S *= exp(g);  d = b (v - S^T k);  S += k d^T;  o = S^T q
- * out = rms_norm(o; norm_w, eps) * silu(z). Value head j reads key head j % n_k_head (tiled) or
- * j / (n_v_head / n_k_head) (grouped).
- * state: s [n_v_head, d_k, d_v]; conv
- * [d_conv - 1, n_conv], n_conv = 2 n_k_head d_k + n_v_head d_v; log row [n_conv | alpha | beta]. */
+ * out = rms_norm(o; norm_w, eps) * silu(z). Value head j reads key head j % n_k_head (tiled) or j / (n_v_head /
+ * n_k_head) (grouped). State: s [n_v_head, d_k, d_v]; conv [d_conv - 1, n_conv], n_conv = 2 n_k_head d_k + n_v_head
+ * d_v; log row [n_conv | alpha | beta]. */
 struct gdn_args {
     const struct span *spans;
     int32_t n_span, n_tok;
@@ -121,9 +118,9 @@ struct gdn_args {
     float *out; /* [n_tok, n_v_head * d_v] */
 };
 
-/* Causal depthwise convolution: out[t, c] = f(b[c] + sum_j w[c, j] x[t - d_conv + 1 + j, c]), f = silu or
- * identity. What recurrent mixers put before their scan; its output is what the scan logs for itself.
- * state: conv [d_conv - 1, n_conv]; log: the raw x, in the first n_conv floats of a row. */
+/* Causal depthwise convolution: out[t, c] = f(b[c] + sum_j w[c, j] x[t - d_conv + 1 + j, c]), f = silu or identity.
+ * It precedes the recurrence of a mixer, which logs this op's output as its own input. state: conv [d_conv - 1,
+ * n_conv]; log: the raw x, in the first n_conv floats of a row. */
 struct conv_args {
     const struct span *spans;
     int32_t n_span, n_tok, d_conv;
@@ -151,7 +148,7 @@ struct ssm_args {
     const float *a; /* [n_inner, d_state], negative */
     const float *d; /* [n_inner] */
     struct rec_view state;
-    size_t log_at; /* where this op's part of a log row begins, in floats */
+    size_t log_at; /* offset of this op's part of a log row, in floats */
     float *out;    /* [n_tok, n_inner] */
 };
 
@@ -159,8 +156,8 @@ struct ssm_args {
  * g = h / (n_head / n_group); per token, S in R^{d_head x d_state}:
  *   t = clamp(softplus(dt[h] + dt_bias[h]), dt_min, dt_max)
  *   S = exp(t a[h]) S + (t x_h) B_g^T;  y_h = S C_g + d[h] x_h
- * then out = norm(y * silu(z)), or norm(y) * silu(z) where norm_first; z NULL: no gate; norm_w NULL: no
- * norm, else RMS over each of n_norm equal parts of a row, whole heads each.
+ * then out = norm(y * silu(z)), or norm(y) * silu(z) if norm_first; z NULL: no gate; norm_w NULL: no norm, else RMS
+ * over each of n_norm equal parts of a row, which consist of whole heads.
  * state: s [n_head * d_head / lanes, d_state, lanes] (state_lanes); log from log_at: [x | B | C | dt]. */
 struct ssd_args {
     const struct span *spans;
@@ -178,15 +175,15 @@ struct ssd_args {
     float *out; /* [n_tok, n_head * d_head] */
 };
 
-/* out += down(act(gate x) * up x), or += down(act(up x)) where gate is NULL. Biases may be NULL. row_gate:
- * what a row adds is multiplied by sigmoid(<row_gate, x>); NULL: by 1; not with down_b or down_scale. */
+/* out += down(act(gate x) * up x), or += down(act(up x)) if gate is NULL. Biases may be NULL. row_gate: the result of
+ * a row is multiplied by sigmoid(<row_gate, x>); NULL: by 1; not together with down_b or down_scale. */
 struct ffn_args {
     int32_t n_tok;
     enum act act;
     const float *x; /* [n_tok, n_embd] */
     const struct weight *gate, *up, *down;
     const float *gate_b, *up_b, *down_b;
-    float gate_scale, down_scale; /* 1 usually */
+    float gate_scale, down_scale; /* usually 1 */
     const float *row_gate;        /* [n_embd] or NULL */
     float *out;
 };
@@ -197,17 +194,16 @@ enum moe_gating {
     MOE_SOFTMAX_CHOSEN /* softmax over the chosen logits */
 };
 
-/* Mixture of experts: scores = gating(router x); the n_used largest of scores + select_bias (ties: the
- * lower index); their weights are the scores, divided by their sum where normalise, times scale.
- * out += sum_e weight_e * ffn_e(x) + shared, shared = ffn_shared(x) * sigmoid(<shared_gate_w, x>)
- * (factor 1 where shared_gate_w is NULL). A token whose scores are not finite gets NaN and ids of -1,
- * alone. `chosen` replaces the choice and keeps the weights: they come from the scores of those experts.
- * With `keep`, of a token's chosen experts those stay whose greater ones together have less than its mass of the
- * weights' sum, n_min at least; the others add nothing and are -2 - expert in ids. Weights of a softmax are
- * divided by the sum of those that stay, of a sigmoid by that of all.
- * With `place`, experts at a negative place add nothing in this call: on the processor, calls with ascending
- * experts, the shared one in the last, add up to the bits of one call with all. */
-/* Rows that a mixture adds to its products; NULL: none. */
+/* Mixture of experts: scores = gating(router x). The n_used experts with the largest scores + select_bias are chosen
+ * (ties: the lower index). Their weights are the scores, divided by their sum if normalise, times scale. out += sum_e
+ * weight_e * ffn_e(x) + shared, shared = ffn_shared(x) * sigmoid(<shared_gate_w, x>) (factor 1 if shared_gate_w is
+ * NULL). A token whose scores are not finite gets NaN and ids of -1; other tokens are not affected. `chosen` replaces
+ * the choice; the weights still come from the scores of the given experts. `keep` drops an expert of a token if its
+ * greater ones together have at least the mass `mass` of the weights' sum and number n_min or more. A dropped expert
+ * adds nothing; its id becomes -2 - expert. Softmax weights are divided by the sum of the kept experts, sigmoid weights
+ * by the sum of all. With `place`, experts at a negative place add nothing in this call. On the processor, calls with
+ * ascending experts, the shared one in the last call, give the same bits as one call with all experts. */
+/* Biases of the products of a mixture of experts; NULL: none. */
 struct moe_bias {
     const float *router;    /* [n_expert], to the logits */
     const float *gate, *up; /* [n_expert, n_ff] */
@@ -222,8 +218,7 @@ struct moe_args {
     enum act act;
     const float *x;              /* [n_tok, n_embd] */
     const struct weight *router; /* [n_expert, n_embd] */
-    const float *
-        logits; /* [n_tok, n_expert] of the router, bias included, where the host's device is given them; else NULL */
+    const float *logits; /* [n_tok, n_expert] of the router, with bias; NULL: not computed yet */
     const float *select_bias;                       /* [n_expert] or NULL */
     const struct weight *gate, *up, *down;          /* stacks of n_expert; gate may be NULL */
     struct moe_bias bias;                           /* of the routed experts */
@@ -231,26 +226,27 @@ struct moe_args {
     const float *shared_gate_w;                     /* [n_embd] or NULL */
     float *out;                                     /* [n_tok, n_embd] */
     int32_t *ids;                                   /* [n_tok, n_used] chosen experts, or NULL */
-    const int32_t *chosen; /* [n_tok, n_used] experts in place of the router's choice, a row of -1:
-                              not finite; one below counts as if it had stayed; NULL: the router chooses */
-    const struct moe_keep *keep; /* [n_tok]; NULL: all stay */
-    const int32_t *place; /* [n_expert] the matrix of each expert in the stacks, host devices only;
-                              NULL: its own number */
+    /* [n_tok, n_used] experts to use instead of the router's choice; NULL: the router chooses. -1 in a row: its
+     * scores were not finite. Dropped ids count as kept. */
+    const int32_t *chosen;
+    const struct moe_keep *keep; /* [n_tok]; NULL: all are kept */
+    /* [n_expert] each expert's index in the stacks, host only; NULL: its number */
+    const int32_t *place;
 };
 
-/* What a chain of samplers needs of rows of logits, so that no whole row need cross to the host: all but
- * the logits are the host's memory. Order of ids and logits: any. */
+/* What a sampler chain needs from rows of logits, so that whole rows need not be copied to the host. Everything
+ * except the logits is in host memory. Ids and logits are in no particular order. */
 enum {
     SELECT_TOP = 1024,
     SELECT_CAP = 2 * SELECT_TOP,
-    SELECT_MAX_IDS = 4096, /* wanted of one row */
+    SELECT_MAX_IDS = 4096, /* listed ids per row */
 };
 struct select_row {    /* over the tokens that the row's mask allows */
     double log_sum;    /* log of the sum of e^(logit - max) */
     double entropy;    /* nats */
     float max;         /* -infinity: none is allowed */
-    int32_t n;         /* candidates; -1: so many are equal that only the whole row tells */
-    int32_t is_finite; /* 0: the row, allowed or not, holds NaN, +infinity or nothing finite */
+    int32_t n;         /* candidates; -1: too many are equal, the whole row is needed */
+    int32_t is_finite; /* 0: the row, masked or not, has NaN or +infinity or no finite value */
     int32_t n_finite;  /* allowed tokens whose logit is finite */
     int32_t ids[SELECT_CAP];
     float logits[SELECT_CAP];
@@ -259,28 +255,28 @@ struct select_args {
     int32_t n_row, n_vocab;
     const float *logits; /* [n_row, n_vocab] */
     const uint64_t *const
-        *masks; /* [n_row] of [ceil(n_vocab / 64)]: bit set: allowed; NULL: all are */
-    const int32_t *ids, *id_at; /* logits ids[id_at[r] .. id_at[r + 1]) of row r are wanted too */
+        *masks; /* [n_row] of [ceil(n_vocab / 64)]; bit set: allowed; NULL: all are allowed */
+    const int32_t *ids, *id_at; /* also return logits ids[id_at[r] .. id_at[r + 1]) of row r */
     struct select_row *rows;    /* [n_row] */
-    float *id_logits;           /* [id_at[n_row]], whatever the masks say */
+    float *id_logits;           /* [id_at[n_row]], regardless of the masks */
 };
 
-enum { STATE_BLOCK = 8192 }; /* floats of lanes * d_state at most, where lanes > 1 */
+enum { STATE_BLOCK = 8192 }; /* maximum of lanes * d_state in floats, if lanes > 1 */
 
-/* ---- measuring ---- */
+/* ---- measurement ---- */
 
-enum { DEV_MAX_OPS = 32 }; /* rows of the table that compute */
+enum { DEV_MAX_OPS = 32 }; /* ops that compute */
 struct dev_stats {
-    uint64_t n_launch, n_graph, n_list; /* kernels run; lists of them sent, of which as graphs */
-    uint64_t bytes_used, bytes_total;   /* of the device's memory */
-    struct load_stats {                 /* prepare() and stage() */
-        int32_t n_thread;               /* that rearrange */
-        uint64_t packed_bytes, copied_bytes; /* as the file has them; in the device's form */
-        double pack_us, copy_us;             /* the processor's and the bus's, beside each other */
+    uint64_t n_launch, n_graph, n_list;      /* kernels run; lists sent; of these, as graphs */
+    uint64_t bytes_used, bytes_total;        /* of the device's memory */
+    struct load_stats {                      /* prepare() and stage() */
+        int32_t n_thread;                    /* threads that repack */
+        uint64_t packed_bytes, copied_bytes; /* in the file's form; in the device's form */
+        double pack_us, copy_us;             /* processor, bus; concurrent */
     } load;
 };
 struct op_time {
-    const char *op; /* static: the row's name; "other" for what no op asked for */
+    const char *op; /* static: the op's name; "other" for launches outside an op */
     uint64_t n_launch;
     double us;
 };
@@ -291,54 +287,53 @@ struct ops {
     const char *name;
     bool is_host; /* device memory can be read by the host directly */
 
-    /* Memory of the device. alloc zeroes; NULL when short. */
+    /* Device memory. alloc clears it and returns NULL if there is not enough. */
     void *(*alloc)(struct dev *d, size_t n);
     void (*free)(struct dev *d, void *p);
     void (*upload)(struct dev *d, void *dst, const void *src, size_t n);
     void (*download)(struct dev *d, void *dst, const void *src, size_t n); /* waits */
-    /* download in two steps, into memory of host_alloc, at a multiple of 16. Ops recorded between them begin
-     * before download_wait, which waits for the bytes alone. NULL if device memory is the host's. */
+    /* download in two steps, to memory of host_alloc, at a multiple of 16. Ops recorded in between may start before
+     * download_wait, which waits only for the bytes. NULL if device memory is host memory. */
     void (*download_async)(struct dev *d, void *dst, const void *src, size_t n);
     void (*download_wait)(struct dev *d);
-    void (*copy)(struct dev *d, void *dst, const void *src, size_t n); /* may overlap: no */
+    void (*copy)(struct dev *d, void *dst, const void *src, size_t n); /* ranges must not overlap */
     void (*zero)(struct dev *d, void *dst, size_t n);
-    /* Flush: submits the recorded ops asynchronously. */
+    /* Submits the recorded ops asynchronously. */
     void (*flush)(struct dev *d);
-    uint64_t (*free_bytes)(struct dev *d); /* that alloc may still give; 0: they are the host's */
+    uint64_t (*free_bytes)(struct dev *d); /* that alloc can still return; 0: host memory */
     size_t (*scratch_bytes)(struct dev *d,
-                            const struct dev_need *need); /* that reserve will take */
-    /* Host memory that the device copies to and from at the full speed of the bus, that axpby may read as
-     * its x and linear write as its dst, in place; NULL rows where device memory is the host's. */
+                            const struct dev_need *need); /* that reserve will allocate */
+    /* Host memory that the device copies to and from at full bus speed; axpby may read it as x and linear may write
+     * it as dst, in place. Both NULL if device memory is host memory. */
     void *(*host_alloc)(struct dev *d, size_t n);
     void (*host_free)(struct dev *d, void *p);
-    /* Scratch for batches of n_tok with rows and expert hidden sizes as given by the model. */
+    /* Allocates scratch for batches up to `need`. */
     int (*reserve)(struct dev *d, const struct dev_need *need, struct err *e);
-    /* 0, or the first failure since open with its sentence. Waits for the device. */
+    /* 0, or the first failure since open, with its message. Waits for the device. */
     int (*status)(struct dev *d, struct err *e);
     void (*close)(struct dev *d);
 
-    /* Bytes a second that a plain sum over memory larger than the caches reads, best of a few; 0: no room
-     * for it. NULL: the reference. */
+    /* Bytes per second that a plain sum over memory larger than the caches reads, best of a few runs; 0: not
+     * enough memory. NULL in the reference. */
     double (*read_bandwidth)(struct dev *d);
-    /* Since the device was opened. NULL where nothing is launched. */
+    /* Since the device was opened. NULL if nothing is launched. */
     void (*stats)(const struct dev *d, struct dev_stats *s);
-    /* out NULL: times every op from here on. Else ends it, fills out [DEV_MAX_OPS] with what ran since,
-     * the longest first, and returns how many. Waits. NULL where ops are not timed. */
+    /* out NULL: starts timing every op. Otherwise ends timing, fills out [DEV_MAX_OPS] with the ops that ran, longest
+     * first, and returns their number. Waits. NULL if ops cannot be timed. */
     int32_t (*time_ops)(struct dev *d, struct op_time *out);
 
-    /* Device form of a weight: the bytes it needs (0: multiplies as the file has it), then the lossless
-     * rearrangement of w (layout 0, host memory) into dst; w2 describes the result. CHIMERE_ENUMERIC: w
-     * holds NaN or infinity, seen on the way. */
+    /* Device form of a weight: the bytes it needs (0: used as stored in the file), then the lossless repacking of w
+     * (layout 0, host memory) into dst; w2 describes the result. CHIMERE_ENUMERIC: w contains NaN or infinity. */
     size_t (*prepared_bytes)(struct dev *d, const struct weight *w);
     int (*prepare)(struct dev *d, const struct weight *w, void *dst, struct weight *w2);
-    /* prepare, asynchronous, for weights of one pass: copies into dst begin when the ops recorded before the
-     * last stage_fence are done. Ops recorded after stage_fence see all that was staged so far. The form may
-     * differ from prepare's, and is no longer. NULL if device memory is the host's. */
+    /* prepare, asynchronous, for weights used in one pass: copies to dst start when the ops recorded before the last
+     * stage_fence are done. Ops recorded after stage_fence see everything staged before it. The form may differ from
+     * prepare's but is not larger. NULL if device memory is host memory. */
     int (*stage)(struct dev *d, const struct weight *w, void *dst, struct weight *w2);
     void (*stage_fence)(struct dev *d);
 
-    /* Channels of Mamba's state that lie side by side in this device's memory, a divisor of n_channel: what
-     * leaves the device has them one by one. d_head 0: Mamba-1. NULL: 1. */
+    /* Channels of Mamba's state that are adjacent in this device's memory, a divisor of n_channel. A state that
+     * leaves the device has one channel after another. d_head 0: Mamba-1. NULL: 1. */
     int32_t (*state_lanes)(int64_t n_channel, int32_t d_head, int32_t d_state);
 
     /* out[t] = scale * row ids[t] of w. w has layout 0. Exact. */
@@ -351,9 +346,8 @@ struct ops {
     /* out[r] = (x - mean) / sqrt(var + eps) * w + b. out may be x. 1e-6. */
     void (*layer_norm)(struct dev *d, float *out, const float *x, const float *w, const float *b,
                        int64_t n_row, int64_t n, float eps);
-    /* n_out matrices times the same rows. float weights 1e-5; quantised weights: activations may be
-     * rounded to 8 bits per block of 32 (1e-2 against the float reference; 1e-5 against ref_linear_q8,
-     * which rounds the same way). */
+    /* n_out matrices times the same rows. Float weights 1e-5. Quantized weights: activations may be rounded to 8 bits
+     * per block of 32 (1e-2 against the float reference; 1e-5 against ref_linear_q8, which rounds in the same way). */
     void (*linear)(struct dev *d, const struct linear_out *o, int32_t n_o, const float *x,
                    int64_t x_stride, int32_t n_tok);
     void (*qkv_store)(struct dev *d, const struct qkv_store_args *a); /* 1e-5 before rounding */
@@ -365,24 +359,23 @@ struct ops {
     void (*ssd)(struct dev *d, const struct ssd_args *a);             /* steps 1e-5; chunked 1e-4 */
     void (*ffn)(struct dev *d, const struct ffn_args *a);             /* as linear */
     void (*moe)(struct dev *d, const struct moe_args *a);             /* as linear */
-    /* a->ids alone: the choice that moe makes. Returns the logits that it was made from, for moe's a->logits,
-     * valid until the next op; NULL: moe computes them again. A NULL row if device memory is not the host's. */
+    /* With a->ids only: the choice that moe makes. Returns the logits it is based on, for moe's a->logits, valid
+     * until the next op; NULL: moe computes them again. The entry is NULL if device memory is not host memory. */
     const float *(*route)(struct dev *d, const struct moe_args *a);
     /* out[i] = act(a[i]) * b[i]; b NULL: act(a). out may be a or b. 1e-6 */
     void (*act_mul)(struct dev *d, float *out, const float *a, const float *b, int64_t n,
                     enum act act);
-    /* y[i] = alpha * x[i] + beta * y[i]; y may be x. Exact rounding not promised: 1e-6. */
-    /* y = alpha x + beta y; y may be x. */
+    /* y[i] = alpha * x[i] + beta * y[i]; y may be x. Rounding may differ: 1e-6. */
     void (*axpby)(struct dev *d, float *y, float alpha, const float *x, float beta, int64_t n);
     /* out[i] = row rows[i] of x, n floats each. Exact. */
     void (*gather_rows)(struct dev *d, float *out, const float *x, const int32_t *rows,
                         int32_t n_row, int64_t n);
-    /* Of each row at least SELECT_TOP candidates (fewer only where fewer are finite), and every token that
-     * is none of them has a smaller logit than each of them. Logits exact, sums 1e-6. Waits. */
+    /* Returns at least SELECT_TOP candidates per row (fewer only if fewer are finite); every other token has a
+     * smaller logit than each candidate. Logits exact, sums 1e-6. Waits. */
     void (*select)(struct dev *d, const struct select_args *a);
 };
 
-/* What scratch must be able to serve. */
+/* Sizes for which reserve() allocates scratch. */
 struct dev_need {
     int32_t n_tok;       /* rows of the largest batch */
     int64_t n_in, n_out; /* widest input row and output row of any linear op */
@@ -390,7 +383,7 @@ struct dev_need {
     int32_t n_expert, n_used;
     int32_t n_head, d_head;    /* widest attention */
     int32_t n_v_head, d_state; /* widest recurrent mixer: heads and per-head state elements */
-    int32_t d_rec_k, d_rec_v;  /* and its two sizes; Mamba-1: a channel is a head of d_rec_v 1 */
+    int32_t d_rec_k, d_rec_v;  /* and its two sizes; Mamba-1: each channel is a head of d_rec_v 1 */
     int64_t n_conv;
     int64_t n_ctx; /* longest sequence */
     bool stages;   /* stage() will be called */

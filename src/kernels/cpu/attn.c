@@ -1,4 +1,4 @@
-/* attn.c: attention and row-wise ops on the thread pool: who does what. */
+/* attn.c: attention and row-wise ops: how they are distributed over the thread pool. */
 #include <stdatomic.h>
 #include <string.h>
 
@@ -32,18 +32,18 @@ void cpu_qkv_store(struct dev *d, const struct qkv_store_args *a) {
     bool takes = k && v && k->encode && v->encode && a->kv.d_k % (int32_t)k->block_elements == 0 &&
                  a->kv.d_v % (int32_t)v->block_elements == 0;
     if (!takes || a->kv.d_k > c->ref.need.d_head || a->kv.d_v > c->ref.need.d_head) {
-        ref_qkv_store(d, a); /* which says what is wrong */
+        ref_qkv_store(d, a); /* reports the error */
         return;
     }
     struct attn_job j = {.c = c, .store = a};
     if (!ref_begin(&c->ref)) return;
-    if (a->n_tok == 1) store_part(&j, 0, 1); /* not worth waking anybody */
+    if (a->n_tok == 1) store_part(&j, 0, 1); /* too little work to wake other threads */
     else pool_run(c->pool, store_part, &j);
 }
 
 static int64_t blocks_of(int64_t n_row) { return (n_row + SIMD_ATTN_ROWS - 1) / SIMD_ATTN_ROWS; }
 
-/* Units: for each span and kv head (full: head), blocks of query rows. */
+/* One unit of work is a block of query rows, for each span and kv head (full attention: head). */
 static void attn_part(void *arg, int ith, int n_thread) {
     (void)n_thread;
     struct attn_job *j = arg;
@@ -94,7 +94,7 @@ void cpu_attn_full(struct dev *d, const struct attn_full_args *a) {
 
 /* ---- row-wise ops ---- */
 
-enum { ALONE = 16384 }; /* floats below which waking the others costs more than it saves */
+enum { ALONE = 16384 }; /* floats; with fewer, waking other threads costs more than it saves */
 
 struct row_job {
     const struct cpu *c;
@@ -153,7 +153,8 @@ void cpu_layer_norm(struct dev *d, float *out, const float *x, const float *w, c
     run_rows(&j);
 }
 
-/* Elementwise ops are cut into rows of 16, so that lanes do not depend on the number of threads. */
+/* Elementwise ops are split at multiples of 16, so that the lane of an element does not
+ * depend on the number of threads. */
 static void act_rows(const struct row_job *j, int64_t from, int64_t to) {
     int64_t first = from * 16, last = to * 16 < j->n ? to * 16 : j->n;
     if (first < last)

@@ -1,4 +1,4 @@
-/* bandwidth.c: what the processor's memory delivers to the threads of the device. */
+/* bandwidth.c: measures the read bandwidth of memory with the threads of the device. */
 #include <string.h>
 
 #include "base/clock.h"

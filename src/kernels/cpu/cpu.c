@@ -1,4 +1,4 @@
-/* cpu.c: the CPU device: which kernels this processor gets. */
+/* cpu.c: the CPU device; selects the kernels for this processor. */
 #include "kernels/cpu/cpu.h"
 
 #if defined(__aarch64__)
@@ -19,7 +19,7 @@ static const char *const isa_names[CPU_N_ISA] = {
     [CPU_ISA_AVXVNNI] = "avxvnni", [CPU_ISA_AVX512] = "avx512", [CPU_ISA_NEON] = "neon"};
 
 #if defined(__x86_64__)
-static bool has_avxvnni(void) { /* GCC 11's and clang 14's cpu_supports do not know the name */
+static bool has_avxvnni(void) { /* cpu_supports of GCC 11 and clang 14 does not know the name */
     unsigned a = 0, b, c, d;
     return __get_cpuid_count(7, 1, &a, &b, &c, &d) && (a & 1u << 4);
 }
@@ -35,7 +35,7 @@ static bool has_isa(enum cpu_isa isa) {
                __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&
                __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vnni");
 #elif defined(__aarch64__)
-    /* As the files are compiled: ARMv8.2 with dot products and half floats (not a Cortex-A72). */
+    /* The NEON files are compiled for ARMv8.2 with dot products and half floats (not a Cortex-A72). */
     unsigned long need = HWCAP_ASIMDDP | HWCAP_ASIMDHP;
     if (isa == CPU_ISA_NEON) return (getauxval(AT_HWCAP) & need) == need;
 #endif
@@ -52,7 +52,7 @@ static enum cpu_isa best_isa(void) {
 
 static size_t rounded(size_t n) { return (n + 63) & ~(size_t)63; }
 
-/* Hands out the parts of one block; with base NULL it only adds them up. */
+/* Assigns the parts of one allocation; with base NULL it only computes the total size. */
 struct carver {
     uint8_t *base;
     size_t used;
@@ -83,7 +83,7 @@ static void carve_all(struct cpu *c, const struct dev_need *n, struct carver *v)
         struct cpu_thread t;
         t.y = carve(v, GEMM_ROWS * GEMM_Y * sizeof(float));
         t.room = carve(v, GEMM_ROOM);
-        /* up to CPU_OWN_ACTS elements in rows of 32 or more, each rounded up to 64 bytes */
+        /* up to CPU_OWN_ACTS elements in rows of at least 32, each rounded up to 64 bytes */
         t.acts = carve(v, 4 * CPU_OWN_ACTS);
         t.ids = carve(v, 2 * c->n_pair * sizeof(int32_t));
         t.weights = carve(v, 2 * c->n_pair * sizeof(float));
@@ -142,7 +142,7 @@ static void set_ops(struct cpu *c) {
     c->ops.reserve = cpu_reserve;
     c->ops.scratch_bytes = own_scratch_bytes;
     c->ref.dev.ops = &c->ops;
-    c->ref.round8 = true; /* every level computes the same product */
+    c->ref.round8 = true; /* as all SIMD levels do, so that results are the same */
 #if defined(__x86_64__)
     if (c->isa == CPU_ISA_AVX512) USE_KERNELS(c, avx512, avx512);
     if (c->isa == CPU_ISA_AVXVNNI) USE_KERNELS(c, avxvnni, avx2);

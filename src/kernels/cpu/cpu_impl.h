@@ -8,11 +8,11 @@
 #include "kernels/ref/ref.h"
 #include "kernels/cpu/simd_ops.h"
 
-/* What each thread has to itself. */
+/* Buffers of one thread. */
 struct cpu_thread {
     float *y;               /* [GEMM_ROWS][GEMM_Y] */
     uint8_t *room;          /* GEMM_ROOM */
-    uint8_t *acts;          /* rounded rows of small batches, which every thread makes for itself */
+    uint8_t *acts;          /* quantized rows of small batches; each thread quantizes all of them */
     int32_t *ids;           /* [2 n_pair]: experts of small batches; rows sorted by expert */
     float *weights;         /* [2 n_pair] */
     struct ffn_task *tasks; /* [n_expert + 1] */
@@ -20,13 +20,13 @@ struct cpu_thread {
     float *attn;            /* simd_attn_room() */
 };
 
-enum { CPU_OWN_ACTS = 8192 }; /* elements up to which rounding twice is cheaper than a barrier */
+enum { CPU_OWN_ACTS = 8192 }; /* elements; below, each thread quantizes, saving a barrier */
 
 struct cpu {
-    struct ref ref; /* first: ops without a faster version run as the reference */
+    struct ref ref; /* must be first; ops without a faster version run as the reference */
     struct ops ops;
     enum cpu_isa isa;
-    const struct gemm *gemm; /* NULL: reference only, and so for simd */
+    const struct gemm *gemm; /* NULL: reference only; the same for simd */
     struct {
         const struct simd_elem *elem;
         const struct simd_attn *attn;
@@ -37,11 +37,11 @@ struct cpu {
                     int32_t n_row);
     void *observe_ud;
 
-    /* scratch, sized by reserve for batches of ref.need.n_tok */
-    void *block;                /* owned; everything below lies in it */
+    /* scratch, allocated by reserve for batches of ref.need.n_tok */
+    void *block;                /* owned; contains everything below */
     struct cpu_thread *threads; /* [n_thread] */
-    uint8_t *acts;              /* rounded inputs; n_acts bytes */
-    uint8_t *hidden_acts;       /* rounded hidden rows */
+    uint8_t *acts;              /* quantized inputs; n_acts bytes */
+    uint8_t *hidden_acts;       /* quantized hidden rows */
     float *hidden;              /* [n_pair][n_ff] */
     float *logits;              /* [n_tok][n_expert] */
     float *shared_gate;         /* [n_tok] */
@@ -50,11 +50,11 @@ struct cpu {
     size_t n_acts, n_hidden_acts, n_hidden, n_pair;
 };
 
-/* Can w multiply here, packed or as floats? Else the reference does it. */
+/* Whether the kernels here can multiply w, repacked or as floats; if not, the reference does. */
 bool cpu_multiplies(const struct cpu *c, const struct weight *w);
-/* y[i][0..rows) of the 16 or 32 rows from row0 of matrix mat. Of the call acts, rows, n_row (<= GEMM_ROWS) and n_tile
- * are the caller's; it is filled in place, since copies of what was just stored wait for the stores. acts serves packed
- * weights, x (x_stride apart) float ones. */
+/* Product of 16 or 32 rows of matrix mat, from row0 on, into y[i][0..rows). In `call`, the caller sets acts, rows,
+ * n_row (<= GEMM_ROWS) and n_tile; cpu_tiles fills the rest in place, because a copy of fields just written would
+ * stall on the stores. Repacked weights use acts, float weights use x (rows x_stride apart). */
 struct cpu_product {
     const struct weight *w;
     int64_t mat, row0;
@@ -63,13 +63,13 @@ struct cpu_product {
     struct gemm_call call;
 };
 void cpu_tiles(const struct cpu *c, const struct cpu_thread *t, struct cpu_product *p, float *y);
-/* Tile row0 / 16 of p->w (gate) to y[..][0..16) and of `other`, of the same type, to y[..][16..32). */
+/* Writes tile row0 / 16 of p->w (gate) to y[..][0..16) and that of `other`, of the same type, to y[..][16..32). */
 void cpu_two_tiles(const struct cpu *c, const struct cpu_thread *t, struct cpu_product *p,
                    const struct weight *other, float *y);
-/* Rounds rows [first, last) of x to theirs in dst. */
+/* Quantizes rows [first, last) of x into the same rows of dst. */
 void cpu_round_rows(const struct cpu *c, const float *x, int64_t x_stride, int64_t n_in,
                     int64_t first, int64_t last, uint8_t *dst);
-size_t cpu_row_cost(const struct weight *w); /* bytes that 16 rows stream */
+size_t cpu_row_cost(const struct weight *w); /* weight bytes that 16 rows read */
 void cpu_observed(const struct cpu *c, const struct weight *w, int64_t mat, const float *x,
                   int64_t x_stride, int64_t n_row);
 

@@ -1,10 +1,9 @@
-/* ffn.c: feed-forward blocks, one or routed: gate and up tiles side by side, then down.
+/* ffn.c: feed-forward blocks, dense or mixture of experts: gate and up tiles together, then down.
  *
- * A block is a list of tasks, one per expert that has rows (and the shared expert last). Phase 1: units
- * of 16 hidden values, gate and up together. Phase 2: units of 32 outputs; whoever has a unit adds all
- * tasks to it in order of the expert, so no partial result is kept and a row's bits depend on that row
- * alone. Small batches are rounded and routed by every thread for itself, which is cheaper than
- * waiting for another. */
+ * A block is a list of tasks: one per expert that has rows, and the shared expert last. Phase 1: units of 16 hidden
+ * values, gate and up together. Phase 2: units of 32 outputs; the thread that takes a unit adds all tasks to it, in the
+ * order of experts. So no partial result is stored, and the result of a row depends on that row alone, bit for bit. In
+ * small batches every thread quantizes and routes all rows itself, which is cheaper than a barrier. */
 #include <math.h>
 #include <stdatomic.h>
 #include <string.h>
@@ -14,7 +13,7 @@
 
 struct ffn_job {
     struct cpu *c;
-    const struct moe_args *moe; /* NULL: a plain ffn */
+    const struct moe_args *moe; /* NULL: a dense block */
     const float *logits;        /* [n_tok, n_expert] */
     const float *x;
     float *out;
@@ -39,8 +38,8 @@ static void keep_best(const float *key, int32_t n, int32_t n_used, int32_t *ids)
     }
 }
 
-/* The common case, softmax and division by the chosen's sum, needs the exponentials of the chosen only.
- * With a->chosen, ids are given. */
+/* The common case, softmax divided by the sum of the chosen, needs only the exponentials of the chosen experts.
+ * If a->chosen is set, ids are given. */
 static bool choose(const struct moe_args *a, const struct moe_keep *keep, int32_t n,
                    const float *logits, int32_t *ids, float *weights) {
     bool direct = (a->normalise && a->gating == MOE_SOFTMAX) || a->gating == MOE_SOFTMAX_CHOSEN;
@@ -51,7 +50,7 @@ static bool choose(const struct moe_args *a, const struct moe_keep *keep, int32_
     }
     float sum = 0;
     for (int32_t i = 0; i < n; i++) sum += logits[i] * 0.0f;
-    if (sum != 0) return false; /* an infinity or a NaN */
+    if (sum != 0) return false; /* NaN or infinity */
     if (!a->chosen) keep_best(logits, n, a->n_used, ids);
     else if (!ref_moe_given(a->n_used, ids)) return false;
     float most = logits[ids[0]];
@@ -75,7 +74,7 @@ static void route(const struct ffn_job *j, int32_t first, int32_t last, int32_t 
         bool finite = choose(a, a->keep ? a->keep + t : NULL, n_expert,
                              j->logits + (int64_t)t * n_expert, id, w);
         for (int32_t k = 0; !finite && k < a->n_used; k++) {
-            id[k] = k; /* any will do: the weight makes the row NaN */
+            id[k] = k; /* any expert: the weight makes the row NaN */
             w[k] = NAN;
         }
         for (int32_t k = 0; a->ids && k < a->n_used; k++)
@@ -96,7 +95,7 @@ static void router_logits(const struct ffn_job *j, int ith, int n_thread) {
     const struct moe_args *a = j->moe;
     const struct weight *r = a->router;
     int64_t n = r->n_out;
-    if (j->n_tok < 2 * n_thread) { /* few rows: each thread some of the experts */
+    if (j->n_tok < 2 * n_thread) { /* few rows: each thread computes some of the experts */
         int64_t from = n * ith / n_thread, to = n * (ith + 1) / n_thread;
         if (!a->logits)
             j->c->gemm->floats(r->type, (const char *)r->data + (size_t)from * r->row_bytes,
@@ -255,7 +254,8 @@ static void down_phase(struct ffn_job *j, const struct cpu_thread *t, int n_task
         for (; mine < last; mine++) down_unit(j, t, n_task, hidden_acts, mine * GEMM_Y);
 }
 
-/* Rounds the hidden rows of packed down matrices; which thread does which rows. */
+/* Quantizes the hidden rows for repacked down matrices. Each thread quantizes its share of
+ * the rows, or all if own_hidden. */
 static uint8_t *round_hidden(const struct ffn_job *j, const struct cpu_thread *t, int n_task,
                              int ith, int n_thread) {
     const struct cpu *c = j->c;
@@ -314,7 +314,8 @@ static void ffn_part(void *arg, int ith, int n_thread) {
         cpu_round_rows(c, j->x, j->n_embd, j->n_embd,
                        j->own_x ? 0 : (int64_t)j->n_tok * ith / n_thread,
                        j->own_x ? j->n_tok : (int64_t)j->n_tok * (ith + 1) / n_thread, acts);
-    bool shares = j->moe && (!j->moe->logits || j->moe->shared_gate_w); /* what threads computed */
+    /* computed by several threads */
+    bool shares = j->moe && (!j->moe->logits || j->moe->shared_gate_w);
     if (shares || !j->own_x) pool_barrier(c->pool, ith);
     int n_task = make_tasks(j, t, ith, n_thread);
     if (ith == 0 && c->observe) observe_inputs(j, t->tasks, n_task);
@@ -335,7 +336,7 @@ static bool multiplies(const struct cpu *c, const struct weight *w) {
 }
 static bool packed(const struct weight *w) { return w && w->layout == PACK_LAYOUT; }
 
-/* Fills what depends on sizes; false: scratch is short. */
+/* Sets the fields that depend on sizes; returns false if scratch is too small. */
 static bool plan(struct ffn_job *j, int64_t n_hidden_row, int64_t n_ff) {
     struct cpu *c = j->c;
     j->own_x = j->n_tok * j->n_embd <= CPU_OWN_ACTS;
@@ -348,7 +349,7 @@ static bool plan(struct ffn_job *j, int64_t n_hidden_row, int64_t n_ff) {
     return fits;
 }
 
-/* Bytes of weights that n rows pass over. */
+/* Bytes of weights that n rows read. */
 static size_t work_of(const struct ffn_job *j, int64_t n, const struct weight *gate,
                       const struct weight *up, const struct weight *down) {
     size_t of_up = cpu_row_cost(up) + (gate ? cpu_row_cost(gate) : 0);
@@ -359,7 +360,7 @@ static size_t work_of(const struct ffn_job *j, int64_t n, const struct weight *g
 void cpu_ffn(struct dev *d, const struct ffn_args *a) {
     struct cpu *c = (struct cpu *)d;
     if (!multiplies(c, a->gate) || !cpu_multiplies(c, a->up) || !cpu_multiplies(c, a->down) ||
-        a->row_gate) { /* shared experts are a part of moe here */
+        a->row_gate) { /* shared experts are part of moe here */
         ref_ffn(d, a);
         return;
     }
@@ -387,7 +388,7 @@ void cpu_ffn(struct dev *d, const struct ffn_args *a) {
                   work_of(&j, a->n_tok, a->gate, a->up, a->down));
 }
 
-/* Without a->logits. */
+/* Without a->logits: whether the router's product can be computed here. */
 static bool is_fast_router(const struct cpu *c, const struct moe_args *a) {
     return cpu_multiplies(c, a->router) && a->router->layout == 0 && a->router->n_out <= 1024;
 }

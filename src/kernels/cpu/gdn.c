@@ -1,4 +1,5 @@
-/* gdn.c: the gated delta net: heads of all spans over the threads, then convolution state and logs. */
+/* gdn.c: the gated delta net: distributes the heads of all spans over the threads, then
+ * updates convolution state and logs. */
 #include <string.h>
 
 #include "kernels/cpu/simd_plain.h"
@@ -14,8 +15,8 @@ struct job {
     int64_t n_conv;
 };
 
-/* After all heads of a span have read them: the last inputs that the state has seen, and the log of deferred
- * ones. */
+/* Stores the last inputs that the state includes, and appends deferred inputs to the log. Called after all
+ * heads of the span have read both. */
 static void remember(const struct gdn_args *a, const struct span *s, int64_t n_conv) {
     const struct rec_view *r = &a->state;
     float *conv = r->conv + (size_t)s->slot * r->conv_stride;
@@ -36,13 +37,13 @@ static void remember(const struct gdn_args *a, const struct span *s, int64_t n_c
     }
 }
 
-/* First of the heads, counted over all spans, that thread ith takes. */
+/* The first head, counted over all spans, of thread ith. */
 static int32_t first_head(const struct gdn_args *a, int ith, int n_thread) {
     return (int32_t)((int64_t)a->n_span * a->n_v_head * ith / n_thread);
 }
 
-/* A head's share of what the next span's convolution begins with: each head reads a few lines of it here and there,
- * which the processor does not foresee. */
+/* Prefetches, for one head, its share of the next span's convolution state. Each head reads a few scattered cache
+ * lines of it, which the hardware prefetcher does not predict. */
 static void fetch_next(const struct gdn_args *a, int64_t i) {
     int64_t next = i / a->n_v_head + 1, head = i % a->n_v_head, n = (int64_t)a->state.conv_stride;
     if (next >= a->n_span) return;
@@ -87,7 +88,7 @@ void cpu_gdn(struct dev *d, const struct gdn_args *a) {
     if (c->isa == CPU_ISA_NEON) j.head = gdn_head_neon;
 #endif
     pool_run(c->pool, run_part, &j);
-    /* spans whose heads several threads shared */
+    /* spans whose heads were shared by several threads */
     int n_thread = pool_team(c->pool);
     for (int ith = 1, last = -1; ith < n_thread; ith++) {
         int32_t cut = first_head(a, ith, n_thread), i = cut / a->n_v_head;

@@ -5,8 +5,8 @@
 #include "kernels/ops.h"
 
 enum {
-    GDN_CHUNK = 64,    /* tokens prepared together: 128 KB of scratch at d_k = d_v = 128 */
-    GDN_BLOCK = 32,    /* columns of S that are swept together */
+    GDN_CHUNK = 64,    /* tokens per chunk: 128 KB of scratch at d_k = d_v = 128 */
+    GDN_BLOCK = 32,    /* columns of S per sweep */
     GDN_MAX_DIM = 256, /* d_k, d_v */
     GDN_MAX_CONV = 8,
 };
@@ -19,7 +19,7 @@ struct gdn_head {
     int32_t head;
 };
 
-/* Floats of scratch that a thread needs. */
+/* Floats of scratch per thread. */
 static inline size_t gdn_room(int32_t d_k, int32_t d_v) {
     return (size_t)GDN_CHUNK * 2 * (size_t)(d_k + d_v) + (size_t)d_k * (size_t)d_v;
 }

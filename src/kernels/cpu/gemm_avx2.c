@@ -1,4 +1,4 @@
-/* gemm_avx2.c: packed products with AVX2, by vpmaddubsw. */
+/* gemm_avx2.c: products of repacked weights with AVX2, using vpmaddubsw. */
 #include "kernels/cpu/simd_avx2.h"
 
 #include <float.h>
@@ -9,7 +9,7 @@
 #define GEMM_TABLE gemm_avx2
 #define RAISE_SIGNED false
 
-/* The compiler would otherwise add as a tree, compute all products first, and spill them. */
+/* Without this the compiler adds as a tree: it computes all products first and spills them. */
 #define IN_ORDER(v) __asm__("" : "+x"(v))
 
 SIMD __m256i product(__m256i w, const __m256i *sign, const int8_t *q) {
@@ -62,7 +62,7 @@ void gemm_avx2_quantise(const float *x, int64_t n_in, uint8_t *row) {
             for (int j = 0; j < 4; j++) q[j] = _mm256_set1_epi32(1);
             d = NAN;
         }
-        /* packs saturate: |q| <= 127 but for the last bit of inv, so only -128 is left to raise */
+        /* packs saturates. |q| <= 127 except for rounding of inv, so only -128 must be raised */
         __m256i p =
             _mm256_packs_epi16(_mm256_packs_epi32(q[0], q[1]), _mm256_packs_epi32(q[2], q[3]));
         p = _mm256_permutevar8x32_epi32(p, _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));

@@ -1,4 +1,4 @@
-/* gemm_avx2.h: what the tables of AVX2 and AVX-VNNI share. */
+/* gemm_avx2.h: functions shared by the tables of AVX2 and AVX-VNNI. */
 #ifndef CHIMERE_KERNELS_CPU_GEMM_AVX2_H
 #define CHIMERE_KERNELS_CPU_GEMM_AVX2_H
 

@@ -1,16 +1,15 @@
-/* gemm_avx512.c: packed products with VNNI.
+/* gemm_avx512.c: products of repacked weights with VNNI.
  *
- * Codes are unsigned bytes for vpdpbusd: signed forms are raised by 128 (for nibbles and less the table
- * does it), which the sums start out corrected for (gemm_act.total), so no form pays for its sign.
- * Few rows: unpack a block in registers and multiply up to eight rows at once, or where codes have 8 bits two
- * tiles with up to six. Many rows: unpack GEMM_CHUNK blocks of two tiles to first-level cache, then a 2 x 6
- * kernel over all rows.
+ * vpdpbusd needs unsigned codes: signed forms are raised by 128 (for codes of at most 4 bits the lookup table does it).
+ * The sums start with the correction (gemm_act.total), so no form pays for its sign. Few rows: a block is unpacked in
+ * registers and multiplied by up to eight rows at once, or, with 8-bit codes, two tiles by up to six. Many rows:
+ * GEMM_CHUNK blocks of two tiles are unpacked to the L1 cache, then a 2 x 6 kernel processes all rows.
  *
- * Bound of the second: per block and 2 x 6 results 96 vpdpbusd, 12 mul, 12 fma share one 512-bit
- * multiplier pipe (Zen 4): 80 % of 64 products a cycle; 73 % with minimums or with scales per 16.
- * Measured on one core with weights from memory (test/bench/bench_ops.c --threads 1 --cold): one row
- * 33 GB/s for every type, which is what the core can read; 8 rows 120 (q6_K) to 150 (iq3_s) and 256 rows
- * 147 (q6_K) to 165 (iq3_s) thousand million products a second. */
+ * Bound for many rows: per block and 2 x 6 results, 96 vpdpbusd, 12 mul and 12 fma share one 512-bit multiplier pipe
+ * (Zen 4). That is 80 % of 64 products per cycle; 73 % with minimums or with scales per 16. Measured on one core with
+ * weights from memory (test/bench/bench_ops.c --threads 1 --cold): one row reads 33 GB/s for every type, the limit of
+ * the core; 8 rows reach 120 (q6_K) to 150 (iq3_s), and 256 rows 147 (q6_K) to 165 (iq3_s), in billions of products per
+ * second. */
 #include <float.h>
 #include <immintrin.h>
 #include <math.h>
@@ -23,8 +22,8 @@
 
 enum {
     N_FUSED = 8,  /* rows that share one unpacking in registers */
-    MANY = 48,    /* rows beyond which unpacking to memory is quicker */
-    AHEAD = 4096, /* bytes between what is multiplied and what is fetched */
+    MANY = 48,    /* from this number of rows on, unpacking to memory is faster */
+    AHEAD = 4096, /* prefetch distance in bytes */
 };
 
 static void quantise(const float *x, int64_t n_in, uint8_t *row) {
@@ -64,14 +63,14 @@ INLINE __m512i load(const uint8_t *p) { return _mm512_loadu_si512(p); }
 INLINE __m512i or_and(__m512i a, __m512i b, __m512i c) {
     return _mm512_ternarylogic_epi32(a, b, c, 0xf8);
 }
-/* Shifts right by n, or left by -n; bits that cross a byte are masked by the caller. */
+/* Shifts right by n, or left by -n; the caller masks bits that cross a byte. */
 INLINE __m512i shift(__m512i v, int n) {
     return n > 0   ? _mm512_srli_epi16(v, (unsigned)n)
            : n < 0 ? _mm512_slli_epi16(v, (unsigned)-n)
                    : v;
 }
 
-/* The 8 vectors of unsigned codes of one block. */
+/* The 8 vectors of unsigned codes of a block. */
 INLINE void unpack_codes(int planes, bool is_signed, const uint8_t *p, __m512i table,
                          __m512i w[8]) {
     const __m512i nibble = _mm512_set1_epi8(15);
@@ -116,7 +115,7 @@ INLINE void unpack_codes(int planes, bool is_signed, const uint8_t *p, __m512i t
                                                         : _mm512_shuffle_epi8(table, w[j]);
 }
 
-/* What unpack_codes wants: code -> value + 128, or what takes a code there. */
+/* Table for unpack_codes: code -> value + 128, or, without values, the constant that converts a code. */
 INLINE __m512i table_of(const struct repack_form *f) {
     if (f->planes == PLANES_5 || f->planes == PLANES_6)
         return _mm512_set1_epi8((char)(128 - f->offset));
@@ -132,7 +131,7 @@ INLINE __m128i load_16(const uint8_t *p) {
 }
 INLINE __m512 from_u8(__m128i v) { return _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(v)); }
 INLINE __m512 from_s8(__m128i v) { return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(v)); }
-/* Nibble i of [i / 2][16 rows]. */
+/* Nibbles with index i, of [i / 2][16 rows]. */
 INLINE __m128i nibble_of(const uint8_t *p, int i) {
     __m128i v = load_16(p + i / 2 * 16);
     if (i & 1) v = _mm_srli_epi16(v, 4);
@@ -143,7 +142,7 @@ INLINE __m512 odd_of(const uint8_t *p, int i) {
     return from_u8(_mm_or_si128(_mm_add_epi8(s, s), _mm_set1_epi8(1)));
 }
 
-/* 2^(e - 128), the two smallest being subnormal. */
+/* 2^(e - 128); the two smallest are subnormal. */
 INLINE __m512 exponents(__m128i v) {
     __m512i e = _mm512_cvtepu8_epi32(v);
     __m512i normal = _mm512_slli_epi32(_mm512_sub_epi32(e, _mm512_set1_epi32(1)), 23);
@@ -152,7 +151,7 @@ INLINE __m512 exponents(__m128i v) {
         _mm512_mask_blend_epi32(_mm512_cmplt_epu32_mask(e, _mm512_set1_epi32(2)), normal, tiny));
 }
 
-struct group { /* what a group's blocks share */
+struct group { /* header fields that the blocks of a group share */
     __m512 d, m;
 };
 
@@ -164,7 +163,7 @@ INLINE struct group group_of(int scale, const uint8_t *h, float factor) {
     return g;
 }
 
-/* Scales (and mins) of block b: [0] of all 32 inputs, or [0], [1] of its halves. */
+/* Scales (and minimums) of block b: [0] for all 32 inputs, or [0] and [1] for its halves. */
 INLINE void block_scales(int scale, struct group g, const uint8_t *h, int b, __m512 s[2],
                          __m512 m[2]) {
     switch (scale) {
@@ -217,7 +216,7 @@ INLINE __m512i start_of(bool x2, bool is_signed, const struct gemm_act *a, int h
     return _mm512_set1_epi32(!is_signed ? 0 : x2 ? a->half[half] : a->total);
 }
 
-/* acc with one block of one row: dot[0], or of both halves. */
+/* acc plus one block of one row: dot[0], or both halves. */
 INLINE __m512 add_block(bool x2, bool is_signed, const __m512i *dot, const __m512 *s,
                         const __m512 *m, const struct gemm_act *a, __m512 acc) {
     __m512 d = bcast(a->d), v = _mm512_cvtepi32_ps(dot[0]);
@@ -225,14 +224,14 @@ INLINE __m512 add_block(bool x2, bool is_signed, const __m512i *dot, const __m51
         acc = _mm512_fmadd_ps(_mm512_mul_ps(v, d), s[0], acc);
         return is_signed ? acc : _mm512_fnmadd_ps(m[0], bcast(a->sum), acc);
     }
-    v = _mm512_mul_ps(v, s[0]); /* the sums are exact: half is -128 times an integer */
+    v = _mm512_mul_ps(v, s[0]); /* exact: half is -128 times an integer */
     if (!is_signed) v = _mm512_fmadd_ps(m[0], bcast((float)a->half[0] * (1.0f / 128)), v);
     v = _mm512_fmadd_ps(_mm512_cvtepi32_ps(dot[1]), s[1], v);
     if (!is_signed) v = _mm512_fmadd_ps(m[1], bcast((float)a->half[1] * (1.0f / 128)), v);
     return _mm512_fmadd_ps(v, d, acc);
 }
 
-/* One block of at most four rows, whose sums grow in turn: one after another they waited for themselves. */
+/* One block of at most four rows, whose sums are updated in turn: a single sum would wait for its own additions. */
 INLINE void fused_block(bool x2, bool is_signed, int n_row, const __m512i *w, const __m512 *s,
                         const __m512 *m, const int8_t *const *q, int64_t n_in, int b, __m512 *acc) {
     const struct gemm_act *a[4];
@@ -254,7 +253,7 @@ INLINE void fused_block(bool x2, bool is_signed, int n_row, const __m512i *w, co
     for (int i = 0; i < n_row; i++) acc[i] = add_block(x2, is_signed, dot[i], s, m, a[i], acc[i]);
 }
 
-/* n_row rows, unpacking in registers. */
+/* n_row rows; unpacks in registers. */
 INLINE void fused(int planes, int scale, bool is_signed, int n_row, const struct gemm_call *c,
                   int t, const int8_t *const *q, float *y) {
     const struct repack_form *f = c->form;
@@ -273,7 +272,7 @@ INLINE void fused(int planes, int scale, bool is_signed, int n_row, const struct
         for (int b = 0; b < n; b++, p += planes * 64) {
             __m512i w[8];
             __m512 s[2], m[2];
-            /* for few rows the processor's own reading ahead is better */
+            /* for few rows the hardware prefetcher is better */
 #pragma GCC unroll 8
             for (int l = 0; n_row >= 3 && l < planes; l++)
                 _mm_prefetch((const char *)p + AHEAD + 64 * l, _MM_HINT_T0);
@@ -392,7 +391,7 @@ INLINE void micro(int n_tile, int n_row, bool x2, bool is_signed, const uint8_t 
         for (int t = 0; t < n_tile; t++) _mm512_store_ps(y + i * GEMM_Y + t * PACK_ROWS, acc[t][i]);
 }
 
-/* The same of two tiles of 8-bit codes as they are packed: nothing to unpack, so a broadcast serves both. */
+/* The same for two tiles of 8-bit codes as repacked: nothing to unpack, and one broadcast serves both tiles. */
 INLINE void direct(int n_row, const uint8_t *const *tile, int first, int last,
                    const int8_t *const *q, int64_t n_in, float *y) {
     enum { BLOCK = PLANES_8 * 64, HEADER = 4 * 32, GROUP = HEADER + 4 * BLOCK }; /* of SCALE_F16 */
@@ -447,7 +446,7 @@ INLINE void direct(int n_row, const uint8_t *const *tile, int first, int last,
         for (int t = 0; t < 2; t++) _mm512_store_ps(y + i * GEMM_Y + t * PACK_ROWS, acc[t][i]);
 }
 
-/* ---- one instance per form and shape ---- */
+/* ---- one function per form and shape ---- */
 
 #define FORMS(X)                                                                                   \
     X(p4_f16, PLANES_4, SCALE_F16, true)                                                           \
@@ -554,7 +553,7 @@ static const int8_t *act_row(const struct gemm_call *c, int i) {
 static void tiles_unpacked(const struct gemm_call *c, const struct kernel *k) {
     int n_block = (int)(c->n_in / PACK_BLOCK);
     micro_fn *const *fn = micros[c->n_tile - 1][is_x2(k->scale)][c->form->is_signed];
-    int most = is_x2(k->scale) ? 4 : 6; /* rows of a pass: what the registers hold */
+    int most = is_x2(k->scale) ? 4 : 6; /* rows per pass, limited by registers */
     int n_pass = (c->n_row + most - 1) / most;
     for (int first = 0; first < n_block; first += GEMM_CHUNK) {
         int last = first + GEMM_CHUNK < n_block ? first + GEMM_CHUNK : n_block;
@@ -584,7 +583,7 @@ DIRECT(4)
 DIRECT(5)
 DIRECT(6)
 
-/* Passes of at most six rows over chunks that stay in the first-level cache. */
+/* Passes of at most six rows over chunks that stay in the L1 cache. */
 static void tiles_direct(const struct gemm_call *c) {
     static direct_fn *const fn[6] = {NULL, direct_2, direct_3, direct_4, direct_5, direct_6};
     int n_block = (int)(c->n_in / PACK_BLOCK), n_pass = (c->n_row + 5) / 6;
@@ -631,13 +630,14 @@ INLINE __m512 float_16(uint32_t type, const uint8_t *p, int64_t i, __mmask16 mas
     return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(v), 16));
 }
 
-/* Rows are short and read four at a time, which the processor does not foresee; behind the last row nothing
- * is read, and nothing fails. Four sequences of chimere-nano: 2,400 tokens a second without, 7,000 with. */
+/* Prefetch. Rows are short and read four at a time, a pattern that the hardware prefetcher does not
+ * predict. A prefetch beyond the last row does not fault. Four sequences of chimere-nano: 2,400 tokens
+ * per second without, 7,000 with it. */
 INLINE void ahead(const uint8_t *row, int64_t at) {
     _mm_prefetch((const char *)((uintptr_t)row + (size_t)at), _MM_HINT_T0);
 }
 
-/* n_w x n_x sums, each over 16 lanes in input order, lanes added at the end. */
+/* n_w x n_x sums, each over 16 lanes in input order; the lanes are added at the end. */
 INLINE void floats_block(uint32_t type, int n_w, int n_x, const uint8_t *w, size_t row_bytes,
                          int64_t n_in, const float *x, int64_t x_stride, float *y,
                          int64_t y_stride) {

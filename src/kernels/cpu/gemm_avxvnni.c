@@ -1,4 +1,4 @@
-/* gemm_avxvnni.c: packed products with AVX-VNNI. */
+/* gemm_avxvnni.c: products of repacked weights with AVX-VNNI. */
 #include "kernels/cpu/simd_avx2.h"
 
 #include "kernels/cpu/gemm_avx2.h"

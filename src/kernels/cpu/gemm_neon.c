@@ -1,4 +1,4 @@
-/* gemm_neon.c: packed products with the dot product instructions of ARMv8.2. */
+/* gemm_neon.c: products of repacked weights with the dot product instructions of ARMv8.2. */
 #include "kernels/cpu/simd_neon.h"
 
 struct lookup {

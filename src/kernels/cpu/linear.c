@@ -1,4 +1,4 @@
-/* linear.c: products with weight matrices on the thread pool: who computes which rows. */
+/* linear.c: products with weight matrices: how output rows are distributed over the thread pool. */
 #include <stdatomic.h>
 #include <string.h>
 
@@ -6,7 +6,7 @@
 #include "format/quant.h"
 #include "kernels/cpu/cpu_impl.h"
 
-enum { UNIT = 2 * PACK_ROWS }; /* output rows of one unit of work */
+enum { UNIT = 2 * PACK_ROWS }; /* output rows per unit of work */
 
 static bool is_float(uint32_t type) {
     return type == QUANT_F32 || type == QUANT_F16 || type == QUANT_BF16;
@@ -121,8 +121,8 @@ struct linear_job {
     const float *x;
     int64_t x_stride, n_in;
     int32_t n_tok;
-    bool rounds; /* some weights are packed */
-    size_t cost; /* bytes that all units stream */
+    bool rounds; /* some weights are repacked */
+    size_t cost; /* weight bytes read by all units */
     int64_t n_unit;
     int64_t next;
 };

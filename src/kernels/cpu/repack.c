@@ -1,4 +1,4 @@
-/* repack.c: which form each type takes, and the rearrangement of rows into tiles. */
+/* repack.c: the form of each type, and the repacking of rows to tiles. */
 #include "kernels/cpu/repack.h"
 
 #include <string.h>
@@ -92,7 +92,7 @@ size_t repack_bytes(const struct weight *w) {
 
 static void put_u16(uint8_t *p, uint16_t v) { memcpy(p, &v, 2); }
 
-/* Scales of 16 rows; h: header of the group. */
+/* Stores the scales of 16 rows in h, the header of a group. */
 static void put_scales(const struct repack_form *f, const struct repack_codes *c, uint8_t *h) {
     bool of_32 = f->group_blocks == 4;
     for (int r = 0; r < PACK_ROWS; r++, c++) {
@@ -123,7 +123,7 @@ static void put_scales(const struct repack_form *f, const struct repack_codes *c
     }
 }
 
-/* Codes of one row in one block, four at a time: word j of the row goes to lane r of vector j. */
+/* Stores the codes of one row of one block, four at a time: word j of the row goes to lane r of vector j. */
 static void put_codes(enum repack_planes planes, const uint8_t *q, int r, uint8_t *block) {
     uint32_t v[8], *out = (uint32_t *)(void *)block + r;
     memcpy(v, q, sizeof v);
@@ -148,8 +148,8 @@ static void put_codes(enum repack_planes planes, const uint8_t *q, int r, uint8_
     *out = bits;
 }
 
-/* Types of ik_llama.cpp: int8 values and scales. The scale of a row is kept as a half: exact in files of
- * our encoders, within 2^-11 in others. */
+/* Types of ik_llama.cpp: int8 values and scales. The scale of a row is stored as f16: exact for files from
+ * Chimère's encoders, within 2^-11 for others. */
 static void read_ik(uint32_t type, const uint8_t *row, const uint8_t *block,
                     struct repack_codes *c) {
     struct quant_ik_block k;
@@ -161,7 +161,7 @@ static void read_ik(uint32_t type, const uint8_t *row, const uint8_t *block,
     for (int i = 0; i < 16; i++) c->s[i] = (uint8_t)k.scale[of_32 ? 2 * i % 16 : i];
 }
 
-/* While its rows are in the cache anyway, also tells whether they are finite. */
+/* Repacks a tile. Returns whether its rows are finite, which is cheap to check while they are in the cache. */
 static bool repack_tile(const struct weight *w, const struct repack_form *f, int64_t mat,
                         int64_t tile, uint8_t *dst) {
     const struct quant_traits *t = quant_traits(w->type);

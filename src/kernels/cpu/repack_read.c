@@ -1,5 +1,5 @@
-/* repack_read.c: codes and scales of every quantised type. The layouts are described in format/quant_*.c;
- * here codes are gathered as small integers in input order, one byte each. */
+/* repack_read.c: reads codes and scales of every quantized type. format/quant_*.c describe the layouts; here codes
+ * are returned as small integers in input order, one byte each. */
 #include "kernels/cpu/repack_read.h"
 
 #include <stddef.h>
@@ -29,7 +29,7 @@ static void read_q4_0(const uint8_t *b, int at, struct repack_codes *c) {
 
 static void read_q4_1(const uint8_t *b, int at, struct repack_codes *c) {
     c->d[at] = u16(b);
-    c->dmin[at] = u16(b + 2) ^ 0x8000; /* stored as an addition, used as a subtraction */
+    c->dmin[at] = u16(b + 2) ^ 0x8000; /* stored as an addend, used as a subtrahend */
     nibbles_32(b + 4, c->q + 32 * at);
 }
 
@@ -166,13 +166,13 @@ static void read_tq2_0(const uint8_t *b, int at, struct repack_codes *c) {
     two_bits(b, c->q);
 }
 
-/* Grids. Codes ascend with the value: magnitudes m[0] < m[1] < ... give -m[last] .. -m[0], m[0] .. m[last].
- * Eight codes are made at a time by arithmetic on the bytes of a word (none overflows): magnitude
- * index i becomes half - 1 - i where the sign is set and half + i elsewhere. */
+/* Grids. Codes ascend with the value: magnitudes m[0] < m[1] < ... have the values -m[last] .. -m[0], m[0] ..
+ * m[last]. Eight codes are computed at a time by arithmetic on the bytes of a word (which never overflow): magnitude
+ * index i becomes half - 1 - i if the sign is set, else half + i. */
 
 #define EACH(byte) ((byte)*UINT64_C(0x0101010101010101))
 
-/* 255 in byte j where bit j is set. */
+/* 255 in byte j if bit j is set. */
 static inline uint64_t byte_mask(uint32_t bits) {
     uint64_t v = EACH((uint64_t)(bits & 255)) & UINT64_C(0x8040201008040201);
     return ((v + EACH(0x7f)) >> 7 & EACH(1)) * 255;
@@ -201,7 +201,7 @@ static void read_iq3_s(const uint8_t *b, int at, struct repack_codes *c) {
     }
 }
 
-/* 4, 12, 20, 28, 36, 44, 52, 62 are 8 i + 4 but for the last, which 62 / 8 still rounds down to 7. */
+/* Magnitudes 4, 12, 20, 28, 36, 44, 52, 62 are 8 i + 4 except for the last; 62 / 8 still rounds down to 7. */
 static void read_iq3_xxs(const uint8_t *b, int at, struct repack_codes *c) {
     (void)at;
     c->d[0] = u16(b);
@@ -218,7 +218,7 @@ static void read_iq3_xxs(const uint8_t *b, int at, struct repack_codes *c) {
     }
 }
 
-/* 8, 25, 43 -> 0, 1, 2: bits 4 and 5 tell (8 = 001000, 25 = 011001, 43 = 101011). */
+/* Magnitudes 8, 25, 43 -> 0, 1, 2, from bits 4 and 5 (8 = 001000, 25 = 011001, 43 = 101011). */
 static void put_8(uint8_t *q, uint64_t grid, uint32_t signs) {
     put_signed(q, grid >> 4 & EACH(3), signs, 3);
 }

@@ -1,10 +1,10 @@
-/* repack_read.h: one row's codes and scales out of a file block, for repack.c. */
+/* repack_read.h: reads one row's codes and scales from a file block, for repack.c. */
 #ifndef CHIMERE_KERNELS_CPU_REPACK_READ_H
 #define CHIMERE_KERNELS_CPU_REPACK_READ_H
 
 #include <stdint.h>
 
-/* Up to 256 inputs of one row. Halves as bits; s and m as repack_scale names them, unpacked. */
+/* Up to 256 inputs of one row. f16 as bits; s and m as named at repack_scale, unpacked. */
 struct repack_codes {
     _Alignas(64) uint8_t q[256];
     uint8_t s[16], m[16];

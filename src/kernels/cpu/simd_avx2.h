@@ -8,7 +8,7 @@
 
 #define SIMD_NAME(name) name##_avx2
 #define SIMD static inline __attribute__((always_inline, unused))
-#define SIMD_ONE_REGISTER 0 /* a vf is */
+#define SIMD_ONE_REGISTER 0 /* whether a vf is one register */
 
 typedef struct {
     __m256 a, b;
@@ -90,7 +90,7 @@ SIMD void vf_store_f16(uint16_t *p, vf x) {
     _mm_storeu_si128((__m128i *)(void *)p, _mm256_cvtps_ph(x.a, 8));
     _mm_storeu_si128((__m128i *)(void *)(p + 8), _mm256_cvtps_ph(x.b, 8));
 }
-SIMD float vf_half(const void *p) { /* one half, unaligned */
+SIMD float vf_half(const void *p) { /* one f16, unaligned */
     uint16_t h;
     memcpy(&h, p, 2);
     return _cvtsh_ss(h);

@@ -1,5 +1,5 @@
-/* simd_avx512.h: the 16 floats that the *.inc kernels are written in, as one register. Every operation
- * rounds once; vf_fma fuses. simd_avx2.h and simd_neon.h give the same names. */
+/* simd_avx512.h: the vector of 16 floats that the *.inc kernels use, as one register. Every operation rounds once;
+ * vf_fma is fused. simd_avx2.h and simd_neon.h define the same names. */
 #ifndef CHIMERE_KERNELS_CPU_SIMD_AVX512_H
 #define CHIMERE_KERNELS_CPU_SIMD_AVX512_H
 
@@ -8,7 +8,7 @@
 
 #define SIMD_NAME(name) name##_avx512
 #define SIMD static inline __attribute__((always_inline, unused))
-#define SIMD_ONE_REGISTER 1 /* a vf is */
+#define SIMD_ONE_REGISTER 1 /* whether a vf is one register */
 
 typedef __m512 vf;
 
@@ -24,10 +24,11 @@ SIMD vf vf_sub(vf a, vf b) { return _mm512_sub_ps(a, b); }
 SIMD vf vf_mul(vf a, vf b) { return _mm512_mul_ps(a, b); }
 SIMD vf vf_div(vf a, vf b) { return _mm512_div_ps(a, b); }
 SIMD vf vf_fma(vf a, vf b, vf c) { return _mm512_fmadd_ps(a, b, c); }
-SIMD vf vf_max(vf a, vf b) { return _mm512_max_ps(a, b); } /* b where either is NaN */
+SIMD vf vf_max(vf a, vf b) { return _mm512_max_ps(a, b); } /* b if either is NaN */
 SIMD vf vf_min(vf a, vf b) { return _mm512_min_ps(a, b); }
 SIMD vf vf_round(vf a) { return _mm512_roundscale_ps(a, 8); }
-SIMD vf vf_scale2(vf a, vf n) { return _mm512_scalef_ps(a, n); } /* a 2^n, n whole, |n| < 127 */
+/* a 2^n; n an integer, |n| < 127 */
+SIMD vf vf_scale2(vf a, vf n) { return _mm512_scalef_ps(a, n); }
 /* w[16][4] to taps[4]. */
 SIMD void vf_transpose_4(const float *w, vf *taps) {
     const __m512i even =
@@ -49,7 +50,7 @@ SIMD vf vf_load_f16(const uint16_t *p) {
 SIMD void vf_store_f16(uint16_t *p, vf a) {
     _mm256_storeu_si256((__m256i *)(void *)p, _mm512_cvtps_ph(a, 8));
 }
-SIMD float vf_half(const void *p) { /* one half, unaligned */
+SIMD float vf_half(const void *p) { /* one f16, unaligned */
     uint16_t h;
     __builtin_memcpy(&h, p, 2);
     return _cvtsh_ss(h);

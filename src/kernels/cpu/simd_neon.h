@@ -8,7 +8,7 @@
 
 #define SIMD_NAME(name) name##_neon
 #define SIMD static inline __attribute__((always_inline, unused))
-#define SIMD_ONE_REGISTER 0 /* a vf is */
+#define SIMD_ONE_REGISTER 0 /* whether a vf is one register */
 
 typedef struct {
     float32x4_t v[4];
@@ -40,7 +40,7 @@ SIMD vf vf_sub(vf x, vf y) { VF_EACH(vsubq_f32(x.v[i], y.v[i])); }
 SIMD vf vf_mul(vf x, vf y) { VF_EACH(vmulq_f32(x.v[i], y.v[i])); }
 SIMD vf vf_div(vf x, vf y) { VF_EACH(vdivq_f32(x.v[i], y.v[i])); }
 SIMD vf vf_fma(vf x, vf y, vf z) { VF_EACH(vfmaq_f32(z.v[i], x.v[i], y.v[i])); }
-/* y where x is NaN, as the others have it */
+/* y if x is NaN, as in the other versions */
 SIMD vf vf_max(vf x, vf y) { VF_EACH(vbslq_f32(vcgtq_f32(x.v[i], y.v[i]), x.v[i], y.v[i])); }
 SIMD vf vf_min(vf x, vf y) { VF_EACH(vbslq_f32(vcltq_f32(x.v[i], y.v[i]), x.v[i], y.v[i])); }
 SIMD vf vf_round(vf x) { VF_EACH(vrndnq_f32(x.v[i])); }
@@ -68,7 +68,7 @@ SIMD vf vf_load_bf16(const uint8_t *p) {
 SIMD void vf_store_f16(uint16_t *p, vf x) {
     for (int i = 0; i < 4; i++) vst1_u16(p + 4 * i, vreinterpret_u16_f16(vcvt_f16_f32(x.v[i])));
 }
-SIMD float vf_half(const void *p) { /* one half, unaligned */
+SIMD float vf_half(const void *p) { /* one f16, unaligned */
     __fp16 h;
     memcpy(&h, p, 2);
     return h;

@@ -1,13 +1,14 @@
-/* simd_ops.h: kernels written once in *.inc over a vector of 16 floats and built per instruction set. */
+/* simd_ops.h: tables of the kernels that are written once in *.inc over a vector of 16 floats and
+ * compiled per instruction set. */
 #ifndef CHIMERE_KERNELS_CPU_SIMD_OPS_H
 #define CHIMERE_KERNELS_CPU_SIMD_OPS_H
 
 #include "kernels/ops.h"
 
-/* Hidden values from rows of 16 gates and then 16 ups. */
+/* Computes hidden values from rows of 16 gates followed by 16 ups. */
 struct glu {
     enum act act;
-    int n;      /* values of a row, <= 16 */
+    int n;      /* values per row, <= 16 */
     bool gated; /* act(gate * scale + bias) * (up + up_bias); else act(up + up_bias) */
     float scale;
     const float *bias, *up_bias; /* [n] or NULL */
@@ -27,8 +28,8 @@ struct simd_elem {
 };
 extern const struct simd_elem simd_elem_avx512, simd_elem_avx2, simd_elem_neon;
 
-/* Attention of query rows [first, first + n_row) (token-major, the query heads of kv head `kv_head`) of
- * one span; one token's queries, keys and values into the cache. */
+/* Attention of query rows [first, first + n_row) of one span (token-major, the query heads of kv head `kv_head`), and
+ * storing one token's queries, keys and values. */
 enum { SIMD_ATTN_ROWS = 32 };
 struct simd_attn {
     void (*store)(const struct qkv_store_args *a, const struct span *s, int32_t i, float *room);

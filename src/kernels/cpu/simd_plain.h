@@ -1,4 +1,4 @@
-/* simd_plain.h: the 16 floats of simd_avx512.h by the compiler's vector extension, for processors without any of
+/* simd_plain.h: the 16 floats of simd_avx512.h with the compiler's vector extension, for processors that have none of
  * the other instruction sets. vf_fma rounds twice here. */
 #ifndef CHIMERE_KERNELS_CPU_SIMD_PLAIN_H
 #define CHIMERE_KERNELS_CPU_SIMD_PLAIN_H
@@ -22,10 +22,10 @@ SIMD vf vf_mul(vf x, vf y) { return x * y; }
 SIMD vf vf_div(vf x, vf y) { return x / y; }
 SIMD vf vf_fma(vf x, vf y, vf z) { return x * y + z; }
 SIMD vf vf_pick(vf_int mask, vf x, vf y) { return (vf)((mask & (vf_int)x) | (~mask & (vf_int)y)); }
-SIMD vf vf_max(vf x, vf y) { return vf_pick(x > y, x, y); } /* y where either is NaN */
+SIMD vf vf_max(vf x, vf y) { return vf_pick(x > y, x, y); } /* y if either is NaN */
 SIMD vf vf_min(vf x, vf y) { return vf_pick(x < y, x, y); }
 SIMD vf vf_round(vf x) { return x + vf_set1(12582912.0f) - vf_set1(12582912.0f); } /* |x| < 2^22 */
-SIMD vf vf_scale2(vf x, vf n) { /* x 2^n, n whole, |n| < 127 */
+SIMD vf vf_scale2(vf x, vf n) { /* x 2^n; n an integer, |n| < 127 */
     vf_int power = (__builtin_convertvector(n, vf_int) + 127) << 23;
     return x * (vf)power;
 }

@@ -1,4 +1,4 @@
-/* ssm.c: the causal convolution and the scans of Mamba: parts of all spans over the threads. */
+/* ssm.c: the causal convolution and the recurrences of Mamba: distributes parts of all spans over the threads. */
 #include <string.h>
 
 #include "kernels/cpu/simd_plain.h"
@@ -11,7 +11,7 @@ struct job {
     const struct cpu *c;
     const struct ssm_kernels *k;
     const void *args;
-    int64_t n_part; /* of each span */
+    int64_t n_part; /* per span */
 };
 
 static const struct ssm_kernels *kernels_of(const struct cpu *c) {
@@ -27,7 +27,7 @@ static const struct ssm_kernels *kernels_of(const struct cpu *c) {
 
 /* ---- convolution ---- */
 
-/* Each thread takes a run of vectors of channels, cut where a span ends. */
+/* Each thread takes a range of channel vectors, which is split at span boundaries. */
 static void conv_thread(void *arg, int ith, int n_thread) {
     const struct job *j = arg;
     const struct conv_args *a = j->args;
@@ -52,7 +52,7 @@ void cpu_conv(struct dev *d, const struct conv_args *a) {
     pool_run(c->pool, conv_thread, &j);
 }
 
-/* 1: the reference runs these shapes. */
+/* Returns 1 for shapes that the reference computes. */
 int32_t cpu_state_lanes(int64_t n_channel, int32_t d_head, int32_t d_state) {
     _Static_assert(SSM_MAX_STATE * SSM_BLOCK <= STATE_BLOCK, "a block of state");
     if (d_state > SSM_MAX_STATE) return 1;
@@ -71,7 +71,7 @@ static void ssm_thread(void *arg, int ith, int n_thread) {
         j->k->ssm(a, &a->spans[i / j->n_part], i % j->n_part * SSM_CHANNELS);
 }
 
-/* After all parts have read the log: the inputs of deferred tokens. */
+/* Stores the inputs of deferred tokens in the log. Called after all parts have read the log. */
 static void log_ssm(const struct ssm_args *a, const struct span *s) {
     size_t n_inner = (size_t)a->n_inner, n_state = (size_t)a->d_state;
     for (int32_t i = 0; !s->n_commit && i < s->n_tok; i++) {
@@ -128,7 +128,7 @@ void cpu_ssd(struct dev *d, const struct ssd_args *a) {
         return;
     }
     struct ssd_args own = *a;
-    if (!a->norm_w) own.n_norm = a->n_head; /* parts of the gate */
+    if (!a->norm_w) own.n_norm = a->n_head; /* one part of the gate per head */
     struct job j = {c, kernels_of(c), &own, a->n_head};
     pool_run(c->pool, ssd_thread, &j);
     for (int32_t i = 0; i < a->n_span; i++) log_ssd(a, &a->spans[i]);

@@ -1,15 +1,15 @@
-/* ssm.h: the causal convolution and the scans of Mamba on the CPU: tasks and their kernels.
+/* ssm.h: the causal convolution and the recurrences of Mamba on the CPU: tasks and their kernels.
  *
- * A task is a part of the channels (convolution, Mamba-1) or one head (Mamba-2) of one span. Tasks of a
- * span touch disjoint parts of its state. ssm_kernel.inc is compiled once per instruction set. */
+ * A task is a part of the channels (convolution, Mamba-1) or one head (Mamba-2) of one span. The tasks of a span use
+ * disjoint parts of its state. ssm_kernel.inc is compiled once per instruction set. */
 #ifndef CHIMERE_KERNELS_CPU_SSM_H
 #define CHIMERE_KERNELS_CPU_SSM_H
 
 #include "kernels/ops.h"
 
 enum {
-    SSM_CHANNELS = 16, /* of a task of the convolution and of Mamba-1: one vector */
-    SSM_BLOCK = 32,    /* columns of a Mamba-2 state that are swept together */
+    SSM_CHANNELS = 16, /* per task of the convolution and of Mamba-1: one vector */
+    SSM_BLOCK = 32,    /* columns of a Mamba-2 state per sweep */
     SSM_MAX_CONV = 8,
     SSM_MAX_STATE = 256,
     SSM_MAX_HEAD = 256,

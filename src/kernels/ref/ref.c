@@ -1,4 +1,4 @@
-/* ref.c: the reference device: its table, memory, scratch and sticky status. */
+/* ref.c: the reference device: its ops table, memory, scratch and sticky status. */
 #include "kernels/ref/ref.h"
 
 #include <string.h>
@@ -31,7 +31,7 @@ static int64_t max64(int64_t a, int64_t b) { return a > b ? a : b; }
 size_t ref_scratch(const struct dev_need *need) {
     int64_t widest = max64(max64(need->n_in, need->n_out), max64(need->n_ff, need->n_conv));
     widest = max64(widest, (int64_t)need->n_head * need->d_head);
-    /* the widest users: gdn (window, mixed row, state copy) and attn (scores in double, one head) */
+    /* the ops that need most: gdn (window, mixed row, state copy) and attn (scores in double, one head) */
     return (size_t)widest * 12 + (size_t)need->n_v_head * (size_t)need->d_state +
            (size_t)need->n_ctx * 2 + (size_t)need->n_tok * 2 + (size_t)need->n_expert * 4 +
            (size_t)need->d_head * 8 + 4096;

@@ -1,9 +1,9 @@
 /* ref.h: the scalar reference of every op: the specification that the other versions are tested against.
  *
- * Sums run in double and are rounded to float once, so that a faster version's error can be told from
- * the reference's. Everything is per row, so the promises of ops.h on independence of rows hold by
- * construction. The context is also the base of the SIMD device, whose missing ops fall back to these.
- * Scratch comes from reserve(); an op that finds too little fails the device stickily. */
+ * Sums are computed in double and rounded to float once, so that the error of a faster version can be distinguished
+ * from that of the reference. Every op works row by row, so the independence of rows that ops.h promises holds by
+ * construction. The context is also the base of the CPU device, whose missing ops use these functions. Scratch is
+ * allocated by reserve(); an op that finds too little fails, and the failure is sticky. */
 #ifndef CHIMERE_KERNELS_REF_REF_H
 #define CHIMERE_KERNELS_REF_REF_H
 
@@ -14,16 +14,16 @@ struct ref {
     struct dev_need need;
     float *scratch; /* owned */
     size_t n_scratch, used;
-    bool round8; /* products with quantised weights see activations rounded as ref_quantise8 does */
+    bool round8;    /* activations are rounded (ref_quantise8) in products with quantized weights */
     struct err err; /* code 0, or the first failure */
 };
 
 extern const struct ops ref_ops;
 
-/* As cpu_open_ref, with activations rounded where weights are quantised: what a fast linear computes. */
+/* Like cpu_open_ref, but activations are rounded if weights are quantized, as in a fast linear. */
 int ref_open_round8(struct dev **out, struct err *e);
 
-/* n floats of the scratch that this op has not yet taken; NULL (and sticky failure) when short. */
+/* n floats of scratch for the current op; NULL, with a sticky failure, if too little is left. */
 float *ref_take(struct ref *r, size_t n);
 void ref_fail(struct ref *r, int code, const char *what);
 static inline bool ref_begin(struct ref *r) {
@@ -31,7 +31,7 @@ static inline bool ref_begin(struct ref *r) {
     return r->err.code == 0;
 }
 
-/* memory and status, shared by every CPU device */
+/* memory and status; shared by every CPU device */
 void *ref_alloc(struct dev *d, size_t n);
 void ref_free(struct dev *d, void *p);
 void ref_copy(struct dev *d, void *dst, const void *src, size_t n);
@@ -40,10 +40,10 @@ size_t ref_scratch(const struct dev_need *need); /* floats */
 int ref_reserve(struct dev *d, const struct dev_need *need, struct err *e);
 int ref_status(struct dev *d, struct err *e);
 
-/* One activation block of 32: scale amax / 127, values rounded to nearest even. An infinity or NaN in
- * the block makes the scale not finite, so that it spreads to the whole result of its row. */
+/* Quantizes one block of 32 activations: scale amax / 127, values rounded to nearest even. If the block contains
+ * infinity or NaN, the scale is NaN, and so is the whole result of the row. */
 float ref_quantise8(const float *x, int8_t *q);
-/* x[n] through ref_quantise8 and back; n a multiple of 32. */
+/* x[n] quantized by ref_quantise8 and converted back; n a multiple of 32. */
 void ref_round8_row(const float *x, float *out, int64_t n);
 bool ref_is_quantised(uint32_t type);
 
@@ -79,14 +79,15 @@ void ref_select(struct dev *d, const struct select_args *a);
 /* dst[0..n_out) = matrix mat of w times x, in double; row: scratch of n_in floats. */
 void ref_matvec(struct ref *r, const struct weight *w, int64_t mat, const float *x, float *row,
                 double scale, float *dst);
-/* Points *x at the row as products with w see it: itself, or rounded into buf. */
+/* Sets *x to the row as products with w use it: the row itself, or a rounded copy in buf. */
 const float *ref_rounded(const struct ref *r, const struct weight *w, const float *x, float *buf);
-/* Scores to chosen experts and their weights, by the rule at moe_args. False: scores not finite. */
+/* Chooses experts from scores, and their weights, by the rule at moe_args. Returns false if scores are not finite. */
 bool ref_moe_choose(const struct moe_args *a, const struct moe_keep *keep, int64_t n_expert,
                     const float *logits, float *scores, int32_t *ids, float *weights);
-/* One token's choice that was given, as if none had been left out; false: not finite. */
+/* Reverts the drop marks in a given choice of one token; returns false if the choice says
+ * that scores were not finite. */
 bool ref_moe_given(int32_t n_used, int32_t *ids);
-/* Marks in ids those that keep leaves out. weights: not yet divided. */
+/* Marks in ids the experts that keep drops. weights: before the division. */
 void ref_moe_leave_out(const struct moe_keep *keep, int32_t n_used, const float *weights,
                        int32_t *ids);
 

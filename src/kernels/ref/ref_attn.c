@@ -1,4 +1,4 @@
-/* ref_attn.c: queries, keys and values into the cache; attention over pages and inside a batch. */
+/* ref_attn.c: stores queries, keys and values; attention over pages and inside a batch. */
 #include <math.h>
 #include <string.h>
 
@@ -28,7 +28,7 @@ static void norm_rope(float *x, int64_t d, const float *w, float eps, const stru
     if (rope->mode == ROPE_NONE) return;
     int32_t half = rope->n_rot / 2;
     for (int32_t i = 0; i < half; i++) {
-        /* the angle in float, as the models were trained */
+        /* the angle is computed in float, as in the training of the models */
         double angle = (float)pos * rope->inv_freq[i];
         double c = cos(angle) * rope->magnitude, s = sin(angle) * rope->magnitude;
         float *a = rope->mode == ROPE_NORM ? x + 2 * i : x + i;
@@ -102,7 +102,7 @@ void ref_qkv_store(struct dev *d, const struct qkv_store_args *a) {
         for (int32_t i = 0; i < a->spans[n].n_tok; i++) store_token(r, a, &a->spans[n], i, tmp);
 }
 
-/* score[0..n) to weights in place; returns 1 / sum, the sink (where there is one) taking its share. */
+/* Converts score[0..n) to weights in place; returns 1 / sum. A sink, if there is one, is included in the sum. */
 static double softmax(double *score, int64_t n, const float *sink) {
     double max = sink ? *sink : -INFINITY, sum = 0;
     for (int64_t i = 0; i < n; i++) max = score[i] > max ? score[i] : max;

@@ -1,4 +1,4 @@
-/* ref_gdn.c: the gated delta net, one token after the other. State [n_v_head, d_k, d_v] row-major. */
+/* ref_gdn.c: the gated delta net, token by token. State [n_v_head, d_k, d_v] row-major. */
 #include <math.h>
 #include <string.h>
 
@@ -7,7 +7,7 @@
 struct scan {
     const struct gdn_args *a;
     int64_t n_conv, nq; /* nq: elements of all query (and of all key) heads */
-    float *s, *conv;    /* state in use: the slot's own, or a copy that is dropped */
+    float *s, *conv;    /* state in use: that of the slot, or a copy that is discarded */
     float *mixed;       /* [n_conv] after convolution, SiLU and norms */
 };
 
@@ -34,7 +34,7 @@ static void l2_norm(float *x, int32_t d, double eps, double factor) {
     for (int32_t i = 0; i < d; i++) x[i] = (float)(x[i] * f);
 }
 
-/* One value head: decay, correct towards v, read out. o may be NULL. */
+/* One value head: decays s, corrects it towards v, reads it out. o may be NULL. */
 static void delta_step(float *s, int32_t dk, int32_t dv, const float *q, const float *k,
                        const float *v, double decay, double b, float *o) {
     for (int32_t j = 0; j < dv; j++) {

@@ -12,7 +12,7 @@ bool ref_is_quantised(uint32_t type) {
 }
 
 float ref_quantise8(const float *x, int8_t *q) {
-    uint32_t amax = 0; /* of the bit patterns: NaN is above infinity above all numbers */
+    uint32_t amax = 0; /* of the bit patterns: NaN > infinity > all numbers */
     for (int i = 0; i < 32; i++) {
         uint32_t u;
         memcpy(&u, &x[i], 4);

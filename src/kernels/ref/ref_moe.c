@@ -1,4 +1,4 @@
-/* ref_moe.c: feed-forward blocks: one, and a routed mixture of them. */
+/* ref_moe.c: feed-forward blocks: dense, and mixture of experts. */
 #include <math.h>
 #include <stdint.h>
 #include <string.h>
@@ -88,7 +88,7 @@ void ref_moe_leave_out(const struct moe_keep *keep, int32_t n_used, const float 
     float sum = 0;
     for (int32_t k = 0; k < n_used; k++) sum += weights[k];
     for (int32_t k = 0; k < n_used; k++) {
-        int32_t n = 0; /* greater ones */
+        int32_t n = 0; /* experts with a greater weight */
         float before = 0;
         for (int32_t j = 0; j < n_used; j++) {
             if (weights[j] < weights[k] || (weights[j] == weights[k] && j >= k)) continue;
@@ -118,7 +118,7 @@ bool ref_moe_choose(const struct moe_args *a, const struct moe_keep *keep, int64
         if (best < 0) return false;
         ids[k] = best;
     }
-    /* With a bias, or a choice that is given, the first need not have the highest score. */
+    /* With a bias or a given choice, the first expert need not have the highest score. */
     float most = scores[ids[0]];
     for (int32_t k = 1; k < a->n_used; k++) most = scores[ids[k]] > most ? scores[ids[k]] : most;
     for (int32_t k = 0; k < a->n_used; k++) {
@@ -152,7 +152,7 @@ static void shared_expert(struct ref *r, const struct moe_args *a, const float *
     for (int64_t i = 0; i < n; i++) acc[i] += f * m->y[i];
 }
 
-/* The router's logits of one row; x8 and row are room. */
+/* The router's logits of one row; x8 and row are scratch. */
 static void route_row(struct ref *r, const struct moe_args *a, const float *x, float *x8,
                       float *row, float *logits) {
     ref_matvec(r, a->router, 0, ref_rounded(r, a->router, x, x8), row, 1, logits);

@@ -33,18 +33,18 @@ double ref_act(enum act act, double x) {
     case ACT_SILU: return x / (1 + exp(-x));
     case ACT_GELU: return 0.5 * x * (1 + tanh(0.79788456080286535588 * (x + 0.044715 * x * x * x)));
     case ACT_GELU_ERF: return 0.5 * x * (1 + erf(x * 0.70710678118654752440));
-    case ACT_RELU: return x < 0 ? 0 : x; /* NaN passes */
+    case ACT_RELU: return x < 0 ? 0 : x; /* NaN propagates */
     case ACT_RELU2: return x < 0 ? 0 : x * x;
     case ACT_SIGMOID: return 1 / (1 + exp(-x));
     case ACT_NONE: return x;
-    case ACT_CLAMPED: break; /* of two numbers: ref_glu */
+    case ACT_CLAMPED: break; /* takes two arguments: ref_glu */
     }
     return NAN;
 }
 
 double ref_glu(enum act act, double gate, double up) {
     if (act != ACT_CLAMPED) return ref_act(act, gate) * up;
-    gate = gate > 7 ? 7 : gate; /* NaN passes */
+    gate = gate > 7 ? 7 : gate; /* NaN propagates */
     up = up > 7 ? 7 : up < -7 ? -7 : up;
     return gate / (1 + exp(-1.702 * gate)) * (1 + up);
 }

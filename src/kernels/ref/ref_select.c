@@ -1,5 +1,5 @@
-/* ref_select.c: what a sampler needs of rows of logits. The threshold is found digit by digit over the
- * values as integers of the same order, so that nothing is sorted and nothing allocated. */
+/* ref_select.c: the candidates and sums of rows of logits, for samplers. Values are mapped to integers of the same
+ * order and the threshold is found digit by digit, so the function neither sorts nor allocates. */
 #include <math.h>
 #include <string.h>
 
@@ -16,7 +16,7 @@ static bool allows(const uint64_t *mask, int32_t i) {
     return !mask || (mask[i / 64] >> i % 64 & 1);
 }
 
-/* The key of the SELECT_TOP-th largest of the allowed finite values; 0 where there are no more. */
+/* The key of the SELECT_TOP-th largest of the allowed finite values; 0 if there are fewer. */
 static uint32_t threshold(const float *x, const uint64_t *mask, int32_t n) {
     uint32_t prefix = 0, left = SELECT_TOP;
     for (int shift = 24; shift >= 0; shift -= 8) {

@@ -1,4 +1,4 @@
-/* ref_ssm.c: the causal convolution and the scans of Mamba-1 and Mamba-2, one token after the other. */
+/* ref_ssm.c: the causal convolution and the recurrences of Mamba-1 and Mamba-2, token by token. */
 #include <math.h>
 #include <string.h>
 
