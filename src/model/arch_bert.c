@@ -1,13 +1,11 @@
-/* arch_bert.c: encoders of the BERT kind (BERT, RoBERTa, XLM-RoBERTa, DistilBERT): embeddings and
- * cross-encoders. */
+/* arch_bert.c: BERT encoders (BERT, RoBERTa, XLM-RoBERTa, DistilBERT): embedding models and cross-encoders. */
 #include <stddef.h>
 
 #include "base/err.h"
 #include "model/arch_config.h"
 #include "model/arch_impl.h"
 
-/* Checkpoints of the RoBERTa kind keep rows for padding before the first position; their classifier has its
- * own dense layer. */
+/* RoBERTa checkpoints have padding rows before the first position, and a dense layer inside their classifier. */
 #define OR(gguf_, hf_, other_, slot_, vector_, dim0, dim1)                                         \
     {                                                                                              \
         gguf_, hf_, other_, offsetof(struct global_weights, slot_), vector_, AT_GLOBAL,            \
@@ -40,7 +38,7 @@ static const struct tensor_row rows_globals[] = {
        D_NONE),
     ROWS_END};
 
-/* Layers by the names of their parts. Norms stand after the residual sums. */
+/* A layer's rows from the names of its parts. Norms follow the residual sums. */
 #define ROWS_ENCODER(hf_, q_, k_, v_, out_, norm_, up_, down_, norm2_)                             \
     MAT("blk.%d.attn_q.weight", hf_ q_ ".weight", attn.q, AT_ATTN, TS_OR_FUSED, TF_NONE, D_EMBD,   \
         D_Q, D_NONE),                                                                              \
@@ -110,7 +108,7 @@ static int derive(const json_t *config, struct gguf_writer *w, struct err *e) {
     return 0;
 }
 
-/* Positions count from the one after the padding token's id. */
+/* The first position is the padding token's id plus one. */
 static int derive_roberta(const json_t *config, struct gguf_writer *w, struct err *e) {
     int64_t n = arch_config_int(config, "max_position_embeddings", 0);
     int64_t pad = arch_config_int(config, "pad_token_id", 1);
@@ -151,7 +149,7 @@ static int read_bert(struct hparams *hp, const struct gguf *g, struct err *e) {
     hp->rope_mode = ROPE_NONE;
     hp->act = ACT_GELU_ERF;
     hp->is_causal = false;
-    /* Rerankers of llama.cpp's converter have the head and no key. */
+    /* Rerankers from llama.cpp's converter have the classifier but no pooling key. */
     if (hp->pooling == POOL_NONE)
         hp->pooling = gguf_find_tensor(g, "cls.output.weight") ? POOL_RANK : POOL_MEAN;
     return 0;
@@ -175,7 +173,7 @@ const struct arch arch_bert = {.name = "bert",
                                .fields = FIELDS,
                                .derive = derive,
                                .read = read_bert};
-/* Files of these are BERT's; only their checkpoints differ. */
+/* Converted files have BERT's form; only the checkpoints differ. */
 const struct arch arch_roberta = {.name = "bert",
                                   .hf_model_types = hf_roberta,
                                   .tensors = t_bert,

@@ -1,4 +1,4 @@
-/* arch_config.h: what the families' `derive` functions read of config.json. Pure functions; any thread. */
+/* arch_config.h: functions with which the families' `derive` reads config.json. Pure functions; any thread. */
 #ifndef CHIMERE_MODEL_ARCH_CONFIG_H
 #define CHIMERE_MODEL_ARCH_CONFIG_H
 
@@ -11,13 +11,13 @@ bool arch_config_is(const json_t *config, const char *name, const char *word);
 /* Item i of a list of numbers, or def. */
 double arch_config_item(const json_t *config, const char *name, size_t i, double def);
 
-/* Which layers of a decoder have config.json's sliding_window, where layer_types does not say. */
+/* Which layers of a decoder use config.json's sliding_window, if layer_types does not list them. */
 enum arch_config_window {
     WINDOW_EVERYWHERE,
-    WINDOW_IF_USED,      /* everywhere if use_sliding_window is true */
+    WINDOW_IF_USED,      /* all layers if use_sliding_window is true */
     WINDOW_IF_USED_LATE, /* the same, from max_window_layers on */
 };
-/* Writes attention.sliding_window, and its pattern unless all layers have it. */
+/* Writes attention.sliding_window, and the pattern unless all layers use the window. */
 int arch_config_put_windows(const json_t *config, const char *arch, enum arch_config_window rule,
                             struct gguf_writer *w, struct err *e);
 

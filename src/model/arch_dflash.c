@@ -1,5 +1,5 @@
-/* arch_dflash.c: drafters that read hidden states (DFlash, Chen et al., arXiv:2602.06036), as two programs write them:
- * "dflash" names layers by what is their input, "dflash-draft" by their output. Layers are those of Qwen3. */
+/* arch_dflash.c: drafters that read hidden states (DFlash, Chen et al., arXiv:2602.06036), from two programs: "dflash"
+ * files number the layers whose input is read, "dflash-draft" files those whose output is read. Layers are Qwen3's. */
 #include <string.h>
 
 #include "model/arch_impl.h"
@@ -27,7 +27,7 @@ static const struct tensor_row *const t_dflash[] = {rows_dflash, rows_attn, rows
 static const struct tensor_row *const t_dflash_draft[] = {rows_dflash_draft, rows_attn,
                                                           rows_head_norm, rows_ffn, NULL};
 
-/* What a file may say that changes the result and that is not computed here. */
+/* Refuses what changes the result and is not implemented here. */
 static int refuse_others(const struct hparams *hp, const struct gguf *g, struct err *e) {
     static const char *const one[] = {"embedding_scale", "logit_scale", "attention.value_scale"};
     bool causal = false;
@@ -49,7 +49,8 @@ static int refuse_others(const struct hparams *hp, const struct gguf *g, struct 
     return 0;
 }
 
-/* The layers that are read, in the order of fc's columns, and as many floats as its columns. */
+/* Reads the numbers of the tapped layers, in the order of fc's columns; together they have as
+ * many floats as fc has columns. */
 static int read_taps(struct hparams *hp, const struct gguf *g, const char *key, int32_t first,
                      const char *fc, struct err *e) {
     const struct gguf_kv *kv = key_find(hp, g, key);

@@ -1,9 +1,9 @@
-/* arch_falcon_h1.c: Falcon-H1 (Technology Innovation Institute, arXiv:2507.22448): in every layer attention
- * and a Mamba-2 mixer read the same normed rows, both add to the residual stream; a SwiGLU follows.
+/* arch_falcon_h1.c: Falcon-H1 (Technology Innovation Institute, arXiv:2507.22448). In every layer, attention and a
+ * Mamba-2 mixer read the same normalized rows and both add to the residual stream; a SwiGLU follows.
  *
- * The published multipliers (embedding, attention in and out, key, ssm in and out, the five parts of
- * ssm_in, gate, down, head) are products with a matrix's rows: as in other GGUF files of the family they
- * are in the weights, conversion multiplies, and no key names them. */
+ * The published multipliers (embedding, attention in and out, key, ssm in and out, the five parts of ssm_in, gate,
+ * down, head) scale rows of matrices. As in other GGUF files of the family, conversion multiplies the weights by them,
+ * and no key stores them. */
 #include <stddef.h>
 
 #include "base/err.h"
@@ -15,7 +15,7 @@
 static const struct tensor_row rows_globals[] = {
     GMAT("token_embd.weight", "model.embed_tokens.weight", token_embd, 0, D_EMBD, D_VOCAB),
     GVEC("output_norm.weight", "model.final_layernorm.weight", output_norm, 0, TF_NONE, D_EMBD),
-    /* tied embeddings have two multipliers, so they become two matrices */
+    /* tied embeddings have two multipliers and become two matrices */
     {"output.weight",
      "lm_head.weight",
      "model.embed_tokens.weight",
@@ -31,7 +31,7 @@ static const struct tensor_row rows_globals[] = {
 
 static const struct tensor_row rows_layer[] = {
     ROWS_MAMBA2(HF "mamba."),
-    /* without ".weight", as the family's files have it */
+    /* without ".weight", as in other files of the family */
     VEC("blk.%d.ffn_norm", HF "pre_ff_layernorm.weight", ffn_norm, AT_LAYER, 0, TF_NONE, D_EMBD),
     MAT("blk.%d.ffn_gate.weight", HF "feed_forward.gate_proj.weight", ffn.gate, AT_LAYER, 0,
         TF_NONE, D_EMBD, D_FF, D_NONE),
@@ -90,7 +90,7 @@ static int derive(const json_t *config, struct gguf_writer *w, struct err *e) {
     return 0;
 }
 
-/* What conversion multiplies row j of a source matrix with. */
+/* The factor of row j of a source matrix on conversion. */
 static double row_scale(const json_t *config, const struct hparams *hp,
                         const struct tensor_row *row, uint64_t j) {
     static const struct {

@@ -1,5 +1,5 @@
-/* arch_gemma3.c: Gemma 3 (text): norms before and after each block, windows in five layers of six with their
- * own RoPE base, gated GELU, embeddings scaled by the root of their width. */
+/* arch_gemma3.c: Gemma 3 (text): norms before and after each block, windows in five of six layers with a RoPE base of
+ * their own, gated GELU, embeddings scaled by the square root of their width. */
 #include <stddef.h>
 
 #include "base/err.h"
@@ -29,7 +29,7 @@ static const struct tensor_row rows_layer[] = {
         D_HEAD_K),
     ROWS_END};
 
-/* Published configurations leave out what is the family's default. */
+/* Published configurations omit the family's defaults. */
 static const struct key_row keys[] = {
     {"context_length", "max_position_embeddings", KEY_U32, false, 131072},
     {"embedding_length", "hidden_size", KEY_U32, true, NAN},
@@ -68,7 +68,7 @@ static int derive(const json_t *config, struct gguf_writer *w, struct err *e) {
     return 0;
 }
 
-/* Files of llama.cpp carry neither the pattern of windows nor the scale of the largest model. */
+/* Files of llama.cpp contain neither the window pattern nor the attention scale of the largest model. */
 static void read_defaults(struct hparams *hp, const struct gguf *g) {
     if (!key_find(hp, g, "attention.sliding_window_pattern"))
         for (int32_t il = 5; il < hp->n_layer; il += 6) hp->layer[il].window = 0;

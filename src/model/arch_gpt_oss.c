@@ -1,7 +1,7 @@
 /* arch_gpt_oss.c: gpt-oss: windows in every second layer, a sink per head, experts with biases and a clamped gate.
  *
- * Published files differ in YaRN: config.json says that its ramp is not rounded to whole pairs, and files of
- * llama.cpp, which always rounds it, have no key for that. The model was trained without. */
+ * Published files differ in YaRN. config.json states that its ramp is not rounded to whole pairs; files of llama.cpp,
+ * which always rounds it, have no key for that. The model was trained without rounding. */
 #include <stddef.h>
 
 #include "model/arch_config.h"
@@ -66,7 +66,7 @@ static int read(struct hparams *hp, const struct gguf *g, struct err *e) {
     if (!rc) rc = read_rope(hp, g, ROPE_NEOX, e);
     if (!rc) rc = key_f32(hp, g, "attention.layer_norm_rms_epsilon", true, 0, 1, &hp->eps, e);
     if (rc) return rc;
-    /* what files of llama.cpp leave to the reader */
+    /* defaults that files of llama.cpp omit */
     if (!key_find(hp, g, "attention.sliding_window_pattern"))
         for (int32_t il = 1; il < hp->n_layer; il += 2) hp->layer[il].window = 0;
     if (!key_find(hp, g, "rope.scaling.yarn_truncate")) hp->rope_truncate = false;

@@ -1,5 +1,5 @@
-/* arch_granite.c: Granite 3 and the Granite 4 models in which every layer attends, dense and mixtures of
- * experts. The blocks are llama's; embeddings, attention, residual sums and logits are scaled. */
+/* arch_granite.c: Granite 3, and the Granite 4 models whose layers all have attention; dense and mixture of experts.
+ * The blocks are llama's; embeddings, attention, residual sums and logits are scaled. */
 #include <stddef.h>
 
 #include "base/err.h"
@@ -13,7 +13,7 @@ static const struct tensor_row rows_layer[] = {
         D_EMBD),
     ROWS_ATTN(HF "self_attn.", TF_ROPE_PERMUTE_Q, TF_ROPE_PERMUTE_K), ROWS_END};
 
-/* Granite 4 keeps the name of the shared expert in its dense models. */
+/* The dense models of Granite 4 use the shared expert's names. */
 #define HALF(gguf_, hf_, slot_, half_)                                                             \
     {                                                                                              \
         gguf_, hf_, HF "shared_mlp.input_linear.weight", offsetof(struct layer_weights, slot_),    \
@@ -70,7 +70,7 @@ static bool is_hybrid_type(const json_t *config) {
     return arch_config_is(config, "model_type", "granitemoehybrid");
 }
 
-/* Does every layer attend? */
+/* Whether every layer has attention. */
 static bool only_attends(const json_t *config) {
     const json_t *kinds = json_object_get(config, "layer_types"), *kind;
     size_t i;

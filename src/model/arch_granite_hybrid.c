@@ -1,6 +1,6 @@
-/* arch_granite_hybrid.c: Granite 4 H (dense and mixture of experts; arch_granite.c has the models in which every
- * layer attends) and Bamba: Mamba-2 or attention, each
- * followed by a feed-forward block; Granite scales embeddings, what blocks add, attention and logits. */
+/* arch_granite_hybrid.c: Granite 4 H (dense and mixture of experts) and Bamba: Mamba-2 or attention, each followed by
+ * a feed-forward block. Granite scales embeddings, what blocks add, attention and logits. The Granite 4 models with
+ * attention in every layer are in arch_granite.c. */
 #include <stddef.h>
 
 #include "base/err.h"
@@ -9,7 +9,7 @@
 
 #define HF "model.layers.%d."
 
-/* A row with two Hugging Face names: Granite's and Bamba's; the second may be a part of a fused tensor. */
+/* A row with two Hugging Face names, Granite's and Bamba's; the second may be a part of a fused tensor. */
 #define EITHER(gguf_, hf_, other_, slot_, vector_, where_, flags_, other_tf_, a, b, c)             \
     {                                                                                              \
         gguf_, hf_, other_, offsetof(struct layer_weights, slot_), vector_, where_, flags_,        \
@@ -47,7 +47,7 @@ static const struct tensor_row rows_mamba[] = {ROWS_MAMBA2(HF "mamba."), ROWS_EN
 static const struct tensor_row rows_attention[] = {
     ROWS_ATTN(HF "self_attn.", TF_ROPE_PERMUTE_Q, TF_ROPE_PERMUTE_K), ROWS_END};
 
-/* Granite's dense models keep the name of the shared expert. */
+/* Granite's dense models use the shared expert's names. */
 static const struct tensor_row rows_dense[] = {
     EITHER("blk.%d.ffn_gate.weight", HF "feed_forward.gate_proj.weight",
            HF "shared_mlp.input_linear.weight", ffn.gate, false, AT_FFN_DENSE, 0, TF_FIRST_HALF,
@@ -100,7 +100,7 @@ static const struct key_row keys[] = {
     {"ssm.time_step_rank", "mamba_n_heads", KEY_U32, true, NAN},
     {.gguf = NULL}};
 
-/* Does layer il attend? By a list of kinds, of indices, or by a period. */
+/* Whether layer il has attention: from a list of kinds, a list of indices, or a period. */
 static bool attends(const json_t *config, size_t il) {
     const json_t *kinds = json_object_get(config, "layer_types"), *at;
     if (!kinds) kinds = json_object_get(config, "layers_block_type");
@@ -140,7 +140,7 @@ static int put_sizes(const json_t *config, bool is_bamba, struct gguf_writer *w,
     return 0;
 }
 
-/* Heads of each layer, and what of a head rotates: half of it in Bamba, all or nothing in Granite. */
+/* Writes the heads of each layer, and how much of a head rotates: half in Bamba, all or nothing in Granite. */
 static int derive(const json_t *config, struct gguf_writer *w, struct err *e) {
     const char *type = json_string_value(json_object_get(config, "model_type"));
     const char *position = json_string_value(json_object_get(config, "position_embedding_type"));

@@ -1,22 +1,22 @@
-/* arch_hymba.c: Hymba (Dong et al., arXiv:2411.13676; NVIDIA): attention heads and Mamba-1 heads read the
- * same rows of every layer; the mean of their normed results goes through one projection. Learned meta
- * tokens stand in front of every sequence. Most layers attend to a window (and to the meta tokens), and
- * some of them read the keys and values of an earlier layer.
+/* arch_hymba.c: Hymba (Dong et al., arXiv:2411.13676; NVIDIA). In every layer, attention heads and Mamba-1 heads read
+ * the same rows; one projection is applied to the mean of their normalized results. Learned meta tokens precede every
+ * sequence. Most layers attend to a window (and to the meta tokens); some of them read the keys and values of an
+ * earlier layer.
  *
- * No other program writes the family as GGUF; what our files hold beside what Mamba-1 families have:
+ * No other program writes the family as GGUF. In addition to the contents of Mamba-1 files, Chimère's files have:
  *
  *   key hymba.meta_token_count               u32
- *   key hymba.attention.sliding_window       u32: positions seen before the own one (and itself); absent: all
+ *   key hymba.attention.sliding_window       u32: visible positions, the own one included; absent: all
  *   key hymba.attention.sliding_window_pattern   bool [n_layer]: the layer has the window
  *   key hymba.attention.kv_source            i32 [n_layer]: layer whose keys and values this one reads
  *   key hymba.rope.freq_base                 after stretching ("ntk")
  *
  *   meta_embd.weight              [n_embd, meta tokens]
- *   blk.N.attn_q.weight           [n_embd, heads * key size]; attn_k, attn_v: absent where another's are read
+ *   blk.N.attn_q.weight           [n_embd, heads * key size]; attn_k, attn_v: absent if the layer reads another's
  *   blk.N.ssm_in.weight           [n_embd, 2 * inner]: conv input, gate
- *   blk.N.ssm_x, ssm_dt, ssm_a, ssm_d, ssm_conv1d and ssm_dt_norm, ssm_b_norm, ssm_c_norm   as Jamba has them
+ *   blk.N.ssm_x, ssm_dt, ssm_a, ssm_d, ssm_conv1d and ssm_dt_norm, ssm_b_norm, ssm_c_norm   as in Jamba
  *   blk.N.attn_sub_norm.weight, ssm_norm.weight   [inner]: of the heads' results, before the mean
- *   blk.N.ssm_out.weight          [inner, n_embd], behind the mean
+ *   blk.N.ssm_out.weight          [inner, n_embd], after the mean
  *
  * inner = heads * value size. Position 0 is the first meta token. */
 #include <stddef.h>
@@ -35,7 +35,7 @@ static const struct tensor_row rows_globals[] = {
     GVEC("output_norm.weight", "model.final_layernorm.weight", output_norm, 0, TF_NONE, D_EMBD),
     GMAT("output.weight", "lm_head.weight", output, TS_TIED, D_EMBD, D_VOCAB), ROWS_END};
 
-/* One projection of the checkpoint gives [q | k | v | conv input | gate]. */
+/* One projection of the checkpoint produces [q | k | v | conv input | gate]. */
 #define PART(name_, slot_, where_, tf_, rows_)                                                     \
     MAT(name_, MIX "in_proj.weight", slot_, where_, 0, tf_, D_EMBD, rows_, D_NONE)
 
@@ -100,7 +100,7 @@ static const struct key_row keys[] = {
     {"ssm.state_size", "mamba_d_state", KEY_U32, false, 16},
     {.gguf = NULL}};
 
-/* What the family's configuration can say and its checkpoints never did. */
+/* Refuses options of the configuration that no published checkpoint uses. */
 static int check_config(const json_t *config, struct err *e) {
     static const struct {
         const char *key, *expected[2];
@@ -124,7 +124,7 @@ static int check_config(const json_t *config, struct err *e) {
     return 0;
 }
 
-/* Layer whose keys and values layer il reads. */
+/* The layer whose keys and values layer il reads. */
 static int32_t kv_source(const json_t *config, int32_t il) {
     const json_t *groups = json_object_get(config, "kv_reuse_group"), *group, *item;
     int64_t every = arch_config_int(config, "kv_reuse_every_i_layer", -1);
@@ -210,7 +210,7 @@ static int read_sharing(struct hparams *hp, const struct gguf *g, struct err *e)
                            "key hymba.attention.kv_source: expected in layer %d an earlier layer "
                            "that stores its own, got %d",
                            il, source[il]);
-        hp->layer[il].window = has ? window + 1 : 0; /* the own position too */
+        hp->layer[il].window = has ? window + 1 : 0; /* plus the own position */
         hp->layer[il].kv_back = il - source[il];
     }
     return rc;

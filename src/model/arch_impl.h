@@ -1,4 +1,4 @@
-/* arch_impl.h: what the arch_*.c files share: weight slots, row macros, key readers. */
+/* arch_impl.h: shared by the arch_*.c files: weight slots, row macros, key readers. */
 #ifndef CHIMERE_MODEL_ARCH_IMPL_H
 #define CHIMERE_MODEL_ARCH_IMPL_H
 
@@ -24,7 +24,7 @@
             a, D_NONE, D_NONE                                                                      \
         }                                                                                          \
     }
-/* Two dimensions, used as floats all the same. */
+/* Two dimensions, but used as a vector of floats. */
 #define VEC2(gguf_, hf_, slot_, where_, flags_, tf_, a, b)                                         \
     {                                                                                              \
         gguf_, hf_, NULL, offsetof(struct layer_weights, slot_), true, where_, (flags_) | TS_F32,  \
@@ -66,7 +66,7 @@
         VEC("blk.%d.ssm_out.bias", hf_ "out_proj.bias", ssm.out_b, AT_MAMBA2, TS_OPTIONAL,         \
             TF_NONE, D_EMBD)
 
-/* And a Mamba-1 mixer. */
+/* The same for a Mamba-1 mixer. */
 #define ROWS_MAMBA1(hf_)                                                                           \
     MAT("blk.%d.ssm_in.weight", hf_ "in_proj.weight", ssm.in, AT_MAMBA1, 0, TF_NONE, D_EMBD,       \
         D_SSM_IN, D_NONE),                                                                         \
@@ -90,7 +90,7 @@
         VEC("blk.%d.ssm_out.bias", hf_ "out_proj.bias", ssm.out_b, AT_MAMBA1, TS_OPTIONAL,         \
             TF_NONE, D_EMBD)
 
-/* Attention projections whose Hugging Face tensors begin with hf_. Files may fuse q, k and v. */
+/* Attention projections whose Hugging Face tensors start with hf_. GGUF files may fuse q, k and v. */
 #define ROWS_ATTN(hf_, tf_q, tf_k)                                                                 \
     MAT("blk.%d.attn_q.weight", hf_ "q_proj.weight", attn.q, AT_ATTN, TS_OR_FUSED, tf_q, D_EMBD,   \
         D_Q, D_NONE),                                                                              \
@@ -125,14 +125,14 @@ extern const struct tensor_row rows_moe[]; /* routed experts, per-expert Hugging
 
 extern const struct tensor_row rows_granite_experts[]; /* arch_granite_hybrid.c */
 
-/* Typed keys "ARCH.suffix". Absent optional keys leave *out as it is. Errors name the key. */
+/* Typed keys "ARCH.suffix". An absent optional key leaves *out unchanged. Errors name the key. */
 int key_i32(const struct hparams *hp, const struct gguf *g, const char *suffix, bool required,
             int64_t min, int64_t max, int32_t *out, struct err *e);
 int key_f32(const struct hparams *hp, const struct gguf *g, const char *suffix, bool required,
             double min, double max, float *out, struct err *e);
 int key_bool(const struct hparams *hp, const struct gguf *g, const char *suffix, bool *out,
              struct err *e);
-/* A scalar for all layers or an array with one item each of n; out[i * stride_i32]. */
+/* A scalar for all layers, or an array with n items, one per layer; out[i * stride_i32]. */
 int key_i32_per_layer(const struct hparams *hp, const struct gguf *g, const char *suffix,
                       bool required, int64_t min, int64_t max, int32_t n, int32_t *out,
                       size_t stride, struct err *e);
@@ -143,11 +143,11 @@ int read_layers(struct hparams *hp, const struct gguf *g,
                 struct err *e); /* block_count, nextn, sizes */
 int read_attention(struct hparams *hp, const struct gguf *g, struct err *e);
 int read_rope(struct hparams *hp, const struct gguf *g, enum rope_mode mode, struct err *e);
-/* Attention and a dense or mixed feed-forward block in every layer. */
+/* Attention and a dense or mixture-of-experts feed-forward block in every layer. */
 int read_plain(struct hparams *hp, const struct gguf *g, enum rope_mode rope, struct err *e);
 int read_moe(struct hparams *hp, const struct gguf *g, struct err *e);
 int read_granite_scales(struct hparams *hp, const struct gguf *g, struct err *e);
-/* ssm.* of Mamba-1 and Mamba-2 mixers (arch_mamba.c); the norm has one part a group. */
+/* ssm.* of Mamba-1 and Mamba-2 mixers (arch_mamba.c); the norm has one part per group. */
 int read_mamba1(struct hparams *hp, const struct gguf *g, struct err *e);
 int read_mamba2(struct hparams *hp, const struct gguf *g, struct err *e);
 

@@ -1,8 +1,8 @@
-/* arch_jamba.c: Jamba (Lieber et al., arXiv:2403.19887; AI21): Mamba-1 layers whose dt, B and C are normed,
- * every few layers attention without positions instead, and after each a SwiGLU or experts.
+/* arch_jamba.c: Jamba (Lieber et al., arXiv:2403.19887; AI21): Mamba-1 layers with norms of dt, B and C; every few
+ * layers attention without positions instead; after each, a SwiGLU or experts.
  *
- * Files that other programs wrote say nowhere which layers have experts: the router's presence does.
- * Ours say it in jamba.expert_layers, an array of booleans, as well. */
+ * Files of other programs do not list the layers with experts; the presence of a router shows it. Chimère's files also
+ * list them in jamba.expert_layers, an array of booleans. */
 #include <stddef.h>
 
 #include "base/err.h"
@@ -57,7 +57,7 @@ static const struct tensor_row rows_feed[] = {
             D_FF_EXP, D_EMBD),
     ROWS_END};
 
-/* The first checkpoints spell some parts otherwise; a layer without experts has one all the same. */
+/* The first checkpoints use other names for some parts; a layer without experts has a single expert. */
 static const struct name_alias aliases[] = {{"feed_forward.", "moe."},
                                             {"feed_forward.", "moe.experts.0."},
                                             {"feed_forward.", "feed_forward.experts.0."},

@@ -1,5 +1,5 @@
-/* arch_lfm2.c: LFM2 and LFM2-MoE: gated short convolutions, attention in some layers, each followed by a
- * feed-forward block; in the mixture of experts the first layers stay dense. */
+/* arch_lfm2.c: LFM2 and LFM2-MoE: gated short convolutions, attention in some layers, each followed by a feed-forward
+ * block; in the mixture of experts the first layers are dense. */
 #include <stddef.h>
 
 #include "base/err.h"
@@ -10,7 +10,7 @@
 
 static const struct tensor_row rows_globals[] = {
     GMAT("token_embd.weight", "model.embed_tokens.weight", token_embd, 0, D_EMBD, D_VOCAB),
-    /* files of llama.cpp name it so */
+    /* the name in files of llama.cpp */
     GVEC("token_embd_norm.weight", "model.embedding_norm.weight", output_norm, 0, TF_NONE, D_EMBD),
     GMAT("output.weight", "lm_head.weight", output, TS_TIED, D_EMBD, D_VOCAB), ROWS_END};
 
@@ -89,7 +89,7 @@ static bool attends(const json_t *config, int64_t il) {
     return false;
 }
 
-/* Key heads of each layer: none where the mixer is a convolution. */
+/* Writes the key heads of each layer: none if the mixer is a convolution. */
 static int put_heads(const json_t *config, const char *key, struct gguf_writer *w, struct err *e) {
     int64_t n_layer = arch_config_int(config, "num_hidden_layers", 0);
     int64_t n_kv = arch_config_int(config, "num_key_value_heads", 0);
@@ -103,7 +103,7 @@ static int put_heads(const json_t *config, const char *key, struct gguf_writer *
     return 0;
 }
 
-/* The published width is adjusted: two thirds, times a factor, rounded up. */
+/* The published width is adjusted: two thirds of it, times a factor, rounded up. */
 static int derive_dense(const json_t *config, struct gguf_writer *w, struct err *e) {
     double n = arch_config_number(config, "block_ff_dim",
                                   arch_config_number(config, "intermediate_size", 0));

@@ -16,7 +16,7 @@ const struct tensor_row rows_attn[] = {VEC("blk.%d.attn_norm.weight", HF "input_
                                            attn_norm, AT_ATTN, 0, TF_NONE, D_EMBD),
                                        ROWS_ATTN(HF "self_attn.", TF_NONE, TF_NONE), ROWS_END};
 
-/* llama files pair neighbouring elements in RoPE; Hugging Face pairs the halves. */
+/* In llama files RoPE rotates adjacent elements; Hugging Face pairs the two halves. */
 static const struct tensor_row rows_attn_permuted[] = {
     VEC("blk.%d.attn_norm.weight", HF "input_layernorm.weight", attn_norm, AT_ATTN, 0, TF_NONE,
         D_EMBD),
@@ -118,10 +118,11 @@ static const struct key_row keys_moe[] = {
     {.gguf = NULL}};
 
 static int derive_llama(const json_t *config, struct gguf_writer *w, struct err *e) {
-    if (arch_config_is(config, "model_type", "llama")) return 0; /* its own code knows no window */
+    /* the reference implementation ignores windows */
+    if (arch_config_is(config, "model_type", "llama")) return 0;
     return arch_config_put_windows(config, "llama", WINDOW_EVERYWHERE, w, e);
 }
-/* Ministral 3: queries become louder with their distance from the start. */
+/* Ministral 3: queries are scaled up with their distance from the start. */
 static int derive_mistral3(const json_t *config, struct gguf_writer *w, struct err *e) {
     const json_t *rope = json_object_get(config, "rope_parameters");
     double beta = arch_config_number(rope, "llama_4_scaling_beta", 0);
@@ -158,7 +159,7 @@ static int read_llama(struct hparams *hp, const struct gguf *g, struct err *e) {
     int32_t n_expert = 0;
     int rc = key_i32(hp, g, "expert_count", false, 0, ARCH_MAX_EXPERTS, &n_expert, e);
     if (!rc && n_expert > 0) {
-        /* Mixtral: experts of the dense width, weights of the chosen normalised */
+        /* Mixtral: experts have the dense width; weights of the chosen are normalized */
         hp->moe.normalise = true;
         rc = key_i32(hp, g, "feed_forward_length", true, 1, 1 << 24, &hp->moe.n_ff, e);
         if (!rc) rc = read_moe(hp, g, e);
@@ -214,7 +215,7 @@ const struct arch arch_llama = {
         "layer_types rope_interleaved=false is_llama_config",
     .derive = derive_llama,
     .read = read_llama};
-/* Its files are llama's; only its checkpoints differ. */
+/* Converted files have llama's form; only the checkpoints differ. */
 const struct arch arch_mixtral = {.name = "llama",
                                   .hf_model_types = hf_mixtral,
                                   .tensors = t_mixtral,

@@ -1,5 +1,5 @@
-/* arch_mamba.c: Mamba (state-spaces, -hf checkpoints; Falcon-Mamba) and Mamba-2 (Codestral-Mamba): one
- * recurrent mixer a layer, nothing else. */
+/* arch_mamba.c: Mamba (state-spaces, -hf checkpoints; Falcon-Mamba) and Mamba-2 (Codestral-Mamba): one recurrent
+ * mixer per layer and no other block. */
 #include <stddef.h>
 
 #include "base/err.h"
@@ -20,7 +20,7 @@ static const struct tensor_row rows_norm[] = {
 static const struct tensor_row rows_mamba1[] = {ROWS_MAMBA1(HF "mixer."), ROWS_END};
 static const struct tensor_row rows_mamba2[] = {ROWS_MAMBA2(HF "mixer."), ROWS_END};
 
-/* Context is unbounded: the value is the one that other files carry. */
+/* The context is unbounded; the value is the one in other files. */
 #define COMMON_KEYS                                                                                \
     {"context_length", "max_position_embeddings", KEY_U32, false, 1 << 20},                        \
         {"embedding_length", "hidden_size|d_model", KEY_U32, true, NAN},                           \
@@ -40,7 +40,7 @@ static const struct key_row keys_mamba2[] = {
     {"ssm.group_count", "n_groups", KEY_U32, false, 1},
     {.gguf = NULL}};
 
-/* Inner width, and what is left to "auto". */
+/* Checks the inner width, and resolves values of "auto". */
 static int check_inner(double inner, struct err *e) {
     if (inner >= 1 && inner <= 1 << 20) return 0;
     return err_set(e, CHIMERE_EFORMAT,

@@ -1,5 +1,5 @@
-/* arch_nemotron_h.c: Nemotron-H (dense) and Nemotron 3 Nano (mixture of experts): every layer is one of
- * Mamba-2, attention without positions, or a gateless squared-ReLU feed-forward block. */
+/* arch_nemotron_h.c: Nemotron-H (dense) and Nemotron 3 Nano (mixture of experts): every layer is one of Mamba-2,
+ * attention without positions, or a feed-forward block with squared ReLU and no gate. */
 #include <stddef.h>
 
 #include "base/err.h"
@@ -13,7 +13,7 @@ static const struct tensor_row rows_globals[] = {
     GVEC("output_norm.weight", "model.norm_f.weight", output_norm, 0, TF_NONE, D_EMBD),
     GMAT("output.weight", "lm_head.weight", output, TS_TIED, D_EMBD, D_VOCAB), ROWS_END};
 
-/* One norm per layer, before whatever the layer is. */
+/* One norm per layer, before its only block. */
 static const struct tensor_row rows_norm[] = {
     VEC("blk.%d.attn_norm.weight", HF "norm.weight", attn_norm, AT_MIXER, 0, TF_NONE, D_EMBD),
     VEC("blk.%d.attn_norm.weight", HF "norm.weight", ffn_norm, AT_FFN_ONLY, 0, TF_NONE, D_EMBD),
@@ -65,7 +65,7 @@ static const struct tensor_row rows_experts[] = {
         AT_FFN_SHARED, 0, TF_NONE, D_FF_SHARED, D_EMBD, D_NONE),
     ROWS_END};
 
-/* Attention has no positions, so nothing bounds the context; the value is the one other files carry. */
+/* Attention has no positions, so the context is unbounded; the value is the one in other files. */
 #define COMMON_KEYS                                                                                \
     {"context_length", "-", KEY_U32, false, 1 << 20},                                              \
         {"embedding_length", "hidden_size", KEY_U32, true, NAN},                                   \
@@ -96,7 +96,7 @@ static const struct key_row keys_moe[] = {
     {"moe_latent_size", "moe_latent_size", KEY_U32, false, NAN},
     {.gguf = NULL}};
 
-/* Layer il: M Mamba-2, * attention, - feed-forward, E experts; 0: behind the last; ?: unknown. */
+/* Kind of layer il: M Mamba-2, * attention, - feed-forward, E experts; 0: after the last layer; ?: unknown. */
 static char layer_kind(const json_t *config, size_t il) {
     static const struct {
         const char *name;
@@ -168,7 +168,7 @@ static int derive_moe(const json_t *config, struct gguf_writer *w, struct err *e
     return derive(config, w, e, "nemotron_h_moe", "moe_intermediate_size");
 }
 
-/* A layer with key heads attends, one with hidden values feeds forward, others recur. */
+/* A layer with key heads is attention, one with hidden values is feed-forward, the others are recurrent. */
 static int read_kinds(struct hparams *hp, const struct gguf *g, enum ffn_kind ffn, struct err *e) {
     int32_t n_all = arch_n_layer_all(hp);
     int rc = key_i32_per_layer(hp, g, "attention.head_count_kv", true, 0, 4096, n_all,
@@ -204,7 +204,7 @@ static int read_family(struct hparams *hp, const struct gguf *g, enum ffn_kind f
     if (!rc) rc = read_attention(hp, g, e);
     if (!rc) rc = read_mamba2(hp, g, e);
     if (!rc && ffn == FFN_MOE) rc = read_experts(hp, g, e);
-    /* files carry one of the two names, or both */
+    /* files contain one of the two names, or both */
     bool has_rms = key_find(hp, g, "attention.layer_norm_rms_epsilon") != NULL;
     const char *eps = has_rms ? "attention.layer_norm_rms_epsilon" : "attention.layer_norm_epsilon";
     if (!rc) rc = key_f32(hp, g, eps, true, 0, 1, &hp->eps, e);

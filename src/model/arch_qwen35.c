@@ -1,5 +1,5 @@
-/* arch_qwen35.c: Qwen3.5 (dense and mixture of experts) and Qwen3-Next: gated delta-net layers with
- * gated full attention every few layers, and multi-token prediction blocks behind the trunk. */
+/* arch_qwen35.c: Qwen3.5 (dense and mixture of experts) and Qwen3-Next: gated delta-net layers, gated full attention
+ * every few layers, and multi-token prediction blocks after the trunk. */
 #include <stddef.h>
 
 #include "model/arch_config.h"
@@ -24,7 +24,7 @@ static const struct tensor_row rows_mixers[] = {
         D_HEAD_K),
     ROWS_END};
 
-/* Qwen3.5: value heads tiled over key heads by conversion. */
+/* Qwen3.5: conversion tiles the value heads over the key heads. */
 static const struct tensor_row rows_gdn[] = {
     MAT("blk.%d.attn_qkv.weight", HF "linear_attn.in_proj_qkv.weight", gdn.qkv, AT_GDN, 0,
         TF_QKV_V_ROWS, D_EMBD, D_GDN_CONV, D_NONE),
@@ -53,7 +53,7 @@ static const struct tensor_row rows_gdn[] = {
         TF_V_HEAD_COLS, D_GDN_INNER, D_EMBD, D_NONE),
     ROWS_END};
 
-/* Qwen3-Next: heads grouped as published; projections fused by key head, or split into qkv and gate. */
+/* Qwen3-Next: heads stay grouped as published; projections are fused by key head, or split into qkv and gate. */
 static const struct tensor_row rows_gdn_grouped[] = {
     MAT("blk.%d.ssm_in.weight", HF "linear_attn.in_proj_qkvz.weight", gdn.qkvz, AT_GDN, TS_OPTIONAL,
         TF_NONE, D_EMBD, D_GDN_QKVZ, D_NONE),
@@ -133,7 +133,8 @@ static const struct key_row keys_moe[] = {
     {"expert_weights_norm", "norm_topk_prob", KEY_BOOL, false, NAN},
     {.gguf = NULL}};
 
-/* Which layers recur: layer_types where given, else every full_attention_interval-th attends. */
+/* Which layers are recurrent: from layer_types if present; else every
+ * full_attention_interval-th layer has attention. */
 static int derive(const json_t *config, struct gguf_writer *w, struct err *e, const char *arch) {
     char key[80];
 #define KEY(suffix) (snprintf(key, sizeof key, "%s.%s", arch, suffix), key)

@@ -1,11 +1,11 @@
-/* arch_table.c: the families, the evaluation of shapes, and the readers of keys they share. */
+/* arch_table.c: the table of families, the evaluation of shapes, and the shared readers of keys. */
 #include <stdio.h>
 #include <string.h>
 
 #include "base/err.h"
 #include "model/arch_impl.h"
 
-/* one family a line */
+/* one family per line */
 /* clang-format off */
 extern const struct arch arch_qwen35moe;
 extern const struct arch arch_qwen35;
@@ -294,7 +294,7 @@ int read_layers(struct hparams *hp, const struct gguf *g, struct err *e) {
                              &hp->layer[0].n_ff, sizeof hp->layer[0], e);
 }
 
-/* Which layers see a window: all, those of a list of booleans, or, with a period p, all but each p-th. */
+/* Which layers have a window: all; those of a list of booleans; or, with a period p, all except each p-th. */
 static int read_windows(struct hparams *hp, const struct gguf *g, struct err *e) {
     int32_t window = 0, period = 0;
     const struct gguf_kv *list = key_find(hp, g, "attention.sliding_window_pattern");
@@ -351,7 +351,7 @@ int read_attention(struct hparams *hp, const struct gguf *g, struct err *e) {
     return rc ? rc : read_windows(hp, g, e);
 }
 
-/* What YaRN leaves to the checkpoint: where its ramp begins and ends, and how loud attention becomes. */
+/* YaRN parameters that the file sets: where the ramp starts and ends, and the factor of attention. */
 static int read_yarn(struct hparams *hp, const struct gguf *g, struct err *e) {
     float extrapolation = 1;
     hp->rope_beta_fast = 32;
@@ -429,7 +429,7 @@ int read_moe(struct hparams *hp, const struct gguf *g, struct err *e) {
     return 0;
 }
 
-/* Vocabulary size: the embedding's rows, which every family has. */
+/* Vocabulary size: the number of embedding rows, which every family has. */
 static int read_vocab_size(struct hparams *hp, const struct gguf *g, struct err *e) {
     const struct gguf_tensor *t = gguf_find_tensor(g, "token_embd.weight");
     if (!t) {

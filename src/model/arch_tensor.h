@@ -1,6 +1,6 @@
-/* arch_tensor.h: rows that say which tensors a family has: names, shapes as symbols, what conversion does.
+/* arch_tensor.h: rows that describe a family's tensors: names, shapes as symbols, transforms on conversion.
  *
- * Constant data; a part of arch.h. */
+ * Constant data; part of arch.h. */
 #ifndef CHIMERE_MODEL_ARCH_TENSOR_H
 #define CHIMERE_MODEL_ARCH_TENSOR_H
 
@@ -8,7 +8,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Symbols of shapes, evaluated per layer by arch_dim(). */
+/* Symbols in shapes, evaluated per layer by arch_dim(). */
 enum arch_dim {
     D_NONE,
     D_ONE,
@@ -43,21 +43,21 @@ enum arch_dim {
     D_SSM_HEAD,
     D_SSM_RANK,
     D_SSM_X,    /* rows of ssm_x: [dt | B | C] */
-    D_SSM_NORM, /* parts of the gated norm, and elements of one */
+    D_SSM_NORM, /* parts of the gated norm, and elements per part */
     D_SSM_PART,
-    D_ADAPTER, /* rank of a layer's own additions to shared matrices */
+    D_ADAPTER, /* rank of a layer's low-rank additions to shared matrices */
     D_META,
     D_EMBD3,
     D_TOKEN_TYPE,
-    D_TAPS, /* hidden states that a drafter reads of a token */
+    D_TAPS, /* floats of the hidden states that a drafter reads per token */
 };
 
 enum tensor_where { /* which layers have the row */
                     AT_GLOBAL,
                     AT_LAYER,
-                    AT_ATTN,    /* attention weights of its own */
-                    AT_ATTN_KV, /* and keys and values of its own */
-                    AT_SHARED,  /* asks a block that several layers share */
+                    AT_ATTN,    /* layers with attention weights of their own */
+                    AT_ATTN_KV, /* and with keys and values of their own */
+                    AT_SHARED,  /* layers that use a block shared with others */
                     AT_GDN,
                     AT_MAMBA1,
                     AT_MAMBA2,
@@ -71,54 +71,55 @@ enum tensor_where { /* which layers have the row */
                     AT_NEXTN,
 };
 
-/* What conversion does to the Hugging Face tensor. Numbers of heads come from hparams. */
+/* What conversion does to the Hugging Face tensor. Numbers of heads are in hparams. */
 enum tensor_transform {
     TF_NONE,
     TF_NORM_PLUS_1, /* zero-centred norm weights */
     TF_NEG_EXP,     /* x -> -exp(x), with the value-head order of TF_V_HEAD */
-    TF_V_HEAD,      /* rows (or elements) of value heads: grouped -> tiled, one row a head */
-    TF_V_HEAD_ROWS, /* the same, d_v rows a head (z) */
-    TF_V_HEAD_COLS, /* columns, d_v a head (out_proj) */
+    TF_V_HEAD,      /* rows (or elements) of value heads: grouped -> tiled, one row per head */
+    TF_V_HEAD_ROWS, /* the same, d_v rows per head (z) */
+    TF_V_HEAD_COLS, /* columns, d_v per head (out_proj) */
     TF_QKV_V_ROWS,  /* rows of [q|k|v], only the v part reordered */
     TF_CONV,        /* [C, 1, K] -> [C, K] with the order of TF_QKV_V_ROWS */
     TF_ROPE_PERMUTE_Q,
-    TF_ROPE_PERMUTE_K, /* half-split rotary pairs -> neighbours (llama) */
+    TF_ROPE_PERMUTE_K, /* half-split rotary pairs -> adjacent (llama) */
     TF_FIRST_HALF,
-    TF_SECOND_HALF, /* of the rows of each matrix: fused gate|up */
-    TF_LAST_ROWS,   /* as many as wanted, the last ones */
+    TF_SECOND_HALF, /* half of the rows of each matrix: fused gate|up */
+    TF_LAST_ROWS,   /* as many rows as needed, from the end */
     TF_RESHAPE,     /* the same elements in another shape */
-    TF_OF_QKV,      /* rows of a fused matrix [q | k | v | rest]: the first, */
-    TF_BEHIND_Q,    /* or those behind one, two or three parts */
+    TF_OF_QKV,      /* rows of a fused matrix [q | k | v | rest]: the first */
+    TF_BEHIND_Q,    /* or those after one, two or three parts */
     TF_BEHIND_QK,
     TF_BEHIND_QKV,
-    /* Experts of gpt-oss: rows of gate and up take turns. Floats are stored with a row per input, blocks of
-     * MXFP4 with one per output, as ours are. */
+    /* Experts of gpt-oss: rows of gate and up are interleaved. Floats are stored with one row per input; MXFP4 blocks
+     * with one row per output, as in GGUF. */
     TF_EXPERT_GATE,
     TF_EXPERT_UP,
     TF_EXPERT_DOWN,
-    TF_EVEN_ITEMS, /* of each row: biases of the gate, */
+    TF_EVEN_ITEMS, /* of each row: biases of the gate */
     TF_ODD_ITEMS,  /* and of up */
 };
 
 enum tensor_flag {
     TS_OPTIONAL = 1,
-    TS_F32 = 2,      /* stays f32 whatever the file's type (norms, biases, routers, decay) */
-    TS_TIED = 4,     /* absent: token_embd serves */
-    TS_OR_FUSED = 8, /* a file may hold it fused with its neighbours; a checkpoint has it */
+    TS_F32 = 2,      /* always f32 in the file (norms, biases, routers, decay) */
+    TS_TIED = 4,     /* if absent, token_embd is used */
+    TS_OR_FUSED = 8, /* a file may fuse it with its neighbours; a checkpoint has it separately */
 };
 
 struct tensor_row {
-    const char *gguf;     /* name; %d: layer. NULL ends a table */
-    const char *hf;       /* Hugging Face name, NULL: none; %d: layer, %e: one tensor an expert, %o:
-                           * layer that holds the shared block, %h: how many ask one before this */
-    const char *hf_fused; /* second choice: one tensor for all experts, or fused with a neighbour */
+    const char *gguf; /* name; %d: layer. NULL ends a table */
+    /* Hugging Face name, NULL: none; %d: layer, %e: one tensor per expert, %o: layer that holds the shared block, %h:
+     * how many layers use one before this */
+    const char *hf;
+    const char *hf_fused; /* alternative: one tensor for all experts, or fused with a neighbour */
     size_t slot;          /* offset in struct layer_weights (AT_GLOBAL: struct global_weights) */
     bool is_vector;       /* slot is const float *, else struct weight */
     uint8_t where, flags, transform, fused_transform;
     uint8_t dims[3]; /* enum arch_dim, ne order */
 };
 
-/* A part of a Hugging Face name, and how some checkpoints or layers spell it. */
+/* A part of a Hugging Face name, and its spelling in some checkpoints or layers. */
 struct name_alias {
     const char *part, *also; /* NULL ends a table */
 };

@@ -1,31 +1,31 @@
-/* arch_zamba2.c: Zamba2 (Glorioso et al., arXiv:2411.15242; Zyphra): Mamba-2 layers, some of which first ask
- * a transformer block that reads [residual stream | token embedding]. There are few such blocks, and the
- * layers that ask take turns; each layer has its own low-rank additions to the block's matrices.
+/* arch_zamba2.c: Zamba2 (Glorioso et al., arXiv:2411.15242; Zyphra): Mamba-2 layers, some of which first use a
+ * transformer block that reads [residual stream | token embedding]. There are few such blocks, used in turn by these
+ * layers. Each of the layers has low-rank additions of its own to the block's matrices.
  *
- * No other program writes the family as GGUF; what our files hold beside what Mamba-2 families have:
+ * No other program writes the family as GGUF. In addition to the contents of Mamba-2 files, Chimère's files have:
  *
- *   key zamba2.shared_layers      i32 [n_layer]: layer in which the weights of the block that this layer
- *                                 asks stand (the first to ask it), -1: the layer asks none
+ *   key zamba2.shared_layers      i32 [n_layer]: layer that holds the weights of the block that this layer
+ *                                 uses (the first to use it), -1: the layer uses none
  *   key zamba2.adapter_rank       u32
  *   key zamba2.ssm.time_step_min  f32, smallest step
  *   key zamba2.attention.scale    f32, (head size / 2)^-1/2
- *   key zamba2.rope.dimension_count   0 where the block knows no positions
+ *   key zamba2.rope.dimension_count   0 if the block has no positions
  *
- * In the layer where a block's weights stand, n_embd2 = 2 n_embd:
+ * In the layer that holds a block's weights, n_embd2 = 2 n_embd:
  *
  *   blk.N.shared_norm.weight      [n_embd2]
  *   blk.N.attn_q|k|v.weight       [n_embd2, heads * head size]
  *   blk.N.attn_output.weight      [heads * head size, n_embd]
  *   blk.N.ffn_norm.weight, ffn_gate, ffn_up, ffn_down    of a GELU-gated feed-forward block
  *
- * In every layer that asks one, a [n_in, rank], b [rank, n_out], to be added to the product with W:
+ * In every layer that uses one, a [n_in, rank], b [rank, n_out]; their product is added to the product with W:
  *
  *   blk.N.attn_q_a|b.weight, attn_k_a|b, attn_v_a|b      may be absent
  *   blk.N.ffn_a.weight, ffn_gate_b.weight, ffn_up_b.weight
  *   blk.N.shared_output.weight    [n_embd, n_embd], applied to the block's result
  *
- * A layer computes t = shared_output(ffn(norm(attention(shared_norm [x | embedding])))), then
- * x += mamba2(attn_norm(x + t)); t is 0 where it asks none. */
+ * A layer computes t = shared_output(ffn(norm(attention(shared_norm [x | embedding])))), then x +=
+ * mamba2(attn_norm(x + t)); t is 0 if it uses no block. */
 #include <stddef.h>
 
 #include "base/err.h"
@@ -91,7 +91,7 @@ static const struct tensor_row rows_own[] = {
         D_EMBD, D_EMBD, D_NONE),
     ROWS_END};
 
-/* In layers that ask a block, the Mamba-2 layer is a part. */
+/* In layers that use a block, the Mamba-2 layer's names have a prefix. */
 static const struct name_alias aliases[] = {
     {".mamba.", ".mamba_decoder.mamba."},
     {".input_layernorm.", ".mamba_decoder.input_layernorm."},
@@ -110,7 +110,7 @@ static const struct key_row keys[] = {
     {"ssm.time_step_min", "time_step_min", KEY_F32, false, 0.001},
     {.gguf = NULL}};
 
-/* Layers that ask a block, by type or by number. */
+/* Whether a layer uses a block, from its type or its number. */
 static bool is_hybrid(const json_t *config, int64_t il) {
     const json_t *types = json_object_get(config, "layers_block_type");
     const char *t = json_string_value(json_array_get(types, (size_t)il));

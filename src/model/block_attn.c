@@ -21,13 +21,12 @@ void block_attn_project(struct forward *f, int32_t il, const float *x, int64_t x
     fwd_linear(f, out, hp->layer[il].kv_back ? 1 : 3, x, x_stride);
 }
 
-/* [q | gate] a head */
+/* [q | gate] per head */
 static int64_t q_head_of(const struct hparams *hp) {
     return hp->has_q_gate ? 2 * (int64_t)hp->d_k : hp->d_k;
 }
 
-/* Queries of positions after the original context are scaled, one row per call: only long contexts have such
- * rows. */
+/* Scales queries of positions after the original context, one row per call: only long contexts have such rows. */
 static void scale_queries(struct forward *f, float *q, int64_t n_q, int64_t stride) {
     const struct hparams *hp = &f->m->hp;
     for (int32_t i = 0; i < f->n_span; i++) {

@@ -45,7 +45,7 @@ static void need(const struct hparams *hp, int32_t il, struct dev_need *n) {
     n->n_conv = hp->n_embd;
 }
 
-/* The convolution's last inputs are the whole state; a log row holds one more of them. */
+/* The state is the convolution's last inputs; a log row holds one more input. */
 static void state(const struct hparams *hp, int32_t il, const struct seq_pool_params *p,
                   struct layer_state *s) {
     (void)il;

@@ -1,7 +1,7 @@
 /* block_dense.c: dense feed-forward. */
 #include "model/block_impl.h"
 
-/* The same product op by op, where a sequence's adapter touches one of the matrices. */
+/* The same product op by op, used if a sequence's adapter changes one of the matrices. */
 static void dense_with_lora(struct forward *f, int32_t il) {
     const struct hparams *hp = &f->m->hp;
     const struct layer_weights *l = &f->m->weights.layer[il];

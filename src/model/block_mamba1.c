@@ -1,7 +1,8 @@
-/* block_mamba1.c: Mamba-1 mixer: projection to [x | z], convolution of x, from it dt, B and C, scan. */
+/* block_mamba1.c: Mamba-1 mixer: projection to [x | z], convolution of x, projection of that to
+ * dt, B and C, selective scan. */
 #include "model/block_impl.h"
 
-/* Norms of dt, B or C: with weights (Jamba), without (Falcon-Mamba), or none. */
+/* Norm of dt, B or C: with weights (Jamba), without (Falcon-Mamba), or none. */
 static void norm(struct forward *f, float *x, const float *w, int64_t n) {
     if (w || f->m->hp.ssm.norm_dt_bc) f->d->ops->rms_norm(f->d, x, x, w, f->n_tok, n, f->m->hp.eps);
 }
@@ -102,7 +103,7 @@ static void need(const struct hparams *hp, int32_t il, struct dev_need *n) {
     n->d_rec_v = 1;
 }
 
-/* A log row holds the convolution's inputs, then the scan's. */
+/* A log row holds the convolution's inputs, then the scan's inputs. */
 static void state(const struct hparams *hp, int32_t il, const struct seq_pool_params *p,
                   struct layer_state *s) {
     size_t n_conv = (size_t)arch_dim(hp, D_SSM_CONV, il), n_inner = (size_t)hp->ssm.n_inner;

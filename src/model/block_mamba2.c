@@ -1,4 +1,4 @@
-/* block_mamba2.c: Mamba-2 mixer: one projection to [z | x | B | C | dt], convolution, scan, projection. */
+/* block_mamba2.c: Mamba-2 mixer: one projection to [z | x | B | C | dt], convolution, recurrence, output projection. */
 #include "model/block_impl.h"
 
 static void mamba2_forward(struct forward *f, int32_t il) {
@@ -66,7 +66,7 @@ static void need(const struct hparams *hp, int32_t il, struct dev_need *n) {
     n->d_state = n->d_rec_k * n->d_rec_v;
 }
 
-/* A log row holds the convolution's inputs, then the scan's. */
+/* A log row holds the convolution's inputs, then the recurrence's inputs. */
 static void state(const struct hparams *hp, int32_t il, const struct seq_pool_params *p,
                   struct layer_state *s) {
     size_t n_conv = (size_t)arch_dim(hp, D_SSM_CONV, il), n_head = (size_t)hp->ssm.n_head;

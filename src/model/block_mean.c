@@ -1,5 +1,5 @@
-/* block_mean.c: attention heads and Mamba-1 heads over the same rows; the mean of their normed results goes
- * through one projection (Hymba). */
+/* block_mean.c: attention heads and Mamba-1 heads over the same rows; one projection of the mean of
+ * their normalized results (Hymba). */
 #include "model/block_impl.h"
 
 static void mean_forward(struct forward *f, int32_t il) {

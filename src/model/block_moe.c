@@ -1,4 +1,4 @@
-/* block_moe.c: mixture of experts, wherever its experts live (experts.h). */
+/* block_moe.c: mixture of experts; experts.h decides where the experts are and what computes them. */
 #include "model/block_impl.h"
 #include "model/experts.h"
 
@@ -29,7 +29,7 @@ static void moe_forward(struct forward *f, int32_t il) {
 static bool is_in(const struct layer_shape *l) { return l->ffn == FFN_MOE; }
 
 static void rows(const struct hparams *hp, int32_t il, struct block_rows *r) {
-    (void)hp, (void)il, (void)r; /* the op keeps its own */
+    (void)hp, (void)il, (void)r; /* the op has its own activations */
 }
 
 static void need(const struct hparams *hp, int32_t il, struct dev_need *n) {

@@ -1,10 +1,10 @@
 /* block_shared.c: a transformer block whose weights several layers share (Zamba2).
  *
- * It reads [residual stream | token embedding]; each layer adds products of its own low rank to the block's
- * matrices. The result does not enter the residual stream: the layer's other mixer reads both together. */
+ * It reads [residual stream | token embedding]. Each layer adds low-rank products of its own to the block's matrices.
+ * The result is not added to the residual stream: the layer's other mixer reads the sum of both. */
 #include "model/block_impl.h"
 
-/* dst += b (a x): f->mix is free whenever this is asked for. */
+/* dst += b (a x); uses f->mix, which is free at every call. */
 static void add_low_rank(struct forward *f, const struct weight *a, const struct weight *b,
                          const float *x, int64_t x_stride, float *dst, int64_t dst_stride) {
     if (!a->data || !b->data) return;
@@ -45,7 +45,7 @@ static void feed_forward(struct forward *f, int32_t il) {
     fwd_linear(f, &res, 1, up, n_ff);
 }
 
-/* Leaves the other mixer's input in f->h. */
+/* Stores the other mixer's input in f->h. */
 static void shared_forward(struct forward *f, int32_t il) {
     const struct hparams *hp = &f->m->hp;
     const struct ops *ops = f->d->ops;
@@ -61,7 +61,7 @@ static void shared_forward(struct forward *f, int32_t il) {
     attention(f, il);
     ops->rms_norm(f->d, f->h, f->h, block->ffn_norm, f->n_tok, d, hp->eps);
     feed_forward(f, il);
-    /* f->hidden is free until the last layer is done */
+    /* f->hidden is not used until the last layer is done */
     ops->copy(f->d, f->hidden, f->x, (size_t)f->n_tok * row);
     const struct linear_out sum = fwd_add(&own->shared.out, NULL, f->hidden, d);
     fwd_linear(f, &sum, 1, f->h, d);

@@ -1,4 +1,4 @@
-/* checkpoint.c: checkpoints: pages shared or copied to the host, recurrent state copied. */
+/* checkpoint.c: checkpoints: pages are shared or copied to the host, recurrent state is copied. */
 #include "model/checkpoint.h"
 
 #include <string.h>
@@ -29,7 +29,7 @@ static void pair(struct seq_pool *p, struct host_page *h, int32_t page) {
     p->twin[page] = h;
 }
 
-/* ---- marks ---- */
+/* ---- checkpoints ---- */
 
 static struct checkpoint *checkpoint_alloc(struct seq_pool *p, int64_t pos, int32_t n_log) {
     int32_t n_page = seq_n_pages_for(pos);
@@ -40,7 +40,7 @@ static struct checkpoint *checkpoint_alloc(struct seq_pool *p, int64_t pos, int3
     return m;
 }
 
-/* Recurrent bytes of a slot, between device and host. */
+/* Copies the recurrent bytes of a slot between device and host. */
 static void rec_transfer(struct seq_pool *p, int32_t slot, char *host, bool to_host) {
     struct dev *d = p->m->dev;
     struct rec_part part;
@@ -114,7 +114,7 @@ void checkpoint_free_host(struct checkpoint *m) {
     mem_free(m);
 }
 
-/* Recurrent states are tens of megabytes: the next mark need not map and clear them again. */
+/* Keeps the state buffer, tens of megabytes, for the next checkpoint, which then need not map and clear memory. */
 void checkpoint_free(struct checkpoint *m) {
     if (!m) return;
     struct seq_pool *p = m->pool;
@@ -143,7 +143,7 @@ int32_t checkpoint_n_pooled(const struct checkpoint *m) {
     return n;
 }
 
-/* Whether page i of m can never be written again: positions before a mark's own are final. */
+/* Whether page i of m will never be written again: positions before the checkpoint's own are final. */
 static bool is_full(const struct checkpoint *m, int32_t i) {
     return (int64_t)(i + 1) * KV_PAGE <= m->pos;
 }
@@ -170,7 +170,7 @@ int32_t checkpoint_page_out(struct checkpoint *m, int32_t n_max, struct err *e) 
     return n;
 }
 
-/* Whether page i of m has to be uploaded. */
+/* Whether page i of m must be uploaded. */
 static bool is_away(const struct checkpoint *m, int32_t i) {
     return m->pages[i].page < 0 && m->pages[i].host->page < 0;
 }
@@ -181,10 +181,10 @@ int64_t checkpoint_n_ctx_to_load(const struct checkpoint *m) {
     return n * KV_PAGE;
 }
 
-/* ---- sequences from marks ---- */
+/* ---- sequences from checkpoints ---- */
 
-/* Gives s, which has the first s->n_page pages of m, those up to n_page; with the last its position, too.
- * There is room: the caller has looked. */
+/* Extends s, which has the first s->n_page pages of m, up to page n_page; after the last page also sets its position
+ * and state. The caller has checked that enough pages are free. */
 static void adopt(struct seq *s, const struct checkpoint *m, int32_t n_page) {
     struct seq_pool *p = s->pool;
     for (int32_t i = s->n_page; i < n_page; i++) {

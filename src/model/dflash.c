@@ -7,12 +7,12 @@
 #include "format/quant.h"
 #include "model/block_impl.h"
 
-enum { CHUNK = 64 /* observed tokens of one pass */ };
+enum { CHUNK = 64 /* observed tokens per pass */ };
 
 struct dflash {
     struct model *m;       /* owned: the drafter */
     struct model *target;  /* borrowed */
-    struct forward *from;  /* borrowed: of the target */
+    struct forward *from;  /* borrowed: the target's */
     struct seq_pool *pool; /* owned */
     struct seq **seqs;     /* owned [n_slot] */
     int32_t n_slot;
@@ -20,7 +20,7 @@ struct dflash {
     float *joined;     /* owned, device [CHUNK, n_in] */
 };
 
-/* ---- whether it is this model's ---- */
+/* ---- compatibility with the target ---- */
 
 static int same_tokens(const struct model *m, const struct model *target, struct err *e) {
     const struct gguf_kv *a = gguf_find(m->gguf, "tokenizer.ggml.tokens");
@@ -62,15 +62,15 @@ static int check_hparams(const struct hparams *hp, const struct hparams *target,
     return 0;
 }
 
-/* ---- opening ---- */
+/* ---- setup ---- */
 
-/* The types of the target's cache, where they divide this model's heads. */
+/* The type of the target's cache if its blocks divide this model's heads, else a fallback. */
 static uint32_t cache_type(uint32_t type, int32_t d_head) {
     uint64_t n;
     return quant_row_bytes(type, (uint64_t)d_head, &n) ? type : QUANT_F16;
 }
 
-/* Blocks reach behind the sequence. */
+/* A draft block needs positions beyond the end of the sequence. */
 static struct seq_pool_params pool_of(const struct hparams *hp, const struct dflash_params *p) {
     return (struct seq_pool_params){.n_slot = p->n_slot,
                                     .n_ctx = p->n_ctx + 2 * (int64_t)KV_PAGE * p->n_slot,
@@ -81,7 +81,7 @@ static struct seq_pool_params pool_of(const struct hparams *hp, const struct dfl
 
 static int64_t most(int64_t a, int64_t b) { return a > b ? a : b; }
 
-/* Scratch for both models: the device has one. */
+/* Reserves scratch for both models: the device has only one. */
 static int reserve_both(struct dflash *d, struct err *e) {
     const struct forward *f = d->from;
     int32_t n_row = f->n_tok_max > f->n_out_max ? f->n_tok_max : f->n_out_max;
@@ -148,7 +148,7 @@ int32_t dflash_n_draft(const struct dflash *d) {
     return n < STEP_MAX_TOK - 1 ? n : STEP_MAX_TOK - 1;
 }
 
-/* ---- what is known ---- */
+/* ---- observed tokens ---- */
 
 void dflash_reset(struct dflash *d, int32_t slot) { seq_reset(d->seqs[slot]); }
 
@@ -188,10 +188,10 @@ int dflash_observe(struct dflash *d, int32_t slot, int64_t row, int32_t n, struc
     return rc;
 }
 
-/* ---- a block ---- */
+/* ---- drafting a block ---- */
 
-/* Every row sees what is kept, up to the end of the block: to attn each is a sequence whose own place is the last. A
- * window is counted from a row's true place. */
+/* Every row sees all kept tokens and the whole block: attn gets each row as a sequence of one token at the block's
+ * last position. A window still counts from the row's true position, so it is widened accordingly. */
 static void attend(struct dflash *d, int32_t il, int64_t pos, int32_t n) {
     struct forward *f = d->f;
     const struct hparams *hp = &d->m->hp;
@@ -272,7 +272,7 @@ int dflash_draft(struct dflash *d, int32_t slot, int32_t next, int32_t n, const 
     return ops->status(f->d, e);
 }
 
-/* ---- its memory ---- */
+/* ---- memory ---- */
 
 int dflash_plan(const char *path, const struct model *target, const struct dflash_params *p,
                 int32_t n_batch, struct dflash_bytes *out, struct err *e) {

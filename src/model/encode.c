@@ -1,7 +1,7 @@
 /* encode.c: BERT encoders: embeddings and relevance scores of whole texts.
  *
  * x = norm(token + position + segment); for each layer: x = norm(x + attention(x)); x = norm(x + ffn(x)).
- * Norms stand behind the sums (Devlin et al., arXiv:1810.04805). */
+ * Norms follow the sums (Devlin et al., arXiv:1810.04805). */
 #include <math.h>
 #include <string.h>
 
@@ -14,7 +14,7 @@ static void encoder_layer(struct forward *f, int32_t il) {
     const struct layer_weights *l = &f->m->weights.layer[il];
     const struct ops *ops = f->d->ops;
     int64_t d = hp->n_embd, n = (int64_t)f->n_tok * d;
-    float *q = f->proj, *k = q + n, *v = k + n; /* dense, so that heads are dense too */
+    float *q = f->proj, *k = q + n, *v = k + n; /* dense, as attn_full requires */
     const struct linear_out out[3] = {fwd_out(&l->attn.q, l->attn.q_b, q, d),
                                       fwd_out(&l->attn.k, l->attn.k_b, k, d),
                                       fwd_out(&l->attn.v, l->attn.v_b, v, d)};
@@ -38,7 +38,7 @@ static void encoder_layer(struct forward *f, int32_t il) {
     ops->layer_norm(f->d, f->x, f->x, l->ffn_norm, l->ffn_norm_b, f->n_tok, d, hp->eps);
 }
 
-/* Adds rows of an embedding table chosen by ids (in f->ids) to x. */
+/* Adds to x the rows of an embedding table selected by f->ids. */
 static void add_embedding(struct forward *f, const struct weight *w) {
     f->d->ops->embed(f->d, f->h, w, f->ids, f->n_tok, 1);
     f->d->ops->axpby(f->d, f->x, 1, f->h, 1, (int64_t)f->n_tok * f->m->hp.n_embd);
@@ -72,7 +72,7 @@ static int load_batch(struct forward *f, const struct encode_text *texts, int32_
     return 0;
 }
 
-/* One score a text: the classifier over the first row (a dense layer and tanh before it where present). */
+/* One score per text: the classifier of the first row (after a dense layer and tanh, if the model has them). */
 static int rank(struct forward *f, int32_t n_text, float *out, struct err *e) {
     const struct global_weights *g = &f->m->weights.global;
     const struct ops *ops = f->d->ops;

@@ -58,16 +58,16 @@ void experts_free(struct experts *x) {
     mem_free(x);
 }
 
-/* The shared expert runs on the device, the routed ones on the host beside it. The device writes the normed
- * rows to pinned memory, for steps also the router's logits (2 MB of floats per layer, an eighth of what the
- * host would read for them), and reads the host's sums there. Waits once per layer, for the rows. */
+/* The shared expert runs on the device, concurrently the routed ones on the host. The device writes the normalized rows
+ * to pinned memory; in steps also the router's logits (2 MB of floats per layer, an eighth of what the host would read
+ * to compute them). It reads the host's sums from pinned memory. The host waits once per layer, for the rows. */
 static void run_on_host(struct experts *x, int32_t il, const struct moe_args *a) {
     const struct expert_layer *l = &x->m->weights.experts.layer[il];
     const struct hparams *hp = &x->m->hp;
     const struct ops *ops = x->d->ops;
     struct dev *host = x->m->weights.experts.host;
     int64_t n = (int64_t)a->n_tok * hp->n_embd;
-    bool is_step = a->n_tok <= STEP_MAX_TOK; /* longer batches: the device multiplies halves */
+    bool is_step = a->n_tok <= STEP_MAX_TOK; /* longer batches: the device multiplies f16 */
     if (is_step) {
         const struct linear_out route = {.w = a->router,
                                          .bias = a->bias.router,
@@ -92,7 +92,7 @@ static void run_on_host(struct experts *x, int32_t il, const struct moe_args *a)
         ops->flush(x->d);
     }
     ops->download_wait(
-        x->d); /* after it y is free too: it was read before these rows were computed */
+        x->d); /* then y is free too: the device read it before it computed these rows */
     memset(x->y, 0, (size_t)n * sizeof(float));
     struct moe_args routed = *a;
     routed.x = x->x;
@@ -109,8 +109,8 @@ static void run_on_host(struct experts *x, int32_t il, const struct moe_args *a)
     ops->axpby(x->d, a->out, 1, x->y, 1, n);
 }
 
-/* Stages the experts of the next host layer from il on: the host repacks and the bus carries them while the
- * device computes. */
+/* Stages the experts of the next host layer from il on: the host repacks them and the bus transfers
+ * them while the device computes. */
 static void stage_next(struct experts *x, int32_t il) {
     const struct ops *ops = x->d->ops;
     const struct expert_store *s = &x->m->weights.experts;
@@ -146,7 +146,7 @@ void experts_begin(struct experts *x, const struct span *spans, const struct moe
     experts_replay_begin(x, spans, n_span, n_tok);
     x->streams = x->m->weights.experts.staging[0] && experts_stream(&x->m->hp, n_tok);
     if (!x->streams) return;
-    x->d->ops->stage_fence(x->d); /* both buffers are free after what was recorded so far */
+    x->d->ops->stage_fence(x->d); /* the ops recorded so far still use both buffers */
     stage_next(x, 0);
 }
 

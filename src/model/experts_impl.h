@@ -1,4 +1,4 @@
-/* experts_impl.h: what the files of experts.h share: the experts of one forward pass. */
+/* experts_impl.h: the experts of one forward pass; shared by the files behind experts.h. */
 #ifndef CHIMERE_MODEL_EXPERTS_IMPL_H
 #define CHIMERE_MODEL_EXPERTS_IMPL_H
 
@@ -12,28 +12,28 @@ struct experts {
     struct dev *d;         /* borrowed: the model's device */
     int32_t n_tok_max;
     struct routing_shape shape;
-    int32_t mixture[ARCH_MAX_LAYERS]; /* of a layer with experts, its number among those */
+    int32_t mixture[ARCH_MAX_LAYERS]; /* index of a layer with experts among those layers */
     float *x, *y;  /* owned, pinned [n_tok_max, n_embd]: rows for the host, its results */
     float *logits; /* owned, pinned [STEP_MAX_TOK, n_expert]: the router's */
 
-    /* the present batch */
+    /* the current batch */
     struct err err; /* the first failure of the disk; the layers after it are not computed */
     bool streams;
-    struct weight staged[2][3]; /* gate, up, down of the layers in turn */
+    struct weight staged[2][3]; /* gate, up, down of two consecutive layers */
     int32_t next;               /* staging buffer of the next layer */
 
-    /* which of the chosen experts stay */
-    struct moe_keep *keep;     /* owned [n_tok_max]: of the present batch's rows */
+    /* which of the chosen experts are kept */
+    struct moe_keep *keep;     /* owned [n_tok_max]: for the current batch's rows */
     struct moe_keep *keep_dev; /* owned by d, the same; NULL: d reads keep */
-    bool keeps;                /* the present batch has rows that leave experts out */
+    bool keeps;                /* the current batch has rows that drop experts */
     struct experts_kept kept;
 
-    /* a stream in place of the routers' choice */
+    /* a routing stream that replaces the routers' choice */
     const struct routing *replay; /* borrowed until experts_free; NULL: none */
-    int64_t *at;           /* owned [n_slot]: the token of the stream that a sequence is at */
-    int32_t n_slot, n_tok; /* n_tok: of the present batch */
-    int32_t *chosen;       /* owned [n_mixture, n_tok_max, n_used] */
-    int32_t *chosen_dev;   /* owned by d, the same; NULL: d reads chosen */
+    int64_t *at;                  /* owned [n_slot]: position of each sequence in the stream */
+    int32_t n_slot, n_tok;        /* n_tok: of the current batch */
+    int32_t *chosen;              /* owned [n_mixture, n_tok_max, n_used] */
+    int32_t *chosen_dev;          /* owned by d, the same; NULL: d reads chosen */
 
     void (*observe)(void *ud, int32_t mixture, const int32_t *ids, int32_t n_tok); /* or NULL */
     void *observe_ud;
@@ -41,7 +41,7 @@ struct experts {
         ids; /* owned [n_tok_max, n_used]: the choice of the layer that ran last; NULL: not requested */
 };
 
-/* The choice of layer il in the present batch, in the host's or the device's memory. */
+/* The choice of layer il in the current batch, in host or device memory. */
 const int32_t *experts_chosen(const struct experts *x, int32_t il, bool on_host);
 void experts_replay_begin(struct experts *x, const struct span *spans, int32_t n_span,
                           int32_t n_tok);

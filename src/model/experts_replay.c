@@ -1,9 +1,9 @@
-/* experts_replay.c: a recorded or generated stream in place of the routers' choice, and who watches it. */
+/* experts_replay.c: a recorded or generated routing that replaces the routers' choice, and the observer of choices. */
 #include "base/err.h"
 #include "base/mem.h"
 #include "model/experts_impl.h"
 
-enum { SLOT_DISTANCE = 997 }; /* tokens of the stream between sequences that run together */
+enum { SLOT_DISTANCE = 997 }; /* distance in the stream between concurrent sequences, in tokens */
 
 int experts_replay(struct experts *x, const struct routing *r, int32_t n_slot, struct err *e) {
     size_t n = (size_t)x->shape.n_mixture * (size_t)x->n_tok_max * (size_t)x->shape.n_used;
@@ -40,7 +40,7 @@ const int32_t *experts_chosen(const struct experts *x, int32_t il, bool on_host)
     return from + (int64_t)x->mixture[il] * x->n_tok * x->shape.n_used;
 }
 
-/* All layers of a batch at once, so that a device gets them in one copy. */
+/* Prepares all layers of a batch at once, so that a device receives them in one copy. */
 void experts_replay_begin(struct experts *x, const struct span *spans, int32_t n_span,
                           int32_t n_tok) {
     x->n_tok = n_tok;

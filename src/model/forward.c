@@ -1,7 +1,7 @@
 /* forward.c: the loop over layers. A request's life: scheduler -> here -> block_*.c -> ops.
  *
- * tokens -> embedding -> for each layer: x += mixer(norm(x)); x += ffn(norm(x)) -> norm -> logits of the
- * rows that somebody wants. */
+ * tokens -> embedding -> for each layer: x += mixer(norm(x)); x += ffn(norm(x)) -> norm ->
+ * logits of the requested rows. */
 #include "model/forward.h"
 
 #include <string.h>
@@ -45,8 +45,8 @@ void fwd_linear(struct forward *f, const struct linear_out *o, int32_t n_o, cons
 
 /* ---- running ---- */
 
-/* A block adds to f->x. If its result is summed over devices, normed or scaled first, it adds to zeros instead. block NULL:
- * other devices have it. */
+/* A block adds to f->x. If its result must first be summed over devices, normalized or scaled, the block adds to
+ * zeros instead. block NULL: only other devices have it. */
 static void add_block(struct forward *f, void (*block)(struct forward *f, int32_t il), int32_t il,
                       const float *post_norm, bool sums) {
     const struct hparams *hp = &f->m->hp;
@@ -75,7 +75,7 @@ void fwd_blocks(struct forward *f, const struct block *const *table, int32_t il)
         if (runs_here(*table, &f->m->hp.layer[il])) (*table)->forward(f, il);
 }
 
-/* All mixers of a layer read the same normed rows. */
+/* All mixers of a layer read the same normalized rows. */
 static void mixers(struct forward *f, int32_t il) { fwd_blocks(f, mixer_blocks, il); }
 static void feed_forward(struct forward *f, int32_t il) { fwd_blocks(f, ffn_blocks, il); }
 
@@ -84,7 +84,7 @@ static bool has_block(const struct forward *f, const struct block *const *table,
     return *table != NULL;
 }
 
-/* Mixers or the feed-forward block of a layer, from the normed rows. */
+/* Runs the mixers or the feed-forward block of a layer, which read the normalized rows. */
 static void half(struct forward *f, int32_t il, const struct block *const *table,
                  void (*run)(struct forward *f, int32_t il), uint8_t sum, const float *norm,
                  const float *post_norm) {
@@ -137,14 +137,14 @@ static struct span span_of(const struct seq *s, int32_t row, int32_t n_tok, int6
                          .pages = s->pages};
 }
 
-/* Rows f->rows[0..n_out) of `from`, where they are if all are wanted. */
+/* Rows f->rows[0..n_out) of `from`: copied, or in place if all rows are requested. */
 static const float *pick(struct forward *f, const float *from, int32_t n_out) {
     if (!n_out || n_out == f->n_tok) return from;
     f->d->ops->gather_rows(f->d, f->picked, from, f->rows, n_out, f->m->hp.n_embd);
     return f->picked;
 }
 
-/* Logits of n_out rows, of the first n_id ids. */
+/* Logits of n_out rows, for the first n_id ids. */
 static void head(struct forward *f, const struct weight *w, int32_t n_id, const float *rows,
                  int32_t n_out, const float **logits) {
     const struct hparams *hp = &f->m->hp;
@@ -152,7 +152,7 @@ static void head(struct forward *f, const struct weight *w, int32_t n_id, const 
     f->n_out = n_out;
     if (logits) *logits = NULL;
     if (!n_out) return;
-    struct weight front = *w; /* rows lie one behind the other there */
+    struct weight front = *w; /* on a host device, rows are adjacent */
     if (n_id < w->n_out) front.n_out = n_id;
     struct linear_out o = fwd_out(n_id < w->n_out ? &front : w, NULL, f->logits, hp->n_logit);
     o.scale = hp->logit_scale;
@@ -172,8 +172,8 @@ static void keep_taps(struct forward *f, int32_t il) {
                             (size_t)f->n_tok * (size_t)f->m->hp.n_embd * sizeof(float));
 }
 
-/* f->x from embedding to the last layer. Flushes after layers 2 and 10, so that the GPU starts while the host
- * is still recording: recording 250 launches takes longer than executing three layers. */
+/* Computes f->x from the embedding to the last layer. Flushes after layers 2 and 10, so that the GPU starts while the
+ * host still records: recording 250 launches takes longer than executing three layers. */
 enum { FIRST_LAYERS = 2, MORE_LAYERS = 10 };
 static void run_layers(struct forward *f) {
     const struct hparams *hp = &f->m->hp;
@@ -188,8 +188,8 @@ static void run_layers(struct forward *f) {
     }
 }
 
-/* Computes the rows in front of every sequence, once for the pool, by the kernels of single steps: the
- * bits do not depend on the size of batches. */
+/* Computes the rows that precede every sequence, once per pool, with the kernels for single steps: their bits
+ * then do not depend on batch sizes. */
 int forward_run_meta(struct forward *f, struct err *e) {
     const struct hparams *hp = &f->m->hp;
     if (!f->p || !hp->n_meta || f->p->meta) return 0;
@@ -262,7 +262,8 @@ int forward_run_part(struct forward *f, const struct batch_item *runs, int32_t n
     }
     f->runs = NULL;
     rc = experts_status(f->experts, e);
-    if (!rc && f->link) rc = ops->status(f->d, e); /* the cause, rather than that others miss it */
+    /* report the cause, not that other ranks are missing */
+    if (!rc && f->link) rc = ops->status(f->d, e);
     if (!rc && f->link) rc = link_status(f->link, e);
     if (rc) return rc;
     return logits || !n_out || out ? ops->status(f->d, e) : 0;
@@ -335,7 +336,7 @@ int forward_mtp(struct forward *f, const struct mtp_item *runs, int32_t n_run, i
     }
     const struct linear_out join = fwd_out(&l->nextn.eh_proj, NULL, f->x, d);
     fwd_linear(f, &join, 1, f->pair, 2 * (int64_t)d);
-    if (!n_out) { /* nobody reads what the block says: its keys and values are all that later pairs need */
+    if (!n_out) { /* logits not needed: later pairs only need this block's keys and values */
         ops->rms_norm(f->d, f->h, f->x, l->attn_norm, f->n_tok, d, hp->eps);
         block_attn_project(f, il, f->h, d);
         block_attn_store(f, il);

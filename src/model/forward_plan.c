@@ -1,4 +1,4 @@
-/* forward_plan.c: what a forward pass needs: activations, device scratch, host staging; all allocated once. */
+/* forward_plan.c: memory of a forward pass: activations, device scratch, host staging; all allocated once. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -15,7 +15,7 @@ static struct block_rows plan_rows(const struct hparams *hp) {
     return r;
 }
 
-/* Every activation array: where its pointer lives, floats per token or per output row. */
+/* Every activation array: address of its pointer, floats per token or per output row. */
 struct array {
     float **slot;
     int64_t per_tok, per_out;

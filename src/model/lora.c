@@ -1,4 +1,4 @@
-/* lora.c: adapters in GGUF form, bound to the base weights they change. */
+/* lora.c: adapters in GGUF form, bound to the base weights that they change. */
 #include <stdio.h>
 #include <string.h>
 
@@ -7,7 +7,7 @@
 #include "model/forward_impl.h"
 #include "model/lora_impl.h"
 
-/* Slot of a tensor name among those that adapters may change, and its layer. */
+/* Finds the weight of a tensor name, if adapters may change it, and its layer. */
 static const struct weight *find_base(const struct model *m, const char *name, int32_t *layer) {
     for (const struct tensor_row *const *table = m->hp.arch->tensors; *table; table++) {
         for (const struct tensor_row *row = *table; row->gguf; row++) {
@@ -28,7 +28,8 @@ static const struct weight *find_base(const struct model *m, const char *name, i
     return NULL;
 }
 
-/* A fused tensor multiplies through views of its rows, in order; 0: through copies in another order. */
+/* A fused tensor is multiplied through views of its rows, in order; returns 0 if it is
+ * multiplied through reordered copies. */
 static int parts_of(const struct layer_weights *l, const struct weight *base,
                     const struct weight *out[3]) {
     if (base == &l->ssm.x) {

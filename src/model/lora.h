@@ -17,15 +17,16 @@ struct lora_use {
 /* LoRA in GGUF form (general.type "adapter", adapter.type "lora"): y += scale * alpha / r * B (A x). */
 int lora_open(struct lora **out, struct model *m, const char *path, struct err *e);
 void lora_close(struct lora *l);
-/* copy: the same file opened for another copy of the model. Where that model runs, l stands for it. Borrowed until l's
- * last use; before the first one. */
+/* copy: the same file opened for another copy of the model. Calls that use l with that copy then use `copy`. Call it
+ * before l's first use; `copy` is borrowed until l's last use. */
 void lora_join(struct lora *l, struct lora *copy);
-uint64_t lora_hash(const struct lora *l); /* names its content, as model.h's hash does a model's */
+/* identifies its content, as model.h's hash does for a model */
+uint64_t lora_hash(const struct lora *l);
 
-/* An adapter that another runtime applies: engine and backends pass it on as they do their own. The handle is borrowed
- * until lora_close. */
+/* An adapter that another runtime applies; engine and backends pass it on like any other. The
+ * handle is borrowed until lora_close. */
 int lora_foreign(struct lora **out, void *handle, uint64_t hash, struct err *e);
-void *lora_handle(const struct lora *l); /* NULL: it is our own */
+void *lora_handle(const struct lora *l); /* NULL: an adapter of this runtime */
 
 /* ---- training ---- */
 
@@ -33,12 +34,12 @@ void *lora_handle(const struct lora *l); /* NULL: it is our own */
  * dense feed-forward blocks. A is drawn from `seed` (uniform, variance 1 / n_in), B is zero, alpha = rank.
  * CHIMERE_EUNSUPPORTED: the model has no such matrix. */
 int lora_new(struct lora **out, struct model *m, int32_t rank, uint64_t seed, struct err *e);
-/* Shares A with l, which must outlive it; B is its own, a copy. */
+/* Shares A with l, which must outlive it; has a copy of B. */
 int lora_twin(struct lora **out, const struct lora *l, struct err *e);
-/* All values of B, [*n]; for lora_new's and lora_twin's. lora_commit makes changes known to the device. */
+/* All values of B, [*n]; for adapters from lora_new and lora_twin. lora_commit applies changes to the device. */
 float *lora_b(struct lora *l, size_t *n);
 int lora_commit(struct lora *l, struct err *e);
-/* Writes it as lora_open reads it, f32. */
+/* Writes it in the format that lora_open reads, f32. */
 int lora_save(const struct lora *l, const char *path, struct err *e);
 
 #endif

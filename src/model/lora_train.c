@@ -1,4 +1,4 @@
-/* lora_train.c: adapters that are changed while the model runs: A fixed, B trained. */
+/* lora_train.c: adapters that change while the model runs: A is fixed, B is trained. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -9,7 +9,7 @@
 #include "model/forward_impl.h"
 #include "model/lora_impl.h"
 
-/* Matrices whose results are added to the residual stream. */
+/* Whether w is a matrix whose results are added to the residual stream. */
 static bool is_target(const struct layer_weights *l, const struct weight *w) {
     return w->data && w->n_mat == 1 &&
            (w == &l->attn.out || w == &l->gdn.out || w == &l->ssm.out || w == &l->ffn.down);
@@ -81,7 +81,7 @@ static void draw_a(struct lora *l, uint64_t seed) {
     }
 }
 
-/* Values and pairs; A of `from`, or room for its own. */
+/* Allocates values and pairs; A is that of `from`, or its own. */
 static int make(struct lora **out, struct model *m, int32_t rank, const struct lora *from,
                 struct err *e) {
     *out = NULL;

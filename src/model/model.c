@@ -1,4 +1,4 @@
-/* model.c: opens a file, checks it, places it. */
+/* model.c: opens a file, checks it, and places its weights. */
 #include "model/model.h"
 
 #include <math.h>
@@ -35,7 +35,7 @@ uint64_t model_hash_file(const struct gguf *g) {
     return h;
 }
 
-/* Those of layers with a window, by their own base; f: room for n. */
+/* Inverse frequencies of layers with a window, with their own base; f: n floats of scratch. */
 static int make_window_rope(struct model *m, float *f, int32_t n, struct err *e) {
     m->inv_freq_window = m->dev->ops->alloc(m->dev, (size_t)n * sizeof *f);
     if (!m->inv_freq_window) return err_set(e, CHIMERE_ENOMEM, "out of memory for RoPE tables");
@@ -45,8 +45,8 @@ static int make_window_rope(struct model *m, float *f, int32_t n, struct err *e)
     return 0;
 }
 
-/* Inverse frequencies base^(-2i/n_rot), stretched by YaRN (Peng et al., arXiv:2309.00071), linear
- * scaling, or the factors that a file carries (rope_freqs.weight). */
+/* Inverse frequencies base^(-2i/n_rot), stretched by YaRN (Peng et al., arXiv:2309.00071), by linear scaling, or by
+ * the factors in the file (rope_freqs.weight). */
 static int make_rope(struct model *m, struct err *e) {
     const struct hparams *hp = &m->hp;
     int32_t n = hp->n_rot / 2;
@@ -60,9 +60,8 @@ static int make_rope(struct model *m, struct err *e) {
     double base = hp->rope_base, dim = hp->n_rot;
     double low = 0, high = 1;
     if (hp->rope_yarn) {
-        /* Pairs that turn more than beta_fast times over the original context keep their frequency;
-         * pairs that turn less than beta_slow times are slowed by the whole factor; between the two
-         * is a ramp. */
+        /* Pairs that turn more than beta_fast times over the original context keep their frequency. Pairs that turn
+         * less than beta_slow times are slowed by the whole factor. A ramp connects the two. */
         double turns = hp->rope_n_ctx_orig / (2 * M_PI), per_pair = dim / (2 * log(base));
         low = per_pair * log(turns / (double)hp->rope_beta_fast);
         high = per_pair * log(turns / (double)hp->rope_beta_slow);
@@ -141,7 +140,7 @@ int model_open_drafter(struct model **out, const char *path, struct dev *dev, st
     return 0;
 }
 
-/* part: of the layers; n > 1: the rank-th of n slices of each. */
+/* part: which layers; n > 1: slice `rank` of n of each layer. */
 static int open_part(struct model **out, const char *path, struct dev *dev,
                      const struct expert_placement *where, struct layer_part part, int32_t rank,
                      int32_t n, bool quiet, struct err *e) {

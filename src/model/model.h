@@ -1,7 +1,6 @@
-/* model.h: a loaded model: blueprint, weights on a device, tokenizer, RoPE tables.
+/* model.h: a loaded model: hyperparameters, weights on a device, tokenizer, RoPE tables.
  *
- * Immutable once open; any number of sequences, pools and forwards may share it. Borrowed by them until
- * model_close. */
+ * Immutable once open; any number of sequences, pools and forwards may share it. They borrow it until model_close. */
 #ifndef CHIMERE_MODEL_MODEL_H
 #define CHIMERE_MODEL_MODEL_H
 
@@ -14,30 +13,31 @@ struct model {
     struct weights weights;    /* owned */
     struct model_slice *slice; /* owned; NULL: dev has all of each layer */
     struct dev *dev;           /* borrowed */
-    struct dev *host;          /* owned; NULL: no experts are multiplied beside dev */
+    struct dev *host;          /* owned; NULL: the host does not multiply experts for dev */
     float *inv_freq;           /* owned by the device [n_rot / 2] */
-    float *inv_freq_window;    /* the same for layers with a window; NULL: no difference */
-    uint64_t hash;  /* over keys, directory and samples of the data: names the model in files */
+    float *inv_freq_window;    /* the same for layers with a window; NULL: not different */
+    /* over keys, directory and samples of the data: identifies the model in files */
+    uint64_t hash;
     char name[128]; /* general.name, else the file's name */
 };
 
 /* quiet: no progress bar. */
 int model_open(struct model **out, const char *path, struct dev *dev, bool quiet, struct err *e);
-/* The same with experts of some layers on the host. */
+/* The same, with the experts of some layers on the host. */
 int model_open_placed(struct model **out, const char *path, struct dev *dev,
                       const struct expert_placement *where, bool quiet, struct err *e);
-/* The same with a part of the layers: forward_run_part. */
+/* The same, with a part of the layers (forward_run_part). */
 int model_open_part(struct model **out, const char *path, struct dev *dev,
                     const struct expert_placement *where, struct layer_part part, bool quiet,
                     struct err *e);
-/* The rank-th of n slices of every layer (slice.h): forward_link. */
+/* Slice `rank` of n of every layer (slice.h, forward_link). */
 int model_open_slice(struct model **out, const char *path, struct dev *dev, int32_t rank, int32_t n,
                      bool quiet, struct err *e);
-/* A drafter: no embedding, no head. */
+/* A drafter: has neither embedding nor head. */
 int model_open_drafter(struct model **out, const char *path, struct dev *dev, struct err *e);
 void model_close(struct model *m);
 
-/* Names a GGUF file by every key, every directory entry, and both ends of every tensor. */
+/* Hash of a GGUF file: every key, every directory entry, and both ends of every tensor. */
 uint64_t model_hash_file(const struct gguf *g);
 
 /* Weight bytes read per decoded token plus recurrent state read and written (the roofline's bytes). */

@@ -1,4 +1,4 @@
-/* routing.c: streams of routed experts: the generator, and the file of a recorded one. */
+/* routing.c: streams of routed experts: the generator, and files of recorded ones. */
 #include "model/routing.h"
 
 #include <math.h>
@@ -67,9 +67,9 @@ enum { RECENT = 16, DRIFT_EVERY = 200, DRIFT_PARTS = 8 };
 struct generator {
     struct rng rng;
     int32_t n_expert;
-    double *sum;    /* owned [n_expert]: Zipf's cumulative weights, by rank */
+    double *sum;    /* owned [n_expert]: cumulative Zipf weights, by rank */
     uint16_t *rank; /* owned [n_expert]: the expert of each rank */
-    int64_t *last;  /* owned [n_expert]: token of the last use, -1: never */
+    int64_t *last;  /* owned [n_expert]: token of the last use, -1: never used */
 };
 
 static void swap_ranks(struct generator *g) {
@@ -91,7 +91,7 @@ static int32_t draw_zipf(struct generator *g) {
     return g->rank[low];
 }
 
-/* An expert not in `row` that was last used between `least` and `most` tokens before t; -1: none. */
+/* An expert that is not in `row` and was last used between `least` and `most` tokens before t; -1: none. */
 static int32_t draw_recent(struct generator *g, int64_t t, int32_t least, int32_t most) {
     int32_t found = -1, n = 0;
     for (int32_t x = 0; x < g->n_expert; x++) {
@@ -101,7 +101,7 @@ static int32_t draw_recent(struct generator *g, int64_t t, int32_t least, int32_
     return found;
 }
 
-/* One more expert of token t, not used by it yet. */
+/* Draws one more expert for token t, which the token does not use yet. */
 static int32_t draw(struct generator *g, int64_t t) {
     double u = rng_uniform(&g->rng);
     int32_t x = u < 0.45   ? draw_recent(g, t, 1, 1)
@@ -177,7 +177,7 @@ static size_t tok_bytes(const struct routing_shape *s) {
     return (size_t)s->n_mixture * (size_t)s->n_used * id_bytes(s);
 }
 
-/* Counts the tokens of all batches; -1: they do not fill the file. */
+/* Counts the tokens of all batches; -1: the batches do not exactly fill the file. */
 static int64_t count_tokens(const struct routing_shape *s, const char *p, size_t n) {
     int64_t n_tok = 0;
     size_t each = tok_bytes(s);
@@ -278,7 +278,7 @@ int routing_open(struct routing **out, const char *name, const struct routing_sh
 struct routing_writer {
     struct routing_shape shape;
     struct file_writer w;
-    int32_t next; /* mixture that comes next */
+    int32_t next; /* next mixture to write */
     bool failed, bad;
 };
 

@@ -1,4 +1,4 @@
-/* seq.c: page tables, slots, forks. Checkpoints are in mark.c. */
+/* seq.c: page tables, slots, forks. Checkpoints are in checkpoint.c. */
 #include "model/seq.h"
 
 #include <string.h>
@@ -16,8 +16,8 @@ static size_t rec_layer_bytes(const struct layer_state *l) {
 
 int32_t seq_n_pages_for(int64_t n_ctx) { return (int32_t)((n_ctx + KV_PAGE - 1) / KV_PAGE); }
 
-/* Rows in front of every sequence take pages of their own and a slot; where they do not fill the last
- * page, every sequence begins with a copy of it. */
+/* The rows that precede every sequence have pages and a slot of their own. If they do not fill the last page, every
+ * sequence starts with a copy of that page. */
 static bool has_split_page(const struct model *m) { return m->hp.n_meta % KV_PAGE != 0; }
 static int32_t n_slots_all(const struct model *m, const struct seq_pool_params *p) {
     return p->n_slot + (m->hp.n_meta > 0);
@@ -27,14 +27,14 @@ static int32_t n_pages_all(const struct model *m, const struct seq_pool_params *
            (has_split_page(m) ? p->n_slot : 0);
 }
 
-/* Recurrent states of all slots and layers lie in one block: it is large enough for pages of 2 MB where each of them
- * alone is not. */
+/* The recurrent states of all slots and layers share one allocation: it is large enough for 2 MB
+ * pages, a single state is not. */
 static size_t place(float *block, size_t at, size_t n, float **part) {
     if (block && n) *part = block + at;
     return at + (n + 63) / 64 * 64;
 }
 
-/* Places layer l's from float `at` on, or only counts where block is NULL; returns where they end. */
+/* Assigns layer l's states from float `at` on; block NULL: only counts. Returns the end. */
 static size_t place_layer(struct layer_state *l, size_t n_slot, float *block, size_t at) {
     at = place(block, at, n_slot * l->rec.s_stride, &l->rec.s);
     at = place(block, at, n_slot * l->rec.conv_stride, &l->rec.conv);
@@ -239,7 +239,8 @@ int seq_reserve(struct seq *s, int64_t n, struct err *e) {
 
 /* ---- sequences ---- */
 
-/* State, convolution and log of every layer, then the hidden row; layers without them have parts of 0 floats. */
+/* Parts are the state, convolution and log of every layer, then the hidden row; layers without
+ * them have parts of 0 floats. */
 bool seq_rec_part(const struct seq_pool *p, int32_t i, struct rec_part *out) {
     const struct hparams *hp = &p->m->hp;
     int32_t n_all = arch_n_layer_all(hp);
@@ -291,7 +292,7 @@ int seq_alloc(struct seq **out, struct seq_pool *p, struct err *e) {
     s->slot = p->free_slots[--p->n_free_slot];
     int64_t n = p->params.n_ctx_seq;
     if (n > 0) n += p->m->hp.n_meta;
-    int rc = n > 0 ? seq_grow_table(s, seq_n_pages_for(n) + 1, e) : 0; /* 1: for looking ahead */
+    int rc = n > 0 ? seq_grow_table(s, seq_n_pages_for(n) + 1, e) : 0; /* 1: for prefetching */
     if (rc) {
         seq_free(s);
         return rc;
@@ -334,7 +335,7 @@ void seq_drop(struct seq *s, int32_t n) {
     s->pos -= n;
 }
 
-/* f, which holds no pages, becomes what s is. */
+/* Makes f, which has no pages, a copy of s. */
 static int become(struct seq *f, const struct seq *s, struct err *e) {
     int32_t n_page = seq_n_pages_for(s->pos);
     int rc = seq_grow_table(f, n_page, e);
@@ -374,7 +375,7 @@ int seq_begin(struct seq *s, struct err *e) {
     return become(s, p->meta, e);
 }
 
-/* ---- for mark.c and seq_file.c ---- */
+/* ---- for checkpoint.c and seq_file.c ---- */
 
 size_t seq_page_bytes(const struct seq_pool *p) {
     size_t n = 0;
@@ -384,7 +385,7 @@ size_t seq_page_bytes(const struct seq_pool *p) {
     return n;
 }
 
-/* One page of all layers, between device and host: keys then values, in the order of layers. */
+/* Copies one page of all layers between device and host: keys then values, in the order of layers. */
 void seq_page_transfer(struct seq_pool *p, int32_t page, char *host, bool to_host) {
     struct dev *d = p->m->dev;
     for (int32_t il = 0; il < arch_n_layer_all(&p->m->hp); il++) {

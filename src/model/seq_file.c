@@ -6,12 +6,12 @@
  *       12     4  CRC-32C of bytes 16..header end
  *       16     8  model hash
  *       24     4  key type, 4 value type (quant.h ids)
- *       32     8  position, rows in front of all tokens included
+ *        32     8  position, rows that precede all tokens included
  *       40     4  deferred tokens, 4 log capacity
  *       48     8  recurrent bytes
  *       56     8  bytes of one page
- *       64     8  bytes of the caller
- *       72     4  CRC-32C of all that follows the header, 4 zero
+ *        64     8  size of the caller's bytes
+ *        72     4  CRC-32C of everything after the header, 4 zero
  *       80     -  the caller's bytes, recurrent state (seq_rec_part; channel by channel), pages in order
  */
 #include <string.h>
@@ -59,7 +59,7 @@ static void fill_header(unsigned char h[HEADER], const struct checkpoint *m, siz
     put32(h + 12, hash_crc32c(0, h + 16, HEADER - 16));
 }
 
-/* Appends n bytes to the file and to the checksum. */
+/* Appends n bytes to the file and updates the checksum. */
 static bool put_part(FILE *f, const void *data, size_t n, uint32_t *crc) {
     *crc = hash_crc32c(*crc, data, n);
     return !n || fwrite(data, n, 1, f) == 1;
@@ -71,7 +71,7 @@ static bool take_part(FILE *f, void *data, size_t n, uint32_t *crc) {
     return true;
 }
 
-/* The recurrent state, from one channel to the next whatever number of them a device keeps side by side. */
+/* Writes the recurrent state channel by channel, independent of how many channels a device interleaves. */
 static bool put_rec(FILE *f, const struct checkpoint *m, uint32_t *crc) {
     float block[STATE_BLOCK];
     const float *from = (const float *)m->rec;
@@ -147,7 +147,7 @@ int seq_save(struct seq *s, const char *path, const void *extra, size_t n_extra,
     return rc;
 }
 
-/* Everything that can be said before the body is read. */
+/* Checks everything that can be checked before the body is read. */
 static int check_header(const struct seq_pool *p, const unsigned char h[HEADER],
                         uint64_t file_bytes, struct err *e) {
     if (memcmp(h, magic, 8))
@@ -179,7 +179,7 @@ static int check_header(const struct seq_pool *p, const unsigned char h[HEADER],
     return 0;
 }
 
-/* What follows the header, into a mark without content. */
+/* Reads what follows the header into an empty checkpoint. */
 static int read_body(struct checkpoint *m, FILE *f, const unsigned char h[HEADER], void *extra,
                      size_t n_extra) {
     size_t n_page_bytes = seq_page_bytes(m->pool);

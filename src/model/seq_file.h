@@ -4,8 +4,8 @@
 
 #include "model/seq.h"
 
-/* Files: versioned, hashed to the model and cache types, checksummed. extra: bytes of the caller's
- * (the tokens, say), given back by load (mem_free). */
+/* Files are versioned, tied to the model and cache types by a hash, and have a checksum. extra: bytes of the caller's
+ * (for example the tokens), returned by load (mem_free). */
 int seq_save(struct seq *s, const char *path, const void *extra, size_t n_extra, struct err *e);
 int seq_load(struct seq_pool *p, const char *path, struct seq **out, void **extra, size_t *n_extra,
              struct err *e);

@@ -1,4 +1,4 @@
-/* slice.c: which heads, columns and rows each device gets, and what that means for each dimension of a tensor. */
+/* slice.c: which heads, columns and rows each device has, and the resulting parts of each tensor dimension. */
 #include "model/slice.h"
 
 #include <stdio.h>
@@ -8,7 +8,7 @@
 #include "format/quant.h"
 #include "model/arch_impl.h"
 
-/* Tiles of 32 rows and columns are what kernels multiply at once. */
+/* Kernels multiply tiles of 32 rows and columns. */
 enum { TILE = 32, MAX_TILES = SLICE_MAX_PARTS - 2 };
 
 struct range {
@@ -17,17 +17,17 @@ struct range {
 
 struct model_slice {
     struct hparams whole;
-    struct hparams own; /* view of the device's; complete after slice_new */
+    struct hparams own; /* view of the device's hyperparameters; complete after slice_new */
     int32_t rank, n;
-    int64_t block[SLICE_N_KIND]; /* elements that its last matrices' blocks have at most */
-    int64_t block_shared;        /* the shared expert's */
+    int64_t block[SLICE_N_KIND]; /* largest block of the kind's last matrices, in elements */
+    int64_t block_shared;        /* of the shared expert */
     bool cut[SLICE_N_KIND], has[SLICE_N_KIND], cut_shared, has_norm;
 };
 
 static const struct kind {
     const char *text;
     uint8_t mixer, ffn;
-    const char *last; /* the matrix whose rows are cut */
+    const char *last; /* the matrix whose rows are divided */
 } kinds[SLICE_N_KIND] = {
     [SLICE_ATTN] = {"attention", MIX_ATTN, FFN_NONE, "attn_output.weight"},
     [SLICE_GDN] = {"delta-net heads", MIX_GDN, FFN_NONE, "ssm_out.weight"},
@@ -54,12 +54,12 @@ static int64_t lcm(int64_t a, int64_t b) {
     return a / x * b;
 }
 
-/* Units of `size` whose elements, `width` each, end where blocks do. */
+/* Smallest number of units, a multiple of `size`, whose elements (`width` each) end at a block boundary. */
 static int64_t aligned(int64_t size, int64_t width, int64_t block) {
     return lcm(size * width, block) / width;
 }
 
-/* The rank-th of n parts of [0, total) in whole units; false: there are fewer units than parts. */
+/* Part `rank` of n of [0, total) in whole units; returns false if there are fewer units than parts. */
 static bool share(int64_t total, int64_t unit, int32_t rank, int32_t n, struct range *r) {
     int64_t k = total / unit;
     if (total % unit || k < n) return false;
@@ -67,14 +67,14 @@ static bool share(int64_t total, int64_t unit, int32_t rank, int32_t n, struct r
     return true;
 }
 
-/* Columns: in tiles if there are enough, else in blocks. */
+/* A share of columns: in tiles if there are enough tiles, else in blocks. */
 static bool columns(int64_t total, int64_t block, int32_t rank, int32_t n, struct range *r) {
     return share(total, block < TILE ? lcm(block, TILE) : block, rank, n, r) ||
            share(total, block, rank, n, r);
 }
 
-/* Query heads and the heads of keys that they read. Where there are fewer of the latter than devices, several have the
- * same one. */
+/* A share of query heads, and of the key heads that they read. If there are fewer key heads than devices,
+ * several devices have the same key head. */
 static bool attn_share(const struct model_slice *s, int32_t il, int32_t rank, struct range *q,
                        struct range *kv) {
     const struct layer_shape *l = &s->whole.layer[il];
@@ -93,7 +93,7 @@ static bool attn_share(const struct model_slice *s, int32_t il, int32_t rank, st
     return true;
 }
 
-/* Key heads; with each the value heads that read it. */
+/* A share of key heads; each has the value heads that read it. */
 static bool gdn_share(const struct model_slice *s, int32_t rank, struct range *k) {
     const struct hparams *hp = &s->whole;
     int64_t n_k = hp->gdn.n_k_head, per = hp->gdn.n_v_head / n_k, d = hp->gdn.d_v;
@@ -102,7 +102,7 @@ static bool gdn_share(const struct model_slice *s, int32_t rank, struct range *k
     return share(n_k, aligned(1, hp->gdn.is_grouped ? per * d : d, block), rank, s->n, k);
 }
 
-/* Heads, and the groups of B and C that they read. A norm's part is never cut. */
+/* A share of heads, and of the groups of B and C that they read. A part of a norm is never divided. */
 static bool mamba2_share(const struct model_slice *s, int32_t rank, struct range *h,
                          struct range *g) {
     const struct hparams *hp = &s->whole;
@@ -135,7 +135,7 @@ static bool can_cut(const struct model_slice *s, int kind) {
 
 /* ---- the device's shape ---- */
 
-/* A kind that stays whole goes to the devices in turn, layer by layer. */
+/* A kind that is not divided goes to the devices in turn, layer by layer. */
 static bool is_owner(const struct model_slice *s, int kind, int32_t il) {
     int32_t k = 0;
     for (int32_t i = 0; i < il; i++) k += layer_has(&s->whole.layer[i], kind);
@@ -195,7 +195,7 @@ static void cut_shape(const struct model_slice *s, struct hparams *hp) {
     hp->n_logit = (int32_t)(a.end - a.first);
 }
 
-/* ---- making one ---- */
+/* ---- creation ---- */
 
 static void raise(int64_t *block, const struct gguf_tensor *t) {
     int64_t n = quant_traits(t->type)->block_elements;
@@ -302,7 +302,7 @@ static void attn_parts(const struct model_slice *s, enum arch_dim d, int32_t il,
     if (d == D_V || d == D_QKV) put(l, d == D_V ? 0 : n_q + arch_dim(hp, D_K, il), kv, hp->d_v);
 }
 
-/* Value heads of key heads k from element base on, width elements each. */
+/* The value heads of key heads k, from element base on, width elements each. */
 static void value_parts(const struct model_slice *s, struct range k, int64_t base, int64_t width,
                         struct list *l) {
     int64_t n_k = s->whole.gdn.n_k_head, per = s->whole.gdn.n_v_head / n_k;
@@ -427,7 +427,7 @@ static int64_t sum_of(const struct slice_part *part, int32_t n) {
     return sum;
 }
 
-/* The parts of one row; blocks are the smallest thing that moves. A scale in front of a row stays there. */
+/* Copies the parts of one row; blocks stay whole. A scale at the start of a row stays there. */
 static void copy_row(const struct weight *w, const char *row, const struct slice_part *part,
                      int32_t n, char *dst) {
     const struct quant_traits *q = quant_traits(w->type);

@@ -15,7 +15,7 @@ struct swap {
     int n;
     struct weight *slots[MAX_SLOTS]; /* views */
     struct weight forms[MAX_SLOTS];
-    void *memory[MAX_SLOTS]; /* owned by the device; NULL: forms[i] is read in place */
+    void *memory[MAX_SLOTS]; /* owned by the device; NULL: forms[i] is used in place */
     size_t n_bytes;
 };
 
@@ -30,7 +30,7 @@ bool swap_is_possible(const struct model *m, const char *tensor) {
     return n > 0 && n <= MAX_SLOTS;
 }
 
-/* The same rows of the tensor as from, in the new encoding. */
+/* The rows of the tensor that `from` has, in the new encoding. */
 static struct weight view_of(const struct weight_source *from, uint32_t type, const void *data) {
     uint64_t row_bytes = 0;
     quant_row_bytes(type, from->tensor->ne[0], &row_bytes);

@@ -1,9 +1,8 @@
 /* swap.h: other encodings of a model's matrices, exchanged between two forward passes.
  *
- * A swap is one tensor of the file in another type, already in the form of the model's device. Putting
- * it in place costs a few pointer writes, so that thousands of combinations of types can be measured
- * with one open model. The model must not be in use by another thread. Free every swap, after
- * swap_restore or before model_close. */
+ * A swap is one tensor of the file in another type, already in the form of the model's device. Applying it costs a few
+ * pointer writes, so that thousands of combinations of types can be measured with one open model. No other thread may
+ * use the model meanwhile. Free every swap, after swap_restore or before model_close. */
 #ifndef CHIMERE_MODEL_SWAP_H
 #define CHIMERE_MODEL_SWAP_H
 
@@ -11,15 +10,15 @@
 
 struct swap;
 
-/* data: the tensor's elements encoded as `type`; the device may read it in place, so it must stay valid
- * until swap_free. CHIMERE_EUNSUPPORTED: the tensor's rows are gathered at load, or its experts are on
- * the host of a device, or no matrix of the model is this tensor. */
+/* data: the tensor's elements encoded as `type`. The device may read it in place, so it must stay valid until
+ * swap_free. CHIMERE_EUNSUPPORTED: the tensor's rows are gathered at load, its experts are on the host while the
+ * model is on a device, or the tensor is no matrix of the model. */
 int swap_new(struct swap **out, struct model *m, const char *tensor, uint32_t type,
              const void *data, struct err *e);
 void swap_free(struct swap *s);
-size_t swap_bytes(const struct swap *s); /* device memory that it holds */
+size_t swap_bytes(const struct swap *s); /* device memory that it uses */
 void swap_apply(const struct swap *s);
-/* The file's own encoding of the tensor again. */
+/* Restores the file's own encoding of the tensor. */
 void swap_restore(struct model *m, const char *tensor);
 bool swap_is_possible(const struct model *m, const char *tensor);
 

@@ -9,7 +9,7 @@
 #include "format/quant.h"
 #include "model/forward_impl.h"
 
-/* ---- keeping them ---- */
+/* ---- keeping rows ---- */
 
 uint64_t taps_bytes(const struct model *m, int32_t n, int32_t n_tok_max) {
     return sizeof(float) * (uint64_t)n * (uint64_t)n_tok_max * (uint64_t)m->hp.n_embd;
@@ -48,7 +48,7 @@ struct recorder {
     struct seq *seq;       /* owned */
     struct forward *f;     /* owned */
     float *row;            /* owned, host [n_embd] */
-    unsigned char *coded;  /* owned: a row in the type of the file */
+    unsigned char *coded;  /* owned: a row in the file's type */
     uint64_t row_bytes;
 };
 
@@ -79,11 +79,11 @@ static void header(const struct recorder *r, const struct taps_text *t, size_t n
     at = put(at, content_of(r->p, t, n), 8);
     at = put(at, r->p->type, 4);
     at = put(at, (uint64_t)r->p->n_batch,
-             4); /* long scans are cut at batches: the last bits depend on it */
+             4); /* batch size changes the last bits of long recurrences */
     put(at, 0, 8);
 }
 
-/* ---- what is there already ---- */
+/* ---- existing shards ---- */
 
 static uint64_t shard_bytes(const struct recorder *r, size_t n_text, int64_t n_tok) {
     return TAPS_HEADER_BYTES + 4 * (uint64_t)r->p->n_layer + 8 * (uint64_t)n_text +
@@ -184,7 +184,7 @@ static int write_shard(struct recorder *r, int32_t number, const struct taps_tex
     return rc;
 }
 
-/* ---- all of them ---- */
+/* ---- recording ---- */
 
 static int check_texts(const struct model *m, const struct taps_text *t, size_t n, int32_t *longest,
                        struct err *e) {

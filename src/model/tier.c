@@ -13,41 +13,40 @@
 #include "kernels/cpu/repack.h"
 
 enum {
-    UNIT = 64,     /* bytes that a place counts; records and their parts begin at multiples */
-    N_READER = 16, /* threads: disks reach their rate at 16 requests of some 100 KB */
+    UNIT = 64,     /* bytes per place unit; records and their parts are multiples */
+    N_READER = 16, /* threads: disks reach full speed with 16 requests of some 100 KB */
     MAX_LOADS = 32,
     GROUP = 16, /* experts that a long batch computes at once, while the next are read */
 };
-/* An expert used often stays COUNT_WEIGHT tokens longer for each doubling of its uses; they halve in
- * COUNT_HALF tokens. */
+/* Each doubling of its use count keeps an expert COUNT_WEIGHT tokens longer. Counts halve in COUNT_HALF tokens. */
 static const double COUNT_WEIGHT = 4, COUNT_HALF = 256;
 
 struct part {
-    struct weight file; /* one expert's, in a file's form; data is set by who reads */
+    struct weight file; /* one expert's, in the file's form; the reader sets data */
     bool is_packed;
     uint32_t i_file;
-    uint64_t offset, distance; /* of expert 0 in the file, and from one to the next */
-    size_t at, bytes;          /* in the record */
+    uint64_t offset, distance; /* of expert 0 in the file; between experts */
+    size_t at, bytes;          /* within the record */
     const char *name;          /* view of the file's directory */
 };
 
 struct layer {
     struct part part[3];
-    int32_t n_part, n_slot, n_free; /* n_free: slots never filled, the last ones */
+    int32_t n_part, n_slot, n_free; /* n_free: slots never filled yet, at the end */
     size_t record;                  /* bytes */
-    size_t base;                    /* of slot 0 in the pool */
+    size_t base;                    /* of slot 0 within the pool */
     int32_t *slot;                  /* owned [n_expert]: -1: not in the pool */
     int32_t *expert;                /* owned [n_slot]: -1: none */
-    struct load **load;             /* owned [n_slot]: what fills it; NULL: nothing */
+    struct load **load;             /* owned [n_slot]: the load that fills it; NULL: none */
     int64_t *last;                  /* owned [n_expert]: token of the last use */
     float *count;                   /* owned [n_expert]: uses, as of `last` */
-    int64_t clock;                  /* tokens so far */
+    int64_t clock;                  /* tokens processed */
 };
 
 struct load {
     struct tier *t;
     struct layer *l;
-    int32_t expert, slot, n_left; /* n_left: pieces not looked at */
+    int32_t expert, slot, n_left; /* n_left: pieces not processed */
     bool is_used;
     struct reader_piece piece[3];
 };
@@ -60,16 +59,17 @@ struct tier {
     struct layer *layers;  /* owned [n_layer] */
     struct load *loads;    /* owned [MAX_LOADS] */
 
-    pthread_mutex_t lock; /* of all below, and of the directory */
+    pthread_mutex_t lock; /* protects everything below, and the directory */
     int32_t *want,
-        *rank;        /* owned [n_expert]: wanted in order; their numbers there, -1: not wanted */
-    int64_t *used_at; /* owned [n_expert]: token of the batch that uses it last */
+        /* owned [n_expert]: wanted experts in order; rank of each there, -1: not wanted */
+        *rank;
+    int64_t *used_at; /* owned [n_expert]: last token of the batch that uses it */
     float *uses;      /* owned [n_expert]: in this batch */
     int32_t *place;   /* owned [n_expert]: for compute */
     struct tier_stats stats;
     struct err err; /* first of this pass */
 
-    pthread_mutex_t shown_lock; /* held for moments, while `lock` is held for a layer */
+    pthread_mutex_t shown_lock; /* held only briefly, while `lock` is held for a whole layer */
     struct tier_stats shown;    /* stats after the last pass */
 };
 
@@ -100,7 +100,7 @@ size_t tier_record_bytes(struct dev *d, const struct weight *const part[3]) {
 
 size_t tier_own_bytes(size_t most_part_bytes) { return reader_bytes(N_READER, most_part_bytes); }
 
-/* ---- opening ---- */
+/* ---- setup ---- */
 
 static int bind_part(struct tier *t, struct layer *l, const struct gguf *g, struct weight *w,
                      struct err *e) {
@@ -143,7 +143,7 @@ static int32_t least_slots(const struct tier *t) {
     return n < t->n_expert ? n : t->n_expert;
 }
 
-/* Every layer the same share of its experts. */
+/* Divides the pool: every layer can hold the same fraction of its experts. */
 static int share_pool(struct tier *t, uint64_t pool_bytes, struct err *e) {
     uint64_t all = 0, least = 0, at = 0;
     for (int32_t il = 0; il < t->n_layer; il++) {
@@ -187,7 +187,7 @@ static int open_reader(struct tier *t, const struct gguf *g, struct err *e) {
     return rc;
 }
 
-/* Places count units from the pool's start: the parts of all layers are stacks with a stride of one. */
+/* Places count units from the pool's start, so that the parts of all layers are stacks with a stride of one unit. */
 static void name_pool(struct tier *t, const struct layer *l, int32_t i, struct weight *w) {
     const struct part *p = &l->part[i];
     w->data = t->pool + p->at;
@@ -264,7 +264,7 @@ void tier_free(struct tier *t) {
 
 /* ---- reads ---- */
 
-/* On a thread of the reader: the file's form becomes the device's, in its place. */
+/* Runs on a thread of the reader: converts the file's form to the device's, at its final address. */
 static int use_piece(struct reader_piece *piece, const unsigned char *bytes) {
     struct load *x = piece->ud;
     const struct part *p = &x->l->part[piece - x->piece];
@@ -307,7 +307,7 @@ static void start_load(struct tier *t, struct layer *l, struct load *x, int32_t 
     }
 }
 
-/* All pieces are done. After a failure the slot is empty. */
+/* Called after all pieces are done. After a failure the slot is empty. */
 static void end_load(struct tier *t, struct load *x) {
     struct layer *l = x->l;
     bool failed = false;
@@ -333,7 +333,7 @@ static bool is_ready(struct tier *t, struct layer *l, int32_t expert) {
     return l->slot[expert] >= 0;
 }
 
-/* Ends the load of an expert; false: it failed. */
+/* Waits for the load of an expert and ends it; returns false if it failed. */
 static bool await(struct tier *t, struct layer *l, int32_t expert) {
     int32_t slot = l->slot[expert];
     struct load *x = slot < 0 ? NULL : l->load[slot];
@@ -342,7 +342,7 @@ static bool await(struct tier *t, struct layer *l, int32_t expert) {
     return l->slot[expert] >= 0;
 }
 
-/* ---- who stays ---- */
+/* ---- replacement ---- */
 
 static double score(const struct layer *l, int32_t expert) {
     double age = (double)(l->clock - l->last[expert]);
@@ -350,8 +350,8 @@ static double score(const struct layer *l, int32_t expert) {
            COUNT_WEIGHT * log2(1 + (double)l->count[expert] * exp2(-age / COUNT_HALF));
 }
 
-/* A slot for the wanted expert of this rank. Experts of ranks [first, busy) are being computed, from there on
- * they are needed. force: give up the one that is needed last. -1: none. */
+/* A slot for the wanted expert of this rank. Experts of ranks [first, busy) are being computed; those from busy on
+ * are still needed. force: evict the one that is needed last, if no other can be evicted. -1: none. */
 static int32_t find_slot(const struct tier *t, struct layer *l, int32_t rank, int32_t first,
                          int32_t busy, bool force) {
     if (l->n_free) return l->n_slot - l->n_free--;
@@ -362,7 +362,7 @@ static int32_t find_slot(const struct tier *t, struct layer *l, int32_t rank, in
         if (l->load[s]) continue;
         if (x < 0) return s;
         int32_t r = t->rank[x];
-        if (r < first) { /* not wanted, or computed */
+        if (r < first) { /* not wanted, or already computed */
             double v = score(l, x);
             if (v < low) low = v, best = s;
         } else if (r >= busy && r > rank && (far < 0 || r > t->rank[l->expert[far]])) {
@@ -372,7 +372,7 @@ static int32_t find_slot(const struct tier *t, struct layer *l, int32_t rank, in
     return best >= 0 ? best : force ? far : -1;
 }
 
-/* Starts reads of what is missing from rank `from` on, as far as there is room. */
+/* Starts reads of missing experts from rank `from` on, as far as slots are free. */
 static void issue(struct tier *t, struct layer *l, int32_t n, int32_t first, int32_t busy,
                   int32_t from) {
     for (int32_t r = from; r < n; r++) {
@@ -386,7 +386,7 @@ static void issue(struct tier *t, struct layer *l, int32_t n, int32_t first, int
     }
 }
 
-/* Fills want, rank, used_at and uses; counts hits. Returns how many. */
+/* Fills want, rank, used_at and uses; counts hits. Returns the number of wanted experts. */
 static int32_t list_wanted(struct tier *t, struct layer *l, const int32_t *ids, int32_t n_tok) {
     int32_t n = 0;
     for (int32_t x = 0; x < t->n_expert; x++) {
@@ -397,8 +397,8 @@ static int32_t list_wanted(struct tier *t, struct layer *l, const int32_t *ids, 
     for (int32_t i = 0; i < n_tok; i++)
         for (int32_t k = 0; k < t->n_used; k++) {
             int32_t x = ids[i * t->n_used + k];
-            if (x < -1) continue; /* left out */
-            if (x < 0) x = k;     /* a row that is not finite passes through these (moe_args) */
+            if (x < -1) continue; /* dropped */
+            if (x < 0) x = k;     /* a row with NaN uses these experts (moe_args) */
             t->uses[x]++;
             t->used_at[x] = l->clock + i;
         }
@@ -430,8 +430,8 @@ static bool await_all(struct tier *t, struct layer *l, int32_t first, int32_t la
     return ok;
 }
 
-/* The end of the group from rank `first` on: a step computes all at once if the layer's slots hold them; a long
- * batch computes GROUP, and what is there already beyond them. */
+/* The end of the group that starts at rank `first`. A step computes all experts at once if the layer's slots suffice.
+ * A long batch computes GROUP experts, and further ones that are already present. */
 static int32_t group_end(struct tier *t, struct layer *l, int32_t first, int32_t n) {
     int32_t most = l->n_slot / 2 > 0 ? l->n_slot / 2 : 1;
     int32_t each = most < GROUP ? most : GROUP, last = first;
@@ -454,7 +454,7 @@ static void settle(struct tier *t) {
         if (t->loads[i].is_used) await(t, t->loads[i].l, t->loads[i].expert);
 }
 
-/* Makes ranks [first, last) present. If reads of later ranks hold every other slot, they end first. */
+/* Makes ranks [first, last) present. If reads of later ranks occupy all other slots, waits for these first. */
 static bool gather(struct tier *t, struct layer *l, int32_t n, int32_t first, int32_t last) {
     for (int32_t r = first; r < last; r++) {
         issue(t, l, n, first, last, r);

@@ -1,4 +1,4 @@
-/* vocab.c: GGUF metadata -> the arrays that the tokenizer is fed. */
+/* vocab.c: converts GGUF metadata to the arrays from which the tokenizer is made. */
 #include "model/vocab.h"
 
 #include <ctype.h>
@@ -17,7 +17,7 @@ struct vocab_arrays { /* all owned */
     char *pre;
 };
 
-/* Kinds of tokenizers by tokenizer.ggml.model, with the ids that old files leave out; -1: none. */
+/* Kinds of tokenizers by tokenizer.ggml.model, with the ids that old files omit; -1: none. */
 static const struct kind {
     const char *name;
     enum tok_model model;
@@ -120,12 +120,12 @@ static int read_kinds(const struct gguf *g, uint32_t n, uint8_t **out, struct er
     return 0;
 }
 
-/* An id that encoding needs must exist; of others a bad value is only reported. All bits set is how
- * some converters write "none". */
+/* An id that encoding needs must be valid; a bad value of another id is only reported. Some
+ * converters write "none" as all bits set. */
 static int read_id(const struct gguf *g, const char *key, bool needed, uint32_t n_vocab,
                    int32_t *id, struct err *e) {
     const struct gguf_kv *kv = gguf_find(g, key);
-    if (*id >= 0 && (uint32_t)*id >= n_vocab) *id = -1; /* a default, and a small vocabulary */
+    if (*id >= 0 && (uint32_t)*id >= n_vocab) *id = -1; /* a default id beyond a small vocabulary */
     if (!kv) return 0;
     int64_t x;
     if (kv->type == GGUF_ARR || !gguf_item_i64(kv, 0, &x)) return wrong_type(kv, "an integer", e);
@@ -184,8 +184,8 @@ static void strip_by_name(const struct tok_spec *s, uint8_t *strips, const char 
             strips[i] = bits;
 }
 
-/* Which special tokens swallow white space is in no key: the field's loaders know it by the names of
- * the pre-tokenizer, the architecture and the model. */
+/* No key lists the special tokens that swallow white space: other loaders derive it from the names of the
+ * pre-tokenizer, the architecture and the model, and so does this. */
 static int find_strips(const struct gguf *g, struct tok_spec *s, uint8_t **out, struct err *e) {
     struct slice name, arch, pre;
     int rc = read_string(g, "general.name", &name, e);
@@ -229,7 +229,7 @@ static int read_options(const struct gguf *g, struct tok_spec *s, struct err *e)
     if (rc == 0) rc = read_flag(g, KEY("add_space_prefix"), &s->add_space_prefix, e);
     if (rc == 0) rc = read_flag(g, KEY("remove_extra_whitespaces"), &squeeze, e);
     if (rc == 0) rc = read_flag(g, KEY("normalizer.lowercase"), &lower, e);
-    strip = lower; /* as BERT: unless the file says otherwise, both or neither */
+    strip = lower; /* as BERT: both or neither, unless the file sets it */
     if (rc == 0) rc = read_flag(g, KEY("normalizer.strip_accents"), &strip, e);
     if (rc) return rc;
     s->remove_extra_whitespace = squeeze;

@@ -1,4 +1,4 @@
-/* weights.c: walks the family's tensor rows over the layers, checks every shape, fills the slots. */
+/* weights.c: iterates over the family's tensor rows and layers, checks every shape, fills the slots. */
 #include "model/weights.h"
 
 #include <stdio.h>
@@ -19,7 +19,7 @@ struct binder {
     const struct hparams *hp;
     const struct gguf *g;
     struct dev *dev;
-    const struct model_slice *slice; /* NULL: all of each tensor */
+    const struct model_slice *slice; /* NULL: the whole tensors */
     size_t cap_owned, cap_source;
     struct err *e;
     void **gathered; /* owned [MAX_GATHERED] */
@@ -66,7 +66,7 @@ static int not_finite(struct binder *b, const char *name) {
                    "tensor %s: expected finite numbers, got NaN or infinity", name);
 }
 
-/* Leaves the slice's elements of v [want[2], want[1], want[0]] at its front; returns how many. */
+/* Moves the slice's elements of v [want[2], want[1], want[0]] to its front; returns their number. */
 static int cut_vector(struct binder *b, const struct tensor_row *row, int32_t il,
                       const int64_t want[3], float **v, uint64_t *n) {
     struct weight all = {.data = *v,
@@ -87,12 +87,12 @@ static int cut_vector(struct binder *b, const struct tensor_row *row, int32_t il
     return 0;
 }
 
-/* Vectors of every kind: decoded to f32, checked for NaN, sent to the device. Shapes may carry extra
- * dimensions of 1 in any place, as old files have them. */
+/* Vectors of every kind: decoded to f32, checked for NaN, uploaded. Shapes may have additional dimensions of
+ * 1 in any position, as in old files. */
 static int bind_vector(struct binder *b, const struct tensor_row *row, int32_t il,
                        const struct gguf_tensor *t, const int64_t want[3], const float **slot) {
     uint64_t n = (uint64_t)(want[0] * want[1] * want[2]);
-    bool free_size = row->dims[0] == D_NONE; /* as long as the file says */
+    bool free_size = row->dims[0] == D_NONE; /* any length */
     if (free_size) n = t->n_elements;
     if (t->n_elements != n || n > MAX_VECTOR) return bad_shape(b, t, want);
     const struct quant_traits *q = quant_traits(t->type);
@@ -136,7 +136,8 @@ static int keep_gathered(struct binder *b, void *p) {
     return 0;
 }
 
-/* Host memory until the device has its own form; where nothing is prepared it is the device's too. */
+/* Allocates host memory, used until the device has its own form; on devices without one,
+ * it is used by the device too. */
 static int take_rows(struct binder *b, size_t bytes, char **out) {
     bool is_host = b->dev->ops->is_host;
     *out = is_host ? b->dev->ops->alloc(b->dev, bytes) : mem_alloc(bytes);
@@ -145,7 +146,7 @@ static int take_rows(struct binder *b, size_t bytes, char **out) {
     return is_host ? own(b, *out) : keep_gathered(b, *out);
 }
 
-/* The device's rows and columns: a view where they are neighbours. */
+/* The device's rows and columns: a view if they are contiguous. */
 static int cut_matrix(struct binder *b, const struct tensor_row *row, int32_t il,
                       struct weight *m) {
     const struct weight all = *m;
@@ -191,7 +192,7 @@ static int bind_row(struct binder *b, const struct tensor_row *row, int32_t il) 
     return bind_matrix(b, row, il, t, want, slot);
 }
 
-/* Rows [first, first + n) of w as a matrix of their own. */
+/* Rows [first, first + n) of w as a separate matrix. */
 static struct weight rows_of(const struct weight *w, int64_t first, int64_t n) {
     struct weight v = *w;
     v.data = (const char *)w->data + (size_t)first * w->row_bytes;
@@ -247,7 +248,7 @@ static int split_fused(struct binder *b, int32_t il) {
     return 0;
 }
 
-/* Copies the listed rows of src, in their order, as a new matrix. */
+/* Copies the listed rows of src, in that order, into a new matrix. */
 static int gather_rows(struct binder *b, const struct weight *src, const int32_t *rows, int64_t n,
                        struct weight *dst) {
     size_t bytes = (size_t)n * src->row_bytes;
@@ -264,7 +265,7 @@ static int gather_rows(struct binder *b, const struct weight *src, const int32_t
     return 0;
 }
 
-/* Qwen3-Next fuses projections by key head: [q | k | v.. | z..] and [beta.. | alpha..] a group. */
+/* Qwen3-Next fuses projections by key head: [q | k | v.. | z..] and [beta.. | alpha..] per group. */
 static int unfuse_gdn(struct binder *b, int32_t il) {
     const struct hparams *hp = b->hp;
     struct layer_weights *l = &b->w->layer[il];
@@ -307,13 +308,13 @@ static int unfuse_gdn(struct binder *b, int32_t il) {
     return rc;
 }
 
-/* ---- the device's own forms ---- */
+/* ---- device forms ---- */
 
 static bool on_host(const struct weights *w, int32_t il) {
     return il >= 0 && w->experts.host && w->experts.layer[il].on_host;
 }
 
-/* Routed experts that are read from the file when they are needed: nothing is prepared. */
+/* Whether m holds routed experts that are read from the file on demand; nothing is prepared for them. */
 static bool is_on_disk(const struct weights *w, const struct hparams *hp, const struct weight *m,
                        int32_t il) {
     if (!w->experts.tier || il < 0 || il >= hp->n_layer) return false;
@@ -321,7 +322,7 @@ static bool is_on_disk(const struct weights *w, const struct hparams *hp, const 
     return m == &l->moe.gate || m == &l->moe.up || m == &l->moe.down;
 }
 
-/* Every matrix that multiplies, of one layer or the model. */
+/* Every matrix of one layer, or of the model, that is used in products. */
 static int matrices(struct weights *w, const struct hparams *hp, int32_t il,
                     struct weight *out[MAX_MATRICES]) {
     int n = 0;
@@ -355,12 +356,12 @@ static size_t weight_bytes(const struct weight *m) {
     return m->row_bytes * (size_t)m->n_out * (size_t)m->n_mat;
 }
 
-/* Bytes of m's device form within the one block of all of them. */
+/* Bytes of m's device form within the common allocation. */
 static size_t prepared_share(struct dev *d, const struct weight *m) {
     return m->data ? (d->ops->prepared_bytes(d, m) + 255) & ~(size_t)255 : 0;
 }
 
-/* The tensor of the file that holds m's rows; NULL: they were gathered (unfuse_gdn). */
+/* The tensor of the file that contains m's rows; NULL: they were gathered (unfuse_gdn). */
 static const struct gguf_tensor *tensor_of(const struct binder *b, const struct weight *m) {
     const char *at = m->data;
     for (size_t i = 0; i < gguf_n_tensors(b->g); i++) {
@@ -371,7 +372,7 @@ static const struct gguf_tensor *tensor_of(const struct binder *b, const struct 
     return NULL;
 }
 
-/* The matrix as an error names it. */
+/* Reports a matrix with NaN or infinity, by its name. */
 static int matrix_not_finite(struct binder *b, const struct weight *m, int32_t il) {
     const struct gguf_tensor *t = tensor_of(b, m);
     if (t) return not_finite(b, t->name);
@@ -380,13 +381,13 @@ static int matrix_not_finite(struct binder *b, const struct weight *m, int32_t i
     return not_finite(b, name);
 }
 
-/* For what the device takes as it is. */
+/* For matrices that the device uses as they are. */
 static bool matrix_is_finite(const struct weight *m) {
     return quant_rows_are_finite(m->type, m->data, (uint64_t)(m->n_out * m->n_mat),
                                  (uint64_t)m->n_in);
 }
 
-/* file: the slot's content before it was prepared. */
+/* file: the slot's content before prepare. */
 static int note_source(struct binder *b, struct weight *slot, const struct weight *file,
                        bool is_table) {
     struct weights *w = b->w;
@@ -403,8 +404,8 @@ static int note_source(struct binder *b, struct weight *slot, const struct weigh
     return 0;
 }
 
-/* For models with experts on disk: the rest is in memory, so that the file may be cut while they run, and its
- * pages do not add to the program's memory. */
+/* For models with experts on disk: copies the other matrices to memory. So the file may be truncated while they run,
+ * and its pages do not count as the program's memory. */
 static int copy_matrix(struct binder *b, struct weight *m) {
     size_t n = weight_bytes(m);
     char *p = b->dev->ops->alloc(b->dev, n);
@@ -441,7 +442,7 @@ static int prepare_one(struct binder *b, struct weight *m, int32_t il, struct de
     return note_source(b, m, &file, false);
 }
 
-/* Tables that rows are looked up in. */
+/* Checks the tables in which rows are looked up. */
 static int check_tables(struct binder *b) {
     struct global_weights *w = &b->w->global;
     struct weight *tables[] = {&w->token_embd, &w->pos_embd, &w->type_embd, &w->meta_embd};
@@ -455,7 +456,7 @@ static int check_tables(struct binder *b) {
     return rc;
 }
 
-/* What layer il reads of a block that stands in an earlier layer. */
+/* Bytes that layer il reads of a block stored in an earlier layer. */
 static uint64_t shared_bytes(const struct binder *b, int32_t il) {
     int32_t back = b->hp->layer[il].share_back;
     const struct layer_weights *l = &b->w->layer[il - back];
@@ -467,7 +468,7 @@ static uint64_t shared_bytes(const struct binder *b, int32_t il) {
     return n;
 }
 
-/* Two buffers of the device that the layers' experts are streamed through in turn. */
+/* Allocates two device buffers, through which the layers' experts are streamed in turn. */
 static int alloc_staging(struct binder *b) {
     struct expert_store *s = &b->w->experts;
     size_t most = 0;
@@ -484,15 +485,15 @@ static int alloc_staging(struct binder *b) {
     return 0;
 }
 
-/* Copies what the host needs of layer il beside matrices to `at`, unless it is NULL: biases of the choice, of the
- * router and of the experts. Returns the bytes. */
+/* Copies the vectors of layer il that the host needs to `at` (NULL: only counts): biases of the choice, of the router
+ * and of the experts. Returns the bytes. */
 static size_t copy_vectors(struct binder *b, int32_t il, char *at) {
     const struct layer_weights *l = &b->w->layer[il];
     struct expert_layer *to = &b->w->experts.layer[il];
     size_t n_expert = (size_t)b->hp->moe.n_expert, n_ff = (size_t)b->hp->moe.n_ff, done = 0;
     const struct {
         const float *from, **to;
-        size_t n; /* of an expert */
+        size_t n; /* per expert */
     } all[] = {{l->moe.select_b, &to->select_b, 1},
                {l->moe.bias.router, &to->bias.router, 1},
                {l->moe.bias.gate, &to->bias.gate, n_ff},
@@ -563,7 +564,8 @@ static int take_blocks(struct binder *b, size_t block, size_t host_block, char *
 static int prepare_all(struct binder *b, const struct expert_placement *where, bool quiet) {
     struct weight *m[MAX_MATRICES];
     uint64_t total = 0, done = 0;
-    size_t block = 0, host_block = 0; /* one each: the CPU then reads them through few big pages */
+    /* one allocation each: the CPU then reads them through few huge pages */
+    size_t block = 0, host_block = 0;
     int rc = place_experts(b, where, &host_block);
     if (!rc && where) rc = open_tier(b, where->pool_bytes);
     if (rc) return rc;

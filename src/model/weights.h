@@ -1,7 +1,7 @@
-/* weights.h: names -> tensors: binds a file's tensors to slots, checks shapes, places them on a device.
+/* weights.h: binds a file's tensors to slots by name, checks their shapes, places them on a device.
  *
- * Owned by the model; immutable after loading. Matrices are views of the file map or, where the device
- * asks for its own form, prepared memory. Vectors are f32 on the device. */
+ * Owned by the model; immutable after loading. Matrices are views of the mapped file or, if the device uses its own
+ * form, prepared memory. Vectors are f32 on the device. */
 #ifndef CHIMERE_MODEL_WEIGHTS_H
 #define CHIMERE_MODEL_WEIGHTS_H
 
@@ -10,18 +10,18 @@
 #include "model/experts.h"
 
 struct global_weights {
-    struct weight token_embd; /* layout 0, always */
+    struct weight token_embd; /* always layout 0 */
     struct weight output;     /* may be token_embd's data in the device's form */
     struct weight pos_embd, type_embd, cls, cls_out; /* encoders */
-    struct weight fc;        /* drafters: of the other model's hidden states */
-    struct weight meta_embd; /* rows in front of every sequence; layout 0 */
+    struct weight fc;        /* drafters: for the other model's hidden states */
+    struct weight meta_embd; /* rows that precede every sequence; layout 0 */
     const float *fc_norm, *output_norm, *output_norm_b, *embd_norm, *embd_norm_b, *rope_freqs,
         *cls_b, *cls_out_b;
 };
 
 struct layer_weights {
     const float *attn_norm, *attn_norm_b, *ffn_norm, *ffn_norm_b; /* [n_embd] */
-    const float *attn_post_norm, *ffn_post_norm; /* of what the block adds, or NULL */
+    const float *attn_post_norm, *ffn_post_norm; /* of what the block adds; or NULL */
     struct {
         struct weight q, k, v, out, qkv; /* qkv: fused, then q, k, v are unused */
         const float *q_b, *k_b, *v_b, *out_b, *qkv_b, *q_norm, *k_norm, *sinks;
@@ -35,9 +35,9 @@ struct layer_weights {
         struct weight x_dt, x_b, x_c; /* views of x's rows */
         const float *in_b, *out_b, *conv, *conv_b, *a, *d, *dt_b, *norm, *dt_norm, *b_norm, *c_norm;
     } ssm;
-    struct { /* JOIN_SHARED: norm stands with the block, the rest is the layer's own */
+    struct { /* JOIN_SHARED: norm is in the block's layer, the rest is per layer */
         struct weight q_a, q_b, k_a, k_b, v_a, v_b, ffn_a, gate_b, up_b; /* low-rank additions */
-        struct weight out;                                               /* behind the block */
+        struct weight out;                                               /* after the block */
         const float *norm;                                               /* [2 n_embd] */
     } shared;
     struct { /* JOIN_MEAN, [n_inner] */
@@ -58,12 +58,12 @@ struct layer_weights {
     } nextn;
 };
 
-/* A matrix as the file stores it, beside the slot that holds its device form: what swap.h replaces. */
+/* A matrix as stored in the file, and the slot that holds its device form: what swap.h replaces. */
 struct weight_source {
     struct weight *slot;              /* view */
     const struct gguf_tensor *tensor; /* view of the file's directory */
     struct weight file;               /* layout 0: rows of the tensor's data */
-    struct weight ready;              /* the slot's own content */
+    struct weight ready;              /* the slot's original content */
     bool is_table;                    /* rows are looked up; never prepared */
 };
 
@@ -72,10 +72,10 @@ struct model_slice;
 struct weights {
     struct global_weights global;
     struct weight_source
-        *sources; /* owned [n_source]; rows gathered from fused tensors have none */
+        *sources; /* owned [n_source]; rows gathered from fused tensors are not listed */
     size_t n_source;
     struct layer_weights *layer; /* owned [n_layer + n_nextn] */
-    size_t prepared_bytes;       /* memory taken beside the file's map */
+    size_t prepared_bytes;       /* memory used in addition to the mapped file */
     struct dev *dev;             /* borrowed */
     struct expert_store experts;
     void **owned; /* device allocations */
@@ -83,13 +83,13 @@ struct weights {
     uint64_t bytes_per_tok; /* weight bytes that decoding one token reads */
 };
 
-/* slice: what dev has of each tensor; hp is the slice's; NULL: all. */
+/* slice: the device's part of each tensor; hp is the slice's; NULL: the whole tensors. */
 int weights_bind(struct weights *w, const struct hparams *hp, const struct gguf *g, struct dev *dev,
                  const struct expert_placement *where, const struct model_slice *slice, bool quiet,
                  struct err *e);
 void weights_release(struct weights *w);
 
-/* Turns a Hugging Face position of a value head into ours (grouped -> tiled): the source head of
+/* Converts a Hugging Face position of a value head to Chimère's (grouped -> tiled): returns the source head of
  * output head j. Shared with conversion. */
 int32_t gdn_source_head(int32_t j, int32_t n_k_head, int32_t n_v_head);
 
