@@ -12,9 +12,8 @@
  *
  *   string = u64 length, bytes     array = u32 item type, u64 n, items     bool = u8, 0 or 1
  *
- * Parsing walks a cursor over the map. Counts are first held against the bytes that are left, so a
- * table is never larger than a small multiple of what the file really holds, and pages that were
- * walked are given back every few megabytes. */
+ * Parsing moves a cursor over the map. Counts are first compared with the remaining bytes, so a table is never larger
+ * than a small multiple of what the file contains. Pages already parsed are released every few megabytes. */
 #include "format/gguf.h"
 
 #include <inttypes.h>
@@ -43,7 +42,7 @@ static const struct {
 };
 
 struct part {
-    struct file_map map; /* data NULL when the bytes are the caller's */
+    struct file_map map; /* data NULL if the bytes are the caller's */
     char *path;          /* owned */
     uint64_t size;
 };
@@ -68,10 +67,10 @@ struct gguf {
 
 struct cursor {
     const char *path;           /* view */
-    const struct file_map *map; /* NULL: pages are not ours to drop */
+    const struct file_map *map; /* NULL: the pages belong to the caller */
     const unsigned char *base;  /* view */
     uint64_t pos, size, dropped;
-    struct slice key; /* whose value is being read; for errors */
+    struct slice key; /* the key whose value is being read; for error messages */
     struct err *e;
 };
 
@@ -91,7 +90,7 @@ static int take_failed(struct cursor *c, uint64_t n, const char *what) {
                    (int)GGUF_MAX_HEADER, what, c->pos + n);
 }
 
-/* Moves over n bytes; what: the field, for the error. */
+/* Advances over n bytes; what: the field, for error messages. */
 static int take(struct cursor *c, uint64_t n, const char *what, const unsigned char **p) {
     if (n > left(c) || n > GGUF_MAX_HEADER || c->pos > GGUF_MAX_HEADER - n)
         return take_failed(c, n, what);
@@ -161,7 +160,7 @@ static int index_init(struct index *ix, size_t n) {
     return ix->slots ? 0 : CHIMERE_ENOMEM;
 }
 
-/* The slot that holds the name or would hold it. Two tables, two instances. */
+/* The slot that holds the name, or the free slot for it. A macro, for two tables. */
 #define DEFINE_INDEX(table, item, name_of)                                                         \
     static uint32_t *table##_slot(const struct index *ix, const item *items, const char *s,        \
                                   size_t n) {                                                      \
@@ -187,7 +186,7 @@ static int bad_kv(struct cursor *c, const struct gguf_kv *kv, const char *expect
                    (int)kv->key.n, kv->key.p, expected, got);
 }
 
-/* Lengths of n strings; with the ceilings on items and header the walk is bounded. */
+/* Checks the lengths of n strings; the limits on items and header bound the time. */
 static int walk_strings(struct cursor *c, const struct gguf_kv *kv, uint64_t n) {
     if (n > GGUF_MAX_STRINGS) return bad_kv(c, kv, "at most 4194304 strings", n);
     for (uint64_t i = 0; i < n; i++) {
@@ -250,7 +249,7 @@ static void header_fini(struct header *h) {
     mem_free(h->index.slots);
 }
 
-/* What a file that is no GGUF seems to be. */
+/* Guesses what a file is that is not GGUF. */
 static const char *guess(const unsigned char *p, uint64_t n) {
     if (n >= 4 && (!memcmp(p, "lmgg", 4) || !memcmp(p, "tjgg", 4) || !memcmp(p, "fmgg", 4)))
         return "a GGML file from before GGUF";
@@ -304,7 +303,7 @@ static int read_alignment(struct cursor *c, struct header *h) {
     return 0;
 }
 
-/* Everything before the tensor directory. On failure h holds what header_fini must release. */
+/* Parses everything before the tensor directory. After a failure, header_fini must release what h holds. */
 static int take_header(struct cursor *c, struct header *h) {
     *h = (struct header){.version = 0};
     int rc = take_magic(c, h);
@@ -336,7 +335,7 @@ static int bad_tensor(struct cursor *c, const struct gguf_tensor *t, const char 
                    t->name, field, expected, got);
 }
 
-/* Sizes from dimensions and type. */
+/* Computes sizes from dimensions and type. */
 static int measure(struct cursor *c, struct gguf_tensor *t) {
     const struct quant_traits *q = quant_traits(t->type);
     int base = quant_interleaved_base(t->type);
@@ -386,7 +385,7 @@ static int take_tensor(struct cursor *c, struct gguf *g, struct gguf_tensor *t) 
     return measure(c, t);
 }
 
-/* Offsets become absolute once the directory's end is known. */
+/* Makes offsets absolute, once the end of the directory is known. */
 static int place_tensor(struct cursor *c, struct gguf_tensor *t, uint64_t data_start,
                         uint32_t alignment) {
     if (t->offset % alignment)
@@ -416,8 +415,8 @@ static void sift_down(uint32_t *order, size_t n, size_t i, const struct gguf_ten
     }
 }
 
-/* Tensors t[0..n) of one file may not share bytes. Heap sort: no memory beyond the order, no worst
- * case that a file could choose. */
+/* Tensors t[0..n) of one file may not share bytes. Heap sort: it needs no memory except the order, and
+ * no file can trigger a worst case. */
 static int check_overlap(struct cursor *c, const struct gguf_tensor *t, size_t n) {
     uint32_t *order = mem_alloc_array(n, sizeof *order);
     if (!order) return err_set(c->e, CHIMERE_ENOMEM, "%s: out of memory", c->path);
@@ -488,7 +487,7 @@ static bool header_u64(const struct header *h, const char *key, uint64_t *v) {
     return kv && gguf_item_u64(kv, 0, v);
 }
 
-/* split.no and split.count of file i of n must say so. A merged file keeps the keys with a count of 0. */
+/* Checks that split.no and split.count say: file i of n. A merged file keeps the keys, with a count of 0. */
 static int check_split(struct cursor *c, const struct header *h, uint64_t i, uint64_t n) {
     uint64_t no = UINT64_MAX, count = UINT64_MAX;
     bool has_no = header_u64(h, "split.no", &no), has_count = header_u64(h, "split.count", &count);
@@ -514,7 +513,7 @@ static int check_split(struct cursor *c, const struct header *h, uint64_t i, uin
                    c->path, i, n, no, count);
 }
 
-/* Parses file `part` of n_split. The first one's keys go to g. */
+/* Parses file `part` of n_split. The keys of the first file go to g. */
 static int read_part(struct gguf *g, uint32_t part, const unsigned char *data, uint64_t n_split,
                      uint64_t *split_tensors, struct err *e) {
     struct part *f = &g->files[part];
@@ -541,7 +540,7 @@ static int read_part(struct gguf *g, uint32_t part, const unsigned char *data, u
     return 0;
 }
 
-/* Recognises STEM-00001-of-00003.gguf; *stem: bytes before "-00001-of". */
+/* Recognizes STEM-00001-of-00003.gguf; *stem: number of bytes before "-00001-of". */
 static bool split_name(const char *path, size_t *stem, unsigned *no, unsigned *count) {
     enum { TAIL = sizeof "-00001-of-00003.gguf" - 1 };
     size_t n = strlen(path);
@@ -709,7 +708,7 @@ const char *gguf_type_name(enum gguf_type t) {
     return (unsigned)t < GGUF_N_TYPE ? types[t].name : "unknown";
 }
 
-/* Item i as a sign and a magnitude; false for strings, floats and beyond the end. */
+/* Item i as sign and magnitude; returns false for strings, floats and indices beyond the end. */
 static bool item_int(const struct gguf_kv *kv, uint64_t i, bool *negative, uint64_t *magnitude) {
     if (i >= kv->n) return false;
     int64_t s = 0;
@@ -784,7 +783,7 @@ bool gguf_item_bool(const struct gguf_kv *kv, uint64_t i, bool *out) {
 
 bool gguf_next_str(const struct gguf_kv *kv, uint64_t *cursor, struct slice *out) {
     if (kv->item_type != GGUF_STR || *cursor >= kv->n_bytes) return false;
-    uint64_t n; /* lengths were checked at opening */
+    uint64_t n; /* lengths were checked when the file was opened */
     memcpy(&n, kv->data + *cursor, 8);
     *out = (struct slice){(const char *)kv->data + *cursor + 8, (size_t)n};
     *cursor += 8 + n;

@@ -2,8 +2,8 @@
  *
  *   collecting --first gguf_write_data or close--> streaming --close--> renamed
  *
- * Keys and directory are held in memory; file by file the header is written, then tensor data as it
- * comes. All files keep temporary names until close, so a failed run leaves nothing behind. */
+ * Keys and directory are kept in memory. File by file, the header is written, then tensor data as it arrives. All
+ * files have temporary names until close, so a failed run leaves no files. */
 #include "format/gguf.h"
 
 #include <inttypes.h>
@@ -40,8 +40,8 @@ struct gguf_writer {
     struct file_writer *files; /* owned [n_files]; those below n_open are open */
     uint32_t n_files, n_open;
     size_t at;           /* tensor being written */
-    uint64_t at_written; /* of its bytes */
-    struct err err;      /* the first failure; sticks */
+    uint64_t at_written; /* bytes of it written */
+    struct err err;      /* the first failure; sticky */
 };
 
 static int stick(struct gguf_writer *w, int code, const char *what, const char *name) {
@@ -97,7 +97,7 @@ static void kv_clear(struct out_kv *kv) {
     *kv = (struct out_kv){.key = NULL};
 }
 
-/* Takes ownership of data (type and value); NULL: memory was short. */
+/* Takes ownership of data (type and value); NULL: out of memory. */
 static void put_taken(struct gguf_writer *w, const char *key, size_t n_key, unsigned char *data,
                       size_t n) {
     char *copy = data ? mem_strndup(key, n_key) : NULL;
@@ -235,7 +235,7 @@ void gguf_put_kv(struct gguf_writer *w, const struct gguf_kv *kv) {
 void gguf_drop(struct gguf_writer *w, const char *key) {
     uint32_t at;
     if (!map_find(&w->kv_index, key, strlen(key), &at)) return;
-    kv_clear(&w->kv[at]); /* the index keeps the place: a later put fills it again */
+    kv_clear(&w->kv[at]); /* the index entry stays: a later put reuses it */
 }
 
 /* ---- tensors ---- */
@@ -261,7 +261,7 @@ void gguf_add_tensor(struct gguf_writer *w, const char *name, uint32_t type, uin
              : !grow((void **)&w->tensors, &w->cap_tensors, w->n_tensors, sizeof t) ? CHIMERE_ENOMEM
                                                                                     : 0;
     if (!rc) rc = map_put(&w->tensor_index, name, strlen(name), (uint32_t)w->n_tensors);
-    if (rc == 1) rc = CHIMERE_EINVAL; /* named twice */
+    if (rc == 1) rc = CHIMERE_EINVAL; /* duplicate name */
     if (!rc && !(t.name = mem_strdup(name))) rc = CHIMERE_ENOMEM;
     if (rc) {
         stick(w, rc, "tensor", name);
@@ -276,7 +276,7 @@ static uint64_t padded(uint64_t n, uint32_t alignment) {
     return (n + alignment - 1) & ~(uint64_t)(alignment - 1);
 }
 
-/* Gives each tensor its file and offset; returns the number of files. */
+/* Assigns each tensor a file and an offset; returns the number of files. */
 static uint32_t place_tensors(struct gguf_writer *w) {
     uint32_t file = 0;
     uint64_t offset = 0;
@@ -319,13 +319,13 @@ static bool is_key(const struct out_kv *kv, const char *name) {
     return kv->key && strcmp(kv->key, name) == 0;
 }
 
-/* Keys that a copied file may carry and that the writer decides itself. */
+/* Keys that a copied file may contain, but that the writer sets itself. */
 static bool is_own_key(const struct out_kv *kv) {
     return is_key(kv, "general.alignment") || is_key(kv, "split.no") || is_key(kv, "split.count") ||
            is_key(kv, "split.tensors.count");
 }
 
-/* Header of one file, padded; b fails when it is too long. */
+/* Renders the padded header of one file; b fails if it is too long. */
 static void render_header(const struct gguf_writer *w, uint32_t file, struct buf *b) {
     uint32_t version = 3, u32 = GGUF_U32;
     uint64_t n_tensors = 0, n_kv = 0;
@@ -409,7 +409,7 @@ static int open_file(struct gguf_writer *w, uint32_t file) {
     return rc ? rc : write_header(w, file);
 }
 
-/* From collecting to streaming. */
+/* Switches from collecting to streaming. */
 static int start(struct gguf_writer *w) {
     if (w->err.code || w->files) return w->err.code;
     w->n_files = place_tensors(w);
@@ -420,7 +420,7 @@ static int start(struct gguf_writer *w) {
     return open_file(w, 0);
 }
 
-/* After the last byte of a tensor: its padding, and the next tensor's file. */
+/* After the last byte of a tensor: writes its padding, and switches to the next tensor's file. */
 static int finish_tensor(struct gguf_writer *w) {
     static const unsigned char zeros[4096];
     const struct out_tensor *t = &w->tensors[w->at];
@@ -438,7 +438,7 @@ static int finish_tensor(struct gguf_writer *w) {
     return 0;
 }
 
-/* n bytes, or a hole that ends on a zero. */
+/* Writes n bytes, or (p NULL) a hole that ends with a zero byte. */
 static bool put_bytes(FILE *f, const unsigned char *p, size_t n) {
     if (p) return fwrite(p, 1, n, f) == n;
     return n == 0 || (fseeko(f, (off_t)n - 1, SEEK_CUR) == 0 && fputc(0, f) == 0);

@@ -22,7 +22,7 @@ static struct extent gif(const unsigned char *p, size_t n) {
     return (struct extent){le16(p + 6), le16(p + 8)};
 }
 
-/* A negative height means that rows begin at the top. */
+/* A negative height means that the top row comes first. */
 static struct extent bmp(const unsigned char *p, size_t n) {
     if (n < 26) return (struct extent){0, 0};
     if (le32(p + 14) == 12) return (struct extent){le16(p + 18), le16(p + 20)};
@@ -30,7 +30,7 @@ static struct extent bmp(const unsigned char *p, size_t n) {
     return (struct extent){le32(p + 18), h >> 31 ? 0 - h : h};
 }
 
-/* Segments up to the first frame header. Fill bytes may come before each mark. */
+/* Reads segments up to the first frame header. Fill bytes may precede each marker. */
 static struct extent jpeg(const unsigned char *p, size_t n) {
     size_t at = 2;
     while (n - at >= 4) {
@@ -40,7 +40,7 @@ static struct extent jpeg(const unsigned char *p, size_t n) {
             at++;
             continue;
         }
-        if (mark == 0x01 || (mark >= 0xd0 && mark <= 0xd8)) { /* without a length */
+        if (mark == 0x01 || (mark >= 0xd0 && mark <= 0xd8)) { /* markers without a length */
             at += 2;
             continue;
         }
@@ -58,7 +58,7 @@ static const struct {
     enum images_kind kind;
     const char *name, *magic;
     size_t n_magic, at;
-    size_fn *size; /* NULL: by name alone */
+    size_fn *size; /* NULL: only recognized */
 } kinds[] = {{IMAGES_PNG, "PNG", "\x89PNG\r\n\x1a\n", 8, 0, png},
              {IMAGES_JPEG, "JPEG", "\xff\xd8\xff", 3, 0, jpeg},
              {IMAGES_GIF, "GIF", "GIF8", 4, 0, gif},

@@ -43,7 +43,7 @@ static bool is_hex(char c) {
     return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f') || (c >= 'A' && c <= 'F');
 }
 
-/* Behind a backslash. */
+/* Called after a backslash. */
 static bool skip_escape(struct json_scan *s) {
     char c = s->p < s->end ? *s->p : 0;
     if (c && strchr("\"\\/bfnrt", c)) {

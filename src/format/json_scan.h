@@ -1,8 +1,8 @@
-/* json_scan.h: a forward scanner over JSON text that somebody else holds.
+/* json_scan.h: a forward scanner over JSON text in the caller's memory.
  *
- * For headers of foreign files, where a tree of a hostile text would take many times its size: no
- * allocation, bounded depth, each byte looked at once. Strict (RFC 8259): UTF-8, no comments, no
- * trailing commas. The first error sticks; every call after it returns false. */
+ * For headers of untrusted files, where a parsed tree could take many times the size of the text: no allocation,
+ * bounded depth, one pass over the bytes. Strict (RFC 8259): UTF-8, no comments, no trailing commas. The first error is
+ * sticky; every later call returns false. */
 #ifndef CHIMERE_FORMAT_JSON_SCAN_H
 #define CHIMERE_FORMAT_JSON_SCAN_H
 
@@ -20,17 +20,17 @@ struct json_scan {
 };
 
 void json_scan_init(struct json_scan *s, const char *text, size_t n);
-/* The next character that is no blank, not consumed; 0 at the end or after an error. */
+/* The next non-blank character, not consumed; 0 at the end or after an error. */
 char json_peek(struct json_scan *s);
-/* Walks a container: json_open(s, '{') once, then json_more(s, '}', &first) before each member, with
- * first = true at the beginning; false at its end (consumed) or on error. */
+/* Iterates over a container: json_open(s, '{') once, then json_more(s, '}', &first) before each member, with first =
+ * true initially. json_more returns false at the end (which it consumes) or on error. */
 bool json_open(struct json_scan *s, char open);
 bool json_more(struct json_scan *s, char close, bool *first);
 /* A string without its quotes, escapes untouched. */
 bool json_raw_string(struct json_scan *s, struct slice *raw);
 /* The same followed by ':'. */
 bool json_key(struct json_scan *s, struct slice *raw);
-/* A whole number from 0 to 2^64 - 1, written as digits alone. */
+/* An integer from 0 to 2^64 - 1, written with digits only. */
 bool json_u64(struct json_scan *s, uint64_t *v);
 bool json_skip(struct json_scan *s); /* any value */
 bool json_end(struct json_scan *s);  /* nothing but blanks is left */

@@ -1,5 +1,5 @@
-/* quant.c: the traits table and the sizes that follow from it. Codecs live in quant_*.c, one file per
- * family; a type whose decode is NULL can be carried and copied but not read as floats. */
+/* quant.c: the traits table and the sizes that follow from it. Codecs are in quant_*.c, one file per family. A type
+ * whose decode is NULL can be copied but not converted to floats. */
 #include "format/quant.h"
 
 #include <float.h>
@@ -11,7 +11,7 @@
 #include "format/quant_ik.h"
 #include "format/quant_impl.h"
 
-/* Codecs of each type: decode, encode, whether encoding needs weights, bytes in front of a row. */
+/* Codecs of each type: decode, encode, whether encoding needs weights, bytes before the blocks of a row. */
 #define CODEC_F32 quant_decode_f32, quant_encode_f32, false, 0
 #define CODEC_F16 quant_decode_f16, quant_encode_f16, false, 0
 #define CODEC_Q4_0 quant_decode_q4_0, quant_encode_q4_0, false, 0
@@ -81,7 +81,7 @@ bool quant_row_bytes(uint32_t id, uint64_t n, uint64_t *bytes) {
            !__builtin_add_overflow(*bytes, (uint64_t)t->head_bytes, bytes);
 }
 
-/* Where the f16 scales of a block stand; -1: there is none. */
+/* Offsets of the f16 scales in a block; -1: none. */
 static const struct {
     uint32_t type;
     int at[2];
@@ -123,7 +123,7 @@ static bool shorts_are_finite(const uint8_t *p, uint64_t n, uint16_t exponent) {
     return !bad;
 }
 
-/* iq1_m spreads its scale over the top nibbles of four words. */
+/* iq1_m stores its scale in the top nibbles of four words. */
 static bool iq1_m_is_finite(const uint8_t *b, uint64_t n_block) {
     uint32_t bad = 0;
     for (uint64_t i = 0; i < n_block; i++, b += 56)
@@ -131,7 +131,7 @@ static bool iq1_m_is_finite(const uint8_t *b, uint64_t n_block) {
     return !bad;
 }
 
-/* From 2^(253 - 128) on, the largest code overflows; 255 is the format's own NaN. */
+/* From 2^(253 - 128) on, the largest code overflows; 255 is the format's NaN. */
 static bool mxfp4_is_finite(const uint8_t *b, uint64_t n_block) {
     uint8_t most = 0;
     for (uint64_t i = 0; i < n_block; i++, b += 17) most = *b > most ? *b : most;
@@ -154,7 +154,7 @@ bool quant_is_finite(uint32_t id, const void *src, uint64_t n) {
         for (uint64_t i = 0; i < n; i++) {
             double v;
             memcpy(&v, (const char *)src + 8 * i, 8);
-            if (!isfinite((float)v)) return false; /* as it is decoded */
+            if (!isfinite((float)v)) return false; /* checked as decoded */
         }
         return true;
     default: break;

@@ -1,8 +1,8 @@
 /* quant.h: the block formats of GGUF tensors: traits table, decode, encode.
  *
- * Hides how each type packs its blocks (one file per family, layout table at its top). Decoding gives
- * the same bits on every machine (this folder is compiled without contraction). Encoding may use
- * importance weights. No allocation except small per-call scratch in encoders; any thread. */
+ * How each type packs its blocks is private (one file per family, with a layout table at its top). Decoding gives the
+ * same bits on every machine (this folder is compiled without floating-point contraction). Encoding may use importance
+ * weights. No allocation except small per-call scratch in encoders; any thread. */
 #ifndef CHIMERE_FORMAT_QUANT_H
 #define CHIMERE_FORMAT_QUANT_H
 
@@ -10,7 +10,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Ids are ggml's, and from 137 on ik_llama.cpp's, as tensors carry them in files. X(NAME, id, "file name", elements, bytes) */
+/* The ids in files: ggml's, and from 137 on ik_llama.cpp's. X(NAME, id, "file name", elements, bytes) */
 #define QUANT_TYPES(X)                                                                             \
     X(F32, 0, "f32", 1, 4)                                                                         \
     X(F16, 1, "f16", 1, 2)                                                                         \
@@ -75,31 +75,31 @@ struct quant_traits {
      * Returns false when scratch memory is short. */
     bool (*encode)(const float *src, void *dst, size_t n, const float *weights);
     bool needs_weights; /* encoding without weights is refused (iq2_xxs, iq2_xs, iq1_s) */
-    /* Bytes of a scale in front of each row's blocks. If there are any, decode and encode take exactly one
-     * row from its start, and blocks alone mean nothing. */
+    /* Bytes of a scale before the blocks of each row. If not 0, decode and encode take exactly one row from its
+     * start, and blocks cannot be decoded alone. */
     uint32_t head_bytes;
 };
 
-/* NULL for an id that is not in the table. */
+/* Returns NULL for an id that is not in the table. */
 const struct quant_traits *quant_traits(uint32_t id);
 /* Case-insensitive name -> id, -1 if unknown. */
 int quant_type_from_name(const char *name);
-/* Bytes of a row of n elements; false if n is no multiple of the block or the size overflows. */
+/* Bytes of a row of n elements; returns false if n is not a multiple of the block or the size overflows. */
 bool quant_row_bytes(uint32_t id, uint64_t n, uint64_t *bytes);
 
-/* No NaN and no infinity among n elements (whole blocks; one row if rows have a scale), from the scales where the type has
- * some: with finite scales no code gives anything else. */
+/* Whether n elements (whole blocks; one row if rows have a scale) contain no NaN or infinity. Checks the scales if
+ * the type has some: with finite scales every code is finite. */
 bool quant_is_finite(uint32_t id, const void *src, uint64_t n);
 bool quant_rows_are_finite(uint32_t id, const void *src, uint64_t n_row, uint64_t n_in);
 
-/* The base type of an id that stands for rows interleaved by ik_llama.cpp (base + 200); -1: none. */
+/* The base type of an id for rows interleaved by ik_llama.cpp (base + 200); -1: not such an id. */
 int quant_interleaved_base(uint32_t id);
 
-/* Magnitude up to which values can be encoded; encoders cut off what is larger. For types with a scale per
- * block it is that of the largest scale times the smallest range of codes. */
+/* Largest magnitude that can be encoded; encoders clamp larger values. For types with a scale per block it is the
+ * largest scale times the smallest range of codes. */
 float quant_max(uint32_t id);
 
-/* IEEE half and bfloat16. Encoding rounds to nearest even; NaN stays NaN. */
+/* IEEE half precision and bfloat16. Encoding rounds to nearest even; NaN stays NaN. */
 float quant_f16_to_f32(uint16_t h);
 uint16_t quant_f32_to_f16(float f);
 float quant_bf16_to_f32(uint16_t h);

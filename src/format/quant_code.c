@@ -1,9 +1,9 @@
-/* quant_code.c: see quant_code.h. The layouts are those that the tables of quant_*.c describe. */
+/* quant_code.c: see quant_code.h. The layouts are those in the tables of quant_*.c. */
 #include "format/quant_code.h"
 
 #include "format/quant.h"
 
-/* Fields by the byte at which they begin; two, one and four bits of weights 32 apart share a byte. */
+/* Fields by their first byte; two, one and four bits of weights 32 apart share a byte. */
 /* clang-format off */
 #define TWO(byte) {8 * (byte), 2, 32, 128, 32}
 #define ONE(byte) {8 * (byte), 1, 32, 256, 32}

@@ -1,7 +1,7 @@
-/* quant_code.h: where the codes of a type's weights are in a block, apart from its scales.
+/* quant_code.h: where a block stores the codes of a type's weights, separate from its scales.
  *
- * A type has one part, or two whose values multiply (a point of a grid, and signs). A part divides a block into units of
- * equally many weights with one code each. What a code stands for is found by decoding it, so that a type is one
+ * A type has one part, or two whose values are multiplied (a grid point, and signs). A part divides a block into units
+ * of the same number of weights, with one code each. The values of a code are found by decoding it, so a type is one
  * row of a table. Constant data; no allocation; any thread. */
 #ifndef CHIMERE_FORMAT_QUANT_CODE_H
 #define CHIMERE_FORMAT_QUANT_CODE_H
@@ -11,7 +11,7 @@
 
 enum { QUANT_CODE_PARTS = 2, QUANT_CODE_FIELDS = 2, QUANT_CODE_MAX = 1024 };
 
-/* Bits of unit u's code begin at bit `at` + 8 (u / span * step + u % width) + u % span / width * bits. */
+/* Bits of unit u's code start at bit `at` + 8 (u / span * step + u % width) + u % span / width * bits. */
 struct quant_field {
     uint16_t at;
     uint8_t bits, width;
@@ -20,7 +20,7 @@ struct quant_field {
 };
 
 struct quant_part {
-    uint8_t n;                                   /* weights of a unit; 0: there is no such part */
+    uint8_t n;                                   /* weights per unit; 0: the part does not exist */
     struct quant_field field[QUANT_CODE_FIELDS]; /* low bits first; bits = 0: absent */
 };
 
@@ -29,10 +29,11 @@ struct quant_code {
     struct quant_part part[QUANT_CODE_PARTS];
 };
 
-/* NULL: the codes of this type are not told apart. */
+/* Returns NULL if the codes of this type cannot be accessed separately. */
 const struct quant_code *quant_code(uint32_t type);
-int quant_code_count(const struct quant_part *p); /* codes of a unit, at most QUANT_CODE_MAX */
-/* Of unit u of a block. */
+/* number of codes per unit, at most QUANT_CODE_MAX */
+int quant_code_count(const struct quant_part *p);
+/* Reads or writes the code of unit u of a block. */
 uint32_t quant_code_read(const struct quant_part *p, const uint8_t *block, int u);
 void quant_code_write(const struct quant_part *p, uint8_t *block, int u, uint32_t code);
 

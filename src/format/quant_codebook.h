@@ -18,8 +18,8 @@ extern const uint64_t quant_grid_iq1[2048];
 extern const int8_t quant_values_iq4[16];   /* iq4_nl, iq4_xs; ascending */
 extern const int8_t quant_values_mxfp4[16]; /* twice the E2M1 values, by code */
 
-/* Formats with 7 sign bits for 8 elements: bit 7 is set when the other seven have odd parity, so the
- * number of negative elements is always even. Bit j set: element j is negative. */
+/* Formats with 7 sign bits for 8 elements: bit 7 is set if the other seven have odd parity, so the number of negative
+ * elements is always even. Bit j set: element j is negative. */
 static inline uint8_t quant_signs7(uint32_t bits) {
     uint32_t b = bits & 127, p = b ^ b >> 4;
     p ^= p >> 2;

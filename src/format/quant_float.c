@@ -1,4 +1,4 @@
-/* quant_float.c: the unquantised types.
+/* quant_float.c: the unquantized types.
  *
  * | type | bytes | bits, high to low                                   |
  * |------|-------|-----------------------------------------------------|
@@ -23,21 +23,21 @@ static inline uint32_t bits_of(float f) {
     return bits;
 }
 
-/* Branch-free, so that loops over it vectorise. A half's exponent and fraction, moved up by 13 bits,
- * are a float's with the exponent short by 112. Subnormal halves would become subnormal floats, which
- * some machines flush to zero: they are made by subtracting the implied one instead. */
+/* Branch-free, so that loops over it vectorize. Exponent and fraction of a half, shifted left by 13 bits, are those
+ * of a float whose exponent is too small by 112. Subnormal halves would become subnormal floats, which some machines
+ * flush to zero; they are computed by subtracting the implied one instead. */
 static inline float half_to_float(uint16_t h) {
     int32_t rest = (h & 0x7fff) << 13, sign = (int32_t)((uint32_t)(h & 0x8000) << 16);
     float tiny = float_of((uint32_t)(rest + (113 << 23))) - float_of(113u << 23);
     int32_t is_tiny = -(rest < 1 << 23), is_special = -(rest >= 31 << 23);
     int32_t is_nan = -(rest > 31 << 23);
     int32_t wide = rest + (112 << 23) + (is_special & 112 << 23);
-    wide |= is_nan & 0x00400000; /* quiet */
+    wide |= is_nan & 0x00400000; /* make it a quiet NaN */
     return float_of((uint32_t)(sign | (wide & ~is_tiny) | ((int32_t)bits_of(tiny) & is_tiny)));
 }
 
-/* Adding a power of two whose last place is the half's last place lets the adder round to nearest
- * even; what is left below it is the fraction of the result. */
+/* Adds a power of two whose last place is that of the half: the addition rounds to nearest even, and the low bits of
+ * the sum are the fraction of the result. */
 static inline uint16_t float_to_half(float f) {
     uint32_t bits = bits_of(f), sign = bits >> 16 & 0x8000u, mag = bits & 0x7fffffffu;
     if (mag > 0x7f800000u) return (uint16_t)(sign | 0x7e00u | (mag >> 13 & 0x1ffu));
@@ -106,8 +106,8 @@ bool quant_encode_f64(const float *src, void *dst, size_t n, const float *weight
     return true;
 }
 
-/* Finite values beyond a half's range become its largest, not infinity: one outlier must not make every
- * product with its row infinite. */
+/* Finite values beyond a half's range become the largest half, not infinity: one outlier must not make
+ * every product with its row infinite. */
 bool quant_encode_f16(const float *src, void *dst, size_t n, const float *weights) {
     (void)weights;
     uint8_t *p = dst;

@@ -33,7 +33,7 @@ enum {
     CELLS_4 = 4096,   /* 8^4 */
     HALF_8 = 108,     /* 9 rows of 9 pairs, padded to 12 for whole vectors */
     HALF_4 = 64,
-    OFF_GRID = 65535, /* no point is the cell's own */
+    OFF_GRID = 65535, /* no point lies at the cell's centre */
 };
 enum {
     POINTS_IQ2_XXS,
@@ -45,9 +45,9 @@ enum {
     N_GRID
 };
 
-/* Points in 8 dimensions take 3 values each, points in 4 take 8; a cell is the set of places whose
- * coordinates round to the same values. A point is two "halves": the places of its first and last
- * coordinates in a table of costs of HALF_8 or HALF_4 entries. */
+/* Points in 8 dimensions have 3 values per coordinate, points in 4 dimensions have 8. A cell is the set of positions
+ * whose coordinates round to the same values. A point is two "halves": the indices of its first and its last
+ * coordinates in a table of costs with HALF_8 or HALF_4 entries. */
 struct grid {
     const void *codebook; /* view: uint64_t or uint32_t each, in quant_codebook.c */
     int n_points, dims;
@@ -126,7 +126,7 @@ static void half_distances(const struct grid *g, int32_t *d, int n_half) {
         }
 }
 
-/* Cells are numbered like halves without padding: first half times 81 (64) plus second. */
+/* Cells are numbered like halves without padding: 81 (or 64) times the first half, plus the second. */
 static void list_neighbours(struct grid *g, const uint8_t (*half)[2], const int32_t *d,
                             int n_half) {
     int n = g->dims == 8 ? 81 : 64;
@@ -152,7 +152,7 @@ static void list_neighbours(struct grid *g, const uint8_t (*half)[2], const int3
 }
 
 static void build(struct grid *g) {
-    static int32_t distance[HALF_8 * HALF_8]; /* these two under the lock */
+    static int32_t distance[HALF_8 * HALF_8]; /* both are protected by the lock */
     static uint8_t half[2048][2];
     int per = g->dims / 2, n_half = per == 4 ? HALF_8 : HALF_4;
     for (int i = 0; i < g->n_points; i++)
@@ -183,8 +183,8 @@ static void grid_ready(int which) {
 
 /* ---- nearest point of one group ---- */
 
-/* Costs are not negative, so their bits order like integers; a candidate's number takes the place of the
- * lowest ones, and the minimum needs no branches. */
+/* Costs are not negative, so their bits compare like integers. A candidate's number replaces the lowest bits,
+ * so the minimum needs no branches. */
 INLINE int least_of(const struct grid *g, int cell, uint32_t n_near, const float *first,
                     const float *second) {
     uint32_t least = UINT32_MAX;
@@ -199,7 +199,7 @@ INLINE int least_of(const struct grid *g, int cell, uint32_t n_near, const float
     return g->near[cell][least & (N_NEAR - 1)];
 }
 
-/* Costs of the 81 ways to code 4 elements, in HALF_8 order. */
+/* Costs of the 81 encodings of 4 elements, in HALF_8 order. */
 INLINE void half_costs_8(const float *x, const float *w, const float *values, float *cost) {
     float c[3][4], second[12] = {0};
     for (int l = 0; l < 3; l++) {
@@ -218,7 +218,7 @@ INLINE void half_costs_8(const float *x, const float *w, const float *values, fl
         }
 }
 
-/* Place value of each coordinate in a cell's number, where it lies above the middle of two levels. */
+/* Place value of each coordinate in a cell's number, if the coordinate is above the middle of two levels; else 0. */
 INLINE v4 above(v4 x, float mid, v4 place) { return (v4)((x > mid) & (v4i)place); }
 
 /* x: 8 elements; values: the three levels, scaled and shifted like x. */
@@ -258,7 +258,7 @@ INLINE int nearest_4(const struct grid *g, uint32_t n_near, const float *x, cons
     v4 level = (v4_load(x) - values[0]) * inverse;
     v4i low = level<0.0f, high = level> 7.0f;
     level = (v4)((high & (v4i)(v4){7, 7, 7, 7}) | (~high & ~low & (v4i)level));
-    level = (level + 12582912.0f) - 12582912.0f; /* to the nearest integer */
+    level = (level + 12582912.0f) - 12582912.0f; /* round to the nearest integer */
     int cell = (int)v4_sum(level * place);
     if (g->own[cell] != OFF_GRID) return g->own[cell];
     float first[HALF_4], second[HALF_4];
@@ -274,7 +274,7 @@ struct trial {
     struct grid_code code[4];
 };
 
-/* Codes one octet: target x is magnitudes where there are signs. */
+/* Encodes one octet: target x is magnitudes if the format has signs. */
 INLINE struct fit try_octet(const struct grid *g, uint32_t n_near, const float *x, const float *w,
                             float scale, float shift, struct grid_code *code) {
     float values[8];
@@ -346,7 +346,7 @@ static void try_scale_roughly(const struct grid_format *f, const float *x, const
 
 /* ---- scales ---- */
 
-/* As quant_search_symmetric: scan, then alternate codes and scale. */
+/* As quant_search_symmetric: scans, then improves codes and scale in turn. */
 static struct fit ideal_scale(const struct grid_format *f, const float *x, const float *w) {
     enum { COARSE = 8, FLAT = 2, FINE = 2 };
     const struct grid *g = &grids[f->points];
@@ -360,7 +360,7 @@ static struct fit ideal_scale(const struct grid_format *f, const float *x, const
     int n_start = 0;
     for (int k = 0; k < COARSE; k++) start[n_start++] = top / end * (0.45f + 0.1f * (float)k);
     if (low > 0.5f * top &&
-        g->values[0] > 0) /* flat, as binary weights are: on the low levels too */
+        g->values[0] > 0) /* flat, like binary weights: try the low levels too */
         for (int k = 0; k < FLAT; k++) start[n_start++] = 0.5f * (low + top) / g->values[k];
     float gain = 0;
     for (int k = 0; k < n_start + FINE; k++) {
@@ -385,7 +385,7 @@ static int nearest_odd(float scale, float unit, int top) {
     return t <= 0 ? 0 : t >= (float)top ? top : (int)lrintf(t);
 }
 
-/* The half for which odd multiples come nearest to the ideal scales. */
+/* The f16 of which odd multiples are nearest to the ideal scales. */
 static uint16_t choose_d(const struct grid_format *f, const struct fit *ideal, int n_sub) {
     float top = 0, least = INFINITY;
     uint16_t best = 0;
@@ -407,7 +407,7 @@ static uint16_t choose_d(const struct grid_format *f, const struct fit *ideal, i
     return best;
 }
 
-/* Chooses k and codes of every sub-block for out->d; the error, and the d that fits the codes best. */
+/* Chooses k and codes of every sub-block for out->d. Returns the error, and the d that fits the codes best. */
 static float settle(const struct grid_format *f, const float *x, const float *w,
                     const struct fit *ideal, struct grid_result *out, float *refit) {
     float unit = quant_f16_to_f32(out->d) * f->unit, total = 0, num = 0, den = 0;
@@ -433,8 +433,8 @@ static float settle(const struct grid_format *f, const float *x, const float *w,
     return total;
 }
 
-/* Turns x into magnitudes. Where even numbers of negative elements are wanted and the octet has an odd
- * one, the element that matters least keeps the wrong sign: its magnitude turns negative. */
+/* Converts x to magnitudes and signs. If the number of negative elements must be even and the octet's is odd, the
+ * element with the least effect gets the wrong sign: its magnitude becomes negative. */
 static void take_signs(float *x, const float *w, bool even, uint8_t *signs) {
     for (int o = 0; o < QUANT_SUPER / 8; o++, x += 8, w += 8) {
         int bits = 0, flip = 0;

@@ -1,9 +1,8 @@
 /* quant_grid.h: encoding by nearest grid point, for the IQ1, IQ2 and IQ3 types.
  *
- * A super-block of 256 is a half d times, per sub-block, an odd integer 2 k + 1 times, per group of 8 or 4,
- * a point of the type's grid. The nearest point is looked for among those nearest to the cell that the
- * scaled group falls into; these lists (0.5 MB per grid, static) are made at first use. No allocation;
- * any thread. */
+ * A super-block of 256 is a half-precision d, times an odd integer 2 k + 1 per sub-block, times a point of the type's
+ * grid per group of 8 or 4. The nearest point is searched among those nearest to the cell of the scaled group. The
+ * lists of these (0.5 MB per grid, static) are computed at first use. No allocation; any thread. */
 #ifndef CHIMERE_FORMAT_QUANT_GRID_H
 #define CHIMERE_FORMAT_QUANT_GRID_H
 
@@ -11,16 +10,16 @@
 
 #include "format/quant.h"
 
-/* What an octet (8 elements) stores beside its grid points. */
+/* What an octet (8 elements) stores in addition to its grid points. */
 enum grid_rule {
     GRID_SIGNS,       /* a sign for each element */
-    GRID_SIGNS_EVEN,  /* signs of which an even number is negative */
-    GRID_SHIFT_SUB,   /* values -1, 0, 1 and a shift of +-1/8, the same for a sub-block */
-    GRID_SHIFT_OCTET, /* the same, a shift for each octet */
+    GRID_SIGNS_EVEN,  /* signs, of which an even number is negative */
+    GRID_SHIFT_SUB,   /* values -1, 0, 1 plus a shift of +-1/8 per sub-block */
+    GRID_SHIFT_OCTET, /* the same with a shift per octet */
 };
 
 struct grid_code {
-    uint16_t index[2]; /* second: of elements 4..7 where groups are of 4 */
+    uint16_t index[2]; /* second: of elements 4..7 if groups have 4 elements */
     uint8_t signs;     /* bit j: element j negative */
     uint8_t down;      /* shift is -1/8 */
 };
@@ -28,7 +27,7 @@ struct grid_code {
 struct grid_format {
     int points; /* which grid: enum in quant_grid.c's table */
     enum grid_rule rule;
-    int len;    /* elements of a sub-block */
+    int len;    /* elements per sub-block */
     int top;    /* largest k */
     float unit; /* scale = d unit (2 k + 1) */
 };

@@ -9,8 +9,8 @@
  *   iq2_kl   scales_h[2] scales_l[4] qs[64] qh[16]
  *   iq1_kt   sh[8] ql[32] qh[16]                          iq2_kt   scales[4] ql[64]
  *   iq3_kt   scales[4] ql[64] qh[32]                      iq4_kt   u32 shb[8] ql[64] qh[32]
- * The types without d have one scale per row in front of its blocks: f16 for iq2_ks, iq3_ks and iq2_kl, else
- * f32. A weight is d * integer scale * value of a code book; the trellis types compute their code books. */
+ * The types without d have one scale per row, before its blocks: f16 for iq2_ks, iq3_ks and iq2_kl, else f32. A
+ * weight is d * integer scale * value of a code book; the trellis types compute their code books. */
 #include "format/quant_ik.h"
 
 #include "format/quant_impl.h"
@@ -57,16 +57,16 @@ float quant_ik_row_scale(uint32_t type, const uint8_t *row) {
 }
 
 static int nibble(const uint8_t *p, int i) { return p[i / 2] >> i % 2 * 4 & 15; }
-/* Scales of groups 0..3 in low nibbles, 4..7 in high ones. */
+/* Scales of groups 0 to 3 are in low nibbles, of groups 4 to 7 in high nibbles. */
 static int split_nibble(const uint8_t *p, int g) { return p[g % 4] >> g / 4 * 4 & 15; }
 static int two_bits(const uint8_t *qs, int i) {
     return qs[32 * (i / 128) + i % 32] >> 2 * (i / 32 % 4) & 3;
 }
-/* Low nibbles of 16 bytes, then high ones. */
+/* Low nibbles of 16 bytes, then their high nibbles. */
 static int nibble_32(const uint8_t *qs, int i) {
     return qs[16 * (i / 32) + i % 16] >> i % 32 / 16 * 4 & 15;
 }
-/* Low nibbles of 32 bytes, then high ones. */
+/* Low nibbles of 32 bytes, then their high nibbles. */
 static int nibble_64(const uint8_t *qs, int i) {
     return qs[32 * (i / 64) + i % 32] >> i % 64 / 32 * 4 & 15;
 }
@@ -251,7 +251,7 @@ void quant_ik_read(uint32_t type, const uint8_t *b, struct quant_ik_block *o) {
     }
 }
 
-/* One row, or any number of blocks of the types without row scale. */
+/* Decodes one row, or any number of blocks of the types without a row scale. */
 static void decode(uint32_t type, const void *src, float *dst, size_t n) {
     const struct quant_traits *t = quant_traits(type);
     const uint8_t *b = src;

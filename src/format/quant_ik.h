@@ -4,26 +4,26 @@
 
 #include <stdint.h>
 
-/* Each table is followed by its shifted twin, which a group's extra bit selects. */
+/* Each table is followed by its shifted version, which a group's extra bit selects. */
 extern const int8_t quant_ik_2[8], quant_ik_3[16], quant_ik_4[32], quant_ik_5[64];
 extern const int8_t quant_ik_pairs[32][2]; /* iq2_kl */
 /* 64 values, then the same plus one. */
 float quant_ik_6(int code, int shifted);
 
-/* Values 0..7 of the generator of the trellis types: whole numbers from -126 to 126. */
+/* Values 0 to 7 of the generator of the trellis types: integers from -126 to 126. */
 void quant_ik_trellis(uint32_t index, int n, int8_t *out);
 
-/* Scales of a super-block as integers and the group's code values as int8, for products: a weight is
- * d * scale[i / group] * value[i]. d is the row's, or the block's where rows have none. iq6_k's values are
- * rounded to integers, which is how its SIMD products are defined. */
+/* A super-block for products: integer scales, and values of its codes as int8. A weight is d * scale[i / group] *
+ * value[i]; d is the row's, or the block's if rows have none. Values of iq6_k are rounded to integers, as its SIMD
+ * products are defined in ik_llama.cpp. */
 struct quant_ik_block {
     int8_t value[256];
     int8_t scale[16]; /* per 16 weights */
-    float d;          /* of the block; 0 where the row's counts */
+    float d;          /* of the block; 0 if the row has the scale */
 };
 /* type: one of the ik types; b: the block after the row's metadata. */
 void quant_ik_read(uint32_t type, const uint8_t *b, struct quant_ik_block *out);
-/* The scale in front of a row. */
+/* The scale before the blocks of a row. */
 float quant_ik_row_scale(uint32_t type, const uint8_t *row);
 
 #endif

@@ -1,10 +1,10 @@
-/* quant_ik_encode.c: encoders of ik_llama.cpp's types but the trellis ones (layouts: quant_ik.c).
+/* quant_ik_encode.c: encoders of ik_llama.cpp's types except the trellis types (layouts: quant_ik.c).
  *
- * For each group and each of its two tables, scan scales for the best weighted fit; choose the scale of
- * the block (of the row, in types with one) to which integers come nearest; settle each group's table and
- * integer by exact error; fit the scale again to what was chosen. A row scale is stored as an f32 that a
- * half holds exactly, so that repacked products are lossless. Trellis types need a search of 65,536 vectors
- * per 8 weights, minutes per gigabyte: not encoded here. */
+ * For each group and each of its two tables, scan scales for the best weighted fit. Choose the scale of the block (or
+ * of the row) of which integer multiples come nearest to these. Choose each group's table and integer by exact error.
+ * Fit the scale again to the result. A row scale is stored as an f32 that is exact in half precision, so that repacked
+ * products are lossless. Trellis types would need a search over 65,536 vectors per 8 weights, minutes per gigabyte;
+ * they are not encoded here. */
 #include <math.h>
 
 #include "base/mem.h"
@@ -17,19 +17,19 @@ enum { MAX_LEVEL = 64 };
 /* Values of a code book and the midpoints between them, per table. */
 struct book {
     int n, n_table;
-    bool is_pairs; /* codes stand for two weights: quant_ik_pairs */
+    bool is_pairs; /* a code encodes two weights: quant_ik_pairs */
     float value[2][MAX_LEVEL], bound[2][MAX_LEVEL];
 };
 
 struct form {
     uint32_t type;
     int group;                /* weights per scale */
-    int first, step, n_scale; /* integer scales first, first + step, ... */
+    int first, step, n_scale; /* integer scales: first, first + step, ... */
     bool even;                /* words of four codes have even parity (iq4_kss) */
 };
 
-struct group {              /* as it is being encoded */
-    float ideal[2], wqq[2]; /* best free scale and its curvature, per table */
+struct group {              /* being encoded */
+    float ideal[2], wqq[2]; /* best unrestricted scale, its curvature; per table */
     int scale, table;
 };
 
@@ -98,7 +98,7 @@ static int nearest_pair(const float *v, const float *w) {
     return best;
 }
 
-/* Sums over a group at x ~ q / inverse: wxq, wqq. */
+/* Sums over a group for x ~ q / inverse: wxq, wqq. */
 static void sums_of(const struct book *b, int table, const float *x, const float *w, int n,
                     float inverse, float *wxq, float *wqq) {
     *wxq = *wqq = 0;
@@ -156,7 +156,7 @@ static float scale_value(const struct form *f, int index) {
     return (float)(f->first + f->step * index);
 }
 
-/* The half to whose multiples the ideal scales come nearest, missing by e costing wqq e^2. */
+/* The half-precision d of which multiples come nearest to the ideal scales; a deviation of e costs wqq e^2. */
 static float choose_d(const struct form *f, const struct group *g, int n) {
     float top = 0, best = 0, least = INFINITY;
     for (int i = 0; i < n; i++)
@@ -184,7 +184,7 @@ static float error_at(const struct book *b, int table, const float *x, const flo
     return wxx - 2 * scale * *wxq + scale * scale * *wqq;
 }
 
-/* Table and integer of each group by exact error at d; returns the d that fits them best. */
+/* Chooses table and integer of each group by exact error at d; returns the d that fits the result best. */
 static float settle(const struct form *f, const struct book *b, const float *x, const float *w,
                     struct group *g, int n, float d) {
     double num = 0, den = 0;
@@ -215,8 +215,8 @@ static float settle(const struct form *f, const struct book *b, const float *x, 
 
 static int parity(uint32_t v) { return __builtin_parity(v); }
 
-/* Words of four codes as they are stored: weights 2 k, 2 k + 1 and 16 further. Where the sixteen bits have
- * odd parity, the code whose next best neighbour costs least changes. */
+/* Makes the parity of words of four codes even; a word has weights 2 k, 2 k + 1 and these plus 16. If its sixteen
+ * bits have odd parity, the code whose second best value costs least is changed. */
 static void make_even(const struct book *b, int table, const float *x, const float *w, float scale,
                       uint8_t *codes) {
     float inverse = fabsf(scale) > 1e-20f ? 1 / scale : 0;
@@ -280,7 +280,7 @@ static void pack_k(uint32_t type, const struct group *g, const uint8_t *c, uint8
     for (int i = 0; i < 16; i++) {
         int s = g[i].scale, low = i / 2, shift = i % 2 * 4;
         if (type == QUANT_IQ2_K) b[4 + low] |= (uint8_t)(s << shift);
-        if (type == QUANT_IQ3_K) { /* index k stands for 2 k - 31 */
+        if (type == QUANT_IQ3_K) { /* index k means 2 k - 31 */
             int minus = s < 16, magnitude = minus ? 15 - s : s - 16;
             b[6 + low] |= (uint8_t)(magnitude << shift);
             b[4 + i / 8] |= (uint8_t)(minus << i % 8);
@@ -372,7 +372,7 @@ static void pack(uint32_t type, const struct group *g, const uint8_t *c, uint8_t
 
 /* ---- rows ---- */
 
-/* Elements that share d: a row, or a block. */
+/* Encodes the elements that share d: a row, or a block. */
 static float fit_span(const struct form *f, const struct book *b, const float *x, const float *w,
                       struct group *g, int n_group) {
     for (int i = 0; i < n_group; i++) {
@@ -399,7 +399,7 @@ static bool encode(const struct form *f, const float *src, void *dst, size_t n,
     uint8_t *out = dst, codes[QUANT_SUPER];
     bool ok = x && g;
     fill_book(&b, f->type);
-    /* weights are scaled to at most 1 in each block; that moves little weight between blocks of a row */
+    /* weights are scaled to at most 1 per block; this hardly shifts weight between the blocks of a row */
     for (size_t i = 0; ok && i < n; i += SEARCH_MAX)
         quant_search_load(src + i, weights ? weights + i : NULL, SEARCH_MAX, x + i, w + i);
     memset(dst, 0, t->head_bytes + n / QUANT_SUPER * t->block_bytes);

@@ -1,6 +1,5 @@
-/* quant_impl.h: shared inside the codecs: loads, stores, and the codec functions that the traits table
- * names. Blocks are read and written bytewise, so they need no alignment; all fields are
- * little-endian. */
+/* quant_impl.h: shared by the codecs: loads, stores, and the codec functions that the traits table names. Blocks are
+ * read and written bytewise, so they need no alignment; all fields are little-endian. */
 #ifndef CHIMERE_FORMAT_QUANT_IMPL_H
 #define CHIMERE_FORMAT_QUANT_IMPL_H
 

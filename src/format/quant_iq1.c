@@ -6,7 +6,7 @@
  * | iq1_s | 0 f16 d, 2 u8 index[32], 34 u16 qh[8]              | 32       | 32       | d (2 s + 1) (g + t) |
  * | iq1_m | 0 u8 index[32], 32 u8 qh[16], 48 u16 scales[4]     | 16       | 8        | d (2 s + 1) (g + t) |
  *
- * iq1_s: qh[b] = 3 index bits of group l at 3 l, s at 12 (3 bits), shift -1/8 when bit 15 is set.
+ * iq1_s: qh[b] = 3 index bits of group l at 3 l, s at 12 (3 bits), shift -1/8 if bit 15 is set.
  * iq1_m: nibble group % 2 of qh[group / 2]: 3 index bits, then the shift's sign. scales[w]: four 3-bit s
  * from bit 0, of elements 64 w + 16 k; their four top nibbles, lowest word first, are the f16 d.
  */

@@ -1,4 +1,4 @@
-/* quant_iq2.c: 2-bit grid types: groups of 8 magnitudes are a point of a grid, signs apart.
+/* quant_iq2.c: 2-bit grid types: groups of 8 magnitudes are a point of a grid; signs are stored separately.
  *
  * | type    | fields: offset name                                             | scale of | value                  |
  * |---------|-----------------------------------------------------------------|----------|------------------------|
@@ -61,7 +61,7 @@ void quant_decode_iq2_s(const void *src, float *dst, size_t n) {
     }
 }
 
-/* Signs and scales of four octets, as iq2_xxs and iq3_xxs keep them. */
+/* Signs and scales of four octets, in the layout of iq2_xxs and iq3_xxs. */
 static uint32_t signs_scale(const struct grid_code *code, int k) {
     uint32_t v = (uint32_t)k << 28;
     for (int l = 0; l < 4; l++) v |= (code[l].signs & 127u) << 7 * l;

@@ -1,4 +1,4 @@
-/* quant_iq3.c: 3-bit grid types: groups of 4 magnitudes are a point of a grid, signs apart.
+/* quant_iq3.c: 3-bit grid types: groups of 4 magnitudes are a point of a grid; signs are stored separately.
  *
  * | type    | fields: offset name                                                    | scale of | value           |
  * |---------|------------------------------------------------------------------------|----------|-----------------|

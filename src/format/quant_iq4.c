@@ -1,4 +1,4 @@
-/* quant_iq4.c: 4-bit codes into a table of 16 uneven values (quant_codebook.h).
+/* quant_iq4.c: 4-bit codes, indices of a table of 16 unevenly spaced values (quant_codebook.h).
  *
  * | type   | fields: offset name                                        | block     | value                  |
  * |--------|------------------------------------------------------------|-----------|------------------------|
@@ -43,7 +43,7 @@ void quant_decode_iq4_xs(const void *src, float *dst, size_t n) {
     }
 }
 
-/* 2^(e - 128) exactly; the two smallest are subnormal floats. */
+/* 2^(e - 128), exact; the two smallest are subnormal floats. */
 static inline float e8m0_half(uint8_t e) {
     uint32_t bits = e < 2 ? 0x00200000u << e : (uint32_t)(e - 1) << 23;
     float f;
@@ -62,7 +62,7 @@ static const float iq4_values[16] = {-127, -104, -83, -65, -49, -35, -22, -10,
 static const float iq4_bounds[15] = {-115.5f, -93.5f, -74,   -57,   -42, -28.5f, -16, -4.5f,
                                      7,       19,     31.5f, 45.5f, 61,  79,     101};
 static const struct levels iq4_levels = {-127, 113, iq4_values, iq4_bounds};
-/* mxfp4 has two zeros: the second place is a duplicate that no element is nearest to. */
+/* mxfp4 has two zeros; the second entry is a duplicate that is never the nearest. */
 static const float fp4_values[16] = {-12, -8, -6, -4, -3, -2, -1, 0, 0, 1, 2, 3, 4, 6, 8, 12};
 static const float fp4_bounds[15] = {-10,  -7,   -5,   -3.5f, -2.5f, -1.5f, -0.5f, 0,
                                      0.5f, 1.5f, 2.5f, 3.5f,  5,     7,     10};
@@ -112,8 +112,8 @@ bool quant_encode_iq4_xs(const float *src, void *dst, size_t n, const float *wei
     return true;
 }
 
-/* The scale is a power of two: of those that put the largest element between half the largest value and
- * four times it, the one of least error. */
+/* The scale is a power of two: among those that scale the largest element to between half the largest value and four
+ * times it, the one with the least error. */
 bool quant_encode_mxfp4(const float *src, void *dst, size_t n, const float *weights) {
     uint8_t *b = dst, codes[32];
     for (size_t i = 0; i < n; i += 32, b += 17) {

@@ -1,4 +1,4 @@
-/* quant_k.c: K types: super-blocks of 256 in sub-blocks whose scales are themselves quantised.
+/* quant_k.c: K types: super-blocks of 256, divided into sub-blocks whose scales are quantized too.
  *
  * | type | fields: offset name                                                    | sub-block | value          |
  * |------|------------------------------------------------------------------------|-----------|----------------|
@@ -112,7 +112,7 @@ static const struct levels levels_2 = {0, 3, NULL, NULL}, levels_3 = {-4, 3, NUL
                            levels_4 = {0, 15, NULL, NULL}, levels_5 = {0, 31, NULL, NULL},
                            levels_6 = {-32, 31, NULL, NULL};
 
-struct block { /* a super-block as it is being encoded */
+struct block { /* a super-block being encoded */
     float x[QUANT_SUPER], w[QUANT_SUPER];
     uint8_t codes[QUANT_SUPER];
     struct super s;
@@ -141,7 +141,7 @@ static void fit_affine(struct block *k, const float *src, const float *weights, 
                            -dmin * (float)k->s.min[b], k->codes + b * len);
 }
 
-/* Two bits of each code, four codes a byte, 32 apart (q2_K, q3_K). */
+/* Packs two bits of each code: four codes per byte, 32 apart (q2_K, q3_K). */
 static void pack_pairs(const uint8_t *codes, uint8_t *qs) {
     for (int half = 0; half < 2; half++)
         for (int j = 0; j < 32; j++) {
@@ -194,7 +194,7 @@ static void pack_scales_mins(const struct super *s, uint8_t *out) {
     }
 }
 
-/* Low nibbles of sub-blocks 2 c and 2 c + 1 share bytes. */
+/* Sub-block 2 c is in the low nibbles, sub-block 2 c + 1 in the high nibbles of the same bytes. */
 static void pack_nibbles(const uint8_t *codes, uint8_t *qs) {
     for (int c = 0; c < 4; c++)
         for (int j = 0; j < 32; j++)

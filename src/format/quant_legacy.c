@@ -88,7 +88,7 @@ static void pack_fifth_bits(const uint8_t *codes, uint8_t *qh) {
     store_u32(qh, bits);
 }
 
-/* Fills codes of one block; returns the scale as a half. */
+/* Computes the codes of one block; returns the scale as f16. */
 static uint16_t fit_symmetric(const float *src, const float *weights, const struct levels *l,
                               uint8_t *codes) {
     static const struct scan scan = {0.7f, 0.05f, 9};
@@ -153,8 +153,8 @@ bool quant_encode_q5_1(const float *src, void *dst, size_t n, const float *weigh
     return true;
 }
 
-/* 255 steps leave nothing to search for: the largest element takes code 127. Where the scale is a
- * subnormal half, rounding it down could clip that element by several codes: then it is rounded up. */
+/* With 255 steps a search gains nothing: the largest element gets code 127. If the scale is subnormal in half
+ * precision, rounding it down could clip that element by several codes; then it is rounded up. */
 bool quant_encode_q8_0(const float *src, void *dst, size_t n, const float *weights) {
     (void)weights;
     uint8_t *b = dst;

@@ -1,9 +1,9 @@
 /* quant_refine.c: see quant_refine.h.
  *
- * With g = C e, changing the values of a unit's weights by d changes e C e by d C d - 2 d g. For a single weight k
- * the best value is the one nearest to y + g / C[k, k]. A unit of several weights has the values f b of its weights
- * in proportion to those of a code book b, so that the change is a polynomial in b, whose terms are tabulated: every
- * code is tried. g is kept up to date: a change costs one pass over a row of C. */
+ * With g = C e, changing the values of a unit's weights by d changes e C e by d C d - 2 d g. For a single weight k the
+ * best value is the one nearest to y + g / C[k, k]. In a unit of several weights, the values are f b: proportional to
+ * an entry b of a code book. So the change is a polynomial in b whose terms are tabulated, and every code is tried. g
+ * is updated incrementally: a change costs one pass over a row of C. */
 #include "format/quant_refine.h"
 
 #include <string.h>
@@ -14,13 +14,13 @@
 
 enum {
     BLOCK = QUANT_REFINE_BLOCK,
-    SWEEPS = 16,         /* over one part; they end before when none changes */
-    ROUNDS = 6,          /* over both parts, with a sweep over each */
-    MAX_BYTES = 320 + 8, /* of 256 weights in any type here, and of a row's scale */
+    SWEEPS = 16,         /* over one part; fewer if a sweep changes nothing */
+    ROUNDS = 6,          /* over both parts, each with a sweep */
+    MAX_BYTES = 320 + 8, /* 256 weights in any type here, plus a row's scale */
     MAX_UNIT = 8,
 };
 
-/* Values of a unit of n weights under each code, and the products of each two of them. */
+/* Values of a unit of n weights for each code, and the pairwise products of the values. */
 struct book {
     int n, n_code;
     float *values; /* owned [n + n (n + 1) / 2, n_code]; NULL for single weights */
@@ -31,10 +31,10 @@ struct refine {
     const struct quant_code *code;
     const float *c; /* view [n, BLOCK] */
     const float *x; /* view [n] */
-    int n;          /* weights at hand, at most BLOCK */
-    float *points;  /* owned [BLOCK, n_code]: value of each single weight under each code */
+    int n;          /* current number of weights, at most BLOCK */
+    float *points;  /* owned [BLOCK, n_code]: value of each single weight for each code */
     struct book book[QUANT_CODE_PARTS];
-    uint8_t row[MAX_BYTES]; /* the row's scale, then the blocks at hand */
+    uint8_t row[MAX_BYTES]; /* the row's scale, then the current blocks */
     float y[BLOCK], e[BLOCK], g[BLOCK];
 };
 
@@ -48,7 +48,7 @@ static double dot(const float *a, const float *b, int n) {
     return sum;
 }
 
-/* out = C e; rows of C are whole, so that the loop has a fixed length. */
+/* out = C e; always whole rows of C, so that the loop has a fixed length. */
 static void multiply(const float *c, const float *e, int n, float *out) {
     memset(out, 0, BLOCK * sizeof *out);
     for (int k = 0; k < n; k++) {
@@ -65,7 +65,7 @@ static double measure(struct refine *r) {
     return dot(r->e, r->g, r->n);
 }
 
-/* The value of weight k rises by d. */
+/* Increases the value of weight k by d. */
 static void move(struct refine *r, int k, float d) {
     const float *row = r->c + (size_t)k * BLOCK;
     r->y[k] += d;
@@ -88,7 +88,7 @@ static void fill_points(struct refine *r, const struct quant_part *p, int n_code
 
 static float distance(float a, float b) { return a < b ? b - a : a - b; }
 
-/* Values ascend or descend with the code: the nearest is found by steps. */
+/* Values ascend or descend with the code, so the nearest is found stepwise. */
 static uint32_t best_single(const struct refine *r, int k, int n_code, uint32_t now) {
     const float *p = r->points + (size_t)k * (size_t)n_code;
     float own = r->c[(size_t)k * BLOCK + (size_t)k];
@@ -109,7 +109,7 @@ static float *term(const struct book *b, int i) {
     return b->values + (size_t)i * (size_t)b->n_code;
 }
 
-/* Every code of a unit of several weights from k on. Terms: each value, then products of values i <= j. */
+/* Tries every code of a unit of several weights from k on. Terms: each value, then products of values i <= j. */
 static uint32_t best_vector(const struct refine *r, const struct book *b, int k, uint32_t now) {
     float factor[MAX_UNIT] = {0}, own[MAX_UNIT] = {0}, score[QUANT_CODE_MAX] = {0};
     float linear[MAX_UNIT] = {0}, square[MAX_UNIT * (MAX_UNIT + 1) / 2] = {0};
@@ -192,7 +192,7 @@ static void refine_block(struct refine *r, uint8_t *blocks, size_t n_bytes) {
     if (measure(r) < before) memcpy(blocks, r->row + r->t->head_bytes, n_bytes);
 }
 
-/* The code book of a part as a unit of a block has it whose weights are not zero; false: the block has none. */
+/* Reads the code book of a part from a unit with nonzero weights; returns false if the block has none. */
 static bool fill_book(struct refine *r, int part, const uint8_t *block) {
     const struct quant_part *p = &r->code->part[part];
     struct book *b = &r->book[part];

@@ -32,12 +32,12 @@ INLINE v4 v4_clamp(v4 x, v4 lo, v4 hi) {
 #endif
 }
 
-/* Nearest integer, ties to even, for magnitudes below 2^22: the sum has no bits left for fractions. */
+/* Rounds to the nearest integer, ties to even, for magnitudes below 2^22: the sum has no bits for a fraction. */
 INLINE v4 v4_round(v4 x) { return (x + 12582912.0f) - 12582912.0f; }
 
 INLINE float v4_sum(v4 v) { return (v[0] + v[2]) + (v[1] + v[3]); }
 
-/* The value nearest to t. */
+/* The level nearest to t. */
 INLINE v4 nearest_value(v4 t, const struct levels *l, bool table) {
     if (!table) return v4_round(v4_clamp(t, v4_all(l->lo), v4_all(l->hi)));
     v4 v = v4_all(l->values[0]);
@@ -48,7 +48,7 @@ INLINE v4 nearest_value(v4 t, const struct levels *l, bool table) {
     return v;
 }
 
-/* Scales too small for any format count as zero, so that inverses stay finite. */
+/* Scales too small for any format count as zero, so that inverses are finite. */
 INLINE float inverse_of(float scale) { return fabsf(scale) > 1e-20f ? 1 / scale : 0; }
 
 uint16_t quant_search_f16(float d) {
@@ -59,7 +59,7 @@ float quant_search_load(const float *x, const float *weights, int n, float *out_
     const float most = 1e9f, least = 1e-15f, most_weight = 1e30f;
     float top = 0, top_w = 0;
     for (int i = 0; i < n; i++) {
-        float v = x[i] == x[i] ? x[i] : 0; /* not-a-number differs from itself */
+        float v = x[i] == x[i] ? x[i] : 0; /* true unless NaN */
         v = v > most ? most : v < -most ? -most : v;
         out_x[i] = v;
         top = fabsf(v) > top ? fabsf(v) : top;
@@ -70,7 +70,7 @@ float quant_search_load(const float *x, const float *weights, int n, float *out_
             out_w[i] = v < most_weight ? v : most_weight;
             top_w = out_w[i] > top_w ? out_w[i] : top_w;
         }
-    /* The floor keeps codes of elements that nobody ever read sane. */
+    /* The floor gives elements with weight 0 reasonable codes. */
     if (top_w > 1e-30f)
         for (int i = 0; i < n; i++) out_w[i] = out_w[i] / top_w + 1e-7f;
     else
@@ -117,7 +117,7 @@ static float signed_top(const float *x, int n) {
     return top;
 }
 
-/* With codes fixed the error is sum w x x - wxq^2 / wqq at scale wxq / wqq: maximise the subtrahend. */
+/* With fixed codes the error is sum w x x - wxq^2 / wqq at scale wxq / wqq, so the second term is maximized. */
 INLINE bool take_better(struct fit *best, float *gain, struct fit f) {
     if (!(f.wqq > 0) || !(f.wxq * f.wxq > *gain * f.wqq)) return false;
     *gain = f.wxq * f.wxq / f.wqq;
@@ -168,8 +168,8 @@ struct fit quant_search_affine_nearest(const float *x, const float *w, int n, fl
     return affine_of(x, w, n, hi, scale, inverse_of(scale), min, true);
 }
 
-/* Best scale >= 0 and min <= ceiling for the codes whose sums f holds; its error without the constant
- * sum w x x. */
+/* Best scale >= 0 and min <= ceiling for the codes whose sums f holds; returns the error
+ * without the constant sum w x x. */
 static float solve_affine(struct fit *f, float ceiling) {
     float det = f->ww * f->wqq - f->wq * f->wq;
     float scale = 0, min = f->wx / f->ww;
@@ -192,7 +192,7 @@ static float solve_affine(struct fit *f, float ceiling) {
            min * (min * f->ww - 2 * f->wx);
 }
 
-/* Works on x less its weighted mean, so that an offset much larger than the spread costs no digits. */
+/* Subtracts the weighted mean of x first, so that an offset much larger than the spread costs no precision. */
 struct fit quant_search_affine(const float *x, const float *w, int n, float hi,
                                bool min_nonpositive) {
     float centred[SEARCH_MAX], mean_w = 0, mean_wx = 0, low = x[0], high = x[0];
@@ -208,7 +208,7 @@ struct fit quant_search_affine(const float *x, const float *w, int n, float hi,
     struct fit best = {.min = (min_nonpositive && mean > 0 ? 0 : mean) - mean};
     float least = INFINITY;
     if (high - low > 1e-15f) {
-        /* the ends of the range go to codes -inset and hi + width k */
+        /* the ends of the range map to codes -inset and hi + width k */
         static const float insets[] = {0, 0.25f, 0.5f};
         float width = hi < 4 ? 0.25f : 0.5f;
         int n_inset = hi < 4 ? 3 : 2;
@@ -252,7 +252,7 @@ void quant_search_codes(const float *x, int n, const struct levels *l, float sca
     }
 }
 
-/* ---- scales that are quantised themselves ---- */
+/* ---- quantized scales ---- */
 
 static int clamp_int(int v, int lo, int hi) { return v < lo ? lo : v > hi ? hi : v; }
 
@@ -261,8 +261,8 @@ static int round_ratio(float a, float b, int lo, int hi) {
     return t <= (float)lo ? lo : t >= (float)hi ? hi : (int)lrintf(t);
 }
 
-/* The half d for which integers lo..hi times d come nearest to the fitted scales, where missing the
- * scale of sub-block b by e costs wqq[b] e^2. */
+/* The half-precision d of which multiples by integers lo..hi come nearest to the fitted scales; a deviation of e from
+ * the scale of sub-block b costs wqq[b] e^2. */
 static uint16_t choose_super(const struct fit *sub, int n_sub, int lo, int hi) {
     float top = 0, least = INFINITY;
     uint16_t best = 0;
@@ -285,8 +285,8 @@ static uint16_t choose_super(const struct fit *sub, int n_sub, int lo, int hi) {
     return best;
 }
 
-/* Integer scales for a given d: the rounded ideal and its neighbours, by exact error. Returns the
- * error of the whole; adds up the sums that refit d. */
+/* Chooses integer scales for a given d: the rounded ideal or a neighbour, by exact error. Returns the total error and
+ * accumulates the sums for fitting d again. */
 static float settle(const float *x, const float *w, int n_sub, int len, const struct levels *l,
                     int lo, int hi, const struct fit *ideal, struct super *s, float *refit) {
     float d = quant_f16_to_f32(s->d), total = 0, num = 0, den = 0;
@@ -327,7 +327,7 @@ void quant_search_super(const float *x, const float *w, int n_sub, int len, cons
     }
 }
 
-/* Minima play the part of scales in choose_super: missing one by e costs ww e^2. */
+/* In choose_super, minima take the place of scales; a deviation of e costs ww e^2. */
 static uint16_t choose_super_min(const struct fit *sub, int n_sub, int top) {
     struct fit as_scale[SEARCH_MAX_SUB];
     for (int b = 0; b < n_sub; b++)
@@ -335,7 +335,7 @@ static uint16_t choose_super_min(const struct fit *sub, int n_sub, int top) {
     return choose_super(as_scale, n_sub, 0, top);
 }
 
-struct normal { /* of x ~ d (scale q) - dmin min over the super-block */
+struct normal { /* sums for x ~ d (scale q) - dmin min over the super-block */
     double aa, ab, bb, ax, bx;
 };
 

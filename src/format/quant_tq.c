@@ -6,9 +6,9 @@
  * | tq2_0 | 0 u8 qs[64], 64 f16 d                               | 4 to a byte, 2 bits each              |
  *
  * tq1_0: byte j of qs[0..32) holds elements j + 32 t, t = 0..4; byte 32 + j elements 160 + j + 16 t;
- * byte j of qh elements 240 + j + 4 t, t = 0..3. The number made of the digits (first element highest,
- * a fifth digit 0 where there are four) is scaled to ceil(number * 256 / 243), so that multiplying the
- * byte by 3^t modulo 256 and then by 3 leaves digit t above bit 8: no division.
+ * byte j of qh elements 240 + j + 4 t, t = 0..3. The number formed by the digits (first element highest; a fifth
+ * digit of 0 if there are four) is scaled to ceil(number * 256 / 243). So multiplying the byte by 3^t modulo 256 and
+ * then by 3 leaves digit t above bit 8, without a division.
  * tq2_0: element 128 h + 32 t + j is bits 2 t of qs[32 h + j].
  */
 #include <math.h>
@@ -20,7 +20,7 @@ static const uint8_t pow3[5] = {1, 3, 9, 27, 81};
 
 static inline int tq1_digit(uint8_t byte, int t) { return (uint8_t)(byte * pow3[t]) * 3 >> 8; }
 
-/* The byte runs of tq1_0: `bytes` bytes from `at` hold `digits` elements each, `bytes` apart. */
+/* The byte ranges of tq1_0: `bytes` bytes from `at` hold `digits` elements each, `bytes` apart. */
 static const struct { int at, bytes, digits; } tq1_runs[3] = {{0, 32, 5}, {32, 16, 5}, {48, 4, 4}};
 
 void quant_decode_tq1_0(const void *src, float *dst, size_t n) {
@@ -45,8 +45,8 @@ void quant_decode_tq2_0(const void *src, float *dst, size_t n) {
     }
 }
 
-/* One scale for the 256: nearest of -d, 0, d with the d of least squares; a block that already has the
- * form d {-1, 0, 1} comes back exactly, up to the half. */
+/* One scale for all 256: nearest of -d, 0, d with the least-squares d. A block that already has the form d {-1, 0, 1}
+ * is reproduced exactly, up to the precision of f16. */
 static uint16_t fit_ternary(const float *src, const float *weights, uint8_t *codes) {
     static const struct levels levels = {-1, 1, NULL, NULL};
     static const struct scan scan = {0.6f, 0.15f, 40};

@@ -5,7 +5,7 @@
  *                 "__metadata__": {"key": "value"}}
  *   rest   tensor data; offsets count from here
  *
- * An index is {"metadata": ..., "weight_map": {"NAME": "FILE", ...}}, FILE beside the index. */
+ * An index is {"metadata": ..., "weight_map": {"NAME": "FILE", ...}}; FILE is in the folder of the index. */
 #include "format/safetensors.h"
 
 #include <inttypes.h>
@@ -31,7 +31,7 @@ static const struct {
 };
 
 struct part {
-    struct file_map map; /* data NULL when the bytes are the caller's */
+    struct file_map map; /* data NULL if the bytes are the caller's */
     char *path;          /* owned */
     uint64_t size;
 };
@@ -51,7 +51,7 @@ static int out_of_memory(struct err *e, const char *path) {
     return err_set(e, CHIMERE_ENOMEM, "%s: out of memory", path);
 }
 
-/* The scanner's error as a sentence. */
+/* Reports the scanner's error. */
 static int bad_json(const struct json_scan *s, const char *path, struct err *e) {
     char got[16] = "the end";
     if (s->p < s->end) snprintf(got, sizeof got, "'%c'", *s->p);
@@ -215,7 +215,7 @@ static int by_offset(const void *a, const void *b) {
     return x->n_bytes < y->n_bytes ? -1 : x->n_bytes > y->n_bytes;
 }
 
-/* Tensors from..end of one file must fill [start, size) exactly. */
+/* Tensors from `from` on, of one file, must fill [start, size) exactly. */
 static int check_cover(const struct safetensors *st, size_t from, uint64_t start,
                        const struct part *f, struct err *e) {
     size_t n = st->n_tensors - from;
@@ -363,10 +363,10 @@ static int each_weight(const struct file_map *m, const char *path, struct err *e
 struct index_walk {
     struct safetensors *st;
     const char *path; /* of the index */
-    struct map files; /* file name -> number */
+    struct map files; /* file name -> index */
 };
 
-/* Opens a file the first time its name comes up. A name may not lead out of the folder. */
+/* Opens a file when its name first occurs. A name may not lead out of the folder. */
 static int open_mentioned(void *ctx, struct slice name, struct slice file, struct err *e) {
     (void)name;
     struct index_walk *w = ctx;
@@ -394,7 +394,7 @@ static int open_mentioned(void *ctx, struct slice name, struct slice file, struc
     return rc;
 }
 
-/* Each promised tensor must be in its file. */
+/* Each tensor of the index must be in its file. */
 static int check_mentioned(void *ctx, struct slice name, struct slice file, struct err *e) {
     struct index_walk *w = ctx;
     char tensor[ST_MAX_NAME + 1], base[ST_MAX_NAME + 1];

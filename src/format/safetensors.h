@@ -1,9 +1,9 @@
-/* safetensors.h: the tensors of a Hugging Face model, one file or many under an index. Reading only.
+/* safetensors.h: the tensors of a Hugging Face model: one file, or several with an index. Reading only.
  *
- * Files are mapped; names are copied, data are views until safetensors_close and may be unaligned.
- * Headers are foreign text: scanned without a tree, every offset checked against shape, type and
- * file; tensors must fill the data section without gap or overlap, as the format demands.
- * Immutable once open: any number of threads may read. */
+ * Files are mapped; names are copied; data are views, valid until safetensors_close, and may be unaligned. Headers are
+ * untrusted: they are scanned without a tree, and every offset is checked against shape, type and file. Tensors must
+ * fill the data section without gap or overlap, as the format requires. Immutable once open: any number of threads may
+ * read. */
 #ifndef CHIMERE_FORMAT_SAFETENSORS_H
 #define CHIMERE_FORMAT_SAFETENSORS_H
 
@@ -43,7 +43,7 @@ enum {
     ST_MAX_NAME = 256,
     ST_MAX_TENSORS = 1 << 16,
     ST_MAX_FILES = 1024,
-    ST_MAX_HEADER = 100 * 1000 * 1000, /* the format's own ceiling */
+    ST_MAX_HEADER = 100 * 1000 * 1000, /* the format's own limit */
 };
 
 struct st_tensor {
@@ -59,10 +59,10 @@ struct st_tensor {
 
 struct safetensors;
 
-/* path: a .safetensors file, an index (*.safetensors.index.json), or a folder that holds
+/* path: a .safetensors file, an index (*.safetensors.index.json), or a folder with
  * model.safetensors.index.json or model.safetensors. */
 int safetensors_open(struct safetensors **out, const char *path, struct err *e);
-/* One file's bytes, valid until close (fuzzing, tests). */
+/* The same for the bytes of one file, valid until close (fuzzing, tests). */
 int safetensors_open_memory(struct safetensors **out, const void *data, size_t n, const char *name,
                             struct err *e);
 void safetensors_close(struct safetensors *s);
@@ -73,7 +73,7 @@ uint64_t safetensors_file_bytes(const struct safetensors *s, uint32_t file);
 size_t safetensors_n_tensors(const struct safetensors *s);
 const struct st_tensor *safetensors_at(const struct safetensors *s, size_t i);
 const struct st_tensor *safetensors_find(const struct safetensors *s, const char *name);
-/* Gives back the memory of a tensor's pages after use. */
+/* Releases the memory of a tensor's pages after use. */
 void safetensors_drop(const struct safetensors *s, const struct st_tensor *t);
 const char *safetensors_dtype_name(enum st_dtype t);
 int safetensors_dtype_quant(enum st_dtype t); /* quant.h id with the same bytes, -1: none */
