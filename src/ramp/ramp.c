@@ -1,4 +1,4 @@
-/* ramp.c: see ramp.h; what moments and errors a search begins from. */
+/* ramp.c: see ramp.h; prepares the moments and errors from which a search starts. */
 #include "ramp/ramp_impl.h"
 
 #include <math.h>
@@ -21,7 +21,7 @@
 
 enum {
     MOMENT_FACTOR = 4,        /* tokens of the importance matrix per token of the final stage */
-    CARD_RESERVE = 640 << 20, /* context and libraries of a GPU */
+    CARD_RESERVE = 640 << 20, /* context and libraries on a GPU */
 };
 
 void ramp_defaults(struct ramp_options *o) {
@@ -63,7 +63,7 @@ static int collect(const struct ramp_options *o, struct model *m, const char *pa
     return rc;
 }
 
-/* Products are observed on the processor, whatever device candidates run on. */
+/* Products are observed on the processor, regardless of where candidates run. */
 static int collect_on_cpu(const struct ramp_options *o, const char *path, struct err *e) {
     struct dev *dev = o->dev;
     struct model *m = NULL;
@@ -171,7 +171,7 @@ int ramp_analyse(const struct ramp_options *o, struct err *e) {
 
 /* ---- budgets ---- */
 
-/* What a card leaves for weights beside the cache of the context, states and scratch. */
+/* Memory of a card for weights, after the KV cache of the context, recurrent states and scratch. */
 static int card_bytes(const struct ramp_options *o, const struct ramp_card *card, uint64_t *bytes,
                       struct err *e) {
     struct memory_plan plan;

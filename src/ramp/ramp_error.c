@@ -16,7 +16,7 @@
 enum {
     MIN_ROWS = 8,
     SAMPLE_ALL = 8 << 20,  /* weights of all tensors, per type: a minute on two cores */
-    SAMPLE_MOST = 1 << 16, /* of one tensor: the error's own error is then 1 % */
+    SAMPLE_MOST = 1 << 16, /* per tensor: the error is then known to 1 % */
 };
 
 struct thread {
@@ -31,7 +31,7 @@ struct thread {
 struct job {
     const struct ramp_gene *gene;
     const struct hints *hints; /* borrowed; may be NULL */
-    uint64_t n_row, n_take;    /* of the tensor; sampled */
+    uint64_t n_row, n_take;    /* rows of the tensor; rows sampled */
     struct thread *threads;    /* owned [n_thread] */
     double
         *sums; /* owned [n_take, RAMP_MAX_FORMS + 1]: errors, then energy; summed in order later */
@@ -44,7 +44,7 @@ static uint64_t row_at(const struct job *j, uint64_t i) {
     return from + rng_at(j->gene->index, i) % (to - from);
 }
 
-/* What is known about the inputs of a row's matrix. Rows come in order: a matrix is read once or twice per thread. */
+/* Gets the hints for a row's matrix. Rows come in order, so each thread reads a matrix once or twice. */
 static int row_hints(const struct job *j, struct thread *t, uint64_t matrix,
                      struct quant_hints *out) {
     *out = (struct quant_hints){hints_weights(j->hints, matrix), t->correlation};

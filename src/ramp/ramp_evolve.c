@@ -13,9 +13,9 @@
 #include "ramp/ramp_text.h"
 
 enum {
-    MAX_SWAPS = 10, /* level changes of one child */
-    STALE = 5,      /* generations without progress that end the search */
-    FIRST_DIV = 8,  /* survivors of a stage: population / 8, then / 32 */
+    MAX_SWAPS = 10, /* form changes per child */
+    STALE = 5,      /* the search ends after so many generations without progress */
+    FIRST_DIV = 8,  /* survivors of the stages: population / 8, then / 32 */
     SECOND_DIV = 32,
 };
 
@@ -75,7 +75,7 @@ static bool resume(struct evolution *v) {
 
 /* ---- children ---- */
 
-/* The next greater or smaller form whose error differs in the right direction; -1: none. */
+/* The next larger or smaller form with a lower or higher error, respectively; -1: none. */
 static int step(const struct ramp_gene *g, int at, int direction) {
     for (int k = at + direction; k >= 0 && k < g->n_form; k += direction)
         if (g->forms[k].n_bytes != g->forms[at].n_bytes &&
@@ -99,7 +99,7 @@ static void exchange(struct evolution *v, struct rng *r, uint8_t *c) {
     }
 }
 
-/* Deterministic in seed, generation and index: a resumed search makes the same children. */
+/* Depends only on seed, generation and index: a resumed search makes the same children. */
 static int make_child(struct evolution *v, int32_t index, uint8_t *c) {
     struct rng r;
     rng_seed(&r, hash_mix(v->o->seed ^ (uint64_t)v->generation << 32) ^ (uint64_t)index);

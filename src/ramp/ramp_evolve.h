@@ -1,9 +1,8 @@
 /* ramp_evolve.h: improves a choice by measured divergence.
  *
- * One parent; each generation makes `population` children, keeps the best of three stages on more and
- * more tokens, and the parent competes again in the last. Half of the children are solutions of the
- * Lagrangian under gains with noise, half are exchanges of levels between tensors at equal size. State is
- * saved after each generation (search.json). */
+ * There is one parent. Each generation makes `population` children and keeps the best of three stages, on more and more
+ * tokens; the parent competes again in the last stage. Half of the children are solutions of the Lagrangian with noisy
+ * gains, half exchange forms between tensors at equal size. State is saved after each generation (search.json). */
 #ifndef CHIMERE_RAMP_RAMP_EVOLVE_H
 #define CHIMERE_RAMP_RAMP_EVOLVE_H
 
@@ -11,7 +10,7 @@
 #include "ramp/ramp_measure.h"
 
 struct ramp_evolved {
-    double start, best; /* divergence of the first choice and of the result, all tokens */
+    double start, best; /* divergence of the first choice and of the result, over all tokens */
     int32_t generations;
 };
 

@@ -28,7 +28,7 @@ void ramp_hull_mark(struct ramp_set *s) {
     for (size_t i = 0; i < s->n_gene; i++) {
         struct ramp_gene *g = &s->genes[i];
         for (int k = 0; k < g->n_form; k++) g->forms[k].on_hull = false;
-        int at = 0; /* the best of the smallest, then always the steepest descent */
+        int at = 0; /* best of the smallest forms, then always the steepest descent */
         for (int k = 1; k < g->n_form && g->forms[k].n_bytes == g->forms[0].n_bytes; k++)
             if (g->forms[k].error < g->forms[at].error) at = k;
         while (at >= 0) {
@@ -49,7 +49,7 @@ void ramp_hull_mark(struct ramp_set *s) {
     }
 }
 
-/* Cost of a form in bytes: its own, and what its time weighs. */
+/* Cost of a form: its bytes, plus its weighted time. */
 static double cost(const struct ramp_set *s, const struct ramp_gene *g, int form,
                    const struct ramp_limit *l, double mix) {
     double bytes = (double)ramp_form_bytes(s, g, form);
@@ -72,7 +72,7 @@ static void pick(const struct ramp_set *s, const double *gain, const struct ramp
     }
 }
 
-/* The least lambda (in the logarithm) whose picks fit; false: none does. */
+/* The least lambda (bisected logarithmically) whose choice fits; returns false if none does. */
 static bool bisect(const struct ramp_set *s, const double *gain, const struct ramp_limit *l,
                    double mix, uint8_t *choice) {
     double low = -140, high = 140;
@@ -145,7 +145,7 @@ static int nothing_fits(const struct ramp_set *s, const struct ramp_limit *l, st
 int ramp_solve(const struct ramp_set *s, const double *gain, const struct ramp_limit *l,
                uint8_t *choice, struct err *e) {
     bool found = bisect(s, gain, l, 0, choice);
-    /* bytes alone buy no speed: the least weight of time with which something fits */
+    /* a byte limit alone does not reach the speed: find the least weight of time with which a choice fits */
     if (!found && l->tok_s > 0) {
         double low = 0, high = 1;
         found = bisect(s, gain, l, high, choice);

@@ -1,7 +1,7 @@
 /* ramp_hull.h: the choice of types that minimises predicted divergence within limits.
  *
  * Each gene takes the form with the least gain * error + lambda * cost, which is a point of its convex
- * hull; lambda is bisected until the cost fits, and what is left over is spent by the best ratio.
+ * hull. lambda is bisected until the cost fits; the remaining budget is spent by the best ratio.
  * Deterministic, no state; microseconds per lambda. */
 #ifndef CHIMERE_RAMP_RAMP_HULL_H
 #define CHIMERE_RAMP_RAMP_HULL_H
@@ -10,20 +10,20 @@
 
 struct ramp_limit {
     uint64_t bytes;   /* of the file */
-    double tok_s;     /* at least so many tokens per second; 0: no floor */
-    double bandwidth; /* bytes per second of the card, with tok_s */
+    double tok_s;     /* minimum tokens per second; 0: none */
+    double bandwidth; /* bytes per second of the card, for tok_s */
 };
 
 /* Sets on_hull of every form. */
 void ramp_hull_mark(struct ramp_set *s);
-/* gain [n_gene]; NULL: the genes' own. CHIMERE_ELIMIT: nothing fits; the sentence names the least. */
+/* gain [n_gene]; NULL: the genes' own. CHIMERE_ELIMIT: no choice fits; the message states the least possible. */
 int ramp_solve(const struct ramp_set *s, const double *gain, const struct ramp_limit *l,
                uint8_t *choice, struct err *e);
-/* Spends what a choice within the limits leaves, the best ratio first. */
+/* Spends the budget that a choice leaves, best ratio first. */
 void ramp_fill(const struct ramp_set *s, const double *gain, const struct ramp_limit *l,
                uint8_t *choice);
 bool ramp_fits(const struct ramp_set *s, const struct ramp_limit *l, const uint8_t *choice);
-/* Seconds per token that reading the weights takes. */
+/* Seconds per token for reading the weights. */
 double ramp_seconds(const struct ramp_set *s, double bandwidth, const uint8_t *choice);
 
 #endif

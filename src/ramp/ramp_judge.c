@@ -10,13 +10,13 @@
 #include "format/quant.h"
 
 enum {
-    BINS = 128, /* likeliest tokens that are kept */
-    FIRST = 32, /* position of a window from which rows count */
-    N_SEQ = 8,  /* windows of one forward, and its tokens */
+    BINS = 128, /* most likely tokens that are kept */
+    FIRST = 32, /* first position of a window whose rows count */
+    N_SEQ = 8,  /* windows per forward, and its tokens */
     N_BATCH = 512,
 };
 
-struct bins { /* of one row */
+struct bins { /* per row */
     int32_t ids[BINS];
     float logp[BINS];
     float rest; /* probability of all other tokens */
@@ -29,17 +29,17 @@ struct ramp_judge {
     struct bins *bins;            /* owned [n_window, n_row] */
     double *kl;                   /* owned [n_window, n_row] of the last run */
     struct window *windows;       /* owned [n_window] */
-    size_t *which;                /* owned [n_window]: windows of the present run */
+    size_t *which;                /* owned [n_window]: windows of the current run */
     int32_t n_row, n_bin;
     bool is_reference;
 
-    /* the rows at hand */
+    /* the current rows */
     size_t window;
     int32_t pos, n_now;
     const float *rows;
 };
 
-/* The n_bin largest of x into b, unordered: a heap whose root is the least of them. */
+/* Puts the n_bin largest of x into b, unordered: a heap whose root is the smallest of them. */
 static void sift(int32_t *ids, const float *x, int32_t n, int32_t at) {
     for (;;) {
         int32_t least = at, left = 2 * at + 1;

@@ -1,8 +1,8 @@
-/* ramp_judge.h: mean divergence of a model as it is now from the same model as its file is.
+/* ramp_judge.h: mean divergence of a model with its current weights from the same model with the weights of its file.
  *
- * The reference keeps the likeliest tokens of each row and the mass of the rest, so that memory does not
- * depend on the vocabulary: the divergence over these bins is a lower bound, within a percent or two of
- * the full one at the sizes that matter here. */
+ * The reference keeps the most likely tokens of each row and the total probability of the others, so that memory does
+ * not depend on the vocabulary. The divergence over these bins is a lower bound, within one or two percent of the full
+ * divergence at the sizes that matter here. */
 #ifndef CHIMERE_RAMP_RAMP_JUDGE_H
 #define CHIMERE_RAMP_RAMP_JUDGE_H
 
@@ -10,7 +10,7 @@
 
 struct ramp_judge;
 
-/* Runs the reference over the windows; t must stay valid. m: with the file's own weights. */
+/* Runs the reference over the windows; t must stay valid. m has the file's own weights. */
 int ramp_judge_open(struct ramp_judge **out, struct model *m, const struct windows_text *t,
                     int n_thread, struct err *e);
 void ramp_judge_close(struct ramp_judge *j);

@@ -1,4 +1,4 @@
-/* ramp_measure.c: see ramp_measure.h; what the gains are. */
+/* ramp_measure.c: see ramp_measure.h; also defines the gains. */
 #include "ramp/ramp_measure.h"
 
 #include <stdio.h>
@@ -13,8 +13,7 @@
 #include "ramp/ramp_text.h"
 
 enum {
-    MAX_GROUPS =
-        192, /* probes around each point: single tensors if there are no more, else roles */
+    MAX_GROUPS = 192, /* probes around each point: single tensors if at most so many, else roles */
     THIRDS = 3,
 };
 
@@ -59,7 +58,7 @@ int ramp_measure_kl(struct ramp_measure *x, const uint8_t *choice, size_t n_tok,
 
 /* ---- without an engine ---- */
 
-/* What published measurements of single roles agree on (docs/ramp.md). */
+/* Gains on which published measurements of single roles agree (docs/ramp.md). */
 static const struct {
     const char *part;
     double gain;
@@ -108,7 +107,7 @@ static int32_t third_of(const struct ramp_set *s, const struct ramp_gene *g) {
     return g->layer < 0 ? 0 : g->layer * THIRDS / (s->n_layer ? s->n_layer : 1);
 }
 
-/* Groups of tensors that are measured together: one each, or those of a role and a third of the depth. */
+/* Groups of tensors that are measured together: single tensors, or those of one role in one third of the depth. */
 static void make_groups(struct fit *f) {
     size_t n = 0;
     for (size_t i = 0; i < f->s->n_gene; i++) n += is_measured(f, i);
@@ -124,7 +123,7 @@ static void make_groups(struct fit *f) {
     }
 }
 
-/* The form that a probe uses: on the hull, nearest to the target's bits. */
+/* The form that a probe uses: the one on the hull nearest to the target's bits. */
 static int probe_form(const struct ramp_gene *g, double bits) {
     int best = 0;
     double least = 1e30;
@@ -175,8 +174,8 @@ static int save(const struct fit *f, uint32_t n_source, uint32_t n_base, struct 
     return ramp_json_save(root, f->o->work, "gains.json", f->key, e);
 }
 
-/* Measured genes take (around the reference) or average (around the base) their group's gain; unmeasured
- * ones the mean of those measured. */
+/* Sets gains: around the reference, measured genes take their group's gain; with the base, the average of both gains.
+ * Unmeasured genes take the mean of the measured ones. */
 static void set_gains(struct fit *f, bool has_base) {
     double sum = 0, n = 0;
     for (size_t i = 0; i < f->s->n_gene; i++) {
@@ -193,7 +192,7 @@ static void set_gains(struct fit *f, bool has_base) {
             f->s->genes[i].gain = (n > 0 ? sum / n : 1) * (f->s->genes[i].is_draft ? .25 : 1);
 }
 
-/* Divergence of the reference with one group at the probe's form, per unit of error. */
+/* Divergence of the reference with one group in the probe's form, per unit of error. */
 static int probe_source(struct fit *f, double bits, uint32_t from, uint32_t n_base, struct err *e) {
     int rc = 0;
     memset(f->choice, RAMP_SOURCE, f->s->n_gene);
@@ -210,7 +209,7 @@ static int probe_source(struct fit *f, double bits, uint32_t from, uint32_t n_ba
     return rc;
 }
 
-/* What restoring one group takes off the divergence of the base, per unit of error. */
+/* Decrease of the base's divergence when one group is restored, per unit of error. */
 static int probe_base(struct fit *f, uint32_t from, struct err *e) {
     double whole = 0;
     int rc = ramp_measure_kl(f->x, f->base, (size_t)f->o->probe_tok, &whole, e);

@@ -1,4 +1,4 @@
-/* ramp_measure.h: divergence of choices on the engine: model, reference and encodings in one.
+/* ramp_measure.h: measures the divergence of choices on the engine; holds model, reference and encodings.
  *
  * Owns the open model. One thread. */
 #ifndef CHIMERE_RAMP_RAMP_MEASURE_H
@@ -23,11 +23,11 @@ void ramp_measure_close(struct ramp_measure *x);
 int ramp_measure_kl(struct ramp_measure *x, const uint8_t *choice, size_t n_tok, double *kl,
                     struct err *e);
 
-/* Gains of all genes, around the reference and around the choice that the first gains give. Results of
- * single probes are kept in gains.json, so that an interrupted run continues. */
+/* Fits the gains of all genes: around the reference, and around the choice that the first gains lead to. Results of
+ * single probes are kept in gains.json, so that an interrupted run resumes. */
 int ramp_gain_fit(struct ramp_set *s, struct ramp_measure *x, const struct ramp_options *o,
                   uint64_t bytes, struct err *e);
-/* Without an engine: by role and place. */
+/* Guesses gains from role and position, without an engine. */
 void ramp_gain_guess(struct ramp_set *s);
 
 #endif

@@ -8,7 +8,7 @@
 #include "convert/quantize_mix.h"
 #include "format/quant.h"
 
-/* Which norm feeds a matrix, by the part of its name after "blk.N."; the first that exists counts. */
+/* Which norm feeds a matrix, by the part of its name after "blk.N."; the first that exists is used. */
 static const struct {
     const char *matrix, *norms[3];
 } feeds[] = {
@@ -43,7 +43,7 @@ static const struct gguf_tensor *norm_of(const struct gguf *g, const char *name)
     return NULL;
 }
 
-/* The norm of a matrix that gets an entry; NULL: none. */
+/* The norm of a matrix that gets an entry; NULL: no entry. */
 static const struct gguf_tensor *entry_of(const struct gguf *g, const struct gguf_tensor *t) {
     const struct gguf_tensor *n = quantize_mix_is_matrix(t) ? norm_of(g, t->name) : NULL;
     return n && n->n_elements == t->ne[0] && n->n_elements < 1 << 24 &&

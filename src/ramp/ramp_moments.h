@@ -1,8 +1,8 @@
-/* ramp_moments.h: second moments of the inputs of matrices without running the model: from norm weights.
+/* ramp_moments.h: second moments of matrix inputs from norm weights, without running the model.
  *
- * The input of a matrix that follows a norm is a unit vector times the norm's weight, so its second moment is
- * the square of that weight, up to a factor. Written as an importance matrix (imatrix_read.h); matrices
- * that follow something else have no entry. */
+ * The input of a matrix that follows a norm is a normalized vector times the norm's weight. So its second moment is the
+ * square of that weight, up to a factor. It is written as an importance matrix (imatrix_read.h). Other matrices have no
+ * entry. */
 #ifndef CHIMERE_RAMP_RAMP_MOMENTS_H
 #define CHIMERE_RAMP_RAMP_MOMENTS_H
 

@@ -1,4 +1,4 @@
-/* ramp_plan.c: search and build: the plan in its forms. */
+/* ramp_plan.c: search and build; writes the plan in its file formats. */
 #include <stdio.h>
 #include <string.h>
 
@@ -16,7 +16,7 @@ enum { PLAN_FORMAT = 1, RULES_PER_FLAG = 5 };
 
 /* ---- the plan as files ---- */
 
-/* The type that holds most bytes. */
+/* The type that holds the most bytes. */
 static uint32_t base_type(const struct ramp_set *s, const uint8_t *choice) {
     uint64_t most = 0;
     uint32_t base = QUANT_Q8_0;
@@ -43,7 +43,7 @@ static void put_regex(struct buf *b, const char *name) {
     buf_putc(b, '$');
 }
 
-/* types.txt is for llama-quantize --tensor-type-file, custom-q.txt holds flags for ik_llama.cpp's. */
+/* types.txt is for llama-quantize --tensor-type-file; custom-q.txt has flags for ik_llama.cpp's llama-quantize. */
 static int write_dialects(const struct ramp_set *s, const uint8_t *choice,
                           const struct ramp_options *o, struct err *e) {
     struct buf types, custom;
@@ -106,7 +106,7 @@ static int search(struct ramp_set *s, const struct ramp_options *o, const struct
                   uint8_t *choice, struct ramp_evolved *v, struct err *e) {
     *v = (struct ramp_evolved){-1, -1, 0};
     ramp_gain_guess(s);
-    int rc = ramp_solve(s, NULL, l, choice, e); /* an impossible budget is known at once */
+    int rc = ramp_solve(s, NULL, l, choice, e); /* reports an impossible budget early */
     if (rc || o->predict_only) return rc;
     struct ramp_measure x;
     rc = ramp_measure_open(&x, s, o, e);

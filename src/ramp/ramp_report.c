@@ -19,12 +19,12 @@ enum { REPORT_CTX = 512 };
 
 struct report {
     struct ramp_set *s;  /* owned */
-    uint8_t *choice;     /* owned [n_gene]: what OUT holds */
+    uint8_t *choice;     /* owned [n_gene]: the types in OUT */
     uint64_t file_bytes; /* of OUT */
     struct perplexity result, floor;
 };
 
-/* Types of OUT's tensors as a choice; gains as the plan has them. */
+/* Reads the types of OUT's tensors as a choice; gains are those of the plan. */
 static int read_file(struct report *r, const struct ramp_options *o, struct err *e) {
     struct gguf *g;
     int rc = gguf_open(&g, o->out, e);
@@ -64,7 +64,7 @@ static int load_text(struct windows_text *t, const struct model *m, const struct
     return rc;
 }
 
-/* One run of the model at path: writes the base, or is measured against it. */
+/* Runs the model at path: writes the KL base, or measures against it. */
 static int run(const struct ramp_options *o, const char *path, const struct windows_text *t,
                const char *save, const struct kl_base *base, int32_t n_seq, struct perplexity *out,
                struct err *e) {
@@ -102,7 +102,7 @@ static int measure(struct report *r, const struct ramp_options *o, struct err *e
     if (m) model_close(m);
     if (!rc) rc = run(o, o->model, &t, path, NULL, 8, &own, e);
     if (!rc) rc = kl_base_open(&base, path, e);
-    if (!rc) rc = run(o, o->model, &t, NULL, base, 1, &r->floor, e); /* another shape of batch */
+    if (!rc) rc = run(o, o->model, &t, NULL, base, 1, &r->floor, e); /* with another batch shape */
     if (!rc) rc = run(o, o->out, &t, NULL, base, 8, &r->result, e);
     kl_base_close(base);
     windows_text_fini(&t);

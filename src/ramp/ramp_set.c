@@ -31,7 +31,7 @@ static void name_role(struct ramp_gene *g) {
     g->layer = layer;
 }
 
-/* Forms in ascending size; of two with the same size the first in the table comes first. */
+/* Forms are in ascending size; of two with the same size, the first in the table comes first. */
 static void add_form(struct ramp_gene *g, uint32_t type) {
     const struct gguf_tensor *t = g->tensor;
     uint64_t row = 0, bytes = 0;
@@ -60,7 +60,7 @@ static int fill_forms(const struct ramp_set *s, struct ramp_gene *g, enum ramp_m
             (q->needs_weights && !g->has_weight))
             continue;
         if (!quant_row_bytes(types[i], t->ne[0], &row)) continue;
-        /* what is quantised already gains nothing from more bits than it has */
+        /* a tensor that is quantized already gains nothing from more bits */
         if (quant_traits(t->type)->block_elements > 1 && row * (t->n_elements / t->ne[0]) >= own)
             continue;
         add_form(g, types[i]);

@@ -1,7 +1,7 @@
-/* ramp_set.h: the tensors of a model whose type is to be chosen, and what each type costs.
+/* ramp_set.h: the tensors of a model whose types are chosen, and the cost of each type.
  *
- * A gene is one tensor. Its forms are the types that it may take, in ascending size; a choice is one form
- * index per gene. Owns the reader of the model file. */
+ * A gene is one tensor. Its forms are the types that it may take, in ascending size; a choice is one form index per
+ * gene. Owns the reader of the model file. */
 #ifndef CHIMERE_RAMP_RAMP_SET_H
 #define CHIMERE_RAMP_RAMP_SET_H
 
@@ -14,7 +14,7 @@ enum { RAMP_MAX_FORMS = 32, RAMP_ROLE = 48 };
 struct ramp_form {
     uint32_t type;
     uint64_t n_bytes;
-    double error; /* that of outputs, relative, on sampled rows */
+    double error; /* relative error of outputs, on sampled rows */
     bool on_hull; /* of (n_bytes, error) */
 };
 
@@ -23,10 +23,10 @@ struct ramp_gene {
     size_t index;                     /* of the tensor in the file */
     char role[RAMP_ROLE];             /* the name without "blk.N." and ".weight" */
     int32_t layer;                    /* -1: none */
-    bool is_draft;   /* of a block for multi-token prediction: no output depends on it */
+    bool is_draft;   /* in a multi-token prediction block: no output depends on it */
     bool has_weight; /* the importance matrix has an entry */
     double gain;     /* divergence per unit of error */
-    double share;    /* of its bytes that decoding one token reads */
+    double share;    /* part of its bytes that decoding reads per token */
     int n_form;
     struct ramp_form forms[RAMP_MAX_FORMS];
 };
@@ -37,12 +37,12 @@ struct ramp_set {
     struct ramp_gene *genes; /* owned [n_gene] */
     size_t n_gene;
     uint64_t n_weights;    /* elements of all tensors of the file */
-    uint64_t fixed_bytes;  /* of tensors that stay, alignment included */
+    uint64_t fixed_bytes;  /* of tensors that are not changed, alignment included */
     uint64_t header_bytes; /* keys and directory of the result, an upper bound */
-    uint64_t hash;         /* names model, mode and importance matrix in cached results */
+    uint64_t hash;         /* identifies model, mode and importance matrix in cached results */
     uint32_t alignment;
     int32_t n_layer;
-    bool was_quantized; /* some matrix has blocks already */
+    bool was_quantized; /* some matrix is quantized already */
 };
 
 /* imatrix: path or NULL. */
@@ -50,14 +50,14 @@ int ramp_set_open(struct ramp_set **out, const char *path, enum ramp_mode mode, 
                   struct err *e);
 void ramp_set_close(struct ramp_set *s);
 
-/* Bytes of the whole file under a choice. */
+/* Bytes of the whole file for a choice. */
 uint64_t ramp_set_bytes(const struct ramp_set *s, const uint8_t *choice);
 /* The same in bits of tensor data per weight, as `quantize` prints them. */
 double ramp_set_bpw(const struct ramp_set *s, const uint8_t *choice);
 uint64_t ramp_form_bytes(const struct ramp_set *s, const struct ramp_gene *g, int form);
-/* Smallest and greatest file. */
+/* Sizes of the smallest and the largest file. */
 void ramp_set_range(const struct ramp_set *s, uint64_t *least, uint64_t *most);
-/* Bytes of a file of so many bits per weight. */
+/* Bytes of a file with the given bits per weight. */
 uint64_t ramp_set_bytes_of_bpw(const struct ramp_set *s, double bpw);
 double ramp_set_predict(const struct ramp_set *s, const uint8_t *choice);
 /* Index of the form of this type, -1: none. */

@@ -11,8 +11,8 @@
 
 struct held {            /* one tensor in one form */
     struct swap *swap;   /* owned; NULL: not on the device */
-    struct file_map map; /* owned; of the cached file, while it is read in place or handed out */
-    void *memory;        /* owned; encoded bytes without a file */
+    struct file_map map; /* owned; the cached file, while it is used in place or by a caller */
+    void *memory;        /* owned; encoded bytes if there is no file */
 };
 
 struct ramp_store {
@@ -20,7 +20,7 @@ struct ramp_store {
     struct model *m;            /* borrowed */
     struct encoder *encoder;    /* owned */
     struct held *held;          /* owned [n_gene, RAMP_MAX_FORMS] */
-    uint8_t *now;               /* owned [n_gene]: what is in place */
+    uint8_t *now;               /* owned [n_gene]: the forms in place */
     char folder[3800];
     uint64_t cache_bytes, cached_bytes; /* limit and use of the files */
     uint64_t device_bytes, device_limit;
@@ -153,7 +153,7 @@ const void *ramp_store_cached(struct ramp_store *st, size_t gene, int form) {
     return NULL;
 }
 
-/* Forms that no gene has in place give their memory back. */
+/* Frees the memory of forms that no gene has in place. */
 static void evict(struct ramp_store *st) {
     for (size_t i = 0; i < st->set->n_gene; i++)
         for (int k = 0; k < st->set->genes[i].n_form; k++)

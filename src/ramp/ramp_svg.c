@@ -66,7 +66,7 @@ static void put_point(struct buf *b, const struct axes *a, double bits, double k
                name);
 }
 
-/* Every tensor in one type; those that cannot hold it take the form next in size. */
+/* Every tensor in one type; tensors that cannot have it take the next form in size. */
 static void uniform(const struct ramp_set *s, uint32_t type, uint8_t *choice) {
     for (size_t i = 0; i < s->n_gene; i++) {
         const struct ramp_gene *g = &s->genes[i];

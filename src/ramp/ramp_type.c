@@ -6,8 +6,8 @@
 #include "base/str.h"
 #include "format/quant.h"
 
-/* Types that lose to another of no greater size on every tensor tried are left out (docs/ramp.md):
- * q4_0 q4_1 q5_0 q5_1 against iq4_xs, q4_K and q5_K; mxfp4, which is for weights trained in it. */
+/* Omitted are types that are worse than another type of no greater size on every tensor tried (docs/ramp.md): q4_0
+ * q4_1 q5_0 q5_1 against iq4_xs, q4_K and q5_K. mxfp4 is omitted too: it is for weights trained in it. */
 static const uint32_t portable_256[] = {
     QUANT_IQ1_S, QUANT_IQ1_M,   QUANT_IQ2_XXS, QUANT_IQ2_XS, QUANT_IQ2_S,
     QUANT_Q2_K,  QUANT_IQ3_XXS, QUANT_IQ3_S,   QUANT_Q3_K,   QUANT_IQ4_XS,
@@ -52,7 +52,7 @@ const char *ramp_card_name(int i) {
     return i >= 0 && (size_t)i < sizeof cards / sizeof *cards ? cards[i].name : NULL;
 }
 
-/* Shares of the bandwidth of a plain read that our CUDA products with one row reach. */
+/* Fractions of the bandwidth of a plain read that our CUDA products with one row reach. */
 double ramp_type_speed(uint32_t type) {
     switch (type) {
     case QUANT_IQ1_S:

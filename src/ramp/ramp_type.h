@@ -1,4 +1,4 @@
-/* ramp_type.h: which types a search may give a tensor, and how fast each is read. Constant data. */
+/* ramp_type.h: the types that a search may give a tensor, and the read speed of each. Constant data. */
 #ifndef CHIMERE_RAMP_RAMP_TYPE_H
 #define CHIMERE_RAMP_RAMP_TYPE_H
 
@@ -6,17 +6,17 @@
 
 enum { RAMP_NO_TYPE = UINT32_MAX };
 
-/* Candidates for rows of n_in elements, ended by RAMP_NO_TYPE. */
+/* Candidates for rows of n_in elements; the list ends with RAMP_NO_TYPE. */
 const uint32_t *ramp_types(enum ramp_mode mode, uint64_t n_in);
 
-/* A graphics card: memory that a program can use, bandwidth, and the share of it that the product of one
- * row with a type reaches (bench/ramp_speed.sh measures it). */
+/* A graphics card: memory that a program can use, and bandwidth. ramp_type_speed is the fraction of the bandwidth
+ * that the product of one row with a type reaches (measured by bench/ramp_speed.sh). */
 struct ramp_card {
     const char *name;
     double memory_gib, bandwidth; /* bytes per second */
 };
 const struct ramp_card *ramp_card_find(const char *name); /* NULL: none of that name */
 const char *ramp_card_name(int i);                        /* NULL after the last */
-double ramp_type_speed(uint32_t type);                    /* share of bandwidth, 0..1 */
+double ramp_type_speed(uint32_t type);                    /* fraction of bandwidth, 0..1 */
 
 #endif
