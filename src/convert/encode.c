@@ -11,9 +11,9 @@
 #include "format/quant_refine.h"
 
 enum {
-    SPAN = 1 << 14, /* elements that a thread encodes at once: a multiple of every block */
-    SLAB = 1 << 22, /* elements between writes */
-    GRAB = 4,       /* spans that a thread takes at once */
+    SPAN = 1 << 14, /* elements a thread encodes at once: a multiple of every block */
+    SLAB = 1 << 22, /* elements per write */
+    GRAB = 4,       /* spans a thread takes at once */
 };
 
 struct encoder {
@@ -41,24 +41,24 @@ void encode_free(struct encoder *x) {
     mem_free(x);
 }
 
-/* The work on one tensor, shared by the threads. A span is up to `span` elements of one row. */
+/* Work on one tensor, shared by the threads. A span is up to `span` elements of one row. */
 struct job {
     const struct gguf_tensor *tensor;
     const struct quant_traits *from, *to;
     uint32_t type;
-    float most;                /* that the new type holds */
+    float most;                /* largest magnitude of the new type */
     const struct hints *hints; /* view */
-    float *correlation;        /* owned: of this slab's matrix; NULL: unknown */
+    float *correlation;        /* owned: of the current slab's matrix; NULL: unknown */
     uint64_t span, spans_per_row, from_row_bytes, to_row_bytes;
-    uint64_t first, last; /* spans of this slab */
+    uint64_t first, last; /* spans of the current slab */
     unsigned char *out;   /* view: result of the slab */
     float *scratch;       /* view */
     _Atomic uint64_t next;
-    _Atomic uint64_t bad; /* least element that does not fit, UINT64_MAX: none */
+    _Atomic uint64_t bad; /* lowest element that does not fit, UINT64_MAX: none */
     _Atomic bool out_of_memory;
 };
 
-/* Byte of the result at which a span begins. */
+/* Offset of a span in the result. */
 static uint64_t span_at(const struct job *j, uint64_t span) {
     uint64_t row = span / j->spans_per_row, column = span % j->spans_per_row * j->span;
     return row * j->to_row_bytes + column / j->to->block_elements * j->to->block_bytes;
@@ -110,7 +110,7 @@ static int bad_value(const struct job *j, struct err *e) {
                    j->to->name);
 }
 
-/* Room for a slab's result and each thread's span. */
+/* Allocates memory for a slab's result and each thread's span. */
 static int reserve(struct encoder *x, size_t n_out, size_t n_scratch, struct err *e) {
     if (n_out > x->n_out) {
         mem_free(x->out);
@@ -125,7 +125,7 @@ static int reserve(struct encoder *x, size_t n_out, size_t n_scratch, struct err
     return x->out && x->scratch ? 0 : err_set(e, CHIMERE_ENOMEM, "out of memory");
 }
 
-/* Slabs end where a matrix does, so that one matrix's correlations are in memory. */
+/* Slabs end at the end of a matrix, so that only one matrix's correlations are in memory. */
 static int begin_correlation(struct job *j, struct err *e) {
     if (!hints_has_correlation(j->hints) || !quant_refine_is_possible(j->type)) return 0;
     j->correlation =
@@ -153,7 +153,7 @@ int encode_run(struct encoder *x, const struct gguf_tensor *t, uint32_t type,
                     .most = quant_max(type),
                     .hints = hints,
                     .bad = UINT64_MAX};
-    bool whole = j.from->head_bytes || j.to->head_bytes; /* rows with a scale of their own */
+    bool whole = j.from->head_bytes || j.to->head_bytes; /* rows with their own scale */
     j.span = t->ne[0] < SPAN || whole ? t->ne[0] : SPAN;
     j.spans_per_row = (t->ne[0] + j.span - 1) / j.span;
     quant_row_bytes(t->type, t->ne[0], &j.from_row_bytes);

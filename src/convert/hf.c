@@ -1,4 +1,4 @@
-/* hf.c: the order of a conversion: config, weights' directory, keys, blueprint, tensors. */
+/* hf.c: the steps of a conversion: config, directory of the weights, keys, hyperparameters, tensors. */
 #include "convert/hf.h"
 
 #include <inttypes.h>
@@ -10,7 +10,7 @@
 #include "convert/hf_vocab_impl.h"
 #include "format/quant.h"
 
-/* The row whose GGUF name is given. */
+/* The row with the given GGUF name. */
 static const struct tensor_row *find_row(const struct arch *a, const char *gguf) {
     for (const struct tensor_row *const *table = a->tensors; *table; table++)
         for (const struct tensor_row *row = *table; row->gguf; row++)
@@ -38,7 +38,7 @@ static int read_sizes(struct hf *h, struct err *e) {
     return h->used ? 0 : err_set(e, CHIMERE_ENOMEM, "out of memory");
 }
 
-/* The checkpoint, not config.json, says how many prediction blocks there are: some configs are silent,
+/* The number of prediction blocks is taken from the checkpoint, not from config.json: some configs omit it, and
  * some fine-tunes dropped the tensors. */
 static int settle_nextn(struct hf *h, struct err *e) {
     int32_t n = 0;
@@ -55,7 +55,7 @@ static int settle_nextn(struct hf *h, struct err *e) {
     return 0;
 }
 
-/* Fills h->hp by reading back the keys as a file would have them. */
+/* Fills h->hp by reading the keys back, as from a file. */
 static int read_blueprint(struct hf *h, struct err *e) {
     struct gguf_writer *w;
     struct gguf *g = NULL;
@@ -64,7 +64,7 @@ static int read_blueprint(struct hf *h, struct err *e) {
     int rc = gguf_writer_new(&w, "config.json", 0, 0, e);
     if (rc) return rc;
     rc = hf_put_keys(h, w, e);
-    /* stand-ins: only the number of rows is looked at */
+    /* placeholders: only the number of rows is used */
     gguf_add_tensor(w, "token_embd.weight", QUANT_I8, 2, (uint64_t[]){1, h->n_vocab});
     if (h->n_token_type)
         gguf_add_tensor(w, "token_types.weight", QUANT_I8, 2, (uint64_t[]){1, h->n_token_type});
@@ -81,7 +81,7 @@ static int read_blueprint(struct hf *h, struct err *e) {
     return rc;
 }
 
-/* What the mix's rules ask about the model. */
+/* Sets the properties of the model that the mix's rules depend on. */
 static int choose_mix(struct hf *h, struct err *e) {
     const char *type = h->options->type;
     if (!type) return 0;

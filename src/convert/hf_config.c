@@ -11,8 +11,8 @@
 
 enum { CONFIG_MAX = 8 << 20 };
 
-/* JSON has no infinity, but Python writes one ("time_step_limit": [0.0, Infinity]): it becomes a number
- * that is one as a float. */
+/* JSON has no infinity, but Python writes one ("time_step_limit": [0.0, Infinity]). It is replaced by a
+ * number that is infinite as a float. */
 static void tame_infinity(char *text, size_t n) {
     static const char word[] = "Infinity", number[] = "1e308   ";
     bool in_string = false;
@@ -37,7 +37,7 @@ int hf_read_json(const char *dir, const char *name, size_t max, bool required, j
         json_error_t why;
         tame_infinity(text, n);
         *out = json_loadb(text, n, JSON_ALLOW_NUL, &why);
-        /* "no limit" is often written as 10^30: then all numbers of the file are read as reals */
+        /* "no limit" is often written as 10^30; then all numbers of the file are parsed as reals */
         if (!*out && json_error_code(&why) == json_error_numeric_overflow)
             *out = json_loadb(text, n, JSON_ALLOW_NUL | JSON_DECODE_INT_AS_REAL, &why);
         if (!*out)
@@ -68,7 +68,7 @@ const json_t *hf_config_find(const json_t *config, const char *paths) {
     return NULL;
 }
 
-/* Methods whose tensors hf_source.c reads. */
+/* Quantization methods whose tensors hf_source.c reads. */
 static int read_quantization(struct hf *h, struct err *e) {
     static const char *const known[] = {
         "fp8",   "fbgemm_fp8", "modelopt", "modelopt_fp4", "compressed-tensors",
@@ -159,7 +159,7 @@ static int put_key(const struct hf *h, struct gguf_writer *w, const struct key_r
     return 0;
 }
 
-/* What YaRN multiplies sines and cosines with, as config.json determines it; 0: as usual. */
+/* YaRN's factor of sines and cosines, if config.json sets it; 0: the usual factor. */
 static double yarn_magnitude(const json_t *rope, double factor) {
     const json_t *v = hf_config_find(rope, "attention_factor|attn_factor");
     if (json_is_number(v)) return json_number_value(v);
@@ -183,7 +183,7 @@ static void put_yarn(const struct hf *h, struct gguf_writer *w, const json_t *ro
     }
     snprintf(key, sizeof key, "%s.rope.scaling.yarn_truncate", h->arch->name);
     gguf_put_bool(w, key, !json_is_false(json_object_get(rope, "truncate")));
-    /* readers multiply this with 0.1 ln(factor) + 1 */
+    /* readers multiply this by 0.1 ln(factor) + 1 */
     double factor = json_number_value(json_object_get(rope, "factor"));
     double magnitude = yarn_magnitude(rope, factor);
     if (magnitude > 0 && factor > 0) {
@@ -192,7 +192,7 @@ static void put_yarn(const struct hf *h, struct gguf_writer *w, const json_t *ro
     }
 }
 
-/* Scaling of positions has one form for all families. Llama 3's is a tensor: hf_tensor.c. */
+/* Scaling of positions has the same form in all families. Llama 3's is a tensor: hf_tensor.c. */
 static int put_rope_scaling(const struct hf *h, struct gguf_writer *w, struct err *e) {
     char key[GGUF_MAX_NAME];
     const json_t *rope =
@@ -219,7 +219,7 @@ static int put_rope_scaling(const struct hf *h, struct gguf_writer *w, struct er
     return 0;
 }
 
-/* Bounds of Mamba-2's time step, unless they bound nothing. */
+/* Writes the limits of Mamba-2's time step, unless they are trivial. */
 static void put_time_step_limit(const struct hf *h, struct gguf_writer *w) {
     static const char *const names[] = {"min", "max"};
     const json_t *limit = json_object_get(h->config, "time_step_limit");
@@ -233,7 +233,7 @@ static void put_time_step_limit(const struct hf *h, struct gguf_writer *w) {
     }
 }
 
-/* The pooling of a sentence-transformers folder. Older files have a boolean per mode, later ones a name. */
+/* Reads the pooling of a sentence-transformers folder. Older files have a boolean per mode, newer ones a name. */
 static int read_pooling(const json_t *pooling, int *kind, struct err *e) {
     static const struct {
         const char *flag, *name;
@@ -264,7 +264,7 @@ static int read_pooling(const json_t *pooling, int *kind, struct err *e) {
     return 0;
 }
 
-/* Modules after the transformer: layers of their own would be left out in silence. */
+/* Modules after the transformer: refuses those with layers of their own, which would otherwise be dropped silently. */
 static int check_modules(const struct hf *h, struct err *e) {
     static const char *const known[] = {"Transformer", "Pooling", "Normalize"};
     json_t *modules, *item;

@@ -1,7 +1,7 @@
-/* hf_fields.c: fields of config.json that conversion would otherwise ignore in silence.
+/* hf_fields.c: finds fields of config.json that conversion would otherwise ignore silently.
  *
- * A field is known if it is read (a key row of the family, or its `fields`), or if it is listed here as one
- * that does not change what a model computes. Any other field is refused by name. */
+ * A field is known if it is read (by a key row of the family, or in its `fields`), or if it is listed here as one that
+ * does not change the model's computation. Any other field is reported by name and refused. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -10,7 +10,7 @@
 #include "base/log.h"
 #include "convert/hf_impl.h"
 
-/* Fields of all families: bookkeeping, training, generation defaults, and what hf_config.c and hf_vocab.c read. */
+/* Fields of all families: bookkeeping, training, generation defaults, and fields read by hf_config.c and hf_vocab.c. */
 static const char common[] =
     "_name_or_path architectures model_type transformers_version torch_dtype dtype auto_map "
     "_commit_hash _attn_implementation _attn_implementation_autoset attn_implementation "
@@ -45,7 +45,7 @@ static const char rope[] =
 
 enum verdict { UNKNOWN, KNOWN, WRONG_VALUE };
 
-/* A scalar as a list spells it; lists and objects by whether they are empty. */
+/* A scalar as spelled in a list; for lists and objects, whether they are empty. */
 static void value_text(const json_t *v, char *out, size_t size) {
     if (json_is_string(v)) snprintf(out, size, "%s", json_string_value(v));
     else if (json_is_boolean(v)) snprintf(out, size, "%s", json_is_true(v) ? "true" : "false");
@@ -66,7 +66,7 @@ static bool is_one_of(const char *word, const char *list, size_t n) {
     return false;
 }
 
-/* Looks name up in a list of "NAME" and "NAME=VALUE|VALUE" separated by spaces; the values into want. */
+/* Looks up name in a list of "NAME" and "NAME=VALUE|VALUE", separated by spaces; copies the values to want. */
 static enum verdict look_up(const char *list, const char *name, const json_t *v, char *want,
                             size_t size) {
     size_t len = strlen(name);
@@ -84,7 +84,7 @@ static enum verdict look_up(const char *list, const char *name, const json_t *v,
     return UNKNOWN;
 }
 
-/* Is name the first part of a path that a key row reads? */
+/* Whether name is the first part of a path that a key row reads. */
 static bool is_key(const struct arch *a, const char *name) {
     size_t len = strlen(name);
     for (const struct key_row *k = a->keys; k->gguf; k++)

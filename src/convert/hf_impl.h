@@ -1,4 +1,4 @@
-/* hf_impl.h: what the parts of the conversion share. */
+/* hf_impl.h: shared by the parts of the conversion. */
 #ifndef CHIMERE_CONVERT_HF_IMPL_H
 #define CHIMERE_CONVERT_HF_IMPL_H
 
@@ -17,7 +17,7 @@ struct hf {
     const struct hf_options *options; /* borrowed */
     json_t *root;                     /* owned: config.json */
     json_t *config;                   /* view: its text model */
-    const json_t *quantization;       /* view: how its matrices are stored; NULL: as floats */
+    const json_t *quantization;       /* view: how matrices are quantized; NULL: they are floats */
     const struct arch *arch;
     const struct quantize_mix *mix; /* NULL: types as in the source */
     struct safetensors *st;         /* owned */
@@ -28,30 +28,30 @@ struct hf {
     uint32_t n_vocab;  /* rows of the embedding */
     uint32_t n_token_type;
     bool *used;  /* owned [n tensors of st] */
-    bool embeds; /* the folder says how vectors of tokens become one of the text */
+    bool embeds; /* the folder defines how token vectors are pooled */
     struct hf_result result;
 };
 
 /* ---- hf_config.c ---- */
 
-/* DIR/name as JSON of at most max bytes. Absent and not required: *out = NULL. */
+/* Reads DIR/name as JSON of at most max bytes. If it is absent and not required, *out = NULL. */
 int hf_read_json(const char *dir, const char *name, size_t max, bool required, json_t **out,
                  struct err *e);
-/* The text model's part of config.json and the family. */
+/* Finds the text model's part of config.json, and the family. */
 int hf_read_config(struct hf *h, struct err *e);
-/* All keys but the tokenizer's. */
+/* Writes all keys except the tokenizer's. */
 int hf_put_keys(struct hf *h, struct gguf_writer *w, struct err *e);
-/* Value at "a.b|c.d": the first path that leads to a value other than null. */
+/* Value at "a.b|c.d": the first path that leads to a value that is not null. */
 const json_t *hf_config_find(const json_t *config, const char *paths);
 
 /* ---- hf_fields.c ---- */
 
-/* Refuses fields of config.json that nothing reads and that are not known to be harmless. */
+/* Refuses fields of config.json that are not read and not known to be harmless. */
 int hf_check_fields(const struct hf *h, struct err *e);
 
 /* ---- hf_tensor.c ---- */
 
-/* A source tensor by a row's name pattern; layer < 0: global. NULL: absent. */
+/* The source tensor of a row's name pattern; layer < 0: global. NULL: absent. */
 const struct st_tensor *hf_find(const struct hf *h, const char *pattern, int32_t il,
                                 int32_t expert);
 int hf_add_tensors(struct hf *h, struct err *e); /* plans and streams all tensors */

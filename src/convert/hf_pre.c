@@ -1,11 +1,11 @@
-/* hf_pre.c: recognises a pre-tokenizer. tokenizer.json spells out steps and expressions, GGUF files
- * know names. The steps are written down as one line of text and compared with those of the known:
+/* hf_pre.c: recognizes a pre-tokenizer. tokenizer.json contains its steps and expressions; GGUF files contain its
+ * name. The steps are written as one line of text and compared with those of known pre-tokenizers:
  *
  *   S<expression>  split at the expression      B  byte level with its own expression
  *   D              digits, one by one           b  byte level, bytes only
  *   d              digits, in groups            P  punctuation
  *
- * steps separated by U+0001. Flags that change no split (trim_offsets and the like) are left out. */
+ * steps separated by U+0001. Flags that do not affect splitting (trim_offsets and the like) are ignored. */
 #include <string.h>
 
 #include "base/buf.h"
@@ -26,7 +26,7 @@
 
 struct known {
     const char *name, *steps;
-    int ignore_merges; /* 0, 1, or -1: either */
+    int ignore_merges; /* 0, 1, or -1: any */
 };
 
 static const struct known table[] = {
@@ -71,7 +71,7 @@ static const struct known table[] = {
     {"bloom", "S ?[^(\\s|[.,!?\u2026\u3002\uff0c\u3001\u0964\u06d4\u060c])]+" SEP "b", -1},
 };
 
-/* The expression with line ends as escapes and the two ways to write contractions as one. */
+/* Appends the expression with line ends as escapes, and with one spelling of contractions instead of two. */
 static void put_pattern(struct buf *b, const char *p, size_t n) {
     static const char spelt[] = "(?:'[sS]|'[tT]|'[rR][eE]|'[vV][eE]|'[mM]|'[lL][lL]|'[dD])";
     static const char gpt2[] =
@@ -100,7 +100,7 @@ static void step(struct buf *b, const char *text) {
     buf_puts(b, text);
 }
 
-/* Appends the steps of a pre-tokenizer; false: one that no known family has. */
+/* Appends the steps of a pre-tokenizer; returns false for a step that no known pre-tokenizer has. */
 static bool describe(struct buf *b, const json_t *pre, int depth) {
     const char *type = json_string_value(json_object_get(pre, "type"));
     if (!type || depth > 8) return false;
@@ -135,7 +135,7 @@ static bool describe(struct buf *b, const json_t *pre, int depth) {
     return false;
 }
 
-/* The long list of cased letters is told by its beginning. */
+/* The long list of cased letters is recognized by its beginning. */
 static bool is_deepseek_llm(const char *steps) {
     return strncmp(steps, "S[\\r\\n]" SEP "S\\s?[A-Za-z\u00b5",
                    sizeof "S[\\r\\n]" SEP "S\\s?[A-Za-z\u00b5" - 1) == 0;

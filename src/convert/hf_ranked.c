@@ -1,7 +1,7 @@
 /* hf_ranked.c: vocabularies that list byte strings by rank, without merges: tekken.json and tiktoken files.
  *
- * GGUF files hold merges. A byte string is put together from any two that the vocabulary has, the lowest rank first, so
- * every cut of every token into two tokens is a merge of that token's rank. */
+ * GGUF files contain merges. Encoding joins any two adjacent byte strings whose concatenation is in the vocabulary,
+ * lowest rank first. So every split of every token into two tokens is a merge with that token's rank. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,7 +17,7 @@ enum { FILE_MAX = 128 << 20, CONFIG_MAX = 64 << 20, TOKEN_MAX = 512, SPECIAL_MAX
 
 struct ranked {
     struct hf_reader r;
-    struct slice *tokens; /* owned [n]: bytes by rank, in the arena; p NULL: a hole */
+    struct slice *tokens; /* owned [n]: bytes by rank, in the arena; p NULL: no token */
     uint32_t n, cap;
     struct map ranks; /* bytes -> rank */
 };
@@ -58,7 +58,7 @@ static int add_token(struct ranked *x, uint64_t rank, struct slice base64) {
     return rc < 0 ? hf_no_memory(&x->r) : 0;
 }
 
-/* Bytes as files of byte-level vocabularies write them: each byte a visible character. */
+/* Bytes as in files of byte-level vocabularies: each byte as a visible character. */
 static size_t put_visible(struct slice bytes, char *out) {
     char *o = out;
     for (size_t i = 0; i < bytes.n; i++) {
@@ -86,7 +86,7 @@ static int by_rank(const void *a, const void *b) {
     return (x->right > y->right) - (x->right < y->right);
 }
 
-/* All merges that make the token of this rank. */
+/* Adds all merges that produce the token of this rank. */
 static int add_merges(const struct ranked *x, uint32_t rank) {
     struct slice t = x->tokens[rank];
     struct cut cuts[TOKEN_MAX];
@@ -110,7 +110,7 @@ static int add_merges(const struct ranked *x, uint32_t rank) {
     return 0;
 }
 
-/* Tokens of rank below n become ids from first on. */
+/* Tokens of rank below n get the ids from `first` on. */
 static int take_tokens(struct ranked *x, uint64_t first, uint32_t n) {
     int rc = 0;
     for (uint32_t i = 0; i < n && i < x->n && !rc; i++) {
@@ -128,7 +128,7 @@ static int take_tokens(struct ranked *x, uint64_t first, uint32_t n) {
 
 /* ---- tekken.json ---- */
 
-/* What files of before the list of special tokens mean by the first ids. */
+/* Meanings of the first ids in files without a list of special tokens. */
 static const char *const first_specials[] = {"<unk>",
                                              "<s>",
                                              "</s>",
@@ -224,7 +224,7 @@ static int read_tekken(struct ranked *x, const char *text, size_t size) {
             x->r.path, SPECIAL_MAX);
     if (!rc) rc = add_specials(x, special, (uint64_t)n_special);
     if (!rc) rc = take_tokens(x, (uint64_t)n_special, (uint32_t)(n - n_special));
-    /* a text begins with <s>, and nothing is appended */
+    /* a text starts with <s>; nothing is appended */
     x->r.v->post_processor = json_pack("{s:[{s:{s:s}},{s:{s:s}}]}", "single", "SpecialToken", "id",
                                        "<s>", "Sequence", "id", "A");
     x->r.v->pre = "tekken";
@@ -233,7 +233,7 @@ static int read_tekken(struct ranked *x, const char *text, size_t size) {
     return rc;
 }
 
-/* ---- tiktoken: a line per token, base64 and rank ---- */
+/* ---- tiktoken: one line per token, base64 and rank ---- */
 
 static bool is_tiktoken(const char *text, size_t n) {
     size_t i = 0;
@@ -266,7 +266,7 @@ static int read_lines(struct ranked *x, const char *text, size_t n) {
     return rc;
 }
 
-/* The expression that cuts text is in the model's program: which one follows from the family. */
+/* The splitting expression is in the model's program; the family determines which one. */
 static const char *pre_of(const char *model_type) {
     static const char *const rows[][2] = {{"kimi", "kimi-k2"},
                                           {"llama", "llama-bpe"},
@@ -302,7 +302,7 @@ static int read_tiktoken(struct ranked *x, const char *dir, const char *text, si
     return rc;
 }
 
-/* ---- which file there is ---- */
+/* ---- choice of the file ---- */
 
 int hf_ranked_parse(struct hf_vocab *v, const char *dir, const char *text, size_t n,
                     const char *name, struct err *e) {

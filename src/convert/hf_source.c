@@ -63,7 +63,7 @@ static bool is_fp8(const struct st_tensor *t) {
 
 /* ---- names ---- */
 
-/* The name up to its last ".weight", ".qweight" and so on, with another ending. */
+/* The name with its last ".weight", ".qweight" and so on replaced by another ending. */
 static const struct st_tensor *sibling(const struct safetensors *st, const char *name,
                                        size_t n_stem, const char *ending) {
     char full[NAME_BUF];
@@ -110,7 +110,7 @@ static void set_shape(struct hf_source *s, uint64_t rows, uint64_t cols) {
     s->shape[1] = cols;
 }
 
-/* Rows and columns per scale, from the shape of the scales alone unless a block size is configured. */
+/* Rows and columns per scale: from the configured block size, or from the shape of the scales. */
 static int find_block(struct opening *o) {
     struct hf_source *s = o->s;
     const struct st_tensor *scale = s->part[0];
@@ -127,7 +127,7 @@ static int find_block(struct opening *o) {
     for (int d = 0; d < 2; d++) {
         uint64_t size = s->shape[d], n = d ? n_col : n_row;
         int64_t said = json_integer_value(json_array_get(configured, (size_t)d));
-        /* blocks of 128 need not divide the matrix: the last one is smaller */
+        /* blocks of 128 need not divide the matrix; the last one is smaller */
         s->block[d] = n == size  ? 1
                       : n == 1   ? size
                       : said > 0 ? (uint64_t)said
@@ -189,7 +189,7 @@ static int open_packed(struct opening *o) {
     return 0;
 }
 
-/* Codes of GPTQ stand along the inputs, those of AWQ along the outputs; both store the transposed matrix. */
+/* GPTQ packs codes along the inputs, AWQ along the outputs; both store the transposed matrix. */
 static int open_gptq_awq(struct opening *o) {
     struct hf_source *s = o->s;
     const struct st_tensor *scale = part(o, "scales"), *zero = part(o, "qzeros"), *t = s->t;
@@ -245,7 +245,7 @@ static int open_mxfp4(struct opening *o) {
     return 0;
 }
 
-/* Scales are FP8 per 16 columns; the scale of the whole is a divisor in compressed-tensors. */
+/* Scales are FP8, one per 16 columns; in compressed-tensors the scale of the whole matrix is a divisor. */
 static int open_nvfp4(struct opening *o) {
     struct hf_source *s = o->s;
     const struct st_tensor *t = s->t, *scale = part(o, "weight_scale"),
@@ -268,7 +268,7 @@ static const struct st_tensor *quant_state(const struct opening *o) {
     return t ? t : part(o, "weight.quant_state.bitsandbytes__fp4");
 }
 
-/* A table of 16 values, and scales per block of elements; these may be codes of a second table. */
+/* A table of 16 values, and scales per block of elements; the scales may be codes of a second table. */
 static int open_bnb4(struct opening *o) {
     struct hf_source *s = o->s;
     const struct st_tensor *state = quant_state(o), *absmax = part(o, "weight.absmax");
@@ -341,7 +341,7 @@ static void scaled_row(const struct hf_source *s, uint64_t r, float *out, uint64
     }
 }
 
-/* Codes and zero points are stored with half their range added. */
+/* Codes and zero points are stored plus half their range. */
 static void packed_row(const struct hf_source *s, uint64_t r, float *out, uint64_t n) {
     uint64_t per_word = 32 / s->bits, n_word = s->t->shape[1], n_group = s->part[0]->shape[1];
     uint32_t mask = (1u << s->bits) - 1;
@@ -373,7 +373,7 @@ static void gptq_row(const struct hf_source *s, uint64_t r, float *out, uint64_t
 }
 
 static void awq_row(const struct hf_source *s, uint64_t r, float *out, uint64_t n) {
-    static const uint8_t places[] = {0, 4, 1, 5, 2, 6, 3, 7}; /* of outputs within a word */
+    static const uint8_t places[] = {0, 4, 1, 5, 2, 6, 3, 7}; /* order of outputs within a word */
     uint64_t n_out = s->shape[0], n_word = n_out / 8;
     unsigned by = places[r % 8] * 4u;
     for (uint64_t i = 0; i < n; i++) {
@@ -384,7 +384,7 @@ static void awq_row(const struct hf_source *s, uint64_t r, float *out, uint64_t 
     }
 }
 
-/* The low four bits come first. */
+/* The low four bits are the first element. */
 static void fp4_row(const struct hf_source *s, uint64_t r, float *out, uint64_t n, uint64_t group,
                     float (*scale_of)(uint8_t)) {
     for (uint64_t c = 0; c < n; c++) {
@@ -394,7 +394,7 @@ static void fp4_row(const struct hf_source *s, uint64_t r, float *out, uint64_t 
     }
 }
 
-/* The high four bits come first. */
+/* The high four bits are the first element. */
 static void bnb4_row(const struct hf_source *s, uint64_t r, float *out, uint64_t n) {
     for (uint64_t c = 0; c < n; c++) {
         uint64_t i = r * n + c, b = i / s->block[1];

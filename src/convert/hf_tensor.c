@@ -1,8 +1,8 @@
-/* hf_tensor.c: the family's rows -> tensors.
+/* hf_tensor.c: converts the family's rows to tensors.
  *
- * Every transform is a choice of source row for each row of the result, for one of them a choice of
- * columns, and at most one function per element. So tensors stream: a batch of rows is decoded,
- * gathered and encoded by all threads, then written. */
+ * Every transform selects a source row for each row of the result; one of them also selects columns; at most one
+ * function is applied per element. So tensors can be streamed: a batch of rows is decoded, gathered and encoded by all
+ * threads, then written. */
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -16,7 +16,7 @@
 
 enum { BATCH_BYTES = 8 << 20, MAX_NAME_BUF = 256 };
 
-/* One tensor of the result and where its values come from. */
+/* One tensor of the result and the sources of its values. */
 struct plan {
     const struct tensor_row *row; /* NULL: rope_freqs, computed */
     struct hf_source *sources;    /* owned [n_source]: one, or one per expert */
@@ -24,9 +24,9 @@ struct plan {
     enum tensor_transform transform;
     uint32_t type, n_dims;
     uint64_t ne[3];
-    bool is_vector; /* elements take the part of rows */
-    uint64_t skip;  /* rows in front of the wanted ones, TF_OF_QKV and behind */
-    bool by_input;  /* the source's rows are inputs, ours outputs */
+    bool is_vector; /* elements are treated as rows */
+    uint64_t skip;  /* rows before the wanted ones, for TF_OF_QKV and TF_BEHIND_* */
+    bool by_input;  /* the source has one row per input, the result one per output */
     char name[MAX_NAME_BUF];
 };
 
@@ -37,14 +37,14 @@ struct plans {
 
 /* ---- names ---- */
 
-/* Layers before il that ask a shared block. */
+/* Number of layers before il that use a shared block. */
 static int32_t n_sharing_before(const struct hparams *hp, int32_t il) {
     int32_t n = 0;
     for (int32_t i = 0; i < il; i++) n += hp->layer[i].join == JOIN_SHARED;
     return n;
 }
 
-/* Fills what stands behind '%' (arch_tensor.h); hp may be NULL where no layers are asked for. */
+/* Replaces the '%' patterns (arch_tensor.h); hp may be NULL if the pattern has no layers. */
 static bool fill_pattern(char *out, size_t size, const char *pattern, const struct hparams *hp,
                          int32_t il, int32_t expert) {
     size_t n = 0;
@@ -64,7 +64,7 @@ static bool fill_pattern(char *out, size_t size, const char *pattern, const stru
     return true;
 }
 
-/* Checkpoints of the same family differ in what stands before the name. */
+/* Checkpoints of a family differ in the prefix of names. */
 static const struct st_tensor *find_prefixed(const struct safetensors *st, const char *name) {
     static const char *const roots[] = {"model.",
                                         "model.language_model.",
@@ -88,7 +88,7 @@ static const struct st_tensor *find_prefixed(const struct safetensors *st, const
     return NULL;
 }
 
-/* The name as other checkpoints, or other layers, of the family spell it. */
+/* Finds the tensor under another spelling of its name, as used in other checkpoints or layers of the family. */
 static const struct st_tensor *find_alias(const struct hf *h, const char *name) {
     for (const struct name_alias *a = h->arch->aliases; a && a->part; a++) {
         const char *at = strstr(name, a->part);
@@ -107,8 +107,7 @@ const struct st_tensor *hf_find(const struct hf *h, const char *pattern, int32_t
     char name[MAX_NAME_BUF], moved[MAX_NAME_BUF];
     static const char layers[] = "model.layers.%d.";
     bool is_nextn = h->hp && il >= h->hp->n_layer;
-    if (is_nextn &&
-        str_starts(pattern, layers)) { /* prediction blocks count from 0 by themselves */
+    if (is_nextn && str_starts(pattern, layers)) { /* prediction blocks are numbered from 0 */
         snprintf(moved, sizeof moved, "mtp.layers.%%d.%s", pattern + sizeof layers - 1);
         pattern = moved;
         il -= h->hp->n_layer;
@@ -117,7 +116,7 @@ const struct st_tensor *hf_find(const struct hf *h, const char *pattern, int32_t
     const struct st_tensor *t = find_prefixed(h->st, name);
     if (!t) t = find_alias(h, name);
     if (t || !strstr(name, "LayerNorm.")) return t;
-    bool is_bias = str_ends(name, ".bias"); /* the first BERT checkpoints */
+    bool is_bias = str_ends(name, ".bias"); /* names in the first BERT checkpoints */
     name[strlen(name) - (is_bias ? 4 : 6)] = 0;
     size_t n = strlen(name);
     snprintf(name + n, sizeof name - n, "%s", is_bias ? "beta" : "gamma");
@@ -137,7 +136,7 @@ static int bad_source(const struct plan *p, const struct hf_source *s, const cha
                    p->name, expected, safetensors_dtype_name(s->t->dtype), shape);
 }
 
-/* The source's shape without ones must be the wanted one. */
+/* The source's shape, without dimensions of 1, must be the wanted shape. */
 static int check_shape(const struct plan *p, const struct hf_source *s, const uint64_t *want,
                        uint32_t n_want, struct err *e) {
     uint64_t a[ST_MAX_DIMS], b[4];
@@ -153,7 +152,7 @@ static int check_shape(const struct plan *p, const struct hf_source *s, const ui
     return bad_source(p, s, expected, e);
 }
 
-/* Without a mix matrices keep the source's type; what is no matrix is read as f32 by every loader. */
+/* Without a mix, matrices keep the source's type; other tensors are f32, which every loader can read. */
 static uint32_t choose_type(const struct hf *h, const struct plan *p) {
     struct gguf_tensor t = {.name = p->name, .type = QUANT_F32, .n_dims = p->n_dims};
     for (int d = 0; d < GGUF_MAX_DIMS; d++) t.ne[d] = d < 3 ? p->ne[d] : 1;
@@ -167,7 +166,7 @@ static uint32_t choose_type(const struct hf *h, const struct plan *p) {
     return quantize_mix_fit(quantize_mix_type(h->mix, &h->shape, &t, false), p->ne[0]);
 }
 
-/* Collects the experts' tensors; *found = false when the first is absent. */
+/* Collects the experts' tensors; *found = false if the first is absent. */
 static int find_experts(const struct hf *h, struct plan *p, bool *found, struct err *e) {
     int32_t n = h->hp->moe.n_expert;
     *found = hf_find(h, p->row->hf, p->il, 0) != NULL;
@@ -187,7 +186,7 @@ static int find_experts(const struct hf *h, struct plan *p, bool *found, struct 
     return rc;
 }
 
-/* Rows of the fused source in front of the wanted ones. */
+/* Number of rows of the fused source before the wanted ones. */
 static uint64_t rows_in_front(const struct hparams *hp, const struct plan *p) {
     uint64_t n = 0;
     if (p->transform >= TF_BEHIND_Q) n += (uint64_t)arch_dim(hp, D_Q, p->il);
@@ -242,7 +241,7 @@ static int find_single(const struct hf *h, struct plan *p, const char *pattern,
     return check_shape(p, s, want, 3, e);
 }
 
-/* Plans row for layer il; *found = false: the source has it not and it is optional. */
+/* Plans row for layer il; *found = false: it is optional and absent in the source. */
 static int plan_row(const struct hf *h, const struct tensor_row *row, int32_t il, struct plan *p,
                     bool *found, struct err *e) {
     *p = (struct plan){.row = row, .il = il, .transform = row->transform, .ne = {1, 1, 1}};
@@ -298,7 +297,7 @@ static int plan_layer(const struct hf *h, struct plans *list, int32_t il, struct
             struct plan p;
             bool found;
             if ((row->where == AT_GLOBAL) != (il < 0) || !arch_has(h->hp, row->where, il)) continue;
-            /* an embedding model's pooler is not part of it */
+            /* an embedding model does not include the pooler */
             if (str_starts(row->gguf, "cls.") && h->hp->pooling != POOL_RANK) continue;
             int rc = plan_row(h, row, il, &p, &found, e);
             if (!rc && found) rc = push(list, &p, e);
@@ -309,7 +308,7 @@ static int plan_layer(const struct hf *h, struct plans *list, int32_t il, struct
     return 0;
 }
 
-/* Llama 3 stretches low frequencies by a table of factors; files carry it as a tensor. */
+/* Llama 3 stretches low frequencies by a table of factors; files store it as a tensor. */
 static bool has_rope_freqs(const struct hf *h) {
     const json_t *rope = hf_config_find(h->config, "rope_scaling|rope_parameters");
     const char *type = json_string_value(hf_config_find(rope, "rope_type|type"));
@@ -329,7 +328,7 @@ static int plan_all(const struct hf *h, struct plans *list, struct err *e) {
 
 /* ---- rows ---- */
 
-/* Where the value head that stands at j of the result is in the source. */
+/* Index in the source of the value head with index j in the result. */
 static uint64_t source_head(const struct hparams *hp, uint64_t j) {
     if (hp->gdn.is_grouped || !hp->gdn.n_v_head) return j;
     return (uint64_t)gdn_source_head((int32_t)j, hp->gdn.n_k_head, hp->gdn.n_v_head);
@@ -349,7 +348,7 @@ static uint64_t source_row(const struct hparams *hp, enum tensor_transform tf, u
     case TF_QKV_V_ROWS:
     case TF_CONV: return j < qk ? j : qk + source_in_heads(hp, j - qk, (uint64_t)hp->gdn.d_v);
     case TF_ROPE_PERMUTE_Q:
-    case TF_ROPE_PERMUTE_K: /* neighbours i, i + 1 were half a head apart */
+    case TF_ROPE_PERMUTE_K: /* adjacent elements i, i + 1 were half a head apart */
         half = (uint64_t)(hp->n_rot ? hp->n_rot : hp->d_k) / 2;
         in_head = j % (uint64_t)hp->d_k;
         return in_head >= 2 * half ? j : j - in_head + in_head / 2 + (j % 2) * half;
@@ -360,16 +359,16 @@ static uint64_t source_row(const struct hparams *hp, enum tensor_transform tf, u
 struct job {
     const struct hf *h;
     const struct plan *p;
-    uint64_t first, n_rows; /* of this batch; rows count over all matrices */
+    uint64_t first, n_rows; /* of the current batch; rows count over all matrices */
     uint64_t n_cols, rows_per_matrix;
     size_t row_bytes;
     unsigned char *out; /* [n_rows * row_bytes] */
     float *scratch;     /* [n_thread][3 * n_cols] */
-    bool failed;        /* an encoder's memory was short */
-    bool overflowed;    /* a value is larger than the type of the result holds, or NaN */
+    bool failed;        /* an encoder ran out of memory */
+    bool overflowed;    /* a value is NaN or too large for the result's type */
 };
 
-/* Row j of a matrix whose source has more or other rows: experts of gpt-oss. */
+/* Row j of a matrix whose source has more rows, or other rows: experts of gpt-oss. */
 static void gather_turns(const struct job *b, const struct hf_source *from, uint64_t matrix,
                          uint64_t j, float *x, float *tmp) {
     const struct plan *p = b->p;
@@ -386,7 +385,7 @@ static void gather_turns(const struct job *b, const struct hf_source *from, uint
     }
 }
 
-/* Values of row r of the result in x[n_cols]; tmp is twice as long. */
+/* Computes row r of the result in x[n_cols]; tmp is twice as long. */
 static void gather(const struct job *b, uint64_t r, float *x, float *tmp) {
     const struct plan *p = b->p;
     const struct hparams *hp = b->h->hp;
@@ -415,7 +414,7 @@ static void gather(const struct job *b, uint64_t r, float *x, float *tmp) {
     for (uint64_t c = 0; c < b->n_cols && scale != 1; c++) x[c] *= scale;
 }
 
-/* Also false for NaN. */
+/* Returns false for NaN too. */
 static bool fits(const float *x, uint64_t n, float most) {
     bool fits = true;
     for (uint64_t i = 0; i < n; i++) fits &= fabsf(x[i]) <= most;
@@ -457,7 +456,7 @@ static int write_rope_freqs(struct hf *h, uint64_t n, struct err *e) {
     return 0;
 }
 
-/* Gives back the source pages behind a batch, so that memory does not grow with the tensor. */
+/* Releases the source pages of a finished batch, so that memory does not grow with the tensor. */
 static void drop_sources(const struct job *b) {
     uint64_t last = (b->first + b->n_rows - 1) / b->rows_per_matrix;
     for (uint64_t i = b->first / b->rows_per_matrix; i <= last; i++)
@@ -511,7 +510,8 @@ static void mark_used(struct hf *h, const struct plan *p) {
     }
 }
 
-/* Parts of a checkpoint that no text model has, and what quantised ones keep for their own kernels. */
+/* Parts of a checkpoint that text models do not have, and parts that quantized checkpoints
+ * keep for their own kernels. */
 static bool is_foreign(const char *name) {
     static const char *const parts[] = {
         "visual.",           "vision",           "audio",

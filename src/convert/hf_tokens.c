@@ -1,7 +1,7 @@
-/* hf_tokens.c: tokenizer.json -> arrays.
+/* hf_tokens.c: converts tokenizer.json to arrays.
  *
- * The file may be tens of megabytes, nearly all of it vocabulary and merges: those are scanned into
- * their arrays without a tree; the few small members that steer text go through jansson. */
+ * The file may have tens of megabytes, nearly all of it vocabulary and merges. These are scanned into their arrays
+ * without building a tree; the few small members that control text processing are parsed with jansson. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,7 +15,7 @@
 
 enum { TOKENIZER_MAX = 256 << 20, TREE_MAX = 32 << 20, MERGES_MAX = GGUF_MAX_STRINGS };
 
-/* Raw texts of the members that matter. */
+/* Raw texts of the members that are used. */
 struct members {
     struct slice added, normalizer, pre_tokenizer, post_processor; /* of the file */
     struct slice type, vocab, merges, unk_token, unk_id, byte_fallback,
@@ -88,7 +88,7 @@ static int need_ids(const struct hf_reader *r, uint64_t n) {
     return 0;
 }
 
-/* Text of a raw JSON string in the arena. */
+/* Copies the text of a raw JSON string to the arena. */
 static int keep(const struct hf_reader *r, struct slice raw, struct slice *out) {
     size_t n;
     char *p = arena_alloc(&r->v->text, raw.n + 1);
@@ -144,7 +144,7 @@ static int read_vocab_list(const struct hf_reader *r, struct json_scan *s) {
         if (!json_skip(s) || json_more(s, ']', &in_first)) break;
         rc = keep(r, raw, &text);
         if (!rc) rc = hf_vocab_put(r, id, text, TOK_NORMAL);
-        if (!rc) r->v->scores[id] = strtof(number, NULL); /* ends at the bracket */
+        if (!rc) r->v->scores[id] = strtof(number, NULL); /* strtof stops at the bracket */
     }
     return rc;
 }
@@ -165,7 +165,7 @@ int hf_vocab_merge(const struct hf_reader *r, struct slice text) {
     return 0;
 }
 
-/* A merge whose halves hold spaces could not be told apart again: they become U+0120, as in files. */
+/* Spaces inside the halves of a merge would be ambiguous: they become U+0120, as in GGUF files. */
 static int join_pair(const struct hf_reader *r, struct slice a, struct slice b, struct slice *out) {
     struct slice left = {NULL, 0}, right = left;
     int rc = keep(r, a, &left);
@@ -226,7 +226,7 @@ static bool is_byte_piece(struct slice s) {
            s.p[3] && s.p[4] && s.p[5] == '>';
 }
 
-/* Score-driven merging needs an order of pieces: the first merge that makes a piece gives its rank. */
+/* Score-driven merging needs an order of pieces: the rank of a piece is that of the first merge that produces it. */
 static void score_by_merges(struct hf_vocab *v) {
     for (uint32_t i = 0; i < v->n; i++) v->scores[i] = -(float)(v->n_merges + i);
     for (size_t k = v->n_merges; k-- > 0;) {
@@ -256,7 +256,7 @@ static void mark_spm_kinds(struct hf_vocab *v) {
     }
 }
 
-/* Some checkpoints forget to mark what is plainly no text. */
+/* Some checkpoints do not mark tokens as special that obviously are. */
 static bool looks_special(struct slice s) {
     static const char *const words[] = {"<pad>", "<mask>", "<2mass>", "[@BOS@]"};
     for (size_t i = 0; i < sizeof words / sizeof words[0]; i++)
@@ -269,7 +269,7 @@ static bool looks_special(struct slice s) {
     return s.n >= 8 && !memcmp(s.p, "<unused", 7) && s.p[s.n - 1] == '>';
 }
 
-/* Added tokens are control tokens or matched whole in the user's text. */
+/* Added tokens are control tokens, or matched as a whole in the user's text. */
 static int read_added(const struct hf_reader *r) {
     struct hf_vocab *v = r->v;
     size_t i;

@@ -25,7 +25,7 @@ struct put {
 
 /* ---- tokens ---- */
 
-/* Places that no token has become unused padding up to the embedding's rows. */
+/* Fills unused ids up to the embedding's rows with padding. */
 static int pad_pieces(struct put *p, struct slice *pieces, int32_t *kinds, float *scores,
                       struct err *e) {
     struct hf_vocab *v = &p->v;
@@ -45,7 +45,7 @@ static int pad_pieces(struct put *p, struct slice *pieces, int32_t *kinds, float
     return 0;
 }
 
-/* Word pieces: "##x" continues a word, so files mark the beginning of one instead. */
+/* Word pieces: "##x" continues a word in the source; GGUF files mark the beginning of a word instead. */
 static int mark_word_begins(struct put *p, struct slice *pieces, const int32_t *kinds,
                             struct err *e) {
     for (uint32_t i = 0; i < p->h->n_vocab; i++) {
@@ -64,11 +64,11 @@ static int mark_word_begins(struct put *p, struct slice *pieces, const int32_t *
     return 0;
 }
 
-/* User-defined pieces are matched in plain text: a real space, not the visible one. */
+/* User-defined pieces are matched in plain text: with a real space, not the visible one. */
 static void plain_spaces(const struct put *p, struct slice *pieces, const int32_t *kinds) {
     for (uint32_t i = 0; i < p->h->n_vocab; i++) {
         if (kinds[i] != TOK_USER_DEFINED) continue;
-        char *s = (char *)pieces[i].p; /* in our arena */
+        char *s = (char *)pieces[i].p; /* in the vocabulary's arena */
         size_t o = 0;
         for (size_t j = 0; j < pieces[i].n; j++) {
             bool is_block = pieces[i].n - j >= 3 && memcmp(s + j, block, 3) == 0;
@@ -108,7 +108,7 @@ static int put_tokens(struct put *p, struct err *e) {
 
 /* ---- spaces and case ---- */
 
-/* 1: a space before the text, 0: none, -1: nothing is said. */
+/* 1: a space before the text, 0: none, -1: not specified. */
 static int prefix_space(const json_t *node, int depth) {
     const char *type = json_string_value(json_object_get(node, "type"));
     if (!type || depth > 8) return -1;
@@ -129,7 +129,7 @@ static int prefix_space(const json_t *node, int depth) {
     return -1;
 }
 
-/* The normaliser's table, base64 in tokenizer.json. */
+/* The normalizer's table, base64 in tokenizer.json. */
 static const json_t *find_charsmap(const json_t *node, int depth) {
     const json_t *own = json_object_get(node, "precompiled_charsmap"), *found = NULL, *item;
     size_t i;
@@ -197,7 +197,7 @@ static int64_t token_id(const struct put *p, const char *text) {
     return text ? hf_vocab_id(&p->v, text, strlen(text)) : -1;
 }
 
-/* By tokenizer_config.json, else by the ids of config.json (the first of a list). */
+/* From tokenizer_config.json, else from the ids in config.json (the first of a list). */
 static int64_t special_id(const struct put *p, const char *name) {
     char key[32];
     int64_t id = token_id(p, config_token(p, name));
@@ -211,7 +211,7 @@ static int64_t special_id(const struct put *p, const char *name) {
     return id >= 0 && id < p->h->n_vocab ? id : -1;
 }
 
-/* What a template puts first (at = 0) or last around a single text; NULL: no special token. */
+/* The token that a template puts first, or last, around a single text; NULL: no special token. */
 static const char *template_token(const json_t *node, bool last) {
     const char *type = json_string_value(json_object_get(node, "type"));
     if (type && strcmp(type, "Sequence") == 0) {
@@ -245,7 +245,7 @@ static void put_added(const struct put *p, const char *name, const char *key, bo
     gguf_put_bool(p->w, key, add && id >= 0);
 }
 
-/* More ids that end a generation: files have room for two beside the first. */
+/* Further ids that end a generation: GGUF has keys for two in addition to the first. */
 static void put_more_ends(const struct put *p, int64_t eos) {
     static const char *const keys[] = {"tokenizer.ggml.eot_token_id",
                                        "tokenizer.ggml.eom_token_id"};
@@ -260,7 +260,7 @@ static void put_more_ends(const struct put *p, int64_t eos) {
     }
 }
 
-/* What generation_config.json recommends, under llama.cpp's names. */
+/* Writes the sampling parameters that generation_config.json recommends, under llama.cpp's names. */
 static void put_sampling(const struct put *p) {
     static const struct {
         const char *hf, *gguf;
@@ -292,9 +292,9 @@ static void put_specials(const struct put *p) {
     int64_t ids[7];
     for (int i = 0; i < 7; i++) ids[i] = special_id(p, rows[i].name);
     if (ids[2] < 0 && p->v.model != HF_BPE) ids[2] = p->v.unk_id;
-    if (ids[0] < 0) ids[0] = ids[5]; /* an encoder begins with CLS and ends with SEP */
+    if (ids[0] < 0) ids[0] = ids[5]; /* an encoder's text starts with CLS and ends with SEP */
     if (ids[1] < 0) ids[1] = ids[3];
-    /* An embedding model's text ends with what the tokenizer appends, whatever ends an answer. */
+    /* An embedding model's text ends with the token that the tokenizer appends, not with the end of a generation. */
     int64_t last = token_id(p, template_token(p->v.post_processor, true));
     if (p->h->embeds && last >= 0) ids[1] = last;
     for (int i = 0; i < 7; i++)
@@ -319,7 +319,7 @@ static int put_template_file(const struct put *p, bool *found, struct err *e) {
     return rc;
 }
 
-/* A list of named ones: "default" has the plain key, others one with their name. */
+/* A list of named templates: "default" gets the plain key, others a key with their name. */
 static void put_named_template(const struct put *p, const json_t *item) {
     const char *name = json_string_value(json_object_get(item, "name"));
     const json_t *text = json_object_get(item, "template");

@@ -12,8 +12,8 @@
 
 enum { BLOCK = QUANT_REFINE_BLOCK };
 
-/* Correlations are known up to the sample's noise and a half's rounding: with this part of each left out, no
- * direction seems to cost nothing. */
+/* Correlations are known up to sampling noise and rounding to half precision. Keeping only this fraction of them,
+ * no direction seems to cost nothing. */
 static const float KEPT = 0.99f;
 
 struct hints {
@@ -73,7 +73,7 @@ static int make_pool(struct hints *h, struct err *e) {
     return rc;
 }
 
-/* Weights were read before: sums and counts are finite and not negative. */
+/* The weights were read before, so sums and counts are finite and not negative. */
 static int find_correlation(struct hints *h, const struct imatrix *m, struct err *e) {
     const struct gguf *g = imatrix_gguf(m);
     const struct gguf_tensor *corr = g ? find(g, h->t->name, ".in_corr") : NULL;

@@ -21,7 +21,7 @@ struct entry {
 
 struct imatrix {
     struct gguf *gguf;     /* owned; NULL for the legacy form */
-    struct file_map map;   /* empty over memory of somebody else */
+    struct file_map map;   /* empty if the caller owns the memory */
     struct entry *entries; /* owned */
     size_t n_entry;
     struct map index;
@@ -157,7 +157,7 @@ static int read_legacy(struct imatrix *m, const void *data, size_t size, struct 
         return err_set(e, CHIMERE_EFORMAT,
                        "expected an importance matrix: GGUF, or from 1 to %d entries; got %" PRId32,
                        IMATRIX_MAX_ENTRIES, n_entry);
-    /* an entry takes 17 bytes at least: no allocation that the file does not pay for */
+    /* an entry takes at least 17 bytes: bounds the allocation by the file's size */
     if ((uint64_t)n_entry > c.left / 17)
         return err_set(e, CHIMERE_EFORMAT, "%" PRId32 " entries do not fit in the file's %zu bytes",
                        n_entry, size);
@@ -237,7 +237,7 @@ static const struct entry *find(const struct imatrix *m, const char *tensor) {
     return map_find(&m->index, tensor, strlen(tensor), &at) ? &m->entries[at] : NULL;
 }
 
-/* One matrix's values may serve all experts; counts are one for all or one for each. */
+/* One matrix's values may serve all experts; there is one count for all, or one per expert. */
 int imatrix_check(const struct imatrix *m, const char *tensor, uint64_t n_column, uint64_t n_matrix,
                   struct err *e) {
     const struct entry *entry = find(m, tensor);
@@ -273,7 +273,7 @@ static int read_sum(const struct entry *entry, const char *tensor, uint64_t at, 
                    tensor, at, (double)*sum);
 }
 
-/* The mean square of each column over the rows of all experts, [n_column]; ones if there were none. */
+/* The mean square of each column over the rows of all experts, [n_column]; ones if there were no rows. */
 static int pool_experts(const struct entry *entry, const char *tensor, uint64_t n_column,
                         double *mean, struct err *e) {
     uint64_t n_own = entry->n_value / n_column;

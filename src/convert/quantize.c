@@ -18,9 +18,9 @@
 #include "format/quant.h"
 
 enum {
-    COPY = 1 << 22, /* bytes between writes of a tensor that stays */
+    COPY = 1 << 22, /* bytes per write of a tensor that is copied */
     MAX_RULES = 4096,
-    QUANTIZATION_VERSION = 2, /* of ggml's blocks, as all files since 2023 carry it */
+    QUANTIZATION_VERSION = 2, /* of ggml's blocks, as in all files since 2023 */
 };
 
 struct rule {
@@ -77,7 +77,7 @@ static int parse_rules(struct quantize *q, struct err *e) {
     return rc;
 }
 
-/* Greatest item of an integer key of the model's architecture; 0: absent. */
+/* Largest item of an integer key of the model's architecture; 0: absent. */
 static uint64_t model_key(const struct gguf *g, const char *suffix) {
     const struct gguf_kv *arch = gguf_find(g, "general.architecture");
     uint64_t cursor = 0, top = 0, v;
@@ -106,7 +106,7 @@ static void read_shape(struct quantize *q) {
     };
 }
 
-/* The first rule that matches, NULL for none. A pattern that runs away is refused, not skipped. */
+/* The first rule that matches; NULL: none. A pattern that exceeds the match limit is an error, not a mismatch. */
 static int find_rule(struct quantize *q, const char *name, pcre2_match_data *match,
                      struct rule **found, struct err *e) {
     *found = NULL;
@@ -121,15 +121,15 @@ static int find_rule(struct quantize *q, const char *name, pcre2_match_data *mat
     return 0;
 }
 
-/* What stays as it is may still change its width by rule, if it has rows; it never gets blocks. */
+/* A tensor that is not a matrix may change its float type by a rule, if it has rows; it is never quantized. */
 static bool may_override(const struct gguf_tensor *t, bool is_matrix, uint32_t type) {
     if (is_matrix) return true;
     return quant_traits(t->type)->decode && t->n_elements > t->ne[0] &&
            quant_traits(type)->block_elements == 1;
 }
 
-/* Matrices take the mix's type or a rule's; of the rest, 16- and 64-bit floats become f32, as engines
- * expect of what they do not multiply with, and everything else stays. */
+/* Matrices get the mix's type or a rule's. Of the other tensors, 16- and 64-bit floats become f32, as engines expect
+ * for tensors that are not used in products; everything else is unchanged. */
 static int plan_tensor(struct quantize *q, struct quantize_item *item, pcre2_match_data *match,
                        struct err *e) {
     const struct gguf_tensor *t = item->tensor;
@@ -257,10 +257,10 @@ struct run {
     struct quantize *q;
     struct gguf_writer *w;
     struct encoder *encoder; /* owned */
-    uint64_t done;           /* source bytes behind us */
+    uint64_t done;           /* source bytes processed */
 };
 
-/* Source pages behind us are read again from the file should anybody want them. */
+/* Releases source pages that were processed; an access would read them again from the file. */
 static void give_back(struct run *r, const struct gguf_tensor *t, uint64_t from, uint64_t to) {
     const struct file_map map = {t->data - t->offset, gguf_file_bytes(r->q->gguf, t->file)};
     file_map_drop(&map, t->offset + from, t->offset + to);
@@ -277,11 +277,11 @@ static int copy_tensor(struct run *r, const struct gguf_tensor *t, struct err *e
     return rc;
 }
 
-/* What encode_run passes on. */
+/* The data of encode_run's sink. */
 struct slab_sink {
     struct run *r;
     const struct gguf_tensor *t;
-    uint64_t from; /* source bytes dropped so far */
+    uint64_t from; /* source bytes released so far */
 };
 
 static int put_slab(void *ud, const void *data, size_t n, uint64_t source, struct err *e) {
@@ -301,7 +301,7 @@ static int code_tensor(struct run *r, const struct quantize_item *item, struct e
     return rc;
 }
 
-/* A caller's encoding of the whole tensor, made before with the same hints. */
+/* Writes a caller's encoding of the whole tensor, made earlier with the same hints. */
 static int put_ready(struct run *r, const struct quantize_item *item, const void *data,
                      struct err *e) {
     int rc = gguf_write_data(r->w, data, (size_t)item->n_bytes, e);
@@ -329,7 +329,7 @@ static void put_keys(const struct quantize *q, struct gguf_writer *w) {
     if (choice && choice->put_keys) choice->put_keys(choice->ud, w);
     if (!q->imatrix) return;
     const char *path = q->options.imatrix, *slash = strrchr(path, '/');
-    const char *name = slash ? slash + 1 : path; /* folders are nobody else's business */
+    const char *name = slash ? slash + 1 : path; /* without the folder, which is private */
     if (utf8_is_valid(name, strlen(name)))
         gguf_put_str(w, "quantize.imatrix.file", name, strlen(name));
     const char *dataset = imatrix_dataset(q->imatrix);

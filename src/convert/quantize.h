@@ -1,10 +1,9 @@
-/* quantize.h: GGUF -> GGUF with other tensor types.
+/* quantize.h: converts GGUF to GGUF with other tensor types.
  *
- * Opening makes the plan: the type of every tensor, checked to be possible, before anything is written.
- * Running streams: slabs of a tensor are decoded, encoded on all threads and written; at most one slab
- * (16 MB of floats), one tensor's hints (hints.h) and the key directory are in memory, and source
- * pages are given back behind the slab. The result appears under its name only when whole. One thread
- * calls; not reentrant per plan. */
+ * Opening makes the plan: the type of every tensor, checked to be possible before anything is written. Running streams:
+ * slabs of a tensor are decoded, encoded on all threads and written. At most one slab (16 MB of floats), one tensor's
+ * hints (hints.h) and the key directory are in memory; source pages are released after the slab. The result gets its
+ * name only when complete. Called by one thread; not reentrant per plan. */
 #ifndef CHIMERE_CONVERT_QUANTIZE_H
 #define CHIMERE_CONVERT_QUANTIZE_H
 
@@ -17,10 +16,10 @@
 
 enum { QUANTIZE_BY_MIX = UINT32_MAX };
 
-/* A caller's own choice of types; see ramp. */
+/* A caller's choice of types; used by ramp. */
 struct quantize_choice {
     const uint32_t *types; /* one per tensor in file order, QUANTIZE_BY_MIX: the mix decides */
-    /* The whole tensor encoded as type before, n_bytes of it; NULL: encode it. May be NULL. */
+    /* The whole tensor encoded as type earlier, n_bytes of it; NULL: encode it. May be NULL. */
     const void *(*ready)(void *ud, const struct gguf_tensor *t, uint32_t type, uint64_t n_bytes);
     void (*put_keys)(void *ud, struct gguf_writer *w); /* further metadata; may be NULL */
     void *ud;
@@ -30,10 +29,10 @@ struct quantize_options {
     const char *type;    /* a mix or a plain type of quantize_mix.h */
     const char *imatrix; /* path or NULL */
     const char *const
-        *tensor_types; /* REGEX=TYPE, found anywhere in the name; the first match wins */
+        *tensor_types; /* REGEX=TYPE, matched anywhere in the name; the first match wins */
     size_t n_tensor_types;
-    bool pure;            /* the base type for every matrix, output and embedding too */
-    int n_thread;         /* 0: one a core */
+    bool pure;            /* the base type for every matrix, including output and embedding */
+    int n_thread;         /* 0: one per core */
     uint64_t split_bytes; /* 0: one file */
     const struct quantize_choice *choice; /* borrowed until quantize_close; NULL: mix and rules */
 };
@@ -43,7 +42,7 @@ struct quantize_item {
     uint32_t type;
     uint64_t n_bytes;
     bool is_weighted; /* the importance matrix has an entry */
-    bool is_refitted; /* rows are no multiple of the wanted type's block */
+    bool is_refitted; /* rows are not a multiple of the wanted type's block */
 };
 
 struct quantize;
@@ -53,11 +52,11 @@ int quantize_open(struct quantize **out, const char *path, const struct quantize
 void quantize_close(struct quantize *q);
 size_t quantize_n_items(const struct quantize *q);
 const struct quantize_item *quantize_item_at(const struct quantize *q, size_t i);
-/* Sums over the plan. */
+/* Totals of the plan. */
 void quantize_sizes(const struct quantize *q, uint64_t *n_elements, uint64_t *bytes_before,
                     uint64_t *bytes_after);
-/* Writes the file (or the split set). A value that is not finite is refused with its tensor and place;
- * path may not be the source. Shows a progress bar on a terminal if asked to. */
+/* Writes the file (or the split set). A value that is not finite is reported with its tensor and position. path may
+ * not be the source. show_progress: a progress bar on a terminal. */
 int quantize_run(struct quantize *q, const char *path, bool show_progress, struct err *e);
 
 #endif

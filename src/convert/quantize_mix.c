@@ -1,4 +1,4 @@
-/* quantize_mix.c: the table of mixes. A new mix is a row and its rules. */
+/* quantize_mix.c: the table of quantization recipes ("mixes"). A new mix is a row and its rules. */
 #include "convert/quantize_mix.h"
 
 #include <stdio.h>
@@ -7,22 +7,22 @@
 #include "base/str.h"
 #include "format/quant.h"
 
-/* ---- what a tensor does ---- */
+/* ---- roles of tensors ---- */
 
 enum role {
     OUTPUT = 1,
     EMBED = 2,
     ATTN_Q = 4,
     ATTN_K = 8,
-    ATTN_V = 16, /* also where it is fused with others */
+    ATTN_V = 16, /* also if fused with others */
     ATTN_OUT = 32,
     FFN_UP = 64,
     FFN_GATE = 128,
     FFN_DOWN = 256,
-    EXPERT = 512, /* routed; beside its FFN_ role */
+    EXPERT = 512, /* routed; in addition to its FFN_ role */
     SHARED = 1024,
     DECAY = 2048, /* gates of a recurrent state */
-    FUSED = 4096, /* queries, keys and values in one; beside ATTN_V */
+    FUSED = 4096, /* queries, keys and values in one matrix; in addition to ATTN_V */
 };
 
 static const struct {
@@ -55,7 +55,7 @@ static unsigned roles_of(const char *name) {
     return roles;
 }
 
-/* Parts of names of matrices that stay as they are. */
+/* Parts of names of matrices that are not changed. */
 static const char *const kept[] = {
     "meta_embd",       "_norm.weight",    "ffn_gate_inp",
     "altup",           "laurel",          "per_layer_model_proj",
@@ -85,14 +85,14 @@ enum where {
     FIRST_4,
     FIRST_16TH,
     FIRST_8TH,
-    MIDDLE, /* neither the first nor the last eighth */
-    SPREAD, /* the first and the last eighth and every third between */
+    MIDDLE, /* all except the first and the last eighth */
+    SPREAD, /* the first and the last eighth, and every third in between */
 };
 
 enum when {
     ALWAYS,
-    WIDE_GROUPS, /* 4 or more query heads share a key head: keys and values are small */
-    WIDE_OR_MOE, /* the same, or 4 experts or more */
+    WIDE_GROUPS, /* at least 4 query heads per key head: keys and values are small */
+    WIDE_OR_MOE, /* the same, or at least 4 experts */
     EIGHT_EXPERTS,
     NO_IMATRIX,
 };
@@ -155,7 +155,7 @@ static const struct rule
                {ATTN_Q | ATTN_K | ATTN_V, ANYWHERE, ALWAYS, QUANT_Q6_K}, {0}},
     q4km[] = {{EXPERT, ANYWHERE, ALWAYS, QUANT_Q4_K}, {DECAY, ANYWHERE, ALWAYS, QUANT_Q8_0}, {0}};
 
-enum { GUESSED = 1024 }; /* file type of a file whose tensors alone give it */
+enum { GUESSED = 1024 }; /* file type flag: derived from the tensors alone */
 
 static const struct quantize_mix {
     const char *name;

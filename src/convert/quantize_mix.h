@@ -1,8 +1,8 @@
-/* quantize_mix.h: which type each tensor of a model takes under a named mix.
+/* quantize_mix.h: the type of each tensor of a model in a named quantization recipe ("mix").
  *
- * A mix is a base type, types for the output matrix and the token embedding, and rules by what a tensor
- * does and where its layer stands; names and file types are those that llama.cpp's files carry. Every
- * plain type is a mix too. Constant data and pure functions; any thread. */
+ * A mix is a base type, types for the output matrix and the token embedding, and rules by the role of a tensor and the
+ * position of its layer. Names and file types are those of llama.cpp's files. Every plain type is a mix too. Constant
+ * data and pure functions; any thread. */
 #ifndef CHIMERE_CONVERT_QUANTIZE_MIX_H
 #define CHIMERE_CONVERT_QUANTIZE_MIX_H
 
@@ -13,29 +13,29 @@
 
 struct quantize_mix;
 
-/* What rules ask about the model. */
+/* Properties of the model that rules depend on. */
 struct quantize_shape {
     uint32_t n_layer, n_expert;
     uint32_t n_gqa;  /* query heads per key head */
-    bool has_output; /* else the token embedding is the output matrix too */
+    bool has_output; /* if not, the token embedding is also the output matrix */
     bool has_imatrix;
 };
 
-/* Case-insensitive; NULL: no such mix. */
+/* Case-insensitive; returns NULL if there is no such mix. */
 const struct quantize_mix *quantize_mix_find(const char *name);
-/* Names of mixes, then of plain types; NULL behind the last. */
+/* Names of mixes, then of plain types; NULL after the last. */
 const char *quantize_mix_name(int i);
 uint32_t quantize_mix_file_type(const struct quantize_mix *m);
 uint32_t quantize_mix_base(const struct quantize_mix *m);
 
-/* Whether a tensor is a weight matrix at all: two or more dimensions, named *.weight, and none of those
- * that are small, sensitive or not multiplied with (norms, routers, convolutions, positions). */
+/* Whether a tensor is a weight matrix: two or more dimensions, named *.weight, and none of those that are small,
+ * sensitive or not used in products (norms, routers, convolutions, positions). */
 bool quantize_mix_is_matrix(const struct gguf_tensor *t);
-/* The type that the mix gives a matrix; pure: the base type whatever it is. */
+/* The type that the mix gives a matrix; pure: the base type for all. */
 uint32_t quantize_mix_type(const struct quantize_mix *m, const struct quantize_shape *shape,
                            const struct gguf_tensor *t, bool pure);
-/* The type itself where rows of n elements are whole blocks of it; else the nearest type in size with
- * blocks of 32 (IQ -> iq4_nl, q2_K q3_K tq -> q4_0, q4_K -> q5_0, q5_K -> q5_1, q6_K -> q8_0); else f16. */
+/* The type itself if rows of n elements are whole blocks of it; else the nearest type in size with blocks of 32 (IQ
+ * -> iq4_nl, q2_K q3_K tq -> q4_0, q4_K -> q5_0, q5_K -> q5_1, q6_K -> q8_0); else f16. */
 uint32_t quantize_mix_fit(uint32_t type, uint64_t n);
 
 #endif

@@ -1,9 +1,9 @@
-/* synth.c: shapes as tables of rows, weights as repeated tiles of random blocks.
+/* synth.c: synthetic models: shapes as tables of rows, weights as repeated tiles of random blocks.
  *
- * A shape is a list of sizes and, for each kind of layer, a list of tensor rows. A row says name,
- * role (which the mix turns into a type), dimensions as names of sizes, and how values are spread.
- * Blocks are random bytes whose scale fields are set so that the decoded weights have the wanted
- * deviation; big tensors repeat a tile, each from another place. */
+ * A shape is a list of sizes and, for each kind of layer, a list of tensor rows. A row has a name, a role (which the
+ * mix turns into a type), dimensions as names of sizes, and a distribution of values. Blocks are random bytes whose
+ * scale fields are set so that the decoded weights have the wanted deviation. Large tensors repeat a tile, each from
+ * another offset. */
 #include "convert/synth.h"
 
 #include <inttypes.h>
@@ -44,8 +44,8 @@ static const struct mix {
       QUANT_Q4_0}},
 };
 
-/* Deviation of the weights that random blocks of a type decode to when the half-precision field at
- * `at` holds 1 / per_unit x the wanted deviation. min: a second field that centres them. */
+/* Deviation of the weights that random blocks of a type decode to if the half-precision field at `at` holds the
+ * wanted deviation times 1 / per_unit. min: a second field that centres them. */
 static const struct scale {
     uint8_t type;
     uint16_t at;
@@ -65,11 +65,11 @@ enum size {
     S_EMBD,
     S_VOCAB,
     S_EXPERT,
-    S_FF,     /* of a routed expert */
+    S_FF,     /* per routed expert */
     S_SHARED, /* of the shared expert */
-    S_Q,      /* query rows of attn_q: both halves where attention is gated */
+    S_Q,      /* query rows of attn_q; both halves if attention is gated */
     S_KV,
-    S_ATTN, /* heads x head size */
+    S_ATTN, /* number of heads times head size */
     S_HEAD,
     S_CONV, /* kernel */
     S_CONV_CH,
@@ -83,9 +83,9 @@ enum size {
 };
 
 struct row {
-    const char *name; /* behind "blk.N." in layers */
+    const char *name; /* name after "blk.N." in layers */
     enum synth_role role;
-    enum size ne[3]; /* trailing S_ONE beyond n_dims */
+    enum size ne[3]; /* S_ONE for unused dimensions */
     uint8_t n_dims;
     enum synth_fill fill;
     float deviation; /* 0: 1 / sqrt(ne[0]) */
@@ -166,8 +166,8 @@ static const struct row nemotron_moe_rows[] = {
 
 struct shape {
     const char *name, *arch;
-    /* One letter a layer, repeated when layers are added: A attention and MoE, G gated delta net and
-     * MoE, M Mamba-2, * attention alone, E MoE alone. */
+    /* One letter per layer, repeated if layers are added: A attention and MoE, G gated delta net and MoE, M
+     * Mamba-2, * attention alone, E MoE alone. */
     const char *layers;
     uint32_t n_layer, n_embd, n_head, n_kv_head, d_head, n_expert, n_used, n_ff, n_ff_shared,
         n_vocab;
@@ -234,16 +234,16 @@ static const struct shape shapes[] = {
 enum { CONV_KERNEL = 4, CONTEXT = 262144, TILE_BYTES = 4 << 20, MAX_LAYERS = SYNTH_MAX_LAYERS };
 
 struct synth {
-    struct shape shape; /* with the caller's numbers in place */
+    struct shape shape; /* with the caller's numbers */
     struct mix mix;
     uint64_t size[N_SIZE];
     struct gguf_writer *w;
     struct rng rng;
     unsigned char *tile; /* owned, TILE_BYTES */
     uint8_t tile_type;
-    float tile_deviation; /* 0: no tile yet */
+    float tile_deviation; /* 0: no tile made yet */
     uint64_t n_weights, n_bytes, written;
-    const struct synth_family *family; /* view; then shape is not used */
+    const struct synth_family *family; /* view; if set, shape is not used */
     struct synth_tensor *planned;      /* owned [n_planned], of a family */
     size_t n_planned;
     bool is_hollow; /* data is not written */
@@ -355,7 +355,7 @@ static const struct scale *scale_of(uint32_t type) {
     return NULL;
 }
 
-/* Random blocks of a type with decoded deviation; returns the number of whole blocks in the tile. */
+/* Random blocks of a type with the given decoded deviation; returns the number of whole blocks in the tile. */
 static size_t make_tile(struct synth *s, uint8_t type, float deviation) {
     const struct quant_traits *q = quant_traits(type);
     const struct scale *z = scale_of(type);
@@ -421,9 +421,9 @@ static int write_tensor(struct synth *s, const struct synth_tensor *t, struct er
     return write_blocks(s, (uint8_t)t->type, deviation, bytes, e);
 }
 
-/* ---- the walk over all tensors: once for the directory, once for the data ---- */
+/* ---- iteration over all tensors: once for the directory, once for the data ---- */
 
-/* Into the directory, or its data. */
+/* Adds a tensor to the directory, or writes its data. */
 static int put_tensor(struct synth *s, const struct synth_tensor *t, bool is_data, struct err *e) {
     if (is_data) return write_tensor(s, t, e);
     uint64_t n = t->ne[0] * t->ne[1] * t->ne[2], bytes;
@@ -479,9 +479,7 @@ static int walk(struct synth *s, bool is_data, struct err *e) {
     return rc;
 }
 
-/* ---- */
-
-/* Rows of 2688 and 1856 are no multiples of 256: nearest types in blocks of 32 instead. */
+/* Rows of 2688 and 1856 are not multiples of 256: uses the nearest types in blocks of 32. */
 static void fit_types(struct synth *s) {
     bool small_rows = s->shape.n_embd % 256 || s->shape.n_ff % 256;
     if (!small_rows) return;
@@ -519,7 +517,7 @@ static int choose(struct synth *s, const struct synth_options *o, struct err *e)
     return 0;
 }
 
-/* Rows that a type's blocks do not divide take one in blocks of 32, or floats. */
+/* If a type's blocks do not divide the row: a type with blocks of 32, or floats. */
 static uint32_t fit_row(uint32_t type, uint64_t n) {
     if (n % quant_traits(type)->block_elements == 0) return type;
     return n % 32 ? QUANT_F32 : type == QUANT_Q6_K || type == QUANT_Q8_0 ? QUANT_Q8_0 : QUANT_Q4_0;

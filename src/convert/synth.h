@@ -1,6 +1,6 @@
-/* synth.h: models of random, well-scaled weights in published shapes, to bench a machine with no
- * download. Speed does not depend on the values. The file has a byte-level vocabulary padded to size
- * and a plain chat template, so that it serves. The same options give the same bytes. */
+/* synth.h: models with random, well-scaled weights in published shapes, to benchmark a machine without a download.
+ * Speed does not depend on the values. The file has a byte-level vocabulary padded to size and a plain chat template,
+ * so that it can be served. The same options give the same bytes. */
 #ifndef CHIMERE_CONVERT_SYNTH_H
 #define CHIMERE_CONVERT_SYNTH_H
 
@@ -15,10 +15,11 @@
 #define SYNTH_MIXES "ramp3|q4km|q8|q4_0"
 
 struct synth_options {
-    const char *shape, *mix, *out;       /* of the lists above; path */
+    const char *shape, *mix, *out;       /* shape and mix from the lists above; path */
     uint32_t n_layer, n_expert, n_vocab; /* 0: as published */
     bool
-        is_hollow; /* keys and directory; the tensors' bytes are a hole, which takes no room: for plans */
+        /* for plans: keys and directory; the data is a hole, which takes no disk space */
+        is_hollow;
 };
 
 struct synth_result {

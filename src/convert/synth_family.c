@@ -1,5 +1,5 @@
-/* synth_family.c: small shapes of the hybrid families. A shape is a list of keys: which tensors there are,
- * with which shapes, the family's own rows say (model/arch.h), as they do for the loader. */
+/* synth_family.c: small shapes of the hybrid families. A shape is a list of keys; the family's rows (model/arch.h)
+ * define the tensors and their shapes from these, as they do for the loader. */
 #include <stdio.h>
 #include <string.h>
 
@@ -13,10 +13,10 @@
 enum value { V_U32, V_F32, V_BOOL, V_U32_EACH, V_I32_EACH, V_BOOL_EACH };
 
 struct key {
-    const char *name; /* behind "ARCH."; NULL ends a list */
+    const char *name; /* key after "ARCH."; NULL ends a list */
     enum value type;
     double v;
-    const int16_t *each; /* one a layer */
+    const int16_t *each; /* one per layer */
 };
 
 struct synth_family {
@@ -205,7 +205,7 @@ static enum synth_role role_of(const struct tensor_row *row) {
     return is_qkv ? R_QK : R_MIX;
 }
 
-/* A tensor that a file of the family usually has: no biases but the convolution's, no fused forms. */
+/* Whether a file of the family usually has the tensor: no biases except the convolution's, no fused forms. */
 static bool is_usual(const struct tensor_row *row) {
     if (!row->hf) return false;
     return !(row->flags & TS_OPTIONAL) || !str_ends(row->gguf, ".bias") ||
@@ -227,7 +227,7 @@ static void fill_tensor(const struct hparams *hp, const struct tensor_row *row, 
     else if (str_ends(row->gguf, "_embd.weight")) t->deviation = 0.02f;
 }
 
-/* Fills hp by reading the keys back; the embedding's rows are looked at, so one stands in. */
+/* Fills hp by reading the keys back; the embedding's rows are read too, so a placeholder is added. */
 static int read_back(const struct synth_family *f, const struct synth_sizes *z, struct hparams *hp,
                      struct err *e) {
     struct gguf_writer *w;

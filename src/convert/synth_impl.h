@@ -1,4 +1,4 @@
-/* synth_impl.h: what the parts of synth share. */
+/* synth_impl.h: shared by the parts of synth. */
 #ifndef CHIMERE_CONVERT_SYNTH_IMPL_H
 #define CHIMERE_CONVERT_SYNTH_IMPL_H
 
@@ -9,7 +9,7 @@
 
 enum { SYNTH_MAX_LAYERS = 512 };
 
-/* What a mix turns into types, and how values are spread. */
+/* Roles, which a mix turns into types, and distributions of values. */
 enum synth_role { R_F32, R_EXPERT, R_SHARED, R_QK, R_MIX, R_GATE, R_EMBED, R_OUTPUT, N_ROLE };
 enum synth_fill { F_NORMAL, F_ONES, F_DECAY /* minus a rate of 0.05 to 8 */ };
 
@@ -24,13 +24,13 @@ struct synth_tensor {
 };
 
 struct synth_sizes {
-    uint32_t n_layer, n_expert, n_vocab; /* 0: as the shape has it */
+    uint32_t n_layer, n_expert, n_vocab; /* 0: as in the shape */
 };
 
-/* synth_family.c: a small shape of a hybrid family, NULL: none of that name. */
+/* synth_family.c: a small shape of a hybrid family; NULL: no such name. */
 struct synth_family;
 const struct synth_family *synth_family_find(const char *name);
-/* Completes z, puts the model's keys, and lists its tensors: *out is the caller's. */
+/* Completes z, puts the model's keys, and lists its tensors; the caller owns *out. */
 int synth_family_plan(const struct synth_family *f, struct synth_sizes *z, struct gguf_writer *w,
                       struct synth_tensor **out, size_t *n, struct err *e);
 

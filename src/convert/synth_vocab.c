@@ -48,7 +48,7 @@ static const char chat_template[] =
     "{%- endfor %}"
     "{%- if add_generation_prompt %}{{- '<|im_start|>assistant\\n' }}{%- endif %}";
 
-/* Printable bytes stand for themselves, the others for U+0100 onwards in order. */
+/* Printable bytes are their own characters; the others are U+0100 onwards, in order. */
 static uint32_t letter_of_byte(int byte) {
     uint32_t next = 256;
     for (int b = 0; b < 256; b++) {
@@ -59,7 +59,7 @@ static uint32_t letter_of_byte(int byte) {
     return 0;
 }
 
-/* Fills piece i; text: room for PAD_BYTES that lives as long as the piece. */
+/* Returns piece i; text: PAD_BYTES of memory that live as long as the piece. */
 static struct slice piece(uint32_t i, char *text) {
     if (i < 256) return (struct slice){text, (size_t)utf8_encode(letter_of_byte((int)i), text)};
     if (i < FIRST_SPECIAL) { /* a merge's two halves without the space */
