@@ -44,8 +44,8 @@ static const struct mix {
       QUANT_Q4_0}},
 };
 
-/* Deviation of the weights that random blocks of a type decode to if the half-precision field at `at` holds the
- * wanted deviation times 1 / per_unit. min: a second field that centres them. */
+/* Scale fields: random blocks of a type decode to weights of the wanted deviation if the half-precision field at `at`
+ * holds `unit` times that deviation. min_at, min_unit: a second field, which centres the weights. */
 static const struct scale {
     uint8_t type;
     uint16_t at;

@@ -33,7 +33,7 @@ bool json_key(struct json_scan *s, struct slice *raw);
 /* An integer from 0 to 2^64 - 1, written with digits only. */
 bool json_u64(struct json_scan *s, uint64_t *v);
 bool json_skip(struct json_scan *s); /* any value */
-bool json_end(struct json_scan *s);  /* nothing but blanks is left */
+bool json_end(struct json_scan *s);  /* only blanks are left */
 /* Resolves escapes of a raw string; at most raw.n bytes are written. False: lone surrogate. */
 bool json_unescape(struct slice raw, char *out, size_t *n);
 

@@ -33,7 +33,7 @@ enum {
     CELLS_4 = 4096,   /* 8^4 */
     HALF_8 = 108,     /* 9 rows of 9 pairs, padded to 12 for whole vectors */
     HALF_4 = 64,
-    OFF_GRID = 65535, /* no point lies at the cell's centre */
+    OFF_GRID = 65535, /* no point is at the cell's centre */
 };
 enum {
     POINTS_IQ2_XXS,

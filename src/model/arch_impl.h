@@ -115,7 +115,7 @@
 
 extern const struct arch *const drafter_table[]; /* arch_dflash.c; NULL-terminated */
 
-/* Tables shared by families (arch_rows.c). */
+/* Tables shared by families (arch_llama.c). */
 extern const struct tensor_row rows_embd[]; /* token_embd, output_norm, output (tied if absent) */
 extern const struct tensor_row
     rows_attn[]; /* attn_norm, q, k, v, o, optional biases and q/k norms */

@@ -64,7 +64,7 @@ static int check_hparams(const struct hparams *hp, const struct hparams *target,
 
 /* ---- setup ---- */
 
-/* The type of the target's cache if its blocks divide this model's heads, else a fallback. */
+/* The type of the target's cache if its blocks divide this model's heads, else f16. */
 static uint32_t cache_type(uint32_t type, int32_t d_head) {
     uint64_t n;
     return quant_row_bytes(type, (uint64_t)d_head, &n) ? type : QUANT_F16;

@@ -1,4 +1,4 @@
-/* experts_impl.h: the experts of one forward pass; shared by the files behind experts.h. */
+/* experts_impl.h: the experts of one forward pass; shared by the experts*.c files. */
 #ifndef CHIMERE_MODEL_EXPERTS_IMPL_H
 #define CHIMERE_MODEL_EXPERTS_IMPL_H
 

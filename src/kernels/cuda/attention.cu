@@ -56,7 +56,7 @@ __device__ __forceinline__ void store_32(uint32_t type, uint8_t *row, int b, flo
  * norm weights are computed before pdl_wait. Roofline: latencies. A lone warp executes about 350 instructions: one
  * read, a norm of 5 shuffles, RoPE through shared memory, 8 x 5 shuffles of the Hadamard rotation if there is one, and
  * one write. */
-enum { STORE_WARPS = 4 /* at most: as many as blockDim says */, READ_AHEAD = 4096 };
+enum { STORE_WARPS = 4 /* maximum; blockDim sets the number */, READ_AHEAD = 4096 };
 template <int E>
 __global__ void __launch_bounds__(STORE_WARPS * 32)
     store_kernel(const __grid_constant__ dspans b, const __grid_constant__ store_job jq,

@@ -6,7 +6,7 @@
 #include "kernels/cuda/gemm.cuh"
 #include "kernels/cuda/vectors.cuh"
 
-enum { INPUT_SHARED = 8192, NUMBER_UNITS = 8 /* of 16 bytes, of a lane at once */ };
+enum { INPUT_SHARED = 8192, NUMBER_UNITS = 8 /* 16-byte loads in flight per lane */ };
 /* One token. ONE_ROWS: rows per group of lanes. ONE_WIDE, ONE_WIDEST: minimum and maximum number of warps per row of
  * an unquantized matrix. BIG_*: threads of the only block of a multiprocessor, if each block normalizes its input:
  * usually fewer than one_bound allows, so that a block of the preceding kernel still fits. */

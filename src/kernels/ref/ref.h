@@ -84,8 +84,8 @@ const float *ref_rounded(const struct ref *r, const struct weight *w, const floa
 /* Chooses experts from scores, and their weights, by the rule at moe_args. Returns false if scores are not finite. */
 bool ref_moe_choose(const struct moe_args *a, const struct moe_keep *keep, int64_t n_expert,
                     const float *logits, float *scores, int32_t *ids, float *weights);
-/* Reverts the drop marks in a given choice of one token; returns false if the choice says
- * that scores were not finite. */
+/* Restores the dropped experts in a given choice of one token; returns false if the choice
+ * marks its scores as not finite. */
 bool ref_moe_given(int32_t n_used, int32_t *ids);
 /* Marks in ids the experts that keep drops. weights: before the division. */
 void ref_moe_leave_out(const struct moe_keep *keep, int32_t n_used, const float *weights,
