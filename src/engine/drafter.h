@@ -1,9 +1,10 @@
-/* drafter.h: drafters with weights propose the next tokens of sequences, one row each. (Drafts from text: spec.h.)
+/* drafter.h: drafters with weights propose the next tokens of several sequences, one sequence per row. Drafts from text
+ * are in spec.h.
  *
- * A drafter is opened over a loaded model, observes every run of the sequences that it follows, and reads the hidden rows
- * (taps) of that run from the forward pass it was opened with. Proposals are verified by the target, so a drafter affects
- * speed, never text; what it costs is measured. A new drafter is one file and one row of drafter.c. The engine's thread
- * only. */
+ * A drafter is opened over a loaded model. It observes every run of the sequences that it follows, and reads the hidden
+ * rows (taps) of that run from the forward pass that it was opened with. The target model verifies all proposals, so a
+ * drafter changes the speed but never the text; its cost is measured. A new drafter is one file and one row of
+ * drafter.c. Only the engine's thread calls this interface. */
 #ifndef CHIMERE_ENGINE_DRAFTER_H
 #define CHIMERE_ENGINE_DRAFTER_H
 
@@ -23,43 +24,43 @@ struct seq;
 
 struct drafter {
     const struct drafter_ops *ops;
-    int32_t n_max; /* tokens of a draft that are worth asking for if the user names no number */
+    int32_t n_max; /* default length of a draft, used if the user gives no number */
 };
 
 struct drafter_params {
     struct model *m;   /* borrowed */
     struct forward *f; /* borrowed; must outlive the drafter */
     int32_t n_seq;     /* slots */
-    bool select;       /* logits are read by forward_select, not in place */
-    const struct engine_params
-        *engine; /* borrowed for the call; NULL: the model's own drafters alone */
+    bool select;       /* logits are read through forward_select, not in place */
+    /* borrowed for the call; NULL: only the model's own drafters */
+    const struct engine_params *engine;
 };
 
-struct drafter_request { /* for one sequence */
+struct drafter_request { /* of one sequence */
     struct seq *seq;
-    int32_t next;    /* the token sampled last; it has not been evaluated yet */
-    int32_t n_draft; /* wanted; on return, proposed */
-    float min_p;     /* stop at a token that is less likely */
+    int32_t next;    /* the token sampled last; the target has not evaluated it yet */
+    int32_t n_draft; /* in: tokens wanted; out: tokens proposed */
+    float min_p;     /* the draft ends before the first token less likely than this */
     int32_t tokens[STEP_MAX_TOK];
 };
 
 struct drafter_ops {
     const char *name;
-    bool (*fits)(const struct model *m); /* whether m has what it needs */
+    bool (*fits)(const struct model *m); /* whether m has the parts that this drafter needs */
     int (*open)(struct drafter **out, const struct drafter_params *p, struct err *e);
-    /* After a run: the first n_kept[i] tokens of runs[i] stay, the rest was dropped. Only runs with follow[i]
-     * are observed; sequences of the others may be gone. */
+    /* Called after a run. The first n_kept[i] tokens of runs[i] stay; the others were dropped. Only runs with follow[i]
+     * are observed; the sequences of the other runs may have been freed already. */
     int (*observe)(struct drafter *d, const struct batch_item *runs, const int32_t *n_kept,
                    const bool *follow, int32_t n_run, struct err *e);
-    /* For n sequences in one batch; returns 0 or CHIMERE_E*. */
+    /* Drafts for n sequences in one batch; returns 0 or CHIMERE_E*. */
     int (*draft)(struct drafter *d, struct drafter_request *r, int32_t n, struct err *e);
-    void (*rewind)(struct drafter *d, const struct seq *s); /* s is new, or restored */
+    void (*rewind)(struct drafter *d, const struct seq *s); /* called if s is new or was restored */
     void (*close)(struct drafter *d);
 };
 
 extern const struct drafter_ops drafter_mtp, drafter_dflash;
 
-/* Probability of the largest logit; 0 if one is not finite. The same for a row that only select reads. */
+/* Probability of the largest logit; 0 if a logit is not finite. *best is its token. */
 float drafter_top(const float *logits, int32_t n, int32_t *best);
 float drafter_top_selected(const struct select_row *r, int32_t *best);
 

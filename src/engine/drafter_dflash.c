@@ -1,16 +1,18 @@
-/* drafter_dflash.c: drafts with a model of its own that reads the target's hidden states (dflash.h). Greedy. */
+/* drafter_dflash.c: drafts with a separate model that reads the target's hidden states (dflash.h). Drafting is
+ * greedy. */
 #include "base/mem.h"
 #include "engine/drafter.h"
 #include "engine/engine.h"
 #include "model/dflash.h"
 
-enum { DRAFT_BLOCK = 7 /* tokens that pay at most where nobody names a number */ };
+enum { DRAFT_BLOCK = 7 /* longest draft that pays off; used if the user gives no number */ };
 
 struct reader {
     struct drafter drafter;
     struct model *m;  /* borrowed: the target */
     struct dflash *d; /* owned */
-    bool *lost;       /* owned [n_seq]: there was no room for the sequence; it drafts no more */
+    /* owned [n_seq]: the drafter had no room for this sequence and has stopped drafting for it */
+    bool *lost;
     struct select_row *best; /* owned [STEP_MAX_TOK]; NULL: logits are read in place */
 };
 
@@ -20,7 +22,7 @@ static int reader_observe(struct drafter *d, const struct batch_item *runs, cons
     int64_t row = 0;
     int rc = 0;
     for (int32_t i = 0; !rc && i < n_run; row += runs[i++].n_tok) {
-        if (!follow[i]) continue; /* the sequence may be gone */
+        if (!follow[i]) continue; /* its sequence may have been freed */
         int32_t slot = seq_slot(runs[i].seq);
         if (x->lost[slot] || !n_kept[i]) continue;
         rc = dflash_observe(x->d, slot, row, n_kept[i], e);
@@ -37,7 +39,7 @@ static int draft_one(struct reader *x, struct drafter_request *t, struct err *e)
     if (n > most) n = most;
     if (n < 1 || x->lost[slot]) return 0;
     int rc = dflash_draft(x->d, slot, t->next, n, &logits, e);
-    if (rc == CHIMERE_ELIMIT) return 0; /* no room to look ahead */
+    if (rc == CHIMERE_ELIMIT) return 0; /* no room for the drafted positions: draft nothing */
     if (rc) return rc;
     if (x->best) {
         struct select_args a = {

@@ -1,8 +1,8 @@
-/* drafter_mtp.c: drafts with the prediction block (multi-token prediction) of the model itself.
+/* drafter_mtp.c: drafts with the model's own multi-token prediction block.
  *
- * The block consumes pairs (hidden row of position p, token at p + 1). Rows of accepted tokens are staged
- * per slot until the next draft, whose first pass consumes them all: catching up and the first drafted
- * token cost one pass. The pairs of prompts are consumed at once. Drafts are greedy. */
+ * The block consumes pairs (hidden row of position p, token at p + 1). Rows of accepted tokens are staged per slot
+ * until the next draft. The first pass of that draft consumes all of them, so that one pass both catches up and drafts
+ * the first token. The pairs of a prompt are consumed at once. Drafts are greedy. */
 #include "base/mem.h"
 #include "engine/drafter.h"
 #include "engine/lm.h"
@@ -14,18 +14,19 @@ enum { STAGE = STEP_MAX_TOK + 1, MAX_SEQS = 64 };
 struct stage {
     int32_t n;             /* staged hidden rows */
     int64_t pos;           /* position of row 0 */
-    int32_t tokens[STAGE]; /* the token after row i; that of the last row is not known yet */
+    int32_t tokens[STAGE]; /* tokens[i] comes after row i; the last one is not known yet */
 };
 
 struct mtp {
     struct drafter drafter;
-    struct model *m;         /* borrowed */
-    struct forward *f;       /* borrowed */
-    float *rows;             /* owned, device [n_slot, STAGE, n_embd] */
-    float *chain;            /* owned, device [n_slot, n_embd] */
-    struct stage *stage;     /* owned [n_slot] */
-    int32_t n_draft_id;      /* only ids below it are drafted */
-    struct select_row *best; /* owned [MAX_SEQS]: rows of drafts; NULL: logits are read in place */
+    struct model *m;     /* borrowed */
+    struct forward *f;   /* borrowed */
+    float *rows;         /* owned, device [n_slot, STAGE, n_embd] */
+    float *chain;        /* owned, device [n_slot, n_embd] */
+    struct stage *stage; /* owned [n_slot] */
+    int32_t n_draft_id;  /* only token ids below this are drafted */
+    /* owned [MAX_SEQS]: selected rows of drafts; NULL: logits are read in place */
+    struct select_row *best;
 };
 
 static float *staged_row(struct mtp *x, int32_t slot, int32_t i) {
@@ -40,7 +41,7 @@ static void stage_row(struct mtp *x, int32_t slot, int64_t pos, const float *row
     st->n++;
 }
 
-/* Feeds all staged pairs whose token is known; the last row stays staged. */
+/* Runs the block on all staged pairs whose token is known; the last row stays staged. */
 static int flush(struct mtp *x, struct seq *s, struct err *e) {
     struct stage *st = &x->stage[seq_slot(s)];
     if (st->n < 2) return 0;
@@ -59,15 +60,14 @@ static int flush(struct mtp *x, struct seq *s, struct err *e) {
     return rc;
 }
 
-/* Long runs (prompts): their pairs go to the block directly from the forward pass's hidden rows. */
+/* For long runs (prompts): the block takes the pairs directly from the forward pass's hidden rows, without staging. */
 static int feed_prompt(struct mtp *x, const struct batch_item *r, const float *hidden,
                        struct err *e) {
     struct stage *st = &x->stage[seq_slot(r->seq)];
     int64_t first = seq_pos(r->seq) - r->n_tok, d = x->m->hp.n_embd;
     const float *logits, *next;
     int rc = flush(x, r->seq, e);
-    if (!rc && st->n &&
-        first > 0) { /* the border: last row of the chunk before, first token of this one */
+    if (!rc && st->n && first > 0) { /* last row of the previous chunk, first token of this one */
         const struct mtp_item border = {.seq = r->seq,
                                         .tokens = r->tokens,
                                         .n_tok = 1,
@@ -96,7 +96,7 @@ static int mtp_observe(struct drafter *d, const struct batch_item *runs, const i
     int64_t row = 0, n_embd = x->m->hp.n_embd;
     int rc = 0;
     for (int32_t i = 0; !rc && i < n_run; row += runs[i++].n_tok) {
-        if (!follow[i]) continue; /* the sequence may be gone */
+        if (!follow[i]) continue; /* its sequence may have been freed */
         struct stage *st = &x->stage[seq_slot(runs[i].seq)];
         if (runs[i].n_tok > STEP_MAX_TOK) {
             rc = feed_prompt(x, &runs[i], hidden + row * n_embd, e);
@@ -125,7 +125,7 @@ static int mtp_draft(struct drafter *d, struct drafter_request *drafts, int32_t 
         want[i] = t->n_draft;
         t->n_draft = 0;
         if (want[i] < 1 || !st->n) continue;
-        if (seq_reserve(t->seq, want[i] + 1, NULL)) continue; /* no room to look ahead */
+        if (seq_reserve(t->seq, want[i] + 1, NULL)) continue; /* no room for a draft */
         st->tokens[st->n - 1] = t->next;
         runs[n_open] = (struct mtp_item){.seq = t->seq,
                                          .tokens = st->tokens,
@@ -147,7 +147,7 @@ static int mtp_draft(struct drafter *d, struct drafter_request *drafts, int32_t 
         for (int32_t k = 0; k < n_open; k++) {
             struct drafter_request *t = &drafts[who[k]];
             struct stage *st = &x->stage[seq_slot(t->seq)];
-            if (first) st->n = 0; /* all staged pairs are fed */
+            if (first) st->n = 0; /* the block has consumed all staged pairs */
             int32_t best;
             float p =
                 x->best ? drafter_top_selected(&x->best[k], &best)
@@ -193,8 +193,9 @@ static int mtp_open(struct drafter **out, const struct drafter_params *p, struct
     x->drafter = (struct drafter){.ops = &drafter_mtp, .n_max = LM_N_DRAFT};
     x->m = m;
     x->f = p->f;
-    /* Byte pairs are numbered in the order of their merges, frequent ones first: nine in ten tokens and more
-     * are in the first half, and the head is two thirds of the cost of a small model's drafted token. */
+    /* On the host, only the first half of the vocabulary is drafted. BPE token ids follow the order of the merges,
+     * frequent ones first: the first half holds at least nine tokens in ten. The output head is two thirds of the cost
+     * of a small model's drafted token. */
     x->n_draft_id = m->hp.n_vocab;
     if (m->dev->ops->is_host && !p->select) x->n_draft_id = (m->hp.n_vocab / 2 + 31) / 32 * 32;
     if (x->n_draft_id > m->hp.n_vocab) x->n_draft_id = m->hp.n_vocab;

@@ -1,4 +1,4 @@
-/* engine.c: the thread, the queue, and nothing else. A request's life: odo or serve -> here -> sched.c. */
+/* engine.c: the engine's thread and its job queue. A request passes from odo or serve to here, and then to sched.c. */
 #include "engine/engine.h"
 
 #include <string.h>
@@ -15,15 +15,15 @@
 struct engine {
     struct lm *lm; /* owned */
     struct sched sched;
-    struct team *team; /* owned; NULL: it leads none */
+    struct team *team; /* owned; NULL: this engine leads no team */
     pthread_t thread;
-    pthread_mutex_t lock; /* guards all below */
+    pthread_mutex_t lock; /* guards all fields below */
     pthread_cond_t wake;
-    struct engine_job *head, *tail; /* waiting jobs, linked by next */
+    struct engine_job *head, *tail; /* waiting jobs, linked through engine_job.next */
     int32_t n_waiting;
     bool quit, running;
-    bool is_idle, is_lent;       /* the thread sleeps with nothing to do; lease.h */
-    struct engine_totals totals; /* a copy of the scheduler's, made after each step */
+    bool is_idle, is_lent;       /* the thread sleeps without work; the device is lent (lease.h) */
+    struct engine_totals totals; /* copied from the scheduler after each step */
 };
 
 void engine_defaults(struct engine_params *p) {
@@ -38,7 +38,7 @@ void engine_defaults(struct engine_params *p) {
                                 .cache = {.ram_bytes = (uint64_t)1 << 30, .n_every = 4096}};
 }
 
-/* The first waiting job, taken out of the queue; NULL: none waits. */
+/* Removes the first waiting job from the queue and returns it; NULL: no job is waiting. */
 static struct engine_job *pop(struct engine *g) {
     pthread_mutex_lock(&g->lock);
     struct engine_job *j = g->head;
@@ -60,7 +60,7 @@ static void push_front(struct engine *g, struct engine_job *j) {
     pthread_mutex_unlock(&g->lock);
 }
 
-/* Takes jobs from the queue while the scheduler has room; cancelled ones end here. */
+/* Moves jobs from the queue to the scheduler while it has room; cancelled jobs end here. */
 static void admit(struct engine *g) {
     for (struct engine_job *j; (j = pop(g));) {
         if (j->cancel) {
@@ -74,7 +74,8 @@ static void admit(struct engine *g) {
     }
 }
 
-/* Sleeps until there is a job, or for as long as a file may wait to be noticed as written. */
+/* Sleeps until a job is posted, at most ms milliseconds: then loading states and files being written are polled
+ * again. */
 static void nap(struct engine *g, int32_t ms) {
     thread_wait_until(&g->wake, &g->lock, clock_ns() + ms * INT64_C(1000000));
 }
@@ -91,7 +92,7 @@ static void *engine_thread(void *arg) {
         g->totals.n_ctx = g->lm->n_ctx;
         g->totals.n_ctx_free = g->lm->n_ctx - g->sched.n_ctx_held;
         int32_t n_loading = sched_n_in(&g->sched, PHASE_LOAD);
-        if (g->sched.n_active > n_loading || g->quit) { /* there is work */
+        if (g->sched.n_active > n_loading || g->quit) { /* there is work: do not sleep */
         } else if (n_loading || (writing && !g->head)) {
             nap(g, n_loading ? 1 : 20);
         } else {
@@ -146,12 +147,13 @@ int engine_new_over(struct engine **out, struct lm *lm, const struct tok *tok,
     return 0;
 }
 
-/* With batches that hold a row of every sequence and its drafts. */
+/* A copy of *p whose n_batch is large enough for a row of every sequence and its drafts. */
 static struct engine_params roomy(const struct engine_params *p) {
     struct engine_params own = *p;
     int32_t n_spec = own.n_seq < SPEC_MAX_SEQS ? own.n_seq : SPEC_MAX_SEQS;
     int32_t least = own.n_seq + (own.speculate ? n_spec * spec_most_drafted(own.n_draft_max) : 0);
-    if (own.deterministic) least += own.n_chunk; /* a whole chunk always fits beside the decodes */
+    /* a whole prompt chunk must always fit in addition to the decoding rows */
+    if (own.deterministic) least += own.n_chunk;
     if (own.n_batch < least) own.n_batch = least;
     return own;
 }
@@ -211,7 +213,7 @@ int64_t engine_ctx(const struct engine *g) {
 int engine_refuse_prompt(int64_t n_prompt, int64_t n_ctx, struct err *e) {
     err_set(e, CHIMERE_ELIMIT,
             "prompt is too long: %lld tokens > %lld maximum (exceeds the available context size)",
-            (long long)n_prompt, (long long)(n_ctx - 1)); /* one is left for the answer */
+            (long long)n_prompt, (long long)(n_ctx - 1)); /* one position is left for the answer */
     err_hint(e, "start with a larger --ctx, or shorten the prompt");
     return CHIMERE_ELIMIT;
 }
@@ -289,7 +291,7 @@ bool engine_is_wanted(struct engine *g) {
     return wanted;
 }
 
-/* ---- waiting callers ---- */
+/* ---- callers that wait: engine_run ---- */
 
 struct waiter {
     pthread_mutex_t lock;

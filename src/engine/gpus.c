@@ -41,7 +41,7 @@ int gpus_parse(const char *text, struct gpus *out, struct err *e) {
     return 0;
 }
 
-/* Bytes of each layer; the head counts to the last. */
+/* Stores the weight bytes of each layer; the output head counts with the last layer. Returns the sum. */
 static uint64_t count_layers(const struct gguf *g, int32_t n_layer, uint64_t *bytes) {
     uint64_t sum = 0;
     for (size_t i = 0; i < gguf_n_tensors(g); i++) {

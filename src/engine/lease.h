@@ -1,17 +1,18 @@
-/* lease.h: the device of an engine, lent to work that runs while nobody asks.
+/* lease.h: lends an engine's device to other work while the engine is idle.
  *
- * The engine's thread runs no step until it is given back; jobs wait in the queue meanwhile. The borrower asks
- * engine_is_wanted before each forward pass of its own and gives the device back if it is. One borrower at a time;
- * it gives back before engine_free. Of several GPUs the first alone is lent. */
+ * The engine's thread runs no step until the device is given back; meanwhile, jobs wait in the queue. The borrower
+ * calls engine_is_wanted before each of its own forward passes and gives the device back if that returns true. Only one
+ * borrower may hold the device, and it must give it back before engine_free. If there are several GPUs, only the first
+ * is lent. */
 #ifndef CHIMERE_ENGINE_LEASE_H
 #define CHIMERE_ENGINE_LEASE_H
 
 #include "engine/engine.h"
 
-/* False: the engine has work, or is lent already; ask again later. Never blocks for long. */
+/* Returns false if the engine has work or is already lent; try again later. Never blocks for long. */
 bool engine_borrow(struct engine *e);
 void engine_give_back(struct engine *e);
-/* A job waits for a device that is lent. */
+/* Returns true if a job is waiting for the lent device. */
 bool engine_is_wanted(struct engine *e);
 
 #endif

@@ -1,4 +1,4 @@
-/* lm_fake.c: a deterministic model without weights. */
+/* lm_fake.c: a deterministic model without weights, for tests. */
 #include <math.h>
 #include <string.h>
 #include <time.h>
@@ -12,10 +12,10 @@
 struct fake_seq {
     int64_t pos, n_prompt;
     int32_t last[2];              /* the two newest tokens */
-    int32_t log[STEP_MAX_TOK][2]; /* `last` before each deferred token */
+    int32_t log[STEP_MAX_TOK][2]; /* value of `last` before each token that can still be dropped */
     int32_t n_log;
     bool decoding;
-    int32_t n_restored; /* pages, of a state that is being restored */
+    int32_t n_restored; /* pages restored so far, while a state is being restored */
 };
 
 struct fake {
@@ -23,9 +23,9 @@ struct fake {
     struct lm_fake_params p;
     float *logits; /* owned [FORWARD rows, n_vocab] */
     struct lm_ops ops;
-    struct dev *ref; /* owned; NULL: rows are not selected from */
+    struct dev *ref; /* owned; its ops select from rows; NULL: rows are read in place */
     int32_t n_out, n_alive, n_run;
-    _Atomic uint64_t host_bytes; /* of marks */
+    _Atomic uint64_t host_bytes; /* simulated size of all checkpoints */
 };
 
 enum { MAX_ROWS = 1024 };
@@ -61,7 +61,7 @@ static void fake_seq_drop(struct lm *l, struct seq *seq, int32_t n) {
     memcpy(s->last, s->log[s->n_log], sizeof s->last);
 }
 
-/* One likely token and a smooth rest, all from a hash of the context. */
+/* One likely token and smooth values for all others, computed from a hash of the context. */
 static void fill(const struct fake *f, const struct fake_seq *s, float *row) {
     uint64_t key[2] = {(uint64_t)(uint32_t)s->last[0] << 32 | (uint32_t)s->last[1], 7};
     uint64_t h = hash_bytes(key, sizeof key, 0);
@@ -92,7 +92,7 @@ static int fake_run(struct lm *l, const struct batch_item *runs, int32_t n_run,
             return err_set(e, CHIMERE_ELIMIT, "context: expected at most %lld positions",
                            (long long)f->p.n_ctx);
         if (!s->decoding) {
-            s->n_prompt += r->n_tok; /* what comes before the first wanted logits is the prompt */
+            s->n_prompt += r->n_tok; /* tokens before the first wanted logits are the prompt */
             s->decoding = r->want != WANT_NONE;
         }
         s->n_log = 0;
@@ -131,11 +131,11 @@ static const float *fake_row(struct lm *l, int32_t i, struct err *e) {
     return f->logits + (int64_t)i * f->p.n_vocab;
 }
 
-/* ---- checkpoints: a copy of the few numbers that a state is ---- */
+/* ---- checkpoints: a copy of struct fake_seq ---- */
 
 struct fake_mark {
     struct fake_seq seq;
-    int32_t n_pooled; /* pretended pages */
+    int32_t n_pooled; /* simulated pages that are still in the pool */
 };
 
 static struct fake_mark *checkpoint_of(const struct checkpoint *m) {
@@ -180,7 +180,7 @@ static int fake_restore(struct lm *l, struct seq *seq, const struct checkpoint *
     s->n_restored += n;
     if (n < left) return 0;
     *s = checkpoint_of(m)->seq;
-    s->n_prompt = s->pos; /* what comes is prompt again */
+    s->n_prompt = s->pos; /* the next tokens are prompt again */
     s->decoding = false;
     return 1;
 }

@@ -1,4 +1,4 @@
-/* lm_llama.c: batches, sequences and adapters of libllama. */
+/* lm_llama.c: batches, sequences and LoRA adapters of a model that libllama runs. */
 #include "engine/lm_llama_impl.h"
 
 #include <string.h>
@@ -40,7 +40,8 @@ int lm_llama_grow(struct llama_lm *x, struct llama_pages *p, int64_t from, int64
     if (pages_of(pos) > p->cap)
         return err_set(e, CHIMERE_ELIMIT, "context: expected at most %lld positions",
                        (long long)p->cap * KV_PAGE);
-    if (from % KV_PAGE && last >= 0 && x->refs[p->ids[last]] > 1) { /* its new cells are its own */
+    /* the last page is shared and will be written: replace it */
+    if (from % KV_PAGE && last >= 0 && x->refs[p->ids[last]] > 1) {
         int32_t own = take_page(x);
         if (own < 0) return err_set(e, CHIMERE_ELIMIT, "context: no room is left");
         release(x, p->ids[last]);
@@ -161,7 +162,7 @@ static int advance(struct llama_lm *x, const struct batch_item *runs, int32_t n_
     return 0;
 }
 
-/* Runs those of group g, whose adapters are the same. */
+/* Runs the batch items of group g; all items of a group use the same adapters. */
 static int run_group(struct llama_lm *x, const struct batch_item *runs, int32_t n_run, int32_t g,
                      const float **logits, struct err *e) {
     struct llama_shim_lora loras[LLAMA_SHIM_MAX_LORAS];
@@ -188,7 +189,7 @@ static int run_group(struct llama_lm *x, const struct batch_item *runs, int32_t 
     return rc ? err_set(e, rc, "%s", text) : 0;
 }
 
-/* Puts rows of group g from logits to their place in the order of runs. */
+/* Copies the rows of group g from logits to their positions in the order of runs. */
 static void scatter(struct llama_lm *x, const struct batch_item *runs, int32_t n_run, int32_t g,
                     const float *logits) {
     size_t width = (size_t)x->lm.n_vocab, row = 0, from = 0;
@@ -202,7 +203,8 @@ static void scatter(struct llama_lm *x, const struct batch_item *runs, int32_t n
     }
 }
 
-/* Numbers runs by their adapters; rows of an image are a group of their own. Returns how many groups there are. */
+/* Assigns each run to a group by its adapters; runs with image rows form their own group. Returns the number of
+ * groups. */
 static int32_t divide(struct llama_lm *x, const struct batch_item *runs, int32_t n_run) {
     int32_t n_group = 0;
     for (int32_t i = 0; i < n_run; i++) {
@@ -240,7 +242,7 @@ static int llama_run(struct lm *l, const struct batch_item *runs, int32_t n_run,
 
 /* ---- adapters ---- */
 
-/* Room for logits of several groups. */
+/* Allocates memory for the logits of several groups. */
 static int need_rows(struct llama_lm *x, struct err *e) {
     if (!x->rows)
         x->rows = mem_alloc_array((size_t)x->n_row_max * (size_t)x->lm.n_vocab, sizeof *x->rows);
@@ -259,7 +261,7 @@ int lm_llama_lora(struct lm *l, const char *path, struct lora **out, struct err 
     struct shim_lora *handle;
     struct gguf *g;
     *out = NULL;
-    int rc = gguf_open(&g, path, e); /* checks the file before libllama reads it */
+    int rc = gguf_open(&g, path, e); /* check the file before libllama reads it */
     if (rc) return rc;
     uint64_t hash = model_hash_file(g);
     gguf_close(g);
@@ -296,13 +298,13 @@ static const struct lm_ops ops = {.seq_new = llama_seq_new,
 
 static int32_t n_out_max(const struct engine_params *p) {
     int32_t n_spec = p->n_seq < SPEC_MAX_SEQS ? p->n_seq : SPEC_MAX_SEQS;
-    return p->n_seq + STEP_MAX_TOK + /* of a prompt whose probabilities are wanted */
+    return p->n_seq + STEP_MAX_TOK + /* rows of a prompt whose probabilities are reported */
            (p->speculate ? n_spec * (p->n_draft_max > 0 ? p->n_draft_max : LM_N_DRAFT) : 0);
 }
 
 static int allocate(struct llama_lm *x, const struct engine_params *p, struct err *e) {
     size_t n = (size_t)p->n_seq;
-    /* live sequences have at most a part of a page each beside the context; so have kept states */
+    /* beyond the context, each running sequence may have one partly filled page, and so may each checkpoint */
     x->n_page = pages_of(x->lm.n_ctx) + 2 * x->info.n_seq;
     x->taken = mem_alloc_array((size_t)x->info.n_seq, sizeof *x->taken);
     x->refs = mem_alloc_array((size_t)x->n_page, sizeof *x->refs);
@@ -340,8 +342,8 @@ int lm_open_llama(struct lm **out, struct lm_llama_params *p, struct err *e) {
     struct llama_lm *x = mem_zalloc(sizeof *x);
     if (!x) return err_set(e, CHIMERE_ENOMEM, "out of memory");
     int32_t n_out = n_out_max(engine), least = n_out;
-    if (engine->deterministic) least += engine->n_chunk; /* as engine_new */
-    if (p->mmproj) least += PLAN_BATCH; /* an image runs at once, beside all that decode */
+    if (engine->deterministic) least += engine->n_chunk; /* as in engine_new */
+    if (p->mmproj) least += PLAN_BATCH; /* an image runs in one step, added to all decodes */
     if (engine->n_batch < least) engine->n_batch = least;
     int rc = p->is_process ? llama_process_open(&x->shim, p->library, e)
                            : llama_lib_open(&x->shim, p->library, NULL, e);

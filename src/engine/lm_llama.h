@@ -1,7 +1,7 @@
-/* lm_llama.h: a model that libllama runs, as an implementation of lm.h.
+/* lm_llama.h: an implementation of lm.h for a model that libllama runs.
  *
- * The library is an object that is loaded at run time (llama/llama_lib.h), or a process that has loaded it. Tokens,
- * templates, sampling and everything above are our own. */
+ * The library is a shared object that is loaded at run time (llama/llama_lib.h), or it is loaded in a separate process.
+ * Tokenizer, chat templates, sampling and all layers above are Chimère's. */
 #ifndef CHIMERE_ENGINE_LM_LLAMA_H
 #define CHIMERE_ENGINE_LM_LLAMA_H
 
@@ -11,23 +11,24 @@
 #include "llama/llama_shim.h"
 
 struct lm_llama_params {
-    const char *path;    /* borrowed for the call */
-    const char *mmproj;  /* what libmtmd sees with; borrowed for the call; NULL: nothing */
-    const char *library; /* chimere-llama.so; borrowed for the call; NULL: where it is installed */
-    const struct gguf *gguf; /* the same file; borrowed for the call */
-    struct engine_params
-        engine;           /* of the plan; out: as the model runs, batch and speculation changed */
-    uint64_t page_bytes;  /* of KV_PAGE positions, by the plan */
-    int32_t n_thread;     /* 0: by topology */
+    const char *path;   /* borrowed for the call */
+    const char *mmproj; /* vision encoder for libmtmd; borrowed for the call; NULL: no images */
+    /* path of chimere-llama.so; borrowed for the call; NULL: the installed one */
+    const char *library;
+    const struct gguf *gguf; /* the file at path, already open; borrowed for the call */
+    /* in: from the plan; out: as the model runs; batch size and speculation may have changed */
+    struct engine_params engine;
+    uint64_t page_bytes;  /* size of KV_PAGE positions, from the plan */
+    int32_t n_thread;     /* 0: from the CPU topology */
     int32_t n_gpu_layers; /* -1: libllama's default */
-    bool is_process;      /* libllama in a process of its own */
+    bool is_process;      /* libllama runs in a separate process */
 };
 
 int lm_open_llama(struct lm **out, struct lm_llama_params *p, struct err *e);
-/* An adapter of that model; its handle is closed with the model. */
+/* Loads an adapter for that model; its handle is closed together with the model. */
 int lm_llama_lora(struct lm *l, const char *path, struct lora **out, struct err *e);
-/* Its images, to be freed before the engine; NULL: it sees none. */
+/* Access to the model's vision encoder; free it before the engine. NULL: the model has none. */
 int lm_llama_vision(struct lm *l, uint64_t salt, struct vision **out, struct err *e);
-const char *lm_llama_about(const struct lm *l); /* what libllama calls the model */
+const char *lm_llama_about(const struct lm *l); /* libllama's description of the model */
 
 #endif

@@ -1,8 +1,8 @@
-/* lm_llama_mark.c: kept states of libllama's sequences.
+/* lm_llama_mark.c: checkpoints of libllama's sequences.
  *
- * A model whose states are keys and values alone keeps a state by sharing cells with a spare id, which copies nothing;
- * libllama's state functions move it to the host when its cells or its id are wanted. Other states (recurrent ones)
- * are copied to the host at once. A state is restored in one piece: libllama cannot load a part. */
+ * If a model's state consists of keys and values only, a checkpoint shares cells with a spare sequence id, which does
+ * not copy. libllama's state functions copy it to the host when its cells or its id are needed. Other states (recurrent
+ * ones) are copied to the host at once. A state is restored as a whole: libllama cannot load part of one. */
 #include <stddef.h>
 #include <string.h>
 
@@ -45,7 +45,7 @@ static void unlink_id(struct llama_lm *x, struct llama_mark *m) {
     m->pages = (struct llama_pages){.n = 0};
 }
 
-/* The bytes of sequence id. */
+/* Copies the state of sequence id to m->data. */
 static int copy_out(struct llama_lm *x, int32_t id, struct llama_mark *m, struct err *e) {
     size_t n = x->shim->state_bytes(x->m, id);
     m->data = n ? mem_alloc(n) : NULL;
@@ -70,7 +70,7 @@ static int to_host(struct llama_lm *x, struct llama_mark *m, struct err *e) {
     return rc;
 }
 
-/* A spare id, from the state that was kept longest ago if need be; -1: none. */
+/* Returns a spare id; if none is free, moves the oldest checkpoint with an id to the host. -1: none. */
 static int32_t spare_id(struct llama_lm *x) {
     struct err e;
     int32_t id = lm_llama_take_id(x, x->n_seq, x->info.n_seq);
@@ -132,7 +132,8 @@ static int restore_shared(struct llama_lm *x, struct llama_seq *s, const struct 
     return 1;
 }
 
-/* Pages are set aside n_max a call, so that others can leave the memory meanwhile; then all is loaded. */
+/* Reserves at most n_max pages per call, so that other checkpoints can leave the memory meanwhile; the last call loads
+ * the whole state. */
 static int restore_host(struct llama_lm *x, struct llama_seq *s, const struct llama_mark *m,
                         int32_t n_max, struct err *e) {
     int32_t n = s->n_reserved + n_max, all = pages_of(m->pos);
@@ -155,7 +156,7 @@ static int llama_restore(struct lm *l, struct seq *seq, const struct checkpoint 
         lm_llama_cut(x, &s->pages, 0);
         s->pos = s->n_defer = s->n_reserved = 0;
     }
-    if (m->id >= 0) lm_llama_cut(x, &s->pages, 0); /* what was set aside for loading */
+    if (m->id >= 0) lm_llama_cut(x, &s->pages, 0); /* release pages reserved for loading */
     int rc = m->id >= 0 ? restore_shared(x, s, m, e) : restore_host(x, s, m, n_max, e);
     if (rc > 0) s->pos = m->pos;
     s->epoch = x->shim->epoch(x->m);
@@ -183,11 +184,11 @@ static int64_t llama_ctx_free(struct lm *l) {
 
 static uint64_t llama_host_bytes(struct lm *l) { return lm_of(l)->host_bytes; }
 
-/* ---- files: a head, the state's bytes, and what the caller adds, all under one checksum ---- */
+/* ---- files: a header, the bytes of the state and the caller's data, all covered by one checksum ---- */
 
 struct head {
     char magic[8];
-    uint32_t version, crc; /* of all that follows */
+    uint32_t version, crc; /* checksum of all that follows */
     int64_t pos;
     uint64_t n_byte, n_extra;
 };
@@ -211,7 +212,7 @@ static int llama_save(struct lm *l, const struct checkpoint *c, const char *path
     h.crc = checksum(&h, m->data, extra);
     int rc = file_writer_open(&w, path, e);
     if (rc) return rc;
-    fs_make_private(w.f); /* it holds what the tokens say */
+    fs_make_private(w.f); /* readable by the user only: the tokens reveal the conversation */
     if (fwrite(&h, sizeof h, 1, w.f) == 1 && fwrite(m->data, 1, m->n_byte, w.f) == m->n_byte &&
         fwrite(extra, 1, n_extra, w.f) == n_extra)
         return file_writer_commit(&w, e);

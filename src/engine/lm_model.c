@@ -1,4 +1,4 @@
-/* lm_model.c: a loaded model as an implementation of lm.h. */
+/* lm_model.c: an implementation of lm.h for a loaded model. */
 #include "base/hash.h"
 #include "base/mem.h"
 #include "engine/drafter.h"
@@ -111,7 +111,7 @@ static const struct lm_ops plain_ops = {.seq_new = model_seq_new,
                                         .close = model_close_lm,
                                         .marks = &checkpoint_ops};
 
-/* What this model and its device can do beyond that. */
+/* The ops of this model: plain_ops, plus those that the device supports. */
 static struct lm_ops ops_of(bool select) {
     struct lm_ops ops = plain_ops;
     if (select) {
@@ -121,7 +121,7 @@ static struct lm_ops ops_of(bool select) {
     return ops;
 }
 
-/* Rows of logits of one step: one a sequence, and drafts of the few that are drafted for. */
+/* Largest number of logits rows per step: one per sequence, plus drafts of the few sequences that are drafted for. */
 int32_t lm_n_out_max(const struct engine_params *p) {
     int32_t n_spec = p->n_seq < SPEC_MAX_SEQS ? p->n_seq : SPEC_MAX_SEQS;
     return p->n_seq + (p->speculate ? n_spec * spec_most_drafted(p->n_draft_max) : 0);

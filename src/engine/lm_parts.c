@@ -1,5 +1,5 @@
-/* lm_parts.c: a model on several devices as an implementation of lm.h: parts of the layers that run one after another,
- * or slices of every layer that run at once (lm_tensor.c). */
+/* lm_parts.c: an implementation of lm.h for a model on several devices: parts of the layers that run one after another,
+ * or slices of every layer that run concurrently (lm_tensor.c). */
 #include "engine/lm_parts.h"
 
 #include <string.h>
@@ -77,7 +77,7 @@ static const float *parts_row(struct lm *l, int32_t i, struct err *e) {
 static void parts_close(struct lm *l) {
     struct parts *x = (struct parts *)l;
     const struct dev *first = x->part[0].m->dev;
-    if (!lm_tensor_free(x->tensor)) return; /* a card still uses what would be freed */
+    if (!lm_tensor_free(x->tensor)) return; /* a device may still use the memory: leak it instead */
     if (x->rows && first->ops->host_free) first->ops->host_free(x->part[0].m->dev, x->rows);
     else mem_free(x->rows);
     for (int32_t i = 0; i < x->n; i++) {
@@ -106,7 +106,7 @@ static int open_part(struct part *t, struct model *m, const struct engine_params
     return rc ? rc : forward_new(&t->f, m, t->pool, p->n_batch, lm_n_out_max(p), e);
 }
 
-/* Room for the rows on their way from a part to the next. */
+/* Allocates the buffer for rows that pass from one part to the next. */
 static int take_rows(struct parts *x, int32_t n_batch, struct err *e) {
     struct model *m = x->part[0].m;
     size_t bytes = (size_t)n_batch * (size_t)m->hp.n_embd * sizeof *x->rows;

@@ -1,4 +1,4 @@
-/* lm_parts_mark.c: kept states of a model on several devices: a checkpoint of each part.
+/* lm_parts_mark.c: checkpoints of a model on several devices: one checkpoint per part.
  *
  *   offset  size  meaning (little-endian)
  *        0     8  magic "CHIMPRT\0"
@@ -6,8 +6,7 @@
  *       12     4  parts
  *       16     8  layout: model, cache types and split (struct lm)
  *       24     8  bytes of each part in turn, [parts]
- *        -     -  the parts as seq_file.c writes them; the first has the caller's bytes
- */
+ *        -     -  the parts as seq_file.c writes them; the first has the caller's bytes */
 #include <string.h>
 
 #include "base/file.h"
@@ -49,7 +48,7 @@ static int mark_new(struct lm *l, struct seq *s, int32_t n_drop, struct checkpoi
     return rc;
 }
 
-/* All parts have the same pages, and are done at the same call. */
+/* All parts have the same pages, so all of them finish restoring in the same call. */
 static int restore(struct lm *l, struct seq *s, const struct checkpoint *m, bool first,
                    int32_t n_max, struct err *e) {
     int rc = 0;
@@ -133,7 +132,7 @@ static int save(struct lm *l, const struct checkpoint *m, const char *path, cons
     return rc;
 }
 
-/* The sizes must be those of the file; what each part is, checkpoint_read checks. */
+/* Checks that the sizes in the header match the file; checkpoint_read checks the content of each part. */
 static int check_header(const struct lm *l, const unsigned char h[HEADER], int32_t n,
                         uint64_t n_bytes, struct err *e) {
     uint64_t left = n_bytes - HEADER;

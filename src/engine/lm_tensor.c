@@ -1,6 +1,6 @@
-/* lm_tensor.c: a step on slices of every layer: each device computes all layers on its slice at the same time, and what
- * half a layer adds is summed over them (kernels/link.h). The engine's thread drives the first device; each other has a
- * thread of its own, so that every device computes and every exchange has somebody who waits for it. */
+/* lm_tensor.c: a step on slices of every layer. Each device computes all layers on its slice concurrently; the partial
+ * results of each half layer are summed over the devices (kernels/link.h). The engine's thread drives the first device
+ * and every other device has its own thread, so that a thread waits for each device in every exchange. */
 #include <string.h>
 
 #include "base/clock.h"
@@ -19,19 +19,19 @@ struct worker {
 struct tensor {
     struct parts *x;   /* view */
     struct link *link; /* owned */
-    float *rows;       /* owned [n_row_max, n_vocab]: logits of all slices side by side */
+    float *rows;       /* owned [n_row_max, n_vocab]: joined logits of all slices */
     struct worker worker[GPUS_MAX];
     int32_t n_worker;
-    bool is_lost; /* a device has not answered: it never will */
+    bool is_lost; /* a device has not finished within the deadline and never will */
 
-    /* the present step; its results belong to the rank until it is done */
+    /* the current step; a rank's results belong to that rank's thread until the step is done */
     int32_t n_run;
     const float *logits[GPUS_MAX];
     struct err err[GPUS_MAX];
 
     pthread_mutex_t lock;
     pthread_cond_t wake, done;
-    uint64_t step; /* under lock, as all below */
+    uint64_t step; /* this field and all below are guarded by lock */
     int32_t n_busy;
     bool quit;
 };
@@ -63,7 +63,8 @@ static void *work(void *arg) {
     return NULL;
 }
 
-/* The others end with the last exchange, or soon after it failed. */
+/* Waits for the other ranks: they finish with the last exchange, or soon after an exchange failed. Returns false if one
+ * does not finish within the deadline. */
 static bool wait_for_all(struct tensor *t) {
     int64_t until = clock_ns() + (int64_t)2 * LINK_DEADLINE_MS * 1000000;
     bool in_time = true;
@@ -74,7 +75,8 @@ static bool wait_for_all(struct tensor *t) {
     return ok;
 }
 
-/* A device's own failure rather than that others miss it. */
+/* Returns the error of the device that failed itself, in preference to those of devices that only missed it in an
+ * exchange. */
 static int first_failure(const struct tensor *t, struct err *e) {
     int32_t at = -1;
     struct err none;

@@ -20,7 +20,7 @@ void load_defaults(struct load_params *p) {
     engine_defaults(&p->plan.engine);
 }
 
-/* The file and the scale of "FILE:SCALE". */
+/* Splits "FILE:SCALE" into the file and the scale. */
 static int split_lora(const char *text, char *path, size_t size, double *scale, struct err *e) {
     *scale = 1;
     if ((size_t)snprintf(path, size, "%s", text) >= size)
@@ -30,7 +30,7 @@ static int split_lora(const char *text, char *path, size_t size, double *scale, 
     return 0;
 }
 
-/* lm: the model as libllama has it; NULL: l->model. */
+/* lm: the model that libllama runs; NULL: the model is l->model. */
 static int open_loras(struct loaded *l, const struct load_params *p, struct lm *lm, struct err *e) {
     if (p->n_lora > LOAD_MAX_LORAS)
         return err_set(e, CHIMERE_ELIMIT, "lora: expected at most %d, got %zu", LOAD_MAX_LORAS,
@@ -59,10 +59,10 @@ static int open_template(struct loaded *l, const struct load_params *p, struct e
     return rc;
 }
 
-/* Without a budget nothing is refused; the allocator will say. */
+/* With p->no_fit, the plan does not check the memory; an allocation fails later if it is short. */
 static int make_plan(struct memory_plan *out, struct dev *dev, const struct load_params *p,
                      bool is_foreign, struct err *e) {
-    struct plan_params plan = p->plan; /* its part of the layers too */
+    struct plan_params plan = p->plan; /* includes the part of the layers */
     plan.dev = dev;
     plan.vram_bytes = p->vram_bytes;
     if (p->no_fit) plan.budget_bytes = UINT64_MAX;
@@ -71,13 +71,13 @@ static int make_plan(struct memory_plan *out, struct dev *dev, const struct load
     plan.mmproj = is_foreign ? p->mmproj : NULL;
     int rc = plan_make(out, p->path, &plan, e);
     if (rc || p->no_fit) return rc;
-    /* checkpoints come on top of the plan, and take at most half of what it leaves */
+    /* checkpoints are not part of the plan; they may use at most half of the memory that the plan leaves */
     uint64_t left = plan_left_bytes(out);
     if (out->engine.cache.ram_bytes > left / 2) out->engine.cache.ram_bytes = left / 2;
     return 0;
 }
 
-/* What the file recommends. */
+/* Overrides *p with the sampling that the file recommends. */
 static void key_sampling(const struct gguf *g, struct sampler_params *p) {
     const struct {
         const char *name;
@@ -111,12 +111,12 @@ static void small_sampling(const struct gguf *g, struct sampler_params *p) {
     uint64_t n = 0;
     for (size_t i = 0; i < gguf_n_tensors(g); i++) {
         const struct gguf_tensor *t = gguf_tensor_at(g, i);
-        if (strstr(t->name, "_exps.weight")) return; /* a mixture */
+        if (strstr(t->name, "_exps.weight")) return; /* a mixture of experts */
         n += t->n_elements;
     }
     if (n < 50000000 || n >= 500000000) return;
     static const char *const breakers[] = {
-        "\n"}; /* such models also loop across quotes and colons */
+        "\n"}; /* small models also loop across quotes and colons */
     p->temperature = 0.3f;
     p->dry_multiplier = 0.8f;
     p->dry_breakers = breakers;
@@ -128,9 +128,9 @@ void load_sampling(const struct gguf *g, struct sampler_params *p) {
     key_sampling(g, p);
 }
 
-/* ---- by libllama ---- */
+/* ---- models that libllama runs ---- */
 
-/* Rows depend on the file that they are made with: its first bytes and its length name it. */
+/* Image rows depend on the encoder file. The file's first bytes and its length identify it. */
 static int open_vision(struct loaded *l, const struct load_params *p, struct lm *lm,
                        struct err *e) {
     struct gguf *g;
@@ -172,8 +172,8 @@ static int open_foreign(struct loaded *l, const struct load_params *p, struct er
     return rc;
 }
 
-/* Whether libllama is to run the file; opens l->gguf for it. *why: a file that cannot run without libllama, and
- * why there is none. */
+/* Decides whether libllama runs the file; if so, opens l->gguf. *why: if the file needs libllama and libllama cannot be
+ * loaded, the reason. */
 static int choose_backend(struct loaded *l, const struct load_params *p, bool *foreign,
                           struct err *why, struct err *e) {
     const struct llama_shim *shim;
@@ -193,7 +193,7 @@ static int choose_backend(struct loaded *l, const struct load_params *p, bool *f
     return 0;
 }
 
-/* Before the reason that libllama gives: why it was asked. */
+/* Prefixes libllama's error with the reason why libllama was tried. */
 static void explain(const struct gguf *g, struct err *e) {
     const struct gguf_kv *kv = gguf_find(g, "general.architecture");
     uint64_t cursor = 0;
@@ -235,7 +235,7 @@ static int open_own(struct loaded *l, const struct load_params *p, struct err *e
 
 /* ---- the model on several cards ---- */
 
-/* What each card gets of what the options say about all of them. */
+/* Derives the options of each card (*own) from those that apply to all cards together. */
 static int share(const struct load_params *p, struct load_params *own, struct gpus *g,
                  struct err *e) {
     struct topology t;
@@ -247,14 +247,14 @@ static int share(const struct load_params *p, struct load_params *own, struct gp
     int32_t n = p->gpus ? g->n : 1 + p->n_more, n_cpu = 0;
     for (int32_t i = 0; i < g->n; i++) n_cpu += strcmp(g->names[i], "cpu") == 0;
     own->plan.engine.cache.ram_bytes /= (uint64_t)n;
-    if (n_cpu > 1 && !p->n_thread) { /* they compute beside each other */
+    if (n_cpu > 1 && !p->n_thread) { /* several CPU engines share the threads */
         topology_read(NULL, NULL, -1, &t);
         own->n_thread = t.n_thread > n_cpu ? t.n_thread / n_cpu : 1;
     }
     return 0;
 }
 
-/* Host memory that a card's share takes, where the user has limited it. */
+/* Deducts the host memory that this card's plan takes from the budget, if the user has set one. */
 static void charge(struct load_params *p, const struct memory_plan *plan) {
     uint64_t taken = plan->is_device ? plan->host_bytes : plan->total_bytes;
     if (p->plan.budget_bytes)
@@ -285,7 +285,7 @@ static int open_replica(struct loaded *l, struct replica *r, struct load_params 
     return rc;
 }
 
-/* Room for the others, and their devices where they are open. */
+/* Allocates the replicas of the other cards; takes their devices from p->more if these are open. */
 static int list_replicas(struct loaded *l, const struct load_params *p, const struct gpus *g,
                          struct err *e) {
     int32_t n = p->gpus ? g->n - 1 : p->n_more;
@@ -344,7 +344,7 @@ static int cut_layers(struct loaded *l, const struct load_params *p, struct err 
     return 0;
 }
 
-/* Slots and context of all parts are those of the card that holds the fewest. */
+/* Reduces *p to the smaller of both: the card with the least room limits slots and context of all parts. */
 static void take_least(struct engine_params *p, const struct engine_params *o) {
     if (o->n_seq < p->n_seq) p->n_seq = o->n_seq;
     if (o->n_ctx < p->n_ctx) p->n_ctx = o->n_ctx;
@@ -353,14 +353,14 @@ static void take_least(struct engine_params *p, const struct engine_params *o) {
     if (o->cache.ram_bytes < p->cache.ram_bytes) p->cache.ram_bytes = o->cache.ram_bytes;
 }
 
-/* Of each layer a slice: all of it is on the cards. */
+/* Every card gets a slice of each layer; all experts stay on the cards. */
 static void cut_slices(struct loaded *l, struct load_params *p) {
     p->plan.n_rank = 1 + l->n_replica;
     p->plan.in_memory = p->plan.fix_cpu_moe = true;
     p->plan.n_cpu_moe = 0;
 }
 
-/* What each card has; their devices are open after it. */
+/* Determines the share of each card. Opens the devices of all cards. */
 static int cut_model(struct loaded *l, struct load_params *p, bool by_layer, struct err *e) {
     const char *how = by_layer ? "layer" : "tensor";
     if (p->plan.engine.draft)
@@ -372,12 +372,13 @@ static int cut_model(struct loaded *l, struct load_params *p, bool by_layer, str
     if (!rc && by_layer) rc = cut_layers(l, p, e);
     if (!by_layer) cut_slices(l, p);
     l->is_split = true;
-    p->plan.engine.cache.ram_bytes *= (uint64_t)(1 + l->n_replica); /* one engine, not one each */
+    /* undo the division by share(): one engine, not one per card */
+    p->plan.engine.cache.ram_bytes *= (uint64_t)(1 + l->n_replica);
     p->plan.part = l->part;
     return rc;
 }
 
-/* The plan of card i but the first. */
+/* Makes the plan of card i; i > 0. */
 static int plan_part(struct replica *r, struct load_params *p, int32_t i, struct err *e) {
     p->plan.part = r->part;
     if (p->plan.n_rank > 1) p->plan.rank = i;
@@ -407,7 +408,7 @@ static int open_parts(struct loaded *l, struct load_params *p, bool by_layer, st
     return engine_new_parts(&l->engine, parts, 1 + l->n_replica, l->tok, &least, e);
 }
 
-/* Whether each card holds the whole model, with its experts. */
+/* Returns true if every card can hold the whole model, including its experts. */
 static bool fits_each(struct loaded *l, const struct load_params *p) {
     struct load_params own = *p;
     struct memory_plan plan;
@@ -421,7 +422,7 @@ static bool fits_each(struct loaded *l, const struct load_params *p) {
     return ok;
 }
 
-/* How the cards share the model; opens their devices where that tells. */
+/* Chooses how the cards share the model; opens their devices if the choice depends on their memory. */
 static int choose_split(struct loaded *l, const struct load_params *own, enum split *how,
                         struct err *e) {
     *how = l->n_replica ? own->split : SPLIT_NONE;
@@ -459,7 +460,7 @@ static int refuse_gpus(struct err *e) {
 
 /* ---- opening ---- */
 
-/* The files of adapters: whether each is one of this format. */
+/* Checks that each adapter file has the format of a LoRA adapter. */
 static int check_loras(const struct load_params *p, struct err *e) {
     for (size_t i = 0; i < p->n_lora; i++) {
         char path[4096];
@@ -473,7 +474,7 @@ static int check_loras(const struct load_params *p, struct err *e) {
     return 0;
 }
 
-/* Plans of all cards, one by one, as they share the model. */
+/* Checks the plans of all cards in turn, for the way in which they share the model. */
 static int check_cards(struct loaded *l, struct load_params *p, struct err *e) {
     enum split how = SPLIT_NONE;
     int rc = choose_split(l, p, &how, e);
@@ -535,7 +536,7 @@ int load_open(struct loaded *l, const struct load_params *p, struct err *e) {
     return rc;
 }
 
-/* Engines end before what they work with, the leader's last. */
+/* Frees each engine before the objects that it uses; l->engine, the leader, is freed last. */
 static void close_replicas(struct loaded *l) {
     for (int32_t i = 0; i < l->n_replica; i++) engine_free(l->replicas[i].engine);
     engine_free(l->engine);

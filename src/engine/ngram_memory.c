@@ -1,4 +1,4 @@
-/* ngram_memory.c: see memory.h. */
+/* ngram_memory.c: see ngram_memory.h. */
 #include "engine/ngram_memory.h"
 
 #include <math.h>
@@ -13,7 +13,7 @@ struct ngram_memory {
     struct engram_recall *recall;                   /* owned; NULL: none */
 };
 
-/* The text of the last message, if it is a user's: *text is a new reference or NULL. */
+/* If the last message is from a user, *text is its text as a new reference, else NULL. */
 static json_t *question_of(const json_t *messages) {
     const json_t *last = json_array_get(messages, json_array_size(messages) - 1);
     const json_t *content = json_object_get(last, "content"), *part;
@@ -46,7 +46,7 @@ int ngram_memory_open(struct ngram_memory **out, const struct ngram_memory_param
         rc = is_path ? engram_store_take_path(p->store, p->tables[i], &m->leases[i], e)
                      : engram_store_take(p->store, p->owner, p->tables[i], &m->leases[i], e);
         if (!rc) m->use.tables[m->use.n_table++] = engram_lease_table(m->leases[i]);
-        /* what ships for one model is nothing to another */
+        /* optional tables may be absent, or belong to another model's tokenizer */
         if ((rc == CHIMERE_ENOENT || rc == CHIMERE_EMISMATCH) && p->is_optional) rc = 0;
     }
     if (!rc && p->own) m->use.tables[m->use.n_table++] = p->own;
@@ -79,7 +79,7 @@ const struct engram_use *ngram_memory_use(const struct ngram_memory *m) {
 
 static bool hook_wants(void *ud) { return engram_mixer_wants(ud); }
 static void hook_apply(void *ud, float *logits, int32_t n_vocab) {
-    (void)n_vocab; /* the mixer was made for it */
+    (void)n_vocab; /* the mixer was created for this vocabulary */
     engram_mixer_apply(ud, logits);
 }
 static int32_t hook_list(void *ud, const int32_t *ahead, int32_t n_ahead, int32_t *out,

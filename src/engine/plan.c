@@ -16,15 +16,16 @@
 #include "model/tier.h"
 #include "model/seq_pool.h"
 
-/* Measured: 30 MB of code and of the libraries it is linked with, and 0.2 KB for each token's piece and merges. */
+/* Measured: 30 MB for code and linked libraries, and 0.2 KB per token of the vocabulary for its piece and merges. */
 enum { PROGRAM_BYTES = 32 << 20, TOKEN_BYTES = 256 };
 enum {
+    /* if at least this many layers have their experts on the host, faster prompts are worth moving one or two more */
     STREAM_LAYERS = 8
-}; /* with the host, from which on prompts matter more than one or two more */
-enum { RECORD_WASTE = 64 };         /* of each part of an expert: alignment */
-enum { RESERVE_BYTES = 256 << 20 }; /* tokenizer, requests, the rest of the machine */
+};
+enum { RECORD_WASTE = 64 };         /* alignment, for each part of an expert */
+enum { RESERVE_BYTES = 256 << 20 }; /* for the tokenizer, requests and the rest of the machine */
 
-/* ---- what there is ---- */
+/* ---- available memory ---- */
 
 static bool read_number(const char *path, const char *field, uint64_t *out) {
     char *text;
@@ -47,7 +48,7 @@ uint64_t plan_available_bytes(void) {
     return l.memory_bytes < bytes ? l.memory_bytes : bytes;
 }
 
-/* ---- what it takes ---- */
+/* ---- required memory ---- */
 
 static uint64_t device_bytes(struct dev *d, const struct gguf_tensor *t) {
     uint64_t row = 0;
@@ -62,7 +63,7 @@ static uint64_t device_bytes(struct dev *d, const struct gguf_tensor *t) {
     return (d->ops->prepared_bytes(d, &w) + 255) & ~(uint64_t)255;
 }
 
-/* The processor multiplies some types as the file has them. */
+/* Host memory of a weight. The processor multiplies some types from the file's form, without repacking. */
 static uint64_t host_bytes(struct dev *host, const struct gguf_tensor *t) {
     if (t->n_elements == t->ne[0]) return t->n_elements * sizeof(float);
     uint64_t n = device_bytes(host, t);
@@ -77,7 +78,7 @@ static bool is_table(const struct gguf_tensor *t) {
     return false;
 }
 
-/* Whether another device has the tensor: that of a layer outside the part, or the head of a part without it. */
+/* Returns true if another device has the tensor: a layer outside the part, or the output head if the part has none. */
 static bool is_elsewhere(const struct blueprint *b, const struct gguf_tensor *t) {
     int il = -1;
     if (!b->part.end) return false;
@@ -141,7 +142,7 @@ static int read_header(struct memory_plan *out, struct blueprint *b, const char 
         place[il] = b->m->hp.layer[il].ffn == FFN_MOE ? b->n_moe++ : 0;
     const struct gguf_tensor *embd = gguf_find_tensor(g, "token_embd.weight");
     bool is_tied = !rc && embd && !gguf_find_tensor(g, "output.weight") && b->m->hp.is_causal;
-    /* its rows are looked up, and once more multiplied: of the processor's memory a float table serves both */
+    /* a tied embedding is used for lookup and for the output product; in host memory a float table serves both */
     if (is_tied && !b->dev) is_tied = quant_traits(embd->type)->block_elements > 1;
     for (size_t i = 0; !rc && i < gguf_n_tensors(g); i++) {
         const struct gguf_tensor *t = gguf_tensor_at(g, i);
@@ -155,7 +156,7 @@ static int read_header(struct memory_plan *out, struct blueprint *b, const char 
     return rc;
 }
 
-/* Gives as few experts to the host as make the rest fit the device. */
+/* Moves the experts of as few layers as possible to the host, so that the rest fits the device. */
 static void place_experts(struct memory_plan *p, const struct blueprint *b, uint64_t rest) {
     p->weight_bytes = b->weight_bytes;
     p->expert_bytes = 0;
@@ -167,9 +168,9 @@ static void place_experts(struct memory_plan *p, const struct blueprint *b, uint
     }
 }
 
-/* Two buffers for a layer's experts, so that long prompts are computed on the device: if there is room, and
- * at the cost of more layers with the host where those are many anyway. They are read from the file's map
- * each time, which the host's memory must be able to keep beside its own form of them. */
+/* Plans two buffers for a layer's experts, so that the device can compute long prompts. They are planned if the device
+ * has room. If the experts of many layers are on the host anyway, more may move there to make room. The experts are
+ * read from the mapped file each time, so host memory must hold the file's experts in addition to the repacked ones. */
 static void plan_staging(struct memory_plan *p, const struct blueprint *b, uint64_t rest) {
     uint64_t most = 0;
     p->staging_bytes = 0;
@@ -184,7 +185,7 @@ static void plan_staging(struct memory_plan *p, const struct blueprint *b, uint6
     p->scratch_bytes += p->staging_bytes;
 }
 
-/* Experts on disk: the pool takes what the rest leaves of the budget. */
+/* With experts on disk, the pool gets what the other parts leave of the budget. */
 static void count_pool(struct memory_plan *p, const struct blueprint *b) {
     p->scratch_bytes += tier_own_bytes(b->part_bytes);
     uint64_t rest = b->weight_bytes - b->disk_bytes + p->cache_bytes + p->state_bytes +
@@ -196,7 +197,7 @@ static void count_pool(struct memory_plan *p, const struct blueprint *b) {
     p->weight_bytes = b->weight_bytes - b->disk_bytes + p->pool_bytes;
 }
 
-/* What the file of a drafter takes: nothing where it cannot be read, which opening it will say. */
+/* Memory of a drafter's file. Zero if the file cannot be read; opening it later reports that error. */
 static struct dflash_bytes drafter_bytes(const struct model *m, const struct engine_params *g) {
     struct dflash_bytes n = {.weights = 0};
     const struct dflash_params p = {.n_slot = g->n_seq,
@@ -228,7 +229,8 @@ static void count(struct memory_plan *p, const struct blueprint *b) {
     p->state_bytes =
         engine > p->cache_bytes + p->scratch_bytes ? engine - p->cache_bytes - p->scratch_bytes : 0;
     p->program_bytes = PROGRAM_BYTES + (uint64_t)TOKEN_BYTES * (uint64_t)m->hp.n_vocab;
-    p->scratch_bytes += drafter.weights; /* beside the model's, whatever becomes of those */
+    /* needed in addition to the model's weights, wherever those are */
+    p->scratch_bytes += drafter.weights;
     if (!b->dev) {
         p->weight_bytes = b->weight_bytes;
         p->scratch_bytes += cpu_scratch_bytes(&need, 0);
@@ -252,10 +254,10 @@ static bool fits(struct memory_plan *p, const struct blueprint *b) {
     return p->total_bytes <= p->budget_bytes && p->host_bytes <= p->host_budget_bytes;
 }
 
-/* ---- what to run it with ---- */
+/* ---- choice of parameters ---- */
 
-/* Positions of all sequences together: as many as fit, at most n_ctx_seq of each, at least those of one
- * sequence (of all with full_ctx). */
+/* Chooses the total number of positions: as many as fit. The maximum is n_ctx_seq per sequence; the minimum is the
+ * context of one sequence, or of all with full_ctx. */
 static bool choose_total(struct memory_plan *p, const struct blueprint *b,
                          const struct plan_params *want) {
     struct engine_params *g = &p->engine;
@@ -293,8 +295,8 @@ static bool choose(struct memory_plan *p, const struct blueprint *b,
     }
 }
 
-/* Longer contexts leave less for experts, and each that is read costs more than what a context is worth: half of
- * the experts come first, then a quarter, then as few as will do. */
+/* Longer contexts leave less memory for experts, and reading experts from disk costs more than a longer context is
+ * worth. So the pool is tried with half of the experts, then with a quarter, then with the minimum. */
 static bool choose_pool(struct memory_plan *p, struct blueprint *b,
                         const struct plan_params *want) {
     const struct hparams *hp = &b->m->hp;
@@ -309,8 +311,8 @@ static bool choose_pool(struct memory_plan *p, struct blueprint *b,
     return choose(p, b, want);
 }
 
-/* First with as few experts on the host as the user wants; then with as many there as must be: shorter
- * contexts cost less than experts that a processor multiplies. */
+/* Tries the fewest layers of host experts that the user allows, then as many as needed. A shorter context costs less
+ * than experts that the processor multiplies. */
 static bool choose_placed(struct memory_plan *p, struct blueprint *b,
                           const struct plan_params *want) {
     int32_t fixed = want->n_cpu_moe < b->n_moe ? want->n_cpu_moe : b->n_moe;
@@ -324,7 +326,7 @@ static bool choose_placed(struct memory_plan *p, struct blueprint *b,
     return choose(p, b, want);
 }
 
-/* A device takes more of a prompt at once where that moves no experts to the host and shortens no context. */
+/* Uses a larger batch on a device if that moves no more experts to the host and does not shorten the context. */
 static bool choose_batch(struct memory_plan *p, struct blueprint *b,
                          const struct plan_params *want) {
     if (want->engine.n_batch) return choose_placed(p, b, want);
@@ -407,7 +409,7 @@ int plan_make(struct memory_plan *out, const char *path, const struct plan_param
         out->n_ctx_train = train > 0 ? train : PLAN_DEFAULT_CTX;
         if (!choose_batch(out, b, p)) rc = refuse(out, p, e);
     }
-    /* what is kept between requests takes what is left */
+    /* checkpoints may use what the plan leaves */
     uint64_t left = rc ? 0 : plan_left_bytes(out);
     if (!rc && out->engine.cache.ram_bytes > left) out->engine.cache.ram_bytes = left;
     out->kept_bytes = out->engine.cache.ram_bytes;

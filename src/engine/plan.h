@@ -1,14 +1,15 @@
-/* plan.h: what running a model will take, before anything is taken; and what to run it with.
+/* plan.h: computes what memory a model will take before it is loaded, and chooses the parameters to run it with.
  *
- * Where a device has memory of its own, that is what is planned: weights in its form, pages, states,
- * activations, scratch and staging. What does not fit of a mixture's experts goes to the processor, layer by
- * layer from the first, as few as will do; the host's own share is checked beside it. Long prompts
- * stream those experts to the device if it has room for two layers of them, and the host's memory has room for
- * the file that they are read from.
- * Where the processor's memory does not hold a mixture, its experts stay on disk, and a pool in memory holds
- * those in use (tier.h): what the rest leaves, at least TIER_MIN_SLOTS of each layer.
- * Reads a file's header alone. Given what the user insists on and what memory there is, it chooses slots
- * and context, or refuses with the numbers. Any thread. */
+ * If a device has its own memory, the plan covers that memory: weights in the device's form, KV pages, states,
+ * activations, scratch and staging. If a mixture does not fit, the experts of as few layers as possible go to the
+ * processor, from the first layer on. The host's memory is checked separately. Long prompts stream these experts to the
+ * device if it has room for two layers of them, and if host memory can hold the file that they are read from.
+ *
+ * If host memory cannot hold a mixture, its experts stay on disk and a pool in memory holds those in use (tier.h). The
+ * pool gets what the rest leaves, at least TIER_MIN_SLOTS experts per layer.
+ *
+ * Only the header of a file is read. From the user's requirements and the available memory, the plan chooses slots and
+ * context, or refuses and reports the numbers. Any thread may call this. */
 #ifndef CHIMERE_ENGINE_PLAN_H
 #define CHIMERE_ENGINE_PLAN_H
 
@@ -17,67 +18,70 @@
 #include "model/arch.h"
 
 enum {
-    PLAN_MIN_CTX = 4096,      /* of one sequence; fewer only where the user or the model says so */
-    PLAN_DEFAULT_CTX = 32768, /* where neither says */
-    PLAN_BATCH = 512,         /* tokens of one step, where nobody says */
-    PLAN_DEVICE_BATCH = 2048, /* the same on a device, where that costs nothing else */
+    PLAN_MIN_CTX = 4096,      /* of one sequence; fewer only if the user or the model sets it */
+    PLAN_DEFAULT_CTX = 32768, /* if neither sets it */
+    PLAN_BATCH = 512,         /* tokens of one step, if not set */
+    PLAN_DEVICE_BATCH = 2048, /* the same on a device, if it has no other cost */
 };
 
 struct plan_params {
-    struct engine_params
-        engine; /* types, batch (0: choose) and the like; its n_seq, n_ctx, n_ctx_seq are ignored */
-    int64_t n_ctx; /* of one sequence; 0: choose */
+    /* types, batch (0: choose) and others; n_seq, n_ctx and n_ctx_seq are ignored */
+    struct engine_params engine;
+    int64_t n_ctx; /* positions of one sequence; 0: choose */
     int32_t n_seq; /* 0: choose, at most n_seq_want */
     int32_t n_seq_want;
-    bool full_ctx; /* n_ctx of every sequence at once; else of one, and what fits of the others */
-    uint64_t budget_bytes;  /* of the host; 0: plan_available_bytes() less a reserve */
+    /* reserve n_ctx for every sequence; else for one sequence, plus what fits for the others */
+    bool full_ctx;
+    uint64_t budget_bytes;  /* host memory; 0: plan_available_bytes() minus a reserve */
     struct dev *dev;        /* borrowed for the call; NULL: the processor */
-    uint64_t vram_bytes;    /* the cap that dev was opened with; 0: none */
-    struct layer_part part; /* of the model that dev has */
-    int32_t rank, n_rank;   /* n_rank > 1: of each layer, the rank-th of so many slices */
-    bool in_memory;         /* refuse rather than leave experts on disk */
-    bool fix_cpu_moe;       /* n_cpu_moe as given; else as few as fit */
+    uint64_t vram_bytes;    /* the limit with which dev was opened; 0: none */
+    struct layer_part part; /* the part of the model that is on dev */
+    int32_t rank, n_rank;   /* n_rank > 1: dev has slice `rank` of n_rank slices of each layer */
+    bool in_memory;         /* refuse the model instead of leaving experts on disk */
+    bool fix_cpu_moe;       /* use n_cpu_moe as given; else the fewest layers that fit */
     int32_t n_cpu_moe;      /* layers whose experts the processor multiplies */
-    bool is_foreign; /* another runtime runs the file: estimates, by keys that all families share */
-    const char
-        *mmproj; /* of it, what its images are seen with; borrowed for the call; NULL: none */
-    int32_t n_gpu_layers; /* of it, layers whose memory is a GPU's and not planned here */
+    /* another runtime runs the file: estimate from keys that all architectures share */
+    bool is_foreign;
+    /* vision encoder for that runtime; borrowed for the call; NULL: none */
+    const char *mmproj;
+    int32_t n_gpu_layers; /* layers that it puts on GPUs; their memory is not planned here */
 };
 
 struct memory_plan {
-    struct engine_params engine; /* complete */
-    uint64_t weight_bytes;       /* in the device's form; a tied embedding counts twice */
+    struct engine_params engine; /* complete parameters */
+    uint64_t weight_bytes;       /* in the device's form; counts a tied embedding twice */
     uint64_t cache_bytes, cache_bytes_per_tok;
     uint64_t state_bytes;               /* recurrent state of all slots */
-    uint64_t scratch_bytes;             /* activations, and what the device computes with */
+    uint64_t scratch_bytes;             /* activations and the device's work buffers */
     uint64_t program_bytes;             /* code, libraries and tokenizer: an estimate */
-    uint64_t total_bytes, budget_bytes; /* of the device's memory where it has its own */
+    uint64_t total_bytes, budget_bytes; /* of device memory if the device has its own */
     bool is_device;
-    int32_t n_moe,
-        n_cpu_moe; /* layers with experts; those of them whose experts the host multiplies */
-    uint64_t expert_bytes; /* of the latter, on the host */
-    uint64_t
-        staging_bytes; /* of scratch_bytes: buffers that long prompts stream them through; 0: none */
-    uint64_t pool_bytes,
-        disk_bytes; /* of the processor's weight_bytes: memory for experts that are read from
-                                        the file when they are needed; all of those experts. 0: none are */
-    uint64_t host_bytes, host_budget_bytes; /* beside a device; embeddings stay in the file's map */
-    uint64_t
-        kept_bytes; /* for states that later prompts may begin with, at most: not in the total */
+    /* n_moe: layers with experts; n_cpu_moe: those whose experts the host multiplies */
+    int32_t n_moe, n_cpu_moe;
+    uint64_t expert_bytes; /* host memory of the experts of the n_cpu_moe layers */
+    /* part of scratch_bytes: buffers through which long prompts stream these experts; 0: none */
+    uint64_t staging_bytes;
+    /* pool_bytes: part of the processor's weight_bytes, memory for experts that are read from the file on demand.
+     * disk_bytes: all of these experts. Both 0: all experts are in memory */
+    uint64_t pool_bytes, disk_bytes;
+    /* if there is a device; embeddings stay in the mapped file */
+    uint64_t host_bytes, host_budget_bytes;
+    /* upper limit for checkpoints of the prefix cache; not part of total_bytes */
+    uint64_t kept_bytes;
     int64_t n_ctx_train;
-    char name[128]; /* of the model */
-    bool reduced;   /* less than was wanted, so that it fits */
+    char name[128]; /* name of the model */
+    bool reduced;   /* n_ctx or n_seq is smaller than wanted, so that the model fits */
 };
 
-/* Tokens of one step on dev where no plan is made; wanted 0: chosen. */
+/* Tokens per step on dev if there is no plan; wanted 0: choose. */
 int32_t plan_batch(const struct dev *dev, int32_t wanted);
-/* CHIMERE_ELIMIT, with the numbers, when it does not fit. */
+/* Returns CHIMERE_ELIMIT, with the numbers, if the model does not fit. */
 int plan_make(struct memory_plan *out, const char *path, const struct plan_params *p,
               struct err *e);
 void plan_print(const struct memory_plan *p, struct buf *out); /* a few lines of text */
-/* Host memory that the plan leaves. */
+/* Host memory that is free according to the plan. */
 uint64_t plan_left_bytes(const struct memory_plan *p);
-/* Memory that this process may still take: the system's, or less by its control group. */
+/* Memory that this process may still allocate: what the system has free, or less if its control group limits it. */
 uint64_t plan_available_bytes(void);
 
 #endif

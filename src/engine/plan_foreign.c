@@ -1,7 +1,9 @@
-/* plan_foreign.c: an estimate for files whose family we do not know, by keys that GGUF gives to all families.
+/* plan_foreign.c: memory estimate for files of an unknown architecture, from keys that GGUF defines for all
+ * architectures.
  *
- * What another runtime computes with is not ours to know: activations are taken as its largest tensors of one batch of
- * at most FOREIGN_UBATCH tokens, with room to spare. Its own refusal comes after this one. */
+ * The memory that another runtime computes with is unknown. Activations are estimated as its largest tensors for one
+ * batch of at most FOREIGN_UBATCH tokens, plus a margin. If the estimate is too low, that runtime refuses the model
+ * itself when it loads it. */
 #include <stdio.h>
 #include <string.h>
 
@@ -14,7 +16,7 @@ enum {
     FOREIGN_PROGRAM_BYTES = 64 << 20,
     FOREIGN_TOKEN_BYTES = 256,
     FOREIGN_SPARE_SEQS = 32
-}; /* ids that kept states take: libllama has a row of logits for each */
+}; /* sequence ids for checkpoints; libllama allocates a row of logits for each */
 enum { MAX_LAYERS = 4096, MAX_WIDTH = 1 << 24 };
 
 struct reader {
@@ -28,7 +30,7 @@ static const struct gguf_kv *find(const struct reader *r, const char *name) {
     return gguf_find(r->g, key);
 }
 
-/* Item i of a key that may be an array; `otherwise` where it is absent or out of range. */
+/* Element i of a key that may be an array; `otherwise` if it is missing or out of range. */
 static int64_t item(const struct reader *r, const char *name, uint64_t i, int64_t otherwise) {
     const struct gguf_kv *kv = find(r, name);
     int64_t x;
@@ -49,7 +51,7 @@ static void read_widths(struct plan_foreign *f, const struct reader *r) {
     }
 }
 
-/* States of Mamba and RWKV layers, as if every layer were one. */
+/* Recurrent state of Mamba and RWKV models, as if every layer were recurrent. */
 static uint64_t recurrent_bytes(const struct plan_foreign *f, const struct reader *r) {
     int64_t inner = item(r, "ssm.inner_size", 0, 0), state = item(r, "ssm.state_size", 0, 0);
     int64_t conv = item(r, "ssm.conv_kernel", 0, 0), head = item(r, "wkv.head_size", 0, 0);
@@ -58,7 +60,8 @@ static uint64_t recurrent_bytes(const struct plan_foreign *f, const struct reade
     return (uint64_t)n * (uint64_t)f->n_layer * sizeof(float);
 }
 
-/* What images are seen with: its weights; the pixels of one image, as bytes and as numbers; encoded images that are kept. */
+/* Memory of the vision encoder: its weights, the pixels of one image as bytes and as floats, and cached encoded
+ * images. */
 static int read_vision(struct plan_foreign *f, struct err *e) {
     struct gguf *g;
     int rc = f->mmproj ? gguf_open(&g, f->mmproj, e) : 0;
@@ -95,7 +98,8 @@ int plan_foreign_read(struct plan_foreign *f, const struct gguf *g, struct err *
     f->n_vocab = embd ? (int64_t)embd->ne[1] : 0;
     int64_t n_gpu = f->n_gpu_layers < 0 ? 0 : f->n_gpu_layers;
     if (n_gpu > f->n_layer + 1) n_gpu = f->n_layer + 1;
-    f->host_share_den = (uint64_t)f->n_layer + 1; /* libllama counts the output as one layer more */
+    /* libllama counts the output as an additional layer */
+    f->host_share_den = (uint64_t)f->n_layer + 1;
     f->host_share_num = f->host_share_den - (uint64_t)n_gpu;
     return read_vision(f, e);
 }

@@ -1,4 +1,4 @@
-/* prefix.c: the tree of token blocks, the order of use, the budgets. */
+/* prefix.c: the tree of token blocks, the least-recently-used order and the memory budgets. */
 #include "engine/prefix.h"
 
 #include <string.h>
@@ -12,38 +12,40 @@
 #include "model/seq.h"
 
 enum {
+    /* copied to the host per step, for a checkpoint that goes to a file: a few milliseconds */
     BLOCK = SCAN_GRID,
     N_BUCKET = 1 << 14,
     MAX_MEMORY_ENTRIES = 1 << 15,
     MAX_DISK_ENTRIES = 1 << 14,
-    SPILL_STEP_BYTES = 8 << 20,    /* moved to the host per step for a file: a few milliseconds */
-    RESTORE_BATCH_BYTES = 1 << 20, /* between two looks at the clock */
-    DISK_ADVANTAGE = 256, /* tokens that a file must know more than memory does, to be read */
+    SPILL_STEP_BYTES = 8 << 20,
+    RESTORE_BATCH_BYTES = 1 << 20, /* restored between two reads of the clock */
+    /* a file is read only if its prefix is at least this many tokens longer than the best one in memory */
+    DISK_ADVANTAGE = 256,
 };
 
-struct node { /* one block of tokens behind those of its parents */
+struct node { /* one block of tokens; the parents are the blocks before it */
     uint64_t hash, salt;
     struct node *up;            /* NULL: the first block */
-    struct node *next;          /* of its bucket */
+    struct node *next;          /* in the same hash bucket */
     struct prefix_entry *entry; /* owned, or NULL */
-    int32_t n_child, n_tail; /* n_tail: children that are a part of a block, and have no children */
-    int32_t depth;           /* blocks up to this one */
-    int32_t n_tok;           /* BLOCK, or less in a tail */
-    int32_t tokens[BLOCK];   /* zeros behind n_tok */
+    int32_t n_child, n_tail; /* number of children with less than a full block; these are leaves */
+    int32_t depth;           /* number of blocks up to and including this one */
+    int32_t n_tok;           /* BLOCK; less for a tail, which is a partial block */
+    int32_t tokens[BLOCK];   /* zeros after n_tok */
 };
 
 struct prefix_entry {
     struct node *node;
-    struct checkpoint *mark;            /* owned; NULL: in a file only */
-    struct prefix_entry *newer, *older; /* order of use of those in memory */
+    struct checkpoint *mark;            /* owned; NULL: the state is not in memory */
+    struct prefix_entry *newer, *older; /* least-recently-used list of the entries in memory */
     uint64_t scope, owner, session;
     int32_t n_pin;
-    bool busy;    /* the file thread works on it */
-    bool worth;   /* a conversation will go on here: keep it in a file */
-    bool unsaved; /* a file could not be written */
-    bool lost;    /* a file could not be read */
-    bool used;    /* somebody continued from it */
-    int64_t id;   /* of its row; 0: no file */
+    bool busy;    /* the file thread is using it, or it is being moved to the host for a file */
+    bool worth;   /* a conversation will probably continue from it: save it to a file */
+    bool unsaved; /* writing its file failed */
+    bool lost;    /* reading its file failed */
+    bool used;    /* a prompt has continued from it */
+    int64_t id;   /* of its row in the store; 0: no file */
     char file[PREFIX_FILE_NAME];
 };
 
@@ -53,15 +55,16 @@ struct prefix {
     uint64_t ram_bytes, seed;
     int32_t grid;
     struct node **buckets;                /* owned [N_BUCKET] of owned lists */
-    int32_t n_tail;                       /* without a full block before them */
-    struct prefix_entry *newest, *oldest; /* in memory */
-    struct prefix_entry *spilling;        /* on its way to a file, page by page; busy */
+    int32_t n_tail;                       /* tails whose parent is the root */
+    struct prefix_entry *newest, *oldest; /* least-recently-used list of the entries in memory */
+    /* the entry that is being moved to the host, page by page, to be saved; it is marked busy */
+    struct prefix_entry *spilling;
     int32_t n_memory, n_disk, n_saving;
     bool with_files;
     struct prefix_files files;
 };
 
-/* ---- order of use ---- */
+/* ---- least-recently-used order ---- */
 
 static void unlink_use(struct prefix *p, struct prefix_entry *x) {
     if (x->newer) x->newer->older = x->older;
@@ -123,7 +126,7 @@ static struct node *add_child(struct prefix *p, struct node *up, uint64_t salt, 
     return n;
 }
 
-/* Frees n and its parents as far as nothing hangs on them. */
+/* Frees n if it has neither an entry nor children; then its parents likewise. */
 static void prune(struct prefix *p, struct node *n) {
     while (n && !n->entry && !n->n_child) {
         struct node **at = &p->buckets[n->hash % N_BUCKET], *up = n->up;
@@ -136,7 +139,7 @@ static void prune(struct prefix *p, struct node *n) {
     }
 }
 
-/* The node behind n tokens, made where it is missing; NULL: no memory. */
+/* Returns the node that ends after n tokens; creates missing nodes. NULL: out of memory. */
 static struct node *reach(struct prefix *p, const int32_t *tokens, int64_t n, uint64_t salt) {
     struct node *at = NULL;
     uint64_t h = p->seed ^ salt;
@@ -169,7 +172,7 @@ static void forget_file(struct prefix *p, struct prefix_entry *x) {
     p->n_disk--;
 }
 
-/* Frees what is neither in memory nor in a file nor in use. */
+/* Frees x if its state is neither in memory nor in a file and x is not in use. */
 static void release(struct prefix *p, struct prefix_entry *x) {
     if (x->mark || x->id || x->busy || x->n_pin) return;
     struct node *n = x->node;
@@ -197,7 +200,8 @@ int64_t prefix_pos(const struct prefix_entry *x) {
 
 /* ---- lookup ---- */
 
-/* The longest of up's tails that begins tokens [n], at most n of them; NULL: none. h: hash up to `up`. */
+/* Returns the longest tail below `up` that matches the beginning of tokens, at most n of them; NULL: none. h: hash of
+ * the tokens up to `up`. */
 static struct prefix_entry *find_tail(struct prefix *p, struct node *up, uint64_t h, uint64_t salt,
                                       const int32_t *tokens, int64_t n) {
     if (!*tails_of(p, up)) return NULL;
@@ -229,7 +233,8 @@ struct prefix_entry *prefix_find(struct prefix *p, const int32_t *tokens, int32_
     best->n_pin++;
     best->used = true;
     touch(p, best);
-    for (struct node *up = best->node->up; up; up = up->up) /* the prefix that many share stays */
+    /* keep prefixes that many conversations share */
+    for (struct node *up = best->node->up; up; up = up->up)
         if (up->entry && up->entry->used) touch(p, up->entry);
     touch(p, best);
     return best;
@@ -257,7 +262,7 @@ int prefix_restore(struct prefix *p, struct prefix_entry *x, struct seq *seq, bo
         int64_t want = p->ops->ctx_to_load(p->lm, x->mark), most = (int64_t)n_page * KV_PAGE;
         prefix_make_room(p, want < most ? want : most);
         rc = p->ops->restore(p->lm, seq, x->mark, first, (int32_t)n_page, e);
-        /* its state is gone: do not look it up again, unless the file thread is reading it */
+        /* the state is lost: do not find this entry again; but the file thread may still be reading the mark */
         if (rc == CHIMERE_ENOENT && !x->busy) drop_mark(p, x);
         if (rc || clock_ms_since(start) >= ms) return rc;
     }
@@ -268,7 +273,7 @@ void prefix_unpin(struct prefix *p, struct prefix_entry *x) {
     release(p, x);
 }
 
-/* ---- keeping ---- */
+/* ---- adding checkpoints ---- */
 
 struct prefix_entry *prefix_keep(struct prefix *p, struct seq *seq, const struct prefix_at *at) {
     struct node *n = reach(p, at->tokens, at->pos, at->salt);
@@ -322,10 +327,11 @@ void prefix_make_room(struct prefix *p, int64_t n_ctx) {
         int32_t n_page = (int32_t)((missing + KV_PAGE - 1) / KV_PAGE);
         for (struct prefix_entry *x = p->oldest, *next; x; x = next) {
             next = x->newer;
-            if (x->busy && x != p->spilling) continue; /* the file thread reads it: on the host */
+            /* the file thread reads it, so its pages are on the host already */
+            if (x->busy && x != p->spilling) continue;
             int32_t n = p->ops->page_out(p->lm, x->mark, n_page, &e);
-            if (n < 0 && !x->n_pin &&
-                !x->busy) { /* no memory on the host: better lost than stuck */
+            /* no host memory for its pages: drop the checkpoint instead of blocking the prompt */
+            if (n < 0 && !x->n_pin && !x->busy) {
                 drop_mark(p, x);
                 release(p, x);
                 n = 1;
@@ -359,7 +365,8 @@ static void start_save(struct prefix *p, struct prefix_entry *x) {
     prefix_files_post(&p->files, t);
 }
 
-/* Moves a part of what is to be saved to the host, then hands it over. */
+/* Copies up to n_bytes of the entry that is being saved to the host; once all is there, passes it to the file
+ * thread. */
 static void spill(struct prefix *p, int64_t n_bytes) {
     struct prefix_entry *x = p->spilling;
     struct err e;
@@ -376,8 +383,8 @@ static void spill(struct prefix *p, int64_t n_bytes) {
     start_save(p, x);
 }
 
-/* Least recently used first: what has a file or is not worth one goes; the first that is worth one is
- * written, and the others wait for it unless memory runs a quarter over. */
+/* Frees memory, least recently used first. Entries that have a file or do not deserve one are dropped. The first entry
+ * that deserves a file is saved; the others wait for this unless memory exceeds the budget by a quarter. */
 static void keep_budget(struct prefix *p) {
     struct prefix_entry *x = p->oldest, *next;
     for (; x && (p->ops->host_bytes(p->lm) > p->ram_bytes || p->n_memory > MAX_MEMORY_ENTRIES);
@@ -396,7 +403,7 @@ static void keep_budget(struct prefix *p) {
     }
 }
 
-/* ---- the file thread's news ---- */
+/* ---- results of the file thread ---- */
 
 static bool same_tokens(const struct prefix_task *t) {
     const struct node *n = t->entry->node;
@@ -424,11 +431,11 @@ static void take_loaded(struct prefix *p, struct prefix_task *t) {
         link_use(p, x);
         post_for(p, TASK_USED, x);
     } else if (t->rc != CHIMERE_ENOMEM) {
-        if (!t->rc) post_for(p, TASK_REMOVE, x); /* a file under another's name */
+        if (!t->rc) post_for(p, TASK_REMOVE, x); /* the file contains other tokens */
         forget_file(p, x);
         x->lost = true;
     } else {
-        x->lost = true; /* for those who wait now */
+        x->lost = true; /* an error for the prompts that wait for it now */
     }
     release(p, x);
 }
@@ -483,7 +490,7 @@ void prefix_totals(const struct prefix *p, struct engine_totals *t) {
     t->state_bytes = p->ops->host_bytes(p->lm);
 }
 
-/* ---- beginning and end ---- */
+/* ---- start and end ---- */
 
 static int add_known(void *ud, const struct store_state *st) {
     struct prefix *p = ud;
@@ -495,7 +502,8 @@ static int add_known(void *ud, const struct store_state *st) {
         prune(p, n);
         return CHIMERE_ENOMEM;
     }
-    if (!x->id) p->n_disk++; /* of two files for the same tokens the later used counts */
+    /* if two files have the same tokens, the one used later replaces the other */
+    if (!x->id) p->n_disk++;
     x->id = st->id;
     x->scope = st->scope;
     x->owner = st->owner;
@@ -535,7 +543,8 @@ int prefix_new(struct prefix **out, struct lm *lm, const struct cache_params *c,
     return 0;
 }
 
-/* Saves what a conversation would go on from, the latest last, so that it is the last to be evicted. */
+/* Saves the entries from which a conversation may continue. The most recently used is saved last, so that it is evicted
+ * last. */
 static void save_all(struct prefix *p) {
     while (p->with_files && prefix_settle(p)) prefix_wait(p, 100);
     for (struct prefix_entry *x = p->oldest, *next; x && p->with_files; x = next) {

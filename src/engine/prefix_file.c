@@ -1,8 +1,8 @@
 /* prefix_file.c: the thread that moves states between memory and files.
  *
- * Order is what makes a kill harmless: a file is complete (written aside, synced, renamed) before its row
- * exists, and a row is gone before its file. What a kill leaves is a file without a row: removed at the
- * next start, once it is old enough to be nobody's who is writing right now. */
+ * The order of operations makes a kill harmless. A file is complete (written under a temporary name, synced, renamed)
+ * before its row exists, and a row is deleted before its file. A kill can therefore only leave a file without a row.
+ * The next start removes such a file once it is too old to belong to a process that is still writing. */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -43,7 +43,7 @@ static void remove_state(struct prefix_files *f, int64_t id, const char *file) {
     else if (path_of(f, file, path)) fs_remove(path);
 }
 
-/* ---- what the thread does ---- */
+/* ---- on the file thread ---- */
 
 static void done(struct prefix_files *f, struct prefix_task *t) {
     pthread_mutex_lock(&f->lock);
@@ -55,7 +55,7 @@ static void done(struct prefix_files *f, struct prefix_task *t) {
     pthread_mutex_unlock(&f->lock);
 }
 
-/* Removes the least recently used files of one owner, or of all (0), until they fit the budget. */
+/* Removes the least recently used files of one owner, or of all owners (0), until they fit the budget. */
 static void evict(struct prefix_files *f, uint64_t owner, uint64_t budget) {
     int64_t n_bytes = 0;
     struct err e;
@@ -73,7 +73,7 @@ static void evict(struct prefix_files *f, uint64_t owner, uint64_t budget) {
     }
 }
 
-/* Files of all models share one budget; each owner has one of its own within it. */
+/* The files of all models share one budget; within it, each owner has a budget. */
 static void keep_budget(struct prefix_files *f, uint64_t owner) {
     if (owner && f->owner_disk_bytes) evict(f, owner, f->owner_disk_bytes);
     evict(f, 0, f->disk_bytes);
@@ -143,7 +143,7 @@ static void *files_thread(void *arg) {
     return NULL;
 }
 
-/* ---- the other side ---- */
+/* ---- called by the engine's thread ---- */
 
 void prefix_files_post(struct prefix_files *f, struct prefix_task *t) {
     pthread_mutex_lock(&f->lock);

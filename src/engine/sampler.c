@@ -1,6 +1,6 @@
-/* sampler.c: the chain. Two tables: processors that change the whole row of logits, and filters over the
- * sorted candidates that are left. Reading the row once to find its largest values is all that most
- * requests cost; a copy is made only where a processor changes it. */
+/* sampler.c: the sampler chain. It has two tables: processors that change the whole row of logits, and filters over the
+ * sorted candidates that remain. For most requests, the only cost is one pass over the row that finds its largest
+ * values. The row is copied only if a processor changes it. */
 #include "engine/sampler.h"
 
 #include <math.h>
@@ -35,7 +35,7 @@ void sampler_defaults(struct sampler_params *p) {
     think_defaults(&p->think);
 }
 
-/* Bounds of every number, by name. */
+/* Name and bounds of every numeric parameter. */
 #define BOUNDS(X)                                                                                  \
     X(temperature, 0, 100)                                                                         \
     X(dynatemp_range, 0, 100)                                                                      \
@@ -90,7 +90,7 @@ int sampler_check(const struct sampler_params *p, int32_t n_vocab, struct err *e
     return 0;
 }
 
-/* ---- processors of the whole row ---- */
+/* ---- processors, over the whole row of logits ---- */
 
 static void apply_bias(struct sampler *s) {
     for (size_t i = 0; i < s->p.n_bias; i++) s->work[s->p.bias[i].token] += s->p.bias[i].bias;
@@ -172,7 +172,8 @@ static void apply_hooks(struct sampler *s) {
         if (hook_wants(s, &s->hooks[i])) s->hooks[i].apply(s->hooks[i].ud, s->work, s->n_vocab);
 }
 
-/* Behind a draft nobody knows yet whether a hook will want something: all that it might touch. */
+/* After draft tokens it is not known whether a hook will change something, so all tokens that it might touch are
+ * listed. */
 static bool list_hooks(struct sampler *s, struct sampler_list *l) {
     int32_t room[SELECT_MAX_IDS];
     for (int i = 0; i < s->n_hook; i++) {
@@ -207,7 +208,7 @@ static void apply_penalties(struct sampler *s) {
     for (int32_t i = 0; i < n; i++) s->counts[recent[i]]++;
     for (int32_t i = 0; i < n; i++) {
         int32_t t = recent[i], count = s->counts[t];
-        if (!count) continue; /* done at its first occurrence */
+        if (!count) continue; /* the token was penalized at its first occurrence */
         float *x = &s->work[t];
         *x = *x > 0 ? *x / s->p.repeat_penalty : *x * s->p.repeat_penalty;
         *x -= s->p.frequency_penalty * (float)count + s->p.presence_penalty;
@@ -215,7 +216,7 @@ static void apply_penalties(struct sampler *s) {
     }
 }
 
-/* The newest n tokens of the text (-1: all), and those to come. */
+/* Lists the newest n tokens of the text (-1: all) and the draft tokens ahead. */
 static bool list_recent(struct sampler *s, struct sampler_list *l, int32_t n) {
     if (n < 0 || n > s->n_history) n = s->n_history;
     for (int32_t i = s->n_history - n; i < s->n_history; i++)
@@ -237,9 +238,9 @@ static bool list_dry(struct sampler *s, struct sampler_list *l) {
 static bool on_dry(const struct sampler *s) {
     return s->p.dry_multiplier > 0 && s->p.dry_base >= 1 && s->n_history > 1;
 }
-/* DRY (p-e-w, text-generation-webui PR 5677): a token that would continue a sequence which already stood
- * in the context loses multiplier * base^(length - allowed). Lengths by the Z-function of the reversed
- * context, cut at the last breaker. */
+/* DRY (p-e-w, text-generation-webui PR 5677): a token that would continue a sequence that already occurred in the
+ * context loses multiplier * base^(length - allowed). Lengths are computed by the Z-function of the reversed context,
+ * cut at the last breaker. */
 static void apply_dry(struct sampler *s) {
     int32_t n =
         s->p.dry_last_n < 0 || s->p.dry_last_n > s->n_history ? s->n_history : s->p.dry_last_n;
@@ -269,14 +270,14 @@ static void apply_dry(struct sampler *s) {
 const struct sampler_processor sampler_processors[SAMPLER_N_PROCESSOR] = {
     {"logit bias", on_bias, apply_bias, list_bias, apply_bias_few},
     {"thinking", on_think, apply_think, NULL, apply_think_few},
-    {"reflection", on_reflection, apply_reflection, NULL, NULL}, /* never over few */
+    {"reflection", on_reflection, apply_reflection, NULL, NULL}, /* needs the whole row */
     {"grammar", on_grammar, apply_grammar, NULL, apply_grammar_few},
     {"mixture", on_hooks, apply_hooks, list_hooks, apply_hooks_few},
     {"penalties", on_penalties, apply_penalties, list_penalties, NULL},
     {"dry", on_dry, apply_dry, list_dry, NULL},
 };
 
-/* ---- filters over sorted candidates ---- */
+/* ---- filters, over sorted candidates ---- */
 
 static void renormalise(struct sampler *s) {
     double sum = 0;
@@ -332,8 +333,8 @@ static void apply_min_p(struct sampler *s) {
 static bool on_xtc(const struct sampler *s) {
     return s->p.xtc_probability > 0 && s->p.xtc_threshold <= 0.5f && s->n_cand > 1;
 }
-/* XTC (p-e-w, text-generation-webui PR 6335): with the given probability, of all candidates above the
- * threshold only the least likely stays. */
+/* XTC (p-e-w, text-generation-webui PR 6335): with the given probability, all candidates above the threshold are
+ * removed except the least likely of them. */
 static void apply_xtc(struct sampler *s) {
     if (rng_uniform(&s->rng) >= s->p.xtc_probability) return;
     int32_t last = -1;
@@ -389,8 +390,8 @@ static int32_t draw(struct sampler *s) {
     return s->n_cand - 1;
 }
 
-/* Mirostat (Basu et al., arXiv:2007.14966): keeps the surprise of the text near tau. Version 1 cuts at a k
- * estimated from the Zipf exponent of the 100 best, version 2 at the surprise itself. */
+/* Mirostat (Basu et al., arXiv:2007.14966): keeps the surprise of the text near tau. Version 1 cuts at a k that it
+ * estimates from the Zipf exponent of the 100 best; version 2 cuts at the surprise itself. */
 static int32_t draw_mirostat(struct sampler *s) {
     sampler_softmax(s, s->p.temperature);
     int32_t n = s->n_cand;
@@ -425,7 +426,7 @@ void sampler_probs_of(const float *logits, int32_t n_vocab, int32_t token, int32
         if (logits[i] > max) max = logits[i];
     for (int32_t i = 0; i < n_vocab; i++) {
         sum += exp((double)(logits[i] - max));
-        int32_t at = out->n < n ? out->n : n - 1; /* where it goes among the best so far */
+        int32_t at = out->n < n ? out->n : n - 1; /* its place among the best so far */
         if (n < 1 || (out->n == n && !(logits[i] > out->logprobs[at]))) continue;
         if (out->n < n) out->n++;
         for (; at > 0 && logits[i] > out->logprobs[at - 1]; at--) {
@@ -440,7 +441,7 @@ void sampler_probs_of(const float *logits, int32_t n_vocab, int32_t token, int32
     for (int32_t i = 0; i < out->n; i++) out->logprobs[i] = (float)(out->logprobs[i] - lse);
 }
 
-/* The model's own distribution, before any processor. */
+/* Reports the model's own distribution, before any processor. */
 static void report(struct sampler *s, const float *logits, float max, int32_t chosen,
                    struct sampler_probs *out) {
     double sum = 0, weighted = 0;
@@ -479,7 +480,7 @@ int32_t sampler_draw(struct sampler *s) {
     return s->cand[draw(s)].id;
 }
 
-/* Fills the candidates from a row whose largest value is max; sorted, with probabilities. */
+/* Collects the candidates from a row whose largest value is max, sorted and with probabilities. */
 static void gather(struct sampler *s, const float *row, float max) {
     float cut = sampler_cut(s, max);
     if (s->p.top_n_sigma > 0) {
@@ -515,7 +516,8 @@ int32_t sampler_pick(struct sampler *s, const float *logits, struct sampler_prob
     if (s->failed) return s->failed;
     if (row != logits && !sampler_max(row, s->n_vocab, &max)) return CHIMERE_ENUMERIC;
     int32_t chosen = choose(s, row, max);
-    while (sampler_trigger_refuses(s, chosen)) { /* as if it had been masked */
+    /* then pick again as if the token had been masked */
+    while (sampler_trigger_refuses(s, chosen)) {
         if (row == logits) memcpy(s->work, logits, (size_t)s->n_vocab * sizeof *s->work);
         row = s->work;
         s->work[chosen] = -INFINITY;
@@ -531,7 +533,7 @@ int32_t sampler_pick(struct sampler *s, const float *logits, struct sampler_prob
 
 static void remember(struct sampler *s, int32_t token) {
     if (token < 0 || token >= s->n_vocab || !s->history) return;
-    if (s->n_history == MAX_HISTORY) { /* forget the older half */
+    if (s->n_history == MAX_HISTORY) { /* drop the older half */
         int32_t half = MAX_HISTORY / 2;
         memmove(s->history, s->history + half, (size_t)half * sizeof *s->history);
         memmove(s->breaks, s->breaks + half, (size_t)half);
@@ -588,7 +590,7 @@ void sampler_draft_end(struct sampler *s) { grammar_rewind(s->grammar, s->draft_
 bool sampler_is_done(struct sampler *s) {
     if (s->grammar_left) return true;
     if (s->p.n_trigger || !grammar_rules(s) || !grammar_is_complete(s->grammar)) return false;
-    /* complete, and nothing but the end may follow: a model without an end token would run on */
+    /* the grammar is complete and allows only the end: a model without an end token would not stop */
     s->is_mask_ready = false;
     if (grammar_mask(s->grammar, s->mask)) return false;
     s->is_mask_ready = true;

@@ -1,7 +1,7 @@
-/* sampler_candidates.c: the chain over some of a row's logits: the candidates that a device selected, and those
- * that processors touch. They stand in work at their places, everything else there is garbage: processors
- * that list what they touch run unchanged. What is certain of the rest is that it is smaller than `least`;
- * a choice that would depend on more is left to sampler_pick. */
+/* sampler_candidates.c: the sampler chain over some of a row's logits: the candidates that a device selected, and the
+ * tokens that processors touch. These logits are stored in `work` at the positions of their tokens; all other entries
+ * are undefined. Processors that list the tokens they touch therefore run unchanged. All other logits are known only to
+ * be smaller than `least`. If a choice would depend on more, sampler_pick makes it. */
 #include <math.h>
 #include <string.h>
 
@@ -44,7 +44,7 @@ void sampler_needs(struct sampler *s, const int32_t *ahead, int32_t n_ahead, int
     if (!grammar->on(s)) return;
     s->failed = 0;
     s->few.n = 0;
-    grammar->apply_few(s); /* of no candidates: makes the mask */
+    grammar->apply_few(s); /* there are no candidates yet: this only computes the mask */
     if (s->failed) out->whole = true;
     else out->mask = s->mask;
 }
@@ -71,7 +71,7 @@ static void fill(struct sampler *s, const struct sampler_few *few) {
     s->few.least = r->n < r->n_finite ? least : -INFINITY;
 }
 
-/* The two likeliest by lowest id, and what the device summed up. */
+/* The two most likely tokens (ties: lower id), and the sums that the device computed. */
 static void sum_up(struct sampler *s, const struct select_row *r) {
     struct sampler_sums *sums = &s->few.sums;
     float second = -INFINITY;
@@ -107,7 +107,7 @@ static int process(struct sampler *s, const struct sampler_few *few) {
     return 0;
 }
 
-/* As gather in sampler.c. */
+/* Like gather in sampler.c, for the known logits. */
 static int32_t draw_few(struct sampler *s, float max) {
     float cut = sampler_cut(s, max), least = s->few.least;
     int32_t k = sampler_k(s), n = 0;
@@ -135,7 +135,7 @@ static int32_t choose(struct sampler *s, const struct sampler_few *few) {
     return s->p.temperature <= 0 ? best : draw_few(s, max);
 }
 
-/* As report in sampler.c, of a row that was not masked. */
+/* Like report in sampler.c, for a row that was not masked. */
 static void report_few(struct sampler *s, const struct sampler_few *few, float logit,
                        struct sampler_probs *out) {
     const struct select_row *r = few->row;
@@ -151,7 +151,7 @@ static void report_few(struct sampler *s, const struct sampler_few *few, float l
     }
 }
 
-/* A token's own logit, before any processor. */
+/* Finds a token's logit as the model computed it, before any processor. */
 static bool own_logit(const struct sampler_few *few, int32_t token, float *out) {
     for (int32_t i = 0; i < few->row->n; i++)
         if (few->row->ids[i] == token) return *out = few->row->logits[i], true;
@@ -168,7 +168,7 @@ int32_t sampler_pick_few(struct sampler *s, const struct sampler_few *few,
         return SAMPLER_WHOLE;
     if (sampler_think_reads(s)) return SAMPLER_WHOLE;
     s->think.look = -1;
-    /* a forced token is chosen without its logit, which the report would need */
+    /* a forced token is chosen without its logit, but the report needs that logit */
     int32_t forced = sampler_think_forced(s);
     if (probs && (few->is_masked || (forced >= 0 && !own_logit(few, forced, &logit))))
         return SAMPLER_WHOLE;
@@ -179,7 +179,7 @@ int32_t sampler_pick_few(struct sampler *s, const struct sampler_few *few,
     forget(s, few->row->ids, few->row->n);
     forget(s, few->ids, few->n_id);
     if (token >= 0 && sampler_trigger_refuses(s, token)) {
-        s->rng = rng; /* as if nothing had been drawn */
+        s->rng = rng; /* restore the random stream: the draw does not count */
         s->mu = mu;
         return SAMPLER_WHOLE;
     }

@@ -1,11 +1,11 @@
-/* sampler_row.c: scans over a row of logits, written so that compilers vectorise them. */
+/* sampler_row.c: passes over a row of logits, written so that compilers vectorise them. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "engine/sampler_impl.h"
 
-/* Floats as integers of the same order; NaN lies outside [key(-inf), key(+inf)]. */
+/* Maps floats to integers in the same order; NaN is outside [key(-inf), key(+inf)]. */
 static inline int32_t key_of(float x) {
     int32_t b;
     memcpy(&b, &x, 4);
@@ -37,14 +37,15 @@ int32_t sampler_find(const float *row, int32_t n, float value) {
     return i;
 }
 
-/* e^x for x <= 0, to a relative 2e-4; e^-87 below that. Choices are made on integers, which vectorises. */
+/* e^x for x <= 0 with a relative error of 2e-4; e^-87 for x below -87. It clamps on integers, because compilers
+ * vectorise that. */
 static inline float exp_below(float x) {
-    const float round =
-        12582912.0f; /* 1.5 * 2^23: a sum with it has no fraction, and its last bits count */
+    /* 1.5 * 2^23: adding it rounds to an integer, which is then in the low bits of the float */
+    const float round = 12582912.0f;
     int32_t bits;
     memcpy(&bits, &x, 4);
     bits &= INT32_MAX;
-    bits = bits < 0x42ae0000 ? bits : 0x42ae0000; /* 87 */
+    bits = bits < 0x42ae0000 ? bits : 0x42ae0000; /* the bits of 87.0f */
     memcpy(&x, &bits, 4);
     float y = x * -1.44269504f, high = y + round, f = y - (high - round);
     float part = 1 + f * (0.69315f + f * (0.24023f + f * (0.0558f + f * 0.0096f)));
@@ -94,7 +95,7 @@ static void sift(struct cand *h, int32_t n, int32_t i) {
     }
 }
 
-/* Takes c among the k best so far, the least of which is on top once there are k. */
+/* Puts c into the heap of the k best so far; once there are k, the smallest is at the top. */
 static inline void offer(struct cand *h, int32_t *n, int32_t k, struct cand c, float *least) {
     if (*n < k) {
         h[(*n)++] = c;
@@ -138,7 +139,7 @@ int sampler_by_logit(const void *a, const void *b) {
     return x->logit > y->logit ? -1 : x->logit < y->logit ? 1 : x->id - y->id;
 }
 
-/* Heap sort: in place, so that picking allocates nothing (qsort may). */
+/* Heap sort: it works in place, so that picking does not allocate (qsort may). */
 void sampler_sort(struct cand *c, int32_t n, int (*cmp)(const void *, const void *)) {
     for (int32_t start = n / 2, end = n; end > 1;) {
         if (start > 0) {

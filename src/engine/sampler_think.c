@@ -1,10 +1,10 @@
-/* sampler_think.c: the control of thinking that think.h describes, one token at a time. */
+/* sampler_think.c: applies the thinking control that think.h describes, one token at a time. */
 #include <math.h>
 #include <string.h>
 
 #include "engine/sampler_impl.h"
 
-static const float could_end = 14; /* nats below the likeliest token */
+static const float could_end = 14; /* largest distance in nats to the most likely token */
 
 static const struct think_control *control(const struct sampler *s) { return &s->p.think; }
 
@@ -12,7 +12,8 @@ static const struct think_seq *wait_of(const struct sampler *s) {
     return &control(s)->vocab->wait[control(s)->langs & THINK_EN ? 0 : 1];
 }
 
-/* The i-th token of what is being forced; *n of them. A line that is not ended gets its newline first. */
+/* Returns token i of the forced sequence; *n is its length. If the line has not ended, the sequence begins with a
+ * newline. */
 static int32_t forced_at(const struct sampler *s, enum think_force f, size_t i, size_t *n) {
     const struct think_vocab *v = control(s)->vocab;
     size_t n_line = f == FORCE_END ? 0 : v->newline.n;
@@ -31,7 +32,7 @@ static bool is_on(const struct sampler *s) {
     return s->think.inside && s->p.n_think_end && think_is_on(control(s));
 }
 
-/* Mean over the window; below 0: nothing is known. */
+/* Mean certainty over the window; below 0: unknown. */
 static float certainty(const struct sampler *s) {
     int32_t n = s->think.n_ring < control(s)->window ? s->think.n_ring : control(s)->window;
     double sum = 0;
@@ -39,7 +40,8 @@ static float certainty(const struct sampler *s) {
     return n ? (float)(sum / n) : -1;
 }
 
-/* The full stop of "3.5" ends no step: what the model would write next begins with a blank. */
+/* A full stop ends a step only if the most likely next token begins with a space: the one in "3.5" does not end a
+ * step. */
 static bool at_step_end(const struct sampler *s, const float *logits, float max) {
     if (!(s->think.last & THINK_ENDS_STEP)) return false;
     if (s->think.last & THINK_ENDS_LINE) return true;
@@ -58,9 +60,9 @@ void sampler_think_look(struct sampler *s, const float *logits, float max) {
     think_look(logits, s->n_vocab, max, &look);
     s->think.look = look.certainty;
     const struct think_control *c = control(s);
+    /* the model ends the block by itself */
     if (c->stop > 1 || s->think.n_inside < c->min_tokens || certainty(s) < c->stop ||
-        !at_step_end(s, logits, max) ||
-        sampler_find(logits, s->n_vocab, max) == s->p.think_end[0]) /* it ends of itself */
+        !at_step_end(s, logits, max) || sampler_find(logits, s->n_vocab, max) == s->p.think_end[0])
         return;
     begin(s, FORCE_CLOSE);
     s->think.stats.end = THINK_SURE;
@@ -91,9 +93,9 @@ void sampler_think_suppress(struct sampler *s) {
         if (v->classes[i] & langs) s->work[i] = -INFINITY;
 }
 
-/* Where `chosen` ends a step, the token that ends its line too, so that the block ends as the model would
- * have written it: closing behind the bare full stop splits what its training never split, and answers
- * came out of tune. The logit tells "42." from the start of "42.5". */
+/* If `chosen` ends a step, returns the token that also ends the line, else -1. The block then ends as in the training
+ * data. Closing it directly after the full stop tokenizes the text in a way that training never did, and answers became
+ * worse. The logit of the line-ending token distinguishes "42." from the start of "42.5". */
 static int32_t close_line(struct sampler *s, const float *logits, float max, int32_t chosen) {
     const struct think_control *c = control(s);
     if (c->stop > 1 || s->think.n_inside + 1 < c->min_tokens || certainty(s) < c->stop) return -1;
@@ -121,8 +123,9 @@ int32_t sampler_think_settle(struct sampler *s, const float *logits, float max, 
     if (sure < 0 || sure >= c->unsure || !wait_of(s)->n) return chosen;
     begin(s, FORCE_WAIT);
     int32_t first = forced_at(s, FORCE_WAIT, s->think.n_forced, &n);
-    if (s->p.think_budget >= 0 && s->think.n_inside + (int32_t)n + c->min_tokens >
-                                      s->p.think_budget) { /* no room to use it */
+    /* the rest of the budget is too small for more thinking */
+    if (s->p.think_budget >= 0 &&
+        s->think.n_inside + (int32_t)n + c->min_tokens > s->p.think_budget) {
         s->think.force = FORCE_NONE;
         s->think.n_forced = 0;
         return chosen;
@@ -131,7 +134,7 @@ int32_t sampler_think_settle(struct sampler *s, const float *logits, float max, 
     return first;
 }
 
-/* Matches a marker of several tokens one token at a time. */
+/* Advances the match of a marker by one token; returns true if the marker is complete. */
 static bool advance(const int32_t *marker, size_t n, size_t *at, int32_t token) {
     if (!n) return false;
     if (token == marker[*at]) (*at)++;
@@ -160,7 +163,8 @@ static void accept_forced(struct sampler *s, int32_t token) {
     if (control(s)->vocab && token < control(s)->vocab->n_vocab)
         s->think.last = control(s)->vocab->classes[token];
     if (++s->think.n_forced < n) return;
-    if (s->think.force == FORCE_WAIT) s->think.n_ring = 0; /* what was thought before is in doubt */
+    /* the certainty of the earlier thinking no longer counts */
+    if (s->think.force == FORCE_WAIT) s->think.n_ring = 0;
     else s->think.inside = false;
     s->think.force = FORCE_NONE;
     s->think.n_forced = s->think.n_end = 0;

@@ -8,10 +8,10 @@
 #include "engine/sampler_impl.h"
 
 static bool is_blank(char c) {
-    return c == ' ' || c == '\n' || c == '\t' || c == '\r' || c == ';'; /* ; stands between calls */
+    return c == ' ' || c == '\n' || c == '\t' || c == '\r' || c == ';'; /* ; may separate calls */
 }
 
-/* Where a trigger ends that the piece completes: the offset after it in the piece; 0: none does. */
+/* Returns the offset in the piece after the trigger t, if the piece completes it; else 0. */
 static size_t find_end(const struct sampler *s, const struct sampler_trigger *t,
                        struct slice piece) {
     char cross[2 * SAMPLER_MAX_TRIGGER];
@@ -33,7 +33,7 @@ static size_t find_end(const struct sampler *s, const struct sampler_trigger *t,
     return at ? (size_t)(at - piece.p) + n : 0;
 }
 
-/* The trigger that the piece completes first; NULL: none. */
+/* Returns the trigger that the piece completes first; NULL: none. */
 static const struct sampler_trigger *met(const struct sampler *s, struct slice piece, size_t *end) {
     const struct sampler_trigger *first = NULL;
     for (size_t i = 0; i < s->p.n_trigger; i++) {

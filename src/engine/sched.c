@@ -1,4 +1,4 @@
-/* sched.c: what runs together. A request's life: engine_submit -> here -> model/forward.c. */
+/* sched.c: chooses what runs in each step. A request passes from engine_submit to here, and then to model/forward.c. */
 #include "engine/sched.h"
 
 #include <stdio.h>
@@ -13,7 +13,7 @@
 #include "engine/suffix.h"
 #include "engine/team_impl.h"
 
-/* The file of what texts taught, next to the saved states; false: none is kept. */
+/* Path of the suffix store's file, in the folder of the saved states. Returns false if there is no such folder. */
 static bool suffix_path(const struct sched *s, char *out, size_t size) {
     const struct cache_params *c = &s->p.cache;
     return s->spec.store && s->state_dir && c->disk_bytes > SUFFIX_BYTES &&
@@ -37,7 +37,7 @@ static void save_suffixes(struct sched *s) {
         log_warn("drafts: %s", e.text);
 }
 
-/* Tokens of the model drafter, and of any source, in one round of one sequence. */
+/* Longest draft per sequence and step: of the model drafter, and of the text sources. */
 static int32_t model_max(const struct sched *s) {
     if (s->p.n_draft_max > 0) return s->p.n_draft_max;
     return s->lm->drafter && s->lm->drafter->n_max > 0 ? s->lm->drafter->n_max : LM_N_DRAFT;
@@ -87,9 +87,10 @@ void sched_fini(struct sched *s) {
     *s = (struct sched){.lm = NULL};
 }
 
-/* ---- what callbacks put off ---- */
+/* ---- work that callbacks postpone ---- */
 
-static _Thread_local struct engine_later **later_end; /* NULL: no tokens are being reported */
+/* NULL: no tokens are being reported on this thread */
+static _Thread_local struct engine_later **later_end;
 
 void engine_later(struct engine_later *l) {
     if (!later_end) {
@@ -111,7 +112,7 @@ static void run_later(struct engine_later *first) {
     mem_guard_restore(guarded);
 }
 
-/* ---- a job's end and beginning ---- */
+/* ---- end and start of a job ---- */
 
 static void finish_job(struct sched *s, struct engine_job *j, enum finish finish) {
     j->finish = finish;
@@ -119,7 +120,7 @@ static void finish_job(struct sched *s, struct engine_job *j, enum finish finish
     if (finish == FINISH_ERROR) s->totals.n_failed++;
     int guarded = mem_guard_lift();
     team_ended(j);
-    j->on_done(j); /* the job's memory may be gone from here on */
+    j->on_done(j); /* the caller may free the job's memory from here on */
     mem_guard_restore(guarded);
 }
 
@@ -135,7 +136,7 @@ static void retire(struct sched *s, struct active *a, enum finish finish) {
     a->sampler = NULL;
     a->job = NULL;
     a->phase = PHASE_CLOSING;
-    a->is_kept &= finish != FINISH_ERROR; /* a step that failed leaves no state */
+    a->is_kept &= finish != FINISH_ERROR; /* a failed step leaves no valid state */
     finish_job(s, j, finish);
 }
 
@@ -148,7 +149,7 @@ static int64_t ctx_limit(const struct sched *s) {
     return s->p.n_ctx_seq > 0 && s->p.n_ctx_seq < s->lm->n_ctx ? s->p.n_ctx_seq : s->lm->n_ctx;
 }
 
-/* Room for the prompt, the answer, drafts, and the page that a fork may have to copy. */
+/* Positions to reserve: prompt, answer, drafts, and the page that may be copied if sequences share it. */
 static int64_t ctx_wanted(const struct sched *s, const struct engine_job *j) {
     int64_t limit = ctx_limit(s),
             want = (int64_t)j->p.n_prompt + (j->p.max_tokens > 0 ? j->p.max_tokens : limit);
@@ -157,7 +158,7 @@ static int64_t ctx_wanted(const struct sched *s, const struct engine_job *j) {
     return want < s->lm->n_ctx ? want : s->lm->n_ctx;
 }
 
-/* By the text after the last image: the ids of its rows say nothing. */
+/* Fills the sampler's history with the text after the last image: the ids of image rows are not text. */
 static int prime(struct active *a, const struct engine_job *j, struct err *e) {
     const struct job_image *last = j->p.n_image ? &j->p.images[j->p.n_image - 1] : NULL;
     int32_t from = last ? last->at + last->n : 0;
@@ -229,7 +230,7 @@ int32_t sched_n_in(const struct sched *s, enum phase phase) {
     return n;
 }
 
-/* Tokens that may still be drafted for a, at most n_max: never beyond its length limit. */
+/* Number of tokens that may still be drafted for a, at most n_max, within its length limit. */
 static int32_t draft_room(const struct sched *s, const struct active *a, int32_t n_max) {
     int64_t left = ctx_limit(s) - s->lm->ops->seq_pos(s->lm, a->seq) - 2;
     const struct engine_job *j = a->job;
@@ -238,7 +239,8 @@ static int32_t draft_room(const struct sched *s, const struct active *a, int32_t
     return left < n_max ? (int32_t)(left < 0 ? 0 : left) : n_max;
 }
 
-/* What text offers to each sequence that decodes; false: there are too many, or none may draft. */
+/* Fills s->offers with the text drafts of all decoding sequences. Returns false if too many sequences decode, or none
+ * may draft. */
 static bool offer_all(struct sched *s, int32_t *who, int32_t *n) {
     bool any = false;
     *n = 0;
@@ -261,7 +263,7 @@ static bool offer_all(struct sched *s, int32_t *who, int32_t *n) {
     return any;
 }
 
-/* The drafts of the model drafter for those that were chosen. */
+/* Runs the model drafter for the sequences that spec_choose selected for it. */
 static void draft_by_model(struct sched *s, const int32_t *who, int32_t n, int32_t n_asked) {
     struct drafter *d = s->lm->drafter;
     int32_t whose[SPEC_MAX_SEQS], n_draft = 0;
@@ -312,7 +314,7 @@ static void draft_all(struct sched *s) {
     if (s->n_asked) draft_by_model(s, who, n, s->n_asked);
 }
 
-/* ---- composing the batch ---- */
+/* ---- composition of the batch ---- */
 
 static void add_decodes(struct sched *s, int32_t *n_run, int32_t *n_tok) {
     for (int32_t i = 0; i < s->p.n_seq; i++) {
@@ -335,8 +337,8 @@ static void add_decodes(struct sched *s, int32_t *n_run, int32_t *n_tok) {
     }
 }
 
-/* Tokens of a's prompt that fit now. Cuts fall on the scan grid, or on multiples of n_chunk from the
- * prompt's start where the text must not depend on what else runs. */
+/* Number of a's prompt tokens for this step. A chunk ends at a multiple of the scan grid. In deterministic mode, it
+ * ends at a multiple of n_chunk from the start of the prompt, so that the text does not depend on other jobs. */
 static int32_t chunk_of(const struct sched *s, const struct active *a, int32_t room,
                         bool decoding) {
     int32_t left = a->job->p.n_prompt - a->n_prefilled, n = left;
@@ -355,7 +357,7 @@ static int32_t chunk_of(const struct sched *s, const struct active *a, int32_t r
     return a->n_prefilled + n > stop ? stop - a->n_prefilled : n;
 }
 
-/* Tokens of a prompt whose rows are all wanted: as many rows as the others of this step leave. */
+/* Chunk limit for a prompt whose rows are all wanted: the rows that the other sequences of this step leave. */
 static int32_t rows_left(const struct sched *s, int32_t n_run) {
     int32_t n = s->lm->n_row_max ? s->lm->n_row_max : STEP_MAX_TOK;
     for (int32_t i = 0; i < n_run; i++)
@@ -364,14 +366,14 @@ static int32_t rows_left(const struct sched *s, int32_t n_run) {
     return n < 0 ? 0 : n > STEP_MAX_TOK ? STEP_MAX_TOK : n;
 }
 
-/* The image that the token at pos is a row of, or the next one; NULL: neither. */
+/* The image that contains the token at pos, else the next image; NULL: neither exists. */
 static const struct job_image *next_image(const struct engine_job *j, int32_t pos) {
     for (int32_t i = 0; i < j->p.n_image; i++)
         if (pos < j->p.images[i].at + j->p.images[i].n) return &j->p.images[i];
     return NULL;
 }
 
-/* Of n tokens of a's prompt those that can run together: text, or rows of one image. */
+/* Reduces n tokens of a's prompt to those that can run together: text only, or rows of one image. */
 static int32_t cut_at_image(const struct active *a, const struct job_image *x, int32_t n,
                             int32_t room) {
     int32_t pos = a->n_prefilled;
@@ -423,7 +425,7 @@ static bool is_end(const struct sched *s, const struct engine_job *j, int32_t to
     return s->tok && !j->p.sampling.ignore_eos && tok_is_eog(s->tok, token);
 }
 
-/* Samples from one row and reports the token. Returns false when the job ended (a is free then). */
+/* Samples from one row and reports the token. Returns false if the job has ended; then it no longer belongs to a. */
 static bool take_token(struct sched *s, struct active *a, int32_t row, int32_t *token) {
     struct engine_job *j = a->job;
     struct sampler_probs probs;
@@ -458,7 +460,7 @@ static bool take_token(struct sched *s, struct active *a, int32_t row, int32_t *
     return true;
 }
 
-/* The tokens that follow those of the run, which the rows predict. */
+/* Reports the prompt tokens that the rows of this run predict: those after each token of the run. */
 static int report_prompt(struct sched *s, struct active *a, const struct batch_item *r,
                          int32_t row) {
     struct engine_job *j = a->job;
@@ -502,7 +504,8 @@ static void after_prefill(struct sched *s, struct active *a, const struct batch_
     take_token(s, a, row, &a->next);
 }
 
-/* Walks the rows of a verified draft; tells how many of the run's tokens stay. */
+/* Samples from the rows of a verified draft until a token differs from the draft. Returns how many tokens of the run
+ * stay. */
 static int32_t count_kept(struct sched *s, struct active *a, const struct batch_item *r,
                           int32_t row, bool *alive) {
     int32_t token = -1, i = 0;
@@ -540,14 +543,14 @@ static void fail_batch(struct sched *s, int32_t n_run, const struct err *e) {
     for (int32_t i = 0; i < n_run; i++) sched_fail(s, &s->active[s->owner[i]], e);
 }
 
-/* Shows the model drafter which tokens of runs [from, to) stayed. */
+/* Lets the model drafter observe which tokens of runs [from, to) stayed. */
 static void follow_up(struct sched *s, int32_t n_run, int32_t from, int32_t to) {
     struct drafter *d = s->lm->drafter;
     if (!d) return;
     bool any = false;
     for (int32_t i = 0; i < n_run; i++) {
         const struct active *a = &s->active[s->owner[i]];
-        /* rows of ended sequences keep their place in the batch: hidden rows are found by counting */
+        /* ended sequences keep their rows in the batch, because hidden rows are addressed by counting */
         s->follow[i] = i >= from && i < to && s->n_kept[i] >= 0 && a->phase != PHASE_CLOSING &&
                        a->spec.follows;
         any |= s->follow[i];
@@ -579,8 +582,8 @@ static bool step(struct sched *s) {
     }
     s->totals.n_failed_steps = 0;
     for (int32_t i = 0; i < n_run; i++) s->n_kept[i] = s->runs[i].n_tok;
-    follow_up(s, n_run, n_dec,
-              n_run); /* prompts: before the first token comes, whose time they are */
+    /* observe prompts before their first token is reported, so that this time counts as part of the prompt */
+    follow_up(s, n_run, n_dec, n_run);
     int32_t row = 0;
     struct engine_later *later = NULL;
     later_end = &later;
@@ -596,7 +599,7 @@ static bool step(struct sched *s) {
     follow_up(s, n_run, 0, n_dec);
     double ms = clock_ms_since(start);
     if (n_run > n_dec) spec_pause(&s->spec);
-    else /* a plain step without what following costs */
+    else /* for a plain step, exclude the time of the drafter's observation */
         spec_time(&s->spec, n_row, (int32_t)(s->totals.n_generated - n_before),
                   s->n_asked || n_row > n_dec ? ms : own_ms, s->n_asked, s->draft_ms);
     s->totals.n_step++;

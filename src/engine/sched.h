@@ -1,7 +1,7 @@
-/* sched.h: one step of the engine: which tokens run together, what becomes of their logits.
+/* sched.h: the steps of the engine: which tokens run together and what happens with their logits.
  *
- * Owned by the engine's thread. A step: admit waiting jobs into free slots, draft, run one batch, sample
- * every finished row, verify drafts, report tokens, retire what is done. */
+ * Owned by the engine's thread. A step admits waiting jobs to free slots, drafts, runs one batch, samples every
+ * finished row, verifies drafts, reports tokens and retires finished jobs. */
 #ifndef CHIMERE_ENGINE_SCHED_H
 #define CHIMERE_ENGINE_SCHED_H
 
@@ -9,43 +9,48 @@
 #include "engine/prefix.h"
 #include "engine/spec.h"
 
-/* LOAD: waits for a state, from a file or from a job with its prompt. CLOSING: its job is done, its state is about to be kept. */
+/* LOAD: waits for a state from a file, or from another job with the same prompt. CLOSING: the job has ended; its state
+ * will be saved next. */
 enum phase { PHASE_FREE, PHASE_LOAD, PHASE_PREFILL, PHASE_DECODE, PHASE_CLOSING };
 enum { SCHED_MAX_STOPS = 6 };
 
 struct active {
     enum phase phase;
-    struct engine_job *job;      /* borrowed from its submitter */
+    struct engine_job *job;      /* borrowed from the caller of engine_submit */
     struct seq *seq;             /* owned */
     struct sampler *sampler;     /* owned */
     struct engram_mixer *engram; /* owned; NULL: none */
     int32_t n_prefilled;
-    int32_t next;            /* sampled, not yet in the sequence */
+    int32_t next;            /* sampled, not evaluated yet */
     struct spec_draft draft; /* verified in this step */
-    int64_t n_ctx_held;      /* positions promised to this job */
+    int64_t n_ctx_held;      /* positions reserved for this job */
     struct spec_seq spec;
     int64_t start_ns, decode_ns;
-    bool is_kept;                   /* its states go to the prefix cache */
-    struct moe_keep keep;           /* the job's, or the engine's */
-    uint64_t salt, session;         /* adapters and scope; conversation */
-    uint64_t job_scope, job_owner;  /* as the job's, which is gone when the sequence closes */
-    int32_t stops[SCHED_MAX_STOPS]; /* prompt positions to keep, ascending */
+    bool is_kept;         /* its states go to the prefix cache */
+    struct moe_keep keep; /* the job's value, or else the engine's */
+    /* salt: hash of adapters and scope; session: hash of the conversation's name */
+    uint64_t salt, session;
+    uint64_t job_scope, job_owner;  /* copies: the job is gone when the sequence closes */
+    int32_t stops[SCHED_MAX_STOPS]; /* prompt positions at which to make checkpoints, ascending */
     int32_t n_stop;
-    int64_t kept_pos;         /* newest position kept, or given up */
-    struct prefix_entry *hit; /* pinned while its file is read, and while it is restored */
-    bool is_partial;          /* seq holds a part of hit */
-    bool has_twins;           /* others wait for its state before the last token of the prompt */
-    bool keep_end;            /* as the job's */
-    struct prefix_entry *began, *ended; /* pinned: behind the prompt; newest behind the answer */
+    int64_t kept_pos; /* position of the newest checkpoint, also if making it failed */
+    /* the checkpoint to continue from; pinned while it is read and restored */
+    struct prefix_entry *hit;
+    bool is_partial; /* seq contains part of hit */
+    /* other jobs wait for its state before the last token of the prompt */
+    bool has_twins;
+    bool keep_end; /* copied from the job */
+    /* pinned checkpoints: at the end of the prompt; the newest of the answer */
+    struct prefix_entry *began, *ended;
 };
 
-/* What the rows of the present step are sampled from (sched_rows.c). */
+/* The rows of the current step from which tokens are sampled (sched_rows.c). */
 struct sched_rows {
-    const float *logits; /* view [n, n_vocab]; NULL: those below */
-    int32_t n, n_max;    /* rows of this step; 0: the model selects nothing */
+    const float *logits; /* view [n, n_vocab]; NULL: use the selected rows below */
+    int32_t n, n_max;    /* n: rows of this step; n_max 0: the model does not select */
     struct select_args args;
     struct select_row *rows; /* owned [n_max] */
-    const uint64_t **masks;  /* owned [n_max], of the samplers */
+    const uint64_t **masks;  /* owned [n_max], masks of the samplers */
     int32_t *ids, *id_at;    /* owned [n_max * SELECT_MAX_IDS], [n_max + 1] */
     float *id_logits;        /* owned [n_max * SELECT_MAX_IDS] */
     bool *whole;             /* owned [n_max] */
@@ -55,54 +60,55 @@ struct sched {
     struct lm *lm;         /* borrowed from the engine */
     const struct tok *tok; /* borrowed; may be NULL */
     struct engine_params p;
-    char *state_dir;        /* owned: p.cache.dir, which is the caller's; NULL: none */
+    /* owned copy of p.cache.dir; NULL: none */
+    char *state_dir;
     struct active *active;  /* owned [n_seq] */
-    int32_t n_active, turn; /* turn: whose prompt is first in line */
+    int32_t n_active, turn; /* turn: index of the sequence whose prompt comes first */
     int64_t n_ctx_held;
     struct batch_item *runs;        /* owned [n_seq] */
     int32_t *owner;                 /* owned [n_seq]: runs[i] belongs to active[owner[i]] */
     int32_t *n_kept;                /* owned [n_seq] */
     bool *follow;                   /* owned [n_seq] */
-    int32_t *verify;                /* owned [n_seq, STEP_MAX_TOK]: next token and its drafts */
+    int32_t *verify;                /* owned [n_seq, STEP_MAX_TOK]: the next token and its draft */
     struct drafter_request *drafts; /* owned [n_seq] */
     struct spec_offer *offers;      /* owned [SPEC_MAX_SEQS] */
-    int32_t n_asked;                /* tokens of the model drafter, in this step */
-    double draft_ms;                /* that it took */
+    int32_t n_asked;                /* tokens asked of the model drafter in this step */
+    double draft_ms;                /* time that the model drafter took */
     struct spec spec;
     struct sched_rows rows;
-    struct prefix *prefix; /* owned; NULL: no states are kept */
-    int32_t grid;          /* of kept positions */
-    double move_ms;        /* that this step may still spend on restoring states */
+    struct prefix *prefix; /* owned; NULL: no prefix cache */
+    int32_t grid;          /* checkpoint positions are multiples of it */
+    double move_ms;        /* time left in this step for restoring states */
     struct engine_totals totals;
 };
 
 int sched_init(struct sched *s, struct lm *lm, const struct tok *tok, const struct engine_params *p,
                struct err *e);
 void sched_fini(struct sched *s);
-/* True if the job was taken into a slot (or ended at once); false: no room now, ask again later. */
+/* Returns true if the job was moved to a slot, or ended at once. False: no slot or memory is free; try again later. */
 bool sched_admit(struct sched *s, struct engine_job *j);
-/* Runs one step; returns false when there was nothing to run. */
+/* Runs one step; returns false if there was nothing to run. */
 bool sched_step(struct sched *s);
-/* After each step: keeps states, frees what ended, makes room for the next step. Allocates, where sched_step
- * does not. True: files are being written or read. */
+/* Called after each step: makes checkpoints, frees ended sequences, makes room for the next step. Unlike sched_step, it
+ * may allocate. Returns true if files are being written or read. */
 bool sched_keep(struct sched *s);
 void sched_cancel_all(struct sched *s);
 
-/* ---- sched_rows.c, for sched.c ---- */
+/* ---- in sched_rows.c, used by sched.c ---- */
 
 int sched_open_rows(struct sched *s, struct err *e);
 void sched_close_rows(struct sched *s);
-/* Runs the batch; its rows are sampled from by sched_pick, in their order. */
+/* Runs the batch. Call sched_pick for its rows, in order. */
 int sched_run_batch(struct sched *s, int32_t n_run, struct err *e);
 int32_t sched_pick(struct sched *s, struct active *a, int32_t row, struct sampler_probs *probs,
                    struct err *e);
 
-/* ---- sched.c, for sched_keep.c ---- */
+/* ---- in sched.c, used by sched_keep.c ---- */
 
 int32_t sched_n_in(const struct sched *s, enum phase phase);
 void sched_fail(struct sched *s, struct active *a, const struct err *e);
 
-/* ---- sched_keep.c, for sched.c ---- */
+/* ---- in sched_keep.c, used by sched.c ---- */
 
 int sched_open_cache(struct sched *s, struct err *e);
 void sched_begin_cached(struct sched *s, struct active *a); /* sets the phase */

@@ -1,12 +1,13 @@
-/* sched_keep.c: which states of running jobs are kept, and what a new job need not evaluate again.
+/* sched_keep.c: makes checkpoints of running jobs, and finds the states from which new jobs can continue.
  *
- * During a prompt: behind its first message, before its last turns, where the answer begins, and every
- * n_every tokens; chunks end there. During an answer: each multiple of the grid, the newest alone, so that
- * the next turn finds the end of this one.
+ * Checkpoints of a prompt are made after its first message, before its last turns, where the answer begins, and every
+ * n_every tokens; prompt chunks end at these positions. During an answer, a checkpoint is made at each multiple of the
+ * grid, and only the newest is kept, so that the next turn can continue from the end of this one.
  *
- * Jobs with the same prompt branch: the first evaluates it and keeps the state before its last token; the
- * others wait and go on from there, each with that token, whose logits are its own. A job with keep_end
- * keeps its end as exactly, so that those who continue its answer branch there. */
+ * Jobs with the same prompt branch. The first job evaluates the prompt and makes a checkpoint before its last token.
+ * The other jobs wait for that state and continue from it: each evaluates the last token itself and so gets its own
+ * logits. A job with keep_end also makes a checkpoint before the last token of its answer, so that jobs that continue
+ * the answer can branch there. */
 #include <string.h>
 
 #include "base/clock.h"
@@ -27,7 +28,7 @@ int sched_open_cache(struct sched *s, struct err *e) {
                       s->grid, e);
 }
 
-/* ---- where ---- */
+/* ---- positions of checkpoints ---- */
 
 static void add_stop(struct sched *s, struct active *a, int64_t pos) {
     int32_t stop = (int32_t)(pos / s->grid * s->grid), last = a->n_stop - 1;
@@ -64,7 +65,7 @@ static bool is_stop(const struct sched *s, const struct active *a) {
            (a->has_twins && a->n_prefilled == a->job->p.n_prompt - 1);
 }
 
-/* Adapters, experts that stay, and scope; without the former the scope itself. */
+/* Hash of adapters, kept experts and scope; without adapters and with all experts, the scope itself. */
 static uint64_t salt_of(const struct active *a) {
     const struct engine_job *j = a->job;
     uint64_t h = j->p.scope;
@@ -79,7 +80,7 @@ static uint64_t salt_of(const struct active *a) {
     return h;
 }
 
-/* ---- a job's beginning ---- */
+/* ---- start of a job ---- */
 
 static void begin_prefill(struct sched *s, struct active *a) {
     a->phase = PHASE_PREFILL;
@@ -88,15 +89,15 @@ static void begin_prefill(struct sched *s, struct active *a) {
     a->kept_pos = a->n_prefilled;
 }
 
-/* Time for restoring between two steps: while others decode, no more than the steps themselves take, so that
- * their tokens come at half the speed at worst. */
+/* Time for restoring states between two steps. While sequences decode, it is at most the time of a step, so that their
+ * speed drops to one half at worst. */
 static double move_limit(const struct sched *s) {
     double ms = s->totals.step_ms_mean;
     if (!sched_n_in(s, PHASE_DECODE)) return 1e9;
     return ms < MOVE_LEAST_MS ? MOVE_LEAST_MS : ms > MOVE_MOST_MS ? MOVE_MOST_MS : ms;
 }
 
-/* A sequence that may hold a part of a state begins again. */
+/* Replaces the sequence, which may contain part of a state, by an empty one. */
 static int begin_again(struct sched *s, struct active *a, struct err *e) {
     a->is_partial = false;
     s->lm->ops->seq_free(s->lm, a->seq);
@@ -104,7 +105,7 @@ static int begin_again(struct sched *s, struct active *a, struct err *e) {
     return s->lm->ops->seq_new(s->lm, &a->seq, e);
 }
 
-/* Continues from a->hit, which is in memory. False: not yet. */
+/* Restores a->hit, which is in memory. Returns false if this will continue after the next step. */
 static bool take_hit(struct sched *s, struct active *a) {
     struct prefix_entry *x = a->hit;
     struct err e = {0};
@@ -118,7 +119,7 @@ static bool take_hit(struct sched *s, struct active *a) {
         return false;
     }
     a->hit = NULL;
-    if (rc < 0) { /* no room: from the beginning */
+    if (rc < 0) { /* no room: evaluate the prompt from its start */
         prefix_unpin(s->prefix, x);
         if (begin_again(s, a, &e)) sched_fail(s, a, &e);
         return true;
@@ -136,7 +137,7 @@ static bool may_branch(const struct sched *s) {
     return !s->p.deterministic && s->lm->checkpoint_bytes <= s->p.cache.ram_bytes / 2;
 }
 
-/* Whether a goes before b and is on its way through the same prompt. */
+/* Returns true if a started before b and is loading or evaluating the same prompt. */
 static bool leads(const struct active *a, const struct active *b) {
     if (a == b || !a->is_kept || (a->phase != PHASE_PREFILL && a->phase != PHASE_LOAD))
         return false;
@@ -146,7 +147,7 @@ static bool leads(const struct active *a, const struct active *b) {
                   (size_t)a->job->p.n_prompt * sizeof *a->job->p.prompt) == 0;
 }
 
-/* Whether a, which could begin at pos, does better to wait for another one with its prompt. */
+/* Returns true if a, which could start at pos, should wait for another job with the same prompt. */
 static bool waits(struct sched *s, const struct active *a, int64_t pos) {
     bool any = false;
     if (!may_branch(s) || pos + 1 >= a->job->p.n_prompt) return false;
@@ -155,7 +156,7 @@ static bool waits(struct sched *s, const struct active *a, int64_t pos) {
     return any;
 }
 
-/* Looks for the job's prefix until one is there, is being read or evaluated, or there is none. */
+/* Looks for a state of the job's prefix until one is restored, one is being read or evaluated, or none is left. */
 static void seek(struct sched *s, struct active *a) {
     const struct engine_job *j = a->job;
     for (;;) {
@@ -215,13 +216,14 @@ static void keep_prompt(struct sched *s, struct active *a) {
     else prefix_unpin(s->prefix, x);
 }
 
-/* The newest multiple of the grid in what is certain: drafts that were refused are not. */
+/* Makes a checkpoint at the last multiple of the grid, not counting rejected draft tokens. */
 static void keep_answer(struct sched *s, struct active *a) {
     int64_t pos = s->lm->ops->seq_pos(s->lm, a->seq), sure = a->spec.n_history - 1;
     if (pos < sure) sure = pos;
     int64_t at = sure / s->grid * s->grid;
     if (at <= a->kept_pos) return;
-    if (s->p.deterministic) return; /* a state made step by step differs in its last bits */
+    /* a state from decode steps differs from one of prefill in its last bits */
+    if (s->p.deterministic) return;
     if ((uint64_t)s->n_active * s->lm->checkpoint_bytes > s->p.cache.ram_bytes / 2) return;
     struct prefix_entry *x = keep_at(s, a, at);
     if (!x) return;
@@ -229,7 +231,8 @@ static void keep_answer(struct sched *s, struct active *a) {
     a->ended = x;
 }
 
-/* Before the last token in the sequence: who continues the answer evaluates that one again. */
+/* Makes a checkpoint before the last token of the sequence: a job that continues the answer evaluates that token
+ * again. */
 static void keep_end(struct sched *s, struct active *a) {
     int64_t pos = s->lm->ops->seq_pos(s->lm, a->seq), sure = a->spec.n_history - 1;
     if (pos < sure) sure = pos;

@@ -1,6 +1,6 @@
-/* sched_rows.c: what crosses from the device for sampling. Where rows of logits cannot be read in place, each
- * sampler is asked before the step what its picks will read; the device selects that under the samplers'
- * masks, and one read brings it all. Whole rows come one by one, only for the picks that depend on more. */
+/* sched_rows.c: reads from the device what the samplers need. If rows of logits cannot be read in place, each sampler
+ * reports before the step which logits its picks will read. The device selects these with the samplers' masks, and one
+ * read copies all of them. Whole rows are read one by one, only for picks that need more. */
 #include "base/mem.h"
 #include "engine/sched.h"
 
@@ -31,12 +31,13 @@ void sched_close_rows(struct sched *s) {
     *r = (struct sched_rows){.n = 0};
 }
 
-/* Rows that run i wants, the first of them behind tokens[0]. */
+/* Number of logits rows that run r wants; the first row belongs to its first wanted token. */
 static int32_t n_wanted(const struct batch_item *r) {
     return r->want == WANT_ALL ? r->n_tok : r->want == WANT_LAST;
 }
 
-/* Asks the samplers of all rows. False: every row is needed whole, or they are too many. */
+/* Collects the samplers' needs for all rows. Returns false if every row is needed whole, or if there are too many
+ * rows. */
 static bool request(struct sched *s, int32_t n_run) {
     struct sched_rows *r = &s->rows;
     int32_t n_whole = 0;

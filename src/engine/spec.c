@@ -8,17 +8,19 @@
 #include "engram/mix.h"
 
 enum {
-    PLAIN_EVERY = 96, /* rounds */
+    PLAIN_EVERY = 96, /* rounds between plain steps that serve as comparison */
     LOOK_EVERY = 16,
     GUARD_ROUNDS = 64,
     GUARD_TOKENS = 256,
     GUARD_MAX_TOKENS = 16384,
-    ALL_OF = 64, /* rounds that a rate of all sequences stands for, and of one */
+    /* rounds that an acceptance rate averages over: of all sequences, of one sequence */
+    ALL_OF = 64,
     ONE_OF = 16,
-    PRIOR_ALL = 2, /* rounds that the prior weighs */
+    /* weight of the prior in rounds, for these two rates */
+    PRIOR_ALL = 2,
     PRIOR_ONE = 4,
     FOLLOW_EVERY = 4,
-    MAX_LEARNED = 8192 /* tokens of a prompt that go to the store: 5 ms */
+    MAX_LEARNED = 8192 /* prompt tokens that the suffix store learns: 5 ms */
 };
 static const float least_product = 0.05f, idle_decay = 1 - 1.0f / 1024;
 static const double least_gain = 1.02, look_share = 0.01, guard_gain = 0.98;
@@ -61,7 +63,7 @@ void spec_seq_push(struct spec *s, struct spec_seq *q, int32_t token) {
 static const struct source {
     const char *name;
     float prior,
-        per_grade; /* acceptance if nothing is known: of grade 0, and more for each grade */
+        per_grade; /* acceptance before any measurement: of grade 0, and its change per grade */
 } sources[DRAFT_N_SOURCE] = {
     [DRAFT_GRAMMAR] = {"grammar", 0.95f, -0.15f}, [DRAFT_LOOKUP] = {"lookup", 0.55f, 0.05f},
     [DRAFT_SUFFIX] = {"suffix", 0.35f, 0.05f},    [DRAFT_ENGRAM] = {"engram", 0.7f, 0},
@@ -117,21 +119,22 @@ void spec_learn(struct spec *s, struct spec_seq *q, const struct spec_draft *d, 
     if (n_accepted == d->n && d->n < d->n_asked) learn_slot(s, q, DRAFT_MODEL, d->n, false);
 }
 
-/* What is not tried is slowly forgotten, so that it is tried again. */
+/* Rates that are not measured decay slowly towards the prior, so that their sources are tried again. */
 static void forget(struct spec *s) {
     struct spec_rate *r = &s->rates.of[0][0][0];
     int32_t n = DRAFT_N_SOURCE * SPEC_N_REGION * SPEC_N_GRADE, at = (int32_t)(s->n_round % n);
-    float keep = 1 - (1 - idle_decay) * (float)n; /* one in turn, for all */
+    /* one rate is updated per round, so its decay is n times as strong */
+    float keep = 1 - (1 - idle_decay) * (float)n;
     if (keep < 0.5f) keep = 0.5f;
     r[at].n *= keep;
     r[at].n_hit *= keep;
 }
 
-/* ---- text that a grammar forces ---- */
+/* ---- text that the grammar forces ---- */
 
-enum { CUT_BYTES = 96, CUT_BEFORE = 4 /* tokens before it that the cut may depend on */ };
+enum { CUT_BYTES = 96, CUT_BEFORE = 4 /* tokens before the text that may change its cut */ };
 
-/* The cut of the last n_before tokens of q and text; false if those tokens would not be cut as they were. */
+/* Tokenizes the last n_before tokens of q together with the text. Returns false if those tokens would change. */
 static bool cut(struct spec_seq *q, const struct tok *tok, int32_t n_before, const char *text,
                 size_t n_text) {
     char all[CUT_BYTES * (CUT_BEFORE + 1)];
@@ -163,7 +166,7 @@ void spec_cut_forced(struct spec_seq *q, struct sampler *sampler, const struct t
     if (q->off || !q->history || !tok || !sampler_draft_begin(sampler)) return;
     size_t n = sampler_draft_bytes(sampler, text, sizeof text);
     sampler_draft_end(sampler);
-    bool is_text = n && !memchr(text, GRAMMAR_MARK_BYTE, n); /* marks are tokens of their own */
+    bool is_text = n && !memchr(text, GRAMMAR_MARK_BYTE, n); /* marks are separate tokens */
     for (int32_t before = CUT_BEFORE; is_text && before >= 0; before--)
         if (before <= q->n_history && cut(q, tok, before, text, n)) return;
 }
@@ -175,21 +178,23 @@ struct candidate {
     float accept;
 };
 
-/* A draft as it grows. */
+/* A draft under construction. */
 struct growth {
     struct spec *s;
     struct spec_seq *q;
-    struct sampler *sampler; /* NULL: no grammar rules */
+    struct sampler *sampler; /* NULL: no grammar applies */
     struct spec_draft *out;
     int32_t n_max;
-    int32_t lookup_at, lookup_grade; /* at: in the history, of the next token; -1: none */
+    /* lookup_at: index of the next token in the history; -1: none */
+    int32_t lookup_at, lookup_grade;
     int32_t engram[STEP_MAX_TOK], n_engram;
-    bool is_cut; /* the draft is what q->forced says so far */
+    bool is_cut; /* the draft equals q->forced so far */
 };
 
 enum { MIN_MATCH = 3, MAX_MATCH = 8, WINDOW = 8192 };
 
-/* Where the longest suffix (3 to 8 tokens) of the history last occurred: the place after it. */
+/* Finds the last earlier occurrence of the longest suffix (3 to 8 tokens) of the history; returns the position after
+ * it. */
 static int32_t find_earlier(const int32_t *h, int32_t n, int32_t *len) {
     int32_t best_len = 0, best_at = -1;
     int32_t from = n > WINDOW ? n - WINDOW : 0;
@@ -203,7 +208,8 @@ static int32_t find_earlier(const int32_t *h, int32_t n, int32_t *len) {
     return best_len < MIN_MATCH ? -1 : best_at;
 }
 
-/* As the tokenizer cuts it, as long as the draft does; else the longest token, a poorer guess. */
+/* While the draft follows q->forced, the next token of that tokenization. Otherwise the longest forced token, which is
+ * a less reliable guess. */
 static bool next_forced(struct growth *g, struct candidate *c) {
     const struct spec_seq *q = g->q;
     int32_t n = g->out->n;
@@ -211,7 +217,8 @@ static bool next_forced(struct growth *g, struct candidate *c) {
     if (n && n <= q->n_forced && q->forced[n - 1] != g->out->tokens[n - 1]) g->is_cut = false;
     bool is_cut = g->is_cut && n < q->n_forced;
     c->token = is_cut ? q->forced[n] : sampler_draft_forced(g->sampler);
-    c->grade = is_cut ? n + 1 == q->n_forced : 2; /* the last one may be cut with what follows */
+    /* text after the last token may change its tokenization */
+    c->grade = is_cut ? n + 1 == q->n_forced : 2;
     return c->token >= 0;
 }
 
@@ -221,7 +228,7 @@ static bool next_lookup(struct growth *g, struct candidate *c) {
     if (!n) {
         g->lookup_at = find_earlier(q->history, q->n_history, &len);
         g->lookup_grade = len - MIN_MATCH;
-    } else if (g->lookup_at >= 0) { /* follows as long as the draft does */
+    } else if (g->lookup_at >= 0) { /* continue while the draft matches */
         bool same = q->history[g->lookup_at] == g->out->tokens[n - 1];
         g->lookup_at = same ? g->lookup_at + 1 : -1;
         g->lookup_grade = g->lookup_grade >= MAX_MATCH - MIN_MATCH ? 7 : 6;
@@ -240,7 +247,7 @@ static bool next_suffix(struct growth *g, struct candidate *c) {
         return false;
     c->grade = 2 * next.order + (next.share >= 0.8f);
     c->token = next.token;
-    return c->token >= 0 && c->token < g->s->n_vocab; /* it may come from a file */
+    return c->token >= 0 && c->token < g->s->n_vocab; /* it may come from a damaged file */
 }
 
 static bool next_engram(struct growth *g, struct candidate *c) {
@@ -261,7 +268,8 @@ static bool (*const next_of[])(struct growth *g, struct candidate *c) = {
 };
 enum { N_TEXT_SOURCE = sizeof next_of / sizeof *next_of };
 
-/* Adds the candidate that is most probably accepted and that the grammar allows; false: the draft ends. */
+/* Appends the candidate that is most probably accepted and that the grammar allows. Returns false if the draft ends
+ * here. */
 static bool grow(struct growth *g, float *product) {
     struct candidate c[N_TEXT_SOURCE];
     bool is_open[N_TEXT_SOURCE];
@@ -308,16 +316,17 @@ void spec_draft_text(struct spec *s, struct spec_seq *q, struct sampler *sampler
     if (ruled) sampler_draft_end(sampler);
 }
 
-/* ---- the choice ---- */
+/* ---- choice of a draft ---- */
 
 struct choice {
     int32_t n_text[SPEC_MAX_SEQS];
     bool model[SPEC_MAX_SEQS];
-    int32_t n_model; /* asked of the model drafter */
+    int32_t n_model; /* tokens per sequence asked of the model drafter */
     double rate;     /* tokens per ms */
 };
 
-/* The prefixes of all drafts together that give most, plain steps included; tokens of the likeliest come first. */
+/* Chooses how much of each text draft to verify, for the highest rate over all sequences; a plain step is included.
+ * The most probable tokens are added first. */
 static struct choice best_text(const struct spec *s, const struct spec_offer *o, int32_t n) {
     const struct spec_costs *c = &s->costs[n - 1];
     struct choice best = {.rate = n / spec_cost_verify(c, n, n) * least_gain}, x = best;
@@ -337,7 +346,7 @@ static struct choice best_text(const struct spec *s, const struct spec_offer *o,
     return best;
 }
 
-/* Tokens that the model drafter's k are expected to give to q. */
+/* Expected number of accepted tokens for q if the model drafter drafts k tokens. */
 static double model_gain(const struct spec *s, const struct spec_seq *q, int32_t k) {
     double sum = 0, product = 1;
     for (int32_t j = 0; j < k; j++) sum += product *= (double)accept_of(s, q, DRAFT_MODEL, j);
@@ -350,7 +359,8 @@ static double text_gain(const struct spec_offer *o, int32_t k) {
     return sum;
 }
 
-/* The model drafter for k tokens, for sequences to which it gives more than the text that `text` chose. */
+/* The choice in which the model drafter drafts k tokens for the sequences to which it gives more than the text drafts
+ * in `text`. */
 static struct choice with_model(const struct spec *s, const struct spec_offer *o, int32_t n,
                                 int32_t k, const struct choice *text) {
     const struct spec_costs *c = &s->costs[n - 1];
@@ -372,7 +382,7 @@ static struct choice with_model(const struct spec *s, const struct spec_offer *o
     return x;
 }
 
-/* Something that was not chosen: the model drafter at each depth in turn, and all that text offers. */
+/* Returns a choice that was not best, to measure it: the model drafter at each depth in turn, then all text drafts. */
 static struct choice look(struct spec *s, const struct spec_offer *o, int32_t n, int32_t n_model,
                           const struct choice *best) {
     struct choice x = *best, none = {.rate = 0};
@@ -386,8 +396,8 @@ static struct choice look(struct spec *s, const struct spec_offer *o, int32_t n,
     return x;
 }
 
-/* Plain steps are what all else is measured by: two now and then, the first of which bears what a draft left to it, and more
- * often while few are known. */
+/* All gains are measured against plain steps. So two plain steps are run from time to time, and more often while few
+ * have been measured. The first of the two still carries the cost that the draft before it caused. */
 static bool is_plain_due(struct spec *s, float n_known) {
     int32_t every = 4 * n_known < PLAIN_EVERY ? (int32_t)(4 * n_known) : PLAIN_EVERY;
     if (++s->n_since_plain == every) return true;
@@ -441,7 +451,8 @@ int32_t spec_choose(struct spec *s, struct spec_offer *o, int32_t n) {
     return c.n_model;
 }
 
-/* Would the model drafter be chosen for a new sequence alone, in ordinary text? Yes, if nothing is known. */
+/* Returns true if the model drafter would be chosen for a single new sequence in ordinary text, or if nothing has been
+ * measured. */
 static bool model_pays(const struct spec *s) {
     const struct spec_costs *c = &s->costs[0];
     const struct choice none = {.rate = 0};
@@ -467,9 +478,9 @@ bool spec_begin(struct spec *s, struct spec_seq *q) {
     return model_pays(s) || ++s->n_left_out % FOLLOW_EVERY == 0;
 }
 
-/* ---- measures ---- */
+/* ---- measurement ---- */
 
-/* Of rounds with drafts: against what plain steps would have taken. */
+/* Compares rounds with drafts with the time that plain steps would have taken; stops drafting if they were slower. */
 static void guard(struct spec *s, double plain_ms, double ms) {
     s->guard.plain_ms += plain_ms;
     s->guard.ms += ms;

@@ -1,20 +1,24 @@
-/* spec.h: speculation: who drafts, how many tokens, and whether it pays.
+/* spec.h: speculative decoding: which source drafts, how many tokens, and whether it pays.
  *
- * One loop serves every source: propose up to n tokens, verify them in one forward, keep the longest prefix that the
- * target itself samples (exact for any sampling: the target's draw decides, a draft is a guess of it), drop the rest.
+ * One loop serves every source. It proposes up to n tokens, verifies them in one forward pass, and keeps the longest
+ * prefix that the target samples itself. The result is exact for any sampling, because the target's draw decides and a
+ * draft is only a guess of that draw.
  *
- * Sources are rows of a table (spec.c). Those that read text add one token after another, each the one that is most
- * probably accepted, while the product of these probabilities is worth a row: where a grammar rules, the text that it
- * leaves no choice about, cut as the tokenizer cuts it, and no token that it excludes; tokens after the same words earlier in the text, in other texts
- * (suffix.h), and in n-gram tables. The model drafter (drafter.h) is asked instead where that is better.
+ * Sources are rows of a table (spec.c). The text sources add one token after another. Each time they add the token that
+ * is most probably accepted, while the product of these probabilities justifies a row. The text sources are: text that
+ * the grammar forces, cut into tokens as the tokenizer would; tokens that followed the same context earlier in this
+ * text, in other texts (suffix.h), or in n-gram tables. A token that the grammar excludes is never drafted. The model
+ * drafter (drafter.h) is used instead if it is better.
  *
- * Each round takes what gives most tokens per millisecond: tokens expected by the acceptance of each source, in each region
- * of text and by its own confidence, over measured costs of drafting and verifying (spec_cost.h). A plain step is always
- * among the choices. If the last 64 rounds were slower than plain steps would have been, drafting stops for 256 tokens, then
- * for twice as many. What is never chosen is tried now and then, within an allowance of time.
+ * Each round uses the choice that gives most tokens per millisecond. It divides the expected number of tokens by the
+ * measured costs of drafting and verification (spec_cost.h). The expectation uses the acceptance of each source, per
+ * region of the text and per confidence grade. A plain step is always among the choices. If the last 64 rounds were
+ * slower than plain steps would have been, drafting stops for 256 tokens, and then for twice as many each time. Choices
+ * that are not used are tried from time to time, within a time allowance.
  *
- * The model drafter must have seen every token of a sequence that it drafts for, which costs a small model a hundredth of its
- * plain steps and a twentieth of its prompts. Where it loses it is left out of whole sequences, three in four. */
+ * The model drafter must observe every token of a sequence for which it drafts. This costs a small model a hundredth of
+ * the time of its plain steps and a twentieth of its prompts. If drafting with it does not pay, it ignores three in
+ * four new sequences entirely. */
 #ifndef CHIMERE_ENGINE_SPEC_H
 #define CHIMERE_ENGINE_SPEC_H
 
@@ -28,9 +32,9 @@
 struct sampler;
 struct suffix;
 
-enum { SPEC_TEXT_MAX = 7 }; /* tokens of text sources, if the user names no number */
+enum { SPEC_TEXT_MAX = 7 }; /* longest draft of text sources, if the user gives no number */
 
-/* Tokens that one sequence drafts at most, of any source, if the user asks for n_draft_max (0: no number). */
+/* Longest draft per sequence from any source, for the user's n_draft_max (0: not given). */
 static inline int32_t spec_most_drafted(int32_t n_draft_max) {
     return n_draft_max > 0 ? n_draft_max : SPEC_TEXT_MAX;
 }
@@ -38,7 +42,7 @@ static inline int32_t spec_most_drafted(int32_t n_draft_max) {
 enum spec_region { SPEC_THINKING, SPEC_ANSWER, SPEC_RULED, SPEC_N_REGION };
 enum { SPEC_N_GRADE = 12 };
 
-struct spec_rate { /* discounted */
+struct spec_rate { /* counts with exponential decay */
     float n, n_hit;
 };
 struct spec_rates {
@@ -47,88 +51,91 @@ struct spec_rates {
 
 struct spec_draft {
     int32_t n;
-    int32_t n_asked; /* of the model drafter, which may propose fewer */
+    int32_t n_asked; /* tokens asked of the model drafter, which may propose fewer */
     int32_t tokens[STEP_MAX_TOK];
     uint8_t source[STEP_MAX_TOK], grade[STEP_MAX_TOK];
-    float accept[STEP_MAX_TOK]; /* each, given those before it */
+    /* acceptance probability, given that the tokens before are accepted */
+    float accept[STEP_MAX_TOK];
 };
 
-struct spec_seq {     /* of one sequence */
-    int32_t *history; /* owned: prompt and generated tokens, then drafts under way */
+struct spec_seq { /* state of one sequence */
+    /* owned: tokens of prompt and answer, followed by the draft under construction */
+    int32_t *history;
     int32_t n_prompt, n_history, cap_history;
-    uint64_t salt;               /* of its texts in the store of suffixes */
+    uint64_t salt;               /* scope of its texts in the suffix store */
     struct engram_mixer *engram; /* borrowed from the scheduler; NULL: none */
-    int32_t
-        forced[STEP_MAX_TOK]; /* the next tokens, as the tokenizer cuts what the grammar forces */
+    /* tokenization of the text that the grammar forces next */
+    int32_t forced[STEP_MAX_TOK];
     int32_t n_forced;
     struct spec_rates rates;
     enum spec_region region; /* of the next token */
     bool off;
-    bool follows; /* the model drafter observes it and may draft */
+    bool follows; /* the model drafter observes this sequence and may draft for it */
 };
 
-/* A sequence that decodes in this step. */
+/* A sequence that decodes in this step, and what is chosen for it. */
 struct spec_offer {
     struct spec_seq *q;
-    struct spec_draft text; /* of the text sources */
-    int32_t n_model_max;    /* room for the model drafter's tokens */
-    int32_t n_text;         /* chosen: so many of text */
-    bool model;             /* chosen: the model drafter instead */
+    struct spec_draft text; /* draft of the text sources */
+    int32_t n_model_max;    /* largest number of tokens that the model drafter may propose */
+    int32_t n_text;         /* chosen: number of tokens of `text` to verify */
+    bool model;             /* chosen: use the model drafter instead */
 };
 
-struct spec {             /* of the engine */
+struct spec {             /* state of the engine */
     struct suffix *store; /* owned; NULL: none */
     int32_t n_vocab;
-    struct spec_rates rates; /* over all sequences */
-    bool
-        is_fixed; /* drafts depend on no clock and no other sequence: all that are offered are verified */
+    struct spec_rates rates; /* rates over all sequences */
+    /* deterministic: drafts depend neither on a clock nor on other sequences; every offered draft is verified */
+    bool is_fixed;
     struct spec_costs costs[SPEC_MAX_SEQS];
-    int64_t n_round, n_spec_round; /* steps that could draft; those that did */
+    int64_t n_round, n_spec_round; /* steps that could draft; steps that did */
 
-    /* the present step */
-    int32_t n_seq;    /* decoding; 0: not to be measured */
-    bool after_draft; /* the step before had drafts */
-    bool is_look;     /* tries what was not chosen */
+    /* the current step */
+    int32_t n_seq;    /* decoding sequences; 0: the step is not measured */
+    bool after_draft; /* the previous step verified a draft */
+    bool is_look;     /* the step tries a choice that was not best */
 
-    /* looking at what is not chosen, and the guarantee */
+    /* trying other choices, and the guard against losses */
     int32_t n_since_plain, n_turn;
-    double allowance; /* ms that looks may lose */
+    double allowance; /* ms that such trials may still lose */
     struct {
-        double plain_ms, ms; /* of the rounds in the window: as plain steps, as they were */
+        double plain_ms, ms; /* time of the rounds in the window: as plain steps, and measured */
         int32_t n_round;
-        int32_t n_left, n_stop; /* tokens without drafts: still; of the next stop */
+        int32_t n_left, n_stop; /* tokens to decode without drafts: remaining; in the next stop */
     } guard;
-    int32_t n_model_max; /* tokens of the model drafter */
-    int32_t n_left_out;  /* sequences that began where it loses */
+    int32_t n_model_max; /* longest draft of the model drafter */
+    int32_t n_left_out;  /* sequences that started while the model drafter did not pay */
 };
 
-/* is_fixed: as above; else there is a store of suffixes if wanted. */
+/* is_fixed: as in the struct. store: create a suffix store, unless is_fixed. */
 int spec_init(struct spec *s, int32_t n_vocab, bool is_fixed, bool store, struct err *e);
 void spec_fini(struct spec *s);
 
 int spec_seq_init(struct spec_seq *q, const int32_t *prompt, int32_t n, int32_t n_more);
 void spec_seq_fini(struct spec_seq *q);
 void spec_seq_push(struct spec *s, struct spec_seq *q, int32_t token);
-/* Called before the prompt. Returns whether the model drafter follows. q starts from what
- * other sequences learned. */
+/* Called before the prompt is evaluated: the suffix store learns the prompt. Returns whether the model drafter should
+ * observe this sequence. */
 bool spec_begin(struct spec *s, struct spec_seq *q);
 
-/* Between steps, before q's next token: cuts the text that its grammar forces into tokens. Allocates. */
+/* Called between steps, before q's next token: tokenizes the text that the grammar forces. Allocates. */
 void spec_cut_forced(struct spec_seq *q, struct sampler *sampler, const struct tok *tok);
-/* The draft of the text sources, of at most n_max < STEP_MAX_TOK tokens; sampler NULL: no grammar. */
+/* Drafts from the text sources, at most n_max < STEP_MAX_TOK tokens; sampler NULL: no grammar. */
 void spec_draft_text(struct spec *s, struct spec_seq *q, struct sampler *sampler, int32_t n_max,
                      struct spec_draft *out);
-/* Chooses for the n sequences that decode: how much of each draft is verified; returns the tokens that the model drafter
- * is asked for, 0: none. */
+/* Chooses how much of each draft to verify, for the n sequences that decode. Returns how many tokens to ask of the
+ * model drafter; 0: none. */
 int32_t spec_choose(struct spec *s, struct spec_offer *offers, int32_t n);
-/* After a draft of q was verified, also an empty one that was asked for: the first n_accepted tokens stay.
- * stats: of its job, or NULL. */
+/* Called after a draft of q was verified, or was asked for and is empty. The first n_accepted tokens stay. stats:
+ * statistics of the job, or NULL. */
 void spec_learn(struct spec *s, struct spec_seq *q, const struct spec_draft *d, int32_t n_accepted,
                 struct draft_stats *stats);
-/* After the step of n_row rows: tokens that it gave; draft_ms: of the model drafter, asked for n_model tokens. */
+/* Called after a step with n_row rows that produced n_tok tokens. draft_ms: time of the model drafter, which was asked
+ * for n_model tokens. */
 void spec_time(struct spec *s, int32_t n_row, int32_t n_tok, double ms, int32_t n_model,
                double draft_ms);
-/* Instead: it held other work too. */
+/* Called instead of spec_time if the step also did other work. */
 void spec_pause(struct spec *s);
 
 #endif

@@ -2,12 +2,13 @@
 
 #include <stddef.h>
 
-/* A row more than a plain step's is guessed to cost this share of that: less than on any machine measured, so that it is
- * tried; a drafted token likewise. */
+/* Initial guess: an additional row costs this share of a plain step's row, and a drafted token this share of a plain
+ * step. This is less than on any measured machine, so that drafting is tried. */
 static const double hopeful_row = 0.1, hopeful_draft = 0.05;
-static const double quick = 0.6; /* of the mean: a sample that short changes the mean at once */
-static const double most_beyond =
-    3; /* times the mean that a sample counts at most: interruptions */
+/* a sample below this share of the mean changes the mean at once */
+static const double quick = 0.6;
+/* a sample counts as at most this multiple of the mean: it was interrupted */
+static const double most_beyond = 3;
 enum { MEAN_OF = 24, SPEED_OF = 12 };
 
 double spec_expected(const double *accept, int32_t k) {
@@ -30,9 +31,9 @@ int32_t spec_best_depth(const double *accept, const double *cost, int32_t n, dou
 
 static void learn(struct spec_mean *m, double ms, int32_t most) {
     if (m->ms > 0 && ms > most_beyond * m->ms) ms = most_beyond * m->ms;
-    if (m->n == 1 && ms < m->ms) m->ms = ms; /* the first paid for cold caches */
-    if (ms < quick * m->ms && m->n > 4)
-        m->n = 4; /* interruptions add time; nothing takes it away */
+    if (m->n == 1 && ms < m->ms) m->ms = ms; /* the first sample included cold caches */
+    /* interruptions only add time, so a shorter sample is right */
+    if (ms < quick * m->ms && m->n > 4) m->n = 4;
     if (m->n < (float)most) m->n++;
     m->ms += (ms - m->ms) / (double)m->n;
 }
@@ -70,13 +71,13 @@ void spec_cost_learn(struct spec_costs *c, int32_t n_seq, int32_t n_row, bool af
     if (!(c->slowness > 0)) c->slowness = 1;
     if (after_draft && is_plain && m->n > 0) {
         learn(&c->replay, ms / c->slowness - m->ms, MEAN_OF);
-        return; /* what the draft caused is not the plain step's */
+        return; /* the additional time is due to the draft, not to the plain step */
     }
     if (after_draft) {
         ms -= c->replay.ms > 0 ? c->replay.ms * c->slowness : 0;
         if (!(ms > 0)) return;
     }
-    if (m->n >= 4) { /* only what is known well says how fast the machine is */
+    if (m->n >= 4) { /* only well-known means can measure the machine's speed */
         double ratio = ms / m->ms;
         if (ratio > most_beyond * c->slowness) ratio = most_beyond * c->slowness;
         c->slowness += (ratio - c->slowness) / SPEED_OF;

@@ -12,7 +12,7 @@
 #include "model/forward.h"
 #include "model/seq_pool.h"
 
-/* ---- what a model costs ---- */
+/* ---- cost of a model ---- */
 
 static bool is_product(const struct gguf_tensor *t) {
     return t->n_dims >= 2 && t->ne[0] >= 32 && t->ne[1] > 1 && t->type < SPEED_MAX_TYPES &&
@@ -24,7 +24,8 @@ static void count_tensor(struct speed_cost *c, const struct hparams *hp,
                          const struct gguf_tensor *t, bool is_tied) {
     int il = -1;
     bool in_layer = sscanf(t->name, "blk.%d.", &il) == 1;
-    if (in_layer && (il < 0 || il >= hp->n_layer)) return; /* prediction blocks */
+    /* prediction blocks do not run in a plain step */
+    if (in_layer && (il < 0 || il >= hp->n_layer)) return;
     bool is_head = strcmp(t->name, "output.weight") == 0 ||
                    (is_tied && strcmp(t->name, "token_embd.weight") == 0);
     if (!(in_layer || is_head) || !is_product(t)) return;
@@ -60,7 +61,7 @@ int speed_cost_read(struct speed_cost *out, const char *path, struct err *e) {
     return rc;
 }
 
-/* ---- what the device does ---- */
+/* ---- speed of the device ---- */
 
 enum { N_IN = 2048, N_MANY = 128, N_FEW = 8, N_SMALL_OUT = 512 };
 enum {
@@ -72,11 +73,11 @@ enum {
 };
 enum {
     MOST_ROWS = MEMORY_BYTES / (N_IN / 8)
-}; /* of a matrix: no type has fewer than one bit per weight */
+}; /* rows of a matrix of MEMORY_BYTES: every type has at least one bit per weight */
 
-static const struct way { /* the ways in which a product is timed */
+static const struct way { /* conditions under which a product is timed */
     int32_t n_tok;
-    bool from_memory; /* the matrix is larger than the caches keep */
+    bool from_memory; /* the matrix is larger than the caches */
 } ways[] = {
     {1, false},
     {1, true},
@@ -87,14 +88,14 @@ enum { WAY_CACHED, WAY_MEMORY, WAY_FEW, WAY_MANY, N_WAY };
 
 struct speed_probe {
     struct dev *dev;                   /* borrowed */
-    double ns[SPEED_MAX_TYPES][N_WAY]; /* of one multiply-add; 0: not timed yet */
-    double op_ns;                      /* what a product costs however small it is */
+    double ns[SPEED_MAX_TYPES][N_WAY]; /* time per multiply-add; 0: not measured yet */
+    double op_ns;                      /* fixed cost of a product, however small */
     double bandwidth;
     uint64_t cache_bytes;
-    float *x, *y; /* owned, of the device */
+    float *x, *y; /* owned device memory */
 };
 
-/* Shortest time of a product, in ns: what the machine does when nothing else runs. */
+/* Shortest time of a product in ns: the speed of an otherwise idle machine. */
 static double time_product(struct speed_probe *p, const struct weight *w, int32_t n_tok) {
     double best = 0;
     struct linear_out o = {.w = w, .dst = p->y, .dst_stride = w->n_out, .scale = 1};
@@ -109,7 +110,7 @@ static double time_product(struct speed_probe *p, const struct weight *w, int32_
     return best;
 }
 
-/* A matrix of n_out equal rows in the device's form; *owned by ops->free. */
+/* Makes a matrix of n_out identical rows in the device's form; free *owned with ops->free. */
 static int make_matrix(struct speed_probe *p, uint32_t type, int64_t n_out, struct weight *out,
                        void **owned, struct err *e) {
     const struct quant_traits *t = quant_traits(type);
@@ -148,7 +149,7 @@ static int make_matrix(struct speed_probe *p, uint32_t type, int64_t n_out, stru
     return rc;
 }
 
-/* Again before each product: a model that ran between two has reserved less. */
+/* Called before each product: a model that ran in the meantime may have reserved less memory. */
 static int reserve(struct speed_probe *p, struct err *e) {
     const struct dev_need need = {.n_tok = N_MANY, .n_in = N_IN, .n_out = MOST_ROWS, .n_ff = N_IN};
     return p->dev->ops->reserve(p->dev, &need, e);
@@ -172,7 +173,8 @@ static int time_way(struct speed_probe *p, uint32_t type, int way, struct err *e
     return rc;
 }
 
-/* Of the third-level cache: virtual machines report that of the whole socket, which others share. */
+/* Size of the third-level cache, with an upper limit: virtual machines report the cache of the whole socket, which they
+ * share with others. */
 static uint64_t cache_bytes(void) {
     enum { USUAL = 32 << 20 };
     int64_t n = os_l3_bytes();
@@ -234,7 +236,7 @@ int speed_predict(struct speed *out, struct speed_probe *p, const struct speed_c
 
 double speed_bandwidth(const struct speed_probe *p) { return p->bandwidth; }
 
-/* ---- what a model really does ---- */
+/* ---- measured speed of a model ---- */
 
 struct trial {
     struct model *m;
@@ -271,7 +273,7 @@ static int run_trial(struct speed *out, struct trial *t, struct err *e) {
         int64_t c = clock_ns();
         if (!rc) rc = run_tokens(t, 1, N_DECODE, 1, e);
         if (rc) return rc;
-        if (!k) continue; /* warm */
+        if (!k) continue; /* the first run only warms up the caches */
         prefill = shorter(prefill, (double)(b - a));
         decode = shorter(decode, (double)(clock_ns() - c));
     }

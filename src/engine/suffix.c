@@ -24,11 +24,11 @@ struct suffix {
     struct entry *entries; /* owned [N_ENTRY] */
 };
 
-struct head { /* of a file */
+struct head { /* header of a file */
     char magic[8];
     uint32_t version, n_entry;
     uint64_t layout;
-    uint32_t crc, pad; /* of the entries */
+    uint32_t crc, pad; /* crc: of the entries */
 };
 static const char magic[8] = "CHSUFFIX";
 
@@ -46,7 +46,7 @@ void suffix_free(struct suffix *x) {
     mem_free(x);
 }
 
-/* Hashes of the contexts that end before text + n, shortest first; returns how many there are. */
+/* Hashes the contexts that end before text[n], shortest first; returns their number. */
 static int hash_contexts(uint64_t salt, const int32_t *text, int32_t n, uint64_t *hashes) {
     uint64_t h = hash_mix(salt + 1);
     int k = 0;
@@ -69,8 +69,8 @@ static void count(struct entry *x, int32_t token) {
     }
     x->total++;
     int which = x->tokens[0] == token && x->counts[0] ? 0 : 1;
-    if (which && x->counts[1] &&
-        x->tokens[1] != token) { /* a third: the second makes room slowly */
+    /* a third token: it replaces the second one only after several misses */
+    if (which && x->counts[1] && x->tokens[1] != token) {
         if (--x->counts[1]) return;
     }
     if (which && (!x->counts[1] || x->tokens[1] != token)) {
@@ -78,7 +78,8 @@ static void count(struct entry *x, int32_t token) {
         x->counts[1] = 0;
     }
     x->counts[which]++;
-    if (x->counts[1] >= x->counts[0]) { /* of two that came as often, the later one */
+    /* if both occurred equally often, the more recent one comes first */
+    if (x->counts[1] >= x->counts[0]) {
         int32_t t = x->tokens[0];
         uint16_t c = x->counts[0];
         x->tokens[0] = x->tokens[1], x->counts[0] = x->counts[1];
@@ -93,7 +94,8 @@ void suffix_learn(struct suffix *x, uint64_t salt, const int32_t *text, int32_t 
     for (int k = 0; k < n_hash; k++) {
         struct entry *e = &x->entries[hashes[k] & (N_ENTRY - 1)];
         if (e->key != key_of(hashes[k])) {
-            if (e->total > 1) { /* what was seen often yields after as many misses, halved */
+            /* an entry is halved per miss, so that frequent ones survive several misses */
+            if (e->total > 1) {
                 e->total /= 2;
                 for (int i = 0; i < 2; i++) e->counts[i] /= 2;
                 if (e->total > 1) continue;

@@ -15,21 +15,22 @@ enum {
     BLOCK = SCAN_GRID,
     N_SET = 1 << 14, /* of N_WAY blocks: 4 M tokens of prompts */
     N_WAY = 4,
-    /* What an answer under way costs the next one, in prompt tokens: its steps, of about the time that 16 rows of a
-     * prompt take, for the few that it still makes while that prompt is evaluated. */
+    /* Cost of a running answer for the next job, in prompt tokens. It is the number of steps that the answer makes
+     * while a prompt is evaluated, and one step takes about as long as 16 prompt rows. */
     JOB_TOKENS = 256,
-    MAX_FAILED_STEPS = 3,         /* in a row; one may be a request's own doing */
-    WAIT_TOKENS = 8 * JOB_TOKENS, /* of one that is before it in the queue */
+    MAX_FAILED_STEPS = 3, /* consecutive; a single failure may be caused by a request */
+    /* cost of a job that is before it in the queue */
+    WAIT_TOKENS = 8 * JOB_TOKENS,
 };
 
-struct seen { /* a block and all before it */
+struct seen { /* a block of prompt tokens, including all blocks before it */
     uint64_t hash;
-    uint32_t used;    /* clock of the last prompt with it */
-    uint32_t members; /* bit i: member i was given it */
+    uint32_t used;    /* clock value of the last prompt that contained it */
+    uint32_t members; /* bit i: member i has received it */
 };
 
 struct team {
-    pthread_mutex_t lock;             /* guards all below but engines */
+    pthread_mutex_t lock;             /* guards all fields below except engines */
     struct engine *engines[TEAM_MAX]; /* borrowed */
     struct team_member members[TEAM_MAX];
     int32_t n;
@@ -65,7 +66,7 @@ void team_free(struct team *t) {
     mem_free(t);
 }
 
-/* ---- what was seen where ---- */
+/* ---- prompt blocks that members have received ---- */
 
 static struct seen *set_of(const struct team *t, uint64_t hash) {
     return t->seen + hash_mix(hash) % N_SET * N_WAY;
@@ -78,7 +79,7 @@ static struct seen *find(const struct team *t, uint64_t hash) {
     return NULL;
 }
 
-/* The block's place: its own, else that of the one unused longest. */
+/* Returns the entry of the block, or the least recently used entry of its set, reset for the block. */
 static struct seen *place(struct team *t, uint64_t hash) {
     struct seen *s = find(t, hash), *oldest = set_of(t, hash);
     for (int i = 1; !s && i < N_WAY; i++)
@@ -89,7 +90,7 @@ static struct seen *place(struct team *t, uint64_t hash) {
     return s;
 }
 
-/* States are shared within a scope and a set of adapters only. */
+/* Members share states only within a scope and a set of adapters. */
 static uint64_t salt_of(const struct team *t, const struct job_params *p) {
     uint64_t h = hash_mix(t->seed ^ p->scope);
     for (int32_t i = 0; i < p->n_lora; i++) {
@@ -102,7 +103,7 @@ static uint64_t salt_of(const struct team *t, const struct job_params *p) {
     return h;
 }
 
-/* Tokens of the prompt that each member was given before, from its beginning. */
+/* Length of the prompt's prefix that each member has received before. */
 static void match(const struct team *t, const struct job_params *p, int64_t *n_known) {
     uint32_t all = (1U << t->n) - 1, left = all;
     uint64_t h = salt_of(t, p);
@@ -129,7 +130,7 @@ static void remember(struct team *t, const struct job_params *p, int32_t who) {
     }
 }
 
-/* ---- choosing ---- */
+/* ---- choice of a member ---- */
 
 static int64_t cost(const struct team *t, int32_t i, int64_t n_missing) {
     const struct team_member *m = &t->members[i];
@@ -138,7 +139,8 @@ static int64_t cost(const struct team *t, int32_t i, int64_t n_missing) {
            (n_wait > 0 ? (int64_t)n_wait * WAIT_TOKENS : 0);
 }
 
-/* Of the members that are not in `refused`, the cheapest; of equal ones that with fewer jobs so far. -1: none. */
+/* Returns the cheapest member that is not in `refused`; if costs are equal, the one with fewer jobs so far. -1:
+ * none. */
 static int32_t choose(const struct team *t, const int64_t *n_known, int64_t n_prompt,
                       uint32_t refused) {
     int32_t best = -1;
@@ -179,7 +181,8 @@ int team_submit(struct team *t, struct engine_job *j, struct err *e) {
     int64_t n_known[TEAM_MAX];
     uint32_t refused = 0;
     j->team = NULL;
-    if (!j->p.prompt || j->p.n_prompt < 1) return engine_post(t->engines[0], j, e); /* refuses it */
+    /* engine_post reports the error */
+    if (!j->p.prompt || j->p.n_prompt < 1) return engine_post(t->engines[0], j, e);
     for (;;) {
         pthread_mutex_lock(&t->lock);
         if (!refused) match(t, &j->p, n_known);
@@ -212,7 +215,8 @@ void team_evaluated(struct engine_job *j) {
     pthread_mutex_unlock(&t->lock);
 }
 
-/* Whether a job's failure is its card's: as the device says, or because nothing succeeds there any more. */
+/* Returns true if the job failed because of its card: the device reports an error, or several consecutive steps have
+ * failed. */
 static bool has_failed(struct engine *g, const struct engine_job *j) {
     struct engine_totals x;
     if (j->err.code == CHIMERE_EDEVICE) return true;
@@ -259,7 +263,7 @@ int64_t team_ctx(const struct team *t) {
     return least;
 }
 
-/* Sums; failed steps are those of the member that fares best, step_ms_mean is over all steps. */
+/* Sums over all members. n_failed_steps is that of the best member; step_ms_mean is the mean over all steps. */
 void team_totals(struct team *t, struct engine_totals *sum) {
     double ms = 0;
     engine_own_totals(t->engines[0], sum);

@@ -50,11 +50,11 @@ bool think_preset(const char *name, bool *think, struct think_control *c) {
 
 enum { LANES = 8 };
 
-/* e^x for x <= 0 to 2e-7 of it, in a form that compilers vectorise: 2^k by its bits, the rest by a
+/* e^x for x <= 0, relative error 2e-7, in a form that compilers vectorise: 2^k from its bits, the rest by a
  * polynomial. */
 static inline float exp_below(float x) {
     x = x < -87 ? -87 : x;
-    float k = x * 1.44269504f + 12582912.0f; /* rounds: the fraction falls off */
+    float k = x * 1.44269504f + 12582912.0f; /* rounds to an integer */
     int32_t bits;
     memcpy(&bits, &k, 4);
     k -= 12582912.0f;
@@ -70,7 +70,8 @@ static inline float exp_below(float x) {
 
 void think_look(const float *row, int32_t n, float max, struct think_look *out) {
     double sum = 0, weighted = 0;
-    for (int32_t at = 0; at < n; at += 4096) { /* short runs in float: no rounding piles up */
+    /* short sums in float, so that rounding errors do not accumulate */
+    for (int32_t at = 0; at < n; at += 4096) {
         int32_t end = at + 4096 < n ? at + 4096 : n, i = at;
         float s[LANES] = {0}, w[LANES] = {0};
         for (; i + LANES <= end; i += LANES)
@@ -100,7 +101,7 @@ void think_look(const float *row, int32_t n, float max, struct think_look *out) 
 
 /* ---- classes of tokens ---- */
 
-/* Words that open a reflection, in small letters; a word of several parts is known by its first. */
+/* Words that begin a reflection, in lower case. A word of several tokens is recognized by its first token. */
 static const struct {
     const char *word;
     enum think_lang lang;
@@ -120,8 +121,8 @@ static const struct {
 
 static bool is_blank(unsigned char c) { return c == ' ' || c == '\n' || c == '\t' || c == '\r'; }
 
-/* A piece without what may stand around a word: blanks, quotes and stars before, marks behind. SPM
- * spells the space before a word as U+2581. */
+/* Removes characters around a word: spaces, quotes and stars before it, punctuation after it. SPM writes the space
+ * before a word as U+2581. */
 static struct slice bare(struct slice s) {
     for (;;) {
         if (s.n >= 3 && memcmp(s.p, "\xE2\x96\x81", 3) == 0) s.p += 3, s.n -= 3;
@@ -169,8 +170,8 @@ static int encode(const struct tok *tok, const char *text, struct think_seq *out
     return rc;
 }
 
-/* A word that is no single token is known by its first, where that alone is most of it: "Altern" says
- * what comes, "H" of "Hmm" does not. */
+/* A word that is not a single token is recognized by its first token, if that token is most of the word: "Altern"
+ * identifies the word, "H" of "Hmm" does not. */
 static int add_first_pieces(struct think_vocab *v, const struct tok *tok, struct err *e) {
     for (size_t i = 0; i < sizeof openers / sizeof *openers; i++) {
         char word[40] = " ";

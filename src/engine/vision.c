@@ -9,18 +9,19 @@
 #include "format/images.h"
 
 struct entry {
-    struct vision_image image; /* the first member */
+    struct vision_image image; /* must be the first member */
     uint64_t key[2];
     size_t n_byte;
     int32_t n_user;
-    struct entry *newer, *older; /* of all, those in use among them */
+    struct entry *newer, *older; /* list of all entries, including those in use */
 };
 
 struct vision {
     const struct llama_shim *shim;
     struct shim_model *m;
     int32_t n_vocab, n_row_embd, n_row_max;
-    uint64_t salt, secret; /* secret: nobody can name two files of one key */
+    /* secret: part of the hash, so that nobody can construct two files with the same key */
+    uint64_t salt, secret;
     pthread_mutex_t encoding;
     pthread_mutex_t lock; /* guards the list */
     struct entry *newest, *oldest;
@@ -81,7 +82,7 @@ int vision_check(const void *data, size_t n, struct err *e) {
     return 0;
 }
 
-/* ---- what is kept; under the lock ---- */
+/* ---- cache of encoded images; call with the lock held ---- */
 
 static void unlink_entry(struct vision *v, struct entry *x) {
     if (x->newer) x->newer->older = x->older;
@@ -125,7 +126,8 @@ static struct entry *find(struct vision *v, const uint64_t key[2]) {
 
 /* ---- encoding ---- */
 
-/* Runs of ids below 0, each at most n_row_max long unless it is whole; then ids that follow from the key. */
+/* Divides the ids below 0 into runs of at most n_row_max rows, unless a run must be whole. Then replaces these ids by
+ * ones computed from the key. */
 static int name_rows(const struct vision *v, struct entry *x, struct err *e) {
     struct vision_image *i = &x->image;
     int32_t row = 0;
@@ -192,7 +194,7 @@ int vision_open(struct vision *v, const void *data, size_t n, const struct visio
     struct entry *x = find(v, key);
     if (!x) {
         pthread_mutex_lock(&v->encoding);
-        x = find(v, key); /* another request may have had it encoded meanwhile */
+        x = find(v, key); /* another request may have encoded it meanwhile */
         if (!x) {
             x = mem_zalloc(sizeof *x);
             rc = x ? 0 : err_set(e, CHIMERE_ENOMEM, "out of memory");

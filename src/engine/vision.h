@@ -1,8 +1,8 @@
-/* vision.h: images as the prompt of a model that libllama runs: ids, and rows in place of some of them.
+/* vision.h: turns images into a prompt for a model that libllama runs: token ids, and rows that replace some of them.
  *
- * Rows have ids of the vocabulary that follow from the image's bytes, so that states of prompts with the same image are
- * shared as those of the same text are, and no others. Encoded images are kept within a limit of bytes: a conversation
- * sends its images with every message. Any thread; one image is encoded at a time. */
+ * The ids of rows are computed from the image's bytes. So prompts with the same image share states, as prompts with the
+ * same text do, and different images do not. Encoded images are cached up to a limit in bytes, because a conversation
+ * sends its images with every message. Any thread may call this; one image is encoded at a time. */
 #ifndef CHIMERE_ENGINE_VISION_H
 #define CHIMERE_ENGINE_VISION_H
 
@@ -11,27 +11,28 @@
 #include "llama/llama_shim.h"
 
 enum {
-    VISION_MAX_BYTES = 16 << 20, /* of a file */
+    VISION_MAX_BYTES = 16 << 20, /* size of an image file */
     VISION_MAX_SIDE = 16384,
-    VISION_MAX_PIXELS = 40000000, /* decoded: 120 MB */
-    VISION_KEPT_BYTES = 64 << 20  /* of encoded images */
+    VISION_MAX_PIXELS = 40000000, /* decoded size: 120 MB */
+    VISION_KEPT_BYTES = 64 << 20  /* size of the cache of encoded images */
 };
 
 struct vision;
 struct vision_image {
     int32_t n_tok;
     int32_t *ids;           /* owned [n_tok] */
-    struct job_image *runs; /* owned [n_run]; at: from the image's first token */
+    struct job_image *runs; /* owned [n_run]; `at` is relative to the image's first token */
     int32_t n_run;
-    float *rows; /* owned: of all runs */
+    float *rows; /* owned: rows of all runs */
 };
 
-/* m is borrowed until vision_free; salt: of what it sees with. */
+/* m is borrowed until vision_free; salt identifies the encoder file. */
 int vision_new(struct vision **out, const struct llama_shim *shim, struct shim_model *m,
                const struct llama_shim_info *info, uint64_t salt, struct err *e);
-void vision_free(struct vision *v); /* no image is open; may be NULL */
+void vision_free(struct vision *v); /* all images must be closed; v may be NULL */
 
-/* What a decoder would have to decode is judged by the file's head: CHIMERE_ELIMIT, CHIMERE_EUNSUPPORTED, CHIMERE_EINVAL. */
+/* Checks from the file's header whether the image can be decoded: CHIMERE_ELIMIT, CHIMERE_EUNSUPPORTED,
+ * CHIMERE_EINVAL. */
 int vision_check(const void *data, size_t n, struct err *e);
 int vision_open(struct vision *v, const void *data, size_t n, const struct vision_image **out,
                 struct err *e);
