@@ -1,4 +1,4 @@
-/* api.h: the handlers behind the routes; api_out.h is what their answers share. */
+/* api.h: the handlers of the routes. What their responses share is in api_out.h. */
 #ifndef CHIMERE_SERVE_API_H
 #define CHIMERE_SERVE_API_H
 
@@ -17,13 +17,13 @@ void api_embeddings(struct http_request *r);
 void api_rerank(struct http_request *r);
 void api_recommend(struct http_request *r);
 
-/* Reads the body into g's ask: model, fields, session header. False: the request was answered. */
+/* Reads the body into g->request: model, fields, session header. Returns false if an error was sent. */
 bool api_read(struct gen *g, enum fields_api api, json_t **request);
-/* The same of a request that was written here; v stays the caller's. */
+/* Like api_read, for a request that another handler has built. v still belongs to the caller. */
 bool api_take(struct gen *g, enum fields_api api, json_t *v);
-/* OpenAI's embeddings, appended. */
+/* Appends OpenAI's embeddings response. */
 int api_embed(struct http_request *r, const json_t *q, struct buf *out, struct err *e);
-/* The body as a JSON object; NULL: the request was answered. */
+/* Reads the body as a JSON object. Returns NULL if an error was sent. */
 json_t *api_json(struct http_request *r);
 /* Answers with o, whose reference it takes, or with the error of rc; out of memory if o is NULL and rc 0. */
 void api_answer(struct http_request *r, int rc, json_t *o, const struct err *e);

@@ -1,5 +1,5 @@
-/* api_anthropic.c: /v1/messages and count_tokens. An answer is a list of blocks (thinking, text,
- * tool_use); the same events build the frames of a stream and the list of a whole answer. */
+/* api_anthropic.c: /v1/messages and count_tokens. A response is a list of blocks (thinking, text, tool_use). The same
+ * events produce the frames of a stream and the list of a whole response. */
 #include <string.h>
 
 #include "serve/api.h"
@@ -22,7 +22,7 @@ static struct gen_call *call_of(struct gen_choice *c) {
     return c->call >= 0 && c->call < c->n_call ? &c->calls[c->call] : NULL;
 }
 
-/* The block as a whole: text from where it began. */
+/* The complete open block; its text begins at c->from. */
 static void put_block(struct gen_choice *c, struct buf *out) {
     struct gen_call *call = call_of(c);
     if (c->block == BLOCK_TEXT) {
@@ -55,7 +55,7 @@ static void close_block(struct gen *g, struct gen_choice *c) {
     c->call = -1;
 }
 
-/* n_new: bytes of the event that were collected already. */
+/* ev->n bytes of the block were already collected from the event. */
 static void open_block(struct gen *g, struct gen_choice *c, int kind, const struct chat_event *ev) {
     close_block(g, c);
     c->block = kind;
@@ -88,8 +88,8 @@ static void put_delta(struct gen *g, struct gen_choice *c, const char *type, con
     send_frame(g);
 }
 
-/* A call is sent once it is complete: this API's clients take the input of a call that was cut, {} or its
- * first members, for an input. */
+/* A call is sent only when it is complete: clients of this API would take the partial input of a cut call, such as {}
+ * or its first members, as the whole input. */
 static void put_call(struct gen *g, struct gen_choice *c, const struct chat_event *ev) {
     open_block(g, c, BLOCK_CALL, ev);
     const struct buf *args = &c->calls[c->call].args;
@@ -135,7 +135,7 @@ static void put_result(const struct api_search *s, const char *id, struct buf *o
     buf_puts(out, "]}");
 }
 
-/* A search that the orchestrator made: what was asked, and what was found. */
+/* A web search by the orchestrator: its query and its results. */
 static void on_search(struct gen *g, struct gen_choice *c, const struct backend_event *ev) {
     static const char use[] =
         "{\"type\":\"server_tool_use\",\"id\":\"%s\",\"name\":\"web_search\",\"input\":";

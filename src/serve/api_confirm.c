@@ -1,5 +1,5 @@
-/* api_confirm.c: calls of tools that wait for the caller's word (/v1/confirm). A user behind a shared key is named by
- * the header X-User. */
+/* api_confirm.c: tool calls that wait for the caller's approval (/v1/confirm). If several users share a key, the header
+ * X-User names the user. */
 #include <string.h>
 
 #include "odo/confirm.h"
@@ -8,7 +8,7 @@
 #include "serve/api_odo.h"
 #include "serve/http_impl.h"
 
-/* NULL: the request was answered. */
+/* Returns NULL if an error was sent. */
 static struct confirms *open_confirms(struct http_request *r, char owner[MEMORY_MAX_OWNER]) {
     struct err e;
     memory_owner(http_owner(r), http_header(r, "X-User"), owner);

@@ -11,9 +11,9 @@
 
 enum { MAX_EXTRA = 256 };
 
-/* ---- fill in the middle ---- */
+/* ---- fill in the middle (/infill) ---- */
 
-/* Names of the tokens, by family of models: before, after, between, and between files (may be NULL). */
+/* Names of the special tokens per model family: before, after, in between, and between files (may be NULL). */
 static const struct {
     const char *prefix, *suffix, *middle, *file;
 } fills[] = {
@@ -39,7 +39,7 @@ static int32_t find(const struct tok *tok, const char *name) {
     return name ? tok_find(tok, name, strlen(name)) : -1;
 }
 
-/* Text of a client: control tokens in it are text. */
+/* Tokenizes text from a client; names of control tokens in it are plain text. */
 static int add_text(const struct tok *tok, const json_t *text, const char *where, json_t *out,
                     struct err *e) {
     int32_t *ids = NULL;
@@ -113,10 +113,10 @@ static void put_token(struct gen *g, int32_t id, double logprob, struct buf *out
     json_out_number(out, logprob < -9999 ? -9999 : logprob);
 }
 
-/* probs[0]: of each token; probs[1]: ids */
+/* probs[0]: objects with the probabilities of each token; probs[1]: token ids. */
 static void on_probs(struct gen *g, struct gen_choice *c, const struct backend_event *ev) {
     struct buf *out = &c->probs[0];
-    if (ev->kind == EVENT_PROMPT) return; /* those of the answer alone */
+    if (ev->kind == EVENT_PROMPT) return; /* report the probabilities of the answer only */
     if (c->probs[1].n) buf_putc(&c->probs[1], ',');
     buf_printf(&c->probs[1], "%d", ev->token);
     if (out->n) buf_putc(out, ',');
@@ -175,7 +175,8 @@ void api_llama_settings(const struct request *a, int32_t n_top, bool stream, str
                n_top > 0 ? n_top : 0, p->ignore_eos ? "true" : "false", stream ? "true" : "false");
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         char text[32];
-        snprintf(text, sizeof text, "%.6g", rows[i].value); /* a float's own digits */
+        /* prints the digits of a float, without the rounding noise of a double */
+        snprintf(text, sizeof text, "%.6g", rows[i].value);
         buf_printf(out, ",\"%s\":%s", rows[i].name, text);
     }
     buf_puts(out, ",\"stop\":[");
@@ -247,7 +248,8 @@ static void on_end(struct gen *g) {
     gen_put(g, &g->frame);
 }
 
-/* response_fields: of each answer the named members, "a/b" for one of an inner object, under that name. */
+/* response_fields: keeps only the named members of each answer. "a/b" is a member of an inner object and keeps that
+ * name. */
 static void put_chosen(const json_t *names, const struct buf *all, struct buf *out) {
     json_t *whole = json_loadb(all->p ? all->p : "", all->n, 0, NULL), *kept = json_object(), *name;
     size_t i;
@@ -292,13 +294,14 @@ static const struct gen_form form = {.ping = ": ping\n\n",
                                      .whole = whole,
                                      .probs = on_probs};
 
-/* Takes request. */
+/* Takes ownership of request. */
 static void complete(struct http_request *r, json_t *request) {
     struct gen *g = gen_new(r, &form, "cmpl-");
     if (g && api_take(g, FIELDS_TEXT, request)) {
         g->echo = json_incref(request);
         if (wants(g, "return_tokens") && !g->request.probs) {
-            g->request.probs = true; /* tokens are reported with their probabilities */
+            /* token ids are only reported together with their probabilities */
+            g->request.probs = true;
             g->request.sampling.n_probs = 1;
         }
         gen_go(g);
@@ -363,7 +366,7 @@ void api_count_chat(struct http_request *r) {
     count(r, FIELDS_CHAT, "chat.completion.input_tokens");
 }
 
-/* Adapters are named by their place, as `lora` of a request does; what is loaded stays as it is. */
+/* Adapters are identified by their index, as in the field `lora`. The list of loaded adapters does not change. */
 void api_adapters(struct http_request *r) {
     const struct backend_model *m = catalog_at(http_server(r)->p.catalog, 0)->model;
     struct buf out;

@@ -1,4 +1,4 @@
-/* api_llama.h: llama-server's own routes. */
+/* api_llama.h: the routes that llama-server has in addition to OpenAI's. */
 #ifndef CHIMERE_SERVE_API_LLAMA_H
 #define CHIMERE_SERVE_API_LLAMA_H
 
@@ -16,11 +16,11 @@ void api_count_input(struct http_request *r);
 void api_count_chat(struct http_request *r);
 void api_adapters(struct http_request *r);
 
-/* An object of what an answer is sampled with, by llama-server's names; n_top: log-probabilities per token. */
+/* Writes the sampling settings of a as a JSON object with llama-server's names; n_top: log-probabilities per token. */
 void api_llama_settings(const struct request *a, int32_t n_top, bool stream, struct buf *out);
 
-/* The prompt that asks a model to write what stands between before + more and after; files (NULL: none) come
- * first. *out: token ids, new. */
+/* Builds the fill-in-the-middle prompt: the model writes the text between before + more and after. files come first;
+ * NULL: none. *out: token ids, new. */
 int api_llama_fill(const struct tok *tok, const json_t *files, const json_t *before,
                    const json_t *more, const json_t *after, json_t **out, struct err *e);
 

@@ -1,6 +1,6 @@
-/* api_mcp.c: our tools as a Model Context Protocol server over streamable HTTP (POST and DELETE /mcp). Each message
- * is answered by one JSON object; there is no stream of the server's own. A tool runs in a thread of its own, since it
- * may take a minute and the workers read everybody's requests. */
+/* api_mcp.c: serves Chimère's tools by the Model Context Protocol over streamable HTTP (POST and DELETE /mcp). Each
+ * message is answered by one JSON object; the server does not open a stream. Each tool call has its own thread: it may
+ * take a minute, and a worker must not be blocked for other requests. */
 #include <string.h>
 #include <strings.h>
 
@@ -55,11 +55,11 @@ static void *work(void *ud) {
     struct tool_env env = {.cancelled = &c->cancelled, .owner = c->owner};
     send_json(c->r, 200, mcp_answer(odo_tools(s->p.odo), c->message, &env));
     --s->n_mcp_call;
-    http_job_done(c->r); /* c may be gone from here on */
+    http_job_done(c->r); /* c may be freed from here on */
     return NULL;
 }
 
-/* Takes the message. */
+/* Takes ownership of message. */
 static void run_call(struct http_request *r, json_t *message) {
     pthread_t thread;
     struct call *c = mem_zalloc(sizeof *c);
@@ -97,7 +97,7 @@ static void initialize(struct http_request *r, const json_t *message) {
     send_json(r, 200, mcp_answer(odo_tools(r->s->p.odo), message, &(struct tool_env){0}));
 }
 
-/* False: the request was answered. */
+/* Returns false if an error was sent. */
 static bool check(struct http_request *r, bool begins) {
     const char *type = http_header(r, "Content-Type"),
                *version = http_header(r, "MCP-Protocol-Version"),
@@ -106,7 +106,7 @@ static bool check(struct http_request *r, bool begins) {
         refuse(r, 404, CHIMERE_ENOENT, "this server runs without its orchestrator");
     } else if (strcmp(r->route->method, "DELETE") != 0 &&
                (!type || strncasecmp(type, "application/json", 16) != 0)) {
-        /* a page of another site may send plain text without asking first */
+        /* a browser lets pages of other sites send plain text without a preflight request */
         refuse(r, 415, CHIMERE_EINVAL, "Content-Type: expected application/json");
     } else if (version && !mcp_is_protocol(version)) {
         refuse(r, 400, CHIMERE_EUNSUPPORTED, "MCP-Protocol-Version: this version is not spoken");

@@ -1,5 +1,5 @@
-/* api_memory.c: what the orchestrator remembers of the caller: seen, told, pinned, forgotten (/v1/memory); and the
- * skills that it has (/v1/skills). A user behind a shared key is named by the header X-User. */
+/* api_memory.c: what the orchestrator remembers of the caller: list, add, pin, delete (/v1/memory); and its skills
+ * (/v1/skills). If several users share a key, the header X-User names the user. */
 #include <string.h>
 
 #include "base/mem.h"
@@ -10,7 +10,7 @@
 #include "serve/api_odo.h"
 #include "serve/http_impl.h"
 
-/* NULL: the request was answered. */
+/* Returns NULL if an error was sent. */
 static struct store *open_memory(struct http_request *r, char owner[MEMORY_MAX_OWNER]) {
     struct store *s = r->s->p.odo ? odo_store(r->s->p.odo) : NULL;
     struct err e;
@@ -66,7 +66,7 @@ void api_memory_add(struct http_request *r) {
     json_decref(q);
 }
 
-/* The number behind /v1/memory/. */
+/* Reads the number after /v1/memory/. */
 static int id_of(struct http_request *r, int64_t *id, struct err *e) {
     return str_to_i64(http_rest(r), 1, INT64_MAX, id)
                ? 0
@@ -97,7 +97,7 @@ void api_memory_change(struct http_request *r) {
     json_decref(q);
 }
 
-/* One of them, or "all", pins too. */
+/* Deletes one memory, or "all", including pinned ones. */
 void api_memory_remove(struct http_request *r) {
     char owner[MEMORY_MAX_OWNER];
     struct err e = {0};

@@ -1,4 +1,4 @@
-/* api_models.c: /models/load, /models/unload, and what became of the models that are loaded on demand. */
+/* api_models.c: /models/load and /models/unload, and the state of the models that are loaded on demand. */
 #include <string.h>
 
 #include "serve/api.h"
@@ -23,7 +23,8 @@ static void put_row(struct buf *out, const struct model_row *row) {
 }
 
 void native_put_models(struct server *s, struct buf *out) {
-    static _Thread_local struct model_row rows[MODELS_MAX]; /* 50 kB: not on a small stack */
+    /* 50 kB: too large for a thread's stack */
+    static _Thread_local struct model_row rows[MODELS_MAX];
     size_t n = s->p.models ? models_list(s->p.models, rows, MODELS_MAX) : 0;
     buf_putc(out, '[');
     for (size_t i = 0; i < n; i++) {

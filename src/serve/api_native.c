@@ -1,5 +1,5 @@
-/* api_native.c: tokens and templates: /tokenize /detokenize /apply-template, and what runs: /props
- * /slots /v1/status. */
+/* api_native.c: tokens and templates (/tokenize, /detokenize, /apply-template), and the state of the server (/props,
+ * /slots, /v1/status). */
 #include <string.h>
 
 #include "base/clock.h"
@@ -44,7 +44,7 @@ static int tokenize(struct http_request *r, const json_t *q, struct buf *out, st
         "with_pieces", "prompt",  "add_special_tokens", NULL};
     bool special = false, parse = true, pieces = false;
     const json_t *content = json_object_get(q, "content");
-    if (!content) content = json_object_get(q, "prompt"); /* as vLLM names it */
+    if (!content) content = json_object_get(q, "prompt"); /* vLLM's name of the field */
     int rc = check_names(q, names, e);
     if (!rc && !json_is_string(content))
         rc = err_set(e, CHIMERE_EINVAL, "content: expected a text");
@@ -154,15 +154,15 @@ void native_template(struct http_request *r) {
     http_job_done(r);
 }
 
-/* ---- what runs ---- */
+/* ---- state of the server ---- */
 
-/* What llama-server's clients look for: the context of one answer, and samplers where a request names none. */
+/* What llama-server's clients read from /props: the context of one answer, and the default sampling. */
 static int put_defaults(const struct server *s, const struct backend *b, struct buf *out,
                         struct err *e) {
     struct request a;
     struct fields f = {.request = &a, .tok = b->model->tok};
     request_init(&a);
-    a.sampling.seed = (uint64_t)-1; /* drawn for each request */
+    a.sampling.seed = (uint64_t)-1; /* drawn anew for each request */
     int rc = fields_defaults(&f, s->p.defaults, e);
     buf_printf(out, ",\"default_generation_settings\":{\"n_ctx\":%lld,\"params\":",
                (long long)engine_ctx(b->model->engine));
@@ -172,7 +172,7 @@ static int put_defaults(const struct server *s, const struct backend *b, struct 
     return rc;
 }
 
-/* The file's name, not where it lies: every key may read this. */
+/* Reports the name of the file without its folder, because every key may read this. */
 static void put_file(const struct backend_model *m, struct buf *out) {
     const struct gguf *g = backend_model_file(m);
     const char *path = g ? gguf_path(g, 0) : "", *slash = strrchr(path, '/');
@@ -216,7 +216,8 @@ void native_props(struct http_request *r) {
     reply(r, &out);
 }
 
-/* Requests are not bound to slots: the list says how many answers run and wait, by model. */
+/* Requests are not bound to slots. For each model, the list has one entry per sequence that may run; as many of them
+ * are marked as processing as answers are running. */
 void native_slots(struct http_request *r) {
     struct server *s = http_server(r);
     struct buf out;
@@ -251,7 +252,7 @@ static void put_times(struct buf *out, const char *name, struct metrics_times *t
                    (unsigned long long)n, p50 * 1e3, p95 * 1e3, p99 * 1e3);
 }
 
-/* What each card of several does. */
+/* The state of each card, if there are several. */
 static void put_cards(struct buf *out, const struct backend *b) {
     struct engine *g = b->model ? b->model->engine : NULL;
     int32_t n = g ? team_size(g) : 1;

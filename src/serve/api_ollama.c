@@ -1,5 +1,5 @@
-/* api_ollama.c: Ollama's API over the same answers. A request becomes the one that a client of OpenAI's chat API would
- * write, and is read by its rows; frames are lines of JSON. Models are not fetched or deleted here. */
+/* api_ollama.c: Ollama's API. A request is converted to OpenAI's chat form and read with the same field table. Frames
+ * are lines of JSON. This API does not download or delete models. */
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
@@ -14,13 +14,13 @@
 
 enum { MAX_OUT = 256 << 20 };
 
-/* What clients compare with the version that first had a feature. */
+/* Clients compare it with the version in which a feature appeared. */
 static const char version[] = "0.12.6";
 
 /* ---- requests ---- */
 
 static const struct {
-    const char *name, *ours; /* NULL: a hint, of how a model is loaded */
+    const char *name, *ours; /* OpenAI's name; NULL: a hint about loading, without effect here */
 } options[] = {
     {"temperature", "temperature"},
     {"top_k", "top_k"},
@@ -64,7 +64,7 @@ static int put_option(json_t *out, const char *name, json_t *v, struct err *e) {
     return err_set(e, CHIMERE_EUNSUPPORTED, "options.%.60s: unknown field", name);
 }
 
-/* "json", or a schema. */
+/* Field "format": "json", or a schema. */
 static void put_format(json_t *out, json_t *v) {
     if (json_is_object(v))
         json_object_set_new(out, "response_format",
@@ -78,7 +78,7 @@ static void put_think(json_t *out, json_t *v) {
     json_object_set(out, json_is_string(v) ? "reasoning_effort" : "think", v);
 }
 
-/* The name without the tag that Ollama adds. */
+/* Returns the name without the tag that Ollama appends. */
 static json_t *model_name(const json_t *v) {
     const char *s = json_string_value(v);
     size_t n = json_string_length(v);
@@ -86,7 +86,8 @@ static json_t *model_name(const json_t *v) {
     return json_stringn(s, str_ends(s, ":latest") ? n - strlen(":latest") : n);
 }
 
-/* Calls in a history: arguments are objects, and there are no ids; results follow their calls in order. */
+/* Tool calls in a history: arguments are objects, and calls have no ids. The results follow the calls in the same
+ * order. */
 static void put_calls(json_t *m, const json_t *calls, int *n_call) {
     json_t *list = json_array();
     const json_t *c;
@@ -160,7 +161,7 @@ static int put_shared(json_t *out, const json_t *q, const char *const *others, s
     return 0;
 }
 
-/* /api/chat in the form of OpenAI's chat API; *out is new. */
+/* Converts a request of /api/chat to OpenAI's chat form; *out is new. */
 static int chat_request(const json_t *q, json_t **out, struct err *e) {
     static const char *const own[] = {"messages", "tools", NULL};
     *out = json_object();
@@ -173,7 +174,7 @@ static int chat_request(const json_t *q, json_t **out, struct err *e) {
     return rc;
 }
 
-/* /api/generate: a prompt as it is (raw), or as the only message. */
+/* Converts a request of /api/generate: the prompt is used unchanged (raw), or as the only message. */
 static int generate_request(const json_t *q, json_t **out, bool *raw, struct err *e) {
     static const char *const own[] = {"prompt", "system", "raw", "context", NULL};
     json_t *prompt = json_object_get(q, "prompt"), *system = json_object_get(q, "system");
@@ -314,7 +315,7 @@ static const struct gen_form form = {.collects = true,
                                      .end = on_end,
                                      .whole = whole};
 
-/* A request without a question loads the model: it is loaded. */
+/* A request without a question asks to load the model. It is already loaded. */
 static void loaded(struct http_request *r, const json_t *q, const char *field) {
     struct buf out;
     buf_init(&out, 1 << 16);
@@ -376,7 +377,7 @@ void api_ollama_embed(struct http_request *r) {
         json_decref(request);
         return;
     }
-    bool old = json_object_get(q, "prompt"); /* /api/embeddings */
+    bool old = json_object_get(q, "prompt"); /* the older route /api/embeddings */
     json_object_set_new(request, "model", model_name(json_object_get(q, "model")));
     for (size_t i = 0; i < 2; i++)
         if (json_object_get(q, names[i]))
@@ -453,7 +454,8 @@ static void list(struct http_request *r, bool running) {
     buf_puts(&out, "{\"models\":[");
     for (size_t i = 0; i < s->n_gate; i++) {
         const struct backend *b = catalog_at(s->p.catalog, i);
-        if (running && b->model && !b->model->engine) continue; /* loaded when it is asked for */
+        /* a model that is loaded on demand and is not in memory */
+        if (running && b->model && !b->model->engine) continue;
         if (!first) buf_putc(&out, ',');
         put_model(s, b, &out);
         if (running) {
@@ -482,7 +484,7 @@ void api_ollama_version(struct http_request *r) {
     buf_fini(&out);
 }
 
-/* The backend that a request of one model names; NULL: the request was answered. */
+/* Returns the backend that a request with the field "model" names; NULL if an error was sent. */
 static struct backend *named(struct http_request *r) {
     json_t *q = api_json(r);
     struct err e = {0};
@@ -527,7 +529,7 @@ void api_ollama_show(struct http_request *r) {
     buf_fini(&out);
 }
 
-/* A model that is here is up to date. */
+/* Reports success for a model that is present: it needs no download. */
 void api_ollama_pull(struct http_request *r) {
     struct buf out;
     if (!named(r)) return;

@@ -1,4 +1,4 @@
-/* api_openai.c: /v1/chat/completions. A request's life begins here: fields.c -> gen.c -> backend. */
+/* api_openai.c: /v1/chat/completions. A request passes from here to fields.c, gen.c and the backend. */
 #include <stdio.h>
 #include <string.h>
 
@@ -11,7 +11,8 @@
 
 /* ---- shared by the APIs ---- */
 
-/* The body as an object; its values count for the server's budget while the request lives. */
+/* Reads the body as a JSON object. While the request exists, its values count against the server's budget for
+ * bodies. */
 static json_t *read_body(struct http_request *r, struct err *e) {
     size_t n;
     const char *text = http_body(r, &n);
@@ -43,7 +44,7 @@ void api_answer(struct http_request *r, int rc, json_t *o, const struct err *e) 
     json_decref(o);
 }
 
-/* Sessions belong to their key; a slot's number names one where the request has no better name. */
+/* Names the session, which belongs to the caller's key. If the request names only a slot, its number is the name. */
 static void name_session(struct gen *g) {
     char name[700];
     const char *session = g->request.session;
@@ -70,7 +71,7 @@ bool api_take(struct gen *g, enum fields_api api, json_t *v) {
         if (!rc) rc = fields_read(&f, v, api, &e);
         if (rc) gen_fail(g, &e);
         if (g->request.search) g->backend = searching;
-        /* greedy means the likeliest token: a penalty applies to it only if the request names one */
+        /* greedy means the most likely token: the model's default penalty applies only if the request names it */
         struct sampler_params *p = &g->request.sampling;
         if (p->temperature <= 0 && p->dry_multiplier == usual.dry_multiplier) p->dry_multiplier = 0;
     }
@@ -90,7 +91,7 @@ bool api_take(struct gen *g, enum fields_api api, json_t *v) {
     return true;
 }
 
-/* Inputs of calls in a history of Anthropic's form keep integers that no 64 bits hold. */
+/* Inputs of tool calls in a history of Anthropic's API may contain integers of more than 64 bits; keeps them exact. */
 static void keep_integers(struct http_request *r, json_t *request) {
     size_t n, i, k;
     const char *text = http_body(r, &n);
@@ -132,7 +133,7 @@ void api_put_usage(struct gen *g, struct buf *out) {
                s.n_reasoning);
 }
 
-/* A rate over fewer than two tokens says nothing. */
+/* A rate over fewer than two tokens is not meaningful. */
 static void put_rate(struct buf *out, const char *name, int32_t n, double ms) {
     if (n < 2 || ms <= 0) buf_printf(out, ",\"%s\":null", name);
     else buf_printf(out, ",\"%s\":%.2f", name, n * 1000 / ms);
@@ -144,7 +145,7 @@ static void put_slots(struct buf *out, const char *name, const int32_t *n, int n
     buf_puts(out, "]");
 }
 
-/* Per source that drafted: tokens by slot. */
+/* For each source that drafted: tokens by position in the draft. */
 static void put_drafts(struct buf *out, const struct draft_stats *s) {
     bool any = false;
     buf_printf(out, ",\"draft_rounds\":%d,\"drafts\":{", s->n_round);
@@ -201,7 +202,7 @@ bool api_search_read(struct api_search *s, const struct backend_event *ev) {
     return is_search;
 }
 
-/* For those who look for the prompt that a template made (field verbose, or serve --verbose), as llama-server writes it. */
+/* Sends the prompt that the template made (field verbose, or serve --verbose), in llama-server's form. */
 void api_put_verbose(struct gen *g, struct buf *out) {
     const struct gen_choice *c = &g->choices[0];
     char *text = NULL;
@@ -250,8 +251,8 @@ static void put_call(struct gen *g, const struct gen_call *call, struct buf *out
     buf_puts(out, "}}");
 }
 
-/* Every call that a stream has begun, also one that went wrong on its way: its arguments are incomplete then, and its
- * text is content. A custom tool's is streamed when it is complete. */
+/* Selects the calls to report: every call that the stream has begun, even if it failed later. Then its arguments are
+ * incomplete and its text is content. Calls of custom tools are streamed once they are complete. */
 static bool is_shown(const struct gen *g, const struct gen_call *call) {
     return call->is_done || !json_object_get(api_call_form(g, call->name), "custom");
 }
@@ -304,7 +305,7 @@ void api_put_probs(struct gen *g, struct gen_choice *c, const struct backend_eve
     buf_puts(out, "]}");
 }
 
-/* The pending ones as a value, taken. */
+/* Writes the pending log-probabilities as a value and clears them. */
 static void put_pending(struct gen *g, struct gen_choice *c, struct buf *out) {
     if (!g->request.probs || !c->probs[0].n) {
         buf_puts(out, "null");
@@ -327,7 +328,7 @@ static void chunk_open(struct gen *g, struct gen_choice *c) {
     buf_printf(&g->frame, "[{\"index\":%d,\"delta\":", index_of(g, c));
 }
 
-/* The stop string that ended it, as vLLM names it. */
+/* The stop string that ended the answer, in vLLM's form. */
 static void put_finish(const struct gen_choice *c, const char *finish, struct buf *out) {
     buf_printf(out, ",\"finish_reason\":\"%s\"", finish);
     if (!c->end.stop) return;
@@ -371,7 +372,7 @@ static void put_text_delta(struct gen *g, const struct chat_event *ev) {
     buf_putc(&g->frame, '}');
 }
 
-/* A call as a whole, when it is complete. */
+/* Sends a custom tool's call as a whole, once it is complete. */
 static void put_custom_delta(struct gen *g, const struct gen_call *call) {
     struct buf *out = &g->frame;
     buf_printf(out, "{\"tool_calls\":[{\"index\":%d,\"id\":", call->index);
@@ -438,7 +439,8 @@ static void put_progress(struct gen *g, const struct backend_event *ev) {
 static void chat_event(struct gen *g, struct gen_choice *c, const struct backend_event *ev) {
     if (ev->kind == EVENT_CHAT) put_chat(g, c, ev->chat);
     else if (ev->kind == EVENT_PREFILL) put_progress(g, ev);
-    else if (ev->kind == EVENT_NOTE) { /* an orchestrator's step, as an extension */
+    /* a step of the orchestrator; an extension of OpenAI's API */
+    else if (ev->kind == EVENT_NOTE) {
         buf_put(&g->frame, g->prefix.p, g->prefix.n);
         buf_puts(&g->frame, "[],\"odo\":{\"step\":");
         json_out_string(&g->frame, ev->name);
@@ -475,9 +477,9 @@ static void chat_end(struct gen *g) {
     gen_put(g, &g->frame);
 }
 
-/* ---- whole ---- */
+/* ---- whole response ---- */
 
-/* "function_call": the first one. */
+/* The older member "function_call": only the first call. */
 static void put_old_call(struct gen_choice *c, struct buf *out) {
     buf_puts(out, ",\"function_call\":{\"name\":");
     json_out_string(out, c->calls[0].name);

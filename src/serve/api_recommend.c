@@ -1,6 +1,6 @@
 /* api_recommend.c: GET /chimere/v1/recommend: models of the curated list that fit this machine (docs/recommend.md).
  *
- * Answers are kept for a minute: timing the processor takes about a second, and one request at a time does it. */
+ * The response is cached for a minute: timing the processor takes about a second. One request at a time does it. */
 #include "backend/recommend.h"
 #include "base/clock.h"
 #include "base/mem.h"
@@ -10,7 +10,7 @@
 
 enum { KEEP_S = 60, MAX_OUT = 1 << 20 };
 
-/* Under recommend_lock. */
+/* Call with recommend_lock held. */
 static int refresh(struct server *s, struct err *e) {
     struct dev *dev = NULL;
     json_t *all = NULL;

@@ -1,6 +1,6 @@
-/* api_responses.c: /v1/responses. An answer is a list of items (reasoning, message, function_call); the
- * same events build the frames of a stream and the list of a whole answer. Answers are kept for requests that go on
- * from them (kept.h) unless store is false. */
+/* api_responses.c: /v1/responses. A response is a list of items (reasoning, message, function_call). The same events
+ * produce the frames of a stream and the list of a whole response. Responses are stored, so that later requests can
+ * continue from them (kept.h), unless store is false. */
 #include <stdio.h>
 #include <string.h>
 
@@ -105,7 +105,7 @@ static void close_text(struct gen *g, struct gen_choice *c) {
     send_frame(g);
 }
 
-/* The text of a custom tool's call: its JSON is not for the client, so it comes in one piece. */
+/* Sends the text of a custom tool's call in one piece: the client must not see the JSON around it. */
 static void close_custom(struct gen *g, struct gen_choice *c, const struct gen_call *call) {
     static const char *const types[] = {"response.custom_tool_call_input.delta",
                                         "response.custom_tool_call_input.done"};
@@ -125,7 +125,7 @@ static void close_item(struct gen *g, struct gen_choice *c) {
     bool is_whole = is_call ? ok : c->end.finish != FINISH_LENGTH;
     const char *status = is_whole ? "completed" : "incomplete";
     if (is_call && !ok) {
-        /* arguments that are not done; the item's status says so */
+        /* the arguments are incomplete; the item's status reports it */
     } else if (c->block == ITEM_CUSTOM) {
         close_custom(g, c, call);
     } else if (c->block == ITEM_CALL) {
@@ -191,7 +191,7 @@ static void put_delta(struct gen *g, struct gen_choice *c, const char *type,
     send_frame(g);
 }
 
-/* llama-server's extension: the step of the prompt, in a frame that clients know. */
+/* The prompt's progress, an extension of llama-server, in a frame type that clients know. */
 static void put_progress(struct gen *g, const struct backend_event *ev) {
     open_frame(g, "response.in_progress");
     buf_putc(&g->frame, ',');
@@ -231,7 +231,7 @@ static void put_usage(struct gen *g, struct buf *out) {
                s.stats.n_generated, s.n_reasoning, s.stats.n_prompt + s.stats.n_generated);
 }
 
-/* What the request said, or what that means where it was silent. */
+/* Writes the request's value, or the default that applies if the request has none. */
 static void put_echo(struct gen *g, struct buf *out, const char *name, const char *otherwise) {
     json_t *v = json_object_get(g->echo, name);
     buf_printf(out, ",\"%s\":", name);
@@ -288,7 +288,7 @@ static void on_begin(struct gen *g) {
     }
 }
 
-/* A search that the orchestrator made, as an item of its own. */
+/* A web search by the orchestrator, as a separate item. */
 static void put_search(const struct gen *g, const struct gen_choice *c, const struct api_search *s,
                        const char *status, struct buf *out) {
     const json_t *page;
@@ -346,7 +346,7 @@ static const char *status_of(const struct gen *g) {
     return g->choices[0].end.finish == FINISH_LENGTH ? "incomplete" : "completed";
 }
 
-/* For requests that go on from this answer. Without memory for it they find nothing. */
+/* Stores the response for requests that continue from it. If this fails, they do not find it. */
 static void keep(struct gen *g) {
     struct buf text;
     if (!g->items || g->cut.code) return;
@@ -383,18 +383,18 @@ static const struct gen_form responses_form = {
     .probs = api_put_probs,
 };
 
-/* ---- answers that are kept ---- */
+/* ---- stored responses ---- */
 
 static int not_kept(const char *id, struct err *e) {
     return err_set(e, CHIMERE_ENOENT, "there is no response '%.80s' here", id ? id : "");
 }
 
-/* ---- items of kept answers, by id ---- */
+/* ---- items of stored responses, by id ---- */
 
-enum { MAX_REFERRED = 64 }; /* responses that one request's references may name */
+enum { MAX_REFERRED = 64 }; /* stored responses that one request may refer to */
 
-/* All items of the response that an item's id names, KIND_RESPONSE_NUMBER: asked with and answered. View, kept in
- * seen; NULL: none here. */
+/* Returns all items, of input and output, of the stored response to which an item's id (KIND_RESPONSE_NUMBER) belongs.
+ * The list is a view, cached in seen; NULL: there is no such response. */
 static json_t *items_of(struct http_request *r, const char *id, json_t *seen) {
     const char *from = strchr(id, '_'), *to = strrchr(id, '_');
     char response[64];
@@ -422,7 +422,7 @@ static bool is_reference(const json_t *item) {
     return json_object_get(item, "id") && !json_object_get(item, "role");
 }
 
-/* Each reference of the list becomes the item that it names. */
+/* Replaces each item reference in the list by the item. */
 static int resolve(struct http_request *r, json_t *list, struct err *e) {
     json_t *seen = json_object(), *item, *found;
     size_t i, k;
@@ -444,7 +444,7 @@ static int resolve(struct http_request *r, json_t *list, struct err *e) {
     return rc;
 }
 
-/* What is kept of the request's items: each has an id, by which later ones may refer to it. */
+/* Gives each item of the request an id, so that later requests can refer to it once it is stored. */
 static void name_items(const struct http_request *r, json_t *list) {
     json_t *item;
     size_t i;
@@ -456,7 +456,7 @@ static void name_items(const struct http_request *r, json_t *list) {
     }
 }
 
-/* request's input as a list, after the items of the answer that it goes on from. */
+/* Converts the request's input to a list, preceded by the items of the previous response. */
 static int add_previous(struct http_request *r, json_t *request, struct err *e) {
     json_t *input = json_object_get(request, "input"), *list = json_array(), *before, *answer;
     const json_t *previous = json_object_get(request, "previous_response_id");
@@ -479,7 +479,7 @@ static int add_previous(struct http_request *r, json_t *request, struct err *e) 
             list, json_pack("{s:s,s:s,s:O}", "type", "message", "role", "user", "content", input));
     else if (json_is_array(input)) json_array_extend(list, input);
     if (rc || (!json_is_string(input) && !json_is_array(input) && input))
-        json_decref(list); /* read as it is */
+        json_decref(list); /* invalid input: the field table reports it */
     else json_object_set_new(request, "input", list);
     return rc;
 }
@@ -514,7 +514,7 @@ static void put_items(const json_t *items, struct buf *out) {
     const json_t *item;
     size_t i;
     buf_puts(out, "{\"object\":\"list\",\"data\":[");
-    for (i = json_array_size(items); i-- > 0;) { /* the newest first, as OpenAI has it */
+    for (i = json_array_size(items); i-- > 0;) { /* newest first, as in OpenAI's API */
         json_out_value(out, json_array_get(items, i));
         if (i) buf_putc(out, ',');
     }
@@ -526,7 +526,7 @@ static void put_items(const json_t *items, struct buf *out) {
     buf_puts(out, ",\"has_more\":false}");
 }
 
-/* The path after /responses/: an id, and maybe /input_items. */
+/* The path after /responses/: an id, optionally followed by /input_items. */
 static bool id_of(const struct http_request *r, char id[64]) {
     const char *rest = http_rest(r), *slash = strchr(rest, '/');
     snprintf(id, 64, "%.*s", slash ? (int)(slash - rest) : 63, rest);

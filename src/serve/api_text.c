@@ -1,4 +1,4 @@
-/* api_text.c: /v1/completions: a raw prompt goes on. */
+/* api_text.c: /v1/completions: continues a raw prompt. */
 #include <string.h>
 
 #include "serve/api.h"
@@ -9,7 +9,7 @@
 
 #define MAX_ECHO ((size_t)64 << 20)
 
-/* The older log-probabilities: tokens, token_logprobs, top_logprobs, text_offset. */
+/* Log-probabilities in the older form: tokens, token_logprobs, top_logprobs, text_offset. */
 static void text_probs(struct gen *g, struct gen_choice *c, const struct backend_event *ev) {
     const struct tok *tok = g->backend->model->tok;
     struct buf *p = c->probs;
@@ -17,7 +17,7 @@ static void text_probs(struct gen *g, struct gen_choice *c, const struct backend
     json_out_text(&p[0], ev->text, ev->n);
     buf_printf(&p[3], "%zu", c->n_offset);
     c->n_offset += ev->n;
-    if (!ev->probs) { /* the first token of an echoed prompt */
+    if (!ev->probs) { /* the first token of an echoed prompt has none */
         buf_puts(&p[1], "null");
         buf_puts(&p[2], "null");
         return;
@@ -83,7 +83,7 @@ static void send_text(struct gen *g, struct gen_choice *c, const char *text, siz
     gen_put(g, &g->frame);
 }
 
-/* The prompt's text, where it is to be repeated; that of token ids is what they stand for. */
+/* Writes the prompt's text if it is to be repeated; token ids are detokenized. */
 static void put_echo(struct gen *g, int32_t choice, struct buf *out) {
     const json_t *prompt = gen_prompt(g, choice), *id;
     size_t i;
@@ -166,7 +166,7 @@ static const struct gen_form text_form = {.ping = ": ping\n\n",
                                           .whole = text_whole,
                                           .probs = text_probs};
 
-/* A prompt and a suffix as the prompt that asks for what stands between. */
+/* Converts a prompt and a suffix to a fill-in-the-middle prompt. */
 static int fill(struct http_request *r, json_t *request, struct err *e) {
     json_t *suffix = json_object_get(request, "suffix"),
            *prompt = json_object_get(request, "prompt");

@@ -1,6 +1,6 @@
-/* api_vectors.c: /v1/embeddings by the model of --embedding-model, /v1/rerank by that of --rerank-model: relevance is
- * what the cross-encoder says, as a probability; without one it is the cosine of two vectors. One text after the
- * other, under a lock: a forward of its own, beside the engine's. */
+/* api_vectors.c: /v1/embeddings with the model of --embedding-model, and /v1/rerank with that of --rerank-model. The
+ * relevance is the cross-encoder's output as a probability; without a cross-encoder it is the cosine of two vectors.
+ * Texts are evaluated one after another, under a lock, in a forward pass that is separate from the engine's. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,8 +18,8 @@ enum { MAX_TEXTS = 2048, MAX_OUT = 256 << 20 };
 
 struct vectors {
     struct server *s;
-    const char *name;      /* view: the model that answers */
-    struct rerank *rerank; /* borrowed: it is a cross-encoder; NULL: vectors */
+    const char *name;      /* view: the model that computes the response */
+    struct rerank *rerank; /* borrowed: the cross-encoder; NULL: use vectors */
     float *v;              /* owned [n_embd] */
     int32_t size;
     int64_t n_tok;
@@ -40,7 +40,7 @@ static bool is_named(const struct serve_params *p, const char *want, const char 
     return !want || strcmp(want, name) == 0 || catalog_is_alias(p->catalog, want);
 }
 
-/* Picks the model: for pairs the cross-encoder, unless the other one is asked for by its name. */
+/* Chooses the model: for pairs the cross-encoder, unless the request names the embedding model. */
 static int begin(struct http_request *r, const json_t *q, bool pairs, struct vectors *x,
                  struct err *e) {
     *x = (struct vectors){.s = http_server(r)};
@@ -68,7 +68,7 @@ static int begin(struct http_request *r, const json_t *q, bool pairs, struct vec
     return x->v ? 0 : err_set(e, CHIMERE_ENOMEM, "out of memory");
 }
 
-/* Token ids, and texts between them, as the text that they stand for; *out is new. */
+/* Converts a list of token ids and texts to one text; *out is new. */
 static int detokenize(const struct tok *tok, const json_t *ids, const char *where, json_t **out,
                       struct err *e) {
     struct tok_stream stream;
@@ -118,7 +118,7 @@ static int one_text(struct vectors *x, const json_t *text, const char *where, st
     return rc;
 }
 
-/* A text, or a list of token ids and texts. */
+/* Embeds a text, or a list of token ids and texts. */
 static int one(struct vectors *x, const json_t *text, const char *where, struct err *e) {
     json_t *own;
     if (!json_is_array(text)) return one_text(x, text, where, e);
@@ -128,7 +128,8 @@ static int one(struct vectors *x, const json_t *text, const char *where, struct 
     return rc;
 }
 
-/* The first n numbers, as a vector of length 1: what models trained for it keep of their meaning. */
+/* Keeps the first n numbers and scales the vector to length 1. Models that are trained for it (Matryoshka) keep most of
+ * their accuracy. */
 static void shorten(struct vectors *x, int32_t n) {
     double sum = 0;
     for (int32_t i = 0; i < n; i++) sum += (double)x->v[i] * (double)x->v[i];
@@ -145,7 +146,7 @@ static void put_vector(const struct vectors *x, bool base64, struct buf *out) {
     }
     size_t n = (size_t)x->size * sizeof *x->v, room = 4 * ((n + 2) / 3) + 1;
     buf_putc(out, '"');
-    if (!buf_reserve(out, room)) /* little-endian floats, as the machine has them */
+    if (!buf_reserve(out, room)) /* floats in the machine's byte order, which is little-endian */
         out->n += (size_t)EVP_EncodeBlock((unsigned char *)out->p + out->n,
                                           (const unsigned char *)x->v, (int)n);
     buf_putc(out, '"');
@@ -254,7 +255,8 @@ static int rerank(struct http_request *r, const json_t *q, struct buf *out, stru
     struct vectors x = {.v = NULL};
     const json_t *texts = json_object_get(q, "texts"), *top = json_object_get(q, "top_n");
     const json_t *documents = texts ? texts : json_object_get(q, "documents");
-    const char *score = texts ? "score" : "relevance_score"; /* TEI's form */
+    /* the form of TEI (text-embeddings-inference) */
+    const char *score = texts ? "score" : "relevance_score";
     bool shown = json_is_true(json_object_get(q, texts ? "return_text" : "return_documents"));
     size_t n = json_array_size(documents), n_top = n;
     struct rank *ranks = NULL;

@@ -18,23 +18,23 @@ enum { MAX_KEYS = 4096, MAX_KEY_BYTES = 512, DAY_MS = 86400000 };
 struct auth_key {
     unsigned char digest[AUTH_HASH_BYTES];
     char name[STORE_MAX_NAME + 1];
-    int64_t id; /* of the store; 0: of the file */
+    int64_t id; /* row in the store; 0: the key is from the file */
     bool removed, seen, is_admin;
     int64_t expires_ms;                               /* 0: never */
     int64_t max_parallel, per_minute, tokens_per_day; /* 0: no limit */
     int64_t n_running;
-    double tokens; /* of the bucket that per_minute fills */
+    double tokens; /* current content of the token bucket of per_minute */
     int64_t filled_ns;
-    int64_t day, day_tokens; /* days since 1970 (UTC), and what was used in that one */
+    int64_t day, day_tokens; /* day: days since 1970 (UTC); day_tokens: tokens used on that day */
 };
 
 struct auth {
-    pthread_mutex_t lock;  /* guards all below */
-    struct auth_key *keys; /* owned [n] of MAX_KEYS: they never move */
+    pthread_mutex_t lock;  /* guards all fields below */
+    struct auth_key *keys; /* owned [n], allocated for MAX_KEYS: keys never move */
     size_t n;
-    bool full;           /* said so */
+    bool full;           /* the limit was already reported in the log */
     struct store *store; /* borrowed, or NULL */
-    int64_t version;     /* of the store, when it was last read */
+    int64_t version;     /* version of the store when it was last read */
 };
 
 void auth_hash(const char *secret, unsigned char out[AUTH_HASH_BYTES]) {
@@ -54,9 +54,9 @@ void auth_identity(const unsigned char hash[AUTH_HASH_BYTES], char out[AUTH_IDEN
         n += snprintf(out + n, AUTH_IDENTITY_BYTES - (size_t)n, "%02x", hash[i]);
 }
 
-/* ---- the file ---- */
+/* ---- keys of the file ---- */
 
-/* One word of a line after the key. */
+/* Reads one word after the key in a line. */
 static int read_word(struct auth_key *k, const char *word, size_t line, struct err *e) {
     int64_t n;
     if (str_starts(word, "parallel=")) {
@@ -113,11 +113,11 @@ static int read_file(struct auth *a, const char *text, struct err *e) {
     return rc;
 }
 
-/* ---- the store ---- */
+/* ---- keys of the store ---- */
 
 static int64_t today(void) { return store_now_ms() / DAY_MS; }
 
-/* What a key used since midnight: the store remembers it over a restart. */
+/* Reads from the store what a key has used since midnight, so that the count survives a restart. */
 static void count_today(struct auth *a, struct auth_key *k) {
     struct store_usage u;
     k->day = today();
@@ -126,7 +126,7 @@ static void count_today(struct auth *a, struct auth_key *k) {
         k->day_tokens = u.n_prompt + u.n_generated;
 }
 
-/* Under the lock, and that of the store: a row is copied, nothing is asked. */
+/* Called with the locks of auth and of the store held: only copies a row, because it may not call the store. */
 static int take_row(void *ud, const struct store_key *row) {
     struct auth *a = ud;
     size_t i = 0;
@@ -142,7 +142,8 @@ static int take_row(void *ud, const struct store_key *row) {
         snprintf(k->name, sizeof k->name, "%s", row->name);
         a->n++;
     }
-    memcpy(k->digest, row->hash, sizeof k->digest); /* a removed name may be given out again */
+    /* the name of a removed key may be used again */
+    memcpy(k->digest, row->hash, sizeof k->digest);
     if (k->per_minute != row->per_minute) k->tokens = (double)row->per_minute;
     k->seen = true;
     k->removed = row->revoked;
@@ -177,7 +178,7 @@ void auth_refresh(struct auth *a) {
 
 int auth_reread(struct auth *a, struct err *e) { return a->store ? read_store(a, e) : 0; }
 
-/* ---- beginning and end ---- */
+/* ---- open and close ---- */
 
 int auth_open(struct auth **out, const char *text, struct store *s, struct err *e) {
     struct auth *a = mem_zalloc(sizeof *a);
@@ -204,9 +205,9 @@ void auth_close(struct auth *a) {
     mem_free(a);
 }
 
-/* ---- a new file ---- */
+/* ---- reload of the file ---- */
 
-/* The file's key with k's digest, among the first n. Under the lock. */
+/* Finds the key with k's digest among the first n that are from the file. Call with the lock held. */
 static struct auth_key *find_of_file(struct auth *a, size_t n, const struct auth_key *k) {
     for (size_t i = 0; i < n; i++)
         if (!a->keys[i].id && memcmp(a->keys[i].digest, k->digest, sizeof k->digest) == 0)
@@ -214,7 +215,7 @@ static struct auth_key *find_of_file(struct auth *a, size_t n, const struct auth
     return NULL;
 }
 
-/* Under the lock: it never fails half-way, since what is new is counted first. */
+/* Call with the lock held. It counts the new keys first, so that it either succeeds or changes nothing. */
 static int take_file(struct auth *a, const struct auth *read, struct err *e) {
     size_t n_old = a->n, n_new = 0;
     for (size_t i = 0; i < read->n; i++) n_new += !find_of_file(a, n_old, &read->keys[i]);
@@ -285,7 +286,7 @@ struct auth_key *auth_find(struct auth *a, const char *sent, struct auth_who *wh
 const char *auth_name(const struct auth_key *k) { return k->name; }
 int64_t auth_id(const struct auth_key *k) { return k->id; }
 
-/* Under the lock. */
+/* Call with the lock held. */
 static int check_limits(struct auth_key *k, int *retry_s, struct err *e) {
     int64_t now = clock_ns(), day = today();
     if (k->per_minute) {

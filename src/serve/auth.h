@@ -1,9 +1,9 @@
-/* auth.h: API keys: of a file of lines "KEY [NAME] [admin] [parallel=N] [per-minute=N]" ('#' begins a
- * comment), and of the store, where `chimere key` puts them.
+/* auth.h: API keys. They come from a file with lines "KEY [NAME] [admin] [parallel=N] [per-minute=N]" ('#' begins a
+ * comment), and from the store, to which `chimere key` adds them.
  *
- * Keys are known as SHA-256 and compared in constant time with all, so that timing reveals nothing. Changes
- * in the store take effect within a second (auth_refresh). Whatever is kept for a caller is kept under the
- * key's identity, which a new key of the same name does not inherit. Any thread. */
+ * Keys are stored as SHA-256. A key is compared in constant time with all of them, so that the timing does not reveal
+ * anything. Changes in the store take effect within a second (auth_refresh). Data of a caller is stored under the
+ * identity of the key; a new key with the same name has a different identity. Any thread may call this. */
 #ifndef CHIMERE_SERVE_AUTH_H
 #define CHIMERE_SERVE_AUTH_H
 
@@ -16,36 +16,37 @@
 enum { AUTH_HASH_BYTES = 32, AUTH_SECRET_BYTES = 80, AUTH_IDENTITY_BYTES = 24 };
 
 struct auth;
-struct auth_key; /* valid until auth_close, also when it was removed */
+struct auth_key; /* valid until auth_close, even if the key is removed */
 struct store;
 
-/* text: of the key file, or NULL; s: borrowed until auth_close, or NULL. */
+/* text: content of the key file, or NULL. s: borrowed until auth_close, or NULL. */
 int auth_open(struct auth **out, const char *text, struct store *s, struct err *e);
 void auth_close(struct auth *a);
-/* False: there are no keys, nobody is asked for one. True once there was one, whatever becomes of it. */
+/* Returns false if there has never been a key: then no key is required. Once there was a key, it stays true, even if
+ * all keys are removed. */
 bool auth_is_needed(struct auth *a);
-/* text takes the place of the key file, or NULL: of no file. A key that is still there keeps its counts;
- * one that is not is refused from now on. Nothing changes if the text is refused. */
+/* text replaces the content of the key file; NULL: no file. A key that remains keeps its counts; a key that is missing
+ * is refused from now on. If the text is invalid, nothing changes. */
 int auth_reload(struct auth *a, const char *text, struct err *e);
-/* Takes over what another process changed in the store. */
+/* Reads the changes that another process made in the store. */
 void auth_refresh(struct auth *a);
-/* The same of what this process has changed in it. */
+/* Like auth_refresh, for changes that this process made. */
 int auth_reread(struct auth *a, struct err *e);
-struct auth_who {                       /* as of one request */
+struct auth_who {                       /* a snapshot for one request */
     char identity[AUTH_IDENTITY_BYTES]; /* "key-" and 16 hexadecimal digits of the key's hash */
     bool is_admin;
 };
-/* The key that the client sent ("Bearer K" or K), or NULL. */
+/* Returns the key that the client sent ("Bearer K" or K), or NULL. */
 struct auth_key *auth_find(struct auth *a, const char *sent, struct auth_who *who);
 const char *auth_name(const struct auth_key *k);
-int64_t auth_id(const struct auth_key *k); /* its row of the store; 0: of the file */
-/* One more request under k: 0, or CHIMERE_EBUSY with the seconds to wait in *retry_s. */
+int64_t auth_id(const struct auth_key *k); /* its row in the store; 0: the key is from the file */
+/* Counts the start of a request with key k. Returns 0, or CHIMERE_EBUSY and sets *retry_s to the seconds to wait. */
 int auth_enter(struct auth *a, struct auth_key *k, int *retry_s, struct err *e);
 void auth_leave(struct auth *a, struct auth_key *k);
-/* An answer has cost n_tok tokens of prompt and text. */
+/* Adds n_tok tokens (prompt and answer) to the usage of k. */
 void auth_spend(struct auth *a, struct auth_key *k, int64_t n_tok);
 
-/* A new secret of 256 random bits, and the hash that is stored of one. */
+/* auth_secret: a new secret of 256 random bits. auth_hash: the hash that is stored of a secret. */
 void auth_secret(char out[AUTH_SECRET_BYTES]);
 void auth_hash(const char *secret, unsigned char out[AUTH_HASH_BYTES]);
 void auth_identity(const unsigned char hash[AUTH_HASH_BYTES], char out[AUTH_IDENTITY_BYTES]);

@@ -1,6 +1,6 @@
-/* check.c: what is refused before a request's body is read: framing that two parsers could read in two
- * ways (RFC 9112), names that were rebound to this address, pages of other sites, callers without a key,
- * callers whose address has too many connections. */
+/* check.c: refuses requests before their body is read: framing that two parsers could interpret differently (RFC 9112),
+ * host names that were rebound to this address, pages of other sites, callers without a key, and addresses with too
+ * many connections. */
 #include "serve/check.h"
 
 #include <arpa/inet.h>
@@ -19,8 +19,8 @@ bool check_is_loopback(const char *address) {
 
 void check_address(const struct sockaddr *a, char *out, socklen_t size) {
     out[0] = 0;
-    if (a && a->sa_family == AF_UNIX)
-        snprintf(out, size, "localhost"); /* this user's (mode 0600) */
+    /* a Unix socket: only this user can connect (mode 0600) */
+    if (a && a->sa_family == AF_UNIX) snprintf(out, size, "localhost");
     if (a && a->sa_family == AF_INET)
         inet_ntop(AF_INET, &((const struct sockaddr_in *)(const void *)a)->sin_addr, out, size);
     if (!a || a->sa_family != AF_INET6) return;
@@ -29,8 +29,8 @@ void check_address(const struct sockaddr *a, char *out, socklen_t size) {
     else inet_ntop(AF_INET6, v6, out, size);
 }
 
-/* Before a connection is accepted. Addresses of this machine are exempt unless limits were given: a
- * reverse proxy beside the server speaks for everybody. */
+/* Called before a connection is accepted. Loopback addresses are exempt unless a limit was configured, because a
+ * reverse proxy on this machine serves many clients. */
 enum MHD_Result check_accept(void *cls, const struct sockaddr *addr, socklen_t size) {
     struct server *s = cls;
     char peer[INET6_ADDRSTRLEN];
@@ -80,7 +80,7 @@ static enum MHD_Result see_header(void *cls, enum MHD_ValueKind kind, const char
     return MHD_YES;
 }
 
-/* 0, or the status. */
+/* Returns 0, or the HTTP status to refuse with. */
 int check_framing(struct http_request *r, const char *version) {
     struct framing f = {0};
     MHD_get_connection_values(r->conn, MHD_HEADER_KIND, see_header, &f);
@@ -95,14 +95,14 @@ int check_framing(struct http_request *r, const char *version) {
     else if (f.n_host > 1) what = "Host: expected once";
     if (!what) return 0;
     err_set(&r->early, CHIMERE_EINVAL, "%s", what);
-    r->closes =
-        true; /* what follows may be the rest of a request that others read in another way */
+    /* the following bytes may be the rest of a request that a proxy reads differently */
+    r->closes = true;
     return 400;
 }
 
-/* ---- names and pages ---- */
+/* ---- host names and origins ---- */
 
-/* "NAME" of "NAME" or "NAME:PORT", also of "[ADDRESS]:PORT"; false: it is neither. */
+/* Extracts NAME from "NAME", "NAME:PORT" or "[ADDRESS]:PORT"; returns false for other forms. */
 static bool split_host(const char *host, char *name, size_t size) {
     const char *end = host[0] == '[' ? strchr(host, ']') : host + strcspn(host, ":");
     if (!end) return false;
@@ -112,7 +112,7 @@ static bool split_host(const char *host, char *name, size_t size) {
     if (port[0] && (port[0] != ':' || port[1 + strspn(port + 1, "0123456789")])) return false;
     memcpy(name, from, n);
     name[n] = 0;
-    if (name[n - 1] == '.' && n > 1) name[n - 1] = 0; /* a name written out to the root */
+    if (name[n - 1] == '.' && n > 1) name[n - 1] = 0; /* a fully qualified name ends with a dot */
     return true;
 }
 
@@ -138,7 +138,7 @@ static bool is_allowed_host(const struct server *s, const char *host) {
     return false;
 }
 
-/* http://localhost:3000 and its like: a page of this machine, whatever its port. */
+/* http://localhost:3000 and similar: a page on this machine, on any port. */
 static bool is_local_origin(const char *origin) {
     char name[256];
     const char *host = strstr(origin, "://");
@@ -156,8 +156,9 @@ bool check_origin_allowed(const struct server *s, const char *origin) {
     return false;
 }
 
-/* A page can bind its own name to this address and call it as its own site (DNS rebinding): without keys
- * only names that nobody else controls are answered. With keys such a page has none. */
+/* A web page can bind its own host name to this address and then call it as same-origin (DNS rebinding). So without
+ * keys, only host names that no third party controls are accepted. With keys this is not necessary, because such a page
+ * has no key. */
 int check_origin(struct http_request *r) {
     const char *host = http_header(r, "Host"), *origin = http_header(r, "Origin");
     if (host && !r->s->asks_keys && !is_allowed_host(r->s, host)) {

@@ -12,7 +12,7 @@
 #include "serve/json_out.h"
 
 enum {
-    MAX_PAIRS = 16, /* of metadata, as OpenAI limits it */
+    MAX_PAIRS = 16, /* metadata pairs; OpenAI's limit */
     MAX_PAIR_KEY = 64,
     MAX_PAIR_VALUE = 512,
     MAX_PROJECT = 128,
@@ -21,9 +21,10 @@ enum {
     PAGE = 20,
 };
 
-/* ---- what a request is about ---- */
+/* ---- the conversation that a request names ---- */
 
-/* "3" with its quotes, also as a weak tag, as proxies that compress make it; "*": any. */
+/* Reads a version from an ETag: "3" with quotes. Compressing proxies turn it into a weak tag, which is accepted. "*":
+ * any version. */
 static bool read_tag(const char *tag, int64_t *version) {
     char text[24];
     if (strcmp(tag, "*") == 0) return true;
@@ -97,7 +98,7 @@ void conversations_new_name(const char *prefix, char out[CONVERSATION_MAX_NAME])
 
 struct writing {
     struct buf *out;
-    int64_t version; /* of the one that was written */
+    int64_t version; /* version of the conversation that was written */
     int32_t n, limit;
     char first[CONVERSATION_MAX_NAME], last[CONVERSATION_MAX_NAME];
     bool more;
@@ -146,9 +147,10 @@ void conversations_show(struct http_request *r, const struct conversation_call *
 /* ---- fields ---- */
 
 struct given {
-    struct store_conversation_change c; /* its texts are views into the request, or what follows */
-    char *metadata, *settings;          /* owned */
-    const json_t *items;                /* view */
+    /* its texts are views into the request or into the members below */
+    struct store_conversation_change c;
+    char *metadata, *settings; /* owned */
+    const json_t *items;       /* view */
 };
 
 static void fini(struct given *f) {
@@ -240,8 +242,8 @@ void conversations_create(struct http_request *r) {
     if (!conversations_call(r, &c)) return;
     size_t n;
     http_body(r, &n);
-    json_t *q = n ? api_json(r)
-                  : json_object(); /* OpenAI's client sends no body if there is nothing to say */
+    json_t *q =
+        n ? api_json(r) : json_object(); /* OpenAI's client sends no body if there are no fields */
     if (!q) return;
     int rc = read_fields(q, true, &f, &e);
     if (!rc && f.items) rc = conversations_items_read(f.items, &l, &e);

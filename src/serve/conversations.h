@@ -1,5 +1,5 @@
-/* conversations.h: /v1/conversations: what clients keep here, in OpenAI's shape; besides it a tree of items ("parent"),
- * title, project, pin, settings, search, and versions against two writers (ETag, If-Match). */
+/* conversations.h: /v1/conversations, in OpenAI's form. Extensions: a tree of items ("parent"), title, project, pin,
+ * settings, search, and versions that detect concurrent changes (ETag, If-Match). */
 #ifndef CHIMERE_SERVE_CONVERSATIONS_H
 #define CHIMERE_SERVE_CONVERSATIONS_H
 

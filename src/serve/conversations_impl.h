@@ -1,4 +1,4 @@
-/* conversations_impl.h: what the two files of /v1/conversations share. */
+/* conversations_impl.h: shared by the two files of /v1/conversations. */
 #ifndef CHIMERE_SERVE_CONVERSATIONS_IMPL_H
 #define CHIMERE_SERVE_CONVERSATIONS_IMPL_H
 
@@ -10,30 +10,30 @@
 #include "store/conversation.h"
 
 enum {
-    CONVERSATION_MAX_ITEMS = 1000, /* of one request */
+    CONVERSATION_MAX_ITEMS = 1000, /* items of one request */
     CONVERSATION_MAX_NAME = 80,
-    CONVERSATION_MAX_OUT = 32 << 20, /* of one response */
+    CONVERSATION_MAX_OUT = 32 << 20, /* bytes of one response */
     CONVERSATION_PAGE_BYTES = 8 << 20,
 };
 
-/* Whose conversations a request is about, and which of them. */
+/* The owner and the conversation that a request names. */
 struct conversation_call {
     struct store *s; /* borrowed from the server */
     char owner[MEMORY_MAX_OWNER], name[CONVERSATION_MAX_NAME], item[CONVERSATION_MAX_NAME];
-    int64_t version; /* of If-Match; 0: any */
+    int64_t version; /* version in If-Match; 0: any */
 };
-/* False: the request was answered. */
+/* Returns false if an error was sent. */
 bool conversations_call(struct http_request *r, struct conversation_call *c);
 struct store_conversation_key conversations_key(const struct conversation_call *c);
-/* Answers with status 200 and the conversation's version (0: none), or with the error; takes out. */
+/* Sends status 200 with out and the conversation's version (0: none), or the error. Takes ownership of out. */
 void conversations_reply(struct http_request *r, int rc, int64_t version, struct buf *out,
                          const struct err *e);
-/* Reads it again and answers with it. */
+/* Reads the conversation again and sends it. */
 void conversations_show(struct http_request *r, const struct conversation_call *c, int rc,
                         struct err *e);
 int conversations_limit(struct http_request *r, int32_t *limit, struct err *e);
 
-/* The items of a request: names, bodies and texts are owned by the list. */
+/* The items of a request. The list owns their names, bodies and texts. */
 struct conversation_items {
     struct store_item *items; /* owned [n] */
     int32_t n;

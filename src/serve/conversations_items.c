@@ -1,4 +1,4 @@
-/* conversations_items.c: the items of /v1/conversations: messages, calls of functions and their results. */
+/* conversations_items.c: the items of /v1/conversations: messages, function calls and their results. */
 #include <ctype.h>
 #include <stdio.h>
 #include <string.h>
@@ -10,7 +10,7 @@
 #include "serve/http_target.h"
 #include "serve/json_out.h"
 
-/* ---- what a client sends ---- */
+/* ---- items from a client ---- */
 
 static bool is_name(const char *s, size_t n) {
     if (!n || n >= CONVERSATION_MAX_NAME) return false;
@@ -25,7 +25,7 @@ static bool is_of(const char *s, const char *const *list) {
     return false;
 }
 
-/* A message's content as parts, each an object with a type; a text alone is one part. */
+/* Reads a message's content as parts, each an object with a type; plain text becomes one part. */
 static int read_content(json_t *item, int32_t i, struct err *e) {
     static const char *const roles[] = {"user", "assistant", "system", "developer", NULL};
     const char *role = json_string_value(json_object_get(item, "role"));
@@ -54,7 +54,7 @@ static int read_content(json_t *item, int32_t i, struct err *e) {
     return 0;
 }
 
-/* What is searched. */
+/* Collects the text that search looks at. */
 static void put_text(const json_t *item, struct buf *out) {
     const json_t *content = json_object_get(item, "content"), *part;
     size_t k;
@@ -66,7 +66,8 @@ static void put_text(const json_t *item, struct buf *out) {
     }
 }
 
-/* id, parent and time have columns of their own; status says nothing here, as all items are complete. */
+/* Removes the members that have their own columns: id, parent and time. status is dropped, because all items are
+ * complete. */
 static int take_own(json_t *item, int32_t i, const char *prefix, struct store_item *x,
                     struct err *e) {
     const json_t *id = json_object_get(item, "id"), *parent = json_object_get(item, "parent"),
@@ -154,16 +155,16 @@ int conversations_items_read(const json_t *list, struct conversation_items *out,
     return rc;
 }
 
-/* ---- what is sent ---- */
+/* ---- items to a client ---- */
 
 struct writing {
     struct buf *out;
-    int32_t n, limit; /* limit 0: one item, alone */
+    int32_t n, limit; /* limit 0: a single item */
     bool more;
     char first[CONVERSATION_MAX_NAME], last[CONVERSATION_MAX_NAME];
 };
 
-/* The body is a JSON object that is not empty: what has columns of its own goes in front of its members. */
+/* Writes an item: the members from columns, followed by the members of the body, which is a non-empty JSON object. */
 static int put(void *ud, const struct store_item *x) {
     struct writing *w = ud;
     if (w->limit && (w->n == w->limit || w->out->n > CONVERSATION_PAGE_BYTES)) {
@@ -210,7 +211,7 @@ void conversations_items_list(struct http_request *r) {
     conversations_reply(r, rc, 0, &out, &e);
 }
 
-/* The items of a request as they are stored now, read back one by one. */
+/* Writes the items of a request as stored, by reading each of them back. */
 static int put_added(const struct conversation_call *c, const struct conversation_items *l,
                      struct writing *w, struct err *e) {
     int rc = 0;
@@ -262,7 +263,7 @@ void conversations_items_find(struct http_request *r) {
     if (conversations_call(r, &c)) show_item(r, &c, 0, 0, &e);
 }
 
-/* The body replaces the item; its place in the tree stays. */
+/* Replaces the item by the body; its position in the tree stays. */
 void conversations_items_change(struct http_request *r) {
     struct conversation_call c;
     struct conversation_items l = {0};
@@ -288,7 +289,7 @@ void conversations_items_change(struct http_request *r) {
     show_item(r, &c, k.version, rc, &e);
 }
 
-/* ?below=true: with all that follows it. */
+/* With ?below=true, also deletes all items after it. */
 void conversations_items_remove(struct http_request *r) {
     struct conversation_call c;
     struct err e = {0};

@@ -23,7 +23,7 @@ enum {
 static const char *const no_odo =
     "this server runs without its orchestrator, which keeps documents";
 
-/* ---- what a request names ---- */
+/* ---- names in a request ---- */
 
 static bool is_name(const char *s, size_t most) {
     size_t n = strlen(s);
@@ -33,7 +33,7 @@ static bool is_name(const char *s, size_t most) {
     return true;
 }
 
-/* ?name=FILE */
+/* Reads ?name=FILE. */
 static int name_of(struct http_request *r, const char **out, struct err *e) {
     *out = http_query(r, "name");
     return *out && is_name(*out, MAX_NAME)
@@ -42,7 +42,7 @@ static int name_of(struct http_request *r, const char **out, struct err *e) {
                          MAX_NAME);
 }
 
-/* ?collection=NAME; without it, fallback. */
+/* Reads ?collection=NAME; if it is missing, uses fallback. */
 static int collection_of(struct http_request *r, const char *fallback, const char **out,
                          struct err *e) {
     *out = http_query(r, "collection");
@@ -105,7 +105,7 @@ void documents_list(struct http_request *r) {
 
 /* ---- put, remove ---- */
 
-/* The body is the file as it is. */
+/* The request body is the file itself. */
 void documents_put(struct http_request *r) {
     struct err e = {0};
     struct docs *d;

@@ -1,5 +1,5 @@
-/* documents.h: /chimere/v1/documents: what the orchestrator may look up: put, listed, searched, removed; and the text of
- * one file for a conversation (/chimere/v1/extract). */
+/* documents.h: /chimere/v1/documents: the documents that the orchestrator can retrieve: add, list, search, remove.
+ * /chimere/v1/extract returns the text of one file, for a conversation. */
 #ifndef CHIMERE_SERVE_DOCUMENTS_H
 #define CHIMERE_SERVE_DOCUMENTS_H
 

@@ -20,7 +20,7 @@
 enum {
     MAX_OUT = 32 << 20,
     MAX_TABLES = 256,
-    MAX_LOOKED = 4096, /* tokens */
+    MAX_LOOKED = 4096, /* tokens of one request */
     MAX_NAME = 64,
     MAX_NEXT = 8,
     MAX_SOURCES = 20,
@@ -83,7 +83,7 @@ void engram_list(struct http_request *r) {
     char dir[PATH_MAX], path[PATH_MAX];
     buf_init(&out, MAX_OUT);
     int rc = folder_of(r, dir, &e), n = 0;
-    struct fs_folder *d = rc ? NULL : fs_open(dir); /* a folder that is not there holds none */
+    struct fs_folder *d = rc ? NULL : fs_open(dir); /* a missing folder is an empty list */
     buf_puts(&out, "{\"object\":\"list\",\"data\":[");
     for (const char *f; d && n < MAX_TABLES && (f = fs_next(d));) {
         char name[256];
@@ -112,7 +112,7 @@ void engram_list(struct http_request *r) {
     answer(r, rc, &out, &e);
 }
 
-/* ---- look ---- */
+/* ---- inspect ---- */
 
 static void put_hit(struct buf *out, const struct engram_table *t, const struct tok *tok,
                     const struct engram_hit *h) {
@@ -133,7 +133,8 @@ static void put_hit(struct buf *out, const struct engram_table *t, const struct 
     buf_putc(out, '}');
 }
 
-/* How much of its longest known context's occurrences each token has, and what follows the text. */
+/* For each token: its share among the successors of its longest known context. Then the likely tokens after the
+ * text. */
 static void put_evidence(struct buf *out, const struct engram_table *t, const struct tok *tok,
                          const int32_t *ids, int32_t n) {
     struct engram_hit hits[ENGRAM_N_ORDER];
@@ -197,7 +198,7 @@ void engram_look(struct http_request *r) {
     json_decref(q);
 }
 
-/* ---- make, remove ---- */
+/* ---- create, remove ---- */
 
 static int build(const char *path, const char *name, const struct tok *tok, const int32_t *ids,
                  size_t n, struct err *e) {

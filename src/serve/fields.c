@@ -14,12 +14,12 @@
 typedef int read_fn(struct fields *f, json_t *v, const char *name, struct err *e);
 
 enum kind {
-    K_FLOAT, /* of sampling, at `at`, low..high */
+    K_FLOAT, /* stored at `at` in sampling, low..high */
     K_INT,   /* likewise */
-    K_FN,    /* read */
-    K_SAFE,  /* a hint: any value, nothing to do */
-    K_SKIP,  /* read elsewhere */
-    K_NONE,  /* only null, or what `only` names: other values would change the answer */
+    K_FN,    /* read by `read` */
+    K_SAFE,  /* a hint: any value is accepted and ignored */
+    K_SKIP,  /* read by other code */
+    K_NONE,  /* null or a text in `only`; other values would change the answer and are refused */
 };
 
 struct row {
@@ -82,7 +82,7 @@ static int f_stream_options(struct fields *f, json_t *v, const char *name, struc
 
 static int f_max_tokens(struct fields *f, json_t *v, const char *name, struct err *e) {
     int64_t n = 0;
-    /* -1 is what some clients send for "as many as fit" */
+    /* -1: some clients send it for "as many as fit" */
     if (json_is_integer(v) && json_integer_value(v) == -1) return 0;
     int rc = fields_int(v, name, 0, INT32_MAX, &n, e);
     f->request->no_answer = !rc && !n;
@@ -91,7 +91,7 @@ static int f_max_tokens(struct fields *f, json_t *v, const char *name, struct er
 }
 
 static int f_top_k(struct fields *f, json_t *v, const char *name, struct err *e) {
-    int64_t n = 0; /* -1 is how some clients write "off" */
+    int64_t n = 0; /* -1: some clients send it for "off" */
     int rc = fields_int(v, name, -1, 1 << 30, &n, e);
     if (!rc) f->request->sampling.top_k = (int32_t)(n < 0 ? 0 : n);
     return rc;
@@ -150,7 +150,7 @@ static int f_stop(struct fields *f, json_t *v, const char *name, struct err *e) 
         const json_t *text = json_is_array(v) ? json_array_get(v, i) : v;
         char where[48];
         if (json_is_string(text) && !json_string_length(text))
-            continue; /* what clients send for none */
+            continue; /* clients send it for "none" */
         snprintf(where, sizeof where, json_is_array(v) ? "%s[%zu]" : "%s", name, i);
         int rc = fields_str(f, text, where, ANSWER_MAX_STOP_BYTES, &stops[n_stop++], e);
         if (rc) return rc;
@@ -181,7 +181,7 @@ static int add_bias(struct biases *b, int64_t token, float bias, struct err *e) 
     return 0;
 }
 
-/* A token id, or a text: each of its tokens. */
+/* Adds a bias for a token id, or for each token of a text. */
 static int add_biased(struct fields *f, struct biases *b, const char *name, const char *key,
                       size_t n_key, const json_t *value, struct err *e) {
     int32_t *ids = NULL;
@@ -198,7 +198,7 @@ static int add_biased(struct fields *f, struct biases *b, const char *name, cons
     return rc;
 }
 
-/* {"TOKEN": bias} as OpenAI has it, or [[token, bias], ...]; a token is an id, or a text as in llama-server. */
+/* {"TOKEN": bias} as in OpenAI's API, or [[token, bias], ...]; TOKEN is an id, or a text as in llama-server. */
 static int f_bias(struct fields *f, json_t *v, const char *name, struct err *e) {
     size_t n = json_is_array(v) ? json_array_size(v) : json_object_size(v), i = 0;
     const char *key;
@@ -238,7 +238,7 @@ static int f_top_logprobs(struct fields *f, json_t *v, const char *name, struct 
     return rc;
 }
 
-/* llama-server's name: 0 means none. */
+/* llama-server's name of the field: 0 means none. */
 static int f_n_probs(struct fields *f, json_t *v, const char *name, struct err *e) {
     int rc = f_top_logprobs(f, v, name, e);
     if (!rc && f->n_probs > 0) f->request->probs = true;
@@ -246,7 +246,7 @@ static int f_n_probs(struct fields *f, json_t *v, const char *name, struct err *
     return rc;
 }
 
-/* Completions: logprobs is the number itself. */
+/* In completions, logprobs is a number. */
 static int f_text_logprobs(struct fields *f, json_t *v, const char *name, struct err *e) {
     if (json_is_false(v)) return 0;
     int rc = f_top_logprobs(f, v, name, e);
@@ -268,7 +268,7 @@ static int f_breakers(struct fields *f, json_t *v, const char *name, struct err 
     return 0;
 }
 
-/* ---- form of the answer ---- */
+/* ---- format of the answer ---- */
 
 int fields_schema(struct request *a, json_t *schema, const char *where, struct err *e) {
     if (!json_is_object(schema) && !json_is_boolean(schema))
@@ -289,7 +289,7 @@ static int f_format(struct fields *f, json_t *v, const char *name, struct err *e
         return schema && !json_is_null(schema) ? fields_schema(f->request, schema, name, e) : 0;
     }
     if (strcmp(type, "json_schema") == 0) {
-        /* chat wraps it, responses does not */
+        /* the chat API has an inner object, the responses API does not */
         json_t *inner = json_object_get(v, "json_schema");
         if (!inner) inner = v;
         json_t *schema = json_object_get(inner, "schema");
@@ -314,7 +314,7 @@ static int f_grammar(struct fields *f, json_t *v, const char *name, struct err *
     return rc;
 }
 
-/* Responses: {"format": {...}, "verbosity": "medium"}; messages: output_config {"format", "effort"}. */
+/* Responses: {"format": {...}, "verbosity": "medium"}. Messages: output_config {"format", "effort"}. */
 static int f_text_config(struct fields *f, json_t *v, const char *name, struct err *e) {
     const char *key;
     json_t *x;
@@ -431,14 +431,14 @@ static int f_template_kwargs(struct fields *f, json_t *v, const char *name, stru
     return 0;
 }
 
-/* ---- how it is served ---- */
+/* ---- execution of the request ---- */
 
 static int f_session(struct fields *f, json_t *v, const char *name, struct err *e) {
     if (json_is_string(v) && !json_string_length(v)) return 0;
     return fields_str(f, v, name, 512, &f->request->session, e);
 }
 
-/* A person, and until a session is named a conversation of theirs. */
+/* Names the user. If the request has no session, this is also the session's name. */
 static int f_user(struct fields *f, json_t *v, const char *name, struct err *e) {
     int rc = json_is_string(v) && !json_string_length(v)
                  ? 0
@@ -452,8 +452,8 @@ static int f_metadata(struct fields *f, json_t *v, const char *name, struct err 
     return user && !json_is_null(user) ? f_user(f, user, "metadata.user_id", e) : 0;
 }
 
-/* Edits of the conversation that hold for this request: what is not known is refused, and clearing that waits for
- * a count of tokens is left to the client. */
+/* Edits of the conversation, for this request only. Unknown edits are refused. Clearing that depends on a token count
+ * is left to the client. */
 static int f_context(struct fields *f, json_t *v, const char *name, struct err *e) {
     static const char *const skipped[] = {"clear_tool_uses_20250919", "compact_20260112"};
     json_t *edits = json_object_get(v, "edits"), *edit;
@@ -488,7 +488,7 @@ static int f_context(struct fields *f, json_t *v, const char *name, struct err *
     return 0;
 }
 
-/* Thinking of all but the last n turns of the assistant. */
+/* Removes the thinking of all assistant turns except the last n. */
 static void clear_thinking(struct request *a, int32_t n) {
     for (size_t i = json_array_size(a->messages); i-- > 0;) {
         json_t *m = json_array_get(a->messages, i);
@@ -534,7 +534,7 @@ static int f_lora(struct fields *f, json_t *v, const char *name, struct err *e) 
     return 0;
 }
 
-/* A mass, or {mass, min}. */
+/* Reads a mass, or {mass, min}. */
 static int f_experts(struct fields *f, json_t *v, const char *name, struct err *e) {
     json_t *mass = json_is_object(v) ? json_object_get(v, "mass") : v;
     json_t *min = json_is_object(v) ? json_object_get(v, "min") : NULL;
@@ -567,8 +567,8 @@ static int f_messages(struct fields *f, json_t *v, const char *name, struct err 
     return fields_messages(f->request, v, e);
 }
 
-/* A text, {"prompt_string": text} as llama-server takes it, or a list of token ids and texts that follow each other.
- * The object becomes its text. */
+/* Checks a text, {"prompt_string": text} as in llama-server, or a list of token ids and texts. Replaces the object by
+ * its text. */
 static int check_prompt(json_t *list, size_t at, json_t **v, const char *name, struct err *e) {
     size_t i;
     json_t *x, *text = json_object_get(*v, "prompt_string");
@@ -579,7 +579,7 @@ static int check_prompt(json_t *list, size_t at, json_t **v, const char *name, s
         if (!json_is_string(text) || has_media)
             return fields_expected(e, name, "a prompt_string without multimodal_data");
         json_incref(text);
-        if (list) json_array_set_new(list, at, text); /* the object is gone with it */
+        if (list) json_array_set_new(list, at, text); /* this frees the object */
         *v = text;
         return 0;
     }
@@ -591,7 +591,7 @@ static int check_prompt(json_t *list, size_t at, json_t **v, const char *name, s
     return 0;
 }
 
-/* A text, token ids, or a list of either. A list that has an id is one prompt. */
+/* Reads a text, token ids, or a list of either. A list that contains an id is a single prompt. */
 static int f_prompt(struct fields *f, json_t *v, const char *name, struct err *e) {
     bool is_list = json_is_array(v) && json_array_size(v);
     size_t i;
@@ -654,7 +654,7 @@ enum {
     { name, apis, K_NONE, 0, 0, 0, NULL, only }
 /* clang-format off */
 static const struct row rows[] = {
-    {"model", ALL, K_SKIP, 0, 0, 0, NULL, NULL}, /* the server finds it */
+    {"model", ALL, K_SKIP, 0, 0, 0, NULL, NULL}, /* the server reads it */
     FN("messages", C, f_messages),
     FN("messages", M, f_amessages),
     FN("system", M, f_system),
@@ -703,7 +703,7 @@ static const struct row rows[] = {
     FN("n", CT, f_n),
     FN("best_of", T, f_n),
     FN("echo", T, f_echo),
-    {"suffix", T, K_SKIP, 0, 0, 0, NULL, NULL}, /* api_text.c makes a prompt of it */
+    {"suffix", T, K_SKIP, 0, 0, 0, NULL, NULL}, /* api_text.c builds a prompt from it */
     {"return_tokens", T, K_SKIP, 0, 0, 0, NULL, NULL},
     {"response_fields", T, K_SKIP, 0, 0, 0, NULL, NULL},
     FN("stop", C | T, f_stop),
@@ -800,7 +800,7 @@ static const struct row rows[] = {
     FN("web_search_options", C, fields_search),
     NONE("truncation", R, "disabled|auto"),
     NONE("background", R, "false"),
-    {"previous_response_id", R, K_SKIP, 0, 0, 0, NULL, NULL}, /* api_responses.c puts its items in front */
+    {"previous_response_id", R, K_SKIP, 0, 0, 0, NULL, NULL}, /* read by api_responses.c */
     NONE("conversation", R, NULL),
     NONE("container", M, NULL),
     NONE("mcp_servers", M, ""),
@@ -849,7 +849,7 @@ static int read_row(struct fields *f, const struct row *r, json_t *v, struct err
     return 0;
 }
 
-/* What only all fields together tell. */
+/* Checks that need all fields. */
 static int check(struct fields *f, enum fields_api api, struct err *e) {
     struct request *a = f->request;
     if (f->n_probs >= 0 && api == FIELDS_CHAT && !a->probs)
@@ -900,7 +900,7 @@ int fields_read(struct fields *f, json_t *request, enum fields_api api, struct e
     json_object_foreach(request, name, v) {
         const struct row *row = NULL;
         bool elsewhere = false;
-        if (json_is_null(v)) continue; /* as if it were not there, known or not */
+        if (json_is_null(v)) continue; /* null counts as missing, also for unknown fields */
         for (size_t i = 0; i < sizeof rows / sizeof *rows && !row; i++) {
             if (strcmp(rows[i].name, name) != 0) continue;
             if (rows[i].apis & (unsigned)api) row = &rows[i];
@@ -960,7 +960,7 @@ void fields_put_ignored(const _Atomic uint64_t *counts, struct buf *out) {
                        (unsigned long long)counts[i]);
 }
 
-/* For the HTTP reference; what a reader accepts beyond its type is on the pages that explain it. */
+/* For the HTTP reference. What a reader accepts beyond its type is explained on other pages. */
 static void put_values(const struct row *r, struct buf *out) {
     switch (r->kind) {
     case K_FLOAT: buf_printf(out, "number, %g to %g", r->low, r->high); break;

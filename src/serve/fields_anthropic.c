@@ -1,4 +1,4 @@
-/* fields_anthropic.c: the messages API's conversation in OpenAI's chat form.
+/* fields_anthropic.c: converts the messages API's conversation to OpenAI's chat form.
  *
  *   system: text or blocks             -> a system message in front
  *   user: text, tool_result blocks     -> tool messages, then a user message with the texts
@@ -10,7 +10,7 @@
 #include "serve/fields_impl.h"
 #include "serve/json_out.h"
 
-static json_t *message(const char *role, json_t *content) { /* steals content */
+static json_t *message(const char *role, json_t *content) { /* takes content */
     json_t *m = json_object();
     json_object_set_new(m, "role", json_string(role));
     json_object_set_new(m, "content", content);
@@ -62,7 +62,7 @@ static int tool_use(const json_t *b, const char *where, json_t *calls, struct er
     return !call || json_array_append_new(calls, call) ? no_memory(e) : 0;
 }
 
-/* A part of m's content, which is a list from its first image on. */
+/* Appends a part to m's content, which becomes a list once it has an image. */
 static int add_part(json_t *m, json_t *part, struct err *e) {
     json_t *content = json_object_get(m, "content");
     if (!json_is_array(content)) {
@@ -92,7 +92,7 @@ static int join(json_t *m, const char *key, const struct buf *text, struct err *
     return json_object_set_new(m, key, joined) ? no_memory(e) : 0;
 }
 
-/* One block of a user's or an assistant's message. */
+/* Reads one block of a user or assistant message. */
 static int read_block(const json_t *b, const char *where, bool assistant, json_t *m, json_t *out,
                       struct err *e) {
     static const char *const passed[] = {"server_tool_use",
@@ -117,7 +117,7 @@ static int read_block(const json_t *b, const char *where, bool assistant, json_t
     }
     if (!assistant && strcmp(type, "tool_result") == 0) return tool_result(b, where, out, e);
     for (size_t i = 0; assistant && i < sizeof passed / sizeof *passed; i++)
-        if (strcmp(type, passed[i]) == 0) return 0; /* another server ran it */
+        if (strcmp(type, passed[i]) == 0) return 0; /* another server has already run it */
     struct buf text;
     int rc = 0;
     json_t *image = assistant ? NULL : fields_image(b, where, &rc, e);

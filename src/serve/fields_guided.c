@@ -1,4 +1,5 @@
-/* fields_guided.c: the form of the answer and the chain of samplers as vLLM and llama-server name them. */
+/* fields_guided.c: fields for the answer's format and for the sampler chain, with the names of vLLM and
+ * llama-server. */
 #include <stdio.h>
 #include <string.h>
 
@@ -15,7 +16,7 @@ static int set_grammar(struct fields *f, const char *text, size_t n, struct err 
     return f->request->grammar ? 0 : err_set(e, CHIMERE_ENOMEM, "out of memory");
 }
 
-/* A schema as an object or as its text. */
+/* Reads a schema, given as an object or as JSON text. */
 static int read_json(struct fields *f, json_t *v, const char *where, struct err *e) {
     if (!json_is_string(v)) return fields_schema(f->request, v, where, e);
     json_t *schema = chat_json_object(json_string_value(v), json_string_length(v), where, e);
@@ -148,7 +149,7 @@ int fields_samplers(struct fields *f, json_t *v, const char *name, struct err *e
     size_t i;
     const char *letters = json_string_value(v);
     if (!json_is_array(v) && !letters) return fields_expected(e, name, "a list of names");
-    f->samplers = 1u << 31; /* said, even if it names none */
+    f->samplers = 1u << 31; /* marks that the list was given, even if it is empty */
     for (; letters && *letters; letters++)
         for (size_t k = 0; k < N_CHAIN; k++)
             if (*letters == *chain[k].short_name) f->samplers |= 1u << k;
@@ -167,7 +168,7 @@ int fields_samplers(struct fields *f, json_t *v, const char *name, struct err *e
 
 void fields_apply_samplers(struct fields *f) {
     for (size_t k = 0; f->samplers && k < N_CHAIN; k++) {
-        bool other = false; /* the same sampler under its other name */
+        bool other = false; /* the same sampler by its other name */
         for (size_t i = 0; i < N_CHAIN; i++)
             other |= chain[i].off == chain[k].off && f->samplers >> i & 1;
         if (!other) chain[k].off(&f->request->sampling);

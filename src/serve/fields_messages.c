@@ -1,4 +1,4 @@
-/* fields_messages.c: messages as OpenAI's chat API writes them. */
+/* fields_messages.c: reads messages in the form of OpenAI's chat API. */
 #include <stdio.h>
 #include <string.h>
 
@@ -6,7 +6,7 @@
 #include "serve/fields_impl.h"
 #include "serve/fields_tools.h"
 
-/* A call of a custom tool as one of the function that the model knows. */
+/* Converts a custom tool's call to a call of the function that the model knows. */
 static json_t *custom_call(const json_t *c) {
     const json_t *in = json_object_get(c, "custom");
     json_t *name = json_object_get(in, "name"), *input = json_object_get(in, "input");
@@ -42,7 +42,7 @@ static int check_calls(const json_t *calls, const char *where, json_t *out, stru
     return 0;
 }
 
-/* The one call of a message as it was written before there were tool_calls. */
+/* Reads the single call of a message in the form before tool_calls. */
 static int old_call(json_t *call, const char *where, json_t *out, struct err *e) {
     if (!json_is_string(json_object_get(call, "name")))
         return err_set(e, CHIMERE_EINVAL, "%s.function_call.name: expected a text", where);

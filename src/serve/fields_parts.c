@@ -1,7 +1,7 @@
-/* fields_parts.c: parts and blocks of a message's content, of all APIs, as text.
+/* fields_parts.c: converts parts and blocks of a message's content, of all APIs, to text.
  *
- * Documents and search results that are text are read, images are passed on; sounds are refused. In a tool's result a note takes
- * the place of both: the session goes on. */
+ * Documents and search results are read if they are text, images are passed on, and audio is refused. In a tool's
+ * result, images and audio are replaced by a note instead, so that the session can continue. */
 #include <stdio.h>
 #include <string.h>
 
@@ -32,7 +32,7 @@ static int part_refusal(const json_t *p, const char *where, struct buf *out, str
     return put_text(json_object_get(p, "refusal"), where, out, e);
 }
 
-/* Bytes of base64, which must be UTF-8 text. */
+/* Decodes base64, which must contain UTF-8 text. */
 static int put_base64(const json_t *data, const char *where, struct buf *out, struct err *e) {
     const char *s = json_string_value(data);
     size_t n = s ? strlen(s) : 0;
@@ -87,7 +87,7 @@ static int part_search_result(const json_t *p, const char *where, struct buf *ou
     return fields_put_text(json_object_get(p, "content"), where, false, out, e);
 }
 
-/* OpenAI's: {"file_data": "data:text/plain;base64,..", "filename"}, in the chat API within "file". */
+/* OpenAI's file: {"file_data": "data:text/plain;base64,..", "filename"}; the chat API puts it in an object "file". */
 static int part_file(const json_t *p, const char *where, struct buf *out, struct err *e) {
     const json_t *in = json_object_get(p, "file");
     if (!in) in = p;
@@ -111,7 +111,7 @@ static int part_file(const json_t *p, const char *where, struct buf *out, struct
 
 static const struct {
     const char *type;
-    part_fn *read; /* NULL: nothing that this model can read */
+    part_fn *read; /* NULL: this model cannot read it */
 } parts[] = {
     {"text", part_text},       {"input_text", part_text},   {"output_text", part_text},
     {"refusal", part_refusal}, {"document", part_document}, {"search_result", part_search_result},

@@ -1,4 +1,4 @@
-/* fields_read.c: values of one JSON type, or an error that begins with the field's name. */
+/* fields_read.c: reads values of one JSON type; an error begins with the field's name. */
 #include <math.h>
 #include <string.h>
 

@@ -1,6 +1,6 @@
-/* fields_responses.c: the responses API's input in OpenAI's chat form.
+/* fields_responses.c: converts the responses API's input to OpenAI's chat form.
  *
- * Items that belong to one turn of the assistant (reasoning, message, function calls) become one message. */
+ * The items of one assistant turn (reasoning, message, function calls) become one message. */
 #include <stdio.h>
 #include <string.h>
 
@@ -27,7 +27,7 @@ int fields_instructions(struct fields *f, json_t *v, struct err *e) {
     return json_array_insert_new(f->request->messages, 0, m) ? no_memory(e) : 0;
 }
 
-/* The assistant's message that items are added to: the last one, or a new one. */
+/* Returns the assistant message to which items are added: the last message, or a new one. */
 static json_t *assistant(json_t *out, bool fresh) {
     json_t *last = json_array_get(out, json_array_size(out) - 1);
     const char *role = json_string_value(json_object_get(last, "role"));
@@ -56,7 +56,7 @@ static int read_item_message(const json_t *v, const char *where, json_t *out, st
     return 0;
 }
 
-/* Calls: of a function, maybe in a namespace, or of a custom tool. */
+/* Reads a call of a function, which may be in a namespace, or of a custom tool. */
 static int read_call(const json_t *v, const char *where, bool custom, json_t *out, struct err *e) {
     const char *key = custom ? "input" : "arguments";
     json_t *name = json_object_get(v, "name"), *args = json_object_get(v, key);
@@ -94,7 +94,7 @@ static int read_output(const json_t *v, const char *where, json_t *out, struct e
 static int read_reasoning(const json_t *v, json_t *out, struct err *e) {
     json_t *part, *list = json_object_get(v, "content");
     size_t i;
-    if (!json_array_size(list)) return 0; /* a summary or a cipher says nothing to the model */
+    if (!json_array_size(list)) return 0; /* the model cannot use a summary or an encrypted text */
     json_t *m = assistant(out, true);
     if (!m) return no_memory(e);
     json_array_foreach(list, i, part) {
@@ -125,7 +125,7 @@ static int read_item(const json_t *v, const char *where, json_t *out, struct err
     if (strcmp(type, "reasoning") == 0) return read_reasoning(v, out, e);
     for (size_t i = 0; i < sizeof passed / sizeof *passed; i++)
         if (str_starts(type, passed[i]))
-            return 0; /* another server ran it; its text is elsewhere */
+            return 0; /* another server has already run it; its text is in another item */
     return err_set(e, CHIMERE_EUNSUPPORTED, "%s.type: %.60s is not read here", where, type);
 }
 

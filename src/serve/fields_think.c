@@ -1,4 +1,4 @@
-/* fields_think.c: the field "think": how long to think, beyond what the APIs themselves can say.
+/* fields_think.c: the field "think": how long to think, in more detail than the APIs' own fields.
  *
  *   "think": true | false | a name of think_preset ("quality") | {
  *       "mode": a name,             the settings that the others change
@@ -8,7 +8,7 @@
  *       "suppress": true | certainty,
  *       "window": n, "min_tokens": n, "language": "en" | "fr"}
  *
- * "certainty" is another name of the number behind stop_when_sure. Each error begins with the field's name. */
+ * "certainty" is another name of the number in stop_when_sure. Each error begins with the field's name. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -40,7 +40,7 @@ static int read_count(const json_t *v, const char *name, int32_t low, int32_t hi
     return 0;
 }
 
-/* true: as "quality" has it; false: never; or the certainty itself. */
+/* Reads true (the value of "quality"), false (never), or a certainty. */
 static int read_switch(const json_t *v, const char *name, float on, float *out, struct err *e) {
     if (json_is_number(v)) return read_share(v, name, out, e);
     if (!json_is_boolean(v))
@@ -69,7 +69,7 @@ static int t_budget(struct reader *r, const json_t *v, const char *name, struct 
 static int t_stop(struct reader *r, const json_t *v, const char *name, struct err *e) {
     struct think_control q;
     quality(&q);
-    /* a certainty named before stays */
+    /* a certainty that was set before stays */
     float on = r->c->stop <= 1 ? r->c->stop : q.stop;
     return read_switch(v, name, on, &r->c->stop, e);
 }
@@ -105,7 +105,7 @@ static int t_language(struct reader *r, const json_t *v, const char *name, struc
     return 0;
 }
 
-/* In the order in which they are applied, whatever the request's. */
+/* Applied in this order, independent of the order in the request. */
 static const struct {
     const char *name;
     read_fn *read;

@@ -1,9 +1,9 @@
 /* fields_tools.c: tools and tool_choice of every API.
  *
- * The model knows functions only. A custom tool becomes a function with one text, `input`; the tools of a
- * namespace become functions whose names begin with the namespace's. request.tool_forms keeps how the client
- * named such a tool, so that its calls are written in that form again. web_search becomes request.search if the
- * server can search; tools that only another server can run (computer_use, ...) are left out. */
+ * The model knows functions only. A custom tool becomes a function with one text, `input`; the tools of a namespace
+ * become functions whose names begin with the namespace's. request.tool_forms stores how the client declared such a
+ * tool, so that its calls are written in the same form. web_search becomes request.search if the server can search;
+ * tools that only another server can run (computer_use, ...) are skipped. */
 #include <stdio.h>
 #include <string.h>
 
@@ -67,14 +67,14 @@ static int add_tool(struct request *a, const char *where, const json_t *name,
 }
 
 static int add_form(struct request *a, const char *name, json_t *form,
-                    struct err *e) { /* steals form */
+                    struct err *e) { /* takes form */
     if (!a->tool_forms) a->tool_forms = json_object();
     return json_object_set_new(a->tool_forms, name, form) ? no_memory(e) : 0;
 }
 
 /* ---- custom tools ---- */
 
-/* The pattern of a custom tool's text; *out is owned, NULL: any text. */
+/* Reads the pattern of a custom tool's text; *out is owned, NULL: any text. */
 static int custom_pattern(const json_t *format, const char *where, char **out, struct err *e) {
     const char *type = json_string_value(json_object_get(format, "type"));
     const json_t *grammar = json_object_get(format, "grammar");
@@ -83,7 +83,7 @@ static int custom_pattern(const json_t *format, const char *where, char **out, s
     if (!type || strcmp(type, "grammar") != 0)
         return err_set(e, CHIMERE_EINVAL, "%s.format.type: expected text or grammar%s%.40s", where,
                        type ? ", got " : "", type ? type : "");
-    if (!grammar) grammar = format; /* the chat API wraps it */
+    if (!grammar) grammar = format; /* the chat API has an inner object */
     const char *syntax = json_string_value(json_object_get(grammar, "syntax"));
     const json_t *definition = json_object_get(grammar, "definition");
     size_t n = json_string_length(definition);
@@ -173,9 +173,9 @@ int fields_search(struct fields *f, json_t *v, const char *name, struct err *e) 
     return 0;
 }
 
-/* ---- all of them ---- */
+/* ---- all tools ---- */
 
-/* {"type":"function","function":{..}}, the same without the inner object, {"name", "input_schema"}. */
+/* Reads {"type":"function","function":{..}}, the same without the inner object, or {"name", "input_schema"}. */
 static int add_function(struct request *a, const json_t *t, const char *where, const char *space,
                         struct err *e) {
     const json_t *f = json_object_get(t, "function");
@@ -280,7 +280,7 @@ static int choose_mode(struct fields *f, const char *s) {
     return CHIMERE_EINVAL;
 }
 
-/* The name in a choice or in a list of allowed tools; NULL: it has none. */
+/* Returns the name in a choice or in an entry of the list of allowed tools; NULL: none. */
 static const json_t *chosen_name(const json_t *v) {
     static const char *const inner[] = {"function", "custom"};
     for (size_t i = 0; i < 2; i++) {
@@ -291,7 +291,7 @@ static const json_t *chosen_name(const json_t *v) {
     return name ? name : json_object_get(v, "type"); /* {"type": "web_search"} */
 }
 
-/* {"type":"allowed_tools","mode","tools"}, and with an inner object in the chat API. */
+/* {"type":"allowed_tools","mode","tools"}; in the chat API, mode and tools are in an inner object. */
 static int choose_allowed(struct fields *f, json_t *v, struct err *e) {
     json_t *in = json_object_get(v, "allowed_tools");
     if (!in) in = v;
@@ -329,8 +329,8 @@ static bool is_left_out(const struct left_out *l, const char *name) {
     return name && (!strcmp(name, l->type) || (l->name && !strcmp(name, l->name)));
 }
 
-/* tool_choice applied to a built-in web_search: the web is searched first if it is named, or if a call is required and
- * there is no other tool. */
+/* Applies tool_choice to a built-in web_search. The web is searched first if the choice names it, or if a call is
+ * required and there is no other tool. */
 static void choose_search(struct fields *f) {
     struct request *a = f->request;
     const struct left_out *l = f->left_out;
@@ -351,7 +351,7 @@ static void choose_search(struct fields *f) {
     a->tool_name = NULL;
 }
 
-/* Drops the tools that are not among the allowed ones. */
+/* Removes the tools that are not in the list of allowed tools. */
 static void keep_allowed(struct request *a, const json_t *allowed) {
     for (size_t i = json_array_size(a->tools); i-- > 0;) {
         const char *name = tool_name(json_array_get(a->tools, i));
@@ -382,7 +382,7 @@ int fields_check_choice(struct fields *f, struct err *e) {
     if (!found)
         return err_set(e, CHIMERE_EINVAL, "tool_choice: expected a function of tools%s%.80s",
                        a->tool_name ? ", got " : "", a->tool_name ? a->tool_name : "");
-    /* the answer will be a call: what its text must look like has no effect */
+    /* the answer will be a call, so the text format has no effect */
     a->format = REQUEST_TEXT;
     return 0;
 }

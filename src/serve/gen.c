@@ -1,4 +1,5 @@
-/* gen.c: a request's life: api_*.c -> here -> gate -> backend; events come back on the engine's thread. */
+/* gen.c: the life of a generating request. It passes from api_*.c to here, to the queue, and to the backend; events
+ * return on the engine's thread. */
 #include "serve/gen.h"
 
 #include <stdatomic.h>
@@ -21,26 +22,27 @@ enum { MAX_TEXT = 64 << 20 };
 enum gen_state { GEN_NEW, GEN_WAITING, GEN_STARTING, GEN_RUNNING, GEN_OVER };
 
 struct gen_run;
-struct gen_part {           /* one prompt of the request; most have one */
+struct gen_part {           /* one prompt of the request; most requests have one */
     struct gen_run *x;      /* view */
-    struct request request; /* a view of the request's, with this prompt; the backend borrows it */
+    struct request request; /* a copy of the request with this prompt; the backend borrows it */
     struct queue_item item;
     struct generation *run; /* owned */
     enum gen_state state;
 };
 
-struct gen_run { /* what only this file sees */
+struct gen_run { /* private to this file */
     struct gen g;
     struct queue *gate;     /* borrowed */
     struct gen_part *parts; /* owned [n_part] */
     int32_t n_part;
-    pthread_mutex_t events; /* events of several parts come one at a time */
-    pthread_mutex_t lock;   /* states, cut, n_open */
-    int32_t n_open;         /* parts that are not over; gen_go counts as one */
+    pthread_mutex_t events; /* events of several parts are handled one at a time */
+    pthread_mutex_t lock;   /* guards states, cut, n_open */
+    int32_t n_open;         /* parts that have not ended, plus one for gen_go while it runs */
     bool is_over;
-    bool streaming;             /* the stream has begun */
-    bool is_harvested;          /* kept for nights */
-    struct resume_answer *kept; /* borrowed until resume_end; NULL: it ends with its client */
+    bool streaming;    /* the stream has begun */
+    bool is_harvested; /* the answer is kept for nightly training */
+    /* borrowed until resume_end; NULL: the generation ends if its client leaves */
+    struct resume_answer *kept;
     _Atomic bool cancelled, has_first;
 };
 
@@ -93,7 +95,7 @@ json_t *gen_prompt(const struct gen *g, int32_t choice) {
                       : g->request.prompt;
 }
 
-/* What fails on its way to a model that lives elsewhere is the gateway's trouble: 502. */
+/* An error on the way to a remote model is reported as a gateway's error, 502. */
 static int status_of(const struct gen *g, const struct err *e) {
     bool remote = !g->backend->model;
     return remote && e->code == CHIMERE_EIO ? 502 : http_status_of(e->code);
@@ -144,7 +146,7 @@ static void count(struct gen_run *x, const struct err *e) {
     if (r->s->record) record(x, &sum, e);
 }
 
-/* Why the whole answer failed, if it did: the first choice's error, or that it was cut. */
+/* Why the whole answer failed: it was cut, or the first choice has an error. NULL: it did not fail. */
 static const struct err *whole_error(struct gen *g) {
     if (g->cut.code) return &g->cut;
     for (int32_t i = 0; i < g->n_choice; i++)
@@ -188,10 +190,10 @@ static void finish(struct gen_run *x) {
         buf_fini(&body);
     }
     keep_no_longer(x);
-    http_job_done(g->r); /* x may be gone from here on */
+    http_job_done(g->r); /* x may be freed from here on */
 }
 
-/* The last one out answers. x may be gone behind it. */
+/* Releases one reference; the last one sends the response, and x may be freed. */
 static void leave(struct gen_run *x) {
     pthread_mutex_lock(&x->lock);
     bool last = --x->n_open == 0;
@@ -218,7 +220,7 @@ struct gen_call *gen_call(struct gen_choice *c, int index) {
 
 static int collect_call(struct gen_choice *c, const struct chat_event *ev) {
     if (c->n_call == GEN_MAX_CALLS) return 1;
-    if ((c->n_call & (c->n_call - 1)) == 0) { /* a power of two: full */
+    if ((c->n_call & (c->n_call - 1)) == 0) { /* a power of two: the array is full */
         size_t cap = c->n_call ? 2 * (size_t)c->n_call : 1;
         struct gen_call *calls = mem_realloc(c->calls, cap * sizeof *calls);
         if (!calls) return 1;
@@ -268,7 +270,7 @@ static void note_first(struct gen_run *x) {
     metrics_time(&x->g.r->s->metrics.ttft, (double)(clock_ns() - x->g.r->begin_ns) * 1e-9);
 }
 
-/* What is known of a choice while it runs. */
+/* Updates the statistics of a choice while it runs. */
 static void keep_stats(struct gen_choice *c, const struct engine_stats *stats) {
     int64_t now = clock_ns();
     if (!c->first_ns) c->first_ns = now;
@@ -327,13 +329,14 @@ void gen_put(struct gen *g, struct buf *frame) {
     const char *p = frame->p ? frame->p : "";
     bool read = !frame->failed && http_put(g->r, p, frame->n);
     bool kept = !frame->failed && x->kept && resume_put(g->r, x->kept, p, frame->n);
-    if (!read && !kept) x->cancelled = true; /* the next event's return value tells the backend */
+    /* the backend learns it from the return value of the next event */
+    if (!read && !kept) x->cancelled = true;
     buf_clear(frame);
 }
 
 /* ---- beginning ---- */
 
-/* Takes back what waits and stops what runs. Under no lock. */
+/* Removes waiting parts from the queue and cancels running ones. Call without a lock. */
 static void stop_parts(struct gen_run *x) {
     for (int32_t i = 0; i < x->n_part; i++) {
         struct gen_part *p = &x->parts[i];
@@ -358,7 +361,7 @@ static void start(struct queue_item *it) {
     struct http_request *r = x->g.r;
     struct err e = {0};
     int rc = 0;
-    http_ref(r); /* it may be over before start returns */
+    http_ref(r); /* the request may end before start returns */
     pthread_mutex_lock(&x->lock);
     p->state = GEN_STARTING;
     pthread_mutex_unlock(&x->lock);
@@ -370,14 +373,14 @@ static void start(struct queue_item *it) {
     bool cancel = x->cancelled && p->state == GEN_RUNNING;
     pthread_mutex_unlock(&x->lock);
     if (rc) {
-        stop_parts(x); /* the others answer nobody */
+        stop_parts(x); /* a response with one failed part is not sent */
         part_over(p, true);
     }
     if (cancel) x->g.backend->ops->cancel(p->run);
     http_unref(r);
 }
 
-/* The client left, or time is up. */
+/* Called if the client left, or the deadline has passed. */
 static void gone(void *ud) {
     struct gen_run *x = ud;
     struct http_request *r = x->g.r;
@@ -387,7 +390,7 @@ static void gone(void *ud) {
     if (x->kept && !late && !r->s->stopping && resume_is_kept(r, x->kept)) {
         pthread_mutex_unlock(&x->lock);
         pthread_mutex_lock(&r->lock);
-        r->told = false; /* the deadline and the server's end are reported too */
+        r->told = false; /* later calls must still report the deadline and the server's stop */
         pthread_mutex_unlock(&r->lock);
         http_unref(r);
         return;
@@ -447,7 +450,7 @@ struct gen *gen_new(struct http_request *r, const struct gen_form *form, const c
     request_init(&g->request);
     g->request.think = r->s->think;
     g->request.owner = r->owner;
-    /* Reported, and sent back as a JSON number: 53 bits survive every client's parser. */
+    /* The seed is reported as a JSON number; 53 bits are exact in every client's parser. */
     g->request.sampling.seed =
         (hash_mix((uint64_t)clock_ns()) ^ hash_bytes(r->id, strlen(r->id), 1)) & ((1ull << 53) - 1);
     buf_init(&g->frame, MAX_TEXT);
@@ -495,7 +498,8 @@ int gen_model(struct gen *g, const json_t *name) {
     return e.code;
 }
 
-/* Whose cached states the prompt may begin from: nobody learns from cached_tokens what others asked. */
+/* Sets the scope within which the prompt may use cached states. Otherwise, cached_tokens would reveal what other users
+ * asked. */
 void gen_scope(struct gen *g) {
     enum serve_scope scope = g->r->s->p.scope;
     bool by_user = scope == SCOPE_USER && g->r->key;
@@ -580,11 +584,12 @@ void gen_go(struct gen *g) {
             cut(x, &e);
             stop_parts(x);
         }
-        /* who was told to stop meanwhile does not wait for a turn */
+        /* a part that was cancelled meanwhile must not wait in the queue */
         if (!is_in || (x->cancelled && queue_drop(x->gate, &p->item))) part_over(p, false);
     }
     pthread_mutex_lock(&x->lock);
-    x->streaming = g->stream && !g->cut.code; /* else an error with a status of its own */
+    /* else the response is an error with its own status */
+    x->streaming = g->stream && !g->cut.code;
     pthread_mutex_unlock(&x->lock);
     if (x->streaming) http_stream_begin(g->r, g->form->type);
     leave(x);

@@ -1,7 +1,8 @@
-/* gen.h: one answer under way for one request: ask -> queue -> events -> frames or one body.
+/* gen.h: one running generation for one request: reads the request, waits in the queue, turns events into frames or
+ * into one body.
  *
- * An API reads its JSON into g->ask and names a form; from there all APIs are alike. Frames are written
- * on the engine's thread as events arrive; what is collected of an answer is kept per choice. */
+ * An API reads its JSON into g->request and selects a form; from then on all APIs use the same code. Frames are written
+ * on the engine's thread as events arrive. The collected output is stored per choice. */
 #ifndef CHIMERE_SERVE_GEN_H
 #define CHIMERE_SERVE_GEN_H
 
@@ -13,23 +14,23 @@ enum { GEN_MAX_CALLS = 128, GEN_MAX_CHOICES = 256 };
 struct gen_call {
     char id[64], name[128];
     struct buf args;
-    int index;            /* in order of appearance, void ones too */
-    bool is_done, is_cut; /* neither: it went wrong */
+    int index;            /* in order of appearance, including failed calls */
+    bool is_done, is_cut; /* neither: the call failed */
 };
 
 struct gen_choice {
     struct buf content, reasoning;
     struct gen_call *calls; /* owned [n_call] */
     int n_call;
-    struct buf
-        probs[4];    /* pending log-probabilities, comma-separated JSON, as the form wants them */
-    size_t n_offset; /* bytes of text so far, for text_offset */
+    /* pending log-probabilities, comma-separated JSON, in the form's format */
+    struct buf probs[4];
+    size_t n_offset; /* bytes of text so far, for the field text_offset */
     bool ended, role_sent, old_calls;
-    int64_t first_ns;          /* of its first output */
-    struct generation_end end; /* its pointers are not kept: */
+    int64_t first_ns;          /* time of its first output */
+    struct generation_end end; /* its pointers are not valid; stop and err are copies */
     char stop[ANSWER_MAX_STOP_BYTES + 1];
     struct err err;
-    /* a form's own place: kind and number of the open block, where its text begins, its call */
+    /* used by the form: kind and index of the open block, start of its text, its call */
     int block, n_block, call;
     size_t from;
     struct buf blocks; /* closed blocks, comma-separated JSON */
@@ -38,62 +39,64 @@ struct gen_choice {
 struct gen;
 struct gen_form {
     const char *ping;
-    const char *type; /* of a stream; NULL: text/event-stream */
-    bool collects;    /* wants content, reasoning and calls kept while it streams, too */
-    bool always;      /* wants events without a stream, too: frames are dropped then */
+    const char *type; /* content type of a stream; NULL: text/event-stream */
+    bool collects;    /* collect content, reasoning and calls also while streaming */
+    bool always;      /* deliver events also without a stream; their frames are dropped */
     void (*begin)(struct gen *g);
     void (*event)(struct gen *g, struct gen_choice *c, const struct backend_event *ev);
-    void (*end)(struct gen *g);                    /* after the last event; e set: it was cut */
-    void (*whole)(struct gen *g, struct buf *out); /* without stream */
+    /* after the last event; g->cut is set if the answer was cut */
+    void (*end)(struct gen *g);
+    void (*whole)(struct gen *g, struct buf *out); /* the response without a stream */
     void (*probs)(struct gen *g, struct gen_choice *c, const struct backend_event *ev);
 };
 
 struct gen {
-    struct http_request *r;      /* view; lives longer */
+    struct http_request *r;      /* view; outlives this */
     const struct gen_form *form; /* static */
     struct request request;
-    json_t *prompts; /* owned: of completions that have several; request.prompt is the first */
+    json_t *prompts; /* owned: the prompts of a request with several; request.prompt is the first */
     struct backend *backend; /* borrowed */
-    size_t entry;            /* of the catalogue: whose queue it waits in */
-    bool old_calls;          /* the chat API's form before tool_calls */
-    bool stream, usage;      /* stream_options.include_usage */
+    size_t entry;            /* index in the catalogue; selects the queue */
+    bool old_calls;          /* use the chat API's form before tool_calls */
+    bool stream, usage;      /* usage: stream_options.include_usage */
     bool progress;           /* return_progress */
-    bool timings;            /* timings_per_token: with each chunk of a stream */
+    bool timings;            /* timings_per_token: timings in each chunk of a stream */
     bool verbose;            /* the answer has __verbose */
     int64_t created;         /* seconds since 1970 */
     char id[40];
-    char *model;       /* owned: the name as asked */
-    json_t *echo;      /* owned: what an API repeats of its request, or NULL */
-    char *items;       /* owned: JSON of all items asked with, of an answer to be kept, or NULL */
-    struct err cut;    /* why the answer was cut; code 0: it was not */
-    struct buf frame;  /* scratch of the form */
-    struct buf prefix; /* a form's constant beginning of frames */
-    struct buf note;   /* what an orchestrator did: its last note's JSON */
+    char *model;       /* owned: the model's name in the request */
+    json_t *echo;      /* owned: what an API repeats from its request, or NULL */
+    char *items;       /* owned: JSON of all input items, if the response is stored; or NULL */
+    struct err cut;    /* why the answer was cut; code 0: it was not cut */
+    struct buf frame;  /* the form's work buffer */
+    struct buf prefix; /* the constant start of each frame */
+    struct buf note;   /* JSON of the orchestrator's last note */
     int64_t sequence;
     bool begun_text;
-    int32_t n_prompt, n_top; /* n_top: log-probabilities beside the chosen one's */
-    struct gen_choice
-        *choices; /* owned [n_choice], from gen_go on: request.n of each prompt in turn */
+    /* n_top: number of log-probabilities besides that of the chosen token */
+    int32_t n_prompt, n_top;
+    /* owned [n_choice], valid from gen_go on; request.n choices per prompt, in order */
+    struct gen_choice *choices;
     int32_t n_choice;
 };
 
-/* NULL: it was answered with an error already. */
+/* Returns NULL if an error was sent. */
 struct gen *gen_new(struct http_request *r, const struct gen_form *form, const char *id_prefix);
-/* Finds the model; on error the request was answered. */
+/* Finds the model; if it fails, the error was sent. */
 int gen_model(struct gen *g, const json_t *name);
-/* Sets request.scope once owner and user are known. */
+/* Sets request.scope; call it once owner and user are known. */
 void gen_scope(struct gen *g);
 void gen_fail(struct gen *g, const struct err *e);
-/* Prepares, waits for a turn, runs. Replies whatever happens. */
+/* Prepares the request, waits in the queue and runs it. Always sends a response. */
 void gen_go(struct gen *g);
 
-struct gen_call *gen_call(struct gen_choice *c,
-                          int index);                    /* by its number of appearance, or NULL */
-void gen_put(struct gen *g, struct buf *frame);          /* sends and clears */
+/* the call with this index, or NULL */
+struct gen_call *gen_call(struct gen_choice *c, int index);
+void gen_put(struct gen *g, struct buf *frame);          /* sends the frame and clears it */
 struct generation_end gen_sum(const struct gen *g);      /* stats of all choices */
-json_t *gen_prompt(const struct gen *g, int32_t choice); /* view: of that choice */
+json_t *gen_prompt(const struct gen *g, int32_t choice); /* view: the prompt of that choice */
 
-/* Answers at once; of a model that lives elsewhere: 16. */
+/* Number of concurrent generations; 16 for a remote model. */
 int32_t gen_n_seq(const struct backend *b);
 struct backend *gen_backend(struct http_request *r, const json_t *name, struct err *e);
 

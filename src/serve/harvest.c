@@ -42,7 +42,7 @@ static bool has_agreed(const struct harvest *h, const struct auth_key *key) {
     return false;
 }
 
-/* The one message, if it is a user's plain text; NULL: the answer has other sources. */
+/* Returns the text of the only message, if it is a user's plain text. NULL: the answer has other sources. */
 static const char *question_of(const struct request *q) {
     const json_t *m = json_array_size(q->messages) == 1 ? json_array_get(q->messages, 0) : NULL;
     const char *role = json_string_value(json_object_get(m, "role"));
@@ -51,7 +51,7 @@ static const char *question_of(const struct request *q) {
 
 bool harvest_wants(const struct harvest *h, const struct gen *g) {
     const struct request *q = &g->request;
-    bool is_own = g->backend->model && !g->entry; /* the model that nights teach */
+    bool is_own = g->backend->model && !g->entry; /* the model that nightly training changes */
     bool is_free = q->format == REQUEST_TEXT && !json_array_size(q->tools) && !q->extra &&
                    q->search == REQUEST_NO_SEARCH && !q->continue_last && !q->no_answer;
     return h && is_own && is_free && q->n == 1 && !g->prompts && q->n_lora < 0 && question_of(q) &&

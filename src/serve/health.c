@@ -12,9 +12,9 @@ static void send_body(struct http_request *r, int status, struct buf *out) {
     buf_fini(out);
 }
 
-enum { MAX_FAILED_STEPS = 3 }; /* one may be a request's own doing */
+enum { MAX_FAILED_STEPS = 3 }; /* a single failure may be caused by a request */
 
-/* Whether the first model's device has failed: it stays so until the process is started again. */
+/* Returns whether the first model's device has failed. It stays failed until the process is restarted. */
 static bool is_failed(const struct server *s) {
     const struct backend *b = s->n_gate ? catalog_at(s->p.catalog, 0) : NULL;
     struct engine_totals t = {0};
@@ -37,7 +37,7 @@ void health_live(struct http_request *r) {
     send_body(r, failed ? 503 : 200, &out);
 }
 
-/* Requests in progress, without the one that asks. */
+/* Requests in progress, except the one that calls this. */
 static int32_t n_other(struct server *s) {
     pthread_mutex_lock(&s->live_lock);
     int32_t n = s->n_live - 1;
@@ -45,8 +45,8 @@ static int32_t n_other(struct server *s) {
     return n;
 }
 
-/* Whether a load balancer should send requests here. The queue that counts is the first model's: one that
- * is loaded on demand may be busy while the others are not. */
+/* Reports whether a load balancer should send requests to this server. Only the first model's queue counts: a model
+ * that is loaded on demand may be busy while others are free. */
 void health_ready(struct http_request *r) {
     struct server *s = http_server(r);
     struct buf out;
@@ -62,7 +62,7 @@ void health_ready(struct http_request *r) {
     send_body(r, strcmp(state, "ready") == 0 ? 200 : 503, &out);
 }
 
-/* Idempotent, so that a script repeats it until it returns 200: nothing is in progress. */
+/* Idempotent: a script can repeat it until it returns 200, which means that no request is in progress. */
 void health_drain(struct http_request *r) {
     struct server *s = http_server(r);
     struct buf out;

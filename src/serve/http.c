@@ -1,5 +1,5 @@
-/* http.c: sockets' side of a request. A request's life: here -> routes.c -> api_*.c -> gen.c -> the backend;
- * back: gen.c -> http_put -> read_out. */
+/* http.c: the connection's side of a request. A request passes from here to routes.c, api_*.c, gen.c and the backend.
+ * Output returns from gen.c through http_put to read_out. */
 #include "serve/http.h"
 
 #include <arpa/inet.h>
@@ -24,10 +24,11 @@
 
 enum {
     HEADER_BYTES = 64 << 10, /* request line and headers of one request */
-    CHUNK_BYTES = 16 << 10,  /* of output, handed over at once */
-    TRIM_BYTES = 1 << 20,    /* of a request: its memory goes back to the system */
-    LARGE_BYTES = 64 << 10,  /* a body whose reading may take long */
-    DISCARD_FACTOR = 4, /* a body over the limit is read on this far, so that its error is seen */
+    CHUNK_BYTES = 16 << 10,  /* output passed to libmicrohttpd at once */
+    TRIM_BYTES = 1 << 20,    /* memory of a request from which on it is returned to the system */
+    LARGE_BYTES = 64 << 10,  /* a body from this size on may take long to parse */
+    /* a body is read up to this multiple of the limit, so that the client sees the error */
+    DISCARD_FACTOR = 4,
 };
 
 /* ---- requests ---- */
@@ -35,13 +36,13 @@ enum {
 static void resume(struct engine_later *l) {
     struct http_request *r = (void *)((char *)l - offsetof(struct http_request, waking));
     struct server *s = r->s;
-    MHD_resume_connection(r->conn); /* r may be gone behind it */
+    MHD_resume_connection(r->conn); /* r may be freed after this */
     s->n_waking--;
 }
 
-/* Ends what pthread_mutex_lock(&r->lock) began, and wakes the connection if it sleeps: behind the lock, which
- * the sockets' thread wants next, and with all others that a step of the engine has something for. A
- * connection that sleeps stays until it is resumed, and r with it. */
+/* Unlocks r->lock, and wakes the connection if it sleeps. The wake-up comes after the unlock, because the sockets'
+ * thread takes the lock next. It is postponed until the engine's step has produced output for all its sequences
+ * (engine_later). A sleeping connection, and with it r, exists until it is resumed. */
 void http_unlock_and_wake(struct http_request *r) {
     bool sleeps = r->suspended && r->conn;
     if (sleeps) {
@@ -54,7 +55,7 @@ void http_unlock_and_wake(struct http_request *r) {
 
 uint64_t http_bytes_received(int fd);
 
-/* Called with the first line of every request: its earliest sign. */
+/* Called with the first line of every request, the earliest sign of it. */
 static void *on_line(void *cls, const char *uri, struct MHD_Connection *conn) {
     struct server *s = cls;
     struct http_request *r = mem_zalloc(sizeof *r);
@@ -94,7 +95,7 @@ static void *on_line(void *cls, const char *uri, struct MHD_Connection *conn) {
 static void release(struct http_request *r) {
     struct server *s = r->s;
     if (r->job.free) r->job.free(r->job_ud);
-    /* off the list first: whoever walks it takes the lock of each */
+    /* remove it from the list first: code that walks the list takes each request's lock */
     pthread_mutex_lock(&s->live_lock);
     if (r->prev) r->prev->next = r->next;
     else s->live = r->next;
@@ -130,7 +131,8 @@ static void post(struct http_request *r, void (*work)(struct http_request *)) {
     pthread_mutex_unlock(&s->work_lock);
 }
 
-/* With the lock: the next request that may be worked on. Large ones leave workers to the others. */
+/* Call with the lock held. Returns the next request to work on. At most SERVE_N_LARGE large requests run, so that
+ * workers stay free for the others. */
 static struct http_request *take_work(struct server *s) {
     struct http_request *before = NULL, *r = s->work_head;
     while (r && r->is_large && s->n_large >= SERVE_N_LARGE) {
@@ -152,11 +154,11 @@ static void *worker(void *arg) {
         while (!s->work_head && !s->quit) pthread_cond_wait(&s->has_work, &s->work_lock);
         struct http_request *r = take_work(s);
         if (!r && !s->work_head) break;
-        if (!r) { /* large ones alone: until one of those at work ends */
+        if (!r) { /* only large requests wait: sleep until a running one ends */
             pthread_cond_wait(&s->has_work, &s->work_lock);
             continue;
         }
-        bool large = r->is_large; /* r may be gone after its work */
+        bool large = r->is_large; /* r may be freed during its work */
         pthread_mutex_unlock(&s->work_lock);
         r->work(r);
         pthread_mutex_lock(&s->work_lock);
@@ -178,12 +180,12 @@ void http_unref(struct http_request *r) {
     pthread_mutex_lock(&r->lock);
     int left = --r->n_ref;
     pthread_mutex_unlock(&r->lock);
-    if (!left) post(r, release); /* may wait for an engine, so never here */
+    if (!left) post(r, release); /* freeing may wait for an engine, so a worker does it */
 }
 
 static void handle(struct http_request *r) {
     r->route->handle(r);
-    http_unref(r); /* taken when it was posted */
+    http_unref(r); /* the reference of post() */
 }
 
 /* ---- the connection's side ---- */
@@ -193,7 +195,7 @@ static void suspend(struct http_request *r) {
     MHD_suspend_connection(r->conn);
 }
 
-/* libmicrohttpd asks for the next bytes of a stream. */
+/* libmicrohttpd's callback for the next bytes of a stream. */
 static ssize_t read_out(void *cls, uint64_t pos, char *to, size_t max) {
     struct http_request *r = cls;
     ssize_t n = 0;
@@ -238,7 +240,7 @@ static void add_more(struct http_request *r, struct MHD_Response *m) {
     }
 }
 
-/* Pages may read whatever headers this response carries. */
+/* Allows pages of other origins to read all headers of this response. */
 static void expose(const struct http_request *r, struct MHD_Response *m) {
     struct buf names;
     buf_init(&names, 4096);
@@ -298,7 +300,7 @@ static enum MHD_Result send_stream(struct http_request *r) {
     MHD_add_response_header(m, "Content-Type", r->type);
     MHD_add_response_header(m, "Cache-Control", "no-cache");
     MHD_add_response_header(m, "X-Accel-Buffering",
-                            "no"); /* proxies of nginx's kind collect else */
+                            "no"); /* without it, proxies such as nginx buffer the stream */
     add_headers(r, m);
     enum MHD_Result ok = MHD_queue_response(r->conn, 200, m);
     MHD_destroy_response(m);
@@ -330,7 +332,8 @@ static void look(struct http_request *r, const char *method, const char *path,
     check_address(info ? info->client_addr : NULL, r->owner, sizeof r->owner);
     if (strcmp(method, "HEAD") == 0) method = "GET";
     r->route = http_find_route(method, path, &path_known);
-    if (r->sent.failed || r->query.failed) { /* what would be checked is missing */
+    /* headers or fields are missing, so the checks would not be reliable */
+    if (r->sent.failed || r->query.failed) {
         err_set(&r->early, CHIMERE_ENOMEM, "out of memory");
         r->early_status = 503;
         r->closes = true;
@@ -357,14 +360,14 @@ static void look(struct http_request *r, const char *method, const char *path,
     } else if (r->s->draining && !(r->route->flags & ROUTE_QUICK)) {
         r->early_status = 503;
         r->retry_s = 1;
-        r->closes = true; /* the retry must reach another replica */
+        r->closes = true; /* the retry must connect again, to reach another replica */
         err_set(&r->early, CHIMERE_EBUSY, "the server is draining; retry on another replica");
     }
 }
 
 /* ---- libmicrohttpd's callbacks ---- */
 
-/* n bytes are needed for r, in all; false: all requests together would take too much. */
+/* Reserves n bytes in total for r. Returns false if all requests together would exceed the budget. */
 bool http_reserve(struct http_request *r, size_t n) {
     struct server *s = r->s;
     if (n <= r->n_reserved) return true;
@@ -416,7 +419,7 @@ static enum MHD_Result refuse(struct http_request *r) {
     return send_ready(r);
 }
 
-/* The whole request is here. */
+/* Called once the request is complete. */
 static enum MHD_Result dispatch(struct http_request *r, const char *method) {
     struct server *s = r->s;
     pthread_mutex_lock(&s->live_lock);
@@ -454,11 +457,11 @@ static enum MHD_Result on_access(void *cls, struct MHD_Connection *conn, const c
     if (!r) return MHD_NO;
     if (!r->seen) {
         look(r, method, path, version);
-        if (r->closes) return refuse(r); /* where its body ends is not known */
+        if (r->closes) return refuse(r); /* the end of its body is unknown */
         const char *length = http_header(r, "Content-Length");
         int64_t n;
         if (length && str_to_i64(length, 0, INT64_MAX, &n) && too_large(r, (uint64_t)n))
-            return refuse(r); /* at once, unread */
+            return refuse(r); /* at once, without reading the body */
         if (length && str_to_i64(length, 0, INT64_MAX, &n) && !http_reserve(r, (size_t)n))
             no_room(r);
         return MHD_YES;
@@ -480,13 +483,13 @@ static enum MHD_Result on_access(void *cls, struct MHD_Connection *conn, const c
     if (state == HTTP_READY) return send_ready(r);
     if (state == HTTP_STREAM) return send_stream(r);
     if (gone) return MHD_NO;
-    pthread_mutex_lock(&r->lock); /* woken without reason */
+    pthread_mutex_lock(&r->lock); /* a spurious wake-up */
     suspend(r);
     pthread_mutex_unlock(&r->lock);
     return MHD_YES;
 }
 
-/* One line per request. The path comes from outside: in JSON its odd bytes are replaced. */
+/* Logs one line per request. The path is from the client: invalid bytes are replaced in JSON. */
 static void log_access(struct http_request *r, bool complete) {
     if (!log_enabled(LOG_INFO)) return;
     char members[512], path[128];
@@ -495,7 +498,8 @@ static void log_access(struct http_request *r, bool complete) {
     for (const char *p = r->path ? r->path : "-"; *p && n + 1 < sizeof path; p++)
         path[n++] = *p > 0x20 && *p < 0x7f && *p != '"' && *p != '\\' ? *p : '?';
     path[n] = 0;
-    int status = r->status ? r->status : r->last_ns > r->begin_ns ? 200 : 0; /* streams set none */
+    /* streams do not set a status */
+    int status = r->status ? r->status : r->last_ns > r->begin_ns ? 200 : 0;
     double ms = clock_ms_since(r->begin_ns);
     snprintf(members, sizeof members,
              "\"request\":\"req_%s\",\"method\":\"%s\",\"path\":\"%s\",\"status\":%d,"
@@ -583,7 +587,7 @@ __attribute__((format(printf, 2, 0))) static void on_log(void *cls, const char *
     else log_debug("http: %s", text);
 }
 
-/* ---- what handlers use ---- */
+/* ---- functions for handlers ---- */
 
 struct server *http_server(const struct http_request *r) {
     return r->s;
@@ -600,7 +604,7 @@ const char *http_id(const struct http_request *r) { return r->id; }
 
 void http_reply(struct http_request *r, int status, const char *type, struct buf *body) {
     struct metrics *m = &r->s->metrics;
-    if (body->failed) { /* what there was is gone already */
+    if (body->failed) { /* its content is already lost */
         buf_fini(body);
         struct err e;
         err_set(&e, CHIMERE_ENOMEM, "out of memory");
@@ -609,7 +613,7 @@ void http_reply(struct http_request *r, int status, const char *type, struct buf
     }
     pthread_mutex_lock(&r->lock);
     bool left =
-        r->gone || r->state == HTTP_CLOSED; /* counted as cancelled where it was an answer */
+        r->gone || r->state == HTTP_CLOSED; /* a generation is counted as cancelled instead */
     if (status == 429) m->n_busy++;
     else if (status >= 500) m->n_failed += !left;
     else if (status >= 400) m->n_bad++;
@@ -670,7 +674,7 @@ bool http_put(struct http_request *r, const char *data, size_t n) {
         r->out_cut = true;
     }
     if (r->state != HTTP_CLOSED && !r->gone && !r->out_cut) {
-        if (r->out_at > r->out.n / 2) { /* keeps the buffer as short as what is unread */
+        if (r->out_at > r->out.n / 2) { /* keep the buffer as short as its unread part */
             memmove(r->out.p, r->out.p + r->out_at, r->out.n - r->out_at);
             buf_cut(&r->out, r->out.n - r->out_at);
             r->out_at = 0;

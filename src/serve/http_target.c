@@ -19,7 +19,7 @@ static bool path_matches(const char *pattern, const char *path) {
     return !*path;
 }
 
-/* Routes answer with and without /v1. */
+/* Routes are found with and without /v1. */
 static const char *bare(const char *path) { return str_starts(path, "/v1/") ? path + 3 : path; }
 
 const struct route *http_find_route(const char *method, const char *path, bool *path_known) {

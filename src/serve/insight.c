@@ -54,7 +54,7 @@ static int put_request(void *ud, int64_t id, const struct store_request *q) {
     return 0;
 }
 
-/* The newest first: ?limit=N&before=ID. Where nothing is recorded: an empty list. */
+/* Newest first: ?limit=N&before=ID. If requests are not recorded, the list is empty. */
 void insight_requests(struct http_request *r) {
     struct err e = {0};
     struct buf out;
@@ -115,7 +115,7 @@ static int put_nights(const struct nights *n, struct buf *out, struct err *e) {
     for (int64_t k = last; k > 0 && k > last - MOST_NIGHTS; k--) {
         json_t *record;
         int rc = nights_read(n, k, &record, e);
-        if (rc == CHIMERE_ENOENT) continue; /* somebody has tidied up */
+        if (rc == CHIMERE_ENOENT) continue; /* the report was deleted */
         if (rc) return rc;
         if (!first) buf_putc(out, ',');
         first = false;
@@ -139,7 +139,8 @@ void insight_nights(struct http_request *r) {
     answer(r, rc, &out, &e);
 }
 
-/* The page holds texts of questions, and may be opened beside the server's own pages: it runs and loads nothing. */
+/* The page contains users' questions and is served from the server's own origin. Its policy therefore forbids scripts
+ * and loading. */
 void insight_night_page(struct http_request *r) {
     struct err e = {0};
     struct buf out, h;
@@ -161,7 +162,7 @@ void insight_night_page(struct http_request *r) {
     buf_fini(&out);
 }
 
-/* {"night": N}: what that night had promoted serves again; 0: nothing learned. */
+/* {"night": N}: serves again what night N had promoted; 0: serves without anything learned. */
 void insight_roll_back(struct http_request *r) {
     struct err e = {0};
     struct buf out;

@@ -1,4 +1,4 @@
-/* insight.h: what an administrator sees of the past: requests, decisions of the orchestrator, nights. */
+/* insight.h: history for administrators: requests, decisions of the orchestrator, nightly training. */
 #ifndef CHIMERE_SERVE_INSIGHT_H
 #define CHIMERE_SERVE_INSIGHT_H
 

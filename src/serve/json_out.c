@@ -53,7 +53,7 @@ void json_out_number(struct buf *out, double x) {
     buf_put(out, text, (size_t)str_f64(text, x));
 }
 
-/* A real stays a real: 1.0, not 1. */
+/* Writes a real number so that it stays one: 1.0, not 1. */
 static void put_real(struct buf *out, double x) {
     char text[40];
     int n = str_f64(text, x);
@@ -92,8 +92,9 @@ void json_out_value(struct buf *out, const json_t *v) {
     switch (v ? json_typeof(v) : JSON_NULL) {
     case JSON_OBJECT: put_object(out, v); break;
     case JSON_ARRAY: put_array(out, v); break;
+    /* a number from chat_json_exact */
     case JSON_STRING:
-        if (json_string_length(v) > 1 && !json_string_value(v)[0]) { /* of chat_json_exact */
+        if (json_string_length(v) > 1 && !json_string_value(v)[0]) {
             buf_puts(out, json_string_value(v) + 1);
             break;
         }

@@ -7,7 +7,7 @@
 #include "store/answer.h"
 
 struct kept {
-    struct store *store, *own; /* own: owned, or NULL */
+    struct store *store, *own; /* own: an in-memory store, owned, or NULL */
     int64_t max_bytes, keep_ms;
 };
 
@@ -48,7 +48,7 @@ struct texts {
     char *of[2];   /* owned */
 };
 
-/* Under the store's lock: parsing can wait. */
+/* Called with the store's lock held: copies only; parsing is done later. */
 static void copy_texts(void *ud, const struct store_answer *a) {
     struct texts *t = ud;
     if (t->wants[0]) t->of[0] = mem_strdup(a->input);

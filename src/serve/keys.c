@@ -32,7 +32,7 @@ static void answer(struct http_request *r, int rc, struct buf *out, const struct
     buf_fini(out);
 }
 
-/* ---- what a request says ---- */
+/* ---- fields of a request ---- */
 
 static int read_count(const json_t *q, const char *name, int64_t most, int64_t *out,
                       struct err *e) {
@@ -45,7 +45,7 @@ static int read_count(const json_t *q, const char *name, int64_t most, int64_t *
     return 0;
 }
 
-/* The limits that the body names; others stay. */
+/* Reads the limits that the body has; others stay unchanged. */
 static int read_limits(const json_t *q, struct store_key *k, struct err *e) {
     int64_t active = k->max_active, minute = k->per_minute, days = -1;
     const json_t *role = json_object_get(q, "role");
@@ -167,7 +167,7 @@ void keys_create(struct http_request *r) {
     int rc = store_of(r, &s, &e);
     if (!rc) rc = take_name(&k, json_string_value(json_object_get(q, "name")), &e);
     if (!rc) rc = read_limits(q, &k, &e);
-    /* with it the server asks everybody for a key: whoever made it must still be let in */
+    /* the first key makes the server require keys, so the person who creates it must still be admitted */
     if (!rc && !r->s->asks_keys && (!k.is_admin || k.expires_ms))
         rc = err_set(&e, CHIMERE_EINVAL,
                      "role: the first key must be an administrator's that does not expire");
@@ -191,7 +191,7 @@ static int find_name(void *ud, const struct store_key *k) {
     return 1;
 }
 
-/* The key that the path names. */
+/* Finds the key that the path names. */
 static int key_of(struct http_request *r, struct store **s, struct store_key *k, struct err *e) {
     int rc = store_of(r, s, e);
     if (!rc) rc = take_name(k, http_rest(r), e);
@@ -200,7 +200,8 @@ static int key_of(struct http_request *r, struct store **s, struct store_key *k,
     return rc < 0 ? rc : (rc ? 0 : err_set(e, CHIMERE_ENOENT, "key %s: not found", k->name));
 }
 
-/* The caller's own key stays an administrator's: otherwise no administrator may remain to undo it. */
+/* The caller's own key must stay an administrator's. Otherwise there might be no administrator left to undo the
+ * change. */
 static int keep_own(struct http_request *r, const struct store_key *k, bool stays, struct err *e) {
     char identity[AUTH_IDENTITY_BYTES];
     auth_identity(k->hash, identity);

@@ -1,5 +1,5 @@
-/* lark.c: two passes: the places of all definitions, then the rule `start` with every name replaced by what it
- * stands for. Without recursion that ends; its length has a ceiling. */
+/* lark.c: two passes: the first finds all definitions, the second expands the rule `start` by replacing every name with
+ * its definition. Recursion is refused, so this ends; the length of the result is limited. */
 #include "serve/lark.h"
 
 #include <ctype.h>
@@ -13,10 +13,10 @@
 enum { MAX_DEFS = 512, MAX_NAME = 64, MAX_DEPTH = 64, MAX_PATTERN = 256 << 10, MAX_REPEAT = 1000 };
 
 struct def {
-    const char *name, *p, *end; /* views into the text: its body */
+    const char *name, *p, *end; /* views into the text: name and body */
     size_t n_name;
-    const char *pattern; /* of %import common.NAME; else NULL */
-    bool active;         /* is being expanded */
+    const char *pattern; /* for %import common.NAME; else NULL */
+    bool active;         /* it is being expanded */
 };
 
 struct lark {
@@ -55,14 +55,15 @@ static bool is_name(char c) { return isalnum((unsigned char)c) || c == '_'; }
 
 static int fail(struct lark *l, const char *p, const char *what) {
     int line = 1;
-    bool inside = p >= l->text && p <= l->end; /* not so of the name `start` itself */
+    /* false for the name `start`, which is not in the text */
+    bool inside = p >= l->text && p <= l->end;
     for (const char *q = l->text; inside && q < p; q++) line += *q == '\n';
     return err_set(l->e, CHIMERE_EUNSUPPORTED, "lark: line %d: %s", line, what);
 }
 
 /* ---- first pass ---- */
 
-/* Behind a string or a regular expression that begins at p. */
+/* Returns the position after the string or regular expression that begins at p. */
 static const char *skip_quoted(const char *p, const char *end) {
     char quote = *p++;
     while (p < end && *p != quote && *p != '\n') p += *p == '\\' && p + 1 < end ? 2 : 1;
@@ -73,7 +74,7 @@ static bool is_comment(const char *p, const char *end) {
     return *p == '#' || (*p == '/' && p + 1 < end && p[1] == '/');
 }
 
-/* Blanks and comments; lines too when asked. */
+/* Skips spaces and comments; with `lines`, also line ends. */
 static const char *skip_space(const char *p, const char *end, bool lines) {
     while (p < end) {
         if (is_comment(p, end))
@@ -84,7 +85,7 @@ static const char *skip_space(const char *p, const char *end, bool lines) {
     return p;
 }
 
-/* Behind the colon if a definition begins at p, else NULL. */
+/* If a definition begins at p, returns the position after its colon, else NULL. */
 static const char *def_head(const char *p, const char *end, const char **name, size_t *n) {
     while (p < end && (*p == '?' || *p == '!')) p++;
     *name = p;
@@ -115,7 +116,7 @@ static int import(struct lark *l, const char *p, const char *end) {
     for (size_t i = 0; i < sizeof common / sizeof *common; i++) {
         if (strlen(common[i].name) != n || memcmp(common[i].name, name, n) != 0) continue;
         p = skip_space(p, end, false);
-        if (end - p > 2 && p[0] == '-' && p[1] == '>') { /* under another name */
+        if (end - p > 2 && p[0] == '-' && p[1] == '>') { /* an alias */
             name = p = skip_space(p + 2, end, false);
             while (p < end && is_name(*p)) p++;
             n = (size_t)(p - name);
@@ -141,7 +142,7 @@ static int directive(struct lark *l, const char *p, const char *end) {
 static int find_defs(struct lark *l) {
     const char *p = l->text, *end = l->end;
     struct def *open = NULL;
-    bool fresh = true; /* at the beginning of a line */
+    bool fresh = true; /* at the start of a line */
     while (p < end) {
         const char *name, *body, *line = memchr(p, '\n', (size_t)(end - p));
         size_t n;
@@ -178,7 +179,7 @@ static void put_char(struct buf *out, unsigned char c) {
     else buf_putc(out, (char)c);
 }
 
-/* The next character of a string, with its escape read; false: not a known escape. */
+/* Reads the next character of a string, including an escape; returns false for an unknown escape. */
 static bool next_char(const char **p, struct buf *out) {
     static const char from[] = "ntrf0\\\"'/", to[] = "\n\t\r\f\0\\\"'/";
     if (**p != '\\') {
@@ -317,7 +318,7 @@ static int put_atom(struct lark *l, const char **p, const char *end) {
     return rc ? rc : put_repeat(l, p, end);
 }
 
-/* Up to end, or to the closing bracket, which is taken. */
+/* Reads up to end, or to the closing bracket, which is consumed. */
 static int put_alternatives(struct lark *l, const char **p, const char *end, char close) {
     for (;;) {
         *p = skip_space(*p, end, true);

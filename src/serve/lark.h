@@ -1,8 +1,8 @@
-/* lark.h: a grammar in Lark's syntax -> one regular expression, for the texts of custom tools.
+/* lark.h: converts a grammar in Lark's syntax to one regular expression, for the texts of custom tools.
  *
- * Read: rules and terminals, strings (also with the flag i), ranges "a".."z", regular expressions without
- * flags, groups, [optional], ? * + ~n ~n..m, alternatives, aliases, priorities, and %import of common's
- * terminals. Refused by name: rules that contain themselves, %ignore and other directives, templates. */
+ * Supported: rules and terminals, strings (also with the flag i), ranges "a".."z", regular expressions without flags,
+ * groups, [optional], ? * + ~n ~n..m, alternatives, aliases, priorities, and %import of common's terminals. Refused, by
+ * name: rules that contain themselves, %ignore and other directives, templates. */
 #ifndef CHIMERE_SERVE_LARK_H
 #define CHIMERE_SERVE_LARK_H
 
@@ -10,7 +10,7 @@
 
 #include "base/err.h"
 
-/* *out: "^(?:...)$" of the rule `start`, freed with mem_free. */
+/* *out: "^(?:...)$", the expression of the rule `start`; free it with mem_free. */
 int lark_pattern(const char *text, size_t n, char **out, struct err *e);
 
 #endif

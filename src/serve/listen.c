@@ -77,7 +77,7 @@ static int listen_tcp(const char *host, int port, int *out, struct err *e) {
     return CHIMERE_EIO;
 }
 
-/* A socket's file outlives a server that was killed. It is removed only if nobody listens there. */
+/* The file of a Unix socket remains after a server is killed. It is removed only if no server listens on it. */
 static int clear_stale(const char *path, const struct sockaddr_un *addr, struct err *e) {
     struct stat st;
     if (lstat(path, &st)) return 0;
@@ -99,7 +99,7 @@ static int listen_unix(const char *path, struct listener *out, struct err *e) {
     if (!rc) rc = clear_stale(path, &addr, e);
     if (rc) return rc;
     int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-    /* the mode before bind: Linux gives it to the file, so that nobody else connects in between */
+    /* set the mode before bind: Linux applies it to the file, so that no other user can connect in between */
     bool ok = fd >= 0 && !fchmod(fd, 0600) && !bind(fd, (struct sockaddr *)&addr, sizeof addr) &&
               !chmod(path, 0600) && !listen(fd, BACKLOG) && !lstat(path, &st);
     if (!ok) {
@@ -111,7 +111,7 @@ static int listen_unix(const char *path, struct listener *out, struct err *e) {
     return 0;
 }
 
-/* ---- the server's ---- */
+/* ---- the listeners of a server ---- */
 
 static int add(struct server *s, const char *host, int port, struct err *e) {
     struct listener l = {.fd = -1};
@@ -123,7 +123,7 @@ static int add(struct server *s, const char *host, int port, struct err *e) {
     if (!path) l.fd = fd;
     s->listeners[s->n_listener] = l;
     struct epoll_event ev = {.events = EPOLLIN, .data.fd = l.fd};
-    s->n_listener++; /* before the watcher hears of it */
+    s->n_listener++; /* before the watcher can report it */
     if (epoll_ctl(s->epoll_fd, EPOLL_CTL_ADD, l.fd, &ev))
         return err_set(e, CHIMERE_EIO, "cannot watch %s", host);
     return 0;
@@ -152,12 +152,13 @@ bool listen_accept(struct server *s, int fd) {
     if (conn < 0) {
         if (errno != EMFILE && errno != ENFILE && errno != ENOBUFS && errno != ENOMEM) return true;
         log_warn("no file descriptor is left for another connection (ulimit -n)");
-        watch_for(s, fd, 0); /* until listen_resume: what waits is reported again and again */
+        /* until listen_resume: a waiting connection would be reported again and again */
+        watch_for(s, fd, 0);
         s->listeners[i].paused = true;
         return true;
     }
     if (s->listeners[i].path) from.ss_family = AF_UNIX, n = sizeof(struct sockaddr_un);
-    /* on failure the socket is closed already */
+    /* on failure, libmicrohttpd has closed the socket already */
     if (MHD_add_connection(s->mhd, conn, (struct sockaddr *)&from, n) != MHD_YES)
         log_debug("http: a connection was refused");
     return true;
@@ -176,7 +177,7 @@ void listen_stop(struct server *s) {
         const struct listener *l = &s->listeners[i];
         struct stat st;
         epoll_ctl(s->epoll_fd, EPOLL_CTL_DEL, l->fd, NULL);
-        /* another server may have taken the path over */
+        /* another server may have replaced the file */
         if (l->path && !lstat(l->path, &st) && (uint64_t)st.st_ino == l->inode) unlink(l->path);
         shutdown(l->fd, SHUT_RDWR);
     }

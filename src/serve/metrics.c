@@ -26,7 +26,7 @@ double metrics_quantile(struct metrics_times *t, double q, uint64_t *n) {
     return metrics_bounds_s[METRICS_N_BUCKET - 1];
 }
 
-/* label: 'NAME="VALUE"', or "". */
+/* label: 'NAME="VALUE"', or "" for none. */
 static void write_times(struct buf *out, const char *name, const char *label, const char *help,
                         struct metrics_times *t) {
     uint64_t seen = 0;
@@ -45,7 +45,7 @@ static void write_times(struct buf *out, const char *name, const char *label, co
                (double)t->sum_us * 1e-6, name, open, label, close, (unsigned long long)seen);
 }
 
-/* Joules since the server began, of the machine: those per token are this by the tokens of the same time. */
+/* Joules of the machine since the server started. Divide by the tokens of the same period for joules per token. */
 static void write_energy(struct buf *out) {
     static const char name[] = "chimere_energy_joules_total";
     struct energy_joules j;
@@ -65,7 +65,7 @@ void metrics_drafts(struct metrics *m, const struct draft_stats *s) {
         }
 }
 
-/* By source and slot; slots that no draft has reached are left out. */
+/* By source and position; positions that no draft has reached are omitted. */
 static void write_drafts(struct buf *out, const char *name, const char *help,
                          const struct metrics *m, const _Atomic uint64_t values[][DRAFT_N_SLOT]) {
     buf_printf(out, "# HELP chimere_%s %s\n# TYPE chimere_%s counter\n", name, help, name);
@@ -110,7 +110,7 @@ void metrics_write(struct metrics *m, struct buf *out) {
     write_times(out, "chimere_token_seconds", "", "decode time per token", &m->per_token);
 }
 
-/* ---- under the names of others ---- */
+/* ---- metrics with the names of other servers ---- */
 
 static void write_one(struct buf *out, const char *name, const char *label, const char *kind,
                       const char *help, double value) {
@@ -148,7 +148,8 @@ void metrics_write_llamacpp(struct metrics *m, const struct metrics_now *now, st
 void metrics_write_vllm(struct metrics *m, const struct metrics_now *now, struct buf *out) {
     char label[300];
     size_t n = (size_t)snprintf(label, sizeof label, "model_name=\"");
-    for (const char *p = now->model; *p && n + 4 < sizeof label; p++) { /* as Prometheus escapes */
+    /* escaped as Prometheus requires */
+    for (const char *p = now->model; *p && n + 4 < sizeof label; p++) {
         if (*p == '"' || *p == '\\') label[n++] = '\\';
         label[n++] = *p < ' ' && *p >= 0 ? ' ' : *p;
     }

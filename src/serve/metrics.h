@@ -1,4 +1,4 @@
-/* metrics.h: what is counted, and its Prometheus text. Any thread. */
+/* metrics.h: counters and their text in Prometheus' format. Any thread may call this. */
 #ifndef CHIMERE_SERVE_METRICS_H
 #define CHIMERE_SERVE_METRICS_H
 
@@ -21,21 +21,22 @@ struct metrics {
     _Atomic uint64_t n_cancelled, n_turned_away, n_prompt, n_cached, n_generated, n_reasoning,
         n_drafted, n_accepted, n_round, prefill_us, decode_us;
     _Atomic uint64_t drafted[DRAFT_N_SOURCE][DRAFT_N_SLOT], accepted[DRAFT_N_SOURCE][DRAFT_N_SLOT];
-    _Atomic uint64_t ignored[METRICS_MAX_FIELDS]; /* by row of fields.c */
+    _Atomic uint64_t ignored[METRICS_MAX_FIELDS]; /* index: row in fields.c */
     struct metrics_times ttft, queue, answer, per_token;
 };
 
 void metrics_drafts(struct metrics *m, const struct draft_stats *s);
 void metrics_time(struct metrics_times *t, double seconds);
-double metrics_quantile(struct metrics_times *t, double q, uint64_t *n); /* seconds, by bucket */
+/* in seconds, to the precision of the buckets */
+double metrics_quantile(struct metrics_times *t, double q, uint64_t *n);
 void metrics_write(struct metrics *m, struct buf *out);
 struct metrics_now {   /* gauges of the aliases */
     const char *model; /* view */
     int n_running, n_waiting;
-    double used; /* of the context, 0 to 1 */
+    double used; /* share of the context in use, 0 to 1 */
     int64_t n_step;
 };
-/* The same under the names of llama-server and of vLLM. */
+/* Write the same metrics with the names of llama-server and of vLLM. */
 void metrics_write_llamacpp(struct metrics *m, const struct metrics_now *now, struct buf *out);
 void metrics_write_vllm(struct metrics *m, const struct metrics_now *now, struct buf *out);
 

@@ -23,7 +23,7 @@ static int models_dir(const struct server *s, char out[MAX_PATH], struct err *e)
                : err_set(e, CHIMERE_ELIMIT, "models directory: the path is too long");
 }
 
-/* ---- what is there ---- */
+/* ---- models on disk ---- */
 
 static void put_plan(struct buf *out, const struct memory_plan *p) {
     buf_printf(out,
@@ -65,7 +65,7 @@ void models_disk_list(struct http_request *r) {
     int rc = models_dir(r->s, dir, &e);
     if (!rc) rc = models_new(&there, 0, 0, &e);
     if (!rc && file_exists(dir)) rc = models_add_dir(there, dir, &how, &e);
-    if (rc == CHIMERE_ELIMIT) rc = 0; /* more than a list shows */
+    if (rc == CHIMERE_ELIMIT) rc = 0; /* the list is full */
     size_t n = rc ? 0 : models_list(there, rows, MODELS_MAX);
     buf_puts(&out, "{\"object\":\"list\",\"folder\":");
     json_out_string(&out, dir);
@@ -78,7 +78,7 @@ void models_disk_list(struct http_request *r) {
     buf_fini(&out);
 }
 
-/* ---- fetching ---- */
+/* ---- download ---- */
 
 struct pulling {
     struct http_request *r; /* view */
@@ -127,8 +127,8 @@ static bool is_cancelled(void *ud) {
     return p->gone || p->r->s->stopping;
 }
 
-/* Lines of progress, then one with the path or the error. The client's leaving stops it; the next request for the
- * same model resumes. */
+/* Streams lines of progress, then a line with the path or the error. If the client leaves, the download stops; the next
+ * request for the same model resumes it. */
 static void pull(struct http_request *r, const struct hub_ref *ref) {
     struct server *s = r->s;
     char dir[MAX_PATH], path[MAX_PATH] = "";
@@ -155,8 +155,8 @@ static void pull(struct http_request *r, const struct hub_ref *ref) {
     http_stream_end(r);
 }
 
-/* {"model": "hf:OWNER/REPO[:FILE or TYPE]", or a short name of the recommended ones}. One at a time: a worker is
- * busy with it. */
+/* {"model": "hf:OWNER/REPO[:FILE or TYPE]", or the short name of a recommended model}. One download at a time, because
+ * it occupies a worker. */
 void models_disk_pull(struct http_request *r) {
     struct server *s = r->s;
     struct err e = {0};

@@ -1,5 +1,5 @@
-/* models_disk.h: /chimere/v1/models: the files in the models directory with the memory that each would take, and
- * fetching further ones from a hub. */
+/* models_disk.h: /chimere/v1/models: lists the files in the models directory with the memory that each would take, and
+ * downloads models from a hub. */
 #ifndef CHIMERE_SERVE_MODELS_DISK_H
 #define CHIMERE_SERVE_MODELS_DISK_H
 

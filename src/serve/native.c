@@ -33,7 +33,7 @@ static void put_gauge(struct buf *out, const char *name, const char *help, const
     put_value(out, name, model, "", value);
 }
 
-/* The larger share in use: positions of the cache, or sequences, whose recurrent state is as scarce. */
+/* The larger of two shares in use: KV positions, and sequences, whose recurrent states are limited too. */
 static double used_ratio(const struct engine_totals *t, int32_t n_seq) {
     double ctx = t->n_ctx > 0 ? 1 - (double)t->n_ctx_free / (double)t->n_ctx : 0,
            seqs = n_seq > 0 ? (double)t->n_active / n_seq : 0;
@@ -85,7 +85,7 @@ static void put_tier(struct buf *out, const struct backend *b) {
               (double)t.wait_ns * 1e-6);
 }
 
-/* One row a gauge, with a value of each card that has a replica. */
+/* One row per gauge; a value for each card that has a replica. */
 static const struct card_gauge {
     const char *name, *help;
     double (*value)(const struct team_member *m, const struct engine_totals *t);
@@ -153,7 +153,7 @@ static void put_model_gauges(struct server *s, size_t i, struct buf *out) {
     put_vllm(out, "lora_requests_info", labels, b->name, (double)time(NULL));
 }
 
-/* Of the whole server: its first model's name, and what all of them do. */
+/* Values of the whole server: the first model's name, and sums over all models. */
 static void put_aliases(struct server *s, struct buf *out) {
     struct metrics_now now = {.model = catalog_at(s->p.catalog, 0)->name};
     for (size_t i = 0; i < s->n_gate; i++) {
@@ -164,7 +164,7 @@ static void put_aliases(struct server *s, struct buf *out) {
         if (i || !b->model || !b->model->engine) continue;
         engine_totals(b->model->engine, &t);
         now.n_step = t.n_step;
-        /* what is free and what the engine has in all: the former counts positions of all sequences */
+        /* n_ctx_free counts positions of all sequences together */
         double all = (double)engine_ctx(b->model->engine) * b->model->n_seq;
         now.used = t.n_active && all > 0 ? 1 - (double)t.n_ctx_free / all : 0;
         if (now.used < 0) now.used = 0;
@@ -191,12 +191,12 @@ static void put_model(const struct server *s, const struct backend *b, const cha
     json_out_string(out, name);
     buf_printf(out, ",\"object\":\"model\",\"created\":%lld,\"owned_by\":\"chimere\"",
                (long long)s->created);
-    if (!b->model) { /* it lives elsewhere */
+    if (!b->model) { /* a remote model */
         buf_putc(out, '}');
         return;
     }
     buf_printf(out, ",\"meta\":{\"n_vocab\":%u", tok_n_vocab(b->model->tok));
-    if (b->model->engine) /* else it is loaded on demand: /v1/status says how it stands */
+    if (b->model->engine) /* otherwise it is loaded on demand, and /v1/status reports its state */
         buf_printf(out, ",\"n_ctx\":%lld", (long long)engine_ctx(b->model->engine));
     buf_puts(out, "}}");
 }
@@ -217,7 +217,7 @@ static int put_listed(void *ud, const char *name, const struct backend *b) {
 
 static void put_other(const struct server *s, const char *name, struct buf *out) {
     if (!name || !name[0]) return;
-    if (catalog_find(s->p.catalog, name, NULL)) return; /* one file may do both */
+    if (catalog_find(s->p.catalog, name, NULL)) return; /* one file may serve both purposes */
     buf_puts(out, ",{\"id\":");
     json_out_string(out, name);
     buf_printf(out, ",\"object\":\"model\",\"created\":%lld,\"owned_by\":\"chimere\"}",
@@ -236,7 +236,7 @@ static void put_anthropic_one(const struct server *s, const char *name, struct b
     buf_printf(out, ",\"created_at\":\"%s\"}", created);
 }
 
-/* The same list as clients of Anthropic's API expect it. */
+/* Writes the same list in the form of Anthropic's API. */
 static void put_anthropic(const struct server *s, const struct buf *list, struct buf *out) {
     json_t *o = json_loadb(list->n ? list->p : "", list->n, 0, NULL);
     const json_t *data = json_object_get(o, "data"), *m;

@@ -1,4 +1,4 @@
-/* native_feedback.c: POST /v1/feedback: what a user thinks of an answer. */
+/* native_feedback.c: POST /v1/feedback: a user's rating of an answer. */
 #include <string.h>
 
 #include "odo/odo.h"
@@ -44,7 +44,7 @@ static int read_feedback(const json_t *q, const char **answer, int32_t *score, c
     return 0;
 }
 
-/* An answer of the orchestrator, or one that was kept for nights. */
+/* The answer is from the orchestrator, or was kept for nightly training. */
 static int put_feedback(struct server *s, const char *answer, int32_t score, const char *comment,
                         struct err *e) {
     int rc = CHIMERE_ENOENT;

@@ -10,8 +10,8 @@
 
 enum { MAX_OUT = 4 << 20 };
 
-/* What a handler's name does not say. query: fields after '?'; body: members, each with a letter: s text, n number, i
- * whole number, b boolean, o object, a list; '*' after it: required. "raw": the body is a file. */
+/* What cannot be derived from the tables. query: fields after '?'. body: members, each with a letter for its type: s
+ * text, n number, i integer, b boolean, o object, a list; '*' after the letter: required. "raw": the body is a file. */
 struct about {
     const char *method, *path;
     const char *summary, *query, *body;
@@ -132,7 +132,7 @@ static const char *part_name(const char *path, int n) {
     return str_starts(path, "/studio/") ? "file" : "id";
 }
 
-/* '*' becomes {NAME}. Returns how many there are. */
+/* Replaces each '*' by {NAME}. Returns their number. */
 static int put_path(struct buf *out, const char *path) {
     int n = 0;
     for (const char *p = path; *p; p++) {

@@ -1,5 +1,6 @@
-/* openapi.h: GET /openapi.json: every route, and the fields of those that generate, written from the tables that serve
- * them. Descriptions are a table of their own: a route without one is listed all the same. */
+/* openapi.h: GET /openapi.json: every route, and the request fields of those that generate. It is written from the
+ * tables that the server itself uses. The descriptions are in a separate table; a route without a description is still
+ * listed. */
 #ifndef CHIMERE_SERVE_OPENAPI_H
 #define CHIMERE_SERVE_OPENAPI_H
 

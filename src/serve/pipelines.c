@@ -47,7 +47,7 @@ static int put_list(struct pipeline_dir *d, struct buf *out, struct err *e) {
         json_out_string(out, p->about ? p->about : "");
         buf_puts(out, ",\"text\":");
         if (there) json_out_text(out, text.p, text.n);
-        else buf_puts(out, "null"); /* deleted a moment ago */
+        else buf_puts(out, "null"); /* deleted in the meantime */
         buf_putc(out, '}');
         buf_fini(&text);
         if (out->failed) rc = err_set(e, CHIMERE_ELIMIT, "the pipelines are too large to list");
@@ -75,7 +75,7 @@ static int text_of(const json_t *q, size_t n_field, const json_t **text, struct 
     return json_object_size(q) == n_field ? 0 : err_set(e, CHIMERE_EINVAL, "unknown field");
 }
 
-/* {"name", "text"} -> {"ok"}, or with the line (0: of no line) and what is expected there. */
+/* {"name", "text"} -> {"ok"}, or the line with the error (0: not in a line) and what was expected. */
 void pipelines_check(struct http_request *r) {
     struct err e = {0}, wrong = {0};
     struct buf out;
@@ -88,7 +88,8 @@ void pipelines_check(struct http_request *r) {
     if (!rc && (!name || !*name || strlen(name) > PIPELINE_MAX_NAME || strchr(name, '/')))
         rc = err_set(&e, CHIMERE_EINVAL, "name: expected a pipeline's");
     if (!rc && pipeline_check(name, json_string_value(text), json_string_length(text), &wrong)) {
-        const char *colon = strchr(wrong.text, ':'); /* NAME.yaml:LINE: sentence */
+        /* the error has the form NAME.yaml:LINE: sentence */
+        const char *colon = strchr(wrong.text, ':');
         long line = colon ? strtol(colon + 1, NULL, 10) : 0;
         const char *rest =
             line > 0 && strchr(colon + 1, ':') ? strchr(colon + 1, ':') + 1 : wrong.text;
@@ -131,7 +132,7 @@ void pipelines_remove(struct http_request *r) {
     answer(r, rc, &out, &e);
 }
 
-/* ---- a question, decided and not answered ---- */
+/* ---- explain: decide on a question without answering it ---- */
 
 static int explain(struct odo *odo, const json_t *q, json_t **out, struct err *e) {
     const json_t *question = json_object_get(q, "question");

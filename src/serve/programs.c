@@ -9,7 +9,7 @@
 #include "serve/json_out.h"
 #include "tools/tool_files.h"
 
-/* Two at a time: each holds a worker for as long as it runs. */
+/* Two at a time: a program occupies a worker while it runs. */
 enum { MOST_AT_ONCE = 2, MAX_CODE = 256 << 10, MAX_OUTPUT = 2 << 20, WAIT_S = 30 };
 
 static int run(struct http_request *r, const json_t *q, struct buf *text, struct err *e) {

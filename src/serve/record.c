@@ -10,7 +10,8 @@
 enum { N_ENTRY = 1024 };
 
 struct entry {
-    struct store_request q; /* its texts point to what follows, once it is taken */
+    /* its texts point to the members below once it is taken from the queue */
+    struct store_request q;
     char api[48], model[128], session[64], finish[16];
     bool has_session;
 };
@@ -18,7 +19,7 @@ struct entry {
 struct record {
     struct store *store; /* borrowed */
     pthread_t thread;
-    pthread_mutex_t lock; /* guards all below */
+    pthread_mutex_t lock; /* guards all fields below */
     pthread_cond_t wake;
     struct entry *ring; /* owned [N_ENTRY] */
     uint64_t n_in, n_out, n_lost;
@@ -34,7 +35,7 @@ static void write_entry(struct record *r, struct entry *x) {
     x->q.finish = x->finish;
     int rc = store_request_add(r->store, &x->q, NULL, &e);
     if (rc == CHIMERE_EBUSY) log_warn("recording waits: %s", e.text);
-    while (rc == CHIMERE_EBUSY && !r->quit) { /* nothing was written */
+    while (rc == CHIMERE_EBUSY && !r->quit) { /* the store was busy and nothing was written */
         os_sleep_ms(200);
         rc = store_request_add(r->store, &x->q, NULL, &e);
     }

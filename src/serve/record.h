@@ -1,6 +1,6 @@
-/* record.h: what was asked and what it cost, into the store, without anybody waiting for it.
+/* record.h: records requests and their costs in the store, without delaying them.
  *
- * A bounded queue and a thread. Counts and names only: no contents of messages. Any thread posts. */
+ * It has a bounded queue and a thread. It records counts and names, never contents of messages. Any thread may post. */
 #ifndef CHIMERE_SERVE_RECORD_H
 #define CHIMERE_SERVE_RECORD_H
 
@@ -10,8 +10,8 @@ struct record;
 
 /* s is borrowed until record_close. */
 int record_open(struct record **out, struct store *s, struct err *e);
-void record_close(struct record *r); /* writes what is posted */
-/* Copies; texts are cut where they are too long. A full queue forgets the request and counts it. */
+void record_close(struct record *r); /* writes what was posted */
+/* Copies q; texts are cut to their maximum length. If the queue is full, the request is dropped and counted. */
 void record_post(struct record *r, const struct store_request *q);
 
 #endif

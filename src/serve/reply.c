@@ -1,4 +1,4 @@
-/* reply.c: errors in each API's shape. */
+/* reply.c: errors in the format of each API. */
 #include <ctype.h>
 #include <stdio.h>
 #include <string.h>
@@ -40,7 +40,7 @@ static const struct {
     {0, "server_error", "internal_error", "api_error"},
 };
 
-/* The field that an error is about: a name, possibly with indices, before ": ". */
+/* Length of the field's name that an error begins with: a name, possibly with indices, before ": ". 0: none. */
 size_t reply_field(const struct err *e) {
     const char *colon = strstr(e->text, ": ");
     if (!colon || colon == e->text) return 0;
@@ -50,11 +50,11 @@ size_t reply_field(const struct err *e) {
     return n;
 }
 
-/* The numbers of engine_refuse_prompt's sentence, as llama-server names them. */
+/* Extracts the numbers from engine_refuse_prompt's sentence, with the meaning that llama-server gives them. */
 static bool is_overflow(const struct err *e, long long *n_prompt, long long *n_ctx) {
     bool is = e->code == CHIMERE_ELIMIT &&
               sscanf(e->text, "prompt is too long: %lld tokens > %lld", n_prompt, n_ctx) == 2;
-    ++*n_ctx; /* the sentence leaves one for the answer */
+    ++*n_ctx; /* the sentence excludes the position for the answer */
     return is;
 }
 
@@ -76,7 +76,8 @@ void reply_error_object(struct buf *out, enum http_shape shape, int status, cons
     if (status == 404 && str_starts(e->text, "model: ")) code = "model_not_found";
     struct buf text;
     buf_init(&text, 2048);
-    bool hint = e->hint[0] && !overflow; /* clients look for the sentence as it is */
+    /* no hint for an overflow: clients match the exact sentence */
+    bool hint = e->hint[0] && !overflow;
     buf_printf(&text, "%s%s%s%s", e->text[0] ? e->text : err_name(e->code), hint ? " (" : "",
                hint ? e->hint : "", hint ? ")" : "");
     if (shape == SHAPE_OLLAMA) {
@@ -88,7 +89,7 @@ void reply_error_object(struct buf *out, enum http_shape shape, int status, cons
             out, "{\"type\":\"error\",\"error\":{\"type\":\"%s\",\"message\":", kinds[k].anthropic);
         json_out_text(out, text.p, text.n);
         if (e->code == CHIMERE_EUNSUPPORTED &&
-            str_starts(e->text, "thread: ")) /* SDKs look for it */
+            str_starts(e->text, "thread: ")) /* client libraries match this text */
             buf_puts(out, ",\"details\":{\"error_code\":\"thread_unsupported_request\"}");
         if (overflow) buf_printf(out, ",\"n_prompt_tokens\":%lld,\"n_ctx\":%lld", n_prompt, n_ctx);
         buf_puts(out, "}}");
@@ -106,13 +107,13 @@ void reply_error_object(struct buf *out, enum http_shape shape, int status, cons
     buf_fini(&text);
 }
 
-/* Of a path that is no route: the shape of the API that it seems to be of. */
+/* The format for a path without a route: that of the API to which the path seems to belong. */
 enum http_shape reply_shape(const struct http_request *r) {
     const char *path = r->path ? r->path : "";
     if (r->route && r->route->shape != SHAPE_OPENAI) return r->route->shape;
     if (str_starts(path, "/api/")) return SHAPE_OLLAMA;
     if (str_starts(path, "/v1/messages") || str_starts(path, "/messages")) return SHAPE_ANTHROPIC;
-    /* /v1/models is of both APIs */
+    /* both APIs have /v1/models */
     return http_header(r, "anthropic-version") ? SHAPE_ANTHROPIC : SHAPE_OPENAI;
 }
 

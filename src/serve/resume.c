@@ -11,7 +11,7 @@
 
 struct resume_answer {
     char id[40], owner[MEMORY_MAX_OWNER];
-    struct http_request *asked; /* borrowed until its end; then NULL */
+    struct http_request *asked; /* borrowed until its end, then NULL */
     struct buf frames;
     bool is_used, is_over, is_stopped;
     int64_t over_ns;
@@ -37,7 +37,8 @@ void resume_free(struct resume *t) {
     mem_free(t);
 }
 
-/* Under the lock: a place that is free, or whose answer ended long ago; else the one that ended first. */
+/* Call with the lock held. Returns a place that is free or whose answer ended long ago, else the one whose answer ended
+ * first; NULL: none. */
 static struct resume_answer *place(struct resume *t) {
     struct resume_answer *best = NULL;
     int64_t now = clock_ns();
@@ -108,7 +109,7 @@ void resume_end(struct http_request *r, struct resume_answer *a) {
     pthread_mutex_unlock(&t->lock);
 }
 
-/* Under the lock. */
+/* Call with the lock held. */
 static struct resume_answer *find(struct http_request *r, struct err *e) {
     char owner[MEMORY_MAX_OWNER];
     memory_owner(http_owner(r), http_header(r, "X-User"), owner);

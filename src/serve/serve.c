@@ -103,7 +103,7 @@ int serve_port(const struct server *s) {
     return info ? info->port : 0;
 }
 
-/* True: no request is left. */
+/* Returns true if no request is left. */
 static bool wait_idle(struct server *s, int seconds) {
     int64_t until = clock_ns() + seconds * INT64_C(1000000000);
     pthread_mutex_lock(&s->live_lock);
@@ -132,7 +132,8 @@ static void cut_all(struct server *s) {
     }
 }
 
-/* A request may be on its way on a connection that was accepted: it is refused in words, not cut. */
+/* A request may still arrive on an accepted connection. Wait, so that it gets an error instead of a closed
+ * connection. */
 static void let_arrive(struct server *s) {
     enum { STEP_MS = 10, MOST_MS = 500 };
     for (int ms = 0; ms < MOST_MS; ms += STEP_MS) {
@@ -148,7 +149,8 @@ void serve_stop(struct server *s) {
     s->stopping = true;
     if (!s->mhd) return;
     listen_stop(s);
-    /* Its thread may still use the descriptor: closed after the daemon, refuses clients from now on. */
+    /* libmicrohttpd's thread may still use the descriptor. So it is closed after the daemon; from now on it refuses
+     * clients. */
     s->quiesced = MHD_quiesce_daemon(s->mhd);
     if (s->quiesced >= 0) shutdown(s->quiesced, SHUT_RDWR);
     bool is_idle = wait_idle(s, s->grace_s);
@@ -162,7 +164,7 @@ void serve_stop(struct server *s) {
     wait_idle(s, 5);
 }
 
-/* libmicrohttpd aborts when it is stopped with connections suspended. */
+/* libmicrohttpd aborts if it is stopped while connections are suspended. */
 static void resume_all(struct server *s) {
     pthread_mutex_lock(&s->live_lock);
     for (struct http_request *r = s->live; r; r = r->next) {
@@ -171,7 +173,7 @@ static void resume_all(struct server *s) {
         http_unlock_and_wake(r);
     }
     pthread_mutex_unlock(&s->live_lock);
-    while (s->n_waking) os_sleep_ms(1); /* others that were just doing so */
+    while (s->n_waking) os_sleep_ms(1); /* other threads may be resuming a connection */
 }
 
 static void stop_workers(struct server *s) {
@@ -191,7 +193,7 @@ void serve_close(struct server *s) {
     if (s->mhd) MHD_stop_daemon(s->mhd);
     if (s->quiesced >= 0) close(s->quiesced);
     while (!wait_idle(s, 10)) log_warn("waiting for a running step to end");
-    stop_workers(s); /* after the daemon: its last requests are freed there */
+    stop_workers(s); /* after the daemon: the workers free its last requests */
     for (size_t i = 0; s->gates && i < s->n_gate; i++) queue_free(s->gates[i]);
     mem_free(s->gates);
     auth_close(s->auth);

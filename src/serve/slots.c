@@ -13,13 +13,14 @@
 #include "serve/json_out.h"
 
 enum { MAX_SLOTS = 256, MAX_FILE = 64 << 20, HEAD_BYTES = 24 };
-static const char magic[8] = "CHSLOT1\n"; /* then the tokenizer's hash, the count, and the ids */
+/* followed by the tokenizer's hash, the count and the ids */
+static const char magic[8] = "CHSLOT1\n";
 
 struct slot {
     char owner[80];
-    size_t entry; /* of the catalogue */
+    size_t entry; /* index in the catalogue */
     int32_t id;
-    uint64_t epoch; /* 0: shares the owner's scope */
+    uint64_t epoch; /* 0: uses the owner's scope */
     int32_t *ids;   /* owned [n] */
     size_t n;
     uint64_t used;
@@ -45,7 +46,8 @@ void slots_free(struct slots *s) {
     mem_free(s);
 }
 
-/* Under the lock. NULL: none, unless it is to be made, in place of the one not used for longest. */
+/* Call with the lock held. Returns NULL if there is no such slot. With `make`, creates it; if the list is full, it
+ * replaces the least recently used one. */
 static struct slot *find(struct slots *s, const char *owner, size_t entry, int32_t id, bool make) {
     struct slot *oldest = s->list;
     for (size_t i = 0; i < s->n; i++) {
@@ -93,7 +95,7 @@ uint64_t slots_scope(struct slots *s, const struct gen *g, uint64_t scope) {
 
 /* ---- POST /slots/N?action=save|restore|erase ---- */
 
-struct action { /* one such request */
+struct action { /* one request */
     struct http_request *r;
     json_t *body; /* owned */
     struct backend *backend;
@@ -104,7 +106,7 @@ struct action { /* one such request */
     int64_t begin_ns;
 };
 
-/* OWNER-NAME in the folder of slots; the name has no separators, nor has the owner then. */
+/* Builds the path OWNER-NAME in the folder of slots. The name and the owner must not contain separators. */
 static int file_of(struct action *a, struct err *e) {
     static const char allowed[] =
         "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-";
@@ -181,7 +183,7 @@ static void erase(struct action *a) {
     buf_fini(&out);
 }
 
-/* The ids of a file; they come from outside. */
+/* Reads the ids from a file, which is not trusted. */
 static json_t *read_ids(struct action *a, size_t *n_byte, struct err *e) {
     char *text = NULL;
     uint64_t head[2];
@@ -221,7 +223,7 @@ static void whole(struct gen *g, struct buf *out) {
 
 static const struct gen_form restore_form = {.whole = whole};
 
-/* Evaluates what was saved, as a prompt without an answer. */
+/* Evaluates the saved tokens as a prompt without an answer. */
 static int restore(struct action *a, struct err *e) {
     size_t n_byte;
     json_t *ids = read_ids(a, &n_byte, e);
@@ -229,7 +231,7 @@ static int restore(struct action *a, struct err *e) {
     struct gen *g = gen_new(a->r, &restore_form, "slot-");
     if (!g || gen_model(g, json_object_get(a->body, "model"))) {
         json_decref(ids);
-        return 0; /* answered */
+        return 0; /* the response was sent */
     }
     g->request.prompt = ids;
     g->request.no_answer = true;

@@ -6,8 +6,8 @@
 #include "serve/http_impl.h"
 #include "serve/health.h"
 
-/* Scripts and styles come from this server alone and nothing is inline, so text of a model that became markup by
- * mistake still could not run or send anything. Trusted types: only DOMPurify makes markup out of text. */
+/* Scripts and styles come only from this server and are never inline. So if text of a model became markup by mistake,
+ * it still could not run or send anything. Trusted types: only DOMPurify may turn text into markup. */
 static const char page_policy[] =
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:;"
     " font-src 'self'; connect-src 'self'; media-src 'self' blob:; manifest-src 'self';"
@@ -15,8 +15,8 @@ static const char page_policy[] =
     " frame-ancestors 'none'; require-trusted-types-for 'script';"
     " trusted-types dompurify studio";
 
-/* The frame that shows what a model made: HTML and SVG with their scripts, in an origin of its own, without the network.
- * The page's frame-src keeps it from leaving for another address. */
+/* The frame that shows HTML and SVG from a model, with their scripts. It has its own origin and no network access. The
+ * page's frame-src prevents the frame from navigating to another address. */
 static const char frame_policy[] =
     "sandbox allow-scripts; default-src 'none'; script-src 'unsafe-inline';"
     " style-src 'unsafe-inline'; img-src data: blob:; media-src data: blob:; font-src data:;"
@@ -76,7 +76,8 @@ static void send_file(struct http_request *r, const struct studio_file *f) {
     bool same = known && strstr(known, f->etag);
     struct buf out;
     buf_init(&out, (size_t)8 << 20);
-    /* A client that names no coding accepts any (RFC 9110, 12.5.3); one that names others gets an error. */
+    /* A client without Accept-Encoding accepts any coding (RFC 9110, 12.5.3). A client that accepts only others gets an
+     * error. */
     if (!same && coding && !strstr(coding, "gzip") && !strchr(coding, '*')) {
         struct err e;
         err_set(&e, CHIMERE_EUNSUPPORTED, "Accept-Encoding: expected gzip");

@@ -1,11 +1,11 @@
-/* validate.c: host, keys, certificate and private key, without listening. */
+/* validate.c: checks host, keys, certificate and private key, without listening. */
 #include <openssl/pem.h>
 #include <openssl/x509.h>
 
 #include "serve/check.h"
 #include "serve/listen.h"
 
-/* The first certificate of a PEM text; X509_free. */
+/* Reads the first certificate of a PEM text; free with X509_free. */
 static X509 *read_cert(const char *pem) {
     BIO *b = BIO_new_mem_buf(pem, -1);
     X509 *x = b ? PEM_read_bio_X509(b, NULL, NULL, NULL) : NULL;

@@ -1,7 +1,7 @@
-/* watch.c: one thread that keeps time (pings, deadlines, requests that trickle in) and notices at once
- * when a client leaves: libmicrohttpd does not look at a suspended connection.
+/* watch.c: a thread that handles timeouts (pings, deadlines, requests that arrive too slowly) and notices at once when
+ * a client leaves, because libmicrohttpd does not watch a suspended connection.
  *
- * A client that closes its sending side counts as gone: a closed socket looks the same from here. */
+ * A client that closes its sending side counts as gone: a closed socket looks the same to the server. */
 #include <errno.h>
 #include <malloc.h>
 #include <string.h>
@@ -34,7 +34,7 @@ void watch_remove(struct http_request *r) {
     pthread_mutex_unlock(&r->s->live_lock);
 }
 
-/* Under live_lock: keeps r until http_unref. */
+/* Call with live_lock held; keeps r alive until http_unref. */
 static bool hold(struct http_request *r) {
     pthread_mutex_lock(&r->lock);
     bool alive = r->n_ref > 0;
@@ -46,7 +46,7 @@ static bool hold(struct http_request *r) {
 static void leave(struct http_request *r) {
     pthread_mutex_lock(&r->lock);
     r->gone = true;
-    http_unlock_and_wake(r); /* libmicrohttpd finds it closed, and completes it */
+    http_unlock_and_wake(r); /* libmicrohttpd sees that it is closed and completes it */
     http_tell_gone(r);
 }
 
@@ -55,7 +55,7 @@ static void client_left(struct server *s, int fd) {
     pthread_mutex_lock(&s->live_lock);
     for (struct http_request *r = s->live; r && !found; r = r->next)
         if (r->sock && r->sock->fd == fd && hold(r)) found = r;
-    /* in the middle of a request: libmicrohttpd would wait for the rest of it */
+    /* in the middle of a request: libmicrohttpd would wait for its rest */
     if (found && found->sock->reading) shutdown(fd, SHUT_RDWR);
     pthread_mutex_unlock(&s->live_lock);
     if (!found) return;
@@ -97,7 +97,7 @@ static void check_requests(struct server *s, int64_t now) {
     }
 }
 
-/* Sockets that sent a part of a request and take their time with the rest. */
+/* Returns true for a socket that has sent part of a request and is too slow with the rest. */
 static bool is_trickling(struct http_conn *c, int64_t now) {
     int64_t limit = (int64_t)c->s->p.receive_s * 1000000000;
     if (c->busy || c->fd < 0) return false;
