@@ -1,4 +1,4 @@
-/* api.c: chimere.h's models and tokens. */
+/* api.c: models and tokens of chimere.h. */
 #include <stdio.h>
 #include <string.h>
 

@@ -1,5 +1,5 @@
-/* api_question.c: a caller's options -> the request that a client of the server would write -> a request. One
- * reader and one set of checks for both ways in. */
+/* api_question.c: converts a caller's options to the JSON that a client of the server would send, and reads that as a
+ * request. So both interfaces share one reader and one set of checks. */
 #include <string.h>
 
 #include "api/api_question.h"

@@ -1,4 +1,4 @@
-/* api_server.c: chimere.h's server over models that are open. */
+/* api_server.c: chimere.h's server, for models that are already open. */
 #include "api/api_impl.h"
 #include "serve/serve.h"
 

@@ -1,4 +1,4 @@
-/* api_session.c: chimere.h's sessions: one request at a time, its events to the caller and into an answer. */
+/* api_session.c: sessions of chimere.h: one request at a time, whose events go to the caller and into an answer. */
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
@@ -11,7 +11,7 @@ enum { MAX_ANSWER_BYTES = 256 << 20, MAX_CALLS = 128 };
 
 struct chimere_session {
     struct chimere_model *m; /* borrowed until free */
-    char name[32];           /* names its state in the engine */
+    char name[32];           /* name of its kept state in the engine */
     pthread_mutex_t lock;
     pthread_cond_t changed;
     bool busy, done, cancelled;
@@ -19,7 +19,7 @@ struct chimere_session {
     const struct chimere_options *o; /* borrowed, while busy */
     struct buf text, reasoning, args;
     json_t *calls; /* owned, while busy */
-    json_t *call;  /* view into calls: the one under way */
+    json_t *call;  /* view into calls: the call in progress */
     enum finish finish;
     struct engine_stats stats;
     struct err err;
@@ -88,13 +88,13 @@ static void end_call(struct chimere_session *s) {
     s->call = NULL;
 }
 
-/* A call that went wrong is none: its text follows as content. */
+/* Removes a call that failed: its text follows as content. */
 static void drop_call(struct chimere_session *s) {
     if (s->call) json_array_remove(s->calls, json_array_size(s->calls) - 1);
     s->call = NULL;
 }
 
-/* False: nothing to show of it. */
+/* Returns false if the event is not passed to the caller. */
 static bool collect(struct chimere_session *s, const struct chat_event *ev,
                     struct chimere_event *out) {
     *out = (struct chimere_event){
